@@ -49,7 +49,7 @@ dcpk_status dcpk_ranks_join(const struct dcpk_transport *const *transports,
 /*
  * Ranks over a comm that the caller has joined otherwise; dcpk_ranks_leave, which then leaves it,
  * too. Its transport needs all_gather and broadcast alone where no work sends messages (no
- * dcpk_ranks_progress, _tell and _wait): `send` is NULL then. Errors: DCPK_ENOMEM, upon which comm
+ * dcpk_ranks_progress, _send and _wait): `send` is NULL then. Errors: DCPK_ENOMEM, upon which comm
  * is still the caller's.
  */
 dcpk_status dcpk_ranks_over(struct dcpk_comm *comm, struct dcpk_ranks **ranks,
@@ -73,7 +73,8 @@ struct dcpk_comm *dcpk_ranks_comm(struct dcpk_ranks *ranks);
 /*
  * How long calls below wait for other ranks, in milliseconds; 0, as at the beginning: without end,
  * as a rank may work for hours. Returns what it was. A rank that does not come in time is an error
- * as if the network had broken: dcpk_ranks_leave.
+ * as if the network had broken: dcpk_ranks_leave. Ranks that are threads of a process wait without
+ * end whatever this is (thread_ranks.h).
  */
 int dcpk_ranks_set_timeout(struct dcpk_ranks *ranks, int timeout_ms);
 

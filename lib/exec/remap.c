@@ -9,8 +9,6 @@
 #include "lib/base/order.h"
 #include "lib/exec/remap_inside.h"
 
-#define TIMEOUT_MS 120000
-
 int dcpk_remap_timeout(const struct dcpk_remap *remap)
 {
     const struct dcpk_remap_totals *totals = &remap->plan->totals[remap->self];
@@ -18,7 +16,7 @@ int dcpk_remap_timeout(const struct dcpk_remap *remap)
 
     if (remap->options.timeout_ms > 0)
         return remap->options.timeout_ms;
-    return (int)(TIMEOUT_MS + dcpk_min_u64(n_bytes / 1000000, INT32_MAX / 2));
+    return (int)(DCPK_REMAP_TIMEOUT_MS + dcpk_min_u64(n_bytes / 1000000, INT32_MAX / 2));
 }
 
 int dcpk_remap_times(int factor, int timeout_ms)
@@ -101,7 +99,7 @@ dcpk_status dcpk_remap_new(const struct dcpk_remap_options *options,
                            const struct dcpk_remap_shards *mine, struct dcpk_remap **remap,
                            struct dcpk_error *err)
 {
-    const int timeout_ms = options->timeout_ms > 0 ? options->timeout_ms : TIMEOUT_MS;
+    const int timeout_ms = options->timeout_ms > 0 ? options->timeout_ms : DCPK_REMAP_TIMEOUT_MS;
     const int before =
         dcpk_ranks_set_timeout(options->ranks, dcpk_remap_times(REMAP_RANKS_FACTOR, timeout_ms));
     struct dcpk_remap *made = dcpk_alloc(sizeof *made, err);

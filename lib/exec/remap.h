@@ -26,6 +26,7 @@ enum dcpk_remap_path {
 };
 
 #define DCPK_REMAP_STAGING_BYTES (UINT64_C(512) << 20)
+#define DCPK_REMAP_TIMEOUT_MS    120000 /* where none is given, of a wait for little work */
 
 /* Everything is borrowed until dcpk_remap_free. All but ranks, space and link is equal on all
  * ranks. */

@@ -16,7 +16,6 @@
 #include "lib/exec/same_checkpoint.h"
 #include "lib/exec/slab.h"
 
-#define TIMEOUT_MS 120000
 /* A file system slower than this is not waited for. */
 #define SLOWEST_BYTES_A_MS 10000
 
@@ -26,7 +25,7 @@
  */
 static int limit_waits(const struct dcpk_remap_files_options *options)
 {
-    const int timeout_ms = options->timeout_ms > 0 ? options->timeout_ms : TIMEOUT_MS;
+    const int timeout_ms = options->timeout_ms > 0 ? options->timeout_ms : DCPK_REMAP_TIMEOUT_MS;
     int64_t limit_ms = REMAP_RANKS_FACTOR * (int64_t)timeout_ms;
 
     for (size_t i = 0; i < options->ckpt->n_files; i++)

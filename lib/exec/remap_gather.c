@@ -47,14 +47,6 @@ static void shard_range(const struct dcpk_shard *shard, uint64_t *first, uint64_
     }
 }
 
-static bool shard_is_empty(const struct dcpk_shard *shard)
-{
-    for (int a = 0; a < shard->rank; a++)
-        if (shard->span[shard->rank + a] == 0)
-            return true;
-    return false;
-}
-
 static bool id_holds(const struct dcpk_memory_id *id, uint64_t first, uint64_t n_bytes)
 {
     return first >= id->base && n_bytes <= id->n_bytes && first - id->base <= id->n_bytes - n_bytes;
@@ -70,7 +62,7 @@ static dcpk_status export_shard(struct exports *e, const struct dcpk_shard *shar
     dcpk_status st;
 
     *memory = NO_MEMORY;
-    if (shard_is_empty(shard))
+    if (dcpk_shard_is_empty(shard))
         return DCPK_OK;
     shard_range(shard, &first, &n_bytes);
     for (size_t i = 0; i < e->n; i++) {
@@ -293,7 +285,7 @@ static void drop_unexported(const struct dcpk_remap *remap, const struct dcpk_sh
 {
     for (size_t i = 0; i < n; i++)
         if (memory[i] == NO_MEMORY && shards[i].holder != remap->self &&
-            !shard_is_empty(&shards[i]))
+            !dcpk_shard_is_empty(&shards[i]))
             row[shards[i].holder] = 0;
 }
 

@@ -27,6 +27,8 @@ static dcpk_status table_load(struct dcpk_remap *remap, const struct dcpk_tile_l
         return DCPK_OK;
     remap->stats.n_tiles += list->n;
     remap->stats.table_bytes += list->n * sizeof *list->tiles;
+    if (list->words != NULL)
+        remap->stats.table_bytes += list->n * sizeof *list->words;
     return space->ops->load(space, &tiles, table, err);
 }
 

@@ -17,8 +17,11 @@ typedef dcpk_status dcpk_rank_script(struct dcpk_ranks *ranks, void *context,
 /*
  * Run a script by n_ranks threads, 1 .. DCPK_MOST_THREAD_RANKS; the calling thread is one of them.
  * Their transport gathers and broadcasts, and sends no messages: no work of theirs may report
- * progress (ranks.h, dcpk_ranks_over). Returns what the scripts return, of several failures that of
- * the lowest rank. Errors also: DCPK_EIO where the system starts too few threads; DCPK_ENOMEM.
+ * progress (ranks.h, dcpk_ranks_over). Waits for one another have no limit, whatever
+ * dcpk_ranks_set_timeout was given: a rank is a thread of this process, which cannot end before it
+ * does, and a script that returns ends the waits of the others. Returns what the scripts return, of
+ * several failures that of the lowest rank. Errors also: DCPK_EIO where the system starts too few
+ * threads; DCPK_ENOMEM.
  */
 dcpk_status dcpk_thread_ranks_run(int n_ranks, dcpk_rank_script *script, void *context,
                                   struct dcpk_error *err);

@@ -13,8 +13,6 @@
 #include "lib/model/account.h"
 #include "lib/model/parallel.h"
 
-#define WAIT_MS 120000 /* for work outside a remap, where no timeout is given */
-
 /* ---- the job of a process ---- */
 
 /* The canonical view, with all that a layout needs to know of it. */
@@ -182,7 +180,7 @@ dcpk_status dcpk_remap_rank_wait(struct dcpk_remap_rank *rank, struct dcpk_error
     int timeout_ms = rank->job->options->timeout_ms;
 
     if (timeout_ms == 0)
-        timeout_ms = WAIT_MS;
+        timeout_ms = DCPK_REMAP_TIMEOUT_MS;
     return dcpk_space_wait(rank->space, 0, timeout_ms, err);
 }
 

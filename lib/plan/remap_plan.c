@@ -75,7 +75,7 @@ bool dcpk_move_is_kept(const struct dcpk_remap_plan *plan, const struct dcpk_mov
     return dcpk_shard_address(source, box.offset) == dcpk_shard_address(target, box.offset);
 }
 
-static bool shard_is_empty(const struct dcpk_shard *shard)
+bool dcpk_shard_is_empty(const struct dcpk_shard *shard)
 {
     for (int a = 0; a < shard->rank; a++)
         if (shard->span[shard->rank + a] == 0)
@@ -258,12 +258,12 @@ static dcpk_status side_build(struct remap_planner *p, const struct dcpk_shard *
     if (side->items == NULL)
         return err->status;
     for (size_t i = 0; i < n; i++)
-        if (tensor[i] != UNWANTED && !shard_is_empty(&shards[i]))
+        if (tensor[i] != UNWANTED && !dcpk_shard_is_empty(&shards[i]))
             side->first[tensor[i] + 2]++;
     for (size_t t = 2; t < n_tensors + 2; t++)
         side->first[t] += side->first[t - 1];
     for (size_t i = 0; i < n; i++) /* first[t + 1] moves from the begin of t to its end */
-        if (tensor[i] != UNWANTED && !shard_is_empty(&shards[i]))
+        if (tensor[i] != UNWANTED && !dcpk_shard_is_empty(&shards[i]))
             side->items[side->first[tensor[i] + 1]++] = (uint32_t)i;
     return DCPK_OK;
 }

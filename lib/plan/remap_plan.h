@@ -120,6 +120,8 @@ void dcpk_move_box(const struct dcpk_remap_plan *plan, const struct dcpk_move *m
 int dcpk_move_mover(const struct dcpk_remap_plan *plan, const struct dcpk_move *move);
 /* Are the bytes where they are to be already? */
 bool dcpk_move_is_kept(const struct dcpk_remap_plan *plan, const struct dcpk_move *move);
+/* Has the box of a shard no elements? */
+bool dcpk_shard_is_empty(const struct dcpk_shard *shard);
 /* Address of an element of a shard's box, by its index in the tensor. */
 uint64_t dcpk_shard_address(const struct dcpk_shard *shard, const int64_t *index);
 
