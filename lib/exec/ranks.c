@@ -38,6 +38,7 @@ struct vote {
 
 struct dcpk_ranks {
     struct dcpk_comm *comm;
+    int limit_ms;          /* the last one that was set; 0: none ever was */
     struct vote *votes;    /* of the last agreement, of each rank */
     uint64_t *done_bytes;  /* of each rank, as rank 0 knows it */
     pthread_mutex_t mutex; /* of what follows, and of messages */
@@ -143,6 +144,8 @@ int dcpk_ranks_set_timeout(struct dcpk_ranks *ranks, int timeout_ms)
         return 0;
     before = ranks->comm->timeout_ms;
     ranks->comm->timeout_ms = timeout_ms;
+    if (timeout_ms > 0)
+        ranks->limit_ms = timeout_ms;
     return before;
 }
 
@@ -353,6 +356,8 @@ dcpk_status dcpk_ranks_leave(struct dcpk_ranks *ranks, struct dcpk_error *err)
 
     if (ranks == NULL)
         return DCPK_OK;
+    if (ranks->comm->timeout_ms == 0) /* those that a limit ended do not come */
+        ranks->comm->timeout_ms = ranks->limit_ms;
     (void)ranks_agree(ranks, LEAVE, 0, DCPK_OK,
                       &ignored); /* ends the work of those that have not left */
     if (ranks->over.status == DCPK_OK || ranks->all_know) {

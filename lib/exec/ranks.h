@@ -73,7 +73,8 @@ struct dcpk_comm *dcpk_ranks_comm(struct dcpk_ranks *ranks);
 /*
  * How long calls below wait for other ranks, in milliseconds; 0, as at the beginning: without end,
  * as a rank may work for hours. Returns what it was. A rank that does not come in time is an error
- * as if the network had broken: dcpk_ranks_leave. Ranks that are threads of a process wait without
+ * as if the network had broken: dcpk_ranks_leave, which itself waits no longer than the last limit
+ * that was set, if one was. Ranks that are threads of a process wait without
  * end whatever this is (thread_ranks.h).
  */
 int dcpk_ranks_set_timeout(struct dcpk_ranks *ranks, int timeout_ms);

@@ -65,7 +65,7 @@ if [ -n "$pack" ]; then
     cp "$here/run.sh" "$pack/"
     cp "$peers" "$python_tests"/*.py "$pack/python/"
     cp -L "$library" "$pack/lib/"
-    cp -rL "$samples"/torch_dist_[bc]_dense_tp2pp2 "$pack/samples/"
+    cp -rL "$samples"/{torch_dist_[bc]_dense_tp2pp2,zarr_dense_tp2dp2} "$pack/samples/"
     find "$pack/bin" "$pack/lib" -type f -exec strip {} +
     for program in "$bin"/* "$library"; do
         [ -d "$program" ] || ldd "$program"
