@@ -345,17 +345,12 @@ static dcpk_status find_file(struct dcpk_packed *p, const char *name, uint32_t *
         return DCPK_OK;
     }
     if (find_source(ckpt->store, name, &source, err) ||
-        dcpk_grow(&ckpt->files, &p->files_capacity, ckpt->n_files, sizeof(struct dcpk_source *),
-                  err))
+        dcpk_checkpoint_add_file(ckpt, source, file, err))
         return err->status;
-    copy = dcpk_arena_strdup(p->ckpt->arena, name, err);
+    copy = dcpk_arena_strdup(ckpt->arena, name, err);
     if (copy == NULL)
         return err->status;
-    if (dcpk_map_put(&p->file_by_name, copy, strlen(copy), ckpt->n_files, &existed, &i, err))
-        return err->status;
-    *file = (uint32_t)ckpt->n_files;
-    ckpt->files[ckpt->n_files++] = source;
-    return DCPK_OK;
+    return dcpk_map_put(&p->file_by_name, copy, strlen(copy), *file, &existed, &i, err);
 }
 
 /* transform_descriptors: absent, None or empty. */

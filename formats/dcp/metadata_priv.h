@@ -53,8 +53,7 @@ struct dcpk_packed {
     struct dcpk_packed_entry *entries;
     struct dcpk_packed_place *places;
     size_t n_keys, n_sizes, n_chunks, n_entries, n_places;
-    size_t keys_capacity, sizes_capacity, chunks_capacity, entries_capacity, places_capacity,
-        files_capacity;
+    size_t keys_capacity, sizes_capacity, chunks_capacity, entries_capacity, places_capacity;
     struct dcpk_map key_by_text, size_by_numbers, file_by_name;
     bool has_run[DCPK_PACKED_RUNS];
     bool is_old_module; /* TensorProperties of torch 2.1 or 2.2 */

@@ -16,8 +16,8 @@
 #define MOST_INDEX_BYTES (UINT64_C(256) << 20)
 
 static dcpk_status entry_add_chunk(struct dcpk_checkpoint *ckpt,
-                                   const struct dcpk_safetensors_entry *entry, uint64_t data_at,
-                                   struct dcpk_error *err)
+                                   const struct dcpk_safetensors_entry *entry,
+                                   const struct dcpk_place *data, struct dcpk_error *err)
 {
     struct dcpk_safetensors_state *state = ckpt->state;
     const size_t rank = (size_t)entry->rank;
@@ -25,8 +25,8 @@ static dcpk_status entry_add_chunk(struct dcpk_checkpoint *ckpt,
     struct dcpk_chunk chunk = {
         .span = span,
         .tensor = (uint32_t)ckpt->n_tensors,
-        .place = {.file = (uint32_t)(ckpt->n_files - 1),
-                  .offset_bytes = data_at + entry->first_bytes,
+        .place = {.file = data->file,
+                  .offset_bytes = data->offset_bytes + entry->first_bytes,
                   .n_bytes = entry->end_bytes - entry->first_bytes},
     };
 
@@ -40,10 +40,10 @@ static dcpk_status entry_add_chunk(struct dcpk_checkpoint *ckpt,
     return DCPK_OK;
 }
 
-/* Every tensor is one chunk, the whole of it. */
+/* Every tensor is one chunk, the whole of it. data: that of its file. */
 static dcpk_status entry_add_tensor(struct dcpk_checkpoint *ckpt,
-                                    const struct dcpk_safetensors_entry *entry, uint64_t data_at,
-                                    struct dcpk_error *err)
+                                    const struct dcpk_safetensors_entry *entry,
+                                    const struct dcpk_place *data, struct dcpk_error *err)
 {
     const struct dcpk_tensor tensor = {.key = entry->key,
                                        .dtype = entry->dtype,
@@ -54,7 +54,7 @@ static dcpk_status entry_add_tensor(struct dcpk_checkpoint *ckpt,
 
     if (ckpt->n_tensors >= UINT32_MAX)
         return dcpk_fail(err, DCPK_ERANGE, "more than %u tensors", UINT32_MAX);
-    if (entry_add_chunk(ckpt, entry, data_at, err))
+    if (entry_add_chunk(ckpt, entry, data, err))
         return err->status;
     return dcpk_checkpoint_add_tensor(ckpt, &tensor, err);
 }
@@ -123,42 +123,29 @@ void dcpk_safetensors_close(struct dcpk_checkpoint *ckpt)
     dcpk_map_release(&state->remark_by_key);
 }
 
-static dcpk_status source_add(struct dcpk_checkpoint *ckpt, struct dcpk_source *source,
-                              struct dcpk_error *err)
-{
-    struct dcpk_safetensors_state *state = ckpt->state;
-
-    if (ckpt->n_files >= UINT32_MAX)
-        return dcpk_fail(err, DCPK_ERANGE, "more than %u files", UINT32_MAX);
-    if (dcpk_grow(&ckpt->files, &state->files_capacity, ckpt->n_files, sizeof(struct dcpk_source *),
-                  err))
-        return err->status;
-    ckpt->files[ckpt->n_files++] = source;
-    return DCPK_OK;
-}
-
 /* All tensors of the file `name`. */
 static dcpk_status file_add(struct dcpk_checkpoint *ckpt, const char *name, struct dcpk_error *err)
 {
     struct dcpk_safetensors_header header;
     struct dcpk_source *source;
     char *text = NULL;
-    uint64_t data_at;
+    struct dcpk_place data = {0};
     size_t n = 0;
 
-    if (dcpk_store_find(ckpt->store, name, &source, err) || source_add(ckpt, source, err))
+    if (dcpk_store_find(ckpt->store, name, &source, err) ||
+        dcpk_checkpoint_add_file(ckpt, source, &data.file, err))
         return err->status;
     if (header_slurp(source, &text, &n, err))
         goto out;
-    data_at = DCPK_SAFETENSORS_LENGTH_BYTES + n;
-    if (dcpk_safetensors_parse(text, n, dcpk_source_bytes(source) - data_at, ckpt->arena, &header,
-                               err))
+    data.offset_bytes = DCPK_SAFETENSORS_LENGTH_BYTES + n;
+    data.n_bytes = dcpk_source_bytes(source) - data.offset_bytes;
+    if (dcpk_safetensors_parse(text, n, data.n_bytes, ckpt->arena, &header, err))
         goto out;
     for (size_t i = 0; i < header.n_remarks; i++)
         if (remark_add(ckpt, &header.remarks[i], name, err))
             goto out;
     for (size_t i = 0; i < header.n_entries; i++)
-        if (entry_add_tensor(ckpt, &header.entries[i], data_at, err))
+        if (entry_add_tensor(ckpt, &header.entries[i], &data, err))
             goto out;
 out:
     dcpk_free(text);

@@ -18,7 +18,7 @@ struct dcpk_zarr_layout {
 /* ckpt->state of this format. */
 struct dcpk_zarr_state {
     struct dcpk_zarr_layout *layouts; /* owned; of the tensor with the same number */
-    size_t layouts_capacity, files_capacity, chunks_capacity;
+    size_t layouts_capacity, chunks_capacity;
     uint64_t n_missing;            /* chunks of all arrays that have no file */
     uint64_t may_miss;             /* that many; 0: not counted yet */
     bool has_void, has_short_name; /* noted once */

@@ -32,21 +32,6 @@ void dcpk_zarr_close(struct dcpk_checkpoint *ckpt)
     dcpk_free(state->layouts);
 }
 
-static dcpk_status checkpoint_add_file(struct dcpk_checkpoint *ckpt, struct dcpk_source *source,
-                                       uint32_t *file, struct dcpk_error *err)
-{
-    struct dcpk_zarr_state *state = ckpt->state;
-
-    if (ckpt->n_files >= UINT32_MAX)
-        return dcpk_fail(err, DCPK_ERANGE, "more than %u files", UINT32_MAX);
-    if (dcpk_grow(&ckpt->files, &state->files_capacity, ckpt->n_files, sizeof(struct dcpk_source *),
-                  err))
-        return err->status;
-    *file = (uint32_t)ckpt->n_files;
-    ckpt->files[ckpt->n_files++] = source;
-    return DCPK_OK;
-}
-
 /* An array while its chunks are listed. */
 struct listing {
     const char *key;
@@ -152,7 +137,7 @@ static dcpk_status missing_chunk(struct dcpk_checkpoint *ckpt, struct listing *l
                          "read as zero only",
                          name);
     if (check_missing(ckpt, err) ||
-        (l->n_missing++ == 0 && checkpoint_add_file(ckpt, l->json, &l->json_file, err)))
+        (l->n_missing++ == 0 && dcpk_checkpoint_add_file(ckpt, l->json, &l->json_file, err)))
         return err->status;
     *place = (struct dcpk_place){.file = l->json_file};
     return DCPK_OK;
@@ -192,7 +177,8 @@ static dcpk_status find_chunk(struct dcpk_checkpoint *ckpt, struct listing *l,
         return missing_chunk(ckpt, l, name, place, err);
     if (dcpk_store_find(ckpt->store, name, &source, err) != DCPK_OK)
         return err->status;
-    if (check_length(l->array, source, err) || checkpoint_add_file(ckpt, source, &place->file, err))
+    if (check_length(l->array, source, err) ||
+        dcpk_checkpoint_add_file(ckpt, source, &place->file, err))
         return err->status;
     place->offset_bytes = 0;
     place->n_bytes = dcpk_source_bytes(source);
@@ -350,7 +336,7 @@ static dcpk_status add_object(struct dcpk_checkpoint *ckpt, const char *folder, 
                          folder);
     snprintf(path, sizeof path, "%s/%s", folder, name);
     if (dcpk_store_find(ckpt->store, path, &source, err) ||
-        checkpoint_add_file(ckpt, source, &object.place.file, err))
+        dcpk_checkpoint_add_file(ckpt, source, &object.place.file, err))
         return err->status;
     object.place.n_bytes = dcpk_source_bytes(source);
     object.key = dcpk_arena_strndup(ckpt->arena, path, strlen(path) - strlen(".pt"), err);

@@ -27,6 +27,7 @@ struct tables {
     struct dcpk_checkpoint public; /* first: a dcpk_checkpoint pointer is a pointer to this */
     size_t tensors_capacity;
     size_t objects_capacity;
+    size_t files_capacity;
     size_t chunks_capacity; /* of views; the stored ones are allocated by their format */
     size_t runs_capacity;
 };
@@ -437,5 +438,20 @@ dcpk_status dcpk_checkpoint_add_object(struct dcpk_checkpoint *ckpt,
     if (existed || dcpk_map_get(&ckpt->tensor_by_key, object->key, strlen(object->key), &other))
         return dcpk_fail(err, DCPK_EFORMAT, "the key '%s' occurs twice", object->key);
     ckpt->objects[ckpt->n_objects++] = *object;
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_checkpoint_add_file(struct dcpk_checkpoint *ckpt, struct dcpk_source *source,
+                                     uint32_t *file, struct dcpk_error *err)
+{
+    struct tables *tables = (struct tables *)ckpt;
+
+    if (ckpt->n_files >= UINT32_MAX)
+        return dcpk_fail(err, DCPK_ERANGE, "more than %u files", UINT32_MAX);
+    if (dcpk_grow(&ckpt->files, &tables->files_capacity, ckpt->n_files,
+                  sizeof(struct dcpk_source *), err))
+        return err->status;
+    *file = (uint32_t)ckpt->n_files;
+    ckpt->files[ckpt->n_files++] = source;
     return DCPK_OK;
 }

@@ -253,5 +253,8 @@ dcpk_status dcpk_checkpoint_add_tensor(struct dcpk_checkpoint *ckpt,
                                        const struct dcpk_tensor *tensor, struct dcpk_error *err);
 dcpk_status dcpk_checkpoint_add_object(struct dcpk_checkpoint *ckpt,
                                        const struct dcpk_object *object, struct dcpk_error *err);
+/* *file: the number by which places name it. */
+dcpk_status dcpk_checkpoint_add_file(struct dcpk_checkpoint *ckpt, struct dcpk_source *source,
+                                     uint32_t *file, struct dcpk_error *err);
 
 #endif
