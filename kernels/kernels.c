@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernels.c - the tables of devices, spaces, links and transports. The only place where an #ifdef
- * asks what was built in. */
+/* kernels.c - the tables of devices, spaces, mathematics, links, transports, collectives. The only
+ * place where an #ifdef asks what was built in. */
 #include "kernels/kernels.h"
 
 #include <stddef.h>
@@ -12,10 +12,12 @@
 #include "kernels/cuda/cuda.h"
 #endif
 #ifdef DCPK_HAVE_MPI
+#include "kernels/mpi/mpi_collectives.h"
 #include "kernels/mpi/mpi_link.h"
 #include "kernels/mpi/mpi_transport.h"
 #endif
 #ifdef DCPK_HAVE_NCCL
+#include "kernels/nccl/nccl_collectives.h"
 #include "kernels/nccl/nccl_link.h"
 #endif
 
@@ -36,6 +38,9 @@ const struct dcpk_space_ops *const dcpk_spaces[] = {
 const char *const dcpk_kernels_absent[] = {
 #ifndef DCPK_HAVE_CUDA
     "cuda",
+#endif
+#ifndef DCPK_HAVE_CUBLAS
+    "cublas",
 #endif
 #ifndef DCPK_HAVE_MPI
     "mpi",
@@ -58,9 +63,31 @@ const struct dcpk_link_ops *const dcpk_links[] = {
     NULL,
 };
 
+const struct dcpk_ops *const dcpk_math_ops[] = {
+    &dcpk_cpu_ops,
+#ifdef DCPK_HAVE_CUDA
+    &dcpk_cuda_ops,
+#endif
+#ifdef DCPK_HAVE_CUBLAS
+    &dcpk_cublas_ops,
+#endif
+    NULL,
+};
+
 const struct dcpk_transport *const dcpk_transports[] = {
 #ifdef DCPK_HAVE_MPI
     &dcpk_transport_mpi,
+#endif
+    NULL,
+};
+
+const struct dcpk_collectives *const dcpk_collectives_built[] = {
+#ifdef DCPK_HAVE_MPI
+    &dcpk_collectives_mpi,
+#endif
+    &dcpk_collectives_alone, /* works for a process alone */
+#ifdef DCPK_HAVE_NCCL
+    &dcpk_collectives_nccl, /* the only ones of a GPU's memory */
 #endif
     NULL,
 };

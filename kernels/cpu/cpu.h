@@ -5,12 +5,14 @@
 
 #include "lib/device/device.h"
 #include "lib/device/device_space.h"
+#include "lib/device/ops.h"
 
 /* Plain loops: the specification. Also in kernels.h, for the twin tests. */
 extern const struct dcpk_device dcpk_device_cpu_plain;
 /* The same results, faster. */
 extern const struct dcpk_device dcpk_device_cpu;
-/* Host memory. */
+/* Host memory, and the mathematics of a training step in it. */
 extern const struct dcpk_space_ops dcpk_cpu_space;
+extern const struct dcpk_ops dcpk_cpu_ops;
 
 #endif

@@ -214,9 +214,46 @@ dcpk_status dcpk_cpu_cast(enum dcpk_dtype from, const void *src, enum dcpk_dtype
     return DCPK_OK;
 }
 
+const float dcpk_cpu_e2m1[8] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+
+/* The value of element `at` of a row of values, in float32. */
+static float value_load(enum dcpk_dtype dtype, const uint8_t *row, int64_t at)
+{
+    struct dcpk_error ignored = DCPK_ERROR_INIT;
+    float value;
+
+    if (dtype == DCPK_F4_E2M1FN_X2) {
+        const int half = row[at / 2] >> (at % 2 * 4) & 0xf;
+
+        value = dcpk_cpu_e2m1[half & 7];
+        if (half >= 8)
+            value = -value;
+        return value;
+    }
+    (void)dcpk_cpu_cast(dtype, row + at, DCPK_F32, &value, 1, &ignored);
+    return value;
+}
+
+static void plain_scale(const struct dcpk_scale *s, const void *values, const float *scales,
+                        float *out)
+{
+    const int64_t first = s->dtype == DCPK_F4_E2M1FN_X2 ? s->col % 2 : 0;
+
+    for (int64_t i = 0; i < s->n_rows; i++) {
+        const uint8_t *row = (const uint8_t *)values + i * dcpk_scale_row_bytes(s);
+        const float *of_row = scales + (s->row + i) / s->block_rows * dcpk_scale_cols(s);
+
+        for (int64_t j = 0; j < s->n_cols; j++)
+            out[i * s->n_cols + j] =
+                value_load(s->dtype, row, first + j) * of_row[(s->col + j) / s->block_cols];
+    }
+}
+
 const struct dcpk_device dcpk_device_cpu_plain = {
     .name = "cpu-plain",
     .summary = "plain loops on the CPU, the specification",
     .copy = plain_copy,
     .cast = dcpk_cpu_cast,
+    .scale = plain_scale,
+    .add_term = dcpk_cpu_add_term,
 };

@@ -286,9 +286,99 @@ static dcpk_status tuned_cast(enum dcpk_dtype from, const void *src, enum dcpk_d
     return dcpk_cpu_cast(from, src, to, dst, n_elems, err);
 }
 
+/* ---- scale ----
+ * A row is cut where its blocks end, so that a loop has one scale. e4m3 becomes float32 as f16 does
+ * above; of the other types the values are looked up.
+ */
+static inline float e4m3_to_f32(uint8_t code)
+{
+    const uint32_t size = code & 0x7f;
+    const uint32_t moved = size << 20; /* as an f32: too small by 2^(127 - 7) */
+    const uint32_t number = bits_of(float_of(moved) * 0x1p120f); /* exact, subnormals too */
+
+    return float_of((uint32_t)(code & 0x80) << 24 | choose(size == 0x7f, 0x7fc00000, number));
+}
+
+/* Codes that stand for floats, two a byte or one. */
+struct code_table {
+    bool has_halves;
+    float of[256];
+};
+
+static void code_table_init(struct code_table *table, enum dcpk_dtype dtype)
+{
+    struct dcpk_error ignored = DCPK_ERROR_INIT;
+    uint8_t codes[256];
+
+    table->has_halves = dtype == DCPK_F4_E2M1FN_X2;
+    for (int i = 0; i < 256; i++)
+        codes[i] = (uint8_t)i;
+    if (!table->has_halves) {
+        (void)dcpk_cpu_cast(dtype, codes, DCPK_F32, table->of, 256, &ignored);
+        return;
+    }
+    for (int i = 0; i < 16; i++) {
+        table->of[i] = dcpk_cpu_e2m1[i & 7];
+        if (i >= 8)
+            table->of[i] = -table->of[i];
+    }
+}
+
+/* Elements [at, at + n) of a row of codes, times a scale. */
+static void scale_codes(const struct code_table *table, const uint8_t *row, int64_t at, int64_t n,
+                        float scale, float *out)
+{
+    float of[16];
+
+    if (!table->has_halves) {
+        for (int64_t j = 0; j < n; j++)
+            out[j] = table->of[row[at + j]] * scale;
+        return;
+    }
+    for (int i = 0; i < 16; i++)
+        of[i] = table->of[i] * scale;
+    for (int64_t j = 0; j < n; j++)
+        out[j] = of[row[(at + j) / 2] >> ((at + j) % 2 * 4) & 0xf];
+}
+
+static void scale_e4m3(const uint8_t *restrict codes, int64_t n, float scale, float *restrict out)
+{
+    for (; n >= BLOCK; n -= BLOCK, codes += BLOCK, out += BLOCK)
+        for (int64_t j = 0; j < BLOCK; j++)
+            out[j] = e4m3_to_f32(codes[j]) * scale;
+    for (int64_t j = 0; j < n; j++)
+        out[j] = e4m3_to_f32(codes[j]) * scale;
+}
+
+static void tuned_scale(const struct dcpk_scale *s, const void *values, const float *scales,
+                        float *out)
+{
+    const int64_t first = s->dtype == DCPK_F4_E2M1FN_X2 ? s->col % 2 : 0;
+    struct code_table table;
+
+    if (s->dtype != DCPK_F8_E4M3FN)
+        code_table_init(&table, s->dtype);
+    for (int64_t i = 0; i < s->n_rows; i++) {
+        const uint8_t *row = (const uint8_t *)values + i * dcpk_scale_row_bytes(s);
+        const float *scale = scales + (s->row + i) / s->block_rows * dcpk_scale_cols(s);
+        int64_t left = s->block_cols - s->col; /* in the block at hand */
+
+        for (int64_t j = 0, n; j < s->n_cols; j += n, left = s->block_cols, scale++) {
+            n = dcpk_min_i64(left, s->n_cols - j);
+            if (s->dtype == DCPK_F8_E4M3FN)
+                scale_e4m3(row + j, n, *scale, out);
+            else
+                scale_codes(&table, row, first + j, n, *scale, out);
+            out += n;
+        }
+    }
+}
+
 const struct dcpk_device dcpk_device_cpu = {
     .name = "cpu",
     .summary = "the CPU: runs, tiles and vector loops",
     .copy = tuned_copy,
     .cast = tuned_cast,
+    .scale = tuned_scale,
+    .add_term = dcpk_cpu_add_term,
 };

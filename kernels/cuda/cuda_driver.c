@@ -3,33 +3,23 @@
 #include "kernels/cuda/cuda_driver.h"
 
 #include <dlfcn.h>
-#include <string.h>
 
+#include "kernels/cuda/cuda_symbols.h"
 #include "lib/base/order.h"
 
 #define OLDEST_VERSION 12000
 
 static dcpk_status driver_find(void *library, struct cuda_driver *driver, struct dcpk_error *err)
 {
-#define NAME_OF(function) #function
-    const struct {
-        const char *name;
-        void *at; /* a function pointer's place */
-    } rows[] = {
-#define CUDA_ROW(member, function) {NAME_OF(function), &driver->member},
+    const struct cuda_symbol symbols[] = {
+#define CUDA_ROW(member, function) {CUDA_SYMBOL_NAME(function), &driver->member},
         CUDA_CALLS(CUDA_ROW)
 #undef CUDA_ROW
     };
-#undef NAME_OF
+    const char *missing = cuda_symbols_find(library, symbols, DCPK_COUNT(symbols));
 
-    for (size_t i = 0; i < DCPK_COUNT(rows); i++) {
-        void *found = dlsym(library, rows[i].name);
-
-        if (found == NULL)
-            return dcpk_fail(err, DCPK_EUNSUPPORTED, "the driver for NVIDIA GPUs lacks %s",
-                             rows[i].name);
-        memcpy(rows[i].at, &found, sizeof found);
-    }
+    if (missing != NULL)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "the driver for NVIDIA GPUs lacks %s", missing);
     return DCPK_OK;
 }
 

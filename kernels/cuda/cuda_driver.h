@@ -47,6 +47,7 @@
     CALL(host_free, cuMemFreeHost)                                                                 \
     CALL(pointer_attribute, cuPointerGetAttribute)                                                 \
     CALL(copy, cuMemcpyAsync)                                                                      \
+    CALL(fill, cuMemsetD8Async)                                                                    \
     CALL(handle_get, cuIpcGetMemHandle)                                                            \
     CALL(handle_open, cuIpcOpenMemHandle)                                                          \
     CALL(handle_close, cuIpcCloseMemHandle)

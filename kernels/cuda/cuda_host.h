@@ -9,6 +9,16 @@
 #include "lib/device/device_space.h"
 #include "lib/device/imports.h"
 
+/* The file `path` as data of this program, with 16 bytes' alignment. */
+#define CUDA_IMAGE(name, path)                                                                     \
+    __asm__(".pushsection .rodata\n"                                                               \
+            ".balign 16\n"                                                                         \
+            ".hidden " #name "\n"                                                                  \
+            ".global " #name "\n" #name ":\n"                                                      \
+            ".incbin \"" path "\"\n"                                                               \
+            ".popsection\n");                                                                      \
+    extern const unsigned char name[]
+
 /* Tickets of a queue that can be distinguished; an older one is done when the next is. */
 #define CUDA_TICKETS 16
 
@@ -56,6 +66,7 @@ struct cuda_space {
     CUdevice device;
     CUcontext context; /* the device's primary one */
     unsigned n_multiprocessors;
+    int major;               /* of the compute capability */
     unsigned most_blocks[3]; /* of a launch, by enum dcpk_pace */
     struct cuda_kernels kernels;
     struct cuda_queue queues[DCPK_N_QUEUES];

@@ -9,18 +9,9 @@
 #include "kernels/cuda/cuda_host.h"
 #include "lib/base/order.h"
 
-/* The file `path`, with 16 bytes' alignment. */
-#define IMAGE(name, path)                                                                          \
-    __asm__(".pushsection .rodata\n"                                                               \
-            ".balign 16\n"                                                                         \
-            ".hidden " #name "\n"                                                                  \
-            ".global " #name "\n" #name ":\n"                                                      \
-            ".incbin \"" path "\"\n"                                                               \
-            ".popsection\n");                                                                      \
-    extern const unsigned char name[]
-IMAGE(dcpk_cuda_tile_move, DCPK_TILE_MOVE_FATBIN);
-IMAGE(dcpk_cuda_tile_cast, DCPK_TILE_CAST_FATBIN);
-IMAGE(dcpk_cuda_tile_read, DCPK_TILE_READ_FATBIN);
+CUDA_IMAGE(dcpk_cuda_tile_move, DCPK_TILE_MOVE_FATBIN);
+CUDA_IMAGE(dcpk_cuda_tile_cast, DCPK_TILE_CAST_FATBIN);
+CUDA_IMAGE(dcpk_cuda_tile_read, DCPK_TILE_READ_FATBIN);
 
 enum { MOVE, CAST, READ };
 

@@ -40,6 +40,7 @@ static dcpk_status device_find(struct cuda_space *s, int ordinal, struct dcpk_er
         attribute_read(s, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, &n_multiprocessors, err))
         return err->status;
     s->n_multiprocessors = (unsigned)n_multiprocessors;
+    s->major = major;
     if (major >= LEAST_CAPABILITY)
         return DCPK_OK;
     return dcpk_fail(err, DCPK_EUNSUPPORTED,

@@ -4,38 +4,15 @@
 #include "kernels/nccl/nccl_link.h"
 
 #include <assert.h>
-#include <dlfcn.h>
-#include <nccl.h>
-#include <string.h>
 
 #include "kernels/cuda/cuda_driver.h"
+#include "kernels/nccl/nccl_library.h"
 #include "lib/base/alloc.h"
 #include "lib/base/clock.h"
 #include "lib/base/order.h"
 #include "lib/device/pause.h"
 
-#define OPEN_TIMEOUT_SECONDS 120 /* ranks arrive, and NCCL finds its way between them */
-#define N_UNDER_WAY          2
-
-/* Of the stream: kernels that pack and unpack would take all multiprocessors first. */
-#define FIRST_PRIORITY (-1)
-
-/* NCCL's functions, by pointer. */
-struct nccl {
-    ncclResult_t (*get_unique_id)(ncclUniqueId *id);
-    ncclResult_t (*init)(ncclComm_t *comm, int n_ranks, ncclUniqueId id, int rank,
-                         ncclConfig_t *config);
-    ncclResult_t (*async_error)(ncclComm_t comm, ncclResult_t *result);
-    ncclResult_t (*group_start)(void);
-    ncclResult_t (*group_end)(void);
-    ncclResult_t (*send)(const void *at, size_t n, ncclDataType_t type, int peer, ncclComm_t comm,
-                         cudaStream_t stream);
-    ncclResult_t (*receive)(void *at, size_t n, ncclDataType_t type, int peer, ncclComm_t comm,
-                            cudaStream_t stream);
-    ncclResult_t (*abort)(ncclComm_t comm);
-    const char *(*error_string)(ncclResult_t result);
-    const char *(*last_error)(ncclComm_t comm);
-};
+#define N_UNDER_WAY 2
 
 enum nccl_phase {
     NCCL_IDLE,     /* no exchange, or one without messages */
@@ -60,96 +37,24 @@ struct nccl_link {
     uint64_t n_begun, n_done;
 };
 
-static dcpk_status nccl_find(void *library, struct nccl *nccl, struct dcpk_error *err)
-{
-    const struct {
-        const char *name;
-        void *at; /* a function pointer's place */
-    } rows[] = {
-        {"ncclGetUniqueId", &nccl->get_unique_id},
-        {"ncclCommInitRankConfig", &nccl->init},
-        {"ncclCommGetAsyncError", &nccl->async_error},
-        {"ncclGroupStart", &nccl->group_start},
-        {"ncclGroupEnd", &nccl->group_end},
-        {"ncclSend", &nccl->send},
-        {"ncclRecv", &nccl->receive},
-        {"ncclCommAbort", &nccl->abort},
-        {"ncclGetErrorString", &nccl->error_string},
-        {"ncclGetLastError", &nccl->last_error},
-    };
-
-    for (size_t i = 0; i < DCPK_COUNT(rows); i++) {
-        void *found = dlsym(library, rows[i].name);
-
-        if (found == NULL)
-            return dcpk_fail(err, DCPK_EUNSUPPORTED, "libnccl.so.2 is older than 2.14: it lacks %s",
-                             rows[i].name);
-        memcpy(rows[i].at, &found, sizeof found);
-    }
-    return DCPK_OK;
-}
-
-/* The copy that is in the process comes first: two of them in one process disturb each other. It is
- * never unloaded, as it starts threads. */
-static dcpk_status nccl_load(struct nccl *nccl, struct dcpk_error *err)
-{
-    void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD);
-
-    if (library == NULL)
-        library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
-    if (library == NULL)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED, "NCCL is not there: %s", dlerror());
-    return nccl_find(library, nccl, err);
-}
-
-static dcpk_status nccl_check(const struct nccl_link *l, ncclResult_t result, const char *doing,
-                              struct dcpk_error *err)
-{
-    if (result == ncclSuccess || result == ncclInProgress)
-        return DCPK_OK;
-    return dcpk_fail(err, DCPK_EIO, "%s: NCCL: %s: %s", doing, l->nccl.error_string(result),
-                     l->comm == NULL ? "" : l->nccl.last_error(l->comm));
-}
-
-/* Has what was asked of the communicator come to its end? */
-static dcpk_status comm_poll(struct nccl_link *l, bool *done, struct dcpk_error *err)
-{
-    ncclResult_t result = ncclSuccess;
-
-    if (nccl_check(l, l->nccl.async_error(l->comm, &result), "asking for the state", err) ||
-        nccl_check(l, result, "talking to other ranks", err))
-        return err->status;
-    *done = result == ncclSuccess;
-    return DCPK_OK;
-}
-
-/* As NCCL 2.14 knew it, which all later ones take: fields that it had not are never looked at. */
-static ncclConfig_t config_2_14(void)
-{
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-
-    config.version = NCCL_VERSION(2, 14, 0);
-    config.blocking = 0;
-    return config;
-}
-
 static dcpk_status comm_join(struct nccl_link *l, const ncclUniqueId *id, struct dcpk_error *err)
 {
     const double begun = dcpk_now_seconds();
-    ncclConfig_t config = config_2_14();
+    ncclConfig_t config = dcpk_nccl_config();
     bool done = false;
 
-    if (nccl_check(l, l->nccl.init(&l->comm, l->base.n_ranks, *id, l->base.rank, &config),
-                   "joining the other ranks", err))
+    if (dcpk_nccl_check(&l->nccl, NULL,
+                        l->nccl.init(&l->comm, l->base.n_ranks, *id, l->base.rank, &config),
+                        "joining the other ranks", err))
         return err->status;
     while (!done) {
         const double waited = dcpk_now_seconds() - begun;
 
-        if (comm_poll(l, &done, err))
+        if (dcpk_nccl_poll(&l->nccl, l->comm, &done, err))
             return err->status;
-        if (!done && waited > OPEN_TIMEOUT_SECONDS)
+        if (!done && waited > NCCL_JOIN_SECONDS)
             return dcpk_fail(err, DCPK_EIO, "NCCL has not joined the other ranks after %d s",
-                             OPEN_TIMEOUT_SECONDS);
+                             NCCL_JOIN_SECONDS);
         if (!done)
             dcpk_pause(waited);
     }
@@ -161,7 +66,7 @@ static dcpk_status link_fill(struct nccl_link *l, const ncclUniqueId *id, struct
     const struct cuda_driver *d = &l->driver;
 
     if (dcpk_cuda_check(d,
-                        d->stream_create_first(&l->stream, CU_STREAM_NON_BLOCKING, FIRST_PRIORITY),
+                        d->stream_create_first(&l->stream, CU_STREAM_NON_BLOCKING, NCCL_PRIORITY),
                         "making a stream", err))
         return err->status;
     for (size_t i = 0; i < N_UNDER_WAY; i++)
@@ -209,14 +114,15 @@ static void nccl_close(struct dcpk_link *link)
 static dcpk_status link_prepare(struct nccl_link *l, int ordinal, ncclUniqueId *id,
                                 struct dcpk_error *err)
 {
-    if (dcpk_cuda_driver_load(&l->driver, err) || nccl_load(&l->nccl, err) ||
+    if (dcpk_cuda_driver_load(&l->driver, err) || dcpk_nccl_load(&l->nccl, err) ||
         dcpk_cuda_check(&l->driver, l->driver.device_get(&l->device, ordinal), "finding the GPU",
                         err) ||
         dcpk_cuda_check(&l->driver, l->driver.context_retain(&l->context, l->device),
                         "opening the GPU", err))
         return err->status;
     if (l->base.rank == 0)
-        return nccl_check(l, l->nccl.get_unique_id(id), "inviting the other ranks", err);
+        return dcpk_nccl_check(&l->nccl, l->comm, l->nccl.get_unique_id(id),
+                               "inviting the other ranks", err);
     return DCPK_OK;
 }
 
@@ -265,8 +171,8 @@ static dcpk_status group_queue(struct nccl_link *l, const struct dcpk_exchange *
             failed = ncclSuccess;
     }
     ended = l->nccl.group_end();
-    if (nccl_check(l, failed, "queueing messages", err) ||
-        nccl_check(l, ended, "queueing messages", err))
+    if (dcpk_nccl_check(&l->nccl, l->comm, failed, "queueing messages", err) ||
+        dcpk_nccl_check(&l->nccl, l->comm, ended, "queueing messages", err))
         return err->status;
     return DCPK_OK;
 }
@@ -280,7 +186,7 @@ static dcpk_status exchange_start(struct nccl_link *l, struct nccl_exchange *e,
 
     if (e->phase != NCCL_STARTING)
         return DCPK_OK;
-    if (comm_poll(l, &queued, err))
+    if (dcpk_nccl_poll(&l->nccl, l->comm, &queued, err))
         return err->status;
     if (!queued)
         return DCPK_OK;
@@ -302,9 +208,9 @@ static dcpk_status before_start(struct nccl_link *l, struct dcpk_error *err)
         while (exchange_start(l, e, err) == DCPK_OK && e->phase == NCCL_STARTING) {
             const double waited = dcpk_now_seconds() - begun;
 
-            if (waited > OPEN_TIMEOUT_SECONDS)
+            if (waited > NCCL_JOIN_SECONDS)
                 return dcpk_fail(err, DCPK_EIO, "NCCL has not begun an exchange after %d s",
-                                 OPEN_TIMEOUT_SECONDS);
+                                 NCCL_JOIN_SECONDS);
             dcpk_pause(waited);
         }
     }
@@ -344,7 +250,7 @@ static dcpk_status exchange_poll(struct nccl_link *l, struct nccl_exchange *e,
         return DCPK_OK;
     code = l->driver.event_query(e->event);
     if (code == CUDA_ERROR_NOT_READY)
-        return comm_poll(l, &queued, err);
+        return dcpk_nccl_poll(&l->nccl, l->comm, &queued, err);
     if (dcpk_cuda_check(&l->driver, code, "waiting for messages", err))
         return err->status;
     e->phase = NCCL_IDLE;

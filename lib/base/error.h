@@ -30,7 +30,7 @@ enum dcpk_fix {
     DCPK_FIX_WEIGHTS_ONLY = 8,   /* leave the optimizer state out */
     DCPK_FIX_SWIGLU = 16,        /* state which fc1 are gated */
     DCPK_FIX_GROUP_MAP = 32,     /* map parameters to parameter groups */
-    DCPK_FIX_VOCAB_SIZE = 64,    /* state the tokenizer's number of tokens */
+    DCPK_FIX_VOCAB_SIZE = 64,    /* state the model's number of tokens */
     DCPK_FIX_BUCKET_SIZE = 128,  /* state the size of DDP's buckets */
     DCPK_FIX_OTHER_SHARDS = 256, /* cut the target for another number of ranks */
     DCPK_FIX_NO_SHARDS = 512,    /* cut the target for no number of ranks */
@@ -40,8 +40,12 @@ enum dcpk_fix {
     DCPK_FIX_NO_INTEGRITY = 8192, /* write no integrity.json */
     DCPK_FIX_LIST_BUILT = 16384,  /* list what is built in */
     DCPK_FIX_HASH_LIST = 32768,   /* make the list of hashes with this program */
+    DCPK_FIX_MODEL_FLAGS = 65536, /* describe the model as the checkpoint has it, or convert that */
+    DCPK_FIX_NO_LOAD_OPTIM = 131072, /* load weights alone */
+    DCPK_FIX_FINETUNE = 262144,      /* load weights alone, and begin at iteration 0 */
+    DCPK_FIX_SCHEDULE = 524288,      /* choose between the run's schedule and the checkpoint's */
 };
-#define DCPK_N_FIXES 16
+#define DCPK_N_FIXES 20
 
 #define DCPK_ERROR_BYTES 2048
 

@@ -26,6 +26,7 @@ struct scan {
     size_t at;
     char open[DCPK_JSON_MAX_DEPTH]; /* brackets that wait for their end */
     int depth;
+    struct dcpk_bytes *is_float; /* a byte for each number, in their order */
     struct dcpk_error *err;
 };
 
@@ -52,6 +53,8 @@ static bool scan_digits(struct scan *s)
 /* -?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)? */
 static dcpk_status scan_number(struct scan *s)
 {
+    bool is_float = false;
+
     if (peek(s) == '-')
         s->at++;
     if (peek(s) == '0')
@@ -59,11 +62,13 @@ static dcpk_status scan_number(struct scan *s)
     else if (!scan_digits(s))
         return bad(s, "a digit is missing");
     if (peek(s) == '.') {
+        is_float = true;
         s->at++;
         if (!scan_digits(s))
             return bad(s, "a digit is missing");
     }
     if (peek(s) == 'e' || peek(s) == 'E') {
+        is_float = true;
         s->at++;
         if (peek(s) == '+' || peek(s) == '-')
             s->at++;
@@ -72,6 +77,7 @@ static dcpk_status scan_number(struct scan *s)
     }
     if (peek(s) >= '0' && peek(s) <= '9')
         return bad(s, "a number begins with 0");
+    dcpk_bytes_u8(s->is_float, is_float);
     return DCPK_OK;
 }
 
@@ -132,9 +138,10 @@ static dcpk_status scan_token(struct scan *s)
     return DCPK_OK;
 }
 
-static dcpk_status scan_text(const char *text, size_t n, struct dcpk_error *err)
+static dcpk_status scan_text(const char *text, size_t n, struct dcpk_bytes *is_float,
+                             struct dcpk_error *err)
 {
-    struct scan s = {.text = (const uint8_t *)text, .n = n, .err = err};
+    struct scan s = {.text = (const uint8_t *)text, .n = n, .is_float = is_float, .err = err};
 
     while (s.at < n) {
         const dcpk_status st = scan_token(&s);
@@ -143,7 +150,7 @@ static dcpk_status scan_text(const char *text, size_t n, struct dcpk_error *err)
     }
     if (s.depth > 0)
         return bad(&s, "a bracket has no end");
-    return DCPK_OK;
+    return dcpk_bytes_status(is_float, err);
 }
 
 /*
@@ -212,17 +219,26 @@ static dcpk_status check_keys(const cJSON *object, struct dcpk_error *err)
     return st;
 }
 
-/* check_keys for all objects, depth first; the scan has bounded the depth. */
-static dcpk_status check_all_keys(const cJSON *root, struct dcpk_error *err)
+/*
+ * check_keys for all objects, depth first; the scan has bounded the depth. That is the order of the
+ * text: the n-th number's entry of is_float goes into valueint, which nothing else reads.
+ */
+static dcpk_status check_nodes(cJSON *root, const struct dcpk_bytes *is_float,
+                               struct dcpk_error *err)
 {
-    const cJSON *path[DCPK_JSON_MAX_DEPTH + 1]; /* the node looked at and those around it */
+    cJSON *path[DCPK_JSON_MAX_DEPTH + 1]; /* the node looked at and those around it */
+    size_t n_numbers = 0;
     int depth = 0;
 
     path[0] = root;
     while (depth >= 0) {
-        const cJSON *node = path[depth];
+        cJSON *node = path[depth];
         if (cJSON_IsObject(node) && check_keys(node, err) != DCPK_OK)
             return err->status;
+        if (cJSON_IsNumber(node)) {
+            assert(n_numbers < is_float->n_bytes);
+            node->valueint = is_float->data[n_numbers++];
+        }
         if (node->child != NULL) {
             path[++depth] = node->child;
             continue;
@@ -239,24 +255,26 @@ static dcpk_status check_all_keys(const cJSON *root, struct dcpk_error *err)
 dcpk_status dcpk_json_parse(const char *text, size_t n, struct dcpk_json **doc,
                             struct dcpk_error *err)
 {
+    struct dcpk_bytes is_float = {0};
     cJSON *root = NULL;
     dcpk_status st;
 
     if (n == 0)
         return dcpk_fail(err, DCPK_EFORMAT, "JSON: no text at byte 0");
-    st = scan_text(text, n, err);
+    st = scan_text(text, n, &is_float, err);
     if (st != DCPK_OK)
         goto out;
     st = run_cjson(text, n, &root, err);
     if (st != DCPK_OK)
         goto out;
-    st = check_all_keys(root, err);
+    st = check_nodes(root, &is_float, err);
     if (st != DCPK_OK)
         goto out;
     *doc = (struct dcpk_json *)root; /* struct dcpk_json is never defined: it is cJSON's node */
     root = NULL;
 out:
     cJSON_Delete(root);
+    dcpk_bytes_release(&is_float);
     return st;
 }
 
@@ -334,6 +352,11 @@ bool dcpk_json_double(const struct dcpk_json *node, double *out)
         return false;
     *out = node_of(node)->valuedouble;
     return true;
+}
+
+bool dcpk_json_is_float(const struct dcpk_json *node)
+{
+    return cJSON_IsNumber(node_of(node)) && node_of(node)->valueint != 0;
 }
 
 bool dcpk_json_bool(const struct dcpk_json *node, bool *out)

@@ -45,7 +45,7 @@ static dcpk_status choose_format(struct dcpk_store *store, const struct dcpk_for
 
         if ((*f)->probe(store, &score, err) != DCPK_OK)
             return err->status;
-        if (name != NULL && strcmp((*f)->name, name) == 0) {
+        if (name != NULL && dcpk_format_is_called(*f, name)) {
             named = *f;
             named_score = score;
         }

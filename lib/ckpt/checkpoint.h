@@ -10,12 +10,32 @@
 
 #include "lib/base/arena.h"
 #include "lib/base/map.h"
+#include "lib/ckpt/family_wish.h"
 #include "lib/ckpt/value.h"
 #include "lib/io/store.h"
 #include "lib/tensor/box.h"
 #include "lib/tensor/dtype.h"
 
 struct dcpk_format;
+
+/*
+ * A tensor of float32 that others of the checkpoint, stored ones or views with chunks, make. In the
+ * arena.
+ * Values times scales (lib/tensor/scale.h): blocks lie in the last two axes; those before them are
+ * the same in values, scales and the tensor. Values of DCPK_F4_E2M1FN_X2 have half as many in the
+ * last axis.
+ * Values plus a number: the values are floats of the tensor's shape, each one's float32 is added
+ * to.
+ */
+struct dcpk_computed {
+    uint32_t values;
+    /* Floats; DCPK_F8_E8M0FNU or DCPK_U8: 2^(code - 127), code 255 NaN. DCPK_NO_SCALES: values plus
+     * `addend`. */
+    uint32_t scales;
+    int64_t block_rows, block_cols; /* of scales */
+    float addend;                   /* without scales */
+};
+#define DCPK_NO_SCALES UINT32_MAX
 
 /* A run of bytes in one of the checkpoint's files: an item of a .distcp file. */
 struct dcpk_place {
@@ -38,6 +58,8 @@ struct dcpk_tensor {
      */
     int model_rank;
     const int64_t *model_shape;
+    /* Of a view that stored tensors make by arithmetic: it has no chunks. NULL for all others. */
+    const struct dcpk_computed *computed;
 };
 
 /*
@@ -130,6 +152,8 @@ struct dcpk_checkpoint {
     /* Prefixes of the keys of weights and of optimizer state, without the last dot; set by the
      * caller. Borrowed. NULL: the format's own. */
     const char *given_model_prefix, *given_state_prefix;
+    /* How names of a family of models are read; set by the caller. */
+    struct dcpk_family_wish given_family;
     /* Why a tensor is left out, then why an object is; set by the caller. An entry is NULL when it
      * is not left out; the table is NULL when none is. */
     const char **left_out;
@@ -177,7 +201,8 @@ dcpk_status dcpk_checkpoint_check_cover(const struct dcpk_checkpoint *ckpt, stru
  * n_tensors + i).
  */
 
-/* A new view; `tensor` gives key, dtype, rank and shape. *index: what pieces call it. */
+/* A new view; `tensor` gives key, dtype, rank and shape, and what computes it (NULL: runs follow).
+ * *index: what pieces call it. */
 dcpk_status dcpk_checkpoint_add_view(struct dcpk_checkpoint *ckpt, const struct dcpk_tensor *tensor,
                                      uint32_t *index, struct dcpk_error *err);
 /*

@@ -28,46 +28,6 @@ dcpk_status dcpk_checkpoint_add_view(struct dcpk_checkpoint *ckpt, const struct 
     return DCPK_OK;
 }
 
-/*
- * The largest box that a run can begin with: whole indices of the outermost axis whose index
- * boundary `start` is at and of which one fits. In a 3 x 4 block the run [2, 11) becomes [2, 4) of
- * row 0, row 1, [0, 3) of row 2.
- *
- *     . . 1 1
- *     2 2 2 2
- *     3 3 3 .
- */
-static int64_t first_box(const struct dcpk_box *block, int64_t start, int64_t n,
-                         struct dcpk_box *box)
-{
-    int64_t row = 1, taken = 1, count = 1;
-    int axis = block->rank;
-
-    *box = *block;
-    for (int a = block->rank; a-- > 0;) {
-        const int64_t next = row * block->extent[a];
-
-        if (start % row == 0 && n >= row) {
-            const int64_t room = block->extent[a] - start / row % block->extent[a];
-
-            axis = a;
-            count = dcpk_min_i64(n / row, room);
-            taken = count * row;
-        }
-        row = next;
-    }
-    row = 1;
-    for (int a = block->rank; a-- > 0;) {
-        box->offset[a] = block->offset[a] + start / row % block->extent[a];
-        row *= block->extent[a];
-        if (a < axis)
-            box->extent[a] = 1;
-        else if (a == axis)
-            box->extent[a] = count;
-    }
-    return taken;
-}
-
 /* Append a chunk to the last view. */
 static dcpk_status view_add_chunk(struct dcpk_checkpoint *ckpt, const struct dcpk_box *box,
                                   struct dcpk_chunk_run run, const struct dcpk_place *place,
@@ -140,7 +100,7 @@ dcpk_status dcpk_checkpoint_add_run(struct dcpk_checkpoint *ckpt, const struct d
                          stored->key, run.first, run.first + n, view->key);
     while (n > 0) {
         struct dcpk_box box;
-        const int64_t taken = first_box(block, start, n, &box);
+        const int64_t taken = dcpk_box_take_run(block, start, n, &box);
         const struct dcpk_place place = ckpt->chunks[run.of].place; /* the table may move */
 
         if (view_add_chunk(ckpt, &box, run, &place, err) != DCPK_OK)

@@ -4,6 +4,8 @@
 #ifndef DCPK_LIB_CKPT_FORMAT_H
 #define DCPK_LIB_CKPT_FORMAT_H
 
+#include <string.h>
+
 #include "lib/ckpt/checkpoint.h"
 #include "lib/ckpt/marks.h"
 #include "lib/ckpt/output.h"
@@ -89,8 +91,8 @@ struct dcpk_format_writer {
     /* Fix the place of every byte: files, places of chunks and payloads. Chunk boxes are there
      * already. */
     dcpk_status (*lay_out)(struct dcpk_output *out, struct dcpk_error *err);
-    /* The bytes around a chunk's data, its CRC-32 now known: lead_bytes and tail_bytes of them.
-     * Thread-safe. */
+    /* Optional where no chunk has any: the bytes around a chunk's data, its CRC-32 now known,
+     * lead_bytes and tail_bytes of them. Thread-safe. */
     dcpk_status (*frame)(const struct dcpk_output *out, const struct dcpk_out_chunk *chunk,
                          uint32_t crc32, uint8_t *lead, uint8_t *tail, struct dcpk_error *err);
     /* Append a payload's bytes (n_bytes, as lay_out has set it) to `bytes`. */
@@ -124,7 +126,7 @@ struct dcpk_format_mapping {
      */
     dcpk_status (*from_keys)(struct dcpk_output *out, const void *options, struct dcpk_error *err);
     /* Hand over what loading->loaders ask a checkpoint of this format for, each thing once
-     * (lib/model/request.h). */
+     * (lib/model/request.h). NULL: none of Megatron's loaders reads the format. */
     dcpk_status (*request)(const struct dcpk_loading *loading, struct dcpk_error *err);
     /*
      * Optional: read off the chunks of a view of the weights (canonical, gated, in the order of
@@ -133,6 +135,12 @@ struct dcpk_format_mapping {
      */
     dcpk_status (*match_layout)(const struct dcpk_model *model, struct dcpk_saved_layout *saved,
                                 struct dcpk_error *err);
+    /*
+     * Optional: the document beside the tensors that configures the model, as it stands. *value:
+     * in `arena`; NULL: there is none.
+     */
+    dcpk_status (*load_config)(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
+                               const struct dcpk_value **value, struct dcpk_error *err);
     /*
      * How the optimizer's state is kept, by keys that are not left out and by the common state
      * (NULL: there is none): Megatron's name for it ("fully_reshardable", ...), "fsdp_dtensor",
@@ -162,8 +170,9 @@ struct dcpk_format_editor {
 
 /* A format: what it is, how a folder of it is opened, and the tables that work on it. */
 struct dcpk_format {
-    const char *name;    /* what --from and --to accept */
-    const char *summary; /* one line of help */
+    const char *name;       /* what --from and --to accept */
+    const char *other_name; /* a second name for the two; NULL: none */
+    const char *summary;    /* one line of help */
     /* "core-0.15": the last release of Megatron whose loader reads it; NULL: the newest does. */
     const char *last_release;
     const struct dcpk_mark *marks; /* names of its files; ends with a zeroed row */
@@ -199,6 +208,19 @@ struct dcpk_format {
     const struct dcpk_format_mapping *mapping; /* NULL: it cannot be converted */
     const struct dcpk_format_editor *editor;   /* NULL: its keys cannot be changed */
 };
+
+/* Is it called so? */
+static inline bool dcpk_format_is_called(const struct dcpk_format *format, const char *name)
+{
+    return strcmp(format->name, name) == 0 ||
+           (format->other_name != NULL && strcmp(format->other_name, name) == 0);
+}
+
+/* Is it known what Megatron's loaders ask a checkpoint of it for? */
+static inline bool dcpk_format_has_loaders(const struct dcpk_format *format)
+{
+    return format->mapping != NULL && format->mapping->request != NULL;
+}
 
 /* Can a conversion write it? */
 static inline bool dcpk_format_is_target(const struct dcpk_format *format)

@@ -16,6 +16,10 @@ struct dcpk_out_tensor {
     enum dcpk_dtype dtype;
     int rank;
     const int64_t *shape;
+    /* What is written instead of `shape`: the same elements in the same order, in other axes. NULL:
+     * `shape`. For formats that store a tensor as one row-major run. */
+    const int64_t *written_shape;
+    int written_rank;
     const struct dcpk_piece *pieces; /* cover shape exactly; sources are tensors of `source` */
     size_t n_pieces;
     const void *literal; /* instead of pieces: the bytes, row-major (RNG states, step) */
@@ -109,11 +113,15 @@ struct dcpk_out_event {
 struct dcpk_target {
     /* Sizes of the target's parallel dimensions; 0: not given, chunks as they read fastest. */
     struct dcpk_layout mesh;
-    /* Of torch_dist: "B" or "C"; of fsdp_dtensor: "V2"; NULL: what every release reads. */
+    /* Of torch_dist: "A", "B" or "C"; of fsdp_dtensor: "V2"; NULL: what every release reads. */
     const char *generation;
+    /* Of torch_dist: "dp_reshardable"; NULL: fully_reshardable, which every layout of ranks loads.
+     */
+    const char *optimizer_layout;
     const char *impl; /* whose names: "te" or "local"; NULL: both, as aliases */
     /* Of fsdp_dtensor: elements after which FSDP starts another buffer outside units; 0: never. */
     int64_t bucket_elems;
+    struct dcpk_family_wish family; /* of formats with names of families of models */
 };
 
 /* What a run that loads the output has to do without, or to be like: a set. */
@@ -130,6 +138,7 @@ struct dcpk_output {
     struct dcpk_arena *arena;       /* everything here */
     struct dcpk_checkpoint *source; /* borrowed */
     const struct dcpk_format *format;
+    const char *family; /* of a model's folder, set by from_model; else NULL */
     /* The common state that is kept in a file or an item of its own, set by from_model; NULL: there
      * is none. */
     const struct dcpk_value *common;

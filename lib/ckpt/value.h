@@ -161,5 +161,11 @@ bool dcpk_value_equal(const struct dcpk_value *a, const struct dcpk_value *b);
  * their bytes, but for those of an outline.
  */
 void dcpk_value_to_json(const struct dcpk_value *v, struct dcpk_json_out *out);
+/*
+ * What people write as JSON: objects are dicts, "torch.bfloat16" is a dtype, a whole number an INT.
+ * NULL and err: DCPK_EUNSUPPORTED for more than 8 levels; DCPK_ENOMEM.
+ */
+const struct dcpk_value *dcpk_value_from_json(struct dcpk_arena *arena,
+                                              const struct dcpk_json *node, struct dcpk_error *err);
 
 #endif

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* device.h - tensor bytes in host memory: strided copies and casts. kernels/ implements it;
- * cpu-plain is the specification. */
+/* device.h - tensor bytes in host memory: strided copies, casts, scales, weighted sums. kernels/
+ * implements it; cpu-plain is the specification. */
 #ifndef DCPK_LIB_DEVICE_DEVICE_H
 #define DCPK_LIB_DEVICE_DEVICE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "lib/base/error.h"
 #include "lib/tensor/dtype.h"
+#include "lib/tensor/scale.h"
 #include "lib/tensor/strided.h"
 
 /* All pointers are host memory, any alignment. Thread-safe. */
@@ -24,6 +26,18 @@ struct dcpk_device {
      */
     dcpk_status (*cast)(enum dcpk_dtype from, const void *src, enum dcpk_dtype to, void *dst,
                         size_t n_elems, struct dcpk_error *err);
+    /*
+     * Values times their scales. A product is rounded to nearest, ties to even, subnormals kept;
+     * NaN stays NaN, with any code. Cannot fail. out: n_rows x n_cols, row-major, apart from the
+     * others.
+     */
+    void (*scale)(const struct dcpk_scale *s, const void *values, const float *scales, float *out);
+    /*
+     * A term of a weighted sum: sum[i] = weight * x[i] of the `first` one, else sum[i] + weight *
+     * x[i]; the product and the sum are each rounded to nearest, ties to even, as torch does.
+     * x, sum: n floats each, apart or the same. Cannot fail. Thread-safe.
+     */
+    void (*add_term)(float weight, const float *x, bool first, float *sum, size_t n);
 };
 
 #endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* device_space.h - an opened device: its memory, the tiles that move in it, and waiting for them.
- */
+/* device_space.h - an opened device: its memory, the tiles that move in it, waiting for them. */
 /*
  * One rank opens one space and makes all calls on it from one thread. Other spaces of the process
  * may be used by other threads at the same time.

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tile.h - what a device moves: rows of elements from one address to another, flat, by the table.
- */
+/* tile.h - what a device moves: tables of rows of elements, from one address to another. */
 #ifndef DCPK_LIB_DEVICE_TILE_H
 #define DCPK_LIB_DEVICE_TILE_H
 

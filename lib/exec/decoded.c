@@ -95,7 +95,8 @@ static struct entry *decoded_make_room(struct dcpk_decoded *d, uint64_t charge_b
 
 /* Decode into an entry of our own. Lock held; it is released meanwhile. */
 static dcpk_status decoded_fill(struct dcpk_decoded *d, struct entry *e,
-                                const struct dcpk_extent *where, struct dcpk_error *err)
+                                const struct dcpk_extent *where, uint64_t *read_bytes,
+                                struct dcpk_error *err)
 {
     dcpk_status st;
 
@@ -110,6 +111,7 @@ static dcpk_status decoded_fill(struct dcpk_decoded *d, struct entry *e,
         d->used_bytes -= e->charge_bytes - where->decoded_bytes;
         e->charge_bytes = where->decoded_bytes;
         e->is_ready = true;
+        *read_bytes += where->record_bytes;
     } else {
         clear_entry(d, e);
     }
@@ -120,7 +122,7 @@ static dcpk_status decoded_fill(struct dcpk_decoded *d, struct entry *e,
 /* The chunk's entry, ready and held; *found stays NULL when there is something to wait for. */
 static dcpk_status try_get(struct dcpk_decoded *d, const struct dcpk_chunk *chunk,
                            const struct dcpk_extent *where, struct entry **found,
-                           struct dcpk_error *err)
+                           uint64_t *read_bytes, struct dcpk_error *err)
 {
     struct entry *e = decoded_find(d, chunk);
     const uint64_t charge_bytes = where->decoded_bytes + where->record_bytes;
@@ -138,12 +140,12 @@ static dcpk_status try_get(struct dcpk_decoded *d, const struct dcpk_chunk *chun
     *e = (struct entry){.chunk = chunk, .charge_bytes = charge_bytes, .n_users = 1};
     d->used_bytes += charge_bytes;
     *found = e;
-    return decoded_fill(d, e, where, err);
+    return decoded_fill(d, e, where, read_bytes, err);
 }
 
 dcpk_status dcpk_decoded_get(struct dcpk_decoded *decoded, const struct dcpk_chunk *chunk,
                              const struct dcpk_extent *where, const uint8_t **data,
-                             struct dcpk_error *err)
+                             uint64_t *read_bytes, struct dcpk_error *err)
 {
     struct entry *e = NULL;
     uint64_t needed;
@@ -158,7 +160,7 @@ dcpk_status dcpk_decoded_get(struct dcpk_decoded *decoded, const struct dcpk_chu
                              where->decoded_bytes, where->record_bytes, decoded->limit_bytes);
     pthread_mutex_lock(&decoded->mutex);
     do {
-        st = try_get(decoded, chunk, where, &e, err);
+        st = try_get(decoded, chunk, where, &e, read_bytes, err);
         if (e == NULL)
             pthread_cond_wait(&decoded->changed, &decoded->mutex);
     } while (e == NULL);

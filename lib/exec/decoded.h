@@ -16,11 +16,12 @@ void dcpk_decoded_free(struct dcpk_decoded *decoded); /* NULL is a no-op */
 /*
  * The where->decoded_bytes of a stored chunk, borrowed until dcpk_decoded_put. A thread holds one
  * at a time, so that none waits for room that another one waiting holds.
+ * *read_bytes: grows by what was read for it, which is nothing where it was there.
  * Errors: DCPK_ERANGE when the chunk does not fit into the limit; those of decode.
  */
 dcpk_status dcpk_decoded_get(struct dcpk_decoded *decoded, const struct dcpk_chunk *chunk,
                              const struct dcpk_extent *where, const uint8_t **data,
-                             struct dcpk_error *err);
+                             uint64_t *read_bytes, struct dcpk_error *err);
 void dcpk_decoded_put(struct dcpk_decoded *decoded, const struct dcpk_chunk *chunk);
 
 #endif

@@ -11,9 +11,8 @@
 #include "lib/exec/pool.h"
 #include "lib/exec/workers.h"
 
-#define MIB                  ((size_t)1 << 20)
-#define DEFAULT_MEMORY_BYTES (256 * MIB)
-#define LEAST_SHARE_BYTES    MIB
+#define MIB               ((size_t)1 << 20)
+#define LEAST_SHARE_BYTES MIB
 /*
  * Larger shares gain nothing, smaller ones lose nothing above the disk's noise: 2.0 GB to
  * fsdp_dtensor on two cores of an EPYC, 2026-11-22, all cached, best of six runs by turns with
@@ -51,7 +50,7 @@ dcpk_status dcpk_exec_new(struct dcpk_checkpoint *ckpt, const struct dcpk_env *e
     if (made == NULL)
         return err->status;
     if (memory_bytes == 0)
-        memory_bytes = DEFAULT_MEMORY_BYTES;
+        memory_bytes = DCPK_EXEC_USUAL_MEMORY_BYTES;
     memory_bytes = dcpk_max_u64(memory_bytes, DCPK_EXEC_LEAST_MEMORY_BYTES);
     made->ckpt = ckpt;
     assert(env->device != NULL);

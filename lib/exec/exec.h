@@ -10,6 +10,7 @@
 #include "lib/plan/plan.h"
 
 #define DCPK_EXEC_LEAST_MEMORY_BYTES ((uint64_t)16 << 20)
+#define DCPK_EXEC_USUAL_MEMORY_BYTES ((uint64_t)256 << 20)
 
 #ifndef DCPK_UNIT_BYTES /* the program of the fault tests has smaller ones and so commits often */
 #define DCPK_UNIT_BYTES (UINT64_C(64) << 20)

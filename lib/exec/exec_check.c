@@ -60,7 +60,8 @@ static dcpk_status check_stored_chunk(struct checking *c, struct dcpk_worker *wo
     else if (dcpk_worker_check_record(worker, &where, &c->pass.meter, err) != DCPK_OK)
         return err->status;
     if (where.decoded_bytes > 0) { /* checks only that it can be decoded */
-        if (dcpk_decoded_get(c->exec->decoded, chunk, &where, &data, err) != DCPK_OK)
+        if (dcpk_decoded_get(c->exec->decoded, chunk, &where, &data, &worker->read_bytes, err) !=
+            DCPK_OK)
             return err->status;
         dcpk_decoded_put(c->exec->decoded, chunk);
     }

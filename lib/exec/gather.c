@@ -11,7 +11,8 @@
  * - short runs close to each other: their whole span into scratch, as many outer indices as fit,
  *   then copied;
  * - short runs far apart: run by run.
- * Where the dtypes differ, the part goes through the cast buffers, slab by slab.
+ * Where the dtypes differ, the part goes through the cast buffers, slab by slab. So does a tensor
+ * that is computed (struct dcpk_computed): its values and scales are gathered for each slab.
  */
 #include <string.h>
 
@@ -42,25 +43,6 @@ struct file_copy {
     struct dcpk_copy copy;
     uint8_t *out;
 };
-
-static const int64_t *piece_span(const void *items, size_t i)
-{
-    const struct dcpk_piece *piece = (const struct dcpk_piece *)items + i;
-
-    return piece->span + 2 * piece->src_rank;
-}
-
-dcpk_status dcpk_piece_tree_build(const struct dcpk_view *view, struct dcpk_box_tree *tree,
-                                  struct dcpk_error *err)
-{
-    *tree = (struct dcpk_box_tree){
-        .items = view->pieces,
-        .span = piece_span,
-        .n = view->literal == NULL ? view->n_pieces : 0,
-        .rank = view->rank,
-    };
-    return dcpk_box_tree_build(tree, err);
-}
 
 static void swap_axes(struct dcpk_copy *copy, int a, int b)
 {
@@ -232,43 +214,124 @@ static dcpk_status read_copy(const struct gather *g, const struct file_copy *fil
     return st;
 }
 
-/* A part of a chunk and where it goes. */
+/* A part of a chunk, or of a tensor that is computed, and where it goes. */
 struct part {
     const struct dcpk_piece *piece;
+    const struct dcpk_computed *computed; /* NULL: of a chunk, which the next three describe */
     const struct dcpk_extent *extent;
     const struct dcpk_box *chunk;
-    enum dcpk_dtype dtype;  /* of the source */
     const uint8_t *decoded; /* the chunk's bytes, where it is stored encoded */
+    enum dcpk_dtype dtype;  /* of the source */
 };
 
-/* The copy of `box` (of the source tensor) to memory at `out` where box `to` has these strides. */
+/* Where the elements of a box of the source go: `to` in memory that begins at `at`. */
+struct landing {
+    struct dcpk_box to; /* its offsets mean nothing here */
+    int64_t stride_bytes[DCPK_MAX_RANK];
+    uint8_t *at; /* NULL: only advise */
+};
+
+/* The copy of `box` (of the source tensor) to where it lands. */
 static void make_copy(const struct part *part, const struct dcpk_box *box,
-                      const struct dcpk_box *to, const int64_t *dst_stride, uint8_t *out,
-                      struct file_copy *file)
+                      const struct landing *landing, struct file_copy *file)
 {
     file->decoded = part->decoded;
     file->source = part->extent->source;
     file->first_bytes = part->extent->first_bytes;
-    file->out = out;
+    file->out = landing->at;
     for (int axis = 0; axis < box->rank; axis++)
         file->first_bytes += (uint64_t)(box->offset[axis] - part->chunk->offset[axis]) *
                              (uint64_t)part->extent->stride_bytes[axis];
-    dcpk_copy_pair(dcpk_dtype_bytes(part->dtype), box, part->extent->stride_bytes, to, dst_stride,
-                   &file->copy);
+    dcpk_copy_pair(dcpk_dtype_bytes(part->dtype), box, part->extent->stride_bytes, &landing->to,
+                   landing->stride_bytes, &file->copy);
     if (!part->extent->is_row_major)
         sort_axes(&file->copy);
     dcpk_copy_simplify(&file->copy);
 }
 
-/* Where box `to` of the view begins in the region's buffer. */
-static uint8_t *place_in_region(const struct gather *g, const struct dcpk_box *to)
+/* Box `to` of the view, in the region's buffer. */
+static void land_in_region(const struct gather *g, const struct dcpk_box *to,
+                           struct landing *landing)
 {
     uint64_t at = 0;
 
+    landing->to = *to;
+    memcpy(landing->stride_bytes, g->stride_bytes, sizeof landing->stride_bytes);
     for (int axis = 0; axis < to->rank; axis++)
         at += (uint64_t)(to->offset[axis] - g->region->offset[axis]) *
               (uint64_t)g->stride_bytes[axis];
-    return g->out + at;
+    landing->at = g->out == NULL ? NULL : g->out + at;
+}
+
+/*
+ * A box of the source side of a flat piece: its rows lie as far apart as those of the piece, on the
+ * axis of the region that the piece fills.
+ *
+ *     piece [2, 3] at 7 of a bucket:  7  8  9 10 11 12     column 1, box [2, 1]: 8 and 11
+ */
+static void land_flat(const struct gather *g, const struct dcpk_piece *piece,
+                      const struct dcpk_box *box, struct landing *landing)
+{
+    struct dcpk_box from, to;
+    uint64_t at = 0;
+
+    dcpk_piece_from(piece, &from);
+    dcpk_piece_to(piece, &to);
+    landing->to = *box;
+    dcpk_row_major_strides(dcpk_dtype_bytes(g->view->dtype), from.extent, from.rank,
+                           landing->stride_bytes);
+    for (int axis = 0; axis < from.rank; axis++)
+        at += (uint64_t)(box->offset[axis] - from.offset[axis]) *
+              (uint64_t)landing->stride_bytes[axis];
+    for (int axis = 0; axis < to.rank; axis++) /* may begin before the region; the sum does not */
+        at +=
+            (uint64_t)(to.offset[axis] - g->region->offset[axis]) * (uint64_t)g->stride_bytes[axis];
+    landing->at = g->out == NULL ? NULL : g->out + at;
+}
+
+/* The axes of the landing of a turned piece in the order of its source. */
+static void turn_landing(const struct dcpk_piece *piece, const struct dcpk_box *box,
+                         struct landing *landing)
+{
+    const struct landing turned = *landing;
+    uint8_t axis[DCPK_MAX_RANK];
+
+    dcpk_piece_axes(piece, axis);
+    landing->to = *box;
+    for (int t = 0; t < turned.to.rank; t++)
+        if (axis[t] != DCPK_PIECE_NO_AXIS)
+            landing->stride_bytes[axis[t]] = turned.stride_bytes[t];
+}
+
+/* Where a box of the source side of a piece goes. */
+static void find_landing(const struct gather *g, const struct dcpk_piece *piece,
+                         const struct dcpk_box *box, struct landing *landing)
+{
+    struct dcpk_box to;
+
+    if (dcpk_piece_is_flat(piece)) {
+        land_flat(g, piece, box, landing);
+        return;
+    }
+    dcpk_piece_forward(piece, box, &to);
+    land_in_region(g, &to, landing);
+    if (piece->axes != 0)
+        turn_landing(piece, box, landing);
+}
+
+/* A slab of a part, row-major, into worker->cast_from. */
+static dcpk_status read_slab(const struct gather *g, const struct part *part,
+                             const struct dcpk_box *box, struct dcpk_error *err)
+{
+    struct landing packed = {.to = *box, .at = g->worker->cast_from};
+    struct file_copy file;
+
+    if (part->computed != NULL)
+        return dcpk_compute(g->exec, g->worker, part->computed, box, err);
+    dcpk_row_major_strides(dcpk_dtype_bytes(part->dtype), box->extent, box->rank,
+                           packed.stride_bytes);
+    make_copy(part, box, &packed, &file);
+    return read_copy(g, &file, err);
 }
 
 /* Read one slab of a part densely, cast it, put it into place. */
@@ -277,36 +340,39 @@ static dcpk_status cast_slab(const struct gather *g, const struct part *part,
 {
     const size_t n_elems = (size_t)dcpk_slab_elems(box);
     const size_t elem_bytes = dcpk_dtype_bytes(g->view->dtype);
-    int64_t packed[DCPK_MAX_RANK], packed_out[DCPK_MAX_RANK];
-    struct file_copy file;
+    int64_t packed_out[DCPK_MAX_RANK];
+    struct landing landing;
     struct dcpk_copy copy;
-    struct dcpk_box to;
 
-    dcpk_row_major_strides(dcpk_dtype_bytes(part->dtype), box->extent, box->rank, packed);
-    make_copy(part, box, box, packed, g->worker->cast_from, &file);
-    if (read_copy(g, &file, err) != DCPK_OK)
+    if (read_slab(g, part, box, err) != DCPK_OK)
         return err->status;
-    dcpk_piece_forward(part->piece, box, &to);
-    dcpk_row_major_strides(elem_bytes, to.extent, to.rank, packed_out);
-    dcpk_copy_pair(elem_bytes, &to, packed_out, &to, g->stride_bytes, &copy);
+    find_landing(g, part->piece, box, &landing);
+    dcpk_row_major_strides(elem_bytes, landing.to.extent, landing.to.rank, packed_out);
+    dcpk_copy_pair(elem_bytes, &landing.to, packed_out, &landing.to, landing.stride_bytes, &copy);
     dcpk_copy_simplify(&copy);
+    if (part->dtype == g->view->dtype) { /* computed */
+        g->exec->device->copy(&copy, g->worker->cast_from, landing.at);
+        return DCPK_OK;
+    }
     if (wanted_bytes(&copy, 0) == run_bytes(&copy, true)) /* one run: cast straight into place */
-        return g->exec->device->cast(part->dtype, g->worker->cast_from, g->view->dtype,
-                                     place_in_region(g, &to), n_elems, err);
+        return g->exec->device->cast(part->dtype, g->worker->cast_from, g->view->dtype, landing.at,
+                                     n_elems, err);
     if (g->exec->device->cast(part->dtype, g->worker->cast_from, g->view->dtype, g->worker->cast_to,
                               n_elems, err) != DCPK_OK)
         return err->status;
-    g->exec->device->copy(&copy, g->worker->cast_to, place_in_region(g, &to));
+    g->exec->device->copy(&copy, g->worker->cast_to, landing.at);
     return DCPK_OK;
 }
 
 static dcpk_status cast_part(const struct gather *g, const struct part *part,
                              const struct dcpk_box *box, struct dcpk_error *err)
 {
-    const size_t from_bytes = dcpk_dtype_bytes(part->dtype);
     const size_t to_bytes = dcpk_dtype_bytes(g->view->dtype);
+    size_t from_bytes = dcpk_dtype_bytes(part->dtype);
     struct dcpk_slabs slabs;
 
+    if (part->computed != NULL)
+        from_bytes = DCPK_COMPUTED_BYTES;
     dcpk_slabs_cut(box, dcpk_max_size(from_bytes, to_bytes), g->worker->cast_bytes, &slabs);
     for (uint64_t i = 0; i < slabs.n; i++) {
         struct dcpk_box slab;
@@ -318,23 +384,21 @@ static dcpk_status cast_part(const struct gather *g, const struct part *part,
     return DCPK_OK;
 }
 
-/* Zeros: the longest runs that the region's buffer allows. */
-static void fill_piece(const struct gather *g, const struct dcpk_box *to)
+/* Zeros: the longest runs that the buffer allows. */
+static void fill_landing(const struct gather *g, const struct landing *landing)
 {
     int64_t index[DCPK_MAX_RANK] = {0};
     struct dcpk_copy fill;
-    uint8_t *first;
     int n_outer;
 
-    if (g->out == NULL)
+    if (landing->at == NULL)
         return;
-    first = place_in_region(g, to);
-    dcpk_copy_pair(dcpk_dtype_bytes(g->view->dtype), to, g->stride_bytes, to, g->stride_bytes,
-                   &fill);
+    dcpk_copy_pair(dcpk_dtype_bytes(g->view->dtype), &landing->to, landing->stride_bytes,
+                   &landing->to, landing->stride_bytes, &fill);
     dcpk_copy_simplify(&fill);
     n_outer = run_bytes(&fill, true) > fill.elem_bytes ? fill.rank - 1 : fill.rank;
     do {
-        memset(first + index_offset(fill.dst_stride_bytes, index, n_outer), 0,
+        memset(landing->at + index_offset(fill.dst_stride_bytes, index, n_outer), 0,
                (size_t)run_bytes(&fill, true));
     } while (next_index(&fill, n_outer, index));
 }
@@ -354,20 +418,17 @@ static void advise_part(const struct part *part, const struct file_copy *file)
 static dcpk_status gather_part(const struct gather *g, const struct part *part,
                                const struct dcpk_box *box, struct dcpk_error *err)
 {
+    struct landing landing;
     struct file_copy file;
-    struct dcpk_box to;
-    uint8_t *out = NULL;
 
-    dcpk_piece_forward(part->piece, box, &to);
+    find_landing(g, part->piece, box, &landing);
     if (part->extent->is_zero) {
-        fill_piece(g, &to);
+        fill_landing(g, &landing);
         return DCPK_OK;
     }
     if (g->out != NULL && part->dtype != g->view->dtype)
         return cast_part(g, part, box, err);
-    if (g->out != NULL)
-        out = place_in_region(g, &to);
-    make_copy(part, box, &to, g->stride_bytes, out, &file);
+    make_copy(part, box, &landing, &file);
     if (g->out != NULL)
         return read_copy(g, &file, err);
     advise_part(part, &file);
@@ -384,7 +445,8 @@ static dcpk_status gather_decoded(const struct gather *g, const struct dcpk_chun
     const struct dcpk_chunk *stored = run == NULL ? chunk : &ckpt->chunks[run->of];
     dcpk_status st;
 
-    if (dcpk_decoded_get(g->exec->decoded, stored, part->extent, &part->decoded, err) != DCPK_OK)
+    if (dcpk_decoded_get(g->exec->decoded, stored, part->extent, &part->decoded,
+                         &g->worker->read_bytes, err) != DCPK_OK)
         return err->status;
     st = gather_part(g, part, box, err);
     dcpk_decoded_put(g->exec->decoded, stored);
@@ -400,32 +462,40 @@ static dcpk_status gather_chunk(const struct gather *g, const struct dcpk_chunk 
     return gather_part(g, part, box, err);
 }
 
-static dcpk_status gather_piece(const struct gather *g, const struct dcpk_piece *piece,
-                                struct dcpk_error *err)
+/* The box `from` of a tensor that is computed. */
+static dcpk_status gather_computed(const struct gather *g, const struct dcpk_piece *piece,
+                                   const struct dcpk_tensor *tensor, const struct dcpk_box *from,
+                                   struct dcpk_error *err)
+{
+    const struct part part = {piece, tensor->computed, NULL, NULL, NULL, tensor->dtype};
+
+    if (g->out == NULL)
+        dcpk_compute_advise(g->exec, tensor->computed, from);
+    else if (cast_part(g, &part, from, err))
+        dcpk_context(err, "computing '%s'", tensor->key);
+    return err->status;
+}
+
+/* A box of a source tensor, from whichever chunks hold it. */
+static dcpk_status gather_box(const struct gather *g, const struct dcpk_piece *piece,
+                              const struct dcpk_box *from, struct dcpk_error *err)
 {
     const struct dcpk_reader *reader = g->worker == NULL ? NULL : &g->worker->reader;
-    const struct dcpk_tensor *tensor;
+    const struct dcpk_tensor *tensor = &g->exec->ckpt->tensors[piece->src];
+    uint64_t n_left = dcpk_slab_elems(from); /* elements that no chunk gave yet */
     const struct dcpk_chunk *chunk;
-    struct dcpk_box from, to;
     char text[256];
-    uint64_t n_left; /* elements that no chunk gave yet */
     size_t at = 0;
 
-    if (!dcpk_piece_clip(piece, g->region, &from, &to))
-        return DCPK_OK;
-    if (piece->src == DCPK_PIECE_FILL) {
-        fill_piece(g, &to);
-        return DCPK_OK;
-    }
-    tensor = &g->exec->ckpt->tensors[piece->src];
-    n_left = dcpk_slab_elems(&from);
-    while ((chunk = dcpk_chunk_index_next(g->exec->index, piece->src, &from, &at)) != NULL) {
+    if (tensor->computed != NULL)
+        return gather_computed(g, piece, tensor, from, err);
+    while ((chunk = dcpk_chunk_index_next(g->exec->index, piece->src, from, &at)) != NULL) {
         struct dcpk_extent extent;
         struct dcpk_box chunk_box, box;
-        struct part part = {piece, &extent, &chunk_box, tensor->dtype, NULL};
+        struct part part = {piece, NULL, &extent, &chunk_box, NULL, tensor->dtype};
 
         dcpk_box_unpack(chunk->span, tensor->rank, &chunk_box);
-        if (!dcpk_box_intersect(&chunk_box, &from, &box))
+        if (!dcpk_box_intersect(&chunk_box, from, &box))
             continue;
         if (dcpk_exec_locate(g->exec, chunk, reader, &extent, err) != DCPK_OK)
             return err->status;
@@ -439,7 +509,25 @@ static dcpk_status gather_piece(const struct gather *g, const struct dcpk_piece 
     /* Memory that no chunk filled must not get out; the full check is check_cover's. */
     if (n_left != 0)
         return dcpk_fail(err, DCPK_EFORMAT, "the chunks of '%s' do not cover %s exactly",
-                         tensor->key, dcpk_box_format(&from, text, sizeof text));
+                         tensor->key, dcpk_box_format(from, text, sizeof text));
+    return DCPK_OK;
+}
+
+static dcpk_status gather_piece(const struct gather *g, const struct dcpk_piece *piece,
+                                struct dcpk_error *err)
+{
+    struct dcpk_box from, to;
+    struct landing landing;
+    int64_t n_done = 0;
+
+    while (dcpk_piece_next(piece, g->region, &n_done, &from, &to)) {
+        if (piece->src == DCPK_PIECE_FILL) {
+            land_in_region(g, &to, &landing);
+            fill_landing(g, &landing);
+        } else if (gather_box(g, piece, &from, err) != DCPK_OK) {
+            return err->status;
+        }
+    }
     return DCPK_OK;
 }
 

@@ -109,6 +109,61 @@ dcpk_status dcpk_pool_run(int n_threads, uint64_t n_tasks, dcpk_task *task, void
     return err->status;
 }
 
+/* ---- beside the caller ---- */
+
+struct dcpk_background {
+    dcpk_background_task *task;
+    void *context;
+    pthread_t thread;
+    struct dcpk_error err; /* the thread's until it has ended */
+};
+
+static void *pool_work_beside(void *argument)
+{
+    struct dcpk_background *background = argument;
+
+    (void)background->task(background->context, &background->err);
+    return NULL;
+}
+
+dcpk_status dcpk_background_start(dcpk_background_task *task, void *context,
+                                  struct dcpk_background **background, struct dcpk_error *err)
+{
+    struct dcpk_background *made = dcpk_alloc(sizeof *made, err);
+    sigset_t all, old;
+    int failed;
+
+    if (made == NULL)
+        return err->status;
+    *made = (struct dcpk_background){.task = task, .context = context, .err = DCPK_ERROR_INIT};
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    failed = pthread_create(&made->thread, NULL, pool_work_beside, made);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (failed != 0) {
+        dcpk_free(made);
+        return dcpk_fail(err, DCPK_EIO, "no thread could be started: %s", strerror(failed));
+    }
+    *background = made;
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_background_finish(struct dcpk_background *background, struct dcpk_error *err)
+{
+    dcpk_status st;
+
+    if (background == NULL)
+        return DCPK_OK;
+    pthread_join(background->thread, NULL);
+    st = background->err.status;
+    if (st != DCPK_OK)
+        *err = background->err;
+    dcpk_free(background);
+    return st;
+}
+
+/* ---- CPUs ---- */
+
 /* The first line of a small file of the system without its newline; false when it cannot be
  * read. */
 static bool read_line(const char *path, char *line, size_t n)

@@ -11,6 +11,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/clock.h"
 #include "lib/base/order.h"
+#include "lib/device/device_space.h"
 
 /*
  * Messages are a kind and a number. All but STOP go to rank 0; STOP goes from a rank that failed to
@@ -435,6 +436,21 @@ dcpk_status dcpk_ranks_share(struct dcpk_ranks *ranks, const void *mine, size_t 
             memcpy(all->data + at, mine, n_bytes);
         st = broadcast(ranks, r, all->data + at, (size_t)ranks->votes[r].number, err);
     }
+    return st;
+}
+
+dcpk_status dcpk_ranks_ordinal(struct dcpk_ranks *ranks, int *ordinal, struct dcpk_error *err)
+{
+    struct dcpk_memory_id id = {0};
+    struct dcpk_bytes all = {0};
+    dcpk_status st;
+
+    dcpk_memory_id_sign(&id);
+    st = dcpk_ranks_share(ranks, id.host, sizeof id.host, &all, DCPK_OK, err);
+    *ordinal = 0;
+    for (int r = 0; st == DCPK_OK && r < dcpk_ranks_self(ranks); r++)
+        *ordinal += memcmp(all.data + (size_t)r * sizeof id.host, id.host, sizeof id.host) == 0;
+    dcpk_bytes_release(&all);
     return st;
 }
 

@@ -103,6 +103,9 @@ dcpk_status dcpk_ranks_least(struct dcpk_ranks *ranks, uint64_t *number, struct 
  */
 dcpk_status dcpk_ranks_share(struct dcpk_ranks *ranks, const void *mine, size_t n_bytes,
                              struct dcpk_bytes *all, dcpk_status st, struct dcpk_error *err);
+/* Collective, as dcpk_ranks_share: *ordinal is how many lower ranks are on this machine, so that
+ * each of its ranks takes a device of its own. */
+dcpk_status dcpk_ranks_ordinal(struct dcpk_ranks *ranks, int *ordinal, struct dcpk_error *err);
 
 /* Work to be divided: n pieces in an order that all ranks have in common. */
 struct dcpk_work {

@@ -243,7 +243,8 @@ static dcpk_status add_piece(struct parts_maker *m, uint32_t number, struct dcpk
     size_t at = 0;
 
     dcpk_piece_to(piece, &to);
-    if (piece->src == DCPK_PIECE_FILL)
+    if (piece->src == DCPK_PIECE_FILL || piece->axes != 0 ||
+        files->options.ckpt->tensors[piece->src].computed != NULL)
         return add_without_file(m, number, &to, err);
     dcpk_piece_from(piece, &from);
     while ((chunk = dcpk_chunk_index_next(files->exec->index, piece->src, &from, &at)) != NULL)

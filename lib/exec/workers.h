@@ -141,13 +141,6 @@ dcpk_status dcpk_worker_read(struct dcpk_worker *worker, struct dcpk_source *sou
 dcpk_status dcpk_worker_check_record(struct dcpk_worker *worker, const struct dcpk_extent *where,
                                      struct dcpk_meter *meter, struct dcpk_error *err);
 
-/*
- * A tree over the pieces of a view, by where they land. Of few pieces it is free; release it in any
- * case.
- */
-dcpk_status dcpk_piece_tree_build(const struct dcpk_view *view, struct dcpk_box_tree *tree,
-                                  struct dcpk_error *err);
-
 /* A view, and the tree of its pieces (dcpk_piece_tree_build). A value; both are borrowed. */
 struct dcpk_gather_from {
     const struct dcpk_view *view;
@@ -167,5 +160,19 @@ dcpk_status dcpk_gather(struct dcpk_exec *exec, struct dcpk_worker *worker,
  * gathered. */
 void dcpk_gather_advise(struct dcpk_exec *exec, const struct dcpk_gather_from *from,
                         const struct dcpk_box *region);
+
+/* Bytes of the cast buffers that an element of a tensor that is computed takes: in one its float32;
+ * in the other its value, and a scale where it has one. */
+#define DCPK_COMPUTED_BYTES 8
+
+/*
+ * Compute the box of a tensor, not empty, into worker->cast_from, row-major, in float32. It must
+ * have DCPK_COMPUTED_BYTES for each element there and in cast_to. Errors: as dcpk_gather.
+ */
+dcpk_status dcpk_compute(struct dcpk_exec *exec, struct dcpk_worker *worker,
+                         const struct dcpk_computed *computed, const struct dcpk_box *box,
+                         struct dcpk_error *err);
+void dcpk_compute_advise(struct dcpk_exec *exec, const struct dcpk_computed *computed,
+                         const struct dcpk_box *box);
 
 #endif

@@ -128,10 +128,10 @@ void dcpk_file_abandon(struct dcpk_file *file)
 }
 
 /* Opening a pipe without a reader fails at once; writing may wait for one that is slow. */
-static dcpk_status open_into(struct dcpk_file *file, struct dcpk_error *err)
+static dcpk_status open_into(struct dcpk_file *file, int mode, struct dcpk_error *err)
 {
-    file->fd = open(file->path, O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_CLOEXEC, 0666);
-    if (file->fd < 0 || fcntl(file->fd, F_SETFL, O_WRONLY) != 0)
+    file->fd = open(file->path, O_WRONLY | O_CREAT | mode | O_NONBLOCK | O_CLOEXEC, 0666);
+    if (file->fd < 0 || fcntl(file->fd, F_SETFL, mode & O_APPEND) != 0)
         return dcpk_fail_errno(err, errno, "opening '%s'", file->path);
     return DCPK_OK;
 }
@@ -153,10 +153,14 @@ dcpk_status dcpk_file_begin(const char *path, unsigned flags, struct dcpk_file *
         goto out;
     }
     memcpy(f->path, path, n);
+    if ((flags & DCPK_FILE_APPEND) != 0) {
+        st = open_into(f, O_APPEND, err);
+        goto out;
+    }
     if ((flags & DCPK_FILE_INTO) != 0)
         st = dcpk_path_look(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, &there, err);
     if (st == DCPK_OK && there.kind == DCPK_PATH_OTHER)
-        st = open_into(f, err);
+        st = open_into(f, O_TRUNC, err);
     else if (st == DCPK_OK)
         st = open_temporary(f, err);
 out:

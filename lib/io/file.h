@@ -13,6 +13,8 @@ enum dcpk_file_flags {
     /* A person named it: a device, a pipe or a link at `path` is written into, at once, and stays
      * what it is. A pipe that has no reader is an error. */
     DCPK_FILE_INTO = 1,
+    /* What is put is appended at once to what stands at `path`, made where there is nothing. */
+    DCPK_FILE_APPEND = 2,
 };
 
 /*

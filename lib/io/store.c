@@ -52,7 +52,7 @@ void dcpk_store_close(struct dcpk_store *store)
         store->sources = source->next;
         if (source->fd >= 0)
             close(source->fd);
-        dcpk_free(source->data);
+        dcpk_free(source->copy);
         dcpk_free(source);
     }
     dcpk_map_release(&store->by_name);
@@ -468,23 +468,32 @@ static dcpk_status add_new(struct dcpk_store *store, const char *name, uint64_t 
     return add_source(store, name, n_bytes, source, err);
 }
 
+dcpk_status dcpk_store_add_borrowed(struct dcpk_store *store, const char *name, const void *data,
+                                    size_t n_bytes, struct dcpk_error *err)
+{
+    struct dcpk_source *source = NULL;
+
+    assert(store->ops == &memory_ops);
+    if (add_new(store, name, n_bytes, &source, err) != DCPK_OK)
+        return err->status;
+    source->data = data;
+    return DCPK_OK;
+}
+
 dcpk_status dcpk_store_add_memory(struct dcpk_store *store, const char *name, const void *data,
                                   size_t n_bytes, struct dcpk_error *err)
 {
-    struct dcpk_source *source = NULL;
-    uint8_t *copy;
+    uint8_t *copy = dcpk_alloc(n_bytes, err);
 
-    assert(store->ops == &memory_ops);
-    copy = dcpk_alloc(n_bytes, err);
     if (copy == NULL)
         return err->status;
     if (n_bytes > 0)
         memcpy(copy, data, n_bytes);
-    if (add_new(store, name, n_bytes, &source, err) != DCPK_OK) {
+    if (dcpk_store_add_borrowed(store, name, copy, n_bytes, err) != DCPK_OK) {
         dcpk_free(copy);
         return err->status;
     }
-    source->data = copy;
+    known_source(store, name)->copy = copy;
     return DCPK_OK;
 }
 

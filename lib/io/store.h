@@ -24,12 +24,15 @@ struct dcpk_source;
 /* Open the folder `path`. Errors: DCPK_EIO (missing, not a folder, permission). */
 dcpk_status dcpk_store_open(const char *path, struct dcpk_store **store, struct dcpk_error *err);
 
-/* A store without a disk, for tests and fuzzers: add sources with dcpk_store_add_memory. */
+/* A store without a disk: add sources with dcpk_store_add_memory and _borrowed. */
 dcpk_status dcpk_store_new_memory(const char *name, struct dcpk_store **store,
                                   struct dcpk_error *err);
 /* data is copied. */
 dcpk_status dcpk_store_add_memory(struct dcpk_store *store, const char *name, const void *data,
                                   size_t n_bytes, struct dcpk_error *err);
+/* data is borrowed until dcpk_store_close. */
+dcpk_status dcpk_store_add_borrowed(struct dcpk_store *store, const char *name, const void *data,
+                                    size_t n_bytes, struct dcpk_error *err);
 
 /*
  * A store whose sources are ranges of one open file, so an archive's members: add them with

@@ -31,14 +31,15 @@ struct dcpk_store_ops {
 };
 
 /*
- * A file of a folder, a copied run of memory (`data`), or a range of the store's one file.
+ * A file of a folder, a run of memory (`data`), or a range of the store's one file.
  * fd, n_readers and last_used are of folders and under the store's lock; the rest never changes.
  */
 struct dcpk_source {
     struct dcpk_store *store;
     struct dcpk_source *next;
     uint64_t n_bytes;
-    uint8_t *data;         /* owned; NULL but for memory */
+    const uint8_t *data;   /* NULL but for memory */
+    uint8_t *copy;         /* owned: `data` where it was copied, else NULL */
     uint64_t offset_bytes; /* of ranges: its place in the file */
     int fd;                /* -1: not open */
     unsigned n_readers;    /* reads under way: fd stays open as long as there is one */

@@ -9,6 +9,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
 #include "lib/job/compare_priv.h"
+#include "lib/model/norms.h"
 #include "lib/rules/mesh.h"
 #include "lib/rules/rules.h"
 
@@ -171,6 +172,23 @@ static dcpk_status align_vocab(struct dcpk_comparing *c, struct dcpk_error *err)
     return add_vocab(c, rows, err);
 }
 
+/*
+ * A model of a family has norms of one kind, and the run may have the other. The source is then
+ * seen as the conversion is; where neither is of the other, the zero-centered one with one added.
+ */
+static dcpk_status align_norms(struct dcpk_comparing *c, struct dcpk_error *err)
+{
+    struct dcpk_model *a = c->side[DCPK_A].model, *b = c->side[DCPK_B].model;
+    const bool centered = dcpk_norms_are_centered(dcpk_value_attrs(a->args));
+
+    if (!c->with_model || a->args == NULL || b->args == NULL ||
+        dcpk_norms_are_centered(dcpk_value_attrs(b->args)) == centered)
+        return DCPK_OK;
+    if (c->policy->needs_models || !centered)
+        return dcpk_norms_center(b, centered, err);
+    return dcpk_norms_center(a, false, err);
+}
+
 static dcpk_status refuse_unknown(struct dcpk_comparing *c, enum dcpk_side side,
                                   const char *side_name, struct dcpk_error *err)
 {
@@ -199,7 +217,7 @@ static dcpk_status check_models(struct dcpk_comparing *c, struct dcpk_error *err
         return err->status;
     if (b->n_params == 0 && dcpk_comparing_refuse(c, "parameters", err, "%s", empty))
         return err->status;
-    if (a->n_groups == 0 && b->n_groups > 0 &&
+    if (a->n_groups == 0 && b->n_groups > 0 && !c->with_model &&
         dcpk_comparing_refuse(c, "param_groups", err, "%s", no_groups))
         return err->status;
     if (refuse_unknown(c, DCPK_B, "source", err))
@@ -213,6 +231,7 @@ static dcpk_status compare_stored(struct dcpk_comparing *c, struct dcpk_error *e
 
     if (dcpk_comparing_all_stored(c, err) || dcpk_comparing_elements(c, err) ||
         (!options->tensors_only && dcpk_comparing_objects(c, err)) ||
+        (!options->tensors_only && !options->as_stored && dcpk_comparing_configs(c, err)) ||
         (!options->tensors_only && options->strict && dcpk_comparing_files(c, err)))
         return err->status;
     return DCPK_OK;
@@ -221,9 +240,9 @@ static dcpk_status compare_stored(struct dcpk_comparing *c, struct dcpk_error *e
 /* Everything that can be paired is, before elements are read. */
 static dcpk_status pair_logical(struct dcpk_comparing *c, struct dcpk_error *err)
 {
-    if (c->policy->groups_by_param && dcpk_comparing_find_groups(c, err))
+    if (c->policy->groups_by_param && !c->with_model && dcpk_comparing_find_groups(c, err))
         return err->status;
-    if (!c->options->strict && align_vocab(c, err))
+    if (!c->options->strict && (align_vocab(c, err) || align_norms(c, err)))
         return err->status;
     if (c->policy->needs_models && check_models(c, err))
         return err->status;
@@ -254,6 +273,15 @@ static dcpk_status compare_logical(struct dcpk_comparing *c, struct dcpk_error *
     return DCPK_OK;
 }
 
+/* Have both sides views of a model? Two models of one format are compared by their own names, and
+ * their configurations beside that. */
+static bool has_views(const struct dcpk_comparing *c)
+{
+    const struct dcpk_format *a = c->side[DCPK_A].ckpt->format, *b = c->side[DCPK_B].ckpt->format;
+
+    return a->mapping != NULL && b->mapping != NULL && !(a == b && a->is_model);
+}
+
 static dcpk_status begin_report(struct dcpk_comparing *c, struct dcpk_error *err)
 {
     struct dcpk_compare_report *report = c->report;
@@ -262,9 +290,7 @@ static dcpk_status begin_report(struct dcpk_comparing *c, struct dcpk_error *err
     report->differences.end = &report->differences.first;
     report->tolerated.end = &report->tolerated.first;
     report->layout.end = &report->layout.first;
-    report->is_logical = c->policy->needs_models ||
-                         (!c->options->as_stored && c->side[DCPK_A].ckpt->format->mapping != NULL &&
-                          c->side[DCPK_B].ckpt->format->mapping != NULL);
+    report->is_logical = c->policy->needs_models || (!c->options->as_stored && has_views(c));
     report->arena = c->compared.arena = dcpk_arena_new(0, err);
     if (report->arena == NULL)
         return err->status;
@@ -288,7 +314,8 @@ dcpk_status dcpk_compare_checkpoints(struct dcpk_checkpoint *a, struct dcpk_chec
                                .options = options,
                                .report = report,
                                .side = {{.ckpt = a}, {.ckpt = b}},
-                               .same_format = a->format == b->format};
+                               .same_format = a->format == b->format,
+                               .with_model = a->format->is_model || b->format->is_model};
     dcpk_status st;
 
     if (options->bucket_elems > 0)

@@ -35,6 +35,13 @@
  *   unknown tensors    by key                           differ
  *   vocabulary         padding is not compared          rows that A adds are zero, rows that it
  *                                                       lacks are of no token
+ *
+ * Two models of one format (dcpk_format.is_model) are compared as stored, and by the args that
+ * their configurations give; where one gives none, by what their configurations hold, key by key.
+ *
+ * Where a side is a model, neither policy misses what that has no place for:
+ * optimizer, training state, args that it does not make. In FAITHFUL its weights may be of any
+ * dtype: B's values are rounded to it.
  */
 enum dcpk_compare_policy { DCPK_COMPARE_SAME, DCPK_COMPARE_FAITHFUL };
 

@@ -124,6 +124,8 @@ dcpk_status dcpk_comparing_groups(struct dcpk_comparing *c, struct dcpk_error *e
 {
     const struct dcpk_compared *a = &c->side[DCPK_A], *b = &c->side[DCPK_B];
 
+    if (c->with_model)
+        return DCPK_OK;
     if (dcpk_comparing_find_groups(c, err))
         return err->status;
     if (!c->options->strict &&

@@ -4,9 +4,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/job/compare_priv.h"
 #include "lib/model/layout.h"
+#include "lib/model/norms.h"
 #include "lib/model/portable.h"
 #include "lib/rules/mesh.h"
 #include "lib/rules/stages.h"
@@ -27,7 +29,8 @@ static bool is_content_arg(const char *name)
 static bool is_format_arg(const char *name)
 {
     return strcmp(name, "ckpt_format") == 0 || strcmp(name, "use_megatron_fsdp") == 0 ||
-           strcmp(name, "megatron_fsdp_version") == 0;
+           strcmp(name, "megatron_fsdp_version") == 0 ||
+           strcmp(name, "dist_ckpt_optim_fully_reshardable") == 0;
 }
 
 /* Megatron-FSDP keeps routed experts in the dense groups, so is_expert_parallel distinguishes
@@ -35,6 +38,62 @@ static bool is_format_arg(const char *name)
 static bool is_format_field(const char *field)
 {
     return strcmp(field, "is_expert_parallel") == 0;
+}
+
+/* ---- a model and a run ---- */
+
+/*
+ * What a configuration does not decide: the run's place in its data, its dropout, the dtype it
+ * works in, another spelling of `position_embedding_type`, and how weights of norms are stored
+ * (align_norms).
+ */
+static bool is_run_arg(const char *name)
+{
+    static const char *const names[] = {DCPK_ARG_NORM_1P,
+                                        DCPK_ARG_ZERO_CENTERED,
+                                        "attention_dropout",
+                                        "bf16",
+                                        "consumed_train_samples",
+                                        "consumed_valid_samples",
+                                        "fp16",
+                                        "hidden_dropout",
+                                        "params_dtype",
+                                        "use_rotary_position_embeddings"};
+
+    for (size_t i = 0; i < DCPK_COUNT(names); i++)
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    return false;
+}
+
+/* Groups of queries, of a run that has none: a model has one for each head. */
+static bool is_unused_group_arg(const struct dcpk_comparing *c, const char *name)
+{
+    if (strcmp(name, "group_query_attention") != 0 && strcmp(name, "num_query_groups") != 0)
+        return false;
+    for (int s = 0; s < 2; s++)
+        if (!c->side[s].ckpt->format->is_model &&
+            dcpk_value_is_true(dcpk_value_attrs(c->side[s].model->args), "group_query_attention"))
+            return false;
+    return true;
+}
+
+/* A model has no place for a run's state, and lacks args that it does not make: neither counts. */
+static bool is_of_run(const struct dcpk_comparing *c, enum dcpk_subject subject, const char *key,
+                      const struct dcpk_value *const values[2])
+{
+    if (!c->with_model || subject == DCPK_OF_CONFIG)
+        return false;
+    if (subject != DCPK_OF_ARGS)
+        return true;
+    return values[DCPK_A] == NULL || values[DCPK_B] == NULL || is_run_arg(key) ||
+           is_unused_group_arg(c, key);
+}
+
+/* Tolerated, whether one side lacks it or it differs. */
+static enum dcpk_weight weigh_tolerated(const struct dcpk_value *const values[2])
+{
+    return values[DCPK_A] == NULL || values[DCPK_B] == NULL ? DCPK_MAY_LACK : DCPK_MAY_DIFFER;
 }
 
 /* ---- are they the same ---- */
@@ -69,9 +128,12 @@ static enum dcpk_weight weigh_same(const struct dcpk_comparing *c, enum dcpk_sub
     const enum dcpk_weight in_format = c->same_format ? DCPK_COUNTS : DCPK_MAY_LACK;
     const struct dcpk_value *value = values[values[DCPK_A] == NULL];
 
+    if (is_of_run(c, subject, key, values))
+        return weigh_tolerated(values);
     switch (subject) {
     case DCPK_OF_STORED:
     case DCPK_OF_STATE:
+    case DCPK_OF_CONFIG:
         return DCPK_COUNTS;
     case DCPK_OF_COMMON:
         return dcpk_value_is_portable(value) ? in_format : DCPK_MAY_LACK;
@@ -144,6 +206,7 @@ static bool may_drop(const struct dcpk_model *a, enum dcpk_subject subject,
         return true;
     case DCPK_OF_STORED:
     case DCPK_OF_STATE:
+    case DCPK_OF_CONFIG:
     case DCPK_OF_FIELD:
         break;
     }
@@ -153,6 +216,8 @@ static bool may_drop(const struct dcpk_model *a, enum dcpk_subject subject,
 static enum dcpk_weight weigh_faithful(const struct dcpk_comparing *c, enum dcpk_subject subject,
                                        const char *key, const struct dcpk_value *const values[2])
 {
+    if (is_of_run(c, subject, key, values))
+        return weigh_tolerated(values);
     if (subject == DCPK_OF_ARGS && values[DCPK_A] != NULL)
         return is_set_arg(c, key, values[DCPK_A]) ? DCPK_MAY_DIFFER : DCPK_COUNTS;
     if (subject == DCPK_OF_FIELD && (strcmp(key, "params") == 0 || is_format_field(key)))

@@ -34,6 +34,7 @@ enum dcpk_subject {
     DCPK_OF_SCALER,  /* the loss scale of fp16 */
     DCPK_OF_COMMON,  /* an entry of the common state that Megatron does not make */
     DCPK_OF_ARGS,    /* an attribute */
+    DCPK_OF_CONFIG,  /* an entry of a model's configuration, of which no args can be made */
     DCPK_OF_FIELD,   /* of a parameter group; or a group, without a key */
     DCPK_OF_RNG,     /* states of a rank */
     DCPK_OF_NO_RANK, /* the same, of a rank that the other side does not have */
@@ -87,6 +88,8 @@ struct dcpk_comparing {
     struct dcpk_compare_report *report;
     struct dcpk_compared side[2];
     bool same_format;
+    /* A side is a model, which keeps weights and a configuration, and nothing of a run. */
+    bool with_model;
     struct dcpk_tensor_pairs pairs; /* of A and B */
     struct dcpk_by_place compared;  /* two items -> struct item_result *, by their policy */
 };
@@ -168,6 +171,8 @@ dcpk_status dcpk_comparing_dicts(struct dcpk_comparing *c, const struct dcpk_dic
 /* ---- training state of two models (compare_state.c, compare_groups.c) ---- */
 
 dcpk_status dcpk_comparing_state(struct dcpk_comparing *c, struct dcpk_error *err);
+/* The configurations of two models that are compared as stored. */
+dcpk_status dcpk_comparing_configs(struct dcpk_comparing *c, struct dcpk_error *err);
 /* Give the parameters of both sides their groups by Megatron's default rule; where that does not
  * decide (a map did), has_groups stays false and that is not an error. */
 dcpk_status dcpk_comparing_find_groups(struct dcpk_comparing *c, struct dcpk_error *err);

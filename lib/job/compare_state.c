@@ -48,6 +48,62 @@ static dcpk_status compare_args(struct dcpk_comparing *c, struct dcpk_error *err
     return dcpk_comparing_dicts(c, &attrs, err);
 }
 
+/* Are both models by their configurations? What is not one is not an error. */
+static dcpk_status read_both(struct dcpk_comparing *c, bool *are_models, struct dcpk_error *err)
+{
+    *are_models = true;
+    for (int s = 0; s < 2 && *are_models; s++) {
+        if (dcpk_model_read(c->side[s].ckpt, DCPK_MODEL_WEIGHTS_ONLY, &c->side[s].model, err) ==
+            DCPK_OK)
+            continue;
+        if (!dcpk_status_is_content(err->status))
+            return err->status;
+        *err = (struct dcpk_error)DCPK_ERROR_INIT;
+        *are_models = false;
+    }
+    return DCPK_OK;
+}
+
+/*
+ * Weights are equal, and are the models? By the args that their configurations give; where one of
+ * them gives none (a family that is not known, sizes that contradict the tensors), key by key.
+ */
+static dcpk_status compare_loaded(struct dcpk_comparing *c,
+                                  const struct dcpk_value *const configs[2], struct dcpk_error *err)
+{
+    const struct dcpk_dicts entries = {
+        "config", DCPK_OF_CONFIG, {configs[DCPK_A], configs[DCPK_B]}};
+    const struct dcpk_difference single = {
+        .kind = dcpk_only_in(configs[DCPK_A] == NULL), .name = "config", .is_value = true};
+    bool are_models;
+
+    if (configs[DCPK_A] == NULL && configs[DCPK_B] == NULL)
+        return DCPK_OK;
+    if (configs[DCPK_A] == NULL || configs[DCPK_B] == NULL)
+        return dcpk_comparing_add(c, &c->report->tolerated, &single, err);
+    if (dcpk_value_equal(configs[DCPK_A], configs[DCPK_B]))
+        return compare_single(c, DCPK_OF_CONFIG, "config", configs[DCPK_A], configs[DCPK_B], err);
+    if (read_both(c, &are_models, err))
+        return err->status;
+    if (are_models)
+        return compare_args(c, err);
+    return dcpk_comparing_dicts(c, &entries, err);
+}
+
+dcpk_status dcpk_comparing_configs(struct dcpk_comparing *c, struct dcpk_error *err)
+{
+    const struct dcpk_value *configs[2] = {NULL, NULL};
+
+    for (int s = 0; s < 2; s++) {
+        const struct dcpk_format_mapping *mapping = c->side[s].ckpt->format->mapping;
+
+        if (mapping != NULL && mapping->load_config != NULL &&
+            mapping->load_config(c->side[s].ckpt, c->report->arena, &configs[s], err))
+            return err->status;
+    }
+    return compare_loaded(c, configs, err);
+}
+
 static void name_rng(const struct dcpk_comparing *c, const struct dcpk_rng *rng, char *name,
                      size_t n_bytes)
 {

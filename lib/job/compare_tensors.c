@@ -174,7 +174,8 @@ static dcpk_status pair_kinds(struct dcpk_comparing *c, const struct param_pair 
     const struct dcpk_model_tensor *const *weight = p->role[DCPK_WEIGHT];
     /* The twin is the master rounded: a format that does not keep it has lost nothing. */
     const struct named_pair *twins = !c->same_format && have_both(master) ? &may_lack : &counts;
-    const struct named_pair *masters = c->options->weights_only ? &may_lack : &counts;
+    const bool is_alone = c->options->weights_only || c->with_model;
+    const struct named_pair *masters = is_alone ? &may_lack : &counts;
 
     if (!has_single_master(p)) {
         if (pair_tensors(c, master, masters, err) || pair_tensors(c, weight, twins, err))
@@ -194,16 +195,20 @@ static dcpk_status pair_kinds(struct dcpk_comparing *c, const struct param_pair 
     return DCPK_OK;
 }
 
-/* Values with values, whatever either side keeps them as. Without the optimizer a weight may be all
- * that is left of B's master: rounded. */
+/*
+ * Values with values, whatever either side keeps them as. Without the optimizer a weight may be all
+ * that is left of B's master: rounded. A model's weight may be of any dtype that was asked for.
+ */
 static dcpk_status pair_values(struct dcpk_comparing *c, const struct param_pair *p,
                                struct dcpk_error *err)
 {
     const bool is_alone = c->options->weights_only || !c->side[DCPK_B].model->has_optimizer;
+    const bool is_master = have_both(p->value) && p->value[DCPK_B]->role == DCPK_MASTER;
+    const bool makes_model = c->with_model && c->side[DCPK_A].ckpt->format->is_model;
     const struct named_pair how = {.part = dcpk_role_name(DCPK_WEIGHT),
-                                   .may_round = is_alone && have_both(p->value) &&
+                                   .may_round = have_both(p->value) &&
                                                 p->value[DCPK_A]->role == DCPK_WEIGHT &&
-                                                p->value[DCPK_B]->role == DCPK_MASTER};
+                                                (makes_model || (is_alone && is_master))};
 
     return pair_tensors(c, p->value, &how, err);
 }
@@ -225,13 +230,19 @@ static bool is_step_in_groups(const struct dcpk_comparing *c, const struct param
 static dcpk_status pair_steps(struct dcpk_comparing *c, const struct param_pair *p,
                               struct dcpk_error *err)
 {
-    const bool is_in_groups = is_step_in_groups(c, p);
+    const bool is_in_groups = is_step_in_groups(c, p) && !c->with_model;
 
     if (is_in_groups && c->policy->groups_by_param)
         return DCPK_OK;
     if (is_in_groups || c->policy->pairs_values || !c->same_format)
         return pair_tensors(c, p->role[DCPK_STEP], &may_lack, err);
     return pair_tensors(c, p->role[DCPK_STEP], &counts, err);
+}
+
+/* States of an optimizer: a model has none. */
+static const struct named_pair *state_pair(const struct dcpk_comparing *c)
+{
+    return c->with_model ? &may_lack : &counts;
 }
 
 /* Other optimizer states of one side; once they are `paired`, those that the other lacks. */
@@ -247,7 +258,7 @@ static dcpk_status pair_states(struct dcpk_comparing *c, const struct param_pair
 
         of[from] = t;
         of[!from] = tensor_at(other, dcpk_model_find(other, param, DCPK_STATE, t->state));
-        if ((!paired || of[!from] == NULL) && pair_tensors(c, of, &counts, err))
+        if ((!paired || of[!from] == NULL) && pair_tensors(c, of, state_pair(c), err))
             return err->status;
     }
     return DCPK_OK;
@@ -262,11 +273,11 @@ static dcpk_status pair_param(struct dcpk_comparing *c, const uint32_t number[2]
     find_param_pair(c, number, &p);
     if ((policy->pairs_values && pair_values(c, &p, err)) ||
         (!policy->pairs_values && pair_kinds(c, &p, err)) ||
-        pair_tensors(c, p.role[DCPK_EXP_AVG], &counts, err) ||
-        pair_tensors(c, p.role[DCPK_EXP_AVG_SQ], &counts, err) || pair_steps(c, &p, err) ||
+        pair_tensors(c, p.role[DCPK_EXP_AVG], state_pair(c), err) ||
+        pair_tensors(c, p.role[DCPK_EXP_AVG_SQ], state_pair(c), err) || pair_steps(c, &p, err) ||
         pair_states(c, &p, policy->first, false, err) ||
         pair_states(c, &p, dcpk_other_side(policy->first), true, err) ||
-        (policy->groups_by_param && dcpk_comparing_member(c, number, err)))
+        (policy->groups_by_param && !c->with_model && dcpk_comparing_member(c, number, err)))
         return err->status;
     return DCPK_OK;
 }

@@ -5,20 +5,42 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "lib/base/alloc.h"
 #include "lib/base/order.h"
 #include "lib/job/convert_check.h"
 #include "lib/job/space.h"
 #include "lib/job/target.h"
 #include "lib/model/account.h"
 
+/* The usual of Megatron (megatron/training/arguments.py@core_v0.19.0). */
+#define USUAL_DIVISIBLE_BY 128
+
+/* The caller's checkpoint is a source without a path. */
+static dcpk_status take_opened(struct dcpk_conversion *c, struct dcpk_error *err)
+{
+    const char *name = dcpk_store_path(c->options->opened->store);
+    const size_t n = strlen(name) + 1;
+
+    c->source.folder = dcpk_alloc(n, err);
+    if (c->source.folder == NULL)
+        return err->status;
+    memcpy(c->source.folder, name, n);
+    c->ckpt = c->options->opened;
+    c->source.iteration = c->ckpt->iteration;
+    return DCPK_OK;
+}
+
 static dcpk_status convert_open_source(struct dcpk_conversion *c, struct dcpk_error *err)
 {
     const struct dcpk_convert_options *o = c->options;
 
-    if (dcpk_run_check_apart(o->in, o->out, err) ||
+    if (o->opened != NULL)
+        return take_opened(c, err);
+    if ((o->out != NULL && dcpk_run_check_apart(o->in, o->out, err)) ||
         dcpk_env_open(&o->env, o->in, o->from, &c->source, &c->ckpt, err))
         return err->status;
     c->ckpt->given_args = o->args;
+    c->ckpt->given_family = o->target.family;
     return dcpk_input_facts_apply(&o->facts, c->ckpt, err);
 }
 
@@ -26,9 +48,11 @@ static dcpk_status convert_open_source(struct dcpk_conversion *c, struct dcpk_er
 static bool changes_something(const struct dcpk_convert_options *options)
 {
     return options->target.mesh.tp > 0 || options->target.mesh.dp > 0 ||
-           options->target.generation != NULL || options->rules.vocab.divisible_by > 0 ||
-           options->model_prefix != NULL || options->state_prefix != NULL ||
-           options->facts.n_drops > 0;
+           options->target.generation != NULL || options->target.optimizer_layout != NULL ||
+           options->rules.vocab.divisible_by > 0 || options->model_prefix != NULL ||
+           options->state_prefix != NULL || options->facts.n_drops > 0 ||
+           options->target.family.dtype != DCPK_DTYPE_NONE ||
+           options->target.family.most_file_bytes > 0;
 }
 
 /* A checkpoint that keeps nothing of a run (Megatron-FSDP v2's own save_checkpoint) has the
@@ -49,21 +73,61 @@ static dcpk_status name_iteration(struct dcpk_conversion *c, struct dcpk_error *
     return DCPK_OK;
 }
 
+/* A model's optimizer is left out, and with it masters, unless they are asked for. */
+static unsigned view_flags(const struct dcpk_convert_options *o)
+{
+    const bool needs_masters = o->target.family.dtype == DCPK_F32;
+
+    if ((o->flags & DCPK_CONVERT_WEIGHTS_ONLY) != 0 || (o->to->is_model && !needs_masters))
+        return DCPK_MODEL_WEIGHTS_ONLY;
+    return 0;
+}
+
+/*
+ * A model has a row for each token, which its format cuts; a run pads them: to Megatron's usual
+ * multiple where none is given.
+ */
+static struct dcpk_rule_options fit_rules(const struct dcpk_convert_options *o,
+                                          const struct dcpk_format *from)
+{
+    struct dcpk_rule_options rules = o->rules;
+
+    if (from->is_model && rules.vocab.divisible_by == 0)
+        rules.vocab.divisible_by = USUAL_DIVISIBLE_BY;
+    if (o->to->is_model)
+        rules.vocab = (struct dcpk_vocab){0};
+    return rules;
+}
+
+/* What args do not bring along lies beside what they do. */
+static dcpk_status put_command_line(struct dcpk_conversion *c, struct dcpk_error *err)
+{
+    const char *text = c->model->command_line;
+
+    if (text == NULL || c->options->to->is_model)
+        return DCPK_OK;
+    if (text[0] != '\n')
+        dcpk_output_event(c->out, DCPK_EVENT_NOTE, "command line",
+                          "beside the args of the checkpoint Megatron needs: %.*s",
+                          (int)strcspn(text, "\n"), text);
+    return dcpk_output_put_beside(c->out, DCPK_COMMAND_LINE_NAME, text, strlen(text), err);
+}
+
 /* The canonical view, with the rules applied, as keys and pieces of the target format. */
 static dcpk_status map_through_model(struct dcpk_conversion *c, struct dcpk_error *err)
 {
     const struct dcpk_convert_options *o = c->options;
     const struct dcpk_format *from = c->ckpt->format;
-    const bool weights_only = (o->flags & DCPK_CONVERT_WEIGHTS_ONLY) != 0;
+    const struct dcpk_rule_options rules = fit_rules(o, from);
 
-    if (dcpk_model_read(c->ckpt, weights_only ? DCPK_MODEL_WEIGHTS_ONLY : 0, &c->model, err) ||
+    if (dcpk_model_read(c->ckpt, view_flags(o), &c->model, err) ||
         dcpk_model_check_known(c->model, err))
         return err->status;
     c->is_unchanged = from == o->to && !c->model->needs_rewrite && !changes_something(o);
     if (c->is_unchanged)
         return dcpk_fail(err, DCPK_EUSAGE, "the checkpoint is %s already", from->name);
-    if (dcpk_rules_apply(c->model, &o->rules, err) || name_iteration(c, err) ||
-        o->to->mapping->from_model(c->model, c->out, err))
+    if (dcpk_rules_apply(c->model, &rules, err) || name_iteration(c, err) ||
+        o->to->mapping->from_model(c->model, c->out, err) || put_command_line(c, err))
         return err->status;
     return DCPK_OK;
 }
@@ -115,6 +179,8 @@ static int64_t conversion_iteration(const struct dcpk_conversion *c)
 {
     int64_t iteration = c->source.iteration;
 
+    if (c->ckpt->format->is_model)
+        return DCPK_ITERATION_RELEASE;
     if (iteration == DCPK_ITERATION_UNKNOWN && c->model != NULL)
         dcpk_value_as_int(c->model->iteration, &iteration);
     return dcpk_max_i64(iteration, DCPK_ITERATION_UNKNOWN);
@@ -136,12 +202,35 @@ static dcpk_status judge_output(struct dcpk_conversion *c, struct dcpk_error *er
     struct dcpk_holding holding = {.format = c->out->format};
     dcpk_status st = DCPK_OK;
 
-    if (c->out->format->mapping != NULL)
+    if (dcpk_format_has_loaders(c->out->format))
         st = dcpk_holding_of_output(&holding, c->out, err);
     if (st == DCPK_OK)
         st = dcpk_verdict_of_plan(&holding, &options, &c->verdict, err);
     dcpk_holding_release(&holding);
     return st;
+}
+
+/*
+ * A model's configuration became args, and its tensors parameters: those that Megatron makes of
+ * these args, of their shapes, or its files contradict each other. A model that args do not
+ * describe wholly is held to what they do.
+ */
+static dcpk_status check_made_args(const struct dcpk_conversion *c, struct dcpk_error *err)
+{
+    const struct dcpk_verdict *v = &c->verdict;
+    const char *before = ": ";
+
+    if (!c->ckpt->format->is_model || v->arena == NULL || v->n_lacking[DCPK_FOR_WEIGHTS] == 0)
+        return DCPK_OK;
+    dcpk_fail(err, DCPK_EMISMATCH,
+              "the tensors are not what the configuration asks for, in %" PRIu64 " places",
+              v->n_lacking[DCPK_FOR_WEIGHTS]);
+    for (const struct dcpk_check_finding *f = v->findings; f != NULL; f = f->next)
+        if (f->purpose == DCPK_FOR_WEIGHTS && (f->loaders & v->loader) != 0) {
+            dcpk_append(err, "%s'%s' %s", before, f->key, f->text);
+            before = "; ";
+        }
+    return err->status;
 }
 
 static dcpk_status convert_find_target(struct dcpk_conversion *c, struct dcpk_error *err)
@@ -156,6 +245,8 @@ static dcpk_status convert_find_target(struct dcpk_conversion *c, struct dcpk_er
                                           .flags = o->folder_flags,
                                           .formats = o->env.formats};
 
+    if (o->out == NULL)
+        return DCPK_OK;
     if (dcpk_target_find(&wish, &c->target, err) != DCPK_OK)
         return err->status;
     if (c->target.is_archive && dcpk_ranks_count(o->env.ranks) > 1)
@@ -204,9 +295,12 @@ dcpk_status dcpk_conversion_plan(struct dcpk_conversion *c,
         check_account(c, err) || check_not_empty(c, err))
         return err->status;
     c->out->identity = dcpk_output_identity(c->out);
-    if (dcpk_plan_build(c->out, err) || dcpk_conversion_can_check(c, err) || judge_output(c, err))
+    if (dcpk_plan_build(c->out, err) || dcpk_conversion_can_check(c, err) || judge_output(c, err) ||
+        check_made_args(c, err))
         return err->status;
     dcpk_plan_totals(c->out, &c->totals);
+    if (options->out == NULL)
+        return DCPK_OK;
     return dcpk_check_space(&c->target, c->totals.file_bytes, err);
 }
 
@@ -217,7 +311,8 @@ void dcpk_conversion_free(struct dcpk_conversion *c)
     dcpk_verdict_release(&c->verdict);
     dcpk_output_free(c->out);
     dcpk_model_free(c->model);
-    dcpk_checkpoint_close(c->ckpt);
+    if (c->options != NULL && c->options->opened == NULL)
+        dcpk_checkpoint_close(c->ckpt);
     dcpk_run_release(&c->target);
     dcpk_run_release(&c->source);
 }

@@ -21,6 +21,7 @@ enum dcpk_convert_flags {
     DCPK_CONVERT_VERIFY = 4,     /* prove it against the source; */
     DCPK_CONVERT_HASHES = 8,     /* hash its tensors; */
     DCPK_CONVERT_INTEGRITY = 16, /* add Megatron's integrity.json. */
+    DCPK_CONVERT_ONCE = 32, /* the source ends with this process: what was cut short is not kept */
 };
 
 /* Everything is borrowed until dcpk_conversion_free. */
@@ -33,11 +34,14 @@ struct dcpk_convert_options {
     const void *mapping_options;
     struct dcpk_rule_options rules;
     unsigned flags;
-    unsigned folder_flags;            /* of DCPK_FOLDER_REPLACE and _RESUME (lib/io/sink.h) */
-    struct dcpk_input_facts facts;    /* of the source */
-    const struct dcpk_value *args;    /* of the source: its given_args */
-    const char *in, *out;             /* run or iteration folders (lib/ckpt/run.h) */
-    enum dcpk_tracker_policy tracker; /* of OUT */
+    unsigned folder_flags;         /* of DCPK_FOLDER_REPLACE and _RESUME (lib/io/sink.h) */
+    struct dcpk_input_facts facts; /* of the source */
+    const struct dcpk_value *args; /* of the source: its given_args */
+    /* Run or iteration folders (lib/ckpt/run.h). out NULL: it is planned, and never run. */
+    const char *in, *out;
+    /* Instead of `in`, which is NULL then: a checkpoint that the caller has opened, and closes. */
+    struct dcpk_checkpoint *opened;
+    enum dcpk_tracker_policy tracker;        /* of OUT */
     const char *model_prefix, *state_prefix; /* NULL: the format's own */
     /* What the run that loads OUT looks like; `impl` follows rules.impl. */
     struct dcpk_target target;

@@ -8,6 +8,7 @@
 #include "lib/ckpt/places.h"
 #include "lib/ckpt/unknown.h"
 #include "lib/job/hash_list.h"
+#include "lib/model/model.h"
 
 #define READS_BACK (DCPK_CONVERT_VERIFY | DCPK_CONVERT_HASHES | DCPK_CONVERT_INTEGRITY)
 
@@ -55,7 +56,7 @@ static dcpk_status prove(struct dcpk_conversion *c, struct dcpk_checkpoint *ours
 {
     const struct dcpk_compare_options options = {
         .policy = DCPK_COMPARE_FAITHFUL,
-        .weights_only = (c->options->flags & DCPK_CONVERT_WEIGHTS_ONLY) != 0,
+        .weights_only = c->model != NULL && (c->model->flags & DCPK_MODEL_WEIGHTS_ONLY) != 0,
         .vocab_size = c->options->rules.vocab.size,
         .env = c->options->env};
     const struct dcpk_compare_report *report = &c->proof;

@@ -101,6 +101,7 @@ dcpk_status dcpk_conversion_run(struct dcpk_conversion *c, struct dcpk_error *er
                             .out = c->out,
                             .target = &c->target,
                             .folder_flags = c->options->folder_flags,
+                            .is_once = (c->options->flags & DCPK_CONVERT_ONCE) != 0,
                             .label = "converting",
                             .job = c};
     const dcpk_status st = dcpk_making_run(&m, steps, err);

@@ -166,7 +166,7 @@ static dcpk_status run_steps(struct dcpk_making *m, const struct dcpk_making_ste
 static bool making_keep(const struct dcpk_making *m)
 {
     return dcpk_making_leads(m) && m->w != NULL && m->folder != NULL && !m->is_wrong &&
-           !m->compares && dcpk_writing_keep(m->w);
+           !m->compares && !m->is_once && dcpk_writing_keep(m->w);
 }
 
 dcpk_status dcpk_making_run(struct dcpk_making *m, const struct dcpk_making_step *steps,

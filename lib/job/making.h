@@ -18,6 +18,7 @@ struct dcpk_making {
     struct dcpk_output *out;
     struct dcpk_run *target;
     unsigned folder_flags; /* of DCPK_FOLDER_REPLACE and _RESUME */
+    bool is_once;          /* the source ends with this process: what was cut short is not kept */
     const char *label;     /* of the progress of writing: "converting" */
     void *job;             /* for steps of the caller's own */
 

@@ -184,22 +184,6 @@ dcpk_status dcpk_remap_rank_wait(struct dcpk_remap_rank *rank, struct dcpk_error
     return dcpk_space_wait(rank->space, 0, timeout_ms, err);
 }
 
-/* Which of the ranks of this machine it is. */
-static dcpk_status find_ordinal(struct dcpk_ranks *ranks, int *ordinal, struct dcpk_error *err)
-{
-    struct dcpk_memory_id id = {0};
-    struct dcpk_bytes all = {0};
-    dcpk_status st;
-
-    dcpk_memory_id_sign(&id);
-    st = dcpk_ranks_share(ranks, id.host, sizeof id.host, &all, DCPK_OK, err);
-    *ordinal = 0;
-    for (int r = 0; st == DCPK_OK && r < dcpk_ranks_self(ranks); r++)
-        *ordinal += memcmp(all.data + (size_t)r * sizeof id.host, id.host, sizeof id.host) == 0;
-    dcpk_bytes_release(&all);
-    return st;
-}
-
 static dcpk_status rank_open_space(struct dcpk_remap_rank *rank, struct dcpk_error *err)
 {
     const struct dcpk_space_ops *ops = rank->job->options->space;
@@ -207,7 +191,7 @@ static dcpk_status rank_open_space(struct dcpk_remap_rank *rank, struct dcpk_err
     dcpk_status st = DCPK_OK;
 
     if (!ops->is_host)
-        st = find_ordinal(rank->ranks, &options.ordinal, err);
+        st = dcpk_ranks_ordinal(rank->ranks, &options.ordinal, err);
     if (st == DCPK_OK)
         st = ops->open(&options, &rank->space, err);
     if (st == DCPK_EUNSUPPORTED && options.ordinal > 0)

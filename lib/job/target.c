@@ -16,6 +16,8 @@ static dcpk_status check_apart(const struct dcpk_run *target, const struct dcpk_
 {
     char archive[DCPK_RUN_PATH_BYTES];
 
+    if (wish->in == NULL)
+        return DCPK_OK;
     (void)dcpk_run_split(wish->in, archive);
     if (dcpk_folder_check_apart(target->folder, archive, err) != DCPK_OK)
         return err->status;
@@ -31,6 +33,8 @@ static dcpk_status find_run(const struct dcpk_target_wish *wish, struct dcpk_run
 
     if (dcpk_run_is_archive(wish->out, &is_archive, err) != DCPK_OK)
         return err->status;
+    if (is_archive && wish->is_model) /* a model's folder has no iterations */
+        return dcpk_run_target_archive(wish->out, DCPK_ITERATION_UNKNOWN, found, err);
     if (is_archive)
         return dcpk_run_target_archive(wish->out, wish->iteration, found, err);
     if (wish->is_model)

@@ -11,7 +11,7 @@
 
 /* Where an output is to go, and which input writing it leaves alone. Borrowed. */
 struct dcpk_target_wish {
-    const char *in; /* path of the input, of whose run `source` was opened */
+    const char *in; /* path of the input, of whose run `source` was opened; NULL: it has none */
     const struct dcpk_run *source;
     const char *out;
     bool is_model; /* OUT is the folder itself (format.h) */

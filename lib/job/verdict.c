@@ -507,7 +507,7 @@ dcpk_status dcpk_check_run(struct dcpk_holding *holding, const struct dcpk_check
 
     check->findings_end = &check->findings;
     check->asked = DCPK_ALL_LOADERS;
-    if (holding->format->mapping == NULL)
+    if (!dcpk_format_has_loaders(holding->format))
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
                          "this is %s: what loaders of this format ask for is not known",
                          holding->format->name);
@@ -535,7 +535,7 @@ dcpk_status dcpk_verdict_of_plan(struct dcpk_holding *holding,
     struct dcpk_error why = DCPK_ERROR_INIT;
     dcpk_status st;
 
-    if (holding->format->mapping == NULL)
+    if (!dcpk_format_has_loaders(holding->format))
         return DCPK_OK;
     st = dcpk_check_run(holding, options, verdict, &why);
     if (st == DCPK_ENOMEM || st == DCPK_EIO || st == DCPK_ECANCELLED || verdict->arena == NULL) {

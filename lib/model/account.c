@@ -10,7 +10,8 @@
 #include "lib/ckpt/format.h"
 #include "lib/model/strange.h"
 
-#define MOST_NAMED 3 /* unknown keys in a message */
+#define MOST_NAMED              3 /* unknown keys in a message */
+#define MOST_COMMAND_LINE_BYTES 65536
 
 dcpk_status dcpk_account_init(struct dcpk_account *account, const struct dcpk_checkpoint *ckpt,
                               struct dcpk_error *err)
@@ -46,6 +47,11 @@ static void account_source(struct dcpk_account *account, uint32_t source)
     if (source < ckpt->n_tensors) {
         account->tensors[source] = true;
         return;
+    }
+    if (tensor->computed != NULL) {
+        account_source(account, tensor->computed->values);
+        if (tensor->computed->scales != DCPK_NO_SCALES)
+            account_source(account, tensor->computed->scales);
     }
     for (size_t i = tensor->first_chunk; i < tensor->first_chunk + tensor->n_chunks; i++) {
         const size_t of = ckpt->runs[i - ckpt->n_chunks].of;
@@ -123,6 +129,42 @@ out:
     return st;
 }
 
+/* It is shown to a user, who types it: a line of plain text. */
+static bool is_command_line(const char *text, size_t n_bytes)
+{
+    for (size_t i = 0; i < n_bytes; i++)
+        if ((text[i] < ' ' || text[i] > '~') && !(text[i] == '\n' && i + 1 == n_bytes))
+            return false;
+    return n_bytes > 0;
+}
+
+/* An earlier conversion put it beside what Megatron loads. */
+static dcpk_status read_command_line(struct dcpk_model *model, struct dcpk_error *err)
+{
+    static const char name[] = DCPK_COMMAND_LINE_NAME;
+    struct dcpk_store *store = model->ckpt->store;
+    struct dcpk_source *source;
+    enum dcpk_path_kind kind;
+    char *text = NULL;
+    size_t n_bytes;
+
+    if (model->command_line != NULL)
+        return DCPK_OK;
+    if (dcpk_store_look(store, name, &kind, err))
+        return err->status;
+    if (kind != DCPK_PATH_FILE)
+        return DCPK_OK;
+    if (dcpk_store_find(store, name, &source, err) ||
+        dcpk_source_slurp(source, MOST_COMMAND_LINE_BYTES, &text, &n_bytes, err))
+        return err->status;
+    if (is_command_line(text, n_bytes))
+        model->command_line = dcpk_arena_strndup(model->arena, text, n_bytes, err);
+    else
+        dcpk_model_drop(model, name, "is not a line of plain text");
+    dcpk_free(text);
+    return err->status;
+}
+
 dcpk_status dcpk_model_read(struct dcpk_checkpoint *ckpt, unsigned flags, struct dcpk_model **model,
                             struct dcpk_error *err)
 {
@@ -138,7 +180,8 @@ dcpk_status dcpk_model_read(struct dcpk_checkpoint *ckpt, unsigned flags, struct
     if (st != DCPK_OK)
         return st;
     (*model)->flags = flags;
-    if (ckpt->format->mapping->to_model(ckpt, *model, err) || dcpk_model_drop_strange(*model, err))
+    if (ckpt->format->mapping->to_model(ckpt, *model, err) ||
+        dcpk_model_drop_strange(*model, err) || read_command_line(*model, err))
         return err->status;
     drop_left_out(*model);
     return list_unknown(*model, err);

@@ -99,6 +99,8 @@ enum dcpk_model_flags {
         1, /* leave optimizer state out; an optimizer layout that cannot be read is then no error */
 };
 
+#define DCPK_COMMAND_LINE_NAME "megatron_command_line.txt"
+
 struct dcpk_model {
     struct dcpk_arena *arena;     /* everything here; freed by dcpk_model_free */
     unsigned flags;               /* enum dcpk_model_flags, set before to_model */
@@ -140,6 +142,13 @@ struct dcpk_model {
      * (parts.h).
      */
     int64_t rows_tp;
+    /*
+     * What a user of Megatron types beside --use-checkpoint-args to have this model: what loaders
+     * do not take from args. Of a converted one it lies in the file DCPK_COMMAND_LINE_NAME of its
+     * folder. NULL: nothing is known of it.
+     */
+    const char *command_line;
+    const char *family; /* of a model's folder: that of its map; else NULL */
     bool has_optimizer;
     /*
      * Optimizer state was put in its place by inference (DDP buckets, formats/megatron): before

@@ -208,7 +208,7 @@ static const char *local_rest(struct dcpk_arena *arena, const char *rest, unsign
 
 dcpk_status dcpk_name_spellings(struct dcpk_arena *arena, const char *canonical,
                                 unsigned layer_flags, enum dcpk_impl impl,
-                                const char *const **spellings, size_t *n, struct dcpk_error *err)
+                                struct dcpk_spellings *spellings, struct dcpk_error *err)
 {
     const size_t layer = dcpk_name_layer(canonical);
     const size_t inner = strlen(mtp_layer[0]);
@@ -238,8 +238,7 @@ dcpk_status dcpk_name_spellings(struct dcpk_arena *arena, const char *canonical,
         if (list[n_list++] == NULL)
             return err->status;
     }
-    *spellings = list;
-    *n = n_list;
+    *spellings = (struct dcpk_spellings){list, n_list};
     return DCPK_OK;
 }
 

@@ -54,9 +54,13 @@ const char *dcpk_name_canonical(struct dcpk_arena *arena, const char *name, unsi
                                 struct dcpk_error *err);
 
 /* Live spellings of a canonical name for a target, the main one first. In the arena. */
+struct dcpk_spellings {
+    const char *const *names;
+    size_t n;
+};
 dcpk_status dcpk_name_spellings(struct dcpk_arena *arena, const char *canonical,
                                 unsigned layer_flags, enum dcpk_impl impl,
-                                const char *const **spellings, size_t *n, struct dcpk_error *err);
+                                struct dcpk_spellings *spellings, struct dcpk_error *err);
 
 /* Is it the first linear layer of an MLP, whose rows are gate and up when the activation is SwiGLU
  * (formats/fsdp_dtensor/FORMAT.md 5.1)? */

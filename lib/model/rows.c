@@ -132,7 +132,7 @@ static dcpk_status move_rows(struct moving *m, const struct dcpk_model_tensor *t
             continue;
         to.offset[0] += to_row - rows.row;
         if (m->pieces != NULL &&
-            dcpk_piece_make(m->arena, piece->src, &from, &to, &m->pieces[m->n_pieces], err))
+            dcpk_piece_like(m->arena, piece, &from, &to, &m->pieces[m->n_pieces], err))
             return err->status;
         m->n_pieces++;
     }

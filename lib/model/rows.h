@@ -30,8 +30,8 @@ struct dcpk_stored {
  *     linear_qkv_down_proj (MLA, fused) of fsdp_dtensor holds two parameters of the view: their
  *                          names, and the rows of it that are theirs
  *
- * Names of Hugging Face (lib/rules/RULES.md 6), which no format here has yet, need no other notion.
- * A name map there is a table of names and their rows. With r query heads of d rows in each
+ * Names of Hugging Face (lib/rules/RULES.md 6, formats/safetensors/MAPS.md) need no other notion. A
+ * name map there is a table of names and their rows. With r query heads of d rows in each
  * of G groups, linear_qkv is
  *
  *     "q_proj" {0, rd}, {(r+2)d, rd}, ...      G blocks, one a group
@@ -43,7 +43,7 @@ struct dcpk_stored {
  * layers are (struct dcpk_sources), single ones parameters of the view. What else such a map does
  * is not a matter of rows: the padded vocabulary is that of lib/rules/vocab.c, which has resized
  * the view before; a transposed weight is one of pieces; weights that are scaled, or stored less
- * one, are one of kernels.
+ * one, are views that are computed (struct dcpk_computed).
  */
 struct dcpk_split {
     const struct dcpk_stored *list;

@@ -5,6 +5,7 @@
 #define DCPK_LIB_PLAN_PLAN_H
 
 #include "lib/ckpt/output.h"
+#include "lib/plan/box_tree.h"
 
 #define DCPK_CHUNK_BYTES (64u << 20) /* row-aligned output chunks are at most this */
 #define DCPK_FILE_BYTES                                                                            \
@@ -39,6 +40,13 @@ dcpk_status dcpk_view_stored(const struct dcpk_checkpoint *ckpt, uint32_t tensor
  */
 dcpk_status dcpk_views_fold(const struct dcpk_checkpoint *ckpt, const struct dcpk_view *views,
                             size_t n, size_t *first, struct dcpk_error *err);
+
+/*
+ * A tree over the pieces of a view, by where they land. Of few pieces it is free; release it in any
+ * case.
+ */
+dcpk_status dcpk_piece_tree_build(const struct dcpk_view *view, struct dcpk_box_tree *tree,
+                                  struct dcpk_error *err);
 
 /*
  * An index of a checkpoint's chunks by box, so that "which chunks of tensor t meet this box" is

@@ -39,6 +39,25 @@ dcpk_status dcpk_view_stored(const struct dcpk_checkpoint *ckpt, uint32_t tensor
     return DCPK_OK;
 }
 
+static const int64_t *piece_span(const void *items, size_t i)
+{
+    const struct dcpk_piece *piece = (const struct dcpk_piece *)items + i;
+
+    return piece->span + 2 * piece->src_rank;
+}
+
+dcpk_status dcpk_piece_tree_build(const struct dcpk_view *view, struct dcpk_box_tree *tree,
+                                  struct dcpk_error *err)
+{
+    *tree = (struct dcpk_box_tree){
+        .items = view->pieces,
+        .span = piece_span,
+        .n = view->literal == NULL ? view->n_pieces : 0,
+        .rank = view->rank,
+    };
+    return dcpk_box_tree_build(tree, err);
+}
+
 /* Where the first bytes of a view lie: views that are the same have the same. */
 struct view_ref {
     uint32_t file;

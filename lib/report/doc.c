@@ -210,6 +210,16 @@ void dcpk_doc_bars(struct dcpk_doc *doc, const char *title, const struct dcpk_do
                                           .n = n});
 }
 
+void dcpk_doc_curves(struct dcpk_doc *doc, const char *title, const struct dcpk_doc_curve *curves,
+                     size_t n)
+{
+    add_item(doc, &(struct dcpk_doc_item){.kind = DCPK_ITEM_CURVES,
+                                          .media = DCPK_DOC_PAGE,
+                                          .text = title,
+                                          .data = dcpk_doc_keep(doc, curves, n * sizeof *curves),
+                                          .n = n});
+}
+
 /* ---- for both ---- */
 
 void dcpk_doc_fact(struct dcpk_doc *doc, const char *label, const char *key, struct dcpk_fact fact)

@@ -217,6 +217,13 @@ struct dcpk_doc_bar {
     uint64_t count;
 };
 
+/* Points (x, y) joined by a line, by x; those that are not finite are left out. */
+struct dcpk_doc_curve {
+    const char *label;
+    const double *x, *y;
+    size_t n;
+};
+
 /* ---- the document ---- */
 
 /* How rows look in text. */
@@ -277,6 +284,9 @@ void dcpk_doc_show(struct dcpk_doc *doc, const struct dcpk_doc_table *table);
 void dcpk_doc_map(struct dcpk_doc *doc, const struct dcpk_doc_map *map);
 void dcpk_doc_bars(struct dcpk_doc *doc, const char *title, const struct dcpk_doc_bar *bars,
                    size_t n);
+/* Curves in one picture, with axes for all of them. */
+void dcpk_doc_curves(struct dcpk_doc *doc, const char *title, const struct dcpk_doc_curve *curves,
+                     size_t n);
 /* printf into the document's memory; "" after a failure. */
 const char *dcpk_doc_format(struct dcpk_doc *doc, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));

@@ -14,6 +14,7 @@ enum dcpk_item_kind {
     DCPK_ITEM_HEADING,   /* text */
     DCPK_ITEM_MAP,       /* data: struct dcpk_doc_map */
     DCPK_ITEM_BARS,      /* text, data: struct dcpk_doc_bar, n */
+    DCPK_ITEM_CURVES,    /* text, data: struct dcpk_doc_curve, n */
 };
 
 /* What a person sees, in the document's arena. */

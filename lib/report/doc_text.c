@@ -256,12 +256,12 @@ static void print_item(struct dcpk_doc_pipe *pipe, const struct dcpk_plain *plai
         print_table(pipe, plain, item->data);
         break;
     case DCPK_ITEM_HEADING:
-        dcpk_pipe_text(pipe, "\n");
         dcpk_plain_put(plain, item->text, strlen(item->text));
         dcpk_pipe_text(pipe, ":\n");
         break;
     case DCPK_ITEM_MAP:
     case DCPK_ITEM_BARS:
+    case DCPK_ITEM_CURVES:
         break;
     }
 }
@@ -271,10 +271,16 @@ dcpk_status dcpk_doc_text(const struct dcpk_doc *doc, const struct dcpk_doc_out 
 {
     struct dcpk_doc_pipe pipe = {.out = out, .err = err};
     const struct dcpk_plain plain = {dcpk_pipe_put, &pipe};
+    bool has_text = false;
 
     dcpk_doc_status(doc, err);
-    for (const struct dcpk_doc_item *item = doc->first; item != NULL; item = item->next)
-        if (err->status == DCPK_OK && (item->media & DCPK_DOC_TEXT) != 0)
-            print_item(&pipe, &plain, &doc->style, item);
+    for (const struct dcpk_doc_item *item = doc->first; item != NULL; item = item->next) {
+        if (err->status != DCPK_OK || (item->media & DCPK_DOC_TEXT) == 0)
+            continue;
+        if (item->kind == DCPK_ITEM_HEADING && has_text)
+            dcpk_pipe_text(&pipe, "\n");
+        print_item(&pipe, &plain, &doc->style, item);
+        has_text = true;
+    }
     return dcpk_pipe_end(&pipe);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* html_figures.c - trees, maps and bars of a page. */
+/* html_figures.c - trees, maps and bars of a page; curves: html_curves.c. */
 #include <inttypes.h>
 #include <string.h>
 

@@ -27,5 +27,7 @@ void dcpk_html_tree(struct dcpk_doc_pipe *pipe, const struct dcpk_doc_table *tab
 void dcpk_html_map(struct dcpk_doc_pipe *pipe, const struct dcpk_doc_map *map);
 void dcpk_html_bars(struct dcpk_doc_pipe *pipe, const char *title, const struct dcpk_doc_bar *bars,
                     size_t n);
+void dcpk_html_curves(struct dcpk_doc_pipe *pipe, const char *title,
+                      const struct dcpk_doc_curve *curves, size_t n);
 
 #endif

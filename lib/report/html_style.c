@@ -98,6 +98,13 @@ const char *const dcpk_html_style[] = {
     "align-items:center;font-size:13px;line-height:1.7}\n",
     ".bars .bar{height:12px;background:none}\n",
     ".bars .count{text-align:right}\n",
+    /* curves */
+    ".curves{margin:16px 0;padding:16px 20px;background:var(--card);border:1px solid var(--line);"
+    "border-radius:10px}\n",
+    ".curves polyline{fill:none;stroke:hsl(var(--h) var(--edge));stroke-width:3}\n",
+    ".curves .c1{stroke-dasharray:10 7}.curves path{fill:none;stroke:var(--line);"
+    "stroke-width:1.5}\n",
+    ".curves text{fill:var(--dim)}.curves .boxes{columns:auto}\n",
     /* a phone */
     "@media(max-width:600px){main{padding:24px 16px 56px}h1{font-size:22px}"
     "dl{grid-template-columns:minmax(0,1fr);gap:0;padding:12px 16px}dd{margin-bottom:8px}"

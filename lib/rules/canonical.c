@@ -213,9 +213,14 @@ dcpk_status dcpk_rules_spell(struct dcpk_model *model, enum dcpk_impl impl, stru
 
     for (size_t i = 0; i < model->n_params && st == DCPK_OK; i++) {
         struct dcpk_param *p = &model->params[i];
+        struct dcpk_spellings found;
 
         st = dcpk_name_spellings(model->arena, p->name, layers_flags(&layers, p->name), impl,
-                                 &p->spellings, &p->n_spellings, err);
+                                 &found, err);
+        if (st != DCPK_OK)
+            break;
+        p->spellings = found.names;
+        p->n_spellings = found.n;
     }
     layers_release(&layers);
     return st;

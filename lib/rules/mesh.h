@@ -35,7 +35,7 @@ int64_t dcpk_rules_vocab_rows(const struct dcpk_model *model);
 
 /* The number of tokens: `given` when it is not 0, else args.vocab_size; 0: not known. Errors:
  * DCPK_EMISMATCH when args have more than is given. */
-dcpk_status dcpk_rules_vocab_size(const struct dcpk_model *model, int64_t said, int64_t *size,
+dcpk_status dcpk_rules_vocab_size(const struct dcpk_model *model, int64_t given, int64_t *size,
                                   struct dcpk_error *err);
 
 /*

@@ -45,6 +45,16 @@ static int64_t ffn_size(const struct dcpk_value *attrs, const char *name)
     return n;
 }
 
+/*
+ * Gated by another activation than SwiGLU, whose halves no format cuts
+ * (MC/transformer/mlp.py@0.19.0 gated_linear_unit; MT/arguments.py --quick-geglu).
+ */
+static bool is_gated_otherwise(const struct dcpk_value *attrs)
+{
+    return dcpk_value_is_true(attrs, "quick_geglu") ||
+           dcpk_value_is_true(attrs, "gated_linear_unit");
+}
+
 /* The rows of an fc1 prove or refute the switch where args give the hidden size. */
 static dcpk_status check_rows(const struct dcpk_model *model, const struct dcpk_param *param,
                               const struct dcpk_model_tensor *tensor, bool gated,
@@ -58,6 +68,8 @@ static dcpk_status check_rows(const struct dcpk_model *model, const struct dcpk_
         return dcpk_fail(err, DCPK_EMISMATCH,
                          "SwiGLU is on, but '%s' has %" PRId64 " rows, which are not two halves",
                          param->name, rows);
+    if (!gated && is_gated_otherwise(dcpk_value_attrs(model->args)))
+        return DCPK_OK;
     if (ffn > 0 && rows == built)
         return dcpk_fail_fix(err, DCPK_EMISMATCH, DCPK_FIX_SWIGLU,
                              "SwiGLU is %s, but '%s' has %" PRId64

@@ -56,10 +56,9 @@ static dcpk_status resize(struct dcpk_model *model, struct dcpk_model_tensor *te
     dcpk_box_whole(shape, tensor->rank, &kept);
     for (size_t i = 0; i < tensor->n_pieces; i++) {
         const struct dcpk_piece *piece = &tensor->pieces[i];
-        const struct dcpk_box *source = piece->src == DCPK_PIECE_FILL ? NULL : &from;
 
         if (dcpk_piece_clip(piece, &kept, &from, &to) &&
-            dcpk_piece_make(model->arena, piece->src, source, &to, &pieces[n++], err) != DCPK_OK)
+            dcpk_piece_like(model->arena, piece, &from, &to, &pieces[n++], err) != DCPK_OK)
             return err->status;
     }
     if (n_rows > old_rows) {

@@ -155,3 +155,43 @@ const char *dcpk_shape_format(const int64_t *shape, int rank, char *text, size_t
     append(&l, "]");
     return text;
 }
+
+/*
+ * Whole indices of the outermost axis whose index boundary `start` is at and of which one fits. In
+ * a 3 x 4 block the run [2, 11) becomes [2, 4) of
+ * row 0, row 1, [0, 3) of row 2.
+ *
+ *     . . 1 1
+ *     2 2 2 2
+ *     3 3 3 .
+ */
+int64_t dcpk_box_take_run(const struct dcpk_box *block, int64_t start, int64_t n,
+                          struct dcpk_box *box)
+{
+    int64_t row = 1, taken = 1, count = 1;
+    int axis = block->rank;
+
+    *box = *block;
+    for (int a = block->rank; a-- > 0;) {
+        const int64_t next = row * block->extent[a];
+
+        if (start % row == 0 && n >= row) {
+            const int64_t room = block->extent[a] - start / row % block->extent[a];
+
+            axis = a;
+            count = dcpk_min_i64(n / row, room);
+            taken = count * row;
+        }
+        row = next;
+    }
+    row = 1;
+    for (int a = block->rank; a-- > 0;) {
+        box->offset[a] = block->offset[a] + start / row % block->extent[a];
+        row *= block->extent[a];
+        if (a < axis)
+            box->extent[a] = 1;
+        else if (a == axis)
+            box->extent[a] = count;
+    }
+    return taken;
+}

@@ -70,6 +70,14 @@ dcpk_status dcpk_shape_count(const int64_t *shape, int rank, int64_t *n_elems,
 dcpk_status dcpk_cover_check(const int64_t *shape, int rank, const int64_t *const *spans, size_t n,
                              struct dcpk_error *err);
 
+/*
+ * The largest box that a run of elements of `block` can begin with: n elements from `start` on,
+ * counted row-major. Returns how many of them it holds. 0 <= start, 1 <= n, start + n at most the
+ * block's elements.
+ */
+int64_t dcpk_box_take_run(const struct dcpk_box *block, int64_t start, int64_t n,
+                          struct dcpk_box *box);
+
 /* "[0:4, 96:192, 0:64]" into text (cut to n bytes, NUL-terminated); returns text. */
 const char *dcpk_box_format(const struct dcpk_box *box, char *text, size_t n);
 const char *dcpk_shape_format(const int64_t *shape, int rank, char *text,

@@ -9,8 +9,11 @@
 #include "lib/tensor/box.h"
 
 /*
- * For every index (i0, .., i_rank-1): the element at src + sum(i * src_stride) goes to dst + sum(i
- * * dst_stride). Strides are in bytes and may be any number that stays inside the caller's buffers.
+ * For every index (i0, .., i_rank-1):
+ *
+ *     dst[sum(i * dst_stride)] = src[sum(i * src_stride)]
+ *
+ * Strides are in bytes and may be any number that stays inside the caller's buffers.
  * A value, passed to kernels as it is.
  */
 struct dcpk_copy {

@@ -19,7 +19,8 @@ struct dcpk_journal_subject {
     uint64_t n_units;      /* the most that there are records of */
 };
 /*
- * in: where the input was opened, which counts itself where it is (in) a plain file, an archive.
+ * in: where the input was opened, which counts itself where it is (in) a plain file, an archive;
+ * NULL: it has no path.
  * Errors: DCPK_EIO when a file of the input is gone; DCPK_ENOMEM.
  */
 dcpk_status dcpk_journal_describe(const struct dcpk_units *units, const char *in,

@@ -64,6 +64,7 @@ static void put_tensor(struct summing *s, const struct dcpk_out_tensor *t)
 
         put_number(s, piece->src);
         put_number(s, piece->src_rank);
+        put_number(s, piece->axes);
         put_span(s, piece->span, 2 * (piece->src_rank + piece->dst_rank));
     }
 }
@@ -80,12 +81,30 @@ static void put_chunk(struct summing *s, const struct dcpk_output *out,
     put_number(s, chunk->tail_bytes);
 }
 
+/* What views compute; where their bytes lie is the input's. */
+static void put_computed(struct summing *s, const struct dcpk_checkpoint *source)
+{
+    for (size_t t = source->n_tensors; t < source->n_tensors + source->n_views; t++) {
+        const struct dcpk_computed *how = source->tensors[t].computed;
+
+        put_number(s, how != NULL);
+        if (how == NULL)
+            continue;
+        put_number(s, how->values);
+        put_number(s, how->scales);
+        put_number(s, (uint64_t)how->block_rows);
+        put_number(s, (uint64_t)how->block_cols);
+        put_bytes(s, &how->addend, sizeof how->addend);
+    }
+}
+
 static void put_plan(struct summing *s, const struct dcpk_output *out)
 {
     put_text(s, out->format->name);
     put_number(s, out->n_tensors);
     for (size_t i = 0; i < out->n_tensors; i++)
         put_tensor(s, &out->tensors[i]);
+    put_computed(s, out->source);
     put_number(s, out->n_chunks);
     for (size_t i = 0; i < out->n_chunks; i++)
         put_chunk(s, out, &out->chunks[i]);
@@ -209,8 +228,9 @@ static dcpk_status describe_input(struct summing *s, const struct dcpk_checkpoin
         return err->status;
     s->store = ckpt->store;
     memset(sum, 0, sizeof *sum);
-    (void)dcpk_run_split(in, archive);
-    if (stat(archive, &info) == 0 && S_ISREG(info.st_mode)) {
+    if (in != NULL)
+        (void)dcpk_run_split(in, archive);
+    if (in != NULL && stat(archive, &info) == 0 && S_ISREG(info.st_mode)) {
         hash_file(s, "", (uint64_t)info.st_size,
                   (uint64_t)info.st_mtim.tv_sec * 1000000000 + (uint64_t)info.st_mtim.tv_nsec,
                   &hash);

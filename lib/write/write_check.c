@@ -117,8 +117,7 @@ static dcpk_status check_chunk(struct reading *r, const struct dcpk_out_chunk *c
         st = reading_copy(r, data_at + chunk->data_bytes, there + chunk->lead_bytes,
                           chunk->tail_bytes, err);
     if (st == DCPK_OK)
-        st = r->w->out->format->writer->frame(r->w->out, chunk, crc32, wanted,
-                                              wanted + chunk->lead_bytes, err);
+        st = dcpk_write_make_frame(r->w, chunk, crc32, wanted, wanted + chunk->lead_bytes, err);
     if (st != DCPK_OK)
         return st;
     *sum ^= dcpk_write_sum(chunk, crc32);

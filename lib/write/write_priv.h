@@ -109,6 +109,10 @@ dcpk_status dcpk_write_leave(struct dcpk_writing *w, uint32_t file, struct dcpk_
 dcpk_status dcpk_write_out(struct dcpk_worker *worker, struct dcpk_sink *sink,
                            uint64_t offset_bytes, const void *data, uint64_t n_bytes,
                            struct dcpk_error *err);
+/* The frame of a chunk, by its format: lead_bytes and tail_bytes. Thread-safe. */
+dcpk_status dcpk_write_make_frame(const struct dcpk_writing *w, const struct dcpk_out_chunk *chunk,
+                                  uint32_t crc32, uint8_t *lead, uint8_t *tail,
+                                  struct dcpk_error *err);
 /* The bytes around a chunk whose data is written; by way of the worker's buffer. */
 dcpk_status dcpk_write_frame(struct dcpk_writing *w, struct dcpk_worker *worker,
                              const struct dcpk_out_chunk *chunk, uint32_t crc32,

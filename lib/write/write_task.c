@@ -139,6 +139,19 @@ static void add_sum(struct dcpk_writing *w, uint32_t unit, uint32_t sum)
     pthread_mutex_unlock(&w->mutex);
 }
 
+dcpk_status dcpk_write_make_frame(const struct dcpk_writing *w, const struct dcpk_out_chunk *chunk,
+                                  uint32_t crc32, uint8_t *lead, uint8_t *tail,
+                                  struct dcpk_error *err)
+{
+    const struct dcpk_format_writer *writer = w->out->format->writer;
+
+    if (writer->frame == NULL) {
+        assert(chunk->lead_bytes == 0 && chunk->tail_bytes == 0);
+        return DCPK_OK;
+    }
+    return writer->frame(w->out, chunk, crc32, lead, tail, err);
+}
+
 /* Put a whole item into memory: lead, data, tail. Adds to the sum of its unit. */
 static dcpk_status make_item(struct dcpk_writing *w, struct dcpk_worker *worker,
                              const struct dcpk_out_chunk *chunk, uint8_t *item, uint32_t *sum,
@@ -155,8 +168,7 @@ static dcpk_status make_item(struct dcpk_writing *w, struct dcpk_worker *worker,
     if (st == DCPK_OK) {
         crc32 = dcpk_crc32(0, data, (size_t)chunk->data_bytes);
         *sum ^= dcpk_write_sum(chunk, crc32);
-        st = w->out->format->writer->frame(w->out, chunk, crc32, item, data + chunk->data_bytes,
-                                           err);
+        st = dcpk_write_make_frame(w, chunk, crc32, item, data + chunk->data_bytes, err);
     }
     if (st != DCPK_OK)
         dcpk_context(err, "writing '%s'", tensor->keys[0]);
@@ -217,7 +229,7 @@ dcpk_status dcpk_write_frame(struct dcpk_writing *w, struct dcpk_worker *worker,
     dcpk_status st;
 
     assert((uint64_t)chunk->lead_bytes + chunk->tail_bytes <= worker->buffer_bytes);
-    st = w->out->format->writer->frame(w->out, chunk, crc32, lead, tail, err);
+    st = dcpk_write_make_frame(w, chunk, crc32, lead, tail, err);
     if (st == DCPK_OK)
         st = dcpk_write_out(worker, sink, chunk->offset_bytes, lead, chunk->lead_bytes, err);
     if (st == DCPK_OK)

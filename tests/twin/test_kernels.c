@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_kernels.c - every device against cpu-plain, to the bit, on odd sizes and addresses. */
+#include <math.h>
 #include <stdio.h>
 
 #include "kernels/kernels.h"
@@ -228,6 +229,90 @@ static void casts_come_back(void **state)
     }
 }
 
+/* --- scales --- */
+
+/* The same floats, NaN for NaN, and nothing written around them. */
+static void check_floats(const struct buffers *b, size_t n, const char *label)
+{
+    for (size_t i = 0; i < BUFFER_BYTES; i++) {
+        const bool is_inside = i >= GUARD_BYTES && i < GUARD_BYTES + n * sizeof(float);
+        float want, got;
+
+        if (!is_inside || i % sizeof(float) != 0) {
+            CHECK(is_inside || b->got[i] == POISON, label);
+            continue;
+        }
+        memcpy(&want, b->want + i, sizeof want);
+        memcpy(&got, b->got + i, sizeof got);
+        CHECK(memcmp(&want, &got, sizeof want) == 0 || (isnan(want) && isnan(got)), label);
+    }
+}
+
+/* Random values in blocks, cut out at any place; every code of every type, scales of any size but
+ * NaN, whose code would be free. */
+static void make_scale(uint64_t *seed, struct dcpk_scale *s)
+{
+    static const enum dcpk_dtype dtypes[] = {DCPK_F8_E4M3FN, DCPK_F8_E5M2, DCPK_F4_E2M1FN_X2};
+
+    *s = (struct dcpk_scale){.dtype = dtypes[below(seed, 3)],
+                             .n_rows = 1 + below(seed, 40),
+                             .n_cols = 1 + below(seed, 300),
+                             .block_rows = 1 + below(seed, 33),
+                             .block_cols = 2 * (1 + below(seed, 70))};
+    s->row = below(seed, s->block_rows);
+    s->col = below(seed, s->block_cols);
+}
+
+static void scales_of_blocks(void **state)
+{
+    static float scales[41 * 302];
+    struct buffers *b = *state;
+
+    for (uint64_t round = 1; round <= 400; round++) {
+        uint64_t seed = round;
+        struct dcpk_scale s;
+        int64_t shift;
+        char label[64];
+
+        make_scale(&seed, &s);
+        shift = below(&seed, GUARD_BYTES);
+        for (size_t i = 0; i < sizeof scales / sizeof *scales; i++) {
+            const uint32_t bits = (uint32_t)random_next(&seed) & 0xff7fffff;
+
+            memcpy(&scales[i], &bits, sizeof bits);
+        }
+        for (const struct dcpk_device *const *k = dcpk_devices; *k != NULL; k++) {
+            snprintf(label, sizeof label, "%s: seed %" PRIu64, (*k)->name, round);
+            poison(b);
+            dcpk_device_cpu_plain.scale(&s, b->src + shift, scales,
+                                        (float *)(void *)(b->want + GUARD_BYTES));
+            (*k)->scale(&s, b->src + shift, scales, (float *)(void *)(b->got + GUARD_BYTES));
+            check_floats(b, (size_t)(s.n_rows * s.n_cols), label);
+        }
+    }
+}
+
+/* The plain one itself, by hand: 2 x 4 of blocks of 2 x 2, from the second row and column on. */
+static void plain_scales(void **state)
+{
+    static const uint8_t e4m3[] = {0x38, 0x40, 0xb8, 0x01, 0x7e, 0x00, 0x30, 0x08};
+    static const float want_8[] = {1, 4, -2, 0x1p-7f, 448 * 8.0f, 0, 0.5f * 16, 0x1p-6f * 32};
+    static const uint8_t e2m1[] = {0x20, 0x75, 0x0a, 0x90, 0xff, 0x0c};
+    static const float want_4[] = {1, 6, 12, -4, -0.5f * 8, -6 * 16, -6 * 16, -2 * 32};
+    static const float scales[] = {1, 2, 4, 8, 16, 32};
+    struct dcpk_scale s = {DCPK_F8_E4M3FN, 2, 4, 1, 1, 2, 2};
+    float out[8];
+
+    (void)state;
+    dcpk_device_cpu_plain.scale(&s, e4m3, scales, out);
+    for (int i = 0; i < 8; i++)
+        CHECK(out[i] == want_8[i], "e4m3");
+    s.dtype = DCPK_F4_E2M1FN_X2;
+    dcpk_device_cpu_plain.scale(&s, e2m1, scales, out);
+    for (int i = 0; i < 8; i++)
+        CHECK(out[i] == want_4[i], "e2m1");
+}
+
 static void table(void **state)
 {
     (void)state;
@@ -244,6 +329,8 @@ int main(void)
         cmocka_unit_test(casts_of_random_bits),
         cmocka_unit_test(casts_of_all_codes),
         cmocka_unit_test(casts_come_back),
+        cmocka_unit_test(scales_of_blocks),
+        cmocka_unit_test(plain_scales),
     };
 
     return cmocka_run_group_tests(tests, make_buffers, free_buffers);

@@ -122,22 +122,22 @@ static void names_have_their_canonical_form_and_spellings(void **state)
     assert_non_null(arena);
     for (size_t i = 0; i < N_CASES; i++) {
         const char *canonical = dcpk_name_canonical(arena, cases[i].name, cases[i].flags, &err);
-        const char *const *spellings;
-        size_t n, want = 0;
+        struct dcpk_spellings spellings;
+        size_t want = 0;
 
         CHECK_EQ_STR(canonical, cases[i].canonical, cases[i].name);
-        CHECK_OK(dcpk_name_spellings(arena, canonical, cases[i].flags, DCPK_IMPL_ANY, &spellings,
-                                     &n, &err),
-                 cases[i].name);
+        CHECK_OK(
+            dcpk_name_spellings(arena, canonical, cases[i].flags, DCPK_IMPL_ANY, &spellings, &err),
+            cases[i].name);
         while (want < 5 && cases[i].any[want] != NULL)
             want++;
-        CHECK_EQ_INT(n, want, cases[i].name);
-        for (size_t s = 0; s < n; s++)
-            CHECK_EQ_STR(spellings[s], cases[i].any[s], cases[i].name);
+        CHECK_EQ_INT(spellings.n, want, cases[i].name);
+        for (size_t s = 0; s < spellings.n; s++)
+            CHECK_EQ_STR(spellings.names[s], cases[i].any[s], cases[i].name);
         /* Every spelling leads back. */
-        for (size_t s = 0; s < n; s++)
-            CHECK_EQ_STR(dcpk_name_canonical(arena, spellings[s], cases[i].flags, &err),
-                         cases[i].canonical, spellings[s]);
+        for (size_t s = 0; s < spellings.n; s++)
+            CHECK_EQ_STR(dcpk_name_canonical(arena, spellings.names[s], cases[i].flags, &err),
+                         cases[i].canonical, spellings.names[s]);
     }
     dcpk_arena_free(arena);
 }
@@ -166,19 +166,18 @@ static void one_implementation_has_one_spelling(void **state)
     (void)state;
     assert_non_null(arena);
     for (size_t i = 0; i < sizeof one / sizeof one[0]; i++) {
-        const char *const *spellings;
-        size_t n;
+        struct dcpk_spellings spellings;
 
         CHECK_OK(dcpk_name_spellings(arena, one[i].canonical, one[i].flags, DCPK_IMPL_TE,
-                                     &spellings, &n, &err),
+                                     &spellings, &err),
                  one[i].canonical);
-        CHECK_EQ_INT(n, 1, one[i].canonical);
-        CHECK_EQ_STR(spellings[0], one[i].te, one[i].canonical);
+        CHECK_EQ_INT(spellings.n, 1, one[i].canonical);
+        CHECK_EQ_STR(spellings.names[0], one[i].te, one[i].canonical);
         CHECK_OK(dcpk_name_spellings(arena, one[i].canonical, one[i].flags, DCPK_IMPL_LOCAL,
-                                     &spellings, &n, &err),
+                                     &spellings, &err),
                  one[i].canonical);
-        CHECK_EQ_INT(n, 1, one[i].canonical);
-        CHECK_EQ_STR(spellings[0], one[i].local, one[i].canonical);
+        CHECK_EQ_INT(spellings.n, 1, one[i].canonical);
+        CHECK_EQ_STR(spellings.names[0], one[i].local, one[i].canonical);
     }
     dcpk_arena_free(arena);
 }

@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cpu_ops.c - the processor's mathematics: its table, memory, and what works element by element. */
+#include "kernels/cpu/cpu_ops.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "kernels/cpu/cpu_priv.h"
+#include "lib/base/alloc.h"
+#include "lib/base/order.h"
+
+#define ALIGNMENT 256
+#define BLOCK     1024 /* elements that are in fp32 at a time */
+
+float *cpu_scratch(struct dcpk_math *math, int64_t n)
+{
+    struct cpu_math *m = (struct cpu_math *)math;
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    float *room;
+
+    if (m->scratch != NULL && m->n_scratch >= (size_t)n)
+        return m->scratch;
+    room = dcpk_alloc_aligned(ALIGNMENT, dcpk_max_size((size_t)n, 1) * sizeof *room, &err);
+    if (room == NULL) {
+        if (m->failed.status == DCPK_OK)
+            m->failed = err;
+        return NULL;
+    }
+    dcpk_free(m->scratch);
+    m->scratch = room;
+    m->n_scratch = (size_t)n;
+    return room;
+}
+
+const void *cpu_at(enum dcpk_dtype dtype, const void *base, int64_t first)
+{
+    return (const char *)base + first * (int64_t)dcpk_dtype_bytes(dtype);
+}
+
+void cpu_load(enum dcpk_dtype dtype, const void *from, int64_t first, int64_t n, float *x)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+
+    if (dtype == DCPK_F32)
+        memcpy(x, (const float *)from + first, (size_t)n * sizeof *x);
+    else if (dcpk_device_cpu.cast(dtype, cpu_at(dtype, from, first), DCPK_F32, x, (size_t)n, &err))
+        assert(false && "a dtype of activations");
+}
+
+void cpu_store(enum dcpk_dtype dtype, const float *x, int64_t n, void *to, int64_t first)
+{
+    void *at = (char *)to + first * (int64_t)dcpk_dtype_bytes(dtype);
+    struct dcpk_error err = DCPK_ERROR_INIT;
+
+    if (dtype == DCPK_F32)
+        memcpy(at, x, (size_t)n * sizeof *x);
+    else if (dcpk_device_cpu.cast(DCPK_F32, x, dtype, at, (size_t)n, &err))
+        assert(false && "a dtype of activations");
+}
+
+static dcpk_status math_open(int ordinal, struct dcpk_math **math, struct dcpk_error *err)
+{
+    struct cpu_math *made;
+
+    if (ordinal != 0)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "there is one CPU device, 0, and no %d", ordinal);
+    made = dcpk_alloc(sizeof *made, err);
+    if (made == NULL)
+        return err->status;
+    made->base.ops = &dcpk_cpu_ops;
+    made->failed = (struct dcpk_error)DCPK_ERROR_INIT;
+    *math = &made->base;
+    return DCPK_OK;
+}
+
+static void math_close(struct dcpk_math *math)
+{
+    if (math != NULL)
+        dcpk_free(((struct cpu_math *)math)->scratch);
+    dcpk_free(math);
+}
+
+static dcpk_status math_alloc(struct dcpk_math *math, size_t n_bytes, void **at,
+                              struct dcpk_error *err)
+{
+    void *made;
+
+    (void)math;
+    assert(n_bytes >= 1);
+    made = dcpk_alloc_aligned(ALIGNMENT, n_bytes, err);
+    if (made == NULL)
+        return err->status;
+    *at = made;
+    return DCPK_OK;
+}
+
+static void math_free(struct dcpk_math *math, void *at)
+{
+    (void)math;
+    dcpk_free(at);
+}
+
+static void math_copy(struct dcpk_math *math, void *to, const void *from, size_t n_bytes)
+{
+    (void)math;
+    if (n_bytes > 0)
+        memcpy(to, from, n_bytes);
+}
+
+static void math_zero(struct dcpk_math *math, void *at, size_t n_bytes)
+{
+    (void)math;
+    if (n_bytes > 0)
+        memset(at, 0, n_bytes);
+}
+
+static dcpk_status math_wait(struct dcpk_math *math, struct dcpk_error *err)
+{
+    struct cpu_math *m = (struct cpu_math *)math;
+
+    if (m->failed.status == DCPK_OK)
+        return DCPK_OK;
+    *err = m->failed;
+    m->failed = (struct dcpk_error)DCPK_ERROR_INIT;
+    return err->status;
+}
+
+static void math_add(struct dcpk_math *math, enum dcpk_dtype dtype, int64_t n, const void *a,
+                     const void *b, void *out)
+{
+    float x[BLOCK], y[BLOCK];
+
+    (void)math;
+    for (int64_t at = 0; at < n; at += BLOCK) {
+        const int64_t some = dcpk_min_i64(BLOCK, n - at);
+
+        cpu_load(dtype, a, at, some, x);
+        cpu_load(dtype, b, at, some, y);
+        for (int64_t i = 0; i < some; i++)
+            x[i] += y[i];
+        cpu_store(dtype, x, some, out, at);
+    }
+}
+
+static void math_scale(struct dcpk_math *math, enum dcpk_dtype dtype, int64_t n, float factor,
+                       void *x)
+{
+    float some_x[BLOCK];
+
+    (void)math;
+    for (int64_t at = 0; at < n; at += BLOCK) {
+        const int64_t some = dcpk_min_i64(BLOCK, n - at);
+
+        cpu_load(dtype, x, at, some, some_x);
+        for (int64_t i = 0; i < some; i++)
+            some_x[i] *= factor;
+        cpu_store(dtype, some_x, some, x, at);
+    }
+}
+
+static void math_cast(struct dcpk_math *math, enum dcpk_dtype from, enum dcpk_dtype to, int64_t n,
+                      const void *x, void *y)
+{
+    float some_x[BLOCK];
+
+    (void)math;
+    for (int64_t at = 0; at < n; at += BLOCK) {
+        const int64_t some = dcpk_min_i64(BLOCK, n - at);
+
+        cpu_load(from, x, at, some, some_x);
+        cpu_store(to, some_x, some, y, at);
+    }
+}
+
+static void math_accumulate(struct dcpk_math *math, enum dcpk_dtype dtype, int64_t n,
+                            const float *x, void *sum)
+{
+    float some_sum[BLOCK];
+
+    (void)math;
+    for (int64_t at = 0; at < n; at += BLOCK) {
+        const int64_t some = dcpk_min_i64(BLOCK, n - at);
+
+        cpu_load(dtype, sum, at, some, some_sum);
+        for (int64_t i = 0; i < some; i++)
+            some_sum[i] += x[at + i];
+        cpu_store(dtype, some_sum, some, sum, at);
+    }
+}
+
+static void math_copy_rows(struct dcpk_math *math, const struct dcpk_strided_rows *shape,
+                           const void *from, void *to)
+{
+    const int64_t bytes = (int64_t)dcpk_dtype_bytes(shape->dtype);
+
+    (void)math;
+    for (int64_t row = 0; row < shape->rows && shape->columns > 0; row++)
+        memcpy((char *)to + row * shape->to_stride * bytes,
+               (const char *)from + row * shape->from_stride * bytes,
+               (size_t)(shape->columns * bytes));
+}
+
+const struct dcpk_ops dcpk_cpu_ops = {
+    .name = "cpu",
+    .summary = "host memory, plain loops, the specification",
+    .is_host = true,
+    .is_ordered = true,
+    .open = math_open,
+    .close = math_close,
+    .alloc = math_alloc,
+    .free = math_free,
+    .alloc_host = math_alloc,
+    .free_host = math_free,
+    .copy = math_copy,
+    .zero = math_zero,
+    .wait = math_wait,
+    .add = math_add,
+    .scale = math_scale,
+    .cast = math_cast,
+    .accumulate = math_accumulate,
+    .copy_rows = math_copy_rows,
+    .matmul = cpu_matmul,
+    .matmul_input = cpu_matmul_input,
+    .matmul_weight = cpu_matmul_weight,
+    .add_slices = cpu_add_slices,
+    .rmsnorm = cpu_rmsnorm,
+    .rmsnorm_input = cpu_rmsnorm_input,
+    .rmsnorm_weight = cpu_rmsnorm_weight,
+    .rope = cpu_rope,
+    .rope_backward = cpu_rope_backward,
+    .attention = cpu_attention,
+    .attention_backward = cpu_attention_backward,
+    .swiglu = cpu_swiglu,
+    .swiglu_backward = cpu_swiglu_backward,
+    .embedding = cpu_embedding,
+    .embedding_weight = cpu_embedding_weight,
+    .router = cpu_router,
+    .router_backward = cpu_router_backward,
+    .gather_rows = cpu_gather_rows,
+    .combine = cpu_combine,
+    .combine_rows = cpu_combine_rows,
+    .combine_probs = cpu_combine_probs,
+    .cross_entropy_max = cpu_cross_entropy_max,
+    .cross_entropy_sums = cpu_cross_entropy_sums,
+    .cross_entropy_labels = cpu_cross_entropy_labels,
+    .cross_entropy = cpu_cross_entropy,
+    .cross_entropy_backward = cpu_cross_entropy_backward,
+    .to_fixed = cpu_to_fixed,
+    .from_fixed = cpu_from_fixed,
+    .find_bad = cpu_find_bad,
+    .sum_squares = cpu_sum_squares,
+    .adam = cpu_adam,
+    .sgd = cpu_sgd,
+    .normal = cpu_normal,
+};

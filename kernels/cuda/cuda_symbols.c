@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cuda_symbols.c - functions by dlsym. */
+#include "kernels/cuda/cuda_symbols.h"
+
+#include <dlfcn.h>
+#include <string.h>
+
+const char *cuda_symbols_find(void *library, const struct cuda_symbol *symbols, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        void *found = dlsym(library, symbols[i].name);
+
+        if (found == NULL)
+            return symbols[i].name;
+        memcpy(symbols[i].at, &found, sizeof found);
+    }
+    return NULL;
+}
