@@ -36,15 +36,17 @@ const struct dcpk_beside dcpk_extras[] = {{.name = "run_config.yaml"},
                                           {.name = NULL}};
 
 #ifdef DCPK_HAVE_YAML
-dcpk_read_args *const dcpk_yaml_args_reader = dcpk_bridge_read_args;
+dcpk_read_value *const dcpk_yaml_args_reader = dcpk_bridge_read_args;
+dcpk_read_value *const dcpk_yaml_reader = dcpk_bridge_parse;
 #else
-dcpk_read_args *const dcpk_yaml_args_reader = NULL;
+dcpk_read_value *const dcpk_yaml_args_reader = NULL;
+dcpk_read_value *const dcpk_yaml_reader = NULL;
 #endif
 
 const struct dcpk_format *dcpk_format_find(const char *name)
 {
     for (size_t i = 0; dcpk_formats[i] != NULL; i++)
-        if (strcmp(dcpk_formats[i]->name, name) == 0)
+        if (dcpk_format_is_called(dcpk_formats[i], name))
             return dcpk_formats[i];
     return NULL;
 }

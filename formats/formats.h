@@ -21,10 +21,11 @@ extern dcpk_run_open_file *const dcpk_archive_opener;
  * (formats/bridge/FORMAT.md); the last has no name. */
 extern const struct dcpk_beside dcpk_extras[];
 
-/* Reads args from YAML (formats/bridge/bridge.h); NULL when this build lacks libyaml. */
-typedef dcpk_status dcpk_read_args(const char *text, size_t n_bytes, struct dcpk_arena *arena,
-                                   const struct dcpk_value **args, struct dcpk_error *err);
-extern dcpk_read_args *const dcpk_yaml_args_reader;
+/* Read args from YAML, and YAML as it is (formats/bridge/bridge.h); NULL when this build lacks
+ * libyaml. */
+typedef dcpk_status dcpk_read_value(const char *text, size_t n_bytes, struct dcpk_arena *arena,
+                                    const struct dcpk_value **value, struct dcpk_error *err);
+extern dcpk_read_value *const dcpk_yaml_args_reader, *const dcpk_yaml_reader;
 
 /* The format of that name, or NULL. */
 const struct dcpk_format *dcpk_format_find(const char *name);

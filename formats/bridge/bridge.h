@@ -6,6 +6,14 @@
 #include "lib/ckpt/value.h"
 
 /*
+ * Read n bytes of YAML: one document, of the values that PyYAML's safe loader makes of it; tags are
+ * not followed. value: in `arena`. Errors: DCPK_EFORMAT with line and column; DCPK_ERANGE for more
+ * values than a configuration has, aliases followed.
+ */
+dcpk_status dcpk_bridge_parse(const char *text, size_t n_bytes, struct dcpk_arena *arena,
+                              const struct dcpk_value **value, struct dcpk_error *err);
+
+/*
  * Read n bytes of YAML: run_config.yaml of Megatron-Bridge, whose sections become args by the table
  * of FORMAT.md, or one mapping of args by their own names. args: an argparse.Namespace in `arena`.
  * Errors: DCPK_EFORMAT with line and column; DCPK_ERANGE for more values than a configuration has,

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "formats/bridge/bridge.h"
-#include "formats/bridge/bridge_priv.h"
 #include "lib/base/order.h"
 #include "lib/base/text.h"
 

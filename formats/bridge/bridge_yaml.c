@@ -7,7 +7,8 @@
 #include <string.h>
 #include <yaml.h>
 
-#include "formats/bridge/bridge_priv.h"
+#include "formats/bridge/bridge.h"
+#include "lib/base/map.h"
 
 #define MAX_DEPTH   64
 #define MAX_VALUES  100000 /* of a configuration; an alias counts as often as it stands there */
@@ -143,6 +144,28 @@ static dcpk_status read_sequence(struct reading *r, const yaml_node_t *node, int
     return DCPK_OK;
 }
 
+/* As of JSON: which of two values counts is not for a reader to choose. */
+static dcpk_status check_keys_differ(const struct dcpk_value_pair *pairs, size_t n, size_t line,
+                                     struct dcpk_error *err)
+{
+    struct dcpk_map seen = {0};
+    dcpk_status st = DCPK_OK;
+
+    for (size_t i = 0; st == DCPK_OK && i < n; i++) {
+        const char *key = dcpk_value_as_str(pairs[i].key);
+        uint64_t found;
+        bool existed = false;
+
+        if (key != NULL)
+            st = dcpk_map_put(&seen, key, strlen(key), 0, &existed, &found, err);
+        if (existed)
+            st = dcpk_fail(err, DCPK_EFORMAT, "YAML, line %zu: a mapping has key '%s' twice", line,
+                           key);
+    }
+    dcpk_map_release(&seen);
+    return st;
+}
+
 static dcpk_status read_mapping(struct reading *r, const yaml_node_t *node, int depth,
                                 const struct dcpk_value **value, struct dcpk_error *err)
 {
@@ -156,6 +179,8 @@ static dcpk_status read_mapping(struct reading *r, const yaml_node_t *node, int 
         if (read_node(r, from[i].key, depth + 1, &pairs[i].key, err) ||
             read_node(r, from[i].value, depth + 1, &pairs[i].value, err))
             return err->status;
+    if (check_keys_differ(pairs, n, node->start_mark.line + 1, err) != DCPK_OK)
+        return err->status;
     *value = dcpk_value_dict(r->arena, pairs, n, err);
     if (*value == NULL)
         return err->status;

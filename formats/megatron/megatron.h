@@ -6,6 +6,9 @@
 
 #include "lib/ckpt/format.h"
 
+/* An optimizer's state in the buckets of data-parallel ranks: Megatron's name of that layout. */
+#define DCPK_MEGATRON_BUCKETS "dp_reshardable"
+
 /* "optimizer.state.exp_avg.decoder.layers.mlp..." taken apart; pointers into the key. */
 struct dcpk_megatron_key {
     const char *state; /* "exp_avg", not terminated */

@@ -5,12 +5,15 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "formats/megatron/buckets/megatron_bucket_write.h"
 #include "formats/megatron/megatron_write_priv.h"
 #include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/model/portable.h"
 
-#define SHARDING_TYPE "fully_reshardable"
+#define SHARDING_TYPE  "fully_reshardable"
+#define FLATTENED_TYPE "fully_sharded_model_space"
+#define BUCKETS_TYPE   DCPK_MEGATRON_BUCKETS
 
 /* A dict under construction; errors are sticky in `err`. */
 struct builder {
@@ -193,14 +196,15 @@ bool dcpk_megatron_is_distributed(const struct dcpk_model *model)
            is_set;
 }
 
-/* {'optimizer': {'param_groups': [...]}, 'param_state_sharding_type': ...} */
+/* {'optimizer': {'param_groups': [...]}, 'param_state_sharding_type': ...}; sharding_type NULL: no
+ * such entry. */
 static const struct dcpk_value *one_optimizer(const struct dcpk_model *model,
-                                              struct dcpk_arena *arena,
-                                              const struct dcpk_value *const *groups, size_t n,
+                                              struct dcpk_arena *arena, const struct optimizers *o,
+                                              int e, const char *sharding_type,
                                               struct dcpk_error *err)
 {
     struct builder inner = {.arena = arena, .err = err}, outer = inner;
-    const struct dcpk_value *list = dcpk_value_seq(arena, DCPK_V_LIST, groups, n, err);
+    const struct dcpk_value *list = dcpk_value_seq(arena, DCPK_V_LIST, o->groups[e], o->n[e], err);
 
     put_pair(&inner, "param_groups", list);
     if (!dcpk_megatron_is_distributed(model)) {
@@ -216,9 +220,50 @@ static const struct dcpk_value *one_optimizer(const struct dcpk_model *model,
         }
     }
     put_pair(&outer, "optimizer", finish(&inner));
-    put_pair(&outer, "param_state_sharding_type", dcpk_value_str(arena, SHARDING_TYPE, err));
+    if (sharding_type != NULL)
+        put_pair(&outer, "param_state_sharding_type", dcpk_value_str(arena, sharding_type, err));
     put_pair(&outer, "grad_scaler", model->scaler);
     return finish(&outer);
+}
+
+bool dcpk_megatron_has_buckets(const struct dcpk_model *model, const struct dcpk_output *out)
+{
+    const char *layout = out->target.optimizer_layout;
+
+    return model->has_optimizer && layout != NULL && strcmp(layout, BUCKETS_TYPE) == 0;
+}
+
+/* {'param_state_sharding_type': ...}: each group of ranks has the rest beside its buckets. */
+static const struct dcpk_value *name_buckets(struct dcpk_arena *arena, struct dcpk_error *err)
+{
+    struct builder named = {.arena = arena, .err = err};
+
+    put_pair(&named, "param_state_sharding_type", dcpk_value_str(arena, BUCKETS_TYPE, err));
+    return finish(&named);
+}
+
+/* common[e]: what the common state has of each optimizer; not one dict twice, which a loader that
+ * merges into one of them would change for both. */
+static dcpk_status put_in_buckets(const struct dcpk_model *model, struct dcpk_output *out,
+                                  const struct optimizers *o, const struct dcpk_value *args,
+                                  const struct dcpk_value **common, struct dcpk_error *err)
+{
+    struct dcpk_bucket_optimizers optimizers = {.args = args};
+    bool is_known;
+
+    if (!dcpk_megatron_is_distributed(model))
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "args.use_distributed_optimizer is false: a run without a distributed "
+                         "optimizer has no buckets of its state (" BUCKETS_TYPE ")");
+    optimizers.model_dtype = dcpk_megatron_model_dtype(model, &is_known);
+    for (int e = 0; e < 2; e++) {
+        common[e] = name_buckets(out->arena, err);
+        if (e == 0 || o->n[e] > 0)
+            optimizers.state[e] = one_optimizer(model, out->arena, o, e, NULL, err);
+        if (err->status != DCPK_OK)
+            return err->status;
+    }
+    return dcpk_megatron_put_buckets(model, out, &optimizers, err);
 }
 
 /*
@@ -228,17 +273,25 @@ static const struct dcpk_value *one_optimizer(const struct dcpk_model *model,
  * 0.19.0 and main).
  */
 static dcpk_status make_optimizer(const struct dcpk_model *model, struct dcpk_output *out,
-                                  const struct dcpk_slots *slots,
+                                  const struct dcpk_slots *slots, const struct dcpk_value *args,
                                   const struct dcpk_value **optimizer, struct dcpk_error *err)
 {
+    const struct dcpk_value *state[2] = {NULL};
+    const char *type = SHARDING_TYPE;
     struct dcpk_value_pair pairs[2];
     struct optimizers o = {.n = {0}};
 
-    if (split_groups(model, out, slots, &o, err))
+    if (dcpk_megatron_flattens(model, out))
+        type = FLATTENED_TYPE;
+
+    if (split_groups(model, out, slots, &o, err) ||
+        (dcpk_megatron_has_buckets(model, out) && put_in_buckets(model, out, &o, args, state, err)))
         return err->status;
     for (int e = 0; e < 2; e++) {
         pairs[e].key = dcpk_value_int(out->arena, e, err);
-        pairs[e].value = one_optimizer(model, out->arena, o.groups[e], o.n[e], err);
+        pairs[e].value = state[e];
+        if (pairs[e].value == NULL)
+            pairs[e].value = one_optimizer(model, out->arena, &o, e, type, err);
         if (pairs[e].key == NULL || pairs[e].value == NULL)
             return err->status;
     }
@@ -254,13 +307,22 @@ static dcpk_status make_optimizer(const struct dcpk_model *model, struct dcpk_ou
 
 /* --- the common state --- */
 
-static const struct dcpk_value *make_content(struct dcpk_arena *arena,
+static const struct dcpk_value *make_content(const struct dcpk_model *model,
+                                             const struct dcpk_output *out,
                                              const struct dcpk_slots *slots, struct dcpk_error *err)
 {
-    struct builder b = {.arena = arena, .err = err};
+    const bool has_buckets = dcpk_megatron_has_buckets(model, out);
+    const bool is_flattened = dcpk_megatron_flattens(model, out);
+    struct builder b = {.arena = out->arena, .err = err};
+    const char *type = SHARDING_TYPE;
 
-    put_pair(&b, "distrib_optim_sharding_type", dcpk_value_str(arena, SHARDING_TYPE, err));
-    put_pair(&b, "distrib_optim_fully_reshardable_mem_efficient", dcpk_value_bool(false));
+    if (has_buckets)
+        type = BUCKETS_TYPE;
+    else if (is_flattened)
+        type = FLATTENED_TYPE;
+    put_pair(&b, "distrib_optim_sharding_type", dcpk_value_str(out->arena, type, err));
+    if (!has_buckets && !is_flattened)
+        put_pair(&b, "distrib_optim_fully_reshardable_mem_efficient", dcpk_value_bool(false));
     put_pair(&b, "singleton_local_shards", dcpk_value_bool(false));
     put_pair(&b, "chained_optim_avoid_prefix", dcpk_value_bool(true));
     if (slots->is_homogeneous_by_args && !slots->is_stacked)
@@ -273,25 +335,26 @@ static dcpk_status make_args(const struct dcpk_model *model, struct dcpk_output 
                              bool is_rng_whole, const struct dcpk_value **args,
                              struct dcpk_error *err)
 {
+    const struct dcpk_value *attrs = dcpk_value_attrs(model->args);
     struct builder set = {.arena = out->arena, .err = err};
 
-    if (!is_rng_whole) {
+    if (!is_rng_whole)
         put_pair(&set, "no_save_rng", dcpk_value_bool(true));
+    if (!is_rng_whole && !dcpk_value_is_true(attrs, "no_save_rng"))
         dcpk_output_event(out, DCPK_EVENT_NOTE, "args.no_save_rng",
                           "args.no_save_rng is set: the source has no RNG state, or not that of "
                           "every (pipeline, tensor) rank of its args");
-    }
     /* A loader that finds this set asks for no state, and yet stops when it then has none. */
     if (!model->has_optimizer)
         out->load_needs |= DCPK_LOAD_WITHOUT_OPTIM;
-    if (!model->has_optimizer) {
+    if (!model->has_optimizer)
         put_pair(&set, "no_save_optim", dcpk_value_bool(true));
+    if (!model->has_optimizer && !dcpk_value_is_true(attrs, "no_save_optim"))
         dcpk_output_event(out, DCPK_EVENT_NOTE, "args.no_save_optim",
                           "args.no_save_optim is set: no optimizer state is written");
-    }
-    if (dcpk_value_get(dcpk_value_attrs(model->args), "ckpt_format") != NULL)
+    if (dcpk_value_get(attrs, "ckpt_format") != NULL)
         put_pair(&set, "ckpt_format", dcpk_value_str(out->arena, out->format->name, err));
-    if (dcpk_value_get(dcpk_value_attrs(model->args), "use_megatron_fsdp") != NULL)
+    if (dcpk_value_get(attrs, "use_megatron_fsdp") != NULL)
         put_pair(&set, "use_megatron_fsdp", dcpk_value_bool(false));
     if (err->status != DCPK_OK)
         return err->status;
@@ -337,7 +400,7 @@ dcpk_status dcpk_megatron_make_common(const struct dcpk_model *model, struct dcp
         return dcpk_fail(err, DCPK_EFORMAT,
                          "the source has no iteration: Megatron does not load a checkpoint without "
                          "it");
-    if (model->has_optimizer && make_optimizer(model, out, slots, &optimizer, err))
+    if (model->has_optimizer && make_optimizer(model, out, slots, args, &optimizer, err))
         return err->status;
     if (version == NULL)
         version = dcpk_value_float(out->arena, 3.0, err);
@@ -347,7 +410,7 @@ dcpk_status dcpk_megatron_make_common(const struct dcpk_model *model, struct dcp
     put_pair(&b, "optimizer", optimizer);
     put_pair(&b, "opt_param_scheduler", model->scheduler);
     put_pair(&b, "num_floating_point_operations_so_far", model->flops);
-    put_pair(&b, "content_metadata", make_content(out->arena, slots, err));
+    put_pair(&b, "content_metadata", make_content(model, out, slots, err));
     if (err->status != DCPK_OK)
         return err->status;
     *common = add_further(model, out, &b, err);

@@ -119,8 +119,7 @@ dcpk_status dcpk_megatron_add_flattened(struct dcpk_checkpoint *ckpt, uint32_t s
     return DCPK_OK;
 }
 
-/* Would the run's options have made its experts of class GroupedMLP? */
-static bool wants_grouped_mlp(const struct dcpk_model *model)
+bool dcpk_megatron_has_grouped_mlp(const struct dcpk_model *model)
 {
     const struct dcpk_value *attrs = dcpk_value_attrs(model->args);
     const char *impl = dcpk_value_as_str(dcpk_value_get(attrs, "transformer_impl"));
@@ -165,7 +164,7 @@ static enum order expert_order(const struct dcpk_model *model, const struct dcpk
         cut = n - 2;
     if (stored->shape[cut] > 1)
         return IN_ORDER;
-    if (stored->shape[2 * n - 3 - cut] > 1 || wants_grouped_mlp(model))
+    if (stored->shape[2 * n - 3 - cut] > 1 || dcpk_megatron_has_grouped_mlp(model))
         return TRANSPOSED;
     return NOT_KNOWN;
 }

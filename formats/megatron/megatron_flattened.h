@@ -31,4 +31,7 @@ dcpk_status dcpk_megatron_unflatten(struct dcpk_model *model, uint32_t source,
                                     const struct dcpk_tensor *weight, uint32_t *view,
                                     struct dcpk_error *err);
 
+/* Would the run's options make its experts of class GroupedMLP? */
+bool dcpk_megatron_has_grouped_mlp(const struct dcpk_model *model);
+
 #endif

@@ -4,21 +4,27 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "formats/megatron/buckets/megatron_cut.h"
+#include "formats/megatron/megatron_flatten.h"
+#include "formats/megatron/megatron_flattened.h"
 #include "formats/megatron/megatron_rng.h"
 #include "formats/megatron/megatron_spans.h"
 #include "formats/megatron/megatron_write_priv.h"
 #include "lib/base/alloc.h"
+#include "lib/base/order.h"
 
 /* What the whole output shares. */
 struct writer {
     const struct dcpk_model *model;
     struct dcpk_output *out;
     enum dcpk_dtype model_dtype; /* of the weights that training computes with */
+    bool has_states;             /* masters and moments beside the weights, under keys of theirs */
+    bool is_flattened;           /* these, of generation A */
+    struct dcpk_layout mesh;     /* whose chunks are written; tp 0: few large ones */
     bool *is_noted;              /* by source tensor: that its master is not written */
 };
 
-/* The model's dtype by args; *known false: not recorded, bfloat16 is likely. */
-static enum dcpk_dtype model_dtype(const struct dcpk_model *model, bool *known)
+enum dcpk_dtype dcpk_megatron_model_dtype(const struct dcpk_model *model, bool *known)
 {
     const struct dcpk_value *attrs = dcpk_value_attrs(model->args);
     const struct dcpk_value *params = dcpk_value_get(attrs, "params_dtype");
@@ -47,7 +53,6 @@ static dcpk_status put_member(struct writer *w, const struct dcpk_slot *slot, in
     for (size_t i = 0; i < tensor->n_pieces; i++) {
         const struct dcpk_piece *piece = &tensor->pieces[i];
         struct dcpk_box from, inner, to = {.rank = tensor->rank + n_axes};
-        const struct dcpk_box *source;
 
         if (n_axes == 0) {
             pieces[i] = *piece;
@@ -55,14 +60,13 @@ static dcpk_status put_member(struct writer *w, const struct dcpk_slot *slot, in
         }
         dcpk_piece_from(piece, &from);
         dcpk_piece_to(piece, &inner);
-        source = piece->src == DCPK_PIECE_FILL ? NULL : &from;
         for (int a = 0; a < n_axes; a++) {
             to.offset[a] = at[slot->has_layers ? a : 1];
             to.extent[a] = 1;
         }
         memcpy(to.offset + n_axes, inner.offset, (size_t)inner.rank * sizeof *to.offset);
         memcpy(to.extent + n_axes, inner.extent, (size_t)inner.rank * sizeof *to.extent);
-        if (dcpk_piece_make(w->out->arena, piece->src, source, &to, &pieces[i], err) != DCPK_OK)
+        if (dcpk_piece_like(w->out->arena, piece, &from, &to, &pieces[i], err) != DCPK_OK)
             return err->status;
     }
     return DCPK_OK;
@@ -92,11 +96,11 @@ static dcpk_status stack_shape(struct writer *w, const struct dcpk_slot *slot,
     return DCPK_OK;
 }
 
-/* The chunks that the ranks of the target's mesh would write; without a mesh, few large ones. */
+/* The chunks that the ranks of the mesh would write; without a mesh, few large ones. */
 static dcpk_status cut_tensor(struct writer *w, const struct dcpk_slot *slot,
                               struct dcpk_out_tensor *out, struct dcpk_error *err)
 {
-    const struct dcpk_layout *mesh = &w->out->target.mesh;
+    const struct dcpk_layout *mesh = &w->mesh;
     const struct dcpk_stacked_shape stored = {out->shape, out->rank, dcpk_slot_axes(slot)};
     struct dcpk_span_list list;
 
@@ -240,6 +244,21 @@ static dcpk_status pick_all(struct writer *w, const struct dcpk_slot *slot, enum
                      slot->keys[0], state != NULL ? state : dcpk_role_name(role));
 }
 
+/* The same of an optimizer's state, in the form of the target's generation. */
+static dcpk_status slot_add_form(struct writer *w, const struct dcpk_slot *slot,
+                                 const uint32_t *tensors, const struct dcpk_out_tensor *out,
+                                 struct dcpk_error *err)
+{
+    const size_t first = w->out->n_tensors;
+
+    if (slot_add_tensor(w, slot, tensors, out, err))
+        return err->status;
+    for (size_t t = first; w->is_flattened && t < w->out->n_tensors; t++)
+        if (dcpk_megatron_flatten(w->out->arena, &w->out->tensors[t], err))
+            return err->status;
+    return DCPK_OK;
+}
+
 /*
  * An optimizer tensor of a slot, if there is one: "optimizer.state.<state>.<key>". An optimizer
  * that is not distributed calls masters "fp32_param" (MC/optimizer/optimizer.py@0.19.0
@@ -264,7 +283,27 @@ static dcpk_status slot_add_state(struct writer *w, const struct dcpk_slot *slot
          add_keys(w, slot, "optimizer.state.fp32_param.", &out, keys, err)) ||
         add_keys(w, slot, prefix, &out, keys, err))
         return err->status;
-    return slot_add_tensor(w, slot, tensors, &out, err);
+    return slot_add_form(w, slot, tensors, &out, err);
+}
+
+/* The masters of a slot; of generation A, whose form is another than the weight's, a weight that
+ * has no other master is written once more. */
+static dcpk_status slot_add_master(struct writer *w, const struct dcpk_slot *slot,
+                                   uint32_t *tensors, struct dcpk_error *err)
+{
+    const struct dcpk_param *p = &w->model->params[slot->members[0]];
+    struct dcpk_out_tensor out = {.dtype = DCPK_F32};
+    const char **keys;
+
+    if (!w->is_flattened)
+        return slot_add_state(w, slot, DCPK_MASTER, "param", tensors, err);
+    if (p->tensor[DCPK_MASTER] != DCPK_NO_TENSOR || p->tensor[DCPK_EXP_AVG] == DCPK_NO_TENSOR)
+        return slot_add_state(w, slot, DCPK_MASTER, "fp32_param", tensors, err);
+    keys = dcpk_arena_array(w->out->arena, slot->n_keys, sizeof *keys, err);
+    if (keys == NULL || pick_all(w, slot, DCPK_WEIGHT, NULL, tensors, err) ||
+        add_keys(w, slot, "optimizer.state.fp32_param.", &out, keys, err))
+        return err->status;
+    return slot_add_form(w, slot, tensors, &out, err);
 }
 
 /* What the stored weight is made of: the model's own, else its master, rounded. */
@@ -301,7 +340,7 @@ static bool is_own_master(const struct writer *w, const struct dcpk_slot *slot,
 {
     const struct dcpk_param *p = &w->model->params[slot->members[0]];
 
-    if (!w->model->has_optimizer || p->is_buffer)
+    if (!w->has_states || w->is_flattened || p->is_buffer)
         return false;
     if (is_master) /* of the first member too: else pick_all reports the fault */
         return p->tensor[DCPK_MASTER] != DCPK_NO_TENSOR &&
@@ -319,7 +358,7 @@ static dcpk_status add_weight(struct writer *w, const struct dcpk_slot *slot, ui
     if (keys == NULL || pick_weights(w, slot, tensors, &out.dtype, &is_master, err))
         return err->status;
     is_own = is_own_master(w, slot, out.dtype, is_master);
-    *needs_master = w->model->has_optimizer && !is_own;
+    *needs_master = w->has_states && !is_own;
     if (add_keys(w, slot, "", &out, keys, err) ||
         (is_own && add_keys(w, slot, "optimizer.state.param.", &out, keys, err)))
         return err->status;
@@ -362,14 +401,13 @@ static dcpk_status add_slot(struct writer *w, const struct dcpk_slot *slot, stru
     dcpk_status st = DCPK_OK;
 
     if (tensors == NULL || add_weight(w, slot, tensors, &needs_master, err) ||
-        (needs_master && slot_add_state(w, slot, DCPK_MASTER, "param", tensors, err)) ||
-        (m->has_optimizer && slot_add_state(w, slot, DCPK_EXP_AVG, "exp_avg", tensors, err)) ||
-        (m->has_optimizer &&
-         slot_add_state(w, slot, DCPK_EXP_AVG_SQ, "exp_avg_sq", tensors, err))) {
+        (needs_master && slot_add_master(w, slot, tensors, err)) ||
+        (w->has_states && slot_add_state(w, slot, DCPK_EXP_AVG, "exp_avg", tensors, err)) ||
+        (w->has_states && slot_add_state(w, slot, DCPK_EXP_AVG_SQ, "exp_avg_sq", tensors, err))) {
         st = err->status;
         goto out;
     }
-    for (uint32_t t = m->params[param].tensor[DCPK_STATE]; m->has_optimizer && t != DCPK_NO_TENSOR;
+    for (uint32_t t = m->params[param].tensor[DCPK_STATE]; w->has_states && t != DCPK_NO_TENSOR;
          t = m->tensors[t].next_state) {
         st = slot_add_state(w, slot, DCPK_STATE, m->tensors[t].state, tensors, err);
         if (st != DCPK_OK)
@@ -382,6 +420,45 @@ out:
     return st;
 }
 
+/* What its releases do not have, or not in an order that is written. */
+static dcpk_status check_generation_a(const struct writer *w, struct dcpk_error *err)
+{
+    if (dcpk_megatron_has_buckets(w->model, w->out))
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "no release that reads generation A has optimizer state in buckets as "
+                         "they are written (dp_reshardable)");
+    for (size_t i = 0; w->is_flattened && i < w->model->n_params; i++)
+        if (w->model->params[i].expert >= 0 && dcpk_megatron_has_grouped_mlp(w->model))
+            return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_WEIGHTS_ONLY,
+                                 "'%s': the flattened optimizer state of GroupedMLP experts, which "
+                                 "args ask for, is not in the order of weights, and not written",
+                                 w->model->params[i].name);
+    return DCPK_OK;
+}
+
+static bool is_generation_a(const struct dcpk_output *out)
+{
+    return out->target.generation != NULL && strcmp(out->target.generation, "A") == 0;
+}
+
+bool dcpk_megatron_flattens(const struct dcpk_model *model, const struct dcpk_output *out)
+{
+    return model->has_optimizer && is_generation_a(out) && dcpk_megatron_is_distributed(model);
+}
+
+/* Buckets are of one order of modules, and of ranks that hold parts of tensors: names and chunks
+ * are of the same. */
+static void tie_to_run(const struct dcpk_model *model, struct dcpk_output *out)
+{
+    const unsigned spec = dcpk_cut_spec(dcpk_value_attrs(model->args), out->target.impl);
+
+    out->target.impl = "local";
+    if ((spec & DCPK_SPEC_TE) != 0)
+        out->target.impl = "te";
+    if (out->target.mesh.tp == 0)
+        out->target.mesh = model->layout;
+}
+
 dcpk_status dcpk_megatron_from_model(const struct dcpk_model *model, struct dcpk_output *out,
                                      int n_rng_axes, const struct dcpk_value **common,
                                      struct dcpk_error *err)
@@ -391,7 +468,18 @@ dcpk_status dcpk_megatron_from_model(const struct dcpk_model *model, struct dcpk
     bool is_known, is_rng_whole = false;
     dcpk_status st = DCPK_OK;
 
-    w.model_dtype = model_dtype(model, &is_known);
+    w.model_dtype = dcpk_megatron_model_dtype(model, &is_known);
+    w.has_states = model->has_optimizer && !dcpk_megatron_has_buckets(model, out);
+    w.is_flattened = dcpk_megatron_flattens(model, out);
+    if (is_generation_a(out) && check_generation_a(&w, err))
+        return err->status;
+    if (dcpk_megatron_has_buckets(model, out))
+        tie_to_run(model, out);
+    w.mesh = out->target.mesh;
+    if (w.is_flattened && w.mesh.tp == 0) { /* blocks are those of the source's ranks */
+        w.mesh = model->layout;
+        w.mesh.tp = dcpk_max_i64(w.mesh.tp, 1);
+    }
     w.is_noted = dcpk_arena_alloc(out->arena, out->source->n_tensors, err);
     if (w.is_noted == NULL || dcpk_slots_find(model, out, &slots, err)) {
         st = err->status;

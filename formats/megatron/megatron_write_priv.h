@@ -10,7 +10,17 @@
 dcpk_status dcpk_megatron_put_extras(const struct dcpk_model *model, struct dcpk_output *out,
                                      const struct dcpk_slots *slots, struct dcpk_error *err);
 
-/* The common state (formats/torch_dist/FORMAT.md 6). */
+/* The model's dtype by args; *known false: not recorded, bfloat16 is likely. */
+enum dcpk_dtype dcpk_megatron_model_dtype(const struct dcpk_model *model, bool *known);
+
+/* Is the optimizer's state to be written in buckets (dp_reshardable)? */
+bool dcpk_megatron_has_buckets(const struct dcpk_model *model, const struct dcpk_output *out);
+
+/* Is it to be written as flattened blocks (fully_sharded_model_space, generation A)? */
+bool dcpk_megatron_flattens(const struct dcpk_model *model, const struct dcpk_output *out);
+
+/* The common state, and with buckets what holds the optimizer's state beside it
+ * (formats/torch_dist/FORMAT.md 6). */
 dcpk_status dcpk_megatron_make_common(const struct dcpk_model *model, struct dcpk_output *out,
                                       const struct dcpk_slots *slots, bool is_rng_whole,
                                       const struct dcpk_value **common, struct dcpk_error *err);

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "formats/safetensors/hf_model.h"
 #include "formats/safetensors/safetensors_priv.h"
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
@@ -66,6 +67,20 @@ static void safetensors_inherit(struct dcpk_output *out)
 
 static const struct dcpk_format_editor editor = {.rewrites = true, .inherit = safetensors_inherit};
 
+/* A model is its weights: what trained them is not known. */
+static const char *no_optimizer_layout(const struct dcpk_checkpoint *ckpt,
+                                       const struct dcpk_value *common)
+{
+    (void)ckpt;
+    (void)common;
+    return "unknown";
+}
+
+static const struct dcpk_format_mapping mapping = {.to_model = dcpk_hf_to_model,
+                                                   .from_model = dcpk_hf_from_model,
+                                                   .load_config = dcpk_hf_load_config,
+                                                   .optimizer_layout = no_optimizer_layout};
+
 static const struct dcpk_mark marks[] = {
     {DCPK_MARK_CHECKPOINT, DCPK_SAFETENSORS_INDEX, NULL, NULL},
     {DCPK_MARK_CHECKPOINT, DCPK_SAFETENSORS_SINGLE, NULL, NULL},
@@ -79,6 +94,7 @@ static const struct dcpk_mark marks[] = {
 
 const struct dcpk_format dcpk_format_safetensors = {
     .name = "safetensors",
+    .other_name = "huggingface",
     .summary = "a folder of safetensors files, as Hugging Face models have, or one such file",
     .marks = marks,
     .file_ending = DCPK_SAFETENSORS_ENDING,
@@ -90,5 +106,6 @@ const struct dcpk_format dcpk_format_safetensors = {
     .close = dcpk_safetensors_close,
     .reader = &reader,
     .writer = &dcpk_safetensors_writer,
+    .mapping = &mapping,
     .editor = &editor,
 };

@@ -50,6 +50,8 @@ static dcpk_status check_tensor(const struct dcpk_out_tensor *tensor, struct dcp
 static dcpk_status choose_files(struct layout *l, struct dcpk_error *err)
 {
     struct dcpk_output *out = l->out;
+    const uint64_t given_bytes = out->target.family.most_file_bytes;
+    const uint64_t most_bytes = given_bytes > 0 ? given_bytes : MOST_FILE_BYTES;
     uint64_t n_bytes = 0;
     uint32_t file = 0;
 
@@ -63,8 +65,7 @@ static dcpk_status choose_files(struct layout *l, struct dcpk_error *err)
             return err->status;
         p->tensor = tensor;
         p->n_bytes = (uint64_t)n_elems * dcpk_dtype_bytes(tensor->dtype); /* the plan checked it */
-        if (n_bytes > 0 &&
-            (p->n_bytes > MOST_FILE_BYTES || n_bytes > MOST_FILE_BYTES - p->n_bytes)) {
+        if (n_bytes > 0 && (p->n_bytes > most_bytes || n_bytes > most_bytes - p->n_bytes)) {
             file++;
             n_bytes = 0;
         }
@@ -104,6 +105,14 @@ static void put_remarks(const struct dcpk_safetensors_state *from, struct dcpk_j
     dcpk_json_end_object(j);
 }
 
+static void put_shape(const struct dcpk_out_tensor *tensor, struct dcpk_json_out *j)
+{
+    if (tensor->written_shape != NULL)
+        dcpk_json_add_ints(j, "shape", tensor->written_shape, tensor->written_rank);
+    else
+        dcpk_json_add_ints(j, "shape", tensor->shape, tensor->rank);
+}
+
 /* The header of n tensors, with spaces behind it that align the data. */
 static void put_header(const struct dcpk_safetensors_state *from, const struct placing *placings,
                        size_t n, struct dcpk_bytes *bytes)
@@ -122,7 +131,7 @@ static void put_header(const struct dcpk_safetensors_state *from, const struct p
         dcpk_json_put_key(&j, p->tensor->keys[0]);
         dcpk_json_begin_object(&j);
         dcpk_json_add_string(&j, "dtype", dcpk_safetensors_dtype_name(p->tensor->dtype));
-        dcpk_json_add_ints(&j, "shape", p->tensor->shape, p->tensor->rank);
+        put_shape(p->tensor, &j);
         dcpk_json_add_ints(&j, "data_offsets", place, 2);
         dcpk_json_end_object(&j);
     }
@@ -265,20 +274,6 @@ out:
     return err->status;
 }
 
-/* A chunk is its data and nothing else. */
-static dcpk_status safetensors_frame(const struct dcpk_output *out,
-                                     const struct dcpk_out_chunk *chunk, uint32_t crc32,
-                                     uint8_t *lead, uint8_t *tail, struct dcpk_error *err)
-{
-    (void)out;
-    (void)chunk;
-    (void)crc32;
-    (void)lead;
-    (void)tail;
-    (void)err;
-    return DCPK_OK;
-}
-
 /* A header. */
 static dcpk_status safetensors_encode(const struct dcpk_output *out,
                                       const struct dcpk_out_payload *payload,
@@ -347,7 +342,7 @@ static dcpk_status safetensors_finish(struct dcpk_output *out, struct dcpk_folde
 
 const struct dcpk_format_writer dcpk_safetensors_writer = {
     .lay_out = safetensors_lay_out,
-    .frame = safetensors_frame,
+    /* No frame: a chunk is its data and nothing else. */
     .encode = safetensors_encode,
     .finish = safetensors_finish,
 };

@@ -397,64 +397,77 @@ struct dcpk_value *dcpk_builder_fixed(struct dcpk_builder *b, enum dcpk_value_ki
     return v;
 }
 
+/* An array of a value under construction, that of a list or a dict. */
+struct growing {
+    const void *old;
+    size_t n, item_bytes;
+    size_t *capacity;
+};
+
 /*
- * Room for n + n_more items of item_bytes; the array at `old`, or its copy. The first batch gets
- * what it needs, since most lists and dicts come in one; after that capacity doubles. Old arrays
- * stay in the arena: a factor of two at most.
+ * Room for n_more items; the old array, or its copy. The first batch gets what it needs, since most
+ * lists and dicts come in one; after that capacity doubles. Old arrays stay in the arena: a factor
+ * of two at most.
  */
-static void *grow(struct dcpk_builder *b, const void *old, size_t n, size_t n_more,
-                  size_t item_bytes, size_t *capacity, struct dcpk_error *err)
+static void *growing_extend(struct dcpk_builder *b, const struct growing *g, size_t n_more,
+                            struct dcpk_error *err)
 {
-    const size_t need = n + n_more; /* both are counts of pointers in memory */
-    const size_t room = dcpk_max_size(need, 2 * *capacity);
+    const size_t need = g->n + n_more; /* both are counts of pointers in memory */
+    const size_t room = dcpk_max_size(need, 2 * *g->capacity);
     void *array;
 
-    if (need <= *capacity)
-        return (void *)(uintptr_t)old;
-    array = dcpk_arena_array(b->arena, room, item_bytes, err);
+    if (need <= *g->capacity)
+        return (void *)(uintptr_t)g->old;
+    array = dcpk_arena_array(b->arena, room, g->item_bytes, err);
     if (array == NULL)
         return NULL;
-    if (n > 0)
-        memcpy(array, old, n * item_bytes);
-    *capacity = room;
+    if (g->n > 0)
+        memcpy(array, g->old, g->n * g->item_bytes);
+    *g->capacity = room;
     return array;
 }
 
+/* What an opcode gives to a container: n values, of a dict keys and values by turns. */
+struct batch {
+    struct dcpk_value *const *items;
+    size_t n;
+};
+
 static dcpk_status builder_put_items(struct dcpk_builder *b, const struct dcpk_value *const **array,
-                                     size_t *n_items, size_t *capacity,
-                                     struct dcpk_value *const *items, size_t n,
+                                     size_t *n_items, size_t *capacity, const struct batch *more,
                                      struct dcpk_error *err)
 {
+    const struct growing old = {*array, *n_items, sizeof **array, capacity};
     const struct dcpk_value **room;
 
-    if (n == 0)
+    if (more->n == 0)
         return DCPK_OK;
-    room = grow(b, *array, *n_items, n, sizeof *room, capacity, err);
+    room = growing_extend(b, &old, more->n, err);
     if (room == NULL)
         return err->status;
-    for (size_t i = 0; i < n; i++)
-        room[*n_items + i] = items[i];
+    for (size_t i = 0; i < more->n; i++)
+        room[*n_items + i] = more->items[i];
     *array = room;
-    *n_items += n;
+    *n_items += more->n;
     return DCPK_OK;
 }
 
 static dcpk_status builder_put_pairs(struct dcpk_builder *b, const struct dcpk_value_pair **array,
-                                     size_t *n_pairs, size_t *capacity,
-                                     struct dcpk_value *const *items, size_t n,
+                                     size_t *n_pairs, size_t *capacity, const struct batch *more,
                                      struct dcpk_error *err)
 {
+    const struct growing old = {*array, *n_pairs, sizeof **array, capacity};
     struct dcpk_value_pair *room;
 
-    if (n == 0)
+    if (more->n == 0)
         return DCPK_OK;
-    room = grow(b, *array, *n_pairs, n / 2, sizeof *room, capacity, err);
+    room = growing_extend(b, &old, more->n / 2, err);
     if (room == NULL)
         return err->status;
-    for (size_t i = 0; i < n; i += 2)
-        room[*n_pairs + i / 2] = (struct dcpk_value_pair){items[i], items[i + 1]};
+    for (size_t i = 0; i < more->n; i += 2)
+        room[*n_pairs + i / 2] = (struct dcpk_value_pair){more->items[i], more->items[i + 1]};
     *array = room;
-    *n_pairs += n / 2;
+    *n_pairs += more->n / 2;
     return DCPK_OK;
 }
 
@@ -473,6 +486,7 @@ dcpk_status dcpk_node_check_target(const struct dcpk_value *to, enum dcpk_value_
 dcpk_status dcpk_builder_append(struct dcpk_builder *b, struct dcpk_value *to,
                                 struct dcpk_value *const *items, size_t n, struct dcpk_error *err)
 {
+    const struct batch more = {items, n};
     struct dcpk_growing_object *o;
     size_t capacity;
 
@@ -480,10 +494,10 @@ dcpk_status dcpk_builder_append(struct dcpk_builder *b, struct dcpk_value *to,
         return err->status;
     if (to->kind == DCPK_V_LIST)
         return builder_put_items(b, &to->as.items, &to->n,
-                                 &((struct dcpk_growing_node *)to)->capacity, items, n, err);
+                                 &((struct dcpk_growing_node *)to)->capacity, &more, err);
     o = dcpk_node_object(to);
     capacity = o->item_capacity;
-    if (builder_put_items(b, &o->object.items, &o->object.n_items, &capacity, items, n, err))
+    if (builder_put_items(b, &o->object.items, &o->object.n_items, &capacity, &more, err))
         return err->status;
     o->item_capacity = (uint32_t)dcpk_min_size(capacity, UINT32_MAX);
     return DCPK_OK;
@@ -492,19 +506,21 @@ dcpk_status dcpk_builder_append(struct dcpk_builder *b, struct dcpk_value *to,
 dcpk_status dcpk_builder_add(struct dcpk_builder *b, struct dcpk_value *to,
                              struct dcpk_value *const *items, size_t n, struct dcpk_error *err)
 {
+    const struct batch more = {items, n};
     struct dcpk_growing_node *set = (struct dcpk_growing_node *)to;
 
     if (dcpk_node_check_target(to, DCPK_V_SET, DCPK_V_SET, err) != DCPK_OK)
         return err->status;
     if (set->capacity == DCPK_NODE_FIXED)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "adds to a frozenset or to a set made by a call");
-    return builder_put_items(b, &to->as.items, &to->n, &set->capacity, items, n, err);
+    return builder_put_items(b, &to->as.items, &to->n, &set->capacity, &more, err);
 }
 
 dcpk_status dcpk_builder_set_items(struct dcpk_builder *b, struct dcpk_value *to,
                                    struct dcpk_value *const *items, size_t n,
                                    struct dcpk_error *err)
 {
+    const struct batch more = {items, n};
     struct dcpk_growing_object *o;
     size_t capacity;
 
@@ -514,10 +530,10 @@ dcpk_status dcpk_builder_set_items(struct dcpk_builder *b, struct dcpk_value *to
         return err->status;
     if (to->kind == DCPK_V_DICT)
         return builder_put_pairs(b, &to->as.pairs, &to->n,
-                                 &((struct dcpk_growing_node *)to)->capacity, items, n, err);
+                                 &((struct dcpk_growing_node *)to)->capacity, &more, err);
     o = dcpk_node_object(to);
     capacity = o->pair_capacity;
-    if (builder_put_pairs(b, &o->object.pairs, &o->object.n_pairs, &capacity, items, n, err))
+    if (builder_put_pairs(b, &o->object.pairs, &o->object.n_pairs, &capacity, &more, err))
         return err->status;
     o->pair_capacity = (uint32_t)dcpk_min_size(capacity, UINT32_MAX);
     return DCPK_OK;

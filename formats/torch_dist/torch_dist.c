@@ -209,13 +209,18 @@ static dcpk_status td_check_whole(struct dcpk_checkpoint *ckpt, struct dcpk_erro
     return DCPK_OK;
 }
 
+static bool wants(const struct dcpk_output *out, const char *generation)
+{
+    return out->target.generation != NULL && strcmp(out->target.generation, generation) == 0;
+}
+
 /*
  * common.pt is what every release reads, also those that no longer write it (FORMAT.md 6);
  * generation C has an item instead, and then no release before 0.19 reads the folder.
  */
 static bool wants_item(const struct dcpk_output *out)
 {
-    return out->target.generation != NULL && strcmp(out->target.generation, "C") == 0;
+    return wants(out, "C");
 }
 
 static dcpk_status put_common_item(struct dcpk_output *out, const struct dcpk_value *common,
@@ -252,14 +257,17 @@ static dcpk_status put_files(struct dcpk_output *out, const struct dcpk_value *c
 static dcpk_status td_from_model(const struct dcpk_model *model, struct dcpk_output *out,
                                  struct dcpk_error *err)
 {
-    static const struct dcpk_dcp_info form = {
-        .has_planner_data = false}; /* as Megatron writes it from 0.11 on (FORMAT.md 2) */
+    /* As Megatron writes it from 0.11 on (FORMAT.md 2). */
+    static const struct dcpk_dcp_info form = {.has_planner_data = false},
+                                      form_of_a = {.has_mcore_data = true};
     const struct dcpk_value *common;
 
     if (dcpk_megatron_from_model(model, out, DCPK_MEGATRON_RNG_BY_EVERY_RANK, &common, err))
         return err->status;
     out->common = common;
     out->form = &form;
+    if (wants(out, "A"))
+        out->form = &form_of_a;
     if (wants_item(out) && put_common_item(out, common, err) != DCPK_OK)
         return err->status;
     return put_files(out, common, err);

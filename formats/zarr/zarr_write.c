@@ -429,19 +429,6 @@ static dcpk_status zarr_lay_out(struct dcpk_output *out, struct dcpk_error *err)
     return DCPK_OK;
 }
 
-/* A chunk file is the data and nothing else. */
-static dcpk_status zarr_frame(const struct dcpk_output *out, const struct dcpk_out_chunk *chunk,
-                              uint32_t crc32, uint8_t *lead, uint8_t *tail, struct dcpk_error *err)
-{
-    (void)out;
-    (void)chunk;
-    (void)crc32;
-    (void)lead;
-    (void)tail;
-    (void)err;
-    return DCPK_OK;
-}
-
 /* The text that zarr 2 writes for Megatron's arrays, byte for byte (FORMAT.md 2). */
 static void put_json(const struct dcpk_out_tensor *tensor, struct dcpk_bytes *bytes)
 {
@@ -490,7 +477,7 @@ static dcpk_status zarr_finish(struct dcpk_output *out, struct dcpk_folder *fold
 
 const struct dcpk_format_writer dcpk_zarr_writer = {
     .lay_out = zarr_lay_out,
-    .frame = zarr_frame,
+    /* No frame: a chunk is its data and nothing else. */
     .encode = zarr_encode,
     .finish = zarr_finish,
 };

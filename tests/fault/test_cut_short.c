@@ -18,6 +18,11 @@
 #define UNTOUCHED      UINT64_MAX /* an n that no run reaches: the calls are counted only */
 #define MOE            DCPK_SAMPLES "/torch_dist_c_moe_ep2pp2"
 #define RESHARDABLE    DCPK_SAMPLES "/torch_dist_c_dp_reshardable_tp2dp2"
+#define QWEN3          DCPK_SAMPLES "/safetensors_qwen3"
+#define RELEASE                                                                                    \
+    {                                                                                              \
+        "out/run/release", "out/run/" TRACKER                                                      \
+    }
 
 static const struct scene scenes[] = {
     {.label = "torch_dist to fsdp_dtensor",
@@ -62,6 +67,22 @@ static const struct scene scenes[] = {
      .args = {"modify-state-dict", "-j2", "--op", "cast exp_avg bfloat16", "in/iter_0000004",
               "out/iter_0000004"},
      .units = BARE,
+     .resumes = true},
+    {.label = "to a model's folder",
+     .sample = QWEN3,
+     .make = {DCPKIT, "convert", "--to", "torch_dist", "sample", "in"},
+     .args = {"convert", "-j2", "--to", "huggingface", "--max-shard-size", "20KB", "in", "out/hf"},
+     .units = {"out/hf"},
+     .resumes = true},
+    {.label = "from a model's folder, with proof",
+     .sample = QWEN3,
+     .args = {"convert", "-j2", "--verify", "--to", "zarr", "in", "out/run"},
+     .units = RELEASE,
+     .resumes = true},
+    {.label = "a sum",
+     .sample = MOE,
+     .args = {"merge", "-j2", "--weights", "0.7,0.3", "in", "in", "out/run"},
+     .units = RELEASE,
      .resumes = true},
     {.label = "an archive, replaced",
      .sample = MOE,
@@ -212,6 +233,12 @@ static const struct scene rank_scenes[] = {
      .args = {"convert", "--quiet", "-j1", "--force", "--to", "zarr", "in", "out/run"},
      .units = RUN,
      .replaces = true,
+     .resumes = true},
+    {.label = "ranks, to a model's folder",
+     .sample = QWEN3,
+     .args = {"merge", "--quiet", "-j1", "--weights", "1,-1", "--max-shard-size", "10KB", "in",
+              "in", "out/hf"},
+     .units = {"out/hf"},
      .resumes = true},
 };
 #define N_RANK_SCENES (sizeof rank_scenes / sizeof *rank_scenes)

@@ -66,6 +66,8 @@ static const struct sample samples[] = {
     {RUN("torch_dist_c_dp_reshardable_mla_moe"), "torch_dist", "C", RUN_ON_CPU " torch.float32"},
     {RUN("torch_dist_c_dp_reshardable_mtp"), "torch_dist", "C", RUN_ON_CPU " torch.float32"},
     {RUN("torch_dist_c_fp32_dp1"), "torch_dist", "C", RUN_OF_19},
+    {"fp32_curve_nodropout/iter_0000008", "fp32_curve_nodropout/MANIFEST.iter_0000008.json",
+     "torch_dist", "C", RUN_OF_19},
     {RUN("torch_dist_c_moe_ep2pp2"), "torch_dist", "C", RUN_OF_19},
     {BARE("torch_dist_b_dense_tp2pp2_p2g"), "dcp", NULL, ""},
     {BARE("torch_dist_c_moe_ep2pp2_p2g"), "dcp", NULL, ""},

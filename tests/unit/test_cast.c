@@ -247,10 +247,58 @@ static void refused(void **state)
     }
 }
 
+/* By hand, in hexadecimal: what one operation for both (FMA), or a wider sum, would have is another
+ * value each time. */
+static const struct {
+    const char *label;
+    float weight[3], x[3];
+    int n;
+    uint32_t want;
+} sum_cases[] = {
+    {"1/2 + 0.3f * 2 + 0.2f * 3", {0.5f, 0.3f, 0.2f}, {1, 2, 3}, 3, 0x3fd9999a},
+    {"the product is rounded before it is added",
+     {-1, 0x1.000002p0f},
+     {0x1.000004p0f, 0x1.000002p0f},
+     2,
+     0},
+    {"a product half way between two is even", {0x1.000002p0f}, {0x1.800000p0f}, 1, 0x3fc00002},
+    {"each sum is rounded: what is too small is lost twice",
+     {1, 1, 1},
+     {1, 0x1p-24f, 0x1p-24f},
+     3,
+     0x3f800000},
+    {"in the order given", {1, 1, 1}, {0x1p-24f, 0x1p-24f, 1}, 3, 0x3f800001},
+    {"a weight of 0 leaves zeros", {0, 1}, {3, -2}, 2, 0xc0000000},
+    {"too large a product is infinite", {2, -1}, {0x1.8p127f, 1}, 2, 0x7f800000},
+};
+
+static void weighted_sums(void **state)
+{
+    (void)state;
+    for (const struct dcpk_device *const *b = dcpk_devices; *b != NULL; b++)
+        for (size_t c = 0; c < sizeof sum_cases / sizeof *sum_cases; c++) {
+            float sum[37]; /* loops for vectors have an end, too */
+            uint32_t got;
+
+            for (int t = 0; t < sum_cases[c].n; t++) {
+                float x[37];
+
+                for (size_t i = 0; i < 37; i++)
+                    x[i] = sum_cases[c].x[t];
+                (*b)->add_term(sum_cases[c].weight[t], x, t == 0, sum, 37);
+            }
+            for (size_t i = 0; i < 37; i++) {
+                memcpy(&got, &sum[i], sizeof got);
+                CHECK_EQ_INT(got, sum_cases[c].want, sum_cases[c].label);
+            }
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(single_codes),
-                                       cmocka_unit_test(whole_types), cmocka_unit_test(refused)};
+                                       cmocka_unit_test(whole_types), cmocka_unit_test(refused),
+                                       cmocka_unit_test(weighted_sums)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

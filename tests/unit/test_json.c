@@ -76,6 +76,31 @@ static void accepts_and_refuses(void **state)
     }
 }
 
+/* Numbers count in the order of the text, past strings and members that hold some. */
+static void floats(void **state)
+{
+    static const char text[] = "{\"a\": 1, \"2.5\": \"3.5\", \"b\": [1.0, {\"c\": 2, \"d\": 2e0}, "
+                               "-7], \"e\": 1E+3, \"f\": -0}";
+    const struct dcpk_json *b, *c;
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_json *doc = NULL;
+
+    (void)state;
+    CHECK_OK(dcpk_json_parse(text, strlen(text), &doc, &err), "floats");
+    CHECK(!dcpk_json_is_float(dcpk_json_member(doc, "a")), "1");
+    CHECK(!dcpk_json_is_float(dcpk_json_member(doc, "2.5")), "a string");
+    b = dcpk_json_first(dcpk_json_member(doc, "b"));
+    CHECK(dcpk_json_is_float(b), "1.0");
+    c = dcpk_json_next(b);
+    CHECK(!dcpk_json_is_float(dcpk_json_member(c, "c")), "2");
+    CHECK(dcpk_json_is_float(dcpk_json_member(c, "d")), "2e0");
+    CHECK(!dcpk_json_is_float(dcpk_json_next(c)), "-7");
+    CHECK(dcpk_json_is_float(dcpk_json_member(doc, "e")), "1E+3");
+    CHECK(!dcpk_json_is_float(dcpk_json_member(doc, "f")), "-0");
+    CHECK(!dcpk_json_is_float(NULL), "none");
+    dcpk_json_free(doc);
+}
+
 static void length_counts(void **state)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
@@ -390,6 +415,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(accepts_and_refuses),
+        cmocka_unit_test(floats),
         cmocka_unit_test(length_counts),
         cmocka_unit_test(depth),
         cmocka_unit_test(walks),

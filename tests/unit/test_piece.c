@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_piece.c - pieces between ranks: made, clipped, mapped forward. */
+#include <stdio.h>
+
 #include "lib/tensor/piece.h"
 #include "tests/check.h"
 
@@ -103,10 +105,109 @@ static void fill(void **state)
     dcpk_arena_free(arena);
 }
 
+/* The parts of a piece that is flat: rows of [4, 6] from row 2 on, on elements 5 to 29 of a line.
+ */
+static const struct {
+    const char *label;
+    int64_t first, n;     /* the region */
+    const char *parts[5]; /* "from -> to" */
+} lines[] = {
+    {"all of it", 0, 99, {"[2:6, 1:7] -> [5:29]"}},
+    {"inside a row", 7, 3, {"[2:3, 3:6] -> [7:10]"}},
+    {"two ends of rows", 9, 4, {"[2:3, 5:7] -> [9:11]", "[3:4, 1:3] -> [11:13]"}},
+    {"rows between",
+     10,
+     15,
+     {"[2:3, 6:7] -> [10:11]", "[3:5, 1:7] -> [11:23]", "[5:6, 1:3] -> [23:25]"}},
+    {"beside it", 29, 4, {NULL}},
+};
+
+static void flat(void **state)
+{
+    const struct dcpk_box from = {2, {2, 1}, {4, 6}}, to = {2, {3, 5}, {1, 24}};
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+    struct dcpk_piece piece;
+
+    (void)state;
+    CHECK(arena != NULL, err.text);
+    CHECK_OK(dcpk_piece_make(arena, 0, &from, &to, &piece, &err), "make");
+    CHECK(dcpk_piece_is_flat(&piece), "flat");
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
+        const struct dcpk_box region = {2, {3, lines[i].first}, {1, lines[i].n}};
+        struct dcpk_box got_from, got_to;
+        int64_t n_done = 0;
+        size_t n = 0;
+
+        while (dcpk_piece_next(&piece, &region, &n_done, &got_from, &got_to)) {
+            char text[256], a[64], b[64];
+
+            got_to = (struct dcpk_box){1, {got_to.offset[1]}, {got_to.extent[1]}};
+            snprintf(text, sizeof text, "%s -> %s", dcpk_box_format(&got_from, a, sizeof a),
+                     dcpk_box_format(&got_to, b, sizeof b));
+            CHECK(lines[i].parts[n] != NULL, text);
+            CHECK_EQ_STR(text, lines[i].parts[n++], lines[i].label);
+        }
+        CHECK(lines[i].parts[n] == NULL, lines[i].label);
+    }
+    dcpk_arena_free(arena);
+}
+
+/* Others have one part. */
+static void next_of_a_box(void **state)
+{
+    const struct dcpk_box from = {2, {8, 0}, {8, 6}}, to = {2, {0, 0}, {8, 6}};
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+    struct dcpk_box got_from, got_to;
+    struct dcpk_piece piece;
+    int64_t n_done = 0;
+
+    (void)state;
+    CHECK(arena != NULL, err.text);
+    CHECK_OK(dcpk_piece_make(arena, 0, &from, &to, &piece, &err), "make");
+    CHECK(!dcpk_piece_is_flat(&piece), "flat");
+    CHECK(dcpk_piece_next(&piece, &to, &n_done, &got_from, &got_to), "the first");
+    CHECK(!dcpk_piece_next(&piece, &to, &n_done, &got_from, &got_to), "and the last");
+    dcpk_arena_free(arena);
+}
+
+/* A slice of a stack, transposed: any part of it comes from where its axes are. */
+static void turned(void **unused)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+    const struct dcpk_piece_turn turn = {
+        .src = 3,
+        .from = {.rank = 4, .offset = {5, 0, 10, 1}, .extent = {1, 4, 6, 1}},
+        .to = {.rank = 2, .offset = {20, 0}, .extent = {6, 4}},
+        .axis = {2, 1},
+    };
+    const struct dcpk_box region = {.rank = 2, .offset = {21, 3}, .extent = {2, 9}};
+    const struct dcpk_box behind = {.rank = 3, .offset = {7, 21, 3}, .extent = {1, 2, 1}};
+    struct dcpk_box from, to;
+    struct dcpk_piece piece, part;
+
+    (void)unused;
+    CHECK(arena != NULL, "memory");
+    CHECK_OK(dcpk_piece_make_turned(arena, &turn, &piece, &err), "make");
+    CHECK(piece.axes != 0 && !dcpk_piece_is_flat(&piece), "turned");
+    CHECK(dcpk_piece_clip(&piece, &region, &from, &to), "clip");
+    CHECK(from.offset[0] == 5 && from.offset[1] == 3 && from.offset[2] == 11 && from.offset[3] == 1,
+          "from");
+    CHECK(from.extent[1] == 1 && from.extent[2] == 2, "so many");
+    CHECK_OK(dcpk_piece_like(arena, &piece, &from, &behind, &part, &err), "behind an axis");
+    dcpk_piece_forward(&part, &from, &to);
+    CHECK(to.offset[0] == 7 && to.offset[1] == 21 && to.extent[1] == 2 && to.offset[2] == 3,
+          "forward");
+    dcpk_arena_free(arena);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(each_clip), cmocka_unit_test(round_trip),
-                                       cmocka_unit_test(fill)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_clip), cmocka_unit_test(round_trip),    cmocka_unit_test(fill),
+        cmocka_unit_test(flat),      cmocka_unit_test(next_of_a_box), cmocka_unit_test(turned)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,21 +6,14 @@
 #include <stdatomic.h>
 #include <sys/wait.h>
 
-#include "lib/base/digest.h"
-#include "lib/tensor/piece.h"
 #include "lib/write/writing.h"
-#include "tests/fake_ckpt.h"
+#include "tests/copied_case.h"
 #include "tests/unit/scratch.h"
 #include "tests/write_all.h"
 
 enum { UNIT_BYTES = 50 << 10 }; /* small: journals are written several times a run */
 
-static struct fake fake;
-static const int64_t shapes[][2] = {
-    {10, 100}, {300, 1000}, {1, 7}, {200, 400}, {500, 700}, {30, 40}, {900, 1000}, {100, 300},
-};
-enum { N_TENSORS = sizeof shapes / sizeof *shapes };
-
+static struct copied_case copied;
 static atomic_int frames_left; /* -1: any number */
 static bool frames_kill;       /* the process, instead of failing */
 
@@ -63,38 +56,6 @@ static const struct dcpk_format_writer failing_writer = {
     .finish = failing_finish,
 };
 static struct dcpk_format failing_format;
-
-/* Every tensor as it is, and one payload. */
-static struct dcpk_output *make_output(struct dcpk_checkpoint *ckpt)
-{
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_output *out;
-    uint32_t payload;
-
-    failing_format = fake_format;
-    failing_format.writer = &failing_writer;
-    CHECK_OK(dcpk_output_new(ckpt, &failing_format, &out, &err), "output");
-    for (uint32_t t = 0; t < N_TENSORS; t++) {
-        struct dcpk_piece *piece = dcpk_arena_array(out->arena, 1, sizeof *piece, &err);
-        const char **key = dcpk_arena_array(out->arena, 1, sizeof *key, &err);
-        const struct dcpk_out_tensor tensor = {.keys = key,
-                                               .n_keys = 1,
-                                               .dtype = DCPK_F32,
-                                               .rank = 2,
-                                               .shape = shapes[t],
-                                               .pieces = piece,
-                                               .n_pieces = 1};
-        struct dcpk_box box;
-
-        *key = fake.keys[t];
-        dcpk_box_whole(shapes[t], 2, &box);
-        CHECK_OK(dcpk_piece_make(out->arena, t, &box, &box, piece, &err), "piece");
-        CHECK_OK(dcpk_output_add_tensor(out, &tensor, &err), "tensor");
-    }
-    CHECK_OK(dcpk_output_add_payload(out, NULL, &ckpt->objects[0], &payload, &err), "payload");
-    CHECK_OK(dcpk_plan_build(out, &err), "plan");
-    return out;
-}
 
 /* What one attempt came to. */
 struct attempt {
@@ -177,13 +138,12 @@ static struct dcpk_output *set_up(struct dcpk_checkpoint **ckpt)
     struct dcpk_folder *folder;
     struct dcpk_output *out;
     struct dcpk_exec *exec;
-    uint64_t seed = 3;
 
-    for (size_t t = 0; t < N_TENSORS; t++)
-        fake_add(&fake, DCPK_F32, 2, shapes[t], 2, &seed);
-    fake_add_object(&fake, "object", 5000);
-    *ckpt = fake_open(&fake, "source");
-    out = make_output(*ckpt);
+    failing_format = fake_format;
+    failing_format.writer = &failing_writer;
+    copied_begin(&copied, &failing_format);
+    *ckpt = copied.ckpt;
+    out = copied.out;
     frames_left = -1;
     fails_finish = false;
     CHECK_OK(dcpk_exec_new(*ckpt, &env, &exec, &err), "exec");
@@ -192,13 +152,6 @@ static struct dcpk_output *set_up(struct dcpk_checkpoint **ckpt)
     CHECK_OK(dcpk_folder_publish(folder, &err), "publish");
     dcpk_exec_free(exec);
     return out;
-}
-
-static void tear_down(struct dcpk_checkpoint *ckpt, struct dcpk_output *out)
-{
-    dcpk_output_free(out);
-    dcpk_checkpoint_close(ckpt);
-    fake_release(&fake);
 }
 
 static uint64_t all_bytes(const struct dcpk_output *out)
@@ -219,7 +172,7 @@ static void any_frame(void **state)
 
     (void)state;
     CHECK(out->n_files > 1, "several files");
-    for (int n = 0, threads = 1; n <= N_TENSORS; n++, threads = 5 - threads) {
+    for (int n = 0, threads = 1; n <= COPIED_TENSORS; n++, threads = 5 - threads) {
         const struct dcpk_env env = {
             .device = dcpk_devices[0], .n_threads = threads, .unit_bytes = UNIT_BYTES};
         struct dcpk_error err = DCPK_ERROR_INIT;
@@ -230,10 +183,11 @@ static void any_frame(void **state)
         snprintf(label, sizeof label, "frame %d", n);
         CHECK_OK(dcpk_exec_new(ckpt, &env, &exec, &err), label);
         frames_left = n;
-        fails_finish = n == N_TENSORS;
+        fails_finish = n == COPIED_TENSORS;
         write_once(exec, out, &first);
         CHECK_EQ_INT(first.st, DCPK_EIO, label);
-        CHECK(strstr(first.err.text, n == N_TENSORS ? "finish" : "frame") != NULL, first.err.text);
+        CHECK(strstr(first.err.text, n == COPIED_TENSORS ? "finish" : "frame") != NULL,
+              first.err.text);
         CHECK_EQ_INT(scratch_has("out.dcpkit-partial"), first.is_kept, label);
         CHECK(!scratch_has("out"), label);
         frames_left = -1;
@@ -243,14 +197,14 @@ static void any_frame(void **state)
         CHECK_EQ_INT(second.resumed_bytes >= UNIT_BYTES, first.is_kept, label);
         CHECK(second.stats.written_bytes <= /* what was done is not done again */
                   all_bytes(out) - second.resumed_bytes + 5000 +
-                      N_TENSORS * (FAKE_LEAD_BYTES + FAKE_TAIL_BYTES),
+                      COPIED_TENSORS * (FAKE_LEAD_BYTES + FAKE_TAIL_BYTES),
               label);
         most_resumed = second.resumed_bytes > most_resumed ? second.resumed_bytes : most_resumed;
         check_same(out, label);
         dcpk_exec_free(exec);
     }
     CHECK_EQ_INT(most_resumed, all_bytes(out), "when finish failed");
-    tear_down(ckpt, out);
+    copied_end(&copied);
 }
 
 /* What is written ahead: once, whatever the number of runs, and nobody sees it before the end. */
@@ -291,7 +245,7 @@ static void ahead(void **state)
     CHECK_EQ_INT(a.st, DCPK_OK, a.err.text);
     check_same(out, "after the failure");
     dcpk_exec_free(exec);
-    tear_down(ckpt, out);
+    copied_end(&copied);
 }
 
 /* Convert in a process that is killed with the n-th frame. Returns whether it was. */
@@ -347,7 +301,7 @@ static void killed(void **state)
     CHECK(most_resumed > 2 * 16 * UNIT_BYTES, "the journal was written more than twice");
     check_same(out, "not killed");
     dcpk_exec_free(exec);
-    tear_down(ckpt, out);
+    copied_end(&copied);
 }
 
 static bool stop(void *context, uint64_t done_bytes, uint64_t total_bytes)
@@ -388,7 +342,7 @@ static void stopped(void **state)
     check_same(out, "stopped");
     dcpk_exec_free(exec);
     dcpk_exec_free(stopping);
-    tear_down(ckpt, out);
+    copied_end(&copied);
 }
 
 /* The n-th allocation fails, for every n; the next run goes on. */
@@ -420,7 +374,7 @@ static void any_allocation(void **state)
     CHECK(n_kept > 0, "some failed late");
     check_same(out, "allocations");
     dcpk_exec_free(exec);
-    tear_down(ckpt, out);
+    copied_end(&copied);
 }
 
 /* A file that the journal speaks of is gone, or is not as long: it is written again. */
@@ -451,7 +405,7 @@ static void file_is_gone(void **state)
     CHECK(a.resumed_bytes > 0, "the others count");
     check_same(out, "gone");
     dcpk_exec_free(exec);
-    tear_down(ckpt, out);
+    copied_end(&copied);
 }
 
 /* A byte that the journal says is on disk is another one, in any file, whether its chunk lies in
@@ -501,7 +455,7 @@ static void byte_is_wrong(void **state)
     CHECK_EQ_INT(a.resumed_bytes, all_bytes(out), "all was mended");
     check_same(out, "mended");
     dcpk_exec_free(exec);
-    tear_down(ckpt, out);
+    copied_end(&copied);
 }
 
 /* A file that the journal speaks of is gone; the run that makes it again is killed: that it is
@@ -536,7 +490,7 @@ static void killed_while_gone(void **state)
         check_same(out, label);
     }
     dcpk_exec_free(exec);
-    tear_down(ckpt, out);
+    copied_end(&copied);
 }
 
 /* Another size of units, another plan: refused, and kept as it is. */
@@ -570,95 +524,7 @@ static void other_plan(void **state)
     check_same(out, "the right one");
     dcpk_exec_free(exec);
     dcpk_exec_free(other);
-    tear_down(ckpt, out);
-}
-
-/* Everything that decides a byte or its place, and what does not. */
-enum what {
-    NOTHING,
-    KEY,
-    DTYPE,
-    SHAPE,
-    SOURCE,
-    ORIGIN,
-    PLACE,
-    SPAN,
-    PAYLOAD,
-    FILE_NAME,
-    FILE_BYTES
-};
-static const struct {
-    const char *label;
-    enum what what;
-} changes[] = {
-    {"a key", KEY},        {"a dtype", DTYPE},
-    {"a shape", SHAPE},    {"another source", SOURCE},
-    {"its box", ORIGIN},   {"a chunk's place", PLACE},
-    {"its box", SPAN},     {"a payload's length", PAYLOAD},
-    {"a name", FILE_NAME}, {"a file's length", FILE_BYTES},
-};
-
-/* Describe the output with one thing changed for the time of the call. */
-static void describe(struct dcpk_output *out, enum what what, const char *in,
-                     struct dcpk_journal_subject *subject, const char *label)
-{
-    const struct dcpk_out_tensor tensor = out->tensors[1];
-    const struct dcpk_out_chunk chunk = out->chunks[2];
-    const struct dcpk_out_file file = out->files[0];
-    const uint64_t payload_bytes = out->payloads[0].n_bytes;
-    const char *const key[] = {"another"};
-    const int64_t shape[] = {1000, 300}, span[] = {1, 0, 0, 7},
-                  box[] = {1, 0, 299, 1000, 0, 0, 299, 1000};
-    struct dcpk_piece piece = tensor.pieces[0];
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_units units = {0};
-
-    CHECK_OK(dcpk_units_cut(out, UNIT_BYTES, &units, &err), label);
-    if (what == SOURCE)
-        piece.src++;
-    if (what == ORIGIN)
-        piece.span = box;
-    out->tensors[1].pieces = &piece;
-    out->tensors[1].keys = what == KEY ? key : tensor.keys;
-    out->tensors[1].dtype = what == DTYPE ? DCPK_I32 : tensor.dtype;
-    out->tensors[1].shape = what == SHAPE ? shape : tensor.shape;
-    out->chunks[2].offset_bytes += what == PLACE;
-    out->chunks[2].span = what == SPAN ? span : chunk.span;
-    out->payloads[0].n_bytes += what == PAYLOAD;
-    out->files[0].name = what == FILE_NAME ? "another" : file.name;
-    out->files[0].n_bytes += what == FILE_BYTES;
-    CHECK_OK(dcpk_journal_describe(&units, in, subject, &err), label);
-    out->tensors[1] = tensor;
-    out->chunks[2] = chunk;
-    out->files[0] = file;
-    out->payloads[0].n_bytes = payload_bytes;
-    dcpk_units_release(&units);
-}
-
-static void subjects(void **state)
-{
-    const struct timespec past[] = {{1000, 1}, {1000, 1}}, later[] = {{1000, 1}, {1000, 2}};
-    struct dcpk_journal_subject first, other;
-    struct dcpk_checkpoint *ckpt;
-    struct dcpk_output *out = set_up(&ckpt);
-
-    (void)state;
-    describe(out, NOTHING, "in", &first, "first");
-    describe(out, NOTHING, "in", &other, "again");
-    CHECK(memcmp(&first, &other, sizeof first) == 0, "the same");
-    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
-        describe(out, changes[i].what, "in", &other, changes[i].label);
-        CHECK(memcmp(&first.plan, &other.plan, sizeof first.plan) != 0, changes[i].label);
-        CHECK(memcmp(&first.input, &other.input, sizeof first.input) == 0, changes[i].label);
-    }
-    scratch_write("in.tar", "an archive");
-    CHECK_EQ_INT(utimensat(AT_FDCWD, scratch("in.tar"), past, 0), 0, "utimensat");
-    describe(out, NOTHING, scratch("in.tar"), &first, "archive");
-    CHECK(memcmp(&first.input, &other.input, sizeof first.input) != 0, "an archive counts");
-    CHECK_EQ_INT(utimensat(AT_FDCWD, scratch("in.tar"), later, 0), 0, "utimensat");
-    describe(out, NOTHING, scratch("in.tar"), &other, "archive");
-    CHECK(memcmp(&first.input, &other.input, sizeof first.input) != 0, "changed a ns later");
-    tear_down(ckpt, out);
+    copied_end(&copied);
 }
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, scratch_setup, scratch_teardown)
@@ -668,7 +534,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(any_frame),      TEST(ahead),        TEST(killed),        TEST(stopped),
         TEST(any_allocation), TEST(file_is_gone), TEST(byte_is_wrong), TEST(killed_while_gone),
-        TEST(other_plan),     TEST(subjects),
+        TEST(other_plan),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

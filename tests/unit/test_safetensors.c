@@ -99,6 +99,11 @@ static const struct {
      .header = "{\"a\": " U8("[4294967296, 4294967296]", 0, 0) "}",
      .status = DCPK_ERANGE,
      .says = "tensor 'a'"},
+    {.label = "a dtype that is none",
+     .header = "{\"a\": {\"dtype\": \"F31\", \"shape\": [1], \"data_offsets\": [0, 4]}}",
+     .data_bytes = 4,
+     .status = DCPK_EUNSUPPORTED,
+     .says = "dtype \"F31\""},
     {.label = "less than a byte",
      .header = "{\"a\": {\"dtype\": \"F4\", \"shape\": [2], \"data_offsets\": [0, 1]}}",
      .data_bytes = 1,
@@ -209,6 +214,22 @@ static void test_folders(void **state)
     }
 }
 
+/* Without an index every file counts: one name in two of them. */
+static void test_named_twice(void **state)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_store *store = NULL;
+    struct dcpk_checkpoint *ckpt = NULL;
+
+    (void)state;
+    CHECK_OK(dcpk_store_new_memory("memory", &store, &err), "store");
+    put_file(store, "1.safetensors", "a");
+    put_file(store, "2.safetensors", "a");
+    CHECK_FAILS(dcpk_checkpoint_open(store, dcpk_formats, NULL, &ckpt, &err), DCPK_EFORMAT, "'a'",
+                "twice");
+    CHECK(strstr(err.text, "twice") != NULL, err.text);
+}
+
 /* A file with a tensor that its index does not name. */
 static void test_unnamed(void **state)
 {
@@ -235,6 +256,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_headers),
         cmocka_unit_test(test_folders),
+        cmocka_unit_test(test_named_twice),
         cmocka_unit_test(test_unnamed),
     };
 

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "lib/base/order.h"
 #include "lib/ckpt/value.h"
 #include "tests/check.h"
 
@@ -352,6 +353,46 @@ static void prints_json(void **state)
     }
 }
 
+/* JSON that people write; what it becomes, as to_json shows it. NULL: refused. */
+static const struct {
+    const char *json, *shown;
+} written[] = {
+    {"{\"a\": [1, 2.5, true, null, \"x\"], \"b\": {}}",
+     "{\"a\": [1, 2.5, true, null, \"x\"], \"b\": {}}"},
+    {"\"torch.bfloat16\"", "\"torch.bfloat16\""},
+    {"\"torch.nothing\"", "\"torch.nothing\""},
+    {"[[[[[[[[1]]]]]]]]", "[[[[[[[[1]]]]]]]]"},
+    {"[[[[[[[[[1]]]]]]]]]", NULL},
+};
+
+static void reads_json(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < DCPK_COUNT(written); i++) {
+        struct dcpk_bytes bytes = {0};
+        struct dcpk_json_out out;
+        const struct dcpk_value *v;
+        struct dcpk_json *doc;
+
+        err = (struct dcpk_error)DCPK_ERROR_INIT;
+        CHECK_OK(dcpk_json_parse(written[i].json, strlen(written[i].json), &doc, &err),
+                 written[i].json);
+        v = dcpk_value_from_json(arena, doc, &err);
+        dcpk_json_free(doc);
+        CHECK((v == NULL) == (written[i].shown == NULL), written[i].json);
+        if (v == NULL) {
+            CHECK_EQ_INT(err.status, DCPK_EUNSUPPORTED, written[i].json);
+            continue;
+        }
+        dcpk_json_out_init(&out, &bytes, 0);
+        dcpk_value_to_json(v, &out);
+        dcpk_bytes_u8(&bytes, 0);
+        CHECK_EQ_STR((const char *)bytes.data, written[i].shown, written[i].json);
+        dcpk_bytes_release(&bytes);
+    }
+    err = (struct dcpk_error)DCPK_ERROR_INIT;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -363,6 +404,7 @@ int main(void)
         cmocka_unit_test(compares_shared_nodes_once),
         cmocka_unit_test(measures_what_unfolds),
         cmocka_unit_test(prints_json),
+        cmocka_unit_test(reads_json),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -385,11 +385,10 @@ static dcpk_status read_pipeline(const struct dcpk_value *attrs, struct dcpk_are
     return read_chunks(attrs, arena, cut, err);
 }
 
-/* The order of registration that the run's options give; replay tries others too. */
-static unsigned read_spec(const struct dcpk_value *attrs)
+unsigned dcpk_cut_spec(const struct dcpk_value *attrs, const char *impl)
 {
-    const char *impl = read_text(attrs, "transformer_impl");
-
+    if (impl == NULL)
+        impl = read_text(attrs, "transformer_impl");
     if (impl != NULL && strcmp(impl, "local") == 0)
         return 0;
     if (dcpk_value_is_true(attrs, "moe_grouped_gemm"))
@@ -413,7 +412,7 @@ dcpk_status dcpk_cut_read(const struct dcpk_value *args, struct dcpk_arena *aren
         return err->status;
     c.is_tied = is_set(attrs, "untie_embeddings_and_output_weights") &&
                 !dcpk_value_is_true(attrs, "untie_embeddings_and_output_weights");
-    c.spec = read_spec(attrs);
+    c.spec = dcpk_cut_spec(attrs, NULL); /* replay tries others too */
     *cut = c;
     return DCPK_OK;
 }

@@ -40,6 +40,10 @@ struct dcpk_cut {
 dcpk_status dcpk_cut_read(const struct dcpk_value *args, struct dcpk_arena *arena,
                           struct dcpk_cut *cut, struct dcpk_error *err);
 
+/* The order of registration (enum dcpk_spec) of a run with these attributes of args; impl: "local"
+ * or "te", whatever they say; NULL: as they say. */
+unsigned dcpk_cut_spec(const struct dcpk_value *attrs, const char *impl);
+
 /*
  * The model chunk that holds a parameter. Chunk 0 of all stages holds the first layers, chunk 1 the
  * next (MC/transformer/transformer_layer.py@0.19.0 get_transformer_layer_offset). Errors:

@@ -20,8 +20,8 @@ static int compare_slots(const void *left, const void *right)
     return DCPK_THREE_WAY(a->param, b->param);
 }
 
-static dcpk_status order_slots(const struct dcpk_model *model, unsigned spec,
-                               struct dcpk_replay *replay, struct dcpk_error *err)
+dcpk_status dcpk_replay_order(const struct dcpk_model *model, unsigned spec,
+                              struct dcpk_replay *replay, struct dcpk_error *err)
 {
     for (size_t s = 0; s < replay->n_slots; s++) {
         struct dcpk_replay_slot *slot = &replay->slots[s];
@@ -82,7 +82,7 @@ static dcpk_status try_order(const struct dcpk_model *model, const struct dcpk_b
     const size_t n = list_bucketings(model, list, &replay->cut, bucketings);
     dcpk_status st;
 
-    if (order_slots(model, spec, replay, err))
+    if (dcpk_replay_order(model, spec, replay, err))
         return err->status;
     st = DCPK_EMISMATCH;
     for (size_t i = 0; i < n && st == DCPK_EMISMATCH; i++) {

@@ -10,8 +10,7 @@
 #include "lib/base/checked.h"
 #include "lib/base/order.h"
 
-#define NO_BUCKET  SIZE_MAX
-#define MAX_COPIES 16 /* of embeddings, in later chunks */
+#define NO_BUCKET SIZE_MAX
 
 static const char shared_weight[] = "embedding.word_embeddings.weight";
 
@@ -73,9 +72,13 @@ static dcpk_status fill_slot(struct dcpk_model *model, const struct dcpk_cut *cu
         dcpk_shape_count(weight->shape, weight->rank, &slot->n_elems, err))
         return err->status;
     slot->n_elems /= slot->blocks->n_ranks;
-    slot->has_own_bucket =
-        (cut->is_tied || cut->has_mtp) && cut->pp > 1 && strcmp(param->name, shared_weight) == 0;
+    slot->has_own_bucket = dcpk_replay_has_own_bucket(cut, param->name);
     return DCPK_OK;
+}
+
+bool dcpk_replay_has_own_bucket(const struct dcpk_cut *cut, const char *param)
+{
+    return (cut->is_tied || cut->has_mtp) && cut->pp > 1 && strcmp(param, shared_weight) == 0;
 }
 
 /*
@@ -83,8 +86,9 @@ static dcpk_status fill_slot(struct dcpk_model *model, const struct dcpk_cut *cu
  * output layer (MC/models/gpt/gpt_model.py@0.19.0, MC/models/common/language_module/
  * language_module.py setup_embeddings_and_output_layer). Megatron does not save both in one chunk.
  */
-static void add_copies(const struct dcpk_cut *cut, struct dcpk_replay *replay)
+void dcpk_replay_add_copies(struct dcpk_replay *replay)
 {
+    const struct dcpk_cut *cut = &replay->cut;
     const int64_t last = cut->pp * cut->vpp - 1;
     const size_t n = replay->n_slots;
 
@@ -129,8 +133,8 @@ dcpk_status dcpk_replay_collect(struct dcpk_model *model, struct dcpk_replay *re
         dcpk_alloc_array(model->ckpt->n_tensors, sizeof(struct dcpk_blocks *), err);
     dcpk_status st = DCPK_OK;
 
-    replay->slots =
-        dcpk_arena_array(model->arena, model->n_params + MAX_COPIES, sizeof *replay->slots, err);
+    replay->slots = dcpk_arena_array(model->arena, model->n_params + DCPK_REPLAY_COPIES,
+                                     sizeof *replay->slots, err);
     if (of_tensor == NULL || replay->slots == NULL) {
         st = err->status;
         goto out;
@@ -144,7 +148,7 @@ dcpk_status dcpk_replay_collect(struct dcpk_model *model, struct dcpk_replay *re
             goto out;
         }
     }
-    add_copies(&replay->cut, replay);
+    dcpk_replay_add_copies(replay);
 out:
     dcpk_free(of_tensor);
     return st;
@@ -395,18 +399,17 @@ static dcpk_status next_chunk(struct buffer *b, const struct dcpk_bucket *bucket
                      dcpk_dtype_name(bucket->param_dtype));
 }
 
-/* How large a bucket of the buffer becomes before it is closed; 0: it is the only one. */
-static int64_t find_full(const struct buffer *b)
+int64_t dcpk_replay_full_elems(const struct dcpk_replay *replay, int64_t chunk)
 {
-    const struct dcpk_cut *cut = &b->replay->cut;
+    const struct dcpk_cut *cut = &replay->cut;
     int64_t n_elems = 0;
 
-    if (b->chunk > 0)
+    if (chunk > 0)
         return 0;
     if (cut->bucketing.n_buckets == 0)
         return cut->bucketing.n_elems;
-    for (size_t s = 0; s < b->replay->n_slots; s++) {
-        const struct dcpk_replay_slot *slot = &b->replay->slots[s];
+    for (size_t s = 0; s < replay->n_slots; s++) {
+        const struct dcpk_replay_slot *slot = &replay->slots[s];
 
         if (slot->chunk % cut->pp == 0) /* on the first stage; each rank has as many experts */
             n_elems += slot->n_elems * (slot->reg.expert < 0 ? cut->ep : 1);
@@ -429,7 +432,7 @@ static dcpk_status fill_group(struct buffer *b, size_t first, size_t end, struct
         b->n_marks = 0;
         if (next_chunk(b, bucket, &chunks[bucket->param_dtype], err))
             return err->status;
-        b->full_elems = find_full(b);
+        b->full_elems = dcpk_replay_full_elems(b->replay, b->chunk);
         if (fill_buffer(b, err))
             return err->status;
     }

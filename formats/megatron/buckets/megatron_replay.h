@@ -41,6 +41,20 @@ struct dcpk_replay {
 dcpk_status dcpk_replay_collect(struct dcpk_model *model, struct dcpk_replay *replay,
                                 struct dcpk_error *err);
 
+/* Has the parameter a bucket of its own: is it the word embedding that stages of a pipeline share?
+ */
+bool dcpk_replay_has_own_bucket(const struct dcpk_cut *cut, const char *param);
+/* Append what later chunks hold of embeddings once more; slots have room for DCPK_REPLAY_COPIES.
+ */
+enum { DCPK_REPLAY_COPIES = 16 };
+void dcpk_replay_add_copies(struct dcpk_replay *replay);
+/* Sort the slots by the order of registration in which modules of `spec` (enum dcpk_spec) are
+ * built. Errors: DCPK_EUNSUPPORTED for a name that has no known place in it. */
+dcpk_status dcpk_replay_order(const struct dcpk_model *model, unsigned spec,
+                              struct dcpk_replay *replay, struct dcpk_error *err);
+/* How large a bucket of a model chunk becomes before it is closed; 0: it is the only one. */
+int64_t dcpk_replay_full_elems(const struct dcpk_replay *replay, int64_t chunk);
+
 /*
  * Fill replay->places by replay->rules, replay->cut.bucketing and the order of replay->slots.
  * Errors: DCPK_EMISMATCH where that does not come out as the buckets are.

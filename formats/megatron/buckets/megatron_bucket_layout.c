@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* megatron_bucket_layout.c - parameters laid into DDP's buffers, rank by rank, the last registered
+ * first. */
+/*
+ *      bucket 0                            bucket 1
+ *   +--------+--+---------+---+-----+   +----------+---
+ *   | output |..| norm    |...|.....|   | fc2      |       ..: gaps: a parameter starts at a
+ *   +--------+--+---------+---+-----+   +----------+---        multiple of 64 elements
+ *   0                     ^ n_elems ^ n_padded_elems           (start_alignment)
+ */
+#include "formats/megatron/buckets/megatron_bucket_layout.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "lib/base/alloc.h"
+#include "lib/base/order.h"
+#include "lib/model/parts.h"
+
+/* --- the parameters --- */
+
+/* How tensor parallelism of the target cuts a parameter. */
+static dcpk_status layout_find_blocks(const struct dcpk_model *model,
+                                      const struct dcpk_param *param, int64_t tp,
+                                      struct dcpk_arena *arena, struct dcpk_blocks *blocks,
+                                      struct dcpk_error *err)
+{
+    const struct dcpk_model_tensor *value = dcpk_model_value(model, param);
+    struct dcpk_split parts;
+
+    *blocks = (struct dcpk_blocks){.axis = -1, .n_ranks = 1, .n_parts = 1};
+    if (param->tp_axis == DCPK_TP_UNKNOWN && tp > 1)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "no rule says how tensor parallelism cuts it");
+    if (param->tp_axis < 0 || tp == 1)
+        return DCPK_OK;
+    if (dcpk_parts_of(model, param, arena, &parts, err))
+        return err->status;
+    blocks->axis = param->tp_axis;
+    blocks->n_ranks = tp;
+    blocks->part[0].n_rows = value->shape[param->tp_axis];
+    if (param->tp_axis == 0 && parts.n > 0) {
+        blocks->n_parts = (int)parts.n;
+        for (size_t i = 0; i < parts.n; i++)
+            blocks->part[i] = parts.list[i].rows[0];
+    }
+    for (int i = 0; i < blocks->n_parts; i++)
+        if (blocks->part[i].n_rows % tp != 0)
+            return dcpk_fail(err, DCPK_EMISMATCH,
+                             "%" PRId64 " rows or columns do not divide into %" PRId64
+                             " blocks of tensor parallelism",
+                             blocks->part[i].n_rows, tp);
+    return DCPK_OK;
+}
+
+static dcpk_status layout_fill_slot(const struct dcpk_model *model,
+                                    const struct dcpk_bucket_run *run, const struct dcpk_cut *cut,
+                                    struct dcpk_arena *arena, struct dcpk_replay_slot *slot,
+                                    struct dcpk_error *err)
+{
+    const struct dcpk_param *param = &model->params[slot->param];
+    const struct dcpk_model_tensor *value = dcpk_model_value(model, param);
+    const int64_t tp = slot->reg.expert >= 0 ? cut->etp : cut->tp;
+    struct dcpk_blocks *blocks = dcpk_arena_alloc(arena, sizeof *blocks, err);
+
+    if (blocks == NULL || dcpk_cut_find(cut, &slot->reg, &slot->chunk, err) ||
+        layout_find_blocks(model, param, tp, arena, blocks, err) ||
+        dcpk_shape_count(value->shape, value->rank, &slot->n_elems, err))
+        return err->status;
+    slot->blocks = blocks;
+    slot->n_elems /= blocks->n_ranks;
+    slot->dtype = run->model_dtype;
+    if (param->tensor[DCPK_WEIGHT] != DCPK_NO_TENSOR)
+        slot->dtype = model->tensors[param->tensor[DCPK_WEIGHT]].dtype;
+    slot->has_own_bucket = dcpk_replay_has_own_bucket(cut, param->name);
+    return DCPK_OK;
+}
+
+/* Slots of all trained parameters, in the order of registration. */
+static dcpk_status layout_collect(const struct dcpk_model *model, const struct dcpk_bucket_run *run,
+                                  struct dcpk_arena *arena, struct dcpk_replay *replay,
+                                  struct dcpk_error *err)
+{
+    replay->slots =
+        dcpk_arena_array(arena, model->n_params + DCPK_REPLAY_COPIES, sizeof *replay->slots, err);
+    if (replay->slots == NULL)
+        return err->status;
+    for (uint32_t p = 0; p < model->n_params; p++) {
+        struct dcpk_replay_slot *slot = &replay->slots[replay->n_slots];
+
+        if (dcpk_model_value(model, &model->params[p]) == NULL)
+            continue;
+        *slot = (struct dcpk_replay_slot){.param = p};
+        if (!dcpk_registered_find(model->params[p].name, replay->cut.spec, &slot->reg))
+            return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                             "the place of parameter '%s' in the order of registration is not "
+                             "known",
+                             model->params[p].name);
+        if (slot->reg.is_buffer)
+            continue;
+        if (layout_fill_slot(model, run, &replay->cut, arena, slot, err)) {
+            dcpk_context(err, "parameter '%s'", model->params[p].name);
+            return err->status;
+        }
+        replay->n_slots++;
+    }
+    dcpk_replay_add_copies(replay);
+    return dcpk_replay_order(model, replay->cut.spec, replay, err);
+}
+
+/* --- buffers --- */
+
+/* A rank's buffer being filled. */
+struct laying {
+    const struct dcpk_bucket_run *run;
+    struct dcpk_bucket_layout *layout;
+    size_t buckets_capacity, parts_capacity; /* of the tables, which are not yet in the arena */
+    struct dcpk_laid_bucket next;            /* of the next bucket; n_elems: filled so far */
+    int64_t expert_rank, chunk;
+};
+
+static bool buffer_has(const struct laying *l, const struct dcpk_replay_slot *slot)
+{
+    const struct dcpk_cut *cut = &l->layout->replay.cut;
+    const bool is_expert = slot->reg.expert >= 0;
+
+    if (slot->chunk != l->chunk || (is_expert && l->run->has_expert_optimizer) != l->next.is_expert)
+        return false;
+    return !is_expert || slot->reg.expert / (cut->n_experts / cut->ep) == l->expert_rank;
+}
+
+/* The bucket ends here; the next begins empty. */
+static dcpk_status laying_close(struct laying *l, struct dcpk_error *err)
+{
+    struct dcpk_bucket_layout *layout = l->layout;
+    const int64_t multiple = dcpk_replay_end_multiple(layout->replay.rules, l->next.n_slices);
+
+    if (l->next.n_elems > DCPK_MAX_BUCKET_ELEMS)
+        return dcpk_fail(err, DCPK_ERANGE, "a bucket of %" PRId64 " elements", l->next.n_elems);
+    if (dcpk_grow(&layout->buckets, &l->buckets_capacity, layout->n, sizeof *layout->buckets, err))
+        return err->status;
+    l->next.n_padded_elems = dcpk_replay_round_up(l->next.n_elems, multiple);
+    layout->buckets[layout->n++] = l->next;
+    l->next.number++;
+    l->next.n_elems = 0;
+    l->next.first_part = layout->n_parts;
+    l->next.n_parts = 0;
+    return DCPK_OK;
+}
+
+static dcpk_status laying_add_part(struct laying *l, size_t s, int64_t full_elems,
+                                   struct dcpk_error *err)
+{
+    struct dcpk_bucket_layout *layout = l->layout;
+    const struct dcpk_replay_slot *slot = &layout->replay.slots[s];
+
+    l->next.n_elems = dcpk_replay_round_up(l->next.n_elems, layout->replay.rules->start_alignment);
+    if (slot->has_own_bucket && l->next.n_parts > 0 && laying_close(l, err))
+        return err->status;
+    if (dcpk_grow(&layout->parts, &l->parts_capacity, layout->n_parts, sizeof *layout->parts, err))
+        return err->status;
+    layout->parts[layout->n_parts++] = (struct dcpk_bucket_part){s, l->next.n_elems, slot->n_elems};
+    l->next.n_parts++;
+    l->next.n_elems += slot->n_elems;
+    if (slot->has_own_bucket || (full_elems > 0 && l->next.n_elems >= full_elems))
+        return laying_close(l, err);
+    return DCPK_OK;
+}
+
+/* All parameters of one dtype that the buffer has. */
+static dcpk_status laying_fill(struct laying *l, enum dcpk_dtype dtype, struct dcpk_error *err)
+{
+    const struct dcpk_replay *replay = &l->layout->replay;
+    const int64_t full_elems = dcpk_replay_full_elems(replay, l->chunk);
+
+    l->next.dtype = dtype;
+    l->next.number = 0;
+    l->next.n_elems = 0;
+    l->next.first_part = l->layout->n_parts;
+    l->next.n_parts = 0;
+    for (size_t s = replay->n_slots; s-- > 0;)
+        if (replay->slots[s].dtype == dtype && buffer_has(l, &replay->slots[s]) &&
+            laying_add_part(l, s, full_elems, err))
+            return err->status;
+    if (l->next.n_parts > 0)
+        return laying_close(l, err);
+    return DCPK_OK;
+}
+
+/* A buffer for each dtype, in the order in which parameters of it are registered first. */
+static dcpk_status laying_fill_chunk(struct laying *l, struct dcpk_error *err)
+{
+    const struct dcpk_replay *replay = &l->layout->replay;
+    bool is_filled[DCPK_N_DTYPES] = {false};
+
+    for (size_t s = 0; s < replay->n_slots; s++) {
+        const enum dcpk_dtype dtype = replay->slots[s].dtype;
+
+        if (is_filled[dtype] || !buffer_has(l, &replay->slots[s]))
+            continue;
+        is_filled[dtype] = true;
+        if (laying_fill(l, dtype, err))
+            return err->status;
+        l->next.buffer++;
+    }
+    return DCPK_OK;
+}
+
+/* Groups of one optimizer: tensor-parallel rank fastest, then expert-parallel, then stage. */
+static dcpk_status laying_fill_groups(struct laying *l, bool is_expert, struct dcpk_error *err)
+{
+    const struct dcpk_cut *cut = &l->layout->replay.cut;
+    const int64_t tp = is_expert ? cut->etp : cut->tp, ep = is_expert ? cut->ep : 1;
+
+    for (int64_t group = 0; group < tp * ep * cut->pp; group++) {
+        l->next = (struct dcpk_laid_bucket){.is_expert = is_expert,
+                                            .group = group,
+                                            .stage = group / tp / ep,
+                                            .tp_rank = group % tp,
+                                            .n_slices = cut->n_slices};
+        if (is_expert)
+            l->next.n_slices = cut->n_expert_slices;
+        l->expert_rank = group / tp % ep;
+        for (int64_t v = 0; v < cut->vpp; v++) {
+            l->chunk = v * cut->pp + l->next.stage;
+            if (laying_fill_chunk(l, err))
+                return err->status;
+        }
+    }
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_bucket_layout_make(const struct dcpk_model *model,
+                                    const struct dcpk_bucket_run *run, struct dcpk_arena *arena,
+                                    struct dcpk_bucket_layout *layout, struct dcpk_error *err)
+{
+    struct dcpk_bucket_layout made = {.replay = {.rules = &dcpk_replay_rules[0]}};
+    struct laying laying = {.run = run, .layout = &made};
+    struct dcpk_laid_bucket *buckets;
+    struct dcpk_bucket_part *parts;
+    dcpk_status st = DCPK_OK;
+
+    if (dcpk_cut_read(run->args, arena, &made.replay.cut, err)) {
+        st = err->status;
+        goto out;
+    }
+    made.replay.cut.spec = dcpk_cut_spec(dcpk_value_attrs(run->args), run->impl);
+    if (layout_collect(model, run, arena, &made.replay, err) ||
+        laying_fill_groups(&laying, false, err) ||
+        (run->has_expert_optimizer && laying_fill_groups(&laying, true, err))) {
+        st = err->status;
+        goto out;
+    }
+    buckets = dcpk_arena_array(arena, made.n, sizeof *buckets, err);
+    parts = dcpk_arena_array(arena, made.n_parts, sizeof *parts, err);
+    if (buckets == NULL || parts == NULL) {
+        st = err->status;
+        goto out;
+    }
+    if (made.n > 0) {
+        memcpy(buckets, made.buckets, made.n * sizeof *buckets);
+        memcpy(parts, made.parts, made.n_parts * sizeof *parts);
+    }
+    *layout = made;
+    layout->buckets = buckets;
+    layout->parts = parts;
+out:
+    dcpk_free(made.buckets);
+    dcpk_free(made.parts);
+    return st;
+}

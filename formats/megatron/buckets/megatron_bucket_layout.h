@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* megatron_bucket_layout.h - the DDP buckets that a run makes of a model: what megatron_replay.h
+ * replays, made anew. */
+#ifndef DCPK_FORMATS_MEGATRON_BUCKETS_MEGATRON_BUCKET_LAYOUT_H
+#define DCPK_FORMATS_MEGATRON_BUCKETS_MEGATRON_BUCKET_LAYOUT_H
+
+#include "formats/megatron/buckets/megatron_replay.h"
+
+/* One rank's part of a parameter in a bucket: of slots[slot], n_elems from element `first` on. */
+struct dcpk_bucket_part {
+    size_t slot;
+    int64_t first, n_elems;
+};
+
+/* A bucket; parts[first_part .. + n_parts) of the layout, ascending. */
+struct dcpk_laid_bucket {
+    bool is_expert; /* of the optimizer for routed experts */
+    int64_t group;  /* dp_group_idx */
+    int64_t buffer; /* gbuf_idx */
+    int64_t number; /* bucket_idx */
+    int64_t stage;  /* of the pipeline */
+    int64_t tp_rank;
+    enum dcpk_dtype dtype;           /* of its parameters */
+    int64_t n_elems, n_padded_elems; /* without and with the padding at its end */
+    int64_t n_slices;                /* data-parallel ranks that share it */
+    size_t first_part, n_parts;
+};
+
+/* In the arena it was made in. */
+struct dcpk_bucket_layout {
+    struct dcpk_replay replay; /* cut and slots; no places */
+    /* By (is_expert, group, buffer, number). */
+    struct dcpk_laid_bucket *buckets;
+    size_t n;
+    struct dcpk_bucket_part *parts;
+    size_t n_parts;
+};
+
+/* What the layout is made for. */
+struct dcpk_bucket_run {
+    const struct dcpk_value *args; /* of the run that will load them */
+    const char *impl;              /* whose modules it builds: "te" or "local"; NULL: as args say */
+    enum dcpk_dtype model_dtype;   /* of weights that the model has only as masters */
+    bool has_expert_optimizer;
+};
+
+/*
+ * Lay the parameters of the model into the buffers of every rank, as the newest releases do
+ * (formats/torch_dist/FORMAT.md 5.4). In `arena`. Errors: DCPK_EUNSUPPORTED for a layout of ranks
+ * that is not replayed, for args that lack a fact, or naming a parameter without a known place;
+ * DCPK_EMISMATCH naming one that tensor parallelism does not divide.
+ */
+dcpk_status dcpk_bucket_layout_make(const struct dcpk_model *model,
+                                    const struct dcpk_bucket_run *run, struct dcpk_arena *arena,
+                                    struct dcpk_bucket_layout *layout, struct dcpk_error *err);
+
+#endif

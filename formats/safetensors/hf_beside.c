@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hf_beside.c - what lies beside tensors: config.json, the caller's own, files of a tokenizer. */
+#include <string.h>
+
+#include "formats/safetensors/hf_config.h"
+#include "formats/safetensors/hf_model.h"
+#include "lib/base/alloc.h"
+#include "lib/base/text.h"
+#include "lib/io/json_file.h"
+
+#define MOST_ASSET_BYTES (UINT64_C(1) << 30)
+
+dcpk_status dcpk_hf_document_read(struct dcpk_store *store, struct dcpk_json **config,
+                                  struct dcpk_error *err)
+{
+    enum dcpk_path_kind kind;
+
+    *config = NULL;
+    if (dcpk_store_look(store, DCPK_HF_CONFIG, &kind, err) || kind != DCPK_PATH_FILE)
+        return err->status;
+    return dcpk_json_read(store, DCPK_HF_CONFIG, DCPK_HF_MOST_CONFIG_BYTES, config, err);
+}
+
+dcpk_status dcpk_hf_load_config(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
+                                const struct dcpk_value **value, struct dcpk_error *err)
+{
+    struct dcpk_json *config;
+
+    *value = NULL;
+    if (dcpk_hf_document_read(ckpt->store, &config, err) == DCPK_OK && config != NULL) {
+        if (dcpk_json_kind(config) != DCPK_JSON_OBJECT)
+            (void)dcpk_fail(err, DCPK_EFORMAT, DCPK_HF_CONFIG " is not an object");
+        else
+            *value = dcpk_hf_value(arena, config, err);
+    }
+    dcpk_json_free(config);
+    return err->status;
+}
+
+static dcpk_status put_asset(struct dcpk_output *out, struct dcpk_store *store, const char *name,
+                             struct dcpk_error *err)
+{
+    const char *kept = dcpk_arena_strdup(out->arena, name, err);
+    struct dcpk_source *source;
+    char *data = NULL;
+    size_t n_bytes = 0;
+
+    if (dcpk_store_leads_to_private(store, name))
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "'%s' is a link to what fewer may read than the folder: put a file there",
+                         name);
+    if (kept == NULL || dcpk_store_find(store, name, &source, err) ||
+        dcpk_source_slurp(source, MOST_ASSET_BYTES, &data, &n_bytes, err))
+        return err->status;
+    (void)dcpk_output_put_beside(out, kept, data, n_bytes, err);
+    dcpk_free(data);
+    return err->status;
+}
+
+dcpk_status dcpk_hf_assets_put(struct dcpk_output *out, struct dcpk_error *err)
+{
+    const char *dir = out->target.family.assets;
+    struct dcpk_store *store = NULL;
+    char **names = NULL;
+    size_t n = 0, n_put = 0;
+
+    if (dir == NULL)
+        return DCPK_OK;
+    if (dcpk_store_open(dir, &store, err) || dcpk_store_list(store, &names, &n, err))
+        goto out;
+    for (size_t i = 0; i < n; i++) {
+        if (!dcpk_hf_is_asset(names[i]))
+            continue;
+        if (put_asset(out, store, names[i], err))
+            goto out;
+        n_put++;
+    }
+    if (n_put == 0)
+        dcpk_fail(err, DCPK_EUSAGE, "it holds no file of a tokenizer");
+out:
+    dcpk_free(names);
+    dcpk_store_close(store);
+    if (err->status != DCPK_OK)
+        dcpk_context(err, "copying files of '%s'", dir);
+    return err->status;
+}
+
+/* A file of its own, whose folder is a store. */
+dcpk_status dcpk_hf_base_read(const char *path, struct dcpk_json **base, struct dcpk_error *err)
+{
+    const char *name = dcpk_name_last(path);
+    struct dcpk_store *store = NULL;
+    char dir[4096] = ".";
+
+    if ((size_t)(name - path) >= sizeof dir)
+        return dcpk_fail(err, DCPK_EUSAGE, "the path '%.80s...' is too long", path);
+    if (name > path) {
+        memcpy(dir, path, (size_t)(name - path));
+        dir[name - path] = '\0';
+    }
+    if (dcpk_store_open(dir, &store, err) == DCPK_OK)
+        (void)dcpk_json_read(store, name, DCPK_HF_MOST_CONFIG_BYTES, base, err);
+    dcpk_store_close(store);
+    if (err->status != DCPK_OK)
+        dcpk_context(err, "reading the configuration '%s'", path);
+    return err->status;
+}

@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hf_bind.c - fills the captures of a map's rules in, for each layer and expert that args have. */
+#include "formats/safetensors/hf_bind.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "lib/base/order.h"
+#include "lib/base/text.h"
+#include "lib/model/names.h"
+
+#define MOST_LAYERS   (INT64_C(1) << 16)
+#define MOST_EXPERTS  (INT64_C(1) << 16)
+#define MOST_HEADS    (INT64_C(1) << 16)
+#define MOST_BINDINGS ((size_t)1 << 20) /* ten times those of the largest models */
+#define MOST_NAME     400
+
+/* --- sizes --- */
+
+/* The arg as a number >= 0; absent or None: `otherwise`. */
+static dcpk_status size_read(const struct dcpk_value *attrs, const char *name, int64_t otherwise,
+                             int64_t *size, struct dcpk_error *err)
+{
+    const struct dcpk_value *value = dcpk_value_get(attrs, name);
+
+    *size = otherwise;
+    if (value == NULL || value->kind == DCPK_V_NONE)
+        return DCPK_OK;
+    if (!dcpk_value_as_int(value, size) || *size < 0 || *size > INT32_MAX)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "args.%s is not a number from 0 to %d", name,
+                         INT32_MAX);
+    return DCPK_OK;
+}
+
+/* "([0]*3+[1]*58)": lists of 0 and 1, repeated and joined. Returns how many, 0: another text. */
+static int64_t parse_pattern(const char *text, bool *is_moe, int64_t n)
+{
+    int64_t at = 0;
+
+    for (;;) {
+        const int64_t first = at;
+        int64_t times = 1, length;
+
+        text += strspn(text, " ()[,+]");
+        if (*text == '\0')
+            return at;
+        while (*text == '0' || *text == '1') {
+            if (at == n)
+                return 0;
+            is_moe[at++] = *text++ == '1';
+            text += strspn(text, " ,");
+        }
+        text += strspn(text, " ]");
+        if (at == first)
+            return 0;
+        if (*text == '*') {
+            text += 1 + strspn(text + 1, " ");
+            times = dcpk_take_number(&text);
+        }
+        length = at - first;
+        if (times < 1 || length > (n - first) / times)
+            return 0;
+        for (; at < first + length * times; at++)
+            is_moe[at] = is_moe[at - length];
+    }
+}
+
+static dcpk_status moe_read_list(const struct dcpk_value *freq, struct dcpk_hf_sizes *sizes,
+                                 bool *is_moe, struct dcpk_error *err)
+{
+    const char *text = dcpk_value_as_str(freq);
+
+    if (text != NULL && parse_pattern(text, is_moe, sizes->n_layers) == sizes->n_layers)
+        return DCPK_OK;
+    if ((freq->kind != DCPK_V_LIST && freq->kind != DCPK_V_TUPLE) ||
+        (int64_t)freq->n != sizes->n_layers)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "args.moe_layer_freq is neither a number nor a list of %" PRId64 " layers",
+                         sizes->n_layers);
+    for (size_t i = 0; i < freq->n; i++) {
+        int64_t kind;
+
+        if (!dcpk_value_as_int(freq->as.items[i], &kind) || kind < 0 || kind > 1)
+            return dcpk_fail(err, DCPK_EUNSUPPORTED, "args.moe_layer_freq[%zu] is not 0 or 1", i);
+        is_moe[i] = kind == 1;
+    }
+    return DCPK_OK;
+}
+
+/* A number n: every n-th layer, from the first on. */
+static dcpk_status moe_read(struct dcpk_hf_sizes *sizes, struct dcpk_arena *arena,
+                            struct dcpk_error *err)
+{
+    const struct dcpk_value *freq = dcpk_value_get(sizes->attrs, "moe_layer_freq");
+    bool *is_moe = dcpk_arena_array(arena, (size_t)sizes->n_layers, sizeof *is_moe, err);
+    int64_t every = 1;
+
+    if (is_moe == NULL)
+        return err->status;
+    sizes->is_moe = is_moe;
+    if (sizes->n_experts == 0)
+        return DCPK_OK;
+    if (freq != NULL && freq->kind != DCPK_V_NONE && !dcpk_value_as_int(freq, &every))
+        return moe_read_list(freq, sizes, is_moe, err);
+    if (every < 1)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "args.moe_layer_freq is %" PRId64, every);
+    for (int64_t l = 0; l < sizes->n_layers; l++)
+        is_moe[l] = l % every == 0;
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_hf_sizes_read(const struct dcpk_value *attrs, struct dcpk_arena *arena,
+                               struct dcpk_hf_sizes *sizes, struct dcpk_error *err)
+{
+    const struct dcpk_value *grouped = dcpk_value_get(attrs, "group_query_attention");
+    struct dcpk_hf_sizes s = {.attrs = attrs};
+    int64_t hidden;
+
+    if (size_read(attrs, "num_layers", 0, &s.n_layers, err) ||
+        size_read(attrs, "mtp_num_layers", 0, &s.n_mtp, err) ||
+        size_read(attrs, "num_experts", 0, &s.n_experts, err) ||
+        size_read(attrs, "hidden_size", 0, &hidden, err) ||
+        size_read(attrs, "num_attention_heads", 0, &s.n_heads, err) ||
+        size_read(attrs, "num_query_groups", s.n_heads, &s.n_groups, err))
+        return err->status;
+    if (s.n_layers < 1 || s.n_layers > MOST_LAYERS || s.n_mtp > MOST_LAYERS ||
+        s.n_experts > MOST_EXPERTS || s.n_heads > MOST_HEADS || s.n_groups > MOST_HEADS)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "args have %" PRId64 " layers, %" PRId64 " MTP layers, %" PRId64
+                         " experts and %" PRId64 " heads",
+                         s.n_layers, s.n_mtp, s.n_experts, s.n_heads);
+    if (grouped != NULL && !dcpk_value_is_true(attrs, "group_query_attention"))
+        s.n_groups = s.n_heads;
+    if (size_read(attrs, "kv_channels", hidden / dcpk_max_i64(s.n_heads, 1), &s.head_size, err) ||
+        moe_read(&s, arena, err))
+        return err->status;
+    *sizes = s;
+    return DCPK_OK;
+}
+
+/* --- names --- */
+
+/* The captures of one binding. */
+struct captures {
+    int64_t l, m, e, m_last; /* m_last: m + num_layers */
+};
+
+/* Append `pattern` to text[0 .. *n) with its captures filled in. Returns false when it is too long.
+ */
+static bool name_fill(const char *pattern, const struct captures *c, char *text, size_t *n)
+{
+    while (*pattern != '\0') {
+        const char *end = strchr(pattern, '}');
+        int64_t number = -1;
+        int put;
+
+        if (*pattern == '{' && pattern[1] == 'l')
+            number = c->l;
+        else if (*pattern == '{' && pattern[1] == 'e')
+            number = c->e;
+        else if (*pattern == '{' && pattern[1] == 'm')
+            number = pattern[2] == '+' ? c->m_last : c->m;
+        if (number >= 0 && end != NULL) {
+            put = snprintf(text + *n, MOST_NAME - *n, "%" PRId64, number);
+            pattern = end + 1;
+        } else {
+            put = snprintf(text + *n, MOST_NAME - *n, "%c", *pattern);
+            pattern++;
+        }
+        *n += (size_t)put;
+        if (*n >= MOST_NAME - 1)
+            return false;
+    }
+    return true;
+}
+
+bool dcpk_hf_name_fits(const char *pattern, const char *name)
+{
+    const char *star = NULL, *star_name = NULL; /* behind the last {*}, and where it ends so far */
+
+    while (*name != '\0' || *pattern != '\0') {
+        const char *number = name;
+
+        if (dcpk_starts_with(pattern, "{*}")) {
+            pattern += strlen("{*}");
+            star = pattern;
+            star_name = name;
+        } else if (*pattern == '{' && dcpk_take_number(&number) >= 0) {
+            pattern = strchr(pattern, '}') + 1;
+            name = number;
+        } else if (*pattern != '\0' && *pattern == *name) {
+            pattern++;
+            name++;
+        } else if (star != NULL && *star_name != '\0') {
+            pattern = star;
+            name = ++star_name;
+        } else {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* --- bindings --- */
+
+/* Bindings under construction. */
+struct binding_list {
+    const struct dcpk_hf_sizes *sizes;
+    const char *without;
+    struct dcpk_arena *arena;
+    struct dcpk_hf_binding *list; /* NULL: they are counted */
+    size_t n;
+};
+
+/* Where a rule stands: the names in front of its own, and the layer. */
+struct standing {
+    const char *mg, *hf; /* "" at the top */
+    struct captures captures;
+    bool is_moe;
+};
+
+static bool arg_is_true(const struct dcpk_value *attrs, const char *name)
+{
+    const struct dcpk_value *value = dcpk_value_get(attrs, name);
+
+    if (value == NULL || value->kind == DCPK_V_NONE)
+        return false;
+    if (value->kind == DCPK_V_BOOL)
+        return value->as.b;
+    if (value->kind == DCPK_V_FLOAT)
+        return value->as.f != 0;
+    return value->kind != DCPK_V_INT || value->as.i != 0;
+}
+
+/* What a canonical name asks of args by itself, so that maps need no condition for it. */
+static const struct {
+    const char *part;
+    bool is_moe; /* of a layer with experts */
+    const char *arg;
+} implied[] = {
+    {".mlp.experts.", true, NULL},
+    {".mlp.router.", true, NULL},
+    {".mlp.shared_experts.", true, "moe_shared_expert_intermediate_size"},
+    {".self_attention.linear_q_down_proj.", false, "q_lora_rank"},
+    {".self_attention.linear_q_up_proj.", false, "q_lora_rank"},
+};
+
+static bool binding_applies(const struct binding_list *l, const struct dcpk_hf_rule *rule,
+                            const struct standing *at, const char *mg)
+{
+    const struct dcpk_value *attrs = l->sizes->attrs;
+
+    for (size_t i = 0; i < rule->n_conditions; i++) {
+        const struct dcpk_hf_condition *c = &rule->conditions[i];
+
+        if ((c->kind == DCPK_HF_IF_MOE && !at->is_moe) ||
+            (c->kind == DCPK_HF_IF_DENSE && at->is_moe) ||
+            (c->kind == DCPK_HF_IF_ARG && !arg_is_true(attrs, c->arg)) ||
+            (c->kind == DCPK_HF_IF_NO_ARG && arg_is_true(attrs, c->arg)))
+            return false;
+    }
+    for (size_t i = 0; i < DCPK_COUNT(implied); i++)
+        if (strstr(mg, implied[i].part) != NULL &&
+            ((implied[i].is_moe && !at->is_moe) ||
+             (implied[i].arg != NULL && !arg_is_true(attrs, implied[i].arg))))
+            return false;
+    return true;
+}
+
+static dcpk_status fill_name(const struct binding_list *l, const char *before, const char *pattern,
+                             const struct captures *c, const char **name, struct dcpk_error *err)
+{
+    char text[MOST_NAME];
+    const char *from = text;
+    size_t n = 0;
+
+    if (!name_fill(before, c, text, &n) || !name_fill(pattern, c, text, &n))
+        return dcpk_fail(err, DCPK_EFORMAT, "the name '%.80s' is too long", pattern);
+    if (l->without != NULL && dcpk_starts_with(text, l->without))
+        from = text + strlen(l->without);
+    *name = dcpk_arena_strndup(l->arena, from, n - (size_t)(from - text), err);
+    return *name == NULL ? err->status : DCPK_OK;
+}
+
+static dcpk_status binding_fill(const struct binding_list *l, const struct dcpk_hf_rule *rule,
+                                const struct standing *at, struct dcpk_hf_binding *b,
+                                struct dcpk_error *err)
+{
+    b->rule = rule;
+    if (fill_name(l, at->mg, rule->mg, &at->captures, &b->mg, err))
+        return err->status;
+    for (size_t i = 0; i < rule->n_hf; i++)
+        if (fill_name(l, at->hf, rule->hf[i], &at->captures, &b->hf[i], err))
+            return err->status;
+    b->expert = strstr(rule->hf[0], "{e}") == NULL ? at->captures.e : -1;
+    b->is_mtp = at->captures.m >= 0;
+    b->place = dcpk_starts_with(b->mg, "embedding.") ? DCPK_HF_FIRST : DCPK_HF_LAST;
+    if (at->captures.l >= 0)
+        b->place = at->captures.l;
+    if (at->captures.m >= 0)
+        b->place = at->captures.m_last;
+    b->applies = binding_applies(l, rule, at, b->mg);
+    return DCPK_OK;
+}
+
+/* The rule where it stands, for each expert where it has {e}. */
+static dcpk_status bind_rule(struct binding_list *l, const struct dcpk_hf_rule *rule,
+                             struct standing at, struct dcpk_error *err)
+{
+    const bool is_expert = strstr(rule->mg, "{e}") != NULL;
+    const int64_t n = is_expert ? l->sizes->n_experts : 1;
+
+    for (int64_t e = 0; e < n; e++, l->n++) {
+        if (l->n == MOST_BINDINGS)
+            return dcpk_fail(err, DCPK_ERANGE, "args have too many layers and experts");
+        at.captures.e = is_expert ? e : -1;
+        if (l->list != NULL && binding_fill(l, rule, &at, &l->list[l->n], err))
+            return err->status;
+    }
+    return DCPK_OK;
+}
+
+/* A rule or a prefix pair stands once, or for each {l} or {m} of its names. */
+static dcpk_status bind_rules(struct binding_list *l, const struct dcpk_hf_rules *rules,
+                              const struct dcpk_hf_at *pair, size_t r, struct dcpk_error *err)
+{
+    const struct dcpk_hf_sizes *s = l->sizes;
+    const char *names[] = {pair->hf, rules->list[r].hf[0]};
+    struct standing at = {pair->mg, pair->hf, {-1, -1, -1, -1}, false};
+    bool by_layer = false, by_mtp = false;
+    int64_t n = 1;
+
+    for (size_t i = 0; i < DCPK_COUNT(names); i++) {
+        by_layer = by_layer || strstr(names[i], "{l}") != NULL;
+        by_mtp = by_mtp || strstr(names[i], "{m") != NULL;
+    }
+    if (by_layer || by_mtp)
+        n = by_layer ? s->n_layers : s->n_mtp;
+    for (int64_t i = 0; i < n; i++) {
+        if (by_layer) {
+            at.captures.l = i;
+            at.is_moe = s->is_moe[i];
+        } else if (by_mtp) {
+            at.captures.m = i;
+            at.captures.m_last = i + s->n_layers;
+            at.is_moe = s->is_moe[s->n_layers - 1];
+        }
+        if (bind_rule(l, &rules->list[r], at, err))
+            return err->status;
+    }
+    return DCPK_OK;
+}
+
+static dcpk_status bind_all(struct binding_list *l, const struct dcpk_hf_map *map,
+                            struct dcpk_error *err)
+{
+    static const struct dcpk_hf_at top = {"", ""};
+
+    l->n = 0;
+    for (size_t r = 0; r < map->top.n; r++)
+        if (bind_rules(l, &map->top, &top, r, err))
+            return err->status;
+    for (size_t a = 0; a < map->n_at; a++)
+        for (size_t r = 0; r < map->layer.n; r++)
+            if (bind_rules(l, &map->layer, &map->at[a], r, err))
+                return err->status;
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_hf_bind(const struct dcpk_hf_map *map, const struct dcpk_hf_sizes *sizes,
+                         const char *without, struct dcpk_arena *arena,
+                         struct dcpk_hf_bindings *bindings, struct dcpk_error *err)
+{
+    struct binding_list l = {.sizes = sizes, .without = without, .arena = arena};
+
+    if (bind_all(&l, map, err))
+        return err->status;
+    l.list = dcpk_arena_array(arena, l.n, sizeof *l.list, err);
+    if (l.list == NULL || bind_all(&l, map, err))
+        return err->status;
+    *bindings = (struct dcpk_hf_bindings){l.list, l.n};
+    return DCPK_OK;
+}

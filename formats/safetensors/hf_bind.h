@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hf_bind.h - the rules of a map for one model: which of Hugging Face's tensors hold which of
+ * Megatron's. */
+#ifndef DCPK_FORMATS_SAFETENSORS_HF_BIND_H
+#define DCPK_FORMATS_SAFETENSORS_HF_BIND_H
+
+#include "formats/safetensors/hf_map.h"
+
+/* What args say of a model's shape. */
+struct dcpk_hf_sizes {
+    const struct dcpk_value *attrs; /* the DICT of args' attributes */
+    int64_t n_layers, n_mtp, n_experts;
+    int64_t n_heads, n_groups, head_size; /* of the attention; 0: not known */
+    const bool *is_moe;                   /* by layer */
+};
+
+/* A rule with its captures filled in. */
+struct dcpk_hf_binding {
+    const struct dcpk_hf_rule *rule;
+    const char *mg;
+    const char *hf[DCPK_HF_MOST_PARTS]; /* rule->n_hf of them */
+    int64_t expert;                     /* the slice of axis 0 of the HF tensor; -1: all of it */
+    /* Where it is written: DCPK_HF_FIRST, then by layer, then DCPK_HF_LAST. */
+    int64_t place;
+    bool is_mtp;  /* of an MTP layer */
+    bool applies; /* its conditions hold */
+};
+#define DCPK_HF_FIRST (-1)
+#define DCPK_HF_LAST  INT64_MAX
+
+struct dcpk_hf_bindings {
+    const struct dcpk_hf_binding *list;
+    size_t n;
+};
+
+/* Read the sizes; is_moe in `arena`. Errors: DCPK_EUNSUPPORTED naming an arg that is missing or of
+ * another kind than is known. */
+dcpk_status dcpk_hf_sizes_read(const struct dcpk_value *attrs, struct dcpk_arena *arena,
+                               struct dcpk_hf_sizes *sizes, struct dcpk_error *err);
+
+/*
+ * Every rule for every layer and expert, in `arena`, in the order of the file. without: a prefix
+ * that the names of Hugging Face's have in the map and not in the files; NULL: none.
+ * Errors: DCPK_ENOMEM; DCPK_ERANGE for more than 2^20 of them.
+ */
+dcpk_status dcpk_hf_bind(const struct dcpk_hf_map *map, const struct dcpk_hf_sizes *sizes,
+                         const char *without, struct dcpk_arena *arena,
+                         struct dcpk_hf_bindings *bindings, struct dcpk_error *err);
+
+/* Does a name fit a pattern of "drop"? {*} is anything, the other captures numbers. */
+bool dcpk_hf_name_fits(const char *pattern, const char *name);
+
+#endif

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hf_config.h - config.json beside Megatron's args, both ways, by the rows of a map. */
+#ifndef DCPK_FORMATS_SAFETENSORS_HF_CONFIG_H
+#define DCPK_FORMATS_SAFETENSORS_HF_CONFIG_H
+
+#include "formats/safetensors/hf_map.h"
+#include "lib/base/bytes.h"
+
+/* A remark for the user: of what, and what about it. */
+typedef void dcpk_hf_remark(void *context, const char *key, const char *text);
+
+/*
+ * The map of config.json: the one that `family` names (NULL: none), else by "architectures", else
+ * by "model_type". Errors: DCPK_EUNSUPPORTED with all families where none fits; DCPK_EUSAGE for an
+ * unknown `family`.
+ */
+dcpk_status dcpk_hf_config_find_map(const struct dcpk_hf_maps *maps, const char *family,
+                                    const struct dcpk_json *config, const struct dcpk_hf_map **map,
+                                    struct dcpk_error *err);
+
+/* Do "architectures" of config.json name a class of the map, or nothing at all? */
+bool dcpk_hf_config_names_map(const struct dcpk_hf_map *map, const struct dcpk_json *config);
+
+struct dcpk_hf_import {
+    const struct dcpk_hf_map *map;
+    const struct dcpk_json *config;
+    bool has_lm_head; /* the files hold a tensor of the output layer of its own */
+    /* Of the weights as they are written; DCPK_DTYPE_NONE: as config.json has it. */
+    enum dcpk_dtype dtype;
+    dcpk_hf_remark *remark; /* NULL: none */
+    void *context;
+};
+
+/*
+ * An argparse.Namespace in `arena` with what the import sets: the rows, args and set of the map,
+ * and what every import has (tensor_model_parallel_size 1, ...). Both spellings of config.json are
+ * read, of transformers 4 and 5. vocab_size is config.json's; padded_vocab_size the same: who pads
+ * the rows changes it. Where the models of both sides differ inside is a remark.
+ * Errors: DCPK_EUNSUPPORTED for what Megatron has no arg for, DCPK_EFORMAT for a key that is
+ * missing, of another kind, or contradicts another; with the key, the value and what would do of
+ * all of them, as many as the error holds.
+ */
+dcpk_status dcpk_hf_config_to_args(const struct dcpk_hf_import *import, struct dcpk_arena *arena,
+                                   const struct dcpk_value **args, struct dcpk_error *err);
+
+/*
+ * Do the args of a checkpoint hold what the map asks (args, rows, a kind of rope)? An arg that is
+ * absent counts as the parser's default, and one that the map does not name must have the value
+ * that changes nothing: a window, say, is not Llama's. args: the attributes' DICT, of any release.
+ * Errors: DCPK_EMISMATCH naming the first that does not hold; DCPK_ENOMEM.
+ */
+dcpk_status dcpk_hf_args_hold(const struct dcpk_hf_map *map, const struct dcpk_value *args,
+                              struct dcpk_error *err);
+
+struct dcpk_hf_export {
+    const struct dcpk_hf_map *map;
+    const struct dcpk_value *args; /* the attributes' DICT */
+    int64_t vocab_size;
+    enum dcpk_dtype dtype;        /* of the weights */
+    int64_t n_mtp;                /* MTP layers that are written; 0: none */
+    const struct dcpk_json *base; /* the caller's config.json, which is laid under; NULL: none */
+    dcpk_hf_remark *remark;
+    void *context;
+};
+
+/*
+ * config.json as it is written, appended to `text`: in the spelling of transformers 4, which 5 and
+ * vLLM read too, sorted, indent 2, a newline behind it. A key of `base` that args change, and one
+ * that is left out, is a remark. Errors: DCPK_EMISMATCH or DCPK_EUNSUPPORTED for args that are not
+ * of the family or that config.json cannot hold, all of them; DCPK_EFORMAT for a `base` that
+ * contradicts itself; DCPK_ENOMEM.
+ */
+dcpk_status dcpk_hf_config_write(const struct dcpk_hf_export *wish, struct dcpk_bytes *text,
+                                 struct dcpk_error *err);
+
+/*
+ * What a user types beside --use-checkpoint-args, one line, a newline behind it, appended to `text`
+ * (MAPS.md, "flags"). args: the attributes' DICT of dcpk_hf_config_to_args.
+ */
+dcpk_status dcpk_hf_flags_write(const struct dcpk_value *args, struct dcpk_bytes *text,
+                                struct dcpk_error *err);
+
+struct dcpk_hf_vocab {
+    const struct dcpk_value *args; /* the attributes' DICT */
+    const struct dcpk_json *base;  /* the caller's config.json, or NULL */
+    int64_t given;                 /* rows, by the caller; 0: not */
+    int64_t stored_rows;           /* of the embedding */
+    dcpk_hf_remark *remark;        /* NULL: none */
+    void *context;
+};
+
+/*
+ * The rows of the vocabulary that an export writes: those of `base`, else given, else of args, else
+ * all that are stored, which is a remark. Errors: DCPK_EMISMATCH (DCPK_FIX_VOCAB_SIZE) where that
+ * is more than are stored.
+ */
+dcpk_status dcpk_hf_vocab_size(const struct dcpk_hf_vocab *vocab, int64_t *n_rows,
+                               struct dcpk_error *err);
+
+/* Is a file of this name of a model's folder copied as it is: generation_config.json and the
+ * tokenizer's? A program never is. */
+bool dcpk_hf_is_asset(const char *name);
+
+#endif

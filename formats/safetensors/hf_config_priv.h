@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hf_config_priv.h - what reading and writing config.json share: dicts under construction, faults,
+ * and what args mean. */
+#ifndef DCPK_FORMATS_SAFETENSORS_HF_CONFIG_PRIV_H
+#define DCPK_FORMATS_SAFETENSORS_HF_CONFIG_PRIV_H
+
+#include "formats/safetensors/hf_config.h"
+
+/* --- hf_dict.c --- */
+
+/* A dict that is built up; all of it lives in the arena. */
+struct dcpk_hf_dict {
+    struct dcpk_arena *arena;
+    struct dcpk_value_pair *pairs;
+    size_t n, capacity;
+};
+
+/* NULL: none. */
+const struct dcpk_value *dcpk_hf_dict_get(const struct dcpk_hf_dict *dict, const char *key);
+/* Set a member, in the place of an older one. value NULL: err is set already. */
+dcpk_status dcpk_hf_dict_put(struct dcpk_hf_dict *dict, const char *key,
+                             const struct dcpk_value *value, struct dcpk_error *err);
+/* Begin an empty one with the members of a DICT, in time linear in their number. */
+dcpk_status dcpk_hf_dict_copy(struct dcpk_hf_dict *dict, const struct dcpk_value *members,
+                              struct dcpk_error *err);
+/* The members of a DICT, each put. */
+dcpk_status dcpk_hf_dict_put_all(struct dcpk_hf_dict *dict, const struct dcpk_value *members,
+                                 struct dcpk_error *err);
+/* By key, as Python sorts text. */
+void dcpk_hf_dict_sort(struct dcpk_hf_dict *dict);
+void dcpk_hf_dict_remove(struct dcpk_hf_dict *dict, const char *key);
+
+/* What stands in the way, all of it. Zeroed: nothing. */
+struct dcpk_hf_faults {
+    struct dcpk_bytes text; /* joined by "; " */
+    size_t n, first_bytes;  /* the first one's length */
+    dcpk_status status;     /* of the first */
+};
+void dcpk_hf_fault(struct dcpk_hf_faults *faults, dcpk_status status, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+/* DCPK_OK, or all of them as one error. Releases them. */
+dcpk_status dcpk_hf_faults_end(struct dcpk_hf_faults *faults, struct dcpk_error *err);
+
+/* A value for a message, short; never NULL. */
+const char *dcpk_hf_show(struct dcpk_arena *arena, const struct dcpk_value *value);
+
+/* Do two values mean the same? Numbers by value; absent, None and False are one; a list is equal to
+ * a tuple. */
+bool dcpk_hf_same(const struct dcpk_value *a, const struct dcpk_value *b);
+/* Is it absent, or None? */
+bool dcpk_hf_is_none(const struct dcpk_value *value);
+
+/* Constant values, for tables. */
+#define DCPK_HF_NONE                                                                               \
+    {                                                                                              \
+        .kind = DCPK_V_NONE                                                                        \
+    }
+#define DCPK_HF_NUMBER(x)                                                                          \
+    {                                                                                              \
+        .kind = DCPK_V_FLOAT, .as.f = (x)                                                          \
+    }
+#define DCPK_HF_WHOLE(x)                                                                           \
+    {                                                                                              \
+        .kind = DCPK_V_INT, .as.i = (x)                                                            \
+    }
+#define DCPK_HF_TRUTH(x)                                                                           \
+    {                                                                                              \
+        .kind = DCPK_V_BOOL, .as.b = (x)                                                           \
+    }
+#define DCPK_HF_WORD(x)                                                                            \
+    {                                                                                              \
+        .kind = DCPK_V_STR, .n = sizeof(x) - 1, .as.str = (x)                                      \
+    }
+
+/* --- hf_arg.c --- */
+
+enum dcpk_hf_arg_kind {
+    DCPK_HF_ARG_ANY,
+    DCPK_HF_ARG_INT,
+    DCPK_HF_ARG_FLOAT,
+    DCPK_HF_ARG_BOOL,
+    DCPK_HF_ARG_TEXT
+};
+
+enum dcpk_hf_arg_flags {
+    DCPK_HF_ARG_NULLABLE = 1, /* None has a meaning of its own */
+    DCPK_HF_ARG_NEUTRAL = 2,  /* a family that does not name it has `otherwise` */
+    DCPK_HF_ARG_OF_MOE = 4,   /* means something with experts alone */
+    DCPK_HF_ARG_OF_ROPE = 8,  /* with rotary embeddings alone */
+    DCPK_HF_ARG_OF_KIND = 16, /* a kind of rope that does not name it has `otherwise` */
+    DCPK_HF_ARG_MAY_BE_0 = 32
+};
+
+/* An attribute of args that we know. */
+struct dcpk_hf_arg {
+    const char *name;
+    enum dcpk_hf_arg_kind kind;
+    unsigned flags;
+    int64_t most;                /* of DCPK_HF_ARG_INT; 0: INT32_MAX */
+    struct dcpk_value otherwise; /* what absent or None means; DCPK_V_NONE: itself */
+    const char *twin;            /* the same under another release's name, or NULL */
+};
+extern const struct dcpk_hf_arg dcpk_hf_args[];
+extern const size_t dcpk_hf_n_args;
+
+/* NULL: an arg of a map that is not ours. */
+const struct dcpk_hf_arg *dcpk_hf_arg_find(const char *name);
+/* The attribute, or what its absence means; never NULL. */
+const struct dcpk_value *dcpk_hf_arg_value(const struct dcpk_value *attrs, const char *name);
+
+/*
+ * Which of n_layers have experts, by moe_layer_freq: an int, a list, or the text of one. In
+ * `arena`. Errors: DCPK_EFORMAT for a frequency that is none, or of another number of layers.
+ */
+dcpk_status dcpk_hf_moe_layers(const struct dcpk_value *attrs, int64_t n_layers,
+                               struct dcpk_arena *arena, const bool **is_moe,
+                               struct dcpk_error *err);
+
+/* --- hf_config_view.c --- */
+
+/* A config.json, whichever release of transformers wrote it. */
+struct dcpk_hf_view {
+    const struct dcpk_value *top;   /* DICT */
+    const struct dcpk_value *rope;  /* DICT: rope_parameters or rope_scaling; NULL: none */
+    const struct dcpk_value *theta; /* NULL: none */
+    const char *rope_kind;          /* "default" where none is named */
+};
+
+/* Borrows `config`. What contradicts itself becomes faults. */
+void dcpk_hf_view_init(struct dcpk_hf_view *view, const struct dcpk_value *config,
+                       struct dcpk_arena *arena, struct dcpk_hf_faults *faults);
+/* A key or one of its aliases; NULL: absent. */
+const struct dcpk_value *dcpk_hf_view_get(const struct dcpk_hf_view *view, const char *key);
+/* The i-th name that `key` has in some release, itself among them; NULL: no more. */
+const char *dcpk_hf_alias(const char *key, size_t i);
+
+/* --- hf_words_import.c, hf_words_export.c: the thirteen words --- */
+
+struct dcpk_hf_importing {
+    const struct dcpk_hf_import *in;
+    struct dcpk_arena *arena;
+    struct dcpk_hf_view view;
+    struct dcpk_hf_dict args;
+    struct dcpk_hf_faults faults;
+};
+
+/* One row: what config.json has becomes args or a fault. Errors: DCPK_ENOMEM. */
+dcpk_status dcpk_hf_row_import(struct dcpk_hf_importing *m, const struct dcpk_hf_row *row,
+                               struct dcpk_error *err);
+/* Set an arg of its kind, whatever kind of number config.json has under `key`; else a fault. */
+dcpk_status dcpk_hf_arg_import(struct dcpk_hf_importing *m, const char *key, const char *arg,
+                               const struct dcpk_value *value, struct dcpk_error *err);
+
+struct dcpk_hf_exporting {
+    const struct dcpk_hf_map *map;
+    const struct dcpk_value *attrs;
+    struct dcpk_arena *arena;
+    struct dcpk_hf_dict config;
+    struct dcpk_hf_faults faults;
+};
+
+/* One row: args become a key of config.json, or a fault. Errors: DCPK_ENOMEM. */
+dcpk_status dcpk_hf_row_export(struct dcpk_hf_exporting *m, const struct dcpk_hf_row *row,
+                               struct dcpk_error *err);
+/* Set a key of config.json; a float stays one where args have it whole. */
+dcpk_status dcpk_hf_key_export(struct dcpk_hf_exporting *m, const char *key,
+                               const struct dcpk_value *value, struct dcpk_error *err);
+
+/* --- hf_rope.c --- */
+
+dcpk_status dcpk_hf_rope_import(struct dcpk_hf_importing *m, struct dcpk_error *err);
+dcpk_status dcpk_hf_rope_export(struct dcpk_hf_exporting *m, struct dcpk_error *err);
+
+/* --- hf_config_compute.c --- */
+
+/* Are experts picked among all of them, groups or not? method: what config.json has as topk_method;
+ * NULL: nothing, and the family's counts. */
+bool dcpk_hf_is_greedy(const struct dcpk_hf_map *map, const struct dcpk_value *method);
+/*
+ * Does Megatron weigh the one expert of a token by its score? A class that divides by the sum of
+ * the weights gives it all. Sources: megatron/core/transformer/moe/moe_utils.py@core_v0.19.0,
+ * topk_routing_with_score_function; transformer_config.py stops for softmax behind the choice.
+ */
+bool dcpk_hf_weighs_one_expert(const struct dcpk_value *attrs);
+/* All keys that args give, or faults. Errors: DCPK_ENOMEM. */
+dcpk_status dcpk_hf_config_compute(struct dcpk_hf_exporting *m, struct dcpk_error *err);
+
+/* --- hf_traps.c: where the models of both sides differ inside --- */
+
+/* attrs: args as they are, or as they are made. */
+struct dcpk_hf_traps {
+    const struct dcpk_value *attrs;
+    bool is_import;
+    dcpk_hf_remark *remark;
+    void *context;
+    struct dcpk_arena *arena;
+};
+void dcpk_hf_traps_remark(const struct dcpk_hf_traps *traps);
+
+#endif

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hf_config_write.c - config.json of a run, laid over one that the caller has. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "formats/safetensors/hf_config_priv.h"
+#include "lib/base/order.h"
+#include "lib/base/text.h"
+
+static void write_remark(const struct dcpk_hf_export *wish, struct dcpk_arena *arena,
+                         const char *key, const struct dcpk_value *older,
+                         const struct dcpk_value *value)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    char *text;
+
+    if (wish->remark == NULL)
+        return;
+    text = dcpk_arena_printf(arena, &err, "is %s in the given config.json, and args make it %s",
+                             dcpk_hf_show(arena, older), dcpk_hf_show(arena, value));
+    wish->remark(wish->context, key, dcpk_text_or(text, "differs from the given config.json"));
+}
+
+/* The given config's own rope against ours, whichever spelling it has. */
+static void compare_rope(const struct dcpk_hf_export *wish, const struct dcpk_hf_view *view,
+                         const struct dcpk_hf_dict *made, struct dcpk_arena *arena)
+{
+    const struct dcpk_value *scaling = dcpk_hf_dict_get(made, "rope_scaling");
+    const struct dcpk_value *theta = dcpk_hf_dict_get(made, "rope_theta");
+    const char *kind = dcpk_value_as_str(dcpk_value_get(scaling, "rope_type"));
+
+    if (theta == NULL)
+        return;
+    if (view->theta != NULL && !dcpk_hf_same(view->theta, theta))
+        write_remark(wish, arena, "rope_theta", view->theta, theta);
+    if (strcmp(view->rope_kind, dcpk_text_or(kind, "default")) != 0) {
+        write_remark(wish, arena, "rope_scaling", view->rope, scaling);
+        return;
+    }
+    for (size_t i = 0; kind != NULL && i < scaling->n; i++) {
+        const struct dcpk_value_pair *pair = &scaling->as.pairs[i];
+        const char *key = dcpk_value_as_str(pair->key);
+        const struct dcpk_value *older = dcpk_value_get(view->rope, key);
+
+        if (older != NULL && !dcpk_hf_same(older, pair->value))
+            write_remark(wish, arena, key, older, pair->value);
+    }
+}
+
+/* Leave out what has another name in what is written, or no longer fits it. */
+static void remove_stale(const struct dcpk_hf_export *wish, struct dcpk_hf_dict *all,
+                         const struct dcpk_hf_dict *made)
+{
+    static const struct {
+        const char *key, *why;
+    } dropped[] = {
+        {"rope_parameters", NULL}, /* written as rope_theta and rope_scaling */
+        {"quantization_config", "is left out: the weights are not quantized"},
+        {"auto_map", "is left out: programs are not copied"},
+    };
+    const struct dcpk_value *types = dcpk_hf_dict_get(all, "layer_types");
+    const struct dcpk_value *layers = dcpk_hf_dict_get(made, "num_hidden_layers");
+    const char *alias;
+
+    for (size_t i = 0; i < DCPK_COUNT(dropped); i++) {
+        if (dropped[i].why != NULL && wish->remark != NULL &&
+            dcpk_hf_dict_get(all, dropped[i].key) != NULL)
+            wish->remark(wish->context, dropped[i].key, dropped[i].why);
+        dcpk_hf_dict_remove(all, dropped[i].key);
+    }
+    for (size_t i = 0; i < made->n; i++) {
+        const char *key = dcpk_value_as_str(made->pairs[i].key);
+
+        for (size_t j = 0; (alias = dcpk_hf_alias(key, j)) != NULL; j++)
+            if (strcmp(alias, key) != 0 && dcpk_hf_dict_get(made, alias) == NULL)
+                dcpk_hf_dict_remove(all, alias);
+    }
+    if (types != NULL && types->kind == DCPK_V_LIST && layers != NULL &&
+        !dcpk_hf_same(layers, &(struct dcpk_value)DCPK_HF_WHOLE((int64_t)types->n))) {
+        if (wish->remark != NULL)
+            wish->remark(wish->context, "layer_types",
+                         "is left out: it is of another number of layers");
+        dcpk_hf_dict_remove(all, "layer_types");
+    }
+}
+
+/* The computed keys over those of `base`; each that differs is a remark. */
+static dcpk_status lay_over(const struct dcpk_hf_export *wish, const struct dcpk_hf_dict *made,
+                            struct dcpk_hf_dict *all, struct dcpk_error *err)
+{
+    const struct dcpk_value *base = dcpk_hf_value(all->arena, wish->base, err);
+    struct dcpk_hf_faults faults = {0};
+    struct dcpk_hf_view view;
+
+    if (base == NULL || dcpk_hf_dict_copy(all, base, err))
+        return err->status;
+    dcpk_hf_view_init(&view, base, all->arena, &faults);
+    if (dcpk_hf_faults_end(&faults, err)) {
+        dcpk_context(err, "the given config.json");
+        return err->status;
+    }
+    compare_rope(wish, &view, made, all->arena);
+    remove_stale(wish, all, made);
+    for (size_t i = 0; i < made->n; i++) {
+        const char *key = dcpk_value_as_str(made->pairs[i].key);
+        const struct dcpk_value *older = dcpk_hf_view_get(&view, key);
+
+        if (older != NULL && !dcpk_starts_with(key, "rope_") &&
+            !dcpk_hf_same(older, made->pairs[i].value))
+            write_remark(wish, all->arena, key, older, made->pairs[i].value);
+        if (dcpk_hf_dict_put(all, key, made->pairs[i].value, err))
+            return err->status;
+    }
+    return DCPK_OK;
+}
+
+/* What args do not give: the class, the sizes that the caller knows. */
+static dcpk_status put_wish(struct dcpk_hf_exporting *m, const struct dcpk_hf_export *wish,
+                            struct dcpk_error *err)
+{
+    const struct dcpk_value *name = dcpk_value_str(m->arena, wish->map->architectures[0], err);
+
+    if (name == NULL ||
+        dcpk_hf_dict_put(&m->config, "architectures",
+                         dcpk_value_seq(m->arena, DCPK_V_LIST, &name, 1, err), err) ||
+        dcpk_hf_dict_put(&m->config, "model_type",
+                         dcpk_value_str(m->arena, wish->map->model_type, err), err) ||
+        dcpk_hf_dict_put(&m->config, "torch_dtype",
+                         dcpk_value_str(m->arena, dcpk_dtype_name(wish->dtype), err), err) ||
+        dcpk_hf_dict_put(&m->config, "vocab_size", dcpk_value_int(m->arena, wish->vocab_size, err),
+                         err))
+        return err->status;
+    /* transformers takes 32000 for an absent one in Phi-3, and stops where there is no such row. */
+    if (wish->base == NULL && dcpk_hf_dict_put(&m->config, "pad_token_id", dcpk_value_none(), err))
+        return err->status;
+    for (size_t i = 0; i < wish->map->n_config; i++) {
+        const struct dcpk_hf_row *row = &wish->map->config[i];
+
+        if (strcmp(row->args[0], "mtp_num_layers") == 0 &&
+            dcpk_hf_dict_put(&m->config, row->keys[0], dcpk_value_int(m->arena, wish->n_mtp, err),
+                             err))
+            return err->status;
+    }
+    return DCPK_OK;
+}
+
+static dcpk_status compute(struct dcpk_hf_exporting *m, const struct dcpk_hf_export *wish,
+                           struct dcpk_error *err)
+{
+    (void)dcpk_hf_config_compute(m, err);
+    (void)dcpk_hf_faults_end(&m->faults, err);
+    if (err->status == DCPK_OK)
+        return put_wish(m, wish, err);
+    dcpk_context(err, "args as config.json of family '%s'", wish->map->family);
+    return err->status;
+}
+
+dcpk_status dcpk_hf_config_write(const struct dcpk_hf_export *wish, struct dcpk_bytes *text,
+                                 struct dcpk_error *err)
+{
+    struct dcpk_hf_traps traps = {
+        .attrs = wish->args, .remark = wish->remark, .context = wish->context};
+    struct dcpk_hf_exporting m = {.map = wish->map, .attrs = wish->args};
+    struct dcpk_arena *arena = dcpk_arena_new(0, err);
+    struct dcpk_hf_dict all = {.arena = arena};
+    struct dcpk_json_out out;
+    const struct dcpk_value *dict;
+
+    m.arena = m.config.arena = traps.arena = arena;
+    if (arena == NULL || compute(&m, wish, err))
+        goto out;
+    if (wish->base == NULL)
+        all = m.config;
+    else if (lay_over(wish, &m.config, &all, err))
+        goto out;
+    dcpk_hf_traps_remark(&traps);
+    dcpk_hf_dict_sort(&all);
+    dict = dcpk_value_dict(arena, all.pairs, all.n, err);
+    if (dict == NULL)
+        goto out;
+    dcpk_json_out_init(&out, text, 2);
+    dcpk_value_to_json(dict, &out);
+    dcpk_bytes_u8(text, '\n');
+    (void)dcpk_bytes_status(text, err);
+out:
+    dcpk_arena_free(arena);
+    return err->status;
+}
+
+/* --- the vocabulary --- */
+
+dcpk_status dcpk_hf_vocab_size(const struct dcpk_hf_vocab *vocab, int64_t *n_rows,
+                               struct dcpk_error *err)
+{
+    const struct dcpk_json *node =
+        vocab->base == NULL ? NULL : dcpk_json_member(vocab->base, "vocab_size");
+    int64_t n = 0;
+
+    if (!dcpk_json_int(node, &n) && vocab->given > 0)
+        n = vocab->given;
+    if (n < 1 && !dcpk_value_as_int(dcpk_value_get(vocab->args, "vocab_size"), &n))
+        n = vocab->stored_rows;
+    if (n == vocab->stored_rows && vocab->remark != NULL && node == NULL && vocab->given < 1 &&
+        dcpk_hf_is_none(dcpk_value_get(vocab->args, "vocab_size")))
+        vocab->remark(vocab->context, "vocab_size",
+                      "is not known: all stored rows are written, padding too");
+    if (n < 1 || n > vocab->stored_rows)
+        return dcpk_fail_fix(err, DCPK_EMISMATCH, DCPK_FIX_VOCAB_SIZE,
+                             "a vocabulary of %" PRId64 " rows, and the checkpoint has %" PRId64, n,
+                             vocab->stored_rows);
+    *n_rows = n;
+    return DCPK_OK;
+}
+
+/* --- files that are copied --- */
+
+bool dcpk_hf_is_asset(const char *name)
+{
+    static const char *const names[] = {
+        "generation_config.json",  "tokenizer.model",  "vocab.json", "merges.txt",
+        "special_tokens_map.json", "added_tokens.json"};
+
+    for (size_t i = 0; i < DCPK_COUNT(names); i++)
+        if (strcmp(names[i], name) == 0)
+            return true;
+    if (strchr(name, '/') != NULL || dcpk_ends_with(name, ".py"))
+        return false;
+    return (dcpk_starts_with(name, "tokenizer") && dcpk_ends_with(name, ".json")) ||
+           dcpk_starts_with(name, "chat_template.");
+}

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hf_dict.c - dicts under construction, faults that are collected, values that mean the same. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/safetensors/hf_config_priv.h"
+#include "lib/base/order.h"
+#include "lib/base/text.h"
+
+#define MOST_SHOWN 60
+#define MAX_DEPTH  16
+
+static struct dcpk_value_pair *dict_find(const struct dcpk_hf_dict *dict, const char *key)
+{
+    for (size_t i = 0; i < dict->n; i++)
+        if (strcmp(dcpk_value_as_str(dict->pairs[i].key), key) == 0)
+            return &dict->pairs[i];
+    return NULL;
+}
+
+const struct dcpk_value *dcpk_hf_dict_get(const struct dcpk_hf_dict *dict, const char *key)
+{
+    const struct dcpk_value_pair *pair = dict_find(dict, key);
+
+    return pair == NULL ? NULL : pair->value;
+}
+
+static dcpk_status dict_grow(struct dcpk_hf_dict *dict, struct dcpk_error *err)
+{
+    const size_t capacity = 2 * dict->capacity + 32;
+    struct dcpk_value_pair *larger = dcpk_arena_array(dict->arena, capacity, sizeof *larger, err);
+
+    if (larger == NULL)
+        return err->status;
+    if (dict->n > 0)
+        memcpy(larger, dict->pairs, dict->n * sizeof *larger);
+    dict->pairs = larger;
+    dict->capacity = capacity;
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_hf_dict_put(struct dcpk_hf_dict *dict, const char *key,
+                             const struct dcpk_value *value, struct dcpk_error *err)
+{
+    struct dcpk_value_pair *pair = dict_find(dict, key);
+
+    if (value == NULL)
+        return err->status;
+    if (pair == NULL) {
+        const struct dcpk_value *name = dcpk_value_str(dict->arena, key, err);
+
+        if (name == NULL || (dict->n == dict->capacity && dict_grow(dict, err)))
+            return err->status;
+        pair = &dict->pairs[dict->n++];
+        pair->key = name;
+    }
+    pair->value = value;
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_hf_dict_copy(struct dcpk_hf_dict *dict, const struct dcpk_value *members,
+                              struct dcpk_error *err)
+{
+    struct dcpk_value_pair *pairs = dcpk_arena_array(dict->arena, members->n, sizeof *pairs, err);
+
+    if (pairs == NULL)
+        return err->status;
+    if (members->n > 0)
+        memcpy(pairs, members->as.pairs, members->n * sizeof *pairs);
+    dict->pairs = pairs;
+    dict->n = dict->capacity = members->n;
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_hf_dict_put_all(struct dcpk_hf_dict *dict, const struct dcpk_value *members,
+                                 struct dcpk_error *err)
+{
+    for (size_t i = 0; members != NULL && i < members->n; i++)
+        if (dcpk_hf_dict_put(dict, dcpk_value_as_str(members->as.pairs[i].key),
+                             members->as.pairs[i].value, err))
+            return err->status;
+    return DCPK_OK;
+}
+
+static int compare_pairs(const void *a, const void *b)
+{
+    const struct dcpk_value_pair *x = a, *y = b;
+
+    return strcmp(dcpk_value_as_str(x->key), dcpk_value_as_str(y->key));
+}
+
+void dcpk_hf_dict_sort(struct dcpk_hf_dict *dict)
+{
+    if (dict->n > 0)
+        qsort(dict->pairs, dict->n, sizeof *dict->pairs, compare_pairs);
+}
+
+void dcpk_hf_dict_remove(struct dcpk_hf_dict *dict, const char *key)
+{
+    struct dcpk_value_pair *pair = dict_find(dict, key);
+
+    if (pair != NULL) {
+        const size_t at = (size_t)(pair - dict->pairs);
+
+        memmove(pair, pair + 1, (--dict->n - at) * sizeof *pair);
+    }
+}
+
+void dcpk_hf_fault(struct dcpk_hf_faults *faults, dcpk_status status, const char *fmt, ...)
+{
+    char text[400];
+    va_list args;
+
+    va_start(args, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    if (faults->n > 0)
+        dcpk_bytes_text(&faults->text, "; ");
+    dcpk_bytes_text(&faults->text, text);
+    if (faults->n++ == 0) {
+        faults->status = status;
+        faults->first_bytes = faults->text.n_bytes;
+    }
+}
+
+dcpk_status dcpk_hf_faults_end(struct dcpk_hf_faults *faults, struct dcpk_error *err)
+{
+    if (faults->n > 0 && dcpk_bytes_status(&faults->text, err) == DCPK_OK)
+        (void)dcpk_fail(err, faults->status, "%.*s", (int)faults->text.n_bytes,
+                        (const char *)faults->text.data);
+    dcpk_bytes_release(&faults->text);
+    return err->status;
+}
+
+const char *dcpk_hf_show(struct dcpk_arena *arena, const struct dcpk_value *value)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_bytes text = {0};
+    struct dcpk_json_out out;
+    const char *shown = NULL;
+
+    if (value == NULL)
+        return "absent";
+    dcpk_json_out_init(&out, &text, 0);
+    dcpk_value_to_json(value, &out);
+    if (text.status == DCPK_OK)
+        shown =
+            dcpk_arena_printf(arena, &err, "%.*s%s", (int)dcpk_min_size(text.n_bytes, MOST_SHOWN),
+                              (const char *)text.data, text.n_bytes > MOST_SHOWN ? "..." : "");
+    dcpk_bytes_release(&text);
+    return dcpk_text_or(shown, "?");
+}
+
+bool dcpk_hf_is_none(const struct dcpk_value *value)
+{
+    return value == NULL || value->kind == DCPK_V_NONE;
+}
+
+static bool is_false(const struct dcpk_value *value)
+{
+    return dcpk_hf_is_none(value) || (value->kind == DCPK_V_BOOL && !value->as.b);
+}
+
+static bool is_list(const struct dcpk_value *value)
+{
+    return value->kind == DCPK_V_LIST || value->kind == DCPK_V_TUPLE;
+}
+
+static bool same_at(const struct dcpk_value *a, const struct dcpk_value *b, int depth)
+{
+    double x, y;
+
+    if (is_false(a) || is_false(b))
+        return is_false(a) && is_false(b);
+    if (dcpk_value_as_float(a, &x) && dcpk_value_as_float(b, &y))
+        return x == y;
+    if (depth == MAX_DEPTH || !is_list(a) || !is_list(b))
+        return dcpk_value_equal(a, b);
+    if (a->n != b->n)
+        return false;
+    for (size_t i = 0; i < a->n; i++)
+        if (!same_at(a->as.items[i], b->as.items[i], depth + 1))
+            return false;
+    return true;
+}
+
+bool dcpk_hf_same(const struct dcpk_value *a, const struct dcpk_value *b)
+{
+    return same_at(a, b, 0);
+}

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hf_map.h - the map of a family of Hugging Face's models, as its file has it: what its tensors and
+ * the keys of config.json are to Megatron. MAPS.md describes the files. */
+#ifndef DCPK_FORMATS_SAFETENSORS_HF_MAP_H
+#define DCPK_FORMATS_SAFETENSORS_HF_MAP_H
+
+#include "lib/base/json.h"
+#include "lib/ckpt/value.h"
+
+/* From Hugging Face's tensor to Megatron's; each has an inverse (MAPS.md, "ops"). */
+enum dcpk_hf_op {
+    DCPK_HF_TRANSPOSE,    /* the last two axes */
+    DCPK_HF_DEINTERLEAVE, /* the even rows, then the odd ones */
+    DCPK_HF_QKV,          /* q, k, v, of three tensors or of one: group by group */
+    DCPK_HF_CAT,          /* rows of equal parts one behind the other */
+    DCPK_HF_VOCAB,        /* rows of the vocabulary, whose padding differs */
+    DCPK_HF_ADD_ONE,      /* of norms: one side has 1 + w where the other has w */
+    DCPK_HF_N_OPS
+};
+
+/* Where a rule holds: one word of its "if". */
+enum dcpk_hf_condition_kind {
+    DCPK_HF_IF_MOE,   /* in a layer with routed experts */
+    DCPK_HF_IF_DENSE, /* in another */
+    DCPK_HF_IF_ARG,   /* where that arg is true: not absent, None, 0 or False */
+    DCPK_HF_IF_NO_ARG,
+};
+
+struct dcpk_hf_condition {
+    enum dcpk_hf_condition_kind kind;
+    const char *arg; /* of the last two; else NULL */
+};
+
+enum dcpk_hf_rule_flags {
+    DCPK_HF_READ_ONLY = 1, /* "read": "only": it is not written */
+    DCPK_HF_COPY = 2,      /* the same bytes under one more of Hugging Face's names */
+};
+
+#define DCPK_HF_MOST_PARTS 4
+#define DCPK_HF_MOST_WORDS 4
+
+/* Names may hold {l}, {m}, {e} and {m+num_layers} (hf_name.h). */
+struct dcpk_hf_rule {
+    const char *mg; /* the canonical name */
+    const char *hf[DCPK_HF_MOST_PARTS];
+    size_t n_hf;
+    enum dcpk_hf_op ops[DCPK_HF_MOST_WORDS];
+    size_t n_ops;
+    struct dcpk_hf_condition conditions[DCPK_HF_MOST_WORDS]; /* all of them */
+    size_t n_conditions;
+    unsigned flags;        /* enum dcpk_hf_rule_flags */
+    enum dcpk_dtype dtype; /* kept whatever is asked for; DCPK_DTYPE_NONE: not */
+};
+
+struct dcpk_hf_rules {
+    const struct dcpk_hf_rule *list;
+    size_t n;
+};
+
+/* Where the names of `layer` lie. */
+struct dcpk_hf_at {
+    const char *mg, *hf;
+};
+
+/* --- config.json --- */
+
+/* How a key of config.json becomes an arg (MAPS.md, "config"). */
+enum dcpk_hf_how {
+    DCPK_HF_HOW_COPY,     /* no word */
+    DCPK_HF_HOW_OR,       /* value: where the key is absent or null */
+    DCPK_HF_HOW_OR_ARG,   /* arg: the same, that of an arg */
+    DCPK_HF_HOW_OR_MUL,   /* arg, factor: the same, times that */
+    DCPK_HF_HOW_OR_NONE,  /* 0 is None */
+    DCPK_HF_HOW_NOT,      /* negated; value: where it is absent */
+    DCPK_HF_HOW_HEAD_DIM, /* absent: hidden_size / num_attention_heads */
+    DCPK_HF_HOW_WINDOW,   /* W is (W - 1, 0) */
+    DCPK_HF_HOW_TIMES,    /* arg: n times it */
+    DCPK_HF_HOW_LEADING,  /* k zeros, then ones */
+    DCPK_HF_HOW_SPARSE,   /* keys[0] is the step, keys[1] the list of dense layers */
+    DCPK_HF_HOW_GROUPS,   /* 1 is None */
+    DCPK_HF_HOW_ENUM,     /* value: DICT of Hugging Face's values to args' */
+    DCPK_HF_HOW_HF_ONLY,  /* an arg that is also written under another key; args: the one read */
+    DCPK_HF_N_HOWS
+};
+
+struct dcpk_hf_row {
+    /* Aliases: any is read, the first one is written; of "sparse" the two keys. */
+    const char *keys[DCPK_HF_MOST_PARTS];
+    size_t n_keys;
+    const char *args[DCPK_HF_MOST_PARTS]; /* all are written, the first that is there is read */
+    size_t n_args;
+    enum dcpk_hf_how how;
+    const struct dcpk_value *value; /* of OR, NOT and ENUM; else NULL */
+    const char *arg;                /* of OR_ARG, OR_MUL and TIMES; else NULL */
+    int64_t factor;                 /* of OR_MUL; else 0 */
+};
+
+/* A member of rope_parameters or rope_scaling. */
+struct dcpk_hf_rope_row {
+    const char *key, *arg;
+    const struct dcpk_value *otherwise; /* where the key is absent; NULL: it must be there */
+};
+
+struct dcpk_hf_rope_kind {
+    const char *name;                 /* "default", "llama3", ... */
+    const struct dcpk_value *args;    /* DICT: hold on export, set on import */
+    const struct dcpk_value *require; /* DICT of keys and the values they must have; may be empty */
+    const struct dcpk_hf_rope_row *rows;
+    size_t n_rows;
+};
+
+struct dcpk_hf_map {
+    const char *file;   /* its name, for messages */
+    const char *family; /* "llama" */
+    const char *const *architectures;
+    size_t n_architectures;
+    const char *model_type;
+
+    const struct dcpk_hf_row *config;
+    size_t n_config;
+    /* DICTs, empty where the file has none. */
+    const struct dcpk_value *args; /* must hold on export, set on import */
+    const struct dcpk_value *set;  /* set on import alone */
+    const struct dcpk_value *hf;   /* the same as args, of config.json */
+    const char *rope_theta;        /* the arg; NULL: the family has no rope */
+    double usual_theta;            /* of the family's class, where config.json has none */
+    const struct dcpk_hf_rope_kind *rope_kinds;
+    size_t n_rope_kinds;
+
+    /* The endings of names of scales and of their values, and where in config.json the size of the
+     * blocks stands. suffix NULL: none; block NULL: 32 values of 4 bits. */
+    const char *scales_suffix, *scales_values, *scales_block;
+    const char *prefix; /* NULL: none */
+    struct dcpk_hf_rules top, layer;
+    const struct dcpk_hf_at *at;
+    size_t n_at;
+    const char *const *drop; /* patterns of Hugging Face's names; {*} is anything */
+    size_t n_drop;
+};
+
+/* All maps, in the order in which they are tried: llama first, then by family. */
+struct dcpk_hf_maps {
+    const struct dcpk_hf_map *const *list;
+    size_t n;
+};
+
+/*
+ * Read one map; all of it lives in `arena`, `file` too. Errors: DCPK_EFORMAT with the file, the
+ * rule and the word for anything that MAPS.md does not describe.
+ */
+dcpk_status dcpk_hf_map_read(const char *file, const char *text, size_t n_bytes,
+                             struct dcpk_arena *arena, const struct dcpk_hf_map **map,
+                             struct dcpk_error *err);
+
+/*
+ * The maps that are built in, and those of the folder `dir` (NULL: none): its files <family>.json,
+ * each instead of the built-in one of the family, or beside the others. Errors: those of
+ * dcpk_hf_map_read and of reading the folder; DCPK_EUSAGE where it holds no map.
+ */
+dcpk_status dcpk_hf_maps_load(const char *dir, struct dcpk_arena *arena, struct dcpk_hf_maps *maps,
+                              struct dcpk_error *err);
+
+/* NULL: there is none of that family. */
+const struct dcpk_hf_map *dcpk_hf_maps_find(const struct dcpk_hf_maps *maps, const char *family);
+
+/* A node as a value in `arena`: objects are DICTs, arrays LISTs, numbers as Python reads them, 1.0
+ * a FLOAT. NULL and err: DCPK_ENOMEM. */
+const struct dcpk_value *dcpk_hf_value(struct dcpk_arena *arena, const struct dcpk_json *node,
+                                       struct dcpk_error *err);
+
+#endif

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hf_maps.c - all maps: those that are built in, and those of a folder. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/safetensors/hf_map_priv.h"
+#include "lib/base/alloc.h"
+#include "lib/base/text.h"
+#include "lib/io/store.h"
+
+#define MOST_MAP_BYTES (UINT64_C(1) << 20)
+#define MAP_ENDING     ".json"
+/* Tried first: a model that others' maps fit too is a plain one. */
+#define PLAIN_FAMILY "llama"
+
+static int compare_maps(const void *a, const void *b)
+{
+    const struct dcpk_hf_map *x = *(const struct dcpk_hf_map *const *)a;
+    const struct dcpk_hf_map *y = *(const struct dcpk_hf_map *const *)b;
+    const bool x_plain = strcmp(x->family, PLAIN_FAMILY) == 0;
+    const bool y_plain = strcmp(y->family, PLAIN_FAMILY) == 0;
+
+    if (x_plain != y_plain)
+        return x_plain ? -1 : 1;
+    return strcmp(x->family, y->family);
+}
+
+/* Instead of the one of its family, or behind all others. */
+static void put_map(const struct dcpk_hf_map **list, size_t *n, const struct dcpk_hf_map *map)
+{
+    for (size_t i = 0; i < *n; i++)
+        if (strcmp(list[i]->family, map->family) == 0) {
+            list[i] = map;
+            return;
+        }
+    list[(*n)++] = map;
+}
+
+static dcpk_status read_file(struct dcpk_store *store, const char *name, struct dcpk_arena *arena,
+                             const struct dcpk_hf_map **map, struct dcpk_error *err)
+{
+    struct dcpk_source *source;
+    char *text = NULL;
+    size_t n_bytes = 0;
+
+    if (dcpk_store_find(store, name, &source, err) ||
+        dcpk_source_slurp(source, MOST_MAP_BYTES, &text, &n_bytes, err))
+        return err->status;
+    (void)dcpk_hf_map_read(name, text, n_bytes, arena, map, err);
+    dcpk_free(text);
+    return err->status;
+}
+
+/* Maps under construction. */
+struct listing {
+    struct dcpk_arena *arena;
+    const struct dcpk_hf_map **list;
+    size_t n;
+};
+
+static dcpk_status read_names(struct listing *l, struct dcpk_store *store, char *const *names,
+                              size_t n_names, struct dcpk_error *err)
+{
+    size_t n_read = 0;
+
+    for (size_t i = 0; i < n_names; i++) {
+        const struct dcpk_hf_map *map;
+
+        if (!dcpk_ends_with(names[i], MAP_ENDING))
+            continue;
+        if (read_file(store, names[i], l->arena, &map, err))
+            return err->status;
+        put_map(l->list, &l->n, map);
+        n_read++;
+    }
+    if (n_read == 0)
+        return dcpk_fail(err, DCPK_EUSAGE, "no file '*" MAP_ENDING "' lies there");
+    return DCPK_OK;
+}
+
+/* What put_map appends of a folder fits behind the built-in ones. */
+static dcpk_status read_folder(struct listing *l, const char *dir, struct dcpk_error *err)
+{
+    struct dcpk_store *store = NULL;
+    const struct dcpk_hf_map **longer;
+    char **names = NULL;
+    size_t n_names = 0;
+
+    if (dcpk_store_open(dir, &store, err) || dcpk_store_list(store, &names, &n_names, err))
+        goto out;
+    longer = dcpk_arena_array(l->arena, l->n + n_names, sizeof *longer, err);
+    if (longer == NULL)
+        goto out;
+    memcpy(longer, l->list, l->n * sizeof *longer);
+    l->list = longer;
+    (void)read_names(l, store, names, n_names, err);
+out:
+    dcpk_free(names);
+    dcpk_store_close(store);
+    if (err->status != DCPK_OK)
+        dcpk_context(err, "reading maps of '%s'", dir);
+    return err->status;
+}
+
+dcpk_status dcpk_hf_maps_load(const char *dir, struct dcpk_arena *arena, struct dcpk_hf_maps *maps,
+                              struct dcpk_error *err)
+{
+    struct listing l = {.arena = arena};
+
+    l.list = dcpk_arena_array(arena, dcpk_hf_n_built_in, sizeof *l.list, err);
+    if (l.list == NULL)
+        return err->status;
+    for (size_t i = 0; i < dcpk_hf_n_built_in; i++) {
+        const struct dcpk_hf_built_in *b = &dcpk_hf_built_in[i];
+
+        if (dcpk_hf_map_read(b->file, b->text, b->n_bytes, arena, &l.list[l.n++], err))
+            return err->status;
+    }
+    if (dir != NULL && read_folder(&l, dir, err))
+        return err->status;
+    qsort(l.list, l.n, sizeof *l.list, compare_maps);
+    *maps = (struct dcpk_hf_maps){l.list, l.n};
+    return DCPK_OK;
+}
+
+const struct dcpk_hf_map *dcpk_hf_maps_find(const struct dcpk_hf_maps *maps, const char *family)
+{
+    for (size_t i = 0; i < maps->n; i++)
+        if (strcmp(maps->list[i]->family, family) == 0)
+            return maps->list[i];
+    return NULL;
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hf_model.h - a folder of Hugging Face's <-> the canonical view, by the map of its family. */
+#ifndef DCPK_FORMATS_SAFETENSORS_HF_MODEL_H
+#define DCPK_FORMATS_SAFETENSORS_HF_MODEL_H
+
+#include "formats/safetensors/hf_bind.h"
+#include "lib/ckpt/format.h"
+#include "lib/model/model.h"
+
+#define DCPK_HF_CONFIG            "config.json"
+#define DCPK_HF_MOST_CONFIG_BYTES (UINT64_C(16) << 20)
+#define DCPK_HF_OUTPUT_LAYER      "output_layer.weight"
+#define DCPK_HF_EMBEDDING         "embedding.word_embeddings.weight"
+
+/*
+ * mapping->to_model: the family by config.json, args by its rows, tensors by its rules.
+ * Errors: DCPK_EUNSUPPORTED without config.json, of an unknown family and for what Megatron has no
+ * arg for; DCPK_EMISMATCH with all that does not match: a tensor that no rule takes, a parameter
+ * that none gives or two give, shapes that are not what args ask for, repeated tensors whose bits
+ * differ.
+ */
+dcpk_status dcpk_hf_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_model *model,
+                             struct dcpk_error *err);
+/* mapping->load_config: config.json. Errors: DCPK_EFORMAT where it is not an object. */
+dcpk_status dcpk_hf_load_config(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
+                                const struct dcpk_value **value, struct dcpk_error *err);
+
+/*
+ * mapping->from_model: the family that the caller names, else the first one whose args hold and
+ * whose rules take every parameter exactly once. Errors: DCPK_EMISMATCH with what does not fit.
+ */
+dcpk_status dcpk_hf_from_model(const struct dcpk_model *model, struct dcpk_output *out,
+                               struct dcpk_error *err);
+
+/* --- hf_beside.c --- */
+
+/* config.json of a folder. *config: the caller's, dcpk_json_free; NULL: there is none. */
+dcpk_status dcpk_hf_document_read(struct dcpk_store *store, struct dcpk_json **config,
+                                  struct dcpk_error *err);
+
+/* The configuration at `path` that is laid under the one that is written. *base: the caller's,
+ * dcpk_json_free. Errors: those of reading it, with its path. */
+dcpk_status dcpk_hf_base_read(const char *path, struct dcpk_json **base, struct dcpk_error *err);
+
+/* Put the files of a tokenizer of the caller's folder, where one is given, beside the output.
+ * Errors: those of reading it; DCPK_EUSAGE where it holds none. */
+dcpk_status dcpk_hf_assets_put(struct dcpk_output *out, struct dcpk_error *err);
+
+/* --- hf_same.c --- */
+
+/* Have two stored tensors the same dtype, shape and bytes? Reads both. */
+dcpk_status dcpk_hf_same_bytes(struct dcpk_checkpoint *ckpt, uint32_t a, uint32_t b, bool *same,
+                               struct dcpk_error *err);
+
+#endif

@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hf_ops.c - qkv and cat are blocks of rows; transpose and deinterleave are axes in another order.
+ */
+#include "formats/safetensors/hf_ops.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "lib/base/order.h"
+#include "lib/model/norms.h"
+
+/* What a rule's ops are together: at most one of the two joins, the others before it. */
+struct op_sum {
+    bool transposes, deinterleaves, is_qkv, is_cat;
+};
+
+static struct op_sum sum_ops(const struct dcpk_hf_rule *rule)
+{
+    struct op_sum sum = {false, false, false, false};
+
+    for (size_t i = 0; i < rule->n_ops; i++) {
+        sum.transposes ^= rule->ops[i] == DCPK_HF_TRANSPOSE;
+        sum.deinterleaves |= rule->ops[i] == DCPK_HF_DEINTERLEAVE;
+        sum.is_qkv |= rule->ops[i] == DCPK_HF_QKV;
+        sum.is_cat |= rule->ops[i] == DCPK_HF_CAT;
+    }
+    return sum;
+}
+
+int dcpk_hf_ops_pair_axis(const struct dcpk_hf_rule *rule)
+{
+    const struct op_sum sum = sum_ops(rule);
+
+    return sum.deinterleaves ? sum.transposes : -1;
+}
+
+float dcpk_hf_ops_addend(const struct dcpk_hf_map *map, const struct dcpk_hf_binding *binding,
+                         const struct dcpk_value *attrs)
+{
+    const bool megatron = dcpk_norms_are_centered(attrs);
+    bool hugging_face = dcpk_norms_are_centered(map->args), is_one = false;
+
+    for (size_t i = 0; i < binding->rule->n_ops; i++)
+        is_one |= binding->rule->ops[i] == DCPK_HF_ADD_ONE;
+    hugging_face ^= is_one;
+    if (hugging_face == megatron || (!is_one && !dcpk_name_is_norm_weight(binding->mg)))
+        return 0;
+    return megatron ? -1.0F : 1.0F;
+}
+
+/* --- axes --- */
+
+/*
+ * Axes in another order. Hugging Face's tensor: rows, columns, or columns, rows where they are
+ * transposed; where two kinds of rows take turns, an axis of 2 stands behind the rows (pair), and
+ * half as many rows are left. Megatron's: rows, columns.
+ */
+struct turning {
+    struct dcpk_arena *arena;
+    bool is_back;   /* from Megatron's to Hugging Face's */
+    int pair;       /* of Hugging Face's tensor; -1: none */
+    int n_axes;     /* of the tensor that is made */
+    int axis[3];    /* of each of its axes that of the other tensor; -1: the pair */
+    int64_t n_half; /* rows of a kind */
+    struct dcpk_piece *pieces;
+    size_t n_pieces;
+};
+
+static void turning_init(struct turning *m, const struct op_sum *sum, int rank)
+{
+    const int rows = sum->transposes, n = 2 - (rank == 1); /* of Hugging Face's, without the pair */
+
+    m->pair = sum->deinterleaves ? rows + 1 : -1;
+    m->n_axes = n + (m->is_back && sum->deinterleaves);
+    for (int a = 0, k = 0; a < n; a++) {
+        int other = sum->transposes ? 1 - a : a;
+
+        if (!m->is_back && sum->deinterleaves && other > rows)
+            other++;
+        m->axis[k++] = other;
+        if (m->is_back && sum->deinterleaves && a == rows)
+            m->axis[k++] = -1;
+    }
+}
+
+/* The part of a piece that holds rows of a kind: 0, the even ones, or 1. */
+static dcpk_status piece_turn_kind(struct turning *m, const struct dcpk_piece *piece,
+                                   const struct dcpk_model_tensor *tensor, int kind,
+                                   struct dcpk_error *err)
+{
+    struct dcpk_piece_turn turn = {.src = piece->src, .to = {.rank = m->n_axes}};
+    struct dcpk_box region, to;
+    uint8_t old[DCPK_MAX_RANK];
+
+    dcpk_box_whole(tensor->shape, tensor->rank, &region);
+    if (m->pair >= 0) {
+        const int at = m->is_back ? 0 : m->pair;
+
+        region.extent[at] = m->is_back ? m->n_half : 1;
+        region.offset[at] = kind * region.extent[at];
+    }
+    if (!dcpk_piece_clip(piece, &region, &turn.from, &to))
+        return DCPK_OK;
+    dcpk_piece_axes(piece, old);
+    for (int k = 0; k < m->n_axes; k++) {
+        const int a = m->axis[k];
+
+        turn.to.offset[k] = kind;
+        turn.to.extent[k] = 1;
+        turn.axis[k] = DCPK_PIECE_NO_AXIS;
+        if (a < 0)
+            continue;
+        turn.to.offset[k] = to.offset[a];
+        if (m->is_back)
+            turn.to.offset[k] -= region.offset[a];
+        turn.to.extent[k] = to.extent[a];
+        turn.axis[k] = old[a];
+    }
+    if (m->pair >= 0 && !m->is_back)
+        turn.to.offset[0] += kind * m->n_half;
+    if (piece->src == DCPK_PIECE_FILL)
+        return dcpk_piece_make(m->arena, piece->src, NULL, &turn.to, &m->pieces[m->n_pieces++],
+                               err);
+    return dcpk_piece_make_turned(m->arena, &turn, &m->pieces[m->n_pieces++], err);
+}
+
+static dcpk_status turning_run(struct turning *m, struct dcpk_model_tensor *tensor,
+                               struct dcpk_error *err)
+{
+    int64_t *shape = dcpk_arena_array(m->arena, (size_t)m->n_axes, sizeof *shape, err);
+
+    m->pieces = dcpk_arena_array(m->arena, 2 * tensor->n_pieces, sizeof *m->pieces, err);
+    if (shape == NULL || m->pieces == NULL)
+        return err->status;
+    for (int k = 0; k < m->n_axes; k++)
+        shape[k] = m->axis[k] < 0 ? 2 : tensor->shape[m->axis[k]];
+    if (m->pair >= 0 && m->is_back)
+        shape[m->pair - 1] = m->n_half;
+    if (m->pair >= 0 && !m->is_back)
+        shape[0] = 2 * m->n_half;
+    for (size_t i = 0; i < tensor->n_pieces; i++)
+        for (int kind = 0; kind < 1 + (m->pair >= 0); kind++)
+            if (piece_turn_kind(m, &tensor->pieces[i], tensor, kind, err))
+                return err->status;
+    tensor->rank = m->n_axes;
+    tensor->shape = shape;
+    tensor->pieces = m->pieces;
+    tensor->n_pieces = m->n_pieces;
+    return DCPK_OK;
+}
+
+/* Transpose and deinterleave of Hugging Face's tensor, or back, in one step. */
+static dcpk_status tensor_turn(const struct op_sum *sum, bool is_back, struct dcpk_arena *arena,
+                               struct dcpk_model_tensor *tensor, struct dcpk_error *err)
+{
+    struct turning m = {.arena = arena, .is_back = is_back};
+    const int rank = tensor->rank - (sum->deinterleaves && !is_back);
+
+    if (!sum->transposes && !sum->deinterleaves)
+        return DCPK_OK;
+    if (rank < 1 + sum->transposes || rank > 2)
+        return dcpk_fail(err, DCPK_EMISMATCH, "a tensor of %d axes has no lines to be moved", rank);
+    turning_init(&m, sum, rank);
+    if (sum->deinterleaves)
+        m.n_half = is_back ? tensor->shape[0] / 2 : tensor->shape[m.pair - 1];
+    if (sum->deinterleaves && is_back && tensor->shape[0] % 2 != 0)
+        return dcpk_fail(err, DCPK_EMISMATCH, "its %" PRId64 " rows are not pairs",
+                         tensor->shape[0]);
+    return turning_run(&m, tensor, err);
+}
+
+/* --- blocks of rows --- */
+
+/* q, k and v of every group; in one list, or in three. */
+static dcpk_status split_qkv(const struct dcpk_hf_sizes *sizes, size_t n_parts,
+                             struct dcpk_arena *arena, struct dcpk_split *split,
+                             struct dcpk_error *err)
+{
+    static const char *const names[] = {"q", "k", "v"};
+    const int64_t n_groups = sizes->n_groups, d = sizes->head_size;
+    const int64_t per_group = n_groups > 0 ? sizes->n_heads / n_groups : 0;
+    const int64_t first[] = {0, per_group * d, (per_group + 1) * d};
+    const int64_t n_rows[] = {per_group * d, d, d};
+    struct dcpk_stored *list;
+    struct dcpk_rows *rows;
+
+    if (per_group < 1 || d < 1 || sizes->n_heads % n_groups != 0)
+        return dcpk_fail(err, DCPK_EMISMATCH,
+                         "%" PRId64 " heads of %" PRId64 " rows in %" PRId64 " groups",
+                         sizes->n_heads, d, n_groups);
+    list = dcpk_arena_array(arena, DCPK_COUNT(names), sizeof *list, err);
+    rows = dcpk_arena_array(arena, DCPK_COUNT(names) * (size_t)n_groups, sizeof *rows, err);
+    if (list == NULL || rows == NULL)
+        return err->status;
+    for (size_t i = 0; i < DCPK_COUNT(names); i++) {
+        list[i] = (struct dcpk_stored){names[i], &rows[i * (size_t)n_groups], (size_t)n_groups};
+        for (int64_t g = 0; g < n_groups; g++)
+            rows[i * (size_t)n_groups + (size_t)g] =
+                (struct dcpk_rows){g * (per_group + 2) * d + first[i], n_rows[i]};
+    }
+    if (n_parts == 1)
+        list[0].n_rows = DCPK_COUNT(names) * (size_t)n_groups;
+    *split = (struct dcpk_split){list, n_parts};
+    return DCPK_OK;
+}
+
+/* The rows of the parts in the whole, of n_rows; split->n is 0 where there is one part, as it is.
+ */
+static dcpk_status split_rows(const struct dcpk_hf_rule *rule, const struct dcpk_hf_sizes *sizes,
+                              int64_t n_rows, struct dcpk_arena *arena, struct dcpk_split *split,
+                              struct dcpk_error *err)
+{
+    static const char *const names[DCPK_HF_MOST_PARTS] = {"", "", "", ""};
+    const struct op_sum sum = sum_ops(rule);
+    int64_t rows[DCPK_HF_MOST_PARTS];
+
+    *split = (struct dcpk_split){NULL, 0};
+    if (sum.is_qkv)
+        return split_qkv(sizes, rule->n_hf, arena, split, err);
+    if (!sum.is_cat)
+        return DCPK_OK;
+    if (n_rows % (int64_t)rule->n_hf != 0)
+        return dcpk_fail(err, DCPK_EMISMATCH, "its %" PRId64 " rows are not %zu equal parts",
+                         n_rows, rule->n_hf);
+    for (size_t i = 0; i < rule->n_hf; i++)
+        rows[i] = n_rows / (int64_t)rule->n_hf;
+    return dcpk_rows_behind(arena, names, rows, rule->n_hf, split, err);
+}
+
+/* As many rows as the split has for the part, and otherwise like the first one. */
+static dcpk_status check_part(const struct dcpk_split *split, size_t i,
+                              const struct dcpk_model_tensor *parts, struct dcpk_error *err)
+{
+    const struct dcpk_model_tensor *part = &parts[i];
+    int64_t n_rows = 0;
+    bool same = part->rank == parts[0].rank && part->rank > 0 && part->dtype == parts[0].dtype;
+
+    for (size_t b = 0; b < split->list[i].n_rows; b++)
+        n_rows += split->list[i].rows[b].n_rows;
+    for (int a = 1; same && a < part->rank; a++)
+        same = part->shape[a] == parts[0].shape[a];
+    if (!same)
+        return dcpk_fail(err, DCPK_EMISMATCH, "its parts differ in dtype or shape");
+    if (part->shape[0] != n_rows)
+        return dcpk_fail(err, DCPK_EMISMATCH,
+                         "part %zu has %" PRId64 " rows, %" PRId64 " are asked for", i + 1,
+                         part->shape[0], n_rows);
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_hf_ops_join(const struct dcpk_hf_rule *rule, const struct dcpk_hf_sizes *sizes,
+                             const struct dcpk_model_tensor *parts, struct dcpk_arena *arena,
+                             struct dcpk_model_tensor *whole, struct dcpk_error *err)
+{
+    const struct op_sum sum = sum_ops(rule);
+    struct dcpk_model_tensor turned[DCPK_HF_MOST_PARTS];
+    struct dcpk_split split;
+    int64_t n_rows = 0;
+
+    for (size_t i = 0; i < rule->n_hf; i++) {
+        turned[i] = parts[i];
+        if (tensor_turn(&sum, false, arena, &turned[i], err))
+            return err->status;
+        if (turned[i].rank > 0)
+            n_rows += turned[i].shape[0];
+    }
+    if (split_rows(rule, sizes, n_rows, arena, &split, err))
+        return err->status;
+    if (split.n == 0) {
+        *whole = turned[0];
+        return DCPK_OK;
+    }
+    for (size_t i = 0; i < split.n; i++)
+        if (check_part(&split, i, turned, err))
+            return err->status;
+    return dcpk_rows_join(arena, &split, turned, whole, err);
+}
+
+dcpk_status dcpk_hf_ops_split(const struct dcpk_hf_rule *rule, const struct dcpk_hf_sizes *sizes,
+                              const struct dcpk_model_tensor *whole, struct dcpk_arena *arena,
+                              struct dcpk_model_tensor *parts, struct dcpk_error *err)
+{
+    const struct op_sum sum = sum_ops(rule);
+    const int64_t n_rows = whole->rank > 0 ? whole->shape[0] : 0;
+    struct dcpk_split split;
+
+    if (split_rows(rule, sizes, n_rows, arena, &split, err) ||
+        (split.n > 0 && dcpk_rows_fit(&split, whole, err)))
+        return err->status;
+    for (size_t i = 0; i < rule->n_hf; i++) {
+        parts[i] = *whole;
+        if ((split.n > 0 && dcpk_rows_take(arena, whole, &split.list[i], &parts[i], err)) ||
+            tensor_turn(&sum, true, arena, &parts[i], err))
+            return err->status;
+    }
+    return DCPK_OK;
+}

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hf_scales.c - weights of 8 and 4 bits with the scales that stand beside them (MAPS.md,
+ * "scales"). */
+#include "formats/safetensors/hf_scales.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "lib/base/checked.h"
+#include "lib/base/text.h"
+
+#define MOST_BLOCK       (INT64_C(1) << 20)
+#define MX_BLOCK         32 /* elements that share a scale; OCP MX 1.0, 5.2 */
+#define MX_BLOCK_BYTES   (MX_BLOCK / 2)
+#define MOST_SCALED_NAME 1000
+
+/* Everything while the scales of a folder are found. */
+struct scaling {
+    const struct dcpk_hf_map *map;
+    struct dcpk_checkpoint *ckpt;
+    int64_t block[2]; /* rows, columns; 0: config.json has none */
+    struct dcpk_hf_scaled *of;
+    struct dcpk_hf_faults *faults;
+};
+
+/* --- the size of blocks --- */
+
+/* The node at "a.b" of config.json. NULL: none. */
+static const struct dcpk_json *node_at(const struct dcpk_json *node, const char *path)
+{
+    while (node != NULL && *path != '\0') {
+        const size_t n = strcspn(path, ".");
+        const struct dcpk_json *member = NULL;
+
+        if (dcpk_json_kind(node) == DCPK_JSON_OBJECT)
+            member = dcpk_json_first(node);
+        while (member != NULL &&
+               (strncmp(dcpk_json_key(member), path, n) != 0 || strlen(dcpk_json_key(member)) != n))
+            member = dcpk_json_next(member);
+        node = member;
+        path += n + (path[n] == '.');
+    }
+    return node;
+}
+
+/* Left at 0 where config.json has no two sizes: a weight with scales is then a fault. */
+static void read_block(struct scaling *s, const struct dcpk_json *config)
+{
+    const struct dcpk_json *node = NULL;
+    int64_t sizes[2] = {0, 0};
+
+    if (s->map->scales_block != NULL)
+        node = node_at(config, s->map->scales_block);
+    if (node == NULL || dcpk_json_kind(node) != DCPK_JSON_ARRAY)
+        return;
+    node = dcpk_json_first(node);
+    for (int i = 0; i < 2; i++, node = dcpk_json_next(node))
+        if (node == NULL || !dcpk_json_int(node, &sizes[i]) || sizes[i] < 1 ||
+            sizes[i] > MOST_BLOCK)
+            return;
+    if (node == NULL)
+        memcpy(s->block, sizes, sizeof sizes);
+}
+
+/* --- pairs --- */
+
+/* The tensor that `name` without the ending `was` and with `is` names. */
+static uint32_t find_partner(const struct scaling *s, const char *name, const char *was,
+                             const char *is, char partner[MOST_SCALED_NAME])
+{
+    const struct dcpk_tensor *tensor;
+
+    snprintf(partner, MOST_SCALED_NAME, "%.*s%s", (int)(strlen(name) - strlen(was)), name, is);
+    tensor = dcpk_checkpoint_tensor(s->ckpt, partner);
+    return tensor == NULL ? DCPK_NO_TENSOR : (uint32_t)(tensor - s->ckpt->tensors);
+}
+
+static bool is_scale_dtype(enum dcpk_dtype dtype)
+{
+    return dtype == DCPK_U8 || dtype == DCPK_F8_E8M0FNU ||
+           (dcpk_dtype_is_float(dtype) && dcpk_dtype_bytes(dtype) >= 2);
+}
+
+static void fault_shape(struct scaling *s, uint32_t values, uint32_t scales, const char *asked)
+{
+    const struct dcpk_tensor *v = &s->ckpt->tensors[values], *c = &s->ckpt->tensors[scales];
+    char of_values[256], of_scales[256];
+
+    dcpk_hf_fault(s->faults, DCPK_EMISMATCH, "'%s' is %s %s and '%s' %s %s: %s", v->key,
+                  dcpk_dtype_name(v->dtype),
+                  dcpk_shape_format(v->shape, v->rank, of_values, sizeof of_values), c->key,
+                  dcpk_dtype_name(c->dtype),
+                  dcpk_shape_format(c->shape, c->rank, of_scales, sizeof of_scales), asked);
+}
+
+/* Scales of 8-bit values: one a block, those at the end cut off. */
+static bool fits_blocks(const struct scaling *s, const struct dcpk_tensor *values,
+                        const struct dcpk_tensor *scales)
+{
+    const int rank = values->rank;
+
+    if (rank < 2 || scales->rank != rank || !is_scale_dtype(scales->dtype) ||
+        !dcpk_shape_equal(values->shape, rank - 2, scales->shape, rank - 2))
+        return false;
+    for (int i = 0; i < 2; i++) {
+        const int64_t n = values->shape[rank - 2 + i];
+
+        if (scales->shape[rank - 2 + i] != n / s->block[i] + (n % s->block[i] != 0))
+            return false;
+    }
+    return true;
+}
+
+/* Scales of 4-bit values, of which a block has an axis of its own. */
+static bool fits_mx(const struct dcpk_tensor *values, const struct dcpk_tensor *scales)
+{
+    return values->dtype == DCPK_U8 && values->rank >= 3 && scales->rank == values->rank - 1 &&
+           (scales->dtype == DCPK_U8 || scales->dtype == DCPK_F8_E8M0FNU) &&
+           dcpk_shape_equal(values->shape, scales->rank, scales->shape, scales->rank) &&
+           values->shape[scales->rank] == MX_BLOCK_BYTES;
+}
+
+/* --- views --- */
+
+/* The bytes of blocks behind one another: a view whose last axis has all of a row. */
+static dcpk_status add_packed(struct scaling *s, uint32_t values, uint32_t *packed,
+                              struct dcpk_error *err)
+{
+    const struct dcpk_tensor stored = s->ckpt->tensors[values];
+    struct dcpk_tensor view = {
+        .key = stored.key, .dtype = DCPK_F4_E2M1FN_X2, .rank = stored.rank - 1};
+    int64_t *shape = dcpk_arena_array(s->ckpt->arena, (size_t)view.rank, sizeof *shape, err);
+    struct dcpk_box whole;
+    int64_t n_bytes;
+
+    if (shape == NULL)
+        return err->status;
+    memcpy(shape, stored.shape, (size_t)view.rank * sizeof *shape);
+    if (!dcpk_mul_i64(shape[view.rank - 1], MX_BLOCK_BYTES, &shape[view.rank - 1]))
+        return dcpk_fail(err, DCPK_ERANGE, "'%s' has too many blocks", stored.key);
+    view.shape = shape;
+    dcpk_box_whole(shape, view.rank, &whole);
+    if (dcpk_box_count(&whole, &n_bytes, err) ||
+        dcpk_checkpoint_add_view(s->ckpt, &view, packed, err))
+        return err->status;
+    return dcpk_checkpoint_add_run(s->ckpt, &whole, 0, n_bytes,
+                                   (struct dcpk_chunk_run){stored.first_chunk, 0}, err);
+}
+
+/* The weight that values (of `shape`, which lives as long as the checkpoint) and scales make. */
+static dcpk_status add_weight(struct scaling *s, const struct dcpk_computed *how, const char *key,
+                              const int64_t *shape, uint32_t *view, struct dcpk_error *err)
+{
+    struct dcpk_computed *computed = dcpk_arena_alloc(s->ckpt->arena, sizeof *computed, err);
+    const struct dcpk_tensor weight = {.key = key,
+                                       .dtype = DCPK_F32,
+                                       .rank = s->ckpt->tensors[how->values].rank,
+                                       .shape = shape,
+                                       .computed = computed};
+
+    if (computed == NULL)
+        return err->status;
+    *computed = *how;
+    return dcpk_checkpoint_add_view(s->ckpt, &weight, view, err);
+}
+
+static dcpk_status add_f8(struct scaling *s, uint32_t values, uint32_t scales,
+                          struct dcpk_error *err)
+{
+    const struct dcpk_tensor *v = &s->ckpt->tensors[values];
+    const struct dcpk_computed how = {
+        .values = values, .scales = scales, .block_rows = s->block[0], .block_cols = s->block[1]};
+
+    s->of[values].scales = s->of[scales].scales = scales;
+    if (v->dtype != DCPK_F8_E4M3FN && v->dtype != DCPK_F8_E5M2) {
+        fault_shape(s, values, scales, "a scale is for values of float8_e4m3fn or float8_e5m2");
+        return DCPK_OK;
+    }
+    if (s->block[0] == 0) {
+        fault_shape(s, values, scales, "config.json does not have the size of the blocks");
+        return DCPK_OK;
+    }
+    if (!fits_blocks(s, v, &s->ckpt->tensors[scales])) {
+        fault_shape(s, values, scales, "a scale is for each block of config.json's size");
+        return DCPK_OK;
+    }
+    return add_weight(s, &how, v->key, v->shape, &s->of[values].view, err);
+}
+
+static dcpk_status add_mx(struct scaling *s, uint32_t values, uint32_t scales,
+                          struct dcpk_error *err)
+{
+    const struct dcpk_tensor *v = &s->ckpt->tensors[values];
+    struct dcpk_computed how = {
+        .values = DCPK_NO_TENSOR, .scales = scales, .block_rows = 1, .block_cols = MX_BLOCK};
+    const char *key = v->key;
+    const int last = v->rank - 2;
+    int64_t *shape;
+
+    s->of[values].scales = s->of[scales].scales = scales;
+    if (!fits_mx(v, &s->ckpt->tensors[scales])) {
+        fault_shape(s, values, scales, "blocks are 16 bytes of two values, a scale is for each");
+        return DCPK_OK;
+    }
+    shape = dcpk_arena_array(s->ckpt->arena, (size_t)v->rank, sizeof *shape, err);
+    if (shape == NULL || add_packed(s, values, &how.values, err))
+        return err->status;
+    memcpy(shape, s->ckpt->tensors[how.values].shape, (size_t)(last + 1) * sizeof *shape);
+    if (!dcpk_mul_i64(shape[last], 2, &shape[last]))
+        return dcpk_fail(err, DCPK_ERANGE, "'%s' has too many blocks", key);
+    return add_weight(s, &how, key, shape, &s->of[values].view, err);
+}
+
+/* --- the folder --- */
+
+/* One stored tensor: a weight that has scales, scales that have a weight, or neither. */
+static dcpk_status look_at(struct scaling *s, uint32_t t, struct dcpk_error *err)
+{
+    const struct dcpk_tensor *tensor = &s->ckpt->tensors[t];
+    const char *scale = s->map->scales_suffix, *value = s->map->scales_values;
+    const bool is_small = dcpk_dtype_bytes(tensor->dtype) < 2;
+    char partner[MOST_SCALED_NAME] = "";
+    uint32_t other = DCPK_NO_TENSOR;
+    bool is_scale = false, is_value = false;
+
+    if (scale != NULL && strlen(tensor->key) + strlen(scale) + strlen(value) < MOST_SCALED_NAME) {
+        is_scale = dcpk_ends_with(tensor->key, scale);
+        is_value = !is_scale && dcpk_ends_with(tensor->key, value);
+    }
+    if (is_scale)
+        other = find_partner(s, tensor->key, scale, value, partner);
+    if (is_value)
+        other = find_partner(s, tensor->key, value, scale, partner);
+    if (is_scale && other == DCPK_NO_TENSOR)
+        dcpk_hf_fault(s->faults, DCPK_EMISMATCH, "'%s' scales '%s', which is missing", tensor->key,
+                      partner);
+    else if (is_value && is_small && other == DCPK_NO_TENSOR)
+        dcpk_hf_fault(s->faults, DCPK_EMISMATCH, "'%s' is %s without its scales '%s'", tensor->key,
+                      dcpk_dtype_name(tensor->dtype), partner);
+    else if (is_small && !is_scale && !is_value)
+        dcpk_hf_fault(s->faults, DCPK_EUNSUPPORTED,
+                      "'%s' is %s, and the map of %s names no scales for it", tensor->key,
+                      dcpk_dtype_name(tensor->dtype), s->map->family);
+    if (is_scale && other == DCPK_NO_TENSOR)
+        s->of[t].scales = t;
+    if (!is_value || other == DCPK_NO_TENSOR)
+        return DCPK_OK;
+    if (*value == '\0')
+        return add_f8(s, t, other, err);
+    return add_mx(s, t, other, err);
+}
+
+dcpk_status dcpk_hf_scales_read(const struct dcpk_hf_scales_wish *wish,
+                                const struct dcpk_hf_scaled **of, struct dcpk_error *err)
+{
+    struct dcpk_checkpoint *ckpt = wish->ckpt;
+    struct scaling s = {.map = wish->map, .ckpt = ckpt, .faults = wish->faults};
+
+    s.of = dcpk_arena_array(wish->arena, ckpt->n_tensors, sizeof *s.of, err);
+    if (s.of == NULL)
+        return err->status;
+    read_block(&s, wish->config);
+    for (uint32_t t = 0; t < ckpt->n_tensors; t++)
+        s.of[t] = (struct dcpk_hf_scaled){DCPK_NO_TENSOR, DCPK_NO_TENSOR};
+    for (uint32_t t = 0; t < ckpt->n_tensors; t++)
+        if (dcpk_checkpoint_tensor_left_out(ckpt, t) == NULL && look_at(&s, t, err))
+            return err->status;
+    *of = s.of;
+    return DCPK_OK;
+}

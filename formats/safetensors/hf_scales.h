@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hf_scales.h - weights of 8 and 4 bits, and the scales that stand beside them. */
+#ifndef DCPK_FORMATS_SAFETENSORS_HF_SCALES_H
+#define DCPK_FORMATS_SAFETENSORS_HF_SCALES_H
+
+#include "formats/safetensors/hf_config_priv.h"
+#include "formats/safetensors/hf_map.h"
+#include "lib/ckpt/checkpoint.h"
+#include "lib/model/model.h"
+
+/* What a stored tensor is to scales. */
+struct dcpk_hf_scaled {
+    uint32_t
+        view; /* of a weight with scales: the view that is read instead; DCPK_NO_TENSOR: none */
+    uint32_t
+        scales; /* of such a weight: its scales; of scales: themselves; DCPK_NO_TENSOR: neither */
+};
+
+/* All borrowed; faults are added to. */
+struct dcpk_hf_scales_wish {
+    const struct dcpk_hf_map *map;
+    const struct dcpk_json *config;
+    struct dcpk_checkpoint *ckpt;
+    struct dcpk_arena *arena;
+    struct dcpk_hf_faults *faults;
+};
+
+/*
+ * Find the scales of a folder's weights by the map's "scales", and make a view of each such weight.
+ * *of: by stored tensor, in the arena; the views are the checkpoint's.
+ * Faults: values of less than 16 bits without scales, scales without a weight, shapes that do not
+ * fit each other, or the size of the blocks in config.json. Errors: DCPK_ENOMEM, DCPK_ERANGE.
+ */
+dcpk_status dcpk_hf_scales_read(const struct dcpk_hf_scales_wish *wish,
+                                const struct dcpk_hf_scaled **of, struct dcpk_error *err);
+
+#endif

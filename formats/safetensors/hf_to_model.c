@@ -1,0 +1,579 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hf_to_model.c - a folder of Hugging Face's -> the canonical view. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "formats/safetensors/hf_config_priv.h"
+#include "formats/safetensors/hf_model.h"
+#include "formats/safetensors/hf_ops.h"
+#include "formats/safetensors/hf_scales.h"
+#include "formats/safetensors/safetensors_priv.h"
+#include "lib/base/text.h"
+#include "lib/io/json_file.h"
+#include "lib/model/names.h"
+#include "lib/model/norms.h"
+
+/* Everything while a folder is matched with its map. */
+struct matching {
+    struct dcpk_checkpoint *ckpt;
+    struct dcpk_model *model;
+    const struct dcpk_hf_map *map;
+    struct dcpk_hf_sizes sizes;
+    struct dcpk_hf_bindings bindings;
+    bool *is_taken;                        /* by stored tensor */
+    const struct dcpk_hf_scaled *scaled;   /* by stored tensor */
+    uint32_t *paired;                      /* by stored tensor: its view of pairs */
+    enum dcpk_dtype dtype;                 /* of the model's weights, by config.json */
+    const struct dcpk_hf_binding **givers; /* by parameter: the binding that gives it */
+    bool is_gated;                         /* gate and up rows lie in one parameter */
+    size_t n_added;                        /* weights of norms that are read plus addend, 1 or -1 */
+    const char *first_added;
+    float addend;
+    struct dcpk_hf_faults faults;
+};
+
+static const char reason_copy[] = "repeats another tensor, bit for bit";
+static const char reason_mtp[] = "of MTP layers, which are left out";
+static const char reason_drop[] = "computed anew by every model";
+
+/* The stored tensor of that name, or DCPK_NO_TENSOR. */
+static uint32_t find_stored(const struct dcpk_checkpoint *ckpt, const char *name)
+{
+    const struct dcpk_tensor *tensor = dcpk_checkpoint_tensor(ckpt, name);
+
+    return tensor == NULL ? DCPK_NO_TENSOR : (uint32_t)(tensor - ckpt->tensors);
+}
+
+/* The stored tensors of a binding's parts. Returns how many are there. */
+static size_t binding_find(const struct matching *m, const struct dcpk_hf_binding *b,
+                           uint32_t stored[DCPK_HF_MOST_PARTS])
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < b->rule->n_hf; i++) {
+        stored[i] = find_stored(m->ckpt, b->hf[i]);
+        n += stored[i] != DCPK_NO_TENSOR;
+    }
+    return n;
+}
+
+/* --- one parameter --- */
+
+/* What is read of a stored tensor: itself, its weight with scales, its lines in pairs. */
+static dcpk_status find_source(struct matching *m, const struct dcpk_hf_binding *b, uint32_t stored,
+                               uint32_t *source, struct dcpk_error *err)
+{
+    const int axis = dcpk_hf_ops_pair_axis(b->rule);
+
+    *source = stored;
+    if (m->scaled[stored].view != DCPK_NO_TENSOR)
+        *source = m->scaled[stored].view;
+    if (axis < 0)
+        return DCPK_OK;
+    if (m->paired[stored] == DCPK_NO_TENSOR &&
+        dcpk_hf_pair_view(m->ckpt, *source, axis + (b->expert >= 0), &m->paired[stored], err))
+        return err->status;
+    *source = m->paired[stored];
+    return DCPK_OK;
+}
+
+/* One part: the stored tensor, or the slice of it that is the expert's. */
+static dcpk_status part_read(struct matching *m, const struct dcpk_hf_binding *b, uint32_t stored,
+                             struct dcpk_model_tensor *part, struct dcpk_error *err)
+{
+    const struct dcpk_tensor *tensor = &m->ckpt->tensors[stored];
+    uint32_t source;
+    const struct dcpk_sources sources = {&source, 1, &b->expert, b->expert >= 0};
+
+    if (b->expert >= 0 && (tensor->rank < 1 || tensor->shape[0] != m->sizes.n_experts))
+        return dcpk_fail(err, DCPK_EMISMATCH, "it is not of %" PRId64 " experts",
+                         m->sizes.n_experts);
+    *part = (struct dcpk_model_tensor){.role = DCPK_WEIGHT};
+    if (find_source(m, b, stored, &source, err) || dcpk_rows_read(m->model, &sources, part, err))
+        return err->status;
+    if (m->scaled[stored].view != DCPK_NO_TENSOR)
+        part->dtype = m->dtype;
+    return DCPK_OK;
+}
+
+static dcpk_status binding_join(struct matching *m, const struct dcpk_hf_binding *b,
+                                const uint32_t *stored, struct dcpk_model_tensor *whole,
+                                struct dcpk_error *err)
+{
+    struct dcpk_model_tensor parts[DCPK_HF_MOST_PARTS];
+
+    for (size_t i = 0; i < b->rule->n_hf; i++)
+        if (part_read(m, b, stored[i], &parts[i], err))
+            return err->status;
+    return dcpk_hf_ops_join(b->rule, &m->sizes, parts, m->model->arena, whole, err);
+}
+
+/* A fault of content is one of the list, and no end. That of a tensor of all experts is named once.
+ */
+static dcpk_status take_fault(struct matching *m, const struct dcpk_hf_binding *b,
+                              struct dcpk_error *err)
+{
+    const dcpk_status st = err->status;
+
+    if (!dcpk_status_is_content(st))
+        return st;
+    if (b->expert <= 0 || m->faults.n == 0)
+        dcpk_hf_fault(&m->faults, DCPK_EMISMATCH, "'%s': %s", b->hf[0], err->text);
+    *err = (struct dcpk_error)DCPK_ERROR_INIT;
+    return DCPK_OK;
+}
+
+/* A row for each token, as the family's class makes them: rows more are not known to be padding. */
+static void check_tokens(struct matching *m, const struct dcpk_hf_binding *b,
+                         const struct dcpk_model_tensor *tensor)
+{
+    const struct dcpk_value *attrs = dcpk_value_attrs(m->model->args);
+    int64_t n_tokens;
+
+    if ((strcmp(b->mg, DCPK_HF_EMBEDDING) != 0 && strcmp(b->mg, DCPK_HF_OUTPUT_LAYER) != 0) ||
+        tensor->rank < 1 || !dcpk_value_as_int(dcpk_value_get(attrs, "vocab_size"), &n_tokens) ||
+        tensor->shape[0] == n_tokens)
+        return;
+    dcpk_hf_fault(&m->faults, DCPK_EMISMATCH,
+                  "'%s' has %" PRId64 " rows, and 'vocab_size' is %" PRId64, b->hf[0],
+                  tensor->shape[0], n_tokens);
+}
+
+/* A norm's weight, where only one side stores it less one. */
+static dcpk_status norm_read(struct matching *m, const struct dcpk_hf_binding *b,
+                             struct dcpk_model_tensor *tensor, struct dcpk_error *err)
+{
+    const float addend = dcpk_hf_ops_addend(m->map, b, dcpk_value_attrs(m->model->args));
+
+    if (addend == 0)
+        return DCPK_OK;
+    if (m->n_added++ == 0)
+        m->first_added = b->mg;
+    m->addend = addend;
+    return dcpk_norm_add(m->ckpt, tensor, addend, m->model->arena, tensor, err);
+}
+
+/* All parts are there: the parameter, unless another binding gave it. */
+static dcpk_status binding_take(struct matching *m, const struct dcpk_hf_binding *b,
+                                const uint32_t *stored, struct dcpk_error *err)
+{
+    struct dcpk_model_tensor tensor;
+    const size_t n_before = m->model->n_params;
+    uint32_t param;
+
+    for (size_t i = 0; i < b->rule->n_hf; i++)
+        m->is_taken[stored[i]] = true;
+    if (dcpk_model_param(m->model, b->mg, &param, err))
+        return err->status;
+    if (m->model->n_params == n_before) {
+        dcpk_hf_fault(&m->faults, DCPK_EMISMATCH, "'%s' and '%s' both hold '%s'",
+                      m->givers[param]->hf[0], b->hf[0], b->mg);
+        return DCPK_OK;
+    }
+    m->givers[param] = b;
+    if (binding_join(m, b, stored, &tensor, err))
+        return take_fault(m, b, err);
+    check_tokens(m, b, &tensor);
+    tensor.param = param;
+    if (norm_read(m, b, &tensor, err))
+        return take_fault(m, b, err);
+    for (size_t i = 0; i < b->rule->n_ops; i++)
+        m->is_gated |= dcpk_name_is_fc1(b->mg) &&
+                       (b->rule->ops[i] == DCPK_HF_CAT || b->rule->ops[i] == DCPK_HF_DEINTERLEAVE);
+    if (b->rule->dtype != DCPK_DTYPE_NONE)
+        tensor.dtype = b->rule->dtype;
+    return dcpk_model_add(m->model, &tensor, err);
+}
+
+static void binding_drop(struct matching *m, const struct dcpk_hf_binding *b,
+                         const uint32_t *stored)
+{
+    for (size_t i = 0; i < b->rule->n_hf; i++)
+        if (stored[i] != DCPK_NO_TENSOR && !m->is_taken[stored[i]]) {
+            const uint32_t scales = m->scaled[stored[i]].scales;
+
+            m->is_taken[stored[i]] = true;
+            dcpk_model_drop(m->model, b->hf[i], reason_mtp);
+            if (scales != DCPK_NO_TENSOR)
+                dcpk_model_drop(m->model, m->ckpt->tensors[scales].key, reason_mtp);
+        }
+}
+
+static dcpk_status binding_match(struct matching *m, const struct dcpk_hf_binding *b,
+                                 struct dcpk_error *err)
+{
+    uint32_t stored[DCPK_HF_MOST_PARTS];
+    const size_t n = binding_find(m, b, stored);
+
+    if (n == 0 || !b->applies)
+        return DCPK_OK;
+    if (b->is_mtp && m->ckpt->given_family.without_mtp) {
+        binding_drop(m, b, stored);
+        return DCPK_OK;
+    }
+    if ((b->rule->flags & DCPK_HF_COPY) != 0)
+        return DCPK_OK;
+    if (n == b->rule->n_hf)
+        return binding_take(m, b, stored, err);
+    for (size_t i = 0; i < b->rule->n_hf; i++) {
+        if (stored[i] == DCPK_NO_TENSOR)
+            dcpk_hf_fault(&m->faults, DCPK_EMISMATCH, "'%s' is missing, a part of '%s'", b->hf[i],
+                          b->mg);
+        else
+            m->is_taken[stored[i]] = true;
+    }
+    return DCPK_OK;
+}
+
+/* --- what is repeated, missing or left --- */
+
+/* Are two stored tensors the same, their scales too? */
+static dcpk_status same_weight(struct matching *m, uint32_t a, uint32_t b, bool *same,
+                               struct dcpk_error *err)
+{
+    const uint32_t scales_a = m->scaled[a].scales, scales_b = m->scaled[b].scales;
+
+    if (dcpk_hf_same_bytes(m->ckpt, a, b, same, err) || !*same)
+        return err->status;
+    if (scales_a != DCPK_NO_TENSOR && scales_b != DCPK_NO_TENSOR)
+        return dcpk_hf_same_bytes(m->ckpt, scales_a, scales_b, same, err);
+    *same = scales_a == scales_b;
+    return DCPK_OK;
+}
+
+/* The same bits as the tensor that gives `mg`: it is left out, and nothing is lost. */
+static dcpk_status match_copy(struct matching *m, uint32_t copy, const char *mg,
+                              struct dcpk_error *err)
+{
+    const char *key = m->ckpt->tensors[copy].key;
+    const uint32_t scales = m->scaled[copy].scales;
+    uint32_t original;
+    uint64_t param;
+    bool same;
+
+    m->is_taken[copy] = true;
+    if (!dcpk_map_get(&m->model->param_by_name, mg, strlen(mg), &param)) {
+        dcpk_hf_fault(&m->faults, DCPK_EMISMATCH, "'%s' repeats '%s', which is missing", key, mg);
+        return DCPK_OK;
+    }
+    original = find_stored(m->ckpt, m->givers[param]->hf[0]);
+    if (same_weight(m, copy, original, &same, err))
+        return err->status;
+    if (same && scales != DCPK_NO_TENSOR)
+        dcpk_model_omit(m->model, m->ckpt->tensors[scales].key, reason_copy);
+    if (same)
+        dcpk_model_omit(m->model, key, reason_copy);
+    else
+        dcpk_hf_fault(&m->faults, DCPK_EMISMATCH, "'%s' differs from '%s', with which it is tied",
+                      key, m->ckpt->tensors[original].key);
+    return DCPK_OK;
+}
+
+/* Copies, and the output layer of a model that is tied. */
+static dcpk_status match_copies(struct matching *m, struct dcpk_error *err)
+{
+    for (size_t i = 0; i < m->bindings.n; i++) {
+        const struct dcpk_hf_binding *b = &m->bindings.list[i];
+        const bool is_copy = (b->rule->flags & DCPK_HF_COPY) != 0;
+        const bool is_tied = !b->applies && strcmp(b->mg, DCPK_HF_OUTPUT_LAYER) == 0;
+        uint32_t stored[DCPK_HF_MOST_PARTS];
+        const char *mg = b->mg;
+        uint64_t param;
+
+        if ((!is_copy && !is_tied) || binding_find(m, b, stored) == 0 ||
+            stored[0] == DCPK_NO_TENSOR || m->is_taken[stored[0]])
+            continue;
+        /* Of a tied model both are the embedding. */
+        if (!dcpk_map_get(&m->model->param_by_name, mg, strlen(mg), &param))
+            mg = DCPK_HF_EMBEDDING;
+        if (match_copy(m, stored[0], mg, err))
+            return err->status;
+    }
+    return DCPK_OK;
+}
+
+/* A parameter that the map has, and no tensor gives. */
+static dcpk_status find_missing(struct matching *m, struct dcpk_error *err)
+{
+    struct dcpk_map named = {0};
+
+    for (size_t i = 0; i < m->bindings.n; i++) {
+        const struct dcpk_hf_binding *b = &m->bindings.list[i];
+        uint32_t stored[DCPK_HF_MOST_PARTS];
+        bool existed = false;
+        uint64_t found;
+
+        if (!b->applies || (b->rule->flags & (DCPK_HF_COPY | DCPK_HF_READ_ONLY)) != 0 ||
+            (b->is_mtp && m->ckpt->given_family.without_mtp) ||
+            dcpk_map_get(&m->model->param_by_name, b->mg, strlen(b->mg), &found) ||
+            binding_find(m, b, stored) > 0)
+            continue;
+        if (dcpk_map_put(&named, b->mg, strlen(b->mg), 0, &existed, &found, err))
+            break;
+        if (!existed)
+            dcpk_hf_fault(&m->faults, DCPK_EMISMATCH, "'%s' is missing, it holds '%s'", b->hf[0],
+                          b->mg);
+    }
+    dcpk_map_release(&named);
+    return err->status;
+}
+
+static bool is_dropped(const struct dcpk_hf_map *map, const char *key)
+{
+    for (size_t i = 0; i < map->n_drop; i++)
+        if (dcpk_hf_name_fits(map->drop[i], key))
+            return true;
+    return false;
+}
+
+static void find_left(struct matching *m)
+{
+    for (size_t t = 0; t < m->ckpt->n_tensors; t++) {
+        const char *key = m->ckpt->tensors[t].key;
+
+        if (m->is_taken[t] || m->scaled[t].scales == t ||
+            dcpk_checkpoint_tensor_left_out(m->ckpt, t) != NULL)
+            continue;
+        if (is_dropped(m->map, key))
+            dcpk_model_omit(m->model, key, reason_drop);
+        else
+            dcpk_hf_fault(&m->faults, DCPK_EMISMATCH, "no rule takes '%s'", key);
+    }
+}
+
+/* Every layer has tensors: what args claim costs no more than what is stored. */
+static dcpk_status check_layers(const struct matching *m, struct dcpk_error *err)
+{
+    if (m->sizes.n_layers + m->sizes.n_mtp <= (int64_t)m->ckpt->n_tensors)
+        return DCPK_OK;
+    return dcpk_fail(err, DCPK_EMISMATCH,
+                     "%zu tensors are fewer than the %" PRId64 " layers of the configuration",
+                     m->ckpt->n_tensors, m->sizes.n_layers + m->sizes.n_mtp);
+}
+
+static dcpk_status match_all(struct matching *m, struct dcpk_error *err)
+{
+    for (size_t i = 0; i < m->bindings.n; i++)
+        if (binding_match(m, &m->bindings.list[i], err))
+            return err->status;
+    if (match_copies(m, err) || find_missing(m, err))
+        return err->status;
+    find_left(m);
+    return DCPK_OK;
+}
+
+/* --- the folder --- */
+
+/* The map's prefix, where no name of the files has it; else NULL. */
+static const char *absent_prefix(const struct matching *m)
+{
+    for (size_t t = 0; m->map->prefix != NULL && t < m->ckpt->n_tensors; t++)
+        if (dcpk_starts_with(m->ckpt->tensors[t].key, m->map->prefix))
+            return NULL;
+    return m->map->prefix;
+}
+
+static bool has_output_layer(const struct matching *m)
+{
+    for (size_t i = 0; i < m->map->top.n; i++) {
+        const struct dcpk_hf_rule *rule = &m->map->top.list[i];
+
+        if (strcmp(rule->mg, DCPK_HF_OUTPUT_LAYER) == 0 && (rule->flags & DCPK_HF_COPY) == 0 &&
+            find_stored(m->ckpt, rule->hf[0]) != DCPK_NO_TENSOR)
+            return true;
+    }
+    return false;
+}
+
+static void take_remark(void *context, const char *key, const char *text)
+{
+    dcpk_checkpoint_note_once(context, "%s: %s", key, text);
+}
+
+/* The dtype that config.json lacks: that of the embedding. */
+static enum dcpk_dtype stored_dtype(const struct matching *m, const struct dcpk_json *config)
+{
+    const char *prefix = absent_prefix(m);
+
+    if (dcpk_json_member(config, "torch_dtype") != NULL ||
+        dcpk_json_member(config, "dtype") != NULL)
+        return DCPK_DTYPE_NONE;
+    for (size_t i = 0; i < m->map->top.n; i++) {
+        const struct dcpk_hf_rule *rule = &m->map->top.list[i];
+        const char *name = rule->hf[0];
+        uint32_t stored;
+
+        if (prefix != NULL && dcpk_starts_with(name, prefix))
+            name += strlen(prefix);
+        stored = find_stored(m->ckpt, name);
+        if (strcmp(rule->mg, DCPK_HF_EMBEDDING) == 0 && stored != DCPK_NO_TENSOR)
+            return m->ckpt->tensors[stored].dtype;
+    }
+    return DCPK_DTYPE_NONE;
+}
+
+static dcpk_status matching_read_scales(struct matching *m, const struct dcpk_json *config,
+                                        struct dcpk_error *err)
+{
+    const struct dcpk_hf_scales_wish wish = {.map = m->map,
+                                             .config = config,
+                                             .ckpt = m->ckpt,
+                                             .arena = m->model->arena,
+                                             .faults = &m->faults};
+
+    return dcpk_hf_scales_read(&wish, &m->scaled, err);
+}
+
+/* transformers goes by model_type, and so do we where no map has the class. */
+static void note_class(const struct matching *m, const struct dcpk_json *config)
+{
+    const struct dcpk_json *list = dcpk_json_member(config, "architectures");
+
+    if (m->ckpt->given_family.family == NULL && !dcpk_hf_config_names_map(m->map, config))
+        dcpk_checkpoint_note_once(
+            m->ckpt,
+            "architectures: '%.60s' is of no family; by its model_type it is read as %s, '%s'",
+            dcpk_text_or(dcpk_json_string(dcpk_json_first(list)), "?"), m->map->family,
+            m->map->architectures[0]);
+}
+
+/* Whether norms are zero-centered, where the caller gives it under either name. */
+static dcpk_status put_given_norms(struct matching *m, struct dcpk_error *err)
+{
+    const struct dcpk_value *given = dcpk_value_attrs(m->ckpt->given_args);
+    const struct dcpk_value *centered = dcpk_value_bool(dcpk_norms_are_centered(given));
+
+    if (dcpk_value_get(given, DCPK_ARG_NORM_1P) == NULL &&
+        dcpk_value_get(given, DCPK_ARG_ZERO_CENTERED) == NULL)
+        return DCPK_OK;
+    if (dcpk_model_put_arg(m->model, DCPK_ARG_NORM_1P, centered, err))
+        return err->status;
+    return dcpk_model_put_arg(m->model, DCPK_ARG_ZERO_CENTERED, centered, err);
+}
+
+/* The map and the args, by config.json, and the weights' scales. */
+static dcpk_status read_config(struct matching *m, struct dcpk_error *err)
+{
+    const struct dcpk_family_wish *wish = &m->ckpt->given_family;
+    struct dcpk_hf_import import = {.remark = take_remark, .context = m->ckpt};
+    const struct dcpk_value *attrs;
+    struct dcpk_hf_maps maps;
+    struct dcpk_json *config;
+
+    if (dcpk_hf_document_read(m->ckpt->store, &config, err))
+        return err->status;
+    if (config == NULL)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "there is no " DCPK_HF_CONFIG ", which gives the family of the model and "
+                         "its sizes");
+    if (dcpk_hf_maps_load(wish->maps, m->model->arena, &maps, err) ||
+        dcpk_hf_config_find_map(&maps, wish->family, config, &m->map, err))
+        goto out;
+    note_class(m, config);
+    import.map = m->map;
+    import.config = config;
+    import.has_lm_head = has_output_layer(m);
+    import.dtype = stored_dtype(m, config);
+    if (dcpk_hf_config_to_args(&import, m->model->arena, &m->model->args, err))
+        goto out;
+    attrs = dcpk_value_attrs(m->model->args);
+    m->dtype = dcpk_dtype_from_name(dcpk_value_get(attrs, "params_dtype")->as.global.name);
+    if (dcpk_model_merge_given_args(m->model, err) || put_given_norms(m, err))
+        goto out;
+    attrs = dcpk_value_attrs(m->model->args);
+    if (dcpk_hf_sizes_read(attrs, m->model->arena, &m->sizes, err) == DCPK_OK)
+        (void)matching_read_scales(m, config, err);
+out:
+    dcpk_json_free(config);
+    return err->status;
+}
+
+/* What Megatron asks of a checkpoint beside args. */
+static dcpk_status put_state(struct matching *m, struct dcpk_error *err)
+{
+    struct dcpk_model *model = m->model;
+
+    model->optimizer_layout = "none";
+    model->iteration = dcpk_value_int(model->arena, 0, err);
+    model->version = dcpk_value_float(model->arena, 3.0, err);
+    if (model->iteration == NULL || model->version == NULL)
+        return err->status;
+    if (m->ckpt->given_family.without_mtp && m->sizes.n_mtp > 0 &&
+        dcpk_model_put_arg(model, "mtp_num_layers", dcpk_value_none(), err))
+        return err->status;
+    if (m->is_gated && !dcpk_value_is_true(dcpk_value_attrs(model->args), "swiglu") &&
+        dcpk_model_put_arg(model, "gated_linear_unit", dcpk_value_bool(true), err))
+        return err->status;
+    dcpk_model_read_layout(model);
+    return DCPK_OK;
+}
+
+/* The command line that has Megatron compute what the model does. */
+static dcpk_status write_command_line(struct matching *m, struct dcpk_error *err)
+{
+    struct dcpk_model *model = m->model;
+    struct dcpk_bytes text = {0};
+
+    if (dcpk_hf_flags_write(dcpk_value_attrs(model->args), &text, err) == DCPK_OK &&
+        dcpk_bytes_status(&text, err) == DCPK_OK)
+        model->command_line = dcpk_arena_strndup(
+            model->arena, dcpk_text_or((const char *)text.data, ""), text.n_bytes, err);
+    dcpk_bytes_release(&text);
+    return err->status;
+}
+
+/* All that does not match, as one error. */
+static dcpk_status matching_end(struct matching *m, struct dcpk_error *err)
+{
+    const size_t n = m->faults.n;
+
+    if (dcpk_hf_faults_end(&m->faults, err))
+        dcpk_context(err, "the map of %s does not fit, in %zu places", m->map->family, n);
+    return err->status;
+}
+
+static dcpk_status matching_run(struct matching *m, struct dcpk_error *err)
+{
+    const size_t n_tensors = m->ckpt->n_tensors;
+
+    if (read_config(m, err) || check_layers(m, err) ||
+        dcpk_hf_bind(m->map, &m->sizes, absent_prefix(m), m->model->arena, &m->bindings, err))
+        return err->status;
+    m->is_taken = dcpk_arena_array(m->model->arena, n_tensors, sizeof *m->is_taken, err);
+    m->givers = dcpk_arena_array(m->model->arena, m->bindings.n, sizeof *m->givers, err);
+    m->paired = dcpk_arena_array(m->model->arena, n_tensors, sizeof *m->paired, err);
+    if (m->is_taken == NULL || m->givers == NULL || m->paired == NULL)
+        return err->status;
+    memset(m->paired, 0xff, n_tensors * sizeof *m->paired); /* DCPK_NO_TENSOR */
+    if (match_all(m, err))
+        return err->status;
+    return matching_end(m, err);
+}
+
+static void note_norms_read(const struct matching *m)
+{
+    if (m->n_added > 0)
+        dcpk_checkpoint_note_once(
+            m->ckpt,
+            "%zu weights of norms, '%s' the first, are read %s one, as args have them: the sum of "
+            "float32, rounded to the dtype that is written, gives back every bit of w for %s",
+            m->n_added, m->first_added, m->addend < 0 ? "less" : "plus",
+            m->addend < 0 ? "w from 0.5 to 2 alone" : "some w alone");
+}
+
+dcpk_status dcpk_hf_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_model *model,
+                             struct dcpk_error *err)
+{
+    struct matching m = {.ckpt = ckpt, .model = model};
+
+    if (matching_run(&m, err)) {
+        dcpk_bytes_release(&m.faults.text);
+        return err->status;
+    }
+    if (put_state(&m, err) || write_command_line(&m, err))
+        return err->status;
+    note_norms_read(&m);
+    model->family = m.map->family;
+    dcpk_checkpoint_note_once(ckpt, "the family is %s", model->family);
+    return DCPK_OK;
+}

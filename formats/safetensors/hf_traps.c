@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hf_traps.c - where both sides take the same weights and configuration, and compute different
+ * things: MAPS.md, "traps". */
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "formats/safetensors/hf_config_priv.h"
+
+#define LATENT_EPSILON 1e-6 /* of transformers' norms of MLA latents, whatever rms_norm_eps is */
+#define FIXED_FACTOR   8.0  /* of rope scaling in every run of pretrain_gpt.py */
+
+static void trap_remark(const struct dcpk_hf_traps *t, const char *key, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+static void trap_remark(const struct dcpk_hf_traps *t, const char *key, const char *fmt, ...)
+{
+    char text[400];
+    va_list args;
+
+    va_start(args, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    t->remark(t->context, key, text);
+}
+
+static double number_of(const struct dcpk_hf_traps *t, const char *arg)
+{
+    double number = 0;
+
+    (void)dcpk_value_as_float(dcpk_hf_arg_value(t->attrs, arg), &number);
+    return number;
+}
+
+static void remark_latents(const struct dcpk_hf_traps *t)
+{
+    const char *name = "layernorm_epsilon";
+
+    if (dcpk_hf_is_none(dcpk_value_get(t->attrs, name)))
+        name = "norm_epsilon";
+    if (number_of(t, name) != LATENT_EPSILON)
+        trap_remark(t, name,
+                    "is %g; transformers' norms of latents have 1e-06 whatever it is, Megatron's "
+                    "have this one: the models differ slightly",
+                    number_of(t, name));
+    if (t->is_import && dcpk_hf_is_none(dcpk_value_get(t->attrs, "q_lora_rank")))
+        trap_remark(t, "q_lora_rank",
+                    "is None; core 0.19 and later put a norm before linear_q_proj then, which this "
+                    "model lacks: load it with core 0.18 or before");
+}
+
+static void remark_groups(const struct dcpk_hf_traps *t)
+{
+    const double topk = number_of(t, "moe_router_topk");
+    const double group_topk = number_of(t, "moe_router_group_topk");
+
+    if (!dcpk_hf_is_none(dcpk_value_get(t->attrs, "moe_router_num_groups")) &&
+        topk != 2 * group_topk)
+        trap_remark(t, "moe_router_group_topk",
+                    "is %g for a top-k of %g; transformers ranks a group by its best two experts, "
+                    "Megatron by its best top-k / group top-k: tokens may go elsewhere",
+                    group_topk, topk);
+}
+
+static void remark_scaling(const struct dcpk_hf_traps *t)
+{
+    const double factor = number_of(t, "rope_scaling_factor");
+
+    if (!dcpk_value_is_true(t->attrs, "use_rope_scaling") || factor == FIXED_FACTOR)
+        return;
+    if (t->is_import)
+        trap_remark(t, "rope_scaling_factor",
+                    "is %g, and pretrain_gpt.py scales by 8 whatever it is (core 0.12 to main): "
+                    "give it to GPTModel",
+                    factor);
+    else
+        trap_remark(t, "rope_scaling_factor",
+                    "is %g and goes into config.json; a run of pretrain_gpt.py scaled by 8",
+                    factor);
+}
+
+/* megatron/training/argument_utils.py@core_v0.19.0 gpt_config_from_args has it, gpt_builders.py of
+ * no release. */
+static void remark_interpolation(const struct dcpk_hf_traps *t)
+{
+    static const char arg[] = "rotary_seq_len_interpolation_factor";
+
+    if (dcpk_hf_is_none(dcpk_value_get(t->attrs, arg)))
+        return;
+    if (t->is_import)
+        trap_remark(t, arg,
+                    "is %g, and pretrain_gpt.py scales by it from core 0.19 on alone: before, give "
+                    "it to GPTModel",
+                    number_of(t, arg));
+    else
+        trap_remark(
+            t, arg,
+            "is %g and goes into config.json; a run of pretrain_gpt.py before core 0.19 did "
+            "not scale",
+            number_of(t, arg));
+}
+
+/* The tanh form of GELU comes through the fused kernel alone. */
+static void remark_gelu(const struct dcpk_hf_traps *t)
+{
+    if (dcpk_value_is_true(t->attrs, "openai_gelu"))
+        trap_remark(t, "openai_gelu",
+                    "has no effect in Megatron core: GELU is the tanh form by bias_gelu_fusion");
+}
+
+/* Values that core has attributes of a configuration for, and a parser no flag. */
+static void remark_flags(const struct dcpk_hf_traps *t)
+{
+    static const char *const args[] = {"original_max_position_embeddings", "beta_fast",
+                                       "beta_slow"};
+
+    for (size_t i = 0; i < sizeof args / sizeof *args; i++) {
+        const struct dcpk_value *value = dcpk_value_get(t->attrs, args[i]);
+
+        if (!dcpk_hf_is_none(value) && !dcpk_hf_same(value, &dcpk_hf_arg_find(args[i])->otherwise))
+            trap_remark(t, args[i],
+                        "is %s, and no release has a flag for it: set it in the model's "
+                        "configuration",
+                        dcpk_hf_show(t->arena, value));
+    }
+    if (!dcpk_hf_is_none(dcpk_value_get(t->attrs, "yarn_original_max_position_embeddings")))
+        trap_remark(t, "yarn_original_max_position_embeddings",
+                    "and its like have flags from core 0.19 on: before, set them in the model's "
+                    "configuration");
+}
+
+void dcpk_hf_traps_remark(const struct dcpk_hf_traps *t)
+{
+    if (t->remark == NULL)
+        return;
+    if (dcpk_value_is_true(t->attrs, "multi_latent_attention"))
+        remark_latents(t);
+    remark_groups(t);
+    remark_scaling(t);
+    remark_interpolation(t);
+    remark_gelu(t);
+    if (t->is_import)
+        remark_flags(t);
+}

@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hf_words_export.c - the thirteen words of a map's rows, from args to config.json. */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "formats/safetensors/hf_config_priv.h"
+#include "lib/base/order.h"
+
+/* Keys that transformers 5 refuses a whole number for. */
+static bool is_float_key(const char *key)
+{
+    static const char *const floats[] = {
+        "rms_norm_eps",
+        "norm_eps",
+        "layer_norm_epsilon",
+        "layer_norm_eps",
+        "initializer_range",
+        "routed_scaling_factor",
+        "router_aux_loss_coef",
+        "swiglu_limit",
+        "swiglu_alpha",
+        "partial_rotary_factor",
+        "rope_theta",
+        "factor",
+        "beta_fast",
+        "beta_slow",
+        "mscale",
+        "mscale_all_dim",
+        "low_freq_factor",
+        "high_freq_factor",
+    };
+
+    for (size_t i = 0; i < DCPK_COUNT(floats); i++)
+        if (strcmp(floats[i], key) == 0)
+            return true;
+    return false;
+}
+
+/* What JSON and the family can hold: no tensor, class or number that is not finite. */
+static bool is_plain(const struct dcpk_value *value)
+{
+    switch (value->kind) {
+    case DCPK_V_NONE:
+    case DCPK_V_BOOL:
+    case DCPK_V_INT:
+    case DCPK_V_STR:
+        return true;
+    case DCPK_V_FLOAT:
+        return isfinite(value->as.f);
+    case DCPK_V_BIGINT:
+    case DCPK_V_BYTES:
+    case DCPK_V_TUPLE:
+    case DCPK_V_LIST:
+    case DCPK_V_SET:
+    case DCPK_V_DICT:
+    case DCPK_V_TENSOR:
+    case DCPK_V_GLOBAL:
+    case DCPK_V_OBJECT:
+        break;
+    }
+    return false;
+}
+
+/* Is an arg's value of its kind? */
+static bool is_of_kind(const char *name, const struct dcpk_value *value)
+{
+    const struct dcpk_hf_arg *arg = dcpk_hf_arg_find(name);
+    int64_t number;
+
+    if (value->kind == DCPK_V_NONE || (arg != NULL && arg->kind == DCPK_HF_ARG_ANY))
+        return true;
+    if (arg == NULL)
+        return is_plain(value);
+    if (arg->kind == DCPK_HF_ARG_INT)
+        return value->kind == DCPK_V_INT && dcpk_value_as_int(value, &number) && number >= 0;
+    if (arg->kind == DCPK_HF_ARG_FLOAT)
+        return (value->kind == DCPK_V_FLOAT || value->kind == DCPK_V_INT) && is_plain(value);
+    return value->kind == (arg->kind == DCPK_HF_ARG_BOOL ? DCPK_V_BOOL : DCPK_V_STR);
+}
+
+dcpk_status dcpk_hf_key_export(struct dcpk_hf_exporting *m, const char *key,
+                               const struct dcpk_value *value, struct dcpk_error *err)
+{
+    if (value != NULL && !is_plain(value)) {
+        dcpk_hf_fault(&m->faults, DCPK_EMISMATCH, "'%s' would be %s, which config.json cannot hold",
+                      key, dcpk_hf_show(m->arena, value));
+        return DCPK_OK;
+    }
+    if (value != NULL && value->kind == DCPK_V_INT && is_float_key(key))
+        value = dcpk_value_float(m->arena, (double)value->as.i, err);
+    return dcpk_hf_dict_put(&m->config, key, value, err);
+}
+
+/* The width of dense layers is nothing where no layer is dense: it may share a key with the
+ * experts'. */
+static bool yields_to_experts(const struct dcpk_hf_exporting *m, const struct dcpk_hf_row *row)
+{
+    return strcmp(row->args[0], "moe_ffn_hidden_size") == 0 &&
+           dcpk_hf_same(dcpk_hf_arg_value(m->attrs, "moe_layer_freq"),
+                        &dcpk_hf_arg_find("moe_layer_freq")->otherwise);
+}
+
+static dcpk_status put_key(struct dcpk_hf_exporting *m, const struct dcpk_hf_row *row,
+                           const struct dcpk_value *value, struct dcpk_error *err)
+{
+    const struct dcpk_value *older = dcpk_hf_dict_get(&m->config, row->keys[0]);
+
+    if (value == NULL)
+        return err->status;
+    if (older != NULL && !dcpk_hf_same(older, value) && !yields_to_experts(m, row))
+        dcpk_hf_fault(&m->faults, DCPK_EUNSUPPORTED,
+                      "'%s' would be %s, and by %s it is %s: the family has one for both",
+                      row->keys[0], dcpk_hf_show(m->arena, older), row->args[0],
+                      dcpk_hf_show(m->arena, value));
+    return dcpk_hf_key_export(m, row->keys[0], value, err);
+}
+
+static dcpk_status fault_inexpressible(struct dcpk_hf_exporting *m, const struct dcpk_hf_row *row,
+                                       const struct dcpk_value *value)
+{
+    dcpk_hf_fault(&m->faults, DCPK_EUNSUPPORTED, "%s is %s, which '%s' cannot express",
+                  row->args[0], dcpk_hf_show(m->arena, value), row->keys[0]);
+    return DCPK_OK;
+}
+
+static dcpk_status export_copy(struct dcpk_hf_exporting *m, const struct dcpk_hf_row *row,
+                               const struct dcpk_value *value, struct dcpk_error *err)
+{
+    const struct dcpk_hf_arg *arg = dcpk_hf_arg_find(row->args[0]);
+
+    if (value->kind != DCPK_V_NONE || (arg != NULL && (arg->flags & DCPK_HF_ARG_NULLABLE)))
+        return put_key(m, row, value, err);
+    dcpk_hf_fault(&m->faults, DCPK_EMISMATCH, "args have no %s", row->args[0]);
+    return DCPK_OK;
+}
+
+/* The product is what the family takes null for. */
+static dcpk_status export_or_mul(struct dcpk_hf_exporting *m, const struct dcpk_hf_row *row,
+                                 const struct dcpk_value *value, struct dcpk_error *err)
+{
+    int64_t number, other;
+
+    if (dcpk_value_as_int(value, &number) &&
+        dcpk_value_as_int(dcpk_hf_arg_value(m->attrs, row->arg), &other) && other > 0 &&
+        number % row->factor == 0 && number / row->factor == other)
+        value = dcpk_value_none();
+    return put_key(m, row, value, err);
+}
+
+static dcpk_status export_or_none(struct dcpk_hf_exporting *m, const struct dcpk_hf_row *row,
+                                  const struct dcpk_value *value, struct dcpk_error *err)
+{
+    if (value->kind == DCPK_V_NONE)
+        value = dcpk_value_int(m->arena, 0, err);
+    return put_key(m, row, value, err);
+}
+
+static dcpk_status export_groups(struct dcpk_hf_exporting *m, const struct dcpk_hf_row *row,
+                                 const struct dcpk_value *value, struct dcpk_error *err)
+{
+    if (value->kind == DCPK_V_NONE)
+        value = dcpk_value_int(m->arena, 1, err);
+    return put_key(m, row, value, err);
+}
+
+static dcpk_status export_not(struct dcpk_hf_exporting *m, const struct dcpk_hf_row *row,
+                              const struct dcpk_value *value, struct dcpk_error *err)
+{
+    return put_key(m, row, dcpk_value_bool(dcpk_hf_same(value, dcpk_value_none())), err);
+}
+
+static dcpk_status export_head_dim(struct dcpk_hf_exporting *m, const struct dcpk_hf_row *row,
+                                   const struct dcpk_value *value, struct dcpk_error *err)
+{
+    int64_t hidden, heads;
+
+    if (value->kind != DCPK_V_NONE)
+        return put_key(m, row, value, err);
+    if (!dcpk_value_as_int(dcpk_hf_arg_value(m->attrs, "hidden_size"), &hidden) ||
+        !dcpk_value_as_int(dcpk_hf_arg_value(m->attrs, "num_attention_heads"), &heads) || heads < 1)
+        return fault_inexpressible(m, row, value);
+    return put_key(m, row, dcpk_value_int(m->arena, hidden / heads, err), err);
+}
+
+/* (W - 1, 0), as a tuple or a list; -1 to the left: none. */
+static dcpk_status export_window(struct dcpk_hf_exporting *m, const struct dcpk_hf_row *row,
+                                 const struct dcpk_value *value, struct dcpk_error *err)
+{
+    int64_t left, right;
+
+    if (value->kind == DCPK_V_NONE)
+        return put_key(m, row, value, err);
+    if (dcpk_value_at(value, 2) != NULL || !dcpk_value_as_int(dcpk_value_at(value, 0), &left) ||
+        !dcpk_value_as_int(dcpk_value_at(value, 1), &right) || left < -1 || left >= INT32_MAX ||
+        right != 0)
+        return fault_inexpressible(m, row, value);
+    if (left == -1)
+        return put_key(m, row, dcpk_value_none(), err);
+    return put_key(m, row, dcpk_value_int(m->arena, left + 1, err), err);
+}
+
+static dcpk_status export_times(struct dcpk_hf_exporting *m, const struct dcpk_hf_row *row,
+                                const struct dcpk_value *value, struct dcpk_error *err)
+{
+    const struct dcpk_value *unit = dcpk_hf_arg_value(m->attrs, row->arg);
+    int64_t number, one;
+
+    if (value->kind == DCPK_V_NONE)
+        return put_key(m, row, value, err);
+    if (dcpk_value_as_int(value, &number) && dcpk_value_as_int(unit, &one) && one > 0 &&
+        number > 0 && number % one == 0)
+        return put_key(m, row, dcpk_value_int(m->arena, number / one, err), err);
+    dcpk_hf_fault(&m->faults, DCPK_EUNSUPPORTED,
+                  "%s is %s, which is not a multiple of %s, %s: '%s' counts these", row->args[0],
+                  dcpk_hf_show(m->arena, value), row->arg, dcpk_hf_show(m->arena, unit),
+                  row->keys[0]);
+    return DCPK_OK;
+}
+
+/* Which layers have experts; false: a fault, or err. */
+static bool find_layers(struct dcpk_hf_exporting *m, const bool **is_moe, int64_t *n_layers,
+                        struct dcpk_error *err)
+{
+    struct dcpk_error why = DCPK_ERROR_INIT;
+
+    if (!dcpk_value_as_int(dcpk_hf_arg_value(m->attrs, "num_layers"), n_layers))
+        return false; /* its own row is the fault */
+    if (dcpk_hf_moe_layers(m->attrs, *n_layers, m->arena, is_moe, &why) == DCPK_OK)
+        return true;
+    if (why.status == DCPK_ENOMEM)
+        *err = why;
+    else
+        dcpk_hf_fault(&m->faults, DCPK_EFORMAT, "%s", why.text);
+    return false;
+}
+
+/* Zeros, then ones. */
+static dcpk_status export_leading(struct dcpk_hf_exporting *m, const struct dcpk_hf_row *row,
+                                  const struct dcpk_value *value, struct dcpk_error *err)
+{
+    int64_t n_layers, n_dense = 0;
+    const bool *is_moe;
+
+    if (!find_layers(m, &is_moe, &n_layers, err))
+        return err->status;
+    while (n_dense < n_layers && !is_moe[n_dense])
+        n_dense++;
+    for (int64_t i = n_dense; i < n_layers; i++)
+        if (!is_moe[i])
+            return fault_inexpressible(m, row, value);
+    return put_key(m, row, dcpk_value_int(m->arena, n_dense, err), err);
+}
+
+/* Step 1 and the list of those without. */
+static dcpk_status export_sparse(struct dcpk_hf_exporting *m, const struct dcpk_hf_row *row,
+                                 const struct dcpk_value *value, struct dcpk_error *err)
+{
+    const struct dcpk_value **dense;
+    int64_t n_layers;
+    const bool *is_moe;
+    size_t n = 0;
+
+    (void)value;
+    if (!find_layers(m, &is_moe, &n_layers, err))
+        return err->status;
+    dense = dcpk_arena_array(m->arena, (size_t)n_layers, sizeof *dense, err);
+    if (dense == NULL)
+        return err->status;
+    for (int64_t i = 0; i < n_layers; i++)
+        if (!is_moe[i]) {
+            dense[n] = dcpk_value_int(m->arena, i, err);
+            if (dense[n++] == NULL)
+                return err->status;
+        }
+    if (put_key(m, row, dcpk_value_int(m->arena, 1, err), err))
+        return err->status;
+    return dcpk_hf_dict_put(&m->config, row->keys[1],
+                            dcpk_value_seq(m->arena, DCPK_V_LIST, dense, n, err), err);
+}
+
+static dcpk_status export_enum(struct dcpk_hf_exporting *m, const struct dcpk_hf_row *row,
+                               const struct dcpk_value *value, struct dcpk_error *err)
+{
+    for (size_t i = 0; i < row->value->n; i++)
+        if (dcpk_hf_same(row->value->as.pairs[i].value, value))
+            return put_key(m, row, row->value->as.pairs[i].key, err);
+    return fault_inexpressible(m, row, value);
+}
+
+/* The arg of keys[0] under the further key. */
+static dcpk_status export_hf_only(struct dcpk_hf_exporting *m, const struct dcpk_hf_row *row,
+                                  const struct dcpk_value *value, struct dcpk_error *err)
+{
+    (void)value;
+    return dcpk_hf_key_export(m, row->args[0], dcpk_hf_arg_value(m->attrs, row->keys[0]), err);
+}
+
+static dcpk_status (*const export_words[DCPK_HF_N_HOWS])(struct dcpk_hf_exporting *m,
+                                                         const struct dcpk_hf_row *row,
+                                                         const struct dcpk_value *value,
+                                                         struct dcpk_error *err) = {
+    [DCPK_HF_HOW_COPY] = export_copy,         [DCPK_HF_HOW_OR] = export_copy,
+    [DCPK_HF_HOW_OR_ARG] = export_copy,       [DCPK_HF_HOW_OR_MUL] = export_or_mul,
+    [DCPK_HF_HOW_OR_NONE] = export_or_none,   [DCPK_HF_HOW_NOT] = export_not,
+    [DCPK_HF_HOW_HEAD_DIM] = export_head_dim, [DCPK_HF_HOW_WINDOW] = export_window,
+    [DCPK_HF_HOW_TIMES] = export_times,       [DCPK_HF_HOW_LEADING] = export_leading,
+    [DCPK_HF_HOW_SPARSE] = export_sparse,     [DCPK_HF_HOW_GROUPS] = export_groups,
+    [DCPK_HF_HOW_ENUM] = export_enum,         [DCPK_HF_HOW_HF_ONLY] = export_hf_only,
+};
+
+dcpk_status dcpk_hf_row_export(struct dcpk_hf_exporting *m, const struct dcpk_hf_row *row,
+                               struct dcpk_error *err)
+{
+    const char *name = row->args[0];
+    const struct dcpk_value *value;
+
+    for (size_t i = 0; i < row->n_args; i++)
+        if (!dcpk_hf_is_none(dcpk_value_get(m->attrs, row->args[i]))) {
+            name = row->args[i];
+            break;
+        }
+    value = dcpk_hf_arg_value(m->attrs, name);
+    if (is_of_kind(name, value))
+        return export_words[row->how](m, row, value, err);
+    dcpk_hf_fault(&m->faults, DCPK_EMISMATCH, "%s is %s, which is not what the arg holds", name,
+                  dcpk_hf_show(m->arena, value));
+    return DCPK_OK;
+}

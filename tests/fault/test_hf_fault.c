@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_hf_fault.c - every allocation fails once while a folder of Hugging Face's is planned as a
+ * checkpoint, back, and merged: DCPK_ENOMEM, and nothing is lost. */
+/*
+ * The family is made up, so that one small layer has all that maps know: each op, experts in one
+ * tensor, weights of 8 bits. Its map is the only one that is built in: of the others each would add
+ * a thousand allocations of the same reader.
+ */
+#include "formats/formats.h"
+#include "kernels/kernels.h"
+#include "lib/base/bytes.h"
+#include "lib/base/order.h"
+#include "lib/job/convert.h"
+#include "lib/job/merge.h"
+#include "tests/every_alloc.h"
+#include "tests/unit/scratch.h"
+
+static const char map_text[] =
+    "{\"family\": \"toy\", \"architectures\": [\"Toy\"], \"model_type\": \"toy\","
+    " \"config\": [[\"layers\", \"num_layers\"], [\"hidden_size\", \"hidden_size\"],"
+    "  [\"intermediate_size\", \"ffn_hidden_size\"],"
+    "  [\"intermediate_size\", \"moe_ffn_hidden_size\"], [\"experts\", \"num_experts\"],"
+    "  [\"num_attention_heads\", \"num_attention_heads|num_query_groups\"],"
+    "  [\"max_position_embeddings\", \"max_position_embeddings\"],"
+    "  [\"tie_word_embeddings\", \"untie_embeddings_and_output_weights\", \"not\", false],"
+    "  [\"sliding_window\", \"window_size\", \"window\"],"
+    "  [\"dense\", \"moe_layer_freq\", \"leading\"]],"
+    " \"args\": {\"normalization\": \"RMSNorm\", \"swiglu\": true, \"add_bias_linear\": false},"
+    " \"set\": {\"group_query_attention\": true}, \"hf\": {\"hidden_act\": \"silu\"},"
+    " \"rope\": {\"theta\": \"rotary_base\", \"kinds\": {\"default\": {\"args\":"
+    "  {\"use_rope_scaling\": false, \"position_embedding_type\": \"rope\"}}}},"
+    " \"scales\": {\"suffix\": \"_scale\", \"block\": \"quantization_config.block\"},"
+    " \"top\": [{\"mg\": \"embedding.word_embeddings.weight\", \"hf\": \"words\", \"op\": "
+    "\"vocab\"},"
+    "  {\"mg\": \"output_layer.weight\", \"hf\": \"head\", \"op\": \"vocab\", \"if\":"
+    "   \"untie_embeddings_and_output_weights\"},"
+    "  {\"mg\": \"decoder.final_layernorm.weight\", \"hf\": \"norm\"}],"
+    " \"at\": [{\"mg\": \"decoder.layers.{l}.\", \"hf\": \"{l}.\"}],"
+    " \"layer\": [{\"mg\": \"self_attention.linear_qkv.layer_norm_weight\", \"hf\": \"n1\"},"
+    "  {\"mg\": \"self_attention.linear_qkv.weight\", \"hf\": [\"q\", \"k\", \"v\"], \"op\": "
+    "\"qkv\"},"
+    "  {\"mg\": \"self_attention.linear_proj.weight\", \"hf\": \"o\"},"
+    "  {\"mg\": \"mlp.linear_fc1.layer_norm_weight\", \"hf\": \"n2\", \"if\": \"dense\"},"
+    "  {\"mg\": \"mlp.linear_fc1.weight\", \"hf\": [\"gate\", \"up\"], \"op\": \"cat\", \"if\": "
+    "\"dense\"},"
+    "  {\"mg\": \"mlp.linear_fc2.weight\", \"hf\": \"down\", \"if\": \"dense\"},"
+    "  {\"mg\": \"pre_mlp_layernorm.weight\", \"hf\": \"n2\", \"if\": \"moe\"},"
+    "  {\"mg\": \"mlp.router.weight\", \"hf\": \"router\", \"dtype\": \"float32\"},"
+    "  {\"mg\": \"mlp.experts.linear_fc1.weight{e}\", \"hf\": \"all_up\", \"op\":"
+    "   [\"transpose\", \"deinterleave\"]},"
+    "  {\"mg\": \"mlp.experts.linear_fc2.weight{e}\", \"hf\": \"all_down\", \"op\":"
+    "   \"transpose\"}],"
+    " \"drop\": [\"{*}inv_freq\"]}";
+
+/* hf_map_priv.h */
+struct dcpk_hf_built_in {
+    const char *file, *text;
+    size_t n_bytes;
+};
+extern const struct dcpk_hf_built_in dcpk_hf_built_in[];
+extern const size_t dcpk_hf_n_built_in;
+const struct dcpk_hf_built_in dcpk_hf_built_in[] = {{"toy.json", map_text, sizeof map_text - 1}};
+const size_t dcpk_hf_n_built_in = 1;
+
+static const char config_text[] =
+    "{\"architectures\": [\"Toy\"], \"layers\": 2, \"hidden_size\": 4, \"intermediate_size\": 6,"
+    " \"num_attention_heads\": 2, \"experts\": 2, \"dense\": 1, \"max_position_embeddings\": 8,"
+    " \"sliding_window\": 4, \"vocab_size\": 5, \"rope_theta\": 10000.0, \"torch_dtype\": "
+    "\"bfloat16\","
+    " \"quantization_config\": {\"quant_method\": \"fp8\", \"block\": [2, 2]}}";
+
+static const struct {
+    const char *name, *dtype, *shape;
+    size_t n_bytes;
+} stored[] = {
+    {"words", "BF16", "5, 4", 40},
+    {"head", "BF16", "5, 4", 40},
+    {"norm", "BF16", "4", 8},
+    {"inv_freq", "F32", "1", 4},
+    {"0.n1", "BF16", "4", 8},
+    {"0.q", "F8_E4M3", "4, 4", 16},
+    {"0.q_scale", "F32", "2, 2", 16},
+    {"0.k", "BF16", "4, 4", 32},
+    {"0.v", "BF16", "4, 4", 32},
+    {"0.o", "BF16", "4, 4", 32},
+    {"0.n2", "BF16", "4", 8},
+    {"0.gate", "BF16", "6, 4", 48},
+    {"0.up", "BF16", "6, 4", 48},
+    {"0.down", "BF16", "4, 6", 48},
+    {"1.n1", "BF16", "4", 8},
+    {"1.q", "BF16", "4, 4", 32},
+    {"1.k", "BF16", "4, 4", 32},
+    {"1.v", "BF16", "4, 4", 32},
+    {"1.o", "BF16", "4, 4", 32},
+    {"1.n2", "BF16", "4", 8},
+    {"1.router", "F32", "2, 4", 32},
+    {"1.all_up", "BF16", "2, 4, 12", 192},
+    {"1.all_down", "BF16", "2, 6, 4", 96},
+};
+
+static char folder[4096], run[4096];
+
+/* The model's folder, every byte of it 0. */
+static void write_folder(void)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_bytes header = {0}, file = {0};
+    size_t at = 0;
+    FILE *f;
+
+    CHECK_EQ_INT(mkdir(folder, 0700), 0, folder);
+    scratch_write("hf/config.json", config_text);
+    for (size_t i = 0; i < DCPK_COUNT(stored); i++, at += stored[i - 1].n_bytes)
+        dcpk_bytes_printf(
+            &header, "%s\"%s\": {\"dtype\": \"%s\", \"shape\": [%s], \"data_offsets\": [%zu, %zu]}",
+            i == 0 ? "{" : ", ", stored[i].name, stored[i].dtype, stored[i].shape, at,
+            at + stored[i].n_bytes);
+    dcpk_bytes_u8(&header, '}');
+    dcpk_bytes_u64(&file, header.n_bytes);
+    dcpk_bytes_put(&file, header.data, header.n_bytes);
+    dcpk_bytes_zeros(&file, at);
+    CHECK_OK(dcpk_bytes_status(&file, &err), "a file");
+    f = fopen(scratch("hf/model.safetensors"), "w");
+    CHECK(f != NULL && fwrite(file.data, 1, file.n_bytes, f) == file.n_bytes, folder);
+    CHECK_EQ_INT(fclose(f), 0, folder);
+    dcpk_bytes_release(&header);
+    dcpk_bytes_release(&file);
+}
+
+static struct dcpk_env usual_env(void)
+{
+    return (struct dcpk_env){.formats = dcpk_formats, .device = dcpk_devices[0], .n_threads = 1};
+}
+
+static struct dcpk_convert_options usual_options(const char *to)
+{
+    return (struct dcpk_convert_options){.env = usual_env(),
+                                         .to = dcpk_format_find(to),
+                                         .rules.impl = DCPK_IMPL_TE,
+                                         .target.impl = "te"};
+}
+
+static dcpk_status plan_only(const struct dcpk_convert_options *options, struct dcpk_error *err)
+{
+    struct dcpk_conversion c = {0};
+    const dcpk_status st = dcpk_conversion_plan(&c, options, err);
+
+    dcpk_conversion_free(&c);
+    return st;
+}
+
+static dcpk_status import_use(struct dcpk_error *err)
+{
+    struct dcpk_convert_options options = usual_options("torch_dist");
+
+    options.in = folder;
+    return plan_only(&options, err);
+}
+
+static dcpk_status export_use(struct dcpk_error *err)
+{
+    struct dcpk_convert_options options = usual_options("safetensors");
+
+    options.in = run;
+    options.target.family.dtype = DCPK_F32;
+    options.target.family.most_file_bytes = 256;
+    return plan_only(&options, err);
+}
+
+static dcpk_status merge_use(struct dcpk_error *err)
+{
+    const struct dcpk_merge_input inputs[] = {{folder, 0.75}, {run, 0.25}};
+    const struct dcpk_merge_options options = {.env = usual_env(), .inputs = inputs, .n_inputs = 2};
+    struct dcpk_convert_options conversion = usual_options("safetensors");
+    struct dcpk_merge *merge = NULL;
+    uint64_t n_different = 0;
+
+    if (dcpk_merge_open(&options, &merge, &n_different, err))
+        return err->status;
+    conversion.opened = dcpk_merge_checkpoint(merge);
+    (void)plan_only(&conversion, err);
+    dcpk_merge_close(merge);
+    return err->status;
+}
+
+/* The run that the folder becomes, with which the others begin. */
+static int set_up(void **state)
+{
+    struct dcpk_convert_options options = usual_options("torch_dist");
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_conversion c = {0};
+
+    if (scratch_setup(state) != 0)
+        return -1;
+    (void)snprintf(folder, sizeof folder, "%s", scratch("hf"));
+    (void)snprintf(run, sizeof run, "%s", scratch("run"));
+    write_folder();
+    options.in = folder;
+    options.out = run;
+    CHECK_OK(dcpk_conversion_plan(&c, &options, &err), "a run");
+    CHECK_OK(dcpk_conversion_run(&c, &err), "a run");
+    dcpk_conversion_free(&c);
+    return 0;
+}
+
+static void imports(void **state)
+{
+    (void)state;
+    every_alloc_fails_but(import_use, 300, 8);
+}
+
+static void exports(void **state)
+{
+    (void)state;
+    every_alloc_fails_but(export_use, 300, 8);
+}
+
+static void merges(void **state)
+{
+    (void)state;
+    every_alloc_fails_but(merge_use, 500, 8);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(imports),
+        cmocka_unit_test(exports),
+        cmocka_unit_test(merges),
+    };
+
+    return cmocka_run_group_tests(tests, set_up, scratch_teardown);
+}
