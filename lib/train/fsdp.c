@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fsdp.c - what enter and leave of a unit do to its buckets, and what the steps of a run do to all
+ * of them. fsdp_gather.c and fsdp_reduce.c move bytes. */
+/*
+ * A microbatch under optim_grads_params, with two units; -1 is what lies outside units:
+ *
+ *   forward     enter -1 | enter 0   leave 0 | enter 1   leave 1 | leave -1
+ *     weights   gather   | gather    release | gather    release |
+ *
+ *   backward    enter -1 | enter 1   leave 1 | enter 0   leave 0 | leave -1
+ *     weights            | gather    release | gather    release |
+ *     gradients fill     | fill      reduce  | fill      reduce  | reduce, wait for all
+ *
+ * fill: sums for all elements of the bucket begin; reduce: they become the sums of a slice. Weights
+ * outside units stay gathered until install. Other strategies keep weights whole, and reduce
+ * gradients at each microbatch or at the last one (fsdp.h).
+ * Source: _register_fsdp_hooks of fsdp/src/megatron_fsdp/megatron_fsdp.py @core_v0.19.0.
+ */
+#include "lib/train/fsdp.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+#include "lib/base/alloc.h"
+#include "lib/train/fsdp_priv.h"
+
+const char *const dcpk_fsdp_action_names[DCPK_FSDP_N_ACTIONS] = {
+    [DCPK_FSDP_GATHER] = "gather",
+    [DCPK_FSDP_PREFETCH] = "prefetch",
+    [DCPK_FSDP_READY] = "ready",
+    [DCPK_FSDP_RELEASE] = "release",
+    [DCPK_FSDP_REDUCE] = "reduce",
+    [DCPK_FSDP_REDUCED] = "reduced",
+    [DCPK_FSDP_OUTER_GATHER] = "outer-gather",
+    [DCPK_FSDP_OUTER_REDUCE] = "outer-reduce",
+};
+
+static struct dcpk_fsdp *fsdp_of(struct dcpk_weights *weights)
+{
+    return (struct dcpk_fsdp *)weights;
+}
+
+/* ---- what a model asks for ---- */
+
+static size_t unit_number(const struct dcpk_fsdp *f, int64_t unit)
+{
+    assert(unit >= -1 && (size_t)(unit + 1) < f->n_units);
+    return (size_t)(unit + 1);
+}
+
+static dcpk_status fsdp_enter(struct dcpk_weights *weights, int64_t unit, enum dcpk_train_pass pass,
+                              struct dcpk_error *err)
+{
+    struct dcpk_fsdp *f = fsdp_of(weights);
+    const size_t number = unit_number(f, unit);
+
+    if (dcpk_fsdp_want(f, number, pass, err))
+        return err->status;
+    if (pass == DCPK_BACKWARD)
+        return dcpk_fsdp_fill(f, number, err);
+    return DCPK_OK;
+}
+
+/* Weights gathered to be recomputed with serve the backward pass, too. */
+static dcpk_status fsdp_leave(struct dcpk_weights *weights, int64_t unit, enum dcpk_train_pass pass,
+                              struct dcpk_error *err)
+{
+    struct dcpk_fsdp *f = fsdp_of(weights);
+    const size_t number = unit_number(f, unit);
+
+    if (pass == DCPK_BACKWARD && dcpk_fsdp_reduce(f, number, err))
+        return err->status;
+    if (number > 0 && pass != DCPK_RECOMPUTE)
+        dcpk_fsdp_release(f, number, pass);
+    if (number == 0 && pass == DCPK_BACKWARD)
+        return dcpk_fsdp_drain(f, 0, err);
+    return DCPK_OK;
+}
+
+static const void *fsdp_weight(struct dcpk_weights *weights, size_t param)
+{
+    const struct dcpk_fsdp *f = fsdp_of(weights);
+    const struct dcpk_fsdp_spot *spot = &f->spots[param];
+
+    if (spot->bucket == SIZE_MAX)
+        return spot->buffer;
+    assert(f->buckets[spot->bucket].weights_state == DCPK_WEIGHTS_READY);
+    return f->buckets[spot->bucket].whole + (size_t)spot->first * f->compute_bytes;
+}
+
+static dcpk_status fsdp_add(struct dcpk_weights *weights, size_t param, int64_t row, int64_t n_rows,
+                            const float *grad, struct dcpk_error *err)
+{
+    return dcpk_fsdp_add(fsdp_of(weights), param, row, n_rows, grad, err);
+}
+
+static const struct dcpk_weights_ops fsdp_ops = {fsdp_enter, fsdp_leave, fsdp_weight, fsdp_add};
+
+/* ---- counting ---- */
+
+uint64_t dcpk_fsdp_sent(const struct dcpk_fsdp *f, enum dcpk_fsdp_action action,
+                        const struct dcpk_fsdp_bucket *b)
+{
+    const uint64_t n_inner = (uint64_t)b->reduce->n_ranks;
+    uint64_t n_outer = 1;
+
+    if (b->outer != NULL)
+        n_outer = (uint64_t)b->outer->n_ranks;
+    switch (action) {
+    case DCPK_FSDP_GATHER:
+    case DCPK_FSDP_PREFETCH:
+        return (uint64_t)b->n_elems * f->compute_bytes * (n_inner - 1) / n_inner;
+    case DCPK_FSDP_REDUCE:
+        if (f->strategy == DCPK_NO_SHARD)
+            return 2 * (uint64_t)b->n_elems * f->comm_bytes * (n_inner - 1) / n_inner;
+        return (uint64_t)b->n_elems * f->comm_bytes * (n_inner - 1) / n_inner;
+    case DCPK_FSDP_OUTER_GATHER:
+        return (uint64_t)b->n_slice * f->compute_bytes * (n_outer - 1) / n_outer;
+    case DCPK_FSDP_OUTER_REDUCE:
+        if (f->is_hfsdp)
+            return (uint64_t)b->n_slice * f->grads_bytes * (n_outer - 1) / n_outer;
+        return 2 * (uint64_t)b->n_slice * f->grads_bytes * (n_outer - 1) / n_outer;
+    case DCPK_FSDP_READY:
+    case DCPK_FSDP_RELEASE:
+    case DCPK_FSDP_REDUCED:
+    case DCPK_FSDP_N_ACTIONS:
+        break;
+    }
+    return 0;
+}
+
+void dcpk_fsdp_log(struct dcpk_fsdp *f, enum dcpk_fsdp_action action, size_t bucket,
+                   enum dcpk_train_pass pass)
+{
+    const struct dcpk_fsdp_bucket *b = &f->buckets[bucket];
+    const uint64_t sent = dcpk_fsdp_sent(f, action, b);
+    enum dcpk_fsdp_action counted = action;
+    struct dcpk_fsdp_event event = {action, bucket, b->unit, b->is_expert, pass, sent};
+
+    if (action == DCPK_FSDP_PREFETCH)
+        counted = DCPK_FSDP_GATHER;
+    f->traffic.n_bytes[counted] += sent;
+    f->traffic.n_calls[counted]++;
+    if (f->options.event != NULL)
+        f->options.event(f->options.context, &event);
+}
+
+/* ---- a run ---- */
+
+static dcpk_status choose(struct dcpk_fsdp *f, struct dcpk_error *err)
+{
+    const struct dcpk_train_config *config = f->options.config;
+    const struct dcpk_train_precision *precision = &config->precision;
+    const struct dcpk_group *world = f->options.mesh->group[DCPK_G_WORLD];
+    const bool is_fsdp = config->fsdp.mode == DCPK_MODE_MEGATRON_FSDP;
+
+    f->strategy = config->fsdp.strategy;
+    if (!is_fsdp)
+        f->strategy = DCPK_NO_SHARD;
+    if (!is_fsdp && config->fsdp.has_distributed_optimizer)
+        f->strategy = DCPK_OPTIM;
+    f->has_units = is_fsdp && f->strategy != DCPK_NO_SHARD;
+    f->is_hfsdp = config->layout.instances > 1 && config->layout.is_outer_sharded;
+    f->is_exact = precision->is_exact;
+    f->overlaps_gather = config->fsdp.overlaps_gather || dcpk_fsdp_cuts_weights(f);
+    f->overlaps_reduce = config->fsdp.overlaps_reduce || dcpk_fsdp_cuts_grads(f);
+    f->compute = precision->compute;
+    f->main_grads = precision->main_grads;
+    f->comm = precision->comm;
+    f->compute_bytes = dcpk_dtype_bytes(f->compute);
+    f->grads_bytes = dcpk_dtype_bytes(f->main_grads);
+    f->comm_bytes = dcpk_dtype_bytes(f->comm);
+    f->reduction = DCPK_SUM_F32;
+    if (f->comm == DCPK_BF16)
+        f->reduction = DCPK_SUM_BF16;
+    if (f->is_exact) {
+        f->grads_bytes = f->comm_bytes = sizeof(int64_t);
+        f->reduction = DCPK_SUM_I64;
+    }
+    if (f->is_hfsdp && f->strategy != DCPK_OPTIM_GRADS_PARAMS)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "Optimizer fully-sharded HFSDP is only supported with full-sharding on "
+                         "DP-Shard");
+    if (config->layout.instances > 1 && config->layout.ep > 1)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "several optimizer instances (HSDP) with expert parallelism");
+    if (!f->is_exact && ((f->comm != DCPK_F32 && f->comm != DCPK_BF16) ||
+                         (f->main_grads != DCPK_F32 && f->main_grads != DCPK_BF16)))
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "gradients are added in float32 or bfloat16, not in %s and %s",
+                         dcpk_dtype_name(f->main_grads), dcpk_dtype_name(f->comm));
+    if (f->math->ops->is_host == world->by->is_device)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "collectives of '%s' do not reach the memory of '%s'", world->by->name,
+                         f->math->ops->name);
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_fsdp_new(const struct dcpk_fsdp_options *options, struct dcpk_fsdp **fsdp,
+                          struct dcpk_error *err)
+{
+    struct dcpk_fsdp *f = dcpk_alloc(sizeof *f, err);
+
+    if (f == NULL)
+        return err->status;
+    f->base.ops = &fsdp_ops;
+    f->options = *options;
+    f->math = options->account->math;
+    if (choose(f, err) || dcpk_fsdp_lay_out(f, err) || dcpk_fsdp_allocate(f, err)) {
+        dcpk_fsdp_free(f);
+        return err->status;
+    }
+    *fsdp = f;
+    return DCPK_OK;
+}
+
+void dcpk_fsdp_free(struct dcpk_fsdp *f)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+
+    if (f == NULL)
+        return;
+    for (size_t i = 0; f->buckets != NULL && i < f->n_buckets; i++) {
+        struct dcpk_fsdp_bucket *b = &f->buckets[i];
+
+        (void)dcpk_fsdp_end(b->gather, &b->gathering, &err); /* memory stays until then */
+        (void)dcpk_fsdp_end(b->reduce, &b->reducing, &err);
+    }
+    dcpk_fsdp_deallocate(f);
+    dcpk_free(f->buckets);
+    dcpk_free(f->queue);
+    dcpk_free(f->units);
+    dcpk_free(f->spots);
+    dcpk_free(f->shards.list);
+    dcpk_free(f);
+}
+
+struct dcpk_weights *dcpk_fsdp_weights(struct dcpk_fsdp *fsdp)
+{
+    return &fsdp->base;
+}
+
+const struct dcpk_train_shards *dcpk_fsdp_shards(const struct dcpk_fsdp *fsdp)
+{
+    return &fsdp->shards;
+}
+
+float *dcpk_fsdp_buffer(struct dcpk_fsdp *fsdp, size_t param)
+{
+    assert(fsdp->spots[param].bucket == SIZE_MAX);
+    return fsdp->spots[param].buffer;
+}
+
+const struct dcpk_fsdp_traffic *dcpk_fsdp_traffic(const struct dcpk_fsdp *fsdp)
+{
+    return &fsdp->traffic;
+}
+
+dcpk_status dcpk_fsdp_begin(struct dcpk_fsdp *f, int64_t n_microbatches, struct dcpk_error *err)
+{
+    assert(f->n_queued == 0 && n_microbatches >= 1);
+    f->n_microbatches = n_microbatches;
+    f->lsb = f->options.config->precision.exact_lsb;
+    for (size_t i = 0; i < f->n_buckets; i++) {
+        struct dcpk_fsdp_bucket *b = &f->buckets[i];
+
+        b->n_backward = 0;
+        f->math->ops->zero(f->math, b->grads, (size_t)b->n_grads * f->grads_bytes);
+    }
+    f->math->ops->zero(f->math, f->bad, f->options.params->n * sizeof *f->bad);
+    return f->math->ops->wait(f->math, err);
+}
+
+void dcpk_fsdp_scale_sums(struct dcpk_fsdp *f, double scale)
+{
+    f->lsb = f->options.config->precision.exact_lsb - ilogb(scale);
+}
+
+dcpk_status dcpk_fsdp_finish(struct dcpk_fsdp *f, double factor, struct dcpk_error *err)
+{
+    for (size_t i = 0; i < f->n_buckets; i++)
+        assert(f->buckets[i].n_backward == f->n_microbatches);
+    return dcpk_fsdp_finish_grads(f, factor, err);
+}
+
+/* What a rank owns into weights of the compute dtype. Where main parameters are to be of that
+ * dtype, they take its rounding. */
+static void install_own(struct dcpk_fsdp *f, struct dcpk_fsdp_bucket *b)
+{
+    uint8_t *own = b->weights + (size_t)(b->own_at - b->weights_at) * f->compute_bytes;
+    const bool is_rounded = f->options.config->precision.main_params == f->compute;
+
+    f->math->ops->cast(f->math, DCPK_F32, f->compute, b->n_own, b->main, own);
+    if (is_rounded && f->compute != DCPK_F32)
+        f->math->ops->cast(f->math, f->compute, DCPK_F32, b->n_own, own, b->main);
+    b->is_outer_stale = b->n_own < b->n_slice;
+}
+
+dcpk_status dcpk_fsdp_install(struct dcpk_fsdp *f, struct dcpk_error *err)
+{
+    for (size_t i = 0; i < f->n_buckets; i++) /* an install that no pass has used yet */
+        if (dcpk_fsdp_bucket_ready(f, i, DCPK_FORWARD, err))
+            return err->status;
+    if (dcpk_fsdp_cuts_weights(f)) {
+        assert(f->n_live == 0);
+        if (f->units[0].n > 0 && f->buckets[0].weights_state == DCPK_WEIGHTS_READY)
+            dcpk_fsdp_release(f, 0, DCPK_BACKWARD);
+    }
+    for (size_t i = 0; i < f->n_buckets; i++)
+        install_own(f, &f->buckets[i]);
+    for (size_t i = 0; i < f->n_buckets && !dcpk_fsdp_cuts_weights(f); i++) {
+        struct dcpk_fsdp_bucket *b = &f->buckets[i];
+
+        b->weights_state = DCPK_WEIGHTS_READY;
+        if (f->strategy == DCPK_NO_SHARD)
+            continue;
+        b->weights_state = DCPK_WEIGHTS_EMPTY;
+        dcpk_fsdp_log(f, DCPK_FSDP_GATHER, i, DCPK_FORWARD);
+        if (dcpk_fsdp_gather_bucket(f, i, b->weights, err))
+            return err->status;
+    }
+    return f->math->ops->wait(f->math, err);
+}

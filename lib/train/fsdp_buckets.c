@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fsdp_buckets.c - parameters into flat buckets, buckets into slices, this rank's slices into
+ * shards. */
+/*
+ *   unit 0    | proj   | norm | qkv       | norm | fc1     | fc2    |pad|   | its experts   |pad|
+ *   unit 1    | ...                                                 |pad|   | ...           |pad|
+ *   outside   | embedding                     |pad|   | final norm | output         |pad|
+ *
+ *   a bucket  |   slice 0     |   slice 1     |   slice 2     |   slice 3     |   of D = 4 ranks
+ *               rows of proj    norm, rows of qkv, ...                        shards of its rank
+ *
+ * Parameters of one group stand in a bucket in the order of registration, where their shapes allow
+ * it; a slice ends between two rows (lib/model/fsdp_layout.h has the rules). Outside units a bucket
+ * that has reached a size is followed by another one.
+ */
+#include <assert.h>
+#include <string.h>
+
+#include "lib/base/alloc.h"
+#include "lib/base/order.h"
+#include "lib/model/fsdp_layout.h"
+#include "lib/train/fsdp_priv.h"
+
+/* What the layout is made of. */
+struct fsdp_plan {
+    struct dcpk_fsdp_param *params;
+    struct dcpk_fsdp_place *places;
+    size_t *at; /* in the table */
+    int64_t *cut;
+    size_t n;
+    int64_t most_shards;
+};
+
+static bool has_embedding_copies(const struct dcpk_train_config *config)
+{
+    return config->layout.pp > 1 && (config->model.is_tied || config->model.mtp_layers > 0);
+}
+
+bool dcpk_fsdp_is_copied(const struct dcpk_train_config *config,
+                         const struct dcpk_train_param *param)
+{
+    return param->is_shared || (param->kind == DCPK_P_EMBEDDING && has_embedding_copies(config));
+}
+
+/* Ranks that share out the buckets of a parameter. */
+static int64_t count_shards(const struct dcpk_fsdp *f, bool is_expert)
+{
+    const struct dcpk_train_mesh *mesh = f->options.mesh;
+    const int64_t instances = f->options.config->layout.instances;
+
+    if (f->strategy == DCPK_NO_SHARD)
+        return 1;
+    if (is_expert && instances == 1)
+        return mesh->group[DCPK_G_EXPERT_DP]->n_ranks;
+    if (f->is_hfsdp)
+        return mesh->group[DCPK_G_DP_CP]->n_ranks;
+    return mesh->group[DCPK_G_INNER]->n_ranks;
+}
+
+/* Units in front, in each dense parameters before experts; outside units an embedding that another
+ * stage has, too, before the rest. */
+static void plan_add(const struct dcpk_fsdp *f, size_t at, struct fsdp_plan *plan)
+{
+    const struct dcpk_train_param *p = &f->options.params->list[at];
+    struct dcpk_fsdp_param *flat = &plan->params[plan->n];
+    const bool is_alone = f->strategy != DCPK_NO_SHARD && dcpk_fsdp_is_copied(f->options.config, p);
+    int64_t unit = -1;
+    const uint64_t kind = (uint64_t)!is_alone << 1 | (uint64_t)(p->expert >= 0);
+
+    if (f->has_units)
+        unit = p->unit;
+    *flat = (struct dcpk_fsdp_param){.name = p->live,
+                                     .shape = p->shape,
+                                     .rank = p->rank,
+                                     .group = (uint64_t)(unit + 1) << 2 | kind,
+                                     .is_in_unit = unit >= 0,
+                                     .n_shards = count_shards(f, p->expert >= 0)};
+    plan->most_shards = dcpk_max_i64(plan->most_shards, flat->n_shards);
+    plan->at[plan->n++] = at;
+}
+
+static void bucket_find_groups(struct dcpk_fsdp *f, struct dcpk_fsdp_bucket *b)
+{
+    struct dcpk_group *const *group = f->options.mesh->group;
+    const bool is_whole = b->is_expert && f->options.config->layout.instances == 1;
+
+    if (is_whole || f->strategy == DCPK_NO_SHARD) {
+        b->reduce = group[DCPK_G_DP_CP];
+        b->gather = group[DCPK_G_GATHER];
+        if (b->is_expert) {
+            b->reduce = group[DCPK_G_EXPERT_DP];
+            b->gather = group[DCPK_G_EXPERT_GATHER];
+        }
+        return;
+    }
+    b->reduce = group[DCPK_G_INNER];
+    b->gather = group[DCPK_G_GATHER];
+    if (group[DCPK_G_OUTER]->n_ranks > 1)
+        b->outer = group[DCPK_G_OUTER];
+}
+
+static void bucket_make(struct dcpk_fsdp *f, const struct dcpk_fsdp_param *param,
+                        const struct dcpk_train_param *p, int64_t n_elems,
+                        struct dcpk_fsdp_bucket *b)
+{
+    int64_t n_outer = 1;
+
+    b->unit = -1;
+    if (param->is_in_unit)
+        b->unit = p->unit;
+    b->is_expert = p->expert >= 0;
+    bucket_find_groups(f, b);
+    b->n_elems = b->n_slice = b->n_own = b->n_weights = b->n_grads = n_elems;
+    b->n_shards = param->n_shards;
+    if (f->strategy == DCPK_NO_SHARD)
+        return;
+    if (f->is_hfsdp && b->outer != NULL)
+        n_outer = b->outer->n_ranks;
+    b->n_slice = n_elems / b->reduce->n_ranks;
+    b->n_own = b->n_slice / n_outer;
+    b->slice_at = b->reduce->rank * b->n_slice;
+    b->shard = b->reduce->rank * n_outer;
+    if (n_outer > 1)
+        b->shard += b->outer->rank;
+    b->own_at = b->shard * b->n_own;
+    if (dcpk_fsdp_cuts_weights(f)) {
+        b->weights_at = b->slice_at;
+        b->n_weights = b->n_slice;
+    }
+    if (dcpk_fsdp_cuts_grads(f)) {
+        b->grads_at = b->slice_at;
+        b->n_grads = b->n_slice;
+    }
+}
+
+/* Buckets in the order of their numbers, units of them, and where each parameter is. */
+static dcpk_status buckets_make(struct dcpk_fsdp *f, const struct fsdp_plan *plan,
+                                struct dcpk_error *err)
+{
+    for (size_t i = 0; i < plan->n; i++)
+        if (plan->places[i].bucket >= f->n_buckets)
+            f->n_buckets = plan->places[i].bucket + 1;
+    f->buckets = dcpk_alloc_array(f->n_buckets, sizeof *f->buckets, err);
+    f->queue = dcpk_alloc_array(f->n_buckets, sizeof *f->queue, err);
+    if (f->buckets == NULL || f->queue == NULL)
+        return err->status;
+    for (size_t i = 0; i < plan->n; i++) {
+        const struct dcpk_fsdp_place *place = &plan->places[i];
+        const struct dcpk_train_param *p = &f->options.params->list[plan->at[i]];
+
+        f->spots[plan->at[i]] = (struct dcpk_fsdp_spot){place->bucket, place->first, NULL};
+        bucket_make(f, &plan->params[i], p, place->bucket_elems, &f->buckets[place->bucket]);
+    }
+    for (size_t i = f->n_buckets; i-- > 0;) {
+        struct dcpk_fsdp_unit *u = &f->units[f->buckets[i].unit + 1];
+
+        u->first = i;
+        u->n++;
+        u->n_elems += f->buckets[i].n_elems;
+    }
+    f->units[0].is_kept = true;
+    return DCPK_OK;
+}
+
+/* Rows of this rank; no rank may cut one. */
+static dcpk_status shards_make(struct dcpk_fsdp *f, const struct fsdp_plan *plan,
+                               struct dcpk_error *err)
+{
+    f->shards.list = dcpk_alloc_array(plan->n, sizeof *f->shards.list, err);
+    if (f->shards.list == NULL)
+        return err->status;
+    for (size_t i = 0; i < plan->n; i++) {
+        const struct dcpk_train_param *p = &f->options.params->list[plan->at[i]];
+        const struct dcpk_fsdp_bucket *b = &f->buckets[plan->places[i].bucket];
+        struct dcpk_train_shard *shard = &f->shards.list[f->shards.n];
+        struct dcpk_box box;
+        int64_t first;
+
+        if (dcpk_fsdp_rows(&plan->params[i], &plan->places[i], plan->cut, err) ||
+            dcpk_fsdp_shard(&plan->params[i], &plan->places[i], b->shard, &box, &first, err))
+            return err->status;
+        if (box.extent[0] == 0)
+            continue;
+        *shard = (struct dcpk_train_shard){.param = plan->at[i],
+                                           .row = box.offset[0],
+                                           .n_rows = box.extent[0],
+                                           .n_elems = box.extent[0] * p->shape[1],
+                                           .bucket = plan->places[i].bucket,
+                                           .slice_first = first};
+        f->shards.n++;
+    }
+    return DCPK_OK;
+}
+
+/* What may be under way at one time. With a double buffer one unit's gradients are filled while
+ * another's are reduced. Source: param_and_grad_buffer.py _enforce_double_buffer_limit
+ * @core_v0.19.0. */
+static void find_queue(struct dcpk_fsdp *f)
+{
+    int64_t n_elems = 0, n_units = 0, n_largest = 0;
+
+    for (size_t u = 1; u < f->n_units; u++) {
+        n_elems += f->units[u].n_elems;
+        n_units += f->units[u].n > 0;
+        n_largest = dcpk_max_i64(n_largest, f->units[u].n_elems);
+    }
+    f->queue_elems = dcpk_train_queue_elems(f->options.config, n_units, n_elems);
+    f->prefetch_elems = f->queue_elems / 2;
+    if (dcpk_fsdp_pool_bytes(f) > 0)
+        f->queue_elems = dcpk_min_i64(f->queue_elems, n_largest);
+    if (!f->overlaps_reduce)
+        f->queue_elems = 0;
+}
+
+dcpk_status dcpk_fsdp_lay_out(struct dcpk_fsdp *f, struct dcpk_error *err)
+{
+    const struct dcpk_train_params *params = f->options.params;
+    const int64_t bucket_elems =
+        dcpk_train_bucket_elems(f->options.config, f->options.mesh->pp, f->overlaps_reduce);
+    struct fsdp_plan plan = {0};
+    dcpk_status st = DCPK_OK;
+
+    f->n_units = (size_t)params->n_units + 1;
+    f->units = dcpk_alloc_array(f->n_units, sizeof *f->units, err);
+    f->spots = dcpk_alloc_array(params->n, sizeof *f->spots, err);
+    plan.params = dcpk_alloc_array(params->n, sizeof *plan.params, err);
+    plan.places = dcpk_alloc_array(params->n, sizeof *plan.places, err);
+    plan.at = dcpk_alloc_array(params->n, sizeof *plan.at, err);
+    plan.cut = dcpk_alloc_array((size_t)f->options.mesh->n_ranks + 1, sizeof *plan.cut, err);
+    if (f->units == NULL || f->spots == NULL || plan.params == NULL || plan.places == NULL ||
+        plan.at == NULL || plan.cut == NULL) {
+        st = err->status;
+        goto out;
+    }
+    for (size_t i = 0; i < params->n; i++) {
+        f->spots[i].bucket = SIZE_MAX;
+        if (!params->list[i].is_buffer)
+            plan_add(f, i, &plan);
+    }
+    if (dcpk_fsdp_layout(plan.params, plan.n, bucket_elems, plan.places, err) ||
+        buckets_make(f, &plan, err) || shards_make(f, &plan, err)) {
+        st = err->status;
+        goto out;
+    }
+    find_queue(f);
+out:
+    dcpk_free(plan.params);
+    dcpk_free(plan.places);
+    dcpk_free(plan.at);
+    dcpk_free(plan.cut);
+    return st;
+}

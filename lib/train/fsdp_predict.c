@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fsdp_predict.c - what a step will send and hold, from sizes alone. */
+/*
+ * P elements, D ranks, m microbatches; w, c, g bytes of a weight, of a sum on its way, of a kept
+ * sum; (D - 1) / D of each is sent:
+ *
+ *                        gathers                        reductions
+ *   no_shard             none                           2 P c
+ *   optim                P w                            P c
+ *   optim_grads          P w                            m P c
+ *   optim_grads_params   2 m P w of units, P w outside  m P c
+ *
+ *                        weights            main     grads            adam
+ *   no_shard, optim      P w                4 own    P g + 4 own      8 of own elements
+ *   optim_grads          P w                4 own    P g / D + 4 own  (fill-up has no moments)
+ *   optim_grads_params   P w / D, P w out-  4 own    P g / D + 4 own
+ *                        side units
+ *
+ * own: what is left for a rank's optimizer. Native sums in fp32 are the optimizer's gradients: no
+ * second 4 own. What is gathered and on its way at one time is found by a walk over the schedule.
+ */
+#include <string.h>
+
+#include "lib/base/order.h"
+#include "lib/train/fsdp_priv.h"
+
+static void predict_calls(struct dcpk_fsdp_traffic *traffic, enum dcpk_fsdp_action action,
+                          int64_t n_calls, uint64_t n_bytes)
+{
+    traffic->n_calls[action] += (uint64_t)n_calls;
+    traffic->n_bytes[action] += (uint64_t)n_calls * n_bytes;
+}
+
+void dcpk_fsdp_predict_traffic(const struct dcpk_fsdp *f, int64_t n_microbatches,
+                               struct dcpk_fsdp_traffic *traffic)
+{
+    *traffic = (struct dcpk_fsdp_traffic){0};
+    for (size_t i = 0; i < f->n_buckets; i++) {
+        const struct dcpk_fsdp_bucket *b = &f->buckets[i];
+        int64_t n_gathers = 1, n_reductions = 1;
+
+        if (f->strategy == DCPK_NO_SHARD)
+            n_gathers = 0;
+        if (dcpk_fsdp_cuts_weights(f) && b->unit >= 0)
+            n_gathers = 2 * n_microbatches;
+        if (dcpk_fsdp_cuts_grads(f))
+            n_reductions = n_microbatches;
+        predict_calls(traffic, DCPK_FSDP_GATHER, n_gathers, dcpk_fsdp_sent(f, DCPK_FSDP_GATHER, b));
+        predict_calls(traffic, DCPK_FSDP_REDUCE, n_reductions,
+                      dcpk_fsdp_sent(f, DCPK_FSDP_REDUCE, b));
+        predict_calls(traffic, DCPK_FSDP_OUTER_REDUCE, b->outer != NULL,
+                      dcpk_fsdp_sent(f, DCPK_FSDP_OUTER_REDUCE, b));
+        predict_calls(traffic, DCPK_FSDP_OUTER_GATHER, b->n_own < b->n_slice,
+                      dcpk_fsdp_sent(f, DCPK_FSDP_OUTER_GATHER, b));
+    }
+}
+
+/* Bytes of a unit's whole weights beside the two buffers of the pool. */
+static uint64_t unit_bytes_outside_pool(const struct dcpk_fsdp *f, size_t unit)
+{
+    const size_t n_bytes = (size_t)f->units[unit].n_elems * f->compute_bytes;
+    const size_t pool_bytes = dcpk_fsdp_pool_bytes(f);
+
+    if (pool_bytes > 0 && (f->options.config->fsdp.has_max_pool || n_bytes == pool_bytes))
+        return 0;
+    return n_bytes;
+}
+
+/* The same of all units that are gathered while a pass in one direction is at `unit`: it, and what
+ * prefetch_units (fsdp_gather.c) asks for. Number 0 is before all others in either direction. */
+static uint64_t gathered_at(const struct dcpk_fsdp *f, size_t unit, bool is_up)
+{
+    const bool has_pool = dcpk_fsdp_pool_bytes(f) > 0;
+    uint64_t n_bytes = 0;
+    int64_t ahead = 0;
+    size_t n_live = 0, next = unit;
+
+    if (unit > 0) {
+        n_bytes = unit_bytes_outside_pool(f, unit);
+        n_live = 1;
+    } else if (!is_up) {
+        next = f->n_units;
+    }
+    for (;;) {
+        next = is_up ? next + 1 : next - 1;
+        if (next == 0 || next >= f->n_units || ahead >= f->prefetch_elems ||
+            (has_pool && n_live >= 2))
+            return n_bytes;
+        n_bytes += unit_bytes_outside_pool(f, next);
+        n_live++;
+        ahead += f->units[next].n_elems;
+    }
+}
+
+static uint64_t predict_gathered(const struct dcpk_fsdp *f)
+{
+    uint64_t most = 0;
+
+    if (!dcpk_fsdp_cuts_weights(f))
+        return 0;
+    for (size_t u = 0; u < 2 * f->n_units; u++)
+        most = dcpk_max_u64(most, gathered_at(f, u / 2, u % 2 == 0));
+    return most + 2 * dcpk_fsdp_pool_bytes(f);
+}
+
+/* Buckets in the order in which a backward pass reduces them: units downward, then the rest. */
+struct backward_walk {
+    size_t unit, i;
+};
+
+static struct backward_walk walk_begin(const struct dcpk_fsdp *f)
+{
+    return (struct backward_walk){f->n_units, 0};
+}
+
+/* The next bucket, or NULL. *is_new: the first of its unit. */
+static const struct dcpk_fsdp_bucket *walk_next(const struct dcpk_fsdp *f, struct backward_walk *w,
+                                                bool *is_new)
+{
+    *is_new = w->unit == f->n_units || w->i == f->units[w->unit].n;
+    while (w->unit == f->n_units || w->i == f->units[w->unit].n) {
+        if (w->unit == 0)
+            return NULL;
+        w->unit--;
+        w->i = 0;
+    }
+    return &f->buckets[f->units[w->unit].first + w->i++];
+}
+
+/* Sums on their way during a backward pass. */
+struct comm_walk {
+    const struct dcpk_fsdp *f;
+    struct backward_walk push, pop; /* the bucket that is queued, and reduced, next */
+    uint64_t held, most;            /* bytes */
+    int64_t queued;                 /* elements */
+};
+
+static void comm_hold(struct comm_walk *w, int64_t n_elems)
+{
+    w->held += (uint64_t)n_elems * w->f->comm_bytes;
+    w->most = dcpk_max_u64(w->most, w->held);
+}
+
+/* Wait for the oldest reductions until at most n_elems are queued. The slice of one that is added
+ * to the kept sum is widened first where it is not fp32 (add_slice of fsdp_reduce.c). */
+static void comm_drain(struct comm_walk *w, int64_t n_elems)
+{
+    const bool widens = !w->f->is_exact && dcpk_fsdp_cuts_grads(w->f) && w->f->comm != DCPK_F32;
+
+    while (w->queued > n_elems) {
+        bool is_new;
+        const struct dcpk_fsdp_bucket *b = walk_next(w->f, &w->pop, &is_new);
+
+        if (widens)
+            w->most = dcpk_max_u64(w->most, w->held + (uint64_t)b->n_slice * sizeof(float));
+        w->held -= (uint64_t)b->n_elems * w->f->comm_bytes;
+        w->queued -= b->n_elems;
+    }
+}
+
+/* Gradients on their way: of the unit whose backward pass runs, and of those queued before it. */
+static uint64_t predict_comm(const struct dcpk_fsdp *f)
+{
+    const bool cuts = dcpk_fsdp_cuts_grads(f);
+    struct comm_walk w = {.f = f, .push = walk_begin(f), .pop = walk_begin(f)};
+    const struct dcpk_fsdp_bucket *b;
+    bool is_new;
+
+    if (!cuts && !dcpk_fsdp_casts_grads(f))
+        return 0;
+    if (cuts) /* what lies outside units is entered first, and reduced last */
+        comm_hold(&w, f->units[0].n_elems);
+    while ((b = walk_next(f, &w.push, &is_new)) != NULL) {
+        if (!cuts)
+            comm_hold(&w, b->n_elems);
+        else if (is_new && w.push.unit > 0)
+            comm_hold(&w, f->units[w.push.unit].n_elems);
+        w.queued += b->n_elems;
+        comm_drain(&w, f->queue_elems);
+    }
+    comm_drain(&w, 0);
+    return w.most;
+}
+
+void dcpk_fsdp_predict_memory(const struct dcpk_fsdp *f, uint64_t n_bytes[DCPK_N_TAGS])
+{
+    const struct dcpk_train_params *params = f->options.params;
+    const uint64_t n_moments = (uint64_t)dcpk_train_count_moments(&f->options.config->optim);
+
+    memset(n_bytes, 0, DCPK_N_TAGS * sizeof *n_bytes);
+    for (size_t i = 0; i < f->n_buckets; i++) {
+        const struct dcpk_fsdp_bucket *b = &f->buckets[i];
+        uint64_t n_weights = (uint64_t)b->n_elems, n_grads = n_weights;
+
+        if (dcpk_fsdp_cuts_weights(f))
+            n_weights = (uint64_t)b->n_slice;
+        if (dcpk_fsdp_cuts_weights(f) && b->unit < 0)
+            n_weights += (uint64_t)b->n_elems;
+        if (dcpk_fsdp_cuts_grads(f))
+            n_grads = (uint64_t)b->n_slice;
+        n_bytes[DCPK_TAG_WEIGHTS] += n_weights * f->compute_bytes;
+        n_bytes[DCPK_TAG_MAIN] += 4 * (uint64_t)b->n_own;
+        n_bytes[DCPK_TAG_GRADS] += n_grads * f->grads_bytes;
+        if (!dcpk_fsdp_shares_grad(f))
+            n_bytes[DCPK_TAG_GRADS] += 4 * (uint64_t)b->n_own;
+    }
+    for (size_t i = 0; i < params->n; i++)
+        if (params->list[i].is_buffer)
+            n_bytes[DCPK_TAG_WEIGHTS] +=
+                4 * (uint64_t)(params->list[i].shape[0] * params->list[i].shape[1]);
+    n_bytes[DCPK_TAG_GRADS] += params->n * sizeof *f->bad + sizeof *f->worst;
+    for (size_t i = 0; i < f->shards.n; i++)
+        n_bytes[DCPK_TAG_ADAM] += 4 * n_moments * (uint64_t)f->shards.list[i].n_elems;
+    n_bytes[DCPK_TAG_GATHER] = predict_gathered(f);
+    n_bytes[DCPK_TAG_COMM] = predict_comm(f);
+}

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* knobs_sizes.c - sizes of the model, the mesh and the batch: defaults, and what divides what. */
+/*
+ *   ranks = tp * cp * pp * dp          micro batches = global batch / (micro batch * dp)
+ *   stage = layers / pp                sample of a context-parallel rank = 2 chunks of seq / 2 cp
+ */
+#include <inttypes.h>
+
+#include "lib/base/checked.h"
+#include "lib/base/order.h"
+#include "lib/train/knobs_priv.h"
+#include "lib/train/params.h"
+
+#define WANTED_BLOCK 64 /* validate_args makes ffn_hidden_size of swiglu a multiple of it */
+
+/* Elements of all parameters, or of one array of activations: their bytes fit 64 bits. */
+#define MOST_ELEMS   (INT64_C(1) << 56)
+#define MOST_SAMPLES (INT64_C(1) << 53) /* of a schedule, which counts them in doubles */
+
+/* ---- what has to be given, and what follows from it ---- */
+
+static dcpk_status sizes_need(const struct dcpk_train_knobs *knobs, struct dcpk_error *err)
+{
+    static const char *const names[] = {"num_layers", "hidden_size",      "num_attention_heads",
+                                        "seq_length", "micro_batch_size", "train_iters"};
+
+    for (size_t i = 0; i < DCPK_COUNT(names); i++)
+        if (!dcpk_knobs_was_given(knobs, names[i]))
+            return dcpk_fail(err, DCPK_EUSAGE, "%s is not set", names[i]);
+    return DCPK_OK;
+}
+
+/* Source: validate_args (megatron/training/arguments.py), __post_init__ (transformer_config.py). */
+static void sizes_fill(struct dcpk_train_knobs *knobs)
+{
+    struct dcpk_train_model *m = &knobs->config.model;
+
+    if (m->ffn == 0)
+        m->ffn = 4 * m->hidden * 2 / 3 / WANTED_BLOCK * WANTED_BLOCK;
+    if (m->groups == 0 && knobs->is_group_query)
+        m->groups = 1;
+    if (m->groups == 0)
+        m->groups = m->heads;
+    if (m->head_dim == 0)
+        m->head_dim = m->hidden / m->heads;
+    if (m->max_positions == 0)
+        m->max_positions = m->seq_length;
+    if (m->moe_ffn == 0)
+        m->moe_ffn = m->ffn;
+}
+
+/* ---- the mesh and the batch ---- */
+
+static dcpk_status sizes_of_mesh(struct dcpk_train_knobs *knobs, int64_t n_ranks,
+                                 struct dcpk_error *err)
+{
+    struct dcpk_train_layout *l = &knobs->config.layout;
+    uint64_t model = 0;
+
+    if (!dcpk_mul_u64((uint64_t)l->tp, (uint64_t)l->pp, &model) ||
+        !dcpk_mul_u64(model, (uint64_t)l->cp, &model))
+        model = UINT64_MAX;
+    if ((uint64_t)n_ranks % model != 0)
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "world size (%" PRId64
+                         ") is not divisible by total_model_size (total_model_size=%" PRIu64
+                         "); start a multiple of it, or choose other sizes of the mesh",
+                         n_ranks, model);
+    l->dp = n_ranks / (int64_t)model;
+    return DCPK_OK;
+}
+
+static dcpk_status sizes_of_batch(struct dcpk_train_knobs *knobs, struct dcpk_error *err)
+{
+    struct dcpk_train_data *d = &knobs->config.data;
+    const int64_t dp = knobs->config.layout.dp;
+
+    if (d->global_batch == 0)
+        d->global_batch = d->micro_batch * dp;
+    if (d->global_batch % (d->micro_batch * dp) != 0)
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "global batch size (%" PRId64
+                         ") is not divisible by micro batch size (%" PRId64
+                         ") times data parallel size (%" PRId64
+                         "); choose a global_batch_size that is a multiple of %" PRId64,
+                         d->global_batch, d->micro_batch, dp, d->micro_batch * dp);
+    return DCPK_OK;
+}
+
+/* ---- what divides what ---- */
+
+struct division {
+    const char *whole_name, *part_name;
+    int64_t whole, part;
+};
+
+static dcpk_status sizes_divide(const struct division *list, size_t n, struct dcpk_error *err)
+{
+    for (size_t i = 0; i < n; i++)
+        if (list[i].whole % list[i].part != 0)
+            return dcpk_fail(err, DCPK_EUSAGE,
+                             "%s (%" PRId64 ") must be a multiple of %s (%" PRId64
+                             ").; choose sizes that divide",
+                             list[i].whole_name, list[i].whole, list[i].part_name, list[i].part);
+    return DCPK_OK;
+}
+
+static dcpk_status sizes_of_layers(const struct dcpk_train_config *c, struct dcpk_error *err)
+{
+    const struct dcpk_train_model *m = &c->model;
+    const struct dcpk_train_layout *l = &c->layout;
+    const struct division all[] = {
+        {"num_attention_heads", "tensor_model_parallel_size", m->heads, l->tp},
+        {"num_query_groups", "tensor_model_parallel_size", m->groups, l->tp},
+        {"num_attention_heads", "num_query_groups", m->heads, m->groups},
+        {"ffn_hidden_size", "tensor_model_parallel_size", m->ffn, l->tp},
+        {"hidden_size", "tensor_model_parallel_size", m->hidden, l->tp},
+        {"moe_shared_expert_intermediate_size", "tensor_model_parallel_size", m->shared_ffn, l->tp},
+        {"virtual_slices", "tensor_model_parallel_size", c->precision.virtual_slices, l->tp},
+        {"kv_channels", "the halves of rotary positions", m->head_dim, 2},
+        {"data-parallel times context-parallel size", "num_distributed_optimizer_instances",
+         l->dp * l->cp, l->instances},
+        {"data-parallel times context-parallel size", "expert_model_parallel_size", l->dp * l->cp,
+         l->ep},
+    };
+
+    if (m->layers % l->pp != 0)
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "Number of layers should be divisible by the pipeline-model-parallel "
+                         "size; %" PRId64 " layers do not make %" PRId64 " equal stages",
+                         m->layers, l->pp);
+    return sizes_divide(all, DCPK_COUNT(all), err);
+}
+
+static dcpk_status sizes_of_samples(const struct dcpk_train_config *c, struct dcpk_error *err)
+{
+    const struct dcpk_train_model *m = &c->model;
+    const int64_t cp = c->layout.cp, leaf = c->precision.leaf_tokens;
+    int64_t chunk = m->seq_length;
+
+    if (cp > 1 && m->seq_length % (2 * cp) != 0)
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "seq-length should be a multiple of 2 * context-parallel-size if "
+                         "context-parallel-size > 1.; %" PRId64 " is not a multiple of %" PRId64,
+                         m->seq_length, 2 * cp);
+    if (m->max_positions < m->seq_length)
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "max_position_embeddings (%" PRId64
+                         ") must be greater than or equal to seq_length (%" PRId64
+                         "); leave it out, or raise it",
+                         m->max_positions, m->seq_length);
+    if (cp > 1)
+        chunk = m->seq_length / (2 * cp);
+    if (leaf > 0 && chunk % leaf != 0)
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "leaf_tokens (%" PRId64 ") does not divide the %" PRId64
+                         " tokens that a rank has in a row; choose a divisor of it",
+                         leaf, chunk);
+    return DCPK_OK;
+}
+
+static dcpk_status sizes_of_experts(const struct dcpk_train_config *c, struct dcpk_error *err)
+{
+    const struct dcpk_train_model *m = &c->model;
+    const int64_t ep = c->layout.ep;
+
+    if (m->experts == 0 && ep > 1)
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "num_moe_experts must be non None to use expert-parallel.; set "
+                         "num_experts, or expert_model_parallel_size to 1");
+    if (m->experts % ep != 0)
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "Number of experts should be a multiple of expert model parallel_size.; "
+                         "%" PRId64 " experts, expert_model_parallel_size %" PRId64,
+                         m->experts, ep);
+    if (m->experts > 0 && m->topk > m->experts)
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "moe_router_topk (%" PRId64 ") is more than num_experts (%" PRId64
+                         "); choose fewer",
+                         m->topk, m->experts);
+    return DCPK_OK;
+}
+
+/* Rows that cannot be 0 once defaults are in: a hidden size that is too small for its heads. */
+static dcpk_status sizes_of_width(const struct dcpk_train_model *m, struct dcpk_error *err)
+{
+    if (m->ffn < 1)
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "hidden_size (%" PRId64 ") is too small for a default ffn_hidden_size; "
+                         "set ffn_hidden_size",
+                         m->hidden);
+    if (m->head_dim < 1)
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "hidden_size (%" PRId64 ") is less than num_attention_heads (%" PRId64
+                         "); set kv_channels",
+                         m->hidden, m->heads);
+    return DCPK_OK;
+}
+
+/* ---- what 64 bits hold ---- */
+
+/* Sizes that a run multiplies; a factor of 0 ends them. */
+struct product {
+    const char *what;
+    int64_t most, factors[5];
+};
+
+static dcpk_status sizes_multiply(const struct product *list, size_t n, struct dcpk_error *err)
+{
+    for (size_t i = 0; i < n; i++) {
+        int64_t product = 1;
+
+        for (size_t f = 0; f < DCPK_COUNT(list[i].factors) && list[i].factors[f] != 0; f++)
+            if (!dcpk_mul_i64(product, list[i].factors[f], &product) || product > list[i].most)
+                return dcpk_fail(err, DCPK_EUSAGE, "%s: more than %" PRId64 "; choose smaller ones",
+                                 list[i].what, list[i].most);
+    }
+    return DCPK_OK;
+}
+
+/* The widest rows of parameters and of activations; queries fit. */
+static int64_t sizes_widest(const struct dcpk_train_model *m)
+{
+    int64_t n = dcpk_max_i64(3 * m->heads * m->head_dim, 2 * m->hidden);
+
+    n = dcpk_max_i64(n, 2 * dcpk_max_i64(m->ffn, dcpk_max_i64(m->moe_ffn, m->shared_ffn)));
+    return dcpk_max_i64(n, dcpk_max_i64(m->padded_vocab, m->experts));
+}
+
+static dcpk_status sizes_of_parameters(const struct dcpk_train_model *m, struct dcpk_error *err)
+{
+    const struct product queries = {
+        "elements of a layer's queries", MOST_ELEMS / 3, {m->heads, m->head_dim}};
+    struct product all = {
+        "elements of all parameters",
+        MOST_ELEMS,
+        {m->layers + m->mtp_layers, DCPK_N_PARAM_KINDS + 2 * m->experts, m->hidden}};
+
+    if (sizes_multiply(&queries, 1, err) != DCPK_OK)
+        return err->status;
+    all.factors[3] = sizes_widest(m);
+    return sizes_multiply(&all, 1, err);
+}
+
+/* What the run computes of these sizes later is not checked again. */
+static dcpk_status sizes_of_work(const struct dcpk_train_config *c, struct dcpk_error *err)
+{
+    const struct dcpk_train_model *m = &c->model;
+    const struct dcpk_train_data *d = &c->data;
+    const struct dcpk_train_optim *o = &c->optim;
+    const int64_t leaf = c->precision.leaf_tokens, widest = sizes_widest(m);
+    const int64_t n_leaves = leaf > 0 ? m->seq_length / leaf : 2 * c->layout.cp;
+    const struct product all[] = {
+        {"activations of a micro batch",
+         MOST_ELEMS,
+         {d->micro_batch, m->seq_length, widest, c->precision.virtual_slices}},
+        {"activations of a micro batch in experts",
+         MOST_ELEMS,
+         {c->layout.ep, d->micro_batch, m->seq_length, m->topk, widest}},
+        {"gradients of a sample's keys",
+         MOST_ELEMS,
+         {n_leaves, m->seq_length, m->heads, m->head_dim, 2}},
+        {"tokens of an iteration", MOST_SAMPLES, {d->global_batch, m->seq_length}},
+        {"samples of the run", MOST_SAMPLES, {d->global_batch, d->train_iters}},
+        {"samples of the decay", MOST_SAMPLES, {d->global_batch, o->decay_iters}},
+        {"samples of the warm-up", MOST_SAMPLES, {d->global_batch, o->warmup_iters}},
+        {"samples of WSD's decay", MOST_SAMPLES, {d->global_batch, o->wsd_iters}},
+    };
+
+    return sizes_multiply(all, DCPK_COUNT(all), err);
+}
+
+dcpk_status dcpk_knobs_check_sizes(struct dcpk_train_knobs *knobs,
+                                   const struct dcpk_train_environment *environment,
+                                   struct dcpk_error *err)
+{
+    struct dcpk_train_config *c = &knobs->config;
+
+    if (sizes_need(knobs, err) || sizes_of_mesh(knobs, environment->n_ranks, err) ||
+        sizes_of_batch(knobs, err))
+        return err->status;
+    sizes_fill(knobs);
+    if (sizes_of_width(&c->model, err) || sizes_of_layers(c, err) || sizes_of_samples(c, err) ||
+        sizes_of_experts(c, err))
+        return err->status;
+    c->model.padded_vocab = dcpk_train_padded_vocab(&c->model, c->layout.tp);
+    if (sizes_of_parameters(&c->model, err) || sizes_of_work(c, err))
+        return err->status;
+    return dcpk_knobs_read_moe_layers(knobs, err);
+}

@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* knobs_take.c - knobs from the arguments of a program, and from a configuration. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "lib/base/order.h"
+#include "lib/base/text.h"
+#include "lib/train/knobs_priv.h"
+
+/* A name of Megatron's that no row has. */
+static dcpk_status knob_refuse_absent(const char *name, struct dcpk_error *err)
+{
+    const char *reason = dcpk_knob_absence(name);
+
+    if (reason == NULL)
+        return DCPK_OK;
+    return dcpk_fail(err, DCPK_EUSAGE, "%s is not in this loop: %s", name, reason);
+}
+
+/* ---- arguments ---- */
+
+struct arguments {
+    struct dcpk_train_knobs *knobs;
+    char **argv;
+    int argc, at; /* at: the next one to look at */
+};
+
+static bool argument_is_truth(const char *text)
+{
+    return dcpk_knob_has_word("true false True False", text, strlen(text));
+}
+
+/* The value of the flag in argv[at], which is past it then. NULL and err: it has none. */
+static const char *argument_value(struct arguments *a, const struct dcpk_knob *knob,
+                                  const char *equals, struct dcpk_error *err)
+{
+    const char *next = NULL;
+
+    if (++a->at < a->argc)
+        next = a->argv[a->at];
+    if (equals != NULL)
+        return equals + 1;
+    if (knob->kind == DCPK_KNOB_FLAG && (next == NULL || !argument_is_truth(next)))
+        return "true";
+    if (next == NULL || dcpk_starts_with(next, "--")) {
+        dcpk_fail(err, DCPK_EUSAGE, "%s has no value", a->argv[a->at - 1]);
+        return NULL;
+    }
+    a->at++;
+    return next;
+}
+
+/* Takes argv[at] and its value where a row has its name; else leaves both. */
+static dcpk_status argument_take(struct arguments *a, bool *is_taken, struct dcpk_error *err)
+{
+    const char *text = a->argv[a->at], *equals = strchr(text, '='), *value, *name = text;
+    const bool is_flag = dcpk_starts_with(text, "--");
+    const struct dcpk_knob *knob;
+
+    *is_taken = false;
+    if (!is_flag && (equals == NULL || memchr(text, '.', (size_t)(equals - text)) == NULL))
+        return DCPK_OK;
+    if (equals != NULL)
+        name = dcpk_arena_strndup(a->knobs->arena, text, (size_t)(equals - text), err);
+    if (name == NULL)
+        return err->status;
+    knob = dcpk_knob_find(name);
+    if (knob == NULL)
+        return knob_refuse_absent(name, err);
+    *is_taken = true;
+    value = argument_value(a, knob, equals, err);
+    if (value == NULL)
+        return err->status;
+    return dcpk_train_knobs_set(a->knobs, name, value, err);
+}
+
+dcpk_status dcpk_train_knobs_take_args(struct dcpk_train_knobs *knobs, int *argc, char **argv,
+                                       struct dcpk_error *err)
+{
+    struct arguments a = {.knobs = knobs, .argv = argv, .argc = *argc, .at = 1};
+    bool is_over = false, is_taken = false;
+    int n = 1;
+
+    while (a.at < a.argc) {
+        is_over = is_over || strcmp(argv[a.at], "--") == 0;
+        if (!is_over && argument_take(&a, &is_taken, err) != DCPK_OK)
+            return err->status;
+        if (is_over || !is_taken)
+            argv[n++] = argv[a.at++];
+    }
+    *argc = n;
+    argv[n] = NULL;
+    return DCPK_OK;
+}
+
+/* ---- a configuration ---- */
+
+/* "bf16" for bfloat16; NULL: no knob takes it. */
+static const char *config_dtype(const char *name)
+{
+    const enum dcpk_dtype dtype = dcpk_dtype_from_name(name);
+
+    if (dtype == DCPK_F32)
+        return "fp32";
+    if (dtype == DCPK_BF16)
+        return "bf16";
+    if (dtype == DCPK_F16)
+        return "fp16";
+    return NULL;
+}
+
+/* A list of whole numbers or booleans, as Python writes it. */
+static const char *config_list(struct dcpk_arena *arena, const struct dcpk_value *list,
+                               struct dcpk_error *err)
+{
+    const char *text = "[", *comma = "";
+
+    for (size_t i = 0; i < list->n; i++, comma = ",") {
+        int64_t number;
+
+        if (!dcpk_value_as_int(list->as.items[i], &number))
+            return NULL;
+        text = dcpk_arena_printf(arena, err, "%s%s%" PRId64, text, comma, number);
+        if (text == NULL)
+            return NULL;
+    }
+    return dcpk_arena_printf(arena, err, "%s]", text);
+}
+
+/* A value as a flag would have it. NULL: no flag has such a value, or err. */
+static const char *config_text(struct dcpk_arena *arena, const struct dcpk_value *v,
+                               struct dcpk_error *err)
+{
+    const char *target;
+    char digits[32];
+
+    switch (v->kind) {
+    case DCPK_V_BOOL:
+        if (v->as.b)
+            return "true";
+        return "false";
+    case DCPK_V_INT:
+        return dcpk_arena_printf(arena, err, "%" PRId64, v->as.i);
+    case DCPK_V_FLOAT:
+        dcpk_format_double(v->as.f, digits);
+        return dcpk_arena_strdup(arena, digits, err);
+    case DCPK_V_STR:
+        return v->as.str;
+    case DCPK_V_LIST:
+        return config_list(arena, v, err);
+    case DCPK_V_GLOBAL:
+        return config_dtype(v->as.global.name);
+    case DCPK_V_DICT:
+        target = dcpk_value_as_str(dcpk_value_get(v, "_target_"));
+        if (target != NULL && dcpk_starts_with(target, "torch."))
+            return config_dtype(target + strlen("torch."));
+        break;
+    case DCPK_V_NONE:
+    case DCPK_V_BIGINT:
+    case DCPK_V_BYTES:
+    case DCPK_V_TUPLE:
+    case DCPK_V_SET:
+    case DCPK_V_TENSOR:
+    case DCPK_V_OBJECT:
+        break;
+    }
+    return NULL;
+}
+
+static dcpk_status config_leave(struct dcpk_train_knobs *knobs, const char *name,
+                                struct dcpk_error *err)
+{
+    if (knobs->unread == NULL)
+        knobs->unread = name;
+    else
+        knobs->unread = dcpk_arena_printf(knobs->arena, err, "%s, %s", knobs->unread, name);
+    return err->status;
+}
+
+static bool config_has_section(const char *section)
+{
+    const struct dcpk_knob *knob;
+
+    for (size_t i = 0; (knob = dcpk_knob_at(i)) != NULL; i++)
+        if (dcpk_knob_has_word(knob->sections, section, strlen(section)))
+            return true;
+    return false;
+}
+
+/* What no row knows: an object, or something that is off, is left; else it may be misspelt. */
+static dcpk_status config_unknown(struct dcpk_train_knobs *knobs, const char *name,
+                                  const struct dcpk_value *v, struct dcpk_error *err)
+{
+    const char *dot = strchr(name, '.');
+    const struct dcpk_knob *elsewhere = NULL;
+
+    if (v->kind == DCPK_V_NONE || v->kind == DCPK_V_DICT || (v->kind == DCPK_V_BOOL && !v->as.b))
+        return config_leave(knobs, name, err);
+    if (knob_refuse_absent(name, err) != DCPK_OK)
+        return err->status;
+    if (dot != NULL)
+        elsewhere = dcpk_knob_find(dot + 1);
+    if (dot == NULL && config_has_section(name))
+        return dcpk_fail(err, DCPK_EUSAGE, "%s is a section: a mapping of names to values", name);
+    if (elsewhere != NULL)
+        return dcpk_fail(err, DCPK_EUSAGE, "unknown key %s; %s is of the section %s", name, dot + 1,
+                         elsewhere->sections);
+    return dcpk_fail(err, DCPK_EUSAGE, "unknown key %s; leave it out, or correct its name", name);
+}
+
+static dcpk_status config_take(struct dcpk_train_knobs *knobs, const char *name,
+                               const struct dcpk_value *v, struct dcpk_error *err)
+{
+    const char *text;
+
+    if (dcpk_knob_find(name) == NULL)
+        return config_unknown(knobs, name, v, err);
+    if (v->kind == DCPK_V_NONE)
+        return dcpk_train_knobs_set(knobs, name, NULL, err);
+    text = config_text(knobs->arena, v, err);
+    if (text == NULL && err->status != DCPK_OK)
+        return err->status;
+    if (text == NULL)
+        return dcpk_fail(err, DCPK_EUSAGE, "%s is neither a number, a text nor a list", name);
+    return dcpk_train_knobs_set(knobs, name, text, err);
+}
+
+static dcpk_status config_take_section(struct dcpk_train_knobs *knobs, const char *section,
+                                       const struct dcpk_value *members, struct dcpk_error *err)
+{
+    if (!config_has_section(section))
+        return config_leave(knobs, section, err);
+    for (size_t i = 0; i < members->n; i++) {
+        const char *key = dcpk_value_as_str(members->as.pairs[i].key), *name;
+
+        if (key == NULL || key[0] == '_')
+            continue;
+        name = dcpk_arena_printf(knobs->arena, err, "%s.%s", section, key);
+        if (name == NULL || config_take(knobs, name, members->as.pairs[i].value, err) != DCPK_OK)
+            return err->status;
+    }
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_train_knobs_take_config(struct dcpk_train_knobs *knobs,
+                                         const struct dcpk_value *config, struct dcpk_error *err)
+{
+    if (config->kind != DCPK_V_DICT)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "it is not a mapping of names to values");
+    for (size_t i = 0; i < config->n; i++) {
+        const char *key = dcpk_value_as_str(config->as.pairs[i].key);
+        const struct dcpk_value *v = config->as.pairs[i].value;
+
+        if (key == NULL || key[0] == '_')
+            continue;
+        if (v->kind == DCPK_V_DICT && config_take_section(knobs, key, v, err) != DCPK_OK)
+            return err->status;
+        if (v->kind != DCPK_V_DICT && config_take(knobs, key, v, err) != DCPK_OK)
+            return err->status;
+    }
+    return DCPK_OK;
+}
+
+/* ---- args of a checkpoint ---- */
+
+/* What load_args_from_checkpoint sets, and what else makes another model of the same sizes. */
+static const struct {
+    const char *name;
+    bool is_forced; /* in the place of what was given */
+} saved[] = {
+    {"num_layers", false},
+    {"hidden_size", false},
+    {"ffn_hidden_size", false},
+    {"seq_length", false},
+    {"num_attention_heads", false},
+    {"num_query_groups", true},
+    {"group_query_attention", true},
+    {"kv_channels", false},
+    {"max_position_embeddings", false},
+    {"position_embedding_type", true},
+    {"rotary_base", true},
+    {"rotary_interleaved", true},
+    {"add_bias_linear", true},
+    {"add_qkv_bias", true},
+    {"squared_relu", true},
+    {"swiglu", true},
+    {"untie_embeddings_and_output_weights", true},
+    {"apply_layernorm_1p", true},
+    {"normalization", true},
+    {"apply_query_key_layer_scaling", true},
+    {"attention_dropout", true},
+    {"hidden_dropout", true},
+    {"mtp_num_layers", true},
+    {"num_experts", true},
+    {"moe_layer_freq", true},
+    {"moe_ffn_hidden_size", true},
+    {"moe_router_topk", true},
+    {"moe_router_pre_softmax", true},
+    {"moe_grouped_gemm", true},
+    {"moe_shared_expert_intermediate_size", true},
+    {"moe_router_score_function", true},
+    {"moe_router_enable_expert_bias", true},
+    {"moe_router_topk_scaling_factor", true},
+    {"multi_latent_attention", true},
+    {"norm_epsilon", false},
+    {"qk_layernorm", false},
+    {"make_vocab_size_divisible_by", false},
+    {"vocab_size", false},
+};
+
+/* Is a value as if it were not there? */
+static bool saved_is_off(const struct dcpk_value *v)
+{
+    return v == NULL || v->kind == DCPK_V_NONE;
+}
+
+static const struct dcpk_value *saved_arg(const struct dcpk_value *attrs, const char *name)
+{
+    const struct dcpk_value *v = dcpk_value_get(attrs, name);
+
+    if (saved_is_off(v) && strcmp(name, "norm_epsilon") == 0)
+        v = dcpk_value_get(attrs, "layernorm_epsilon");
+    if (saved_is_off(v) && strcmp(name, "vocab_size") == 0)
+        v = dcpk_value_get(attrs, "padded_vocab_size"); /* rows of padding are rows, too */
+    return v;
+}
+
+dcpk_status dcpk_train_knobs_take_saved(struct dcpk_train_knobs *knobs,
+                                        const struct dcpk_value *args, struct dcpk_error *err)
+{
+    const struct dcpk_value *attrs = dcpk_value_attrs(args);
+
+    for (size_t i = 0; i < DCPK_COUNT(saved); i++) {
+        const char *const name = saved[i].name;
+        const struct dcpk_value *v = saved_arg(attrs, name);
+        const bool is_known = dcpk_knob_find(name) != NULL;
+
+        if (saved_is_off(v) || (!is_known && v->kind == DCPK_V_BOOL && !v->as.b) ||
+            (!saved[i].is_forced && dcpk_knobs_was_given(knobs, name)))
+            continue;
+        if (config_take(knobs, name, v, err) != DCPK_OK)
+            return err->status;
+    }
+    return DCPK_OK;
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* memory_account.c - counts what the device's memory is used for. */
+#include "lib/train/memory_account.h"
+
+#include <assert.h>
+
+const char *const dcpk_memory_tag_names[DCPK_N_TAGS] = {
+    [DCPK_TAG_WEIGHTS] = "weights", [DCPK_TAG_MAIN] = "main",     [DCPK_TAG_GRADS] = "grads",
+    [DCPK_TAG_ADAM] = "adam",       [DCPK_TAG_GATHER] = "gather", [DCPK_TAG_COMM] = "comm",
+    [DCPK_TAG_ACT] = "act",
+};
+
+dcpk_status dcpk_memory_account_alloc(struct dcpk_memory_account *account, enum dcpk_memory_tag tag,
+                                      size_t n_bytes, void **at, struct dcpk_error *err)
+{
+    size_t wanted = n_bytes;
+
+    if (wanted == 0)
+        wanted = 1;
+    if (account->math->ops->alloc(account->math, wanted, at, err)) {
+        dcpk_context(err, "memory for %s", dcpk_memory_tag_names[tag]);
+        return err->status;
+    }
+    account->now[tag] += n_bytes;
+    account->now_all += n_bytes;
+    if (account->now[tag] > account->most[tag])
+        account->most[tag] = account->now[tag];
+    if (account->now_all > account->most_all)
+        account->most_all = account->now_all;
+    return DCPK_OK;
+}
+
+void dcpk_memory_account_free(struct dcpk_memory_account *account, enum dcpk_memory_tag tag,
+                              size_t n_bytes, void *at)
+{
+    if (at == NULL)
+        return;
+    assert(account->now[tag] >= n_bytes);
+    account->math->ops->free(account->math, at);
+    account->now[tag] -= n_bytes;
+    account->now_all -= n_bytes;
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* memory_account.h - all memory of a training step, by what it is for: how much is held, and what
+ * was most. */
+/*
+ *   Bytes for P parameters in bf16 on D ranks, Adam, gradients added in fp32:
+ *
+ *                    no_shard    optim_grads_params
+ *     weights        2 P         2 P / D
+ *     main           4 P         4 P / D
+ *     grads          4 P         4 P / D
+ *     adam           8 P         8 P / D
+ *     gather, comm   0           those of the units in use (fsdp_predict.c)
+ *     act            sharding does not change activations
+ */
+#ifndef DCPK_LIB_TRAIN_MEMORY_ACCOUNT_H
+#define DCPK_LIB_TRAIN_MEMORY_ACCOUNT_H
+
+#include "lib/device/ops.h"
+
+enum dcpk_memory_tag {
+    DCPK_TAG_WEIGHTS, /* in the compute dtype, kept over the step */
+    DCPK_TAG_MAIN,    /* fp32 parameters */
+    DCPK_TAG_GRADS,   /* gradients, kept over the step */
+    DCPK_TAG_ADAM,    /* moments */
+    DCPK_TAG_GATHER,  /* weights gathered for a while */
+    DCPK_TAG_COMM,    /* gradients on their way */
+    DCPK_TAG_ACT,     /* activations */
+    DCPK_N_TAGS,
+};
+
+extern const char *const dcpk_memory_tag_names[DCPK_N_TAGS]; /* "weights", "main", ... */
+
+/* Bytes, as asked for. now: held; most: the most held at one time, of the tag and of all. */
+struct dcpk_memory_account {
+    struct dcpk_math *math; /* borrowed */
+    uint64_t now[DCPK_N_TAGS], most[DCPK_N_TAGS];
+    uint64_t now_all, most_all;
+};
+
+/* As ops->alloc; 0 bytes are allowed and give memory, too. Errors: DCPK_ENOMEM, naming the tag. */
+dcpk_status dcpk_memory_account_alloc(struct dcpk_memory_account *account, enum dcpk_memory_tag tag,
+                                      size_t n_bytes, void **at, struct dcpk_error *err);
+/* What alloc gave for the same tag and size; NULL is a no-op. */
+void dcpk_memory_account_free(struct dcpk_memory_account *account, enum dcpk_memory_tag tag,
+                              size_t n_bytes, void *at);
+
+#endif

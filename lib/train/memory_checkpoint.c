@@ -1,0 +1,407 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* memory_checkpoint.c - copies the shards of all ranks together, and shows them as tensors, chunks
+ * and a canonical view. */
+#include "lib/train/memory_checkpoint.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "lib/base/alloc.h"
+#include "lib/base/order.h"
+#include "lib/exec/pool.h"
+
+#define INDEX_NAME "shards" /* the text of memory_index.h, beside "rank 0", "rank 1", ... */
+
+/* Behind ckpt->state. */
+struct memory_tables {
+    struct dcpk_memory_index index;
+    const struct dcpk_memory_state *state; /* set once it is open */
+};
+
+struct dcpk_memory_checkpoint {
+    struct dcpk_checkpoint *ckpt;
+    struct dcpk_reserve *own; /* what this rank saves; NULL: it lies in the caller's */
+};
+
+struct dcpk_checkpoint *dcpk_memory_checkpoint(const struct dcpk_memory_checkpoint *memory)
+{
+    return memory->ckpt;
+}
+
+/* ---- the format ---- */
+
+static dcpk_status memory_probe(struct dcpk_store *store, int *score, struct dcpk_error *err)
+{
+    enum dcpk_path_kind kind;
+
+    if (dcpk_store_look(store, INDEX_NAME, &kind, err) != DCPK_OK)
+        return err->status;
+    *score = kind == DCPK_PATH_FILE ? 100 : 0;
+    return DCPK_OK;
+}
+
+static int memory_count_ranks(struct dcpk_store *store)
+{
+    int n = -1; /* the list is a source, too */
+
+    for (const struct dcpk_source *s = NULL; (s = dcpk_store_next(store, s)) != NULL;)
+        n++;
+    return n;
+}
+
+static dcpk_status memory_add_files(struct dcpk_checkpoint *ckpt, int n_ranks,
+                                    struct dcpk_error *err)
+{
+    for (int r = 0; r < n_ranks; r++) {
+        struct dcpk_source *source;
+        char name[32];
+        uint32_t file;
+
+        snprintf(name, sizeof name, "rank %d", r);
+        if (dcpk_store_find(ckpt->store, name, &source, err) ||
+            dcpk_checkpoint_add_file(ckpt, source, &file, err))
+            return err->status;
+    }
+    return DCPK_OK;
+}
+
+static dcpk_status memory_add_tensors(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
+{
+    const struct memory_tables *tables = ckpt->state;
+    size_t first = 0;
+
+    for (size_t t = 0; t < tables->index.n_tensors; t++) {
+        const struct dcpk_memory_tensor *held = &tables->index.tensors[t];
+        const struct dcpk_tensor tensor = {.key = dcpk_arena_printf(ckpt->arena, err, "%s.%s",
+                                                                    dcpk_role_name(held->role),
+                                                                    held->param),
+                                           .dtype = held->dtype,
+                                           .rank = held->rank,
+                                           .shape = held->shape,
+                                           .first_chunk = first,
+                                           .n_chunks = held->n_parts};
+
+        if (tensor.key == NULL || dcpk_checkpoint_add_tensor(ckpt, &tensor, err) != DCPK_OK)
+            return err->status;
+        first += held->n_parts;
+    }
+    return DCPK_OK;
+}
+
+/* Chunks of a tensor lie together. */
+static dcpk_status memory_add_chunks(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
+{
+    const struct memory_tables *tables = ckpt->state;
+    size_t *next = dcpk_arena_array(ckpt->arena, tables->index.n_tensors, sizeof *next, err);
+
+    if (next == NULL)
+        return err->status;
+    ckpt->chunks = dcpk_alloc_array(tables->index.n_parts, sizeof *ckpt->chunks, err);
+    if (ckpt->chunks == NULL)
+        return err->status;
+    ckpt->n_chunks = tables->index.n_parts;
+    for (size_t i = 0; i < tables->index.n_parts; i++) {
+        const struct dcpk_memory_part *part = &tables->index.parts[i];
+        const size_t at = ckpt->tensors[part->tensor].first_chunk + next[part->tensor]++;
+
+        ckpt->chunks[at] =
+            (struct dcpk_chunk){.span = part->span,
+                                .place = {(uint32_t)part->owner, part->offset_bytes, part->n_bytes},
+                                .tensor = part->tensor};
+    }
+    return DCPK_OK;
+}
+
+static dcpk_status memory_open(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
+{
+    const int n_ranks = memory_count_ranks(ckpt->store);
+    struct memory_tables *tables = ckpt->state;
+    struct dcpk_source *source;
+    size_t n_bytes = 0;
+    char *text = NULL;
+    dcpk_status st;
+
+    if (dcpk_store_find(ckpt->store, INDEX_NAME, &source, err) ||
+        dcpk_source_slurp(source, UINT64_MAX, &text, &n_bytes, err))
+        return err->status;
+    st = dcpk_memory_index_read(text, n_bytes, n_ranks, ckpt->arena, &tables->index, err);
+    dcpk_free(text);
+    if (st != DCPK_OK || memory_add_files(ckpt, n_ranks, err) || memory_add_tensors(ckpt, err) ||
+        memory_add_chunks(ckpt, err))
+        return err->status;
+    return DCPK_OK;
+}
+
+static dcpk_status memory_locate(struct dcpk_checkpoint *ckpt, const struct dcpk_chunk *chunk,
+                                 const struct dcpk_reader *reader, struct dcpk_extent *where,
+                                 struct dcpk_error *err)
+{
+    const struct dcpk_tensor *tensor = &ckpt->tensors[chunk->tensor];
+    int64_t stride_bytes = (int64_t)dcpk_dtype_bytes(tensor->dtype);
+
+    (void)reader;
+    (void)err;
+    *where = (struct dcpk_extent){.source = ckpt->files[chunk->place.file],
+                                  .first_bytes = chunk->place.offset_bytes,
+                                  .is_row_major = true};
+    for (int a = tensor->rank; a-- > 0; stride_bytes *= chunk->span[tensor->rank + a])
+        where->stride_bytes[a] = stride_bytes;
+    return DCPK_OK;
+}
+
+/* No file of a store without a disk is anybody else's. */
+static bool memory_is_own(const struct dcpk_checkpoint *ckpt, const char *name)
+{
+    (void)ckpt;
+    (void)name;
+    return true;
+}
+
+/* What values name is what this loop has put there (run_values.h, run_rng.h). */
+static bool memory_is_known(const char *module, const char *name)
+{
+    (void)module;
+    (void)name;
+    return true;
+}
+
+/* ---- its view ---- */
+
+static dcpk_status memory_add_view(struct dcpk_model *model, uint32_t source,
+                                   const struct dcpk_memory_tensor *held, struct dcpk_error *err)
+{
+    struct dcpk_model_tensor tensor = {
+        .role = held->role, .dtype = held->dtype, .rank = held->rank, .shape = held->shape};
+    struct dcpk_piece *piece = dcpk_arena_array(model->arena, 1, sizeof *piece, err);
+    struct dcpk_box whole;
+
+    if (piece == NULL)
+        return err->status;
+    if (held->role == DCPK_STATE)
+        tensor.state = DCPK_MEMORY_STATE;
+    dcpk_box_whole(held->shape, held->rank, &whole);
+    if (dcpk_piece_make(model->arena, source, &whole, &whole, piece, err) ||
+        dcpk_model_param(model, held->param, &tensor.param, err))
+        return err->status;
+    tensor.pieces = piece;
+    tensor.n_pieces = 1;
+    model->has_optimizer |= held->role != DCPK_WEIGHT && held->role != DCPK_MASTER;
+    return dcpk_model_add(model, &tensor, err);
+}
+
+/* Where only weights are asked for the best value is still the master. */
+static bool memory_is_wanted(const struct dcpk_model *model, enum dcpk_role role)
+{
+    return (model->flags & DCPK_MODEL_WEIGHTS_ONLY) == 0 || role == DCPK_WEIGHT ||
+           role == DCPK_MASTER;
+}
+
+static dcpk_status memory_put_state(struct dcpk_model *model, const struct dcpk_memory_state *state,
+                                    struct dcpk_error *err)
+{
+    bool existed;
+
+    model->args = state->args;
+    model->scheduler = state->scheduler;
+    model->scaler = state->scaler;
+    model->flops = state->flops;
+    model->common_step = state->step;
+    model->is_fp32 = state->is_fp32;
+    model->iteration = dcpk_value_int(model->arena, state->iteration, err);
+    model->version = dcpk_value_float(model->arena, 3.0, err);
+    if (model->iteration == NULL || model->version == NULL)
+        return err->status;
+    dcpk_model_read_layout(model);
+    for (size_t i = 0; i < state->n_rng; i++)
+        if (dcpk_model_add_rng(model, &state->rng[i], &existed, err) != DCPK_OK)
+            return err->status;
+    for (size_t g = 0; model->has_optimizer && g < state->n_groups; g++)
+        if (dcpk_model_add_group(model, state->groups[g], err) != DCPK_OK)
+            return err->status;
+    return DCPK_OK;
+}
+
+static dcpk_status memory_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_model *model,
+                                   struct dcpk_error *err)
+{
+    const struct memory_tables *tables = ckpt->state;
+
+    for (uint32_t t = 0; t < tables->index.n_tensors; t++) {
+        const struct dcpk_memory_tensor *held = &tables->index.tensors[t];
+
+        if (!memory_is_wanted(model, held->role))
+            dcpk_model_omit(model, ckpt->tensors[t].key, dcpk_reason_weights_only);
+        else if (memory_add_view(model, t, held, err) != DCPK_OK)
+            return err->status;
+    }
+    return memory_put_state(model, tables->state, err);
+}
+
+static const char *memory_optimizer_layout(const struct dcpk_checkpoint *ckpt,
+                                           const struct dcpk_value *common)
+{
+    (void)ckpt;
+    (void)common;
+    return "model-shaped";
+}
+
+static const struct dcpk_format_reader memory_reader = {.locate = memory_locate,
+                                                        .is_own = memory_is_own};
+static const struct dcpk_format_mapping memory_mapping = {
+    .to_model = memory_to_model, .optimizer_layout = memory_optimizer_layout};
+static const struct dcpk_mark memory_marks[1]; /* the row that ends a table */
+
+const struct dcpk_format dcpk_memory_format = {.name = "memory",
+                                               .summary = "the shards of a run that trains",
+                                               .marks = memory_marks,
+                                               .state_bytes = sizeof(struct memory_tables),
+                                               .probe = memory_probe,
+                                               .open = memory_open,
+                                               .is_known = memory_is_known,
+                                               .reader = &memory_reader,
+                                               .mapping = &memory_mapping};
+
+/* ---- making one ---- */
+
+#define MOST_THREADS 8 /* that make memory ready */
+
+dcpk_status dcpk_memory_reserve(const struct dcpk_memory_run *run, uint64_t n_bytes,
+                                struct dcpk_reserve **reserve, struct dcpk_error *err)
+{
+    struct dcpk_reserve_options options = {.space = run->space,
+                                           .n_bytes = (size_t)dcpk_max_u64(n_bytes, 1),
+                                           .n_threads = run->n_threads};
+
+    if (options.n_threads == 0)
+        options.n_threads = dcpk_pool_default_threads() / dcpk_ranks_count(run->ranks);
+    options.n_threads = (int)dcpk_max_i64(1, dcpk_min_i64(options.n_threads, MOST_THREADS));
+    return dcpk_reserve_new(&options, reserve, err);
+}
+
+/* What this rank saves goes behind one another, and out for all ranks to map. */
+static dcpk_status memory_copy(struct dcpk_memory_checkpoint *made,
+                               const struct dcpk_memory_run *run,
+                               const struct dcpk_memory_index *index, struct dcpk_memory_id *id,
+                               struct dcpk_error *err)
+{
+    const int self = dcpk_ranks_self(run->ranks);
+    struct dcpk_reserve *reserve = run->reserve;
+
+    if (reserve == NULL) {
+        if (dcpk_memory_reserve(run, index->owned_bytes[self], &made->own, err) != DCPK_OK)
+            return err->status;
+        reserve = made->own;
+    }
+    assert(dcpk_reserve_bytes(reserve) >= index->owned_bytes[self]);
+    if (dcpk_reserve_wait(reserve, err) != DCPK_OK)
+        return err->status;
+    for (size_t i = 0; i < index->n_parts; i++) {
+        const struct dcpk_memory_part *part = &index->parts[i];
+
+        if (part->owner == self)
+            run->math->ops->copy(run->math, dcpk_reserve_at(reserve) + part->offset_bytes,
+                                 run->shards[part->shard].at, (size_t)part->n_bytes);
+    }
+    if (run->math != NULL && run->math->ops->wait(run->math, err) != DCPK_OK)
+        return err->status;
+    return run->space->ops->export_memory(run->space, dcpk_reserve_at(reserve),
+                                          dcpk_reserve_bytes(reserve), id, err);
+}
+
+/* Map the memory of every rank as a file of the store. */
+static dcpk_status memory_map_ranks(const struct dcpk_memory_run *run,
+                                    const struct dcpk_memory_index *index, const uint8_t *ids,
+                                    struct dcpk_store *store, struct dcpk_error *err)
+{
+    for (int r = 0; r < index->n_ranks; r++) {
+        struct dcpk_memory_id id;
+        char name[32];
+        void *at;
+
+        memcpy(&id, ids + (size_t)r * sizeof id, sizeof id);
+        if (!dcpk_memory_id_is_near(&id))
+            return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                             "rank %d is on another host, or does not see the processes of this "
+                             "one: the ranks of a run that saves share the memory of one host",
+                             r);
+        snprintf(name, sizeof name, "rank %d", r);
+        if (run->space->ops->import_memory(run->space, &id, &at, err) ||
+            dcpk_store_add_borrowed(store, name, at, (size_t)index->owned_bytes[r], err))
+            return err->status;
+    }
+    return DCPK_OK;
+}
+
+static dcpk_status memory_open_store(const struct dcpk_memory_run *run,
+                                     const struct dcpk_memory_index *index,
+                                     const struct dcpk_bytes *text, const struct dcpk_bytes *ids,
+                                     struct dcpk_checkpoint **ckpt, struct dcpk_error *err)
+{
+    static const struct dcpk_format *const formats[] = {&dcpk_memory_format, NULL};
+    struct dcpk_store *store;
+
+    if (dcpk_store_new_memory("the run's memory", &store, err) != DCPK_OK)
+        return err->status;
+    if (memory_map_ranks(run, index, ids->data, store, err) ||
+        dcpk_store_add_memory(store, INDEX_NAME, text->data, text->n_bytes, err)) {
+        dcpk_store_close(store);
+        return err->status;
+    }
+    if (dcpk_checkpoint_open(store, formats, NULL, ckpt, err) != DCPK_OK)
+        return err->status;
+    ((struct memory_tables *)(*ckpt)->state)->state = run->state;
+    (*ckpt)->iteration = run->state->iteration;
+    return DCPK_OK;
+}
+
+/* Collective inside the work. */
+static dcpk_status memory_make(struct dcpk_memory_checkpoint *made,
+                               const struct dcpk_memory_run *run, struct dcpk_arena *arena,
+                               struct dcpk_error *err)
+{
+    struct dcpk_bytes text = {0}, ids = {0};
+    struct dcpk_memory_index index;
+    struct dcpk_memory_id id;
+    dcpk_status st = dcpk_memory_index_gather(run->ranks, run->shards, run->n_shards, &text, err);
+
+    if (st == DCPK_OK)
+        st = dcpk_memory_index_read(text.data, text.n_bytes, dcpk_ranks_count(run->ranks), arena,
+                                    &index, err);
+    if (st == DCPK_OK)
+        st = memory_copy(made, run, &index, &id, err);
+    st = dcpk_ranks_share(run->ranks, &id, st == DCPK_OK ? sizeof id : 0, &ids, st, err);
+    if (st == DCPK_OK)
+        st = memory_open_store(run, &index, &text, &ids, &made->ckpt, err);
+    dcpk_bytes_release(&ids);
+    dcpk_bytes_release(&text);
+    return st;
+}
+
+dcpk_status dcpk_memory_open(const struct dcpk_memory_run *run,
+                             struct dcpk_memory_checkpoint **memory, struct dcpk_error *err)
+{
+    struct dcpk_memory_checkpoint *made = dcpk_alloc(sizeof *made, err);
+    struct dcpk_arena *arena = dcpk_arena_new(0, err);
+    dcpk_status st = err->status;
+
+    if (st == DCPK_OK)
+        st = memory_make(made, run, arena, err);
+    st = dcpk_ranks_agree(run->ranks, st, err);
+    dcpk_arena_free(arena);
+    if (st != DCPK_OK) {
+        dcpk_memory_close(made);
+        return st;
+    }
+    *memory = made;
+    return DCPK_OK;
+}
+
+void dcpk_memory_close(struct dcpk_memory_checkpoint *memory)
+{
+    if (memory == NULL)
+        return;
+    dcpk_checkpoint_close(memory->ckpt);
+    dcpk_reserve_free(memory->own);
+    dcpk_free(memory);
+}

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* optim.c - norm, clipping and update of the shards of a rank. */
+#include "lib/train/optim.h"
+
+#include <math.h>
+
+#include "lib/base/alloc.h"
+#include "lib/train/exact_sum.h"
+#include "lib/train/totals.h"
+
+dcpk_status dcpk_optim_init(const struct dcpk_train_config *config, struct dcpk_optim *optim,
+                            struct dcpk_error *err)
+{
+    const struct dcpk_train_precision *precision = &config->precision;
+    struct dcpk_optim o = {.loss_scale = {.scale = 1, .n_left = precision->hysteresis}};
+
+    if (precision->compute == DCPK_F16)
+        o.loss_scale.scale = precision->initial_scale;
+    if (dcpk_schedule_init(config, &o.schedule, err) != DCPK_OK)
+        return err->status;
+    *optim = o;
+    return DCPK_OK;
+}
+
+/* ---- norm ---- */
+
+/* The sums of squares of a shard's slices, n of them, into the host's memory. */
+static dcpk_status fetch_squares(const struct dcpk_train_state *state,
+                                 const struct dcpk_train_shard *shard, int64_t n_slices,
+                                 double *host, struct dcpk_error *err)
+{
+    const struct dcpk_matrix shape = {DCPK_F32, shard->n_rows,
+                                      state->params->list[shard->param].shape[1]};
+    const size_t n_bytes = (size_t)(shard->n_rows * n_slices) * sizeof *host;
+    const struct dcpk_ops *ops = state->math->ops;
+    void *sums;
+    dcpk_status st;
+
+    if (ops->alloc(state->math, n_bytes, &sums, err) != DCPK_OK)
+        return err->status;
+    ops->sum_squares(state->math, &shape, n_slices, shard->grad, sums);
+    ops->copy(state->math, host, sums, n_bytes);
+    st = ops->wait(state->math, err);
+    ops->free(state->math, sums);
+    return st;
+}
+
+static dcpk_status norm_add_shard(const struct dcpk_train_state *state,
+                                  const struct dcpk_train_shard *shard, struct dcpk_exact_sum *sum,
+                                  struct dcpk_error *err)
+{
+    const struct dcpk_train_param *param = &state->params->list[shard->param];
+    int64_t first_slice;
+    const int64_t n_slices = dcpk_train_slices(state->config, param, &first_slice);
+    const size_t n = (size_t)(shard->n_rows * n_slices);
+    double *host = dcpk_alloc_array(n, sizeof *host, err);
+    dcpk_status st;
+
+    if (host == NULL)
+        return err->status;
+    st = fetch_squares(state, shard, n_slices, host, err);
+    for (size_t i = 0; st == DCPK_OK && i < n; i++) {
+        if (isfinite(host[i]))
+            dcpk_exact_sum_add(sum, host[i]);
+        else
+            st =
+                dcpk_fail(err, DCPK_ERANGE, "the gradient of '%s' is not finite", param->canonical);
+    }
+    dcpk_free(host);
+    return st;
+}
+
+static dcpk_status norm_add_shards(const struct dcpk_train_state *state, struct dcpk_exact_sum *sum,
+                                   struct dcpk_error *err)
+{
+    for (size_t i = 0; i < state->shards->n; i++)
+        if (state->shards->list[i].is_counted &&
+            norm_add_shard(state, &state->shards->list[i], sum, err) != DCPK_OK)
+            return err->status;
+    dcpk_exact_sum_carry(sum);
+    return DCPK_OK;
+}
+
+static dcpk_status norm_of_shards(const struct dcpk_train_state *state, double *norm,
+                                  struct dcpk_error *err)
+{
+    struct dcpk_exact_sum sum = {0};
+    const dcpk_status st = norm_add_shards(state, &sum, err);
+
+    if (dcpk_totals_agree(state->mesh->group[DCPK_G_WORLD], state->math, st, sum.limb,
+                          DCPK_EXACT_LIMBS, err) != DCPK_OK)
+        return err->status;
+    *norm = sqrt(dcpk_exact_sum_value(&sum));
+    return DCPK_OK;
+}
+
+/* ---- update ---- */
+
+static void clip_shards(const struct dcpk_train_state *state, double norm)
+{
+    const double clip = state->config->optim.clip, factor = clip / (norm + 1e-6);
+
+    if (clip <= 0 || factor >= 1)
+        return;
+    for (size_t i = 0; i < state->shards->n; i++) {
+        const struct dcpk_train_shard *shard = &state->shards->list[i];
+
+        state->math->ops->scale(state->math, DCPK_F32, shard->n_elems, (float)factor, shard->grad);
+    }
+}
+
+/* Weight decay of a parameter: none of vectors (params.h). */
+static double decay_of(const struct dcpk_train_param *param, double weight_decay)
+{
+    if (param->is_decayed)
+        return weight_decay;
+    return 0;
+}
+
+static void update_shard(const struct dcpk_optim *optim, const struct dcpk_train_state *state,
+                         const struct dcpk_train_shard *shard,
+                         const struct dcpk_optim_result *result)
+{
+    const struct dcpk_train_optim *o = &state->config->optim;
+    const double t = (double)optim->step + 1;
+    const double decay = decay_of(&state->params->list[shard->param], result->weight_decay);
+    const struct dcpk_optimizer_state arrays = {.n = shard->n_elems,
+                                                .param = shard->main,
+                                                .first = shard->exp_avg,
+                                                .second = shard->exp_avg_sq,
+                                                .grad = shard->grad};
+    const struct dcpk_adam adam = {.is_torch_form = o->form == DCPK_ADAM_TORCH,
+                                   .lr = result->lr,
+                                   .beta1 = o->beta1,
+                                   .beta2 = o->beta2,
+                                   .epsilon = o->eps,
+                                   .weight_decay = decay,
+                                   .c1 = 1.0 - pow(o->beta1, t),
+                                   .c2 = 1.0 - pow(o->beta2, t)};
+    const struct dcpk_sgd sgd = {result->lr, o->momentum, decay};
+
+    if (o->kind == DCPK_ADAM)
+        state->math->ops->adam(state->math, &adam, &arrays);
+    else
+        state->math->ops->sgd(state->math, &sgd, &arrays);
+}
+
+dcpk_status dcpk_optim_step(struct dcpk_optim *optim, const struct dcpk_train_state *state,
+                            struct dcpk_optim_result *result, struct dcpk_error *err)
+{
+    struct dcpk_optim_result r = {.lr = dcpk_schedule_lr(&optim->schedule),
+                                  .weight_decay = dcpk_schedule_wd(&optim->schedule)};
+
+    if (norm_of_shards(state, &r.norm, err) != DCPK_OK)
+        return err->status;
+    clip_shards(state, r.norm);
+    for (size_t i = 0; i < state->shards->n; i++)
+        update_shard(optim, state, &state->shards->list[i], &r);
+    if (state->math->ops->wait(state->math, err) != DCPK_OK)
+        return err->status;
+    optim->step++;
+    dcpk_schedule_step(&optim->schedule, state->config->data.global_batch);
+    *result = r;
+    return DCPK_OK;
+}
+
+/* ---- the scale of fp16 ---- */
+
+void dcpk_loss_scale_update(struct dcpk_loss_scale *loss_scale,
+                            const struct dcpk_train_precision *precision, bool has_overflow)
+{
+    if (has_overflow) {
+        loss_scale->n_good = 0;
+        loss_scale->n_left--;
+        if (loss_scale->n_left <= 0)
+            loss_scale->scale = fmax(loss_scale->scale / 2, precision->min_scale);
+        return;
+    }
+    loss_scale->n_good++;
+    if (loss_scale->n_good < precision->scale_window)
+        return;
+    loss_scale->n_good = 0;
+    loss_scale->n_left = precision->hysteresis;
+    loss_scale->scale *= 2;
+}

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* reserve.c - takes host memory and makes it ready by blocks, on threads beside the run. */
+#include "lib/train/reserve.h"
+
+#include <assert.h>
+#include <unistd.h>
+
+#include "lib/base/alloc.h"
+#include "lib/base/order.h"
+#include "lib/exec/pool.h"
+
+#define USUAL_BLOCK_BYTES ((size_t)256 << 20)
+
+struct dcpk_reserve {
+    struct dcpk_reserve_options options;
+    uint8_t *at;
+    size_t n_blocks;
+    struct dcpk_background *background; /* NULL: it has ended */
+};
+
+static uint8_t *block_at(const struct dcpk_reserve *r, size_t block)
+{
+    return r->at + block * r->options.block_bytes;
+}
+
+static size_t block_bytes(const struct dcpk_reserve *r, size_t block)
+{
+    const size_t most = r->options.block_bytes;
+
+    return dcpk_min_size(most, r->options.n_bytes - block * most);
+}
+
+/* One byte makes a page be there. */
+static dcpk_status block_touch(void *context, int worker, uint64_t block, struct dcpk_error *err)
+{
+    const struct dcpk_reserve *r = context;
+    const size_t page_bytes = (size_t)dcpk_max_i64(sysconf(_SC_PAGESIZE), 1);
+    const size_t n_bytes = block_bytes(r, (size_t)block);
+    volatile uint8_t *at = block_at(r, (size_t)block);
+
+    (void)worker;
+    (void)err;
+    for (size_t i = 0; i < n_bytes; i += page_bytes)
+        at[i] = 0;
+    return DCPK_OK;
+}
+
+static dcpk_status reserve_prepare(void *context, struct dcpk_error *err)
+{
+    struct dcpk_reserve *r = context;
+
+    return dcpk_pool_run(r->options.n_threads, r->n_blocks, block_touch, r, err);
+}
+
+dcpk_status dcpk_reserve_new(const struct dcpk_reserve_options *options,
+                             struct dcpk_reserve **reserve, struct dcpk_error *err)
+{
+    struct dcpk_reserve *made = dcpk_alloc(sizeof *made, err);
+    struct dcpk_space *space = options->space;
+    void *at = NULL;
+
+    assert(options->n_bytes >= 1 && options->n_threads >= 1);
+    if (made == NULL)
+        return err->status;
+    made->options = *options;
+    if (options->block_bytes == 0)
+        made->options.block_bytes = USUAL_BLOCK_BYTES;
+    made->n_blocks = (options->n_bytes - 1) / made->options.block_bytes + 1;
+    if (space->ops->alloc(space, DCPK_MEMORY_DEVICE, options->n_bytes, &at, err) == DCPK_OK) {
+        made->at = at;
+        if (dcpk_background_start(reserve_prepare, made, &made->background, err) == DCPK_OK) {
+            *reserve = made;
+            return DCPK_OK;
+        }
+    }
+    dcpk_reserve_free(made);
+    return err->status;
+}
+
+void dcpk_reserve_free(struct dcpk_reserve *reserve)
+{
+    struct dcpk_error ignored = DCPK_ERROR_INIT;
+    struct dcpk_space *space;
+
+    if (reserve == NULL)
+        return;
+    (void)dcpk_reserve_wait(reserve, &ignored);
+    space = reserve->options.space;
+    space->ops->free(space, reserve->at);
+    dcpk_free(reserve);
+}
+
+dcpk_status dcpk_reserve_wait(struct dcpk_reserve *reserve, struct dcpk_error *err)
+{
+    struct dcpk_background *background = reserve->background;
+
+    reserve->background = NULL;
+    return dcpk_background_finish(background, err);
+}
+
+uint8_t *dcpk_reserve_at(const struct dcpk_reserve *reserve)
+{
+    return reserve->at;
+}
+
+size_t dcpk_reserve_bytes(const struct dcpk_reserve *reserve)
+{
+    return reserve->options.n_bytes;
+}

@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* resume.c - opens a checkpoint, proves that it fits, reads this rank's boxes of its tensors. */
+/*
+ *   open      the newest iteration -> canonical view, rules applied, as a conversion has it
+ *   check     the boxes that all ranks ask for (memory_index.h) against the tensors of the view
+ *   read      each box of this rank: its pieces of stored chunks, cast to fp32, into the shard
+ *   state     iteration, samples, schedule, step, loss scale
+ *
+ * Ranks agree after each step; what a run had is replaced when all have succeeded.
+ */
+#include "lib/train/resume.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "lib/base/order.h"
+#include "lib/exec/pool.h"
+#include "lib/job/compare.h"
+#include "lib/model/account.h"
+#include "lib/rules/rules.h"
+
+#define MOST_COUNTED                                                                               \
+    (INT64_C(1) << 53) /* iterations, samples, steps: as knobs_sizes.c bounds them */
+
+/* What is open while a run resumes. */
+struct resuming {
+    const struct dcpk_saved_run *run;
+    struct dcpk_bytes *notes;
+    struct dcpk_arena *arena;
+    struct dcpk_env alone; /* the run's environment, one thread, without its ranks */
+    struct dcpk_checkpoint *ckpt;
+    struct dcpk_model *model;
+    struct dcpk_memory_shard *list;
+    size_t n;
+};
+
+static bool resume_has_state(const struct resuming *r)
+{
+    const struct dcpk_train_files *files = &r->run->state->config->files;
+
+    return !files->no_load_optim && !files->is_finetune;
+}
+
+static dcpk_status resume_open(struct resuming *r, struct dcpk_error *err)
+{
+    const struct dcpk_train_config *config = r->run->state->config;
+    const struct dcpk_rule_options rules = {.impl = config->model.impl};
+    const unsigned flags = resume_has_state(r) ? 0 : DCPK_MODEL_WEIGHTS_ONLY;
+
+    r->alone = *r->run->env;
+    r->alone.ranks = NULL;
+    r->alone.n_threads = 1;
+    r->arena = dcpk_arena_new(0, err);
+    if (r->arena == NULL ||
+        dcpk_env_open(&r->alone, config->files.load, NULL, NULL, &r->ckpt, err) ||
+        dcpk_checkpoint_check_cover(r->ckpt, err) ||
+        dcpk_model_read(r->ckpt, flags, &r->model, err) || dcpk_model_check_known(r->model, err) ||
+        dcpk_rules_apply(r->model, &rules, err))
+        return err->status;
+    return dcpk_train_list(r->run, resume_has_state(r) ? 0 : DCPK_LIST_NO_STATE, r->arena, &r->list,
+                           &r->n, err);
+}
+
+/* Rows of padding come and go with tensor parallelism; those of tokens do not. */
+static dcpk_status resume_pad_vocab(struct resuming *r, struct dcpk_error *err)
+{
+    const struct dcpk_train_model *m = &r->run->state->config->model;
+    const int64_t n_rows = dcpk_rules_vocab_rows(r->model);
+
+    if (n_rows == m->padded_vocab || n_rows < m->vocab_size)
+        return DCPK_OK;
+    return dcpk_rules_vocab_resize(r->model, m->padded_vocab, m->vocab_size, err);
+}
+
+/*
+ * Of what no shape shows: layers that a shorter model would leave out, heads of another width.
+ * Source: check_checkpoint_args (megatron/training/checkpointing.py @core_v0.19.0), which passes
+ * over a fine-tuning run.
+ */
+static dcpk_status resume_check_args(const struct resuming *r, struct dcpk_error *err)
+{
+    const struct dcpk_train_config *config = r->run->state->config;
+    const struct dcpk_value *attrs = dcpk_value_attrs(r->model->args);
+    const struct {
+        const char *name;
+        int64_t number;
+    } asked[] = {{"num_layers", config->model.layers},
+                 {"hidden_size", config->model.hidden},
+                 {"num_attention_heads", config->model.heads}};
+    int64_t saved;
+
+    for (size_t i = 0; i < DCPK_COUNT(asked) && !config->files.is_finetune; i++)
+        if (dcpk_value_as_int(dcpk_value_get(attrs, asked[i].name), &saved) &&
+            saved != asked[i].number)
+            return dcpk_fail_fix(err, DCPK_EMISMATCH, DCPK_FIX_MODEL_FLAGS,
+                                 "%s value from checkpoint (%" PRId64
+                                 ") is not equal to the input argument value (%" PRId64 ")",
+                                 asked[i].name, saved, asked[i].number);
+    return DCPK_OK;
+}
+
+/* Collective inside the work: masters that were found by inference, then all names and shapes. */
+static dcpk_status resume_check(struct resuming *r, struct dcpk_error *err)
+{
+    const struct dcpk_env *env = r->run->env;
+    struct dcpk_memory_index asked = {0};
+    struct dcpk_bytes text = {0};
+    dcpk_status st = DCPK_OK;
+
+    if (r->model->needs_proof)
+        st = dcpk_prove_masters(r->model, env, err);
+    else if (r->model->needs_sample)
+        st = dcpk_sample_masters(r->model, env, err);
+    if (st == DCPK_OK)
+        st = resume_pad_vocab(r, err);
+    if (st == DCPK_OK)
+        st = dcpk_memory_index_gather(env->ranks, r->list, r->n, &text, err);
+    if (st == DCPK_OK)
+        st = dcpk_memory_index_read(text.data, text.n_bytes, dcpk_ranks_count(env->ranks), r->arena,
+                                    &asked, err);
+    if (st == DCPK_OK)
+        st = dcpk_resume_check_fit(&asked, r->model, r->run->state->config->files.strictness,
+                                   r->notes, err);
+    if (st == DCPK_OK)
+        st = resume_check_args(r, err);
+    dcpk_bytes_release(&text);
+    return st;
+}
+
+/* ---- tensors ---- */
+
+static size_t shard_bytes(const struct dcpk_memory_shard *shard)
+{
+    size_t n_bytes = dcpk_dtype_bytes(shard->dtype);
+
+    for (int a = 0; a < shard->rank; a++)
+        n_bytes *= (size_t)shard->box.extent[a];
+    return n_bytes;
+}
+
+/* How one thread reads boxes. */
+struct reading {
+    struct dcpk_exec *exec;
+    struct dcpk_math *math;
+    void *staging; /* host memory for any box, where the math's is not the host's; else NULL */
+};
+
+static dcpk_status read_box(const struct reading *reading, const struct dcpk_model_tensor *tensor,
+                            const struct dcpk_memory_shard *shard, struct dcpk_error *err)
+{
+    const struct dcpk_view view = {.dtype = shard->dtype,
+                                   .rank = tensor->rank,
+                                   .shape = tensor->shape,
+                                   .pieces = tensor->pieces,
+                                   .n_pieces = tensor->n_pieces};
+    struct dcpk_view_reader *reader = NULL;
+    void *to = reading->staging != NULL ? reading->staging : shard->at;
+    dcpk_status st = dcpk_view_reader_new(reading->exec, &view, &reader, err);
+
+    if (st == DCPK_OK)
+        st = dcpk_view_reader_read(reader, &shard->box, to, err);
+    dcpk_view_reader_free(reader);
+    if (st == DCPK_OK && reading->staging != NULL) {
+        reading->math->ops->copy(reading->math, shard->at, to, shard_bytes(shard));
+        st = reading->math->ops->wait(reading->math, err);
+    }
+    if (st != DCPK_OK)
+        dcpk_context(err, "reading '%s' (%s)", shard->param, dcpk_role_name(shard->role));
+    return st;
+}
+
+static dcpk_status reading_begin(const struct resuming *r, struct reading *reading,
+                                 struct dcpk_error *err)
+{
+    size_t most_bytes = 1;
+
+    reading->math = r->run->state->math;
+    if (dcpk_exec_new(r->ckpt, &r->alone, &reading->exec, err) || reading->math->ops->is_host)
+        return err->status;
+    for (size_t i = 0; i < r->n; i++)
+        most_bytes = dcpk_max_size(most_bytes, shard_bytes(&r->list[i]));
+    return reading->math->ops->alloc_host(reading->math, most_bytes, &reading->staging, err);
+}
+
+static void reading_end(struct reading *reading)
+{
+    if (reading->staging != NULL)
+        reading->math->ops->free_host(reading->math, reading->staging);
+    dcpk_exec_free(reading->exec);
+}
+
+/* All threads of a rank. */
+struct readings {
+    const struct resuming *r;
+    struct reading *list; /* by worker of the pool */
+    int n;
+};
+
+static dcpk_status readings_read(void *context, int worker, uint64_t i, struct dcpk_error *err)
+{
+    const struct readings *readings = context;
+    const struct resuming *r = readings->r;
+    const struct dcpk_memory_shard *shard = &r->list[i];
+    const struct dcpk_model_tensor *tensor = dcpk_resume_find(r->model, shard->param, shard->role);
+
+    if (tensor == NULL)
+        return DCPK_OK;
+    return read_box(&readings->list[worker], tensor, shard, err);
+}
+
+/* A rank's share of the CPUs; one thread where boxes go through the queue of a device. */
+static int count_readers(const struct resuming *r)
+{
+    const int n_ranks = dcpk_ranks_count(r->run->env->ranks);
+    int n = r->run->env->n_threads;
+
+    if (!r->run->state->math->ops->is_host)
+        return 1;
+    if (n == 0)
+        n = dcpk_pool_default_threads() / n_ranks;
+    return (int)dcpk_max_i64(1, dcpk_min_i64(n, (int64_t)r->n));
+}
+
+static dcpk_status resume_read(struct resuming *r, struct dcpk_error *err)
+{
+    struct readings readings = {.r = r, .n = count_readers(r)};
+    dcpk_status st = DCPK_OK;
+
+    readings.list = dcpk_arena_array(r->arena, (size_t)readings.n, sizeof *readings.list, err);
+    if (readings.list == NULL || r->run->state->math->ops->wait(r->run->state->math, err))
+        return err->status;
+    if (r->alone.memory_bytes == 0)
+        r->alone.memory_bytes = DCPK_EXEC_USUAL_MEMORY_BYTES;
+    r->alone.memory_bytes /= (uint64_t)readings.n;
+    for (int i = 0; i < readings.n && st == DCPK_OK; i++)
+        st = reading_begin(r, &readings.list[i], err);
+    if (st == DCPK_OK)
+        st = dcpk_pool_run(readings.n, r->n, readings_read, &readings, err);
+    for (int i = 0; i < readings.n; i++)
+        reading_end(&readings.list[i]);
+    return st;
+}
+
+/* ---- the rest ---- */
+
+/* `step` of the groups, which all have the same. */
+static dcpk_status resume_read_step(const struct resuming *r, int64_t *steps,
+                                    struct dcpk_error *err)
+{
+    double step = -1.0, other;
+
+    (void)dcpk_value_as_float(r->model->common_step, &step);
+    for (size_t g = 0; g < r->model->n_groups; g++) {
+        if (!dcpk_value_as_float(dcpk_value_get(r->model->groups[g], "step"), &other))
+            continue;
+        if (step >= 0.0 && other != step)
+            return dcpk_fail(err, DCPK_EMISMATCH,
+                             "parameter groups have made %.17g and %.17g steps: a run has one "
+                             "number of them",
+                             step, other);
+        step = other;
+    }
+    if (!(step >= 0.0) || step != floor(step) || step > (double)MOST_COUNTED)
+        return dcpk_fail_fix(err, DCPK_EFORMAT, DCPK_FIX_NO_LOAD_OPTIM,
+                             "the checkpoint has optimizer state, but no step of its groups");
+    *steps = (int64_t)step;
+    return DCPK_OK;
+}
+
+static dcpk_status resume_read_progress(const struct resuming *r,
+                                        struct dcpk_train_progress *progress,
+                                        struct dcpk_error *err)
+{
+    const struct dcpk_value *attrs = dcpk_value_attrs(r->model->args);
+
+    if (!dcpk_value_as_int(r->model->iteration, &progress->iteration))
+        progress->iteration = r->ckpt->iteration;
+    if (progress->iteration < 0)
+        return dcpk_fail_fix(err, DCPK_EFORMAT, DCPK_FIX_FINETUNE,
+                             "the checkpoint has no iteration to continue from");
+    if (!dcpk_value_as_int(dcpk_value_get(attrs, "consumed_train_samples"),
+                           &progress->consumed_samples))
+        return dcpk_fail_fix(err, DCPK_EFORMAT, DCPK_FIX_FINETUNE,
+                             "args of the checkpoint have no consumed_train_samples: which samples "
+                             "come next is not known");
+    if (progress->iteration > MOST_COUNTED || progress->consumed_samples < 0 ||
+        progress->consumed_samples > MOST_COUNTED)
+        return dcpk_fail_fix(err, DCPK_EFORMAT, DCPK_FIX_FINETUNE,
+                             "the checkpoint is of iteration %" PRId64 ", after %" PRId64
+                             " samples: no run counts to that",
+                             progress->iteration, progress->consumed_samples);
+    if (!dcpk_value_as_float(r->model->flops, &progress->flops))
+        progress->flops = 0; /* as Megatron, which only reports them */
+    return DCPK_OK;
+}
+
+/* Megatron-FSDP's checkpoints keep none: a run then begins with that of its options, and notes
+ * it. */
+static dcpk_status resume_read_scale(const struct resuming *r, struct dcpk_loss_scale *scale,
+                                     struct dcpk_error *err)
+{
+    if (r->run->state->config->precision.compute != DCPK_F16)
+        return DCPK_OK;
+    if (r->model->scaler != NULL)
+        return dcpk_train_scaler_read(r->model->scaler, scale, err);
+    dcpk_bytes_printf(r->notes, "the checkpoint has no state of the loss scale: it begins anew\n");
+    return dcpk_bytes_status(r->notes, err);
+}
+
+static dcpk_status resume_read_state(const struct resuming *r, struct dcpk_train_progress *progress,
+                                     struct dcpk_schedule *schedule, struct dcpk_loss_scale *scale,
+                                     struct dcpk_error *err)
+{
+    if (r->run->state->config->files.is_finetune)
+        return DCPK_OK;
+    if (resume_read_progress(r, progress, err))
+        return err->status;
+    if (!resume_has_state(r))
+        return DCPK_OK;
+    if (r->model->scheduler == NULL)
+        return dcpk_fail_fix(err, DCPK_EFORMAT, DCPK_FIX_NO_LOAD_OPTIM,
+                             "the checkpoint has no state of the learning rate's schedule");
+    if (resume_read_step(r, &progress->adam_steps, err) || resume_read_scale(r, scale, err) ||
+        dcpk_schedule_load(r->model->scheduler, &r->run->state->config->optim, schedule, err))
+        return err->status;
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_train_resume(const struct dcpk_saved_run *run, struct dcpk_bytes *notes,
+                              struct dcpk_error *err)
+{
+    struct resuming r = {.run = run, .notes = notes};
+    struct dcpk_train_progress progress = {0};
+    struct dcpk_schedule schedule = *run->schedule;
+    struct dcpk_loss_scale scale = *run->loss_scale;
+    dcpk_status st = resume_open(&r, err);
+
+    st = dcpk_ranks_agree(run->env->ranks, st, err);
+    if (st == DCPK_OK)
+        st = dcpk_ranks_agree(run->env->ranks, resume_check(&r, err), err);
+    if (st == DCPK_OK)
+        st = resume_read(&r, err);
+    if (st == DCPK_OK)
+        st = resume_read_state(&r, &progress, &schedule, &scale, err);
+    st = dcpk_ranks_agree(run->env->ranks, st, err);
+    if (st == DCPK_OK) {
+        *run->progress = progress;
+        *run->schedule = schedule;
+        *run->loss_scale = scale;
+    }
+    dcpk_model_free(r.model);
+    dcpk_checkpoint_close(r.ckpt);
+    dcpk_arena_free(r.arena);
+    if (st != DCPK_OK)
+        dcpk_context(err, "resuming from '%s'", run->state->config->files.load);
+    return st;
+}

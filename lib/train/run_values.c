@@ -1,0 +1,441 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* run_values.c - args and parameter groups of a run, from its configuration. */
+#include "lib/train/run_values.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+#include "lib/base/order.h"
+
+#define MOST_ARGS 160
+
+/* A dict under construction; the first failure is in err. */
+struct values {
+    struct dcpk_arena *arena;
+    struct dcpk_error *err;
+    struct dcpk_value_pair pairs[MOST_ARGS];
+    size_t n;
+};
+
+static void values_put(struct values *v, const char *name, const struct dcpk_value *value)
+{
+    const struct dcpk_value *key = dcpk_value_str(v->arena, name, v->err);
+
+    assert(v->n < MOST_ARGS);
+    if (key != NULL && value != NULL)
+        v->pairs[v->n++] = (struct dcpk_value_pair){key, value};
+}
+
+static void values_put_int(struct values *v, const char *name, int64_t number)
+{
+    values_put(v, name, dcpk_value_int(v->arena, number, v->err));
+}
+
+static void values_put_float(struct values *v, const char *name, double number)
+{
+    values_put(v, name, dcpk_value_float(v->arena, number, v->err));
+}
+
+static void values_put_flag(struct values *v, const char *name, bool flag)
+{
+    values_put(v, name, dcpk_value_bool(flag));
+}
+
+/* NULL: None. */
+static void values_put_text(struct values *v, const char *name, const char *text)
+{
+    if (text == NULL)
+        values_put(v, name, dcpk_value_none());
+    else
+        values_put(v, name, dcpk_value_str(v->arena, text, v->err));
+}
+
+/* 0: None. */
+static void values_put_count(struct values *v, const char *name, int64_t number)
+{
+    if (number == 0)
+        values_put(v, name, dcpk_value_none());
+    else
+        values_put_int(v, name, number);
+}
+
+/* torch.float32 and the like, as args hold them. */
+static void values_put_dtype(struct values *v, const char *name, enum dcpk_dtype dtype)
+{
+    struct dcpk_value *made = dcpk_arena_alloc(v->arena, sizeof *made, v->err);
+
+    if (made == NULL)
+        return;
+    made->kind = DCPK_V_GLOBAL;
+    made->as.global.module = "torch";
+    made->as.global.name = "float32";
+    if (dtype == DCPK_BF16)
+        made->as.global.name = "bfloat16";
+    else if (dtype == DCPK_F16)
+        made->as.global.name = "float16";
+    values_put(v, name, made);
+}
+
+/* Every n-th layer from the first has experts: that n; 0 where no n is it. */
+static int64_t moe_frequency(const struct dcpk_train_model *m)
+{
+    int64_t n = 1;
+
+    if (m->moe_layers == NULL)
+        return 1;
+    while (n < m->layers && m->moe_layers[n] == 0)
+        n++;
+    for (int64_t i = 0; i < m->layers; i++)
+        if ((m->moe_layers[i] != 0) != (i % n == 0))
+            return 0;
+    return n;
+}
+
+/* moe_layer_freq: a number, or a list of a 0 or 1 a layer. */
+static void put_moe_layers(struct values *v, const struct dcpk_train_model *m)
+{
+    const int64_t n = moe_frequency(m);
+    const struct dcpk_value **list;
+
+    if (m->experts == 0 || (n > 0 && !m->is_moe_list)) {
+        values_put_int(v, "moe_layer_freq", dcpk_max_i64(n, 1));
+        return;
+    }
+    list = dcpk_arena_array(v->arena, (size_t)m->layers, sizeof *list, v->err);
+    for (int64_t i = 0; list != NULL && i < m->layers; i++) {
+        list[i] = dcpk_value_int(v->arena, dcpk_train_is_moe(m, i), v->err);
+        if (list[i] == NULL)
+            return;
+    }
+    if (list != NULL)
+        values_put(v, "moe_layer_freq",
+                   dcpk_value_seq(v->arena, DCPK_V_LIST, list, (size_t)m->layers, v->err));
+}
+
+static void put_model(struct values *v, const struct dcpk_train_model *m)
+{
+    values_put_int(v, "num_layers", m->layers);
+    values_put_int(v, "encoder_num_layers", m->layers);
+    values_put_int(v, "hidden_size", m->hidden);
+    values_put_int(v, "ffn_hidden_size", m->ffn);
+    values_put_int(v, "num_attention_heads", m->heads);
+    values_put_flag(v, "group_query_attention", m->groups != m->heads);
+    values_put_int(v, "num_query_groups", m->groups);
+    values_put_int(v, "kv_channels", m->head_dim);
+    values_put_int(v, "vocab_size", m->vocab_size);
+    values_put_int(v, "padded_vocab_size", m->padded_vocab);
+    values_put_int(v, "make_vocab_size_divisible_by", m->vocab_divisible_by);
+    values_put_text(v, "tokenizer_type", "NullTokenizer");
+    values_put_text(v, "tokenizer_model", NULL);
+    values_put_int(v, "seq_length", m->seq_length);
+    values_put_int(v, "encoder_seq_length", m->seq_length);
+    values_put_int(v, "max_position_embeddings", m->max_positions);
+    values_put_text(v, "position_embedding_type", "rope");
+    values_put_flag(v, "add_position_embedding", true);
+    values_put_flag(v, "use_rotary_position_embeddings", false);
+    values_put_int(v, "rotary_base", llround(m->rotary_base));
+    values_put_float(v, "rotary_percent", 1.0);
+    values_put_flag(v, "rotary_interleaved", false);
+    values_put_text(v, "normalization", "RMSNorm");
+    values_put_float(v, "layernorm_epsilon", m->norm_epsilon);
+    values_put_flag(v, "apply_layernorm_1p", false);
+    values_put_flag(v, "qk_layernorm", m->has_qk_norm);
+    values_put_flag(v, "add_bias_linear", false);
+    values_put_flag(v, "add_qkv_bias", false);
+    values_put_flag(v, "swiglu", true);
+    values_put_flag(v, "squared_relu", false);
+    values_put_float(v, "init_method_std", m->init_std);
+    values_put_float(v, "attention_dropout", 0.0);
+    values_put_float(v, "hidden_dropout", 0.0);
+    values_put_flag(v, "apply_query_key_layer_scaling", false);
+    values_put_flag(v, "untie_embeddings_and_output_weights", !m->is_tied);
+    values_put_text(v, "transformer_impl",
+                    m->impl == DCPK_IMPL_LOCAL ? "local" : "transformer_engine");
+}
+
+static void put_experts(struct values *v, const struct dcpk_train_model *m)
+{
+    values_put_count(v, "num_experts", m->experts);
+    put_moe_layers(v, m);
+    values_put_count(v, "moe_ffn_hidden_size", m->experts > 0 ? m->moe_ffn : 0);
+    values_put_count(v, "moe_shared_expert_intermediate_size", m->shared_ffn);
+    values_put_int(v, "moe_router_topk", dcpk_max_i64(m->topk, 1));
+    values_put_flag(v, "moe_router_pre_softmax", m->has_pre_softmax);
+    values_put_text(v, "moe_router_score_function",
+                    m->has_sigmoid || m->has_expert_bias ? "sigmoid" : "softmax");
+    values_put_flag(v, "moe_router_enable_expert_bias", m->has_expert_bias);
+    values_put_float(v, "moe_router_bias_update_rate", m->expert_bias_rate);
+    values_put_text(v, "moe_router_topk_scaling_factor", NULL);
+    values_put_flag(v, "moe_grouped_gemm", m->is_grouped);
+    values_put_text(v, "moe_token_dispatcher_type", "alltoall");
+    values_put_count(v, "mtp_num_layers", m->mtp_layers);
+    values_put_float(v, "mtp_loss_scaling_factor", m->mtp_loss_factor);
+}
+
+static void put_layout(struct values *v, const struct dcpk_train_layout *l)
+{
+    values_put_int(v, "tensor_model_parallel_size", l->tp);
+    values_put_int(v, "pipeline_model_parallel_size", l->pp);
+    values_put_int(v, "transformer_pipeline_model_parallel_size", l->pp);
+    values_put_text(v, "virtual_pipeline_model_parallel_size", NULL);
+    values_put_int(v, "expert_model_parallel_size", l->ep);
+    values_put_int(v, "expert_tensor_parallel_size", 1);
+    values_put_int(v, "context_parallel_size", l->cp);
+    values_put_int(v, "data_parallel_size", l->dp);
+    values_put_int(v, "world_size", l->tp * l->cp * l->pp * l->dp);
+    values_put_flag(v, "sequence_parallel", false);
+    values_put_flag(v, "use_tp_pp_dp_mapping", l->is_tp_pp_dp);
+    values_put_int(v, "num_distributed_optimizer_instances", dcpk_max_i64(l->instances, 1));
+    values_put_text(v, "outer_dp_sharding_strategy", l->is_outer_sharded ? "optim" : "no_shard");
+}
+
+static void put_fsdp(struct values *v, const struct dcpk_train_config *c)
+{
+    const bool is_fsdp = c->fsdp.mode == DCPK_MODE_MEGATRON_FSDP;
+
+    values_put_flag(v, "use_megatron_fsdp", is_fsdp);
+    values_put_flag(v, "use_torch_fsdp2", false);
+    values_put_text(v, "data_parallel_sharding_strategy", dcpk_strategy_names[c->fsdp.strategy]);
+    values_put_flag(v, "use_distributed_optimizer", is_fsdp || c->fsdp.has_distributed_optimizer);
+    values_put_flag(v, "overlap_grad_reduce", c->fsdp.overlaps_reduce);
+    values_put_flag(v, "overlap_param_gather", c->fsdp.overlaps_gather);
+    values_put_count(v, "ddp_bucket_size", dcpk_max_i64(c->fsdp.bucket_elems, 0));
+}
+
+static void put_precision(struct values *v, const struct dcpk_train_config *c)
+{
+    values_put_flag(v, "bf16", c->precision.compute == DCPK_BF16);
+    values_put_flag(v, "fp16", c->precision.compute == DCPK_F16);
+    values_put_dtype(v, "params_dtype", c->precision.compute);
+    values_put_flag(v, "accumulate_allreduce_grads_in_fp32",
+                    c->precision.main_grads != DCPK_BF16 && c->precision.main_grads != DCPK_F16);
+    values_put_flag(v, "use_precision_aware_optimizer", false);
+    values_put_flag(v, "calculate_per_token_loss", c->precision.is_per_token_loss);
+}
+
+static void put_optimizer(struct values *v, const struct dcpk_train_config *c)
+{
+    const struct dcpk_train_optim *o = &c->optim;
+
+    values_put_text(v, "optimizer", o->kind == DCPK_ADAM ? "adam" : "sgd");
+    values_put_float(v, "adam_beta1", o->beta1);
+    values_put_float(v, "adam_beta2", o->beta2);
+    values_put_float(v, "adam_eps", o->eps);
+    values_put_float(v, "sgd_momentum", o->momentum);
+    values_put_float(v, "clip_grad", o->clip);
+    values_put_float(v, "lr", o->lr);
+    values_put_float(v, "min_lr", o->min_lr);
+    values_put_float(v, "lr_warmup_init", o->warmup_init_lr);
+    values_put_text(v, "lr_decay_style", o->lr_style);
+    values_put_count(v, "lr_decay_iters", o->decay_iters);
+    values_put_int(v, "lr_warmup_iters", o->warmup_iters);
+    values_put_float(v, "weight_decay", o->weight_decay);
+    values_put_float(v, "start_weight_decay", o->start_wd);
+    values_put_float(v, "end_weight_decay", o->end_wd);
+    values_put_text(v, "weight_decay_incr_style", o->wd_style);
+    values_put_flag(v, "apply_wd_to_qk_layernorm", o->decays_qk_norm);
+    values_put_text(v, "decoupled_lr", NULL);
+}
+
+static void put_run(struct values *v, const struct dcpk_train_config *c,
+                    const struct dcpk_train_progress *progress)
+{
+    values_put_int(v, "micro_batch_size", c->data.micro_batch);
+    values_put_int(v, "global_batch_size", c->data.global_batch);
+    values_put_int(v, "train_iters", c->data.train_iters);
+    values_put_int(v, "seed", (int64_t)c->data.seed);
+    values_put_flag(v, "data_parallel_random_init", false);
+    values_put_int(v, "iteration", progress->iteration);
+    values_put_int(v, "consumed_train_samples", progress->consumed_samples);
+    values_put_int(v, "skipped_train_samples", 0);
+    values_put_int(v, "consumed_valid_samples", 0);
+    values_put_text(v, "ckpt_format", c->files.ckpt_format);
+    values_put_flag(v, "use_dist_ckpt", true);
+    values_put_flag(v, "dist_ckpt_optim_fully_reshardable",
+                    c->files.optimizer_layout == DCPK_FULLY_RESHARDABLE);
+    values_put_flag(v, "no_save_optim", c->files.no_save_optim);
+}
+
+const struct dcpk_value *dcpk_train_args(const struct dcpk_train_config *config,
+                                         const struct dcpk_train_progress *progress,
+                                         struct dcpk_arena *arena, struct dcpk_error *err)
+{
+    struct values v = {.arena = arena, .err = err};
+
+    put_model(&v, &config->model);
+    put_experts(&v, &config->model);
+    put_layout(&v, &config->layout);
+    put_fsdp(&v, config);
+    put_precision(&v, config);
+    put_optimizer(&v, config);
+    put_run(&v, config, progress);
+    if (err->status != DCPK_OK)
+        return NULL;
+    return dcpk_value_namespace(arena, v.pairs, v.n, err);
+}
+
+/* (beta1, beta2) */
+static void put_betas(struct values *v, const struct dcpk_train_optim *o)
+{
+    const struct dcpk_value *pair[2] = {dcpk_value_float(v->arena, o->beta1, v->err),
+                                        dcpk_value_float(v->arena, o->beta2, v->err)};
+
+    if (pair[0] != NULL && pair[1] != NULL)
+        values_put(v, "betas", dcpk_value_seq(v->arena, DCPK_V_TUPLE, pair, 2, v->err));
+}
+
+/*
+ * One group, in the order of fields in which Megatron's runs keep them. Those of TE's FusedAdam and
+ * of torch's AdamW are completed when it is written (lib/rules/rules.h).
+ */
+static const struct dcpk_value *train_group(const struct dcpk_train_config *config,
+                                            const struct dcpk_schedule *schedule, int64_t steps,
+                                            int kind, struct values *v)
+{
+    const double wd_mult = kind == DCPK_GROUP_PLAIN ? 0.0 : 1.0;
+
+    v->n = 0;
+    values_put_flag(v, "is_expert_parallel", kind == DCPK_GROUP_EXPERT);
+    values_put_flag(v, "default_config", true);
+    values_put_float(v, "wd_mult", wd_mult);
+    values_put_float(v, "lr_mult", 1.0);
+    values_put_flag(v, "is_decoupled_lr", false);
+    values_put_float(v, "max_lr", config->optim.lr);
+    values_put_float(v, "min_lr", config->optim.min_lr);
+    values_put_float(v, "lr", dcpk_schedule_lr(schedule));
+    if (config->optim.kind == DCPK_ADAM) {
+        put_betas(v, &config->optim);
+        values_put_float(v, "eps", config->optim.eps);
+    } else {
+        values_put_float(v, "momentum", config->optim.momentum);
+    }
+    values_put_float(v, "weight_decay", dcpk_schedule_wd(schedule) * wd_mult);
+    if (config->optim.form == DCPK_ADAM_TE)
+        values_put_int(v, "step", steps);
+    else
+        values_put_float(v, "step", (double)steps);
+    if (v->err->status != DCPK_OK)
+        return NULL;
+    return dcpk_value_dict(v->arena, v->pairs, v->n, v->err);
+}
+
+size_t dcpk_train_groups(const struct dcpk_train_config *config,
+                         const struct dcpk_schedule *schedule,
+                         const struct dcpk_train_progress *progress, struct dcpk_arena *arena,
+                         const struct dcpk_value **groups, struct dcpk_error *err)
+{
+    const bool has_experts = config->model.experts > 0 && config->layout.ep > 1;
+    const size_t n = has_experts ? DCPK_TRAIN_GROUPS : DCPK_TRAIN_GROUPS - 1;
+    struct values v = {.arena = arena, .err = err};
+
+    for (size_t g = 0; g < n; g++) {
+        groups[g] = train_group(config, schedule, progress->adam_steps, (int)g, &v);
+        if (groups[g] == NULL)
+            return 0;
+    }
+    return n;
+}
+
+/* ---- how far it is ---- */
+
+/* Layers with experts, those of multi-token prediction like the last one. */
+static int64_t count_moe_layers(const struct dcpk_train_model *m)
+{
+    int64_t n = 0;
+
+    for (int64_t i = 0; i < m->layers; i++)
+        n += dcpk_train_is_moe(m, i);
+    if (dcpk_train_is_moe(m, m->layers - 1))
+        n += m->mtp_layers;
+    return n;
+}
+
+double dcpk_train_step_flops(const struct dcpk_train_config *config)
+{
+    const double passes = 3, multiply_add = 2,
+                 gated = 3; /* forward, and backward twice; fc1, fc2 */
+    const struct dcpk_train_model *m = &config->model;
+    const int64_t n_layers = m->layers + m->mtp_layers, n_moe = count_moe_layers(m);
+    const double tokens = (double)(config->data.global_batch * m->seq_length);
+    const double hidden = (double)m->hidden, query = (double)(m->head_dim * m->heads);
+    const double keys = (double)(m->head_dim * m->groups);
+    const double expert = (double)(m->moe_ffn * m->topk + m->shared_ffn);
+    const double mlp =
+        gated * hidden * ((double)(m->ffn * (n_layers - n_moe)) + expert * (double)n_moe);
+    const double linear = hidden * (2 * query + 2 * keys) * (double)n_layers;
+    const double mtp = (double)m->mtp_layers * (3 * hidden + 2 * hidden * hidden);
+    const double logits = hidden * (double)(m->padded_vocab * (m->mtp_layers + 1));
+    const double scores =
+        (double)m->seq_length * query * (double)n_layers; /* a causal half, twice */
+
+    return passes * multiply_add * tokens * (mlp + linear + mtp + logits + scores);
+}
+
+/* ---- the scale of fp16 ---- */
+
+static const struct dcpk_value *scale_value(double scale, struct dcpk_arena *arena,
+                                            struct dcpk_error *err)
+{
+    struct dcpk_value *value = dcpk_arena_alloc(arena, sizeof *value, err);
+    struct dcpk_value_tensor *tensor = dcpk_arena_alloc(arena, sizeof *tensor, err);
+    float *data = dcpk_arena_alloc(arena, sizeof *data, err);
+    int64_t *shape = dcpk_arena_alloc(arena, sizeof *shape, err);
+
+    if (value == NULL || tensor == NULL || data == NULL || shape == NULL)
+        return NULL;
+    *data = (float)scale;
+    *shape = 1;
+    *tensor = (struct dcpk_value_tensor){
+        .dtype = DCPK_F32, .rank = 1, .shape = shape, .n_bytes = sizeof *data, .data = data};
+    value->kind = DCPK_V_TENSOR;
+    value->as.tensor = tensor;
+    return value;
+}
+
+const struct dcpk_value *dcpk_train_scaler(const struct dcpk_loss_scale *scale,
+                                           struct dcpk_arena *arena, struct dcpk_error *err)
+{
+    struct values v = {.arena = arena, .err = err};
+
+    values_put(&v, "scale", scale_value(scale->scale, arena, err));
+    values_put_int(&v, "growth_tracker", scale->n_good);
+    values_put_int(&v, "hysteresis_tracker", scale->n_left);
+    if (err->status != DCPK_OK)
+        return NULL;
+    return dcpk_value_dict(arena, v.pairs, v.n, err);
+}
+
+static bool read_scale(const struct dcpk_value *value, double *scale)
+{
+    float f;
+
+    if (value == NULL || value->kind != DCPK_V_TENSOR)
+        return dcpk_value_as_float(value, scale);
+    if (value->as.tensor->dtype != DCPK_F32 || value->as.tensor->n_bytes != sizeof f)
+        return false;
+    memcpy(&f, value->as.tensor->data, sizeof f);
+    *scale = (double)f;
+    return true;
+}
+
+/* A run counts on from it. */
+static bool read_tracker(const struct dcpk_value *value, int64_t *tracker)
+{
+    return dcpk_value_as_int(value, tracker) && *tracker >= INT32_MIN && *tracker <= INT32_MAX;
+}
+
+dcpk_status dcpk_train_scaler_read(const struct dcpk_value *scaler, struct dcpk_loss_scale *scale,
+                                   struct dcpk_error *err)
+{
+    struct dcpk_loss_scale read;
+
+    if (!read_scale(dcpk_value_get(scaler, "scale"), &read.scale) || !(read.scale > 0) ||
+        isinf(read.scale))
+        return dcpk_fail(err, DCPK_EFORMAT, "the loss scaler's scale is not a positive number");
+    if (!read_tracker(dcpk_value_get(scaler, "growth_tracker"), &read.n_good) ||
+        !read_tracker(dcpk_value_get(scaler, "hysteresis_tracker"), &read.n_left))
+        return dcpk_fail(err, DCPK_EFORMAT, "the loss scaler's trackers are not whole numbers");
+    *scale = read;
+    return DCPK_OK;
+}

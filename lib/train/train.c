@@ -1,0 +1,510 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* train.c - a run of one rank: what it keeps, its steps, its end. */
+#include "lib/train/train.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "lib/base/alloc.h"
+#include "lib/base/clock.h"
+#include "lib/base/order.h"
+#include "lib/train/expert_bias.h"
+#include "lib/train/gpt.h"
+#include "lib/train/group_map.h"
+#include "lib/train/initial.h"
+#include "lib/train/noise.h"
+#include "lib/train/optim.h"
+#include "lib/train/resume.h"
+#include "lib/train/save.h"
+#include "lib/train/state_hash.h"
+#include "lib/train/tokens.h"
+#include "lib/train/totals.h"
+
+/* Losses of the run from noisy weights, which comes first where noise is measured. */
+struct noisy_losses {
+    double *list; /* by step of the run */
+    size_t n, capacity;
+};
+
+struct training {
+    const struct dcpk_train_job *job;
+    struct noisy_losses *noisy; /* NULL: no noise */
+    bool is_noisy;              /* this is that run: it adds to them, logs and saves nothing */
+    size_t n_steps;
+    const struct dcpk_train_config *config;
+    struct dcpk_arena *arena;
+    struct dcpk_train_mesh mesh;
+    struct dcpk_train_params params;
+    struct dcpk_memory_account account;
+    struct dcpk_fsdp *fsdp;
+    struct dcpk_gpt *gpt;
+    struct dcpk_tokens *tokens;
+    struct dcpk_optim optim;
+    struct dcpk_train_progress progress;
+    struct dcpk_train_state state;
+    float **buffers;                      /* by parameter */
+    struct dcpk_saving *saving;           /* beside the run; NULL: none */
+    struct dcpk_reserve *reserve;         /* for its copies; NULL: no save is beside the run */
+    struct dcpk_fsdp_traffic sent_before; /* the step that runs, or ran last */
+    /* Of this rank's microbatches, in the arena. */
+    int64_t n_microbatches;
+    struct dcpk_gpt_batch *batches;
+    int32_t *token_room, *label_room;
+    float *mask_room;
+};
+
+/* ---- what a rank keeps ---- */
+
+static dcpk_status training_make_batches(struct training *t, struct dcpk_error *err)
+{
+    const struct dcpk_train_data *data = &t->config->data;
+    const size_t n = (size_t)(data->micro_batch * t->config->model.seq_length);
+    size_t n_places;
+
+    t->n_microbatches = data->global_batch / (data->micro_batch * t->config->layout.dp);
+    n_places = n * (size_t)t->n_microbatches;
+    t->batches = dcpk_arena_array(t->arena, (size_t)t->n_microbatches, sizeof *t->batches, err);
+    t->token_room = dcpk_arena_array(t->arena, n_places, sizeof *t->token_room, err);
+    t->label_room = dcpk_arena_array(t->arena, n_places, sizeof *t->label_room, err);
+    t->mask_room = dcpk_arena_array(t->arena, n_places, sizeof *t->mask_room, err);
+    if (t->batches == NULL || t->token_room == NULL || t->label_room == NULL ||
+        t->mask_room == NULL)
+        return err->status;
+    for (size_t k = 0; k < (size_t)t->n_microbatches; k++)
+        t->batches[k] = (struct dcpk_gpt_batch){.tokens = t->token_room + k * n,
+                                                .labels = t->label_room + k * n,
+                                                .mask = t->mask_room + k * n};
+    return DCPK_OK;
+}
+
+static dcpk_status training_make_model(struct training *t, struct dcpk_error *err)
+{
+    const struct dcpk_train_place place = {t->mesh.tp, t->mesh.ep, t->mesh.pp};
+    struct dcpk_fsdp_options fsdp = {
+        .config = t->config, .mesh = &t->mesh, .params = &t->params, .account = &t->account};
+    struct dcpk_gpt_options gpt = {
+        .config = t->config, .mesh = &t->mesh, .params = &t->params, .account = &t->account};
+
+    if (dcpk_train_params(t->config, &place, t->arena, &t->params, err) ||
+        dcpk_fsdp_new(&fsdp, &t->fsdp, err))
+        return err->status;
+    gpt.weights = dcpk_fsdp_weights(t->fsdp);
+    if (dcpk_gpt_new(&gpt, &t->gpt, err) != DCPK_OK)
+        return err->status;
+    t->buffers = dcpk_arena_array(t->arena, t->params.n, sizeof *t->buffers, err);
+    if (t->buffers == NULL)
+        return err->status;
+    t->state = (struct dcpk_train_state){.config = t->config,
+                                         .params = &t->params,
+                                         .shards = dcpk_fsdp_shards(t->fsdp),
+                                         .mesh = &t->mesh,
+                                         .math = t->job->math,
+                                         .buffers = t->buffers};
+    for (size_t i = 0; i < t->params.n; i++)
+        if (t->params.list[i].is_buffer)
+            t->buffers[i] = dcpk_fsdp_buffer(t->fsdp, i);
+    return DCPK_OK;
+}
+
+/* What saving and resuming take; `progress` becomes that of now. */
+static struct dcpk_saved_run training_saved(struct training *t)
+{
+    t->progress.adam_steps = t->optim.step;
+    return (struct dcpk_saved_run){.state = &t->state,
+                                   .schedule = &t->optim.schedule,
+                                   .progress = &t->progress,
+                                   .loss_scale = &t->optim.loss_scale,
+                                   .env = t->job->env,
+                                   .space = t->job->space,
+                                   .reserve = t->reserve};
+}
+
+/* Note what was done with a checkpoint and for how long the run stood still, where asked for. */
+static void training_note_time(const struct training *t, const char *what, double begun)
+{
+    char text[96];
+    const int n = snprintf(text, sizeof text, "iteration %" PRId64 " was %s in %.3f s\n",
+                           t->progress.iteration, what, dcpk_now_seconds() - begun);
+
+    if (t->config->files.notes_times && !t->is_noisy)
+        t->job->notes(t->job->context, text, (size_t)n);
+}
+
+static dcpk_status training_resume(struct training *t, struct dcpk_error *err)
+{
+    const double begun = dcpk_now_seconds();
+    const struct dcpk_saved_run saved = training_saved(t);
+    struct dcpk_bytes notes = {0};
+    const dcpk_status st = dcpk_train_resume(&saved, &notes, err);
+
+    if (st != DCPK_OK)
+        goto out;
+    if (notes.n_bytes > 0 && !t->is_noisy)
+        t->job->notes(t->job->context, (const char *)notes.data, notes.n_bytes);
+    training_note_time(t, "loaded", begun);
+    t->optim.step = t->progress.adam_steps;
+out:
+    dcpk_bytes_release(&notes);
+    return st;
+}
+
+/* Memory for the copies of saves beside the run is made ready while the first iterations train. */
+static dcpk_status training_reserve(struct training *t, struct dcpk_error *err)
+{
+    const struct dcpk_train_files *files = &t->config->files;
+    struct dcpk_saved_run saved;
+
+    if (files->save == NULL || !files->is_async || t->is_noisy)
+        return DCPK_OK;
+    saved = training_saved(t);
+    return dcpk_saving_reserve(&saved, &t->reserve, err);
+}
+
+static dcpk_status training_begin(struct training *t, struct dcpk_error *err)
+{
+    t->arena = dcpk_arena_new(0, err);
+    if (t->arena == NULL ||
+        dcpk_train_mesh_init(&t->config->layout, t->job->world, &t->mesh, err) ||
+        training_make_model(t, err) || training_make_batches(t, err) ||
+        dcpk_tokens_open(t->config, &t->tokens, err) || dcpk_optim_init(t->config, &t->optim, err))
+        return err->status;
+    if (t->config->files.load != NULL) {
+        if (training_resume(t, err) != DCPK_OK)
+            return err->status;
+    } else if (dcpk_initial_fill(&t->state, err) != DCPK_OK) {
+        return err->status;
+    }
+    if (t->is_noisy && dcpk_noise_add(&t->state, err) != DCPK_OK)
+        return err->status;
+    if (training_reserve(t, err) != DCPK_OK)
+        return err->status;
+    return dcpk_fsdp_install(t->fsdp, err);
+}
+
+static void training_end(struct training *t)
+{
+    dcpk_saving_abandon(t->saving); /* what a failed run has begun */
+    dcpk_reserve_free(t->reserve);
+    dcpk_tokens_close(t->tokens);
+    dcpk_gpt_free(t->gpt);
+    dcpk_fsdp_free(t->fsdp);
+    dcpk_train_mesh_release(&t->mesh);
+    dcpk_arena_free(t->arena);
+}
+
+/* ---- a step ---- */
+
+/* What the gradients of a microbatch are multiplied by: see train.h. */
+static float batch_factor(const struct training *t, const float *mask, size_t n)
+{
+    double n_tokens = 0, weight = 1;
+
+    for (size_t i = 0; i < n; i++)
+        n_tokens += (double)mask[i];
+    if (!t->config->precision.is_per_token_loss && n_tokens > 0)
+        weight = (double)n / n_tokens;
+    return (float)(weight * t->optim.loss_scale.scale);
+}
+
+static dcpk_status training_read(struct training *t, struct dcpk_error *err)
+{
+    const struct dcpk_train_data *data = &t->config->data;
+    const size_t seq = (size_t)t->config->model.seq_length;
+    const size_t n = (size_t)data->micro_batch * seq;
+
+    for (int64_t k = 0; k < t->n_microbatches; k++) {
+        const struct dcpk_microbatch microbatch = {t->progress.consumed_samples, k, t->mesh.dp,
+                                                   t->config->layout.dp};
+        const int64_t first = dcpk_tokens_first(data, &microbatch);
+
+        for (int64_t i = 0; i < data->micro_batch; i++) {
+            const size_t at = (size_t)k * n + (size_t)i * seq;
+            const struct dcpk_sample sample = {t->token_room + at, t->label_room + at,
+                                               t->mask_room + at};
+
+            if (dcpk_tokens_read(t->tokens, first + i, &sample, err) != DCPK_OK)
+                return err->status;
+        }
+        t->batches[k].factor = batch_factor(t, t->mask_room + (size_t)k * n, n);
+    }
+    return DCPK_OK;
+}
+
+/* Forward and backward of all microbatches of this rank. */
+static dcpk_status training_compute(struct training *t, struct dcpk_gpt_loss *loss,
+                                    struct dcpk_error *err)
+{
+    if (training_read(t, err) || dcpk_fsdp_begin(t->fsdp, t->n_microbatches, err))
+        return err->status;
+    dcpk_fsdp_scale_sums(t->fsdp, t->optim.loss_scale.scale);
+    return dcpk_gpt_step(t->gpt, t->batches, t->n_microbatches, loss, err);
+}
+
+/* The same of all ranks. sums: loss in units of 2^-32, tokens. */
+static dcpk_status training_pass(struct training *t, int64_t sums[2], struct dcpk_error *err)
+{
+    struct dcpk_gpt_loss loss = {0};
+    const dcpk_status st = training_compute(t, &loss, err);
+
+    sums[0] = loss.sum;
+    sums[1] = loss.tokens;
+    if (dcpk_totals_agree(t->mesh.group[DCPK_G_WORLD], t->job->math, st, sums, 2, err))
+        return err->status;
+    sums[0] /= t->config->layout.tp; /* each tensor-parallel rank has the same */
+    sums[1] /= t->config->layout.tp;
+    return DCPK_OK;
+}
+
+/* The factor of all gradients of the step. */
+static double gradient_factor(const struct training *t, int64_t n_tokens)
+{
+    double n = (double)(t->config->data.global_batch * t->config->model.seq_length);
+
+    if (t->config->precision.is_per_token_loss && n_tokens > 0)
+        n = (double)n_tokens;
+    return 1 / (n * t->optim.loss_scale.scale);
+}
+
+/* Reduce, update, install. A step of fp16 whose gradients overflow is skipped. */
+static dcpk_status training_update(struct training *t, int64_t n_tokens, struct dcpk_step *step,
+                                   struct dcpk_error *err)
+{
+    const bool is_f16 = t->config->precision.compute == DCPK_F16;
+    struct dcpk_optim_result result = {.lr = dcpk_schedule_lr(&t->optim.schedule)};
+    dcpk_status st = dcpk_fsdp_finish(t->fsdp, gradient_factor(t, n_tokens), err);
+
+    step->is_skipped = is_f16 && st == DCPK_ERANGE;
+    if (step->is_skipped) {
+        *err = (struct dcpk_error)DCPK_ERROR_INIT;
+        st = DCPK_OK;
+    } else if (st == DCPK_OK) {
+        st = dcpk_optim_step(&t->optim, &t->state, &result, err);
+    }
+    if (st != DCPK_OK)
+        return st;
+    step->lr = result.lr;
+    step->loss_scale = t->optim.loss_scale.scale;
+    step->grad_norm = (struct dcpk_logged){result.norm, 0, !step->is_skipped};
+    if (is_f16)
+        dcpk_loss_scale_update(&t->optim.loss_scale, &t->config->precision, step->is_skipped);
+    return dcpk_fsdp_install(t->fsdp, err);
+}
+
+/* Keep the loss of the noisy run; set how far that of the other one is from it. */
+static dcpk_status training_compare(struct training *t, struct dcpk_step *step,
+                                    struct dcpk_error *err)
+{
+    struct noisy_losses *noisy = t->noisy;
+
+    if (noisy == NULL)
+        return DCPK_OK;
+    if (!t->is_noisy) {
+        const double noise = fabs(step->loss.value - noisy->list[t->n_steps++]);
+
+        step->loss_noise = (struct dcpk_logged){noise, 0, step->loss.is_there};
+        return DCPK_OK;
+    }
+    if (dcpk_grow(&noisy->list, &noisy->capacity, noisy->n, sizeof *noisy->list, err) != DCPK_OK)
+        return err->status;
+    noisy->list[noisy->n++] = step->loss.value;
+    return DCPK_OK;
+}
+
+static dcpk_status training_check_replicas(struct training *t, struct dcpk_error *err)
+{
+    const int64_t interval = t->config->fsdp.hash_interval;
+
+    if (interval == 0 || t->progress.iteration % interval != 0)
+        return DCPK_OK;
+    return dcpk_fsdp_check_replicas(t->fsdp, err);
+}
+
+static dcpk_status training_hash(const struct training *t, struct dcpk_step *step,
+                                 struct dcpk_error *err)
+{
+    const int64_t interval = t->config->files.state_hash_interval;
+
+    step->has_hash = interval > 0 && step->iteration % interval == 0;
+    if (!step->has_hash)
+        return DCPK_OK;
+    return dcpk_state_hash(&t->state, &step->state_hash, err);
+}
+
+static dcpk_status training_step(struct training *t, struct dcpk_error *err)
+{
+    struct dcpk_step step = {0};
+    int64_t sums[2];
+
+    t->sent_before = *dcpk_fsdp_traffic(t->fsdp);
+    if (training_pass(t, sums, err) || training_update(t, sums[1], &step, err) ||
+        dcpk_expert_bias_update(&t->state, t->gpt, err))
+        return err->status;
+    t->progress.iteration++;
+    t->progress.consumed_samples += t->config->data.global_batch;
+    t->progress.flops += dcpk_train_step_flops(t->config);
+    step.iteration = t->progress.iteration;
+    step.consumed_samples = t->progress.consumed_samples;
+    if (sums[1] > 0)
+        step.loss = (struct dcpk_logged){(double)sums[0] / 0x1p32 / (double)sums[1], 0, true};
+    if (training_check_replicas(t, err) || training_hash(t, &step, err) ||
+        training_compare(t, &step, err))
+        return err->status;
+    if (t->is_noisy)
+        return DCPK_OK;
+    return t->job->step(t->job->context, &step, err);
+}
+
+/* ---- what was measured ---- */
+
+static dcpk_status measured_check(const struct dcpk_train_measured *m, struct dcpk_error *err)
+{
+    for (int tag = 0; tag < DCPK_N_TAGS; tag++)
+        if (m->held[tag] != m->predicted_held[tag])
+            return dcpk_fail(err, DCPK_EMISMATCH,
+                             "memory of '%s' was %" PRIu64 " bytes, the formulas give %" PRIu64,
+                             dcpk_memory_tag_names[tag], m->held[tag], m->predicted_held[tag]);
+    for (int a = 0; a < DCPK_FSDP_N_ACTIONS; a++)
+        if (m->sent.n_bytes[a] != m->predicted_sent.n_bytes[a])
+            return dcpk_fail(err, DCPK_EMISMATCH,
+                             "'%s' sent %" PRIu64 " bytes in a step, the formulas give %" PRIu64,
+                             dcpk_fsdp_action_names[a], m->sent.n_bytes[a],
+                             m->predicted_sent.n_bytes[a]);
+    return DCPK_OK;
+}
+
+static dcpk_status training_measure(struct training *t, struct dcpk_error *err)
+{
+    const struct dcpk_fsdp_traffic *sent = dcpk_fsdp_traffic(t->fsdp);
+    struct dcpk_train_measured m = {
+        .config = t->config, .params = &t->params, .place = {t->mesh.tp, t->mesh.ep, t->mesh.pp}};
+
+    if (t->job->measured == NULL)
+        return DCPK_OK;
+    for (int a = 0; a < DCPK_FSDP_N_ACTIONS; a++) {
+        m.sent.n_bytes[a] = sent->n_bytes[a] - t->sent_before.n_bytes[a];
+        m.sent.n_calls[a] = sent->n_calls[a] - t->sent_before.n_calls[a];
+    }
+    memcpy(m.held, t->account.most, sizeof m.held);
+    dcpk_fsdp_predict_traffic(t->fsdp, t->n_microbatches, &m.predicted_sent);
+    dcpk_fsdp_predict_memory(t->fsdp, m.predicted_held);
+    m.predicted_held[DCPK_TAG_ACT] = m.held[DCPK_TAG_ACT];
+    if (measured_check(&m, err) != DCPK_OK)
+        return err->status;
+    return t->job->measured(t->job->context, &m, err);
+}
+
+/* ---- a run ---- */
+
+/* Wait for the save beside the run, if there is one. */
+static dcpk_status training_finish_saving(struct training *t, struct dcpk_error *err)
+{
+    struct dcpk_saving *saving = t->saving;
+
+    t->saving = NULL;
+    return dcpk_saving_finish(saving, err);
+}
+
+static dcpk_status training_save(struct training *t, int64_t last, struct dcpk_error *err)
+{
+    const struct dcpk_train_files *files = &t->config->files;
+    const int64_t interval = files->save_interval, i = t->progress.iteration;
+    const double begun = dcpk_now_seconds();
+    struct dcpk_saved_run saved;
+
+    if (files->save == NULL || (i != last && (interval <= 0 || i % interval != 0)))
+        return DCPK_OK;
+    saved = training_saved(t);
+    if (files->is_async) {
+        if (training_finish_saving(t, err) || dcpk_saving_start(&saved, &t->saving, err))
+            return err->status;
+    } else if (dcpk_train_save(&saved, err) != DCPK_OK) {
+        return err->status;
+    }
+    training_note_time(t, "saved", begun);
+    return DCPK_OK;
+}
+
+/* A run that has nothing left to train saves what it resumed, but not where it lies. */
+static dcpk_status training_save_resumed(struct training *t, int64_t last, struct dcpk_error *err)
+{
+    const struct dcpk_train_files *files = &t->config->files;
+
+    if (t->is_noisy || t->progress.iteration < last || files->save == NULL || files->load == NULL ||
+        strcmp(files->save, files->load) == 0)
+        return DCPK_OK;
+    return training_save(t, t->progress.iteration, err);
+}
+
+static dcpk_status training_dump_groups(struct training *t, struct dcpk_error *err)
+{
+    struct dcpk_saved_run saved;
+
+    if (t->config->files.map_folder == NULL || t->is_noisy)
+        return DCPK_OK;
+    saved = training_saved(t);
+    return dcpk_train_dump_groups(&saved, err);
+}
+
+/* The iteration that the run stops behind, as of where it begins. */
+static int64_t training_last(const struct training *t)
+{
+    const struct dcpk_train_data *data = &t->config->data;
+    const int64_t n = data->exit_interval, begun = t->progress.iteration;
+    const int64_t last = data->exit_at > 0 ? data->exit_at : data->train_iters;
+
+    if (n == 0 || begun >= last)
+        return last;
+    return dcpk_min_i64(last, begun - begun % n + n);
+}
+
+/* A run from its beginning to its last iteration; the caller ends it, also after a failure. */
+static dcpk_status training_iterate(struct training *t, struct dcpk_error *err)
+{
+    int64_t last;
+
+    if (training_begin(t, err) != DCPK_OK)
+        return err->status;
+    last = training_last(t);
+    if (training_dump_groups(t, err) || training_save_resumed(t, last, err))
+        return err->status;
+    while (t->progress.iteration < last) {
+        if (training_step(t, err))
+            return err->status;
+        if (t->is_noisy)
+            continue;
+        if (training_save(t, last, err) ||
+            (t->progress.iteration == last && training_measure(t, err)))
+            return err->status;
+    }
+    return training_finish_saving(t, err);
+}
+
+static dcpk_status training_run(struct training *t, struct dcpk_error *err)
+{
+    const dcpk_status st = training_iterate(t, err);
+
+    training_end(t);
+    return st;
+}
+
+dcpk_status dcpk_train_run(const struct dcpk_train_job *job, struct dcpk_error *err)
+{
+    const struct training plain = {.job = job, .config = job->config, .account.math = job->math};
+    struct noisy_losses noisy = {0};
+    struct training t = plain;
+    dcpk_status st = DCPK_OK;
+
+    if (job->config->data.has_noise) {
+        t.noisy = &noisy;
+        t.is_noisy = true;
+        st = training_run(&t, err);
+        t = plain;
+        t.noisy = &noisy;
+    }
+    if (st == DCPK_OK)
+        st = training_run(&t, err);
+    dcpk_free(noisy.list);
+    return st;
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* train.h - the training loop: joins the model, its parameters, the optimizer, data and saving. */
+/*
+ *   load, or initial values
+ *   repeat:  samples of this rank -> forward and backward of its microbatches (gpt.h, fsdp.h)
+ *            -> losses and tokens of all ranks -> reduced gradients -> update (optim.h) -> install
+ *            -> routers' biases (expert_bias.h)
+ *            -> a line of the log (step_log.h), now and then a checkpoint (save.h)
+ *
+ * Gradients of a step are those of the summed losses times one factor: 1 / tokens of the batch. The
+ * other form, the mean over microbatches of their means, weighs the tokens of a microbatch by
+ * (its places / its tokens), which is 1 where every place has a loss.
+ */
+#ifndef DCPK_LIB_TRAIN_TRAIN_H
+#define DCPK_LIB_TRAIN_TRAIN_H
+
+#include "lib/device/collectives.h"
+#include "lib/device/device_space.h"
+#include "lib/device/ops.h"
+#include "lib/exec/env.h"
+#include "lib/train/config.h"
+#include "lib/train/fsdp.h"
+#include "lib/train/step_log.h"
+
+/*
+ * What this rank sent and held, and what the formulas of fsdp_predict.c make of it. Activations
+ * (DCPK_TAG_ACT) have no formula there: what is predicted is what was measured.
+ */
+struct dcpk_train_measured {
+    const struct dcpk_train_config *config;
+    const struct dcpk_train_params *params; /* of this rank */
+    struct dcpk_train_place place;
+    struct dcpk_fsdp_traffic sent, predicted_sent;           /* of the last step */
+    uint64_t held[DCPK_N_TAGS], predicted_held[DCPK_N_TAGS]; /* the most at one time */
+};
+
+/* What a run is given. All borrowed. */
+struct dcpk_train_job {
+    const struct dcpk_train_config *config; /* checked (knobs.h) */
+    struct dcpk_group *world;               /* all ranks of the run */
+    struct dcpk_math *math;
+    const struct dcpk_env *env; /* to save and resume, with the ranks of the run */
+    struct dcpk_space *space;   /* of host memory (memory_checkpoint.h) */
+    /* Called on every rank after each iteration, with the same step. */
+    dcpk_status (*step)(void *context, const struct dcpk_step *step, struct dcpk_error *err);
+    /* Lines on what resuming kept or left out. */
+    void (*notes)(void *context, const char *text, size_t n_bytes);
+    /* NULL: nothing is measured. Called on every rank behind the last iteration, if any. */
+    dcpk_status (*measured)(void *context, const struct dcpk_train_measured *measured,
+                            struct dcpk_error *err);
+    void *context;
+};
+
+/*
+ * Collective. Train until config->data.exit_at or train_iters; config->data.has_noise: twice, the
+ * first time without a log and checkpoints (noise.h). A run that is resumed there is only saved, as
+ * Megatron's, in another folder. Errors: those of the parts; DCPK_EMISMATCH where bytes are
+ * measured and are not those of the formulas, naming them; DCPK_ECANCELLED on ranks that stopped
+ * because another failed.
+ */
+dcpk_status dcpk_train_run(const struct dcpk_train_job *job, struct dcpk_error *err);
+
+#endif

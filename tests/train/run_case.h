@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* run_case.h - a run of the training loop in a test: its flags, one process, the steps it logs. */
+#ifndef DCPK_TESTS_TRAIN_RUN_CASE_H
+#define DCPK_TESTS_TRAIN_RUN_CASE_H
+
+#include <stdio.h>
+#include <string.h>
+
+#include "formats/formats.h"
+#include "kernels/kernels.h"
+#include "lib/train/footprint.h"
+#include "lib/train/knobs.h"
+#include "lib/train/train.h"
+#include "tests/check.h"
+
+#define RUN_CASE_STEPS 64
+#define RUN_CASE_WORDS 127
+
+struct run_case {
+    struct dcpk_step steps[RUN_CASE_STEPS];
+    size_t n;
+    void (*between)(void);               /* called behind the first step; NULL: nothing is */
+    struct dcpk_train_measured measured; /* at the end */
+    struct {
+        uint64_t held[DCPK_N_TAGS];
+        struct dcpk_train_volume sent;
+    } formula; /* what Megatron would hold and send */
+};
+
+static inline dcpk_status run_case_step(void *context, const struct dcpk_step *step,
+                                        struct dcpk_error *err)
+{
+    struct run_case *run = context;
+
+    if (run->n == RUN_CASE_STEPS)
+        return dcpk_fail(err, DCPK_ERANGE, "more steps than a test keeps");
+    run->steps[run->n++] = *step;
+    if (run->n == 1 && run->between != NULL)
+        run->between();
+    return DCPK_OK;
+}
+
+static inline dcpk_status
+run_case_measured(void *context, const struct dcpk_train_measured *measured, struct dcpk_error *err)
+{
+    struct run_case *run = context;
+    struct dcpk_train_sizes sizes;
+
+    run->measured = *measured;
+    if (dcpk_train_measure(measured->config, &measured->place, &sizes, err) != DCPK_OK)
+        return err->status;
+    dcpk_train_footprint(measured->config, &sizes, run->formula.held);
+    /* The loop keeps a flag of each parameter and a number beside the gradients. */
+    run->formula.held[DCPK_TAG_GRADS] += measured->params->n * sizeof(uint32_t) + sizeof(double);
+    dcpk_train_volume(measured->config, &sizes, &run->formula.sent);
+    return DCPK_OK;
+}
+
+static inline void run_case_notes(void *context, const char *text, size_t n_bytes)
+{
+    (void)context;
+    print_message("%.*s", (int)n_bytes, text);
+}
+
+/* Where a run is: NULL world: this process alone. */
+struct run_place {
+    struct dcpk_group *world;
+    struct dcpk_ranks *ranks; /* of a run that saves or resumes */
+};
+
+/* words: a flag each, NULL-terminated, as `dcpkit train` takes them. */
+static inline dcpk_status run_case_at(const struct run_place *place, const char *const *words,
+                                      struct run_case *run, struct dcpk_error *failed)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+    struct dcpk_group *alone = NULL;
+    const struct dcpk_space_options first = {0};
+    struct dcpk_env env = {.formats = dcpk_formats,
+                           .open_file = dcpk_archive_opener,
+                           .device = dcpk_devices[0],
+                           .memory_bytes = (uint64_t)64 << 20,
+                           .ranks = place->ranks};
+    struct dcpk_train_knobs *knobs = dcpk_arena_alloc(arena, sizeof *knobs, &err);
+    struct dcpk_train_environment environment = {.gpu_major = 10};
+    struct dcpk_train_notices notices = {.n = 0};
+    struct dcpk_train_job job = {.config = &knobs->config,
+                                 .world = place->world,
+                                 .env = &env,
+                                 .step = run_case_step,
+                                 .notes = run_case_notes,
+                                 .measured = run_case_measured,
+                                 .context = run};
+    char *argv[RUN_CASE_WORDS + 1] = {(char[]){"train"}};
+    int argc = 1;
+    dcpk_status st;
+
+    for (; words[argc - 1] != NULL; argc++) {
+        CHECK(argc < RUN_CASE_WORDS, "flags");
+        argv[argc] = dcpk_arena_strdup(arena, words[argc - 1], &err);
+    }
+    run->n = 0;
+    CHECK_OK(dcpk_collectives_alone.world(NULL, 0, &alone, &err), "world");
+    if (job.world == NULL)
+        job.world = alone;
+    environment.n_ranks = job.world->n_ranks;
+    dcpk_train_knobs_init(knobs, arena);
+    CHECK_OK(dcpk_train_knobs_take_args(knobs, &argc, argv, &err), "flags");
+    CHECK_EQ_INT(argc, 1, argv[1] != NULL ? argv[1] : "flags");
+    CHECK_OK(dcpk_train_knobs_check(knobs, &environment, &notices, &err), "configuration");
+    CHECK_OK(dcpk_math_ops[0]->open(0, &job.math, &err), "math");
+    CHECK_OK(dcpk_spaces[0]->open(&first, &job.space, &err), "space");
+    st = dcpk_train_run(&job, &err);
+    job.space->ops->close(job.space);
+    dcpk_collectives_alone.free(alone);
+    job.math->ops->close(job.math);
+    dcpk_arena_free(arena);
+    *failed = err;
+    return st;
+}
+
+/* The same alone, which succeeds. */
+static inline void run_case(const char *const *words, struct run_case *run)
+{
+    const struct run_place alone = {NULL, NULL};
+    struct dcpk_error err = DCPK_ERROR_INIT;
+
+    CHECK_OK(run_case_at(&alone, words, run, &err), "run");
+}
+
+/* The flags of two texts, cut at their blanks. */
+static inline dcpk_status run_case_try(const struct run_place *place, const char *first,
+                                       const char *more, struct run_case *run,
+                                       struct dcpk_error *failed)
+{
+    const char *words[RUN_CASE_WORDS];
+    char text[2048], *rest = text;
+    size_t n = 0;
+
+    CHECK((size_t)snprintf(text, sizeof text, "%s %s", first, more) < sizeof text, more);
+    for (char *word; (word = strsep(&rest, " ")) != NULL;)
+        if (*word != '\0') {
+            CHECK(n + 1 < RUN_CASE_WORDS, more);
+            words[n++] = word;
+        }
+    words[n] = NULL;
+    return run_case_at(place, words, run, failed);
+}
+
+/* ranks: NULL: alone. */
+static inline void run_case_flags(struct dcpk_group *ranks, const char *first, const char *more,
+                                  struct run_case *run)
+{
+    const struct run_place place = {.world = ranks};
+    struct dcpk_error err = DCPK_ERROR_INIT;
+
+    CHECK_OK(run_case_try(&place, first, more, run, &err), more);
+}
+
+/* The steps of b are those of a from `first` on, to the bit. */
+static inline void run_case_check_same(const struct run_case *a, const struct run_case *b,
+                                       size_t first, const char *label)
+{
+    CHECK(a->n > first, label);
+    CHECK_EQ_INT(b->n, a->n - first, label);
+    for (size_t i = 0; i < b->n; i++) {
+        const struct dcpk_step *want = &a->steps[first + i], *got = &b->steps[i];
+
+        CHECK_EQ_INT(got->iteration, want->iteration, label);
+        if (got->loss.value != want->loss.value || got->grad_norm.value != want->grad_norm.value ||
+            got->state_hash != want->state_hash)
+            fail_msg("%s, iteration %d: loss %a, norm %a, state %016llx; not %a, %a, %016llx",
+                     label, (int)got->iteration, got->loss.value, got->grad_norm.value,
+                     (unsigned long long)got->state_hash, want->loss.value, want->grad_norm.value,
+                     (unsigned long long)want->state_hash);
+        CHECK(got->lr == want->lr && got->loss_scale == want->loss_scale, label);
+        CHECK_EQ_INT(got->is_skipped, want->is_skipped, label);
+    }
+}
+
+#endif

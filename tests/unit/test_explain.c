@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_explain.c - what a configuration would hold and send: tables, limits, the layout that fits.
+ */
+#include <stdio.h>
+
+#include "lib/base/order.h"
+#include "lib/train/explain.h"
+#include "lib/train/knobs.h"
+#include "tests/check.h"
+
+static struct dcpk_error err;
+static struct dcpk_arena *arena;
+static struct dcpk_train_knobs knobs;
+
+/* The complete example of the guide of Megatron-Bridge, as flags, on 8 ranks. */
+static const struct {
+    const char *name, *text;
+} example[] = {
+    {"num_layers", "32"},
+    {"hidden_size", "4096"},
+    {"num_attention_heads", "32"},
+    {"seq_length", "2048"},
+    {"vocab_size", "32000"},
+    {"tensor_model_parallel_size", "2"},
+    {"untie_embeddings_and_output_weights", "true"},
+    {"bf16", "true"},
+    {"use_megatron_fsdp", "true"},
+    {"micro_batch_size", "2"},
+    {"global_batch_size", "32"},
+    {"train_iters", "10000"},
+};
+
+static const struct dcpk_train_config *example_config(void)
+{
+    const struct dcpk_train_environment environment = {.n_ranks = 8};
+    struct dcpk_train_notices notices = {.n = 0};
+
+    err = (struct dcpk_error)DCPK_ERROR_INIT;
+    dcpk_train_knobs_init(&knobs, arena);
+    for (size_t i = 0; i < DCPK_COUNT(example); i++)
+        CHECK_OK(dcpk_train_knobs_set(&knobs, example[i].name, example[i].text, &err),
+                 example[i].name);
+    CHECK_OK(dcpk_train_knobs_check(&knobs, &environment, &notices, &err), "example");
+    return &knobs.config;
+}
+
+static const char *json_of(const struct dcpk_doc *doc, struct dcpk_bytes *bytes)
+{
+    struct dcpk_json_out j;
+
+    dcpk_json_out_init(&j, bytes, 0);
+    CHECK_OK(dcpk_doc_json(doc, &j, &err), "JSON");
+    dcpk_bytes_u8(bytes, 0);
+    return (const char *)bytes->data;
+}
+
+static dcpk_status gather(void *to, const char *text, size_t n_bytes, struct dcpk_error *e)
+{
+    dcpk_bytes_put(to, text, n_bytes);
+    (void)e;
+    return DCPK_OK;
+}
+
+static const char *text_of(const struct dcpk_doc *doc, struct dcpk_bytes *bytes)
+{
+    const struct dcpk_doc_out out = {gather, bytes};
+
+    CHECK_OK(dcpk_doc_text(doc, &out, &err), "text");
+    dcpk_bytes_u8(bytes, 0);
+    return (const char *)bytes->data;
+}
+
+/*
+ * A layer of a tensor-parallel half: qkv 6144 x 4096, proj 4096 x 2048, fc1 10880 x 4096, fc2
+ * 4096 x 5440, norms 8192: 100409344; 32 of them, twice 16000 x 4096, the last norm 4096.
+ */
+static void S4_21_complete_example(void **state)
+{
+    const struct dcpk_train_config *c = example_config();
+    const int64_t n = 32 * INT64_C(100409344) + 2 * 16000 * INT64_C(4096) + 4096;
+    struct dcpk_train_sizes sizes;
+    struct dcpk_bytes bytes = {0};
+    struct dcpk_doc doc = {0};
+    char wanted[128];
+
+    (void)state;
+    CHECK_OK(dcpk_train_measure(c, &(struct dcpk_train_place){0}, &sizes, &err), "example");
+    CHECK_EQ_INT(sizes.n_params, n, "parameters");
+    dcpk_doc_init(&doc, "train", &(struct dcpk_doc_style){.label_columns = 20, .wraps = true});
+    CHECK_OK(dcpk_train_explain_memory(c, 0, &doc, &err), "example");
+    snprintf(wanted, sizeof wanted, "\"main_bytes\": %" PRId64, 4 * n);
+    CHECK(strstr(json_of(&doc, &bytes), wanted) != NULL, "fp32 weights without sharding");
+    CHECK(strstr((const char *)bytes.data, "limit_bytes") == NULL, "no limit was asked for");
+    dcpk_bytes_release(&bytes);
+    dcpk_doc_release(&doc);
+}
+
+/* The same model: one rank saves all of it, or each of four a part; fp32 weights, two moments. */
+static void copy_of_a_save(void **state)
+{
+    const int64_t n = 32 * INT64_C(100409344) + 2 * 16000 * INT64_C(4096) + 4096;
+    struct dcpk_train_config c = *example_config();
+    struct dcpk_train_sizes sizes;
+
+    (void)state;
+    c.fsdp.strategy = DCPK_NO_SHARD;
+    CHECK_OK(dcpk_train_measure(&c, &(struct dcpk_train_place){0}, &sizes, &err), "whole");
+    CHECK_EQ_INT(dcpk_train_copy_bytes(&c, &sizes), 12 * n, "whole");
+    c.optim.kind = DCPK_SGD;
+    c.optim.momentum = 0;
+    CHECK_EQ_INT(dcpk_train_copy_bytes(&c, &sizes), 4 * n, "no moments");
+    c.fsdp.strategy = DCPK_OPTIM_GRADS_PARAMS;
+    CHECK_OK(dcpk_train_measure(&c, &(struct dcpk_train_place){0}, &sizes, &err), "a part");
+    CHECK(dcpk_train_copy_bytes(&c, &sizes) >= (uint64_t)n, "the part of the rank that has most");
+    CHECK(dcpk_train_copy_bytes(&c, &sizes) < (uint64_t)(2 * n), "about a quarter");
+}
+
+/* One sample more than the largest micro batch does not fit. */
+static void S4_36_largest_batch(void **state)
+{
+    const uint64_t limit = UINT64_C(80) << 30;
+    struct dcpk_train_config c = *example_config();
+    int64_t micro_batch;
+    uint64_t need;
+
+    (void)state;
+    CHECK_OK(dcpk_train_largest_batch(&c, limit, &micro_batch, &err), "80 GiB");
+    CHECK(micro_batch > 0, "80 GiB");
+    c.data.micro_batch = micro_batch;
+    CHECK_OK(dcpk_train_need(&c, &need, &err), "largest");
+    CHECK(need <= limit, "the largest fits");
+    c.data.micro_batch++;
+    CHECK_OK(dcpk_train_need(&c, &need, &err), "one more");
+    CHECK(need > limit, "one more does not");
+    CHECK_OK(dcpk_train_largest_batch(&c, UINT64_C(1) << 30, &micro_batch, &err), "1 GiB");
+    CHECK_EQ_INT(micro_batch, 0, "1 GiB");
+}
+
+static void S0_34_smallest_layout(void **state)
+{
+    const uint64_t limit = UINT64_C(40) << 30;
+    struct dcpk_train_config c = *example_config();
+    struct dcpk_train_layout layout;
+    uint64_t need;
+
+    (void)state;
+    CHECK_OK(dcpk_train_smallest_layout(&c, limit, &layout, &err), "40 GiB");
+    CHECK(layout.tp >= 1 && layout.dp >= 1, "40 GiB");
+    c.layout = layout;
+    CHECK_OK(dcpk_train_need(&c, &need, &err), "found");
+    CHECK(need <= limit, "what was found fits");
+    /* Half the ranks, by any tensor parallelism. */
+    for (int64_t tp = 1; tp <= layout.tp * layout.dp / 2; tp *= 2) {
+        c.layout.tp = tp;
+        c.layout.dp = layout.tp * layout.dp / 2 / tp;
+        CHECK_OK(dcpk_train_need(&c, &need, &err), "half");
+        CHECK(tp > 8 || need > limit, "half the ranks do not fit");
+    }
+    CHECK_OK(dcpk_train_smallest_layout(&c, 1024, &layout, &err), "1 KiB");
+    CHECK_EQ_INT(layout.tp, 0, "1 KiB");
+}
+
+/* What is not done yet is advised, what is done is not. */
+static void S4_43_advice(void **state)
+{
+    struct dcpk_train_config c = *example_config();
+    struct dcpk_doc doc = {0};
+    struct dcpk_bytes bytes = {0};
+    const char *text;
+
+    (void)state;
+    dcpk_doc_init(&doc, "train", &(struct dcpk_doc_style){.label_columns = 20, .wraps = true});
+    c.fsdp.recomputes = true;
+    c.fsdp.strategy = DCPK_OPTIM;
+    CHECK_OK(dcpk_train_explain_memory(&c, UINT64_C(1) << 30, &doc, &err), "1 GiB");
+    text = text_of(&doc, &bytes);
+    CHECK(strstr(text, "strategy optim_grads_params shares out most") != NULL, text);
+    CHECK(strstr(text, "a smaller micro_batch_size") != NULL, text);
+    CHECK(strstr(text, "recompute_granularity") == NULL, text);
+    CHECK(strstr(text, "use_megatron_fsdp is off") == NULL, text);
+    CHECK(strstr(text, "fsdp_double_buffer") == NULL, "weights are kept whole");
+    dcpk_bytes_release(&bytes);
+    dcpk_doc_release(&doc);
+    c.fsdp.strategy = DCPK_OPTIM_GRADS_PARAMS;
+    dcpk_doc_init(&doc, "train", &(struct dcpk_doc_style){.label_columns = 20, .wraps = true});
+    CHECK_OK(dcpk_train_explain_memory(&c, UINT64_C(1) << 30, &doc, &err), "1 GiB");
+    text = text_of(&doc, &bytes);
+    CHECK(strstr(text, "fsdp_double_buffer") != NULL, text);
+    dcpk_bytes_release(&bytes);
+    dcpk_doc_release(&doc);
+}
+
+/* Seconds are bytes by bandwidth: 3 strategies send what footprint.h gives. */
+static void S4_34_traffic(void **state)
+{
+    const struct dcpk_train_config *c = example_config();
+    struct dcpk_train_volume volume;
+    struct dcpk_train_sizes sizes;
+    struct dcpk_bytes bytes = {0};
+    struct dcpk_doc doc = {0};
+    char wanted[128], seconds[32];
+
+    (void)state;
+    CHECK_OK(dcpk_train_measure(c, &(struct dcpk_train_place){0}, &sizes, &err), "example");
+    dcpk_train_volume(c, &sizes, &volume);
+    dcpk_format_double((double)(volume.gather_bytes + volume.reduce_bytes) / 50e9, seconds);
+    dcpk_doc_init(&doc, "train", &(struct dcpk_doc_style){.label_columns = 20, .wraps = true});
+    CHECK_OK(dcpk_train_explain_comm(c, 50e9, &doc, &err), "50 GB/s");
+    snprintf(wanted, sizeof wanted, "\"reduce_bytes\": %" PRIu64 ", \"seconds\": %s",
+             volume.reduce_bytes, seconds);
+    if (strstr(json_of(&doc, &bytes), wanted) == NULL)
+        fail_msg("no '%s' in %s", wanted, (const char *)bytes.data);
+    dcpk_bytes_release(&bytes);
+    dcpk_doc_release(&doc);
+}
+
+/* n lines from `line` on end in one column. */
+static void check_columns(const char *line, size_t n)
+{
+    const size_t columns = strcspn(line, "\n");
+
+    for (size_t i = 0; i < n; i++) {
+        CHECK_EQ_INT(strcspn(line, "\n"), columns, line);
+        line += columns + 1;
+    }
+}
+
+/* Figures stand under their titles whatever their size, and no line is longer than a terminal. */
+static void tables_keep_columns(void **state)
+{
+    struct dcpk_train_config c = *example_config();
+    static const int64_t hidden[] = {64, 4096, 65536};
+
+    (void)state;
+    for (size_t i = 0; i < DCPK_COUNT(hidden); i++) {
+        struct dcpk_bytes bytes = {0};
+        struct dcpk_doc doc = {0};
+        const char *text;
+
+        c.model.hidden = hidden[i];
+        c.model.ffn = 3 * hidden[i];
+        dcpk_doc_init(&doc, "train", &(struct dcpk_doc_style){.label_columns = 22, .wraps = true});
+        CHECK_OK(dcpk_train_explain_memory(&c, UINT64_C(1) << 33, &doc, &err), "memory");
+        CHECK_OK(dcpk_train_explain_comm(&c, 50e9, &doc, &err), "traffic");
+        text = text_of(&doc, &bytes);
+        check_columns(strstr(text, "\nweights ") + 1, 8);
+        check_columns(strstr(text, "\ngathered ") + 1, 3);
+        while (*text != '\0') {
+            CHECK(strcspn(text, "\n") <= 100, text);
+            text += strcspn(text, "\n");
+            text += *text != '\0';
+        }
+        dcpk_bytes_release(&bytes);
+        dcpk_doc_release(&doc);
+    }
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    arena = dcpk_arena_new(0, &err);
+    return arena == NULL;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    dcpk_arena_free(arena);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(S4_21_complete_example), cmocka_unit_test(S4_36_largest_batch),
+        cmocka_unit_test(S0_34_smallest_layout),  cmocka_unit_test(S4_43_advice),
+        cmocka_unit_test(S4_34_traffic),          cmocka_unit_test(copy_of_a_save),
+        cmocka_unit_test(tables_keep_columns),
+    };
+
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_reserve.c - memory for copies: all of its pages are there once it is ready. */
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "kernels/cpu/cpu.h"
+#include "lib/train/reserve.h"
+#include "tests/check.h"
+
+#define BLOCK_BYTES ((size_t)65536)
+
+static struct dcpk_error err = DCPK_ERROR_INIT;
+
+static const struct {
+    const char *label;
+    size_t n_bytes;
+    int n_threads;
+} cases[] = {
+    {"one byte", 1, 1},
+    {"one block", BLOCK_BYTES, 4},
+    {"a block and a byte", BLOCK_BYTES + 1, 2},
+    {"several blocks", 9 * BLOCK_BYTES + 77, 3},
+    {"many blocks", 100 * BLOCK_BYTES, 2},
+};
+
+/* How many of the pages are in memory; those of a memory file are not before they are written. */
+static size_t count_pages(uint8_t *at, size_t n_bytes, size_t n_pages)
+{
+    unsigned char *is_there = calloc(n_pages, 1);
+    size_t n = 0;
+
+    CHECK(is_there != NULL && mincore(at, n_bytes, is_there) == 0, "mincore");
+    for (size_t i = 0; i < n_pages; i++)
+        n += is_there[i] & 1;
+    free(is_there);
+    return n;
+}
+
+static void check_case(struct dcpk_space *space, size_t c)
+{
+    const size_t page_bytes = (size_t)sysconf(_SC_PAGESIZE);
+    const size_t n_bytes = cases[c].n_bytes, n_pages = (n_bytes - 1) / page_bytes + 1;
+    const struct dcpk_reserve_options options = {.space = space,
+                                                 .n_bytes = n_bytes,
+                                                 .block_bytes = BLOCK_BYTES,
+                                                 .n_threads = cases[c].n_threads};
+    struct dcpk_reserve *reserve;
+    uint8_t *at;
+
+    CHECK_OK(dcpk_reserve_new(&options, &reserve, &err), cases[c].label);
+    CHECK_OK(dcpk_reserve_wait(reserve, &err), cases[c].label);
+    CHECK_OK(dcpk_reserve_wait(reserve, &err), "a second time");
+    CHECK_EQ_INT(dcpk_reserve_bytes(reserve), n_bytes, cases[c].label);
+    at = dcpk_reserve_at(reserve);
+    CHECK_EQ_INT(count_pages(at, n_bytes, n_pages), n_pages, cases[c].label);
+    at[0] = at[n_bytes - 1] = 7;
+    dcpk_reserve_free(reserve);
+}
+
+static void test_cases(void **state)
+{
+    struct dcpk_space *space;
+
+    (void)state;
+    CHECK_OK(dcpk_cpu_space.open(&(struct dcpk_space_options){0}, &space, &err), "space");
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
+        check_case(space, c);
+    dcpk_cpu_space.close(space);
+}
+
+/* Freed at once: the threads are waited for. */
+static void test_unused(void **state)
+{
+    struct dcpk_reserve_options options = {
+        .n_bytes = 50 * BLOCK_BYTES, .block_bytes = BLOCK_BYTES, .n_threads = 2};
+    struct dcpk_reserve *reserve;
+
+    (void)state;
+    CHECK_OK(dcpk_cpu_space.open(&(struct dcpk_space_options){0}, &options.space, &err), "space");
+    CHECK_OK(dcpk_reserve_new(&options, &reserve, &err), "unused");
+    dcpk_reserve_free(reserve);
+    dcpk_reserve_free(NULL);
+    options.n_bytes = SIZE_MAX / 2;
+    CHECK_FAILS(dcpk_reserve_new(&options, &reserve, &err), DCPK_ENOMEM, "out of memory",
+                "more than there is");
+    dcpk_cpu_space.close(options.space);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cases), cmocka_unit_test(test_unused)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
