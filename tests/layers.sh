@@ -23,7 +23,7 @@ mapfile -t product < <(printf '%s\n' "${sources[@]}" | grep -E '^(lib|formats|ke
 
 # What a folder may include besides itself, from the bottom up; lib/README.md draws it. A folder of lib may include those
 # before it in this row, and kernels those up to lib/device.
-rooms=(base report io tensor device ckpt model rules plan exec write job)
+rooms=(base report io tensor device ckpt model rules plan exec write job train)
 declare -A may=(
     [formats/torch]="lib"
     [formats/dcp]="lib formats/torch"
@@ -111,6 +111,9 @@ check_names() {
     while read -r name; do
         echo "$(printf '%s\n' "${sources[@]}" | grep -F "/$name" | paste -sd ' '): one basename, twice"
     done < <(printf '%s\n' "${sources[@]}" | sed 's|.*/||' | sort | uniq -d)
+    while read -r name; do
+        grep -nE "^$name \{" "${product[@]}" | sed -E "s/^([^:]*:[0-9]+):.*/\1: $name is defined more than once/"
+    done < <(grep -hoE '^(struct|enum|union) dcpk_[a-z0-9_]+ \{' "${product[@]}" | sed 's/ {$//' | sort | uniq -d)
 }
 
 # ban REGEX REASON FILE...: report each line that calls one of the functions.
@@ -141,9 +144,10 @@ check_calls() {
 }
 
 # Options of other programs, which a message below tools/ may name: Megatron's and srun's.
-their_options='ckpt-convert-format|ckpt-format|data-parallel-sharding-strategy|dist-ckpt-optim-fully-reshardable|list|mpi'
-their_options+='|no-gradient-accumulation-fusion|no-load-optim|no-load-rng|pipeline-model-parallel-size'
-their_options+='|tensor-model-parallel-size|use-megatron-fsdp|use-nccl-ub'
+their_options='ckpt-convert-format|ckpt-format|data-parallel-sharding-strategy|deterministic-mode'
+their_options+='|dist-ckpt-optim-fully-reshardable|list|mpi|no-gradient-accumulation-fusion|no-load-optim|no-load-rng'
+their_options+='|overlap-grad-reduce|overlap-param-gather|pipeline-model-parallel-size|tensor-model-parallel-size'
+their_options+='|untie-embeddings-and-output-weights|use-megatron-fsdp|use-nccl-ub|use-torch-fsdp2'
 
 # What mends an error is a value (enum dcpk_fix), which tools word as an option. A style sheet has properties.
 check_options() {

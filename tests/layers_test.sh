@@ -54,6 +54,9 @@ put lib/tensor/piece.c '#include <lib/tensor/box.h>'
 finds "angle brackets" 'include it with quotes'
 put formats/safetensors/box.c
 finds "basename twice" 'one basename, twice'
+put lib/tensor/piece.h 'struct dcpk_piece {'
+put kernels/cpu/cpu.h 'struct dcpk_piece {'
+finds "a struct's name twice" 'lib/tensor/piece.h:3: struct dcpk_piece is defined more than once'
 printf '/* piece.c - no tag. */\n' >"$tree/lib/tensor/piece.c"
 finds "no SPDX tag" 'the first line is not the SPDX tag'
 printf '%s\nint x;\n' "$tag" >"$tree/lib/tensor/piece.c"

@@ -8,123 +8,28 @@
 #include "formats/formats.h"
 #include "lib/base/alloc.h"
 #include "lib/base/path.h"
-#include "lib/base/text.h"
 #include "lib/model/run_state.h"
 
 #define MAX_CONFIG_BYTES (UINT64_C(4) << 20)
 #define RUN_CONFIG       "run_config.yaml"
-#define MAX_DEPTH        8
 
-static dcpk_status json_value(const struct dcpk_json *node, struct dcpk_arena *arena, int depth,
-                              const struct dcpk_value **value, struct dcpk_error *err);
-
-static dcpk_status json_list(const struct dcpk_json *node, struct dcpk_arena *arena, int depth,
-                             const struct dcpk_value **value, struct dcpk_error *err)
-{
-    const struct dcpk_value **items;
-    size_t n = 0;
-
-    for (const struct dcpk_json *j = dcpk_json_first(node); j != NULL; j = dcpk_json_next(j))
-        n++;
-    items = dcpk_arena_array(arena, n, sizeof *items, err);
-    if (items == NULL)
-        return err->status;
-    n = 0;
-    for (const struct dcpk_json *j = dcpk_json_first(node); j != NULL; j = dcpk_json_next(j))
-        if (json_value(j, arena, depth + 1, &items[n++], err) != DCPK_OK)
-            return err->status;
-    *value = dcpk_value_seq(arena, DCPK_V_LIST, items, n, err);
-    return err->status;
-}
-
-/* "torch.bfloat16", as print-tensor --json shows a dtype; NULL: any other text. */
-static const char *dtype_named(const char *text)
-{
-    enum dcpk_dtype dtype;
-
-    if (!dcpk_starts_with(text, "torch."))
-        return NULL;
-    dtype = dcpk_dtype_from_name(text + strlen("torch."));
-    return dtype == DCPK_DTYPE_NONE ? NULL : dcpk_dtype_name(dtype);
-}
-
-static const struct dcpk_value *json_text(const char *text, struct dcpk_arena *arena,
-                                          struct dcpk_error *err)
-{
-    struct dcpk_value *v;
-
-    if (dtype_named(text) == NULL)
-        return dcpk_value_str(arena, text, err);
-    v = dcpk_arena_alloc(arena, sizeof *v, err);
-    if (v == NULL)
-        return NULL;
-    v->kind = DCPK_V_GLOBAL;
-    v->as.global.module = "torch";
-    v->as.global.name = dtype_named(text);
-    return v;
-}
-
-/* *value NULL: an object. Args hold none that JSON could express. */
-static dcpk_status json_value(const struct dcpk_json *node, struct dcpk_arena *arena, int depth,
-                              const struct dcpk_value **value, struct dcpk_error *err)
-{
-    int64_t i;
-    double f;
-    bool b;
-
-    *value = NULL;
-    if (depth > MAX_DEPTH)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED, "lists nested deeper than %d", MAX_DEPTH);
-    switch (dcpk_json_kind(node)) {
-    case DCPK_JSON_NULL:
-        *value = dcpk_value_none();
-        break;
-    case DCPK_JSON_BOOL:
-        *value = dcpk_value_bool(dcpk_json_bool(node, &b) && b);
-        break;
-    case DCPK_JSON_NUMBER:
-        if (dcpk_json_int(node, &i))
-            *value = dcpk_value_int(arena, i, err);
-        else if (dcpk_json_double(node, &f))
-            *value = dcpk_value_float(arena, f, err);
-        break;
-    case DCPK_JSON_STRING:
-        *value = json_text(dcpk_json_string(node), arena, err);
-        break;
-    case DCPK_JSON_ARRAY:
-        return json_list(node, arena, depth, value, err);
-    case DCPK_JSON_OBJECT:
-        return DCPK_OK;
-    }
-    return err->status;
-}
-
-/* Appends the members of an object that can be args. */
+/* The members of an object that can be args: no objects, no private names. */
 static dcpk_status put_members(const struct dcpk_json *object, struct dcpk_args_from *from,
                                struct dcpk_error *err)
 {
+    const struct dcpk_value *all = dcpk_value_from_json(from->arena, object, err);
     struct dcpk_value_pair *pairs;
     size_t n = 0;
 
-    for (const struct dcpk_json *j = dcpk_json_first(object); j != NULL; j = dcpk_json_next(j))
-        n++;
-    pairs = dcpk_arena_array(from->arena, n, sizeof *pairs, err);
+    if (all == NULL)
+        return err->status;
+    pairs = dcpk_arena_array(from->arena, all->n, sizeof *pairs, err);
     if (pairs == NULL)
         return err->status;
-    n = 0;
-    for (const struct dcpk_json *j = dcpk_json_first(object); j != NULL; j = dcpk_json_next(j)) {
-        const char *key = dcpk_json_key(j);
-
-        if (key == NULL || key[0] == '_')
-            continue;
-        if (json_value(j, from->arena, 0, &pairs[n].value, err) != DCPK_OK)
-            return err->status;
-        if (pairs[n].value == NULL)
-            continue;
-        pairs[n].key = dcpk_value_str(from->arena, key, err);
-        if (pairs[n++].key == NULL)
-            return err->status;
-    }
+    for (size_t i = 0; i < all->n; i++)
+        if (dcpk_value_as_str(all->as.pairs[i].key)[0] != '_' &&
+            all->as.pairs[i].value->kind != DCPK_V_DICT)
+            pairs[n++] = all->as.pairs[i];
     if (n == 0)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "it names no args");
     from->args = dcpk_value_namespace(from->arena, pairs, n, err);
@@ -152,18 +57,28 @@ static dcpk_status from_json(const char *text, size_t n_bytes, struct dcpk_args_
     return err->status;
 }
 
-static dcpk_status from_text(const char *text, size_t n_bytes, struct dcpk_args_from *from,
-                             struct dcpk_error *err)
+/* What `reader` (NULL: this build has none) makes of YAML. */
+static dcpk_status from_yaml(dcpk_read_value *reader, const char *text, size_t n_bytes,
+                             struct dcpk_args_from *from, struct dcpk_error *err)
 {
-    if (text[strspn(text, " \t\r\n")] == '{')
-        return from_json(text, n_bytes, from, err);
-    if (n_bytes > MAX_CONFIG_BYTES)
-        return dcpk_fail(err, DCPK_ERANGE, "it has %zu bytes, more than a configuration", n_bytes);
-    if (dcpk_yaml_args_reader == NULL)
+    if (reader == NULL)
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
                          "it is not JSON, and YAML is not read: this program was built without "
                          "libyaml");
-    return dcpk_yaml_args_reader(text, n_bytes, from->arena, &from->args, err);
+    return reader(text, n_bytes, from->arena, &from->args, err);
+}
+
+static bool is_json(const char *text)
+{
+    return text[strspn(text, " \t\r\n")] == '{';
+}
+
+static dcpk_status from_text(const char *text, size_t n_bytes, struct dcpk_args_from *from,
+                             struct dcpk_error *err)
+{
+    if (is_json(text))
+        return from_json(text, n_bytes, from, err);
+    return from_yaml(dcpk_yaml_args_reader, text, n_bytes, from, err);
 }
 
 /* The configuration that lies beside a checkpoint. from->args stays NULL: there is none. */
@@ -209,7 +124,7 @@ static dcpk_status from_file(const char *path, struct dcpk_args_from *from, stru
     char *text = NULL;
     size_t n;
 
-    if (dcpk_cli_read_file(path, &text, &n, err) == DCPK_OK)
+    if (dcpk_cli_read_file(path, MAX_CONFIG_BYTES, &text, &n, err) == DCPK_OK)
         (void)from_text(text, n, from, err);
     dcpk_free(text);
     return err->status;
@@ -231,6 +146,47 @@ dcpk_status dcpk_args_from_read(const char *path, const struct dcpk_voice *voice
         (void)from_file(path, from, err);
     if (err->status != DCPK_OK)
         dcpk_context(err, "args from '%s'", path);
+    return err->status;
+}
+
+dcpk_status dcpk_args_from_checkpoint(const char *path, const struct dcpk_voice *voice,
+                                      struct dcpk_args_from *from, struct dcpk_error *err)
+{
+    from->arena = dcpk_arena_new(0, err);
+    if (from->arena == NULL)
+        return err->status;
+    if (from_checkpoint(path, voice, from, err) != DCPK_OK)
+        dcpk_context(err, "args of '%s'", path);
+    return err->status;
+}
+
+static dcpk_status config_from_json(const char *text, size_t n_bytes, struct dcpk_args_from *from,
+                                    struct dcpk_error *err)
+{
+    struct dcpk_json *doc = NULL;
+
+    if (dcpk_json_parse(text, n_bytes, &doc, err) == DCPK_OK)
+        from->args = dcpk_value_from_json(from->arena, doc, err);
+    dcpk_json_free(doc);
+    return err->status;
+}
+
+dcpk_status dcpk_config_read(const char *path, struct dcpk_args_from *from, struct dcpk_error *err)
+{
+    char *text = NULL;
+    size_t n;
+
+    from->arena = dcpk_arena_new(0, err);
+    if (from->arena != NULL &&
+        dcpk_cli_read_file(path, MAX_CONFIG_BYTES, &text, &n, err) == DCPK_OK) {
+        if (is_json(text))
+            (void)config_from_json(text, n, from, err);
+        else
+            (void)from_yaml(dcpk_yaml_reader, text, n, from, err);
+    }
+    dcpk_free(text);
+    if (err->status != DCPK_OK)
+        dcpk_context(err, "configuration '%s'", path);
     return err->status;
 }
 

@@ -24,6 +24,14 @@ struct dcpk_args_from {
  */
 dcpk_status dcpk_args_from_read(const char *path, const struct dcpk_voice *voice,
                                 struct dcpk_args_from *from, struct dcpk_error *err);
+/* The same of a checkpoint, a folder or an archive. */
+dcpk_status dcpk_args_from_checkpoint(const char *path, const struct dcpk_voice *voice,
+                                      struct dcpk_args_from *from, struct dcpk_error *err);
+/*
+ * Read a configuration, JSON or YAML, as it is: from->args is then a DICT of sections
+ * (dcpk_train_knobs_take_config). Errors: as dcpk_args_from_read. Release it in any case.
+ */
+dcpk_status dcpk_config_read(const char *path, struct dcpk_args_from *from, struct dcpk_error *err);
 void dcpk_args_from_release(struct dcpk_args_from *from);
 
 /* Does the checkpoint lack args of its own? */

@@ -20,8 +20,6 @@
 #include "tools/bar.h"
 #include "tools/wrap.h"
 
-#define MAX_FILE_BYTES (UINT64_C(1) << 30) /* of a file that an option names */
-
 void dcpk_cli_note(const struct dcpk_voice *voice, const char *fmt, ...)
 {
     char text[1024];
@@ -86,11 +84,29 @@ dcpk_status dcpk_cli_flush(struct dcpk_error *err)
     return dcpk_fail_errno(err, code, "writing to stdout");
 }
 
-void dcpk_cli_keep_private(const struct dcpk_checkpoint *ckpt)
+static void keep_store_private(struct dcpk_store *store)
 {
     const mode_t before = umask(0);
 
-    (void)umask(before | dcpk_store_hidden(ckpt->store));
+    (void)umask(before | dcpk_store_hidden(store));
+}
+
+void dcpk_cli_keep_private(const struct dcpk_checkpoint *ckpt)
+{
+    keep_store_private(ckpt->store);
+}
+
+dcpk_status dcpk_cli_keep_folder_private(const char *folder, struct dcpk_error *err)
+{
+    struct dcpk_store *store = NULL;
+
+    if (folder == NULL)
+        return DCPK_OK;
+    if (dcpk_store_open(folder, &store, err) != DCPK_OK)
+        return err->status;
+    keep_store_private(store);
+    dcpk_store_close(store);
+    return DCPK_OK;
 }
 
 dcpk_status dcpk_cli_check_stdout(struct dcpk_error *err)
@@ -151,7 +167,8 @@ bool dcpk_cli_interrupted(void)
 
 /* ---- opening ---- */
 
-dcpk_status dcpk_cli_read_file(const char *path, char **text, size_t *n, struct dcpk_error *err)
+dcpk_status dcpk_cli_read_file(const char *path, uint64_t most_bytes, char **text, size_t *n,
+                               struct dcpk_error *err)
 {
     const char *name = dcpk_name_last(path);
     char *folder = dcpk_alloc(strlen(path) + 2, err);
@@ -168,7 +185,7 @@ dcpk_status dcpk_cli_read_file(const char *path, char **text, size_t *n, struct 
     if (st == DCPK_OK)
         st = dcpk_store_find(store, name, &source, err);
     if (st == DCPK_OK)
-        st = dcpk_source_slurp(source, MAX_FILE_BYTES, text, n, err);
+        st = dcpk_source_slurp(source, most_bytes, text, n, err);
     dcpk_store_close(store);
     dcpk_free(folder);
     return st;

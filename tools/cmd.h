@@ -29,11 +29,15 @@ int dcpk_cmd_convert(int argc, char **argv, struct dcpk_ranks *ranks);
 int dcpk_cmd_convert_fsdp_dtensor(int argc, char **argv, struct dcpk_ranks *ranks);
 int dcpk_cmd_convert_torch_dist(int argc, char **argv, struct dcpk_ranks *ranks);
 int dcpk_cmd_hash(int argc, char **argv, struct dcpk_ranks *ranks);
+int dcpk_cmd_help_knob(int argc, char **argv); /* of 'dcpkit help', argv[0] is "knob" */
 int dcpk_cmd_inspect(int argc, char **argv);
+int dcpk_cmd_losscmp(int argc, char **argv);
+int dcpk_cmd_merge(int argc, char **argv, struct dcpk_ranks *ranks);
 int dcpk_cmd_modify(int argc, char **argv);
 int dcpk_cmd_print_json(int argc, char **argv);
 int dcpk_cmd_print_tensor(int argc, char **argv);
 int dcpk_cmd_remap(int argc, char **argv, struct dcpk_ranks *ranks);
+int dcpk_cmd_train(int argc, char **argv, struct dcpk_ranks *ranks);
 int dcpk_cmd_verify(int argc, char **argv, struct dcpk_ranks *ranks);
 
 enum { DCPK_EXIT_OK, DCPK_EXIT_NO, DCPK_EXIT_USAGE, DCPK_EXIT_INPUT, DCPK_EXIT_SYSTEM };
@@ -74,6 +78,8 @@ dcpk_status dcpk_cli_print_bytes(struct dcpk_bytes *bytes, struct dcpk_error *er
 dcpk_status dcpk_cli_check_stdout(struct dcpk_error *err);
 /* What is made from now on is read by no more people than the checkpoint is (umask). */
 void dcpk_cli_keep_private(const struct dcpk_checkpoint *ckpt);
+/* The same of a folder whose files are copied; NULL: none. Errors: DCPK_EIO. */
+dcpk_status dcpk_cli_keep_folder_private(const char *folder, struct dcpk_error *err);
 /* Flush stdout: what was printed has arrived, or DCPK_EIO. That its reader has gone is an error
  * that dcpk_cli_fail does not print, unless a context names what was done before. */
 dcpk_status dcpk_cli_flush(struct dcpk_error *err);
@@ -86,8 +92,11 @@ dcpk_status dcpk_cli_flush(struct dcpk_error *err);
 void dcpk_cli_catch_signals(void);
 bool dcpk_cli_interrupted(void);
 
-/* Read the file at `path`, at most 1 GiB of it, whole, with a NUL behind it; owned: dcpk_free. */
-dcpk_status dcpk_cli_read_file(const char *path, char **text, size_t *n_bytes,
+/* The most bytes of a log, a map of keys, hashes. */
+#define DCPK_CLI_MOST_FILE_BYTES ((uint64_t)1 << 30)
+/* Read the file at `path` whole, with a NUL behind it; owned: dcpk_free. Errors: DCPK_ERANGE for
+ * more than most_bytes. */
+dcpk_status dcpk_cli_read_file(const char *path, uint64_t most_bytes, char **text, size_t *n_bytes,
                                struct dcpk_error *err);
 
 /* What was built in, with the defaults of threads and memory; no progress. ranks: NULL: alone. */

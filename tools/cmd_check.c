@@ -6,6 +6,7 @@
 #include "lib/job/verdict.h"
 #include "tools/args_from.h"
 #include "tools/bar.h"
+#include "tools/check_model.h"
 #include "tools/check_report.h"
 #include "tools/cmd.h"
 #include "tools/print_doc.h"
@@ -82,6 +83,35 @@ static int report_check(struct check *c)
     return dcpk_checks_exit_code(&c->checks);
 }
 
+static bool is_for_transformers(const struct check *c)
+{
+    return c->options.release != NULL && strcmp(c->options.release, DCPK_TRANSFORMERS) == 0;
+}
+
+/* A model's folder is for transformers, unless a release is asked for. */
+static dcpk_status choose_loader(struct check *c, struct dcpk_error *err)
+{
+    if (c->options.release == NULL && c->ckpt->format->is_model)
+        c->options.release = DCPK_TRANSFORMERS;
+    if (is_for_transformers(c) && c->html != NULL)
+        return dcpk_fail(err, DCPK_EUSAGE, "--html has no page of --loads-in transformers");
+    return DCPK_OK;
+}
+
+/* The answer of a class of transformers, which has no loader of Megatron's to report. */
+static int report_transformers(struct check *c)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+
+    dcpk_check_model(c->ckpt, &c->env, &c->voice, &c->checks);
+    if (c->finite)
+        check_finite(c);
+    dcpk_cli_notes(&c->voice, c->ckpt);
+    if (dcpk_checks_print(&c->checks, c->ckpt->format->name, NULL, c->as_json, &err) != DCPK_OK)
+        return dcpk_cli_fail(NAME, &err);
+    return dcpk_checks_exit_code(&c->checks);
+}
+
 static int run_check(struct check *c)
 {
     struct dcpk_outcome outcomes[DCPK_N_VERIFY_CHECKS] = {0};
@@ -94,11 +124,15 @@ static int run_check(struct check *c)
     if (st == DCPK_OK)
         st = dcpk_cli_open(c->path, c->format, &c->voice, &c->ckpt, &c->run, &err);
     if (st == DCPK_OK)
+        st = choose_loader(c, &err);
+    if (st == DCPK_OK)
         st = dcpk_args_from_read(c->args_path, &c->voice, &from, &err);
     if (st == DCPK_OK) {
         c->ckpt->given_args = from.args;
         dcpk_verify_metadata(c->ckpt, outcomes);
         dcpk_checks_structure(&c->checks, c->ckpt, outcomes);
+    }
+    if (st == DCPK_OK && !is_for_transformers(c)) {
         dcpk_holding_of_checkpoint(&holding, c->ckpt);
         if (c->run.iteration == DCPK_ITERATION_RELEASE) /* a run begins with it, as by --finetune */
             c->options.flags |= (unsigned)DCPK_LOADING_FINETUNE;
@@ -106,10 +140,12 @@ static int run_check(struct check *c)
         if (st != DCPK_OK)
             dcpk_context(&err, "'%s'", c->run.folder);
     }
-    if (st == DCPK_OK)
-        code = report_check(c);
-    else
+    if (st != DCPK_OK)
         code = dcpk_cli_fail(NAME, &err);
+    else if (is_for_transformers(c))
+        code = report_transformers(c);
+    else
+        code = report_check(c);
     dcpk_holding_release(&holding);
     dcpk_verdict_release(&c->answer);
     dcpk_checkpoint_close(c->ckpt);
@@ -120,8 +156,12 @@ static int run_check(struct check *c)
 
 #define DCPK_OPT_STRUCT struct check
 static const struct dcpk_cli_option option_rows[] = {
-    DCPK_OPT_TEXT("loads-in", "RELEASE", options.release,
-                  "core-0.15 to core-0.19, main (default: the release that args show)"),
+    DCPK_OPT_TEXT(
+        "loads-in", "RELEASE", options.release,
+        "core-0.15 to core-0.19, main (default: the release that args show), or "
+        "transformers: a Hugging Face folder by the map of its family (its default), another "
+        "checkpoint as 'convert --to huggingface' would make one of it; --json is then that of "
+        "'verify'"),
     DCPK_OPT_FORMAT(format),
     DCPK_OPT_TEXT(
         "impl", "te|local", options.impl,

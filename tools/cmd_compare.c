@@ -14,7 +14,7 @@
 
 /* What is to be compared. */
 struct request {
-    const char *iteration, *args_path, *html; /* args_path: --args-from */
+    const char *iteration, *args_path, *maps, *html; /* args_path: --args-from */
     bool as_json, enable_msc;
     int top;
     struct dcpk_tolerance tolerance; /* negative: not given */
@@ -75,6 +75,7 @@ static int compare(struct request *r, char *const *paths)
     if (st == DCPK_OK && from.args != NULL && dcpk_lacks_args(b))
         b->given_args = from.args;
     if (st == DCPK_OK) {
+        a->given_family.maps = b->given_family.maps = r->maps;
         options->env.progress = dcpk_bar_begin(&bar, "comparing", voice);
         st = dcpk_compare_checkpoints(a, b, options, &report, &err);
         dcpk_bar_end(&bar);
@@ -143,6 +144,8 @@ static const struct dcpk_cli_option option_rows[] = {
         "elements of a DDP bucket in the runs that wrote A and B, as 'convert' was told"),
     DCPK_OPT_ITERATION(iteration),
     DCPK_OPT_ARGS_FROM(args_path),
+    DCPK_OPT_CHECKPOINT("maps", "DIR", maps,
+                        "maps of families of Hugging Face's models beside those that are built in"),
     DCPK_OPT_MSC(enable_msc),
     DCPK_OPT_JSON(as_json),
     DCPK_OPT_HTML(html),

@@ -56,7 +56,8 @@ static dcpk_status read_recorded(struct hashing *h, struct dcpk_error *err)
 {
     char *text = NULL;
     size_t n_bytes;
-    dcpk_status st = dcpk_cli_read_file(h->check_path, &text, &n_bytes, err);
+    dcpk_status st =
+        dcpk_cli_read_file(h->check_path, DCPK_CLI_MOST_FILE_BYTES, &text, &n_bytes, err);
 
     if (st == DCPK_OK)
         h->of_files = h->of_files || dcpk_integrity_is_list(text, n_bytes);

@@ -232,7 +232,7 @@ int dcpk_cmd_modify(int argc, char **argv)
         .example = "dcpkit modify-state-dict --op 'remove ^optimizer' checkpoints/run converted",
         .min_args = 2,
         .max_args = 2,
-        .paths = DCPK_CLI_SECOND_IS_OUT | DCPK_CLI_LINKS_IN,
+        .paths = DCPK_CLI_LAST_IS_OUT | DCPK_CLI_LINKS_IN,
         .is_dry = &r.dry_run,
     };
     char **args;

@@ -147,7 +147,7 @@ static dcpk_status open_both(struct verify *v, struct dcpk_args_from *from, stru
     if (v->source == NULL)
         return DCPK_OK;
     v->source->given_args = from->args;
-    if (from->args == NULL && dcpk_lacks_args(v->source))
+    if (from->args == NULL && !v->source->format->is_model && dcpk_lacks_args(v->source))
         dcpk_cli_note(&v->voice,
                       "'%s' has no args: what 'convert' was told with --args-from is "
                       "needed here, too",

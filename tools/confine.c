@@ -53,10 +53,13 @@ static const struct {
  * What was made before the sandbox was entered. main removes it at the end; the command between the
  * two does not see it. `path` lies in the innermost folder.
  */
-static struct {
+struct made {
     char path[PATH_MAX];
     int n_parents;
-} made;
+};
+#define MOST_MADE 4
+static struct made made[MOST_MADE];
+static size_t n_made;
 
 /*
  * Is something at `path`, and what? False also where the name leads nowhere, which the command
@@ -205,16 +208,34 @@ static dcpk_status allow_out_file(struct dcpk_sandbox *box, const char *path,
     return allow_target(box, path, err);
 }
 
-/* A conversion to `out` works in the folder around made.path. */
-static dcpk_status find_place(const char *in, const char *out, struct dcpk_run *run,
-                              struct dcpk_error *err)
+/* Will OUT itself be a model, and not a run folder? */
+static bool writes_model(const struct dcpk_cli *cli, const char *in)
+{
+    const struct dcpk_format *to = NULL;
+
+    if (cli->to != NULL && *cli->to != NULL)
+        to = dcpk_format_find(*cli->to);
+    if (to != NULL)
+        return to->is_model;
+    return (cli->to == NULL || *cli->to == NULL) && dcpk_run_is_model(in, dcpk_formats);
+}
+
+/* What writes works in the folder around place->path. "": a path that is too long. */
+static void set_place(struct made *place, const char *path)
+{
+    if (strlen(path) < sizeof place->path)
+        memcpy(place->path, path, strlen(path) + 1);
+}
+
+static dcpk_status find_place(const struct dcpk_cli *cli, const char *in, const char *out,
+                              struct dcpk_run *run, struct made *place, struct dcpk_error *err)
 {
     const char *inside = out;
     bool is_archive;
 
     if (dcpk_run_check_apart(in, out, err) || dcpk_run_is_archive(out, &is_archive, err))
         return err->status;
-    if (!is_archive && dcpk_run_is_model(in, dcpk_formats)) {
+    if (!is_archive && writes_model(cli, in)) {
         if (dcpk_run_target_model(out, run, err) != DCPK_OK)
             return err->status;
     } else if (!is_archive) {
@@ -224,16 +245,16 @@ static dcpk_status find_place(const char *in, const char *out, struct dcpk_run *
     }
     if (dcpk_folder_check_apart(inside, in, err) != DCPK_OK)
         return err->status;
-    if (strlen(inside) < sizeof made.path)
-        memcpy(made.path, inside, strlen(inside) + 1);
+    set_place(place, inside);
     return DCPK_OK;
 }
 
 /*
- * The same, where the system lets us look. made.path stays "" when `out` makes no sense or is not
+ * The same, where the system lets us look. place->path stays "" when `out` makes no sense or is not
  * apart from `in`: the command itself finds that.
  */
-static dcpk_status find_sound_place(const char *in, const char *out, struct dcpk_error *err)
+static dcpk_status find_sound_place(const struct dcpk_cli *cli, const char *in, const char *out,
+                                    struct made *place, struct dcpk_error *err)
 {
     char archive[DCPK_RUN_PATH_BYTES];
     struct dcpk_error refusal = DCPK_ERROR_INIT;
@@ -245,22 +266,40 @@ static dcpk_status find_sound_place(const char *in, const char *out, struct dcpk
         in = archive;
     if (look_at(in, 0, &there, &info, err) != DCPK_OK || !there)
         return err->status;
-    (void)find_place(in, out, &run, &refusal);
+    (void)find_place(cli, in, out, &run, place, &refusal);
     dcpk_run_release(&run);
     if (refusal.status == DCPK_EIO || refusal.status == DCPK_ENOMEM)
         *err = refusal;
     return err->status;
 }
 
-/* Allow to write around made.path, and to remove what was made for it. */
-static dcpk_status allow_place(struct dcpk_sandbox *box, struct dcpk_error *err)
+/* Where the folder of an option is written. "" where it makes no sense. */
+static dcpk_status find_folder(const struct dcpk_cli_option *option, const char *path,
+                               struct made *place, struct dcpk_error *err)
+{
+    struct dcpk_error refusal = DCPK_ERROR_INIT; /* the command itself finds it again */
+    struct dcpk_run run = {0};
+
+    if (option->kind == DCPK_CLI_OUT_FOLDER)
+        set_place(place, path);
+    else if (dcpk_run_target(path, 0, DCPK_TRACKER_SET, dcpk_formats, &run, &refusal) == DCPK_OK)
+        set_place(place, run.tracker);
+    dcpk_run_release(&run);
+    if (refusal.status == DCPK_EIO || refusal.status == DCPK_ENOMEM)
+        *err = refusal;
+    return err->status;
+}
+
+/* Allow to write around place->path, and to remove what was made for it. */
+static dcpk_status allow_place(struct dcpk_sandbox *box, const struct made *place,
+                               struct dcpk_error *err)
 {
     char outer[PATH_MAX];
 
-    if (allow_around(box, made.path, CAN_WRITE, err) != DCPK_OK || made.n_parents == 0)
+    if (allow_around(box, place->path, CAN_WRITE, err) != DCPK_OK || place->n_parents == 0)
         return err->status;
-    memcpy(outer, made.path, strlen(made.path) + 1);
-    for (int i = 0; i <= made.n_parents; i++) {
+    memcpy(outer, place->path, strlen(place->path) + 1);
+    for (int i = 0; i <= place->n_parents; i++) {
         char *slash = strrchr(outer, '/');
 
         if (slash == NULL)
@@ -271,6 +310,14 @@ static dcpk_status allow_place(struct dcpk_sandbox *box, struct dcpk_error *err)
     return dcpk_sandbox_allow(box, outer, DCPK_SANDBOX_REMOVE_FOLDER, err);
 }
 
+static dcpk_status allow_places(struct dcpk_sandbox *box, struct dcpk_error *err)
+{
+    for (size_t i = 0; i < n_made; i++)
+        if (allow_place(box, &made[i], err) != DCPK_OK)
+            return err->status;
+    return DCPK_OK;
+}
+
 /* ---- the command line ---- */
 
 static dcpk_status allow_in_file(struct dcpk_sandbox *box, const char *path, struct dcpk_error *err)
@@ -278,6 +325,15 @@ static dcpk_status allow_in_file(struct dcpk_sandbox *box, const char *path, str
     if (dcpk_sandbox_allow(box, path, CAN_READ, err) ||
         allow_around(box, path, DCPK_SANDBOX_LIST, err)) /* it is found there */
         return err->status;
+    return DCPK_OK;
+}
+
+static dcpk_status allow_in_files(struct dcpk_sandbox *box, char **paths, int n_paths,
+                                  struct dcpk_error *err)
+{
+    for (int i = 0; i < n_paths; i++)
+        if (allow_in_file(box, paths[i], err) != DCPK_OK)
+            return err->status;
     return DCPK_OK;
 }
 
@@ -334,27 +390,63 @@ static unsigned first_access(const struct dcpk_cli *cli)
 static dcpk_status allow_arguments(struct dcpk_sandbox *box, const struct dcpk_cli *cli,
                                    char **args, int n_args, struct dcpk_error *err)
 {
-    if (allow_checkpoint(box, cli, args[0], first_access(cli), err) != DCPK_OK)
+    const bool has_out = (cli->paths & DCPK_CLI_LAST_IS_OUT) != 0 && n_args > 1;
+    int n_checkpoints = n_args;
+
+    if (allow_places(box, err) != DCPK_OK)
         return err->status;
-    if (n_args == 2 && cli->paths == 0)
-        return allow_checkpoint(box, cli, args[1], CAN_READ, err);
-    if (made.path[0] != '\0' && allow_place(box, err) != DCPK_OK)
-        return err->status;
-    if ((cli->paths & DCPK_CLI_SECOND_IS_OUT) != 0 && n_args == 2)
-        return allow_in_file(box, args[1], err); /* what is there is compared */
+    if ((cli->paths & DCPK_CLI_NO_PATHS) != 0)
+        return DCPK_OK;
+    if ((cli->paths & DCPK_CLI_ARE_FILES) != 0)
+        return allow_in_files(box, args, n_args, err);
+    if (has_out)
+        n_checkpoints--;
+    else if (cli->paths != 0)
+        n_checkpoints = n_args > 0;
+    for (int i = 0; i < n_checkpoints; i++)
+        if (allow_checkpoint(box, cli, args[i], i == 0 ? first_access(cli) : CAN_READ, err))
+            return err->status;
+    if (has_out)
+        return allow_in_file(box, args[n_args - 1], err); /* what is there is compared */
     return DCPK_OK;
 }
 
-/* Make OUT's folder: only what is there can be allowed. */
-static dcpk_status make_place(const struct dcpk_cli *cli, char **args, int n_args,
-                              struct dcpk_error *err)
+/* Make the folders of a place: only what is there can be allowed. */
+static dcpk_status make_parents(const char *name, struct dcpk_error *err)
 {
-    if ((cli->paths & DCPK_CLI_SECOND_IS_OUT) == 0 || n_args != 2 || is_dry(cli))
-        return DCPK_OK;
-    if (find_sound_place(args[0], args[1], err) ||
-        (made.path[0] != '\0' && dcpk_parents_make(made.path, &made.n_parents, err)))
-        dcpk_context(err, "making a place for '%s'", args[1]);
+    struct made *place = &made[n_made];
+
+    if (err->status == DCPK_OK && place->path[0] != '\0') {
+        n_made++;
+        (void)dcpk_parents_make(place->path, &place->n_parents, err);
+    }
+    if (err->status != DCPK_OK)
+        dcpk_context(err, "making a place for '%s'", name);
     return err->status;
+}
+
+/* Of the options that name a folder to write, and of OUT. */
+static dcpk_status make_places(const struct dcpk_cli *cli, char **args, int n_args,
+                               struct dcpk_error *err)
+{
+    const struct dcpk_cli_option *o = cli->options;
+
+    for (; o->kind != DCPK_CLI_END && n_made < MOST_MADE - 1; o++) {
+        const char *path;
+
+        if (o->kind != DCPK_CLI_OUT_FOLDER && o->kind != DCPK_CLI_OUT_RUN)
+            continue;
+        path = dcpk_cli_text(cli, o);
+        if (path == NULL)
+            continue;
+        (void)find_folder(o, path, &made[n_made], err);
+        if (make_parents(path, err) != DCPK_OK)
+            return err->status;
+    }
+    if ((cli->paths & DCPK_CLI_LAST_IS_OUT) == 0 || n_args < 2)
+        return DCPK_OK;
+    (void)find_sound_place(cli, args[0], args[n_args - 1], &made[n_made], err);
+    return make_parents(args[n_args - 1], err);
 }
 
 #define DOING "making a sandbox (--no-sandbox works without one)"
@@ -387,7 +479,8 @@ dcpk_status dcpk_confine(const struct dcpk_cli *cli, char **args, int n_args,
         flags = DCPK_SANDBOX_NO_WALLS | DCPK_SANDBOX_SOCKETS;
     if (dcpk_sandbox_new(flags, &box, err) != DCPK_OK)
         dcpk_context(err, DOING);
-    else if (!dcpk_sandbox_has_walls(box) || make_place(cli, args, n_args, err) == DCPK_OK)
+    else if (!dcpk_sandbox_has_walls(box) || is_dry(cli) ||
+             make_places(cli, args, n_args, err) == DCPK_OK)
         (void)enter_box(box, cli, args, n_args, err);
     dcpk_sandbox_free(box);
     return err->status;
@@ -395,8 +488,8 @@ dcpk_status dcpk_confine(const struct dcpk_cli *cli, char **args, int n_args,
 
 void dcpk_confine_end(void)
 {
-    dcpk_parents_remove(made.path, made.n_parents);
-    made.n_parents = 0;
+    for (; n_made > 0; n_made--)
+        dcpk_parents_remove(made[n_made - 1].path, made[n_made - 1].n_parents);
 }
 
 void dcpk_confine_print(FILE *out)

@@ -8,41 +8,26 @@
 #include "lib/base/order.h"
 
 #define DCPK_OPT_STRUCT struct dcpk_convert_args
-static const struct dcpk_cli_option shared_options[] = {
-    DCPK_OPT_GROUP("what IN holds"),
-    DCPK_OPT_ITERATION(iteration),
+static const struct dcpk_cli_option gate_options[] = {
     DCPK_OPT_FLAG("swiglu", swiglu,
                   "fc1 holds gate and up rows (default: as the checkpoint's args say)"),
     DCPK_OPT_FLAG("no-swiglu", no_swiglu, "fc1 is a single matrix"),
     DCPK_OPT_TEXT("swiglu-modules", "A,B", modules,
                   "only fc1 of these modules holds gate and up rows"),
-    DCPK_OPT_FILE("param-to-param-group-map-json", "FILE", map_path,
-                  "parameter groups as Megatron dumped them (default: derived by Megatron's rule)"),
-    DCPK_OPT_ARGS_FROM(args_from),
-    DCPK_OPT_INPUT(input),
+    DCPK_OPT_END};
+
+static const struct dcpk_cli_option loader_options[] = {
     DCPK_OPT_GROUP("the run that will load OUT"),
     DCPK_OPT_TEXT("target-impl", "any|te|local", impl,
                   "spelling of its names (default: any, all of them as aliases)"),
-    DCPK_OPT_TEXT("target-generation", "B|C|V2", generation,
+    DCPK_OPT_TEXT("target-generation", "A|B|C|V2", generation,
                   "torch_dist: common state in common.pt (B, read by every release; the default) "
-                  "or as core 0.19 writes it (C, read from 0.19 on); fsdp_dtensor: V2, keys of "
-                  "Megatron-FSDP v2"),
-    DCPK_OPT_TARGET(target),
-    DCPK_OPT_GROUP("what is written"),
-    DCPK_OPT_FLAG("weights-only", weights_only, "leave the optimizer out"),
-    DCPK_OPT_TEXT("output-model-weight-prefix", "P", model_prefix,
-                  "prefix of weight keys (default: model.module)"),
-    DCPK_OPT_TEXT("output-optimizer-state-prefix", "P", state_prefix,
-                  "prefix of optimizer keys (default: optimizer.state.module.module.module; fp32 "
-                  "runs one module less)"),
-    DCPK_OPT_FLAG("like-megatron-inspector", like_inspector,
-                  "write key for key what Megatron's Python tool writes, where it works"),
-    DCPK_OPT_FLAG("rename-mtp-keys", rename_mtp,
-                  "with --like-megatron-inspector: name MTP's inner layer mtp_model_layer "
-                  "(otherwise both names are written)"),
-    DCPK_OPT_GROUP("proof"),
-    DCPK_OPT_FLAG("check-input", check_input,
-                  "check every checksum of IN first, and its integrity.json (reads it twice)"),
+                  "or as core 0.19 writes it (C, read from 0.19 on), or with the optimizer's state "
+                  "flattened, as core 0.14 writes it (A, read by 0.14 and 0.15); fsdp_dtensor: V2, "
+                  "keys of Megatron-FSDP v2"),
+    DCPK_OPT_TARGET(target), DCPK_OPT_END};
+
+static const struct dcpk_cli_option proof_options[] = {
     DCPK_OPT_FLAG("verify", verify,
                   "read the output back, past the page cache where the system lets it go, and "
                   "prove it against IN as 'verify --against' does; only then is it published"),
@@ -68,15 +53,67 @@ static const struct dcpk_cli_option shared_options[] = {
     DCPK_OPT_VOICE(voice),
     DCPK_OPT_END};
 
+static const struct dcpk_cli_option shared_options[] = {
+    DCPK_OPT_GROUP("what IN holds"),
+    DCPK_OPT_ITERATION(iteration),
+    DCPK_OPT_INCLUDE(gate_options),
+    DCPK_OPT_FILE("param-to-param-group-map-json", "FILE", map_path,
+                  "parameter groups as Megatron dumped them (default: derived by Megatron's rule)"),
+    DCPK_OPT_ARGS_FROM(args_from),
+    DCPK_OPT_INPUT(input),
+    DCPK_OPT_INCLUDE(loader_options),
+    DCPK_OPT_TEXT("target-optimizer", "L", optimizer,
+                  "torch_dist: fully_reshardable, state that any layout of ranks loads (the "
+                  "default), or dp_reshardable, Megatron's own default: buckets for the tp, pp and "
+                  "ep of --target-mesh"),
+    DCPK_OPT_GROUP("what is written"),
+    DCPK_OPT_FLAG("weights-only", weights_only, "leave the optimizer out"),
+    DCPK_OPT_TEXT("output-model-weight-prefix", "P", model_prefix,
+                  "prefix of weight keys (default: model.module)"),
+    DCPK_OPT_TEXT("output-optimizer-state-prefix", "P", state_prefix,
+                  "prefix of optimizer keys (default: optimizer.state.module.module.module; fp32 "
+                  "runs one module less)"),
+    DCPK_OPT_FLAG("like-megatron-inspector", like_inspector,
+                  "write key for key what Megatron's Python tool writes, where it works"),
+    DCPK_OPT_FLAG("rename-mtp-keys", rename_mtp,
+                  "with --like-megatron-inspector: name MTP's inner layer mtp_model_layer "
+                  "(otherwise both names are written)"),
+    DCPK_OPT_GROUP("proof"),
+    DCPK_OPT_FLAG("check-input", check_input,
+                  "check every checksum of IN first, and its integrity.json (reads it twice)"),
+    DCPK_OPT_INCLUDE(proof_options),
+    DCPK_OPT_END};
+
 const struct dcpk_cli_option dcpk_convert_options[] = {
-    DCPK_OPT_TEXT("to", "FORMAT", to, "format to write: fsdp_dtensor, torch_dist, zarr"),
+    DCPK_OPT_TEXT("to", "FORMAT", to,
+                  "format to write: fsdp_dtensor, torch_dist, zarr, huggingface"),
     DCPK_OPT_TEXT("from", "FORMAT", from, "format to read (default: found by looking)"),
-    DCPK_OPT_INCLUDE(shared_options), DCPK_OPT_END};
+    DCPK_OPT_FAMILY(family), DCPK_OPT_INCLUDE(shared_options), DCPK_OPT_END};
 
 const struct dcpk_cli_option dcpk_named_convert_options[] = {
     DCPK_OPT_INCLUDE(shared_options),
     DCPK_OPT_FLAG("oom-traceback", oom_traceback, "accepted, without meaning here"),
     DCPK_OPT_MSC(enable_msc), DCPK_OPT_END};
+
+const struct dcpk_cli_option dcpk_merge_options[] = {
+    DCPK_OPT_TEXT("weights", "W,W", weights,
+                  "a number for each checkpoint, taken as it is; an average has a sum of 1"),
+    DCPK_OPT_TEXT("to", "FORMAT", to,
+                  "format to write: fsdp_dtensor, torch_dist, zarr, huggingface (default: that of "
+                  "the first)"),
+    DCPK_OPT_FAMILY(family),
+    DCPK_OPT_GROUP("what the checkpoints hold"),
+    DCPK_OPT_ITERATION(iteration),
+    DCPK_OPT_FLAG("weights-only", weights_only,
+                  "leave optimizers out: where masters lie in their buckets, the stored weights "
+                  "are summed"),
+    DCPK_OPT_INCLUDE(gate_options),
+    DCPK_OPT_ARGS_FROM(args_from),
+    DCPK_OPT_INPUT(input),
+    DCPK_OPT_INCLUDE(loader_options),
+    DCPK_OPT_GROUP("proof"),
+    DCPK_OPT_INCLUDE(proof_options),
+    DCPK_OPT_END};
 
 static dcpk_status parse_impl(const char *text, enum dcpk_impl *impl, struct dcpk_error *err)
 {
@@ -142,9 +179,13 @@ static dcpk_status check_generation(const struct dcpk_convert_args *a, const str
 
     if (name == NULL)
         return DCPK_OK;
-    if (!is_v2 && strcmp(name, "B") != 0 && strcmp(name, "C") != 0)
-        return dcpk_fail(err, DCPK_EUSAGE, "--target-generation '%s' is not one of B, C and V2",
+    if (!is_v2 && strcmp(name, "A") != 0 && strcmp(name, "B") != 0 && strcmp(name, "C") != 0)
+        return dcpk_fail(err, DCPK_EUSAGE, "--target-generation '%s' is not one of A, B, C and V2",
                          name);
+    if (strcmp(name, "A") == 0 && a->optimizer != NULL)
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "--target-generation A has one layout of optimizer state, and excludes "
+                         "--target-optimizer");
     if (strcmp(to->name, format) != 0)
         return dcpk_fail(err, DCPK_EUSAGE, "--target-generation is for --to %s, not for %s", format,
                          to->name);
@@ -153,6 +194,30 @@ static dcpk_status check_generation(const struct dcpk_convert_args *a, const str
         return dcpk_fail(err, DCPK_EUSAGE,
                          "--target-generation V2 excludes --target-dp, other prefixes and "
                          "--like-megatron-inspector");
+    return DCPK_OK;
+}
+
+/* *layout: NULL for the layout that is written where none is asked for. */
+static dcpk_status parse_optimizer(const struct dcpk_convert_args *a, const struct dcpk_format *to,
+                                   const char **layout, struct dcpk_error *err)
+{
+    const char *const name = a->optimizer;
+
+    *layout = NULL;
+    if (name == NULL)
+        return DCPK_OK;
+    if (strcmp(name, "fully_reshardable") != 0 && strcmp(name, "dp_reshardable") != 0)
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "--target-optimizer '%s' is not one of fully_reshardable and "
+                         "dp_reshardable",
+                         name);
+    if (strcmp(to->name, "torch_dist") != 0)
+        return dcpk_fail(err, DCPK_EUSAGE, "--target-optimizer is for --to torch_dist, not for %s",
+                         to->name);
+    if (a->weights_only)
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "--target-optimizer and --weights-only exclude each other");
+    *layout = name;
     return DCPK_OK;
 }
 
@@ -214,17 +279,20 @@ static unsigned flags_of(const struct dcpk_convert_args *a)
 }
 
 /* Check the options, without reading more than the run folder. */
-static dcpk_status parse_options(const struct dcpk_convert_args *a, const char *in,
+static dcpk_status parse_options(const struct dcpk_convert_args *a,
                                  struct dcpk_convert_options *options,
                                  struct dcpk_convert_parsed *parsed, struct dcpk_error *err)
 {
     if (check_convert_arguments(a, err) ||
-        dcpk_choose_iteration(in, a->iteration, parsed->in, err) ||
+        dcpk_choose_iteration(a->inputs[0], a->iteration, parsed->in, err) ||
         dcpk_parse_tracker(a->tracker, &options->tracker, err) ||
-        check_generation(a, options->to, err) || check_fsdp_options(a, options->to, err) ||
-        parse_impl(a->impl, &options->rules.impl, err) ||
-        dcpk_target_args_apply(&a->target, options->to, &options->target, &options->rules, err))
+        check_generation(a, options->to, err) ||
+        parse_optimizer(a, options->to, &options->target.optimizer_layout, err) ||
+        check_fsdp_options(a, options->to, err) || parse_impl(a->impl, &options->rules.impl, err) ||
+        dcpk_target_args_apply(&a->target, options->to, &options->target, &options->rules, err) ||
+        dcpk_family_args_apply(&a->family, options->to, &options->target.family, err))
         return err->status;
+    options->target.family.vocab_size = options->rules.vocab.size;
     return DCPK_OK;
 }
 
@@ -233,7 +301,8 @@ static dcpk_status read_group_map(const char *path, struct dcpk_convert_parsed *
 {
     if (path == NULL)
         return DCPK_OK;
-    if (dcpk_cli_read_file(path, &parsed->map, &parsed->map_bytes, err) != DCPK_OK) {
+    if (dcpk_cli_read_file(path, DCPK_CLI_MOST_FILE_BYTES, &parsed->map, &parsed->map_bytes, err) !=
+        DCPK_OK) {
         dcpk_context(err, "reading the parameter group map");
         return err->status;
     }
@@ -243,11 +312,11 @@ static dcpk_status read_group_map(const char *path, struct dcpk_convert_parsed *
     return DCPK_OK;
 }
 
-dcpk_status dcpk_convert_args_apply(const struct dcpk_convert_args *a, const char *in,
-                                    const char *out, struct dcpk_convert_options *options,
+dcpk_status dcpk_convert_args_apply(const struct dcpk_convert_args *a, const char *out,
+                                    struct dcpk_convert_options *options,
                                     struct dcpk_convert_parsed *parsed, struct dcpk_error *err)
 {
-    if (parse_options(a, in, options, parsed, err) != DCPK_OK)
+    if (parse_options(a, options, parsed, err) != DCPK_OK)
         return err->status;
     options->in = parsed->in;
     options->out = out;

@@ -7,6 +7,7 @@
 #include "lib/job/convert.h"
 #include "tools/args_from.h"
 #include "tools/cmd.h"
+#include "tools/family_args.h"
 #include "tools/input_args.h"
 #include "tools/run_args.h"
 #include "tools/target_args.h"
@@ -15,8 +16,8 @@
 
 /* The options of a conversion, as given. */
 struct dcpk_convert_args {
-    const char *from, *to, *impl, *generation, *modules, *map_path, *report_path, *html_path,
-        *hashes_path, *model_prefix, *state_prefix, *tracker, *iteration, *args_from;
+    const char *from, *to, *impl, *generation, *optimizer, *modules, *map_path, *report_path,
+        *html_path, *hashes_path, *model_prefix, *state_prefix, *tracker, *iteration, *args_from;
     struct dcpk_input_args input;
     bool swiglu, no_swiglu, weights_only, check_input, verify, integrity, like_inspector,
         rename_mtp, dry_run, force, resume, json;
@@ -25,6 +26,10 @@ struct dcpk_convert_args {
     int n_threads;
     uint64_t memory_bytes;
     struct dcpk_target_args target;
+    struct dcpk_family_args family;
+    const char *weights; /* of merge */
+    char *const *inputs; /* the checkpoints that are read, as given */
+    size_t n_inputs;
 };
 
 /* What parsing makes of the texts; owned, zero it before use. */
@@ -39,16 +44,18 @@ struct dcpk_convert_parsed {
     struct dcpk_fsdp_inspector_options inspector; /* of --like-megatron-inspector */
 };
 
-/* Of convert, and of the commands that name both formats as Megatron's Python tool does. */
-extern const struct dcpk_cli_option dcpk_convert_options[], dcpk_named_convert_options[];
+/* Of convert, of the commands that name both formats as Megatron's Python tool does, and of merge.
+ */
+extern const struct dcpk_cli_option dcpk_convert_options[], dcpk_named_convert_options[],
+    dcpk_merge_options[];
 
 /*
- * Check the arguments and fill options->flags, rules, exec and prefixes; the rest is the caller's.
- * `parsed` holds what options points to: dcpk_convert_parsed_release. Errors: DCPK_EUSAGE for what
- * does not fit together; those of reading the map.
+ * Check the arguments and fill `options` but for what the caller has set: env, `to`. IN is the
+ * first input. `parsed` holds what options points to: dcpk_convert_parsed_release. Errors:
+ * DCPK_EUSAGE for what does not fit together; those of reading the map.
  */
-dcpk_status dcpk_convert_args_apply(const struct dcpk_convert_args *a, const char *in,
-                                    const char *out, struct dcpk_convert_options *options,
+dcpk_status dcpk_convert_args_apply(const struct dcpk_convert_args *a, const char *out,
+                                    struct dcpk_convert_options *options,
                                     struct dcpk_convert_parsed *parsed, struct dcpk_error *err);
 void dcpk_convert_parsed_release(struct dcpk_convert_parsed *parsed);
 

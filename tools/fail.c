@@ -15,7 +15,7 @@ static const struct {
     {DCPK_FIX_MEMORY, "raise --memory"},
     {DCPK_FIX_SWIGLU, "give --swiglu, --no-swiglu or --swiglu-modules as the model was built"},
     {DCPK_FIX_GROUP_MAP, "give --param-to-param-group-map-json"},
-    {DCPK_FIX_VOCAB_SIZE, "give the tokenizer's number of tokens as --vocab-size"},
+    {DCPK_FIX_VOCAB_SIZE, "give the model's number of tokens (its vocab_size) as --vocab-size"},
     {DCPK_FIX_BUCKET_SIZE, "give --ddp-bucket-size if the run had another than its args say"},
     {DCPK_FIX_WEIGHTS_ONLY, "--weights-only leaves the optimizer state out"},
     {DCPK_FIX_OTHER_SHARDS, "take another --target-dp"},
@@ -26,6 +26,13 @@ static const struct {
     {DCPK_FIX_NO_INTEGRITY, "leave --integrity out"},
     {DCPK_FIX_LIST_BUILT, "'dcpkit --version' lists what is built in"},
     {DCPK_FIX_HASH_LIST, "'dcpkit hash --json' prints such a list"},
+    {DCPK_FIX_MODEL_FLAGS,
+     "'dcpkit inspect' shows the flags of its model; 'dcpkit check' names what "
+     "a conversion would mend"},
+    {DCPK_FIX_NO_LOAD_OPTIM, "--no-load-optim loads weights alone"},
+    {DCPK_FIX_FINETUNE, "--finetune loads weights alone and begins at iteration 0"},
+    {DCPK_FIX_SCHEDULE, "--override-opt-param-scheduler keeps the one of this run, "
+                        "--use-checkpoint-opt-param-scheduler takes that of the checkpoint"},
 };
 
 int dcpk_cli_exit_code(dcpk_status status)

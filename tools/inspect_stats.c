@@ -82,8 +82,10 @@ static void fill_stats(const void *context, struct dcpk_doc_rows *rows)
     for (size_t i = 0; i < all->n; i++) {
         const struct dcpk_stats *s = all->list[i].stats;
         const bool is_finite = s->n_finite > 0, has_elems = s->has_numbers && s->n_elems > 0;
-        const double zeros = 100.0 * (double)s->n_zero / (double)s->n_elems;
-        char part[32];
+        char part[32] = "";
+
+        if (has_elems)
+            snprintf(part, sizeof part, "%.1f%%", 100.0 * (double)s->n_zero / (double)s->n_elems);
         struct dcpk_doc_cell cells[] = {
             stats_cell("min", is_finite, dcpk_fact_number(s->min), 9),
             stats_cell("max", is_finite, dcpk_fact_number(s->max), 9),
@@ -95,9 +97,6 @@ static void fill_stats(const void *context, struct dcpk_doc_rows *rows)
             {.title = "tensor", .fact = dcpk_fact_text(all->list[i].key), .flags = DCPK_DOC_BREAKS},
         };
 
-        snprintf(part, sizeof part, "%.1f%%", zeros);
-        if (has_elems)
-            cells[6].fact.n = strlen(part);
         for (size_t c = 1; c < 4; c++)
             cells[c].gap = 1;
         dcpk_doc_put(rows, cells, DCPK_COUNT(cells));

@@ -35,12 +35,15 @@ static const struct command commands[] = {
      NULL, dcpk_cmd_convert_torch_dist},
     {"hash", "print the XXH3-128 of every tensor", NULL, dcpk_cmd_hash},
     {"inspect", "say what a checkpoint is and what it holds", dcpk_cmd_inspect, NULL},
+    {"losscmp", "say whether two training runs had the same losses", dcpk_cmd_losscmp, NULL},
+    {"merge", "write the weighted sum of the weights of several checkpoints", NULL, dcpk_cmd_merge},
     {"modify-state-dict", "rename, remove or cast keys of a checkpoint", dcpk_cmd_modify, NULL},
     {"print-tensor", "print elements of a stored tensor", dcpk_cmd_print_tensor, NULL},
     {"print-torch-dcp-in-json", "print the non-tensor content of a DCP folder, write its JSON",
      dcpk_cmd_print_json, NULL},
     {"remap", "move a checkpoint between layouts of ranks in memory, prove it", NULL,
      dcpk_cmd_remap},
+    {"train", "train a small GPT as Megatron does, save and resume", NULL, dcpk_cmd_train},
     {"verify", "check structure, cover and checksums, or prove a conversion", NULL,
      dcpk_cmd_verify},
 };
@@ -70,6 +73,7 @@ static int put_main_help(void)
         "options:\n"
         "  -h, --help                          print this, or with a command its help, as does "
         "'help'\n"
+        "                                      ('help knob' explains the flags of 'train')\n"
         "  -V, --version                       print version, formats and devices\n"
         "\n"
         "exit codes: 0 done, 1 the answer is no, 2 usage, 3 malformed or unsupported input, 4 "
@@ -304,6 +308,8 @@ int main(int argc, char **argv)
         dcpk_cli_printf(stderr, "dcpkit: a command is missing; 'dcpkit --help' lists them\n");
         return DCPK_EXIT_USAGE;
     }
+    if (strcmp(argv[1], "help") == 0 && argc > 2 && strcmp(argv[2], "knob") == 0)
+        return dcpk_cmd_help_knob(argc - 2, argv + 2);
     if (strcmp(argv[1], "help") == 0 && argc > 2)
         return run_command(2, (char *[]){argv[2], help, NULL});
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||

@@ -97,6 +97,42 @@ static void put_option(const struct dcpk_cli_option *option)
     put_paragraphs(option->help, at, HELP_COLUMN);
 }
 
+const char *dcpk_cli_flag(const char *name, char text[DCPK_CLI_FLAG_BYTES])
+{
+    snprintf(text, DCPK_CLI_FLAG_BYTES, "%s", name);
+    for (char *c = text; *c != '\0'; c++)
+        if (*c == '_')
+            *c = '-';
+    return text;
+}
+
+/* The flags of each part, as one paragraph; a name that has several rows once. */
+static void put_more(const struct dcpk_cli_more *more)
+{
+    char flag[DCPK_CLI_FLAG_BYTES];
+    const char *before = "";
+    size_t at = 0;
+
+    dcpk_cli_printf(stdout, "\n%s:", more->title);
+    for (size_t i = 0; more->name(i) != NULL; before = more->name(i++)) {
+        const size_t n = strlen(dcpk_cli_flag(more->name(i), flag)) + strlen(" --");
+
+        if (strcmp(more->name(i), before) == 0)
+            continue;
+        if (more->part(i) != NULL) {
+            dcpk_cli_printf(stdout, "\n  %s:", more->part(i));
+            at = strlen(more->part(i)) + strlen("  :");
+        }
+        if (at + n > DCPK_CLI_COLUMNS) {
+            dcpk_cli_printf(stdout, "\n   ");
+            at = strlen("   ");
+        }
+        dcpk_cli_printf(stdout, " --%s", flag);
+        at += n;
+    }
+    dcpk_cli_printf(stdout, "\n");
+}
+
 static int put_command_help(const struct dcpk_cli *cli)
 {
     static const struct dcpk_cli_option added[] = {
@@ -118,6 +154,8 @@ static int put_command_help(const struct dcpk_cli *cli)
             put_option(option);
     put_option(&added[0]);
     put_option(&added[1]);
+    if (cli->more != NULL)
+        put_more(cli->more);
     dcpk_cli_printf(stdout, "\nexample:\n  %s\n", cli->example);
     if (dcpk_cli_flush(&err) != DCPK_OK)
         return dcpk_cli_fail(cli->name, &err);
@@ -204,6 +242,8 @@ static int take_option(const struct dcpk_cli *cli, const struct dcpk_cli_option 
     case DCPK_CLI_FILE:
     case DCPK_CLI_OUT_FILE:
     case DCPK_CLI_CHECKPOINT:
+    case DCPK_CLI_OUT_FOLDER:
+    case DCPK_CLI_OUT_RUN:
         if (strcmp(argument, "-") == 0)
             return dcpk_cli_usage(
                 cli->name,
@@ -296,12 +336,24 @@ bool dcpk_cli_is_near(const char *word, const char *name)
     return most - before - behind <= 3 && 2 * (most - before - behind) <= least;
 }
 
+const char *dcpk_cli_near_flag(const struct dcpk_cli_more *more, const char *word)
+{
+    char flag[DCPK_CLI_FLAG_BYTES], asked[DCPK_CLI_FLAG_BYTES];
+    const char *name;
+
+    dcpk_cli_flag(word, asked);
+    for (size_t i = 0; more != NULL && (name = more->name(i)) != NULL; i++)
+        if (dcpk_cli_is_near(asked, dcpk_cli_flag(name, flag)))
+            return name;
+    return NULL;
+}
+
 /* "--dryrun": not one of ours, nor the beginning of just one. */
 static int unknown_option(const struct dcpk_cli *cli, const char *word)
 {
     const char *begin = word + strspn(word, "-"), *near = NULL;
     const size_t n = strcspn(begin, "=");
-    char name[32];
+    char name[DCPK_CLI_FLAG_BYTES], flag[DCPK_CLI_FLAG_BYTES];
 
     if (n < sizeof name) {
         memcpy(name, begin, n);
@@ -310,6 +362,8 @@ static int unknown_option(const struct dcpk_cli *cli, const char *word)
             if (near == NULL && o->kind != DCPK_CLI_GROUP && o->help != NULL &&
                 (dcpk_starts_with(o->name, name) || dcpk_cli_is_near(name, o->name)))
                 near = o->name;
+        if (near == NULL && dcpk_cli_near_flag(cli->more, name) != NULL)
+            near = dcpk_cli_flag(dcpk_cli_near_flag(cli->more, name), flag);
     }
     if (near == NULL)
         return dcpk_cli_usage(cli->name, "unknown option '%s'", word);
@@ -361,7 +415,7 @@ static int check_args(const struct dcpk_cli *cli, char **args, int n_args)
     if (n_args > cli->max_args)
         return dcpk_cli_usage(cli->name, "there is an argument too many: '%s'",
                               args[cli->max_args]);
-    for (int i = 0; i < n_args; i++)
+    for (int i = 0; i < n_args && (cli->paths & DCPK_CLI_NO_PATHS) == 0; i++)
         if (dcpk_starts_with(args[i], "msc://"))
             return dcpk_cli_usage(cli->name,
                                   "'%s' is a Multi-Storage Client URL: this program reads and "
@@ -376,9 +430,10 @@ int dcpk_cli_parse(const struct dcpk_cli *cli, int argc, char **argv, char ***ar
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_cli flat = *cli;
     bool has_sandbox = true;
+    size_t n_rows;
     int code;
 
-    options_flatten(cli->options, 0, rows, 0);
+    n_rows = options_flatten(cli->options, 0, rows, 0);
     flat.options = rows;
     code = take_options(&flat, argc, argv, &has_sandbox);
     if (code >= 0)
@@ -388,6 +443,10 @@ int dcpk_cli_parse(const struct dcpk_cli *cli, int argc, char **argv, char ***ar
     code = check_args(cli, *args, *n_args);
     if (code >= 0)
         return code;
+    if (cli->settle != NULL && cli->settle(cli->values, &err) != DCPK_OK)
+        return dcpk_cli_fail(cli->name, &err);
+    if (cli->settled != NULL)
+        (void)options_flatten(cli->settled, 0, rows, n_rows);
     if (has_sandbox && dcpk_confine(&flat, *args, *n_args, &err) != DCPK_OK)
         return dcpk_cli_fail(cli->name, &err);
     return -1;

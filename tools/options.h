@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "lib/base/error.h"
+
 enum dcpk_cli_kind {
     DCPK_CLI_END,        /* behind the last row */
     DCPK_CLI_GROUP,      /* no option: `help` is the title of the rows behind it */
@@ -16,6 +18,8 @@ enum dcpk_cli_kind {
     DCPK_CLI_FILE,       /* as TEXT: the name of a file to read; "-" is refused */
     DCPK_CLI_OUT_FILE,   /* as FILE, to write */
     DCPK_CLI_CHECKPOINT, /* as FILE: a folder or file with a checkpoint or args to read */
+    DCPK_CLI_OUT_FOLDER, /* as FILE: a folder that is made, or replaced */
+    DCPK_CLI_OUT_RUN,    /* as FILE: a run folder, or an iteration in one, to write */
     DCPK_CLI_LIST,       /* struct dcpk_cli_list, each time one more */
     DCPK_CLI_COUNT,      /* int, 1 .. 1000000 */
     DCPK_CLI_LENGTH,     /* int64_t, 1 .. 2^60 */
@@ -62,6 +66,10 @@ struct dcpk_cli_option {
     DCPK_OPT(DCPK_CLI_OUT_FILE, 0, name, argument, const char *, field, help)
 #define DCPK_OPT_CHECKPOINT(name, argument, field, help)                                           \
     DCPK_OPT(DCPK_CLI_CHECKPOINT, 0, name, argument, const char *, field, help)
+#define DCPK_OPT_OUT_FOLDER(name, argument, field, help)                                           \
+    DCPK_OPT(DCPK_CLI_OUT_FOLDER, 0, name, argument, const char *, field, help)
+#define DCPK_OPT_OUT_RUN(name, argument, field, help)                                              \
+    DCPK_OPT(DCPK_CLI_OUT_RUN, 0, name, argument, const char *, field, help)
 #define DCPK_OPT_LIST(name, argument, field, help)                                                 \
     DCPK_OPT(DCPK_CLI_LIST, 0, name, argument, struct dcpk_cli_list, field, help)
 #define DCPK_OPT_COUNT(name, argument, field, help)                                                \
@@ -113,10 +121,19 @@ extern const struct dcpk_cli_option dcpk_voice_options[];
 
 /* What the arguments are, beside checkpoints to read: it decides what the sandbox lets through. */
 enum dcpk_cli_paths {
-    DCPK_CLI_SECOND_IS_OUT = 1, /* the second is OUT, where a checkpoint is written */
+    DCPK_CLI_LAST_IS_OUT = 1,   /* the last is OUT, where a checkpoint is written */
     DCPK_CLI_SECOND_IS_KEY = 2, /* the second is not a path */
     DCPK_CLI_LINKS_IN = 4,      /* files of the first are linked into OUT */
     DCPK_CLI_LISTS_RUN = 8,     /* all iterations of a run folder are looked at */
+    DCPK_CLI_NO_PATHS = 16,     /* they are words */
+    DCPK_CLI_ARE_FILES = 32,    /* each is a plain file that is read */
+};
+
+/* Flags that a command has beside its table, as it took them before: for help and for hints. */
+struct dcpk_cli_more {
+    const char *title;             /* of the list of all */
+    const char *(*name)(size_t i); /* "num_layers", spelled with dashes; NULL: no more */
+    const char *(*part)(size_t i); /* what begins with flag i; NULL: nothing */
 };
 
 /* A command. The pointers to bool point into `values` as parsing leaves it. */
@@ -132,6 +149,14 @@ struct dcpk_cli {
     const bool *is_dry; /* nothing is written but files of options; NULL: false */
     /* A file is written into the first argument, unless an option names another place. NULL: no. */
     const bool *writes_in;
+    const char *const *to; /* the format that is written; NULL, or NULL there: that of IN */
+    /* Called with `values` once all options are parsed, before the sandbox is entered: reads what
+     * names more paths. NULL: nothing does. */
+    dcpk_status (*settle)(void *values, struct dcpk_error *err);
+    /* Rows that no argument fills, but `settle`: the sandbox lets their paths through, too. NULL:
+     * none. */
+    const struct dcpk_cli_option *settled;
+    const struct dcpk_cli_more *more; /* NULL: none */
 };
 
 /*
@@ -146,6 +171,12 @@ int dcpk_cli_parse(const struct dcpk_cli *cli, int argc, char **argv, char ***ar
 /* The text that an option (one of TEXT and the kinds of files) was given; NULL: none. Of a table
  * without ROWS, as dcpk_cli_parse hands it to dcpk_confine. */
 const char *dcpk_cli_text(const struct dcpk_cli *cli, const struct dcpk_cli_option *option);
+
+/* The flag of `more` that `word`, without its dashes, is near to; NULL: none. */
+const char *dcpk_cli_near_flag(const struct dcpk_cli_more *more, const char *word);
+/* Copy a name to text, with dashes for its underscores. Returns text. */
+#define DCPK_CLI_FLAG_BYTES 64
+const char *dcpk_cli_flag(const char *name, char text[DCPK_CLI_FLAG_BYTES]);
 
 /*
  * Is `word` what a slip of the hand makes of `name`: the same but for one place of at most 3 bytes,

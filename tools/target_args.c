@@ -34,11 +34,11 @@ const struct dcpk_cli_option dcpk_target_options[] = {
                   "adding zero rows (default: as stored)"),
     DCPK_OPT_END};
 
-/* The options of this file and --target-generation, by the format that they are for. */
+/* The options of this file and of convert_args.c, by the format that they are for. */
 static const struct for_format {
     const char *format;
-    const char *options[2];
-} for_formats[] = {{"torch_dist", {"--target-generation", "--target-mesh"}},
+    const char *options[3];
+} for_formats[] = {{"torch_dist", {"--target-generation", "--target-optimizer", "--target-mesh"}},
                    {"zarr", {"--target-mesh"}},
                    {"fsdp_dtensor", {"--target-dp"}}};
 
@@ -294,7 +294,7 @@ dcpk_status dcpk_target_args_apply(const struct dcpk_target_args *a, const struc
         parse_option_count("--make-vocab-size-divisible-by", a->divisible_by,
                            &rules->vocab.divisible_by, err))
         return err->status;
-    if (a->vocab_size != NULL && a->divisible_by == NULL)
+    if (a->vocab_size != NULL && a->divisible_by == NULL && !to->is_model)
         return dcpk_fail(err, DCPK_EUSAGE,
                          "--vocab-size needs --make-vocab-size-divisible-by (Megatron's default is "
                          "128): together they say how many rows there are");

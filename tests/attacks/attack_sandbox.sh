@@ -59,6 +59,15 @@ captive "convert --dry-run" convert --to fsdp_dtensor --dry-run run out3
 tar -czf run.tar.gz run
 TMPDIR=$TMP/room captive "convert from a packed archive" convert --to fsdp_dtensor run.tar.gz out4
 
+# A run reads its checkpoint and its tokens, and writes where its knobs name.
+dd if=/dev/zero of=tokens bs=4 count=850 status=none
+"$DCPKIT" train --config "$TOOLS/train_tiny.json" --exit-at 1 --save tiny --log first.jsonl --quiet
+trains=(train --use-checkpoint-args --load tiny --override-opt-param-scheduler --micro-batch-size 1 --train-iters 2 --quiet)
+captive train "${trains[@]}" --save room/deep/run --log room/log.jsonl --token-file tokens
+captive "train --explain-memory" "${trains[@]}" --explain-memory
+captive losscmp losscmp first.jsonl first.jsonl
+"$DCPKIT" verify room/deep/run | tail -n 1
+
 # A staged checkpoint is a folder of links; what they lead to is read, what lies beside that is not.
 mkdir -p staged/iter_0000004
 cp run/latest_checkpointed_iteration.txt staged

@@ -94,7 +94,7 @@ printf 'a: &x [*x]\n' >loop.yaml && bad "an alias to itself" 3 'nested deeper th
 refuses "an alias bomb" 3 'more than 100000 values' $BOUNDED "$DCPKIT" convert --args-from bomb.yaml --to torch_dist in other
 for ((i = 0; i < 5000; i++)); do echo "name$i: 1"; done >many.yaml && bad "too many names" 3 'more than 4096 args' many.yaml
 printf '%02000d' 0 | sed 's/0/[/g' >deep.yaml && bad "brackets in brackets" 3 'YAML|nested' deep.yaml
-head -c 5000000 /dev/zero | tr '\0' '#' >long.yaml && bad "a long text" 3 'more than a configuration' long.yaml
+head -c 5000000 /dev/zero | tr '\0' '#' >long.yaml && bad "a long text" 3 'the limit is 4194304' long.yaml
 : >nothing && bad "an empty file" 3 'no document' nothing
 bad "no file" 4 'nowhere' nowhere
 mkdir folder && bad "a folder with nothing" 3 "looking for a checkpoint in 'folder'" folder

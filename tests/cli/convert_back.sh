@@ -14,9 +14,20 @@ for run in back back_c; do
     cat $run/latest_checkpointed_iteration.txt && echo
     (cd $run/iter_0000004 && echo * && cat metadata.json && echo)
 done
+"$DCPKIT" convert --to torch_dist --target-generation A --verify forth back_a >said 2>&1 || echo "exit $?: $(cat said)"
+"$DCPKIT" verify --against in back_a | tail -n 1
+"$DCPKIT" inspect back_a | grep -E '^(format|optimizer) '
 refuses "a generation for fsdp_dtensor" 2 'target-generation is for --to torch_dist' \
     "$DCPKIT" convert --to fsdp_dtensor --target-generation C in out
-refuses "a generation that is none" 2 "'A' is not one of B, C and V2" \
-    "$DCPKIT" convert --to torch_dist --target-generation A forth out
+refuses "a generation that is none" 2 "'D' is not one of A, B, C and V2" \
+    "$DCPKIT" convert --to torch_dist --target-generation D forth out
+refuses "another layout of generation A" 2 'has one layout of optimizer state' \
+    "$DCPKIT" convert --to torch_dist --target-generation A --target-optimizer dp_reshardable forth out
+refuses "an optimizer layout that is none" 2 "'flattened' is not one of fully_reshardable and dp_reshardable" \
+    "$DCPKIT" convert --to torch_dist --target-optimizer flattened forth out
+refuses "an optimizer layout for zarr" 2 'target-optimizer is for --to torch_dist, not for zarr' \
+    "$DCPKIT" convert --to zarr --target-optimizer dp_reshardable forth out
+refuses "buckets without an optimizer" 2 'target-optimizer and --weights-only exclude each other' \
+    "$DCPKIT" convert --to torch_dist --target-optimizer dp_reshardable --weights-only forth out
 refuses "optimizer state without groups" 3 'no parameter groups.*--weights-only' \
     "$DCPKIT" convert --to torch_dist --drop '^optimizer\.param_groups' "$SAMPLES/fsdp_dtensor_converted_by_megatron" out

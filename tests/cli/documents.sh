@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # documents.sh - every command line of README.md and tools/MANUAL.md ends well, one after the other, on samples.
 ckpt=$TMP/ckpt
+ln -s "$TOOLS" tools
 dcpkit() { "$DCPKIT" "$@"; }
 
 # lines FILE: its indented lines that run dcpkit, without comments, on this machine's paths; the sample's vocabulary is smaller.
@@ -12,7 +13,7 @@ lines() {
 
 for document in README.md tools/MANUAL.md; do
     mkdir "$ckpt" && ln -s "$SAMPLES/torch_dist_c_moe_ep2pp2" "$ckpt/run" && ln -s "$SAMPLES/torch_dist_a_dense_tp2pp2" "$ckpt/old"
-    ln -s "$SAMPLES/torch_dist_c_moe_ep2pp2" "$ckpt/other"
+    ln -s "$SAMPLES/torch_dist_c_moe_ep2pp2" "$ckpt/other" && ln -s "$SAMPLES/torch_dist_c_dense_tp2pp2" "$ckpt/llama"
     n=0
     while read -r line; do
         n=$((n + 1))

@@ -1,7 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # help_examples.sh - every command has --help, and the example that it shows works as it stands.
-mkdir checkpoints dumps
+mkdir checkpoints dumps logs
+echo '{"iteration": 1, "loss": 5.5}' | tee logs/run.jsonl >logs/resumed.jsonl
+printf '%s\n' 'model: {num_layers: 2, hidden_size: 32, num_attention_heads: 4, seq_length: 16}' \
+    'train: {micro_batch_size: 2, train_iters: 30}' >logs/tiny.yaml
 ln -s "$SAMPLES" sample-data
 cp -RL --no-preserve=mode "$SAMPLES/torch_dist_c_dense_tp2pp2" checkpoints/run
 cp -RL --no-preserve=mode "$SAMPLES/fsdp_dtensor_native_dp2" checkpoints/fsdp
@@ -27,7 +30,7 @@ for command in $commands ''; do
 done
 for command in check convert inspect hash verify print-torch-dcp-in-json \
     convert-torch-dist-to-fsdp-dtensor convert-fsdp-dtensor-to-torch-dist compare-two-checkpoint print-tensor \
-    modify-state-dict remap; do
+    merge modify-state-dict remap losscmp train; do
     grep -qx "$command" <<<"$commands" || echo "$command: not listed by dcpkit --help"
 done
 dcpkit --version | head -n 1 | grep -qE '^dcpkit [0-9]+\.[0-9]+\.[0-9]+$' || echo "no version"

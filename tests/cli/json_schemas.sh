@@ -17,6 +17,7 @@ fits() {
 "$DCPKIT" convert --to zarr --dry-run --json "$dense" zarr | fits convert "convert, to be"
 "$DCPKIT" convert --to torch_dist --quiet --report report.json fsdp back && fits convert report <report.json
 "$DCPKIT" convert --to zarr --json "$dense" zarr.tar | fits convert "convert to an archive"
+"$DCPKIT" merge --weights 0.5,0.5 --verify --json "$dense" fsdp sum | fits convert merge
 "$DCPKIT" modify-state-dict --json --op 'cast ^model bfloat16' --op 'remove ^rng' fsdp modified | fits modify-state-dict modify
 while IFS= read -r tracker; do
     folder=${tracker%/latest_checkpointed_iteration.txt}
@@ -36,6 +37,17 @@ done < <(find -L "$SAMPLES" -name latest_checkpointed_iteration.txt | sort)
 "$DCPKIT" verify --json --against "$dense" modified | fits verify "verify --against, other"
 "$DCPKIT" check --json fsdp | fits check check
 "$DCPKIT" check --json --finite modified | fits check "check, lacking"
+echo '{"iteration": 1, "loss": 5.5, "grad_norm": 1.5}' >run.jsonl
+echo '{"iteration": 1, "loss": "NaN"}' >other.jsonl
+"$DCPKIT" losscmp --json run.jsonl run.jsonl | fits losscmp losscmp
+"$DCPKIT" losscmp --json run.jsonl other.jsonl | fits losscmp "losscmp, other"
+tiny=(--num-layers 1 --hidden-size 8 --ffn-hidden-size 8 --num-attention-heads 1 --seq-length 4 --micro-batch-size 1 --train-iters 2)
+"$DCPKIT" train --json "${tiny[@]}" | tail -n 1 | fits train train
+"$DCPKIT" train --json --explain-memory --explain-comm "${tiny[@]}" | fits train-explain "train --explain"
+"$DCPKIT" train --json --explain-memory --explain-comm --device-memory 16M --link-rate 1 "${tiny[@]}" | fits train-explain "train --explain, all"
+"$DCPKIT" help knob --json num_layers | fits help-knob "help knob"
+"$DCPKIT" help knob --json use_nccl_ub | fits help-knob "help knob, rules"
+"$DCPKIT" help knob --json | fits help-knobs "help knobs"
 "$DCPKIT" compare-two-checkpoint --json "$dense" fsdp | fits compare-two-checkpoint compare
 "$DCPKIT" compare-two-checkpoint --json "$SAMPLES/torch_dist_b_dense_tp2pp2" fsdp | fits compare-two-checkpoint "compare, other"
 "$DCPKIT" print-tensor --json fsdp 'model.module.decoder.final_layernorm.weight[0:2]' | fits print-tensor print-tensor
@@ -62,7 +74,7 @@ for schema in "$here"/schemas/*.json; do
 done >made
 sed "1,\|^$mark\$|d" "$TOOLS/JSON.md" | diff - made >difference || echo "tools/JSON.md is not what the schemas say: $(head -n 4 difference)"
 for command in $("$DCPKIT" --help | sed -n '/^commands:/,/^$/s/^  \([a-z][a-z-]*\) .*/\1/p'); do
-    if "$DCPKIT" "$command" --help | grep -q -- '^ *--json ' && [[ $command != convert-* ]]; then
+    if "$DCPKIT" "$command" --help | grep -q -- '^ *--json ' && [[ $command != convert-* && $command != merge ]]; then
         [ -e "$here/schemas/$command.json" ] || echo "$command: its --json has no schema"
     fi
 done

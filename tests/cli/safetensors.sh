@@ -25,8 +25,7 @@ modify --op 'cast h float32' --op 'remove ^i' zoo/model.safetensors wide.tar | t
 "$DCPKIT" inspect wide.tar | grep -E '^  (h|i64) '
 refuses "modify: OUT exists" 2 "out' exists \(--force replaces it\)" modify --op 'rename a b' model out
 
-refuses "convert" 3 "no checkpoint of a Megatron model" "$DCPKIT" convert --to torch_dist model run
-refuses "convert to it" 2 "safetensors is read only" "$DCPKIT" convert --to safetensors "$SAMPLES/torch_dist_c_dense_tp2pp2" hf
+refuses "convert" 3 "there is no config.json" "$DCPKIT" convert --to torch_dist zoo run
 truncate -s -1 back/model.safetensors
 refuses "cut short" 3 "'lm_head.weight' ends at byte .* \(is the file truncated\?\)|is the file truncated" "$DCPKIT" inspect back
 rm model/model-00002-of-00003.safetensors
@@ -35,6 +34,8 @@ rm model/model.safetensors.index.json
 refuses "a missing index" 3 "lost their model.safetensors.index.json" "$DCPKIT" inspect model
 printf 'too few' >short.safetensors
 refuses "no header" 3 "too few for a header" "$DCPKIT" hash short.safetensors
+printf '\x01\xe1\xf5\x05\0\0\0\0{' >wide.safetensors && truncate -s 100000100 wide.safetensors
+refuses "a header of 100 MB" 3 "its header has 100000001 bytes, the limit is 100000000" "$DCPKIT" hash wide.safetensors
 mkfifo pipe.safetensors
 refuses "a pipe" 4 "plain file|not a folder" timeout 10 "$DCPKIT" hash pipe.safetensors
 

@@ -7,7 +7,7 @@ refuses "no command" 2 'dcpkit --help' "$DCPKIT"
 diff <("$DCPKIT" help convert) <("$DCPKIT" convert --help)
 refuses "help for nothing" 2 "unknown command 'nothing'" "$DCPKIT" help nothing
 refuses "an empty IN" 2 'name of the input is empty' "$DCPKIT" convert --to zarr '' out
-refuses "unknown target" 2 "'npz'; --to takes fsdp_dtensor, torch_dist or zarr" "$DCPKIT" convert --to npz "$sample" out
+refuses "unknown target" 2 "'npz'; --to takes fsdp_dtensor, torch_dist, zarr or huggingface" "$DCPKIT" convert --to npz "$sample" out
 refuses "unknown command" 2 'konvert.*convert' "$DCPKIT" konvert a b
 for command in convert inspect hash verify print-torch-dcp-in-json \
     convert-torch-dist-to-fsdp-dtensor; do

@@ -31,7 +31,7 @@ while [ "$#" -gt 0 ]; do
     shift 2
 done
 
-programs=(test_space layouts tiles plan_time load device_faults make_checkpoint dcpkit)
+programs=(test_space test_ops test_ops_gradients test_ops_fast collective_processes layouts tiles plan_time load device_faults make_checkpoint dcpkit)
 logs=$(realpath -m "$logs")
 # What was packed lies beside this script; in the repository it is built first.
 if [ -d "$here/bin" ]; then
@@ -62,7 +62,7 @@ if [ -n "$pack" ]; then
     mkdir -p "$pack/lib" "$pack/samples"
     cp -r "$bin" "$pack/bin"
     cp -r "$python" "$pack/python"
-    cp "$here/run.sh" "$pack/"
+    cp "$here"/{run,train}.sh "$pack/"
     cp "$peers" "$python_tests"/*.py "$pack/python/"
     cp -L "$library" "$pack/lib/"
     cp -rL "$samples"/{torch_dist_[bc]_dense_tp2pp2,zarr_dense_tp2dp2} "$pack/samples/"
@@ -146,6 +146,19 @@ export bin logs old_driver
 export -f ranks torch_ranks fault
 
 step twins 1 120 "$bin/test_space"
+step twins-ops 1 120 "$bin/test_ops"
+step twins-ops-gradients 1 300 "$bin/test_ops_gradients"
+step twins-ops-fast 1 120 "$bin/test_ops_fast"
+for n in 1 2; do
+    step "collectives-$n" "$n" 60 ranks "$n" env DCPK_COLLECTIVES=nccl "$bin/collective_processes"
+done
+step train-fp32 1 60 "$here/train.sh" "$bin/dcpkit" fp32
+step train-bf16 1 60 "$here/train.sh" "$bin/dcpkit" bf16
+step train-cublas 1 60 "$here/train.sh" "$bin/dcpkit" cublas
+for name in a1 a3 a5-tp2 a5-pp2 a5-ep2; do
+    step "train-$name" 2 120 "$here/train.sh" "$bin/dcpkit" "$name"
+done
+step sanitizer-train 1 120 "$here/train.sh" "$bin/dcpkit" step
 step sanitizer-memcheck 1 300 compute-sanitizer --tool memcheck --report-api-errors no --error-exitcode 1 \
     "$bin/test_space"
 step sanitizer-racecheck 1 300 compute-sanitizer --tool racecheck --error-exitcode 1 "$bin/test_space"

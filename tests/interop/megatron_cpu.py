@@ -4,6 +4,7 @@ import contextlib
 import importlib
 import logging
 import os
+import struct
 import queue
 import sys
 import types
@@ -43,6 +44,23 @@ class FakeStream:
 class Device(str):
     def __format__(self, _spec):
         return "0"
+
+
+class Generator:
+    """What a GPU's generator keeps: 16 bytes, its seed and how far it is."""
+
+    def __init__(self):
+        self.state = torch.zeros(16, dtype=torch.uint8)
+
+    def seed(self, seed):
+        self.state = torch.frombuffer(bytearray(struct.pack("<QQ", seed, 0)), dtype=torch.uint8)
+
+    def get(self, *_args, **_kwargs):
+        return self.state.clone()
+
+    def set(self, state, *_args, **_kwargs):
+        assert state.dtype == torch.uint8 and state.shape == (16,)
+        self.state = state.clone()
 
 
 def on_cpu(make):

@@ -6,7 +6,7 @@
 #   DCPKIT         the binary; GOLDENS: folder of unpacked fsdp_dtensor goldens
 #   --only         run the cases whose line matches
 # Environment:
-#   MEGATRON_TREES folder of Megatron-LM trees: core_v0.15.3 core_v0.16.1 core_v0.18.2 core_v0.19.0 HEAD
+#   MEGATRON_TREES folder of Megatron-LM trees: core_v0.14.0 core_v0.15.3 core_v0.16.1 core_v0.18.2 core_v0.19.0 HEAD
 #   DCPK_LAB       folder with megatron_on_cpu/td_load.py
 #   PYTHON         python with torch 2.11, numpy, einops, packaging, pyyaml, click (0.15 and 0.16 also
 #                  six, regex, pydantic, requests); default python3
@@ -48,6 +48,14 @@ fsdp_dtensor_native_moe_ep2dp4 ep2 2 4 layers=4 groups=2 experts=4 ep=2 min_lr=0
 fsdp_dtensor_native_moe_ep2dp4 ep1 1 4 layers=4 groups=2 experts=4 min_lr=0.001 -- --target-mesh ep=1
 fsdp_dtensor_native_dp2 tp2_chunks 2 4 layers=4 groups=2 min_lr=0.001 tp=2 -- --target-mesh tp=2
 fsdp_dtensor_native_moe_ep2dp4 ep2_chunks 2 4 layers=4 groups=2 experts=4 ep=2 min_lr=0.001 -- --target-mesh tp=2,ep=2
+fsdp_dtensor_native_dp2 buckets_dp2 2 4 layers=4 groups=2 min_lr=0.001 -- --target-mesh dp=2 --target-optimizer dp_reshardable --target-impl local
+fsdp_dtensor_native_dp2 tp2_buckets 2 4 layers=4 groups=2 min_lr=0.001 tp=2 -- --target-mesh tp=2,dp=1 --target-optimizer dp_reshardable --target-impl local
+fsdp_dtensor_native_moe_ep2dp4 buckets_ep2 2 4 layers=4 groups=2 experts=4 ep=2 min_lr=0.001 -- --target-mesh ep=2,dp=2 --target-optimizer dp_reshardable --target-impl local
+fsdp_dtensor_native_dp2 flattened_dp1 1 4 layers=4 groups=2 min_lr=0.001 -- --target-generation A
+fsdp_dtensor_native_dp2 flattened_dp2 2 4 layers=4 groups=2 min_lr=0.001 -- --target-generation A --target-mesh tp=2,pp=2
+fsdp_dtensor_native_dp2 tp2_flattened 2 4 layers=4 groups=2 min_lr=0.001 tp=2 -- --target-generation A
+fsdp_dtensor_native_moe_ep2dp4 flattened_ep2 2 4 layers=4 groups=2 experts=4 ep=2 min_lr=0.001 -- --target-generation A
+fsdp_dtensor_native_moe_ep2dp4 flattened_ep1 1 4 layers=4 groups=2 experts=4 min_lr=0.001 -- --target-generation A --target-mesh ep=1
 fsdp_dtensor_telike_dp2_015 dp1 1 1 layers=2 --
 fsdp_dtensor_telike_dp2_019 dp2 2 1 layers=2 --
 fsdp_dtensor_telike_tp2dp2 tp2 2 1 layers=2 tp=2 --
@@ -81,10 +89,12 @@ run_case() {
         failed=$((failed + 1))
         return
     fi
-    for tree in core_v0.15.3 core_v0.16.1 core_v0.18.2 core_v0.19.0 HEAD; do
+    for tree in core_v0.14.0 core_v0.15.3 core_v0.16.1 core_v0.18.2 core_v0.19.0 HEAD; do
         [[ "$source $tree $name" =~ $only ]] || continue
-        # Generation C is what 0.19 began to write; TP is not to be had in the harness before 0.18.
+        # Generation C is what 0.19 began to write, A what 0.16 ceased to read; TP is not to be had in the harness before 0.18.
         case "$name $tree" in
+        *flattened*" core_v0.1"[45]*) ;;
+        *flattened* | *core_v0.14*) continue ;;
         "generation_C core_v0.1"[5-8]* | "tp2"*" core_v0.1"[56]*) continue ;;
         esac
         log=$work/$source.$name.$tree.log

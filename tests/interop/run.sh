@@ -29,7 +29,7 @@ skip() {
 
 # A venv that pip did not finish is no venv: the imports tell.
 has_torch() {
-    "$venv/bin/python" -c 'import numpy, torch, xxhash' >/dev/null 2>&1
+    "$venv/bin/python" -c 'import numpy, torch, transformers, xxhash' >/dev/null 2>&1
 }
 
 if ! has_torch; then
@@ -37,19 +37,21 @@ if ! has_torch; then
     python3 -m venv "$venv" || skip "python3 -m venv does not work here"
     "$venv/bin/pip" install --quiet --disable-pip-version-check --retries 2 --timeout 60 \
         -r "$here/requirements.txt" || skip "pip could not install $(tr '\n' ' ' <"$here/requirements.txt")"
-    has_torch || skip "torch or xxhash was installed but cannot be imported"
+    has_torch || skip "torch, transformers or xxhash was installed but cannot be imported"
 fi
 
 export DCPKIT DCPK_SAMPLES=$build/samples DCPK_WRITE_ITEMS=$build/tests/interop/write_items
-export DCPK_MAKE_CHECKPOINT=$build/tests/bench/make_checkpoint
+export DCPK_MAKE_CHECKPOINT=$build/tests/bench/make_checkpoint DCPK_RUN_OPS=$build/tests/interop/run_ops
+export DCPK_RUN_GPT=$build/tests/interop/run_gpt
 export DCPKIT_LIBRARY=$build/libdcpkit.so DCPKIT_SAMPLES=$build/samples
 export OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$here/../../tools/python:$here/../python
-for need in "$DCPKIT" "$DCPKIT_LIBRARY" "$DCPK_SAMPLES" "$DCPK_WRITE_ITEMS" "$DCPK_MAKE_CHECKPOINT"; do
+for need in "$DCPKIT" "$DCPKIT_LIBRARY" "$DCPK_SAMPLES" "$DCPK_WRITE_ITEMS" "$DCPK_MAKE_CHECKPOINT" "$DCPK_RUN_OPS" \
+    "$DCPK_RUN_GPT"; do
     if [ ! -e "$need" ]; then
         echo "interop: $need is missing: build first" >&2
         exit 2
     fi
 done
 cd "$here"
-[ $# -gt 0 ] || set -- test_default test_buckets test_gathered test_variants test_inspector test_items test_hash test_commands test_zarr test_state test_objects test_torchrun test_dcpkit test_engine
+[ $# -gt 0 ] || set -- test_default test_buckets test_gathered test_variants test_inspector test_items test_hash test_commands test_zarr test_state test_objects test_torchrun test_dcpkit test_engine test_ops test_gpt test_train test_huggingface
 exec "$venv/bin/python" -W ignore -m unittest -v "$@"

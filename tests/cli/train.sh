@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# train.sh - the command train: knobs from flags, configurations and overrides; saving, resuming, logs, what is explained,
+# what is refused.
+cat >tiny.yaml <<'EOF'
+model: {num_layers: 2, hidden_size: 16, num_attention_heads: 2, ffn_hidden_size: 32, seq_length: 8, vocab_size: 64}
+train: {micro_batch_size: 1, global_batch_size: 4, train_iters: 8}
+optimizer: {lr: 0.01}
+EOF
+flags=(--num-layers 2 --hidden-size 16 --num-attention-heads 2 --ffn-hidden-size 32 --seq-length 8 --vocab-size 64
+    --micro-batch-size 1 --global-batch-size 4 --train-iters 8 --lr 0.01)
+train() { "$DCPKIT" train --config tiny.yaml "$@"; }
+same() {
+    "$DCPKIT" losscmp "$1" "$2" >compared && tail -n 1 compared && return
+    cat compared
+}
+
+# steps, on stdout as Megatron prints them, in the log as JSON
+train --log whole.jsonl >steps
+sed -n 's/^ \[[0-9: .-]*\] \(iteration .*\) |.*lm loss/\1 lm loss/p' steps | sed 's/:.*//' | sort -u | head -n 2
+"$DCPKIT" losscmp steps whole.jsonl | grep 'verdict'
+jq -c 'select(.command) | [.command[0], .n_ranks, .run.data_parallelism, .run.reduce, .run.exact_lsb]' whole.jsonl
+train --noise-floor --exit-at 2 --json | jq -c 'select(.iteration) | [.iteration, (.loss_noise | type)]'
+"$DCPKIT" train "${flags[@]}" --json >flags.jsonl && same whole.jsonl flags.jsonl
+[ -z "$(train --quiet --log quiet.jsonl)" ] && same whole.jsonl quiet.jsonl
+echo '{"ddp": {"use_megatron_fsdp": true, "data_parallel_sharding_strategy": "optim_grads_params",
+    "average_in_collective": false}, "dist": {"use_megatron_fsdp": true}, "checkpoint": {"ckpt_format": "fsdp_dtensor"}}' >fsdp.json
+"$DCPKIT" train --config fsdp.json "${flags[@]}" --log fsdp.jsonl >/dev/null 2>&1 && same whole.jsonl fsdp.jsonl
+train --use_megatron_fsdp true --ckpt-format fsdp_dtensor train.global_batch_size=8 optimizer.lr=1e-3 --exit-at 1 2>&1 |
+    grep -E 'note: data_par|samples' | sed 's/^.*\] //; s/lm.*//'
+
+# saved in each format, resumed by another; the log goes on
+train --exit-at 4 --save one/run --save-interval 2 --ckpt-format zarr --log part.jsonl >/dev/null
+ls one/run
+train --load one/run --exit-at 6 --ckpt-format torch_dist --save two --log part.jsonl >/dev/null
+train --load two --use-megatron-fsdp --ckpt-format fsdp_dtensor --save three/iter_0000008 --log part.jsonl >/dev/null 2>&1
+same whole.jsonl part.jsonl
+"$DCPKIT" verify three | tail -n 1
+
+# until an interval divides the iteration, three times; the model is described by the checkpoint
+train --exit-interval 3 --save parts --log parts.jsonl | grep -c 'lm loss'
+for _ in 1 2; do
+    "$DCPKIT" train --use-checkpoint-args --load parts --save parts "${flags[@]:10}" --exit-interval 3 --log parts.jsonl \
+        2>&1 | sed -n 's/^.*\] iteration *\([0-9]*\).*/iteration \1/p; s/^.*note: //p'
+done
+same whole.jsonl parts.jsonl
+train --train-iters 0 --dump-param-to-param-group-map maps/of/groups
+"$DCPKIT" print-torch-dcp-in-json maps/of/groups | grep -o '"module.embedding.word_embeddings.weight": [0-9]*'
+dd if=/dev/zero of=tokens bs=4 count=900 status=none
+train --token-file tokens --exit-at 2 | grep -c 'lm loss'
+
+# explained
+train --explain-memory --device-memory 16M | grep -E '^fits|^largest'
+train --explain-comm --ranks 4 --use-megatron-fsdp --json 2>/dev/null | jq -c '[.volumes[].strategy]'
+"$DCPKIT" help knob --nccl-ub | grep -E '^(knob|default)'
+"$DCPKIT" help knob | grep -A1 -x seq_length
+
+# refused: the words of the reference documents, what mends it, and nothing is written
+refuses "a slip in a knob" 2 "'--num-layer'; did you mean '--num-layers'" train --num-layer 3
+refuses "a slip in an override" 2 "'model.num_layer'; did you mean 'model.num_layers'" train model.num_layer=3
+refuses "another section" 2 "no knob 'ddp.num_layers'" train ddp.num_layers=3
+refuses "a word" 2 "'three' is neither a knob nor section.name=value" train three
+refuses "not a number" 2 "num_layers is 'x': it takes a whole number" train --num-layers x
+refuses "no value" 2 'lr has no value' train --lr
+refuses "not set" 2 'num_layers is not set' "$DCPKIT" train
+refuses "no device" 2 "no device 'abacus'" train --device abacus
+refuses "unknown knob" 2 "nccl_up: unknown knob; did you mean 'nccl_ub'" "$DCPKIT" help knob nccl_up
+refuses "E1" 2 'at the same time is not supported; choose one' train --use-megatron-fsdp --use-torch-fsdp2
+refuses "E2" 2 'only supports fsdp_dtensor checkpoint format; set' train --use-megatron-fsdp --save out
+refuses "E3" 2 'only supports Megatron FSDP; set' train --ckpt-format fsdp_dtensor --save out
+refuses "E4" 2 'use_tp_pp_dp_mapping is not supported with Megatron FSDP; remove' train --use-megatron-fsdp --use-tp-pp-dp-mapping
+refuses "E5" 2 'value large than one; unset' env CUDA_DEVICE_MAX_CONNECTIONS=1 "$DCPKIT" train --config tiny.yaml --use-megatron-fsdp
+refuses "E6" 2 'only supported with nccl-ub option; set nccl_ub' train --use-megatron-fsdp --fsdp-manual-registration
+echo 'model: {layers: 3}' >odd.yaml
+refuses "an unknown key" 2 "configuration 'odd.yaml': unknown key model.layers" "$DCPKIT" train --config odd.yaml
+(echo "{" && head -c 5000000 /dev/zero | tr "\0" " ") >long.json
+refuses "a long configuration" 3 "the limit is 4194304" "$DCPKIT" train --config long.json
+refuses "no configuration" 4 "configuration 'none.yaml'" "$DCPKIT" train --config none.yaml
+refuses "a flag of Megatron's alone" 2 '--data-path is not in this loop: data are .*; set token_file' train --data-path corpus
+refuses "no help for it" 2 'window-size is not in this loop: attention is' "$DCPKIT" help knob --window-size
+refuses "args of no checkpoint" 2 'use_checkpoint_args takes the model from .*: set load' train --use-checkpoint-args
+refuses "another model than the args'" 3 "has no value of 'decoder.layers.2" train --use-checkpoint-args --num-layers 3 --load two
+refuses "no checkpoint" 4 "resuming from 'none'" train --load none
+refuses "another model" 3 "in 20 tensors, the first: .* is \[128, 16\] in the checkpoint and \[128, 32\] in the model; .*; .* \('dcpkit inspect'" \
+    train --load two --hidden-size 32 --num-layers 3
+refuses "fewer layers" 3 'num_layers value from checkpoint \(2\) is not equal to the input argument value \(1\) \(.dcpkit inspect' \
+    train --load two --num-layers 1
+refuses "other heads of the same shapes" 3 'num_attention_heads value from checkpoint \(2\)' train --load two --num-attention-heads 4
+refuses "another schedule" 3 "lr_decay_steps is 36 here and 32 in the checkpoint \(--override-opt" train --load two --train-iters 9
+refuses "its folder is a file" 2 "output 'tokens': it exists and is not a folder" train --save tokens --exit-at 1
+for path in tiny.yaml tokens two/latest_checkpointed_iteration.txt three/iter_0000008/.metadata; do
+    refuses "a log in $path" 2 "is not a log" train --log $path --exit-at 1
+done
+refuses "a log in the checkpoint" 2 "lies inside the input 'two/iter_0000006'" train --load two --log two/iter_0000006/log
+refuses "a map in the checkpoint" 2 "lies inside the input" train --load two --dump-param-to-param-group-map two/iter_0000006/map
+refuses "a map where it saves" 2 "lies inside the input 'new'" train --save new --dump-param-to-param-group-map new --exit-at 1
+refuses "a save in the checkpoint" 2 "is the input 'two/iter_0000006'" train --load two --save two/iter_0000006
+refuses "a save over the checkpoint" 2 "is the input 'two/iter_0000006'" train --load two --finetune --save two
+refuses "a log that cannot be" 4 "opening 'three'" train --log three --exit-at 1

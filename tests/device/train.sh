@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# train.sh - the training loop on GPUs: the acceptance tests that need no other program than dcpkit.
+#
+#   tests/device/train.sh DCPKIT CASE       CASE: a row of `case` below; run.sh starts each
+#
+# Prints what losscmp finds; exit 1 where two runs differ. A5 has TP, PP, EP or CP on two GPUs, a conversion, FSDP on two.
+set -euo pipefail
+
+dcpkit=$1 name=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_hwloc_base_binding_policy=none NCCL_NVLS_ENABLE=0
+
+model=(--num-layers 2 --hidden-size 64 --ffn-hidden-size 96 --num-attention-heads 4 --seq-length 32
+    --max-position-embeddings 32 --vocab-size 256 --swiglu --normalization RMSNorm --position-embedding-type rope
+    --disable-bias-linear --untie-embeddings-and-output-weights --micro-batch-size 2 --global-batch-size 8 --train-iters 20
+    --lr 1e-3)
+experts=(--num-experts 4 --moe-router-topk 2 --moe-ffn-hidden-size 48 --moe-token-dispatcher-type alltoall)
+ddp=(--use-distributed-optimizer --dist-ckpt-optim-fully-reshardable)
+fsdp=(--use-megatron-fsdp --ckpt-format fsdp_dtensor --use-distributed-optimizer --no-gradient-accumulation-fusion)
+zero3=("${fsdp[@]}" --data-parallel-sharding-strategy optim_grads_params)
+
+# train LOG RANKS DEVICE KNOB...
+train() {
+    local log=$work/$1 ranks=$2 device=$3
+    shift 3
+    mpirun -n "$ranks" "$dcpkit" train --quiet --device "$device" --log "$log" "${model[@]}" "$@"
+}
+
+# same A B [OPTION...]: the verdict of losscmp.
+same() {
+    "$dcpkit" losscmp "${@:3}" "$work/$1" "$work/$2" | tail -n 1
+}
+
+# chain KNOB...: ten iterations on two GPUs under another layout than FSDP's, the rest under FSDP.
+chain() {
+    local of=()
+    [[ $* != *expert* ]] || of=("${experts[@]}")
+    train whole 1 cuda "${ddp[@]}" "${of[@]}"
+    CUDA_DEVICE_MAX_CONNECTIONS=1 train chain 2 cuda "${ddp[@]}" "${of[@]}" "$@" --exit-at 10 --save "$work/first"
+    "$dcpkit" convert --quiet --to fsdp_dtensor "$work/first" "$work/second"
+    train chain 2 cuda "${zero3[@]}" "${of[@]}" --load "$work/second"
+    same whole chain --exact
+}
+
+case $name in
+fp32) # A19, spec 5.5
+    train cpu 1 cpu "${ddp[@]}"
+    train gpu 1 cuda "${ddp[@]}"
+    same cpu gpu --tol 1e-5
+    ;;
+bf16)
+    train cpu 1 cpu "${ddp[@]}" --bf16
+    train gpu 1 cuda "${ddp[@]}" --bf16
+    same cpu gpu --tol 5e-3
+    ;;
+cublas)
+    train cpu 1 cpu "${ddp[@]}"
+    train gpu 1 cublas "${ddp[@]}"
+    train again 1 cublas "${ddp[@]}"
+    same gpu again --exact
+    same cpu gpu --tol 1e-4
+    ;;
+a1)
+    train one 1 cuda "${ddp[@]}"
+    for strategy in no_shard optim optim_grads optim_grads_params; do
+        train "$strategy" 2 cuda "${fsdp[@]}" --data-parallel-sharding-strategy "$strategy"
+        same one "$strategy" --exact
+    done
+    ;;
+a3)
+    train whole 2 cuda "${zero3[@]}"
+    train parts 2 cuda "${zero3[@]}" --exit-at 10 --save "$work/saved"
+    train parts 2 cuda "${zero3[@]}" --load "$work/saved"
+    same whole parts --exact
+    ;;
+a5-tp2) chain --tensor-model-parallel-size 2 ;;
+a5-pp2) chain --pipeline-model-parallel-size 2 ;;
+a5-ep2) chain --expert-model-parallel-size 2 ;;
+step) # one iteration, for compute-sanitizer, by each row
+    for device in cuda cublas; do
+        compute-sanitizer --tool memcheck --report-api-errors no --error-exitcode 1 "$dcpkit" train --quiet --device "$device" \
+            "${model[@]}" "${ddp[@]}" --exit-at 1 | tail -n 1
+    done
+    ;;
+*) exit 2 ;;
+esac

@@ -1,0 +1,346 @@
+# SPDX-License-Identifier: Apache-2.0
+# test_huggingface.py - models of transformers as Megatron's checkpoints and back: the class computes what it computed.
+"""Needs transformers 5 beside torch. What Megatron computes from such a checkpoint is judged elsewhere, with its trees."""
+import copy
+import json
+import os
+import shutil
+import tempfile
+import unittest
+
+os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", TQDM_DISABLE="1")
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from transformers.integrations.finegrained_fp8 import Fp8Dequantize
+from transformers.integrations.mxfp4 import convert_moe_packed_tensors
+
+from dcp_folder import Folder
+from tool import dcpkit, dcpkit_fails, sample
+
+BASE = dict(vocab_size=99, hidden_size=32, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
+            intermediate_size=40, max_position_embeddings=64, tie_word_embeddings=False, bos_token_id=1,
+            eos_token_id=2, pad_token_id=None, rope_parameters=dict(rope_type="default", rope_theta=10000.0))
+YARN = dict(rope_type="yarn", rope_theta=10000.0, factor=8.0, beta_fast=32.0, beta_slow=1.0)
+FAMILIES = {
+    "llama": ("LlamaForCausalLM", dict(BASE, rope_parameters=dict(
+        rope_type="llama3", rope_theta=500000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+        original_max_position_embeddings=8192))),
+    "qwen3_moe": ("Qwen3MoeForCausalLM", dict(
+        BASE, head_dim=12, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=12, norm_topk_prob=True,
+        mlp_only_layers=[1], decoder_sparse_step=1)),
+    "deepseek_v3": ("DeepseekV3ForCausalLM", dict(
+        BASE, num_key_value_heads=4, q_lora_rank=12, kv_lora_rank=8, qk_nope_head_dim=8, qk_rope_head_dim=4,
+        v_head_dim=6, moe_intermediate_size=12, n_shared_experts=2, first_k_dense_replace=1, n_routed_experts=8,
+        num_experts_per_tok=4, n_group=4, topk_group=2, norm_topk_prob=True, routed_scaling_factor=2.5,
+        rope_parameters=dict(YARN, original_max_position_embeddings=4096, mscale=0.8, mscale_all_dim=0.6),
+        num_mtp_layers=0)),
+    "gpt_oss": ("GptOssForCausalLM", dict(
+        BASE, num_hidden_layers=4, head_dim=8, num_local_experts=4, num_experts_per_tok=2, sliding_window=8,
+        rope_parameters=dict(YARN, truncate=False, original_max_position_embeddings=32))),
+    "phi3": ("Phi3ForCausalLM", dict(BASE, sliding_window=8)),
+    "gpt2": ("GPT2LMHeadModel", dict(vocab_size=99, n_embd=32, n_layer=3, n_head=4, n_positions=64, attn_pdrop=0.2,
+                                     resid_pdrop=0.3, embd_pdrop=0.3, bos_token_id=1, eos_token_id=2)),
+    "glm4_moe": ("Glm4MoeForCausalLM", dict(
+        BASE, head_dim=12, attention_bias=True, use_qk_norm=True, moe_intermediate_size=12, n_shared_experts=2,
+        first_k_dense_replace=1, n_routed_experts=8, num_experts_per_tok=4, n_group=4, topk_group=2, norm_topk_prob=True,
+        routed_scaling_factor=2.5, num_mtp_layers=0, rope_parameters=dict(BASE["rope_parameters"], partial_rotary_factor=0.5))),
+}
+# Said by the writer, or no part of what the model computes.
+NOT_COMPARED = {"transformers_version", "_name_or_path", "dtype", "torch_dtype"}
+
+
+def make(family, folder, seed=0, **changes):
+    """A model whose weights are larger than a fresh one's, and whose norms are not 1."""
+    name, config = FAMILIES[family]
+    config = copy.deepcopy({**config, **changes})  # the class writes into it
+    kind = getattr(transformers, name)
+    torch.manual_seed(len(family) + seed)
+    model = kind(kind.config_class(**config)).eval()
+    with torch.no_grad():
+        for tensor in [*model.parameters(), *(b for n, b in model.named_buffers() if n.endswith("correction_bias"))]:
+            tensor.add_(0.2 * torch.randn(tensor.shape))
+    model.save_pretrained(folder)
+    return model
+
+
+@torch.no_grad()
+def logits(model):
+    tokens = torch.arange(48).mul(31).remainder(99)[None]
+    return model(input_ids=tokens, use_cache=False).logits
+
+
+def spread(scales, block, shape):
+    """Each scale over its block, cut to the shape."""
+    return scales.repeat_interleave(block[0], 0).repeat_interleave(block[1], 1)[: shape[0], : shape[1]]
+
+
+def without(tensors, name):
+    return {n: t for n, t in tensors.items() if n != name}
+
+
+class HuggingFace(unittest.TestCase):
+    def setUp(self):
+        holder = tempfile.TemporaryDirectory()
+        self.addCleanup(holder.cleanup)
+        self.dir = holder.name
+
+    def path(self, *names):
+        return os.path.join(self.dir, *names)
+
+    def test_both_ways(self):
+        """Loaded by the class without a complaint, equal to the bit in what it computes and in its configuration."""
+        for family in FAMILIES:
+            with self.subTest(family=family):
+                model = make(family, self.path(family))
+                megatron, back = self.path(family + "_mg"), self.path(family + "_back")
+                dcpkit("convert", "--to", "torch_dist", self.path(family), megatron)
+                dcpkit("convert", "--to", "huggingface", "--hf-config", os.path.join(self.path(family), "config.json"),
+                       megatron, back)
+                again, told = transformers.AutoModelForCausalLM.from_pretrained(back, output_loading_info=True)
+                self.assertEqual({k: v for k, v in told.items() if v}, {})
+                self.assertEqual(type(again), type(model))
+                self.assertTrue(torch.equal(logits(again.eval()), logits(model)))
+                ours, theirs = again.config.to_dict(), model.config.to_dict()
+                for key in theirs.keys() - NOT_COMPARED:
+                    self.assertEqual(ours[key], theirs[key], f"{family}: {key}")
+
+    def test_without_configuration(self):
+        """What transformers takes for absent keys does not count: rows that are not there, another dropout."""
+        for family in ("phi3", "gpt2"):
+            with self.subTest(family=family):
+                model = make(family, self.path(family))
+                dcpkit("convert", "--to", "torch_dist", self.path(family), self.path(family + "_mg"))
+                dcpkit("convert", "--verify", "--to", "huggingface", "--family", family, self.path(family + "_mg"),
+                       self.path(family + "_back"))
+                again = transformers.AutoModelForCausalLM.from_pretrained(self.path(family + "_back")).eval()
+                self.assertTrue(torch.equal(logits(again), logits(model)))
+                self.assertIsNone(again.config.pad_token_id)
+                for key in ("attn_pdrop", "resid_pdrop", "embd_pdrop"):
+                    if family == "gpt2":
+                        self.assertEqual(getattr(again.config, key), getattr(model.config, key))
+
+    def test_rows_of_a_group(self):
+        """linear_qkv has each group's queries, then its key, then its value; linear_fc1 the gate, then up."""
+        make("llama", self.path("in"))
+        dcpkit("convert", "--to", "torch_dist", self.path("in"), self.path("out"))
+        stored = load_file(self.path("in", "model.safetensors"))
+        folder = Folder(self.path("out", "release"))
+        qkv, fc1 = "decoder.layers.self_attention.linear_qkv.weight", "decoder.layers.mlp.linear_fc1.weight"
+        made = folder.load([qkv, fc1, "output_layer.weight"])
+        for layer in range(3):
+            at = f"model.layers.{layer}."
+            q, k, v = (stored[f"{at}self_attn.{n}_proj.weight"].reshape(2, -1, 8, 32) for n in "qkv")
+            self.assertTrue(torch.equal(made[qkv][layer], torch.cat([q, k, v], 1).reshape(-1, 32)))
+            want = torch.cat([stored[f"{at}mlp.{n}_proj.weight"] for n in ("gate", "up")])
+            self.assertTrue(torch.equal(made[fc1][layer], want))
+        head = made["output_layer.weight"]
+        self.assertEqual(head.shape[0], 128)
+        self.assertTrue(torch.equal(head[:99], stored["lm_head.weight"]))
+        self.assertFalse(head[99:].any())
+
+    def test_rows_of_families(self):
+        """Of Phi-3 one tensor of q, k, v and one of gate and up; of GLM-4.5 norms, biases and experts by their names."""
+        make("phi3", self.path("phi3"))
+        dcpkit("convert", "--to", "torch_dist", self.path("phi3"), self.path("phi3_run"))
+        stored = load_file(self.path("phi3", "model.safetensors"))
+        qkv, fc1 = "decoder.layers.self_attention.linear_qkv.weight", "decoder.layers.mlp.linear_fc1.weight"
+        made = Folder(self.path("phi3_run", "release")).load([qkv, fc1])
+        for layer in range(3):
+            parts = stored[f"model.layers.{layer}.self_attn.qkv_proj.weight"].split([32, 16, 16])
+            want = torch.cat([part.reshape(2, -1, 8, 32) for part in parts], 1).reshape(-1, 32)
+            self.assertTrue(torch.equal(made[qkv][layer], want))
+            self.assertTrue(torch.equal(made[fc1][layer], stored[f"model.layers.{layer}.mlp.gate_up_proj.weight"]))
+        make("glm4_moe", self.path("glm"))
+        dcpkit("convert", "--to", "torch_dist", self.path("glm"), self.path("glm_run"))
+        stored = load_file(self.path("glm", "model.safetensors"))
+        ours, theirs = "decoder.layers.2.", "model.layers.2."
+        names = {"self_attention.q_layernorm.weight": "self_attn.q_norm.weight",
+                 "self_attention.k_layernorm.weight": "self_attn.k_norm.weight",
+                 "self_attention.linear_qkv.layer_norm_weight": "input_layernorm.weight",
+                 "pre_mlp_layernorm.weight": "post_attention_layernorm.weight",
+                 "mlp.router.expert_bias": "mlp.gate.e_score_correction_bias"}
+        bias, shared = "self_attention.linear_qkv.bias", "mlp.shared_experts.linear_fc1.weight"
+        made = Folder(self.path("glm_run", "release")).load([ours + n for n in [*names, bias, shared]])
+        for mine, name in names.items():
+            self.assertTrue(torch.equal(made[ours + mine], stored[theirs + name]), mine)
+        parts = [stored[f"{theirs}self_attn.{n}_proj.bias"].reshape(2, -1) for n in "qkv"]
+        self.assertTrue(torch.equal(made[ours + bias], torch.cat(parts, 1).reshape(-1)))
+        parts = [stored[f"{theirs}mlp.shared_experts.{n}_proj.weight"] for n in ("gate", "up")]
+        self.assertTrue(torch.equal(made[ours + shared], torch.cat(parts)))
+
+    def test_zero_centered_norms(self):
+        """Of a run under --apply-layernorm-1p a Llama's norms have one more: one sum of float32, rounded once."""
+        model = make("llama", self.path("in"))
+        with open(self.path("1p.json"), "w") as f:
+            json.dump({"apply_layernorm_1p": True}, f)
+        dcpkit("convert", "--to", "torch_dist", "--args-from", self.path("1p.json"), self.path("in"), self.path("run"))
+        stored = load_file(self.path("in", "model.safetensors"))
+        norms = [name for name in stored if "norm" in name]
+        name = "decoder.layers.self_attention.linear_qkv.layer_norm_weight"
+        made = Folder(self.path("run", "release")).load([name])[name]
+        want = torch.stack([stored[f"model.layers.{i}.input_layernorm.weight"] for i in range(3)]) - 1
+        self.assertTrue(torch.equal(made, want))
+        dcpkit("convert", "--verify", "--to", "huggingface", self.path("run"), self.path("back"))
+        again = transformers.AutoModelForCausalLM.from_pretrained(self.path("back")).eval()
+        torch.testing.assert_close(logits(again), logits(model), rtol=1e-5, atol=1e-5)
+        dcpkit("convert", "--verify", "--to", "huggingface", "--dtype", "bfloat16", self.path("run"), self.path("half"))
+        half = load_file(self.path("half", "model.safetensors"))
+        for norm in norms:
+            want = ((stored[norm] - 1) + 1).to(torch.bfloat16)
+            self.assertTrue(torch.equal(half[norm], want), norm)
+            self.assertFalse(torch.equal(half[norm], stored[norm].to(torch.bfloat16) - 1), norm)
+
+    def rewrite(self, folder, change, **config):
+        """Put change(tensors) and further keys into a folder; a key of None is removed."""
+        tensors = change(load_file(self.path(folder, "model.safetensors")))
+        save_file(tensors, self.path(folder, "model.safetensors"), metadata={"format": "pt"})
+        with open(self.path(folder, "config.json"), encoding="utf-8") as f:
+            known = json.load(f)
+        known = {k: v for k, v in {**known, **config}.items() if v is not None}
+        with open(self.path(folder, "config.json"), "w", encoding="utf-8") as f:
+            json.dump(known, f)
+
+    def there_and_back(self, *options):
+        dcpkit("convert", "--force", *options, "--to", "torch_dist", self.path("in"), self.path("run"))
+        dcpkit("convert", "--force", "--to", "huggingface", self.path("run"), self.path("back"))
+        return load_file(self.path("back", "model.safetensors"))
+
+    def refuses(self, change, *parts):
+        """The folder with that change is refused, the message has the parts, and nothing is written."""
+        shutil.rmtree(self.path("bad"), ignore_errors=True)
+        shutil.copytree(self.path("in"), self.path("bad"))
+        self.rewrite("bad", change)
+        status, message = dcpkit_fails("convert", "--to", "torch_dist", self.path("bad"), self.path("none"))
+        self.assertEqual(status, 3, message)
+        for part in parts:
+            self.assertIn(part, " ".join(message.split()))
+        self.assertFalse(os.path.exists(self.path("none")))
+
+    def test_fp8(self):
+        """Values of 8 bits times the scales of their blocks: one product of float32, rounded once, as transformers has it."""
+        block = (16, 24)
+        make("deepseek_v3", self.path("in"), intermediate_size=1500)
+
+        def quantise(tensors):
+            small = {}
+            for name, t in tensors.items():
+                small[name] = t if "correction_bias" in name else t.bfloat16()
+                if t.ndim != 2 or ".layers." not in name or name.endswith("mlp.gate.weight"):
+                    continue
+                rows, cols = (-(-n // b) for n, b in zip(t.shape, block))
+                small[name + "_scale_inv"] = scale = torch.rand(rows, cols) / 20 + 0.005
+                small[name] = (t / spread(scale, block, t.shape)).to(torch.float8_e4m3fn)
+            return small
+
+        self.rewrite("in", quantise, dtype="bfloat16", quantization_config=dict(
+            quant_method="fp8", fmt="e4m3", activation_scheme="dynamic", weight_block_size=block))
+        stored = load_file(self.path("in", "model.safetensors"))
+        made = self.there_and_back("--memory", "16MiB", "--target-mesh", "tp=2,ep=2")
+        peer = Fp8Dequantize(None)
+        for name in made:
+            want = stored[name]
+            if name + "_scale_inv" in stored:
+                padded = [-(-n // b) * b for n, b in zip(want.shape, block)]
+                whole = torch.zeros(padded).to(want.dtype)
+                whole[: want.shape[0], : want.shape[1]] = want
+                whole = peer._dequantize_one(whole, stored[name + "_scale_inv"], torch.bfloat16)
+                want = whole[: want.shape[0], : want.shape[1]]
+            self.assertTrue(torch.equal(made[name], want), name)
+        self.assertEqual(made.keys(), {n for n in stored if not n.endswith("_scale_inv")})
+        down = "model.layers.0.mlp.down_proj.weight"
+        self.refuses(lambda t: without(t, down + "_scale_inv"), f"'{down}' is float8_e4m3fn without its scales")
+        self.refuses(lambda t: without(t, down), f"'{down}_scale_inv' scales '{down}', which is missing")
+        self.refuses(lambda t: {**t, down + "_scale_inv": t[down + "_scale_inv"].T.contiguous()}, "for each block")
+        self.refuses(lambda t: {**t, down: t[down].bfloat16()}, "a scale is for values of float8_e4m3fn")
+
+    def test_mxfp4(self):
+        """Blocks of 32 values of 4 bits with an exponent each, as OpenAI publishes GPT-OSS; config.json has no dtype."""
+        make("gpt_oss", self.path("in"), hidden_size=64, intermediate_size=96)
+
+        def quantise(tensors):
+            small = {n: t.bfloat16() for n, t in tensors.items() if not n.endswith(("gate_up_proj", "down_proj"))}
+            for name in tensors.keys() - small.keys():
+                experts, cols, rows = tensors[name].shape
+                small[name + "_blocks"] = torch.randint(0, 256, (experts, rows, cols // 32, 16)).to(torch.uint8)
+                small[name + "_scales"] = torch.randint(0, 250, (experts, rows, cols // 32)).to(torch.uint8)
+            return small
+
+        self.rewrite("in", quantise, dtype=None, quantization_config=dict(quant_method="mxfp4"))
+        stored = load_file(self.path("in", "model.safetensors"))
+        made = self.there_and_back("--memory", "16MiB")
+        for name, got in made.items():
+            want = stored.get(name)
+            if want is None:
+                want = convert_moe_packed_tensors(stored[name + "_blocks"], stored[name + "_scales"], dtype=torch.bfloat16)
+            self.assertTrue(torch.equal(got, want), name)
+        down = "model.layers.0.mlp.experts.down_proj"
+        self.refuses(lambda t: without(t, down + "_scales"), f"'{down}_blocks' is uint8 without its scales")
+        self.refuses(lambda t: without(t, down + "_blocks"), f"'{down}_scales' scales '{down}_blocks'")
+        self.refuses(lambda t: {**t, down: torch.zeros(4, 96, 64).bfloat16()}, "both hold 'decoder.layers.0.mlp.experts.linear_fc2.weight3'")
+
+    def check_merge(self, weights, inputs, operands):
+        """merge gives what torch's own arithmetic does, to the bit, in float32 and rounded once to bfloat16."""
+        names = "w0 * a + w1 * b + w2 * c".split(" + ")[:len(weights)]
+        given = {f"w{i}": w for i, w in enumerate(weights)}
+        for dtype in (torch.bfloat16, torch.float32):
+            out = tempfile.mkdtemp(dir=self.dir)
+            dcpkit("merge", "--force", "--verify", "--weights", ",".join(map(str, weights)), "--to", "huggingface",
+                   "--dtype", str(dtype).removeprefix("torch."), *inputs, out)
+            made = load_file(os.path.join(out, "model.safetensors"))
+            self.assertEqual(made.keys(), operands[0].keys())
+            for key, got in made.items():
+                values = {n: o[key].float() for n, o in zip("abc", operands)}
+                want = eval(" + ".join(names), {}, {**given, **values}).to(dtype)  # pylint: disable=eval-used
+                self.assertEqual((got.dtype, got.shape), (want.dtype, want.shape), key)
+                size = torch.int32 if dtype == torch.float32 else torch.int16
+                self.assertTrue(torch.equal(got.view(size), want.view(size)), key)
+
+    def test_merge(self):
+        """Of three formats: a folder of Hugging Face's in bfloat16, torch_dist, fsdp_dtensor."""
+        inputs, operands = [], []
+        for i, to in enumerate((None, "torch_dist", "fsdp_dtensor")):
+            folder = self.path(f"in{i}")
+            make("llama", folder, seed=i)
+            if to is None:
+                dcpkit("convert", "--to", "huggingface", "--dtype", "bfloat16", folder, self.path("half"))
+                folder = self.path("half")
+            operands.append(load_file(os.path.join(folder, "model.safetensors")))
+            inputs.append(folder if to is None else self.path(to))
+            if to is not None:
+                mesh = ("--target-mesh", "tp=2") if to == "torch_dist" else ()
+                dcpkit("convert", "--to", to, *mesh, folder, inputs[-1])
+        self.check_merge((0.7, 0.3), inputs[:2], operands[:2])
+        self.check_merge((0.1, 0.2), inputs[1:], operands[1:])
+        self.check_merge((0.5, 0.3, 0.2), inputs, operands)
+        self.check_merge((1.0, 0.35, -0.35), inputs, operands)
+
+    def test_merge_masters(self):
+        """Where there are fp32 masters they are the operands, and not the weights that lie beside them."""
+        inputs = [sample("torch_dist_c_dense_tp2pp2"), sample("fsdp_dtensor_native_dp2")]
+        operands, halves = [], []
+        for i, folder in enumerate(inputs):
+            for dtype, into in (("float32", operands), ("bfloat16", halves)):
+                out = self.path(f"{dtype}{i}")
+                dcpkit("convert", "--to", "huggingface", "--dtype", dtype, folder, out)
+                into.append(load_file(os.path.join(out, "model.safetensors")))
+        self.assertTrue(any(not torch.equal(a, b.float()) for a, b in zip(operands[0].values(), halves[0].values())))
+        self.check_merge((0.6, 0.4), inputs, operands)
+
+    def test_refused(self):
+        """A configuration that Megatron has no args for: all that is wrong is named, nothing is written."""
+        make("llama", self.path("in"))
+        with open(self.path("in", "config.json"), encoding="utf-8") as f:
+            config = json.load(f)
+        config.update(hidden_act="gelu", mlp_bias=True, rope_parameters=dict(rope_type="dynamic", rope_theta=1e4))
+        with open(self.path("in", "config.json"), "w", encoding="utf-8") as f:
+            json.dump(config, f)
+        status, message = dcpkit_fails("convert", "--to", "torch_dist", self.path("in"), self.path("out"))
+        self.assertEqual(status, 3)
+        for part in ("'hidden_act' is \"gelu\"", "'mlp_bias' is true", "rope kind 'dynamic'"):
+            self.assertIn(part, " ".join(message.split()))
+        self.assertFalse(os.path.exists(self.path("out")))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* check_model.h - does a class of transformers load it. */
+#ifndef DCPK_TOOLS_CHECK_MODEL_H
+#define DCPK_TOOLS_CHECK_MODEL_H
+
+#include "tools/checks.h"
+
+/* What --loads-in takes beside releases. */
+#define DCPK_TRANSFORMERS "transformers"
+
+/*
+ * Add the check "model". A model's folder: its configuration and its tensors are what the map of
+ * its family has, else every tensor that is missing, left or of another shape is named. A
+ * checkpoint of a run does not load; can such a folder be made of it? What a user should know of
+ * that is noted. Reads metadata and small objects.
+ */
+void dcpk_check_model(struct dcpk_checkpoint *ckpt, const struct dcpk_env *env,
+                      const struct dcpk_voice *voice, struct dcpk_checks *checks);
+
+#endif

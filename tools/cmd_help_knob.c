@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cmd_help_knob.c - dcpkit help knob: what a knob of training means, or all of them. */
+#include <string.h>
+
+#include "lib/base/text.h"
+#include "lib/train/knob_help.h"
+#include "tools/cmd.h"
+#include "tools/print_doc.h"
+#include "tools/train_args.h"
+
+#define NAME "help knob"
+
+static const struct dcpk_doc_style style = {.label_columns = 12, .wraps = true};
+
+static dcpk_status help_one(const char *name, struct dcpk_doc *doc, struct dcpk_error *err)
+{
+    const char *near;
+
+    if (name == NULL)
+        return dcpk_knob_list(doc, err);
+    if (dcpk_knob_explain(name, doc, err) == DCPK_OK)
+        return DCPK_OK;
+    if (dcpk_knob_absence(name) != NULL)
+        return err->status;
+    near = dcpk_cli_near_flag(&dcpk_train_flags, name + strspn(name, "-"));
+    if (near != NULL)
+        dcpk_append(err, "; did you mean '%s'?", near);
+    return err->status;
+}
+
+#define DCPK_OPT_STRUCT struct dcpk_doc_way
+static const struct dcpk_cli_option option_rows[] = {DCPK_OPT_JSON(as_json), DCPK_OPT_END};
+
+int dcpk_cmd_help_knob(int argc, char **argv)
+{
+    struct dcpk_doc_way way = {0};
+    const struct dcpk_cli cli = {
+        .name = NAME,
+        .usage = "[options] [NAME]",
+        .summary = "Explain a knob of 'dcpkit train', by any of its names: what it takes and "
+                   "changes, the rules that name it, its source; without NAME list all.",
+        .options = option_rows,
+        .values = &way,
+        .example = "dcpkit help knob --data-parallel-sharding-strategy",
+        .max_args = 1,
+        .paths = DCPK_CLI_NO_PATHS,
+    };
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_doc doc;
+    char **args;
+    int n_args, code;
+
+    for (int i = 1; i < argc; i++)
+        if (dcpk_starts_with(argv[i], "--") &&
+            (dcpk_knob_find(argv[i]) != NULL || dcpk_knob_absence(argv[i]) != NULL))
+            argv[i] += 2; /* a name, not an option */
+    code = dcpk_cli_parse(&cli, argc, argv, &args, &n_args);
+    if (code >= 0)
+        return code;
+    dcpk_doc_init(&doc, NAME, &style);
+    dcpk_doc_set_count(&doc, "version", 1);
+    if (help_one(n_args > 0 ? args[0] : NULL, &doc, &err) == DCPK_OK)
+        (void)dcpk_print_doc(&doc, &way, &err);
+    else
+        dcpk_doc_release(&doc);
+    if (err.status != DCPK_OK)
+        return dcpk_cli_fail(NAME, &err);
+    return DCPK_EXIT_OK;
+}

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cmd_losscmp.c - dcpkit losscmp: did two runs have the same losses. */
+#include "lib/base/alloc.h"
+#include "tools/cmd.h"
+#include "tools/losscmp_report.h"
+#include "tools/print_doc.h"
+
+#define NAME "losscmp"
+
+#define NOISE_TOLERANCE 1e-6 /* beside the noise: what losses of fp32 are rounded by */
+
+/* What is to be compared; negative: not given. */
+struct losscmp_request {
+    bool as_json, is_exact, allows_noise;
+    double tolerance, norm_tolerance;
+    const char *html;
+};
+
+static dcpk_status read_log(const char *path, struct dcpk_step_log *log, struct dcpk_error *err)
+{
+    size_t n_bytes;
+    char *text = NULL;
+
+    if (dcpk_cli_read_file(path, DCPK_CLI_MOST_FILE_BYTES, &text, &n_bytes, err) ||
+        dcpk_step_log_read(text, n_bytes, log, err))
+        dcpk_context(err, "reading '%s' as a log (what 'train --log' wrote, or Megatron printed)",
+                     path);
+    dcpk_free(text);
+    return err->status;
+}
+
+static dcpk_status print_losses(const struct losscmp_request *r,
+                                const struct dcpk_losscmp_shown *shown, struct dcpk_error *err)
+{
+    const struct dcpk_doc_way way = {.as_json = r->as_json, .html = r->html};
+    struct dcpk_doc doc;
+
+    dcpk_doc_init(&doc, NAME, &dcpk_losscmp_style);
+    dcpk_losscmp_report(shown, &doc);
+    return dcpk_print_doc(&doc, &way, err);
+}
+
+/* paths: of the two. */
+static int losscmp(const struct losscmp_request *r, char *const *paths)
+{
+    struct dcpk_loss_options options = {.has_hashes = r->tolerance <= 0};
+    struct dcpk_step_log a = {0}, b = {0};
+    struct dcpk_loss_report report = {0};
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    int code = DCPK_EXIT_OK;
+    dcpk_status st = dcpk_check_page(r->html, paths[0], &err);
+
+    if (r->allows_noise) {
+        options.allows_noise = true;
+        options.has_hashes = false;
+        options.rtol = NOISE_TOLERANCE;
+    }
+    if (r->tolerance > 0)
+        options.rtol = options.norm_rtol = r->tolerance;
+    if (r->norm_tolerance >= 0)
+        options.norm_rtol = r->norm_tolerance;
+    if (st == DCPK_OK)
+        st = dcpk_check_page(r->html, paths[1], &err);
+    if (st == DCPK_OK)
+        st = read_log(paths[0], &a, &err);
+    if (st == DCPK_OK)
+        st = read_log(paths[1], &b, &err);
+    if (st == DCPK_OK)
+        st = dcpk_loss_compare(&a, &b, &options, &report, &err);
+    if (st == DCPK_OK)
+        st = print_losses(
+            r, &(struct dcpk_losscmp_shown){paths[0], paths[1], &a, &b, &options, &report}, &err);
+    if (st != DCPK_OK)
+        code = dcpk_cli_fail(NAME, &err);
+    else if (!report.is_equal)
+        code = DCPK_EXIT_NO;
+    dcpk_loss_report_release(&report);
+    dcpk_step_log_release(&b);
+    dcpk_step_log_release(&a);
+    return code;
+}
+
+#define DCPK_OPT_STRUCT struct losscmp_request
+static const struct dcpk_cli_option option_rows[] = {
+    DCPK_OPT_FLAG("exact", is_exact,
+                  "losses, norms of gradients and state hashes are equal to the bit, decimals to "
+                  "the last digit that was printed (default)"),
+    DCPK_OPT_NUMBER("tol", "R", tolerance,
+                    "losses and norms are equal when |a - b| <= R * |b|; state hashes are not "
+                    "compared"),
+    DCPK_OPT_NUMBER("norm-tol", "R", norm_tolerance, "the same of norms alone (default: --tol)"),
+    DCPK_OPT_FLAG("noise", allows_noise,
+                  "losses are equal within 10 times the noise that a run measured (train "
+                  "--noise-floor) and --tol (default here: 1e-6); norms are not compared"),
+    DCPK_OPT_JSON(as_json),
+    DCPK_OPT_HTML(html),
+    DCPK_OPT_END};
+
+int dcpk_cmd_losscmp(int argc, char **argv)
+{
+    struct losscmp_request r = {.tolerance = -1, .norm_tolerance = -1};
+    const struct dcpk_cli cli = {
+        .name = NAME,
+        .usage = "[options] A B",
+        .summary = "Say whether two training runs had the same losses, by their logs: JSON "
+                   "lines of 'dcpkit train', or what Megatron printed; exit 0: yes, 1: no.",
+        .options = option_rows,
+        .values = &r,
+        .example = "dcpkit losscmp --tol 1e-5 logs/run.jsonl logs/resumed.jsonl",
+        .min_args = 2,
+        .max_args = 2,
+        .paths = DCPK_CLI_ARE_FILES,
+    };
+    char **args;
+    int n_args;
+    const int code = dcpk_cli_parse(&cli, argc, argv, &args, &n_args);
+
+    if (code >= 0)
+        return code;
+    if (r.is_exact && (r.tolerance >= 0 || r.allows_noise))
+        return dcpk_cli_usage(NAME, "--exact and --tol or --noise exclude each other");
+    return losscmp(&r, args);
+}

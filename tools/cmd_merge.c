@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cmd_merge.c - dcpkit merge: the weighted sum of the weights of several checkpoints. */
+#include <errno.h>
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/formats.h"
+#include "lib/base/alloc.h"
+#include "lib/exec/ranks.h"
+#include "lib/job/merge.h"
+#include "tools/bar.h"
+#include "tools/convert_job.h"
+
+#define NAME "merge"
+
+struct request {
+    struct dcpk_convert_args args;
+    struct dcpk_merge_input inputs[DCPK_MOST_MERGED];
+    char (*places)[DCPK_RUN_PATH_BYTES]; /* by input: the iteration's, owned */
+    struct dcpk_ranks *ranks;
+    const char *out;
+    uint64_t n_different;
+};
+
+/* "0.5,0.3,0.2": as many as there are checkpoints. */
+static dcpk_status parse_weights(struct request *r, struct dcpk_error *err)
+{
+    const char *at = r->args.weights;
+    size_t n = 0;
+
+    for (bool more = true; more; n++) {
+        char *end = NULL;
+        double weight;
+
+        errno = 0;
+        weight = strtod(at, &end);
+        if (end == at || errno != 0 || !(fabs(weight) <= (double)FLT_MAX) ||
+            (*end != ',' && *end != '\0'))
+            return dcpk_fail(err, DCPK_EUSAGE,
+                             "--weights '%s' is not a list of numbers, as 0.5,0.5",
+                             r->args.weights);
+        if (n < r->args.n_inputs)
+            r->inputs[n].weight = weight;
+        more = *end == ',';
+        at = end + 1;
+    }
+    if (n != r->args.n_inputs)
+        return dcpk_fail(err, DCPK_EUSAGE, "--weights has %zu numbers for %zu checkpoints", n,
+                         r->args.n_inputs);
+    return DCPK_OK;
+}
+
+/* --iteration holds for each checkpoint. */
+static dcpk_status choose_inputs(struct request *r, struct dcpk_error *err)
+{
+    r->places = dcpk_alloc_array(r->args.n_inputs, sizeof *r->places, err);
+    if (r->places == NULL)
+        return err->status;
+    for (size_t i = 0; i < r->args.n_inputs; i++) {
+        if (dcpk_choose_iteration(r->args.inputs[i], r->args.iteration, r->places[i], err))
+            return err->status;
+        r->inputs[i].path = r->places[i];
+    }
+    return DCPK_OK;
+}
+
+/* The format to write: that which is named, else the first checkpoint's. */
+static dcpk_status find_merge_target(struct request *r, const struct dcpk_format **to,
+                                     struct dcpk_error *err)
+{
+    struct dcpk_checkpoint *first = NULL;
+
+    if (r->args.to != NULL) {
+        *to = dcpk_format_find(r->args.to);
+        if (*to == NULL)
+            return dcpk_fail(err, DCPK_EUSAGE, "no format is called '%s'", r->args.to);
+        return DCPK_OK;
+    }
+    if (dcpk_cli_open(r->inputs[0].path, NULL, &r->args.voice, &first, NULL, err) != DCPK_OK)
+        return err->status;
+    *to = first->format;
+    dcpk_checkpoint_close(first);
+    return DCPK_OK;
+}
+
+static dcpk_status check_inputs_apart(const struct request *r, struct dcpk_error *err)
+{
+    for (size_t i = 0; i < r->args.n_inputs; i++)
+        if (dcpk_run_check_apart(r->args.inputs[i], r->out, err) != DCPK_OK)
+            return err->status;
+    return DCPK_OK;
+}
+
+/* Write the sum as a conversion whose source it is. */
+static dcpk_status write_sum(struct request *r, const struct dcpk_merge *merge,
+                             struct dcpk_convert_options *options, struct dcpk_bar *bar,
+                             struct dcpk_error *err)
+{
+    for (size_t i = 0; i < r->args.n_inputs; i++)
+        dcpk_cli_keep_private(dcpk_merge_input(merge, i));
+    options->env = dcpk_merge_env(merge);
+    options->in = NULL;
+    options->opened = dcpk_merge_checkpoint(merge);
+    options->facts = (struct dcpk_input_facts){0};
+    options->flags |= DCPK_CONVERT_WEIGHTS_ONLY;
+    return dcpk_convert_job(&r->args, options, bar, err);
+}
+
+/* Collective. */
+static dcpk_status merge(struct request *r, struct dcpk_convert_options *options,
+                         struct dcpk_error *err)
+{
+    struct dcpk_merge_options what = {.inputs = r->inputs,
+                                      .n_inputs = r->args.n_inputs,
+                                      .weights_only = r->args.weights_only,
+                                      .facts = options->facts,
+                                      .args = options->args,
+                                      .family = options->target.family,
+                                      .vocab_size = options->rules.vocab.size};
+    struct dcpk_merge *made = NULL;
+    struct dcpk_bar bar;
+    dcpk_status st;
+
+    options->env.progress = dcpk_bar_begin(&bar, "reading metadata", &r->args.voice);
+    what.env = options->env;
+    st = dcpk_ranks_agree(r->ranks, dcpk_merge_open(&what, &made, &r->n_different, err), err);
+    if (st == DCPK_OK && !r->args.dry_run)
+        st = dcpk_ranks_agree(r->ranks, dcpk_merge_prove(made, err), err);
+    if (st == DCPK_OK)
+        st = write_sum(r, made, options, &bar, err);
+    dcpk_bar_end(&bar);
+    dcpk_merge_close(made);
+    return st;
+}
+
+static int run_merge(struct request *r)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_convert_options options = {.env = dcpk_cli_env(r->ranks)};
+    struct dcpk_convert_parsed parsed = {0};
+    dcpk_status st = DCPK_OK;
+
+    if (parse_weights(r, &err) || choose_inputs(r, &err) || check_inputs_apart(r, &err) ||
+        find_merge_target(r, &options.to, &err))
+        st = err.status;
+    if (st == DCPK_OK)
+        st = dcpk_convert_args_apply(&r->args, r->out, &options, &parsed, &err);
+    st = dcpk_ranks_agree(r->ranks, st, &err);
+    if (st == DCPK_OK)
+        st = merge(r, &options, &err);
+    dcpk_convert_parsed_release(&parsed);
+    dcpk_free(r->places);
+    if (st == DCPK_OK)
+        return DCPK_EXIT_OK;
+    (void)dcpk_cli_fail(NAME, &err);
+    return r->n_different > 0 ? DCPK_EXIT_NO : dcpk_cli_exit_code(st);
+}
+
+int dcpk_cmd_merge(int argc, char **argv, struct dcpk_ranks *ranks)
+{
+    struct request r = {.args.voice = {.command = NAME}, .ranks = ranks};
+    const struct dcpk_cli cli = {
+        .name = NAME,
+        .usage = "--weights W,W,... [options] A B... OUT",
+        .summary =
+            "Write the weighted sum of the weights of 2 to 64 checkpoints of one model, of "
+            "any formats: W * A + W * B + ... in float32, of masters where there are, rounded "
+            "once. Args are A's; the state of optimizers is left out. Exit 1: they are not "
+            "of one model.",
+        .options = dcpk_merge_options,
+        .values = &r.args,
+        .example = "dcpkit merge --weights 0.5,0.5 checkpoints/run checkpoints/fsdp converted",
+        .min_args = 3,
+        .max_args = DCPK_MOST_MERGED + 1,
+        .paths = DCPK_CLI_LAST_IS_OUT,
+        .is_dry = &r.args.dry_run,
+        .to = &r.args.to};
+    char **args;
+    int n_args, exit_code = dcpk_cli_parse(&cli, argc, argv, &args, &n_args);
+
+    if (exit_code >= 0)
+        return exit_code;
+    if (r.args.weights == NULL)
+        return dcpk_cli_usage(NAME, "--weights has a number for each checkpoint");
+    r.args.inputs = args;
+    r.args.n_inputs = (size_t)n_args - 1;
+    r.out = args[n_args - 1];
+    return run_merge(&r);
+}

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cmd_train.c - dcpkit train: a small GPT, trained as Megatron-FSDP trains. */
+#include <inttypes.h>
+#include <limits.h>
+#include <string.h>
+
+#include "formats/formats.h"
+#include "lib/exec/ranks.h"
+#include "lib/train/explain.h"
+#include "tools/bar.h"
+#include "tools/cmd.h"
+#include "tools/print_doc.h"
+#include "tools/train_args.h"
+#include "tools/train_device.h"
+#include "tools/train_log.h"
+
+#define NAME "train"
+
+struct train {
+    bool as_json, explains_memory, explains_comm;
+    int n_ranks;           /* to explain for; 0: those that run */
+    uint64_t device_bytes; /* 0: not given */
+    double link_rate;      /* GB/s; 0: not given */
+    const char *device;    /* NULL: the processor */
+    struct dcpk_voice voice;
+    struct dcpk_bar bar; /* of the next save */
+    struct dcpk_train_args asked;
+    struct dcpk_env env;
+    struct dcpk_train_log log;
+};
+
+/* ---- what it would take ---- */
+
+static const struct dcpk_doc_style style = {.label_columns = 22, .wraps = true};
+
+static dcpk_status train_explain(const struct train *t, struct dcpk_error *err)
+{
+    const struct dcpk_train_config *config = &t->asked.knobs.config;
+    const struct dcpk_doc_way way = {.as_json = t->as_json};
+    struct dcpk_doc doc;
+
+    dcpk_doc_init(&doc, NAME, &style);
+    if ((t->explains_memory &&
+         dcpk_train_explain_memory(config, t->device_bytes, &doc, err) != DCPK_OK) ||
+        (t->explains_comm && dcpk_train_explain_comm(config, 1e9 * t->link_rate, &doc, err))) {
+        dcpk_doc_release(&doc);
+        return err->status;
+    }
+    dcpk_doc_set_count(&doc, "version", 1);
+    return dcpk_print_doc(&doc, &way, err);
+}
+
+/* ---- the run ---- */
+
+static void train_notes(void *context, const char *text, size_t n_bytes)
+{
+    const struct train *t = context;
+    const char *const end = text + n_bytes;
+
+    for (const char *next; text < end; text = next + 1) {
+        next = memchr(text, '\n', (size_t)(end - text));
+        if (next == NULL)
+            next = end;
+        dcpk_cli_note(&t->voice, "%.*s", (int)(next - text), text);
+    }
+}
+
+/* Collective. */
+static dcpk_status train_step(void *context, const struct dcpk_step *step, struct dcpk_error *err)
+{
+    struct train *t = context;
+    dcpk_status st = dcpk_train_log_put(&t->log, step, err);
+
+    if (st == DCPK_OK && dcpk_cli_interrupted())
+        st = dcpk_fail(err, DCPK_ECANCELLED, "stopped on request behind iteration %" PRId64,
+                       step->iteration);
+    t->env.progress = dcpk_bar_begin(&t->bar, "saving", &t->voice);
+    return dcpk_ranks_agree(t->env.ranks, st, err);
+}
+
+/* Rank 0's. */
+static dcpk_status train_open_log(struct train *t, struct dcpk_error *err)
+{
+    const char *path = t->asked.knobs.config.files.log;
+
+    if (dcpk_ranks_self(t->env.ranks) > 0)
+        return DCPK_OK;
+    t->log.train_iters = t->asked.knobs.config.data.train_iters;
+    t->log.as_json = t->as_json;
+    t->log.is_printed = t->as_json || !t->voice.is_quiet;
+    if (path != NULL && (dcpk_train_log_check(path, err) ||
+                         dcpk_file_begin(path, DCPK_FILE_APPEND, &t->log.file, err)))
+        return err->status;
+    return dcpk_train_log_begin(&t->log, &t->asked, dcpk_ranks_count(t->env.ranks), err);
+}
+
+/* From where a run that ended early can be resumed. */
+static void train_add_saved(const struct train *t, struct dcpk_error *err)
+{
+    const char *save = t->asked.knobs.config.files.save;
+    struct dcpk_error ignored = DCPK_ERROR_INIT;
+    struct dcpk_run run = {0};
+
+    if (save == NULL || dcpk_run_find(save, dcpk_formats, &run, &ignored) != DCPK_OK)
+        return;
+    dcpk_append(err, "; '%s' has iteration %" PRId64, save, run.iteration);
+    dcpk_run_release(&run);
+}
+
+/* What was asked for makes sense, and can be saved where it should; notices are printed. */
+static dcpk_status train_check(struct train *t, int n_ranks, int gpu_major, struct dcpk_error *err)
+{
+    if (dcpk_train_args_add_saved(&t->asked, &t->voice, err) ||
+        dcpk_train_args_check(&t->asked, n_ranks, gpu_major, err) ||
+        dcpk_train_args_check_paths(&t->asked, err)) /* before the work */
+        return err->status;
+    for (size_t i = 0; i < t->asked.notices.n; i++)
+        dcpk_cli_note(&t->voice, "%s", t->asked.notices.texts[i]);
+    return DCPK_OK;
+}
+
+static dcpk_status train_run(struct train *t, struct dcpk_error *err)
+{
+    struct dcpk_train_job job = {.config = &t->asked.knobs.config,
+                                 .env = &t->env,
+                                 .step = train_step,
+                                 .notes = train_notes,
+                                 .context = t};
+    const int n_ranks = dcpk_ranks_count(t->env.ranks);
+    dcpk_status st = dcpk_train_device_open(t->device, t->env.ranks, &job, err);
+
+    if (st == DCPK_OK && (train_check(t, n_ranks, job.math->gpu_major, err) != DCPK_OK ||
+                          train_open_log(t, err) != DCPK_OK))
+        st = err->status;
+    st = dcpk_ranks_agree(t->env.ranks, st, err);
+    if (st == DCPK_OK) {
+        st = dcpk_ranks_agree(t->env.ranks, dcpk_train_run(&job, err), err);
+        if (st != DCPK_OK)
+            train_add_saved(t, err);
+    }
+    dcpk_train_device_close(&job);
+    return st;
+}
+
+static int train(struct train *t)
+{
+    const int n_ranks = t->n_ranks > 0 ? t->n_ranks : dcpk_ranks_count(t->env.ranks);
+    struct dcpk_error err = DCPK_ERROR_INIT;
+
+    t->env.progress = dcpk_bar_begin(&t->bar, "saving", &t->voice);
+    if (!t->explains_memory && !t->explains_comm)
+        (void)train_run(t, &err);
+    else if (train_check(t, n_ranks, 0, &err) == DCPK_OK)
+        (void)train_explain(t, &err);
+    dcpk_bar_end(&t->bar);
+    if (err.status != DCPK_OK)
+        return dcpk_cli_fail(NAME, &err);
+    return DCPK_EXIT_OK;
+}
+
+#define DCPK_OPT_STRUCT struct train
+static const struct dcpk_cli_option option_rows[] = {
+    DCPK_OPT_ROWS(dcpk_train_options, struct dcpk_train_args, asked),
+    DCPK_OPT_TEXT("device", "NAME", device,
+                  "what computes: cpu; cuda, a GPU for each rank, whose sums no layout changes; "
+                  "cublas, the same with products by cuBLAS, which is fast (default: cpu)"),
+    DCPK_OPT_FLAG("explain-memory", explains_memory,
+                  "train nothing: print what a rank would hold under each sharding strategy, and "
+                  "what would lower it"),
+    DCPK_OPT_FLAG("explain-comm", explains_comm,
+                  "train nothing: print what a rank would send in each step"),
+    DCPK_OPT_COUNT("ranks", "N", n_ranks, "explain for so many ranks (default: those that run)"),
+    DCPK_OPT(DCPK_CLI_SIZE, 0, "device-memory", "SIZE", uint64_t, device_bytes,
+             "explain what fits into this memory of a rank, too"),
+    DCPK_OPT_NUMBER("link-rate", "GB/S", link_rate, "explain how long it would be on its way"),
+    DCPK_OPT_FLAG("json", as_json,
+                  "print a line of JSON for each iteration, as in the log, instead of text; what "
+                  "is explained as one document"),
+    DCPK_OPT_THREADS(env.n_threads),
+    DCPK_OPT_MEMORY(env.memory_bytes),
+    DCPK_OPT_VOICE(voice),
+    DCPK_OPT_END};
+
+static const struct dcpk_cli_option settled_rows[] = {
+    DCPK_OPT_ROWS(dcpk_train_paths, struct dcpk_train_args, asked), DCPK_OPT_END};
+
+static dcpk_status train_settle(void *values, struct dcpk_error *err)
+{
+    struct train *t = values;
+
+    return dcpk_train_args_settle(&t->asked, err);
+}
+
+/* Returns -1 to continue, else the exit code. */
+static int train_parse(struct train *t, int argc, char **argv)
+{
+    const struct dcpk_cli cli = {
+        .name = NAME,
+        .usage = "[options] [KNOBS]",
+        .summary = "Train a small GPT as Megatron does, with Megatron-FSDP or without, on mock "
+                   "data or tokens; resume from any checkpoint of the model, save in any "
+                   "format.\nKNOBS are flags as Megatron spells them, or section.name=value as "
+                   "Megatron-Bridge does.",
+        .options = option_rows,
+        .values = t,
+        .example = "dcpkit train --config logs/tiny.yaml --exit-at 3 --log logs/tiny.jsonl",
+        .max_args = INT_MAX,
+        .paths = DCPK_CLI_NO_PATHS,
+        .settle = train_settle,
+        .settled = settled_rows,
+        .more = &dcpk_train_flags,
+    };
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    char **rest, **args;
+    int n, n_args, code;
+
+    if (dcpk_train_args_begin(&t->asked, argc, argv, &rest, &n, &err) != DCPK_OK)
+        return dcpk_cli_fail(NAME, &err);
+    code = dcpk_cli_parse(&cli, n, rest, &args, &n_args);
+    if (code >= 0 || n_args == 0)
+        return code;
+    (void)dcpk_train_unknown_word(args[0], &err);
+    return dcpk_cli_fail(NAME, &err);
+}
+
+int dcpk_cmd_train(int argc, char **argv, struct dcpk_ranks *ranks)
+{
+    struct train t = {.voice = {.command = NAME}, .env = dcpk_cli_env(ranks)};
+    int code = train_parse(&t, argc, argv);
+
+    if (code < 0)
+        code = train(&t);
+    dcpk_train_log_close(&t.log);
+    dcpk_train_args_release(&t.asked);
+    return code;
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* family_args.h - the options about folders of Hugging Face's models, read or written. */
+#ifndef DCPK_TOOLS_FAMILY_ARGS_H
+#define DCPK_TOOLS_FAMILY_ARGS_H
+
+#include "lib/ckpt/format.h"
+#include "tools/cmd.h"
+
+struct dcpk_family_args {
+    const char *maps, *family, *config, *assets, *dtype, *most_file;
+    bool without_mtp;
+};
+
+extern const struct dcpk_cli_option dcpk_family_options[];
+#define DCPK_OPT_FAMILY(field) DCPK_OPT_ROWS(dcpk_family_options, struct dcpk_family_args, field)
+
+/* Borrows `a`. Errors: DCPK_EUSAGE for a word that is not known, and for options of what is written
+ * where `to` is not such a folder. */
+dcpk_status dcpk_family_args_apply(const struct dcpk_family_args *a, const struct dcpk_format *to,
+                                   struct dcpk_family_wish *wish, struct dcpk_error *err);
+
+#endif

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* losscmp_report.c - the answer of losscmp, built once. */
+#include "tools/losscmp_report.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "tools/print_doc.h"
+
+#define MOST_ROWS 20 /* iterations that the text lists, of those that differ */
+
+const struct dcpk_doc_style dcpk_losscmp_style = {.label_columns = 12};
+
+/* ---- iterations ---- */
+
+/* is_text: those that differ, as far as a person reads. */
+struct row_list {
+    const struct dcpk_loss_report *report;
+    bool is_text;
+};
+
+/* What differs: "loss, state_hash"; "" nothing. Of at most ROW_TEXT_BYTES bytes. */
+#define ROW_TEXT_BYTES 64
+static void differing_parts(const struct dcpk_loss_row *row, char text[ROW_TEXT_BYTES])
+{
+    const char *before = "";
+    size_t at = 0;
+
+    text[0] = '\0';
+    for (int p = 0; p < DCPK_N_LOSS_PARTS; p++) {
+        if (!row->differs[p])
+            continue;
+        at += (size_t)snprintf(text + at, ROW_TEXT_BYTES - at, "%s%s", before,
+                               dcpk_loss_part_names[p]);
+        before = ", ";
+    }
+}
+
+static struct dcpk_fact logged_fact(const struct dcpk_logged *number)
+{
+    return dcpk_fact_if(number->is_there, dcpk_fact_number(number->value));
+}
+
+/* "5.128260136": all digits that are worth reading; "-": none. Of at most 32 bytes. */
+static const char *number_text(const struct dcpk_logged *number, char text[32])
+{
+    snprintf(text, 32, "%.9g", number->value);
+    if (!number->is_there)
+        snprintf(text, 32, "-");
+    return text;
+}
+
+static void put_iteration(struct dcpk_doc_rows *rows, const struct dcpk_loss_row *row)
+{
+    char parts[ROW_TEXT_BYTES], sentence[256], room[4][32];
+    const char *const loss[] = {number_text(&row->a->loss, room[0]),
+                                number_text(&row->b->loss, room[1])};
+    const char *const norm[] = {number_text(&row->a->grad_norm, room[2]),
+                                number_text(&row->b->grad_norm, room[3])};
+    const unsigned tone = dcpk_loss_row_differs(row) ? DCPK_DOC_BAD : DCPK_DOC_GOOD;
+    const unsigned flags = DCPK_DOC_RIGHT | DCPK_DOC_NOT_TEXT;
+
+    differing_parts(row, parts);
+    snprintf(sentence, sizeof sentence,
+             "iteration %" PRId64 ": %s; loss %s in A, %s in B, relative %.2g; norm %s, %s, %.2g",
+             row->a->iteration, parts, loss[0], loss[1], row->gap, norm[0], norm[1], row->norm_gap);
+    DCPK_DOC_PUT(
+        rows, {.title = "what", .fact = dcpk_fact_text(sentence), .flags = DCPK_DOC_NOT_PAGE},
+        {.key = "iteration",
+         .title = "iteration",
+         .fact = dcpk_fact_int(row->a->iteration),
+         .flags = flags},
+        {.title = "loss of A", .fact = dcpk_fact_text(loss[0]), .flags = flags},
+        {.title = "loss of B", .fact = dcpk_fact_text(loss[1]), .flags = flags},
+        {.key = "loss_rel_error",
+         .title = "relative",
+         .fact = dcpk_fact_number(row->gap),
+         .flags = flags},
+        {.title = "norm of A", .fact = dcpk_fact_text(norm[0]), .flags = flags},
+        {.title = "norm of B", .fact = dcpk_fact_text(norm[1]), .flags = flags},
+        {.key = "grad_norm_rel_error",
+         .title = "relative",
+         .fact = dcpk_fact_number(row->norm_gap),
+         .flags = flags},
+        {.title = "differs", .fact = dcpk_fact_text(parts), .flags = DCPK_DOC_NOT_TEXT | tone},
+        DCPK_MEMBER("a.grad_norm", logged_fact(&row->a->grad_norm)),
+        DCPK_MEMBER("a.loss", logged_fact(&row->a->loss)),
+        DCPK_MEMBER("b.grad_norm", logged_fact(&row->b->grad_norm)),
+        DCPK_MEMBER("b.loss", logged_fact(&row->b->loss)),
+        DCPK_MEMBER("equal", dcpk_fact_flag(!dcpk_loss_row_differs(row))));
+}
+
+static void fill_iterations(const void *context, struct dcpk_doc_rows *rows)
+{
+    const struct row_list *list = context;
+    size_t n_left = MOST_ROWS;
+
+    for (size_t i = 0; i < list->report->n; i++) {
+        const struct dcpk_loss_row *row = &list->report->rows[i];
+
+        if (list->is_text && (!dcpk_loss_row_differs(row) || n_left == 0))
+            continue;
+        n_left -= list->is_text;
+        put_iteration(rows, row);
+    }
+}
+
+static void report_rows(const struct dcpk_losscmp_shown *shown, bool is_text, struct dcpk_doc *doc)
+{
+    const struct row_list list = {shown->report, is_text};
+    const struct dcpk_doc_table table = {.flags = is_text ? DCPK_DOC_PARAGRAPHS : 0,
+                                         .fill = fill_iterations,
+                                         .context = dcpk_doc_keep(doc, &list, sizeof list)};
+
+    if (is_text)
+        dcpk_doc_show(doc, &table);
+    else
+        dcpk_doc_table(doc, "iterations", &table);
+}
+
+/* ---- parts ---- */
+
+static void fill_loss_parts(const void *context, struct dcpk_doc_rows *rows)
+{
+    const struct dcpk_loss_report *report = context;
+    const double gaps[DCPK_N_LOSS_PARTS] = {
+        [DCPK_LOSS] = report->max_gap, [DCPK_GRAD_NORM] = report->max_norm_gap};
+
+    for (int p = 0; p < DCPK_N_LOSS_PARTS; p++) {
+        const unsigned tone = report->n_differ[p] > 0 ? DCPK_DOC_BAD : DCPK_DOC_GOOD;
+        char text[128], far[48] = "";
+
+        if (gaps[p] > 0)
+            snprintf(far, sizeof far, ", max rel %.3g", gaps[p]);
+        snprintf(text, sizeof text, "%zu compared, %zu differ%s", report->n_compared[p],
+                 report->n_differ[p], far);
+        DCPK_DOC_PUT(
+            rows, {.title = "part", .fact = dcpk_fact_text(dcpk_loss_part_names[p]), .width = 10},
+            {.title = "result", .fact = dcpk_fact_text(text), .flags = tone},
+            DCPK_MEMBER("max_rel_error", dcpk_fact_number(gaps[p])),
+            DCPK_MEMBER("n_compared", dcpk_fact_count(report->n_compared[p])),
+            DCPK_MEMBER("n_different", dcpk_fact_count(report->n_differ[p])));
+    }
+}
+
+/* ---- the whole ---- */
+
+static void report_log(struct dcpk_doc *doc, const char *label, const char *path,
+                       const struct dcpk_step_log *log)
+{
+    const char *replaced = "";
+
+    if (log->n_replaced > 0)
+        replaced =
+            dcpk_doc_format(doc, "; %zu more were made anew by a resumed run", log->n_replaced);
+    dcpk_doc_row(doc, label, "%s: %zu iterations, %" PRId64 " to %" PRId64 "%s", path, log->n,
+                 log->steps[0].iteration, log->steps[log->n - 1].iteration, replaced);
+}
+
+static void report_loss_answer(const struct dcpk_losscmp_shown *shown, struct dcpk_doc *doc)
+{
+    const struct dcpk_loss_report *report = shown->report;
+    const char *how = "bit for bit, or to the last digit that was printed";
+
+    if (shown->options->rtol > 0)
+        how = dcpk_doc_format(doc, "within a relative %g of losses, %g of norms",
+                              shown->options->rtol, shown->options->norm_rtol);
+    if (shown->options->allows_noise)
+        how = dcpk_doc_format(doc, "within 10 times the noise and a relative %g of losses",
+                              shown->options->rtol);
+    report_log(doc, "A", shown->a, shown->log_a);
+    report_log(doc, "B", shown->b, shown->log_b);
+    dcpk_doc_row(doc, "compared", "%zu iterations, %s", report->n, how);
+    if (report->is_equal)
+        dcpk_doc_row(doc, "verdict", "equal");
+    else
+        dcpk_doc_row(doc, "verdict", "DIFFERENT (%zu)", report->n_different);
+}
+
+static const struct dcpk_loss_row *first_different(const struct dcpk_loss_report *report)
+{
+    for (size_t i = 0; i < report->n; i++)
+        if (dcpk_loss_row_differs(&report->rows[i]))
+            return &report->rows[i];
+    return NULL;
+}
+
+static void set_losses(const struct dcpk_losscmp_shown *shown, struct dcpk_doc *doc)
+{
+    const struct dcpk_loss_report *report = shown->report;
+    const struct dcpk_loss_row *first = first_different(report);
+    struct dcpk_fact first_fact = dcpk_fact_null();
+
+    if (first != NULL)
+        first_fact = dcpk_fact_int(first->a->iteration);
+    dcpk_doc_set_flag(doc, "equal", report->is_equal);
+    dcpk_doc_set(doc, "first_different", first_fact);
+    dcpk_doc_set_count(doc, "n_compared", report->n);
+    dcpk_doc_set_count(doc, "n_different", report->n_different);
+    dcpk_doc_set_count(doc, "n_only_in_a", report->n_only_a);
+    dcpk_doc_set_count(doc, "n_only_in_b", report->n_only_b);
+    dcpk_doc_set(doc, "tolerance", dcpk_fact_number(shown->options->rtol));
+    dcpk_doc_set(doc, "norm_tolerance", dcpk_fact_number(shown->options->norm_rtol));
+    dcpk_doc_set_flag(doc, "noise", shown->options->allows_noise);
+    dcpk_doc_set_count(doc, "version", 1);
+}
+
+/* The losses of a log, in the document's memory. */
+static struct dcpk_doc_curve log_curve(struct dcpk_doc *doc, const char *label,
+                                       const struct dcpk_step_log *log)
+{
+    double *x = dcpk_doc_take(doc, log->n, sizeof *x), *y = dcpk_doc_take(doc, log->n, sizeof *y);
+    struct dcpk_doc_curve curve = {label, x, y, 0};
+
+    if (x == NULL || y == NULL)
+        return curve;
+    for (size_t i = 0; i < log->n; i++) {
+        if (!log->steps[i].loss.is_there)
+            continue;
+        x[curve.n] = (double)log->steps[i].iteration;
+        y[curve.n++] = log->steps[i].loss.value;
+    }
+    return curve;
+}
+
+void dcpk_losscmp_report(const struct dcpk_losscmp_shown *shown, struct dcpk_doc *doc)
+{
+    const struct dcpk_loss_report *report = shown->report;
+    const struct dcpk_doc_table parts = {
+        .flags = DCPK_DOC_KEYED, .fill = fill_loss_parts, .context = report};
+    const struct dcpk_doc_curve curves[] = {
+        log_curve(doc, dcpk_doc_format(doc, "A: %s", shown->a), shown->log_a),
+        log_curve(doc, dcpk_doc_format(doc, "B: %s", shown->b), shown->log_b)};
+
+    doc->title =
+        dcpk_doc_format(doc, "%s and %s", dcpk_page_title(shown->a), dcpk_page_title(shown->b));
+    doc->subtitle = report->is_equal ? "equal" : "different";
+    doc->media = DCPK_DOC_PAGE;
+    report_loss_answer(shown, doc);
+    dcpk_doc_curves(doc, "loss by iteration", curves, 2);
+    dcpk_doc_heading(doc, "parts");
+    dcpk_doc_show(doc, &parts);
+    dcpk_doc_heading(doc, "iterations");
+    report_rows(shown, false, doc);
+    doc->media = DCPK_DOC_TEXT;
+    report_rows(shown, true, doc);
+    if (report->n_different > MOST_ROWS)
+        dcpk_doc_line(doc, "  %zu more iterations differ (--json lists all)",
+                      report->n_different - MOST_ROWS);
+    dcpk_doc_table(doc, "parts", &parts);
+    report_loss_answer(shown, doc);
+    doc->media = 0;
+    set_losses(shown, doc);
+}

@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#SBATCH --job-name=dcpkit-train
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=4
+#SBATCH --cpus-per-task=4
+#SBATCH --mem=16G
+#SBATCH --time=01:00:00
+#SBATCH --requeue
+#SBATCH --open-mode=append
+#
+# sbatch_train.sh - train on several nodes over a shared file system, from where an earlier job of the same folder ended.
+#
+#   sbatch --account=NAME --partition=NAME tools/sbatch_train.sh
+#   CONFIG=model.yaml RUN=/ckpt/run OPTIONS="--use-megatron-fsdp --ckpt-format fsdp_dtensor" sbatch --nodes=8 tools/sbatch_train.sh
+#
+# Edit the lines above and the settings below, or give the settings in the environment. A task is a rank; with --device cuda
+# in OPTIONS each takes a GPU of its node (add --gpus-per-node). A job that is killed, preempted or submitted again resumes
+# from the newest checkpoint in RUN, and RUN.jsonl goes on. Without Slurm the same file runs under mpirun:
+# CONFIG=... RUN=... RANKS=4 tools/sbatch_train.sh. Exit codes are those of dcpkit; 2 also for a setting that cannot work here.
+set -euo pipefail
+
+# ---- settings ----
+CONFIG=${CONFIG:-/path/to/model.yaml} # knobs as Megatron-Bridge has them: 'dcpkit train --help'
+RUN=${RUN:-/path/to/checkpoints/run}  # where iterations are saved, on a file system that all nodes share
+OPTIONS=${OPTIONS:-}                  # more knobs and options of 'dcpkit train', separated by spaces
+INTERVAL=${INTERVAL:-100}             # iterations between two checkpoints
+DCPKIT=${DCPKIT:-dcpkit}              # the program, built where MPI is installed, at the same path on all nodes
+MPI=${MPI:-pmix}                      # of srun: one that 'srun --mpi=list' names and the MPI of the build knows
+RANKS=${RANKS:-2}                     # without Slurm: how many processes
+# ------------------
+
+fail() {
+    echo "sbatch_train.sh: $*" >&2
+    exit 2
+}
+
+command -v "$DCPKIT" >/dev/null || fail "there is no program '$DCPKIT' on $(hostname); set DCPKIT to its path"
+[ "$(grep -c '^  mpi ' <("$DCPKIT" --version))" -gt 0 ] || fail "'$DCPKIT' was built without MPI, and would train in one process"
+[ -e "$CONFIG" ] || fail "CONFIG: there is no '$CONFIG' on $(hostname)"
+launch=(mpirun -n "$RANKS" --bind-to none)
+# srun takes the cores of a task from its own command line
+[ -z "${SLURM_JOB_ID:-}" ] || launch=(srun --mpi="$MPI" --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" --kill-on-bad-exit=1)
+command -v "${launch[0]}" >/dev/null || fail "there is no ${launch[0]} on $(hostname)"
+read -r -a options <<<"$OPTIONS"
+[ ! -e "$RUN/latest_checkpointed_iteration.txt" ] || options+=(--load "$RUN")
+command=("$DCPKIT" train --config "$CONFIG" "${options[@]+"${options[@]}"}" --save "$RUN" --save-interval "$INTERVAL" --log "$RUN.jsonl")
+echo "${launch[*]} ${command[*]}"
+exec "${launch[@]}" "${command[@]}"

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* train_args.c - knobs of a configuration, of the command line and of the environment. */
+#include "tools/train_args.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/formats.h"
+#include "lib/base/order.h"
+
+/* ---- tables ---- */
+
+#define DCPK_OPT_STRUCT struct dcpk_train_args
+const struct dcpk_cli_option dcpk_train_options[] = {
+    DCPK_OPT_FILE("config", "FILE", config,
+                  "knobs as Megatron-Bridge has them, YAML or JSON with sections; those of the "
+                  "command line count more"),
+    DCPK_OPT_END};
+
+const struct dcpk_cli_option dcpk_train_paths[] = {
+    DCPK_OPT_CHECKPOINT("load", "DIR", knobs.config.files.load, NULL),
+    DCPK_OPT_OUT_RUN("save", "DIR", knobs.config.files.save, NULL),
+    DCPK_OPT_FILE("token-file", "FILE", knobs.config.data.token_file, NULL),
+    DCPK_OPT_OUT_FOLDER("dump-param-to-param-group-map", "DIR", knobs.config.files.map_folder,
+                        NULL),
+    DCPK_OPT_OUT_FILE("log", "FILE", knobs.config.files.log, NULL),
+    DCPK_OPT_END};
+
+static const char *flag_name(size_t i)
+{
+    const struct dcpk_knob *knob = dcpk_knob_at(i);
+
+    if (knob == NULL)
+        return NULL;
+    return knob->name;
+}
+
+const struct dcpk_cli_more dcpk_train_flags = {
+    .title = "knobs, which 'dcpkit help knob NAME' explains",
+    .name = flag_name,
+    .part = dcpk_knob_title,
+};
+
+/* ---- words ---- */
+
+/* The words once more, for what changes their order. NULL and err. */
+static char **copy_words(struct dcpk_train_args *args, struct dcpk_error *err)
+{
+    char **copy = dcpk_arena_array(args->arena, (size_t)args->n_words + 1, sizeof *copy, err);
+
+    for (int i = 0; copy != NULL && i < args->n_words; i++)
+        copy[i] = args->words[i];
+    return copy;
+}
+
+dcpk_status dcpk_train_args_begin(struct dcpk_train_args *args, int argc, char **argv, char ***rest,
+                                  int *n_rest, struct dcpk_error *err)
+{
+    args->n_words = *n_rest = argc;
+    args->words = argv;
+    args->arena = dcpk_arena_new(0, err);
+    if (args->arena == NULL)
+        return err->status;
+    *rest = copy_words(args, err);
+    if (*rest == NULL)
+        return err->status;
+    dcpk_train_knobs_init(&args->knobs, args->arena);
+    return dcpk_train_knobs_take_args(&args->knobs, n_rest, *rest, err);
+}
+
+dcpk_status dcpk_train_args_settle(struct dcpk_train_args *args, struct dcpk_error *err)
+{
+    int n = args->n_words;
+    char **words;
+
+    if (args->config == NULL)
+        return DCPK_OK;
+    words = copy_words(args, err);
+    if (words == NULL || dcpk_config_read(args->config, &args->from, err) != DCPK_OK)
+        return err->status;
+    dcpk_train_knobs_init(&args->knobs, args->arena);
+    if (dcpk_train_knobs_take_config(&args->knobs, args->from.args, err) != DCPK_OK) {
+        dcpk_context(err, "configuration '%s'", args->config);
+        return err->status;
+    }
+    return dcpk_train_knobs_take_args(&args->knobs, &n, words, err);
+}
+
+dcpk_status dcpk_train_args_add_saved(struct dcpk_train_args *args, const struct dcpk_voice *voice,
+                                      struct dcpk_error *err)
+{
+    const char *const load = args->knobs.config.files.load;
+
+    if (!args->knobs.takes_saved_args)
+        return DCPK_OK;
+    if (load == NULL)
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "use_checkpoint_args takes the model from the checkpoint to resume from: "
+                         "set load");
+    if (dcpk_args_from_checkpoint(load, voice, &args->saved, err) != DCPK_OK)
+        return err->status;
+    if (dcpk_train_knobs_take_saved(&args->knobs, args->saved.args, err) != DCPK_OK)
+        dcpk_context(err, "args of '%s'", load);
+    return err->status;
+}
+
+dcpk_status dcpk_train_args_check(struct dcpk_train_args *args, int64_t n_ranks, int gpu_major,
+                                  struct dcpk_error *err)
+{
+    const struct dcpk_train_environment environment = {
+        .max_connections = getenv("CUDA_DEVICE_MAX_CONNECTIONS"),
+        .alloc_conf = getenv("PYTORCH_CUDA_ALLOC_CONF"),
+        .nccl_algo = getenv("NCCL_ALGO"),
+        .te_algo = getenv("NVTE_ALLOW_NONDETERMINISTIC_ALGO"),
+        .cublas_config = getenv("CUBLAS_WORKSPACE_CONFIG"),
+        .gpu_major = gpu_major,
+        .n_ranks = n_ranks};
+
+    return dcpk_train_knobs_check(&args->knobs, &environment, &args->notices, err);
+}
+
+/* ---- paths ---- */
+
+/* What is written lies apart from the checkpoint that the run resumes from, which may be an earlier
+ * one of the run that is saved. */
+static dcpk_status check_apart_from(const struct dcpk_run *from,
+                                    const struct dcpk_train_files *files, struct dcpk_error *err)
+{
+    /* A run that begins anew comes to the iteration that it was loaded from. */
+    const int64_t next = from->iteration + !files->is_finetune;
+    const char *const others[] = {files->log, files->map_folder};
+    struct dcpk_run saved = {0};
+    dcpk_status st = DCPK_OK;
+
+    for (size_t i = 0; i < DCPK_COUNT(others) && st == DCPK_OK; i++)
+        if (others[i] != NULL)
+            st = dcpk_run_check_apart(from->folder, others[i], err);
+    if (st == DCPK_OK && files->save != NULL && from->iteration >= 0) {
+        st = dcpk_run_target(files->save, next, DCPK_TRACKER_SET, dcpk_formats, &saved, err);
+        if (st == DCPK_OK)
+            st = dcpk_run_check_apart(from->folder, saved.folder, err);
+    }
+    dcpk_run_release(&saved);
+    return st;
+}
+
+/* Nothing is saved yet: whatever the iteration. */
+static dcpk_status check_saved(const struct dcpk_train_files *files, struct dcpk_error *err)
+{
+    struct dcpk_run saved = {0};
+    dcpk_status st;
+
+    if (files->save == NULL)
+        return DCPK_OK;
+    st = dcpk_run_target(files->save, 0, DCPK_TRACKER_SET, dcpk_formats, &saved, err);
+    if (st == DCPK_OK && files->map_folder != NULL)
+        st = dcpk_run_check_apart(files->map_folder, saved.folder, err);
+    dcpk_run_release(&saved);
+    return st;
+}
+
+dcpk_status dcpk_train_args_check_paths(const struct dcpk_train_args *args, struct dcpk_error *err)
+{
+    const struct dcpk_train_files *files = &args->knobs.config.files;
+    struct dcpk_error ignored = DCPK_ERROR_INIT; /* resuming fails of it, and names it */
+    struct dcpk_run from = {0};
+
+    if (check_saved(files, err))
+        return err->status;
+    if (files->load != NULL && dcpk_run_find(files->load, dcpk_formats, &from, &ignored) == DCPK_OK)
+        (void)check_apart_from(&from, files, err);
+    dcpk_run_release(&from);
+    return err->status;
+}
+
+void dcpk_train_args_release(struct dcpk_train_args *args)
+{
+    dcpk_args_from_release(&args->from);
+    dcpk_args_from_release(&args->saved);
+    dcpk_arena_free(args->arena);
+    args->arena = NULL;
+}
+
+dcpk_status dcpk_train_unknown_word(const char *word, struct dcpk_error *err)
+{
+    const char *dot = strchr(word, '.'), *near = NULL, *sections;
+    const size_t n = strcspn(word, "=");
+    char name[DCPK_CLI_FLAG_BYTES];
+
+    if (dot == NULL || word[n] == '\0')
+        return dcpk_fail(err, DCPK_EUSAGE, "'%s' is neither a knob nor section.name=value", word);
+    if (n < sizeof name && dot < word + n) {
+        memcpy(name, word, n);
+        name[n] = '\0';
+        near = dcpk_cli_near_flag(&dcpk_train_flags, name + (dot + 1 - word));
+    }
+    if (near == NULL)
+        return dcpk_fail(err, DCPK_EUSAGE, "there is no knob '%.*s'", (int)n, word);
+    sections = dcpk_knob_find(near)->sections;
+    return dcpk_fail(err, DCPK_EUSAGE, "there is no knob '%.*s'; did you mean '%.*s.%s'?", (int)n,
+                     word, (int)strcspn(sections, " "), sections, near);
+}

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* train_log.c - a step printed, and appended to the log's file in one write. */
+#include "tools/train_log.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "lib/train/run_line.h"
+#include "tools/cmd.h"
+
+#define LINE_BYTES 512
+#define TIME_BYTES 32
+#define LOG_BEGIN  "{\"command\"" /* of every log, by its first line */
+
+/* As Megatron's training_log has it (lib/train/step_log.h). */
+static void log_print(const struct dcpk_step *step, int64_t train_iters)
+{
+    char text[LINE_BYTES], clock[TIME_BYTES] = "";
+    struct timespec now = {0};
+    struct tm local;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (localtime_r(&now.tv_sec, &local) != NULL)
+        strftime(clock, sizeof clock, "%Y-%m-%d %H:%M:%S", &local);
+    snprintf(text, sizeof text,
+             " [%s.%06ld] iteration %8" PRId64 "/%8" PRId64 " | consumed samples: %12" PRId64
+             " | learning rate: %.6E | lm loss: %.6E | loss scale: %.1f | grad norm: %.3f | "
+             "number of skipped iterations: %3d |",
+             clock, now.tv_nsec / 1000, step->iteration, train_iters, step->consumed_samples,
+             step->lr, step->loss.value, step->loss_scale, step->grad_norm.value,
+             (int)step->is_skipped);
+    dcpk_cli_put_text(stdout, text);
+    dcpk_cli_printf(stdout, "\n");
+}
+
+/* The line in log->line goes where lines of JSON go. */
+static dcpk_status log_add(struct dcpk_train_log *log, struct dcpk_error *err)
+{
+    if (dcpk_bytes_status(&log->line, err) != DCPK_OK)
+        return err->status;
+    if (log->is_printed && log->as_json)
+        dcpk_cli_put_lines(stdout, (const char *)log->line.data, log->line.n_bytes);
+    if (dcpk_cli_flush(err) != DCPK_OK || log->file == NULL)
+        return err->status;
+    return dcpk_file_put(log->file, log->line.data, log->line.n_bytes, err);
+}
+
+dcpk_status dcpk_train_log_check(const char *path, struct dcpk_error *err)
+{
+    char text[sizeof LOG_BEGIN - 1];
+    FILE *file = NULL;
+    struct stat there;
+    size_t n;
+
+    if (stat(path, &there) == 0 && S_ISREG(there.st_mode))
+        file = fopen(path, "re");
+    if (file == NULL) /* nothing, no plain file, or one that opening to append names */
+        return DCPK_OK;
+    n = fread(text, 1, sizeof text, file);
+    if (ferror(file) != 0)
+        (void)dcpk_fail_errno(err, errno, "reading '%s'", path);
+    else if (n > 0 && (n < sizeof text || memcmp(text, LOG_BEGIN, n) != 0))
+        (void)dcpk_fail(err, DCPK_EUSAGE,
+                        "'%s' is not a log, which begins with a command: nothing is appended to it",
+                        path);
+    (void)fclose(file);
+    return err->status;
+}
+
+dcpk_status dcpk_train_log_begin(struct dcpk_train_log *log, const struct dcpk_train_args *asked,
+                                 int n_ranks, struct dcpk_error *err)
+{
+    struct dcpk_json_out j;
+
+    log->line.n_bytes = 0;
+    dcpk_json_out_init(&j, &log->line, 0);
+    dcpk_json_begin_object(&j);
+    dcpk_json_put_key(&j, "command");
+    dcpk_json_begin_array(&j);
+    for (int i = 0; i < asked->n_words; i++)
+        dcpk_json_put_string(&j, asked->words[i]);
+    dcpk_json_end_array(&j);
+    dcpk_json_add_int(&j, "n_ranks", n_ranks);
+    dcpk_run_line_put(&asked->knobs.config, &j);
+    dcpk_json_put_key(&j, "notices");
+    dcpk_json_begin_array(&j);
+    for (size_t i = 0; i < asked->notices.n; i++)
+        dcpk_json_put_string(&j, asked->notices.texts[i]);
+    dcpk_json_end_array(&j);
+    dcpk_json_add_int(&j, "version", 1);
+    dcpk_json_end_object(&j);
+    dcpk_bytes_text(&log->line, "\n");
+    return log_add(log, err);
+}
+
+dcpk_status dcpk_train_log_put(struct dcpk_train_log *log, const struct dcpk_step *step,
+                               struct dcpk_error *err)
+{
+    if (!log->is_printed && log->file == NULL)
+        return DCPK_OK;
+    log->line.n_bytes = 0;
+    dcpk_step_put(step, &log->line);
+    if (log->is_printed && !log->as_json)
+        log_print(step, log->train_iters);
+    return log_add(log, err);
+}
+
+void dcpk_train_log_close(struct dcpk_train_log *log)
+{
+    dcpk_file_abandon(log->file); /* what was appended stays */
+    dcpk_bytes_release(&log->line);
+    *log = (struct dcpk_train_log){0};
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* train_log.h - the steps of a run as lines: of JSON into its log, as Megatron's to stdout. */
+#ifndef DCPK_TOOLS_TRAIN_LOG_H
+#define DCPK_TOOLS_TRAIN_LOG_H
+
+#include "lib/io/file.h"
+#include "lib/train/step_log.h"
+#include "tools/train_args.h"
+
+/* Zeroed: nothing is logged, as on all ranks but the first. */
+struct dcpk_train_log {
+    bool is_printed; /* on stdout: as Megatron prints steps, or as the file has them */
+    bool as_json;
+    int64_t train_iters;
+    struct dcpk_file *file; /* lines of JSON are appended to it; NULL: none */
+    struct dcpk_bytes line; /* room */
+};
+
+/* What stands at `path` is a log, empty, or nothing: only such a file is appended to. Errors:
+ * DCPK_EUSAGE, DCPK_EIO. */
+dcpk_status dcpk_train_log_check(const char *path, struct dcpk_error *err);
+/* The line of the file that names what was asked for. Errors: DCPK_EIO. */
+dcpk_status dcpk_train_log_begin(struct dcpk_train_log *log, const struct dcpk_train_args *asked,
+                                 int n_ranks, struct dcpk_error *err);
+/* What a step adds is there when the call returns. Errors: DCPK_EIO. */
+dcpk_status dcpk_train_log_put(struct dcpk_train_log *log, const struct dcpk_step *step,
+                               struct dcpk_error *err);
+void dcpk_train_log_close(struct dcpk_train_log *log);
+
+#endif
