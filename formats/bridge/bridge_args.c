@@ -61,18 +61,14 @@ static const struct dcpk_value *dtype_of(struct dcpk_arena *arena, const struct 
                                          struct dcpk_error *err)
 {
     const char *target = dcpk_value_as_str(dcpk_value_get(value, "_target_"));
-    struct dcpk_value *dtype;
+    enum dcpk_dtype dtype;
 
-    if (target == NULL || !dcpk_starts_with(target, "torch.") ||
-        dcpk_dtype_from_name(target + strlen("torch.")) == DCPK_DTYPE_NONE)
+    if (target == NULL || !dcpk_starts_with(target, "torch."))
         return NULL;
-    dtype = dcpk_arena_alloc(arena, sizeof *dtype, err);
-    if (dtype == NULL)
+    dtype = dcpk_dtype_from_name(target + strlen("torch."));
+    if (dtype == DCPK_DTYPE_NONE)
         return NULL;
-    dtype->kind = DCPK_V_GLOBAL;
-    dtype->as.global.module = "torch";
-    dtype->as.global.name = dcpk_dtype_name(dcpk_dtype_from_name(target + strlen("torch.")));
-    return dtype;
+    return dcpk_value_global(arena, "torch", dcpk_dtype_name(dtype), err);
 }
 
 /* What args can hold of it: numbers, texts, None, lists of these, dtypes. NULL: functions,

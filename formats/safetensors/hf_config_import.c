@@ -176,7 +176,7 @@ static dcpk_status put_dtype(struct dcpk_hf_importing *m, struct dcpk_error *err
     const struct dcpk_value *named = dcpk_hf_view_get(&m->view, "torch_dtype");
     const char *text = dcpk_text_or(dcpk_value_as_str(named), "float32");
     enum dcpk_dtype dtype = m->in->dtype;
-    struct dcpk_value *params;
+    const struct dcpk_value *params;
 
     if (!dcpk_hf_is_none(named) && named->kind != DCPK_V_STR)
         text = "?";
@@ -188,13 +188,8 @@ static dcpk_status put_dtype(struct dcpk_hf_importing *m, struct dcpk_error *err
                       dcpk_hf_show(m->arena, named));
         return DCPK_OK;
     }
-    params = dcpk_arena_alloc(m->arena, sizeof *params, err);
-    if (params == NULL)
-        return err->status;
-    params->kind = DCPK_V_GLOBAL;
-    params->as.global.module = "torch";
-    params->as.global.name = dcpk_dtype_name(dtype);
-    if (dcpk_hf_dict_put(&m->args, "params_dtype", params, err) ||
+    params = dcpk_value_global(m->arena, "torch", dcpk_dtype_name(dtype), err);
+    if (params == NULL || dcpk_hf_dict_put(&m->args, "params_dtype", params, err) ||
         dcpk_hf_dict_put(&m->args, "bf16", dcpk_value_bool(dtype == DCPK_BF16), err))
         return err->status;
     return dcpk_hf_dict_put(&m->args, "fp16", dcpk_value_bool(dtype == DCPK_F16), err);

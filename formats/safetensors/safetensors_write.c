@@ -146,15 +146,13 @@ static void put_header(const struct dcpk_safetensors_state *from, const struct p
 static dcpk_status add_header(struct dcpk_output *out, uint32_t file,
                               const struct dcpk_bytes *bytes, struct dcpk_error *err)
 {
-    const char *text =
-        dcpk_arena_strndup(out->arena, (const char *)bytes->data, bytes->n_bytes, err);
-    struct dcpk_value *value = dcpk_arena_alloc(out->arena, sizeof *value, err);
+    const struct dcpk_value *value =
+        dcpk_value_bytes(out->arena, bytes->data, bytes->n_bytes, err);
 
-    if (text == NULL || value == NULL ||
+    if (value == NULL ||
         dcpk_grow(&out->payloads, &out->payloads_capacity, out->n_payloads, sizeof *out->payloads,
                   err))
         return err->status;
-    *value = (struct dcpk_value){.kind = DCPK_V_BYTES, .n = bytes->n_bytes, .as.str = text};
     out->payloads[out->n_payloads++] =
         (struct dcpk_out_payload){.value = value, .n_bytes = bytes->n_bytes, .file = file};
     return DCPK_OK;

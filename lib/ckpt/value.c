@@ -62,6 +62,55 @@ const struct dcpk_value *dcpk_value_str(struct dcpk_arena *arena, const char *te
     return v;
 }
 
+const struct dcpk_value *dcpk_value_bytes(struct dcpk_arena *arena, const void *data, size_t n,
+                                          struct dcpk_error *err)
+{
+    const char *copy = dcpk_arena_strndup(arena, data, n, err);
+    struct dcpk_value *v;
+
+    if (copy == NULL || (v = value_make(arena, DCPK_V_BYTES, err)) == NULL)
+        return NULL;
+    v->n = n;
+    v->as.str = copy;
+    return v;
+}
+
+const struct dcpk_value *dcpk_value_global(struct dcpk_arena *arena, const char *module,
+                                           const char *name, struct dcpk_error *err)
+{
+    struct dcpk_value *v = value_make(arena, DCPK_V_GLOBAL, err);
+
+    if (v == NULL)
+        return NULL;
+    v->as.global.module = module;
+    v->as.global.name = name;
+    return v;
+}
+
+const struct dcpk_value *dcpk_value_vector(struct dcpk_arena *arena, enum dcpk_dtype dtype,
+                                           const void *data, int64_t n_elems,
+                                           struct dcpk_error *err)
+{
+    const size_t n_bytes = (size_t)n_elems * dcpk_dtype_bytes(dtype);
+    struct dcpk_value_tensor *tensor;
+    struct dcpk_value *v;
+    int64_t *shape;
+    void *copy;
+
+    if ((copy = dcpk_arena_alloc(arena, n_bytes, err)) == NULL ||
+        (shape = dcpk_arena_alloc(arena, sizeof *shape, err)) == NULL ||
+        (tensor = dcpk_arena_alloc(arena, sizeof *tensor, err)) == NULL ||
+        (v = value_make(arena, DCPK_V_TENSOR, err)) == NULL)
+        return NULL;
+    if (n_bytes > 0)
+        memcpy(copy, data, n_bytes);
+    *shape = n_elems;
+    *tensor = (struct dcpk_value_tensor){
+        .dtype = dtype, .rank = 1, .shape = shape, .n_bytes = n_bytes, .data = copy};
+    v->as.tensor = tensor;
+    return v;
+}
+
 const struct dcpk_value *dcpk_value_seq(struct dcpk_arena *arena, enum dcpk_value_kind kind,
                                         const struct dcpk_value *const *items, size_t n,
                                         struct dcpk_error *err)

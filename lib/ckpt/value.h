@@ -117,6 +117,15 @@ const struct dcpk_value *dcpk_value_float(struct dcpk_arena *arena, double f,
                                           struct dcpk_error *err);
 const struct dcpk_value *dcpk_value_str(struct dcpk_arena *arena, const char *text,
                                         struct dcpk_error *err); /* text copied */
+const struct dcpk_value *dcpk_value_bytes(struct dcpk_arena *arena, const void *data, size_t n,
+                                          struct dcpk_error *err); /* data copied */
+/* A name that is pickled by reference, torch.bfloat16; both texts borrowed. */
+const struct dcpk_value *dcpk_value_global(struct dcpk_arena *arena, const char *module,
+                                           const char *name, struct dcpk_error *err);
+/* A tensor with one axis; data copied. */
+const struct dcpk_value *dcpk_value_vector(struct dcpk_arena *arena, enum dcpk_dtype dtype,
+                                           const void *data, int64_t n_elems,
+                                           struct dcpk_error *err);
 const struct dcpk_value *dcpk_value_seq(struct dcpk_arena *arena, enum dcpk_value_kind kind,
                                         const struct dcpk_value *const *items, size_t n,
                                         struct dcpk_error *err); /* array copied */

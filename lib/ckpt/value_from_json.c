@@ -73,17 +73,11 @@ static const char *json_dtype(const char *text)
 
 static const struct dcpk_value *json_text(const struct json_reading *r, const char *text)
 {
-    struct dcpk_value *v;
+    const char *dtype = json_dtype(text);
 
-    if (json_dtype(text) == NULL)
+    if (dtype == NULL)
         return dcpk_value_str(r->arena, text, r->err);
-    v = dcpk_arena_alloc(r->arena, sizeof *v, r->err);
-    if (v == NULL)
-        return NULL;
-    v->kind = DCPK_V_GLOBAL;
-    v->as.global.module = "torch";
-    v->as.global.name = json_dtype(text);
-    return v;
+    return dcpk_value_global(r->arena, "torch", dtype, r->err);
 }
 
 static const struct dcpk_value *json_node(const struct json_reading *r,

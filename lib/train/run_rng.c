@@ -83,34 +83,6 @@ static const struct dcpk_value *make_seq(struct making *m, enum dcpk_value_kind 
     return dcpk_value_seq(m->arena, kind, items, n, m->err);
 }
 
-static const struct dcpk_value *make_bytes(struct making *m, const void *data, size_t n_bytes)
-{
-    struct dcpk_value *made = dcpk_arena_alloc(m->arena, sizeof *made, m->err);
-    char *copy = dcpk_arena_strndup(m->arena, data, n_bytes, m->err);
-
-    if (made == NULL || copy == NULL)
-        return NULL;
-    *made = (struct dcpk_value){.kind = DCPK_V_BYTES, .n = n_bytes, .as.str = copy};
-    return made;
-}
-
-/* A tensor of bytes with one axis; takes its data from the arena. */
-static const struct dcpk_value *make_state(struct making *m, const uint8_t *data, int64_t n_bytes)
-{
-    struct dcpk_value_tensor *tensor = dcpk_arena_alloc(m->arena, sizeof *tensor, m->err);
-    struct dcpk_value *made = dcpk_arena_alloc(m->arena, sizeof *made, m->err);
-    int64_t *shape = dcpk_arena_alloc(m->arena, sizeof *shape, m->err);
-
-    if (tensor == NULL || made == NULL || shape == NULL || data == NULL)
-        return NULL;
-    *shape = n_bytes;
-    *tensor = (struct dcpk_value_tensor){
-        .dtype = DCPK_U8, .rank = 1, .shape = shape, .n_bytes = (uint64_t)n_bytes, .data = data};
-    made->kind = DCPK_V_TENSOR;
-    made->as.tensor = tensor;
-    return made;
-}
-
 /* module.name(*args), with what it is then given as its state. */
 static const struct dcpk_value *make_call(struct making *m, const char *module, const char *name,
                                           const struct dcpk_value *args,
@@ -181,22 +153,17 @@ static const struct dcpk_value *numpy_dtype(struct making *m)
 /* An array of uint32, as NumPy 2 pickles it. */
 static const struct dcpk_value *numpy_words(struct making *m, const uint32_t words[N_WORDS])
 {
-    struct dcpk_value *class = dcpk_arena_alloc(m->arena, sizeof *class, m->err);
+    const struct dcpk_value *class = dcpk_value_global(m->arena, "numpy", "ndarray", m->err);
     const struct dcpk_value *zero = make_int(m, 0), *count = make_int(m, N_WORDS);
     const struct dcpk_value *args[3] = {class, make_seq(m, DCPK_V_TUPLE, &zero, 1),
-                                        make_bytes(m, "b", 1)};
+                                        dcpk_value_bytes(m->arena, "b", 1, m->err)};
     const struct dcpk_value *state[5] = {make_int(m, 1), make_seq(m, DCPK_V_TUPLE, &count, 1),
                                          numpy_dtype(m), dcpk_value_bool(false)};
     uint8_t bytes[N_WORDS * 4];
 
-    if (class == NULL)
-        return NULL;
-    class->kind = DCPK_V_GLOBAL;
-    class->as.global.module = "numpy";
-    class->as.global.name = "ndarray";
     for (size_t i = 0; i < N_WORDS; i++)
         dcpk_store_u32le(bytes + 4 * i, words[i]);
-    state[4] = make_bytes(m, bytes, sizeof bytes);
+    state[4] = dcpk_value_bytes(m->arena, bytes, sizeof bytes, m->err);
     return make_call(m, "numpy._core.multiarray", "_reconstruct",
                      make_seq(m, DCPK_V_TUPLE, args, 3), make_seq(m, DCPK_V_TUPLE, state, 5));
 }
@@ -223,28 +190,25 @@ static const struct dcpk_value *numpy_state(struct making *m, uint32_t seed)
  */
 static const struct dcpk_value *torch_state(struct making *m, uint32_t seed)
 {
-    uint8_t *bytes = dcpk_arena_alloc(m->arena, TORCH_BYTES, m->err);
+    uint8_t bytes[TORCH_BYTES] = {0};
     uint32_t twister[N_WORDS];
 
-    if (bytes == NULL)
-        return NULL;
     twister_seed(twister, seed);
     dcpk_store_u32le(bytes, seed);
     dcpk_store_u32le(bytes + 8, 1);
     dcpk_store_u32le(bytes + 12, 1);
     for (size_t i = 0; i < N_WORDS; i++)
         dcpk_store_u32le(bytes + 24 + 8 * i, twister[i]);
-    return make_state(m, bytes, TORCH_BYTES);
+    return dcpk_value_vector(m->arena, DCPK_U8, bytes, sizeof bytes, m->err);
 }
 
 /* torch.cuda.get_rng_state() */
 static const struct dcpk_value *cuda_state(struct making *m, uint64_t seed)
 {
-    uint8_t *bytes = dcpk_arena_alloc(m->arena, CUDA_BYTES, m->err);
+    uint8_t bytes[CUDA_BYTES] = {0};
 
-    if (bytes != NULL)
-        dcpk_store_u64le(bytes, seed);
-    return make_state(m, bytes, CUDA_BYTES);
+    dcpk_store_u64le(bytes, seed);
+    return dcpk_value_vector(m->arena, DCPK_U8, bytes, sizeof bytes, m->err);
 }
 
 /* Those of one rank: a list of one dict. */

@@ -63,18 +63,7 @@ static void values_put_count(struct values *v, const char *name, int64_t number)
 /* torch.float32 and the like, as args hold them. */
 static void values_put_dtype(struct values *v, const char *name, enum dcpk_dtype dtype)
 {
-    struct dcpk_value *made = dcpk_arena_alloc(v->arena, sizeof *made, v->err);
-
-    if (made == NULL)
-        return;
-    made->kind = DCPK_V_GLOBAL;
-    made->as.global.module = "torch";
-    made->as.global.name = "float32";
-    if (dtype == DCPK_BF16)
-        made->as.global.name = "bfloat16";
-    else if (dtype == DCPK_F16)
-        made->as.global.name = "float16";
-    values_put(v, name, made);
+    values_put(v, name, dcpk_value_global(v->arena, "torch", dcpk_dtype_name(dtype), v->err));
 }
 
 /* Every n-th layer from the first has experts: that n; 0 where no n is it. */
@@ -374,31 +363,13 @@ double dcpk_train_step_flops(const struct dcpk_train_config *config)
 
 /* ---- the scale of fp16 ---- */
 
-static const struct dcpk_value *scale_value(double scale, struct dcpk_arena *arena,
-                                            struct dcpk_error *err)
-{
-    struct dcpk_value *value = dcpk_arena_alloc(arena, sizeof *value, err);
-    struct dcpk_value_tensor *tensor = dcpk_arena_alloc(arena, sizeof *tensor, err);
-    float *data = dcpk_arena_alloc(arena, sizeof *data, err);
-    int64_t *shape = dcpk_arena_alloc(arena, sizeof *shape, err);
-
-    if (value == NULL || tensor == NULL || data == NULL || shape == NULL)
-        return NULL;
-    *data = (float)scale;
-    *shape = 1;
-    *tensor = (struct dcpk_value_tensor){
-        .dtype = DCPK_F32, .rank = 1, .shape = shape, .n_bytes = sizeof *data, .data = data};
-    value->kind = DCPK_V_TENSOR;
-    value->as.tensor = tensor;
-    return value;
-}
-
 const struct dcpk_value *dcpk_train_scaler(const struct dcpk_loss_scale *scale,
                                            struct dcpk_arena *arena, struct dcpk_error *err)
 {
+    const float factor = (float)scale->scale;
     struct values v = {.arena = arena, .err = err};
 
-    values_put(&v, "scale", scale_value(scale->scale, arena, err));
+    values_put(&v, "scale", dcpk_value_vector(arena, DCPK_F32, &factor, 1, err));
     values_put_int(&v, "growth_tracker", scale->n_good);
     values_put_int(&v, "hysteresis_tracker", scale->n_left);
     if (err->status != DCPK_OK)

@@ -234,19 +234,6 @@ static dcpk_status put_object(const struct bucket_writer *w, const char *group, 
     return dcpk_output_add_object(w->out, key, payload, err);
 }
 
-static const struct dcpk_value *dtype_value(struct dcpk_arena *arena, const char *name,
-                                            struct dcpk_error *err)
-{
-    struct dcpk_value *made = dcpk_arena_alloc(arena, sizeof *made, err);
-
-    if (made == NULL)
-        return NULL;
-    made->kind = DCPK_V_GLOBAL;
-    made->as.global.module = "torch";
-    made->as.global.name = name;
-    return made;
-}
-
 /* Of the buckets [first, end), which are those of one buffer: {(torch.bfloat16, torch.float32):
  * [numel, ...]}. */
 static const struct dcpk_value *buffer_record(const struct bucket_writer *w, size_t first,
@@ -254,8 +241,9 @@ static const struct dcpk_value *buffer_record(const struct bucket_writer *w, siz
 {
     const enum dcpk_dtype dtype = w->layout.buckets[first].dtype;
     struct dcpk_arena *arena = w->out->arena;
-    const struct dcpk_value *pair[2] = {dtype_value(arena, dcpk_dtype_name(dtype), err),
-                                        dtype_value(arena, grad_dtype_name(w, dtype), err)};
+    const struct dcpk_value *pair[2] = {
+        dcpk_value_global(arena, "torch", dcpk_dtype_name(dtype), err),
+        dcpk_value_global(arena, "torch", grad_dtype_name(w, dtype), err)};
     const struct dcpk_value **numbers = dcpk_arena_array(arena, end - first, sizeof *numbers, err);
     struct dcpk_value_pair entry;
 
