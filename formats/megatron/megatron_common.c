@@ -233,6 +233,13 @@ bool dcpk_megatron_has_buckets(const struct dcpk_model *model, const struct dcpk
     return model->has_optimizer && layout != NULL && strcmp(layout, BUCKETS_TYPE) == 0;
 }
 
+static const char *sharding_type(const struct dcpk_model *model, const struct dcpk_output *out)
+{
+    if (dcpk_megatron_has_buckets(model, out))
+        return BUCKETS_TYPE;
+    return dcpk_megatron_flattens(model, out) ? FLATTENED_TYPE : SHARDING_TYPE;
+}
+
 /* {'param_state_sharding_type': ...}: each group of ranks has the rest beside its buckets. */
 static const struct dcpk_value *name_buckets(struct dcpk_arena *arena, struct dcpk_error *err)
 {
@@ -277,12 +284,9 @@ static dcpk_status make_optimizer(const struct dcpk_model *model, struct dcpk_ou
                                   const struct dcpk_value **optimizer, struct dcpk_error *err)
 {
     const struct dcpk_value *state[2] = {NULL};
-    const char *type = SHARDING_TYPE;
+    const char *type = sharding_type(model, out);
     struct dcpk_value_pair pairs[2];
     struct optimizers o = {.n = {0}};
-
-    if (dcpk_megatron_flattens(model, out))
-        type = FLATTENED_TYPE;
 
     if (split_groups(model, out, slots, &o, err) ||
         (dcpk_megatron_has_buckets(model, out) && put_in_buckets(model, out, &o, args, state, err)))
@@ -314,12 +318,8 @@ static const struct dcpk_value *make_content(const struct dcpk_model *model,
     const bool has_buckets = dcpk_megatron_has_buckets(model, out);
     const bool is_flattened = dcpk_megatron_flattens(model, out);
     struct builder b = {.arena = out->arena, .err = err};
-    const char *type = SHARDING_TYPE;
+    const char *type = sharding_type(model, out);
 
-    if (has_buckets)
-        type = BUCKETS_TYPE;
-    else if (is_flattened)
-        type = FLATTENED_TYPE;
     put_pair(&b, "distrib_optim_sharding_type", dcpk_value_str(out->arena, type, err));
     if (!has_buckets && !is_flattened)
         put_pair(&b, "distrib_optim_fully_reshardable_mem_efficient", dcpk_value_bool(false));

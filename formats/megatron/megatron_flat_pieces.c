@@ -46,17 +46,6 @@ static int64_t flat_offset(const struct dcpk_box *box, const struct dcpk_box *pa
     return at;
 }
 
-/* Step `part` to the next index of the first n axes inside `bounds`; false after the last. */
-static bool next_run(struct dcpk_box *part, const struct dcpk_box *bounds, int n)
-{
-    for (int a = n - 1; a >= 0; a--) {
-        if (++part->offset[a] < bounds->offset[a] + bounds->extent[a])
-            return true;
-        part->offset[a] = bounds->offset[a];
-    }
-    return false;
-}
-
 dcpk_status dcpk_flat_pieces_add_part(struct dcpk_flat_pieces *pieces,
                                       const struct dcpk_piece *piece, const struct dcpk_box *box,
                                       const struct dcpk_box *at, struct dcpk_error *err)
@@ -81,7 +70,7 @@ dcpk_status dcpk_flat_pieces_add_part(struct dcpk_flat_pieces *pieces,
         place.offset[place.rank - 1] = at->offset[at->rank - 1] + flat_offset(box, &run);
         if (dcpk_flat_pieces_add(pieces, piece->src, is_fill ? NULL : &from, &place, n, err))
             return err->status;
-    } while (next_run(&run, &bounds, n_outer));
+    } while (dcpk_box_next(run.offset, &bounds, n_outer));
     return DCPK_OK;
 }
 

@@ -37,16 +37,6 @@ static void blocks_of_piece(struct blocks *b, const struct dcpk_piece *piece)
     }
 }
 
-static bool blocks_next(struct blocks *b)
-{
-    for (int a = b->rank - 1; a >= 0; a--) {
-        if (++b->number[a] < b->numbers.offset[a] + b->numbers.extent[a])
-            return true;
-        b->number[a] = b->numbers.offset[a];
-    }
-    return false;
-}
-
 static dcpk_status flatten_piece(struct blocks *b, const struct dcpk_piece *piece,
                                  struct dcpk_flat_pieces *pieces, struct dcpk_error *err)
 {
@@ -61,7 +51,7 @@ static dcpk_status flatten_piece(struct blocks *b, const struct dcpk_piece *piec
         }
         if (dcpk_flat_pieces_add_part(pieces, piece, &block, &at, err))
             return err->status;
-    } while (blocks_next(b));
+    } while (dcpk_box_next(b->number, &b->numbers, b->rank));
     return DCPK_OK;
 }
 

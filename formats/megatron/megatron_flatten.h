@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* megatron_flatten.h - optimizer tensors of the model's shape, to be written as flattened blocks.
- */
+/* megatron_flatten.h - optimizer tensors of the model's shape, written as flattened blocks. */
 #ifndef DCPK_FORMATS_MEGATRON_FLATTEN_H
 #define DCPK_FORMATS_MEGATRON_FLATTEN_H
 

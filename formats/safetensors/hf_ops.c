@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hf_ops.c - qkv and cat are blocks of rows; transpose and deinterleave are axes in another order.
- */
+/* hf_ops.c - qkv and cat are blocks of rows; transpose and deinterleave put axes in order. */
 #include "formats/safetensors/hf_ops.h"
 
 #include <inttypes.h>

@@ -55,22 +55,18 @@ dcpk_status dcpk_hf_pair_view(struct dcpk_checkpoint *ckpt, uint32_t tensor, int
                               uint32_t *view, struct dcpk_error *err)
 {
     struct dcpk_tensor paired = ckpt->tensors[tensor];
-    struct dcpk_computed *computed;
+    struct dcpk_computed how;
 
     if (paired.computed == NULL)
         return pair_bytes(ckpt, tensor, axis, view, err);
+    how = *paired.computed;
     /* A pair of rows would share a scale, or a block be cut. */
-    if (axis != paired.rank - 2 || paired.computed->block_rows != 1)
+    if (axis != paired.rank - 2 || how.block_rows != 1)
         return dcpk_fail(err, DCPK_EMISMATCH, "its blocks are not those of a row");
-    computed = dcpk_arena_alloc(ckpt->arena, sizeof *computed, err);
     paired.shape = pair_shape(ckpt, &paired, axis, err);
-    if (computed == NULL || paired.shape == NULL)
+    if (paired.shape == NULL || pair_bytes(ckpt, how.values, axis, &how.values, err) ||
+        pair_bytes(ckpt, how.scales, axis, &how.scales, err))
         return err->status;
-    *computed = *paired.computed;
-    paired.computed = computed;
     paired.rank++;
-    if (pair_bytes(ckpt, computed->values, axis, &computed->values, err) ||
-        pair_bytes(ckpt, computed->scales, axis, &computed->scales, err))
-        return err->status;
-    return dcpk_checkpoint_add_view(ckpt, &paired, view, err);
+    return dcpk_checkpoint_add_computed(ckpt, &paired, &how, view, err);
 }

@@ -151,17 +151,12 @@ static dcpk_status add_packed(struct scaling *s, uint32_t values, uint32_t *pack
 static dcpk_status add_weight(struct scaling *s, const struct dcpk_computed *how, const char *key,
                               const int64_t *shape, uint32_t *view, struct dcpk_error *err)
 {
-    struct dcpk_computed *computed = dcpk_arena_alloc(s->ckpt->arena, sizeof *computed, err);
     const struct dcpk_tensor weight = {.key = key,
                                        .dtype = DCPK_F32,
                                        .rank = s->ckpt->tensors[how->values].rank,
-                                       .shape = shape,
-                                       .computed = computed};
+                                       .shape = shape};
 
-    if (computed == NULL)
-        return err->status;
-    *computed = *how;
-    return dcpk_checkpoint_add_view(s->ckpt, &weight, view, err);
+    return dcpk_checkpoint_add_computed(s->ckpt, &weight, how, view, err);
 }
 
 static dcpk_status add_f8(struct scaling *s, uint32_t values, uint32_t scales,

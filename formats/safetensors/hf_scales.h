@@ -10,10 +10,8 @@
 
 /* What a stored tensor is to scales. */
 struct dcpk_hf_scaled {
-    uint32_t
-        view; /* of a weight with scales: the view that is read instead; DCPK_NO_TENSOR: none */
-    uint32_t
-        scales; /* of such a weight: its scales; of scales: themselves; DCPK_NO_TENSOR: neither */
+    uint32_t view;   /* of a weight with scales: what is read instead; DCPK_NO_TENSOR: none */
+    uint32_t scales; /* of such a weight; of scales: themselves; DCPK_NO_TENSOR: neither */
 };
 
 /* All borrowed; faults are added to. */

@@ -214,7 +214,8 @@ dcpk_status dcpk_cpu_cast(enum dcpk_dtype from, const void *src, enum dcpk_dtype
     return DCPK_OK;
 }
 
-const float dcpk_cpu_e2m1[8] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+const float dcpk_cpu_e2m1[16] = {0,     0.5,   1,   1.5,   2,   3,   4,   6,
+                                 -0.0F, -0.5F, -1, -1.5F, -2, -3, -4, -6};
 
 /* The value of element `at` of a row of values, in float32. */
 static float value_load(enum dcpk_dtype dtype, const uint8_t *row, int64_t at)
@@ -222,14 +223,8 @@ static float value_load(enum dcpk_dtype dtype, const uint8_t *row, int64_t at)
     struct dcpk_error ignored = DCPK_ERROR_INIT;
     float value;
 
-    if (dtype == DCPK_F4_E2M1FN_X2) {
-        const int half = row[at / 2] >> (at % 2 * 4) & 0xf;
-
-        value = dcpk_cpu_e2m1[half & 7];
-        if (half >= 8)
-            value = -value;
-        return value;
-    }
+    if (dtype == DCPK_F4_E2M1FN_X2)
+        return dcpk_cpu_e2m1[row[at / 2] >> (at % 2 * 4) & 0xf];
     (void)dcpk_cpu_cast(dtype, row + at, DCPK_F32, &value, 1, &ignored);
     return value;
 }

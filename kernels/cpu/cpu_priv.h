@@ -9,9 +9,8 @@
 dcpk_status dcpk_cpu_cast(enum dcpk_dtype from, const void *src, enum dcpk_dtype to, void *dst,
                           size_t n_elems, struct dcpk_error *err);
 
-/* The values of a float of 4 bits, by its lower three; the fourth is the sign. Source: OCP MX 1.0,
- * 5.3.3 (FP4). */
-extern const float dcpk_cpu_e2m1[8];
+/* The values of a float of 4 bits. Source: OCP MX 1.0, 5.3.3 (FP4). */
+extern const float dcpk_cpu_e2m1[16];
 
 /* cpu_sum.c: dcpk_device's add_term. */
 void dcpk_cpu_add_term(float weight, const float *x, bool first, float *sum, size_t n);

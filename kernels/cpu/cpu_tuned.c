@@ -317,11 +317,7 @@ static void code_table_init(struct code_table *table, enum dcpk_dtype dtype)
         (void)dcpk_cpu_cast(dtype, codes, DCPK_F32, table->of, 256, &ignored);
         return;
     }
-    for (int i = 0; i < 16; i++) {
-        table->of[i] = dcpk_cpu_e2m1[i & 7];
-        if (i >= 8)
-            table->of[i] = -table->of[i];
-    }
+    memcpy(table->of, dcpk_cpu_e2m1, sizeof dcpk_cpu_e2m1);
 }
 
 /* Elements [at, at + n) of a row of codes, times a scale. */

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda_fast.c - the row "cublas": as "cuda", but for products by cuBLAS, and attention by products.
- */
+/* cuda_fast.c - the row "cublas": "cuda" with products by cuBLAS, and attention by products. */
 /*
  * Attention of a block of queries, of all heads at once; s, p, ds: [heads, block, keys seen]
  *
  *   forward:    s = q k^T   ->  p = softmax   ->  out = p v
- *   backward:   s = q k^T, dp = d_out v^T   ->  p, ds   ->  d_q = ds k, d_k += ds^T q, d_v += p^T
- * d_out
+ *   backward:   s = q k^T, dp = d_out v^T   ->  p, ds
+ *               d_q = ds k, d_k += ds^T q, d_v += p^T d_out
  *
  * Blocks are small enough that scores stay in the GPU's second cache, and see no keys behind them.
  * Query heads j of all groups are a batch, since they lie at one distance: per_group batches.

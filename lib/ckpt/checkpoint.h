@@ -201,10 +201,14 @@ dcpk_status dcpk_checkpoint_check_cover(const struct dcpk_checkpoint *ckpt, stru
  * n_tensors + i).
  */
 
-/* A new view; `tensor` gives key, dtype, rank and shape, and what computes it (NULL: runs follow).
- * *index: what pieces call it. */
+/* A new view; `tensor` gives key, dtype, rank and shape; runs follow. *index: what pieces call it. */
 dcpk_status dcpk_checkpoint_add_view(struct dcpk_checkpoint *ckpt, const struct dcpk_tensor *tensor,
                                      uint32_t *index, struct dcpk_error *err);
+/* The same for a view that is computed as `how` has it, which is copied. */
+dcpk_status dcpk_checkpoint_add_computed(struct dcpk_checkpoint *ckpt,
+                                         const struct dcpk_tensor *tensor,
+                                         const struct dcpk_computed *how, uint32_t *index,
+                                         struct dcpk_error *err);
 /*
  * A new view of a tensor inside an object: the bytes at `place` are its elements in row-major order
  * (format.h, outline_object). *chunk: its only one, through whose runs other views may look.

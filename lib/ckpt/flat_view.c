@@ -28,6 +28,21 @@ dcpk_status dcpk_checkpoint_add_view(struct dcpk_checkpoint *ckpt, const struct 
     return DCPK_OK;
 }
 
+dcpk_status dcpk_checkpoint_add_computed(struct dcpk_checkpoint *ckpt,
+                                         const struct dcpk_tensor *tensor,
+                                         const struct dcpk_computed *how, uint32_t *index,
+                                         struct dcpk_error *err)
+{
+    struct dcpk_computed *kept = dcpk_arena_alloc(ckpt->arena, sizeof *kept, err);
+    struct dcpk_tensor computed = *tensor;
+
+    if (kept == NULL)
+        return err->status;
+    *kept = *how;
+    computed.computed = kept;
+    return dcpk_checkpoint_add_view(ckpt, &computed, index, err);
+}
+
 /* Append a chunk to the last view. */
 static dcpk_status view_add_chunk(struct dcpk_checkpoint *ckpt, const struct dcpk_box *box,
                                   struct dcpk_chunk_run run, const struct dcpk_place *place,

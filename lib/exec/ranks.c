@@ -12,6 +12,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/order.h"
 #include "lib/device/device_space.h"
+#include "lib/exec/pool.h"
 
 /*
  * Messages are a kind and a number. All but STOP go to rank 0; STOP goes from a rank that failed to
@@ -130,6 +131,13 @@ int dcpk_ranks_self(const struct dcpk_ranks *ranks)
 int dcpk_ranks_count(const struct dcpk_ranks *ranks)
 {
     return ranks == NULL ? 1 : ranks->comm->n_ranks;
+}
+
+int dcpk_ranks_threads(const struct dcpk_ranks *ranks, int wanted)
+{
+    if (wanted > 0)
+        return wanted;
+    return (int)dcpk_max_i64(1, dcpk_pool_default_threads() / dcpk_ranks_count(ranks));
 }
 
 struct dcpk_comm *dcpk_ranks_comm(struct dcpk_ranks *ranks)

@@ -67,6 +67,8 @@ void dcpk_ranks_abandon(struct dcpk_ranks *ranks);
 /* This rank, 0 alone; the number of ranks, 1 alone. */
 int dcpk_ranks_self(const struct dcpk_ranks *ranks);
 int dcpk_ranks_count(const struct dcpk_ranks *ranks);
+/* Threads of each rank, at least 1: `wanted`; 0: its share of the CPUs that a process may use. */
+int dcpk_ranks_threads(const struct dcpk_ranks *ranks, int wanted);
 /* What a link is opened over (lib/device/link.h), between two agreements. NULL when alone. */
 struct dcpk_comm *dcpk_ranks_comm(struct dcpk_ranks *ranks);
 

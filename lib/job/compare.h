@@ -190,7 +190,7 @@ void dcpk_compare_release(struct dcpk_compare_report *report); /* a zeroed one i
  * lies elsewhere in the buckets than was inferred cannot pass, unless the two hold the same values.
  * Errors: DCPK_EMISMATCH naming the first parameter that differs and how many do, or when there is
  * nothing to compare; those of reading. Collective inside the work where `env` has ranks, as
- * dcpk_exec_compare is; so is the other one.
+ * dcpk_exec_compare is; so are the others.
  */
 dcpk_status dcpk_prove_masters(const struct dcpk_model *model, const struct dcpk_env *env,
                                struct dcpk_error *err);
@@ -202,5 +202,9 @@ dcpk_status dcpk_prove_masters(const struct dcpk_model *model, const struct dcpk
  */
 dcpk_status dcpk_sample_masters(const struct dcpk_model *model, const struct dcpk_env *env,
                                 struct dcpk_error *err);
+
+/* Whichever of the two the view has need of; neither: DCPK_OK. */
+dcpk_status dcpk_check_masters(const struct dcpk_model *model, const struct dcpk_env *env,
+                               struct dcpk_error *err);
 
 #endif

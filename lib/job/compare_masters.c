@@ -126,3 +126,13 @@ dcpk_status dcpk_sample_masters(const struct dcpk_model *model, const struct dcp
             found.n_different, found.n_compared, found.first);
     return DCPK_OK;
 }
+
+dcpk_status dcpk_check_masters(const struct dcpk_model *model, const struct dcpk_env *env,
+                               struct dcpk_error *err)
+{
+    if (model->needs_proof)
+        return dcpk_prove_masters(model, env, err);
+    if (model->needs_sample)
+        return dcpk_sample_masters(model, env, err);
+    return DCPK_OK;
+}

@@ -43,10 +43,7 @@ static dcpk_status making_check_masters(const struct dcpk_making *m, bool was_pr
         (model->needs_proof && was_proven) || m->compares)
         return DCPK_OK;
     dcpk_progress_begin(&m->env->progress, "proving masters");
-    if (model->needs_proof)
-        st = dcpk_prove_masters(model, m->env, err);
-    else
-        st = dcpk_sample_masters(model, m->env, err);
+    st = dcpk_check_masters(model, m->env, err);
     dcpk_progress_begin(&m->env->progress, m->label);
     return st;
 }

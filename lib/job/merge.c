@@ -297,14 +297,8 @@ struct dcpk_checkpoint *dcpk_merge_input(const struct dcpk_merge *merge, size_t 
 
 dcpk_status dcpk_merge_prove(const struct dcpk_merge *merge, struct dcpk_error *err)
 {
-    for (size_t i = 0; i < merge->n_inputs; i++) {
-        const struct dcpk_model *model = merge->inputs[i].model;
-
-        if (model->needs_proof && dcpk_prove_masters(model, &merge->options->env, err))
+    for (size_t i = 0; i < merge->n_inputs; i++)
+        if (dcpk_check_masters(merge->inputs[i].model, &merge->options->env, err))
             return err->status;
-        if (!model->needs_proof && model->needs_sample &&
-            dcpk_sample_masters(model, &merge->options->env, err))
-            return err->status;
-    }
     return DCPK_OK;
 }

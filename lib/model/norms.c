@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "lib/base/order.h"
 #include "lib/base/text.h"
 
 bool dcpk_norms_are_centered(const struct dcpk_value *attrs)
@@ -33,19 +34,13 @@ static dcpk_status add_sum(struct dcpk_checkpoint *ckpt, uint32_t src, float add
 {
     const struct dcpk_tensor *values = &ckpt->tensors[src];
     const struct dcpk_computed how = {.values = src, .scales = DCPK_NO_SCALES, .addend = addend};
-    struct dcpk_tensor sum = {
+    const struct dcpk_tensor sum = {
         .key = values->key, .dtype = DCPK_F32, .rank = values->rank, .shape = values->shape};
-    struct dcpk_computed *computed;
 
     if (values->computed != NULL || !dcpk_dtype_is_float(values->dtype))
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%s', a norm's weight, is not of plain floats",
                          values->key);
-    computed = dcpk_arena_alloc(ckpt->arena, sizeof *computed, err);
-    if (computed == NULL)
-        return err->status;
-    *computed = how;
-    sum.computed = computed;
-    return dcpk_checkpoint_add_view(ckpt, &sum, view, err);
+    return dcpk_checkpoint_add_computed(ckpt, &sum, &how, view, err);
 }
 
 dcpk_status dcpk_norm_add(struct dcpk_checkpoint *ckpt, const struct dcpk_model_tensor *tensor,
@@ -83,7 +78,7 @@ static dcpk_status param_center(struct dcpk_model *model, const struct dcpk_para
         return DCPK_OK;
     if (dcpk_norm_add(model->ckpt, value, addend, model->arena, &sum, err))
         return err->status;
-    for (size_t i = 0; i < sizeof roles / sizeof *roles; i++) {
+    for (size_t i = 0; i < DCPK_COUNT(roles); i++) {
         const uint32_t tensor = param->tensor[roles[i]];
 
         if (tensor == DCPK_NO_TENSOR)

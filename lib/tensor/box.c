@@ -195,3 +195,13 @@ int64_t dcpk_box_take_run(const struct dcpk_box *block, int64_t start, int64_t n
     }
     return taken;
 }
+
+bool dcpk_box_next(int64_t *index, const struct dcpk_box *box, int n)
+{
+    for (int a = n - 1; a >= 0; a--) {
+        if (++index[a] < box->offset[a] + box->extent[a])
+            return true;
+        index[a] = box->offset[a];
+    }
+    return false;
+}

@@ -78,6 +78,10 @@ dcpk_status dcpk_cover_check(const int64_t *shape, int rank, const int64_t *cons
 int64_t dcpk_box_take_run(const struct dcpk_box *block, int64_t start, int64_t n,
                           struct dcpk_box *box);
 
+/* Step `index`, inside the box, to the next one along its first n axes, the last of them fastest;
+ * false, and back at the first, behind the last. */
+bool dcpk_box_next(int64_t *index, const struct dcpk_box *box, int n);
+
 /* "[0:4, 96:192, 0:64]" into text (cut to n bytes, NUL-terminated); returns text. */
 const char *dcpk_box_format(const struct dcpk_box *box, char *text, size_t n);
 const char *dcpk_shape_format(const int64_t *shape, int rank, char *text,

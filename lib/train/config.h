@@ -10,6 +10,9 @@
 #include "lib/model/names.h"
 #include "lib/tensor/dtype.h"
 
+/* Iterations, samples and steps of a run: a schedule counts them in doubles. */
+#define DCPK_MOST_SAMPLES (INT64_C(1) << 53)
+
 /* A GPT as Megatron's flags describe it. Sizes are of the whole model. */
 struct dcpk_train_model {
     int64_t layers, hidden, ffn, heads;

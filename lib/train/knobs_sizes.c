@@ -14,8 +14,7 @@
 #define WANTED_BLOCK 64 /* validate_args makes ffn_hidden_size of swiglu a multiple of it */
 
 /* Elements of all parameters, or of one array of activations: their bytes fit 64 bits. */
-#define MOST_ELEMS   (INT64_C(1) << 56)
-#define MOST_SAMPLES (INT64_C(1) << 53) /* of a schedule, which counts them in doubles */
+#define MOST_ELEMS (INT64_C(1) << 56)
 
 /* ---- what has to be given, and what follows from it ---- */
 
@@ -260,11 +259,11 @@ static dcpk_status sizes_of_work(const struct dcpk_train_config *c, struct dcpk_
         {"gradients of a sample's keys",
          MOST_ELEMS,
          {n_leaves, m->seq_length, m->heads, m->head_dim, 2}},
-        {"tokens of an iteration", MOST_SAMPLES, {d->global_batch, m->seq_length}},
-        {"samples of the run", MOST_SAMPLES, {d->global_batch, d->train_iters}},
-        {"samples of the decay", MOST_SAMPLES, {d->global_batch, o->decay_iters}},
-        {"samples of the warm-up", MOST_SAMPLES, {d->global_batch, o->warmup_iters}},
-        {"samples of WSD's decay", MOST_SAMPLES, {d->global_batch, o->wsd_iters}},
+        {"tokens of an iteration", DCPK_MOST_SAMPLES, {d->global_batch, m->seq_length}},
+        {"samples of the run", DCPK_MOST_SAMPLES, {d->global_batch, d->train_iters}},
+        {"samples of the decay", DCPK_MOST_SAMPLES, {d->global_batch, o->decay_iters}},
+        {"samples of the warm-up", DCPK_MOST_SAMPLES, {d->global_batch, o->warmup_iters}},
+        {"samples of WSD's decay", DCPK_MOST_SAMPLES, {d->global_batch, o->wsd_iters}},
     };
 
     return sizes_multiply(all, DCPK_COUNT(all), err);

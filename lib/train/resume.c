@@ -20,9 +20,6 @@
 #include "lib/model/account.h"
 #include "lib/rules/rules.h"
 
-#define MOST_COUNTED                                                                               \
-    (INT64_C(1) << 53) /* iterations, samples, steps: as knobs_sizes.c bounds them */
-
 /* What is open while a run resumes. */
 struct resuming {
     const struct dcpk_saved_run *run;
@@ -100,32 +97,34 @@ static dcpk_status resume_check_args(const struct resuming *r, struct dcpk_error
     return DCPK_OK;
 }
 
+/* The boxes that all ranks ask for, against the tensors of the view. text: of the index. */
+static dcpk_status resume_check_boxes(struct resuming *r, struct dcpk_bytes *text,
+                                      struct dcpk_error *err)
+{
+    const char *strictness = r->run->state->config->files.strictness;
+    struct dcpk_ranks *ranks = r->run->env->ranks;
+    struct dcpk_memory_index asked;
+
+    if (dcpk_memory_index_gather(ranks, r->list, r->n, text, err) ||
+        dcpk_memory_index_read(text->data, text->n_bytes, dcpk_ranks_count(ranks), r->arena, &asked,
+                               err))
+        return err->status;
+    return dcpk_resume_check_fit(&asked, r->model, strictness, r->notes, err);
+}
+
 /* Collective inside the work: masters that were found by inference, then all names and shapes. */
 static dcpk_status resume_check(struct resuming *r, struct dcpk_error *err)
 {
-    const struct dcpk_env *env = r->run->env;
-    struct dcpk_memory_index asked = {0};
     struct dcpk_bytes text = {0};
-    dcpk_status st = DCPK_OK;
+    dcpk_status st;
 
-    if (r->model->needs_proof)
-        st = dcpk_prove_masters(r->model, env, err);
-    else if (r->model->needs_sample)
-        st = dcpk_sample_masters(r->model, env, err);
-    if (st == DCPK_OK)
-        st = resume_pad_vocab(r, err);
-    if (st == DCPK_OK)
-        st = dcpk_memory_index_gather(env->ranks, r->list, r->n, &text, err);
-    if (st == DCPK_OK)
-        st = dcpk_memory_index_read(text.data, text.n_bytes, dcpk_ranks_count(env->ranks), r->arena,
-                                    &asked, err);
-    if (st == DCPK_OK)
-        st = dcpk_resume_check_fit(&asked, r->model, r->run->state->config->files.strictness,
-                                   r->notes, err);
-    if (st == DCPK_OK)
-        st = resume_check_args(r, err);
+    if (dcpk_check_masters(r->model, r->run->env, err) || resume_pad_vocab(r, err))
+        return err->status;
+    st = resume_check_boxes(r, &text, err);
     dcpk_bytes_release(&text);
-    return st;
+    if (st != DCPK_OK)
+        return st;
+    return resume_check_args(r, err);
 }
 
 /* ---- tensors ---- */
@@ -212,13 +211,11 @@ static dcpk_status readings_read(void *context, int worker, uint64_t i, struct d
 /* A rank's share of the CPUs; one thread where boxes go through the queue of a device. */
 static int count_readers(const struct resuming *r)
 {
-    const int n_ranks = dcpk_ranks_count(r->run->env->ranks);
-    int n = r->run->env->n_threads;
+    const struct dcpk_env *env = r->run->env;
+    const int n = dcpk_ranks_threads(env->ranks, env->n_threads);
 
     if (!r->run->state->math->ops->is_host)
         return 1;
-    if (n == 0)
-        n = dcpk_pool_default_threads() / n_ranks;
     return (int)dcpk_max_i64(1, dcpk_min_i64(n, (int64_t)r->n));
 }
 
@@ -261,7 +258,7 @@ static dcpk_status resume_read_step(const struct resuming *r, int64_t *steps,
                              step, other);
         step = other;
     }
-    if (!(step >= 0.0) || step != floor(step) || step > (double)MOST_COUNTED)
+    if (!(step >= 0.0) || step != floor(step) || step > (double)DCPK_MOST_SAMPLES)
         return dcpk_fail_fix(err, DCPK_EFORMAT, DCPK_FIX_NO_LOAD_OPTIM,
                              "the checkpoint has optimizer state, but no step of its groups");
     *steps = (int64_t)step;
@@ -284,8 +281,8 @@ static dcpk_status resume_read_progress(const struct resuming *r,
         return dcpk_fail_fix(err, DCPK_EFORMAT, DCPK_FIX_FINETUNE,
                              "args of the checkpoint have no consumed_train_samples: which samples "
                              "come next is not known");
-    if (progress->iteration > MOST_COUNTED || progress->consumed_samples < 0 ||
-        progress->consumed_samples > MOST_COUNTED)
+    if (progress->iteration > DCPK_MOST_SAMPLES || progress->consumed_samples < 0 ||
+        progress->consumed_samples > DCPK_MOST_SAMPLES)
         return dcpk_fail_fix(err, DCPK_EFORMAT, DCPK_FIX_FINETUNE,
                              "the checkpoint is of iteration %" PRId64 ", after %" PRId64
                              " samples: no run counts to that",
