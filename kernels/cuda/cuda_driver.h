@@ -45,6 +45,8 @@
     CALL(memory_range, cuMemGetAddressRange)                                                       \
     CALL(host_alloc, cuMemHostAlloc)                                                               \
     CALL(host_free, cuMemFreeHost)                                                                 \
+    CALL(host_register, cuMemHostRegister)                                                         \
+    CALL(host_unregister, cuMemHostUnregister)                                                     \
     CALL(pointer_attribute, cuPointerGetAttribute)                                                 \
     CALL(copy, cuMemcpyAsync)                                                                      \
     CALL(fill, cuMemsetD8Async)                                                                    \

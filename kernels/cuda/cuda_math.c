@@ -238,6 +238,29 @@ void cuda_math_free_host(struct dcpk_math *math, void *at)
     dcpk_cuda_space.free(((struct cuda_math *)math)->space, at);
 }
 
+/* The GPU reaches it by itself; any other the driver copies through memory of its own. */
+dcpk_status cuda_math_lock_host(struct dcpk_math *math, void *at, size_t n_bytes,
+                                struct dcpk_error *err)
+{
+    const struct cuda_space *s = cuda_math_space(math);
+    CUresult code;
+
+    dcpk_cuda_enter(&s->driver, s->context);
+    code = s->driver.host_register(at, n_bytes, CU_MEMHOSTREGISTER_PORTABLE);
+    dcpk_cuda_leave(&s->driver);
+    return dcpk_cuda_check(&s->driver, code, "page-locking memory", err);
+}
+
+void cuda_math_unlock_host(struct dcpk_math *math, void *at)
+{
+    const struct cuda_space *s = cuda_math_space(math);
+
+    stream_wait(math);
+    dcpk_cuda_enter(&s->driver, s->context);
+    s->driver.host_unregister(at);
+    dcpk_cuda_leave(&s->driver);
+}
+
 void cuda_math_copy(struct dcpk_math *math, void *to, const void *from, size_t n_bytes)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;

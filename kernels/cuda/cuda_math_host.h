@@ -108,6 +108,9 @@ void cuda_math_free(struct dcpk_math *math, void *at);
 dcpk_status cuda_math_alloc_host(struct dcpk_math *math, size_t n_bytes, void **at,
                                  struct dcpk_error *err);
 void cuda_math_free_host(struct dcpk_math *math, void *at);
+dcpk_status cuda_math_lock_host(struct dcpk_math *math, void *at, size_t n_bytes,
+                                struct dcpk_error *err);
+void cuda_math_unlock_host(struct dcpk_math *math, void *at);
 void cuda_math_copy(struct dcpk_math *math, void *to, const void *from, size_t n_bytes);
 void cuda_math_zero(struct dcpk_math *math, void *at, size_t n_bytes);
 dcpk_status cuda_math_wait(struct dcpk_math *math, struct dcpk_error *err);
@@ -193,7 +196,8 @@ void cuda_combine_probs(struct dcpk_math *math, const struct dcpk_combine *shape
 /* What all rows of GPUs have in common. */
 #define CUDA_MATH_SHARED                                                                           \
     .alloc = cuda_math_alloc, .free = cuda_math_free, .alloc_host = cuda_math_alloc_host,          \
-    .free_host = cuda_math_free_host, .copy = cuda_math_copy, .zero = cuda_math_zero,              \
+    .free_host = cuda_math_free_host, .lock_host = cuda_math_lock_host,                            \
+    .unlock_host = cuda_math_unlock_host, .copy = cuda_math_copy, .zero = cuda_math_zero,          \
     .wait = cuda_math_wait, .add = cuda_math_add, .scale = cuda_math_scale,                        \
     .cast = cuda_math_cast, .accumulate = cuda_math_accumulate, .copy_rows = cuda_math_copy_rows,  \
     .add_slices = cuda_add_slices, .rmsnorm = cuda_rmsnorm, .rmsnorm_input = cuda_rmsnorm_input,   \

@@ -223,6 +223,12 @@ struct dcpk_ops {
     dcpk_status (*alloc_host)(struct dcpk_math *math, size_t n_bytes, void **at,
                               struct dcpk_error *err);
     void (*free_host)(struct dcpk_math *math, void *at);
+    /* Make host memory that lies elsewhere, written to before, as fast as that of alloc_host, until
+     * unlock_host, which waits. Any thread may lock. Both NULL: a device without need of it.
+     * Errors: DCPK_ENOMEM, DCPK_EIO; the memory may be used all the same. */
+    dcpk_status (*lock_host)(struct dcpk_math *math, void *at, size_t n_bytes,
+                             struct dcpk_error *err);
+    void (*unlock_host)(struct dcpk_math *math, void *at);
     /* Queued. Either side is the device's memory or the host's. */
     void (*copy)(struct dcpk_math *math, void *to, const void *from, size_t n_bytes);
     void (*zero)(struct dcpk_math *math, void *at, size_t n_bytes);

@@ -267,15 +267,17 @@ const struct dcpk_format dcpk_memory_format = {.name = "memory",
 #define MOST_THREADS 8 /* that make memory ready */
 
 dcpk_status dcpk_memory_reserve(const struct dcpk_memory_run *run, uint64_t n_bytes,
-                                struct dcpk_reserve **reserve, struct dcpk_error *err)
+                                bool is_for_several, struct dcpk_reserve **reserve,
+                                struct dcpk_error *err)
 {
     struct dcpk_reserve_options options = {.space = run->space,
                                            .n_bytes = (size_t)dcpk_max_u64(n_bytes, 1),
-                                           .n_threads = run->n_threads};
+                                           .n_threads =
+                                               dcpk_ranks_threads(run->ranks, run->n_threads)};
 
-    if (options.n_threads == 0)
-        options.n_threads = dcpk_pool_default_threads() / dcpk_ranks_count(run->ranks);
-    options.n_threads = (int)dcpk_max_i64(1, dcpk_min_i64(options.n_threads, MOST_THREADS));
+    if (is_for_several)
+        options.math = run->math;
+    options.n_threads = (int)dcpk_min_i64(options.n_threads, MOST_THREADS);
     return dcpk_reserve_new(&options, reserve, err);
 }
 
@@ -289,7 +291,7 @@ static dcpk_status memory_copy(struct dcpk_memory_checkpoint *made,
     struct dcpk_reserve *reserve = run->reserve;
 
     if (reserve == NULL) {
-        if (dcpk_memory_reserve(run, index->owned_bytes[self], &made->own, err) != DCPK_OK)
+        if (dcpk_memory_reserve(run, index->owned_bytes[self], false, &made->own, err) != DCPK_OK)
             return err->status;
         reserve = made->own;
     }

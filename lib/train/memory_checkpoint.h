@@ -69,9 +69,11 @@ struct dcpk_memory_checkpoint;
  */
 dcpk_status dcpk_memory_open(const struct dcpk_memory_run *run,
                              struct dcpk_memory_checkpoint **memory, struct dcpk_error *err);
-/* Memory for n_bytes of the run's space, which its threads make ready (reserve.h). */
+/* Memory for n_bytes of the run's space, which its threads make ready, and its device locks where
+ * it is for the copies of several saves (reserve.h). */
 dcpk_status dcpk_memory_reserve(const struct dcpk_memory_run *run, uint64_t n_bytes,
-                                struct dcpk_reserve **reserve, struct dcpk_error *err);
+                                bool is_for_several, struct dcpk_reserve **reserve,
+                                struct dcpk_error *err);
 
 /* Other ranks read what this one frees: not before all have agreed on what they did with it. NULL
  * is a no-op. */

@@ -16,6 +16,8 @@ struct dcpk_reserve {
     uint8_t *at;
     size_t n_blocks;
     struct dcpk_background *background; /* NULL: it has ended */
+    bool is_locked;
+    struct dcpk_error unlocked; /* why it is not */
 };
 
 static uint8_t *block_at(const struct dcpk_reserve *r, size_t block)
@@ -45,11 +47,23 @@ static dcpk_status block_touch(void *context, int worker, uint64_t block, struct
     return DCPK_OK;
 }
 
+/* All of it at once: a copy may not cross from one locked piece to another. */
+static void reserve_lock(struct dcpk_reserve *r)
+{
+    struct dcpk_math *math = r->options.math;
+
+    if (math == NULL || math->ops->lock_host == NULL)
+        return;
+    r->is_locked = math->ops->lock_host(math, r->at, r->options.n_bytes, &r->unlocked) == DCPK_OK;
+}
+
 static dcpk_status reserve_prepare(void *context, struct dcpk_error *err)
 {
     struct dcpk_reserve *r = context;
 
-    return dcpk_pool_run(r->options.n_threads, r->n_blocks, block_touch, r, err);
+    if (dcpk_pool_run(r->options.n_threads, r->n_blocks, block_touch, r, err) == DCPK_OK)
+        reserve_lock(r);
+    return err->status;
 }
 
 dcpk_status dcpk_reserve_new(const struct dcpk_reserve_options *options,
@@ -81,11 +95,15 @@ void dcpk_reserve_free(struct dcpk_reserve *reserve)
 {
     struct dcpk_error ignored = DCPK_ERROR_INIT;
     struct dcpk_space *space;
+    struct dcpk_math *math;
 
     if (reserve == NULL)
         return;
     (void)dcpk_reserve_wait(reserve, &ignored);
     space = reserve->options.space;
+    math = reserve->options.math;
+    if (reserve->is_locked)
+        math->ops->unlock_host(math, reserve->at);
     space->ops->free(space, reserve->at);
     dcpk_free(reserve);
 }
@@ -96,6 +114,11 @@ dcpk_status dcpk_reserve_wait(struct dcpk_reserve *reserve, struct dcpk_error *e
 
     reserve->background = NULL;
     return dcpk_background_finish(background, err);
+}
+
+const char *dcpk_reserve_unlocked(const struct dcpk_reserve *reserve)
+{
+    return reserve->unlocked.status == DCPK_OK ? NULL : reserve->unlocked.text;
 }
 
 uint8_t *dcpk_reserve_at(const struct dcpk_reserve *reserve)

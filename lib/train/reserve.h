@@ -7,17 +7,20 @@
  *   | block 0 | block 1 | block 2 | ..
  *
  * A run that saves beside its training does that once, while it trains its first iterations, and
- * copies every checkpoint into the same memory.
+ * copies every checkpoint into the same memory. A GPU locks the pages besides, so that it writes to
+ * them by itself.
  */
 #ifndef DCPK_LIB_TRAIN_RESERVE_H
 #define DCPK_LIB_TRAIN_RESERVE_H
 
 #include "lib/device/device_space.h"
+#include "lib/device/ops.h"
 
 struct dcpk_reserve;
 
 struct dcpk_reserve_options {
     struct dcpk_space *space; /* of host memory, which others can import; borrowed until free */
+    struct dcpk_math *math;   /* locks it; borrowed until free; NULL: it is not locked */
     size_t n_bytes;
     size_t block_bytes; /* whole pages; 0: 256 MiB, tests take less */
     int n_threads;      /* that make the memory ready */
@@ -34,6 +37,10 @@ void dcpk_reserve_free(struct dcpk_reserve *reserve);
 
 /* Wait until the memory is ready, and may be written to. Errors: those of the threads, once. */
 dcpk_status dcpk_reserve_wait(struct dcpk_reserve *reserve, struct dcpk_error *err);
+
+/* Once it is ready: why the device could not lock it. The memory is good all the same, copies take
+ * longer. NULL: it is locked, or need not be. Borrowed until free. */
+const char *dcpk_reserve_unlocked(const struct dcpk_reserve *reserve);
 
 /* Its first byte, and how many there are. */
 uint8_t *dcpk_reserve_at(const struct dcpk_reserve *reserve);

@@ -290,7 +290,7 @@ dcpk_status dcpk_saving_reserve(const struct dcpk_saved_run *run, struct dcpk_re
     if (arena != NULL)
         st = dcpk_train_list(run, DCPK_LIST_OWN, arena, &list, &n, err);
     if (st == DCPK_OK)
-        st = dcpk_memory_reserve(&memory_run, dcpk_memory_bytes(list, n), reserve, err);
+        st = dcpk_memory_reserve(&memory_run, dcpk_memory_bytes(list, n), true, reserve, err);
     dcpk_arena_free(arena);
     return dcpk_ranks_agree(run->env->ranks, st, err);
 }

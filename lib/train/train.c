@@ -47,6 +47,7 @@ struct training {
     float **buffers;                      /* by parameter */
     struct dcpk_saving *saving;           /* beside the run; NULL: none */
     struct dcpk_reserve *reserve;         /* for its copies; NULL: no save is beside the run */
+    bool noted_unlocked;
     struct dcpk_fsdp_traffic sent_before; /* the step that runs, or ran last */
     /* Of this rank's microbatches, in the arena. */
     int64_t n_microbatches;
@@ -406,6 +407,22 @@ static dcpk_status training_finish_saving(struct training *t, struct dcpk_error 
     return dcpk_saving_finish(saving, err);
 }
 
+/* Note once why the copies of saves beside the run are slow, where they are. */
+static void training_note_unlocked(struct training *t)
+{
+    const char *why = dcpk_reserve_unlocked(t->reserve);
+    char text[DCPK_ERROR_BYTES + 96];
+    int n;
+
+    if (why == NULL || t->noted_unlocked)
+        return;
+    t->noted_unlocked = true;
+    n = snprintf(text, sizeof text,
+                 "saving beside the run copies slowly: the memory for it is not page-locked: %s\n",
+                 why);
+    t->job->notes(t->job->context, text, (size_t)n);
+}
+
 static dcpk_status training_save(struct training *t, int64_t last, struct dcpk_error *err)
 {
     const struct dcpk_train_files *files = &t->config->files;
@@ -419,6 +436,7 @@ static dcpk_status training_save(struct training *t, int64_t last, struct dcpk_e
     if (files->is_async) {
         if (training_finish_saving(t, err) || dcpk_saving_start(&saved, &t->saving, err))
             return err->status;
+        training_note_unlocked(t);
     } else if (dcpk_train_save(&saved, err) != DCPK_OK) {
         return err->status;
     }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_reserve.c - memory for copies: all of its pages are there once it is ready. */
+/* test_reserve.c - memory for copies: all of its pages are there once it is ready, and locked by the
+ * device that has need of it. */
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -87,9 +88,75 @@ static void test_unused(void **state)
     dcpk_cpu_space.close(options.space);
 }
 
+/* ---- a device that locks ---- */
+
+struct locking {
+    struct dcpk_math base;
+    bool fails;
+    size_t n_pages; /* that were there when it was locked */
+    void *locked;   /* NULL: nothing is */
+    int n_calls;
+};
+
+static dcpk_status fake_lock(struct dcpk_math *math, void *at, size_t n_bytes,
+                             struct dcpk_error *fault)
+{
+    struct locking *l = (struct locking *)math;
+    const size_t page_bytes = (size_t)sysconf(_SC_PAGESIZE);
+
+    l->n_calls++;
+    if (l->fails)
+        return dcpk_fail(fault, DCPK_EIO, "page-locking memory: no more locks");
+    l->n_pages = count_pages(at, n_bytes, (n_bytes - 1) / page_bytes + 1);
+    l->locked = at;
+    return DCPK_OK;
+}
+
+static void fake_unlock(struct dcpk_math *math, void *at)
+{
+    struct locking *l = (struct locking *)math;
+
+    CHECK(l->locked == at, "what was locked");
+    CHECK_EQ_INT(*(uint8_t *)at, 7, "unlocked before it is freed");
+    l->locked = NULL;
+}
+
+static const struct dcpk_ops locking_ops = {.lock_host = fake_lock, .unlock_host = fake_unlock};
+
+/* In one call, after all pages are there; where it fails the memory is good all the same. */
+static void test_locked(void **state)
+{
+    const size_t page_bytes = (size_t)sysconf(_SC_PAGESIZE);
+    struct dcpk_reserve_options options = {
+        .n_bytes = 5 * BLOCK_BYTES, .block_bytes = BLOCK_BYTES, .n_threads = 2};
+    struct dcpk_reserve *reserve;
+
+    (void)state;
+    CHECK_OK(dcpk_cpu_space.open(&(struct dcpk_space_options){0}, &options.space, &err), "space");
+    for (int fails = 0; fails <= 1; fails++) {
+        struct locking locking = {.base.ops = &locking_ops, .fails = fails != 0};
+        const char *why;
+
+        options.math = &locking.base;
+        CHECK_OK(dcpk_reserve_new(&options, &reserve, &err), "new");
+        CHECK_OK(dcpk_reserve_wait(reserve, &err), "wait");
+        CHECK_EQ_INT(locking.n_calls, 1, "calls");
+        CHECK_EQ_INT(locking.n_pages, fails ? 0 : options.n_bytes / page_bytes, "pages");
+        why = dcpk_reserve_unlocked(reserve);
+        CHECK((why != NULL) == locking.fails, "the reason");
+        if (why != NULL)
+            CHECK_EQ_STR(why, "page-locking memory: no more locks", "the reason");
+        dcpk_reserve_at(reserve)[0] = 7;
+        dcpk_reserve_free(reserve);
+        CHECK(locking.locked == NULL, "unlocked");
+    }
+    dcpk_cpu_space.close(options.space);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cases), cmocka_unit_test(test_unused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cases), cmocka_unit_test(test_unused),
+                                       cmocka_unit_test(test_locked)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
