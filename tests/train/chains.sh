@@ -3,7 +3,8 @@
 # chains.sh - runs stop at iteration 10, are converted and resumed under other layouts: their steps are those of the
 # uninterrupted run, bit for bit. Acceptance tests A4 to A7, A9 to A11, A14, A18, A20 of the training loop, by their names.
 #
-#   chains.sh [PREFIX...]   the cases whose names begin so; default: the quick ones, with DCPK_ALL_CHAINS all of them
+#   chains.sh [--part I/N] [PREFIX...]   the cases whose names begin so; default: the quick ones, with DCPK_ALL_CHAINS all
+#                                        of them; every N-th from the I-th on
 #
 # DCPKIT: the program; DCPK_MPIEXEC: how N ranks are started; DCPK_SAMPLES: Megatron's checkpoints; DCPK_IO_FAULT: the
 # library of fault/fault.h, empty where it cannot be preloaded.
@@ -321,7 +322,7 @@ killed() {
 
 # ---- which ----
 
-n_cases=0
+n_cases=0 n_wanted=0
 # is_wanted QUICK NAME
 is_wanted() {
     local prefix
@@ -335,6 +336,8 @@ is_wanted() {
 # run QUICK NAME COMMAND...
 run() {
     is_wanted "$1" "$2" || return 0
+    n_wanted=$((n_wanted + 1))
+    [ $(((n_wanted - part) % n_parts)) = 0 ] || return 0
     case_name=$2
     SECONDS=0
     "${@:3}"
@@ -343,6 +346,11 @@ run() {
 }
 
 [ -n "${DCPK_MPIEXEC:-}" ] || exit 77
+part=1 n_parts=1
+if [ "${1:-}" = --part ]; then
+    part=${2%/*} n_parts=${2#*/}
+    shift 2
+fi
 wanted=("$@")
 while read -r quick name model row; do
     read -ra row <<<"$row"
