@@ -151,10 +151,8 @@ static dcpk_status add_packed(struct scaling *s, uint32_t values, uint32_t *pack
 static dcpk_status add_weight(struct scaling *s, const struct dcpk_computed *how, const char *key,
                               const int64_t *shape, uint32_t *view, struct dcpk_error *err)
 {
-    const struct dcpk_tensor weight = {.key = key,
-                                       .dtype = DCPK_F32,
-                                       .rank = s->ckpt->tensors[how->values].rank,
-                                       .shape = shape};
+    const struct dcpk_tensor weight = {
+        .key = key, .dtype = DCPK_F32, .rank = s->ckpt->tensors[how->values].rank, .shape = shape};
 
     return dcpk_checkpoint_add_computed(s->ckpt, &weight, how, view, err);
 }

@@ -146,12 +146,10 @@ static void put_header(const struct dcpk_safetensors_state *from, const struct p
 static dcpk_status add_header(struct dcpk_output *out, uint32_t file,
                               const struct dcpk_bytes *bytes, struct dcpk_error *err)
 {
-    const struct dcpk_value *value =
-        dcpk_value_bytes(out->arena, bytes->data, bytes->n_bytes, err);
+    const struct dcpk_value *value = dcpk_value_bytes(out->arena, bytes->data, bytes->n_bytes, err);
 
-    if (value == NULL ||
-        dcpk_grow(&out->payloads, &out->payloads_capacity, out->n_payloads, sizeof *out->payloads,
-                  err))
+    if (value == NULL || dcpk_grow(&out->payloads, &out->payloads_capacity, out->n_payloads,
+                                   sizeof *out->payloads, err))
         return err->status;
     out->payloads[out->n_payloads++] =
         (struct dcpk_out_payload){.value = value, .n_bytes = bytes->n_bytes, .file = file};

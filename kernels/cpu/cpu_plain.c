@@ -214,7 +214,7 @@ dcpk_status dcpk_cpu_cast(enum dcpk_dtype from, const void *src, enum dcpk_dtype
     return DCPK_OK;
 }
 
-const float dcpk_cpu_e2m1[16] = {0,     0.5,   1,   1.5,   2,   3,   4,   6,
+const float dcpk_cpu_e2m1[16] = {0,     0.5,   1,  1.5,   2,  3,  4,  6,
                                  -0.0F, -0.5F, -1, -1.5F, -2, -3, -4, -6};
 
 /* The value of element `at` of a row of values, in float32. */

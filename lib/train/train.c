@@ -44,9 +44,9 @@ struct training {
     struct dcpk_optim optim;
     struct dcpk_train_progress progress;
     struct dcpk_train_state state;
-    float **buffers;                      /* by parameter */
-    struct dcpk_saving *saving;           /* beside the run; NULL: none */
-    struct dcpk_reserve *reserve;         /* for its copies; NULL: no save is beside the run */
+    float **buffers;              /* by parameter */
+    struct dcpk_saving *saving;   /* beside the run; NULL: none */
+    struct dcpk_reserve *reserve; /* for its copies; NULL: no save is beside the run */
     bool noted_unlocked;
     struct dcpk_fsdp_traffic sent_before; /* the step that runs, or ran last */
     /* Of this rank's microbatches, in the arena. */

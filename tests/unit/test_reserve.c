@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_reserve.c - memory for copies: all of its pages are there once it is ready, and locked by the
- * device that has need of it. */
+/* test_reserve.c - memory for copies: all of its pages are there once it is ready, and locked by
+ * the device that has need of it. */
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
