@@ -43,7 +43,7 @@ static dcpk_status print_losses(const struct losscmp_request *r,
 /* paths: of the two. */
 static int losscmp(const struct losscmp_request *r, char *const *paths)
 {
-    struct dcpk_loss_options options = {.has_hashes = r->tolerance <= 0};
+    struct dcpk_loss_options options = {.has_hashes = r->tolerance < 0};
     struct dcpk_step_log a = {0}, b = {0};
     struct dcpk_loss_report report = {0};
     struct dcpk_error err = DCPK_ERROR_INIT;

@@ -37,6 +37,8 @@ static bool numbers_agree(const struct dcpk_logged *a, const struct dcpk_logged 
         return same_bits(a->value, b->value);
     if (same_bits(a->value, b->value))
         return true;
+    if (!isfinite(a->value) || !isfinite(b->value))
+        return false; /* any share of infinity is infinite */
     return fabs(a->value - b->value) <= rtol * fabs(b->value) + slack;
 }
 
