@@ -7,6 +7,9 @@
  *
  * and the factors change places. One stream and one workspace of a fixed size: the same call gives
  * the same bits. Source: cuBLAS, section "Results Reproducibility" @13.0.
+ *
+ * A product that cuBLAS cuts along the contracted axis would have its partial sums rounded to the
+ * result's 16 bits unless its mode forbids that. Source: cuBLAS, cublasMath_t @13.0.
  */
 #include "kernels/cuda/cuda_blas.h"
 
@@ -18,6 +21,8 @@
 #include "lib/base/order.h"
 
 #define WORKSPACE_BYTES ((size_t)32 << 20) /* what cuBLAS recommends for Hopper */
+#define MATH_MODE                                                                                  \
+    ((cublasMath_t)(CUBLAS_DEFAULT_MATH | CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION))
 
 /* name of the member, function. cublas_v2.h gives the function its newest version. */
 #define BLAS_CALLS(CALL)                                                                           \
@@ -25,6 +30,7 @@
     CALL(destroy, cublasDestroy_v2)                                                                \
     CALL(set_stream, cublasSetStream_v2)                                                           \
     CALL(set_workspace, cublasSetWorkspace_v2)                                                     \
+    CALL(set_math_mode, cublasSetMathMode)                                                         \
     CALL(multiply, cublasGemmStridedBatchedEx)                                                     \
     CALL(reason, cublasGetStatusString)
 
@@ -79,6 +85,8 @@ static dcpk_status blas_fill(struct dcpk_math *math, struct cuda_blas *blas, str
         code = blas->set_stream(blas->handle, s->queues[0].stream);
     if (code == CUBLAS_STATUS_SUCCESS)
         code = blas->set_workspace(blas->handle, blas->workspace, WORKSPACE_BYTES);
+    if (code == CUBLAS_STATUS_SUCCESS)
+        code = blas->set_math_mode(blas->handle, MATH_MODE);
     dcpk_cuda_leave(&s->driver);
     return blas_check(blas, code, "opening", err);
 }
@@ -121,6 +129,12 @@ static cudaDataType_t blas_type(enum dcpk_dtype dtype)
     return CUDA_R_32F;
 }
 
+/* Of a factor without columns, too: cuBLAS takes no 0. */
+static int blas_stride(const struct blas_matrix *factor)
+{
+    return (int)dcpk_max_i64(factor->stride, 1);
+}
+
 void cuda_blas_multiply(struct dcpk_math *math, const struct blas_product *p)
 {
     const struct cuda_space *s = cuda_math_space(math);
@@ -136,8 +150,8 @@ void cuda_blas_multiply(struct dcpk_math *math, const struct blas_product *p)
         return;
     dcpk_cuda_enter(&s->driver, s->context);
     code = blas->multiply(blas->handle, first, second, (int)p->columns, (int)p->rows, (int)p->inner,
-                          &one, p->b.at, in, (int)p->b.stride, p->b.step, p->a.at, in,
-                          (int)p->a.stride, p->a.step, &more, (void *)(uintptr_t)p->out.at, out,
+                          &one, p->b.at, in, blas_stride(&p->b), p->b.step, p->a.at, in,
+                          blas_stride(&p->a), p->a.step, &more, (void *)(uintptr_t)p->out.at, out,
                           (int)p->out.stride, p->out.step, (int)p->n_batch, CUBLAS_COMPUTE_32F,
                           CUBLAS_GEMM_DEFAULT);
     dcpk_cuda_leave(&s->driver);

@@ -7,12 +7,11 @@
 
 #include "lib/device/ops.h"
 
-#define MATH_THREADS     128 /* of a block, in every kernel but those of products */
-#define MATH_MOST_SLICES 64
-#define MATMUL_TILE      64 /* rows and columns of a product that a block computes */
-#define MATMUL_DEPTH     16 /* of the contracted axis at a time */
-#define MATMUL_THREADS   256
-#define SOFTMAX_ROWS     4 /* of a block: a warp each */
+#define MATH_THREADS   128 /* of a block, in every kernel but those of products */
+#define MATMUL_TILE    64  /* rows and columns of a product that a block computes */
+#define MATMUL_DEPTH   16  /* of the contracted axis at a time */
+#define MATMUL_THREADS 256
+#define SOFTMAX_ROWS   4 /* of a block: a warp each */
 
 /* One factor of a product: element (outer, i). */
 struct math_factor {

@@ -92,6 +92,11 @@ static ncclRedOp_t reduction_op(enum dcpk_reduction reduction)
     return ncclSum;
 }
 
+static bool is_under_way(ncclResult_t result)
+{
+    return result == ncclSuccess || result == ncclInProgress;
+}
+
 /* Messages to and from all ranks in one group: none waits for another. */
 static ncclResult_t parts_start(const struct nccl_channel *c, const struct nccl_call *call)
 {
@@ -101,14 +106,14 @@ static ncclResult_t parts_start(const struct nccl_channel *c, const struct nccl_
     uint8_t *to = call->to;
     ncclResult_t failed = nccl->group_start(), ended;
 
-    for (int r = 0; r < c->n_ranks && failed == ncclSuccess; from += to_bytes[r++])
+    for (int r = 0; r < c->n_ranks && is_under_way(failed); from += to_bytes[r++])
         if (to_bytes[r] > 0)
             failed = nccl->send(from, to_bytes[r], ncclUint8, r, c->comm, c->stream);
-    for (int r = 0; r < c->n_ranks && failed == ncclSuccess; to += from_bytes[r++])
+    for (int r = 0; r < c->n_ranks && is_under_way(failed); to += from_bytes[r++])
         if (from_bytes[r] > 0)
             failed = nccl->receive(to, from_bytes[r], ncclUint8, r, c->comm, c->stream);
     ended = nccl->group_end();
-    if (failed != ncclSuccess && failed != ncclInProgress)
+    if (!is_under_way(failed))
         return failed;
     return ended;
 }

@@ -324,12 +324,13 @@ static dcpk_status group_share(struct nccl_group *of, const void *mine, size_t n
     memcpy(room + (size_t)of->base.rank * n_bytes, mine, n_bytes);
     st = group_all_gather(&of->base, room + (size_t)of->base.rank * n_bytes, n_bytes, room, NULL,
                           err);
-    if (st == DCPK_OK)
-        memcpy(all, room, n_all);
+    if (st != DCPK_OK)
+        return st; /* the call that failed may still write into the room: it is not freed */
+    memcpy(all, room, n_all);
     dcpk_cuda_enter(d, of->device.context);
     d->host_free(at);
     dcpk_cuda_leave(d);
-    return st;
+    return DCPK_OK;
 }
 
 /* Ranks of one colour are a group; its first one invites them. invitations: room for one a rank. */

@@ -8,6 +8,7 @@
 
 #include "lib/base/checked.h"
 #include "lib/base/order.h"
+#include "lib/device/ops.h"
 #include "lib/train/knobs_priv.h"
 #include "lib/train/params.h"
 
@@ -123,6 +124,11 @@ static dcpk_status sizes_of_layers(const struct dcpk_train_config *c, struct dcp
          l->ep},
     };
 
+    if (c->precision.virtual_slices > DCPK_MOST_SLICES)
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "virtual_slices (%" PRId64
+                         ") must be at most %d; products are not cut finer",
+                         c->precision.virtual_slices, DCPK_MOST_SLICES);
     if (m->layers % l->pp != 0)
         return dcpk_fail(err, DCPK_EUSAGE,
                          "Number of layers should be divisible by the pipeline-model-parallel "

@@ -96,6 +96,38 @@ static void products_agree(struct pair *p, enum dcpk_dtype dtype)
     pair_check(p, DCPK_F32, 2e-5, 70 * 48, wide, "dy^T x");
 }
 
+/* The spacing of the dtype's numbers, by their size, at most. */
+static double spacing_of(enum dcpk_dtype dtype)
+{
+    if (dtype == DCPK_F32)
+        return 0;
+    return dtype == DCPK_F16 ? 0x1p-10 : 0x1p-7;
+}
+
+/* Long sums are cut into parts: a part that were rounded to 16 bits would show in small results. */
+static void deep_products_agree(struct pair *p, enum dcpk_dtype dtype)
+{
+    enum { ROWS = 16, DEPTH = 1 << 15 };
+    const struct dcpk_matmul shape = {dtype, dtype, ROWS, ROWS, DEPTH, 1, 1};
+    float want[ROWS * ROWS], got[ROWS * ROWS];
+    void *x[2], *w[2], *out[2];
+    double squares = 0, slack;
+
+    pair_up(p, dtype, 13, ROWS * DEPTH, x);
+    pair_up(p, dtype, 14, ROWS * DEPTH, w);
+    pair_room(p, sizeof want, out);
+    BOTH(matmul, &shape, x[side], w[side], out[side]);
+    ops_down(&p->want, dtype, out[0], want, ROWS * ROWS);
+    ops_down(&p->got, dtype, out[1], got, ROWS * ROWS);
+    for (int i = 0; i < ROWS * ROWS; i++)
+        squares += (double)want[i] * (double)want[i];
+    slack = 8e-5 * sqrt(squares / (ROWS * ROWS)); /* of sums in fp32 */
+    for (int i = 0; i < ROWS * ROWS; i++)
+        CHECK(fabs((double)want[i] - (double)got[i]) <=
+                  spacing_of(dtype) * fabs((double)want[i]) + slack,
+              "a long sum");
+}
+
 /* 24 MiB of scores are 384 queries of these heads: several blocks. */
 static void attention_agrees(struct pair *p, enum dcpk_dtype dtype)
 {
@@ -169,6 +201,7 @@ static void fast_devices_agree(void **state)
             const enum dcpk_dtype dtype = dtypes[d];
 
             products_agree(&p, dtype);
+            deep_products_agree(&p, dtype);
             attention_agrees(&p, dtype);
             norms_agree(&p, dtype);
             embeddings_agree(&p, dtype);

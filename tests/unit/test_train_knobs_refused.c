@@ -288,6 +288,10 @@ static const struct {
      TOY "--virtual-slices 3 --tensor-model-parallel-size 2",
      "virtual_slices (3) must be a multiple of tensor_model_parallel_size (2).",
      {.connections = "1"}},
+    {"fine slices",
+     TOY "--virtual-slices 128",
+     "virtual_slices (128) must be at most 64; products are not cut finer",
+     {0}},
     {"sequence",
      TOY "--seq-length 34 --context-parallel-size 4",
      "seq-length should be a multiple of 2 * context-parallel-size if context-parallel-size > 1.; "
