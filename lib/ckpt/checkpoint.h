@@ -201,8 +201,7 @@ dcpk_status dcpk_checkpoint_check_cover(const struct dcpk_checkpoint *ckpt, stru
  * n_tensors + i).
  */
 
-/* A new view; `tensor` gives key, dtype, rank and shape; runs follow. *index: what pieces call it.
- */
+/* A new view of the tensor's key, dtype, rank and shape; runs follow. *index: for pieces. */
 dcpk_status dcpk_checkpoint_add_view(struct dcpk_checkpoint *ckpt, const struct dcpk_tensor *tensor,
                                      uint32_t *index, struct dcpk_error *err);
 /* The same for a view that is computed as `how` has it, which is copied. */
