@@ -233,7 +233,7 @@ bool dcpk_megatron_has_buckets(const struct dcpk_model *model, const struct dcpk
     return model->has_optimizer && layout != NULL && strcmp(layout, BUCKETS_TYPE) == 0;
 }
 
-static const char *sharding_type(const struct dcpk_model *model, const struct dcpk_output *out)
+static const char *stated_sharding(const struct dcpk_model *model, const struct dcpk_output *out)
 {
     if (dcpk_megatron_has_buckets(model, out))
         return BUCKETS_TYPE;
@@ -284,7 +284,7 @@ static dcpk_status make_optimizer(const struct dcpk_model *model, struct dcpk_ou
                                   const struct dcpk_value **optimizer, struct dcpk_error *err)
 {
     const struct dcpk_value *state[2] = {NULL};
-    const char *type = sharding_type(model, out);
+    const char *type = stated_sharding(model, out);
     struct dcpk_value_pair pairs[2];
     struct optimizers o = {.n = {0}};
 
@@ -318,7 +318,7 @@ static const struct dcpk_value *make_content(const struct dcpk_model *model,
     const bool has_buckets = dcpk_megatron_has_buckets(model, out);
     const bool is_flattened = dcpk_megatron_flattens(model, out);
     struct builder b = {.arena = out->arena, .err = err};
-    const char *type = sharding_type(model, out);
+    const char *type = stated_sharding(model, out);
 
     put_pair(&b, "distrib_optim_sharding_type", dcpk_value_str(out->arena, type, err));
     if (!has_buckets && !is_flattened)
