@@ -137,7 +137,7 @@ static dcpk_status print_modified_json(const struct dcpk_modification *m, bool d
     dcpk_json_add_string(&j, "output", m->target.folder);
     dcpk_json_add_uint(&j, "resumed_bytes", m->resumed_bytes);
     dcpk_json_add_bool(&j, "rewritten", m->is_rewritten);
-    dcpk_target_put_tracker(&m->target, &j);
+    dcpk_target_put_tracker(&m->target, dry_run, &j);
     dcpk_json_add_uint(&j, "version", 1);
     dcpk_json_end_object(&j);
     return dcpk_cli_print_bytes(&bytes, err);

@@ -318,7 +318,13 @@ static void report_verdict(const struct dcpk_conversion *c, struct dcpk_doc *doc
 
 static void put_tracker(const void *target, struct dcpk_json_out *j)
 {
-    dcpk_target_put_tracker(target, j);
+    dcpk_target_put_tracker(target, false, j);
+}
+
+/* Of a dry run. */
+static void put_untouched_tracker(const void *target, struct dcpk_json_out *j)
+{
+    dcpk_target_put_tracker(target, true, j);
 }
 
 /* What was written beside the data files. */
@@ -335,7 +341,9 @@ static void report_files(const struct dcpk_conversion *c, const struct dcpk_conv
     if (files->html != NULL)
         dcpk_doc_row(doc, "page", "%s", files->html);
     doc->media = 0;
-    dcpk_doc_set(doc, "tracker", dcpk_fact_member(put_tracker, &c->target));
+    dcpk_doc_set(doc, "tracker",
+                 dcpk_fact_member(files->dry_run ? put_untouched_tracker : put_tracker,
+                                  &c->target));
 }
 
 /* From what to what: a line of text, the subtitle of a page. */

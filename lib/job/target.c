@@ -174,8 +174,10 @@ dcpk_status dcpk_target_publish(struct dcpk_run *target, struct dcpk_folder **fo
     return DCPK_OK;
 }
 
-void dcpk_target_put_tracker(const struct dcpk_run *target, struct dcpk_json_out *j)
+void dcpk_target_put_tracker(const struct dcpk_run *target, bool is_planned,
+                             struct dcpk_json_out *j)
 {
+    const bool is_as_before = is_planned || target->fate == DCPK_TRACKER_KEPT;
     char was[DCPK_ITERATION_TEXT_BYTES];
     const char *before = target->tracker_was != DCPK_ITERATION_UNKNOWN ? was : NULL;
 
@@ -187,11 +189,11 @@ void dcpk_target_put_tracker(const struct dcpk_run *target, struct dcpk_json_out
     dcpk_run_iteration_text(target->tracker_was, was);
     dcpk_json_begin_object(j);
     dcpk_json_add_string(j, "file", target->tracker);
-    if (target->fate != DCPK_TRACKER_KEPT)
-        dcpk_json_add_string(j, "names", target->tracker_text);
-    else
+    if (is_as_before)
         dcpk_json_add_string(j, "names", before);
+    else
+        dcpk_json_add_string(j, "names", target->tracker_text);
     dcpk_json_add_string(j, "was", before);
-    dcpk_json_add_bool(j, "written", target->fate == DCPK_TRACKER_WRITTEN);
+    dcpk_json_add_bool(j, "written", target->fate == DCPK_TRACKER_WRITTEN && !is_planned);
     dcpk_json_end_object(j);
 }

@@ -61,8 +61,9 @@ void dcpk_target_context(const struct dcpk_run *target, bool is_kept, struct dcp
 dcpk_status dcpk_target_publish(struct dcpk_run *target, struct dcpk_folder **folder,
                                 struct dcpk_error *err);
 
-/* The member "tracker" of a report: what it named and names, and whether it is written; null for an
- * archive. */
-void dcpk_target_put_tracker(const struct dcpk_run *target, struct dcpk_json_out *j);
+/* The member "tracker" of a report: what it named and names, and whether it was written; null for
+ * an archive. is_planned: nothing was, and it names what it did. */
+void dcpk_target_put_tracker(const struct dcpk_run *target, bool is_planned,
+                             struct dcpk_json_out *j);
 
 #endif

@@ -42,6 +42,17 @@ echo "json: tracker '$(cat json/$tracker)'"
 "$DCPKIT" modify-state-dict --op 'remove ^optimizer' --tracker set --force --json in json 2>&1 |
     grep -A 5 '"tracker"' | grep -v '"version"'
 echo "json: tracker '$(cat json/$tracker)'"
+# A dry run writes none: it says what is there.
+# planned COMMAND... OUT: names, was and written.
+planned() {
+    echo "${*: -1}, $1: $("$DCPKIT" "$@" --dry-run --json 2>/dev/null | jq -c '[.tracker.names, .tracker.was, .tracker.written]')"
+}
+with planned 3 iter_0000003
+for out in planned fresh; do
+    planned convert --to fsdp_dtensor in $out
+    planned merge --weights 0.5,0.5 in in $out
+    planned modify-state-dict --op 'keep .' in $out
+done
 # 'release', a converted model from which a run began, is older than what the run wrote.
 mv in/iter_0000004 in/release && printf release >in/$tracker
 with started 8 iter_0000008 && run started
