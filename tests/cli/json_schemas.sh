@@ -37,12 +37,14 @@ done < <(find -L "$SAMPLES" -name latest_checkpointed_iteration.txt | sort)
 "$DCPKIT" verify --json --against "$dense" modified | fits verify "verify --against, other"
 "$DCPKIT" check --json fsdp | fits check check
 "$DCPKIT" check --json --finite modified | fits check "check, lacking"
+"$DCPKIT" check --json --loads-in transformers "$dense" 2>/dev/null | fits verify "check, transformers"
 echo '{"iteration": 1, "loss": 5.5, "grad_norm": 1.5}' >run.jsonl
 echo '{"iteration": 1, "loss": "NaN"}' >other.jsonl
 "$DCPKIT" losscmp --json run.jsonl run.jsonl | fits losscmp losscmp
 "$DCPKIT" losscmp --json run.jsonl other.jsonl | fits losscmp "losscmp, other"
 tiny=(--num-layers 1 --hidden-size 8 --ffn-hidden-size 8 --num-attention-heads 1 --seq-length 4 --micro-batch-size 1 --train-iters 2)
 "$DCPKIT" train --json "${tiny[@]}" | tail -n 1 | fits train train
+"$DCPKIT" train --json --state-hash-interval 2 "${tiny[@]}" | sed -n 2p | fits train "train, without hash"
 "$DCPKIT" train --json --explain-memory --explain-comm "${tiny[@]}" | fits train-explain "train --explain"
 "$DCPKIT" train --json --explain-memory --explain-comm --device-memory 16M --link-rate 1 "${tiny[@]}" | fits train-explain "train --explain, all"
 "$DCPKIT" help knob --json num_layers | fits help-knob "help knob"
