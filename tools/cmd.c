@@ -61,6 +61,12 @@ const char *dcpk_cli_size(uint64_t n_bytes, char text[DCPK_SIZE_TEXT_BYTES])
     return text;
 }
 
+const char *dcpk_cli_count(uint64_t n, const char *what, char text[DCPK_COUNT_TEXT_BYTES])
+{
+    snprintf(text, DCPK_COUNT_TEXT_BYTES, "%" PRIu64 " %s%s", n, what, n == 1 ? "" : "s");
+    return text;
+}
+
 /* Is stdout a pipe without a reader? */
 static bool has_no_reader(void)
 {

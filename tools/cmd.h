@@ -72,6 +72,9 @@ void dcpk_cli_notes(const struct dcpk_voice *voice, const struct dcpk_checkpoint
 const char *dcpk_cli_size(uint64_t n_bytes, char text[DCPK_SIZE_TEXT_BYTES]);
 /* "1.50 GiB" alone. */
 const char *dcpk_cli_short_size(uint64_t n_bytes, char text[DCPK_SIZE_TEXT_BYTES]);
+/* "1 file", "3 files": `what` is the word for one. Returns text. */
+#define DCPK_COUNT_TEXT_BYTES 40
+const char *dcpk_cli_count(uint64_t n, const char *what, char text[DCPK_COUNT_TEXT_BYTES]);
 /* Write bytes and a newline to stdout and release them; DCPK_EIO when stdout is closed or full. */
 dcpk_status dcpk_cli_print_bytes(struct dcpk_bytes *bytes, struct dcpk_error *err);
 /* Can anything be printed? Checked before work whose result is printed at its end. */

@@ -48,20 +48,23 @@ static void print_item(const struct dcpk_edit_item *item)
 /* "3 tensors written anew, 5 files linked, 0 copied" */
 static void print_data(const struct dcpk_modification *m, bool dry_run)
 {
+    char count[DCPK_COUNT_TEXT_BYTES];
+
     dcpk_cli_printf(stdout, "data        ");
     if (m->target.is_there && !dry_run) {
         dcpk_cli_printf(stdout, "byte for byte as it would be written\n");
         return;
     }
     if (m->is_rewritten)
-        dcpk_cli_printf(stdout, "%zu tensors %swritten anew, ", m->out->n_tensors,
+        dcpk_cli_printf(stdout, "%s %swritten anew, ",
+                        dcpk_cli_count(m->out->n_tensors, "tensor", count),
                         dry_run ? "to be " : "");
     if (dry_run)
-        dcpk_cli_printf(stdout, "%zu files to be %s\n", m->out->n_kept,
+        dcpk_cli_printf(stdout, "%s to be %s\n", dcpk_cli_count(m->out->n_kept, "file", count),
                         m->source.is_archive || m->target.is_archive ? "copied" : "linked");
     else
-        dcpk_cli_printf(stdout, "%" PRIu64 " files linked, %" PRIu64 " copied\n", m->n_linked,
-                        m->n_copied);
+        dcpk_cli_printf(stdout, "%s linked, %" PRIu64 " copied\n",
+                        dcpk_cli_count(m->n_linked, "file", count), m->n_copied);
 }
 
 static dcpk_status print_modified(const struct dcpk_modification *m, bool dry_run,

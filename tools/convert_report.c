@@ -341,9 +341,9 @@ static void report_files(const struct dcpk_conversion *c, const struct dcpk_conv
     if (files->html != NULL)
         dcpk_doc_row(doc, "page", "%s", files->html);
     doc->media = 0;
-    dcpk_doc_set(doc, "tracker",
-                 dcpk_fact_member(files->dry_run ? put_untouched_tracker : put_tracker,
-                                  &c->target));
+    dcpk_doc_set(
+        doc, "tracker",
+        dcpk_fact_member(files->dry_run ? put_untouched_tracker : put_tracker, &c->target));
 }
 
 /* From what to what: a line of text, the subtitle of a page. */
@@ -377,6 +377,7 @@ static void report_conversion(const struct dcpk_conversion *c,
 {
     const struct dcpk_plan_totals *t = &c->totals;
     char size[DCPK_SIZE_TEXT_BYTES], words[DCPK_TRACKER_WORDS_BYTES];
+    char keys[DCPK_COUNT_TEXT_BYTES], items[DCPK_COUNT_TEXT_BYTES];
 
     doc->media = DCPK_DOC_TEXT; /* a page has them side by side */
     dcpk_doc_fact(doc, "from", "input", dcpk_fact_text(c->source.folder));
@@ -387,8 +388,8 @@ static void report_conversion(const struct dcpk_conversion *c,
                  " keys",
                  t->n_tensors, dcpk_cli_short_size(t->tensor_bytes, size), t->n_chunks, t->n_pieces,
                  t->n_keys);
-    dcpk_doc_row(doc, "objects", "%" PRIu64 " keys for %" PRIu64 " items", t->n_objects,
-                 t->n_payloads);
+    dcpk_doc_row(doc, "objects", "%s for %s", dcpk_cli_count(t->n_objects, "key", keys),
+                 dcpk_cli_count(t->n_payloads, "item", items));
     dcpk_doc_row(doc, "files", "%" PRIu64 " of %s together", t->n_files,
                  dcpk_cli_short_size(t->file_bytes, size));
     if (files->dry_run)

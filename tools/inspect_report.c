@@ -101,6 +101,7 @@ static void report_saved_layout(const struct dcpk_saved_layout *l, struct dcpk_d
                                  {"hsdp", l->hsdp, 2}};
     const bool is_known = l->tp != 0 || l->etp != 0 || l->ep != 0 || l->dp != 0;
     const char *text = sizes_text(doc, sizes, DCPK_COUNT(sizes));
+    char count[DCPK_COUNT_TEXT_BYTES];
 
     set_sizes(doc, "layout_by_chunks", sizes, DCPK_COUNT(sizes));
     dcpk_doc_set(doc, "layout_by_chunks.n_ranks", size_fact(l->n_ranks));
@@ -112,7 +113,8 @@ static void report_saved_layout(const struct dcpk_saved_layout *l, struct dcpk_d
     if (l->pp > 0)
         text = dcpk_doc_format(doc, "%s; pp %" PRId64 " by RNG states", text, l->pp);
     if (l->n_ranks > 0)
-        text = dcpk_doc_format(doc, "%s; %" PRId64 " ranks by files", text, l->n_ranks);
+        text = dcpk_doc_format(doc, "%s; %s by files", text,
+                               dcpk_cli_count((uint64_t)l->n_ranks, "rank", count));
     dcpk_doc_row(doc, "", "%s", text);
 }
 
@@ -225,18 +227,17 @@ static void report_contents(const struct dcpk_totals *t, struct dcpk_doc *doc)
 
 static void report_totals(const struct dcpk_totals *t, struct dcpk_doc *doc)
 {
-    char size[DCPK_SIZE_TEXT_BYTES];
+    char size[DCPK_SIZE_TEXT_BYTES], count[DCPK_COUNT_TEXT_BYTES];
 
     dcpk_doc_row(doc, "parameters", "%s", short_count_text(t->n_params, doc));
     dcpk_doc_row(doc, "tensors",
-                 "%" PRIu64 " (%" PRIu64 " of them aliases) in %" PRIu64 " chunks; %" PRIu64
-                 " elements, %s",
-                 t->n_tensors, t->n_alias_tensors, t->n_chunks, t->n_elems,
-                 dcpk_cli_size(t->tensor_bytes, size));
+                 "%" PRIu64 " (%" PRIu64 " of them aliases) in %s; %" PRIu64 " elements, %s",
+                 t->n_tensors, t->n_alias_tensors, dcpk_cli_count(t->n_chunks, "chunk", count),
+                 t->n_elems, dcpk_cli_size(t->tensor_bytes, size));
     report_contents(t, doc);
     dcpk_doc_row(doc, "objects", "%" PRIu64 " (%" PRIu64 " of them aliases); %s", t->n_objects,
                  t->n_alias_objects, dcpk_cli_size(t->object_bytes, size));
-    dcpk_doc_row(doc, "stored", "%" PRIu64 " files, %s", t->n_files,
+    dcpk_doc_row(doc, "stored", "%s, %s", dcpk_cli_count(t->n_files, "file", count),
                  dcpk_cli_size(t->file_bytes, size));
     dcpk_doc_set_count(doc, "totals.file_bytes", t->file_bytes);
     dcpk_doc_set_count(doc, "totals.n_alias_chunks", t->n_alias_chunks);

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "tools/cmd.h"
 #include "tools/print_doc.h"
 
 #define MOST_ROWS 20 /* iterations that the text lists, of those that differ */
@@ -149,18 +150,21 @@ static void report_log(struct dcpk_doc *doc, const char *label, const char *path
                        const struct dcpk_step_log *log)
 {
     const char *replaced = "";
+    char count[DCPK_COUNT_TEXT_BYTES];
 
     if (log->n_replaced > 0)
         replaced =
             dcpk_doc_format(doc, "; %zu more were made anew by a resumed run", log->n_replaced);
-    dcpk_doc_row(doc, label, "%s: %zu iterations, %" PRId64 " to %" PRId64 "%s", path, log->n,
-                 log->steps[0].iteration, log->steps[log->n - 1].iteration, replaced);
+    dcpk_doc_row(doc, label, "%s: %s, %" PRId64 " to %" PRId64 "%s", path,
+                 dcpk_cli_count(log->n, "iteration", count), log->steps[0].iteration,
+                 log->steps[log->n - 1].iteration, replaced);
 }
 
 static void report_loss_answer(const struct dcpk_losscmp_shown *shown, struct dcpk_doc *doc)
 {
     const struct dcpk_loss_report *report = shown->report;
     const char *how = "bit for bit, or to the last digit that was printed";
+    char count[DCPK_COUNT_TEXT_BYTES];
 
     if (shown->options->rtol > 0)
         how = dcpk_doc_format(doc, "within a relative %g of losses, %g of norms",
@@ -170,7 +174,7 @@ static void report_loss_answer(const struct dcpk_losscmp_shown *shown, struct dc
                               shown->options->rtol);
     report_log(doc, "A", shown->a, shown->log_a);
     report_log(doc, "B", shown->b, shown->log_b);
-    dcpk_doc_row(doc, "compared", "%zu iterations, %s", report->n, how);
+    dcpk_doc_row(doc, "compared", "%s, %s", dcpk_cli_count(report->n, "iteration", count), how);
     if (report->is_equal)
         dcpk_doc_row(doc, "verdict", "equal");
     else

@@ -171,11 +171,12 @@ static void report_remap_verdict(const struct dcpk_remap_result *r, struct dcpk_
 static void report_remap(const struct dcpk_remap_report *report, struct dcpk_doc *doc)
 {
     const struct dcpk_remap_result *r = report->result;
-    char size[DCPK_SIZE_TEXT_BYTES], most[DCPK_SIZE_TEXT_BYTES];
+    char size[DCPK_SIZE_TEXT_BYTES], most[DCPK_SIZE_TEXT_BYTES], ranks[DCPK_COUNT_TEXT_BYTES];
 
     dcpk_doc_fact(doc, "checkpoint", "folder", dcpk_fact_text(report->folder));
-    dcpk_doc_row(doc, "tensors", "%" PRIu64 ", %s, by %d ranks in the memory of %s", r->n_tensors,
-                 dcpk_cli_short_size(r->tensor_bytes, size), r->n_ranks, report->device);
+    dcpk_doc_row(doc, "tensors", "%" PRIu64 ", %s, by %s in the memory of %s", r->n_tensors,
+                 dcpk_cli_short_size(r->tensor_bytes, size),
+                 dcpk_cli_count((uint64_t)r->n_ranks, "rank", ranks), report->device);
     dcpk_doc_row(doc, "from", "%s, at most %s a rank", report->from,
                  dcpk_cli_short_size(r->from_bytes, most));
     dcpk_doc_row(doc, "to", "%s, at most %s a rank", report->to,

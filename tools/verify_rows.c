@@ -15,12 +15,16 @@ void dcpk_checks_structure(struct dcpk_checks *checks, const struct dcpk_checkpo
     const struct dcpk_error *whole = &outcomes[DCPK_VERIFY_WHOLE].err;
     const struct dcpk_error *cover = &outcomes[DCPK_VERIFY_COVER].err;
     const struct dcpk_error *places = &outcomes[DCPK_VERIFY_PLACES].err;
+    char tensors[DCPK_COUNT_TEXT_BYTES], chunks[DCPK_COUNT_TEXT_BYTES];
+    char objects[DCPK_COUNT_TEXT_BYTES], files[DCPK_COUNT_TEXT_BYTES];
 
-    dcpk_checks_add(
-        checks, "structure", DCPK_OK, &none,
-        "%s: %zu tensors, %zu chunks, %zu objects in %zu files; every box inside its tensor, "
-        "every place inside its file, every file inside the folder",
-        ckpt->format->name, ckpt->n_tensors, ckpt->n_chunks, ckpt->n_objects, ckpt->n_files);
+    dcpk_checks_add(checks, "structure", DCPK_OK, &none,
+                    "%s: %s, %s, %s in %s; every box inside its tensor, every place inside its "
+                    "file, every file inside the folder",
+                    ckpt->format->name, dcpk_cli_count(ckpt->n_tensors, "tensor", tensors),
+                    dcpk_cli_count(ckpt->n_chunks, "chunk", chunks),
+                    dcpk_cli_count(ckpt->n_objects, "object", objects),
+                    dcpk_cli_count(ckpt->n_files, "file", files));
     dcpk_checks_add(checks, "whole", whole->status, whole,
                     "nothing that belongs to tensors and objects of %s is missing",
                     ckpt->format->name);
@@ -43,11 +47,12 @@ void dcpk_checks_verified(struct dcpk_checks *checks, const struct dcpk_checkpoi
 {
     const struct dcpk_outcome *outcomes = v->outcomes;
     char text[DCPK_ERROR_BYTES], size[DCPK_SIZE_TEXT_BYTES], proof[DCPK_PROOF_TEXT_BYTES];
+    char count[DCPK_COUNT_TEXT_BYTES];
 
     if (outcomes[DCPK_VERIFY_WHOLE].is_made)
         dcpk_checks_structure(checks, ckpt, outcomes);
-    snprintf(text, sizeof text, "%zu objects readable, nothing but known classes in them",
-             ckpt->n_objects);
+    snprintf(text, sizeof text, "%s readable, nothing but known classes in them",
+             dcpk_cli_count(ckpt->n_objects, "object", count));
     checks_add_made(checks, "pickles", &outcomes[DCPK_VERIFY_PICKLES], text);
     snprintf(text, sizeof text, "the CRC-32 of every record is right, %s read",
              dcpk_cli_size(v->item_bytes, size));
@@ -62,7 +67,7 @@ void dcpk_checks_verified(struct dcpk_checks *checks, const struct dcpk_checkpoi
         snprintf(text, sizeof text, "equal to '%s': %s", against,
                  dcpk_proof_text(&v->proof, proof));
     checks_add_made(checks, "against", &outcomes[DCPK_VERIFY_AGAINST], text);
-    snprintf(text, sizeof text, "'" DCPK_INTEGRITY_NAME "', with the SHA-256 of %zu files",
-             v->n_written);
+    snprintf(text, sizeof text, "'" DCPK_INTEGRITY_NAME "', with the SHA-256 of %s",
+             dcpk_cli_count(v->n_written, "file", count));
     checks_add_made(checks, "written", &outcomes[DCPK_VERIFY_WRITTEN], text);
 }

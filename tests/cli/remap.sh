@@ -16,6 +16,7 @@ remap() {
 sed -E 's/[0-9]+\.[0-9]+ GB/N GB/; s/  +/  /g' text | grep -vE '^  (load|there|back) '
 grep -cE '^  (load|there|back) .* ok$' text
 remap "alone" --from tp=1 --to fsdp=1 "$dense"
+"$DCPKIT" remap --from tp=1 --to fsdp=1 "$dense" | grep -o 'by [0-9]* ranks* in'
 remap "two threads" --from tp=2 --to fsdp=2 "$dense"
 remap "four threads" --ranks 4 --check --from tp=4 --to tp=2,pp=2 "$dense"
 remap "replicas" --ranks 4 --from tp=2 --to fsdp=4,hsdp=2 "$dense"
