@@ -236,9 +236,10 @@ static dcpk_status choose_release(struct checking *c, const struct dcpk_check_op
         check->release_by = "given";
         if (dcpk_release_find(options->release, &check->release))
             return DCPK_OK;
-        return dcpk_fail(err, DCPK_EUSAGE,
-                         "no release is called '%s' (core-0.15 to core-0.19, main)",
-                         options->release);
+        return dcpk_fail(
+            err, DCPK_EUSAGE,
+            "no release is called '%s' (core-0.15 to core-0.19, main-2026-08-22, main)",
+            options->release);
     }
     check->release_by = "args";
     if (!dcpk_release_of_args(saved->attrs, &check->release)) {

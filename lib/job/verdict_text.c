@@ -51,11 +51,15 @@ static uint32_t find_releases(const struct dcpk_verdict *check, enum dcpk_loads 
     return found;
 }
 
-/* "core 0.16, 0.17, main": the two of main are one word where both are meant. */
+/* "core 0.16, 0.17, main": the two of main are one word where both are meant, and have their dates
+ * where one is. */
 static void put_releases(const struct dcpk_verdict *check, uint32_t loaders,
                          struct dcpk_bytes *text)
 {
-    const uint32_t newest = dcpk_loaders_of(DCPK_MAIN, DCPK_MAIN) & check->variants;
+    const uint32_t asked = loaders & check->variants;
+    const bool is_any_main =
+        (asked & dcpk_loaders_of(DCPK_MAIN, DCPK_MAIN)) != 0 &&
+        (asked & dcpk_loaders_of(DCPK_MAIN_2026_08_22, DCPK_MAIN_2026_08_22)) != 0;
     bool has_core = false;
     unsigned n = 0;
 
@@ -64,8 +68,10 @@ static void put_releases(const struct dcpk_verdict *check, uint32_t loaders,
         const char *title = dcpk_release_title((enum dcpk_release)r);
         const bool is_core = strncmp(title, "core ", 5) == 0;
 
-        if ((of & loaders) == 0 || (r == DCPK_MAIN_2026_08_22 && (loaders & newest) != 0))
+        if ((of & loaders) == 0 || (r == DCPK_MAIN_2026_08_22 && is_any_main))
             continue;
+        if (r == DCPK_MAIN && is_any_main)
+            title = "main";
         dcpk_bytes_text(text, n++ == 0 ? "" : ", ");
         dcpk_bytes_text(text, is_core && has_core ? title + 5 : title);
         has_core |= is_core;

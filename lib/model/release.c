@@ -18,7 +18,7 @@ static const struct {
     [DCPK_CORE_0_18] = {"core-0.18", "core 0.18", "use_layer_wise_distributed_optimizer"},
     [DCPK_CORE_0_19] = {"core-0.19", "core 0.19", "tensor_parallel_num_weight_shards"},
     [DCPK_MAIN_2026_08_22] = {"main-2026-08-22", "main of 2026-08-22", "megatron_fsdp_version"},
-    [DCPK_MAIN] = {"main", "main", NULL},
+    [DCPK_MAIN] = {"main", "main since 2026-08-25", NULL},
 };
 
 /* Bits of a release: impl is the higher of its two digits, Adam the lower. */

@@ -36,7 +36,7 @@ uint32_t dcpk_loaders_of(enum dcpk_release first, enum dcpk_release last);
 uint32_t dcpk_loaders_with_impl(enum dcpk_loader_impl impl);
 uint32_t dcpk_loaders_with_adam(enum dcpk_loader_adam adam);
 
-/* "core-0.19", "main": in options and JSON; "core 0.19", "main of 2026-08-22": for people. */
+/* "core-0.19", "main": in options and JSON; "core 0.19", "main since 2026-08-25": for people. */
 const char *dcpk_release_name(enum dcpk_release release);
 const char *dcpk_release_title(enum dcpk_release release);
 /* False when none is called that. */
