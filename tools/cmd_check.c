@@ -158,10 +158,11 @@ static int run_check(struct check *c)
 static const struct dcpk_cli_option option_rows[] = {
     DCPK_OPT_TEXT(
         "loads-in", "RELEASE", options.release,
-        "core-0.15 to core-0.19, main (default: the release that args show), or "
-        "transformers: a Hugging Face folder by the map of its family (its default), another "
-        "checkpoint as 'convert --to huggingface' would make one of it; --json is then that of "
-        "'verify'"),
+        "core-0.15 to core-0.19, main-2026-08-22, main (since 2026-08-25) or transformers "
+        "(default: the release that args show, of a Hugging Face folder transformers); "
+        "transformers: a Hugging Face folder by the map of its family; of another checkpoint the "
+        "answer is no, with what 'convert --to huggingface' would make of it, or why it cannot; "
+        "--json is then that of 'verify'"),
     DCPK_OPT_FORMAT(format),
     DCPK_OPT_TEXT(
         "impl", "te|local", options.impl,

@@ -49,7 +49,7 @@ static const struct dcpk_cli_option proof_options[] = {
     DCPK_OPT_MEMORY(memory_bytes),
     DCPK_OPT_OUT_FILE("report", "FILE", report_path, "write the report with every key as JSON"),
     DCPK_OPT_JSON(json),
-    DCPK_OPT_HTML(html_path),
+    DCPK_OPT_HTML_FORCE(html_path),
     DCPK_OPT_VOICE(voice),
     DCPK_OPT_END};
 

@@ -110,7 +110,7 @@ static int put_version(void)
     dcpk_cli_printf(stdout, "dcpkit %s\nformats:\n", DCPK_VERSION);
     for (size_t i = 0; dcpk_formats[i] != NULL; i++)
         dcpk_cli_printf(stdout, "  %-14s%s%s\n", dcpk_formats[i]->name, dcpk_formats[i]->summary,
-                        dcpk_format_is_target(dcpk_formats[i]) ? "" : " (read only)");
+                        dcpk_format_is_target(dcpk_formats[i]) ? "" : " (no target of convert)");
     dcpk_cli_printf(stdout, "devices:\n");
     for (size_t i = 0; dcpk_devices[i] != NULL; i++)
         dcpk_cli_printf(stdout, "  %-14s%s\n", dcpk_devices[i]->name, dcpk_devices[i]->summary);

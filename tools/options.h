@@ -108,10 +108,14 @@ struct dcpk_cli_option {
 #define DCPK_OPT_FORMAT(field)                                                                     \
     DCPK_OPT_TEXT("from", "FORMAT", field, "read DIR as this format (default: found by looking)"), \
         DCPK_OPT_TEXT("format", "FORMAT", field, NULL)
-#define DCPK_OPT_HTML(field)                                                                       \
+#define DCPK_OPT_PAGE(field, existing)                                                             \
     DCPK_OPT_OUT_FILE("html", "FILE", field,                                                       \
                       "write the result as a page for a browser as well, which needs nothing "     \
-                      "beside it; an existing FILE is not replaced")
+                      "beside it; an existing FILE is " existing)
+#define DCPK_OPT_HTML(field) DCPK_OPT_PAGE(field, "not replaced")
+/* The same of a command that has --force. */
+#define DCPK_OPT_HTML_FORCE(field) DCPK_OPT_PAGE(field, "replaced only with --force")
+
 #define DCPK_OPT_JSON(field) DCPK_OPT_FLAG("json", field, "print one JSON document instead of text")
 /* A flag of Megatron's checkpoint_inspector.py. */
 #define DCPK_OPT_MSC(field) DCPK_OPT_FLAG("enable-msc", field, "accepted, without meaning here")

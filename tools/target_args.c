@@ -28,7 +28,8 @@ const struct dcpk_cli_option dcpk_target_options[] = {
                   "(context parallelism included); DIMS: tp=T,ep=E,hsdp=K instances,bucket=B "
                   "elements (default as with --overlap-grad-reduce, 0 without)"),
     DCPK_OPT_TEXT("vocab-size", "N", vocab_size,
-                  "real rows of the vocabulary (default: as the checkpoint's args say)"),
+                  "real rows of the vocabulary; for formats of Megatron's with "
+                  "--make-vocab-size-divisible-by (default: as the checkpoint's args say)"),
     DCPK_OPT_TEXT("make-vocab-size-divisible-by", "M", divisible_by,
                   "pad the vocabulary to a multiple of M times the target's tp, trimming or "
                   "adding zero rows (default: as stored)"),

@@ -21,6 +21,10 @@ for command in $commands ''; do
     dcpkit $command --help >help 2>err || echo "$command --help: exit $?"
     [ ! -s err ] || echo "$command --help: $(cat err)"
     awk -v "of=$command --help" 'length > 100 { print of ": more than 100 columns: " $0 }' help
+    existing='not replaced' # what becomes of a page that is there
+    ! grep -q '^ *--force ' help || existing='replaced only with --force'
+    ! grep -q '^ *--html ' help || tr -s ' \n' ' ' <help | grep -q "an existing FILE is $existing" ||
+        echo "$command --help: --html does not say that an existing FILE is $existing"
     example=$(sed -n '/^example:/{n;s/^  //p;}' help)
     case $example in
     dcpkit\ *) eval "$example" >out 2>err || echo "$example: exit $?: $(cat err)" ;;
@@ -34,3 +38,4 @@ for command in check convert inspect hash verify print-torch-dcp-in-json \
     grep -qx "$command" <<<"$commands" || echo "$command: not listed by dcpkit --help"
 done
 dcpkit --version | head -n 1 | grep -qE '^dcpkit [0-9]+\.[0-9]+\.[0-9]+$' || echo "no version"
+dcpkit --version | sed -n 's/^  \([a-z_]*\) .*(no target of convert)$/not written by convert: \1/p'
