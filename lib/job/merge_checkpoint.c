@@ -6,10 +6,10 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/bytes.h"
-#include "lib/base/digest.h"
 #include "lib/base/order.h"
 #include "lib/job/merge_priv.h"
 #include "lib/tensor/placement.h"
+#include "lib/write/journal.h"
 
 #define SUMMARY_NAME "merge" /* the only file of the store: weights, and what the inputs are */
 /* A chunk of the sum and what it is read from, together. */
@@ -230,30 +230,30 @@ static const struct dcpk_mark merge_marks[1]; /* the row that ends a table */
 
 /* ---- making it ---- */
 
-/* Name, length and time of change of every file, in whatever order they come. */
-static dcpk_status sum_files(struct dcpk_store *store, struct dcpk_hasher *hasher,
-                             struct dcpk_hash *sum, struct dcpk_error *err)
+/* What the sums take from an input; every option of viewing it shows there. */
+static void hash_views(const struct dcpk_merged *in, size_t n, struct dcpk_hasher *hasher,
+                       struct dcpk_hash *hash)
 {
-    const struct dcpk_source *source = NULL;
-
-    while ((source = dcpk_store_next(store, source)) != NULL) {
-        const char *name = dcpk_source_name(source);
-        uint64_t numbers[2] = {dcpk_source_bytes(source)};
-        struct dcpk_hash hash;
-
-        if (dcpk_source_stamp(source, &numbers[1], err))
-            return err->status;
-        dcpk_hasher_reset(hasher);
-        dcpk_hasher_update(hasher, name, strlen(name) + 1);
-        dcpk_hasher_update(hasher, numbers, sizeof numbers);
-        dcpk_hasher_digest(hasher, &hash);
-        for (size_t i = 0; i < sizeof hash.digest; i++)
-            sum->digest[i] ^= hash.digest[i];
+    dcpk_hasher_reset(hasher);
+    for (size_t i = 0; i < n; i++) {
+        dcpk_hasher_update(hasher, &in->views[i].dtype, sizeof in->views[i].dtype);
+        dcpk_journal_put_pieces(hasher, in->views[i].pieces, in->views[i].n_pieces);
     }
-    return DCPK_OK;
+    dcpk_journal_put_views(hasher, in->ckpt);
+    dcpk_hasher_digest(hasher, hash);
 }
 
-/* A line for each input, by which a run that resumes knows that it is of the same sum. */
+static void put_hash(struct dcpk_bytes *text, const struct dcpk_hash *hash)
+{
+    dcpk_bytes_text(text, " ");
+    for (size_t b = 0; b < sizeof hash->digest; b++)
+        dcpk_bytes_printf(text, "%02x", hash->digest[b]);
+}
+
+/*
+ * A line for each input, by which a run that resumes knows that it is of the same sum: its weight,
+ * its files, and what is taken from them.
+ */
 static dcpk_status write_summary(const struct dcpk_merge *m, struct dcpk_bytes *text,
                                  struct dcpk_error *err)
 {
@@ -262,13 +262,15 @@ static dcpk_status write_summary(const struct dcpk_merge *m, struct dcpk_bytes *
     if (dcpk_hasher_new(&hasher, err))
         return err->status;
     for (size_t i = 0; i < m->n_inputs; i++) {
-        struct dcpk_hash sum = {{0}};
+        const struct dcpk_merge_input *input = &m->options->inputs[i];
+        struct dcpk_hash files, views;
 
-        if (sum_files(m->inputs[i].ckpt->store, hasher, &sum, err))
+        if (dcpk_journal_describe_input(m->inputs[i].ckpt, input->path, &files, err))
             break;
-        dcpk_bytes_printf(text, "%.17g ", m->options->inputs[i].weight);
-        for (size_t b = 0; b < sizeof sum.digest; b++)
-            dcpk_bytes_printf(text, "%02x", sum.digest[b]);
+        hash_views(&m->inputs[i], m->n_params, hasher, &views);
+        dcpk_bytes_printf(text, "%.17g", input->weight);
+        put_hash(text, &files);
+        put_hash(text, &views);
         dcpk_bytes_text(text, "\n");
     }
     dcpk_hasher_free(hasher);

@@ -26,6 +26,17 @@ struct dcpk_journal_subject {
 dcpk_status dcpk_journal_describe(const struct dcpk_units *units, const char *in,
                                   struct dcpk_journal_subject *subject, struct dcpk_error *err);
 
+/*
+ * Its parts, for a source that is itself made of others (lib/job/merge.h): what the subject's input
+ * is for one of them, and what is taken from it. The latter two go on with a running hash: each
+ * piece, and whatever the views that pieces may refer to are made of, as the caller's options have
+ * it. Errors: as above.
+ */
+dcpk_status dcpk_journal_describe_input(const struct dcpk_checkpoint *ckpt, const char *in,
+                                        struct dcpk_hash *input, struct dcpk_error *err);
+void dcpk_journal_put_pieces(struct dcpk_hasher *hasher, const struct dcpk_piece *pieces, size_t n);
+void dcpk_journal_put_views(struct dcpk_hasher *hasher, const struct dcpk_checkpoint *ckpt);
+
 /* A unit is done: its bytes are on disk; crc32 is what it came to (lib/write/units.h). Or it is so
  * no longer, since its file is gone. */
 struct dcpk_journal_record {

@@ -47,6 +47,20 @@ static uint64_t literal_bytes(const struct dcpk_out_tensor *t)
     return n;
 }
 
+static void put_pieces(struct summing *s, const struct dcpk_piece *pieces, size_t n)
+{
+    put_number(s, n);
+    for (size_t i = 0; i < n; i++) {
+        const struct dcpk_piece *piece = &pieces[i];
+
+        put_number(s, piece->src);
+        put_number(s, piece->src_rank);
+        put_number(s, piece->dst_rank);
+        put_number(s, piece->axes);
+        put_span(s, piece->span, 2 * (piece->src_rank + piece->dst_rank));
+    }
+}
+
 static void put_tensor(struct summing *s, const struct dcpk_out_tensor *t)
 {
     put_number(s, t->n_keys);
@@ -58,15 +72,7 @@ static void put_tensor(struct summing *s, const struct dcpk_out_tensor *t)
     put_number(s, t->literal != NULL);
     if (t->literal != NULL)
         put_bytes(s, t->literal, (size_t)literal_bytes(t));
-    put_number(s, t->n_pieces);
-    for (size_t i = 0; i < t->n_pieces; i++) {
-        const struct dcpk_piece *piece = &t->pieces[i];
-
-        put_number(s, piece->src);
-        put_number(s, piece->src_rank);
-        put_number(s, piece->axes);
-        put_span(s, piece->span, 2 * (piece->src_rank + piece->dst_rank));
-    }
+    put_pieces(s, t->pieces, t->n_pieces);
 }
 
 static void put_chunk(struct summing *s, const struct dcpk_output *out,
@@ -81,20 +87,49 @@ static void put_chunk(struct summing *s, const struct dcpk_output *out,
     put_number(s, chunk->tail_bytes);
 }
 
-/* What views compute; where their bytes lie is the input's. */
-static void put_computed(struct summing *s, const struct dcpk_checkpoint *source)
+static void put_computed(struct summing *s, const struct dcpk_computed *how)
 {
-    for (size_t t = source->n_tensors; t < source->n_tensors + source->n_views; t++) {
-        const struct dcpk_computed *how = source->tensors[t].computed;
+    put_number(s, how != NULL);
+    if (how == NULL)
+        return;
+    put_number(s, how->values);
+    put_number(s, how->scales);
+    put_number(s, (uint64_t)how->block_rows);
+    put_number(s, (uint64_t)how->block_cols);
+    put_bytes(s, &how->addend, sizeof how->addend);
+}
 
-        put_number(s, how != NULL);
-        if (how == NULL)
-            continue;
-        put_number(s, how->values);
-        put_number(s, how->scales);
-        put_number(s, (uint64_t)how->block_rows);
-        put_number(s, (uint64_t)how->block_cols);
-        put_bytes(s, &how->addend, sizeof how->addend);
+static void put_place(struct summing *s, const struct dcpk_place *place)
+{
+    put_number(s, place->file);
+    put_number(s, place->offset_bytes);
+    put_number(s, place->n_bytes);
+}
+
+/*
+ * What views are made of: pieces have but their numbers. The size of buckets, args, and what else
+ * no file of the input records may decide it; where stored bytes lie is the input's.
+ */
+static void put_views(struct summing *s, const struct dcpk_checkpoint *source)
+{
+    put_number(s, source->n_views);
+    for (size_t t = source->n_tensors; t < source->n_tensors + source->n_views; t++) {
+        const struct dcpk_tensor *view = &source->tensors[t];
+
+        put_number(s, (uint64_t)view->dtype);
+        put_number(s, (uint64_t)view->rank);
+        put_span(s, view->shape, view->rank);
+        put_computed(s, view->computed);
+        put_number(s, view->n_chunks);
+        for (size_t c = view->first_chunk; c < view->first_chunk + view->n_chunks; c++) {
+            const struct dcpk_chunk *chunk = &source->chunks[c];
+            const struct dcpk_chunk_run *run = dcpk_checkpoint_chunk_run(source, chunk);
+
+            put_span(s, chunk->span, 2 * view->rank);
+            put_number(s, run->of);
+            put_number(s, (uint64_t)run->first);
+            put_place(s, &chunk->place);
+        }
     }
 }
 
@@ -104,7 +139,7 @@ static void put_plan(struct summing *s, const struct dcpk_output *out)
     put_number(s, out->n_tensors);
     for (size_t i = 0; i < out->n_tensors; i++)
         put_tensor(s, &out->tensors[i]);
-    put_computed(s, out->source);
+    put_views(s, out->source);
     put_number(s, out->n_chunks);
     for (size_t i = 0; i < out->n_chunks; i++)
         put_chunk(s, out, &out->chunks[i]);
@@ -177,13 +212,6 @@ static dcpk_status hash_ends(struct summing *s, struct dcpk_source *source, stru
     return DCPK_OK;
 }
 
-static void put_place(struct summing *s, const struct dcpk_place *place)
-{
-    put_number(s, place->file);
-    put_number(s, place->offset_bytes);
-    put_number(s, place->n_bytes);
-}
-
 static void hash_places(struct summing *s, const struct dcpk_checkpoint *ckpt,
                         struct dcpk_hash *hash)
 {
@@ -244,6 +272,28 @@ static dcpk_status describe_input(struct summing *s, const struct dcpk_checkpoin
         st = describe_file(s, dcpk_source_name(source), sum, err);
     dcpk_free(s->buffer);
     return st;
+}
+
+dcpk_status dcpk_journal_describe_input(const struct dcpk_checkpoint *ckpt, const char *in,
+                                        struct dcpk_hash *input, struct dcpk_error *err)
+{
+    struct summing s = {0};
+
+    if (dcpk_hasher_new(&s.hasher, err) != DCPK_OK)
+        return err->status;
+    (void)describe_input(&s, ckpt, in, input, err);
+    dcpk_hasher_free(s.hasher);
+    return err->status;
+}
+
+void dcpk_journal_put_pieces(struct dcpk_hasher *hasher, const struct dcpk_piece *pieces, size_t n)
+{
+    put_pieces(&(struct summing){.hasher = hasher}, pieces, n);
+}
+
+void dcpk_journal_put_views(struct dcpk_hasher *hasher, const struct dcpk_checkpoint *ckpt)
+{
+    put_views(&(struct summing){.hasher = hasher}, ckpt);
 }
 
 dcpk_status dcpk_journal_describe(const struct dcpk_units *units, const char *in,

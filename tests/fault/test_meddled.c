@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_meddled.c - the last rename of a conversion fails; another hand changes what it has left;
- * --resume goes on. */
+/* test_meddled.c - the last rename of a conversion fails; another hand changes what it has left, or
+ * what it was asked for; --resume goes on. */
 /*
  * What is published is at all times what an undisturbed run writes, and no more, and what links
- * lead to stays as it was. Where nothing was changed, all that was written counts.
+ * lead to stays as it was. Where nothing was changed, all that was written counts; where options
+ * ask for other bytes, none of it, and it stays for those that began it.
  */
 #include "tests/fault/strike.h"
 
@@ -153,13 +154,15 @@ static const struct {
 static void fail_at_the_end(const struct scene *scene, const char *label)
 {
     struct strike strike;
+    char journal[1024];
 
     scene_make_place(scene);
     strike = strike_run(scene->args, "eio@renameat2", 1);
     CHECK_EQ_INT(strike.fault.n_struck, 1, label);
     CHECK_EQ_INT(strike.result.exit_code, 4, strike.result.said);
     strike_check_message(strike.result.said, "what is done is kept", label);
-    CHECK(!scratch_has(scene->units[0]) && scratch_has(PARTIAL "/.dcpkit-journal"), label);
+    snprintf(journal, sizeof journal, "%s.dcpkit-partial/.dcpkit-journal", scene->units[0]);
+    CHECK(!scratch_has(scene->units[0]) && scratch_has(journal), label);
 }
 
 static struct result resume(const struct scene *scene)
@@ -260,12 +263,64 @@ static void journal_in_the_output(void **state)
     check_done(&dcp, &e, &result, "complete");
 }
 
+/* ---- other options ---- */
+
+#define BUCKETS DCPK_SAMPLES "/torch_dist_c_dp_reshardable_tp2dp2"
+#define DENSE   DCPK_SAMPLES "/torch_dist_c_dense_tp2pp2"
+#define RELEASE                                                                                    \
+    {                                                                                              \
+        "out/run/release", "out/run/" TRACKER                                                      \
+    }
+#define MERGE "merge", "-j2", "--weights", "0.37,0.7"
+
+/* Each asks for other bytes with the option behind it; the plan of what is written is the same. */
+static const struct {
+    struct scene scene;
+    const char *other;
+} choices[] = {
+    {{.label = "sums of stored weights",
+      .sample = BUCKETS,
+      .args = {MERGE, "in", "in", "out/run"},
+      .units = RELEASE},
+     "--weights-only"},
+    {{.label = "sums without masters",
+      .sample = DENSE,
+      .args = {MERGE, "in", "in", "out/run"},
+      .units = RELEASE},
+     "--drop=^optimizer[.]state[.]param[.]"},
+};
+
+static void other_options(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof choices / sizeof *choices; i++) {
+        const struct scene *scene = &choices[i].scene;
+        struct scene other = *scene;
+        struct expected e;
+        struct result result;
+        tree_print kept;
+
+        see_undisturbed(scene, &e);
+        fail_at_the_end(scene, scene->label);
+        kept = tree_of(scratch("out"));
+        other.args[scene_count_args(&other)] = choices[i].other;
+        result = resume(&other);
+        CHECK_EQ_INT(result.exit_code, 2, result.printed);
+        strike_check_message(result.said, "--force", scene->label);
+        CHECK(tree_of(scratch("out")) == kept, scene->label);
+        result = resume(scene);
+        CHECK(strstr(result.printed, "written by an earlier run") != NULL, result.printed);
+        check_done(scene, &e, &result, scene->label);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(meddled, strike_setup, strike_teardown),
         cmocka_unit_test_setup_teardown(rename_alone, strike_setup, strike_teardown),
         cmocka_unit_test_setup_teardown(journal_in_the_output, strike_setup, strike_teardown),
+        cmocka_unit_test_setup_teardown(other_options, strike_setup, strike_teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -101,10 +101,83 @@ static void subjects(void **state)
     copied_end(&copied);
 }
 
+/* ---- views ---- */
+
+/* Add a view of the first elements of a chunk, and one of its elements plus a number. */
+static void add_views(struct dcpk_checkpoint *ckpt)
+{
+    static const int64_t shape[] = {1};
+    const struct dcpk_tensor tensor = {.key = "view", .dtype = DCPK_F32, .rank = 1, .shape = shape};
+    struct dcpk_computed how = {.scales = DCPK_NO_SCALES, .addend = 1};
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_box whole;
+    uint32_t index;
+
+    dcpk_box_whole(shape, 1, &whole);
+    CHECK_OK(dcpk_checkpoint_add_view(ckpt, &tensor, &how.values, &err), "view");
+    CHECK_OK(dcpk_checkpoint_add_run(ckpt, &whole, 0, 1, (struct dcpk_chunk_run){0, 0}, &err),
+             "run");
+    CHECK_OK(dcpk_checkpoint_add_computed(ckpt, &tensor, &how, &index, &err), "computed");
+}
+
+enum view_change { RUN_CHUNK, RUN_FIRST, RUN_SPAN, VIEW_DTYPE, VIEW_VALUES, VIEW_ADDEND };
+static const struct {
+    const char *label;
+    enum view_change what;
+} view_changes[] = {
+    {"of another chunk", RUN_CHUNK},     {"from another element", RUN_FIRST},
+    {"in another box", RUN_SPAN},        {"of another dtype", VIEW_DTYPE},
+    {"computed of others", VIEW_VALUES}, {"plus another number", VIEW_ADDEND},
+};
+
+/* Pieces call a view by its number: the plan has what it is made of, too. */
+static void views(void **state)
+{
+    static const int64_t span[] = {1, 1};
+    struct dcpk_journal_subject first, other;
+    struct dcpk_checkpoint *ckpt;
+    static struct copied_case copied;
+
+    (void)state;
+    copied_begin(&copied, &fake_format);
+    ckpt = copied.ckpt;
+    describe(copied.out, NOTHING, NULL, &other, "without views");
+    add_views(ckpt);
+    describe(copied.out, NOTHING, NULL, &first, "with views");
+    CHECK(memcmp(&first.plan, &other.plan, sizeof first.plan) != 0, "views count");
+    for (size_t i = 0; i < sizeof view_changes / sizeof *view_changes; i++) {
+        const enum view_change what = view_changes[i].what;
+        struct dcpk_tensor *view = &ckpt->tensors[ckpt->n_tensors];
+        struct dcpk_chunk *chunk = &ckpt->chunks[view->first_chunk];
+        const struct dcpk_tensor kept[] = {view[0], view[1]};
+        const struct dcpk_chunk_run run = ckpt->runs[0];
+        const struct dcpk_chunk kept_chunk = *chunk;
+        struct dcpk_computed how = *view[1].computed;
+
+        ckpt->runs[0].of += what == RUN_CHUNK;
+        ckpt->runs[0].first += what == RUN_FIRST;
+        chunk->span = what == RUN_SPAN ? span : chunk->span;
+        view[0].dtype = what == VIEW_DTYPE ? DCPK_I32 : DCPK_F32;
+        how.values += what == VIEW_VALUES;
+        how.addend += what == VIEW_ADDEND ? -2.0F : 0;
+        view[1].computed = &how;
+        describe(copied.out, NOTHING, NULL, &other, view_changes[i].label);
+        CHECK(memcmp(&first.plan, &other.plan, sizeof first.plan) != 0, view_changes[i].label);
+        CHECK(memcmp(&first.input, &other.input, sizeof first.input) == 0, view_changes[i].label);
+        ckpt->runs[0] = run;
+        *chunk = kept_chunk;
+        memcpy(view, kept, sizeof kept);
+    }
+    describe(copied.out, NOTHING, NULL, &other, "as before");
+    CHECK(memcmp(&first, &other, sizeof first) == 0, "as before");
+    copied_end(&copied);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(subjects, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(views, scratch_setup, scratch_teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
