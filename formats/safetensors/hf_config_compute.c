@@ -29,7 +29,7 @@ static void check_args_asked(struct dcpk_hf_exporting *m)
 
         if (strcmp(name, DCPK_ARG_NORM_1P) == 0) /* weights are written as the family's are */
             continue;
-        if (!dcpk_hf_same(value, asked->as.pairs[i].value))
+        if (!dcpk_value_same(value, asked->as.pairs[i].value))
             dcpk_hf_fault(&m->faults, DCPK_EMISMATCH, "%s is %s, and family '%s' has %s", name,
                           dcpk_hf_show(m->arena, value), m->map->family,
                           dcpk_hf_show(m->arena, asked->as.pairs[i].value));
@@ -50,7 +50,7 @@ static void check_args_unnamed(struct dcpk_hf_exporting *m)
             ((arg->flags & DCPK_HF_ARG_OF_ROPE) && m->map->rope_theta == NULL))
             continue;
         value = dcpk_hf_arg_value(m->attrs, arg->name);
-        if (!dcpk_hf_same(value, &arg->otherwise))
+        if (!dcpk_value_same(value, &arg->otherwise))
             dcpk_hf_fault(&m->faults, DCPK_EMISMATCH, "%s is %s, which family '%s' does not have",
                           arg->name, dcpk_hf_show(m->arena, value), m->map->family);
     }

@@ -18,7 +18,7 @@ static void check_keys_fixed(struct dcpk_hf_importing *m)
         const char *key = dcpk_value_as_str(fixed->as.pairs[i].key);
         const struct dcpk_value *value = dcpk_hf_view_get(&m->view, key);
 
-        if (value != NULL && !dcpk_hf_same(value, fixed->as.pairs[i].value))
+        if (value != NULL && !dcpk_value_same(value, fixed->as.pairs[i].value))
             dcpk_hf_fault(&m->faults, DCPK_EMISMATCH,
                           "'%s' is %s, which Megatron has no args for; family '%s' has %s", key,
                           dcpk_hf_show(m->arena, value), m->in->map->family,
@@ -63,7 +63,7 @@ static void check_keys_unnamed(struct dcpk_hf_importing *m)
 
         if (!keys[i].counts || dcpk_hf_is_none(value) || rows_have(m->in->map, keys[i].key))
             continue;
-        if (!dcpk_hf_same(value, keys[i].value))
+        if (!dcpk_value_same(value, keys[i].value))
             dcpk_hf_fault(&m->faults, DCPK_EUNSUPPORTED,
                           "'%s' is %s, which Megatron has no args for; family '%s' has %s",
                           keys[i].key, dcpk_hf_show(m->arena, value), m->in->map->family,
@@ -135,8 +135,8 @@ static void check_layer_types(struct dcpk_hf_importing *m)
     if (dcpk_hf_is_none(types))
         return;
     if (types->kind != DCPK_V_LIST ||
-        !dcpk_hf_same(dcpk_hf_dict_get(&m->args, "num_layers"),
-                      &(struct dcpk_value){.kind = DCPK_V_INT, .as.i = (int64_t)types->n})) {
+        !dcpk_value_same(dcpk_hf_dict_get(&m->args, "num_layers"),
+                         &(struct dcpk_value){.kind = DCPK_V_INT, .as.i = (int64_t)types->n})) {
         dcpk_hf_fault(&m->faults, DCPK_EFORMAT, "'layer_types' is %s, not a list of all layers",
                       dcpk_hf_show(m->arena, types));
         return;
@@ -334,7 +334,7 @@ static dcpk_status import_all(struct dcpk_hf_importing *m, struct dcpk_error *er
 
 static void remark_tie(const struct dcpk_hf_importing *m)
 {
-    const bool is_untied = dcpk_hf_same(
+    const bool is_untied = dcpk_value_same(
         dcpk_hf_dict_get(&m->args, "untie_embeddings_and_output_weights"), dcpk_value_bool(true));
 
     if (m->in->remark != NULL && m->in->has_lm_head && !is_untied &&

@@ -44,33 +44,15 @@ dcpk_status dcpk_hf_faults_end(struct dcpk_hf_faults *faults, struct dcpk_error 
 /* A value for a message, short; never NULL. */
 const char *dcpk_hf_show(struct dcpk_arena *arena, const struct dcpk_value *value);
 
-/* Do two values mean the same? Numbers by value; absent, None and False are one; a list is equal to
- * a tuple. */
-bool dcpk_hf_same(const struct dcpk_value *a, const struct dcpk_value *b);
 /* Is it absent, or None? */
 bool dcpk_hf_is_none(const struct dcpk_value *value);
 
-/* Constant values, for tables. */
-#define DCPK_HF_NONE                                                                               \
-    {                                                                                              \
-        .kind = DCPK_V_NONE                                                                        \
-    }
-#define DCPK_HF_NUMBER(x)                                                                          \
-    {                                                                                              \
-        .kind = DCPK_V_FLOAT, .as.f = (x)                                                          \
-    }
-#define DCPK_HF_WHOLE(x)                                                                           \
-    {                                                                                              \
-        .kind = DCPK_V_INT, .as.i = (x)                                                            \
-    }
-#define DCPK_HF_TRUTH(x)                                                                           \
-    {                                                                                              \
-        .kind = DCPK_V_BOOL, .as.b = (x)                                                           \
-    }
-#define DCPK_HF_WORD(x)                                                                            \
-    {                                                                                              \
-        .kind = DCPK_V_STR, .n = sizeof(x) - 1, .as.str = (x)                                      \
-    }
+/* Short for tables (lib/ckpt/value.h). */
+#define DCPK_HF_NONE      DCPK_CONST_NONE
+#define DCPK_HF_NUMBER(x) DCPK_CONST_NUMBER(x)
+#define DCPK_HF_WHOLE(x)  DCPK_CONST_WHOLE(x)
+#define DCPK_HF_TRUTH(x)  DCPK_CONST_TRUTH(x)
+#define DCPK_HF_WORD(x)   DCPK_CONST_WORD(x)
 
 /* --- hf_arg.c --- */
 

@@ -56,7 +56,7 @@ static void check_aliases(const struct dcpk_hf_view *view, struct dcpk_arena *ar
 
             if (value == NULL)
                 continue;
-            if (first != NULL && !dcpk_hf_same(first, value))
+            if (first != NULL && !dcpk_value_same(first, value))
                 dcpk_hf_fault(faults, DCPK_EFORMAT, "'%s' is %s and '%s' is %s: keep one of them",
                               name, dcpk_hf_show(arena, first), aliases[row][j],
                               dcpk_hf_show(arena, value));
@@ -83,11 +83,11 @@ static void check_rope_names(const struct dcpk_hf_view *view, struct dcpk_arena 
     double share;
 
     if (!dcpk_hf_is_none(parameters) && !dcpk_hf_is_none(scaling) &&
-        !dcpk_hf_same(parameters, scaling))
+        !dcpk_value_same(parameters, scaling))
         dcpk_hf_fault(faults, DCPK_EFORMAT,
                       "'rope_parameters' is %s and 'rope_scaling' is %s: keep one of them",
                       dcpk_hf_show(arena, parameters), dcpk_hf_show(arena, scaling));
-    if (!dcpk_hf_is_none(outer) && !dcpk_hf_is_none(inner) && !dcpk_hf_same(outer, inner))
+    if (!dcpk_hf_is_none(outer) && !dcpk_hf_is_none(inner) && !dcpk_value_same(outer, inner))
         dcpk_hf_fault(faults, DCPK_EFORMAT, "%s is %s and, in rope_parameters, %s", factor,
                       dcpk_hf_show(arena, outer), dcpk_hf_show(arena, inner));
     if (dcpk_value_as_float(dcpk_hf_view_get(view, factor), &share) && share > 1)
@@ -95,7 +95,7 @@ static void check_rope_names(const struct dcpk_hf_view *view, struct dcpk_arena 
     outer = dcpk_value_get(view->top, length);
     inner = dcpk_value_get(view->rope, length);
     if (!dcpk_hf_is_none(outer) && strcmp(view->rope_kind, "default") != 0 &&
-        !dcpk_hf_same(outer, inner))
+        !dcpk_value_same(outer, inner))
         dcpk_hf_fault(faults, DCPK_EFORMAT, "%s is %s and, in rope_parameters, %s", length,
                       dcpk_hf_show(arena, outer), dcpk_hf_show(arena, inner));
 }
@@ -135,7 +135,7 @@ static void view_rope(struct dcpk_hf_view *view, struct dcpk_arena *arena,
     if (dcpk_value_get(view->rope, "rope_theta") != NULL) {
         const struct dcpk_value *inner = dcpk_value_get(view->rope, "rope_theta");
 
-        if (view->theta != NULL && !dcpk_hf_same(view->theta, inner))
+        if (view->theta != NULL && !dcpk_value_same(view->theta, inner))
             dcpk_hf_fault(faults, DCPK_EFORMAT, "rope_theta is %s and, in rope_parameters, %s",
                           dcpk_hf_show(arena, view->theta), dcpk_hf_show(arena, inner));
         view->theta = inner;

@@ -31,7 +31,7 @@ static void compare_rope(const struct dcpk_hf_export *wish, const struct dcpk_hf
 
     if (theta == NULL)
         return;
-    if (view->theta != NULL && !dcpk_hf_same(view->theta, theta))
+    if (view->theta != NULL && !dcpk_value_same(view->theta, theta))
         write_remark(wish, arena, "rope_theta", view->theta, theta);
     if (strcmp(view->rope_kind, dcpk_text_or(kind, "default")) != 0) {
         write_remark(wish, arena, "rope_scaling", view->rope, scaling);
@@ -42,7 +42,7 @@ static void compare_rope(const struct dcpk_hf_export *wish, const struct dcpk_hf
         const char *key = dcpk_value_as_str(pair->key);
         const struct dcpk_value *older = dcpk_value_get(view->rope, key);
 
-        if (older != NULL && !dcpk_hf_same(older, pair->value))
+        if (older != NULL && !dcpk_value_same(older, pair->value))
             write_remark(wish, arena, key, older, pair->value);
     }
 }
@@ -76,7 +76,7 @@ static void remove_stale(const struct dcpk_hf_export *wish, struct dcpk_hf_dict 
                 dcpk_hf_dict_remove(all, alias);
     }
     if (types != NULL && types->kind == DCPK_V_LIST && layers != NULL &&
-        !dcpk_hf_same(layers, &(struct dcpk_value)DCPK_HF_WHOLE((int64_t)types->n))) {
+        !dcpk_value_same(layers, &(struct dcpk_value)DCPK_HF_WHOLE((int64_t)types->n))) {
         if (wish->remark != NULL)
             wish->remark(wish->context, "layer_types",
                          "is left out: it is of another number of layers");
@@ -106,7 +106,7 @@ static dcpk_status lay_over(const struct dcpk_hf_export *wish, const struct dcpk
         const struct dcpk_value *older = dcpk_hf_view_get(&view, key);
 
         if (older != NULL && !dcpk_starts_with(key, "rope_") &&
-            !dcpk_hf_same(older, made->pairs[i].value))
+            !dcpk_value_same(older, made->pairs[i].value))
             write_remark(wish, all->arena, key, older, made->pairs[i].value);
         if (dcpk_hf_dict_put(all, key, made->pairs[i].value, err))
             return err->status;

@@ -10,7 +10,6 @@
 #include "lib/base/text.h"
 
 #define MOST_SHOWN 60
-#define MAX_DEPTH  16
 
 static struct dcpk_value_pair *dict_find(const struct dcpk_hf_dict *dict, const char *key)
 {
@@ -156,37 +155,4 @@ const char *dcpk_hf_show(struct dcpk_arena *arena, const struct dcpk_value *valu
 bool dcpk_hf_is_none(const struct dcpk_value *value)
 {
     return value == NULL || value->kind == DCPK_V_NONE;
-}
-
-static bool is_false(const struct dcpk_value *value)
-{
-    return dcpk_hf_is_none(value) || (value->kind == DCPK_V_BOOL && !value->as.b);
-}
-
-static bool is_list(const struct dcpk_value *value)
-{
-    return value->kind == DCPK_V_LIST || value->kind == DCPK_V_TUPLE;
-}
-
-static bool same_at(const struct dcpk_value *a, const struct dcpk_value *b, int depth)
-{
-    double x, y;
-
-    if (is_false(a) || is_false(b))
-        return is_false(a) && is_false(b);
-    if (dcpk_value_as_float(a, &x) && dcpk_value_as_float(b, &y))
-        return x == y;
-    if (depth == MAX_DEPTH || !is_list(a) || !is_list(b))
-        return dcpk_value_equal(a, b);
-    if (a->n != b->n)
-        return false;
-    for (size_t i = 0; i < a->n; i++)
-        if (!same_at(a->as.items[i], b->as.items[i], depth + 1))
-            return false;
-    return true;
-}
-
-bool dcpk_hf_same(const struct dcpk_value *a, const struct dcpk_value *b)
-{
-    return same_at(a, b, 0);
 }

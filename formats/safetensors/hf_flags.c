@@ -85,7 +85,8 @@ dcpk_status dcpk_hf_flags_write(const struct dcpk_value *args, struct dcpk_bytes
         bool switched = false;
 
         if (dcpk_hf_is_none(value) ||
-            (flags[i].otherwise.kind != DCPK_V_NONE && dcpk_hf_same(value, &flags[i].otherwise)) ||
+            (flags[i].otherwise.kind != DCPK_V_NONE &&
+             dcpk_value_same(value, &flags[i].otherwise)) ||
             (flags[i].is_switch &&
              (!dcpk_value_as_bool(value, &switched) || switched != flags[i].switched)))
             continue;

@@ -40,9 +40,9 @@ static bool member_fits(const struct dcpk_hf_rope_kind *kind, const char *key,
         if (strcmp(kind->rows[i].key, key) == 0)
             return true;
     if (dcpk_value_get(kind->require, key) != NULL)
-        return dcpk_hf_same(dcpk_value_get(kind->require, key), value);
+        return dcpk_value_same(dcpk_value_get(kind->require, key), value);
     if (dcpk_value_get(kind->args, key) != NULL) /* mscale of plain attention */
-        return dcpk_hf_same(dcpk_value_get(kind->args, key), value);
+        return dcpk_value_same(dcpk_value_get(kind->args, key), value);
     return dcpk_hf_is_none(value);
 }
 
@@ -149,7 +149,7 @@ static const char *kind_fault(struct dcpk_hf_exporting *m, const struct dcpk_hf_
     for (size_t i = 0; i < kind->args->n; i++) {
         const char *arg = dcpk_value_as_str(kind->args->as.pairs[i].key);
 
-        if (!dcpk_hf_same(dcpk_hf_arg_value(m->attrs, arg), kind->args->as.pairs[i].value))
+        if (!dcpk_value_same(dcpk_hf_arg_value(m->attrs, arg), kind->args->as.pairs[i].value))
             return arg;
     }
     for (size_t i = 0; i < kind->n_rows; i++)
@@ -160,7 +160,7 @@ static const char *kind_fault(struct dcpk_hf_exporting *m, const struct dcpk_hf_
         const struct dcpk_hf_arg *arg = &dcpk_hf_args[i];
 
         if ((arg->flags & DCPK_HF_ARG_OF_KIND) && !kind_names(kind, arg->name) &&
-            !dcpk_hf_same(dcpk_hf_arg_value(m->attrs, arg->name), &arg->otherwise))
+            !dcpk_value_same(dcpk_hf_arg_value(m->attrs, arg->name), &arg->otherwise))
             return arg->name;
     }
     return NULL;

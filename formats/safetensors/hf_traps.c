@@ -117,7 +117,8 @@ static void remark_flags(const struct dcpk_hf_traps *t)
     for (size_t i = 0; i < sizeof args / sizeof *args; i++) {
         const struct dcpk_value *value = dcpk_value_get(t->attrs, args[i]);
 
-        if (!dcpk_hf_is_none(value) && !dcpk_hf_same(value, &dcpk_hf_arg_find(args[i])->otherwise))
+        if (!dcpk_hf_is_none(value) &&
+            !dcpk_value_same(value, &dcpk_hf_arg_find(args[i])->otherwise))
             trap_remark(t, args[i],
                         "is %s, and no release has a flag for it: set it in the model's "
                         "configuration",

@@ -97,8 +97,8 @@ dcpk_status dcpk_hf_key_export(struct dcpk_hf_exporting *m, const char *key,
 static bool yields_to_experts(const struct dcpk_hf_exporting *m, const struct dcpk_hf_row *row)
 {
     return strcmp(row->args[0], "moe_ffn_hidden_size") == 0 &&
-           dcpk_hf_same(dcpk_hf_arg_value(m->attrs, "moe_layer_freq"),
-                        &dcpk_hf_arg_find("moe_layer_freq")->otherwise);
+           dcpk_value_same(dcpk_hf_arg_value(m->attrs, "moe_layer_freq"),
+                           &dcpk_hf_arg_find("moe_layer_freq")->otherwise);
 }
 
 static dcpk_status put_key(struct dcpk_hf_exporting *m, const struct dcpk_hf_row *row,
@@ -108,7 +108,7 @@ static dcpk_status put_key(struct dcpk_hf_exporting *m, const struct dcpk_hf_row
 
     if (value == NULL)
         return err->status;
-    if (older != NULL && !dcpk_hf_same(older, value) && !yields_to_experts(m, row))
+    if (older != NULL && !dcpk_value_same(older, value) && !yields_to_experts(m, row))
         dcpk_hf_fault(&m->faults, DCPK_EUNSUPPORTED,
                       "'%s' would be %s, and by %s it is %s: the family has one for both",
                       row->keys[0], dcpk_hf_show(m->arena, older), row->args[0],
@@ -167,7 +167,7 @@ static dcpk_status export_groups(struct dcpk_hf_exporting *m, const struct dcpk_
 static dcpk_status export_not(struct dcpk_hf_exporting *m, const struct dcpk_hf_row *row,
                               const struct dcpk_value *value, struct dcpk_error *err)
 {
-    return put_key(m, row, dcpk_value_bool(dcpk_hf_same(value, dcpk_value_none())), err);
+    return put_key(m, row, dcpk_value_bool(dcpk_value_same(value, dcpk_value_none())), err);
 }
 
 static dcpk_status export_head_dim(struct dcpk_hf_exporting *m, const struct dcpk_hf_row *row,
@@ -283,7 +283,7 @@ static dcpk_status export_enum(struct dcpk_hf_exporting *m, const struct dcpk_hf
                                const struct dcpk_value *value, struct dcpk_error *err)
 {
     for (size_t i = 0; i < row->value->n; i++)
-        if (dcpk_hf_same(row->value->as.pairs[i].value, value))
+        if (dcpk_value_same(row->value->as.pairs[i].value, value))
             return put_key(m, row, row->value->as.pairs[i].key, err);
     return fault_inexpressible(m, row, value);
 }

@@ -258,7 +258,7 @@ static dcpk_status check_copy(struct dcpk_hf_importing *m, const struct dcpk_hf_
     const struct dcpk_value *arg = dcpk_hf_dict_get(&m->args, row->keys[0]);
 
     (void)value;
-    if (!dcpk_hf_is_none(copy) && arg != NULL && !dcpk_hf_same(copy, arg))
+    if (!dcpk_hf_is_none(copy) && arg != NULL && !dcpk_value_same(copy, arg))
         dcpk_hf_fault(&m->faults, DCPK_EUNSUPPORTED, "'%s' is %s, and '%s' %s", row->args[0],
                       dcpk_hf_show(m->arena, copy), row->keys[0], dcpk_hf_show(m->arena, arg));
     return err->status;

@@ -107,6 +107,28 @@ static inline uint32_t dcpk_unfold_limit(uint64_t stored_bytes)
 uint64_t dcpk_value_unfolded_node(const struct dcpk_value *v);
 uint64_t dcpk_value_unfolded(const struct dcpk_value *v);
 
+/* Constant values, for tables. */
+#define DCPK_CONST_NONE                                                                            \
+    {                                                                                              \
+        .kind = DCPK_V_NONE                                                                        \
+    }
+#define DCPK_CONST_NUMBER(x)                                                                       \
+    {                                                                                              \
+        .kind = DCPK_V_FLOAT, .as.f = (x)                                                          \
+    }
+#define DCPK_CONST_WHOLE(x)                                                                        \
+    {                                                                                              \
+        .kind = DCPK_V_INT, .as.i = (x)                                                            \
+    }
+#define DCPK_CONST_TRUTH(x)                                                                        \
+    {                                                                                              \
+        .kind = DCPK_V_BOOL, .as.b = (x)                                                           \
+    }
+#define DCPK_CONST_WORD(x)                                                                         \
+    {                                                                                              \
+        .kind = DCPK_V_STR, .n = sizeof(x) - 1, .as.str = (x)                                      \
+    }
+
 /* Makers: NULL and err on failure (memory only). Contents are borrowed unless noted; they must live
  * in the same or an older arena. */
 const struct dcpk_value *dcpk_value_none(void);
@@ -163,6 +185,9 @@ const char *dcpk_value_as_str(const struct dcpk_value *v); /* NULL unless STR */
  * once; without memory for that the answer is "not equal".
  */
 bool dcpk_value_equal(const struct dcpk_value *a, const struct dcpk_value *b);
+/* Do two values of options mean the same? Numbers by value; absent (NULL), None and False are one;
+ * a list is equal to a tuple. */
+bool dcpk_value_same(const struct dcpk_value *a, const struct dcpk_value *b);
 
 /*
  * JSON for people and tools: tuples as arrays, tensors and objects as {"__class__": ...}, "..."

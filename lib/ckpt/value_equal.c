@@ -366,3 +366,41 @@ bool dcpk_value_equal(const struct dcpk_value *a, const struct dcpk_value *b)
     memset(&c, 0, sizeof c);
     return equal_values(&c, a, b, 0);
 }
+
+/* ---- of options ---- */
+
+#define MOST_NESTED 16 /* of lists that are compared item by item */
+
+static bool is_false(const struct dcpk_value *value)
+{
+    return value == NULL || value->kind == DCPK_V_NONE ||
+           (value->kind == DCPK_V_BOOL && !value->as.b);
+}
+
+static bool is_list(const struct dcpk_value *value)
+{
+    return value->kind == DCPK_V_LIST || value->kind == DCPK_V_TUPLE;
+}
+
+static bool same_at(const struct dcpk_value *a, const struct dcpk_value *b, int depth)
+{
+    double x, y;
+
+    if (is_false(a) || is_false(b))
+        return is_false(a) && is_false(b);
+    if (dcpk_value_as_float(a, &x) && dcpk_value_as_float(b, &y))
+        return x == y;
+    if (depth == MOST_NESTED || !is_list(a) || !is_list(b))
+        return dcpk_value_equal(a, b);
+    if (a->n != b->n)
+        return false;
+    for (size_t i = 0; i < a->n; i++)
+        if (!same_at(a->as.items[i], b->as.items[i], depth + 1))
+            return false;
+    return true;
+}
+
+bool dcpk_value_same(const struct dcpk_value *a, const struct dcpk_value *b)
+{
+    return same_at(a, b, 0);
+}

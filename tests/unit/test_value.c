@@ -206,6 +206,38 @@ static const struct dcpk_value *big_dict(size_t n, size_t first, int64_t odd_one
 }
 
 /* In another order a search for each key would be 10^10 steps, past the budget. */
+static void compares_options(void **state)
+{
+    const struct dcpk_value *no = dcpk_value_bool(false), *yes = dcpk_value_bool(true),
+                            *none = dcpk_value_none();
+    const struct {
+        const char *label;
+        const struct dcpk_value *a, *b;
+        bool same;
+    } options[] = {
+        {"int and float", num(2), flo(2), true},
+        {"other numbers", num(2), flo(2.5), false},
+        {"absent and None", NULL, none, true},
+        {"None and False", none, no, true},
+        {"None and 0", none, num(0), false},
+        {"True and absent", yes, NULL, false},
+        {"list and tuple", seq(DCPK_V_LIST, num(1), flo(2)), seq(DCPK_V_TUPLE, flo(1), num(2)),
+         true},
+        {"a longer list", seq(DCPK_V_LIST, num(1), num(2)), seq(DCPK_V_LIST, num(1), NULL), false},
+        {"texts", str("rope"), str("rope"), true},
+        {"other texts", str("rope"), str("yarn"), false},
+        {"a text and a number", str("2"), num(2), false},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < DCPK_COUNT(options); i++) {
+        CHECK_EQ_INT(dcpk_value_same(options[i].a, options[i].b), options[i].same,
+                     options[i].label);
+        CHECK_EQ_INT(dcpk_value_same(options[i].b, options[i].a), options[i].same,
+                     options[i].label);
+    }
+}
+
 static void compares_large_dicts_in_any_order(void **state)
 {
     (void)state;
@@ -399,6 +431,7 @@ int main(void)
         cmocka_unit_test(looks_up),
         cmocka_unit_test(reads_by_type),
         cmocka_unit_test(compares),
+        cmocka_unit_test(compares_options),
         cmocka_unit_test(compares_large_dicts_in_any_order),
         cmocka_unit_test(compares_large_sets_in_any_order),
         cmocka_unit_test(compares_shared_nodes_once),
