@@ -204,14 +204,17 @@ static dcpk_status input_list_views(const struct dcpk_merge *m, struct dcpk_merg
     if (in->views == NULL)
         return err->status;
     for (size_t i = 0; i < m->n_params; i++) {
-        const struct dcpk_model_tensor *value = find_value(in->model, m->params[i]->name);
+        const char *name = m->params[i]->name;
+        struct dcpk_model_tensor value;
 
-        in->views[i] = (struct dcpk_view){.dtype = value->dtype,
-                                          .rank = value->rank,
-                                          .shape = value->shape,
-                                          .pieces = value->pieces,
-                                          .n_pieces = value->n_pieces};
-        if (dcpk_dtype_is_float(value->dtype))
+        if (dcpk_merged_value(m, in, find_value(in->model, name), name, &value, err))
+            return err->status;
+        in->views[i] = (struct dcpk_view){.dtype = value.dtype,
+                                          .rank = value.rank,
+                                          .shape = value.shape,
+                                          .pieces = value.pieces,
+                                          .n_pieces = value.n_pieces};
+        if (dcpk_dtype_is_float(value.dtype))
             in->views[i].dtype = DCPK_F32;
     }
     return DCPK_OK;
@@ -249,8 +252,9 @@ dcpk_status dcpk_merge_open(const struct dcpk_merge_options *options, struct dcp
     if (m == NULL)
         return err->status;
     m->options = options;
-    if (open_inputs(m, err) || check_one_model(m, n_different, err) || list_sums(m, err) ||
-        make_sum(m, err) || dcpk_merge_make(m, err)) {
+    if (open_inputs(m, err) || check_one_model(m, n_different, err) ||
+        dcpk_merge_align_args(m, err) || list_sums(m, err) || make_sum(m, err) ||
+        dcpk_merge_make(m, err)) {
         dcpk_merge_close(m);
         return err->status;
     }

@@ -8,9 +8,10 @@
  *
  * Each operand is the master where a checkpoint has one, else the stored weight. What is written
  * is rounded once, from the sum to the dtype of the output: that of the first stored weight.
- * Tensors of integers are those of A. Optimizer states, scheduler and RNG states belong to one run
- * and are left out; args are A's, and a note names those that decide what weights compute and
- * differ; the iteration is that of a release.
+ * Tensors of integers are those of A. Weights of norms are summed as A stores them, less one or as
+ * they are (lib/model/norms.h). Optimizer states, scheduler and RNG states belong to one run and
+ * are left out; args are A's, and a note names those that decide what weights compute and differ
+ * (lib/model/deciding_args.h); the iteration is that of a release.
  */
 #ifndef DCPK_LIB_JOB_MERGE_H
 #define DCPK_LIB_JOB_MERGE_H
@@ -44,7 +45,9 @@ struct dcpk_merge;
  * Open the inputs, and list what is to be summed; reads metadata alone. *merge: set on success
  * only, dcpk_merge_close. *n_different: set in any case, how many parameters keep the inputs from
  * being of one model: those that one of them lacks, or has in another shape. Errors: DCPK_EMISMATCH
- * naming all of them, or as many as a message holds; those of opening and viewing.
+ * naming all of them, or as many as a message holds; DCPK_EUNSUPPORTED where args have rows in
+ * another order, or a norm is not of plain floats and would have to be added to; those of opening
+ * and viewing.
  */
 dcpk_status dcpk_merge_open(const struct dcpk_merge_options *options, struct dcpk_merge **merge,
                             uint64_t *n_different, struct dcpk_error *err);

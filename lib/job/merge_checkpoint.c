@@ -366,36 +366,6 @@ out:
     return err->status;
 }
 
-static bool same_arg(const struct dcpk_value *a, const struct dcpk_value *b)
-{
-    double x, y;
-
-    if (dcpk_value_as_float(a, &x) && dcpk_value_as_float(b, &y))
-        return x == y;
-    return a == NULL || b == NULL || dcpk_value_equal(a, b);
-}
-
-/* Args that shapes do not show, and by which equal weights compute something else. */
-static void note_other_args(const struct dcpk_merge *m, const struct dcpk_merged *in)
-{
-    static const char *const names[] = {"apply_layernorm_1p",  "kv_channels",
-                                        "layernorm_epsilon",   "moe_router_pre_softmax",
-                                        "moe_router_topk",     "moe_router_score_function",
-                                        "norm_epsilon",        "normalization",
-                                        "num_attention_heads", "position_embedding_type",
-                                        "rope_scaling_factor", "rotary_base",
-                                        "rotary_interleaved",  "rotary_percent",
-                                        "squared_relu",        "swiglu",
-                                        "use_rope_scaling",    "window_size"};
-    const struct dcpk_value *first = dcpk_value_attrs(m->inputs[0].model->args);
-    const struct dcpk_value *other = dcpk_value_attrs(in->model->args);
-
-    for (size_t i = 0; i < DCPK_COUNT(names); i++)
-        if (!same_arg(dcpk_value_get(first, names[i]), dcpk_value_get(other, names[i])))
-            dcpk_checkpoint_note(m->ckpt, "'%s' has another args.%s than '%s', whose is taken",
-                                 in->run.folder, names[i], m->inputs[0].run.folder);
-}
-
 /* What the user should know of the inputs, and of the weights. */
 static void put_merge_notes(const struct dcpk_merge *m)
 {
@@ -407,8 +377,8 @@ static void put_merge_notes(const struct dcpk_merge *m)
         total += m->options->inputs[i].weight;
         for (const struct dcpk_note *note = in->ckpt->notes; note != NULL; note = note->next)
             dcpk_checkpoint_note_once(m->ckpt, "'%s': %s", in->run.folder, note->text);
-        note_other_args(m, in);
     }
+    dcpk_merge_note_args(m);
     if (total < 1 - 1e-6 || total > 1 + 1e-6)
         dcpk_checkpoint_note(m->ckpt, "the weights add up to %g, and are taken as they are", total);
 }

@@ -13,6 +13,7 @@ struct dcpk_merged {
     struct dcpk_run run;
     struct dcpk_checkpoint *ckpt;
     struct dcpk_model *model;
+    float norm_addend; /* makes weights of its norms what the first input stores */
     struct dcpk_exec *exec;
     struct dcpk_view *views; /* by sum; in the merge's arena */
 };
@@ -29,7 +30,22 @@ struct dcpk_merge {
     struct dcpk_checkpoint *ckpt; /* the sum */
 };
 
-/* Make merge->ckpt, once all else is there (merge_checkpoint.c). */
+/* ---- merge_args.c ---- */
+
+/* See by args how each input stores its weights, and set its norm_addend. Errors: DCPK_EUNSUPPORTED
+ * for rows in another order than the first one's. */
+dcpk_status dcpk_merge_align_args(struct dcpk_merge *merge, struct dcpk_error *err);
+/* *value: what an input has of a parameter, as the first one stores it; before it has an executor.
+ * Errors: those of dcpk_norm_add. */
+dcpk_status dcpk_merged_value(const struct dcpk_merge *merge, const struct dcpk_merged *in,
+                              const struct dcpk_model_tensor *stored, const char *name,
+                              struct dcpk_model_tensor *value, struct dcpk_error *err);
+/* Note in merge->ckpt what was aligned, and where weights compute something else. */
+void dcpk_merge_note_args(const struct dcpk_merge *merge);
+
+/* ---- merge_checkpoint.c ---- */
+
+/* Make merge->ckpt, once all else is there. */
 dcpk_status dcpk_merge_make(struct dcpk_merge *merge, struct dcpk_error *err);
 
 #endif

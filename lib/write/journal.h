@@ -28,9 +28,9 @@ dcpk_status dcpk_journal_describe(const struct dcpk_units *units, const char *in
 
 /*
  * Its parts, for a source that is itself made of others (lib/job/merge.h): what the subject's input
- * is for one of them, and what is taken from it. The latter two go on with a running hash: each
- * piece, and whatever the views that pieces may refer to are made of, as the caller's options have
- * it. Errors: as above.
+ * is for one of them, and what is taken from it. The latter two are added to a running hash:
+ * each piece, and whatever the views that pieces may refer to are made of, as the caller's options
+ * have it. Errors: as above.
  */
 dcpk_status dcpk_journal_describe_input(const struct dcpk_checkpoint *ckpt, const char *in,
                                         struct dcpk_hash *input, struct dcpk_error *err);

@@ -56,6 +56,29 @@ refuses "another sum" 2 'is not what this input' merge --weights 0.4,0.6 --resum
 cp -r model other && sed -i 's/"rope_theta": 1000000.0/"rope_theta": 5000.0/' other/config.json
 merge --weights 0.5,0.5 --dry-run model other none 2>&1 | grep -o "'other' has another args.*"
 
+for arg in rotary_seq_len_interpolation_factor:4 qk_l2_norm:true glu_linear_offset:1 softmax_type:'"off-by-one"' rotary_percent:1; do
+    echo "{\"${arg%%:*}\": ${arg#*:}}" >args.json
+    convert --args-from args.json --to torch_dist --force model told
+    merge --weights 0.5,0.5 --dry-run model told none 2>&1 | grep -o "'told/release' has another args[^ ]*"
+    merge --weights 0.5,0.5 --dry-run told model none 2>&1 | grep -o "'model' has another args[^ ]*"
+done
+
+# Weights of norms that one of them stores less one: summed as the first has them.
+echo '{"layernorm_zero_centered_gamma": true}' >args.json
+convert --args-from args.json --to torch_dist model centered
+convert --to huggingface centered want_norms
+merge --quiet --verify --weights 0,1 --to huggingface model centered as_they_are
+cmp want_norms/model.safetensors as_they_are/model.safetensors && echo "plus one: the same bytes"
+merge --quiet --verify --weights 0,1 centered model less_one && "$DCPKIT" compare-two-checkpoint centered less_one | tail -n 1
+merge --weights 0.2,0.3,0.5 --dry-run model centered model none | grep -A 1 'plus one'
+merge --weights 0.2,0.3,0.5 --dry-run centered model model none | grep -c 'less one'
+convert --to fsdp_dtensor --weights-only model fsdp && "$DCPKIT" modify-state-dict --op 'remove ^args$' fsdp argless >said
+merge --weights 0.5,0.5 --dry-run centered argless none | grep -A 1 'no args'
+echo '{"moe_mlp_glu_interleave_size": 32}' >args.json
+convert --weights-only --args-from args.json --to zarr "$SAMPLES/torch_dist_c_moe_ep2pp2" blocks
+refuses "rows in another order" 3 'in other orders, by args.moe_mlp_glu_interleave_size' \
+    merge --weights 1,1 "$SAMPLES/torch_dist_c_moe_ep2pp2" blocks none
+
 refuses "no weights" 2 'a number for each' merge first "$dense" none
 refuses "too few weights" 2 '1 numbers for 2 checkpoints' merge --weights 1 first "$dense" none
 refuses "too many weights" 2 '3 numbers for 2' merge --weights 1,2,3 first "$dense" none
