@@ -18,6 +18,7 @@
 #include "lib/exec/pool.h"
 #include "lib/job/compare.h"
 #include "lib/model/account.h"
+#include "lib/model/norms.h"
 #include "lib/rules/rules.h"
 
 /* What is open while a run resumes. */
@@ -118,7 +119,9 @@ static dcpk_status resume_check(struct resuming *r, struct dcpk_error *err)
     struct dcpk_bytes text = {0};
     dcpk_status st;
 
-    if (dcpk_check_masters(r->model, r->run->env, err) || resume_pad_vocab(r, err))
+    /* The model multiplies by norms' weights as they are: those stored less one get it back. */
+    if (dcpk_check_masters(r->model, r->run->env, err) || resume_pad_vocab(r, err) ||
+        dcpk_norms_center(r->model, false, err))
         return err->status;
     st = resume_check_boxes(r, &text, err);
     dcpk_bytes_release(&text);

@@ -37,6 +37,16 @@ train --load two --use-megatron-fsdp --ckpt-format fsdp_dtensor --save three/ite
 same whole.jsonl part.jsonl
 "$DCPKIT" verify three | tail -n 1
 
+# the weights of norms stored less one, of the same model
+echo '{"layernorm_zero_centered_gamma": true}' >less_one.json
+"$DCPKIT" convert --quiet --to huggingface two model
+"$DCPKIT" convert --quiet --to torch_dist model plain
+"$DCPKIT" convert --quiet --args-from less_one.json --to torch_dist model centered
+for run in plain centered; do
+    train --load $run --finetune --no-load-optim --exit-at 2 --log $run.jsonl >/dev/null
+done
+same plain.jsonl centered.jsonl
+
 # until an interval divides the iteration, three times; the model is described by the checkpoint
 train --exit-interval 3 --save parts --log parts.jsonl | grep -c 'lm loss'
 for _ in 1 2; do
