@@ -20,7 +20,7 @@ bool dcpk_name_is_norm_weight(const char *canonical)
 
     if (dcpk_ends_with(canonical, ".layer_norm_weight")) /* fused with the linear layer behind it */
         return true;
-    if (!dcpk_ends_with(canonical, weight))
+    if (!dcpk_ends_with(canonical, weight) || dcpk_ends_with(canonical, ".mixer.norm.weight"))
         return false;
     end = canonical + strlen(canonical) - strlen(weight);
     for (module = end; module > canonical && module[-1] != '.';)

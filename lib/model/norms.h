@@ -18,7 +18,12 @@
 /* Are the norms of a run zero-centered? attrs: args' attributes; NULL: no. */
 bool dcpk_norms_are_centered(const struct dcpk_value *attrs);
 
-/* Is it the weight (not the bias) of a norm? By its canonical name. */
+/*
+ * Is it the weight (not the bias) of such a norm? By its canonical name. Not that of a Mamba
+ * mixer's own, which is mamba_ssm's and multiplies by w under any flag
+ * (megatron/core/ssm/mamba_mixer.py
+ * @core_v0.19.0 ExtendedRMSNorm).
+ */
 bool dcpk_name_is_norm_weight(const char *canonical);
 
 /*
