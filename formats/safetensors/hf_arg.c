@@ -6,6 +6,7 @@
 
 #include "formats/safetensors/hf_config_priv.h"
 #include "lib/base/order.h"
+#include "lib/model/sizes.h"
 
 #define MAX_LAYERS  20000
 #define MAX_EXPERTS 100000
@@ -122,10 +123,8 @@ const struct dcpk_value *dcpk_hf_arg_value(const struct dcpk_value *attrs, const
         value = dcpk_value_get(attrs, arg->twin);
     if (dcpk_hf_is_none(value) && strcmp(name, "moe_ffn_hidden_size") == 0)
         value = dcpk_value_get(attrs, "ffn_hidden_size");
-    /* A parser sets 1 where groups are not asked for: each head has its own then. */
-    if (strcmp(name, "num_query_groups") == 0 &&
-        !dcpk_value_is_true(attrs, "group_query_attention"))
-        value = dcpk_value_get(attrs, "num_attention_heads");
+    if (strcmp(name, "num_query_groups") == 0)
+        value = dcpk_query_groups(attrs);
     /* The parser takes one for each kind of loss. */
     if (strcmp(name, "moe_aux_loss_coeff") == 0 && dcpk_value_at(value, 0) != NULL)
         value = dcpk_value_at(value, 0);

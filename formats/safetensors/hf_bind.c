@@ -10,6 +10,7 @@
 #include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/model/names.h"
+#include "lib/model/sizes.h"
 
 #define MOST_LAYERS   (INT64_C(1) << 16)
 #define MOST_EXPERTS  (INT64_C(1) << 16)
@@ -19,12 +20,10 @@
 
 /* --- sizes --- */
 
-/* The arg as a number >= 0; absent or None: `otherwise`. */
-static dcpk_status size_read(const struct dcpk_value *attrs, const char *name, int64_t otherwise,
-                             int64_t *size, struct dcpk_error *err)
+/* The value of an arg as a number >= 0; absent or None: `otherwise`. */
+static dcpk_status value_read(const struct dcpk_value *value, const char *name, int64_t otherwise,
+                              int64_t *size, struct dcpk_error *err)
 {
-    const struct dcpk_value *value = dcpk_value_get(attrs, name);
-
     *size = otherwise;
     if (value == NULL || value->kind == DCPK_V_NONE)
         return DCPK_OK;
@@ -32,6 +31,12 @@ static dcpk_status size_read(const struct dcpk_value *attrs, const char *name, i
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "args.%s is not a number from 0 to %d", name,
                          INT32_MAX);
     return DCPK_OK;
+}
+
+static dcpk_status size_read(const struct dcpk_value *attrs, const char *name, int64_t otherwise,
+                             int64_t *size, struct dcpk_error *err)
+{
+    return value_read(dcpk_value_get(attrs, name), name, otherwise, size, err);
 }
 
 /* "([0]*3+[1]*58)": lists of 0 and 1, repeated and joined. Returns how many, 0: another text. */
@@ -114,7 +119,6 @@ static dcpk_status moe_read(struct dcpk_hf_sizes *sizes, struct dcpk_arena *aren
 dcpk_status dcpk_hf_sizes_read(const struct dcpk_value *attrs, struct dcpk_arena *arena,
                                struct dcpk_hf_sizes *sizes, struct dcpk_error *err)
 {
-    const struct dcpk_value *grouped = dcpk_value_get(attrs, "group_query_attention");
     struct dcpk_hf_sizes s = {.attrs = attrs};
     int64_t hidden;
 
@@ -123,7 +127,7 @@ dcpk_status dcpk_hf_sizes_read(const struct dcpk_value *attrs, struct dcpk_arena
         size_read(attrs, "num_experts", 0, &s.n_experts, err) ||
         size_read(attrs, "hidden_size", 0, &hidden, err) ||
         size_read(attrs, "num_attention_heads", 0, &s.n_heads, err) ||
-        size_read(attrs, "num_query_groups", s.n_heads, &s.n_groups, err))
+        value_read(dcpk_query_groups(attrs), "num_query_groups", s.n_heads, &s.n_groups, err))
         return err->status;
     if (s.n_layers < 1 || s.n_layers > MOST_LAYERS || s.n_mtp > MOST_LAYERS ||
         s.n_experts > MOST_EXPERTS || s.n_heads > MOST_HEADS || s.n_groups > MOST_HEADS)
@@ -131,8 +135,6 @@ dcpk_status dcpk_hf_sizes_read(const struct dcpk_value *attrs, struct dcpk_arena
                          "args have %" PRId64 " layers, %" PRId64 " MTP layers, %" PRId64
                          " experts and %" PRId64 " heads",
                          s.n_layers, s.n_mtp, s.n_experts, s.n_heads);
-    if (grouped != NULL && !dcpk_value_is_true(attrs, "group_query_attention"))
-        s.n_groups = s.n_heads;
     if (size_read(attrs, "kv_channels", hidden / dcpk_max_i64(s.n_heads, 1), &s.head_size, err) ||
         moe_read(&s, arena, err))
         return err->status;

@@ -10,6 +10,7 @@
 #include "lib/model/layout.h"
 #include "lib/model/norms.h"
 #include "lib/model/portable.h"
+#include "lib/model/sizes.h"
 #include "lib/rules/mesh.h"
 #include "lib/rules/stages.h"
 
@@ -71,10 +72,14 @@ static bool is_unused_group_arg(const struct dcpk_comparing *c, const char *name
 {
     if (strcmp(name, "group_query_attention") != 0 && strcmp(name, "num_query_groups") != 0)
         return false;
-    for (int s = 0; s < 2; s++)
-        if (!c->side[s].ckpt->format->is_model &&
-            dcpk_value_is_true(dcpk_value_attrs(c->side[s].model->args), "group_query_attention"))
+    for (int s = 0; s < 2; s++) {
+        const struct dcpk_value *attrs = dcpk_value_attrs(c->side[s].model->args);
+        const struct dcpk_value *groups = dcpk_value_get(attrs, "num_query_groups");
+
+        if (!c->side[s].ckpt->format->is_model && groups != NULL &&
+            dcpk_query_groups(attrs) == groups)
             return false;
+    }
     return true;
 }
 

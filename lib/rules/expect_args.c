@@ -7,6 +7,7 @@
 
 #include "lib/base/checked.h"
 #include "lib/base/order.h"
+#include "lib/model/sizes.h"
 #include "lib/rules/expect_priv.h"
 
 dcpk_status dcpk_arch_unknown(struct dcpk_arch *arch, struct dcpk_error *err, const char *fmt, ...)
@@ -83,18 +84,13 @@ static int64_t plus(int64_t a, int64_t b)
     return sum;
 }
 
-/*
- * Query groups: an option of its own switches them on, without it their number means nothing
- * (megatron/training/arguments.py core_transformer_config_from_args). args that lack the switch are
- * a configuration's.
- */
 static int64_t query_groups(const struct dcpk_arch *arch, int64_t n_heads)
 {
-    const bool has_switch = dcpk_value_get(arch->attrs, "group_query_attention") != NULL;
+    int64_t n;
 
-    if (has_switch && !dcpk_arch_given(arch, "group_query_attention"))
+    if (!dcpk_value_as_int(dcpk_query_groups(arch->attrs), &n) || n <= 0)
         return n_heads;
-    return dcpk_arch_int(arch, "num_query_groups", n_heads);
+    return n;
 }
 
 static void read_attention(struct dcpk_arch *arch)

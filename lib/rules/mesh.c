@@ -8,6 +8,7 @@
 #include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/model/layout.h"
+#include "lib/model/sizes.h"
 #include "lib/rules/stages.h"
 
 static int64_t int_arg(const struct dcpk_model *model, const char *name)
@@ -57,9 +58,9 @@ static dcpk_status check_experts(const struct dcpk_layout *mesh, int64_t n_exper
 static dcpk_status check_sizes(const struct dcpk_model *model, const struct dcpk_layout *mesh,
                                struct dcpk_error *err)
 {
-    const int64_t groups = int_arg(model, "num_query_groups");
-    int64_t n_layers = 0, n_experts = 0;
+    int64_t groups = 0, n_layers = 0, n_experts = 0;
 
+    dcpk_value_as_int(dcpk_query_groups(dcpk_value_attrs(model->args)), &groups);
     for (size_t i = 0; i < model->n_params; i++) {
         const struct dcpk_param *p = &model->params[i];
 

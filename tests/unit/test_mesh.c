@@ -124,6 +124,8 @@ static void groups_that_would_be_torn_are_refused(void **state)
     set_arg(&f, "num_query_groups", 6);
     CHECK_FAILS(dcpk_rules_mesh(f.model, &(struct dcpk_layout){.tp = 4}, &err), DCPK_EMISMATCH,
                 "tp=4 does not divide the model's 6 query groups", "groups");
+    set_arg(&f, "group_query_attention", 0);
+    CHECK_OK(dcpk_rules_mesh(f.model, &(struct dcpk_layout){.tp = 4}, &err), "switched off");
     teardown(&f);
     setup(&f);
     set_arg(&f, "decoder_first_pipeline_num_layers", 2); /* stages of one's own choice */

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sizes.h - sizes that several attributes of args give together. */
+#ifndef DCPK_LIB_MODEL_SIZES_H
+#define DCPK_LIB_MODEL_SIZES_H
+
+#include "lib/ckpt/value.h"
+
+/*
+ * The attribute that holds how many groups of queries there are: num_query_groups, unless
+ * group_query_attention is there and off, or the number is absent or None: then each head is a
+ * group of its own, and it is num_attention_heads. attrs: args' attributes (may be NULL). NULL:
+ * neither is there. Sources: megatron/training/arguments.py@core_v0.19.0
+ * core_transformer_config_from_args (the switch; the parser sets the number to 1 without it),
+ * megatron/core/transformer/transformer_config.py@core_v0.19.0 (a configuration, as Megatron-Bridge
+ * writes it, has the number alone; None is num_attention_heads).
+ */
+const struct dcpk_value *dcpk_query_groups(const struct dcpk_value *attrs);
+
+#endif
