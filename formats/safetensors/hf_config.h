@@ -68,7 +68,8 @@ struct dcpk_hf_export {
  * vLLM read too, sorted, indent 2, a newline behind it. A key of `base` that args change, and one
  * that is left out, is a remark. Errors: DCPK_EMISMATCH or DCPK_EUNSUPPORTED for args that are not
  * of the family or that config.json cannot hold, all of them; DCPK_EFORMAT for a `base` that
- * contradicts itself; DCPK_ENOMEM.
+ * contradicts itself; those of dcpk_hf_config_to_args where what is kept of `base` makes it a
+ * config.json that is not of args (a window, say); DCPK_ENOMEM.
  */
 dcpk_status dcpk_hf_config_write(const struct dcpk_hf_export *wish, struct dcpk_bytes *text,
                                  struct dcpk_error *err);

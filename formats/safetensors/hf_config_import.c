@@ -343,6 +343,24 @@ static void remark_tie(const struct dcpk_hf_importing *m)
                       "config.json has none; the embedding is taken as the output layer");
 }
 
+/* All of `config`, or faults. */
+static dcpk_status import_config(struct dcpk_hf_importing *m, const struct dcpk_value *config,
+                                 struct dcpk_error *err)
+{
+    dcpk_hf_view_init(&m->view, config, m->arena, &m->faults);
+    (void)import_all(m, err);
+    return dcpk_hf_faults_end(&m->faults, err);
+}
+
+dcpk_status dcpk_hf_config_check(const struct dcpk_hf_map *map, const struct dcpk_value *config,
+                                 struct dcpk_arena *arena, struct dcpk_error *err)
+{
+    const struct dcpk_hf_import import = {.map = map};
+    struct dcpk_hf_importing m = {.in = &import, .arena = arena, .args.arena = arena};
+
+    return import_config(&m, config, err);
+}
+
 dcpk_status dcpk_hf_config_to_args(const struct dcpk_hf_import *import, struct dcpk_arena *arena,
                                    const struct dcpk_value **args, struct dcpk_error *err)
 {
@@ -356,10 +374,7 @@ dcpk_status dcpk_hf_config_to_args(const struct dcpk_hf_import *import, struct d
     config = dcpk_hf_value(arena, import->config, err);
     if (config == NULL)
         return err->status;
-    dcpk_hf_view_init(&m.view, config, arena, &m.faults);
-    (void)import_all(&m, err);
-    (void)dcpk_hf_faults_end(&m.faults, err);
-    if (err->status != DCPK_OK) {
+    if (import_config(&m, config, err)) {
         dcpk_context(err, "config.json of family '%s'", import->map->family);
         return err->status;
     }

@@ -133,6 +133,10 @@ dcpk_status dcpk_hf_row_import(struct dcpk_hf_importing *m, const struct dcpk_hf
 dcpk_status dcpk_hf_arg_import(struct dcpk_hf_importing *m, const char *key, const char *arg,
                                const struct dcpk_value *value, struct dcpk_error *err);
 
+/* Can a config.json (a DICT) be read by the map? Errors: those of dcpk_hf_config_to_args. */
+dcpk_status dcpk_hf_config_check(const struct dcpk_hf_map *map, const struct dcpk_value *config,
+                                 struct dcpk_arena *arena, struct dcpk_error *err);
+
 struct dcpk_hf_exporting {
     const struct dcpk_hf_map *map;
     const struct dcpk_value *attrs;

@@ -47,27 +47,22 @@ static void compare_rope(const struct dcpk_hf_export *wish, const struct dcpk_hf
     }
 }
 
-/* Leave out what has another name in what is written, or no longer fits it. */
-static void remove_stale(const struct dcpk_hf_export *wish, struct dcpk_hf_dict *all,
-                         const struct dcpk_hf_dict *made)
+/* A key of the given config.json that is not written. why NULL: what is written has it elsewhere.
+ */
+static void leave_out(const struct dcpk_hf_export *wish, struct dcpk_hf_dict *all, const char *key,
+                      const char *why)
 {
-    static const struct {
-        const char *key, *why;
-    } dropped[] = {
-        {"rope_parameters", NULL}, /* written as rope_theta and rope_scaling */
-        {"quantization_config", "is left out: the weights are not quantized"},
-        {"auto_map", "is left out: programs are not copied"},
-    };
-    const struct dcpk_value *types = dcpk_hf_dict_get(all, "layer_types");
-    const struct dcpk_value *layers = dcpk_hf_dict_get(made, "num_hidden_layers");
+    if (why != NULL && wish->remark != NULL && dcpk_hf_dict_get(all, key) != NULL)
+        wish->remark(wish->context, key, why);
+    dcpk_hf_dict_remove(all, key);
+}
+
+/* Other names of what is written: of any release, and those that a row of the map reads. */
+static void remove_aliases(const struct dcpk_hf_export *wish, struct dcpk_hf_dict *all,
+                           const struct dcpk_hf_dict *made)
+{
     const char *alias;
 
-    for (size_t i = 0; i < DCPK_COUNT(dropped); i++) {
-        if (dropped[i].why != NULL && wish->remark != NULL &&
-            dcpk_hf_dict_get(all, dropped[i].key) != NULL)
-            wish->remark(wish->context, dropped[i].key, dropped[i].why);
-        dcpk_hf_dict_remove(all, dropped[i].key);
-    }
     for (size_t i = 0; i < made->n; i++) {
         const char *key = dcpk_value_as_str(made->pairs[i].key);
 
@@ -75,13 +70,47 @@ static void remove_stale(const struct dcpk_hf_export *wish, struct dcpk_hf_dict 
             if (strcmp(alias, key) != 0 && dcpk_hf_dict_get(made, alias) == NULL)
                 dcpk_hf_dict_remove(all, alias);
     }
+    for (size_t i = 0; i < wish->map->n_config; i++)
+        for (size_t j = 0; j < wish->map->config[i].n_keys; j++)
+            if (dcpk_hf_dict_get(made, wish->map->config[i].keys[j]) == NULL)
+                dcpk_hf_dict_remove(all, wish->map->config[i].keys[j]);
+}
+
+/*
+ * Rope is written as rope_theta and rope_scaling, a share of the head at the top as transformers 4
+ * has it. A length at the top that is not the one in rope_scaling contradicts it.
+ */
+static dcpk_status respell_rope(const struct dcpk_hf_export *wish, const struct dcpk_hf_view *view,
+                                struct dcpk_hf_dict *all, const struct dcpk_hf_dict *made,
+                                struct dcpk_error *err)
+{
+    static const char factor[] = "partial_rotary_factor";
+    static const char length[] = "original_max_position_embeddings";
+    const struct dcpk_value *share = dcpk_hf_view_get(view, factor);
+    const struct dcpk_value *scaling = dcpk_hf_dict_get(made, "rope_scaling");
+
+    leave_out(wish, all, "rope_parameters", NULL);
+    if (!dcpk_hf_is_none(scaling) &&
+        !dcpk_value_same(dcpk_hf_dict_get(all, length), dcpk_value_get(scaling, length)))
+        leave_out(wish, all, length, "is left out: args make another rope_scaling");
+    if (share == NULL)
+        return DCPK_OK;
+    return dcpk_hf_dict_put(all, factor, share, err);
+}
+
+/* Leave out what has another name in what is written, or no longer fits it. */
+static void remove_stale(const struct dcpk_hf_export *wish, struct dcpk_hf_dict *all,
+                         const struct dcpk_hf_dict *made)
+{
+    const struct dcpk_value *types = dcpk_hf_dict_get(all, "layer_types");
+    const struct dcpk_value *layers = dcpk_hf_dict_get(made, "num_hidden_layers");
+
+    leave_out(wish, all, "quantization_config", "is left out: the weights are not quantized");
+    leave_out(wish, all, "auto_map", "is left out: programs are not copied");
+    remove_aliases(wish, all, made);
     if (types != NULL && types->kind == DCPK_V_LIST && layers != NULL &&
-        !dcpk_value_same(layers, &(struct dcpk_value)DCPK_HF_WHOLE((int64_t)types->n))) {
-        if (wish->remark != NULL)
-            wish->remark(wish->context, "layer_types",
-                         "is left out: it is of another number of layers");
-        dcpk_hf_dict_remove(all, "layer_types");
-    }
+        !dcpk_value_same(layers, &(struct dcpk_value)DCPK_HF_WHOLE((int64_t)types->n)))
+        leave_out(wish, all, "layer_types", "is left out: it is of another number of layers");
 }
 
 /* The computed keys over those of `base`; each that differs is a remark. */
@@ -100,6 +129,8 @@ static dcpk_status lay_over(const struct dcpk_hf_export *wish, const struct dcpk
         return err->status;
     }
     compare_rope(wish, &view, made, all->arena);
+    if (respell_rope(wish, &view, all, made, err))
+        return err->status;
     remove_stale(wish, all, made);
     for (size_t i = 0; i < made->n; i++) {
         const char *key = dcpk_value_as_str(made->pairs[i].key);
@@ -112,6 +143,17 @@ static dcpk_status lay_over(const struct dcpk_hf_export *wish, const struct dcpk
             return err->status;
     }
     return DCPK_OK;
+}
+
+/* What is kept of `base` may say what no arg of ours does: it is then another model. */
+static dcpk_status check_laid_over(const struct dcpk_hf_export *wish,
+                                   const struct dcpk_value *config, struct dcpk_arena *arena,
+                                   struct dcpk_error *err)
+{
+    if (dcpk_hf_config_check(wish->map, config, arena, err))
+        dcpk_context(err, "the given config.json under what args give: take out of it what is not "
+                          "so for args");
+    return err->status;
 }
 
 /* What args do not give: the class, the sizes that the caller knows. */
@@ -176,7 +218,7 @@ dcpk_status dcpk_hf_config_write(const struct dcpk_hf_export *wish, struct dcpk_
     dcpk_hf_traps_remark(&traps);
     dcpk_hf_dict_sort(&all);
     dict = dcpk_value_dict(arena, all.pairs, all.n, err);
-    if (dict == NULL)
+    if (dict == NULL || (wish->base != NULL && check_laid_over(wish, dict, arena, err)))
         goto out;
     dcpk_json_out_init(&out, text, 2);
     dcpk_value_to_json(dict, &out);

@@ -18,3 +18,15 @@ convert --to torch_dist of_bridge back && equal run back
 # Of the parser the switch counts: without it each head is a group, which these rows are not.
 sed 's/\("group_query_attention": \)true/\1false/' args.json >none.json
 refuses "groups that are switched off" 3 "linear_qkv.weight': its weight has not the 144 rows" convert --args-from none.json --to huggingface bare none
+
+# The given config.json is the model's own, or has nothing that args do not: what it keeps would be another model's.
+# edit NAME FILTER: model/config.json, changed.
+edit() { sed "$2" model/config.json >"$1.json" && ! cmp -s model/config.json "$1.json" || echo "$1.json: config.json did not change"; }
+convert --hf-config model/config.json --to huggingface run based && equal run based
+edit share 's/"pad_token_id"/"partial_rotary_factor": 0.5, &/'
+refuses "a share of the head" 3 "'partial_rotary_factor' is 0.5, .* family 'qwen3' has 1" \
+    convert --hf-config share.json --to huggingface run none
+edit inner 's/"rope_theta"/"partial_rotary_factor": 0.5, &/'
+refuses "a share of the head, in rope_parameters" 3 "'partial_rotary_factor' is 0.5" convert --hf-config inner.json --to huggingface run none
+edit window 's/"full_attention"/"sliding_attention"/; s/"sliding_window": null/"sliding_window": 16/'
+refuses "a window" 3 "'layer_types' has .sliding_attention. in layer 0" convert --hf-config window.json --to huggingface run none

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz_hf_config.c - any bytes as config.json give args or an error; the args are of the family,
- * and give a config.json that gives the same args. */
+ * and give a config.json that can be read, alone and laid over the one that they are of. */
 #include <stdlib.h>
 
 #include "formats/safetensors/hf_config.h"
@@ -23,7 +23,8 @@ static const struct dcpk_value *args_of(const struct dcpk_hf_map *map, const cha
 }
 
 static void check_back(const struct dcpk_hf_map *map, const struct dcpk_value *args,
-                       struct dcpk_arena *arena, struct dcpk_error *err)
+                       const struct dcpk_json *base, struct dcpk_arena *arena,
+                       struct dcpk_error *err)
 {
     struct dcpk_hf_export wish = {
         .map = map, .args = dcpk_value_attrs(args), .vocab_size = 8, .dtype = DCPK_F32};
@@ -34,6 +35,9 @@ static void check_back(const struct dcpk_hf_map *map, const struct dcpk_value *a
     if (dcpk_hf_args_hold(map, wish.args, err) == DCPK_OK) {
         if (dcpk_hf_config_write(&wish, &text, err) != DCPK_OK ||
             args_of(map, (const char *)text.data, text.n_bytes, arena, err) == NULL)
+            abort();
+        wish.base = base;
+        if (dcpk_hf_config_write(&wish, &text, err) != DCPK_OK)
             abort();
     }
     dcpk_bytes_release(&text);
@@ -65,17 +69,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
     struct dcpk_arena *arena = dcpk_arena_new((uint64_t)64 << 20, &err);
     const struct dcpk_value *args;
     const struct dcpk_hf_map *map;
+    struct dcpk_json *base = NULL;
 
     if (arena == NULL)
         abort();
     if (n_bytes > 0) {
         map = maps->list[data[0] % maps->n];
         args = args_of(map, (const char *)data + 1, n_bytes - 1, arena, &err);
-        if (args != NULL)
-            check_back(map, args, arena, &err);
+        if (args != NULL &&
+            dcpk_json_parse((const char *)data + 1, n_bytes - 1, &base, &err) == DCPK_OK)
+            check_back(map, args, base, arena, &err);
         else if (err.status == DCPK_OK || err.text[0] == '\0')
             abort();
     }
+    dcpk_json_free(base);
     dcpk_arena_free(arena);
     return 0;
 }
