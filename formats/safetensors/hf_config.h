@@ -93,7 +93,7 @@ struct dcpk_hf_vocab {
 /*
  * The rows of the vocabulary that an export writes: those of `base`, else given, else of args, else
  * all that are stored, which is a remark. Errors: DCPK_EMISMATCH (DCPK_FIX_VOCAB_SIZE) where that
- * is more than are stored.
+ * is more than are stored; where it is fewer than args have tokens.
  */
 dcpk_status dcpk_hf_vocab_size(const struct dcpk_hf_vocab *vocab, int64_t *n_rows,
                                struct dcpk_error *err);

@@ -6,6 +6,7 @@
 #include "formats/safetensors/hf_config_priv.h"
 #include "lib/base/order.h"
 #include "lib/base/text.h"
+#include "lib/model/sizes.h"
 
 static void write_remark(const struct dcpk_hf_export *wish, struct dcpk_arena *arena,
                          const char *key, const struct dcpk_value *older,
@@ -250,6 +251,8 @@ dcpk_status dcpk_hf_vocab_size(const struct dcpk_hf_vocab *vocab, int64_t *n_row
         return dcpk_fail_fix(err, DCPK_EMISMATCH, DCPK_FIX_VOCAB_SIZE,
                              "a vocabulary of %" PRId64 " rows, and the checkpoint has %" PRId64, n,
                              vocab->stored_rows);
+    if (dcpk_tokens_fit(vocab->args, n, err))
+        return err->status;
     *n_rows = n;
     return DCPK_OK;
 }

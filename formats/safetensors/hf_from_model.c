@@ -529,8 +529,8 @@ static dcpk_status find_vocab(struct exporting *e, struct dcpk_error *err)
     if (e->vocab_size < vocab.stored_rows)
         dcpk_output_event(e->out, DCPK_EVENT_NOTE, "vocabulary",
                           "%" PRId64 " of %" PRId64
-                          " rows of the vocabulary are padding, and left out",
-                          vocab.stored_rows - e->vocab_size, vocab.stored_rows);
+                          " rows of the vocabulary are left out, from %" PRId64 " on",
+                          vocab.stored_rows - e->vocab_size, vocab.stored_rows, e->vocab_size);
     return DCPK_OK;
 }
 

@@ -2,6 +2,8 @@
 /* sizes.c - sizes that several attributes of args give together. */
 #include "lib/model/sizes.h"
 
+#include <inttypes.h>
+
 /* Is it there, and what Python takes for false? A number that is not 0 is on. */
 static bool is_off(const struct dcpk_value *value)
 {
@@ -20,4 +22,16 @@ const struct dcpk_value *dcpk_query_groups(const struct dcpk_value *attrs)
         groups->kind == DCPK_V_NONE)
         return dcpk_value_get(attrs, "num_attention_heads");
     return groups;
+}
+
+dcpk_status dcpk_tokens_fit(const struct dcpk_value *attrs, int64_t n_rows, struct dcpk_error *err)
+{
+    int64_t n_tokens;
+
+    if (!dcpk_value_as_int(dcpk_value_get(attrs, "vocab_size"), &n_tokens) || n_rows >= n_tokens)
+        return DCPK_OK;
+    return dcpk_fail(err, DCPK_EMISMATCH,
+                     "a vocabulary of %" PRId64 " would cut into the %" PRId64
+                     " tokens that args.vocab_size gives",
+                     n_rows, n_tokens);
 }

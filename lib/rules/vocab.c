@@ -5,6 +5,7 @@
 
 #include "lib/base/checked.h"
 #include "lib/base/order.h"
+#include "lib/model/sizes.h"
 #include "lib/rules/mesh.h"
 
 /* The only parameters that have a row for each token of the vocabulary. */
@@ -116,14 +117,12 @@ int64_t dcpk_rules_vocab_rows(const struct dcpk_model *model)
 dcpk_status dcpk_rules_vocab_size(const struct dcpk_model *model, int64_t said, int64_t *size,
                                   struct dcpk_error *err)
 {
+    const struct dcpk_value *attrs = dcpk_value_attrs(model->args);
     int64_t real = 0;
 
-    dcpk_value_as_int(dcpk_value_get(dcpk_value_attrs(model->args), "vocab_size"), &real);
-    if (said > 0 && said < real)
-        return dcpk_fail(err, DCPK_EMISMATCH,
-                         "a vocabulary of %" PRId64 " would cut into the %" PRId64
-                         " tokens that args.vocab_size gives",
-                         said, real);
+    dcpk_value_as_int(dcpk_value_get(attrs, "vocab_size"), &real);
+    if (said > 0 && dcpk_tokens_fit(attrs, said, err))
+        return err->status;
     *size = said > 0 ? said : real;
     return DCPK_OK;
 }

@@ -30,3 +30,10 @@ edit inner 's/"rope_theta"/"partial_rotary_factor": 0.5, &/'
 refuses "a share of the head, in rope_parameters" 3 "'partial_rotary_factor' is 0.5" convert --hf-config inner.json --to huggingface run none
 edit window 's/"full_attention"/"sliding_attention"/; s/"sliding_window": null/"sliding_window": 16/'
 refuses "a window" 3 "'layer_types' has .sliding_attention. in layer 0" convert --hf-config window.json --to huggingface run none
+
+# A vocabulary holds the 99 tokens of args; rows behind them are left out, and said to be no more than that.
+refuses "fewer rows than tokens" 3 "a vocabulary of 50 would cut into the 99 tokens" convert --vocab-size 50 --to huggingface run none
+sed 's/"vocab_size": 99/"vocab_size": 98/' model/config.json >fewer.json
+refuses "fewer rows than tokens in config.json" 3 "a vocabulary of 98 would cut into the 99 tokens" \
+    convert --hf-config fewer.json --to huggingface run none
+"$DCPKIT" convert --vocab-size 120 --to huggingface run more | grep rows

@@ -550,13 +550,20 @@ static void vocabulary(void **state)
     static const struct {
         const char *label, *args, *base;
         int64_t given, stored, want; /* 0: refused */
+        const char *says;
     } cases[] = {
-        {"given config.json", "{\"vocab_size\": 7}", "{\"vocab_size\": 90}", 80, 128, 90},
-        {"given", "{\"vocab_size\": 7}", "{}", 80, 128, 80},
-        {"args", "{\"vocab_size\": 70}", NULL, 0, 128, 70},
-        {"nothing", "{\"vocab_size\": null}", NULL, 0, 128, 128},
-        {"more than stored", "{}", NULL, 129, 128, 0},
-        {"more than stored in config.json", "{}", "{\"vocab_size\": 129}", 0, 128, 0},
+        {"given config.json", "{\"vocab_size\": 7}", "{\"vocab_size\": 90}", 80, 128, 90, NULL},
+        {"given", "{\"vocab_size\": 7}", "{}", 80, 128, 80, NULL},
+        {"args", "{\"vocab_size\": 70}", NULL, 0, 128, 70, NULL},
+        {"nothing", "{\"vocab_size\": null}", NULL, 0, 128, 128, NULL},
+        {"more than stored", "{}", NULL, 129, 128, 0, "of 129 rows, and the checkpoint has 128"},
+        {"more than stored in config.json", "{}", "{\"vocab_size\": 129}", 0, 128, 0,
+         "of 129 rows, and the checkpoint has 128"},
+        {"fewer than tokens", "{\"vocab_size\": 99}", NULL, 98, 128, 0,
+         "of 98 would cut into the 99 tokens that args.vocab_size gives"},
+        {"fewer than tokens in config.json", "{\"vocab_size\": 99}", "{\"vocab_size\": 98}", 0, 128,
+         0, "of 98 would cut into the 99 tokens that args.vocab_size gives"},
+        {"all tokens", "{\"vocab_size\": 99}", NULL, 99, 128, 99, NULL},
     };
 
     (void)state;
@@ -576,8 +583,8 @@ static void vocabulary(void **state)
                                       .stored_rows = cases[i].stored,
                                       .remark = take_remark};
         if (cases[i].want == 0)
-            CHECK_FAILS(dcpk_hf_vocab_size(&wish, &n, &err), DCPK_EMISMATCH,
-                        "a vocabulary of 129 rows, and the checkpoint has 128", cases[i].label);
+            CHECK_FAILS(dcpk_hf_vocab_size(&wish, &n, &err), DCPK_EMISMATCH, cases[i].says,
+                        cases[i].label);
         else
             CHECK_OK(dcpk_hf_vocab_size(&wish, &n, &err), cases[i].label);
         CHECK_EQ_INT(n, cases[i].want, cases[i].label);
