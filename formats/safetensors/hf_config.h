@@ -93,7 +93,8 @@ struct dcpk_hf_vocab {
 /*
  * The rows of the vocabulary that an export writes: those of `base`, else given, else of args, else
  * all that are stored, which is a remark. Errors: DCPK_EMISMATCH (DCPK_FIX_VOCAB_SIZE) where that
- * is more than are stored; where it is fewer than args have tokens.
+ * is more than are stored; where it is fewer than args have tokens; DCPK_EUSAGE where `base` and
+ * given differ; DCPK_EFORMAT where `base` has another thing than a number of rows.
  */
 dcpk_status dcpk_hf_vocab_size(const struct dcpk_hf_vocab *vocab, int64_t *n_rows,
                                struct dcpk_error *err);

@@ -232,21 +232,42 @@ out:
 
 /* --- the vocabulary --- */
 
+/* The rows that the given config.json has, which the caller may not contradict; 0: it has none. */
+static dcpk_status base_rows(const struct dcpk_hf_vocab *vocab, int64_t *n, struct dcpk_error *err)
+{
+    const struct dcpk_json *node = NULL;
+
+    *n = 0;
+    if (vocab->base != NULL)
+        node = dcpk_json_member(vocab->base, "vocab_size");
+    if (node == NULL)
+        return DCPK_OK;
+    if (!dcpk_json_int(node, n) || *n < 1)
+        return dcpk_fail(err, DCPK_EFORMAT,
+                         "'vocab_size' of the given config.json is not a number of rows");
+    if (vocab->given > 0 && vocab->given != *n)
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "a vocabulary of %" PRId64
+                         " is asked for, and 'vocab_size' of the given config.json is %" PRId64,
+                         vocab->given, *n);
+    return DCPK_OK;
+}
+
 dcpk_status dcpk_hf_vocab_size(const struct dcpk_hf_vocab *vocab, int64_t *n_rows,
                                struct dcpk_error *err)
 {
-    const struct dcpk_json *node =
-        vocab->base == NULL ? NULL : dcpk_json_member(vocab->base, "vocab_size");
-    int64_t n = 0;
+    int64_t n;
 
-    if (!dcpk_json_int(node, &n) && vocab->given > 0)
+    if (base_rows(vocab, &n, err))
+        return err->status;
+    if (n == 0)
         n = vocab->given;
-    if (n < 1 && !dcpk_value_as_int(dcpk_value_get(vocab->args, "vocab_size"), &n))
+    if (n == 0 && !dcpk_value_as_int(dcpk_value_get(vocab->args, "vocab_size"), &n)) {
         n = vocab->stored_rows;
-    if (n == vocab->stored_rows && vocab->remark != NULL && node == NULL && vocab->given < 1 &&
-        dcpk_hf_is_none(dcpk_value_get(vocab->args, "vocab_size")))
-        vocab->remark(vocab->context, "vocab_size",
-                      "is not known: all stored rows are written, padding too");
+        if (vocab->remark != NULL)
+            vocab->remark(vocab->context, "vocab_size",
+                          "is not known: all stored rows are written, padding too");
+    }
     if (n < 1 || n > vocab->stored_rows)
         return dcpk_fail_fix(err, DCPK_EMISMATCH, DCPK_FIX_VOCAB_SIZE,
                              "a vocabulary of %" PRId64 " rows, and the checkpoint has %" PRId64, n,

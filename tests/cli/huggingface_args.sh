@@ -33,7 +33,13 @@ refuses "a window" 3 "'layer_types' has .sliding_attention. in layer 0" convert 
 
 # A vocabulary holds the 99 tokens of args; rows behind them are left out, and said to be no more than that.
 refuses "fewer rows than tokens" 3 "a vocabulary of 50 would cut into the 99 tokens" convert --vocab-size 50 --to huggingface run none
-sed 's/"vocab_size": 99/"vocab_size": 98/' model/config.json >fewer.json
+edit fewer 's/"vocab_size": 99/"vocab_size": 98/'
 refuses "fewer rows than tokens in config.json" 3 "a vocabulary of 98 would cut into the 99 tokens" \
     convert --hf-config fewer.json --to huggingface run none
 "$DCPKIT" convert --vocab-size 120 --to huggingface run more | grep rows
+edit more 's/"vocab_size": 99/"vocab_size": 120/'
+edit text 's/"vocab_size": 99/"vocab_size": "99"/'
+refuses "two sizes of the vocabulary" 2 "of 99 is asked for, and 'vocab_size' of the given config.json is 120" \
+    convert --vocab-size 99 --hf-config more.json --to huggingface run none
+refuses "a size that is no number" 3 "'vocab_size' of the given config.json is not a number of rows" \
+    convert --hf-config text.json --to huggingface run none

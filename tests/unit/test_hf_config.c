@@ -510,7 +510,7 @@ static void command_lines(void **state)
     }
 }
 
-/* --- which family, which rows, which files --- */
+/* --- which family, which files --- */
 
 static void which_map(void **state)
 {
@@ -545,55 +545,6 @@ static void which_map(void **state)
     }
 }
 
-static void vocabulary(void **state)
-{
-    static const struct {
-        const char *label, *args, *base;
-        int64_t given, stored, want; /* 0: refused */
-        const char *says;
-    } cases[] = {
-        {"given config.json", "{\"vocab_size\": 7}", "{\"vocab_size\": 90}", 80, 128, 90, NULL},
-        {"given", "{\"vocab_size\": 7}", "{}", 80, 128, 80, NULL},
-        {"args", "{\"vocab_size\": 70}", NULL, 0, 128, 70, NULL},
-        {"nothing", "{\"vocab_size\": null}", NULL, 0, 128, 128, NULL},
-        {"more than stored", "{}", NULL, 129, 128, 0, "of 129 rows, and the checkpoint has 128"},
-        {"more than stored in config.json", "{}", "{\"vocab_size\": 129}", 0, 128, 0,
-         "of 129 rows, and the checkpoint has 128"},
-        {"fewer than tokens", "{\"vocab_size\": 99}", NULL, 98, 128, 0,
-         "of 98 would cut into the 99 tokens that args.vocab_size gives"},
-        {"fewer than tokens in config.json", "{\"vocab_size\": 99}", "{\"vocab_size\": 98}", 0, 128,
-         0, "of 98 would cut into the 99 tokens that args.vocab_size gives"},
-        {"all tokens", "{\"vocab_size\": 99}", NULL, 99, 128, 99, NULL},
-    };
-
-    (void)state;
-    for (size_t i = 0; i < DCPK_COUNT(cases); i++) {
-        const struct dcpk_json *args, *base = NULL;
-        struct dcpk_hf_vocab wish;
-        int64_t n = 0;
-
-        fresh();
-        remarks[0] = '\0';
-        args = parse(cases[i].args, cases[i].label);
-        if (cases[i].base != NULL)
-            base = parse(cases[i].base, cases[i].label);
-        wish = (struct dcpk_hf_vocab){.args = dcpk_hf_value(arena, args, &err),
-                                      .base = base,
-                                      .given = cases[i].given,
-                                      .stored_rows = cases[i].stored,
-                                      .remark = take_remark};
-        if (cases[i].want == 0)
-            CHECK_FAILS(dcpk_hf_vocab_size(&wish, &n, &err), DCPK_EMISMATCH, cases[i].says,
-                        cases[i].label);
-        else
-            CHECK_OK(dcpk_hf_vocab_size(&wish, &n, &err), cases[i].label);
-        CHECK_EQ_INT(n, cases[i].want, cases[i].label);
-        CHECK_EQ_INT(strstr(remarks, "is not known") != NULL, cases[i].want == 128, cases[i].label);
-        dcpk_json_free((struct dcpk_json *)(uintptr_t)args);
-        dcpk_json_free((struct dcpk_json *)(uintptr_t)base);
-    }
-}
-
 static void assets(void **state)
 {
     static const char *const copied[] = {"generation_config.json",
@@ -624,8 +575,7 @@ int main(void)
         cmocka_unit_test(usual_theta),    cmocka_unit_test(missing),
         cmocka_unit_test(ignored_groups), cmocka_unit_test(each_trap),
         cmocka_unit_test(base_below),     cmocka_unit_test(command_lines),
-        cmocka_unit_test(which_map),      cmocka_unit_test(vocabulary),
-        cmocka_unit_test(assets),
+        cmocka_unit_test(which_map),      cmocka_unit_test(assets),
     };
 
     return cmocka_run_group_tests(tests, NULL, release);
