@@ -385,9 +385,10 @@ static bool note_order(const struct dcpk_model *model, struct dcpk_output *out, 
         if (tp == 1)
             dcpk_output_event(
                 out, DCPK_EVENT_NOTE, model->params[i].name,
-                "this projection and others like it have the rows of a run without tensor "
+                "'%s' and other projections like it have the rows of a run without tensor "
                 "parallelism, and args say so: load with --tensor-model-parallel-size 1, or "
-                "convert for the tensor parallelism of the run that loads them");
+                "convert for the tensor parallelism of the run that loads them",
+                model->params[i].name);
         return true;
     }
     return false;

@@ -448,7 +448,7 @@ static dcpk_status add_tensors(struct exporting *e, struct dcpk_error *err)
 
 static void take_export_remark(void *context, const char *key, const char *text)
 {
-    dcpk_output_event(context, DCPK_EVENT_NOTE, key, "%s", text);
+    dcpk_output_event(context, DCPK_EVENT_NOTE, key, "%s: %s", key, text);
 }
 
 static dcpk_status put_config(struct exporting *e, struct dcpk_error *err)

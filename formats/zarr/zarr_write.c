@@ -167,9 +167,9 @@ static dcpk_status choose_keys(struct dcpk_output *out, struct dcpk_error *err)
                 if (!is_state) {
                     /* and its optimizer state likewise */
                     dcpk_output_event(out, DCPK_EVENT_NOTE, tensor.keys[k],
-                                      "another name of '%s': an array has one name, which the "
-                                      "target's implementation gives",
-                                      tensor.keys[0]);
+                                      "'%s' is another name of '%s': an array has one name, "
+                                      "which the target's implementation gives",
+                                      tensor.keys[k], tensor.keys[0]);
                 }
                 continue;
             }

@@ -105,7 +105,7 @@ enum dcpk_event_kind {
 struct dcpk_out_event {
     enum dcpk_event_kind kind;
     const char *key;  /* the source key, or what a note is about */
-    const char *text; /* why, or the remark */
+    const char *text; /* why; a note names its subject itself, as reports have the text alone */
     struct dcpk_out_event *next;
 };
 

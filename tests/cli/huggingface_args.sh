@@ -43,3 +43,10 @@ refuses "two sizes of the vocabulary" 2 "of 99 is asked for, and 'vocab_size' of
     convert --vocab-size 99 --hf-config more.json --to huggingface run none
 refuses "a size that is no number" 3 "'vocab_size' of the given config.json is not a number of rows" \
     convert --hf-config text.json --to huggingface run none
+
+# What differs from the given config.json, and what is not known, is said of a key.
+edit other 's/"rms_norm_eps": [^,]*/"rms_norm_eps": 0.5/; s/"rope_theta": [^,]*/"rope_theta": 500.5/; s/"eos_token_id"/"auto_map": {}, &/'
+"$DCPKIT" convert --json --hf-config other.json --to huggingface run other >report.json
+grep -oE '"[a-z_]+: is .*"' report.json
+sed '/"vocab_size"/d' args.json >unknown.json
+"$DCPKIT" convert --args-from unknown.json --to huggingface bare unknown | grep 'is not known'
