@@ -24,7 +24,7 @@ static inline uint64_t hf_folder_bytes(const char *dtype, const char *sizes)
     uint64_t n = 4;
     char *end;
 
-    if (strchr(dtype, '8') != NULL)
+    if (strchr(dtype, '8') != NULL || strcmp(dtype, "BOOL") == 0)
         n = 1;
     if (strstr(dtype, "16") != NULL)
         n = 2;

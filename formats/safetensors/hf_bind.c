@@ -205,6 +205,14 @@ bool dcpk_hf_name_fits(const char *pattern, const char *name)
     return true;
 }
 
+bool dcpk_hf_map_drops(const struct dcpk_hf_map *map, const char *name)
+{
+    for (size_t i = 0; i < map->n_drop; i++)
+        if (dcpk_hf_name_fits(map->drop[i], name))
+            return true;
+    return false;
+}
+
 /* --- bindings --- */
 
 /* Bindings under construction. */

@@ -49,5 +49,7 @@ dcpk_status dcpk_hf_bind(const struct dcpk_hf_map *map, const struct dcpk_hf_siz
 
 /* Does a name fit a pattern of "drop"? {*} is anything, the other captures numbers. */
 bool dcpk_hf_name_fits(const char *pattern, const char *name);
+/* Does it fit any of the map's? */
+bool dcpk_hf_map_drops(const struct dcpk_hf_map *map, const char *name);
 
 #endif

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "formats/safetensors/hf_bind.h"
 #include "lib/base/checked.h"
 #include "lib/base/text.h"
 
@@ -206,41 +207,64 @@ static dcpk_status add_mx(struct scaling *s, uint32_t values, uint32_t scales,
 
 /* --- the folder --- */
 
-/* One stored tensor: a weight that has scales, scales that have a weight, or neither. */
-static dcpk_status look_at(struct scaling *s, uint32_t t, struct dcpk_error *err)
+/* What a stored tensor is by its name, and the other of the pair. */
+struct pair {
+    bool is_scale, is_value;
+    uint32_t other; /* DCPK_NO_TENSOR: it is not there */
+    char partner[MOST_SCALED_NAME];
+};
+
+static void pair_find(const struct scaling *s, const char *key, struct pair *pair)
+{
+    const char *scale = s->map->scales_suffix, *value = s->map->scales_values;
+
+    *pair = (struct pair){.other = DCPK_NO_TENSOR};
+    if (scale == NULL || strlen(key) + strlen(scale) + strlen(value) >= MOST_SCALED_NAME)
+        return;
+    pair->is_scale = dcpk_ends_with(key, scale);
+    pair->is_value = !pair->is_scale && dcpk_ends_with(key, value);
+    if (pair->is_scale)
+        pair->other = find_partner(s, key, scale, value, pair->partner);
+    if (pair->is_value)
+        pair->other = find_partner(s, key, value, scale, pair->partner);
+}
+
+/* Scales without a weight, and values that mean nothing without scales. */
+static void fault_alone(struct scaling *s, uint32_t t, const struct pair *pair)
 {
     const struct dcpk_tensor *tensor = &s->ckpt->tensors[t];
-    const char *scale = s->map->scales_suffix, *value = s->map->scales_values;
-    const bool is_small = dcpk_dtype_bytes(tensor->dtype) < 2;
-    char partner[MOST_SCALED_NAME] = "";
-    uint32_t other = DCPK_NO_TENSOR;
-    bool is_scale = false, is_value = false;
 
-    if (scale != NULL && strlen(tensor->key) + strlen(scale) + strlen(value) < MOST_SCALED_NAME) {
-        is_scale = dcpk_ends_with(tensor->key, scale);
-        is_value = !is_scale && dcpk_ends_with(tensor->key, value);
-    }
-    if (is_scale)
-        other = find_partner(s, tensor->key, scale, value, partner);
-    if (is_value)
-        other = find_partner(s, tensor->key, value, scale, partner);
-    if (is_scale && other == DCPK_NO_TENSOR)
+    if (pair->is_scale) {
+        s->of[t].scales = t;
         dcpk_hf_fault(s->faults, DCPK_EMISMATCH, "'%s' scales '%s', which is missing", tensor->key,
-                      partner);
-    else if (is_value && is_small && other == DCPK_NO_TENSOR)
+                      pair->partner);
+    } else if (dcpk_dtype_bytes(tensor->dtype) >= 2) {
+        return;
+    } else if (pair->is_value) {
         dcpk_hf_fault(s->faults, DCPK_EMISMATCH, "'%s' is %s without its scales '%s'", tensor->key,
-                      dcpk_dtype_name(tensor->dtype), partner);
-    else if (is_small && !is_scale && !is_value)
+                      dcpk_dtype_name(tensor->dtype), pair->partner);
+    } else {
         dcpk_hf_fault(s->faults, DCPK_EUNSUPPORTED,
                       "'%s' is %s, and the map of %s names no scales for it", tensor->key,
                       dcpk_dtype_name(tensor->dtype), s->map->family);
-    if (is_scale && other == DCPK_NO_TENSOR)
-        s->of[t].scales = t;
-    if (!is_value || other == DCPK_NO_TENSOR)
+    }
+}
+
+/* One stored tensor: a weight that has scales, scales that have a weight, or neither. One that the
+ * map drops may be alone, of whatever dtype: a mask, say. */
+static dcpk_status look_at(struct scaling *s, uint32_t t, struct dcpk_error *err)
+{
+    const char *key = s->ckpt->tensors[t].key;
+    struct pair pair;
+
+    pair_find(s, key, &pair);
+    if (pair.other == DCPK_NO_TENSOR && !dcpk_hf_map_drops(s->map, key))
+        fault_alone(s, t, &pair);
+    if (!pair.is_value || pair.other == DCPK_NO_TENSOR)
         return DCPK_OK;
-    if (*value == '\0')
-        return add_f8(s, t, other, err);
-    return add_mx(s, t, other, err);
+    if (*s->map->scales_values == '\0')
+        return add_f8(s, t, pair.other, err);
+    return add_mx(s, t, pair.other, err);
 }
 
 dcpk_status dcpk_hf_scales_read(const struct dcpk_hf_scales_wish *wish,

@@ -26,7 +26,8 @@ struct dcpk_hf_scales_wish {
 /*
  * Find the scales of a folder's weights by the map's "scales", and make a view of each such weight.
  * *of: by stored tensor, in the arena; the views are the checkpoint's.
- * Faults: values of less than 16 bits without scales, scales without a weight, shapes that do not
+ * Faults: values of less than 16 bits without scales and scales without a weight, unless the map
+ * drops their names; shapes that do not
  * fit each other, or the size of the blocks in config.json. Errors: DCPK_ENOMEM, DCPK_ERANGE.
  */
 dcpk_status dcpk_hf_scales_read(const struct dcpk_hf_scales_wish *wish,

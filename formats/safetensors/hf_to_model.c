@@ -88,6 +88,11 @@ static dcpk_status part_read(struct matching *m, const struct dcpk_hf_binding *b
     if (b->expert >= 0 && (tensor->rank < 1 || tensor->shape[0] != m->sizes.n_experts))
         return dcpk_fail(err, DCPK_EMISMATCH, "it is not of %" PRId64 " experts",
                          m->sizes.n_experts);
+    /* Its name is dropped too, else this is a fault already. */
+    if (dcpk_dtype_bytes(tensor->dtype) < 2 && m->scaled[stored].view == DCPK_NO_TENSOR &&
+        dcpk_hf_map_drops(m->map, tensor->key))
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "it is %s without scales",
+                         dcpk_dtype_name(tensor->dtype));
     *part = (struct dcpk_model_tensor){.role = DCPK_WEIGHT};
     if (find_source(m, b, stored, &source, err) || dcpk_rows_read(m->model, &sources, part, err))
         return err->status;
@@ -318,14 +323,6 @@ static dcpk_status find_missing(struct matching *m, struct dcpk_error *err)
     return err->status;
 }
 
-static bool is_dropped(const struct dcpk_hf_map *map, const char *key)
-{
-    for (size_t i = 0; i < map->n_drop; i++)
-        if (dcpk_hf_name_fits(map->drop[i], key))
-            return true;
-    return false;
-}
-
 static void find_left(struct matching *m)
 {
     for (size_t t = 0; t < m->ckpt->n_tensors; t++) {
@@ -334,10 +331,13 @@ static void find_left(struct matching *m)
         if (m->is_taken[t] || m->scaled[t].scales == t ||
             dcpk_checkpoint_tensor_left_out(m->ckpt, t) != NULL)
             continue;
-        if (is_dropped(m->map, key))
-            dcpk_model_omit(m->model, key, reason_drop);
-        else
+        if (!dcpk_hf_map_drops(m->map, key)) {
             dcpk_hf_fault(&m->faults, DCPK_EMISMATCH, "no rule takes '%s'", key);
+            continue;
+        }
+        dcpk_model_omit(m->model, key, reason_drop);
+        if (m->scaled[t].scales != DCPK_NO_TENSOR)
+            dcpk_model_omit(m->model, m->ckpt->tensors[m->scaled[t].scales].key, reason_drop);
     }
 }
 

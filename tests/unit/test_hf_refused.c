@@ -38,6 +38,10 @@ static const struct {
 } cases[] = {
     {"as it is", "", "", NULL},
     {"a tensor that every model computes", "lm_head", L "rotary_emb.inv_freq F32 2\nlm_head", NULL},
+    {"one of bytes", "lm_head", L "rotary_emb.inv_freq U8 2\nlm_head", NULL},
+    {"one of bytes with scales", "lm_head",
+     L "rotary_emb.inv_freq F8_E4M3 2,2\n" L "rotary_emb.inv_freq_scale_inv F32 1,1\nlm_head",
+     NULL},
     {"a part of an expert", E(1) ".up_proj.weight F32 3,4\n", "",
      "in 1 places&'" E(1) ".up_proj.weight' is missing, a part of "
                           "'decoder.layers.0.mlp.experts.linear_fc1.weight1'"},
