@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "formats/safetensors/hf_config_priv.h"
 #include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/model/names.h"
@@ -39,83 +40,6 @@ static dcpk_status size_read(const struct dcpk_value *attrs, const char *name, i
     return value_read(dcpk_value_get(attrs, name), name, otherwise, size, err);
 }
 
-/* "([0]*3+[1]*58)": lists of 0 and 1, repeated and joined. Returns how many, 0: another text. */
-static int64_t parse_pattern(const char *text, bool *is_moe, int64_t n)
-{
-    int64_t at = 0;
-
-    for (;;) {
-        const int64_t first = at;
-        int64_t times = 1, length;
-
-        text += strspn(text, " ()[,+]");
-        if (*text == '\0')
-            return at;
-        while (*text == '0' || *text == '1') {
-            if (at == n)
-                return 0;
-            is_moe[at++] = *text++ == '1';
-            text += strspn(text, " ,");
-        }
-        text += strspn(text, " ]");
-        if (at == first)
-            return 0;
-        if (*text == '*') {
-            text += 1 + strspn(text + 1, " ");
-            times = dcpk_take_number(&text);
-        }
-        length = at - first;
-        if (times < 1 || length > (n - first) / times)
-            return 0;
-        for (; at < first + length * times; at++)
-            is_moe[at] = is_moe[at - length];
-    }
-}
-
-static dcpk_status moe_read_list(const struct dcpk_value *freq, struct dcpk_hf_sizes *sizes,
-                                 bool *is_moe, struct dcpk_error *err)
-{
-    const char *text = dcpk_value_as_str(freq);
-
-    if (text != NULL && parse_pattern(text, is_moe, sizes->n_layers) == sizes->n_layers)
-        return DCPK_OK;
-    if ((freq->kind != DCPK_V_LIST && freq->kind != DCPK_V_TUPLE) ||
-        (int64_t)freq->n != sizes->n_layers)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                         "args.moe_layer_freq is neither a number nor a list of %" PRId64 " layers",
-                         sizes->n_layers);
-    for (size_t i = 0; i < freq->n; i++) {
-        int64_t kind;
-
-        if (!dcpk_value_as_int(freq->as.items[i], &kind) || kind < 0 || kind > 1)
-            return dcpk_fail(err, DCPK_EUNSUPPORTED, "args.moe_layer_freq[%zu] is not 0 or 1", i);
-        is_moe[i] = kind == 1;
-    }
-    return DCPK_OK;
-}
-
-/* A number n: every n-th layer, from the first on. */
-static dcpk_status moe_read(struct dcpk_hf_sizes *sizes, struct dcpk_arena *arena,
-                            struct dcpk_error *err)
-{
-    const struct dcpk_value *freq = dcpk_value_get(sizes->attrs, "moe_layer_freq");
-    bool *is_moe = dcpk_arena_array(arena, (size_t)sizes->n_layers, sizeof *is_moe, err);
-    int64_t every = 1;
-
-    if (is_moe == NULL)
-        return err->status;
-    sizes->is_moe = is_moe;
-    if (sizes->n_experts == 0)
-        return DCPK_OK;
-    if (freq != NULL && freq->kind != DCPK_V_NONE && !dcpk_value_as_int(freq, &every))
-        return moe_read_list(freq, sizes, is_moe, err);
-    if (every < 1)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED, "args.moe_layer_freq is %" PRId64, every);
-    for (int64_t l = 0; l < sizes->n_layers; l++)
-        is_moe[l] = l % every == 0;
-    return DCPK_OK;
-}
-
 dcpk_status dcpk_hf_sizes_read(const struct dcpk_value *attrs, struct dcpk_arena *arena,
                                struct dcpk_hf_sizes *sizes, struct dcpk_error *err)
 {
@@ -136,7 +60,7 @@ dcpk_status dcpk_hf_sizes_read(const struct dcpk_value *attrs, struct dcpk_arena
                          " experts and %" PRId64 " heads",
                          s.n_layers, s.n_mtp, s.n_experts, s.n_heads);
     if (size_read(attrs, "kv_channels", hidden / dcpk_max_i64(s.n_heads, 1), &s.head_size, err) ||
-        moe_read(&s, arena, err))
+        dcpk_hf_moe_layers(attrs, s.n_layers, arena, &s.is_moe, err))
         return err->status;
     *sizes = s;
     return DCPK_OK;

@@ -34,7 +34,7 @@ struct dcpk_hf_bindings {
 };
 
 /* Read the sizes; is_moe in `arena`. Errors: DCPK_EUNSUPPORTED naming an arg that is missing or of
- * another kind than is known. */
+ * another kind than is known; DCPK_EFORMAT for a moe_layer_freq that is not of these layers. */
 dcpk_status dcpk_hf_sizes_read(const struct dcpk_value *attrs, struct dcpk_arena *arena,
                                struct dcpk_hf_sizes *sizes, struct dcpk_error *err);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_hf_words.c - each word of a map, from config.json to args and back. */
+#include "formats/safetensors/hf_bind.h"
 #include "tests/unit/hf_config_case.h"
 
 /* --- the words --- */
@@ -232,9 +233,57 @@ static void args_of_runs(void **state)
     }
 }
 
+/* The layers that get experts are those that config.json says have them. */
+static void layers_of_both_sides(void **state)
+{
+    static const struct {
+        const char *freq, *dense;
+    } cases[] = {
+        {"\"([1]*3+[0]*1)*3\"", "[3, 7, 11]"},
+        {"\"2\"", "[1, 3, 5, 7, 9, 11]"},
+        {"2", "[1, 3, 5, 7, 9, 11]"},
+        {"[0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]", "[0]"},
+        {"null", "[]"},
+    };
+    char args[512];
+
+    (void)state;
+    for (size_t i = 0; i < DCPK_COUNT(cases); i++) {
+        const char *label = cases[i].freq;
+        struct dcpk_bytes text = {0};
+        const struct dcpk_value *attrs;
+        const struct dcpk_json *doc;
+        struct dcpk_hf_sizes sizes;
+        char dense[64] = "[";
+
+        fresh();
+        (void)snprintf(args, sizeof args,
+                       "{\"num_layers\": 12, \"hidden_size\": 48, \"num_attention_heads\": 6,"
+                       " \"num_experts\": 4, \"moe_ffn_hidden_size\": 6,"
+                       " \"add_bias_linear\": false, \"moe_layer_freq\": %s}",
+                       cases[i].freq);
+        doc = parse(args, label);
+        attrs = dcpk_hf_value(arena, doc, &err);
+        CHECK_OK(dcpk_hf_sizes_read(attrs, arena, &sizes, &err), label);
+        for (int64_t l = 0; l < sizes.n_layers; l++)
+            if (!sizes.is_moe[l])
+                (void)snprintf(dense + strlen(dense), sizeof dense - strlen(dense), "%s%d",
+                               dense[1] == '\0' ? "" : ", ", (int)l);
+        (void)snprintf(dense + strlen(dense), sizeof dense - strlen(dense), "]");
+        CHECK_EQ_STR(dense, cases[i].dense, label);
+        CHECK_OK(
+            export(toy_map("[\"s,l\", \"moe_layer_freq\", \"sparse\"]", label), attrs, NULL, &text),
+            label);
+        CHECK_EQ_STR(member(&text, "l", label), cases[i].dense, label);
+        dcpk_json_free((struct dcpk_json *)(uintptr_t)doc);
+        dcpk_bytes_release(&text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(layers_of_both_sides),
         cmocka_unit_test(each_word),
         cmocka_unit_test(args_of_runs),
     };
