@@ -275,8 +275,10 @@ static dcpk_status read_usual_theta(const struct dcpk_json *node, double *theta,
                                     struct dcpk_error *err)
 {
     *theta = 10000;
-    if (node != NULL && (!dcpk_json_double(node, theta) || !(*theta >= 1) || *theta > 1e15))
-        return dcpk_fail(err, DCPK_EFORMAT, "\"usual_theta\" is not a number from 1 on");
+    if (node != NULL &&
+        (!dcpk_json_double(node, theta) || !(*theta >= 1) || *theta > DCPK_HF_MOST_THETA))
+        return dcpk_fail(err, DCPK_EFORMAT, "\"usual_theta\" is not a number from 1 to %g",
+                         DCPK_HF_MOST_THETA);
     return DCPK_OK;
 }
 

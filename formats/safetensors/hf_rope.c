@@ -91,6 +91,11 @@ static dcpk_status import_kind(struct dcpk_hf_importing *m, const struct dcpk_hf
     return DCPK_OK;
 }
 
+static bool is_theta(const struct dcpk_value *value, double *number)
+{
+    return dcpk_value_as_float(value, number) && *number >= 1 && *number <= DCPK_HF_MOST_THETA;
+}
+
 /* The base, a whole number where it is one: --rotary-base takes no other. */
 static dcpk_status import_theta(struct dcpk_hf_importing *m, struct dcpk_error *err)
 {
@@ -101,10 +106,9 @@ static dcpk_status import_theta(struct dcpk_hf_importing *m, struct dcpk_error *
     snprintf(text, sizeof text, "config.json has none; the family's is taken, %.17g", number);
     if (dcpk_hf_is_none(theta) && m->in->remark != NULL)
         m->in->remark(m->in->context, "rope_theta", text);
-    else if (!dcpk_hf_is_none(theta) &&
-             (!dcpk_value_as_float(theta, &number) || !(number > 0) || number > 1e15)) {
-        dcpk_hf_fault(&m->faults, DCPK_EFORMAT, "'rope_theta' is %s, not a number from 1 on",
-                      dcpk_hf_show(m->arena, theta));
+    else if (!dcpk_hf_is_none(theta) && !is_theta(theta, &number)) {
+        dcpk_hf_fault(&m->faults, DCPK_EFORMAT, "'rope_theta' is %s, not a number from 1 to %g",
+                      dcpk_hf_show(m->arena, theta), DCPK_HF_MOST_THETA);
         return DCPK_OK;
     }
     if (number == (double)(int64_t)number)
@@ -205,10 +209,14 @@ dcpk_status dcpk_hf_rope_export(struct dcpk_hf_exporting *m, struct dcpk_error *
     const struct dcpk_hf_map *map = m->map;
     const struct dcpk_value *theta;
     const char *first = NULL;
+    double number;
 
     if (map->rope_theta == NULL)
         return DCPK_OK;
     theta = dcpk_hf_arg_value(m->attrs, map->rope_theta);
+    if (!is_theta(theta, &number))
+        dcpk_hf_fault(&m->faults, DCPK_EMISMATCH, "%s is %s, not a number from 1 to %g",
+                      map->rope_theta, dcpk_hf_show(m->arena, theta), DCPK_HF_MOST_THETA);
     if (dcpk_hf_key_export(m, "rope_theta", theta, err))
         return err->status;
     for (size_t i = 0; i < map->n_rope_kinds; i++) {

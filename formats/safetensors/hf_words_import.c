@@ -100,14 +100,20 @@ static bool arg_int(const struct dcpk_hf_importing *m, const char *arg, int64_t 
 
 /* The other arg times the factor; where it is not there, a fault names it already. */
 static dcpk_status import_product(struct dcpk_hf_importing *m, const struct dcpk_hf_row *row,
-                                  int64_t factor, struct dcpk_error *err)
+                                  const struct dcpk_value *value, int64_t factor,
+                                  struct dcpk_error *err)
 {
     int64_t other;
 
     if (!arg_int(m, row->arg, &other))
         return DCPK_OK;
-    if (other > INT32_MAX || factor < 0 || factor > INT32_MAX)
-        return fault_kind(m, row->keys[0], NULL, "a number that Megatron takes");
+    if (factor < 1 || other > INT32_MAX / factor) {
+        dcpk_hf_fault(&m->faults, DCPK_EFORMAT,
+                      "'%s' is %s: %" PRId64 " times %s, %" PRId64
+                      ", is not a whole number that Megatron takes",
+                      row->keys[0], dcpk_hf_show(m->arena, value), factor, row->arg, other);
+        return DCPK_OK;
+    }
     return put_args(m, row, dcpk_value_int(m->arena, other * factor, err), err);
 }
 
@@ -120,7 +126,7 @@ static dcpk_status import_times(struct dcpk_hf_importing *m, const struct dcpk_h
         return put_args(m, row, value, err);
     if (value->kind != DCPK_V_INT || !dcpk_value_as_int(value, &n) || n < 1)
         return fault_kind(m, row->keys[0], value, "a whole number from 1 on");
-    return import_product(m, row, n, err);
+    return import_product(m, row, value, n, err);
 }
 
 static dcpk_status import_head_dim(struct dcpk_hf_importing *m, const struct dcpk_hf_row *row,
@@ -321,13 +327,13 @@ static dcpk_status absent_not(struct dcpk_hf_importing *m, const struct dcpk_hf_
 static dcpk_status absent_or_arg(struct dcpk_hf_importing *m, const struct dcpk_hf_row *row,
                                  struct dcpk_error *err)
 {
-    return import_product(m, row, 1, err);
+    return import_product(m, row, NULL, 1, err);
 }
 
 static dcpk_status absent_or_mul(struct dcpk_hf_importing *m, const struct dcpk_hf_row *row,
                                  struct dcpk_error *err)
 {
-    return import_product(m, row, row->factor, err);
+    return import_product(m, row, NULL, row->factor, err);
 }
 
 static dcpk_status absent_or_none(struct dcpk_hf_importing *m, const struct dcpk_hf_row *row,

@@ -212,12 +212,30 @@ static void stale_keys_go(void **state)
     }
 }
 
+/* A base of rope that would not be read is not written either. */
+static void theta_of_args(void **state)
+{
+    struct dcpk_bytes text = {0};
+    const struct dcpk_hf_map *map;
+    const struct dcpk_json *doc;
+
+    (void)state;
+    fresh();
+    map = built_in("llama");
+    doc = parse("{\"rotary_base\": 0.5}", "theta");
+    CHECK(export(map, dcpk_hf_value(arena, doc, &err), NULL, &text) != DCPK_OK, "theta");
+    CHECK(strstr(err.text, "rotary_base is 0.5, not a number from 1 to 1e+15") != NULL, err.text);
+    dcpk_json_free((struct dcpk_json *)(uintptr_t)doc);
+    dcpk_bytes_release(&text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(own_config_fits),
         cmocka_unit_test(another_model_is_refused),
         cmocka_unit_test(stale_keys_go),
+        cmocka_unit_test(theta_of_args),
     };
 
     return cmocka_run_group_tests(tests, NULL, release);

@@ -194,6 +194,9 @@ static const struct {
      "rope differs by the kind of layer ('full_attention')"},
     {"llama", ", \"rope_parameters\": {\"rope_theta\": 5.0}",
      "rope_theta is 10000.0 and, in rope_parameters, 5.0"},
+    {"llama", ", \"rope_parameters\": {\"rope_theta\": 0.5}",
+     "'rope_theta' is 0.5, not a number from 1 to 1e+15"},
+    {"llama", ", \"rope_parameters\": {\"rope_theta\": 2e15}", "not a number from 1 to 1e+15"},
     {"llama",
      ", \"rope_parameters\": {\"rope_type\": \"default\"}, \"rope_scaling\": {\"rope_type\": "
      "\"linear\", \"factor\": 2}",
