@@ -11,7 +11,7 @@
 
 static const struct dcpk_knob_rule *const rule_lists[] = {
     dcpk_knob_rules_of_modes,        dcpk_knob_rules_of_others,    dcpk_knob_rules_of_fsdp,
-    dcpk_knob_rules_of_combinations, dcpk_knob_rules_of_this_loop,
+    dcpk_knob_rules_of_combinations, dcpk_knob_rules_of_this_loop, dcpk_knob_rules_of_numbers,
 };
 
 /* ---- one knob ---- */

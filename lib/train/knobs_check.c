@@ -77,10 +77,8 @@ dcpk_status dcpk_train_knobs_check(struct dcpk_train_knobs *knobs,
                                    struct dcpk_train_notices *notices, struct dcpk_error *err)
 {
     static const struct dcpk_knob_rule *const lists[] = {
-        dcpk_knob_rules_of_others,
-        dcpk_knob_rules_of_fsdp,
-        dcpk_knob_rules_of_combinations,
-        dcpk_knob_rules_of_this_loop,
+        dcpk_knob_rules_of_others,    dcpk_knob_rules_of_fsdp,    dcpk_knob_rules_of_combinations,
+        dcpk_knob_rules_of_this_loop, dcpk_knob_rules_of_numbers,
     };
 
     if (rules_apply(dcpk_knob_rules_of_modes, knobs, environment, notices, err) ||

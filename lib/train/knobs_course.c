@@ -81,42 +81,6 @@ static int course_number(const char *const *words, size_t n, const char *word)
     return 0;
 }
 
-static enum dcpk_dtype course_dtype(const char *word, enum dcpk_dtype automatic)
-{
-    if (strcmp(word, "fp32") == 0)
-        return DCPK_F32;
-    if (strcmp(word, "bf16") == 0)
-        return DCPK_BF16;
-    if (strcmp(word, "fp16") == 0)
-        return DCPK_F16;
-    return automatic;
-}
-
-/* Without Megatron-FSDP: fp32, but gradients may be bf16. */
-static void course_resolve_dtypes(struct dcpk_train_knobs *k)
-{
-    struct dcpk_train_precision *p = &k->config.precision;
-
-    p->compute = DCPK_F32;
-    if (k->is_bf16)
-        p->compute = DCPK_BF16;
-    if (k->is_fp16)
-        p->compute = DCPK_F16;
-    p->main_params = course_dtype(k->main_params, p->compute);
-    p->main_grads = course_dtype(k->main_grads, p->compute);
-    if (dcpk_knobs_was_given(k, "preserve_fp32_weights") && !k->preserves_fp32)
-        p->main_params = p->compute;
-    if (k->config.fsdp.mode == DCPK_MODE_DDP) {
-        p->main_params = DCPK_F32;
-        p->main_grads = DCPK_F32;
-        if (k->reduces_in_bf16)
-            p->main_grads = DCPK_BF16;
-    }
-    p->comm = course_dtype(k->comm, p->main_grads);
-    p->is_exact = strcmp(k->reduce, "exact") == 0;
-    p->exact_lsb = (int)k->exact_lsb;
-}
-
 static void course_resolve_fsdp(struct dcpk_train_knobs *k)
 {
     struct dcpk_train_fsdp *f = &k->config.fsdp;
@@ -165,7 +129,7 @@ void dcpk_knobs_resolve(struct dcpk_train_knobs *k)
     struct dcpk_train_config *c = &k->config;
 
     course_resolve_fsdp(k);
-    course_resolve_dtypes(k);
+    dcpk_knobs_resolve_numbers(k);
     c->model.is_tied = !k->is_untied;
     c->model.impl = DCPK_IMPL_TE;
     if (strcmp(k->impl, "local") == 0)

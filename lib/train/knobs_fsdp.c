@@ -38,7 +38,8 @@ const struct dcpk_knob dcpk_knobs_of_fsdp[] = {
      "weights are gathered ahead of their use; always so with optim_grads_params", DCPK_K_OF_DDP},
     {"average_in_collective", NULL, DDP, DCPK_K_FLAG(config.fsdp.averages_in_collective), "false",
      DCPK_KNOB_ADJUSTED, NULL,
-     "gradients are divided by the collective instead of before it; off with Megatron-FSDP",
+     "gradients are divided by the collective instead of before it; off with Megatron-FSDP, and "
+     "without effect here",
      DCPK_K_OF_DDP},
     {"gradient_accumulation_fusion", NULL, "model optimizer", DCPK_K_FLAG(fuses_accumulation),
      "true", DCPK_KNOB_ADJUSTED, NULL,
@@ -83,7 +84,8 @@ const struct dcpk_knob dcpk_knobs_of_fsdp[] = {
      DCPK_K_OF_TRANSFORMER},
     {"fine_grained_param_gather", "megatron_fsdp_enable_fine_grained_param_gather", DDP,
      DCPK_K_FLAG(config.fsdp.is_fine_grained), "false", DCPK_KNOB_SCHEDULE, NULL,
-     "weights are gathered by module instead of by layer", DCPK_K_OF_ARGUMENTS},
+     "weights are gathered by module instead of by layer; without effect here",
+     DCPK_K_OF_ARGUMENTS},
     {"ddp_bucket_size", "bucket_size", DDP, DCPK_K_COUNT(config.fsdp.bucket_elems), NULL,
      DCPK_KNOB_SCHEDULE, NULL,
      "elements at which parameters outside layers begin another buffer; none: 40 million, or a "

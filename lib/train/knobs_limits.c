@@ -327,6 +327,32 @@ static bool limit_default_strategy(const struct dcpk_scene *s)
     return dcpk_scene_has_fsdp(s) &&
            !dcpk_knobs_was_given(s->knobs, "data_parallel_sharding_strategy");
 }
+/* no_shard is what Megatron-Bridge writes into every configuration. */
+static bool limit_lone_strategy(const struct dcpk_scene *s)
+{
+    return !dcpk_scene_has_fsdp(s) &&
+           dcpk_knobs_was_given(s->knobs, "data_parallel_sharding_strategy") &&
+           !dcpk_rule_text_is(s->knobs->strategy, "no_shard");
+}
+static bool limit_lone_buffer(const struct dcpk_scene *s)
+{
+    const struct dcpk_train_fsdp *f = &s->knobs->config.fsdp;
+
+    return !dcpk_scene_has_fsdp(s) && (f->has_double_buffer || f->has_max_pool);
+}
+static void limit_clear_buffer(struct dcpk_train_knobs *k)
+{
+    k->config.fsdp.has_double_buffer = false;
+    k->config.fsdp.has_max_pool = false;
+}
+static bool limit_average(const struct dcpk_scene *s)
+{
+    return s->knobs->config.fsdp.averages_in_collective;
+}
+static bool limit_fine_grained(const struct dcpk_scene *s)
+{
+    return s->knobs->config.fsdp.is_fine_grained;
+}
 static bool limit_blocking_reduce(const struct dcpk_scene *s)
 {
     return dcpk_scene_has_fsdp(s) && dcpk_knobs_was_given(s->knobs, "overlap_grad_reduce") &&
@@ -432,6 +458,18 @@ const struct dcpk_knob_rule dcpk_knob_rules_of_this_loop[] = {
      "data_parallel_sharding_strategy is not set: optim_grads_params, as Megatron-LM has it since "
      "core 0.18, where Megatron-Bridge has no_shard",
      NULL},
+    {DCPK_RULE_ADJUST, limit_lone_strategy, NULL, NULL,
+     "data_parallel_sharding_strategy has no effect without Megatron FSDP: set use_megatron_fsdp "
+     "for it",
+     NULL},
+    {DCPK_RULE_ADJUST, limit_lone_buffer, limit_clear_buffer, NULL,
+     "fsdp_double_buffer has no effect without Megatron FSDP, nor has "
+     "megatron_fsdp_max_pool_double_buffer: set use_megatron_fsdp for them",
+     NULL},
+    {DCPK_RULE_ADJUST, limit_average, NULL, NULL,
+     "average_in_collective has no effect here: gradients are scaled once, behind their sum", NULL},
+    {DCPK_RULE_ADJUST, limit_fine_grained, NULL, NULL,
+     "fine_grained_param_gather has no effect here: weights are gathered by layer", NULL},
     {DCPK_RULE_ADJUST, limit_blocking_reduce, NULL, NULL,
      "overlap_grad_reduce is set to True: gradients are sharded", NULL},
     {DCPK_RULE_ADJUST, limit_blocking_gather, NULL, NULL,

@@ -54,5 +54,7 @@ dcpk_status dcpk_knobs_check_sizes(struct dcpk_train_knobs *knobs,
 dcpk_status dcpk_knobs_check_course(struct dcpk_train_knobs *knobs, struct dcpk_error *err);
 /* The enumerations of the config, by texts that rules have passed. */
 void dcpk_knobs_resolve(struct dcpk_train_knobs *knobs);
+/* Of them the dtypes; config.fsdp.mode is set. */
+void dcpk_knobs_resolve_numbers(struct dcpk_train_knobs *knobs);
 
 #endif

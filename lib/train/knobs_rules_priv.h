@@ -32,6 +32,7 @@ bool dcpk_scene_has_files(const struct dcpk_scene *scene);
 bool dcpk_rule_text_is(const char *text, const char *word);
 
 extern const struct dcpk_knob_rule dcpk_knob_rules_of_modes[], dcpk_knob_rules_of_others[],
-    dcpk_knob_rules_of_fsdp[], dcpk_knob_rules_of_combinations[], dcpk_knob_rules_of_this_loop[];
+    dcpk_knob_rules_of_fsdp[], dcpk_knob_rules_of_combinations[], dcpk_knob_rules_of_this_loop[],
+    dcpk_knob_rules_of_numbers[];
 
 #endif

@@ -20,6 +20,11 @@ train --log whole.jsonl >steps
 sed -n 's/^ \[[0-9: .-]*\] \(iteration .*\) |.*lm loss/\1 lm loss/p' steps | sed 's/:.*//' | sort -u | head -n 2
 "$DCPKIT" losscmp steps whole.jsonl | grep 'verdict'
 jq -c 'select(.command) | [.command[0], .n_ranks, .run.data_parallelism, .run.reduce, .run.exact_lsb]' whole.jsonl
+for reduce in exact native; do
+    train --use-megatron-fsdp --bf16 --megatron-fsdp-main-grads-dtype bf16 --reduce $reduce --exit-at 1 --json 2>notes |
+        jq -r 'select(.run).run | .megatron_fsdp_main_grads_dtype + " " + .megatron_fsdp_grad_comm_dtype'
+    grep -c 'megatron_fsdp_main_grads_dtype has no effect' notes
+done
 train --noise-floor --exit-at 2 --json | jq -c 'select(.iteration) | [.iteration, (.loss_noise | type)]'
 "$DCPKIT" train "${flags[@]}" --json >flags.jsonl && same whole.jsonl flags.jsonl
 [ -z "$(train --quiet --log quiet.jsonl)" ] && same whole.jsonl quiet.jsonl

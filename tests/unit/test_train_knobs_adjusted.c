@@ -127,6 +127,49 @@ static const struct {
      {0}},
 };
 
+/* What changes nothing in a run of this kind: TOY has neither FSDP nor floating-point sums. */
+static const struct {
+    const char *label, *line, *knob; /* knob NULL: no notice that something has no effect */
+} idle[] = {
+    {"exact: main gradients", FSDP "--bf16 --megatron-fsdp-main-grads-dtype bf16",
+     "megatron_fsdp_main_grads_dtype"},
+    {"exact: auto", FSDP "--bf16 --megatron-fsdp-main-grads-dtype auto",
+     "megatron_fsdp_main_grads_dtype"},
+    {"exact: auto is fp32", FSDP "--megatron-fsdp-main-grads-dtype auto", NULL},
+    {"exact: communication", FSDP "--megatron-fsdp-grad-comm-dtype bf16",
+     "megatron_fsdp_grad_comm_dtype"},
+    {"exact: DDP", TOY "--bf16 --grad-reduce-in-bf16", "grad_reduce_in_bf16"},
+    {"native: main gradients",
+     FSDP "--reduce native --bf16 --megatron-fsdp-main-grads-dtype bf16 "
+          "--megatron-fsdp-grad-comm-dtype fp32",
+     NULL},
+    {"native: DDP", TOY "--reduce native --bf16 --grad-reduce-in-bf16", NULL},
+    {"DDP: main parameters", TOY "--bf16 --megatron-fsdp-main-params-dtype auto",
+     "megatron_fsdp_main_params_dtype"},
+    {"DDP: main parameters, old", TOY "--bf16 --no-preserve-fp32-weights",
+     "megatron_fsdp_main_params_dtype"},
+    {"DDP: main gradients", TOY "--bf16 --reduce native --megatron-fsdp-main-grads-dtype bf16",
+     "megatron_fsdp_main_grads_dtype"},
+    {"DDP: communication", TOY "--bf16 --reduce native --megatron-fsdp-grad-comm-dtype bf16",
+     "megatron_fsdp_grad_comm_dtype"},
+    {"DDP: as they are added up",
+     TOY "--bf16 --reduce native --grad-reduce-in-bf16 --megatron-fsdp-grad-comm-dtype bf16", NULL},
+    {"DDP: strategy", TOY "--data-parallel-sharding-strategy optim_grads_params",
+     "data_parallel_sharding_strategy"},
+    {"DDP: double buffer", TOY "--fsdp-double-buffer", "fsdp_double_buffer"},
+    {"DDP: pool", TOY "--megatron-fsdp-max-pool-double-buffer", "fsdp_double_buffer"},
+    {"DDP: average", TOY "--average-in-collective", "average_in_collective"},
+    {"fine-grained", FSDP "--fine-grained-param-gather", "fine_grained_param_gather"},
+    {"FSDP: strategy", FSDP "--data-parallel-sharding-strategy optim --fsdp-double-buffer", NULL},
+    {"DDP: what Megatron-Bridge writes of its own accord",
+     TOY "ddp.data_parallel_sharding_strategy=no_shard ddp.average_in_collective=false "
+         "ddp.fsdp_double_buffer=false ddp.megatron_fsdp_main_params_dtype=fp32 "
+         "ddp.megatron_fsdp_enable_fine_grained_param_gather=false "
+         "ddp.megatron_fsdp_max_pool_double_buffer=false",
+     NULL},
+    {"DDP: daily", TOY "--bf16 --use-distributed-optimizer --overlap-grad-reduce", NULL},
+};
+
 static bool has_notice(const char *text)
 {
     for (size_t i = 0; i < notices.n; i++)
@@ -144,6 +187,22 @@ static void A16_gives_notice(void **state)
             fail_msg("%s: no notice '%s' among %zu", noticed[i].label, noticed[i].text, notices.n);
         CHECK_OK(check_line(TOY, &(struct surroundings){0}), "toy");
         CHECK(!has_notice(noticed[i].text), noticed[i].label);
+    }
+}
+
+static void what_changes_nothing_is_noticed(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < DCPK_COUNT(idle); i++) {
+        const char *knob = idle[i].knob, *first = NULL;
+        size_t n = 0;
+
+        CHECK_OK(check_line(idle[i].line, &(struct surroundings){0}), idle[i].label);
+        for (size_t t = 0; t < notices.n; t++)
+            if (strstr(notices.texts[t], " has no effect ") != NULL && n++ == 0)
+                first = notices.texts[t];
+        CHECK_EQ_INT(n, knob != NULL, idle[i].label);
+        CHECK(knob == NULL || strncmp(first, knob, strlen(knob)) == 0, idle[i].label);
     }
 }
 
@@ -272,14 +331,22 @@ static const struct {
 } precisions[] = {
     {FSDP, {DCPK_F32, DCPK_F32, DCPK_F32, DCPK_F32}},
     {FSDP "--bf16", {DCPK_BF16, DCPK_F32, DCPK_F32, DCPK_F32}},
-    {FSDP "--bf16 --megatron-fsdp-main-grads-dtype auto",
+    {FSDP "--bf16 --reduce native --megatron-fsdp-main-grads-dtype auto",
      {DCPK_BF16, DCPK_F32, DCPK_BF16, DCPK_BF16}},
-    {FSDP "--bf16 --megatron-fsdp-main-params-dtype auto --megatron-fsdp-grad-comm-dtype bf16",
+    {FSDP "--bf16 --reduce native --megatron-fsdp-main-params-dtype auto "
+          "--megatron-fsdp-grad-comm-dtype bf16",
      {DCPK_BF16, DCPK_BF16, DCPK_F32, DCPK_BF16}},
+    {FSDP "--bf16 --megatron-fsdp-main-params-dtype auto --megatron-fsdp-main-grads-dtype auto "
+          "--megatron-fsdp-grad-comm-dtype bf16",
+     {DCPK_BF16, DCPK_BF16, DCPK_F32, DCPK_F32}},
     {FSDP "--fp16", {DCPK_F16, DCPK_F32, DCPK_F32, DCPK_F32}},
     {FSDP "--bf16 --no-preserve-fp32-weights", {DCPK_BF16, DCPK_BF16, DCPK_F32, DCPK_F32}},
     {FSDP "--bf16 --grad-reduce-in-bf16", {DCPK_BF16, DCPK_F32, DCPK_F32, DCPK_F32}},
-    {TOY "--bf16 --grad-reduce-in-bf16", {DCPK_BF16, DCPK_F32, DCPK_BF16, DCPK_BF16}},
+    {TOY "--bf16 --reduce native --grad-reduce-in-bf16",
+     {DCPK_BF16, DCPK_F32, DCPK_BF16, DCPK_BF16}},
+    {TOY "--bf16 --grad-reduce-in-bf16", {DCPK_BF16, DCPK_F32, DCPK_F32, DCPK_F32}},
+    {TOY "--bf16 --reduce native --megatron-fsdp-grad-comm-dtype bf16",
+     {DCPK_BF16, DCPK_F32, DCPK_F32, DCPK_F32}},
     {TOY "--bf16", {DCPK_BF16, DCPK_F32, DCPK_F32, DCPK_F32}},
 };
 
@@ -302,9 +369,13 @@ static void resolves_dtypes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(A16_gives_notice),   cmocka_unit_test(A16_takes),
-        cmocka_unit_test(A16_adjusts),        cmocka_unit_test(S4_07_spellings_are_one),
-        cmocka_unit_test(S1_03_required_set), cmocka_unit_test(S1_09_recommended_set),
+        cmocka_unit_test(A16_gives_notice),
+        cmocka_unit_test(A16_takes),
+        cmocka_unit_test(what_changes_nothing_is_noticed),
+        cmocka_unit_test(A16_adjusts),
+        cmocka_unit_test(S4_07_spellings_are_one),
+        cmocka_unit_test(S1_03_required_set),
+        cmocka_unit_test(S1_09_recommended_set),
         cmocka_unit_test(resolves_dtypes),
     };
 
