@@ -229,6 +229,23 @@ static bool limit_biases(const struct dcpk_scene *s)
 {
     return s->knobs->adds_bias;
 }
+/* What args of a checkpoint say of these counts before flags (knobs_take.c). */
+static const char *limit_saved_name(const struct dcpk_scene *s)
+{
+    if (limit_normalization(s))
+        return "LayerNorm is";
+    if (limit_positions(s))
+        return "positions other than rotary ones are";
+    if (limit_mlp(s))
+        return "an MLP that is not gated is";
+    if (limit_biases(s))
+        return "biases of linear layers are";
+    return NULL;
+}
+static bool limit_saved_model(const struct dcpk_scene *s)
+{
+    return s->knobs->takes_saved_args && limit_saved_name(s) != NULL;
+}
 static bool limit_dropout(const struct dcpk_scene *s)
 {
     return s->knobs->hidden_dropout > 0 || s->knobs->attention_dropout > 0;
@@ -400,6 +417,9 @@ static const char *limit_unread_names(const struct dcpk_scene *s)
 }
 
 const struct dcpk_knob_rule dcpk_knob_rules_of_this_loop[] = {
+    {DCPK_RULE_REFUSE, limit_saved_model, NULL, limit_saved_name,
+     "use_checkpoint_args takes a model that this loop lacks: {} not modelled",
+     "load a checkpoint of another model: its args count before flags"},
     {DCPK_RULE_REFUSE, limit_normalization, NULL, NULL, "LayerNorm is not modelled",
      "set normalization to RMSNorm"},
     {DCPK_RULE_REFUSE, limit_positions, NULL, NULL,

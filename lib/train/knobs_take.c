@@ -288,8 +288,8 @@ static const struct {
     {"apply_layernorm_1p", true},
     {"normalization", true},
     {"apply_query_key_layer_scaling", true},
-    {"attention_dropout", true},
-    {"hidden_dropout", true},
+    {"attention_dropout", false}, /* Megatron forces both; weights do not depend on them */
+    {"hidden_dropout", false},
     {"mtp_num_layers", true},
     {"num_experts", true},
     {"moe_layer_freq", true},

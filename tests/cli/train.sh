@@ -59,6 +59,11 @@ for _ in 1 2; do
         2>&1 | sed -n 's/^.*\] iteration *\([0-9]*\).*/iteration \1/p; s/^.*note: //p'
 done
 same whole.jsonl parts.jsonl
+checkpoint=$SAMPLES/torch_dist_c_dense_tp2pp2 # its args have dropout
+refuses "dropout of args" 2 'dropout is not modelled; set hidden_dropout' \
+    "$DCPKIT" train --use-checkpoint-args --load "$checkpoint" --micro-batch-size 1 --train-iters 6
+"$DCPKIT" train --use-checkpoint-args --load "$checkpoint" --micro-batch-size 1 --train-iters 6 --override-opt-param-scheduler \
+    --hidden-dropout 0 --attention-dropout 0 2>/dev/null | grep -c 'lm loss'
 train --train-iters 0 --dump-param-to-param-group-map maps/of/groups
 "$DCPKIT" print-torch-dcp-in-json maps/of/groups | grep -o '"module.embedding.word_embeddings.weight": [0-9]*'
 dd if=/dev/zero of=tokens bs=4 count=900 status=none

@@ -333,19 +333,23 @@ static void takes_saved_args(void **state)
     static const char args[] =
         "{\"num_layers\": 4, \"hidden_size\": 64, \"swiglu\": true, \"rotary_base\": 5000, "
         "\"num_experts\": null, \"squared_relu\": false, \"vocab_size\": null, "
-        "\"padded_vocab_size\": 256, \"layernorm_epsilon\": 1e-6, \"lr\": 7.0}";
+        "\"padded_vocab_size\": 256, \"layernorm_epsilon\": 1e-6, \"lr\": 7.0, "
+        "\"hidden_dropout\": 0.1, \"attention_dropout\": 0.1}";
     const struct dcpk_value *attrs = config(args), *other = config("{\"squared_relu\": true}");
     const struct dcpk_train_model *m = &knobs.config.model;
 
     (void)state;
     CHECK_OK(dcpk_train_knobs_set(&knobs, "num_layers", "2", &err), "given");
     CHECK_OK(dcpk_train_knobs_set(&knobs, "rotary_base", "100", &err), "given");
+    CHECK_OK(dcpk_train_knobs_set(&knobs, "hidden_dropout", "0", &err), "given");
     CHECK_OK(dcpk_train_knobs_take_saved(
                  &knobs, dcpk_value_namespace(arena, attrs->as.pairs, attrs->n, &err), &err),
              "saved");
     CHECK_EQ_INT(m->layers, 2, "what was given stays");
     CHECK_EQ_INT(m->hidden, 64, "what was not given is taken");
     CHECK_EQ_INT((int64_t)m->rotary_base, 5000, "what Megatron takes in any case");
+    CHECK(knobs.hidden_dropout == 0, "dropout that was given stays");
+    CHECK(knobs.attention_dropout == 0.1, "dropout that was not given is taken");
     CHECK_EQ_INT(m->vocab_size, 256, "rows of padding are rows");
     CHECK(m->norm_epsilon == 1e-6, "another name");
     CHECK(knobs.config.optim.lr != 7.0, "not of the model");

@@ -359,6 +359,15 @@ static const struct {
      {0}},
     {"plain MLP", TOY "--no-swiglu", "an MLP that is not gated is not modelled; set", {0}},
     {"biases", TOY "--add-bias-linear", "biases of linear layers are not modelled; set", {0}},
+    {"plain MLP of a checkpoint",
+     TOY "--no-swiglu --use-checkpoint-args",
+     "use_checkpoint_args takes a model that this loop lacks: an MLP that is not gated is not "
+     "modelled; load a checkpoint of another model",
+     {0}},
+    {"biases of a checkpoint",
+     TOY "--add-bias-linear --use-checkpoint-args",
+     "use_checkpoint_args takes a model that this loop lacks: biases of linear layers are not",
+     {0}},
     {"main parameters of no dtype of the model",
      FSDP "--megatron-fsdp-main-params-dtype bf16",
      "megatron_fsdp_main_params_dtype is bf16, neither fp32 nor the dtype of the model; set it to "
