@@ -55,6 +55,7 @@ struct dcpk_train_fsdp {
     bool overlaps_reduce, overlaps_gather, has_double_buffer, has_max_pool, has_nccl_ub;
     bool has_symmetric, has_manual_registration, has_meta_init, averages_in_collective;
     bool checks_nan, recomputes, is_fine_grained;
+    bool asks_overlap;     /* overlaps_reduce was asked for; optim_grads has it in any case */
     int64_t bucket_elems;  /* -1: Megatron's default */
     int64_t unit_elems;    /* suggested_communication_unit_size; 0: Megatron's default */
     int64_t hash_interval; /* check_weight_hash_across_dp_replicas_interval; 0: never */

@@ -15,6 +15,22 @@
 #define FIGURE_COLUMNS 13 /* "optim_grads *"; figures are shorter, "1023.99 KiB" */
 #define LAST_COLUMNS   20 /* "optim_grads_params *" */
 
+/* The run as it would be under another strategy: Megatron-FSDP's, where DDP is configured. */
+static struct dcpk_train_config explain_column(const struct dcpk_train_config *config,
+                                               enum dcpk_strategy strategy)
+{
+    struct dcpk_train_config c = *config;
+
+    if (strategy == config->fsdp.strategy)
+        return c;
+    c.fsdp.mode = DCPK_MODE_MEGATRON_FSDP;
+    c.fsdp.strategy = strategy;
+    c.fsdp.has_distributed_optimizer = true;
+    c.fsdp.overlaps_reduce = config->fsdp.asks_overlap || strategy >= DCPK_OPTIM_GRADS;
+    c.layout.is_outer_sharded &= strategy == DCPK_OPTIM_GRADS_PARAMS;
+    return c;
+}
+
 /* ---- what fits ---- */
 
 static uint64_t footprint_sum(const uint64_t n_bytes[DCPK_N_TAGS])
@@ -260,15 +276,15 @@ dcpk_status dcpk_train_explain_memory(const struct dcpk_train_config *config, ui
                                       struct dcpk_doc *doc, struct dcpk_error *err)
 {
     struct memory_row *rows = dcpk_doc_take(doc, DCPK_N_STRATEGIES, sizeof *rows);
-    struct dcpk_train_config c = *config;
     struct dcpk_train_sizes sizes = {0};
     uint64_t copy_bytes = 0;
 
     if (rows == NULL)
         return dcpk_doc_status(doc, err);
     for (int i = 0; i < DCPK_N_STRATEGIES; i++) {
+        const struct dcpk_train_config c = explain_column(config, (enum dcpk_strategy)i);
+
         rows[i].chosen = config->fsdp.strategy;
-        c.fsdp.strategy = (enum dcpk_strategy)i;
         if (footprint_of_most(&c, rows[i].n_bytes, &sizes, err) != DCPK_OK)
             return err->status;
         if (c.fsdp.strategy == config->fsdp.strategy)
@@ -338,14 +354,13 @@ dcpk_status dcpk_train_explain_comm(const struct dcpk_train_config *config, doub
                                     struct dcpk_doc *doc, struct dcpk_error *err)
 {
     struct comm_row *rows = dcpk_doc_take(doc, DCPK_N_STRATEGIES, sizeof *rows);
-    struct dcpk_train_config c = *config;
 
     if (rows == NULL)
         return dcpk_doc_status(doc, err);
     for (int i = 0; i < DCPK_N_STRATEGIES; i++) {
+        const struct dcpk_train_config c = explain_column(config, (enum dcpk_strategy)i);
         struct dcpk_train_sizes sizes;
 
-        c.fsdp.strategy = (enum dcpk_strategy)i;
         if (dcpk_train_measure(&c, &(struct dcpk_train_place){0}, &sizes, err) != DCPK_OK)
             return err->status;
         rows[i].chosen = config->fsdp.strategy;

@@ -25,7 +25,8 @@ dcpk_status dcpk_train_smallest_layout(const struct dcpk_train_config *config, u
 
 /*
  * Memory by tag and strategy; with a limit (bytes of a device, 0: none) what fits into it, and what
- * else would help. Errors: those above; of the document.
+ * else would help. Of DDP the strategies that it does not have are Megatron-FSDP's. Errors: those
+ * above; of the document.
  */
 dcpk_status dcpk_train_explain_memory(const struct dcpk_train_config *config, uint64_t limit_bytes,
                                       struct dcpk_doc *doc, struct dcpk_error *err);

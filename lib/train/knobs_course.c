@@ -86,6 +86,7 @@ static void course_resolve_fsdp(struct dcpk_train_knobs *k)
     struct dcpk_train_fsdp *f = &k->config.fsdp;
 
     f->mode = DCPK_MODE_DDP;
+    f->asks_overlap = f->overlaps_reduce;
     f->strategy =
         (enum dcpk_strategy)course_number(dcpk_strategy_names, DCPK_N_STRATEGIES, k->strategy);
     f->has_symmetric = !k->no_symmetric;

@@ -13,9 +13,10 @@ static struct dcpk_arena *arena;
 static struct dcpk_train_knobs knobs;
 
 /* The complete example of the guide of Megatron-Bridge, as flags, on 8 ranks. */
-static const struct {
+struct setting {
     const char *name, *text;
-} example[] = {
+};
+static const struct setting example[] = {
     {"num_layers", "32"},
     {"hidden_size", "4096"},
     {"num_attention_heads", "32"},
@@ -30,7 +31,8 @@ static const struct {
     {"train_iters", "10000"},
 };
 
-static const struct dcpk_train_config *example_config(void)
+/* more: the last has no name. */
+static const struct dcpk_train_config *example_with(const struct setting *more)
 {
     const struct dcpk_train_environment environment = {.n_ranks = 8};
     struct dcpk_train_notices notices = {.n = 0};
@@ -40,8 +42,15 @@ static const struct dcpk_train_config *example_config(void)
     for (size_t i = 0; i < DCPK_COUNT(example); i++)
         CHECK_OK(dcpk_train_knobs_set(&knobs, example[i].name, example[i].text, &err),
                  example[i].name);
+    for (; more->name != NULL; more++)
+        CHECK_OK(dcpk_train_knobs_set(&knobs, more->name, more->text, &err), more->name);
     CHECK_OK(dcpk_train_knobs_check(&knobs, &environment, &notices, &err), "example");
     return &knobs.config;
+}
+
+static const struct dcpk_train_config *example_config(void)
+{
+    return example_with(&(struct setting){NULL, NULL});
 }
 
 static const char *json_of(const struct dcpk_doc *doc, struct dcpk_bytes *bytes)
@@ -214,6 +223,76 @@ static void S4_34_traffic(void **state)
     dcpk_doc_release(&doc);
 }
 
+/* Both tables as JSON; released by the caller. */
+static struct dcpk_bytes explained(const struct dcpk_train_config *c)
+{
+    struct dcpk_bytes bytes = {0};
+    struct dcpk_doc doc = {0};
+
+    dcpk_doc_init(&doc, "train", &(struct dcpk_doc_style){.label_columns = 20, .wraps = true});
+    CHECK_OK(dcpk_train_explain_memory(c, 0, &doc, &err), "memory");
+    CHECK_OK(dcpk_train_explain_comm(c, 0, &doc, &err), "traffic");
+    (void)json_of(&doc, &bytes);
+    dcpk_doc_release(&doc);
+    return bytes;
+}
+
+/* The rows of a strategy are the same in both documents. */
+static void check_rows(const struct dcpk_bytes *one, const struct dcpk_bytes *other, int strategy)
+{
+    const char *a = (const char *)one->data, *b = (const char *)other->data;
+    char head[64];
+
+    snprintf(head, sizeof head, "\"strategy\": \"%s\"", dcpk_strategy_names[strategy]);
+    for (int table = 0; table < 2; table++) {
+        size_t n;
+
+        a = strstr(a + 1, head);
+        b = strstr(b + 1, head);
+        CHECK(a != NULL && b != NULL, head);
+        n = strcspn(a, "}");
+        if (n != strcspn(b, "}") || memcmp(a, b, n) != 0)
+            fail_msg("%.*s\nis not\n%.*s", (int)n, a, (int)strcspn(b, "}"), b);
+    }
+}
+
+/* Whatever is configured, a column is what its strategy would be with Megatron-FSDP. Embeddings
+ * outside units pass the size of a bucket, so that overlap moves what fills buffers up. */
+static void columns_are_runs(void **state)
+{
+    static const struct setting rows = {"vocab_size", "64002"}, end = {NULL, NULL},
+                                pad = {"make_vocab_size_divisible_by", "1"};
+    const struct setting runs[][5] = {
+        {rows, pad, {"overlap_grad_reduce", "false"}, end},
+        {rows, pad, {"overlap_grad_reduce", "true"}, end},
+        {rows, pad, {"use_megatron_fsdp", "false"}, end},
+        {rows, pad, {"use_megatron_fsdp", "false"}, {"use_distributed_optimizer", "true"}, end},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < DCPK_COUNT(runs); i++) {
+        const struct dcpk_train_config c = *example_with(runs[i]);
+        struct dcpk_bytes all = explained(&c);
+
+        for (int s = 0; s < DCPK_N_STRATEGIES; s++) {
+            const struct setting own[] = {
+                rows,
+                pad,
+                {"data_parallel_sharding_strategy", dcpk_strategy_names[s]},
+                {"overlap_grad_reduce", i == 1 ? "true" : "false"},
+                end};
+            struct dcpk_bytes one;
+
+            if (c.fsdp.mode == DCPK_MODE_DDP && s == (int)c.fsdp.strategy)
+                continue;
+            one = explained(example_with(own));
+            check_rows(&all, &one, s);
+            dcpk_bytes_release(&one);
+        }
+        dcpk_bytes_release(&all);
+    }
+}
+
 /* n lines from `line` on end in one column. */
 static void check_columns(const char *line, size_t n)
 {
@@ -275,7 +354,7 @@ int main(void)
         cmocka_unit_test(S4_21_complete_example), cmocka_unit_test(S4_36_largest_batch),
         cmocka_unit_test(S0_34_smallest_layout),  cmocka_unit_test(S4_43_advice),
         cmocka_unit_test(S4_34_traffic),          cmocka_unit_test(copy_of_a_save),
-        cmocka_unit_test(tables_keep_columns),
+        cmocka_unit_test(tables_keep_columns),    cmocka_unit_test(columns_are_runs),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);
