@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "lib/base/order.h"
-#include "lib/model/fsdp_layout.h"
+#include "lib/train/fsdp_shares.h"
 
 /* Parameters of one rank, as the layout takes them, and where it puts them. */
 struct measured {
@@ -17,30 +17,6 @@ struct measured {
     size_t n;
 };
 
-static int64_t measured_inner(const struct dcpk_train_config *c, bool is_expert)
-{
-    const int64_t n = c->layout.dp * c->layout.cp;
-
-    if (is_expert)
-        return n / c->layout.ep;
-    return n / c->layout.instances;
-}
-
-/* Ranks that a buffer is shared out over: for the optimizer, and with HFSDP these are more. */
-static int64_t measured_shards(const struct dcpk_train_config *c, bool is_expert)
-{
-    if (c->fsdp.strategy == DCPK_NO_SHARD)
-        return 1;
-    if (c->layout.is_outer_sharded && !is_expert)
-        return c->layout.dp * c->layout.cp;
-    return measured_inner(c, is_expert);
-}
-
-static bool measured_has_units(const struct dcpk_train_config *c)
-{
-    return c->fsdp.mode == DCPK_MODE_MEGATRON_FSDP && c->fsdp.strategy != DCPK_NO_SHARD;
-}
-
 static dcpk_status measured_lay_out(struct measured *m, int64_t pp, struct dcpk_error *err)
 {
     const int64_t bucket_elems =
@@ -51,22 +27,8 @@ static dcpk_status measured_lay_out(struct measured *m, int64_t pp, struct dcpk_
     if (m->params == NULL || m->places == NULL)
         return err->status;
     for (size_t i = 0; i < m->table.n; i++) {
-        const struct dcpk_train_param *p = &m->table.list[i];
-        const bool is_expert = p->expert >= 0;
-        int64_t unit = -1;
-
-        if (p->is_buffer)
-            continue;
-        if (measured_has_units(m->config))
-            unit = p->unit;
-        m->params[m->n++] = (struct dcpk_fsdp_param){
-            .name = p->live,
-            .shape = p->shape,
-            .rank = p->rank,
-            .group = (uint64_t)(unit + 1) << 1 | (uint64_t)is_expert,
-            .is_in_unit = unit >= 0,
-            .n_shards = measured_shards(m->config, is_expert),
-        };
+        if (!m->table.list[i].is_buffer)
+            m->params[m->n++] = dcpk_fsdp_flat(m->config, &m->table.list[i]);
     }
     return dcpk_fsdp_layout(m->params, m->n, bucket_elems, m->places, err);
 }
@@ -85,17 +47,17 @@ static void measured_add(const struct measured *m, const struct dcpk_fsdp_param 
                          int64_t n_elems, struct dcpk_train_sizes *s)
 {
     const bool is_expert = (param->group & 1) != 0;
-    const int64_t inner = measured_inner(m->config, is_expert), sent = n_elems - n_elems / inner;
-    int64_t n_slice = n_elems, n_own = n_elems;
+    const struct dcpk_fsdp_shares ranks = dcpk_fsdp_count_shares(m->config, is_expert);
+    const int64_t sent = n_elems - n_elems / ranks.n_reduce;
+    int64_t n_slice = n_elems;
 
-    if (m->config->fsdp.strategy != DCPK_NO_SHARD) {
-        n_slice = n_elems / inner;
-        n_own = n_elems / param->n_shards;
-    }
+    if (dcpk_fsdp_strategy(m->config) != DCPK_NO_SHARD)
+        n_slice = n_elems / ranks.n_reduce;
     s->n_whole += n_elems;
     s->n_slices += n_slice;
-    s->n_own += n_own;
+    s->n_own += n_elems / ranks.n_shards;
     s->n_sent += sent;
+    s->n_sent_outer += n_slice - n_slice / ranks.n_outer;
     if (param->is_in_unit)
         return;
     s->n_whole_outside += n_elems;
@@ -111,7 +73,7 @@ static void measured_count(const struct measured *m, struct dcpk_train_sizes *s,
         int64_t n_elems = measured_elems(&m->params[i]);
 
         s->n_params += n_elems;
-        if (m->config->fsdp.strategy != DCPK_NO_SHARD) {
+        if (dcpk_fsdp_strategy(m->config) != DCPK_NO_SHARD) {
             if (is_met[m->places[i].bucket])
                 continue;
             is_met[m->places[i].bucket] = true;
@@ -119,7 +81,7 @@ static void measured_count(const struct measured *m, struct dcpk_train_sizes *s,
         }
         measured_add(m, &m->params[i], n_elems, s);
         if (m->params[i].is_in_unit)
-            unit_elems[(m->params[i].group >> 1) - 1] += n_elems;
+            unit_elems[(m->params[i].group >> 2) - 1] += n_elems;
     }
     for (int64_t u = 0; u < m->table.n_units; u++) {
         s->n_units += unit_elems[u] > 0;
@@ -149,7 +111,7 @@ dcpk_status dcpk_train_measure(const struct dcpk_train_config *config,
                                const struct dcpk_train_place *place, struct dcpk_train_sizes *sizes,
                                struct dcpk_error *err)
 {
-    const int64_t n_ranks = measured_shards(config, false);
+    const int64_t n_ranks = dcpk_fsdp_count_shares(config, false).n_shards;
     struct measured m = {.arena = dcpk_arena_new(0, err), .config = config};
     int64_t *unit_elems;
     bool *is_met;
@@ -291,6 +253,8 @@ void dcpk_train_volume(const struct dcpk_train_config *config, const struct dcpk
     const struct dcpk_train_data *d = &config->data;
     const uint64_t w = dcpk_dtype_bytes(config->precision.compute);
     const uint64_t g = dcpk_dtype_bytes(config->precision.comm);
+    const uint64_t kept = dcpk_dtype_bytes(config->precision.main_grads);
+    const uint64_t outer = (uint64_t)sizes->n_sent_outer;
     const uint64_t all = (uint64_t)sizes->n_sent, outside = (uint64_t)sizes->n_sent_outside;
     const uint64_t m = (uint64_t)(d->global_batch / (d->micro_batch * config->layout.dp));
 
@@ -308,5 +272,11 @@ void dcpk_train_volume(const struct dcpk_train_config *config, const struct dcpk
         *volume =
             (struct dcpk_train_volume){2 * m * (all - outside) * w + outside * w, m * all * g};
         break;
+    }
+    if (config->layout.is_outer_sharded) {
+        volume->gather_bytes += outer * w;
+        volume->reduce_bytes += outer * kept;
+    } else {
+        volume->reduce_bytes += 2 * outer * kept;
     }
 }

@@ -26,6 +26,7 @@ struct dcpk_train_sizes {
     int64_t n_slices, n_own;          /* of a rank: weights' slices; the optimizer's */
     int64_t n_own_least, n_own_most;  /* parameters among the latter, over ranks */
     int64_t n_sent, n_sent_outside;   /* (D - 1) / D of n_whole, of n_whole_outside */
+    int64_t n_sent_outer;             /* (O - 1) / O of n_slices, over O outer ranks */
     int64_t n_units, n_largest_unit;  /* largest: elements of its buffers */
 };
 
@@ -54,7 +55,9 @@ uint64_t dcpk_train_copy_bytes(const struct dcpk_train_config *config,
  *   optim_grads          P w + m P g
  *   optim_grads_params   2 m P w of units, P w outside, m P g
  *
- * each times (D - 1) / D; g: bytes of a gradient on its way.
+ * each times (D - 1) / D; g: bytes of a gradient on its way. With O outer ranks D are the inner
+ * ones, but for no_shard, and a slice of S = P / D is sent besides, (O - 1) / O of it: HSDP 2 S of
+ * kept gradients, HFSDP S of them and S w.
  */
 struct dcpk_train_volume {
     uint64_t gather_bytes, reduce_bytes;

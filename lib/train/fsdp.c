@@ -110,17 +110,17 @@ uint64_t dcpk_fsdp_sent(const struct dcpk_fsdp *f, enum dcpk_fsdp_action action,
     switch (action) {
     case DCPK_FSDP_GATHER:
     case DCPK_FSDP_PREFETCH:
-        return (uint64_t)b->n_elems * f->compute_bytes * (n_inner - 1) / n_inner;
+        return dcpk_fsdp_ring((uint64_t)b->n_elems * f->compute_bytes, n_inner);
     case DCPK_FSDP_REDUCE:
         if (f->strategy == DCPK_NO_SHARD)
-            return 2 * (uint64_t)b->n_elems * f->comm_bytes * (n_inner - 1) / n_inner;
-        return (uint64_t)b->n_elems * f->comm_bytes * (n_inner - 1) / n_inner;
+            return dcpk_fsdp_ring(2 * (uint64_t)b->n_elems * f->comm_bytes, n_inner);
+        return dcpk_fsdp_ring((uint64_t)b->n_elems * f->comm_bytes, n_inner);
     case DCPK_FSDP_OUTER_GATHER:
-        return (uint64_t)b->n_slice * f->compute_bytes * (n_outer - 1) / n_outer;
+        return dcpk_fsdp_ring((uint64_t)b->n_slice * f->compute_bytes, n_outer);
     case DCPK_FSDP_OUTER_REDUCE:
         if (f->is_hfsdp)
-            return (uint64_t)b->n_slice * f->grads_bytes * (n_outer - 1) / n_outer;
-        return 2 * (uint64_t)b->n_slice * f->grads_bytes * (n_outer - 1) / n_outer;
+            return dcpk_fsdp_ring((uint64_t)b->n_slice * f->grads_bytes, n_outer);
+        return dcpk_fsdp_ring(2 * (uint64_t)b->n_slice * f->grads_bytes, n_outer);
     case DCPK_FSDP_READY:
     case DCPK_FSDP_RELEASE:
     case DCPK_FSDP_REDUCED:
@@ -153,14 +153,9 @@ static dcpk_status choose(struct dcpk_fsdp *f, struct dcpk_error *err)
     const struct dcpk_train_config *config = f->options.config;
     const struct dcpk_train_precision *precision = &config->precision;
     const struct dcpk_group *world = f->options.mesh->group[DCPK_G_WORLD];
-    const bool is_fsdp = config->fsdp.mode == DCPK_MODE_MEGATRON_FSDP;
 
-    f->strategy = config->fsdp.strategy;
-    if (!is_fsdp)
-        f->strategy = DCPK_NO_SHARD;
-    if (!is_fsdp && config->fsdp.has_distributed_optimizer)
-        f->strategy = DCPK_OPTIM;
-    f->has_units = is_fsdp && f->strategy != DCPK_NO_SHARD;
+    f->strategy = dcpk_fsdp_strategy(config);
+    f->has_units = dcpk_fsdp_has_units(config);
     f->is_hfsdp = config->layout.instances > 1 && config->layout.is_outer_sharded;
     f->is_exact = precision->is_exact;
     f->overlaps_gather = config->fsdp.overlaps_gather || dcpk_fsdp_cuts_weights(f);

@@ -28,54 +28,11 @@ struct fsdp_plan {
     size_t *at; /* in the table */
     int64_t *cut;
     size_t n;
-    int64_t most_shards;
 };
 
-static bool has_embedding_copies(const struct dcpk_train_config *config)
-{
-    return config->layout.pp > 1 && (config->model.is_tied || config->model.mtp_layers > 0);
-}
-
-bool dcpk_fsdp_is_copied(const struct dcpk_train_config *config,
-                         const struct dcpk_train_param *param)
-{
-    return param->is_shared || (param->kind == DCPK_P_EMBEDDING && has_embedding_copies(config));
-}
-
-/* Ranks that share out the buckets of a parameter. */
-static int64_t count_shards(const struct dcpk_fsdp *f, bool is_expert)
-{
-    const struct dcpk_train_mesh *mesh = f->options.mesh;
-    const int64_t instances = f->options.config->layout.instances;
-
-    if (f->strategy == DCPK_NO_SHARD)
-        return 1;
-    if (is_expert && instances == 1)
-        return mesh->group[DCPK_G_EXPERT_DP]->n_ranks;
-    if (f->is_hfsdp)
-        return mesh->group[DCPK_G_DP_CP]->n_ranks;
-    return mesh->group[DCPK_G_INNER]->n_ranks;
-}
-
-/* Units in front, in each dense parameters before experts; outside units an embedding that another
- * stage has, too, before the rest. */
 static void plan_add(const struct dcpk_fsdp *f, size_t at, struct fsdp_plan *plan)
 {
-    const struct dcpk_train_param *p = &f->options.params->list[at];
-    struct dcpk_fsdp_param *flat = &plan->params[plan->n];
-    const bool is_alone = f->strategy != DCPK_NO_SHARD && dcpk_fsdp_is_copied(f->options.config, p);
-    int64_t unit = -1;
-    const uint64_t kind = (uint64_t)!is_alone << 1 | (uint64_t)(p->expert >= 0);
-
-    if (f->has_units)
-        unit = p->unit;
-    *flat = (struct dcpk_fsdp_param){.name = p->live,
-                                     .shape = p->shape,
-                                     .rank = p->rank,
-                                     .group = (uint64_t)(unit + 1) << 2 | kind,
-                                     .is_in_unit = unit >= 0,
-                                     .n_shards = count_shards(f, p->expert >= 0)};
-    plan->most_shards = dcpk_max_i64(plan->most_shards, flat->n_shards);
+    plan->params[plan->n] = dcpk_fsdp_flat(f->options.config, &f->options.params->list[at]);
     plan->at[plan->n++] = at;
 }
 
@@ -110,6 +67,7 @@ static void bucket_make(struct dcpk_fsdp *f, const struct dcpk_fsdp_param *param
         b->unit = p->unit;
     b->is_expert = p->expert >= 0;
     bucket_find_groups(f, b);
+    assert(b->reduce->n_ranks == dcpk_fsdp_count_shares(f->options.config, b->is_expert).n_reduce);
     b->n_elems = b->n_slice = b->n_own = b->n_weights = b->n_grads = n_elems;
     b->n_shards = param->n_shards;
     if (f->strategy == DCPK_NO_SHARD)

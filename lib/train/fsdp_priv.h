@@ -16,6 +16,7 @@
 #define DCPK_LIB_TRAIN_FSDP_PRIV_H
 
 #include "lib/train/fsdp.h"
+#include "lib/train/fsdp_shares.h"
 
 enum dcpk_fsdp_weights_state {
     DCPK_WEIGHTS_EMPTY,
@@ -138,9 +139,6 @@ static inline bool dcpk_fsdp_shares_grad(const struct dcpk_fsdp *f)
     return !f->is_exact && f->main_grads == DCPK_F32;
 }
 
-/* Is the parameter an embedding that the first and the last stage have, whose gradients add up? */
-bool dcpk_fsdp_is_copied(const struct dcpk_train_config *config,
-                         const struct dcpk_train_param *param);
 /* Bytes of each of the two buffers for whole weights; 0: none. */
 size_t dcpk_fsdp_pool_bytes(const struct dcpk_fsdp *f);
 

@@ -171,6 +171,52 @@ static void outer_ranks(void **state)
     CHECK_EQ_INT(s.n_whole, 4 * 35328 + 33024, "HFSDP");
 }
 
+/* Four instances: nothing is sharded among inner ranks, all is added over outer ones. Without
+ * sharding there are no such slices, and gradients are reduced over all ranks. */
+static void outer_traffic(void **state)
+{
+    struct dcpk_train_config c = toy(DCPK_NO_SHARD, 4);
+    struct dcpk_train_volume volume;
+    struct dcpk_train_sizes s;
+
+    (void)state;
+    c.layout.instances = 4;
+    s = sizes_of(&c, "no_shard");
+    dcpk_train_volume(&c, &s, &volume);
+    CHECK_EQ_INT(volume.reduce_bytes, 2 * P / 4 * 3 * 4, "no_shard");
+    CHECK_EQ_INT(volume.gather_bytes, 0, "no_shard");
+    c.fsdp.strategy = DCPK_OPTIM_GRADS_PARAMS;
+    s = sizes_of(&c, "HSDP");
+    dcpk_train_volume(&c, &s, &volume);
+    CHECK_EQ_INT(volume.reduce_bytes, 2 * s.n_whole / 4 * 3 * 4, "HSDP");
+    CHECK_EQ_INT(volume.gather_bytes, 0, "HSDP");
+    c.layout.instances = 2;
+    c.layout.is_outer_sharded = true;
+    s = sizes_of(&c, "HFSDP");
+    dcpk_train_volume(&c, &s, &volume);
+    /* Three micro batches over two inner ranks, then the slices over two outer ones. */
+    CHECK_EQ_INT(volume.reduce_bytes, 3 * s.n_whole / 2 * 4 + s.n_whole / 4 * 4, "HFSDP");
+    CHECK_EQ_INT(volume.gather_bytes,
+                 (6 * (s.n_whole - s.n_whole_outside) + s.n_whole_outside) / 2 * 2 +
+                     s.n_whole / 4 * 2,
+                 "HFSDP");
+}
+
+/* An embedding that both stages have is a buffer of its own: the last norm beside it is filled up
+ * alone, to 64 elements for each of three ranks that share it out, not to a row. */
+static void copied_embedding(void **state)
+{
+    struct dcpk_train_config c = toy(DCPK_OPTIM_GRADS_PARAMS, 3);
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_train_sizes s;
+
+    (void)state;
+    c.layout.pp = 2;
+    c.model.is_tied = true;
+    CHECK_OK(dcpk_train_measure(&c, &(struct dcpk_train_place){.pp = 1}, &s, &err), "last stage");
+    CHECK_EQ_INT(s.n_whole_outside, 258 * 64 + 66, "258 rows of 256; 22 of the norm on each rank");
+}
+
 static dcpk_status measure_toy(struct dcpk_error *err)
 {
     const struct dcpk_train_config c = toy(DCPK_OPTIM_GRADS_PARAMS, 2);
@@ -193,6 +239,8 @@ int main(void)
         cmocka_unit_test(S1_13_double_buffer),
         cmocka_unit_test(S2_25_activations),
         cmocka_unit_test(outer_ranks),
+        cmocka_unit_test(outer_traffic),
+        cmocka_unit_test(copied_embedding),
         cmocka_unit_test(without_memory),
     };
 

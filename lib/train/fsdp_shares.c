@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fsdp_shares.c - groups of parameters, and numbers of ranks, from a configuration alone. */
+#include "lib/train/fsdp_shares.h"
+
+enum dcpk_strategy dcpk_fsdp_strategy(const struct dcpk_train_config *config)
+{
+    if (config->fsdp.mode == DCPK_MODE_MEGATRON_FSDP)
+        return config->fsdp.strategy;
+    if (config->fsdp.has_distributed_optimizer)
+        return DCPK_OPTIM;
+    return DCPK_NO_SHARD;
+}
+
+bool dcpk_fsdp_has_units(const struct dcpk_train_config *config)
+{
+    return config->fsdp.mode == DCPK_MODE_MEGATRON_FSDP &&
+           dcpk_fsdp_strategy(config) != DCPK_NO_SHARD;
+}
+
+struct dcpk_fsdp_shares dcpk_fsdp_count_shares(const struct dcpk_train_config *config,
+                                               bool is_expert)
+{
+    const struct dcpk_train_layout *l = &config->layout;
+    struct dcpk_fsdp_shares s = {.n_reduce = l->dp * l->cp, .n_outer = 1, .n_shards = 1};
+    const bool is_whole = dcpk_fsdp_strategy(config) == DCPK_NO_SHARD;
+
+    if (is_whole || l->instances == 1) {
+        if (is_expert)
+            s.n_reduce /= l->ep;
+        if (!is_whole)
+            s.n_shards = s.n_reduce;
+        return s;
+    }
+    s.n_reduce /= l->instances;
+    s.n_outer = l->instances;
+    s.n_shards = s.n_reduce;
+    if (l->is_outer_sharded)
+        s.n_shards *= s.n_outer;
+    return s;
+}
+
+static bool share_has_copies(const struct dcpk_train_config *config)
+{
+    return config->layout.pp > 1 && (config->model.is_tied || config->model.mtp_layers > 0);
+}
+
+bool dcpk_fsdp_is_copied(const struct dcpk_train_config *config,
+                         const struct dcpk_train_param *param)
+{
+    return param->is_shared || (param->kind == DCPK_P_EMBEDDING && share_has_copies(config));
+}
+
+struct dcpk_fsdp_param dcpk_fsdp_flat(const struct dcpk_train_config *config,
+                                      const struct dcpk_train_param *param)
+{
+    const bool is_expert = param->expert >= 0;
+    const bool is_alone =
+        dcpk_fsdp_strategy(config) != DCPK_NO_SHARD && dcpk_fsdp_is_copied(config, param);
+    const uint64_t kind = (uint64_t)!is_alone << 1 | (uint64_t)is_expert;
+    int64_t unit = -1;
+
+    if (dcpk_fsdp_has_units(config))
+        unit = param->unit;
+    return (struct dcpk_fsdp_param){.name = param->live,
+                                    .shape = param->shape,
+                                    .rank = param->rank,
+                                    .group = (uint64_t)(unit + 1) << 2 | kind,
+                                    .is_in_unit = unit >= 0,
+                                    .n_shards = dcpk_fsdp_count_shares(config, is_expert).n_shards};
+}

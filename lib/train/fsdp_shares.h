@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fsdp_shares.h - which parameters share a flat buffer, and how many ranks share it out: one answer
+ * for the run (fsdp_buckets.c) and for what explains it (footprint.c). */
+/*
+ * D ranks have the same part of the model; HSDP: D = inner x outer ranks, instances are outer ones.
+ *
+ *                               reduced over   then over   parts of the optimizer
+ *   no_shard                    D              -           1
+ *   others                      inner          outer       inner; HFSDP: D
+ *   experts, without instances  D / EP         -           D / EP
+ */
+#ifndef DCPK_LIB_TRAIN_FSDP_SHARES_H
+#define DCPK_LIB_TRAIN_FSDP_SHARES_H
+
+#include "lib/model/fsdp_layout.h"
+#include "lib/train/params.h"
+
+struct dcpk_fsdp_shares {
+    int64_t n_reduce; /* ranks that gradients are reduced over, and weights gathered over */
+    int64_t n_outer;  /* that slices of them are added over; 1: none */
+    int64_t n_shards; /* that the optimizer's state is cut over; all that divide a buffer */
+};
+
+/* The strategy that a run goes by; without Megatron-FSDP it is optim or no_shard. */
+enum dcpk_strategy dcpk_fsdp_strategy(const struct dcpk_train_config *config);
+/* Do layers have buffers of their own? */
+bool dcpk_fsdp_has_units(const struct dcpk_train_config *config);
+
+/* Of buffers of experts, or of the rest. config: checked (knobs.h). */
+struct dcpk_fsdp_shares dcpk_fsdp_count_shares(const struct dcpk_train_config *config,
+                                               bool is_expert);
+
+/* Is the parameter an embedding that the first and the last stage have, whose gradients add up? */
+bool dcpk_fsdp_is_copied(const struct dcpk_train_config *config,
+                         const struct dcpk_train_param *param);
+
+/*
+ * The parameter as dcpk_fsdp_layout takes it; borrows it. Groups are in order: what lies outside
+ * units, then unit by unit; in each dense parameters before experts; outside units an embedding
+ * that another stage has, too, before the rest.
+ */
+struct dcpk_fsdp_param dcpk_fsdp_flat(const struct dcpk_train_config *config,
+                                      const struct dcpk_train_param *param);
+
+/* What the ring algorithm sends of n (elements, bytes) that ranks scatter or gather. */
+static inline uint64_t dcpk_fsdp_ring(uint64_t n, uint64_t n_ranks)
+{
+    return n * (n_ranks - 1) / n_ranks;
+}
+
+#endif
