@@ -90,7 +90,8 @@ struct dcpk_train_optim {
 
 struct dcpk_train_data {
     int64_t micro_batch, global_batch, train_iters, exit_at; /* exit_at 0: train_iters */
-    int64_t exit_interval; /* stop behind an iteration that it divides; 0: do not */
+    int64_t exit_interval;    /* stop behind an iteration that it divides; 0: do not */
+    bool batch_follows_ranks; /* global_batch was not given: a micro batch for each rank */
     uint64_t seed;
     const char *token_file; /* NULL: mock data */
     bool has_noise;         /* noise of losses is measured first (noise.h) */

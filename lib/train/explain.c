@@ -97,34 +97,61 @@ dcpk_status dcpk_train_largest_batch(const struct dcpk_train_config *config, uin
     return DCPK_OK;
 }
 
-/* May tp ranks share a layer, and n ranks make the mesh? `c` is changed to that layout. */
-static bool layout_try(struct dcpk_train_config *c, int64_t n_ranks, int64_t tp)
+/* May tp ranks share a layer? What knobs_sizes.c asks of a run. */
+static bool layout_divides(const struct dcpk_train_config *c, int64_t tp)
 {
     const struct dcpk_train_model *m = &c->model;
-    struct dcpk_train_layout *l = &c->layout;
-    const int64_t n_model = tp * l->cp * l->pp;
 
-    if (m->heads % tp != 0 || m->groups % tp != 0 || m->ffn % tp != 0 || m->hidden % tp != 0 ||
-        m->shared_ffn % tp != 0 || n_ranks % n_model != 0)
+    return m->heads % tp == 0 && m->groups % tp == 0 && m->ffn % tp == 0 && m->hidden % tp == 0 &&
+           m->shared_ffn % tp == 0 && c->precision.virtual_slices % tp == 0;
+}
+
+/* May dp ranks share experts and the batch? One that follows them fits any number of them: those
+ * that experts need, times 1, 2, 4, ... */
+static bool layout_shares(const struct dcpk_train_config *c, int64_t dp)
+{
+    const struct dcpk_train_data *d = &c->data;
+    int64_t least = 1;
+
+    if (dp * c->layout.cp % c->layout.ep != 0)
+        return false;
+    if (!d->batch_follows_ranks)
+        return d->global_batch % (d->micro_batch * dp) == 0;
+    while (least * c->layout.cp % c->layout.ep != 0)
+        least++;
+    while (least < dp)
+        least *= 2;
+    return least == dp;
+}
+
+/* Changes `c` to tp and dp ranks where they make a run. */
+static bool layout_try(struct dcpk_train_config *c, int64_t tp, int64_t dp)
+{
+    struct dcpk_train_layout *l = &c->layout;
+
+    if (!layout_divides(c, tp) || !layout_shares(c, dp))
         return false;
     l->tp = tp;
-    l->dp = n_ranks / n_model;
+    l->dp = dp;
     l->instances = 1;
     l->is_outer_sharded = false;
-    c->model.padded_vocab = dcpk_train_padded_vocab(m, tp);
-    return l->dp * l->cp % l->ep == 0;
+    if (c->data.batch_follows_ranks)
+        c->data.global_batch = c->data.micro_batch * dp;
+    c->model.padded_vocab = dcpk_train_padded_vocab(&c->model, tp);
+    return true;
 }
 
 dcpk_status dcpk_train_smallest_layout(const struct dcpk_train_config *config, uint64_t limit_bytes,
                                        struct dcpk_train_layout *layout, struct dcpk_error *err)
 {
+    const int64_t most = MOST_RANKS / (config->layout.cp * config->layout.pp);
     struct dcpk_train_config c = *config;
     uint64_t n_bytes;
 
     *layout = (struct dcpk_train_layout){0};
-    for (int64_t n_ranks = 1; n_ranks <= MOST_RANKS; n_ranks *= 2)
-        for (int64_t tp = 1; tp <= MOST_TP; tp *= 2) {
-            if (!layout_try(&c, n_ranks, tp))
+    for (int64_t n = 1; n <= most; n++)
+        for (int64_t tp = 1; tp <= dcpk_min_i64(n, MOST_TP); tp++) {
+            if (n % tp != 0 || !layout_try(&c, tp, n / tp))
                 continue;
             if (dcpk_train_need(&c, &n_bytes, err) != DCPK_OK)
                 return err->status;
@@ -256,6 +283,8 @@ static dcpk_status explain_limit(const struct dcpk_train_config *c, uint64_t lim
     dcpk_doc_fact(doc, "fits", "fits", dcpk_fact_flag(need <= limit_bytes));
     dcpk_doc_fact(doc, "largest micro batch", "largest_micro_batch", dcpk_fact_int(micro_batch));
     dcpk_doc_set(doc, "smallest_layout.tp", dcpk_fact_int(layout.tp));
+    dcpk_doc_set(doc, "smallest_layout.cp", dcpk_fact_int(layout.cp));
+    dcpk_doc_set(doc, "smallest_layout.pp", dcpk_fact_int(layout.pp));
     dcpk_doc_set(doc, "smallest_layout.dp", dcpk_fact_int(layout.dp));
     dcpk_doc_set(doc, "smallest_layout.n_ranks",
                  dcpk_fact_int(layout.tp * layout.cp * layout.pp * layout.dp));

@@ -17,8 +17,9 @@ dcpk_status dcpk_train_largest_batch(const struct dcpk_train_config *config, uin
 
 /*
  * The fewest ranks, up to 4096, by which the run fits into limit_bytes each; among layouts of as
- * many the least tensor parallelism. Stages, context and expert parallelism stay. layout: its sizes
- * are 0 where none fits.
+ * many the least tensor parallelism, up to 8. All are layouts that `train` takes: data-parallel
+ * ranks divide the batch, or, where it follows them, are what experts need times a power of two.
+ * Stages, context and expert parallelism stay. layout: its sizes are 0 where none fits.
  */
 dcpk_status dcpk_train_smallest_layout(const struct dcpk_train_config *config, uint64_t limit_bytes,
                                        struct dcpk_train_layout *layout, struct dcpk_error *err);

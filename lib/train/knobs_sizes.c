@@ -75,7 +75,8 @@ static dcpk_status sizes_of_batch(struct dcpk_train_knobs *knobs, struct dcpk_er
     struct dcpk_train_data *d = &knobs->config.data;
     const int64_t dp = knobs->config.layout.dp;
 
-    if (d->global_batch == 0)
+    d->batch_follows_ranks = d->global_batch == 0;
+    if (d->batch_follows_ranks)
         d->global_batch = d->micro_batch * dp;
     if (d->global_batch % (d->micro_batch * dp) != 0)
         return dcpk_fail(err, DCPK_EUSAGE,

@@ -71,6 +71,8 @@ train --token-file tokens --exit-at 2 | grep -c 'lm loss'
 
 # explained
 train --explain-memory --device-memory 16M | grep -E '^fits|^largest'
+train model.num_layers=6 --pipeline-model-parallel-size 3 --use-megatron-fsdp --ranks 3 --explain-memory --device-memory 80G --json \
+    2>/dev/null | jq -c '[.fits, .smallest_layout]'
 train --explain-comm --ranks 4 --use-megatron-fsdp --json 2>/dev/null | jq -c '[.volumes[].strategy]'
 "$DCPKIT" help knob --nccl-ub | grep -E '^(knob|default)'
 "$DCPKIT" help knob | grep -A1 -x seq_length

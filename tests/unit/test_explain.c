@@ -32,9 +32,9 @@ static const struct setting example[] = {
 };
 
 /* more: the last has no name. */
-static const struct dcpk_train_config *example_with(const struct setting *more)
+static const struct dcpk_train_config *example_on(int64_t n_ranks, const struct setting *more)
 {
-    const struct dcpk_train_environment environment = {.n_ranks = 8};
+    const struct dcpk_train_environment environment = {.n_ranks = n_ranks};
     struct dcpk_train_notices notices = {.n = 0};
 
     err = (struct dcpk_error)DCPK_ERROR_INIT;
@@ -46,6 +46,11 @@ static const struct dcpk_train_config *example_with(const struct setting *more)
         CHECK_OK(dcpk_train_knobs_set(&knobs, more->name, more->text, &err), more->name);
     CHECK_OK(dcpk_train_knobs_check(&knobs, &environment, &notices, &err), "example");
     return &knobs.config;
+}
+
+static const struct dcpk_train_config *example_with(const struct setting *more)
+{
+    return example_on(8, more);
 }
 
 static const struct dcpk_train_config *example_config(void)
@@ -167,6 +172,57 @@ static void S0_34_smallest_layout(void **state)
     }
     CHECK_OK(dcpk_train_smallest_layout(&c, 1024, &layout, &err), "1 KiB");
     CHECK_EQ_INT(layout.tp, 0, "1 KiB");
+}
+
+/* What the search is given, on how many ranks, and what it finds. */
+static const struct {
+    const char *label;
+    struct setting more[5];
+    int64_t n_ranks, tp, dp;
+    uint64_t limit_bytes;
+} searches[] = {
+    {"three stages of six layers",
+     {{"num_layers", "6"}, {"pipeline_model_parallel_size", "3"}, {"global_batch_size", "0"}},
+     12,
+     1,
+     1,
+     UINT64_C(80) << 30},
+    {"the batch leaves one or three",
+     {{"num_layers", "8"},
+      {"global_batch_size", "6"},
+      {"tensor_model_parallel_size", "1"},
+      {"virtual_slices", "1"}},
+     3,
+     1,
+     3,
+     UINT64_C(24) << 30},
+    {"two virtual slices",
+     {{"num_layers", "8"}, {"global_batch_size", "2"}, {"virtual_slices", "2"}},
+     2,
+     0, /* one rank has no room, and four tensor-parallel ones would */
+     0,
+     UINT64_C(14) << 30},
+    {"experts on three ranks",
+     {{"num_experts", "3"}, {"expert_model_parallel_size", "3"}, {"global_batch_size", "0"}},
+     6,
+     1,
+     3,
+     UINT64_C(1) << 37},
+};
+
+static void finds_what_train_takes(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < DCPK_COUNT(searches); i++) {
+        const char *label = searches[i].label;
+        struct dcpk_train_layout layout;
+
+        CHECK_OK(dcpk_train_smallest_layout(example_on(searches[i].n_ranks, searches[i].more),
+                                            searches[i].limit_bytes, &layout, &err),
+                 label);
+        CHECK_EQ_INT(layout.tp, searches[i].tp, label);
+        CHECK_EQ_INT(layout.dp, searches[i].dp, label);
+    }
 }
 
 /* What is not done yet is advised, what is done is not. */
@@ -355,6 +411,7 @@ int main(void)
         cmocka_unit_test(S0_34_smallest_layout),  cmocka_unit_test(S4_43_advice),
         cmocka_unit_test(S4_34_traffic),          cmocka_unit_test(copy_of_a_save),
         cmocka_unit_test(tables_keep_columns),    cmocka_unit_test(columns_are_runs),
+        cmocka_unit_test(finds_what_train_takes),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);
