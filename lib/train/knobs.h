@@ -57,7 +57,8 @@ struct dcpk_train_knobs {
     struct dcpk_train_config config; /* complete after dcpk_train_knobs_check */
     struct dcpk_arena *arena;        /* borrowed */
     bool given[DCPK_MAX_KNOBS];      /* by index of dcpk_knob_at */
-    const char *unread;              /* names that a configuration has and no row; NULL: none */
+    char *unread;                    /* names that a configuration has and no row; NULL: none */
+    size_t unread_bytes, unread_capacity; /* of them, without the NUL */
 
     bool use_fsdp_in_dist, use_fsdp_in_ddp, use_custom_fsdp, use_torch_fsdp2;
     int64_t fsdp_version;

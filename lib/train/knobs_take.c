@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "lib/base/bytes.h"
 #include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/train/knobs_priv.h"
@@ -109,22 +110,26 @@ static const char *config_dtype(const char *name)
     return NULL;
 }
 
-/* A list of whole numbers or booleans, as Python writes it. */
+/* A list of whole numbers or booleans, as Python writes it. NULL: of something else, or err. */
 static const char *config_list(struct dcpk_arena *arena, const struct dcpk_value *list,
                                struct dcpk_error *err)
 {
-    const char *text = "[", *comma = "";
+    struct dcpk_bytes text = {0};
+    const char *copy = NULL, *comma = "";
+    bool is_list = true;
 
-    for (size_t i = 0; i < list->n; i++, comma = ",") {
-        int64_t number;
+    dcpk_bytes_text(&text, "[");
+    for (size_t i = 0; is_list && i < list->n; i++, comma = ",") {
+        int64_t number = 0;
 
-        if (!dcpk_value_as_int(list->as.items[i], &number))
-            return NULL;
-        text = dcpk_arena_printf(arena, err, "%s%s%" PRId64, text, comma, number);
-        if (text == NULL)
-            return NULL;
+        is_list = dcpk_value_as_int(list->as.items[i], &number);
+        dcpk_bytes_printf(&text, "%s%" PRId64, comma, number);
     }
-    return dcpk_arena_printf(arena, err, "%s]", text);
+    dcpk_bytes_text(&text, "]");
+    if (is_list && dcpk_bytes_status(&text, err) == DCPK_OK)
+        copy = dcpk_arena_strndup(arena, (const char *)text.data, text.n_bytes, err);
+    dcpk_bytes_release(&text);
+    return copy;
 }
 
 /* A value as a flag would have it. NULL: no flag has such a value, or err. */
@@ -167,14 +172,28 @@ static const char *config_text(struct dcpk_arena *arena, const struct dcpk_value
     return NULL;
 }
 
+/* Adds the name to those that no row has. Their room doubles: there may be very many. */
 static dcpk_status config_leave(struct dcpk_train_knobs *knobs, const char *name,
                                 struct dcpk_error *err)
 {
-    if (knobs->unread == NULL)
-        knobs->unread = name;
-    else
-        knobs->unread = dcpk_arena_printf(knobs->arena, err, "%s, %s", knobs->unread, name);
-    return err->status;
+    const char *comma = knobs->unread_bytes > 0 ? ", " : "";
+    const size_t n_comma = strlen(comma), n_name = strlen(name);
+    const size_t n_bytes = knobs->unread_bytes + n_comma + n_name;
+
+    if (n_bytes >= knobs->unread_capacity) {
+        char *room = dcpk_arena_alloc(knobs->arena, 2 * (n_bytes + 1), err);
+
+        if (room == NULL)
+            return err->status;
+        if (knobs->unread_bytes > 0)
+            memcpy(room, knobs->unread, knobs->unread_bytes);
+        knobs->unread = room;
+        knobs->unread_capacity = 2 * (n_bytes + 1);
+    }
+    memcpy(knobs->unread + knobs->unread_bytes, comma, n_comma);
+    memcpy(knobs->unread + knobs->unread_bytes + n_comma, name, n_name + 1);
+    knobs->unread_bytes = n_bytes;
+    return DCPK_OK;
 }
 
 static bool config_has_section(const char *section)
