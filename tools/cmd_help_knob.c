@@ -25,6 +25,8 @@ static dcpk_status help_one(const char *name, struct dcpk_doc *doc, struct dcpk_
     near = dcpk_cli_near_flag(&dcpk_train_flags, name + strspn(name, "-"));
     if (near != NULL)
         dcpk_append(err, "; did you mean '%s'?", near);
+    else
+        dcpk_append(err, "; names are those of flags, which 'dcpkit help knob' lists");
     return err->status;
 }
 

@@ -130,6 +130,11 @@ static int put_version(void)
     return finish();
 }
 
+static bool asks_help(const char *word)
+{
+    return strcmp(word, "help") == 0 || strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
+}
+
 static int unknown_command(const char *name)
 {
     const char *before = "; did you mean ";
@@ -310,10 +315,9 @@ int main(int argc, char **argv)
     }
     if (strcmp(argv[1], "help") == 0 && argc > 2 && strcmp(argv[2], "knob") == 0)
         return dcpk_cmd_help_knob(argc - 2, argv + 2);
-    if (strcmp(argv[1], "help") == 0 && argc > 2)
+    if (strcmp(argv[1], "help") == 0 && argc > 2 && !asks_help(argv[2]))
         return run_command(2, (char *[]){argv[2], help, NULL});
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
-        strcmp(argv[1], "help") == 0)
+    if (asks_help(argv[1]))
         return put_main_help();
     if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0)
         return put_version();

@@ -20,7 +20,8 @@ static const char *help_of_class(enum dcpk_knob_class knob_class)
 {
     switch (knob_class) {
     case DCPK_KNOB_VALUE:
-        return "what is trained, on which ranks, for how long";
+        return "the run: what it trains, on which ranks, for how long; what it loads, saves and "
+               "logs";
     case DCPK_KNOB_CHECKED:
         return "some values are refused";
     case DCPK_KNOB_ADJUSTED:

@@ -28,7 +28,7 @@ enum dcpk_knob_kind {
 
 /* What a knob may change. */
 enum dcpk_knob_class {
-    DCPK_KNOB_VALUE,    /* what is trained, on which ranks, for how long */
+    DCPK_KNOB_VALUE,    /* what the run trains, on which ranks; what it loads, saves and logs */
     DCPK_KNOB_CHECKED,  /* V: a rule may refuse it */
     DCPK_KNOB_ADJUSTED, /* A: a rule may set it, with a notice */
     DCPK_KNOB_SCHEDULE, /* S: order and memory of the work, not a bit of its result */

@@ -76,6 +76,7 @@ train model.num_layers=6 --pipeline-model-parallel-size 3 --use-megatron-fsdp --
 train --explain-comm --ranks 4 --use-megatron-fsdp --json 2>/dev/null | jq -c '[.volumes[].strategy]'
 "$DCPKIT" help knob --nccl-ub | grep -E '^(knob|default)'
 "$DCPKIT" help knob | grep -A1 -x seq_length
+"$DCPKIT" help knob log | sed -n '/^changes/,/^source/p'
 
 # refused: the words of the reference documents, what mends it, and nothing is written
 refuses "a slip in a knob" 2 "'--num-layer'; did you mean '--num-layers'" train --num-layer 3
@@ -87,6 +88,7 @@ refuses "no value" 2 'lr has no value' train --lr
 refuses "not set" 2 'num_layers is not set' "$DCPKIT" train
 refuses "no device" 2 "no device 'abacus'" train --device abacus
 refuses "unknown knob" 2 "nccl_up: unknown knob; did you mean 'nccl_ub'" "$DCPKIT" help knob nccl_up
+refuses "a field of a configuration" 2 'fp8: unknown knob; names are those of flags' "$DCPKIT" help knob fp8
 refuses "E1" 2 'at the same time is not supported; choose one' train --use-megatron-fsdp --use-torch-fsdp2
 refuses "E2" 2 'only supports fsdp_dtensor checkpoint format; set' train --use-megatron-fsdp --save out
 refuses "E3" 2 'only supports Megatron FSDP; set' train --ckpt-format fsdp_dtensor --save out

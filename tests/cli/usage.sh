@@ -5,6 +5,9 @@ sample=$SAMPLES/torch_dist_c_dense_tp2pp2
 refuses "no command" 2 'dcpkit --help' "$DCPKIT"
 "$DCPKIT" help | head -n 1
 diff <("$DCPKIT" help convert) <("$DCPKIT" convert --help)
+for word in help --help -h; do
+    diff <("$DCPKIT" --help) <("$DCPKIT" help $word)
+done
 refuses "help for nothing" 2 "unknown command 'nothing'" "$DCPKIT" help nothing
 refuses "an empty IN" 2 'name of the input is empty' "$DCPKIT" convert --to zarr '' out
 refuses "unknown target" 2 "'npz'; --to takes fsdp_dtensor, torch_dist, zarr or huggingface" "$DCPKIT" convert --to npz "$sample" out
