@@ -227,6 +227,7 @@ void dcpk_fsdp_free(struct dcpk_fsdp *f)
     dcpk_free(f->queue);
     dcpk_free(f->units);
     dcpk_free(f->spots);
+    dcpk_free(f->host_bad);
     dcpk_free(f->shards.list);
     dcpk_free(f);
 }

@@ -181,12 +181,13 @@ dcpk_status dcpk_fsdp_lay_out(struct dcpk_fsdp *f, struct dcpk_error *err)
     f->n_units = (size_t)params->n_units + 1;
     f->units = dcpk_alloc_array(f->n_units, sizeof *f->units, err);
     f->spots = dcpk_alloc_array(params->n, sizeof *f->spots, err);
+    f->host_bad = dcpk_alloc_array(params->n, sizeof *f->host_bad, err);
     plan.params = dcpk_alloc_array(params->n, sizeof *plan.params, err);
     plan.places = dcpk_alloc_array(params->n, sizeof *plan.places, err);
     plan.at = dcpk_alloc_array(params->n, sizeof *plan.at, err);
     plan.cut = dcpk_alloc_array((size_t)f->options.mesh->n_ranks + 1, sizeof *plan.cut, err);
-    if (f->units == NULL || f->spots == NULL || plan.params == NULL || plan.places == NULL ||
-        plan.at == NULL || plan.cut == NULL) {
+    if (f->units == NULL || f->spots == NULL || f->host_bad == NULL || plan.params == NULL ||
+        plan.places == NULL || plan.at == NULL || plan.cut == NULL) {
         st = err->status;
         goto out;
     }

@@ -303,19 +303,13 @@ static dcpk_status add_copies(struct dcpk_fsdp *f, struct dcpk_error *err)
 static dcpk_status find_bad_param(struct dcpk_fsdp *f, size_t *param, struct dcpk_error *err)
 {
     const size_t n = f->options.params->n;
-    uint32_t *bad = dcpk_alloc_array(n, sizeof *bad, err);
 
-    if (bad == NULL)
+    f->math->ops->copy(f->math, f->host_bad, f->bad, n * sizeof *f->bad);
+    if (f->math->ops->wait(f->math, err))
         return err->status;
-    f->math->ops->copy(f->math, bad, f->bad, n * sizeof *bad);
-    if (f->math->ops->wait(f->math, err)) {
-        dcpk_free(bad);
-        return err->status;
-    }
     *param = 0;
-    while (*param < n && bad[*param] == 0)
+    while (*param < n && f->host_bad[*param] == 0)
         ++*param;
-    dcpk_free(bad);
     return DCPK_OK;
 }
 

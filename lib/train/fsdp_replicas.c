@@ -100,13 +100,12 @@ dcpk_status dcpk_fsdp_check_replicas(struct dcpk_fsdp *f, struct dcpk_error *err
     struct dcpk_group *world = f->options.mesh->group[DCPK_G_WORLD];
     struct dcpk_error of_experts = DCPK_ERROR_INIT;
     struct replicas r = {.room = NULL};
-    int64_t none = 0;
     dcpk_status st;
 
     if (dcpk_fsdp_cuts_weights(f))
         return DCPK_OK; /* there are no copies */
     /* No rank gathers before all have hashed: none waits for one that has failed. */
-    st = dcpk_totals_agree(world, f->math, replicas_hash(f, &r, err), &none, 0, err);
+    st = dcpk_totals_agree(world, f->math, replicas_hash(f, &r, err), NULL, 0, err);
     if (st != DCPK_OK)
         goto out;
     st = replicas_compare(f, DCPK_G_DP_CP, r.dense, r.room, err);
@@ -115,7 +114,7 @@ dcpk_status dcpk_fsdp_check_replicas(struct dcpk_fsdp *f, struct dcpk_error *err
         *err = of_experts;
         st = err->status;
     }
-    st = dcpk_totals_agree(world, f->math, st, &none, 0, err);
+    st = dcpk_totals_agree(world, f->math, st, NULL, 0, err);
 out:
     f->math->ops->free(f->math, r.room);
     return st;

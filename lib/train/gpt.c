@@ -243,6 +243,7 @@ void dcpk_gpt_take_batch(const struct dcpk_gpt *gpt, const struct dcpk_gpt_batch
 void dcpk_gpt_begin(struct dcpk_gpt *gpt)
 {
     gpt->loss = (struct dcpk_gpt_loss){0};
+    gpt->bad_loss.is_there = false;
     for (int64_t i = 0; i < gpt->n_layers + gpt->n_mtp; i++)
         if (gpt->layers[i].expert_tokens != NULL)
             memset(gpt->layers[i].expert_tokens, 0,

@@ -193,7 +193,24 @@ static dcpk_status losses_of_logits(struct dcpk_gpt *gpt, struct gpt_head *head,
     return DCPK_OK;
 }
 
-/* Integers, so that no order of adding changes the sum. */
+/* Integers, so that no order of adding changes the sum. One that is none is noted: this rank goes
+ * on through the step, for which others wait. */
+static void loss_add(struct dcpk_gpt *gpt, int64_t row, double loss, int64_t *sum)
+{
+    if (isfinite(loss))
+        *sum += llrint(ldexp(loss, 32));
+    else if (!gpt->bad_loss.is_there)
+        gpt->bad_loss = (struct gpt_bad_loss){true, row, loss};
+}
+
+dcpk_status dcpk_gpt_check_losses(const struct dcpk_gpt *gpt, struct dcpk_error *err)
+{
+    if (!gpt->bad_loss.is_there)
+        return DCPK_OK;
+    return dcpk_fail(err, DCPK_ERANGE, "the loss of token %lld of a microbatch is %g",
+                     (long long)gpt->bad_loss.row, gpt->bad_loss.value);
+}
+
 static dcpk_status losses_add(struct dcpk_gpt *gpt, const struct gpt_head *head,
                               const struct gpt_pass *pass, int64_t *sum, struct dcpk_error *err)
 {
@@ -203,12 +220,8 @@ static dcpk_status losses_add(struct dcpk_gpt *gpt, const struct gpt_head *head,
                    (size_t)gpt->size.rows * sizeof *losses);
     if (gpt->ops->wait(gpt->math, err))
         return err->status;
-    for (int64_t i = 0; i < gpt->size.rows; i++) {
-        if (!isfinite(losses[i]))
-            return dcpk_fail(err, DCPK_ERANGE, "the loss of token %lld of a microbatch is %g",
-                             (long long)i, (double)losses[i]);
-        *sum += llrint(ldexp((double)losses[i] * (double)pass->mask[i], 32));
-    }
+    for (int64_t i = 0; i < gpt->size.rows; i++)
+        loss_add(gpt, i, (double)losses[i] * (double)pass->mask[i], sum);
     return DCPK_OK;
 }
 

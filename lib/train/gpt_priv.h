@@ -104,6 +104,13 @@ struct gpt_scratch {
     void *d_joined, *d_ahead[2]; /* [rows, 2 hidden], [rows, hidden]: gpt_mtp.c */
 };
 
+/* The first loss of a step that no sum takes. */
+struct gpt_bad_loss {
+    bool is_there;
+    int64_t row;
+    double value;
+};
+
 struct gpt_memory {
     void *at;
     size_t n_bytes;
@@ -136,6 +143,7 @@ struct dcpk_gpt {
     struct gpt_memory *memory;
     size_t n_memory, memory_capacity;
     struct dcpk_gpt_loss loss;
+    struct gpt_bad_loss bad_loss;
 };
 
 static inline size_t gpt_bytes(const struct dcpk_gpt *gpt, int64_t n_elems)
@@ -233,6 +241,9 @@ dcpk_status dcpk_gpt_head(struct dcpk_gpt *gpt, struct gpt_head *head, const str
 dcpk_status dcpk_gpt_head_backward(struct dcpk_gpt *gpt, struct gpt_head *head,
                                    const struct gpt_pass *pass, const void *more, void *d,
                                    struct dcpk_error *err);
+
+/* Fails where a loss of the step was bad: others wait for what a pass sends until the step ends. */
+dcpk_status dcpk_gpt_check_losses(const struct dcpk_gpt *gpt, struct dcpk_error *err);
 
 /* gpt_mtp.c: multi-token prediction, behind the head. more: what it gives to the gradient of the
  * last layer's normed output; NULL without. */

@@ -107,7 +107,8 @@ dcpk_status dcpk_gpt_step(struct dcpk_gpt *gpt, const struct dcpk_gpt_batch *bat
         if (run_backward(&schedule, i, err))
             return err->status;
     }
-    if (sending_wait(gpt, &schedule.forward, err) || sending_wait(gpt, &schedule.backward, err))
+    if (sending_wait(gpt, &schedule.forward, err) || sending_wait(gpt, &schedule.backward, err) ||
+        dcpk_gpt_check_losses(gpt, err))
         return err->status;
     *loss = gpt->loss;
     return DCPK_OK;

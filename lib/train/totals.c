@@ -6,6 +6,8 @@
 
 #include "lib/base/alloc.h"
 
+#define FEW_NUMBERS 32 /* so many need no memory */
+
 static dcpk_status add_numbers(struct dcpk_group *group, struct dcpk_math *math, int64_t *numbers,
                                size_t n, struct dcpk_error *err)
 {
@@ -14,6 +16,8 @@ static dcpk_status add_numbers(struct dcpk_group *group, struct dcpk_math *math,
     void *moved;
     dcpk_status st;
 
+    if (ops->is_host)
+        return group->by->all_reduce(group, DCPK_SUM_I64, numbers, n, NULL, err);
     if (ops->alloc(math, n_bytes, &moved, err) != DCPK_OK)
         return err->status;
     ops->copy(math, moved, numbers, n_bytes);
@@ -32,22 +36,25 @@ dcpk_status dcpk_totals_agree(struct dcpk_group *group, struct dcpk_math *math, 
                               int64_t *values, size_t n, struct dcpk_error *err)
 {
     struct dcpk_error ours = DCPK_ERROR_INIT;
-    int64_t *numbers = dcpk_alloc_array(n + 1, sizeof *numbers, err); /* and how many failed */
+    int64_t few[FEW_NUMBERS], *numbers = few; /* and how many failed */
     dcpk_status added;
 
     /* Without memory for its numbers a rank leaves the others waiting, until their time is up. */
-    if (numbers == NULL)
+    if (n >= FEW_NUMBERS && (numbers = dcpk_alloc_array(n + 1, sizeof *numbers, err)) == NULL)
         return err->status;
-    memcpy(numbers, values, n * sizeof *numbers);
+    if (n > 0)
+        memcpy(numbers, values, n * sizeof *numbers);
     numbers[n] = st != DCPK_OK;
     added = add_numbers(group, math, numbers, n + 1, &ours);
-    memcpy(values, numbers, n * sizeof *numbers);
+    if (n > 0)
+        memcpy(values, numbers, n * sizeof *numbers);
     if (st == DCPK_OK && added != DCPK_OK) {
         *err = ours;
         st = added;
     } else if (st == DCPK_OK && numbers[n] > 0) {
         st = dcpk_fail(err, DCPK_ECANCELLED, "%lld other ranks failed", (long long)numbers[n]);
     }
-    dcpk_free(numbers);
+    if (numbers != few)
+        dcpk_free(numbers);
     return st;
 }

@@ -7,8 +7,8 @@
 #include "lib/device/ops.h"
 
 /*
- * Collective over the group: values, n of the host's, become their sums over all ranks, modulo
- * 2^64. st: how this rank fared before; where one failed, all do, those that did not with
+ * Collective over the group: values, n of the host's (0: NULL), become their sums over all ranks,
+ * modulo 2^64. st: how this rank fared before; where one failed, all do, those that did not with
  * DCPK_ECANCELLED. math: its memory is what the group moves. Errors: DCPK_ENOMEM; those of the
  * group and of math.
  */

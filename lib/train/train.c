@@ -163,23 +163,41 @@ static dcpk_status training_reserve(struct training *t, struct dcpk_error *err)
     return dcpk_saving_reserve(&saved, &t->reserve, err);
 }
 
-static dcpk_status training_begin(struct training *t, struct dcpk_error *err)
+/* How this rank fared, for all: none waits for one that has failed. */
+static dcpk_status training_agree(struct training *t, dcpk_status st, struct dcpk_error *err)
+{
+    return dcpk_totals_agree(t->job->world, t->job->math, st, NULL, 0, err);
+}
+
+/* All that waits for no other rank. */
+static dcpk_status training_make(struct training *t, struct dcpk_error *err)
 {
     t->arena = dcpk_arena_new(0, err);
-    if (t->arena == NULL ||
-        dcpk_train_mesh_init(&t->config->layout, t->job->world, &t->mesh, err) ||
-        training_make_model(t, err) || training_make_batches(t, err) ||
+    if (t->arena == NULL || training_make_model(t, err) || training_make_batches(t, err) ||
         dcpk_tokens_open(t->config, &t->tokens, err) || dcpk_optim_init(t->config, &t->optim, err))
         return err->status;
-    if (t->config->files.load != NULL) {
-        if (training_resume(t, err) != DCPK_OK)
-            return err->status;
-    } else if (dcpk_initial_fill(&t->state, err) != DCPK_OK) {
-        return err->status;
-    }
-    if (t->is_noisy && dcpk_noise_add(&t->state, err) != DCPK_OK)
-        return err->status;
-    if (training_reserve(t, err) != DCPK_OK)
+    return DCPK_OK;
+}
+
+/* The values that the run begins with. Resuming is collective, and fails on all ranks or none. */
+static dcpk_status training_fill(struct training *t, struct dcpk_error *err)
+{
+    dcpk_status st;
+
+    if (t->config->files.load != NULL)
+        st = training_resume(t, err);
+    else
+        st = dcpk_initial_fill(&t->state, err);
+    if (st == DCPK_OK && t->is_noisy)
+        st = dcpk_noise_add(&t->state, err);
+    return training_agree(t, st, err);
+}
+
+static dcpk_status training_begin(struct training *t, struct dcpk_error *err)
+{
+    if (dcpk_train_mesh_init(&t->config->layout, t->job->world, &t->mesh, err) ||
+        training_agree(t, training_make(t, err), err) || training_fill(t, err) ||
+        training_reserve(t, err))
         return err->status;
     return dcpk_fsdp_install(t->fsdp, err);
 }
@@ -233,22 +251,29 @@ static dcpk_status training_read(struct training *t, struct dcpk_error *err)
     return DCPK_OK;
 }
 
-/* Forward and backward of all microbatches of this rank. */
-static dcpk_status training_compute(struct training *t, struct dcpk_gpt_loss *loss,
-                                    struct dcpk_error *err)
+/* All that a step needs before ranks wait for one another in it. */
+static dcpk_status training_prepare(struct training *t, struct dcpk_error *err)
 {
+    struct noisy_losses *noisy = t->noisy;
+
+    if (t->is_noisy &&
+        dcpk_grow(&noisy->list, &noisy->capacity, noisy->n, sizeof *noisy->list, err) != DCPK_OK)
+        return err->status;
     if (training_read(t, err) || dcpk_fsdp_begin(t->fsdp, t->n_microbatches, err))
         return err->status;
     dcpk_fsdp_scale_sums(t->fsdp, t->optim.loss_scale.scale);
-    return dcpk_gpt_step(t->gpt, t->batches, t->n_microbatches, loss, err);
+    return DCPK_OK;
 }
 
-/* The same of all ranks. sums: loss in units of 2^-32, tokens. */
+/* Forward and backward of all microbatches, on all ranks. sums: loss in units of 2^-32, tokens. */
 static dcpk_status training_pass(struct training *t, int64_t sums[2], struct dcpk_error *err)
 {
     struct dcpk_gpt_loss loss = {0};
-    const dcpk_status st = training_compute(t, &loss, err);
+    dcpk_status st;
 
+    if (training_agree(t, training_prepare(t, err), err) != DCPK_OK)
+        return err->status;
+    st = dcpk_gpt_step(t->gpt, t->batches, t->n_microbatches, &loss, err);
     sums[0] = loss.sum;
     sums[1] = loss.tokens;
     if (dcpk_totals_agree(t->mesh.group[DCPK_G_WORLD], t->job->math, st, sums, 2, err))
@@ -294,23 +319,19 @@ static dcpk_status training_update(struct training *t, int64_t n_tokens, struct 
 }
 
 /* Keep the loss of the noisy run; set how far that of the other one is from it. */
-static dcpk_status training_compare(struct training *t, struct dcpk_step *step,
-                                    struct dcpk_error *err)
+static void training_compare(struct training *t, struct dcpk_step *step)
 {
     struct noisy_losses *noisy = t->noisy;
 
     if (noisy == NULL)
-        return DCPK_OK;
-    if (!t->is_noisy) {
+        return;
+    if (t->is_noisy) {
+        noisy->list[noisy->n++] = step->loss.value; /* training_prepare made room */
+    } else {
         const double noise = fabs(step->loss.value - noisy->list[t->n_steps++]);
 
         step->loss_noise = (struct dcpk_logged){noise, 0, step->loss.is_there};
-        return DCPK_OK;
     }
-    if (dcpk_grow(&noisy->list, &noisy->capacity, noisy->n, sizeof *noisy->list, err) != DCPK_OK)
-        return err->status;
-    noisy->list[noisy->n++] = step->loss.value;
-    return DCPK_OK;
 }
 
 static dcpk_status training_check_replicas(struct training *t, struct dcpk_error *err)
@@ -349,9 +370,9 @@ static dcpk_status training_step(struct training *t, struct dcpk_error *err)
     step.consumed_samples = t->progress.consumed_samples;
     if (sums[1] > 0)
         step.loss = (struct dcpk_logged){(double)sums[0] / 0x1p32 / (double)sums[1], 0, true};
-    if (training_check_replicas(t, err) || training_hash(t, &step, err) ||
-        training_compare(t, &step, err))
+    if (training_check_replicas(t, err) || training_hash(t, &step, err))
         return err->status;
+    training_compare(t, &step);
     if (t->is_noisy)
         return DCPK_OK;
     return t->job->step(t->job->context, &step, err);
