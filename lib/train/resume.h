@@ -26,6 +26,10 @@
  * Source: megatron/core/dist_checkpointing/validation.py StrictHandling @core_v0.19.0.
  */
 
+/* Are values of the run kept under that strictness (NULL: see above) where the checkpoint has none?
+ * Whoever resumes gives them their initial ones before. */
+bool dcpk_resume_keeps(const char *strictness);
+
 /*
  * Collective. Fill shards and buffers, set schedule and progress from config->files.load: its
  * newest iteration, or the one of that folder. Parameters are read from masters where there are

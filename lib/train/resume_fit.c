@@ -35,17 +35,30 @@ struct fitting {
     bool is_state; /* optimizer state is among them */
 };
 
+/* NULL: there is none of that name. */
+static const struct strictness *strictness_named(const char *name)
+{
+    if (name == NULL)
+        return &strictnesses[0];
+    for (size_t i = 0; i < DCPK_COUNT(strictnesses); i++)
+        if (strcmp(strictnesses[i].name, name) == 0)
+            return &strictnesses[i];
+    return NULL;
+}
+
+bool dcpk_resume_keeps(const char *strictness)
+{
+    const struct strictness *by = strictness_named(strictness);
+
+    return by != NULL && by->run_alone != REFUSED;
+}
+
 static dcpk_status find_strictness(const char *name, const struct strictness **found,
                                    struct dcpk_error *err)
 {
-    *found = &strictnesses[0];
-    if (name == NULL)
+    *found = strictness_named(name);
+    if (*found != NULL)
         return DCPK_OK;
-    for (size_t i = 0; i < DCPK_COUNT(strictnesses); i++)
-        if (strcmp(strictnesses[i].name, name) == 0) {
-            *found = &strictnesses[i];
-            return DCPK_OK;
-        }
     return dcpk_fail(err, DCPK_EUSAGE,
                      "'%s' is not a strictness: they are assume_ok_unexpected, log_unexpected, "
                      "log_all, raise_unexpected, raise_all, return_unexpected, return_all, "

@@ -169,6 +169,17 @@ static dcpk_status training_agree(struct training *t, dcpk_status st, struct dcp
     return dcpk_totals_agree(t->job->world, t->job->math, st, NULL, 0, err);
 }
 
+/* Of a checkpoint that has to have them all they are not made: that takes a processor as long as to
+ * read them. */
+static dcpk_status training_initial(struct training *t, struct dcpk_error *err)
+{
+    const struct dcpk_train_files *files = &t->config->files;
+
+    if (files->load != NULL && !dcpk_resume_keeps(files->strictness))
+        return DCPK_OK;
+    return dcpk_initial_fill(&t->state, err);
+}
+
 /* All that waits for no other rank. */
 static dcpk_status training_make(struct training *t, struct dcpk_error *err)
 {
@@ -176,18 +187,16 @@ static dcpk_status training_make(struct training *t, struct dcpk_error *err)
     if (t->arena == NULL || training_make_model(t, err) || training_make_batches(t, err) ||
         dcpk_tokens_open(t->config, &t->tokens, err) || dcpk_optim_init(t->config, &t->optim, err))
         return err->status;
-    return DCPK_OK;
+    return training_initial(t, err);
 }
 
-/* The values that the run begins with. Resuming is collective, and fails on all ranks or none. */
+/* Over the initial values those of a checkpoint, which fails on all ranks or none; noise. */
 static dcpk_status training_fill(struct training *t, struct dcpk_error *err)
 {
-    dcpk_status st;
+    dcpk_status st = DCPK_OK;
 
     if (t->config->files.load != NULL)
         st = training_resume(t, err);
-    else
-        st = dcpk_initial_fill(&t->state, err);
     if (st == DCPK_OK && t->is_noisy)
         st = dcpk_noise_add(&t->state, err);
     return training_agree(t, st, err);
