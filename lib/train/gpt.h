@@ -54,8 +54,9 @@ void dcpk_gpt_free(struct dcpk_gpt *gpt); /* NULL is a no-op */
 /*
  * Collective over tp, cp, ep and pp: forward and backward of n microbatches, 1F1B with stages.
  * Weights see for each microbatch a FORWARD and a BACKWARD pass over everything. Errors: those of
- * weights, groups and math; DCPK_ERANGE where a loss is not finite, at the end of the step: what
- * other ranks wait for has been sent then.
+ * weights, groups and math; DCPK_ERANGE where a loss is not finite, or the sum of a rank's
+ * passes 2^31 / ranks of a stage, at the end of the step: what other ranks wait for has been sent
+ * then.
  */
 dcpk_status dcpk_gpt_step(struct dcpk_gpt *gpt, const struct dcpk_gpt_batch *batches, int64_t n,
                           struct dcpk_gpt_loss *loss, struct dcpk_error *err);

@@ -193,22 +193,41 @@ static dcpk_status losses_of_logits(struct dcpk_gpt *gpt, struct gpt_head *head,
     return DCPK_OK;
 }
 
-/* Integers, so that no order of adding changes the sum. One that is none is noted: this rank goes
- * on through the step, for which others wait. */
+/* What a rank's sum stays below, so that the sum of all of the last stage is an integer, too. */
+static int64_t losses_limit(const struct dcpk_gpt *gpt)
+{
+    return INT64_MAX / (gpt->options.mesh->n_ranks / gpt->options.config->layout.pp);
+}
+
+/* Integers, so that no order of adding changes the sum. A loss that has no place in it is noted:
+ * this rank finishes the step, for which others wait. */
 static void loss_add(struct dcpk_gpt *gpt, int64_t row, double loss, int64_t *sum)
 {
-    if (isfinite(loss))
-        *sum += llrint(ldexp(loss, 32));
+    const int64_t limit = losses_limit(gpt);
+    const double units = ldexp(loss, 32);
+    int64_t all;
+
+    /* A NaN fails as well. */
+    if (units > -(double)limit && units < (double)limit &&
+        !__builtin_add_overflow(*sum, llrint(units), &all) && all > -limit && all < limit)
+        *sum = all;
     else if (!gpt->bad_loss.is_there)
         gpt->bad_loss = (struct gpt_bad_loss){true, row, loss};
 }
 
 dcpk_status dcpk_gpt_check_losses(const struct dcpk_gpt *gpt, struct dcpk_error *err)
 {
-    if (!gpt->bad_loss.is_there)
+    const struct gpt_bad_loss *bad = &gpt->bad_loss;
+
+    if (!bad->is_there)
         return DCPK_OK;
-    return dcpk_fail(err, DCPK_ERANGE, "the loss of token %lld of a microbatch is %g",
-                     (long long)gpt->bad_loss.row, gpt->bad_loss.value);
+    if (!isfinite(bad->value))
+        return dcpk_fail(err, DCPK_ERANGE, "the loss of token %lld of a microbatch is %g",
+                         (long long)bad->row, bad->value);
+    return dcpk_fail(err, DCPK_ERANGE,
+                     "the loss of token %lld of a microbatch is %g: a rank's losses of a step pass "
+                     "%g, the most that are added",
+                     (long long)bad->row, bad->value, ldexp((double)losses_limit(gpt), -32));
 }
 
 static dcpk_status losses_add(struct dcpk_gpt *gpt, const struct gpt_head *head,

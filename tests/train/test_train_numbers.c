@@ -273,6 +273,23 @@ static void what_is_not_finite_ends_the_run(void **state)
     CHECK(a.n >= 1 && a.n < 20, "after the first step");
 }
 
+/* Weights so large that the losses of a step pass the integers in which they are added, 2^31. */
+static void losses_out_of_range_end_the_run(void **state)
+{
+    static const struct run_place alone = {NULL, NULL};
+    struct dcpk_error err = DCPK_ERROR_INIT;
+
+    (void)state;
+    CHECK_EQ_INT(run_case_try(&alone,
+                              MODEL
+                              "--reduce native --optimizer sgd --sgd-momentum 0 --clip-grad 0 "
+                              "--min-lr 0 --lr-decay-style constant --weight-decay 0 ",
+                              "--lr 3e6", &a, &err),
+                 DCPK_ERANGE, "losses");
+    CHECK(strstr(err.text, "a rank's losses of a step pass 2.14748e+09") != NULL, err.text);
+    CHECK_EQ_INT(a.n, 1, "no step has a wrong loss");
+}
+
 /* ---- noise ---- */
 
 static double most_noise(const struct run_case *run)
@@ -347,6 +364,7 @@ int main(void)
         cmocka_unit_test(numeric_knobs_change_numbers),
         cmocka_unit_test(clipping_stops_at_the_norm),
         cmocka_unit_test(what_is_not_finite_ends_the_run),
+        cmocka_unit_test(losses_out_of_range_end_the_run),
         cmocka_unit_test(noise_is_measured),
         cmocka_unit_test(A17_bf16_sums_move_the_loss_little),
     };
