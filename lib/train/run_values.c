@@ -290,8 +290,9 @@ static const struct dcpk_value *train_group(const struct dcpk_train_config *conf
     values_put_float(v, "wd_mult", wd_mult);
     values_put_float(v, "lr_mult", 1.0);
     values_put_flag(v, "is_decoupled_lr", false);
-    values_put_float(v, "max_lr", config->optim.lr);
-    values_put_float(v, "min_lr", config->optim.min_lr);
+    /* Megatron's scheduler prefers these to its own: they are those that this run trains by. */
+    values_put_float(v, "max_lr", schedule->max_lr);
+    values_put_float(v, "min_lr", schedule->min_lr);
     values_put_float(v, "lr", dcpk_schedule_lr(schedule));
     if (config->optim.kind == DCPK_ADAM) {
         put_betas(v, &config->optim);

@@ -84,9 +84,38 @@ static void a_wrong_scaler_is_refused(void **state)
     dcpk_arena_free(arena);
 }
 
+/* A run by a checkpoint's schedule: OptimizerParamScheduler.get_lr (megatron/core/
+ * optimizer_param_scheduler.py @core_v0.19.0) takes max_lr and min_lr of the group, if it has any.
+ */
+static void groups_have_the_rates_of_the_schedule(void **state)
+{
+    const struct dcpk_train_config config = {.optim = {.lr = 0.5, .min_lr = 0.25}};
+    const struct dcpk_schedule schedule = {
+        .max_lr = 0.01, .min_lr = 0.001, .lr_decay_steps = 8, .wd_incr_steps = 8};
+    const struct dcpk_train_progress progress = {.adam_steps = 2};
+    const struct dcpk_value *groups[DCPK_TRAIN_GROUPS];
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+    size_t n;
+
+    (void)state;
+    CHECK(arena != NULL, err.text);
+    n = dcpk_train_groups(&config, &schedule, &progress, arena, groups, &err);
+    CHECK_EQ_INT(n, 2, err.text);
+    for (size_t g = 0; g < n; g++) {
+        double max_lr = 0, min_lr = 0;
+
+        CHECK(dcpk_value_as_float(dcpk_value_get(groups[g], "max_lr"), &max_lr), "max_lr");
+        CHECK(dcpk_value_as_float(dcpk_value_get(groups[g], "min_lr"), &min_lr), "min_lr");
+        CHECK(max_lr == 0.01 && min_lr == 0.001, "rates of the checkpoint's schedule");
+    }
+    dcpk_arena_free(arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(flops_are_megatrons),
+                                       cmocka_unit_test(groups_have_the_rates_of_the_schedule),
                                        cmocka_unit_test(scaler_comes_back),
                                        cmocka_unit_test(a_wrong_scaler_is_refused)};
 
