@@ -296,14 +296,25 @@ static dcpk_status load_style(const struct loading *l, const char *const names[3
         __VA_ARGS__                                                                                \
     }
 
+/* With the number its kind is the checkpoint's, so that the next save has it, too. */
+static dcpk_status load_warmup(const struct loading *l, struct dcpk_schedule *s,
+                               struct dcpk_error *err)
+{
+    const char *const *names = NAMES("lr_warmup_steps", "warmup_steps", "warmup_iter");
+
+    if (load_number(l, names, &s->lr_warmup_steps, err) != DCPK_OK)
+        return err->status;
+    if (!l->options->overrides_schedule)
+        s->has_warmup_fraction = saved_value(l->state, names)->kind == DCPK_V_FLOAT;
+    return DCPK_OK;
+}
+
 static dcpk_status load_lr(const struct loading *l, struct dcpk_schedule *s, struct dcpk_error *err)
 {
     unsigned style = s->lr_style;
 
     if (load_number(l, NAMES("max_lr", "start_lr"), &s->max_lr, err) ||
-        load_number(l, NAMES("min_lr"), &s->min_lr, err) ||
-        load_number(l, NAMES("lr_warmup_steps", "warmup_steps", "warmup_iter"), &s->lr_warmup_steps,
-                    err) ||
+        load_number(l, NAMES("min_lr"), &s->min_lr, err) || load_warmup(l, s, err) ||
         load_count(l, NAMES("lr_decay_steps", "decay_steps", "end_iter"), &s->lr_decay_steps,
                    err) ||
         load_style(l, NAMES("lr_decay_style", "decay_style"), lr_names, DCPK_COUNT(lr_names),

@@ -41,8 +41,8 @@ struct dcpk_schedule {
     enum dcpk_wsd_style wsd_style;
     enum dcpk_wd_style wd_style;
     double init_lr, max_lr, min_lr, start_wd, end_wd;
-    double lr_warmup_steps; /* a fraction of lr_decay_steps may not be whole */
-    bool has_warmup_fraction;
+    double lr_warmup_steps;   /* a fraction of lr_decay_steps may not be whole */
+    bool has_warmup_fraction; /* lr_warmup_steps is a float in Python */
     int64_t lr_decay_steps, wsd_decay_steps, wd_incr_steps;
     int64_t num_steps; /* samples of applied steps */
 };

@@ -185,6 +185,50 @@ static void loads_by_the_options(void **state)
     dcpk_arena_free(arena);
 }
 
+/* Python keeps the kind of a number that a checkpoint has: saved again, the next run finds the same
+ * one. */
+static void a_warm_up_is_saved_as_it_was_loaded(void **state)
+{
+    static const struct {
+        const char *label;
+        double saved, own; /* fractions of 80 samples; 0: 4 iterations */
+        bool overrides;
+        enum dcpk_value_kind kind;
+        double steps;
+    } cases[] = {
+        {"checkpoint's fraction", 0.033, 0, false, DCPK_V_FLOAT, 80 * 0.033},
+        {"checkpoint's iterations", 0, 0.033, false, DCPK_V_INT, 16},
+        {"own fraction", 0, 0.033, true, DCPK_V_FLOAT, 80 * 0.033},
+        {"own iterations", 0.033, 0, true, DCPK_V_INT, 16},
+    };
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct dcpk_train_config config = config_of("cosine", "linear", "linear");
+        struct dcpk_schedule schedule;
+        const struct dcpk_value *dict;
+        double steps = 0;
+
+        config.optim.warmup_fraction = cases[i].saved;
+        CHECK_OK(dcpk_schedule_init(&config, &schedule, &err), cases[i].label);
+        dict = dcpk_schedule_state(&schedule, arena, &err);
+        CHECK(dict != NULL, err.text);
+        config.optim.warmup_fraction = cases[i].own;
+        config.optim.overrides_schedule = cases[i].overrides;
+        config.optim.uses_saved_schedule = !cases[i].overrides;
+        CHECK_OK(dcpk_schedule_init(&config, &schedule, &err), cases[i].label);
+        CHECK_OK(dcpk_schedule_load(dict, &config.optim, &schedule, &err), cases[i].label);
+        dict = dcpk_schedule_state(&schedule, arena, &err);
+        CHECK(dict != NULL, err.text);
+        CHECK_EQ_INT(dcpk_value_get(dict, "lr_warmup_steps")->kind, cases[i].kind, cases[i].label);
+        CHECK(dcpk_value_as_float(dcpk_value_get(dict, "lr_warmup_steps"), &steps), "steps");
+        CHECK(steps == cases[i].steps, cases[i].label);
+    }
+    dcpk_arena_free(arena);
+}
+
 /* Megatron before core 0.1 spelled the keys in other ways, and saved no weight decay. */
 static void loads_older_keys(void **state)
 {
@@ -218,9 +262,13 @@ static void loads_older_keys(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gives_megatrons_values),        cmocka_unit_test(counts_in_samples),
-        cmocka_unit_test(refuses_what_megatron_refuses), cmocka_unit_test(saves_megatrons_keys),
-        cmocka_unit_test(loads_by_the_options),          cmocka_unit_test(loads_older_keys),
+        cmocka_unit_test(a_warm_up_is_saved_as_it_was_loaded),
+        cmocka_unit_test(gives_megatrons_values),
+        cmocka_unit_test(counts_in_samples),
+        cmocka_unit_test(refuses_what_megatron_refuses),
+        cmocka_unit_test(saves_megatrons_keys),
+        cmocka_unit_test(loads_by_the_options),
+        cmocka_unit_test(loads_older_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
