@@ -49,6 +49,10 @@ static dcpk_status schedule_check(const struct dcpk_schedule *s, struct dcpk_err
     if (s->wd_style == DCPK_WD_CONSTANT && s->start_wd != s->end_wd)
         return dcpk_fail(err, DCPK_EUSAGE, "constant weight decay, but it is %g to %g", s->start_wd,
                          s->end_wd);
+    if (s->wd_style != DCPK_WD_CONSTANT && s->wd_incr_steps <= 0)
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "weight decay %s, but over %" PRId64 " samples: wanted more, or constant",
+                         wd_names[s->wd_style], s->wd_incr_steps);
     return DCPK_OK;
 }
 
@@ -246,6 +250,9 @@ static dcpk_status load_number(const struct loading *l, const char *const names[
         return dcpk_fail(err, DCPK_EFORMAT, "the scheduler's state has no number '%s'", names[0]);
     if (l->options->overrides_schedule)
         return DCPK_OK;
+    if (!isfinite(saved))
+        return dcpk_fail(err, DCPK_EFORMAT, "the scheduler's '%s' is %g, no finite number",
+                         names[0], saved);
     if (!l->options->uses_saved_schedule && saved != *value)
         return dcpk_fail_fix(err, DCPK_EMISMATCH, DCPK_FIX_SCHEDULE,
                              "the schedule's %s is %.17g here and %.17g in the checkpoint",

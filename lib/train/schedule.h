@@ -65,7 +65,8 @@ const struct dcpk_value *dcpk_schedule_state(const struct dcpk_schedule *schedul
  * Continue from the dict of a checkpoint, with the keys of older releases too. Its values take the
  * place of those of `config` where uses_saved_schedule, lose where overrides_schedule, and must
  * equal them otherwise. Errors: DCPK_EUSAGE where both are set; DCPK_EMISMATCH naming the value;
- * DCPK_EFORMAT naming the key that is missing or unreadable. `schedule` is unchanged then.
+ * DCPK_EFORMAT naming the key that is missing, unreadable or not finite. `schedule` is unchanged
+ * then.
  */
 dcpk_status dcpk_schedule_load(const struct dcpk_value *state,
                                const struct dcpk_train_optim *options,

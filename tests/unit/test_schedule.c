@@ -3,6 +3,8 @@
  * is read back by its rules. */
 #include "lib/train/schedule.h"
 
+#include <math.h>
+
 #include "tests/check.h"
 
 /* What OptimizerParamScheduler of core 0.19.0 gives after `n` samples: batch 4, rates 1e-5, 1e-3,
@@ -185,6 +187,62 @@ static void loads_by_the_options(void **state)
     dcpk_arena_free(arena);
 }
 
+/* The state of a schedule with another number under one of its keys. */
+static const struct dcpk_value *state_with(const struct dcpk_value *state, const char *key,
+                                           double number, struct dcpk_arena *arena)
+{
+    struct dcpk_value_pair pairs[sizeof keys / sizeof *keys];
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    const struct dcpk_value *made;
+
+    for (size_t i = 0; i < state->n; i++) {
+        pairs[i] = state->as.pairs[i];
+        if (strcmp(dcpk_value_as_str(pairs[i].key), key) == 0)
+            pairs[i].value = dcpk_value_float(arena, number, &err);
+    }
+    made = dcpk_value_dict(arena, pairs, state->n, &err);
+    CHECK(made != NULL, err.text);
+    return made;
+}
+
+/* Of a checkpoint whose values are used: each number that would make a rate or a decay none. */
+static void refuses_numbers_that_are_none(void **state)
+{
+    static const struct {
+        const char *key;
+        double number;
+        dcpk_status status;
+        const char *text;
+    } cases[] = {
+        {"max_lr", NAN, DCPK_EFORMAT, "'max_lr' is"},
+        {"max_lr", INFINITY, DCPK_EFORMAT, "'max_lr' is"},
+        {"min_lr", NAN, DCPK_EFORMAT, "'min_lr' is"},
+        {"lr_warmup_steps", NAN, DCPK_EFORMAT, "'lr_warmup_steps' is"},
+        {"lr_warmup_steps", -INFINITY, DCPK_EFORMAT, "'lr_warmup_steps' is"},
+        {"lr_decay_steps", NAN, DCPK_EFORMAT, "'lr_decay_steps' is"},
+        {"num_steps", NAN, DCPK_EFORMAT, "'num_steps' is"},
+        {"start_wd", NAN, DCPK_EFORMAT, "'start_wd' is"},
+        {"end_wd", INFINITY, DCPK_EFORMAT, "'end_wd' is"},
+        {"wd_incr_steps", 0, DCPK_EUSAGE, "weight decay linear, but over 0 samples"},
+    };
+    struct dcpk_train_config config = config_of("cosine", "linear", "linear");
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+    struct dcpk_schedule schedule;
+    const struct dcpk_value *saved;
+
+    (void)state;
+    config.optim.uses_saved_schedule = true;
+    CHECK_OK(dcpk_schedule_init(&config, &schedule, &err), "init");
+    saved = dcpk_schedule_state(&schedule, arena, &err);
+    CHECK(saved != NULL, err.text);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        CHECK_FAILS(dcpk_schedule_load(state_with(saved, cases[i].key, cases[i].number, arena),
+                                       &config.optim, &schedule, &err),
+                    cases[i].status, cases[i].text, cases[i].key);
+    dcpk_arena_free(arena);
+}
+
 /* Python keeps the kind of a number that a checkpoint has: saved again, the next run finds the same
  * one. */
 static void a_warm_up_is_saved_as_it_was_loaded(void **state)
@@ -262,6 +320,7 @@ static void loads_older_keys(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(refuses_numbers_that_are_none),
         cmocka_unit_test(a_warm_up_is_saved_as_it_was_loaded),
         cmocka_unit_test(gives_megatrons_values),
         cmocka_unit_test(counts_in_samples),
