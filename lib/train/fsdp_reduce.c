@@ -313,11 +313,24 @@ static dcpk_status find_bad_param(struct dcpk_fsdp *f, size_t *param, struct dcp
     return DCPK_OK;
 }
 
+/* Only integers have a range of their own. */
+static dcpk_status fail_range(const struct dcpk_fsdp *f, size_t param, struct dcpk_error *err)
+{
+    const struct dcpk_group *world = f->options.mesh->group[DCPK_G_WORLD];
+    const char *name = f->options.params->list[param].live;
+
+    if (!f->is_exact)
+        return dcpk_fail(err, DCPK_ERANGE, "rank %d: a gradient of '%s' is not finite", world->rank,
+                         name);
+    return dcpk_fail(err, DCPK_ERANGE,
+                     "rank %d: a gradient of '%s' is not finite, or passes 2^%d / %d ranks",
+                     world->rank, name, 63 - f->lsb, world->n_ranks);
+}
+
 /* All ranks fail where one of them has to. */
 static dcpk_status agree_on_range(struct dcpk_fsdp *f, struct dcpk_error *err)
 {
     struct dcpk_group *world = f->options.mesh->group[DCPK_G_WORLD];
-    const int n_bits = 63 - f->lsb;
     double worst = 0;
     size_t param;
 
@@ -335,11 +348,9 @@ static dcpk_status agree_on_range(struct dcpk_fsdp *f, struct dcpk_error *err)
     if (worst == 0)
         return DCPK_OK;
     if (param < f->options.params->n)
-        return dcpk_fail(err, DCPK_ERANGE,
-                         "rank %d: a gradient of '%s' is not finite, or passes 2^%d / %d ranks",
-                         world->rank, f->options.params->list[param].live, n_bits, world->n_ranks);
-    return dcpk_fail(err, DCPK_ERANGE, "rank %d found a gradient that is not finite or too large",
-                     (int)worst - 1);
+        return fail_range(f, param, err);
+    return dcpk_fail(err, DCPK_ERANGE, "rank %d found a gradient that is %s", (int)worst - 1,
+                     f->is_exact ? "not finite or too large" : "not finite");
 }
 
 static void make_fp32(struct dcpk_fsdp *f, struct dcpk_fsdp_bucket *b, double factor)

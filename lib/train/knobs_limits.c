@@ -407,6 +407,10 @@ static bool limit_overlaps_experts(const struct dcpk_scene *s)
 {
     return s->knobs->overlaps_experts;
 }
+static bool limit_unchecked(const struct dcpk_scene *s)
+{
+    return !s->knobs->is_fp16 && !s->knobs->config.fsdp.checks_nan;
+}
 static bool limit_unread(const struct dcpk_scene *s)
 {
     return s->knobs->unread != NULL;
@@ -508,6 +512,9 @@ const struct dcpk_knob_rule dcpk_knob_rules_of_this_loop[] = {
      "cross_entropy_loss_fusion and tp_comm_overlap have no effect here", NULL},
     {DCPK_RULE_ADJUST, limit_overlaps_experts, NULL, NULL,
      "overlap_moe_expert_parallel_comm has no effect here: tokens travel between computations",
+     NULL},
+    {DCPK_RULE_ADJUST, limit_unchecked, NULL, NULL,
+     "check_for_nan_in_grad is off: a gradient that is not finite still ends the run in this loop",
      NULL},
     {DCPK_RULE_ADJUST, limit_unread, NULL, limit_unread_names,
      "not read from the configuration: {}", NULL},

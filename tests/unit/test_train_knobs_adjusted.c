@@ -62,6 +62,10 @@ static const struct {
      TOY "--fp16",
      "Setting check_for_nan_in_loss_and_grad to False since dynamic loss scaling is being used",
      {0}},
+    {"no look at gradients",
+     TOY "ddp.check_for_nan_in_grad=false",
+     "check_for_nan_in_grad is off: a gradient that is not finite still ends the run in this loop",
+     {0}},
     {"PP",
      FSDP "--pipeline-model-parallel-size 2",
      "pipeline parallelism with Megatron FSDP is an extension of this loop: no release of "
