@@ -219,8 +219,8 @@ void dcpk_fsdp_free(struct dcpk_fsdp *f)
     for (size_t i = 0; f->buckets != NULL && i < f->n_buckets; i++) {
         struct dcpk_fsdp_bucket *b = &f->buckets[i];
 
-        (void)dcpk_fsdp_end(b->gather, &b->gathering, &err); /* memory stays until then */
-        (void)dcpk_fsdp_end(b->reduce, &b->reducing, &err);
+        (void)dcpk_fsdp_end(&b->gathering, &err); /* memory stays until then */
+        (void)dcpk_fsdp_end(&b->reducing, &err);
     }
     dcpk_fsdp_deallocate(f);
     dcpk_free(f->buckets);

@@ -14,12 +14,13 @@
 
 #include "lib/train/fsdp_priv.h"
 
-dcpk_status dcpk_fsdp_end(struct dcpk_group *group, struct dcpk_fsdp_wait *wait,
-                          struct dcpk_error *err)
+dcpk_status dcpk_fsdp_end(struct dcpk_fsdp_wait *wait, struct dcpk_error *err)
 {
-    if (!wait->is_there)
+    struct dcpk_group *group = wait->group;
+
+    if (group == NULL)
         return DCPK_OK;
-    wait->is_there = false;
+    wait->group = NULL;
     return group->by->wait(group, wait->ticket, err);
 }
 
@@ -50,7 +51,8 @@ dcpk_status dcpk_fsdp_gather_bucket(struct dcpk_fsdp *f, size_t bucket, uint8_t 
     if (f->math->ops->wait(f->math, err) || gather_outer(f, bucket, err) ||
         b->gather->by->all_gather(b->gather, mine, n_bytes, whole, ticket, err))
         return err->status;
-    b->gathering.is_there = ticket != NULL;
+    if (ticket != NULL)
+        b->gathering.group = b->gather;
     b->whole = whole;
     b->weights_state = DCPK_WEIGHTS_COMMUNICATING;
     return DCPK_OK;
@@ -63,7 +65,7 @@ dcpk_status dcpk_fsdp_bucket_ready(struct dcpk_fsdp *f, size_t bucket, enum dcpk
 
     if (b->weights_state != DCPK_WEIGHTS_COMMUNICATING)
         return DCPK_OK;
-    if (dcpk_fsdp_end(b->gather, &b->gathering, err))
+    if (dcpk_fsdp_end(&b->gathering, err))
         return err->status;
     b->weights_state = DCPK_WEIGHTS_READY;
     dcpk_fsdp_log(f, DCPK_FSDP_READY, bucket, pass);
@@ -173,7 +175,7 @@ void dcpk_fsdp_release(struct dcpk_fsdp *f, size_t unit, enum dcpk_train_pass pa
     for (size_t i = u->first; i < u->first + u->n; i++) {
         struct dcpk_fsdp_bucket *b = &f->buckets[i];
 
-        assert(!b->gathering.is_there);
+        assert(b->gathering.group == NULL);
         b->weights_state = DCPK_WEIGHTS_EMPTY;
         b->whole = NULL;
         dcpk_fsdp_log(f, DCPK_FSDP_RELEASE, i, pass);

@@ -26,9 +26,9 @@ enum dcpk_fsdp_weights_state {
 
 enum dcpk_fsdp_grads_state { DCPK_GRADS_EMPTY, DCPK_GRADS_FILLING, DCPK_GRADS_QUEUED };
 
-/* A ticket that may be none: of a call that has ended. */
+/* A call under way, and the group that it was made on; NULL: it has ended. */
 struct dcpk_fsdp_wait {
-    bool is_there;
+    struct dcpk_group *group;
     uint64_t ticket;
 };
 
@@ -154,8 +154,7 @@ void dcpk_fsdp_log(struct dcpk_fsdp *f, enum dcpk_fsdp_action action, size_t buc
                    enum dcpk_train_pass pass);
 uint64_t dcpk_fsdp_sent(const struct dcpk_fsdp *f, enum dcpk_fsdp_action action,
                         const struct dcpk_fsdp_bucket *b);
-dcpk_status dcpk_fsdp_end(struct dcpk_group *group, struct dcpk_fsdp_wait *wait,
-                          struct dcpk_error *err);
+dcpk_status dcpk_fsdp_end(struct dcpk_fsdp_wait *wait, struct dcpk_error *err);
 
 /* Weights of a unit: gathered and there; and those that come next are asked for. */
 dcpk_status dcpk_fsdp_want(struct dcpk_fsdp *f, size_t unit, enum dcpk_train_pass pass,

@@ -136,7 +136,8 @@ static dcpk_status bucket_reduce(struct dcpk_fsdp *f, size_t bucket, struct dcpk
         st = by->reduce_scatter(b->reduce, f->reduction, all, (size_t)b->n_slice, ticket, err);
     if (st != DCPK_OK)
         return st;
-    b->reducing.is_there = ticket != NULL;
+    if (ticket != NULL)
+        b->reducing.group = b->reduce;
     b->grads_state = DCPK_GRADS_QUEUED;
     f->queue[f->n_queued++] = bucket;
     f->queued_elems += b->n_elems;
@@ -227,7 +228,7 @@ dcpk_status dcpk_fsdp_drain(struct dcpk_fsdp *f, int64_t n_elems, struct dcpk_er
 
         memmove(f->queue, f->queue + 1, --f->n_queued * sizeof *f->queue);
         f->queued_elems -= b->n_elems;
-        if (dcpk_fsdp_end(b->reduce, &b->reducing, err) || bucket_keep(f, b, err))
+        if (dcpk_fsdp_end(&b->reducing, err) || bucket_keep(f, b, err))
             return err->status;
         b->grads_state = DCPK_GRADS_EMPTY;
         dcpk_fsdp_log(f, DCPK_FSDP_REDUCED, bucket, DCPK_BACKWARD);
@@ -255,8 +256,8 @@ static dcpk_status outer_begin(struct dcpk_fsdp *f, size_t bucket, struct dcpk_e
     else
         st = b->outer->by->all_reduce(b->outer, kept_reduction(f), slice, (size_t)b->n_slice,
                                       ticket, err);
-    if (st == DCPK_OK)
-        b->reducing.is_there = ticket != NULL;
+    if (st == DCPK_OK && ticket != NULL)
+        b->reducing.group = b->outer;
     return st;
 }
 
@@ -268,8 +269,7 @@ static dcpk_status reduce_outer(struct dcpk_fsdp *f, struct dcpk_error *err)
         if (outer_begin(f, i, err))
             return err->status;
     for (size_t i = 0; i < f->n_buckets; i++)
-        if (f->buckets[i].outer != NULL &&
-            dcpk_fsdp_end(f->buckets[i].outer, &f->buckets[i].reducing, err))
+        if (f->buckets[i].outer != NULL && dcpk_fsdp_end(&f->buckets[i].reducing, err))
             return err->status;
     return DCPK_OK;
 }

@@ -422,6 +422,45 @@ static void bad_gradient_fails_everywhere(void **state)
     }
 }
 
+/* Collectives of the outer ranks, whose second reduction fails. */
+static struct dcpk_collectives failing;
+static const struct dcpk_collectives *unharmed;
+static int n_reduced;
+
+static dcpk_status fail_second(struct dcpk_group *group, enum dcpk_reduction reduction, void *all,
+                               size_t n, uint64_t *ticket, struct dcpk_error *err)
+{
+    if (++n_reduced == 2)
+        return dcpk_fail(err, DCPK_EIO, "the second reduction fails");
+    return unharmed->all_reduce(group, reduction, all, n, ticket, err);
+}
+
+/* The first one is under way then: who frees waits for it where it was begun. */
+static void outer_reductions_end_after_a_failure(void **state)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+
+    (void)state;
+    if (world->n_ranks % 2 != 0)
+        return;
+    case_config(&c.config);
+    c.config.layout.dp = world->n_ranks;
+    c.config.layout.instances = 2;
+    snprintf(c.label, sizeof c.label, "outer failure");
+    CHECK_OK(case_begin(&c, world, math, &err), c.label);
+    case_initialise(&c);
+    CHECK_OK(dcpk_fsdp_install(c.fsdp, &err), c.label);
+    CHECK_OK(dcpk_fsdp_begin(c.fsdp, 1, &err), c.label);
+    pass_with(1, true);
+    unharmed = c.mesh.group[DCPK_G_OUTER]->by;
+    failing = *unharmed;
+    failing.all_reduce = fail_second;
+    n_reduced = 0;
+    c.mesh.group[DCPK_G_OUTER]->by = &failing;
+    CHECK_FAILS(dcpk_fsdp_finish(c.fsdp, 1, &err), DCPK_EIO, "the second reduction", c.label);
+    case_end(&c);
+}
+
 /* One rank's weight is changed: all ranks fail. */
 static void replicas_are_compared(void **state)
 {
@@ -537,6 +576,7 @@ int main(void)
         cmocka_unit_test(schedule_can_be_printed),
         cmocka_unit_test(infinite_sum_fails_everywhere),
         cmocka_unit_test(bad_gradient_fails_everywhere),
+        cmocka_unit_test(outer_reductions_end_after_a_failure),
         cmocka_unit_test(replicas_are_compared),
         cmocka_unit_test(second_reduction_is_asserted),
         cmocka_unit_test(what_does_not_fit_is_refused),
