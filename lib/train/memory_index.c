@@ -84,13 +84,13 @@ dcpk_status dcpk_memory_index_gather(struct dcpk_ranks *ranks,
     return st;
 }
 
-/* The next number, at most `most`. */
-static dcpk_status index_take(struct index_reader *r, uint64_t most, uint64_t *number,
-                              struct dcpk_error *err)
+/* The next number, from `least` to `most`. */
+static dcpk_status index_take(struct index_reader *r, uint64_t least, uint64_t most,
+                              uint64_t *number, struct dcpk_error *err)
 {
     if (dcpk_cursor_u64(&r->cursor, number, err) != DCPK_OK)
         return err->status;
-    if (*number > most)
+    if (*number < least || *number > most)
         return dcpk_fail(err, DCPK_EFORMAT, "a list of shards is damaged");
     return DCPK_OK;
 }
@@ -101,8 +101,8 @@ static dcpk_status index_take_axes(struct index_reader *r, struct dcpk_memory_sh
     for (int a = 0; a < shard->rank; a++) {
         uint64_t shape, offset, extent;
 
-        if (index_take(r, INT64_MAX, &shape, err) || index_take(r, shape, &offset, err) ||
-            index_take(r, shape - offset, &extent, err))
+        if (index_take(r, 0, INT64_MAX, &shape, err) || index_take(r, 0, shape, &offset, err) ||
+            index_take(r, 0, shape - offset, &extent, err))
             return err->status;
         shard->shape[a] = (int64_t)shape;
         shard->box.offset[a] = (int64_t)offset;
@@ -117,10 +117,11 @@ static dcpk_status index_take_shard(struct index_reader *r, struct dcpk_memory_s
     uint64_t n, role, dtype, rank;
     const uint8_t *name;
 
-    if (index_take(r, KEY_BYTES / 2, &n, err) ||
+    if (index_take(r, 0, KEY_BYTES / 2, &n, err) ||
         dcpk_cursor_bytes(&r->cursor, (size_t)n, &name, err) ||
-        index_take(r, DCPK_N_ROLES, &role, err) || index_take(r, UINT8_MAX, &dtype, err) ||
-        index_take(r, DCPK_MEMORY_RANK, &rank, err))
+        index_take(r, 0, DCPK_N_ROLES - 1, &role, err) ||
+        index_take(r, 1, DCPK_N_DTYPES - 1, &dtype, err) ||
+        index_take(r, 1, DCPK_MEMORY_RANK, &rank, err))
         return err->status;
     *shard = (struct dcpk_memory_shard){.role = (enum dcpk_role)role,
                                         .dtype = (enum dcpk_dtype)dtype,
@@ -205,7 +206,7 @@ static dcpk_status index_take_rank(struct index_reader *r, int owner, struct dcp
     struct dcpk_memory_shard shard;
     uint64_t n, time_ns;
 
-    if (index_take(r, r->cursor.n_bytes, &n, err) != DCPK_OK)
+    if (index_take(r, 0, r->cursor.n_bytes, &n, err) != DCPK_OK)
         return err->status;
     for (size_t i = 0; i < n; i++)
         if (index_take_shard(r, &shard, err) || index_add_part(r, &shard, owner, i, err))
