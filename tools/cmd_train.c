@@ -65,17 +65,29 @@ static void train_notes(void *context, const char *text, size_t n_bytes)
     }
 }
 
+/* Collective: did all ranks fare well, and was none asked to stop? of: what the iteration is of. */
+static dcpk_status train_go_on(const struct train *t, dcpk_status st, int64_t iteration,
+                               const char *of, struct dcpk_error *err)
+{
+    if (st == DCPK_OK && dcpk_cli_interrupted())
+        st = dcpk_fail(err, DCPK_ECANCELLED, "stopped on request behind iteration %" PRId64 "%s",
+                       iteration, of);
+    return dcpk_ranks_agree(t->env.ranks, st, err);
+}
+
 /* Collective. */
 static dcpk_status train_step(void *context, const struct dcpk_step *step, struct dcpk_error *err)
 {
     struct train *t = context;
-    dcpk_status st = dcpk_train_log_put(&t->log, step, err);
+    const dcpk_status st = dcpk_train_log_put(&t->log, step, err);
 
-    if (st == DCPK_OK && dcpk_cli_interrupted())
-        st = dcpk_fail(err, DCPK_ECANCELLED, "stopped on request behind iteration %" PRId64,
-                       step->iteration);
     t->env.progress = dcpk_bar_begin(&t->bar, "saving", &t->voice);
-    return dcpk_ranks_agree(t->env.ranks, st, err);
+    return train_go_on(t, st, step->iteration, "", err);
+}
+
+static dcpk_status train_noisy_step(void *context, int64_t iteration, struct dcpk_error *err)
+{
+    return train_go_on(context, DCPK_OK, iteration, " of the run from noisy weights", err);
 }
 
 /* Rank 0's. */
@@ -124,6 +136,7 @@ static dcpk_status train_run(struct train *t, struct dcpk_error *err)
     struct dcpk_train_job job = {.config = &t->asked.knobs.config,
                                  .env = &t->env,
                                  .step = train_step,
+                                 .noisy_step = train_noisy_step,
                                  .notes = train_notes,
                                  .context = t};
     const int n_ranks = dcpk_ranks_count(t->env.ranks);

@@ -363,6 +363,18 @@ static dcpk_status training_hash(const struct training *t, struct dcpk_step *ste
     return dcpk_state_hash(&t->state, &step->state_hash, err);
 }
 
+static dcpk_status training_report(const struct training *t, const struct dcpk_step *step,
+                                   struct dcpk_error *err)
+{
+    const struct dcpk_train_job *job = t->job;
+
+    if (!t->is_noisy)
+        return job->step(job->context, step, err);
+    if (job->noisy_step == NULL)
+        return DCPK_OK;
+    return job->noisy_step(job->context, step->iteration, err);
+}
+
 static dcpk_status training_step(struct training *t, struct dcpk_error *err)
 {
     struct dcpk_step step = {0};
@@ -382,9 +394,7 @@ static dcpk_status training_step(struct training *t, struct dcpk_error *err)
     if (training_check_replicas(t, err) || training_hash(t, &step, err))
         return err->status;
     training_compare(t, &step);
-    if (t->is_noisy)
-        return DCPK_OK;
-    return t->job->step(t->job->context, &step, err);
+    return training_report(t, &step, err);
 }
 
 /* ---- what was measured ---- */

@@ -43,6 +43,9 @@ struct dcpk_train_job {
     struct dcpk_space *space;   /* of host memory (memory_checkpoint.h) */
     /* Called on every rank after each iteration, with the same step. */
     dcpk_status (*step)(void *context, const struct dcpk_step *step, struct dcpk_error *err);
+    /* The same of the run from noisy weights, which has no log: so that it can be stopped. NULL:
+     * nothing is called. */
+    dcpk_status (*noisy_step)(void *context, int64_t iteration, struct dcpk_error *err);
     /* Lines on what resuming kept or left out. */
     void (*notes)(void *context, const char *text, size_t n_bytes);
     /* NULL: nothing is measured. Called on every rank behind the last iteration, if any. */

@@ -17,3 +17,20 @@ find run -name '*dcpkit*'
 [ "$(sed "s/.* has iteration //" said)" = "$(cat run/latest_checkpointed_iteration.txt)" ] || cat said
 last=$(($(cat run/latest_checkpointed_iteration.txt) + 2))
 "$DCPKIT" train --config "$tiny" --train-iters 200000 --load run --exit-at $last --json --quiet | grep -c '"iteration"'
+
+# the run from noisy weights, which comes first and logs nothing, stops as well
+"$DCPKIT" train --config "$tiny" ddp.check_for_nan_in_grad=false --train-iters 200000 --noise-floor 2>noisy >/dev/null &
+child=$!
+for ((i = 0; i < 600; i++)); do
+    ! grep -q note noisy || break
+    sleep 0.1
+done
+kill -TERM $child
+for ((i = 0; i < 30; i++)); do
+    kill -0 $child 2>/dev/null || break
+    sleep 0.1
+done
+kill -KILL $child 2>/dev/null && echo "it did not stop"
+status=0
+wait $child || status=$?
+echo "exit $status: $(grep -v note noisy | sed 's/[0-9][0-9]*/N/g')"
