@@ -10,6 +10,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/clock.h"
 #include "lib/base/order.h"
+#include "lib/exec/ranks.h"
 #include "lib/train/expert_bias.h"
 #include "lib/train/gpt.h"
 #include "lib/train/group_map.h"
@@ -48,6 +49,7 @@ struct training {
     struct dcpk_saving *saving;   /* beside the run; NULL: none */
     struct dcpk_reserve *reserve; /* for its copies; NULL: no save is beside the run */
     bool noted_unlocked;
+    bool is_apart; /* other ranks wait for what this one, which failed, does not send */
     struct dcpk_fsdp_traffic sent_before; /* the step that runs, or ran last */
     /* Of this rank's microbatches, in the arena. */
     int64_t n_microbatches;
@@ -211,6 +213,18 @@ static dcpk_status training_begin(struct training *t, struct dcpk_error *err)
     return dcpk_fsdp_install(t->fsdp, err);
 }
 
+/* Others cannot come: this rank's process ends soon, and with it the job. */
+static void training_limit_waits(struct training *t)
+{
+    const int limit_ms = t->job->apart_ms > 0 ? t->job->apart_ms : DCPK_TRAIN_APART_MS;
+
+    for (int g = 0; g < DCPK_N_GROUPS; g++)
+        if (t->mesh.group[g] != NULL)
+            t->mesh.group[g]->timeout_ms = limit_ms;
+    if (t->job->env != NULL)
+        (void)dcpk_ranks_set_timeout(t->job->env->ranks, limit_ms);
+}
+
 static void training_end(struct training *t)
 {
     dcpk_saving_abandon(t->saving); /* what a failed run has begun */
@@ -274,6 +288,12 @@ static dcpk_status training_prepare(struct training *t, struct dcpk_error *err)
     return DCPK_OK;
 }
 
+/* Did this rank alone leave a step? What ranks agree on is a number, or another's failure. */
+static bool has_come_apart(dcpk_status st)
+{
+    return st != DCPK_OK && st != DCPK_ERANGE && st != DCPK_EMISMATCH && st != DCPK_ECANCELLED;
+}
+
 /* Forward and backward of all microbatches, on all ranks. sums: loss in units of 2^-32, tokens. */
 static dcpk_status training_pass(struct training *t, int64_t sums[2], struct dcpk_error *err)
 {
@@ -283,6 +303,9 @@ static dcpk_status training_pass(struct training *t, int64_t sums[2], struct dcp
     if (training_agree(t, training_prepare(t, err), err) != DCPK_OK)
         return err->status;
     st = dcpk_gpt_step(t->gpt, t->batches, t->n_microbatches, &loss, err);
+    t->is_apart = has_come_apart(st);
+    if (t->is_apart)
+        return st;
     sums[0] = loss.sum;
     sums[1] = loss.tokens;
     if (dcpk_totals_agree(t->mesh.group[DCPK_G_WORLD], t->job->math, st, sums, 2, err))
@@ -325,6 +348,18 @@ static dcpk_status training_update(struct training *t, int64_t n_tokens, struct 
     if (is_f16)
         dcpk_loss_scale_update(&t->optim.loss_scale, &t->config->precision, step->is_skipped);
     return dcpk_fsdp_install(t->fsdp, err);
+}
+
+/* The gradients of a pass into all that they change. */
+static dcpk_status training_apply(struct training *t, int64_t n_tokens, struct dcpk_step *step,
+                                  struct dcpk_error *err)
+{
+    dcpk_status st = training_update(t, n_tokens, step, err);
+
+    if (st == DCPK_OK)
+        st = dcpk_expert_bias_update(&t->state, t->gpt, err);
+    t->is_apart = has_come_apart(st);
+    return st;
 }
 
 /* Keep the loss of the noisy run; set how far that of the other one is from it. */
@@ -381,8 +416,7 @@ static dcpk_status training_step(struct training *t, struct dcpk_error *err)
     int64_t sums[2];
 
     t->sent_before = *dcpk_fsdp_traffic(t->fsdp);
-    if (training_pass(t, sums, err) || training_update(t, sums[1], &step, err) ||
-        dcpk_expert_bias_update(&t->state, t->gpt, err))
+    if (training_pass(t, sums, err) || training_apply(t, sums[1], &step, err))
         return err->status;
     t->progress.iteration++;
     t->progress.consumed_samples += t->config->data.global_batch;
@@ -398,22 +432,6 @@ static dcpk_status training_step(struct training *t, struct dcpk_error *err)
 }
 
 /* ---- what was measured ---- */
-
-static dcpk_status measured_check(const struct dcpk_train_measured *m, struct dcpk_error *err)
-{
-    for (int tag = 0; tag < DCPK_N_TAGS; tag++)
-        if (m->held[tag] != m->predicted_held[tag])
-            return dcpk_fail(err, DCPK_EMISMATCH,
-                             "memory of '%s' was %" PRIu64 " bytes, the formulas give %" PRIu64,
-                             dcpk_memory_tag_names[tag], m->held[tag], m->predicted_held[tag]);
-    for (int a = 0; a < DCPK_FSDP_N_ACTIONS; a++)
-        if (m->sent.n_bytes[a] != m->predicted_sent.n_bytes[a])
-            return dcpk_fail(err, DCPK_EMISMATCH,
-                             "'%s' sent %" PRIu64 " bytes in a step, the formulas give %" PRIu64,
-                             dcpk_fsdp_action_names[a], m->sent.n_bytes[a],
-                             m->predicted_sent.n_bytes[a]);
-    return DCPK_OK;
-}
 
 static dcpk_status training_measure(struct training *t, struct dcpk_error *err)
 {
@@ -431,7 +449,7 @@ static dcpk_status training_measure(struct training *t, struct dcpk_error *err)
     dcpk_fsdp_predict_traffic(t->fsdp, t->n_microbatches, &m.predicted_sent);
     dcpk_fsdp_predict_memory(t->fsdp, m.predicted_held);
     m.predicted_held[DCPK_TAG_ACT] = m.held[DCPK_TAG_ACT];
-    if (measured_check(&m, err) != DCPK_OK)
+    if (dcpk_train_measured_check(&m, err) != DCPK_OK)
         return err->status;
     return t->job->measured(t->job->context, &m, err);
 }
@@ -543,6 +561,8 @@ static dcpk_status training_run(struct training *t, struct dcpk_error *err)
 {
     const dcpk_status st = training_iterate(t, err);
 
+    if (t->is_apart)
+        training_limit_waits(t);
     training_end(t);
     return st;
 }

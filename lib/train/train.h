@@ -34,6 +34,11 @@ struct dcpk_train_measured {
     uint64_t held[DCPK_N_TAGS], predicted_held[DCPK_N_TAGS]; /* the most at one time */
 };
 
+/* Errors: DCPK_EMISMATCH naming the bytes that are not those of the formulas. */
+dcpk_status dcpk_train_measured_check(const struct dcpk_train_measured *m, struct dcpk_error *err);
+
+#define DCPK_TRAIN_APART_MS 120000
+
 /* What a run is given. All borrowed. */
 struct dcpk_train_job {
     const struct dcpk_train_config *config; /* checked (knobs.h) */
@@ -41,6 +46,9 @@ struct dcpk_train_job {
     struct dcpk_math *math;
     const struct dcpk_env *env; /* to save and resume, with the ranks of the run */
     struct dcpk_space *space;   /* of host memory (memory_checkpoint.h) */
+    /* A rank that failed inside a step, where others wait for what it does not send: how long it
+     * waits for them from then on, at most, in milliseconds; 0: DCPK_TRAIN_APART_MS. */
+    int apart_ms;
     /* Called on every rank after each iteration, with the same step. */
     dcpk_status (*step)(void *context, const struct dcpk_step *step, struct dcpk_error *err);
     /* The same of the run from noisy weights, which has no log: so that it can be stopped. NULL:
@@ -59,7 +67,9 @@ struct dcpk_train_job {
  * first time without a log and checkpoints (noise.h). A run that is resumed there is only saved, as
  * Megatron's, in another folder. Errors: those of the parts; DCPK_EMISMATCH where bytes are
  * measured and are not those of the formulas, naming them; DCPK_ECANCELLED on ranks that stopped
- * because another failed.
+ * because another failed. A rank without memory inside a step, or whose device or network fails
+ * there, returns by itself: waits of world and env->ranks have a limit then, the process has to end
+ * with an error, upon which the launcher ends the others.
  */
 dcpk_status dcpk_train_run(const struct dcpk_train_job *job, struct dcpk_error *err);
 

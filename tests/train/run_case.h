@@ -19,6 +19,7 @@
 struct run_case {
     struct dcpk_step steps[RUN_CASE_STEPS];
     size_t n;
+    int apart_ms;                        /* of the job */
     void (*between)(void);               /* called behind the first step; NULL: nothing is */
     struct dcpk_train_measured measured; /* at the end */
     struct {
@@ -87,6 +88,7 @@ static inline dcpk_status run_case_at(const struct run_place *place, const char 
     struct dcpk_train_job job = {.config = &knobs->config,
                                  .world = place->world,
                                  .env = &env,
+                                 .apart_ms = run->apart_ms,
                                  .step = run_case_step,
                                  .notes = run_case_notes,
                                  .measured = run_case_measured,
