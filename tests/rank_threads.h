@@ -49,6 +49,7 @@ static struct {
     rank_script *script;
     void *context;
     dcpk_status ends[RANK_THREADS_MOST]; /* of joining or leaving */
+    char said[RANK_THREADS_MOST][256];   /* of leaving, where it failed */
     pthread_mutex_t mutex;               /* of all that follows */
     pthread_cond_t changed;
     bool is_late; /* somebody has waited in vain */
@@ -294,6 +295,7 @@ static inline dcpk_status rank_join(struct dcpk_comm **comm, struct dcpk_error *
 static inline dcpk_status rank_task(void *context, int worker, uint64_t number,
                                     struct dcpk_error *err)
 {
+    struct dcpk_error left = DCPK_ERROR_INIT;
     struct dcpk_ranks *ranks;
 
     (void)context;
@@ -302,7 +304,8 @@ static inline dcpk_status rank_task(void *context, int worker, uint64_t number,
     rank_job.ends[number] = dcpk_ranks_join(rank_transports, &ranks, err);
     if (rank_job.ends[number] == DCPK_OK) {
         rank_job.script(ranks, (int)number, rank_job.context);
-        rank_job.ends[number] = dcpk_ranks_leave(ranks, err);
+        rank_job.ends[number] = dcpk_ranks_leave(ranks, &left);
+        snprintf(rank_job.said[number], sizeof rank_job.said[number], "%s", left.text);
     }
     return DCPK_OK;
 }

@@ -303,6 +303,14 @@ static bool have_come_apart(const struct dcpk_ranks *ranks)
     return differ && (one_leaves || find_culprit(ranks) < 0);
 }
 
+/* The network broke: a rank that has failed reports its own error. */
+static dcpk_status fail_over(const struct dcpk_ranks *ranks, dcpk_status st, struct dcpk_error *err)
+{
+    if (st == DCPK_OK)
+        *err = ranks->over;
+    return err->status;
+}
+
 static dcpk_status ranks_agree(struct dcpk_ranks *ranks, enum call call, uint64_t number,
                                dcpk_status st, struct dcpk_error *err)
 {
@@ -312,10 +320,12 @@ static dcpk_status ranks_agree(struct dcpk_ranks *ranks, enum call call, uint64_
         *err = ranks->broken;
         st = err->status;
     }
-    if (ranks->over.status != DCPK_OK || vote(ranks, call, number, st, &ranks->over) != DCPK_OK) {
-        if (st == DCPK_OK)
-            *err = ranks->over; /* else the rank reports its own error */
-        return err->status;
+    if (ranks->over.status != DCPK_OK)
+        return fail_over(ranks, st, err);
+    if (vote(ranks, call, number, st, &ranks->over) != DCPK_OK) {
+        if (st != DCPK_OK) /* what this rank prints when it leaves: no other can */
+            dcpk_append(&ranks->over, "; this rank had failed: %s", err->text);
+        return fail_over(ranks, st, err);
     }
     ranks->all_know = have_come_apart(ranks);
     if (ranks->all_know)

@@ -424,6 +424,28 @@ static void test_broken(void **state)
     }
 }
 
+/* Rank 2 has failed when the network breaks on it: it says why as it leaves. */
+static void script_failed_and_broken(struct dcpk_ranks *ranks, struct rank *rank)
+{
+    dcpk_status st = DCPK_OK;
+
+    if (rank->self == 2)
+        st = dcpk_fail(&rank->err, DCPK_ENOMEM, "no memory");
+    rank->status = dcpk_ranks_agree(ranks, st, &rank->err);
+}
+
+static void test_failed_and_broken(void **state)
+{
+    (void)state;
+    begin_script(script_failed_and_broken, NULL);
+    rank_job.all_gather = broken_gather;
+    rank_threads_try(run_rank, NULL);
+    CHECK_EQ_INT(results[2].status, DCPK_ENOMEM, "its own error");
+    CHECK_EQ_STR(results[2].err.text, "no memory", "its own error");
+    CHECK_EQ_INT(rank_job.ends[2], DCPK_EIO, "the network's");
+    CHECK_EQ_STR(rank_job.said[2], "the cable is cut; this rank had failed: no memory", "both");
+}
+
 static const struct divide_case {
     const char *label;
     uint64_t n;
@@ -495,12 +517,19 @@ static void test_launched(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_agree),    cmocka_unit_test(test_stop),
-        cmocka_unit_test(test_progress), cmocka_unit_test(test_share),
-        cmocka_unit_test(test_tell),     cmocka_unit_test(test_wait_in_vain),
-        cmocka_unit_test(test_overtake), cmocka_unit_test(test_inside),
-        cmocka_unit_test(test_apart),    cmocka_unit_test(test_broken),
-        cmocka_unit_test(test_divide),   cmocka_unit_test(test_launched),
+        cmocka_unit_test(test_agree),
+        cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_progress),
+        cmocka_unit_test(test_share),
+        cmocka_unit_test(test_tell),
+        cmocka_unit_test(test_wait_in_vain),
+        cmocka_unit_test(test_overtake),
+        cmocka_unit_test(test_inside),
+        cmocka_unit_test(test_apart),
+        cmocka_unit_test(test_broken),
+        cmocka_unit_test(test_failed_and_broken),
+        cmocka_unit_test(test_divide),
+        cmocka_unit_test(test_launched),
     };
 
     unsetenv("OMPI_COMM_WORLD_SIZE");
