@@ -102,6 +102,8 @@ const struct dcpk_hf_arg dcpk_hf_args[] = {
     {"moe_aux_loss_coeff", DCPK_HF_ARG_FLOAT, DCPK_HF_ARG_MAY_BE_0, 0, DCPK_HF_NUMBER(0), NULL},
     {"moe_latent_size", DCPK_HF_ARG_INT, OF_MOE, 0, DCPK_HF_NONE, NULL},
     {"moe_apply_probs_on_input", DCPK_HF_ARG_BOOL, OF_MOE, 0, DCPK_HF_TRUTH(false), NULL},
+    {"moe_mlp_glu_interleave_size", DCPK_HF_ARG_INT, OF_MOE, 0, DCPK_HF_NONE, NULL},
+    {"moe_shared_expert_glu_interleave_size", DCPK_HF_ARG_INT, OF_MOE, 0, DCPK_HF_NONE, NULL},
     {"mtp_num_layers", DCPK_HF_ARG_INT, DCPK_HF_ARG_NULLABLE, MAX_LAYERS, DCPK_HF_NONE, NULL},
 };
 const size_t dcpk_hf_n_args = DCPK_COUNT(dcpk_hf_args);

@@ -206,6 +206,11 @@ static const struct {
      "moe_router_num_groups is 4 without moe_router_group_topk"},
     {"one expert a token", "[\"k\", \"a\"]", "\"a\": 1, \"moe_router_topk\": 1", NULL,
      "moe_router_topk is 1: Megatron weighs the expert by its score"},
+    {"rows of experts in blocks", "[\"k\", \"a\"]", "\"a\": 1, \"moe_mlp_glu_interleave_size\": 32",
+     NULL, "moe_mlp_glu_interleave_size is 32, which family 'toy' does not have"},
+    {"rows of shared experts in blocks", "[\"k\", \"a\"]",
+     "\"a\": 1, \"moe_shared_expert_glu_interleave_size\": 32", NULL,
+     "moe_shared_expert_glu_interleave_size is 32, which family 'toy' does not have"},
     {"a list", "[\"k\", \"a\"]", "\"a\": [1]", NULL, "a is [1], which is not what the arg holds"},
 };
 
