@@ -64,7 +64,9 @@ struct dcpk_collectives {
      * calls with the same colours give two groups whose calls do not wait for each other. */
     dcpk_status (*split)(struct dcpk_group *of, int colour, struct dcpk_group **group,
                          struct dcpk_error *err);
-    void (*free)(struct dcpk_group *group); /* NULL is a no-op */
+    /* Behind an agreement that the calls of all its ranks are done: it may break off others'. In a
+     * process that ends by a failure, at any time. NULL is a no-op. */
+    void (*free)(struct dcpk_group *group);
 
     /* n_bytes of each rank, in rank order, into `all`; mine may lie at its place in `all`. */
     dcpk_status (*all_gather)(struct dcpk_group *group, const void *mine, size_t n_bytes, void *all,

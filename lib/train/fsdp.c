@@ -210,6 +210,14 @@ dcpk_status dcpk_fsdp_new(const struct dcpk_fsdp_options *options, struct dcpk_f
     return DCPK_OK;
 }
 
+dcpk_status dcpk_fsdp_settle(struct dcpk_fsdp *f, struct dcpk_error *err)
+{
+    for (size_t i = 0; i < f->n_buckets; i++)
+        if (dcpk_fsdp_end(&f->buckets[i].gathering, err))
+            return err->status;
+    return DCPK_OK;
+}
+
 void dcpk_fsdp_free(struct dcpk_fsdp *f)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;

@@ -535,6 +535,16 @@ static int64_t training_last(const struct training *t)
     return dcpk_min_i64(last, begun - begun % n + n);
 }
 
+/* All ranks are done with the others before one of them leaves its groups (collectives.h). */
+static dcpk_status training_settle(struct training *t, struct dcpk_error *err)
+{
+    dcpk_status st = training_finish_saving(t, err);
+
+    if (st == DCPK_OK)
+        st = dcpk_fsdp_settle(t->fsdp, err);
+    return dcpk_ranks_agree(t->job->env->ranks, st, err);
+}
+
 /* A run from its beginning to its last iteration; the caller ends it, also after a failure. */
 static dcpk_status training_iterate(struct training *t, struct dcpk_error *err)
 {
@@ -554,7 +564,7 @@ static dcpk_status training_iterate(struct training *t, struct dcpk_error *err)
             (t->progress.iteration == last && training_measure(t, err)))
             return err->status;
     }
-    return training_finish_saving(t, err);
+    return training_settle(t, err);
 }
 
 static dcpk_status training_run(struct training *t, struct dcpk_error *err)
