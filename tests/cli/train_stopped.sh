@@ -11,7 +11,8 @@ done
 kill -TERM $child
 status=0
 wait $child || status=$?
-echo "exit $status: $(sed 's/[0-9][0-9]*/N/g' said)"
+# a save that was under way says where it stood by itself
+echo "exit $status: $(sed -E 's/[0-9]+/N/g; s/saving (iteration N): .*(stopped on request)/\2 behind \1/' said)"
 find run -name '*dcpkit*'
 "$DCPKIT" verify run | tail -n 1
 [ "$(sed "s/.* has iteration //" said)" = "$(cat run/latest_checkpointed_iteration.txt)" ] || cat said
@@ -19,14 +20,15 @@ last=$(($(cat run/latest_checkpointed_iteration.txt) + 2))
 "$DCPKIT" train --config "$tiny" --train-iters 200000 --load run --exit-at $last --json --quiet | grep -c '"iteration"'
 
 # the run from noisy weights, which comes first and logs nothing, stops as well
-"$DCPKIT" train --config "$tiny" ddp.check_for_nan_in_grad=false --train-iters 200000 --noise-floor 2>noisy >/dev/null &
+: >noisy
+"$DCPKIT" train --config "$tiny" ddp.check_for_nan_in_grad=false --train-iters 200000 --noise-floor 2>>noisy >/dev/null &
 child=$!
 for ((i = 0; i < 600; i++)); do
     ! grep -q note noisy || break
     sleep 0.1
 done
 kill -TERM $child
-for ((i = 0; i < 30; i++)); do
+for ((i = 0; i < 300; i++)); do
     kill -0 $child 2>/dev/null || break
     sleep 0.1
 done
