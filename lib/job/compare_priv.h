@@ -128,7 +128,6 @@ dcpk_status dcpk_comparing_stored(struct dcpk_comparing *c, const struct dcpk_te
                                   struct dcpk_error *err);
 /* Compare the elements of all that was paired. */
 dcpk_status dcpk_comparing_elements(struct dcpk_comparing *c, struct dcpk_error *err);
-struct dcpk_view dcpk_model_view(const struct dcpk_model_tensor *tensor);
 
 dcpk_status dcpk_pairs_add(struct dcpk_tensor_pairs *pairs, const struct dcpk_tensor_pair *pair,
                            struct dcpk_error *err);

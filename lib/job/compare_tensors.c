@@ -86,15 +86,6 @@ static dcpk_status pair_views(struct dcpk_comparing *c, const struct named_pair 
 
 /* ---- through the model ---- */
 
-struct dcpk_view dcpk_model_view(const struct dcpk_model_tensor *tensor)
-{
-    return (struct dcpk_view){.dtype = tensor->dtype,
-                              .rank = tensor->rank,
-                              .shape = tensor->shape,
-                              .pieces = tensor->pieces,
-                              .n_pieces = tensor->n_pieces};
-}
-
 /* of: NULL: that side has none. What `how` leaves open is theirs: the name, and the part, as A's
  * role, else B's, is called. */
 static dcpk_status pair_tensors(struct dcpk_comparing *c,

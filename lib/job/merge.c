@@ -209,11 +209,7 @@ static dcpk_status input_list_views(const struct dcpk_merge *m, struct dcpk_merg
 
         if (dcpk_merged_value(m, in, find_value(in->model, name), name, &value, err))
             return err->status;
-        in->views[i] = (struct dcpk_view){.dtype = value.dtype,
-                                          .rank = value.rank,
-                                          .shape = value.shape,
-                                          .pieces = value.pieces,
-                                          .n_pieces = value.n_pieces};
+        in->views[i] = dcpk_model_view(&value);
         if (dcpk_dtype_is_float(value.dtype))
             in->views[i].dtype = DCPK_F32;
     }

@@ -65,11 +65,7 @@ static dcpk_status job_list_tensors(struct dcpk_remap_job *job, struct dcpk_erro
         job->views[i].name = tensor_name(job, t, err);
         if (job->views[i].name == NULL)
             return err->status;
-        job->views[i].view = (struct dcpk_view){.dtype = t->dtype,
-                                                .rank = t->rank,
-                                                .shape = t->shape,
-                                                .pieces = t->pieces,
-                                                .n_pieces = t->n_pieces};
+        job->views[i].view = dcpk_model_view(t);
     }
     return DCPK_OK;
 }

@@ -27,6 +27,10 @@ struct dcpk_view {
 /* Are two views, of one checkpoint or of two, of the same shape? */
 bool dcpk_view_same_shape(const struct dcpk_view *a, const struct dcpk_view *b);
 
+struct dcpk_model_tensor;
+/* The view of a model's tensor as it is; what it points to is the model's. */
+struct dcpk_view dcpk_model_view(const struct dcpk_model_tensor *tensor);
+
 /* The view of a stored tensor as it is: one piece. `arena` holds the piece. */
 dcpk_status dcpk_view_stored(const struct dcpk_checkpoint *ckpt, uint32_t tensor,
                              struct dcpk_arena *arena, struct dcpk_view *view,

@@ -6,12 +6,22 @@
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
 #include "lib/ckpt/alias.h"
+#include "lib/model/model.h"
 #include "lib/plan/box_tree.h"
 #include "lib/plan/plan.h"
 
 bool dcpk_view_same_shape(const struct dcpk_view *a, const struct dcpk_view *b)
 {
     return dcpk_shape_equal(a->shape, a->rank, b->shape, b->rank);
+}
+
+struct dcpk_view dcpk_model_view(const struct dcpk_model_tensor *tensor)
+{
+    return (struct dcpk_view){.dtype = tensor->dtype,
+                              .rank = tensor->rank,
+                              .shape = tensor->shape,
+                              .pieces = tensor->pieces,
+                              .n_pieces = tensor->n_pieces};
 }
 
 dcpk_status dcpk_view_stored(const struct dcpk_checkpoint *ckpt, uint32_t tensor,

@@ -151,15 +151,13 @@ struct reading {
 static dcpk_status read_box(const struct reading *reading, const struct dcpk_model_tensor *tensor,
                             const struct dcpk_memory_shard *shard, struct dcpk_error *err)
 {
-    const struct dcpk_view view = {.dtype = shard->dtype,
-                                   .rank = tensor->rank,
-                                   .shape = tensor->shape,
-                                   .pieces = tensor->pieces,
-                                   .n_pieces = tensor->n_pieces};
+    struct dcpk_view view = dcpk_model_view(tensor);
     struct dcpk_view_reader *reader = NULL;
     void *to = reading->staging != NULL ? reading->staging : shard->at;
-    dcpk_status st = dcpk_view_reader_new(reading->exec, &view, &reader, err);
+    dcpk_status st;
 
+    view.dtype = shard->dtype;
+    st = dcpk_view_reader_new(reading->exec, &view, &reader, err);
     if (st == DCPK_OK)
         st = dcpk_view_reader_read(reader, &shard->box, to, err);
     dcpk_view_reader_free(reader);
