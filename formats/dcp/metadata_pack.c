@@ -358,8 +358,7 @@ static dcpk_status check_transforms(const struct dcpk_value *v, struct dcpk_erro
 {
     const char *first;
 
-    if (v == NULL || v->kind == DCPK_V_NONE ||
-        ((v->kind == DCPK_V_LIST || v->kind == DCPK_V_TUPLE) && v->n == 0))
+    if (dcpk_value_is_none(v) || ((v->kind == DCPK_V_LIST || v->kind == DCPK_V_TUPLE) && v->n == 0))
         return DCPK_OK;
     first = dcpk_value_as_str(dcpk_value_at(v, 0));
     return dcpk_fail(err, DCPK_EUNSUPPORTED,
@@ -401,7 +400,7 @@ static dcpk_status pack_offsets(struct dcpk_packed *p, const struct dcpk_value *
     int64_t numbers[DCPK_MAX_RANK];
     int rank = 0;
 
-    if (offset == NULL || offset->kind == DCPK_V_NONE)
+    if (dcpk_value_is_none(offset))
         return DCPK_OK;
     if (dcpk_metadata_size(offset, "offset of its MetadataIndex", numbers, &rank, err))
         return err->status;

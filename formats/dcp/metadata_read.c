@@ -380,7 +380,7 @@ static void read_info(struct reading *r, const struct dcpk_value *root,
     const struct dcpk_value *planner = dcpk_value_get(attrs, "planner_data");
 
     r->info->is_mcore_class = dcpk_metadata_is_a(root, MCORE_MODULE, "MCoreMetadata");
-    r->info->has_planner_data = planner != NULL && planner->kind != DCPK_V_NONE;
+    r->info->has_planner_data = !dcpk_value_is_none(planner);
     if (r->packed.is_old_module)
         r->info->torch_generation = "2.1-2.2";
     else if (dcpk_value_get(attrs, "version") != NULL)

@@ -421,7 +421,7 @@ static bool is_given(const struct dcpk_value *attrs, const char *name)
     const struct dcpk_value *v = dcpk_value_get(attrs, name);
     bool on = true;
 
-    return v != NULL && v->kind != DCPK_V_NONE && (!dcpk_value_as_bool(v, &on) || on);
+    return !dcpk_value_is_none(v) && (!dcpk_value_as_bool(v, &on) || on);
 }
 
 /*

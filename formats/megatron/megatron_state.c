@@ -172,8 +172,8 @@ static bool shares_embedding(const struct dcpk_model *model)
     const struct dcpk_value *untie = dcpk_value_get(attrs, UNTIE);
     const struct dcpk_value *n_mtp = dcpk_value_get(attrs, "mtp_num_layers");
 
-    return model->layout.pp > 1 && ((untie != NULL && !dcpk_value_is_true(attrs, UNTIE)) ||
-                                    (n_mtp != NULL && n_mtp->kind != DCPK_V_NONE));
+    return model->layout.pp > 1 &&
+           ((untie != NULL && !dcpk_value_is_true(attrs, UNTIE)) || !dcpk_value_is_none(n_mtp));
 }
 
 /*

@@ -123,14 +123,14 @@ const struct dcpk_value *dcpk_hf_arg_value(const struct dcpk_value *attrs, const
 
     if (arg != NULL && arg->twin != NULL && !dcpk_value_is_true(attrs, name))
         value = dcpk_value_get(attrs, arg->twin);
-    if (dcpk_hf_is_none(value) && strcmp(name, "moe_ffn_hidden_size") == 0)
+    if (dcpk_value_is_none(value) && strcmp(name, "moe_ffn_hidden_size") == 0)
         value = dcpk_value_get(attrs, "ffn_hidden_size");
     if (strcmp(name, "num_query_groups") == 0)
         value = dcpk_query_groups(attrs);
     /* The parser takes one for each kind of loss. */
     if (strcmp(name, "moe_aux_loss_coeff") == 0 && dcpk_value_at(value, 0) != NULL)
         value = dcpk_value_at(value, 0);
-    if (!dcpk_hf_is_none(value))
+    if (!dcpk_value_is_none(value))
         return value;
     return arg == NULL ? dcpk_value_none() : &arg->otherwise;
 }
@@ -143,7 +143,7 @@ static bool has_experts(const struct dcpk_value *attrs)
     const struct dcpk_value *value = dcpk_value_get(attrs, "num_experts");
     int64_t n;
 
-    return !dcpk_hf_is_none(value) && (!dcpk_value_as_int(value, &n) || n != 0);
+    return !dcpk_value_is_none(value) && (!dcpk_value_as_int(value, &n) || n != 0);
 }
 
 dcpk_status dcpk_hf_moe_layers(const struct dcpk_value *attrs, int64_t n_layers,

@@ -26,7 +26,7 @@ static dcpk_status value_read(const struct dcpk_value *value, const char *name, 
                               int64_t *size, struct dcpk_error *err)
 {
     *size = otherwise;
-    if (value == NULL || value->kind == DCPK_V_NONE)
+    if (dcpk_value_is_none(value))
         return DCPK_OK;
     if (!dcpk_value_as_int(value, size) || *size < 0 || *size > INT32_MAX)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "args.%s is not a number from 0 to %d", name,
@@ -159,7 +159,7 @@ static bool arg_is_true(const struct dcpk_value *attrs, const char *name)
 {
     const struct dcpk_value *value = dcpk_value_get(attrs, name);
 
-    if (value == NULL || value->kind == DCPK_V_NONE)
+    if (dcpk_value_is_none(value))
         return false;
     if (value->kind == DCPK_V_BOOL)
         return value->as.b;

@@ -39,7 +39,7 @@ static void check_args_asked(struct dcpk_hf_exporting *m)
 /* What the map does not name must not change what the model computes. */
 static void check_args_unnamed(struct dcpk_hf_exporting *m)
 {
-    const bool has_experts = !dcpk_hf_is_none(dcpk_value_get(m->attrs, "num_experts"));
+    const bool has_experts = !dcpk_value_is_none(dcpk_value_get(m->attrs, "num_experts"));
 
     for (size_t i = 0; i < dcpk_hf_n_args; i++) {
         const struct dcpk_hf_arg *arg = &dcpk_hf_args[i];
@@ -78,7 +78,7 @@ bool dcpk_hf_is_greedy(const struct dcpk_hf_map *map, const struct dcpk_value *m
 {
     const struct dcpk_value *used = method;
 
-    if (dcpk_hf_is_none(used))
+    if (dcpk_value_is_none(used))
         used = dcpk_value_get(map->hf, "topk_method");
     return strcmp(dcpk_text_or(dcpk_value_as_str(used), ""), "greedy") == 0;
 }
@@ -89,13 +89,13 @@ static void check_args_groups(struct dcpk_hf_exporting *m)
 {
     const struct dcpk_value *groups = dcpk_value_get(m->attrs, "moe_router_num_groups");
 
-    if (dcpk_hf_is_none(dcpk_value_get(m->attrs, "num_experts")) || dcpk_hf_is_none(groups))
+    if (dcpk_value_is_none(dcpk_value_get(m->attrs, "num_experts")) || dcpk_value_is_none(groups))
         return;
     if (dcpk_hf_is_greedy(m->map, NULL))
         dcpk_hf_fault(&m->faults, DCPK_EMISMATCH,
                       "moe_router_num_groups is %s, and family '%s' picks experts among all",
                       dcpk_hf_show(m->arena, groups), m->map->family);
-    else if (dcpk_hf_is_none(dcpk_value_get(m->attrs, "moe_router_group_topk")))
+    else if (dcpk_value_is_none(dcpk_value_get(m->attrs, "moe_router_group_topk")))
         dcpk_hf_fault(&m->faults, DCPK_EMISMATCH,
                       "moe_router_num_groups is %s without moe_router_group_topk",
                       dcpk_hf_show(m->arena, groups));
@@ -106,7 +106,7 @@ bool dcpk_hf_weighs_one_expert(const struct dcpk_value *attrs)
     const char *score = dcpk_value_as_str(dcpk_hf_arg_value(attrs, "moe_router_score_function"));
     int64_t topk;
 
-    return !dcpk_hf_is_none(dcpk_value_get(attrs, "num_experts")) &&
+    return !dcpk_value_is_none(dcpk_value_get(attrs, "num_experts")) &&
            dcpk_value_as_int(dcpk_hf_arg_value(attrs, "moe_router_topk"), &topk) && topk == 1 &&
            (!dcpk_value_is_true(attrs, "moe_router_pre_softmax") ||
             strcmp(dcpk_text_or(score, ""), "softmax") != 0);

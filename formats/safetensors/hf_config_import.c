@@ -61,7 +61,7 @@ static void check_keys_unnamed(struct dcpk_hf_importing *m)
     for (size_t i = 0; i < DCPK_COUNT(keys); i++) {
         const struct dcpk_value *value = dcpk_hf_view_get(&m->view, keys[i].key);
 
-        if (!keys[i].counts || dcpk_hf_is_none(value) || rows_have(m->in->map, keys[i].key))
+        if (!keys[i].counts || dcpk_value_is_none(value) || rows_have(m->in->map, keys[i].key))
             continue;
         if (!dcpk_value_same(value, keys[i].value))
             dcpk_hf_fault(&m->faults, DCPK_EUNSUPPORTED,
@@ -93,12 +93,12 @@ static void check_groups(struct dcpk_hf_importing *m)
     const struct dcpk_value *method = dcpk_hf_view_get(&m->view, "topk_method");
     const struct dcpk_value *groups = dcpk_hf_dict_get(&m->args, "moe_router_num_groups");
 
-    if (dcpk_hf_is_greedy(m->in->map, method) && !dcpk_hf_is_none(groups))
+    if (dcpk_hf_is_greedy(m->in->map, method) && !dcpk_value_is_none(groups))
         dcpk_hf_fault(&m->faults, DCPK_EUNSUPPORTED,
                       "'n_group' is %s, and 'topk_method' \"greedy\" does not look at groups: "
                       "write 1",
                       dcpk_hf_show(m->arena, groups));
-    else if (!dcpk_hf_is_none(groups))
+    else if (!dcpk_value_is_none(groups))
         check_group_sizes(m, groups);
 }
 
@@ -119,7 +119,7 @@ static void check_quantization(struct dcpk_hf_importing *m)
     const struct dcpk_value *method = dcpk_value_get(how, "quant_method");
     const char *text = dcpk_text_or(dcpk_value_as_str(method), "");
 
-    if (!dcpk_hf_is_none(how) && strcmp(text, "fp8") != 0 && strcmp(text, "mxfp4") != 0)
+    if (!dcpk_value_is_none(how) && strcmp(text, "fp8") != 0 && strcmp(text, "mxfp4") != 0)
         dcpk_hf_fault(&m->faults, DCPK_EUNSUPPORTED,
                       "'quantization_config' has quant_method %s; fp8 and mxfp4 can be read",
                       dcpk_hf_show(m->arena, method));
@@ -129,10 +129,10 @@ static void check_quantization(struct dcpk_hf_importing *m)
 static void check_layer_types(struct dcpk_hf_importing *m)
 {
     const struct dcpk_value *types = dcpk_hf_view_get(&m->view, "layer_types");
-    const bool has_window = !dcpk_hf_is_none(dcpk_hf_dict_get(&m->args, "window_size"));
+    const bool has_window = !dcpk_value_is_none(dcpk_hf_dict_get(&m->args, "window_size"));
     int64_t every = 0;
 
-    if (dcpk_hf_is_none(types))
+    if (dcpk_value_is_none(types))
         return;
     if (types->kind != DCPK_V_LIST ||
         !dcpk_value_same(dcpk_hf_dict_get(&m->args, "num_layers"),
@@ -178,7 +178,7 @@ static dcpk_status put_dtype(struct dcpk_hf_importing *m, struct dcpk_error *err
     enum dcpk_dtype dtype = m->in->dtype;
     const struct dcpk_value *params;
 
-    if (!dcpk_hf_is_none(named) && named->kind != DCPK_V_STR)
+    if (!dcpk_value_is_none(named) && named->kind != DCPK_V_STR)
         text = "?";
     if (dtype == DCPK_DTYPE_NONE)
         dtype = dcpk_dtype_from_name(dcpk_starts_with(text, "torch.") ? text + 6 : text);
@@ -204,9 +204,9 @@ static dcpk_status put_dropout(struct dcpk_hf_importing *m, const char *arg, con
 
     if (value == NULL)
         value = dcpk_hf_view_get(&m->view, other_key);
-    if (dcpk_hf_is_none(value) && dcpk_hf_dict_get(&m->args, arg) != NULL)
+    if (dcpk_value_is_none(value) && dcpk_hf_dict_get(&m->args, arg) != NULL)
         return DCPK_OK;
-    if (!dcpk_hf_is_none(value) &&
+    if (!dcpk_value_is_none(value) &&
         (!dcpk_value_as_float(value, &rate) || !(rate >= 0) || rate > 1)) {
         dcpk_hf_fault(&m->faults, DCPK_EFORMAT, "'%s' is %s, not a rate from 0 to 1", key,
                       dcpk_hf_show(m->arena, value));
@@ -289,8 +289,8 @@ static dcpk_status put_common(struct dcpk_hf_importing *m, struct dcpk_error *er
 /* One group of several is not None, as one of one is: Megatron would look at all of them. */
 static dcpk_status put_group_topk(struct dcpk_hf_importing *m, struct dcpk_error *err)
 {
-    if (dcpk_hf_is_none(dcpk_hf_dict_get(&m->args, "moe_router_num_groups")) ||
-        !dcpk_hf_is_none(dcpk_hf_dict_get(&m->args, "moe_router_group_topk")))
+    if (dcpk_value_is_none(dcpk_hf_dict_get(&m->args, "moe_router_num_groups")) ||
+        !dcpk_value_is_none(dcpk_hf_dict_get(&m->args, "moe_router_group_topk")))
         return DCPK_OK;
     return dcpk_hf_dict_put(&m->args, "moe_router_group_topk", dcpk_value_int(m->arena, 1, err),
                             err);

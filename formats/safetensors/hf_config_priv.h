@@ -44,9 +44,6 @@ dcpk_status dcpk_hf_faults_end(struct dcpk_hf_faults *faults, struct dcpk_error 
 /* A value for a message, short; never NULL. */
 const char *dcpk_hf_show(struct dcpk_arena *arena, const struct dcpk_value *value);
 
-/* Is it absent, or None? */
-bool dcpk_hf_is_none(const struct dcpk_value *value);
-
 /* Short for tables (lib/ckpt/value.h). */
 #define DCPK_HF_NONE      DCPK_CONST_NONE
 #define DCPK_HF_NUMBER(x) DCPK_CONST_NUMBER(x)

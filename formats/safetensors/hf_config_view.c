@@ -37,7 +37,7 @@ const struct dcpk_value *dcpk_hf_view_get(const struct dcpk_hf_view *view, const
 
     for (size_t i = 0; value == NULL && (name = dcpk_hf_alias(key, i)) != NULL; i++)
         value = dcpk_value_get(view->top, name);
-    if (dcpk_hf_is_none(value) && strcmp(key, "partial_rotary_factor") == 0 &&
+    if (dcpk_value_is_none(value) && strcmp(key, "partial_rotary_factor") == 0 &&
         dcpk_value_get(view->rope, key) != NULL)
         value = dcpk_value_get(view->rope, key);
     return value;
@@ -82,19 +82,19 @@ static void check_rope_names(const struct dcpk_hf_view *view, struct dcpk_arena 
     const struct dcpk_value *inner = dcpk_value_get(view->rope, factor);
     double share;
 
-    if (!dcpk_hf_is_none(parameters) && !dcpk_hf_is_none(scaling) &&
+    if (!dcpk_value_is_none(parameters) && !dcpk_value_is_none(scaling) &&
         !dcpk_value_same(parameters, scaling))
         dcpk_hf_fault(faults, DCPK_EFORMAT,
                       "'rope_parameters' is %s and 'rope_scaling' is %s: keep one of them",
                       dcpk_hf_show(arena, parameters), dcpk_hf_show(arena, scaling));
-    if (!dcpk_hf_is_none(outer) && !dcpk_hf_is_none(inner) && !dcpk_value_same(outer, inner))
+    if (!dcpk_value_is_none(outer) && !dcpk_value_is_none(inner) && !dcpk_value_same(outer, inner))
         dcpk_hf_fault(faults, DCPK_EFORMAT, "%s is %s and, in rope_parameters, %s", factor,
                       dcpk_hf_show(arena, outer), dcpk_hf_show(arena, inner));
     if (dcpk_value_as_float(dcpk_hf_view_get(view, factor), &share) && share > 1)
         dcpk_hf_fault(faults, DCPK_EFORMAT, "%s is %.17g, more than all of a head", factor, share);
     outer = dcpk_value_get(view->top, length);
     inner = dcpk_value_get(view->rope, length);
-    if (!dcpk_hf_is_none(outer) && strcmp(view->rope_kind, "default") != 0 &&
+    if (!dcpk_value_is_none(outer) && strcmp(view->rope_kind, "default") != 0 &&
         !dcpk_value_same(outer, inner))
         dcpk_hf_fault(faults, DCPK_EFORMAT, "%s is %s and, in rope_parameters, %s", length,
                       dcpk_hf_show(arena, outer), dcpk_hf_show(arena, inner));
@@ -112,10 +112,10 @@ static void view_rope(struct dcpk_hf_view *view, struct dcpk_arena *arena,
     for (size_t i = 0; i < DCPK_COUNT(names) && view->rope == NULL; i++) {
         const struct dcpk_value *rope = dcpk_value_get(view->top, names[i]);
 
-        if (!dcpk_hf_is_none(rope) && rope->kind != DCPK_V_DICT)
+        if (!dcpk_value_is_none(rope) && rope->kind != DCPK_V_DICT)
             dcpk_hf_fault(faults, DCPK_EFORMAT, "'%s' is %s, not an object", names[i],
                           dcpk_hf_show(arena, rope));
-        else if (!dcpk_hf_is_none(rope))
+        else if (!dcpk_value_is_none(rope))
             view->rope = rope;
     }
     for (size_t i = 0; view->rope != NULL && i < view->rope->n; i++)
@@ -128,9 +128,9 @@ static void view_rope(struct dcpk_hf_view *view, struct dcpk_arena *arena,
             return;
         }
     kind = dcpk_value_get(view->rope, "rope_type");
-    if (dcpk_hf_is_none(kind))
+    if (dcpk_value_is_none(kind))
         kind = dcpk_value_get(view->rope, "type");
-    if (!dcpk_hf_is_none(kind))
+    if (!dcpk_value_is_none(kind))
         view->rope_kind = dcpk_text_or(dcpk_value_as_str(kind), "?");
     if (dcpk_value_get(view->rope, "rope_theta") != NULL) {
         const struct dcpk_value *inner = dcpk_value_get(view->rope, "rope_theta");

@@ -91,7 +91,7 @@ static dcpk_status respell_rope(const struct dcpk_hf_export *wish, const struct 
     const struct dcpk_value *scaling = dcpk_hf_dict_get(made, "rope_scaling");
 
     leave_out(wish, all, "rope_parameters", NULL);
-    if (!dcpk_hf_is_none(scaling) &&
+    if (!dcpk_value_is_none(scaling) &&
         !dcpk_value_same(dcpk_hf_dict_get(all, length), dcpk_value_get(scaling, length)))
         leave_out(wish, all, length, "is left out: args make another rope_scaling");
     if (share == NULL)

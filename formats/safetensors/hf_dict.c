@@ -151,8 +151,3 @@ const char *dcpk_hf_show(struct dcpk_arena *arena, const struct dcpk_value *valu
     dcpk_bytes_release(&text);
     return dcpk_text_or(shown, "?");
 }
-
-bool dcpk_hf_is_none(const struct dcpk_value *value)
-{
-    return value == NULL || value->kind == DCPK_V_NONE;
-}

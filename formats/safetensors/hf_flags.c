@@ -84,7 +84,7 @@ dcpk_status dcpk_hf_flags_write(const struct dcpk_value *args, struct dcpk_bytes
         const struct dcpk_value *value = dcpk_value_get(args, flags[i].arg);
         bool switched = false;
 
-        if (dcpk_hf_is_none(value) ||
+        if (dcpk_value_is_none(value) ||
             (flags[i].otherwise.kind != DCPK_V_NONE &&
              dcpk_value_same(value, &flags[i].otherwise)) ||
             (flags[i].is_switch &&

@@ -43,7 +43,7 @@ static bool member_fits(const struct dcpk_hf_rope_kind *kind, const char *key,
         return dcpk_value_same(dcpk_value_get(kind->require, key), value);
     if (dcpk_value_get(kind->args, key) != NULL) /* mscale of plain attention */
         return dcpk_value_same(dcpk_value_get(kind->args, key), value);
-    return dcpk_hf_is_none(value);
+    return dcpk_value_is_none(value);
 }
 
 static void check_members(struct dcpk_hf_importing *m, const struct dcpk_hf_rope_kind *kind)
@@ -80,9 +80,9 @@ static dcpk_status import_kind(struct dcpk_hf_importing *m, const struct dcpk_hf
         const struct dcpk_value *value = dcpk_value_get(m->view.rope, row->key);
 
         /* transformers takes max_position_embeddings then, DeepSeek's own code 4096 */
-        if (dcpk_hf_is_none(value) && strcmp(row->key, "original_max_position_embeddings") != 0)
+        if (dcpk_value_is_none(value) && strcmp(row->key, "original_max_position_embeddings") != 0)
             value = row->otherwise;
-        if (dcpk_hf_is_none(value))
+        if (dcpk_value_is_none(value))
             dcpk_hf_fault(&m->faults, DCPK_EFORMAT, "'%s' is missing in rope kind '%s'", row->key,
                           kind->name);
         else if (dcpk_hf_arg_import(m, row->key, row->arg, value, err))
@@ -104,9 +104,9 @@ static dcpk_status import_theta(struct dcpk_hf_importing *m, struct dcpk_error *
     char text[80];
 
     snprintf(text, sizeof text, "config.json has none; the family's is taken, %.17g", number);
-    if (dcpk_hf_is_none(theta) && m->in->remark != NULL)
+    if (dcpk_value_is_none(theta) && m->in->remark != NULL)
         m->in->remark(m->in->context, "rope_theta", text);
-    else if (!dcpk_hf_is_none(theta) && !is_theta(theta, &number)) {
+    else if (!dcpk_value_is_none(theta) && !is_theta(theta, &number)) {
         dcpk_hf_fault(&m->faults, DCPK_EFORMAT, "'rope_theta' is %s, not a number from 1 to %g",
                       dcpk_hf_show(m->arena, theta), DCPK_HF_MOST_THETA);
         return DCPK_OK;
@@ -158,7 +158,7 @@ static const char *kind_fault(struct dcpk_hf_exporting *m, const struct dcpk_hf_
     }
     for (size_t i = 0; i < kind->n_rows; i++)
         if (kind->rows[i].otherwise == NULL &&
-            dcpk_hf_is_none(dcpk_hf_arg_value(m->attrs, kind->rows[i].arg)))
+            dcpk_value_is_none(dcpk_hf_arg_value(m->attrs, kind->rows[i].arg)))
             return kind->rows[i].arg;
     for (size_t i = 0; i < dcpk_hf_n_args; i++) {
         const struct dcpk_hf_arg *arg = &dcpk_hf_args[i];
@@ -189,7 +189,7 @@ static dcpk_status export_kind(struct dcpk_hf_exporting *m, const struct dcpk_hf
         const struct dcpk_hf_rope_row *row = &kind->rows[i];
         const struct dcpk_value *value = dcpk_hf_arg_value(m->attrs, row->arg);
 
-        if (dcpk_hf_is_none(value))
+        if (dcpk_value_is_none(value))
             value = row->otherwise;
         if (dcpk_hf_key_export(&inner, row->key, value, err))
             return err->status;

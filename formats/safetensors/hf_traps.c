@@ -36,14 +36,14 @@ static void remark_latents(const struct dcpk_hf_traps *t)
 {
     const char *name = "layernorm_epsilon";
 
-    if (dcpk_hf_is_none(dcpk_value_get(t->attrs, name)))
+    if (dcpk_value_is_none(dcpk_value_get(t->attrs, name)))
         name = "norm_epsilon";
     if (number_of(t, name) != LATENT_EPSILON)
         trap_remark(t, name,
                     "is %g; transformers' norms of latents have 1e-06 whatever it is, Megatron's "
                     "have this one: the models differ slightly",
                     number_of(t, name));
-    if (t->is_import && dcpk_hf_is_none(dcpk_value_get(t->attrs, "q_lora_rank")))
+    if (t->is_import && dcpk_value_is_none(dcpk_value_get(t->attrs, "q_lora_rank")))
         trap_remark(t, "q_lora_rank",
                     "is None; core 0.19 and later put a norm before linear_q_proj then, which this "
                     "model lacks: load it with core 0.18 or before");
@@ -54,7 +54,7 @@ static void remark_groups(const struct dcpk_hf_traps *t)
     const double topk = number_of(t, "moe_router_topk");
     const double group_topk = number_of(t, "moe_router_group_topk");
 
-    if (!dcpk_hf_is_none(dcpk_value_get(t->attrs, "moe_router_num_groups")) &&
+    if (!dcpk_value_is_none(dcpk_value_get(t->attrs, "moe_router_num_groups")) &&
         topk != 2 * group_topk)
         trap_remark(t, "moe_router_group_topk",
                     "is %g for a top-k of %g; transformers ranks a group by its best two experts, "
@@ -85,7 +85,7 @@ static void remark_interpolation(const struct dcpk_hf_traps *t)
 {
     static const char arg[] = "rotary_seq_len_interpolation_factor";
 
-    if (dcpk_hf_is_none(dcpk_value_get(t->attrs, arg)))
+    if (dcpk_value_is_none(dcpk_value_get(t->attrs, arg)))
         return;
     if (t->is_import)
         trap_remark(t, arg,
@@ -117,14 +117,14 @@ static void remark_flags(const struct dcpk_hf_traps *t)
     for (size_t i = 0; i < sizeof args / sizeof *args; i++) {
         const struct dcpk_value *value = dcpk_value_get(t->attrs, args[i]);
 
-        if (!dcpk_hf_is_none(value) &&
+        if (!dcpk_value_is_none(value) &&
             !dcpk_value_same(value, &dcpk_hf_arg_find(args[i])->otherwise))
             trap_remark(t, args[i],
                         "is %s, and no release has a flag for it: set it in the model's "
                         "configuration",
                         dcpk_hf_show(t->arena, value));
     }
-    if (!dcpk_hf_is_none(dcpk_value_get(t->attrs, "yarn_original_max_position_embeddings")))
+    if (!dcpk_value_is_none(dcpk_value_get(t->attrs, "yarn_original_max_position_embeddings")))
         trap_remark(t, "yarn_original_max_position_embeddings",
                     "and its like have flags from core 0.19 on: before, set them in the model's "
                     "configuration");

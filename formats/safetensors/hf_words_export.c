@@ -316,7 +316,7 @@ dcpk_status dcpk_hf_row_export(struct dcpk_hf_exporting *m, const struct dcpk_hf
     const struct dcpk_value *value;
 
     for (size_t i = 0; i < row->n_args; i++)
-        if (!dcpk_hf_is_none(dcpk_value_get(m->attrs, row->args[i]))) {
+        if (!dcpk_value_is_none(dcpk_value_get(m->attrs, row->args[i]))) {
             name = row->args[i];
             break;
         }

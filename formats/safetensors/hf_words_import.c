@@ -214,10 +214,10 @@ static dcpk_status import_sparse_keys(struct dcpk_hf_importing *m, const struct 
     int64_t n_layers, every = 1, layer;
     bool *is_moe;
 
-    if (!dcpk_hf_is_none(step) &&
+    if (!dcpk_value_is_none(step) &&
         (step->kind != DCPK_V_INT || !dcpk_value_as_int(step, &every) || every < 1))
         return fault_kind(m, row->keys[0], step, "a number of layers");
-    if (!dcpk_hf_is_none(list) && list->kind != DCPK_V_LIST)
+    if (!dcpk_value_is_none(list) && list->kind != DCPK_V_LIST)
         return fault_kind(m, row->keys[1], list, "a list of layers");
     if (!arg_int(m, "num_layers", &n_layers))
         return DCPK_OK;
@@ -226,7 +226,7 @@ static dcpk_status import_sparse_keys(struct dcpk_hf_importing *m, const struct 
         return err->status;
     for (int64_t i = 0; i < n_layers; i++)
         is_moe[i] = (i + 1) % every == 0;
-    for (size_t i = 0; !dcpk_hf_is_none(list) && i < list->n; i++) {
+    for (size_t i = 0; !dcpk_value_is_none(list) && i < list->n; i++) {
         if (list->as.items[i]->kind != DCPK_V_INT ||
             !dcpk_value_as_int(list->as.items[i], &layer) || layer < 0 || layer >= n_layers)
             return fault_kind(m, row->keys[1], list, "a list of layers that the model has");
@@ -264,7 +264,7 @@ static dcpk_status check_copy(struct dcpk_hf_importing *m, const struct dcpk_hf_
     const struct dcpk_value *arg = dcpk_hf_dict_get(&m->args, row->keys[0]);
 
     (void)value;
-    if (!dcpk_hf_is_none(copy) && arg != NULL && !dcpk_value_same(copy, arg))
+    if (!dcpk_value_is_none(copy) && arg != NULL && !dcpk_value_same(copy, arg))
         dcpk_hf_fault(&m->faults, DCPK_EUNSUPPORTED, "'%s' is %s, and '%s' %s", row->args[0],
                       dcpk_hf_show(m->arena, copy), row->keys[0], dcpk_hf_show(m->arena, arg));
     return err->status;

@@ -246,6 +246,11 @@ bool dcpk_value_as_bool(const struct dcpk_value *v, bool *out)
     return true;
 }
 
+bool dcpk_value_is_none(const struct dcpk_value *v)
+{
+    return v == NULL || v->kind == DCPK_V_NONE;
+}
+
 bool dcpk_value_is_true(const struct dcpk_value *dict, const char *name)
 {
     bool value = false;

@@ -175,6 +175,8 @@ bool dcpk_value_is_object(const struct dcpk_value *v, const char *module, const 
 bool dcpk_value_as_int(const struct dcpk_value *v, int64_t *out);
 bool dcpk_value_as_float(const struct dcpk_value *v, double *out);
 bool dcpk_value_as_bool(const struct dcpk_value *v, bool *out);
+/* Is it absent (NULL), or None? */
+bool dcpk_value_is_none(const struct dcpk_value *v);
 /* Is there a member of that name in a dict (NULL: none), and True? */
 bool dcpk_value_is_true(const struct dcpk_value *dict, const char *name);
 const char *dcpk_value_as_str(const struct dcpk_value *v); /* NULL unless STR */

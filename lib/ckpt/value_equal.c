@@ -373,8 +373,7 @@ bool dcpk_value_equal(const struct dcpk_value *a, const struct dcpk_value *b)
 
 static bool is_false(const struct dcpk_value *value)
 {
-    return value == NULL || value->kind == DCPK_V_NONE ||
-           (value->kind == DCPK_V_BOOL && !value->as.b);
+    return dcpk_value_is_none(value) || (value->kind == DCPK_V_BOOL && !value->as.b);
 }
 
 static bool is_list(const struct dcpk_value *value)

@@ -100,11 +100,6 @@ const struct dcpk_deciding_arg dcpk_deciding_args[] = {
 };
 const size_t dcpk_deciding_n_args = DCPK_COUNT(dcpk_deciding_args);
 
-static bool is_none(const struct dcpk_value *value)
-{
-    return value == NULL || value->kind == DCPK_V_NONE;
-}
-
 static bool is_word(const struct dcpk_value *value, const char *word)
 {
     const char *text = dcpk_value_as_str(value);
@@ -117,7 +112,8 @@ static bool has_rope(const struct dcpk_value *attrs)
     const struct dcpk_value *kind = dcpk_value_get(attrs, "position_embedding_type");
 
     return dcpk_value_is_true(attrs, "multi_latent_attention") ||
-           !(is_none(kind) || is_word(kind, "learned_absolute") || is_word(kind, "none"));
+           !(dcpk_value_is_none(kind) || is_word(kind, "learned_absolute") ||
+             is_word(kind, "none"));
 }
 
 static bool has_gelu(const struct dcpk_value *attrs)
@@ -139,9 +135,9 @@ static bool has_part(const struct dcpk_value *attrs, enum dcpk_deciding_part par
         return dcpk_value_is_true(attrs, "multi_latent_attention") ||
                is_word(dcpk_value_get(attrs, "position_embedding_type"), "yarn");
     case DCPK_DECIDES_MOE:
-        return !is_none(dcpk_value_get(attrs, "num_experts"));
+        return !dcpk_value_is_none(dcpk_value_get(attrs, "num_experts"));
     case DCPK_DECIDES_WINDOW:
-        return !is_none(dcpk_value_get(attrs, "window_size"));
+        return !dcpk_value_is_none(dcpk_value_get(attrs, "window_size"));
     case DCPK_DECIDES_MUP:
         return dcpk_value_is_true(attrs, "use_mup");
     case DCPK_DECIDES:
@@ -157,10 +153,10 @@ static const struct dcpk_value *arg_find(const struct dcpk_deciding_arg *arg,
     const struct dcpk_value *value = dcpk_value_get(attrs, arg->name);
 
     *name = arg->name;
-    if (!is_none(value) || arg->twin == NULL)
-        return is_none(value) ? NULL : value;
+    if (!dcpk_value_is_none(value) || arg->twin == NULL)
+        return dcpk_value_is_none(value) ? NULL : value;
     value = dcpk_value_get(attrs, arg->twin);
-    if (is_none(value))
+    if (dcpk_value_is_none(value))
         return NULL;
     *name = arg->twin;
     return value;

@@ -100,7 +100,7 @@ const struct dcpk_value *dcpk_stage_arg_no(const struct dcpk_stage_arg *arg,
     const struct dcpk_value *v = dcpk_value_get(attrs, arg->name);
     bool on = true;
 
-    if (v == NULL || v->kind == DCPK_V_NONE || (dcpk_value_as_bool(v, &on) && !on))
+    if (dcpk_value_is_none(v) || (dcpk_value_as_bool(v, &on) && !on))
         return NULL;
     if (arg->is_flag)
         return dcpk_value_bool(false);

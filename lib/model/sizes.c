@@ -9,7 +9,7 @@ static bool is_off(const struct dcpk_value *value)
 {
     int64_t number;
 
-    if (value == NULL || value->kind == DCPK_V_NONE)
+    if (dcpk_value_is_none(value))
         return value != NULL;
     return dcpk_value_as_int(value, &number) && number == 0;
 }
@@ -18,8 +18,7 @@ const struct dcpk_value *dcpk_query_groups(const struct dcpk_value *attrs)
 {
     const struct dcpk_value *groups = dcpk_value_get(attrs, "num_query_groups");
 
-    if (is_off(dcpk_value_get(attrs, "group_query_attention")) || groups == NULL ||
-        groups->kind == DCPK_V_NONE)
+    if (is_off(dcpk_value_get(attrs, "group_query_attention")) || dcpk_value_is_none(groups))
         return dcpk_value_get(attrs, "num_attention_heads");
     return groups;
 }

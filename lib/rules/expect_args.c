@@ -42,7 +42,7 @@ bool dcpk_arch_given(const struct dcpk_arch *arch, const char *name)
     const struct dcpk_value *v = dcpk_value_get(arch->attrs, name);
     double number;
 
-    if (v == NULL || v->kind == DCPK_V_NONE)
+    if (dcpk_value_is_none(v))
         return false;
     if (dcpk_value_as_float(v, &number))
         return number != 0;

@@ -87,7 +87,7 @@ static bool is_set(const struct dcpk_value *v)
 {
     double number;
 
-    if (v == NULL || v->kind == DCPK_V_NONE)
+    if (dcpk_value_is_none(v))
         return false;
     if (v->kind == DCPK_V_BOOL)
         return v->as.b;

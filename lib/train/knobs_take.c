@@ -327,19 +327,13 @@ static const struct {
     {"vocab_size", false},
 };
 
-/* Is a value as if it were not there? */
-static bool saved_is_off(const struct dcpk_value *v)
-{
-    return v == NULL || v->kind == DCPK_V_NONE;
-}
-
 static const struct dcpk_value *saved_arg(const struct dcpk_value *attrs, const char *name)
 {
     const struct dcpk_value *v = dcpk_value_get(attrs, name);
 
-    if (saved_is_off(v) && strcmp(name, "norm_epsilon") == 0)
+    if (dcpk_value_is_none(v) && strcmp(name, "norm_epsilon") == 0)
         v = dcpk_value_get(attrs, "layernorm_epsilon");
-    if (saved_is_off(v) && strcmp(name, "vocab_size") == 0)
+    if (dcpk_value_is_none(v) && strcmp(name, "vocab_size") == 0)
         v = dcpk_value_get(attrs, "padded_vocab_size"); /* rows of padding are rows, too */
     return v;
 }
@@ -354,7 +348,7 @@ dcpk_status dcpk_train_knobs_take_saved(struct dcpk_train_knobs *knobs,
         const struct dcpk_value *v = saved_arg(attrs, name);
         const bool is_known = dcpk_knob_find(name) != NULL;
 
-        if (saved_is_off(v) || (!is_known && v->kind == DCPK_V_BOOL && !v->as.b) ||
+        if (dcpk_value_is_none(v) || (!is_known && v->kind == DCPK_V_BOOL && !v->as.b) ||
             (!saved[i].is_forced && dcpk_knobs_was_given(knobs, name)))
             continue;
         if (config_take(knobs, name, v, err) != DCPK_OK)

@@ -18,7 +18,7 @@ static bool is_set(const struct dcpk_value *attrs, const char *name)
 {
     const struct dcpk_value *v = dcpk_value_get(attrs, name);
 
-    return v != NULL && v->kind != DCPK_V_NONE;
+    return !dcpk_value_is_none(v);
 }
 
 /* args.<name>, or `otherwise` where it is missing or None; -1 there: it must be set. */
