@@ -155,7 +155,7 @@ done
 step train-fp32 1 60 "$here/train.sh" "$bin/dcpkit" fp32
 step train-bf16 1 60 "$here/train.sh" "$bin/dcpkit" bf16
 step train-cublas 1 60 "$here/train.sh" "$bin/dcpkit" cublas
-for name in a1 a3 a5-tp2 a5-pp2 a5-ep2; do
+for name in a1 a3 a5-tp2 a5-pp2 a5-ep2 a5-cp2; do
     step "train-$name" 2 120 "$here/train.sh" "$bin/dcpkit" "$name"
 done
 step sanitizer-train 1 120 "$here/train.sh" "$bin/dcpkit" step

@@ -78,6 +78,10 @@ a3)
 a5-tp2) chain --tensor-model-parallel-size 2 ;;
 a5-pp2) chain --pipeline-model-parallel-size 2 ;;
 a5-ep2) chain --expert-model-parallel-size 2 ;;
+a5-cp2) # leaves of one size, so that the bits do not depend on CP
+    model+=(--leaf-tokens 8)
+    chain --context-parallel-size 2
+    ;;
 step) # one iteration, for compute-sanitizer, by each row
     for device in cuda cublas; do
         compute-sanitizer --tool memcheck --report-api-errors no --error-exitcode 1 "$dcpkit" train --quiet --device "$device" \
