@@ -4,7 +4,7 @@
     MEGATRON_TREES=... [torchrun ...] megatron_train.py TREE TOKENS [FLAG OF pretrain_gpt.py ...]
 
 TOKENS is what `dcpkit train --token-file` reads, in the same order. The loop, the model, loading and saving are Megatron's
-(`pretrain()`, core 0.19); only the data set is ours, and without Transformer Engine and Apex a stand-in for FusedAdam, without which
+(`pretrain()`, core 0.16 to main); only the data set is ours, and without Transformer Engine and Apex a stand-in for FusedAdam, without which
 a torch_dist optimizer is not resumed. DCPK_LOG names a file for a line of JSON an iteration, which `dcpkit losscmp` reads. With
 DCPK_MEASURE=1 what each iteration, load and save took in seconds is there, too, and at the end the peak memory of each rank.
 """
@@ -171,7 +171,7 @@ def main():
     import pretrain_gpt
     stand_in_for_fused_adam()
     from megatron.core.enums import ModelType
-    from megatron.training import training
+    from megatron.training import get_args, training
 
     training.initialize_megatron.__globals__["_compile_dependencies"] = lambda: None
     if IS_CPU:
@@ -179,16 +179,20 @@ def main():
     watch(training)
     begun = time.time()
     pretrain_gpt.set_startup_timestamps(program_start=begun, main_entry=begun)
-    args = pretrain_gpt.parse_and_validate_args(args_defaults={"tokenizer_type": "NullTokenizer"})
-    config = pretrain_gpt.pretrain_cfg_container_from_args(args, pretrain_gpt.gpt_config_from_args(args))
+    model = [] if hasattr(pretrain_gpt, "gpt_config_from_args") else [functools.partial(pretrain_gpt.model_provider, pretrain_gpt.gpt_builder)]
+    defaults, config = {"args_defaults": {"tokenizer_type": "NullTokenizer"}}, []
+    if hasattr(pretrain_gpt, "parse_and_validate_args"):  # core 0.18 and later parse before pretrain()
+        args = pretrain_gpt.parse_and_validate_args(**defaults)
+        config = [pretrain_gpt.pretrain_cfg_container_from_args(args, *([] if model else [pretrain_gpt.gpt_config_from_args(args)]))]
+        defaults = {}
 
     def samples(_sizes, vp_stage=None):
-        return Samples(tokens, args.seq_length), None, None
+        return Samples(tokens, get_args().seq_length), None, None
 
     samples.is_distributed = True
     try:
-        training.pretrain(config, samples, ModelType.encoder_or_decoder, pretrain_gpt.forward_step,
-                          get_embedding_ranks=pretrain_gpt.get_embedding_ranks)
+        training.pretrain(*config, samples, *model, ModelType.encoder_or_decoder, pretrain_gpt.forward_step,
+                          get_embedding_ranks=pretrain_gpt.get_embedding_ranks, **defaults)
     except SystemExit as end:  # of --exit-interval
         if end.code:
             raise
