@@ -42,6 +42,9 @@ dcpk_status dcpk_megatron_read_backend(struct dcpk_store *store,
 /* It names the backend `wanted` in version 1; DCPK_EUNSUPPORTED names the other one. */
 dcpk_status dcpk_megatron_check_backend(struct dcpk_store *store, const char *wanted,
                                         struct dcpk_error *err);
+/* Report the fields that stop a release (formats/torch_dist/FORMAT.md 1.2). */
+dcpk_status dcpk_megatron_request_backend(const struct dcpk_loading *loading,
+                                          struct dcpk_error *err);
 
 /* The to_model hook of formats with these keys; uses their load_common and load_object (objects as
  * lists of one value). */

@@ -293,7 +293,7 @@ static dcpk_status td_request(const struct dcpk_loading *loading, struct dcpk_er
 {
     bool has_file;
 
-    if (has_common_file(loading, &has_file, err))
+    if (has_common_file(loading, &has_file, err) || dcpk_megatron_request_backend(loading, err))
         return err->status;
     if (loading->common == NULL)
         return dcpk_request_fault(loading, DCPK_FOR_COMMON, DCPK_ALL_LOADERS, COMMON_PT,

@@ -171,6 +171,8 @@ static dcpk_status zarr_request(const struct dcpk_loading *loading, struct dcpk_
                            "zarr", "is not a format that core 0.16 and later read", err))
         return err->status;
     old.loaders &= dcpk_loaders_of(DCPK_CORE_0_15, DCPK_CORE_0_15);
+    if (dcpk_megatron_request_backend(&old, err))
+        return err->status;
     if (loading->common == NULL && dcpk_request_fault(&old, DCPK_FOR_COMMON, DCPK_ALL_LOADERS,
                                                       DCPK_ZARR_COMMON_PT, "is not there", err))
         return err->status;
