@@ -22,7 +22,7 @@ struct condition {
     {                                                                                              \
         SET, "use_megatron_fsdp", NULL                                                             \
     }
-#define MAX_TESTS 3
+#define MAX_TESTS 4
 
 /* Sources: megatron/training/arguments.py validate_args,
  * core/distributed/fsdp/mcore_fsdp_adapter.py
@@ -42,7 +42,7 @@ static const struct rule {
     {{FSDP, {SET, "use_torch_fsdp2", NULL}},
      "use_megatron_fsdp and use_torch_fsdp2 are both on: leave one of them out"},
     {{FSDP, {SET, "use_tp_pp_dp_mapping", NULL}},
-     "use_tp_pp_dp_mapping is on: Megatron-FSDP needs the standard order of ranks; leave it out"},
+     "use_tp_pp_dp_mapping is on: Megatron-FSDP needs the default order of ranks; leave it out"},
     {{FSDP, {ABOVE_ONE, "pipeline_model_parallel_size", NULL}},
      "pipeline_model_parallel_size is above 1: Megatron-FSDP has no pipeline stages; run with "
      "--pipeline-model-parallel-size 1"},
@@ -62,6 +62,7 @@ static const struct rule {
      "check_weight_hash_across_dp_replicas_interval is set: under optim_grads_params there are no "
      "replicas; leave it out"},
     {{FSDP,
+      {ABOVE_ONE, "num_distributed_optimizer_instances", NULL},
       {IS, "outer_dp_sharding_strategy", "optim"},
       {IS_NOT, "data_parallel_sharding_strategy", "optim_grads_params"}},
      "outer_dp_sharding_strategy is optim: it needs --data-parallel-sharding-strategy "
