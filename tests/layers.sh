@@ -143,11 +143,12 @@ check_calls() {
         sed -E 's/^([^:]*:[0-9]+):.*/\1: the one exit label is out/'
 }
 
-# Options of other programs, which a message below tools/ may name: Megatron's and srun's.
-their_options='ckpt-convert-format|ckpt-format|data-parallel-sharding-strategy|deterministic-mode'
-their_options+='|dist-ckpt-optim-fully-reshardable|list|mpi|no-gradient-accumulation-fusion|no-load-optim|no-load-rng'
-their_options+='|overlap-grad-reduce|overlap-param-gather|pipeline-model-parallel-size|tensor-model-parallel-size'
-their_options+='|untie-embeddings-and-output-weights|use-megatron-fsdp|use-nccl-ub|use-torch-fsdp2'
+# Options of other programs, which a message below tools/ may name: Megatron's, srun's, verl's and DeepSpeed's.
+their_options='backend|ckpt-convert-format|ckpt-format|data-parallel-sharding-strategy|deterministic-mode'
+their_options+='|dist-ckpt-optim-fully-reshardable|list|loader|local_dir|model-type|mpi|no-gradient-accumulation-fusion|no-load-optim|no-load-rng'
+their_options+='|overlap-grad-reduce|overlap-param-gather|pipeline-model-parallel-size|safe_serialization|saver|target_dir'
+their_options+='|tensor-model-parallel-size'
+their_options+='|untie-embeddings-and-output-weights|use-legacy-models|use-megatron-fsdp|use-nccl-ub|use-torch-fsdp2'
 
 # What mends an error is a value (enum dcpk_fix), which tools word as an option. A style sheet has properties.
 check_options() {

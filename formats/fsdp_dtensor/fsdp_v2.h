@@ -11,6 +11,9 @@
 
 /* Was the folder written by its own save_checkpoint()? */
 bool dcpk_fsdp_is_v2(const struct dcpk_checkpoint *ckpt);
+/* Or by Megatron with --ckpt-format torch_dcp (--use-torch-fsdp2), which numbers optimizer state?
+ */
+bool dcpk_fsdp_is_torch_dcp(const struct dcpk_checkpoint *ckpt);
 /* Is it the target? */
 bool dcpk_fsdp_wants_v2(const struct dcpk_output *out);
 

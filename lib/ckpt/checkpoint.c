@@ -172,6 +172,8 @@ static dcpk_status read_metadata(struct dcpk_checkpoint *c,
     c->state = dcpk_alloc(c->format->state_bytes, err);
     if (c->state == NULL || c->format->open(c, err) || check_tables(c, err) || check_stored(c, err))
         return err->status;
+    if (c->format->mapping == NULL && dcpk_stranger_of_keys(c) != NULL)
+        dcpk_checkpoint_note(c, "this is %s", dcpk_stranger_of_keys(c));
     return DCPK_OK;
 }
 

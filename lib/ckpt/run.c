@@ -302,6 +302,8 @@ dcpk_status dcpk_run_find(const char *path, const struct dcpk_format *const *for
     dcpk_status st = dcpk_run_look(path, 0, &kind, err);
 
     if (st == DCPK_OK && kind == DCPK_PATH_NOTHING)
+        st = dcpk_stranger_check_address(path, err);
+    if (st == DCPK_OK && kind == DCPK_PATH_NOTHING)
         st = dcpk_fail_errno(err, ENOENT, "the folder cannot be read");
     else if (st == DCPK_OK && kind != DCPK_PATH_FOLDER)
         st = dcpk_fail(err, DCPK_EIO, "not a folder; a checkpoint is one");

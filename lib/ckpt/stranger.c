@@ -1,17 +1,79 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stranger.c - recognises what people mistake for a checkpoint, by the names in a folder. */
+/* stranger.c - recognises what people mistake for a checkpoint, by names of files and keys. */
 #include "lib/ckpt/stranger.h"
 
+#include <ctype.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "lib/base/alloc.h"
+#include "lib/base/order.h"
+#include "lib/base/text.h"
+#include "lib/ckpt/checkpoint.h"
 #include "lib/ckpt/format.h"
 #include "lib/ckpt/run.h"
 #include "lib/ckpt/run_names.h"
 
-#define MOST_FOLDERS 256 /* that are looked into */
+#define MOST_FOLDERS  256 /* that are looked into */
+#define MOST_PATTERNS 2
+#define MOST_NAMED    4 /* folders that a hint lists */
+
+/* A name begins, holds and ends with these; NULL: anything. */
+struct pattern {
+    const char *start, *part, *end;
+};
+
+/*
+ * A layout of another program: for each of its patterns there is a name. The first row that fits
+ * counts. A layout that becomes a format of ours leaves the table.
+ */
+struct layout {
+    struct pattern all[MOST_PATTERNS];
+    const char *text; /* what it is, and how to get a folder that is read */
+};
+
+#define AS_HUGGING_FACE                                                                            \
+    "save it as a Hugging Face model (safetensors, and config.json with them) and give that "      \
+    "folder"
+#define DEEPSPEED                                                                                  \
+    "a checkpoint of DeepSpeed (ZeRO), which is not read: 'python zero_to_fp32.py . OUT "          \
+    "--safe_serialization' in the folder above it makes safetensors; copy config.json to them"
+
+/*
+ * By names of files in a folder that no format knows. Sources: the writers, at deepspeed 0.17
+ * (runtime/engine.py, utils/zero_to_fp32.py), verl 0.5 (utils/checkpoint, model_merger), peft
+ * 0.21.2 (PeftModel.save_pretrained), torch_checkpointing 0.1.1.
+ */
+static const struct layout by_files[] = {
+    {{{NULL, "zero_pp_rank_", ".pt"}}, DEEPSPEED},
+    {{{"mp_rank_", NULL, "_model_states.pt"}}, DEEPSPEED},
+    {{{"model_world_size_", "_rank_", ".pt"}},
+     "FSDP shards of verl or SkyRL, which are not read: 'python -m verl.model_merger merge "
+     "--backend fsdp --local_dir FOLDER --target_dir OUT' makes a Hugging Face model"},
+    {{{"adapter_config.json", NULL, NULL}},
+     "an adapter of PEFT, not a model: merge it into its base (merge_and_unload(), then "
+     "save_pretrained()) and give that folder"},
+    {{{"metadata.pkl", NULL, NULL}, {NULL, NULL, "_0.pt"}},
+     "a checkpoint of torch_checkpointing 2.0, which is not read: let its trainer "
+     "(torchtitan: checkpoint.last_save_in_hf) " AS_HUGGING_FACE},
+};
+
+/* By keys of tensors in a folder of PyTorch's that no Megatron wrote. Sources: measured on what
+ * accelerate 1.15, transformers 5.23, peft 0.21.2 and torchtitan 0.3.0 save. */
+static const struct layout by_keys[] = {
+    {{{NULL, ".lora_A.", NULL}},
+     "an adapter of PEFT with its base in shards of FSDP2: merge it in its trainer "
+     "(merge_and_unload(), then save_pretrained()) and give that folder"},
+    {{{NULL, NULL, "tok_embeddings.weight"}, {NULL, "layers.", NULL}},
+     "a checkpoint of torchtitan: let it (checkpoint.last_save_in_hf, "
+     "scripts/checkpoint_conversion/convert_to_hf.py) " AS_HUGGING_FACE},
+    {{{NULL, NULL, "embed_tokens.weight"}},
+     "a model with Hugging Face's names in shards of FSDP2: let its trainer (save_pretrained(), "
+     "'accelerate merge-weights') " AS_HUGGING_FACE},
+    {{{NULL, ".state.", ".exp_avg"}},
+     "optimizer state of FSDP2 without its weights, which lie in a folder next to it"},
+};
 
 /* Beside what formats know: names that give a folder away. */
 static const struct dcpk_mark others[] = {
@@ -20,6 +82,101 @@ static const struct dcpk_mark others[] = {
     {0},
 };
 static const struct dcpk_format no_format = {.marks = others};
+
+static bool pattern_fits(const struct pattern *p, const char *name)
+{
+    if (p->start != NULL && p->part == NULL && p->end == NULL)
+        return strcmp(name, p->start) == 0;
+    return (p->start == NULL || dcpk_starts_with(name, p->start)) &&
+           (p->part == NULL || strstr(name, p->part) != NULL) &&
+           (p->end == NULL || dcpk_ends_with(name, p->end));
+}
+
+/* Names one after another; `at` of them: NULL behind the last. */
+struct names {
+    const char *(*at)(const void *of, size_t i);
+    const void *of;
+};
+
+static bool any_fits(const struct names *names, const struct pattern *p)
+{
+    const char *name;
+
+    if (p->start == NULL && p->part == NULL && p->end == NULL)
+        return true;
+    for (size_t i = 0; (name = names->at(names->of, i)) != NULL; i++)
+        if (pattern_fits(p, name))
+            return true;
+    return false;
+}
+
+/* The text of the first row of which all patterns fit; NULL: none. */
+static const char *find_layout(const struct layout *rows, size_t n, const struct names *names)
+{
+    for (size_t i = 0; i < n; i++) {
+        bool fits = true;
+
+        for (size_t p = 0; p < MOST_PATTERNS && fits; p++)
+            fits = any_fits(names, &rows[i].all[p]);
+        if (fits)
+            return rows[i].text;
+    }
+    return NULL;
+}
+
+struct file_names {
+    char *const *list;
+    size_t n;
+};
+
+static const char *file_at(const void *of, size_t i)
+{
+    const struct file_names *names = of;
+
+    return i < names->n ? names->list[i] : NULL;
+}
+
+static const char *tensor_at(const void *of, size_t i)
+{
+    const struct dcpk_checkpoint *ckpt = of;
+
+    return i < ckpt->n_tensors ? ckpt->tensors[i].key : NULL;
+}
+
+static const char *find_by_files(char *const *names, size_t n)
+{
+    const struct file_names files = {names, n};
+
+    return find_layout(by_files, DCPK_COUNT(by_files), &(struct names){file_at, &files});
+}
+
+const char *dcpk_stranger_of_keys(const struct dcpk_checkpoint *ckpt)
+{
+    return find_layout(by_keys, DCPK_COUNT(by_keys), &(struct names){tensor_at, ckpt});
+}
+
+dcpk_status dcpk_stranger_check_address(const char *path, struct dcpk_error *err)
+{
+    static const struct {
+        const char *scheme, *way;
+    } ways[] = {{"s3://", " ('aws s3 sync')"},
+                {"gs://", " ('gcloud storage rsync')"},
+                {"hdfs://", " ('hdfs dfs -get')"},
+                {"hf://", " ('hf download')"},
+                {"", ""}};
+    size_t n = 0, i = 0;
+
+    while (isalnum((unsigned char)path[n]))
+        n++;
+    if (n == 0 || !dcpk_starts_with(path + n, "://"))
+        return DCPK_OK;
+    while (!dcpk_starts_with(path, ways[i].scheme))
+        i++;
+    return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                     "'%s' is an address, and folders of a file system are read and written: copy "
+                     "it%s, or mount it",
+                     path, ways[i].way);
+}
 
 /* The text of the format's first mark that a name fits. */
 static const char *find_sign(const struct dcpk_format *format, char *const *names, size_t n)
@@ -63,48 +220,91 @@ static bool has(struct dcpk_store *store, const char *folder, const char *name)
     return kind == DCPK_PATH_FILE;
 }
 
-/* The first folder in it that is a run or a checkpoint, or belongs into one: *text: which of
- * them. */
-static const char *find_inside(struct dcpk_store *store, const struct dcpk_format *const *formats,
-                               char *const *names, size_t n, const char **text)
+/* What the folder `folder` of the store holds; NULL: nothing that is recognised. */
+static const char *find_layout_in(struct dcpk_store *store, const char *folder)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    const char *text = NULL;
+    char **names;
+    size_t n;
+
+    if (dcpk_store_list_in(store, folder, &names, &n, &err) != DCPK_OK)
+        return NULL;
+    text = find_by_files(names, n);
+    dcpk_free(names);
+    return text;
+}
+
+/* What lies in the folders of a folder. */
+struct inside {
+    const char *checkpoints[MOST_NAMED]; /* and runs */
+    size_t n;
+    const char *other, *text; /* the first that is something else, and what it is */
+};
+
+static void look_inside(struct dcpk_store *store, const struct dcpk_format *const *formats,
+                        const char *name, struct inside *inside)
 {
     const struct dcpk_mark *marks[DCPK_MAX_MARKS];
     const size_t n_marks = dcpk_marks_list(formats, DCPK_MARK_INNER, marks);
+    const char *text = NULL;
+    bool is_checkpoint = has(store, name, DCPK_TRACKER_NAME);
 
-    for (size_t i = 0; i < n && i < MOST_FOLDERS; i++) {
-        for (size_t m = 0; m < n_marks; m++)
-            if (has(store, names[i], marks[m]->start)) {
-                *text = marks[m]->text;
-                return names[i];
-            }
-        if (has(store, names[i], DCPK_TRACKER_NAME))
-            return names[i];
+    for (size_t m = 0; m < n_marks && !is_checkpoint && text == NULL; m++)
+        if (has(store, name, marks[m]->start)) {
+            text = marks[m]->text;
+            is_checkpoint = text == NULL;
+        }
+    if (is_checkpoint && inside->n < MOST_NAMED)
+        inside->checkpoints[inside->n++] = name;
+    if (!is_checkpoint && text == NULL)
+        text = find_layout_in(store, name);
+    if (text == NULL || inside->text != NULL)
+        return;
+    inside->other = name;
+    inside->text = text;
+}
+
+/* "; give a folder in it, such as 'a', 'b'", or what one of them is. */
+static void hint_inside(struct dcpk_store *store, const struct dcpk_format *const *formats,
+                        const struct file_names *names, char text[DCPK_STRANGER_BYTES])
+{
+    struct inside inside = {.n = 0};
+    size_t n = 0;
+
+    for (size_t i = 0; i < names->n && i < MOST_FOLDERS; i++)
+        look_inside(store, formats, names->list[i], &inside);
+    if (inside.n == 0 && inside.text != NULL) {
+        snprintf(text, DCPK_STRANGER_BYTES, "; its folder '%s' is %s", inside.other, inside.text);
+        return;
     }
-    return NULL;
+    for (size_t i = 0; i < inside.n && n < DCPK_STRANGER_BYTES; i++)
+        n += (size_t)snprintf(text + n, DCPK_STRANGER_BYTES - n, "%s'%s'",
+                              i == 0 ? "; give a folder in it, such as " : ", ",
+                              inside.checkpoints[i]);
 }
 
 const char *dcpk_stranger_hint(struct dcpk_store *store, const struct dcpk_format *const *formats,
                                char text[DCPK_STRANGER_BYTES])
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
-    const char *sign, *inside = NULL, *what = NULL;
+    const char *sign, *layout;
     char **names;
     size_t n;
 
     text[0] = '\0';
     if (dcpk_store_list(store, &names, &n, &err) != DCPK_OK)
         return text;
+    layout = find_by_files(names, n);
     sign = find_any_sign(formats, names, n);
-    if (sign == NULL)
-        inside = find_inside(store, formats, names, n, &what);
     if (n == 0)
         snprintf(text, DCPK_STRANGER_BYTES, "; it is empty");
+    else if (layout != NULL)
+        snprintf(text, DCPK_STRANGER_BYTES, "; it is %s", layout);
     else if (sign != NULL)
         snprintf(text, DCPK_STRANGER_BYTES, "; %s", sign);
-    else if (what != NULL)
-        snprintf(text, DCPK_STRANGER_BYTES, "; its folder '%s' is %s", inside, what);
-    else if (inside != NULL)
-        snprintf(text, DCPK_STRANGER_BYTES, "; give a folder in it, such as '%s'", inside);
+    else
+        hint_inside(store, formats, &(struct file_names){names, n}, text);
     dcpk_free(names);
     return text;
 }

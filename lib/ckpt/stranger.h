@@ -5,6 +5,7 @@
 
 #include "lib/io/store.h"
 
+struct dcpk_checkpoint;
 struct dcpk_format;
 
 #define DCPK_STRANGER_BYTES 512
@@ -12,10 +13,20 @@ struct dcpk_format;
 /*
  * What the names in the folder give away, and the way on: another program's checkpoint, a copy
  * without its hidden files, the folder above a run. To be appended to an error: begins with "; ",
- * "" when nothing is recognised. Opens no file. formats: NULL-terminated, whose marks count. text:
- * the room for it; returned. Cannot fail: a folder that cannot be listed gives "".
+ * "" when nothing is recognised. Reads names of files, not their content. formats: NULL-terminated,
+ * whose marks count. text: the room for it; returned. Cannot fail: a folder that cannot be listed
+ * gives "".
  */
 const char *dcpk_stranger_hint(struct dcpk_store *store, const struct dcpk_format *const *formats,
                                char text[DCPK_STRANGER_BYTES]);
+
+/*
+ * Recognise the program that wrote a folder of PyTorch's by its keys. Returns what it is, and how
+ * to get a folder that converts: "a checkpoint of torchtitan: ..."; NULL: not known.
+ */
+const char *dcpk_stranger_of_keys(const struct dcpk_checkpoint *ckpt);
+
+/* Refuse an address ("s3://bucket/run") where a path is asked for. Errors: DCPK_EUNSUPPORTED. */
+dcpk_status dcpk_stranger_check_address(const char *path, struct dcpk_error *err);
 
 #endif

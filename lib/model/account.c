@@ -8,6 +8,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/bytes.h"
 #include "lib/ckpt/format.h"
+#include "lib/ckpt/stranger.h"
 #include "lib/model/strange.h"
 
 #define MOST_NAMED              3 /* unknown keys in a message */
@@ -170,6 +171,8 @@ dcpk_status dcpk_model_read(struct dcpk_checkpoint *ckpt, unsigned flags, struct
 {
     dcpk_status st;
 
+    if (ckpt->format->mapping == NULL && dcpk_stranger_of_keys(ckpt) != NULL)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "this is %s", dcpk_stranger_of_keys(ckpt));
     if (ckpt->format->mapping == NULL)
         return dcpk_fail(
             err, DCPK_EUNSUPPORTED,

@@ -307,7 +307,8 @@ static dcpk_status check_values(const struct dcpk_model *model, struct dcpk_erro
         const bool has_first = has_role(p, DCPK_EXP_AVG);
 
         if (dcpk_model_value(model, p) == NULL)
-            return dcpk_fail(err, DCPK_EFORMAT, "'%s' has optimizer state but no weight", p->name);
+            return dcpk_fail_fix(err, DCPK_EFORMAT, DCPK_FIX_WEIGHTS_ONLY,
+                                 "'%s' has optimizer state but no weight", p->name);
         if (is_adam && has_first != has_role(p, DCPK_EXP_AVG_SQ))
             return dcpk_fail(err, DCPK_EFORMAT, "'%s' has the state %s but no %s", p->name,
                              moments[!has_first], moments[has_first]);

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# check_rules.sh - each rule of Megatron-FSDP (RULES.md 7): args of a sample that break it alone, and args next to them
-# that break none. Megatron's own words, from a run of its parse_args and validate_args at core 0.15.3 to main d98e8a64
+# check_rules.sh - each rule of Megatron-FSDP (lib/rules/RULES.md 7): args of a sample that break it alone, and args
+# next to them that break none. Megatron's own words, from a run of its parse_args and validate_args at core 0.15.3 to main d98e8a64
 # (or the place named, which a run reaches later), stand above each.
 fd=$SAMPLES/fsdp_dtensor_native_dp2
 "$DCPKIT" print-tensor --json "$fd" args | jq '.value | .gradient_accumulation_fusion = false' >args.json

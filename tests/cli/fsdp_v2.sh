@@ -11,6 +11,11 @@ refuses "nothing says what fc1 is" 2 'fc1 is SwiGLU; --args-from takes .* .give 
 "$DCPKIT" convert --to torch_dist --args-from "$other" "$native" read | sed -n -e 's/^converted/converted/p' -e '/stores no iteration/p' -e '/left out, /,$p'
 # What v2 does not keep is all that differs: FLOPs, scheduler, RNG.
 "$DCPKIT" compare-two-checkpoint "$other" read | sed -n -e 's/: only in A.*/: only in A/p' -e '/compared/p'
+# Megatron's torch_dcp (--ckpt-format torch_dcp of core 0.19) has the same keys, but numbers instead of names in optimizer.state.
+"$DCPKIT" modify-state-dict -q --op 'rename ^optimizer\.state\.decoder.final_layernorm.weight\. optimizer.state.0.' "$native" numbered >said
+"$DCPKIT" inspect numbered 2>&1 | sed -n -e '/^format/p' -e '/note: this is/p'
+refuses "numbered" 3 "'0' has optimizer state but no weight .--weights-only leaves" \
+    "$DCPKIT" convert --to torch_dist --args-from "$other" --swiglu numbered out
 
 echo "--- written"
 "$DCPKIT" convert -q --to fsdp_dtensor --target-generation V2 --target-impl local "$other" written

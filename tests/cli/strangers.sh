@@ -30,3 +30,60 @@ refuses "objects of zarr" 3 'it is of the format zarr, not dcp$' "$DCPKIT" print
 # Without its common state the generation is not known, and that is said.
 sample torch_dist_b_dense_tp2pp2 headless && rm headless/iter_0000004/common.pt
 inspect headless 2>said | grep ^format && cat said
+
+# Checkpoints of other programs: by names of files, as these programs write them.
+# of LABEL REGEX FILE...: a folder with these files is known for what it is, also from the folder above.
+of() {
+    local label=$1 regex=$2 file
+    shift 2
+    rm -rf other && mkdir -p other/sub
+    for file in "$@"; do touch "other/sub/$file"; done
+    refuses "$label" 3 "; it is $regex" inspect other/sub
+    refuses "$label, above" 3 "; its folder 'sub' is $regex" inspect other
+}
+of "DeepSpeed" "a checkpoint of DeepSpeed .*zero_to_fp32.py . OUT --safe_serialization" \
+    mp_rank_00_model_states.pt zero_pp_rank_0_mp_rank_00_optim_states.pt
+of "DeepSpeed, stage 3" "a checkpoint of DeepSpeed" bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt zero_pp_rank_0_mp_rank_00_model_states.pt
+of "verl" "FSDP shards of verl or SkyRL.*verl.model_merger merge --backend fsdp" \
+    model_world_size_2_rank_0.pt model_world_size_2_rank_1.pt optim_world_size_2_rank_0.pt fsdp_config.json
+of "PEFT" "an adapter of PEFT.*merge_and_unload" adapter_config.json adapter_model.safetensors README.md
+of "torch_checkpointing" "a checkpoint of torch_checkpointing 2.0.*last_save_in_hf" metadata.pkl model_0.pt model_1.pt train_state_0.pt
+touch other/sub/plain && rm other/sub/*_0.pt other/sub/model_1.pt
+inspect other/sub 2>said || grep -c torch_checkpointing said
+mkdir -p lora/adapter && touch lora/adapter/adapter_config.json
+mkdir -p several/optimizer_0 several/pytorch_model_fsdp_0 several/notes
+touch several/optimizer_0/.metadata several/pytorch_model_fsdp_0/.metadata several/notes/text
+refuses "PEFT, convert" 3 "; its folder 'adapter' is an adapter" "$DCPKIT" convert --to torch_dist lora out
+refuses "several folders" 3 "such as 'optimizer_0', 'pytorch_model_fsdp_0'\$" inspect several
+refuses "Megatron before core" 3 "convert.py --model-type GPT --loader legacy --saver core" inspect legacy
+
+# By keys of PyTorch's folders: those that accelerate, prime-rl, peft and torchtitan gave their embedding.
+# keys LABEL REGEX NAME...: each in turn the name of the only tensor but one.
+keys() {
+    local label=$1 regex=$2 name
+    shift 2
+    for name in "$@"; do
+        rm -rf plain
+        "$DCPKIT" modify-state-dict --quiet --op 'remove ^(args|iteration|checkpoint_version|num_float|rng|opt)' \
+            --op 'remove ^model\.module\.decoder\.(layers\.[123]|.*(norm|qkv|proj|fc2))' --op 'remove weight_v$' \
+            --op 'rename ^model\.module\.output_layer\.weight$ layers.0.attention.wo.weight' \
+            --op 'rename ^model\.module\.decoder\.layers\.0\.mlp\.linear_fc1\.weight_w$ layers.0.other.weight' \
+            --op "rename ^model\.module\.embedding\.word_embeddings\.weight\$ $name" "$in" plain >said
+        inspect plain 2>said >listed && grep -q '^format *dcp' listed && grep -cE "note: this is $regex" said
+    done
+    refuses "$label, convert" 3 "this is $regex" "$DCPKIT" convert --to huggingface plain out
+    refuses "$label, check" 3 "this is $regex" "$DCPKIT" check plain
+}
+keys "Hugging Face's names" "a model with Hugging Face's names in shards of FSDP2.*save_pretrained" model.model.embed_tokens.weight \
+    app.model.model.embed_tokens.weight _fsdp_wrapped_module.model.embed_tokens.weight
+keys "torchtitan" "a checkpoint of torchtitan.*last_save_in_hf" tok_embeddings.weight
+keys "PEFT in shards" "an adapter of PEFT with its base" \
+    model.base_model.model.model.layers.0.mlp.down_proj.lora_A.default.weight
+keys "optimizer alone" "optimizer state of FSDP2 without its weights" optimizer.state.model.embed_tokens.weight.exp_avg
+
+# Addresses are not folders, to be read or written.
+refuses "an address" 3 "'s3://bucket/run' is an address.*'aws s3 sync'" inspect s3://bucket/run
+refuses "an address, convert" 3 "'hf://a/b' is an address.*'hf download'" "$DCPKIT" convert --to torch_dist hf://a/b out
+refuses "an address to write" 3 "'gs://bucket/out' is an address" "$DCPKIT" convert --to torch_dist "$in" gs://bucket/out
+refuses "another scheme" 3 "'https://a/b.tar' is an address.*: copy it, or mount it" "$DCPKIT" convert --to torch_dist "$in" https://a/b.tar
+mkdir -p s3: && cp -rL --no-preserve=mode "$in" s3:/run && inspect s3://run | grep ^format
