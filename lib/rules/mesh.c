@@ -33,7 +33,9 @@ static dcpk_status check_divides(const char *what, int64_t n, const char *by, in
 static dcpk_status check_experts(const struct dcpk_layout *mesh, int64_t n_experts,
                                  struct dcpk_error *err)
 {
-    const int64_t n_ranks = dcpk_max_i64(mesh->tp, 1) * dcpk_max_i64(mesh->cp, 1) * mesh->dp;
+    const int64_t tp = dcpk_max_i64(mesh->tp, 1), ep = dcpk_max_i64(mesh->ep, 1);
+    const int64_t n_ranks = tp * dcpk_max_i64(mesh->cp, 1) * mesh->dp;
+    const int64_t etp = mesh->etp > 0 ? mesh->etp : tp;
     dcpk_status st;
 
     if (n_experts == 0 && mesh->ep > 1)
@@ -43,16 +45,12 @@ static dcpk_status check_experts(const struct dcpk_layout *mesh, int64_t n_exper
         return dcpk_fail(err, DCPK_EMISMATCH,
                          "etp=%" PRId64 " is given, but the model has no experts", mesh->etp);
     st = check_divides("experts", n_experts, "ep", mesh->ep, err);
-    if (st != DCPK_OK || mesh->dp == 0)
+    if (st != DCPK_OK || n_experts == 0 || n_ranks % (etp * ep) == 0)
         return st;
-    if (mesh->etp == 0 || mesh->etp == mesh->tp)
-        return check_divides("data-parallel ranks", mesh->dp, "ep", mesh->ep, err);
-    if (n_ranks % (mesh->etp * dcpk_max_i64(mesh->ep, 1)) == 0)
-        return DCPK_OK;
     return dcpk_fail(err, DCPK_EMISMATCH,
                      "etp=%" PRId64 " times ep=%" PRId64 " does not divide the %" PRId64
                      " ranks of a pipeline stage",
-                     mesh->etp, dcpk_max_i64(mesh->ep, 1), n_ranks);
+                     etp, ep, n_ranks);
 }
 
 static dcpk_status check_sizes(const struct dcpk_model *model, const struct dcpk_layout *mesh,

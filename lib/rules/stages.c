@@ -73,6 +73,13 @@ dcpk_status dcpk_stages_check(const struct dcpk_model *model, const struct dcpk_
                          "first=%" PRId64 " and last=%" PRId64 " leave %" PRId64
                          " of the model's %" PRId64 " layers for %" PRId64 " stages",
                          mesh->first, mesh->last, rest, n_layers, n_others);
+    /* get_transformer_layer_offset of core 0.14 to main divides by 0 there. */
+    if (mesh->vpp > 1 && mesh->first > 0 && mesh->last > 0 && n_others == 0)
+        return dcpk_fail(err, DCPK_EMISMATCH,
+                         "first=%" PRId64 " and last=%" PRId64 " leave no stage between them: "
+                         "Megatron does not cut the layers of such a pipeline into vpp=%" PRId64
+                         " chunks",
+                         mesh->first, mesh->last, mesh->vpp);
     if (check_stage_chunks(mesh->first, mesh->vpp, err) ||
         check_stage_chunks(mesh->last, mesh->vpp, err) ||
         check_stage_chunks(n_each, mesh->vpp, err))

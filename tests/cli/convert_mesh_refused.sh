@@ -13,7 +13,7 @@ mesh "no pipeline" 3 'pp is 1: leave them out' tp=2,first=2
 mesh "no experts to cut" 3 'etp=2 is given, but the model has no experts' etp=2
 mesh "experts" 3 'ep=3 does not divide the model.s 4 experts' ep=3 "$moe"
 mesh "no experts" 3 'the model has no experts' ep=2
-mesh "experts and ranks" 3 'ep=4 does not divide the model.s 2 data-parallel ranks' ep=4,dp=2 "$moe"
+mesh "experts and ranks" 3 'etp=1 times ep=4 does not divide the 2 ranks of a pipeline stage' ep=4,dp=2 "$moe"
 mesh "an unknown dimension" 2 "'xp=2' is not a list" tp=2,xp=2
 mesh "a dimension twice" 2 "'tp=2' is not a list" tp=2,tp=2
 mesh "no number" 2 "'tp=' is not a list" tp=

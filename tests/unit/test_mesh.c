@@ -95,7 +95,8 @@ static void what_does_not_divide_is_named(void **state)
         {"experts", {.tp = 1, .ep = 4}, "ep=4 does not divide the model's 6 experts"},
         {"dp",
          {.tp = 1, .ep = 3, .dp = 4},
-         "ep=3 does not divide the model's 4 data-parallel ranks"},
+         "etp=1 times ep=3 does not divide the 4 ranks of a pipeline stage"},
+        {"dp with cp", {.tp = 1, .ep = 2, .dp = 3, .cp = 2}, NULL},
     };
 
     (void)state;
@@ -159,6 +160,9 @@ static void stages_have_whole_layers(void **state)
         {"nothing between",
          {.pp = 4, .first = 1, .last = 3},
          "leave 0 of the model's 4 layers for 2"},
+        {"no stage between, and chunks",
+         {.pp = 2, .vpp = 2, .first = 2, .last = 2},
+         "leave no stage between them"},
         {"no pipeline", {.pp = 1, .first = 1}, "pp is 1"},
         {"chunks of one layer", {.pp = 4, .vpp = 2}, "vpp=2 does not divide the 1 layers"},
         {"experts cut otherwise", {.tp = 4, .pp = 1, .ep = 2, .dp = 1, .etp = 1}, NULL},
