@@ -190,9 +190,9 @@ static int remap_run(struct remap *r)
 #define DCPK_OPT_STRUCT struct remap
 static const struct dcpk_cli_option option_rows[] = {
     DCPK_OPT_TEXT("from", "LAYOUT", from,
-                  "the ranks that load IN: tp=T,pp=P,ep=E,dp=D,cp=C,etp=E,first=N,last=N as in "
-                  "--target-mesh of convert (left out: 1; dp: as many replicas as there are ranks "
-                  "for), or fsdp=N,tp=T,ep=E,hsdp=K,bucket=B as in --target-dp"),
+                  "the ranks that load IN: tp=T,pp=P,ep=E,dp=D,cp=C,etp=E,vpp=V,first=N,last=N "
+                  "as in --target-mesh of convert (left out: 1; dp: as many replicas as there are "
+                  "ranks for), or fsdp=N,tp=T,ep=E,hsdp=K,bucket=B as in --target-dp"),
     DCPK_OPT_TEXT("to", "LAYOUT", to,
                   "the same of the ranks that it is remapped to, and back from"),
     DCPK_OPT_TEXT(

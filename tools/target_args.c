@@ -217,11 +217,6 @@ dcpk_status dcpk_rank_layout_parse(const char *option, const char *text, int n_r
         return parse_fsdp_ranks(option, text, layout, err);
     if (dcpk_mesh_parse(option, text, &m, err) != DCPK_OK)
         return err->status;
-    if (m.vpp > 0)
-        return dcpk_fail(err, DCPK_EUSAGE,
-                         "%s: chunks of a stage (vpp) lie on one rank: leave it "
-                         "out",
-                         option);
     n = m.tp * m.pp;
     if (n > MAX_DIM || n * m.cp > MAX_DIM)
         return dcpk_fail(err, DCPK_EUSAGE, "%s: '%s' has more ranks than %" PRId64, option, text,

@@ -25,10 +25,12 @@ int64_t dcpk_rank_layout_size(const struct dcpk_rank_layout *layout)
 
 /* ---- the model ---- */
 
-/* The stage of a layer, of n_layers. */
+/* The stage of a layer, of n_layers: each chunk of a stage has its share of them, and the stages
+ * take turns (get_transformer_layer_offset). */
 static dcpk_status stage_of_layer(const struct dcpk_layout *mesh, int64_t n_layers, int64_t layer,
                                   int64_t *stage, struct dcpk_error *err)
 {
+    const int64_t vpp = dcpk_max_i64(mesh->vpp, 1), n_turn = n_layers / vpp;
     const int64_t n_others = mesh->pp - (mesh->first > 0) - (mesh->last > 0);
     const int64_t rest = n_layers - mesh->first - mesh->last;
 
@@ -37,12 +39,13 @@ static dcpk_status stage_of_layer(const struct dcpk_layout *mesh, int64_t n_laye
                          "the model's %" PRId64 " layers do not come out on pp=%" PRId64 " stages",
                          n_layers, mesh->pp);
     *stage = 0;
-    if (mesh->first > 0 && layer < mesh->first)
+    layer %= n_turn;
+    if (mesh->first > 0 && layer < mesh->first / vpp)
         return DCPK_OK;
-    if (mesh->last > 0 && layer >= n_layers - mesh->last)
+    if (mesh->last > 0 && layer >= n_turn - mesh->last / vpp)
         *stage = mesh->pp - 1;
     else
-        *stage = (mesh->first > 0) + (layer - mesh->first) / (rest / n_others);
+        *stage = (mesh->first > 0) + (layer - mesh->first / vpp) / (rest / n_others / vpp);
     return DCPK_OK;
 }
 

@@ -7,8 +7,8 @@
 
 /*
  * A parallel layout over ranks 0 .. n - 1, numbered as Megatron does: tp first, then cp and dp,
- * then pp; experts within a stage by etp, then ep. All sizes at least 1 (etp: tp), but for first
- * and last, the layers of the stages at the ends (0: as many as the others).
+ * then pp; experts within a stage by etp, then ep. All sizes at least 1 (etp: tp), but for vpp
+ * (0: 1) and for first and last, the layers of the stages at the ends (0: as many as the others).
  *
  * Without FSDP, stages hold their layers (the first one the embeddings, too, the last one the
  * rest), tp ranks their blocks (of rows with parts, as gate and up, of each part), and what nothing
