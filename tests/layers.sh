@@ -23,7 +23,7 @@ mapfile -t product < <(printf '%s\n' "${sources[@]}" | grep -E '^(lib|formats|ke
 
 # What a folder may include besides itself, from the bottom up; lib/README.md draws it. A folder of lib may include those
 # before it in this row, and kernels those up to lib/device.
-rooms=(base report io tensor device ckpt model rules plan exec write job train)
+rooms=(base report io tensor place device ckpt model rules plan exec write job train)
 declare -A may=(
     [formats/torch]="lib"
     [formats/dcp]="lib formats/torch"
@@ -42,7 +42,7 @@ done
 # The folders that a folder may include, as one regular expression over the included path.
 may_include() {
     local folder=$1 allowed=''
-    local -r to_device='lib/base lib/io lib/tensor lib/device' to_model="lib/base lib/io lib/tensor lib/ckpt lib/model"
+    local -r to_device='lib/base lib/io lib/tensor lib/device' to_model="lib/base lib/io lib/tensor lib/place lib/ckpt lib/model"
     case $folder in
     tools | tests | tests/*) echo . && return ;;
     lib/api) echo '^(lib|formats/formats\.h|kernels/kernels\.h)' && return ;; # it joins the tables, as tools do

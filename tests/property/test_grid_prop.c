@@ -14,6 +14,7 @@
 #include "lib/job/remap_layout.h"
 #include "lib/model/layout.h"
 #include "lib/model/parallel.h"
+#include "lib/place/grid.h"
 #include "lib/rules/mesh.h"
 #include "lib/train/fsdp_shares.h"
 #include "lib/train/run_mesh.h"
@@ -157,6 +158,28 @@ static void check_training(const struct grid_line *g)
         CHECK_EQ_INT(m.pp, g->ranks[r][3], g->label);
         CHECK_EQ_INT(m.ep, g->ranks[r][4], g->label);
         CHECK_EQ_INT(m.expert_dp, g->ranks[r][5], g->label);
+    }
+}
+
+static void check_grid(const struct grid_line *g)
+{
+    const struct dcpk_grid grid = {.tp = g->tp,
+                                   .cp = g->cp,
+                                   .ep = g->ep,
+                                   .etp = g->etp,
+                                   .dp = g->dp,
+                                   .pp = g->pp,
+                                   .is_tp_pp_dp = g->is_tp_pp_dp};
+    struct dcpk_error err = DCPK_ERROR_INIT;
+
+    CHECK_EQ_INT(dcpk_grid_check_ranks(&grid, dcpk_grid_ranks(&grid), &err) != DCPK_OK,
+                 g->is_refused, g->label);
+    for (int64_t r = 0; r < dcpk_grid_ranks(&grid) && !g->is_refused; r++) {
+        const struct dcpk_coords c = dcpk_grid_coords(&grid, r);
+        const int64_t found[] = {c.tp, c.cp, c.dp, c.pp, c.ep, c.edp};
+
+        for (size_t i = 0; i < DCPK_COUNT(found); i++)
+            CHECK_EQ_INT(found[i], g->ranks[r][i], g->label);
     }
 }
 
@@ -326,6 +349,22 @@ static void check_stages_of_cut(const struct stages_line *s)
     dcpk_arena_free(arena);
 }
 
+static void check_stages_of_grid(const struct stages_line *s)
+{
+    const struct dcpk_grid grid = {.pp = s->pp, .vpp = s->vpp, .first = s->first, .last = s->last};
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    int64_t layer = 0;
+
+    CHECK_EQ_INT(dcpk_grid_check_stages(&grid, s->layers, 0, &err) != DCPK_OK, s->is_refused,
+                 s->label);
+    for (int64_t c = 0; c < s->pp * dcpk_max_i64(s->vpp, 1) && !s->is_refused; c++)
+        for (int64_t i = dcpk_grid_chunk_layers(&grid, s->layers, 0, c); i > 0; i--, layer++) {
+            CHECK_EQ_INT(s->chunk_of[layer], c, s->label);
+            CHECK_EQ_INT(dcpk_grid_stage(&grid, s->layers, layer), c % s->pp, s->label);
+        }
+    CHECK_EQ_INT(layer, s->is_refused ? 0 : s->layers, s->label);
+}
+
 static void check_stages_of_remap(const struct stages_line *s)
 {
     const struct dcpk_layout mesh = {.tp = 1,
@@ -393,12 +432,14 @@ static void all_stand_where_megatron_does(void **state)
     while (fgets(line, sizeof line, file) != NULL) {
         if (dcpk_starts_with(line, "grid ")) {
             grid_parse(line, &g);
+            check_grid(&g);
             check_training(&g);
             check_remap(&g);
             check_buckets(&g);
             n_grids++;
         } else {
             stages_parse(line, &s);
+            check_stages_of_grid(&s);
             check_stages_of_cut(&s);
             check_stages_of_remap(&s);
             check_stages_of_training(&s);

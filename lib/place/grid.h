@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* grid.h - the ranks of a run: sizes of its parallel dimensions, where each rank stands, which
+ * layers a stage has. */
+/*
+ *   rank = tp + TP * (cp + CP * (dp + DP * pp))         dense parameters
+ *   rank = etp + ETP * (ep + EP * (edp + EDP * pp))     routed experts, on the same ranks:
+ *                                                       ETP * EP * EDP = TP * CP * DP
+ *
+ * In the order tp-cp-ep-pp-dp dp and pp change places, and so do edp and pp. Data-parallel ranks
+ * count on over context parallelism, cp + CP * dp; those of one optimizer instance follow each
+ * other: that number is shard + SHARDS * instance.
+ *
+ *   layers of pp=2, vpp=2    chunk 0 of stage 0 | chunk 0 of stage 1 | chunk 1 of stage 0 | ...
+ *
+ * Sources: RankGenerator and initialize_model_parallel of megatron/core/parallel_state.py,
+ * get_num_layers_to_build and get_transformer_layer_offset of megatron/core/transformer
+ * @core_v0.19.0; tests/golden/grids.txt has what they answer.
+ */
+#ifndef DCPK_LIB_PLACE_GRID_H
+#define DCPK_LIB_PLACE_GRID_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "lib/base/error.h"
+
+/* Sizes of 0 are not given or not known; they count as 1, etp as tp. */
+struct dcpk_grid {
+    int64_t tp, pp, dp, ep, cp, world;
+    int64_t etp;         /* tensor parallelism of routed experts */
+    int64_t vpp;         /* model chunks of a pipeline stage */
+    int64_t first, last; /* layers of the stages at the ends, where they differ from the others */
+    int64_t instances;   /* of the distributed optimizer: each holds all of its state (HSDP) */
+    bool is_tp_pp_dp;    /* the order of ranks is tp-cp-ep-pp-dp, else tp-cp-ep-dp-pp */
+};
+
+/* A grid, and whether Megatron-FSDP shards the parameters over it; pp and cp are 1 then. */
+struct dcpk_placing {
+    struct dcpk_grid grid;
+    bool is_fsdp;
+    int64_t bucket_elems; /* lib/model/fsdp_layout.h */
+};
+
+/* The grid with every size at least 1, but for first and last. */
+struct dcpk_grid dcpk_grid_full(const struct dcpk_grid *grid);
+
+/* How many ranks it has. */
+int64_t dcpk_grid_ranks(const struct dcpk_grid *grid);
+
+/* Where a rank stands. */
+struct dcpk_coords {
+    int64_t tp, cp, dp, pp;
+    int64_t etp, ep, edp; /* for routed experts */
+    int64_t shard, instance;
+};
+struct dcpk_coords dcpk_grid_coords(const struct dcpk_grid *grid, int64_t rank);
+
+/* Axes along which the ranks of a group differ, dense ones or those of experts. */
+enum dcpk_axes {
+    DCPK_AXIS_TP = 1,
+    DCPK_AXIS_CP = 2,
+    DCPK_AXIS_DP = 4,
+    DCPK_AXIS_PP = 8,
+    DCPK_AXIS_SHARD = 16,
+    DCPK_AXIS_INSTANCE = 32,
+    DCPK_AXIS_EP = 64,
+    DCPK_AXIS_EDP = 128,
+};
+
+/* The first rank of the group of `rank` along `axes` (enum dcpk_axes): ranks with the same first
+ * one are a group. */
+int64_t dcpk_grid_first(const struct dcpk_grid *grid, int64_t rank, unsigned axes);
+
+/* Elements at which DDP and Megatron-FSDP close a bucket where nothing is given: the larger of 40
+ * million and a million for each data-parallel rank. */
+int64_t dcpk_grid_bucket_elems(int64_t n_data_parallel);
+
+/* ---- layers ---- */
+
+/* What else counts as a layer where stages are cut. */
+enum dcpk_stage_flags {
+    DCPK_COUNTS_EMBEDDING = 1, /* account_for_embedding_in_pipeline_split */
+    DCPK_COUNTS_LOSS = 2,      /* account_for_loss_in_pipeline_split */
+};
+
+/* Checks that n_layers can be cut into the grid's stages and chunks. flags: enum dcpk_stage_flags.
+ * Errors: DCPK_EMISMATCH with the sizes that do not fit. */
+dcpk_status dcpk_grid_check_stages(const struct dcpk_grid *grid, int64_t n_layers, unsigned flags,
+                                   struct dcpk_error *err);
+
+/* How many layers chunk `chunk` % pp of stage `chunk` / pp has; the stages were checked. */
+int64_t dcpk_grid_chunk_layers(const struct dcpk_grid *grid, int64_t n_layers, unsigned flags,
+                               int64_t chunk);
+
+/* The stage of a layer that no embedding or loss is counted with; the stages were checked. */
+int64_t dcpk_grid_stage(const struct dcpk_grid *grid, int64_t n_layers, int64_t layer);
+
+/* ---- what must divide ---- */
+
+/* Sizes of a model; 0: not known, or none. */
+struct dcpk_grid_model {
+    int64_t heads, groups, layers, experts;
+};
+
+/*
+ * Checks that the model can be cut over the grid: heads and query groups by tp, layers into stages,
+ * experts by ep, and the ranks of a stage by etp times ep (where dp is given). Errors:
+ * DCPK_EMISMATCH naming what does not divide, or what the model lacks.
+ */
+dcpk_status dcpk_grid_check_model(const struct dcpk_grid *grid, const struct dcpk_grid_model *model,
+                                  struct dcpk_error *err);
+
+/* Checks that the grid has n_ranks ranks, which experts and instances can share out. Errors:
+ * DCPK_EUSAGE naming what does not divide. */
+dcpk_status dcpk_grid_check_ranks(const struct dcpk_grid *grid, int64_t n_ranks,
+                                  struct dcpk_error *err);
+
+/* ---- as text ---- */
+
+/*
+ * Reads "tp=2,pp=2": sizes left out are 1; dp, etp, vpp, first and last 0. `option` begins each
+ * message. Errors: DCPK_EUSAGE for what cannot be read, or passes 2^20 ranks.
+ */
+dcpk_status dcpk_grid_parse(const char *option, const char *text, struct dcpk_grid *grid,
+                            struct dcpk_error *err);
+
+/* Reads "4" or "4,tp=2,ep=2,hsdp=2,bucket=1000": the data-parallel ranks of Megatron-FSDP, context
+ * parallelism and hsdp instances included. Errors: DCPK_EUSAGE. */
+dcpk_status dcpk_placing_parse_fsdp(const char *option, const char *text,
+                                    struct dcpk_placing *placing, struct dcpk_error *err);
+
+/* Reads "tp=2,pp=2", or "fsdp=4,tp=2" with the same names, as a layout over n_ranks ranks; dp left
+ * out: as many replicas as there is room for. Errors: DCPK_EUSAGE. */
+dcpk_status dcpk_placing_parse(const char *option, const char *text, int n_ranks,
+                               struct dcpk_placing *placing, struct dcpk_error *err);
+
+#endif
