@@ -96,7 +96,7 @@ static const char *found_by(const char *by)
 static void report_loader(const struct dcpk_check_report *r, struct dcpk_doc *doc)
 {
     const struct dcpk_verdict *c = r->check;
-    const struct dcpk_layout *m = &c->mesh;
+    const struct dcpk_grid *m = &c->mesh;
     const char *layers = "local", *adam = "torch's";
 
     if (strcmp(c->impl, "te") == 0)

@@ -4,13 +4,13 @@
 
 #include "lib/exec/finite.h"
 #include "lib/job/verdict.h"
+#include "lib/place/grid.h"
 #include "tools/args_from.h"
 #include "tools/bar.h"
 #include "tools/check_model.h"
 #include "tools/check_report.h"
 #include "tools/cmd.h"
 #include "tools/print_doc.h"
-#include "tools/target_args.h"
 
 #define NAME "check"
 
@@ -208,7 +208,7 @@ int dcpk_cmd_check(int argc, char **argv)
 
     if (code >= 0)
         return code;
-    if (c.mesh != NULL && dcpk_mesh_parse("--mesh", c.mesh, &c.options.mesh, &err) != DCPK_OK)
+    if (c.mesh != NULL && dcpk_grid_parse("--mesh", c.mesh, &c.options.mesh, &err) != DCPK_OK)
         return dcpk_cli_fail(NAME, &err);
     if (c.no_optimizer)
         c.options.flags |= DCPK_LOADING_NO_OPTIMIZER;

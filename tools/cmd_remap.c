@@ -6,11 +6,11 @@
 #include "lib/base/order.h"
 #include "lib/exec/ranks.h"
 #include "lib/exec/thread_ranks.h"
+#include "lib/place/grid.h"
 #include "tools/bar.h"
 #include "tools/cmd.h"
 #include "tools/remap_report.h"
 #include "tools/run_args.h"
-#include "tools/target_args.h"
 
 #define NAME            "remap"
 #define N_RUNS          3
@@ -107,13 +107,13 @@ static dcpk_status find_ranks(struct remap *r, struct dcpk_error *err)
     o->n_ranks = r->n_ranks;
     if (o->env.ranks != NULL)
         o->n_ranks = n_processes;
-    if (dcpk_rank_layout_parse("--from", r->from, o->n_ranks, &o->from, err) ||
-        dcpk_rank_layout_parse("--to", r->to, o->n_ranks, &o->to, err))
+    if (dcpk_placing_parse("--from", r->from, o->n_ranks, &o->from, err) ||
+        dcpk_placing_parse("--to", r->to, o->n_ranks, &o->to, err))
         return err->status;
     if (o->n_ranks == 0)
         o->n_ranks =
-            (int)dcpk_min_i64(DCPK_MOST_THREAD_RANKS, dcpk_max_i64(dcpk_rank_layout_size(&o->from),
-                                                                   dcpk_rank_layout_size(&o->to)));
+            (int)dcpk_min_i64(DCPK_MOST_THREAD_RANKS, dcpk_max_i64(dcpk_grid_ranks(&o->from.grid),
+                                                                   dcpk_grid_ranks(&o->to.grid)));
     return DCPK_OK;
 }
 

@@ -50,8 +50,8 @@ static const char *mesh_text(struct dcpk_doc *doc, int64_t n)
 }
 
 /* Sizes that either side knows, by args. */
-static void add_layouts(struct sides *sides, const struct dcpk_layout *from,
-                        const struct dcpk_layout *to, struct dcpk_doc *doc)
+static void add_layouts(struct sides *sides, const struct dcpk_grid *from,
+                        const struct dcpk_grid *to, struct dcpk_doc *doc)
 {
     const struct {
         const char *name;
@@ -97,7 +97,7 @@ static void add_amounts(struct sides *sides, const struct dcpk_conversion *c, st
 
 void dcpk_convert_report_sides(const struct dcpk_conversion *c, struct dcpk_doc *doc)
 {
-    const struct dcpk_layout unknown = {0}, *layout = &unknown;
+    const struct dcpk_grid unknown = {0}, *layout = &unknown;
     const char *generation = dcpk_text_or(c->out->target.generation, "");
     char source_generation[DCPK_GENERATION_TEXT_BYTES];
     struct sides *sides = dcpk_doc_take(doc, 1, sizeof *sides);

@@ -70,7 +70,7 @@ static void set_sizes(struct dcpk_doc *doc, const char *key, const struct size *
         dcpk_doc_set(doc, dcpk_doc_format(doc, "%s.%s", key, sizes[i].name), size_fact(sizes[i].n));
 }
 
-static void report_args_layout(const struct dcpk_layout *l, struct dcpk_doc *doc)
+static void report_args_layout(const struct dcpk_grid *l, struct dcpk_doc *doc)
 {
     const struct size sizes[] = {{"tp", l->tp, 0}, {"pp", l->pp, 0}, {"ep", l->ep, 0},
                                  {"cp", l->cp, 0}, {"dp", l->dp, 0}, {"world", l->world, 0}};

@@ -4,7 +4,6 @@
 #define DCPK_TOOLS_TARGET_ARGS_H
 
 #include "lib/job/convert.h"
-#include "lib/job/remap_layout.h"
 #include "tools/cmd.h"
 
 /* The options of a target, as given. */
@@ -14,18 +13,6 @@ struct dcpk_target_args {
 
 extern const struct dcpk_cli_option dcpk_target_options[];
 #define DCPK_OPT_TARGET(field) DCPK_OPT_ROWS(dcpk_target_options, struct dcpk_target_args, field)
-
-/* "tp=2,pp=2": the sizes of a mesh, those left out 1 and dp 0. Errors: DCPK_EUSAGE naming
- * `option`. */
-dcpk_status dcpk_mesh_parse(const char *option, const char *text, struct dcpk_layout *mesh,
-                            struct dcpk_error *err);
-
-/*
- * "tp=2,pp=2" or "fsdp=4,tp=2": a layout over n_ranks ranks; dp left out: as many replicas as they
- * have room for. Errors: DCPK_EUSAGE naming `option`.
- */
-dcpk_status dcpk_rank_layout_parse(const char *option, const char *text, int n_ranks,
-                                   struct dcpk_rank_layout *layout, struct dcpk_error *err);
 
 /*
  * Fill target->mesh and bucket_elems, rules->mesh and rules->vocab. Errors: DCPK_EUSAGE for what

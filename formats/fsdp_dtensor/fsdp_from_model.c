@@ -369,7 +369,7 @@ static const char *choose_prefix(struct dcpk_arena *arena, const char *own, cons
  * How many tensor-parallel ranks the rows of Mamba's and Gated DeltaNet's projections are for: the
  * target's, else the source's in this format, else one.
  */
-static int64_t choose_tp(const struct dcpk_model *model, const struct dcpk_layout *mesh)
+static int64_t choose_tp(const struct dcpk_model *model, const struct dcpk_grid *mesh)
 {
     if (mesh->dp > 0)
         return dcpk_max_i64(mesh->tp, 1);

@@ -129,14 +129,13 @@ static void set_arg(struct writer *w, struct settings *s, const char *name,
 /*
  * The mesh that the target settles: one pipeline stage, and where the ranks are given, data
  * parallelism over those of a tensor-parallel rank (--target-dp counts context parallelism, which
- * stays the source's where the number allows it). world: ranks of the target over all instances of
- * mesh.dp.
+ * stays the source's where the number allows it). world: ranks of all instances.
  */
-static struct dcpk_layout settled_mesh(const struct writer *w)
+static struct dcpk_grid settled_mesh(const struct writer *w)
 {
-    const struct dcpk_layout *target = &w->out->target.mesh;
+    const struct dcpk_grid *target = &w->out->target.mesh;
     const int64_t cp = dcpk_max_i64(w->model->layout.cp, 1);
-    struct dcpk_layout mesh = {.pp = 1};
+    struct dcpk_grid mesh = {.pp = 1};
     int64_t n_ranks;
 
     if (w->is_for_tp || target->dp > 0 || dcpk_fsdp_wants_v2(w->out))
@@ -144,8 +143,6 @@ static struct dcpk_layout settled_mesh(const struct writer *w)
     if (target->dp == 0)
         return mesh;
     n_ranks = target->dp;
-    if (target->world > 0)
-        n_ranks = target->world / w->tp;
     mesh.ep = dcpk_max_i64(target->ep, 1);
     mesh.dp = n_ranks / cp;
     mesh.world = n_ranks * w->tp;
@@ -161,7 +158,7 @@ static void set_mesh(struct writer *w, struct settings *s, struct dcpk_error *er
 {
     static const char instances[] = "num_distributed_optimizer_instances";
     const struct dcpk_value *attrs = dcpk_value_attrs(w->model->args);
-    const struct dcpk_layout *target = &w->out->target.mesh, mesh = settled_mesh(w);
+    const struct dcpk_grid *target = &w->out->target.mesh, mesh = settled_mesh(w);
     struct dcpk_layout_arg list[DCPK_LAYOUT_MAX_ARGS];
     const size_t n = dcpk_layout_args(&mesh, attrs, list);
 
@@ -172,7 +169,7 @@ static void set_mesh(struct writer *w, struct settings *s, struct dcpk_error *er
             set_arg(w, s, list[i].name, dcpk_value_int(w->out->arena, list[i].size, err), err);
     if (target->dp > 0 && dcpk_value_get(attrs, instances) != NULL)
         set_arg(w, s, instances,
-                dcpk_value_int(w->out->arena, mesh.world / (w->tp * target->dp), err), err);
+                dcpk_value_int(w->out->arena, dcpk_max_i64(target->instances, 1), err), err);
     for (size_t i = 0; i < DCPK_N_STAGE_ARGS; i++) {
         const struct dcpk_value *no = dcpk_stage_arg_no(&dcpk_stage_args[i], attrs);
 

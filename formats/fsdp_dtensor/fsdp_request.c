@@ -406,7 +406,7 @@ static dcpk_status ask_rng_rank(struct asking *a, uint32_t loaders, int64_t tp, 
  */
 static dcpk_status ask_rng(struct asking *a, struct dcpk_error *err)
 {
-    const struct dcpk_layout *mesh = &a->loading->mesh;
+    const struct dcpk_grid *mesh = &a->loading->mesh;
     const bool is_each = dcpk_value_is_true(a->loading->attrs, "data_parallel_random_init");
     const int64_t n = is_each ? dcpk_max_i64(mesh->dp, 1) : 1, tp = dcpk_max_i64(mesh->tp, 1);
 

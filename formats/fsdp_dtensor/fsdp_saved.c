@@ -184,7 +184,7 @@ static dcpk_status try_layer(struct matching *m, struct dcpk_error *err)
     int64_t *used_elems = NULL, *cut;
     dcpk_status st;
 
-    m->out->target.mesh = (struct dcpk_layout){.tp = m->tp, .dp = 1, .ep = 1};
+    m->out->target.mesh = (struct dcpk_grid){.tp = m->tp, .dp = 1, .ep = 1};
     st = dcpk_fsdp_shards_find(m->model, &m->out->target, m->out->arena, &shards, err);
     if (st != DCPK_OK)
         goto out;
@@ -217,7 +217,7 @@ static bool mesh_fits(struct matching *m, int64_t dp, int64_t ep, const struct s
     struct dcpk_fsdp_shards shards;
     bool fits;
 
-    m->out->target.mesh = (struct dcpk_layout){.tp = m->tp, .dp = dp, .ep = ep};
+    m->out->target.mesh = (struct dcpk_grid){.tp = m->tp, .dp = dp, .ep = ep};
     fits =
         dcpk_fsdp_shards_find(m->model, &m->out->target, m->out->arena, &shards, &err) == DCPK_OK &&
         all_fit(&shards, which);

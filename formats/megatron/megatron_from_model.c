@@ -20,7 +20,7 @@ struct writer {
     enum dcpk_dtype model_dtype; /* of the weights that training computes with */
     bool has_states;             /* masters and moments beside the weights, under keys of theirs */
     bool is_flattened;           /* these, of generation A */
-    struct dcpk_layout mesh;     /* whose chunks are written; tp 0: few large ones */
+    struct dcpk_grid mesh;       /* whose chunks are written; tp 0: few large ones */
     bool *is_noted;              /* by source tensor: that its master is not written */
 };
 
@@ -100,7 +100,7 @@ static dcpk_status stack_shape(struct writer *w, const struct dcpk_slot *slot,
 static dcpk_status cut_tensor(struct writer *w, const struct dcpk_slot *slot,
                               struct dcpk_out_tensor *out, struct dcpk_error *err)
 {
-    const struct dcpk_layout *mesh = &w->mesh;
+    const struct dcpk_grid *mesh = &w->mesh;
     const struct dcpk_stacked_shape stored = {out->shape, out->rank, dcpk_slot_axes(slot)};
     struct dcpk_span_list list;
 

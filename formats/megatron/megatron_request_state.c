@@ -321,7 +321,7 @@ static dcpk_status ask_ranks(const struct dcpk_loading *loading,
 static dcpk_status ask_tied(const struct dcpk_loading *loading,
                             const struct dcpk_optimizer_asked *asked, struct dcpk_error *err)
 {
-    const struct dcpk_layout *mesh = &loading->mesh, *saved = &loading->saved;
+    const struct dcpk_grid *mesh = &loading->mesh, *saved = &loading->saved;
     const int64_t tp = dcpk_max_i64(mesh->tp, 1), pp = dcpk_max_i64(mesh->pp, 1);
     const char *dense = asked->has_prefix ? "chained_0." : "";
 
@@ -420,7 +420,7 @@ out:
  */
 static dcpk_status ask_rng(const struct dcpk_loading *loading, struct dcpk_error *err)
 {
-    const struct dcpk_layout *mesh = &loading->mesh, *saved = &loading->saved;
+    const struct dcpk_grid *mesh = &loading->mesh, *saved = &loading->saved;
     const int64_t n_data = dcpk_max_i64(mesh->dp, 1) * dcpk_max_i64(mesh->cp, 1);
     uint32_t three = SINCE(DCPK_MAIN);
 
@@ -453,7 +453,7 @@ static bool has_rerun(const struct dcpk_loading *loading)
 /* On the same ranks as before, each asks for its own (rerun_state_machine.py@0.15 to main). */
 static dcpk_status ask_rerun(const struct dcpk_loading *loading, struct dcpk_error *err)
 {
-    const struct dcpk_layout *mesh = &loading->mesh, *saved = &loading->saved;
+    const struct dcpk_grid *mesh = &loading->mesh, *saved = &loading->saved;
     const bool same = mesh->tp == saved->tp && mesh->pp == saved->pp && mesh->dp == saved->dp &&
                       mesh->world == saved->world;
     struct dcpk_bytes key = {.data = NULL};

@@ -100,7 +100,7 @@ struct grid {
 /* args may lack sizes, and the source may have ranks beyond them. */
 static struct grid find_grid(const struct dcpk_model *model)
 {
-    const struct dcpk_layout *layout = &model->layout;
+    const struct dcpk_grid *layout = &model->layout;
     struct grid g = {.pp = dcpk_max_i64(layout->pp, 1), .tp = dcpk_max_i64(layout->tp, 1)};
 
     if (!dcpk_mul_i64(layout->dp, dcpk_max_i64(layout->cp, 1), &g.n_dp))

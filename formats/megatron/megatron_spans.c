@@ -12,7 +12,7 @@
  * Blocks of the axis that tensor parallelism cuts. Rank r of tp stores rows r and tp + r of 2 * tp
  * blocks of a gated fc1 (also when tp is 1): together they are plain blocks of the whole.
  */
-static dcpk_status count_blocks(const struct dcpk_layout *mesh, const struct dcpk_param *param,
+static dcpk_status count_blocks(const struct dcpk_grid *mesh, const struct dcpk_param *param,
                                 const struct dcpk_stacked_shape *stored, int *axis,
                                 int64_t *n_blocks, struct dcpk_error *err)
 {
@@ -44,7 +44,7 @@ static dcpk_status count_blocks(const struct dcpk_layout *mesh, const struct dcp
     return DCPK_OK;
 }
 
-dcpk_status dcpk_megatron_spans(const struct dcpk_layout *mesh, const struct dcpk_param *param,
+dcpk_status dcpk_megatron_spans(const struct dcpk_grid *mesh, const struct dcpk_param *param,
                                 const struct dcpk_stacked_shape *stored, struct dcpk_arena *arena,
                                 struct dcpk_span_list *list, struct dcpk_error *err)
 {

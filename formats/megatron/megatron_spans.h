@@ -20,7 +20,7 @@ struct dcpk_stacked_shape {
  * 0 is 1; mesh->etp, which cuts experts: 0 is tp. Errors: DCPK_EMISMATCH naming the parameter whose
  * axis does not divide; DCPK_EUNSUPPORTED for one that no rule cuts when tp > 1.
  */
-dcpk_status dcpk_megatron_spans(const struct dcpk_layout *mesh, const struct dcpk_param *param,
+dcpk_status dcpk_megatron_spans(const struct dcpk_grid *mesh, const struct dcpk_param *param,
                                 const struct dcpk_stacked_shape *stored, struct dcpk_arena *arena,
                                 struct dcpk_span_list *list, struct dcpk_error *err);
 

@@ -99,7 +99,7 @@ static bool mesh_is_given(const struct dcpkit_mesh *m)
 }
 
 /* Sizes below 1 are none; 0 of the first four is 1. */
-static dcpk_status mesh_take(const struct dcpkit_mesh *from, struct dcpk_layout *mesh,
+static dcpk_status mesh_take(const struct dcpkit_mesh *from, struct dcpk_grid *mesh,
                              struct dcpk_error *err)
 {
     const int64_t sizes[] = {from->tp, from->pp,  from->ep, from->cp,
@@ -109,7 +109,7 @@ static dcpk_status mesh_take(const struct dcpkit_mesh *from, struct dcpk_layout 
         if (sizes[i] < 0 || sizes[i] > MOST_SIZE)
             return dcpk_fail(err, DCPK_EUSAGE, "a mesh has sizes of 1 to %lld, not %lld",
                              (long long)MOST_SIZE, (long long)sizes[i]);
-    *mesh = (struct dcpk_layout){
+    *mesh = (struct dcpk_grid){
         .tp = dcpk_max_i64(from->tp, 1),
         .pp = dcpk_max_i64(from->pp, 1),
         .ep = dcpk_max_i64(from->ep, 1),

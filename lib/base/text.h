@@ -82,4 +82,22 @@ static inline int64_t dcpk_take_number(const char **text)
     return n;
 }
 
+#define DCPK_MAX_SIZE (INT64_C(1) << 60)
+
+/* Reads digits at *text, which then points after them: at most DCPK_MAX_SIZE. Returns false, and
+ * *text stays, when there are none or they are more. */
+static inline bool dcpk_take_size(const char **text, int64_t *n)
+{
+    const char *end = *text;
+    int64_t v = 0;
+
+    for (; isdigit((unsigned char)*end) && v <= DCPK_MAX_SIZE / 10; end++)
+        v = v * 10 + (*end - '0');
+    if (end == *text || isdigit((unsigned char)*end) || v > DCPK_MAX_SIZE)
+        return false;
+    *text = end;
+    *n = v;
+    return true;
+}
+
 #endif

@@ -13,6 +13,7 @@
 #include "lib/ckpt/family_wish.h"
 #include "lib/ckpt/value.h"
 #include "lib/io/store.h"
+#include "lib/place/grid.h"
 #include "lib/tensor/box.h"
 #include "lib/tensor/dtype.h"
 
@@ -87,14 +88,6 @@ struct dcpk_chunk_run {
 struct dcpk_object {
     const char *key;
     struct dcpk_place place;
-};
-
-/* The parallel layout a checkpoint was written with; 0 = not known. */
-struct dcpk_layout {
-    int64_t tp, pp, dp, ep, cp, world;
-    int64_t etp;         /* tensor parallelism of routed experts */
-    int64_t vpp;         /* model chunks of a pipeline stage */
-    int64_t first, last; /* layers of the stages at the ends, where they differ from the others */
 };
 
 /*

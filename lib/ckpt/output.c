@@ -271,7 +271,8 @@ uint64_t dcpk_output_identity(const struct dcpk_output *out)
             hash = hash_mix(hash, object->field, strlen(object->field) + 1);
     }
     if (out->target.mesh.tp > 0) {
-        hash = hash_mix(hash, &out->target.mesh, sizeof out->target.mesh);
+        /* The sizes: their order in the struct is part of the number. */
+        hash = hash_mix(hash, &out->target.mesh, offsetof(struct dcpk_grid, instances));
         hash = hash_mix(hash, &out->target.bucket_elems, sizeof out->target.bucket_elems);
     }
     for (size_t i = 0; i < out->source->n_files; i++) {

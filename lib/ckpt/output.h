@@ -111,8 +111,9 @@ struct dcpk_out_event {
 
 /* What the target run looks like; zeroed: any. */
 struct dcpk_target {
-    /* Sizes of the target's parallel dimensions; 0: not given, chunks as they read fastest. */
-    struct dcpk_layout mesh;
+    /* Sizes of the target's parallel dimensions; 0: not given, chunks as they read fastest. Of
+     * Megatron-FSDP dp counts context parallelism. */
+    struct dcpk_grid mesh;
     /* Of torch_dist: "A", "B" or "C"; of fsdp_dtensor: "V2"; NULL: what every release reads. */
     const char *generation;
     /* Of torch_dist: "dp_reshardable"; NULL: fully_reshardable, which every layout of ranks loads.

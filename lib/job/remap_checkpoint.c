@@ -70,10 +70,10 @@ static dcpk_status job_list_tensors(struct dcpk_remap_job *job, struct dcpk_erro
     return DCPK_OK;
 }
 
-static dcpk_status check_size(const struct dcpk_rank_layout *layout, const char *what, int n_ranks,
+static dcpk_status check_size(const struct dcpk_placing *layout, const char *what, int n_ranks,
                               struct dcpk_error *err)
 {
-    const int64_t n = dcpk_rank_layout_size(layout);
+    const int64_t n = dcpk_grid_ranks(&layout->grid);
 
     if (n <= n_ranks)
         return DCPK_OK;
@@ -82,10 +82,10 @@ static dcpk_status check_size(const struct dcpk_rank_layout *layout, const char 
 }
 
 /* Does the model fit the layout? Sizes that say nothing new are left to the rules. */
-static dcpk_status check_mesh(struct dcpk_model *model, const struct dcpk_rank_layout *layout,
+static dcpk_status check_mesh(struct dcpk_model *model, const struct dcpk_placing *layout,
                               struct dcpk_error *err)
 {
-    struct dcpk_layout mesh = layout->mesh;
+    struct dcpk_grid mesh = layout->grid;
 
     if (mesh.etp == mesh.tp)
         mesh.etp = 0;

@@ -28,7 +28,7 @@ struct dcpk_remap_job_options {
     const struct dcpk_space_ops *space;
     const struct dcpk_link_ops *link; /* opened where the path needs one; NULL: none */
     enum dcpk_remap_path path;
-    struct dcpk_rank_layout from, to;
+    struct dcpk_placing from, to;
     bool weights_only;
     enum dcpk_swiglu swiglu;
     bool checks; /* of the engine itself, too (remap.h) */

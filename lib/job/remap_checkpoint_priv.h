@@ -49,7 +49,7 @@ struct dcpk_remap_held {
 };
 
 /* Find what the rank holds, take memory for it, and make ready what sums it up. Not collective.
- * Errors: DCPK_ENOMEM with the bytes wanted and free; those of dcpk_seat_find. */
+ * Errors: DCPK_ENOMEM with the bytes wanted and free; those of dcpk_held_of. */
 dcpk_status dcpk_remap_held_make(struct dcpk_remap_rank *rank, const struct dcpk_laid_out *laid,
                                  struct dcpk_remap_held *held, struct dcpk_error *err);
 void dcpk_remap_held_release(struct dcpk_remap_held *held); /* zeroed: a no-op */

@@ -21,8 +21,8 @@
 /* ---- made ---- */
 
 static dcpk_status held_add_shard(struct dcpk_remap_held *held, uint32_t tensor,
-                                  const struct dcpk_seat *seat, const int64_t *span, uint64_t place,
-                                  struct dcpk_error *err)
+                                  const struct dcpk_local *local, const int64_t *span,
+                                  uint64_t place, struct dcpk_error *err)
 {
     const struct dcpk_remap_job *job = held->rank->job;
     const struct dcpk_view *view = &job->views[tensor].view;
@@ -31,7 +31,7 @@ static dcpk_status held_add_shard(struct dcpk_remap_held *held, uint32_t tensor,
 
     if (stride == NULL)
         return err->status;
-    dcpk_row_major_strides(dcpk_dtype_bytes(view->dtype), seat->local, view->rank, stride);
+    dcpk_row_major_strides(dcpk_dtype_bytes(view->dtype), local->shape, view->rank, stride);
     for (int a = 0; a < view->rank; a++)
         place += (uint64_t)(span[2 * view->rank + a] * stride[a]);
     shards[held->n_shards] = (struct dcpk_shard){.name = job->views[tensor].name,
@@ -48,7 +48,7 @@ static dcpk_status held_add_shard(struct dcpk_remap_held *held, uint32_t tensor,
 
 /* The place of a local tensor behind those that are there already. */
 static dcpk_status held_take_place(struct dcpk_remap_held *held, const struct dcpk_view *view,
-                                   const struct dcpk_seat *seat, bool packs, uint64_t *place,
+                                   const struct dcpk_local *local, bool packs, uint64_t *place,
                                    struct dcpk_error *err)
 {
     const uint64_t elem_bytes = dcpk_dtype_bytes(view->dtype);
@@ -57,7 +57,7 @@ static dcpk_status held_take_place(struct dcpk_remap_held *held, const struct dc
     uint64_t n_bytes;
 
     *place = (held->n_bytes + align - 1) / align * align;
-    if (dcpk_shape_count(seat->local, view->rank, &n_elems, err))
+    if (dcpk_shape_count(local->shape, view->rank, &n_elems, err))
         return err->status;
     if (!dcpk_mul_u64((uint64_t)n_elems, elem_bytes, &n_bytes) ||
         !dcpk_add_u64(*place, n_bytes, &held->n_bytes))
@@ -97,19 +97,19 @@ static dcpk_status held_lay_out(struct dcpk_remap_held *held, const struct dcpk_
     if (held->copy == NULL || held_reserve(held, job->n, err))
         return err->status;
     for (size_t i = 0; i < job->n; i++) {
-        struct dcpk_seat seat;
+        struct dcpk_local local;
         uint64_t place;
 
-        if (dcpk_seat_find(laid, &job->model->tensors[i], self, held->arena, &seat, err))
+        if (dcpk_laid_out_find(laid, &job->model->tensors[i], self, held->arena, &local, err))
             return err->status;
-        held->copy[i] = seat.copy;
-        if (seat.n_boxes == 0)
+        held->copy[i] = local.copy;
+        if (local.n_spans == 0)
             continue;
-        if (held_reserve(held, seat.n_boxes, err) ||
-            held_take_place(held, &job->views[i].view, &seat, laid->layout.is_fsdp, &place, err))
+        if (held_reserve(held, local.n_spans, err) ||
+            held_take_place(held, &job->views[i].view, &local, laid->placing.is_fsdp, &place, err))
             return err->status;
-        for (size_t b = 0; b < seat.n_boxes; b++)
-            if (held_add_shard(held, (uint32_t)i, &seat, seat.spans[b], place, err))
+        for (size_t b = 0; b < local.n_spans; b++)
+            if (held_add_shard(held, (uint32_t)i, &local, local.spans[b], place, err))
                 return err->status;
     }
     return DCPK_OK;

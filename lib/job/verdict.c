@@ -155,7 +155,7 @@ static dcpk_status load_held_value(void *context, const char *key, const struct 
 /* What is known of the run that saved. */
 struct saved {
     const struct dcpk_value *attrs, *common;
-    struct dcpk_layout layout;
+    struct dcpk_grid layout;
 };
 
 static dcpk_status read_saved(struct checking *c, struct saved *saved, struct dcpk_error *err)
@@ -316,7 +316,7 @@ static dcpk_status choose_adam(struct checking *c, const struct dcpk_check_optio
 static dcpk_status choose_mesh(struct checking *c, const struct dcpk_check_options *options,
                                const struct saved *saved, struct dcpk_error *err)
 {
-    struct dcpk_layout *mesh = &c->check->mesh;
+    struct dcpk_grid *mesh = &c->check->mesh;
 
     *mesh = options->mesh.tp > 0 ? options->mesh : saved->layout;
     if (mesh->dp == 0 && mesh->tp == saved->layout.tp && mesh->pp == saved->layout.pp)

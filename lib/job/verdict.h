@@ -15,8 +15,8 @@ struct dcpk_check_options {
     const char *impl; /* "te", "local"; NULL: as args.transformer_impl */
     const char *adam; /* "te", "torch"; NULL: whose fields are there, else Transformer Engine's */
     bool is_planned;  /* both Adams of that implementation alone are asked: what convert needs */
-    struct dcpk_layout mesh; /* tp 0: as args have it */
-    unsigned flags;          /* enum dcpk_loading_flags */
+    struct dcpk_grid mesh; /* tp 0: as args have it */
+    unsigned flags;        /* enum dcpk_loading_flags */
 };
 
 enum dcpk_lack { DCPK_LACK_MISSING, DCPK_LACK_SHAPE, DCPK_LACK_FAULT };
@@ -39,7 +39,7 @@ struct dcpk_verdict {
     const char *impl, *adam;   /* of this loader */
     /* How they were found: "given", "args", "groups" (the fields of these), "assumed". */
     const char *release_by, *impl_by, *adam_by;
-    struct dcpk_layout mesh;
+    struct dcpk_grid mesh;
     uint32_t asked;    /* the loaders looked at: of every release */
     uint32_t loader;   /* the one above */
     uint32_t variants; /* loaders of every release that the run may be: of that impl and Adam */

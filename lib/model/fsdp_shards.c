@@ -174,8 +174,8 @@ dcpk_status dcpk_fsdp_shards_find(const struct dcpk_model *model, const struct d
                                   struct dcpk_arena *arena, struct dcpk_fsdp_shards *shards,
                                   struct dcpk_error *err)
 {
-    struct sizes s = {dcpk_max_i64(target->mesh.tp, 1), target->mesh.dp,
-                      dcpk_max_i64(target->mesh.ep, 1), NULL, 0};
+    const struct dcpk_grid grid = dcpk_grid_full(&target->mesh);
+    struct sizes s = {grid.tp, target->mesh.dp / grid.instances, grid.ep, NULL, 0};
     int64_t *n_experts = NULL;
     dcpk_status st = DCPK_OK;
 

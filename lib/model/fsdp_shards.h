@@ -5,8 +5,8 @@
 #define DCPK_LIB_MODEL_FSDP_SHARDS_H
 
 #include "lib/ckpt/output.h"
-#include "lib/model/fsdp_layout.h"
 #include "lib/model/parts.h"
+#include "lib/place/fsdp_layout.h"
 
 /* Zero it before use; release it in any case. */
 struct dcpk_fsdp_shards {
@@ -20,9 +20,10 @@ struct dcpk_fsdp_shards {
 };
 
 /*
- * Lay out the flat buffers for `target` (mesh.dp ranks of FSDP, mesh.tp, mesh.ep; bucket_elems).
- * Nothing when mesh.dp is 0. The model is borrowed; shapes lie in `arena`. Errors: DCPK_EMISMATCH
- * naming what does not divide; DCPK_EUNSUPPORTED naming a parameter whose place no rule knows.
+ * Lay out the flat buffers for `target` (mesh.dp ranks of FSDP in mesh.instances, mesh.tp,
+ * mesh.ep; bucket_elems). Nothing when mesh.dp is 0. The model is borrowed; shapes lie in `arena`.
+ * Errors: DCPK_EMISMATCH naming what does not divide; DCPK_EUNSUPPORTED naming a parameter whose
+ * place no rule knows.
  */
 dcpk_status dcpk_fsdp_shards_find(const struct dcpk_model *model, const struct dcpk_target *target,
                                   struct dcpk_arena *arena, struct dcpk_fsdp_shards *shards,
@@ -36,7 +37,7 @@ int64_t dcpk_fsdp_ep_rank(const struct dcpk_fsdp_param *flat);
  * Set tensor->spans: `rows` of parameter `param` (NULL: all), one box for each rank of FSDP and
  * block of tensor parallelism that holds a row of it (formats/fsdp_dtensor/FORMAT.md 8.1). Leaves
  * it alone when there is no layout, and for buffers. Errors: DCPK_EUNSUPPORTED for a row that would
- * be cut (lib/model/fsdp_layout.h).
+ * be cut (lib/place/fsdp_layout.h).
  */
 dcpk_status dcpk_fsdp_shards_cut(struct dcpk_fsdp_shards *shards, uint32_t param,
                                  const struct dcpk_rows *rows, struct dcpk_arena *arena,

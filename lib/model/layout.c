@@ -7,16 +7,16 @@
 #include <string.h>
 
 const struct dcpk_layout_size dcpk_layout_sizes[DCPK_LAYOUT_N_SIZES] = {
-    {"tensor_model_parallel_size", offsetof(struct dcpk_layout, tp)},
-    {"pipeline_model_parallel_size", offsetof(struct dcpk_layout, pp)},
-    {"expert_model_parallel_size", offsetof(struct dcpk_layout, ep)},
-    {"context_parallel_size", offsetof(struct dcpk_layout, cp)},
-    {"data_parallel_size", offsetof(struct dcpk_layout, dp)},
-    {"world_size", offsetof(struct dcpk_layout, world)},
-    {"expert_tensor_parallel_size", offsetof(struct dcpk_layout, etp)},
-    {"virtual_pipeline_model_parallel_size", offsetof(struct dcpk_layout, vpp)},
-    {"decoder_first_pipeline_num_layers", offsetof(struct dcpk_layout, first)},
-    {"decoder_last_pipeline_num_layers", offsetof(struct dcpk_layout, last)},
+    {"tensor_model_parallel_size", offsetof(struct dcpk_grid, tp)},
+    {"pipeline_model_parallel_size", offsetof(struct dcpk_grid, pp)},
+    {"expert_model_parallel_size", offsetof(struct dcpk_grid, ep)},
+    {"context_parallel_size", offsetof(struct dcpk_grid, cp)},
+    {"data_parallel_size", offsetof(struct dcpk_grid, dp)},
+    {"world_size", offsetof(struct dcpk_grid, world)},
+    {"expert_tensor_parallel_size", offsetof(struct dcpk_grid, etp)},
+    {"virtual_pipeline_model_parallel_size", offsetof(struct dcpk_grid, vpp)},
+    {"decoder_first_pipeline_num_layers", offsetof(struct dcpk_grid, first)},
+    {"decoder_last_pipeline_num_layers", offsetof(struct dcpk_grid, last)},
 };
 
 const struct dcpk_stage_arg dcpk_stage_args[DCPK_N_STAGE_ARGS] = {
@@ -30,7 +30,7 @@ const struct dcpk_stage_arg dcpk_stage_args[DCPK_N_STAGE_ARGS] = {
     {"virtual_pipeline_model_parallel_size", false},
 };
 
-void dcpk_layout_read(const struct dcpk_value *attrs, struct dcpk_layout *layout)
+void dcpk_layout_read(const struct dcpk_value *attrs, struct dcpk_grid *layout)
 {
     for (size_t i = 0; i < DCPK_LAYOUT_N_SIZES; i++) {
         int64_t size = 0;
@@ -41,7 +41,7 @@ void dcpk_layout_read(const struct dcpk_value *attrs, struct dcpk_layout *layout
     }
 }
 
-int64_t dcpk_layout_get(const struct dcpk_layout *layout, const struct dcpk_layout_size *size)
+int64_t dcpk_layout_get(const struct dcpk_grid *layout, const struct dcpk_layout_size *size)
 {
     int64_t value;
 
@@ -49,7 +49,7 @@ int64_t dcpk_layout_get(const struct dcpk_layout *layout, const struct dcpk_layo
     return value;
 }
 
-size_t dcpk_layout_args(const struct dcpk_layout *mesh, const struct dcpk_value *attrs,
+size_t dcpk_layout_args(const struct dcpk_grid *mesh, const struct dcpk_value *attrs,
                         struct dcpk_layout_arg *list)
 {
     const int64_t etp = mesh->etp > 0 ? mesh->etp : mesh->tp;

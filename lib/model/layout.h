@@ -8,14 +8,14 @@
 /* Source: formats/torch_dist/FORMAT.md 6; megatron/training/arguments.py @core_v0.19.0. */
 struct dcpk_layout_size {
     const char *name; /* of the attribute */
-    size_t at;        /* of the int64_t in struct dcpk_layout */
+    size_t at;        /* of the int64_t in struct dcpk_grid */
 };
 enum { DCPK_LAYOUT_N_SIZES = 10 };
 extern const struct dcpk_layout_size dcpk_layout_sizes[DCPK_LAYOUT_N_SIZES];
 
 /* The sizes in the attributes of args (dcpk_value_attrs; may be NULL); 0: missing, or no size. */
-void dcpk_layout_read(const struct dcpk_value *attrs, struct dcpk_layout *layout);
-int64_t dcpk_layout_get(const struct dcpk_layout *layout, const struct dcpk_layout_size *size);
+void dcpk_layout_read(const struct dcpk_value *attrs, struct dcpk_grid *layout);
+int64_t dcpk_layout_get(const struct dcpk_grid *layout, const struct dcpk_layout_size *size);
 
 /* An attribute of args, and the size that a mesh gives it. */
 struct dcpk_layout_arg {
@@ -31,7 +31,7 @@ enum { DCPK_LAYOUT_MAX_ARGS = DCPK_LAYOUT_N_SIZES + 6 };
  * megatron/training/arguments.py @core_v0.19.0 and main, and resolve_tensor_parallel_weight_shards
  * of megatron/core/model_parallel_config.py.
  */
-size_t dcpk_layout_args(const struct dcpk_layout *mesh, const struct dcpk_value *attrs,
+size_t dcpk_layout_args(const struct dcpk_grid *mesh, const struct dcpk_value *attrs,
                         struct dcpk_layout_arg *list);
 
 /* Is it an attribute whose size follows from a target: of a mesh, or the number of instances that

@@ -134,7 +134,7 @@ struct dcpk_model {
     struct dcpk_map rng_by_rank;
     struct dcpk_extra *extras;
     size_t n_extras, extras_capacity;
-    struct dcpk_layout layout;
+    struct dcpk_grid layout;
     const char *optimizer_layout; /* format.h, the hook of that name; "none" until to_model */
     /*
      * The source has the rows of projections that are joined of parts (Mamba's in_proj) in the

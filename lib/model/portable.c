@@ -85,9 +85,9 @@ static bool is_setting_class(const struct dcpk_value *v)
 static bool is_kept(const struct dcpk_output *out, const struct dcpk_layout_size *size,
                     const struct dcpk_value_pair *set, size_t n_set)
 {
-    const bool counts_ranks = size->at == offsetof(struct dcpk_layout, dp) ||
-                              size->at == offsetof(struct dcpk_layout, cp) ||
-                              size->at == offsetof(struct dcpk_layout, world);
+    const bool counts_ranks = size->at == offsetof(struct dcpk_grid, dp) ||
+                              size->at == offsetof(struct dcpk_grid, cp) ||
+                              size->at == offsetof(struct dcpk_grid, world);
 
     for (size_t i = 0; i < n_set; i++)
         if (strcmp(dcpk_value_as_str(set[i].key), size->name) == 0)
@@ -110,7 +110,7 @@ static dcpk_status note_kept(struct dcpk_output *out, const struct dcpk_value *a
         int64_t n = 0;
 
         if (!dcpk_value_as_int(dcpk_value_get(attrs, size->name), &n) || n <= 0 ||
-            (n == 1 && size->at != offsetof(struct dcpk_layout, dp)) ||
+            (n == 1 && size->at != offsetof(struct dcpk_grid, dp)) ||
             !is_kept(out, size, set, n_set))
             continue;
         is_notable = is_notable || n > 1;

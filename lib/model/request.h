@@ -51,7 +51,7 @@ struct dcpk_loading {
     const struct dcpk_expected *model;
     const struct dcpk_value *attrs;  /* of the checkpoint's args */
     const struct dcpk_value *common; /* the common state of 3D-parallel formats; NULL: none */
-    struct dcpk_layout saved, mesh;  /* of the run that saved, by args, and of the one that loads */
+    struct dcpk_grid saved, mesh;    /* of the run that saved, by args, and of the one that loads */
     uint32_t loaders;                /* that are to be asked */
     unsigned flags;                  /* enum dcpk_loading_flags */
     struct dcpk_checkpoint *ckpt;    /* the one that is opened; NULL: */

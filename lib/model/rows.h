@@ -4,11 +4,7 @@
 #define DCPK_LIB_MODEL_ROWS_H
 
 #include "lib/model/model.h"
-
-/* Rows [row, row + n_rows) of a tensor: of its axis 0, in elements. */
-struct dcpk_rows {
-    int64_t row, n_rows;
-};
+#include "lib/place/held.h"
 
 /*
  * Rows of a parameter that one tensor holds: blocks of them, in the order in which that tensor has
@@ -49,13 +45,6 @@ struct dcpk_split {
     const struct dcpk_stored *list;
     size_t n;
 };
-
-/* The block of `rows` that rank r of tp ranks holds; tp divides them (the caller guarantees
- * this). */
-static inline struct dcpk_rows dcpk_rows_of_rank(struct dcpk_rows rows, int64_t tp, int64_t r)
-{
-    return (struct dcpk_rows){rows.row + r * (rows.n_rows / tp), rows.n_rows / tp};
-}
 
 /* Parts of n_rows[i] rows called names[i], one behind the other; in `arena`. */
 dcpk_status dcpk_rows_behind(struct dcpk_arena *arena, const char *const *names,

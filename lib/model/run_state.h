@@ -16,7 +16,7 @@ struct dcpk_run_state {
     const struct dcpk_value *args;      /* the attributes of args: a DICT; NULL: unknown */
     const struct dcpk_value *iteration; /* INT or NULL */
     const struct dcpk_value *version;   /* checkpoint_version, or NULL */
-    struct dcpk_layout layout;          /* 0: not known */
+    struct dcpk_grid layout;            /* 0: not known */
     const char *optimizer_layout;       /* of the format's mapping; "unknown": it has none */
     const char *const *names; /* of the state (lib/model/named_state.h); NULL-terminated */
 };

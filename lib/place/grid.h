@@ -24,7 +24,8 @@
 
 #include "lib/base/error.h"
 
-/* Sizes of 0 are not given or not known; they count as 1, etp as tp. */
+/* Up to `last`, the order is part of ids in outputs (lib/ckpt/output.c). Sizes of 0 are not given
+ * or not known; they count as 1, etp as tp. */
 struct dcpk_grid {
     int64_t tp, pp, dp, ep, cp, world;
     int64_t etp;         /* tensor parallelism of routed experts */
@@ -38,7 +39,7 @@ struct dcpk_grid {
 struct dcpk_placing {
     struct dcpk_grid grid;
     bool is_fsdp;
-    int64_t bucket_elems; /* lib/model/fsdp_layout.h */
+    int64_t bucket_elems; /* lib/place/fsdp_layout.h */
 };
 
 /* The grid with every size at least 1, but for first and last. */

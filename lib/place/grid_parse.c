@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* grid_parse.c - "tp=2,pp=2" and "4,tp=2" as numbers. */
-#include <ctype.h>
 #include <inttypes.h>
 #include <stddef.h>
 #include <string.h>
 
 #include "lib/base/order.h"
+#include "lib/base/text.h"
 #include "lib/place/grid.h"
 
 /* Ranks of a dimension, and of the tensor- and pipeline- or data-parallel ones together. */
-#define MAX_DIM   (INT64_C(1) << 20)
-#define MAX_ELEMS (INT64_C(1) << 60)
+#define MAX_DIM (INT64_C(1) << 20)
 
 /* Lists in which a dimension may be given. */
 enum lists { MESH = 1, TARGET_DP = 2, FSDP = 4 };
@@ -33,7 +32,7 @@ static const struct dim {
     {"first", offsetof(struct dcpk_placing, grid.first), 1, MAX_DIM, MESH},
     {"last", offsetof(struct dcpk_placing, grid.last), 1, MAX_DIM, MESH},
     {"hsdp", offsetof(struct dcpk_placing, grid.instances), 1, MAX_DIM, TARGET_DP | FSDP},
-    {"bucket", offsetof(struct dcpk_placing, bucket_elems), 0, MAX_ELEMS, TARGET_DP | FSDP},
+    {"bucket", offsetof(struct dcpk_placing, bucket_elems), 0, DCPK_MAX_SIZE, TARGET_DP | FSDP},
 };
 
 /* A list that is being read. */
@@ -43,20 +42,6 @@ struct list {
     struct dcpk_placing read;
     bool is_given[DCPK_COUNT(dims)];
 };
-
-/* Reads digits and nothing else; *end points after them. */
-static bool parse_digits(const char *text, const char **end, int64_t *n)
-{
-    uint64_t v = 0;
-
-    for (*end = text; isdigit((unsigned char)**end); ++*end) {
-        if (v > (uint64_t)MAX_ELEMS)
-            return false;
-        v = v * 10 + (uint64_t)(**end - '0');
-    }
-    *n = (int64_t)v;
-    return *end > text;
-}
 
 /* The dimension of the list with this name, or DCPK_COUNT(dims). */
 static size_t list_find(const struct list *list, const char *name, size_t n_name)
@@ -89,8 +74,9 @@ static dcpk_status list_take(struct list *list, const char *text, const char **e
     const size_t n_name = strcspn(text, "="), d = list_find(list, text, n_name);
     int64_t n;
 
+    *end = text + n_name + 1;
     if (d == DCPK_COUNT(dims) || list->is_given[d] || text[n_name] != '=' ||
-        !parse_digits(text + n_name + 1, end, &n) || (**end != ',' && **end != '\0'))
+        !dcpk_take_size(end, &n) || (**end != ',' && **end != '\0'))
         return list_refuse(list, text, err);
     if (n < dims[d].least || n > dims[d].most)
         return dcpk_fail(err, DCPK_EUSAGE,
@@ -170,7 +156,7 @@ dcpk_status dcpk_placing_parse_fsdp(const char *option, const char *text,
     struct list list = list_of_fsdp(option, TARGET_DP);
     const char *end = text;
 
-    if (!parse_digits(text, &end, &list.read.grid.dp) || list.read.grid.dp < 1 ||
+    if (!dcpk_take_size(&end, &list.read.grid.dp) || list.read.grid.dp < 1 ||
         list.read.grid.dp > MAX_DIM || (*end != ',' && *end != '\0'))
         return dcpk_fail(err, DCPK_EUSAGE,
                          "%s: '%s' does not start with a number of ranks, 1 to %" PRId64, option,

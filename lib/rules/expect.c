@@ -207,7 +207,7 @@ static dcpk_status add_layers(struct layers *layers, const char *pattern, int64_
     return add_mtp(layers, n_layers, err);
 }
 
-dcpk_status dcpk_rules_expect(const struct dcpk_value *attrs, const struct dcpk_layout *mesh,
+dcpk_status dcpk_rules_expect(const struct dcpk_value *attrs, const struct dcpk_grid *mesh,
                               struct dcpk_arena *arena, struct dcpk_expected *expected,
                               struct dcpk_error *err)
 {

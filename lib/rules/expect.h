@@ -12,7 +12,7 @@
  * lack a size, expected->unknown names it, and the list is not complete. All is in `arena` or of
  * args. Errors: DCPK_ENOMEM.
  */
-dcpk_status dcpk_rules_expect(const struct dcpk_value *attrs, const struct dcpk_layout *mesh,
+dcpk_status dcpk_rules_expect(const struct dcpk_value *attrs, const struct dcpk_grid *mesh,
                               struct dcpk_arena *arena, struct dcpk_expected *expected,
                               struct dcpk_error *err);
 

@@ -161,7 +161,7 @@ static void read_state_space(struct dcpk_arch *arch)
  * padded anew (MC/tokenizers vocab_size_with_padding); args without the size or the multiple are
  * taken as they are.
  */
-static void read_vocab(struct dcpk_arch *arch, const struct dcpk_layout *mesh)
+static void read_vocab(struct dcpk_arch *arch, const struct dcpk_grid *mesh)
 {
     const int64_t saved_tp = dcpk_arch_int(arch, "tensor_model_parallel_size", 1);
     const int64_t n_tokens = dcpk_arch_int(arch, "vocab_size", 0);
@@ -265,7 +265,7 @@ static dcpk_status find_missing(struct dcpk_arch *arch, struct dcpk_error *err)
     return DCPK_OK;
 }
 
-dcpk_status dcpk_arch_read(struct dcpk_arch *arch, const struct dcpk_layout *mesh,
+dcpk_status dcpk_arch_read(struct dcpk_arch *arch, const struct dcpk_grid *mesh,
                            struct dcpk_error *err)
 {
     struct dcpk_expected *e = arch->expected;

@@ -84,7 +84,7 @@ struct dcpk_arch {
 };
 
 /* Read the sizes and traits. */
-dcpk_status dcpk_arch_read(struct dcpk_arch *arch, const struct dcpk_layout *mesh,
+dcpk_status dcpk_arch_read(struct dcpk_arch *arch, const struct dcpk_grid *mesh,
                            struct dcpk_error *err);
 /* The kind of layer with these traits, found or made. */
 dcpk_status dcpk_arch_kind(struct dcpk_arch *arch, unsigned traits,

@@ -2,7 +2,6 @@
 /* mesh.c - another parallel layout: checks, args, RNG states. */
 #include "lib/rules/mesh.h"
 
-#include <inttypes.h>
 #include <string.h>
 
 #include "lib/base/order.h"
@@ -19,63 +18,22 @@ static int64_t int_arg(const struct dcpk_model *model, const char *name)
     return v;
 }
 
-static dcpk_status check_divides(const char *what, int64_t n, const char *by, int64_t size,
-                                 struct dcpk_error *err)
-{
-    if (size <= 1 || n % size == 0)
-        return DCPK_OK;
-    return dcpk_fail(err, DCPK_EMISMATCH,
-                     "%s=%" PRId64 " does not divide the model's %" PRId64 " %s", by, size, n,
-                     what);
-}
-
-/* What expert parallelism asks for; etp 0 is tp. */
-static dcpk_status check_experts(const struct dcpk_layout *mesh, int64_t n_experts,
-                                 struct dcpk_error *err)
-{
-    const int64_t tp = dcpk_max_i64(mesh->tp, 1), ep = dcpk_max_i64(mesh->ep, 1);
-    const int64_t n_ranks = tp * dcpk_max_i64(mesh->cp, 1) * mesh->dp;
-    const int64_t etp = mesh->etp > 0 ? mesh->etp : tp;
-    dcpk_status st;
-
-    if (n_experts == 0 && mesh->ep > 1)
-        return dcpk_fail(err, DCPK_EMISMATCH,
-                         "ep=%" PRId64 " is given, but the model has no experts", mesh->ep);
-    if (n_experts == 0 && mesh->etp > 1)
-        return dcpk_fail(err, DCPK_EMISMATCH,
-                         "etp=%" PRId64 " is given, but the model has no experts", mesh->etp);
-    st = check_divides("experts", n_experts, "ep", mesh->ep, err);
-    if (st != DCPK_OK || n_experts == 0 || n_ranks % (etp * ep) == 0)
-        return st;
-    return dcpk_fail(err, DCPK_EMISMATCH,
-                     "etp=%" PRId64 " times ep=%" PRId64 " does not divide the %" PRId64
-                     " ranks of a pipeline stage",
-                     etp, ep, n_ranks);
-}
-
-static dcpk_status check_sizes(const struct dcpk_model *model, const struct dcpk_layout *mesh,
+static dcpk_status check_sizes(const struct dcpk_model *model, const struct dcpk_grid *mesh,
                                struct dcpk_error *err)
 {
-    int64_t groups = 0, n_layers = 0, n_experts = 0;
+    struct dcpk_grid_model sizes = {.heads = int_arg(model, "num_attention_heads")};
 
-    dcpk_value_as_int(dcpk_query_groups(dcpk_value_attrs(model->args)), &groups);
+    dcpk_value_as_int(dcpk_query_groups(dcpk_value_attrs(model->args)), &sizes.groups);
     for (size_t i = 0; i < model->n_params; i++) {
         const struct dcpk_param *p = &model->params[i];
 
-        if (p->unit != DCPK_NO_UNIT && dcpk_starts_with(p->name, "decoder.") && p->unit >= n_layers)
-            n_layers = (int64_t)p->unit + 1;
-        if (p->expert >= n_experts)
-            n_experts = p->expert + 1;
+        if (p->unit != DCPK_NO_UNIT && dcpk_starts_with(p->name, "decoder."))
+            sizes.layers = dcpk_max_i64(sizes.layers, (int64_t)p->unit + 1);
+        sizes.experts = dcpk_max_i64(sizes.experts, p->expert + 1);
     }
-    if (check_divides("attention heads", int_arg(model, "num_attention_heads"), "tp", mesh->tp,
-                      err) != DCPK_OK)
-        return err->status;
-    if (groups > mesh->tp && /* fewer groups than ranks are cut by rows */
-        check_divides("query groups", groups, "tp", mesh->tp, err) != DCPK_OK)
-        return err->status;
-    if (dcpk_stages_check(model, mesh, n_layers, err) != DCPK_OK)
-        return err->status;
-    return check_experts(mesh, n_experts, err);
+    if (dcpk_stages_are_own(model, mesh))
+        sizes.layers = 0;
+    return dcpk_grid_check_model(mesh, &sizes, err);
 }
 
 bool dcpk_rules_is_layout_arg(const char *name)
@@ -103,7 +61,7 @@ bool dcpk_rules_is_layout_arg(const char *name)
     return dcpk_layout_is_arg(name);
 }
 
-static dcpk_status set_args(struct dcpk_model *model, const struct dcpk_layout *mesh,
+static dcpk_status set_args(struct dcpk_model *model, const struct dcpk_grid *mesh,
                             struct dcpk_error *err)
 {
     struct dcpk_layout_arg list[DCPK_LAYOUT_MAX_ARGS];
@@ -115,17 +73,25 @@ static dcpk_status set_args(struct dcpk_model *model, const struct dcpk_layout *
     return st;
 }
 
+static bool is_given(const struct dcpk_grid *mesh)
+{
+    for (size_t i = 0; i < DCPK_LAYOUT_N_SIZES; i++)
+        if (dcpk_layout_get(mesh, &dcpk_layout_sizes[i]) != 0)
+            return true;
+    return false;
+}
+
 static bool changes(int64_t from, int64_t to)
 {
     return to > 0 && to != from;
 }
 
-dcpk_status dcpk_rules_mesh(struct dcpk_model *model, const struct dcpk_layout *mesh,
+dcpk_status dcpk_rules_mesh(struct dcpk_model *model, const struct dcpk_grid *mesh,
                             struct dcpk_error *err)
 {
-    const struct dcpk_layout old = model->layout;
+    const struct dcpk_grid old = model->layout;
 
-    if (memcmp(mesh, &(struct dcpk_layout){0}, sizeof *mesh) == 0)
+    if (!is_given(mesh))
         return DCPK_OK;
     if (check_sizes(model, mesh, err) || (model->args != NULL && set_args(model, mesh, err)))
         return err->status;

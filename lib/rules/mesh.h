@@ -9,12 +9,10 @@
 /*
  * Prepare the model for a 3D-parallel run on `mesh`; sizes of 0 stay as they are. args get the
  * sizes; RNG states, which belong to (pipeline, tensor) ranks, are dropped when those change.
- * Nothing happens when all sizes are 0. Errors: DCPK_EMISMATCH naming what does not divide:
- * attention heads by tp, layers by pp (lib/rules/stages.h), experts by ep, a stage's ranks (tp x cp
- * x dp) by etp times ep, as initialize_model_parallel of megatron/core/parallel_state.py
- * @core_v0.19.0 asks. (Axes of tensors are checked where they are cut.) DCPK_ENOMEM.
+ * Nothing happens when all sizes are 0. Errors: those of dcpk_grid_check_model (axes of
+ * tensors are checked where they are cut); DCPK_ENOMEM.
  */
-dcpk_status dcpk_rules_mesh(struct dcpk_model *model, const struct dcpk_layout *mesh,
+dcpk_status dcpk_rules_mesh(struct dcpk_model *model, const struct dcpk_grid *mesh,
                             struct dcpk_error *err);
 
 /*

@@ -23,7 +23,7 @@ struct dcpk_rule_options {
     const char *group_map;
     size_t group_map_bytes;
     const char *group_map_name; /* for messages: its file; may be NULL */
-    struct dcpk_layout mesh; /* of the 3D-parallel run that loads the result; 0: as the source's */
+    struct dcpk_grid mesh; /* of the 3D-parallel run that loads the result; 0: as the source's */
     struct dcpk_vocab vocab;
 };
 

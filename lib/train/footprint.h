@@ -31,7 +31,7 @@ struct dcpk_train_sizes {
 };
 
 /* The sizes of the rank at `place` under config->fsdp.strategy. config: checked (knobs.h).
- * Errors: those of the table of parameters and of lib/model/fsdp_layout.h. */
+ * Errors: those of the table of parameters and of lib/place/fsdp_layout.h. */
 dcpk_status dcpk_train_measure(const struct dcpk_train_config *config,
                                const struct dcpk_train_place *place, struct dcpk_train_sizes *sizes,
                                struct dcpk_error *err);

@@ -10,7 +10,7 @@
  *               rows of proj    norm, rows of qkv, ...                        shards of its rank
  *
  * Parameters of one group stand in a bucket in the order of registration, where their shapes allow
- * it; a slice ends between two rows (lib/model/fsdp_layout.h has the rules). Outside units a bucket
+ * it; a slice ends between two rows (lib/place/fsdp_layout.h has the rules). Outside units a bucket
  * that has reached a size is followed by another one.
  */
 #include <assert.h>
@@ -18,7 +18,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
-#include "lib/model/fsdp_layout.h"
+#include "lib/place/fsdp_layout.h"
 #include "lib/train/fsdp_priv.h"
 
 /* What the layout is made of. */

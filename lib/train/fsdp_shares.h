@@ -12,7 +12,7 @@
 #ifndef DCPK_LIB_TRAIN_FSDP_SHARES_H
 #define DCPK_LIB_TRAIN_FSDP_SHARES_H
 
-#include "lib/model/fsdp_layout.h"
+#include "lib/place/fsdp_layout.h"
 #include "lib/train/params.h"
 
 struct dcpk_fsdp_shares {

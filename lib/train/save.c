@@ -155,25 +155,26 @@ static dcpk_status find_format(const struct dcpk_saved_run *run, const struct dc
 static void save_mesh(const struct dcpk_train_config *config, struct dcpk_target *target)
 {
     const struct dcpk_train_layout *l = &config->layout;
-    const int64_t instances = dcpk_max_i64(l->instances, 1), n_dp = l->dp * l->cp;
+    const int64_t n_dp = l->dp * l->cp;
 
     target->generation = config->files.generation;
     if (config->files.optimizer_layout == DCPK_DP_RESHARDABLE)
         target->optimizer_layout = "dp_reshardable";
     if (config->fsdp.mode != DCPK_MODE_MEGATRON_FSDP) {
-        target->mesh = (struct dcpk_layout){.tp = l->tp,
-                                            .pp = l->pp,
-                                            .dp = l->dp,
-                                            .ep = l->ep,
-                                            .cp = l->cp,
-                                            .etp = 1,
-                                            .world = n_dp * l->tp * l->pp};
+        target->mesh = (struct dcpk_grid){.tp = l->tp,
+                                          .pp = l->pp,
+                                          .dp = l->dp,
+                                          .ep = l->ep,
+                                          .cp = l->cp,
+                                          .etp = 1,
+                                          .world = n_dp * l->tp * l->pp};
         return;
     }
     if (l->pp > 1 || config->fsdp.strategy == DCPK_NO_SHARD)
         return;
-    target->mesh = (struct dcpk_layout){.tp = l->tp, .ep = l->ep, .world = n_dp * l->tp};
-    target->mesh.dp = l->is_outer_sharded ? n_dp : n_dp / instances;
+    target->mesh = (struct dcpk_grid){.tp = l->tp, .ep = l->ep, .dp = n_dp, .world = n_dp * l->tp};
+    if (!l->is_outer_sharded)
+        target->mesh.instances = l->instances;
     target->bucket_elems = dcpk_max_i64(config->fsdp.bucket_elems, 0);
 }
 

@@ -151,7 +151,7 @@ static void check_same_form(const struct dcpk_checkpoint *ours,
 static void written_is_what_megatron_wrote(void **state)
 {
     static const char sample[] = "torch_dist_a_dense_tp2pp2";
-    const struct dcpk_layout mesh = {.tp = 2, .pp = 2};
+    const struct dcpk_grid mesh = {.tp = 2, .pp = 2};
     struct dcpk_checkpoint *source = open_at(sample_path(sample));
     struct dcpk_error err = DCPK_ERROR_INIT;
 

@@ -90,7 +90,7 @@ static void rules_cut_as_megatron_did(void **state)
 /* fsdp_dtensor checkpoints that Megatron-FSDP's ranks wrote, and how many there were. */
 static const struct {
     const char *name;
-    struct dcpk_layout mesh;
+    struct dcpk_grid mesh;
     size_t n_tensors; /* weights and moments in the MANIFEST */
     size_t n_cut;     /* of them in several chunks */
 } fsdp_runs[] = {
@@ -123,7 +123,7 @@ static void check_output(const struct dcpk_output *out, size_t *n_tensors, size_
 }
 
 /* The output for `mesh` in the sample's own format, and how its tensors compare with the sample. */
-static void check_sample(const char *label, const struct dcpk_layout *mesh, unsigned flags,
+static void check_sample(const char *label, const struct dcpk_grid *mesh, unsigned flags,
                          size_t *n_tensors, size_t *n_cut)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
@@ -161,7 +161,7 @@ static void flat_buffers_are_megatrons(void **state)
 /* Mamba's projections are stored in parts, which a rank has its block of each. */
 static void parts_are_cut_as_megatron_did(void **state)
 {
-    const struct dcpk_layout mesh = {.tp = 2};
+    const struct dcpk_grid mesh = {.tp = 2};
     size_t n_tensors, n_cut;
 
     (void)state;

@@ -71,18 +71,17 @@ static void fault_begin(void)
 
 /* ---- jobs ---- */
 
-static struct dcpk_rank_layout tensor_parallel(int64_t tp, int64_t pp, int64_t ep, int64_t dp)
+static struct dcpk_placing tensor_parallel(int64_t tp, int64_t pp, int64_t ep, int64_t dp)
 {
-    return (struct dcpk_rank_layout){
-        .mesh = {.tp = tp, .pp = pp, .ep = ep, .dp = dp, .cp = 1, .etp = tp}, .n_instances = 1};
+    return (struct dcpk_placing){
+        .grid = {.tp = tp, .pp = pp, .ep = ep, .dp = dp, .cp = 1, .etp = tp}};
 }
 
-static struct dcpk_rank_layout fsdp(int64_t dp, int64_t tp, int64_t ep, int64_t n_instances)
+static struct dcpk_placing fsdp(int64_t dp, int64_t tp, int64_t ep, int64_t n_instances)
 {
-    return (struct dcpk_rank_layout){
-        .mesh = {.tp = tp, .pp = 1, .ep = ep, .dp = dp, .cp = 1, .etp = tp},
+    return (struct dcpk_placing){
+        .grid = {.tp = tp, .ep = ep, .dp = dp * n_instances, .instances = n_instances},
         .is_fsdp = true,
-        .n_instances = n_instances,
         .bucket_elems = 40000000};
 }
 
@@ -131,7 +130,7 @@ static void test_layouts(void **state)
     static const char dense[] = "torch_dist_c_dense_tp2pp2", moe[] = "torch_dist_c_mla_moe";
     const struct {
         const char *label, *folder;
-        struct dcpk_rank_layout from, to;
+        struct dcpk_placing from, to;
     } cases[] = {
         {"rows to buffers", dense, tensor_parallel(4, 1, 1, 1), fsdp(4, 1, 1, 1)},
         {"stages to blocks", dense, tensor_parallel(1, 4, 1, 1), tensor_parallel(2, 2, 1, 1)},
@@ -366,7 +365,7 @@ static void test_refused(void **state)
 {
     const struct {
         const char *label, *folder;
-        struct dcpk_rank_layout from;
+        struct dcpk_placing from;
         dcpk_status status;
         const char *message;
     } cases[] = {

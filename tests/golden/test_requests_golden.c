@@ -36,7 +36,7 @@ struct fixture {
     struct items want, got;
     const struct dcpk_value *args, *content;
     char releases[256], format[64], impl[16], optimizer[16], stops[256];
-    struct dcpk_layout mesh;
+    struct dcpk_grid mesh;
     uint32_t loader;     /* the one that is asked for `got` */
     const char *unknown; /* what no table knows */
     unsigned n_faults;   /* what would stop it, as we say */

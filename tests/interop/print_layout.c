@@ -8,7 +8,7 @@
 #include <stdio.h>
 
 #include "lib/base/alloc.h"
-#include "lib/model/fsdp_layout.h"
+#include "lib/place/fsdp_layout.h"
 
 struct shape {
     int64_t extent[4];

@@ -184,14 +184,14 @@ static void check_grid(const struct grid_line *g)
 }
 
 /* Is the tensor where Megatron has it: on the rank, in that block of its axis, in that copy? */
-static void check_seat(const struct dcpk_laid_out *laid, const struct grid_line *g, size_t t,
-                       int64_t rank)
+static void check_local(const struct dcpk_laid_out *laid, const struct grid_line *g, size_t t,
+                        int64_t rank)
 {
     const struct dcpk_model_tensor *tensor = &laid->model->tensors[t];
     const struct dcpk_param *p = &laid->model->params[tensor->param];
     const int64_t *at = g->ranks[rank], n_layers = 2 * g->pp;
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_seat seat;
+    struct dcpk_local local;
     int64_t stage = g->pp - 1, tp = at[0], n_tp = g->tp, copy = at[1] + g->cp * at[2];
     const char *number = p->name + strlen("decoder.layers.");
     bool holds = true;
@@ -212,22 +212,22 @@ static void check_seat(const struct dcpk_laid_out *laid, const struct grid_line 
         tp = 0;
         n_tp = 1;
     }
-    CHECK_OK(dcpk_seat_find(laid, tensor, rank, laid->arena, &seat, &err), g->label);
-    CHECK_EQ_INT(seat.copy >= 0, holds && stage == at[3], g->label);
-    if (seat.copy < 0)
+    CHECK_OK(dcpk_laid_out_find(laid, tensor, rank, laid->arena, &local, &err), g->label);
+    CHECK_EQ_INT(local.copy >= 0, holds && stage == at[3], g->label);
+    if (local.copy < 0)
         return;
-    CHECK_EQ_INT(seat.copy, copy, g->label);
-    CHECK_EQ_INT(seat.n_boxes, 1, g->label);
+    CHECK_EQ_INT(local.copy, copy, g->label);
+    CHECK_EQ_INT(local.n_spans, 1, g->label);
     if (p->tp_axis >= 0)
-        CHECK_EQ_INT(seat.spans[0][p->tp_axis], tp * (WIDTH / n_tp), p->name);
+        CHECK_EQ_INT(local.spans[0][p->tp_axis], tp * (WIDTH / n_tp), p->name);
 }
 
 /* remap: stages are last, so that the other order has no name there. */
 static void check_remap(const struct grid_line *g)
 {
-    struct dcpk_layout mesh = {
+    struct dcpk_grid mesh = {
         .tp = g->tp, .pp = g->pp, .dp = g->dp, .ep = g->ep, .cp = g->cp, .etp = g->etp};
-    const struct dcpk_rank_layout layout = {.mesh = mesh, .n_instances = 1};
+    const struct dcpk_placing layout = {.grid = mesh};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_laid_out laid = {0};
     static struct fixture f;
@@ -249,7 +249,7 @@ static void check_remap(const struct grid_line *g)
     CHECK_OK(dcpk_lay_out(f.model, &layout, &laid, &err), g->label);
     for (size_t t = 0; t < f.model->n_tensors; t++)
         for (int64_t r = 0; r < g->tp * g->cp * g->dp * g->pp; r++)
-            check_seat(&laid, g, t, r);
+            check_local(&laid, g, t, r);
     dcpk_laid_out_release(&laid);
     fixture_close(&f);
 }
@@ -367,16 +367,16 @@ static void check_stages_of_grid(const struct stages_line *s)
 
 static void check_stages_of_remap(const struct stages_line *s)
 {
-    const struct dcpk_layout mesh = {.tp = 1,
-                                     .pp = s->pp,
-                                     .dp = 1,
-                                     .ep = 1,
-                                     .cp = 1,
-                                     .etp = 1,
-                                     .vpp = s->vpp,
-                                     .first = s->first,
-                                     .last = s->last};
-    const struct dcpk_rank_layout layout = {.mesh = mesh, .n_instances = 1};
+    const struct dcpk_grid mesh = {.tp = 1,
+                                   .pp = s->pp,
+                                   .dp = 1,
+                                   .ep = 1,
+                                   .cp = 1,
+                                   .etp = 1,
+                                   .vpp = s->vpp,
+                                   .first = s->first,
+                                   .last = s->last};
+    const struct dcpk_placing layout = {.grid = mesh};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_laid_out laid = {0};
     static struct fixture f;
@@ -391,10 +391,10 @@ static void check_stages_of_remap(const struct stages_line *s)
             const struct dcpk_model_tensor *t = &f.model->tensors[1 + layer];
 
             for (int64_t rank = 0; rank < s->pp; rank++) {
-                struct dcpk_seat seat;
+                struct dcpk_local local;
 
-                CHECK_OK(dcpk_seat_find(&laid, t, rank, laid.arena, &seat, &err), s->label);
-                CHECK_EQ_INT(seat.copy >= 0, s->chunk_of[layer] % s->pp == rank, s->label);
+                CHECK_OK(dcpk_laid_out_find(&laid, t, rank, laid.arena, &local, &err), s->label);
+                CHECK_EQ_INT(local.copy >= 0, s->chunk_of[layer] % s->pp == rank, s->label);
             }
         }
     }
@@ -543,7 +543,7 @@ static void round_fill_model(struct round *r)
 static void round_make(struct round *r, uint64_t seed)
 {
     const struct dcpk_train_layout *l = &r->config.layout;
-    struct dcpk_rank_layout layout = {.n_instances = 1};
+    struct dcpk_placing layout = {0};
     struct dcpk_error err = DCPK_ERROR_INIT;
 
     memset(r, 0, sizeof *r);
@@ -555,18 +555,13 @@ static void round_make(struct round *r, uint64_t seed)
              r->is_fsdp ? "FSDP" : "DDP");
     r->arena = dcpk_arena_new(0, &err);
     round_fill_model(r);
-    layout.mesh = (struct dcpk_layout){
+    layout.grid = (struct dcpk_grid){
         .tp = l->tp, .cp = l->cp, .dp = l->dp, .pp = l->pp, .ep = l->ep, .etp = 1};
     if (r->is_fsdp) {
         layout.is_fsdp = true;
-        layout.n_instances = l->instances;
         layout.bucket_elems = r->config.fsdp.bucket_elems;
-        layout.mesh = (struct dcpk_layout){.tp = l->tp,
-                                           .cp = 1,
-                                           .dp = l->dp * l->cp / l->instances,
-                                           .pp = 1,
-                                           .ep = l->ep,
-                                           .etp = l->tp};
+        layout.grid = (struct dcpk_grid){
+            .tp = l->tp, .dp = l->dp * l->cp, .ep = l->ep, .instances = l->instances};
     }
     CHECK_OK(dcpk_lay_out(r->f.model, &layout, &r->laid, &err), r->label);
 }
@@ -580,13 +575,13 @@ static void round_release(struct round *r)
 
 /* Rows [row, row + n_rows) of this rank's part of a parameter are what remap gives the rank. */
 static void check_rows(const struct round *r, const struct dcpk_train_param *p,
-                       const struct dcpk_seat *seat, int64_t row, int64_t n_rows)
+                       const struct dcpk_local *local, int64_t row, int64_t n_rows)
 {
     int64_t n = 0;
 
-    CHECK_EQ_INT(seat->local[0], n_rows, p->canonical);
-    for (size_t b = 0; b < seat->n_boxes; b++) {
-        const int64_t *span = seat->spans[b], at = span[2 * p->rank];
+    CHECK_EQ_INT(local->shape[0], n_rows, p->canonical);
+    for (size_t b = 0; b < local->n_spans; b++) {
+        const int64_t *span = local->spans[b], at = span[2 * p->rank];
 
         for (int64_t i = 0; i < span[p->rank]; i++, n++)
             CHECK_EQ_INT(span[0] + i, dcpk_train_param_row(p, row + at + i), r->label);
@@ -626,15 +621,16 @@ static void check_rank(struct round *r, const struct dcpk_train_mesh *at)
     struct dcpk_error err = DCPK_ERROR_INIT;
     size_t n_held = 0, n_table = 0, in_buffers = 0;
     struct buffers buffers = {0};
-    struct dcpk_seat seat;
+    struct dcpk_local local;
 
     round_read_params(r, at->tp, at->ep, at->pp);
     if (r->is_fsdp)
         buffers_make(r, &buffers);
     for (size_t t = 0; t < r->f.model->n_tensors; t++) {
-        CHECK_OK(dcpk_seat_find(&r->laid, &r->f.model->tensors[t], at->rank, r->arena, &seat, &err),
-                 r->label);
-        n_held += seat.copy >= 0;
+        CHECK_OK(
+            dcpk_laid_out_find(&r->laid, &r->f.model->tensors[t], at->rank, r->arena, &local, &err),
+            r->label);
+        n_held += local.copy >= 0;
     }
     for (size_t i = 0; i < r->params.n; i++) {
         const struct dcpk_train_param *p = &r->params.list[i];
@@ -657,12 +653,12 @@ static void check_rank(struct round *r, const struct dcpk_train_mesh *at)
             continue;
         n_table++;
         param = fake_model_param(r->f.model, p->canonical);
-        CHECK_OK(dcpk_seat_find(&r->laid,
-                                &r->f.model->tensors[r->f.model->params[param].tensor[DCPK_WEIGHT]],
-                                at->rank, r->arena, &seat, &err),
+        CHECK_OK(dcpk_laid_out_find(
+                     &r->laid, &r->f.model->tensors[r->f.model->params[param].tensor[DCPK_WEIGHT]],
+                     at->rank, r->arena, &local, &err),
                  r->label);
-        CHECK(seat.copy >= 0, p->canonical);
-        check_rows(r, p, &seat, row, n_rows);
+        CHECK(local.copy >= 0, p->canonical);
+        check_rows(r, p, &local, row, n_rows);
     }
     CHECK_EQ_INT(n_held, n_table, r->label);
 }
@@ -685,11 +681,11 @@ static void check_chunks(struct round *r, const struct dcpk_model_tensor *t,
     }
     CHECK_OK(dcpk_cover_check(shape, t->rank, made.spans, made.n_spans, &err), r->label);
     for (int64_t rank = 0; rank < r->n_ranks; rank++) {
-        struct dcpk_seat seat;
+        struct dcpk_local local;
 
-        CHECK_OK(dcpk_seat_find(&r->laid, t, rank, r->arena, &seat, &err), r->label);
-        for (size_t b = 0; b < seat.n_boxes && seat.copy == 0; b++) {
-            const int64_t *span = seat.spans[b];
+        CHECK_OK(dcpk_laid_out_find(&r->laid, t, rank, r->arena, &local, &err), r->label);
+        for (size_t b = 0; b < local.n_spans && local.copy == 0; b++) {
+            const int64_t *span = local.spans[b];
 
             for (size_t i = 0; i < made.n_spans; i++)
                 n_found +=

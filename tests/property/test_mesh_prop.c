@@ -102,10 +102,10 @@ static void blocks_are_what_ranks_hold(void **state)
     (void)state;
     for (uint64_t seed = 1; seed <= N_ROUNDS; seed++) {
         struct dcpk_error err = DCPK_ERROR_INIT;
-        struct dcpk_layout mesh;
+        struct dcpk_grid mesh;
 
         make_round(&r, seed);
-        mesh = (struct dcpk_layout){.tp = r.tp, .ep = r.ep, .dp = r.dp};
+        mesh = (struct dcpk_grid){.tp = r.tp, .ep = r.ep, .dp = r.dp};
         for (size_t i = 0; i < r.model->n_tensors; i++) {
             const struct dcpk_model_tensor *t = &r.model->tensors[i];
             const struct dcpk_param *p = &r.model->params[t->param];
@@ -183,7 +183,7 @@ static void flat_slices_cover_every_parameter(void **state)
 
         make_round(&r, seed);
         CHECK_OK(dcpk_output_new(r.ckpt, &fake_format, &out, &err), r.label);
-        out->target.mesh = (struct dcpk_layout){.tp = r.tp, .ep = r.ep, .dp = r.dp};
+        out->target.mesh = (struct dcpk_grid){.tp = r.tp, .ep = r.ep, .dp = r.dp};
         out->target.bucket_elems = fake_below(&r.seed, 3) * 500;
         CHECK_OK(dcpk_fsdp_shards_find(r.model, &out->target, out->arena, &shards, &err), r.label);
         for (size_t i = 0; i < r.model->n_tensors; i++) {

@@ -3,7 +3,7 @@
  * (formats/fsdp_dtensor/FORMAT.md 8.3). */
 #include <stdio.h>
 
-#include "lib/model/fsdp_layout.h"
+#include "lib/place/fsdp_layout.h"
 
 #include "tests/check.h"
 

@@ -84,7 +84,7 @@ static void what_does_not_divide_is_named(void **state)
 {
     static const struct {
         const char *label;
-        struct dcpk_layout mesh;
+        struct dcpk_grid mesh;
         const char *message; /* NULL: fits */
     } cases[] = {
         {"as it is", {0}, NULL},
@@ -123,16 +123,16 @@ static void groups_that_would_be_torn_are_refused(void **state)
     setup(&f);
     set_arg(&f, "num_attention_heads", 12);
     set_arg(&f, "num_query_groups", 6);
-    CHECK_FAILS(dcpk_rules_mesh(f.model, &(struct dcpk_layout){.tp = 4}, &err), DCPK_EMISMATCH,
+    CHECK_FAILS(dcpk_rules_mesh(f.model, &(struct dcpk_grid){.tp = 4}, &err), DCPK_EMISMATCH,
                 "tp=4 does not divide the model's 6 query groups", "groups");
     set_arg(&f, "group_query_attention", 0);
-    CHECK_OK(dcpk_rules_mesh(f.model, &(struct dcpk_layout){.tp = 4}, &err), "switched off");
+    CHECK_OK(dcpk_rules_mesh(f.model, &(struct dcpk_grid){.tp = 4}, &err), "switched off");
     teardown(&f);
     setup(&f);
     set_arg(&f, "decoder_first_pipeline_num_layers", 2); /* stages of one's own choice */
     set_arg(&f, "pipeline_model_parallel_size", 3);
     dcpk_model_read_layout(f.model);
-    CHECK_OK(dcpk_rules_mesh(f.model, &(struct dcpk_layout){.tp = 1, .pp = 3}, &err), "uneven");
+    CHECK_OK(dcpk_rules_mesh(f.model, &(struct dcpk_grid){.tp = 1, .pp = 3}, &err), "uneven");
     CHECK_EQ_INT(arg(&f, "decoder_first_pipeline_num_layers"), 2, "the source's own stages stay");
     teardown(&f);
 }
@@ -143,7 +143,7 @@ static void stages_have_whole_layers(void **state)
 {
     static const struct {
         const char *label;
-        struct dcpk_layout mesh;
+        struct dcpk_grid mesh;
         const char *message; /* NULL: accepted */
     } cases[] = {
         {"even", {.pp = 2}, NULL},
@@ -196,7 +196,7 @@ static void args_follow_and_rng_goes(void **state)
 {
     static const struct {
         const char *label;
-        struct dcpk_layout mesh;
+        struct dcpk_grid mesh;
         size_t n_rng;
     } cases[] = {
         {"nothing", {0}, 1},

@@ -2,8 +2,8 @@
 /* test_params.c - the trainer's table of parameters on several ranks: order of registration, cuts,
  * and the flat buffers that Megatron-FSDP's own functions made of the same model. */
 #include "lib/base/order.h"
-#include "lib/model/fsdp_layout.h"
 #include "lib/model/registered.h"
+#include "lib/place/fsdp_layout.h"
 #include "lib/train/params.h"
 #include "tests/check.h"
 

@@ -10,7 +10,7 @@
  *   0        f        2f       2f+r       3f
  *                                 frag|head of a later one, its rest follows at 3f
  */
-#include "lib/model/fsdp_layout.h"
+#include "lib/place/fsdp_layout.h"
 
 #include <assert.h>
 #include <inttypes.h>

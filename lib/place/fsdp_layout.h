@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fsdp_layout.h - where Megatron-FSDP's flat buffers put every parameter, and which rows its ranks
  * hold. */
-#ifndef DCPK_LIB_MODEL_FSDP_LAYOUT_H
-#define DCPK_LIB_MODEL_FSDP_LAYOUT_H
+#ifndef DCPK_LIB_PLACE_FSDP_LAYOUT_H
+#define DCPK_LIB_PLACE_FSDP_LAYOUT_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* held.h - what a rank of a grid holds of a tensor. */
+/*
+ *   tensor --tp--> the rank's block of each part, or its columns --FSDP--> its rows of these
+ *
+ *   rows of the tensor   [ gate0 gate1 | up0 up1 ]       rank 1 of tp=2 holds [ gate1 | up1 ],
+ *   local rows           [ gate1 | up1 ]                 of which FSDP takes consecutive rows
+ *
+ * Without FSDP a stage holds its layers, an expert-parallel rank its experts, and what nothing
+ * cuts is there as often as there are ranks for it.
+ */
+#ifndef DCPK_LIB_PLACE_HELD_H
+#define DCPK_LIB_PLACE_HELD_H
+
+#include "lib/place/fsdp_layout.h"
+#include "lib/place/grid.h"
+
+/* Rows [row, row + n_rows) of a tensor: of its axis 0, in elements. */
+struct dcpk_rows {
+    int64_t row, n_rows;
+};
+
+/* The block of `rows` that rank r of tp ranks holds; tp divides them (the caller guarantees
+ * this). */
+static inline struct dcpk_rows dcpk_rows_of_rank(struct dcpk_rows rows, int64_t tp, int64_t r)
+{
+    return (struct dcpk_rows){rows.row + r * (rows.n_rows / tp), rows.n_rows / tp};
+}
+
+/* How the ranks of a grid share a tensor. A value; everything in it is borrowed. */
+struct dcpk_spread {
+    const int64_t *shape;
+    int rank;
+    int64_t stage; /* of the pipeline; -1: all have it */
+    int64_t ep;    /* the expert-parallel rank whose expert it is; -1: dense */
+    int tp_axis;   /* that tensor parallelism cuts; -1: none */
+    /* Parts of axis 0, one after the other: each is cut by itself. None: the axis is one. */
+    const struct dcpk_rows *parts;
+    size_t n_parts;
+    /* Its place in the flat buffers of Megatron-FSDP; NULL: it is not sharded. */
+    const struct dcpk_fsdp_param *flat;
+    const struct dcpk_fsdp_place *place;
+};
+
+/* What one rank holds: the dense local tensor of DTensor's to_local(). */
+struct dcpk_local {
+    /* Which of the copies it is part of, from 0 to at most the rank's number: the ranks of one copy
+     * together hold each element once. -1: the rank holds nothing of the tensor. */
+    int64_t copy;
+    int64_t shape[DCPK_MAX_RANK];
+    /* Boxes of the tensor, 3 * rank numbers each: offset, extent, offset in the local tensor. */
+    const int64_t *const *spans;
+    size_t n_spans;
+};
+
+/*
+ * Checks that tensor parallelism cuts `spread` into equal blocks, n_tp ranks each of each part.
+ * name: for messages. Errors: DCPK_EMISMATCH.
+ */
+dcpk_status dcpk_spread_check(const struct dcpk_spread *spread, int64_t n_tp, const char *name,
+                              struct dcpk_error *err);
+
+/*
+ * Find what `rank` holds under `placing`, any rank; the grid and the spread were checked. Spans are
+ * in `arena`. Errors: DCPK_EUNSUPPORTED for a row that FSDP would cut; DCPK_ENOMEM.
+ */
+dcpk_status dcpk_held_of(const struct dcpk_placing *placing, const struct dcpk_spread *spread,
+                         int64_t rank, struct dcpk_arena *arena, struct dcpk_local *local,
+                         struct dcpk_error *err);
+
+#endif
