@@ -31,8 +31,8 @@ static void log_print(const struct dcpk_step *step, int64_t train_iters)
              " | learning rate: %.6E | lm loss: %.6E | loss scale: %.1f | grad norm: %.3f | "
              "number of skipped iterations: %3d |",
              clock, now.tv_nsec / 1000, step->iteration, train_iters, step->consumed_samples,
-             step->lr, step->loss.value, step->loss_scale, step->grad_norm.value,
-             (int)step->is_skipped);
+             step->next_lr.value, step->loss.value, step->next_loss_scale.value,
+             step->grad_norm.value, (int)step->is_skipped);
     dcpk_cli_put_text(stdout, text);
     dcpk_cli_printf(stdout, "\n");
 }

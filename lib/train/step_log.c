@@ -4,6 +4,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -12,6 +13,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/json.h"
+#include "lib/base/order.h"
 #include "lib/base/text.h"
 
 #define HEX_BYTES 32
@@ -45,9 +47,9 @@ void dcpk_step_put(const struct dcpk_step *step, struct dcpk_bytes *out)
         put_number(&j, "loss_noise", "loss_noise_hex", &step->loss_noise);
     put_number(&j, "grad_norm", "grad_norm_hex", &step->grad_norm);
     dcpk_json_put_key(&j, "lr");
-    dcpk_json_put_double(&j, step->lr);
+    dcpk_json_put_double(&j, step->lr.value);
     dcpk_json_put_key(&j, "loss_scale");
-    dcpk_json_put_double(&j, step->loss_scale);
+    dcpk_json_put_double(&j, step->loss_scale.value);
     dcpk_json_add_bool(&j, "skipped", step->is_skipped);
     if (step->has_hash) {
         snprintf(hash, sizeof hash, "%016" PRIx64, step->state_hash);
@@ -119,27 +121,67 @@ static bool json_step(const struct dcpk_json *line, struct dcpk_step *step)
            json_number(line, "grad_norm", "grad_norm_hex", &step->grad_norm) &&
            json_number(line, "loss_noise", "loss_noise_hex", &step->loss_noise) &&
            (consumed == NULL || dcpk_json_int(consumed, &step->consumed_samples)) &&
-           (dcpk_json_member(line, "lr") == NULL || json_float(line, "lr", &step->lr)) &&
-           (dcpk_json_member(line, "loss_scale") == NULL ||
-            json_float(line, "loss_scale", &step->loss_scale)) &&
+           json_number(line, "lr", "lr_hex", &step->lr) &&
+           json_number(line, "loss_scale", "loss_scale_hex", &step->loss_scale) &&
            (skipped == NULL || dcpk_json_bool(skipped, &step->is_skipped)) && json_hash(line, step);
+}
+
+/* Bytes of the word at `at` that Python's json writes for a number that is not finite; 0: none. */
+static size_t literal_bytes(const char *at, size_t n)
+{
+    static const char *const literals[] = {"NaN", "Infinity", "-Infinity"};
+
+    for (size_t i = 0; i < DCPK_COUNT(literals); i++) {
+        const size_t n_literal = strlen(literals[i]);
+
+        if (n >= n_literal && memcmp(at, literals[i], n_literal) == 0)
+            return n_literal;
+    }
+    return 0;
+}
+
+/* Copies a line of JSON and quotes the literals, which JSON does not have: our own lines have them
+ * as strings. */
+static dcpk_status quote_literals(const char *line, size_t n, struct dcpk_bytes *out,
+                                  struct dcpk_error *err)
+{
+    bool is_string = false;
+
+    for (size_t at = 0, used; at < n; at += used) {
+        const size_t n_literal = is_string ? 0 : literal_bytes(line + at, n - at);
+
+        used = n_literal > 0 ? n_literal : 1;
+        if (is_string && line[at] == '\\' && at + 1 < n)
+            used = 2;
+        else if (line[at] == '"')
+            is_string = !is_string;
+        if (n_literal > 0)
+            dcpk_bytes_u8(out, '"');
+        dcpk_bytes_put(out, line + at, used);
+        if (n_literal > 0)
+            dcpk_bytes_u8(out, '"');
+    }
+    return dcpk_bytes_status(out, err);
 }
 
 static dcpk_status read_json_line(const char *line, size_t n, struct dcpk_step *step, bool *is_step,
                                   struct dcpk_error *err)
 {
-    struct dcpk_json *doc;
-    bool is_good = true;
+    struct dcpk_bytes quoted = {0};
+    struct dcpk_json *doc = NULL;
+    dcpk_status st = quote_literals(line, n, &quoted, err);
 
-    if (dcpk_json_parse(line, n, &doc, err) != DCPK_OK)
-        return err->status;
+    if (st == DCPK_OK)
+        st = dcpk_json_parse((const char *)quoted.data, quoted.n_bytes, &doc, err);
+    if (st != DCPK_OK)
+        goto out;
     *is_step = dcpk_json_member(doc, "iteration") != NULL;
-    if (*is_step)
-        is_good = json_step(doc, step);
+    if (*is_step && !json_step(doc, step))
+        st = dcpk_fail(err, DCPK_EFORMAT, "a value of the step is malformed");
+out:
     dcpk_json_free(doc);
-    if (!is_good)
-        return dcpk_fail(err, DCPK_EFORMAT, "a value of the step is malformed");
-    return DCPK_OK;
+    dcpk_bytes_release(&quoted);
+    return st;
 }
 
 /* ---- Megatron's lines ---- */
@@ -179,7 +221,7 @@ static double rounding_of(const char *text)
     return unit / 2;
 }
 
-/* A label that is not there leaves the number as it is. */
+/* A label that is not there leaves the number unchanged. */
 static bool megatron_number(const char *line, size_t n, const char *label,
                             struct dcpk_logged *number)
 {
@@ -198,7 +240,8 @@ static bool megatron_number(const char *line, size_t n, const char *label,
 static dcpk_status read_megatron_line(const char *line, size_t n, struct dcpk_step *step,
                                       bool *is_step, struct dcpk_error *err)
 {
-    struct dcpk_logged lr = {0}, scale = {.value = 1}, skipped = {0}, consumed = {0}, number = {0};
+    struct dcpk_logged skipped = {0}, consumed = {0}, number = {0};
+    struct dcpk_logged *const lr = &step->next_lr;
 
     *is_step = memmem(line, n, "] iteration ", strlen("] iteration ")) != NULL &&
                memmem(line, n, " | ", 3) != NULL;
@@ -206,26 +249,36 @@ static dcpk_status read_megatron_line(const char *line, size_t n, struct dcpk_st
         return DCPK_OK;
     if (!megatron_number(line, n, "] iteration ", &number) ||
         !megatron_number(line, n, "consumed samples:", &consumed) ||
-        !megatron_number(line, n, "learning rate:", &lr) ||
+        !megatron_number(line, n, "learning rate:", lr) ||
         !megatron_number(line, n, "lm loss:", &step->loss) ||
-        !megatron_number(line, n, "loss scale:", &scale) ||
+        !megatron_number(line, n, "loss scale:", &step->next_loss_scale) ||
         !megatron_number(line, n, "grad norm:", &step->grad_norm) ||
         !megatron_number(line, n, "number of skipped iterations:", &skipped) ||
         !(number.value >= 0 && number.value < 0x1p53 && fabs(consumed.value) < 0x1p53))
         return dcpk_fail(err, DCPK_EFORMAT, "a number of the step is malformed");
     step->iteration = (int64_t)number.value;
     step->consumed_samples = (int64_t)consumed.value;
-    step->lr = lr.value;
-    step->loss_scale = scale.value;
+    lr->rounded = fmax(lr->rounded, fabs(lr->value) * FLT_EPSILON / 2); /* was a float32 */
     step->is_skipped = skipped.value > 0;
     return DCPK_OK;
 }
 
 /* ---- logs ---- */
 
-/* A run that was resumed replaces the steps behind the one that it continues from. */
-static dcpk_status log_add(struct dcpk_step_log *log, size_t *capacity,
-                           const struct dcpk_step *step, struct dcpk_error *err)
+/* Takes what Megatron printed with the step before. */
+static void step_continue(struct dcpk_step *step, const struct dcpk_step *before)
+{
+    if (before->iteration + 1 != step->iteration)
+        return;
+    if (!step->lr.is_there)
+        step->lr = before->next_lr;
+    if (!step->loss_scale.is_there)
+        step->loss_scale = before->next_loss_scale;
+}
+
+/* A run that was resumed replaces the steps after the one that it continues from. */
+static dcpk_status log_add(struct dcpk_step_log *log, size_t *capacity, struct dcpk_step *step,
+                           struct dcpk_error *err)
 {
     while (log->n > 0 && log->steps[log->n - 1].iteration >= step->iteration) {
         log->n--;
@@ -233,6 +286,8 @@ static dcpk_status log_add(struct dcpk_step_log *log, size_t *capacity,
     }
     if (dcpk_grow(&log->steps, capacity, log->n, sizeof *log->steps, err) != DCPK_OK)
         return err->status;
+    if (log->n > 0)
+        step_continue(step, &log->steps[log->n - 1]);
     log->steps[log->n++] = *step;
     return DCPK_OK;
 }
@@ -244,7 +299,7 @@ static dcpk_status read_lines(const char *text, size_t n_bytes, struct dcpk_step
     const char *line;
 
     while ((line = dcpk_take_line(text, n_bytes, &at, &n)) != NULL) {
-        struct dcpk_step step = {.loss_scale = 1};
+        struct dcpk_step step = {0};
         bool is_step;
         dcpk_status st;
 

@@ -9,9 +9,12 @@
  * floats are exact, the decimals are for people. state_hash: after the update (state_hash.h). A
  * line without "iteration" is not a step: the first one of a run names what was asked for.
  *
+ * Python's json writes NaN, Infinity and -Infinity bare: they are read, too.
+ *
  * Megatron's lines, "iteration 9/ 24 | ... | lm loss: 5.128260E+00 | loss scale: 1.0 | grad norm:
- * 2.768 | number of skipped iterations: 0 | ...", have decimals alone, with fewer digits.
- * Source: megatron/training/training.py @core_v0.19.0, training_log.
+ * 2.768 | number of skipped iterations: 0 | ...", have decimals alone, with fewer digits. Learning
+ * rate and loss scale are printed after the scheduler's step: they are those of the next iteration.
+ * Source: megatron/training/training.py @core_v0.19.0, train, training_log.
  */
 #ifndef DCPK_LIB_TRAIN_STEP_LOG_H
 #define DCPK_LIB_TRAIN_STEP_LOG_H
@@ -28,8 +31,9 @@ struct dcpk_logged {
 struct dcpk_step {
     int64_t iteration, consumed_samples; /* the latter is 0 where it is not known */
     struct dcpk_logged loss, grad_norm;
-    struct dcpk_logged loss_noise; /* noise.h */
-    double lr, loss_scale;
+    struct dcpk_logged loss_noise;               /* noise.h */
+    struct dcpk_logged lr, loss_scale;           /* of this step */
+    struct dcpk_logged next_lr, next_loss_scale; /* of the next one: what Megatron's line has */
     bool is_skipped, has_hash;
     uint64_t state_hash;
 };

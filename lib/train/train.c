@@ -342,8 +342,8 @@ static dcpk_status training_update(struct training *t, int64_t n_tokens, struct 
     }
     if (st != DCPK_OK)
         return st;
-    step->lr = result.lr;
-    step->loss_scale = t->optim.loss_scale.scale;
+    step->lr = (struct dcpk_logged){result.lr, 0, true};
+    step->loss_scale = (struct dcpk_logged){t->optim.loss_scale.scale, 0, true};
     step->grad_norm = (struct dcpk_logged){result.norm, 0, !step->is_skipped};
     if (is_f16)
         dcpk_loss_scale_update(&t->optim.loss_scale, &t->config->precision, step->is_skipped);
@@ -423,6 +423,8 @@ static dcpk_status training_step(struct training *t, struct dcpk_error *err)
     t->progress.flops += dcpk_train_step_flops(t->config);
     step.iteration = t->progress.iteration;
     step.consumed_samples = t->progress.consumed_samples;
+    step.next_lr = (struct dcpk_logged){dcpk_schedule_lr(&t->optim.schedule), 0, true};
+    step.next_loss_scale = (struct dcpk_logged){t->optim.loss_scale.scale, 0, true};
     if (sums[1] > 0)
         step.loss = (struct dcpk_logged){(double)sums[0] / 0x1p32 / (double)sums[1], 0, true};
     if (training_check_replicas(t, err) || training_hash(t, &step, err))

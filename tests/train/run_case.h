@@ -175,7 +175,8 @@ static inline void run_case_check_same(const struct run_case *a, const struct ru
                      label, (int)got->iteration, got->loss.value, got->grad_norm.value,
                      (unsigned long long)got->state_hash, want->loss.value, want->grad_norm.value,
                      (unsigned long long)want->state_hash);
-        CHECK(got->lr == want->lr && got->loss_scale == want->loss_scale, label);
+        CHECK(got->lr.value == want->lr.value && got->loss_scale.value == want->loss_scale.value,
+              label);
         CHECK_EQ_INT(got->is_skipped, want->is_skipped, label);
     }
 }

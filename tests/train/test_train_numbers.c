@@ -47,7 +47,7 @@ static void check_scales(const struct run_case *run, double scale, int64_t windo
     for (size_t i = 0; i < run->n; i++) {
         const struct dcpk_step *step = &run->steps[i];
 
-        CHECK(step->loss_scale == scale, "scale");
+        CHECK(step->loss_scale.value == scale, "scale");
         CHECK_EQ_INT(step->consumed_samples, 8 * (i + 1), "skipped samples are consumed");
         CHECK_EQ_INT(step->grad_norm.is_there, !step->is_skipped, "norm");
         if (i > 0 && step->is_skipped)
@@ -78,7 +78,7 @@ static void fp16_scales_the_loss(void **state)
     check_scales(&a, 33554432, 4, 2);
     CHECK(a.steps[19].loss.value < a.steps[0].loss.value - 0.3, "it learns");
     for (size_t i = 1; i < a.n && a.steps[i].is_skipped; i++)
-        CHECK(a.steps[i].lr == a.steps[0].lr, "the schedule waits");
+        CHECK(a.steps[i].lr.value == a.steps[0].lr.value, "the schedule waits");
     run_case_flags(NULL, MODEL "--fp16 " FSDP,
                    "--initial-loss-scale 33554432 --loss-scale-window 4 --hysteresis 2", &b);
     run_case_check_same(&a, &b, 0, "the same with FSDP");
@@ -133,7 +133,7 @@ static void fp16_resumes_with_its_scale(void **state)
         if (i % 3 < 2)
             run_case_check_same(&a, &b, (size_t)stops[i / 3], more);
         else
-            CHECK(b.steps[0].loss_scale == a.steps[0].loss_scale, more);
+            CHECK(b.steps[0].loss_scale.value == a.steps[0].loss_scale.value, more);
         remove_run(folder);
     }
 }

@@ -27,8 +27,8 @@ static void reads_what_it_puts(void **state)
                                        .loss = {numbers[i], 0, true},
                                        .grad_norm = {numbers[i], 0, i % 2 == 0},
                                        .loss_noise = {0.25, 0, i % 2 == 1},
-                                       .lr = 0.001,
-                                       .loss_scale = 4096,
+                                       .lr = {0.001, 0, true},
+                                       .loss_scale = {4096, 0, true},
                                        .is_skipped = i % 3 == 0,
                                        .has_hash = true,
                                        .state_hash = UINT64_C(0x0123456789abcdef) + i};
@@ -44,7 +44,7 @@ static void reads_what_it_puts(void **state)
               (const char *)line.data);
         CHECK_EQ_INT(log.steps[0].grad_norm.is_there, i % 2 == 0, "norm");
         CHECK(log.steps[0].loss_noise.value == (i % 2 == 1 ? 0.25 : 0), "noise");
-        CHECK(log.steps[0].lr == 0.001 && log.steps[0].loss_scale == 4096, "decimals");
+        CHECK(log.steps[0].lr.value == 0.001 && log.steps[0].loss_scale.value == 4096, "decimals");
         CHECK_EQ_INT(log.steps[0].is_skipped, i % 3 == 0, "skipped");
         CHECK(log.steps[0].has_hash && log.steps[0].state_hash == step.state_hash, "hash");
         CHECK_EQ_INT(log.steps[0].consumed_samples, 18, "samples");
@@ -73,12 +73,46 @@ static void reads_megatrons_line(void **state)
     CHECK(fabs(log.steps[0].loss.rounded - 5e-10) < 1e-18, "half a unit of its last digit");
     CHECK(log.steps[0].grad_norm.value == 2.768, "norm");
     CHECK(fabs(log.steps[0].grad_norm.rounded - 5e-4) < 1e-12, "half a unit");
-    CHECK(log.steps[0].lr == 1.000000047E-03 && log.steps[0].loss_scale == 1, "rate, scale");
+    CHECK(!log.steps[0].lr.is_there && !log.steps[0].loss_scale.is_there, "of the next one");
     CHECK(!log.steps[0].is_skipped && !log.steps[0].has_hash, "flags");
     dcpk_step_log_release(&log);
 }
 
-/* Resumed behind iteration 2: 3 and 4 were made anew. Other lines are passed over. */
+/* Megatron prints both after the step of its scheduler and of its scaler, the rate as a float32. */
+static void rate_and_scale_are_those_of_the_next(void **state)
+{
+    static const char text[] =
+        " [x] iteration 1/ 8 | learning rate: 1.000000047E-03 | lm loss: 5.1 | loss scale: 8.0 |\n"
+        " [x] iteration 2/ 8 | learning rate: 5.000000E-04 | lm loss: 5.1 | loss scale: 4.0 |\n"
+        " [x] iteration 4/ 8 | learning rate: 2.000000E-04 | lm loss: 5.1 | loss scale: 2.0 |\n";
+    struct dcpk_step_log log = {0};
+
+    (void)state;
+    read_text(text, &log);
+    CHECK_EQ_INT(log.n, 3, "steps");
+    CHECK(log.steps[1].lr.value == 1.000000047E-03 && log.steps[1].loss_scale.value == 8, "2");
+    CHECK(fabs(log.steps[1].lr.value - 1e-3) <= log.steps[1].lr.rounded, "a float32 of 0.001");
+    CHECK(!log.steps[2].lr.is_there && !log.steps[2].loss_scale.is_there, "3 is missing");
+    dcpk_step_log_release(&log);
+}
+
+/* What CPython's json.dumps writes; the same words within a text stay. */
+static void reads_pythons_literals(void **state)
+{
+    static const char text[] =
+        "{\"iteration\": 1, \"loss\": NaN, \"loss_hex\": \"nan\", \"grad_norm\": -Infinity}\n"
+        "{\"iteration\": 2, \"loss\": Infinity, \"said\": \"a \\\" NaN, \\\\\", \"lr\": NaN}\n";
+    struct dcpk_step_log log = {0};
+
+    (void)state;
+    read_text(text, &log);
+    CHECK_EQ_INT(log.n, 2, "steps");
+    CHECK(isnan(log.steps[0].loss.value) && log.steps[0].grad_norm.value == -INFINITY, "1");
+    CHECK(log.steps[1].loss.value == INFINITY && isnan(log.steps[1].lr.value), "2");
+    dcpk_step_log_release(&log);
+}
+
+/* Resumed after iteration 2: 3 and 4 were made anew. Other lines are passed over. */
 static void takes_the_last_of_each(void **state)
 {
     static const char text[] = "{\"log\": \"dcpkit train\", \"version\": 1}\n"
@@ -114,6 +148,8 @@ static void refuses_what_is_malformed(void **state)
         {"hex", "{\"iteration\": 1, \"loss\": 5, \"loss_hex\": \"0x\"}\n", "is malformed"},
         {"hash", "{\"iteration\": 1, \"state_hash\": \"12\"}\n", "is malformed"},
         {"iteration", "{\"iteration\": 1.5}\n", "is malformed"},
+        {"no iteration", "{\"iteration\": NaN}\n", "is malformed"},
+        {"a part of a literal", "{\"iteration\": 1, \"loss\": Nan}\n", "the line at byte 0"},
         {"Megatron's", " [x] iteration 9/ 24 | lm loss: 5.1f |\n", "a number of the step"},
         {"Megatron's iteration", " [x] iteration nine/ 24 | lm loss: 5.1 |\n", "a number of"},
         {"past a double", " [x] iteration 9/ 24 | lm loss: 5.1E+999 |\n", "a number of"},
@@ -156,9 +192,13 @@ static void fails_without_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_what_it_puts),     cmocka_unit_test(reads_megatrons_line),
-        cmocka_unit_test(takes_the_last_of_each), cmocka_unit_test(refuses_what_is_malformed),
+        cmocka_unit_test(reads_what_it_puts),
+        cmocka_unit_test(reads_megatrons_line),
+        cmocka_unit_test(takes_the_last_of_each),
+        cmocka_unit_test(refuses_what_is_malformed),
         cmocka_unit_test(fails_without_memory),
+        cmocka_unit_test(reads_pythons_literals),
+        cmocka_unit_test(rate_and_scale_are_those_of_the_next),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
