@@ -11,7 +11,7 @@
 
 /* What is to be compared; negative: not given. */
 struct losscmp_request {
-    bool as_json, is_exact, allows_noise;
+    bool as_json, is_exact, allows_noise, asks_all;
     double tolerance, norm_tolerance;
     const char *html;
 };
@@ -43,7 +43,8 @@ static dcpk_status print_losses(const struct losscmp_request *r,
 /* paths: of the two. */
 static int losscmp(const struct losscmp_request *r, char *const *paths)
 {
-    struct dcpk_loss_options options = {.has_hashes = r->tolerance < 0};
+    struct dcpk_loss_options options = {
+        .has_hashes = r->tolerance < 0, .takes_nonfinite = r->is_exact, .asks_all = r->asks_all};
     struct dcpk_step_log a = {0}, b = {0};
     struct dcpk_loss_report report = {0};
     struct dcpk_error err = DCPK_ERROR_INIT;
@@ -82,16 +83,21 @@ static int losscmp(const struct losscmp_request *r, char *const *paths)
 
 #define DCPK_OPT_STRUCT struct losscmp_request
 static const struct dcpk_cli_option option_rows[] = {
-    DCPK_OPT_FLAG("exact", is_exact,
-                  "losses, norms of gradients and state hashes are equal to the bit, decimals to "
-                  "the last digit that was printed (default)"),
+    DCPK_OPT_FLAG(
+        "exact", is_exact,
+        "all numbers and state hashes are equal to the bit, decimals to the last digit "
+        "that was printed (default); given, also losses that are NaN or infinite in both"),
     DCPK_OPT_NUMBER("tol", "R", tolerance,
-                    "losses and norms are equal when |a - b| <= R * |b|; state hashes are not "
-                    "compared"),
+                    "losses, norms of gradients and learning rates are equal when |a - b| <= R * "
+                    "|b|, or half of a digit that was printed last; state hashes are not compared"),
     DCPK_OPT_NUMBER("norm-tol", "R", norm_tolerance, "the same of norms alone (default: --tol)"),
     DCPK_OPT_FLAG("noise", allows_noise,
                   "losses are equal within 10 times the noise that a run measured (train "
-                  "--noise-floor) and --tol (default here: 1e-6); norms are not compared"),
+                  "--noise-floor) and --tol (default here: 1e-6); norms are not compared; noise "
+                  "above 1e-2 of a loss allows nothing"),
+    DCPK_OPT_FLAG("all", asks_all,
+                  "from the first iteration that both logs have, each has all of the other: a run "
+                  "that ended early is not equal"),
     DCPK_OPT_JSON(as_json),
     DCPK_OPT_HTML(html),
     DCPK_OPT_END};
@@ -103,7 +109,9 @@ int dcpk_cmd_losscmp(int argc, char **argv)
         .name = NAME,
         .usage = "[options] A B",
         .summary = "Say whether two training runs had the same losses, by their logs: JSON "
-                   "lines of 'dcpkit train', or what Megatron printed; exit 0: yes, 1: no.",
+                   "lines of 'dcpkit train', or what Megatron printed; exit 0: yes, 1: no.\n"
+                   "Losses, norms of gradients, learning rates, loss scales, consumed samples and "
+                   "skipped steps of each iteration are compared where both logs have them.",
         .options = option_rows,
         .values = &r,
         .example = "dcpkit losscmp --tol 1e-5 logs/run.jsonl logs/resumed.jsonl",

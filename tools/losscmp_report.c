@@ -21,7 +21,7 @@ struct row_list {
 };
 
 /* What differs: "loss, state_hash"; "" nothing. Of at most ROW_TEXT_BYTES bytes. */
-#define ROW_TEXT_BYTES 64
+#define ROW_TEXT_BYTES 96
 static void differing_parts(const struct dcpk_loss_row *row, char text[ROW_TEXT_BYTES])
 {
     const char *before = "";
@@ -53,7 +53,8 @@ static const char *number_text(const struct dcpk_logged *number, char text[32])
 
 static void put_iteration(struct dcpk_doc_rows *rows, const struct dcpk_loss_row *row)
 {
-    char parts[ROW_TEXT_BYTES], sentence[256], room[4][32];
+    const double gap = row->gap[DCPK_LOSS], norm_gap = row->gap[DCPK_GRAD_NORM];
+    char parts[ROW_TEXT_BYTES], sentence[288], room[4][32];
     const char *const loss[] = {number_text(&row->a->loss, room[0]),
                                 number_text(&row->b->loss, room[1])};
     const char *const norm[] = {number_text(&row->a->grad_norm, room[2]),
@@ -64,7 +65,7 @@ static void put_iteration(struct dcpk_doc_rows *rows, const struct dcpk_loss_row
     differing_parts(row, parts);
     snprintf(sentence, sizeof sentence,
              "iteration %" PRId64 ": %s; loss %s in A, %s in B, relative %.2g; norm %s, %s, %.2g",
-             row->a->iteration, parts, loss[0], loss[1], row->gap, norm[0], norm[1], row->norm_gap);
+             row->a->iteration, parts, loss[0], loss[1], gap, norm[0], norm[1], norm_gap);
     DCPK_DOC_PUT(
         rows, {.title = "what", .fact = dcpk_fact_text(sentence), .flags = DCPK_DOC_NOT_PAGE},
         {.key = "iteration",
@@ -75,13 +76,13 @@ static void put_iteration(struct dcpk_doc_rows *rows, const struct dcpk_loss_row
         {.title = "loss of B", .fact = dcpk_fact_text(loss[1]), .flags = flags},
         {.key = "loss_rel_error",
          .title = "relative",
-         .fact = dcpk_fact_number(row->gap),
+         .fact = dcpk_fact_number(gap),
          .flags = flags},
         {.title = "norm of A", .fact = dcpk_fact_text(norm[0]), .flags = flags},
         {.title = "norm of B", .fact = dcpk_fact_text(norm[1]), .flags = flags},
         {.key = "grad_norm_rel_error",
          .title = "relative",
-         .fact = dcpk_fact_number(row->norm_gap),
+         .fact = dcpk_fact_number(norm_gap),
          .flags = flags},
         {.title = "differs", .fact = dcpk_fact_text(parts), .flags = DCPK_DOC_NOT_TEXT | tone},
         DCPK_MEMBER("a.grad_norm", logged_fact(&row->a->grad_norm)),
@@ -124,21 +125,19 @@ static void report_rows(const struct dcpk_losscmp_shown *shown, bool is_text, st
 static void fill_loss_parts(const void *context, struct dcpk_doc_rows *rows)
 {
     const struct dcpk_loss_report *report = context;
-    const double gaps[DCPK_N_LOSS_PARTS] = {
-        [DCPK_LOSS] = report->max_gap, [DCPK_GRAD_NORM] = report->max_norm_gap};
 
     for (int p = 0; p < DCPK_N_LOSS_PARTS; p++) {
         const unsigned tone = report->n_differ[p] > 0 ? DCPK_DOC_BAD : DCPK_DOC_GOOD;
         char text[128], far[48] = "";
 
-        if (gaps[p] > 0)
-            snprintf(far, sizeof far, ", max rel %.3g", gaps[p]);
+        if (report->max_gap[p] > 0)
+            snprintf(far, sizeof far, ", max rel %.3g", report->max_gap[p]);
         snprintf(text, sizeof text, "%zu compared, %zu differ%s", report->n_compared[p],
                  report->n_differ[p], far);
         DCPK_DOC_PUT(
-            rows, {.title = "part", .fact = dcpk_fact_text(dcpk_loss_part_names[p]), .width = 10},
+            rows, {.title = "part", .fact = dcpk_fact_text(dcpk_loss_part_names[p]), .width = 16},
             {.title = "result", .fact = dcpk_fact_text(text), .flags = tone},
-            DCPK_MEMBER("max_rel_error", dcpk_fact_number(gaps[p])),
+            DCPK_MEMBER("max_rel_error", dcpk_fact_number(report->max_gap[p])),
             DCPK_MEMBER("n_compared", dcpk_fact_count(report->n_compared[p])),
             DCPK_MEMBER("n_different", dcpk_fact_count(report->n_differ[p])));
     }
@@ -160,6 +159,61 @@ static void report_log(struct dcpk_doc *doc, const char *label, const char *path
                  log->steps[log->n - 1].iteration, replaced);
 }
 
+static size_t lack_count(const struct dcpk_loss_lack *lack)
+{
+    return lack->n_before + lack->n_between + lack->n_after;
+}
+
+/* The iterations of the other log that this one lacks; nothing where it has all. */
+static void report_lack(struct dcpk_doc *doc, const char *label, const struct dcpk_loss_lack *lack)
+{
+    const char *from = "";
+
+    if (lack_count(lack) == 0)
+        return;
+    if (lack->n_between + lack->n_after > 0)
+        from = dcpk_doc_format(doc, "; from %" PRId64 " on", lack->first);
+    dcpk_doc_row(doc, label,
+                 "%zu before the first iteration that both have, %zu between, %zu after "
+                 "the last%s",
+                 lack->n_before, lack->n_between, lack->n_after, from);
+}
+
+/* What the answer does not rest on. */
+static void report_notes(const struct dcpk_losscmp_shown *shown, struct dcpk_doc *doc)
+{
+    const struct dcpk_loss_report *report = shown->report;
+    const char *how = "they count as different (--exact compares their bits)";
+    char count[DCPK_COUNT_TEXT_BYTES];
+
+    if (shown->options->takes_nonfinite)
+        how = "equal bits there prove nothing";
+    if (report->n_nonfinite > 0)
+        dcpk_doc_row(doc, "not finite", "loss or norm of both logs in %s: %s",
+                     dcpk_cli_count(report->n_nonfinite, "iteration", count), how);
+    if (report->n_coarse > 0)
+        dcpk_doc_row(doc, "too short", "a loss of fewer than 4 digits in %s: not compared",
+                     dcpk_cli_count(report->n_coarse, "iteration", count));
+    if (report->n_loud > 0)
+        dcpk_doc_row(doc, "noise", "above 1e-2 of the loss in %s: it allows nothing there",
+                     dcpk_cli_count(report->n_loud, "iteration", count));
+}
+
+static const char *loss_verdict(const struct dcpk_loss_report *report, struct dcpk_doc *doc)
+{
+    char count[DCPK_COUNT_TEXT_BYTES];
+
+    if (report->n_different > 0)
+        return dcpk_doc_format(doc, "DIFFERENT (%zu)", report->n_different);
+    if (report->n_missing > 0)
+        return dcpk_doc_format(doc, "INCOMPLETE (%s missing)",
+                               dcpk_cli_count(report->n_missing, "iteration", count));
+    if (lack_count(&report->a_lacks) + lack_count(&report->b_lacks) > 0)
+        return dcpk_doc_format(doc, "equal in the %s that both have",
+                               dcpk_cli_count(report->n, "iteration", count));
+    return "equal";
+}
+
 static void report_loss_answer(const struct dcpk_losscmp_shown *shown, struct dcpk_doc *doc)
 {
     const struct dcpk_loss_report *report = shown->report;
@@ -169,16 +223,18 @@ static void report_loss_answer(const struct dcpk_losscmp_shown *shown, struct dc
     if (shown->options->rtol > 0)
         how = dcpk_doc_format(doc, "within a relative %g of losses, %g of norms",
                               shown->options->rtol, shown->options->norm_rtol);
+    if (shown->options->rtol > 0 && report->is_rounded)
+        how = dcpk_doc_format(doc, "%s, or half of a last printed digit", how);
     if (shown->options->allows_noise)
         how = dcpk_doc_format(doc, "within 10 times the noise and a relative %g of losses",
                               shown->options->rtol);
     report_log(doc, "A", shown->a, shown->log_a);
     report_log(doc, "B", shown->b, shown->log_b);
+    report_lack(doc, "A lacks", &report->a_lacks);
+    report_lack(doc, "B lacks", &report->b_lacks);
     dcpk_doc_row(doc, "compared", "%s, %s", dcpk_cli_count(report->n, "iteration", count), how);
-    if (report->is_equal)
-        dcpk_doc_row(doc, "verdict", "equal");
-    else
-        dcpk_doc_row(doc, "verdict", "DIFFERENT (%zu)", report->n_different);
+    report_notes(shown, doc);
+    dcpk_doc_row(doc, "verdict", "%s", loss_verdict(report, doc));
 }
 
 static const struct dcpk_loss_row *first_different(const struct dcpk_loss_report *report)
@@ -201,8 +257,13 @@ static void set_losses(const struct dcpk_losscmp_shown *shown, struct dcpk_doc *
     dcpk_doc_set(doc, "first_different", first_fact);
     dcpk_doc_set_count(doc, "n_compared", report->n);
     dcpk_doc_set_count(doc, "n_different", report->n_different);
-    dcpk_doc_set_count(doc, "n_only_in_a", report->n_only_a);
-    dcpk_doc_set_count(doc, "n_only_in_b", report->n_only_b);
+    dcpk_doc_set_count(doc, "n_coarse", report->n_coarse);
+    dcpk_doc_set_count(doc, "n_loud", report->n_loud);
+    dcpk_doc_set_count(doc, "n_missing", report->n_missing);
+    dcpk_doc_set_count(doc, "n_nonfinite", report->n_nonfinite);
+    dcpk_doc_set_count(doc, "n_only_in_a", lack_count(&report->b_lacks));
+    dcpk_doc_set_count(doc, "n_only_in_b", lack_count(&report->a_lacks));
+    dcpk_doc_set_flag(doc, "all", shown->options->asks_all);
     dcpk_doc_set(doc, "tolerance", dcpk_fact_number(shown->options->rtol));
     dcpk_doc_set(doc, "norm_tolerance", dcpk_fact_number(shown->options->norm_rtol));
     dcpk_doc_set_flag(doc, "noise", shown->options->allows_noise);

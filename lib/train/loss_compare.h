@@ -7,34 +7,61 @@
 
 /*
  * Two numbers agree when |a - b| <= rtol |b| + r, r being the larger of what either was rounded by
- * when it was printed. Two exact ones with rtol 0: bit for bit. NaN agrees with NaN. Numbers that
- * one of the two lacks are not compared.
+ * when it was printed. Two exact ones with rtol 0: bit for bit. Numbers that one of the two lacks
+ * are not compared, nor is a loss that was printed with fewer than 4 digits.
+ *
+ * Losses or norms that are not finite in both prove nothing: they differ, unless the caller takes
+ * them. Noise above a hundredth of the loss is divergence: it allows nothing.
  */
 struct dcpk_loss_options {
-    double rtol;       /* of losses; 0: exact */
-    double norm_rtol;  /* of norms of gradients; 0: exact */
-    bool has_hashes;   /* state hashes, where both have them, must be equal: runs to the bit */
-    bool allows_noise; /* losses may differ by 10 times their noise (noise.h) more; no norms then */
+    double rtol;          /* of losses and learning rates; 0: exact */
+    double norm_rtol;     /* of norms of gradients; 0: exact */
+    bool has_hashes;      /* state hashes, where both have them, must be equal: runs to the bit */
+    bool allows_noise;    /* losses may differ by 10 times their noise (noise.h) more; no norms */
+    bool takes_nonfinite; /* equal bits agree, whatever they are */
+    bool asks_all;        /* a log that ends before the other one is not equal to it */
 };
 
-enum dcpk_loss_part { DCPK_GRAD_NORM, DCPK_LOSS, DCPK_SKIPPED, DCPK_STATE_HASH, DCPK_N_LOSS_PARTS };
-extern const char *const dcpk_loss_part_names[DCPK_N_LOSS_PARTS]; /* "grad_norm", "loss", ... */
+enum dcpk_loss_part {
+    DCPK_CONSUMED_SAMPLES,
+    DCPK_GRAD_NORM,
+    DCPK_LOSS,
+    DCPK_LOSS_SCALE,
+    DCPK_LR,
+    DCPK_SKIPPED,
+    DCPK_STATE_HASH,
+    DCPK_N_LOSS_PARTS,
+};
+extern const char *const dcpk_loss_part_names[DCPK_N_LOSS_PARTS]; /* "consumed_samples", ... */
 
 /* An iteration that both have. */
 struct dcpk_loss_row {
     const struct dcpk_step *a, *b; /* of the logs */
-    double gap, norm_gap;          /* |a - b| / |b|; 0 where equal or not compared */
+    double gap[DCPK_N_LOSS_PARTS]; /* of numbers: |a - b| / |b|; 0 where equal or not compared */
     bool is_compared[DCPK_N_LOSS_PARTS];
     bool differs[DCPK_N_LOSS_PARTS];
+    bool is_nonfinite; /* the loss or the norm of both */
+    bool is_coarse;    /* a loss of too few digits */
+    bool is_loud;      /* noise that is not allowed for */
+};
+
+/* Iterations that one log lacks and the other has, by where they are: before the first one that
+ * both have, up to the last one, after it. */
+struct dcpk_loss_lack {
+    size_t n_before, n_between, n_after;
+    int64_t first; /* not before; where n_between or n_after is not 0 */
 };
 
 struct dcpk_loss_report {
     struct dcpk_loss_row *rows; /* owned; by iteration */
     size_t n, n_different;      /* rows, and those of which a part differs */
-    size_t n_only_a, n_only_b;  /* iterations */
+    struct dcpk_loss_lack a_lacks, b_lacks;
+    size_t n_missing;                     /* of what they lack: why they are not equal */
+    size_t n_nonfinite, n_coarse, n_loud; /* rows */
     size_t n_compared[DCPK_N_LOSS_PARTS], n_differ[DCPK_N_LOSS_PARTS];
-    double max_gap, max_norm_gap;
-    bool is_equal;
+    double max_gap[DCPK_N_LOSS_PARTS];
+    bool is_rounded; /* a number that was compared was printed with fewer digits than it had */
+    bool is_equal;   /* no row differs, and nothing is missing */
 };
 
 /* Does a part of the row differ? */

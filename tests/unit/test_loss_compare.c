@@ -28,9 +28,10 @@ static const struct {
     {"same bits", EXACT(0.1), EXACT(0.1), 0, true},
     {"one bit", EXACT(0.1), EXACT(0x1.999999999999bp-4), 0, false},
     {"two zeros", EXACT(0.0), EXACT(-0.0), 0, false},
-    {"NaN", EXACT(NAN), EXACT(NAN), 0, true},
+    {"NaN", EXACT(NAN), EXACT(NAN), 0, false},
+    {"NaN within", EXACT(NAN), EXACT(NAN), 0.5, false},
     {"NaN and a number", EXACT(NAN), EXACT(1), 0.5, false},
-    {"infinity", EXACT(INFINITY), EXACT(INFINITY), 0, true},
+    {"infinity", EXACT(INFINITY), EXACT(INFINITY), 0, false},
     {"infinity and a number", EXACT(INFINITY), EXACT(1), 0.5, false},
     {"a number and infinity", EXACT(1), EXACT(INFINITY), 0.5, false},
     {"both infinities", EXACT(INFINITY), EXACT(-INFINITY), 0.5, false},
@@ -95,7 +96,8 @@ static void compares_what_both_have(void **state)
     report = compare(&a, &b, &(struct dcpk_loss_options){.rtol = 0});
     CHECK(report.is_equal, "equal without hashes");
     CHECK_EQ_INT(report.n, 2, "iterations");
-    CHECK_EQ_INT(report.n_only_a, 2, "only in A");
+    CHECK_EQ_INT(report.b_lacks.n_before, 2, "only in A");
+    CHECK_EQ_INT(report.a_lacks.n_after, 2, "only in B");
     CHECK_EQ_INT(report.n_compared[DCPK_GRAD_NORM], 0, "norms");
     CHECK_EQ_INT(report.n_compared[DCPK_STATE_HASH], 0, "hashes");
     dcpk_loss_report_release(&report);
@@ -135,10 +137,135 @@ static void allows_noise(void **state)
     y.loss_noise = (struct dcpk_logged)EXACT(INFINITY);
     report = compare(&a, &b, &options);
     CHECK(!report.is_equal, "noise without end");
+    CHECK_EQ_INT(report.n_loud, 1, "noise without end");
+    dcpk_loss_report_release(&report);
+    y.loss_noise = (struct dcpk_logged)EXACT(0.0101);
+    report = compare(&a, &b, &options);
+    CHECK(!report.is_equal, "more noise than a hundredth of the loss");
     dcpk_loss_report_release(&report);
     report = compare(&a, &b, &(struct dcpk_loss_options){.rtol = 0});
     CHECK(!report.is_equal, "noise that is not allowed");
     dcpk_loss_report_release(&report);
+}
+
+/* Two diverged runs prove nothing, unless bits are what is asked for. */
+static void takes_what_is_not_finite(void **state)
+{
+    struct dcpk_step x = {.iteration = 1, .loss = EXACT(NAN), .grad_norm = EXACT(INFINITY)}, y = x;
+    const struct dcpk_step_log a = {&x, 1, 0}, b = {&y, 1, 0};
+    const struct dcpk_loss_options bits = {.takes_nonfinite = true};
+    struct dcpk_loss_report report = compare(&a, &b, &(struct dcpk_loss_options){.rtol = 0});
+
+    (void)state;
+    CHECK(report.rows[0].differs[DCPK_LOSS] && report.rows[0].differs[DCPK_GRAD_NORM], "both");
+    CHECK_EQ_INT(report.n_nonfinite, 1, "noted");
+    dcpk_loss_report_release(&report);
+    report = compare(&a, &b, &bits);
+    CHECK(report.is_equal && report.n_nonfinite == 1, "equal bits, noted");
+    dcpk_loss_report_release(&report);
+    y.grad_norm = (struct dcpk_logged)EXACT(-INFINITY);
+    report = compare(&a, &b, &bits);
+    CHECK(!report.is_equal, "other bits");
+    dcpk_loss_report_release(&report);
+}
+
+/* A schedule that is a step late, a run that took other samples, another scale. */
+static void compares_what_a_step_used(void **state)
+{
+    const struct dcpk_step step = {.iteration = 1,
+                                   .loss = EXACT(1),
+                                   .consumed_samples = 8,
+                                   .lr = EXACT(1e-3),
+                                   .loss_scale = EXACT(1)};
+    struct dcpk_step x = step, y = step;
+    const struct dcpk_step_log a = {&x, 1, 0}, b = {&y, 1, 0};
+    struct dcpk_loss_report report;
+
+    (void)state;
+    y.consumed_samples = 9;
+    y.lr = (struct dcpk_logged)EXACT(1.001e-3);
+    y.loss_scale = (struct dcpk_logged)EXACT(2);
+    report = compare(&a, &b, &(struct dcpk_loss_options){.rtol = 1e-5});
+    CHECK_EQ_INT(report.n_differ[DCPK_CONSUMED_SAMPLES], 1, "samples");
+    CHECK_EQ_INT(report.n_differ[DCPK_LR], 1, "rate");
+    CHECK_EQ_INT(report.n_differ[DCPK_LOSS_SCALE], 1, "scale");
+    CHECK_EQ_INT(report.n_different, 1, "one iteration");
+    dcpk_loss_report_release(&report);
+    y = step;
+    y.lr = (struct dcpk_logged)PRINTED(1.000000047e-3, 6e-11); /* what Megatron prints of 0.001 */
+    y.consumed_samples = 0;
+    report = compare(&a, &b, &(struct dcpk_loss_options){.rtol = 0});
+    CHECK(report.is_equal, "a float32, no samples");
+    CHECK_EQ_INT(report.n_compared[DCPK_CONSUMED_SAMPLES], 0, "samples");
+    dcpk_loss_report_release(&report);
+}
+
+/* Iterations of A and of B, "-" for one that is lacking, and what is missing without and with a
+ * question for all of them. */
+static const struct {
+    const char *label, *a, *b;
+    size_t n_missing, n_missing_of_all;
+} ranges[] = {
+    {"the same", "12345", "12345", 0, 0},
+    {"resumed at 3", "12345", "--345", 0, 0},
+    {"ended at 3", "12345", "123--", 0, 2},
+    {"resumed at 3, ended at 4", "12345", "--34-", 0, 1},
+    {"a gap", "12345", "12-45", 1, 1},
+    {"a gap on each side", "1-345", "12-45", 2, 2},
+    {"a gap and an end", "1234-", "1-3-5", 1, 3},
+    {"both lack it", "12-45", "12-45", 0, 0},
+};
+
+static size_t steps_of(const char *text, struct dcpk_step *steps)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; text[i] != '\0'; i++)
+        if (text[i] != '-')
+            steps[n++] = (struct dcpk_step){.iteration = text[i] - '0', .loss = EXACT(1)};
+    return n;
+}
+
+static void misses_iterations(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) {
+        struct dcpk_step x[5], y[5];
+        const struct dcpk_step_log a = {x, steps_of(ranges[i].a, x), 0};
+        const struct dcpk_step_log b = {y, steps_of(ranges[i].b, y), 0};
+
+        for (int all = 0; all < 2; all++) {
+            const size_t want = all ? ranges[i].n_missing_of_all : ranges[i].n_missing;
+            struct dcpk_loss_report report =
+                compare(&a, &b, &(struct dcpk_loss_options){.asks_all = all});
+
+            CHECK_EQ_INT(report.n_missing, want, ranges[i].label);
+            CHECK_EQ_INT(report.is_equal, want == 0, ranges[i].label);
+            CHECK_EQ_INT(report.n_different, 0, ranges[i].label);
+            dcpk_loss_report_release(&report);
+        }
+    }
+}
+
+/* "lm loss: 5" is anything from 4.5 to 5.5, and says nothing; two of four digits are compared. */
+static void passes_over_coarse_losses(void **state)
+{
+    struct dcpk_step x[2] = {{.iteration = 1, .loss = EXACT(4.716)},
+                             {.iteration = 2, .loss = EXACT(5.12826)}};
+    struct dcpk_step y[2] = {{.iteration = 1, .loss = PRINTED(5, 0.5)},
+                             {.iteration = 2, .loss = PRINTED(5.128, 5e-4)}};
+    const struct dcpk_step_log a = {x, 2, 0}, b = {y, 2, 0}, one = {x, 1, 0}, other = {y, 1, 0};
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_loss_report report = compare(&a, &b, &(struct dcpk_loss_options){.rtol = 1e-5});
+
+    (void)state;
+    CHECK_EQ_INT(report.n_coarse, 1, "coarse");
+    CHECK_EQ_INT(report.n_compared[DCPK_LOSS], 1, "compared");
+    CHECK(report.is_equal && report.is_rounded, "the other one");
+    dcpk_loss_report_release(&report);
+    CHECK_FAILS(
+        dcpk_loss_compare(&one, &other, &(struct dcpk_loss_options){.rtol = 1e-5}, &report, &err),
+        DCPK_EUSAGE, "no iteration has a loss of at least 4 digits in both", "alone");
 }
 
 /* An answer that rests on nothing is none. */
@@ -164,6 +291,10 @@ int main(void)
         cmocka_unit_test(compares_numbers),
         cmocka_unit_test(compares_what_both_have),
         cmocka_unit_test(allows_noise),
+        cmocka_unit_test(takes_what_is_not_finite),
+        cmocka_unit_test(compares_what_a_step_used),
+        cmocka_unit_test(misses_iterations),
+        cmocka_unit_test(passes_over_coarse_losses),
         cmocka_unit_test(refuses_to_compare_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
