@@ -52,9 +52,8 @@ struct dcpk_train_fsdp {
     enum dcpk_parallel_mode mode;
     enum dcpk_strategy strategy;
     bool has_distributed_optimizer; /* of DDP; always of FSDP */
-    bool overlaps_reduce, overlaps_gather, has_double_buffer, has_max_pool, has_nccl_ub;
-    bool has_symmetric, has_manual_registration, has_meta_init, averages_in_collective;
-    bool checks_nan, recomputes, is_fine_grained;
+    bool overlaps_reduce, overlaps_gather, has_double_buffer, has_max_pool;
+    bool averages_in_collective, checks_nan, recomputes, is_fine_grained;
     bool asks_overlap;     /* overlaps_reduce was asked for; optim_grads has it in any case */
     int64_t bucket_elems;  /* -1: Megatron's default */
     int64_t unit_elems;    /* suggested_communication_unit_size; 0: Megatron's default */
@@ -103,7 +102,7 @@ struct dcpk_train_files {
     const char *map_folder;                             /* dump_param_to_param_group_map */
     int64_t save_interval;
     enum dcpk_optimizer_layout optimizer_layout;
-    bool is_async, no_load_optim, no_load_rng, no_save_optim, no_save_rng, is_finetune;
+    bool is_async, no_load_optim, no_save_optim, no_save_rng, is_finetune;
     const char *strictness;      /* dist_ckpt_strictness */
     const char *log;             /* JSON lines are appended to it; NULL: none */
     bool notes_times;            /* a note of what each load and save took */

@@ -257,7 +257,7 @@ static void explain_advice(const struct dcpk_train_config *c, struct dcpk_doc *d
         dcpk_doc_note(doc, "activations",
                       "recompute_granularity full keeps the inputs of layers alone; sharding does "
                       "not lower activations");
-    if (c->fsdp.has_double_buffer && !c->fsdp.has_nccl_ub)
+    if (c->fsdp.has_double_buffer)
         dcpk_doc_note(doc, "buffers", "fsdp_double_buffer keeps its two buffers all the time");
     if (c->fsdp.strategy == DCPK_OPTIM_GRADS_PARAMS && !c->fsdp.has_double_buffer)
         dcpk_doc_note(doc, "buffers",

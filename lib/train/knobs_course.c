@@ -89,7 +89,6 @@ static void course_resolve_fsdp(struct dcpk_train_knobs *k)
     f->asks_overlap = f->overlaps_reduce;
     f->strategy =
         (enum dcpk_strategy)course_number(dcpk_strategy_names, DCPK_N_STRATEGIES, k->strategy);
-    f->has_symmetric = !k->no_symmetric;
     f->recomputes = k->recompute != NULL;
     k->config.layout.is_outer_sharded = strcmp(k->outer_strategy, "optim") == 0;
     if (!dcpk_knobs_was_given(k, "ddp_bucket_size"))

@@ -49,7 +49,7 @@ static bool limit_segments(const struct dcpk_scene *s)
 {
     const char *at = s->environment->alloc_conf, *const word = "expandable_segments:True";
 
-    if (!s->knobs->config.fsdp.has_nccl_ub || at == NULL)
+    if (!s->knobs->has_nccl_ub || at == NULL)
         return false;
     while (*at != '\0') {
         const size_t n = strcspn(at, ",");
@@ -391,10 +391,6 @@ static bool limit_old_dtype(const struct dcpk_scene *s)
 {
     return dcpk_knobs_was_given(s->knobs, "preserve_fp32_weights");
 }
-static bool limit_user_buffers(const struct dcpk_scene *s)
-{
-    return s->knobs->config.fsdp.has_nccl_ub && s->environment->gpu_major == 0;
-}
 static bool limit_offload(const struct dcpk_scene *s)
 {
     return s->knobs->offloads_to_cpu;
@@ -504,8 +500,6 @@ const struct dcpk_knob_rule dcpk_knob_rules_of_this_loop[] = {
      NULL},
     {DCPK_RULE_ADJUST, limit_old_dtype, NULL, NULL,
      "preserve_fp32_weights is deprecated: it is taken for megatron_fsdp_main_params_dtype", NULL},
-    {DCPK_RULE_ADJUST, limit_user_buffers, NULL, NULL,
-     "nccl_ub registers nothing on a CPU: there is no NCCL", NULL},
     {DCPK_RULE_ADJUST, limit_offload, NULL, NULL,
      "cpu_offloading has no effect here: activations stay where they are", NULL},
     {DCPK_RULE_ADJUST, limit_fused_loss, NULL, NULL,

@@ -252,12 +252,12 @@ static bool rule_buffers(const struct dcpk_scene *s)
 {
     const struct dcpk_train_fsdp *f = &s->knobs->config.fsdp;
 
-    return dcpk_scene_has_fsdp(s) && f->has_nccl_ub &&
-           !(f->has_manual_registration && f->has_double_buffer);
+    return dcpk_scene_has_fsdp(s) && s->knobs->has_nccl_ub &&
+           !(s->knobs->registers_by_hand && f->has_double_buffer);
 }
 static void rule_set_buffers(struct dcpk_train_knobs *k)
 {
-    k->config.fsdp.has_manual_registration = true;
+    k->registers_by_hand = true;
     k->config.fsdp.has_double_buffer = true;
 }
 static bool rule_max_pool(const struct dcpk_scene *s)
@@ -272,16 +272,16 @@ static void rule_set_double_buffer(struct dcpk_train_knobs *k)
 }
 static bool rule_meta_init(const struct dcpk_scene *s)
 {
-    return dcpk_scene_has_fsdp(s) && s->knobs->config.fsdp.has_meta_init &&
+    return dcpk_scene_has_fsdp(s) && s->knobs->asks_meta_init &&
            dcpk_rule_text_is(s->knobs->strategy, "no_shard");
 }
 static bool rule_registration_alone(const struct dcpk_scene *s)
 {
-    return s->knobs->config.fsdp.has_manual_registration && !dcpk_scene_has_fsdp(s);
+    return s->knobs->registers_by_hand && !dcpk_scene_has_fsdp(s);
 }
 static bool rule_registration(const struct dcpk_scene *s)
 {
-    return s->knobs->config.fsdp.has_manual_registration && !s->knobs->config.fsdp.has_nccl_ub;
+    return s->knobs->registers_by_hand && !s->knobs->has_nccl_ub;
 }
 
 const struct dcpk_knob_rule dcpk_knob_rules_of_fsdp[] = {

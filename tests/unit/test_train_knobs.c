@@ -365,13 +365,13 @@ static void turns_opposites(void **state)
     CHECK_OK(dcpk_train_knobs_take_config(
                  &knobs,
                  config("{\"model\": {\"share_embeddings_and_output_weights\": false}, "
-                        "\"checkpoint\": {\"load_optim\": false, \"load_rng\": true}, \"ddp\": "
+                        "\"checkpoint\": {\"load_optim\": false, \"save_rng\": true}, \"ddp\": "
                         "{\"grad_reduce_in_fp32\": true}}"),
                  &err),
              "opposites");
     CHECK(knobs.is_untied, "untied");
     CHECK(knobs.config.files.no_load_optim, "no_load_optim");
-    CHECK(!knobs.config.files.no_load_rng, "no_load_rng");
+    CHECK(!knobs.config.files.no_save_rng, "no_save_rng");
     CHECK(!knobs.reduces_in_bf16, "reduces_in_bf16");
 }
 
@@ -419,7 +419,7 @@ static void fills_defaults(void **state)
     CHECK_OK(check(4), "toy");
     CHECK_EQ_INT(c->fsdp.mode, DCPK_MODE_DDP, "mode");
     CHECK_EQ_INT(c->fsdp.strategy, DCPK_NO_SHARD, "strategy without the distributed optimizer");
-    CHECK(!c->fsdp.has_double_buffer && !c->fsdp.has_nccl_ub, "buffers are off by default");
+    CHECK(!c->fsdp.has_double_buffer && !knobs.has_nccl_ub, "buffers are off by default");
     CHECK_EQ_INT(c->fsdp.bucket_elems, -1, "bucket_elems");
     CHECK_EQ_INT(c->layout.dp, 4, "dp");
     CHECK_EQ_INT(c->data.global_batch, 4, "global_batch");

@@ -51,8 +51,32 @@ static const struct {
      {0}},
     {"user buffers on a CPU",
      FSDP "--use-nccl-ub",
-     "nccl_ub registers nothing on a CPU: there is no NCCL",
+     "nccl_ub has no effect here: no buffer is registered with NCCL; with Megatron-FSDP it brings "
+     "the double buffer",
      {0}},
+    {"user buffers on a GPU",
+     FSDP "--use-nccl-ub",
+     "nccl_ub has no effect here: no buffer is registered with NCCL; with Megatron-FSDP it brings "
+     "the double buffer",
+     {.gpu_major = 9}},
+    {"user buffers without FSDP",
+     TOY "--nccl-ub",
+     "nccl_ub has no effect here: no buffer is registered with NCCL; with Megatron-FSDP it brings "
+     "the double buffer",
+     {.gpu_major = 9}},
+    {"windows",
+     FSDP "--disable-symmetric-registration",
+     "disable_symmetric_registration has no effect here: no buffer is registered with NCCL",
+     {.gpu_major = 9}},
+    {"registration by hand",
+     FSDP "--use-nccl-ub --fsdp-manual-registration",
+     "fsdp_manual_registration has no effect here: no buffer is registered with NCCL",
+     {.gpu_major = 9}},
+    {"meta device",
+     FSDP "--init-model-with-meta-device",
+     "init_model_with_meta_device has no effect here: a rank makes the weights of its own shards "
+     "alone, with and without it",
+     {.gpu_major = 9}},
     {"TP and FSDP",
      FSDP "--tensor-model-parallel-size 2",
      "Using tensor model parallelism or context parallelism with Megatron-FSDP together: they "
@@ -269,8 +293,7 @@ static void A16_adjusts(void **state)
     CHECK(!knobs.fuses_accumulation, "fuses_accumulation");
     CHECK(c->fsdp.has_distributed_optimizer, "has_distributed_optimizer");
     CHECK(c->fsdp.overlaps_reduce && c->fsdp.overlaps_gather, "overlap");
-    CHECK(c->fsdp.has_double_buffer && c->fsdp.has_manual_registration, "user buffers");
-    CHECK(c->fsdp.has_symmetric, "symmetric registration is the default");
+    CHECK(c->fsdp.has_double_buffer && knobs.registers_by_hand, "user buffers");
     CHECK_OK(check_line(TOY "--average-in-collective", &(struct surroundings){0}), "DDP");
     CHECK(c->fsdp.averages_in_collective, "of DDP");
 }
@@ -324,8 +347,8 @@ static void S1_09_recommended_set(void **state)
                              "--grad-reduce-in-bf16 --fsdp-double-buffer --use-nccl-ub",
                         &(struct surroundings){.gpu_major = 9}),
              "recommended");
-    CHECK(c->precision.is_per_token_loss && c->fsdp.has_meta_init, "loss and initialization");
-    CHECK(c->fsdp.has_double_buffer && c->fsdp.has_nccl_ub, "buffers");
+    CHECK(c->precision.is_per_token_loss && knobs.asks_meta_init, "loss and initialization");
+    CHECK(c->fsdp.has_double_buffer && knobs.has_nccl_ub, "buffers");
 }
 
 /* compute, main weights, main gradients, communication. */
