@@ -148,11 +148,10 @@ void dcpk_fsdp_log(struct dcpk_fsdp *f, enum dcpk_fsdp_action action, size_t buc
 
 /* ---- a run ---- */
 
-static dcpk_status choose(struct dcpk_fsdp *f, struct dcpk_error *err)
+static void choose(struct dcpk_fsdp *f)
 {
     const struct dcpk_train_config *config = f->options.config;
     const struct dcpk_train_precision *precision = &config->precision;
-    const struct dcpk_group *world = f->options.mesh->group[DCPK_G_WORLD];
 
     f->strategy = dcpk_fsdp_strategy(config);
     f->has_units = dcpk_fsdp_has_units(config);
@@ -173,11 +172,19 @@ static dcpk_status choose(struct dcpk_fsdp *f, struct dcpk_error *err)
         f->grads_bytes = f->comm_bytes = sizeof(int64_t);
         f->reduction = DCPK_SUM_I64;
     }
+}
+
+/* Is it what this loop runs? */
+static dcpk_status check_choice(const struct dcpk_fsdp *f, struct dcpk_error *err)
+{
+    const struct dcpk_train_layout *layout = &f->options.config->layout;
+    const struct dcpk_group *world = f->options.mesh->group[DCPK_G_WORLD];
+
     if (f->is_hfsdp && f->strategy != DCPK_OPTIM_GRADS_PARAMS)
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
                          "Optimizer fully-sharded HFSDP is only supported with full-sharding on "
                          "DP-Shard");
-    if (config->layout.instances > 1 && config->layout.ep > 1)
+    if (layout->instances > 1 && layout->ep > 1)
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
                          "several optimizer instances (HSDP) with expert parallelism");
     if (!f->is_exact && ((f->comm != DCPK_F32 && f->comm != DCPK_BF16) ||
@@ -192,8 +199,8 @@ static dcpk_status choose(struct dcpk_fsdp *f, struct dcpk_error *err)
     return DCPK_OK;
 }
 
-dcpk_status dcpk_fsdp_new(const struct dcpk_fsdp_options *options, struct dcpk_fsdp **fsdp,
-                          struct dcpk_error *err)
+dcpk_status dcpk_fsdp_plan(const struct dcpk_fsdp_options *options, struct dcpk_fsdp **fsdp,
+                           struct dcpk_error *err)
 {
     struct dcpk_fsdp *f = dcpk_alloc(sizeof *f, err);
 
@@ -202,7 +209,23 @@ dcpk_status dcpk_fsdp_new(const struct dcpk_fsdp_options *options, struct dcpk_f
     f->base.ops = &fsdp_ops;
     f->options = *options;
     f->math = options->account->math;
-    if (choose(f, err) || dcpk_fsdp_lay_out(f, err) || dcpk_fsdp_allocate(f, err)) {
+    choose(f);
+    if (dcpk_fsdp_lay_out(f, err)) {
+        dcpk_fsdp_free(f);
+        return err->status;
+    }
+    *fsdp = f;
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_fsdp_new(const struct dcpk_fsdp_options *options, struct dcpk_fsdp **fsdp,
+                          struct dcpk_error *err)
+{
+    struct dcpk_fsdp *f;
+
+    if (dcpk_fsdp_plan(options, &f, err))
+        return err->status;
+    if (check_choice(f, err) || dcpk_fsdp_make_shards(f, err) || dcpk_fsdp_allocate(f, err)) {
         dcpk_fsdp_free(f);
         return err->status;
     }

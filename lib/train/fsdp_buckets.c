@@ -26,7 +26,6 @@ struct fsdp_plan {
     struct dcpk_fsdp_param *params;
     struct dcpk_fsdp_place *places;
     size_t *at; /* in the table */
-    int64_t *cut;
     size_t n;
 };
 
@@ -120,34 +119,63 @@ static dcpk_status buckets_make(struct dcpk_fsdp *f, const struct fsdp_plan *pla
     return DCPK_OK;
 }
 
-/* Rows of this rank; no rank may cut one. */
-static dcpk_status shards_make(struct dcpk_fsdp *f, const struct fsdp_plan *plan,
-                               struct dcpk_error *err)
+/* Rows of this rank; no rank may cut one. cut: scratch, a number for each rank and one more. */
+static dcpk_status shard_make(struct dcpk_fsdp *f, size_t i, int64_t *cut, struct dcpk_error *err)
 {
-    f->shards.list = dcpk_alloc_array(plan->n, sizeof *f->shards.list, err);
-    if (f->shards.list == NULL)
-        return err->status;
-    for (size_t i = 0; i < plan->n; i++) {
-        const struct dcpk_train_param *p = &f->options.params->list[plan->at[i]];
-        const struct dcpk_fsdp_bucket *b = &f->buckets[plan->places[i].bucket];
-        struct dcpk_train_shard *shard = &f->shards.list[f->shards.n];
-        struct dcpk_box box;
-        int64_t first;
+    const struct dcpk_train_param *p = &f->options.params->list[i];
+    const struct dcpk_fsdp_param flat = dcpk_fsdp_flat(f->options.config, p);
+    const struct dcpk_fsdp_bucket *b = &f->buckets[f->spots[i].bucket];
+    const struct dcpk_fsdp_place place = {
+        .bucket = f->spots[i].bucket, .first = f->spots[i].first, .bucket_elems = b->n_elems};
+    struct dcpk_box box;
+    int64_t first;
 
-        if (dcpk_fsdp_rows(&plan->params[i], &plan->places[i], plan->cut, err) ||
-            dcpk_fsdp_shard(&plan->params[i], &plan->places[i], b->shard, &box, &first, err))
-            return err->status;
-        if (box.extent[0] == 0)
-            continue;
-        *shard = (struct dcpk_train_shard){.param = plan->at[i],
-                                           .row = box.offset[0],
-                                           .n_rows = box.extent[0],
-                                           .n_elems = box.extent[0] * p->shape[1],
-                                           .bucket = plan->places[i].bucket,
-                                           .slice_first = first};
-        f->shards.n++;
-    }
+    if (dcpk_fsdp_rows(&flat, &place, cut, err) ||
+        dcpk_fsdp_shard(&flat, &place, b->shard, &box, &first, err))
+        return err->status;
+    if (box.extent[0] > 0)
+        f->shards.list[f->shards.n++] =
+            (struct dcpk_train_shard){.param = i,
+                                      .row = box.offset[0],
+                                      .n_rows = box.extent[0],
+                                      .n_elems = box.extent[0] * p->shape[1],
+                                      .bucket = place.bucket,
+                                      .slice_first = first};
     return DCPK_OK;
+}
+
+dcpk_status dcpk_fsdp_make_shards(struct dcpk_fsdp *f, struct dcpk_error *err)
+{
+    const struct dcpk_train_params *params = f->options.params;
+    int64_t *cut = dcpk_alloc_array((size_t)f->options.mesh->n_ranks + 1, sizeof *cut, err);
+    dcpk_status st = DCPK_OK;
+
+    f->shards.list = dcpk_alloc_array(params->n, sizeof *f->shards.list, err);
+    if (cut == NULL || f->shards.list == NULL)
+        st = err->status;
+    for (size_t i = 0; i < params->n && st == DCPK_OK; i++)
+        if (f->spots[i].bucket != SIZE_MAX)
+            st = shard_make(f, i, cut, err);
+    dcpk_free(cut);
+    return st;
+}
+
+/* Whole buckets have the sizes of their parameters. */
+static void buckets_trim(struct dcpk_fsdp *f)
+{
+    const struct dcpk_train_params *params = f->options.params;
+
+    for (size_t i = 0; i < f->n_buckets; i++)
+        f->buckets[i].n_elems = 0;
+    for (size_t i = 0; i < params->n; i++)
+        if (f->spots[i].bucket != SIZE_MAX)
+            f->buckets[f->spots[i].bucket].n_elems +=
+                params->list[i].shape[0] * params->list[i].shape[1];
+    for (size_t i = 0; i < f->n_buckets; i++) {
+        struct dcpk_fsdp_bucket *b = &f->buckets[i];
+
+        b->n_slice = b->n_own = b->n_weights = b->n_grads = b->n_elems;
+    }
 }
 
 /* What may be under way at one time. With a double buffer one unit's gradients are filled while
@@ -155,6 +183,7 @@ static dcpk_status shards_make(struct dcpk_fsdp *f, const struct fsdp_plan *plan
  * @core_v0.19.0. */
 static void find_queue(struct dcpk_fsdp *f)
 {
+    const struct dcpk_train_fsdp *asked = &f->options.config->fsdp;
     int64_t n_elems = 0, n_units = 0, n_largest = 0;
 
     for (size_t u = 1; u < f->n_units; u++) {
@@ -164,7 +193,7 @@ static void find_queue(struct dcpk_fsdp *f)
     }
     f->queue_elems = dcpk_train_queue_elems(f->options.config, n_units, n_elems);
     f->prefetch_elems = f->queue_elems / 2;
-    if (dcpk_fsdp_pool_bytes(f) > 0)
+    if ((asked->has_double_buffer || asked->has_max_pool) && n_largest > 0)
         f->queue_elems = dcpk_min_i64(f->queue_elems, n_largest);
     if (!f->overlaps_reduce)
         f->queue_elems = 0;
@@ -185,9 +214,8 @@ dcpk_status dcpk_fsdp_lay_out(struct dcpk_fsdp *f, struct dcpk_error *err)
     plan.params = dcpk_alloc_array(params->n, sizeof *plan.params, err);
     plan.places = dcpk_alloc_array(params->n, sizeof *plan.places, err);
     plan.at = dcpk_alloc_array(params->n, sizeof *plan.at, err);
-    plan.cut = dcpk_alloc_array((size_t)f->options.mesh->n_ranks + 1, sizeof *plan.cut, err);
     if (f->units == NULL || f->spots == NULL || f->host_bad == NULL || plan.params == NULL ||
-        plan.places == NULL || plan.at == NULL || plan.cut == NULL) {
+        plan.places == NULL || plan.at == NULL) {
         st = err->status;
         goto out;
     }
@@ -197,15 +225,16 @@ dcpk_status dcpk_fsdp_lay_out(struct dcpk_fsdp *f, struct dcpk_error *err)
             plan_add(f, i, &plan);
     }
     if (dcpk_fsdp_layout(plan.params, plan.n, bucket_elems, plan.places, err) ||
-        buckets_make(f, &plan, err) || shards_make(f, &plan, err)) {
+        buckets_make(f, &plan, err)) {
         st = err->status;
         goto out;
     }
+    if (f->options.is_megatron && f->strategy == DCPK_NO_SHARD)
+        buckets_trim(f);
     find_queue(f);
 out:
     dcpk_free(plan.params);
     dcpk_free(plan.places);
     dcpk_free(plan.at);
-    dcpk_free(plan.cut);
     return st;
 }

@@ -18,6 +18,10 @@
  *
  * own: what is left for a rank's optimizer. Native sums in fp32 are the optimizer's gradients: no
  * second 4 own. What is gathered and on its way at one time is found by a walk over the schedule.
+ * Megatron: the same without the second 4 own, which is on its way (comm) where dtypes differ.
+ * HSDP: D are the inner ranks; a slice is added over O outer ones besides, 2 g P / D. HFSDP: g P /
+ * D and w P / D, and own is cut over them, too. Source: megatron_fsdp/param_and_grad_buffer.py
+ * @core_v0.19.0.
  */
 #include <string.h>
 
@@ -141,11 +145,12 @@ static void comm_hold(struct comm_walk *w, int64_t n_elems)
     w->most = dcpk_max_u64(w->most, w->held);
 }
 
-/* Wait for the oldest reductions until at most n_elems are queued. The slice of one that is added
- * to the kept sum is widened first where it is not fp32 (add_slice of fsdp_reduce.c). */
+/* Wait for the oldest reductions until at most n_elems are queued. The slice of one that this loop
+ * adds to the kept sum is widened first where it is not fp32 (add_slice of fsdp_reduce.c). */
 static void comm_drain(struct comm_walk *w, int64_t n_elems)
 {
-    const bool widens = !w->f->is_exact && dcpk_fsdp_cuts_grads(w->f) && w->f->comm != DCPK_F32;
+    const bool widens = !w->f->is_exact && !w->f->options.is_megatron &&
+                        dcpk_fsdp_cuts_grads(w->f) && w->f->comm != DCPK_F32;
 
     while (w->queued > n_elems) {
         bool is_new;
@@ -182,35 +187,95 @@ static uint64_t predict_comm(const struct dcpk_fsdp *f)
     return w.most;
 }
 
-void dcpk_fsdp_predict_memory(const struct dcpk_fsdp *f, uint64_t n_bytes[DCPK_N_TAGS])
+/* Elements of parameters in the parts of the optimizer's state that one rank has: of dense buckets
+ * part `shard`; ranks that share out experts are neighbours. */
+static int64_t own_elems(const struct dcpk_fsdp *f, int64_t n_shards, int64_t shard)
 {
     const struct dcpk_train_params *params = f->options.params;
+    int64_t n = 0;
+
+    for (size_t i = 0; i < params->n; i++) {
+        const struct dcpk_train_param *p = &params->list[i];
+        const int64_t first = f->spots[i].first, end = first + p->shape[0] * p->shape[1];
+        const struct dcpk_fsdp_bucket *b;
+        int64_t from;
+
+        if (p->is_buffer)
+            continue;
+        b = &f->buckets[f->spots[i].bucket];
+        from = shard / (n_shards / b->n_shards) * b->n_own;
+        if (b->n_shards == 1)
+            n += end - first;
+        else
+            n += dcpk_max_i64(0, dcpk_min_i64(end, from + b->n_own) - dcpk_max_i64(first, from));
+    }
+    return n;
+}
+
+/* A bucket without experts: every stage has one. */
+static const struct dcpk_fsdp_bucket *dense_bucket(const struct dcpk_fsdp *f)
+{
+    const struct dcpk_fsdp_bucket *b = f->buckets;
+
+    while (b->is_expert)
+        b++;
+    return b;
+}
+
+int64_t dcpk_fsdp_most_own(const struct dcpk_fsdp *f)
+{
+    const int64_t n_shards = dense_bucket(f)->n_shards;
+    int64_t most = 0;
+
+    for (int64_t shard = 0; shard < n_shards; shard++)
+        most = dcpk_max_i64(most, own_elems(f, n_shards, shard));
+    return most;
+}
+
+/* What both keep over a step, and what is gathered for a while. */
+static void predict_kept(const struct dcpk_fsdp *f, uint64_t n_bytes[DCPK_N_TAGS])
+{
+    const struct dcpk_fsdp_bucket *dense = dense_bucket(f);
     const uint64_t n_moments = (uint64_t)dcpk_train_count_moments(&f->options.config->optim);
 
     memset(n_bytes, 0, DCPK_N_TAGS * sizeof *n_bytes);
     for (size_t i = 0; i < f->n_buckets; i++) {
         const struct dcpk_fsdp_bucket *b = &f->buckets[i];
-        uint64_t n_weights = (uint64_t)b->n_elems, n_grads = n_weights;
 
-        if (dcpk_fsdp_cuts_weights(f))
-            n_weights = (uint64_t)b->n_slice;
+        n_bytes[DCPK_TAG_WEIGHTS] += (uint64_t)b->n_weights * f->compute_bytes;
         if (dcpk_fsdp_cuts_weights(f) && b->unit < 0)
-            n_weights += (uint64_t)b->n_elems;
-        if (dcpk_fsdp_cuts_grads(f))
-            n_grads = (uint64_t)b->n_slice;
-        n_bytes[DCPK_TAG_WEIGHTS] += n_weights * f->compute_bytes;
+            n_bytes[DCPK_TAG_WEIGHTS] += (uint64_t)b->n_elems * f->compute_bytes;
         n_bytes[DCPK_TAG_MAIN] += 4 * (uint64_t)b->n_own;
-        n_bytes[DCPK_TAG_GRADS] += n_grads * f->grads_bytes;
-        if (!dcpk_fsdp_shares_grad(f))
-            n_bytes[DCPK_TAG_GRADS] += 4 * (uint64_t)b->n_own;
+        n_bytes[DCPK_TAG_GRADS] += (uint64_t)b->n_grads * f->grads_bytes;
     }
+    n_bytes[DCPK_TAG_ADAM] = 4 * n_moments * (uint64_t)own_elems(f, dense->n_shards, dense->shard);
+    n_bytes[DCPK_TAG_GATHER] = predict_gathered(f);
+}
+
+void dcpk_fsdp_predict_memory(const struct dcpk_fsdp *f, uint64_t n_bytes[DCPK_N_TAGS])
+{
+    const struct dcpk_train_params *params = f->options.params;
+
+    predict_kept(f, n_bytes);
+    if (!dcpk_fsdp_shares_grad(f))
+        n_bytes[DCPK_TAG_GRADS] += n_bytes[DCPK_TAG_MAIN];
     for (size_t i = 0; i < params->n; i++)
         if (params->list[i].is_buffer)
             n_bytes[DCPK_TAG_WEIGHTS] +=
                 4 * (uint64_t)(params->list[i].shape[0] * params->list[i].shape[1]);
     n_bytes[DCPK_TAG_GRADS] += params->n * sizeof *f->bad + sizeof *f->worst;
-    for (size_t i = 0; i < f->shards.n; i++)
-        n_bytes[DCPK_TAG_ADAM] += 4 * n_moments * (uint64_t)f->shards.list[i].n_elems;
-    n_bytes[DCPK_TAG_GATHER] = predict_gathered(f);
     n_bytes[DCPK_TAG_COMM] = predict_comm(f);
+}
+
+void dcpk_fsdp_predict_megatron(const struct dcpk_fsdp *f, uint64_t n_bytes[DCPK_N_TAGS])
+{
+    const struct dcpk_train_precision *p = &f->options.config->precision;
+
+    predict_kept(f, n_bytes);
+    if (p->main_grads != p->main_params) /* cast for the step */
+        n_bytes[DCPK_TAG_COMM] = n_bytes[DCPK_TAG_MAIN];
+    if (dcpk_fsdp_cuts_grads(f))
+        n_bytes[DCPK_TAG_COMM] = dcpk_max_u64(n_bytes[DCPK_TAG_COMM], predict_comm(f));
+    if (p->main_params != DCPK_F32)
+        n_bytes[DCPK_TAG_MAIN] = 0;
 }

@@ -145,6 +145,8 @@ size_t dcpk_fsdp_pool_bytes(const struct dcpk_fsdp *f);
 
 /* Buckets, places, groups; no memory of the device. */
 dcpk_status dcpk_fsdp_lay_out(struct dcpk_fsdp *f, struct dcpk_error *err);
+/* This rank's shards. Errors: DCPK_EUNSUPPORTED where a row would be cut. */
+dcpk_status dcpk_fsdp_make_shards(struct dcpk_fsdp *f, struct dcpk_error *err);
 /* All memory that stays, and shards. */
 dcpk_status dcpk_fsdp_allocate(struct dcpk_fsdp *f, struct dcpk_error *err);
 void dcpk_fsdp_deallocate(struct dcpk_fsdp *f);

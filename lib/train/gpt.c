@@ -150,13 +150,13 @@ static dcpk_status gpt_fill(struct dcpk_gpt *gpt, struct dcpk_error *err)
         return err->status;
     gpt->n_passes = pp - stage;
     gpt->passes = dcpk_arena_array(gpt->arena, (size_t)gpt->n_passes, sizeof *gpt->passes, err);
-    if (gpt->passes == NULL || dcpk_gpt_allocate(gpt, err))
+    if (gpt->passes == NULL)
         return err->status;
-    return rope_fill(gpt, err);
+    return dcpk_gpt_allocate(gpt, err);
 }
 
-dcpk_status dcpk_gpt_new(const struct dcpk_gpt_options *options, struct dcpk_gpt **gpt,
-                         struct dcpk_error *err)
+static dcpk_status gpt_make(const struct dcpk_gpt_options *options, struct dcpk_gpt **gpt,
+                            struct dcpk_error *err)
 {
     struct dcpk_gpt *made = dcpk_alloc(sizeof *made, err);
 
@@ -172,6 +172,31 @@ dcpk_status dcpk_gpt_new(const struct dcpk_gpt_options *options, struct dcpk_gpt
         return err->status;
     }
     *gpt = made;
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_gpt_new(const struct dcpk_gpt_options *options, struct dcpk_gpt **gpt,
+                         struct dcpk_error *err)
+{
+    struct dcpk_gpt *made;
+
+    if (gpt_make(options, &made, err))
+        return err->status;
+    if (rope_fill(made, err)) {
+        dcpk_gpt_free(made);
+        return err->status;
+    }
+    *gpt = made;
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_gpt_count(const struct dcpk_gpt_options *options, struct dcpk_error *err)
+{
+    struct dcpk_gpt *counted;
+
+    if (gpt_make(options, &counted, err))
+        return err->status;
+    dcpk_gpt_free(counted);
     return DCPK_OK;
 }
 

@@ -51,6 +51,10 @@ dcpk_status dcpk_gpt_new(const struct dcpk_gpt_options *options, struct dcpk_gpt
                          struct dcpk_error *err);
 void dcpk_gpt_free(struct dcpk_gpt *gpt); /* NULL is a no-op */
 
+/* Counts in options->account, of dcpk_memory_counted, the memory that dcpk_gpt_new would take.
+ * Errors: as there. */
+dcpk_status dcpk_gpt_count(const struct dcpk_gpt_options *options, struct dcpk_error *err);
+
 /*
  * Collective over tp, cp, ep and pp: forward and backward of n microbatches, 1F1B with stages.
  * Weights see for each microbatch a FORWARD and a BACKWARD pass over everything. Errors: those of

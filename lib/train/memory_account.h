@@ -32,10 +32,13 @@ extern const char *const dcpk_memory_tag_names[DCPK_N_TAGS]; /* "weights", "main
 
 /* Bytes, as asked for. now: held; most: the most held at one time, of the tag and of all. */
 struct dcpk_memory_account {
-    struct dcpk_math *math; /* borrowed */
+    struct dcpk_math *math; /* borrowed; that of dcpk_memory_counted: nothing is allocated */
     uint64_t now[DCPK_N_TAGS], most[DCPK_N_TAGS];
     uint64_t now_all, most_all;
 };
+
+/* A device without memory: what is taken of it is NULL, counted, and not given back. */
+struct dcpk_math *dcpk_memory_counted(void);
 
 /* As ops->alloc; 0 bytes are allowed and give memory, too. Errors: DCPK_ENOMEM, naming the tag. */
 dcpk_status dcpk_memory_account_alloc(struct dcpk_memory_account *account, enum dcpk_memory_tag tag,

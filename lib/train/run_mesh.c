@@ -27,6 +27,7 @@ static void mesh_find(const struct dcpk_train_layout *l, int64_t rank, struct dc
     const int64_t rest = rank / l->tp;
     const int64_t x = l->cp * l->dp / l->ep;
 
+    m->rank = rank;
     m->tp = rank % l->tp;
     m->cp = rest % l->cp;
     m->ep = rest % l->ep;
@@ -126,6 +127,40 @@ dcpk_status dcpk_train_mesh_init(const struct dcpk_train_layout *layout, struct 
             return err->status;
     }
     return DCPK_OK;
+}
+
+dcpk_status dcpk_train_mesh_plan(const struct dcpk_train_layout *layout, int64_t rank,
+                                 struct dcpk_group groups[DCPK_N_GROUPS],
+                                 struct dcpk_train_mesh *mesh, struct dcpk_error *err)
+{
+    const int64_t n_ranks = layout->tp * layout->cp * layout->dp * layout->pp;
+
+    *mesh = (struct dcpk_train_mesh){.n_ranks = n_ranks};
+    if (mesh_check(layout, n_ranks, err))
+        return err->status;
+    mesh_find(layout, rank, mesh);
+    for (int g = 0; g < DCPK_N_GROUPS; g++) {
+        const enum dcpk_train_group group = (enum dcpk_train_group)g;
+        const int64_t first = mesh_first(layout, mesh, group);
+
+        groups[g] = (struct dcpk_group){.rank = 0};
+        mesh->group[g] = &groups[g];
+        for (int64_t r = 0; r < n_ranks; r++) {
+            struct dcpk_train_mesh other;
+
+            mesh_find(layout, r, &other);
+            if (mesh_first(layout, &other, group) != first)
+                continue;
+            groups[g].n_ranks++;
+            groups[g].rank += r < rank;
+        }
+    }
+    return DCPK_OK;
+}
+
+int64_t dcpk_train_mesh_stage(const struct dcpk_train_layout *layout, int64_t pp)
+{
+    return mesh_rank(layout, 0, 0, pp);
 }
 
 void dcpk_train_mesh_release(struct dcpk_train_mesh *mesh)

@@ -49,4 +49,15 @@ dcpk_status dcpk_train_mesh_init(const struct dcpk_train_layout *layout, struct 
                                  struct dcpk_train_mesh *mesh, struct dcpk_error *err);
 void dcpk_train_mesh_release(struct dcpk_train_mesh *mesh); /* a zeroed one is a no-op */
 
+/*
+ * The same of a rank that does not run: groups, the caller's, have ranks and no calls. mesh borrows
+ * them, and is not released. Errors: as above.
+ */
+dcpk_status dcpk_train_mesh_plan(const struct dcpk_train_layout *layout, int64_t rank,
+                                 struct dcpk_group groups[DCPK_N_GROUPS],
+                                 struct dcpk_train_mesh *mesh, struct dcpk_error *err);
+
+/* The first rank of a pipeline stage. */
+int64_t dcpk_train_mesh_stage(const struct dcpk_train_layout *layout, int64_t pp);
+
 #endif
