@@ -90,6 +90,19 @@ static dcpk_status train_noisy_step(void *context, int64_t iteration, struct dcp
     return train_go_on(context, DCPK_OK, iteration, " of the run from noisy weights", err);
 }
 
+/* Collective. */
+static dcpk_status train_measured(void *context, const struct dcpk_train_measured *measured,
+                                  struct dcpk_error *err)
+{
+    struct train *t = context;
+    struct dcpk_error differs = DCPK_ERROR_INIT;
+
+    if (dcpk_train_measured_check(measured, &differs) != DCPK_OK)
+        dcpk_cli_note(&t->voice, "%s (--explain-memory, --explain-comm)", differs.text);
+    return dcpk_ranks_agree(t->env.ranks, dcpk_train_log_end(&t->log, measured->most_held, err),
+                            err);
+}
+
 /* Rank 0's. */
 static dcpk_status train_open_log(struct train *t, struct dcpk_error *err)
 {
@@ -138,6 +151,7 @@ static dcpk_status train_run(struct train *t, struct dcpk_error *err)
                                  .step = train_step,
                                  .noisy_step = train_noisy_step,
                                  .notes = train_notes,
+                                 .measured = train_measured,
                                  .context = t};
     const int n_ranks = dcpk_ranks_count(t->env.ranks);
     dcpk_status st = dcpk_train_device_open(t->device, t->env.ranks, &job, err);

@@ -9,6 +9,8 @@
 #include <sys/stat.h>
 #include <time.h>
 
+#include "lib/report/plain.h"
+#include "lib/train/footprint.h"
 #include "lib/train/run_line.h"
 #include "tools/cmd.h"
 
@@ -106,6 +108,43 @@ dcpk_status dcpk_train_log_put(struct dcpk_train_log *log, const struct dcpk_ste
     dcpk_step_put(step, &log->line);
     if (log->is_printed && !log->as_json)
         log_print(step, log->train_iters);
+    return log_add(log, err);
+}
+
+static void log_print_held(const uint64_t held[DCPK_N_TAGS])
+{
+    char bytes[DCPK_PLAIN_SIZE_BYTES];
+
+    dcpk_cli_printf(stdout, " memory of the rank that held most |");
+    for (int tag = 0; tag < DCPK_N_TAGS; tag++)
+        dcpk_cli_printf(stdout, " %s: %s |", dcpk_memory_tag_names[tag],
+                        dcpk_plain_size(held[tag], bytes));
+    dcpk_cli_printf(stdout, " all: %s |\n", dcpk_plain_size(dcpk_train_held_sum(held), bytes));
+}
+
+dcpk_status dcpk_train_log_end(struct dcpk_train_log *log, const uint64_t held[DCPK_N_TAGS],
+                               struct dcpk_error *err)
+{
+    struct dcpk_json_out j;
+    char key[32];
+
+    if (!log->is_printed && log->file == NULL)
+        return DCPK_OK;
+    log->line.n_bytes = 0;
+    dcpk_json_out_init(&j, &log->line, 0);
+    dcpk_json_begin_object(&j);
+    dcpk_json_put_key(&j, "held");
+    dcpk_json_begin_object(&j);
+    for (int tag = 0; tag < DCPK_N_TAGS; tag++) {
+        snprintf(key, sizeof key, "%s_bytes", dcpk_memory_tag_names[tag]);
+        dcpk_json_add_uint(&j, key, held[tag]);
+    }
+    dcpk_json_add_uint(&j, "all_bytes", dcpk_train_held_sum(held));
+    dcpk_json_end_object(&j);
+    dcpk_json_end_object(&j);
+    dcpk_bytes_text(&log->line, "\n");
+    if (log->is_printed && !log->as_json)
+        log_print_held(held);
     return log_add(log, err);
 }
 

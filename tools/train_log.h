@@ -4,6 +4,7 @@
 #define DCPK_TOOLS_TRAIN_LOG_H
 
 #include "lib/io/file.h"
+#include "lib/train/memory_account.h"
 #include "lib/train/step_log.h"
 #include "tools/train_args.h"
 
@@ -24,6 +25,9 @@ dcpk_status dcpk_train_log_begin(struct dcpk_train_log *log, const struct dcpk_t
                                  int n_ranks, struct dcpk_error *err);
 /* What a step adds is there when the call returns. Errors: DCPK_EIO. */
 dcpk_status dcpk_train_log_put(struct dcpk_train_log *log, const struct dcpk_step *step,
+                               struct dcpk_error *err);
+/* The last line: bytes that the rank that held most held, by tag. Errors: DCPK_EIO. */
+dcpk_status dcpk_train_log_end(struct dcpk_train_log *log, const uint64_t held[DCPK_N_TAGS],
                                struct dcpk_error *err);
 void dcpk_train_log_close(struct dcpk_train_log *log);
 

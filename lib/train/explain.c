@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "lib/base/order.h"
 
@@ -15,13 +16,23 @@
 #define FIGURE_COLUMNS 13 /* "optim_grads *"; figures are shorter, "1023.99 KiB" */
 #define LAST_COLUMNS   20 /* "optim_grads_params *" */
 
-/* The run as it would be under another strategy: Megatron-FSDP's, where DDP is configured. */
-static struct dcpk_train_config explain_column(const struct dcpk_train_config *config,
-                                               enum dcpk_strategy strategy)
+/* Columns of figures: Megatron's by strategy, then this run's. */
+#define THIS_RUN  DCPK_N_STRATEGIES
+#define N_COLUMNS (DCPK_N_STRATEGIES + 1)
+
+/* Whose footprint a column is. */
+static enum dcpk_footprint_of column_of(int column)
 {
+    return column == THIS_RUN ? DCPK_OF_THIS_RUN : DCPK_OF_MEGATRON;
+}
+
+/* The run as it would be under another strategy: Megatron-FSDP's, where DDP is configured. */
+static struct dcpk_train_config column_config(const struct dcpk_train_config *config, int column)
+{
+    const enum dcpk_strategy strategy = (enum dcpk_strategy)column;
     struct dcpk_train_config c = *config;
 
-    if (strategy == config->fsdp.strategy)
+    if (column == THIS_RUN || strategy == config->fsdp.strategy)
         return c;
     c.fsdp.mode = DCPK_MODE_MEGATRON_FSDP;
     c.fsdp.strategy = strategy;
@@ -33,67 +44,33 @@ static struct dcpk_train_config explain_column(const struct dcpk_train_config *c
 
 /* ---- what fits ---- */
 
-static uint64_t footprint_sum(const uint64_t n_bytes[DCPK_N_TAGS])
-{
-    uint64_t sum = 0;
-
-    for (int tag = 0; tag < DCPK_N_TAGS; tag++)
-        sum += n_bytes[tag];
-    return sum;
-}
-
-/* By tag, of the stage that holds most. */
-static dcpk_status footprint_of_most(const struct dcpk_train_config *config,
-                                     uint64_t n_bytes[DCPK_N_TAGS], struct dcpk_train_sizes *sizes,
-                                     struct dcpk_error *err)
-{
-    uint64_t most = 0;
-
-    for (int64_t pp = 0; pp < config->layout.pp; pp++) {
-        const struct dcpk_train_place place = {.pp = pp};
-        uint64_t here[DCPK_N_TAGS];
-        struct dcpk_train_sizes of_stage;
-
-        if (dcpk_train_measure(config, &place, &of_stage, err) != DCPK_OK)
-            return err->status;
-        dcpk_train_footprint(config, &of_stage, here);
-        if (footprint_sum(here) <= most)
-            continue;
-        most = footprint_sum(here);
-        *sizes = of_stage;
-        for (int tag = 0; tag < DCPK_N_TAGS; tag++)
-            n_bytes[tag] = here[tag];
-    }
-    return DCPK_OK;
-}
-
 dcpk_status dcpk_train_need(const struct dcpk_train_config *config, uint64_t *n_bytes,
                             struct dcpk_error *err)
 {
-    uint64_t by_tag[DCPK_N_TAGS] = {0};
-    struct dcpk_train_sizes sizes;
+    struct dcpk_train_footprint most;
 
-    if (footprint_of_most(config, by_tag, &sizes, err) != DCPK_OK)
+    if (dcpk_train_footprint_most(config, DCPK_OF_THIS_RUN, &most, err) != DCPK_OK)
         return err->status;
-    *n_bytes = footprint_sum(by_tag);
+    *n_bytes = dcpk_train_held_sum(most.held);
     return DCPK_OK;
 }
 
-/* Activations alone grow with the micro batch, by the sample. */
+/* Activations alone grow with the micro batch, each sample by as much. */
 dcpk_status dcpk_train_largest_batch(const struct dcpk_train_config *config, uint64_t limit_bytes,
                                      int64_t *micro_batch, struct dcpk_error *err)
 {
-    struct dcpk_train_config one = *config;
-    uint64_t by_tag[DCPK_N_TAGS] = {0}, kept;
-    struct dcpk_train_sizes sizes;
+    struct dcpk_train_config c = *config;
+    uint64_t one, two;
 
-    one.data.micro_batch = 1;
-    if (footprint_of_most(&one, by_tag, &sizes, err) != DCPK_OK)
+    c.data.micro_batch = 1;
+    if (dcpk_train_need(&c, &one, err) != DCPK_OK)
         return err->status;
-    kept = footprint_sum(by_tag) - by_tag[DCPK_TAG_ACT];
+    c.data.micro_batch = 2;
+    if (dcpk_train_need(&c, &two, err) != DCPK_OK)
+        return err->status;
     *micro_batch = 0;
-    if (limit_bytes > kept && by_tag[DCPK_TAG_ACT] > 0)
-        *micro_batch = (int64_t)((limit_bytes - kept) / by_tag[DCPK_TAG_ACT]);
+    if (limit_bytes >= one)
+        *micro_batch = 1 + (int64_t)((limit_bytes - one) / (two - one));
     return DCPK_OK;
 }
 
@@ -163,15 +140,15 @@ dcpk_status dcpk_train_smallest_layout(const struct dcpk_train_config *config, u
     return DCPK_OK;
 }
 
-/* One line of a table in text: a figure of each strategy. */
+/* One line of a table in text. */
 static void put_figures(struct dcpk_doc_rows *rows, const char *what,
-                        const struct dcpk_fact figures[DCPK_N_STRATEGIES])
+                        const struct dcpk_fact figures[N_COLUMNS])
 {
-    struct dcpk_doc_cell cells[1 + DCPK_N_STRATEGIES] = {
+    struct dcpk_doc_cell cells[1 + N_COLUMNS] = {
         {.title = "what", .fact = dcpk_fact_text(what), .width = WHAT_COLUMNS}};
 
-    for (int i = 0; i < DCPK_N_STRATEGIES; i++)
-        cells[1 + i] = (struct dcpk_doc_cell){.title = dcpk_strategy_names[i],
+    for (int i = 0; i < N_COLUMNS; i++)
+        cells[1 + i] = (struct dcpk_doc_cell){.title = "figure",
                                               .fact = figures[i],
                                               .flags = DCPK_DOC_RIGHT,
                                               .width = FIGURE_COLUMNS};
@@ -179,11 +156,11 @@ static void put_figures(struct dcpk_doc_rows *rows, const char *what,
     dcpk_doc_put(rows, cells, DCPK_COUNT(cells));
 }
 
-/* The line over it: names of strategies, with a star behind the one that is asked for. */
+/* The line over it: names of strategies, with a star after the one that is asked for. */
 static void put_strategies(struct dcpk_doc_rows *rows, enum dcpk_strategy chosen)
 {
     char names[DCPK_N_STRATEGIES][LAST_COLUMNS + 1];
-    struct dcpk_fact facts[DCPK_N_STRATEGIES];
+    struct dcpk_fact facts[N_COLUMNS] = {[THIS_RUN] = dcpk_fact_text("this run")};
 
     for (int i = 0; i < DCPK_N_STRATEGIES; i++) {
         const char *mark = chosen == (enum dcpk_strategy)i ? " *" : "";
@@ -196,48 +173,55 @@ static void put_strategies(struct dcpk_doc_rows *rows, enum dcpk_strategy chosen
 
 /* ---- memory ---- */
 
-struct memory_row {
-    uint64_t n_bytes[DCPK_N_TAGS];
+struct memory_column {
+    uint64_t held[DCPK_N_TAGS];
     enum dcpk_strategy chosen;
 };
 
+static const char *const held_keys[DCPK_N_TAGS] = {
+    [DCPK_TAG_WEIGHTS] = "weights_bytes", [DCPK_TAG_MAIN] = "main_bytes",
+    [DCPK_TAG_GRADS] = "grads_bytes",     [DCPK_TAG_ADAM] = "adam_bytes",
+    [DCPK_TAG_GATHER] = "gather_bytes",   [DCPK_TAG_COMM] = "comm_bytes",
+    [DCPK_TAG_ACT] = "act_bytes"};
+
 static void fill_memory(const void *context, struct dcpk_doc_rows *rows)
 {
-    const struct memory_row *all = context;
+    const struct memory_column *all = context;
 
     for (size_t i = 0; i < DCPK_N_STRATEGIES; i++) {
-        const uint64_t *n = all[i].n_bytes;
+        struct dcpk_doc_cell cells[2 + DCPK_N_TAGS] = {
+            DCPK_MEMBER("strategy", dcpk_fact_text(dcpk_strategy_names[i])),
+            DCPK_MEMBER("all_bytes", dcpk_fact_bytes(dcpk_train_held_sum(all[i].held)))};
 
-        DCPK_DOC_PUT(rows, DCPK_MEMBER("strategy", dcpk_fact_text(dcpk_strategy_names[i])),
-                     DCPK_MEMBER("weights_bytes", dcpk_fact_bytes(n[DCPK_TAG_WEIGHTS])),
-                     DCPK_MEMBER("main_bytes", dcpk_fact_bytes(n[DCPK_TAG_MAIN])),
-                     DCPK_MEMBER("grads_bytes", dcpk_fact_bytes(n[DCPK_TAG_GRADS])),
-                     DCPK_MEMBER("adam_bytes", dcpk_fact_bytes(n[DCPK_TAG_ADAM])),
-                     DCPK_MEMBER("gather_bytes", dcpk_fact_bytes(n[DCPK_TAG_GATHER])),
-                     DCPK_MEMBER("comm_bytes", dcpk_fact_bytes(n[DCPK_TAG_COMM])),
-                     DCPK_MEMBER("act_bytes", dcpk_fact_bytes(n[DCPK_TAG_ACT])),
-                     DCPK_MEMBER("all_bytes", dcpk_fact_bytes(footprint_sum(n))));
+        for (size_t tag = 0; tag < DCPK_N_TAGS; tag++)
+            cells[2 + tag] = (struct dcpk_doc_cell)DCPK_MEMBER(held_keys[tag],
+                                                               dcpk_fact_bytes(all[i].held[tag]));
+        dcpk_doc_put(rows, cells, DCPK_COUNT(cells));
     }
 }
 
 static void fill_memory_lines(const void *context, struct dcpk_doc_rows *rows)
 {
-    static const char *const tags[DCPK_N_TAGS] = {
-        [DCPK_TAG_WEIGHTS] = "weights", [DCPK_TAG_MAIN] = "main",     [DCPK_TAG_GRADS] = "grads",
-        [DCPK_TAG_ADAM] = "adam",       [DCPK_TAG_GATHER] = "gather", [DCPK_TAG_COMM] = "comm",
-        [DCPK_TAG_ACT] = "act"};
-    const struct memory_row *all = context;
-    struct dcpk_fact facts[DCPK_N_STRATEGIES];
+    const struct memory_column *all = context;
+    struct dcpk_fact facts[N_COLUMNS];
 
     put_strategies(rows, all->chosen);
     for (size_t tag = 0; tag < DCPK_N_TAGS; tag++) {
-        for (size_t i = 0; i < DCPK_N_STRATEGIES; i++)
-            facts[i] = dcpk_fact_bytes(all[i].n_bytes[tag]);
-        put_figures(rows, tags[tag], facts);
+        for (size_t i = 0; i < N_COLUMNS; i++)
+            facts[i] = dcpk_fact_bytes(all[i].held[tag]);
+        put_figures(rows, dcpk_memory_tag_names[tag], facts);
     }
-    for (size_t i = 0; i < DCPK_N_STRATEGIES; i++)
-        facts[i] = dcpk_fact_bytes(footprint_sum(all[i].n_bytes));
+    for (size_t i = 0; i < N_COLUMNS; i++)
+        facts[i] = dcpk_fact_bytes(dcpk_train_held_sum(all[i].held));
     put_figures(rows, "all", facts);
+}
+
+static void set_held(struct dcpk_doc *doc, const uint64_t held[DCPK_N_TAGS])
+{
+    for (size_t tag = 0; tag < DCPK_N_TAGS; tag++)
+        dcpk_doc_set(doc, dcpk_doc_format(doc, "this_run.%s", held_keys[tag]),
+                     dcpk_fact_bytes(held[tag]));
+    dcpk_doc_set(doc, "this_run.all_bytes", dcpk_fact_bytes(dcpk_train_held_sum(held)));
 }
 
 /* What a person can change, by what the configuration has not done yet. */
@@ -304,27 +288,29 @@ static dcpk_status explain_limit(const struct dcpk_train_config *c, uint64_t lim
 dcpk_status dcpk_train_explain_memory(const struct dcpk_train_config *config, uint64_t limit_bytes,
                                       struct dcpk_doc *doc, struct dcpk_error *err)
 {
-    struct memory_row *rows = dcpk_doc_take(doc, DCPK_N_STRATEGIES, sizeof *rows);
-    struct dcpk_train_sizes sizes = {0};
-    uint64_t copy_bytes = 0;
+    struct memory_column *all = dcpk_doc_take(doc, N_COLUMNS, sizeof *all);
+    struct dcpk_train_footprint most;
 
-    if (rows == NULL)
+    if (all == NULL)
         return dcpk_doc_status(doc, err);
-    for (int i = 0; i < DCPK_N_STRATEGIES; i++) {
-        const struct dcpk_train_config c = explain_column(config, (enum dcpk_strategy)i);
+    for (int i = 0; i < N_COLUMNS; i++) {
+        const struct dcpk_train_config c = column_config(config, i);
 
-        rows[i].chosen = config->fsdp.strategy;
-        if (footprint_of_most(&c, rows[i].n_bytes, &sizes, err) != DCPK_OK)
+        if (dcpk_train_footprint_most(&c, column_of(i), &most, err) != DCPK_OK)
             return err->status;
-        if (c.fsdp.strategy == config->fsdp.strategy)
-            copy_bytes = dcpk_train_copy_bytes(&c, &sizes);
+        all[i].chosen = config->fsdp.strategy;
+        memcpy(all[i].held, most.held, sizeof most.held);
     }
-    dcpk_doc_heading(doc, "memory of the rank that holds most, by Megatron's formulas");
-    dcpk_doc_show(doc, &(struct dcpk_doc_table){.fill = fill_memory_lines, .context = rows});
+    dcpk_doc_heading(doc, "memory of the rank that holds most: Megatron by strategy, and this run");
+    dcpk_doc_show(doc, &(struct dcpk_doc_table){.fill = fill_memory_lines, .context = all});
     dcpk_doc_set_table(doc, "strategies",
-                       &(struct dcpk_doc_table){.fill = fill_memory, .context = rows});
-    dcpk_doc_note(doc, "act", "an estimate: what backward reads, without scores of attention");
-    dcpk_doc_fact(doc, "host memory", "save_copy_bytes", dcpk_fact_bytes(copy_bytes));
+                       &(struct dcpk_doc_table){.fill = fill_memory, .context = all});
+    set_held(doc, all[THIS_RUN].held);
+    dcpk_doc_note(doc, "this run",
+                  "as it is printed at its end: sums of integers, and all that layers compute in");
+    dcpk_doc_note(doc, "act",
+                  "of Megatron an estimate: what backward reads, without scores of attention");
+    dcpk_doc_fact(doc, "host memory", "save_copy_bytes", dcpk_fact_bytes(most.save_copy_bytes));
     dcpk_doc_note(doc, "saving",
                   "copies what a rank saves to the host: while a checkpoint is written; with "
                   "async_save the memory is the run's from its beginning to its end");
@@ -335,41 +321,40 @@ dcpk_status dcpk_train_explain_memory(const struct dcpk_train_config *config, ui
 
 /* ---- traffic ---- */
 
-struct comm_row {
-    struct dcpk_train_volume volume;
+struct comm_column {
+    uint64_t gather_bytes, reduce_bytes;
     double bytes_per_second; /* 0: not asked */
     enum dcpk_strategy chosen;
 };
 
 /* Absent where no rate is given. */
-static struct dcpk_fact comm_seconds(const struct comm_row *r)
+static struct dcpk_fact comm_seconds(const struct comm_column *c)
 {
-    const bool is_asked = r->bytes_per_second > 0;
-    const double n_bytes = (double)(r->volume.gather_bytes + r->volume.reduce_bytes);
+    const bool is_asked = c->bytes_per_second > 0;
+    const double n_bytes = (double)(c->gather_bytes + c->reduce_bytes);
 
-    return dcpk_fact_if(is_asked, dcpk_fact_number(is_asked ? n_bytes / r->bytes_per_second : 0));
+    return dcpk_fact_if(is_asked, dcpk_fact_number(is_asked ? n_bytes / c->bytes_per_second : 0));
 }
 
 static void fill_comm(const void *context, struct dcpk_doc_rows *rows)
 {
-    const struct comm_row *all = context;
+    const struct comm_column *all = context;
 
     for (size_t i = 0; i < DCPK_N_STRATEGIES; i++)
         DCPK_DOC_PUT(rows, DCPK_MEMBER("strategy", dcpk_fact_text(dcpk_strategy_names[i])),
-                     DCPK_MEMBER("gather_bytes", dcpk_fact_bytes(all[i].volume.gather_bytes)),
-                     DCPK_MEMBER("reduce_bytes", dcpk_fact_bytes(all[i].volume.reduce_bytes)),
+                     DCPK_MEMBER("gather_bytes", dcpk_fact_bytes(all[i].gather_bytes)),
+                     DCPK_MEMBER("reduce_bytes", dcpk_fact_bytes(all[i].reduce_bytes)),
                      DCPK_MEMBER("seconds", comm_seconds(&all[i])));
 }
 
 static void fill_comm_lines(const void *context, struct dcpk_doc_rows *rows)
 {
-    const struct comm_row *all = context;
-    struct dcpk_fact gathered[DCPK_N_STRATEGIES], reduced[DCPK_N_STRATEGIES],
-        seconds[DCPK_N_STRATEGIES];
+    const struct comm_column *all = context;
+    struct dcpk_fact gathered[N_COLUMNS], reduced[N_COLUMNS], seconds[N_COLUMNS];
 
-    for (size_t i = 0; i < DCPK_N_STRATEGIES; i++) {
-        gathered[i] = dcpk_fact_bytes(all[i].volume.gather_bytes);
-        reduced[i] = dcpk_fact_bytes(all[i].volume.reduce_bytes);
+    for (size_t i = 0; i < N_COLUMNS; i++) {
+        gathered[i] = dcpk_fact_bytes(all[i].gather_bytes);
+        reduced[i] = dcpk_fact_bytes(all[i].reduce_bytes);
         seconds[i] = comm_seconds(&all[i]);
     }
     put_strategies(rows, all->chosen);
@@ -382,24 +367,30 @@ static void fill_comm_lines(const void *context, struct dcpk_doc_rows *rows)
 dcpk_status dcpk_train_explain_comm(const struct dcpk_train_config *config, double bytes_per_second,
                                     struct dcpk_doc *doc, struct dcpk_error *err)
 {
-    struct comm_row *rows = dcpk_doc_take(doc, DCPK_N_STRATEGIES, sizeof *rows);
+    struct comm_column *all = dcpk_doc_take(doc, N_COLUMNS, sizeof *all);
 
-    if (rows == NULL)
+    if (all == NULL)
         return dcpk_doc_status(doc, err);
-    for (int i = 0; i < DCPK_N_STRATEGIES; i++) {
-        const struct dcpk_train_config c = explain_column(config, (enum dcpk_strategy)i);
-        struct dcpk_train_sizes sizes;
+    for (int i = 0; i < N_COLUMNS; i++) {
+        const struct dcpk_train_config c = column_config(config, i);
+        struct dcpk_train_footprint first;
+        const uint64_t *sent = first.sent.n_bytes;
 
-        if (dcpk_train_measure(&c, &(struct dcpk_train_place){0}, &sizes, err) != DCPK_OK)
+        if (dcpk_train_footprint(&c, 0, column_of(i), &first, err) != DCPK_OK)
             return err->status;
-        rows[i].chosen = config->fsdp.strategy;
-        rows[i].bytes_per_second = bytes_per_second;
-        dcpk_train_volume(&c, &sizes, &rows[i].volume);
+        all[i] = (struct comm_column){
+            .gather_bytes = sent[DCPK_FSDP_GATHER] + sent[DCPK_FSDP_OUTER_GATHER],
+            .reduce_bytes = sent[DCPK_FSDP_REDUCE] + sent[DCPK_FSDP_OUTER_REDUCE],
+            .bytes_per_second = bytes_per_second,
+            .chosen = config->fsdp.strategy};
     }
-    dcpk_doc_heading(doc, "bytes that a rank of the first stage sends in a step");
-    dcpk_doc_show(doc, &(struct dcpk_doc_table){.fill = fill_comm_lines, .context = rows});
-    dcpk_doc_set_table(doc, "volumes",
-                       &(struct dcpk_doc_table){.fill = fill_comm, .context = rows});
+    dcpk_doc_heading(doc, "data-parallel bytes that a rank of the first stage sends in a step; "
+                          "not those of TP, PP, CP, EP");
+    dcpk_doc_show(doc, &(struct dcpk_doc_table){.fill = fill_comm_lines, .context = all});
+    dcpk_doc_set_table(doc, "volumes", &(struct dcpk_doc_table){.fill = fill_comm, .context = all});
+    dcpk_doc_set(doc, "this_run_volume.gather_bytes", dcpk_fact_bytes(all[THIS_RUN].gather_bytes));
+    dcpk_doc_set(doc, "this_run_volume.reduce_bytes", dcpk_fact_bytes(all[THIS_RUN].reduce_bytes));
+    dcpk_doc_set(doc, "this_run_volume.seconds", comm_seconds(&all[THIS_RUN]));
     dcpk_doc_note(doc, "slow?",
                   "check the bandwidth between GPUs (nvidia-smi topo -m) and that NVLink or a fast "
                   "interconnect is there; larger micro batches amortize communication; nsys or a "

@@ -6,8 +6,8 @@
 #include "lib/report/doc.h"
 #include "lib/train/footprint.h"
 
-/* All bytes of the pipeline stage that holds most. config: checked (knobs.h). Errors: those of
- * dcpk_train_measure. */
+/* All bytes of the rank that holds most. config: checked (knobs.h). Errors: those of
+ * dcpk_train_footprint. */
 dcpk_status dcpk_train_need(const struct dcpk_train_config *config, uint64_t *n_bytes,
                             struct dcpk_error *err);
 
@@ -25,14 +25,15 @@ dcpk_status dcpk_train_smallest_layout(const struct dcpk_train_config *config, u
                                        struct dcpk_train_layout *layout, struct dcpk_error *err);
 
 /*
- * Memory by tag and strategy; with a limit (bytes of a device, 0: none) what fits into it, and what
- * else would help. Of DDP the strategies that it does not have are Megatron-FSDP's. Errors: those
- * above; of the document.
+ * Memory by tag, as this run holds it, and as Megatron would under each strategy; with a limit
+ * (bytes of a device, 0: none) whether this run fits into it, and what would help. Of DDP the
+ * strategies that it does not have are Megatron-FSDP's. Errors: those above; of the document.
  */
 dcpk_status dcpk_train_explain_memory(const struct dcpk_train_config *config, uint64_t limit_bytes,
                                       struct dcpk_doc *doc, struct dcpk_error *err);
 
-/* Bytes that a step sends, by strategy, and seconds at so many bytes a second (0: not asked). */
+/* Bytes that data-parallel ranks send in a step: of this run, and of Megatron by strategy; seconds
+ * at so many bytes a second (0: not asked). */
 dcpk_status dcpk_train_explain_comm(const struct dcpk_train_config *config, double bytes_per_second,
                                     struct dcpk_doc *doc, struct dcpk_error *err);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fsdp_shares.h - which parameters share a flat buffer, and how many ranks share it out: one answer
- * for the run (fsdp_buckets.c) and for what explains it (footprint.c). */
+ * for the run and for what explains it. */
 /*
  * D ranks have the same part of the model; HSDP: D = inner x outer ranks, instances are outer ones.
  *

@@ -19,22 +19,19 @@
 #include "lib/device/ops.h"
 #include "lib/exec/env.h"
 #include "lib/train/config.h"
-#include "lib/train/fsdp.h"
+#include "lib/train/footprint.h"
 #include "lib/train/step_log.h"
 
-/*
- * What this rank sent and held, and what the formulas of fsdp_predict.c make of it. Activations
- * (DCPK_TAG_ACT) have no formula there: what is predicted is what was measured.
- */
+/* What this rank held and sent, and the footprint of its configuration (footprint.h). */
 struct dcpk_train_measured {
-    const struct dcpk_train_config *config;
-    const struct dcpk_train_params *params; /* of this rank */
-    struct dcpk_train_place place;
-    struct dcpk_fsdp_traffic sent, predicted_sent;           /* of the last step */
-    uint64_t held[DCPK_N_TAGS], predicted_held[DCPK_N_TAGS]; /* the most at one time */
+    int64_t rank;
+    struct dcpk_fsdp_traffic sent;         /* in the last step */
+    uint64_t held[DCPK_N_TAGS];            /* the most at one time */
+    uint64_t most_held[DCPK_N_TAGS];       /* the same of the rank that held most */
+    struct dcpk_train_footprint explained; /* of this rank */
 };
 
-/* Errors: DCPK_EMISMATCH naming the bytes that are not those of the formulas. */
+/* Errors: DCPK_EMISMATCH naming the bytes that are not what was explained. */
 dcpk_status dcpk_train_measured_check(const struct dcpk_train_measured *m, struct dcpk_error *err);
 
 #define DCPK_TRAIN_APART_MS 120000
@@ -56,7 +53,8 @@ struct dcpk_train_job {
     dcpk_status (*noisy_step)(void *context, int64_t iteration, struct dcpk_error *err);
     /* Lines on what resuming kept or left out. */
     void (*notes)(void *context, const char *text, size_t n_bytes);
-    /* NULL: nothing is measured. Called on every rank behind the last iteration, if any. */
+    /* NULL (on all ranks): nothing is measured. Called on every rank after the last iteration, if
+     * any. */
     dcpk_status (*measured)(void *context, const struct dcpk_train_measured *measured,
                             struct dcpk_error *err);
     void *context;
@@ -65,11 +63,10 @@ struct dcpk_train_job {
 /*
  * Collective. Train until config->data.exit_at or train_iters; config->data.has_noise: twice, the
  * first time without a log and checkpoints (noise.h). A run that is resumed there is only saved, as
- * Megatron's, in another folder. Errors: those of the parts; DCPK_EMISMATCH where bytes are
- * measured and are not those of the formulas, naming them; DCPK_ECANCELLED on ranks that stopped
- * because another failed. A rank without memory inside a step, or whose device or network fails
- * there, returns by itself: waits of world and env->ranks have a limit then, the process has to end
- * with an error, upon which the launcher ends the others.
+ * Megatron's, in another folder. Errors: those of the parts; DCPK_ECANCELLED on ranks that
+ * stopped because another failed. A rank without memory inside a step, or whose device or network
+ * fails there, returns by itself: waits of world and env->ranks have a limit then, the process has
+ * to end with an error, upon which the launcher ends the others.
  */
 dcpk_status dcpk_train_run(const struct dcpk_train_job *job, struct dcpk_error *err);
 

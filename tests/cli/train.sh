@@ -71,6 +71,20 @@ train --token-file tokens --exit-at 2 | grep -c 'lm loss'
 
 # explained
 train --explain-memory --device-memory 16M | grep -E '^fits|^largest'
+for more in "" "--use-megatron-fsdp --ckpt-format fsdp_dtensor --fsdp-double-buffer" \
+    "--bf16 --reduce native --grad-reduce-in-bf16 --recompute-granularity full" \
+    "--num-experts 4 --moe-router-topk 2 --moe-layer-freq [0,1] --use-megatron-fsdp --ckpt-format fsdp_dtensor"; do
+    # what is explained is what is held in the end, on stdout and in the log
+    rm -f held.jsonl
+    # shellcheck disable=SC2086 # flags
+    train $more --explain-memory 2>/dev/null | sed -n '/Megatron by strategy/,/^all/s/^\([a-z]*\) .*  \([0-9]\)/\1: \2/p' >explained
+    # shellcheck disable=SC2086
+    train $more --exit-at 2 --log held.jsonl 2>/dev/null | sed -n 's/^ memory of the rank that held most | //p' |
+        sed 's/ | /\n/g; s/ |$//' | diff explained - && wc -l <explained
+    # shellcheck disable=SC2086
+    train $more --explain-memory --json 2>/dev/null | jq -S .this_run | diff - <(tail -n 1 held.jsonl | jq -S .held)
+done
+train --explain-comm | head -n 1
 train model.num_layers=6 --pipeline-model-parallel-size 3 --use-megatron-fsdp --ranks 3 --explain-memory --device-memory 80G --json \
     2>/dev/null | jq -c '[.fits, .smallest_layout]'
 train --explain-comm --ranks 4 --use-megatron-fsdp --json 2>/dev/null | jq -c '[.volumes[].strategy]'

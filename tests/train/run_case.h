@@ -8,7 +8,6 @@
 
 #include "formats/formats.h"
 #include "kernels/kernels.h"
-#include "lib/train/footprint.h"
 #include "lib/train/knobs.h"
 #include "lib/train/train.h"
 #include "tests/check.h"
@@ -19,13 +18,12 @@
 struct run_case {
     struct dcpk_step steps[RUN_CASE_STEPS];
     size_t n;
-    int apart_ms;                        /* of the job */
-    void (*between)(void);               /* called behind the first step; NULL: nothing is */
-    struct dcpk_train_measured measured; /* at the end */
-    struct {
-        uint64_t held[DCPK_N_TAGS];
-        struct dcpk_train_volume sent;
-    } formula; /* what Megatron would hold and send */
+    int apart_ms;                           /* of the job */
+    void (*between)(void);                  /* called behind the first step; NULL: nothing is */
+    const struct dcpk_train_config *config; /* while it runs */
+    struct dcpk_train_measured measured;    /* at the end; it is what its configuration says */
+    struct dcpk_train_footprint megatron;   /* what Megatron would hold and send */
+    uint64_t n_flag_bytes;                  /* that the loop keeps next to gradients */
 };
 
 static inline dcpk_status run_case_step(void *context, const struct dcpk_step *step,
@@ -41,20 +39,33 @@ static inline dcpk_status run_case_step(void *context, const struct dcpk_step *s
     return DCPK_OK;
 }
 
+/* A flag of each parameter, and a number. */
+static inline uint64_t run_case_flag_bytes(const struct dcpk_train_config *config, int64_t rank)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+    struct dcpk_group groups[DCPK_N_GROUPS];
+    struct dcpk_train_params params;
+    struct dcpk_train_mesh mesh;
+
+    CHECK_OK(dcpk_train_mesh_plan(&config->layout, rank, groups, &mesh, &err), "mesh");
+    CHECK_OK(dcpk_train_params(config, &(struct dcpk_train_place){mesh.tp, mesh.ep, mesh.pp}, arena,
+                               &params, &err),
+             "parameters");
+    dcpk_arena_free(arena);
+    return params.n * sizeof(uint32_t) + sizeof(double);
+}
+
 static inline dcpk_status
 run_case_measured(void *context, const struct dcpk_train_measured *measured, struct dcpk_error *err)
 {
     struct run_case *run = context;
-    struct dcpk_train_sizes sizes;
 
     run->measured = *measured;
-    if (dcpk_train_measure(measured->config, &measured->place, &sizes, err) != DCPK_OK)
+    run->n_flag_bytes = run_case_flag_bytes(run->config, measured->rank);
+    if (dcpk_train_measured_check(measured, err) != DCPK_OK)
         return err->status;
-    dcpk_train_footprint(measured->config, &sizes, run->formula.held);
-    /* The loop keeps a flag of each parameter and a number beside the gradients. */
-    run->formula.held[DCPK_TAG_GRADS] += measured->params->n * sizeof(uint32_t) + sizeof(double);
-    dcpk_train_volume(measured->config, &sizes, &run->formula.sent);
-    return DCPK_OK;
+    return dcpk_train_footprint(run->config, measured->rank, DCPK_OF_MEGATRON, &run->megatron, err);
 }
 
 static inline void run_case_notes(void *context, const char *text, size_t n_bytes)
@@ -102,6 +113,7 @@ static inline dcpk_status run_case_at(const struct run_place *place, const char 
         argv[argc] = dcpk_arena_strdup(arena, words[argc - 1], &err);
     }
     run->n = 0;
+    run->config = &knobs->config;
     CHECK_OK(dcpk_collectives_alone.world(NULL, 0, &alone, &err), "world");
     if (job.world == NULL)
         job.world = alone;

@@ -92,14 +92,11 @@ static void S4_21_complete_example(void **state)
 {
     const struct dcpk_train_config *c = example_config();
     const int64_t n = 32 * INT64_C(100409344) + 2 * 16000 * INT64_C(4096) + 4096;
-    struct dcpk_train_sizes sizes;
     struct dcpk_bytes bytes = {0};
     struct dcpk_doc doc = {0};
     char wanted[128];
 
     (void)state;
-    CHECK_OK(dcpk_train_measure(c, &(struct dcpk_train_place){0}, &sizes, &err), "example");
-    CHECK_EQ_INT(sizes.n_params, n, "parameters");
     dcpk_doc_init(&doc, "train", &(struct dcpk_doc_style){.label_columns = 20, .wraps = true});
     CHECK_OK(dcpk_train_explain_memory(c, 0, &doc, &err), "example");
     snprintf(wanted, sizeof wanted, "\"main_bytes\": %" PRId64, 4 * n);
@@ -114,19 +111,20 @@ static void copy_of_a_save(void **state)
 {
     const int64_t n = 32 * INT64_C(100409344) + 2 * 16000 * INT64_C(4096) + 4096;
     struct dcpk_train_config c = *example_config();
-    struct dcpk_train_sizes sizes;
+    struct dcpk_train_footprint most;
 
     (void)state;
     c.fsdp.strategy = DCPK_NO_SHARD;
-    CHECK_OK(dcpk_train_measure(&c, &(struct dcpk_train_place){0}, &sizes, &err), "whole");
-    CHECK_EQ_INT(dcpk_train_copy_bytes(&c, &sizes), 12 * n, "whole");
+    CHECK_OK(dcpk_train_footprint_most(&c, DCPK_OF_THIS_RUN, &most, &err), "whole");
+    CHECK_EQ_INT(most.save_copy_bytes, 12 * n, "whole");
     c.optim.kind = DCPK_SGD;
     c.optim.momentum = 0;
-    CHECK_EQ_INT(dcpk_train_copy_bytes(&c, &sizes), 4 * n, "no moments");
+    CHECK_OK(dcpk_train_footprint_most(&c, DCPK_OF_THIS_RUN, &most, &err), "no moments");
+    CHECK_EQ_INT(most.save_copy_bytes, 4 * n, "no moments");
     c.fsdp.strategy = DCPK_OPTIM_GRADS_PARAMS;
-    CHECK_OK(dcpk_train_measure(&c, &(struct dcpk_train_place){0}, &sizes, &err), "a part");
-    CHECK(dcpk_train_copy_bytes(&c, &sizes) >= (uint64_t)n, "the part of the rank that has most");
-    CHECK(dcpk_train_copy_bytes(&c, &sizes) < (uint64_t)(2 * n), "about a quarter");
+    CHECK_OK(dcpk_train_footprint_most(&c, DCPK_OF_THIS_RUN, &most, &err), "a part");
+    CHECK(most.save_copy_bytes >= (uint64_t)n, "the part of the rank that has most");
+    CHECK(most.save_copy_bytes < (uint64_t)(2 * n), "about a quarter");
 }
 
 /* One sample more than the largest micro batch does not fit. */
@@ -195,19 +193,19 @@ static const struct {
      3,
      1,
      3,
-     UINT64_C(24) << 30},
+     UINT64_C(40) << 30},
     {"two virtual slices",
      {{"num_layers", "8"}, {"global_batch_size", "2"}, {"virtual_slices", "2"}},
      2,
      0, /* one rank has no room, and four tensor-parallel ones would */
      0,
-     UINT64_C(14) << 30},
+     UINT64_C(20) << 30},
     {"experts on three ranks",
      {{"num_experts", "3"}, {"expert_model_parallel_size", "3"}, {"global_batch_size", "0"}},
      6,
      1,
      3,
-     UINT64_C(1) << 37},
+     UINT64_C(1) << 38},
 };
 
 static void finds_what_train_takes(void **state)
@@ -255,24 +253,25 @@ static void S4_43_advice(void **state)
     dcpk_doc_release(&doc);
 }
 
-/* Seconds are bytes by bandwidth: 3 strategies send what footprint.h gives. */
+/* Seconds are bytes by bandwidth. */
 static void S4_34_traffic(void **state)
 {
     const struct dcpk_train_config *c = example_config();
-    struct dcpk_train_volume volume;
-    struct dcpk_train_sizes sizes;
+    struct dcpk_train_footprint first;
+    uint64_t gathered, reduced;
     struct dcpk_bytes bytes = {0};
     struct dcpk_doc doc = {0};
     char wanted[128], seconds[32];
 
     (void)state;
-    CHECK_OK(dcpk_train_measure(c, &(struct dcpk_train_place){0}, &sizes, &err), "example");
-    dcpk_train_volume(c, &sizes, &volume);
-    dcpk_format_double((double)(volume.gather_bytes + volume.reduce_bytes) / 50e9, seconds);
+    CHECK_OK(dcpk_train_footprint(c, 0, DCPK_OF_MEGATRON, &first, &err), "example");
+    gathered = first.sent.n_bytes[DCPK_FSDP_GATHER];
+    reduced = first.sent.n_bytes[DCPK_FSDP_REDUCE];
+    dcpk_format_double((double)(gathered + reduced) / 50e9, seconds);
     dcpk_doc_init(&doc, "train", &(struct dcpk_doc_style){.label_columns = 20, .wraps = true});
     CHECK_OK(dcpk_train_explain_comm(c, 50e9, &doc, &err), "50 GB/s");
-    snprintf(wanted, sizeof wanted, "\"reduce_bytes\": %" PRIu64 ", \"seconds\": %s",
-             volume.reduce_bytes, seconds);
+    snprintf(wanted, sizeof wanted, "\"reduce_bytes\": %" PRIu64 ", \"seconds\": %s", reduced,
+             seconds);
     if (strstr(json_of(&doc, &bytes), wanted) == NULL)
         fail_msg("no '%s' in %s", wanted, (const char *)bytes.data);
     dcpk_bytes_release(&bytes);
@@ -316,7 +315,7 @@ static void check_rows(const struct dcpk_bytes *one, const struct dcpk_bytes *ot
  * outside units pass the size of a bucket, so that overlap moves what fills buffers up. */
 static void columns_are_runs(void **state)
 {
-    static const struct setting rows = {"vocab_size", "64002"}, end = {NULL, NULL},
+    static const struct setting rows = {"vocab_size", "64016"}, end = {NULL, NULL},
                                 pad = {"make_vocab_size_divisible_by", "1"};
     const struct setting runs[][5] = {
         {rows, pad, {"overlap_grad_reduce", "false"}, end},

@@ -24,18 +24,36 @@ static struct dcpk_train_config toy(enum dcpk_strategy strategy, int64_t dp)
         .precision = {.compute = DCPK_BF16,
                       .main_params = DCPK_F32,
                       .main_grads = DCPK_F32,
-                      .comm = DCPK_F32},
+                      .comm = DCPK_F32,
+                      .virtual_slices = 8},
         .data = {.micro_batch = 1, .global_batch = 3 * dp},
     };
 }
 
-static struct dcpk_train_sizes sizes_of(const struct dcpk_train_config *c, const char *label)
+static struct dcpk_train_footprint footprint_of(const struct dcpk_train_config *c, int64_t rank,
+                                                enum dcpk_footprint_of of, const char *label)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_train_sizes sizes;
+    struct dcpk_train_footprint f;
 
-    CHECK_OK(dcpk_train_measure(c, &(struct dcpk_train_place){0, 0, 0}, &sizes, &err), label);
-    return sizes;
+    CHECK_OK(dcpk_train_footprint(c, rank, of, &f, &err), label);
+    return f;
+}
+
+/* Of rank 0 of Megatron. */
+static struct dcpk_train_footprint megatron(const struct dcpk_train_config *c, const char *label)
+{
+    return footprint_of(c, 0, DCPK_OF_MEGATRON, label);
+}
+
+static uint64_t gathered(const struct dcpk_train_footprint *f)
+{
+    return f->sent.n_bytes[DCPK_FSDP_GATHER] + f->sent.n_bytes[DCPK_FSDP_OUTER_GATHER];
+}
+
+static uint64_t reduced(const struct dcpk_train_footprint *f)
+{
+    return f->sent.n_bytes[DCPK_FSDP_REDUCE] + f->sent.n_bytes[DCPK_FSDP_OUTER_REDUCE];
 }
 
 /*
@@ -43,24 +61,6 @@ static struct dcpk_train_sizes sizes_of(const struct dcpk_train_config *c, const
  * golden run on two ranks): 172608 parameters, 86336 elements of buffers on either rank, of which
  * rank 1 has 86272 that are parameters. Units of 34944 elements, 32896 outside.
  */
-static void S4_31_sizes_of_two_ranks(void **state)
-{
-    const struct dcpk_train_config c = toy(DCPK_OPTIM_GRADS_PARAMS, 2);
-    const struct dcpk_train_sizes s = sizes_of(&c, "toy");
-
-    (void)state;
-    CHECK_EQ_INT(s.n_params, 172608, "parameters");
-    CHECK_EQ_INT(s.n_whole, 2 * 86336, "whole");
-    CHECK_EQ_INT(s.n_slices, 86336, "slices");
-    CHECK_EQ_INT(s.n_own, 86336, "own");
-    CHECK_EQ_INT(s.n_own_most, 86336, "rank 0");
-    CHECK_EQ_INT(s.n_own_least, 86272, "rank 1");
-    CHECK_EQ_INT(s.n_units, 4, "units");
-    CHECK_EQ_INT(s.n_largest_unit, 34944, "largest unit");
-    CHECK_EQ_INT(s.n_whole_outside, 32896, "outside");
-    CHECK_EQ_INT(s.n_sent, 86336, "sent");
-}
-
 #define P INT64_C(172608) /* parameters */
 #define B INT64_C(172672) /* of buffers, filled up for two ranks */
 #define R INT64_C(86336)  /* of the slices of rank 0 */
@@ -87,148 +87,201 @@ static void S2_02_strategies_by_tag(void **state)
     (void)state;
     for (size_t i = 0; i < DCPK_COUNT(strategies); i++) {
         const struct dcpk_train_config c = toy(strategies[i].strategy, 2);
-        const struct dcpk_train_sizes s = sizes_of(&c, strategies[i].label);
-        struct dcpk_train_volume volume;
-        uint64_t bytes[DCPK_N_TAGS], kept = 0;
+        const struct dcpk_train_footprint f = megatron(&c, strategies[i].label);
+        uint64_t kept = 0;
 
-        dcpk_train_footprint(&c, &s, bytes);
-        dcpk_train_volume(&c, &s, &volume);
-        CHECK_EQ_INT(bytes[DCPK_TAG_WEIGHTS], strategies[i].weights, strategies[i].label);
-        CHECK_EQ_INT(bytes[DCPK_TAG_MAIN], strategies[i].main, strategies[i].label);
-        CHECK_EQ_INT(bytes[DCPK_TAG_GRADS], strategies[i].grads, strategies[i].label);
-        CHECK_EQ_INT(bytes[DCPK_TAG_ADAM], strategies[i].adam, strategies[i].label);
-        CHECK_EQ_INT(volume.gather_bytes, strategies[i].gathered, strategies[i].label);
-        CHECK_EQ_INT(volume.reduce_bytes, strategies[i].reduced, strategies[i].label);
+        CHECK_EQ_INT(f.held[DCPK_TAG_WEIGHTS], strategies[i].weights, strategies[i].label);
+        CHECK_EQ_INT(f.held[DCPK_TAG_MAIN], strategies[i].main, strategies[i].label);
+        CHECK_EQ_INT(f.held[DCPK_TAG_GRADS], strategies[i].grads, strategies[i].label);
+        CHECK_EQ_INT(f.held[DCPK_TAG_ADAM], strategies[i].adam, strategies[i].label);
+        CHECK_EQ_INT(gathered(&f), strategies[i].gathered, strategies[i].label);
+        CHECK_EQ_INT(reduced(&f), strategies[i].reduced, strategies[i].label);
         for (int tag = DCPK_TAG_WEIGHTS; tag <= DCPK_TAG_ADAM; tag++)
-            kept += bytes[tag];
+            kept += f.held[tag];
         CHECK(kept < before, strategies[i].label);
         before = kept;
     }
+}
+
+/* Rank 1 has what fills buffers up, which has no moments. */
+static void S4_31_sizes_of_two_ranks(void **state)
+{
+    const struct dcpk_train_config c = toy(DCPK_OPTIM_GRADS_PARAMS, 2);
+    const struct dcpk_train_footprint f = footprint_of(&c, 1, DCPK_OF_MEGATRON, "rank 1");
+
+    (void)state;
+    CHECK_EQ_INT(f.held[DCPK_TAG_ADAM], 8 * 86272, "rank 1");
+    CHECK_EQ_INT(f.most_adam_bytes, 8 * R, "rank 0");
+    CHECK_EQ_INT(f.save_copy_bytes, 12 * R, "rank 0");
 }
 
 /* No more than two units with the double buffer, all of a small model without it. */
 static void S1_13_double_buffer(void **state)
 {
     struct dcpk_train_config c = toy(DCPK_OPTIM_GRADS_PARAMS, 2);
-    const struct dcpk_train_sizes s = sizes_of(&c, "toy");
-    uint64_t bytes[DCPK_N_TAGS];
+    struct dcpk_train_footprint f = megatron(&c, "toy");
 
     (void)state;
-    dcpk_train_footprint(&c, &s, bytes);
-    CHECK_EQ_INT(bytes[DCPK_TAG_GATHER], 2 * 4 * U, "all units");
-    CHECK_EQ_INT(bytes[DCPK_TAG_COMM], 4 * B, "all gradients");
+    CHECK_EQ_INT(f.held[DCPK_TAG_GATHER], 2 * 4 * U, "all units");
+    CHECK_EQ_INT(f.held[DCPK_TAG_COMM], 4 * B, "all gradients");
     c.fsdp.has_double_buffer = true;
-    dcpk_train_footprint(&c, &s, bytes);
-    CHECK_EQ_INT(bytes[DCPK_TAG_GATHER], 2 * 2 * U, "two units");
-    CHECK_EQ_INT(bytes[DCPK_TAG_COMM], 4 * (N + 2 * U), "two units' gradients");
+    f = megatron(&c, "double buffer");
+    CHECK_EQ_INT(f.held[DCPK_TAG_GATHER], 2 * 2 * U, "two units");
+    CHECK_EQ_INT(f.held[DCPK_TAG_COMM], 4 * (N + 2 * U), "two units' gradients");
+    c.fsdp.strategy = DCPK_OPTIM_GRADS;
+    f = megatron(&c, "without gathers");
+    CHECK_EQ_INT(f.held[DCPK_TAG_GATHER], 0, "weights are whole");
+    CHECK_EQ_INT(f.held[DCPK_TAG_COMM], 4 * (N + 2 * U), "two units' gradients");
+    c.fsdp.strategy = DCPK_OPTIM_GRADS_PARAMS;
     c.fsdp.has_double_buffer = false;
     c.fsdp.unit_elems = U;
-    dcpk_train_footprint(&c, &s, bytes);
-    CHECK_EQ_INT(bytes[DCPK_TAG_GATHER], 2 * 2 * U, "one unit ahead");
+    f = megatron(&c, "small units of communication");
+    CHECK_EQ_INT(f.held[DCPK_TAG_GATHER], 2 * 2 * U, "one unit ahead");
+}
+
+/* S1-15: of experts, layers 1 to 3 are larger than layer 0: it has memory of its own next to the
+ * two buffers, and is gathered while both are in use. */
+static void S1_15_units_of_two_sizes(void **state)
+{
+    static const uint8_t layers[] = {0, 1, 1, 1};
+    struct dcpk_train_config c = toy(DCPK_OPTIM_GRADS_PARAMS, 2);
+    struct dcpk_train_footprint f;
+
+    (void)state;
+    c.model.experts = 4;
+    c.model.topk = 1;
+    c.model.moe_ffn = 96;
+    c.model.moe_layers = layers;
+    c.fsdp.has_max_pool = true;
+    f = megatron(&c, "the longest");
+    c.fsdp.has_max_pool = false;
+    c.fsdp.has_double_buffer = true;
+    CHECK_EQ_INT(megatron(&c, "experts").held[DCPK_TAG_GATHER], f.held[DCPK_TAG_GATHER] + 2 * U,
+                 "the dense layer");
+}
+
+/* The sums of this run are integers of 8 bytes, and its optimizer has fp32 gradients next to them;
+ * a flag of each of 27 parameters, and a number. All else is Megatron's, but for what layers use.
+ */
+static void this_run_adds_integers(void **state)
+{
+    struct dcpk_train_config c = toy(DCPK_OPTIM_GRADS_PARAMS, 2);
+    const struct dcpk_train_footprint other = megatron(&c, "Megatron");
+    struct dcpk_train_footprint f;
+
+    (void)state;
+    c.precision.is_exact = true;
+    f = footprint_of(&c, 0, DCPK_OF_THIS_RUN, "integers");
+    CHECK_EQ_INT(f.held[DCPK_TAG_GRADS], 8 * R + 4 * R + 4 * 27 + 8, "integers");
+    CHECK_EQ_INT(f.held[DCPK_TAG_COMM], 8 * B, "integers");
+    CHECK_EQ_INT(reduced(&f), 2 * reduced(&other), "integers");
+    CHECK_EQ_INT(gathered(&f), gathered(&other), "weights");
+    CHECK(f.held[DCPK_TAG_ACT] > other.held[DCPK_TAG_ACT], "with room to compute");
+    c.precision.is_exact = false;
+    f = footprint_of(&c, 0, DCPK_OF_THIS_RUN, "floats");
+    CHECK_EQ_INT(f.held[DCPK_TAG_GRADS], other.held[DCPK_TAG_GRADS] + 4 * 27 + 8, "floats");
+    for (int tag = 0; tag < DCPK_TAG_ACT; tag++)
+        if (tag != DCPK_TAG_GRADS)
+            CHECK_EQ_INT(f.held[tag], other.held[tag], dcpk_memory_tag_names[tag]);
 }
 
 /* Activations do not change with data parallelism, and grow with the micro batch. */
 static void S2_25_activations(void **state)
 {
-    uint64_t one[DCPK_N_TAGS], other[DCPK_N_TAGS];
     struct dcpk_train_config c = toy(DCPK_OPTIM_GRADS_PARAMS, 2);
-    struct dcpk_train_sizes s = sizes_of(&c, "DP 2");
+    const struct dcpk_train_footprint one = megatron(&c, "DP 2");
+    struct dcpk_train_footprint other;
 
     (void)state;
-    dcpk_train_footprint(&c, &s, one);
     c.layout.dp = 4;
-    s = sizes_of(&c, "DP 4");
-    dcpk_train_footprint(&c, &s, other);
-    CHECK_EQ_INT(one[DCPK_TAG_ACT], other[DCPK_TAG_ACT], "DP 4");
-    CHECK(other[DCPK_TAG_ADAM] < one[DCPK_TAG_ADAM], "DP 4");
+    other = megatron(&c, "DP 4");
+    CHECK_EQ_INT(one.held[DCPK_TAG_ACT], other.held[DCPK_TAG_ACT], "DP 4");
+    CHECK(other.held[DCPK_TAG_ADAM] < one.held[DCPK_TAG_ADAM], "DP 4");
     c.data.micro_batch = 3;
-    dcpk_train_footprint(&c, &s, other);
-    CHECK_EQ_INT(3 * one[DCPK_TAG_ACT], other[DCPK_TAG_ACT], "micro batch 3");
+    other = megatron(&c, "micro batch 3");
+    CHECK_EQ_INT(3 * one.held[DCPK_TAG_ACT], other.held[DCPK_TAG_ACT], "micro batch 3");
     /* 32 tokens of 4 layers: 4 h + 2 q + 2 kv + 3 f elements of 2 bytes; 256 logits twice. */
-    CHECK_EQ_INT(one[DCPK_TAG_ACT], 32 * (4 * (4 * 64 + 4 * 64 + 3 * 96) * 2 + 6 * 256), "toy");
+    CHECK_EQ_INT(one.held[DCPK_TAG_ACT], 32 * (4 * (4 * 64 + 4 * 64 + 3 * 96) * 2 + 6 * 256),
+                 "toy");
     c.fsdp.recomputes = true;
-    dcpk_train_footprint(&c, &s, other);
-    CHECK(other[DCPK_TAG_ACT] < 3 * one[DCPK_TAG_ACT], "recomputation");
+    other = megatron(&c, "recomputation");
+    CHECK(other.held[DCPK_TAG_ACT] < 3 * one.held[DCPK_TAG_ACT], "recomputation");
 }
 
 /* HSDP keeps what the inner ranks have; HFSDP cuts the optimizer's part once more. */
 static void outer_ranks(void **state)
 {
+    const int64_t whole = 4 * 35328 + 33024; /* for four ranks: formats/fsdp_dtensor/FORMAT.md 8 */
     struct dcpk_train_config c = toy(DCPK_OPTIM_GRADS_PARAMS, 4);
     const struct dcpk_train_config two = toy(DCPK_OPTIM_GRADS_PARAMS, 2);
-    const struct dcpk_train_sizes inner = sizes_of(&two, "DP 2");
-    struct dcpk_train_sizes s;
+    const struct dcpk_train_footprint inner = megatron(&two, "DP 2");
+    struct dcpk_train_footprint f;
 
     (void)state;
     c.layout.instances = 2;
-    s = sizes_of(&c, "HSDP");
-    CHECK_EQ_INT(s.n_slices, inner.n_slices, "HSDP");
-    CHECK_EQ_INT(s.n_own, inner.n_own, "HSDP");
+    f = megatron(&c, "HSDP");
+    for (int tag = 0; tag < DCPK_N_TAGS; tag++)
+        CHECK_EQ_INT(f.held[tag], inner.held[tag], dcpk_memory_tag_names[tag]);
     c.layout.is_outer_sharded = true;
-    s = sizes_of(&c, "HFSDP");
-    CHECK_EQ_INT(s.n_slices, 2 * s.n_own, "HFSDP");
-    /* Filled up for four ranks: 4 x 35328 and 33024 elements (formats/fsdp_dtensor/FORMAT.md 8). */
-    CHECK_EQ_INT(s.n_whole, 4 * 35328 + 33024, "HFSDP");
+    f = megatron(&c, "HFSDP");
+    CHECK_EQ_INT(f.held[DCPK_TAG_WEIGHTS], 2 * (whole / 2 + 33024), "HFSDP");
+    CHECK_EQ_INT(f.held[DCPK_TAG_MAIN], 4 * whole / 4, "HFSDP");
 }
 
 /* Four instances: nothing is sharded among inner ranks, all is added over outer ones. Without
  * sharding there are no such slices, and gradients are reduced over all ranks. */
 static void outer_traffic(void **state)
 {
+    const int64_t whole = 4 * 35328 + 33024;
     struct dcpk_train_config c = toy(DCPK_NO_SHARD, 4);
-    struct dcpk_train_volume volume;
-    struct dcpk_train_sizes s;
+    struct dcpk_train_footprint f;
 
     (void)state;
     c.layout.instances = 4;
-    s = sizes_of(&c, "no_shard");
-    dcpk_train_volume(&c, &s, &volume);
-    CHECK_EQ_INT(volume.reduce_bytes, 2 * P / 4 * 3 * 4, "no_shard");
-    CHECK_EQ_INT(volume.gather_bytes, 0, "no_shard");
+    f = megatron(&c, "no_shard");
+    CHECK_EQ_INT(reduced(&f), 2 * P / 4 * 3 * 4, "no_shard");
+    CHECK_EQ_INT(gathered(&f), 0, "no_shard");
     c.fsdp.strategy = DCPK_OPTIM_GRADS_PARAMS;
-    s = sizes_of(&c, "HSDP");
-    dcpk_train_volume(&c, &s, &volume);
-    CHECK_EQ_INT(volume.reduce_bytes, 2 * s.n_whole / 4 * 3 * 4, "HSDP");
-    CHECK_EQ_INT(volume.gather_bytes, 0, "HSDP");
+    f = megatron(&c, "HSDP");
+    CHECK_EQ_INT(reduced(&f), 2 * P / 4 * 3 * 4, "HSDP");
+    CHECK_EQ_INT(gathered(&f), 0, "HSDP");
     c.layout.instances = 2;
     c.layout.is_outer_sharded = true;
-    s = sizes_of(&c, "HFSDP");
-    dcpk_train_volume(&c, &s, &volume);
+    f = megatron(&c, "HFSDP");
     /* Three micro batches over two inner ranks, then the slices over two outer ones. */
-    CHECK_EQ_INT(volume.reduce_bytes, 3 * s.n_whole / 2 * 4 + s.n_whole / 4 * 4, "HFSDP");
-    CHECK_EQ_INT(volume.gather_bytes,
-                 (6 * (s.n_whole - s.n_whole_outside) + s.n_whole_outside) / 2 * 2 +
-                     s.n_whole / 4 * 2,
-                 "HFSDP");
+    CHECK_EQ_INT(reduced(&f), 3 * whole / 2 * 4 + whole / 4 * 4, "HFSDP");
+    CHECK_EQ_INT(gathered(&f), (6 * (whole - 33024) + 33024) / 2 * 2 + whole / 4 * 2, "HFSDP");
 }
 
-/* An embedding that both stages have is a buffer of its own: the last norm beside it is filled up
+/* An embedding that both stages have is a buffer of its own: the last norm next to it is filled up
  * alone, to 64 elements for each of three ranks that share it out, not to a row. */
 static void copied_embedding(void **state)
 {
-    struct dcpk_train_config c = toy(DCPK_OPTIM_GRADS_PARAMS, 3);
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_train_sizes s;
+    struct dcpk_train_config c = toy(DCPK_OPTIM, 3);
+    uint64_t whole, cut;
 
     (void)state;
     c.layout.pp = 2;
     c.model.is_tied = true;
-    CHECK_OK(dcpk_train_measure(&c, &(struct dcpk_train_place){.pp = 1}, &s, &err), "last stage");
-    CHECK_EQ_INT(s.n_whole_outside, 258 * 64 + 66, "258 rows of 256; 22 of the norm on each rank");
+    whole = footprint_of(&c, 3, DCPK_OF_MEGATRON, "last stage").held[DCPK_TAG_WEIGHTS];
+    c.fsdp.strategy = DCPK_OPTIM_GRADS_PARAMS;
+    cut = footprint_of(&c, 3, DCPK_OF_MEGATRON, "last stage").held[DCPK_TAG_WEIGHTS];
+    CHECK_EQ_INT(cut - whole / 3, 2 * (258 * 64 + 66),
+                 "outside units: 258 rows of 256; 22 of the norm on each rank");
 }
 
-static dcpk_status measure_toy(struct dcpk_error *err)
+static dcpk_status explain_toy(struct dcpk_error *err)
 {
     const struct dcpk_train_config c = toy(DCPK_OPTIM_GRADS_PARAMS, 2);
-    struct dcpk_train_sizes sizes;
+    struct dcpk_train_footprint f;
 
-    return dcpk_train_measure(&c, &(struct dcpk_train_place){0, 0, 0}, &sizes, err);
+    return dcpk_train_footprint_most(&c, DCPK_OF_THIS_RUN, &f, err);
 }
 
 static void without_memory(void **state)
 {
     (void)state;
-    every_alloc_fails(measure_toy, 2);
+    every_alloc_fails(explain_toy, 2);
 }
 
 int main(void)
@@ -237,6 +290,8 @@ int main(void)
         cmocka_unit_test(S4_31_sizes_of_two_ranks),
         cmocka_unit_test(S2_02_strategies_by_tag),
         cmocka_unit_test(S1_13_double_buffer),
+        cmocka_unit_test(S1_15_units_of_two_sizes),
+        cmocka_unit_test(this_run_adds_integers),
         cmocka_unit_test(S2_25_activations),
         cmocka_unit_test(outer_ranks),
         cmocka_unit_test(outer_traffic),
