@@ -192,10 +192,10 @@ static const struct dcpk_cli_option option_rows[] = {
                   "what computes: cpu; cuda, a GPU for each rank, whose sums no layout changes; "
                   "cublas, the same with products by cuBLAS, which is fast (default: cpu)"),
     DCPK_OPT_FLAG("explain-memory", explains_memory,
-                  "train nothing: print what a rank would hold under each sharding strategy, and "
-                  "what would lower it"),
+                  "train nothing: print what a rank of this run would hold, and of Megatron under "
+                  "each sharding strategy, and what would lower it"),
     DCPK_OPT_FLAG("explain-comm", explains_comm,
-                  "train nothing: print what a rank would send in each step"),
+                  "train nothing: print what a rank would send data-parallel ranks in each step"),
     DCPK_OPT_COUNT("ranks", "N", n_ranks, "explain for so many ranks (default: those that run)"),
     DCPK_OPT(DCPK_CLI_SIZE, 0, "device-memory", "SIZE", uint64_t, device_bytes,
              "explain what fits into this memory of a rank, too"),

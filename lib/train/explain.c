@@ -306,8 +306,9 @@ dcpk_status dcpk_train_explain_memory(const struct dcpk_train_config *config, ui
     dcpk_doc_set_table(doc, "strategies",
                        &(struct dcpk_doc_table){.fill = fill_memory, .context = all});
     set_held(doc, all[THIS_RUN].held);
-    dcpk_doc_note(doc, "this run",
-                  "as it is printed at its end: sums of integers, and all that layers compute in");
+    dcpk_doc_note(
+        doc, "this run",
+        "as its last line prints it: with sums as it adds them, and all that layers compute in");
     dcpk_doc_note(doc, "act",
                   "of Megatron an estimate: what backward reads, without scores of attention");
     dcpk_doc_fact(doc, "host memory", "save_copy_bytes", dcpk_fact_bytes(most.save_copy_bytes));
