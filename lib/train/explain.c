@@ -44,29 +44,30 @@ static struct dcpk_train_config column_config(const struct dcpk_train_config *co
 
 /* ---- what fits ---- */
 
-dcpk_status dcpk_train_need(const struct dcpk_train_config *config, uint64_t *n_bytes,
-                            struct dcpk_error *err)
+dcpk_status dcpk_train_need(const struct dcpk_train_config *config, enum dcpk_footprint_of of,
+                            uint64_t *n_bytes, struct dcpk_error *err)
 {
     struct dcpk_train_footprint most;
 
-    if (dcpk_train_footprint_most(config, DCPK_OF_THIS_RUN, &most, err) != DCPK_OK)
+    if (dcpk_train_footprint_most(config, of, &most, err) != DCPK_OK)
         return err->status;
     *n_bytes = dcpk_train_held_sum(most.held);
     return DCPK_OK;
 }
 
 /* Activations alone grow with the micro batch, each sample by as much. */
-dcpk_status dcpk_train_largest_batch(const struct dcpk_train_config *config, uint64_t limit_bytes,
+dcpk_status dcpk_train_largest_batch(const struct dcpk_train_config *config,
+                                     enum dcpk_footprint_of of, uint64_t limit_bytes,
                                      int64_t *micro_batch, struct dcpk_error *err)
 {
     struct dcpk_train_config c = *config;
     uint64_t one, two;
 
     c.data.micro_batch = 1;
-    if (dcpk_train_need(&c, &one, err) != DCPK_OK)
+    if (dcpk_train_need(&c, of, &one, err) != DCPK_OK)
         return err->status;
     c.data.micro_batch = 2;
-    if (dcpk_train_need(&c, &two, err) != DCPK_OK)
+    if (dcpk_train_need(&c, of, &two, err) != DCPK_OK)
         return err->status;
     *micro_batch = 0;
     if (limit_bytes >= one)
@@ -118,7 +119,8 @@ static bool layout_try(struct dcpk_train_config *c, int64_t tp, int64_t dp)
     return true;
 }
 
-dcpk_status dcpk_train_smallest_layout(const struct dcpk_train_config *config, uint64_t limit_bytes,
+dcpk_status dcpk_train_smallest_layout(const struct dcpk_train_config *config,
+                                       enum dcpk_footprint_of of, uint64_t limit_bytes,
                                        struct dcpk_train_layout *layout, struct dcpk_error *err)
 {
     const int64_t most = MOST_RANKS / (config->layout.cp * config->layout.pp);
@@ -130,7 +132,7 @@ dcpk_status dcpk_train_smallest_layout(const struct dcpk_train_config *config, u
         for (int64_t tp = 1; tp <= dcpk_min_i64(n, MOST_TP); tp++) {
             if (n % tp != 0 || !layout_try(&c, tp, n / tp))
                 continue;
-            if (dcpk_train_need(&c, &n_bytes, err) != DCPK_OK)
+            if (dcpk_train_need(&c, of, &n_bytes, err) != DCPK_OK)
                 return err->status;
             if (n_bytes > limit_bytes)
                 continue;
@@ -252,37 +254,53 @@ static void explain_advice(const struct dcpk_train_config *c, struct dcpk_doc *d
                   "part of the model or of the sample");
 }
 
+/* What of this run, or of Megatron, fits: facts under `key`, rows under `label`. */
+static dcpk_status explain_fit(const struct dcpk_train_config *c, enum dcpk_footprint_of of,
+                               uint64_t limit_bytes, struct dcpk_doc *doc, struct dcpk_error *err)
+{
+    const char *key = of == DCPK_OF_MEGATRON ? "megatron." : "";
+    const char *label = of == DCPK_OF_MEGATRON ? "Megatron: " : "this run: ";
+    struct dcpk_train_layout l;
+    int64_t micro_batch, n_ranks;
+    uint64_t need;
+
+    if (dcpk_train_need(c, of, &need, err) ||
+        dcpk_train_largest_batch(c, of, limit_bytes, &micro_batch, err) ||
+        dcpk_train_smallest_layout(c, of, limit_bytes, &l, err))
+        return err->status;
+    n_ranks = l.tp * l.cp * l.pp * l.dp;
+    dcpk_doc_fact(doc, dcpk_doc_format(doc, "%sfits", label), dcpk_doc_format(doc, "%sfits", key),
+                  dcpk_fact_flag(need <= limit_bytes));
+    dcpk_doc_set(doc, dcpk_doc_format(doc, "%slargest_micro_batch", key),
+                 dcpk_fact_int(micro_batch));
+    dcpk_doc_row(doc, dcpk_doc_format(doc, "%smicro batch", label), "at most %" PRId64,
+                 micro_batch);
+    dcpk_doc_set(doc, dcpk_doc_format(doc, "%ssmallest_layout.tp", key), dcpk_fact_int(l.tp));
+    dcpk_doc_set(doc, dcpk_doc_format(doc, "%ssmallest_layout.cp", key), dcpk_fact_int(l.cp));
+    dcpk_doc_set(doc, dcpk_doc_format(doc, "%ssmallest_layout.pp", key), dcpk_fact_int(l.pp));
+    dcpk_doc_set(doc, dcpk_doc_format(doc, "%ssmallest_layout.dp", key), dcpk_fact_int(l.dp));
+    dcpk_doc_set(doc, dcpk_doc_format(doc, "%ssmallest_layout.n_ranks", key),
+                 dcpk_fact_int(n_ranks));
+    label = dcpk_doc_format(doc, "%slayout", label);
+    if (l.tp == 0)
+        dcpk_doc_row(doc, label, "none of up to %d ranks fits", MOST_RANKS);
+    else
+        dcpk_doc_row(doc, label,
+                     "at least %" PRId64 " ranks: tensor %" PRId64 ", context %" PRId64
+                     ", pipeline %" PRId64 ", data %" PRId64,
+                     n_ranks, l.tp, l.cp, l.pp, l.dp);
+    if (need > limit_bytes && of == DCPK_OF_THIS_RUN)
+        explain_advice(c, doc);
+    return DCPK_OK;
+}
+
 static dcpk_status explain_limit(const struct dcpk_train_config *c, uint64_t limit_bytes,
                                  struct dcpk_doc *doc, struct dcpk_error *err)
 {
-    struct dcpk_train_layout layout;
-    int64_t micro_batch;
-    uint64_t need;
-
-    if (dcpk_train_need(c, &need, err) ||
-        dcpk_train_largest_batch(c, limit_bytes, &micro_batch, err) ||
-        dcpk_train_smallest_layout(c, limit_bytes, &layout, err))
-        return err->status;
     dcpk_doc_fact(doc, "limit", "limit_bytes", dcpk_fact_bytes(limit_bytes));
-    dcpk_doc_fact(doc, "fits", "fits", dcpk_fact_flag(need <= limit_bytes));
-    dcpk_doc_fact(doc, "largest micro batch", "largest_micro_batch", dcpk_fact_int(micro_batch));
-    dcpk_doc_set(doc, "smallest_layout.tp", dcpk_fact_int(layout.tp));
-    dcpk_doc_set(doc, "smallest_layout.cp", dcpk_fact_int(layout.cp));
-    dcpk_doc_set(doc, "smallest_layout.pp", dcpk_fact_int(layout.pp));
-    dcpk_doc_set(doc, "smallest_layout.dp", dcpk_fact_int(layout.dp));
-    dcpk_doc_set(doc, "smallest_layout.n_ranks",
-                 dcpk_fact_int(layout.tp * layout.cp * layout.pp * layout.dp));
-    if (layout.tp == 0)
-        dcpk_doc_row(doc, "smallest layout", "none up to %d ranks fits", MOST_RANKS);
-    else
-        dcpk_doc_row(doc, "smallest layout",
-                     "%" PRId64 " ranks: tensor %" PRId64 ", context %" PRId64 ", pipeline %" PRId64
-                     ", data %" PRId64,
-                     layout.tp * layout.cp * layout.pp * layout.dp, layout.tp, layout.cp, layout.pp,
-                     layout.dp);
-    if (need > limit_bytes)
-        explain_advice(c, doc);
-    return DCPK_OK;
+    if (explain_fit(c, DCPK_OF_MEGATRON, limit_bytes, doc, err))
+        return err->status;
+    return explain_fit(c, DCPK_OF_THIS_RUN, limit_bytes, doc, err);
 }
 
 dcpk_status dcpk_train_explain_memory(const struct dcpk_train_config *config, uint64_t limit_bytes,

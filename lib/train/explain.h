@@ -8,11 +8,12 @@
 
 /* All bytes of the rank that holds most. config: checked (knobs.h). Errors: those of
  * dcpk_train_footprint. */
-dcpk_status dcpk_train_need(const struct dcpk_train_config *config, uint64_t *n_bytes,
-                            struct dcpk_error *err);
+dcpk_status dcpk_train_need(const struct dcpk_train_config *config, enum dcpk_footprint_of of,
+                            uint64_t *n_bytes, struct dcpk_error *err);
 
 /* The most samples of a micro batch with which every stage fits into limit_bytes; 0: not one. */
-dcpk_status dcpk_train_largest_batch(const struct dcpk_train_config *config, uint64_t limit_bytes,
+dcpk_status dcpk_train_largest_batch(const struct dcpk_train_config *config,
+                                     enum dcpk_footprint_of of, uint64_t limit_bytes,
                                      int64_t *micro_batch, struct dcpk_error *err);
 
 /*
@@ -21,12 +22,13 @@ dcpk_status dcpk_train_largest_batch(const struct dcpk_train_config *config, uin
  * ranks divide the batch, or, where it follows them, are what experts need times a power of two.
  * Stages, context and expert parallelism stay. layout: its sizes are 0 where none fits.
  */
-dcpk_status dcpk_train_smallest_layout(const struct dcpk_train_config *config, uint64_t limit_bytes,
+dcpk_status dcpk_train_smallest_layout(const struct dcpk_train_config *config,
+                                       enum dcpk_footprint_of of, uint64_t limit_bytes,
                                        struct dcpk_train_layout *layout, struct dcpk_error *err);
 
 /*
  * Memory by tag, as this run holds it, and as Megatron would under each strategy; with a limit
- * (bytes of a device, 0: none) whether this run fits into it, and what would help. Of DDP the
+ * (bytes of a device, 0: none) what of either fits into it, and what would help. Of DDP the
  * strategies that it does not have are Megatron-FSDP's. Errors: those above; of the document.
  */
 dcpk_status dcpk_train_explain_memory(const struct dcpk_train_config *config, uint64_t limit_bytes,

@@ -70,7 +70,7 @@ dd if=/dev/zero of=tokens bs=4 count=900 status=none
 train --token-file tokens --exit-at 2 | grep -c 'lm loss'
 
 # explained
-train --explain-memory --device-memory 16M | grep -E '^fits|^largest'
+train --explain-memory --device-memory 16M | grep -E ': (fits|micro)'
 for more in "" "--use-megatron-fsdp --ckpt-format fsdp_dtensor --fsdp-double-buffer" \
     "--bf16 --reduce native --grad-reduce-in-bf16 --recompute-granularity full" \
     "--num-experts 4 --moe-router-topk 2 --moe-layer-freq [0,1] --use-megatron-fsdp --ckpt-format fsdp_dtensor"; do

@@ -128,48 +128,60 @@ static void copy_of_a_save(void **state)
 }
 
 /* One sample more than the largest micro batch does not fit. */
-static void S4_36_largest_batch(void **state)
+static void largest_batch_of(enum dcpk_footprint_of of)
 {
     const uint64_t limit = UINT64_C(80) << 30;
     struct dcpk_train_config c = *example_config();
     int64_t micro_batch;
     uint64_t need;
 
-    (void)state;
-    CHECK_OK(dcpk_train_largest_batch(&c, limit, &micro_batch, &err), "80 GiB");
+    CHECK_OK(dcpk_train_largest_batch(&c, of, limit, &micro_batch, &err), "80 GiB");
     CHECK(micro_batch > 0, "80 GiB");
     c.data.micro_batch = micro_batch;
-    CHECK_OK(dcpk_train_need(&c, &need, &err), "largest");
+    CHECK_OK(dcpk_train_need(&c, of, &need, &err), "largest");
     CHECK(need <= limit, "the largest fits");
     c.data.micro_batch++;
-    CHECK_OK(dcpk_train_need(&c, &need, &err), "one more");
+    CHECK_OK(dcpk_train_need(&c, of, &need, &err), "one more");
     CHECK(need > limit, "one more does not");
-    CHECK_OK(dcpk_train_largest_batch(&c, UINT64_C(1) << 30, &micro_batch, &err), "1 GiB");
+    CHECK_OK(dcpk_train_largest_batch(&c, of, UINT64_C(1) << 30, &micro_batch, &err), "1 GiB");
     CHECK_EQ_INT(micro_batch, 0, "1 GiB");
 }
 
-static void S0_34_smallest_layout(void **state)
+static void S4_36_largest_batch(void **state)
+{
+    (void)state;
+    largest_batch_of(DCPK_OF_THIS_RUN);
+    largest_batch_of(DCPK_OF_MEGATRON);
+}
+
+static void smallest_layout_of(enum dcpk_footprint_of of)
 {
     const uint64_t limit = UINT64_C(40) << 30;
     struct dcpk_train_config c = *example_config();
     struct dcpk_train_layout layout;
     uint64_t need;
 
-    (void)state;
-    CHECK_OK(dcpk_train_smallest_layout(&c, limit, &layout, &err), "40 GiB");
+    CHECK_OK(dcpk_train_smallest_layout(&c, of, limit, &layout, &err), "40 GiB");
     CHECK(layout.tp >= 1 && layout.dp >= 1, "40 GiB");
     c.layout = layout;
-    CHECK_OK(dcpk_train_need(&c, &need, &err), "found");
+    CHECK_OK(dcpk_train_need(&c, of, &need, &err), "found");
     CHECK(need <= limit, "what was found fits");
     /* Half the ranks, by any tensor parallelism. */
     for (int64_t tp = 1; tp <= layout.tp * layout.dp / 2; tp *= 2) {
         c.layout.tp = tp;
         c.layout.dp = layout.tp * layout.dp / 2 / tp;
-        CHECK_OK(dcpk_train_need(&c, &need, &err), "half");
+        CHECK_OK(dcpk_train_need(&c, of, &need, &err), "half");
         CHECK(tp > 8 || need > limit, "half the ranks do not fit");
     }
-    CHECK_OK(dcpk_train_smallest_layout(&c, 1024, &layout, &err), "1 KiB");
+    CHECK_OK(dcpk_train_smallest_layout(&c, of, 1024, &layout, &err), "1 KiB");
     CHECK_EQ_INT(layout.tp, 0, "1 KiB");
+}
+
+static void S0_34_smallest_layout(void **state)
+{
+    (void)state;
+    smallest_layout_of(DCPK_OF_THIS_RUN);
+    smallest_layout_of(DCPK_OF_MEGATRON);
 }
 
 /* What the search is given, on how many ranks, and what it finds. */
@@ -193,19 +205,19 @@ static const struct {
      3,
      1,
      3,
-     UINT64_C(40) << 30},
+     UINT64_C(24) << 30},
     {"two virtual slices",
      {{"num_layers", "8"}, {"global_batch_size", "2"}, {"virtual_slices", "2"}},
      2,
      0, /* one rank has no room, and four tensor-parallel ones would */
      0,
-     UINT64_C(20) << 30},
+     UINT64_C(14) << 30},
     {"experts on three ranks",
      {{"num_experts", "3"}, {"expert_model_parallel_size", "3"}, {"global_batch_size", "0"}},
      6,
      1,
      3,
-     UINT64_C(1) << 38},
+     UINT64_C(1) << 37},
 };
 
 static void finds_what_train_takes(void **state)
@@ -216,7 +228,8 @@ static void finds_what_train_takes(void **state)
         struct dcpk_train_layout layout;
 
         CHECK_OK(dcpk_train_smallest_layout(example_on(searches[i].n_ranks, searches[i].more),
-                                            searches[i].limit_bytes, &layout, &err),
+                                            DCPK_OF_MEGATRON, searches[i].limit_bytes, &layout,
+                                            &err),
                  label);
         CHECK_EQ_INT(layout.tp, searches[i].tp, label);
         CHECK_EQ_INT(layout.dp, searches[i].dp, label);
