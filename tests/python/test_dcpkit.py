@@ -7,15 +7,20 @@
 Without numpy or torch the tests that need them are skipped.
 """
 
+import copy
+import gc
 import json
 import os
 import pathlib
+import pickle
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
+import warnings
 
 import dcpkit
 
@@ -86,6 +91,51 @@ class Opening(unittest.TestCase):
         with self.assertRaisesRegex(dcpkit.UsageError, "closed"):
             tensor.read()
 
+    def test_a_key_that_is_not_there_has_a_near_one(self):
+        with dcpkit.open(ITERATION) as ckpt:
+            with self.assertRaisesRegex(KeyError, f"'{FC1[1:]}'.*did you mean '{FC1}'"):
+                ckpt[FC1[1:]]
+            with self.assertRaisesRegex(KeyError, "'zzz'\"$"):
+                ckpt["zzz"]
+            for key in (FC1 + "\0", "\ud800", 5, None):
+                self.assertNotIn(key, ckpt)
+                self.assertIsNone(ckpt.get(key))
+                with self.assertRaises(KeyError):
+                    ckpt[key]
+
+    def test_the_package_and_its_objects_say_what_they_are(self):
+        self.assertEqual(dcpkit.__version__, dcpkit.version())
+        self.assertTrue((pathlib.Path(dcpkit.__file__).parent / "py.typed").exists())
+        ckpt = dcpkit.open(ITERATION)
+        n = len(ckpt.objects)
+        self.assertEqual(
+            repr(ckpt),
+            f"<dcpkit.Checkpoint '{ITERATION}' torch_dist C: {len(ckpt)} tensors, {n} objects>",
+        )
+        ckpt.close()
+        self.assertEqual(repr(ckpt), f"<dcpkit.Checkpoint '{ITERATION}' closed>")
+
+    def test_text_for_c_has_no_nul(self):
+        for path in (str(ITERATION) + "\0/more", os.fsencode(ITERATION) + b"\0"):
+            with self.assertRaisesRegex(dcpkit.UsageError, "NUL"):
+                dcpkit.open(path)
+            with self.assertRaisesRegex(dcpkit.UsageError, "NUL"):
+                dcpkit.convert(path, "/nowhere/out", "zarr")
+            with self.assertRaisesRegex(dcpkit.UsageError, "NUL"):
+                dcpkit.convert(SAMPLE, path, "zarr")
+        with self.assertRaisesRegex(dcpkit.UsageError, "NUL"):
+            dcpkit.open(ITERATION, format="torch_dist\0")
+        with dcpkit.open(ITERATION) as ckpt:
+            with self.assertRaisesRegex(dcpkit.UsageError, "NUL"):
+                ckpt.json("iteration\0")
+
+    def test_options_fit_their_fields(self):
+        for options in ({"threads": 2**32 + 1}, {"memory": 2**64 + 1}, {"memory": -1}):
+            with self.subTest(options), self.assertRaises(dcpkit.UsageError):
+                dcpkit.open(ITERATION, **options)
+        with self.assertRaises(dcpkit.UsageError):
+            dcpkit.convert(SAMPLE, "/nowhere/out", "torch_dist", mesh={"tp": 2**64 + 2})
+
     def test_state_is_json(self):
         with dcpkit.open(ITERATION) as ckpt:
             self.assertEqual(ckpt.json("iteration"), 4)
@@ -108,6 +158,76 @@ class Reading(unittest.TestCase):
                 tensor.read([0, 0, 1], [1, 1, tensor.shape[2]])
             with self.assertRaises(dcpkit.UsageError):
                 tensor.read([0, 0, 0], None)
+
+    def test_a_box_has_a_number_for_each_axis(self):
+        with dcpkit.open(ITERATION) as ckpt:
+            tensor = ckpt[FC1]
+            for offset, extent in (
+                ((0,), (2,)),
+                ((0, 0, 0), (2,)),
+                ((), ()),
+                ((0, 0, 0, 0), (1, 1, 1, 1)),
+                ((2**64, 0, 0), (1, 1, 1)),
+                ((0, 0, 0), (1, 1, 2**64 + 1)),
+                ((0, 0, -(2**64)), (1, 1, 1)),
+                ((0, 0, 0), (1, 1, -1)),
+                ((0, 0, 0), (2**40, 2**40, 2**40)),
+            ):
+                with self.subTest(offset=offset, extent=extent):
+                    with self.assertRaises(dcpkit.UsageError):
+                        tensor.read(offset, extent)
+                    with self.assertRaises(dcpkit.UsageError):
+                        tensor.read_into(bytearray(tensor.nbytes), offset, extent)
+            with self.assertRaises(TypeError):
+                tensor.read((0.0, 0, 0), (1, 1, 1))
+            self.assertEqual(tensor.read((0, 0, 0), (0, 1, 1)), b"")
+
+    def test_any_writable_buffer_is_filled(self):
+        with dcpkit.open(ITERATION) as ckpt:
+            tensor = ckpt[FC1]
+            whole = bytes(tensor.read())
+            room = bytearray(tensor.nbytes + 1)
+            self.assertEqual(tensor.read_into(memoryview(room)[1:]), tensor.nbytes)
+            self.assertEqual(room[1:], whole)
+            row = [0] * len(tensor.shape), [1] * (len(tensor.shape) - 1) + [tensor.shape[-1]]
+            n = tensor.read_into(room, *row)
+            self.assertEqual(room[:n], whole[:n])
+            for wrong in (bytes(tensor.nbytes), bytearray(tensor.nbytes - 1), memoryview(room)[::2]):
+                with self.assertRaises(dcpkit.UsageError):
+                    tensor.read_into(wrong)
+            for wrong in (0, None, "text"):
+                with self.assertRaises(TypeError):
+                    tensor.read_into(wrong)
+            if numpy is not None:
+                array = numpy.zeros(tensor.shape, "uint16")  # two bytes an element, as bfloat16
+                tensor.read_into(array)
+                self.assertEqual(array.tobytes(), whole)
+                with self.assertRaises(dcpkit.UsageError):
+                    tensor.read_into(array.T)
+            if torch is not None:
+                made = torch.zeros(tensor.shape, dtype=getattr(torch, tensor.dtype))
+                tensor.read_into(made)
+                self.assertEqual(made.view(torch.uint8).numpy().tobytes(), whole)
+                for wrong in (made.expand(2, *made.shape), made.transpose(0, 1), made.to("meta")):
+                    with self.assertRaises(dcpkit.UsageError):
+                        tensor.read_into(wrong)
+
+    @unittest.skipIf(numpy is None, "needs numpy")
+    def test_arrays_are_made_in_one_read(self):
+        with dcpkit.open(ITERATION) as ckpt:
+            tensor = next(t for t in ckpt.values() if t.dtype == "float32" and len(t.shape) == 3)
+            whole = tensor[...]
+            interface = tensor.__array_interface__
+            self.assertEqual((interface["shape"], interface["typestr"]), (tensor.shape, "<f4"))
+            numpy.testing.assert_array_equal(numpy.asarray(tensor), whole)
+            self.assertEqual(ckpt[FC1].dtype, "bfloat16")  # numpy has none
+            self.assertFalse(hasattr(ckpt[FC1], "__array_interface__"))
+            numpy.testing.assert_array_equal(numpy.from_dlpack(tensor), whole)
+            if torch is not None:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("error")  # torch's, where it reads row by row
+                    self.assertTrue(torch.equal(torch.as_tensor(tensor), tensor.torch()))
+                    self.assertTrue(torch.equal(torch.as_tensor(ckpt[FC1]), ckpt[FC1].torch()))
 
     def test_chunks_cover_the_tensor(self):
         with dcpkit.open(ITERATION) as ckpt:
@@ -143,6 +263,9 @@ class Reading(unittest.TestCase):
                     numpy.testing.assert_array_equal(tensor[index], whole[index])
             for index in (10**6, (0, 0, 0, 0), (..., ...)):
                 with self.assertRaises(IndexError):
+                    tensor[index]
+            for index in (True, None, [0, 1], 1.0, "0"):
+                with self.subTest(index=index), self.assertRaises(TypeError):
                     tensor[index]
 
     @unittest.skipIf(torch is None, "needs torch")
@@ -246,6 +369,118 @@ class Working(unittest.TestCase):
             dcpkit.convert(SAMPLE, "/nowhere/out", "torch_dist", mesh={"xp": 2})
         with self.assertRaisesRegex(dcpkit.UsageError, "fsdp_dtensor"):
             dcpkit.convert(SAMPLE, "/nowhere/out", "fsdp_dtensor", mesh={"tp": 2})
+
+
+class Using(unittest.TestCase):
+    """One thread uses a checkpoint at a time; another use is an exception, never a signal."""
+
+    def test_a_second_thread_is_refused(self):
+        inside, others_are_done = threading.Event(), threading.Event()
+
+        def wait(*_):
+            inside.set()
+            others_are_done.wait(60)
+
+        raised, hashes = [], []
+        with dcpkit.open(ITERATION, progress=wait) as ckpt, dcpkit.open(ITERATION) as other:
+            tensor = ckpt[FC1]
+            thread = threading.Thread(target=lambda: hashes.append(ckpt.hashes()))
+            thread.start()
+            self.assertTrue(inside.wait(60))
+            uses = {
+                "read": tensor.read,
+                "chunks": lambda: tensor.chunks,
+                "find": lambda: ckpt[FC1],
+                "list": lambda: list(ckpt),
+                "objects": lambda: ckpt.objects,
+                "json": lambda: ckpt.json("iteration"),
+                "verify": ckpt.verify,
+                "compare": lambda: ckpt.compare(other),
+                "compared": lambda: other.compare(ckpt),
+                "close": ckpt.close,
+            }
+            for name, use in uses.items():
+                try:
+                    use()
+                    raised.append(name + " worked")
+                except dcpkit.UsageError as error:
+                    if "in use" not in str(error):
+                        raised.append(f"{name}: {error}")
+            others_are_done.set()
+            thread.join()
+            self.assertEqual(raised, [])
+            self.assertEqual(hashes, [other.hashes()])  # which nothing has disturbed
+            self.assertEqual(ckpt.json("iteration"), 4)
+
+    def test_threads_at_random_are_safe(self):
+        ckpt, answers = dcpkit.open(ITERATION), []
+
+        def work():
+            for i in range(300):
+                try:
+                    answers.append(ckpt.json("args.num_layers") == 4)
+                    ckpt.json(f"nothing.{i}")
+                except dcpkit.UsageError as error:
+                    answers.append("in use" in str(error) or "nothing" in str(error))
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(set(answers), {True})
+        ckpt.close()
+
+    def test_a_callback_does_not_use_what_calls_it(self):
+        used = [lambda c: c.close(), lambda c: c.json("iteration"), lambda c: c[FC1], list]
+        for use in used:
+            opened = []
+            with dcpkit.open(ITERATION, progress=lambda *_: use(opened[0])) as ckpt:
+                opened.append(ckpt)
+                with self.assertRaisesRegex(dcpkit.UsageError, "in use"):
+                    ckpt.hashes()
+                self.assertEqual(ckpt.json("iteration"), 4)
+
+    def test_no_copy_is_made(self):
+        with dcpkit.open(ITERATION) as ckpt, dcpkit.Engine() as engine, engine.map() as a_map:
+            for of in (ckpt, ckpt[FC1], engine, a_map):
+                for make in (copy.copy, copy.deepcopy, pickle.dumps):
+                    with self.subTest(of=of, make=make.__name__):
+                        if isinstance(of, dcpkit.Tensor) and make is copy.copy:
+                            self.assertEqual(make(of).read(), of.read())
+                            continue
+                        with self.assertRaisesRegex(TypeError, "open"):
+                            make(of)
+            gc.collect()
+            self.assertEqual(ckpt.json("iteration"), 4)
+
+    def test_cycles_are_freed_in_any_order(self):
+        code = """
+import dcpkit, gc, os
+for _ in range(20):
+    ckpt, engine = dcpkit.open(os.environ["S"]), dcpkit.Engine()
+    maps = [engine.map() for _ in range(3)]
+    for of in (ckpt, engine, ckpt._session, engine._session, *maps):
+        of.cycle = (ckpt, engine, maps)
+    del ckpt, engine, maps, of
+    gc.collect()
+"""
+        ended = subprocess.run([sys.executable, "-c", code], env=dict(os.environ, S=str(ITERATION)))
+        self.assertEqual(ended.returncode, 0)
+
+    def test_a_thread_at_the_end_of_the_interpreter(self):
+        code = """
+import dcpkit, os, threading, time
+ckpt = dcpkit.open(os.environ["S"])
+def work():
+    while True:
+        ckpt.hashes()
+threading.Thread(target=work, daemon=True).start()
+time.sleep(0.05)
+"""
+        for _ in range(3):
+            ended = subprocess.run([sys.executable, "-c", code], env=dict(os.environ, S=str(ITERATION)))
+            self.assertEqual(ended.returncode, 0)
 
 
 if __name__ == "__main__":

@@ -589,6 +589,50 @@ class Alone(unittest.TestCase):
                 signal.signal(signal.SIGINT, before)
             m.run()
 
+    def test_done_does_not_use_what_calls_it(self):
+        for use in (lambda m, e: m.close(), lambda m, e: e.close(), lambda m, e: e.map(),
+                    lambda m, e: m.run(), lambda m, e: m.fingerprints()):
+            a, b = numpy.arange(64.0), numpy.zeros(64)
+            with dcpkit.Engine() as engine, engine.map() as m:
+                m.source("w", a)
+                m.target("w", b)
+                m.plan()
+                with self.assertRaisesRegex(dcpkit.UsageError, "in use"):
+                    m.run(done=lambda *_: use(m, engine))
+                m.run()
+                numpy.testing.assert_array_equal(b, a)
+
+    def test_numbers_fit_their_fields(self):
+        for options in ({"unit_bytes": -1}, {"staging_bytes": 2**64}, {"n_blocks": 2**32},
+                        {"timeout": 2.0**40}, {"timeout": float("nan")}, {"device": "cpu\0"},
+                        {"transport": "auto\0"}):
+            with self.subTest(options), self.assertRaises((dcpkit.UsageError, ValueError)):
+                dcpkit.Engine(**options)
+        for rank, size in ((0, 2**32 + 1), (2**32, 2), (-1, 2), (2, 2)):
+            with self.subTest((rank, size)), self.assertRaises(dcpkit.UsageError):
+                dcpkit.Engine(dcpkit.World(rank, size, lambda mine, everything: None))
+        with dcpkit.Engine() as engine, engine.map() as m:
+            with self.assertRaises(dcpkit.UsageError):
+                m.source("w", numpy.zeros(4), box=((2**64,), (4,)), shape=(8,))
+            with self.assertRaisesRegex(dcpkit.UsageError, "NUL"):
+                m.source("w\0x", numpy.zeros(4))
+            with self.assertRaisesRegex(dcpkit.UsageError, "could not list"):
+                m.plan()
+
+    def test_bytes_of_an_all_gather_are_of_its_call(self):
+        kept = []
+
+        def all_gather(mine, everything):
+            for r in range(2):
+                everything[r * len(mine) : (r + 1) * len(mine)] = mine
+            kept.append((mine, everything))
+
+        with self.assertRaises(dcpkit.Error):
+            dcpkit.Engine(dcpkit.World(0, 2, all_gather))
+        for view in (view for views in kept for view in views):
+            with self.assertRaises(ValueError):
+                view[0]
+
     def test_closing_comes_in_any_order(self):
         array, target = numpy.ones(4, numpy.float32), numpy.zeros(4, numpy.float32)
         engine = dcpkit.Engine()

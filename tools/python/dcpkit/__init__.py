@@ -13,14 +13,18 @@ of a pickle is executed. Failures are exceptions with the library's sentence.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import difflib as _difflib
+import itertools
 import json as _json
+import operator
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from . import _library
-from ._engine import Engine, Map, Plan, Stats, World, torch_world
+from ._engine import Engine, Map, Plan, Stats, World, is_torch, memory_of, torch_world
 from ._library import (
     Cancelled,
     Error,
@@ -56,10 +60,12 @@ __all__ = [
 _lib = _library.library
 
 
-
 def version() -> str:
     """The version of the library."""
     return _lib.dcpkit_version().decode()
+
+
+__version__ = version()
 
 
 def formats() -> list[str]:
@@ -87,22 +93,36 @@ def _numpy_dtype(name: str) -> Any:
     return numpy.dtype(getattr(ml_dtypes, name))
 
 
+def _room(buffer: Any) -> tuple[int, int, Any]:
+    """Where a writable buffer begins, its bytes, and what keeps it in its place."""
+    if not is_torch(buffer) and not hasattr(buffer, "ctypes"):
+        view = memoryview(buffer)
+        if view.readonly or not view.c_contiguous:
+            raise UsageError("a buffer must be writable and contiguous")
+        kept = (ctypes.c_char * view.nbytes).from_buffer(view)
+        return ctypes.addressof(kept), view.nbytes, kept
+    memory = memory_of(buffer)
+    is_contiguous = buffer.is_contiguous() if is_torch(buffer) else buffer.flags.c_contiguous
+    if memory.device != "cpu" or not memory.is_writable or not is_contiguous:
+        raise UsageError("a tensor or array must be on the CPU, writable and contiguous")
+    return memory.address, buffer.nbytes, buffer
+
+
 class Tensor:
     """A stored tensor. Indexing reads elements: integers, slices and ... as numpy knows them."""
 
     def __init__(self, checkpoint: Checkpoint, index: int) -> None:
         info = _library.TensorInfo()
-        checkpoint._session.call(
-            _lib.dcpkit_tensor_at, checkpoint._opened(), index, ctypes.byref(info)
-        )
+        with checkpoint._use() as handle:
+            checkpoint._session.call(_lib.dcpkit_tensor_at, handle, index, ctypes.byref(info))
+            self.key: str = _library.key_text(info.key)
+            #: torch's name of the dtype, "bfloat16"
+            self.dtype: str = info.dtype.decode()
+            self.shape: tuple[int, ...] = tuple(info.shape[axis] for axis in range(info.rank))
         self._checkpoint = checkpoint
         self._index = index
         self._elem_bytes = info.elem_bytes
         self._n_chunks = info.n_chunks
-        self.key: str = _library.key_text(info.key)
-        #: torch's name of the dtype, "bfloat16"
-        self.dtype: str = info.dtype.decode()
-        self.shape: tuple[int, ...] = tuple(info.shape[axis] for axis in range(info.rank))
 
     def __repr__(self) -> str:
         return f"<dcpkit.Tensor {self.key!r} {self.dtype} {list(self.shape)}>"
@@ -126,39 +146,60 @@ class Tensor:
         chunks = []
         info = _library.ChunkInfo()
         axes = range(len(self.shape))
-        for i in range(self._n_chunks):
-            self._checkpoint._session.call(
-                _lib.dcpkit_chunk_at, self._checkpoint._opened(), self._index, i, ctypes.byref(info)
-            )
-            chunks.append(
-                {
-                    "offset": tuple(info.offset[a] for a in axes),
-                    "shape": tuple(info.extent[a] for a in axes),
-                    "file": os.fsdecode(info.file),
-                    "first_byte": info.first_byte,
-                    "n_bytes": info.n_bytes,
-                }
-            )
+        with self._checkpoint._use() as handle:
+            for i in range(self._n_chunks):
+                self._checkpoint._session.call(
+                    _lib.dcpkit_chunk_at, handle, self._index, i, ctypes.byref(info)
+                )
+                chunks.append(
+                    {
+                        "offset": tuple(info.offset[a] for a in axes),
+                        "shape": tuple(info.extent[a] for a in axes),
+                        "file": os.fsdecode(info.file),
+                        "first_byte": info.first_byte,
+                        "n_bytes": info.n_bytes,
+                    }
+                )
         return chunks
 
-    def read_into(self, address: int, n_bytes: int, offset: Any = None, extent: Any = None) -> None:
-        """Read a box, row-major, to n_bytes of memory at an address; without one all of it."""
-        numbers = ctypes.c_int64 * len(self.shape)
+    def _take_box(self, offset: Any, extent: Any) -> tuple[Any, Any, int]:
+        """A box as C takes it, and its bytes; all of the tensor without one."""
         if (offset is None) != (extent is None):
             raise UsageError("a box needs an offset and an extent")
-        box = (None, None) if offset is None else (numbers(*offset), numbers(*extent))
-        self._checkpoint._session.call(
-            _lib.dcpkit_read, self._checkpoint._opened(), self._index, *box, address, n_bytes
-        )
+        if offset is None:
+            return None, None, self.nbytes
+        n_axes, n_bytes = len(self.shape), self._elem_bytes
+        offset = _library.int64s(offset, n_axes, f"the offset of a box of {self.key!r}")
+        extent = _library.int64s(extent, n_axes, f"the extent of a box of {self.key!r}")
+        for axis, (first, n, length) in enumerate(zip(offset, extent, self.shape)):
+            if first < 0 or n < 0 or first + n > length:
+                raise UsageError(
+                    f"axis {axis} of {self.key!r} has {length} elements: {n} from {first} on are not in it"
+                )
+            n_bytes *= n
+        return offset, extent, n_bytes
+
+    def _read_to(self, address: int, n_bytes: int, offset: Any, extent: Any) -> None:
+        self._checkpoint._call(_lib.dcpkit_read, self._index, offset, extent, address, n_bytes)
+
+    def read_into(self, buffer: Any, offset: Any = None, extent: Any = None) -> int:
+        """Read a box, row-major, to the begin of a buffer; without one all of it. Returns its bytes.
+
+        buffer: anything writable and contiguous: bytearray, memoryview, mmap, array, a numpy array,
+        a torch tensor on the CPU. Its own dtype and shape mean nothing.
+        """
+        address, room, kept = _room(buffer)
+        offset, extent, n_bytes = self._take_box(offset, extent)
+        if n_bytes > room:
+            raise UsageError(f"{n_bytes} bytes of {self.key!r} do not fit a buffer of {room}")
+        self._read_to(address, n_bytes, offset, extent)
+        del kept  # which has held the memory until here
+        return n_bytes
 
     def read(self, offset: Any = None, extent: Any = None) -> bytearray:
         """The bytes of a box, row-major, little-endian; without one of all elements."""
-        n_bytes = self._elem_bytes
-        for n in self.shape if extent is None else extent:
-            n_bytes *= n
-        data = bytearray(n_bytes)
-        buffer = (ctypes.c_char * n_bytes).from_buffer(data)
-        self.read_into(ctypes.addressof(buffer), n_bytes, offset, extent)
+        data = bytearray(self._take_box(offset, extent)[2])
+        self.read_into(data, offset, extent)
         return data
 
     def _box(self, index: Any) -> tuple[list[int], list[int], tuple[Any, ...]]:
@@ -180,7 +221,9 @@ class Tensor:
                 low, high = (min(picked), max(picked) + 1) if picked else (0, 0)
                 inner.append(slice(None, None, picked.step) if picked else slice(0, 0))
             else:
-                position = part.__index__()
+                if isinstance(part, bool):
+                    raise TypeError("an index is integers, slices and ...: no masks")
+                position = operator.index(part)
                 if not -length <= position < length:
                     raise IndexError(f"axis {axis} of {self.key!r} has {length} elements: no {part}")
                 low = position % length
@@ -205,12 +248,34 @@ class Tensor:
         array = self[...]
         return array if dtype is None else array.astype(dtype)
 
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        """All elements, which are read for it. Dtypes that numpy lacks have none."""
+        try:
+            dtype = _numpy_dtype(self.dtype)
+        except (ImportError, TypeError) as missing:
+            raise AttributeError(str(missing)) from None
+        if dtype.isbuiltin != 1:  # ml_dtypes', which has no name here
+            raise AttributeError(f"numpy has no {self.dtype}")
+        return {"version": 3, "shape": self.shape, "typestr": dtype.str, "data": self.read()}
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)  # kDLCPU
+
+    def __dlpack__(self, **options: Any) -> Any:
+        """All elements, which are read for it: torch.as_tensor() asks for this."""
+        try:
+            elements = self.torch()
+        except ImportError:
+            elements = self[...]
+        return elements.__dlpack__(**options)
+
     def torch(self) -> Any:
         """All elements as a torch tensor."""
         import torch
 
         tensor = torch.empty(self.shape, dtype=getattr(torch, self.dtype))
-        self.read_into(tensor.data_ptr(), tensor.numel() * tensor.element_size())
+        self.read_into(tensor)
         return tensor
 
     def hash(self) -> str:
@@ -218,113 +283,124 @@ class Tensor:
         return self._checkpoint._hashes([self._index])[0]
 
 
-class Checkpoint(Mapping[str, Tensor]):
-    """An opened checkpoint: its tensors by key. Close it, or use it in a `with`."""
+#: keys among which a near one is looked for
+_MOST_KEYS = 20000
+
+
+class Checkpoint(_library.Handle, Mapping[str, Tensor]):
+    """An opened checkpoint: its tensors by key. Close it, or use it in a `with`.
+
+    One thread uses it at a time: a second one, and a callback of what is under way, get a UsageError.
+    """
+
+    _name = "checkpoint"
+    _free = _lib.dcpkit_close
 
     def __init__(self, session: _Session, path: Any, format: str | None) -> None:
-        self._session = session
-        self._handle = ctypes.c_void_p()
-        try:
-            session.call(
-                _lib.dcpkit_open,
-                session.handle,
-                os.fsencode(path),
-                None if format is None else format.encode(),
-                ctypes.byref(self._handle),
-            )
-        except BaseException:
-            self.close()
-            raise
+        super().__init__(session)
+        self._path = os.fsdecode(path)
+        name = None if format is None else _library.key_bytes(format)
+        self._open(_lib.dcpkit_open, session.handle, _library.path_bytes(path), name)
         self._summary = _library.Summary()
         _lib.dcpkit_summary(self._handle, ctypes.byref(self._summary))
         self.format: str = self._summary.format.decode()
         #: "B"; "" where the format has one
         self.generation: str = self._summary.generation.decode()
 
-    def _opened(self) -> ctypes.c_void_p:
-        if not self._handle:
-            raise UsageError("the checkpoint is closed")
-        return self._handle
-
-    def close(self) -> None:
-        """Give everything back; closing again does nothing."""
+    def __repr__(self) -> str:
+        told = "closed"
         if self._handle:
-            _lib.dcpkit_close(self._handle)
-            self._session.close()
-            self._handle = ctypes.c_void_p()
-
-    def __enter__(self) -> Checkpoint:
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        if getattr(self, "_handle", None):
-            self.close()
+            kind = " ".join(filter(None, (self.format, self.generation)))
+            told = f"{kind}: {len(self)} tensors, {self._summary.n_objects} objects"
+        return f"<dcpkit.Checkpoint {self._path!r} {told}>"
 
     def __len__(self) -> int:
         return self._summary.n_tensors
 
     def __iter__(self) -> Iterator[str]:
         for i in range(len(self)):
-            yield self._tensor(i).key
+            yield Tensor(self, i).key
 
-    def _tensor(self, index: int) -> Tensor:
-        self._opened()
-        return Tensor(self, index)
+    def _find(self, key: Any) -> int | None:
+        """The number of a tensor; None: there is none."""
+        try:
+            name = _library.key_bytes(key)
+        except (AttributeError, ValueError):  # no text, or none that a file could hold
+            return None
+        index = ctypes.c_size_t()
+        with self._use() as handle:
+            status = _lib.dcpkit_tensor_find(handle, name, ctypes.byref(index))
+        return index.value if status == 0 else None
+
+    def __contains__(self, key: Any) -> bool:
+        return self._find(key) is not None
 
     def __getitem__(self, key: str) -> Tensor:
-        index = ctypes.c_size_t()
-        status = _lib.dcpkit_tensor_find(self._opened(), _library.key_bytes(key), ctypes.byref(index))
-        if status != 0:
-            raise KeyError(key)
-        return self._tensor(index.value)
+        index = self._find(key)
+        if index is None:
+            raise KeyError(self._no_tensor(key))
+        return Tensor(self, index)
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """The tensor of a key, or the default."""
+        index = self._find(key)
+        return default if index is None else Tensor(self, index)
+
+    def _no_tensor(self, key: Any) -> str:
+        """A sentence that names the nearest key, where one is near."""
+        near, best = None, 0.6
+        matcher = _difflib.SequenceMatcher(b=key if isinstance(key, str) else "", autojunk=False)
+        for other in itertools.islice(self, _MOST_KEYS):
+            matcher.set_seq1(other)
+            if matcher.real_quick_ratio() > best and matcher.quick_ratio() > best:
+                ratio = matcher.ratio()
+                near, best = (other, ratio) if ratio > best else (near, best)
+        told = f"there is no tensor {key!r}"
+        return told if near is None else f"{told}; did you mean {near!r}?"
 
     @property
     def objects(self) -> list[str]:
         """The keys of what is no tensor."""
-        self._opened()
-        keys = (_lib.dcpkit_object_key(self._handle, i) for i in range(self._summary.n_objects))
-        return [_library.key_text(key) for key in keys]
+        with self._use() as handle:
+            n = self._summary.n_objects
+            return [_library.key_text(_lib.dcpkit_object_key(handle, i)) for i in range(n)]
 
     def json(self, name: str) -> Any:
         """An object by its key, or state by its name in every format: "args.lr", "common"."""
         text = ctypes.c_void_p()
-        self._session.call(
-            _lib.dcpkit_json, self._opened(), _library.key_bytes(name), ctypes.byref(text)
-        )
+        self._call(_lib.dcpkit_json, _library.key_bytes(name), ctypes.byref(text))
         return _json.loads(_library.key_text(_library.take_text(text)))
 
-    def _hashes(self, indices: list[int]) -> list[str]:
+    def _hashes(self, indices: Sequence[int]) -> list[str]:
         numbers = (ctypes.c_size_t * len(indices))(*indices)
         room = (ctypes.c_uint8 * (16 * len(indices)))()
-        self._session.call(_lib.dcpkit_hash, self._opened(), numbers, len(indices), room)
+        self._call(_lib.dcpkit_hash, numbers, len(indices), room)
         data = bytes(room)
         return [data[16 * i : 16 * i + 16].hex() for i in range(len(indices))]
 
     def hashes(self) -> dict[str, str]:
         """XXH3-128 of every tensor, as `dcpkit hash` prints them; reads all once, on all threads."""
-        return dict(zip(self, self._hashes(list(range(len(self))))))
+        return dict(zip(self, self._hashes(range(len(self)))))
+
+    @contextlib.contextmanager
+    def _use_other(self, other: Checkpoint | None) -> Iterator[Any]:
+        """The handle of a second checkpoint, which may be none, or this one, which is in use."""
+        with contextlib.nullcontext() if other is None or other is self else other._use():
+            yield None if other is None else other._handle
 
     def verify(self, source: Checkpoint | None = None) -> None:
         """Read everything and check it; with a source, that this is a faithful conversion of it.
 
         Raises FormatError, which names the first check that fails.
         """
-        handle = None if source is None else source._opened()
-        self._session.call(_lib.dcpkit_verify, self._opened(), handle)
+        with self._use_other(source) as its:
+            self._call(_lib.dcpkit_verify, its)
 
     def compare(self, other: Checkpoint) -> tuple[int, str | None]:
         """How many tensors and values differ from the other's, and a sentence about the first."""
         n, first = ctypes.c_uint64(), ctypes.c_void_p()
-        self._session.call(
-            _lib.dcpkit_compare,
-            self._opened(),
-            other._opened(),
-            ctypes.byref(n),
-            ctypes.byref(first),
-        )
+        with self._use_other(other) as its:
+            self._call(_lib.dcpkit_compare, its, ctypes.byref(n), ctypes.byref(first))
         return n.value, _library.sentence_text(_library.take_text(first)) if first else None
 
 
@@ -362,7 +438,7 @@ def convert(
         integrity=integrity,
     )
     options = _library.ConvertOptions(ctypes.sizeof(_library.ConvertOptions))
-    options.from_ = None if format is None else format.encode()
+    options.from_ = None if format is None else _library.key_bytes(format)
     options.flags = sum(_library.CONVERT_FLAGS[name] for name, is_set in flags.items() if is_set)
     options.swiglu = 0 if swiglu is None else 1 if swiglu else -1
     for name, size in (mesh or {}).items():
@@ -375,9 +451,9 @@ def convert(
         session.call(
             _lib.dcpkit_convert,
             session.handle,
-            os.fsencode(source),
-            os.fsencode(out),
-            to.encode(),
+            _library.path_bytes(source),
+            _library.path_bytes(out),
+            _library.key_bytes(to),
             ctypes.byref(options),
             ctypes.byref(report),
         )
@@ -400,9 +476,4 @@ def open(  # noqa: A001 - dcpkit.open
     memory: bytes of all buffers, 0: 256 MiB. progress: called with stage, bytes done and in all;
     returning False stops what is under way with Cancelled.
     """
-    session = _Session(threads, memory, progress)
-    try:
-        return Checkpoint(session, path, format)
-    except BaseException:
-        session.close()
-        raise
+    return Checkpoint(_Session(threads, memory, progress), path, format)

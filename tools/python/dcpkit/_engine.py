@@ -100,9 +100,13 @@ class _Gather:
         return self._session.inside(self._gather, mine, n_bytes, everything)
 
     def _gather(self, mine: int, n_bytes: int, everything: int) -> None:
-        self._world.all_gather(
-            _bytes_at(mine, n_bytes), _bytes_at(everything, n_bytes * self._world.size)
-        )
+        views = _bytes_at(mine, n_bytes), _bytes_at(everything, n_bytes * self._world.size)
+        try:
+            self._world.all_gather(*views)
+        finally:
+            for view in views:  # the library takes the memory back
+                with contextlib.suppress(BufferError):  # a tensor of torch still lies over it
+                    view.release()
 
 
 def _bytes_at(address: int, n_bytes: int) -> memoryview:
@@ -265,8 +269,13 @@ def _numpy_memory(array: Any) -> _Memory:
     )
 
 
-def _is_torch(tensor: Any) -> bool:
+def is_torch(tensor: Any) -> bool:
     return hasattr(tensor, "data_ptr")
+
+
+def memory_of(tensor: Any) -> _Memory:
+    """Where a torch tensor or a numpy array lies."""
+    return _torch_memory(tensor) if is_torch(tensor) else _numpy_memory(tensor)
 
 
 def _whole_or_box(memory: _Memory, box: Box | None, shape: Sequence[int] | None) -> list[_Runs]:
@@ -286,16 +295,17 @@ def _whole_or_box(memory: _Memory, box: Box | None, shape: Sequence[int] | None)
 
 def _shards(name: str, memory: _Memory, shape: Sequence[int], runs: list[_Runs]) -> Iterator[Any]:
     """The boxes of a local tensor: every choice of one run an axis."""
-    numbers = ctypes.c_int64 * len(shape)
-    whole, strides = numbers(*shape), numbers(*memory.stride_bytes)
+    n_axes = len(shape)
+    whole = _library.int64s(shape, n_axes, f"the shape of {name!r}")
+    strides = _library.int64s(memory.stride_bytes, n_axes, f"the strides of {name!r}")
     places = []
     for axis in runs:
         begins = itertools.accumulate((length for _, length in axis), initial=0)
         places.append([(offset, length, at) for (offset, length), at in zip(axis, begins)])
     for box in itertools.product(*places):
-        shard = _library.Shard(_library.key_bytes(name), memory.dtype.encode(), len(shape), whole)
-        shard.offset = numbers(*(offset for offset, _, _ in box))
-        shard.extent = numbers(*(length for _, length, _ in box))
+        shard = _library.Shard(_library.key_bytes(name), memory.dtype.encode(), n_axes, whole)
+        shard.offset = _library.int64s((o for o, _, _ in box), n_axes, f"a box of {name!r}")
+        shard.extent = _library.int64s((n for _, n, _ in box), n_axes, f"a box of {name!r}")
         shard.data = memory.address + sum(
             at * stride for (_, _, at), stride in zip(box, memory.stride_bytes)
         )
@@ -303,43 +313,36 @@ def _shards(name: str, memory: _Memory, shape: Sequence[int], runs: list[_Runs])
         yield shard
 
 
-class Map:
+class Map(_library.Handle):
     """From one layout to another: list shards, plan once, run any number of times.
 
     Tensors that are listed are kept alive and must stay where they are. Free the tensors of a map,
     and close it, when no rank runs it any more. A tensor that a rank cannot list makes the plan
-    fail on all ranks.
+    fail on all ranks. One thread uses an engine and its maps at a time: a second one, and a
+    callback of what is under way, get a UsageError.
     """
 
+    _name = "map"
+    _free = _lib.dcpkit_map_free
+
     def __init__(self, engine: Engine) -> None:
+        super().__init__(engine._session)
         self._engine = engine
-        self._handle = ctypes.c_void_p()
         self._held: list[Any] = []
         self._names: list[str] = []
         self._has_torch = False
-        engine._session.call(_lib.dcpkit_map_new, engine._opened(), ctypes.byref(self._handle))
+        self._unlisted: str | None = None  #: why a tensor could not be listed
+        with engine._use() as handle:
+            self._open(_lib.dcpkit_map_new, handle)
 
-    def _opened(self) -> ctypes.c_void_p:
-        if not self._handle:
-            raise UsageError("the map is closed")
-        return self._handle
+    def __repr__(self) -> str:
+        told = f"{len(self._names)} tensors" if self._names else f"{len(self._held)} listed"
+        return f"<dcpkit.Map {told if self._handle else 'closed'}>"
 
     def close(self) -> None:
         """Give everything back; closing again does nothing. Not collective."""
-        if self._handle:
-            _lib.dcpkit_map_free(self._handle)
-            self._handle = ctypes.c_void_p()
-            self._held = []
-
-    def __enter__(self) -> Map:
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        if getattr(self, "_handle", None):
-            self.close()
+        super().close()
+        self._held = []
 
     @contextlib.contextmanager
     def _listing(self) -> Iterator[None]:
@@ -347,9 +350,8 @@ class Map:
         try:
             yield
         except BaseException as raised:
-            if self._handle:
-                sentence = f"a rank could not list its part: {type(raised).__name__}: {raised}"
-                _lib.dcpkit_map_fail(self._handle, sentence.encode("utf-8", "backslashreplace"))
+            told = f"a rank could not list its part: {type(raised).__name__}: {raised}"
+            self._unlisted = self._unlisted or told.replace("\0", "\\0")
             raise
 
     def _list(self, side: str, name: str, tensor: Any, box: Any, shape: Any) -> None:
@@ -358,7 +360,7 @@ class Map:
         is_dtensor = local is not tensor
         if hasattr(local, "wait"):  # the result of a collective that may be under way
             local = local.wait()
-        memory = _torch_memory(local) if _is_torch(local) else _numpy_memory(local)
+        memory = memory_of(local)
         if memory.device != self._engine.device:
             raise UsageError(f"{name!r} lies on {memory.device}, the engine is of {self._engine.device}")
         if side == "targets" and not memory.is_writable:
@@ -380,10 +382,10 @@ class Map:
                 )
         shards = list(_shards(name, memory, shape, runs))
         array = (_library.Shard * len(shards))(*shards)
-        self._engine._session.call(add, self._opened(), array, len(shards))
+        self._call(add, array, len(shards))
         # A wrapper can be given other memory: what is listed is kept by itself.
-        self._held.append((tensor, local.detach() if _is_torch(local) else local))
-        self._has_torch = self._has_torch or _is_torch(local)
+        self._held.append((tensor, local.detach() if is_torch(local) else local))
+        self._has_torch = self._has_torch or is_torch(local)
 
     def source(
         self, name: str, tensor: Any, *, box: Box | None = None, shape: Sequence[int] | None = None
@@ -419,11 +421,10 @@ class Map:
         as_: None: by their keys, as stored; a format: those that convert() to it would write.
         """
         with self._listing():
-            self._engine._session.call(
+            self._call(
                 _lib.dcpkit_map_source_checkpoint,
-                self._opened(),
-                os.fsencode(path),
-                None if as_ is None else as_.encode(),
+                _library.path_bytes(path),
+                None if as_ is None else _library.key_bytes(as_),
             )
 
     def plan(self) -> Plan:
@@ -433,12 +434,16 @@ class Map:
         shards that disagree; UnsupportedError for ranks that cannot reach each other.
         """
         totals = _library.MapTotals(ctypes.sizeof(_library.MapTotals))
-        self._engine._session.call(_lib.dcpkit_map_plan, self._opened(), ctypes.byref(totals))
-        self._names = [
-            _library.key_text(_lib.dcpkit_map_tensor(self._handle, i))
-            for i in range(totals.n_tensors)
-        ]
-        return _figures(Plan, totals)
+        with self._use() as handle:
+            if self._unlisted is not None:
+                sentence = self._unlisted.encode("utf-8", "backslashreplace")
+                _lib.dcpkit_map_fail(handle, sentence)
+            self._session.call(_lib.dcpkit_map_plan, handle, ctypes.byref(totals))
+            self._names = [
+                _library.key_text(_lib.dcpkit_map_tensor(handle, i))
+                for i in range(totals.n_tensors)
+            ]
+            return _figures(Plan, totals)
 
     def _synchronize(self) -> None:
         if self._has_torch and self._engine.device != "cpu":
@@ -454,19 +459,20 @@ class Map:
         Raises on all ranks SystemError when a device, a link or a rank fails, or fingerprints differ:
         close the engine then, and open another one.
         """
-        session = self._engine._session
+        session = self._session
 
         def unit_done(_context: Any, unit: int, first: int, n: int) -> None:
             session.inside(done, unit, self._names[first : first + n])
 
         callback = _library.UNIT_DONE() if done is None else _library.UNIT_DONE(unit_done)
         stats = _library.MapStats(ctypes.sizeof(_library.MapStats))
-        self._synchronize()
-        _lib.dcpkit_map_each_unit(self._opened(), callback, None)
-        try:
-            session.call(_lib.dcpkit_map_run, self._handle, ctypes.byref(stats))
-        finally:
-            _lib.dcpkit_map_each_unit(self._handle, _library.UNIT_DONE(), None)
+        with self._use() as handle:
+            self._synchronize()
+            _lib.dcpkit_map_each_unit(handle, callback, None)
+            try:
+                session.call(_lib.dcpkit_map_run, handle, ctypes.byref(stats))
+            finally:
+                _lib.dcpkit_map_each_unit(handle, _library.UNIT_DONE(), None)
         return _figures(Stats, stats)
 
     def fingerprints(self, side: str = "targets") -> dict[str, int]:
@@ -477,13 +483,11 @@ class Map:
             raise UsageError(f"a map has sources and targets, not {side!r}")
         sums = (ctypes.c_uint64 * len(self._names))()
         self._synchronize()
-        self._engine._session.call(
-            _lib.dcpkit_map_fingerprint, self._opened(), _library.SIDES[side], sums, len(sums)
-        )
+        self._call(_lib.dcpkit_map_fingerprint, _library.SIDES[side], sums, len(sums))
         return dict(zip(self._names, sums))
 
 
-class Engine:
+class Engine(_library.Handle):
     """What moves tensors between the ranks of a world. Opening is collective, closing is not.
 
     world: of torch_world(), or one of your own; None: this process is alone. device: "cpu" or
@@ -495,6 +499,9 @@ class Engine:
     progress: as of open(), for what is read from files.
     Options are the same on all ranks, but for the number of the device.
     """
+
+    _name = "engine"
+    _free = _lib.dcpkit_engine_close
 
     def __init__(
         self,
@@ -512,12 +519,11 @@ class Engine:
         memory: int = 0,
         progress: _library.Progress | None = None,
     ) -> None:
+        super().__init__(_library.Session(threads, memory, progress))
         self.device: str = "cuda:0" if str(device) == "cuda" else str(device)
-        self._handle = ctypes.c_void_p()
-        self._session = _library.Session(threads, memory, progress)
         options = _library.EngineOptions(ctypes.sizeof(_library.EngineOptions))
-        options.device = self.device.encode()
-        options.transport = transport.encode()
+        options.device = _library.key_bytes(self.device)
+        options.transport = _library.key_bytes(transport)
         options.unit_bytes = unit_bytes
         options.staging_bytes = staging_bytes
         options.link_bytes_a_second = link_bytes_a_second
@@ -528,40 +534,18 @@ class Engine:
         if world is not None:
             self._gather = _library.ALL_GATHER(_Gather(world, self._session))
             ranks = _library.World(world.rank, world.size, None, self._gather)
-        try:
-            self._session.call(
-                _lib.dcpkit_engine_open,
-                self._session.handle,
-                None if ranks is None else ctypes.byref(ranks),
-                ctypes.byref(options),
-                ctypes.byref(self._handle),
-            )
-        except BaseException:
-            self.close()
-            self._session.close()
-            raise
+        self._n_ranks = 1 if world is None else ranks.n_ranks
+        self._open(
+            _lib.dcpkit_engine_open,
+            self._session.handle,
+            None if ranks is None else ctypes.byref(ranks),
+            ctypes.byref(options),
+        )
 
-    def _opened(self) -> ctypes.c_void_p:
-        if not self._handle:
-            raise UsageError("the engine is closed")
-        return self._handle
+    def __repr__(self) -> str:
+        told = f"{self._n_ranks} ranks, {self.device}" if self._handle else "closed"
+        return f"<dcpkit.Engine {told}>"
 
     def map(self) -> Map:
         """A new map. Not collective."""
         return Map(self)
-
-    def close(self) -> None:
-        """Give everything back that no map uses; closing again does nothing. Not collective."""
-        if self._handle:
-            _lib.dcpkit_engine_close(self._handle)
-            self._handle = ctypes.c_void_p()
-
-    def __enter__(self) -> Engine:
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        if getattr(self, "_handle", None):
-            self.close()

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import operator
 import os
 import pathlib
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from ctypes import POINTER, c_char_p, c_double, c_int, c_int64, c_size_t, c_uint64, c_void_p
 from typing import Any
 
@@ -19,7 +21,38 @@ ALL_GATHER = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_size_t, c_void_p)
 UNIT_DONE = ctypes.CFUNCTYPE(None, c_void_p, c_size_t, c_size_t, c_size_t)
 
 
-class Options(ctypes.Structure):
+def _check_integer(kind: Any, value: Any, what: str) -> int:
+    """An integer that C's type `kind` holds; ctypes would cut it to that."""
+    number = operator.index(value)
+    bits = 8 * ctypes.sizeof(kind)
+    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if kind(-1).value < 0 else (0, (1 << bits) - 1)
+    if not low <= number <= high:
+        raise UsageError(f"{what} is {number}, outside of {low} to {high}")
+    return number
+
+
+def int64s(values: Iterable[Any], n: int, what: str) -> Any:
+    """n integers as C's array of them."""
+    numbers = [_check_integer(c_int64, value, what) for value in values]
+    if len(numbers) != n:
+        raise UsageError(f"{what} has {len(numbers)} numbers for {n} axes")
+    return (c_int64 * n)(*numbers)
+
+
+class Struct(ctypes.Structure):
+    """A struct of C, whose integers are checked when they are set."""
+
+    def __init_subclass__(cls) -> None:
+        integers = (c_int, ctypes.c_uint, c_int64, c_uint64, c_size_t)
+        cls._integers = {name: kind for name, kind in cls._fields_ if kind in integers}
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in self._integers:
+            value = _check_integer(self._integers[name], value, f"'{name}'")
+        super().__setattr__(name, value)
+
+
+class Options(Struct):
     _fields_ = [
         ("size", c_size_t),
         ("n_threads", c_int),
@@ -29,7 +62,7 @@ class Options(ctypes.Structure):
     ]
 
 
-class Summary(ctypes.Structure):
+class Summary(Struct):
     _fields_ = [
         ("format", c_char_p),
         ("generation", c_char_p),
@@ -40,7 +73,7 @@ class Summary(ctypes.Structure):
     ]
 
 
-class TensorInfo(ctypes.Structure):
+class TensorInfo(Struct):
     _fields_ = [
         ("key", c_char_p),
         ("dtype", c_char_p),
@@ -51,7 +84,7 @@ class TensorInfo(ctypes.Structure):
     ]
 
 
-class ChunkInfo(ctypes.Structure):
+class ChunkInfo(Struct):
     _fields_ = [
         ("offset", POINTER(c_int64)),
         ("extent", POINTER(c_int64)),
@@ -61,11 +94,11 @@ class ChunkInfo(ctypes.Structure):
     ]
 
 
-class Mesh(ctypes.Structure):
+class Mesh(Struct):
     _fields_ = [(name, c_int64) for name in ("tp", "pp", "ep", "cp", "dp", "etp", "vpp")]
 
 
-class ConvertOptions(ctypes.Structure):
+class ConvertOptions(Struct):
     _fields_ = [
         ("size", c_size_t),
         ("from_", c_char_p),
@@ -75,7 +108,7 @@ class ConvertOptions(ctypes.Structure):
     ]
 
 
-class World(ctypes.Structure):
+class World(Struct):
     _fields_ = [
         ("rank", c_int),
         ("n_ranks", c_int),
@@ -84,7 +117,7 @@ class World(ctypes.Structure):
     ]
 
 
-class EngineOptions(ctypes.Structure):
+class EngineOptions(Struct):
     _fields_ = [
         ("size", c_size_t),
         ("device", c_char_p),
@@ -99,7 +132,7 @@ class EngineOptions(ctypes.Structure):
     ]
 
 
-class Shard(ctypes.Structure):
+class Shard(Struct):
     _fields_ = [
         ("name", c_char_p),
         ("dtype", c_char_p),
@@ -112,7 +145,7 @@ class Shard(ctypes.Structure):
     ]
 
 
-class MapTotals(ctypes.Structure):
+class MapTotals(Struct):
     _fields_ = [
         ("size", c_size_t),
         ("in_bytes", c_uint64),
@@ -134,7 +167,7 @@ class MapTotals(ctypes.Structure):
     ]
 
 
-class MapStats(ctypes.Structure):
+class MapStats(Struct):
     _fields_ = [
         ("size", c_size_t),
         ("units_done", c_size_t),
@@ -285,8 +318,18 @@ def key_text(key: bytes) -> str:
     return key.decode("utf-8", "surrogateescape")
 
 
+def _for_c(text: bytes) -> bytes:
+    if b"\0" in text:
+        raise UsageError(f"{text!r} holds a NUL, where C would take its end to be")
+    return text
+
+
 def key_bytes(key: str) -> bytes:
-    return key.encode("utf-8", "surrogateescape")
+    return _for_c(key.encode("utf-8", "surrogateescape"))
+
+
+def path_bytes(path: Any) -> bytes:
+    return _for_c(os.fsencode(path))
 
 
 def sentence_text(sentence: bytes) -> str:
@@ -309,12 +352,18 @@ def _is_main_thread() -> bool:
 
 
 class Session:
-    """A session of the library; what a callback raises comes out of the call that made it."""
+    """A session of the library, which one call uses at a time; its last handle frees it.
+
+    What a callback raises comes out of the call that made it.
+    """
 
     def __init__(self, threads: int = 0, memory: int = 0, progress: Progress | None = None) -> None:
         self._progress = progress
         self.raised: BaseException | None = None
         self._is_inside = False  #: the main thread runs a callback, in which a signal may raise
+        self._in_use = threading.Lock()
+        self._n_handles = 0
+        self._unused: list[tuple[Any, c_void_p]] = []  #: handles to be freed, by which function
         self.handle = c_void_p()
         options = Options(ctypes.sizeof(Options), threads, memory)
         if progress is not None:
@@ -322,6 +371,43 @@ class Session:
         status = library.dcpkit_new(ctypes.byref(options), ctypes.byref(self.handle))
         if status != 0:
             raise UsageError("these options cannot be") if status == 1 else MemoryError()
+
+    @contextlib.contextmanager
+    def use(self, name: str) -> Iterator[None]:
+        """Keep other threads and callbacks away from what the session opened, until this ends.
+
+        It does not wait: a callback would wait for its own caller.
+        """
+        if not self._in_use.acquire(blocking=False):
+            raise UsageError(
+                f"the {name} is in use by another thread or by the caller of this callback "
+                "(open one for each thread)"
+            )
+        try:
+            yield
+        finally:
+            self._in_use.release()
+            self._free_unused()
+
+    def keep(self) -> None:
+        """A handle of the session was opened."""
+        self._n_handles += 1
+
+    def free(self, function: Any, handle: c_void_p) -> None:
+        """Free a handle of the session: now, or when the call that uses the session has ended."""
+        self._unused.append((function, handle))
+        self._free_unused()
+
+    def _free_unused(self) -> None:
+        while self._unused and self._in_use.acquire(blocking=False):
+            try:
+                while self._unused:
+                    function, handle = self._unused.pop()
+                    function(handle)
+                    self._n_handles -= 1
+                self.close()
+            finally:
+                self._in_use.release()
 
     def _update(self, _context: Any, stage: bytes, done: int, total: int) -> int:
         return self.inside(self._progress, sentence_text(stage), done, total)
@@ -371,12 +457,74 @@ class Session:
         check(status, self.handle)
 
     def close(self) -> None:
-        library.dcpkit_free(self.handle)
-        self.handle = c_void_p()
+        """Free the session, unless handles of it are open: the last of them does."""
+        if self._n_handles == 0:
+            handle, self.handle = self.handle, c_void_p()
+            library.dcpkit_free(handle)
 
     def __del__(self) -> None:
         if getattr(self, "handle", None):
             self.close()
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a session is open in this process: it is neither copied nor pickled")
+
+
+class Handle:
+    """Something that a session has opened. One call uses it at a time; close it, or use a `with`."""
+
+    _name = ""  #: in sentences: "checkpoint"
+    _free: Any = None  #: C's function that closes it
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._handle = c_void_p()
+
+    def _open(self, function: Any, *arguments: Any) -> None:
+        """Call a function of C whose last argument becomes the handle. Nothing else uses it yet."""
+        try:
+            self._session.call(function, *arguments, ctypes.byref(self._handle))
+        finally:
+            if self._handle:
+                self._session.keep()
+            else:
+                self._session.close()
+
+    @contextlib.contextmanager
+    def _use(self) -> Iterator[c_void_p]:
+        """The handle, for the calls within, and what they give out."""
+        with self._session.use(self._name):
+            if not self._handle:
+                raise UsageError(f"the {self._name} is closed")
+            yield self._handle
+
+    def _call(self, function: Any, *arguments: Any) -> None:
+        with self._use() as handle:
+            self._session.call(function, handle, *arguments)
+
+    def _take_handle(self) -> c_void_p:
+        handle, self._handle = self._handle, c_void_p()
+        return handle
+
+    def close(self) -> None:
+        """Give everything back; closing again does nothing. Not collective."""
+        with self._session.use(self._name):
+            handle = self._take_handle()
+        if handle:
+            self._session.free(self._free, handle)
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            self._session.free(self._free, self._take_handle())
+
+    def __reduce__(self) -> Any:
+        raise TypeError(f"the {self._name} is open in this process: it is neither copied nor pickled")
 
 
 def take_text(text: c_void_p) -> bytes:
