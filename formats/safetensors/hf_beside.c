@@ -45,7 +45,7 @@ static dcpk_status put_asset(struct dcpk_output *out, struct dcpk_store *store, 
     char *data = NULL;
     size_t n_bytes = 0;
 
-    if (dcpk_store_leads_to_private(store, name))
+    if (dcpk_store_leads_to_private(store, name, NULL))
         return dcpk_fail(err, DCPK_EUSAGE,
                          "'%s' is a link to what fewer may read than the folder: put a file there",
                          name);

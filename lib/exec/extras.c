@@ -11,9 +11,10 @@
 #define MAX_NAME_BYTES 512
 
 /* Notes that it is not copied, if so. */
-static bool is_private(struct dcpk_checkpoint *ckpt, const char *name)
+static bool is_private(struct dcpk_checkpoint *ckpt, const char *name,
+                       const struct dcpk_folder *folder)
 {
-    if (!dcpk_store_leads_to_private(ckpt->store, name))
+    if (!dcpk_store_leads_to_private(ckpt->store, name, folder))
         return false;
     dcpk_checkpoint_note(ckpt,
                          "'%s' is not carried over: it is a link to what fewer may read than the "
@@ -27,7 +28,7 @@ static dcpk_status copy_file(struct dcpk_checkpoint *ckpt, const char *name,
 {
     struct dcpk_source *source;
 
-    if (is_private(ckpt, name))
+    if (is_private(ckpt, name, folder))
         return DCPK_OK;
     if (dcpk_store_find(ckpt->store, name, &source, err) != DCPK_OK)
         return err->status;
@@ -88,7 +89,7 @@ static dcpk_status copy_entry(struct dcpk_checkpoint *ckpt, const char *name,
 
     if (st == DCPK_OK && kind == DCPK_PATH_FILE)
         st = copy_file(ckpt, name, folder, err);
-    else if (st == DCPK_OK && kind != DCPK_PATH_OTHER && !is_private(ckpt, name))
+    else if (st == DCPK_OK && kind != DCPK_PATH_OTHER && !is_private(ckpt, name, folder))
         st = copy_folder(ckpt, name, folder, err);
     if (st != DCPK_OK)
         dcpk_context(err, "carrying '%s' along", name);

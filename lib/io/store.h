@@ -94,11 +94,15 @@ dcpk_status dcpk_store_list_in(struct dcpk_store *store, const char *folder, cha
  */
 unsigned dcpk_store_hidden(struct dcpk_store *store);
 /*
- * Is `name` a link to a file that some may not read who may enter the store's folder? Who made the
+ * Does a link lead to `name`, and from there to a file that some may not read who may enter the
+ * store's folder, or who may read `out` (NULL: not known yet)? The file's own mode and group count,
+ * and those of all folders on its way that do not lead to the other folder as well. Who made the
  * folder need not be who may read the file: a stranger's link can lead to what only the user of
  * this process sees.
  */
-bool dcpk_store_leads_to_private(const struct dcpk_store *store, const char *name);
+struct dcpk_folder;
+bool dcpk_store_leads_to_private(const struct dcpk_store *store, const char *name,
+                                 const struct dcpk_folder *out);
 
 const char *dcpk_source_name(const struct dcpk_source *source);
 uint64_t dcpk_source_bytes(const struct dcpk_source *source);

@@ -131,8 +131,8 @@ dcpk_status dcpk_modification_plan(struct dcpk_modification *m,
 }
 
 /* Why a file that lies beside the data stays behind; NULL: it is copied. */
-static const char *why_left(const struct dcpk_modification *m, const char *name,
-                            enum dcpk_path_kind kind)
+static const char *why_left(const struct dcpk_modification *m, const struct dcpk_folder *folder,
+                            const char *name, enum dcpk_path_kind kind)
 {
     if (strcmp(name, DCPK_INTEGRITY_NAME) == 0)
         return "its checksums no longer hold";
@@ -140,7 +140,7 @@ static const char *why_left(const struct dcpk_modification *m, const char *name,
         return "it is what a killed run of this program left";
     if (kind != DCPK_PATH_FILE)
         return "it is not a plain file";
-    if (dcpk_store_leads_to_private(m->ckpt->store, name))
+    if (dcpk_store_leads_to_private(m->ckpt->store, name, folder))
         return "it is a link to what fewer may read than the checkpoint";
     return NULL;
 }
@@ -155,7 +155,7 @@ static dcpk_status copy_beside(struct dcpk_modification *m, struct dcpk_folder *
 
     if (dcpk_store_look(m->ckpt->store, name, &kind, err) != DCPK_OK)
         return err->status;
-    why = why_left(m, name, kind);
+    why = why_left(m, folder, name, kind);
     if (why != NULL) {
         dcpk_checkpoint_note(m->ckpt, "'%s' is not carried over: %s", name, why);
         return DCPK_OK;

@@ -60,3 +60,44 @@ for out in out out.tar; do
     grep -c 'not carried over: it is a link' said
     grep -rl secret out* || stat -c "$out of convert: %a" $out
 done
+
+# Private by a folder on its way: a home of mode 0700 with a file of 0644, by one link, by links through folders, by
+# /proc, by a folder that is a link; a file of a group that the folder's is not.
+rm -rf in/iter_0000004/{notes.txt,run_config.yaml,tokenizer}
+mkdir -m 700 home && mkdir home/tok between && echo secret >home/notes.txt && echo secret >home/tok/vocab.json
+ln -s ../home between/far && ln -s far/notes.txt between/near
+echo secret >group && chmod 640 group && { chgrp 4242 group 2>"$GOT/no" || chmod 600 group; }
+mkdir in/iter_0000004/tokenizer
+# left LINK TARGET: a link to TARGET is left behind by both.
+left() {
+    local link=in/iter_0000004/$1
+    ln -s "$2" "$link"
+    rm -rf out out2
+    "$DCPKIT" modify-state-dict --op 'rename ^output_layer head' in out >said 2>&1
+    "$DCPKIT" convert --to fsdp_dtensor in out2 >>said 2>&1
+    echo "$1 -> $2: $(grep -c "'$1' is not carried over: it is a link" said) $(grep -rl secret out out2)"
+    stat -c "%n %a" out/iter_0000004 out2/iter_0000004
+    rm "$link"
+}
+left run_config.yaml ../../home/notes.txt
+left run_config.yaml ../../between/near
+left run_config.yaml /proc/self/cwd/home/notes.txt
+left run_config.yaml ../../group
+left tokenizer/vocab.json ../../../home/tok/vocab.json
+rmdir in/iter_0000004/tokenizer
+left tokenizer ../../home/tok
+# ... as assets of --hf-assets
+mkdir assets && echo '{}' >assets/tokenizer.json && ln -s ../between/near assets/vocab.json
+sample safetensors_qwen3 model && "$DCPKIT" convert --quiet --to torch_dist model run
+refuses "assets by a private folder" 2 "'vocab.json' is a link to what fewer may read" \
+    "$DCPKIT" convert --to huggingface --hf-assets assets run hf
+# All of it in the home: it comes along to an output there, and not to one that others may enter.
+mv in home/in && mkdir home/blobs && echo '{}' >home/blobs/b && ln -s ../../blobs/b home/in/iter_0000004/run_config.yaml
+for out in home/out out; do
+    rm -rf out
+    "$DCPKIT" convert --to zarr home/in $out >said 2>&1
+    echo "$out: $(find $out -name run_config.yaml -printf 'mode %m, ')$(grep -c 'not carried over: it is a link' said) left"
+done
+# Data is followed, and hides the output.
+mkdir staged && for file in home/in/iter_0000004/*.* home/in/iter_0000004/.metadata; do ln -s "../$file" staged; done
+rm staged/run_config.yaml && "$DCPKIT" convert --quiet --to zarr staged out3 && stat -c "of data in a home: %a" out3/iter_0000004
