@@ -2,6 +2,7 @@
 /* cmd_hash.c - dcpkit hash: what a checkpoint holds, or its files, as hashes; and whether a
  * recorded list still holds. */
 #include "lib/base/alloc.h"
+#include "lib/base/digest.h"
 #include "lib/ckpt/format.h"
 #include "lib/exec/ranks.h"
 #include "tools/bar.h"
@@ -59,6 +60,10 @@ static dcpk_status read_recorded(struct hashing *h, struct dcpk_error *err)
     dcpk_status st =
         dcpk_cli_read_file(h->check_path, DCPK_CLI_MOST_FILE_BYTES, &text, &n_bytes, err);
 
+    if (st == DCPK_OK)
+        st = dcpk_ranks_check_same(h->env.ranks,
+                                   (uint64_t)n_bytes << 32 | dcpk_crc32(0, text, n_bytes),
+                                   "list of hashes", err);
     if (st == DCPK_OK)
         h->of_files = h->of_files || dcpk_integrity_is_list(text, n_bytes);
     if (st == DCPK_OK && h->of_files)

@@ -144,6 +144,18 @@ static dcpk_status train_check(struct train *t, int n_ranks, int gpu_major, stru
     return DCPK_OK;
 }
 
+/* Collective inside the work: configurations and args of checkpoints are read by each rank. */
+static dcpk_status train_check_same(const struct train *t, struct dcpk_error *err)
+{
+    struct dcpk_hash hash;
+    uint64_t number;
+
+    if (dcpk_train_knobs_hash(&t->asked.knobs, &hash, err) != DCPK_OK)
+        return err->status;
+    memcpy(&number, hash.digest, sizeof number);
+    return dcpk_ranks_check_same(t->env.ranks, number, "configuration", err);
+}
+
 static dcpk_status train_run(struct train *t, struct dcpk_error *err)
 {
     struct dcpk_train_job job = {.config = &t->asked.knobs.config,
@@ -157,7 +169,7 @@ static dcpk_status train_run(struct train *t, struct dcpk_error *err)
     dcpk_status st = dcpk_train_device_open(t->device, t->env.ranks, &job, err);
 
     if (st == DCPK_OK && (train_check(t, n_ranks, job.math->gpu_major, err) != DCPK_OK ||
-                          train_open_log(t, err) != DCPK_OK))
+                          train_check_same(t, err) != DCPK_OK || train_open_log(t, err) != DCPK_OK))
         st = err->status;
     st = dcpk_ranks_agree(t->env.ranks, st, err);
     if (st == DCPK_OK) {

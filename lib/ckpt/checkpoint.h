@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "lib/base/arena.h"
+#include "lib/base/digest.h"
 #include "lib/base/map.h"
 #include "lib/ckpt/family_wish.h"
 #include "lib/ckpt/value.h"
@@ -150,6 +151,7 @@ struct dcpk_checkpoint {
     /* Why a tensor is left out, then why an object is; set by the caller. An entry is NULL when it
      * is not left out; the table is NULL when none is. */
     const char **left_out;
+    struct dcpk_hash seen; /* of dcpk_checkpoint_see (seen.h); zeroed without it */
 };
 
 /*

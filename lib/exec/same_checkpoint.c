@@ -4,21 +4,20 @@
 
 #include <string.h>
 
-#include "lib/base/digest.h"
 #include "lib/base/text.h"
 #include "lib/ckpt/run.h"
 
 /* What a rank has opened. */
 struct opened {
     int64_t iteration;
-    uint64_t files; /* hash of what is known of them */
+    struct dcpk_hash files;
 };
 
+/* The files by name and length, and by what they were recognised by when they were opened. */
 static dcpk_status opened_hash_files(struct opened *opened, const struct dcpk_checkpoint *ckpt,
                                      struct dcpk_error *err)
 {
     struct dcpk_hasher *hasher;
-    struct dcpk_hash hash;
 
     if (dcpk_hasher_new(&hasher, err))
         return err->status;
@@ -36,9 +35,9 @@ static dcpk_status opened_hash_files(struct opened *opened, const struct dcpk_ch
 
         dcpk_hasher_update(hasher, numbers, sizeof numbers);
     }
-    dcpk_hasher_digest(hasher, &hash);
+    dcpk_hasher_update(hasher, &ckpt->seen, sizeof ckpt->seen);
+    dcpk_hasher_digest(hasher, &opened->files);
     dcpk_hasher_free(hasher);
-    memcpy(&opened->files, hash.digest, sizeof opened->files);
     return DCPK_OK;
 }
 
@@ -60,7 +59,7 @@ static dcpk_status opened_compare(const struct opened *first, const struct opene
                          "ranks 0 and %d of %d do not see the same checkpoint: iteration %s and %s",
                          r, n_ranks, iteration_text(first->iteration, text[0]),
                          iteration_text(other->iteration, text[1]));
-    if (first->files != other->files)
+    if (memcmp(&first->files, &other->files, sizeof first->files) != 0)
         return dcpk_fail(
             err, DCPK_EIO,
             "ranks 0 and %d of %d do not see the same checkpoint: its files differ (is "

@@ -7,6 +7,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/bytes.h"
 #include "lib/base/order.h"
+#include "lib/ckpt/seen.h"
 #include "lib/job/merge_priv.h"
 #include "lib/tensor/placement.h"
 #include "lib/write/journal.h"
@@ -265,7 +266,7 @@ static dcpk_status write_summary(const struct dcpk_merge *m, struct dcpk_bytes *
         const struct dcpk_merge_input *input = &m->options->inputs[i];
         struct dcpk_hash files, views;
 
-        if (dcpk_journal_describe_input(m->inputs[i].ckpt, input->path, &files, err))
+        if (dcpk_seen_checkpoint(m->inputs[i].ckpt, input->path, &files, err))
             break;
         hash_views(&m->inputs[i], m->n_params, hasher, &views);
         dcpk_bytes_printf(text, "%.17g", input->weight);

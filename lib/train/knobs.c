@@ -327,3 +327,45 @@ dcpk_status dcpk_train_knobs_set(struct dcpk_train_knobs *knobs, const char *nam
             return err->status;
     return DCPK_OK;
 }
+
+static void knob_hash(const struct dcpk_knob *knob, const void *place, struct dcpk_hasher *hasher)
+{
+    const char *text;
+    size_t n_bytes;
+
+    switch (knob->kind) {
+    case DCPK_KNOB_FLAG:
+        dcpk_hasher_update(hasher, place, sizeof(bool));
+        break;
+    case DCPK_KNOB_LENGTH:
+    case DCPK_KNOB_COUNT:
+        dcpk_hasher_update(hasher, place, sizeof(int64_t));
+        break;
+    case DCPK_KNOB_NUMBER:
+        dcpk_hasher_update(hasher, place, sizeof(double));
+        break;
+    case DCPK_KNOB_TEXT:
+    case DCPK_KNOB_WORD:
+        memcpy(&text, place, sizeof text);
+        n_bytes = text == NULL ? 0 : strlen(text) + 1;
+        dcpk_hasher_update(hasher, &n_bytes, sizeof n_bytes);
+        if (text != NULL)
+            dcpk_hasher_update(hasher, text, n_bytes);
+        break;
+    }
+}
+
+dcpk_status dcpk_train_knobs_hash(const struct dcpk_train_knobs *knobs, struct dcpk_hash *hash,
+                                  struct dcpk_error *err)
+{
+    const struct dcpk_knob *knob;
+    struct dcpk_hasher *hasher;
+
+    if (dcpk_hasher_new(&hasher, err) != DCPK_OK)
+        return err->status;
+    for (size_t i = 0; (knob = dcpk_knob_at(i)) != NULL; i++)
+        knob_hash(knob, (const char *)knobs + knob->at_bytes, hasher);
+    dcpk_hasher_digest(hasher, hash);
+    dcpk_hasher_free(hasher);
+    return DCPK_OK;
+}

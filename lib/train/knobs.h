@@ -14,6 +14,7 @@
 #define DCPK_LIB_TRAIN_KNOBS_H
 
 #include "lib/base/arena.h"
+#include "lib/base/digest.h"
 #include "lib/ckpt/value.h"
 #include "lib/train/config.h"
 
@@ -159,5 +160,9 @@ dcpk_status dcpk_train_knobs_take_saved(struct dcpk_train_knobs *knobs,
 dcpk_status dcpk_train_knobs_check(struct dcpk_train_knobs *knobs,
                                    const struct dcpk_train_environment *environment,
                                    struct dcpk_train_notices *notices, struct dcpk_error *err);
+
+/* Hash the values of all rows. Errors: DCPK_ENOMEM. */
+dcpk_status dcpk_train_knobs_hash(const struct dcpk_train_knobs *knobs, struct dcpk_hash *hash,
+                                  struct dcpk_error *err);
 
 #endif

@@ -16,6 +16,7 @@
 
 #include "lib/base/order.h"
 #include "lib/exec/pool.h"
+#include "lib/exec/same_checkpoint.h"
 #include "lib/job/compare.h"
 #include "lib/model/account.h"
 #include "lib/model/norms.h"
@@ -334,6 +335,8 @@ dcpk_status dcpk_train_resume(const struct dcpk_saved_run *run, struct dcpk_byte
     struct dcpk_loss_scale scale = *run->loss_scale;
     dcpk_status st = resume_open(&r, err);
 
+    if (st == DCPK_OK)
+        st = dcpk_ranks_check_checkpoint(run->env->ranks, r.ckpt, err);
     st = dcpk_ranks_agree(run->env->ranks, st, err);
     if (st == DCPK_OK)
         st = dcpk_ranks_agree(run->env->ranks, resume_check(&r, err), err);

@@ -4,10 +4,12 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <string.h>
 
 #include "lib/base/alloc.h"
 #include "lib/base/cursor.h"
 #include "lib/base/text.h"
+#include "lib/ckpt/seen.h"
 #include "lib/device/philox.h"
 #include "lib/io/store.h"
 
@@ -69,6 +71,20 @@ dcpk_status dcpk_tokens_open(const struct dcpk_train_config *config, struct dcpk
     }
     *tokens = t;
     return DCPK_OK;
+}
+
+dcpk_status dcpk_tokens_check_same(const struct dcpk_tokens *tokens, struct dcpk_ranks *ranks,
+                                   struct dcpk_error *err)
+{
+    struct dcpk_hash hash;
+    uint64_t number;
+
+    if (ranks == NULL || tokens->file == NULL)
+        return DCPK_OK;
+    if (dcpk_seen_file(tokens->file, &hash, err) != DCPK_OK)
+        return err->status;
+    memcpy(&number, hash.digest, sizeof number);
+    return dcpk_ranks_check_same(ranks, number, "token file", err);
 }
 
 void dcpk_tokens_close(struct dcpk_tokens *tokens)

@@ -23,7 +23,7 @@
 #ifndef DCPK_LIB_TRAIN_TOKENS_H
 #define DCPK_LIB_TRAIN_TOKENS_H
 
-#include "lib/base/error.h"
+#include "lib/exec/ranks.h"
 #include "lib/train/config.h"
 
 struct dcpk_tokens;
@@ -45,6 +45,10 @@ struct dcpk_microbatch {
  * hold whole samples, or none; DCPK_ENOMEM. */
 dcpk_status dcpk_tokens_open(const struct dcpk_train_config *config, struct dcpk_tokens **tokens,
                              struct dcpk_error *err);
+/* Collective inside the work: do all ranks see the same token file? ranks NULL: DCPK_OK. Errors:
+ * those of dcpk_ranks_check_same. */
+dcpk_status dcpk_tokens_check_same(const struct dcpk_tokens *tokens, struct dcpk_ranks *ranks,
+                                   struct dcpk_error *err);
 void dcpk_tokens_close(struct dcpk_tokens *tokens); /* NULL is a no-op */
 
 /* Samples of a microbatch are micro_batch ones from here on. */

@@ -207,7 +207,8 @@ static dcpk_status training_fill(struct training *t, struct dcpk_error *err)
 static dcpk_status training_begin(struct training *t, struct dcpk_error *err)
 {
     if (dcpk_train_mesh_init(&t->config->layout, t->job->world, &t->mesh, err) ||
-        training_agree(t, training_make(t, err), err) || training_fill(t, err) ||
+        training_agree(t, training_make(t, err), err) ||
+        dcpk_tokens_check_same(t->tokens, t->job->env->ranks, err) || training_fill(t, err) ||
         training_reserve(t, err))
         return err->status;
     return dcpk_fsdp_install(t->fsdp, err);

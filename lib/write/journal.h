@@ -12,28 +12,19 @@
  * write the same bytes and cut them into the same units.
  */
 struct dcpk_journal_subject {
-    /* Name, length and time of change of every file that is read, and more of some
-     * (journal_subject.c). */
-    struct dcpk_hash input;
-    struct dcpk_hash plan; /* place and origin of every byte, and the size of units */
-    uint64_t n_units;      /* the most that there are records of */
+    struct dcpk_hash input; /* of dcpk_seen_checkpoint (lib/ckpt/seen.h) */
+    struct dcpk_hash plan;  /* place and origin of every byte, and the size of units */
+    uint64_t n_units;       /* the most that there are records of */
 };
-/*
- * in: where the input was opened, which counts itself where it is (in) a plain file, an archive;
- * NULL: it has no path.
- * Errors: DCPK_EIO when a file of the input is gone; DCPK_ENOMEM.
- */
+/* in, errors: as of dcpk_seen_checkpoint. */
 dcpk_status dcpk_journal_describe(const struct dcpk_units *units, const char *in,
                                   struct dcpk_journal_subject *subject, struct dcpk_error *err);
 
 /*
- * Its parts, for a source that is itself made of others (lib/job/merge.h): what the subject's input
- * is for one of them, and what is taken from it. The latter two are added to a running hash:
- * each piece, and whatever the views that pieces may refer to are made of, as the caller's options
- * have it. Errors: as above.
+ * For a source that is itself made of others (lib/job/merge.h), what is taken from one of them is
+ * added to a running hash: each piece, and whatever the views that pieces may refer to are made of,
+ * as the caller's options have it.
  */
-dcpk_status dcpk_journal_describe_input(const struct dcpk_checkpoint *ckpt, const char *in,
-                                        struct dcpk_hash *input, struct dcpk_error *err);
 void dcpk_journal_put_pieces(struct dcpk_hasher *hasher, const struct dcpk_piece *pieces, size_t n);
 void dcpk_journal_put_views(struct dcpk_hasher *hasher, const struct dcpk_checkpoint *ckpt);
 

@@ -1,21 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* journal_subject.c - numbers for what decides the bytes of an output: its plan and its input. */
 #include <string.h>
-#include <sys/stat.h>
 
-#include "lib/base/alloc.h"
 #include "lib/base/digest.h"
-#include "lib/base/order.h"
 #include "lib/ckpt/format.h"
-#include "lib/ckpt/run.h"
+#include "lib/ckpt/seen.h"
 #include "lib/write/journal.h"
 
 /* A running hash of numbers and texts. */
 struct summing {
     struct dcpk_hasher *hasher;
-    struct dcpk_store *store; /* the files of the input */
-    size_t n_files;
-    uint8_t *buffer; /* END_BYTES, for the ends of files */
 };
 
 static void put_bytes(struct summing *s, const void *data, size_t n_bytes)
@@ -159,133 +153,6 @@ static void put_plan(struct summing *s, const struct dcpk_output *out)
     }
 }
 
-/*
- * What the input is seen by: of every file its name, length and time of change; of some also both
- * ends of what is in them, so that a copy of another checkpoint's file that kept its time shows
- * (common.pt and the like are read whole by that, and the last checksum of a file of items); and
- * where every chunk and object lies. Not by the inode or its own time, which links, changes of
- * owner and mounts change without touching a byte: a run would be refused that can resume.
- */
-#define MOST_READ_FILES 1000 /* about as many: a checkpoint of zarr has a hundred thousand */
-#define END_BYTES       ((size_t)64 << 10)
-
-static uint64_t first_word(const struct dcpk_hash *hash)
-{
-    uint64_t word;
-
-    memcpy(&word, hash->digest, sizeof word);
-    return word;
-}
-
-/* Add a hash, so that the order of the files does not matter. */
-static void mix(struct dcpk_hash *sum, const struct dcpk_hash *hash)
-{
-    for (size_t i = 0; i < sizeof hash->digest; i++)
-        sum->digest[i] ^= hash->digest[i];
-}
-
-static void hash_file(struct summing *s, const char *name, uint64_t n_bytes, uint64_t stamp,
-                      struct dcpk_hash *hash)
-{
-    dcpk_hasher_reset(s->hasher);
-    put_text(s, name);
-    put_number(s, n_bytes);
-    put_number(s, stamp);
-    dcpk_hasher_digest(s->hasher, hash);
-}
-
-/* Both ends of a file, END_BYTES of each. `hash` begins it, and is set. */
-static dcpk_status hash_ends(struct summing *s, struct dcpk_source *source, struct dcpk_hash *hash,
-                             struct dcpk_error *err)
-{
-    const uint64_t n_bytes = dcpk_source_bytes(source);
-    const size_t n = (size_t)dcpk_min_u64(n_bytes, END_BYTES);
-
-    dcpk_hasher_reset(s->hasher);
-    put_bytes(s, hash->digest, sizeof hash->digest);
-    for (int end = 0; end < 2 && n > 0; end++) {
-        if (dcpk_source_read(source, end == 0 ? 0 : n_bytes - n, s->buffer, n, err) != DCPK_OK)
-            return err->status;
-        put_bytes(s, s->buffer, n);
-    }
-    dcpk_hasher_digest(s->hasher, hash);
-    return DCPK_OK;
-}
-
-static void hash_places(struct summing *s, const struct dcpk_checkpoint *ckpt,
-                        struct dcpk_hash *hash)
-{
-    dcpk_hasher_reset(s->hasher);
-    for (size_t i = 0; i < ckpt->n_chunks; i++)
-        put_place(s, &ckpt->chunks[i].place);
-    for (size_t i = 0; i < ckpt->n_objects; i++)
-        put_place(s, &ckpt->objects[i].place);
-    dcpk_hasher_digest(s->hasher, hash);
-}
-
-/* Add a file of the input to the sum. */
-static dcpk_status describe_file(struct summing *s, const char *name, struct dcpk_hash *sum,
-                                 struct dcpk_error *err)
-{
-    struct dcpk_source *source;
-    struct dcpk_hash hash;
-    uint64_t stamp;
-
-    if (dcpk_store_find(s->store, name, &source, err) != DCPK_OK ||
-        dcpk_source_stamp(source, &stamp, err) != DCPK_OK)
-        return err->status;
-    hash_file(s, name, dcpk_source_bytes(source), stamp, &hash);
-    if (first_word(&hash) % s->n_files < MOST_READ_FILES &&
-        hash_ends(s, source, &hash, err) != DCPK_OK)
-        return err->status;
-    mix(sum, &hash);
-    return DCPK_OK;
-}
-
-static dcpk_status describe_input(struct summing *s, const struct dcpk_checkpoint *ckpt,
-                                  const char *in, struct dcpk_hash *sum, struct dcpk_error *err)
-{
-    const struct dcpk_source *source = NULL;
-    dcpk_status st = DCPK_OK;
-    struct dcpk_hash hash;
-    struct stat info;
-    char archive[DCPK_RUN_PATH_BYTES];
-
-    s->buffer = dcpk_alloc(END_BYTES, err);
-    if (s->buffer == NULL)
-        return err->status;
-    s->store = ckpt->store;
-    memset(sum, 0, sizeof *sum);
-    if (in != NULL)
-        (void)dcpk_run_split(in, archive);
-    if (in != NULL && stat(archive, &info) == 0 && S_ISREG(info.st_mode)) {
-        hash_file(s, "", (uint64_t)info.st_size,
-                  (uint64_t)info.st_mtim.tv_sec * 1000000000 + (uint64_t)info.st_mtim.tv_nsec,
-                  &hash);
-        mix(sum, &hash);
-    }
-    hash_places(s, ckpt, &hash);
-    mix(sum, &hash);
-    while ((source = dcpk_store_next(s->store, source)) != NULL)
-        s->n_files++;
-    while (st == DCPK_OK && (source = dcpk_store_next(s->store, source)) != NULL)
-        st = describe_file(s, dcpk_source_name(source), sum, err);
-    dcpk_free(s->buffer);
-    return st;
-}
-
-dcpk_status dcpk_journal_describe_input(const struct dcpk_checkpoint *ckpt, const char *in,
-                                        struct dcpk_hash *input, struct dcpk_error *err)
-{
-    struct summing s = {0};
-
-    if (dcpk_hasher_new(&s.hasher, err) != DCPK_OK)
-        return err->status;
-    (void)describe_input(&s, ckpt, in, input, err);
-    dcpk_hasher_free(s.hasher);
-    return err->status;
-}
-
 void dcpk_journal_put_pieces(struct dcpk_hasher *hasher, const struct dcpk_piece *pieces, size_t n)
 {
     put_pieces(&(struct summing){.hasher = hasher}, pieces, n);
@@ -300,16 +167,14 @@ dcpk_status dcpk_journal_describe(const struct dcpk_units *units, const char *in
                                   struct dcpk_journal_subject *subject, struct dcpk_error *err)
 {
     struct summing s = {0};
-    dcpk_status st = dcpk_hasher_new(&s.hasher, err);
 
-    if (st != DCPK_OK)
-        return st;
+    if (dcpk_seen_checkpoint(units->out->source, in, &subject->input, err) ||
+        dcpk_hasher_new(&s.hasher, err))
+        return err->status;
     subject->n_units = units->n;
-    st = describe_input(&s, units->out->source, in, &subject->input, err);
-    dcpk_hasher_reset(s.hasher);
     put_number(&s, units->limit_bytes);
     put_plan(&s, units->out);
     dcpk_hasher_digest(s.hasher, &subject->plan);
     dcpk_hasher_free(s.hasher);
-    return st;
+    return DCPK_OK;
 }
