@@ -63,6 +63,9 @@ int dcpkit_compare(dcpkit_checkpoint *a, dcpkit_checkpoint *b, uint64_t *n_diffe
         if (first != NULL && report.differences.first != NULL) {
             difference_put(report.differences.first, &text);
             api_give_text(&text, first, err);
+        } else if (first != NULL && dcpk_compare_lacks(&report)) {
+            dcpk_bytes_text(&text, report.verdict);
+            api_give_text(&text, first, err);
         }
         *n_differences = report.differences.n;
     }

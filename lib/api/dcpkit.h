@@ -203,7 +203,9 @@ DCPKIT_API int dcpkit_verify(dcpkit_checkpoint *ckpt, dcpkit_checkpoint *source)
 /*
  * Do two checkpoints hold the same: tensors bit for bit and training state by value, whatever their
  * formats, layouts and spellings? *n_differences: how many do not. *first: a sentence about the
- * first, freed by dcpkit_text_free; NULL when there is none. first may be NULL.
+ * first, freed by dcpkit_text_free. Without one: what only one of the two has ("weights
+ * equal; B has no optimizer state"); NULL: each has all kinds of state of the other. first may be
+ * NULL.
  */
 DCPKIT_API int dcpkit_compare(dcpkit_checkpoint *a, dcpkit_checkpoint *b, uint64_t *n_differences,
                               char **first);

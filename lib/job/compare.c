@@ -31,12 +31,19 @@ dcpk_status dcpk_comparing_add(struct dcpk_comparing *c, struct dcpk_differences
                                const struct dcpk_difference *d, struct dcpk_error *err)
 {
     struct dcpk_arena *arena = c->report->arena;
+    struct dcpk_part_result *part = &c->report->parts[dcpk_difference_part(d)];
     struct dcpk_difference *copy;
 
     if (list == &c->report->differences) {
-        c->report->parts[dcpk_difference_part(d)].n_different++;
+        part->differs = true;
         c->report->equal = false;
     }
+    if (d->kind == DCPK_ONLY_IN_A)
+        part->n_only[DCPK_A]++;
+    else if (d->kind == DCPK_ONLY_IN_B)
+        part->n_only[DCPK_B]++;
+    else if (list == &c->report->differences)
+        part->n_different++;
     if (list->n++ >= c->policy->most_kept)
         return DCPK_OK;
     copy = dcpk_arena_alloc(arena, sizeof *copy, err);
@@ -321,6 +328,8 @@ dcpk_status dcpk_compare_checkpoints(struct dcpk_checkpoint *a, struct dcpk_chec
     if (options->bucket_elems > 0)
         a->ddp_bucket_elems = b->ddp_bucket_elems = options->bucket_elems;
     st = compare_sides(&c, err);
+    if (st == DCPK_OK)
+        st = dcpk_comparing_verdict(&c, err);
     dcpk_by_place_release(&c.compared);
     dcpk_free(c.pairs.list);
     for (int s = 0; s < 2; s++)

@@ -119,19 +119,22 @@ enum dcpk_compare_part {
 const char *dcpk_compare_part_name(enum dcpk_compare_part part); /* "weights", "masters", ... */
 enum dcpk_compare_part dcpk_difference_part(const struct dcpk_difference *d); /* it counts to */
 struct dcpk_part_result {
-    uint64_t n_compared; /* tensors, or values; those that one side lacks count too */
-    uint64_t n_different;
-    double max_rel; /* of its tensors */
+    uint64_t n_compared;  /* tensors, or values, that both sides have */
+    uint64_t n_different; /* of them */
+    uint64_t n_only[2];   /* that A alone has, and B alone, tolerated or not */
+    bool differs;         /* a difference is among them, or one side lacks something that counts */
+    double max_rel;       /* of its tensors */
 };
 
 struct dcpk_compare_report {
     struct dcpk_arena *arena;
     bool equal;            /* no difference */
+    const char *verdict;   /* in words: "equal", "DIFFERENT (3)", "weights equal; B has no args" */
     bool is_logical;       /* through the canonical view of a model; else key by key as stored */
     uint64_t n_params;     /* parameters and buffers of A; FAITHFUL: of B. Logical only */
     uint64_t n_tensors;    /* compared element by element */
     uint64_t n_masters;    /* FAITHFUL: weights compared with their rounded masters, of both */
-    uint64_t n_values;     /* of training state, or objects, compared */
+    uint64_t n_values;     /* of training state, or objects, that both sides have */
     uint64_t tensor_bytes; /* of A's side */
     struct dcpk_left left; /* FAITHFUL: what B has stored: all of it is accounted for */
     /* Rows of the vocabulary of A and B, where they were evened out; else both 0. */
@@ -180,6 +183,10 @@ struct dcpk_compare_report {
 dcpk_status dcpk_compare_checkpoints(struct dcpk_checkpoint *a, struct dcpk_checkpoint *b,
                                      const struct dcpk_compare_options *options,
                                      struct dcpk_compare_report *report, struct dcpk_error *err);
+
+/* Has one side a kind of state that the other has nothing of? The verdict then names it. */
+bool dcpk_compare_lacks(const struct dcpk_compare_report *report);
+
 void dcpk_compare_release(struct dcpk_compare_report *report); /* a zeroed one is a no-op */
 
 /* ---- one checkpoint's masters against its weights ---- */

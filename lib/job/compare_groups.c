@@ -111,10 +111,10 @@ static dcpk_status compare_group_set(struct dcpk_comparing *c, enum dcpk_side fr
         char name[64];
 
         snprintf(name, sizeof name, "param_groups[%zu]", g);
-        c->report->n_values++;
         values[from] = mine->groups[g];
-        if (!has_group(other, mine->groups[g]) &&
-            dcpk_comparing_value(c, DCPK_OF_FIELD, name, NULL, values, err))
+        if (has_group(other, mine->groups[g]))
+            dcpk_comparing_count_value(c, name);
+        else if (dcpk_comparing_value(c, DCPK_OF_FIELD, name, NULL, values, err))
             return err->status;
     }
     return DCPK_OK;

@@ -75,6 +75,8 @@ static dcpk_status add_large(struct dcpk_comparing *c, const struct dcpk_object 
 
     if (put_large(c, of[DCPK_A], &d.a, err) || put_large(c, of[DCPK_B], &d.b, err))
         return err->status;
+    if (d.a != NULL && d.b != NULL)
+        dcpk_comparing_count_value(c, d.name);
     if (d.a == NULL || d.b == NULL)
         d.kind = dcpk_only_in((enum dcpk_side)(d.a == NULL));
     else if (dcpk_comparing_print(c, &d.b, err,
@@ -82,7 +84,6 @@ static dcpk_status add_large(struct dcpk_comparing *c, const struct dcpk_object 
                                   " their values are not looked into",
                                   d.b, DCPK_MOST_LOADED_BYTES))
         return err->status;
-    c->report->n_values++;
     return dcpk_comparing_add(c, &c->report->differences, &d, err);
 }
 
@@ -109,7 +110,7 @@ static dcpk_status compare_stored_items(struct dcpk_comparing *c,
     if (can_be_same_bytes(c, of) && compare_bytes(c, of, &same, err))
         return err->status;
     if (same) {
-        c->report->n_values++;
+        dcpk_comparing_count_value(c, key_of(of));
         return DCPK_OK;
     }
     if (is_past(of[DCPK_A], DCPK_MOST_LOADED_BYTES) || is_past(of[DCPK_B], DCPK_MOST_LOADED_BYTES))
@@ -120,7 +121,7 @@ static dcpk_status compare_stored_items(struct dcpk_comparing *c,
 /* What the comparison of two items has added to the report: it is that of all keys they have. */
 struct item_result {
     const struct dcpk_difference *difference; /* NULL: they are equal */
-    uint64_t n_compared;                      /* as a value of its part */
+    bool is_of_both;                          /* counted as compared */
 };
 
 static dcpk_status add_again(struct dcpk_comparing *c, const char *key,
@@ -128,8 +129,8 @@ static dcpk_status add_again(struct dcpk_comparing *c, const char *key,
 {
     struct dcpk_difference d;
 
-    c->report->n_values++;
-    c->report->parts[dcpk_comparing_part(key, NULL, false)].n_compared += result->n_compared;
+    if (result->is_of_both)
+        dcpk_comparing_count_value(c, key);
     if (result->difference == NULL)
         return DCPK_OK;
     d = *result->difference;
@@ -143,9 +144,7 @@ dcpk_status dcpk_comparing_object(struct dcpk_comparing *c, const struct dcpk_ob
 {
     const struct dcpk_place *place[2] = {NULL, NULL};
     const char *key = key_of(of);
-    struct dcpk_part_result *part = &c->report->parts[dcpk_comparing_part(key, NULL, false)];
     struct dcpk_difference **end = c->report->differences.end;
-    const uint64_t before = part->n_compared;
     struct item_result *result;
     uint64_t found;
 
@@ -159,7 +158,7 @@ dcpk_status dcpk_comparing_object(struct dcpk_comparing *c, const struct dcpk_ob
     result = dcpk_arena_alloc(c->report->arena, sizeof *result, err);
     if (result == NULL)
         return err->status;
-    *result = (struct item_result){*end, part->n_compared - before};
+    *result = (struct item_result){*end, of[DCPK_A] != NULL && of[DCPK_B] != NULL};
     return dcpk_by_place_put(&c->compared, place[DCPK_A], place[DCPK_B],
                              (uint64_t)(uintptr_t)result, err);
 }

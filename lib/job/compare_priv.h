@@ -110,6 +110,8 @@ dcpk_status dcpk_comparing_print(struct dcpk_comparing *c, const char **text,
 dcpk_status dcpk_comparing_refuse(struct dcpk_comparing *c, const char *name,
                                   struct dcpk_error *err, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
+/* Put the answer in words, once all is compared (compare_verdict.c). */
+dcpk_status dcpk_comparing_verdict(struct dcpk_comparing *c, struct dcpk_error *err);
 /* The same of two tensors: `a` and `b` are what their views are. */
 dcpk_status dcpk_comparing_add_tensor(struct dcpk_comparing *c, struct dcpk_differences *list,
                                       const struct dcpk_difference *d,
@@ -151,6 +153,8 @@ dcpk_status dcpk_comparing_places(struct dcpk_comparing *c, struct dcpk_error *e
 
 /* ---- values (compare_values.c) ---- */
 
+/* Count a value of that name, or an object, that both sides have. */
+void dcpk_comparing_count_value(struct dcpk_comparing *c, const char *name);
 /* Compare two values now. key: for the policy. */
 dcpk_status dcpk_comparing_value(struct dcpk_comparing *c, enum dcpk_subject subject,
                                  const char *name, const char *key,

@@ -260,7 +260,6 @@ static dcpk_status compare_left_value(struct dcpk_comparing *c, enum dcpk_side f
         return DCPK_OK;
     if (values[from] != NULL)
         return dcpk_comparing_value(c, DCPK_OF_STORED, name, NULL, values, err);
-    c->report->n_values++;
     return dcpk_comparing_add(c, &c->report->differences, &d, err);
 }
 

@@ -70,9 +70,9 @@ static dcpk_status pair_views(struct dcpk_comparing *c, const struct named_pair 
 
     if (p->view[DCPK_A] == NULL && p->view[DCPK_B] == NULL)
         return DCPK_OK;
-    c->report->parts[dcpk_comparing_part(p->name, p->part, true)].n_compared++;
     if (p->view[DCPK_A] == NULL || p->view[DCPK_B] == NULL)
         return add_lacking(c, p, err);
+    c->report->parts[dcpk_comparing_part(p->name, p->part, true)].n_compared++;
     if (!dcpk_view_same_shape(p->view[DCPK_A], p->view[DCPK_B])) {
         d.kind = DCPK_SHAPE_DIFFERS;
         return dcpk_comparing_add_tensor(c, list, &d, p->view, err);
@@ -167,22 +167,18 @@ static dcpk_status pair_kinds(struct dcpk_comparing *c, const struct param_pair 
     const struct named_pair *twins = !c->same_format && have_both(master) ? &may_lack : &counts;
     const bool is_alone = c->options->weights_only || c->with_model;
     const struct named_pair *masters = is_alone ? &may_lack : &counts;
+    const struct dcpk_model_tensor *twin[2] = {NULL, NULL};
 
     if (!has_single_master(p)) {
         if (pair_tensors(c, master, masters, err) || pair_tensors(c, weight, twins, err))
             return err->status;
         return DCPK_OK;
     }
-    if (pair_tensors(c, p->value, &counts, err))
+    for (int s = 0; s < 2; s++)
+        if (p->value[s] != weight[s])
+            twin[s] = weight[s];
+    if (pair_tensors(c, p->value, &counts, err) || pair_tensors(c, twin, &may_lack, err))
         return err->status;
-    if (c->options->strict) {
-        const struct dcpk_model_tensor *twin[2] = {NULL, NULL};
-
-        for (int s = 0; s < 2; s++)
-            if (p->value[s] != weight[s])
-                twin[s] = weight[s];
-        return pair_tensors(c, twin, &counts, err);
-    }
     return DCPK_OK;
 }
 

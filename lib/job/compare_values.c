@@ -46,6 +46,12 @@ static bool are_equal(enum dcpk_subject subject, const struct dcpk_value *a,
                                       dcpk_value_as_float(b, &v) && u == v);
 }
 
+void dcpk_comparing_count_value(struct dcpk_comparing *c, const char *name)
+{
+    c->report->n_values++;
+    c->report->parts[dcpk_comparing_part(name, NULL, false)].n_compared++;
+}
+
 bool dcpk_comparing_differs(const struct dcpk_comparing *c, enum dcpk_subject subject,
                             const char *key, const struct dcpk_value *const values[2])
 {
@@ -74,8 +80,8 @@ dcpk_status dcpk_comparing_value(struct dcpk_comparing *c, enum dcpk_subject sub
     list = dcpk_comparing_list(c, weight, is_lacking);
     if (list == NULL && weight == DCPK_MAY_LACK) /* nothing is compared, nor kept */
         return DCPK_OK;
-    c->report->n_values++;
-    c->report->parts[dcpk_comparing_part(name, NULL, false)].n_compared++;
+    if (!is_lacking)
+        dcpk_comparing_count_value(c, name);
     if (list == NULL || (!is_lacking && are_equal(subject, a, b)))
         return DCPK_OK;
     if (is_lacking)

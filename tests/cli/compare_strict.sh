@@ -36,7 +36,7 @@ strictly a b | sed '/^weights/,$d'
 tar -cf a.tar -C a iter_0000004
 strictly a a.tar | tail -n 1
 rm a/iter_0000004/deep/er/only
-strictly a a.tar | grep only
+strictly a a.tar | grep "^  .* only in"
 
 # Between formats: what only the one holds.
 "$DCPKIT" convert --to fsdp_dtensor "$SAMPLES/torch_dist_c_extra_state" other >said 2>&1 || cat said

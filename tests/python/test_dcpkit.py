@@ -315,6 +315,15 @@ class Working(unittest.TestCase):
                 for key in after.keys() & before.keys():
                     self.assertEqual(before[key], after[key], key)
 
+    def test_what_only_one_has_is_told(self):
+        with tempfile.TemporaryDirectory() as folder:
+            there = pathlib.Path(folder) / "hf"
+            dcpkit.convert(SAMPLE, there, "huggingface")
+            with dcpkit.open(SAMPLE) as run, dcpkit.open(there) as hf:
+                equal = "weights equal; {} has no optimizer state"
+                self.assertEqual(run.compare(hf), (0, equal.format("B")))
+                self.assertEqual(hf.compare(run), (0, equal.format("A")))
+
     def test_what_differs_is_told(self):
         other = SAMPLES / "torch_dist_b_dense_tp2pp2"
         with dcpkit.open(SAMPLE) as a, dcpkit.open(other) as b:

@@ -397,7 +397,11 @@ class Checkpoint(_library.Handle, Mapping[str, Tensor]):
             self._call(_lib.dcpkit_verify, its)
 
     def compare(self, other: Checkpoint) -> tuple[int, str | None]:
-        """How many tensors and values differ from the other's, and a sentence about the first."""
+        """How many tensors and values differ from the other's, and a sentence about the first.
+
+        Where none differs the sentence says what only one has: (0, "weights equal; B has no
+        optimizer state"). A is this one, B the other; None: neither lacks any kind of state.
+        """
         n, first = ctypes.c_uint64(), ctypes.c_void_p()
         with self._use_other(other) as its:
             self._call(_lib.dcpkit_compare, its, ctypes.byref(n), ctypes.byref(first))
