@@ -105,6 +105,7 @@ static dcpk_status write_sum(struct request *r, const struct dcpk_merge *merge,
     options->opened = dcpk_merge_checkpoint(merge);
     options->facts = (struct dcpk_input_facts){0};
     options->flags |= DCPK_CONVERT_WEIGHTS_ONLY;
+    options->flags &= ~(unsigned)DCPK_CONVERT_CHECK_INPUT; /* of the inputs, not of the sum */
     return dcpk_convert_job(&r->args, options, bar, err);
 }
 
@@ -128,6 +129,8 @@ static dcpk_status merge(struct request *r, struct dcpk_convert_options *options
     st = dcpk_ranks_agree(r->ranks, dcpk_merge_open(&what, &made, &r->n_different, err), err);
     if (st == DCPK_OK && !r->args.dry_run)
         st = dcpk_ranks_agree(r->ranks, dcpk_merge_prove(made, err), err);
+    if (st == DCPK_OK && !r->args.dry_run && (options->flags & DCPK_CONVERT_CHECK_INPUT) != 0)
+        st = dcpk_ranks_agree(r->ranks, dcpk_merge_check_inputs(made, err), err);
     if (st == DCPK_OK)
         st = write_sum(r, made, options, &bar, err);
     dcpk_bar_end(&bar);

@@ -28,9 +28,13 @@ static const struct dcpk_cli_option loader_options[] = {
     DCPK_OPT_TARGET(target), DCPK_OPT_END};
 
 static const struct dcpk_cli_option proof_options[] = {
+    DCPK_OPT_FLAG("check-input", check_input,
+                  "check every checksum of IN first, and its integrity.json (reads it twice)"),
+    DCPK_OPT_FLAG("no-check-input", no_check_input, "with --verify: leave that out"),
     DCPK_OPT_FLAG("verify", verify,
-                  "read the output back, past the page cache where the system lets it go, and "
-                  "prove it against IN as 'verify --against' does; only then is it published"),
+                  "--check-input; then read the output back, past the page cache where the system "
+                  "lets it go, and prove it against IN as 'verify --against' does; only then is it "
+                  "published"),
     DCPK_OPT_OUT_FILE("hashes", "FILE", hashes_path,
                       "read the output back and write the hashes of its tensors, for 'hash "
                       "--check'"),
@@ -79,8 +83,6 @@ static const struct dcpk_cli_option shared_options[] = {
                   "with --like-megatron-inspector: name MTP's inner layer mtp_model_layer "
                   "(otherwise both names are written)"),
     DCPK_OPT_GROUP("proof"),
-    DCPK_OPT_FLAG("check-input", check_input,
-                  "check every checksum of IN first, and its integrity.json (reads it twice)"),
     DCPK_OPT_INCLUDE(proof_options),
     DCPK_OPT_END};
 
@@ -157,6 +159,8 @@ static dcpk_status split_modules(const char *text, struct dcpk_convert_parsed *p
 static dcpk_status check_convert_arguments(const struct dcpk_convert_args *a,
                                            struct dcpk_error *err)
 {
+    if (a->check_input && a->no_check_input)
+        return dcpk_fail(err, DCPK_EUSAGE, "--check-input and --no-check-input exclude each other");
     if (a->swiglu && a->no_swiglu)
         return dcpk_fail(err, DCPK_EUSAGE, "--swiglu and --no-swiglu exclude each other");
     if (a->no_swiglu && a->modules != NULL)
@@ -267,7 +271,7 @@ static unsigned flags_of(const struct dcpk_convert_args *a)
 
     if (a->weights_only)
         flags |= DCPK_CONVERT_WEIGHTS_ONLY;
-    if (a->check_input)
+    if (a->check_input || (a->verify && !a->no_check_input))
         flags |= DCPK_CONVERT_CHECK_INPUT;
     if (a->verify)
         flags |= DCPK_CONVERT_VERIFY;

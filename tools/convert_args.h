@@ -19,8 +19,8 @@ struct dcpk_convert_args {
     const char *from, *to, *impl, *generation, *optimizer, *modules, *map_path, *report_path,
         *html_path, *hashes_path, *model_prefix, *state_prefix, *tracker, *iteration, *args_from;
     struct dcpk_input_args input;
-    bool swiglu, no_swiglu, weights_only, check_input, verify, integrity, like_inspector,
-        rename_mtp, dry_run, force, resume, json;
+    bool swiglu, no_swiglu, weights_only, check_input, no_check_input, verify, integrity,
+        like_inspector, rename_mtp, dry_run, force, resume, json;
     struct dcpk_voice voice;
     bool oom_traceback, enable_msc; /* of the Python tool; without meaning here */
     int n_threads;

@@ -265,6 +265,26 @@ static void report_convert_proof(const struct dcpk_compare_report *proof, struct
     dcpk_doc_set_count(doc, "verified.tensor_bytes", proof->tensor_bytes);
 }
 
+/* How the input was checked before it was converted. */
+static void report_input_check(const struct dcpk_input_check *check, struct dcpk_doc *doc)
+{
+    char size[DCPK_SIZE_TEXT_BYTES], list[64] = "";
+
+    if (!check->is_made) {
+        dcpk_doc_set(doc, "input_check", dcpk_fact_null());
+        return;
+    }
+    if (check->n_listed > 0)
+        snprintf(list, sizeof list, "; %zu files have their listed SHA-256", check->n_listed);
+    if (check->checked_bytes > 0)
+        dcpk_doc_row(doc, "checked", "every checksum of the input is right, of %s of tensors%s",
+                     dcpk_cli_short_size(check->checked_bytes, size), list);
+    else
+        dcpk_doc_row(doc, "checked", "the input stores no checksums of tensor bytes%s", list);
+    dcpk_doc_set_count(doc, "input_check.checked_bytes", check->checked_bytes);
+    dcpk_doc_set_count(doc, "input_check.n_listed_files", check->n_listed);
+}
+
 static void report_time(const struct dcpk_conversion *c, struct dcpk_doc *doc)
 {
     const uint64_t n_bytes = c->stats.written_bytes + c->compared_bytes; /* one of them is 0 */
@@ -432,6 +452,7 @@ void dcpk_convert_report(const struct dcpk_conversion *c, const struct dcpk_conv
         report_sides(c, files, doc);
     report_conversion(c, files, doc);
     report_counts(c, doc);
+    report_input_check(&c->checked, doc);
     report_convert_proof(&c->proof, doc);
     report_verdict(c, doc);
     report_files(c, files, doc);

@@ -84,7 +84,7 @@ static void flags_apply(unsigned flags, struct dcpk_convert_options *job)
         {DCPKIT_RESUME, 0, DCPK_FOLDER_RESUME},
         {DCPKIT_WEIGHTS_ONLY, DCPK_CONVERT_WEIGHTS_ONLY, 0},
         {DCPKIT_CHECK_INPUT, DCPK_CONVERT_CHECK_INPUT, 0},
-        {DCPKIT_PROVE, DCPK_CONVERT_VERIFY, 0},
+        {DCPKIT_PROVE, DCPK_CONVERT_VERIFY | DCPK_CONVERT_CHECK_INPUT, 0},
         {DCPKIT_INTEGRITY, DCPK_CONVERT_INTEGRITY, 0},
     };
 
@@ -93,6 +93,8 @@ static void flags_apply(unsigned flags, struct dcpk_convert_options *job)
             job->flags |= rows[i].job;
             job->folder_flags |= rows[i].folder;
         }
+    if ((flags & DCPKIT_TRUST_INPUT) != 0 && (flags & DCPKIT_CHECK_INPUT) == 0)
+        job->flags &= ~(unsigned)DCPK_CONVERT_CHECK_INPUT;
 }
 
 static bool mesh_is_given(const struct dcpkit_mesh *m)

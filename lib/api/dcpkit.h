@@ -215,8 +215,10 @@ enum dcpkit_convert_flags {
     DCPKIT_RESUME = 2,       /* continue one that was cut short */
     DCPKIT_WEIGHTS_ONLY = 4, /* leave the optimizer out */
     DCPKIT_CHECK_INPUT = 8,  /* check every checksum of the source first */
-    DCPKIT_PROVE = 16,       /* read the output back and prove it, before it is published */
-    DCPKIT_INTEGRITY = 32    /* add Megatron's integrity.json */
+    DCPKIT_PROVE = 16,       /* read the output back and prove it, before it is published; also
+                                DCPKIT_CHECK_INPUT */
+    DCPKIT_INTEGRITY = 32,   /* add Megatron's integrity.json */
+    DCPKIT_TRUST_INPUT = 64  /* with DCPKIT_PROVE: no DCPKIT_CHECK_INPUT */
 };
 
 /* Sizes of the run that will load a torch_dist or zarr output, which is then cut as that run would

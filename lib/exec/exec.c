@@ -305,6 +305,7 @@ void dcpk_workers_count(const struct dcpk_exec *exec, const struct dcpk_worker *
     for (int i = 0; i < exec->n_threads; i++) {
         stats->read_bytes += workers[i].read_bytes;
         stats->written_bytes += workers[i].written_bytes;
+        stats->checked_bytes += workers[i].checked_bytes;
     }
 }
 

@@ -21,6 +21,8 @@ struct dcpk_exec_stats { /* of all ranks */
      * another each time. */
     uint64_t read_bytes, written_bytes;
     uint64_t item_bytes; /* of dcpk_exec_check_items: of all items, each place once */
+    /* The same: those that a stored checksum covers, but for objects that fit a buffer. */
+    uint64_t checked_bytes;
     double seconds;
 };
 

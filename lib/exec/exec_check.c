@@ -43,6 +43,7 @@ dcpk_status dcpk_worker_check_record(struct dcpk_worker *worker, const struct dc
                          " was stored with them (the file is damaged)",
                          where->record_bytes, where->record_offset_bytes,
                          dcpk_source_name(where->source), crc32, where->crc32);
+    worker->checked_bytes += where->record_bytes;
     return DCPK_OK;
 }
 

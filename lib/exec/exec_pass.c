@@ -67,6 +67,7 @@ dcpk_status dcpk_workers_share(const struct dcpk_exec *exec, const struct dcpk_w
         memcpy(&moved, all.data + r * sizeof moved, sizeof moved);
         elsewhere->read_bytes += moved.read_bytes;
         elsewhere->written_bytes += moved.written_bytes;
+        elsewhere->checked_bytes += moved.checked_bytes;
     }
     dcpk_bytes_release(&all);
     return st;
@@ -88,6 +89,7 @@ dcpk_status dcpk_pass_end(struct dcpk_pass *pass, struct dcpk_exec_stats *stats,
     if (st == DCPK_OK && stats != NULL) {
         stats->read_bytes += pass->elsewhere.read_bytes;
         stats->written_bytes += pass->elsewhere.written_bytes;
+        stats->checked_bytes += pass->elsewhere.checked_bytes;
     }
     dcpk_workers_free(pass->exec, pass->workers);
     return st;

@@ -72,6 +72,7 @@ struct dcpk_worker {
     uint64_t n_reads;          /* clock of the windows */
     struct dcpk_reader reader; /* dcpk_worker_read, for formats that locate chunks */
     uint64_t read_bytes, written_bytes;
+    uint64_t checked_bytes; /* against a stored checksum */
 };
 
 /* exec->n_threads of them; NULL and err on failure. */

@@ -10,6 +10,7 @@
 #include "lib/exec/exec.h"
 #include "lib/exec/ranks.h"
 #include "lib/job/compare.h"
+#include "lib/job/input_check.h"
 #include "lib/job/input_facts.h"
 #include "lib/job/verdict.h"
 #include "lib/rules/rules.h"
@@ -56,11 +57,12 @@ struct dcpk_conversion {
     bool is_unchanged;        /* planning failed: the source is what was asked for already */
     struct dcpk_output *out;
     struct dcpk_plan_totals totals;
-    struct dcpk_verdict verdict;  /* which releases load it; not for a plain container */
-    struct dcpk_exec_stats stats; /* after run */
-    uint64_t resumed_bytes;       /* of tensor data that an earlier run had written; after run */
-    bool is_complete;             /* the output was there, as it should be; after run */
-    uint64_t compared_bytes;      /* of it, instead of written ones */
+    struct dcpk_verdict verdict;     /* which releases load it; not for a plain container */
+    struct dcpk_exec_stats stats;    /* after run */
+    uint64_t resumed_bytes;          /* of tensor data that an earlier run had written; after run */
+    bool is_complete;                /* the output was there, as it should be; after run */
+    uint64_t compared_bytes;         /* of it, instead of written ones */
+    struct dcpk_input_check checked; /* after run, with CHECK_INPUT; else zero */
     struct dcpk_compare_report proof; /* after run, with VERIFY; else zero */
     struct dcpk_bytes hashes;         /* the same with HASHES: lib/job/hash_list.h */
 };

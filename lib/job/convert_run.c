@@ -12,21 +12,12 @@ static struct dcpk_conversion *conversion_of(const struct dcpk_making *m)
     return m->job;
 }
 
-/* Its own checksums, and those of Megatron's list where there is one. */
 static dcpk_status conversion_check_input(struct dcpk_making *m, struct dcpk_error *err)
 {
-    bool has_integrity = false;
-    size_t n_files;
-
     if ((conversion_of(m)->options->flags & DCPK_CONVERT_CHECK_INPUT) == 0)
         return DCPK_OK;
     dcpk_progress_begin(&m->env->progress, "checking the input");
-    if (dcpk_exec_check_items(m->exec, NULL, err) ||
-        dcpk_exec_find_integrity(m->exec, &has_integrity, err))
-        return err->status;
-    if (!has_integrity)
-        return DCPK_OK;
-    return dcpk_exec_check_integrity(m->exec, &n_files, NULL, err);
+    return dcpk_check_input(m->exec, &conversion_of(m)->checked, err);
 }
 
 /*

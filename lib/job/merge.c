@@ -7,6 +7,7 @@
 #include "lib/base/bytes.h"
 #include "lib/base/order.h"
 #include "lib/job/compare.h"
+#include "lib/job/input_check.h"
 #include "lib/job/merge_priv.h"
 #include "lib/model/account.h"
 #include "lib/rules/rules.h"
@@ -300,5 +301,17 @@ dcpk_status dcpk_merge_prove(const struct dcpk_merge *merge, struct dcpk_error *
     for (size_t i = 0; i < merge->n_inputs; i++)
         if (dcpk_check_masters(merge->inputs[i].model, &merge->options->env, err))
             return err->status;
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_merge_check_inputs(const struct dcpk_merge *merge, struct dcpk_error *err)
+{
+    struct dcpk_input_check check;
+
+    for (size_t i = 0; i < merge->n_inputs; i++)
+        if (dcpk_check_input(merge->inputs[i].exec, &check, err)) {
+            dcpk_context(err, "checking '%s'", merge->inputs[i].run.folder);
+            return err->status;
+        }
     return DCPK_OK;
 }

@@ -55,7 +55,7 @@ static void check_items(struct verifying *w)
         (void)dcpk_exec_check_items(exec, &stats, err);
     (void)dcpk_ranks_agree(env->ranks, err->status, err);
     dcpk_exec_free(exec);
-    w->v->has_checksums = stats.read_bytes > 0 || w->ckpt->n_chunks == 0;
+    w->v->has_checksums = stats.checked_bytes > 0 || w->ckpt->n_chunks == 0;
     w->v->item_bytes = stats.item_bytes;
 }
 

@@ -333,6 +333,18 @@ class Working(unittest.TestCase):
             with self.assertRaises(dcpkit.FormatError):
                 a.verify(b)
 
+    def test_a_proof_begins_with_the_source(self):
+        with tempfile.TemporaryDirectory() as folder:
+            damaged = pathlib.Path(folder) / "run"
+            shutil.copytree(ITERATION, damaged)
+            data = bytearray((damaged / "__1_0.distcp").read_bytes())
+            data[300000] ^= 1
+            (damaged / "__1_0.distcp").write_bytes(data)
+            out = pathlib.Path(folder) / "out"
+            with self.assertRaisesRegex(dcpkit.FormatError, "the file is damaged"):
+                dcpkit.convert(damaged, out, "fsdp_dtensor", prove=True)
+            dcpkit.convert(damaged, out, "fsdp_dtensor", prove=True, check_input=False)
+
     def test_a_callback_can_stop_and_fail(self):
         def fail(*_):
             raise ZeroDivisionError

@@ -417,7 +417,7 @@ def convert(
     replace: bool = False,
     resume: bool = False,
     weights_only: bool = False,
-    check_input: bool = False,
+    check_input: bool | None = None,
     prove: bool = False,
     integrity: bool = False,
     swiglu: bool | None = None,
@@ -429,7 +429,8 @@ def convert(
     """Convert a checkpoint to the format `to` at `out`; the source is never touched.
 
     Returns the report: how many keys became what, and what is "left_out", with reasons. replace: an output that exists; resume: one that
-    was cut short; prove: read the output back and compare before it is published. swiglu: whether
+    was cut short; check_input: check every checksum of the source first, None: where prove is set;
+    prove: read the output back and compare before it is published. swiglu: whether
     fc1 holds gate and up rows, None: as the checkpoint's args say. mesh: {"tp": 2, "pp": 2, ...} of
     the run that will load torch_dist or zarr, None: chunks that any run loads.
     """
@@ -437,9 +438,10 @@ def convert(
         replace=replace,
         resume=resume,
         weights_only=weights_only,
-        check_input=check_input,
+        check_input=bool(check_input),
         prove=prove,
         integrity=integrity,
+        trust_input=check_input is False,
     )
     options = _library.ConvertOptions(ctypes.sizeof(_library.ConvertOptions))
     options.from_ = None if format is None else _library.key_bytes(format)

@@ -189,6 +189,7 @@ CONVERT_FLAGS = {
     "check_input": 8,
     "prove": 16,
     "integrity": 32,
+    "trust_input": 64,
 }
 
 
