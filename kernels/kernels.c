@@ -8,13 +8,9 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/gather/gather_link.h"
 #include "kernels/local/local_link.h"
+#include "kernels/mpi/mpi_load.h"
 #ifdef DCPK_HAVE_CUDA
 #include "kernels/cuda/cuda.h"
-#endif
-#ifdef DCPK_HAVE_MPI
-#include "kernels/mpi/mpi_collectives.h"
-#include "kernels/mpi/mpi_link.h"
-#include "kernels/mpi/mpi_transport.h"
 #endif
 #ifdef DCPK_HAVE_NCCL
 #include "kernels/nccl/nccl_collectives.h"
@@ -42,9 +38,6 @@ const char *const dcpk_kernels_absent[] = {
 #ifndef DCPK_HAVE_CUBLAS
     "cublas",
 #endif
-#ifndef DCPK_HAVE_MPI
-    "mpi",
-#endif
 #ifndef DCPK_HAVE_NCCL
     "nccl",
 #endif
@@ -56,9 +49,7 @@ const struct dcpk_link_ops *const dcpk_links[] = {
 #ifdef DCPK_HAVE_NCCL
     &dcpk_link_nccl,
 #endif
-#ifdef DCPK_HAVE_MPI
-    &dcpk_link_mpi,
-#endif
+    &dcpk_link_by_mpi,
     &dcpk_link_gather, /* works for all ranks, as the last resort */
     NULL,
 };
@@ -75,16 +66,12 @@ const struct dcpk_ops *const dcpk_math_ops[] = {
 };
 
 const struct dcpk_transport *const dcpk_transports[] = {
-#ifdef DCPK_HAVE_MPI
-    &dcpk_transport_mpi,
-#endif
+    &dcpk_transport_by_mpi,
     NULL,
 };
 
 const struct dcpk_collectives *const dcpk_collectives_built[] = {
-#ifdef DCPK_HAVE_MPI
-    &dcpk_collectives_mpi,
-#endif
+    &dcpk_collectives_by_mpi,
     &dcpk_collectives_alone, /* works for a process alone */
 #ifdef DCPK_HAVE_NCCL
     &dcpk_collectives_nccl, /* the only ones of a GPU's memory */

@@ -21,7 +21,7 @@ extern const struct dcpk_space_ops *const dcpk_spaces[];
 /* The plain one, the specification that twins are tested against. */
 extern const struct dcpk_device dcpk_device_cpu_plain;
 
-/* NULL-terminated; the first is the one to use. Empty where none was built in. */
+/* NULL-terminated; the first is the one to use. Its library may not be there: `find` reports it. */
 extern const struct dcpk_transport *const dcpk_transports[];
 
 /* NULL-terminated, in the order of preference; the first is that of threads, the specification. */

@@ -47,6 +47,7 @@ may_include() {
     tools | tests | tests/*) echo . && return ;;
     lib/api) echo '^(lib|formats/formats\.h|kernels/kernels\.h)' && return ;; # it joins the tables, as tools do
     kernels) allowed="$to_device kernels" ;;
+    kernels/mpi/plugin) allowed="$to_device kernels/mpi" ;;
     kernels/nccl) allowed="$to_device kernels/cuda" ;;
     kernels/*) allowed=$to_device ;;
     formats/* | formats) allowed=${may[$folder]:-lib} ;;

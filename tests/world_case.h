@@ -57,7 +57,7 @@ static inline int world_join(void)
     const struct dcpk_collectives *collectives = world_collectives();
     struct dcpk_error err = DCPK_ERROR_INIT;
 
-    if (dcpk_transports[0] == NULL || collectives == NULL)
+    if (collectives == NULL)
         return 77;
     if (dcpk_transports[0]->join(&world_comm, &err)) {
         fprintf(stderr, "%s\n", err.text);

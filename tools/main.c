@@ -105,6 +105,21 @@ static void put_absent(void)
         dcpk_cli_printf(stdout, "\n");
 }
 
+/* Names what was found at run time, or why nothing was. */
+static void put_transports(void)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    char version[128];
+
+    dcpk_cli_printf(stdout, "transports:\n");
+    for (size_t i = 0; dcpk_transports[i] != NULL; i++)
+        if (dcpk_transports[i]->find(version, sizeof version, &err) == DCPK_OK)
+            dcpk_cli_printf(stdout, "  %-14s%s (%s)\n", dcpk_transports[i]->name,
+                            dcpk_transports[i]->summary, version);
+        else
+            dcpk_cli_printf(stdout, "  no %-11s%s\n", dcpk_transports[i]->name, err.text);
+}
+
 static int put_version(void)
 {
     dcpk_cli_printf(stdout, "dcpkit %s\nformats:\n", DCPK_VERSION);
@@ -117,11 +132,7 @@ static int put_version(void)
     dcpk_cli_printf(stdout, "memory of:\n");
     for (size_t i = 0; dcpk_spaces[i] != NULL; i++)
         dcpk_cli_printf(stdout, "  %-14s%s\n", dcpk_spaces[i]->name, dcpk_spaces[i]->summary);
-    if (dcpk_transports[0] != NULL)
-        dcpk_cli_printf(stdout, "transports:\n");
-    for (size_t i = 0; dcpk_transports[i] != NULL; i++)
-        dcpk_cli_printf(stdout, "  %-14s%s\n", dcpk_transports[i]->name,
-                        dcpk_transports[i]->summary);
+    put_transports();
     dcpk_cli_printf(stdout, "links:\n");
     for (size_t i = 0; dcpk_links[i] != NULL; i++)
         dcpk_cli_printf(stdout, "  %-14s%s\n", dcpk_links[i]->name, dcpk_links[i]->summary);

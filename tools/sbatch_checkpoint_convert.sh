@@ -54,7 +54,7 @@ check() {
     command -v "$DCPKIT" >/dev/null || fail "there is no program '$DCPKIT' on $(hostname); set DCPKIT to its path"
     "$DCPKIT" --version >/dev/null || fail "'$DCPKIT' does not start on $(hostname); MODULES may name what it lacks"
     [ "$(grep -c '^  mpi ' <("$DCPKIT" --version))" -gt 0 ] ||
-        fail "'$DCPKIT' was built without MPI, and would work in one process (build it where MPI is installed)"
+        fail "'$DCPKIT' finds no MPI plug-in, and would work in one process (see '$DCPKIT --version')"
     [ -e "$IN" ] || fail "IN: there is no '$IN' on $(hostname)"
     command -v "${launch[0]}" >/dev/null || fail "there is no ${launch[0]} on $(hostname); MODULES may name its module"
     [ "${launch[0]}" = mpirun ] || srun --mpi=list 2>&1 | grep -qwF -- "$MPI" ||

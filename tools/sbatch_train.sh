@@ -36,7 +36,7 @@ fail() {
 }
 
 command -v "$DCPKIT" >/dev/null || fail "there is no program '$DCPKIT' on $(hostname); set DCPKIT to its path"
-[ "$(grep -c '^  mpi ' <("$DCPKIT" --version))" -gt 0 ] || fail "'$DCPKIT' was built without MPI, and would train in one process"
+[ "$(grep -c '^  mpi ' <("$DCPKIT" --version))" -gt 0 ] || fail "'$DCPKIT' finds no MPI plug-in, and would train in one process"
 [ -e "$CONFIG" ] || fail "CONFIG: there is no '$CONFIG' on $(hostname)"
 launch=(mpirun -n "$RANKS" --bind-to none)
 # srun takes the cores of a task from its own command line

@@ -217,8 +217,8 @@ static dcpk_status link_open(dcpkit_engine *engine, const struct dcpk_link_ops *
     st = dcpk_ranks_agree(o->ranks, st, err);
     if (st == DCPK_OK)
         o->link = link;
-    else
-        ops->close(link);
+    else if (link != NULL)
+        link->ops->close(link);
     return st;
 }
 

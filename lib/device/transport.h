@@ -29,6 +29,9 @@ struct dcpk_comm {
  */
 struct dcpk_transport {
     const char *name, *summary; /* of --version */
+    /* Finds the library that join needs, and puts one line about it into version. Errors:
+     * DCPK_EUSAGE with the reason. */
+    dcpk_status (*find)(char *version, size_t n_bytes, struct dcpk_error *err);
     /* Collective over all ranks that a launcher started; comm is set on success only. */
     dcpk_status (*join)(struct dcpk_comm **comm, struct dcpk_error *err);
     /* Collective: n_bytes of every rank, in the order of ranks, into `all` of every rank. */

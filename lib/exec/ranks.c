@@ -101,14 +101,11 @@ dcpk_status dcpk_ranks_join(const struct dcpk_transport *const *transports,
     *ranks = NULL;
     if (n_launched == 1)
         return DCPK_OK;
-    if (transports[0] == NULL)
-        return dcpk_fail(err, DCPK_EUSAGE,
-                         "started as one of %d processes, but built without MPI (install "
-                         "libopenmpi-dev and build again, or start one process)",
-                         n_launched);
     st = transports[0]->join(&comm, err);
-    if (st != DCPK_OK)
+    if (st != DCPK_OK) {
+        dcpk_context(err, "started as one of %d processes", n_launched);
         return st;
+    }
     if (comm->n_ranks == 1) {
         comm->transport->leave(comm);
         return dcpk_fail(err, DCPK_EUSAGE,

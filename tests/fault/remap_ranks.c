@@ -130,6 +130,7 @@ int main(int argc, char **argv)
     faulty_begin(meet_fate, process_find_mpi());
     if (process_begin(&process, &faulty_ops, &err))
         return complain(err.text);
+    faulty_begin(meet_fate, process.link->ops); /* of the plug-in, which is loaded now */
     process.link->ops = &faulty_link_ops;
     make_case(strtoull(argv[5], NULL, 10), dcpk_ranks_count(process.ranks));
     fate.nth = strtoull(argv[2], NULL, 10);

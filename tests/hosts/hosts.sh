@@ -13,7 +13,7 @@ build=$(realpath "$1")
 # shellcheck source-path=SCRIPTDIR
 source "$(dirname "${BASH_SOURCE[0]}")/hosts.bash"
 need ip nsenter unshare mpirun
-"$build/dcpkit" --version | grep -q '^  mpi ' || { echo "skipped: built without MPI" && exit 77; }
+"$build/dcpkit" --version | grep -q '^  mpi ' || { echo "skipped: no plug-in for MPI" && exit 77; }
 WORK=$(mktemp -d "${DCPK_HOSTS_DIR:-/var/tmp}/dcpk_hosts.XXXXXX")
 trap 'hosts_down; umount "$WORK/seen" 2>/dev/null || true; rm -rf "$WORK"' EXIT
 

@@ -15,7 +15,7 @@ tools=$(realpath "$(dirname "${BASH_SOURCE[0]}")/../../tools")
 # shellcheck source-path=SCRIPTDIR
 source "$(dirname "${BASH_SOURCE[0]}")/hosts.bash"
 need ip nsenter unshare mpirun slurmctld slurmd srun munged
-"$build/dcpkit" --version | grep -q '^  mpi ' || { echo "skipped: built without MPI" && exit 77; }
+"$build/dcpkit" --version | grep -q '^  mpi ' || { echo "skipped: no plug-in for MPI" && exit 77; }
 WORK=$(mktemp -d "${DCPK_HOSTS_DIR:-/var/tmp}/dcpk_hosts.XXXXXX")
 trap 'kill "$(cat "$WORK/munged.pid")" 2>/dev/null || true; hosts_down; rm -rf "$WORK"' EXIT
 cd "$WORK"

@@ -492,16 +492,23 @@ static void test_divide(void **state)
     }
 }
 
+static dcpk_status join_nothing(struct dcpk_comm **comm, struct dcpk_error *err)
+{
+    (void)comm;
+    return dcpk_fail(err, DCPK_EUSAGE, "there is none");
+}
+
 static void test_launched(void **state)
 {
-    static const struct dcpk_transport *const none[] = {NULL};
+    static const struct dcpk_transport missing = {.name = "none", .join = join_nothing};
+    static const struct dcpk_transport *const none[] = {&missing, NULL};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_ranks *ranks;
 
     (void)state;
     CHECK_EQ_INT(dcpk_ranks_launched(), N, "PMI_SIZE");
-    CHECK_FAILS(dcpk_ranks_join(none, &ranks, &err), DCPK_EUSAGE, "one of 4 processes",
-                "no transport");
+    CHECK_FAILS(dcpk_ranks_join(none, &ranks, &err), DCPK_EUSAGE,
+                "started as one of 4 processes: there is none", "no transport");
     setenv("DCPKIT_ALONE", "1", 1);
     CHECK_EQ_INT(dcpk_ranks_launched(), 1, "DCPKIT_ALONE");
     unsetenv("DCPKIT_ALONE");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* mpi_priv.h - what the transport and the link of MPI share. */
-#ifndef DCPK_KERNELS_MPI_MPI_PRIV_H
-#define DCPK_KERNELS_MPI_MPI_PRIV_H
+#ifndef DCPK_KERNELS_MPI_PLUGIN_MPI_PRIV_H
+#define DCPK_KERNELS_MPI_PLUGIN_MPI_PRIV_H
 
 #include <mpi.h>
 

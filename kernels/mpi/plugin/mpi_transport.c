@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* mpi_transport.c - messages between ranks through MPI. MPI has one job a process, begun once and
  * ended once, so that join may be called once. */
-#include "kernels/mpi/mpi_transport.h"
+#include "kernels/mpi/plugin/mpi_transport.h"
 
 #include <limits.h>
 #include <mpi.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/mpi/mpi_priv.h"
+#include "kernels/mpi/plugin/mpi_priv.h"
 #include "lib/base/alloc.h"
 #include "lib/base/clock.h"
 #include "lib/device/pause.h"

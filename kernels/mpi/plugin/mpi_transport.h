@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* mpi_transport.h - messages between ranks through MPI. */
-#ifndef DCPK_KERNELS_MPI_MPI_TRANSPORT_H
-#define DCPK_KERNELS_MPI_MPI_TRANSPORT_H
+#ifndef DCPK_KERNELS_MPI_PLUGIN_MPI_TRANSPORT_H
+#define DCPK_KERNELS_MPI_PLUGIN_MPI_TRANSPORT_H
 
 #include "lib/device/transport.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* mpi_collectives.h - collectives of a training step through MPI, from host memory. */
-#ifndef DCPK_KERNELS_MPI_MPI_COLLECTIVES_H
-#define DCPK_KERNELS_MPI_MPI_COLLECTIVES_H
+#ifndef DCPK_KERNELS_MPI_PLUGIN_MPI_COLLECTIVES_H
+#define DCPK_KERNELS_MPI_PLUGIN_MPI_COLLECTIVES_H
 
 #include "lib/device/collectives.h"
 

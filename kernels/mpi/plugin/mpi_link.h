@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* mpi_link.h - tensors between processes through MPI. */
-#ifndef DCPK_KERNELS_MPI_MPI_LINK_H
-#define DCPK_KERNELS_MPI_MPI_LINK_H
+#ifndef DCPK_KERNELS_MPI_PLUGIN_MPI_LINK_H
+#define DCPK_KERNELS_MPI_PLUGIN_MPI_LINK_H
 
 #include "lib/device/link.h"
 
