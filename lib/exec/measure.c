@@ -21,7 +21,7 @@ static double distance(const struct dcpk_elem *a, const struct dcpk_elem *b)
     case DCPK_ELEM_COMPLEX:
         if (a->re == b->re && a->im == b->im) /* infinities too */
             return 0;
-        return hypot(a->re - b->re, a->im - b->im);
+        return (double)hypotl(a->re - b->re, a->im - b->im); /* hypot asks for glibc 2.35 */
     case DCPK_ELEM_FLOAT:
         break;
     }

@@ -156,7 +156,7 @@ double dcpk_elem_double(const struct dcpk_elem *elem)
     case DCPK_ELEM_FLOAT:
         return elem->re;
     case DCPK_ELEM_COMPLEX:
-        return hypot(elem->re, elem->im);
+        return (double)hypotl(elem->re, elem->im); /* hypot asks for glibc 2.35 */
     case DCPK_ELEM_INT:
         return (double)elem->i;
     case DCPK_ELEM_UINT:
