@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "dcpk_version.h"
 #include "formats/formats.h"
 #include "kernels/kernels.h"
 #include "lib/exec/ranks.h"
@@ -105,6 +106,12 @@ static void put_absent(void)
         dcpk_cli_printf(stdout, "\n");
 }
 
+#if defined(__clang__)
+#define COMPILER "clang " __clang_version__
+#else
+#define COMPILER "gcc " __VERSION__
+#endif
+
 /* Names what was found at run time, or why nothing was. */
 static void put_transports(void)
 {
@@ -122,7 +129,9 @@ static void put_transports(void)
 
 static int put_version(void)
 {
-    dcpk_cli_printf(stdout, "dcpkit %s\nformats:\n", DCPK_VERSION);
+    dcpk_cli_printf(
+        stdout, "dcpkit %s\nbuilt from %s, %s, by " COMPILER "\nformats:\n", DCPK_VERSION,
+        DCPK_COMMIT[0] == '\0' ? "a source archive" : "commit " DCPK_COMMIT, DCPK_BUILD_TYPE);
     for (size_t i = 0; dcpk_formats[i] != NULL; i++)
         dcpk_cli_printf(stdout, "  %-14s%s%s\n", dcpk_formats[i]->name, dcpk_formats[i]->summary,
                         dcpk_format_is_target(dcpk_formats[i]) ? "" : " (no target of convert)");
