@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # deps.sh - install the Debian packages that a build needs and that are missing.
 #
-#   tools/deps.sh build|tests|ci|browser
+#   tools/deps.sh build|tests|ci|release|browser
 #
 # build: to build dcpkit; tests: to build and run the tests as well; ci: also clang, shellcheck, codespell;
-# browser: a headless one that opens pages.
+# release: what tools/release.sh needs; browser: a headless one that opens pages.
 # Installs only what is missing; where nothing is, it needs neither apt nor root.
 set -euo pipefail
 
@@ -13,15 +13,17 @@ build=(gcc libc6-dev cmake ninja-build pkg-config libcjson-dev libxxhash-dev lib
     libpcre2-dev libssl-dev zlib1g-dev libzstd-dev libblosc-dev libarchive-dev libyaml-dev)
 tests=(libcmocka-dev jq zip zstd libopenmpi-dev openmpi-bin)
 ci=(clang clang-format libclang-rt-dev shellcheck codespell python3-venv)
+release=(libopenmpi-dev openmpi-bin liblz4-dev dpkg-dev rpm cpio lintian patchelf jq git python3-venv)
 browser=(chromium)
 
 case "${1:-}" in
 build) wanted=("${build[@]}") ;;
 tests) wanted=("${build[@]}" "${tests[@]}") ;;
 ci) wanted=("${build[@]}" "${tests[@]}" "${ci[@]}") ;;
+release) wanted=("${build[@]}" "${release[@]}") ;;
 browser) wanted=("${browser[@]}") ;;
 *)
-    echo "usage: tools/deps.sh build|tests|ci|browser" >&2
+    echo "usage: tools/deps.sh build|tests|ci|release|browser" >&2
     exit 2
     ;;
 esac

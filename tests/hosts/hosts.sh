@@ -26,7 +26,7 @@ case $host in *a) n=0 ;; *b) n=1 ;; *) n=2 ;; esac
 exec nsenter --target "$(cat "$here/pid$n")" --net --uts --mount -- bash -c "$*"
 AGENT
 chmod +x "$WORK/agent"
-cp "$build/dcpkit" "$WORK/dcpkit"
+cp "$build/dcpkit" "$build/libdcpkit-mpi.so" "$WORK/"
 
 # by_hosts N ARGUMENT... : dcpkit by one process on each of N hosts, in $WORK.
 by_hosts() {

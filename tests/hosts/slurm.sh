@@ -96,7 +96,7 @@ ends() {
 }
 
 hosts_up
-cp "$build/dcpkit" "$tools/sbatch_checkpoint_convert.sh" .
+cp "$build/dcpkit" "$build/libdcpkit-mpi.so" "$tools/sbatch_checkpoint_convert.sh" .
 "$build/tests/bench/make_checkpoint" --like "$build/samples/torch_dist_c_dense_tp2pp2/iter_0000004" --gb 0.5 big >/dev/null
 ./dcpkit convert --quiet --to fsdp_dtensor --target-dp 8 big one >/dev/null
 start_slurm
@@ -119,7 +119,7 @@ check "no such program" test "$(ends "$(job none DCPKIT=nothing)")" -eq 2 -a "$(
 # What Slurm does before a time limit (--signal), at different times until one is in the midst of it.
 for ((try = 1; try <= 20; try++)); do
     rm -rf cut cut.out
-    id=$(job cut)
+    id=$(job cut OPTIONS="--target-dp 8") # its report says what was resumed
     for ((i = 0; i < 400; i++)); do
         [ ! -e cut/iter_0000004.dcpkit-partial/__0_0.distcp ] || break
         sleep 0.05

@@ -6,7 +6,7 @@
 #
 # cJSON has no archive on Debian; libarchive's needs eleven further libraries, and blosc's is C++ through snappy. Builds the three
 # from Debian's or Ubuntu's own source packages: libarchive reads tar and zip with gzip and zstd; blosc has lz4, zlib and zstd.
-# The other archives come with the -dev packages that tools/deps.sh static installs. Does nothing where PREFIX is complete.
+# The other archives come with the -dev packages that tools/deps.sh release installs. Does nothing where PREFIX is complete.
 set -euo pipefail
 
 [ $# -eq 1 ] || { sed -n '5s/^# *//p' "${BASH_SOURCE[0]}" >&2 && exit 2; }
