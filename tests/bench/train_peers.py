@@ -259,7 +259,13 @@ def by_dcpkit_async(o, n, plan):
     return [*words, "--async-save"], variables
 
 
-PEERS = {"torch": by_torch, "megatron": by_megatron, "dcpkit": by_dcpkit, "dcpkit-async": by_dcpkit_async}
+def by_dcpkit_double_buffer(o, n, plan):
+    words, variables = by_dcpkit(o, n, plan)
+    return [*words, "--fsdp-double-buffer"], variables
+
+
+PEERS = {"torch": by_torch, "megatron": by_megatron, "dcpkit": by_dcpkit, "dcpkit-async": by_dcpkit_async,
+         "dcpkit-double-buffer": by_dcpkit_double_buffer}
 
 
 def run(o, who, n, plan):

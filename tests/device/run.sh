@@ -64,10 +64,10 @@ if [ -n "$pack" ]; then
     cp -r "$python" "$pack/python"
     cp "$here"/{run,train}.sh "$pack/"
     cp "$peers" "$python_tests"/*.py "$pack/python/"
-    cp -L "$library" "$pack/lib/"
+    cp -L "$library" "$build/libdcpkit-mpi.so" "$pack/lib/"
     cp -rL "$samples"/{torch_dist_[bc]_dense_tp2pp2,zarr_dense_tp2dp2} "$pack/samples/"
     find "$pack/bin" "$pack/lib" -type f -exec strip {} +
-    for program in "$bin"/* "$library"; do
+    for program in "$bin"/* "$pack"/lib/*; do
         [ -d "$program" ] || ldd "$program"
     done | awk '$2 == "=>" && $1 !~ /^lib(c|m|dl|rt|pthread|mpi|open-rte|open-pal|hwloc|event.*|udev)\.so/ { print $3 }' |
         sort -u | xargs cp -Lt "$pack/lib"
