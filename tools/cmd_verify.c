@@ -54,11 +54,10 @@ static void print_differences(const struct dcpk_differences *differences)
 static int share_code(struct dcpk_ranks *ranks, int code)
 {
     const uint8_t mine = (uint8_t)code;
-    const size_t n_bytes = dcpk_ranks_self(ranks) == 0 ? sizeof mine : 0;
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_bytes all = {0};
 
-    if (dcpk_ranks_share(ranks, &mine, n_bytes, &all, DCPK_OK, &err) == DCPK_OK)
+    if (dcpk_ranks_share_each(ranks, &mine, sizeof mine, &all, DCPK_OK, &err) == DCPK_OK)
         code = all.data[0];
     dcpk_bytes_release(&all);
     return code;

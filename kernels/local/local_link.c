@@ -9,9 +9,11 @@
 
 #include <assert.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "lib/base/alloc.h"
+#include "lib/base/digest.h"
 
 #define N_UNDER_WAY 2
 
@@ -81,7 +83,13 @@ static void hub_leave(struct hub *hub, bool is_over)
 struct invitation {
     struct dcpk_memory_id process;
     struct hub *hub; /* NULL: rank 0 could not make one */
+    uint64_t sum;    /* of what stands before it: nothing follows a pointer that has changed */
 };
+
+static uint64_t invitation_sum(const struct invitation *invitation)
+{
+    return dcpk_crc32(0, invitation, offsetof(struct invitation, sum));
+}
 
 /* Collective, also for a rank that has failed. */
 static dcpk_status invitation_share(struct invitation *invitation, struct dcpk_comm *comm,
@@ -96,6 +104,8 @@ static dcpk_status invitation_share(struct invitation *invitation, struct dcpk_c
     }
     if (err->status == DCPK_OK && !dcpk_memory_id_is_own(&invitation->process))
         dcpk_fail(err, DCPK_EUNSUPPORTED, "ranks are not threads of one process");
+    if (err->status == DCPK_OK && invitation->sum != invitation_sum(invitation))
+        dcpk_fail(err, DCPK_EIO, "what rank 0 broadcasts arrived with other bytes");
     return dcpk_link_agree(comm, dcpk_link_local.name, err);
 }
 
@@ -111,6 +121,7 @@ static dcpk_status local_open(struct dcpk_comm *comm, struct dcpk_space *space,
         dcpk_memory_id_sign(&invitation.process);
         if (err->status == DCPK_OK)
             hub_new(comm->n_ranks, &invitation.hub, err);
+        invitation.sum = invitation_sum(&invitation);
     }
     if (invitation_share(&invitation, comm, err)) {
         /* Where the network broke another rank may have the hub: it stays. */

@@ -153,7 +153,7 @@ static dcpk_status share_facts(dcpkit_engine *engine, dcpk_status st, struct dcp
     static_assert(sizeof mine == 3 * 8 + 16 + 4 * 4, "no holes that memcmp would compare");
     if (st == DCPK_OK)
         facts_fill(engine, &mine);
-    st = dcpk_ranks_share(ranks, &mine, sizeof mine, &all, st, err);
+    st = dcpk_ranks_share_each(ranks, &mine, sizeof mine, &all, st, err);
     if (st == DCPK_OK)
         st = check_facts(&all, dcpk_ranks_count(ranks), err);
     dcpk_bytes_release(&all);

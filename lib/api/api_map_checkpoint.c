@@ -105,7 +105,7 @@ dcpk_status api_checkpoint_totals(const dcpkit_map *map, struct dcpkit_map_total
         .link = "",
         .note = stats->note,
     };
-    st = dcpk_ranks_share(ranks, &stats->in_bytes, sizeof stats->in_bytes, &all, st, err);
+    st = dcpk_ranks_share_each(ranks, &stats->in_bytes, sizeof stats->in_bytes, &all, st, err);
     for (size_t r = 0; st == DCPK_OK && r < n_ranks; r++) {
         uint64_t n_bytes;
 

@@ -184,7 +184,7 @@ dcpk_status dcpk_exec_check_items(struct dcpk_exec *exec, struct dcpk_exec_stats
             (struct dcpk_work){.n = c.n_chunks + c.n_objects, .bytes_of = check_task_bytes};
         c.pass.task = check_task;
         c.pass.context = &c;
-        st = dcpk_pass_share(&c.pass, NULL, NULL, dcpk_pass_run(&c.pass, err), err);
+        st = dcpk_pass_share(&c.pass, NULL, 0, NULL, dcpk_pass_run(&c.pass, err), err);
     }
     st = dcpk_pass_end(&c.pass, stats, st);
     if (st == DCPK_OK && stats != NULL)

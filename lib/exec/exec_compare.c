@@ -221,10 +221,14 @@ static dcpk_status share_results(struct comparison *c, dcpk_status st, struct dc
         dcpk_bytes_put(&mine, &seen, sizeof seen);
         c->results[i] = (struct dcpk_compare)DCPK_COMPARE_INIT;
     }
-    st = dcpk_pass_share(&c->pass, &mine, &all, st, err);
+    st = dcpk_pass_share(&c->pass, &mine, 0, &all, st, err);
     for (size_t at = 0; st == DCPK_OK && at < all.n_bytes; at += sizeof seen) {
-        memcpy(&seen, all.data + at, sizeof seen);
-        dcpk_compare_merge(&c->results[seen.pair], &seen.result);
+        if (all.n_bytes - at >= sizeof seen)
+            memcpy(&seen, all.data + at, sizeof seen);
+        if (all.n_bytes - at < sizeof seen || seen.pair >= c->pairs.n)
+            st = dcpk_fail(err, DCPK_EIO, "a rank compared what there is not");
+        else
+            dcpk_compare_merge(&c->results[seen.pair], &seen.result);
     }
     dcpk_bytes_release(&mine);
     dcpk_bytes_release(&all);

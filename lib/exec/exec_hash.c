@@ -148,7 +148,7 @@ static dcpk_status share_view_hashes(struct view_hashing *h, dcpk_status st, str
 
     for (uint64_t t = h->pass.work.first; t < h->pass.work.last; t++)
         dcpk_bytes_put(&mine, view_result(h, h->order[t]), h->result_bytes);
-    st = dcpk_pass_share(&h->pass, &mine, &all, st, err);
+    st = dcpk_pass_share(&h->pass, &mine, h->result_bytes, &all, st, err);
     for (size_t t = 0; t < h->n_tasks && st == DCPK_OK; t++)
         memcpy(view_result(h, h->order[t]), all.data + t * h->result_bytes, h->result_bytes);
     for (size_t i = 0; i < h->n && st == DCPK_OK; i++)

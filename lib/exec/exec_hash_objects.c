@@ -149,7 +149,7 @@ static dcpk_status share_object_hashes(struct object_hashing *h, struct dcpk_obj
     struct dcpk_bytes mine = {0}, all = {0};
 
     dcpk_bytes_put(&mine, h->made + work->first, (work->last - work->first) * sizeof *h->made);
-    st = dcpk_pass_share(&h->pass, &mine, &all, st, err);
+    st = dcpk_pass_share(&h->pass, &mine, sizeof *h->made, &all, st, err);
     if (st == DCPK_OK && h->n_objects > 0)
         memcpy(h->made, all.data, h->n_objects * sizeof *h->made);
     for (size_t i = 0; i < h->exec->ckpt->n_objects && st == DCPK_OK; i++)

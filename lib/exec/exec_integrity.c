@@ -95,7 +95,7 @@ static dcpk_status share_sums(struct summing *s, dcpk_status st, struct dcpk_err
 
     for (uint64_t i = s->pass.work.first; i < s->pass.work.last; i++)
         dcpk_bytes_put(&mine, s->files[i].sum->sha256, DCPK_SHA256_BYTES);
-    st = dcpk_pass_share(&s->pass, &mine, &all, st, err);
+    st = dcpk_pass_share(&s->pass, &mine, DCPK_SHA256_BYTES, &all, st, err);
     for (size_t i = 0; i < s->n_files && st == DCPK_OK; i++)
         memcpy(s->files[i].sum->sha256, all.data + i * DCPK_SHA256_BYTES, DCPK_SHA256_BYTES);
     dcpk_bytes_release(&mine);

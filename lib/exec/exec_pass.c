@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exec_pass.c - a pass over a checkpoint: tasks on all threads of all ranks. */
+#include <inttypes.h>
 #include <string.h>
 
 #include "lib/exec/same_checkpoint.h"
@@ -60,7 +61,7 @@ dcpk_status dcpk_workers_share(const struct dcpk_exec *exec, const struct dcpk_w
     struct dcpk_bytes all = {0};
 
     dcpk_workers_count(exec, workers, &moved);
-    st = dcpk_ranks_share(exec->ranks, &moved, sizeof moved, &all, st, err);
+    st = dcpk_ranks_share_each(exec->ranks, &moved, sizeof moved, &all, st, err);
     for (size_t r = 0; st == DCPK_OK && r < all.n_bytes / sizeof moved; r++) {
         if (r == self)
             continue;
@@ -74,12 +75,16 @@ dcpk_status dcpk_workers_share(const struct dcpk_exec *exec, const struct dcpk_w
 }
 
 dcpk_status dcpk_pass_share(struct dcpk_pass *pass, const struct dcpk_bytes *mine,
-                            struct dcpk_bytes *all, dcpk_status st, struct dcpk_error *err)
+                            size_t task_bytes, struct dcpk_bytes *all, dcpk_status st,
+                            struct dcpk_error *err)
 {
     if (mine != NULL && st == DCPK_OK)
         st = dcpk_bytes_status(mine, err);
     if (mine != NULL)
         st = dcpk_ranks_share(pass->exec->ranks, mine->data, mine->n_bytes, all, st, err);
+    if (task_bytes > 0 && st == DCPK_OK && all->n_bytes != pass->work.n * task_bytes)
+        st = dcpk_fail(err, DCPK_EIO, "%zu bytes are no results of %" PRIu64 " tasks of all ranks",
+                       all->n_bytes, pass->work.n);
     return dcpk_workers_share(pass->exec, pass->workers, &pass->elsewhere, st, err);
 }
 

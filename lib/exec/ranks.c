@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ranks.c - agreement, shared results and progress, on top of a transport. */
-#include "lib/exec/ranks.h"
-
+/* ranks.c - agreement and progress, on top of a transport. */
 #include <assert.h>
-#include <pthread.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "lib/base/alloc.h"
 #include "lib/base/clock.h"
+#include "lib/base/digest.h"
 #include "lib/base/order.h"
-#include "lib/device/device_space.h"
 #include "lib/exec/pool.h"
+#include "lib/exec/ranks_priv.h"
 
 /*
  * Messages are a kind and a number. All but STOP go to rank 0; STOP goes from a rank that failed to
@@ -25,45 +24,11 @@ enum message_kind { BYTES, WORD, DONE, STOP };
 
 #define BROADCAST_BYTES ((size_t)1 << 30) /* at once: MPI counts in ints */
 
-/* The collective calls. Ranks that did not fail must be in the same one. */
-enum call { AGREE, CHECK_SAME, LEAST, SHARE, LEAVE };
-
-/* What the ranks exchange at an agreement. */
-struct vote {
-    uint64_t number; /* what the agreement is about: dcpk_ranks_check_same, dcpk_ranks_share */
-    uint64_t n_sent; /* to rank 0, all but STOP */
-    int32_t call;    /* an enum call */
-    int32_t status;  /* a dcpk_status */
-    int32_t stops;   /* 1: it failed by itself and has sent STOP to all others */
-    int32_t unused;
-};
-
-struct dcpk_ranks {
-    struct dcpk_comm *comm;
-    int limit_ms;          /* the last one that was set; 0: none ever was */
-    struct vote *votes;    /* of the last agreement, of each rank */
-    uint64_t *done_bytes;  /* of each rank, as rank 0 knows it */
-    pthread_mutex_t mutex; /* of what follows, and of messages */
-    /* Since the last agreement: */
-    uint64_t *n_got; /* messages, from each rank */
-    uint64_t n_stops_got, n_sent;
-    int n_done;               /* ranks that have done their part */
-    struct dcpk_error broken; /* what a message met on its way */
-    dcpk_ranks_receive *receive;
-    void *receive_context;
-    struct dcpk_progress inner;
-    uint64_t total_bytes;
-    double next_send;
-    /* The failure that all agreed on inside the work; until dcpk_ranks_agree */
-    struct dcpk_error failed;
-    struct dcpk_error over; /* why messages no longer arrive; until the end */
-    bool all_know;          /* that it is over: no network that broke, all leave */
-};
-
 static void ranks_free(struct dcpk_ranks *ranks)
 {
     pthread_mutex_destroy(&ranks->mutex);
     dcpk_free(ranks->votes);
+    dcpk_free(ranks->sizes);
     dcpk_free(ranks->done_bytes);
     dcpk_free(ranks->n_got);
     dcpk_free(ranks);
@@ -80,6 +45,8 @@ dcpk_status dcpk_ranks_over(struct dcpk_comm *comm, struct dcpk_ranks **ranks,
     pthread_mutex_init(&made->mutex, NULL);
     made->votes = dcpk_alloc_array((size_t)comm->n_ranks, sizeof *made->votes, err);
     if (made->votes != NULL)
+        made->sizes = dcpk_alloc_array((size_t)comm->n_ranks, sizeof *made->sizes, err);
+    if (made->sizes != NULL)
         made->done_bytes = dcpk_alloc_array((size_t)comm->n_ranks, sizeof *made->done_bytes, err);
     if (made->done_bytes != NULL)
         made->n_got = dcpk_alloc_array((size_t)comm->n_ranks, sizeof *made->n_got, err);
@@ -228,6 +195,27 @@ static dcpk_status drain(struct dcpk_ranks *ranks, struct dcpk_error *err)
     return DCPK_OK;
 }
 
+static uint32_t vote_sum(const struct vote *vote)
+{
+    return dcpk_crc32(0, vote, offsetof(struct vote, crc32));
+}
+
+/* Has every vote come as it was sent, and can it be one? */
+static dcpk_status check_votes(const struct dcpk_ranks *ranks, struct dcpk_error *err)
+{
+    for (int r = 0; r < ranks->comm->n_ranks; r++) {
+        const struct vote *vote = &ranks->votes[r];
+        const bool has_failed = vote->status != DCPK_OK;
+
+        if (vote->crc32 != vote_sum(vote) || vote->status < DCPK_OK ||
+            vote->status > DCPK_ECANCELLED || (vote->stops != 0 && !has_failed))
+            return dcpk_fail(err, DCPK_EIO,
+                             "rank %d of %d: a message of rank %d arrived with other bytes",
+                             ranks->comm->rank, ranks->comm->n_ranks, r);
+    }
+    return DCPK_OK;
+}
+
 /* Exchanges the call of this rank, its number and its status with all others. Fails only with the
  * network. */
 static dcpk_status vote(struct dcpk_ranks *ranks, enum call call, uint64_t number, dcpk_status st,
@@ -235,10 +223,12 @@ static dcpk_status vote(struct dcpk_ranks *ranks, enum call call, uint64_t numbe
 {
     const struct dcpk_transport *transport = ranks->comm->transport;
     const bool stops = st != DCPK_OK && !(st == DCPK_ECANCELLED && ranks->n_stops_got > 0);
-    const struct vote mine = {number, ranks->n_sent, (int32_t)call, (int32_t)st, stops, 0};
+    struct vote mine = {number, ranks->n_sent, (int32_t)call, (int32_t)st, stops, 0};
 
+    mine.crc32 = vote_sum(&mine);
     if ((stops && transport->send != NULL && send_stop(ranks, err)) ||
-        transport->all_gather(ranks->comm, &mine, sizeof mine, ranks->votes, err))
+        transport->all_gather(ranks->comm, &mine, sizeof mine, ranks->votes, err) ||
+        check_votes(ranks, err))
         return err->status;
     return drain(ranks, err);
 }
@@ -270,9 +260,8 @@ static bool all_failed(const struct dcpk_ranks *ranks)
     return all;
 }
 
-/* From one rank to all others. Fails only with the network, and then it is over. */
-static dcpk_status broadcast(struct dcpk_ranks *ranks, int root, void *data, size_t n_bytes,
-                             struct dcpk_error *err)
+dcpk_status dcpk_ranks_broadcast(struct dcpk_ranks *ranks, int root, void *data, size_t n_bytes,
+                                 struct dcpk_error *err)
 {
     const struct dcpk_transport *transport = ranks->comm->transport;
     uint8_t *bytes = data;
@@ -308,6 +297,24 @@ static dcpk_status fail_over(const struct dcpk_ranks *ranks, dcpk_status st, str
     return err->status;
 }
 
+/* The error of a rank, from itself to all. */
+static dcpk_status broadcast_error(struct dcpk_ranks *ranks, int culprit, struct dcpk_error *err)
+{
+    struct dcpk_error its = *err;
+
+    if (dcpk_ranks_broadcast(ranks, culprit, &its, sizeof its, err) != DCPK_OK)
+        return err->status;
+    if ((int32_t)its.status == ranks->votes[culprit].status &&
+        memchr(its.text, '\0', sizeof its.text) != NULL) {
+        *err = its;
+        return err->status;
+    }
+    dcpk_fail(&ranks->over, DCPK_EIO, "rank %d of %d failed, and its error did not arrive", culprit,
+              ranks->comm->n_ranks);
+    *err = ranks->over;
+    return err->status;
+}
+
 static dcpk_status ranks_agree(struct dcpk_ranks *ranks, enum call call, uint64_t number,
                                dcpk_status st, struct dcpk_error *err)
 {
@@ -336,8 +343,7 @@ static dcpk_status ranks_agree(struct dcpk_ranks *ranks, enum call call, uint64_
     }
     if (culprit == ranks->comm->rank && !all_failed(ranks))
         dcpk_context(err, "rank %d of %d", culprit, ranks->comm->n_ranks);
-    (void)broadcast(ranks, culprit, err, sizeof *err, err);
-    return err->status;
+    return broadcast_error(ranks, culprit, err);
 }
 
 dcpk_status dcpk_ranks_agree(struct dcpk_ranks *ranks, dcpk_status st, struct dcpk_error *err)
@@ -352,9 +358,8 @@ dcpk_status dcpk_ranks_agree(struct dcpk_ranks *ranks, dcpk_status st, struct dc
     return err->status;
 }
 
-/* An agreement inside the work: a failure is reported once. */
-static dcpk_status agree_inside(struct dcpk_ranks *ranks, enum call call, uint64_t number,
-                                dcpk_status st, struct dcpk_error *err)
+dcpk_status dcpk_ranks_agree_inside(struct dcpk_ranks *ranks, enum call call, uint64_t number,
+                                    dcpk_status st, struct dcpk_error *err)
 {
     if (ranks->failed.status != DCPK_OK)
         *err = ranks->failed;
@@ -393,80 +398,6 @@ void dcpk_ranks_abandon(struct dcpk_ranks *ranks)
         return;
     ranks->comm->transport->abandon(ranks->comm);
     ranks_free(ranks);
-}
-
-dcpk_status dcpk_ranks_check_same(struct dcpk_ranks *ranks, uint64_t number, const char *what,
-                                  struct dcpk_error *err)
-{
-    dcpk_status st;
-
-    if (ranks == NULL)
-        return DCPK_OK;
-    st = agree_inside(ranks, CHECK_SAME, number, DCPK_OK, err);
-    for (int r = 1; st == DCPK_OK && r < ranks->comm->n_ranks; r++)
-        if (ranks->votes[r].number != ranks->votes[0].number)
-            st = dcpk_fail(err, DCPK_EIO,
-                           "ranks 0 and %d of %d do not see the same %s (is it on a file system "
-                           "that all share, and written to no more?)",
-                           r, ranks->comm->n_ranks, what);
-    if (st != DCPK_OK)
-        ranks->failed = *err;
-    return st;
-}
-
-dcpk_status dcpk_ranks_least(struct dcpk_ranks *ranks, uint64_t *number, struct dcpk_error *err)
-{
-    dcpk_status st;
-
-    if (ranks == NULL)
-        return DCPK_OK;
-    st = agree_inside(ranks, LEAST, *number, DCPK_OK, err);
-    for (int r = 0; st == DCPK_OK && r < ranks->comm->n_ranks; r++)
-        if (ranks->votes[r].number < *number)
-            *number = ranks->votes[r].number;
-    return st;
-}
-
-dcpk_status dcpk_ranks_share(struct dcpk_ranks *ranks, const void *mine, size_t n_bytes,
-                             struct dcpk_bytes *all, dcpk_status st, struct dcpk_error *err)
-{
-    const int n_ranks = dcpk_ranks_count(ranks), self = dcpk_ranks_self(ranks);
-    size_t n_all = 0, at = 0;
-
-    if (ranks == NULL) {
-        if (st != DCPK_OK)
-            return st;
-        dcpk_bytes_put(all, mine, n_bytes);
-        return dcpk_bytes_status(all, err);
-    }
-    st = agree_inside(ranks, SHARE, n_bytes, st, err);
-    for (int r = 0; st == DCPK_OK && r < n_ranks; r++)
-        n_all += (size_t)ranks->votes[r].number;
-    dcpk_bytes_zeros(all, n_all);
-    if (st == DCPK_OK)
-        st = agree_inside(ranks, SHARE, n_bytes, dcpk_bytes_status(all, err), err);
-    at = all->n_bytes - n_all;
-    for (int r = 0; st == DCPK_OK && r < n_ranks; at += (size_t)ranks->votes[r++].number) {
-        if (r == self && n_bytes > 0)
-            memcpy(all->data + at, mine, n_bytes);
-        st = broadcast(ranks, r, all->data + at, (size_t)ranks->votes[r].number, err);
-    }
-    return st;
-}
-
-dcpk_status dcpk_ranks_ordinal(struct dcpk_ranks *ranks, int *ordinal, struct dcpk_error *err)
-{
-    struct dcpk_memory_id id = {0};
-    struct dcpk_bytes all = {0};
-    dcpk_status st;
-
-    dcpk_memory_id_sign(&id);
-    st = dcpk_ranks_share(ranks, id.host, sizeof id.host, &all, DCPK_OK, err);
-    *ordinal = 0;
-    for (int r = 0; st == DCPK_OK && r < dcpk_ranks_self(ranks); r++)
-        *ordinal += memcmp(all.data + (size_t)r * sizeof id.host, id.host, sizeof id.host) == 0;
-    dcpk_bytes_release(&all);
-    return st;
 }
 
 void dcpk_ranks_divide(const struct dcpk_ranks *ranks, struct dcpk_work *work)

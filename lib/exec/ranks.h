@@ -101,10 +101,14 @@ dcpk_status dcpk_ranks_least(struct dcpk_ranks *ranks, uint64_t *number, struct 
 
 /*
  * Collective inside the work: append the n_bytes of every rank, one after the other, to `all` of
- * every rank. Also an agreement: `st` and err as for dcpk_ranks_agree.
+ * every rank. Also an agreement: `st` and err as for dcpk_ranks_agree. Bytes come as they were sent
+ * (DCPK_EIO otherwise); what they mean is the caller's to check: how many of them each rank gave is
+ * not known here. dcpk_ranks_share_each: n_bytes is the same on all ranks, or DCPK_EIO.
  */
 dcpk_status dcpk_ranks_share(struct dcpk_ranks *ranks, const void *mine, size_t n_bytes,
                              struct dcpk_bytes *all, dcpk_status st, struct dcpk_error *err);
+dcpk_status dcpk_ranks_share_each(struct dcpk_ranks *ranks, const void *mine, size_t n_bytes,
+                                  struct dcpk_bytes *all, dcpk_status st, struct dcpk_error *err);
 /* Collective, as dcpk_ranks_share: *ordinal is how many lower ranks are on this machine, so that
  * each of its ranks takes a device of its own. */
 dcpk_status dcpk_ranks_ordinal(struct dcpk_ranks *ranks, int *ordinal, struct dcpk_error *err);

@@ -156,7 +156,7 @@ static dcpk_status check_digests(const struct dcpk_remap_files *files, struct dc
     uint64_t mine = 0;
     dcpk_status st = digest_parts(files, &mine, err);
 
-    st = dcpk_ranks_share(base->options.ranks, &mine, sizeof mine, &all, st, err);
+    st = dcpk_ranks_share_each(base->options.ranks, &mine, sizeof mine, &all, st, err);
     for (int r = 0; r < base->n_ranks && st == DCPK_OK; r++)
         if (files->team[r] == files->team[base->self] &&
             memcmp(all.data + (size_t)r * sizeof mine, &mine, sizeof mine) != 0)
@@ -321,6 +321,27 @@ static dcpk_status sum_landed(struct dcpk_remap *base, struct dcpk_error *err)
     return dcpk_space_wait(space, QUEUE_MOVE, dcpk_remap_timeout(base), err);
 }
 
+/* Has every rank given the number of its sums, and two sums for each: in a team as many? */
+static dcpk_status check_sizes(const struct dcpk_remap_files *files, const struct dcpk_bytes *all,
+                               struct dcpk_error *err)
+{
+    const struct dcpk_remap *base = &files->base;
+    size_t at = 0;
+
+    for (int r = 0; r < base->n_ranks; r++) {
+        uint64_t n = 0;
+        const bool has_number = all->n_bytes - at >= sizeof n;
+
+        if (has_number)
+            memcpy(&n, all->data + at, sizeof n);
+        if (!has_number || n > (all->n_bytes - at - sizeof n) / (2 * sizeof n) ||
+            (files->team[r] == files->team[base->self] && n != base->n_sums))
+            return dcpk_fail(err, DCPK_EIO, "rank %d has sums of other tensors", r);
+        at += sizeof n + 2 * (size_t)n * sizeof n;
+    }
+    return DCPK_OK;
+}
+
 /* Over the ranks of the team: what was stored against what has landed. `all`: of every rank, the
  * number of its sums and the two of each tensor. */
 static dcpk_status compare_sums(const struct dcpk_remap_files *files, const struct dcpk_bytes *all,
@@ -338,7 +359,6 @@ static dcpk_status compare_sums(const struct dcpk_remap_files *files, const stru
             memcpy(&n, all->data + at, sizeof n);
             at += sizeof n;
             if (files->team[r] == files->team[base->self]) {
-                assert(n == base->n_sums);
                 memcpy(&sum, all->data + at + t * sizeof sum, sizeof sum);
                 stored += sum;
                 memcpy(&sum, all->data + at + (n + t) * sizeof sum, sizeof sum);
@@ -368,6 +388,8 @@ static dcpk_status check_sums(struct dcpk_remap_files *files, struct dcpk_error 
     if (st == DCPK_OK)
         st = dcpk_bytes_status(&mine, err);
     st = dcpk_ranks_share(base->options.ranks, mine.data, mine.n_bytes, &all, st, err);
+    if (st == DCPK_OK)
+        st = check_sizes(files, &all, err);
     if (st == DCPK_OK)
         st = compare_sums(files, &all, err);
     dcpk_bytes_release(&mine);

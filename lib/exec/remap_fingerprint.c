@@ -164,7 +164,7 @@ dcpk_status dcpk_remap_fingerprint(struct dcpk_remap *remap, enum dcpk_remap_sid
     before = dcpk_ranks_set_timeout(
         ranks, dcpk_remap_times(REMAP_RANKS_FACTOR, dcpk_remap_timeout(remap)));
     st = reading_make(&r, n_bytes, err);
-    st = dcpk_ranks_share(ranks, r.host_sums, n_bytes, &all, st, err);
+    st = dcpk_ranks_share_each(ranks, r.host_sums, n_bytes, &all, st, err);
     st = dcpk_ranks_agree(ranks, st, err);
     (void)dcpk_ranks_set_timeout(ranks, before);
     if (st == DCPK_OK)

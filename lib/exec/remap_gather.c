@@ -6,11 +6,11 @@
  *     head | ids of its allocations | sources | targets
  *     a shard: entry | shape, span, strides | name with its NUL
  */
-#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "lib/base/alloc.h"
+#include "lib/base/checked.h"
 #include "lib/exec/remap_inside.h"
 
 struct head {
@@ -144,54 +144,137 @@ static dcpk_status put_mine(struct dcpk_remap *remap, const struct dcpk_remap_sh
     return st;
 }
 
-/* The next n bytes of what was gathered. */
-static const uint8_t *take_bytes(const struct dcpk_remap *remap, size_t *at, size_t n)
-{
-    const uint8_t *bytes = remap->gathered.data + *at;
+/* What was gathered, as it is read: each rank's part in turn. */
+struct taking {
+    const struct dcpk_remap *remap;
+    size_t at;
+    int holder;
+    struct head head;
+    const struct dcpk_memory_id *ids; /* of the holder's allocations */
+};
 
-    *at += n;
-    assert(*at <= remap->gathered.n_bytes); /* it comes from put_mine */
+/* The next n bytes of what was gathered; NULL: there are not so many. */
+static const void *take_bytes(struct taking *t, uint64_t n)
+{
+    const struct dcpk_bytes *all = &t->remap->gathered;
+    const uint8_t *bytes = all->data + t->at;
+
+    if (n > all->n_bytes - t->at)
+        return NULL;
+    t->at += (size_t)n;
     return bytes;
 }
 
-static void take_shard(const struct dcpk_remap *remap, size_t *at, int holder, size_t first_memory,
-                       struct dcpk_shard *shard, uint32_t *memory)
+static dcpk_status taking_fail(const struct taking *t, const char *what, struct dcpk_error *err)
 {
-    struct entry entry;
-    const int64_t *numbers;
+    return dcpk_fail(err, DCPK_EIO, "rank %d gave a list of shards with %s (please report this)",
+                     t->holder, what);
+}
 
-    memcpy(&entry, take_bytes(remap, at, sizeof entry), sizeof entry);
-    numbers = (const void *)take_bytes(remap, at, 4 * entry.rank * sizeof *numbers);
-    *shard = (struct dcpk_shard){.dtype = (enum dcpk_dtype)entry.dtype,
+/* The next rank's head and allocations. */
+static dcpk_status take_head(struct taking *t, int holder, struct dcpk_error *err)
+{
+    const void *head = take_bytes(t, sizeof t->head);
+    const uint64_t left = t->remap->gathered.n_bytes;
+
+    t->holder = holder;
+    if (head == NULL)
+        return taking_fail(t, "no head", err);
+    memcpy(&t->head, head, sizeof t->head);
+    if (t->head.n_memories > left / sizeof *t->ids ||
+        t->head.n_sources > left / sizeof(struct entry) ||
+        t->head.n_targets > left / sizeof(struct entry))
+        return taking_fail(t, "more entries than bytes", err);
+    t->ids = take_bytes(t, t->head.n_memories * sizeof *t->ids);
+    if (t->ids == NULL)
+        return taking_fail(t, "more memories than bytes", err);
+    return DCPK_OK;
+}
+
+/* Does an axis reach no further than numbers do? */
+static bool reaches_within(const struct dcpk_shard *shard)
+{
+    int64_t n_bytes = (int64_t)dcpk_dtype_bytes(shard->dtype);
+
+    for (int a = 0; a < shard->rank; a++) {
+        int64_t reach;
+
+        if (!dcpk_mul_i64(shard->span[shard->rank + a] - 1, shard->stride_bytes[a], &reach) ||
+            reach == INT64_MIN || !dcpk_add_i64(n_bytes, reach < 0 ? -reach : reach, &n_bytes))
+            return false;
+    }
+    return true;
+}
+
+/* Can it be a shard, in memory that its holder named? A plan checks its box. */
+static dcpk_status check_taken(const struct taking *t, const struct dcpk_shard *shard,
+                               uint32_t memory, struct dcpk_error *err)
+{
+    uint64_t first, n_bytes;
+
+    if (memory != NO_MEMORY && memory >= t->head.n_memories)
+        return taking_fail(t, "a memory that it does not have", err);
+    for (int a = 0; a < shard->rank; a++)
+        if (shard->shape[a] < 0 || shard->span[a] < 0 || shard->span[shard->rank + a] < 0)
+            return taking_fail(t, "a size below 0", err);
+    if (dcpk_shard_is_empty(shard))
+        return DCPK_OK;
+    if (!reaches_within(shard))
+        return taking_fail(t, "strides past the address space", err);
+    shard_range(shard, &first, &n_bytes);
+    if (memory != NO_MEMORY && !id_holds(&t->ids[memory], first, n_bytes))
+        return taking_fail(t, "a shard outside of its memory", err);
+    return DCPK_OK;
+}
+
+/* The next shard; *memory: of the holder's own. */
+static dcpk_status take_shard(struct taking *t, struct dcpk_shard *shard, uint32_t *memory,
+                              struct dcpk_error *err)
+{
+    const void *bytes = take_bytes(t, sizeof(struct entry));
+    const int64_t *numbers;
+    const char *name;
+    struct entry entry;
+
+    if (bytes == NULL)
+        return taking_fail(t, "fewer shards than it says", err);
+    memcpy(&entry, bytes, sizeof entry);
+    if (entry.rank > DCPK_MAX_RANK || entry.dtype >= DCPK_N_DTYPES || entry.name_bytes == 0)
+        return taking_fail(t, "an entry that cannot be", err);
+    numbers = take_bytes(t, 4 * entry.rank * sizeof *numbers);
+    name = take_bytes(t, ((uint64_t)entry.name_bytes + 7) / 8 * 8);
+    if (numbers == NULL || name == NULL || name[entry.name_bytes - 1] != '\0')
+        return taking_fail(t, "a shard that is cut short", err);
+    *shard = (struct dcpk_shard){.name = name,
+                                 .dtype = (enum dcpk_dtype)entry.dtype,
                                  .rank = (int)entry.rank,
-                                 .holder = holder,
+                                 .holder = t->holder,
                                  .shape = numbers,
                                  .span = numbers + entry.rank,
                                  .stride_bytes = numbers + 3 * entry.rank,
                                  .at = entry.at};
-    shard->name = (const void *)take_bytes(remap, at, (entry.name_bytes + 7u) / 8 * 8);
-    *memory = entry.memory == NO_MEMORY ? NO_MEMORY : entry.memory + (uint32_t)first_memory;
+    *memory = entry.memory;
+    return check_taken(t, shard, entry.memory, err);
 }
 
-/* Count what all ranks gave; the arrays are then allocated. */
+/* Check and count what all ranks gave; the arrays are then allocated. */
 static dcpk_status count_gathered(struct dcpk_remap *remap, struct dcpk_error *err)
 {
-    size_t at = 0;
+    struct taking t = {.remap = remap};
 
     for (int r = 0; r < remap->n_ranks; r++) {
-        struct head head;
-
-        memcpy(&head, take_bytes(remap, &at, sizeof head), sizeof head);
-        take_bytes(remap, &at, head.n_memories * sizeof remap->memories->id);
-        for (uint64_t i = 0; i < head.n_sources + head.n_targets; i++) {
+        if (take_head(&t, r, err) != DCPK_OK)
+            return err->status;
+        for (uint64_t i = 0; i < t.head.n_sources + t.head.n_targets; i++) {
             struct dcpk_shard shard;
             uint32_t memory;
 
-            take_shard(remap, &at, r, 0, &shard, &memory);
+            if (take_shard(&t, &shard, &memory, err) != DCPK_OK)
+                return err->status;
         }
-        remap->n_memories += head.n_memories;
-        remap->n_sources += head.n_sources;
-        remap->n_targets += head.n_targets;
+        remap->n_memories += t.head.n_memories;
+        remap->n_sources += t.head.n_sources;
+        remap->n_targets += t.head.n_targets;
     }
     remap->memories =
         dcpk_arena_array(remap->arena, remap->n_memories, sizeof *remap->memories, err);
@@ -210,27 +293,36 @@ static dcpk_status count_gathered(struct dcpk_remap *remap, struct dcpk_error *e
     return remap->target_memory == NULL ? err->status : DCPK_OK;
 }
 
+/* One side of a rank, which count_gathered has checked. */
+static void take_side(struct taking *t, uint64_t n, size_t first_memory, struct dcpk_shard *shards,
+                      uint32_t *memories)
+{
+    struct dcpk_error ignored = DCPK_ERROR_INIT;
+
+    for (uint64_t i = 0; i < n; i++) {
+        (void)take_shard(t, &shards[i], &memories[i], &ignored);
+        if (memories[i] != NO_MEMORY)
+            memories[i] += (uint32_t)first_memory;
+    }
+}
+
 static void take_gathered(struct dcpk_remap *remap)
 {
-    size_t at = 0, n_memories = 0, n_sources = 0, n_targets = 0;
+    struct taking t = {.remap = remap};
+    struct dcpk_error ignored = DCPK_ERROR_INIT;
+    size_t n_memories = 0, n_sources = 0, n_targets = 0;
 
     for (int r = 0; r < remap->n_ranks; r++) {
-        const size_t first_memory = n_memories;
-        struct head head;
-
-        memcpy(&head, take_bytes(remap, &at, sizeof head), sizeof head);
-        for (uint64_t i = 0; i < head.n_memories; i++, n_memories++) {
-            struct remap_memory *memory = &remap->memories[n_memories];
-
-            memory->holder = r;
-            memcpy(&memory->id, take_bytes(remap, &at, sizeof memory->id), sizeof memory->id);
-        }
-        for (uint64_t i = 0; i < head.n_sources; i++, n_sources++)
-            take_shard(remap, &at, r, first_memory, &remap->sources[n_sources],
-                       &remap->source_memory[n_sources]);
-        for (uint64_t i = 0; i < head.n_targets; i++, n_targets++)
-            take_shard(remap, &at, r, first_memory, &remap->targets[n_targets],
-                       &remap->target_memory[n_targets]);
+        (void)take_head(&t, r, &ignored);
+        for (uint64_t i = 0; i < t.head.n_memories; i++)
+            remap->memories[n_memories + i] = (struct remap_memory){.holder = r, .id = t.ids[i]};
+        take_side(&t, t.head.n_sources, n_memories, remap->sources + n_sources,
+                  remap->source_memory + n_sources);
+        take_side(&t, t.head.n_targets, n_memories, remap->targets + n_targets,
+                  remap->target_memory + n_targets);
+        n_memories += t.head.n_memories;
+        n_sources += t.head.n_sources;
+        n_targets += t.head.n_targets;
     }
 }
 
@@ -303,7 +395,8 @@ static void take_rows(struct dcpk_remap *remap, const uint8_t *rows)
     remap->note[0] = '\0';
     for (size_t a = 0; a < n; a++) {
         if (remap->note[0] == '\0')
-            memcpy(remap->note, rows + a * stride + n, sizeof remap->note);
+            snprintf(remap->note, sizeof remap->note, "%.*s", (int)sizeof remap->note - 1,
+                     (const char *)rows + a * stride + n);
         for (size_t b = 0; b < n; b++) {
             const bool both = a == b || (rows[a * stride + b] && rows[b * stride + a]);
 
@@ -332,7 +425,7 @@ dcpk_status dcpk_remap_reach(struct dcpk_remap *remap, struct dcpk_error *err)
         drop_unexported(remap, remap->targets, remap->target_memory, remap->n_targets, row);
         memcpy(row + n, remap->note, sizeof remap->note);
     }
-    st = dcpk_ranks_share(remap->options.ranks, row, row_bytes(remap), &rows, st, err);
+    st = dcpk_ranks_share_each(remap->options.ranks, row, row_bytes(remap), &rows, st, err);
     if (st == DCPK_OK)
         take_rows(remap, rows.data);
     dcpk_bytes_release(&rows);

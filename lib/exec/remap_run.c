@@ -204,7 +204,7 @@ static dcpk_status check_unit(struct dcpk_remap *remap, size_t u, struct dcpk_er
     if (st == DCPK_OK)
         st = space->ops->copy(space, QUEUE_MOVE, remap->host_sums, remap->sums, sums_bytes, err);
     st = dcpk_remap_drain(remap, st, err);
-    st = dcpk_ranks_share(remap->options.ranks, remap->host_sums, sums_bytes, &all, st, err);
+    st = dcpk_ranks_share_each(remap->options.ranks, remap->host_sums, sums_bytes, &all, st, err);
     if (st == DCPK_OK)
         st = compare_unit_sums(remap, u, &all, err);
     dcpk_bytes_release(&all);

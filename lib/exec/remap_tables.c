@@ -386,7 +386,7 @@ static dcpk_status share_rounds(struct dcpk_remap *remap, struct dcpk_error *err
 
     for (size_t u = 0; u < n_units && st == DCPK_OK; u++)
         mine[u] = remap->rounds[u].n_rounds;
-    st = dcpk_ranks_share(remap->options.ranks, mine, n_units * sizeof *mine, &all, st, err);
+    st = dcpk_ranks_share_each(remap->options.ranks, mine, n_units * sizeof *mine, &all, st, err);
     for (size_t i = 0; st == DCPK_OK && i < n_units * (size_t)remap->n_ranks; i++) {
         uint64_t n;
 

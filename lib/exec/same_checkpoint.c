@@ -79,7 +79,7 @@ dcpk_status dcpk_ranks_check_checkpoint(struct dcpk_ranks *ranks,
     if (ranks == NULL)
         return DCPK_OK;
     st = opened_hash_files(&mine, ckpt, err);
-    st = dcpk_ranks_share(ranks, &mine, sizeof mine, &all, st, err);
+    st = dcpk_ranks_share_each(ranks, &mine, sizeof mine, &all, st, err);
     for (int r = 1; r < n_ranks && st == DCPK_OK; r++) {
         memcpy(&first, all.data, sizeof first);
         memcpy(&other, all.data + (size_t)r * sizeof other, sizeof other);

@@ -125,9 +125,11 @@ dcpk_status dcpk_pass_begin(struct dcpk_pass *pass, struct dcpk_exec *exec, stru
  * different tasks. */
 dcpk_status dcpk_pass_run(struct dcpk_pass *pass, struct dcpk_error *err);
 /* Collective inside the work: all ranks get the results of every rank's tasks, in the order of the
- * tasks. NULL: there are none. st, err: of dcpk_pass_run. */
+ * tasks. NULL: there are none. task_bytes: of the result of each task; 0: the caller knows how many
+ * there are. st, err: of dcpk_pass_run. */
 dcpk_status dcpk_pass_share(struct dcpk_pass *pass, const struct dcpk_bytes *mine,
-                            struct dcpk_bytes *all, dcpk_status st, struct dcpk_error *err);
+                            size_t task_bytes, struct dcpk_bytes *all, dcpk_status st,
+                            struct dcpk_error *err);
 /* Releases all but what it was given; stats as for dcpk_meter_end. Returns st. */
 dcpk_status dcpk_pass_end(struct dcpk_pass *pass, struct dcpk_exec_stats *stats, dcpk_status st);
 

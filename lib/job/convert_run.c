@@ -44,7 +44,7 @@ static dcpk_status conversion_prove(struct dcpk_making *m, struct dcpk_error *er
 {
     const uint8_t mine = m->resumed_bytes > 0 || m->compares;
     struct dcpk_bytes all = {0};
-    dcpk_status st = dcpk_ranks_share(m->env->ranks, &mine, sizeof mine, &all, DCPK_OK, err);
+    dcpk_status st = dcpk_ranks_share_each(m->env->ranks, &mine, sizeof mine, &all, DCPK_OK, err);
 
     if (st == DCPK_OK)
         st = making_check_masters(m, all.data[0] != 0, err);

@@ -27,10 +27,9 @@ static unsigned making_flags(const struct dcpk_making *m)
 static dcpk_status share_mark(const struct dcpk_making *m, uint64_t *mark, dcpk_status st,
                               struct dcpk_error *err)
 {
-    const size_t n_bytes = dcpk_making_leads(m) ? sizeof *mark : 0;
     struct dcpk_bytes all = {0};
 
-    st = dcpk_ranks_share(m->env->ranks, mark, n_bytes, &all, st, err);
+    st = dcpk_ranks_share_each(m->env->ranks, mark, sizeof *mark, &all, st, err);
     if (st == DCPK_OK)
         memcpy(mark, all.data, sizeof *mark);
     dcpk_bytes_release(&all);
@@ -42,7 +41,8 @@ static dcpk_status share_found(struct dcpk_making *m, struct dcpk_error *err)
 {
     const uint8_t mine = m->target->is_there;
     struct dcpk_bytes all = {0};
-    const dcpk_status st = dcpk_ranks_share(m->env->ranks, &mine, sizeof mine, &all, DCPK_OK, err);
+    const dcpk_status st =
+        dcpk_ranks_share_each(m->env->ranks, &mine, sizeof mine, &all, DCPK_OK, err);
 
     if (st == DCPK_OK)
         m->compares = m->target->is_there = all.data[0] != 0;

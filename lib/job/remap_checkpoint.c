@@ -277,7 +277,7 @@ dcpk_status dcpk_remap_rank_time(struct dcpk_remap_rank *rank, struct dcpk_remap
     if (dcpk_remap_run(remap, NULL, NULL, err))
         return err->status;
     mine = dcpk_remap_stats(remap)->seconds;
-    st = dcpk_ranks_share(rank->ranks, &mine, sizeof mine, &all, DCPK_OK, err);
+    st = dcpk_ranks_share_each(rank->ranks, &mine, sizeof mine, &all, DCPK_OK, err);
     for (size_t r = 0; st == DCPK_OK && r < all.n_bytes / sizeof mine; r++) {
         memcpy(&mine, all.data + r * sizeof mine, sizeof mine);
         if (mine > slowest)

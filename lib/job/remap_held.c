@@ -364,7 +364,7 @@ dcpk_status dcpk_remap_held_prove(struct dcpk_remap_held *held, struct dcpk_rema
 
     if (st == DCPK_OK)
         st = held_sum_up(held, mine, err);
-    st = dcpk_ranks_share(ranks, mine, job->n * sizeof *mine, &all, st, err);
+    st = dcpk_ranks_share_each(ranks, mine, job->n * sizeof *mine, &all, st, err);
     st = dcpk_ranks_agree(ranks, st, err);
     for (size_t i = 0; i < job->n && st == DCPK_OK; i++)
         compare_copies(job, (const void *)all.data, totals, n_ranks, i, step);

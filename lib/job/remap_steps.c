@@ -63,7 +63,7 @@ static dcpk_status find_least(struct dcpk_ranks *ranks, const struct dcpk_remap_
 {
     const uint64_t mine = dcpk_min_u64(held[0].n_bytes, held[1].n_bytes);
     struct dcpk_bytes all = {0};
-    dcpk_status st = dcpk_ranks_share(ranks, &mine, sizeof mine, &all, DCPK_OK, err);
+    dcpk_status st = dcpk_ranks_share_each(ranks, &mine, sizeof mine, &all, DCPK_OK, err);
 
     *least = mine;
     for (size_t r = 0; st == DCPK_OK && r < all.n_bytes / sizeof mine; r++) {
@@ -138,7 +138,7 @@ static dcpk_status step_share(struct dcpk_remap_step *step, struct dcpk_ranks *r
 {
     struct dcpk_bytes all = {0};
 
-    st = dcpk_ranks_share(ranks, mine, sizeof *mine, &all, st, err);
+    st = dcpk_ranks_share_each(ranks, mine, sizeof *mine, &all, st, err);
     for (size_t r = 0; st == DCPK_OK && r < all.n_bytes / sizeof *mine; r++) {
         struct share_of_step share;
 
@@ -248,7 +248,7 @@ static dcpk_status rank_find_most(struct dcpk_remap_rank *rank,
 {
     const uint64_t mine[2] = {held[0].n_bytes, held[1].n_bytes};
     struct dcpk_bytes all = {0};
-    dcpk_status st = dcpk_ranks_share(rank->ranks, mine, sizeof mine, &all, DCPK_OK, err);
+    dcpk_status st = dcpk_ranks_share_each(rank->ranks, mine, sizeof mine, &all, DCPK_OK, err);
 
     most[0] = most[1] = 0;
     for (size_t r = 0; st == DCPK_OK && r < all.n_bytes / sizeof mine; r++) {

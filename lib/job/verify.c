@@ -99,14 +99,13 @@ static void check_against(struct verifying *w)
 static bool all_hold(const struct verifying *w)
 {
     struct dcpk_ranks *ranks = w->options->env.ranks;
-    const size_t n_bytes = dcpk_ranks_self(ranks) == 0 ? 1 : 0;
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_bytes shared = {0};
     uint8_t hold = 1;
 
     for (int i = 0; i < DCPK_N_VERIFY_CHECKS; i++)
         hold = hold && w->v->outcomes[i].err.status == DCPK_OK;
-    if (dcpk_ranks_share(ranks, &hold, n_bytes, &shared, DCPK_OK, &err) == DCPK_OK)
+    if (dcpk_ranks_share_each(ranks, &hold, sizeof hold, &shared, DCPK_OK, &err) == DCPK_OK)
         hold = shared.data[0];
     dcpk_bytes_release(&shared);
     return hold != 0;

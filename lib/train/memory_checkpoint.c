@@ -364,7 +364,7 @@ static dcpk_status memory_make(struct dcpk_memory_checkpoint *made,
 {
     struct dcpk_bytes text = {0}, ids = {0};
     struct dcpk_memory_index index;
-    struct dcpk_memory_id id;
+    struct dcpk_memory_id id = {0};
     dcpk_status st = dcpk_memory_index_gather(run->ranks, run->shards, run->n_shards, &text, err);
 
     if (st == DCPK_OK)
@@ -372,7 +372,7 @@ static dcpk_status memory_make(struct dcpk_memory_checkpoint *made,
                                     &index, err);
     if (st == DCPK_OK)
         st = memory_copy(made, run, &index, &id, err);
-    st = dcpk_ranks_share(run->ranks, &id, st == DCPK_OK ? sizeof id : 0, &ids, st, err);
+    st = dcpk_ranks_share_each(run->ranks, &id, sizeof id, &ids, st, err);
     if (st == DCPK_OK)
         st = memory_open_store(run, &index, &text, &ids, &made->ckpt, err);
     dcpk_bytes_release(&ids);

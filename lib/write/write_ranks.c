@@ -16,9 +16,13 @@ static uint64_t pack_result(uint64_t unit, uint32_t crc32)
     return unit << CRC_BITS | crc32;
 }
 
+/* Numbers of units that do not exist are left out: units without a result are found at the end. */
 static void unpack_result(void *writing, uint64_t word)
 {
-    dcpk_writing_set_result(writing, (size_t)(word >> CRC_BITS), (uint32_t)word);
+    const struct dcpk_writing *w = writing;
+
+    if (word >> CRC_BITS < w->units.n)
+        dcpk_writing_set_result(writing, (size_t)(word >> CRC_BITS), (uint32_t)word);
 }
 
 static dcpk_status tell_result(void *ranks, uint64_t unit, uint32_t crc32, struct dcpk_error *err)
@@ -37,7 +41,8 @@ static dcpk_status share_found(struct dcpk_writing *w, struct dcpk_ranks *ranks,
         if (w->states[i].is_done)
             dcpk_bytes_u64(&mine, pack_result(i, w->states[i].crc32));
     st = dcpk_ranks_share(ranks, mine.data, mine.n_bytes, &all, dcpk_bytes_status(&mine, err), err);
-    for (size_t at = 0; st == DCPK_OK && at < all.n_bytes && dcpk_ranks_self(ranks) != 0; at += 8)
+    for (size_t at = 0; st == DCPK_OK && at + 8 <= all.n_bytes && dcpk_ranks_self(ranks) != 0;
+         at += 8)
         unpack_result(w, dcpk_load_u64le(all.data + at));
     dcpk_bytes_release(&mine);
     dcpk_bytes_release(&all);

@@ -9,9 +9,11 @@ them, and is a test. Without torch those are skipped.
 """
 
 import datetime
+import itertools
 import multiprocessing
 import os
 import pathlib
+import random
 import signal
 import tempfile
 import threading
@@ -618,6 +620,55 @@ class Alone(unittest.TestCase):
                 m.source("w\0x", numpy.zeros(4))
             with self.assertRaisesRegex(dcpkit.UsageError, "could not list"):
                 m.plan()
+
+    def run_two(self, flip_at, draw):
+        """Two ranks as threads move a tensor; one bit that rank 1 gave arrives otherwise on rank 0."""
+        given, barrier, ended = {}, threading.Barrier(2), {}
+
+        def world(rank):
+            calls = itertools.count()
+
+            def all_gather(mine, everything):
+                n = len(mine)
+                given[rank] = bytes(mine)
+                barrier.wait(30)
+                for r in range(2):
+                    everything[r * n : (r + 1) * n] = given[r]
+                if rank == 0 and next(calls) == flip_at and n > 0:
+                    everything[n + draw.randrange(n)] ^= 1 << draw.randrange(8)
+                barrier.wait(30)
+
+            return dcpkit.World(rank, 2, all_gather)
+
+        def work(rank):
+            array, whole = numpy.full(20, rank + 1.0), numpy.zeros(40)
+            try:
+                with dcpkit.Engine(world(rank), transport="staged", check=True) as e, e.map() as m:
+                    m.source("w", array, box=((20 * rank,), (20,)), shape=(40,))
+                    m.target("w", whole)
+                    m.plan()
+                    m.run()
+                ended[rank] = whole.tolist() == [1.0] * 20 + [2.0] * 20
+            except Exception as error:  # of the engine, of the barrier, of calls that differ
+                ended[rank] = error
+                barrier.abort()
+
+        threads = [threading.Thread(target=work, args=(rank,)) for rank in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return ended
+
+    def test_a_bit_that_changes_on_its_way_is_found(self):
+        self.assertEqual(self.run_two(None, None), {0: True, 1: True})
+        found = []
+        for seed in range(16):
+            ended = self.run_two(seed, random.Random(seed))
+            with self.subTest(seed=seed):
+                self.assertNotIn(False, ended.values())
+                found.append("arrived with other bytes" in str(ended[0]))
+        self.assertGreater(found.count(True), 8)  # not all bytes of all calls are used
 
     def test_bytes_of_an_all_gather_are_of_its_call(self):
         kept = []

@@ -375,6 +375,104 @@ static void test_apart(void **state)
     }
 }
 
+/* One bit of what rank 2 sends arrives otherwise on rank 0: in a vote, in what it shares. */
+static struct {
+    uint64_t gather; /* whose number; UINT64_MAX: none */
+    size_t bit;
+    int root; /* whose broadcast; -1: none */
+} flip;
+
+static dcpk_status flip_gather(struct dcpk_comm *comm, const void *mine, size_t n_bytes, void *all,
+                               struct dcpk_error *err)
+{
+    const uint64_t number = ((struct rank_comm *)comm)->n_gathered;
+    const dcpk_status st = rank_all_gather(comm, mine, n_bytes, all, err);
+
+    if (st == DCPK_OK && comm->rank == 0 && number == flip.gather)
+        ((uint8_t *)all)[2 * n_bytes + flip.bit / 8 % n_bytes] ^= (uint8_t)(1u << flip.bit % 8);
+    return st;
+}
+
+static dcpk_status flip_broadcast(struct dcpk_comm *comm, int root, void *data, size_t n_bytes,
+                                  struct dcpk_error *err)
+{
+    const dcpk_status st = rank_broadcast(comm, root, data, n_bytes, err);
+
+    if (st == DCPK_OK && comm->rank == 0 && root == flip.root)
+        ((uint8_t *)data)[flip.bit / 8 % n_bytes] ^= (uint8_t)(1u << flip.bit % 8);
+    return st;
+}
+
+static void run_flipped(void (*script)(struct dcpk_ranks *, struct rank *), const char *label)
+{
+    char text[64];
+
+    begin_script(script, NULL);
+    rank_job.all_gather = flip_gather;
+    rank_job.broadcast = flip_broadcast;
+    rank_threads_try(run_rank, NULL);
+    snprintf(text, sizeof text, "%s, bit %zu", label, flip.bit);
+    CHECK_EQ_INT(results[0].status, DCPK_EIO, text);
+    CHECK(strstr(results[0].err.text, "rank 2") != NULL, text);
+    CHECK(!rank_job.is_late, text);
+}
+
+static void script_flipped(struct dcpk_ranks *ranks, struct rank *rank)
+{
+    rank->status = dcpk_ranks_share(ranks, "share", 5, &rank->shared, DCPK_OK, &rank->err);
+    rank->second = dcpk_ranks_agree(ranks, rank->status, &rank->err);
+    dcpk_bytes_release(&rank->shared);
+}
+
+/* Rank 2 fails, and its error arrives without its end or with another status. */
+static void script_failed(struct dcpk_ranks *ranks, struct rank *rank)
+{
+    if (rank->self == 2) {
+        dcpk_fail(&rank->err, DCPK_EFORMAT, "failed by itself");
+        memset(rank->err.text + strlen(rank->err.text) + 1, 'x', 1024);
+    }
+    rank->status = dcpk_ranks_agree(ranks, rank->err.status, &rank->err);
+    rank->second = DCPK_OK;
+}
+
+static void test_flipped(void **state)
+{
+    (void)state;
+    flip.root = -1;
+    for (flip.gather = 0; flip.gather < 2; flip.gather++)
+        for (flip.bit = 0; flip.bit < 256; flip.bit++)
+            run_flipped(script_flipped, flip.gather == 0 ? "first vote" : "second vote");
+    flip.gather = UINT64_MAX;
+    flip.root = 2;
+    for (flip.bit = 0; flip.bit < 40; flip.bit++)
+        run_flipped(script_flipped, "what is shared");
+    for (flip.bit = 0; flip.bit < 32; flip.bit++)
+        run_flipped(script_failed, "a status");
+}
+
+/* Rank 2 shares more than the others. */
+static void script_uneven(struct dcpk_ranks *ranks, struct rank *rank)
+{
+    const size_t n_bytes = rank->self == 2 ? 7 : 5;
+
+    rank->status =
+        dcpk_ranks_share_each(ranks, "uneven", n_bytes, &rank->shared, DCPK_OK, &rank->err);
+    rank->second = dcpk_ranks_agree(ranks, rank->status, &rank->err);
+    rank->late = dcpk_ranks_share_each(ranks, "even", 4, &rank->shared, DCPK_OK, &rank->err);
+    dcpk_bytes_release(&rank->shared);
+}
+
+static void test_uneven(void **state)
+{
+    (void)state;
+    run_script(script_uneven, NULL);
+    for (int r = 0; r < N; r++) {
+        CHECK_EQ_INT(results[r].status, DCPK_EIO, "sizes differ");
+        CHECK_EQ_INT(results[r].second, DCPK_EIO, "sizes differ");
+        CHECK_EQ_INT(results[r].late, DCPK_OK, "the next work");
+    }
+}
+
 /* The network breaks on rank 2 alone, which tells why and leaves without the others. */
 static void script_broken(struct dcpk_ranks *ranks, struct rank *rank)
 {
@@ -533,6 +631,8 @@ int main(void)
         cmocka_unit_test(test_overtake),
         cmocka_unit_test(test_inside),
         cmocka_unit_test(test_apart),
+        cmocka_unit_test(test_flipped),
+        cmocka_unit_test(test_uneven),
         cmocka_unit_test(test_broken),
         cmocka_unit_test(test_failed_and_broken),
         cmocka_unit_test(test_divide),
