@@ -41,8 +41,9 @@ static dcpk_status share_found(struct dcpk_writing *w, struct dcpk_ranks *ranks,
         if (w->states[i].is_done)
             dcpk_bytes_u64(&mine, pack_result(i, w->states[i].crc32));
     st = dcpk_ranks_share(ranks, mine.data, mine.n_bytes, &all, dcpk_bytes_status(&mine, err), err);
-    for (size_t at = 0; st == DCPK_OK && at + 8 <= all.n_bytes && dcpk_ranks_self(ranks) != 0;
-         at += 8)
+    if (st == DCPK_OK && all.n_bytes % 8 != 0)
+        st = dcpk_fail(err, DCPK_EIO, "rank 0 has %zu bytes of results", all.n_bytes);
+    for (size_t at = 0; st == DCPK_OK && at < all.n_bytes && dcpk_ranks_self(ranks) != 0; at += 8)
         unpack_result(w, dcpk_load_u64le(all.data + at));
     dcpk_bytes_release(&mine);
     dcpk_bytes_release(&all);
