@@ -99,7 +99,7 @@ static inline uint64_t case_part(const struct fsdp_case *c, const struct dcpk_tr
     if (case_parts(&c->config, p) == 1)
         return 0;
     if (p->kind == DCPK_P_Q_NORM || p->kind == DCPK_P_K_NORM)
-        return (uint64_t)c->mesh.tp;
+        return (uint64_t)c->mesh.at.tp;
     return p->is_shared;
 }
 
@@ -152,16 +152,13 @@ static inline dcpk_status case_begin(struct fsdp_case *c, struct dcpk_group *wor
                                               .account = &c->account,
                                               .event = case_event,
                                               .context = c};
-    struct dcpk_train_place place;
-
     c->account = (struct dcpk_memory_account){.math = math};
     c->fsdp = NULL;
     c->n_log = 0;
     c->arena = dcpk_arena_new(0, err);
     if (c->arena == NULL || dcpk_train_mesh_init(&c->config.layout, world, &c->mesh, err))
         return err->status;
-    place = (struct dcpk_train_place){c->mesh.tp, c->mesh.ep, c->mesh.pp};
-    if (dcpk_train_params(&c->config, &place, c->arena, &c->params, err))
+    if (dcpk_train_params(&c->config, &c->mesh.at, c->arena, &c->params, err))
         return err->status;
     return dcpk_fsdp_new(&options, &c->fsdp, err);
 }
@@ -192,7 +189,7 @@ static inline void case_add(struct fsdp_case *c, int64_t unit, int64_t k)
 {
     struct dcpk_weights *w = dcpk_fsdp_weights(c->fsdp);
     const int64_t n_dp = c->config.layout.cp * c->config.layout.dp;
-    const int64_t self = c->mesh.cp + c->config.layout.cp * c->mesh.dp;
+    const int64_t self = c->mesh.at.cp + c->config.layout.cp * c->mesh.at.dp;
     struct dcpk_error err = DCPK_ERROR_INIT;
     float grad[4096];
 

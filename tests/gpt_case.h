@@ -97,7 +97,7 @@ static const void *gpt_weight_of(struct dcpk_weights *weights, size_t param)
 static inline bool gpt_counts(const struct gpt_rank *rank, const struct dcpk_train_param *p)
 {
     return p->tp_axis >= 0 || p->kind == DCPK_P_Q_NORM || p->kind == DCPK_P_K_NORM ||
-           rank->mesh->tp == 0;
+           rank->mesh->at.tp == 0;
 }
 
 static dcpk_status gpt_add(struct dcpk_weights *weights, size_t param, int64_t row, int64_t n_rows,
@@ -139,9 +139,9 @@ static inline void gpt_whole_init(struct gpt_whole *whole, const struct dcpk_tra
 
     *whole = (struct gpt_whole){.config = *config, .arena = dcpk_arena_new(0, &err)};
     CHECK(whole->arena != NULL, "arena");
-    CHECK_OK(dcpk_train_params(config, &(struct dcpk_train_place){0}, whole->arena, &whole->params,
-                               &err),
-             "table of parameters");
+    CHECK_OK(
+        dcpk_train_params(config, &(struct dcpk_coords){0}, whole->arena, &whole->params, &err),
+        "table of parameters");
     n = (size_t)whole->params.n_elems;
     whole->values = dcpk_alloc_array(n, sizeof *whole->values, &err);
     whole->sums = dcpk_alloc_array(n, sizeof *whole->sums, &err);
@@ -250,12 +250,10 @@ static inline void gpt_run(struct gpt_whole *whole, const struct dcpk_train_conf
     CHECK_OK(ops->open(0, &rank.math, &err), ops->name);
     account.math = rank.math;
     CHECK_OK(dcpk_train_mesh_init(&config->layout, world, &mesh, &err), "mesh");
-    CHECK_OK(dcpk_train_params(config, &(struct dcpk_train_place){mesh.tp, mesh.ep, mesh.pp}, arena,
-                               &rank.params, &err),
-             "table of parameters");
+    CHECK_OK(dcpk_train_params(config, &mesh.at, arena, &rank.params, &err), "table of parameters");
     gpt_rank_fill(&rank);
     CHECK_OK(dcpk_gpt_new(&options, &gpt, &err), "model");
-    batches = gpt_batches(whole, config, mesh.dp, &n, arena);
+    batches = gpt_batches(whole, config, mesh.at.dp, &n, arena);
     CHECK_OK(dcpk_gpt_step(gpt, batches, n, &whole->loss, &err), "step");
     dcpk_gpt_free(gpt);
     CHECK_EQ_INT(account.now_all, 0, "all memory is freed");

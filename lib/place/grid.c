@@ -140,6 +140,13 @@ int64_t dcpk_grid_first(const struct dcpk_grid *grid, int64_t rank, unsigned axe
     return rank_at(&full, dense_radix(&full), (axes & DCPK_AXIS_TP) != 0 ? 0 : c.tp, at, pp);
 }
 
+int64_t dcpk_grid_stage_rank(const struct dcpk_grid *grid, int64_t pp)
+{
+    const struct dcpk_grid full = dcpk_grid_full(grid);
+
+    return rank_at(&full, dense_radix(&full), 0, 0, pp);
+}
+
 /* ---- layers ---- */
 
 /* Layers of a stage of a full grid, with what counts as one; -1: they are not whole. */

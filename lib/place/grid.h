@@ -72,6 +72,9 @@ enum dcpk_axes {
  * one are a group. */
 int64_t dcpk_grid_first(const struct dcpk_grid *grid, int64_t rank, unsigned axes);
 
+/* The first rank of a pipeline stage. */
+int64_t dcpk_grid_stage_rank(const struct dcpk_grid *grid, int64_t pp);
+
 /* Elements at which DDP and Megatron-FSDP close a bucket where nothing is given: the larger of 40
  * million and a million for each data-parallel rank. */
 int64_t dcpk_grid_bucket_elems(int64_t n_data_parallel);

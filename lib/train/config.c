@@ -11,9 +11,7 @@
 
 #include "lib/base/order.h"
 
-#define LEAST_BUCKET_ELEMS     INT64_C(40000000)
-#define BUCKET_ELEMS_OF_A_RANK INT64_C(1000000)
-#define LEAST_QUEUE_ELEMS      INT64_C(1000000000)
+#define LEAST_QUEUE_ELEMS INT64_C(1000000000)
 
 const char *const dcpk_strategy_names[DCPK_N_STRATEGIES] = {
     [DCPK_NO_SHARD] = "no_shard",
@@ -47,8 +45,7 @@ int64_t dcpk_train_bucket_elems(const struct dcpk_train_config *config, int64_t 
         return asked;
     if (!overlaps_reduce)
         return 0;
-    return dcpk_max_i64(LEAST_BUCKET_ELEMS,
-                        BUCKET_ELEMS_OF_A_RANK * config->layout.dp * config->layout.cp);
+    return dcpk_grid_bucket_elems(config->layout.dp * config->layout.cp);
 }
 
 int64_t dcpk_train_queue_elems(const struct dcpk_train_config *config, int64_t n_units,

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "lib/model/names.h"
+#include "lib/place/grid.h"
 #include "lib/tensor/dtype.h"
 
 /* Iterations, samples and steps of a run: a schedule counts them in doubles. */
@@ -34,14 +35,6 @@ struct dcpk_train_model {
     bool is_grouped;     /* experts in grouped linears */
 };
 
-/* Sizes of the mesh; dp is what the number of ranks leaves. */
-struct dcpk_train_layout {
-    int64_t tp, cp, ep, pp, dp;
-    int64_t instances;     /* num_distributed_optimizer_instances: outer data-parallel ranks */
-    bool is_outer_sharded; /* outer_dp_sharding_strategy optim: HFSDP, else HSDP */
-    bool is_tp_pp_dp;      /* rank order tp-cp-ep-pp-dp instead of tp-cp-ep-dp-pp */
-};
-
 /* Source: fsdp/src/megatron_fsdp/param_and_grad_buffer.py @core_v0.19.0. */
 enum dcpk_strategy { DCPK_NO_SHARD, DCPK_OPTIM, DCPK_OPTIM_GRADS, DCPK_OPTIM_GRADS_PARAMS };
 #define DCPK_N_STRATEGIES 4
@@ -54,6 +47,7 @@ struct dcpk_train_fsdp {
     bool has_distributed_optimizer; /* of DDP; always of FSDP */
     bool overlaps_reduce, overlaps_gather, has_double_buffer, has_max_pool;
     bool averages_in_collective, checks_nan, recomputes, is_fine_grained;
+    bool is_outer_sharded; /* outer_dp_sharding_strategy optim: HFSDP, else HSDP */
     bool asks_overlap;     /* overlaps_reduce was asked for; optim_grads has it in any case */
     int64_t bucket_elems;  /* -1: Megatron's default */
     int64_t unit_elems;    /* suggested_communication_unit_size; 0: Megatron's default */
@@ -111,7 +105,7 @@ struct dcpk_train_files {
 
 struct dcpk_train_config {
     struct dcpk_train_model model;
-    struct dcpk_train_layout layout;
+    struct dcpk_grid layout; /* dp is what the number of ranks leaves; etp: params.h */
     struct dcpk_train_fsdp fsdp;
     struct dcpk_train_precision precision;
     struct dcpk_train_optim optim;

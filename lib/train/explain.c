@@ -38,7 +38,7 @@ static struct dcpk_train_config column_config(const struct dcpk_train_config *co
     c.fsdp.strategy = strategy;
     c.fsdp.has_distributed_optimizer = true;
     c.fsdp.overlaps_reduce = config->fsdp.asks_overlap || strategy >= DCPK_OPTIM_GRADS;
-    c.layout.is_outer_sharded &= strategy == DCPK_OPTIM_GRADS_PARAMS;
+    c.fsdp.is_outer_sharded &= strategy == DCPK_OPTIM_GRADS_PARAMS;
     return c;
 }
 
@@ -105,14 +105,14 @@ static bool layout_shares(const struct dcpk_train_config *c, int64_t dp)
 /* Changes `c` to tp and dp ranks where they make a run. */
 static bool layout_try(struct dcpk_train_config *c, int64_t tp, int64_t dp)
 {
-    struct dcpk_train_layout *l = &c->layout;
+    struct dcpk_grid *l = &c->layout;
 
     if (!layout_divides(c, tp) || !layout_shares(c, dp))
         return false;
     l->tp = tp;
     l->dp = dp;
     l->instances = 1;
-    l->is_outer_sharded = false;
+    c->fsdp.is_outer_sharded = false;
     if (c->data.batch_follows_ranks)
         c->data.global_batch = c->data.micro_batch * dp;
     c->model.padded_vocab = dcpk_train_padded_vocab(&c->model, tp);
@@ -121,13 +121,13 @@ static bool layout_try(struct dcpk_train_config *c, int64_t tp, int64_t dp)
 
 dcpk_status dcpk_train_smallest_layout(const struct dcpk_train_config *config,
                                        enum dcpk_footprint_of of, uint64_t limit_bytes,
-                                       struct dcpk_train_layout *layout, struct dcpk_error *err)
+                                       struct dcpk_grid *layout, struct dcpk_error *err)
 {
     const int64_t most = MOST_RANKS / (config->layout.cp * config->layout.pp);
     struct dcpk_train_config c = *config;
     uint64_t n_bytes;
 
-    *layout = (struct dcpk_train_layout){0};
+    *layout = (struct dcpk_grid){0};
     for (int64_t n = 1; n <= most; n++)
         for (int64_t tp = 1; tp <= dcpk_min_i64(n, MOST_TP); tp++) {
             if (n % tp != 0 || !layout_try(&c, tp, n / tp))
@@ -260,7 +260,7 @@ static dcpk_status explain_fit(const struct dcpk_train_config *c, enum dcpk_foot
 {
     const char *key = of == DCPK_OF_MEGATRON ? "megatron." : "";
     const char *label = of == DCPK_OF_MEGATRON ? "Megatron: " : "this run: ";
-    struct dcpk_train_layout l;
+    struct dcpk_grid l;
     int64_t micro_batch, n_ranks;
     uint64_t need;
 

@@ -24,7 +24,7 @@ dcpk_status dcpk_train_largest_batch(const struct dcpk_train_config *config,
  */
 dcpk_status dcpk_train_smallest_layout(const struct dcpk_train_config *config,
                                        enum dcpk_footprint_of of, uint64_t limit_bytes,
-                                       struct dcpk_train_layout *layout, struct dcpk_error *err);
+                                       struct dcpk_grid *layout, struct dcpk_error *err);
 
 /*
  * Memory by tag, as this run holds it, and as Megatron would under each strategy; with a limit

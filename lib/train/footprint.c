@@ -64,12 +64,10 @@ static dcpk_status planned_make(struct planned *p, int64_t rank, enum dcpk_footp
                                               .params = &p->params,
                                               .account = &p->account,
                                               .is_megatron = of == DCPK_OF_MEGATRON};
-    struct dcpk_train_place place;
 
     if (dcpk_train_mesh_plan(&p->config->layout, rank, p->groups, &p->mesh, err))
         return err->status;
-    place = (struct dcpk_train_place){p->mesh.tp, p->mesh.ep, p->mesh.pp};
-    if (dcpk_train_params(p->config, &place, arena, &p->params, err))
+    if (dcpk_train_params(p->config, &p->mesh.at, arena, &p->params, err))
         return err->status;
     return dcpk_fsdp_plan(&options, &p->fsdp, err);
 }
@@ -146,7 +144,7 @@ dcpk_status dcpk_train_footprint_most(const struct dcpk_train_config *config,
     uint64_t copy_bytes = 0;
 
     for (int64_t pp = 0; pp < config->layout.pp; pp++) {
-        const int64_t rank = dcpk_train_mesh_stage(&config->layout, pp);
+        const int64_t rank = dcpk_grid_stage_rank(&config->layout, pp);
 
         if (dcpk_train_footprint(config, rank, of, &here, err))
             return err->status;

@@ -155,7 +155,7 @@ static void choose(struct dcpk_fsdp *f)
 
     f->strategy = dcpk_fsdp_strategy(config);
     f->has_units = dcpk_fsdp_has_units(config);
-    f->is_hfsdp = config->layout.instances > 1 && config->layout.is_outer_sharded;
+    f->is_hfsdp = config->layout.instances > 1 && config->fsdp.is_outer_sharded;
     f->is_exact = precision->is_exact;
     f->overlaps_gather = config->fsdp.overlaps_gather || dcpk_fsdp_cuts_weights(f);
     f->overlaps_reduce = config->fsdp.overlaps_reduce || dcpk_fsdp_cuts_grads(f);
@@ -177,7 +177,7 @@ static void choose(struct dcpk_fsdp *f)
 /* Is it what this loop runs? */
 static dcpk_status check_choice(const struct dcpk_fsdp *f, struct dcpk_error *err)
 {
-    const struct dcpk_train_layout *layout = &f->options.config->layout;
+    const struct dcpk_grid *layout = &f->options.config->layout;
     const struct dcpk_group *world = f->options.mesh->group[DCPK_G_WORLD];
 
     if (f->is_hfsdp && f->strategy != DCPK_OPTIM_GRADS_PARAMS)

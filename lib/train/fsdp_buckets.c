@@ -203,7 +203,7 @@ dcpk_status dcpk_fsdp_lay_out(struct dcpk_fsdp *f, struct dcpk_error *err)
 {
     const struct dcpk_train_params *params = f->options.params;
     const int64_t bucket_elems =
-        dcpk_train_bucket_elems(f->options.config, f->options.mesh->pp, f->overlaps_reduce);
+        dcpk_train_bucket_elems(f->options.config, f->options.mesh->at.pp, f->overlaps_reduce);
     struct fsdp_plan plan = {0};
     dcpk_status st = DCPK_OK;
 

@@ -66,7 +66,7 @@ static bool shard_is_counted(const struct dcpk_fsdp *f, const struct dcpk_train_
 {
     const struct dcpk_train_mesh *mesh = f->options.mesh;
 
-    if (p->is_shared || (p->tp_axis < 0 && mesh->tp > 0))
+    if (p->is_shared || (p->tp_axis < 0 && mesh->at.tp > 0))
         return false;
     if (f->strategy == DCPK_NO_SHARD)
         return b->reduce->rank == 0;

@@ -20,7 +20,7 @@ bool dcpk_fsdp_has_units(const struct dcpk_train_config *config)
 struct dcpk_fsdp_shares dcpk_fsdp_count_shares(const struct dcpk_train_config *config,
                                                bool is_expert)
 {
-    const struct dcpk_train_layout *l = &config->layout;
+    const struct dcpk_grid *l = &config->layout;
     struct dcpk_fsdp_shares s = {.n_reduce = l->dp * l->cp, .n_outer = 1, .n_shards = 1};
     const bool is_whole = dcpk_fsdp_strategy(config) == DCPK_NO_SHARD;
 
@@ -34,7 +34,7 @@ struct dcpk_fsdp_shares dcpk_fsdp_count_shares(const struct dcpk_train_config *c
     s.n_reduce /= l->instances;
     s.n_outer = l->instances;
     s.n_shards = s.n_reduce;
-    if (l->is_outer_sharded)
+    if (config->fsdp.is_outer_sharded)
         s.n_shards *= s.n_outer;
     return s;
 }

@@ -60,7 +60,7 @@ static dcpk_status layers_new(struct dcpk_gpt *gpt, struct dcpk_error *err)
 {
     int64_t first, last;
 
-    dcpk_train_stage(gpt->options.config, gpt->options.mesh->pp, &first, &last);
+    dcpk_train_stage(gpt->options.config, gpt->options.mesh->at.pp, &first, &last);
     gpt->n_layers = last - first;
     if (gpt->is_last)
         gpt->n_mtp = gpt->model->mtp_layers;
@@ -140,7 +140,7 @@ out:
 
 static dcpk_status gpt_fill(struct dcpk_gpt *gpt, struct dcpk_error *err)
 {
-    const int64_t pp = gpt->options.config->layout.pp, stage = gpt->options.mesh->pp;
+    const int64_t pp = gpt->options.config->layout.pp, stage = gpt->options.mesh->at.pp;
 
     gpt->is_first = stage == 0;
     gpt->is_last = stage == pp - 1;

@@ -45,7 +45,7 @@ static dcpk_status check_slices(const struct dcpk_gpt *gpt, struct dcpk_error *e
 static dcpk_status check_cuts(const struct dcpk_gpt *gpt, struct dcpk_error *err)
 {
     const struct dcpk_train_model *m = gpt->model;
-    const struct dcpk_train_layout *layout = &gpt->options.config->layout;
+    const struct dcpk_grid *layout = &gpt->options.config->layout;
     const struct gpt_sizes *s = &gpt->size;
     const int64_t cut = layout->cp > 1 ? s->chunk : s->seq;
 

@@ -44,7 +44,7 @@ static dcpk_status dump_param(struct dumping *d, const struct dcpk_train_param *
     return dcpk_output_add_object(d->out, key, d->payloads[group_of(config, param)], err);
 }
 
-static dcpk_status dump_place(struct dumping *d, const struct dcpk_train_place *place,
+static dcpk_status dump_place(struct dumping *d, const struct dcpk_coords *place,
                               struct dcpk_error *err)
 {
     struct dcpk_train_params params;
@@ -59,8 +59,8 @@ static dcpk_status dump_place(struct dumping *d, const struct dcpk_train_place *
 
 static dcpk_status dump_places(struct dumping *d, struct dcpk_error *err)
 {
-    const struct dcpk_train_layout *l = &d->run->state->config->layout;
-    struct dcpk_train_place place = {0};
+    const struct dcpk_grid *l = &d->run->state->config->layout;
+    struct dcpk_coords place = {0};
 
     for (int64_t g = 0; g < DCPK_TRAIN_GROUPS; g++) {
         const struct dcpk_value *number = dcpk_value_int(d->out->arena, g, err);

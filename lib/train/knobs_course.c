@@ -90,7 +90,7 @@ static void course_resolve_fsdp(struct dcpk_train_knobs *k)
     f->strategy =
         (enum dcpk_strategy)course_number(dcpk_strategy_names, DCPK_N_STRATEGIES, k->strategy);
     f->recomputes = k->recompute != NULL;
-    k->config.layout.is_outer_sharded = strcmp(k->outer_strategy, "optim") == 0;
+    f->is_outer_sharded = strcmp(k->outer_strategy, "optim") == 0;
     if (!dcpk_knobs_was_given(k, "ddp_bucket_size"))
         f->bucket_elems = -1;
     if (k->use_fsdp_in_dist || k->use_fsdp_in_ddp) {

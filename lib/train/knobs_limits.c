@@ -26,7 +26,7 @@ static bool limit_hybrid_cp(const struct dcpk_scene *s)
 /* Before Blackwell, tensor- and context-parallel kernels wait for each other by one connection. */
 static bool limit_shares_layers(const struct dcpk_scene *s)
 {
-    const struct dcpk_train_layout *l = &s->knobs->config.layout;
+    const struct dcpk_grid *l = &s->knobs->config.layout;
 
     return (l->tp > 1 || l->cp > 1) && s->environment->gpu_major < 10;
 }

@@ -54,7 +54,7 @@ static void sizes_fill(struct dcpk_train_knobs *knobs)
 static dcpk_status sizes_of_mesh(struct dcpk_train_knobs *knobs, int64_t n_ranks,
                                  struct dcpk_error *err)
 {
-    struct dcpk_train_layout *l = &knobs->config.layout;
+    struct dcpk_grid *l = &knobs->config.layout;
     uint64_t model = 0;
 
     if (!dcpk_mul_u64((uint64_t)l->tp, (uint64_t)l->pp, &model) ||
@@ -109,7 +109,7 @@ static dcpk_status sizes_divide(const struct division *list, size_t n, struct dc
 static dcpk_status sizes_of_layers(const struct dcpk_train_config *c, struct dcpk_error *err)
 {
     const struct dcpk_train_model *m = &c->model;
-    const struct dcpk_train_layout *l = &c->layout;
+    const struct dcpk_grid *l = &c->layout;
     const struct division all[] = {
         {"num_attention_heads", "tensor_model_parallel_size", m->heads, l->tp},
         {"num_query_groups", "tensor_model_parallel_size", m->groups, l->tp},

@@ -81,7 +81,7 @@ static const struct row row_output = {DCPK_P_OUTPUT, ROWS, ALWAYS, "output_layer
 /* What a walk over the modules has made so far. */
 struct walk {
     const struct dcpk_train_config *config;
-    const struct dcpk_train_place *place;
+    const struct dcpk_coords *place;
     struct dcpk_arena *arena;
     struct dcpk_train_params *made;
     /* Of the layer that it is in. */
@@ -365,10 +365,11 @@ bool dcpk_train_is_moe(const struct dcpk_train_model *model, int64_t layer)
 void dcpk_train_stage(const struct dcpk_train_config *config, int64_t pp, int64_t *first,
                       int64_t *last)
 {
-    const int64_t n = config->model.layers / config->layout.pp;
-
-    *first = pp * n;
-    *last = *first + n;
+    *first = *last = 0;
+    for (int64_t stage = 0; stage <= pp; stage++) {
+        *first = *last;
+        *last += dcpk_grid_chunk_layers(&config->layout, config->model.layers, 0, stage);
+    }
 }
 
 int64_t dcpk_train_param_row(const struct dcpk_train_param *param, int64_t row)
@@ -381,11 +382,12 @@ int64_t dcpk_train_param_row(const struct dcpk_train_param *param, int64_t row)
 }
 
 dcpk_status dcpk_train_params(const struct dcpk_train_config *config,
-                              const struct dcpk_train_place *place, struct dcpk_arena *arena,
+                              const struct dcpk_coords *place, struct dcpk_arena *arena,
                               struct dcpk_train_params *params, struct dcpk_error *err)
 {
     const struct dcpk_train_model *m = &config->model;
-    const int64_t n_layers = m->layers / config->layout.pp + m->mtp_layers;
+    const int64_t n_layers =
+        dcpk_grid_chunk_layers(&config->layout, m->layers, 0, place->pp) + m->mtp_layers;
     const int64_t in_layer = (int64_t)DCPK_N_PARAM_KINDS + 2 * m->experts / config->layout.ep;
     struct dcpk_train_params made = {0};
     struct walk walk = {.config = config,

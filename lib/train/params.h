@@ -64,18 +64,14 @@ struct dcpk_train_params {
     int64_t n_units, n_elems;
 };
 
-/* Coordinates of a rank that decide what it has. */
-struct dcpk_train_place {
-    int64_t tp, ep, pp;
-};
-
 /*
- * The parameters of the rank at `place`. config: checked (knobs.h), borrowed during the call.
- * Order and names: formats/fsdp_dtensor/FORMAT.md 5, lib/model/registered.h, which tests hold this
- * table against. Errors: DCPK_ENOMEM.
+ * The parameters of the rank at `place`, of which tp, ep and pp count: ranks of tensor parallelism
+ * have whole experts, so that edp of the grid counts each of them apart. config: checked (knobs.h),
+ * borrowed during the call. Order and names: formats/fsdp_dtensor/FORMAT.md 5,
+ * lib/model/registered.h, which tests hold this table against. Errors: DCPK_ENOMEM.
  */
 dcpk_status dcpk_train_params(const struct dcpk_train_config *config,
-                              const struct dcpk_train_place *place, struct dcpk_arena *arena,
+                              const struct dcpk_coords *place, struct dcpk_arena *arena,
                               struct dcpk_train_params *params, struct dcpk_error *err);
 
 /*

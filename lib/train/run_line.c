@@ -13,7 +13,7 @@ static const char *line_parallelism(const struct dcpk_train_fsdp *f)
 
 static void line_put_layout(struct dcpk_json_out *j, const struct dcpk_train_config *c)
 {
-    const struct dcpk_train_layout *l = &c->layout;
+    const struct dcpk_grid *l = &c->layout;
 
     dcpk_json_add_string(j, "data_parallelism", line_parallelism(&c->fsdp));
     dcpk_json_add_string(j, "data_parallel_sharding_strategy",

@@ -162,7 +162,7 @@ static void put_experts(struct values *v, const struct dcpk_train_model *m)
     values_put_float(v, "mtp_loss_scaling_factor", m->mtp_loss_factor);
 }
 
-static void put_layout(struct values *v, const struct dcpk_train_layout *l)
+static void put_layout(struct values *v, const struct dcpk_grid *l)
 {
     values_put_int(v, "tensor_model_parallel_size", l->tp);
     values_put_int(v, "pipeline_model_parallel_size", l->pp);
@@ -176,13 +176,14 @@ static void put_layout(struct values *v, const struct dcpk_train_layout *l)
     values_put_flag(v, "sequence_parallel", false);
     values_put_flag(v, "use_tp_pp_dp_mapping", l->is_tp_pp_dp);
     values_put_int(v, "num_distributed_optimizer_instances", dcpk_max_i64(l->instances, 1));
-    values_put_text(v, "outer_dp_sharding_strategy", l->is_outer_sharded ? "optim" : "no_shard");
 }
 
 static void put_fsdp(struct values *v, const struct dcpk_train_config *c)
 {
     const bool is_fsdp = c->fsdp.mode == DCPK_MODE_MEGATRON_FSDP;
 
+    values_put_text(v, "outer_dp_sharding_strategy",
+                    c->fsdp.is_outer_sharded ? "optim" : "no_shard");
     values_put_flag(v, "use_megatron_fsdp", is_fsdp);
     values_put_flag(v, "use_torch_fsdp2", false);
     values_put_text(v, "data_parallel_sharding_strategy", dcpk_strategy_names[c->fsdp.strategy]);

@@ -154,7 +154,7 @@ static dcpk_status find_format(const struct dcpk_saved_run *run, const struct dc
  * (fsdp_dtensor) can only be cut as a run of one stage is. */
 static void save_mesh(const struct dcpk_train_config *config, struct dcpk_target *target)
 {
-    const struct dcpk_train_layout *l = &config->layout;
+    const struct dcpk_grid *l = &config->layout;
     const int64_t n_dp = l->dp * l->cp;
 
     target->generation = config->files.generation;
@@ -173,7 +173,7 @@ static void save_mesh(const struct dcpk_train_config *config, struct dcpk_target
     if (l->pp > 1 || config->fsdp.strategy == DCPK_NO_SHARD)
         return;
     target->mesh = (struct dcpk_grid){.tp = l->tp, .ep = l->ep, .dp = n_dp, .world = n_dp * l->tp};
-    if (!l->is_outer_sharded)
+    if (!config->fsdp.is_outer_sharded)
         target->mesh.instances = l->instances;
     target->bucket_elems = dcpk_max_i64(config->fsdp.bucket_elems, 0);
 }

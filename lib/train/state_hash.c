@@ -102,7 +102,7 @@ static dcpk_status hash_buffers(const struct dcpk_train_state *state, struct dcp
 {
     const struct dcpk_train_mesh *mesh = state->mesh;
 
-    if (state->buffers == NULL || mesh->tp > 0 || mesh->group[DCPK_G_DP_CP]->rank > 0)
+    if (state->buffers == NULL || mesh->at.tp > 0 || mesh->group[DCPK_G_DP_CP]->rank > 0)
         return DCPK_OK;
     for (size_t i = 0; i < state->params->n; i++) {
         const struct dcpk_train_param *p = &state->params->list[i];

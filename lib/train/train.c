@@ -84,13 +84,12 @@ static dcpk_status training_make_batches(struct training *t, struct dcpk_error *
 
 static dcpk_status training_make_model(struct training *t, struct dcpk_error *err)
 {
-    const struct dcpk_train_place place = {t->mesh.tp, t->mesh.ep, t->mesh.pp};
     struct dcpk_fsdp_options fsdp = {
         .config = t->config, .mesh = &t->mesh, .params = &t->params, .account = &t->account};
     struct dcpk_gpt_options gpt = {
         .config = t->config, .mesh = &t->mesh, .params = &t->params, .account = &t->account};
 
-    if (dcpk_train_params(t->config, &place, t->arena, &t->params, err) ||
+    if (dcpk_train_params(t->config, &t->mesh.at, t->arena, &t->params, err) ||
         dcpk_fsdp_new(&fsdp, &t->fsdp, err))
         return err->status;
     gpt.weights = dcpk_fsdp_weights(t->fsdp);
@@ -258,7 +257,7 @@ static dcpk_status training_read(struct training *t, struct dcpk_error *err)
     const size_t n = (size_t)data->micro_batch * seq;
 
     for (int64_t k = 0; k < t->n_microbatches; k++) {
-        const struct dcpk_microbatch microbatch = {t->progress.consumed_samples, k, t->mesh.dp,
+        const struct dcpk_microbatch microbatch = {t->progress.consumed_samples, k, t->mesh.at.dp,
                                                    t->config->layout.dp};
         const int64_t first = dcpk_tokens_first(data, &microbatch);
 

@@ -149,7 +149,7 @@ static void check_param(const struct dcpk_model *model, const struct dcpk_train_
 
 static void tables_are_what_runs_stored(void **state)
 {
-    const struct dcpk_train_place place = {0};
+    const struct dcpk_coords place = {0};
     struct dcpk_error err = DCPK_ERROR_INIT;
 
     (void)state;

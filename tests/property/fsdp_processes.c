@@ -93,7 +93,7 @@ static void strategies_give_the_same_bits(void **state)
 
 static void layouts_give_the_same_bits(void **state)
 {
-    static const struct dcpk_train_layout layouts[] = {
+    static const struct dcpk_grid layouts[] = {
         {.tp = 1, .cp = 1, .ep = 1, .pp = 1, .dp = 2, .instances = 2},
         {.tp = 2, .cp = 1, .ep = 1, .pp = 1, .dp = 1, .instances = 1},
         {.tp = 1, .cp = 1, .ep = 1, .pp = 2, .dp = 1, .instances = 1},
@@ -107,7 +107,7 @@ static void layouts_give_the_same_bits(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
-        const struct dcpk_train_layout *l = &layouts[i];
+        const struct dcpk_grid *l = &layouts[i];
 
         if (l->tp * l->cp * l->pp * l->dp != world->n_ranks)
             continue;
@@ -122,7 +122,7 @@ static void layouts_give_the_same_bits(void **state)
             run_schedule((int)(i + (size_t)s) % 4);
         }
         if (l->instances > 1) {
-            c.config.layout.is_outer_sharded = true;
+            c.config.fsdp.is_outer_sharded = true;
             run_schedule((int)(i + 1) % 4);
         }
     }
@@ -280,7 +280,7 @@ static void double_buffer_bounds_memory(void **state)
 /* Each row of each parameter is counted by one rank. */
 static void rows_are_counted_once(void **state)
 {
-    static const struct dcpk_train_layout layouts[] = {
+    static const struct dcpk_grid layouts[] = {
         {.tp = 1, .cp = 1, .ep = 1, .pp = 1, .dp = 4, .instances = 2},
         {.tp = 2, .cp = 1, .ep = 2, .pp = 1, .dp = 2, .instances = 1},
         {.tp = 1, .cp = 1, .ep = 1, .pp = 2, .dp = 2, .instances = 1},
@@ -540,14 +540,14 @@ static void what_does_not_fit_is_refused(void **state)
     case_config(&c.config);
     c.config.layout.dp = world->n_ranks;
     c.config.layout.instances = 2;
-    c.config.layout.is_outer_sharded = true;
+    c.config.fsdp.is_outer_sharded = true;
     c.config.fsdp.strategy = DCPK_OPTIM;
     snprintf(c.label, sizeof c.label, "refused");
     if (world->n_ranks > 1) {
         CHECK_FAILS(case_begin(&c, world, math, &err), DCPK_EUNSUPPORTED,
                     "HFSDP is only supported with full-sharding", c.label);
         case_end(&c);
-        c.config.layout.is_outer_sharded = false;
+        c.config.fsdp.is_outer_sharded = false;
         c.config.layout.ep = 2;
         c.config.model.experts = 4;
         CHECK_FAILS(case_begin(&c, world, math, &err), DCPK_EUNSUPPORTED, "expert parallelism",

@@ -57,7 +57,7 @@ static void run_step(struct dcpk_gpt *gpt, const struct dcpk_tokens *tokens, int
     struct dcpk_error err = DCPK_ERROR_INIT;
 
     for (int64_t k = 0; k < n; k++) {
-        const struct dcpk_microbatch microbatch = {step * CASE_SAMPLES, k, c.mesh.dp,
+        const struct dcpk_microbatch microbatch = {step * CASE_SAMPLES, k, c.mesh.at.dp,
                                                    c.config.layout.dp};
         const struct dcpk_sample sample = {read[k], labels[k], mask[k]};
 
@@ -114,21 +114,24 @@ static uint64_t run(struct dcpk_group *ranks)
     return hash;
 }
 
-static const struct dcpk_train_layout layouts[] = {
-    {.tp = 1, .cp = 1, .ep = 1, .pp = 1, .dp = 1, .instances = 1},
-    {.tp = 1, .cp = 1, .ep = 1, .pp = 1, .dp = 2, .instances = 1},
-    {.tp = 2, .cp = 1, .ep = 1, .pp = 1, .dp = 1, .instances = 1},
-    {.tp = 1, .cp = 2, .ep = 1, .pp = 1, .dp = 1, .instances = 1},
-    {.tp = 1, .cp = 1, .ep = 1, .pp = 2, .dp = 1, .instances = 1},
-    {.tp = 1, .cp = 1, .ep = 2, .pp = 1, .dp = 2, .instances = 1},
-    {.tp = 1, .cp = 1, .ep = 1, .pp = 1, .dp = 4, .instances = 1},
-    {.tp = 1, .cp = 1, .ep = 1, .pp = 1, .dp = 4, .instances = 2},
-    {.tp = 1, .cp = 1, .ep = 1, .pp = 1, .dp = 4, .instances = 2, .is_outer_sharded = true},
-    {.tp = 2, .cp = 1, .ep = 1, .pp = 1, .dp = 2, .instances = 1},
-    {.tp = 2, .cp = 1, .ep = 2, .pp = 1, .dp = 2, .instances = 1},
-    {.tp = 1, .cp = 1, .ep = 1, .pp = 2, .dp = 2, .instances = 1},
-    {.tp = 2, .cp = 1, .ep = 1, .pp = 2, .dp = 1, .instances = 1},
-    {.tp = 1, .cp = 2, .ep = 2, .pp = 1, .dp = 2, .instances = 1},
+static const struct {
+    struct dcpk_grid grid;
+    bool is_outer_sharded;
+} layouts[] = {
+    {{.tp = 1, .cp = 1, .ep = 1, .pp = 1, .dp = 1, .instances = 1}, false},
+    {{.tp = 1, .cp = 1, .ep = 1, .pp = 1, .dp = 2, .instances = 1}, false},
+    {{.tp = 2, .cp = 1, .ep = 1, .pp = 1, .dp = 1, .instances = 1}, false},
+    {{.tp = 1, .cp = 2, .ep = 1, .pp = 1, .dp = 1, .instances = 1}, false},
+    {{.tp = 1, .cp = 1, .ep = 1, .pp = 2, .dp = 1, .instances = 1}, false},
+    {{.tp = 1, .cp = 1, .ep = 2, .pp = 1, .dp = 2, .instances = 1}, false},
+    {{.tp = 1, .cp = 1, .ep = 1, .pp = 1, .dp = 4, .instances = 1}, false},
+    {{.tp = 1, .cp = 1, .ep = 1, .pp = 1, .dp = 4, .instances = 2}, false},
+    {{.tp = 1, .cp = 1, .ep = 1, .pp = 1, .dp = 4, .instances = 2}, true},
+    {{.tp = 2, .cp = 1, .ep = 1, .pp = 1, .dp = 2, .instances = 1}, false},
+    {{.tp = 2, .cp = 1, .ep = 2, .pp = 1, .dp = 2, .instances = 1}, false},
+    {{.tp = 1, .cp = 1, .ep = 1, .pp = 2, .dp = 2, .instances = 1}, false},
+    {{.tp = 2, .cp = 1, .ep = 1, .pp = 2, .dp = 1, .instances = 1}, false},
+    {{.tp = 1, .cp = 2, .ep = 2, .pp = 1, .dp = 2, .instances = 1}, false},
 };
 
 static void try_layout(int kind, size_t i, uint64_t want)
@@ -139,7 +142,8 @@ static void try_layout(int kind, size_t i, uint64_t want)
         if (layouts[i].is_outer_sharded && s != DCPK_OPTIM_GRADS_PARAMS)
             continue;
         make_config(kind);
-        c.config.layout = layouts[i];
+        c.config.layout = layouts[i].grid;
+        c.config.fsdp.is_outer_sharded = layouts[i].is_outer_sharded;
         c.config.fsdp.strategy = (enum dcpk_strategy)s;
         c.config.fsdp.unit_elems = s * 1000;
         got = run(world);
@@ -159,7 +163,7 @@ static void layouts_leave_the_same_state(void **state)
         c.config.data.seed++;
         CHECK(run(alone) != want, "another seed leaves another state");
         for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
-            const struct dcpk_train_layout *l = &layouts[i];
+            const struct dcpk_grid *l = &layouts[i].grid;
 
             if (l->tp * l->cp * l->pp * l->dp == world->n_ranks && (kind == 1 || l->ep == 1))
                 try_layout(kind, i, want);

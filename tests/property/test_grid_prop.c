@@ -130,13 +130,13 @@ static const struct dcpk_collectives no_collectives = {.split = no_split};
 /* A training run has no tensor parallelism of its own for experts. */
 static void check_training(const struct grid_line *g)
 {
-    const struct dcpk_train_layout layout = {.tp = g->tp,
-                                             .cp = g->cp,
-                                             .ep = g->ep,
-                                             .pp = g->pp,
-                                             .dp = g->dp,
-                                             .instances = 1,
-                                             .is_tp_pp_dp = g->is_tp_pp_dp};
+    const struct dcpk_grid layout = {.tp = g->tp,
+                                     .cp = g->cp,
+                                     .ep = g->ep,
+                                     .pp = g->pp,
+                                     .dp = g->dp,
+                                     .instances = 1,
+                                     .is_tp_pp_dp = g->is_tp_pp_dp};
     const int n = (int)(g->tp * g->cp * g->dp * g->pp);
 
     if (g->etp != g->tp)
@@ -147,17 +147,17 @@ static void check_training(const struct grid_line *g)
         struct dcpk_train_mesh m;
 
         if (g->is_refused) {
-            CHECK_FAILS(dcpk_train_mesh_init(&layout, &world, &m, &err), DCPK_EUSAGE,
-                        "ep=", g->label);
+            CHECK_FAILS(dcpk_train_mesh_init(&layout, &world, &m, &err), DCPK_EUSAGE, "ranks",
+                        g->label);
             continue;
         }
         CHECK_OK(dcpk_train_mesh_init(&layout, &world, &m, &err), g->label);
-        CHECK_EQ_INT(m.tp, g->ranks[r][0], g->label);
-        CHECK_EQ_INT(m.cp, g->ranks[r][1], g->label);
-        CHECK_EQ_INT(m.dp, g->ranks[r][2], g->label);
-        CHECK_EQ_INT(m.pp, g->ranks[r][3], g->label);
-        CHECK_EQ_INT(m.ep, g->ranks[r][4], g->label);
-        CHECK_EQ_INT(m.expert_dp, g->ranks[r][5], g->label);
+        CHECK_EQ_INT(m.at.tp, g->ranks[r][0], g->label);
+        CHECK_EQ_INT(m.at.cp, g->ranks[r][1], g->label);
+        CHECK_EQ_INT(m.at.dp, g->ranks[r][2], g->label);
+        CHECK_EQ_INT(m.at.pp, g->ranks[r][3], g->label);
+        CHECK_EQ_INT(m.at.ep, g->ranks[r][4], g->label);
+        CHECK_EQ_INT(m.at.edp, g->ranks[r][5], g->label);
     }
 }
 
@@ -466,16 +466,16 @@ struct round {
 
 static void round_make_config(struct round *r, uint64_t seed)
 {
-    struct dcpk_train_layout *l = &r->config.layout;
+    struct dcpk_grid *l = &r->config.layout;
     struct dcpk_train_model *m = &r->config.model;
 
     do {
-        *l = (struct dcpk_train_layout){.tp = INT64_C(1) << fake_below(&seed, 3),
-                                        .cp = 1 + fake_below(&seed, 3),
-                                        .dp = 1 + fake_below(&seed, 6),
-                                        .pp = 1 + fake_below(&seed, 4),
-                                        .ep = INT64_C(1) << fake_below(&seed, 3),
-                                        .instances = 1 + fake_below(&seed, 3)};
+        *l = (struct dcpk_grid){.tp = INT64_C(1) << fake_below(&seed, 3),
+                                .cp = 1 + fake_below(&seed, 3),
+                                .dp = 1 + fake_below(&seed, 6),
+                                .pp = 1 + fake_below(&seed, 4),
+                                .ep = INT64_C(1) << fake_below(&seed, 3),
+                                .instances = 1 + fake_below(&seed, 3)};
         r->is_fsdp = fake_below(&seed, 2) == 1;
         if (r->is_fsdp)
             l->pp = 1;
@@ -512,7 +512,7 @@ static void round_make_config(struct round *r, uint64_t seed)
 
 static void round_read_params(struct round *r, int64_t tp, int64_t ep, int64_t pp)
 {
-    const struct dcpk_train_place place = {.tp = tp, .ep = ep, .pp = pp};
+    const struct dcpk_coords place = {.tp = tp, .ep = ep, .pp = pp};
     struct dcpk_error err = DCPK_ERROR_INIT;
 
     CHECK_OK(dcpk_train_params(&r->config, &place, r->arena, &r->params, &err), r->label);
@@ -521,7 +521,7 @@ static void round_read_params(struct round *r, int64_t tp, int64_t ep, int64_t p
 /* The model whose ranks have the table's parameters. */
 static void round_fill_model(struct round *r)
 {
-    const struct dcpk_train_layout *l = &r->config.layout;
+    const struct dcpk_grid *l = &r->config.layout;
     struct dcpk_error err = DCPK_ERROR_INIT;
 
     fixture_open(&r->f);
@@ -542,7 +542,7 @@ static void round_fill_model(struct round *r)
 
 static void round_make(struct round *r, uint64_t seed)
 {
-    const struct dcpk_train_layout *l = &r->config.layout;
+    const struct dcpk_grid *l = &r->config.layout;
     struct dcpk_placing layout = {0};
     struct dcpk_error err = DCPK_ERROR_INIT;
 
@@ -617,13 +617,13 @@ static void buffers_make(struct round *r, struct buffers *b)
 static void check_rank(struct round *r, const struct dcpk_train_mesh *at)
 {
     const int64_t n_inner = r->config.layout.cp * r->config.layout.dp / r->config.layout.instances;
-    const int64_t shard = (at->cp + r->config.layout.cp * at->dp) % n_inner;
+    const int64_t shard = (at->at.cp + r->config.layout.cp * at->at.dp) % n_inner;
     struct dcpk_error err = DCPK_ERROR_INIT;
     size_t n_held = 0, n_table = 0, in_buffers = 0;
     struct buffers buffers = {0};
     struct dcpk_local local;
 
-    round_read_params(r, at->tp, at->ep, at->pp);
+    round_read_params(r, at->at.tp, at->at.ep, at->at.pp);
     if (r->is_fsdp)
         buffers_make(r, &buffers);
     for (size_t t = 0; t < r->f.model->n_tensors; t++) {
@@ -639,7 +639,7 @@ static void check_rank(struct round *r, const struct dcpk_train_mesh *at)
 
         if (r->is_fsdp && !p->is_buffer) {
             const int64_t share =
-                p->expert >= 0 ? at->expert_dp % (n_inner / r->config.layout.ep) : shard;
+                p->expert >= 0 ? at->at.edp % (n_inner / r->config.layout.ep) : shard;
             struct dcpk_box box;
 
             CHECK_OK(dcpk_fsdp_shard(&buffers.params[in_buffers], &buffers.places[in_buffers],

@@ -200,9 +200,9 @@ static inline dcpk_status fake_shard(struct fake_run *run, size_t p, int64_t d, 
 /* Order tp-cp-ep-dp-pp (run_mesh.h); context- and data-parallel ranks share parameters out. */
 static inline dcpk_status fake_shards(struct fake_run *run, int64_t rank, struct dcpk_error *err)
 {
-    const struct dcpk_train_layout *l = &run->config.layout;
+    const struct dcpk_grid *l = &run->config.layout;
     const int64_t n_dp = l->dp * l->cp, dp = rank / l->tp % n_dp;
-    const struct dcpk_train_place place = {
+    const struct dcpk_coords place = {
         .tp = rank % l->tp, .ep = dp % l->ep, .pp = rank / (l->tp * n_dp)};
 
     if (dcpk_train_params(&run->config, &place, run->arena, &run->params, err) != DCPK_OK)

@@ -49,9 +49,7 @@ static inline uint64_t run_case_flag_bytes(const struct dcpk_train_config *confi
     struct dcpk_train_mesh mesh;
 
     CHECK_OK(dcpk_train_mesh_plan(&config->layout, rank, groups, &mesh, &err), "mesh");
-    CHECK_OK(dcpk_train_params(config, &(struct dcpk_train_place){mesh.tp, mesh.ep, mesh.pp}, arena,
-                               &params, &err),
-             "parameters");
+    CHECK_OK(dcpk_train_params(config, &mesh.at, arena, &params, &err), "parameters");
     dcpk_arena_free(arena);
     return params.n * sizeof(uint32_t) + sizeof(double);
 }

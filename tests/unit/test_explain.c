@@ -158,7 +158,7 @@ static void smallest_layout_of(enum dcpk_footprint_of of)
 {
     const uint64_t limit = UINT64_C(40) << 30;
     struct dcpk_train_config c = *example_config();
-    struct dcpk_train_layout layout;
+    struct dcpk_grid layout;
     uint64_t need;
 
     CHECK_OK(dcpk_train_smallest_layout(&c, of, limit, &layout, &err), "40 GiB");
@@ -225,7 +225,7 @@ static void finds_what_train_takes(void **state)
     (void)state;
     for (size_t i = 0; i < DCPK_COUNT(searches); i++) {
         const char *label = searches[i].label;
-        struct dcpk_train_layout layout;
+        struct dcpk_grid layout;
 
         CHECK_OK(dcpk_train_smallest_layout(example_on(searches[i].n_ranks, searches[i].more),
                                             DCPK_OF_MEGATRON, searches[i].limit_bytes, &layout,

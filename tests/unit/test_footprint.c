@@ -222,7 +222,7 @@ static void outer_ranks(void **state)
     f = megatron(&c, "HSDP");
     for (int tag = 0; tag < DCPK_N_TAGS; tag++)
         CHECK_EQ_INT(f.held[tag], inner.held[tag], dcpk_memory_tag_names[tag]);
-    c.layout.is_outer_sharded = true;
+    c.fsdp.is_outer_sharded = true;
     f = megatron(&c, "HFSDP");
     CHECK_EQ_INT(f.held[DCPK_TAG_WEIGHTS], 2 * (whole / 2 + 33024), "HFSDP");
     CHECK_EQ_INT(f.held[DCPK_TAG_MAIN], 4 * whole / 4, "HFSDP");
@@ -246,7 +246,7 @@ static void outer_traffic(void **state)
     CHECK_EQ_INT(reduced(&f), 2 * P / 4 * 3 * 4, "HSDP");
     CHECK_EQ_INT(gathered(&f), 0, "HSDP");
     c.layout.instances = 2;
-    c.layout.is_outer_sharded = true;
+    c.fsdp.is_outer_sharded = true;
     f = megatron(&c, "HFSDP");
     /* Three micro batches over two inner ranks, then the slices over two outer ones. */
     CHECK_EQ_INT(reduced(&f), 3 * whole / 2 * 4 + whole / 4 * 4, "HFSDP");

@@ -26,7 +26,7 @@ static struct dcpk_train_config config_of(int64_t layers)
 }
 
 static struct dcpk_train_params params_of(const struct dcpk_train_config *config,
-                                          struct dcpk_train_place place, struct dcpk_arena *arena,
+                                          struct dcpk_coords place, struct dcpk_arena *arena,
                                           const char *label)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
@@ -75,7 +75,7 @@ static void order_is_that_of_registration(void **state)
         config.model.has_qk_norm = true;
         config.model.mtp_layers = 2;
         config.model.moe_layers = is_moe;
-        params = params_of(&config, (struct dcpk_train_place){0}, arena, labels[spec]);
+        params = params_of(&config, (struct dcpk_coords){0}, arena, labels[spec]);
         for (size_t i = 0; i < params.n; i++, last = next) {
             CHECK(dcpk_registered_find(params.list[i].canonical, spec, &next), labels[spec]);
             CHECK(dcpk_registered_compare(&last, &next) < 0, params.list[i].canonical);
@@ -104,7 +104,7 @@ static void cuts_cover_the_parameter(void **state)
 
         for (int64_t tp = 0; tp < 2; tp++) {
             const struct dcpk_train_params params =
-                params_of(&config, (struct dcpk_train_place){.tp = tp}, arena, names[n]);
+                params_of(&config, (struct dcpk_coords){.tp = tp}, arena, names[n]);
             const struct dcpk_train_param *p = find(&params, names[n]);
 
             whole = p->whole[0];
@@ -131,13 +131,13 @@ static void stages_and_experts_are_shared_out(void **state)
     config.layout.ep = 2;
     config.model.experts = 4;
     config.model.is_tied = true;
-    params = params_of(&config, (struct dcpk_train_place){.ep = 1}, arena, "first stage");
+    params = params_of(&config, (struct dcpk_coords){.ep = 1}, arena, "first stage");
     CHECK_EQ_INT(params.n, 1 + 2 * (5 + 4), "first stage");
     CHECK_EQ_STR(params.list[6].live,
                  "decoder.layers.0.mlp.experts.local_experts.2."
                  "linear_fc1.weight",
                  "first stage");
-    params = params_of(&config, (struct dcpk_train_place){.ep = 1, .pp = 1}, arena, "last stage");
+    params = params_of(&config, (struct dcpk_coords){.ep = 1, .pp = 1}, arena, "last stage");
     CHECK_EQ_INT(params.n, 2 * (5 + 4) + 2, "last stage");
     CHECK_EQ_INT(params.list[0].layer, 2, "last stage");
     CHECK(params.list[params.n - 1].is_shared, "copy of the word embedding");
@@ -283,7 +283,7 @@ static void a12_layouts_are_those_of_megatron_fsdp(void **state)
         config.model.experts = layouts[l].experts;
         config.layout.tp = layouts[l].tp;
         config.layout.ep = layouts[l].ep;
-        params = params_of(&config, (struct dcpk_train_place){0}, arena, layouts[l].label);
+        params = params_of(&config, (struct dcpk_coords){0}, arena, layouts[l].label);
         check_layout(l, &params);
         dcpk_arena_free(arena);
     }
