@@ -108,16 +108,13 @@ static dcpk_status read_slices(const struct dcpk_value *attrs, struct dcpk_cut *
 static dcpk_status read_bucketing(const struct dcpk_value *attrs, struct dcpk_cut *cut,
                                   struct dcpk_error *err)
 {
-    const int64_t least = 40000000, for_each_rank = 1000000;
     int64_t world;
 
     if (read_size(attrs, "world_size", 1, -1, &world, err))
         return err->status;
     if (!dcpk_value_is_true(attrs, "overlap_grad_reduce"))
         return DCPK_OK;
-    cut->bucketing.n_elems = world / (cut->tp * cut->pp) * for_each_rank;
-    if (cut->bucketing.n_elems < least)
-        cut->bucketing.n_elems = least;
+    cut->bucketing.n_elems = dcpk_grid_bucket_elems(world / (cut->tp * cut->pp));
     if (is_set(attrs, "ddp_num_buckets"))
         return read_size(attrs, "ddp_num_buckets", 1, 0, &cut->bucketing.n_buckets, err);
     if (is_set(attrs, "ddp_bucket_size") &&
@@ -155,61 +152,28 @@ struct chunks {
     size_t n;
 };
 
-/* Of an even cut, before the embedding and the loss take their places; -1: not even. */
-struct even {
-    int64_t layers, pp, vpp;
-    int64_t first, last; /* layers of the first and last stage, -1: as the others */
-};
-
-static int64_t layers_per_chunk(const struct even *even, int64_t stage)
-{
-    int64_t layers = even->layers, stages = even->pp;
-
-    if (stage == 0 && even->first >= 0) {
-        layers = even->first;
-        stages = 1;
-    } else if (stage == even->pp - 1 && even->last >= 0) {
-        layers = even->last;
-        stages = 1;
-    } else {
-        if (even->first >= 0) {
-            layers -= even->first;
-            stages--;
-        }
-        if (even->last >= 0) {
-            layers -= even->last;
-            stages--;
-        }
-    }
-    if (layers < 0 || stages < 1 || layers % stages != 0 || layers / stages % even->vpp != 0)
-        return -1;
-    return layers / stages / even->vpp;
-}
-
-/* The same number on each stage, but for the ends (MC/transformer/transformer_block.py@0.19.0
- * get_num_layers_to_build). */
+/* The same number on each stage, but for the ends. */
 static dcpk_status fill_evenly(const struct dcpk_value *attrs, const struct dcpk_cut *cut,
                                struct chunks *chunks, struct dcpk_error *err)
 {
-    const bool counts_embedding =
-        dcpk_value_is_true(attrs, "account_for_embedding_in_pipeline_split");
-    const bool counts_loss = dcpk_value_is_true(attrs, "account_for_loss_in_pipeline_split");
-    struct even even = {cut->n_layers + counts_embedding + counts_loss, cut->pp, cut->vpp, -1, -1};
+    struct dcpk_grid grid = {.pp = cut->pp, .vpp = cut->vpp};
+    struct dcpk_error why = DCPK_ERROR_INIT;
+    unsigned flags = 0;
 
-    if ((is_set(attrs, "decoder_first_pipeline_num_layers") &&
-         read_size(attrs, "decoder_first_pipeline_num_layers", 0, 0, &even.first, err)) ||
-        (is_set(attrs, "decoder_last_pipeline_num_layers") &&
-         read_size(attrs, "decoder_last_pipeline_num_layers", 0, 0, &even.last, err)))
+    if (dcpk_value_is_true(attrs, "account_for_embedding_in_pipeline_split"))
+        flags |= DCPK_COUNTS_EMBEDDING;
+    if (dcpk_value_is_true(attrs, "account_for_loss_in_pipeline_split"))
+        flags |= DCPK_COUNTS_LOSS;
+    if (read_size(attrs, "decoder_first_pipeline_num_layers", 1, 0, &grid.first, err) ||
+        read_size(attrs, "decoder_last_pipeline_num_layers", 1, 0, &grid.last, err))
         return err->status;
-    for (size_t c = 0; c < chunks->n; c++) {
-        chunks->layers[c] = layers_per_chunk(&even, (int64_t)c % cut->pp) -
-                            (counts_embedding && c == 0) - (counts_loss && c == chunks->n - 1);
-        if (chunks->layers[c] < 0)
-            return dcpk_fail(err, DCPK_EFORMAT,
-                             "args: %" PRId64 " layers do not come out even on %" PRId64
-                             " pipeline stages of %" PRId64 " chunks",
-                             cut->n_layers, cut->pp, cut->vpp);
-    }
+    if (dcpk_grid_check_stages(&grid, cut->n_layers, flags, &why) != DCPK_OK)
+        return dcpk_fail(err, DCPK_EFORMAT,
+                         "args: %" PRId64 " layers do not come out even on %" PRId64
+                         " pipeline stages of %" PRId64 " chunks",
+                         cut->n_layers, cut->pp, cut->vpp);
+    for (size_t c = 0; c < chunks->n; c++)
+        chunks->layers[c] = dcpk_grid_chunk_layers(&grid, cut->n_layers, flags, (int64_t)c);
     return DCPK_OK;
 }
 
