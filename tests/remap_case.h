@@ -103,7 +103,8 @@ static inline void case_make_layout(struct remap_case *c, const struct case_tens
         p->kind = t->rank == 0 ? DCPK_REPLICATE : kinds[case_below(c, d == 0 ? 5 : 4)];
         p->axis = p->kind == DCPK_REPLICATE ? -1 : (int)case_below(c, t->rank);
         p->split = 1 + case_below(c, 3);
-        p->cut = l->cut[d];
+        if (p->kind == DCPK_UNEVEN)
+            p->cut = l->cut[d];
         for (int64_t i = 0; p->kind == DCPK_UNEVEN && i < l->mesh.size[d]; i++) {
             const int64_t left = t->shape[p->axis] - l->cut[d][i];
 

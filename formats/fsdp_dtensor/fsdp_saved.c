@@ -28,9 +28,9 @@ struct matching {
 
 /* Which parameters are held against their chunks, and how. */
 struct selection {
-    uint32_t unit;    /* DCPK_NO_UNIT: all of them; what is in none is in buffers of other sizes */
-    bool of_experts;  /* else dense ones */
-    int64_t owner_ep; /* not 0: also whose file each chunk is in, ep being so many */
+    uint32_t unit;   /* DCPK_NO_UNIT: all of them; what is in none is in buffers of other sizes */
+    bool of_experts; /* else dense ones */
+    const struct dcpk_grid *owners; /* not NULL: also whose file each chunk is in */
 };
 
 /* Rows of a parameter and the stored tensor that they are. */
@@ -60,13 +60,10 @@ static int64_t rank_of(const struct dcpk_checkpoint *ckpt, const struct dcpk_chu
     return dcpk_take_number(&name);
 }
 
-/*
- * Is a chunk in the file of the rank that holds it? Ranks count tensor parallelism fastest, then
- * expert parallelism, then the shards (megatron/core/parallel_state.py, order "tp-cp-ep-dp-pp").
- * shards->cut: the parameter's rows by shard.
- */
-static bool owner_fits(const struct dcpk_fsdp_shards *shards, const struct part *part, int64_t ep,
-                       const struct dcpk_chunk *chunk)
+/* Whether a chunk is in the file of the rank that holds it. shards->cut: the parameter's rows by
+ * shard. */
+static bool owner_fits(const struct dcpk_fsdp_shards *shards, const struct part *part,
+                       const struct dcpk_grid *grid, const struct dcpk_chunk *chunk)
 {
     const struct dcpk_checkpoint *ckpt = shards->model->ckpt;
     const struct dcpk_tensor *tensor = &ckpt->tensors[part->stored];
@@ -76,19 +73,24 @@ static bool owner_fits(const struct dcpk_fsdp_shards *shards, const struct part 
     const int64_t n_rows = tensor->shape[0] / n_blocks;
     const int64_t row = chunk->span[0] % n_rows + part->rows.row / n_blocks;
     const int64_t ep_rank = dcpk_fsdp_ep_rank(&shards->params[shards->at[part->param]]);
+    struct dcpk_coords at;
     int64_t shard = 0;
 
-    if (rank < 0 || (p->tp_axis >= 0 && tensor->shape[p->tp_axis] < tp))
+    if (rank < 0 || rank >= dcpk_grid_ranks(grid) ||
+        (p->tp_axis >= 0 && tensor->shape[p->tp_axis] < tp))
         return false;
     while (shards->cut[shard + 1] <= row)
         shard++;
-    if (rank / tp != shard * (p->expert < 0 ? 1 : ep) + ep_rank)
+    at = dcpk_grid_coords(grid, rank);
+    if (p->expert < 0 && at.shard != shard)
         return false;
-    return p->tp_axis < 0 ||
-           rank % tp == chunk->span[p->tp_axis] / (tensor->shape[p->tp_axis] / tp);
+    if (p->expert >= 0 && (at.edp != shard || at.ep != ep_rank))
+        return false;
+    return p->tp_axis < 0 || at.tp == chunk->span[p->tp_axis] / (tensor->shape[p->tp_axis] / tp);
 }
 
-static bool owners_fit(struct dcpk_fsdp_shards *shards, const struct part *part, int64_t ep)
+static bool owners_fit(struct dcpk_fsdp_shards *shards, const struct part *part,
+                       const struct dcpk_grid *grid)
 {
     const struct dcpk_checkpoint *ckpt = shards->model->ckpt;
     const struct dcpk_tensor *tensor = &ckpt->tensors[part->stored];
@@ -98,7 +100,7 @@ static bool owners_fit(struct dcpk_fsdp_shards *shards, const struct part *part,
     if (dcpk_fsdp_rows(&shards->params[at], &shards->places[at], shards->cut, &err) != DCPK_OK)
         return false;
     for (size_t i = 0; i < tensor->n_chunks; i++)
-        if (!owner_fits(shards, part, ep, &ckpt->chunks[tensor->first_chunk + i]))
+        if (!owner_fits(shards, part, grid, &ckpt->chunks[tensor->first_chunk + i]))
             return false;
     return true;
 }
@@ -159,7 +161,7 @@ static bool all_fit(struct dcpk_fsdp_shards *shards, const struct selection *whi
         n = find_parts(shards->model, i, parts);
         for (size_t k = 0; k < n; k++)
             if (!part_fits(shards, &parts[k]) ||
-                (which->owner_ep > 0 && !owners_fit(shards, &parts[k], which->owner_ep)))
+                (which->owners != NULL && !owners_fit(shards, &parts[k], which->owners)))
                 return false;
     }
     return true;
@@ -229,12 +231,13 @@ static bool mesh_fits(struct matching *m, int64_t dp, int64_t ep, const struct s
  * several still. */
 static int64_t find_dp(struct matching *m)
 {
+    const struct dcpk_grid *const owners[2] = {NULL, &m->out->target.mesh};
     int64_t dp[2] = {0};
     size_t n[2] = {0};
 
     for (size_t i = 0; i < m->n_fits; i++) {
         for (int by_owner = 0; by_owner < 2; by_owner++) {
-            const struct selection all = {DCPK_NO_UNIT, false, by_owner};
+            const struct selection all = {DCPK_NO_UNIT, false, owners[by_owner]};
 
             if ((by_owner && m->n_ranks != m->tp * m->fits[i]) ||
                 !mesh_fits(m, m->fits[i], 1, &all))
@@ -250,6 +253,7 @@ static int64_t find_dp(struct matching *m)
 
 static int64_t find_ep(struct matching *m, int64_t dp)
 {
+    const struct dcpk_grid *const owners[2] = {NULL, &m->out->target.mesh};
     int64_t n_experts = 0, ep[2] = {0};
     size_t n[2] = {0};
 
@@ -260,7 +264,7 @@ static int64_t find_ep(struct matching *m, int64_t dp)
         if (n_experts % k != 0 || dp % k != 0)
             continue;
         for (int by_owner = 0; by_owner < 2; by_owner++) {
-            const struct selection all = {DCPK_NO_UNIT, true, by_owner ? k : 0};
+            const struct selection all = {DCPK_NO_UNIT, true, owners[by_owner]};
 
             if ((by_owner && m->n_ranks != m->tp * dp) || !mesh_fits(m, dp, k, &all))
                 break;

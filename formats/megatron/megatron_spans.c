@@ -3,7 +3,6 @@
 #include "formats/megatron/megatron_spans.h"
 
 #include <assert.h>
-#include <inttypes.h>
 
 #include "lib/base/order.h"
 #include "lib/tensor/placement.h"
@@ -18,7 +17,7 @@ static dcpk_status count_blocks(const struct dcpk_grid *mesh, const struct dcpk_
 {
     const int n_lead = stored->n_lead;
     const int64_t n_parts = dcpk_parts_count(param);
-    int64_t tp = dcpk_max_i64(mesh->tp, 1), n_elems = 1;
+    int64_t tp = dcpk_max_i64(mesh->tp, 1);
 
     if (param->expert >= 0 && mesh->etp > 0)
         tp = mesh->etp;
@@ -34,13 +33,11 @@ static dcpk_status count_blocks(const struct dcpk_grid *mesh, const struct dcpk_
     if (*axis < 0)
         return DCPK_OK;
     *n_blocks = n_parts * tp;
-    if (*axis < stored->rank)
-        n_elems = stored->shape[*axis];
-    if (*axis >= stored->rank || n_elems % *n_blocks != 0)
-        return dcpk_fail(err, DCPK_EMISMATCH,
-                         "'%s': %" PRId64 " %s do not divide into %" PRId64
-                         " blocks of tensor parallelism",
-                         param->name, n_elems, *axis == n_lead ? "rows" : "columns", *n_blocks);
+    if (dcpk_check_blocks(stored->shape + n_lead, stored->rank - n_lead, *axis - n_lead, *n_blocks,
+                          err)) {
+        dcpk_context(err, "'%s'", param->name);
+        return err->status;
+    }
     return DCPK_OK;
 }
 

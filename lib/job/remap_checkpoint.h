@@ -14,7 +14,7 @@
 
 #include "lib/exec/env.h"
 #include "lib/exec/remap.h"
-#include "lib/job/remap_layout.h"
+#include "lib/model/laid_out.h"
 #include "lib/rules/rules.h"
 
 enum dcpk_remap_step_number { DCPK_STEP_LOAD, DCPK_STEP_THERE, DCPK_STEP_BACK, DCPK_N_STEPS };

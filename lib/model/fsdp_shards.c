@@ -53,18 +53,15 @@ static dcpk_status local_shape(const struct dcpk_param *p, const struct dcpk_mod
 {
     const int axis = p->tp_axis;
     const int64_t n_blocks = dcpk_parts_count(p) * s->tp;
-    int64_t *local, n_elems = 1;
+    int64_t *local;
 
     if (axis == DCPK_TP_UNKNOWN)
         return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_NO_SHARDS,
                              "no rule says where Megatron-FSDP puts '%s'", p->name);
-    if (axis < value->rank && axis >= 0)
-        n_elems = value->shape[axis];
-    if (axis >= value->rank || (axis >= 0 && n_elems % n_blocks != 0))
-        return dcpk_fail(err, DCPK_EMISMATCH,
-                         "'%s': %" PRId64 " %s do not divide into %" PRId64
-                         " blocks of tensor parallelism",
-                         p->name, n_elems, axis == 0 ? "rows" : "columns", n_blocks);
+    if (axis >= 0 && dcpk_check_blocks(value->shape, value->rank, axis, n_blocks, err)) {
+        dcpk_context(err, "'%s'", p->name);
+        return err->status;
+    }
     local = dcpk_arena_array(arena, (size_t)value->rank + 1, sizeof *local, err);
     if (local == NULL)
         return err->status;

@@ -56,97 +56,45 @@ static struct standing stand(const struct dcpk_grid *full, const struct dcpk_spr
     return s;
 }
 
-/* A local tensor while its boxes are made. */
-struct cutting {
-    const struct dcpk_spread *spread;
-    struct standing stands;
-    struct dcpk_rows held; /* rows of the rank's block that the rank holds */
-    int64_t **spans;
-    struct dcpk_local *local;
-};
-
-/* Adds what the rank holds of `rows` of the tensor, which are rows `local_row` on of its block. */
-static void cutting_add(struct cutting *g, struct dcpk_rows rows, int64_t local_row)
+dcpk_status dcpk_check_blocks(const int64_t *shape, int rank, int axis, int64_t n_blocks,
+                              struct dcpk_error *err)
 {
-    const int rank = g->spread->rank;
-    const int64_t first = dcpk_max_i64(local_row, g->held.row);
-    const int64_t last = dcpk_min_i64(local_row + rows.n_rows, g->held.row + g->held.n_rows);
-    int64_t *span = g->spans[g->local->n_spans];
-
-    if (first >= last)
-        return;
-    for (int a = 0; a < rank; a++) {
-        span[a] = 0;
-        if (a == g->spread->tp_axis)
-            span[a] = g->stands.tp * g->local->shape[a];
-        span[rank + a] = g->local->shape[a];
-        span[2 * rank + a] = 0;
-    }
-    span[0] = rows.row + first - local_row;
-    span[rank] = last - first;
-    span[2 * rank] = first - g->held.row;
-    g->local->n_spans++;
+    if (axis < rank && shape[axis] % n_blocks == 0)
+        return DCPK_OK;
+    return dcpk_fail(err, DCPK_EMISMATCH,
+                     "%" PRId64 " %s do not divide into %" PRId64 " blocks of tensor parallelism",
+                     axis < rank ? shape[axis] : 1, axis == 0 ? "rows" : "columns", n_blocks);
 }
 
-/* Adds all boxes of a tensor with axes. */
-static void cutting_add_all(struct cutting *g)
+dcpk_status dcpk_spread_check(const struct dcpk_spread *spread, int64_t n_tp,
+                              struct dcpk_error *err)
 {
-    const struct dcpk_rows whole = {0, g->spread->shape[0]};
-    int64_t local_row = 0;
-
-    if (g->spread->tp_axis != 0) {
-        cutting_add(g, whole, 0);
-        return;
-    }
-    if (g->spread->n_parts == 0)
-        cutting_add(g, dcpk_rows_of_rank(whole, g->stands.n_tp, g->stands.tp), 0);
-    for (size_t i = 0; i < g->spread->n_parts; i++) {
-        const struct dcpk_rows rows =
-            dcpk_rows_of_rank(g->spread->parts[i], g->stands.n_tp, g->stands.tp);
-
-        cutting_add(g, rows, local_row);
-        local_row += rows.n_rows;
-    }
-}
-
-static dcpk_status cutting_make(struct cutting *g, struct dcpk_arena *arena, struct dcpk_error *err)
-{
-    const size_t rank = (size_t)g->spread->rank, most = dcpk_max_size(g->spread->n_parts, 1);
-
-    g->spans = dcpk_arena_array(arena, most, sizeof *g->spans, err);
-    if (g->spans == NULL)
+    if (n_tp <= 1 || spread->tp_axis < 0)
+        return DCPK_OK;
+    if (dcpk_check_blocks(spread->shape, spread->rank, spread->tp_axis, n_tp, err))
         return err->status;
-    for (size_t i = 0; i < most; i++) {
-        g->spans[i] = dcpk_arena_array(arena, 3 * rank + 1, sizeof **g->spans, err);
-        if (g->spans[i] == NULL)
+    for (int64_t i = 0; i < spread->n_parts && spread->tp_axis == 0; i++) {
+        const int64_t n_rows = spread->part_at[i + 1] - spread->part_at[i];
+
+        if (dcpk_check_blocks(&n_rows, 1, 0, n_tp, err))
             return err->status;
     }
-    g->local->spans = (const int64_t *const *)g->spans;
-    if (rank == 0)
-        g->local->n_spans = 1;
-    else
-        cutting_add_all(g);
     return DCPK_OK;
 }
 
-dcpk_status dcpk_spread_check(const struct dcpk_spread *spread, int64_t n_tp, const char *name,
-                              struct dcpk_error *err)
+/* Cuts the rows of a rank's block into those before, in and after the slice of `shard`. */
+static dcpk_status cut_rows(const struct dcpk_spread *spread, int64_t shard, int64_t n_rows,
+                            int64_t cut[4], struct dcpk_error *err)
 {
-    int64_t n_elems = 1;
+    struct dcpk_box box;
+    int64_t first;
 
-    if (n_tp <= 1 || spread->tp_axis < 0)
-        return DCPK_OK;
-    if (spread->tp_axis < spread->rank)
-        n_elems = spread->shape[spread->tp_axis];
-    if (n_elems % n_tp != 0)
-        return dcpk_fail(err, DCPK_EMISMATCH, "'%s': tp=%" PRId64 " does not divide %" PRId64 " %s",
-                         name, n_tp, n_elems, spread->tp_axis == 0 ? "rows" : "columns");
-    for (size_t i = 0; i < spread->n_parts && spread->tp_axis == 0; i++)
-        if (spread->parts[i].n_rows % n_tp != 0)
-            return dcpk_fail(err, DCPK_EMISMATCH,
-                             "'%s': tp=%" PRId64 " does not divide the %" PRId64
-                             " rows of one of its parts",
-                             name, n_tp, spread->parts[i].n_rows);
+    if (dcpk_fsdp_shard(spread->flat, spread->place, shard, &box, &first, err))
+        return err->status;
+    cut[0] = 0;
+    cut[1] = box.offset[0];
+    cut[2] = box.offset[0] + box.extent[0];
+    cut[3] = n_rows;
     return DCPK_OK;
 }
 
@@ -155,30 +103,33 @@ dcpk_status dcpk_held_of(const struct dcpk_placing *placing, const struct dcpk_s
                          struct dcpk_error *err)
 {
     const struct dcpk_grid full = dcpk_grid_full(&placing->grid);
-    struct cutting g = {.spread = spread, .local = local};
+    struct dcpk_mesh mesh = {.n_dims = 1, .name = {"tp", "rows"}, .size = {1, 3}};
+    struct dcpk_placement cuts[2] = {{.kind = DCPK_REPLICATE}, {.kind = DCPK_UNEVEN}};
+    const struct dcpk_placed placed = {&mesh, cuts, spread->shape, spread->rank};
+    struct standing s;
+    int64_t cut[4];
 
     *local = (struct dcpk_local){.copy = -1};
     if (rank >= dcpk_grid_ranks(&full))
         return DCPK_OK;
-    g.stands = stand(&full, spread, rank);
-    if (!g.stands.holds)
+    s = stand(&full, spread, rank);
+    if (!s.holds)
         return DCPK_OK;
-    local->copy = g.stands.copy;
-    for (int a = 0; a < spread->rank; a++)
-        local->shape[a] = spread->shape[a];
+    mesh.size[0] = s.n_tp;
     if (spread->tp_axis >= 0)
-        local->shape[spread->tp_axis] /= g.stands.n_tp;
-    if (spread->rank > 0)
-        g.held = (struct dcpk_rows){0, local->shape[0]};
+        cuts[0] = (struct dcpk_placement){.kind = DCPK_SHARD, .axis = spread->tp_axis};
+    if (spread->tp_axis == 0 && spread->n_parts > 0)
+        cuts[0] = (struct dcpk_placement){
+            .kind = DCPK_STRIDED, .split = spread->n_parts, .cut = spread->part_at};
     if (spread->flat != NULL) {
-        struct dcpk_box box;
-        int64_t first;
+        const int64_t n_rows = spread->shape[0] / (spread->tp_axis == 0 ? s.n_tp : 1);
 
-        if (dcpk_fsdp_shard(spread->flat, spread->place, g.stands.shard, &box, &first, err))
+        mesh.n_dims = 2;
+        cuts[1].cut = cut;
+        if (cut_rows(spread, s.shard, n_rows, cut, err))
             return err->status;
-        g.held = (struct dcpk_rows){box.offset[0], box.extent[0]};
+        s.tp = 3 * s.tp + 1;
     }
-    if (spread->rank > 0)
-        local->shape[0] = g.held.n_rows;
-    return cutting_make(&g, arena, err);
+    local->copy = s.copy;
+    return dcpk_placement_rank(&placed, s.tp, arena, &local->boxes, err);
 }

@@ -14,6 +14,7 @@
 
 #include "lib/place/fsdp_layout.h"
 #include "lib/place/grid.h"
+#include "lib/tensor/placement.h"
 
 /* Rows [row, row + n_rows) of a tensor: of its axis 0, in elements. */
 struct dcpk_rows {
@@ -34,9 +35,10 @@ struct dcpk_spread {
     int64_t stage; /* of the pipeline; -1: all have it */
     int64_t ep;    /* the expert-parallel rank whose expert it is; -1: dense */
     int tp_axis;   /* that tensor parallelism cuts; -1: none */
-    /* Parts of axis 0, one after the other: each is cut by itself. None: the axis is one. */
-    const struct dcpk_rows *parts;
-    size_t n_parts;
+    /* Parts of axis 0, rows [part_at[i], part_at[i + 1]): each is cut by itself. 0: the axis is
+     * one. */
+    const int64_t *part_at;
+    int64_t n_parts;
     /* Its place in the flat buffers of Megatron-FSDP; NULL: it is not sharded. */
     const struct dcpk_fsdp_param *flat;
     const struct dcpk_fsdp_place *place;
@@ -47,22 +49,21 @@ struct dcpk_local {
     /* Which of the copies it is part of, from 0 to at most the rank's number: the ranks of one copy
      * together hold each element once. -1: the rank holds nothing of the tensor. */
     int64_t copy;
-    int64_t shape[DCPK_MAX_RANK];
-    /* Boxes of the tensor, 3 * rank numbers each: offset, extent, offset in the local tensor. */
-    const int64_t *const *spans;
-    size_t n_spans;
+    struct dcpk_rank_boxes boxes;
 };
 
-/*
- * Checks that tensor parallelism cuts `spread` into equal blocks, n_tp ranks each of each part.
- * name: for messages. Errors: DCPK_EMISMATCH.
- */
-dcpk_status dcpk_spread_check(const struct dcpk_spread *spread, int64_t n_tp, const char *name,
+/* Checks that the tensor has the axis, and n_blocks equal blocks on it. Errors: DCPK_EMISMATCH. */
+dcpk_status dcpk_check_blocks(const int64_t *shape, int rank, int axis, int64_t n_blocks,
+                              struct dcpk_error *err);
+
+/* Checks that n_tp ranks of tensor parallelism have equal blocks, of each part. Errors:
+ * DCPK_EMISMATCH. */
+dcpk_status dcpk_spread_check(const struct dcpk_spread *spread, int64_t n_tp,
                               struct dcpk_error *err);
 
 /*
- * Find what `rank` holds under `placing`, any rank; the grid and the spread were checked. Spans are
- * in `arena`. Errors: DCPK_EUNSUPPORTED for a row that FSDP would cut; DCPK_ENOMEM.
+ * Finds what `rank` holds under `placing`, any rank; the grid and the spread were checked. Spans
+ * are in `arena`. Errors: DCPK_EUNSUPPORTED for a row that FSDP would cut; DCPK_ENOMEM.
  */
 dcpk_status dcpk_held_of(const struct dcpk_placing *placing, const struct dcpk_spread *spread,
                          int64_t rank, struct dcpk_arena *arena, struct dcpk_local *local,

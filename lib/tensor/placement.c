@@ -126,36 +126,51 @@ static void shard_range(int64_t n, int64_t size, int64_t coord, int64_t *low, in
     *high = *low + dcpk_min_i64(rows, n - *low);
 }
 
+/* Checks numbers i and i + 1 of `cut`, which cuts `end` rows into n parts. */
+static dcpk_status check_cut(const struct dcpk_placement *p, int64_t n, int64_t i, int64_t end,
+                             struct dcpk_error *err)
+{
+    if (p->cut[0] == 0 && p->cut[n] == end && p->cut[i] >= 0 && p->cut[i + 1] <= end &&
+        p->cut[i] <= p->cut[i + 1])
+        return DCPK_OK;
+    return dcpk_fail(err, DCPK_EMISMATCH,
+                     "cuts of axis %d must ascend from 0 to its %" PRId64
+                     " rows, but go from %" PRId64 " to %" PRId64 ", with %" PRId64 " to %" PRId64
+                     " for part %" PRId64,
+                     p->axis, end, p->cut[0], p->cut[n], p->cut[i], p->cut[i + 1], i);
+}
+
 static dcpk_status cut_strided(const struct dcpk_placement *p, int64_t size, int64_t coord,
                                const struct runs *runs, struct runs *out, struct dcpk_error *err)
 {
-    const int64_t n = count_all(runs), block = n / p->split;
-    int64_t low, high;
-    dcpk_status st = DCPK_OK;
+    const int64_t n = count_all(runs);
 
-    if (n % p->split != 0)
+    if (p->cut == NULL && n % p->split != 0)
         return dcpk_fail(err, DCPK_EMISMATCH,
                          "%" PRId64 " rows of axis %d do not split into %" PRId64 " equal blocks",
                          n, p->axis, p->split);
-    shard_range(block, size, coord, &low, &high);
-    for (int64_t b = 0; b < p->split && low < high && st == DCPK_OK; b++)
-        st = runs_take(runs, b * block + low, b * block + high, out, err);
-    return st;
+    for (int64_t b = 0; b < p->split; b++) {
+        int64_t first = b * (n / p->split), block = n / p->split, low, high;
+
+        if (p->cut != NULL) {
+            if (check_cut(p, p->split, b, n, err))
+                return err->status;
+            first = p->cut[b];
+            block = p->cut[b + 1] - first;
+        }
+        shard_range(block, size, coord, &low, &high);
+        if (low < high && runs_take(runs, first + low, first + high, out, err))
+            return err->status;
+    }
+    return DCPK_OK;
 }
 
 /* Over all ranks this looks at every pair of neighbouring cuts. */
 static dcpk_status cut_uneven(const struct dcpk_placement *p, int64_t size, int64_t coord,
                               const struct runs *runs, struct runs *out, struct dcpk_error *err)
 {
-    const int64_t n = count_all(runs);
-
-    if (p->cut[0] != 0 || p->cut[size] != n || p->cut[coord] < 0 || p->cut[coord + 1] > n ||
-        p->cut[coord] > p->cut[coord + 1])
-        return dcpk_fail(
-            err, DCPK_EMISMATCH,
-            "cuts of axis %d must ascend from 0 to its %" PRId64 " rows, but go from %" PRId64
-            " to %" PRId64 ", with %" PRId64 " to %" PRId64 " for part %" PRId64,
-            p->axis, n, p->cut[0], p->cut[size], p->cut[coord], p->cut[coord + 1], coord);
+    if (check_cut(p, size, coord, count_all(runs), err))
+        return err->status;
     return runs_take(runs, p->cut[coord], p->cut[coord + 1], out, err);
 }
 

@@ -24,8 +24,9 @@ struct dcpk_mesh {
  * - REPLICATE: every rank holds the same.
  * - SHARD: tensor axis `axis` is cut into `size` parts of ceil(n / size) rows, the last ones
  *   shorter or empty (torch.chunk).
- * - STRIDED: the axis is taken as `split` equal blocks, each cut as SHARD does; a rank holds its
- *   part of every block (gate and up halves under tensor parallelism: split 2).
+ * - STRIDED: the axis is taken as `split` blocks, each cut as SHARD does; a rank holds its part of
+ *   every block (gate and up halves under tensor parallelism: split 2). Blocks are equal, or block
+ *   b is rows [cut[b], cut[b + 1]).
  * - UNEVEN: rank r holds rows [cut[r], cut[r + 1]) of the axis (Megatron-FSDP's flat buffers).
  * - PARTIAL: a term of a sum, never on disk, listed for completeness; chunks of it are
  *   DCPK_EUNSUPPORTED.
@@ -35,7 +36,8 @@ struct dcpk_placement {
     enum dcpk_placement_kind kind;
     int axis;
     int64_t split;
-    const int64_t *cut; /* UNEVEN: mesh size + 1 ascending numbers, borrowed */
+    const int64_t *cut; /* UNEVEN: mesh size + 1 ascending numbers; STRIDED: split + 1, or NULL for
+                         * equal blocks; borrowed */
 };
 
 /* A tensor under mesh x placement. Everything is borrowed. */

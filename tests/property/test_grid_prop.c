@@ -11,7 +11,7 @@
 #include "formats/megatron/buckets/megatron_cut.h"
 #include "lib/base/order.h"
 #include "lib/base/text.h"
-#include "lib/job/remap_layout.h"
+#include "lib/model/laid_out.h"
 #include "lib/model/layout.h"
 #include "lib/model/parallel.h"
 #include "lib/place/grid.h"
@@ -217,9 +217,9 @@ static void check_local(const struct dcpk_laid_out *laid, const struct grid_line
     if (local.copy < 0)
         return;
     CHECK_EQ_INT(local.copy, copy, g->label);
-    CHECK_EQ_INT(local.n_spans, 1, g->label);
+    CHECK_EQ_INT(local.boxes.n, 1, g->label);
     if (p->tp_axis >= 0)
-        CHECK_EQ_INT(local.spans[0][p->tp_axis], tp * (WIDTH / n_tp), p->name);
+        CHECK_EQ_INT(local.boxes.spans[0][p->tp_axis], tp * (WIDTH / n_tp), p->name);
 }
 
 /* remap: stages are last, so that the other order has no name there. */
@@ -579,9 +579,9 @@ static void check_rows(const struct round *r, const struct dcpk_train_param *p,
 {
     int64_t n = 0;
 
-    CHECK_EQ_INT(local->shape[0], n_rows, p->canonical);
-    for (size_t b = 0; b < local->n_spans; b++) {
-        const int64_t *span = local->spans[b], at = span[2 * p->rank];
+    CHECK_EQ_INT(local->boxes.shape[0], n_rows, p->canonical);
+    for (size_t b = 0; b < local->boxes.n; b++) {
+        const int64_t *span = local->boxes.spans[b], at = span[2 * p->rank];
 
         for (int64_t i = 0; i < span[p->rank]; i++, n++)
             CHECK_EQ_INT(span[0] + i, dcpk_train_param_row(p, row + at + i), r->label);
@@ -663,8 +663,8 @@ static void check_rank(struct round *r, const struct dcpk_train_mesh *at)
     CHECK_EQ_INT(n_held, n_table, r->label);
 }
 
-/* The chunks that a conversion writes of rows of a parameter are the boxes that ranks of the first
- * copy hold; every element once. */
+/* The chunks that a conversion writes of rows of a parameter are what ranks of the first copy hold
+ * of them; every element once. */
 static void check_chunks(struct round *r, const struct dcpk_model_tensor *t,
                          const struct dcpk_rows *rows)
 {
@@ -684,13 +684,14 @@ static void check_chunks(struct round *r, const struct dcpk_model_tensor *t,
         struct dcpk_local local;
 
         CHECK_OK(dcpk_laid_out_find(&r->laid, t, rank, r->arena, &local, &err), r->label);
-        for (size_t b = 0; b < local.n_spans && local.copy == 0; b++) {
-            const int64_t *span = local.spans[b];
+        for (size_t b = 0; b < local.boxes.n && local.copy == 0; b++) {
+            const int64_t *span = local.boxes.spans[b];
+            const int64_t low = dcpk_max_i64(span[0] - first, 0);
+            const int64_t high = dcpk_min_i64(span[0] + span[t->rank] - first, shape[0]);
 
             for (size_t i = 0; i < made.n_spans; i++)
                 n_found +=
-                    made.spans[i][0] + first == span[0] &&
-                    made.spans[i][t->rank] == span[t->rank] &&
+                    made.spans[i][0] == low && made.spans[i][t->rank] == high - low &&
                     (t->rank == 1 || (made.spans[i][1] == span[1] && made.spans[i][3] == span[3]));
         }
     }

@@ -29,7 +29,7 @@ static int64_t below(uint64_t *state, int64_t n)
     return (int64_t)random_below(state, (uint64_t)n);
 }
 
-/* UNEVEN comes first only: its cuts must fit what is left, which here is the whole axis. */
+/* What has cuts comes first only: they must fit what is left, which here is the whole axis. */
 static void make_round(struct round *r, uint64_t seed)
 {
     *r = (struct round){.seed = seed};
@@ -41,18 +41,24 @@ static void make_round(struct round *r, uint64_t seed)
         static const enum dcpk_placement_kind kinds[] = {DCPK_REPLICATE, DCPK_SHARD, DCPK_STRIDED,
                                                          DCPK_UNEVEN};
         struct dcpk_placement *p = &r->placement[d];
+        int64_t n_parts = 0;
 
         r->mesh.name[d] = "d";
         r->mesh.size[d] = 1 + below(&r->seed, 5);
         p->kind = kinds[below(&r->seed, d == 0 ? 4 : 3)];
         p->axis = p->kind == DCPK_REPLICATE ? -1 : (int)below(&r->seed, r->rank);
         p->split = 1 + below(&r->seed, 3);
-        p->cut = r->cut[d];
-        for (int64_t i = 0; p->kind == DCPK_UNEVEN && i < r->mesh.size[d]; i++) {
+        if (p->kind == DCPK_UNEVEN)
+            n_parts = r->mesh.size[d];
+        else if (p->kind == DCPK_STRIDED && d == 0 && below(&r->seed, 2) == 0)
+            n_parts = p->split;
+        if (n_parts > 0)
+            p->cut = r->cut[d];
+        for (int64_t i = 0; i < n_parts; i++) {
             const int64_t left = r->shape[p->axis] - r->cut[d][i];
 
-            r->cut[d][i + 1] = i + 1 == r->mesh.size[d] ? r->shape[p->axis]
-                                                        : r->cut[d][i] + below(&r->seed, left + 1);
+            r->cut[d][i + 1] =
+                i + 1 == n_parts ? r->shape[p->axis] : r->cut[d][i] + below(&r->seed, left + 1);
         }
     }
 }
@@ -62,10 +68,15 @@ static bool keeps(const struct dcpk_placement *p, int64_t size, int64_t coord, i
 {
     const int64_t block = p->kind == DCPK_STRIDED ? n / p->split : n;
     const int64_t rows = (block + size - 1) / size;
+    int64_t b = 0;
 
     if (p->kind == DCPK_UNEVEN)
         return i >= p->cut[coord] && i < p->cut[coord + 1];
-    return i % block / rows == coord;
+    if (p->kind != DCPK_STRIDED || p->cut == NULL)
+        return i % block / rows == coord;
+    while (p->cut[b + 1] <= i)
+        b++;
+    return (i - p->cut[b]) / ((p->cut[b + 1] - p->cut[b] + size - 1) / size) == coord;
 }
 
 /* Returns false when STRIDED does not divide. */
@@ -83,7 +94,7 @@ static bool hold(const struct round *r, const int64_t *coords, struct held *h)
         if (p->kind == DCPK_REPLICATE)
             continue;
         n = h->n[p->axis];
-        if (p->kind == DCPK_STRIDED && n % p->split != 0)
+        if (p->kind == DCPK_STRIDED && p->cut == NULL && n % p->split != 0)
             return false;
         for (int64_t i = 0; i < n; i++)
             if (keeps(p, r->mesh.size[d], coords[d], i, n))

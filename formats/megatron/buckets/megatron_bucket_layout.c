@@ -15,7 +15,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
-#include "lib/model/parts.h"
+#include "lib/model/laid_out.h"
 
 /* --- the parameters --- */
 
@@ -25,30 +25,21 @@ static dcpk_status layout_find_blocks(const struct dcpk_model *model,
                                       struct dcpk_arena *arena, struct dcpk_blocks *blocks,
                                       struct dcpk_error *err)
 {
-    const struct dcpk_model_tensor *value = dcpk_model_value(model, param);
-    struct dcpk_split parts;
+    struct dcpk_spread spread = {.rank = 0};
 
     *blocks = (struct dcpk_blocks){.axis = -1, .n_ranks = 1, .n_parts = 1};
-    if (param->tp_axis == DCPK_TP_UNKNOWN && tp > 1)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED, "no rule says how tensor parallelism cuts it");
-    if (param->tp_axis < 0 || tp == 1)
-        return DCPK_OK;
-    if (dcpk_parts_of(model, param, arena, &parts, err))
+    if (dcpk_spread_of(model, param, tp, arena, &spread, err))
         return err->status;
-    blocks->axis = param->tp_axis;
+    if (spread.tp_axis < 0 || tp == 1)
+        return DCPK_OK;
+    blocks->axis = spread.tp_axis;
     blocks->n_ranks = tp;
-    blocks->part[0].n_rows = value->shape[param->tp_axis];
-    if (param->tp_axis == 0 && parts.n > 0) {
-        blocks->n_parts = (int)parts.n;
-        for (size_t i = 0; i < parts.n; i++)
-            blocks->part[i] = parts.list[i].rows[0];
-    }
-    for (int i = 0; i < blocks->n_parts; i++)
-        if (blocks->part[i].n_rows % tp != 0)
-            return dcpk_fail(err, DCPK_EMISMATCH,
-                             "%" PRId64 " rows or columns do not divide into %" PRId64
-                             " blocks of tensor parallelism",
-                             blocks->part[i].n_rows, tp);
+    blocks->part[0].n_rows = spread.shape[spread.tp_axis];
+    if (spread.tp_axis == 0 && spread.n_parts > 0)
+        blocks->n_parts = (int)spread.n_parts;
+    for (int i = 0; i < blocks->n_parts && spread.tp_axis == 0 && spread.n_parts > 0; i++)
+        blocks->part[i] =
+            (struct dcpk_rows){spread.part_at[i], spread.part_at[i + 1] - spread.part_at[i]};
     return DCPK_OK;
 }
 

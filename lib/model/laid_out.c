@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* remap_layout.c - the parameters of a model as the ranks of a grid share them. */
-#include "lib/job/remap_layout.h"
+/* laid_out.c - the parameters of a model as the ranks of a grid share them. */
+#include "lib/model/laid_out.h"
 
 #include "lib/base/order.h"
 #include "lib/model/registered.h"
@@ -36,46 +36,64 @@ static int64_t find_stage(const struct dcpk_grid *grid, const struct dcpk_param 
 }
 
 /* The parts of a parameter's rows as `spread` has them. */
-static dcpk_status spread_set_parts(struct dcpk_laid_out *laid, const struct dcpk_param *param,
-                                    struct dcpk_spread *spread, struct dcpk_error *err)
+static dcpk_status spread_set_parts(const struct dcpk_model *model, const struct dcpk_param *param,
+                                    struct dcpk_arena *arena, struct dcpk_spread *spread,
+                                    struct dcpk_error *err)
 {
     struct dcpk_split parts;
-    struct dcpk_rows *rows;
+    int64_t *at;
 
-    if (dcpk_parts_of(laid->model, param, laid->arena, &parts, err))
+    if (dcpk_parts_of(model, param, arena, &parts, err))
         return err->status;
-    rows = dcpk_arena_array(laid->arena, parts.n, sizeof *rows, err);
-    if (rows == NULL)
+    at = dcpk_arena_array(arena, parts.n + 1, sizeof *at, err);
+    if (at == NULL)
         return err->status;
+    at[0] = 0;
     for (size_t i = 0; i < parts.n; i++)
-        rows[i] = *parts.list[i].rows;
-    spread->parts = rows;
-    spread->n_parts = parts.n;
+        at[i + 1] = at[i] + parts.list[i].rows->n_rows;
+    spread->part_at = at;
+    spread->n_parts = (int64_t)parts.n;
     return DCPK_OK;
 }
 
-/* spread: with the stage and the expert-parallel rank. */
-static dcpk_status spread_param(struct dcpk_laid_out *laid, size_t i, struct dcpk_error *err)
+dcpk_status dcpk_spread_of(const struct dcpk_model *model, const struct dcpk_param *param,
+                           int64_t n_tp, struct dcpk_arena *arena, struct dcpk_spread *spread,
+                           struct dcpk_error *err)
 {
-    const struct dcpk_param *param = &laid->model->params[i];
-    const struct dcpk_model_tensor *value = dcpk_model_value(laid->model, param);
-    struct dcpk_spread *spread = &laid->spreads[i];
-    int64_t n_tp = laid->placing.grid.tp;
+    const struct dcpk_model_tensor *value = dcpk_model_value(model, param);
 
+    spread->tp_axis = -1;
     if (value == NULL) /* an optimizer's state alone: replicated */
         return DCPK_OK;
     spread->shape = value->shape;
     spread->rank = value->rank;
-    if (spread_set_parts(laid, param, spread, err))
-        return err->status;
     if (param->tp_axis == DCPK_TP_UNKNOWN && n_tp > 1)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED, "no rule says how tensor parallelism cuts '%s'",
-                         param->name);
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "no rule says how tensor parallelism cuts it");
+    if (spread_set_parts(model, param, arena, spread, err))
+        return err->status;
     if (param->tp_axis >= 0)
         spread->tp_axis = param->tp_axis;
-    if (param->expert >= 0)
-        n_tp = laid->placing.grid.etp;
-    return dcpk_spread_check(spread, n_tp, param->name, err);
+    return dcpk_spread_check(spread, n_tp, err);
+}
+
+static dcpk_status laid_add_param(struct dcpk_laid_out *laid, size_t i, int64_t n_experts,
+                                  int64_t n_layers, struct dcpk_error *err)
+{
+    const struct dcpk_param *param = &laid->model->params[i];
+    const struct dcpk_grid *grid = &laid->placing.grid;
+    struct dcpk_spread *spread = &laid->spreads[i];
+    int64_t n_tp = grid->tp;
+
+    *spread = (struct dcpk_spread){.stage = find_stage(grid, param, n_layers), .ep = -1};
+    if (param->expert >= 0) {
+        spread->ep = param->expert / (n_experts / grid->ep);
+        n_tp = grid->etp;
+    }
+    if (dcpk_spread_of(laid->model, param, n_tp, laid->arena, spread, err)) {
+        dcpk_context(err, "'%s'", param->name);
+        return err->status;
+    }
+    return DCPK_OK;
 }
 
 static dcpk_status laid_find_fsdp(struct dcpk_laid_out *laid, struct dcpk_error *err)
@@ -112,16 +130,9 @@ dcpk_status dcpk_lay_out(const struct dcpk_model *model, const struct dcpk_placi
         return err->status;
     for (size_t i = 0; i < model->n_params; i++)
         n_experts = dcpk_max_i64(n_experts, model->params[i].expert + 1);
-    for (size_t i = 0; i < model->n_params; i++) {
-        const struct dcpk_param *param = &model->params[i];
-
-        laid->spreads[i] = (struct dcpk_spread){
-            .stage = find_stage(&laid->placing.grid, param, n_layers), .ep = -1, .tp_axis = -1};
-        if (param->expert >= 0)
-            laid->spreads[i].ep = param->expert / (n_experts / laid->placing.grid.ep);
-        if (spread_param(laid, i, err))
+    for (size_t i = 0; i < model->n_params; i++)
+        if (laid_add_param(laid, i, n_experts, n_layers, err))
             return err->status;
-    }
     return laid_find_fsdp(laid, err);
 }
 

@@ -1,9 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* remap_layout.h - how the tensors of a model lie in the memory of ranks. */
-#ifndef DCPK_LIB_JOB_REMAP_LAYOUT_H
-#define DCPK_LIB_JOB_REMAP_LAYOUT_H
+/* laid_out.h - how the ranks of a grid share the tensors of a model. */
+#ifndef DCPK_LIB_MODEL_LAID_OUT_H
+#define DCPK_LIB_MODEL_LAID_OUT_H
 
 #include "lib/model/fsdp_shards.h"
+
+/*
+ * Set what tensor parallelism of n_tp ranks does to a parameter: shape, axis and parts of `spread`,
+ * in `arena`; the rest stays. Nothing for a parameter without a value. Errors: DCPK_EUNSUPPORTED
+ * where no rule cuts it; those of dcpk_parts_of and dcpk_spread_check.
+ */
+dcpk_status dcpk_spread_of(const struct dcpk_model *model, const struct dcpk_param *param,
+                           int64_t n_tp, struct dcpk_arena *arena, struct dcpk_spread *spread,
+                           struct dcpk_error *err);
 
 /* A placing of one model. Zero it before use; release it in any case. The model is borrowed. */
 struct dcpk_laid_out {
