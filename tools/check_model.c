@@ -24,8 +24,14 @@ void dcpk_check_model(struct dcpk_checkpoint *ckpt, const struct dcpk_env *env,
         .env = *env, .to = dcpk_format_find(to), .opened = ckpt};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_conversion c = {0};
-    dcpk_status st = dcpk_conversion_plan(&c, &options, &err);
+    dcpk_status st;
 
+    if (ckpt->format->mapping != NULL && ckpt->format->mapping->check_class != NULL) {
+        st = ckpt->format->mapping->check_class(ckpt, &err);
+        dcpk_checks_add(checks, "config", st, &err, "its class takes what config.json has");
+        err = (struct dcpk_error)DCPK_ERROR_INIT;
+    }
+    st = dcpk_conversion_plan(&c, &options, &err);
     if (st == DCPK_OK && !ckpt->format->is_model) {
         note_remarks(&c, voice);
         st = dcpk_fail(&err, DCPK_EMISMATCH,

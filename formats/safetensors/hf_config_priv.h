@@ -168,6 +168,13 @@ bool dcpk_hf_weighs_one_expert(const struct dcpk_value *attrs);
 /* All keys that args give, or faults. Errors: DCPK_ENOMEM. */
 dcpk_status dcpk_hf_config_compute(struct dcpk_hf_exporting *m, struct dcpk_error *err);
 
+/* --- hf_class.c --- */
+
+/* Do the classes of transformers 5.23 take a config.json (DICT)? Errors: DCPK_EMISMATCH with all
+ * that they stop at. */
+dcpk_status dcpk_hf_class_takes(const struct dcpk_value *config, struct dcpk_arena *arena,
+                                struct dcpk_error *err);
+
 /* --- hf_traps.c: where the models of both sides differ inside --- */
 
 /* attrs: args as they are, or as they are made. */

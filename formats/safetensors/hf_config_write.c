@@ -198,6 +198,16 @@ static dcpk_status compute(struct dcpk_hf_exporting *m, const struct dcpk_hf_exp
     return err->status;
 }
 
+/* A model that Megatron computes may be one that the class refuses. */
+static void remark_class(const struct dcpk_hf_export *wish, const struct dcpk_value *config,
+                         struct dcpk_arena *arena)
+{
+    struct dcpk_error why = DCPK_ERROR_INIT;
+
+    if (wish->remark != NULL && dcpk_hf_class_takes(config, arena, &why) == DCPK_EMISMATCH)
+        wish->remark(wish->context, "transformers 5.23 stops at this config.json", why.text);
+}
+
 dcpk_status dcpk_hf_config_write(const struct dcpk_hf_export *wish, struct dcpk_bytes *text,
                                  struct dcpk_error *err)
 {
@@ -221,6 +231,7 @@ dcpk_status dcpk_hf_config_write(const struct dcpk_hf_export *wish, struct dcpk_
     dict = dcpk_value_dict(arena, all.pairs, all.n, err);
     if (dict == NULL || (wish->base != NULL && check_laid_over(wish, dict, arena, err)))
         goto out;
+    remark_class(wish, dict, arena);
     dcpk_json_out_init(&out, text, 2);
     dcpk_value_to_json(dict, &out);
     dcpk_bytes_u8(text, '\n');

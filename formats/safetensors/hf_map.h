@@ -69,7 +69,7 @@ struct dcpk_hf_at {
 enum dcpk_hf_how {
     DCPK_HF_HOW_COPY,     /* no word */
     DCPK_HF_HOW_OR,       /* value: where the key is absent or null */
-    DCPK_HF_HOW_OR_ARG,   /* arg: the same, that of an arg */
+    DCPK_HF_HOW_OR_ARG,   /* arg: the same, that of an arg; value: where the key is absent */
     DCPK_HF_HOW_OR_MUL,   /* arg, factor: the same, times that */
     DCPK_HF_HOW_OR_NONE,  /* 0 is None */
     DCPK_HF_HOW_NOT,      /* negated; value: where it is absent */
@@ -91,7 +91,7 @@ struct dcpk_hf_row {
     const char *args[DCPK_HF_MOST_PARTS]; /* all are written, the first that is there is read */
     size_t n_args;
     enum dcpk_hf_how how;
-    const struct dcpk_value *value; /* of OR, NOT and ENUM; else NULL */
+    const struct dcpk_value *value; /* of OR, NOT and ENUM, may be of OR_ARG; else NULL */
     const char *arg;                /* of OR_ARG, OR_MUL and TIMES; else NULL */
     int64_t factor;                 /* of OR_MUL; else 0 */
 };

@@ -148,6 +148,11 @@ static dcpk_status row_read_rest(struct dcpk_arena *arena, const struct dcpk_jso
     }
     if (dcpk_hf_read_text(arena, at, words[row->how].word, &row->arg, err))
         return err->status;
+    if (row->how == DCPK_HF_HOW_OR_ARG && *node != NULL) {
+        row->value = dcpk_hf_value(arena, *node, err);
+        *node = dcpk_json_next(*node);
+        return row->value == NULL ? err->status : DCPK_OK;
+    }
     if (takes == TAKES_ARG)
         return DCPK_OK;
     if (!dcpk_json_int(*node, &row->factor) || row->factor < 1)

@@ -26,6 +26,12 @@ dcpk_status dcpk_hf_load_config(struct dcpk_checkpoint *ckpt, struct dcpk_arena 
                                 const struct dcpk_value **value, struct dcpk_error *err);
 
 /*
+ * mapping->check_class, hf_class.c: do the classes of transformers 5.23 take config.json? A folder
+ * without one is not judged. Errors: DCPK_EMISMATCH with all that they stop at; those of reading.
+ */
+dcpk_status dcpk_hf_class_check(struct dcpk_checkpoint *ckpt, struct dcpk_error *err);
+
+/*
  * mapping->from_model: the family that the caller names, else the first one whose args hold and
  * whose rules take every parameter exactly once. Errors: DCPK_EMISMATCH with what does not fit.
  */

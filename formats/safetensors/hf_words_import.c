@@ -324,9 +324,23 @@ static dcpk_status absent_not(struct dcpk_hf_importing *m, const struct dcpk_hf_
     return import_not(m, row, row->value, err);
 }
 
+/* The first of the row's keys that is there; NULL: none. */
+static const struct dcpk_value *row_value(const struct dcpk_hf_importing *m,
+                                          const struct dcpk_hf_row *row)
+{
+    const struct dcpk_value *value = NULL;
+
+    for (size_t i = 0; i < row->n_keys && value == NULL; i++)
+        value = dcpk_hf_view_get(&m->view, row->keys[i]);
+    return value;
+}
+
+/* Null is that arg; absent may be a number of the class. */
 static dcpk_status absent_or_arg(struct dcpk_hf_importing *m, const struct dcpk_hf_row *row,
                                  struct dcpk_error *err)
 {
+    if (row->value != NULL && row_value(m, row) == NULL)
+        return absent_or(m, row, err);
     return import_product(m, row, NULL, 1, err);
 }
 
@@ -373,17 +387,6 @@ static const struct {
     [DCPK_HF_HOW_ENUM] = {import_enum, absent_missing, false},
     [DCPK_HF_HOW_HF_ONLY] = {check_copy, absent_missing, false},
 };
-
-/* The first of the row's keys that is there; NULL: none. */
-static const struct dcpk_value *row_value(const struct dcpk_hf_importing *m,
-                                          const struct dcpk_hf_row *row)
-{
-    const struct dcpk_value *value = NULL;
-
-    for (size_t i = 0; i < row->n_keys && value == NULL; i++)
-        value = dcpk_hf_view_get(&m->view, row->keys[i]);
-    return value;
-}
 
 /* May the row's arg be None? */
 static bool is_nullable(const struct dcpk_hf_row *row)

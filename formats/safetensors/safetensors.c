@@ -79,6 +79,7 @@ static const char *no_optimizer_layout(const struct dcpk_checkpoint *ckpt,
 static const struct dcpk_format_mapping mapping = {.to_model = dcpk_hf_to_model,
                                                    .from_model = dcpk_hf_from_model,
                                                    .load_config = dcpk_hf_load_config,
+                                                   .check_class = dcpk_hf_class_check,
                                                    .optimizer_layout = no_optimizer_layout};
 
 static const struct dcpk_mark marks[] = {

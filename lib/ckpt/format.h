@@ -142,6 +142,11 @@ struct dcpk_format_mapping {
     dcpk_status (*load_config)(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
                                const struct dcpk_value **value, struct dcpk_error *err);
     /*
+     * Optional: does the program that loads the format take that document? Reads no tensors.
+     * Errors: DCPK_EMISMATCH with all that stops it; those of reading.
+     */
+    dcpk_status (*check_class)(struct dcpk_checkpoint *ckpt, struct dcpk_error *err);
+    /*
      * How the optimizer's state is kept, by keys that are not left out and by the common state
      * (NULL: there is none): Megatron's name for it ("fully_reshardable", ...), "fsdp_dtensor",
      * "model-shaped" (whole, of an optimizer that is not distributed), "none" or "unknown". What

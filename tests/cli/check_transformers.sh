@@ -19,6 +19,26 @@ for change in 's/"num_key_value_heads": 2/"num_key_value_heads": 4/' 's/"hidden_
     echo "$change" && model bad | cut -c 1-300
 done
 
+# What the class stops at in config.json, and values next to it that it takes (transformers 5.23, from_pretrained).
+config() { # config JQ: of the model's config.json
+    rm -rf bad && cp -rL model bad && chmod -R u+w bad && jq "$1" model/config.json >bad/config.json
+    echo "$1: $(check bad 2>said | sed -nE 's/^config +(ok|FAILED) +(transformers 5.23 stops at config.json: )?/\1: /p')"
+}
+config '.rms_norm_eps = 1 | .tie_word_embeddings = null | .num_key_value_heads = true'
+sed 's/"num_hidden_layers": 3/"num_hidden_layers": 3.0/' model/config.json >layers.json # jq prints 3
+rm -rf bad && cp -rL model bad && chmod -R u+w bad && cp layers.json bad/config.json
+check bad 2>said | grep -oE "^config .*'num_hidden_layers' is 3.0, not int"
+config '.torch_dtype = "torch.float32" | del(.dtype)'
+config '.torch_dtype = "float32" | del(.dtype)'
+config '.pad_token_id = .vocab_size'
+config '.pad_token_id = .vocab_size - 1'
+config '.pad_token_id = -1 | .num_key_value_heads = null'
+config '.head_dim = 9'
+config '.head_dim = 9 | .rope_parameters.partial_rotary_factor = 0.5'
+config 'del(.model_type)'
+config '.model_type = "llama" | .hidden_size = 30 | .initializer_range = 1.5'
+config '.model_type = "mistral" | .num_key_value_heads = null'
+
 # Of a checkpoint of a run: what convert would make, or why it cannot.
 check "$SAMPLES/torch_dist_c_dense_tp2pp2" 2>said | grep -E '^(model|verdict)'
 cut -c 1-80 said

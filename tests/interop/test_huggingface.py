@@ -2,9 +2,12 @@
 # test_huggingface.py - models of transformers as Megatron's checkpoints and back: the class computes what it computed.
 """Needs transformers 5 beside torch. What Megatron computes from such a checkpoint is judged elsewhere, with its trees."""
 import copy
+import dataclasses
 import json
 import os
+import re
 import shutil
+import subprocess
 import tempfile
 import unittest
 
@@ -16,7 +19,7 @@ from transformers.integrations.finegrained_fp8 import Fp8Dequantize
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 from dcp_folder import Folder
-from tool import dcpkit, dcpkit_fails, sample
+from tool import DCPKIT, dcpkit, dcpkit_fails, sample
 
 BASE = dict(vocab_size=99, hidden_size=32, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
             intermediate_size=40, max_position_embeddings=64, tie_word_embeddings=False, bos_token_id=1,
@@ -46,6 +49,7 @@ FAMILIES = {
         first_k_dense_replace=1, n_routed_experts=8, num_experts_per_tok=4, n_group=4, topk_group=2, norm_topk_prob=True,
         routed_scaling_factor=2.5, num_mtp_layers=0, rope_parameters=dict(BASE["rope_parameters"], partial_rotary_factor=0.5))),
 }
+MAPS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "formats", "safetensors", "maps")
 # Said by the writer, or no part of what the model computes.
 NOT_COMPARED = {"transformers_version", "_name_or_path", "dtype", "torch_dtype"}
 
@@ -79,6 +83,11 @@ def without(tensors, name):
     return {n: t for n, t in tensors.items() if n != name}
 
 
+def map_of(path):
+    with open(path) as file:
+        return json.load(file)
+
+
 class HuggingFace(unittest.TestCase):
     def setUp(self):
         holder = tempfile.TemporaryDirectory()
@@ -104,6 +113,73 @@ class HuggingFace(unittest.TestCase):
                 ours, theirs = again.config.to_dict(), model.config.to_dict()
                 for key in theirs.keys() - NOT_COMPARED:
                     self.assertEqual(ours[key], theirs[key], f"{family}: {key}")
+
+    def config_row(self, folder):
+        """What `check` says of config.json."""
+        done = subprocess.run([DCPKIT, "check", "--json", folder], capture_output=True, text=True)
+        return next(row for row in json.loads(done.stdout)["checks"] if row["name"] == "config")
+
+    def test_default_groups(self):
+        """A map takes as many key and value heads as its class does where config.json has no number."""
+        for name in os.listdir(MAPS):
+            maps = map_of(os.path.join(MAPS, name))
+            kind = transformers.CONFIG_MAPPING[maps["model_type"]]
+            row = next((row for row in maps["config"] if row[0] == "num_key_value_heads"), None)
+            if row is not None:
+                usual = next(f.default for f in dataclasses.fields(kind) if f.name == row[0])
+                self.assertEqual(dict(enumerate(row)).get(4), usual, name)
+
+    def test_check_knows_kinds(self):
+        """Each field of each class, with a value of each kind: `check` names those that from_dict refuses."""
+        folder = self.path("kinds")
+        os.mkdir(folder)
+        save_file({"x": torch.zeros(1)}, self.path("kinds", "model.safetensors"))
+        types = sorted(map_of(os.path.join(MAPS, name))["model_type"] for name in os.listdir(MAPS))
+        for model_type in types:
+            kind = transformers.CONFIG_MAPPING[model_type]
+            usual = kind().to_dict()
+            fields = [f.name for f in dataclasses.fields(kind) if f.name != "layer_types"]
+            for value in (None, True, 1, 0.5, "x"):
+                refused, named = set(), set()
+                for field in fields:
+                    try:
+                        kind.from_dict({**copy.deepcopy(usual), field: value})
+                    except Exception as error:  # others than of one field depend on its neighbours
+                        if f"Validation error for field '{field}'" in str(error):
+                            refused.add(field)
+                for first in range(0, len(fields), 20):
+                    part = fields[first:first + 20]
+                    with open(self.path("kinds", "config.json"), "w") as file:
+                        json.dump({**{field: value for field in part}, "model_type": model_type}, file)
+                    named.update(re.findall(r"'(\w+)' is [^;]*, not", self.config_row(folder)["text"]))
+                if (model_type, value) == ("qwen2_moe", None):
+                    refused.add("num_key_value_heads")  # the model divides by it
+                self.assertEqual(named, refused, f"{model_type}: {value}")
+
+    def test_check_knows_models(self):
+        """What stops from_pretrained, or the model behind it, and nothing else."""
+        cases = [("llama", {}, {"pad_token_id": n}) for n in (98, 99, -99, -100)]
+        cases += [("gpt2", {}, {"pad_token_id": 99}), ("phi3", {}, {"pad_token_id": "DEL"}), ("phi3", {}, {"pad_token_id": 0})]
+        cases += [("llama", {}, {"torch_dtype": text, "dtype": "DEL"}) for text in ("torch.float32", "bfloat16")]
+        cases += [("llama", {}, {"initializer_range": n}) for n in (1.0, 1.5)]
+        cases += [("glm4_moe", dict(head_dim=6), {}), ("qwen3_moe", dict(head_dim=10), {})]
+        cases += [("phi3", dict(hidden_size=20), {}), ("phi3", dict(hidden_size=24), {}), ("llama", {}, {"model_type": "DEL"})]
+        for family, sizes, changes in cases:
+            with self.subTest(family=family, **sizes, **changes):
+                folder = self.path("model")
+                shutil.rmtree(folder, ignore_errors=True)
+                make(family, folder, **sizes)
+                with open(os.path.join(folder, "config.json")) as file:
+                    config = {k: v for k, v in {**json.load(file), **changes}.items() if v != "DEL"}
+                with open(os.path.join(folder, "config.json"), "w") as file:
+                    json.dump(config, file)
+                try:
+                    logits(transformers.AutoModelForCausalLM.from_pretrained(folder).eval())
+                    loads = True
+                except Exception:
+                    loads = False
+                said = self.config_row(folder)
+                self.assertEqual(said["ok"], loads, said["text"])
 
     def test_without_configuration(self):
         """What transformers takes for absent keys does not count: rows that are not there, another dropout."""

@@ -15,7 +15,9 @@
     "\"v_head_dim\": 6, \"n_routed_experts\": 8, \"num_experts_per_tok\": 4, "                     \
     "\"moe_intermediate_size\": 12, \"n_shared_experts\": 2, \"first_k_dense_replace\": 1, "       \
     "\"routed_scaling_factor\": 2.5"
-#define EXPERTS ", \"num_experts\": 8, \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 12"
+/* Their classes have numbers of their own where the key is absent; null is that of the heads. */
+#define KV_HEADS ", \"num_key_value_heads\": null"
+#define EXPERTS  ", \"num_experts\": 8, \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 12"
 
 static const char *config_of(const char *family)
 {
@@ -23,19 +25,19 @@ static const char *config_of(const char *family)
         const char *family, *members;
     } configs[] = {
         {"llama", MEMBERS ", \"rms_norm_eps\": 1e-05"},
-        {"mistral", MEMBERS},
-        {"qwen2", MEMBERS},
-        {"qwen3", MEMBERS},
-        {"mixtral", MEMBERS ", \"num_local_experts\": 4, \"num_experts_per_tok\": 2"},
-        {"qwen2_moe", MEMBERS EXPERTS ", \"shared_expert_intermediate_size\": 20"},
-        {"qwen3_moe", MEMBERS EXPERTS},
+        {"mistral", MEMBERS KV_HEADS},
+        {"qwen2", MEMBERS KV_HEADS},
+        {"qwen3", MEMBERS KV_HEADS},
+        {"mixtral", MEMBERS KV_HEADS ", \"num_local_experts\": 4, \"num_experts_per_tok\": 2"},
+        {"qwen2_moe", MEMBERS KV_HEADS EXPERTS ", \"shared_expert_intermediate_size\": 20"},
+        {"qwen3_moe", MEMBERS KV_HEADS EXPERTS},
         {"deepseek_v2", MEMBERS MLA},
         {"deepseek_v3", MEMBERS MLA},
-        {"gpt_oss", MEMBERS ", \"num_local_experts\": 4, \"num_experts_per_tok\": 2"},
+        {"gpt_oss", MEMBERS KV_HEADS ", \"num_local_experts\": 4, \"num_experts_per_tok\": 2"},
         {"gpt2", "\"vocab_size\": 99, \"n_embd\": 32, \"n_layer\": 3, \"n_head\": 4, "
                  "\"n_positions\": 64, \"layer_norm_epsilon\": 1e-05"},
         {"nemotron", MEMBERS},
-        {"gemma2", MEMBERS ", \"final_logit_softcapping\": 30.0"},
+        {"gemma2", MEMBERS KV_HEADS ", \"final_logit_softcapping\": 30.0"},
     };
 
     for (size_t i = 0; i < DCPK_COUNT(configs); i++)

@@ -18,7 +18,8 @@
 
 /* Blocks of 3 x 2, which the end of a matrix of 4 x 4 cuts off. */
 static const char fp8_config[] =
-    "{\"architectures\": [\"Qwen3ForCausalLM\"], " SIZES "\"hidden_size\": 4, \"head_dim\": 2,"
+    "{\"architectures\": [\"Qwen3ForCausalLM\"], " SIZES
+    "\"hidden_size\": 4, \"head_dim\": 2, \"num_key_value_heads\": 2,"
     " \"intermediate_size\": 6, \"quantization_config\": {\"quant_method\": \"fp8\","
     " \"weight_block_size\": [3, 2]}}";
 static const char fp8_lines[] =

@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hf_class.c - what the classes of transformers take in config.json, and what they stop at. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "formats/safetensors/hf_config_priv.h"
+#include "formats/safetensors/hf_model.h"
+#include "lib/base/order.h"
+#include "lib/base/text.h"
+
+/*
+ * The fields of the configuration classes, by model_type ("": of all, "!": of all but these), and
+ * the kinds of JSON values that they take (huggingface_hub.dataclasses.strict@1.x looks at each):
+ * n null, b boolean, i integer, f float, s text, l list of integers, d object. Source: from_dict of
+ * each class of transformers 5.23.0 with a value of each kind, which
+ * tests/interop/test_huggingface.py asks again.
+ */
+static const struct field {
+    const char *name, *kinds, *classes;
+} fields[] = {
+    {"activation_function", "s", "gpt2"},
+    {"add_cross_attention", "b", "gpt2"},
+    {"attention_bias", "b",
+     "deepseek_v2 deepseek_v3 gemma2 glm4_moe gpt_oss llama nemotron qwen3 qwen3_moe"},
+    {"attention_dropout", "nif", "deepseek_v3 gemma2 llama"},
+    {"attention_dropout", "if",
+     "glm4_moe gpt_oss mistral mixtral nemotron phi3 qwen2 qwen2_moe qwen3 qwen3_moe"},
+    {"attention_dropout", "nf", "deepseek_v2"},
+    {"attn_logit_softcapping", "nf", "gemma2"},
+    {"attn_pdrop", "if", "gpt2"},
+    {"bos_token_id", "ni", ""},
+    {"decoder_sparse_step", "i", "qwen2_moe qwen3_moe"},
+    {"embd_pdrop", "if", "gpt2 phi3"},
+    {"eos_token_id", "nil", ""},
+    {"final_logit_softcapping", "nf", "gemma2"},
+    {"first_k_dense_replace", "i", "deepseek_v2 glm4_moe"},
+    {"first_k_dense_replace", "ni", "deepseek_v3"},
+    {"head_dim", "ni", "deepseek_v2 llama mistral mixtral nemotron"},
+    {"head_dim", "i", "gemma2 gpt_oss qwen3"},
+    {"hidden_act", "s", "!gemma2 gpt2"},
+    {"hidden_activation", "s", "gemma2"},
+    {"hidden_size", "i", "!gpt2"},
+    {"initializer_range", "f", ""},
+    {"intermediate_size", "i", "!gpt2"},
+    {"kv_lora_rank", "i", "deepseek_v2 deepseek_v3"},
+    {"layer_norm_epsilon", "f", "gpt2"},
+    {"max_position_embeddings", "i", "!gpt2"},
+    {"max_window_layers", "i", "qwen2 qwen2_moe qwen3"},
+    {"mlp_bias", "b", "deepseek_v2 llama nemotron"},
+    {"mlp_only_layers", "nl", "qwen2_moe qwen3_moe"},
+    {"moe_intermediate_size", "i", "deepseek_v2 deepseek_v3 glm4_moe qwen2_moe qwen3_moe"},
+    {"n_embd", "i", "gpt2"},
+    {"n_group", "i", "glm4_moe"},
+    {"n_group", "ni", "deepseek_v2 deepseek_v3"},
+    {"n_head", "i", "gpt2"},
+    {"n_inner", "ni", "gpt2"},
+    {"n_layer", "i", "gpt2"},
+    {"n_positions", "i", "gpt2"},
+    {"n_routed_experts", "i", "deepseek_v2 deepseek_v3 glm4_moe"},
+    {"n_shared_experts", "i", "deepseek_v2 deepseek_v3 glm4_moe"},
+    {"norm_eps", "f", "nemotron"},
+    {"norm_topk_prob", "b", "glm4_moe qwen2_moe qwen3_moe"},
+    {"norm_topk_prob", "nb", "deepseek_v2 deepseek_v3"},
+    {"num_attention_heads", "i", "!gpt2"},
+    {"num_experts", "i", "qwen2_moe qwen3_moe"},
+    {"num_experts_per_tok", "i", "glm4_moe gpt_oss mixtral qwen2_moe qwen3_moe"},
+    {"num_experts_per_tok", "ni", "deepseek_v2 deepseek_v3"},
+    {"num_hidden_layers", "i", "!gpt2"},
+    {"num_key_value_heads", "ni", "deepseek_v2 deepseek_v3 llama nemotron phi3 qwen2 qwen3"},
+    {"num_key_value_heads", "i", "gemma2 glm4_moe gpt_oss mistral mixtral qwen2_moe qwen3_moe"},
+    {"num_local_experts", "i", "gpt_oss mixtral"},
+    {"num_mtp_layers", "i", "deepseek_v3 glm4_moe"},
+    {"original_max_position_embeddings", "i", "phi3"},
+    {"output_router_logits", "b",
+     "deepseek_v2 deepseek_v3 glm4_moe gpt_oss mixtral qwen2_moe qwen3_moe"},
+    {"pad_token_id", "ni", ""},
+    {"pretraining_tp", "ni", "deepseek_v2 deepseek_v3 llama"},
+    {"q_lora_rank", "ni", "deepseek_v2 deepseek_v3"},
+    {"qk_nope_head_dim", "i", "deepseek_v2 deepseek_v3"},
+    {"qk_rope_head_dim", "i", "deepseek_v2 deepseek_v3"},
+    {"qkv_bias", "b", "qwen2_moe"},
+    {"query_pre_attn_scalar", "i", "gemma2"},
+    {"reorder_and_upcast_attn", "b", "gpt2"},
+    {"resid_pdrop", "if", "gpt2 phi3"},
+    {"rms_norm_eps", "f", "!gpt2 nemotron"},
+    {"rope_interleave", "nb", "deepseek_v3"},
+    {"rope_parameters", "nd", "!gpt2"},
+    {"routed_scaling_factor", "f", "deepseek_v2 deepseek_v3 glm4_moe"},
+    {"router_aux_loss_coef", "f", "gpt_oss mixtral qwen2_moe qwen3_moe"},
+    {"router_jitter_noise", "f", "mixtral"},
+    {"scale_attn_by_inverse_layer_idx", "b", "gpt2"},
+    {"scale_attn_weights", "b", "gpt2"},
+    {"shared_expert_intermediate_size", "i", "qwen2_moe"},
+    {"sliding_window", "ni", "gemma2 gpt_oss mistral mixtral phi3 qwen2 qwen2_moe qwen3 qwen3_moe"},
+    {"summary_activation", "ns", "gpt2"},
+    {"summary_first_dropout", "if", "gpt2"},
+    {"summary_proj_to_labels", "b", "gpt2"},
+    {"summary_type", "s", "gpt2"},
+    {"summary_use_proj", "b", "gpt2"},
+    {"swiglu_alpha", "f", "gpt_oss"},
+    {"swiglu_limit", "f", "gpt_oss"},
+    {"tie_word_embeddings", "b", ""},
+    {"topk_group", "i", "glm4_moe"},
+    {"topk_group", "ni", "deepseek_v2 deepseek_v3"},
+    {"topk_method", "ns", "deepseek_v2"},
+    {"use_bidirectional_attention", "nb", "gemma2"},
+    {"use_cache", "b", ""},
+    {"use_qk_norm", "b", "glm4_moe"},
+    {"use_sliding_window", "b", "qwen2 qwen2_moe qwen3 qwen3_moe"},
+    {"v_head_dim", "i", "deepseek_v2"},
+    {"v_head_dim", "ni", "deepseek_v3"},
+    {"vocab_size", "i", ""},
+};
+
+/* The class of a config.json. */
+struct reading {
+    const struct dcpk_value *config; /* DICT */
+    const char *type;                /* model_type */
+    struct dcpk_arena *arena;
+    struct dcpk_hf_faults faults;
+};
+
+/* Is the word one of those in the list, which blanks separate? */
+static bool list_has(const char *list, const char *word)
+{
+    const size_t n = strlen(word);
+
+    for (const char *at = list; (at = strstr(at, word)) != NULL; at += n)
+        if ((at == list || at[-1] == ' ') && (at[n] == ' ' || at[n] == '\0'))
+            return true;
+    return false;
+}
+
+static bool field_is_of(const struct field *field, const char *type)
+{
+    if (field->classes[0] == '!')
+        return !list_has(field->classes + 1, type);
+    return field->classes[0] == '\0' || list_has(field->classes, type);
+}
+
+static bool is_known(const char *type)
+{
+    for (size_t i = 0; i < DCPK_COUNT(fields); i++)
+        if (fields[i].classes[0] != '!' && list_has(fields[i].classes, type))
+            return true;
+    return false;
+}
+
+static char kind_of(const struct dcpk_value *value)
+{
+    static const char kinds[] = {
+        [DCPK_V_NONE] = 'n', [DCPK_V_BOOL] = 'b',  [DCPK_V_INT] = 'i',  [DCPK_V_BIGINT] = 'i',
+        [DCPK_V_STR] = 's',  [DCPK_V_FLOAT] = 'f', [DCPK_V_DICT] = 'd', [DCPK_V_LIST] = 'l'};
+
+    for (size_t i = 0; value->kind == DCPK_V_LIST && i < value->n; i++)
+        if (value->as.items[i]->kind != DCPK_V_INT)
+            return '?';
+    if (value->kind >= sizeof kinds || kinds[value->kind] == '\0')
+        return '?';
+    return kinds[value->kind];
+}
+
+/* "null or int" */
+static const char *kinds_text(const char *kinds, char text[64])
+{
+    static const struct {
+        char kind;
+        const char *name;
+    } names[] = {{'n', "null"}, {'b', "true or false"}, {'i', "int"},   {'f', "float"},
+                 {'s', "text"}, {'l', "list of ints"},  {'d', "object"}};
+    size_t n = 0;
+
+    text[0] = '\0';
+    for (; *kinds != '\0'; kinds++)
+        for (size_t i = 0; i < DCPK_COUNT(names); i++)
+            if (names[i].kind == *kinds)
+                n += (size_t)snprintf(text + n, 64 - n, "%s%s", n > 0 ? " or " : "", names[i].name);
+    return text;
+}
+
+static void check_kinds(struct reading *r)
+{
+    char text[64];
+
+    for (size_t i = 0; i < DCPK_COUNT(fields); i++) {
+        const struct dcpk_value *value = dcpk_value_get(r->config, fields[i].name);
+
+        if (value != NULL && field_is_of(&fields[i], r->type) &&
+            strchr(fields[i].kinds, kind_of(value)) == NULL)
+            dcpk_hf_fault(&r->faults, DCPK_EMISMATCH, "'%s' is %s, not %s", fields[i].name,
+                          dcpk_hf_show(r->arena, value), kinds_text(fields[i].kinds, text));
+    }
+}
+
+/* torch has an attribute of that name (PreTrainedConfig.__post_init__): "float32". */
+static void check_dtype(struct reading *r)
+{
+    static const char *const names[] = {"torch_dtype", "dtype"};
+
+    for (size_t i = 0; i < DCPK_COUNT(names); i++) {
+        const struct dcpk_value *value = dcpk_value_get(r->config, names[i]);
+        const char *text = dcpk_value_as_str(value);
+
+        if (text != NULL && dcpk_starts_with(text, "torch."))
+            dcpk_hf_fault(&r->faults, DCPK_EMISMATCH,
+                          "'%s' is \"%.40s\", which torch has no attribute for: write \"%.30s\"",
+                          names[i], text, text + strlen("torch."));
+    }
+}
+
+/* A whole number among the keys; `otherwise` where it is absent or null. */
+static int64_t number_at(const struct reading *r, const char *key, int64_t otherwise)
+{
+    int64_t n = otherwise;
+
+    (void)dcpk_value_as_int(dcpk_value_get(r->config, key), &n);
+    return n;
+}
+
+/* validate_architecture of the configuration, and __init__ of GPT2Attention. */
+static void check_class_heads(struct reading *r)
+{
+    static const struct {
+        const char *classes, *size, *heads;
+    } rows[] = {{"llama gemma2 deepseek_v2", "hidden_size", "num_attention_heads"},
+                {"gpt2", "n_embd", "n_head"}};
+
+    for (size_t i = 0; i < DCPK_COUNT(rows); i++) {
+        const int64_t n = number_at(r, rows[i].size, 0), heads = number_at(r, rows[i].heads, 1);
+
+        if (list_has(rows[i].classes, r->type) && heads > 0 && n % heads != 0)
+            dcpk_hf_fault(&r->faults, DCPK_EMISMATCH,
+                          "'%s' %" PRId64 " is not a multiple of '%s' %" PRId64
+                          ", which the class asks for",
+                          rows[i].size, n, rows[i].heads, heads);
+    }
+}
+
+/* torch.nn.Embedding(padding_idx=...). Phi-3's class has 32000 where the key is absent. */
+static void check_padding(struct reading *r)
+{
+    const int64_t n_rows = number_at(r, "vocab_size", 0);
+    int64_t row = number_at(r, "pad_token_id", 0);
+
+    if (dcpk_value_get(r->config, "pad_token_id") == NULL && strcmp(r->type, "phi3") == 0)
+        row = 32000;
+    if (strcmp(r->type, "gpt2") != 0 && n_rows > 0 && (row >= n_rows || row < -n_rows))
+        dcpk_hf_fault(&r->faults, DCPK_EMISMATCH,
+                      "'pad_token_id' is %" PRId64 ", past the vocabulary of %" PRId64, row,
+                      n_rows);
+}
+
+/* Channels of a head are turned in pairs. A part of a head is rounded (validate_rope). */
+static void check_rotary(struct reading *r)
+{
+    const struct dcpk_value *rope = dcpk_value_get(r->config, "rope_parameters");
+    const char *key = "head_dim";
+    const int64_t heads = number_at(r, "num_attention_heads", 1);
+    double share = 1;
+    int64_t n = 0;
+
+    if (list_has("deepseek_v2 deepseek_v3", r->type))
+        key = "qk_rope_head_dim";
+    if (list_has("nemotron glm4_moe", r->type))
+        share = 0.5;
+    if (heads > 0)
+        n = number_at(r, key, number_at(r, "hidden_size", 0) / heads);
+    (void)dcpk_value_as_float(dcpk_value_get(rope, "partial_rotary_factor"), &share);
+    (void)dcpk_value_as_float(dcpk_value_get(r->config, "partial_rotary_factor"), &share);
+    if (strcmp(r->type, "gpt2") != 0 && share == 1 && n > 1 && n % 2 != 0)
+        dcpk_hf_fault(&r->faults, DCPK_EMISMATCH,
+                      "a head of %" PRId64 " channels is odd, and rope turns pairs of them", n);
+}
+
+static void check_interval(struct reading *r)
+{
+    const struct dcpk_value *value = dcpk_value_get(r->config, "initializer_range");
+    double range;
+
+    if (strcmp(r->type, "llama") == 0 && dcpk_value_as_float(value, &range) &&
+        !(range >= 0 && range <= 1))
+        dcpk_hf_fault(&r->faults, DCPK_EMISMATCH, "'initializer_range' is %s, not from 0 to 1",
+                      dcpk_hf_show(r->arena, value));
+}
+
+/* All that stops the class. A family of the user's own maps has none that is known. */
+static void check_class(struct reading *r)
+{
+    const struct dcpk_value *type = dcpk_value_get(r->config, "model_type");
+
+    r->type = dcpk_value_as_str(type);
+    if (r->type == NULL) {
+        dcpk_hf_fault(&r->faults, DCPK_EMISMATCH,
+                      "'model_type' is %s, by which transformers finds the class",
+                      dcpk_hf_show(r->arena, type));
+        return;
+    }
+    check_dtype(r);
+    if (!is_known(r->type))
+        return;
+    check_kinds(r);
+    check_interval(r);
+    check_class_heads(r);
+    check_padding(r);
+    check_rotary(r);
+}
+
+dcpk_status dcpk_hf_class_takes(const struct dcpk_value *config, struct dcpk_arena *arena,
+                                struct dcpk_error *err)
+{
+    struct reading r = {.config = config, .arena = arena};
+
+    check_class(&r);
+    return dcpk_hf_faults_end(&r.faults, err);
+}
+
+dcpk_status dcpk_hf_class_check(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
+{
+    struct dcpk_arena *arena = dcpk_arena_new(0, err);
+    const struct dcpk_value *config = NULL;
+
+    if (arena != NULL && dcpk_hf_load_config(ckpt, arena, &config, err) == DCPK_OK &&
+        config != NULL && dcpk_hf_class_takes(config, arena, err) != DCPK_OK)
+        dcpk_context(err, "transformers 5.23 stops at config.json");
+    dcpk_arena_free(arena);
+    return err->status;
+}
