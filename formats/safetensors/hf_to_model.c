@@ -451,6 +451,22 @@ static dcpk_status put_given_norms(struct matching *m, struct dcpk_error *err)
     return dcpk_model_put_arg(m->model, DCPK_ARG_ZERO_CENTERED, centered, err);
 }
 
+/* With peft installed transformers 5.23 adds it (modeling_utils.py from_pretrained): two models. */
+static dcpk_status refuse_adapter(struct matching *m, struct dcpk_error *err)
+{
+    static const char adapter[] = "adapter_config.json";
+    enum dcpk_path_kind kind;
+
+    if (dcpk_store_look(m->ckpt->store, adapter, &kind, err))
+        return err->status;
+    if (kind != DCPK_PATH_FILE)
+        return DCPK_OK;
+    return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                     "there is '%s' of PEFT with the model, and transformers loads both: merge the "
+                     "adapter into the model, or take the adapter's files away",
+                     adapter);
+}
+
 /* The map and the args, by config.json, and the weights' scales. */
 static dcpk_status read_config(struct matching *m, struct dcpk_error *err)
 {
@@ -460,12 +476,12 @@ static dcpk_status read_config(struct matching *m, struct dcpk_error *err)
     struct dcpk_hf_maps maps;
     struct dcpk_json *config;
 
-    if (dcpk_hf_document_read(m->ckpt->store, &config, err))
+    if (refuse_adapter(m, err) || dcpk_hf_document_read(m->ckpt->store, &config, err))
         return err->status;
     if (config == NULL)
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
                          "there is no " DCPK_HF_CONFIG ", which gives the family of the model and "
-                         "its sizes");
+                         "its sizes: copy the model's into the folder");
     if (dcpk_hf_maps_load(wish->maps, m->model->arena, &maps, err) ||
         dcpk_hf_config_find_map(&maps, wish->family, config, &m->map, err))
         goto out;

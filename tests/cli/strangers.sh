@@ -57,6 +57,12 @@ refuses "PEFT, convert" 3 "; its folder 'adapter' is an adapter" "$DCPKIT" conve
 refuses "several folders" 3 "such as 'optimizer_0', 'pytorch_model_fsdp_0'\$" inspect several
 refuses "Megatron before core" 3 "convert.py --model-type GPT --loader legacy --saver core" inspect legacy
 
+# An adapter with its base in one folder: transformers 5.23 with peft 0.21.2 computes with both, without peft with the base.
+sample safetensors_qwen3 both && touch both/adapter_config.json
+refuses "an adapter with its base" 3 "'adapter_config.json' of PEFT with the model" "$DCPKIT" convert --to torch_dist both out
+rm both/config.json both/adapter_config.json
+refuses "no config.json" 3 "there is no config.json.*: copy the model's into the folder" "$DCPKIT" convert --to torch_dist both out
+
 # By keys of PyTorch's folders: those that accelerate, prime-rl, peft and torchtitan gave their embedding.
 # keys LABEL REGEX NAME...: each in turn the name of the only tensor but one.
 keys() {
