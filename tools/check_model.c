@@ -3,9 +3,11 @@
 #include "tools/check_model.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "formats/formats.h"
+#include "lib/base/order.h"
 #include "lib/job/convert.h"
 
 /* Of the folder that would be made. */
@@ -35,9 +37,9 @@ void dcpk_check_model(struct dcpk_checkpoint *ckpt, const struct dcpk_env *env,
     if (st == DCPK_OK && !ckpt->format->is_model) {
         note_remarks(&c, voice);
         st = dcpk_fail(&err, DCPK_EMISMATCH,
-                       "it does not load as it is: 'convert --to huggingface' makes %" PRIu64
-                       " tensors of it; the family is %s",
-                       c.totals.n_tensors, c.out->family);
+                       "it does not load as it is: 'dcpkit convert --to huggingface %s OUT' makes "
+                       "%" PRIu64 " tensors of it; the family is %s",
+                       dcpk_store_path(ckpt->store), c.totals.n_tensors, c.out->family);
     }
     if (st == DCPK_OK)
         dcpk_checks_add(checks, "model", st, &err,
@@ -46,4 +48,56 @@ void dcpk_check_model(struct dcpk_checkpoint *ckpt, const struct dcpk_env *env,
     else
         dcpk_checks_add(checks, "model", st, &err, "%s", "");
     dcpk_conversion_free(&c);
+}
+
+/* Conversions that mend a folder: where one to its own format does, no other one is tried. */
+static const struct way {
+    const char *to, *generation, *option;
+} ways[] = {{"torch_dist", "B", " --target-generation B"}, {"fsdp_dtensor", NULL, ""}};
+
+/* What a run of the verdict's release would have to do, once the folder is converted. */
+static enum dcpk_loads try_way(struct dcpk_checkpoint *ckpt, const struct dcpk_env *env,
+                               const struct way *way, const struct dcpk_verdict *verdict)
+{
+    const struct dcpk_convert_options options = {.env = *env,
+                                                 .to = dcpk_format_find(way->to),
+                                                 .target.generation = way->generation,
+                                                 .opened = ckpt};
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    enum dcpk_loads loads = DCPK_LOADS_NOT;
+    struct dcpk_conversion c = {0};
+
+    if (dcpk_conversion_plan(&c, &options, &err) == DCPK_OK && c.verdict.arena != NULL)
+        loads = dcpk_verdict_loads(&c.verdict, dcpk_loaders_of(verdict->release, verdict->release) &
+                                                   c.verdict.variants);
+    dcpk_conversion_free(&c);
+    return loads;
+}
+
+bool dcpk_check_remedy(struct dcpk_checkpoint *ckpt, const struct dcpk_env *env,
+                       const struct dcpk_verdict *verdict, char text[DCPK_REMEDY_BYTES])
+{
+    enum dcpk_loads best = dcpk_verdict_loads(verdict, verdict->loader);
+    const struct way *found = NULL;
+
+    for (int own = 1; own >= 0 && found == NULL; own--)
+        for (size_t i = 0; i < DCPK_COUNT(ways) && best != DCPK_LOADS; i++) {
+            enum dcpk_loads loads;
+
+            if ((strcmp(ways[i].to, ckpt->format->name) == 0) != own)
+                continue;
+            loads = try_way(ckpt, env, &ways[i], verdict);
+            if (loads >= best)
+                continue;
+            best = loads;
+            found = &ways[i];
+        }
+    if (found == NULL)
+        return false;
+    snprintf(text, DCPK_REMEDY_BYTES, "dcpkit convert --to %s%s %s OUT", found->to, found->option,
+             dcpk_store_path(ckpt->store));
+    if (best != DCPK_LOADS)
+        snprintf(text + strlen(text), DCPK_REMEDY_BYTES - strlen(text), "; load that with %s",
+                 dcpk_loads_text(best));
+    return true;
 }

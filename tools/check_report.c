@@ -194,6 +194,8 @@ void dcpk_check_report(const struct dcpk_check_report *r, struct dcpk_doc *doc)
     dcpk_doc_show(doc, &(struct dcpk_doc_table){.indent = 2, .fill = fill_missing, .context = r});
     dcpk_doc_page_heading(doc, "releases");
     report_releases(r->check, doc);
+    if (r->remedy != NULL)
+        dcpk_doc_row(doc, "to load it", "%s", r->remedy);
     dcpk_checks_report_verdict(r->checks, doc);
     dcpk_doc_set_text(doc, "format", r->ckpt->format->name);
     dcpk_doc_set(doc, "loads", dcpk_fact_json(put_check_loads, r->check));

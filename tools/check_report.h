@@ -15,6 +15,7 @@ struct dcpk_check_report {
     struct dcpk_checks *checks; /* structure first; the rest is added */
     unsigned flags;             /* enum dcpk_loading_flags of the run */
     bool lists_all;             /* name every key that is missing */
+    const char *remedy;         /* the command that makes it loadable; NULL: none is known */
 };
 
 /* Add a check for each thing that the loader asks for: weights, masters, ... */

@@ -60,6 +60,12 @@ static dcpk_status print_report(const struct check *c, const struct dcpk_check_r
                           err);
 }
 
+/* A conversion makes a folder for the layers, the Adam and the mesh that args name. */
+static bool is_plain(const struct dcpk_check_options *o)
+{
+    return o->impl == NULL && o->adam == NULL && o->mesh.tp == 0;
+}
+
 static int report_check(struct check *c)
 {
     struct dcpk_check_report r = {.folder = c->run.folder,
@@ -68,9 +74,13 @@ static int report_check(struct check *c)
                                   .checks = &c->checks,
                                   .lists_all = c->lists_all};
     struct dcpk_error err = DCPK_ERROR_INIT;
+    char remedy[DCPK_REMEDY_BYTES];
     dcpk_status st;
 
     dcpk_check_report_fill(&r);
+    if (c->args_path == NULL && is_plain(&c->options) &&
+        dcpk_check_remedy(c->ckpt, &c->env, &c->answer, remedy))
+        r.remedy = remedy;
     if (c->finite)
         check_finite(c);
     dcpk_cli_notes(&c->voice, c->ckpt);

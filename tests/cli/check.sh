@@ -88,6 +88,27 @@ echo "as text and JSON:"
 "$DCPKIT" check --json --mesh tp=4,dp=1 "$SAMPLES/$fd" |
     grep -vE '"(text|folder)"' | sed '/"checks"/,/^  \],/d' | head -n 42
 
+# mends RELEASE FOLDER: the command with which the answer ends makes a folder that loads, as it says.
+mends() {
+    local way run flags status=0
+    "$DCPKIT" check --loads-in "$1" "$2" >answer 2>said && echo "$1 loads it"
+    way=$(sed -n 's/^to load it *//p' answer)
+    read -ra run <<<"${way%%;*}"
+    flags=$(sed -n 's/.*; load that with //p' <<<"$way")
+    rm -rf OUT
+    "$DCPKIT" "${run[@]:1}" >said 2>&1 || cat said
+    # shellcheck disable=SC2086 # a list of flags, or none
+    "$DCPKIT" check $flags --loads-in "$1" OUT >answer 2>said || status=$?
+    echo "$1: ${run[*]:1:3}${flags:+, $flags}: $status"
+}
+echo "mended:"
+mends core-0.16 "$SAMPLES/zarr_dense_tp2dp2"
+mends core-0.16 "$SAMPLES/torch_dist_c_dense_tp2pp2"
+mends main "$SAMPLES/torch_dist_c_dense_tp2pp2"
+mends core-0.19 "$SAMPLES/torch_dist_a_dense_tp2pp2"
+mends core-0.15 "$SAMPLES/fsdp_dtensor_native_moe_ep2dp4"
+mends core-0.19 "$SAMPLES/fsdp_dtensor_converted_by_megatron"
+
 echo "finite:"
 "$DCPKIT" check --finite "$SAMPLES/fsdp_dtensor_native_dp2" | grep '^finite'
 sample zarr_dense_tp2dp2 z
