@@ -144,6 +144,7 @@ static int run_merge(struct request *r)
     struct dcpk_convert_options options = {.env = dcpk_cli_env(r->ranks)};
     struct dcpk_convert_parsed parsed = {0};
     dcpk_status st = DCPK_OK;
+    int code;
 
     if (parse_weights(r, &err) || choose_inputs(r, &err) || check_inputs_apart(r, &err) ||
         find_merge_target(r, &options.to, &err))
@@ -157,8 +158,8 @@ static int run_merge(struct request *r)
     dcpk_free(r->places);
     if (st == DCPK_OK)
         return DCPK_EXIT_OK;
-    (void)dcpk_cli_fail(NAME, &err);
-    return r->n_different > 0 ? DCPK_EXIT_NO : dcpk_cli_exit_code(st);
+    code = dcpk_cli_fail(NAME, &err);
+    return r->n_different > 0 ? DCPK_EXIT_NO : code;
 }
 
 int dcpk_cmd_merge(int argc, char **argv, struct dcpk_ranks *ranks)

@@ -275,6 +275,8 @@ static unsigned flags_of(const struct dcpk_convert_args *a)
         flags |= DCPK_CONVERT_CHECK_INPUT;
     if (a->verify)
         flags |= DCPK_CONVERT_VERIFY;
+    if (a->family.allow_overflow)
+        flags |= DCPK_CONVERT_ALLOW_OVERFLOW;
     if (a->hashes_path != NULL)
         flags |= DCPK_CONVERT_HASHES;
     if (a->integrity)

@@ -216,6 +216,20 @@ static const char *vocab_text(const struct dcpk_compare_report *report, char tex
     return text;
 }
 
+/* "all elements finite", "3 elements NaN or infinite, 2 of them finite in the source". */
+static const char *finite_text(const struct dcpk_compare_report *report, char text[128])
+{
+    int n;
+
+    if (report->n_not_finite == 0)
+        return "all elements finite";
+    n = snprintf(text, 128, "%" PRIu64 " elements NaN or infinite", report->n_not_finite);
+    if (report->n_overflowed > 0)
+        snprintf(text + n, 128 - (size_t)n, ", %" PRIu64 " of them finite in the source",
+                 report->n_overflowed);
+    return text;
+}
+
 /* "all its 124 tensors and 57 objects are accounted for, 2 and 5 of them left out". */
 static const char *left_text(const struct dcpk_left *left, char text[192])
 {
@@ -232,14 +246,14 @@ static const char *left_text(const struct dcpk_left *left, char text[192])
 const char *dcpk_proof_text(const struct dcpk_compare_report *report,
                             char text[DCPK_PROOF_TEXT_BYTES])
 {
-    char size[DCPK_SIZE_TEXT_BYTES], vocab[128], left[192];
+    char size[DCPK_SIZE_TEXT_BYTES], vocab[128], left[192], finite[128];
 
     snprintf(text, DCPK_PROOF_TEXT_BYTES,
              "%" PRIu64 " parameters, %" PRIu64 " tensors, %s, %" PRIu64
-             " weights against their rounded masters, %" PRIu64 " values%s; %s",
+             " weights against their rounded masters, %" PRIu64 " values%s, %s; %s",
              report->n_params, report->n_tensors, dcpk_cli_size(report->tensor_bytes, size),
              report->n_masters, report->n_values, vocab_text(report, vocab),
-             left_text(&report->left, left));
+             finite_text(report, finite), left_text(&report->left, left));
     return text;
 }
 
@@ -255,6 +269,8 @@ static void report_convert_proof(const struct dcpk_compare_report *proof, struct
     }
     dcpk_doc_row(doc, "verified", "equal to the input: %s", dcpk_proof_text(proof, text));
     dcpk_doc_set_count(doc, "verified.n_masters", proof->n_masters);
+    dcpk_doc_set_count(doc, "verified.n_not_finite", proof->n_not_finite);
+    dcpk_doc_set_count(doc, "verified.n_overflowed", proof->n_overflowed);
     dcpk_doc_set_count(doc, "verified.n_parameters", proof->n_params);
     dcpk_doc_set_count(doc, "verified.n_source_objects", left->n_objects);
     dcpk_doc_set_count(doc, "verified.n_source_objects_left_out", left->n_objects_left);
@@ -431,6 +447,8 @@ static void set_totals(const struct dcpk_conversion *c, struct dcpk_doc *doc)
     dcpk_doc_set_text(doc, "from", c->ckpt->format->name);
     dcpk_doc_set_count(doc, "n_object_keys", c->out->n_objects);
     dcpk_doc_set_text(doc, "output", c->target.folder);
+    dcpk_doc_set_count(doc, "overflow.n_elements", c->overflow.n_elems);
+    dcpk_doc_set_count(doc, "overflow.n_tensors", c->overflow.n_tensors);
     dcpk_doc_set_count(doc, "output_file_bytes", c->totals.file_bytes);
     dcpk_doc_set_count(doc, "read_bytes", c->stats.read_bytes);
     dcpk_doc_set_count(doc, "resumed_bytes", c->resumed_bytes);

@@ -33,6 +33,7 @@ static const struct {
     {DCPK_FIX_FINETUNE, "--finetune loads weights alone and begins at iteration 0"},
     {DCPK_FIX_SCHEDULE, "--override-opt-param-scheduler keeps the one of this run, "
                         "--use-checkpoint-opt-param-scheduler takes that of the checkpoint"},
+    {DCPK_FIX_ALLOW_OVERFLOW, "--allow-overflow writes them as infinities"},
 };
 
 int dcpk_cli_exit_code(dcpk_status status)
@@ -93,5 +94,7 @@ int dcpk_cli_fail(const char *command, const struct dcpk_error *err)
     dcpk_cli_printf(stderr, "dcpkit: %s: ", command);
     dcpk_cli_put_text(stderr, dcpk_cli_error_text(err, text));
     dcpk_cli_printf(stderr, "\n");
+    if ((err->fixes & DCPK_FIX_ALLOW_OVERFLOW) != 0) /* the input is sound: the answer is no */
+        return DCPK_EXIT_NO;
     return dcpk_cli_exit_code(err->status);
 }

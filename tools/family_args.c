@@ -23,6 +23,9 @@ const struct dcpk_cli_option dcpk_family_options[] = {
                         "OUT: copy files of the tokenizer and generation_config.json from DIR"),
     DCPK_OPT_TEXT("dtype", "D", dtype,
                   "OUT: float32, bfloat16 or float16 (default: that of the model's weights)"),
+    DCPK_OPT_FLAG("allow-overflow", allow_overflow,
+                  "OUT: write finite elements that --dtype cannot hold as infinities (default: "
+                  "refuse them, exit 1)"),
     DCPK_OPT_TEXT("max-shard-size", "SIZE", most_file,
                   "OUT: bytes of tensors in a file, also with KB, MB or GB (default: 5GB)"),
     DCPK_OPT_END};

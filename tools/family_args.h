@@ -8,7 +8,7 @@
 
 struct dcpk_family_args {
     const char *maps, *family, *config, *assets, *dtype, *most_file;
-    bool without_mtp;
+    bool without_mtp, allow_overflow;
 };
 
 extern const struct dcpk_cli_option dcpk_family_options[];

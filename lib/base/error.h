@@ -41,11 +41,12 @@ enum dcpk_fix {
     DCPK_FIX_LIST_BUILT = 16384,  /* list what is built in */
     DCPK_FIX_HASH_LIST = 32768,   /* make the list of hashes with this program */
     DCPK_FIX_MODEL_FLAGS = 65536, /* describe the model as the checkpoint has it, or convert that */
-    DCPK_FIX_NO_LOAD_OPTIM = 131072, /* load weights alone */
-    DCPK_FIX_FINETUNE = 262144,      /* load weights alone, and begin at iteration 0 */
-    DCPK_FIX_SCHEDULE = 524288,      /* choose between the run's schedule and the checkpoint's */
+    DCPK_FIX_NO_LOAD_OPTIM = 131072,   /* load weights alone */
+    DCPK_FIX_FINETUNE = 262144,        /* load weights alone, and begin at iteration 0 */
+    DCPK_FIX_SCHEDULE = 524288,        /* choose between the run's schedule and the checkpoint's */
+    DCPK_FIX_ALLOW_OVERFLOW = 1048576, /* let casts make finite elements infinite */
 };
-#define DCPK_N_FIXES 20
+#define DCPK_N_FIXES 21
 
 #define DCPK_ERROR_BYTES 2048
 

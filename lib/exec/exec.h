@@ -68,6 +68,9 @@ struct dcpk_compare {
     bool equal;              /* all elements, within the tolerance where there is one */
     uint64_t n_different;    /* elements that are not */
     int64_t first_different; /* row-major index, -1 when equal */
+    /* Of dcpk_exec_compare only: elements that are NaN or infinite, left and right, each in its own
+     * dtype. */
+    uint64_t n_not_finite[2];
     /* Of dcpk_exec_measure only, over all elements whose bits differ: */
     uint64_t n_unequal_bits;
     uint64_t n_nan;   /* just one of the two is NaN; these count below in nothing */

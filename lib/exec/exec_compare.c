@@ -9,6 +9,7 @@
 #include "lib/exec/same_checkpoint.h"
 #include "lib/exec/slab.h"
 #include "lib/exec/workers.h"
+#include "lib/tensor/elem.h"
 
 struct comparison {
     struct dcpk_view_pairs pairs;
@@ -111,8 +112,9 @@ static enum dcpk_dtype common_dtype(const struct comparison *c, enum dcpk_dtype 
 struct side {
     struct dcpk_exec *exec;
     const struct dcpk_view *view;
-    uint8_t *out, *cast; /* where it goes, and where it goes when it has to be cast */
-    const uint8_t *data; /* one of the two, when it is there */
+    uint8_t *out, *cast;    /* where it goes, and where it goes when it has to be cast */
+    const uint8_t *data;    /* one of the two, when it is there */
+    uint64_t *n_not_finite; /* NULL: not counted */
 };
 
 static dcpk_status gather_side(struct dcpk_worker *worker, struct side *side,
@@ -122,6 +124,9 @@ static dcpk_status gather_side(struct dcpk_worker *worker, struct side *side,
     if (gather_view(side->exec, worker, side->view, slab, side->out, err))
         return err->status;
     side->data = side->out;
+    if (side->n_not_finite != NULL)
+        *side->n_not_finite =
+            dcpk_elems_count_not_finite(side->view->dtype, side->out, dcpk_slab_elems(slab));
     if (side->view->dtype == dtype)
         return DCPK_OK;
     side->data = side->cast;
@@ -151,12 +156,16 @@ static dcpk_status compare_task(void *context, int worker_number, uint64_t task,
     const enum dcpk_dtype dtype = common_dtype(c, left->dtype, right->dtype);
     struct dcpk_compare result = DCPK_COMPARE_INIT;
     uint8_t *buffer = worker->buffer;
-    struct side a = {c->pairs.left_exec, left, buffer, buffer + 2 * third, NULL};
-    struct side b = {c->pairs.right_exec, right, buffer + third, buffer + 2 * third, NULL};
+    struct side a = {c->pairs.left_exec, left, buffer, buffer + 2 * third, NULL, NULL};
+    struct side b = {c->pairs.right_exec, right, buffer + third, buffer + 2 * third, NULL, NULL};
     struct dcpk_element_run run = {.dtype = dtype};
     struct dcpk_slabs slabs;
     struct dcpk_box slab;
 
+    if (!c->is_measured) {
+        a.n_not_finite = &result.n_not_finite[0];
+        b.n_not_finite = &result.n_not_finite[1];
+    }
     cut_pair(c, pair, &slabs);
     dcpk_slabs_box(&slabs, slab_number, &slab);
     if (gather_side(worker, &a, &slab, dtype, err) || gather_side(worker, &b, &slab, dtype, err))
@@ -200,7 +209,7 @@ static uint64_t task_bytes(const void *context, uint64_t task)
     return dcpk_slab_elems(&slab) * dcpk_dtype_bytes(c->pairs.left[pair].dtype);
 }
 
-/* What one rank reports of a pair that it found a difference in: few, in most comparisons. */
+/* What one rank reports of a pair in which it found something: few, in most comparisons. */
 struct seen {
     uint64_t pair;
     struct dcpk_compare result;
@@ -213,7 +222,10 @@ static dcpk_status share_results(struct comparison *c, dcpk_status st, struct dc
     struct seen seen;
 
     for (size_t i = 0; i < c->pairs.n; i++) {
-        if (c->results[i].equal && c->results[i].n_unequal_bits == 0)
+        const struct dcpk_compare *r = &c->results[i];
+
+        if (r->equal && r->n_unequal_bits == 0 && r->n_not_finite[0] == 0 &&
+            r->n_not_finite[1] == 0)
             continue;
         memset(&seen, 0, sizeof seen); /* padding travels as well */
         seen.pair = i;

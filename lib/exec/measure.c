@@ -111,6 +111,8 @@ void dcpk_compare_merge(struct dcpk_compare *into, const struct dcpk_compare *ot
         into->worst = other->worst;
     into->equal = into->equal && other->equal;
     into->n_different += other->n_different;
+    into->n_not_finite[0] += other->n_not_finite[0];
+    into->n_not_finite[1] += other->n_not_finite[1];
     into->n_unequal_bits += other->n_unequal_bits;
     into->n_nan += other->n_nan;
     into->max_abs = fmax(into->max_abs, other->max_abs);

@@ -136,7 +136,11 @@ struct dcpk_compare_report {
     uint64_t n_masters;    /* FAITHFUL: weights compared with their rounded masters, of both */
     uint64_t n_values;     /* of training state, or objects, that both sides have */
     uint64_t tensor_bytes; /* of A's side */
-    struct dcpk_left left; /* FAITHFUL: what B has stored: all of it is accounted for */
+    /* FAITHFUL: elements of A that are NaN or infinite; and how many of them are more than in B:
+     * finite ones that a cast made infinite. */
+    uint64_t n_not_finite, n_overflowed;
+    const char *first_overflowed; /* the parameter; NULL: there is none */
+    struct dcpk_left left;        /* FAITHFUL: what B has stored: all of it is accounted for */
     /* Rows of the vocabulary of A and B, where they were evened out; else both 0. */
     int64_t vocab_rows[2];
     struct dcpk_exec_stats stats;

@@ -55,6 +55,24 @@ static dcpk_status count_bytes(struct dcpk_comparing *c, const struct dcpk_tenso
 typedef dcpk_status take_result(struct dcpk_comparing *c, const struct dcpk_tensor_pair *pair,
                                 const struct dcpk_compare *result, struct dcpk_error *err);
 
+/* Count the elements of A that are not finite, and those of them that are in B. */
+static dcpk_status count_not_finite(struct dcpk_compare_report *report,
+                                    const struct dcpk_tensor_pair *pair,
+                                    const struct dcpk_compare *result, struct dcpk_error *err)
+{
+    const uint64_t ours = result->n_not_finite[DCPK_A], theirs = result->n_not_finite[DCPK_B];
+
+    report->n_not_finite += ours;
+    if (ours <= theirs)
+        return DCPK_OK;
+    report->n_overflowed += ours - theirs;
+    if (report->first_overflowed == NULL)
+        report->first_overflowed = dcpk_arena_strdup(report->arena, pair->name, err);
+    if (report->first_overflowed == NULL)
+        return err->status;
+    return DCPK_OK;
+}
+
 static dcpk_status add_elements(struct dcpk_comparing *c, const struct dcpk_tensor_pair *pair,
                                 const struct dcpk_compare *result, struct dcpk_error *err)
 {
@@ -66,6 +84,8 @@ static dcpk_status add_elements(struct dcpk_comparing *c, const struct dcpk_tens
         .kind = DCPK_ELEMENTS_DIFFER, .name = pair->name, .part = pair->part, .measured = *result};
     struct dcpk_view *views;
 
+    if (count_not_finite(c->report, pair, result, err))
+        return err->status;
     if (result->max_rel > part->max_rel)
         part->max_rel = result->max_rel;
     if (result->equal && result->n_unequal_bits == 0)

@@ -12,6 +12,7 @@
 #include "lib/job/compare.h"
 #include "lib/job/input_check.h"
 #include "lib/job/input_facts.h"
+#include "lib/job/overflow.h"
 #include "lib/job/verdict.h"
 #include "lib/rules/rules.h"
 
@@ -19,9 +20,10 @@ enum dcpk_convert_flags {
     DCPK_CONVERT_WEIGHTS_ONLY = 1, /* leave the optimizer out */
     DCPK_CONVERT_CHECK_INPUT = 2,  /* check every checksum of the source first: reads it twice */
     /* Read the output back before it is published (lib/job/convert_check.h), and */
-    DCPK_CONVERT_VERIFY = 4,     /* prove it against the source; */
-    DCPK_CONVERT_HASHES = 8,     /* hash its tensors; */
-    DCPK_CONVERT_INTEGRITY = 16, /* add Megatron's integrity.json. */
+    DCPK_CONVERT_VERIFY = 4,          /* prove it against the source; */
+    DCPK_CONVERT_HASHES = 8,          /* hash its tensors; */
+    DCPK_CONVERT_INTEGRITY = 16,      /* add Megatron's integrity.json. */
+    DCPK_CONVERT_ALLOW_OVERFLOW = 64, /* casts may make finite elements infinite */
     DCPK_CONVERT_ONCE = 32, /* the source ends with this process: what was cut short is not kept */
 };
 
@@ -63,6 +65,7 @@ struct dcpk_conversion {
     bool is_complete;                /* the output was there, as it should be; after run */
     uint64_t compared_bytes;         /* of it, instead of written ones */
     struct dcpk_input_check checked; /* after run, with CHECK_INPUT; else zero */
+    struct dcpk_overflow overflow;   /* after run */
     struct dcpk_compare_report proof; /* after run, with VERIFY; else zero */
     struct dcpk_bytes hashes;         /* the same with HASHES: lib/job/hash_list.h */
 };
@@ -84,6 +87,7 @@ dcpk_status dcpk_conversion_plan(struct dcpk_conversion *c,
  * would be written, byte for byte; where it is the same the tracker is all that is left to be
  * written (target.is_there), else DCPK_EUSAGE. Where the model needs a proof (lib/job/compare.h)
  * that comes before any data is written: DCPK_EMISMATCH when it fails. What is resumed has had it.
+ * A cast that makes finite elements infinite is refused then, without ALLOW_OVERFLOW: DCPK_ERANGE.
  * What reads the output back comes before it is published: nothing is, and nothing kept, when that
  * fails. Collective over options->env.ranks, which have agreed on the plan: all return the same
  * status; stats and resumed_bytes are rank 0's.

@@ -82,6 +82,11 @@ static dcpk_status prove(struct dcpk_conversion *c, struct dcpk_checkpoint *ours
         st =
             dcpk_fail(err, DCPK_EMISMATCH, "%" PRIu64 " differences from '%s', the first: %s",
                       report->differences.n, c->source.folder, report->differences.first->sentence);
+    if (st == DCPK_OK && report->n_overflowed > 0 &&
+        (c->options->flags & DCPK_CONVERT_ALLOW_OVERFLOW) == 0)
+        st = dcpk_fail_fix(err, DCPK_ERANGE, DCPK_FIX_ALLOW_OVERFLOW,
+                           "the cast made %" PRIu64 " finite elements infinite, the first in '%s'",
+                           report->n_overflowed, report->first_overflowed);
     return st;
 }
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* convert_run.c - carries out a planned conversion: the steps of its own between those that all
  * outputs share. */
+#include <inttypes.h>
+
 #include "lib/exec/extras.h"
 #include "lib/exec/ranks.h"
 #include "lib/job/convert.h"
@@ -18,6 +20,32 @@ static dcpk_status conversion_check_input(struct dcpk_making *m, struct dcpk_err
         return DCPK_OK;
     dcpk_progress_begin(&m->env->progress, "checking the input");
     return dcpk_check_input(m->exec, &conversion_of(m)->checked, err);
+}
+
+/* Casts that make finite elements infinite are refused by name, or noted where they are allowed. */
+static dcpk_status conversion_check_range(struct dcpk_making *m, struct dcpk_error *err)
+{
+    struct dcpk_conversion *c = conversion_of(m);
+    const struct dcpk_overflow *found = &c->overflow;
+    struct dcpk_bytes names = {0};
+    dcpk_status st;
+
+    dcpk_progress_begin(&m->env->progress, "looking for overflow");
+    st = dcpk_output_find_overflow(m->exec, m->out, &c->overflow, &names, err);
+    dcpk_progress_begin(&m->env->progress, m->label);
+    if (st == DCPK_OK && found->n_elems > 0) {
+        static const char text[] = "%" PRIu64 " finite elements %s infinite in %s: %s";
+        const char *dtype = dcpk_dtype_name(found->dtype), *keys = (const char *)names.data;
+
+        if ((c->options->flags & DCPK_CONVERT_ALLOW_OVERFLOW) == 0)
+            st = dcpk_fail_fix(err, DCPK_ERANGE, DCPK_FIX_ALLOW_OVERFLOW, text, found->n_elems,
+                               "would become", dtype, keys);
+        else
+            dcpk_output_event(m->out, DCPK_EVENT_NOTE, "overflow", text, found->n_elems, "became",
+                              dtype, keys);
+    }
+    dcpk_bytes_release(&names);
+    return st;
 }
 
 /*
@@ -72,14 +100,21 @@ static dcpk_status conversion_check_output(struct dcpk_making *m, struct dcpk_er
     return dcpk_conversion_check(conversion_of(m), m->folder, err);
 }
 
-static const struct dcpk_making_step steps[] = {
-    {dcpk_making_begin_folder, false},  {dcpk_making_unmark_folder, false},
-    {dcpk_making_begin_exec, false},    {conversion_check_input, false},
-    {dcpk_making_begin_writing, false}, {dcpk_making_resume, false},
-    {conversion_prove, false},          {dcpk_making_write, false},
-    {conversion_copy_extras, false},    {dcpk_making_finish, false},
-    {conversion_settle, false},         {conversion_check_output, true},
-    {dcpk_making_publish, false},       {NULL, false}};
+static const struct dcpk_making_step steps[] = {{dcpk_making_begin_folder, false},
+                                                {dcpk_making_unmark_folder, false},
+                                                {dcpk_making_begin_exec, false},
+                                                {conversion_check_input, false},
+                                                {dcpk_making_begin_writing, false},
+                                                {dcpk_making_resume, false},
+                                                {conversion_check_range, false},
+                                                {conversion_prove, false},
+                                                {dcpk_making_write, false},
+                                                {conversion_copy_extras, false},
+                                                {dcpk_making_finish, false},
+                                                {conversion_settle, false},
+                                                {conversion_check_output, true},
+                                                {dcpk_making_publish, false},
+                                                {NULL, false}};
 
 dcpk_status dcpk_conversion_run(struct dcpk_conversion *c, struct dcpk_error *err)
 {

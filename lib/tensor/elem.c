@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "lib/base/cursor.h"
 #include "lib/base/json.h"
 #include "lib/base/order.h"
 
@@ -81,6 +82,48 @@ static double float_value(const struct float_type *t, uint64_t code)
     else
         v = ldexp((double)((size & (one - 1)) | one), exponent - t->bias - t->mantissa_bits);
     return code & sign_bit(t) ? -v : v;
+}
+
+bool dcpk_elem_is_narrower(enum dcpk_dtype to, enum dcpk_dtype from)
+{
+    const struct float_type *narrow = find_float(to), *wide = find_float(from);
+
+    return narrow != NULL && wide != NULL && narrow->exponent_bits < wide->exponent_bits;
+}
+
+/* Of an IEEE type: codes whose exponent is the top one; one loop a width, which vectorizes. */
+static uint64_t count_top(const struct float_type *t, const uint8_t *at, uint64_t n)
+{
+    const uint64_t mask = sign_bit(t) - 1, top = sign_bit(t) - (UINT64_C(1) << t->mantissa_bits);
+    const size_t n_bytes = dcpk_dtype_bytes(t->dtype);
+    uint64_t count = 0;
+
+    if (n_bytes == 2)
+        for (uint64_t i = 0; i < n; i++)
+            count += (dcpk_load_u16le(at + 2 * i) & (uint16_t)mask) >= (uint16_t)top;
+    else if (n_bytes == 4)
+        for (uint64_t i = 0; i < n; i++)
+            count += (dcpk_load_u32le(at + 4 * i) & (uint32_t)mask) >= (uint32_t)top;
+    else
+        for (uint64_t i = 0; i < n; i++)
+            count += (elem_code(at + n_bytes * i, n_bytes) & mask) >= top;
+    return count;
+}
+
+uint64_t dcpk_elems_count_not_finite(enum dcpk_dtype dtype, const void *elems, uint64_t n)
+{
+    const struct float_type *t = find_float(dtype);
+    const size_t n_bytes = dcpk_dtype_bytes(dtype);
+    const uint8_t *at = elems;
+    uint64_t count = 0;
+
+    if (t == NULL)
+        return 0;
+    if (t->special == IEEE)
+        return count_top(t, at, n);
+    for (uint64_t i = 0; i < n; i++)
+        count += is_nan(t, elem_code(at + n_bytes * i, n_bytes));
+    return count;
 }
 
 enum dcpk_elem_kind dcpk_elem_kind(enum dcpk_dtype dtype)

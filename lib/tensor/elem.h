@@ -37,6 +37,16 @@ struct dcpk_elem dcpk_elem_load(enum dcpk_dtype dtype, const void *at);
 /* The value as a double, rounded where it has more digits; COMPLEX: its modulus. */
 double dcpk_elem_double(const struct dcpk_elem *elem);
 
+/*
+ * How many of n floats, one after the other at any alignment, are NaN or infinite. 0 for dtypes
+ * that are not DCPK_ELEM_FLOAT.
+ */
+uint64_t dcpk_elems_count_not_finite(enum dcpk_dtype dtype, const void *elems, uint64_t n);
+
+/* Is the largest exponent of a float `to` below that of a float `from`? Then numbers of half of the
+ * range of `from` and more become infinite. False for other dtypes. */
+bool dcpk_elem_is_narrower(enum dcpk_dtype to, enum dcpk_dtype from);
+
 /* Steps between two floats of one dtype on the line of all its numbers (-0 and +0 are one of them);
  * false, *ulp untouched, when one is NaN or the dtype is not a float. */
 bool dcpk_elem_ulp(enum dcpk_dtype dtype, const void *a, const void *b, uint64_t *ulp);

@@ -79,7 +79,6 @@ struct dcpk_writing {
     struct dcpk_exec_stats elsewhere; /* bytes moved by other ranks */
 };
 
-struct dcpk_view dcpk_write_view(const struct dcpk_out_tensor *tensor);
 /*
  * The slabs of an entry without a batch; *first_bytes: bytes of the chunk's data before the first
  * one.

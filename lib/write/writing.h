@@ -70,6 +70,9 @@ bool dcpk_writing_keep(struct dcpk_writing *w);
  */
 dcpk_status dcpk_writing_run_all(struct dcpk_writing *w, struct dcpk_error *err);
 
+/* A planned tensor as a view of its source: the elements that are written. Borrows the tensor. */
+struct dcpk_view dcpk_write_view(const struct dcpk_out_tensor *tensor);
+
 /* Write all object payloads. */
 dcpk_status dcpk_writing_payloads(struct dcpk_writing *w, struct dcpk_error *err);
 /* Write those of the units first .. last - 1 that are not done yet. Their files are synced. The

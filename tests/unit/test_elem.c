@@ -2,6 +2,7 @@
 /* test_elem.c - elements as numbers and as the shortest text, against torch and numpy. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "lib/tensor/elem.h"
 #include "tests/check.h"
@@ -41,6 +42,45 @@ static void test_small_floats(void **state)
             CHECK(isnan(want) || (got.re == want && signbit(got.re) == signbit(want)),
                   dcpk_dtype_name(small[c].dtype));
         }
+}
+
+/* By the table above, and by what IEEE 754 says of the others; 7 codes, so that none is aligned. */
+static void test_not_finite(void **state)
+{
+    static const struct {
+        enum dcpk_dtype dtype;
+        uint64_t codes[7]; /* the largest finite, Inf, -Inf, two NaN, zero, the largest again */
+    } wide[] = {
+        {DCPK_F16, {0x7bff, 0x7c00, 0xfc00, 0x7e00, 0xffff, 0, 0xfbff}},
+        {DCPK_BF16, {0x7f7f, 0x7f80, 0xff80, 0x7fc0, 0xffff, 0, 0xff7f}},
+        {DCPK_F32, {0x7f7fffff, 0x7f800000, 0xff800000, 0x7fc00000, 0xffffffff, 0, 0xff7fffff}},
+        {DCPK_F64,
+         {0x7fefffffffffffff, 0x7ff0000000000000, 0xfff0000000000000, 0x7ff8000000000000,
+          UINT64_MAX, 0, 0xffefffffffffffff}},
+    };
+    uint8_t bytes[1 + 7 * 8];
+
+    (void)state;
+    for (size_t c = 0; c < sizeof small / sizeof *small; c++) {
+        uint64_t want = 0;
+
+        for (size_t i = 0; i < 12; i++)
+            want += isfinite(small[c].want[i]) ? 0 : 1;
+        CHECK_EQ_INT(dcpk_elems_count_not_finite(small[c].dtype, codes, 12), want,
+                     dcpk_dtype_name(small[c].dtype));
+    }
+    for (size_t c = 0; c < sizeof wide / sizeof *wide; c++) {
+        const size_t n_bytes = dcpk_dtype_bytes(wide[c].dtype);
+
+        for (size_t i = 0; i < 7; i++)
+            memcpy(bytes + 1 + i * n_bytes, &wide[c].codes[i], n_bytes);
+        CHECK_EQ_INT(dcpk_elems_count_not_finite(wide[c].dtype, bytes + 1, 7), 4,
+                     dcpk_dtype_name(wide[c].dtype));
+    }
+    CHECK_EQ_INT(dcpk_elems_count_not_finite(DCPK_I16, bytes, 7), 0, "integers");
+    CHECK(dcpk_elem_is_narrower(DCPK_F16, DCPK_BF16), "float16 of bfloat16");
+    CHECK(!dcpk_elem_is_narrower(DCPK_BF16, DCPK_F32), "bfloat16 has float32's exponent");
+    CHECK(!dcpk_elem_is_narrower(DCPK_F16, DCPK_I64), "integers");
 }
 
 static void test_numbers(void **state)
@@ -148,9 +188,8 @@ static void test_all_f16(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_small_floats),
-        cmocka_unit_test(test_numbers),
-        cmocka_unit_test(test_texts),
+        cmocka_unit_test(test_small_floats), cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_numbers),      cmocka_unit_test(test_texts),
         cmocka_unit_test(test_all_f16),
     };
 
