@@ -313,6 +313,13 @@ static dcpk_status knob_set(struct dcpk_train_knobs *knobs, size_t i, const char
     return DCPK_OK;
 }
 
+/* Python's None and YAML's null, unless the knob has such a word: the default. */
+static bool knob_is_none(const struct dcpk_knob *knob, const char *text)
+{
+    return text != NULL && (strcmp(text, "None") == 0 || strcmp(text, "null") == 0) &&
+           (knob->kind != DCPK_KNOB_WORD || !dcpk_knob_has_word(knob->words, text, strlen(text)));
+}
+
 dcpk_status dcpk_train_knobs_set(struct dcpk_train_knobs *knobs, const char *name, const char *text,
                                  struct dcpk_error *err)
 {
@@ -322,9 +329,16 @@ dcpk_status dcpk_train_knobs_set(struct dcpk_train_knobs *knobs, const char *nam
 
     if (knob_spell(name, &s) == NULL)
         return dcpk_fail(err, DCPK_EUSAGE, "%s: unknown knob", name);
-    for (size_t i = 0; (knob = dcpk_knob_at(i)) != NULL; i++)
-        if (knob_matches(knob, &s, &sense) && knob_set(knobs, i, text, sense, err) != DCPK_OK)
+    for (size_t i = 0; (knob = dcpk_knob_at(i)) != NULL; i++) {
+        const char *value = text;
+
+        if (!knob_matches(knob, &s, &sense))
+            continue;
+        if (knob_is_none(knob, text))
+            value = NULL;
+        if (knob_set(knobs, i, value, sense, err) != DCPK_OK)
             return err->status;
+    }
     return DCPK_OK;
 }
 

@@ -119,8 +119,8 @@ void dcpk_train_knobs_init(struct dcpk_train_knobs *knobs, struct dcpk_arena *ar
 
 /*
  * Set every row of a name, "num_layers" or "ddp.average_in_collective"; the last call counts.
- * text NULL: back to the default. Errors: DCPK_EUSAGE for an unknown name, or a text that is not of
- * the row's kind.
+ * text NULL, "None" or "null": back to the default. Errors: DCPK_EUSAGE for an unknown name, or a
+ * text that is not of the row's kind.
  */
 dcpk_status dcpk_train_knobs_set(struct dcpk_train_knobs *knobs, const char *name, const char *text,
                                  struct dcpk_error *err);

@@ -279,6 +279,22 @@ static void A16_takes(void **state)
         CHECK_OK(check_line(taken[i].line, &taken[i].around), taken[i].label);
 }
 
+/* The documents' own override, checkpoint.load=None, in each spelling: as if it were not given. */
+static void S0_08_none_is_not_a_path(void **state)
+{
+    static const char *const lines[] = {
+        TOY "--load elsewhere checkpoint.load=None", TOY "--load elsewhere checkpoint.load=null",
+        TOY "--load elsewhere --load None", TOY "--load None", TOY "--num-query-groups None"};
+
+    (void)state;
+    for (size_t i = 0; i < DCPK_COUNT(lines); i++) {
+        CHECK_OK(check_line(lines[i], &(struct surroundings){0}), lines[i]);
+        CHECK(knobs.config.files.load == NULL, lines[i]);
+    }
+    CHECK_OK(check_line(TOY "--load ./None", &(struct surroundings){0}), "a folder of that name");
+    CHECK_EQ_STR(knobs.config.files.load, "./None", "a folder of that name");
+}
+
 /* ---- what is adjusted ---- */
 
 static void A16_adjusts(void **state)
@@ -398,6 +414,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(A16_gives_notice),
         cmocka_unit_test(A16_takes),
+        cmocka_unit_test(S0_08_none_is_not_a_path),
         cmocka_unit_test(what_changes_nothing_is_noticed),
         cmocka_unit_test(A16_adjusts),
         cmocka_unit_test(S4_07_spellings_are_one),
