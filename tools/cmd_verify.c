@@ -19,7 +19,7 @@
 struct verify {
     const char *path, *against; /* against: NULL without --against */
     const char *args_path;      /* --args-from */
-    const char *format, *iteration;
+    const char *format, *iteration, *maps;
     bool as_json, weights_only;
     bool writes_integrity, force;
     int64_t vocab_size;
@@ -143,8 +143,10 @@ static dcpk_status open_both(struct verify *v, struct dcpk_args_from *from, stru
                                 apply_input_args(v, err))) ||
         check_writable(v, err) || dcpk_args_from_read(v->args_path, &v->voice, from, err))
         return err->status;
+    v->ckpt->given_family.maps = v->maps;
     if (v->source == NULL)
         return DCPK_OK;
+    v->source->given_family.maps = v->maps;
     v->source->given_args = from->args;
     if (from->args == NULL && !v->source->format->is_model && dcpk_lacks_args(v->source))
         dcpk_cli_note(&v->voice,
@@ -181,8 +183,9 @@ static int check_usage(const struct verify *v)
                                     "prefixes of keys are for --against SRC");
     if (v->force && !v->writes_integrity)
         return dcpk_cli_usage(NAME, "--force is for --write-integrity");
-    if (v->against == NULL && v->args_path != NULL)
-        return dcpk_cli_usage(NAME, "--args-from is for --against SRC, as convert was told");
+    if (v->against == NULL && (v->args_path != NULL || v->maps != NULL))
+        return dcpk_cli_usage(NAME,
+                              "--args-from and --maps are for --against SRC, as convert was told");
     return -1;
 }
 
@@ -204,6 +207,9 @@ static const struct dcpk_cli_option option_rows[] = {
         "copy; a folder on disk with all files directly in it"),
     DCPK_OPT_FLAG("force", force, "with --write-integrity: write one anew that is there"),
     DCPK_OPT_ARGS_FROM(args_path),
+    DCPK_OPT_CHECKPOINT("maps", "DIR", maps,
+                        "with --against: maps of families of Hugging Face's models beside those "
+                        "that are built in"),
     DCPK_OPT_FORMAT(format),
     DCPK_OPT_ITERATION(iteration),
     DCPK_OPT_JSON(as_json),

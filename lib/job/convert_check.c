@@ -43,6 +43,9 @@ static dcpk_status reopen(const struct dcpk_conversion *c, const struct dcpk_fol
 
     if (st == DCPK_OK)
         st = dcpk_checkpoint_open(store, c->options->env.formats, c->options->to->name, ckpt, err);
+    if (st == DCPK_OK)
+        (*ckpt)->given_family = (struct dcpk_family_wish){
+            .maps = c->options->target.family.maps, .family = c->options->target.family.family};
     for (size_t i = 0; st == DCPK_OK && i < (*ckpt)->n_files; i++)
         dcpk_source_advise((*ckpt)->files[i], 0, dcpk_source_bytes((*ckpt)->files[i]),
                            DCPK_DONE_WITH);

@@ -77,7 +77,9 @@ sed -i 's/Qwen3ForCausalLM/ToyForCausalLM/; s/"qwen3"/"toy"/' toy/config.json
 refuses "an unknown family" 3 "of no family" convert --to torch_dist toy none
 convert --quiet --maps "$source/tests/cli/maps" --to torch_dist toy toy_run
 equal run toy_run
-convert --quiet --maps "$source/tests/cli/maps" --family toy --to huggingface toy_run toy_back
+convert --verify --quiet --maps "$source/tests/cli/maps" --family toy --to huggingface toy_run toy_back
+"$DCPKIT" verify --quiet --maps "$source/tests/cli/maps" --against toy_run toy_back | tail -n 1
+refuses "verify --maps alone" 2 "are for --against SRC" "$DCPKIT" verify --maps "$source/tests/cli/maps" toy_back
 equal --maps "$source/tests/cli/maps" toy toy_back
 equal --maps "$source/tests/cli/maps" run toy
 refuses "a family that is not there" 2 "no family is called 'toy': llama" convert --to huggingface --family toy run none
