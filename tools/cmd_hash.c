@@ -95,7 +95,7 @@ static dcpk_status find_lost(struct hashing *h, struct dcpk_error *err)
 
 static dcpk_status print_hashes(struct hashing *h, struct dcpk_error *err)
 {
-    const struct dcpk_hash_check check = {&h->recorded, &h->list, &h->lost};
+    const struct dcpk_hash_check check = {&h->recorded, &h->list, h->ckpt->format->name, &h->lost};
 
     if (h->of_files && h->check_path != NULL)
         return dcpk_hash_files_print_check(&h->recorded_files, &h->files, h->as_json, &h->ok, err);

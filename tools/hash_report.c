@@ -105,9 +105,28 @@ static bool is_whole_same(const struct dcpk_hash_check *check)
            memcmp(check->recorded->whole, check->found->whole, DCPK_SHA256_BYTES) == 0;
 }
 
-static bool is_ok(const struct dcpk_hash_check *check, size_t n_different)
+/* Counts of tensors, or of objects with the common state. */
+struct hash_counts {
+    const char *name;                                /* "tensors", "objects" */
+    size_t n_recorded, n_found, n_different, n_lost; /* lost: recorded, and not found */
+};
+enum { TENSORS, OBJECTS, N_COUNTED };
+
+static enum dcpk_hashed_kind kind_of(const struct dcpk_hashed *recorded,
+                                     const struct dcpk_hashed *found)
 {
-    return n_different == 0 && is_whole_same(check) && check->lost->status == DCPK_OK;
+    return recorded == NULL ? found->kind : recorded->kind;
+}
+
+static void count_difference(void *context, const struct dcpk_hashed *recorded,
+                             const struct dcpk_hashed *found)
+{
+    struct hash_counts *counts = context;
+    struct hash_counts *c =
+        &counts[kind_of(recorded, found) == DCPK_HASHED_TENSOR ? TENSORS : OBJECTS];
+
+    c->n_different++;
+    c->n_lost += found == NULL;
 }
 
 static size_t n_values(const struct dcpk_hash_list *list)
@@ -115,19 +134,66 @@ static size_t n_values(const struct dcpk_hash_list *list)
     return list->n_of[DCPK_HASHED_OBJECT] + list->n_of[DCPK_HASHED_COMMON];
 }
 
-static const char *hash_verdict_text(const struct dcpk_hash_check *check, size_t n_different,
-                                     struct dcpk_doc *doc)
+static void count_differences(const struct dcpk_hash_check *check,
+                              struct hash_counts counts[N_COUNTED])
 {
     const struct dcpk_hash_list *recorded = check->recorded, *found = check->found;
 
-    if ((recorded->unsaid & DCPK_UNSAID_OBJECTS) != 0)
-        return dcpk_doc_format(doc, "%zu tensors recorded, %zu found, %zu differ",
-                               recorded->n_of[DCPK_HASHED_TENSOR], found->n_of[DCPK_HASHED_TENSOR],
-                               n_different);
-    return dcpk_doc_format(doc,
-                           "%zu tensors and %zu objects recorded, %zu and %zu found, %zu differ",
-                           recorded->n_of[DCPK_HASHED_TENSOR], n_values(recorded),
-                           found->n_of[DCPK_HASHED_TENSOR], n_values(found), n_different);
+    counts[TENSORS] = (struct hash_counts){"tensors", recorded->n_of[DCPK_HASHED_TENSOR],
+                                           found->n_of[DCPK_HASHED_TENSOR], 0, 0};
+    counts[OBJECTS] = (struct hash_counts){"objects", n_values(recorded), n_values(found), 0, 0};
+    (void)dcpk_hash_list_compare(recorded, found, count_difference, counts);
+}
+
+/* Is it a list of another format, or of something without a tensor in common? */
+static bool is_foreign(const struct dcpk_hash_check *check,
+                       const struct hash_counts counts[N_COUNTED])
+{
+    const char *recorded = check->recorded->format;
+
+    if (counts[TENSORS].n_different + counts[OBJECTS].n_different == 0)
+        return false;
+    if (recorded != NULL)
+        return strcmp(recorded, check->format) != 0;
+    return counts[TENSORS].n_recorded > 0 && counts[TENSORS].n_lost == counts[TENSORS].n_recorded;
+}
+
+/* In the place of all its keys, which are others by nature. */
+static void report_foreign(const struct dcpk_hash_check *check, struct dcpk_doc *doc)
+{
+    const char *why = "has no tensor of DIR";
+
+    if (check->recorded->format != NULL)
+        why = dcpk_doc_format(doc, "lists %s, DIR is %s", check->recorded->format, check->format);
+    dcpk_doc_row(doc, "format",
+                 "FILE %s: 'verify --against' and 'compare-two-checkpoint' compare formats", why);
+}
+
+/* A verdict for tensors and one for objects, where FILE records any. */
+static const char *hash_verdict_text(const struct dcpk_hash_check *check,
+                                     const struct hash_counts counts[N_COUNTED],
+                                     struct dcpk_doc *doc)
+{
+    const char *texts[N_COUNTED];
+
+    for (int i = 0; i < N_COUNTED; i++)
+        texts[i] = dcpk_doc_format(doc, "%s %s (%zu recorded, %zu found, %zu differ)",
+                                   counts[i].name, counts[i].n_different == 0 ? "ok" : "NOT ok",
+                                   counts[i].n_recorded, counts[i].n_found, counts[i].n_different);
+    if ((check->recorded->unsaid & DCPK_UNSAID_OBJECTS) != 0)
+        return texts[TENSORS];
+    return dcpk_doc_format(doc, "%s, %s", texts[TENSORS], texts[OBJECTS]);
+}
+
+static void set_counts(const struct hash_counts counts[N_COUNTED], struct dcpk_doc *doc)
+{
+    for (int i = 0; i < N_COUNTED; i++) {
+        const struct hash_counts *c = &counts[i];
+
+        dcpk_doc_set_count(doc, dcpk_doc_format(doc, "%s.n_different", c->name), c->n_different);
+        dcpk_doc_set_count(doc, dcpk_doc_format(doc, "%s.n_found", c->name), c->n_found);
+        dcpk_doc_set_count(doc, dcpk_doc_format(doc, "%s.n_recorded", c->name), c->n_recorded);
+    }
 }
 
 static struct dcpk_fact whole_fact(struct dcpk_doc *doc, const struct dcpk_hash_list *list)
@@ -154,23 +220,23 @@ static void report_not_covered(const struct dcpk_hash_check *check, struct dcpk_
         dcpk_doc_row(doc, "not covered", "%zu objects%s: %s", n, common, why);
 }
 
-static void ignore_difference(void *context, const struct dcpk_hashed *recorded,
-                              const struct dcpk_hashed *found)
-{
-    (void)context, (void)recorded, (void)found;
-}
-
 static void report_hash_check(const struct dcpk_hash_check *check, struct dcpk_doc *doc, bool *ok)
 {
-    const size_t n_different =
-        dcpk_hash_list_compare(check->recorded, check->found, ignore_difference, NULL);
+    const struct dcpk_doc_table differences = {
+        .flags = DCPK_DOC_KEYED | DCPK_DOC_LINES, .fill = fill_hash_differences, .context = check};
+    struct hash_counts counts[N_COUNTED];
     const char *lost = NULL;
+    size_t n_different;
 
-    *ok = is_ok(check, n_different);
-    dcpk_doc_table(doc, "differences",
-                   &(struct dcpk_doc_table){.flags = DCPK_DOC_KEYED | DCPK_DOC_LINES,
-                                            .fill = fill_hash_differences,
-                                            .context = check});
+    count_differences(check, counts);
+    n_different = counts[TENSORS].n_different + counts[OBJECTS].n_different;
+    *ok = n_different == 0 && is_whole_same(check) && check->lost->status == DCPK_OK;
+    if (is_foreign(check, counts)) {
+        report_foreign(check, doc);
+        dcpk_doc_set_table(doc, "differences", &differences);
+    } else {
+        dcpk_doc_table(doc, "differences", &differences);
+    }
     if (n_different == 0 && !is_whole_same(check))
         dcpk_doc_row(doc, "differs",
                      "the whole: a dtype, or a shape, of which FILE has the hash alone");
@@ -181,7 +247,10 @@ static void report_hash_check(const struct dcpk_hash_check *check, struct dcpk_d
     dcpk_doc_set_text(doc, "lost", lost);
     report_not_covered(check, doc);
     dcpk_doc_row(doc, "verdict", "%s: %s", *ok ? "ok" : "NOT ok",
-                 hash_verdict_text(check, n_different, doc));
+                 hash_verdict_text(check, counts, doc));
+    set_counts(counts, doc);
+    dcpk_doc_set_text(doc, "format.found", check->format);
+    dcpk_doc_set_text(doc, "format.recorded", check->recorded->format);
     dcpk_doc_set_flag(doc, "ok", *ok);
     dcpk_doc_set_count(doc, "version", 1);
     dcpk_doc_set(doc, "whole.found", whole_fact(doc, check->found));

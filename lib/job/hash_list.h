@@ -49,6 +49,7 @@ struct dcpk_hash_list {
     size_t n_not_covered;
     unsigned unsaid;       /* enum dcpk_unsaid */
     bool has_fingerprints; /* of tensors alone, and no `whole` */
+    const char *format;    /* of a document that was read; NULL: not recorded */
     /*
      * One for all: the SHA-256 of a line for each item, in order: key, kind, dtype, shape and hash,
      * a NUL behind each but the last and a newline behind that; the sizes of the shape with ","

@@ -140,11 +140,17 @@ static dcpk_status take_document(struct dcpk_hash_list *list, const struct dcpk_
     const struct dcpk_json *objects = dcpk_json_member(doc, "objects");
     const struct dcpk_json *common = dcpk_json_member(doc, "common");
     const struct dcpk_json *whole = dcpk_json_member(doc, "whole");
+    const char *format = dcpk_json_string(dcpk_json_member(doc, "format"));
     dcpk_status st;
 
     if (!is_object(tensors))
         return dcpk_fail_fix(err, DCPK_EFORMAT, DCPK_FIX_HASH_LIST, "there is no object 'tensors'");
     st = dcpk_hash_list_begin(list, count_members(tensors) + count_members(objects) + 1, err);
+    if (st == DCPK_OK && format != NULL) {
+        list->format = dcpk_arena_strdup(list->arena, format, err);
+        if (list->format == NULL)
+            st = err->status;
+    }
     if (dcpk_json_first(tensors) != NULL)
         list->has_fingerprints = dcpk_json_member(dcpk_json_first(tensors), FINGERPRINT) != NULL;
     for (const struct dcpk_json *t = dcpk_json_first(tensors); t != NULL && st == DCPK_OK;
