@@ -8,14 +8,21 @@
 #include "lib/base/text.h"
 #include "lib/model/norms.h"
 
-/* Does the map have a row, a value or a kind of rope for this arg? */
 static bool map_names(const struct dcpk_hf_map *map, const char *arg)
 {
     for (size_t i = 0; i < map->n_config; i++)
         for (size_t j = 0; j < map->config[i].n_args; j++)
             if (strcmp(map->config[i].args[j], arg) == 0)
                 return true;
-    return dcpk_value_get(map->args, arg) != NULL || dcpk_value_get(map->set, arg) != NULL;
+    return dcpk_value_get(map->args, arg) != NULL || dcpk_value_get(map->set, arg) != NULL ||
+           (map->rope_theta != NULL && strcmp(map->rope_theta, arg) == 0);
+}
+
+/* Does the map have a row, a value or a kind of rope for it, by one of its names? */
+static bool map_expresses(const struct dcpk_hf_map *map, const struct dcpk_arg *arg)
+{
+    return map_names(map, arg->name) || (arg->twin != NULL && map_names(map, arg->twin)) ||
+           dcpk_hf_ropes_name(map, arg->name); /* hf_rope.c chooses the kind */
 }
 
 /* What the map asks of args. */
@@ -25,7 +32,7 @@ static void check_args_asked(struct dcpk_hf_exporting *m)
 
     for (size_t i = 0; i < asked->n; i++) {
         const char *name = dcpk_value_as_str(asked->as.pairs[i].key);
-        const struct dcpk_value *value = dcpk_hf_arg_value(m->attrs, name);
+        const struct dcpk_value *value = dcpk_arg_value(m->attrs, name);
 
         if (strcmp(name, DCPK_ARG_NORM_1P) == 0) /* weights are written as the family's are */
             continue;
@@ -36,23 +43,17 @@ static void check_args_asked(struct dcpk_hf_exporting *m)
     }
 }
 
-/* What the map does not name must not change what the model computes. */
+/* An arg that decides, is off its default, and that the map does not express. */
 static void check_args_unnamed(struct dcpk_hf_exporting *m)
 {
-    const bool has_experts = !dcpk_value_is_none(dcpk_value_get(m->attrs, "num_experts"));
+    for (size_t i = 0; i < dcpk_n_args; i++) {
+        const struct dcpk_arg *arg = &dcpk_args[i];
 
-    for (size_t i = 0; i < dcpk_hf_n_args; i++) {
-        const struct dcpk_hf_arg *arg = &dcpk_hf_args[i];
-        const struct dcpk_value *value;
-
-        if (!(arg->flags & DCPK_HF_ARG_NEUTRAL) || map_names(m->map, arg->name) ||
-            ((arg->flags & DCPK_HF_ARG_OF_MOE) && !has_experts) ||
-            ((arg->flags & DCPK_HF_ARG_OF_ROPE) && m->map->rope_theta == NULL))
+        if (!dcpk_arg_is_off(arg, m->attrs) || map_expresses(m->map, arg))
             continue;
-        value = dcpk_hf_arg_value(m->attrs, arg->name);
-        if (!dcpk_value_same(value, &arg->otherwise))
-            dcpk_hf_fault(&m->faults, DCPK_EMISMATCH, "%s is %s, which family '%s' does not have",
-                          arg->name, dcpk_hf_show(m->arena, value), m->map->family);
+        dcpk_hf_fault(&m->faults, DCPK_EMISMATCH, "%s is %s, which family '%s' does not have",
+                      arg->name, dcpk_hf_show(m->arena, dcpk_arg_value(m->attrs, arg->name)),
+                      m->map->family);
     }
 }
 
@@ -103,11 +104,11 @@ static void check_args_groups(struct dcpk_hf_exporting *m)
 
 bool dcpk_hf_weighs_one_expert(const struct dcpk_value *attrs)
 {
-    const char *score = dcpk_value_as_str(dcpk_hf_arg_value(attrs, "moe_router_score_function"));
+    const char *score = dcpk_value_as_str(dcpk_arg_value(attrs, "moe_router_score_function"));
     int64_t topk;
 
     return !dcpk_value_is_none(dcpk_value_get(attrs, "num_experts")) &&
-           dcpk_value_as_int(dcpk_hf_arg_value(attrs, "moe_router_topk"), &topk) && topk == 1 &&
+           dcpk_value_as_int(dcpk_arg_value(attrs, "moe_router_topk"), &topk) && topk == 1 &&
            (!dcpk_value_is_true(attrs, "moe_router_pre_softmax") ||
             strcmp(dcpk_text_or(score, ""), "softmax") != 0);
 }

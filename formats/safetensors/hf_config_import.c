@@ -299,11 +299,11 @@ static dcpk_status put_group_topk(struct dcpk_hf_importing *m, struct dcpk_error
 /* A name of another release gets the value too. */
 static dcpk_status put_twins(struct dcpk_hf_importing *m, struct dcpk_error *err)
 {
-    for (size_t i = 0; i < dcpk_hf_n_args; i++) {
-        const struct dcpk_value *value = dcpk_hf_dict_get(&m->args, dcpk_hf_args[i].name);
+    for (size_t i = 0; i < dcpk_n_args; i++) {
+        const struct dcpk_value *value = dcpk_hf_dict_get(&m->args, dcpk_args[i].name);
 
-        if (dcpk_hf_args[i].twin != NULL && value != NULL &&
-            dcpk_hf_dict_put(&m->args, dcpk_hf_args[i].twin, value, err))
+        if (dcpk_args[i].twin != NULL && value != NULL &&
+            dcpk_hf_dict_put(&m->args, dcpk_args[i].twin, value, err))
             return err->status;
     }
     return DCPK_OK;

@@ -5,6 +5,7 @@
 #define DCPK_FORMATS_SAFETENSORS_HF_CONFIG_PRIV_H
 
 #include "formats/safetensors/hf_config.h"
+#include "lib/model/arg_table.h"
 
 /* --- hf_dict.c --- */
 
@@ -51,41 +52,7 @@ const char *dcpk_hf_show(struct dcpk_arena *arena, const struct dcpk_value *valu
 #define DCPK_HF_TRUTH(x)  DCPK_CONST_TRUTH(x)
 #define DCPK_HF_WORD(x)   DCPK_CONST_WORD(x)
 
-/* --- hf_arg.c --- */
-
-enum dcpk_hf_arg_kind {
-    DCPK_HF_ARG_ANY,
-    DCPK_HF_ARG_INT,
-    DCPK_HF_ARG_FLOAT,
-    DCPK_HF_ARG_BOOL,
-    DCPK_HF_ARG_TEXT
-};
-
-enum dcpk_hf_arg_flags {
-    DCPK_HF_ARG_NULLABLE = 1, /* None has a meaning of its own */
-    DCPK_HF_ARG_NEUTRAL = 2,  /* a family that does not name it has `otherwise` */
-    DCPK_HF_ARG_OF_MOE = 4,   /* means something with experts alone */
-    DCPK_HF_ARG_OF_ROPE = 8,  /* with rotary embeddings alone */
-    DCPK_HF_ARG_OF_KIND = 16, /* a kind of rope that does not name it has `otherwise` */
-    DCPK_HF_ARG_MAY_BE_0 = 32
-};
-
-/* An attribute of args that we know. */
-struct dcpk_hf_arg {
-    const char *name;
-    enum dcpk_hf_arg_kind kind;
-    unsigned flags;
-    int64_t most;                /* of DCPK_HF_ARG_INT; 0: INT32_MAX */
-    struct dcpk_value otherwise; /* what absent or None means; DCPK_V_NONE: itself */
-    const char *twin;            /* the same under another release's name, or NULL */
-};
-extern const struct dcpk_hf_arg dcpk_hf_args[];
-extern const size_t dcpk_hf_n_args;
-
-/* NULL: an arg of a map that is not ours. */
-const struct dcpk_hf_arg *dcpk_hf_arg_find(const char *name);
-/* The attribute, or what its absence means; never NULL. */
-const struct dcpk_value *dcpk_hf_arg_value(const struct dcpk_value *attrs, const char *name);
+/* --- hf_moe_layers.c --- */
 
 /*
  * Which of n_layers have experts, by moe_layer_freq: an int, a list, or the text of one. In
@@ -153,6 +120,8 @@ dcpk_status dcpk_hf_key_export(struct dcpk_hf_exporting *m, const char *key,
 
 dcpk_status dcpk_hf_rope_import(struct dcpk_hf_importing *m, struct dcpk_error *err);
 dcpk_status dcpk_hf_rope_export(struct dcpk_hf_exporting *m, struct dcpk_error *err);
+/* Does any kind of rope of the map have a row or a value for the arg? */
+bool dcpk_hf_ropes_name(const struct dcpk_hf_map *map, const char *arg);
 
 /* --- hf_config_compute.c --- */
 

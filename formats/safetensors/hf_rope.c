@@ -147,24 +147,32 @@ static bool kind_names(const struct dcpk_hf_rope_kind *kind, const char *arg)
     return dcpk_value_get(kind->args, arg) != NULL;
 }
 
+bool dcpk_hf_ropes_name(const struct dcpk_hf_map *map, const char *arg)
+{
+    for (size_t i = 0; i < map->n_rope_kinds; i++)
+        if (kind_names(&map->rope_kinds[i], arg))
+            return true;
+    return false;
+}
+
 /* Why the args are not of that kind; NULL: they are. */
 static const char *kind_fault(struct dcpk_hf_exporting *m, const struct dcpk_hf_rope_kind *kind)
 {
     for (size_t i = 0; i < kind->args->n; i++) {
         const char *arg = dcpk_value_as_str(kind->args->as.pairs[i].key);
 
-        if (!dcpk_value_same(dcpk_hf_arg_value(m->attrs, arg), kind->args->as.pairs[i].value))
+        if (!dcpk_value_same(dcpk_arg_value(m->attrs, arg), kind->args->as.pairs[i].value))
             return arg;
     }
     for (size_t i = 0; i < kind->n_rows; i++)
         if (kind->rows[i].otherwise == NULL &&
-            dcpk_value_is_none(dcpk_hf_arg_value(m->attrs, kind->rows[i].arg)))
+            dcpk_value_is_none(dcpk_arg_value(m->attrs, kind->rows[i].arg)))
             return kind->rows[i].arg;
-    for (size_t i = 0; i < dcpk_hf_n_args; i++) {
-        const struct dcpk_hf_arg *arg = &dcpk_hf_args[i];
+    for (size_t i = 0; i < dcpk_n_args; i++) {
+        const struct dcpk_arg *arg = &dcpk_args[i];
 
-        if ((arg->flags & DCPK_HF_ARG_OF_KIND) && !kind_names(kind, arg->name) &&
-            !dcpk_value_same(dcpk_hf_arg_value(m->attrs, arg->name), &arg->otherwise))
+        if (!kind_names(kind, arg->name) && dcpk_hf_ropes_name(m->map, arg->name) &&
+            dcpk_arg_is_off(arg, m->attrs))
             return arg->name;
     }
     return NULL;
@@ -187,7 +195,7 @@ static dcpk_status export_kind(struct dcpk_hf_exporting *m, const struct dcpk_hf
             return err->status;
     for (size_t i = 0; i < kind->n_rows; i++) {
         const struct dcpk_hf_rope_row *row = &kind->rows[i];
-        const struct dcpk_value *value = dcpk_hf_arg_value(m->attrs, row->arg);
+        const struct dcpk_value *value = dcpk_arg_value(m->attrs, row->arg);
 
         if (dcpk_value_is_none(value))
             value = row->otherwise;
@@ -213,7 +221,7 @@ dcpk_status dcpk_hf_rope_export(struct dcpk_hf_exporting *m, struct dcpk_error *
 
     if (map->rope_theta == NULL)
         return DCPK_OK;
-    theta = dcpk_hf_arg_value(m->attrs, map->rope_theta);
+    theta = dcpk_arg_value(m->attrs, map->rope_theta);
     if (!is_theta(theta, &number))
         dcpk_hf_fault(&m->faults, DCPK_EMISMATCH, "%s is %s, not a number from 1 to %g",
                       map->rope_theta, dcpk_hf_show(m->arena, theta), DCPK_HF_MOST_THETA);
@@ -229,7 +237,7 @@ dcpk_status dcpk_hf_rope_export(struct dcpk_hf_exporting *m, struct dcpk_error *
     }
     dcpk_hf_fault(&m->faults, DCPK_EMISMATCH,
                   "%s is %s, and no kind of rope of family '%s' has it (%s)", first,
-                  dcpk_hf_show(m->arena, dcpk_hf_arg_value(m->attrs, first)), map->family,
+                  dcpk_hf_show(m->arena, dcpk_arg_value(m->attrs, first)), map->family,
                   kinds_of(map, m->arena));
     return DCPK_OK;
 }

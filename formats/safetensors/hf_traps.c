@@ -28,7 +28,7 @@ static double number_of(const struct dcpk_hf_traps *t, const char *arg)
 {
     double number = 0;
 
-    (void)dcpk_value_as_float(dcpk_hf_arg_value(t->attrs, arg), &number);
+    (void)dcpk_value_as_float(dcpk_arg_value(t->attrs, arg), &number);
     return number;
 }
 
@@ -118,7 +118,7 @@ static void remark_flags(const struct dcpk_hf_traps *t)
         const struct dcpk_value *value = dcpk_value_get(t->attrs, args[i]);
 
         if (!dcpk_value_is_none(value) &&
-            !dcpk_value_same(value, &dcpk_hf_arg_find(args[i])->otherwise))
+            !dcpk_value_same(value, &dcpk_arg_find(args[i])->otherwise))
             trap_remark(t, args[i],
                         "is %s, and no release has a flag for it: set it in the model's "
                         "configuration",

@@ -65,18 +65,18 @@ static bool is_plain(const struct dcpk_value *value)
 /* Is an arg's value of its kind? */
 static bool is_of_kind(const char *name, const struct dcpk_value *value)
 {
-    const struct dcpk_hf_arg *arg = dcpk_hf_arg_find(name);
+    const struct dcpk_arg *arg = dcpk_arg_find(name);
     int64_t number;
 
-    if (value->kind == DCPK_V_NONE || (arg != NULL && arg->kind == DCPK_HF_ARG_ANY))
+    if (value->kind == DCPK_V_NONE || (arg != NULL && arg->kind == DCPK_ARG_ANY))
         return true;
     if (arg == NULL)
         return is_plain(value);
-    if (arg->kind == DCPK_HF_ARG_INT)
+    if (arg->kind == DCPK_ARG_INT)
         return value->kind == DCPK_V_INT && dcpk_value_as_int(value, &number) && number >= 0;
-    if (arg->kind == DCPK_HF_ARG_FLOAT)
+    if (arg->kind == DCPK_ARG_FLOAT)
         return (value->kind == DCPK_V_FLOAT || value->kind == DCPK_V_INT) && is_plain(value);
-    return value->kind == (arg->kind == DCPK_HF_ARG_BOOL ? DCPK_V_BOOL : DCPK_V_STR);
+    return value->kind == (arg->kind == DCPK_ARG_BOOL ? DCPK_V_BOOL : DCPK_V_STR);
 }
 
 dcpk_status dcpk_hf_key_export(struct dcpk_hf_exporting *m, const char *key,
@@ -97,8 +97,8 @@ dcpk_status dcpk_hf_key_export(struct dcpk_hf_exporting *m, const char *key,
 static bool yields_to_experts(const struct dcpk_hf_exporting *m, const struct dcpk_hf_row *row)
 {
     return strcmp(row->args[0], "moe_ffn_hidden_size") == 0 &&
-           dcpk_value_same(dcpk_hf_arg_value(m->attrs, "moe_layer_freq"),
-                           &dcpk_hf_arg_find("moe_layer_freq")->otherwise);
+           dcpk_value_same(dcpk_arg_value(m->attrs, "moe_layer_freq"),
+                           &dcpk_arg_find("moe_layer_freq")->otherwise);
 }
 
 static dcpk_status put_key(struct dcpk_hf_exporting *m, const struct dcpk_hf_row *row,
@@ -127,9 +127,9 @@ static dcpk_status fault_inexpressible(struct dcpk_hf_exporting *m, const struct
 static dcpk_status export_copy(struct dcpk_hf_exporting *m, const struct dcpk_hf_row *row,
                                const struct dcpk_value *value, struct dcpk_error *err)
 {
-    const struct dcpk_hf_arg *arg = dcpk_hf_arg_find(row->args[0]);
+    const struct dcpk_arg *arg = dcpk_arg_find(row->args[0]);
 
-    if (value->kind != DCPK_V_NONE || (arg != NULL && (arg->flags & DCPK_HF_ARG_NULLABLE)))
+    if (value->kind != DCPK_V_NONE || (arg != NULL && (arg->flags & DCPK_ARG_NULLABLE)))
         return put_key(m, row, value, err);
     dcpk_hf_fault(&m->faults, DCPK_EMISMATCH, "args have no %s", row->args[0]);
     return DCPK_OK;
@@ -142,7 +142,7 @@ static dcpk_status export_or_mul(struct dcpk_hf_exporting *m, const struct dcpk_
     int64_t number, other;
 
     if (dcpk_value_as_int(value, &number) &&
-        dcpk_value_as_int(dcpk_hf_arg_value(m->attrs, row->arg), &other) && other > 0 &&
+        dcpk_value_as_int(dcpk_arg_value(m->attrs, row->arg), &other) && other > 0 &&
         number % row->factor == 0 && number / row->factor == other)
         value = dcpk_value_none();
     return put_key(m, row, value, err);
@@ -177,8 +177,8 @@ static dcpk_status export_head_dim(struct dcpk_hf_exporting *m, const struct dcp
 
     if (value->kind != DCPK_V_NONE)
         return put_key(m, row, value, err);
-    if (!dcpk_value_as_int(dcpk_hf_arg_value(m->attrs, "hidden_size"), &hidden) ||
-        !dcpk_value_as_int(dcpk_hf_arg_value(m->attrs, "num_attention_heads"), &heads) || heads < 1)
+    if (!dcpk_value_as_int(dcpk_arg_value(m->attrs, "hidden_size"), &hidden) ||
+        !dcpk_value_as_int(dcpk_arg_value(m->attrs, "num_attention_heads"), &heads) || heads < 1)
         return fault_inexpressible(m, row, value);
     return put_key(m, row, dcpk_value_int(m->arena, hidden / heads, err), err);
 }
@@ -203,7 +203,7 @@ static dcpk_status export_window(struct dcpk_hf_exporting *m, const struct dcpk_
 static dcpk_status export_times(struct dcpk_hf_exporting *m, const struct dcpk_hf_row *row,
                                 const struct dcpk_value *value, struct dcpk_error *err)
 {
-    const struct dcpk_value *unit = dcpk_hf_arg_value(m->attrs, row->arg);
+    const struct dcpk_value *unit = dcpk_arg_value(m->attrs, row->arg);
     int64_t number, one;
 
     if (value->kind == DCPK_V_NONE)
@@ -224,7 +224,7 @@ static bool find_layers(struct dcpk_hf_exporting *m, const bool **is_moe, int64_
 {
     struct dcpk_error why = DCPK_ERROR_INIT;
 
-    if (!dcpk_value_as_int(dcpk_hf_arg_value(m->attrs, "num_layers"), n_layers))
+    if (!dcpk_value_as_int(dcpk_arg_value(m->attrs, "num_layers"), n_layers))
         return false; /* its own row is the fault */
     if (dcpk_hf_moe_layers(m->attrs, *n_layers, m->arena, is_moe, &why) == DCPK_OK)
         return true;
@@ -293,7 +293,7 @@ static dcpk_status export_hf_only(struct dcpk_hf_exporting *m, const struct dcpk
                                   const struct dcpk_value *value, struct dcpk_error *err)
 {
     (void)value;
-    return dcpk_hf_key_export(m, row->args[0], dcpk_hf_arg_value(m->attrs, row->keys[0]), err);
+    return dcpk_hf_key_export(m, row->args[0], dcpk_arg_value(m->attrs, row->keys[0]), err);
 }
 
 static dcpk_status (*const export_words[DCPK_HF_N_HOWS])(struct dcpk_hf_exporting *m,
@@ -320,7 +320,7 @@ dcpk_status dcpk_hf_row_export(struct dcpk_hf_exporting *m, const struct dcpk_hf
             name = row->args[i];
             break;
         }
-    value = dcpk_hf_arg_value(m->attrs, name);
+    value = dcpk_arg_value(m->attrs, name);
     if (is_of_kind(name, value))
         return export_words[row->how](m, row, value, err);
     dcpk_hf_fault(&m->faults, DCPK_EMISMATCH, "%s is %s, which is not what the arg holds", name,

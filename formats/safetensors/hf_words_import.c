@@ -7,48 +7,46 @@
 #include "formats/safetensors/hf_config_priv.h"
 #include "lib/base/order.h"
 
-static const struct dcpk_value *int_of(const struct dcpk_hf_arg *arg,
-                                       const struct dcpk_value *value, struct dcpk_hf_importing *m,
-                                       struct dcpk_error *err)
+static const struct dcpk_value *int_of(const struct dcpk_arg *arg, const struct dcpk_value *value,
+                                       struct dcpk_hf_importing *m, struct dcpk_error *err)
 {
     const double most = arg->most > 0 ? (double)arg->most : (double)INT32_MAX;
     double number;
 
     if (!dcpk_value_as_float(value, &number) || number != floor(number) || number > most ||
-        number < (arg->flags & DCPK_HF_ARG_MAY_BE_0 ? 0 : 1))
+        number < (arg->flags & DCPK_ARG_MAY_BE_0 ? 0 : 1))
         return NULL;
     return dcpk_value_int(m->arena, (int64_t)number, err);
 }
 
-static const struct dcpk_value *float_of(const struct dcpk_hf_arg *arg,
-                                         const struct dcpk_value *value,
+static const struct dcpk_value *float_of(const struct dcpk_arg *arg, const struct dcpk_value *value,
                                          struct dcpk_hf_importing *m, struct dcpk_error *err)
 {
     double number;
 
     if (!dcpk_value_as_float(value, &number) || !isfinite(number) || number < 0 ||
-        (number == 0 && !(arg->flags & DCPK_HF_ARG_MAY_BE_0)))
+        (number == 0 && !(arg->flags & DCPK_ARG_MAY_BE_0)))
         return NULL;
     return dcpk_value_float(m->arena, number, err);
 }
 
 /* NULL: it is not of that kind, or err. */
-static const struct dcpk_value *value_of_kind(const struct dcpk_hf_arg *arg,
+static const struct dcpk_value *value_of_kind(const struct dcpk_arg *arg,
                                               const struct dcpk_value *value,
                                               struct dcpk_hf_importing *m, struct dcpk_error *err)
 {
     if (arg == NULL)
         return value;
     switch (arg->kind) {
-    case DCPK_HF_ARG_INT:
+    case DCPK_ARG_INT:
         return int_of(arg, value, m, err);
-    case DCPK_HF_ARG_FLOAT:
+    case DCPK_ARG_FLOAT:
         return float_of(arg, value, m, err);
-    case DCPK_HF_ARG_BOOL:
+    case DCPK_ARG_BOOL:
         return value->kind == DCPK_V_BOOL ? value : NULL;
-    case DCPK_HF_ARG_TEXT:
+    case DCPK_ARG_TEXT:
         return value->kind == DCPK_V_STR ? value : NULL;
-    case DCPK_HF_ARG_ANY:
+    case DCPK_ARG_ANY:
         break;
     }
     return value;
@@ -59,7 +57,7 @@ dcpk_status dcpk_hf_arg_import(struct dcpk_hf_importing *m, const char *key, con
 {
     static const char *const kinds[] = {"a value", "a whole number that Megatron takes",
                                         "a number that Megatron takes", "true or false", "text"};
-    const struct dcpk_hf_arg *known = dcpk_hf_arg_find(arg);
+    const struct dcpk_arg *known = dcpk_arg_find(arg);
     const struct dcpk_value *fits;
 
     if (value->kind == DCPK_V_NONE && (known == NULL || known->otherwise.kind == DCPK_V_NONE))
@@ -391,9 +389,9 @@ static const struct {
 /* May the row's arg be None? */
 static bool is_nullable(const struct dcpk_hf_row *row)
 {
-    const struct dcpk_hf_arg *arg = dcpk_hf_arg_find(row->args[0]);
+    const struct dcpk_arg *arg = dcpk_arg_find(row->args[0]);
 
-    return row->how == DCPK_HF_HOW_COPY && arg != NULL && (arg->flags & DCPK_HF_ARG_NULLABLE);
+    return row->how == DCPK_HF_HOW_COPY && arg != NULL && (arg->flags & DCPK_ARG_NULLABLE);
 }
 
 dcpk_status dcpk_hf_row_import(struct dcpk_hf_importing *m, const struct dcpk_hf_row *row,

@@ -11,7 +11,7 @@
  * Tensors of integers are those of A. Weights of norms are summed as A stores them, less one or as
  * they are (lib/model/norms.h). Optimizer states, scheduler and RNG states belong to one run and
  * are left out; args are A's, and a note names those that decide what weights compute and differ
- * (lib/model/deciding_args.h); the iteration is that of a release.
+ * (lib/model/arg_table.h); the iteration is that of a release.
  */
 #ifndef DCPK_LIB_JOB_MERGE_H
 #define DCPK_LIB_JOB_MERGE_H

@@ -2,7 +2,7 @@
 /* merge_args.c - what args of a merge's inputs say of their weights: how they are stored, and what
  * they compute. */
 #include "lib/job/merge_priv.h"
-#include "lib/model/deciding_args.h"
+#include "lib/model/arg_table.h"
 #include "lib/model/norms.h"
 
 static const struct dcpk_value *attrs_of(const struct dcpk_merged *in)
@@ -58,7 +58,7 @@ static void note_args(const struct dcpk_merge *m, const struct dcpk_merged *firs
                              in->run.folder, in->norm_addend > 0 ? "plus" : "less",
                              first->run.folder, DCPK_ARG_ZERO_CENTERED);
     for (size_t at = 0;
-         (name = dcpk_deciding_args_next(attrs_of(first), attrs_of(in), &at)) != NULL;)
+         (name = dcpk_args_next_difference(attrs_of(first), attrs_of(in), &at)) != NULL;)
         dcpk_checkpoint_note(m->ckpt, "'%s' has another args.%s than '%s', whose is taken",
                              in->run.folder, name, first->run.folder);
 }

@@ -459,7 +459,6 @@ static const struct {
     {"those of q", "deepseek_v3", "q_b_proj.weight\"",
      "q_b_proj.weight\", \"op\": \"deinterleave\""},
     {"epsilon x 100", "llama", "\"or\", 1e-06", "\"or\", 0.0001"},
-    {"epsilon of old releases alone", "llama", "norm_epsilon|layernorm_epsilon", "norm_epsilon"},
     {"layers of the MTP layer", "deepseek_v3", "\"hf\": \"model.layers.{l}.\"",
      "\"hf\": \"model.layers.{m+num_layers}.\""},
     {"weights in bfloat16", "llama", "\"op\": \"qkv\"", "\"op\": \"qkv\", \"dtype\": \"bfloat16\""},

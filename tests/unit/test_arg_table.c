@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_deciding_args.c - which args decide what weights compute, and when two runs differ in one.
- */
+/* test_arg_table.c - which args decide what weights compute, and when two runs differ in one. */
 #include <stdio.h>
 #include <string.h>
 
 #include "lib/base/order.h"
-#include "lib/model/deciding_args.h"
+#include "lib/model/arg_table.h"
 #include "tests/check.h"
 #include "tests/unit/megatron_flags.h"
 
@@ -63,7 +62,8 @@ static const struct {
      ""},
     {"no default: absent differs from nothing", "{\"kv_channels\": 64}", "{}", ""},
     {"no default: present", "{\"kv_channels\": 64, \"num_attention_heads\": 4}",
-     "{\"kv_channels\": 32, \"num_attention_heads\": 8}", "num_attention_heads kv_channels"},
+     "{\"kv_channels\": 32, \"num_attention_heads\": 8}",
+     "num_attention_heads num_query_groups kv_channels"},
     {"a window as a list and as none", "{\"window_size\": [127, 0]}", "{}", "window_size"},
     {"two windows", "{\"window_size\": [127, 0], \"window_attn_skip_freq\": 2}",
      "{\"window_size\": [127, 0]}", "window_attn_skip_freq"},
@@ -110,7 +110,7 @@ static void differences(void **state)
             const char *name;
             size_t at = 0;
 
-            while ((name = dcpk_deciding_args_next(turned ? b : a, turned ? a : b, &at)) != NULL)
+            while ((name = dcpk_args_next_difference(turned ? b : a, turned ? a : b, &at)) != NULL)
                 snprintf(found + strlen(found), sizeof found - strlen(found), "%s%s",
                          found[0] == '\0' ? "" : " ", name);
             CHECK_EQ_STR(found, cases[i].names, cases[i].label);
@@ -161,25 +161,38 @@ static bool is_flag(const char *name)
     return false;
 }
 
-/* Attributes of a configuration that the parser has no flag for
- * (megatron/core/transformer/transformer_config.py@core_v0.19.0). */
+/* Attributes that the parser of that release has no flag for: of configurations
+ * (megatron/core/transformer/transformer_config.py@core_v0.19.0), of core_v0.16.1's parser, and of
+ * main's. */
 static const char *const without_flag[] = {
-    "original_max_position_embeddings", "beta_fast",   "beta_slow",
-    "yarn_rotary_scaling_factor",       "yarn_mscale", "yarn_mscale_all_dim",
+    "original_max_position_embeddings",
+    "beta_fast",
+    "beta_slow",
+    "heterogeneous_block_specs",
+    "activation_func",
+    "softmax_scale",
+    "moe_router_topk_limited_devices",
+    "hybrid_attention_ratio",
+    "hybrid_mlp_ratio",
+    "add_bias_linear",
+    "enable_mhc_connections",
+    "mhc_num_residual_streams",
+    "mhc_sinkhorn_iterations",
+    "gdp_num_householder",
 };
 
 static void names(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < dcpk_deciding_n_args; i++) {
-        const char *name = dcpk_deciding_args[i].name;
+    for (size_t i = 0; i < dcpk_n_args; i++) {
+        const char *name = dcpk_args[i].name;
         bool is_known = is_flag(name);
 
         for (size_t j = 0; j < DCPK_COUNT(without_flag); j++)
             is_known |= strcmp(name, without_flag[j]) == 0;
         CHECK(is_known, name);
         for (size_t j = 0; j < i; j++)
-            CHECK(strcmp(name, dcpk_deciding_args[j].name) != 0, name);
+            CHECK(strcmp(name, dcpk_args[j].name) != 0, name);
     }
 }
 
