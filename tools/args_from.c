@@ -8,6 +8,7 @@
 #include "formats/formats.h"
 #include "lib/base/alloc.h"
 #include "lib/base/path.h"
+#include "lib/model/arg_table.h"
 #include "lib/model/run_state.h"
 
 #define MAX_CONFIG_BYTES (UINT64_C(4) << 20)
@@ -26,10 +27,20 @@ static dcpk_status put_members(const struct dcpk_json *object, struct dcpk_args_
     pairs = dcpk_arena_array(from->arena, all->n, sizeof *pairs, err);
     if (pairs == NULL)
         return err->status;
-    for (size_t i = 0; i < all->n; i++)
-        if (dcpk_value_as_str(all->as.pairs[i].key)[0] != '_' &&
-            all->as.pairs[i].value->kind != DCPK_V_DICT)
-            pairs[n++] = all->as.pairs[i];
+    for (size_t i = 0; i < all->n; i++) {
+        const char *field = dcpk_value_as_str(all->as.pairs[i].key), *name;
+
+        if (field[0] == '_' || all->as.pairs[i].value->kind == DCPK_V_DICT)
+            continue;
+        if (dcpk_arg_of_field(all, field, &name, err) != DCPK_OK)
+            return err->status;
+        if (name == NULL)
+            continue;
+        pairs[n].key = dcpk_value_str(from->arena, name, err);
+        pairs[n].value = all->as.pairs[i].value;
+        if (pairs[n++].key == NULL)
+            return err->status;
+    }
     if (n == 0)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "it names no args");
     from->args = dcpk_value_namespace(from->arena, pairs, n, err);

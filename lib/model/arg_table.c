@@ -226,12 +226,42 @@ const struct dcpk_arg *dcpk_arg_find(const char *name)
     return NULL;
 }
 
-const char *dcpk_arg_of_config(const char *field)
+dcpk_status dcpk_arg_of_field(const struct dcpk_value *members, const char *field,
+                              const char **name, struct dcpk_error *err)
 {
-    for (size_t i = 0; i < dcpk_n_args; i++)
-        if (dcpk_args[i].config != NULL && strcmp(dcpk_args[i].config, field) == 0)
-            return dcpk_args[i].name;
-    return field;
+    *name = field;
+    for (size_t i = 0; i < dcpk_n_args; i++) {
+        const struct dcpk_arg *arg = &dcpk_args[i];
+        const struct dcpk_value *own, *other;
+
+        if (arg->config == NULL ||
+            (strcmp(arg->name, field) != 0 && strcmp(arg->config, field) != 0))
+            continue;
+        own = dcpk_value_get(members, arg->name);
+        other = dcpk_value_get(members, arg->config);
+        *name = arg->name;
+        if (own == NULL || other == NULL)
+            return DCPK_OK;
+        if (own->kind != DCPK_V_NONE && other->kind != DCPK_V_NONE && !dcpk_value_same(own, other))
+            return dcpk_fail(err, DCPK_EFORMAT, "'%s' and '%s' differ: keep one of them", arg->name,
+                             arg->config);
+        /* The spelling that is not null counts, its own before the other. */
+        if ((strcmp(arg->name, field) == 0) ==
+            (own->kind == DCPK_V_NONE && other->kind != DCPK_V_NONE))
+            *name = NULL;
+        return DCPK_OK;
+    }
+    return DCPK_OK;
+}
+
+bool dcpk_arg_is_given(const struct dcpk_value *given, const char *name)
+{
+    const struct dcpk_arg *arg = dcpk_arg_find(name);
+
+    if (arg == NULL)
+        return dcpk_value_get(given, name) != NULL;
+    return dcpk_value_get(given, arg->name) != NULL ||
+           (arg->twin != NULL && dcpk_value_get(given, arg->twin) != NULL);
 }
 
 /* The attribute by the arg's name, else by its twin; NULL: neither is there. A switch that is off

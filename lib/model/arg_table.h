@@ -67,8 +67,16 @@ extern const size_t dcpk_n_args;
 /* By its name or its twin; NULL: it is not in the table. */
 const struct dcpk_arg *dcpk_arg_find(const char *name);
 
-/* The name that args have for a field of a configuration: its own where the table has no other. */
-const char *dcpk_arg_of_config(const char *field);
+/*
+ * The name that args have for a field of a configuration: its own where the table has no other.
+ * members: all fields (a DICT). NULL: its other spelling counts, which is there too.
+ * Errors: DCPK_EFORMAT where both spellings are there and differ.
+ */
+dcpk_status dcpk_arg_of_field(const struct dcpk_value *members, const char *field,
+                              const char **name, struct dcpk_error *err);
+
+/* Is an attribute of that name given, or its twin? */
+bool dcpk_arg_is_given(const struct dcpk_value *given, const char *name);
 
 /*
  * The attribute by its name or its twin, or what its absence means; never NULL. Values that mean

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "lib/base/alloc.h"
+#include "lib/model/arg_table.h"
 #include "lib/model/layout.h"
 
 static const char *const role_names[DCPK_N_ROLES] = {
@@ -211,7 +212,7 @@ dcpk_status dcpk_args_merge_given(const struct dcpk_checkpoint *ckpt, struct dcp
     for (size_t i = 0; i < n_stored; i++) {
         const char *name = dcpk_value_as_str(stored->as.pairs[i].key);
 
-        if (name == NULL || dcpk_value_get(given, name) == NULL)
+        if (name == NULL || !dcpk_arg_is_given(given, name))
             pairs[n++] = stored->as.pairs[i];
     }
     for (size_t i = 0; i < given->n; i++)

@@ -79,6 +79,12 @@ echo '{"num_layers": 5}' >five.json
 echo '{"num_layers": 5, "lr": 0.5}' >two.json
 convert --args-from two.json --to fsdp_dtensor full_b told >said && print told args.lr && print told args.hidden_size
 
+# A name of another release, and one of a configuration, replace the stored one.
+echo '{"norm_epsilon": 0.5, "seq_len_interpolation_factor": 4}' >other.json
+convert --force --args-from other.json --to fsdp_dtensor full_b told >said && print told args.norm_epsilon
+[ -z "$(print told args.layernorm_epsilon 2>/dev/null)" ] || echo "the stored one is still there"
+print told args.rotary_seq_len_interpolation_factor
+
 # What is no args.
 bad() { refuses "$1" "$2" "$3" convert --args-from "$4" --to torch_dist in other; }
 echo '[1]' >list.json && bad "a list" 3 'not a mapping of names' list.json
