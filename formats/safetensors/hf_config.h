@@ -11,8 +11,8 @@ typedef void dcpk_hf_remark(void *context, const char *key, const char *text);
 
 /*
  * The map of config.json: the one that `family` names (NULL: none), else by "architectures", else
- * by "model_type". Errors: DCPK_EUNSUPPORTED with all families where none fits; DCPK_EUSAGE for an
- * unknown `family`.
+ * by "model_type". Errors: DCPK_EUNSUPPORTED with all families where none fits, and where both are
+ * there and contradict each other; DCPK_EUSAGE for an unknown `family`.
  */
 dcpk_status dcpk_hf_config_find_map(const struct dcpk_hf_maps *maps, const char *family,
                                     const struct dcpk_json *config, const struct dcpk_hf_map **map,

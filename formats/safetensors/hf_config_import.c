@@ -37,14 +37,17 @@ static bool rows_have(const struct dcpk_hf_map *map, const char *key)
 
 /*
  * Keys that change what a model computes and that no map has to name: at these values alone does
- * Megatron compute the same. transformers 5.23: rope_interleave in modeling_deepseek_v3, the factor
- * in modeling_rope_utils, head_dim in configuration_deepseek_v3, biases in modeling_qwen2_moe.
+ * Megatron compute the same (NULL: at none). transformers 5.23: rope_interleave in
+ * modeling_deepseek_v3, the factor in modeling_rope_utils, head_dim in configuration_deepseek_v3,
+ * biases in modeling_qwen2_moe, is_causal, windows and chunks in masking_utils and cache_utils,
+ * per_layer_config in configuration_utils.
  */
 static void check_keys_unnamed(struct dcpk_hf_importing *m)
 {
     static const struct dcpk_value yes = {.kind = DCPK_V_BOOL, .as.b = true};
     static const struct dcpk_value one = {.kind = DCPK_V_INT, .as.i = 1};
     const struct dcpk_value *attrs = m->in->map->args;
+    const bool has_switch = dcpk_value_get(m->in->map->hf, "use_sliding_window") != NULL;
     const struct {
         const char *key;
         const struct dcpk_value *value;
@@ -56,6 +59,10 @@ static void check_keys_unnamed(struct dcpk_hf_importing *m)
          dcpk_value_is_true(attrs, "multi_latent_attention")},
         {"qkv_bias", dcpk_value_get(attrs, "add_qkv_bias"),
          dcpk_value_get(attrs, "add_qkv_bias") != NULL},
+        {"is_causal", &yes, true},
+        {"sliding_window", NULL, !has_switch},
+        {"attention_chunk_size", NULL, true},
+        {"per_layer_config", NULL, true},
     };
 
     for (size_t i = 0; i < DCPK_COUNT(keys); i++) {
@@ -63,12 +70,24 @@ static void check_keys_unnamed(struct dcpk_hf_importing *m)
 
         if (!keys[i].counts || dcpk_value_is_none(value) || rows_have(m->in->map, keys[i].key))
             continue;
-        if (!dcpk_value_same(value, keys[i].value))
+        if (keys[i].value == NULL || !dcpk_value_same(value, keys[i].value))
             dcpk_hf_fault(&m->faults, DCPK_EUNSUPPORTED,
                           "'%s' is %s, which Megatron has no args for; family '%s' has %s",
                           keys[i].key, dcpk_hf_show(m->arena, value), m->in->map->family,
-                          dcpk_hf_show(m->arena, keys[i].value));
+                          keys[i].value == NULL ? "none" : dcpk_hf_show(m->arena, keys[i].value));
     }
+}
+
+/* transformers loads that file (modeling_utils@5.23, _get_resolved_checkpoint_files). */
+static void check_weights_file(struct dcpk_hf_importing *m)
+{
+    const struct dcpk_value *file = dcpk_hf_view_get(&m->view, "transformers_weights");
+
+    if (!dcpk_value_is_none(file))
+        dcpk_hf_fault(&m->faults, DCPK_EUNSUPPORTED,
+                      "'transformers_weights' is %s, which transformers loads in place of the "
+                      "files that are read here: give that file the usual name, and remove the key",
+                      dcpk_hf_show(m->arena, file));
 }
 
 /* Groups are of one size, of two experts at least, whose scores rank a group. */
@@ -315,6 +334,7 @@ static dcpk_status import_all(struct dcpk_hf_importing *m, struct dcpk_error *er
 
     check_keys_fixed(m);
     check_keys_unnamed(m);
+    check_weights_file(m);
     check_quantization(m);
     for (size_t i = 0; i < map->n_config; i++)
         if (dcpk_hf_row_import(m, &map->config[i], err) || err->status != DCPK_OK)
@@ -443,6 +463,12 @@ dcpk_status dcpk_hf_config_find_map(const struct dcpk_hf_maps *maps, const char 
     for (size_t i = 0; found == NULL && model_type != NULL && i < maps->n; i++)
         if (strcmp(maps->list[i]->model_type, model_type) == 0)
             found = maps->list[i];
+    if (found != NULL && model_type != NULL && strcmp(found->model_type, model_type) != 0)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "config.json: 'architectures' is of family '%s', and 'model_type' is "
+                         "'%.60s', by which transformers makes the model: write '%s', or the class "
+                         "of that type",
+                         found->family, model_type, found->model_type);
     if (found == NULL)
         return fail_families(maps, DCPK_EUNSUPPORTED, err,
                              "config.json: 'architectures' and 'model_type' are of no family");

@@ -108,6 +108,7 @@ static void remove_stale(const struct dcpk_hf_export *wish, struct dcpk_hf_dict 
 
     leave_out(wish, all, "quantization_config", "is left out: the weights are not quantized");
     leave_out(wish, all, "auto_map", "is left out: programs are not copied");
+    leave_out(wish, all, "transformers_weights", "is left out: the weights are in other files");
     remove_aliases(wish, all, made);
     if (types != NULL && types->kind == DCPK_V_LIST && layers != NULL &&
         !dcpk_value_same(layers, &(struct dcpk_value)DCPK_HF_WHOLE((int64_t)types->n)))

@@ -75,7 +75,14 @@ const struct dcpk_value *dcpk_hf_value(struct dcpk_arena *arena, const struct dc
 /* --- rows --- */
 
 /* What stands behind a word of a row. */
-enum word_takes { TAKES_NOTHING, TAKES_VALUE, TAKES_ARG, TAKES_ARG_AND_FACTOR, TAKES_TABLE };
+enum word_takes {
+    TAKES_NOTHING,
+    TAKES_VALUE,
+    TAKES_ARG_AND_DEFAULT, /* the second may lack */
+    TAKES_ARG,
+    TAKES_ARG_AND_FACTOR,
+    TAKES_TABLE
+};
 
 static const struct {
     const char *word;
@@ -83,7 +90,7 @@ static const struct {
 } words[] = {
     [DCPK_HF_HOW_COPY] = {"", TAKES_NOTHING},
     [DCPK_HF_HOW_OR] = {"or", TAKES_VALUE},
-    [DCPK_HF_HOW_OR_ARG] = {"or_arg", TAKES_ARG},
+    [DCPK_HF_HOW_OR_ARG] = {"or_arg", TAKES_ARG_AND_DEFAULT},
     [DCPK_HF_HOW_OR_MUL] = {"or_mul", TAKES_ARG_AND_FACTOR},
     [DCPK_HF_HOW_OR_NONE] = {"or_none", TAKES_NOTHING},
     [DCPK_HF_HOW_NOT] = {"not", TAKES_VALUE},
@@ -148,15 +155,15 @@ static dcpk_status row_read_rest(struct dcpk_arena *arena, const struct dcpk_jso
     }
     if (dcpk_hf_read_text(arena, at, words[row->how].word, &row->arg, err))
         return err->status;
-    if (row->how == DCPK_HF_HOW_OR_ARG && *node != NULL) {
+    if (takes == TAKES_ARG_AND_DEFAULT && *node != NULL) {
         row->value = dcpk_hf_value(arena, *node, err);
         *node = dcpk_json_next(*node);
         return row->value == NULL ? err->status : DCPK_OK;
     }
-    if (takes == TAKES_ARG)
+    if (takes == TAKES_ARG || takes == TAKES_ARG_AND_DEFAULT)
         return DCPK_OK;
     if (!dcpk_json_int(*node, &row->factor) || row->factor < 1)
-        return dcpk_fail(err, DCPK_EFORMAT, "'%s' lacks a factor", words[row->how].word);
+        return dcpk_fail(err, DCPK_EFORMAT, "'%s' lacks a whole number", words[row->how].word);
     *node = dcpk_json_next(*node);
     return DCPK_OK;
 }

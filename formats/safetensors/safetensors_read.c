@@ -252,6 +252,24 @@ static dcpk_status check_map(const struct dcpk_checkpoint *ckpt, const struct dc
     return fail_unnamed(ckpt, map, err);
 }
 
+/* transformers reads model.safetensors where it is, other programs what the index names. */
+static dcpk_status check_one_model(struct dcpk_checkpoint *ckpt, const char **names, size_t n,
+                                   struct dcpk_error *err)
+{
+    enum dcpk_path_kind kind;
+
+    if (n == 1 && strcmp(names[0], DCPK_SAFETENSORS_SINGLE) == 0)
+        return DCPK_OK;
+    if (dcpk_store_look(ckpt->store, DCPK_SAFETENSORS_SINGLE, &kind, err))
+        return err->status;
+    if (kind != DCPK_PATH_FILE || n == 0)
+        return DCPK_OK;
+    return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                     "the folder has '" DCPK_SAFETENSORS_SINGLE "' and '" DCPK_SAFETENSORS_INDEX
+                     "' of other files ('%.200s'): remove the one that is not the model",
+                     names[0]);
+}
+
 static dcpk_status open_index(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
 {
     const struct dcpk_json *map;
@@ -266,7 +284,7 @@ static dcpk_status open_index(struct dcpk_checkpoint *ckpt, struct dcpk_error *e
         dcpk_fail(err, DCPK_EFORMAT, "'" DCPK_SAFETENSORS_INDEX "' has no \"weight_map\"");
         goto out;
     }
-    if (list_files(map, &names, &n, err))
+    if (list_files(map, &names, &n, err) || check_one_model(ckpt, names, n, err))
         goto out;
     for (size_t i = 0; i < n; i++)
         if (file_add(ckpt, names[i], err))

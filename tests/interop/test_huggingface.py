@@ -3,6 +3,7 @@
 """Needs transformers 5 beside torch. What Megatron computes from such a checkpoint is judged elsewhere, with its trees."""
 import copy
 import dataclasses
+import inspect
 import json
 import os
 import re
@@ -416,6 +417,63 @@ class HuggingFace(unittest.TestCase):
         for part in ("'hidden_act' is \"gelu\"", "'mlp_bias' is true", "rope kind 'dynamic'"):
             self.assertIn(part, " ".join(message.split()))
         self.assertFalse(os.path.exists(self.path("out")))
+
+
+# Keys that the program reads or refuses whatever the map (formats/safetensors/hf_config_import.c, hf_config_view.c).
+READ_ALWAYS = {"vocab_size", "rope_parameters", "layer_types", "sliding_window", "head_dim", "attention_dropout", "resid_pdrop",
+               "is_causal", "attention_chunk_size", "per_layer_config", "rope_interleave", "max_position_embeddings",
+               "num_attention_heads", "hidden_size"}
+# Read by the class, and no part of what it computes in evaluation; of another head than that of a language model.
+HARMLESS = {"pad_token_id", "use_cache", "output_router_logits", "router_jitter_noise", "reorder_and_upcast_attn", "num_labels",
+            "problem_type", "summary_first_dropout", "summary_proj_to_labels", "summary_use_proj", "summary_activation",
+            "summary_type", "get_text_config", "default_theta", "standardize_rope_params", "validate_rope", "json",
+            "original_max_position_embeddings"}
+
+
+class Maps(unittest.TestCase):
+    """The maps beside the classes of transformers, which are the judge."""
+
+    def each_map(self):
+        folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../formats/safetensors/maps")
+        for name in sorted(os.listdir(folder)):
+            with open(os.path.join(folder, name)) as file:
+                one = json.load(file)
+            yield one, transformers.CONFIG_MAPPING[one["model_type"]]
+
+    def test_defaults(self):
+        """What a map takes for an absent key is what the class computes with."""
+        for one, kind in self.each_map():
+            usual, small = kind(), kind(hidden_size=48, num_attention_heads=6)
+            rope = getattr(usual, "rope_parameters", None) or {}
+            for keys, _, *word in one["config"]:
+                key = keys.split("|")[0]
+                with self.subTest(family=one["family"], key=key):
+                    if word[:1] in (["or"], ["not"]):
+                        self.assertEqual(rope.get(key, getattr(usual, key, None)), word[1])
+                    elif word[:1] == ["or_arg"]:  # None: the class cannot do without
+                        self.assertIn(getattr(small, key), (word[2] if len(word) > 2 else 6, None))
+                    elif word == ["head_dim"]:
+                        self.assertIn(getattr(small, key, None), (None, 8))
+            with self.subTest(family=one["family"]):
+                fixed = one.get("hf", {})
+                self.assertEqual({key: getattr(usual, key, value) for key, value in fixed.items()}, fixed)
+                if "rope" in one:
+                    self.assertEqual(rope["rope_theta"], one["rope"].get("usual_theta", 10000))
+
+    def test_every_key_is_read(self):
+        """No key of config.json that the class reads is passed over."""
+        common = "".join(inspect.getsource(module) for module in (transformers.masking_utils, transformers.modeling_rope_utils))
+        for one, kind in self.each_map():
+            with open(inspect.getfile(kind).replace("configuration_", "modeling_")) as file:
+                source = common + file.read()
+            read = re.findall(r"\bconfig\.([a-z]\w*)|getattr\(\w*config, \"(\w+)\"", source)
+            known = {key for row in one["config"] for key in re.split("[|,]", row[0])} | set(one.get("hf", {}))
+            known |= {row[1] for row in one["config"] if row[2:] == ["hf_only"]}
+            known |= {new for new, old in kind.attribute_map.items() if old in known}
+            usual = kind()
+            left = {a or b for a, b in read if hasattr(usual, a or b)} - known - READ_ALWAYS - HARMLESS
+            with self.subTest(family=one["family"]):
+                self.assertEqual(left, set())
 
 
 if __name__ == "__main__":

@@ -154,6 +154,7 @@ static const struct {
     dcpk_status status;
     size_t n_tensors;
     const char *says;
+    const char *single; /* the tensor of model.safetensors; NULL: there is none */
 } folders[] = {
     {.label = "no index", .n_tensors = 2},
     {.label = "both",
@@ -187,6 +188,21 @@ static const struct {
      .index = "{\"weight_map\": {\"a\": \"1.safetensors\", \"b2\": \"3.safetensors\"}}",
      .status = DCPK_EIO,
      .says = "3.safetensors"},
+    /* transformers 5.23, _get_resolved_checkpoint_files: the single file, whatever the index */
+    {.label = "an index of other files",
+     .index = "{\"weight_map\": {\"a\": \"1.safetensors\"}}",
+     .single = "a",
+     .status = DCPK_EUNSUPPORTED,
+     .says = "'model.safetensors' and 'model.safetensors.index.json' of other files"},
+    {.label = "an index of the file and others",
+     .index = "{\"weight_map\": {\"a\": \"1.safetensors\", \"c\": \"model.safetensors\"}}",
+     .single = "c",
+     .status = DCPK_EUNSUPPORTED,
+     .says = "of other files"},
+    {.label = "an index of the file",
+     .index = "{\"weight_map\": {\"c\": \"model.safetensors\"}}",
+     .single = "c",
+     .n_tensors = 1},
 };
 
 static void test_folders(void **state)
@@ -200,6 +216,8 @@ static void test_folders(void **state)
         CHECK_OK(dcpk_store_new_memory("memory", &store, &err), folders[i].label);
         put_file(store, "1.safetensors", "a");
         put_file(store, "2.safetensors", "b");
+        if (folders[i].single != NULL)
+            put_file(store, "model.safetensors", folders[i].single);
         if (folders[i].index != NULL)
             CHECK_OK(dcpk_store_add_memory(store, "model.safetensors.index.json", folders[i].index,
                                            strlen(folders[i].index), &err),
