@@ -10,6 +10,7 @@
 #include "lib/job/input_check.h"
 #include "lib/job/merge_priv.h"
 #include "lib/model/account.h"
+#include "lib/model/arg_table.h"
 #include "lib/rules/rules.h"
 
 /* Of a message, which has its cause before it: what is listed beyond this would be cut. */
@@ -55,7 +56,7 @@ static dcpk_status open_inputs(struct dcpk_merge *m, struct dcpk_error *err)
 
 /* How the inputs differ from the first; in words, as many as one message holds. */
 struct merge_differences {
-    uint64_t n, n_listed;         /* parameters */
+    uint64_t n, n_listed;         /* parameters, or args */
     const struct dcpk_merged *in; /* of the last one that is listed */
     struct dcpk_bytes text;
 };
@@ -134,30 +135,68 @@ static void list_unlike(const struct dcpk_merged *first, const struct dcpk_merge
     }
 }
 
+/* Tokens by the options, else by args; 0: not known. */
+static dcpk_status count_tokens(const struct dcpk_merge *m, const struct dcpk_merged *in,
+                                int64_t *n, struct dcpk_error *err)
+{
+    if (dcpk_rules_vocab_size(in->model, m->options->vocab_size, n, err))
+        dcpk_context(err, "'%s'", in->run.folder);
+    return err->status;
+}
+
 /* Rows of the vocabulary that are of no token are padding: as many as the first input has. */
 static dcpk_status align_merged_vocab(const struct dcpk_merge *m, struct dcpk_merged *in,
                                       struct dcpk_error *err)
 {
-    const struct dcpk_model *first = m->inputs[0].model;
-    const int64_t rows = dcpk_rules_vocab_rows(first);
+    const struct dcpk_merged *first = &m->inputs[0];
+    const int64_t rows = dcpk_rules_vocab_rows(first->model);
     const int64_t least = dcpk_min_i64(rows, dcpk_rules_vocab_rows(in->model));
-    int64_t n_tokens;
+    int64_t n_tokens, n_others;
 
-    if (least == 0 || rows == dcpk_rules_vocab_rows(in->model))
-        return DCPK_OK;
-    if (dcpk_rules_vocab_size(first, m->options->vocab_size, &n_tokens, err))
+    if (count_tokens(m, first, &n_tokens, err) || count_tokens(m, in, &n_others, err))
         return err->status;
-    if (n_tokens == 0 && dcpk_rules_vocab_size(in->model, 0, &n_tokens, err))
-        return err->status;
-    if (n_tokens == 0 || n_tokens > least)
-        return DCPK_OK; /* other shapes, which are listed */
+    if (n_tokens == 0)
+        n_tokens = n_others;
+    if (least == 0 || rows == dcpk_rules_vocab_rows(in->model) || n_tokens == 0 ||
+        n_tokens > least || n_others > n_tokens)
+        return DCPK_OK; /* the same rows, or other shapes, which are listed */
     return dcpk_rules_vocab_resize(in->model, rows, n_tokens, err);
+}
+
+/* Args of models of the same shapes, by which they compute something else. */
+static dcpk_status list_args(const struct dcpk_merge *m, const struct dcpk_merged *in,
+                             struct merge_differences *d, struct dcpk_error *err)
+{
+    const struct dcpk_value *wanted = dcpk_value_attrs(m->inputs[0].model->args);
+    const struct dcpk_value *attrs = dcpk_value_attrs(in->model->args);
+    int64_t n_tokens, n_others;
+    const char *name;
+
+    if (wanted == NULL || attrs == NULL)
+        return DCPK_OK; /* a note has it */
+    for (size_t at = 0; (name = dcpk_args_next_difference(wanted, attrs, &at)) != NULL;) {
+        struct dcpk_bytes *text = differences_next(d, in);
+
+        if (text != NULL)
+            dcpk_bytes_printf(text, "has another args.%s", name);
+    }
+    if (count_tokens(m, &m->inputs[0], &n_tokens, err) || count_tokens(m, in, &n_others, err))
+        return err->status;
+    if (n_tokens > 0 && n_others > 0 && n_tokens != n_others) {
+        struct dcpk_bytes *text = differences_next(d, in);
+
+        if (text != NULL)
+            dcpk_bytes_printf(text, "has %" PRId64 " tokens (args.vocab_size) and not %" PRId64,
+                              n_others, n_tokens);
+    }
+    return DCPK_OK;
 }
 
 static dcpk_status check_one_model(const struct dcpk_merge *m, uint64_t *n_different,
                                    struct dcpk_error *err)
 {
     struct merge_differences d = {.n = 0};
+    const char *what = "parameters";
 
     for (size_t i = 1; i < m->n_inputs && err->status == DCPK_OK; i++) {
         const struct dcpk_merged *first = &m->inputs[0], *in = &m->inputs[i];
@@ -168,12 +207,16 @@ static dcpk_status check_one_model(const struct dcpk_merge *m, uint64_t *n_diffe
         list_lone(in, first, in, &d);
         list_unlike(first, in, &d);
     }
+    if (d.n == 0)
+        what = "args";
+    for (size_t i = 1; strcmp(what, "args") == 0 && i < m->n_inputs && err->status == DCPK_OK; i++)
+        (void)list_args(m, &m->inputs[i], &d, err);
     *n_different = d.n;
     if (err->status == DCPK_OK && dcpk_bytes_status(&d.text, err) == DCPK_OK && d.n > 0)
         dcpk_fail(err, DCPK_EMISMATCH,
-                  "they are not of one model, that of '%s', in %" PRIu64 " parameters%.*s%s",
-                  m->inputs[0].run.folder, d.n, (int)d.text.n_bytes, (const char *)d.text.data,
-                  d.n > d.n_listed ? "; ..." : "");
+                  "they are not of one model, that of '%s', in %" PRIu64 " %s%.*s%s",
+                  m->inputs[0].run.folder, d.n, what, (int)d.text.n_bytes,
+                  (const char *)d.text.data, d.n > d.n_listed ? "; ..." : "");
     dcpk_bytes_release(&d.text);
     return err->status;
 }
@@ -249,8 +292,8 @@ dcpk_status dcpk_merge_open(const struct dcpk_merge_options *options, struct dcp
     if (m == NULL)
         return err->status;
     m->options = options;
-    if (open_inputs(m, err) || check_one_model(m, n_different, err) ||
-        dcpk_merge_align_args(m, err) || list_sums(m, err) || make_sum(m, err) ||
+    if (open_inputs(m, err) || dcpk_merge_align_args(m, err) ||
+        check_one_model(m, n_different, err) || list_sums(m, err) || make_sum(m, err) ||
         dcpk_merge_make(m, err)) {
         dcpk_merge_close(m);
         return err->status;

@@ -10,8 +10,7 @@
  * is rounded once, from the sum to the dtype of the output: that of the first stored weight.
  * Tensors of integers are those of A. Weights of norms are summed as A stores them, less one or as
  * they are (lib/model/norms.h). Optimizer states, scheduler and RNG states belong to one run and
- * are left out; args are A's, and a note names those that decide what weights compute and differ
- * (lib/model/arg_table.h); the iteration is that of a release.
+ * are left out; args are A's; the iteration is that of a release.
  */
 #ifndef DCPK_LIB_JOB_MERGE_H
 #define DCPK_LIB_JOB_MERGE_H
@@ -44,7 +43,8 @@ struct dcpk_merge;
 /*
  * Open the inputs, and list what is to be summed; reads metadata alone. *merge: set on success
  * only, dcpk_merge_close. *n_different: set in any case, how many parameters keep the inputs from
- * being of one model: those that one of them lacks, or has in another shape. Errors: DCPK_EMISMATCH
+ * being of one model: those that one of them lacks, or has in another shape; where there are none,
+ * how many args that decide (lib/model/arg_table.h). Errors: DCPK_EMISMATCH
  * naming all of them, or as many as a message holds; DCPK_EUNSUPPORTED where args have rows in
  * another order, or a norm is not of plain floats and would have to be added to; those of opening
  * and viewing.

@@ -49,18 +49,12 @@ dcpk_status dcpk_merged_value(const struct dcpk_merge *merge, const struct dcpk_
 static void note_args(const struct dcpk_merge *m, const struct dcpk_merged *first,
                       const struct dcpk_merged *in)
 {
-    const char *name;
-
     if (in->norm_addend != 0)
         dcpk_checkpoint_note(m->ckpt,
                              "weights of norms of '%s' are taken %s one, as '%s' stores them "
                              "(args.%s)",
                              in->run.folder, in->norm_addend > 0 ? "plus" : "less",
                              first->run.folder, DCPK_ARG_ZERO_CENTERED);
-    for (size_t at = 0;
-         (name = dcpk_args_next_difference(attrs_of(first), attrs_of(in), &at)) != NULL;)
-        dcpk_checkpoint_note(m->ckpt, "'%s' has another args.%s than '%s', whose is taken",
-                             in->run.folder, name, first->run.folder);
 }
 
 void dcpk_merge_note_args(const struct dcpk_merge *merge)

@@ -40,7 +40,7 @@ dcpk_status dcpk_merge_align_args(struct dcpk_merge *merge, struct dcpk_error *e
 dcpk_status dcpk_merged_value(const struct dcpk_merge *merge, const struct dcpk_merged *in,
                               const struct dcpk_model_tensor *stored, const char *name,
                               struct dcpk_model_tensor *value, struct dcpk_error *err);
-/* Note in merge->ckpt what was aligned, and where weights compute something else. */
+/* Note in merge->ckpt what was aligned, and which inputs have no args. */
 void dcpk_merge_note_args(const struct dcpk_merge *merge);
 
 /* ---- merge_checkpoint.c ---- */

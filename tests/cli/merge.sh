@@ -52,16 +52,25 @@ diff -r one many && echo "threads: the same bytes"
 merge --weights 0.3,0.7 --resume first "$dense" one | grep -c '^already complete\|equal to what is there'
 refuses "another sum" 2 'is not what this input' merge --weights 0.4,0.6 --resume first "$dense" one
 
-# What shapes do not show: the sum computes as the first does, and a note has it.
+# What shapes do not show: runs that compute other things have no sum, unless the user says what all of them compute.
 cp -r model other && sed -i 's/"rope_theta": 1000000.0/"rope_theta": 5000.0/' other/config.json
-merge --weights 0.5,0.5 --dry-run model other none 2>&1 | grep -o "'other' has another args.*"
+refuses "another theta" 1 "not of one model, that of 'model', in 1 args: 'other' has another args.rotary_base$" \
+    merge --weights 0.5,0.5 --dry-run model other none
+echo '{"rotary_base": 1000000}' >args.json
+merge --weights 0.5,0.5 --dry-run --args-from args.json model other none | grep -c '^  from'
+echo '{"vocab_size": 100}' >args.json && convert --args-from args.json --to zarr run more
+refuses "a token more" 1 "has 100 tokens \(args.vocab_size\) and not 99$" merge --weights 0.5,0.5 run more none
+refuses "and in the first" 1 "has 99 tokens \(args.vocab_size\) and not 100$" merge --weights 0.5,0.5 more run none
 
-for arg in rotary_seq_len_interpolation_factor:4 qk_l2_norm:true glu_linear_offset:1 softmax_type:'"off-by-one"' rotary_percent:1; do
+for arg in rotary_seq_len_interpolation_factor:4 qk_l2_norm:true glu_linear_offset:1 softmax_type:'"off-by-one"'; do
     echo "{\"${arg%%:*}\": ${arg#*:}}" >args.json
     convert --args-from args.json --to torch_dist --force model told
-    merge --weights 0.5,0.5 --dry-run model told none 2>&1 | grep -o "'told/release' has another args[^ ]*"
-    merge --weights 0.5,0.5 --dry-run told model none 2>&1 | grep -o "'model' has another args[^ ]*"
+    refuses "${arg%%:*}" 1 "'told/release' has another args.${arg%%:*}" merge --weights 0.5,0.5 --dry-run model told none
+    refuses "${arg%%:*}" 1 "'model' has another args.${arg%%:*}" merge --weights 0.5,0.5 --dry-run told model none
 done
+
+echo '{"rotary_percent": 1}' >args.json && convert --args-from args.json --to torch_dist --force model told
+merge --weights 0.5,0.5 --dry-run model told none | grep -c '^  from'
 
 # Weights of norms that one of them stores less one: summed as the first has them.
 echo '{"layernorm_zero_centered_gamma": true}' >args.json
@@ -89,7 +98,7 @@ refuses "one checkpoint" 2 'merge' merge --weights 1 first none
 refuses "OUT in B" 2 'lies inside' merge --weights 1,1 first run run/new
 refuses "OUT exists" 2 'exists \(--force' merge --weights 1,1 first "$dense" sum
 refuses "a report in B" 2 'lies inside' merge --weights 1,1 --report first/report.json "$dense" first none
-refuses "other sizes" 1 "not of one model, that of 'first/iter_0000004', in 27 parameters: .* has 'embedding.word_embeddings.weight' as float32 \[256, 32\] and not float32 \[256, 64\]; .*; \.\.\.$" \
+refuses "other sizes" 1 "not of one model, that of 'first/iter_0000004', in 27 parameters: .* has 'embedding.word_embeddings.weight' as float32 \[4096, 32\] and not float32 \[256, 64\]; .*; \.\.\.$" \
     merge --weights 1,1 first "$SAMPLES/torch_dist_a_dense_tp2pp2" none
 refuses "other layers" 1 "in 33 parameters: 'model' lacks 'decoder.layers.3.*'; lacks .*; alone has 'decoder.layers.0.*q_layernorm.weight'; .*; \.\.\.$" \
     merge --weights 1,1 first model none
