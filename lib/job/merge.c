@@ -11,6 +11,7 @@
 #include "lib/job/merge_priv.h"
 #include "lib/model/account.h"
 #include "lib/model/arg_table.h"
+#include "lib/rules/args_fit.h"
 #include "lib/rules/rules.h"
 
 /* Of a message, which has its cause before it: what is listed beyond this would be cut. */
@@ -28,7 +29,8 @@ static dcpk_status input_view(const struct dcpk_merge_options *o, struct dcpk_me
     if (dcpk_input_facts_apply(&o->facts, in->ckpt, err) ||
         dcpk_checkpoint_check_cover(in->ckpt, err) ||
         dcpk_model_read(in->ckpt, flags, &in->model, err) ||
-        dcpk_model_check_known(in->model, err) || dcpk_rules_canonical(in->model, err))
+        dcpk_model_check_known(in->model, err) || dcpk_rules_canonical(in->model, err) ||
+        dcpk_rules_args_fit(in->model, err))
         dcpk_context(err, "merging '%s'", in->run.folder);
     return err->status;
 }

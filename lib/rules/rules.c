@@ -11,6 +11,7 @@
 #include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/model/parallel.h"
+#include "lib/rules/args_fit.h"
 
 static bool is_trained(const struct dcpk_param *p)
 {
@@ -338,7 +339,8 @@ static dcpk_status assign_groups(struct dcpk_model *model, const struct dcpk_rul
 dcpk_status dcpk_rules_apply(struct dcpk_model *model, const struct dcpk_rule_options *options,
                              struct dcpk_error *err)
 {
-    if (dcpk_rules_canonical(model, err) || check_values(model, err) || check_masters(model, err) ||
+    if (dcpk_rules_canonical(model, err) || dcpk_rules_args_fit(model, err) ||
+        check_values(model, err) || check_masters(model, err) ||
         dcpk_rules_gate(model, options, err) || assign_groups(model, options, err) ||
         dcpk_rules_complete_groups(model, err) || dcpk_rules_parallel(model, options->impl, err) ||
         dcpk_rules_mesh(model, &options->mesh, err) ||

@@ -76,7 +76,7 @@ checked --args-from full in
 echo '{"num_layers": 5}' >five.json
 "$DCPKIT" check --args-from five.json full | grep -oE 'weights +FAILED'
 # One name given anew: it counts before the stored one.
-echo '{"num_layers": 5, "lr": 0.5}' >two.json
+echo '{"seq_length": 16, "lr": 0.5}' >two.json
 convert --args-from two.json --to fsdp_dtensor full_b told >said && print told args.lr && print told args.hidden_size
 
 # A name of another release, and one of a configuration, replace the stored one.
@@ -84,6 +84,13 @@ echo '{"norm_epsilon": 0.5, "seq_len_interpolation_factor": 4}' >other.json
 convert --force --args-from other.json --to fsdp_dtensor full_b told >said && print told args.norm_epsilon
 [ -z "$(print told args.layernorm_epsilon 2>/dev/null)" ] || echo "the stored one is still there"
 print told args.rotary_seq_len_interpolation_factor
+
+# Sizes that the stored shapes contradict.
+for size in num_layers:5 num_layers:3 hidden_size:128 ffn_hidden_size:100 num_attention_heads:8 num_query_groups:4 kv_channels:8 \
+    padded_vocab_size:512 vocab_size:500 num_experts:4 swiglu:false; do
+    echo "{\"${size%:*}\": ${size#*:}}" >size.json
+    refuses "$size" 3 'contradict what is stored|are stored|would cut into' convert --args-from size.json --to zarr full sized
+done
 
 # What is no args.
 bad() { refuses "$1" "$2" "$3" convert --args-from "$4" --to torch_dist in other; }
