@@ -93,10 +93,10 @@ void cpu_cross_entropy_backward(struct dcpk_math *math, const struct dcpk_cross_
 
 /* cpu_optim.c: */
 void cpu_to_fixed(struct dcpk_math *math, const struct dcpk_fixed *shape, const float *x,
-                  int64_t *sums, uint32_t *bad);
+                  int64_t *sums, uint64_t *bad);
 void cpu_from_fixed(struct dcpk_math *math, int64_t n, double factor, const int64_t *sums,
                     float *x);
-void cpu_find_bad(struct dcpk_math *math, int64_t n, const float *x, uint32_t *bad);
+void cpu_find_bad(struct dcpk_math *math, int64_t n, int64_t first, const float *x, uint64_t *bad);
 void cpu_sum_squares(struct dcpk_math *math, const struct dcpk_matrix *shape, int64_t n_slices,
                      const float *x, double *sums);
 void cpu_adam(struct dcpk_math *math, const struct dcpk_adam *adam,

@@ -8,11 +8,16 @@
 
 /* ---- exact sums ---- */
 
+static void note_bad(int64_t number, uint64_t *bad)
+{
+    if (*bad < DCPK_BAD_RECORD(number))
+        *bad = DCPK_BAD_RECORD(number);
+}
+
 void cpu_to_fixed(struct dcpk_math *math, const struct dcpk_fixed *shape, const float *x,
-                  int64_t *sums, uint32_t *bad)
+                  int64_t *sums, uint64_t *bad)
 {
     const double unit = ldexp(1.0, shape->lsb), limit = (double)shape->limit;
-    uint32_t is_bad = 0;
 
     (void)math;
     assert(shape->period >= 1);
@@ -25,12 +30,10 @@ void cpu_to_fixed(struct dcpk_math *math, const struct dcpk_fixed *shape, const 
             if (!(scaled > -limit && scaled < limit) ||
                 __builtin_add_overflow(sums[i], llrint(scaled), &sum) || sum >= shape->limit ||
                 sum <= -shape->limit)
-                is_bad = 1;
+                note_bad(shape->first + first + i, bad);
             else
                 sums[i] = sum;
         }
-    if (is_bad)
-        *bad = 1;
 }
 
 void cpu_from_fixed(struct dcpk_math *math, int64_t n, double factor, const int64_t *sums, float *x)
@@ -40,12 +43,12 @@ void cpu_from_fixed(struct dcpk_math *math, int64_t n, double factor, const int6
         x[i] = (float)((double)sums[i] * factor);
 }
 
-void cpu_find_bad(struct dcpk_math *math, int64_t n, const float *x, uint32_t *bad)
+void cpu_find_bad(struct dcpk_math *math, int64_t n, int64_t first, const float *x, uint64_t *bad)
 {
     (void)math;
     for (int64_t i = 0; i < n; i++)
         if (!isfinite(x[i]))
-            *bad = 1;
+            note_bad(first + i, bad);
 }
 
 void cpu_sum_squares(struct dcpk_math *math, const struct dcpk_matrix *shape, int64_t n_slices,

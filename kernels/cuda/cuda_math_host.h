@@ -137,10 +137,10 @@ void cuda_cross_entropy(struct dcpk_math *math, int64_t n, const float *max, con
 void cuda_cross_entropy_backward(struct dcpk_math *math, const struct dcpk_cross_entropy *shape,
                                  const struct dcpk_cross_entropy_backward *data);
 void cuda_to_fixed(struct dcpk_math *math, const struct dcpk_fixed *shape, const float *x,
-                   int64_t *sums, uint32_t *bad);
+                   int64_t *sums, uint64_t *bad);
 void cuda_from_fixed(struct dcpk_math *math, int64_t n, double factor, const int64_t *sums,
                      float *x);
-void cuda_find_bad(struct dcpk_math *math, int64_t n, const float *x, uint32_t *bad);
+void cuda_find_bad(struct dcpk_math *math, int64_t n, int64_t first, const float *x, uint64_t *bad);
 void cuda_sum_squares(struct dcpk_math *math, const struct dcpk_matrix *shape, int64_t n_slices,
                       const float *x, double *sums);
 void cuda_adam(struct dcpk_math *math, const struct dcpk_adam *adam,

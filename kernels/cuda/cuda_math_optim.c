@@ -50,7 +50,7 @@ void cuda_cross_entropy_backward(struct dcpk_math *math, const struct dcpk_cross
 }
 
 void cuda_to_fixed(struct dcpk_math *math, const struct dcpk_fixed *shape, const float *x,
-                   int64_t *sums, uint32_t *bad)
+                   int64_t *sums, uint64_t *bad)
 {
     struct dcpk_fixed by_value = *shape;
     double unit = ldexp(1.0, shape->lsb);
@@ -66,9 +66,9 @@ void cuda_from_fixed(struct dcpk_math *math, int64_t n, double factor, const int
     cuda_math_each(math, MATH_FROM_FIXED, n, (void *[]){&n, &factor, &sums, &x});
 }
 
-void cuda_find_bad(struct dcpk_math *math, int64_t n, const float *x, uint32_t *bad)
+void cuda_find_bad(struct dcpk_math *math, int64_t n, int64_t first, const float *x, uint64_t *bad)
 {
-    cuda_math_each(math, MATH_FIND_BAD, n, (void *[]){&n, &x, &bad});
+    cuda_math_each(math, MATH_FIND_BAD, n, (void *[]){&n, &first, &x, &bad});
 }
 
 void cuda_sum_squares(struct dcpk_math *math, const struct dcpk_matrix *shape, int64_t n_slices,

@@ -78,9 +78,14 @@ extern "C" __global__ void math_cross_entropy_backward(struct dcpk_cross_entropy
 
 /* ---- exact sums ---- */
 
+__device__ void note_bad(int64_t number, uint64_t *bad)
+{
+    atomicMax(reinterpret_cast<unsigned long long *>(bad), DCPK_BAD_RECORD(number));
+}
+
 /* A thread is a sum: what it adds, it adds alone. */
 extern "C" __global__ void math_to_fixed(struct dcpk_fixed shape, double unit, const float *x,
-                                         int64_t *sums, uint32_t *bad)
+                                         int64_t *sums, uint64_t *bad)
 {
     const double limit = static_cast<double>(shape.limit);
 
@@ -92,7 +97,7 @@ extern "C" __global__ void math_to_fixed(struct dcpk_fixed shape, double unit, c
 
             /* |sum + term| stays below the limit; no overflow, as |sum| is below it. */
             if (term == shape.limit || (term > 0 ? sums[i] >= room : sums[i] <= -room))
-                *bad = 1;
+                note_bad(shape.first + at, bad);
             else
                 sums[i] += term;
         }
@@ -104,11 +109,12 @@ extern "C" __global__ void math_from_fixed(int64_t n, double factor, const int64
         x[i] = static_cast<float>(static_cast<double>(sums[i]) * factor);
 }
 
-extern "C" __global__ void math_find_bad(int64_t n, const float *x, uint32_t *bad)
+extern "C" __global__ void math_find_bad(int64_t n, int64_t first_number, const float *x,
+                                         uint64_t *bad)
 {
     for (int64_t i = first(); i < n; i += step())
         if (!isfinite(x[i]))
-            *bad = 1;
+            note_bad(first_number + i, bad);
 }
 
 /* A block is a slice of a row; n elements each. */

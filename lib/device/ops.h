@@ -147,12 +147,18 @@ struct dcpk_cross_entropy_backward {
  * Sums of fp32 numbers that no order changes: integers whose unit is 2^-lsb. Element i of n is
  * added to sum i % period: `period` n has a sum for each element, 1 one for all.
  * limit: sums stay below it in magnitude; INT64_MAX / ranks, where ranks add theirs afterwards.
+ * first: the number of element 0 among those that share a record of bad ones.
  */
 struct dcpk_fixed {
     int64_t n, period; /* at least 1 */
     int lsb;
     int64_t limit;
+    int64_t first;
 };
+
+/* The record of bad elements: 0, as zeroed, while there is none; the first one's is the largest. */
+#define DCPK_BAD_RECORD(number) (UINT64_MAX - (uint64_t)(number))
+#define DCPK_BAD_NUMBER(record) ((int64_t)(UINT64_MAX - (record)))
 
 /*
  * TE:    m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g g;  u = (m/c1) / (sqrt(v/c2) + eps) + wd p;
@@ -343,15 +349,16 @@ struct dcpk_ops {
     void (*cross_entropy_backward)(struct dcpk_math *math, const struct dcpk_cross_entropy *shape,
                                    const struct dcpk_cross_entropy_backward *data);
 
-    /* sums += rint(x * 2^lsb). *bad becomes 1 where an x is not finite, or a sum would reach the
-     * limit, and its sum is undefined; else it stays as it is. */
+    /* sums += rint(x * 2^lsb). *bad becomes the larger one of itself and the record of the first x
+     * that is not finite, or whose sum would reach the limit; their sums are undefined. */
     void (*to_fixed)(struct dcpk_math *math, const struct dcpk_fixed *shape, const float *x,
-                     int64_t *sums, uint32_t *bad);
+                     int64_t *sums, uint64_t *bad);
     /* x = sums * factor, in double, rounded once. factor: 2^-lsb and what the sum is scaled by. */
     void (*from_fixed)(struct dcpk_math *math, int64_t n, double factor, const int64_t *sums,
                        float *x);
-    /* *bad becomes 1 where an x is not finite. */
-    void (*find_bad)(struct dcpk_math *math, int64_t n, const float *x, uint32_t *bad);
+    /* The same of an x that is not finite. first: the number of x[0]. */
+    void (*find_bad)(struct dcpk_math *math, int64_t n, int64_t first, const float *x,
+                     uint64_t *bad);
     /* sums [rows, n_slices] of squares in double: of equal slices of the columns of each row, in
      * the order of columns. shape: F32. */
     void (*sum_squares)(struct dcpk_math *math, const struct dcpk_matrix *shape, int64_t n_slices,

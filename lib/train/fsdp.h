@@ -105,7 +105,7 @@ void dcpk_fsdp_scale_sums(struct dcpk_fsdp *fsdp, double scale);
  * then, gradients of query and key norms are added over tensor-parallel ranks, those of tied
  * embeddings over both stages; shards[].grad is the sum times `factor`.
  * Errors, on all ranks: DCPK_ERANGE where a gradient is not finite or its sum passes the integers'
- * range (2^(63 - exact_lsb) / ranks), naming parameter and rank on the one that saw it.
+ * range (2^(63 - exact_lsb) / ranks), naming rank, parameter and element on the one that saw it.
  */
 dcpk_status dcpk_fsdp_finish(struct dcpk_fsdp *fsdp, double factor, struct dcpk_error *err);
 

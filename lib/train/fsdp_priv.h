@@ -93,8 +93,8 @@ struct dcpk_fsdp {
     struct dcpk_train_shards shards;
     float *moments; /* of all shards */
     size_t moments_bytes;
-    uint32_t *bad;      /* by parameter: a gradient was not finite or out of range */
-    uint32_t *host_bad; /* the same on the host */
+    uint64_t *bad;      /* by parameter: the record of gradients not finite or out of range */
+    uint64_t *host_bad; /* the same on the host */
     double *worst;      /* one number, which ranks agree on */
 
     uint8_t *pool[2]; /* double buffer */

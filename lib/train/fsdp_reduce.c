@@ -12,6 +12,7 @@
 #include <assert.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "lib/base/alloc.h"
@@ -88,7 +89,11 @@ dcpk_status dcpk_fsdp_add(struct dcpk_fsdp *f, size_t param, int64_t row, int64_
     const struct dcpk_fsdp_bucket *b = &f->buckets[spot->bucket];
     const struct dcpk_train_param *p = &f->options.params->list[param];
     const int64_t first = spot->first + row * p->shape[1], n = n_rows * p->shape[1];
-    const struct dcpk_fixed fixed = {n, n, f->lsb, INT64_MAX / f->options.mesh->n_ranks};
+    const struct dcpk_fixed fixed = {.n = n,
+                                     .period = n,
+                                     .lsb = f->lsb,
+                                     .limit = INT64_MAX / f->options.mesh->n_ranks,
+                                     .first = row * p->shape[1]};
     enum dcpk_dtype dtype = f->main_grads;
     uint8_t *sums = b->grads;
 
@@ -107,7 +112,7 @@ dcpk_status dcpk_fsdp_add(struct dcpk_fsdp *f, size_t param, int64_t row, int64_
         return DCPK_OK;
     }
     if (dcpk_fsdp_looks_at_grads(f))
-        f->math->ops->find_bad(f->math, n, grad, &f->bad[param]);
+        f->math->ops->find_bad(f->math, n, fixed.first, grad, &f->bad[param]);
     f->math->ops->accumulate(f->math, dtype, n, grad,
                              sums + (size_t)first * dcpk_dtype_bytes(dtype));
     return DCPK_OK;
@@ -317,14 +322,17 @@ static dcpk_status find_bad_param(struct dcpk_fsdp *f, size_t *param, struct dcp
 static dcpk_status fail_range(const struct dcpk_fsdp *f, size_t param, struct dcpk_error *err)
 {
     const struct dcpk_group *world = f->options.mesh->group[DCPK_G_WORLD];
-    const char *name = f->options.params->list[param].live;
+    const struct dcpk_train_param *p = &f->options.params->list[param];
+    const int64_t number = DCPK_BAD_NUMBER(f->host_bad[param]);
+    char range[64] = "";
 
-    if (!f->is_exact)
-        return dcpk_fail(err, DCPK_ERANGE, "rank %d: a gradient of '%s' is not finite", world->rank,
-                         name);
+    if (f->is_exact)
+        snprintf(range, sizeof range, ", or passes 2^%d / %d ranks", 63 - f->lsb, world->n_ranks);
     return dcpk_fail(err, DCPK_ERANGE,
-                     "rank %d: a gradient of '%s' is not finite, or passes 2^%d / %d ranks",
-                     world->rank, name, 63 - f->lsb, world->n_ranks);
+                     "rank %d: the gradient of '%s' is not finite%s, first at [%" PRId64
+                     ", %" PRId64 "] of this rank's [%" PRId64 ", %" PRId64 "]",
+                     world->rank, p->live, range, number / p->shape[1], number % p->shape[1],
+                     p->shape[0], p->shape[1]);
 }
 
 /* All ranks fail where one of them has to. */
@@ -375,7 +383,9 @@ static void find_bad_sums(struct dcpk_fsdp *f)
     for (size_t i = 0; i < f->shards.n; i++) {
         const struct dcpk_train_shard *shard = &f->shards.list[i];
 
-        f->math->ops->find_bad(f->math, shard->n_elems, shard->grad, &f->bad[shard->param]);
+        f->math->ops->find_bad(f->math, shard->n_elems,
+                               shard->row * f->options.params->list[shard->param].shape[1],
+                               shard->grad, &f->bad[shard->param]);
     }
 }
 

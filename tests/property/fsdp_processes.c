@@ -349,7 +349,8 @@ static void schedule_can_be_printed(void **state)
     case_end(&c);
 }
 
-/* A backward pass in which a rank that is_giver gives one number for element 3 of the embedding. */
+/* A backward pass in which a rank that is_giver gives one number, for element 3 of row 2
+ * of the embedding. */
 static void pass_with(float number, bool is_giver)
 {
     struct dcpk_weights *w = dcpk_fsdp_weights(c.fsdp);
@@ -363,7 +364,7 @@ static void pass_with(float number, bool is_giver)
     }
     row[3] = number;
     if (is_giver)
-        CHECK_OK(w->ops->add(w, 0, 0, 1, row, &err), c.label);
+        CHECK_OK(w->ops->add(w, 0, 2, 1, row, &err), c.label);
     CHECK_OK(w->ops->leave(w, -1, DCPK_BACKWARD, &err), c.label);
 }
 
@@ -391,6 +392,8 @@ static void infinite_sum_fails_everywhere(void **state)
         else
             CHECK_OK(dcpk_fsdp_finish(c.fsdp, 1, &err), c.label);
         CHECK(strstr(err.text, "2^") == NULL && strstr(err.text, "too large") == NULL, err.text);
+        CHECK(strstr(err.text, "embedding") == NULL || strstr(err.text, "at [2, 3]") != NULL,
+              err.text);
         err = (struct dcpk_error)DCPK_ERROR_INIT;
         case_end(&c);
     }
@@ -417,7 +420,9 @@ static void bad_gradient_fails_everywhere(void **state)
         snprintf(text, sizeof text, "rank %d", culprit);
         CHECK_FAILS(dcpk_fsdp_finish(c.fsdp, 1, &err), DCPK_ERANGE, text, c.label);
         if (world->rank == culprit)
-            CHECK(strstr(err.text, "embedding.word_embeddings.weight") != NULL, c.label);
+            CHECK(strstr(err.text, "'embedding.word_embeddings.weight'") != NULL &&
+                      strstr(err.text, "first at [2, 3] of this rank's [32, 16]") != NULL,
+                  err.text);
         case_end(&c);
     }
 }

@@ -51,7 +51,7 @@ static inline uint64_t run_case_flag_bytes(const struct dcpk_train_config *confi
     CHECK_OK(dcpk_train_mesh_plan(&config->layout, rank, groups, &mesh, &err), "mesh");
     CHECK_OK(dcpk_train_params(config, &mesh.at, arena, &params, &err), "parameters");
     dcpk_arena_free(arena);
-    return params.n * sizeof(uint32_t) + sizeof(double);
+    return params.n * sizeof(uint64_t) + sizeof(double);
 }
 
 static inline dcpk_status

@@ -3,6 +3,7 @@
  * dtypes, masks, clipping, weight decay, units of sums; and how far rounding moves a loss. */
 #include <fcntl.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -275,8 +276,11 @@ static void what_is_not_finite_ends_the_run(void **state)
     (void)state;
     for (size_t i = 0; i < DCPK_COUNT(rows); i++) {
         struct dcpk_error err = DCPK_ERROR_INIT;
+        int iteration = 0;
 
         CHECK_EQ_INT(run_case_try(&alone, MODEL, rows[i], &a, &err), DCPK_ERANGE, rows[i]);
+        CHECK(sscanf(err.text, "iteration %d: ", &iteration) == 1, err.text);
+        CHECK_EQ_INT(iteration, a.n + 1, "the iteration after the last whole one");
         CHECK(strstr(err.text, "not finite") != NULL, err.text);
         CHECK_EQ_INT(strstr(err.text, "2^") != NULL, i < 2, err.text);
         CHECK(a.n >= 1 && a.n < 20, "after the first step");

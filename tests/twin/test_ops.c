@@ -394,14 +394,15 @@ static void fixed_sums_are_exact(struct ops_bench *b)
 {
     static const float x[] = {0.5f, 1.5f, -0.5f, -1.5f, 2.5f, 3, 1e-3f};
     static const int64_t want[] = {0, 2, 0, -2, 2, 3, 0}, want_three[] = {0 - 2 + 0, 2 + 2, 0 + 3};
-    const struct dcpk_fixed each = {7, 7, 0, INT64_MAX}, three = {7, 3, 0, INT64_MAX};
-    const struct dcpk_fixed fine = {1, 1, 44, INT64_MAX};
+    const struct dcpk_fixed each = {7, 7, 0, INT64_MAX, 0};
+    const struct dcpk_fixed three = {7, 3, 0, INT64_MAX, 0};
+    const struct dcpk_fixed fine = {1, 1, 44, INT64_MAX, 0};
     int64_t *sums = ops_room(b, sizeof want), got[7];
-    uint32_t *bad = ops_room(b, 4), got_bad;
+    uint64_t *bad = ops_room(b, 8), got_bad;
     float *back = ops_room(b, 4), got_back;
     const float tiny = 0x1.8p-44f;
 
-    OP(zero, bad, 4);
+    OP(zero, bad, 8);
     OP(zero, sums, sizeof want);
     OP(to_fixed, &each, ops_up(b, DCPK_F32, x, 7), sums, bad);
     ops_bytes_down(b, sums, got, sizeof got);
@@ -427,34 +428,53 @@ static void bad_numbers_are_seen(struct ops_bench *b)
         const char *label;
         float x;
         int64_t before, limit;
-        uint32_t want, is_infinite;
+        bool want, is_infinite;
     } cases[] = {
-        {"NaN", NAN, 0, INT64_MAX, 1, 1},
-        {"infinite", -INFINITY, 0, INT64_MAX, 1, 1},
-        {"2^19", 524288, 0, INT64_MAX, 1, 0},
-        {"below 2^19", 524287, 0, INT64_MAX, 0, 0},
-        {"-2^19", -524288, 0, INT64_MAX, 1, 0},
-        {"a sum past 2^63", 400000, INT64_C(400000) << 44, INT64_MAX, 1, 0},
-        {"a sum at the limit", 1, INT64_C(1) << 44, INT64_C(1) << 45, 1, 0},
-        {"a sum below the limit", 1, INT64_C(1) << 44, (INT64_C(1) << 45) + 1, 0, 0},
-        {"a sum below minus the limit", -1, -(INT64_C(1) << 44), INT64_C(1) << 45, 1, 0},
+        {"NaN", NAN, 0, INT64_MAX, true, true},
+        {"infinite", -INFINITY, 0, INT64_MAX, true, true},
+        {"2^19", 524288, 0, INT64_MAX, true, false},
+        {"below 2^19", 524287, 0, INT64_MAX, false, false},
+        {"-2^19", -524288, 0, INT64_MAX, true, false},
+        {"a sum past 2^63", 400000, INT64_C(400000) << 44, INT64_MAX, true, false},
+        {"a sum at the limit", 1, INT64_C(1) << 44, INT64_C(1) << 45, true, false},
+        {"a sum below the limit", 1, INT64_C(1) << 44, (INT64_C(1) << 45) + 1, false, false},
+        {"a sum below minus the limit", -1, -(INT64_C(1) << 44), INT64_C(1) << 45, true, false},
     };
 
     for (size_t i = 0; i < DCPK_COUNT(cases); i++) {
-        const struct dcpk_fixed shape = {1, 1, 44, cases[i].limit};
-        const uint32_t none = 0;
+        const struct dcpk_fixed shape = {1, 1, 44, cases[i].limit, 7};
+        const uint64_t none = 0;
         int64_t *sum = ops_bytes_up(b, &cases[i].before, 8);
-        uint32_t *bad = ops_bytes_up(b, &none, 4), got;
+        uint64_t *bad = ops_bytes_up(b, &none, 8), got;
         const float *x = ops_up(b, DCPK_F32, &cases[i].x, 1);
 
         OP(to_fixed, &shape, x, sum, bad);
-        ops_bytes_down(b, bad, &got, 4);
-        CHECK_EQ_INT(got, cases[i].want, cases[i].label);
-        OP(zero, bad, 4);
-        OP(find_bad, 1, x, bad);
-        ops_bytes_down(b, bad, &got, 4);
-        CHECK_EQ_INT(got, cases[i].is_infinite, cases[i].label);
+        ops_bytes_down(b, bad, &got, 8);
+        CHECK(got == (cases[i].want ? DCPK_BAD_RECORD(7) : 0), cases[i].label);
+        OP(zero, bad, 8);
+        OP(find_bad, 1, 7, x, bad);
+        ops_bytes_down(b, bad, &got, 8);
+        CHECK(got == (cases[i].is_infinite ? DCPK_BAD_RECORD(7) : 0), cases[i].label);
     }
+}
+
+/* Of several bad elements the record has the first, in whatever order they are seen. */
+static void first_bad_is_recorded(struct ops_bench *b)
+{
+    static const float x[] = {1, 2, INFINITY, 4, NAN, 6};
+    const struct dcpk_fixed shape = {6, 6, 0, INT64_MAX, 100};
+    int64_t *sums = ops_room(b, 6 * sizeof *sums);
+    uint64_t *bad = ops_room(b, 8), got;
+    const float *up = ops_up(b, DCPK_F32, x, 6);
+
+    OP(zero, bad, 8);
+    OP(zero, sums, 6 * sizeof *sums);
+    OP(to_fixed, &shape, up, sums, bad);
+    ops_bytes_down(b, bad, &got, 8);
+    CHECK_EQ_INT(DCPK_BAD_NUMBER(got), 102, "the infinite one");
+    OP(find_bad, 2, 0, up + 4, bad);
+    ops_bytes_down(b, bad, &got, 8);
+    CHECK_EQ_INT(DCPK_BAD_NUMBER(got), 0, "an earlier one");
 }
 
 /* ---- norms, initial weights ---- */
@@ -529,16 +549,16 @@ static const struct {
     void (*check)(struct ops_bench *);
     bool is_of_order; /* of devices whose sums have an order of their own */
 } checks[] = {
-    {products_are_sliced, true},      {halves_are_sliced, true},
-    {products_are_cut, true},         {products_are_plain_sums, false},
-    {nothing_gives_zeros, false},     {slices_are_a_tree, false},
-    {attention_is_cut, true},         {attention_gradients_are_cut, true},
-    {lanes_are_apart, false},         {embeddings_add_up, false},
-    {ties_go_to_the_lower, false},    {slots_are_in_order, false},
-    {losses_are_cut, false},          {results_are_rounded, false},
-    {fixed_sums_are_exact, false},    {bad_numbers_are_seen, false},
-    {squares_are_sliced, false},      {normals_are_by_element, false},
-    {faults_are_seen_by_wait, false},
+    {products_are_sliced, true},     {halves_are_sliced, true},
+    {products_are_cut, true},        {products_are_plain_sums, false},
+    {nothing_gives_zeros, false},    {slices_are_a_tree, false},
+    {attention_is_cut, true},        {attention_gradients_are_cut, true},
+    {lanes_are_apart, false},        {embeddings_add_up, false},
+    {ties_go_to_the_lower, false},   {slots_are_in_order, false},
+    {losses_are_cut, false},         {results_are_rounded, false},
+    {fixed_sums_are_exact, false},   {bad_numbers_are_seen, false},
+    {first_bad_is_recorded, false},  {squares_are_sliced, false},
+    {normals_are_by_element, false}, {faults_are_seen_by_wait, false},
 };
 
 static void devices_keep_the_rules(void **state)
