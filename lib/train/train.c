@@ -238,6 +238,16 @@ static void training_end(struct training *t)
 
 /* ---- a step ---- */
 
+/* The number that divides losses before the backward pass: see train.h. No layout changes it. */
+static double loss_divisor(const struct training *t)
+{
+    const struct dcpk_train_precision *precision = &t->config->precision;
+
+    if (precision->compute != DCPK_F16 || precision->is_per_token_loss)
+        return 1;
+    return (double)(t->config->data.global_batch * t->config->model.seq_length);
+}
+
 /* What the gradients of a microbatch are multiplied by: see train.h. */
 static float batch_factor(const struct training *t, const float *mask, size_t n)
 {
@@ -247,7 +257,7 @@ static float batch_factor(const struct training *t, const float *mask, size_t n)
         n_tokens += (double)mask[i];
     if (!t->config->precision.is_per_token_loss && n_tokens > 0)
         weight = (double)n / n_tokens;
-    return (float)(weight * t->optim.loss_scale.scale);
+    return (float)(weight * t->optim.loss_scale.scale / loss_divisor(t));
 }
 
 static dcpk_status training_read(struct training *t, struct dcpk_error *err)
@@ -284,7 +294,7 @@ static dcpk_status training_prepare(struct training *t, struct dcpk_error *err)
         return err->status;
     if (training_read(t, err) || dcpk_fsdp_begin(t->fsdp, t->n_microbatches, err))
         return err->status;
-    dcpk_fsdp_scale_sums(t->fsdp, t->optim.loss_scale.scale);
+    dcpk_fsdp_scale_sums(t->fsdp, t->optim.loss_scale.scale / loss_divisor(t));
     return DCPK_OK;
 }
 
@@ -322,7 +332,7 @@ static double gradient_factor(const struct training *t, int64_t n_tokens)
 
     if (t->config->precision.is_per_token_loss && n_tokens > 0)
         n = (double)n_tokens;
-    return 1 / (n * t->optim.loss_scale.scale);
+    return loss_divisor(t) / (n * t->optim.loss_scale.scale);
 }
 
 /* Reduce, update, install. A step of fp16 whose gradients overflow is skipped. */

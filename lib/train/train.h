@@ -10,6 +10,11 @@
  * Gradients of a step are those of the summed losses times one factor: 1 / tokens of the batch. The
  * other form, the mean over microbatches of their means, weighs the tokens of a microbatch by
  * (its places / its tokens), which is 1 where every place has a loss.
+ *
+ * fp16 without per-token loss divides losses before the backward pass, by the places of the batch,
+ * so that activations' gradients overflow at Megatron's scales. Megatron divides by those of one
+ * data-parallel rank: its gradients are as many times larger as there are such ranks.
+ * Source: megatron/core/pipeline_parallel/schedules.py @core_v0.19.0, forward_step_calc_loss.
  */
 #ifndef DCPK_LIB_TRAIN_TRAIN_H
 #define DCPK_LIB_TRAIN_TRAIN_H

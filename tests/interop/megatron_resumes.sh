@@ -6,7 +6,7 @@
 #
 # For each case the same batches are trained on: 8 iterations without interruption, and 4 that are saved, converted where the case has it,
 # and resumed by the other side for 5 to 8. `losscmp` holds the resumed losses against the uninterrupted ones: within a relative 1e-5 in
-# fp32, 5e-3 in bf16. Prints a row of megatron_resumes.tsv each; exit 1 when one fails.
+# fp32, 5e-3 in bf16 and fp16; of fp16 the skipped steps are equal. Prints a row of megatron_resumes.tsv each; exit 1 when one fails.
 #
 # Megatron is core 0.19.0 in MEGATRON_TREES (megatron_train.py: its own pretrain(), on GPUs where there are some, else on the CPU). PYTHON:
 # with torch 2.11, default python3. DCPK_TRAIN: more flags of train ("--device cuda"). DCPK_MPIEXEC: default "mpirun -n". DCPK_TREE.
@@ -58,6 +58,7 @@ declare -A models=(
 zero="--use-distributed-optimizer --ckpt-format torch_dist --dist-ckpt-optim-fully-reshardable"
 fsdp="--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params --use-distributed-optimizer"
 fsdp+=" --no-gradient-accumulation-fusion --ckpt-format fsdp_dtensor"
+scaled="--initial-loss-scale 4194304 --loss-scale-window 3 --hysteresis 1" # steps are skipped before 4 and after it
 # What Megatron is given besides: no Transformer Engine, no fusions, nothing that a CPU lacks.
 quiet=(--tokenizer-type NullTokenizer --eval-iters 0 --eval-interval 1000 --no-gradient-accumulation-fusion --no-persist-layer-norm
     --attention-backend unfused --no-masked-softmax-fusion --no-rope-fusion --no-bias-swiglu-fusion --no-bias-dropout-fusion
@@ -66,7 +67,8 @@ quiet=(--tokenizer-type NullTokenizer --eval-iters 0 --eval-interval 1000 --no-g
 
 words() { # FORMAT PRECISION: flags of either side
     [ "$1" = fsdp ] && printf '%s ' "$fsdp" || printf '%s ' "$zero"
-    [ "$2" = fp32 ] || printf -- '--%s' "$2"
+    [ "$2" = fp32 ] || printf -- '--%s ' "$2"
+    [ "$2" != fp16 ] || printf '%s' "$scaled"
 }
 
 # ours RANKS LOG FLAGS...
@@ -188,6 +190,9 @@ attempt to_megatron dense bf16 zero 1 "$to_fsdp" fsdp 2
 attempt to_megatron dense bf16 fsdp 1 "" fsdp 2
 attempt to_megatron dense bf16 fsdp 2 "" fsdp 2
 attempt to_megatron dense bf16 fsdp 1 "$to_td" zero 2 "$pp2"
+# Megatron divides by the batches of a rank before it goes back, and so skips other steps with more data-parallel ranks.
+attempt to_megatron dense fp16 zero 1 "" zero 1
+attempt to_megatron dense fp16 zero 1 "" zero 2 "$tp2"
 attempt to_megatron moe fp32 zero 1 "" zero 1
 attempt to_megatron moe fp32 zero 1 "$to_td --target-mesh ep=2" zero 2 "$ep2"
 attempt to_megatron moe fp32 "zero:$ep2" 2 "" zero 2 "$ep2"
@@ -199,6 +204,10 @@ attempt to_megatron mtp fp32 zero 1 "" zero 1
 attempt to_megatron shared fp32 zero 1 "" zero 1
 attempt from_megatron dense fp32 zero 1 "" "" zero 1
 attempt from_megatron dense fp32 zero 2 "$tp2" "" zero 1
+attempt from_megatron dense fp16 zero 1 "" "" zero 1
+attempt from_megatron dense fp16 zero 2 "$tp2" "" "zero:$pp2" 2
+attempt from_megatron mtp fp16 zero 1 "" "" zero 1
+attempt from_megatron moe fp16 zero 1 "" "" zero 1
 attempt from_megatron dense fp32 zero 2 "$tp2" "" "zero:$pp2" 2
 attempt from_megatron dense bf16 zero 2 "$pp2" "$to_fsdp" fsdp 1
 attempt from_megatron dense bf16 fsdp 2 "" "" fsdp 1

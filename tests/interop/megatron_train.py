@@ -133,15 +133,19 @@ def watch(training):
     def step(*args, **kwargs):
         iteration = kwargs["iteration"] if "iteration" in kwargs else args[7]
         rates = [group["lr"] for group in args[3].param_groups]
+        scale = args[3].get_loss_scale().item()
         synchronize()
         begun = time.perf_counter()
         result = train_step(*args, **kwargs)
         synchronize()
         took = {"seconds": time.perf_counter() - begun} if MEASURES else {}
         if is_last_rank() and result[0]:
-            loss, norm = float(result[0]["lm loss"]), float(result[5])
-            say(iteration=iteration + 1, loss=loss, loss_hex=loss.hex(), grad_norm=norm, grad_norm_hex=norm.hex(),
-                lr=rates[0] if rates else 0.0, skipped=bool(result[1]), **took)
+            loss = float(result[0]["lm loss"])
+            norm = {}  # a skipped step has none
+            if result[5] is not None:
+                norm = {"grad_norm": float(result[5]), "grad_norm_hex": float(result[5]).hex()}
+            say(iteration=iteration + 1, loss=loss, loss_hex=loss.hex(), **norm, lr=rates[0] if rates else 0.0, loss_scale=scale,
+                skipped=bool(result[1]), **took)
         return result
 
     def timed(what, work):

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_a14_golden_curve.c - A14: from Megatron's checkpoint of iteration 8, with its batches, the
- * losses and norms that Megatron logged of iterations 9 to 16; from our own save again. */
+ * losses and norms that Megatron logged of iterations 9 to 16; in fp16, the steps it skipped. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "lib/base/order.h"
 #include "tests/train/run_case.h"
 
 #define SAMPLE DCPK_SAMPLES "/fp32_curve_nodropout"
@@ -61,9 +62,54 @@ static void replays_megatrons_losses(void **state)
     dcpk_step_log_release(&golden);
 }
 
+/*
+ * Megatron's own in fp16, from the weights of the same checkpoint: scale, loss, norm; a step that
+ * it skipped has none. core 0.19.0 on a CPU, torch 2.11: tests/interop/megatron_train.py with
+ * MODEL and FP16, the sample's tokens, and the flags `quiet` of megatron_resumes.sh.
+ */
+#define FP16                                                                                       \
+    "--fp16", "--load", SAMPLE, "--finetune", "--no-load-optim", "--no-load-rng",                  \
+        "--initial-loss-scale", "524288", "--loss-scale-window", "3", "--hysteresis", "1"
+static const struct {
+    double scale, loss, norm;
+} in_fp16[] = {
+    {0x1p19, 4.92455006, 0},          {0x1p18, 5.0140028, 0},
+    {0x1p17, 5.02586985, 3.65803123}, {0x1p17, 5.0116291, 3.78527117},
+    {0x1p17, 5.10125923, 3.07271791}, {0x1p18, 5.06991816, 2.31955433},
+    {0x1p18, 5.06487179, 2.48030829}, {0x1p18, 5.08886909, 3.431777},
+    {0x1p19, 4.95244408, 0},          {0x1p18, 4.90575457, 2.95032644},
+    {0x1p18, 4.67765045, 0},          {0x1p17, 4.70808887, 4.29140806},
+    {0x1p17, 5.11958694, 1.97952485}, {0x1p17, 4.75223255, 4.01388693},
+    {0x1p18, 4.74184608, 0},          {0x1p17, 5.08892727, 3.36474752},
+};
+
+/* A loss that is scaled elsewhere than Megatron scales it overflows at other scales. */
+static void skips_megatrons_steps_in_fp16(void **state)
+{
+    static const char *const words[] = {MODEL, FP16, "--exit-at", "16", NULL};
+    static struct run_case run;
+
+    (void)state;
+    run_case(words, &run);
+    CHECK_EQ_INT(run.n, DCPK_COUNT(in_fp16), "steps");
+    for (size_t i = 0; i < run.n; i++) {
+        const struct dcpk_step *got = &run.steps[i];
+        const double loss = in_fp16[i].loss, norm = in_fp16[i].norm;
+
+        print_message("iteration %d: scale %g, loss %.9f, norm %.6f; Megatron %g, %.9f, %.6f\n",
+                      (int)got->iteration, got->loss_scale.value, got->loss.value,
+                      got->grad_norm.value, in_fp16[i].scale, loss, norm);
+        CHECK(got->loss_scale.value == in_fp16[i].scale, "scale");
+        CHECK_EQ_INT(got->is_skipped, norm == 0, "skipped");
+        CHECK(fabs(got->loss.value - loss) <= 5e-4 * loss, "loss");
+        CHECK(fabs(got->grad_norm.value - norm) <= 1e-2 * norm, "norm");
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(replays_megatrons_losses)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(replays_megatrons_losses),
+                                       cmocka_unit_test(skips_megatrons_steps_in_fp16)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
