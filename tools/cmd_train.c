@@ -168,8 +168,10 @@ static dcpk_status train_run(struct train *t, struct dcpk_error *err)
     const int n_ranks = dcpk_ranks_count(t->env.ranks);
     dcpk_status st = dcpk_train_device_open(t->device, t->env.ranks, &job, err);
 
-    if (st == DCPK_OK && (train_check(t, n_ranks, job.math->gpu_major, err) != DCPK_OK ||
-                          train_check_same(t, err) != DCPK_OK || train_open_log(t, err) != DCPK_OK))
+    if (st == DCPK_OK &&
+        (train_check(t, n_ranks, job.math->gpu_major, err) != DCPK_OK ||
+         train_check_same(t, err) != DCPK_OK ||
+         dcpk_train_check_leaves(job.config, err) != DCPK_OK || train_open_log(t, err) != DCPK_OK))
         st = err->status;
     st = dcpk_ranks_agree(t->env.ranks, st, err);
     if (st == DCPK_OK) {

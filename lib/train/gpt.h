@@ -44,7 +44,7 @@ struct dcpk_gpt;
 
 /*
  * All memory for activations. virtual_slices is a multiple of tp and divides what tensor
- * parallelism cuts; leaf_tokens (0: seq_length) divides seq_length, with cp > 1
+ * parallelism cuts; leaf_tokens divides a chunk, and is one by default: seq_length, with cp > 1
  * seq_length / (2 cp). Errors: DCPK_EUSAGE naming what does not divide; DCPK_ENOMEM.
  */
 dcpk_status dcpk_gpt_new(const struct dcpk_gpt_options *options, struct dcpk_gpt **gpt,

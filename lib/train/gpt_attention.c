@@ -81,7 +81,7 @@ static void keys_place(struct dcpk_gpt *gpt, int64_t cp, const void *from, void 
     const struct gpt_sizes *s = &gpt->size;
 
     for (int64_t i = 0; i < s->samples; i++)
-        for (int64_t c = 0; c < 2; c++) {
+        for (int64_t c = 0; c < s->n_chunks; c++) {
             const int64_t row = i * s->seq + chunk_first(gpt, cp, c);
 
             gpt->ops->copy(gpt->math, gpt_at(gpt, to, row * s->kv),
@@ -131,7 +131,7 @@ static void heads_forward(struct dcpk_gpt *gpt, struct gpt_kept *kept)
     const struct gpt_sizes *s = &gpt->size;
 
     for (int64_t i = 0; i < s->samples; i++)
-        for (int64_t c = 0; c < 2; c++) {
+        for (int64_t c = 0; c < s->n_chunks; c++) {
             const struct dcpk_attention shape = attention_shape(
                 gpt, s->chunk, chunk_first(gpt, gpt_group(gpt, DCPK_G_CP)->rank, c));
             const int64_t q = (i * s->tokens + c * s->chunk) * s->q, k = i * s->seq * s->kv;
@@ -209,7 +209,7 @@ static int64_t part_of_token(const struct dcpk_gpt *gpt, int64_t token)
 {
     const struct gpt_sizes *s = &gpt->size;
     const int64_t n_chunks = s->seq / s->chunk, chunk = token / s->chunk;
-    const bool is_second = chunk >= n_chunks / 2;
+    const bool is_second = 2 * chunk >= n_chunks; /* of this rank's two; one alone is the first */
     const int64_t cp = is_second ? n_chunks - 1 - chunk : chunk;
 
     return cp * (s->tokens / s->leaf) + (is_second * s->chunk + token % s->chunk) / s->leaf;
@@ -231,9 +231,10 @@ static dcpk_status parts_add(struct dcpk_gpt *gpt, int64_t sample, struct dcpk_e
     gpt->ops->zero(gpt->math, sums, (size_t)n * sizeof *sums);
     for (int64_t token = 0; token < s->seq; token += s->leaf)
         gpt->ops->accumulate(gpt->math, DCPK_F32, n, parts + part_of_token(gpt, token) * n, sums);
-    for (int64_t c = 0; c < 4; c++) {
-        const int64_t from = chunk_first(gpt, cp->rank, c % 2), is_value = c / 2;
-        const int64_t to = sample * s->tokens + c % 2 * s->chunk;
+    for (int64_t c = 0; c < 2 * s->n_chunks; c++) {
+        const int64_t number = c % s->n_chunks, is_value = c / s->n_chunks;
+        const int64_t from = chunk_first(gpt, cp->rank, number);
+        const int64_t to = sample * s->tokens + number * s->chunk;
 
         gpt->ops->cast(gpt->math, DCPK_F32, gpt->dtype, s->chunk * s->kv,
                        sums + is_value * n / 2 + from * s->kv,

@@ -47,10 +47,9 @@ static dcpk_status check_cuts(const struct dcpk_gpt *gpt, struct dcpk_error *err
     const struct dcpk_train_model *m = gpt->model;
     const struct dcpk_grid *layout = &gpt->options.config->layout;
     const struct gpt_sizes *s = &gpt->size;
-    const int64_t cut = layout->cp > 1 ? s->chunk : s->seq;
 
-    if (check_divides(m->seq_length, 2 * layout->cp, "the sequence over chunks", err) ||
-        check_divides(cut, s->leaf, "tokens of a chunk over leaves", err) ||
+    if (check_divides(m->seq_length, s->n_chunks * layout->cp, "the sequence over chunks", err) ||
+        check_divides(s->chunk, s->leaf, "tokens of a chunk over leaves", err) ||
         check_divides(m->layers, layout->pp, "layers over stages", err) ||
         check_divides(m->experts, layout->ep, "experts over ranks", err) ||
         (m->mtp_layers > 0 &&
@@ -63,13 +62,14 @@ dcpk_status dcpk_gpt_measure(struct dcpk_gpt *gpt, struct dcpk_error *err)
 {
     const struct dcpk_train_config *config = gpt->options.config;
     const struct dcpk_train_model *m = gpt->model;
-    const int64_t tp = config->layout.tp, cp = config->layout.cp;
+    const int64_t tp = config->layout.tp, cp = config->layout.cp, n_chunks = cp > 1 ? 2 : 1;
     struct gpt_sizes *s = &gpt->size;
 
     *s = (struct gpt_sizes){.samples = config->data.micro_batch,
                             .seq = m->seq_length,
                             .tokens = m->seq_length / cp,
-                            .chunk = m->seq_length / (2 * cp),
+                            .n_chunks = n_chunks,
+                            .chunk = m->seq_length / (n_chunks * cp),
                             .leaf = config->precision.leaf_tokens,
                             .hidden = m->hidden,
                             .head_dim = m->head_dim,
@@ -79,7 +79,7 @@ dcpk_status dcpk_gpt_measure(struct dcpk_gpt *gpt, struct dcpk_error *err)
                             .slices = config->precision.virtual_slices,
                             .my_slices = config->precision.virtual_slices / tp};
     if (s->leaf == 0)
-        s->leaf = cp > 1 ? s->chunk : s->seq;
+        s->leaf = s->chunk;
     s->rows = s->samples * s->tokens;
     s->kv = s->groups * s->head_dim;
     s->q = s->kv * s->per_group;

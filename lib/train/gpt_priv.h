@@ -11,7 +11,8 @@
 /* Sizes as this rank has them. */
 struct gpt_sizes {
     int64_t samples, seq; /* of a microbatch */
-    int64_t tokens;       /* of a sample, on this rank: two chunks of `chunk` (place_of_token) */
+    int64_t tokens;       /* of a sample, on this rank: n_chunks of `chunk` (token_of_row) */
+    int64_t n_chunks;     /* 2 with context parallelism, else 1 */
     int64_t chunk, leaf;
     int64_t rows; /* samples * tokens */
     int64_t hidden, head_dim, groups, per_group, q, kv, vocab;

@@ -165,4 +165,11 @@ dcpk_status dcpk_train_knobs_check(struct dcpk_train_knobs *knobs,
 dcpk_status dcpk_train_knobs_hash(const struct dcpk_train_knobs *knobs, struct dcpk_hash *hash,
                                   struct dcpk_error *err);
 
+/*
+ * Check that a run of a complete configuration has the bits of every other layout: with context
+ * parallelism a rank lacks the whole samples that exact sums begin with by default. What is only
+ * explained needs no such check. Errors: DCPK_EUSAGE naming the knob and a value.
+ */
+dcpk_status dcpk_train_check_leaves(const struct dcpk_train_config *config, struct dcpk_error *err);
+
 #endif

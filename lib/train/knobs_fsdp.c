@@ -142,12 +142,15 @@ const struct dcpk_knob dcpk_knobs_of_numbers[] = {
      DCPK_K_OF_THIS_LOOP},
     {"exact_lsb", NULL, "run", DCPK_K_COUNT(exact_lsb), "44", DCPK_KNOB_NUMERIC, NULL,
      "the unit of these integers is 2 to the power of minus this", DCPK_K_OF_THIS_LOOP},
-    {"virtual_slices", NULL, "run", DCPK_K_LENGTH(config.precision.virtual_slices), "8",
+    {"virtual_slices", NULL, "run", DCPK_K_COUNT(config.precision.virtual_slices), "0",
      DCPK_KNOB_NUMERIC, NULL,
-     "parts that sums over tensor-parallel dimensions are made of, on every layout",
+     "parts that sums over tensor-parallel dimensions are made of, on every layout; 0: 8, or the "
+     "largest power of two below it that divides them",
      DCPK_K_OF_THIS_LOOP},
     {"leaf_tokens", NULL, "run", DCPK_K_COUNT(config.precision.leaf_tokens), "0", DCPK_KNOB_NUMERIC,
-     NULL, "tokens whose gradients are summed in floating point; 0: a whole sample",
+     NULL,
+     "tokens whose gradients are summed in floating point; 0: a whole sample; with context "
+     "parallelism it has to be set, to the same number as in the run to compare with",
      DCPK_K_OF_THIS_LOOP},
     {"initial_loss_scale", NULL, "optimizer mixed_precision",
      DCPK_K_NUMBER(config.precision.initial_scale), "4294967296", DCPK_KNOB_NUMERIC, NULL,

@@ -12,7 +12,8 @@
 #include "lib/train/knobs_priv.h"
 #include "lib/train/params.h"
 
-#define WANTED_BLOCK 64 /* validate_args makes ffn_hidden_size of swiglu a multiple of it */
+#define MOST_DEFAULT_SLICES 8
+#define WANTED_BLOCK        64 /* validate_args makes ffn_hidden_size of swiglu a multiple of it */
 
 /* Elements of all parameters, or of one array of activations: their bytes fit 64 bits. */
 #define MOST_ELEMS (INT64_C(1) << 56)
@@ -47,6 +48,18 @@ static void sizes_fill(struct dcpk_train_knobs *knobs)
         m->max_positions = m->seq_length;
     if (m->moe_ffn == 0)
         m->moe_ffn = m->ffn;
+}
+
+/* Source: validate_args (megatron/training/arguments.py @core_v0.19.0). */
+static dcpk_status sizes_of_heads(const struct dcpk_train_model *m, struct dcpk_error *err)
+{
+    if (m->head_dim == 0 && m->hidden % m->heads != 0)
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "hidden_size (%" PRId64 ") must be a multiple of num_attention_heads "
+                         "(%" PRId64 ") without kv_channels; set kv_channels, or choose sizes that "
+                         "divide",
+                         m->hidden, m->heads);
+    return DCPK_OK;
 }
 
 /* ---- the mesh and the batch ---- */
@@ -117,25 +130,53 @@ static dcpk_status sizes_of_layers(const struct dcpk_train_config *c, struct dcp
         {"ffn_hidden_size", "tensor_model_parallel_size", m->ffn, l->tp},
         {"hidden_size", "tensor_model_parallel_size", m->hidden, l->tp},
         {"moe_shared_expert_intermediate_size", "tensor_model_parallel_size", m->shared_ffn, l->tp},
-        {"virtual_slices", "tensor_model_parallel_size", c->precision.virtual_slices, l->tp},
-        {"kv_channels", "the halves of rotary positions", m->head_dim, 2},
         {"data-parallel times context-parallel size", "num_distributed_optimizer_instances",
          l->dp * l->cp, l->instances},
         {"data-parallel times context-parallel size", "expert_model_parallel_size", l->dp * l->cp,
          l->ep},
     };
 
-    if (c->precision.virtual_slices > DCPK_MOST_SLICES)
-        return dcpk_fail(err, DCPK_EUSAGE,
-                         "virtual_slices (%" PRId64
-                         ") must be at most %d; products are not cut finer",
-                         c->precision.virtual_slices, DCPK_MOST_SLICES);
     if (m->layers % l->pp != 0)
         return dcpk_fail(err, DCPK_EUSAGE,
                          "Number of layers should be divisible by the pipeline-model-parallel "
                          "size; %" PRId64 " layers do not make %" PRId64 " equal stages",
                          m->layers, l->pp);
     return sizes_divide(all, DCPK_COUNT(all), err);
+}
+
+/*
+ * A sum is cut into the same slices on every layout of ranks: by default into 8, or as many fewer
+ * as its sizes need. Tensor-parallel ranks divide these sizes, and so the default does not depend
+ * on them.
+ */
+static dcpk_status sizes_of_slices(struct dcpk_train_config *c, struct dcpk_error *err)
+{
+    const struct dcpk_train_model *m = &c->model;
+    const int64_t queries = m->heads * m->head_dim, joined = queries + 2 * m->groups * m->head_dim;
+    const int64_t hidden = m->mtp_layers > 0 ? m->hidden : 0;
+    int64_t n = MOST_DEFAULT_SLICES;
+
+    while ((queries | joined | m->ffn | m->shared_ffn | m->padded_vocab | hidden) % n != 0)
+        n /= 2;
+    if (c->precision.virtual_slices == 0)
+        c->precision.virtual_slices = n;
+    n = c->precision.virtual_slices;
+    if (n > DCPK_MOST_SLICES)
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "virtual_slices (%" PRId64
+                         ") must be at most %d; products are not cut finer",
+                         n, DCPK_MOST_SLICES);
+    return sizes_divide(
+        (const struct division[]){
+            {"virtual_slices", "tensor_model_parallel_size", n, c->layout.tp},
+            {"num_attention_heads times kv_channels", "virtual_slices", queries, n},
+            {"queries, keys and values", "virtual_slices", joined, n},
+            {"ffn_hidden_size", "virtual_slices", m->ffn, n},
+            {"moe_shared_expert_intermediate_size", "virtual_slices", m->shared_ffn, n},
+            {"the padded vocabulary", "virtual_slices", m->padded_vocab, n},
+            {"hidden_size with mtp_num_layers", "virtual_slices", hidden, n},
+        },
+        7, err);
 }
 
 static dcpk_status sizes_of_samples(const struct dcpk_train_config *c, struct dcpk_error *err)
@@ -187,7 +228,7 @@ static dcpk_status sizes_of_experts(const struct dcpk_train_config *c, struct dc
     return DCPK_OK;
 }
 
-/* Rows that cannot be 0 once defaults are in: a hidden size that is too small for its heads. */
+/* Sizes that defaults made of others. */
 static dcpk_status sizes_of_width(const struct dcpk_train_model *m, struct dcpk_error *err)
 {
     if (m->ffn < 1)
@@ -195,11 +236,11 @@ static dcpk_status sizes_of_width(const struct dcpk_train_model *m, struct dcpk_
                          "hidden_size (%" PRId64 ") is too small for a default ffn_hidden_size; "
                          "set ffn_hidden_size",
                          m->hidden);
-    if (m->head_dim < 1)
+    if (m->head_dim % 2 != 0)
         return dcpk_fail(err, DCPK_EUSAGE,
-                         "hidden_size (%" PRId64 ") is less than num_attention_heads (%" PRId64
-                         "); set kv_channels",
-                         m->hidden, m->heads);
+                         "kv_channels (%" PRId64 ") must be even: rotary positions turn pairs; "
+                         "choose an even one",
+                         m->head_dim);
     return DCPK_OK;
 }
 
@@ -283,14 +324,25 @@ dcpk_status dcpk_knobs_check_sizes(struct dcpk_train_knobs *knobs,
     struct dcpk_train_config *c = &knobs->config;
 
     if (sizes_need(knobs, err) || sizes_of_mesh(knobs, environment->n_ranks, err) ||
-        sizes_of_batch(knobs, err))
+        sizes_of_batch(knobs, err) || sizes_of_heads(&c->model, err))
         return err->status;
     sizes_fill(knobs);
     if (sizes_of_width(&c->model, err) || sizes_of_layers(c, err) || sizes_of_samples(c, err) ||
         sizes_of_experts(c, err))
         return err->status;
     c->model.padded_vocab = dcpk_train_padded_vocab(&c->model, c->layout.tp);
-    if (sizes_of_parameters(&c->model, err) || sizes_of_work(c, err))
+    if (sizes_of_parameters(&c->model, err) || sizes_of_slices(c, err) || sizes_of_work(c, err))
         return err->status;
     return dcpk_knobs_read_moe_layers(knobs, err);
+}
+
+dcpk_status dcpk_train_check_leaves(const struct dcpk_train_config *c, struct dcpk_error *err)
+{
+    if (c->layout.cp == 1 || c->precision.leaf_tokens > 0 || !c->precision.is_exact)
+        return DCPK_OK;
+    return dcpk_fail(err, DCPK_EUSAGE,
+                     "context_parallel_size is %" PRId64 " and leaf_tokens is not set: gradients "
+                     "of a sample would be added in other parts than on one rank; set leaf_tokens "
+                     "to %" PRId64 ", or a divisor of it, here and in the run to compare with",
+                     c->layout.cp, c->model.seq_length / (2 * c->layout.cp));
 }

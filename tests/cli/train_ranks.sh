@@ -7,6 +7,7 @@ tiny=$TOOLS/train_tiny.json
 by_ranks 2 train --config "$tiny" --exit-at 6 --log two.jsonl --tensor-model-parallel-size 2 | grep -c 'lm loss'
 "$DCPKIT" losscmp one.jsonl two.jsonl | tail -n 1
 by_ranks 2 train --config "$tiny" --context-parallel-size 4 || echo "exit $?"
+by_ranks 2 train --config "$tiny" --context-parallel-size 2 || echo "exit $?"
 by_ranks 2 train --config "$tiny" --load nowhere | sed "s/: No such.*//"
 
 CONFIG=$tiny RUN=$TMP/run OPTIONS="--exit-at 4" INTERVAL=2 "$TOOLS/sbatch_train.sh" >"$GOT/out" 2>"$GOT/all" || cat "$GOT/all"

@@ -106,10 +106,57 @@ static void skips_megatrons_steps_in_fp16(void **state)
     }
 }
 
+/*
+ * Sizes that nothing of ours divides: an odd sequence, an MLP of 20, a vocabulary of 100. Losses of
+ * 5 to 8: Megatron's (as above), resumed from what the run below had saved at 4.
+ */
+#define ODD                                                                                        \
+    "--num-layers", "4", "--hidden-size", "64", "--num-attention-heads", "4",                      \
+        "--group-query-attention", "--num-query-groups", "2", "--ffn-hidden-size", "20",           \
+        "--vocab-size", "98", "--make-vocab-size-divisible-by", "4", "--seq-length", "15",         \
+        "--max-position-embeddings", "15", "--transformer-impl", "local", "--micro-batch-size",    \
+        "1", "--global-batch-size", "4", "--train-iters", "8", "--lr", "1e-3", "--lr-decay-style", \
+        "cosine", "--min-lr", "1e-4", "--lr-warmup-iters", "2", "--weight-decay", "0.01",          \
+        "--clip-grad", "1.0", "--untie-embeddings-and-output-weights"
+
+static void write_odd_tokens(const char *path)
+{
+    FILE *file = fopen(path, "wb");
+
+    CHECK(file != NULL, path);
+    for (int32_t row = 0; row < 32; row++)
+        for (int32_t i = 0; i < 16; i++) {
+            const int32_t token = (row * 17 + i * i * (1 + row % 5)) % 97;
+
+            CHECK(fwrite(&token, sizeof token, 1, file) == 1, path);
+        }
+    fclose(file);
+}
+
+static void trains_odd_sizes_as_megatron(void **state)
+{
+    static const double want[] = {4.59786224, 4.59049654, 4.60603523, 4.57550621};
+    char path[] = "/tmp/dcpk_odd_XXXXXX";
+    const char *const words[] = {ODD, "--token-file", path, NULL};
+    const int fd = mkstemp(path);
+    static struct run_case run;
+
+    (void)state;
+    CHECK(fd >= 0, path);
+    write_odd_tokens(path);
+    run_case(words, &run);
+    CHECK_EQ_INT(run.n, 8, "steps");
+    for (size_t i = 0; i < DCPK_COUNT(want); i++)
+        CHECK(fabs(run.steps[4 + i].loss.value - want[i]) <= 1e-6 * want[i], "loss");
+    close(fd);
+    unlink(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(replays_megatrons_losses),
-                                       cmocka_unit_test(skips_megatrons_steps_in_fp16)};
+                                       cmocka_unit_test(skips_megatrons_steps_in_fp16),
+                                       cmocka_unit_test(trains_odd_sizes_as_megatron)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -480,6 +480,56 @@ static void pads_the_vocabulary(void **state)
     }
 }
 
+/* The largest power of two up to 8 that divides queries, keys and values, both MLPs and the
+ * vocabulary, with multi-token prediction the hidden size, too; one that is given stays. */
+static void slices_follow_the_sizes(void **state)
+{
+    static const struct {
+        const char *name, *text, *more, *value;
+        int64_t want;
+    } rows[] = {
+        {"num_layers", "4", NULL, NULL, 8},
+        {"ffn_hidden_size", "100", NULL, NULL, 4},
+        {"ffn_hidden_size", "97", NULL, NULL, 1},
+        {"vocab_size", "102", "make_vocab_size_divisible_by", "2", 2},
+        {"kv_channels", "2", "num_attention_heads", "6", 4},
+        {"moe_shared_expert_intermediate_size", "20", "num_experts", "4", 4},
+        {"hidden_size", "68", "kv_channels", "16", 8},
+        {"hidden_size", "68", "mtp_num_layers", "1", 4},
+        {"virtual_slices", "16", NULL, NULL, 16},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < DCPK_COUNT(rows); i++) {
+        dcpk_train_knobs_init(&knobs, arena);
+        take_toy();
+        CHECK_OK(dcpk_train_knobs_set(&knobs, "kv_channels", "16", &err), rows[i].name);
+        CHECK_OK(dcpk_train_knobs_set(&knobs, rows[i].name, rows[i].text, &err), rows[i].name);
+        if (rows[i].more != NULL)
+            CHECK_OK(dcpk_train_knobs_set(&knobs, rows[i].more, rows[i].value, &err), rows[i].more);
+        CHECK_OK(check(1), rows[i].text);
+        CHECK_EQ_INT(knobs.config.precision.virtual_slices, rows[i].want, rows[i].text);
+    }
+}
+
+/* Whole samples lie on one rank, or sums are of floats; else leaf_tokens has to be there. */
+static void context_parallelism_asks_for_leaves(void **state)
+{
+    struct dcpk_train_config *c = &knobs.config;
+
+    (void)state;
+    take_toy();
+    CHECK_OK(check(2), "one rank");
+    CHECK_OK(dcpk_train_check_leaves(c, &err), "one rank");
+    c->layout.cp = 2;
+    CHECK_FAILS(dcpk_train_check_leaves(c, &err), DCPK_EUSAGE, "set leaf_tokens to 8,", "leaves");
+    c->precision.leaf_tokens = 4;
+    CHECK_OK(dcpk_train_check_leaves(c, &err), "given");
+    c->precision.leaf_tokens = 0;
+    c->precision.is_exact = false;
+    CHECK_OK(dcpk_train_check_leaves(c, &err), "sums of floats promise nothing");
+}
+
 /* Python evaluates the lists; layers NULL: refused. */
 static const struct {
     const char *text, *layers;
@@ -574,6 +624,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(fills_defaults, set_up, tear_down),
         cmocka_unit_test_setup_teardown(picks_the_optimizer_layout, set_up, tear_down),
         cmocka_unit_test_setup_teardown(pads_the_vocabulary, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(slices_follow_the_sizes, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(context_parallelism_asks_for_leaves, set_up, tear_down),
         cmocka_unit_test_setup_teardown(reads_moe_layers, set_up, tear_down),
         cmocka_unit_test(without_memory),
     };
