@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -14,27 +15,31 @@
 #include "lib/train/run_line.h"
 #include "tools/cmd.h"
 
-#define LINE_BYTES 512
+#define LINE_BYTES 1024
 #define TIME_BYTES 32
+#define NORM_BYTES 352            /* of any double, with its label */
 #define LOG_BEGIN  "{\"command\"" /* of every log, by its first line */
 
-/* As Megatron's training_log has it (lib/train/step_log.h). */
+/* As Megatron's training_log has it (lib/train/step_log.h): a loss of no token is NAN, a skipped
+ * step has no norm. */
 static void log_print(const struct dcpk_step *step, int64_t train_iters)
 {
-    char text[LINE_BYTES], clock[TIME_BYTES] = "";
+    char text[LINE_BYTES], clock[TIME_BYTES] = "", norm[NORM_BYTES] = "";
+    const double loss = step->loss.is_there ? step->loss.value : (double)NAN;
     struct timespec now = {0};
     struct tm local;
 
     clock_gettime(CLOCK_REALTIME, &now);
     if (localtime_r(&now.tv_sec, &local) != NULL)
         strftime(clock, sizeof clock, "%Y-%m-%d %H:%M:%S", &local);
+    if (step->grad_norm.is_there)
+        snprintf(norm, sizeof norm, "grad norm: %.3f | ", step->grad_norm.value);
     snprintf(text, sizeof text,
              " [%s.%06ld] iteration %8" PRId64 "/%8" PRId64 " | consumed samples: %12" PRId64
-             " | learning rate: %.6E | lm loss: %.6E | loss scale: %.1f | grad norm: %.3f | "
+             " | learning rate: %.6E | lm loss: %.6E | loss scale: %.1f | %s"
              "number of skipped iterations: %3d |",
              clock, now.tv_nsec / 1000, step->iteration, train_iters, step->consumed_samples,
-             step->next_lr.value, step->loss.value, step->next_loss_scale.value,
-             step->grad_norm.value, (int)step->is_skipped);
+             step->next_lr.value, loss, step->next_loss_scale.value, norm, (int)step->is_skipped);
     dcpk_cli_put_text(stdout, text);
     dcpk_cli_printf(stdout, "\n");
 }

@@ -97,6 +97,7 @@ struct dcpk_train_files {
     int64_t save_interval;
     enum dcpk_optimizer_layout optimizer_layout;
     bool is_async, no_load_optim, no_save_optim, no_save_rng, is_finetune;
+    bool checks_input;           /* every checksum of what is loaded, before */
     const char *strictness;      /* dist_ckpt_strictness */
     const char *log;             /* JSON lines are appended to it; NULL: none */
     bool notes_times;            /* a note of what each load and save took */

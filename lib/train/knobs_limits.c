@@ -5,6 +5,9 @@
 
 #include "lib/train/knobs_rules_priv.h"
 
+/* Sums of smaller units are finer than the bits of the fp32 numbers in them. */
+#define COARSE_LSB 24
+
 /* ---- settings that exclude each other ---- */
 
 static bool limit_dtypes(const struct dcpk_scene *s)
@@ -294,6 +297,18 @@ static bool limit_saves_states(const struct dcpk_scene *s)
            dcpk_rule_text_is(f->ckpt_format, "torch_dist") &&
            s->knobs->config.fsdp.has_distributed_optimizer;
 }
+/* Megatron's zarr has one form: no release wrote the optimizer state of generation A into it. */
+static bool limit_zarr_generation(const struct dcpk_scene *s)
+{
+    const struct dcpk_train_files *f = &s->knobs->config.files;
+
+    return f->save != NULL && dcpk_rule_text_is(f->ckpt_format, "zarr") &&
+           !dcpk_rule_text_is(f->generation, "C");
+}
+static bool limit_coarse_sums(const struct dcpk_scene *s)
+{
+    return !dcpk_rule_text_is(s->knobs->reduce, "native") && s->knobs->exact_lsb < COARSE_LSB;
+}
 static bool limit_old_generation(const struct dcpk_scene *s)
 {
     const char *layout = s->knobs->optimizer_layout;
@@ -450,6 +465,9 @@ const struct dcpk_knob_rule dcpk_knob_rules_of_this_loop[] = {
     {DCPK_RULE_REFUSE, limit_saves_torch, NULL, NULL,
      "checkpoints of the formats torch and torch_dcp are not written",
      "set checkpoint.ckpt_format to torch_dist or zarr"},
+    {DCPK_RULE_REFUSE, limit_zarr_generation, NULL, NULL,
+     "generation is for torch_dist, not for zarr, which is written as core 0.15 reads it",
+     "leave generation out; for an older release, set checkpoint.ckpt_format to torch_dist"},
     {DCPK_RULE_REFUSE, limit_old_generation, NULL, NULL,
      "torch_dist of generation A has optimizer state flattened, in no other layout",
      "leave optimizer_layout and dist_ckpt_optim_fully_reshardable out"},
@@ -509,6 +527,10 @@ const struct dcpk_knob_rule dcpk_knob_rules_of_this_loop[] = {
      NULL},
     {DCPK_RULE_ADJUST, limit_unchecked, NULL, NULL,
      "check_for_nan_in_grad is off: a gradient that is not finite still ends the run in this loop",
+     NULL},
+    {DCPK_RULE_ADJUST, limit_coarse_sums, NULL, NULL,
+     "exact_lsb is below 24: gradients of summed losses are rounded to coarse units of "
+     "2^-exact_lsb",
      NULL},
     {DCPK_RULE_ADJUST, limit_unread, NULL, limit_unread_names,
      "not read from the configuration: {}", NULL},

@@ -114,15 +114,31 @@ static dcpk_status resume_check_boxes(struct resuming *r, struct dcpk_bytes *tex
     return dcpk_resume_check_fit(&asked, r->model, strictness, r->notes, err);
 }
 
-/* Collective inside the work: masters that were found by inference, then all names and shapes. */
+/* Collective inside the work: what was damaged on its way is not trained on. */
+static dcpk_status resume_check_items(const struct resuming *r, struct dcpk_error *err)
+{
+    struct dcpk_exec *exec = NULL;
+    dcpk_status st;
+
+    if (!r->run->state->config->files.checks_input)
+        return DCPK_OK;
+    st = dcpk_exec_new(r->ckpt, r->run->env, &exec, err);
+    if (st == DCPK_OK)
+        st = dcpk_exec_check_items(exec, NULL, err);
+    dcpk_exec_free(exec);
+    return st;
+}
+
+/* Collective inside the work: checksums, masters that were found by inference, then all names and
+ * shapes. */
 static dcpk_status resume_check(struct resuming *r, struct dcpk_error *err)
 {
     struct dcpk_bytes text = {0};
     dcpk_status st;
 
     /* The model multiplies by norms' weights as they are: those stored less one get it back. */
-    if (dcpk_check_masters(r->model, r->run->env, err) || resume_pad_vocab(r, err) ||
-        dcpk_norms_center(r->model, false, err))
+    if (resume_check_items(r, err) || dcpk_check_masters(r->model, r->run->env, err) ||
+        resume_pad_vocab(r, err) || dcpk_norms_center(r->model, false, err))
         return err->status;
     st = resume_check_boxes(r, &text, err);
     dcpk_bytes_release(&text);

@@ -33,14 +33,15 @@ bool dcpk_resume_keeps(const char *strictness);
 /*
  * Collective. Fill shards and buffers, set schedule and progress from config->files.load: its
  * newest iteration, or the one of that folder. Parameters are read from masters where there are
- * some, else from weights. no_load_optim: parameters, iteration and samples alone. is_finetune:
- * parameters alone, the run begins at 0. The caller installs (fsdp.h). notes: a line each of what
- * was kept or left out, the same on all ranks. Each rank reads its boxes by a few threads, those
- * that env names or its share of the CPUs. On failure shards may have been written to; schedule and
- * progress are as they were. Errors: DCPK_EMISMATCH naming the first three differences between
- * checkpoint and model, or an arg that differs; DCPK_EFORMAT for a checkpoint without iteration,
- * scheduler or step; DCPK_EUSAGE for a strictness that is none; those of dcpk_schedule_load, of
- * opening and of reading. All ranks return the same status.
+ * some, else from weights. checks_input: only once all stored checksums are right. no_load_optim:
+ * parameters, iteration and samples alone. is_finetune: parameters alone, the run begins at 0. The
+ * caller installs (fsdp.h). notes: a line each of what was kept or left out, the same on all ranks.
+ * Each rank reads its boxes by a few threads, those that env names or its share of the CPUs. On
+ * failure shards may have been written to; schedule and progress are as they were. Errors:
+ * DCPK_EMISMATCH naming the first three differences between checkpoint and model, or an arg that
+ * differs; DCPK_EFORMAT for a checkpoint without iteration, scheduler or step; DCPK_EUSAGE for a
+ * strictness that is none; those of dcpk_schedule_load, of opening and of reading. All ranks return
+ * the same status.
  */
 dcpk_status dcpk_train_resume(const struct dcpk_saved_run *run, struct dcpk_bytes *notes,
                               struct dcpk_error *err);

@@ -539,6 +539,21 @@ static dcpk_status training_save(struct training *t, int64_t last, struct dcpk_e
     return DCPK_OK;
 }
 
+/* Note that the checkpoint is already where the run ends. */
+static void training_note_finished(const struct training *t, int64_t last)
+{
+    char text[128];
+    int n;
+
+    if (t->is_noisy || t->config->files.load == NULL || t->progress.iteration < last)
+        return;
+    n = snprintf(text, sizeof text,
+                 "nothing is trained: the checkpoint is of iteration %" PRId64
+                 ", and the run ends at %" PRId64 "\n",
+                 t->progress.iteration, last);
+    t->job->notes(t->job->context, text, (size_t)n);
+}
+
 /* A run that has nothing left to train saves what it resumed, but not where it lies. */
 static dcpk_status training_save_resumed(struct training *t, int64_t last, struct dcpk_error *err)
 {
@@ -590,6 +605,7 @@ static dcpk_status training_iterate(struct training *t, struct dcpk_error *err)
     if (training_begin(t, err) != DCPK_OK)
         return err->status;
     last = training_last(t);
+    training_note_finished(t, last);
     if (training_dump_groups(t, err) || training_save_resumed(t, last, err))
         return err->status;
     while (t->progress.iteration < last) {

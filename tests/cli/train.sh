@@ -66,8 +66,12 @@ refuses "dropout of args" 2 'dropout is not modelled; set hidden_dropout' \
     --hidden-dropout 0 --attention-dropout 0 2>/dev/null | grep -c 'lm loss'
 train --train-iters 0 --dump-param-to-param-group-map maps/of/groups
 "$DCPKIT" print-torch-dcp-in-json maps/of/groups | grep -o '"module.embedding.word_embeddings.weight": [0-9]*'
+train --load two/iter_0000006 --train-iters 3 --override-opt-param-scheduler 2>&1 | grep 'nothing is trained'
 dd if=/dev/zero of=tokens bs=4 count=900 status=none
 train --token-file tokens --exit-at 2 | grep -c 'lm loss'
+head -c 3600 /dev/zero | tr '\0' '\377' >masked # -1 - 0: no token has a loss
+train --token-file masked --exit-at 1 --log masked.jsonl | sed -n 's/^.*lm loss: *\([^ ]*\) .*/\1/p'
+jq 'select(.iteration).loss' masked.jsonl
 
 # explained
 train --explain-memory --device-memory 16M | grep -E ': (fits|micro)'
@@ -91,6 +95,12 @@ train --explain-comm --ranks 4 --use-megatron-fsdp --json 2>/dev/null | jq -c '[
 "$DCPKIT" help knob --nccl-ub | grep -E '^(knob|default)'
 "$DCPKIT" help knob | grep -A1 -x seq_length
 "$DCPKIT" help knob log | sed -n '/^changes/,/^source/p'
+
+# a byte of the stored elements differs from their checksum
+cp -r two/iter_0000006 bitten
+"$MANGLE" flip bitten/__0_0.distcp 30000
+refuses "a wrong checksum" 3 "checking 'embedding.*CRC-32" train --load bitten --exit-at 7
+train --load bitten --exit-at 7 --no-check-input | grep -c 'lm loss'
 
 # refused: the words of the reference documents, what mends it, and nothing is written
 refuses "a slip in a knob" 2 "'--num-layer'; did you mean '--num-layers'" train --num-layer 3

@@ -86,6 +86,11 @@ static const struct {
      TOY "--fp16",
      "Setting check_for_nan_in_loss_and_grad to False since dynamic loss scaling is being used",
      {0}},
+    {"coarse sums",
+     TOY "--exact-lsb 0",
+     "exact_lsb is below 24: gradients of summed losses are rounded to coarse units of "
+     "2^-exact_lsb",
+     {0}},
     {"no look at gradients",
      TOY "ddp.check_for_nan_in_grad=false",
      "check_for_nan_in_grad is off: a gradient that is not finite still ends the run in this loop",
