@@ -147,6 +147,15 @@ static bool limit_bias(const struct dcpk_scene *s)
            !dcpk_rule_text_is(s->knobs->score_function, "sigmoid");
 }
 
+/* A softmax over one logit has no gradient. Source: TransformerConfig.__post_init__. */
+static bool limit_one_expert(const struct dcpk_scene *s)
+{
+    const struct dcpk_train_model *m = &s->knobs->config.model;
+
+    return m->experts > 0 && m->topk == 1 && !m->has_pre_softmax &&
+           !dcpk_rule_text_is(s->knobs->score_function, "sigmoid");
+}
+
 const struct dcpk_knob_rule dcpk_knob_rules_of_combinations[] = {
     {DCPK_RULE_REFUSE, limit_dtypes, NULL, NULL, "bf16 and fp16 are both set", "choose one"},
     {DCPK_RULE_ADJUST, limit_nan_check, limit_clear_nan_check, NULL,
@@ -186,6 +195,9 @@ const struct dcpk_knob_rule dcpk_knob_rules_of_combinations[] = {
     {DCPK_RULE_REFUSE, limit_hf, NULL, NULL,
      "also_save_hf_checkpoint is not supported with the fsdp_dtensor checkpoint format",
      "leave it out, and convert the checkpoint"},
+    {DCPK_RULE_REFUSE, limit_one_expert, NULL, NULL,
+     "a softmax over the one expert that moe_router_topk chooses has no gradient",
+     "set moe_router_pre_softmax"},
     {DCPK_RULE_REFUSE, limit_bias, NULL, NULL,
      "Expert bias for aux-loss-free routing only supports 'sigmoid' and 'sqrtsoftplus' score "
      "functions.",

@@ -346,6 +346,11 @@ static const struct {
      "Expert bias for aux-loss-free routing only supports 'sigmoid' and 'sqrtsoftplus' score "
      "functions.; set moe_router_score_function to sigmoid",
      {0}},
+    {"one expert of a softmax",
+     TOY "--num-experts 4 --moe-router-topk 1",
+     "a softmax over the one expert that moe_router_topk chooses has no gradient; set "
+     "moe_router_pre_softmax",
+     {0}},
     {"experts' ranks",
      TOY "--num-experts 16 --expert-model-parallel-size 16",
      "data-parallel times context-parallel size (8) must be a multiple of "
