@@ -15,6 +15,7 @@
 #include "lib/train/gpt.h"
 #include "lib/train/group_map.h"
 #include "lib/train/initial.h"
+#include "lib/train/loss_factor.h"
 #include "lib/train/noise.h"
 #include "lib/train/optim.h"
 #include "lib/train/resume.h"
@@ -238,33 +239,12 @@ static void training_end(struct training *t)
 
 /* ---- a step ---- */
 
-/* The number that divides losses before the backward pass: see train.h. No layout changes it. */
-static double loss_divisor(const struct training *t)
-{
-    const struct dcpk_train_precision *precision = &t->config->precision;
-
-    if (precision->compute != DCPK_F16 || precision->is_per_token_loss)
-        return 1;
-    return (double)(t->config->data.global_batch * t->config->model.seq_length);
-}
-
-/* What the gradients of a microbatch are multiplied by: see train.h. */
-static float batch_factor(const struct training *t, const float *mask, size_t n)
-{
-    double n_tokens = 0, weight = 1;
-
-    for (size_t i = 0; i < n; i++)
-        n_tokens += (double)mask[i];
-    if (!t->config->precision.is_per_token_loss && n_tokens > 0)
-        weight = (double)n / n_tokens;
-    return (float)(weight * t->optim.loss_scale.scale / loss_divisor(t));
-}
-
 static dcpk_status training_read(struct training *t, struct dcpk_error *err)
 {
     const struct dcpk_train_data *data = &t->config->data;
     const size_t seq = (size_t)t->config->model.seq_length;
     const size_t n = (size_t)data->micro_batch * seq;
+    const double scale = t->optim.loss_scale.scale;
 
     for (int64_t k = 0; k < t->n_microbatches; k++) {
         const struct dcpk_microbatch microbatch = {t->progress.consumed_samples, k, t->mesh.at.dp,
@@ -279,7 +259,7 @@ static dcpk_status training_read(struct training *t, struct dcpk_error *err)
             if (dcpk_tokens_read(t->tokens, first + i, &sample, err) != DCPK_OK)
                 return err->status;
         }
-        t->batches[k].factor = batch_factor(t, t->mask_room + (size_t)k * n, n);
+        t->batches[k].factor = dcpk_loss_factor(t->config, scale, t->mask_room + (size_t)k * n, n);
     }
     return DCPK_OK;
 }
@@ -294,7 +274,7 @@ static dcpk_status training_prepare(struct training *t, struct dcpk_error *err)
         return err->status;
     if (training_read(t, err) || dcpk_fsdp_begin(t->fsdp, t->n_microbatches, err))
         return err->status;
-    dcpk_fsdp_scale_sums(t->fsdp, t->optim.loss_scale.scale / loss_divisor(t));
+    dcpk_fsdp_scale_sums(t->fsdp, t->optim.loss_scale.scale / dcpk_loss_divisor(t->config));
     return DCPK_OK;
 }
 
@@ -325,23 +305,14 @@ static dcpk_status training_pass(struct training *t, int64_t sums[2], struct dcp
     return DCPK_OK;
 }
 
-/* The factor of all gradients of the step. */
-static double gradient_factor(const struct training *t, int64_t n_tokens)
-{
-    double n = (double)(t->config->data.global_batch * t->config->model.seq_length);
-
-    if (t->config->precision.is_per_token_loss && n_tokens > 0)
-        n = (double)n_tokens;
-    return loss_divisor(t) / (n * t->optim.loss_scale.scale);
-}
-
 /* Reduce, update, install. A step of fp16 whose gradients overflow is skipped. */
 static dcpk_status training_update(struct training *t, int64_t n_tokens, struct dcpk_step *step,
                                    struct dcpk_error *err)
 {
     const bool is_f16 = t->config->precision.compute == DCPK_F16;
     struct dcpk_optim_result result = {.lr = dcpk_schedule_lr(&t->optim.schedule)};
-    dcpk_status st = dcpk_fsdp_finish(t->fsdp, gradient_factor(t, n_tokens), err);
+    dcpk_status st = dcpk_fsdp_finish(
+        t->fsdp, dcpk_gradient_factor(t->config, t->optim.loss_scale.scale, n_tokens), err);
 
     step->is_skipped = is_f16 && st == DCPK_ERANGE;
     if (step->is_skipped) {
