@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "lib/exec/finite.h"
+#include "lib/job/compare.h"
 #include "lib/job/verdict.h"
 #include "lib/place/grid.h"
 #include "tools/args_from.h"
@@ -48,6 +49,16 @@ static void check_finite(struct check *c)
     dcpk_checks_add(&c->checks, "finite", st, &err, "no tensor holds NaN or Inf");
 }
 
+/* A resumed run would train masters that are not those of the weights. */
+static void check_masters(struct check *c)
+{
+    const unsigned none = DCPK_LOADING_NO_OPTIMIZER | DCPK_LOADING_FINETUNE;
+    struct dcpk_error err = DCPK_ERROR_INIT;
+
+    if ((c->options.flags & none) == 0 && dcpk_look_at_masters(c->ckpt, &c->env, &err) != DCPK_OK)
+        dcpk_checks_add(&c->checks, "values", err.status, &err, "%s", "");
+}
+
 static dcpk_status print_report(const struct check *c, const struct dcpk_check_report *r,
                                 struct dcpk_error *err)
 {
@@ -78,6 +89,7 @@ static int report_check(struct check *c)
     dcpk_status st;
 
     dcpk_check_report_fill(&r);
+    check_masters(c);
     if (c->args_path == NULL && is_plain(&c->options) &&
         dcpk_check_remedy(c->ckpt, &c->env, &c->answer, remedy))
         r.remedy = remedy;

@@ -6,6 +6,8 @@
 #include "formats/formats.h"
 #include "lib/base/regex.h"
 #include "lib/exec/find_layout.h"
+#include "lib/job/compare.h"
+#include "lib/rules/rules.h"
 #include "tools/bar.h"
 #include "tools/cmd.h"
 #include "tools/inspect.h"
@@ -127,6 +129,20 @@ static dcpk_status print_inspection(const struct dcpk_inspection *in, const stru
                           err);
 }
 
+/* What Megatron itself got wrong, as far as it is known: notes, which stop nothing. */
+static void note_faults(struct dcpk_checkpoint *ckpt, const struct dcpk_inspection *in,
+                        const struct dcpk_env *env)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+
+    if (dcpk_rules_check_rows(in->state->args, &err) != DCPK_OK)
+        dcpk_checkpoint_note(ckpt, "%s", err.text);
+    err = (struct dcpk_error)DCPK_ERROR_INIT;
+    if (strcmp(in->state->optimizer_layout, "fully_reshardable") == 0 &&
+        dcpk_look_at_masters(ckpt, env, &err) == DCPK_EMISMATCH)
+        dcpk_checkpoint_note(ckpt, "%s", err.text);
+}
+
 static dcpk_status inspect(struct dcpk_checkpoint *ckpt, const struct dcpk_run *run,
                            struct request *r, int *code, struct dcpk_error *err)
 {
@@ -158,6 +174,8 @@ static dcpk_status inspect(struct dcpk_checkpoint *ckpt, const struct dcpk_run *
     }
     if (st == DCPK_OK)
         st = dcpk_find_layout(ckpt, &saved, err);
+    if (st == DCPK_OK)
+        note_faults(ckpt, &in, &r->env);
     if (st == DCPK_OK)
         st = dcpk_summary_new(ckpt, in.chosen, &summary, err);
     in.summary = summary;

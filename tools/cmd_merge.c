@@ -103,7 +103,8 @@ static dcpk_status write_sum(struct request *r, const struct dcpk_merge *merge,
     options->env = dcpk_merge_env(merge);
     options->in = NULL;
     options->opened = dcpk_merge_checkpoint(merge);
-    options->facts = (struct dcpk_input_facts){0};
+    options->facts =
+        (struct dcpk_input_facts){.decisions = options->facts.decisions & DCPK_ACCEPT_GTP};
     options->flags |= DCPK_CONVERT_WEIGHTS_ONLY;
     options->flags &= ~(unsigned)DCPK_CONVERT_CHECK_INPUT; /* of the inputs, not of the sum */
     return dcpk_convert_job(&r->args, options, bar, err);

@@ -131,7 +131,8 @@ static dcpk_status apply_input_args(struct verify *v, struct dcpk_error *err)
 {
     struct dcpk_input_facts facts;
 
-    dcpk_input_args_apply(&v->input, &facts);
+    if (dcpk_input_args_apply(&v->input, &facts, err))
+        return err->status;
     return dcpk_input_facts_apply(&facts, v->source, err);
 }
 

@@ -168,6 +168,9 @@ static dcpk_status check_convert_arguments(const struct dcpk_convert_args *a,
     if (a->like_inspector && (a->weights_only || a->impl != NULL))
         return dcpk_fail(err, DCPK_EUSAGE,
                          "--like-megatron-inspector excludes --weights-only and --target-impl");
+    if (a->like_inspector && (a->input.trust != NULL || a->input.repair != NULL))
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "--like-megatron-inspector excludes --trust and --repair");
     if (a->like_inspector && (a->target.dp != NULL || a->target.divisible_by != NULL))
         return dcpk_fail(err, DCPK_EUSAGE,
                          "--like-megatron-inspector excludes --target-dp and another vocabulary");
@@ -327,7 +330,6 @@ dcpk_status dcpk_convert_args_apply(const struct dcpk_convert_args *a, const cha
     options->in = parsed->in;
     options->out = out;
     options->from = a->from;
-    dcpk_input_args_apply(&a->input, &options->facts);
     options->env.n_threads = a->n_threads;
     options->env.memory_bytes = a->memory_bytes;
     options->model_prefix = a->model_prefix;
@@ -336,7 +338,8 @@ dcpk_status dcpk_convert_args_apply(const struct dcpk_convert_args *a, const cha
     options->folder_flags = dcpk_folder_flags_of(a->force, a->resume);
     options->rules.swiglu = swiglu_of(a);
     options->target.generation = a->generation;
-    if (dcpk_args_from_read(a->args_from, &a->voice, &parsed->args_from, err) ||
+    if (dcpk_input_args_apply(&a->input, &options->facts, err) ||
+        dcpk_args_from_read(a->args_from, &a->voice, &parsed->args_from, err) ||
         split_modules(a->modules, parsed, err) ||
         read_group_map(a->map_path, parsed, &options->rules, err))
         return err->status;

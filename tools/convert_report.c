@@ -301,6 +301,52 @@ static void report_input_check(const struct dcpk_input_check *check, struct dcpk
     dcpk_doc_set_count(doc, "input_check.n_listed_files", check->n_listed);
 }
 
+static void fill_lost(const void *context, struct dcpk_doc_rows *rows)
+{
+    const struct dcpk_repaired *repaired = context;
+
+    for (size_t i = 0; i < repaired->n; i++) {
+        const struct dcpk_lost *lost = &repaired->lost[i];
+
+        DCPK_DOC_PUT(rows,
+                     {.key = "n_lost",
+                      .title = "lost",
+                      .fact = dcpk_fact_count((uint64_t)lost->n_lost),
+                      .flags = DCPK_DOC_RIGHT,
+                      .width = 8},
+                     {.key = "n_elements",
+                      .title = "elements",
+                      .fact = dcpk_fact_count((uint64_t)lost->n_elems),
+                      .flags = DCPK_DOC_RIGHT,
+                      .width = 10},
+                     {.key = "parameter",
+                      .title = "parameter",
+                      .fact = dcpk_fact_text(lost->name),
+                      .flags = DCPK_DOC_BREAKS});
+    }
+}
+
+/* What --repair did to each state, and what it could not bring back; null without it. */
+static void report_repaired(const struct dcpk_repaired *repaired, struct dcpk_doc *doc)
+{
+    const struct dcpk_doc_table lost = {.indent = 4, .fill = fill_lost, .context = repaired};
+
+    if (repaired == NULL) {
+        dcpk_doc_set(doc, "repaired", dcpk_fact_null());
+        return;
+    }
+    dcpk_doc_row(doc, "repaired",
+                 "%" PRIu64 " elements of each optimizer state put back; of these %" PRIu64
+                 " are lost: masters become weights, exp_avg 0, exp_avg_sq the mean",
+                 repaired->n_moved, repaired->n_lost);
+    dcpk_doc_set_count(doc, "repaired.n_lost", repaired->n_lost);
+    dcpk_doc_set_count(doc, "repaired.n_moved", repaired->n_moved);
+    dcpk_doc_set_table(doc, "repaired.lost", &lost);
+    if (repaired->n > 0)
+        dcpk_doc_line(doc, "    %8s  %10s  %s", "lost", "elements", "parameter");
+    dcpk_doc_show(doc, &lost);
+}
+
 static void report_time(const struct dcpk_conversion *c, struct dcpk_doc *doc)
 {
     const uint64_t n_bytes = c->stats.written_bytes + c->compared_bytes; /* one of them is 0 */
@@ -472,6 +518,7 @@ void dcpk_convert_report(const struct dcpk_conversion *c, const struct dcpk_conv
     report_counts(c, doc);
     report_input_check(&c->checked, doc);
     report_convert_proof(&c->proof, doc);
+    report_repaired(c->model == NULL ? NULL : c->model->repaired, doc);
     report_verdict(c, doc);
     report_files(c, files, doc);
     report_convert_notes(c, doc);

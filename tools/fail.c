@@ -34,6 +34,9 @@ static const struct {
     {DCPK_FIX_SCHEDULE, "--override-opt-param-scheduler keeps the one of this run, "
                         "--use-checkpoint-opt-param-scheduler takes that of the checkpoint"},
     {DCPK_FIX_ALLOW_OVERFLOW, "--allow-overflow writes them as infinities"},
+    {DCPK_FIX_TRUST, "--trust weights or --trust masters says which side is right"},
+    {DCPK_FIX_REPAIR, "'convert --repair bucket-padding' puts it back and reports what is lost"},
+    {DCPK_FIX_GTP, "convert --accept-gtp takes them as they are stored"},
 };
 
 int dcpk_cli_exit_code(dcpk_status status)

@@ -9,6 +9,8 @@
 /* The values of the options. */
 struct dcpk_input_args {
     const char *model_prefix, *state_prefix;
+    const char *trust, *repair;
+    bool accept_gtp;
     int64_t bucket_elems;
     struct dcpk_cli_list drops;
 };
@@ -18,8 +20,9 @@ extern const struct dcpk_cli_option dcpk_input_options[], dcpk_against_options[]
 #define DCPK_OPT_INPUT(field)   DCPK_OPT_ROWS(dcpk_input_options, struct dcpk_input_args, field)
 #define DCPK_OPT_AGAINST(field) DCPK_OPT_ROWS(dcpk_against_options, struct dcpk_input_args, field)
 
-/* Borrows `a`. */
-void dcpk_input_args_apply(const struct dcpk_input_args *a, struct dcpk_input_facts *facts);
+/* Borrows `a`. Errors: DCPK_EUSAGE for a word that an option does not take. */
+dcpk_status dcpk_input_args_apply(const struct dcpk_input_args *a, struct dcpk_input_facts *facts,
+                                  struct dcpk_error *err);
 /* Was any of them given? */
 bool dcpk_input_args_given(const struct dcpk_input_args *a);
 

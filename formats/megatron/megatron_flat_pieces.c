@@ -36,16 +36,6 @@ static int whole_from(const struct dcpk_box *box, const struct dcpk_box *part)
     return axis - 1;
 }
 
-/* Where the first element of `part` is among the elements of `box`, row-major. */
-static int64_t flat_offset(const struct dcpk_box *box, const struct dcpk_box *part)
-{
-    int64_t at = 0;
-
-    for (int a = 0; a < box->rank; a++)
-        at = at * box->extent[a] + (part->offset[a] - box->offset[a]);
-    return at;
-}
-
 dcpk_status dcpk_flat_pieces_add_part(struct dcpk_flat_pieces *pieces,
                                       const struct dcpk_piece *piece, const struct dcpk_box *box,
                                       const struct dcpk_box *at, struct dcpk_error *err)
@@ -67,7 +57,7 @@ dcpk_status dcpk_flat_pieces_add_part(struct dcpk_flat_pieces *pieces,
         (void)dcpk_piece_clip(piece, &run, &from, &to);
         for (int a = 0; a < run.rank; a++)
             n *= run.extent[a];
-        place.offset[place.rank - 1] = at->offset[at->rank - 1] + flat_offset(box, &run);
+        place.offset[place.rank - 1] = at->offset[at->rank - 1] + dcpk_box_flat_offset(box, &run);
         if (dcpk_flat_pieces_add(pieces, piece->src, is_fill ? NULL : &from, &place, n, err))
             return err->status;
     } while (dcpk_box_next(run.offset, &bounds, n_outer));

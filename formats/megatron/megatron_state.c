@@ -6,8 +6,6 @@
 
 #include "lib/base/text.h"
 
-#define UNTIE "untie_embeddings_and_output_weights"
-
 static bool is_one_of(const struct dcpk_value *key, const char *const *names)
 {
     const char *name = dcpk_value_as_str(key);
@@ -110,6 +108,9 @@ dcpk_status dcpk_megatron_add_groups(struct dcpk_model *model, const struct dcpk
         dcpk_model_omit(model, "optimizer.param_state",
                         "steps by the numbers of one rank's parameters: the groups have them too");
     dcpk_megatron_add_scaler(model, dcpk_value_get(optimizer, "grad_scaler"));
+    for (size_t i = 0; list != NULL && i < list->n; i++)
+        model->has_expert_optimizer |=
+            dcpk_value_is_true(dcpk_value_at(list, i), "is_expert_parallel");
     if ((model->flags & DCPK_MODEL_WEIGHTS_ONLY) != 0)
         return DCPK_OK;
     if (note_unknown_entries(model, optimizer, err) || read_common_step(model, of, err))
@@ -160,37 +161,6 @@ static void read_layout(struct dcpk_model *model)
     if (dcpk_value_as_bool(dcpk_value_get(attrs, "bf16"), &bf16) &&
         dcpk_value_as_bool(dcpk_value_get(attrs, "fp16"), &fp16))
         model->is_fp32 = !bf16 && !fp16;
-}
-
-/*
- * The word embedding that stages of a pipeline share, tied or for multi-token prediction, has a DDP
- * bucket of its own (MC/optimizer/distrib_optimizer.py@0.19.0 _does_param_require_new_bucket).
- */
-static bool shares_embedding(const struct dcpk_model *model)
-{
-    const struct dcpk_value *attrs = dcpk_value_attrs(model->args);
-    const struct dcpk_value *untie = dcpk_value_get(attrs, UNTIE);
-    const struct dcpk_value *n_mtp = dcpk_value_get(attrs, "mtp_num_layers");
-
-    return model->layout.pp > 1 &&
-           ((untie != NULL && !dcpk_value_is_true(attrs, UNTIE)) || !dcpk_value_is_none(n_mtp));
-}
-
-/*
- * Core 0.15 to 0.19 cut the parameters out of a buffer as if padding at the ends of its buckets
- * were still in there (MC/optimizer/distrib_optimizer.py@0.19.0
- * sharded_param_state_fully_reshardable; main subtracts it). Several buckets come with
- * overlap_grad_reduce and with a shared embedding. The weights of a run that gathers them in FP8
- * are not rounded masters anyway.
- */
-static bool is_shift_possible(const struct dcpk_model *model)
-{
-    const struct dcpk_value *attrs = dcpk_value_attrs(model->args);
-
-    return strcmp(model->optimizer_layout, "fully_reshardable") == 0 &&
-           (dcpk_value_is_true(attrs, "overlap_grad_reduce") || shares_embedding(model)) &&
-           !dcpk_value_is_true(attrs, "fp8_param_gather") &&
-           !dcpk_value_is_true(attrs, "fp4_param_gather");
 }
 
 /* --- the common state --- */
@@ -246,7 +216,6 @@ dcpk_status dcpk_megatron_read_common(struct dcpk_model *model, struct dcpk_erro
     model->content = dcpk_value_get(common, "content_metadata");
     read_layout(model);
     model->optimizer_layout = dcpk_megatron_optimizer_layout(model->ckpt, common);
-    model->needs_sample = is_shift_possible(model);
     if (dcpk_value_get(common, "rerun_state_machine") != NULL)
         dcpk_model_omit(model, "rerun_state_machine", DCPK_MEGATRON_RERUN_REASON);
     if (model->content != NULL)

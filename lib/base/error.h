@@ -45,8 +45,11 @@ enum dcpk_fix {
     DCPK_FIX_FINETUNE = 262144,        /* load weights alone, and begin at iteration 0 */
     DCPK_FIX_SCHEDULE = 524288,        /* choose between the run's schedule and the checkpoint's */
     DCPK_FIX_ALLOW_OVERFLOW = 1048576, /* let casts make finite elements infinite */
+    DCPK_FIX_TRUST = 2097152,          /* state which of weights and masters are right */
+    DCPK_FIX_REPAIR = 4194304,         /* put back what padded DDP buckets moved */
+    DCPK_FIX_GTP = 8388608, /* take weights of generalized tensor parallelism as stored */
 };
-#define DCPK_N_FIXES 21
+#define DCPK_N_FIXES 24
 
 #define DCPK_ERROR_BYTES 2048
 

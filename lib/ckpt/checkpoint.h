@@ -27,10 +27,10 @@ struct dcpk_format;
  * the same in values, scales and the tensor. Values of DCPK_F4_E2M1FN_X2 have half as many in the
  * last axis.
  * Values plus a number: the values are floats of the tensor's shape, each one's float32 is added
- * to.
+ * to. Without values: the number.
  */
 struct dcpk_computed {
-    uint32_t values;
+    uint32_t values; /* DCPK_NO_VALUES: all elements are `addend` */
     /* Floats; DCPK_F8_E8M0FNU or DCPK_U8: 2^(code - 127), code 255 NaN. DCPK_NO_SCALES: values plus
      * `addend`. */
     uint32_t scales;
@@ -38,6 +38,7 @@ struct dcpk_computed {
     float addend;                   /* without scales */
 };
 #define DCPK_NO_SCALES UINT32_MAX
+#define DCPK_NO_VALUES UINT32_MAX
 
 /* A run of bytes in one of the checkpoint's files: an item of a .distcp file. */
 struct dcpk_place {
@@ -99,6 +100,17 @@ struct dcpk_releases {
     const char *from, *to;
 };
 
+/* What the caller has decided about faults that a checkpoint may have. */
+enum dcpk_decision {
+    /* Where a weight is not its rounded master, this side is right; the other is made of it. */
+    DCPK_TRUST_WEIGHTS = 1,
+    DCPK_TRUST_MASTERS = 2,
+    /* Put optimizer state back that Megatron moved over the padding of DDP buckets. */
+    DCPK_REPAIR_PADDING = 4,
+    /* Take weights of generalized tensor parallelism as they are stored. */
+    DCPK_ACCEPT_GTP = 8,
+};
+
 /* A remark for the user that is not an error. */
 struct dcpk_note {
     const char *text;
@@ -140,6 +152,7 @@ struct dcpk_checkpoint {
     /* DDP bucket size, in elements, of the run that wrote it; set by the caller after opening when
      * no file records it. 0: unknown. */
     int64_t ddp_bucket_elems;
+    unsigned decisions; /* of enum dcpk_decision; set by the caller */
     /* Args of that run, set by the caller: an argparse.Namespace whose attributes replace stored
      * ones. Borrowed, valid until the checkpoint is closed. NULL: none. */
     const struct dcpk_value *given_args;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* compute.c - slabs of tensors that others make by arithmetic: values times scales, or plus a
- * number. */
+ * number, or that number alone. */
 /*
  * Values times scales, in the two buffers of a worker (the formula: lib/tensor/scale.h):
  *
@@ -92,6 +92,14 @@ static dcpk_status read_scales(struct dcpk_exec *exec, struct dcpk_worker *worke
     return DCPK_OK;
 }
 
+static void compute_constant(struct dcpk_worker *worker, float number, const struct dcpk_box *box)
+{
+    float *out = (float *)(void *)worker->cast_from;
+
+    for (uint64_t i = 0, n = dcpk_slab_elems(box); i < n; i++)
+        out[i] = number;
+}
+
 static dcpk_status compute_sum(struct dcpk_exec *exec, struct dcpk_worker *worker,
                                const struct dcpk_computed *computed, const struct dcpk_box *box,
                                struct dcpk_error *err)
@@ -144,6 +152,10 @@ dcpk_status dcpk_compute(struct dcpk_exec *exec, struct dcpk_worker *worker,
                          const struct dcpk_computed *computed, const struct dcpk_box *box,
                          struct dcpk_error *err)
 {
+    if (computed->values == DCPK_NO_VALUES) {
+        compute_constant(worker, computed->addend, box);
+        return DCPK_OK;
+    }
     if (computed->scales == DCPK_NO_SCALES)
         return compute_sum(exec, worker, computed, box, err);
     return compute_product(exec, worker, computed, box, err);
@@ -155,6 +167,8 @@ void dcpk_compute_advise(struct dcpk_exec *exec, const struct dcpk_computed *com
     struct dcpk_error ignored = DCPK_ERROR_INIT;
     struct dcpk_box values = *box, scales;
 
+    if (computed->values == DCPK_NO_VALUES)
+        return;
     if (computed->scales != DCPK_NO_SCALES)
         find_boxes(exec, computed, box, &values, &scales);
     (void)gather_tensor(exec, NULL, computed->values, &values, NULL, &ignored);

@@ -88,6 +88,9 @@ struct dcpk_view_pairs {
     struct dcpk_exec *left_exec, *right_exec; /* may be the same */
     const struct dcpk_view *left, *right;     /* n of each */
     size_t n;
+    /* 0: all elements. Else a sample: so many bytes, at most, from the first element on and up to
+     * the last one, of the wider side. */
+    uint64_t sample_bytes;
 };
 /*
  * Compare views bit for bit. Where the dtypes of a pair differ, the right one is cast to the left

@@ -41,10 +41,28 @@ static void cut_pair(const struct comparison *c, size_t pair, struct dcpk_slabs 
     const struct dcpk_view *left = &c->pairs.left[pair];
     const size_t a = dcpk_dtype_bytes(left->dtype),
                  b = dcpk_dtype_bytes(c->pairs.right[pair].dtype);
+    uint64_t limit_bytes = c->side_bytes;
     struct dcpk_box whole;
 
+    if (c->pairs.sample_bytes > 0)
+        limit_bytes = dcpk_min_u64(limit_bytes, c->pairs.sample_bytes);
     dcpk_box_whole(left->shape, left->rank, &whole);
-    dcpk_slabs_cut(&whole, dcpk_max_size(a, b), c->side_bytes, slabs);
+    dcpk_slabs_cut(&whole, dcpk_max_size(a, b), limit_bytes, slabs);
+}
+
+/* How many slabs of a pair are compared: of a sample the first and the last one. */
+static uint64_t count_slabs(const struct comparison *c, const struct dcpk_slabs *slabs)
+{
+    return c->pairs.sample_bytes > 0 ? dcpk_min_u64(slabs->n, 2) : slabs->n;
+}
+
+/* The slab of a task of `pair`. */
+static uint64_t slab_of(const struct comparison *c, size_t pair, const struct dcpk_slabs *slabs,
+                        uint64_t task)
+{
+    const uint64_t number = task - c->first_task[pair];
+
+    return number > 0 && c->pairs.sample_bytes > 0 ? slabs->n - 1 : number;
 }
 
 static size_t find_pair(const struct comparison *c, uint64_t task)
@@ -151,7 +169,6 @@ static dcpk_status compare_task(void *context, int worker_number, uint64_t task,
     struct comparison *c = context;
     struct dcpk_worker *worker = &c->pass.workers[worker_number];
     const size_t pair = find_pair(c, task), third = c->side_bytes;
-    const uint64_t slab_number = task - c->first_task[pair];
     const struct dcpk_view *left = &c->pairs.left[pair], *right = &c->pairs.right[pair];
     const enum dcpk_dtype dtype = common_dtype(c, left->dtype, right->dtype);
     struct dcpk_compare result = DCPK_COMPARE_INIT;
@@ -161,12 +178,14 @@ static dcpk_status compare_task(void *context, int worker_number, uint64_t task,
     struct dcpk_element_run run = {.dtype = dtype};
     struct dcpk_slabs slabs;
     struct dcpk_box slab;
+    uint64_t slab_number;
 
     if (!c->is_measured) {
         a.n_not_finite = &result.n_not_finite[0];
         b.n_not_finite = &result.n_not_finite[1];
     }
     cut_pair(c, pair, &slabs);
+    slab_number = slab_of(c, pair, &slabs, task);
     dcpk_slabs_box(&slabs, slab_number, &slab);
     if (gather_side(worker, &a, &slab, dtype, err) || gather_side(worker, &b, &slab, dtype, err))
         return err->status;
@@ -192,7 +211,7 @@ static void number_tasks(struct comparison *c)
         cut_pair(c, i, &slabs);
         c->first_task[i] = c->n_tasks;
         c->results[i] = (struct dcpk_compare)DCPK_COMPARE_INIT;
-        c->n_tasks += slabs.n;
+        c->n_tasks += count_slabs(c, &slabs);
     }
 }
 
@@ -205,7 +224,7 @@ static uint64_t task_bytes(const void *context, uint64_t task)
     struct dcpk_box slab;
 
     cut_pair(c, pair, &slabs);
-    dcpk_slabs_box(&slabs, task - c->first_task[pair], &slab);
+    dcpk_slabs_box(&slabs, slab_of(c, pair, &slabs, task), &slab);
     return dcpk_slab_elems(&slab) * dcpk_dtype_bytes(c->pairs.left[pair].dtype);
 }
 

@@ -195,27 +195,25 @@ void dcpk_compare_release(struct dcpk_compare_report *report); /* a zeroed one i
 
 /* ---- one checkpoint's masters against its weights ---- */
 
+enum dcpk_masters_extent {
+    DCPK_MASTERS_SAMPLE, /* the first and the last KiB of each */
+    DCPK_MASTERS_ALL,
+};
 /*
- * For optimizer state that was decoded by inference. Compares every stored weight of the view with
- * its fp32 master rounded to the weight's dtype, all elements bit for bit. A parameter whose master
- * lies elsewhere in the buckets than was inferred cannot pass, unless the two hold the same values.
- * Errors: DCPK_EMISMATCH naming the first parameter that differs and how many do, or when there is
- * nothing to compare; those of reading. Collective inside the work where `env` has ranks, as
- * dcpk_exec_compare is; so are the others.
+ * Compare every weight of the view with its fp32 master rounded to the weight's dtype: a sample of
+ * each, or all elements, which a view that needs_proof always has. A parameter whose master lies
+ * elsewhere than was inferred cannot pass, unless the two hold the same values. Where Megatron's
+ * fault with padded DDP buckets explains what differs, the message names it. Errors: DCPK_EMISMATCH
+ * naming the first element that differs and how many parameters do, or where nothing can be proven;
+ * those of reading. Collective inside the work where `env` has ranks, as dcpk_exec_compare is.
  */
-dcpk_status dcpk_prove_masters(const struct dcpk_model *model, const struct dcpk_env *env,
-                               struct dcpk_error *err);
-
-/*
- * The same for a few: parameters with one axis, which every layer has, one matrix of one expert
- * in each layer, and the word embedding. Masters that do not fit become a note of the checkpoint,
- * not an error: weights may have been changed on purpose. Errors: those of reading.
- */
-dcpk_status dcpk_sample_masters(const struct dcpk_model *model, const struct dcpk_env *env,
-                                struct dcpk_error *err);
-
-/* Whichever of the two the view has need of; neither: DCPK_OK. */
 dcpk_status dcpk_check_masters(const struct dcpk_model *model, const struct dcpk_env *env,
-                               struct dcpk_error *err);
+                               enum dcpk_masters_extent extent, struct dcpk_error *err);
+/*
+ * The same, a sample, of a checkpoint that is only looked at. One of which there is no view, or
+ * none of its optimizer's state, has nothing to compare: DCPK_OK.
+ */
+dcpk_status dcpk_look_at_masters(struct dcpk_checkpoint *ckpt, const struct dcpk_env *env,
+                                 struct dcpk_error *err);
 
 #endif

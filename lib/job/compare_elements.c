@@ -21,7 +21,8 @@ dcpk_status dcpk_pairs_compare(const struct dcpk_tensor_pairs *pairs,
 {
     const size_t n = pairs->n;
     struct dcpk_view *views = dcpk_alloc_array(2 * n, sizeof *views, err);
-    const struct dcpk_view_pairs view_pairs = {options->left, options->right, views, views + n, n};
+    const struct dcpk_view_pairs view_pairs = {
+        options->left, options->right, views, views + n, n, options->sample_bytes};
     dcpk_status st;
 
     if (views == NULL)
@@ -142,7 +143,7 @@ static dcpk_status compare_own_masters(struct dcpk_comparing *c, enum dcpk_side 
 {
     const struct dcpk_compared *side = &c->side[s];
     struct dcpk_tensor_pairs pairs = {0};
-    dcpk_status st = dcpk_pairs_add_masters(&pairs, side->model, false, side_name, err);
+    dcpk_status st = dcpk_pairs_add_masters(&pairs, side->model, side_name, err);
 
     if (st == DCPK_OK)
         st = compare_list(c, &pairs, side, side, refuse_masters, err);

@@ -1,9 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* compare_masters.c - compares a model's weights with their rounded masters. */
 #include <inttypes.h>
+#include <string.h>
 
 #include "lib/base/alloc.h"
+#include "lib/base/order.h"
 #include "lib/job/compare_priv.h"
+
+/*
+ * Of each end of a tensor: a vector is compared whole, of a matrix what two small reads bring. A
+ * master at a wrong place differs in nearly every element.
+ */
+#define SAMPLE_BYTES 1024
+
+/* Weights of a run that gathers them in FP8 or FP4 are not rounded masters. */
+static bool has_rounded_weights(const struct dcpk_model *model)
+{
+    const struct dcpk_value *attrs = dcpk_value_attrs(model->args);
+
+    return !dcpk_value_is_true(attrs, "fp8_param_gather") &&
+           !dcpk_value_is_true(attrs, "fp4_param_gather");
+}
 
 static bool has_both(const struct dcpk_param *param)
 {
@@ -11,22 +28,16 @@ static bool has_both(const struct dcpk_param *param)
            param->tensor[DCPK_MASTER] != DCPK_NO_TENSOR;
 }
 
-/* One of those that stand for their neighbours in memory; the first is the word embedding, which
- * may have a bucket of its own. */
-static bool is_sample(const struct dcpk_model *model, const struct dcpk_param *param)
-{
-    return model->tensors[param->tensor[DCPK_WEIGHT]].rank == 1 || param->place == 0 ||
-           (param->expert == 0 && param->tp_axis == 1);
-}
-
 dcpk_status dcpk_pairs_add_masters(struct dcpk_tensor_pairs *pairs, const struct dcpk_model *model,
-                                   bool only_samples, const char *part, struct dcpk_error *err)
+                                   const char *part, struct dcpk_error *err)
 {
+    if (!has_rounded_weights(model))
+        return DCPK_OK;
     for (size_t p = 0; p < model->n_params; p++) {
         const struct dcpk_param *param = &model->params[p];
         struct dcpk_tensor_pair pair = {.name = param->name, .part = part};
 
-        if (!has_both(param) || (only_samples && !is_sample(model, param)))
+        if (!has_both(param))
             continue;
         pair.view[0] = dcpk_model_view(&model->tensors[param->tensor[DCPK_WEIGHT]]);
         pair.view[1] = dcpk_model_view(&model->tensors[param->tensor[DCPK_MASTER]]);
@@ -42,97 +53,181 @@ dcpk_status dcpk_pairs_add_masters(struct dcpk_tensor_pairs *pairs, const struct
 /* What does not fit. */
 struct misfits {
     size_t n_compared, n_different; /* parameters */
-    const char *first;              /* the first that differs */
+    struct dcpk_tensor_pair first;  /* the first that differs */
     struct dcpk_compare how;
 };
 
-static dcpk_status find_misfits(const struct dcpk_tensor_pairs *pairs,
-                                const struct dcpk_model *model, const struct dcpk_env *env,
-                                struct misfits *found, struct dcpk_error *err)
+static dcpk_status compare_pairs(const struct dcpk_tensor_pairs *pairs, struct dcpk_exec *exec,
+                                 enum dcpk_masters_extent extent, struct misfits *found,
+                                 struct dcpk_error *err)
 {
+    static const struct dcpk_tolerance by_value = {0, 0};
+    const struct dcpk_pairs_options how = {.left = exec,
+                                           .right = exec,
+                                           .is_measured = true,
+                                           .tolerance = &by_value,
+                                           .sample_bytes =
+                                               extent == DCPK_MASTERS_ALL ? 0 : SAMPLE_BYTES};
     struct dcpk_compare *results = dcpk_alloc_array(pairs->n, sizeof *results, err);
-    struct dcpk_pairs_options how = {0};
     dcpk_status st;
 
     if (results == NULL)
         return err->status;
-    st = dcpk_exec_new(model->ckpt, env, &how.left, err);
-    how.right = how.left;
-    if (st == DCPK_OK)
-        st = dcpk_pairs_compare(pairs, &how, results, NULL, err);
-    dcpk_exec_free(how.left);
+    st = dcpk_pairs_compare(pairs, &how, results, NULL, err);
     found->n_compared = pairs->n;
     for (size_t i = 0; i < pairs->n && st == DCPK_OK; i++)
         if (!results[i].equal && found->n_different++ == 0) {
-            found->first = pairs->list[i].name;
+            found->first = pairs->list[i];
             found->how = results[i];
         }
     dcpk_free(results);
     return st;
 }
 
-static dcpk_status model_check_masters(const struct dcpk_model *model, bool only_samples,
-                                       const struct dcpk_env *env, struct misfits *found,
-                                       struct dcpk_error *err)
+static dcpk_status find_misfits(const struct dcpk_model *model, struct dcpk_exec *exec,
+                                enum dcpk_masters_extent extent, struct misfits *found,
+                                struct dcpk_error *err)
 {
     struct dcpk_tensor_pairs pairs = {0};
-    dcpk_status st = dcpk_pairs_add_masters(&pairs, model, only_samples, NULL, err);
+    dcpk_status st = dcpk_pairs_add_masters(&pairs, model, NULL, err);
 
     *found = (struct misfits){0};
     if (st == DCPK_OK && pairs.n > 0)
-        st = find_misfits(&pairs, model, env, found, err);
+        st = compare_pairs(&pairs, exec, extent, found, err);
     dcpk_free(pairs.list);
     return st;
 }
 
-dcpk_status dcpk_prove_masters(const struct dcpk_model *model, const struct dcpk_env *env,
-                               struct dcpk_error *err)
+/* "'x.weight'[3, 5] is 0.5, its master 0.25 (2 of 9 parameters differ)". */
+static dcpk_status describe(const struct misfits *found, struct dcpk_exec *exec,
+                            struct dcpk_error *err)
 {
-    struct misfits found;
-    dcpk_status st = model_check_masters(model, false, env, &found, err);
+    char place[DCPK_PLACE_BYTES], values[2][DCPK_VALUE_BYTES];
 
-    if (st == DCPK_OK && found.n_compared == 0)
-        st = dcpk_fail(err, DCPK_EMISMATCH,
-                       "there is no weight with a master: nothing can be proven");
-    if (st == DCPK_OK && found.n_different > 0)
-        st = dcpk_fail_fix(
-            err, DCPK_EMISMATCH, DCPK_FIX_WEIGHTS_ONLY,
-            "'%s': the weight is not its rounded master in %" PRIu64
-            " elements, the first is number %" PRId64
-            " (%zu of %zu parameters differ): the optimizer's state is not where it was inferred, "
-            "or the weights were changed after the last step",
-            found.first, found.how.n_different, found.how.first_different, found.n_different,
-            found.n_compared);
-    if (st != DCPK_OK)
-        dcpk_context(err, "proving the decoded optimizer state of '%s'",
-                     dcpk_store_path(model->ckpt->store));
-    return st;
+    if (dcpk_pair_place(&found->first, exec, found->how.first_different, place, values, err))
+        return err->status;
+    return dcpk_fail(err, DCPK_EMISMATCH,
+                     "a weight is not its rounded master: '%s'%s is %s, its master %s; %zu of %zu "
+                     "parameters differ",
+                     found->first.name, place, values[0], values[1], found->n_different,
+                     found->n_compared);
 }
 
-dcpk_status dcpk_sample_masters(const struct dcpk_model *model, const struct dcpk_env *env,
-                                struct dcpk_error *err)
+/* Do the masters fit in a view of the same checkpoint with other decisions? *other: that view, of
+ * the weights and masters alone; dcpk_model_free. */
+static bool fits_with(const struct dcpk_model *model, const struct dcpk_env *env,
+                      unsigned decisions, struct dcpk_model **other, struct dcpk_error *why)
 {
-    struct misfits found;
+    struct dcpk_checkpoint *ckpt = model->ckpt;
+    const unsigned before = ckpt->decisions;
+    struct misfits found = {0};
+    struct dcpk_exec *exec = NULL;
 
-    if (model_check_masters(model, true, env, &found, err))
+    ckpt->decisions = decisions;
+    if (dcpk_model_read(ckpt, model->flags | DCPK_MODEL_WEIGHTS_ONLY, other, why) == DCPK_OK &&
+        dcpk_exec_new(ckpt, env, &exec, why) == DCPK_OK)
+        (void)find_misfits(*other, exec, DCPK_MASTERS_SAMPLE, &found, why);
+    dcpk_exec_free(exec);
+    ckpt->decisions = before;
+    return why->status == DCPK_OK && found.n_different == 0;
+}
+
+/* Of fully_reshardable: Megatron may have moved it. Returns whether that explains all. */
+static bool explain_moved(const struct dcpk_model *model, const struct dcpk_env *env,
+                          struct dcpk_error *err)
+{
+    const unsigned other = model->ckpt->decisions ^ DCPK_REPAIR_PADDING;
+    struct dcpk_error why = DCPK_ERROR_INIT;
+    struct dcpk_model *moved = NULL;
+    const bool fits = fits_with(model, env, other, &moved, &why);
+
+    if (fits && model->repaired != NULL)
+        dcpk_append(err, ": as they are stored they fit, so there is nothing to repair");
+    else if (fits) {
+        dcpk_append(err,
+                    ": Megatron saved the optimizer's state at wrong places (core 0.15 to 0.19.2, "
+                    "padding of DDP buckets: %" PRIu64
+                    " elements of each state were moved, %" PRIu64 " of them are lost)",
+                    moved->repaired->n_moved, moved->repaired->n_lost);
+        err->fixes |= DCPK_FIX_REPAIR;
+    } else if (why.status != DCPK_OK && why.status != DCPK_EUSAGE)
+        dcpk_append(err,
+                    " (whether Megatron moved them over the padding of DDP buckets is not "
+                    "known: %s)",
+                    why.text);
+    dcpk_model_free(moved);
+    return fits;
+}
+
+/* Why they differ, and what mends it, as far as the bytes show it. */
+static void explain(const struct dcpk_model *model, const struct dcpk_env *env,
+                    struct dcpk_error *err)
+{
+    if (strcmp(model->optimizer_layout, "fully_reshardable") == 0 && explain_moved(model, env, err))
+        return;
+    if (model->needs_proof) {
+        dcpk_append(err, ": the optimizer's state is not where it was inferred, or the weights "
+                         "were changed after the last step");
+        err->fixes |= DCPK_FIX_WEIGHTS_ONLY;
+        return;
+    }
+    dcpk_append(err, ": the weights were changed after the last step, or the optimizer's state is "
+                     "not that of this model");
+    err->fixes |= DCPK_FIX_TRUST;
+}
+
+/* Compare all of a view that was inferred or repaired, of others what is asked for. */
+static enum dcpk_masters_extent extent_of(const struct dcpk_model *model,
+                                          enum dcpk_masters_extent asked)
+{
+    if (model->needs_proof || model->repaired != NULL)
+        return DCPK_MASTERS_ALL;
+    return asked;
+}
+
+/* exec: of the model's checkpoint, made since its views were. */
+static dcpk_status check_with(const struct dcpk_model *model, struct dcpk_exec *exec,
+                              enum dcpk_masters_extent extent, struct misfits *found,
+                              struct dcpk_error *err)
+{
+    if (find_misfits(model, exec, extent_of(model, extent), found, err))
         return err->status;
-    if (found.n_different > 0)
-        dcpk_checkpoint_note(
-            model->ckpt,
-            "%zu of %zu weights looked at are not their rounded masters, the first is '%s': either "
-            "they were changed after the last step, or Megatron saved the optimizer's state at "
-            "wrong places (core 0.15 to 0.19 do that in fully_reshardable when DDP buckets are "
-            "padded); then use a save in dp_reshardable, or one of a later Megatron",
-            found.n_different, found.n_compared, found.first);
+    if (found->n_compared == 0 && (model->needs_proof || model->repaired != NULL))
+        return dcpk_fail(err, DCPK_EMISMATCH,
+                         "there is no weight with a master: nothing can be proven");
+    if (found->n_different > 0)
+        return describe(found, exec, err);
     return DCPK_OK;
 }
 
 dcpk_status dcpk_check_masters(const struct dcpk_model *model, const struct dcpk_env *env,
-                               struct dcpk_error *err)
+                               enum dcpk_masters_extent extent, struct dcpk_error *err)
 {
-    if (model->needs_proof)
-        return dcpk_prove_masters(model, env, err);
-    if (model->needs_sample)
-        return dcpk_sample_masters(model, env, err);
-    return DCPK_OK;
+    struct misfits found = {0};
+    struct dcpk_exec *exec = NULL;
+    dcpk_status st = dcpk_exec_new(model->ckpt, env, &exec, err);
+
+    if (st == DCPK_OK)
+        st = check_with(model, exec, extent, &found, err);
+    dcpk_exec_free(exec);
+    if (st == DCPK_EMISMATCH && found.n_different > 0)
+        explain(model, env, err);
+    if (st != DCPK_OK)
+        dcpk_context(err, "comparing masters with weights of '%s'",
+                     dcpk_store_path(model->ckpt->store));
+    return st;
+}
+
+dcpk_status dcpk_look_at_masters(struct dcpk_checkpoint *ckpt, const struct dcpk_env *env,
+                                 struct dcpk_error *err)
+{
+    struct dcpk_error ignored = DCPK_ERROR_INIT;
+    struct dcpk_model *model = NULL;
+    dcpk_status st = DCPK_OK;
+
+    if (ckpt->format->mapping != NULL && !ckpt->format->is_model &&
+        dcpk_model_read(ckpt, DCPK_MODEL_WEIGHTS_ONLY, &model, &ignored) == DCPK_OK)
+        st = dcpk_check_masters(model, env, DCPK_MASTERS_SAMPLE, err);
+    dcpk_model_free(model);
+    return st;
 }

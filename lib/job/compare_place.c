@@ -14,8 +14,7 @@
 #include "lib/model/model.h"
 #include "lib/tensor/elem.h"
 
-#define VALUE_BYTES 64 /* of a value's text */
-#define MOST_DIGITS 17
+#define MOST_DIGITS 17 /* of a value's text */
 
 const char *dcpk_compare_part_name(enum dcpk_compare_part part)
 {
@@ -81,40 +80,50 @@ static dcpk_status read_elem(struct dcpk_exec *exec, const struct dcpk_view *vie
     return st;
 }
 
-static void format_elem(const struct dcpk_elem *e, int digits, char text[VALUE_BYTES])
+static void format_elem(const struct dcpk_elem *e, int digits, char text[DCPK_VALUE_BYTES])
 {
     switch (e->kind) {
     case DCPK_ELEM_FLOAT:
-        snprintf(text, VALUE_BYTES, "%.*g", digits, e->re);
+        snprintf(text, DCPK_VALUE_BYTES, "%.*g", digits, e->re);
         break;
     case DCPK_ELEM_COMPLEX:
-        snprintf(text, VALUE_BYTES, "%.*g%+.*gj", digits, e->re, digits, e->im);
+        snprintf(text, DCPK_VALUE_BYTES, "%.*g%+.*gj", digits, e->re, digits, e->im);
         break;
     case DCPK_ELEM_INT:
-        snprintf(text, VALUE_BYTES, "%" PRId64, e->i);
+        snprintf(text, DCPK_VALUE_BYTES, "%" PRId64, e->i);
         break;
     case DCPK_ELEM_UINT:
     case DCPK_ELEM_BOOL:
     case DCPK_ELEM_BITS:
-        snprintf(text, VALUE_BYTES, "%" PRIu64, e->u);
+        snprintf(text, DCPK_VALUE_BYTES, "%" PRIu64, e->u);
         break;
     }
 }
 
 /* Three digits, or as many more as it takes to see that they differ. */
-static dcpk_status put_elems(struct dcpk_comparing *c, const struct dcpk_elem elem[2],
-                             struct dcpk_difference *d, struct dcpk_error *err)
+static void format_elems(const struct dcpk_elem elem[2], char text[2][DCPK_VALUE_BYTES])
 {
-    char left[VALUE_BYTES], right[VALUE_BYTES];
     int digits = 3;
 
     do {
-        format_elem(&elem[DCPK_A], digits, left);
-        format_elem(&elem[DCPK_B], digits, right);
-    } while (strcmp(left, right) == 0 && ++digits <= MOST_DIGITS);
-    if (dcpk_comparing_print(c, &d->place.a, err, "%s", left) ||
-        dcpk_comparing_print(c, &d->place.b, err, "%s", right))
-        return err->status;
+        format_elem(&elem[DCPK_A], digits, text[DCPK_A]);
+        format_elem(&elem[DCPK_B], digits, text[DCPK_B]);
+    } while (strcmp(text[DCPK_A], text[DCPK_B]) == 0 && ++digits <= MOST_DIGITS);
+}
+
+dcpk_status dcpk_pair_place(const struct dcpk_tensor_pair *pair, struct dcpk_exec *exec, int64_t at,
+                            char place[DCPK_PLACE_BYTES], char values[2][DCPK_VALUE_BYTES],
+                            struct dcpk_error *err)
+{
+    struct dcpk_elem elem[2];
+    struct dcpk_box box;
+
+    box_of(pair->view[0].shape, pair->view[0].rank, at, &box);
+    for (int s = 0; s < 2; s++)
+        if (read_elem(exec, &pair->view[s], &box, &elem[s], err))
+            return err->status;
+    format_elems(elem, values);
+    dcpk_shape_format(box.offset, box.rank, place, DCPK_PLACE_BYTES);
     return DCPK_OK;
 }
 
@@ -143,6 +152,7 @@ static dcpk_status find_furthest(struct dcpk_comparing *c, struct dcpk_differenc
                                  struct dcpk_error *err)
 {
     int64_t at = d->measured.worst;
+    char values[2][DCPK_VALUE_BYTES];
     struct dcpk_elem elem[2];
     struct dcpk_box box;
 
@@ -154,7 +164,10 @@ static dcpk_status find_furthest(struct dcpk_comparing *c, struct dcpk_differenc
     for (int s = 0; s < 2; s++)
         if (read_elem(c->side[s].exec, &d->views[s], &box, &elem[s], err))
             return err->status;
-    if (put_elems(c, elem, d, err) || put_stored_key(c, &box, d, err))
+    format_elems(elem, values);
+    if (dcpk_comparing_print(c, &d->place.a, err, "%s", values[DCPK_A]) ||
+        dcpk_comparing_print(c, &d->place.b, err, "%s", values[DCPK_B]) ||
+        put_stored_key(c, &box, d, err))
         return err->status;
     return DCPK_OK;
 }

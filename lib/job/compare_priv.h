@@ -136,11 +136,12 @@ dcpk_status dcpk_pairs_add(struct dcpk_tensor_pairs *pairs, const struct dcpk_te
 /* The weights of a model, and their masters (compare_masters.c). part: of each pair. Errors:
  * DCPK_EMISMATCH where the two are not of one shape. */
 dcpk_status dcpk_pairs_add_masters(struct dcpk_tensor_pairs *pairs, const struct dcpk_model *model,
-                                   bool only_samples, const char *part, struct dcpk_error *err);
+                                   const char *part, struct dcpk_error *err);
 struct dcpk_pairs_options {
     struct dcpk_exec *left, *right; /* read view[0] and view[1] of each pair; may be the same */
     bool is_measured;               /* by dcpk_exec_measure; else dcpk_exec_compare */
     const struct dcpk_tolerance *tolerance;
+    uint64_t sample_bytes; /* struct dcpk_view_pairs */
 };
 /* Compare the elements of each pair. results: one for each. stats: NULL: not asked for. */
 dcpk_status dcpk_pairs_compare(const struct dcpk_tensor_pairs *pairs,
@@ -148,6 +149,13 @@ dcpk_status dcpk_pairs_compare(const struct dcpk_tensor_pairs *pairs,
                                struct dcpk_compare *results, struct dcpk_exec_stats *stats,
                                struct dcpk_error *err);
 
+/* Element `at`, row-major, of a pair that `exec` reads: where it is, "[1, 32]", and both values,
+ * with as many digits as distinguish them (compare_place.c). */
+#define DCPK_PLACE_BYTES 256
+#define DCPK_VALUE_BYTES 64
+dcpk_status dcpk_pair_place(const struct dcpk_tensor_pair *pair, struct dcpk_exec *exec, int64_t at,
+                            char place[DCPK_PLACE_BYTES], char values[2][DCPK_VALUE_BYTES],
+                            struct dcpk_error *err);
 /* Find the places of the differences of elements, and put these in order (compare_place.c). */
 dcpk_status dcpk_comparing_places(struct dcpk_comparing *c, struct dcpk_error *err);
 

@@ -55,14 +55,15 @@ static dcpk_status conversion_check_range(struct dcpk_making *m, struct dcpk_err
 static dcpk_status making_check_masters(const struct dcpk_making *m, bool was_proven,
                                         struct dcpk_error *err)
 {
-    const struct dcpk_model *model = conversion_of(m)->model;
+    const struct dcpk_conversion *c = conversion_of(m);
+    const bool checks_all = (c->options->flags & DCPK_CONVERT_CHECK_INPUT) != 0;
     dcpk_status st;
 
-    if (model == NULL || (!model->needs_proof && !model->needs_sample) ||
-        (model->needs_proof && was_proven) || m->compares)
+    if (c->model == NULL || was_proven || m->compares)
         return DCPK_OK;
-    dcpk_progress_begin(&m->env->progress, "proving masters");
-    st = dcpk_check_masters(model, m->env, err);
+    dcpk_progress_begin(&m->env->progress, "comparing masters");
+    st = dcpk_check_masters(c->model, m->env, checks_all ? DCPK_MASTERS_ALL : DCPK_MASTERS_SAMPLE,
+                            err);
     dcpk_progress_begin(&m->env->progress, m->label);
     return st;
 }

@@ -65,6 +65,7 @@ dcpk_status dcpk_input_facts_apply(const struct dcpk_input_facts *facts,
     struct dcpk_edit_item *items;
     dcpk_status st = DCPK_OK;
 
+    ckpt->decisions = facts->decisions;
     ckpt->ddp_bucket_elems = facts->bucket_elems;
     ckpt->given_model_prefix = facts->model_prefix;
     ckpt->given_state_prefix = facts->state_prefix;

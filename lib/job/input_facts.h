@@ -7,6 +7,7 @@
 
 /* Zeroed: none. Everything is borrowed as long as the checkpoint is open. */
 struct dcpk_input_facts {
+    unsigned decisions;   /* of enum dcpk_decision */
     int64_t bucket_elems; /* DDP bucket size of the run that wrote it; 0: unknown */
     /* Prefixes of the keys of weights and of optimizer state, without the last dot; NULL: the
      * format's own, else the one that its keys have. */

@@ -29,8 +29,8 @@ static dcpk_status input_view(const struct dcpk_merge_options *o, struct dcpk_me
     if (dcpk_input_facts_apply(&o->facts, in->ckpt, err) ||
         dcpk_checkpoint_check_cover(in->ckpt, err) ||
         dcpk_model_read(in->ckpt, flags, &in->model, err) ||
-        dcpk_model_check_known(in->model, err) || dcpk_rules_canonical(in->model, err) ||
-        dcpk_rules_args_fit(in->model, err))
+        dcpk_model_check_known(in->model, err) || dcpk_rules_check_model_rows(in->model, err) ||
+        dcpk_rules_canonical(in->model, err) || dcpk_rules_args_fit(in->model, err))
         dcpk_context(err, "merging '%s'", in->run.folder);
     return err->status;
 }
@@ -344,7 +344,8 @@ struct dcpk_checkpoint *dcpk_merge_input(const struct dcpk_merge *merge, size_t 
 dcpk_status dcpk_merge_prove(const struct dcpk_merge *merge, struct dcpk_error *err)
 {
     for (size_t i = 0; i < merge->n_inputs; i++)
-        if (dcpk_check_masters(merge->inputs[i].model, &merge->options->env, err))
+        if (dcpk_check_masters(merge->inputs[i].model, &merge->options->env, DCPK_MASTERS_SAMPLE,
+                               err))
             return err->status;
     return DCPK_OK;
 }

@@ -26,8 +26,8 @@ static dcpk_status job_read_model(struct dcpk_remap_job *job, struct dcpk_error 
         flags = DCPK_MODEL_WEIGHTS_ONLY;
     if (dcpk_checkpoint_check_cover(job->ckpt, err) ||
         dcpk_model_read(job->ckpt, flags, &job->model, err) ||
-        dcpk_model_check_known(job->model, err) || dcpk_rules_canonical(job->model, err) ||
-        dcpk_rules_gate(job->model, &rules, err) ||
+        dcpk_model_check_known(job->model, err) || dcpk_rules_check_model_rows(job->model, err) ||
+        dcpk_rules_canonical(job->model, err) || dcpk_rules_gate(job->model, &rules, err) ||
         dcpk_rules_parallel(job->model, rules.impl, err))
         return err->status;
     return DCPK_OK;

@@ -10,6 +10,7 @@
 #include "lib/ckpt/format.h"
 #include "lib/ckpt/stranger.h"
 #include "lib/model/strange.h"
+#include "lib/model/trust.h"
 
 #define MOST_NAMED              3 /* unknown keys in a message */
 #define MOST_COMMAND_LINE_BYTES 65536
@@ -50,7 +51,8 @@ static void account_source(struct dcpk_account *account, uint32_t source)
         return;
     }
     if (tensor->computed != NULL) {
-        account_source(account, tensor->computed->values);
+        if (tensor->computed->values != DCPK_NO_VALUES)
+            account_source(account, tensor->computed->values);
         if (tensor->computed->scales != DCPK_NO_SCALES)
             account_source(account, tensor->computed->scales);
     }
@@ -166,6 +168,16 @@ static dcpk_status read_command_line(struct dcpk_model *model, struct dcpk_error
     return err->status;
 }
 
+/* Only the format that has the fault repairs it. */
+static dcpk_status check_repaired(const struct dcpk_model *model, struct dcpk_error *err)
+{
+    if ((model->ckpt->decisions & DCPK_REPAIR_PADDING) == 0 || model->repaired != NULL)
+        return DCPK_OK;
+    return dcpk_fail(err, DCPK_EUSAGE,
+                     "no optimizer state of %s was moved over the padding of DDP buckets",
+                     model->ckpt->format->name);
+}
+
 dcpk_status dcpk_model_read(struct dcpk_checkpoint *ckpt, unsigned flags, struct dcpk_model **model,
                             struct dcpk_error *err)
 {
@@ -183,11 +195,13 @@ dcpk_status dcpk_model_read(struct dcpk_checkpoint *ckpt, unsigned flags, struct
     if (st != DCPK_OK)
         return st;
     (*model)->flags = flags;
-    if (ckpt->format->mapping->to_model(ckpt, *model, err) ||
+    if (ckpt->format->mapping->to_model(ckpt, *model, err) || check_repaired(*model, err) ||
         dcpk_model_drop_strange(*model, err) || read_command_line(*model, err))
         return err->status;
     drop_left_out(*model);
-    return list_unknown(*model, err);
+    if (list_unknown(*model, err))
+        return err->status;
+    return dcpk_model_trust(*model, err);
 }
 
 bool dcpk_model_has_values(const struct dcpk_model *model)

@@ -101,6 +101,21 @@ enum dcpk_model_flags {
 
 #define DCPK_COMMAND_LINE_NAME "megatron_command_line.txt"
 
+/*
+ * What a repair did to optimizer state. Counts are of one state: masters and each moment are
+ * repaired alike.
+ */
+struct dcpk_repaired {
+    uint64_t n_moved; /* elements that were at another place, those that are lost among them */
+    uint64_t n_lost;
+    /* Parameters with lost elements, in the order of model->params. */
+    struct dcpk_lost {
+        const char *name;
+        int64_t n_elems, n_lost;
+    } * lost;
+    size_t n;
+};
+
 struct dcpk_model {
     struct dcpk_arena *arena;     /* everything here; freed by dcpk_model_free */
     unsigned flags;               /* enum dcpk_model_flags, set before to_model */
@@ -150,15 +165,16 @@ struct dcpk_model {
     const char *command_line;
     const char *family; /* of a model's folder: that of its map; else NULL */
     bool has_optimizer;
+    bool has_expert_optimizer; /* routed experts had one of their own; of Megatron's formats */
     /*
      * Optimizer state was put in its place by inference (DDP buckets, formats/megatron): before
      * anything is published every weight is compared with its rounded master
      * (lib/job/compare.h).
      */
     bool needs_proof;
-    /* Masters may lie elsewhere than their names suggest, by a fault of the program that saved
-     * them: compares a few with their weights and reports what differs. */
-    bool needs_sample;
+    /* What DCPK_REPAIR_PADDING put back; NULL: it was not asked for, or the format has no such
+     * fault. */
+    const struct dcpk_repaired *repaired;
     /*
      * The format's own loaders do not find all of it as it is: another program wrote it (Megatron's
      * converter), or its keys have other prefixes. Writing the same format anew mends that.

@@ -339,8 +339,8 @@ static dcpk_status assign_groups(struct dcpk_model *model, const struct dcpk_rul
 dcpk_status dcpk_rules_apply(struct dcpk_model *model, const struct dcpk_rule_options *options,
                              struct dcpk_error *err)
 {
-    if (dcpk_rules_canonical(model, err) || dcpk_rules_args_fit(model, err) ||
-        check_values(model, err) || check_masters(model, err) ||
+    if (dcpk_rules_check_model_rows(model, err) || dcpk_rules_canonical(model, err) ||
+        dcpk_rules_args_fit(model, err) || check_values(model, err) || check_masters(model, err) ||
         dcpk_rules_gate(model, options, err) || assign_groups(model, options, err) ||
         dcpk_rules_complete_groups(model, err) || dcpk_rules_parallel(model, options->impl, err) ||
         dcpk_rules_mesh(model, &options->mesh, err) ||

@@ -64,6 +64,15 @@ dcpk_status dcpk_rules_complete_groups(struct dcpk_model *model, struct dcpk_err
 /* Set every parameter's live spellings for the target. */
 dcpk_status dcpk_rules_spell(struct dcpk_model *model, enum dcpk_impl impl, struct dcpk_error *err);
 
+/*
+ * Do the rows of fused weights lie as rows.h has them, by args (NULL: they do)? Errors:
+ * DCPK_EUNSUPPORTED naming the arg of generalized tensor parallelism, or of an interleaved GLU,
+ * that makes it so.
+ */
+dcpk_status dcpk_rules_check_rows(const struct dcpk_value *args, struct dcpk_error *err);
+/* The same for the args of a view, unless its checkpoint has the decision DCPK_ACCEPT_GTP. */
+dcpk_status dcpk_rules_check_model_rows(const struct dcpk_model *model, struct dcpk_error *err);
+
 /* All of the above, in that order. Errors also: DCPK_EFORMAT for optimizer state without a weight,
  * or for some parameters without the masters that others have: from here on every parameter has a
  * value (dcpk_model_value). */

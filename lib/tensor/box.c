@@ -196,6 +196,27 @@ int64_t dcpk_box_take_run(const struct dcpk_box *block, int64_t start, int64_t n
     return taken;
 }
 
+int64_t dcpk_box_flat_offset(const struct dcpk_box *box, const struct dcpk_box *part)
+{
+    int64_t at = 0;
+
+    for (int a = 0; a < box->rank; a++)
+        at = at * box->extent[a] + (part->offset[a] - box->offset[a]);
+    return at;
+}
+
+bool dcpk_box_is_run(const struct dcpk_box *box, const struct dcpk_box *part)
+{
+    int axis = 0;
+
+    while (axis < box->rank && part->extent[axis] == 1)
+        axis++;
+    for (axis++; axis < box->rank; axis++)
+        if (part->extent[axis] != box->extent[axis])
+            return false;
+    return true;
+}
+
 bool dcpk_box_next(int64_t *index, const struct dcpk_box *box, int n)
 {
     for (int a = n - 1; a >= 0; a--) {

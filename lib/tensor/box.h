@@ -78,6 +78,12 @@ dcpk_status dcpk_cover_check(const int64_t *shape, int rank, const int64_t *cons
 int64_t dcpk_box_take_run(const struct dcpk_box *block, int64_t start, int64_t n,
                           struct dcpk_box *box);
 
+/* Where the first element of `part`, which lies in `box`, is among the elements of `box`,
+ * row-major. */
+int64_t dcpk_box_flat_offset(const struct dcpk_box *box, const struct dcpk_box *part);
+/* Do the elements of `part` follow each other among those of `box`, row-major? */
+bool dcpk_box_is_run(const struct dcpk_box *box, const struct dcpk_box *part);
+
 /* Step `index`, inside the box, to the next one along its first n axes, the last of them fastest;
  * false, and back at the first, behind the last. */
 bool dcpk_box_next(int64_t *index, const struct dcpk_box *box, int n);

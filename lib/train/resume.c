@@ -137,7 +137,8 @@ static dcpk_status resume_check(struct resuming *r, struct dcpk_error *err)
     dcpk_status st;
 
     /* The model multiplies by norms' weights as they are: those stored less one get it back. */
-    if (resume_check_items(r, err) || dcpk_check_masters(r->model, r->run->env, err) ||
+    if (resume_check_items(r, err) ||
+        dcpk_check_masters(r->model, r->run->env, DCPK_MASTERS_SAMPLE, err) ||
         resume_pad_vocab(r, err) || dcpk_norms_center(r->model, false, err))
         return err->status;
     st = resume_check_boxes(r, &text, err);

@@ -179,8 +179,8 @@ static void check_compare(struct out_case *r, struct dcpk_exec *exec, const stru
     struct dcpk_compare results[OUT_MOST];
     const size_t n = r->out->n_tensors;
 
-    CHECK_OK(dcpk_exec_compare(&(struct dcpk_view_pairs){exec, exec, views, literals, n}, results,
-                               NULL, &err),
+    CHECK_OK(dcpk_exec_compare(&(struct dcpk_view_pairs){exec, exec, views, literals, n, 0},
+                               results, NULL, &err),
              label);
     for (size_t t = 0; t < n; t++) {
         CHECK(results[t].equal && results[t].n_different == 0, label);
@@ -198,7 +198,7 @@ static void check_compare(struct out_case *r, struct dcpk_exec *exec, const stru
         at[1] = fake_below(&r->seed, n_elems);
         for (int i = 0; i < (at[0] == at[1] ? 1 : 2); i++)
             r->want[t][((size_t)at[i] + 1) * elem_bytes - 1] ^= 0x10;
-        CHECK_OK(dcpk_exec_compare(&(struct dcpk_view_pairs){exec, exec, &views[t], view, 1},
+        CHECK_OK(dcpk_exec_compare(&(struct dcpk_view_pairs){exec, exec, &views[t], view, 1, 0},
                                    results, NULL, &err),
                  label);
         for (int i = 0; i < (at[0] == at[1] ? 1 : 2); i++)

@@ -17,6 +17,10 @@
 #include "lib/base/order.h"
 #include "lib/model/laid_out.h"
 
+/* Of the ends of buckets, elements, with --ddp-pad-buckets-for-high-nccl-busbw
+ * (MC/optimizer/param_layout.py@0.19.0 bucket_end_divisor). */
+#define BANDWIDTH_ALIGNMENT 65536
+
 /* --- the parameters --- */
 
 /* How tensor parallelism of the target cuts a parameter. */
@@ -102,7 +106,6 @@ static dcpk_status layout_collect(const struct dcpk_model *model, const struct d
 
 /* A rank's buffer being filled. */
 struct laying {
-    const struct dcpk_bucket_run *run;
     struct dcpk_bucket_layout *layout;
     size_t buckets_capacity, parts_capacity; /* of the tables, which are not yet in the arena */
     struct dcpk_laid_bucket next;            /* of the next bucket; n_elems: filled so far */
@@ -114,7 +117,8 @@ static bool buffer_has(const struct laying *l, const struct dcpk_replay_slot *sl
     const struct dcpk_cut *cut = &l->layout->replay.cut;
     const bool is_expert = slot->reg.expert >= 0;
 
-    if (slot->chunk != l->chunk || (is_expert && l->run->has_expert_optimizer) != l->next.is_expert)
+    if (slot->chunk != l->chunk ||
+        (is_expert && l->layout->has_expert_optimizer) != l->next.is_expert)
         return false;
     return !is_expert || slot->reg.expert / (cut->n_experts / cut->ep) == l->expert_rank;
 }
@@ -123,12 +127,16 @@ static bool buffer_has(const struct laying *l, const struct dcpk_replay_slot *sl
 static dcpk_status laying_close(struct laying *l, struct dcpk_error *err)
 {
     struct dcpk_bucket_layout *layout = l->layout;
-    const int64_t multiple = dcpk_replay_end_multiple(layout->replay.rules, l->next.n_slices);
+    struct dcpk_replay_rules rules = *layout->replay.rules;
+    int64_t multiple;
 
     if (l->next.n_elems > DCPK_MAX_BUCKET_ELEMS)
         return dcpk_fail(err, DCPK_ERANGE, "a bucket of %" PRId64 " elements", l->next.n_elems);
     if (dcpk_grow(&layout->buckets, &l->buckets_capacity, layout->n, sizeof *layout->buckets, err))
         return err->status;
+    if (layout->replay.cut.pads_for_bandwidth)
+        rules.end_alignment = BANDWIDTH_ALIGNMENT;
+    multiple = dcpk_replay_end_multiple(&rules, l->next.n_slices);
     l->next.n_padded_elems = dcpk_replay_round_up(l->next.n_elems, multiple);
     layout->buckets[layout->n++] = l->next;
     l->next.number++;
@@ -220,42 +228,55 @@ static dcpk_status laying_fill_groups(struct laying *l, bool is_expert, struct d
     return DCPK_OK;
 }
 
+/* The tables, from the heap into the arena. */
+static dcpk_status laying_keep(const struct dcpk_bucket_layout *made, struct dcpk_arena *arena,
+                               struct dcpk_bucket_layout *layout, struct dcpk_error *err)
+{
+    struct dcpk_laid_bucket *buckets = dcpk_arena_array(arena, made->n, sizeof *buckets, err);
+    struct dcpk_bucket_part *parts = dcpk_arena_array(arena, made->n_parts, sizeof *parts, err);
+
+    if (buckets == NULL || parts == NULL)
+        return err->status;
+    if (made->n > 0) {
+        memcpy(buckets, made->buckets, made->n * sizeof *buckets);
+        memcpy(parts, made->parts, made->n_parts * sizeof *parts);
+    }
+    *layout = *made;
+    layout->buckets = buckets;
+    layout->parts = parts;
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_bucket_layout_lay(struct dcpk_bucket_layout *layout, struct dcpk_arena *arena,
+                                   struct dcpk_error *err)
+{
+    struct dcpk_bucket_layout made = {.replay = layout->replay,
+                                      .has_expert_optimizer = layout->has_expert_optimizer};
+    struct laying laying = {.layout = &made};
+    dcpk_status st = laying_fill_groups(&laying, false, err);
+
+    if (st == DCPK_OK && made.has_expert_optimizer)
+        st = laying_fill_groups(&laying, true, err);
+    if (st == DCPK_OK)
+        st = laying_keep(&made, arena, layout, err);
+    dcpk_free(made.buckets);
+    dcpk_free(made.parts);
+    return st;
+}
+
 dcpk_status dcpk_bucket_layout_make(const struct dcpk_model *model,
                                     const struct dcpk_bucket_run *run, struct dcpk_arena *arena,
                                     struct dcpk_bucket_layout *layout, struct dcpk_error *err)
 {
-    struct dcpk_bucket_layout made = {.replay = {.rules = &dcpk_replay_rules[0]}};
-    struct laying laying = {.run = run, .layout = &made};
-    struct dcpk_laid_bucket *buckets;
-    struct dcpk_bucket_part *parts;
-    dcpk_status st = DCPK_OK;
+    struct dcpk_bucket_layout made = {.replay = {.rules = &dcpk_replay_rules[0]},
+                                      .has_expert_optimizer = run->has_expert_optimizer};
 
-    if (dcpk_cut_read(run->args, arena, &made.replay.cut, err)) {
-        st = err->status;
-        goto out;
-    }
+    if (dcpk_cut_read(run->args, arena, &made.replay.cut, err))
+        return err->status;
     made.replay.cut.spec = dcpk_cut_spec(dcpk_value_attrs(run->args), run->impl);
     if (layout_collect(model, run, arena, &made.replay, err) ||
-        laying_fill_groups(&laying, false, err) ||
-        (run->has_expert_optimizer && laying_fill_groups(&laying, true, err))) {
-        st = err->status;
-        goto out;
-    }
-    buckets = dcpk_arena_array(arena, made.n, sizeof *buckets, err);
-    parts = dcpk_arena_array(arena, made.n_parts, sizeof *parts, err);
-    if (buckets == NULL || parts == NULL) {
-        st = err->status;
-        goto out;
-    }
-    if (made.n > 0) {
-        memcpy(buckets, made.buckets, made.n * sizeof *buckets);
-        memcpy(parts, made.parts, made.n_parts * sizeof *parts);
-    }
+        dcpk_bucket_layout_lay(&made, arena, err))
+        return err->status;
     *layout = made;
-    layout->buckets = buckets;
-    layout->parts = parts;
-out:
-    dcpk_free(made.buckets);
-    dcpk_free(made.parts);
-    return st;
+    return DCPK_OK;
 }

@@ -28,7 +28,8 @@ struct dcpk_laid_bucket {
 
 /* In the arena it was made in. */
 struct dcpk_bucket_layout {
-    struct dcpk_replay replay; /* cut and slots; no places */
+    struct dcpk_replay replay; /* cut, rules and slots; no places */
+    bool has_expert_optimizer;
     /* By (is_expert, group, buffer, number). */
     struct dcpk_laid_bucket *buckets;
     size_t n;
@@ -53,5 +54,12 @@ struct dcpk_bucket_run {
 dcpk_status dcpk_bucket_layout_make(const struct dcpk_model *model,
                                     const struct dcpk_bucket_run *run, struct dcpk_arena *arena,
                                     struct dcpk_bucket_layout *layout, struct dcpk_error *err);
+
+/*
+ * The same for slots that layout->replay has, with cut and rules, in the order of registration;
+ * has_expert_optimizer is set. Fills in buckets and parts. Errors: DCPK_ERANGE, DCPK_ENOMEM.
+ */
+dcpk_status dcpk_bucket_layout_lay(struct dcpk_bucket_layout *layout, struct dcpk_arena *arena,
+                                   struct dcpk_error *err);
 
 #endif

@@ -376,6 +376,7 @@ dcpk_status dcpk_cut_read(const struct dcpk_value *args, struct dcpk_arena *aren
         return err->status;
     c.is_tied = is_set(attrs, "untie_embeddings_and_output_weights") &&
                 !dcpk_value_is_true(attrs, "untie_embeddings_and_output_weights");
+    c.pads_for_bandwidth = dcpk_value_is_true(attrs, "ddp_pad_buckets_for_high_nccl_busbw");
     c.spec = dcpk_cut_spec(attrs, NULL); /* replay tries others too */
     *cut = c;
     return DCPK_OK;

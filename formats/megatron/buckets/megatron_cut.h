@@ -27,6 +27,7 @@ struct dcpk_cut {
     const int64_t *layer_ends;         /* of chunk c: decoder layers on chunks 0 to c */
     int64_t norm_chunk, mtp_chunk;     /* with the decoder's final norm; multi-token prediction */
     struct dcpk_bucketing bucketing;
+    bool pads_for_bandwidth; /* buckets end at a multiple of 2^16 as well */
     bool has_mtp;
     bool is_tied;  /* the output layer's weight is the embedding's */
     unsigned spec; /* enum dcpk_spec, as far as args show it */

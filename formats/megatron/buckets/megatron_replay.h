@@ -74,6 +74,8 @@ dcpk_status dcpk_replay_run(struct dcpk_model *model, const struct dcpk_bucket_l
                             const struct dcpk_replay_rules *rules, struct dcpk_replay *replay,
                             struct dcpk_error *err);
 
+/* Can `weight` be `master` in fewer bits? */
+bool dcpk_replay_is_near(double weight, double master);
 /*
  * Compare the first elements of parameters with what is their master by the replay, of some
  * parameters where there are many. DCPK_EMISMATCH names the first that differs by more than

@@ -90,8 +90,8 @@ static dcpk_status read_weight(const struct dcpk_model *model, const struct dcpk
     return DCPK_OK;
 }
 
-/* Can `weight` be `master` in fewer bits? bfloat16 has 8 of them, float16 a fixed smallest step. */
-static bool is_near(double weight, double master)
+/* bfloat16 has 8 bits, float16 a fixed smallest step. */
+bool dcpk_replay_is_near(double weight, double master)
 {
     const double reach = fabs(master) / 128 + 0x1p-24;
 
@@ -114,7 +114,7 @@ static dcpk_status compare(const struct dcpk_model *model, const struct dcpk_rep
                                                       (size_t)i * dcpk_dtype_bytes(master->dtype));
         const double a = dcpk_elem_double(&w), b = dcpk_elem_double(&m);
 
-        if (!is_near(a, b))
+        if (!dcpk_replay_is_near(a, b))
             return dcpk_fail(err, DCPK_EMISMATCH,
                              "element %" PRId64 " of '%s' on tensor-parallel rank %" PRId64
                              " is %g as a weight, %g where the replayed layout has its master",
