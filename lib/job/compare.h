@@ -209,6 +209,10 @@ enum dcpk_masters_extent {
  */
 dcpk_status dcpk_check_masters(const struct dcpk_model *model, const struct dcpk_env *env,
                                enum dcpk_masters_extent extent, struct dcpk_error *err);
+/* The same by an executor that is there, made since the view was: it remembers where chunks lie. */
+dcpk_status dcpk_check_masters_with(const struct dcpk_model *model, const struct dcpk_env *env,
+                                    struct dcpk_exec *exec, enum dcpk_masters_extent extent,
+                                    struct dcpk_error *err);
 /*
  * The same, a sample, of a checkpoint that is only looked at. One of which there is no view, or
  * none of its optimizer's state, has nothing to compare: DCPK_OK.

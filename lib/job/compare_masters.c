@@ -200,21 +200,30 @@ static dcpk_status check_with(const struct dcpk_model *model, struct dcpk_exec *
     return DCPK_OK;
 }
 
-dcpk_status dcpk_check_masters(const struct dcpk_model *model, const struct dcpk_env *env,
-                               enum dcpk_masters_extent extent, struct dcpk_error *err)
+dcpk_status dcpk_check_masters_with(const struct dcpk_model *model, const struct dcpk_env *env,
+                                    struct dcpk_exec *exec, enum dcpk_masters_extent extent,
+                                    struct dcpk_error *err)
 {
     struct misfits found = {0};
-    struct dcpk_exec *exec = NULL;
-    dcpk_status st = dcpk_exec_new(model->ckpt, env, &exec, err);
+    dcpk_status st = check_with(model, exec, extent, &found, err);
 
-    if (st == DCPK_OK)
-        st = check_with(model, exec, extent, &found, err);
-    dcpk_exec_free(exec);
     if (st == DCPK_EMISMATCH && found.n_different > 0)
         explain(model, env, err);
     if (st != DCPK_OK)
         dcpk_context(err, "comparing masters with weights of '%s'",
                      dcpk_store_path(model->ckpt->store));
+    return st;
+}
+
+dcpk_status dcpk_check_masters(const struct dcpk_model *model, const struct dcpk_env *env,
+                               enum dcpk_masters_extent extent, struct dcpk_error *err)
+{
+    struct dcpk_exec *exec = NULL;
+    dcpk_status st = dcpk_exec_new(model->ckpt, env, &exec, err);
+
+    if (st == DCPK_OK)
+        st = dcpk_check_masters_with(model, env, exec, extent, err);
+    dcpk_exec_free(exec);
     return st;
 }
 

@@ -62,8 +62,8 @@ static dcpk_status making_check_masters(const struct dcpk_making *m, bool was_pr
     if (c->model == NULL || was_proven || m->compares)
         return DCPK_OK;
     dcpk_progress_begin(&m->env->progress, "comparing masters");
-    st = dcpk_check_masters(c->model, m->env, checks_all ? DCPK_MASTERS_ALL : DCPK_MASTERS_SAMPLE,
-                            err);
+    st = dcpk_check_masters_with(c->model, m->env, m->exec,
+                                 checks_all ? DCPK_MASTERS_ALL : DCPK_MASTERS_SAMPLE, err);
     dcpk_progress_begin(&m->env->progress, m->label);
     return st;
 }
