@@ -79,7 +79,7 @@ check_includes() {
         allowed=${rule[$folder]}
         if [ "$quote" = '<' ]; then
             [ ! -e "$path" ] || echo "$file:$number: <$path> is ours: include it with quotes"
-        elif [ ! -e "$path" ]; then
+        elif [ ! -e "$path" ] && [ ! -e "$path.in" ]; then
             echo "$file:$number: \"$path\" is not spelled from the root of the tree"
         elif ! [[ $path =~ $allowed ]]; then
             echo "$file:$number: $folder may not include $path"

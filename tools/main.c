@@ -9,12 +9,12 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "dcpk_version.h"
 #include "formats/formats.h"
 #include "kernels/kernels.h"
 #include "lib/exec/ranks.h"
 #include "tools/cmd.h"
 #include "tools/confine.h"
+#include "tools/version.h"
 
 #define PREFIX_BYTES 4 /* equal ones at the start: a name that is suggested */
 

@@ -138,8 +138,8 @@ static void list_unlike(const struct dcpk_merged *first, const struct dcpk_merge
 }
 
 /* Tokens by the options, else by args; 0: not known. */
-static dcpk_status count_tokens(const struct dcpk_merge *m, const struct dcpk_merged *in,
-                                int64_t *n, struct dcpk_error *err)
+static dcpk_status merge_count_tokens(const struct dcpk_merge *m, const struct dcpk_merged *in,
+                                      int64_t *n, struct dcpk_error *err)
 {
     if (dcpk_rules_vocab_size(in->model, m->options->vocab_size, n, err))
         dcpk_context(err, "'%s'", in->run.folder);
@@ -155,7 +155,7 @@ static dcpk_status align_merged_vocab(const struct dcpk_merge *m, struct dcpk_me
     const int64_t least = dcpk_min_i64(rows, dcpk_rules_vocab_rows(in->model));
     int64_t n_tokens, n_others;
 
-    if (count_tokens(m, first, &n_tokens, err) || count_tokens(m, in, &n_others, err))
+    if (merge_count_tokens(m, first, &n_tokens, err) || merge_count_tokens(m, in, &n_others, err))
         return err->status;
     if (n_tokens == 0)
         n_tokens = n_others;
@@ -182,7 +182,8 @@ static dcpk_status list_args(const struct dcpk_merge *m, const struct dcpk_merge
         if (text != NULL)
             dcpk_bytes_printf(text, "has another args.%s", name);
     }
-    if (count_tokens(m, &m->inputs[0], &n_tokens, err) || count_tokens(m, in, &n_others, err))
+    if (merge_count_tokens(m, &m->inputs[0], &n_tokens, err) ||
+        merge_count_tokens(m, in, &n_others, err))
         return err->status;
     if (n_tokens > 0 && n_others > 0 && n_tokens != n_others) {
         struct dcpk_bytes *text = differences_next(d, in);

@@ -126,7 +126,7 @@ static int64_t count_layers(const struct dcpk_model *model)
     return n;
 }
 
-static dcpk_status check_rows(const struct dcpk_model *model, struct dcpk_error *err)
+static dcpk_status fit_check_rows(const struct dcpk_model *model, struct dcpk_error *err)
 {
     const struct dcpk_value *given = dcpk_value_attrs(model->ckpt->given_args);
     const int64_t rows = dcpk_rules_vocab_rows(model);
@@ -159,7 +159,7 @@ dcpk_status dcpk_rules_args_fit(const struct dcpk_model *model, struct dcpk_erro
         dcpk_fail(err, DCPK_EMISMATCH,
                   "the given args have %" PRId64 " layers, and %" PRId64 " are stored",
                   expected.n_decoder_layers, n_layers);
-    else if (check_rows(model, err) == DCPK_OK)
+    else if (fit_check_rows(model, err) == DCPK_OK)
         (void)check_shapes(model, &expected, err);
 out:
     dcpk_arena_free(arena);
