@@ -116,12 +116,12 @@ struct dcpk_coords dcpk_grid_coords(const struct dcpk_grid *grid, int64_t rank)
     return c;
 }
 
-int64_t dcpk_grid_first(const struct dcpk_grid *grid, int64_t rank, unsigned axes)
+int64_t dcpk_grid_first(const struct dcpk_grid *grid, const struct dcpk_coords *at, unsigned axes)
 {
     const struct dcpk_grid full = dcpk_grid_full(grid);
-    const struct dcpk_coords c = dcpk_grid_coords(grid, rank);
+    const struct dcpk_coords c = *at;
     const int64_t pp = (axes & DCPK_AXIS_PP) != 0 ? 0 : c.pp;
-    int64_t at = c.cp + full.cp * c.dp;
+    int64_t dense_at = c.cp + full.cp * c.dp;
 
     if ((axes & (DCPK_AXIS_EP | DCPK_AXIS_EDP)) != 0) {
         const int64_t ep = (axes & DCPK_AXIS_EP) != 0 ? 0 : c.ep;
@@ -130,14 +130,14 @@ int64_t dcpk_grid_first(const struct dcpk_grid *grid, int64_t rank, unsigned axe
         return rank_at(&full, expert_radix(&full), c.etp, ep + full.ep * edp, pp);
     }
     if ((axes & DCPK_AXIS_CP) != 0)
-        at -= c.cp;
+        dense_at -= c.cp;
     if ((axes & DCPK_AXIS_DP) != 0)
-        at -= full.cp * c.dp;
+        dense_at -= full.cp * c.dp;
     if ((axes & DCPK_AXIS_SHARD) != 0)
-        at -= c.shard;
+        dense_at -= c.shard;
     if ((axes & DCPK_AXIS_INSTANCE) != 0)
-        at -= instance_ranks(&full) * c.instance;
-    return rank_at(&full, dense_radix(&full), (axes & DCPK_AXIS_TP) != 0 ? 0 : c.tp, at, pp);
+        dense_at -= instance_ranks(&full) * c.instance;
+    return rank_at(&full, dense_radix(&full), (axes & DCPK_AXIS_TP) != 0 ? 0 : c.tp, dense_at, pp);
 }
 
 int64_t dcpk_grid_stage_rank(const struct dcpk_grid *grid, int64_t pp)

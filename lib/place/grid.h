@@ -68,9 +68,9 @@ enum dcpk_axes {
     DCPK_AXIS_EDP = 128,
 };
 
-/* The first rank of the group of `rank` along `axes` (enum dcpk_axes): ranks with the same first
- * one are a group. */
-int64_t dcpk_grid_first(const struct dcpk_grid *grid, int64_t rank, unsigned axes);
+/* The first rank of a rank's group along `axes` (enum dcpk_axes): ranks with the same first one are
+ * a group. at: of the rank. */
+int64_t dcpk_grid_first(const struct dcpk_grid *grid, const struct dcpk_coords *at, unsigned axes);
 
 /* The first rank of a pipeline stage. */
 int64_t dcpk_grid_stage_rank(const struct dcpk_grid *grid, int64_t pp);

@@ -21,14 +21,13 @@ static const unsigned axes_of[DCPK_N_GROUPS] = {
 };
 
 /* The first rank of a rank's group of a kind. */
-static int64_t mesh_first(const struct dcpk_grid *grid, int64_t rank, enum dcpk_train_group group)
+static int64_t mesh_first(const struct dcpk_grid *grid, int64_t rank, const struct dcpk_coords *at,
+                          enum dcpk_train_group group)
 {
-    const int64_t pp = dcpk_grid_coords(grid, rank).pp;
-
     if (group != DCPK_G_EMBEDDING)
-        return dcpk_grid_first(grid, rank, axes_of[group]);
-    if (pp == 0 || pp == grid->pp - 1)
-        return dcpk_grid_first(grid, rank, DCPK_AXIS_PP);
+        return dcpk_grid_first(grid, at, axes_of[group]);
+    if (at->pp == 0 || at->pp == grid->pp - 1)
+        return dcpk_grid_first(grid, at, DCPK_AXIS_PP);
     return rank;
 }
 
@@ -41,7 +40,7 @@ dcpk_status dcpk_train_mesh_init(const struct dcpk_grid *grid, struct dcpk_group
     mesh->at = dcpk_grid_coords(grid, world->rank);
     mesh->group[DCPK_G_WORLD] = world;
     for (int g = DCPK_G_WORLD + 1; g < DCPK_N_GROUPS; g++) {
-        const int64_t first = mesh_first(grid, mesh->rank, (enum dcpk_train_group)g);
+        const int64_t first = mesh_first(grid, mesh->rank, &mesh->at, (enum dcpk_train_group)g);
 
         if (world->by->split(world, (int)first, &mesh->group[g], err))
             return err->status;
@@ -54,19 +53,22 @@ dcpk_status dcpk_train_mesh_plan(const struct dcpk_grid *grid, int64_t rank,
                                  struct dcpk_train_mesh *mesh, struct dcpk_error *err)
 {
     const int64_t n_ranks = dcpk_grid_ranks(grid);
+    int64_t first[DCPK_N_GROUPS];
 
     *mesh = (struct dcpk_train_mesh){.rank = rank, .n_ranks = n_ranks};
     if (dcpk_grid_check_ranks(grid, n_ranks, err))
         return err->status;
     mesh->at = dcpk_grid_coords(grid, rank);
     for (int g = 0; g < DCPK_N_GROUPS; g++) {
-        const enum dcpk_train_group group = (enum dcpk_train_group)g;
-        const int64_t first = mesh_first(grid, rank, group);
-
         groups[g] = (struct dcpk_group){.rank = 0};
         mesh->group[g] = &groups[g];
-        for (int64_t r = 0; r < n_ranks; r++) {
-            if (mesh_first(grid, r, group) != first)
+        first[g] = mesh_first(grid, rank, &mesh->at, (enum dcpk_train_group)g);
+    }
+    for (int64_t r = 0; r < n_ranks; r++) {
+        const struct dcpk_coords at = dcpk_grid_coords(grid, r);
+
+        for (int g = 0; g < DCPK_N_GROUPS; g++) {
+            if (mesh_first(grid, r, &at, (enum dcpk_train_group)g) != first[g])
                 continue;
             groups[g].n_ranks++;
             groups[g].rank += r < rank;
