@@ -32,9 +32,8 @@ static const struct {
 static const char *const args_interleaving[] = {
     "glu_interleave_size", "moe_mlp_glu_interleave_size", "moe_shared_expert_glu_interleave_size"};
 
-dcpk_status dcpk_rules_check_rows(const struct dcpk_value *args, struct dcpk_error *err)
+dcpk_status dcpk_rules_check_rows(const struct dcpk_value *attrs, struct dcpk_error *err)
 {
-    const struct dcpk_value *attrs = dcpk_value_attrs(args);
     int64_t size, most;
 
     for (size_t i = 0; i < DCPK_COUNT(args_mixing); i++) {
@@ -57,5 +56,5 @@ dcpk_status dcpk_rules_check_model_rows(const struct dcpk_model *model, struct d
 {
     if ((model->ckpt->decisions & DCPK_ACCEPT_GTP) != 0)
         return DCPK_OK;
-    return dcpk_rules_check_rows(model->args, err);
+    return dcpk_rules_check_rows(dcpk_value_attrs(model->args), err);
 }

@@ -65,11 +65,11 @@ dcpk_status dcpk_rules_complete_groups(struct dcpk_model *model, struct dcpk_err
 dcpk_status dcpk_rules_spell(struct dcpk_model *model, enum dcpk_impl impl, struct dcpk_error *err);
 
 /*
- * Do the rows of fused weights lie as rows.h has them, by args (NULL: they do)? Errors:
- * DCPK_EUNSUPPORTED naming the arg of generalized tensor parallelism, or of an interleaved GLU,
- * that makes it so.
+ * Do the rows of fused weights lie as rows.h has them, by the attributes of args (NULL: they do)?
+ * Errors: DCPK_EUNSUPPORTED naming the attribute of generalized tensor parallelism, or of an
+ * interleaved GLU, by which they do not.
  */
-dcpk_status dcpk_rules_check_rows(const struct dcpk_value *args, struct dcpk_error *err);
+dcpk_status dcpk_rules_check_rows(const struct dcpk_value *attrs, struct dcpk_error *err);
 /* The same for the args of a view, unless its checkpoint has the decision DCPK_ACCEPT_GTP. */
 dcpk_status dcpk_rules_check_model_rows(const struct dcpk_model *model, struct dcpk_error *err);
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # verify_samples.sh - every sample is sound, by run folder or by the checkpoint's own folder.
-for folder in "$SAMPLES"/*/ "$SAMPLES"/tiny_generations/*/ "$SAMPLES"/*_reshardable_*/*_reshardable/; do
+for folder in "$SAMPLES"/*/ "$SAMPLES"/tiny_generations/*/ "$SAMPLES"/*_reshardable_*/*_reshardable/ "$SAMPLES"/*_shifted_*/{shifted,truth}/; do
     name=$(basename "$folder")
-    # Folders of several runs.
-    if [ "$name" = tiny_generations ] || [ -d "$folder/dp_reshardable" ]; then
+    # Folders of several runs, and one of metadata alone.
+    if [ "$name" = tiny_generations ] || [ "$name" = v019_torch215_td ] || [ -d "$folder/dp_reshardable" ] || [ -d "$folder/truth" ]; then
         continue
     fi
     # A run's folder without a tracker: its iteration by name.
