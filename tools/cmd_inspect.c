@@ -139,7 +139,8 @@ static void note_faults(struct dcpk_checkpoint *ckpt, const struct dcpk_inspecti
         dcpk_checkpoint_note(ckpt, "%s", err.text);
     err = (struct dcpk_error)DCPK_ERROR_INIT;
     if (strcmp(in->state->optimizer_layout, "fully_reshardable") == 0 &&
-        dcpk_look_at_masters(ckpt, env, &err) == DCPK_EMISMATCH)
+        dcpk_look_at_masters(ckpt, env, &err) == DCPK_EMISMATCH &&
+        (err.fixes & DCPK_FIX_REPAIR) != 0)
         dcpk_checkpoint_note(ckpt, "%s", err.text);
 }
 

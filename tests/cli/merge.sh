@@ -84,9 +84,9 @@ merge --weights 0.2,0.3,0.5 --dry-run centered model model none | grep -c 'less 
 convert --to fsdp_dtensor --weights-only model fsdp && "$DCPKIT" modify-state-dict --op 'remove ^args$' fsdp argless >said
 merge --weights 0.5,0.5 --dry-run centered argless none | grep -A 1 'no args'
 echo '{"moe_mlp_glu_interleave_size": 32}' >args.json
-convert --weights-only --args-from args.json --to zarr "$SAMPLES/torch_dist_c_moe_ep2pp2" blocks
+convert --weights-only --accept-gtp --args-from args.json --to zarr "$SAMPLES/torch_dist_c_moe_ep2pp2" blocks
 refuses "rows in another order" 3 'in other orders, by args.moe_mlp_glu_interleave_size' \
-    merge --weights 1,1 "$SAMPLES/torch_dist_c_moe_ep2pp2" blocks none
+    merge --accept-gtp --weights 1,1 "$SAMPLES/torch_dist_c_moe_ep2pp2" blocks none
 
 refuses "no weights" 2 'a number for each' merge first "$dense" none
 refuses "too few weights" 2 '1 numbers for 2 checkpoints' merge --weights 1 first "$dense" none
