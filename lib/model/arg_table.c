@@ -82,8 +82,8 @@ const struct dcpk_arg dcpk_args[] = {
     {"mhc_sinkhorn_iterations", NULL, NULL, INT, MHC, 0, WHOLE(20), 0},
 
     /* attention */
-    {"add_qkv_bias", NULL, NULL, BOOL, ALL, 0, OFF, 0},
-    {"qk_layernorm", NULL, NULL, BOOL, ALL, 0, OFF, 0},
+    {"add_qkv_bias", NULL, NULL, BOOL, ALL, SHOWN, OFF, 0},
+    {"qk_layernorm", NULL, NULL, BOOL, ALL, SHOWN, OFF, 0},
     {"qk_l2_norm", NULL, NULL, BOOL, ALL, 0, OFF, 0},
     {"softmax_scale", NULL, NULL, FLOAT, ALL, 0, NONE, 0}, /* a configuration's */
     {"softmax_type", NULL, NULL, TEXT, ALL, 0, WORD("vanilla"), 0},
@@ -155,7 +155,7 @@ const struct dcpk_arg dcpk_args[] = {
     /* experts */
     {"num_experts", NULL, "num_moe_experts", INT, ALL, 0, NONE, MAX_EXPERTS},
     {"moe_ffn_hidden_size", NULL, NULL, INT, MOE, SHOWN, NONE, 0},
-    {"moe_layer_freq", NULL, NULL, ANY, MOE, 0, WHOLE(1), 0},
+    {"moe_layer_freq", NULL, NULL, ANY, MOE, SHOWN, WHOLE(1), 0},
     {"moe_shared_expert_intermediate_size", NULL, NULL, INT, MOE, 0, NONE, 0},
     {"moe_shared_expert_gate", NULL, NULL, BOOL, MOE, 0, OFF, 0},
     {"moe_latent_size", NULL, NULL, INT, MOE, 0, NONE, 0},

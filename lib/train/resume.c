@@ -19,8 +19,10 @@
 #include "lib/exec/same_checkpoint.h"
 #include "lib/job/compare.h"
 #include "lib/model/account.h"
+#include "lib/model/arg_table.h"
 #include "lib/model/norms.h"
 #include "lib/rules/rules.h"
+#include "lib/train/run_values.h"
 
 /* What is open while a run resumes. */
 struct resuming {
@@ -99,6 +101,33 @@ static dcpk_status resume_check_args(const struct resuming *r, struct dcpk_error
     return DCPK_OK;
 }
 
+/*
+ * Refuses a run whose args decide that the same weights compute something else, and, where it is
+ * fine-tuned, weights of a model with something that this loop lacks (lib/model/arg_table.h).
+ */
+static dcpk_status resume_check_deciding(const struct resuming *r, struct dcpk_error *err)
+{
+    const struct dcpk_train_config *config = r->run->state->config;
+    const struct dcpk_value *saved = dcpk_value_attrs(r->model->args), *own;
+    const struct dcpk_train_progress none = {0};
+    const char *name;
+
+    if (saved == NULL)
+        return DCPK_OK;
+    own = dcpk_value_attrs(dcpk_train_args(config, &none, r->arena, err));
+    if (err->status != DCPK_OK)
+        return err->status;
+    for (size_t at = 0; (name = dcpk_args_next_difference(saved, own, &at)) != NULL;) {
+        const bool is_lacking = !dcpk_arg_is_given(own, name);
+
+        if (is_lacking || !config->files.is_finetune)
+            return dcpk_fail_fix(
+                err, DCPK_EMISMATCH, DCPK_FIX_MODEL_FLAGS, "args.%s of the checkpoint %s", name,
+                is_lacking ? "is not what this program computes" : "is not equal to this run's");
+    }
+    return DCPK_OK;
+}
+
 /* The boxes that all ranks ask for, against the tensors of the view. text: of the index. */
 static dcpk_status resume_check_boxes(struct resuming *r, struct dcpk_bytes *text,
                                       struct dcpk_error *err)
@@ -145,7 +174,9 @@ static dcpk_status resume_check(struct resuming *r, struct dcpk_error *err)
     dcpk_bytes_release(&text);
     if (st != DCPK_OK)
         return st;
-    return resume_check_args(r, err);
+    if (resume_check_args(r, err))
+        return err->status;
+    return resume_check_deciding(r, err);
 }
 
 /* ---- tensors ---- */

@@ -17,7 +17,7 @@ grep num_key_value_heads of_bridge/config.json
 convert --to torch_dist of_bridge back && equal run back
 # Of the parser the switch counts: without it each head is a group, which these rows are not.
 sed 's/\("group_query_attention": \)true/\1false/' args.json >none.json
-refuses "groups that are switched off" 3 "linear_qkv.weight': its weight has not the 144 rows" convert --args-from none.json --to huggingface bare none
+refuses "groups that are switched off" 3 "linear_qkv.weight' would be \[144, 32\], and is \[96, 32\]" convert --args-from none.json --to huggingface bare none
 
 # The given config.json is the model's own, or has nothing that args do not: what it keeps would be another model's.
 # edit NAME FILTER: model/config.json, changed.

@@ -134,6 +134,13 @@ refuses "another model" 3 "in 20 tensors, the first: .* is \[128, 16\] in the ch
 refuses "fewer layers" 3 'num_layers value from checkpoint \(2\) is not equal to the input argument value \(1\) \(.dcpkit inspect' \
     train --load two --num-layers 1
 refuses "other heads of the same shapes" 3 'num_attention_heads value from checkpoint \(2\)' train --load two --num-attention-heads 4
+refuses "another theta" 3 "args.rotary_base of the checkpoint is not equal to this run's \(.dcpkit inspect'" train --load two --rotary-base 500000
+train --load two --finetune --rotary-base 500000 --exit-at 1 | grep -c 'iteration'
+for arg in window_size:'[7, 0]' use_mup:true moe_input_jitter_eps:0.1; do # the last means nothing without experts
+    echo "{\"${arg%%:*}\": ${arg#*:}}" >arg.json
+    "$DCPKIT" convert --quiet --force --args-from arg.json --to zarr two odd
+    train --load odd --finetune --exit-at 1 2>&1 | grep -oE "args.${arg%%:*} of the checkpoint is not what this program computes|iteration" | head -n 1
+done
 refuses "another schedule" 3 "lr_decay_steps is 36 here and 32 in the checkpoint \(--override-opt" train --load two --train-iters 9
 refuses "its folder is a file" 2 "output 'tokens': it exists and is not a folder" train --save tokens --exit-at 1
 for path in tiny.yaml tokens two/latest_checkpointed_iteration.txt three/iter_0000008/.metadata; do
