@@ -97,7 +97,6 @@ static void add_amounts(struct sides *sides, const struct dcpk_conversion *c, st
 
 void dcpk_convert_report_sides(const struct dcpk_conversion *c, struct dcpk_doc *doc)
 {
-    const struct dcpk_grid unknown = {0}, *layout = &unknown;
     const char *generation = dcpk_text_or(c->out->target.generation, "");
     char source_generation[DCPK_GENERATION_TEXT_BYTES];
     struct sides *sides = dcpk_doc_take(doc, 1, sizeof *sides);
@@ -105,15 +104,13 @@ void dcpk_convert_report_sides(const struct dcpk_conversion *c, struct dcpk_doc 
 
     if (sides == NULL)
         return;
-    if (c->model != NULL)
-        layout = &c->model->layout;
     dcpk_run_state_load(c->ckpt, doc->arena, &state);
     dcpk_generation_text(c->ckpt, source_generation);
     add_side(sides, "folder", c->source.folder, c->target.folder);
     add_side(sides, "format",
              dcpk_doc_format(doc, "%s %s", c->ckpt->format->name, source_generation),
              dcpk_doc_format(doc, "%s %s", c->options->to->name, generation));
-    add_layouts(sides, &state.layout, layout, doc);
+    add_layouts(sides, &state.layout, &c->out->layout, doc);
     add_amounts(sides, c, doc);
     dcpk_doc_show(doc, &(struct dcpk_doc_table){.fill = fill_sides, .context = sides});
 }

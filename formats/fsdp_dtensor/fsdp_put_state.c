@@ -127,9 +127,10 @@ static void set_arg(struct writer *w, struct settings *s, const char *name,
 }
 
 /*
- * The mesh that the target settles: one pipeline stage, and where the ranks are given, data
- * parallelism over those of a tensor-parallel rank (--target-dp counts context parallelism, which
- * stays the source's where the number allows it). world: ranks of all instances.
+ * The mesh that the target settles: one pipeline stage, and data parallelism over the ranks of a
+ * tensor-parallel rank: those that are given (--target-dp counts context parallelism, which stays
+ * the source's where the number allows it), else as many as the source has. world: ranks of the
+ * target over all instances of mesh.dp.
  */
 static struct dcpk_grid settled_mesh(const struct writer *w)
 {
@@ -140,8 +141,10 @@ static struct dcpk_grid settled_mesh(const struct writer *w)
 
     if (w->is_for_tp || target->dp > 0 || dcpk_fsdp_wants_v2(w->out))
         mesh.tp = w->tp;
-    if (target->dp == 0)
+    if (target->dp == 0) {
+        dcpk_layout_fit_ranks(&w->model->layout, &mesh);
         return mesh;
+    }
     n_ranks = target->dp;
     mesh.ep = dcpk_max_i64(target->ep, 1);
     mesh.dp = n_ranks / cp;

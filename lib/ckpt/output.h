@@ -139,7 +139,8 @@ struct dcpk_output {
     struct dcpk_arena *arena;       /* everything here */
     struct dcpk_checkpoint *source; /* borrowed */
     const struct dcpk_format *format;
-    const char *family; /* of a model's folder, set by from_model; else NULL */
+    struct dcpk_grid layout; /* by the args that it gets, set by from_model; 0: not known */
+    const char *family;      /* of a model's folder, set by from_model; else NULL */
     /* The common state that is kept in a file or an item of its own, set by from_model; NULL: there
      * is none. */
     const struct dcpk_value *common;

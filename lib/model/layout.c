@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* layout.c - the sizes of a mesh in a checkpoint's args. */
 #include "lib/model/layout.h"
+#include "lib/base/checked.h"
 #include "lib/base/order.h"
 
 #include <stddef.h>
@@ -47,6 +48,38 @@ int64_t dcpk_layout_get(const struct dcpk_grid *layout, const struct dcpk_layout
 
     memcpy(&value, (const char *)layout + size->at, sizeof value);
     return value;
+}
+
+static int64_t size_or(int64_t size, int64_t other)
+{
+    return dcpk_max_i64(size > 0 ? size : other, 1);
+}
+
+static int64_t greatest_divisor(int64_t a, int64_t b)
+{
+    while (b != 0) {
+        const int64_t rest = a % b;
+
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+void dcpk_layout_fit_ranks(const struct dcpk_grid *from, struct dcpk_grid *mesh)
+{
+    const int64_t tp = size_or(mesh->tp, from->tp), pp = size_or(mesh->pp, from->pp);
+    const int64_t etp = size_or(mesh->etp, mesh->tp > 0 ? mesh->tp : from->etp);
+    int64_t dense, expert, world;
+
+    if (mesh->dp > 0 || mesh->world > 0 || from->world <= 0 || !dcpk_mul_i64(tp, pp, &dense) ||
+        !dcpk_mul_i64(dense, size_or(mesh->cp, from->cp), &dense) ||
+        !dcpk_mul_i64(size_or(mesh->ep, from->ep), pp, &expert) ||
+        !dcpk_mul_i64(expert, etp, &expert) || !dcpk_mul_i64(dense, size_or(from->dp, 1), &world) ||
+        !dcpk_mul_i64(world, expert / greatest_divisor(world, expert), &world))
+        return;
+    mesh->world = world;
+    mesh->dp = world / dense;
 }
 
 size_t dcpk_layout_args(const struct dcpk_grid *mesh, const struct dcpk_value *attrs,

@@ -17,6 +17,14 @@ extern const struct dcpk_layout_size dcpk_layout_sizes[DCPK_LAYOUT_N_SIZES];
 void dcpk_layout_read(const struct dcpk_value *attrs, struct dcpk_grid *layout);
 int64_t dcpk_layout_get(const struct dcpk_grid *layout, const struct dcpk_layout_size *size);
 
+/*
+ * Give a mesh whose ranks are not given, neither `dp` nor `world`, the data parallelism of `from`,
+ * to which RNG states of ranks belong, and as many ranks as Megatron then asks for: tp * pp * cp *
+ * dp, or more where expert parallelism, etp * ep * pp, has to divide them. Sizes that the mesh
+ * lacks are those of `from`. A `from` without `world`, and more than 2^63 ranks, change nothing.
+ */
+void dcpk_layout_fit_ranks(const struct dcpk_grid *from, struct dcpk_grid *mesh);
+
 /* An attribute of args, and the size that a mesh gives it. */
 struct dcpk_layout_arg {
     const char *name;

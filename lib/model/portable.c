@@ -81,22 +81,33 @@ static bool is_setting_class(const struct dcpk_value *v)
     return false;
 }
 
-/* Is the size still the source's? What a mesh lacks follows from the rest of it, but for ranks. */
-static bool is_kept(const struct dcpk_output *out, const struct dcpk_layout_size *size,
-                    const struct dcpk_value_pair *set, size_t n_set)
+/* The value that an attribute gets: of `set`, else its own. NULL: neither has it. */
+static const struct dcpk_value *find_set(const char *name, const struct dcpk_value *attrs,
+                                         const struct dcpk_value_pair *set, size_t n_set)
 {
-    const bool counts_ranks = size->at == offsetof(struct dcpk_grid, dp) ||
-                              size->at == offsetof(struct dcpk_grid, cp) ||
-                              size->at == offsetof(struct dcpk_grid, world);
-
     for (size_t i = 0; i < n_set; i++)
-        if (strcmp(dcpk_value_as_str(set[i].key), size->name) == 0)
-            return false;
-    return out->target.mesh.tp == 0 ||
-           (counts_ranks && dcpk_layout_get(&out->target.mesh, size) == 0);
+        if (strcmp(dcpk_value_as_str(set[i].key), name) == 0)
+            return set[i].value;
+    return dcpk_value_get(attrs, name);
 }
 
-/* Name sizes in args that are still the source's. A run of one rank gives no note. */
+/*
+ * Does the size follow from the source's mesh? Data parallelism that is not given does
+ * (dcpk_layout_fit_ranks); of a mesh that is given what else it lacks follows from the rest of it.
+ */
+static bool is_of_source(const struct dcpk_output *out, const struct dcpk_layout_size *size,
+                         bool is_set)
+{
+    const struct dcpk_grid *mesh = &out->target.mesh;
+
+    if (size->at == offsetof(struct dcpk_grid, dp) || size->at == offsetof(struct dcpk_grid, world))
+        return mesh->dp == 0;
+    if (is_set)
+        return false;
+    return mesh->tp == 0 || (size->at == offsetof(struct dcpk_grid, cp) && mesh->cp == 0);
+}
+
+/* Name sizes in args that follow from the source's mesh. A run of one rank gives no note. */
 static dcpk_status note_kept(struct dcpk_output *out, const struct dcpk_value *attrs,
                              const struct dcpk_value_pair *set, size_t n_set,
                              struct dcpk_error *err)
@@ -107,11 +118,12 @@ static dcpk_status note_kept(struct dcpk_output *out, const struct dcpk_value *a
 
     for (size_t i = 0; i < DCPK_LAYOUT_N_SIZES; i++) {
         const struct dcpk_layout_size *size = &dcpk_layout_sizes[i];
+        const struct dcpk_value *value = find_set(size->name, attrs, set, n_set);
         int64_t n = 0;
 
-        if (!dcpk_value_as_int(dcpk_value_get(attrs, size->name), &n) || n <= 0 ||
+        if (!dcpk_value_as_int(value, &n) || n <= 0 ||
             (n == 1 && size->at != offsetof(struct dcpk_grid, dp)) ||
-            !is_kept(out, size, set, n_set))
+            !is_of_source(out, size, value != dcpk_value_get(attrs, size->name)))
             continue;
         is_notable = is_notable || n > 1;
         dcpk_bytes_printf(&text, "%s%s %" PRId64, text.n_bytes > 0 ? ", " : "", size->name, n);
@@ -120,7 +132,7 @@ static dcpk_status note_kept(struct dcpk_output *out, const struct dcpk_value *a
     st = dcpk_bytes_status(&text, err);
     if (st == DCPK_OK && is_notable)
         dcpk_output_event(
-            out, DCPK_EVENT_NOTE, "args", "args keep %s of the source: the target's mesh is %s",
+            out, DCPK_EVENT_NOTE, "args", "args have %s by the source: the target's mesh is %s",
             (const char *)text.data, out->target.mesh.tp > 0 ? "given without them" : "not given");
     dcpk_bytes_release(&text);
     return st;
@@ -172,5 +184,6 @@ dcpk_status dcpk_args_portable(struct dcpk_output *out, const struct dcpk_value 
     *portable = dcpk_value_namespace(out->arena, kept, n, err);
     if (*portable == NULL)
         return err->status;
+    dcpk_layout_read(dcpk_value_attrs(*portable), &out->layout);
     return DCPK_OK;
 }

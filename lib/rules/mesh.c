@@ -90,10 +90,12 @@ dcpk_status dcpk_rules_mesh(struct dcpk_model *model, const struct dcpk_grid *me
                             struct dcpk_error *err)
 {
     const struct dcpk_grid old = model->layout;
+    struct dcpk_grid whole = *mesh;
 
     if (!is_given(mesh))
         return DCPK_OK;
-    if (check_sizes(model, mesh, err) || (model->args != NULL && set_args(model, mesh, err)))
+    dcpk_layout_fit_ranks(&old, &whole);
+    if (check_sizes(model, mesh, err) || (model->args != NULL && set_args(model, &whole, err)))
         return err->status;
     dcpk_model_read_layout(model);
     if (model->n_rng > 0 && (changes(old.tp, mesh->tp) || changes(old.pp, mesh->pp))) {

@@ -7,10 +7,10 @@
 #include "lib/model/model.h"
 
 /*
- * Prepare the model for a 3D-parallel run on `mesh`; sizes of 0 stay as they are. args get the
- * sizes; RNG states, which belong to (pipeline, tensor) ranks, are dropped when those change.
- * Nothing happens when all sizes are 0. Errors: those of dcpk_grid_check_model (axes of
- * tensors are checked where they are cut); DCPK_ENOMEM.
+ * Prepare the model for a 3D-parallel run on `mesh`; sizes of 0 stay as they are, and the number of
+ * ranks follows (dcpk_layout_fit_ranks). args get the sizes; RNG states, which belong to (pipeline,
+ * tensor) ranks, are dropped when those change. Nothing happens when all sizes are 0. Errors: those
+ * of dcpk_grid_check_model (axes of tensors are checked where they are cut); DCPK_ENOMEM.
  */
 dcpk_status dcpk_rules_mesh(struct dcpk_model *model, const struct dcpk_grid *mesh,
                             struct dcpk_error *err);

@@ -43,7 +43,8 @@ page equal '<dd>equal</dd>' 'weights'
 same compare compare-two-checkpoint "$dense" two
 page compare 'DIFFERENT' 'only in A' 'word_embeddings' 'class="num bad"'
 "$DCPKIT" convert --to fsdp_dtensor --html p/convert.html --quiet "$dense" out
-page convert 'torch_dist' 'fsdp_dtensor' 'embedding.<wbr>word_embeddings.<wbr>weight' 'tensor parallel' 'replaced by its fp32 master'
+page convert 'torch_dist' 'fsdp_dtensor' 'embedding.<wbr>word_embeddings.<wbr>weight' 'replaced by its fp32 master' \
+    'pipeline parallel</td><td class="key">2</td><td class="key">1</td>' 'ranks</td><td class="key">4</td><td class="key">2</td>'
 [ "$(find p -type f | wc -l)" = 6 ] || ls p
 
 # a page may be asked for with --json as well; a path may hold what HTML means otherwise

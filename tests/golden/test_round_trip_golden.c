@@ -96,9 +96,25 @@ static bool is_of_stages(const char *name)
     return strstr(name, "pipeline") != NULL;
 }
 
+static int64_t size_of(const struct dcpk_value *attrs, const char *name)
+{
+    int64_t size = 1;
+
+    dcpk_value_as_int(dcpk_value_get(attrs, name), &size);
+    return size;
+}
+
+/* As many ranks as validate_args asks for, of which one stage is left. */
+static void check_one_stage(const struct dcpk_value *want, const struct dcpk_value *got)
+{
+    CHECK_EQ_INT(size_of(got, "world_size"),
+                 size_of(want, "world_size") / size_of(want, "pipeline_model_parallel_size"),
+                 "world_size");
+}
+
 /*
  * All attributes are the source's, but for the pipeline's stages by the way of fsdp_dtensor, which
- * has one; those of classes that another Megatron may not have are left out.
+ * has one, and their ranks; those of classes that another Megatron may not have are left out.
  */
 static void check_same_args(const struct dcpk_value *want, const struct dcpk_value *got,
                             size_t n_left_out, bool has_all_stages)
@@ -116,7 +132,9 @@ static void check_same_args(const struct dcpk_value *want, const struct dcpk_val
             n_set++;
             continue;
         }
-        if (has_all_stages || !is_of_stages(name))
+        if (!has_all_stages && strcmp(name, "world_size") == 0)
+            check_one_stage(a, b);
+        else if (has_all_stages || !is_of_stages(name))
             CHECK(dcpk_value_equal(dcpk_value_get(a, name), b->as.pairs[i].value), name);
     }
     CHECK_EQ_INT(b->n, a->n - n_left_out + n_set, "attributes");
