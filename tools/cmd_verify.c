@@ -184,9 +184,10 @@ static int check_usage(const struct verify *v)
                                     "prefixes of keys are for --against SRC");
     if (v->force && !v->writes_integrity)
         return dcpk_cli_usage(NAME, "--force is for --write-integrity");
-    if (v->against == NULL && (v->args_path != NULL || v->maps != NULL))
-        return dcpk_cli_usage(NAME,
-                              "--args-from and --maps are for --against SRC, as convert was told");
+    if (v->against == NULL && v->args_path != NULL)
+        return dcpk_cli_usage(NAME, "--args-from is for --against SRC, as convert was told");
+    if (v->against == NULL && v->maps != NULL)
+        return dcpk_cli_usage(NAME, "--maps is for --against SRC, as convert was told");
     return -1;
 }
 
