@@ -13,7 +13,7 @@ on_terminal() {
 
 echo "on a terminal:"
 on_terminal "$DCPKIT" hash "$sample" | tail -n 2 |
-    sed -E 's/[0-9.]+ MiB in [0-9]+ s, [0-9.]+ GB\/s/SIZE in TIME, SPEED/; s/<clear>[0-9a-f]{32}.*/<clear>/'
+    sed -E 's/[0-9.]+ [KM]iB in [0-9]+ s, [0-9.]+ GB\/s/SIZE in TIME, SPEED/; s/<clear>[0-9a-f]{32}.*/<clear>/'
 on_terminal "$DCPKIT" hash --quiet "$sample" || echo "nothing with --quiet"
 # What a command has to say begins where the bar was.
 for command in "convert --to fsdp_dtensor" "modify-state-dict --op 'cast ^optimizer float64'"; do
@@ -26,7 +26,7 @@ echo "in a log:"
 "$DCPKIT" hash --quiet --progress "$sample" 2>>said >/dev/null
 cat said
 "$DCPKIT" convert --progress --check-input --to fsdp_dtensor "$sample" out 2>&1 >/dev/null |
-    sed -E 's/[0-9.]+ MiB in [0-9]+ s, [0-9.]+ GB\/s/SIZE in TIME, SPEED/'
+    sed -E 's/[0-9.]+ [KM]iB in [0-9]+ s, [0-9.]+ GB\/s/SIZE in TIME, SPEED/'
 
 echo "notes:"
 "$DCPKIT" convert --rename-mtp-keys --dry-run --to fsdp_dtensor "$sample" a 2>&1 >/dev/null | cut -d' ' -f1-4

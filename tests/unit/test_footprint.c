@@ -172,14 +172,14 @@ static void this_run_adds_integers(void **state)
     (void)state;
     c.precision.is_exact = true;
     f = footprint_of(&c, 0, DCPK_OF_THIS_RUN, "integers");
-    CHECK_EQ_INT(f.held[DCPK_TAG_GRADS], 8 * R + 4 * R + 4 * 27 + 8, "integers");
+    CHECK_EQ_INT(f.held[DCPK_TAG_GRADS], 8 * R + 4 * R + 8 * 27 + 8, "integers");
     CHECK_EQ_INT(f.held[DCPK_TAG_COMM], 8 * B, "integers");
     CHECK_EQ_INT(reduced(&f), 2 * reduced(&other), "integers");
     CHECK_EQ_INT(gathered(&f), gathered(&other), "weights");
     CHECK(f.held[DCPK_TAG_ACT] > other.held[DCPK_TAG_ACT], "with room to compute");
     c.precision.is_exact = false;
     f = footprint_of(&c, 0, DCPK_OF_THIS_RUN, "floats");
-    CHECK_EQ_INT(f.held[DCPK_TAG_GRADS], other.held[DCPK_TAG_GRADS] + 4 * 27 + 8, "floats");
+    CHECK_EQ_INT(f.held[DCPK_TAG_GRADS], other.held[DCPK_TAG_GRADS] + 8 * 27 + 8, "floats");
     for (int tag = 0; tag < DCPK_TAG_ACT; tag++)
         if (tag != DCPK_TAG_GRADS)
             CHECK_EQ_INT(f.held[tag], other.held[tag], dcpk_memory_tag_names[tag]);
