@@ -199,7 +199,7 @@ static bool try_round(const struct scene *scene, const struct usual *usual, uint
     is_resumed = strstr(result.printed, "written by an earlier run") != NULL ||
                  strstr(result.printed, "already complete") != NULL;
     if (needs_proof) /* which what is gone on with has had */
-        CHECK_EQ_INT(strstr(result.said, "proving masters") == NULL, is_resumed, label);
+        CHECK_EQ_INT(strstr(result.said, "comparing masters") == NULL, is_resumed, label);
     return is_resumed;
 }
 

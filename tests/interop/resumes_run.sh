@@ -147,7 +147,8 @@ import numpy
 rows = numpy.arange(32)[:, None] * 17 + numpy.arange(33)[None, :] ** 2 * (1 + numpy.arange(32)[:, None] % 5)
 (rows % 251).astype("<i4").tofile(sys.argv[1])
 PYTHON
-printf 'core\tsource\trun\tloss 5\tloss 6\tloss 7\tloss 8\tnorm 5\tnorm 6\tnorm 7\tnorm 8\n'
+columns=(core source run 'loss 5' 'loss 6' 'loss 7' 'loss 8' 'norm 5' 'norm 6' 'norm 7' 'norm 8')
+(IFS=$'\t' && echo "${columns[*]}")
 wanted=()
 n=0
 while IFS='|' read -r core source run tree flags conversions; do

@@ -114,12 +114,15 @@ class Converted(unittest.TestCase):
     def test_args(self, _source, wanted, got):
         """
         Every attribute that is plain data, and no other: an older Megatron may lack its class. What the target
-        determines is the target's: its format, and one pipeline stage.
+        determines is the target's: its format, one pipeline stage, and the ranks of such a run with the source's
+        data parallelism (validate_args: world_size is tp x pp x cp x dp).
         """
         have = vars(got.object("args", stubs=False))
         want = {k: v for k, v in vars(wanted.args).items() if is_plain(v)}
         want.update({k: v for k, v in ONE_STAGE.items() if k in want})
         want.update({"ckpt_format": "fsdp_dtensor", "use_megatron_fsdp": True})
+        if "world_size" in want:
+            want["world_size"] = want["tensor_model_parallel_size"] * want["context_parallel_size"] * want["data_parallel_size"]
         self.assertEqual(set(have), set(want))
         for key, value in want.items():
             self.assertTrue(same(have[key], value), f"args.{key}: {have[key]!r} is not {value!r}")

@@ -96,10 +96,13 @@ class Objects(unittest.TestCase):
         return os.path.join(run, "iter_0000004")
 
     def convert(self, folder, form, *options, name="out"):
-        """Converted, with proof: (its folder, what was dropped and why)."""
+        """
+        Converted, with proof: (its folder, what was dropped and why). The input's checksums are not part of the proof
+        here: they stop at every damaged object, also at one that the target does not keep.
+        """
         out = os.path.join(self.work, name, "iter_0000004")
         report = os.path.join(self.work, "report.json")
-        dcpkit("convert", "--force", "--verify", "--to", form, "--report", report, *options, folder, out)
+        dcpkit("convert", "--force", "--verify", "--no-check-input", "--to", form, "--report", report, *options, folder, out)
         with open(report, encoding="utf-8") as f:
             return out, {entry["key"]: entry["reason"] for entry in json.load(f)["dropped"]}
 

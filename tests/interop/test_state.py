@@ -210,11 +210,11 @@ class State(unittest.TestCase):
         dcpkit("modify-state-dict", "--op", r"rename ^optimizer\.state\.param\.embedding.*$ x",
                "--op", r"rename ^optimizer\.state\.exp_avg\.embedding.*$ optimizer.state.param.embedding.word_embeddings.weight",
                "--op", r"rename ^x$ optimizer.state.exp_avg.embedding.word_embeddings.weight", run, wrong)
-        for folder, is_told in ((run, False), (wrong, True)):
-            out = tempfile.mkdtemp(dir=self.work)
-            done = subprocess.run([DCPKIT, "convert", "--force", "--to", "fsdp_dtensor", folder, out],
-                                  capture_output=True, text=True, check=True)
-            self.assertEqual("not their rounded masters" in done.stdout + done.stderr, is_told)
+        self.convert(run, "fsdp_dtensor")
+        status, said = dcpkit_fails("convert", "--to", "fsdp_dtensor", wrong, os.path.join(self.work, "no"))
+        self.assertEqual(status, 3)
+        self.assertRegex(said, r"a weight is not its rounded master: 'embedding\.word_embeddings\.weight'")
+        self.convert(wrong, "fsdp_dtensor", "--trust", "weights")
 
 
 if __name__ == "__main__":
