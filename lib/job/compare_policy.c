@@ -58,6 +58,7 @@ static bool is_run_arg(const char *name)
                                         "consumed_valid_samples",
                                         "fp16",
                                         "hidden_dropout",
+                                        "iteration", /* where a resumed run began */
                                         "params_dtype",
                                         "use_rotary_position_embeddings"};
 
@@ -83,6 +84,15 @@ static bool is_unused_group_arg(const struct dcpk_comparing *c, const char *name
     return true;
 }
 
+/*
+ * Does one side say nothing of the arg? A run whose tokenizer has no vocabulary of its own stores
+ * None as vocab_size; the rows of the embedding are compared.
+ */
+static bool is_unsaid_arg(const char *name, const struct dcpk_value *value)
+{
+    return value == NULL || (value->kind == DCPK_V_NONE && strcmp(name, "vocab_size") == 0);
+}
+
 /* A model has no place for a run's state, and lacks args that it does not make: neither counts. */
 static bool is_of_run(const struct dcpk_comparing *c, enum dcpk_subject subject, const char *key,
                       const struct dcpk_value *const values[2])
@@ -91,8 +101,8 @@ static bool is_of_run(const struct dcpk_comparing *c, enum dcpk_subject subject,
         return false;
     if (subject != DCPK_OF_ARGS)
         return true;
-    return values[DCPK_A] == NULL || values[DCPK_B] == NULL || is_run_arg(key) ||
-           is_unused_group_arg(c, key);
+    return is_unsaid_arg(key, values[DCPK_A]) || is_unsaid_arg(key, values[DCPK_B]) ||
+           is_run_arg(key) || is_unused_group_arg(c, key);
 }
 
 /* Tolerated, whether one side lacks it or it differs. */

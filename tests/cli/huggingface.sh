@@ -54,6 +54,12 @@ for run in torch_dist_a_dense_tp2pp2 torch_dist_c_dp_reshardable_tp2dp2; do
     convert --verify --to huggingface "$SAMPLES/$run" "of_$run" | grep -c 'optimizer state'
 done
 
+# A run that was resumed, whose tokenizer has no vocabulary of its own, is the same model.
+echo '{"iteration": 4, "consumed_train_samples": 8, "vocab_size": null}' >resumed.json
+convert --quiet --args-from resumed.json --to zarr "$SAMPLES/torch_dist_c_dense_tp2pp2" resumed
+convert --verify --to huggingface --vocab-size 250 resumed of_resumed 2>said | grep verified
+equal of_resumed resumed
+
 # A class that no map has: by its model_type, as transformers takes it.
 sample safetensors_qwen3 class
 sed -i 's/Qwen3ForCausalLM/MyForCausalLM/' class/config.json
