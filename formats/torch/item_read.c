@@ -248,7 +248,8 @@ dcpk_status dcpk_rebuilt_find_storage(const struct dcpk_zip *zip, const struct d
     char name[8 + MAX_KEY_BYTES];
     uint64_t n_bytes;
 
-    snprintf(name, sizeof name, "data/%s", r->key);
+    memcpy(name, "data/", 5); /* a key has at most MAX_KEY_BYTES: take_storage */
+    memcpy(name + 5, r->key, strlen(r->key) + 1);
     *member = dcpk_zip_find(zip, name);
     if (*member == NULL)
         return dcpk_fail(err, DCPK_EFORMAT, "no record '%s' for a tensor's storage", name);

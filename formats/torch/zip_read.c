@@ -25,6 +25,8 @@
 #define NARROW_DESCRIPTOR   16u /* mark, crc, two u32 */
 #define WIDE_DESCRIPTOR     24u /* mark, crc, two u64 */
 #define SATURATED32         UINT32_MAX
+/* Up to so many records a name is looked for one by one: a tensor's item has about seven. */
+#define FEW_MEMBERS 16u
 
 /* Where the directory lies. */
 struct directory {
@@ -355,6 +357,41 @@ static dcpk_status check_ranges(struct dcpk_zip *zip, uint64_t end_bytes, struct
     return member_check_range(zip, zip->n_members - 1, end_bytes, err);
 }
 
+/* The first n records are looked at. NULL: none has the name. */
+static const struct dcpk_zip_member *find_of(const struct dcpk_zip *zip, size_t n, const char *name,
+                                             size_t name_bytes)
+{
+    for (size_t i = 0; i < n; i++) {
+        const struct dcpk_zip_member *m = &zip->members[i];
+
+        if (m->name_bytes == name_bytes && memcmp(m->name, name, name_bytes) == 0)
+            return m;
+    }
+    return NULL;
+}
+
+/* Record i gets a name that none before it has. */
+static dcpk_status name_member(struct dcpk_zip *zip, size_t i, struct dcpk_error *err)
+{
+    const struct dcpk_zip_member *m = &zip->members[i], *twin;
+    bool existed = false;
+    uint64_t other = 0;
+
+    if (zip->n_members <= FEW_MEMBERS) {
+        twin = find_of(zip, i, m->name, m->name_bytes);
+        existed = twin != NULL;
+        if (existed)
+            other = (uint64_t)(twin - zip->members);
+    } else if (dcpk_map_put(&zip->by_name, m->name, m->name_bytes, i, &existed, &other, err) !=
+               DCPK_OK) {
+        return err->status;
+    }
+    if (existed)
+        return dcpk_fail(err, DCPK_EFORMAT, "zip: records %" PRIu64 " and %zu have one name", other,
+                         i);
+    return DCPK_OK;
+}
+
 /* Take "<prefix>/" off every name; one prefix, no name twice. */
 static dcpk_status strip_prefix(struct dcpk_zip *zip, struct dcpk_error *err)
 {
@@ -367,20 +404,14 @@ static dcpk_status strip_prefix(struct dcpk_zip *zip, struct dcpk_error *err)
     n_prefix = (size_t)(slash - first) + 1;
     for (size_t i = 0; i < zip->n_members; i++) {
         struct dcpk_zip_member *m = &zip->members[i];
-        bool existed;
-        uint64_t other;
 
         if (m->name_bytes <= n_prefix || memcmp(m->name, first, n_prefix) != 0)
             return dcpk_fail(err, DCPK_EFORMAT, "zip: record %zu is not in the folder '%.*s'", i,
                              (int)dcpk_min_size(n_prefix, 64), first);
         m->name += n_prefix;
         m->name_bytes -= n_prefix;
-        if (dcpk_map_put(&zip->by_name, m->name, m->name_bytes, i, &existed, &other, err) !=
-            DCPK_OK)
+        if (name_member(zip, i, err))
             return err->status;
-        if (existed)
-            return dcpk_fail(err, DCPK_EFORMAT, "zip: records %" PRIu64 " and %zu have one name",
-                             other, i);
     }
     return DCPK_OK;
 }
@@ -467,9 +498,12 @@ void dcpk_zip_release(struct dcpk_zip *zip)
 
 const struct dcpk_zip_member *dcpk_zip_find(const struct dcpk_zip *zip, const char *name)
 {
+    const size_t name_bytes = strlen(name);
     uint64_t i;
 
-    return dcpk_map_get(&zip->by_name, name, strlen(name), &i) ? &zip->members[i] : NULL;
+    if (zip->n_members <= FEW_MEMBERS)
+        return find_of(zip, zip->n_members, name, name_bytes);
+    return dcpk_map_get(&zip->by_name, name, name_bytes, &i) ? &zip->members[i] : NULL;
 }
 
 dcpk_status dcpk_zip_borrow(struct dcpk_zip *zip, const struct dcpk_zip_member *member,

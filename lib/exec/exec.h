@@ -88,8 +88,9 @@ struct dcpk_view_pairs {
     struct dcpk_exec *left_exec, *right_exec; /* may be the same */
     const struct dcpk_view *left, *right;     /* n of each */
     size_t n;
-    /* 0: all elements. Else a sample: so many bytes, at most, from the first element on and up to
-     * the last one, of the wider side. */
+    /* 0: all elements. Else a sample: at most so many bytes of the wider side from the first
+     * element on, and as many up to the last one; of a pair of at most 16 times as many, one of the
+     * two. */
     uint64_t sample_bytes;
 };
 /*

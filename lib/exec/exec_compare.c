@@ -11,6 +11,8 @@
 #include "lib/exec/workers.h"
 #include "lib/tensor/elem.h"
 
+#define FEW_SLABS 16
+
 struct comparison {
     struct dcpk_view_pairs pairs;
     bool is_measured; /* dcpk_exec_measure */
@@ -50,10 +52,16 @@ static void cut_pair(const struct comparison *c, size_t pair, struct dcpk_slabs 
     dcpk_slabs_cut(&whole, dcpk_max_size(a, b), limit_bytes, slabs);
 }
 
-/* How many slabs of a pair are compared: of a sample the first and the last one. */
+/*
+ * How many slabs of a pair are compared. A sample of many slabs has the first and the last one. A
+ * sample of few has one of them, the last in every second pair: finding an item costs more than
+ * reading it.
+ */
 static uint64_t count_slabs(const struct comparison *c, const struct dcpk_slabs *slabs)
 {
-    return c->pairs.sample_bytes > 0 ? dcpk_min_u64(slabs->n, 2) : slabs->n;
+    if (c->pairs.sample_bytes == 0)
+        return slabs->n;
+    return slabs->n <= FEW_SLABS ? dcpk_min_u64(slabs->n, 1) : 2;
 }
 
 /* The slab of a task of `pair`. */
@@ -62,7 +70,9 @@ static uint64_t slab_of(const struct comparison *c, size_t pair, const struct dc
 {
     const uint64_t number = task - c->first_task[pair];
 
-    return number > 0 && c->pairs.sample_bytes > 0 ? slabs->n - 1 : number;
+    if (c->pairs.sample_bytes == 0)
+        return number;
+    return number > 0 || (slabs->n <= FEW_SLABS && pair % 2 == 1) ? slabs->n - 1 : 0;
 }
 
 static size_t find_pair(const struct comparison *c, uint64_t task)

@@ -8,8 +8,8 @@
 #include "lib/job/compare_priv.h"
 
 /*
- * Of each end of a tensor: a vector is compared whole, of a matrix what two small reads bring. A
- * master at a wrong place differs in nearly every element.
+ * At each end of a tensor, or at one of a small one: a vector is compared whole, a matrix where two
+ * small reads reach. A master at a wrong place differs in nearly every element.
  */
 #define SAMPLE_BYTES 1024
 
