@@ -31,7 +31,7 @@ static dcpk_status help_one(const char *name, struct dcpk_doc *doc, struct dcpk_
 }
 
 #define DCPK_OPT_STRUCT struct dcpk_doc_way
-static const struct dcpk_cli_option option_rows[] = {DCPK_OPT_JSON(as_json), DCPK_OPT_END};
+static const struct dcpk_option option_rows[] = {DCPK_OPT_JSON(as_json), DCPK_OPT_END};
 
 int dcpk_cmd_help_knob(int argc, char **argv)
 {

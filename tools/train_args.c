@@ -11,13 +11,13 @@
 /* ---- tables ---- */
 
 #define DCPK_OPT_STRUCT struct dcpk_train_args
-const struct dcpk_cli_option dcpk_train_options[] = {
+const struct dcpk_option dcpk_train_options[] = {
     DCPK_OPT_FILE("config", "FILE", config,
                   "knobs as Megatron-Bridge has them, YAML or JSON with sections; those of the "
                   "command line count more"),
     DCPK_OPT_END};
 
-const struct dcpk_cli_option dcpk_train_paths[] = {
+const struct dcpk_option dcpk_train_paths[] = {
     DCPK_OPT_CHECKPOINT("load", "DIR", knobs.config.files.load, NULL),
     DCPK_OPT_OUT_RUN("save", "DIR", knobs.config.files.save, NULL),
     DCPK_OPT_FILE("token-file", "FILE", knobs.config.data.token_file, NULL),

@@ -18,7 +18,7 @@ struct dcpk_train_args {
 };
 
 /* --config, and the paths that knobs name (struct dcpk_cli, `settled`). */
-extern const struct dcpk_cli_option dcpk_train_options[], dcpk_train_paths[];
+extern const struct dcpk_option dcpk_train_options[], dcpk_train_paths[];
 extern const struct dcpk_cli_more dcpk_train_flags;
 
 /*
