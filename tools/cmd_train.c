@@ -223,7 +223,7 @@ static const struct dcpk_option option_rows[] = {
     DCPK_OPT_END};
 
 static const struct dcpk_option settled_rows[] = {
-    DCPK_OPT_ROWS(dcpk_train_paths, struct dcpk_train_args, asked), DCPK_OPT_END};
+    DCPK_OPT_ROWS(dcpk_knobs_of_run, struct dcpk_train_knobs, asked.knobs), DCPK_OPT_END};
 
 static dcpk_status train_settle(void *values, struct dcpk_error *err)
 {
@@ -249,7 +249,7 @@ static int train_parse(struct train *t, int argc, char **argv)
         .paths = DCPK_CLI_NO_PATHS,
         .settle = train_settle,
         .settled = settled_rows,
-        .more = &dcpk_train_flags,
+        .knobs = "knobs, which 'dcpkit help knob NAME' explains",
     };
     struct dcpk_error err = DCPK_ERROR_INIT;
     char **rest, **args;

@@ -9,6 +9,7 @@
 #include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/exec/exec.h"
+#include "lib/train/knobs.h"
 #include "tools/cmd.h"
 #include "tools/confine.h"
 #include "tools/wrap.h"
@@ -95,22 +96,24 @@ const char *dcpk_cli_flag(const char *name, char text[DCPK_CLI_FLAG_BYTES])
     return text;
 }
 
-/* The flags of each part, as one paragraph; a name that has several rows once. */
-static void put_more(const struct dcpk_cli_more *more)
+/* The flags of each part of the knobs, as one paragraph; a name that has several rows once. */
+static void put_knobs(const char *title)
 {
-    char flag[DCPK_CLI_FLAG_BYTES];
-    const char *before = "";
+    char flag[DCPK_CLI_FLAG_BYTES], before[DCPK_CLI_FLAG_BYTES] = "";
+    struct dcpk_knob_walk walk = {0};
+    const struct dcpk_option *knob;
     size_t at = 0;
 
-    dcpk_cli_printf(stdout, "\n%s:", more->title);
-    for (size_t i = 0; more->name(i) != NULL; before = more->name(i++)) {
-        const size_t n = strlen(dcpk_cli_flag(more->name(i), flag)) + strlen(" --");
+    dcpk_cli_printf(stdout, "\n%s:", title);
+    while ((knob = dcpk_knob_next(&walk)) != NULL) {
+        const size_t n = strlen(dcpk_cli_flag(knob->name, flag)) + strlen(" --");
 
-        if (strcmp(more->name(i), before) == 0)
+        if (strcmp(flag, before) == 0)
             continue;
-        if (more->part(i) != NULL) {
-            dcpk_cli_printf(stdout, "\n  %s:", more->part(i));
-            at = strlen(more->part(i)) + strlen("  :");
+        memcpy(before, flag, sizeof before);
+        if (walk.begins_part) {
+            dcpk_cli_printf(stdout, "\n  %s:", walk.part);
+            at = strlen(walk.part) + strlen("  :");
         }
         if (at + n > DCPK_CLI_COLUMNS) {
             dcpk_cli_printf(stdout, "\n   ");
@@ -143,8 +146,8 @@ static int put_command_help(const struct dcpk_cli *cli)
             put_option(option);
     put_option(&added[0]);
     put_option(&added[1]);
-    if (cli->more != NULL)
-        put_more(cli->more);
+    if (cli->knobs != NULL)
+        put_knobs(cli->knobs);
     dcpk_cli_printf(stdout, "\nexample:\n  %s\n", cli->example);
     if (dcpk_cli_flush(&err) != DCPK_OK)
         return dcpk_cli_fail(cli->name, &err);
@@ -239,15 +242,18 @@ bool dcpk_cli_is_near(const char *word, const char *name)
     return most - before - behind <= 3 && 2 * (most - before - behind) <= least;
 }
 
-const char *dcpk_cli_near_flag(const struct dcpk_cli_more *more, const char *word)
+const char *dcpk_cli_near_knob(const char *word, char name[DCPK_CLI_FLAG_BYTES])
 {
     char flag[DCPK_CLI_FLAG_BYTES], asked[DCPK_CLI_FLAG_BYTES];
-    const char *name;
+    struct dcpk_knob_walk walk = {0};
+    const struct dcpk_option *knob;
 
     dcpk_cli_flag(word, asked);
-    for (size_t i = 0; more != NULL && (name = more->name(i)) != NULL; i++)
-        if (dcpk_cli_is_near(asked, dcpk_cli_flag(name, flag)))
+    while ((knob = dcpk_knob_next(&walk)) != NULL)
+        if (dcpk_cli_is_near(asked, dcpk_cli_flag(knob->name, flag))) {
+            snprintf(name, DCPK_CLI_FLAG_BYTES, "%s", knob->name);
             return name;
+        }
     return NULL;
 }
 
@@ -256,7 +262,7 @@ static int unknown_option(const struct dcpk_cli *cli, const char *word)
 {
     const char *begin = word + strspn(word, "-"), *near = NULL;
     const size_t n = strcspn(begin, "=");
-    char name[DCPK_CLI_FLAG_BYTES], flag[DCPK_CLI_FLAG_BYTES];
+    char name[DCPK_CLI_FLAG_BYTES], knob[DCPK_CLI_FLAG_BYTES], flag[DCPK_CLI_FLAG_BYTES];
 
     if (n < sizeof name) {
         memcpy(name, begin, n);
@@ -265,8 +271,8 @@ static int unknown_option(const struct dcpk_cli *cli, const char *word)
             if (near == NULL && o->kind != DCPK_OPTION_GROUP && o->help != NULL &&
                 (dcpk_starts_with(o->name, name) || dcpk_cli_is_near(name, o->name)))
                 near = o->name;
-        if (near == NULL && dcpk_cli_near_flag(cli->more, name) != NULL)
-            near = dcpk_cli_flag(dcpk_cli_near_flag(cli->more, name), flag);
+        if (near == NULL && cli->knobs != NULL && dcpk_cli_near_knob(name, knob) != NULL)
+            near = dcpk_cli_flag(knob, flag);
     }
     if (near == NULL)
         return dcpk_cli_usage(cli->name, "unknown option '%s'", word);

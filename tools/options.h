@@ -101,13 +101,6 @@ enum dcpk_cli_paths {
     DCPK_CLI_ARE_FILES = 32,    /* each is a plain file that is read */
 };
 
-/* Flags that a command has beside its table, as it took them before: for help and for hints. */
-struct dcpk_cli_more {
-    const char *title;             /* of the list of all */
-    const char *(*name)(size_t i); /* "num_layers", spelled with dashes; NULL: no more */
-    const char *(*part)(size_t i); /* what begins with flag i; NULL: nothing */
-};
-
 /* A command. The pointers to bool point into `values` as parsing leaves it. */
 struct dcpk_cli {
     const char *name;    /* "inspect" */
@@ -128,7 +121,9 @@ struct dcpk_cli {
     /* Rows that no argument fills, but `settle`: the sandbox lets their paths through, too. NULL:
      * none. */
     const struct dcpk_option *settled;
-    const struct dcpk_cli_more *more; /* NULL: none */
+    /* The title of the list of knobs (lib/train/knobs.h), which the command took from its arguments
+     * before: for help and hints. NULL: it has none. */
+    const char *knobs;
 };
 
 /*
@@ -144,10 +139,11 @@ int dcpk_cli_parse(const struct dcpk_cli *cli, int argc, char **argv, char ***ar
  * without ROWS, as dcpk_cli_parse hands it to dcpk_confine. */
 const char *dcpk_cli_text(const struct dcpk_cli *cli, const struct dcpk_option *option);
 
-/* The flag of `more` that `word`, without its dashes, is near to; NULL: none. */
-const char *dcpk_cli_near_flag(const struct dcpk_cli_more *more, const char *word);
-/* Copy a name to text, with dashes for its underscores. Returns text. */
 #define DCPK_CLI_FLAG_BYTES 64
+/* Find the knob that `word`, without its dashes, is near to, and copy its name. Returns `name`, or
+ * NULL: none. */
+const char *dcpk_cli_near_knob(const char *word, char name[DCPK_CLI_FLAG_BYTES]);
+/* Copy a name to text, with dashes for its underscores. Returns text. */
 const char *dcpk_cli_flag(const char *name, char text[DCPK_CLI_FLAG_BYTES]);
 
 /*

@@ -57,12 +57,13 @@ static dcpk_status rules_apply(const struct dcpk_knob_rule *rules, struct dcpk_t
 static dcpk_status notices_of_no_effect(struct dcpk_train_knobs *knobs,
                                         struct dcpk_train_notices *notices, struct dcpk_error *err)
 {
-    const struct dcpk_knob *knob;
+    struct dcpk_knob_walk walk = {0};
+    const struct dcpk_option *knob;
 
-    for (size_t i = 0; (knob = dcpk_knob_at(i)) != NULL; i++) {
+    while ((knob = dcpk_knob_next(&walk)) != NULL) {
         const char *text;
 
-        if (!knobs->given[i] || knob->knob_class != DCPK_KNOB_NO_EFFECT)
+        if (!knobs->given[walk.number] || knob->effect != DCPK_KNOB_NO_EFFECT)
             continue;
         text = dcpk_arena_printf(knobs->arena, err, "%s has no effect here: %s", knob->name,
                                  knob->help);

@@ -114,7 +114,7 @@ static bool limit_nccl(const struct dcpk_scene *s)
     do {
         const size_t n = strcspn(at, ",");
 
-        if (!dcpk_knob_has_word("Ring CollnetDirect CollnetChain ^NVLS", at, n))
+        if (!dcpk_option_has_word("Ring CollnetDirect CollnetChain ^NVLS", at, n))
             return true;
         at += n;
     } while (*at++ == ',');
@@ -138,7 +138,7 @@ static bool limit_cublas(const struct dcpk_scene *s)
     const char *text = s->environment->cublas_config;
 
     return s->knobs->is_deterministic && text != NULL &&
-           !dcpk_knob_has_word(":4096:8 :16:8", text, strlen(text));
+           !dcpk_option_has_word(":4096:8 :16:8", text, strlen(text));
 }
 
 static bool limit_bias(const struct dcpk_scene *s)
@@ -352,7 +352,7 @@ static bool limit_plain_optimizer(const struct dcpk_scene *s)
 {
     const char *text = s->knobs->optimizer;
 
-    return !dcpk_knob_has_word("adam sgd", text, strlen(text));
+    return !dcpk_option_has_word("adam sgd", text, strlen(text));
 }
 static bool limit_outer_experts(const struct dcpk_scene *s)
 {
@@ -401,8 +401,8 @@ static bool limit_blocking_reduce(const struct dcpk_scene *s)
 {
     return dcpk_scene_has_fsdp(s) && dcpk_knobs_was_given(s->knobs, "overlap_grad_reduce") &&
            !s->knobs->config.fsdp.overlaps_reduce &&
-           dcpk_knob_has_word("optim_grads optim_grads_params", s->knobs->strategy,
-                              strlen(s->knobs->strategy));
+           dcpk_option_has_word("optim_grads optim_grads_params", s->knobs->strategy,
+                                strlen(s->knobs->strategy));
 }
 static bool limit_blocking_gather(const struct dcpk_scene *s)
 {

@@ -57,7 +57,8 @@ static bool rule_strategy(const struct dcpk_scene *s)
 {
     const char *text = s->knobs->strategy;
 
-    return !dcpk_knob_has_word("no_shard optim optim_grads optim_grads_params", text, strlen(text));
+    return !dcpk_option_has_word("no_shard optim optim_grads optim_grads_params", text,
+                                 strlen(text));
 }
 static const char *rule_strategy_name(const struct dcpk_scene *s)
 {
@@ -228,7 +229,7 @@ static bool rule_optimizer(const struct dcpk_scene *s)
 {
     const char *text = s->knobs->optimizer;
 
-    return dcpk_scene_has_fsdp(s) && !dcpk_knob_has_word("adam sgd", text, strlen(text));
+    return dcpk_scene_has_fsdp(s) && !dcpk_option_has_word("adam sgd", text, strlen(text));
 }
 static const char *rule_optimizer_name(const struct dcpk_scene *s)
 {

@@ -28,11 +28,11 @@ struct arguments {
 
 static bool argument_is_truth(const char *text)
 {
-    return dcpk_knob_has_word("true false True False", text, strlen(text));
+    return dcpk_option_has_word("true false True False", text, strlen(text));
 }
 
 /* The value of the flag in argv[at], which is past it then. NULL and err: it has none. */
-static const char *argument_value(struct arguments *a, const struct dcpk_knob *knob,
+static const char *argument_value(struct arguments *a, const struct dcpk_option *knob,
                                   const char *equals, struct dcpk_error *err)
 {
     const char *next = NULL;
@@ -41,7 +41,7 @@ static const char *argument_value(struct arguments *a, const struct dcpk_knob *k
         next = a->argv[a->at];
     if (equals != NULL)
         return equals + 1;
-    if (knob->kind == DCPK_KNOB_FLAG && (next == NULL || !argument_is_truth(next)))
+    if (knob->kind == DCPK_OPTION_FLAG && (next == NULL || !argument_is_truth(next)))
         return "true";
     if (next == NULL || dcpk_starts_with(next, "--")) {
         dcpk_fail(err, DCPK_EUSAGE, "%s has no value", a->argv[a->at - 1]);
@@ -56,7 +56,8 @@ static dcpk_status argument_take(struct arguments *a, bool *is_taken, struct dcp
 {
     const char *text = a->argv[a->at], *equals = strchr(text, '='), *value, *name = text;
     const bool is_flag = dcpk_starts_with(text, "--");
-    const struct dcpk_knob *knob;
+    struct dcpk_knob_walk walk;
+    const struct dcpk_option *knob;
 
     *is_taken = false;
     if (!is_flag && (equals == NULL || memchr(text, '.', (size_t)(equals - text)) == NULL))
@@ -65,7 +66,7 @@ static dcpk_status argument_take(struct arguments *a, bool *is_taken, struct dcp
         name = dcpk_arena_strndup(a->knobs->arena, text, (size_t)(equals - text), err);
     if (name == NULL)
         return err->status;
-    knob = dcpk_knob_find(name);
+    knob = dcpk_knob_find(name, &walk);
     if (knob == NULL)
         return knob_refuse_absent(name, err);
     *is_taken = true;
@@ -198,10 +199,11 @@ static dcpk_status config_leave(struct dcpk_train_knobs *knobs, const char *name
 
 static bool config_has_section(const char *section)
 {
-    const struct dcpk_knob *knob;
+    struct dcpk_knob_walk walk = {0};
+    const struct dcpk_option *knob;
 
-    for (size_t i = 0; (knob = dcpk_knob_at(i)) != NULL; i++)
-        if (dcpk_knob_has_word(knob->sections, section, strlen(section)))
+    while ((knob = dcpk_knob_next(&walk)) != NULL)
+        if (dcpk_option_has_word(knob->sections, section, strlen(section)))
             return true;
     return false;
 }
@@ -211,14 +213,15 @@ static dcpk_status config_unknown(struct dcpk_train_knobs *knobs, const char *na
                                   const struct dcpk_value *v, struct dcpk_error *err)
 {
     const char *dot = strchr(name, '.');
-    const struct dcpk_knob *elsewhere = NULL;
+    const struct dcpk_option *elsewhere = NULL;
+    struct dcpk_knob_walk walk;
 
     if (v->kind == DCPK_V_NONE || v->kind == DCPK_V_DICT || (v->kind == DCPK_V_BOOL && !v->as.b))
         return config_leave(knobs, name, err);
     if (knob_refuse_absent(name, err) != DCPK_OK)
         return err->status;
     if (dot != NULL)
-        elsewhere = dcpk_knob_find(dot + 1);
+        elsewhere = dcpk_knob_find(dot + 1, &walk);
     if (dot == NULL && config_has_section(name))
         return dcpk_fail(err, DCPK_EUSAGE, "%s is a section: a mapping of names to values", name);
     if (elsewhere != NULL)
@@ -230,9 +233,10 @@ static dcpk_status config_unknown(struct dcpk_train_knobs *knobs, const char *na
 static dcpk_status config_take(struct dcpk_train_knobs *knobs, const char *name,
                                const struct dcpk_value *v, struct dcpk_error *err)
 {
+    struct dcpk_knob_walk walk;
     const char *text;
 
-    if (dcpk_knob_find(name) == NULL)
+    if (dcpk_knob_find(name, &walk) == NULL)
         return config_unknown(knobs, name, v, err);
     if (v->kind == DCPK_V_NONE)
         return dcpk_train_knobs_set(knobs, name, NULL, err);
@@ -342,11 +346,12 @@ dcpk_status dcpk_train_knobs_take_saved(struct dcpk_train_knobs *knobs,
                                         const struct dcpk_value *args, struct dcpk_error *err)
 {
     const struct dcpk_value *attrs = dcpk_value_attrs(args);
+    struct dcpk_knob_walk walk;
 
     for (size_t i = 0; i < DCPK_COUNT(saved); i++) {
         const char *const name = saved[i].name;
         const struct dcpk_value *v = saved_arg(attrs, name);
-        const bool is_known = dcpk_knob_find(name) != NULL;
+        const bool is_known = dcpk_knob_find(name, &walk) != NULL;
 
         if (dcpk_value_is_none(v) || (!is_known && v->kind == DCPK_V_BOOL && !v->as.b) ||
             (!saved[i].is_forced && dcpk_knobs_was_given(knobs, name)))

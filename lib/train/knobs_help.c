@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* knob_help.c - rows of the table of knobs, as documents. */
-#include "lib/train/knob_help.h"
+/* knobs_help.c - rows of the table of knobs, as documents. */
 
 #include <ctype.h>
 #include <string.h>
 
 #include "lib/base/order.h"
 #include "lib/base/text.h"
+#include "lib/report/doc.h"
 #include "lib/train/knobs_rules_priv.h"
 
 static const struct dcpk_knob_rule *const rule_lists[] = {
@@ -16,9 +16,9 @@ static const struct dcpk_knob_rule *const rule_lists[] = {
 
 /* ---- one knob ---- */
 
-static const char *help_of_class(enum dcpk_knob_class knob_class)
+static const char *help_of_effect(enum dcpk_knob_effect effect)
 {
-    switch (knob_class) {
+    switch (effect) {
     case DCPK_KNOB_VALUE:
         return "the run: what it trains, on which ranks, for how long; what it loads, saves and "
                "logs";
@@ -36,23 +36,13 @@ static const char *help_of_class(enum dcpk_knob_class knob_class)
     return "";
 }
 
-static const char *help_of_kind(const struct dcpk_knob *knob)
+static const char *help_of_kind(const struct dcpk_option *knob, struct dcpk_doc *doc)
 {
-    switch (knob->kind) {
-    case DCPK_KNOB_FLAG:
-        return "true or false";
-    case DCPK_KNOB_LENGTH:
-        return "a whole number, 1 or more";
-    case DCPK_KNOB_COUNT:
-        return "a whole number, 0 or more";
-    case DCPK_KNOB_NUMBER:
-        return "a number, 0 or more";
-    case DCPK_KNOB_TEXT:
-        return "a text";
-    case DCPK_KNOB_WORD:
-        break;
-    }
-    return knob->words;
+    char takes[DCPK_OPTION_TAKES_BYTES];
+
+    if (knob->kind == DCPK_OPTION_LENGTH)
+        return dcpk_doc_format(doc, "a whole number, %d or more", (int)knob->least);
+    return dcpk_doc_format(doc, "%s", dcpk_option_takes(knob, takes));
 }
 
 static bool help_is_of_name(char c)
@@ -86,10 +76,11 @@ static bool help_names(const char *sentence, const char *name)
 /* The sections of all rows of a name. */
 static const char *help_sections(const char *name, struct dcpk_doc *doc)
 {
-    const struct dcpk_knob *knob;
+    struct dcpk_knob_walk walk = {0};
+    const struct dcpk_option *knob;
     const char *sections = NULL;
 
-    for (size_t i = 0; (knob = dcpk_knob_at(i)) != NULL; i++) {
+    while ((knob = dcpk_knob_next(&walk)) != NULL) {
         if (strcmp(knob->name, name) != 0)
             continue;
         if (sections == NULL)
@@ -119,26 +110,30 @@ static void fill_rules(const void *context, struct dcpk_doc_rows *rows)
 
 dcpk_status dcpk_knob_explain(const char *name, struct dcpk_doc *doc, struct dcpk_error *err)
 {
-    const struct dcpk_knob *knob = dcpk_knob_find(name);
-    const char *absence = dcpk_knob_absence(name);
+    struct dcpk_knob_walk walk;
+    const struct dcpk_option *knob = dcpk_knob_find(name, &walk);
+    const char *absence = dcpk_knob_absence(name), *own;
 
     if (absence != NULL)
         return dcpk_fail(err, DCPK_EUSAGE, "%s is not in this loop: %s", name, absence);
     if (knob == NULL)
         return dcpk_fail(err, DCPK_EUSAGE, "%s: unknown knob", name);
-    dcpk_doc_fact(doc, "knob", "name", dcpk_fact_text(knob->name));
+    own = dcpk_doc_format(doc, "%s", knob->name);
+    dcpk_doc_fact(doc, "knob", "name", dcpk_fact_text(own));
     if (knob->others != NULL)
-        dcpk_doc_fact(doc, "other names", "other_names", dcpk_fact_text(knob->others));
+        dcpk_doc_fact(doc, "other names", "other_names",
+                      dcpk_fact_text(dcpk_doc_format(doc, "%s", knob->others)));
     dcpk_doc_fact(doc, "sections", "sections", dcpk_fact_text(help_sections(knob->name, doc)));
     dcpk_doc_set_text(doc, "help", knob->help);
     dcpk_doc_note(doc, "what", knob->help);
-    dcpk_doc_fact(doc, "takes", "takes", dcpk_fact_text(help_of_kind(knob)));
-    dcpk_doc_fact(doc, "default", "default", dcpk_fact_text(dcpk_text_or(knob->standard, "none")));
-    dcpk_doc_fact(doc, "changes", "changes", dcpk_fact_text(help_of_class(knob->knob_class)));
+    dcpk_doc_fact(doc, "takes", "takes", dcpk_fact_text(help_of_kind(knob, doc)));
+    dcpk_doc_fact(doc, "default", "default", dcpk_fact_text(dcpk_text_or(knob->initial, "none")));
+    dcpk_doc_fact(doc, "changes", "changes",
+                  dcpk_fact_text(help_of_effect((enum dcpk_knob_effect)knob->effect)));
     dcpk_doc_fact(doc, "source", "source", dcpk_fact_text(knob->source));
     dcpk_doc_table(doc, "rules",
                    &(struct dcpk_doc_table){.fill = fill_rules,
-                                            .context = knob->name,
+                                            .context = own,
                                             .flags = DCPK_DOC_PARAGRAPHS,
                                             .indent = doc->style.indent});
     return dcpk_doc_status(doc, err);
@@ -146,55 +141,34 @@ dcpk_status dcpk_knob_explain(const char *name, struct dcpk_doc *doc, struct dcp
 
 /* ---- all of them ---- */
 
-/* A row of the table, for programs with the part that it is of. */
-static void put_knob(struct dcpk_doc_rows *rows, const struct dcpk_knob *knob, const char *part)
-{
-    DCPK_DOC_PUT(rows, {.key = "name", .title = "knob", .fact = dcpk_fact_text(knob->name)},
-                 {.key = "help", .title = "what", .fact = dcpk_fact_text(knob->help)},
-                 DCPK_MEMBER("part", dcpk_fact_text(part)));
-}
-
-/* Is row i the second of its name? */
-static bool help_is_repeated(size_t i)
-{
-    return dcpk_knob_find(dcpk_knob_at(i)->name) != dcpk_knob_at(i);
-}
-
+/* A row a name, for programs with its part. context: the part; NULL: all. */
 static void fill_part(const void *context, struct dcpk_doc_rows *rows)
 {
-    const size_t *first = context;
+    struct dcpk_knob_walk walk = {0}, first;
+    const struct dcpk_option *knob;
 
-    for (size_t i = *first; dcpk_knob_at(i) != NULL; i++) {
-        if (i > *first && dcpk_knob_title(i) != NULL)
-            return;
-        if (!help_is_repeated(i))
-            put_knob(rows, dcpk_knob_at(i), dcpk_knob_title(*first));
+    while ((knob = dcpk_knob_next(&walk)) != NULL) {
+        if ((context != NULL && context != walk.part) ||
+            (dcpk_knob_find(knob->name, &first) != NULL && first.number != walk.number))
+            continue;
+        DCPK_DOC_PUT(rows, {.key = "name", .title = "knob", .fact = dcpk_fact_text(knob->name)},
+                     {.key = "help", .title = "what", .fact = dcpk_fact_text(knob->help)},
+                     DCPK_MEMBER("part", dcpk_fact_text(walk.part)));
     }
-}
-
-static void fill_all(const void *context, struct dcpk_doc_rows *rows)
-{
-    (void)context;
-    for (size_t i = 0; dcpk_knob_at(i) != NULL; i++)
-        if (dcpk_knob_title(i) != NULL)
-            fill_part(&i, rows);
 }
 
 dcpk_status dcpk_knob_list(struct dcpk_doc *doc, struct dcpk_error *err)
 {
-    for (size_t i = 0; dcpk_knob_at(i) != NULL; i++) {
-        const char *title = dcpk_knob_title(i);
-        const size_t *first;
+    struct dcpk_knob_walk walk = {0};
 
-        if (title == NULL)
+    while (dcpk_knob_next(&walk) != NULL) {
+        if (!walk.begins_part)
             continue;
-        first = dcpk_doc_keep(doc, &i, sizeof i);
-        if (first == NULL)
-            return dcpk_doc_status(doc, err);
-        dcpk_doc_heading(doc, title);
-        dcpk_doc_show(doc, &(struct dcpk_doc_table){
-                               .fill = fill_part, .context = first, .flags = DCPK_DOC_PARAGRAPHS});
+        dcpk_doc_heading(doc, walk.part);
+        dcpk_doc_show(doc, &(struct dcpk_doc_table){.fill = fill_part,
+                                                    .context = walk.part,
+                                                    .flags = DCPK_DOC_PARAGRAPHS});
     }
-    dcpk_doc_set_table(doc, "knobs", &(struct dcpk_doc_table){.fill = fill_all});
+    dcpk_doc_set_table(doc, "knobs", &(struct dcpk_doc_table){.fill = fill_part});
     return dcpk_doc_status(doc, err);
 }
