@@ -113,6 +113,29 @@ extern const struct dcpk_option dcpk_knobs_of_run[];
  */
 const char *dcpk_knob_absence(const char *name);
 
+/*
+ * Rules are tried in their order, each sees what those before it have set. A rule with a remedy
+ * refuses the run, another one gives a notice.
+ *
+ *   when   "a !b c=word | d>2 ?e"     alternatives of terms that all hold
+ *
+ *          a       true, not 0, or a text that is set; !a: the opposite, of every form
+ *          a=word  the text, or the number; a>2, a<2: of numbers
+ *          ?a      it was given
+ *
+ * Names are those of knobs ("ddp.a": the row of that section; else one of its rows is enough), or,
+ * in capitals, what knobs_check.c reads of the environment or computes of several knobs.
+ */
+struct dcpk_knob_rule {
+    const char *id; /* for tests; NULL: after the last one */
+    const char *when;
+    const char *set;   /* "a=true b=0", before the notice; NULL: nothing */
+    const char *value; /* the name whose text replaces "{}" in `text`; NULL: none */
+    const char *text, *remedy;
+};
+/* Rule i, in their order. NULL: there are not so many. */
+const struct dcpk_knob_rule *dcpk_knob_rule_at(size_t i);
+
 /* Fill in the defaults. arena: borrowed as long as the knobs. */
 void dcpk_train_knobs_init(struct dcpk_train_knobs *knobs, struct dcpk_arena *arena);
 

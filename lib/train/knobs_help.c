@@ -7,12 +7,7 @@
 #include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/report/doc.h"
-#include "lib/train/knobs_rules_priv.h"
-
-static const struct dcpk_knob_rule *const rule_lists[] = {
-    dcpk_knob_rules_of_modes,        dcpk_knob_rules_of_others,    dcpk_knob_rules_of_fsdp,
-    dcpk_knob_rules_of_combinations, dcpk_knob_rules_of_this_loop, dcpk_knob_rules_of_numbers,
-};
+#include "lib/train/knobs_priv.h"
 
 /* ---- one knob ---- */
 
@@ -94,18 +89,18 @@ static const char *help_sections(const char *name, struct dcpk_doc *doc)
 static void fill_rules(const void *context, struct dcpk_doc_rows *rows)
 {
     const char *name = context;
+    const struct dcpk_knob_rule *rule;
 
-    for (size_t l = 0; l < DCPK_COUNT(rule_lists); l++)
-        for (const struct dcpk_knob_rule *rule = rule_lists[l]; rule->when != NULL; rule++) {
-            const char *kind = rule->kind == DCPK_RULE_REFUSE ? "refused" : "notice";
+    for (size_t i = 0; (rule = dcpk_knob_rule_at(i)) != NULL; i++) {
+        const char *kind = rule->remedy != NULL ? "refused" : "notice";
 
-            if (!help_names(rule->text, name) && !help_names(rule->remedy, name))
-                continue;
-            DCPK_DOC_PUT(rows, {.key = "kind", .title = "kind", .fact = dcpk_fact_text(kind)},
-                         {.key = "text", .title = "text", .fact = dcpk_fact_text(rule->text)},
-                         DCPK_DOC_SHOWN(rule->remedy != NULL, .key = "remedy", .title = "remedy",
-                                        .fact = dcpk_fact_text(rule->remedy)));
-        }
+        if (!help_names(rule->text, name) && !help_names(rule->remedy, name))
+            continue;
+        DCPK_DOC_PUT(rows, {.key = "kind", .title = "kind", .fact = dcpk_fact_text(kind)},
+                     {.key = "text", .title = "text", .fact = dcpk_fact_text(rule->text)},
+                     DCPK_DOC_SHOWN(rule->remedy != NULL, .key = "remedy", .title = "remedy",
+                                    .fact = dcpk_fact_text(rule->remedy)));
+    }
 }
 
 dcpk_status dcpk_knob_explain(const char *name, struct dcpk_doc *doc, struct dcpk_error *err)

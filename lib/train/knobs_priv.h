@@ -38,20 +38,15 @@ const struct dcpk_option *dcpk_knob_next_row(struct dcpk_knob_walk *walk);
 /* True if a row of `name` was given. */
 bool dcpk_knobs_was_given(const struct dcpk_train_knobs *knobs, const char *name);
 
-/* ---- checks ---- */
+/* ---- rules ---- */
+
+/* In their order; a rule without an id ends a list. */
+extern const struct dcpk_knob_rule dcpk_knob_rules_of_modes[]; /* before sizes are checked */
+extern const struct dcpk_knob_rule dcpk_knob_rules[];
 
 /* Sizes of the mesh, batch arithmetic, what they have to divide; which layers are MoE layers. */
 dcpk_status dcpk_knobs_check_sizes(struct dcpk_train_knobs *knobs,
                                    const struct dcpk_train_environment *environment,
                                    struct dcpk_error *err);
-
-/* Which layers are MoE layers, by the knob's text: a period, or a list of Python's. */
-dcpk_status dcpk_knobs_read_moe_layers(struct dcpk_train_knobs *knobs, struct dcpk_error *err);
-/* Optimizer, schedule and what is saved. */
-dcpk_status dcpk_knobs_check_course(struct dcpk_train_knobs *knobs, struct dcpk_error *err);
-/* The enumerations of the config, by texts that rules have passed. */
-void dcpk_knobs_resolve(struct dcpk_train_knobs *knobs);
-/* Of them the dtypes; config.fsdp.mode is set. */
-void dcpk_knobs_resolve_numbers(struct dcpk_train_knobs *knobs);
 
 #endif
