@@ -11,8 +11,8 @@
 #include <time.h>
 
 #include "lib/report/plain.h"
+#include "lib/train/config.h"
 #include "lib/train/footprint.h"
-#include "lib/train/run_line.h"
 #include "tools/cmd.h"
 
 #define LINE_BYTES 1024

@@ -17,7 +17,7 @@ struct dcpk_loss_options {
     double rtol;          /* of losses and learning rates; 0: exact */
     double norm_rtol;     /* of norms of gradients; 0: exact */
     bool has_hashes;      /* state hashes, where both have them, must be equal: runs to the bit */
-    bool allows_noise;    /* losses may differ by 10 times their noise (noise.h) more; no norms */
+    bool allows_noise;    /* losses may differ by 10 times their noise (initial.h) more; no norms */
     bool takes_nonfinite; /* equal bits agree, whatever they are */
     bool asks_all;        /* a log that ends before the other one is not equal to it */
 };

@@ -5,7 +5,7 @@
  *    "grad_norm": 2.768, "grad_norm_hex": "0x1.625...p+1", "lr": 0.001, "loss_scale": 1.0,
  *    "skipped": false, "state_hash": "f00c3d7e2a119b04"}                         (one line)
  *
- * loss: of the batch, before the update. "loss_noise", where it was measured: noise.h. The hex
+ * loss: of the batch, before the update. "loss_noise", where it was measured: initial.h. The hex
  * floats are exact, the decimals are for people. state_hash: after the update (state_hash.h). A
  * line without "iteration" is not a step: the first one of a run names what was asked for.
  *
@@ -31,7 +31,7 @@ struct dcpk_logged {
 struct dcpk_step {
     int64_t iteration, consumed_samples; /* the latter is 0 where it is not known */
     struct dcpk_logged loss, grad_norm;
-    struct dcpk_logged loss_noise;               /* noise.h */
+    struct dcpk_logged loss_noise;               /* initial.h */
     struct dcpk_logged lr, loss_scale;           /* of this step */
     struct dcpk_logged next_lr, next_loss_scale; /* of the next one: what Megatron's line has */
     bool is_skipped, has_hash;
