@@ -16,13 +16,12 @@
 
 bool dcpk_option_has_word(const char *list, const char *word, size_t n_bytes)
 {
-    while (list != NULL && *list != '\0') {
-        const size_t n = strcspn(list, " ");
+    const char *at = dcpk_text_or(list, ""), *other;
+    size_t n;
 
-        if (n == n_bytes && memcmp(list, word, n) == 0)
+    while ((other = dcpk_take_word(&at, &n)) != NULL)
+        if (n == n_bytes && memcmp(other, word, n) == 0)
             return true;
-        list += n + strspn(list + n, " ");
-    }
     return false;
 }
 
@@ -39,17 +38,16 @@ static bool name_is_spelled(const char *name, size_t name_bytes, const char *tex
 enum dcpk_option_sense dcpk_option_is_named(const struct dcpk_option *option, const char *name,
                                             size_t n_bytes)
 {
-    const char *other = dcpk_text_or(option->others, "");
+    const char *at = dcpk_text_or(option->others, ""), *other;
+    size_t n;
 
     if (name_is_spelled(option->name, strlen(option->name), name, n_bytes))
         return DCPK_OPTION_SAME;
-    while (*other != '\0') {
-        const bool is_opposite = *other == '!';
-        const size_t mark = is_opposite, n = strcspn(other, " ");
+    while ((other = dcpk_take_word(&at, &n)) != NULL) {
+        const size_t mark = *other == '!';
 
         if (name_is_spelled(other + mark, n - mark, name, n_bytes))
-            return is_opposite ? DCPK_OPTION_OPPOSITE : DCPK_OPTION_SAME;
-        other += n + strspn(other + n, " ");
+            return mark > 0 ? DCPK_OPTION_OPPOSITE : DCPK_OPTION_SAME;
     }
     return DCPK_OPTION_OTHER;
 }

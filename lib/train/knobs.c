@@ -72,14 +72,14 @@ static void walk_name(struct dcpk_knob_walk *w, const struct dcpk_knob_list *lis
 static const struct dcpk_option *walk_next_name(struct dcpk_knob_walk *w)
 {
     const struct dcpk_knob_list *list = &dcpk_knobs_without_effect[w->at_list];
-    const char *word = dcpk_text_or(w->word, list->names);
+    const char *word;
     size_t n;
 
-    if (word == NULL)
+    if (list->names == NULL)
         return NULL;
-    n = strcspn(word, " ");
+    w->word = dcpk_text_or(w->word, list->names);
+    word = dcpk_take_word(&w->word, &n);
     walk_name(w, list, word, n);
-    w->word = word + n + strspn(word + n, " ");
     if (*w->word == '\0') {
         w->word = NULL;
         w->at_list++;

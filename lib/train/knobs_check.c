@@ -206,18 +206,17 @@ static bool term_holds(const struct scene *s, const char *term, size_t n_bytes)
 /* True if one of the alternatives holds. All terms are looked at: a wrong name is found at once. */
 static bool condition_holds(const struct scene *s, const char *when)
 {
+    const char *term;
     bool holds = true;
+    size_t n;
 
-    while (*when != '\0') {
-        const size_t n = strcspn(when, " ");
-
-        if (*when != '|')
-            holds = term_holds(s, when, n) && holds;
+    while ((term = dcpk_take_word(&when, &n)) != NULL) {
+        if (*term != '|')
+            holds = term_holds(s, term, n) && holds;
         else if (holds)
             return true;
         else
             holds = true;
-        when += n + strspn(when + n, " ");
     }
     return holds;
 }
@@ -239,9 +238,13 @@ static const char *rule_sentence(const struct dcpk_knob_rule *rule, const struct
 /* Sets "name=value name=value": every row of each name. */
 static dcpk_status rule_set(struct dcpk_train_knobs *knobs, const char *set, struct dcpk_error *err)
 {
-    while (*set != '\0') {
-        const size_t n = strcspn(set, " "), n_name = strcspn(set, "=");
-        const char *value = dcpk_arena_strndup(knobs->arena, set + n_name + 1, n - n_name - 1, err);
+    const char *name;
+    size_t n;
+
+    while ((name = dcpk_take_word(&set, &n)) != NULL) {
+        const size_t n_name = strcspn(name, "=");
+        const char *value =
+            dcpk_arena_strndup(knobs->arena, name + n_name + 1, n - n_name - 1, err);
         struct dcpk_knob_walk walk = {0};
         const struct dcpk_option *row;
         bool is_set = false;
@@ -249,10 +252,9 @@ static dcpk_status rule_set(struct dcpk_train_knobs *knobs, const char *set, str
         if (value == NULL)
             return err->status;
         while ((row = dcpk_knob_next_row(&walk)) != NULL)
-            if (row_is_named(row, set, n_name))
+            if (row_is_named(row, name, n_name))
                 is_set = dcpk_option_read(row, value, knobs);
         assert(is_set);
-        set += n + strspn(set + n, " ");
     }
     return DCPK_OK;
 }

@@ -281,14 +281,14 @@ static bool absence_covers(const char *pattern, size_t n_bytes, const char *name
 
 static const char *absence_of(const char *name)
 {
-    for (size_t i = 0; i < DCPK_COUNT(absences); i++)
-        for (const char *at = absences[i].names; *at != '\0';) {
-            const size_t n = strcspn(at, " ");
+    for (size_t i = 0; i < DCPK_COUNT(absences); i++) {
+        const char *at = absences[i].names, *pattern;
+        size_t n;
 
-            if (absence_covers(at, n, name))
+        while ((pattern = dcpk_take_word(&at, &n)) != NULL)
+            if (absence_covers(pattern, n, name))
                 return absences[i].reason;
-            at += n + strspn(at + n, " ");
-        }
+    }
     return NULL;
 }
 

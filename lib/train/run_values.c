@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "lib/base/order.h"
+#include "lib/base/text.h"
 #include "lib/train/knobs.h"
 
 #define MOST_ARGS 160
@@ -238,17 +239,17 @@ const struct dcpk_value *dcpk_train_args(const struct dcpk_train_config *config,
 {
     struct values v = {.arena = arena, .err = err};
     const struct dcpk_value *computed;
+    const char *at = all_args, *word;
+    size_t n;
 
     put_computed(&v, config, progress);
     computed = dcpk_value_dict(arena, v.pairs, v.n, err);
     v.n = 0;
-    for (const char *at = all_args; *at != '\0' && err->status == DCPK_OK;) {
-        const size_t n = strcspn(at, " ");
-        char *name = dcpk_arena_strndup(arena, at, n, err);
+    while ((word = dcpk_take_word(&at, &n)) != NULL && err->status == DCPK_OK) {
+        char *name = dcpk_arena_strndup(arena, word, n, err);
 
         if (name != NULL)
             put_arg(&v, computed, name, config);
-        at += n + strspn(at + n, " ");
     }
     if (err->status != DCPK_OK)
         return NULL;
