@@ -27,7 +27,8 @@ dcpk_status dcpk_initial_fill(const struct dcpk_train_state *state, struct dcpk_
  *   noise of iteration i                  |loss(i) - noisy(i)|
  *
  * Where two programs may round differently, their losses agree no better than that:
- * a comparison allows a multiple of it (loss_compare.h). Errors: DCPK_ENOMEM; those of math.
+ * a comparison allows a multiple of it (lib/job/loss_compare.h). Errors: DCPK_ENOMEM; those of
+ * math.
  */
 dcpk_status dcpk_noise_add(const struct dcpk_train_state *state, struct dcpk_error *err);
 

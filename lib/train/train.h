@@ -5,7 +5,7 @@
  *   repeat:  samples of this rank -> forward and backward of its microbatches (gpt.h, fsdp.h)
  *            -> losses and tokens of all ranks -> reduced gradients -> update (optim.h) -> install
  *            -> routers' biases (optim.h)
- *            -> a line of the log (step_log.h), now and then a checkpoint (save.h)
+ *            -> a line of the log (lib/job/step_log.h), now and then a checkpoint (save.h)
  *
  * Gradients of a step are those of the summed losses times one factor: 1 / tokens of the batch. The
  * other form, the mean over microbatches of their means, weighs the tokens of a microbatch by
@@ -23,9 +23,9 @@
 #include "lib/device/device_space.h"
 #include "lib/device/ops.h"
 #include "lib/exec/env.h"
+#include "lib/job/step_log.h"
 #include "lib/train/config.h"
 #include "lib/train/footprint.h"
-#include "lib/train/step_log.h"
 
 #define DCPK_TRAIN_APART_MS 120000
 
