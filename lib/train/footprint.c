@@ -28,6 +28,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "lib/base/alloc.h"
 #include "lib/base/order.h"
 #include "lib/train/fsdp_priv.h"
 #include "lib/train/gpt.h"
@@ -441,6 +442,41 @@ dcpk_status dcpk_train_footprint_most(const struct dcpk_train_config *config,
 }
 
 /* ---- a run against it ---- */
+
+/* What the rank that held most held. held: DCPK_N_TAGS numbers of each rank. */
+static void measured_find_most(struct dcpk_train_measured *m, const int64_t *held, int n_ranks)
+{
+    for (int r = 0; r < n_ranks; r++) {
+        uint64_t here[DCPK_N_TAGS];
+
+        for (int tag = 0; tag < DCPK_N_TAGS; tag++)
+            here[tag] = (uint64_t)held[r * DCPK_N_TAGS + tag];
+        if (dcpk_train_held_sum(here) > dcpk_train_held_sum(m->most_held))
+            memcpy(m->most_held, here, sizeof here);
+    }
+}
+
+dcpk_status dcpk_train_measured_complete(struct dcpk_train_measured *m,
+                                         const struct dcpk_train_config *config,
+                                         struct dcpk_group *world, struct dcpk_math *math,
+                                         struct dcpk_error *err)
+{
+    const size_t n = (size_t)world->n_ranks * DCPK_N_TAGS;
+    int64_t *held = dcpk_alloc_array(n, sizeof *held, err);
+    dcpk_status st = err->status;
+
+    if (held != NULL)
+        st = dcpk_train_footprint(config, m->rank, DCPK_OF_THIS_RUN, &m->explained, err);
+    for (int tag = 0; held != NULL && tag < DCPK_N_TAGS; tag++)
+        held[m->rank * DCPK_N_TAGS + tag] = (int64_t)m->held[tag];
+    st = dcpk_totals_agree(world, math, st, NULL, 0, err);
+    if (st == DCPK_OK)
+        st = dcpk_totals_agree(world, math, DCPK_OK, held, n, err);
+    if (st == DCPK_OK)
+        measured_find_most(m, held, world->n_ranks);
+    dcpk_free(held);
+    return st;
+}
 
 dcpk_status dcpk_train_measured_check(const struct dcpk_train_measured *m, struct dcpk_error *err)
 {

@@ -51,6 +51,14 @@ struct dcpk_train_measured {
     struct dcpk_train_footprint explained; /* of this rank */
 };
 
+/* Collective over all ranks of the run: add what the rank that held most held, and what is
+ * explained of this one. rank, sent and held are there. Errors: those of dcpk_train_footprint and
+ * of the group. */
+dcpk_status dcpk_train_measured_complete(struct dcpk_train_measured *m,
+                                         const struct dcpk_train_config *config,
+                                         struct dcpk_group *world, struct dcpk_math *math,
+                                         struct dcpk_error *err);
+
 /* Hold a run against its footprint. Errors: DCPK_EMISMATCH naming the bytes that differ. */
 dcpk_status dcpk_train_measured_check(const struct dcpk_train_measured *m, struct dcpk_error *err);
 
