@@ -6,6 +6,7 @@
 #include "lib/train/knobs.h"
 #include "tools/cmd.h"
 #include "tools/print_doc.h"
+#include "tools/train_args.h"
 
 #define NAME "help knob"
 
@@ -21,7 +22,7 @@ static dcpk_status help_one(const char *name, struct dcpk_doc *doc, struct dcpk_
         return DCPK_OK;
     if (dcpk_knob_absence(name) != NULL)
         return err->status;
-    if (dcpk_cli_near_knob(name + strspn(name, "-"), near) != NULL)
+    if (dcpk_cli_near_flag(&dcpk_train_flags, name + strspn(name, "-"), near) != NULL)
         dcpk_append(err, "; did you mean '%s'?", near);
     else
         dcpk_append(err, "; names are those of flags, which 'dcpkit help knob' lists");

@@ -249,7 +249,7 @@ static int train_parse(struct train *t, int argc, char **argv)
         .paths = DCPK_CLI_NO_PATHS,
         .settle = train_settle,
         .settled = settled_rows,
-        .knobs = "knobs, which 'dcpkit help knob NAME' explains",
+        .more = &dcpk_train_flags,
     };
     struct dcpk_error err = DCPK_ERROR_INIT;
     char **rest, **args;

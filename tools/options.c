@@ -9,7 +9,6 @@
 #include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/exec/exec.h"
-#include "lib/train/knobs.h"
 #include "tools/cmd.h"
 #include "tools/confine.h"
 #include "tools/wrap.h"
@@ -96,32 +95,40 @@ const char *dcpk_cli_flag(const char *name, char text[DCPK_CLI_FLAG_BYTES])
     return text;
 }
 
-/* The flags of each part of the knobs, as one paragraph; a name that has several rows once. */
-static void put_knobs(const char *title)
+/* A list of flags on its way to stdout. */
+struct flag_list {
+    char before[DCPK_CLI_FLAG_BYTES];
+    size_t at; /* columns */
+};
+
+/* The flags of each part are one paragraph; a name that has several rows stands in it once. */
+static void put_flag(void *context, const struct dcpk_option *row, const char *part)
 {
-    char flag[DCPK_CLI_FLAG_BYTES], before[DCPK_CLI_FLAG_BYTES] = "";
-    struct dcpk_knob_walk walk = {0};
-    const struct dcpk_option *knob;
-    size_t at = 0;
+    struct flag_list *list = context;
+    char flag[DCPK_CLI_FLAG_BYTES];
+    const size_t n = strlen(dcpk_cli_flag(row->name, flag)) + strlen(" --");
 
-    dcpk_cli_printf(stdout, "\n%s:", title);
-    while ((knob = dcpk_knob_next(&walk)) != NULL) {
-        const size_t n = strlen(dcpk_cli_flag(knob->name, flag)) + strlen(" --");
-
-        if (strcmp(flag, before) == 0)
-            continue;
-        memcpy(before, flag, sizeof before);
-        if (walk.begins_part) {
-            dcpk_cli_printf(stdout, "\n  %s:", walk.part);
-            at = strlen(walk.part) + strlen("  :");
-        }
-        if (at + n > DCPK_CLI_COLUMNS) {
-            dcpk_cli_printf(stdout, "\n   ");
-            at = strlen("   ");
-        }
-        dcpk_cli_printf(stdout, " --%s", flag);
-        at += n;
+    if (strcmp(flag, list->before) == 0)
+        return;
+    memcpy(list->before, flag, sizeof flag);
+    if (part != NULL) {
+        dcpk_cli_printf(stdout, "\n  %s:", part);
+        list->at = strlen(part) + strlen("  :");
     }
+    if (list->at + n > DCPK_CLI_COLUMNS) {
+        dcpk_cli_printf(stdout, "\n   ");
+        list->at = strlen("   ");
+    }
+    dcpk_cli_printf(stdout, " --%s", flag);
+    list->at += n;
+}
+
+static void put_more(const struct dcpk_cli_more *more)
+{
+    struct flag_list list = {.at = 0};
+
+    dcpk_cli_printf(stdout, "\n%s:", more->title);
+    more->each(put_flag, &list);
     dcpk_cli_printf(stdout, "\n");
 }
 
@@ -146,8 +153,8 @@ static int put_command_help(const struct dcpk_cli *cli)
             put_option(option);
     put_option(&added[0]);
     put_option(&added[1]);
-    if (cli->knobs != NULL)
-        put_knobs(cli->knobs);
+    if (cli->more != NULL)
+        put_more(cli->more);
     dcpk_cli_printf(stdout, "\nexample:\n  %s\n", cli->example);
     if (dcpk_cli_flush(&err) != DCPK_OK)
         return dcpk_cli_fail(cli->name, &err);
@@ -242,19 +249,33 @@ bool dcpk_cli_is_near(const char *word, const char *name)
     return most - before - behind <= 3 && 2 * (most - before - behind) <= least;
 }
 
-const char *dcpk_cli_near_knob(const char *word, char name[DCPK_CLI_FLAG_BYTES])
-{
-    char flag[DCPK_CLI_FLAG_BYTES], asked[DCPK_CLI_FLAG_BYTES];
-    struct dcpk_knob_walk walk = {0};
-    const struct dcpk_option *knob;
+/* A word, and where the name of the first row that it is near to is put. */
+struct near_flag {
+    char asked[DCPK_CLI_FLAG_BYTES], *name;
+    bool is_found;
+};
 
-    dcpk_cli_flag(word, asked);
-    while ((knob = dcpk_knob_next(&walk)) != NULL)
-        if (dcpk_cli_is_near(asked, dcpk_cli_flag(knob->name, flag))) {
-            snprintf(name, DCPK_CLI_FLAG_BYTES, "%s", knob->name);
-            return name;
-        }
-    return NULL;
+static void find_near(void *context, const struct dcpk_option *row, const char *part)
+{
+    struct near_flag *near = context;
+    char flag[DCPK_CLI_FLAG_BYTES];
+
+    (void)part;
+    if (near->is_found || !dcpk_cli_is_near(near->asked, dcpk_cli_flag(row->name, flag)))
+        return;
+    snprintf(near->name, DCPK_CLI_FLAG_BYTES, "%s", row->name);
+    near->is_found = true;
+}
+
+const char *dcpk_cli_near_flag(const struct dcpk_cli_more *more, const char *word,
+                               char name[DCPK_CLI_FLAG_BYTES])
+{
+    struct near_flag near = {.name = name};
+
+    dcpk_cli_flag(word, near.asked);
+    if (more != NULL)
+        more->each(find_near, &near);
+    return near.is_found ? name : NULL;
 }
 
 /* "--dryrun": not one of ours, nor the beginning of just one. */
@@ -271,7 +292,7 @@ static int unknown_option(const struct dcpk_cli *cli, const char *word)
             if (near == NULL && o->kind != DCPK_OPTION_GROUP && o->help != NULL &&
                 (dcpk_starts_with(o->name, name) || dcpk_cli_is_near(name, o->name)))
                 near = o->name;
-        if (near == NULL && cli->knobs != NULL && dcpk_cli_near_knob(name, knob) != NULL)
+        if (near == NULL && dcpk_cli_near_flag(cli->more, name, knob) != NULL)
             near = dcpk_cli_flag(knob, flag);
     }
     if (near == NULL)

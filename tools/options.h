@@ -101,6 +101,14 @@ enum dcpk_cli_paths {
     DCPK_CLI_ARE_FILES = 32,    /* each is a plain file that is read */
 };
 
+/* Flags that a command has in addition to its table, and took before it: for help and hints. */
+struct dcpk_cli_more {
+    const char *title; /* of the list of all */
+    /* Call `visit` for each row. part: the title of the rows that begin with it; NULL: none. */
+    void (*each)(void (*visit)(void *context, const struct dcpk_option *row, const char *part),
+                 void *context);
+};
+
 /* A command. The pointers to bool point into `values` as parsing leaves it. */
 struct dcpk_cli {
     const char *name;    /* "inspect" */
@@ -121,9 +129,7 @@ struct dcpk_cli {
     /* Rows that no argument fills, but `settle`: the sandbox lets their paths through, too. NULL:
      * none. */
     const struct dcpk_option *settled;
-    /* The title of the list of knobs (lib/train/knobs.h), which the command took from its arguments
-     * before: for help and hints. NULL: it has none. */
-    const char *knobs;
+    const struct dcpk_cli_more *more; /* NULL: none */
 };
 
 /*
@@ -140,9 +146,10 @@ int dcpk_cli_parse(const struct dcpk_cli *cli, int argc, char **argv, char ***ar
 const char *dcpk_cli_text(const struct dcpk_cli *cli, const struct dcpk_option *option);
 
 #define DCPK_CLI_FLAG_BYTES 64
-/* Find the knob that `word`, without its dashes, is near to, and copy its name. Returns `name`, or
- * NULL: none. */
-const char *dcpk_cli_near_knob(const char *word, char name[DCPK_CLI_FLAG_BYTES]);
+/* Find the flag of `more` that `word`, without its dashes, is near to, and copy its name. Returns
+ * `name`, or NULL: none. */
+const char *dcpk_cli_near_flag(const struct dcpk_cli_more *more, const char *word,
+                               char name[DCPK_CLI_FLAG_BYTES]);
 /* Copy a name to text, with dashes for its underscores. Returns text. */
 const char *dcpk_cli_flag(const char *name, char text[DCPK_CLI_FLAG_BYTES]);
 

@@ -17,6 +17,19 @@ const struct dcpk_option dcpk_train_options[] = {
                   "command line count more"),
     DCPK_OPT_END};
 
+static void each_knob(void (*visit)(void *context, const struct dcpk_option *row, const char *part),
+                      void *context)
+{
+    struct dcpk_knob_walk walk = {0};
+    const struct dcpk_option *knob;
+
+    while ((knob = dcpk_knob_next(&walk)) != NULL)
+        visit(context, knob, walk.begins_part ? walk.part : NULL);
+}
+
+const struct dcpk_cli_more dcpk_train_flags = {
+    .title = "knobs, which 'dcpkit help knob NAME' explains", .each = each_knob};
+
 /* ---- words ---- */
 
 /* The words once more, for what changes their order. NULL and err. */
@@ -169,7 +182,7 @@ dcpk_status dcpk_train_unknown_word(const char *word, struct dcpk_error *err)
     if (n < sizeof name && dot < word + n) {
         memcpy(name, word, n);
         name[n] = '\0';
-        near = dcpk_cli_near_knob(name + (dot + 1 - word), knob);
+        near = dcpk_cli_near_flag(&dcpk_train_flags, name + (dot + 1 - word), knob);
     }
     if (near == NULL)
         return dcpk_fail(err, DCPK_EUSAGE, "there is no knob '%.*s'", (int)n, word);

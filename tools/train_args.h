@@ -18,6 +18,7 @@ struct dcpk_train_args {
 };
 
 extern const struct dcpk_option dcpk_train_options[]; /* --config */
+extern const struct dcpk_cli_more dcpk_train_flags;
 
 /*
  * Begin with argv's words, of which those that name no knob are left in *rest, *n_rest of them, for
