@@ -25,7 +25,7 @@ bool dcpk_option_has_word(const char *list, const char *word, size_t n_bytes)
     return false;
 }
 
-static bool name_is_spelled(const char *name, size_t name_bytes, const char *text, size_t n_bytes)
+static bool option_is_spelled(const char *name, size_t name_bytes, const char *text, size_t n_bytes)
 {
     if (name_bytes != n_bytes)
         return false;
@@ -41,12 +41,12 @@ enum dcpk_option_sense dcpk_option_is_named(const struct dcpk_option *option, co
     const char *at = dcpk_text_or(option->others, ""), *other;
     size_t n;
 
-    if (name_is_spelled(option->name, strlen(option->name), name, n_bytes))
+    if (option_is_spelled(option->name, strlen(option->name), name, n_bytes))
         return DCPK_OPTION_SAME;
     while ((other = dcpk_take_word(&at, &n)) != NULL) {
         const size_t mark = *other == '!';
 
-        if (name_is_spelled(other + mark, n - mark, name, n_bytes))
+        if (option_is_spelled(other + mark, n - mark, name, n_bytes))
             return mark > 0 ? DCPK_OPTION_OPPOSITE : DCPK_OPTION_SAME;
     }
     return DCPK_OPTION_OTHER;
@@ -54,7 +54,7 @@ enum dcpk_option_sense dcpk_option_is_named(const struct dcpk_option *option, co
 
 /* ---- values ---- */
 
-static bool read_flag(const char *text, bool *flag)
+static bool option_read_flag(const char *text, bool *flag)
 {
     const bool is_true = strcmp(text, "true") == 0 || strcmp(text, "True") == 0;
 
@@ -64,7 +64,7 @@ static bool read_flag(const char *text, bool *flag)
     return true;
 }
 
-static bool read_whole(const struct dcpk_option *option, const char *text, int64_t *number)
+static bool option_read_whole(const struct dcpk_option *option, const char *text, int64_t *number)
 {
     char *end;
     int64_t n;
@@ -79,7 +79,7 @@ static bool read_whole(const struct dcpk_option *option, const char *text, int64
     return true;
 }
 
-static bool read_number(const char *text, double *number)
+static bool option_read_number(const char *text, double *number)
 {
     char *end;
     double n;
@@ -94,7 +94,7 @@ static bool read_number(const char *text, double *number)
 }
 
 /* "64M", "1.5GiB", "4096" -> bytes. */
-static bool read_size(const char *text, uint64_t *n_bytes)
+static bool option_read_size(const char *text, uint64_t *n_bytes)
 {
     static const char units[] = "KMGT";
     const char *unit = NULL;
@@ -118,7 +118,7 @@ static bool read_size(const char *text, uint64_t *n_bytes)
     return true;
 }
 
-static bool list_append(struct dcpk_option_list *list, const char *text)
+static bool option_list_append(struct dcpk_option_list *list, const char *text)
 {
     if (list->n == DCPK_OPTION_MAX_LIST)
         return false;
@@ -150,17 +150,17 @@ bool dcpk_option_read(const struct dcpk_option *option, const char *text, void *
     int64_t count;
 
     if (option->kind == DCPK_OPTION_FLAG)
-        return read_flag(text, field);
+        return option_read_flag(text, field);
     if (option->kind == DCPK_OPTION_LIST)
-        return list_append(field, text);
+        return option_list_append(field, text);
     if (option->kind == DCPK_OPTION_LENGTH)
-        return read_whole(option, text, field);
+        return option_read_whole(option, text, field);
     if (option->kind == DCPK_OPTION_NUMBER)
-        return read_number(text, field);
+        return option_read_number(text, field);
     if (option->kind == DCPK_OPTION_SIZE)
-        return read_size(text, field);
+        return option_read_size(text, field);
     if (option->kind == DCPK_OPTION_COUNT) {
-        if (!read_whole(option, text, &count))
+        if (!option_read_whole(option, text, &count))
             return false;
         *(int *)field = (int)count;
         return true;
@@ -180,7 +180,7 @@ void dcpk_option_reset(const struct dcpk_option *option, void *values)
 }
 
 /* "2147483647", "2^40". */
-static void put_bound(int64_t most, char text[24])
+static void option_put_bound(int64_t most, char text[24])
 {
     const int power = ilogb((double)most);
 
@@ -204,7 +204,7 @@ const char *dcpk_option_takes(const struct dcpk_option *option, char text[DCPK_O
         return "a size like 256M or 1G";
     if (option->kind != DCPK_OPTION_COUNT && option->kind != DCPK_OPTION_LENGTH)
         return "a text";
-    put_bound(option->most, most);
+    option_put_bound(option->most, most);
     snprintf(text, DCPK_OPTION_TAKES_BYTES, "a whole number from %" PRId64 " to %s", option->least,
              most);
     return text;

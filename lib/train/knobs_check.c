@@ -55,7 +55,7 @@ struct scene {
 };
 
 /* False for NULL. */
-static bool text_is(const char *text, const char *word, size_t n_bytes)
+static bool rule_text_is(const char *text, const char *word, size_t n_bytes)
 {
     return text != NULL && strlen(text) == n_bytes && memcmp(text, word, n_bytes) == 0;
 }
@@ -83,7 +83,7 @@ static const char *scene_segments(const struct scene *s)
     while (at != NULL) {
         const size_t n = strcspn(at, ",");
 
-        if (text_is(word, at, n))
+        if (rule_text_is(word, at, n))
             return word;
         at = at[n] == ',' ? at + n + 1 : NULL;
     }
@@ -105,14 +105,14 @@ static const char *scene_lacking(const struct dcpk_train_knobs *k)
 }
 
 /* A value that a term looks at. */
-struct reading {
+struct operand {
     bool is_there, is_given, is_text;
     double number; /* of a flag 0 or 1; the largest of several rows */
     const char *text;
 };
 
 /* A name in capitals. */
-static struct reading read_scene(const struct scene *s, const char *name, size_t n_bytes)
+static struct operand scene_read(const struct scene *s, const char *name, size_t n_bytes)
 {
     const struct {
         const char *name, *text;
@@ -129,15 +129,15 @@ static struct reading read_scene(const struct scene *s, const char *name, size_t
     };
 
     for (size_t i = 0; i < DCPK_COUNT(all); i++)
-        if (text_is(all[i].name, name, n_bytes))
-            return (struct reading){.is_there = true, .is_text = true, .text = all[i].text};
-    if (text_is("GPU", name, n_bytes))
-        return (struct reading){.is_there = true, .number = s->environment->gpu_major};
-    return (struct reading){.is_there = false};
+        if (rule_text_is(all[i].name, name, n_bytes))
+            return (struct operand){.is_there = true, .is_text = true, .text = all[i].text};
+    if (rule_text_is("GPU", name, n_bytes))
+        return (struct operand){.is_there = true, .number = s->environment->gpu_major};
+    return (struct operand){.is_there = false};
 }
 
 /* Adds the field of a row. */
-static void reading_add(struct reading *r, const struct dcpk_option *row, const void *field)
+static void operand_add(struct operand *r, const struct dcpk_option *row, const void *field)
 {
     double number = 0;
 
@@ -155,29 +155,29 @@ static void reading_add(struct reading *r, const struct dcpk_option *row, const 
         r->number = number;
 }
 
-static bool row_is_named(const struct dcpk_option *row, const char *name, size_t n_bytes)
+static bool rule_names_row(const struct dcpk_option *row, const char *name, size_t n_bytes)
 {
     const char *dot = memchr(name, '.', n_bytes);
     const size_t n_section = dot == NULL ? 0 : (size_t)(dot - name) + 1;
 
     if (dot != NULL && !dcpk_option_has_word(row->sections, name, n_section - 1))
         return false;
-    return text_is(row->name, name + n_section, n_bytes - n_section);
+    return rule_text_is(row->name, name + n_section, n_bytes - n_section);
 }
 
-static struct reading read_name(const struct scene *s, const char *name, size_t n_bytes)
+static struct operand operand_read(const struct scene *s, const char *name, size_t n_bytes)
 {
     struct dcpk_knob_walk walk = {0};
     const struct dcpk_option *row;
-    struct reading r = {0};
+    struct operand r = {0};
 
     while ((row = dcpk_knob_next_row(&walk)) != NULL)
-        if (row_is_named(row, name, n_bytes)) {
-            reading_add(&r, row, (const char *)s->knobs + row->at_bytes);
+        if (rule_names_row(row, name, n_bytes)) {
+            operand_add(&r, row, (const char *)s->knobs + row->at_bytes);
             r.is_given |= s->knobs->given[walk.number];
         }
     if (!r.is_there)
-        r = read_scene(s, name, n_bytes);
+        r = scene_read(s, name, n_bytes);
     assert(r.is_there);
     return r;
 }
@@ -188,14 +188,14 @@ static bool term_holds(const struct scene *s, const char *term, size_t n_bytes)
     const bool is_negated = *term == '!', asks_given = term[is_negated] == '?';
     const char *name = term + is_negated + asks_given, *value, *end = term + n_bytes;
     const size_t n_name = dcpk_min_size(strcspn(name, "=<>"), (size_t)(end - name));
-    const struct reading r = read_name(s, name, n_name);
+    const struct operand r = operand_read(s, name, n_name);
     bool holds = r.text != NULL || r.number != 0;
 
     value = name + n_name + 1;
     if (asks_given)
         holds = r.is_given;
     else if (value < end && r.is_text)
-        holds = text_is(r.text, value, (size_t)(end - value));
+        holds = rule_text_is(r.text, value, (size_t)(end - value));
     else if (value < end && value[-1] == '=')
         holds = r.number == strtod(value, NULL);
     else if (value < end)
@@ -232,7 +232,7 @@ static const char *rule_sentence(const struct dcpk_knob_rule *rule, const struct
     if (gap == NULL)
         return rule->text;
     return dcpk_arena_printf(s->knobs->arena, err, "%.*s%s%s", (int)(gap - rule->text), rule->text,
-                             read_name(s, rule->value, strlen(rule->value)).text, gap + 2);
+                             operand_read(s, rule->value, strlen(rule->value)).text, gap + 2);
 }
 
 /* Sets "name=value name=value": every row of each name. */
@@ -252,7 +252,7 @@ static dcpk_status rule_set(struct dcpk_train_knobs *knobs, const char *set, str
         if (value == NULL)
             return err->status;
         while ((row = dcpk_knob_next_row(&walk)) != NULL)
-            if (row_is_named(row, name, n_name))
+            if (rule_names_row(row, name, n_name))
                 is_set = dcpk_option_read(row, value, knobs);
         assert(is_set);
     }

@@ -137,7 +137,7 @@ dcpk_status dcpk_knob_explain(const char *name, struct dcpk_doc *doc, struct dcp
 /* ---- all of them ---- */
 
 /* A row a name, for programs with its part. context: the part; NULL: all. */
-static void fill_part(const void *context, struct dcpk_doc_rows *rows)
+static void help_fill_part(const void *context, struct dcpk_doc_rows *rows)
 {
     struct dcpk_knob_walk walk = {0}, first;
     const struct dcpk_option *knob;
@@ -160,10 +160,10 @@ dcpk_status dcpk_knob_list(struct dcpk_doc *doc, struct dcpk_error *err)
         if (!walk.begins_part)
             continue;
         dcpk_doc_heading(doc, walk.part);
-        dcpk_doc_show(doc, &(struct dcpk_doc_table){.fill = fill_part,
+        dcpk_doc_show(doc, &(struct dcpk_doc_table){.fill = help_fill_part,
                                                     .context = walk.part,
                                                     .flags = DCPK_DOC_PARAGRAPHS});
     }
-    dcpk_doc_set_table(doc, "knobs", &(struct dcpk_doc_table){.fill = fill_part});
+    dcpk_doc_set_table(doc, "knobs", &(struct dcpk_doc_table){.fill = help_fill_part});
     return dcpk_doc_status(doc, err);
 }

@@ -135,7 +135,7 @@ static void put_moe_layers(struct values *v, const struct dcpk_train_model *m)
 }
 
 /* Args that are not the value of one knob, in any order. */
-static void put_computed(struct values *v, const struct dcpk_train_config *c,
+static void args_compute(struct values *v, const struct dcpk_train_config *c,
                          const struct dcpk_train_progress *progress)
 {
     const struct dcpk_train_model *m = &c->model;
@@ -183,7 +183,7 @@ static void put_computed(struct values *v, const struct dcpk_train_config *c,
                     c->files.optimizer_layout == DCPK_FULLY_RESHARDABLE);
 }
 
-/* All args in their order: "a=c" is the constant c, "a" what put_computed has, else the value of
+/* All args in their order: "a=c" is the constant c, "a" what args_compute has, else the value of
  * the knob a. */
 static const char all_args[] =
     "num_layers encoder_num_layers hidden_size ffn_hidden_size num_attention_heads "
@@ -217,8 +217,8 @@ static const char all_args[] =
     "consumed_valid_samples=0 ckpt_format use_dist_ckpt=True dist_ckpt_optim_fully_reshardable "
     "no_save_optim";
 
-static void put_arg(struct values *v, const struct dcpk_value *computed, char *name,
-                    const struct dcpk_train_config *config)
+static void args_put(struct values *v, const struct dcpk_value *computed, char *name,
+                     const struct dcpk_train_config *config)
 {
     const struct dcpk_value *value = dcpk_value_get(computed, name);
     char *equals = strchr(name, '=');
@@ -242,14 +242,14 @@ const struct dcpk_value *dcpk_train_args(const struct dcpk_train_config *config,
     const char *at = all_args, *word;
     size_t n;
 
-    put_computed(&v, config, progress);
+    args_compute(&v, config, progress);
     computed = dcpk_value_dict(arena, v.pairs, v.n, err);
     v.n = 0;
     while ((word = dcpk_take_word(&at, &n)) != NULL && err->status == DCPK_OK) {
         char *name = dcpk_arena_strndup(arena, word, n, err);
 
         if (name != NULL)
-            put_arg(&v, computed, name, config);
+            args_put(&v, computed, name, config);
     }
     if (err->status != DCPK_OK)
         return NULL;
