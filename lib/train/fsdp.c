@@ -372,8 +372,7 @@ static dcpk_status replica_add(struct dcpk_fsdp *f, const struct dcpk_fsdp_bucke
 
     if (host == NULL)
         return st;
-    f->math->ops->copy(f->math, host, b->weights, n_bytes);
-    st = f->math->ops->wait(f->math, err);
+    st = dcpk_math_copy(f->math, host, b->weights, n_bytes, err);
     if (st == DCPK_OK)
         dcpk_hasher_update(hasher, host, n_bytes);
     dcpk_free(host);
@@ -430,12 +429,10 @@ static dcpk_status replicas_compare(struct dcpk_fsdp *f, enum dcpk_train_group o
     struct dcpk_group *group = mesh->group[of];
     uint64_t first;
 
-    f->math->ops->copy(f->math, room + group->rank, &mine, sizeof mine);
-    if (f->math->ops->wait(f->math, err) ||
+    if (dcpk_math_copy(f->math, room + group->rank, &mine, sizeof mine, err) ||
         group->by->all_gather(group, room + group->rank, sizeof mine, room, NULL, err))
         return err->status;
-    f->math->ops->copy(f->math, &first, room, sizeof first);
-    if (f->math->ops->wait(f->math, err) != DCPK_OK)
+    if (dcpk_math_copy(f->math, &first, room, sizeof first, err) != DCPK_OK)
         return err->status;
     if (mine != first)
         return dcpk_fail(err, DCPK_EMISMATCH,

@@ -80,8 +80,7 @@ static dcpk_status fill_norm(const struct dcpk_train_state *state,
         return err->status;
     for (size_t i = 0; i < n; i++)
         ones[i] = 1;
-    state->math->ops->copy(state->math, shard->main, ones, n * sizeof *ones);
-    st = state->math->ops->wait(state->math, err);
+    st = dcpk_math_copy(state->math, shard->main, ones, n * sizeof *ones, err);
     dcpk_free(ones);
     return st;
 }
@@ -148,19 +147,16 @@ static void noise_fill(const struct dcpk_train_param *param, const struct dcpk_t
 static dcpk_status noise_add_shard(const struct dcpk_train_state *state,
                                    const struct dcpk_train_shard *shard, struct dcpk_error *err)
 {
-    const struct dcpk_ops *ops = state->math->ops;
     const size_t n_bytes = (size_t)shard->n_elems * sizeof(float);
     float *host = dcpk_alloc(n_bytes, err);
     dcpk_status st = err->status;
 
     if (host == NULL)
         return st;
-    ops->copy(state->math, host, shard->main, n_bytes);
-    st = ops->wait(state->math, err);
+    st = dcpk_math_copy(state->math, host, shard->main, n_bytes, err);
     if (st == DCPK_OK) {
         noise_fill(&state->params->list[shard->param], shard, host);
-        ops->copy(state->math, shard->main, host, n_bytes);
-        st = ops->wait(state->math, err);
+        st = dcpk_math_copy(state->math, shard->main, host, n_bytes, err);
     }
     dcpk_free(host);
     return st;

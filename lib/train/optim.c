@@ -40,8 +40,7 @@ static dcpk_status fetch_squares(const struct dcpk_train_state *state,
     if (ops->alloc(state->math, n_bytes, &sums, err) != DCPK_OK)
         return err->status;
     ops->sum_squares(state->math, &shape, n_slices, shard->grad, sums);
-    ops->copy(state->math, host, sums, n_bytes);
-    st = ops->wait(state->math, err);
+    st = dcpk_math_copy(state->math, host, sums, n_bytes, err);
     ops->free(state->math, sums);
     return st;
 }
@@ -283,12 +282,10 @@ static dcpk_status layer_update(const struct dcpk_train_state *state, const int6
 
     if (host == NULL)
         return st;
-    state->math->ops->copy(state->math, host, buffer, n_bytes);
-    st = state->math->ops->wait(state->math, err);
+    st = dcpk_math_copy(state->math, host, buffer, n_bytes, err);
     if (st == DCPK_OK) {
         biases_move(counts, m->experts, m->expert_bias_rate, host);
-        state->math->ops->copy(state->math, buffer, host, n_bytes);
-        st = state->math->ops->wait(state->math, err);
+        st = dcpk_math_copy(state->math, buffer, host, n_bytes, err);
     }
     dcpk_free(host);
     return st;

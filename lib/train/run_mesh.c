@@ -105,13 +105,11 @@ static dcpk_status add_numbers(struct dcpk_group *group, struct dcpk_math *math,
         return group->by->all_reduce(group, DCPK_SUM_I64, numbers, n, NULL, err);
     if (ops->alloc(math, n_bytes, &moved, err) != DCPK_OK)
         return err->status;
-    ops->copy(math, moved, numbers, n_bytes);
-    st = ops->wait(math, err);
+    st = dcpk_math_copy(math, moved, numbers, n_bytes, err);
     if (st == DCPK_OK)
         st = group->by->all_reduce(group, DCPK_SUM_I64, moved, n, NULL, err);
     if (st == DCPK_OK) {
-        ops->copy(math, numbers, moved, n_bytes);
-        st = ops->wait(math, err);
+        st = dcpk_math_copy(math, numbers, moved, n_bytes, err);
     }
     ops->free(math, moved);
     return st;
