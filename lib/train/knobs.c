@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* knobs.c - the table of knobs: walks over it, rows by their names, values. */
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -44,8 +45,10 @@ static void walk_name(struct dcpk_knob_walk *w, const struct dcpk_knob_list *lis
                       size_t n_bytes)
 {
     const char *equals = memchr(word, '=', n_bytes), *comma = memchr(word, ',', n_bytes);
+    const size_t n_name = dcpk_min_size(n_bytes, strcspn(word, "=,"));
     struct dcpk_option *row = &w->named;
 
+    assert(n_name < sizeof w->name);
     *row = (struct dcpk_option){.kind = DCPK_OPTION_TEXT,
                                 .name = w->name,
                                 .sections = list->sections,
@@ -53,8 +56,8 @@ static void walk_name(struct dcpk_knob_walk *w, const struct dcpk_knob_list *lis
                                 .effect = DCPK_KNOB_NO_EFFECT,
                                 .source = list->source,
                                 .help = list->reason};
-    snprintf(w->name, sizeof w->name, "%.*s", (int)dcpk_min_size(n_bytes, strcspn(word, "=,")),
-             word);
+    memcpy(w->name, word, n_name);
+    w->name[n_name] = '\0';
     if (equals != NULL) {
         row->kind = DCPK_OPTION_FLAG;
         row->at_bytes = offsetof(struct dcpk_train_knobs, no_effect.flag);
@@ -79,6 +82,7 @@ static const struct dcpk_option *walk_next_name(struct dcpk_knob_walk *w)
         return NULL;
     w->word = dcpk_text_or(w->word, list->names);
     word = dcpk_take_word(&w->word, &n);
+    assert(word != NULL);
     walk_name(w, list, word, n);
     if (*w->word == '\0') {
         w->word = NULL;
