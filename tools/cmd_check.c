@@ -177,7 +177,7 @@ static int run_check(struct check *c)
 }
 
 #define DCPK_OPT_STRUCT struct check
-static const struct dcpk_cli_option option_rows[] = {
+static const struct dcpk_option option_rows[] = {
     DCPK_OPT_TEXT(
         "loads-in", "RELEASE", options.release,
         "core-0.15 to core-0.19, main-2026-08-22, main (since 2026-08-25) or transformers "

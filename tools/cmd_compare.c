@@ -111,7 +111,7 @@ static void take_tolerance(struct dcpk_compare_options *options, struct dcpk_tol
 }
 
 #define DCPK_OPT_STRUCT struct request
-static const struct dcpk_cli_option option_rows[] = {
+static const struct dcpk_option option_rows[] = {
     DCPK_OPT_NUMBER("rtol", "X", tolerance.rtol,
                     "elements are equal when |a - b| <= atol + rtol * |b|, as numpy.isclose "
                     "(default: bit for bit; 0 when --atol is given)"),

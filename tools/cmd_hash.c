@@ -152,7 +152,7 @@ static int run_hash(struct hashing *h, const char *path)
 }
 
 #define DCPK_OPT_STRUCT struct hashing
-static const struct dcpk_cli_option option_rows[] = {
+static const struct dcpk_option option_rows[] = {
     DCPK_OPT_FORMAT(format),
     DCPK_OPT_ITERATION(iteration),
     DCPK_OPT_FILE(

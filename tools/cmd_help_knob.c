@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "lib/base/text.h"
-#include "lib/train/knob_help.h"
+#include "lib/train/knobs.h"
 #include "tools/cmd.h"
 #include "tools/print_doc.h"
 #include "tools/train_args.h"
@@ -14,7 +14,7 @@ static const struct dcpk_doc_style style = {.label_columns = 12, .wraps = true};
 
 static dcpk_status help_one(const char *name, struct dcpk_doc *doc, struct dcpk_error *err)
 {
-    const char *near;
+    char near[DCPK_CLI_FLAG_BYTES];
 
     if (name == NULL)
         return dcpk_knob_list(doc, err);
@@ -22,8 +22,7 @@ static dcpk_status help_one(const char *name, struct dcpk_doc *doc, struct dcpk_
         return DCPK_OK;
     if (dcpk_knob_absence(name) != NULL)
         return err->status;
-    near = dcpk_cli_near_flag(&dcpk_train_flags, name + strspn(name, "-"));
-    if (near != NULL)
+    if (dcpk_cli_near_flag(&dcpk_train_flags, name + strspn(name, "-"), near) != NULL)
         dcpk_append(err, "; did you mean '%s'?", near);
     else
         dcpk_append(err, "; names are those of flags, which 'dcpkit help knob' lists");
@@ -31,7 +30,7 @@ static dcpk_status help_one(const char *name, struct dcpk_doc *doc, struct dcpk_
 }
 
 #define DCPK_OPT_STRUCT struct dcpk_doc_way
-static const struct dcpk_cli_option option_rows[] = {DCPK_OPT_JSON(as_json), DCPK_OPT_END};
+static const struct dcpk_option option_rows[] = {DCPK_OPT_JSON(as_json), DCPK_OPT_END};
 
 int dcpk_cmd_help_knob(int argc, char **argv)
 {
@@ -48,13 +47,14 @@ int dcpk_cmd_help_knob(int argc, char **argv)
         .paths = DCPK_CLI_NO_PATHS,
     };
     struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_knob_walk walk;
     struct dcpk_doc doc;
     char **args;
     int n_args, code;
 
     for (int i = 1; i < argc; i++)
         if (dcpk_starts_with(argv[i], "--") &&
-            (dcpk_knob_find(argv[i]) != NULL || dcpk_knob_absence(argv[i]) != NULL))
+            (dcpk_knob_find(argv[i], &walk) != NULL || dcpk_knob_absence(argv[i]) != NULL))
             argv[i] += 2; /* a name, not an option */
     code = dcpk_cli_parse(&cli, argc, argv, &args, &n_args);
     if (code >= 0)

@@ -256,7 +256,7 @@ static int inspect_path(struct request *r, const char *path)
 }
 
 #define DCPK_OPT_STRUCT struct request
-static const struct dcpk_cli_option option_rows[] = {
+static const struct dcpk_option option_rows[] = {
     DCPK_OPT_FLAG("chunks", has_chunks,
                   "list every chunk: its box, file, offset and length in bytes"),
     DCPK_OPT_FLAG(

@@ -82,7 +82,7 @@ static int losscmp(const struct losscmp_request *r, char *const *paths)
 }
 
 #define DCPK_OPT_STRUCT struct losscmp_request
-static const struct dcpk_cli_option option_rows[] = {
+static const struct dcpk_option option_rows[] = {
     DCPK_OPT_FLAG(
         "exact", is_exact,
         "all numbers and state hashes are equal to the bit, decimals to the last digit "

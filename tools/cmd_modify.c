@@ -15,7 +15,7 @@
 
 /* The values of the options. */
 struct request {
-    struct dcpk_cli_list edits;
+    struct dcpk_option_list edits;
     const char *iteration, *tracker;
     bool force, resume, dry_run, as_json, enable_msc;
     struct dcpk_voice voice;
@@ -202,7 +202,7 @@ static int modify(struct request *r)
     "                   anew: in zarr they alone, else all data)"
 
 #define DCPK_OPT_STRUCT struct request
-static const struct dcpk_cli_option option_rows[] = {
+static const struct dcpk_option option_rows[] = {
     DCPK_OPT_LIST("op", "OP", edits, HELP_OF_OP),
     DCPK_OPT_FLAG("force", force, "replace an output that exists"),
     DCPK_OPT_FLAG(

@@ -133,8 +133,8 @@ out:
 }
 
 #define DCPK_OPT_STRUCT struct request
-static const struct dcpk_cli_option option_rows[] = {
-    DCPK_OPT(DCPK_CLI_OUT_FILE, 'o', "output", "FILE", const char *, output,
+static const struct dcpk_option option_rows[] = {
+    DCPK_OPT(DCPK_OPTION_OUT_FILE, 'o', "output", "FILE", const char *, output,
              "write the JSON here (default: DIR/" FILE_NAME ")"),
     DCPK_OPT_FLAG("force", force, "replace a file that exists with other content"),
     DCPK_OPT_FLAG("dry-run", is_dry, "print only, write no file"), DCPK_OPT_ITERATION(iteration),

@@ -170,7 +170,7 @@ out:
 }
 
 #define DCPK_OPT_STRUCT struct request
-static const struct dcpk_cli_option option_rows[] = {
+static const struct dcpk_option option_rows[] = {
     DCPK_OPT_FLAG("all", all,
                   "every element (default: past 1000 of them the first and last 3 of each axis)"),
     DCPK_OPT_OUT_FILE(

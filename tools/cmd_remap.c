@@ -188,7 +188,7 @@ static int remap_run(struct remap *r)
 }
 
 #define DCPK_OPT_STRUCT struct remap
-static const struct dcpk_cli_option option_rows[] = {
+static const struct dcpk_option option_rows[] = {
     DCPK_OPT_TEXT("from", "LAYOUT", from,
                   "the ranks that load IN: tp=T,pp=P,ep=E,dp=D,cp=C,etp=E,vpp=V,first=N,last=N "
                   "as in --target-mesh of convert (left out: 1; dp: as many replicas as there are "
@@ -211,9 +211,9 @@ static const struct dcpk_cli_option option_rows[] = {
     DCPK_OPT_FLAG("swiglu", swiglu, "fc1 holds gate and up rows (default: as args say)"),
     DCPK_OPT_FLAG("no-swiglu", no_swiglu, "it does not"),
     DCPK_OPT_FLAG("weights-only", options.weights_only, "leave optimizer state out"),
-    DCPK_OPT(DCPK_CLI_SIZE, 0, "staging", "SIZE", uint64_t, options.staging_bytes,
+    DCPK_OPT(DCPK_OPTION_SIZE, 0, "staging", "SIZE", uint64_t, options.staging_bytes,
              "of all messages of a rank (default: 512M)"),
-    DCPK_OPT(DCPK_CLI_SIZE, 0, "unit", "SIZE", uint64_t, options.unit_bytes,
+    DCPK_OPT(DCPK_OPTION_SIZE, 0, "unit", "SIZE", uint64_t, options.unit_bytes,
              "ranks meet after so many bytes into each (default: once, at the end)"),
     DCPK_OPT_COUNT("runs", "N", options.n_runs, "of each remap; the best one counts (default: 3)"),
     DCPK_OPT_NUMBER("timeout", "SECONDS", timeout_seconds,

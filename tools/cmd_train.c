@@ -200,7 +200,7 @@ static int train(struct train *t)
 }
 
 #define DCPK_OPT_STRUCT struct train
-static const struct dcpk_cli_option option_rows[] = {
+static const struct dcpk_option option_rows[] = {
     DCPK_OPT_ROWS(dcpk_train_options, struct dcpk_train_args, asked),
     DCPK_OPT_TEXT("device", "NAME", device,
                   "what computes: cpu; cuda, a GPU for each rank, whose sums no layout changes; "
@@ -211,7 +211,7 @@ static const struct dcpk_cli_option option_rows[] = {
     DCPK_OPT_FLAG("explain-comm", explains_comm,
                   "train nothing: print what a rank would send data-parallel ranks in each step"),
     DCPK_OPT_COUNT("ranks", "N", n_ranks, "explain for so many ranks (default: those that run)"),
-    DCPK_OPT(DCPK_CLI_SIZE, 0, "device-memory", "SIZE", uint64_t, device_bytes,
+    DCPK_OPT(DCPK_OPTION_SIZE, 0, "device-memory", "SIZE", uint64_t, device_bytes,
              "explain what fits into this memory of a rank, too"),
     DCPK_OPT_NUMBER("link-rate", "GB/S", link_rate, "explain how long it would be on its way"),
     DCPK_OPT_FLAG("json", as_json,
@@ -222,8 +222,8 @@ static const struct dcpk_cli_option option_rows[] = {
     DCPK_OPT_VOICE(voice),
     DCPK_OPT_END};
 
-static const struct dcpk_cli_option settled_rows[] = {
-    DCPK_OPT_ROWS(dcpk_train_paths, struct dcpk_train_args, asked), DCPK_OPT_END};
+static const struct dcpk_option settled_rows[] = {
+    DCPK_OPT_ROWS(dcpk_knobs_of_run, struct dcpk_train_knobs, asked.knobs), DCPK_OPT_END};
 
 static dcpk_status train_settle(void *values, struct dcpk_error *err)
 {

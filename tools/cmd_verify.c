@@ -192,7 +192,7 @@ static int check_usage(const struct verify *v)
 }
 
 #define DCPK_OPT_STRUCT struct verify
-static const struct dcpk_cli_option option_rows[] = {
+static const struct dcpk_option option_rows[] = {
     DCPK_OPT_CHECKPOINT(
         "against", "SRC", against,
         "prove that DIR is a faithful conversion of SRC: every logical tensor bit for bit, "

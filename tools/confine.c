@@ -116,8 +116,8 @@ static dcpk_status allow_around(struct dcpk_sandbox *box, const char *path, unsi
 
 static const char *text_of(const struct dcpk_cli *cli, const char *name)
 {
-    for (const struct dcpk_cli_option *o = cli->options; o->kind != DCPK_CLI_END; o++)
-        if (o->kind == DCPK_CLI_TEXT && strcmp(o->name, name) == 0)
+    for (const struct dcpk_option *o = cli->options; o->kind != DCPK_OPTION_END; o++)
+        if (o->kind == DCPK_OPTION_TEXT && strcmp(o->name, name) == 0)
             return dcpk_cli_text(cli, o);
     return NULL;
 }
@@ -274,13 +274,13 @@ static dcpk_status find_sound_place(const struct dcpk_cli *cli, const char *in, 
 }
 
 /* Where the folder of an option is written. "" where it makes no sense. */
-static dcpk_status find_folder(const struct dcpk_cli_option *option, const char *path,
+static dcpk_status find_folder(const struct dcpk_option *option, const char *path,
                                struct made *place, struct dcpk_error *err)
 {
     struct dcpk_error refusal = DCPK_ERROR_INIT; /* the command itself finds it again */
     struct dcpk_run run = {0};
 
-    if (option->kind == DCPK_CLI_OUT_FOLDER)
+    if (option->kind == DCPK_OPTION_OUT_FOLDER)
         set_place(place, path);
     else if (dcpk_run_target(path, 0, DCPK_TRACKER_SET, dcpk_formats, &run, &refusal) == DCPK_OK)
         set_place(place, run.tracker);
@@ -338,12 +338,13 @@ static dcpk_status allow_in_files(struct dcpk_sandbox *box, char **paths, int n_
 }
 
 static dcpk_status allow_option(struct dcpk_sandbox *box, const struct dcpk_cli *cli,
-                                const struct dcpk_cli_option *option, struct dcpk_error *err)
+                                const struct dcpk_option *option, struct dcpk_error *err)
 {
-    const bool is_in = option->kind == DCPK_CLI_FILE, is_out = option->kind == DCPK_CLI_OUT_FILE;
+    const bool is_in = option->kind == DCPK_OPTION_FILE,
+               is_out = option->kind == DCPK_OPTION_OUT_FILE;
     const char *path;
 
-    if (!is_in && !is_out && option->kind != DCPK_CLI_CHECKPOINT)
+    if (!is_in && !is_out && option->kind != DCPK_OPTION_CHECKPOINT)
         return DCPK_OK;
     path = dcpk_cli_text(cli, option);
     if (path == NULL)
@@ -358,7 +359,7 @@ static dcpk_status allow_option(struct dcpk_sandbox *box, const struct dcpk_cli 
 static dcpk_status allow_options(struct dcpk_sandbox *box, const struct dcpk_cli *cli,
                                  struct dcpk_error *err)
 {
-    for (const struct dcpk_cli_option *o = cli->options; o->kind != DCPK_CLI_END; o++)
+    for (const struct dcpk_option *o = cli->options; o->kind != DCPK_OPTION_END; o++)
         if (allow_option(box, cli, o, err) != DCPK_OK)
             return err->status;
     return DCPK_OK;
@@ -366,8 +367,8 @@ static dcpk_status allow_options(struct dcpk_sandbox *box, const struct dcpk_cli
 
 static bool has_out_file(const struct dcpk_cli *cli)
 {
-    for (const struct dcpk_cli_option *o = cli->options; o->kind != DCPK_CLI_END; o++)
-        if (o->kind == DCPK_CLI_OUT_FILE && dcpk_cli_text(cli, o) != NULL)
+    for (const struct dcpk_option *o = cli->options; o->kind != DCPK_OPTION_END; o++)
+        if (o->kind == DCPK_OPTION_OUT_FILE && dcpk_cli_text(cli, o) != NULL)
             return true;
     return false;
 }
@@ -429,12 +430,12 @@ static dcpk_status make_parents(const char *name, struct dcpk_error *err)
 static dcpk_status make_places(const struct dcpk_cli *cli, char **args, int n_args,
                                struct dcpk_error *err)
 {
-    const struct dcpk_cli_option *o = cli->options;
+    const struct dcpk_option *o = cli->options;
 
-    for (; o->kind != DCPK_CLI_END && n_made < MOST_MADE - 1; o++) {
+    for (; o->kind != DCPK_OPTION_END && n_made < MOST_MADE - 1; o++) {
         const char *path;
 
-        if (o->kind != DCPK_CLI_OUT_FOLDER && o->kind != DCPK_CLI_OUT_RUN)
+        if (o->kind != DCPK_OPTION_OUT_FOLDER && o->kind != DCPK_OPTION_OUT_RUN)
             continue;
         path = dcpk_cli_text(cli, o);
         if (path == NULL)

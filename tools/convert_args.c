@@ -8,7 +8,7 @@
 #include "lib/base/order.h"
 
 #define DCPK_OPT_STRUCT struct dcpk_convert_args
-static const struct dcpk_cli_option gate_options[] = {
+static const struct dcpk_option gate_options[] = {
     DCPK_OPT_FLAG("swiglu", swiglu,
                   "fc1 holds gate and up rows (default: as the checkpoint's args say)"),
     DCPK_OPT_FLAG("no-swiglu", no_swiglu, "fc1 is a single matrix"),
@@ -16,7 +16,7 @@ static const struct dcpk_cli_option gate_options[] = {
                   "only fc1 of these modules holds gate and up rows"),
     DCPK_OPT_END};
 
-static const struct dcpk_cli_option loader_options[] = {
+static const struct dcpk_option loader_options[] = {
     DCPK_OPT_GROUP("the run that will load OUT"),
     DCPK_OPT_TEXT("target-impl", "any|te|local", impl,
                   "spelling of its names (default: any, all of them as aliases)"),
@@ -27,7 +27,7 @@ static const struct dcpk_cli_option loader_options[] = {
                   "keys of Megatron-FSDP v2"),
     DCPK_OPT_TARGET(target), DCPK_OPT_END};
 
-static const struct dcpk_cli_option proof_options[] = {
+static const struct dcpk_option proof_options[] = {
     DCPK_OPT_FLAG("check-input", check_input,
                   "check every checksum of IN first, and its integrity.json (reads it twice)"),
     DCPK_OPT_FLAG("no-check-input", no_check_input, "with --verify: leave that out"),
@@ -57,7 +57,7 @@ static const struct dcpk_cli_option proof_options[] = {
     DCPK_OPT_VOICE(voice),
     DCPK_OPT_END};
 
-static const struct dcpk_cli_option shared_options[] = {
+static const struct dcpk_option shared_options[] = {
     DCPK_OPT_GROUP("what IN holds"),
     DCPK_OPT_ITERATION(iteration),
     DCPK_OPT_INCLUDE(gate_options),
@@ -86,18 +86,18 @@ static const struct dcpk_cli_option shared_options[] = {
     DCPK_OPT_INCLUDE(proof_options),
     DCPK_OPT_END};
 
-const struct dcpk_cli_option dcpk_convert_options[] = {
+const struct dcpk_option dcpk_convert_options[] = {
     DCPK_OPT_TEXT("to", "FORMAT", to,
                   "format to write: fsdp_dtensor, torch_dist, zarr, huggingface"),
     DCPK_OPT_TEXT("from", "FORMAT", from, "format to read (default: found by looking)"),
     DCPK_OPT_FAMILY(family), DCPK_OPT_INCLUDE(shared_options), DCPK_OPT_END};
 
-const struct dcpk_cli_option dcpk_named_convert_options[] = {
+const struct dcpk_option dcpk_named_convert_options[] = {
     DCPK_OPT_INCLUDE(shared_options),
     DCPK_OPT_FLAG("oom-traceback", oom_traceback, "accepted, without meaning here"),
     DCPK_OPT_MSC(enable_msc), DCPK_OPT_END};
 
-const struct dcpk_cli_option dcpk_merge_options[] = {
+const struct dcpk_option dcpk_merge_options[] = {
     DCPK_OPT_TEXT("weights", "W,W", weights,
                   "a number for each checkpoint, taken as it is; an average has a sum of 1"),
     DCPK_OPT_TEXT("to", "FORMAT", to,

@@ -46,7 +46,7 @@ struct dcpk_convert_parsed {
 
 /* Of convert, of the commands that name both formats as Megatron's Python tool does, and of merge.
  */
-extern const struct dcpk_cli_option dcpk_convert_options[], dcpk_named_convert_options[],
+extern const struct dcpk_option dcpk_convert_options[], dcpk_named_convert_options[],
     dcpk_merge_options[];
 
 /*

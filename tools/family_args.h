@@ -11,7 +11,7 @@ struct dcpk_family_args {
     bool without_mtp, allow_overflow;
 };
 
-extern const struct dcpk_cli_option dcpk_family_options[];
+extern const struct dcpk_option dcpk_family_options[];
 #define DCPK_OPT_FAMILY(field) DCPK_OPT_ROWS(dcpk_family_options, struct dcpk_family_args, field)
 
 /* Borrows `a`. Errors: DCPK_EUSAGE for a word that is not known, and for options of what is written

@@ -12,11 +12,11 @@ struct dcpk_input_args {
     const char *trust, *repair;
     bool accept_gtp;
     int64_t bucket_elems;
-    struct dcpk_cli_list drops;
+    struct dcpk_option_list drops;
 };
 
 /* Of a command's IN, and of the SRC of --against. */
-extern const struct dcpk_cli_option dcpk_input_options[], dcpk_against_options[];
+extern const struct dcpk_option dcpk_input_options[], dcpk_against_options[];
 #define DCPK_OPT_INPUT(field)   DCPK_OPT_ROWS(dcpk_input_options, struct dcpk_input_args, field)
 #define DCPK_OPT_AGAINST(field) DCPK_OPT_ROWS(dcpk_against_options, struct dcpk_input_args, field)
 

@@ -3,8 +3,8 @@
 #ifndef DCPK_TOOLS_LOSSCMP_REPORT_H
 #define DCPK_TOOLS_LOSSCMP_REPORT_H
 
+#include "lib/job/loss_compare.h"
 #include "lib/report/doc.h"
-#include "lib/train/loss_compare.h"
 
 /* What was compared, and how; borrowed until the document is released. */
 struct dcpk_losscmp_shown {

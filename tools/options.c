@@ -3,11 +3,7 @@
 #include "tools/options.h"
 
 #include <assert.h>
-#include <ctype.h>
-#include <errno.h>
 #include <getopt.h>
-#include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "lib/base/order.h"
@@ -18,39 +14,32 @@
 #include "tools/wrap.h"
 
 #define MAX_OPTIONS    64
-#define MAX_COUNT      1000000
-#define MAX_LENGTH     (INT64_C(1) << 60)
 #define HELP_COLUMN    34
 #define NO_SANDBOX     "no-sandbox"
 #define NO_SANDBOX_VAL 1   /* of getopt_long: not a letter, not a row */
 #define FIRST_ROW_VAL  256 /* of row 0, past all letters */
 
 #define DCPK_OPT_STRUCT struct dcpk_voice
-const struct dcpk_cli_option dcpk_voice_options[] = {
+const struct dcpk_option dcpk_voice_options[] = {
     DCPK_OPT_FLAG("progress", wants_progress,
                   "progress on stderr also where that is no terminal: a line every 5 s and at the "
                   "end (default: every 10 s)"),
-    DCPK_OPT(DCPK_CLI_FLAG, 'q', "quiet", NULL, bool, is_quiet,
+    DCPK_OPT(DCPK_OPTION_FLAG, 'q', "quiet", NULL, bool, is_quiet,
              "no progress and no notes; errors alone, and the results that were asked for"),
     DCPK_OPT_END};
 
-static void *value_of(const struct dcpk_cli *cli, const struct dcpk_cli_option *option)
+const char *dcpk_cli_text(const struct dcpk_cli *cli, const struct dcpk_option *option)
 {
-    return (char *)cli->values + option->at_bytes;
-}
-
-const char *dcpk_cli_text(const struct dcpk_cli *cli, const struct dcpk_cli_option *option)
-{
-    return *(const char **)value_of(cli, option);
+    return *(const char **)dcpk_option_field(option, cli->values);
 }
 
 /* Appends a table to `flat`, which holds n rows, with the rows that ROWS stand for in their places;
  * at_bytes: of the table's struct. Returns how many rows there are then. */
-static size_t options_flatten(const struct dcpk_cli_option *table, size_t at_bytes,
-                              struct dcpk_cli_option flat[MAX_OPTIONS + 1], size_t n)
+static size_t options_flatten(const struct dcpk_option *table, size_t at_bytes,
+                              struct dcpk_option flat[MAX_OPTIONS + 1], size_t n)
 {
-    for (const struct dcpk_cli_option *row = table; row->kind != DCPK_CLI_END; row++) {
-        if (row->kind == DCPK_CLI_ROWS) {
+    for (const struct dcpk_option *row = table; row->kind != DCPK_OPTION_END; row++) {
+        if (row->kind == DCPK_OPTION_ROWS) {
             n = options_flatten(row->rows, at_bytes + row->at_bytes, flat, n);
             continue;
         }
@@ -58,7 +47,7 @@ static size_t options_flatten(const struct dcpk_cli_option *table, size_t at_byt
         flat[n] = *row;
         flat[n++].at_bytes += at_bytes;
     }
-    flat[n] = (struct dcpk_cli_option)DCPK_OPT_END;
+    flat[n] = (struct dcpk_option)DCPK_OPT_END;
     return n;
 }
 
@@ -76,7 +65,7 @@ static void put_paragraphs(const char *text, size_t at, size_t indent)
     }
 }
 
-static void put_option(const struct dcpk_cli_option *option)
+static void put_option(const struct dcpk_option *option)
 {
     char left[96];
     char letter[8] = "   ";
@@ -106,49 +95,59 @@ const char *dcpk_cli_flag(const char *name, char text[DCPK_CLI_FLAG_BYTES])
     return text;
 }
 
-/* The flags of each part, as one paragraph; a name that has several rows once. */
+/* A list of flags on its way to stdout. */
+struct flag_list {
+    char before[DCPK_CLI_FLAG_BYTES];
+    size_t at; /* columns */
+};
+
+/* The flags of each part are one paragraph; a name that has several rows stands in it once. */
+static void put_flag(void *context, const struct dcpk_option *row, const char *part)
+{
+    struct flag_list *list = context;
+    char flag[DCPK_CLI_FLAG_BYTES];
+    const size_t n = strlen(dcpk_cli_flag(row->name, flag)) + strlen(" --");
+
+    if (strcmp(flag, list->before) == 0)
+        return;
+    memcpy(list->before, flag, sizeof flag);
+    if (part != NULL) {
+        dcpk_cli_printf(stdout, "\n  %s:", part);
+        list->at = strlen(part) + strlen("  :");
+    }
+    if (list->at + n > DCPK_CLI_COLUMNS) {
+        dcpk_cli_printf(stdout, "\n   ");
+        list->at = strlen("   ");
+    }
+    dcpk_cli_printf(stdout, " --%s", flag);
+    list->at += n;
+}
+
 static void put_more(const struct dcpk_cli_more *more)
 {
-    char flag[DCPK_CLI_FLAG_BYTES];
-    const char *before = "";
-    size_t at = 0;
+    struct flag_list list = {.at = 0};
 
     dcpk_cli_printf(stdout, "\n%s:", more->title);
-    for (size_t i = 0; more->name(i) != NULL; before = more->name(i++)) {
-        const size_t n = strlen(dcpk_cli_flag(more->name(i), flag)) + strlen(" --");
-
-        if (strcmp(more->name(i), before) == 0)
-            continue;
-        if (more->part(i) != NULL) {
-            dcpk_cli_printf(stdout, "\n  %s:", more->part(i));
-            at = strlen(more->part(i)) + strlen("  :");
-        }
-        if (at + n > DCPK_CLI_COLUMNS) {
-            dcpk_cli_printf(stdout, "\n   ");
-            at = strlen("   ");
-        }
-        dcpk_cli_printf(stdout, " --%s", flag);
-        at += n;
-    }
+    more->each(put_flag, &list);
     dcpk_cli_printf(stdout, "\n");
 }
 
 static int put_command_help(const struct dcpk_cli *cli)
 {
-    static const struct dcpk_cli_option added[] = {
+    static const struct dcpk_option added[] = {
         {.name = NO_SANDBOX,
          .help = "do without the sandbox, which keeps this command from all files but those that "
                  "its arguments name, from programs and from the network"},
         {.name = "help", .letter = 'h', .help = "print this and stop"}};
-    const struct dcpk_cli_option *option = cli->options;
+    const struct dcpk_option *option = cli->options;
     struct dcpk_error err = DCPK_ERROR_INIT;
 
     dcpk_cli_printf(stdout, "usage: dcpkit %s %s\n", cli->name, cli->usage);
     put_paragraphs(cli->summary, 0, 0);
-    if (option->kind != DCPK_CLI_GROUP)
+    if (option->kind != DCPK_OPTION_GROUP)
         dcpk_cli_printf(stdout, "\noptions:\n");
-    for (; option->kind != DCPK_CLI_END; option++)
-        if (option->kind == DCPK_CLI_GROUP)
+    for (; option->kind != DCPK_OPTION_END; option++)
+        if (option->kind == DCPK_OPTION_GROUP)
             dcpk_cli_printf(stdout, "\n%s:\n", option->help);
         else if (option->help != NULL)
             put_option(option);
@@ -164,125 +163,39 @@ static int put_command_help(const struct dcpk_cli *cli)
 
 /* ---- parsing ---- */
 
-/* "64M", "1.5GiB", "4096" -> bytes. */
-static bool parse_size(const char *text, uint64_t *n_bytes)
+static bool option_is_path(const struct dcpk_option *option)
 {
-    static const char units[] = "KMGT";
-    const char *unit = NULL;
-    double size;
-    char *end;
-
-    if (*text < '0' || *text > '9')
-        return false;
-    size = strtod(text, &end);
-    if (*end != '\0')
-        unit = strchr(units, toupper((unsigned char)*end));
-    if (unit != NULL) {
-        size = ldexp(size, 10 * (int)(unit - units + 1));
-        end += end[1] == 'i' ? 2 : 1;
-    }
-    if (*end == 'B')
-        end++;
-    if (*end != '\0' || !isfinite(size) || size > 1e18)
-        return false;
-    *n_bytes = (uint64_t)size;
-    return true;
+    return dcpk_option_is_text(option) && option->kind >= DCPK_OPTION_FILE;
 }
 
-static bool parse_limited_count(const char *text, int64_t most, int64_t *count)
+/* Store an option's argument, NULL of a flag. Returns -1, or the exit code after a message. */
+static int take_option(const struct dcpk_cli *cli, const struct dcpk_option *option,
+                       const char *argument)
 {
-    char *end;
-    long long v;
+    char text[DCPK_OPTION_TAKES_BYTES];
+    uint64_t size;
 
-    errno = 0;
-    v = strtoll(text, &end, 10);
-    if (errno != 0 || end == text || *end != '\0' || v < 1 || v > most)
-        return false;
-    *count = v;
-    return true;
-}
-
-static bool parse_real(const char *text, double *number)
-{
-    char *end;
-    const double v = strtod(text, &end);
-
-    if (end == text || *end != '\0' || !isfinite(v) || v < 0)
-        return false;
-    *number = v;
-    return true;
-}
-
-static bool list_append(struct dcpk_cli_list *list, const char *text)
-{
-    if (list->n == DCPK_CLI_MAX_LIST)
-        return false;
-    list->texts[list->n++] = text;
-    return true;
-}
-
-/* Store an option's argument. Returns -1, or the exit code after a message. */
-static int take_option(const struct dcpk_cli *cli, const struct dcpk_cli_option *option,
-                       char *argument)
-{
-    void *const value = value_of(cli, option);
-    int64_t count;
-
-    switch (option->kind) {
-    case DCPK_CLI_END:
-    case DCPK_CLI_GROUP:
-    case DCPK_CLI_ROWS: /* not options */
-        return -1;
-    case DCPK_CLI_FLAG:
-        *(bool *)value = true;
-        return -1;
-    case DCPK_CLI_TEXT:
-        *(const char **)value = argument;
-        return -1;
-    case DCPK_CLI_FILE:
-    case DCPK_CLI_OUT_FILE:
-    case DCPK_CLI_CHECKPOINT:
-    case DCPK_CLI_OUT_FOLDER:
-    case DCPK_CLI_OUT_RUN:
-        if (strcmp(argument, "-") == 0)
-            return dcpk_cli_usage(
-                cli->name,
-                "--%s takes the name of a file; '-' is not one: it does not stand "
-                "for stdin or stdout here (./- is a file of that name)",
-                option->name);
-        *(const char **)value = argument;
-        return -1;
-    case DCPK_CLI_LIST:
-        if (list_append(value, argument))
+    if (option->kind == DCPK_OPTION_FLAG)
+        argument = "true";
+    if (option_is_path(option) && strcmp(argument, "-") == 0)
+        return dcpk_cli_usage(cli->name,
+                              "--%s takes the name of a file; '-' is not one: it does not stand "
+                              "for stdin or stdout here (./- is a file of that name)",
+                              option->name);
+    if (dcpk_option_read(option, argument, cli->values)) {
+        if (option->kind != DCPK_OPTION_SIZE)
             return -1;
-        return dcpk_cli_usage(cli->name, "--%s is given more than %d times", option->name,
-                              DCPK_CLI_MAX_LIST);
-    case DCPK_CLI_COUNT:
-        if (!parse_limited_count(argument, MAX_COUNT, &count))
-            return dcpk_cli_usage(cli->name, "--%s '%s' is not a number from 1 to %d", option->name,
-                                  argument, MAX_COUNT);
-        *(int *)value = (int)count;
-        return -1;
-    case DCPK_CLI_LENGTH:
-        if (parse_limited_count(argument, MAX_LENGTH, value))
+        memcpy(&size, dcpk_option_field(option, cli->values), sizeof size);
+        if (size >= DCPK_EXEC_LEAST_MEMORY_BYTES)
             return -1;
-        return dcpk_cli_usage(cli->name, "--%s '%s' is not a number from 1 to 2^60", option->name,
+        return dcpk_cli_usage(cli->name, "--%s '%s' is too little: 16M is the least", option->name,
                               argument);
-    case DCPK_CLI_NUMBER:
-        if (parse_real(argument, value))
-            return -1;
-        return dcpk_cli_usage(cli->name, "--%s '%s' is not a finite number of 0 or more",
-                              option->name, argument);
-    case DCPK_CLI_SIZE:
-        if (!parse_size(argument, value))
-            return dcpk_cli_usage(cli->name, "--%s '%s' is not a size like 256M or 1G",
-                                  option->name, argument);
-        if (*(uint64_t *)value < DCPK_EXEC_LEAST_MEMORY_BYTES)
-            return dcpk_cli_usage(cli->name, "--%s '%s' is too little: 16M is the least",
-                                  option->name, argument);
-        return -1;
     }
-    return -1;
+    if (option->kind == DCPK_OPTION_LIST)
+        return dcpk_cli_usage(cli->name, "--%s is given more than %d times", option->name,
+                              DCPK_OPTION_MAX_LIST);
+    return dcpk_cli_usage(cli->name, "--%s '%s' is not %s", option->name, argument,
+                          dcpk_option_takes(option, text));
 }
 
 /* The table in getopt_long's form. */
@@ -291,11 +204,11 @@ static void fill_getopt(const struct dcpk_cli *cli, struct option *longs, char *
     size_t n = 0, n_longs = 0;
 
     letters[n++] = ':'; /* a missing argument is not an unknown option */
-    for (int i = 0; cli->options[i].kind != DCPK_CLI_END; i++) {
-        const struct dcpk_cli_option *option = &cli->options[i];
-        const bool has_argument = option->kind != DCPK_CLI_FLAG;
+    for (int i = 0; cli->options[i].kind != DCPK_OPTION_END; i++) {
+        const struct dcpk_option *option = &cli->options[i];
+        const bool has_argument = option->kind != DCPK_OPTION_FLAG;
 
-        if (option->kind == DCPK_CLI_GROUP)
+        if (option->kind == DCPK_OPTION_GROUP)
             continue;
         longs[n_longs].name = option->name;
         longs[n_longs].has_arg = has_argument ? required_argument : no_argument;
@@ -312,13 +225,13 @@ static void fill_getopt(const struct dcpk_cli *cli, struct option *longs, char *
     letters[n] = '\0';
 }
 
-static const struct dcpk_cli_option *option_of(const struct dcpk_cli *cli, int c)
+static const struct dcpk_option *option_of(const struct dcpk_cli *cli, int c)
 {
-    const struct dcpk_cli_option *option = cli->options;
+    const struct dcpk_option *option = cli->options;
 
     if (c >= FIRST_ROW_VAL)
         return &cli->options[c - FIRST_ROW_VAL];
-    while (option->kind != DCPK_CLI_END && option->letter != c)
+    while (option->kind != DCPK_OPTION_END && option->letter != c)
         option++;
     return option;
 }
@@ -336,16 +249,33 @@ bool dcpk_cli_is_near(const char *word, const char *name)
     return most - before - behind <= 3 && 2 * (most - before - behind) <= least;
 }
 
-const char *dcpk_cli_near_flag(const struct dcpk_cli_more *more, const char *word)
-{
-    char flag[DCPK_CLI_FLAG_BYTES], asked[DCPK_CLI_FLAG_BYTES];
-    const char *name;
+/* A word, and where the name of the first row that it is near to is put. */
+struct near_flag {
+    char asked[DCPK_CLI_FLAG_BYTES], *name;
+    bool is_found;
+};
 
-    dcpk_cli_flag(word, asked);
-    for (size_t i = 0; more != NULL && (name = more->name(i)) != NULL; i++)
-        if (dcpk_cli_is_near(asked, dcpk_cli_flag(name, flag)))
-            return name;
-    return NULL;
+static void find_near(void *context, const struct dcpk_option *row, const char *part)
+{
+    struct near_flag *near = context;
+    char flag[DCPK_CLI_FLAG_BYTES];
+
+    (void)part;
+    if (near->is_found || !dcpk_cli_is_near(near->asked, dcpk_cli_flag(row->name, flag)))
+        return;
+    snprintf(near->name, DCPK_CLI_FLAG_BYTES, "%s", row->name);
+    near->is_found = true;
+}
+
+const char *dcpk_cli_near_flag(const struct dcpk_cli_more *more, const char *word,
+                               char name[DCPK_CLI_FLAG_BYTES])
+{
+    struct near_flag near = {.name = name};
+
+    dcpk_cli_flag(word, near.asked);
+    if (more != NULL)
+        more->each(find_near, &near);
+    return near.is_found ? name : NULL;
 }
 
 /* "--dryrun": not one of ours, nor the beginning of just one. */
@@ -353,17 +283,17 @@ static int unknown_option(const struct dcpk_cli *cli, const char *word)
 {
     const char *begin = word + strspn(word, "-"), *near = NULL;
     const size_t n = strcspn(begin, "=");
-    char name[DCPK_CLI_FLAG_BYTES], flag[DCPK_CLI_FLAG_BYTES];
+    char name[DCPK_CLI_FLAG_BYTES], knob[DCPK_CLI_FLAG_BYTES], flag[DCPK_CLI_FLAG_BYTES];
 
     if (n < sizeof name) {
         memcpy(name, begin, n);
         name[n] = '\0';
-        for (const struct dcpk_cli_option *o = cli->options; o->kind != DCPK_CLI_END; o++)
-            if (near == NULL && o->kind != DCPK_CLI_GROUP && o->help != NULL &&
+        for (const struct dcpk_option *o = cli->options; o->kind != DCPK_OPTION_END; o++)
+            if (near == NULL && o->kind != DCPK_OPTION_GROUP && o->help != NULL &&
                 (dcpk_starts_with(o->name, name) || dcpk_cli_is_near(name, o->name)))
                 near = o->name;
-        if (near == NULL && dcpk_cli_near_flag(cli->more, name) != NULL)
-            near = dcpk_cli_flag(dcpk_cli_near_flag(cli->more, name), flag);
+        if (near == NULL && dcpk_cli_near_flag(cli->more, name, knob) != NULL)
+            near = dcpk_cli_flag(knob, flag);
     }
     if (near == NULL)
         return dcpk_cli_usage(cli->name, "unknown option '%s'", word);
@@ -426,7 +356,7 @@ static int check_args(const struct dcpk_cli *cli, char **args, int n_args)
 
 int dcpk_cli_parse(const struct dcpk_cli *cli, int argc, char **argv, char ***args, int *n_args)
 {
-    struct dcpk_cli_option rows[MAX_OPTIONS + 1];
+    struct dcpk_option rows[MAX_OPTIONS + 1];
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_cli flat = *cli;
     bool has_sandbox = true;

@@ -8,100 +8,68 @@
 #include <stdint.h>
 
 #include "lib/base/error.h"
+#include "lib/base/option.h"
 
-enum dcpk_cli_kind {
-    DCPK_CLI_END,        /* behind the last row */
-    DCPK_CLI_GROUP,      /* no option: `help` is the title of the rows behind it */
-    DCPK_CLI_ROWS,       /* no option: stands for `rows`, of the struct in this field */
-    DCPK_CLI_FLAG,       /* bool, set to true */
-    DCPK_CLI_TEXT,       /* const char *, borrowed from argv; the last one counts */
-    DCPK_CLI_FILE,       /* as TEXT: the name of a file to read; "-" is refused */
-    DCPK_CLI_OUT_FILE,   /* as FILE, to write */
-    DCPK_CLI_CHECKPOINT, /* as FILE: a folder or file with a checkpoint or args to read */
-    DCPK_CLI_OUT_FOLDER, /* as FILE: a folder that is made, or replaced */
-    DCPK_CLI_OUT_RUN,    /* as FILE: a run folder, or an iteration in one, to write */
-    DCPK_CLI_LIST,       /* struct dcpk_cli_list, each time one more */
-    DCPK_CLI_COUNT,      /* int, 1 .. 1000000 */
-    DCPK_CLI_LENGTH,     /* int64_t, 1 .. 2^60 */
-    DCPK_CLI_NUMBER,     /* double, 0 or more, finite */
-    /* uint64_t, bytes, at least what a run needs: "67108864", "64M", "64MiB", "1.5G" (1024^3). */
-    DCPK_CLI_SIZE,
-};
-
-#define DCPK_CLI_MAX_LIST 64
-struct dcpk_cli_list {
-    const char *texts[DCPK_CLI_MAX_LIST]; /* borrowed from argv */
-    size_t n;
-};
-
-/* A row. A table of them ends with DCPK_OPT_END. */
-struct dcpk_cli_option {
-    enum dcpk_cli_kind kind;
-    char letter;          /* its short form, 0: none */
-    const char *name;     /* without the dashes */
-    const char *argument; /* "FILE", "N"; NULL for a flag */
-    size_t at_bytes;      /* of the field that it fills, in the struct of its table */
-    /* With default and unit; wrapped when printed; '\n' begins a paragraph. NULL: accepted, and not
-     * shown. */
-    const char *help;
-    const struct dcpk_cli_option *rows; /* of DCPK_CLI_ROWS */
-};
+#define DCPK_CLI_MOST_COUNT  1000000
+#define DCPK_CLI_MOST_LENGTH (INT64_C(1) << 60)
 
 /*
  * Rows as a table writes them. A file with a table defines DCPK_OPT_STRUCT before it: the struct
  * whose fields the table fills. A field of another type does not compile.
  */
-#define DCPK_OPT_AT(type, field)                                                                   \
-    (offsetof(DCPK_OPT_STRUCT, field) + 0 * sizeof((type *)0 == &((DCPK_OPT_STRUCT *)0)->field))
-#define DCPK_OPT(kind, letter, name, argument, type, field, help)                                  \
+#define DCPK_OPT_AT(type, field) DCPK_OPTION_AT(DCPK_OPT_STRUCT, type, field)
+#define DCPK_OPT(kind_, letter_, name_, argument_, type, field, help_)                             \
     {                                                                                              \
-        kind, letter, name, argument, DCPK_OPT_AT(type, field), help, NULL                         \
+        .kind = kind_, .letter = letter_, .name = name_, .argument = argument_,                    \
+        .at_bytes = DCPK_OPT_AT(type, field), .help = help_, .least = 1,                           \
+        .most = (kind_) == DCPK_OPTION_COUNT ? DCPK_CLI_MOST_COUNT : DCPK_CLI_MOST_LENGTH          \
     }
-#define DCPK_OPT_FLAG(name, field, help) DCPK_OPT(DCPK_CLI_FLAG, 0, name, NULL, bool, field, help)
+#define DCPK_OPT_FLAG(name, field, help)                                                           \
+    DCPK_OPT(DCPK_OPTION_FLAG, 0, name, NULL, bool, field, help)
 #define DCPK_OPT_TEXT(name, argument, field, help)                                                 \
-    DCPK_OPT(DCPK_CLI_TEXT, 0, name, argument, const char *, field, help)
+    DCPK_OPT(DCPK_OPTION_TEXT, 0, name, argument, const char *, field, help)
 #define DCPK_OPT_FILE(name, argument, field, help)                                                 \
-    DCPK_OPT(DCPK_CLI_FILE, 0, name, argument, const char *, field, help)
+    DCPK_OPT(DCPK_OPTION_FILE, 0, name, argument, const char *, field, help)
 #define DCPK_OPT_OUT_FILE(name, argument, field, help)                                             \
-    DCPK_OPT(DCPK_CLI_OUT_FILE, 0, name, argument, const char *, field, help)
+    DCPK_OPT(DCPK_OPTION_OUT_FILE, 0, name, argument, const char *, field, help)
 #define DCPK_OPT_CHECKPOINT(name, argument, field, help)                                           \
-    DCPK_OPT(DCPK_CLI_CHECKPOINT, 0, name, argument, const char *, field, help)
+    DCPK_OPT(DCPK_OPTION_CHECKPOINT, 0, name, argument, const char *, field, help)
 #define DCPK_OPT_OUT_FOLDER(name, argument, field, help)                                           \
-    DCPK_OPT(DCPK_CLI_OUT_FOLDER, 0, name, argument, const char *, field, help)
+    DCPK_OPT(DCPK_OPTION_OUT_FOLDER, 0, name, argument, const char *, field, help)
 #define DCPK_OPT_OUT_RUN(name, argument, field, help)                                              \
-    DCPK_OPT(DCPK_CLI_OUT_RUN, 0, name, argument, const char *, field, help)
+    DCPK_OPT(DCPK_OPTION_OUT_RUN, 0, name, argument, const char *, field, help)
 #define DCPK_OPT_LIST(name, argument, field, help)                                                 \
-    DCPK_OPT(DCPK_CLI_LIST, 0, name, argument, struct dcpk_cli_list, field, help)
+    DCPK_OPT(DCPK_OPTION_LIST, 0, name, argument, struct dcpk_option_list, field, help)
 #define DCPK_OPT_COUNT(name, argument, field, help)                                                \
-    DCPK_OPT(DCPK_CLI_COUNT, 0, name, argument, int, field, help)
+    DCPK_OPT(DCPK_OPTION_COUNT, 0, name, argument, int, field, help)
 #define DCPK_OPT_LENGTH(name, argument, field, help)                                               \
-    DCPK_OPT(DCPK_CLI_LENGTH, 0, name, argument, int64_t, field, help)
+    DCPK_OPT(DCPK_OPTION_LENGTH, 0, name, argument, int64_t, field, help)
 #define DCPK_OPT_NUMBER(name, argument, field, help)                                               \
-    DCPK_OPT(DCPK_CLI_NUMBER, 0, name, argument, double, field, help)
+    DCPK_OPT(DCPK_OPTION_NUMBER, 0, name, argument, double, field, help)
 #define DCPK_OPT_GROUP(title)                                                                      \
     {                                                                                              \
-        DCPK_CLI_GROUP, 0, NULL, NULL, 0, title, NULL                                              \
+        .kind = DCPK_OPTION_GROUP, .help = title                                                   \
     }
 #define DCPK_OPT_ROWS(table, type, field)                                                          \
     {                                                                                              \
-        DCPK_CLI_ROWS, 0, NULL, NULL, DCPK_OPT_AT(type, field), NULL, table                        \
+        .kind = DCPK_OPTION_ROWS, .at_bytes = DCPK_OPT_AT(type, field), .rows = table              \
     }
 /* Rows of the same struct. */
 #define DCPK_OPT_INCLUDE(table)                                                                    \
     {                                                                                              \
-        DCPK_CLI_ROWS, 0, NULL, NULL, 0, NULL, table                                               \
+        .kind = DCPK_OPTION_ROWS, .rows = table                                                    \
     }
 #define DCPK_OPT_END                                                                               \
     {                                                                                              \
-        DCPK_CLI_END, 0, NULL, NULL, 0, NULL, NULL                                                 \
+        .kind = DCPK_OPTION_END                                                                    \
     }
 
 /* Rows of several commands; of numbers 0 means the default. */
 #define DCPK_OPT_THREADS(field)                                                                    \
-    DCPK_OPT(DCPK_CLI_COUNT, 'j', "threads", "N", int, field,                                      \
+    DCPK_OPT(DCPK_OPTION_COUNT, 'j', "threads", "N", int, field,                                   \
              "worker threads (default: the CPUs this process may use, at most 16)")
 #define DCPK_OPT_MEMORY(field)                                                                     \
-    DCPK_OPT(DCPK_CLI_SIZE, 0, "memory", "SIZE", uint64_t, field,                                  \
+    DCPK_OPT(DCPK_OPTION_SIZE, 0, "memory", "SIZE", uint64_t, field,                               \
              "limit of all buffers together in bytes, or with K, M, G, T (default: 256M, at "      \
              "least 16M)")
 /* --from, as convert has it; --format is its name of 0.1.0. */
@@ -121,7 +89,7 @@ struct dcpk_cli_option {
 #define DCPK_OPT_MSC(field) DCPK_OPT_FLAG("enable-msc", field, "accepted, without meaning here")
 /* --progress and --quiet; the field is a struct dcpk_voice. */
 #define DCPK_OPT_VOICE(field) DCPK_OPT_ROWS(dcpk_voice_options, struct dcpk_voice, field)
-extern const struct dcpk_cli_option dcpk_voice_options[];
+extern const struct dcpk_option dcpk_voice_options[];
 
 /* What the arguments are, beside checkpoints to read: it decides what the sandbox lets through. */
 enum dcpk_cli_paths {
@@ -133,11 +101,12 @@ enum dcpk_cli_paths {
     DCPK_CLI_ARE_FILES = 32,    /* each is a plain file that is read */
 };
 
-/* Flags that a command has beside its table, as it took them before: for help and for hints. */
+/* Flags that a command has in addition to its table, and took before it: for help and hints. */
 struct dcpk_cli_more {
-    const char *title;             /* of the list of all */
-    const char *(*name)(size_t i); /* "num_layers", spelled with dashes; NULL: no more */
-    const char *(*part)(size_t i); /* what begins with flag i; NULL: nothing */
+    const char *title; /* of the list of all */
+    /* Call `visit` for each row. part: the title of the rows that begin with it; NULL: none. */
+    void (*each)(void (*visit)(void *context, const struct dcpk_option *row, const char *part),
+                 void *context);
 };
 
 /* A command. The pointers to bool point into `values` as parsing leaves it. */
@@ -145,7 +114,7 @@ struct dcpk_cli {
     const char *name;    /* "inspect" */
     const char *usage;   /* what follows the name: "[options] DIR" */
     const char *summary; /* one sentence, broken into lines as help is */
-    const struct dcpk_cli_option *options;
+    const struct dcpk_option *options;
     void *values;        /* the struct that the table's fields are of */
     const char *example; /* one command line that works */
     int min_args, max_args;
@@ -159,7 +128,7 @@ struct dcpk_cli {
     dcpk_status (*settle)(void *values, struct dcpk_error *err);
     /* Rows that no argument fills, but `settle`: the sandbox lets their paths through, too. NULL:
      * none. */
-    const struct dcpk_cli_option *settled;
+    const struct dcpk_option *settled;
     const struct dcpk_cli_more *more; /* NULL: none */
 };
 
@@ -174,12 +143,14 @@ int dcpk_cli_parse(const struct dcpk_cli *cli, int argc, char **argv, char ***ar
 
 /* The text that an option (one of TEXT and the kinds of files) was given; NULL: none. Of a table
  * without ROWS, as dcpk_cli_parse hands it to dcpk_confine. */
-const char *dcpk_cli_text(const struct dcpk_cli *cli, const struct dcpk_cli_option *option);
+const char *dcpk_cli_text(const struct dcpk_cli *cli, const struct dcpk_option *option);
 
-/* The flag of `more` that `word`, without its dashes, is near to; NULL: none. */
-const char *dcpk_cli_near_flag(const struct dcpk_cli_more *more, const char *word);
-/* Copy a name to text, with dashes for its underscores. Returns text. */
 #define DCPK_CLI_FLAG_BYTES 64
+/* Find the flag of `more` that `word`, without its dashes, is near to, and copy its name. Returns
+ * `name`, or NULL: none. */
+const char *dcpk_cli_near_flag(const struct dcpk_cli_more *more, const char *word,
+                               char name[DCPK_CLI_FLAG_BYTES]);
+/* Copy a name to text, with dashes for its underscores. Returns text. */
 const char *dcpk_cli_flag(const char *name, char text[DCPK_CLI_FLAG_BYTES]);
 
 /*

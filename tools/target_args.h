@@ -11,7 +11,7 @@ struct dcpk_target_args {
     const char *mesh, *dp, *vocab_size, *divisible_by;
 };
 
-extern const struct dcpk_cli_option dcpk_target_options[];
+extern const struct dcpk_option dcpk_target_options[];
 #define DCPK_OPT_TARGET(field) DCPK_OPT_ROWS(dcpk_target_options, struct dcpk_target_args, field)
 
 /*

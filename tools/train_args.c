@@ -11,35 +11,24 @@
 /* ---- tables ---- */
 
 #define DCPK_OPT_STRUCT struct dcpk_train_args
-const struct dcpk_cli_option dcpk_train_options[] = {
+const struct dcpk_option dcpk_train_options[] = {
     DCPK_OPT_FILE("config", "FILE", config,
                   "knobs as Megatron-Bridge has them, YAML or JSON with sections; those of the "
                   "command line count more"),
     DCPK_OPT_END};
 
-const struct dcpk_cli_option dcpk_train_paths[] = {
-    DCPK_OPT_CHECKPOINT("load", "DIR", knobs.config.files.load, NULL),
-    DCPK_OPT_OUT_RUN("save", "DIR", knobs.config.files.save, NULL),
-    DCPK_OPT_FILE("token-file", "FILE", knobs.config.data.token_file, NULL),
-    DCPK_OPT_OUT_FOLDER("dump-param-to-param-group-map", "DIR", knobs.config.files.map_folder,
-                        NULL),
-    DCPK_OPT_OUT_FILE("log", "FILE", knobs.config.files.log, NULL),
-    DCPK_OPT_END};
-
-static const char *flag_name(size_t i)
+static void each_knob(void (*visit)(void *context, const struct dcpk_option *row, const char *part),
+                      void *context)
 {
-    const struct dcpk_knob *knob = dcpk_knob_at(i);
+    struct dcpk_knob_walk walk = {0};
+    const struct dcpk_option *knob;
 
-    if (knob == NULL)
-        return NULL;
-    return knob->name;
+    while ((knob = dcpk_knob_next(&walk)) != NULL)
+        visit(context, knob, walk.begins_part ? walk.part : NULL);
 }
 
 const struct dcpk_cli_more dcpk_train_flags = {
-    .title = "knobs, which 'dcpkit help knob NAME' explains",
-    .name = flag_name,
-    .part = dcpk_knob_title,
-};
+    .title = "knobs, which 'dcpkit help knob NAME' explains", .each = each_knob};
 
 /* ---- words ---- */
 
@@ -185,18 +174,19 @@ dcpk_status dcpk_train_unknown_word(const char *word, struct dcpk_error *err)
 {
     const char *dot = strchr(word, '.'), *near = NULL, *sections;
     const size_t n = strcspn(word, "=");
-    char name[DCPK_CLI_FLAG_BYTES];
+    char name[DCPK_CLI_FLAG_BYTES], knob[DCPK_CLI_FLAG_BYTES];
+    struct dcpk_knob_walk walk;
 
     if (dot == NULL || word[n] == '\0')
         return dcpk_fail(err, DCPK_EUSAGE, "'%s' is neither a knob nor section.name=value", word);
     if (n < sizeof name && dot < word + n) {
         memcpy(name, word, n);
         name[n] = '\0';
-        near = dcpk_cli_near_flag(&dcpk_train_flags, name + (dot + 1 - word));
+        near = dcpk_cli_near_flag(&dcpk_train_flags, name + (dot + 1 - word), knob);
     }
     if (near == NULL)
         return dcpk_fail(err, DCPK_EUSAGE, "there is no knob '%.*s'", (int)n, word);
-    sections = dcpk_knob_find(near)->sections;
+    sections = dcpk_knob_find(near, &walk)->sections;
     return dcpk_fail(err, DCPK_EUSAGE, "there is no knob '%.*s'; did you mean '%.*s.%s'?", (int)n,
                      word, (int)strcspn(sections, " "), sections, near);
 }

@@ -17,8 +17,7 @@ struct dcpk_train_args {
     struct dcpk_train_notices notices;
 };
 
-/* --config, and the paths that knobs name (struct dcpk_cli, `settled`). */
-extern const struct dcpk_cli_option dcpk_train_options[], dcpk_train_paths[];
+extern const struct dcpk_option dcpk_train_options[]; /* --config */
 extern const struct dcpk_cli_more dcpk_train_flags;
 
 /*

@@ -11,8 +11,8 @@
 #include <time.h>
 
 #include "lib/report/plain.h"
+#include "lib/train/config.h"
 #include "lib/train/footprint.h"
-#include "lib/train/run_line.h"
 #include "tools/cmd.h"
 
 #define LINE_BYTES 1024
@@ -20,7 +20,7 @@
 #define NORM_BYTES 352            /* of any double, with its label */
 #define LOG_BEGIN  "{\"command\"" /* of every log, by its first line */
 
-/* As Megatron's training_log has it (lib/train/step_log.h): a loss of no token is NAN, a skipped
+/* As Megatron's training_log has it (lib/job/step_log.h): a loss of no token is NAN, a skipped
  * step has no norm. */
 static void log_print(const struct dcpk_step *step, int64_t train_iters)
 {

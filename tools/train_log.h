@@ -4,8 +4,8 @@
 #define DCPK_TOOLS_TRAIN_LOG_H
 
 #include "lib/io/file.h"
+#include "lib/job/step_log.h"
 #include "lib/train/memory_account.h"
-#include "lib/train/step_log.h"
 #include "tools/train_args.h"
 
 /* Zeroed: nothing is logged, as on all ranks but the first. */

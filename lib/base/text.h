@@ -64,6 +64,17 @@ static inline const char *dcpk_take_line(const char *text, size_t n_bytes, size_
     return NULL;
 }
 
+/* The next of the words at *list, which blanks separate, and its bytes in *n. *list then points
+ * after it. NULL: there is none. */
+static inline const char *dcpk_take_word(const char **list, size_t *n)
+{
+    const char *word = *list + strspn(*list, " ");
+
+    *n = strcspn(word, " ");
+    *list = word + *n;
+    return *n > 0 ? word : NULL;
+}
+
 /*
  * The decimal number at *text, which then points behind it. -1, and *text stays, when there is none
  * or it has more than nine digits: layers, experts and ranks have fewer.

@@ -371,6 +371,14 @@ struct dcpk_ops {
     void (*normal)(struct dcpk_math *math, const struct dcpk_normal *shape, float *x);
 };
 
+/* Copy n_bytes once all that is queued is done, and wait. Errors: as of wait. */
+static inline dcpk_status dcpk_math_copy(struct dcpk_math *math, void *to, const void *from,
+                                         size_t n_bytes, struct dcpk_error *err)
+{
+    math->ops->copy(math, to, from, n_bytes);
+    return math->ops->wait(math, err);
+}
+
 /*
  * The table of rope for positions [first, first + rows): cosines, then sines, [rows, head_dim / 2]
  * each, rounded to dtype, into the host's memory. Angles as Megatron makes them, in fp32: position

@@ -11,6 +11,8 @@
 #include "lib/place/grid.h"
 #include "lib/tensor/dtype.h"
 
+struct dcpk_json_out;
+
 /* Iterations, samples and steps of a run: a schedule counts them in doubles. */
 #define DCPK_MOST_SAMPLES (INT64_C(1) << 53)
 
@@ -87,7 +89,7 @@ struct dcpk_train_data {
     bool batch_follows_ranks; /* global_batch was not given: a micro batch for each rank */
     uint64_t seed;
     const char *token_file; /* NULL: mock data */
-    bool has_noise;         /* noise of losses is measured first (noise.h) */
+    bool has_noise;         /* noise of losses is measured first (initial.h) */
 };
 
 enum dcpk_optimizer_layout { DCPK_FULLY_RESHARDABLE, DCPK_DP_RESHARDABLE, DCPK_FLATTENED };
@@ -133,5 +135,17 @@ int64_t dcpk_train_bucket_elems(const struct dcpk_train_config *config, int64_t 
  * buckets' units of this rank, of n_elems together. */
 int64_t dcpk_train_queue_elems(const struct dcpk_train_config *config, int64_t n_units,
                                int64_t n_elems);
+
+/*
+ * Add a member to the object that `j` is in, for the first line of a log: what a run's layout and
+ * numbers depend on.
+ *
+ *   "run": {"data_parallelism": "Megatron-FSDP", "data_parallel_sharding_strategy": "optim_grads",
+ *           "tensor_model_parallel_size": 2, ..., "reduce": "exact", "exact_lsb": 44, ...}
+ *
+ * Names are those of knobs (knobs.h), values what rules and defaults made of them. config: checked
+ * (knobs.h).
+ */
+void dcpk_run_line_put(const struct dcpk_train_config *config, struct dcpk_json_out *j);
 
 #endif

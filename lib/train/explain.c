@@ -142,6 +142,21 @@ dcpk_status dcpk_train_smallest_layout(const struct dcpk_train_config *config,
     return DCPK_OK;
 }
 
+/* ---- tables ---- */
+
+/* What a table has of each column. */
+struct figure {
+    const char *key, *title;
+    struct dcpk_fact of[N_COLUMNS]; /* absent: not asked for */
+};
+
+#define MOST_FIGURES (DCPK_N_TAGS + 1)
+struct figures {
+    struct figure list[MOST_FIGURES];
+    size_t n;
+    enum dcpk_strategy chosen;
+};
+
 /* One line of a table in text. */
 static void put_figures(struct dcpk_doc_rows *rows, const char *what,
                         const struct dcpk_fact figures[N_COLUMNS])
@@ -158,27 +173,52 @@ static void put_figures(struct dcpk_doc_rows *rows, const char *what,
     dcpk_doc_put(rows, cells, DCPK_COUNT(cells));
 }
 
-/* The line over it: names of strategies, with a star after the one that is asked for. */
-static void put_strategies(struct dcpk_doc_rows *rows, enum dcpk_strategy chosen)
+/* For persons: names of strategies, with a star after the one that is asked for, then figures. */
+static void fill_lines(const void *context, struct dcpk_doc_rows *rows)
 {
+    const struct figures *all = context;
     char names[DCPK_N_STRATEGIES][LAST_COLUMNS + 1];
     struct dcpk_fact facts[N_COLUMNS] = {[THIS_RUN] = dcpk_fact_text("this run")};
 
     for (int i = 0; i < DCPK_N_STRATEGIES; i++) {
-        const char *mark = chosen == (enum dcpk_strategy)i ? " *" : "";
+        const char *mark = all->chosen == (enum dcpk_strategy)i ? " *" : "";
 
         snprintf(names[i], sizeof names[i], "%s%s", dcpk_strategy_names[i], mark);
         facts[i] = dcpk_fact_text(names[i]);
     }
     put_figures(rows, "", facts);
+    for (size_t f = 0; f < all->n; f++)
+        if (all->list[f].of[0].kind != DCPK_FACT_NULL)
+            put_figures(rows, all->list[f].title, all->list[f].of);
+}
+
+/* For programs: a row a strategy. */
+static void fill_strategies(const void *context, struct dcpk_doc_rows *rows)
+{
+    const struct figures *all = context;
+
+    for (size_t i = 0; i < DCPK_N_STRATEGIES; i++) {
+        struct dcpk_doc_cell cells[1 + MOST_FIGURES] = {
+            DCPK_MEMBER("strategy", dcpk_fact_text(dcpk_strategy_names[i]))};
+
+        for (size_t f = 0; f < all->n; f++)
+            cells[1 + f] = (struct dcpk_doc_cell)DCPK_MEMBER(all->list[f].key, all->list[f].of[i]);
+        dcpk_doc_put(rows, cells, 1 + all->n);
+    }
+}
+
+/* Both tables; this run's figures are members of the object `own`. */
+static void put_tables(struct dcpk_doc *doc, const struct figures *all, const char *key,
+                       const char *own)
+{
+    dcpk_doc_show(doc, &(struct dcpk_doc_table){.fill = fill_lines, .context = all});
+    dcpk_doc_set_table(doc, key, &(struct dcpk_doc_table){.fill = fill_strategies, .context = all});
+    for (size_t f = 0; f < all->n; f++)
+        dcpk_doc_set(doc, dcpk_doc_format(doc, "%s.%s", own, all->list[f].key),
+                     all->list[f].of[THIS_RUN]);
 }
 
 /* ---- memory ---- */
-
-struct memory_column {
-    uint64_t held[DCPK_N_TAGS];
-    enum dcpk_strategy chosen;
-};
 
 static const char *const held_keys[DCPK_N_TAGS] = {
     [DCPK_TAG_WEIGHTS] = "weights_bytes", [DCPK_TAG_MAIN] = "main_bytes",
@@ -186,44 +226,17 @@ static const char *const held_keys[DCPK_N_TAGS] = {
     [DCPK_TAG_GATHER] = "gather_bytes",   [DCPK_TAG_COMM] = "comm_bytes",
     [DCPK_TAG_ACT] = "act_bytes"};
 
-static void fill_memory(const void *context, struct dcpk_doc_rows *rows)
+static void memory_figures(struct figures *all, int column, const uint64_t held[DCPK_N_TAGS])
 {
-    const struct memory_column *all = context;
-
-    for (size_t i = 0; i < DCPK_N_STRATEGIES; i++) {
-        struct dcpk_doc_cell cells[2 + DCPK_N_TAGS] = {
-            DCPK_MEMBER("strategy", dcpk_fact_text(dcpk_strategy_names[i])),
-            DCPK_MEMBER("all_bytes", dcpk_fact_bytes(dcpk_train_held_sum(all[i].held)))};
-
-        for (size_t tag = 0; tag < DCPK_N_TAGS; tag++)
-            cells[2 + tag] = (struct dcpk_doc_cell)DCPK_MEMBER(held_keys[tag],
-                                                               dcpk_fact_bytes(all[i].held[tag]));
-        dcpk_doc_put(rows, cells, DCPK_COUNT(cells));
-    }
-}
-
-static void fill_memory_lines(const void *context, struct dcpk_doc_rows *rows)
-{
-    const struct memory_column *all = context;
-    struct dcpk_fact facts[N_COLUMNS];
-
-    put_strategies(rows, all->chosen);
+    all->n = DCPK_N_TAGS + 1;
     for (size_t tag = 0; tag < DCPK_N_TAGS; tag++) {
-        for (size_t i = 0; i < N_COLUMNS; i++)
-            facts[i] = dcpk_fact_bytes(all[i].held[tag]);
-        put_figures(rows, dcpk_memory_tag_names[tag], facts);
+        all->list[tag].key = held_keys[tag];
+        all->list[tag].title = dcpk_memory_tag_names[tag];
+        all->list[tag].of[column] = dcpk_fact_bytes(held[tag]);
     }
-    for (size_t i = 0; i < N_COLUMNS; i++)
-        facts[i] = dcpk_fact_bytes(dcpk_train_held_sum(all[i].held));
-    put_figures(rows, "all", facts);
-}
-
-static void set_held(struct dcpk_doc *doc, const uint64_t held[DCPK_N_TAGS])
-{
-    for (size_t tag = 0; tag < DCPK_N_TAGS; tag++)
-        dcpk_doc_set(doc, dcpk_doc_format(doc, "this_run.%s", held_keys[tag]),
-                     dcpk_fact_bytes(held[tag]));
-    dcpk_doc_set(doc, "this_run.all_bytes", dcpk_fact_bytes(dcpk_train_held_sum(held)));
+    all->list[DCPK_N_TAGS].key = "all_bytes";
+    all->list[DCPK_N_TAGS].title = "all";
+    all->list[DCPK_N_TAGS].of[column] = dcpk_fact_bytes(dcpk_train_held_sum(held));
 }
 
 /* What a person can change, by what the configuration has not done yet. */
@@ -306,24 +319,21 @@ static dcpk_status explain_limit(const struct dcpk_train_config *c, uint64_t lim
 dcpk_status dcpk_train_explain_memory(const struct dcpk_train_config *config, uint64_t limit_bytes,
                                       struct dcpk_doc *doc, struct dcpk_error *err)
 {
-    struct memory_column *all = dcpk_doc_take(doc, N_COLUMNS, sizeof *all);
+    struct figures *all = dcpk_doc_take(doc, 1, sizeof *all);
     struct dcpk_train_footprint most;
 
     if (all == NULL)
         return dcpk_doc_status(doc, err);
+    all->chosen = config->fsdp.strategy;
     for (int i = 0; i < N_COLUMNS; i++) {
         const struct dcpk_train_config c = column_config(config, i);
 
         if (dcpk_train_footprint_most(&c, column_of(i), &most, err) != DCPK_OK)
             return err->status;
-        all[i].chosen = config->fsdp.strategy;
-        memcpy(all[i].held, most.held, sizeof most.held);
+        memory_figures(all, i, most.held);
     }
     dcpk_doc_heading(doc, "memory of the rank that holds most: Megatron by strategy, and this run");
-    dcpk_doc_show(doc, &(struct dcpk_doc_table){.fill = fill_memory_lines, .context = all});
-    dcpk_doc_set_table(doc, "strategies",
-                       &(struct dcpk_doc_table){.fill = fill_memory, .context = all});
-    set_held(doc, all[THIS_RUN].held);
+    put_tables(doc, all, "strategies", "this_run");
     dcpk_doc_note(
         doc, "this run",
         "as its last line prints it: with sums as it adds them, and all that layers compute in");
@@ -340,76 +350,47 @@ dcpk_status dcpk_train_explain_memory(const struct dcpk_train_config *config, ui
 
 /* ---- traffic ---- */
 
-struct comm_column {
-    uint64_t gather_bytes, reduce_bytes;
-    double bytes_per_second; /* 0: not asked */
-    enum dcpk_strategy chosen;
-};
-
-/* Absent where no rate is given. */
-static struct dcpk_fact comm_seconds(const struct comm_column *c)
+/* bytes_per_second: 0: not asked. */
+static void comm_figures(struct figures *all, int column, const struct dcpk_fsdp_traffic *sent,
+                         double bytes_per_second)
 {
-    const bool is_asked = c->bytes_per_second > 0;
-    const double n_bytes = (double)(c->gather_bytes + c->reduce_bytes);
+    const uint64_t *n = sent->n_bytes;
+    const uint64_t gathered = n[DCPK_FSDP_GATHER] + n[DCPK_FSDP_OUTER_GATHER];
+    const uint64_t reduced = n[DCPK_FSDP_REDUCE] + n[DCPK_FSDP_OUTER_REDUCE];
+    const double rate = bytes_per_second > 0 ? bytes_per_second : 1;
+    const struct dcpk_fact facts[] = {
+        dcpk_fact_bytes(gathered), dcpk_fact_bytes(reduced),
+        dcpk_fact_if(bytes_per_second > 0, dcpk_fact_number((double)(gathered + reduced) / rate))};
+    static const char *const keys[] = {"gather_bytes", "reduce_bytes", "seconds"};
+    static const char *const titles[] = {"gathered", "reduced", "seconds"};
 
-    return dcpk_fact_if(is_asked, dcpk_fact_number(is_asked ? n_bytes / c->bytes_per_second : 0));
-}
-
-static void fill_comm(const void *context, struct dcpk_doc_rows *rows)
-{
-    const struct comm_column *all = context;
-
-    for (size_t i = 0; i < DCPK_N_STRATEGIES; i++)
-        DCPK_DOC_PUT(rows, DCPK_MEMBER("strategy", dcpk_fact_text(dcpk_strategy_names[i])),
-                     DCPK_MEMBER("gather_bytes", dcpk_fact_bytes(all[i].gather_bytes)),
-                     DCPK_MEMBER("reduce_bytes", dcpk_fact_bytes(all[i].reduce_bytes)),
-                     DCPK_MEMBER("seconds", comm_seconds(&all[i])));
-}
-
-static void fill_comm_lines(const void *context, struct dcpk_doc_rows *rows)
-{
-    const struct comm_column *all = context;
-    struct dcpk_fact gathered[N_COLUMNS], reduced[N_COLUMNS], seconds[N_COLUMNS];
-
-    for (size_t i = 0; i < N_COLUMNS; i++) {
-        gathered[i] = dcpk_fact_bytes(all[i].gather_bytes);
-        reduced[i] = dcpk_fact_bytes(all[i].reduce_bytes);
-        seconds[i] = comm_seconds(&all[i]);
+    all->n = DCPK_COUNT(facts);
+    for (size_t f = 0; f < all->n; f++) {
+        all->list[f].key = keys[f];
+        all->list[f].title = titles[f];
+        all->list[f].of[column] = facts[f];
     }
-    put_strategies(rows, all->chosen);
-    put_figures(rows, "gathered", gathered);
-    put_figures(rows, "reduced", reduced);
-    if (all->bytes_per_second > 0)
-        put_figures(rows, "seconds", seconds);
 }
 
 dcpk_status dcpk_train_explain_comm(const struct dcpk_train_config *config, double bytes_per_second,
                                     struct dcpk_doc *doc, struct dcpk_error *err)
 {
-    struct comm_column *all = dcpk_doc_take(doc, N_COLUMNS, sizeof *all);
+    struct figures *all = dcpk_doc_take(doc, 1, sizeof *all);
 
     if (all == NULL)
         return dcpk_doc_status(doc, err);
+    all->chosen = config->fsdp.strategy;
     for (int i = 0; i < N_COLUMNS; i++) {
         const struct dcpk_train_config c = column_config(config, i);
         struct dcpk_train_footprint first;
-        const uint64_t *sent = first.sent.n_bytes;
 
         if (dcpk_train_footprint(&c, 0, column_of(i), &first, err) != DCPK_OK)
             return err->status;
-        all[i] = (struct comm_column){
-            .gather_bytes = sent[DCPK_FSDP_GATHER] + sent[DCPK_FSDP_OUTER_GATHER],
-            .reduce_bytes = sent[DCPK_FSDP_REDUCE] + sent[DCPK_FSDP_OUTER_REDUCE],
-            .bytes_per_second = bytes_per_second,
-            .chosen = config->fsdp.strategy};
+        comm_figures(all, i, &first.sent, bytes_per_second);
     }
     dcpk_doc_heading(doc, "data-parallel bytes that a rank of the first stage sends in a step; "
                           "not those of TP, PP, CP, EP");
-    dcpk_doc_show(doc, &(struct dcpk_doc_table){.fill = fill_comm_lines, .context = all});
-    dcpk_doc_set_table(doc, "volumes", &(struct dcpk_doc_table){.fill = fill_comm, .context = all});
-    dcpk_doc_set(doc, "this_run_volume.gather_bytes", dcpk_fact_bytes(all[THIS_RUN].gather_bytes));
-    dcpk_doc_set(doc, "this_run_volume.reduce_bytes", dcpk_fact_bytes(all[THIS_RUN].reduce_bytes));
-    dcpk_doc_set(doc, "this_run_volume.seconds", comm_seconds(&all[THIS_RUN]));
+    put_tables(doc, all, "volumes", "this_run_volume");
     dcpk_doc_note(doc, "slow?",
                   "check the bandwidth between GPUs (nvidia-smi topo -m) and that NVLink or a fast "
                   "interconnect is there; larger micro batches amortize communication; nsys or a "

@@ -2,17 +2,6 @@
 /* footprint.h - what a rank holds and sends, from a configuration alone: the run itself, and
  * Megatron under the same configuration. */
 /*
- *                        weights           main    grads    adam    on their way
- *   no_shard             w P               4 P     g P      8 R     -
- *   optim                w P               4 P/D   g P      8 R     -
- *   optim_grads          w P               4 P/D   g P/D    8 R     gradients
- *   optim_grads_params   w P/D + w outside 4 P/D   g P/D    8 R     gathered units, gradients
- *
- * P: elements of the buffers of a tensor-, expert- and pipeline-parallel part, filled up where they
- * are shared out over D ranks; R: those of a rank's slices that are parameters; w, g: bytes of a
- * weight and of a kept gradient. This loop's sums are integers of 8 bytes by default, which become
- * 4 P/D more for the optimizer: fsdp_predict.c has both.
- *
  * The configuration is laid out as a run lays it out, on a planned mesh (run_mesh.h), and its model
  * takes activations from a device that counts (memory_account.h): no formula is written twice.
  */
@@ -35,6 +24,10 @@ struct dcpk_train_footprint {
     struct dcpk_fsdp_traffic sent;
 };
 
+/* Of a rank that is laid out, without activations: its own state is not looked at. */
+void dcpk_fsdp_footprint(const struct dcpk_fsdp *fsdp, enum dcpk_footprint_of of,
+                         int64_t n_microbatches, struct dcpk_train_footprint *footprint);
+
 /* Of rank `rank` of the run. config: checked (knobs.h). Errors: what a run is refused for when its
  * model is made (gpt.h; not of Megatron); DCPK_ENOMEM. */
 dcpk_status dcpk_train_footprint(const struct dcpk_train_config *config, int64_t rank,
@@ -48,5 +41,25 @@ dcpk_status dcpk_train_footprint_most(const struct dcpk_train_config *config,
                                       struct dcpk_error *err);
 
 uint64_t dcpk_train_held_sum(const uint64_t held[DCPK_N_TAGS]);
+
+/* What this rank held and sent, and the footprint of its configuration. */
+struct dcpk_train_measured {
+    int64_t rank;
+    struct dcpk_fsdp_traffic sent;         /* in the last step */
+    uint64_t held[DCPK_N_TAGS];            /* the most at one time */
+    uint64_t most_held[DCPK_N_TAGS];       /* the same of the rank that held most */
+    struct dcpk_train_footprint explained; /* of this rank */
+};
+
+/* Collective over all ranks of the run: add what the rank that held most held, and what is
+ * explained of this one. rank, sent and held are there. Errors: those of dcpk_train_footprint and
+ * of the group. */
+dcpk_status dcpk_train_measured_complete(struct dcpk_train_measured *m,
+                                         const struct dcpk_train_config *config,
+                                         struct dcpk_group *world, struct dcpk_math *math,
+                                         struct dcpk_error *err);
+
+/* Hold a run against its footprint. Errors: DCPK_EMISMATCH naming the bytes that differ. */
+dcpk_status dcpk_train_measured_check(const struct dcpk_train_measured *m, struct dcpk_error *err);
 
 #endif

@@ -78,8 +78,8 @@ struct dcpk_fsdp;
  */
 dcpk_status dcpk_fsdp_new(const struct dcpk_fsdp_options *options, struct dcpk_fsdp **fsdp,
                           struct dcpk_error *err);
-/* The same without memory and shards, for the formulas below alone: the mesh may be a planned one,
- * the account that of dcpk_memory_counted. Errors: DCPK_ENOMEM. */
+/* The same without memory and shards, for a footprint alone (footprint.h): the mesh may be a
+ * planned one, the account that of dcpk_memory_counted. Errors: DCPK_ENOMEM. */
 dcpk_status dcpk_fsdp_plan(const struct dcpk_fsdp_options *options, struct dcpk_fsdp **fsdp,
                            struct dcpk_error *err);
 /* Waits for what is under way, on other ranks as well. NULL is a no-op. */
@@ -124,14 +124,5 @@ dcpk_status dcpk_fsdp_install(struct dcpk_fsdp *fsdp, struct dcpk_error *err);
 dcpk_status dcpk_fsdp_check_replicas(struct dcpk_fsdp *fsdp, struct dcpk_error *err);
 
 const struct dcpk_fsdp_traffic *dcpk_fsdp_traffic(const struct dcpk_fsdp *fsdp); /* since new */
-
-/* What one step sends, what memory is held (fsdp_predict.c has the formulas): by this loop, and by
- * Megatron, whose sums are floats (precision.is_exact is false then). DCPK_TAG_ACT is 0. */
-void dcpk_fsdp_predict_traffic(const struct dcpk_fsdp *fsdp, int64_t n_microbatches,
-                               struct dcpk_fsdp_traffic *traffic);
-void dcpk_fsdp_predict_memory(const struct dcpk_fsdp *fsdp, uint64_t n_bytes[DCPK_N_TAGS]);
-void dcpk_fsdp_predict_megatron(const struct dcpk_fsdp *fsdp, uint64_t n_bytes[DCPK_N_TAGS]);
-/* Parameters' elements in the optimizer's part of the rank that has most of them, of this stage. */
-int64_t dcpk_fsdp_most_own(const struct dcpk_fsdp *fsdp);
 
 #endif

@@ -309,8 +309,7 @@ static dcpk_status find_bad_param(struct dcpk_fsdp *f, size_t *param, struct dcp
 {
     const size_t n = f->options.params->n;
 
-    f->math->ops->copy(f->math, f->host_bad, f->bad, n * sizeof *f->bad);
-    if (f->math->ops->wait(f->math, err))
+    if (dcpk_math_copy(f->math, f->host_bad, f->bad, n * sizeof *f->bad, err))
         return err->status;
     *param = 0;
     while (*param < n && f->host_bad[*param] == 0)
@@ -346,12 +345,10 @@ static dcpk_status agree_on_range(struct dcpk_fsdp *f, struct dcpk_error *err)
         return err->status;
     if (param < f->options.params->n)
         worst = world->rank + 1;
-    f->math->ops->copy(f->math, f->worst, &worst, sizeof worst);
-    if (f->math->ops->wait(f->math, err) ||
+    if (dcpk_math_copy(f->math, f->worst, &worst, sizeof worst, err) ||
         world->by->all_reduce(world, DCPK_MAX_F64, f->worst, 1, NULL, err))
         return err->status;
-    f->math->ops->copy(f->math, &worst, f->worst, sizeof worst);
-    if (f->math->ops->wait(f->math, err))
+    if (dcpk_math_copy(f->math, &worst, f->worst, sizeof worst, err))
         return err->status;
     if (worst == 0)
         return DCPK_OK;

@@ -130,8 +130,8 @@ static dcpk_status rope_fill(struct dcpk_gpt *gpt, struct dcpk_error *err)
         memcpy(table + i * half, row, n_bytes);
         memcpy(table + (rows + i) * half, row + half, n_bytes);
     }
-    gpt->ops->copy(gpt->math, gpt->rope, table, (size_t)(rows * 2 * half) * sizeof *table);
-    st = gpt->ops->wait(gpt->math, err);
+    st =
+        dcpk_math_copy(gpt->math, gpt->rope, table, (size_t)(rows * 2 * half) * sizeof *table, err);
 out:
     dcpk_free(table);
     dcpk_free(row);

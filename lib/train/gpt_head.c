@@ -26,8 +26,7 @@ static dcpk_status embedding_join(struct dcpk_gpt *gpt, void *x, struct dcpk_err
     const int64_t n = gpt->size.rows * gpt->size.hidden;
     void *all = gpt->scratch.slices;
 
-    gpt->ops->copy(gpt->math, gpt_at(gpt, all, tp->rank * n), x, gpt_bytes(gpt, n));
-    if (gpt->ops->wait(gpt->math, err) ||
+    if (dcpk_math_copy(gpt->math, gpt_at(gpt, all, tp->rank * n), x, gpt_bytes(gpt, n), err) ||
         tp->by->all_gather(tp, gpt_at(gpt, all, tp->rank * n), gpt_bytes(gpt, n), all, NULL, err))
         return err->status;
     gpt->ops->zero(gpt->math, x, gpt_bytes(gpt, n));
@@ -235,9 +234,8 @@ static dcpk_status losses_add(struct dcpk_gpt *gpt, const struct gpt_head *head,
 {
     const float *losses = gpt->scratch.host_rows;
 
-    gpt->ops->copy(gpt->math, gpt->scratch.host_rows, head->losses,
-                   (size_t)gpt->size.rows * sizeof *losses);
-    if (gpt->ops->wait(gpt->math, err))
+    if (dcpk_math_copy(gpt->math, gpt->scratch.host_rows, head->losses,
+                       (size_t)gpt->size.rows * sizeof *losses, err))
         return err->status;
     for (int64_t i = 0; i < gpt->size.rows; i++)
         loss_add(gpt, i, (double)losses[i] * (double)pass->mask[i], sum);
@@ -271,8 +269,8 @@ dcpk_status dcpk_gpt_head_backward(struct dcpk_gpt *gpt, struct gpt_head *head,
 
     for (int64_t i = 0; i < gpt->size.rows; i++)
         factor[i] = pass->mask[i] * pass->factor;
-    gpt->ops->copy(gpt->math, head->factor, factor, (size_t)gpt->size.rows * sizeof *factor);
-    if (gpt->ops->wait(gpt->math, err))
+    if (dcpk_math_copy(gpt->math, head->factor, factor, (size_t)gpt->size.rows * sizeof *factor,
+                       err))
         return err->status;
     gpt->ops->cross_entropy_backward(gpt->math, &shape, &data);
     if (dcpk_gpt_linear_weight(gpt, output_param(gpt), head->logits, head->normed, err) ||

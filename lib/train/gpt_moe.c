@@ -104,16 +104,14 @@ static dcpk_status routes_plan(struct dcpk_gpt *gpt, const struct gpt_layer *lay
         if (gpt->ops->wait(gpt->math, err) ||
             ep->by->all_gather(ep, all + ep->rank * n, n_bytes, all, NULL, err))
             return err->status;
-    gpt->ops->copy(gpt->math, host, all, (size_t)ep->n_ranks * n_bytes);
-    if (gpt->ops->wait(gpt->math, err))
+    if (dcpk_math_copy(gpt->math, host, all, (size_t)ep->n_ranks * n_bytes, err))
         return err->status;
     routes_count(gpt, host, routed);
     routes_order(gpt, host + ep->rank * n, token, place);
     if (gpt->pass == DCPK_FORWARD)
         tokens_count(gpt, host + ep->rank * n, layer->expert_tokens);
     gpt->ops->copy(gpt->math, routed->token, token, n_bytes);
-    gpt->ops->copy(gpt->math, routed->place, place, n_bytes);
-    return gpt->ops->wait(gpt->math, err);
+    return dcpk_math_copy(gpt->math, routed->place, place, n_bytes, err);
 }
 
 /* Rows of hidden to experts, or the other way. One rank: they are there. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* initial.h - the parameters that a run begins with. */
+/* initial.h - the parameters that a run begins with, and noise on them. */
 /*
  *   norms               1
  *   proj, fc2           normal, standard deviation init_std / sqrt(2 layers)
@@ -17,5 +17,19 @@
 
 /* Fill the main parameters of all shards. Errors: DCPK_ENOMEM; those of math. */
 dcpk_status dcpk_initial_fill(const struct dcpk_train_state *state, struct dcpk_error *err);
+
+/*
+ * Move each main parameter to its next or its previous float, as the hash of its place in the model
+ * has it: every layout of ranks has the same noise. 0 and what is not finite stay.
+ *
+ *   losses of a run                       loss(i)
+ *   of the same run from noisy weights    noisy(i)
+ *   noise of iteration i                  |loss(i) - noisy(i)|
+ *
+ * Where two programs may round differently, their losses agree no better than that:
+ * a comparison allows a multiple of it (lib/job/loss_compare.h). Errors: DCPK_ENOMEM; those of
+ * math.
+ */
+dcpk_status dcpk_noise_add(const struct dcpk_train_state *state, struct dcpk_error *err);
 
 #endif

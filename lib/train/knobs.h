@@ -15,20 +15,14 @@
 
 #include "lib/base/arena.h"
 #include "lib/base/digest.h"
+#include "lib/base/option.h"
 #include "lib/ckpt/value.h"
 #include "lib/train/config.h"
 
-enum dcpk_knob_kind {
-    DCPK_KNOB_FLAG,   /* bool; of arguments: alone, with "no-" before it, or with true or false */
-    DCPK_KNOB_LENGTH, /* int64_t, 1 .. 2^31 - 1 */
-    DCPK_KNOB_COUNT,  /* int64_t, 0 .. 2^40 */
-    DCPK_KNOB_NUMBER, /* double, finite, 0 or more */
-    DCPK_KNOB_TEXT,   /* const char * */
-    DCPK_KNOB_WORD,   /* the same, one of `words` */
-};
+struct dcpk_doc;
 
-/* What a knob may change. */
-enum dcpk_knob_class {
+/* What a knob may change: `effect` of its row. */
+enum dcpk_knob_effect {
     DCPK_KNOB_VALUE,    /* what the run trains, on which ranks; what it loads, saves and logs */
     DCPK_KNOB_CHECKED,  /* V: a rule may refuse it */
     DCPK_KNOB_ADJUSTED, /* A: a rule may set it, with a notice */
@@ -37,27 +31,13 @@ enum dcpk_knob_class {
     DCPK_KNOB_NO_EFFECT /* I: accepted, with a notice */
 };
 
-struct dcpk_knob {
-    /* Megatron's, with underscores; a flag spells them as dashes or underscores. */
-    const char *name;
-    const char *others;   /* more names, parted by blanks, "!" before one that means the opposite */
-    const char *sections; /* of Megatron-Bridge's configuration, parted by blanks; "run": ours */
-    enum dcpk_knob_kind kind;
-    size_t at_bytes;      /* of its value in struct dcpk_train_knobs */
-    const char *standard; /* its default; NULL: has none */
-    enum dcpk_knob_class knob_class;
-    const char *words; /* of WORD, parted by blanks */
-    const char *help;  /* one sentence */
-    const char *source;
-};
-
 #define DCPK_MAX_KNOBS 320
 
 /* What rules look at and the loop does not, beside the config. Texts live in `arena`. */
 struct dcpk_train_knobs {
     struct dcpk_train_config config; /* complete after dcpk_train_knobs_check */
     struct dcpk_arena *arena;        /* borrowed */
-    bool given[DCPK_MAX_KNOBS];      /* by index of dcpk_knob_at */
+    bool given[DCPK_MAX_KNOBS];      /* by number of a knob (struct dcpk_knob_walk) */
     char *unread;                    /* names that a configuration has and no row; NULL: none */
     size_t unread_bytes, unread_capacity; /* of them, without the NUL */
 
@@ -101,18 +81,60 @@ struct dcpk_train_notices {
     size_t n;
 };
 
-/* Row i of the table; NULL: there are not so many. Rows of one part of a run stand together. */
-const struct dcpk_knob *dcpk_knob_at(size_t i);
-/* The title of the rows that begin with row i; NULL: it is not the first of its part. */
-const char *dcpk_knob_title(size_t i);
-/* The first row of a name, of any spelling: "--use-nccl-ub", "ddp.bucket_size". NULL: none. */
-const struct dcpk_knob *dcpk_knob_find(const char *name);
+/*
+ * A walk over the table of knobs: rows of struct dcpk_option, whose fields are those of struct
+ * dcpk_train_knobs. A name is Megatron's, with underscores; a flag spells them as dashes or
+ * underscores; the section "run" has the knobs that are ours. A few names have two rows, in two
+ * sections. Zeroed: before the first row. Rows of one part of a run stand together.
+ */
+#define DCPK_KNOB_NAME_BYTES 64
+struct dcpk_knob_walk {
+    size_t number;    /* of the row that the walk is at, from 0 */
+    const char *part; /* its part of a run, a title */
+    bool begins_part; /* it is the first of it */
+    size_t n, at_part, at_row, at_list;
+    const char *word;         /* the next name in that list */
+    struct dcpk_option named; /* the row of a name in a list, */
+    char name[DCPK_KNOB_NAME_BYTES], others[DCPK_KNOB_NAME_BYTES + 16]; /* and its texts */
+};
+/* The next row, as long as the walk stays at it. NULL: there are no more. */
+const struct dcpk_option *dcpk_knob_next(struct dcpk_knob_walk *walk);
+
+/* Walk to the first row of a name, of any spelling: "--use-nccl-ub", "ddp.bucket_size". NULL:
+ * none. */
+const struct dcpk_option *dcpk_knob_find(const char *name, struct dcpk_knob_walk *walk);
+
+/* The rows of files and folders, for the sandbox. A row without a name ends them. */
+extern const struct dcpk_option dcpk_knobs_of_run[];
 
 /*
  * Why this loop lacks a knob that Megatron has, and what to do instead: two clauses of a sentence,
  * "attention is that of query groups; leave it out". NULL: it has that knob, or Megatron lacks it.
  */
 const char *dcpk_knob_absence(const char *name);
+
+/*
+ * Rules are tried in their order, each sees what those before it have set. A rule with a remedy
+ * refuses the run, another one gives a notice.
+ *
+ *   when   "a !b c=word | d>2 ?e"     alternatives of terms that all hold
+ *
+ *          a       true, not 0, or a text that is set; !a: the opposite, of every form
+ *          a=word  the text, or the number; a>2, a<2: of numbers
+ *          ?a      it was given
+ *
+ * Names are those of knobs ("ddp.a": the row of that section; else one of its rows is enough), or,
+ * in capitals, what knobs_check.c reads of the environment or computes of several knobs.
+ */
+struct dcpk_knob_rule {
+    const char *id; /* for tests; NULL: after the last one */
+    const char *when;
+    const char *set;   /* "a=true b=0", before the notice; NULL: nothing */
+    const char *value; /* the name whose text replaces "{}" in `text`; NULL: none */
+    const char *text, *remedy;
+};
+/* Rule i, in their order. NULL: there are not so many. */
+const struct dcpk_knob_rule *dcpk_knob_rule_at(size_t i);
 
 /* Fill in the defaults. arena: borrowed as long as the knobs. */
 void dcpk_train_knobs_init(struct dcpk_train_knobs *knobs, struct dcpk_arena *arena);
@@ -171,5 +193,12 @@ dcpk_status dcpk_train_knobs_hash(const struct dcpk_train_knobs *knobs, struct d
  * explained needs no such check. Errors: DCPK_EUSAGE naming the knob and a value.
  */
 dcpk_status dcpk_train_check_leaves(const struct dcpk_train_config *config, struct dcpk_error *err);
+
+/* Explain the knob of a name in any spelling (dcpk_knob_find), with every rule whose sentence names
+ * it. Errors: DCPK_EUSAGE for a name that no knob has; of the document. */
+dcpk_status dcpk_knob_explain(const char *name, struct dcpk_doc *doc, struct dcpk_error *err);
+
+/* List all knobs, a line each, by the parts of a run. */
+dcpk_status dcpk_knob_list(struct dcpk_doc *doc, struct dcpk_error *err);
 
 #endif

@@ -1,336 +1,399 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* knobs_rules.c - what Megatron refuses and adjusts, in its order: one row a rule. */
+/* knobs_rules.c - what Megatron refuses and adjusts, in its order, and what this loop lacks: one
+ * row a rule. */
 /*
  * Sentences are those of the documents that describe Megatron-FSDP (its user guide, the guides of
  * Megatron-Bridge), else those of validate_args (megatron/training/arguments.py @core_v0.19.0): who
  * searches for one finds their pages. A few name Megatron's own flags, as tests/layers.sh lists
  * them. lib/rules/forbidden.c has the same rules for args of a checkpoint that exists.
+ *
+ * knobs_priv.h describes conditions. Before Blackwell (GPU<10), tensor- and context-parallel
+ * kernels wait for each other by one connection; where no GPU computes, there is no such wait.
  */
-#include <string.h>
+#include "lib/base/order.h"
+#include "lib/train/knobs_priv.h"
 
-#include "lib/train/knobs_rules_priv.h"
+#define REFUSE(id_, when_, text_, remedy_)                                                         \
+    .id = id_, .when = when_, .text = text_, .remedy = remedy_
+#define NOTICE(id_, when_, text_)       .id = id_, .when = when_, .text = text_
+#define ADJUST(id_, when_, set_, text_) .id = id_, .when = when_, .set = set_, .text = text_
 
-#define RULE_FSDP "Megatron FSDP"
-
-bool dcpk_rule_text_is(const char *text, const char *word)
-{
-    return text != NULL && strcmp(text, word) == 0;
-}
-
-bool dcpk_scene_has_fsdp(const struct dcpk_scene *s)
-{
-    return s->knobs->use_fsdp_in_dist || s->knobs->use_fsdp_in_ddp;
-}
-
-bool dcpk_scene_has_files(const struct dcpk_scene *s)
-{
-    const struct dcpk_train_files *f = &s->knobs->config.files;
-
-    return f->save != NULL || f->load != NULL;
-}
-
-static bool rule_has_one_connection(const struct dcpk_scene *s)
-{
-    return dcpk_rule_text_is(s->environment->max_connections, "1");
-}
+#define FSDP     "use_megatron_fsdp "
+#define NO_FSDP  "!use_megatron_fsdp "
+#define FSDP2    "use_torch_fsdp2 "
+#define STRATEGY "data_parallel_sharding_strategy"
 
 /* ---- which data parallelism ---- */
 
-static bool rule_custom(const struct dcpk_scene *s)
-{
-    return s->knobs->use_custom_fsdp;
-}
-static void rule_set_fsdp(struct dcpk_train_knobs *k)
-{
-    k->use_fsdp_in_dist = true;
-    k->use_fsdp_in_ddp = true;
-}
-static bool rule_one_section(const struct dcpk_scene *s)
-{
-    return s->knobs->use_fsdp_in_dist != s->knobs->use_fsdp_in_ddp;
-}
-static bool rule_both_fsdps(const struct dcpk_scene *s)
-{
-    return dcpk_scene_has_fsdp(s) && s->knobs->use_torch_fsdp2;
-}
-static bool rule_strategy(const struct dcpk_scene *s)
-{
-    const char *text = s->knobs->strategy;
-
-    return !dcpk_knob_has_word("no_shard optim optim_grads optim_grads_params", text, strlen(text));
-}
-static const char *rule_strategy_name(const struct dcpk_scene *s)
-{
-    return s->knobs->strategy;
-}
-
 const struct dcpk_knob_rule dcpk_knob_rules_of_modes[] = {
-    {DCPK_RULE_ADJUST, rule_custom, rule_set_fsdp, NULL,
-     "use_custom_fsdp is deprecated: it is taken for use_megatron_fsdp", NULL},
-    {DCPK_RULE_ADJUST, rule_one_section, rule_set_fsdp, NULL,
-     "use_megatron_fsdp is set in one of dist and ddp: it counts for both", NULL},
-    {DCPK_RULE_REFUSE, rule_both_fsdps, NULL, NULL,
-     "Using use_megatron_fsdp and use_torch_fsdp2 at the same time is not supported",
-     "choose one FSDP implementation: either Megatron FSDP or Torch FSDP2"},
-    {DCPK_RULE_REFUSE, rule_strategy, NULL, rule_strategy_name,
-     "Invalid data_parallel_sharding_strategy: {}",
-     "choose no_shard, optim, optim_grads or optim_grads_params"},
-    {.when = NULL},
+    {ADJUST("old-name", "use_custom_fsdp", "use_megatron_fsdp=true",
+            "use_custom_fsdp is deprecated: it is taken for use_megatron_fsdp")},
+    {ADJUST("one-section",
+            "dist.use_megatron_fsdp !ddp.use_megatron_fsdp | "
+            "ddp.use_megatron_fsdp !dist.use_megatron_fsdp",
+            "use_megatron_fsdp=true",
+            "use_megatron_fsdp is set in one of dist and ddp: it counts for both")},
+    {REFUSE("both-fsdps", FSDP FSDP2,
+            "Using use_megatron_fsdp and use_torch_fsdp2 at the same time is not supported",
+            "choose one FSDP implementation: either Megatron FSDP or Torch FSDP2")},
+    {REFUSE("strategy",
+            "!" STRATEGY "=no_shard !" STRATEGY "=optim !" STRATEGY "=optim_grads !" STRATEGY
+            "=optim_grads_params",
+            "Invalid data_parallel_sharding_strategy: {}",
+            "choose no_shard, optim, optim_grads or optim_grads_params"),
+     .value = STRATEGY},
+    {.id = NULL},
 };
 
-/* ---- overlap without FSDP, and PyTorch's FSDP2 ---- */
-
-static bool rule_gather_alone(const struct dcpk_scene *s)
-{
-    const struct dcpk_train_fsdp *f = &s->knobs->config.fsdp;
-
-    return f->overlaps_gather && !dcpk_scene_has_fsdp(s) && !f->has_distributed_optimizer;
-}
-static bool rule_gather_unreduced(const struct dcpk_scene *s)
-{
-    const struct dcpk_train_fsdp *f = &s->knobs->config.fsdp;
-
-    return f->overlaps_gather && !dcpk_scene_has_fsdp(s) && !f->overlaps_reduce;
-}
-static bool rule_fsdp2_pp(const struct dcpk_scene *s)
-{
-    return s->knobs->use_torch_fsdp2 && s->knobs->config.layout.pp > 1;
-}
-static bool rule_fsdp2_ep(const struct dcpk_scene *s)
-{
-    return s->knobs->use_torch_fsdp2 && s->knobs->config.layout.ep > 1;
-}
-static bool rule_fsdp2_optimizer(const struct dcpk_scene *s)
-{
-    return s->knobs->use_torch_fsdp2 && s->knobs->config.fsdp.has_distributed_optimizer;
-}
-static bool rule_fsdp2_fusion(const struct dcpk_scene *s)
-{
-    return s->knobs->use_torch_fsdp2 && s->knobs->fuses_accumulation;
-}
-static bool rule_fsdp2_format(const struct dcpk_scene *s)
-{
-    const char *format = s->knobs->config.files.ckpt_format;
-
-    return s->knobs->use_torch_fsdp2 && !dcpk_rule_text_is(format, "torch_dist") &&
-           !dcpk_rule_text_is(format, "torch_dcp");
-}
-static bool rule_fsdp2_tied(const struct dcpk_scene *s)
-{
-    return s->knobs->use_torch_fsdp2 && !s->knobs->is_untied;
-}
-static bool rule_fsdp2_fp16(const struct dcpk_scene *s)
-{
-    return s->knobs->use_torch_fsdp2 && s->knobs->is_fp16;
-}
-static bool rule_fsdp2_connections(const struct dcpk_scene *s)
-{
-    return s->knobs->use_torch_fsdp2 && rule_has_one_connection(s);
-}
-static bool rule_fsdp2(const struct dcpk_scene *s)
-{
-    return s->knobs->use_torch_fsdp2;
-}
-
-#define RULE_CONNECTIONS "FSDP always requires CUDA_DEVICE_MAX_CONNECTIONS value large than one"
-#define RULE_NO_CONNECTIONS                                                                        \
+#define CONNECTIONS "FSDP always requires CUDA_DEVICE_MAX_CONNECTIONS value large than one"
+#define NO_CONNECTIONS                                                                             \
     "unset CUDA_DEVICE_MAX_CONNECTIONS, so that communication and computation overlap"
+#define NAMED_FSDP "Megatron FSDP"
 
-const struct dcpk_knob_rule dcpk_knob_rules_of_others[] = {
-    {DCPK_RULE_REFUSE, rule_gather_alone, NULL, NULL,
-     "--overlap-param-gather only supported with distributed optimizer, megatron fsdp, or "
-     "dist_muon",
-     "set use_distributed_optimizer"},
-    {DCPK_RULE_REFUSE, rule_gather_unreduced, NULL, NULL,
-     "Must use --overlap-param-gather with --overlap-grad-reduce", "set overlap_grad_reduce"},
-    {DCPK_RULE_REFUSE, rule_fsdp2_pp, NULL, NULL,
-     "--use-torch-fsdp2 is not supported with pipeline parallelism",
-     "set pipeline_model_parallel_size to 1"},
-    {DCPK_RULE_REFUSE, rule_fsdp2_ep, NULL, NULL,
-     "--use-torch-fsdp2 is not supported with expert parallelism",
-     "set expert_model_parallel_size to 1"},
-    {DCPK_RULE_REFUSE, rule_fsdp2_optimizer, NULL, NULL,
-     "--use-torch-fsdp2 is not supported with MCore's distributed optimizer",
-     "leave use_distributed_optimizer out"},
-    {DCPK_RULE_REFUSE, rule_fsdp2_fusion, NULL, NULL,
-     "--use-torch-fsdp2 is not supported with gradient accumulation fusion",
-     "set gradient_accumulation_fusion to False"},
-    {DCPK_RULE_REFUSE, rule_fsdp2_format, NULL, NULL,
-     "--use-torch-fsdp2 requires --ckpt-format torch_dist or torch_dcp",
-     "set checkpoint.ckpt_format to torch_dist"},
-    {DCPK_RULE_REFUSE, rule_fsdp2_tied, NULL, NULL,
-     "--use-torch-fsdp2 requires --untie-embeddings-and-output-weights",
-     "set untie_embeddings_and_output_weights"},
-    {DCPK_RULE_REFUSE, rule_fsdp2_fp16, NULL, NULL, "--use-torch-fsdp2 not supported with fp16 yet",
-     "train in bf16 or fp32"},
-    {DCPK_RULE_REFUSE, rule_fsdp2_connections, NULL, NULL, RULE_CONNECTIONS, RULE_NO_CONNECTIONS},
-    {DCPK_RULE_REFUSE, rule_fsdp2, NULL, NULL,
-     "use_torch_fsdp2 is not implemented; FSDP2 is experimental upstream", "use Megatron FSDP"},
-    {.when = NULL},
+/* The optimizer state of a distributed optimizer, saved as torch_dist. */
+#define SAVES_STATES "save !no_save_optim ckpt_format=torch_dist use_distributed_optimizer "
+#define ALONE        " has no effect without Megatron FSDP: "
+#define EXACT        " has no effect with reduce exact, which adds integers; reduce native has it"
+
+const struct dcpk_knob_rule dcpk_knob_rules[] = {
+    /* ---- overlap without FSDP, and PyTorch's FSDP2 ---- */
+    {REFUSE("gather-alone", NO_FSDP "overlap_param_gather !use_distributed_optimizer",
+            "--overlap-param-gather only supported with distributed optimizer, megatron fsdp, or "
+            "dist_muon",
+            "set use_distributed_optimizer")},
+    {REFUSE("gather-unreduced", NO_FSDP "overlap_param_gather !overlap_grad_reduce",
+            "Must use --overlap-param-gather with --overlap-grad-reduce",
+            "set overlap_grad_reduce")},
+    {REFUSE("fsdp2-pp", FSDP2 "pipeline_model_parallel_size>1",
+            "--use-torch-fsdp2 is not supported with pipeline parallelism",
+            "set pipeline_model_parallel_size to 1")},
+    {REFUSE("fsdp2-ep", FSDP2 "expert_model_parallel_size>1",
+            "--use-torch-fsdp2 is not supported with expert parallelism",
+            "set expert_model_parallel_size to 1")},
+    {REFUSE("fsdp2-optimizer", FSDP2 "use_distributed_optimizer",
+            "--use-torch-fsdp2 is not supported with MCore's distributed optimizer",
+            "leave use_distributed_optimizer out")},
+    {REFUSE("fsdp2-fusion", FSDP2 "gradient_accumulation_fusion",
+            "--use-torch-fsdp2 is not supported with gradient accumulation fusion",
+            "set gradient_accumulation_fusion to False")},
+    {REFUSE("fsdp2-format", FSDP2 "!ckpt_format=torch_dist !ckpt_format=torch_dcp",
+            "--use-torch-fsdp2 requires --ckpt-format torch_dist or torch_dcp",
+            "set checkpoint.ckpt_format to torch_dist")},
+    {REFUSE("fsdp2-tied", FSDP2 "!untie_embeddings_and_output_weights",
+            "--use-torch-fsdp2 requires --untie-embeddings-and-output-weights",
+            "set untie_embeddings_and_output_weights")},
+    {REFUSE("fsdp2-fp16", FSDP2 "fp16", "--use-torch-fsdp2 not supported with fp16 yet",
+            "train in bf16 or fp32")},
+    {REFUSE("fsdp2-connections", FSDP2 "CUDA_DEVICE_MAX_CONNECTIONS=1", CONNECTIONS,
+            NO_CONNECTIONS)},
+    {REFUSE("fsdp2", FSDP2, "use_torch_fsdp2 is not implemented; FSDP2 is experimental upstream",
+            "use Megatron FSDP")},
+
+    /* ---- Megatron-FSDP ---- */
+    {REFUSE("version", FSDP "!megatron_fsdp_version=1", "MFSDP v2 layouts are not modelled",
+            "set megatron_fsdp_version to 1")},
+    {REFUSE("mapping", FSDP "use_tp_pp_dp_mapping",
+            "use_tp_pp_dp_mapping is not supported with " NAMED_FSDP,
+            "remove use_tp_pp_dp_mapping=True: FSDP requires standard rank initialization order")},
+    {ADJUST("distributed-optimizer", FSDP "!use_distributed_optimizer",
+            "use_distributed_optimizer=true",
+            "use_distributed_optimizer is set to True: Megatron-FSDP is only compatible with it")},
+    {ADJUST("fsdp-average", FSDP "average_in_collective", "average_in_collective=false",
+            "average_in_collective is not supported with " NAMED_FSDP ": setting to False")},
+    {ADJUST("fusion", FSDP "gradient_accumulation_fusion", "gradient_accumulation_fusion=false",
+            "gradient_accumulation_fusion is not compatible with " NAMED_FSDP
+            ": setting to False")},
+    {ADJUST("ddp-reuse", FSDP "ddp.reuse_grad_buf_for_mxfp8_param_ag",
+            "ddp.reuse_grad_buf_for_mxfp8_param_ag=false",
+            "ddp.reuse_grad_buf_for_mxfp8_param_ag is disabled for " NAMED_FSDP
+            ": setting to False")},
+    {ADJUST("optimizer-reuse", FSDP "optimizer.reuse_grad_buf_for_mxfp8_param_ag",
+            "optimizer.reuse_grad_buf_for_mxfp8_param_ag=false",
+            "optimizer.reuse_grad_buf_for_mxfp8_param_ag is disabled for " NAMED_FSDP
+            ": setting to False")},
+    {REFUSE("fsdp-grouped", FSDP "moe_single_grouped_weight | " FSDP "moe_single_grouped_bias",
+            "Megatron-FSDP does not currently support moe_single_grouped_weight or "
+            "moe_single_grouped_bias",
+            "disable single grouped MoE parameters, or use the distributed optimizer")},
+    {REFUSE("fsdp-optimizer", FSDP "!optimizer=adam !optimizer=sgd",
+            "Megatron-FSDP does not support the {} optimizer yet.", "choose adam or sgd"),
+     .value = "optimizer"},
+    {REFUSE("weight-hash",
+            FSDP "check_weight_hash_across_dp_replicas_interval " STRATEGY "=optim_grads_params",
+            "check_weight_hash_across_dp_replicas_interval is not supported with "
+            "optim_grads_params",
+            "leave it out: nothing is replicated")},
+    {REFUSE("connections", FSDP "CUDA_DEVICE_MAX_CONNECTIONS=1", CONNECTIONS, NO_CONNECTIONS)},
+    {REFUSE("fsdp-format",
+            FSDP "save !ckpt_format=fsdp_dtensor | " FSDP "load !ckpt_format=fsdp_dtensor",
+            NAMED_FSDP " only supports fsdp_dtensor checkpoint format",
+            "set checkpoint.ckpt_format=\"fsdp_dtensor\": other formats are not compatible with "
+            "FSDP's sharded layout")},
+    {ADJUST("user-buffers",
+            FSDP "nccl_ub !fsdp_manual_registration | " FSDP "nccl_ub !fsdp_double_buffer",
+            "fsdp_manual_registration=true fsdp_double_buffer=true",
+            "FSDP double buffer and manual registration is enabled by default when nccl_ub is "
+            "enabled")},
+    {ADJUST("max-pool", FSDP "megatron_fsdp_max_pool_double_buffer !fsdp_double_buffer",
+            "fsdp_double_buffer=true",
+            "fsdp_double_buffer is set to True: megatron_fsdp_max_pool_double_buffer is a form of "
+            "it")},
+    {REFUSE("meta-init", FSDP "init_model_with_meta_device " STRATEGY "=no_shard",
+            "Meta device initialization (init_model_with_meta_device=True) is not supported or "
+            "necessary for the 'no_shard' / 0 sharding strategy.",
+            "leave init_model_with_meta_device out, or choose another strategy")},
+    {REFUSE("registration-alone", NO_FSDP "fsdp_manual_registration",
+            "FSDP manual registration is only supported with " NAMED_FSDP ".",
+            "set use_megatron_fsdp, or leave fsdp_manual_registration out")},
+    {REFUSE("registration", "fsdp_manual_registration !nccl_ub",
+            "FSDP manual registration is only supported with nccl-ub option",
+            "set nccl_ub, or leave fsdp_manual_registration out")},
+
+    /* ---- settings that exclude each other, and the environment ---- */
+    {REFUSE("two-dtypes", "bf16 fp16", "bf16 and fp16 are both set", "choose one")},
+    {ADJUST("nan-check", "fp16 check_for_nan_in_grad", "check_for_nan_in_grad=false",
+            "Setting check_for_nan_in_loss_and_grad to False since dynamic loss scaling is being "
+            "used")},
+    {REFUSE("fsdp-hybrid-cp", FSDP "hybrid_context_parallel",
+            "Hybrid context parallelism not supported with Megatron FSDP",
+            "leave hybrid_context_parallel out")},
+    {NOTICE("two-wishes",
+            FSDP "tensor_model_parallel_size>1 GPU<10 | " FSDP "context_parallel_size>1 GPU<10",
+            "Using tensor model parallelism or context parallelism with Megatron-FSDP together: "
+            "they require different CUDA_DEVICE_MAX_CONNECTIONS settings for best performance")},
+    {REFUSE("many-connections",
+            NO_FSDP
+            "tensor_model_parallel_size>1 GPU GPU<10 !CUDA_DEVICE_MAX_CONNECTIONS=1 | " NO_FSDP
+            "context_parallel_size>1 GPU GPU<10 !CUDA_DEVICE_MAX_CONNECTIONS=1",
+            "Using tensor model parallelism or context parallelism require setting the environment "
+            "variable CUDA_DEVICE_MAX_CONNECTIONS to 1",
+            "export CUDA_DEVICE_MAX_CONNECTIONS=1")},
+    {REFUSE("format",
+            NO_FSDP "save ckpt_format=fsdp_dtensor | " NO_FSDP "load ckpt_format=fsdp_dtensor",
+            "fsdp_dtensor checkpoint format only supports Megatron FSDP",
+            "set use_megatron_fsdp, or checkpoint.ckpt_format=\"torch_dist\"")},
+    {REFUSE("segments", "nccl_ub EXPANDABLE_SEGMENTS",
+            "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True is currently not supported with "
+            "nccl_ub due to compatibility issue with torch.cuda.MemPool API.",
+            "unset PYTORCH_CUDA_ALLOC_CONF, or leave nccl_ub out")},
+    {REFUSE("hfsdp",
+            FSDP "outer_dp_sharding_strategy=optim num_distributed_optimizer_instances>1 "
+                 "!" STRATEGY "=optim_grads_params",
+            "Optimizer fully-sharded HFSDP is only supported with full-sharding on DP-Shard",
+            "set data_parallel_sharding_strategy to optim_grads_params")},
+    {REFUSE("expert-overlap", "overlap_moe_expert_parallel_comm fsdp_double_buffer",
+            "1F1B overlap with FSDP does not support double buffer. Please set "
+            "fsdp_double_buffer=False in the ddp config.",
+            "or leave overlap_moe_expert_parallel_comm out")},
+    {REFUSE("offload-pp", "cpu_offloading pipeline_model_parallel_size>1",
+            "Currently there is no support for Pipeline parallelism with CPU offloading",
+            "set pipeline_model_parallel_size to 1")},
+    {REFUSE("offload-recompute", "cpu_offloading recompute_granularity",
+            "CPU offloading does not work when activation recomputation is enabled",
+            "leave recompute_granularity out")},
+    {REFUSE("fsdp-hf", "also_save_hf_checkpoint ckpt_format=fsdp_dtensor",
+            "also_save_hf_checkpoint is not supported with the fsdp_dtensor checkpoint format",
+            "leave it out, and convert the checkpoint")},
+    /* A softmax over one logit has no gradient. Source: TransformerConfig.__post_init__. */
+    {REFUSE("one-expert",
+            "num_experts moe_router_topk=1 !moe_router_pre_softmax "
+            "!moe_router_score_function=sigmoid",
+            "a softmax over the one expert that moe_router_topk chooses has no gradient",
+            "set moe_router_pre_softmax")},
+    {REFUSE("expert-bias", "moe_router_enable_expert_bias !moe_router_score_function=sigmoid",
+            "Expert bias for aux-loss-free routing only supports 'sigmoid' and 'sqrtsoftplus' "
+            "score functions.",
+            "set moe_router_score_function to sigmoid; sqrtsoftplus is not modelled")},
+    {REFUSE("async", "async_save !ckpt_format=torch_dist !ckpt_format=fsdp_dtensor",
+            "async_save is only supported with torch_dist and fsdp_dtensor checkpoints",
+            "leave async_save out")},
+    {REFUSE("deterministic-loss", "deterministic_mode cross_entropy_loss_fusion",
+            "--deterministic-mode requires: cross_entropy_loss_fusion=False (got True). Adjust "
+            "these options to continue.",
+            "set cross_entropy_loss_fusion to False")},
+    {REFUSE("deterministic-overlap", "deterministic_mode tp_comm_overlap",
+            "--deterministic-mode requires: tp_comm_overlap=False (got True). Adjust these options "
+            "to continue.",
+            "set tp_comm_overlap to False")},
+    {REFUSE("deterministic-nccl", "deterministic_mode OTHER_NCCL_ALGO",
+            "NCCL_ALGO='{}': each token must be in ['CollnetChain', 'CollnetDirect', 'Ring', "
+            "'^NVLS'].",
+            "export NCCL_ALGO=Ring"),
+     .value = "OTHER_NCCL_ALGO"},
+    {REFUSE("deterministic-te",
+            "deterministic_mode NVTE_ALLOW_NONDETERMINISTIC_ALGO "
+            "!NVTE_ALLOW_NONDETERMINISTIC_ALGO=0",
+            "NVTE_ALLOW_NONDETERMINISTIC_ALGO='{}' is not a deterministic setting. Accepted: "
+            "['0'].",
+            "export NVTE_ALLOW_NONDETERMINISTIC_ALGO=0"),
+     .value = "NVTE_ALLOW_NONDETERMINISTIC_ALGO"},
+    {REFUSE("deterministic-cublas",
+            "deterministic_mode CUBLAS_WORKSPACE_CONFIG !CUBLAS_WORKSPACE_CONFIG=:4096:8 "
+            "!CUBLAS_WORKSPACE_CONFIG=:16:8",
+            "CUBLAS_WORKSPACE_CONFIG='{}' is not a deterministic setting. Accepted: [':16:8', "
+            "':4096:8'].",
+            "export CUBLAS_WORKSPACE_CONFIG=:4096:8"),
+     .value = "CUBLAS_WORKSPACE_CONFIG"},
+
+    /* ---- what this loop does not have ---- */
+    {REFUSE("saved-model", "use_checkpoint_args LACKING",
+            "use_checkpoint_args takes a model that this loop lacks: {} not modelled",
+            "load a checkpoint of another model: its args count before flags"),
+     .value = "LACKING"},
+    {REFUSE("norms", "!normalization=RMSNorm", "LayerNorm is not modelled",
+            "set normalization to RMSNorm")},
+    {REFUSE("positions", "!position_embedding_type=rope",
+            "positions other than rotary ones are not modelled",
+            "set position_embedding_type to rope")},
+    {REFUSE("mlp", "!swiglu", "an MLP that is not gated is not modelled", "set swiglu")},
+    {REFUSE("biases", "add_bias_linear", "biases of linear layers are not modelled",
+            "set add_bias_linear to False")},
+    {REFUSE("dropout", "hidden_dropout | attention_dropout", "dropout is not modelled",
+            "set hidden_dropout and attention_dropout to 0")},
+    {REFUSE("expert-tp", "!expert_tensor_parallel_size=1",
+            "tensor parallelism inside experts is not modelled",
+            "set expert_tensor_parallel_size to 1")},
+    {REFUSE("aux-loss", "moe_aux_loss_coeff",
+            "moe_aux_loss_coeff: losses that balance experts are not modelled",
+            "set it to 0, or balance by moe_router_enable_expert_bias")},
+    {REFUSE("sinkhorn", "moe_router_load_balancing_type=sinkhorn",
+            "moe_router_load_balancing_type: sinkhorn is not modelled",
+            "set it to none, or balance by moe_router_enable_expert_bias")},
+    {NOTICE("saved-args", "use_checkpoint_args",
+            "use_checkpoint_args: the model is that of the checkpoint")},
+    {REFUSE("hybrid-cp", "hybrid_context_parallel", "hybrid context parallelism is not modelled",
+            "leave hybrid_context_parallel out")},
+    {REFUSE("grouped", "moe_single_grouped_weight | moe_single_grouped_bias",
+            "experts in one grouped tensor are not modelled",
+            "leave moe_single_grouped_weight and moe_single_grouped_bias out")},
+    {REFUSE("selective", "recompute_granularity=selective",
+            "selective recomputation of activations is not modelled",
+            "set recompute_granularity to full")},
+    {REFUSE("torch",
+            "save ckpt_format=torch | load ckpt_format=torch | "
+            "save ckpt_format=torch_dcp | load ckpt_format=torch_dcp",
+            "checkpoints of the formats torch and torch_dcp are not written",
+            "set checkpoint.ckpt_format to torch_dist or zarr")},
+    /* Megatron's zarr has one form: no release wrote the optimizer state of generation A into it.
+     */
+    {REFUSE("zarr-generation", "save ckpt_format=zarr !generation=C",
+            "generation is for torch_dist, not for zarr, which is written as core 0.15 reads it",
+            "leave generation out; for an older release, set checkpoint.ckpt_format to "
+            "torch_dist")},
+    {REFUSE("old-generation",
+            SAVES_STATES
+            "generation=A !optimizer_layout dist_ckpt_optim_fully_reshardable | " SAVES_STATES
+            "generation=A optimizer_layout !optimizer_layout=flattened",
+            "torch_dist of generation A has optimizer state flattened, in no other layout",
+            "leave optimizer_layout and dist_ckpt_optim_fully_reshardable out")},
+    /* How GroupedMLP keeps its state: formats/torch_dist/FORMAT.md 4.5. */
+    {REFUSE("old-experts",
+            SAVES_STATES "generation=A num_experts moe_grouped_gemm transformer_impl=local",
+            "the flattened optimizer state of GroupedMLP, which local modules make of "
+            "moe_grouped_gemm, is not written",
+            "set transformer_impl to transformer_engine, or leave moe_grouped_gemm out")},
+    {REFUSE("flattened", SAVES_STATES "optimizer_layout=flattened !generation=A",
+            "only torch_dist of generation A has optimizer state flattened",
+            "set generation to A, or leave optimizer_layout out")},
+    {REFUSE("hf", "also_save_hf_checkpoint",
+            "also_save_hf_checkpoint: a run does not write Hugging Face's format",
+            "leave it out, and convert the checkpoint")},
+    {REFUSE("optimizer", "!optimizer=adam !optimizer=sgd", "the optimizer is neither adam nor sgd",
+            "choose one of them")},
+    {REFUSE("outer-experts", "num_distributed_optimizer_instances>1 expert_model_parallel_size>1",
+            "several instances of the distributed optimizer are not modelled with expert "
+            "parallelism",
+            "set num_distributed_optimizer_instances or expert_model_parallel_size to 1")},
+
+    /* ---- what may surprise ---- */
+    {NOTICE("fsdp-pp", FSDP "pipeline_model_parallel_size>1",
+            "pipeline parallelism with Megatron FSDP is an extension of this loop: no release of "
+            "Megatron runs it")},
+    {NOTICE("unsharded", FSDP STRATEGY "=no_shard",
+            "data_parallel_sharding_strategy is no_shard: nothing is sharded")},
+    {NOTICE("default-strategy", FSDP "!?" STRATEGY,
+            "data_parallel_sharding_strategy is not set: optim_grads_params, as Megatron-LM has it "
+            "since core 0.18, where Megatron-Bridge has no_shard")},
+    /* no_shard is what Megatron-Bridge writes into every configuration. */
+    {NOTICE("lone-strategy", NO_FSDP "?" STRATEGY " !" STRATEGY "=no_shard",
+            "data_parallel_sharding_strategy has no effect without Megatron FSDP: set "
+            "use_megatron_fsdp for it")},
+    {ADJUST("lone-buffer",
+            NO_FSDP "fsdp_double_buffer | " NO_FSDP "megatron_fsdp_max_pool_double_buffer",
+            "fsdp_double_buffer=false megatron_fsdp_max_pool_double_buffer=false",
+            "fsdp_double_buffer has no effect without Megatron FSDP, nor has "
+            "megatron_fsdp_max_pool_double_buffer: set use_megatron_fsdp for them")},
+    {NOTICE("average", "average_in_collective",
+            "average_in_collective has no effect here: gradients are scaled once, behind their "
+            "sum")},
+    {NOTICE("fine-grained", "fine_grained_param_gather",
+            "fine_grained_param_gather has no effect here: weights are gathered by layer")},
+    {NOTICE("blocking-reduce",
+            FSDP "?overlap_grad_reduce !overlap_grad_reduce " STRATEGY "=optim_grads | " FSDP
+                 "?overlap_grad_reduce !overlap_grad_reduce " STRATEGY "=optim_grads_params",
+            "overlap_grad_reduce is set to True: gradients are sharded")},
+    {NOTICE("blocking-gather",
+            FSDP "?overlap_param_gather !overlap_param_gather " STRATEGY "=optim_grads_params",
+            "overlap_param_gather is set to True: weights are sharded")},
+    {NOTICE("bf16-reduce", FSDP "grad_reduce_in_bf16",
+            "grad_reduce_in_bf16 has no effect with Megatron FSDP since core 0.17: "
+            "megatron_fsdp_main_grads_dtype and megatron_fsdp_grad_comm_dtype set the dtypes")},
+    {NOTICE("old-dtype", "?preserve_fp32_weights",
+            "preserve_fp32_weights is deprecated: it is taken for "
+            "megatron_fsdp_main_params_dtype")},
+    {NOTICE("offload", "cpu_offloading",
+            "cpu_offloading has no effect here: activations stay where they are")},
+    {NOTICE("fused-loss", "cross_entropy_loss_fusion | tp_comm_overlap",
+            "cross_entropy_loss_fusion and tp_comm_overlap have no effect here")},
+    {NOTICE("experts-overlap", "overlap_moe_expert_parallel_comm",
+            "overlap_moe_expert_parallel_comm has no effect here: tokens travel between "
+            "computations")},
+    {NOTICE("unchecked", "!fp16 !check_for_nan_in_grad",
+            "check_for_nan_in_grad is off: a gradient that is not finite still ends the run in "
+            "this loop")},
+    /* Sums of smaller units are finer than the bits of the fp32 numbers in them. */
+    {NOTICE("coarse-sums", "!reduce=native exact_lsb<24",
+            "exact_lsb is below 24: gradients of summed losses are rounded to coarse units of "
+            "2^-exact_lsb")},
+    {NOTICE("unread", "UNREAD", "not read from the configuration: {}"), .value = "UNREAD"},
+
+    /* ---- dtypes ---- */
+    {REFUSE("main-params",
+            FSDP "preserve_fp32_weights megatron_fsdp_main_params_dtype=bf16 !bf16 | " FSDP
+                 "preserve_fp32_weights megatron_fsdp_main_params_dtype=fp16 !fp16",
+            "megatron_fsdp_main_params_dtype is {}, neither fp32 nor the dtype of the model",
+            "set it to fp32 or auto"),
+     .value = "megatron_fsdp_main_params_dtype"},
+    {NOTICE("main-params-alone", NO_FSDP "!MAIN_PARAMS=fp32",
+            "megatron_fsdp_main_params_dtype" ALONE "the optimizer changes weights in fp32")},
+    {NOTICE("main-grads-alone", NO_FSDP "!MAIN_GRADS=fp32",
+            "megatron_fsdp_main_grads_dtype" ALONE "grad_reduce_in_bf16 sets the dtype")},
+    {NOTICE("comm-alone",
+            NO_FSDP "!grad_reduce_in_bf16 !megatron_fsdp_grad_comm_dtype=auto "
+                    "!megatron_fsdp_grad_comm_dtype=fp32 | " NO_FSDP
+                    "grad_reduce_in_bf16 !megatron_fsdp_grad_comm_dtype=auto "
+                    "!megatron_fsdp_grad_comm_dtype=bf16",
+            "megatron_fsdp_grad_comm_dtype" ALONE "gradients travel as they are added up")},
+    {ADJUST("exact-main-grads", FSDP "reduce=exact !MAIN_GRADS=fp32",
+            "megatron_fsdp_main_grads_dtype=fp32", "megatron_fsdp_main_grads_dtype" EXACT)},
+    {ADJUST("exact-comm",
+            FSDP
+            "reduce=exact !megatron_fsdp_grad_comm_dtype=auto !megatron_fsdp_grad_comm_dtype=fp32",
+            "megatron_fsdp_grad_comm_dtype=auto", "megatron_fsdp_grad_comm_dtype" EXACT)},
+    {ADJUST("exact-bf16", NO_FSDP "reduce=exact grad_reduce_in_bf16", "grad_reduce_in_bf16=false",
+            "grad_reduce_in_bf16" EXACT)},
+    {.id = NULL},
 };
 
-/* ---- Megatron-FSDP ---- */
+const struct dcpk_knob_rule *dcpk_knob_rule_at(size_t i)
+{
+    const struct dcpk_knob_rule *rule = dcpk_knob_rules_of_modes;
 
-static bool rule_version(const struct dcpk_scene *s)
-{
-    return dcpk_scene_has_fsdp(s) && s->knobs->fsdp_version != 1;
+    if (i >= DCPK_COUNT(dcpk_knob_rules_of_modes) - 1) {
+        i -= DCPK_COUNT(dcpk_knob_rules_of_modes) - 1;
+        rule = dcpk_knob_rules;
+    }
+    if (i >= DCPK_COUNT(dcpk_knob_rules) - 1)
+        return NULL;
+    return &rule[i];
 }
-static bool rule_mapping(const struct dcpk_scene *s)
-{
-    return dcpk_scene_has_fsdp(s) && s->knobs->config.layout.is_tp_pp_dp;
-}
-static bool rule_no_optimizer(const struct dcpk_scene *s)
-{
-    return dcpk_scene_has_fsdp(s) && !s->knobs->config.fsdp.has_distributed_optimizer;
-}
-static void rule_set_optimizer(struct dcpk_train_knobs *k)
-{
-    k->config.fsdp.has_distributed_optimizer = true;
-}
-static bool rule_average(const struct dcpk_scene *s)
-{
-    return dcpk_scene_has_fsdp(s) && s->knobs->config.fsdp.averages_in_collective;
-}
-static void rule_clear_average(struct dcpk_train_knobs *k)
-{
-    k->config.fsdp.averages_in_collective = false;
-}
-static bool rule_fusion(const struct dcpk_scene *s)
-{
-    return dcpk_scene_has_fsdp(s) && s->knobs->fuses_accumulation;
-}
-static void rule_clear_fusion(struct dcpk_train_knobs *k)
-{
-    k->fuses_accumulation = false;
-}
-static bool rule_ddp_reuse(const struct dcpk_scene *s)
-{
-    return dcpk_scene_has_fsdp(s) && s->knobs->reuses_grad_buf_in_ddp;
-}
-static void rule_clear_ddp_reuse(struct dcpk_train_knobs *k)
-{
-    k->reuses_grad_buf_in_ddp = false;
-}
-static bool rule_optimizer_reuse(const struct dcpk_scene *s)
-{
-    return dcpk_scene_has_fsdp(s) && s->knobs->reuses_grad_buf_in_optimizer;
-}
-static void rule_clear_optimizer_reuse(struct dcpk_train_knobs *k)
-{
-    k->reuses_grad_buf_in_optimizer = false;
-}
-static bool rule_grouped(const struct dcpk_scene *s)
-{
-    return dcpk_scene_has_fsdp(s) &&
-           (s->knobs->has_single_grouped_weight || s->knobs->has_single_grouped_bias);
-}
-static bool rule_optimizer(const struct dcpk_scene *s)
-{
-    const char *text = s->knobs->optimizer;
-
-    return dcpk_scene_has_fsdp(s) && !dcpk_knob_has_word("adam sgd", text, strlen(text));
-}
-static const char *rule_optimizer_name(const struct dcpk_scene *s)
-{
-    return s->knobs->optimizer;
-}
-static bool rule_weight_hash(const struct dcpk_scene *s)
-{
-    return dcpk_scene_has_fsdp(s) && s->knobs->config.fsdp.hash_interval > 0 &&
-           dcpk_rule_text_is(s->knobs->strategy, "optim_grads_params");
-}
-static bool rule_connections(const struct dcpk_scene *s)
-{
-    return dcpk_scene_has_fsdp(s) && rule_has_one_connection(s);
-}
-static bool rule_format(const struct dcpk_scene *s)
-{
-    return dcpk_scene_has_fsdp(s) && dcpk_scene_has_files(s) &&
-           !dcpk_rule_text_is(s->knobs->config.files.ckpt_format, "fsdp_dtensor");
-}
-static bool rule_buffers(const struct dcpk_scene *s)
-{
-    const struct dcpk_train_fsdp *f = &s->knobs->config.fsdp;
-
-    return dcpk_scene_has_fsdp(s) && s->knobs->has_nccl_ub &&
-           !(s->knobs->registers_by_hand && f->has_double_buffer);
-}
-static void rule_set_buffers(struct dcpk_train_knobs *k)
-{
-    k->registers_by_hand = true;
-    k->config.fsdp.has_double_buffer = true;
-}
-static bool rule_max_pool(const struct dcpk_scene *s)
-{
-    const struct dcpk_train_fsdp *f = &s->knobs->config.fsdp;
-
-    return dcpk_scene_has_fsdp(s) && f->has_max_pool && !f->has_double_buffer;
-}
-static void rule_set_double_buffer(struct dcpk_train_knobs *k)
-{
-    k->config.fsdp.has_double_buffer = true;
-}
-static bool rule_meta_init(const struct dcpk_scene *s)
-{
-    return dcpk_scene_has_fsdp(s) && s->knobs->asks_meta_init &&
-           dcpk_rule_text_is(s->knobs->strategy, "no_shard");
-}
-static bool rule_registration_alone(const struct dcpk_scene *s)
-{
-    return s->knobs->registers_by_hand && !dcpk_scene_has_fsdp(s);
-}
-static bool rule_registration(const struct dcpk_scene *s)
-{
-    return s->knobs->registers_by_hand && !s->knobs->has_nccl_ub;
-}
-
-const struct dcpk_knob_rule dcpk_knob_rules_of_fsdp[] = {
-    {DCPK_RULE_REFUSE, rule_version, NULL, NULL, "MFSDP v2 layouts are not modelled",
-     "set megatron_fsdp_version to 1"},
-    {DCPK_RULE_REFUSE, rule_mapping, NULL, NULL,
-     "use_tp_pp_dp_mapping is not supported with " RULE_FSDP,
-     "remove use_tp_pp_dp_mapping=True: FSDP requires standard rank initialization order"},
-    {DCPK_RULE_ADJUST, rule_no_optimizer, rule_set_optimizer, NULL,
-     "use_distributed_optimizer is set to True: Megatron-FSDP is only compatible with it", NULL},
-    {DCPK_RULE_ADJUST, rule_average, rule_clear_average, NULL,
-     "average_in_collective is not supported with " RULE_FSDP ": setting to False", NULL},
-    {DCPK_RULE_ADJUST, rule_fusion, rule_clear_fusion, NULL,
-     "gradient_accumulation_fusion is not compatible with " RULE_FSDP ": setting to False", NULL},
-    {DCPK_RULE_ADJUST, rule_ddp_reuse, rule_clear_ddp_reuse, NULL,
-     "ddp.reuse_grad_buf_for_mxfp8_param_ag is disabled for " RULE_FSDP ": setting to False", NULL},
-    {DCPK_RULE_ADJUST, rule_optimizer_reuse, rule_clear_optimizer_reuse, NULL,
-     "optimizer.reuse_grad_buf_for_mxfp8_param_ag is disabled for " RULE_FSDP ": setting to "
-     "False",
-     NULL},
-    {DCPK_RULE_REFUSE, rule_grouped, NULL, NULL,
-     "Megatron-FSDP does not currently support moe_single_grouped_weight or "
-     "moe_single_grouped_bias",
-     "disable single grouped MoE parameters, or use the distributed optimizer"},
-    {DCPK_RULE_REFUSE, rule_optimizer, NULL, rule_optimizer_name,
-     "Megatron-FSDP does not support the {} optimizer yet.", "choose adam or sgd"},
-    {DCPK_RULE_REFUSE, rule_weight_hash, NULL, NULL,
-     "check_weight_hash_across_dp_replicas_interval is not supported with optim_grads_params",
-     "leave it out: nothing is replicated"},
-    {DCPK_RULE_REFUSE, rule_connections, NULL, NULL, RULE_CONNECTIONS, RULE_NO_CONNECTIONS},
-    {DCPK_RULE_REFUSE, rule_format, NULL, NULL,
-     RULE_FSDP " only supports fsdp_dtensor checkpoint format",
-     "set checkpoint.ckpt_format=\"fsdp_dtensor\": other formats are not compatible with FSDP's "
-     "sharded layout"},
-    {DCPK_RULE_ADJUST, rule_buffers, rule_set_buffers, NULL,
-     "FSDP double buffer and manual registration is enabled by default when nccl_ub is enabled",
-     NULL},
-    {DCPK_RULE_ADJUST, rule_max_pool, rule_set_double_buffer, NULL,
-     "fsdp_double_buffer is set to True: megatron_fsdp_max_pool_double_buffer is a form of it",
-     NULL},
-    {DCPK_RULE_REFUSE, rule_meta_init, NULL, NULL,
-     "Meta device initialization (init_model_with_meta_device=True) is not supported or necessary "
-     "for the 'no_shard' / 0 sharding strategy.",
-     "leave init_model_with_meta_device out, or choose another strategy"},
-    {DCPK_RULE_REFUSE, rule_registration_alone, NULL, NULL,
-     "FSDP manual registration is only supported with " RULE_FSDP ".",
-     "set use_megatron_fsdp, or leave fsdp_manual_registration out"},
-    {DCPK_RULE_REFUSE, rule_registration, NULL, NULL,
-     "FSDP manual registration is only supported with nccl-ub option",
-     "set nccl_ub, or leave fsdp_manual_registration out"},
-    {.when = NULL},
-};

@@ -5,10 +5,12 @@
  *   stage = layers / pp                sample of a context-parallel rank = 2 chunks of seq / 2 cp
  */
 #include <inttypes.h>
+#include <string.h>
 
 #include "lib/base/checked.h"
 #include "lib/base/order.h"
 #include "lib/device/ops.h"
+#include "lib/model/moe_layers.h"
 #include "lib/train/knobs_priv.h"
 #include "lib/train/params.h"
 
@@ -317,6 +319,33 @@ static dcpk_status sizes_of_work(const struct dcpk_train_config *c, struct dcpk_
     return sizes_multiply(all, DCPK_COUNT(all), err);
 }
 
+/* Which layers are MoE layers: a period, or a list as Python writes it. */
+static dcpk_status sizes_of_moe_layers(struct dcpk_train_knobs *knobs, struct dcpk_error *err)
+{
+    struct dcpk_train_model *m = &knobs->config.model;
+    uint8_t *moe_layers;
+    bool *layers;
+
+    m->moe_layers = NULL;
+    m->is_moe_list = false;
+    if (m->experts == 0 || strcmp(knobs->moe_layer_freq, "1") == 0)
+        return DCPK_OK;
+    layers = dcpk_arena_array(knobs->arena, (size_t)m->layers, sizeof *layers, err);
+    moe_layers = dcpk_arena_array(knobs->arena, (size_t)m->layers, sizeof *moe_layers, err);
+    if (layers == NULL || moe_layers == NULL)
+        return err->status;
+    if (!dcpk_moe_layers_parse(knobs->moe_layer_freq, layers, (size_t)m->layers))
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "Invalid pattern: moe_layer_freq is '%s'; give a period, or a list of a 1 "
+                         "or 0 for each of %" PRId64 " layers",
+                         knobs->moe_layer_freq, m->layers);
+    for (int64_t i = 0; i < m->layers; i++)
+        moe_layers[i] = layers[i];
+    m->moe_layers = moe_layers;
+    m->is_moe_list = true;
+    return DCPK_OK;
+}
+
 dcpk_status dcpk_knobs_check_sizes(struct dcpk_train_knobs *knobs,
                                    const struct dcpk_train_environment *environment,
                                    struct dcpk_error *err)
@@ -333,7 +362,7 @@ dcpk_status dcpk_knobs_check_sizes(struct dcpk_train_knobs *knobs,
     c->model.padded_vocab = dcpk_train_padded_vocab(&c->model, c->layout.tp);
     if (sizes_of_parameters(&c->model, err) || sizes_of_slices(c, err) || sizes_of_work(c, err))
         return err->status;
-    return dcpk_knobs_read_moe_layers(knobs, err);
+    return sizes_of_moe_layers(knobs, err);
 }
 
 dcpk_status dcpk_train_check_leaves(const struct dcpk_train_config *c, struct dcpk_error *err)

@@ -28,11 +28,11 @@ struct arguments {
 
 static bool argument_is_truth(const char *text)
 {
-    return dcpk_knob_has_word("true false True False", text, strlen(text));
+    return dcpk_option_has_word("true false True False", text, strlen(text));
 }
 
 /* The value of the flag in argv[at], which is past it then. NULL and err: it has none. */
-static const char *argument_value(struct arguments *a, const struct dcpk_knob *knob,
+static const char *argument_value(struct arguments *a, const struct dcpk_option *knob,
                                   const char *equals, struct dcpk_error *err)
 {
     const char *next = NULL;
@@ -41,7 +41,7 @@ static const char *argument_value(struct arguments *a, const struct dcpk_knob *k
         next = a->argv[a->at];
     if (equals != NULL)
         return equals + 1;
-    if (knob->kind == DCPK_KNOB_FLAG && (next == NULL || !argument_is_truth(next)))
+    if (knob->kind == DCPK_OPTION_FLAG && (next == NULL || !argument_is_truth(next)))
         return "true";
     if (next == NULL || dcpk_starts_with(next, "--")) {
         dcpk_fail(err, DCPK_EUSAGE, "%s has no value", a->argv[a->at - 1]);
@@ -56,7 +56,8 @@ static dcpk_status argument_take(struct arguments *a, bool *is_taken, struct dcp
 {
     const char *text = a->argv[a->at], *equals = strchr(text, '='), *value, *name = text;
     const bool is_flag = dcpk_starts_with(text, "--");
-    const struct dcpk_knob *knob;
+    struct dcpk_knob_walk walk;
+    const struct dcpk_option *knob;
 
     *is_taken = false;
     if (!is_flag && (equals == NULL || memchr(text, '.', (size_t)(equals - text)) == NULL))
@@ -65,7 +66,7 @@ static dcpk_status argument_take(struct arguments *a, bool *is_taken, struct dcp
         name = dcpk_arena_strndup(a->knobs->arena, text, (size_t)(equals - text), err);
     if (name == NULL)
         return err->status;
-    knob = dcpk_knob_find(name);
+    knob = dcpk_knob_find(name, &walk);
     if (knob == NULL)
         return knob_refuse_absent(name, err);
     *is_taken = true;
@@ -198,10 +199,11 @@ static dcpk_status config_leave(struct dcpk_train_knobs *knobs, const char *name
 
 static bool config_has_section(const char *section)
 {
-    const struct dcpk_knob *knob;
+    struct dcpk_knob_walk walk = {0};
+    const struct dcpk_option *knob;
 
-    for (size_t i = 0; (knob = dcpk_knob_at(i)) != NULL; i++)
-        if (dcpk_knob_has_word(knob->sections, section, strlen(section)))
+    while ((knob = dcpk_knob_next(&walk)) != NULL)
+        if (dcpk_option_has_word(knob->sections, section, strlen(section)))
             return true;
     return false;
 }
@@ -211,14 +213,15 @@ static dcpk_status config_unknown(struct dcpk_train_knobs *knobs, const char *na
                                   const struct dcpk_value *v, struct dcpk_error *err)
 {
     const char *dot = strchr(name, '.');
-    const struct dcpk_knob *elsewhere = NULL;
+    const struct dcpk_option *elsewhere = NULL;
+    struct dcpk_knob_walk walk;
 
     if (v->kind == DCPK_V_NONE || v->kind == DCPK_V_DICT || (v->kind == DCPK_V_BOOL && !v->as.b))
         return config_leave(knobs, name, err);
     if (knob_refuse_absent(name, err) != DCPK_OK)
         return err->status;
     if (dot != NULL)
-        elsewhere = dcpk_knob_find(dot + 1);
+        elsewhere = dcpk_knob_find(dot + 1, &walk);
     if (dot == NULL && config_has_section(name))
         return dcpk_fail(err, DCPK_EUSAGE, "%s is a section: a mapping of names to values", name);
     if (elsewhere != NULL)
@@ -230,9 +233,10 @@ static dcpk_status config_unknown(struct dcpk_train_knobs *knobs, const char *na
 static dcpk_status config_take(struct dcpk_train_knobs *knobs, const char *name,
                                const struct dcpk_value *v, struct dcpk_error *err)
 {
+    struct dcpk_knob_walk walk;
     const char *text;
 
-    if (dcpk_knob_find(name) == NULL)
+    if (dcpk_knob_find(name, &walk) == NULL)
         return config_unknown(knobs, name, v, err);
     if (v->kind == DCPK_V_NONE)
         return dcpk_train_knobs_set(knobs, name, NULL, err);
@@ -282,50 +286,20 @@ dcpk_status dcpk_train_knobs_take_config(struct dcpk_train_knobs *knobs,
 
 /* ---- args of a checkpoint ---- */
 
-/* What load_args_from_checkpoint sets, and what else makes another model of the same sizes. */
-static const struct {
-    const char *name;
-    bool is_forced; /* in the place of what was given */
-} saved[] = {
-    {"num_layers", false},
-    {"hidden_size", false},
-    {"ffn_hidden_size", false},
-    {"seq_length", false},
-    {"num_attention_heads", false},
-    {"num_query_groups", true},
-    {"group_query_attention", true},
-    {"kv_channels", false},
-    {"max_position_embeddings", false},
-    {"position_embedding_type", true},
-    {"rotary_base", true},
-    {"rotary_interleaved", true},
-    {"add_bias_linear", true},
-    {"add_qkv_bias", true},
-    {"squared_relu", true},
-    {"swiglu", true},
-    {"untie_embeddings_and_output_weights", true},
-    {"apply_layernorm_1p", true},
-    {"normalization", true},
-    {"apply_query_key_layer_scaling", true},
-    {"attention_dropout", false}, /* Megatron forces both; weights do not depend on them */
-    {"hidden_dropout", false},
-    {"mtp_num_layers", true},
-    {"num_experts", true},
-    {"moe_layer_freq", true},
-    {"moe_ffn_hidden_size", true},
-    {"moe_router_topk", true},
-    {"moe_router_pre_softmax", true},
-    {"moe_grouped_gemm", true},
-    {"moe_shared_expert_intermediate_size", true},
-    {"moe_router_score_function", true},
-    {"moe_router_enable_expert_bias", true},
-    {"moe_router_topk_scaling_factor", true},
-    {"multi_latent_attention", true},
-    {"norm_epsilon", false},
-    {"qk_layernorm", false},
-    {"make_vocab_size_divisible_by", false},
-    {"vocab_size", false},
-};
+/* What load_args_from_checkpoint sets in any case, and what else makes another model of the same
+ * sizes. */
+static const char saved_forced[] =
+    "num_query_groups group_query_attention position_embedding_type rotary_base rotary_interleaved "
+    "add_bias_linear add_qkv_bias squared_relu swiglu untie_embeddings_and_output_weights "
+    "apply_layernorm_1p normalization apply_query_key_layer_scaling mtp_num_layers num_experts "
+    "moe_layer_freq moe_ffn_hidden_size moe_router_topk moe_router_pre_softmax moe_grouped_gemm "
+    "moe_shared_expert_intermediate_size moe_router_score_function moe_router_enable_expert_bias "
+    "moe_router_topk_scaling_factor multi_latent_attention";
+/* What counts where nothing was given. Megatron forces dropout; weights do not depend on it. */
+static const char saved_kept[] =
+    "num_layers hidden_size ffn_hidden_size seq_length num_attention_heads kv_channels "
+    "max_position_embeddings attention_dropout hidden_dropout norm_epsilon qk_layernorm "
+    "make_vocab_size_divisible_by vocab_size";
 
 static const struct dcpk_value *saved_arg(const struct dcpk_value *attrs, const char *name)
 {
@@ -338,21 +312,36 @@ static const struct dcpk_value *saved_arg(const struct dcpk_value *attrs, const 
     return v;
 }
 
-dcpk_status dcpk_train_knobs_take_saved(struct dcpk_train_knobs *knobs,
-                                        const struct dcpk_value *args, struct dcpk_error *err)
+/* names: separated by blanks. */
+static dcpk_status saved_take(struct dcpk_train_knobs *knobs, const struct dcpk_value *attrs,
+                              const char *names, bool is_forced, struct dcpk_error *err)
 {
-    const struct dcpk_value *attrs = dcpk_value_attrs(args);
+    struct dcpk_knob_walk walk;
+    const char *word;
+    size_t n;
 
-    for (size_t i = 0; i < DCPK_COUNT(saved); i++) {
-        const char *const name = saved[i].name;
-        const struct dcpk_value *v = saved_arg(attrs, name);
-        const bool is_known = dcpk_knob_find(name) != NULL;
+    while ((word = dcpk_take_word(&names, &n)) != NULL) {
+        const char *name = dcpk_arena_strndup(knobs->arena, word, n, err);
+        const struct dcpk_value *v;
 
-        if (dcpk_value_is_none(v) || (!is_known && v->kind == DCPK_V_BOOL && !v->as.b) ||
-            (!saved[i].is_forced && dcpk_knobs_was_given(knobs, name)))
+        if (name == NULL)
+            return err->status;
+        v = saved_arg(attrs, name);
+        if (dcpk_value_is_none(v) || (!is_forced && dcpk_knobs_was_given(knobs, name)) ||
+            (v->kind == DCPK_V_BOOL && !v->as.b && dcpk_knob_find(name, &walk) == NULL))
             continue;
         if (config_take(knobs, name, v, err) != DCPK_OK)
             return err->status;
     }
     return DCPK_OK;
+}
+
+dcpk_status dcpk_train_knobs_take_saved(struct dcpk_train_knobs *knobs,
+                                        const struct dcpk_value *args, struct dcpk_error *err)
+{
+    const struct dcpk_value *attrs = dcpk_value_attrs(args);
+
+    if (saved_take(knobs, attrs, saved_forced, true, err))
+        return err->status;
+    return saved_take(knobs, attrs, saved_kept, false, err);
 }

@@ -1,17 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* memory_account.h - all memory of a training step, by what it is for: how much is held, and what
- * was most. */
-/*
- *   Bytes for P parameters in bf16 on D ranks, Adam, gradients added in fp32:
- *
- *                    no_shard    optim_grads_params
- *     weights        2 P         2 P / D
- *     main           4 P         4 P / D
- *     grads          4 P         4 P / D
- *     adam           8 P         8 P / D
- *     gather, comm   0           those of the units in use (fsdp_predict.c)
- *     act            sharding does not change activations
- */
+ * was most. footprint.c has how much a configuration needs. */
 #ifndef DCPK_LIB_TRAIN_MEMORY_ACCOUNT_H
 #define DCPK_LIB_TRAIN_MEMORY_ACCOUNT_H
 

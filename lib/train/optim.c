@@ -2,11 +2,12 @@
 /* optim.c - norm, clipping and update of the shards of a rank. */
 #include "lib/train/optim.h"
 
+#include <assert.h>
 #include <math.h>
+#include <string.h>
 
 #include "lib/base/alloc.h"
-#include "lib/train/exact_sum.h"
-#include "lib/train/totals.h"
+#include "lib/train/run_mesh.h"
 
 dcpk_status dcpk_optim_init(const struct dcpk_train_config *config, struct dcpk_optim *optim,
                             struct dcpk_error *err)
@@ -39,8 +40,7 @@ static dcpk_status fetch_squares(const struct dcpk_train_state *state,
     if (ops->alloc(state->math, n_bytes, &sums, err) != DCPK_OK)
         return err->status;
     ops->sum_squares(state->math, &shape, n_slices, shard->grad, sums);
-    ops->copy(state->math, host, sums, n_bytes);
-    st = ops->wait(state->math, err);
+    st = dcpk_math_copy(state->math, host, sums, n_bytes, err);
     ops->free(state->math, sums);
     return st;
 }
@@ -182,4 +182,181 @@ void dcpk_loss_scale_update(struct dcpk_loss_scale *loss_scale,
     loss_scale->n_good = 0;
     loss_scale->n_left = precision->hysteresis;
     loss_scale->scale *= 2;
+}
+
+/* ---- sums that no order changes ---- */
+
+#define LOWEST_BIT     (-320) /* of limb 0 */
+#define MOST_UNCARRIED (UINT32_C(1) << 30)
+
+void dcpk_exact_sum_carry(struct dcpk_exact_sum *sum)
+{
+    for (int i = 0; i + 1 < DCPK_EXACT_LIMBS; i++) {
+        sum->limb[i + 1] += sum->limb[i] >> 32;
+        sum->limb[i] &= UINT32_MAX;
+    }
+    sum->n_added = 0;
+}
+
+void dcpk_exact_sum_add(struct dcpk_exact_sum *sum, double v)
+{
+    int exponent, at;
+    uint64_t bits;
+
+    assert(v >= 0 && v < 0x1p319);
+    if (v == 0)
+        return;
+    bits = (uint64_t)ldexp(frexp(v, &exponent), 53); /* v = bits * 2^(exponent - 53) */
+    at = exponent - 53 - LOWEST_BIT;
+    if (at < 0) {
+        assert(at > -53 && (bits & ((UINT64_C(1) << -at) - 1)) == 0);
+        bits >>= -at;
+        at = 0;
+    }
+    for (int i = at / 32, shift = at % 32; bits != 0; i++, shift = 0) {
+        sum->limb[i] += (int64_t)((bits << shift) & UINT32_MAX);
+        bits >>= 32 - shift;
+    }
+    if (++sum->n_added == MOST_UNCARRIED)
+        dcpk_exact_sum_carry(sum);
+}
+
+double dcpk_exact_sum_value(const struct dcpk_exact_sum *sum)
+{
+    struct dcpk_exact_sum carried = *sum;
+    double value = 0;
+
+    dcpk_exact_sum_carry(&carried);
+    for (int i = DCPK_EXACT_LIMBS - 1; i >= 0; i--)
+        value += ldexp((double)carried.limb[i], LOWEST_BIT + 32 * i);
+    return value;
+}
+
+/* ---- routers' biases ---- */
+
+/* Counts of a layer among those of all layers: the decoder's, then multi-token prediction's. */
+static int64_t *layer_counts(const struct dcpk_train_model *m, int64_t *counts, int64_t layer)
+{
+    if (layer >= DCPK_TRAIN_MTP)
+        layer = layer - DCPK_TRAIN_MTP + m->layers;
+    return counts + layer * m->experts;
+}
+
+/* What this rank's tokens chose. Layers of other stages stay 0; tensor-parallel ranks all count
+ * the same tokens, which changes no sign. */
+static void counts_take(const struct dcpk_train_state *state, const struct dcpk_gpt *gpt,
+                        int64_t *counts)
+{
+    const struct dcpk_train_model *m = &state->config->model;
+
+    for (size_t i = 0; i < state->params->n; i++) {
+        const struct dcpk_train_param *p = &state->params->list[i];
+
+        if (p->kind == DCPK_P_EXPERT_BIAS)
+            memcpy(layer_counts(m, counts, p->layer), dcpk_gpt_expert_tokens(gpt, i),
+                   (size_t)m->experts * sizeof *counts);
+    }
+}
+
+static void biases_move(const int64_t *counts, int64_t n, double rate, float *biases)
+{
+    int64_t sum = 0;
+
+    for (int64_t e = 0; e < n; e++)
+        sum += counts[e];
+    for (int64_t e = 0; e < n; e++) {
+        if (sum > n * counts[e])
+            biases[e] += (float)rate;
+        else if (sum < n * counts[e])
+            biases[e] -= (float)rate;
+    }
+}
+
+static dcpk_status layer_update(const struct dcpk_train_state *state, const int64_t *counts,
+                                float *buffer, struct dcpk_error *err)
+{
+    const struct dcpk_train_model *m = &state->config->model;
+    const size_t n_bytes = (size_t)m->experts * sizeof(float);
+    float *host = dcpk_alloc(n_bytes, err);
+    dcpk_status st = err->status;
+
+    if (host == NULL)
+        return st;
+    st = dcpk_math_copy(state->math, host, buffer, n_bytes, err);
+    if (st == DCPK_OK) {
+        biases_move(counts, m->experts, m->expert_bias_rate, host);
+        st = dcpk_math_copy(state->math, buffer, host, n_bytes, err);
+    }
+    dcpk_free(host);
+    return st;
+}
+
+static dcpk_status layers_update(const struct dcpk_train_state *state, int64_t *counts,
+                                 struct dcpk_error *err)
+{
+    for (size_t i = 0; i < state->params->n; i++) {
+        const struct dcpk_train_param *p = &state->params->list[i];
+
+        if (p->kind == DCPK_P_EXPERT_BIAS &&
+            layer_update(state, layer_counts(&state->config->model, counts, p->layer),
+                         state->buffers[i], err) != DCPK_OK)
+            return err->status;
+    }
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_expert_bias_update(const struct dcpk_train_state *state,
+                                    const struct dcpk_gpt *gpt, struct dcpk_error *err)
+{
+    const struct dcpk_train_model *m = &state->config->model;
+    const size_t n = (size_t)((m->layers + m->mtp_layers) * m->experts);
+    int64_t *counts;
+    dcpk_status st;
+
+    if (!m->has_expert_bias || n == 0)
+        return DCPK_OK;
+    counts = dcpk_alloc_array(n, sizeof *counts, err); /* zeroed */
+    if (counts == NULL)
+        return err->status;
+    counts_take(state, gpt, counts);
+    st = dcpk_totals_agree(state->mesh->group[DCPK_G_WORLD], state->math, DCPK_OK, counts, n, err);
+    if (st == DCPK_OK)
+        st = layers_update(state, counts, err);
+    dcpk_free(counts);
+    return st;
+}
+
+/* ---- factors of losses and gradients ---- */
+
+static double batch_places(const struct dcpk_train_config *config)
+{
+    return (double)(config->data.global_batch * config->model.seq_length);
+}
+
+double dcpk_loss_divisor(const struct dcpk_train_config *config)
+{
+    if (config->precision.compute != DCPK_F16 || config->precision.is_per_token_loss)
+        return 1;
+    return batch_places(config);
+}
+
+float dcpk_loss_factor(const struct dcpk_train_config *config, double scale, const float *mask,
+                       size_t n)
+{
+    double n_tokens = 0, weight = 1;
+
+    for (size_t i = 0; i < n; i++)
+        n_tokens += (double)mask[i];
+    if (!config->precision.is_per_token_loss && n_tokens > 0)
+        weight = (double)n / n_tokens;
+    return (float)(weight * scale / dcpk_loss_divisor(config));
+}
+
+double dcpk_gradient_factor(const struct dcpk_train_config *config, double scale, int64_t n_tokens)
+{
+    double n = batch_places(config);
+
+    if (config->precision.is_per_token_loss && n_tokens > 0)
+        n = (double)n_tokens;
+    return dcpk_loss_divisor(config) / (n * scale);
 }

@@ -211,8 +211,7 @@ static dcpk_status read_box(const struct reading *reading, const struct dcpk_mod
         st = dcpk_view_reader_read(reader, &shard->box, to, err);
     dcpk_view_reader_free(reader);
     if (st == DCPK_OK && reading->staging != NULL) {
-        reading->math->ops->copy(reading->math, shard->at, to, shard_bytes(shard));
-        st = reading->math->ops->wait(reading->math, err);
+        st = dcpk_math_copy(reading->math, shard->at, to, shard_bytes(shard), err);
     }
     if (st != DCPK_OK)
         dcpk_context(err, "reading '%s' (%s)", shard->param, dcpk_role_name(shard->role));

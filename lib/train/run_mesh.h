@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run_mesh.h - a rank of a run in its grid, and the groups that it talks to. */
+/* run_mesh.h - a rank of a run in its grid, the groups that it talks to, sums over them. */
 #ifndef DCPK_LIB_TRAIN_RUN_MESH_H
 #define DCPK_LIB_TRAIN_RUN_MESH_H
 
 #include "lib/device/collectives.h"
+#include "lib/device/ops.h"
 #include "lib/train/config.h"
 
 enum dcpk_train_group {
@@ -45,5 +46,14 @@ void dcpk_train_mesh_release(struct dcpk_train_mesh *mesh); /* a zeroed one is a
 dcpk_status dcpk_train_mesh_plan(const struct dcpk_grid *grid, int64_t rank,
                                  struct dcpk_group groups[DCPK_N_GROUPS],
                                  struct dcpk_train_mesh *mesh, struct dcpk_error *err);
+
+/*
+ * Collective over the group: values, n of the host's (0: NULL), become their sums over all ranks,
+ * modulo 2^64. st: how this rank fared before; where one failed, all do, those that did not with
+ * DCPK_ECANCELLED. math: its memory is what the group moves. Errors: DCPK_ENOMEM; those of the
+ * group and of math.
+ */
+dcpk_status dcpk_totals_agree(struct dcpk_group *group, struct dcpk_math *math, dcpk_status st,
+                              int64_t *values, size_t n, struct dcpk_error *err);
 
 #endif

@@ -3,10 +3,14 @@
 #include "lib/train/run_values.h"
 
 #include <assert.h>
+#include <ctype.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "lib/base/order.h"
+#include "lib/base/text.h"
+#include "lib/train/knobs.h"
 
 #define MOST_ARGS 160
 
@@ -42,13 +46,9 @@ static void values_put_flag(struct values *v, const char *name, bool flag)
     values_put(v, name, dcpk_value_bool(flag));
 }
 
-/* NULL: None. */
 static void values_put_text(struct values *v, const char *name, const char *text)
 {
-    if (text == NULL)
-        values_put(v, name, dcpk_value_none());
-    else
-        values_put(v, name, dcpk_value_str(v->arena, text, v->err));
+    values_put(v, name, dcpk_value_str(v->arena, text, v->err));
 }
 
 /* 0: None. */
@@ -60,10 +60,42 @@ static void values_put_count(struct values *v, const char *name, int64_t number)
         values_put_int(v, name, number);
 }
 
-/* torch.float32 and the like, as args hold them. */
-static void values_put_dtype(struct values *v, const char *name, enum dcpk_dtype dtype)
+/* The value that the config has in the field of a knob. */
+static void values_put_knob(struct values *v, const char *name,
+                            const struct dcpk_train_config *config)
 {
-    values_put(v, name, dcpk_value_global(v->arena, "torch", dcpk_dtype_name(dtype), v->err));
+    struct dcpk_knob_walk walk;
+    const struct dcpk_option *row = dcpk_knob_find(name, &walk);
+    const void *field;
+
+    static_assert(offsetof(struct dcpk_train_knobs, config) == 0, "rows count from the config");
+    assert(row != NULL && row->at_bytes < sizeof *config);
+    field = (const char *)config + row->at_bytes;
+    if (row->kind == DCPK_OPTION_FLAG)
+        values_put_flag(v, name, *(const bool *)field);
+    else if (row->kind == DCPK_OPTION_NUMBER)
+        values_put_float(v, name, *(const double *)field);
+    else if (row->kind == DCPK_OPTION_LENGTH)
+        values_put_int(v, name, *(const int64_t *)field);
+    else
+        values_put_text(v, name, *(const char *const *)field);
+}
+
+/* "None", "True", "0", "1.0" or a text. */
+static void values_put_constant(struct values *v, const char *name, const char *text)
+{
+    const bool is_true = strcmp(text, "True") == 0;
+
+    if (strcmp(text, "None") == 0)
+        values_put(v, name, dcpk_value_none());
+    else if (is_true || strcmp(text, "False") == 0)
+        values_put_flag(v, name, is_true);
+    else if (!isdigit((unsigned char)*text))
+        values_put_text(v, name, text);
+    else if (strchr(text, '.') != NULL)
+        values_put_float(v, name, strtod(text, NULL));
+    else
+        values_put_int(v, name, strtoll(text, NULL, 10));
 }
 
 /* Every n-th layer from the first has experts: that n; 0 where no n is it. */
@@ -102,149 +134,103 @@ static void put_moe_layers(struct values *v, const struct dcpk_train_model *m)
                    dcpk_value_seq(v->arena, DCPK_V_LIST, list, (size_t)m->layers, v->err));
 }
 
-static void put_model(struct values *v, const struct dcpk_train_model *m)
+/* Args that are not the value of one knob, in any order. */
+static void args_compute(struct values *v, const struct dcpk_train_config *c,
+                         const struct dcpk_train_progress *progress)
 {
-    values_put_int(v, "num_layers", m->layers);
+    const struct dcpk_train_model *m = &c->model;
+    const struct dcpk_grid *l = &c->layout;
+    const enum dcpk_dtype compute = c->precision.compute, sums = c->precision.main_grads;
+    const bool is_fsdp = c->fsdp.mode == DCPK_MODE_MEGATRON_FSDP;
+    const bool has_sigmoid = m->has_sigmoid || m->has_expert_bias;
+
     values_put_int(v, "encoder_num_layers", m->layers);
-    values_put_int(v, "hidden_size", m->hidden);
-    values_put_int(v, "ffn_hidden_size", m->ffn);
-    values_put_int(v, "num_attention_heads", m->heads);
-    values_put_flag(v, "group_query_attention", m->groups != m->heads);
-    values_put_int(v, "num_query_groups", m->groups);
-    values_put_int(v, "kv_channels", m->head_dim);
-    values_put_int(v, "vocab_size", m->vocab_size);
-    values_put_int(v, "padded_vocab_size", m->padded_vocab);
-    values_put_int(v, "make_vocab_size_divisible_by", m->vocab_divisible_by);
-    values_put_text(v, "tokenizer_type", "NullTokenizer");
-    values_put_text(v, "tokenizer_model", NULL);
-    values_put_int(v, "seq_length", m->seq_length);
     values_put_int(v, "encoder_seq_length", m->seq_length);
-    values_put_int(v, "max_position_embeddings", m->max_positions);
-    values_put_text(v, "position_embedding_type", "rope");
-    values_put_flag(v, "add_position_embedding", true);
-    values_put_flag(v, "use_rotary_position_embeddings", false);
+    values_put_flag(v, "group_query_attention", m->groups != m->heads);
+    values_put_int(v, "padded_vocab_size", m->padded_vocab);
     values_put_int(v, "rotary_base", llround(m->rotary_base));
-    values_put_float(v, "rotary_percent", 1.0);
-    values_put_flag(v, "rotary_interleaved", false);
-    values_put_text(v, "normalization", "RMSNorm");
-    values_put_float(v, "layernorm_epsilon", m->norm_epsilon);
-    values_put_flag(v, "apply_layernorm_1p", false);
-    values_put_flag(v, "qk_layernorm", m->has_qk_norm);
-    values_put_flag(v, "add_bias_linear", false);
-    values_put_flag(v, "add_qkv_bias", false);
-    values_put_flag(v, "swiglu", true);
-    values_put_flag(v, "squared_relu", false);
-    values_put_float(v, "init_method_std", m->init_std);
-    values_put_float(v, "attention_dropout", 0.0);
-    values_put_float(v, "hidden_dropout", 0.0);
-    values_put_flag(v, "apply_query_key_layer_scaling", false);
     values_put_flag(v, "untie_embeddings_and_output_weights", !m->is_tied);
     values_put_text(v, "transformer_impl",
                     m->impl == DCPK_IMPL_LOCAL ? "local" : "transformer_engine");
-}
-
-static void put_experts(struct values *v, const struct dcpk_train_model *m)
-{
     values_put_count(v, "num_experts", m->experts);
     put_moe_layers(v, m);
-    values_put_count(v, "moe_ffn_hidden_size", m->experts > 0 ? m->moe_ffn : 0);
     values_put_count(v, "moe_shared_expert_intermediate_size", m->shared_ffn);
-    values_put_int(v, "moe_router_topk", dcpk_max_i64(m->topk, 1));
-    values_put_flag(v, "moe_router_pre_softmax", m->has_pre_softmax);
-    values_put_text(v, "moe_router_score_function",
-                    m->has_sigmoid || m->has_expert_bias ? "sigmoid" : "softmax");
-    values_put_flag(v, "moe_router_enable_expert_bias", m->has_expert_bias);
-    values_put_float(v, "moe_router_bias_update_rate", m->expert_bias_rate);
-    values_put_text(v, "moe_router_topk_scaling_factor", NULL);
-    values_put_flag(v, "moe_grouped_gemm", m->is_grouped);
-    values_put_text(v, "moe_token_dispatcher_type", "alltoall");
     values_put_count(v, "mtp_num_layers", m->mtp_layers);
-    values_put_float(v, "mtp_loss_scaling_factor", m->mtp_loss_factor);
-}
-
-static void put_layout(struct values *v, const struct dcpk_grid *l)
-{
-    values_put_int(v, "tensor_model_parallel_size", l->tp);
-    values_put_int(v, "pipeline_model_parallel_size", l->pp);
+    values_put_count(v, "moe_ffn_hidden_size", m->experts > 0 ? m->moe_ffn : 0);
+    values_put_int(v, "moe_router_topk", dcpk_max_i64(m->topk, 1));
+    values_put_text(v, "moe_router_score_function", has_sigmoid ? "sigmoid" : "softmax");
     values_put_int(v, "transformer_pipeline_model_parallel_size", l->pp);
-    values_put_text(v, "virtual_pipeline_model_parallel_size", NULL);
-    values_put_int(v, "expert_model_parallel_size", l->ep);
-    values_put_int(v, "expert_tensor_parallel_size", 1);
-    values_put_int(v, "context_parallel_size", l->cp);
     values_put_int(v, "data_parallel_size", l->dp);
     values_put_int(v, "world_size", l->tp * l->cp * l->pp * l->dp);
-    values_put_flag(v, "sequence_parallel", false);
-    values_put_flag(v, "use_tp_pp_dp_mapping", l->is_tp_pp_dp);
     values_put_int(v, "num_distributed_optimizer_instances", dcpk_max_i64(l->instances, 1));
-}
-
-static void put_fsdp(struct values *v, const struct dcpk_train_config *c)
-{
-    const bool is_fsdp = c->fsdp.mode == DCPK_MODE_MEGATRON_FSDP;
-
     values_put_text(v, "outer_dp_sharding_strategy",
                     c->fsdp.is_outer_sharded ? "optim" : "no_shard");
     values_put_flag(v, "use_megatron_fsdp", is_fsdp);
-    values_put_flag(v, "use_torch_fsdp2", false);
     values_put_text(v, "data_parallel_sharding_strategy", dcpk_strategy_names[c->fsdp.strategy]);
     values_put_flag(v, "use_distributed_optimizer", is_fsdp || c->fsdp.has_distributed_optimizer);
-    values_put_flag(v, "overlap_grad_reduce", c->fsdp.overlaps_reduce);
-    values_put_flag(v, "overlap_param_gather", c->fsdp.overlaps_gather);
     values_put_count(v, "ddp_bucket_size", dcpk_max_i64(c->fsdp.bucket_elems, 0));
-}
-
-static void put_precision(struct values *v, const struct dcpk_train_config *c)
-{
-    values_put_flag(v, "bf16", c->precision.compute == DCPK_BF16);
-    values_put_flag(v, "fp16", c->precision.compute == DCPK_F16);
-    values_put_dtype(v, "params_dtype", c->precision.compute);
-    values_put_flag(v, "accumulate_allreduce_grads_in_fp32",
-                    c->precision.main_grads != DCPK_BF16 && c->precision.main_grads != DCPK_F16);
-    values_put_flag(v, "use_precision_aware_optimizer", false);
-    values_put_flag(v, "calculate_per_token_loss", c->precision.is_per_token_loss);
-}
-
-static void put_optimizer(struct values *v, const struct dcpk_train_config *c)
-{
-    const struct dcpk_train_optim *o = &c->optim;
-
-    values_put_text(v, "optimizer", o->kind == DCPK_ADAM ? "adam" : "sgd");
-    values_put_float(v, "adam_beta1", o->beta1);
-    values_put_float(v, "adam_beta2", o->beta2);
-    values_put_float(v, "adam_eps", o->eps);
-    values_put_float(v, "sgd_momentum", o->momentum);
-    values_put_float(v, "clip_grad", o->clip);
-    values_put_float(v, "lr", o->lr);
-    values_put_float(v, "min_lr", o->min_lr);
-    values_put_float(v, "lr_warmup_init", o->warmup_init_lr);
-    values_put_text(v, "lr_decay_style", o->lr_style);
-    values_put_count(v, "lr_decay_iters", o->decay_iters);
-    values_put_int(v, "lr_warmup_iters", o->warmup_iters);
-    values_put_float(v, "weight_decay", o->weight_decay);
-    values_put_float(v, "start_weight_decay", o->start_wd);
-    values_put_float(v, "end_weight_decay", o->end_wd);
-    values_put_text(v, "weight_decay_incr_style", o->wd_style);
-    values_put_flag(v, "apply_wd_to_qk_layernorm", o->decays_qk_norm);
-    values_put_text(v, "decoupled_lr", NULL);
-}
-
-static void put_run(struct values *v, const struct dcpk_train_config *c,
-                    const struct dcpk_train_progress *progress)
-{
-    values_put_int(v, "micro_batch_size", c->data.micro_batch);
-    values_put_int(v, "global_batch_size", c->data.global_batch);
-    values_put_int(v, "train_iters", c->data.train_iters);
+    values_put_flag(v, "bf16", compute == DCPK_BF16);
+    values_put_flag(v, "fp16", compute == DCPK_F16);
+    values_put(v, "params_dtype",
+               dcpk_value_global(v->arena, "torch", dcpk_dtype_name(compute), v->err));
+    values_put_flag(v, "accumulate_allreduce_grads_in_fp32", sums != DCPK_BF16 && sums != DCPK_F16);
+    values_put_text(v, "optimizer", c->optim.kind == DCPK_ADAM ? "adam" : "sgd");
+    values_put_count(v, "lr_decay_iters", c->optim.decay_iters);
     values_put_int(v, "seed", (int64_t)c->data.seed);
-    values_put_flag(v, "data_parallel_random_init", false);
     values_put_int(v, "iteration", progress->iteration);
     values_put_int(v, "consumed_train_samples", progress->consumed_samples);
-    values_put_int(v, "skipped_train_samples", 0);
-    values_put_int(v, "consumed_valid_samples", 0);
-    values_put_text(v, "ckpt_format", c->files.ckpt_format);
-    values_put_flag(v, "use_dist_ckpt", true);
     values_put_flag(v, "dist_ckpt_optim_fully_reshardable",
                     c->files.optimizer_layout == DCPK_FULLY_RESHARDABLE);
-    values_put_flag(v, "no_save_optim", c->files.no_save_optim);
+}
+
+/* All args in their order: "a=c" is the constant c, "a" what args_compute has, else the value of
+ * the knob a. */
+static const char all_args[] =
+    "num_layers encoder_num_layers hidden_size ffn_hidden_size num_attention_heads "
+    "group_query_attention num_query_groups kv_channels vocab_size padded_vocab_size "
+    "make_vocab_size_divisible_by tokenizer_type=NullTokenizer tokenizer_model=None seq_length "
+    "encoder_seq_length max_position_embeddings position_embedding_type=rope "
+    "add_position_embedding=True use_rotary_position_embeddings=False rotary_base "
+    "rotary_percent=1.0 rotary_interleaved=False normalization=RMSNorm layernorm_epsilon "
+    "apply_layernorm_1p=False qk_layernorm add_bias_linear=False add_qkv_bias=False swiglu=True "
+    "squared_relu=False init_method_std attention_dropout=0.0 hidden_dropout=0.0 "
+    "apply_query_key_layer_scaling=False untie_embeddings_and_output_weights transformer_impl "
+    "num_experts moe_layer_freq moe_ffn_hidden_size moe_shared_expert_intermediate_size "
+    "moe_router_topk moe_router_pre_softmax moe_router_score_function "
+    "moe_router_enable_expert_bias moe_router_bias_update_rate "
+    "moe_router_topk_scaling_factor=None moe_grouped_gemm moe_token_dispatcher_type=alltoall "
+    "mtp_num_layers mtp_loss_scaling_factor tensor_model_parallel_size "
+    "pipeline_model_parallel_size "
+    "transformer_pipeline_model_parallel_size "
+    "virtual_pipeline_model_parallel_size=None expert_model_parallel_size "
+    "expert_tensor_parallel_size=1 context_parallel_size data_parallel_size world_size "
+    "sequence_parallel=False use_tp_pp_dp_mapping num_distributed_optimizer_instances "
+    "outer_dp_sharding_strategy use_megatron_fsdp use_torch_fsdp2=False "
+    "data_parallel_sharding_strategy use_distributed_optimizer overlap_grad_reduce "
+    "overlap_param_gather ddp_bucket_size bf16 fp16 params_dtype "
+    "accumulate_allreduce_grads_in_fp32 use_precision_aware_optimizer=False "
+    "calculate_per_token_loss optimizer adam_beta1 adam_beta2 adam_eps sgd_momentum clip_grad lr "
+    "min_lr lr_warmup_init lr_decay_style lr_decay_iters lr_warmup_iters weight_decay "
+    "start_weight_decay end_weight_decay weight_decay_incr_style apply_wd_to_qk_layernorm "
+    "decoupled_lr=None micro_batch_size global_batch_size train_iters seed "
+    "data_parallel_random_init=False iteration consumed_train_samples skipped_train_samples=0 "
+    "consumed_valid_samples=0 ckpt_format use_dist_ckpt=True dist_ckpt_optim_fully_reshardable "
+    "no_save_optim";
+
+static void args_put(struct values *v, const struct dcpk_value *computed, char *name,
+                     const struct dcpk_train_config *config)
+{
+    const struct dcpk_value *value = dcpk_value_get(computed, name);
+    char *equals = strchr(name, '=');
+
+    if (value != NULL) {
+        values_put(v, name, value);
+    } else if (equals != NULL) {
+        *equals = '\0';
+        values_put_constant(v, name, equals + 1);
+    } else {
+        values_put_knob(v, name, config);
+    }
 }
 
 const struct dcpk_value *dcpk_train_args(const struct dcpk_train_config *config,
@@ -252,14 +238,19 @@ const struct dcpk_value *dcpk_train_args(const struct dcpk_train_config *config,
                                          struct dcpk_arena *arena, struct dcpk_error *err)
 {
     struct values v = {.arena = arena, .err = err};
+    const struct dcpk_value *computed;
+    const char *at = all_args, *word;
+    size_t n;
 
-    put_model(&v, &config->model);
-    put_experts(&v, &config->model);
-    put_layout(&v, &config->layout);
-    put_fsdp(&v, config);
-    put_precision(&v, config);
-    put_optimizer(&v, config);
-    put_run(&v, config, progress);
+    args_compute(&v, config, progress);
+    computed = dcpk_value_dict(arena, v.pairs, v.n, err);
+    v.n = 0;
+    while ((word = dcpk_take_word(&at, &n)) != NULL && err->status == DCPK_OK) {
+        char *name = dcpk_arena_strndup(arena, word, n, err);
+
+        if (name != NULL)
+            args_put(&v, computed, name, config);
+    }
     if (err->status != DCPK_OK)
         return NULL;
     return dcpk_value_namespace(arena, v.pairs, v.n, err);

@@ -7,7 +7,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/cursor.h"
 #include "lib/base/digest.h"
-#include "lib/train/totals.h"
+#include "lib/train/run_mesh.h"
 
 #define N_ARRAYS 3 /* main, exp_avg, exp_avg_sq */
 

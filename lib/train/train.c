@@ -11,18 +11,14 @@
 #include "lib/base/clock.h"
 #include "lib/base/order.h"
 #include "lib/exec/ranks.h"
-#include "lib/train/expert_bias.h"
 #include "lib/train/gpt.h"
-#include "lib/train/group_map.h"
 #include "lib/train/initial.h"
-#include "lib/train/loss_factor.h"
-#include "lib/train/noise.h"
 #include "lib/train/optim.h"
 #include "lib/train/resume.h"
+#include "lib/train/run_mesh.h"
 #include "lib/train/save.h"
 #include "lib/train/state_hash.h"
 #include "lib/train/tokens.h"
-#include "lib/train/totals.h"
 
 /* Losses of the run from noisy weights, which comes first where noise is measured. */
 struct noisy_losses {
@@ -418,36 +414,10 @@ static dcpk_status training_step(struct training *t, struct dcpk_error *err)
 
 /* ---- what was measured ---- */
 
-/* Collective: what the rank that held most held. st: how this rank fared before. */
-static dcpk_status training_find_most(struct training *t, dcpk_status st,
-                                      struct dcpk_train_measured *m, struct dcpk_error *err)
-{
-    const size_t n_ranks = (size_t)t->mesh.n_ranks;
-    int64_t *held = dcpk_arena_array(t->arena, n_ranks * DCPK_N_TAGS, sizeof *held, err);
-
-    if (st == DCPK_OK && held == NULL)
-        st = err->status;
-    for (int tag = 0; held != NULL && tag < DCPK_N_TAGS; tag++)
-        held[(size_t)t->mesh.rank * DCPK_N_TAGS + (size_t)tag] = (int64_t)m->held[tag];
-    if (training_agree(t, st, err) ||
-        dcpk_totals_agree(t->job->world, t->job->math, DCPK_OK, held, n_ranks * DCPK_N_TAGS, err))
-        return err->status;
-    for (size_t r = 0; r < n_ranks; r++) {
-        uint64_t here[DCPK_N_TAGS];
-
-        for (int tag = 0; tag < DCPK_N_TAGS; tag++)
-            here[tag] = (uint64_t)held[r * DCPK_N_TAGS + (size_t)tag];
-        if (dcpk_train_held_sum(here) > dcpk_train_held_sum(m->most_held))
-            memcpy(m->most_held, here, sizeof here);
-    }
-    return DCPK_OK;
-}
-
 static dcpk_status training_measure(struct training *t, struct dcpk_error *err)
 {
     const struct dcpk_fsdp_traffic *sent = dcpk_fsdp_traffic(t->fsdp);
     struct dcpk_train_measured m = {.rank = t->mesh.rank};
-    dcpk_status st;
 
     if (t->job->measured == NULL)
         return DCPK_OK;
@@ -456,8 +426,7 @@ static dcpk_status training_measure(struct training *t, struct dcpk_error *err)
         m.sent.n_calls[a] = sent->n_calls[a] - t->sent_before.n_calls[a];
     }
     memcpy(m.held, t->account.most, sizeof m.held);
-    st = dcpk_train_footprint(t->config, t->mesh.rank, DCPK_OF_THIS_RUN, &m.explained, err);
-    if (training_find_most(t, st, &m, err) != DCPK_OK)
+    if (dcpk_train_measured_complete(&m, t->config, t->job->world, t->job->math, err) != DCPK_OK)
         return err->status;
     return t->job->measured(t->job->context, &m, err);
 }

@@ -4,8 +4,8 @@
  *   load, or initial values
  *   repeat:  samples of this rank -> forward and backward of its microbatches (gpt.h, fsdp.h)
  *            -> losses and tokens of all ranks -> reduced gradients -> update (optim.h) -> install
- *            -> routers' biases (expert_bias.h)
- *            -> a line of the log (step_log.h), now and then a checkpoint (save.h)
+ *            -> routers' biases (optim.h)
+ *            -> a line of the log (lib/job/step_log.h), now and then a checkpoint (save.h)
  *
  * Gradients of a step are those of the summed losses times one factor: 1 / tokens of the batch. The
  * other form, the mean over microbatches of their means, weighs the tokens of a microbatch by
@@ -23,21 +23,9 @@
 #include "lib/device/device_space.h"
 #include "lib/device/ops.h"
 #include "lib/exec/env.h"
+#include "lib/job/step_log.h"
 #include "lib/train/config.h"
 #include "lib/train/footprint.h"
-#include "lib/train/step_log.h"
-
-/* What this rank held and sent, and the footprint of its configuration (footprint.h). */
-struct dcpk_train_measured {
-    int64_t rank;
-    struct dcpk_fsdp_traffic sent;         /* in the last step */
-    uint64_t held[DCPK_N_TAGS];            /* the most at one time */
-    uint64_t most_held[DCPK_N_TAGS];       /* the same of the rank that held most */
-    struct dcpk_train_footprint explained; /* of this rank */
-};
-
-/* Errors: DCPK_EMISMATCH naming the bytes that are not what was explained. */
-dcpk_status dcpk_train_measured_check(const struct dcpk_train_measured *m, struct dcpk_error *err);
 
 #define DCPK_TRAIN_APART_MS 120000
 
@@ -67,8 +55,8 @@ struct dcpk_train_job {
 
 /*
  * Collective. Train until config->data.exit_at or train_iters; config->data.has_noise: twice, the
- * first time without a log and checkpoints (noise.h). A run that is resumed there is only saved, as
- * Megatron's, in another folder. Errors: those of the parts; DCPK_ECANCELLED on ranks that
+ * first time without a log and checkpoints (initial.h). A run that is resumed there is only saved,
+ * as Megatron's, in another folder. Errors: those of the parts; DCPK_ECANCELLED on ranks that
  * stopped because another failed. A rank without memory inside a step, or whose device or network
  * fails there, returns by itself: waits of world and env->ranks have a limit then, the process has
  * to end with an error, upon which the launcher ends the others.

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "lib/train/footprint.h"
 #include "tests/fsdp_case.h"
 #include "tests/world_case.h"
 
@@ -18,8 +19,8 @@ static const char *const strategies[] = {"no_shard", "optim", "optim_grads", "op
 static void run_case(void)
 {
     const struct dcpk_fsdp_traffic *traffic;
-    struct dcpk_fsdp_traffic want, begun;
-    uint64_t held[DCPK_N_TAGS];
+    struct dcpk_train_footprint want;
+    struct dcpk_fsdp_traffic begun;
     struct dcpk_error err = DCPK_ERROR_INIT;
 
     snprintf(c.label, sizeof c.label,
@@ -35,16 +36,15 @@ static void run_case(void)
     case_step(&c, 0, 0.25);
     begun = *traffic;
     case_step(&c, 1, 0.25);
-    dcpk_fsdp_predict_traffic(c.fsdp, case_microbatches(&c), &want);
+    dcpk_fsdp_footprint(c.fsdp, DCPK_OF_THIS_RUN, case_microbatches(&c), &want);
     for (int a = 0; a < DCPK_FSDP_N_ACTIONS; a++) {
         if (a == DCPK_FSDP_READY || a == DCPK_FSDP_RELEASE || a == DCPK_FSDP_REDUCED)
             continue;
-        CHECK_EQ_INT(traffic->n_bytes[a] - begun.n_bytes[a], want.n_bytes[a], c.label);
-        CHECK_EQ_INT(traffic->n_calls[a] - begun.n_calls[a], want.n_calls[a], c.label);
+        CHECK_EQ_INT(traffic->n_bytes[a] - begun.n_bytes[a], want.sent.n_bytes[a], c.label);
+        CHECK_EQ_INT(traffic->n_calls[a] - begun.n_calls[a], want.sent.n_calls[a], c.label);
     }
-    dcpk_fsdp_predict_memory(c.fsdp, held);
     for (int t = 0; t < DCPK_N_TAGS; t++)
-        CHECK_EQ_INT(c.account.most[t], held[t], c.label);
+        CHECK_EQ_INT(c.account.most[t], want.held[t], c.label);
     case_end(&c);
 }
 
@@ -222,7 +222,7 @@ static void sizes_are_those_of_megatron(void **state)
         {4, DCPK_P_FINAL_NORM, {0, 0, 0, 0, 64}},
     };
     const struct dcpk_train_shards *shards;
-    struct dcpk_fsdp_traffic traffic;
+    struct dcpk_train_footprint foot;
     struct dcpk_error err = DCPK_ERROR_INIT;
     const int r = world->rank;
 
@@ -245,13 +245,13 @@ static void sizes_are_those_of_megatron(void **state)
         if (n_rows > 0)
             CHECK_EQ_INT(first, cases[i].cut[r], c.label);
     }
-    dcpk_fsdp_predict_traffic(c.fsdp, 3, &traffic);
+    dcpk_fsdp_footprint(c.fsdp, DCPK_OF_THIS_RUN, 3, &foot);
     if (world->n_ranks == 2) { /* 4 units of 34944 elements, 32896 outside */
         CHECK_EQ_INT(c.account.now[DCPK_TAG_MAIN], 4 * 86336, c.label);
         CHECK_EQ_INT(c.account.now[DCPK_TAG_ADAM], 8 * (r == 1 ? 86272 : 86336), c.label);
-        CHECK_EQ_INT(traffic.n_bytes[DCPK_FSDP_GATHER], (2 * 3 * 4 * 34944 + 32896) * 2 / 2,
+        CHECK_EQ_INT(foot.sent.n_bytes[DCPK_FSDP_GATHER], (2 * 3 * 4 * 34944 + 32896) * 2 / 2,
                      c.label);
-        CHECK_EQ_INT(traffic.n_bytes[DCPK_FSDP_REDUCE], 3 * (4 * 34944 + 32896) * 8 / 2, c.label);
+        CHECK_EQ_INT(foot.sent.n_bytes[DCPK_FSDP_REDUCE], 3 * (4 * 34944 + 32896) * 8 / 2, c.label);
     }
     case_end(&c);
 }
@@ -259,7 +259,7 @@ static void sizes_are_those_of_megatron(void **state)
 /* Two units of Megatron's sizes at a time, of weights and of gradients; else all four. */
 static void double_buffer_bounds_memory(void **state)
 {
-    uint64_t held[DCPK_N_TAGS];
+    struct dcpk_train_footprint foot;
     struct dcpk_error err = DCPK_ERROR_INIT;
 
     (void)state;
@@ -270,9 +270,9 @@ static void double_buffer_bounds_memory(void **state)
         c.config.fsdp.has_double_buffer = is_double;
         snprintf(c.label, sizeof c.label, "double buffer %d", is_double);
         CHECK_OK(case_begin(&c, world, math, &err), c.label);
-        dcpk_fsdp_predict_memory(c.fsdp, held);
-        CHECK_EQ_INT(held[DCPK_TAG_GATHER], n_units * 34944 * 2, c.label);
-        CHECK_EQ_INT(held[DCPK_TAG_COMM], (n_units * 34944 + 32896) * 8, c.label);
+        dcpk_fsdp_footprint(c.fsdp, DCPK_OF_THIS_RUN, 1, &foot);
+        CHECK_EQ_INT(foot.held[DCPK_TAG_GATHER], n_units * 34944 * 2, c.label);
+        CHECK_EQ_INT(foot.held[DCPK_TAG_COMM], (n_units * 34944 + 32896) * 8, c.label);
         case_end(&c);
     }
 }

@@ -10,7 +10,6 @@
 #include "formats/formats.h"
 #include "kernels/kernels.h"
 #include "lib/exec/ranks.h"
-#include "lib/train/group_map.h"
 #include "lib/train/resume.h"
 #include "lib/train/save.h"
 

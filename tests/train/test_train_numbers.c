@@ -9,7 +9,7 @@
 
 #include "lib/base/order.h"
 #include "lib/io/remove.h"
-#include "lib/train/loss_compare.h"
+#include "lib/job/loss_compare.h"
 #include "tests/train/run_case.h"
 
 #define N_SAMPLES 160

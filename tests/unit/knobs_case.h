@@ -3,6 +3,9 @@
 #ifndef DCPK_TESTS_UNIT_KNOBS_CASE_H
 #define DCPK_TESTS_UNIT_KNOBS_CASE_H
 
+#include <stdlib.h>
+
+#include "lib/base/order.h"
 #include "lib/train/knobs.h"
 #include "tests/check.h"
 
@@ -21,36 +24,49 @@ static struct dcpk_train_notices notices;
 #define SAVED FSDP "--save OUT "
 #define FSDP2 TOY "--use-torch-fsdp2 --no-gradient-accumulation-fusion "
 
-/* What of the environment a row sets; the number of ranks is 8 unless it does. */
-struct surroundings {
-    const char *connections, *alloc_conf, *nccl_algo, *te_algo, *cublas_config;
-    int gpu_major;
-    int64_t n_ranks;
-};
-
-static dcpk_status check_line(const char *line, const struct surroundings *s)
+/* Sets what stands before the command, "NCCL_ALGO=Ring GPU=9 train"; GPU is gpu_major. */
+static inline void set_environment(struct dcpk_train_environment *e, const char *name,
+                                   const char *value)
 {
-    const struct dcpk_train_environment environment = {
-        .max_connections = s->connections,
-        .alloc_conf = s->alloc_conf,
-        .nccl_algo = s->nccl_algo,
-        .te_algo = s->te_algo,
-        .cublas_config = s->cublas_config,
-        .gpu_major = s->gpu_major,
-        .n_ranks = s->n_ranks == 0 ? 8 : s->n_ranks,
+    const struct {
+        const char *name, **text;
+    } all[] = {
+        {"CUDA_DEVICE_MAX_CONNECTIONS", &e->max_connections},
+        {"PYTORCH_CUDA_ALLOC_CONF", &e->alloc_conf},
+        {"NCCL_ALGO", &e->nccl_algo},
+        {"NVTE_ALLOW_NONDETERMINISTIC_ALGO", &e->te_algo},
+        {"CUBLAS_WORKSPACE_CONFIG", &e->cublas_config},
     };
-    char *words[MAX_WORDS], *text = dcpk_arena_strdup(arena, line, &err);
+    bool is_set = strcmp(name, "GPU") == 0;
+
+    if (is_set)
+        e->gpu_major = (int)strtol(value, NULL, 10);
+    for (size_t i = 0; i < DCPK_COUNT(all); i++)
+        if (strcmp(all[i].name, name) == 0) {
+            *all[i].text = value;
+            is_set = true;
+        }
+    CHECK(is_set, name);
+}
+
+/* Checks a command line for 8 ranks. */
+static inline dcpk_status check_line(const char *line)
+{
+    struct dcpk_train_environment environment = {.n_ranks = 8};
+    char *words[MAX_WORDS], *rest = dcpk_arena_strdup(arena, line, &err), *word;
     int n = 0;
 
-    for (char *word = text; word != NULL && *word != '\0';) {
-        char *blank = strchr(word, ' ');
+    while ((word = strsep(&rest, " ")) != NULL) {
+        char *equals = strchr(word, '=');
 
-        words[n++] = word;
-        word = blank;
-        if (blank != NULL) {
-            *blank = '\0';
-            word = blank + 1;
+        if (*word == '\0')
+            continue;
+        if (n > 0 || equals == NULL) {
+            words[n++] = word;
+            continue;
         }
+        *equals = '\0';
+        set_environment(&environment, word, equals + 1);
     }
     words[n] = NULL;
     err = (struct dcpk_error)DCPK_ERROR_INIT;
@@ -62,18 +78,52 @@ static dcpk_status check_line(const char *line, const struct surroundings *s)
     return dcpk_train_knobs_check(&knobs, &environment, &notices, &err);
 }
 
-static int knobs_set_up(void **state)
+static inline int knobs_set_up(void **state)
 {
     (void)state;
     arena = dcpk_arena_new(0, &err);
     return arena == NULL;
 }
 
-static int knobs_tear_down(void **state)
+static inline int knobs_tear_down(void **state)
 {
     (void)state;
     dcpk_arena_free(arena);
     return 0;
+}
+
+#define MAX_RULES 128
+static bool reached[MAX_RULES];
+
+/* The rule of an id, which is reached; NULL: there is none. */
+static inline const struct dcpk_knob_rule *reach_rule(const char *id)
+{
+    const struct dcpk_knob_rule *rule;
+
+    for (size_t i = 0; (rule = dcpk_knob_rule_at(i)) != NULL; i++)
+        if (strcmp(rule->id, id) == 0) {
+            reached[i] = true;
+            return rule;
+        }
+    return NULL;
+}
+
+/* All rules that refuse, or that give notice, were reached. */
+static inline void check_all_reached(bool refuses)
+{
+    const struct dcpk_knob_rule *rule;
+
+    for (size_t i = 0; (rule = dcpk_knob_rule_at(i)) != NULL; i++)
+        CHECK(reached[i] || (rule->remedy != NULL) != refuses, rule->id);
+}
+
+/* True if the text is that of the rule, before its value. */
+static inline bool is_of_rule(const char *text, const struct dcpk_knob_rule *rule)
+{
+    const char *gap = strstr(rule->text, "{}");
+
+    return strncmp(text, rule->text,
+                   gap == NULL ? strlen(rule->text) : (size_t)(gap - rule->text)) == 0;
 }
 
 #endif

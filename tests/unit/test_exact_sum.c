@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_exact_sum.c - sums whose bits no order changes, and that lose nothing. */
-#include "lib/train/exact_sum.h"
+#include "lib/train/optim.h"
 
 #include <float.h>
 #include <math.h>

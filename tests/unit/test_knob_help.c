@@ -4,7 +4,7 @@
 
 #include "lib/base/bytes.h"
 #include "lib/base/order.h"
-#include "lib/train/knob_help.h"
+#include "lib/report/doc.h"
 #include "lib/train/knobs.h"
 #include "tests/check.h"
 
@@ -57,6 +57,9 @@ static const struct {
     {"ckpt_format", "default torch_dist"},
     {"fsdp_double_buffer", "source megatron/core/distributed/distributed_data_parallel_config.py"},
     {"num_layers", "default none"},
+    {"tp_comm_split_rs", "other names !disable_tp_comm_split_rs sections model"},
+    {"tp_comm_split_rs", "takes true or false default true"},
+    {"wandb_project", "takes a text default none"},
 };
 
 static void S1_32_explains(void **state)
@@ -96,11 +99,12 @@ static void leaves_other_rules_out(void **state)
 static void lists_all(void **state)
 {
     struct dcpk_bytes text = shown(NULL);
-    const struct dcpk_knob *knob;
+    struct dcpk_knob_walk walk = {0};
+    const struct dcpk_option *knob;
     char head[128];
 
     (void)state;
-    for (size_t i = 0; (knob = dcpk_knob_at(i)) != NULL; i++) {
+    while ((knob = dcpk_knob_next(&walk)) != NULL) {
         snprintf(head, sizeof head, " %s ", knob->name);
         CHECK(strstr((const char *)text.data, head) != NULL, knob->name);
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_loss_compare.c - which losses, norms and hashes count as equal. */
-#include "lib/train/loss_compare.h"
+#include "lib/job/loss_compare.h"
 
 #include <math.h>
 

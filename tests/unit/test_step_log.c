@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_step_log.c - steps to lines and back; lines of Megatron's log. */
-#include "lib/train/step_log.h"
+#include "lib/job/step_log.h"
 
 #include <float.h>
 #include <math.h>

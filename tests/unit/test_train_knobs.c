@@ -85,23 +85,24 @@ static void take_toy(void)
 
 static void table_is_sound(void **state)
 {
-    const struct dcpk_knob *knob;
-    size_t n_titles = 0, n;
+    struct dcpk_knob_walk walk = {0}, found;
+    const struct dcpk_option *knob;
+    size_t n_parts = 0;
 
     (void)state;
-    CHECK(dcpk_knob_title(0) != NULL, "the first row begins a part");
-    for (n = 0; (knob = dcpk_knob_at(n)) != NULL; n++) {
+    while ((knob = dcpk_knob_next(&walk)) != NULL) {
+        CHECK(walk.number > 0 || walk.begins_part, "the first row begins a part");
         CHECK(knob->help != NULL && knob->help[0] != '\0', knob->name);
         CHECK(knob->source != NULL && knob->sections != NULL, knob->name);
-        CHECK((knob->words != NULL) == (knob->kind == DCPK_KNOB_WORD), knob->name);
+        CHECK((knob->words != NULL) == (knob->kind == DCPK_OPTION_WORD), knob->name);
         CHECK(strchr(knob->name, '-') == NULL, knob->name);
-        CHECK_EQ_STR(dcpk_knob_find(knob->name)->name, knob->name, knob->name);
-        if (knob->standard != NULL)
-            CHECK_OK(dcpk_train_knobs_set(&knobs, knob->name, knob->standard, &err), knob->name);
-        n_titles += dcpk_knob_title(n) != NULL;
+        CHECK_EQ_STR(dcpk_knob_find(knob->name, &found)->name, knob->name, knob->name);
+        if (knob->initial != NULL)
+            CHECK_OK(dcpk_train_knobs_set(&knobs, knob->name, knob->initial, &err), knob->name);
+        n_parts += walk.begins_part;
     }
-    CHECK(n <= DCPK_MAX_KNOBS, "rows");
-    CHECK_EQ_INT(n_titles, 7, "parts");
+    CHECK(walk.n <= DCPK_MAX_KNOBS, "rows");
+    CHECK_EQ_INT(n_parts, 7, "parts");
 }
 
 static const struct {
@@ -117,6 +118,11 @@ static const struct {
     {"--no-load-optim", "no_load_optim"},
     {"checkpoint.load_optim", "no_load_optim"},
     {"model.share_embeddings_and_output_weights", "untie_embeddings_and_output_weights"},
+    {"--load-rng", "no_load_rng"},
+    {"logger.wandb_project", "wandb_project"},
+    {"--disable-tp-comm-split-rs", "tp_comm_split_rs"},
+    {"model.wandb_project", NULL},
+    {"--wandb", NULL},
     {"ddp.num_layers", NULL},
     {"--no-num-layers", NULL},
     {"--num-layer", NULL},
@@ -128,7 +134,8 @@ static void finds_rows(void **state)
 {
     (void)state;
     for (size_t i = 0; i < DCPK_COUNT(spellings); i++) {
-        const struct dcpk_knob *knob = dcpk_knob_find(spellings[i].spelling);
+        struct dcpk_knob_walk walk;
+        const struct dcpk_option *knob = dcpk_knob_find(spellings[i].spelling, &walk);
 
         CHECK((knob == NULL) == (spellings[i].name == NULL), spellings[i].spelling);
         if (knob != NULL)
@@ -160,6 +167,7 @@ static const struct {
 /* Each flag of Megatron's is a knob, or is refused by its name; an unknown one is neither. */
 static void knows_megatron_flags(void **state)
 {
+    struct dcpk_knob_walk walk;
     char flag[96];
 
     (void)state;
@@ -168,7 +176,7 @@ static void knows_megatron_flags(void **state)
             const size_t n = strcspn(at, " ");
 
             snprintf(flag, sizeof flag, "--%.*s", (int)n, at);
-            CHECK((dcpk_knob_find(flag) != NULL) != (dcpk_knob_absence(flag) != NULL), flag);
+            CHECK((dcpk_knob_find(flag, &walk) != NULL) != (dcpk_knob_absence(flag) != NULL), flag);
             at += n + strspn(at + n, " ");
         }
     CHECK(dcpk_knob_absence("--flag-of-nothing") == NULL, "no flag");

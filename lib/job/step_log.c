@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* step_log.c - steps to lines and back. */
-#include "lib/train/step_log.h"
+#include "lib/job/step_log.h"
 
 #include <ctype.h>
 #include <errno.h>

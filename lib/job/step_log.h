@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* step_log.h - the log of a run: a line of JSON for each iteration; Megatron's log is read, too. */
+/* step_log.h - the log of a training run, ours or Megatron's: one step for each iteration. */
 /*
  *   {"iteration": 9, "consumed_samples": 18, "loss": 5.128260135, "loss_hex": "0x1.4835698p+2",
  *    "grad_norm": 2.768, "grad_norm_hex": "0x1.625...p+1", "lr": 0.001, "loss_scale": 1.0,
  *    "skipped": false, "state_hash": "f00c3d7e2a119b04"}                         (one line)
  *
- * loss: of the batch, before the update. "loss_noise", where it was measured: noise.h. The hex
- * floats are exact, the decimals are for people. state_hash: after the update (state_hash.h). A
+ * loss: of the batch, before the update. "loss_noise", where it was measured: how far it moves
+ * when the first weights move by a unit of their last place. The hex floats are exact, the decimals
+ * are for people. state_hash: of weights and moments after the update, the same in every layout. A
  * line without "iteration" is not a step: the first one of a run names what was asked for.
  *
  * Python's json writes NaN, Infinity and -Infinity bare: they are read, too.
@@ -16,8 +17,8 @@
  * rate and loss scale are printed after the scheduler's step: they are those of the next iteration.
  * Source: megatron/training/training.py @core_v0.19.0, train, training_log.
  */
-#ifndef DCPK_LIB_TRAIN_STEP_LOG_H
-#define DCPK_LIB_TRAIN_STEP_LOG_H
+#ifndef DCPK_LIB_JOB_STEP_LOG_H
+#define DCPK_LIB_JOB_STEP_LOG_H
 
 #include "lib/base/bytes.h"
 #include "lib/base/error.h"
@@ -31,7 +32,7 @@ struct dcpk_logged {
 struct dcpk_step {
     int64_t iteration, consumed_samples; /* the latter is 0 where it is not known */
     struct dcpk_logged loss, grad_norm;
-    struct dcpk_logged loss_noise;               /* noise.h */
+    struct dcpk_logged loss_noise;
     struct dcpk_logged lr, loss_scale;           /* of this step */
     struct dcpk_logged next_lr, next_loss_scale; /* of the next one: what Megatron's line has */
     bool is_skipped, has_hash;

@@ -1,14 +1,148 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* knobs_absent.c - flags of Megatron that this loop lacks: why, and what to do without them. */
+/* knobs_others.c - flags of Megatron that change nothing here, and those that this loop lacks: why,
+ * and what to do without them. */
 /*
- * Accepting one of them silently would train another model, or other data, than was asked for.
- * Names: add_megatron_arguments (megatron/training/arguments.py @core_v0.19.0).
+ * Accepting one of the latter silently would train another model, or other data, than was asked
+ * for. Names: add_megatron_arguments (megatron/training/arguments.py @core_v0.19.0).
  */
 #include <string.h>
 
 #include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/train/knobs_priv.h"
+
+/* ---- accepted without effect ---- */
+
+#define ARGUMENTS   DCPK_OF_ARGUMENTS
+#define TRANSFORMER DCPK_OF_TRANSFORMER
+
+const struct dcpk_knob_list dcpk_knobs_without_effect[] = {
+    {"keep_fp8_transpose_cache=false", "ddp", DCPK_OF_DDP, "there is no FP8 compute in this loop"},
+    {"fp8_param_gather=false,fp8_param", "ddp model mixed_precision", DCPK_OF_DDP,
+     "there is no FP8 compute in this loop"},
+    {"disable_symmetric_registration=false", "ddp", DCPK_OF_DDP,
+     "no buffer is registered with NCCL"},
+    {"report_nan_in_param_grad=false", "ddp", DCPK_OF_FSDP,
+     "a gradient that is not finite is named, with and without it"},
+    {"no_load_rng=false,!load_rng", "checkpoint", ARGUMENTS,
+     "no state of random generators is read"},
+    {"gradient_reduce_div_fusion=true", "ddp", DCPK_OF_DDP,
+     "gradients are scaled once, behind their sum"},
+    {"fsdp_db_use_persist_buf_on_alloc_fail=false", "ddp", DCPK_OF_DDP,
+     "a unit that does not fit the double buffer has a buffer of its own"},
+    {"create_all_gather_group=false", "dist", ARGUMENTS,
+     "gathers always have a group of their own"},
+    {"high_priority_stream_groups", "dist", ARGUMENTS, "streams have one priority"},
+    {"fsdp_all_gather_in_start_param_sync=true", "ddp", DCPK_OF_DDP,
+     "the first buffer is always gathered at the start of a step"},
+    {"enable_cuda_graph=false cuda_graph_impl", "model", ARGUMENTS,
+     "there are no CUDA graphs in this loop"},
+    {"cuda_graph_scope cuda_graph_modules cuda_graph_warmup_steps external_cuda_graph=false",
+     "model", TRANSFORMER, "there are no CUDA graphs in this loop"},
+    {"use_precision_aware_optimizer=false", "optimizer", DCPK_OF_OPTIMIZER, "moments are fp32"},
+    {"sequence_parallel=false", "model", TRANSFORMER,
+     "norms are computed by every tensor-parallel rank"},
+    {"accumulate_allreduce_grads_in_fp32=false", "run", ARGUMENTS,
+     "gradients are added up in fp32 unless other knobs set another dtype"},
+    {"recompute_method recompute_num_layers", "model", TRANSFORMER,
+     "each layer is computed again by itself"},
+    {"attention_backend masked_softmax_fusion=true", "model", ARGUMENTS,
+     "there is one way to compute attention"},
+    {"use_flash_attn=false", "run", ARGUMENTS, "there is one way to compute attention"},
+    {"flash_attention_version", "model", TRANSFORMER, "there is one way to compute attention"},
+    {"mock_data=false", "run", ARGUMENTS, "data are mock data where no file of tokens is given"},
+    {"distributed_backend distributed_timeout_minutes distributed_timeout_seconds_after_init "
+     "nccl_communicator_config_path pipeline_model_parallel_comm_backend flight_recorder_dump_path "
+     "local_rank use_gloo_process_groups=true,!disable_gloo_process_groups use_sharp=false "
+     "lazy_mpu_init=false",
+     "dist", ARGUMENTS, "ranks are linked as the program was started"},
+    {"log_interval", "logger", ARGUMENTS, "every iteration is logged"},
+    {"eval_interval eval_iters", "train validation", ARGUMENTS, "this loop does not evaluate"},
+    {"tokenizer_type tokenizer_model tokenizer_metadata vocab_file merge_file tiktoken_pattern "
+     "trust_remote_code=false",
+     "tokenizer", ARGUMENTS, "data are numbers of tokens"},
+    {"use_tokenizer_model_from_checkpoint_args=true,!disable", "checkpoint", ARGUMENTS,
+     "data are numbers of tokens"},
+    {"num_workers split data_cache_path num_dataset_builder_threads mmap_bin_files=true", "dataset",
+     ARGUMENTS, "samples are read when they are needed"},
+    {"moe_token_dispatcher_type moe_permute_fusion=false moe_router_fusion=false "
+     "moe_shared_expert_overlap=false moe_enable_deepep=false moe_flex_dispatcher_backend",
+     "model", TRANSFORMER, "tokens travel to their experts in one way"},
+    {"persist_layer_norm=true", "model", ARGUMENTS, "there is one way to compute a norm"},
+    {"rope_fusion=true", "model", ARGUMENTS, "there is one way to turn queries and keys"},
+    {"bias_swiglu_fusion=true", "model", ARGUMENTS, "there is one way to compute SwiGLU"},
+    {"bias_dropout_fusion=true", "model", ARGUMENTS, "there are neither biases nor dropout"},
+    {"log_params_norm=false log_throughput=false log_progress=false log_num_zeros_in_grad=false "
+     "log_timers_to_tensorboard=false log_memory_to_tensorboard=false "
+     "log_validation_ppl_to_tensorboard=false log_loss_scale_to_tensorboard=false,!disable "
+     "log_world_size_to_tensorboard=false log_device_memory_used=false log_energy=false "
+     "log_straggler=false log_max_attention_logit=false tensorboard_dir tensorboard_log_interval "
+     "tensorboard_queue_size wandb_project wandb_exp_name wandb_save_dir wandb_entity "
+     "timing_log_level timing_log_option logging_level log_memory_interval one_logger=true "
+     "one_logger_project one_logger_run_name app_tag_run_name app_tag_run_version "
+     "one_logger_async=false",
+     "logger", ARGUMENTS, "this loop logs a line of JSON for each iteration"},
+    {"moe_per_layer_logging=false", "model", TRANSFORMER,
+     "this loop logs a line of JSON for each iteration"},
+    {"profile=false use_pytorch_profiler=false record_memory_history=false nvtx_ranges=false "
+     "profile_step_start profile_step_end profile_ranks memory_snapshot_path",
+     "run", ARGUMENTS,
+     "note_times has the seconds of loads and saves, and there is no other profile"},
+    {"manual_gc=false manual_gc_interval manual_gc_eval=true,!disable", "train", ARGUMENTS,
+     "there is no garbage to collect"},
+    {"empty_unused_memory_level", "train", ARGUMENTS, "memory is allocated once"},
+    {"train_sync_interval", "train", ARGUMENTS, "ranks wait for each other in every iteration"},
+    {"exit_signal_handler=false exit_signal", "train", ARGUMENTS,
+     "SIGINT and SIGTERM always end the run behind its iteration"},
+    {"ckpt_fully_parallel_save=true,fully_parallel_save "
+     "ckpt_fully_parallel_load=false,fully_parallel_load",
+     "checkpoint", ARGUMENTS, "checkpoints are written and read by all ranks"},
+    {"ckpt_assume_constant_structure=false", "checkpoint", ARGUMENTS,
+     "each checkpoint is planned anew"},
+    {"auto_detect_ckpt_format=false", "checkpoint", ARGUMENTS,
+     "the format of what is loaded is always found by looking"},
+    {"use_persistent_ckpt_worker=false async_strategy dist_ckpt_workers", "checkpoint", ARGUMENTS,
+     "a checkpoint is written beside the training by threads of the rank"},
+    {"use_dist_ckpt=false", "checkpoint", ARGUMENTS,
+     "checkpoints are distributed ones unless ckpt_format differs"},
+    {"ckpt_load_validate_sharding_integrity=true,!disable", "checkpoint", ARGUMENTS,
+     "what is loaded is always checked for gaps and overlaps"},
+    {"distrib_optim_fully_reshardable_mem_efficient=false", "checkpoint", ARGUMENTS,
+     "optimizer state is never gathered on one rank"},
+    {"create_attention_mask_in_dataloader=true", "dataset", ARGUMENTS,
+     "attention is causal without a mask"},
+    {"use_mcore_models=false enable_experimental=false", "model", ARGUMENTS, "there is one model"},
+    {"use_cpu_initialization=false", "model", TRANSFORMER,
+     "weights are the same wherever they are made"},
+    {"perform_initialization=true,initialization", "model", TRANSFORMER,
+     "weights are always made or loaded"},
+    {"use_rotary_position_embeddings=false position_embedding=true", "model", ARGUMENTS,
+     "positions are rotary ones"},
+    {"attention_softmax_in_fp32=true", "model", TRANSFORMER, "softmax is always computed in fp32"},
+    {"cp_comm_type", "model", TRANSFORMER, "keys and values are gathered"},
+    {"bias_gelu_fusion=true", "model", ARGUMENTS, "there is no GELU"},
+    {"cross_entropy_fusion_impl", "model", TRANSFORMER, "the loss is computed in one way"},
+    {"jit_fuser=true,!disable", "dist", ARGUMENTS, "nothing is compiled when it runs"},
+    {"delay_wgrad_compute=false", "model", TRANSFORMER, "products are computed in one order"},
+    {"overlap_p2p_communication=true,overlap_p2p_comm", "model", TRANSFORMER,
+     "pipeline stages send when they are done"},
+    {"align_grad_reduce=true,!disable", "ddp", ARGUMENTS, "stages reduce when they are done"},
+    {"align_param_gather=true", "ddp", ARGUMENTS, "stages gather when they need weights"},
+    {"tp_comm_overlap_ag=true,!disable tp_comm_overlap_rs=true,!disable "
+     "tp_comm_bulk_wgrad=true,!disable tp_comm_bulk_dgrad=true,!disable "
+     "tp_comm_split_ag=true,!disable tp_comm_split_rs=true,!disable tp_comm_overlap_rs_dgrad=true "
+     "tp_comm_bootstrap_backend",
+     "model", TRANSFORMER, "tensor-parallel ranks exchange when products are done"},
+    {"tp_comm_overlap_cfg", "run", ARGUMENTS,
+     "tensor-parallel ranks exchange when products are done"},
+    {"te_rng_tracker=false inference_rng_tracker=false", "rng model", ARGUMENTS,
+     "random numbers are counted by the element"},
+    {"enable_msc=true,!disable_msc", "checkpoint", ARGUMENTS,
+     "folders are those of the file system"},
+    {.names = NULL},
+};
+
+/* ---- not in this loop ---- */
 
 #define ABSENT_LEAVE "; leave it out, or train such a model with Megatron"
 
@@ -147,23 +281,24 @@ static bool absence_covers(const char *pattern, size_t n_bytes, const char *name
 
 static const char *absence_of(const char *name)
 {
-    for (size_t i = 0; i < DCPK_COUNT(absences); i++)
-        for (const char *at = absences[i].names; *at != '\0';) {
-            const size_t n = strcspn(at, " ");
+    for (size_t i = 0; i < DCPK_COUNT(absences); i++) {
+        const char *at = absences[i].names, *pattern;
+        size_t n;
 
-            if (absence_covers(at, n, name))
+        while ((pattern = dcpk_take_word(&at, &n)) != NULL)
+            if (absence_covers(pattern, n, name))
                 return absences[i].reason;
-            at += n + strspn(at + n, " ");
-        }
+    }
     return NULL;
 }
 
 const char *dcpk_knob_absence(const char *name)
 {
     static const char *const opposites[] = {"no-", "no_", "disable-", "disable_"};
+    struct dcpk_knob_walk walk;
     const char *dot, *reason;
 
-    if (dcpk_knob_find(name) != NULL)
+    if (dcpk_knob_find(name, &walk) != NULL)
         return NULL;
     if (dcpk_starts_with(name, "--"))
         name += 2;

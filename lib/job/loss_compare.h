@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* loss_compare.h - did two runs have the same losses? */
-#ifndef DCPK_LIB_TRAIN_LOSS_COMPARE_H
-#define DCPK_LIB_TRAIN_LOSS_COMPARE_H
+#ifndef DCPK_LIB_JOB_LOSS_COMPARE_H
+#define DCPK_LIB_JOB_LOSS_COMPARE_H
 
-#include "lib/train/step_log.h"
+#include "lib/job/step_log.h"
 
 /*
  * Two numbers agree when |a - b| <= rtol |b| + r, r being the larger of what either was rounded by
@@ -17,7 +17,7 @@ struct dcpk_loss_options {
     double rtol;          /* of losses and learning rates; 0: exact */
     double norm_rtol;     /* of norms of gradients; 0: exact */
     bool has_hashes;      /* state hashes, where both have them, must be equal: runs to the bit */
-    bool allows_noise;    /* losses may differ by 10 times their noise (noise.h) more; no norms */
+    bool allows_noise;    /* losses may differ by 10 times their noise more; no norms */
     bool takes_nonfinite; /* equal bits agree, whatever they are */
     bool asks_all;        /* a log that ends before the other one is not equal to it */
 };

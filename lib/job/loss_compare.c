@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* loss_compare.c - the iterations that two logs share, number by number. */
-#include "lib/train/loss_compare.h"
+#include "lib/job/loss_compare.h"
 
 #include <inttypes.h>
 #include <math.h>
