@@ -149,7 +149,7 @@ static inline void case_put_empty(struct remap_case *c, struct case_side *side, 
     memset(numbers, 0, 3 * (size_t)t->rank * sizeof *numbers);
     CHECK(side->n < CASE_SHARDS, "room for shards");
     side->shards[side->n++] = (struct dcpk_shard){
-        t->name, dtype, t->rank, holder, t->shape, numbers, numbers + 2 * t->rank, 0};
+        t->name, dtype, t->rank, holder, t->shape, numbers, numbers + 2 * t->rank, 0, 0};
     c->counts.n_empty++;
 }
 
@@ -194,7 +194,8 @@ static inline void case_put_local(struct remap_case *c, struct case_side *side, 
         CHECK(side->n <= CASE_SHARDS, "room for shards");
         *s = (struct dcpk_shard){
             t->name,  dtype,           t->rank, holder,
-            t->shape, boxes->spans[b], stride,  (uint64_t)(uintptr_t)side->memory[holder] + at};
+            t->shape, boxes->spans[b], stride,  (uint64_t)(uintptr_t)side->memory[holder] + at,
+            0};
         for (int a = 0; a < t->rank; a++)
             s->at += (uint64_t)(boxes->spans[b][2 * t->rank + a] * stride[a]);
     }
