@@ -31,7 +31,7 @@ static dcpk_status held_add_shard(struct dcpk_remap_held *held, uint32_t tensor,
 
     if (stride == NULL)
         return err->status;
-    dcpk_row_major_strides(dcpk_dtype_bytes(view->dtype), local->boxes.shape, view->rank, stride);
+    dcpk_row_major_strides(dcpk_dtype_bytes(view->dtype), local->shape, view->rank, stride);
     for (int a = 0; a < view->rank; a++)
         place += (uint64_t)(span[2 * view->rank + a] * stride[a]);
     shards[held->n_shards] = (struct dcpk_shard){.name = job->views[tensor].name,
@@ -57,7 +57,7 @@ static dcpk_status held_take_place(struct dcpk_remap_held *held, const struct dc
     uint64_t n_bytes;
 
     *place = (held->n_bytes + align - 1) / align * align;
-    if (dcpk_shape_count(local->boxes.shape, view->rank, &n_elems, err))
+    if (dcpk_shape_count(local->shape, view->rank, &n_elems, err))
         return err->status;
     if (!dcpk_mul_u64((uint64_t)n_elems, elem_bytes, &n_bytes) ||
         !dcpk_add_u64(*place, n_bytes, &held->n_bytes))
@@ -103,13 +103,13 @@ static dcpk_status held_lay_out(struct dcpk_remap_held *held, const struct dcpk_
         if (dcpk_laid_out_find(laid, &job->model->tensors[i], self, held->arena, &local, err))
             return err->status;
         held->copy[i] = local.copy;
-        if (local.boxes.n == 0)
+        if (local.n == 0)
             continue;
-        if (held_reserve(held, local.boxes.n, err) ||
+        if (held_reserve(held, local.n, err) ||
             held_take_place(held, &job->views[i].view, &local, laid->placing.is_fsdp, &place, err))
             return err->status;
-        for (size_t b = 0; b < local.boxes.n; b++)
-            if (held_add_shard(held, (uint32_t)i, &local, local.boxes.spans[b], place, err))
+        for (size_t b = 0; b < local.n; b++)
+            if (held_add_shard(held, (uint32_t)i, &local, local.spans[b], place, err))
                 return err->status;
     }
     return DCPK_OK;
