@@ -380,20 +380,13 @@ static dcpk_status share_rounds(struct dcpk_remap *remap, struct dcpk_error *err
 {
     const size_t n_units = remap->plan->n_units;
     uint64_t *mine = dcpk_alloc_array(n_units, sizeof *mine, err);
-    struct dcpk_bytes all = {0};
     dcpk_status st = mine == NULL ? err->status : DCPK_OK;
 
     for (size_t u = 0; u < n_units && st == DCPK_OK; u++)
         mine[u] = remap->rounds[u].n_rounds;
-    st = dcpk_ranks_share_each(remap->options.ranks, mine, n_units * sizeof *mine, &all, st, err);
-    for (size_t i = 0; st == DCPK_OK && i < n_units * (size_t)remap->n_ranks; i++) {
-        uint64_t n;
-
-        memcpy(&n, all.data + i * sizeof n, sizeof n);
-        remap->units[i % n_units].n_rounds =
-            dcpk_max_size(remap->units[i % n_units].n_rounds, (size_t)n);
-    }
-    dcpk_bytes_release(&all);
+    st = dcpk_ranks_most(remap->options.ranks, mine, n_units, st, err);
+    for (size_t u = 0; u < n_units && st == DCPK_OK; u++)
+        remap->units[u].n_rounds = (size_t)mine[u];
     dcpk_free(mine);
     return st;
 }
