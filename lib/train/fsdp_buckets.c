@@ -66,13 +66,13 @@ static void bucket_make(struct dcpk_fsdp *f, const struct dcpk_fsdp_param *param
         b->unit = p->unit;
     b->is_expert = p->expert >= 0;
     bucket_find_groups(f, b);
-    assert(b->reduce->n_ranks == dcpk_fsdp_count_shares(f->options.config, b->is_expert).n_reduce);
     b->n_elems = b->n_slice = b->n_own = b->n_weights = b->n_grads = n_elems;
     b->n_shards = param->n_shards;
     if (f->strategy == DCPK_NO_SHARD)
         return;
     if (f->is_hfsdp && b->outer != NULL)
         n_outer = b->outer->n_ranks;
+    assert(b->n_shards == b->reduce->n_ranks * n_outer);
     b->n_slice = n_elems / b->reduce->n_ranks;
     b->n_own = b->n_slice / n_outer;
     b->slice_at = b->reduce->rank * b->n_slice;
