@@ -301,86 +301,85 @@ static bool matching_lay_out(struct matching *m, int64_t ep, struct dcpk_laid_ou
     return matching_succeeds(m, dcpk_lay_out(m->model, &placing, laid, &err), &err);
 }
 
-/* The only number of ranks that fits; by the files' ranks where chunks alone allow several. 0:
- * none, or several still. */
+/* Sizes that fit: by chunks, and those by the files of ranks, too. */
+struct fits {
+    int64_t size[2];
+    size_t n[2];
+};
+
+/* Tries dp ranks; `size` is what is looked for. */
+static void fits_try(struct fits *fits, struct matching *m, const struct dcpk_laid_out *laid,
+                     int64_t dp, bool of_experts, int64_t size)
+{
+    for (int by_owner = 0; by_owner < 2; by_owner++) {
+        if ((by_owner && m->n_ranks != m->tp * dp) ||
+            !grid_fits(m, laid, dp, of_experts, by_owner != 0))
+            return;
+        fits->size[by_owner] = size;
+        fits->n[by_owner]++;
+    }
+}
+
+/* The only size that fits; by the files' ranks where chunks alone allow several. 0: none, or
+ * several still. */
+static int64_t fits_size(const struct fits *fits)
+{
+    for (int by_owner = 0; by_owner < 2; by_owner++)
+        if (fits->n[by_owner] == 1)
+            return fits->size[by_owner];
+    return 0;
+}
+
 static int64_t find_dp(struct matching *m)
 {
-    const int64_t by_files = m->n_ranks % m->tp == 0 ? m->n_ranks / m->tp : 0;
     struct dcpk_laid_out laid = {0};
-    const bool is_laid = matching_lay_out(m, 1, &laid);
-    int64_t dp = 0, n_fits = 0;
+    struct fits fits = {{0}, {0}};
 
-    for (int64_t n = 1; n <= MAX_DP && is_laid; n++)
-        if (grid_fits(m, &laid, n, false, false)) {
-            dp = n;
-            n_fits++;
-        }
-    if (n_fits > 1 && by_files >= 1 && by_files <= MAX_DP &&
-        grid_fits(m, &laid, by_files, false, true)) {
-        dp = by_files;
-        n_fits = 1;
-    }
+    if (matching_lay_out(m, 1, &laid))
+        for (int64_t dp = 1; dp <= MAX_DP; dp++)
+            fits_try(&fits, m, &laid, dp, false, dp);
     dcpk_laid_out_release(&laid);
-    return n_fits == 1 ? dp : 0;
+    return fits_size(&fits);
 }
 
 static int64_t find_ep(struct matching *m, int64_t dp)
 {
-    int64_t n_experts = 0, ep[2] = {0};
-    size_t n_fits[2] = {0};
+    struct fits fits = {{0}, {0}};
+    int64_t n_experts = 0;
 
     for (size_t i = 0; i < m->model->n_params; i++)
         n_experts = dcpk_max_i64(n_experts, m->model->params[i].expert + 1);
-    for (int64_t k = 1; k <= n_experts && k <= dp; k++) {
-        const bool has_files = m->n_ranks == m->tp * dp;
+    for (int64_t ep = 1; ep <= n_experts && ep <= dp; ep++) {
         struct dcpk_laid_out laid = {0};
 
-        if (n_experts % k != 0 || dp % k != 0)
-            continue;
-        if (matching_lay_out(m, k, &laid) && grid_fits(m, &laid, dp, true, false)) {
-            ep[0] = k;
-            n_fits[0]++;
-            if (has_files && grid_fits(m, &laid, dp, true, true)) {
-                ep[1] = k;
-                n_fits[1]++;
-            }
-        }
+        if (dp % ep == 0 && matching_lay_out(m, ep, &laid))
+            fits_try(&fits, m, &laid, dp, true, ep);
         dcpk_laid_out_release(&laid);
     }
-    if (n_fits[0] == 1)
-        return ep[0];
-    return n_fits[1] == 1 ? ep[1] : 0;
+    return fits_size(&fits);
 }
 
-/* Uses what the number of ranks adds: instances of dp ranks, or weights that each holds whole. */
-static void use_ranks(struct dcpk_saved_layout *saved, int64_t tp)
-{
-    if (saved->dp > 1) {
-        saved->sharding = DCPK_SHARDING_ROWS;
-        if (saved->n_ranks > 0 && saved->n_ranks % (saved->dp * tp) == 0)
-            saved->hsdp = saved->n_ranks / (saved->dp * tp);
-        return;
-    }
-    saved->dp = 0; /* chunks that no rank cut: a conversion leaves them, too */
-    if (saved->n_ranks > tp && saved->n_ranks % tp == 0) {
-        saved->sharding = DCPK_SHARDING_NONE;
-        saved->dp = saved->n_ranks / tp;
-    }
-}
-
+/* Sets the sizes that chunks show, and what the number of ranks adds: instances of dp ranks, or
+ * weights that each holds whole. Whole ones are left by a conversion, too. */
 static void find_sizes(struct matching *m, struct dcpk_saved_layout *saved)
 {
-    const int64_t dp = find_dp(m);
+    const int64_t dp = find_dp(m), tp = m->tp, n_ranks = m->n_ranks;
 
     if (dp == 0)
         return;
     saved->tp = saved->ep = 0;
-    if (m->tp > 1 || dp > 1)
-        saved->tp = m->tp;
-    if (dp > 1)
+    if (tp > 1 || dp > 1)
+        saved->tp = tp;
+    if (dp > 1) {
         saved->ep = find_ep(m, dp);
-    saved->dp = dp;
-    use_ranks(saved, m->tp);
+        saved->dp = dp;
+        saved->sharding = DCPK_SHARDING_ROWS;
+        if (n_ranks % (dp * tp) == 0)
+            saved->hsdp = n_ranks / (dp * tp);
+    } else if (n_ranks > tp && n_ranks % tp == 0) {
+        saved->dp = n_ranks / tp;
+        saved->sharding = DCPK_SHARDING_NONE;
+    }
 }
 
 /* The canonical view of the weights, gated and in the order of registration. */

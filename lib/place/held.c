@@ -92,7 +92,7 @@ static int64_t row_blocks(const struct dcpk_spread *spread)
     return 1;
 }
 
-/* Begins the box of a block: all of it, without its rows. span: 3 * rank numbers, zeroed. */
+/* Begins the box of a block: all of it, without its rows. span: zeroed. */
 static void put_block(const struct dcpk_spread *spread, int64_t tp, int64_t *span)
 {
     const int axis = spread->tp_axis;
@@ -233,7 +233,7 @@ dcpk_status dcpk_held_chunks(const struct dcpk_spread *spread, const struct dcpk
         high = dcpk_min_i64(box.offset[0] + box.extent[0] - part.row, part.n_rows);
         if (low >= high)
             continue;
-        span = dcpk_arena_array(arena, 3 * rank, sizeof *span, err);
+        span = dcpk_arena_array(arena, 2 * rank, sizeof *span, err);
         if (span == NULL)
             return err->status;
         put_block(spread, tp, span);
