@@ -11,8 +11,8 @@
 #include "kernels/kernels.h"
 #include "lib/exec/exec.h"
 #include "lib/exec/remap_files.h"
-#include "lib/tensor/placement.h"
 #include "tests/check.h"
+#include "tests/placed.h"
 #include "tests/rank_threads.h"
 
 #define FEED_POISON 0xdb
@@ -42,13 +42,6 @@ struct feed_job {
     struct dcpk_remap_files_stats stats[RANK_THREADS_MOST];
 };
 
-/* Where one tensor lies: a mesh of all ranks. */
-struct feed_layout {
-    struct dcpk_mesh mesh;
-    struct dcpk_placement placement[2];
-    int64_t cut[RANK_THREADS_MOST + 1];
-};
-
 static inline enum dcpk_dtype feed_dtype(const struct feed_job *job, size_t view)
 {
     return job->wanted == NULL ? job->options.views[view].view.dtype : job->wanted[view];
@@ -56,48 +49,47 @@ static inline enum dcpk_dtype feed_dtype(const struct feed_job *job, size_t view
 
 /* Tensor parallel (an axis, perhaps of gated halves), FSDP (uneven rows), both, or replicas. */
 static inline void feed_choose_layout(const struct feed_job *job, const struct dcpk_view *view,
-                                      uint64_t *seed, struct feed_layout *l)
+                                      uint64_t *seed, struct placed *l)
 {
     const int n = job->n_ranks;
     const bool has_two = n == 4 && random_below(seed, 3) == 0;
 
-    *l = (struct feed_layout){.mesh = {.n_dims = 1 + has_two, .name = {"a", "b"}, .size = {n, 1}}};
+    *l = (struct placed){.n_dims = 1 + has_two, .dim = {{.size = n}, {.size = 1}}};
     if (has_two) {
-        l->mesh.size[0] = 2;
-        l->mesh.size[1] = n / 2;
+        l->dim[0].size = 2;
+        l->dim[1].size = n / 2;
     }
-    for (int d = 0; d < l->mesh.n_dims; d++) {
-        struct dcpk_placement *p = &l->placement[d];
+    for (int d = 0; d < l->n_dims; d++) {
+        struct placed_dim *p = &l->dim[d];
         const uint64_t kind = random_below(seed, d == 0 ? 7 : 4);
 
-        p->kind = DCPK_REPLICATE;
+        p->kind = PLACED_COPY;
         p->axis = view->rank == 0 ? -1 : (int)random_below(seed, (uint64_t)view->rank);
         p->split = 1;
         if (view->rank == 0 || kind == 0)
             continue;
-        p->kind = DCPK_SHARD;
+        p->kind = PLACED_SHARD;
         if (kind == 1 && !has_two && view->shape[p->axis] % 2 == 0) {
-            p->kind = DCPK_STRIDED;
+            p->kind = PLACED_STRIDED;
             p->split = 2;
         }
         if (kind < 4)
             continue;
-        p->kind = DCPK_UNEVEN;
+        p->kind = PLACED_UNEVEN;
         p->axis = 0;
-        p->cut = l->cut;
-        for (int64_t i = 0; i < l->mesh.size[d]; i++) {
-            const int64_t left = view->shape[0] - l->cut[i];
+        for (int64_t i = 0; i < p->size; i++) {
+            const int64_t left = view->shape[0] - p->cut[i];
 
-            l->cut[i + 1] = view->shape[0];
-            if (i + 1 < l->mesh.size[d])
-                l->cut[i + 1] = l->cut[i] + (int64_t)random_below(seed, (uint64_t)left + 1);
+            p->cut[i + 1] = view->shape[0];
+            if (i + 1 < p->size)
+                p->cut[i + 1] = p->cut[i] + (int64_t)random_below(seed, (uint64_t)left + 1);
         }
     }
 }
 
 /* Append the local tensor of a rank to its memory. `at` of its shards counts from the memory. */
 static inline void feed_put_local(struct feed_job *job, size_t view, int holder,
-                                  const struct dcpk_rank_boxes *boxes, uint64_t *seed)
+                                  const struct dcpk_local *boxes, uint64_t *seed)
 {
     const struct dcpk_remap_view *v = &job->options.views[view];
     const enum dcpk_dtype dtype = feed_dtype(job, view);
@@ -140,7 +132,7 @@ static inline void feed_make(struct feed_job *job, uint64_t seed, const char *la
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
     const size_t n_views = job->options.n_views;
-    struct feed_layout *layouts = calloc(n_views + 1, sizeof *layouts);
+    struct placed *layouts = calloc(n_views + 1, sizeof *layouts);
 
     job->arena = dcpk_arena_new(0, &err);
     CHECK(job->arena != NULL && layouts != NULL, label);
@@ -150,14 +142,9 @@ static inline void feed_make(struct feed_job *job, uint64_t seed, const char *la
         job->first[r] = job->n_targets;
         for (size_t v = 0; v < n_views; v++) {
             const struct dcpk_view *view = &job->options.views[v].view;
-            const struct dcpk_placed placed = {&layouts[v].mesh, layouts[v].placement, view->shape,
-                                               view->rank};
-            struct dcpk_rank_boxes boxes;
+            struct dcpk_local boxes;
 
-            for (int d = 0; d < layouts[v].mesh.n_dims; d++)
-                if (layouts[v].placement[d].kind == DCPK_UNEVEN)
-                    layouts[v].placement[d].cut = layouts[v].cut;
-            CHECK_OK(dcpk_placement_rank(&placed, r, job->arena, &boxes, &err), label);
+            CHECK(placed_local(&layouts[v], view->shape, view->rank, r, job->arena, &boxes), label);
             feed_put_local(job, v, r, &boxes, &seed);
         }
         job->memory[r] = malloc(job->n_bytes[r] + 1);

@@ -10,8 +10,8 @@
 #include "kernels/kernels.h"
 #include "lib/base/order.h"
 #include "lib/plan/remap_plan.h"
-#include "lib/tensor/placement.h"
 #include "tests/check.h"
+#include "tests/placed.h"
 #include "tests/random.h"
 
 #define CASE_RANKS   6
@@ -36,7 +36,7 @@ struct case_side {
 
 /* What was met, so that a test can ask for all of it. */
 struct case_counts {
-    uint64_t kinds[DCPK_PARTIAL + 1], dims[4], ranks[6]; /* of placements, meshes, tensors */
+    uint64_t kinds[PLACED_N_KINDS], dims[4], ranks[6]; /* of placements, meshes, tensors */
     uint64_t n_absent, n_several, n_empty, n_backwards, n_odd, n_casts;
 };
 
@@ -56,9 +56,7 @@ struct remap_case {
 
 /* Where the tensor lies on one side: a mesh over ranks first .. first + its size - 1. */
 struct case_layout {
-    struct dcpk_mesh mesh;
-    struct dcpk_placement placement[3];
-    int64_t cut[3][CASE_RANKS + 1];
+    struct placed mesh;
     int first, n_ranks;
 };
 
@@ -87,30 +85,27 @@ static inline void case_make_tensor(struct remap_case *c, size_t i)
 static inline void case_make_layout(struct remap_case *c, const struct case_tensor *t,
                                     struct case_layout *l)
 {
-    static const enum dcpk_placement_kind kinds[] = {DCPK_SHARD, DCPK_STRIDED, DCPK_REPLICATE,
-                                                     DCPK_SHARD, DCPK_UNEVEN};
+    static const enum placed_kind kinds[] = {PLACED_SHARD, PLACED_STRIDED, PLACED_COPY,
+                                             PLACED_SHARD, PLACED_UNEVEN};
     int64_t room = c->n_ranks;
 
     *l = (struct case_layout){.n_ranks = 1};
     l->mesh.n_dims = (int)case_below(c, 4);
     for (int d = 0; d < l->mesh.n_dims; d++) {
-        struct dcpk_placement *p = &l->placement[d];
+        struct placed_dim *p = &l->mesh.dim[d];
 
-        l->mesh.name[d] = "d";
-        l->mesh.size[d] = 1 + case_below(c, room);
-        room /= l->mesh.size[d];
-        l->n_ranks *= (int)l->mesh.size[d];
-        p->kind = t->rank == 0 ? DCPK_REPLICATE : kinds[case_below(c, d == 0 ? 5 : 4)];
-        p->axis = p->kind == DCPK_REPLICATE ? -1 : (int)case_below(c, t->rank);
+        p->size = 1 + case_below(c, room);
+        room /= p->size;
+        l->n_ranks *= (int)p->size;
+        p->kind = t->rank == 0 ? PLACED_COPY : kinds[case_below(c, d == 0 ? 5 : 4)];
+        p->axis = p->kind == PLACED_COPY ? -1 : (int)case_below(c, t->rank);
         p->split = 1 + case_below(c, 3);
-        if (p->kind == DCPK_UNEVEN)
-            p->cut = l->cut[d];
-        for (int64_t i = 0; p->kind == DCPK_UNEVEN && i < l->mesh.size[d]; i++) {
-            const int64_t left = t->shape[p->axis] - l->cut[d][i];
+        for (int64_t i = 0; p->kind == PLACED_UNEVEN && i < p->size; i++) {
+            const int64_t left = t->shape[p->axis] - p->cut[i];
 
-            l->cut[d][i + 1] = t->shape[p->axis];
-            if (i + 1 < l->mesh.size[d])
-                l->cut[d][i + 1] = l->cut[d][i] + case_below(c, left + 1);
+            p->cut[i + 1] = t->shape[p->axis];
+            if (i + 1 < p->size)
+                p->cut[i + 1] = p->cut[i] + case_below(c, left + 1);
         }
     }
     l->first = (int)case_below(c, c->n_ranks - l->n_ranks + 1);
@@ -126,7 +121,7 @@ static inline int64_t *case_numbers(struct remap_case *c, size_t n)
 }
 
 /* Some axes run backwards: those of about one local tensor in eight. */
-static inline void case_turn(struct remap_case *c, const struct dcpk_rank_boxes *boxes, int rank,
+static inline void case_turn(struct remap_case *c, const struct dcpk_local *boxes, int rank,
                              int64_t *stride, size_t *at)
 {
     const int axis = (int)(random_nth(*at + c->n_numbers) % 32);
@@ -149,7 +144,7 @@ static inline void case_put_empty(struct remap_case *c, struct case_side *side, 
     memset(numbers, 0, 3 * (size_t)t->rank * sizeof *numbers);
     CHECK(side->n < CASE_SHARDS, "room for shards");
     side->shards[side->n++] = (struct dcpk_shard){
-        t->name, dtype, t->rank, holder, t->shape, numbers, numbers + 2 * t->rank, 0};
+        t->name, dtype, t->rank, holder, t->shape, numbers, numbers + 2 * t->rank, 0, 0};
     c->counts.n_empty++;
 }
 
@@ -163,7 +158,7 @@ static inline bool case_is_empty(const struct dcpk_shard *shard)
 
 /* Put the local tensor of one rank into its memory, in any order of axes, anywhere. */
 static inline void case_put_local(struct remap_case *c, struct case_side *side, int holder,
-                                  const struct case_tensor *t, const struct dcpk_rank_boxes *boxes)
+                                  const struct case_tensor *t, const struct dcpk_local *boxes)
 {
     const enum dcpk_dtype dtype = side == &c->sides[0] ? t->from : t->to;
     const int64_t elem_bytes = (int64_t)dcpk_dtype_bytes(dtype);
@@ -194,7 +189,8 @@ static inline void case_put_local(struct remap_case *c, struct case_side *side, 
         CHECK(side->n <= CASE_SHARDS, "room for shards");
         *s = (struct dcpk_shard){
             t->name,  dtype,           t->rank, holder,
-            t->shape, boxes->spans[b], stride,  (uint64_t)(uintptr_t)side->memory[holder] + at};
+            t->shape, boxes->spans[b], stride,  (uint64_t)(uintptr_t)side->memory[holder] + at,
+            0};
         for (int a = 0; a < t->rank; a++)
             s->at += (uint64_t)(boxes->spans[b][2 * t->rank + a] * stride[a]);
     }
@@ -207,7 +203,7 @@ static inline void case_count(struct remap_case *c, const struct case_tensor *t,
     c->counts.n_casts += t->from != t->to;
     c->counts.dims[l->mesh.n_dims]++;
     for (int d = 0; d < l->mesh.n_dims; d++)
-        c->counts.kinds[l->placement[d].kind]++;
+        c->counts.kinds[l->mesh.dim[d].kind]++;
 }
 
 /* All shards of one side; tensors that did not divide get another layout. */
@@ -215,31 +211,34 @@ static inline void case_make_side(struct remap_case *c, int which)
 {
     struct case_side *side = &c->sides[which];
     static struct case_layout layouts[CASE_TENSORS];
-    struct dcpk_error err = DCPK_ERROR_INIT;
 
     for (size_t i = 0; i < c->n_tensors; i++) {
         struct case_layout *l = &layouts[i];
-        const struct dcpk_placed placed = {&l->mesh, l->placement, c->tensors[i].shape,
-                                           c->tensors[i].rank};
-        struct dcpk_span_list list;
+        struct dcpk_local local;
+        bool divides = false;
 
-        do
+        while (!divides) {
             case_make_layout(c, &c->tensors[i], l);
-        while (dcpk_placement_chunks(&placed, c->arena, &list, &err) != DCPK_OK);
+            divides = true;
+            for (int r = 0; r < l->n_ranks; r++)
+                divides = placed_local(&l->mesh, c->tensors[i].shape, c->tensors[i].rank, r,
+                                       c->arena, &local) &&
+                          divides;
+        }
         case_count(c, &c->tensors[i], l);
     }
     for (int r = 0; r < c->n_ranks; r++)
         for (size_t i = 0; i < c->n_tensors; i++) {
             const struct case_layout *l = &layouts[i];
-            const struct dcpk_placed placed = {&l->mesh, l->placement, c->tensors[i].shape,
-                                               c->tensors[i].rank};
-            struct dcpk_rank_boxes boxes;
+            struct dcpk_local boxes;
 
             if (r < l->first || r >= l->first + l->n_ranks) {
                 c->counts.n_absent++;
                 continue;
             }
-            CHECK_OK(dcpk_placement_rank(&placed, r - l->first, c->arena, &boxes, &err), "boxes");
+            CHECK(placed_local(&l->mesh, c->tensors[i].shape, c->tensors[i].rank, r - l->first,
+                               c->arena, &boxes),
+                  "boxes");
             case_put_local(c, side, r, &c->tensors[i], &boxes);
         }
 }

@@ -53,13 +53,9 @@ static void print_differences(const struct dcpk_differences *differences)
 /* The exit code of rank 0, which has seen all checks, for all. */
 static int share_code(struct dcpk_ranks *ranks, int code)
 {
-    const uint8_t mine = (uint8_t)code;
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_bytes all = {0};
 
-    if (dcpk_ranks_share_each(ranks, &mine, sizeof mine, &all, DCPK_OK, &err) == DCPK_OK)
-        code = all.data[0];
-    dcpk_bytes_release(&all);
+    (void)dcpk_ranks_first(ranks, &code, sizeof code, DCPK_OK, &err);
     return code;
 }
 

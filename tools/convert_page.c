@@ -6,7 +6,6 @@
 #include "lib/base/text.h"
 #include "lib/ckpt/generation.h"
 #include "lib/model/run_state.h"
-#include "lib/model/saved_layout.h"
 #include "tools/cmd.h"
 #include "tools/convert_report.h"
 

@@ -6,9 +6,9 @@
 #include "lib/ckpt/run.h"
 #include "lib/ckpt/run_list.h"
 #include "lib/ckpt/summary.h"
+#include "lib/exec/find_layout.h"
 #include "lib/exec/stats.h"
 #include "lib/model/run_state.h"
-#include "lib/model/saved_layout.h"
 #include "lib/report/doc.h"
 
 /* All that is known when the report is made. Borrowed. */

@@ -172,10 +172,10 @@ static dcpk_status fd_check_whole(struct dcpk_checkpoint *ckpt, struct dcpk_erro
 
 static const struct dcpk_format_mapping mapping = {
     .has_prefixes = true,
+    .has_flat_buffers = true,
     .to_model = dcpk_fsdp_to_model,
     .from_model = dcpk_fsdp_from_model,
     .request = dcpk_fsdp_request,
-    .match_layout = dcpk_fsdp_match_layout,
     .optimizer_layout = dcpk_fsdp_optimizer_layout,
 };
 

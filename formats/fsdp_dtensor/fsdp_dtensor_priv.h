@@ -23,10 +23,6 @@ dcpk_status dcpk_fsdp_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_model *
                                struct dcpk_error *err);
 dcpk_status dcpk_fsdp_from_model(const struct dcpk_model *model, struct dcpk_output *out,
                                  struct dcpk_error *err);
-
-/* The number of ranks (dp, ep) that lays the flat buffers out as the stored chunks are. */
-dcpk_status dcpk_fsdp_match_layout(const struct dcpk_model *model, struct dcpk_saved_layout *saved,
-                                   struct dcpk_error *err);
 dcpk_status dcpk_fsdp_request(const struct dcpk_loading *loading, struct dcpk_error *err);
 
 /* What the reader of tensors knows of the folder. */

@@ -10,7 +10,7 @@
 #include "formats/fsdp_dtensor/fsdp_v2.h"
 #include "lib/base/order.h"
 #include "lib/base/text.h"
-#include "lib/model/fsdp_shards.h"
+#include "lib/model/laid_out.h"
 
 #define MAX_NAMES 2 /* of the rows of one parameter: two halves */
 
@@ -20,7 +20,7 @@ struct writer {
     struct dcpk_output *out;
     const char *q;                           /* the wrappers in the keys of parameter groups */
     const char *model_prefix, *state_prefix; /* with their last dot */
-    struct dcpk_fsdp_shards shards;          /* the target's layout, where one is given */
+    struct dcpk_laid_out laid;               /* the target's layout, where one is given */
     bool *is_noted;    /* by source tensor: that it was replaced by its master */
     bool spells_fused; /* every spelling is wanted */
     bool is_v2;        /* keys of Megatron-FSDP v2 */
@@ -129,8 +129,8 @@ static dcpk_status param_add_rows(struct writer *w, const struct stored_param *e
         dcpk_rows_take(w->out->arena, tensor, stored, &rows, err))
         return err->status;
     out = whole_tensor(&rows);
-    if (dcpk_fsdp_shards_cut(&w->shards, tensor->param, is_part ? stored->rows : NULL,
-                             w->out->arena, &out, err))
+    if (dcpk_laid_out_cut(&w->laid, tensor->param, is_part ? stored->rows : NULL, w->out->arena,
+                          &out, err))
         return err->status;
     return add_keyed(w, &out, &keys, err);
 }
@@ -433,18 +433,15 @@ static const char *choose_q(const struct dcpk_model *model, bool is_v2)
 /* The parameters with their moments, cut as the target's ranks hold them. */
 static dcpk_status add_params(struct writer *w, struct dcpk_error *err)
 {
-    dcpk_status st =
-        dcpk_fsdp_shards_find(w->model, &w->out->target, w->out->arena, &w->shards, err);
+    const struct dcpk_target *target = &w->out->target;
+    const struct dcpk_placing placing = {target->mesh, true, target->bucket_elems};
+    dcpk_status st = DCPK_OK;
 
-    if (st != DCPK_OK)
-        goto out;
-    for (uint32_t i = 0; i < w->model->n_params; i++) {
+    if (target->mesh.dp > 0)
+        st = dcpk_lay_out(w->model, &placing, &w->laid, err);
+    for (uint32_t i = 0; i < w->model->n_params && st == DCPK_OK; i++)
         st = add_param(w, i, err);
-        if (st != DCPK_OK)
-            goto out;
-    }
-out:
-    dcpk_fsdp_shards_release(&w->shards);
+    dcpk_laid_out_release(&w->laid);
     return st;
 }
 

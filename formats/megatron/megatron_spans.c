@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* megatron_spans.c - a stored tensor's chunks as placements on a mesh. */
+/* megatron_spans.c - a stored tensor's chunks as blocks. */
 #include "formats/megatron/megatron_spans.h"
 
-#include <assert.h>
-
 #include "lib/base/order.h"
-#include "lib/tensor/placement.h"
 
 /*
  * Blocks of the axis that tensor parallelism cuts. Rank r of tp stores rows r and tp + r of 2 * tp
@@ -33,8 +30,8 @@ static dcpk_status count_blocks(const struct dcpk_grid *mesh, const struct dcpk_
     if (*axis < 0)
         return DCPK_OK;
     *n_blocks = n_parts * tp;
-    if (dcpk_check_blocks(stored->shape + n_lead, stored->rank - n_lead, *axis - n_lead, *n_blocks,
-                          err)) {
+    if (dcpk_check_blocks(stored->shape + n_lead, stored->rank - n_lead, *axis - n_lead, n_parts,
+                          tp, err)) {
         dcpk_context(err, "'%s'", param->name);
         return err->status;
     }
@@ -45,26 +42,15 @@ dcpk_status dcpk_megatron_spans(const struct dcpk_grid *mesh, const struct dcpk_
                                 const struct dcpk_stacked_shape *stored, struct dcpk_arena *arena,
                                 struct dcpk_span_list *list, struct dcpk_error *err)
 {
-    const int n_lead = stored->n_lead;
-    struct dcpk_mesh cuts = {.n_dims = n_lead};
-    struct dcpk_placement placement[DCPK_MAX_MESH];
-    const struct dcpk_placed placed = {&cuts, placement, stored->shape, stored->rank};
-    int64_t n_blocks;
+    int64_t step[DCPK_MAX_RANK], n_blocks;
     int axis;
 
     if (count_blocks(mesh, param, stored, &axis, &n_blocks, err))
         return err->status;
-    assert(n_lead < DCPK_MAX_MESH && n_lead <= stored->rank);
-    for (int a = 0; a < n_lead; a++) {
-        cuts.name[a] = "stacked";
-        cuts.size[a] = dcpk_max_i64(stored->shape[a], 1);
-        placement[a] = (struct dcpk_placement){.kind = DCPK_SHARD, .axis = a};
+    for (int a = 0; a < stored->rank; a++) {
+        step[a] = a < stored->n_lead ? 1 : dcpk_max_i64(stored->shape[a], 1);
+        if (a == axis)
+            step[a] = dcpk_max_i64(stored->shape[a] / n_blocks, 1);
     }
-    if (axis >= 0) {
-        cuts.name[n_lead] = "tp";
-        cuts.size[n_lead] = n_blocks;
-        placement[n_lead] = (struct dcpk_placement){.kind = DCPK_SHARD, .axis = axis};
-        cuts.n_dims++;
-    }
-    return dcpk_placement_chunks(&placed, arena, list, err);
+    return dcpk_block_chunks(stored->shape, stored->rank, step, arena, list, err);
 }

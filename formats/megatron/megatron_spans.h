@@ -4,7 +4,7 @@
 #define DCPK_FORMATS_MEGATRON_SPANS_H
 
 #include "lib/model/parts.h"
-#include "lib/tensor/placement.h"
+#include "lib/tensor/chunks.h"
 
 /* A stored tensor's shape, of which the first n_lead axes are stacked ones (layers, experts). */
 struct dcpk_stacked_shape {

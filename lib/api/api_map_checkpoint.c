@@ -88,8 +88,6 @@ dcpk_status api_checkpoint_totals(const dcpkit_map *map, struct dcpkit_map_total
 {
     const struct dcpk_remap_files_stats *stats = dcpk_remap_files_stats(map->from.files);
     struct dcpk_ranks *ranks = map->engine->options.ranks;
-    const size_t n_ranks = (size_t)dcpk_ranks_count(ranks);
-    struct dcpk_bytes all = {0};
     dcpk_status st = DCPK_OK;
 
     *totals = (struct dcpkit_map_totals){
@@ -105,14 +103,8 @@ dcpk_status api_checkpoint_totals(const dcpkit_map *map, struct dcpkit_map_total
         .link = "",
         .note = stats->note,
     };
-    st = dcpk_ranks_share_each(ranks, &stats->in_bytes, sizeof stats->in_bytes, &all, st, err);
-    for (size_t r = 0; st == DCPK_OK && r < n_ranks; r++) {
-        uint64_t n_bytes;
-
-        memcpy(&n_bytes, all.data + r * sizeof n_bytes, sizeof n_bytes);
-        totals->all_bytes += n_bytes;
-    }
-    dcpk_bytes_release(&all);
+    totals->all_bytes = stats->in_bytes;
+    st = dcpk_ranks_sum(ranks, &totals->all_bytes, 1, st, err);
     return dcpk_ranks_agree(ranks, st, err);
 }
 

@@ -13,7 +13,6 @@
 
 struct dcpk_loading;
 struct dcpk_model;
-struct dcpk_saved_layout;
 
 /* Where the elements of a chunk lie. Strides in bytes, one per axis of the tensor. */
 struct dcpk_extent {
@@ -114,6 +113,8 @@ struct dcpk_format_writer {
 struct dcpk_format_mapping {
     /* Its keys have prefixes, which the caller may replace (given_model_prefix) */
     bool has_prefixes;
+    /* Its weights are chunks of Megatron-FSDP's flat buffers (lib/place/fsdp_layout.h). */
+    bool has_flat_buffers;
     /* This format's names and leaves -> the canonical view. */
     dcpk_status (*to_model)(struct dcpk_checkpoint *ckpt, struct dcpk_model *model,
                             struct dcpk_error *err);
@@ -128,13 +129,6 @@ struct dcpk_format_mapping {
     /* Hand over what loading->loaders ask a checkpoint of this format for, each thing once
      * (lib/model/request.h). NULL: none of Megatron's loaders reads the format. */
     dcpk_status (*request)(const struct dcpk_loading *loading, struct dcpk_error *err);
-    /*
-     * Optional: read off the chunks of a view of the weights (canonical, gated, in the order of
-     * registration) what more they show than dcpk_saved_layout_read finds. Sizes that they do not
-     * show stay as they are.
-     */
-    dcpk_status (*match_layout)(const struct dcpk_model *model, struct dcpk_saved_layout *saved,
-                                struct dcpk_error *err);
     /*
      * Optional: the document beside the tensors that configures the model, as it stands. *value:
      * in `arena`; NULL: there is none.

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "lib/base/order.h"
 #include "lib/exec/same_checkpoint.h"
 #include "lib/exec/workers.h"
 
@@ -56,22 +57,20 @@ dcpk_status dcpk_workers_share(const struct dcpk_exec *exec, const struct dcpk_w
                                struct dcpk_exec_stats *elsewhere, dcpk_status st,
                                struct dcpk_error *err)
 {
-    const size_t self = (size_t)dcpk_ranks_self(exec->ranks);
     struct dcpk_exec_stats moved = {0};
-    struct dcpk_bytes all = {0};
+    uint64_t sums[3];
 
     dcpk_workers_count(exec, workers, &moved);
-    st = dcpk_ranks_share_each(exec->ranks, &moved, sizeof moved, &all, st, err);
-    for (size_t r = 0; st == DCPK_OK && r < all.n_bytes / sizeof moved; r++) {
-        if (r == self)
-            continue;
-        memcpy(&moved, all.data + r * sizeof moved, sizeof moved);
-        elsewhere->read_bytes += moved.read_bytes;
-        elsewhere->written_bytes += moved.written_bytes;
-        elsewhere->checked_bytes += moved.checked_bytes;
-    }
-    dcpk_bytes_release(&all);
-    return st;
+    sums[0] = moved.read_bytes;
+    sums[1] = moved.written_bytes;
+    sums[2] = moved.checked_bytes;
+    st = dcpk_ranks_sum(exec->ranks, sums, DCPK_COUNT(sums), st, err);
+    if (st != DCPK_OK)
+        return st;
+    elsewhere->read_bytes += sums[0] - moved.read_bytes;
+    elsewhere->written_bytes += sums[1] - moved.written_bytes;
+    elsewhere->checked_bytes += sums[2] - moved.checked_bytes;
+    return DCPK_OK;
 }
 
 dcpk_status dcpk_pass_share(struct dcpk_pass *pass, const struct dcpk_bytes *mine,

@@ -109,6 +109,14 @@ dcpk_status dcpk_ranks_share(struct dcpk_ranks *ranks, const void *mine, size_t 
                              struct dcpk_bytes *all, dcpk_status st, struct dcpk_error *err);
 dcpk_status dcpk_ranks_share_each(struct dcpk_ranks *ranks, const void *mine, size_t n_bytes,
                                   struct dcpk_bytes *all, dcpk_status st, struct dcpk_error *err);
+/* The same of n numbers, each of which becomes the sum, or the most, of all ranks' numbers; the
+ * bytes of rank 0, which all get. */
+dcpk_status dcpk_ranks_sum(struct dcpk_ranks *ranks, uint64_t *numbers, size_t n, dcpk_status st,
+                           struct dcpk_error *err);
+dcpk_status dcpk_ranks_most(struct dcpk_ranks *ranks, uint64_t *numbers, size_t n, dcpk_status st,
+                            struct dcpk_error *err);
+dcpk_status dcpk_ranks_first(struct dcpk_ranks *ranks, void *bytes, size_t n_bytes, dcpk_status st,
+                             struct dcpk_error *err);
 /* Collective, as dcpk_ranks_share: *ordinal is how many lower ranks are on this machine, so that
  * each of its ranks takes a device of its own. */
 dcpk_status dcpk_ranks_ordinal(struct dcpk_ranks *ranks, int *ordinal, struct dcpk_error *err);

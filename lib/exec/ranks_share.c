@@ -10,6 +10,7 @@
 
 #include "lib/base/checked.h"
 #include "lib/base/digest.h"
+#include "lib/base/order.h"
 #include "lib/device/device_space.h"
 #include "lib/exec/ranks_priv.h"
 
@@ -118,6 +119,56 @@ dcpk_status dcpk_ranks_share_each(struct dcpk_ranks *ranks, const void *mine, si
                            ranks->comm->rank, r, ranks->comm->n_ranks);
             ranks->failed = *err;
         }
+    return st;
+}
+
+/* What two ranks' numbers become. */
+typedef uint64_t fold(uint64_t a, uint64_t b);
+
+static uint64_t fold_sum(uint64_t a, uint64_t b)
+{
+    return a + b;
+}
+
+static dcpk_status share_numbers(struct dcpk_ranks *ranks, uint64_t *numbers, size_t n,
+                                 fold *of_two, dcpk_status st, struct dcpk_error *err)
+{
+    struct dcpk_bytes all = {0};
+
+    st = dcpk_ranks_share_each(ranks, numbers, n * sizeof *numbers, &all, st, err);
+    if (st == DCPK_OK && n > 0)
+        memset(numbers, 0, n * sizeof *numbers);
+    for (size_t i = 0; st == DCPK_OK && i < all.n_bytes / sizeof *numbers; i++) {
+        uint64_t its;
+
+        memcpy(&its, all.data + i * sizeof its, sizeof its);
+        numbers[i % n] = of_two(numbers[i % n], its);
+    }
+    dcpk_bytes_release(&all);
+    return st;
+}
+
+dcpk_status dcpk_ranks_sum(struct dcpk_ranks *ranks, uint64_t *numbers, size_t n, dcpk_status st,
+                           struct dcpk_error *err)
+{
+    return share_numbers(ranks, numbers, n, fold_sum, st, err);
+}
+
+dcpk_status dcpk_ranks_most(struct dcpk_ranks *ranks, uint64_t *numbers, size_t n, dcpk_status st,
+                            struct dcpk_error *err)
+{
+    return share_numbers(ranks, numbers, n, dcpk_max_u64, st, err);
+}
+
+dcpk_status dcpk_ranks_first(struct dcpk_ranks *ranks, void *bytes, size_t n_bytes, dcpk_status st,
+                             struct dcpk_error *err)
+{
+    struct dcpk_bytes all = {0};
+
+    st = dcpk_ranks_share_each(ranks, bytes, n_bytes, &all, st, err);
+    if (st == DCPK_OK)
+        memcpy(bytes, all.data, n_bytes);
+    dcpk_bytes_release(&all);
     return st;
 }
 

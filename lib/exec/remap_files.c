@@ -90,8 +90,7 @@ static void keep_targets(struct dcpk_remap_files *files)
     for (size_t i = 0; i < base->n_targets; i++) {
         if (files->team[base->targets[i].holder] != files->team[base->self])
             continue;
-        base->targets[n] = base->targets[i];
-        base->target_memory[n++] = base->target_memory[i];
+        base->targets[n++] = base->targets[i];
     }
     base->n_targets = n;
 }

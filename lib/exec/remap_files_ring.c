@@ -342,7 +342,7 @@ static dcpk_status load_tiles(struct dcpk_remap_files *files, size_t load,
         else
             files->stats.out_bytes += n_bytes;
         box.src = side_in_ring(files, load, &box.box, strides);
-        box.dst = dcpk_remap_side(base, t, base->target_memory[m->target], &box.box);
+        box.dst = dcpk_remap_side(base, t, &box.box);
         if (dcpk_tile_list_add(&lists[t->holder], &box, dcpk_remap_tile_bytes(base), err))
             return err->status;
     }

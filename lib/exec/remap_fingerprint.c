@@ -155,7 +155,6 @@ dcpk_status dcpk_remap_fingerprint(struct dcpk_remap *remap, enum dcpk_remap_sid
     const size_t n = remap->plan->n_tensors, n_bytes = n * sizeof *sums;
     struct dcpk_ranks *ranks = remap->options.ranks;
     struct reading r = {.remap = remap, .side = side};
-    struct dcpk_bytes all = {0};
     dcpk_status st;
     int before;
 
@@ -164,18 +163,11 @@ dcpk_status dcpk_remap_fingerprint(struct dcpk_remap *remap, enum dcpk_remap_sid
     before = dcpk_ranks_set_timeout(
         ranks, dcpk_remap_times(REMAP_RANKS_FACTOR, dcpk_remap_timeout(remap)));
     st = reading_make(&r, n_bytes, err);
-    st = dcpk_ranks_share_each(ranks, r.host_sums, n_bytes, &all, st, err);
+    st = dcpk_ranks_sum(ranks, r.host_sums, n, st, err);
     st = dcpk_ranks_agree(ranks, st, err);
     (void)dcpk_ranks_set_timeout(ranks, before);
     if (st == DCPK_OK)
-        memset(sums, 0, n_bytes);
-    for (size_t i = 0; st == DCPK_OK && i < n * (size_t)remap->n_ranks; i++) {
-        uint64_t sum;
-
-        memcpy(&sum, all.data + i * sizeof sum, sizeof sum);
-        sums[i % n] += sum;
-    }
-    dcpk_bytes_release(&all);
+        memcpy(sums, r.host_sums, n_bytes);
     reading_release(&r);
     return st;
 }

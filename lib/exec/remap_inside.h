@@ -37,8 +37,7 @@ struct dcpk_remap {
     int self, n_ranks;
     struct dcpk_arena *arena;
     struct dcpk_bytes gathered; /* the shards of all ranks, borrowed by `sources` and `targets` */
-    struct dcpk_shard *sources, *targets;
-    uint32_t *source_memory, *target_memory; /* number of each shard's memory, or NO_MEMORY */
+    struct dcpk_shard *sources, *targets; /* `memory`: one of `memories`, or DCPK_NO_MEMORY */
     size_t n_sources, n_targets;
     struct remap_memory *memories;
     size_t n_memories;
@@ -52,7 +51,6 @@ struct dcpk_remap {
     size_t n_sums;                    /* of each of the two */
     struct dcpk_remap_stats stats;
 };
-#define NO_MEMORY UINT32_MAX
 
 /* remap_gather.c: collective: the shards of all ranks, and which ranks reach which. */
 dcpk_status dcpk_remap_gather(struct dcpk_remap *remap, const struct dcpk_remap_shards *mine,
@@ -82,8 +80,7 @@ dcpk_status dcpk_remap_drain(struct dcpk_remap *remap, dcpk_status st, struct dc
 dcpk_status dcpk_remap_check_link(const struct dcpk_remap *remap, struct dcpk_error *err);
 /* One side of `box` in a shard; another rank's in the mapping of its memory. */
 struct dcpk_tile_side dcpk_remap_side(const struct dcpk_remap *remap,
-                                      const struct dcpk_shard *shard, uint32_t memory,
-                                      const struct dcpk_box *box);
+                                      const struct dcpk_shard *shard, const struct dcpk_box *box);
 /* Tiles as large as keeps their number at bay. */
 size_t dcpk_remap_tile_bytes(const struct dcpk_remap *remap);
 /* The numbers for fingerprints, where they are checked, and the table that reads what has come to

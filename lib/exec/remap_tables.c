@@ -34,14 +34,13 @@ static dcpk_status table_load(struct dcpk_remap *remap, const struct dcpk_tile_l
 
 /* One side of `box` in a shard; another rank's in the mapping of its memory. */
 struct dcpk_tile_side dcpk_remap_side(const struct dcpk_remap *remap,
-                                      const struct dcpk_shard *shard, uint32_t memory,
-                                      const struct dcpk_box *box)
+                                      const struct dcpk_shard *shard, const struct dcpk_box *box)
 {
     struct dcpk_tile_side side = {dcpk_shard_address(shard, box->offset), shard->stride_bytes,
                                   shard->dtype};
 
     if (shard->holder != remap->self)
-        side.at += remap->memories[memory].shift;
+        side.at += remap->memories[shard->memory].shift;
     return side;
 }
 
@@ -80,8 +79,8 @@ static dcpk_status direct_tiles(struct dcpk_remap *remap, size_t unit, struct dc
             remap->is_staged[remap->self * remap->n_ranks + peer] || dcpk_move_is_kept(plan, m))
             continue;
         dcpk_move_box(plan, m, &box.box);
-        box.src = dcpk_remap_side(remap, s, remap->source_memory[m->source], &box.box);
-        box.dst = dcpk_remap_side(remap, t, remap->target_memory[m->target], &box.box);
+        box.src = dcpk_remap_side(remap, s, &box.box);
+        box.dst = dcpk_remap_side(remap, t, &box.box);
         if (dcpk_tile_list_add(&lists[peer], &box, dcpk_remap_tile_bytes(remap), err))
             return err->status;
     }
@@ -166,7 +165,7 @@ dcpk_status dcpk_remap_load_landed(struct dcpk_remap *remap, size_t unit, struct
         if (t->holder != remap->self || dcpk_move_is_kept(plan, m))
             continue;
         dcpk_move_box(plan, m, &box.box);
-        box.src = dcpk_remap_side(remap, t, NO_MEMORY, &box.box);
+        box.src = dcpk_remap_side(remap, t, &box.box);
         st = dcpk_tile_list_add(&list, &box, READ_FACTOR * dcpk_remap_tile_bytes(remap), err);
     }
     if (st == DCPK_OK)
@@ -219,9 +218,9 @@ static dcpk_status part_tiles(struct dcpk_remap *remap, struct passage *p,
     dcpk_row_major_strides(dcpk_dtype_bytes(t->dtype), box.box.extent, t->rank, strides);
     box.src = box.dst = dense;
     if (p->is_sent)
-        box.src = dcpk_remap_side(remap, s, NO_MEMORY, &box.box);
+        box.src = dcpk_remap_side(remap, s, &box.box);
     else
-        box.dst = dcpk_remap_side(remap, t, NO_MEMORY, &box.box);
+        box.dst = dcpk_remap_side(remap, t, &box.box);
     return dcpk_tile_list_add(&p->list, &box, dcpk_remap_tile_bytes(remap), err);
 }
 
@@ -381,20 +380,13 @@ static dcpk_status share_rounds(struct dcpk_remap *remap, struct dcpk_error *err
 {
     const size_t n_units = remap->plan->n_units;
     uint64_t *mine = dcpk_alloc_array(n_units, sizeof *mine, err);
-    struct dcpk_bytes all = {0};
     dcpk_status st = mine == NULL ? err->status : DCPK_OK;
 
     for (size_t u = 0; u < n_units && st == DCPK_OK; u++)
         mine[u] = remap->rounds[u].n_rounds;
-    st = dcpk_ranks_share_each(remap->options.ranks, mine, n_units * sizeof *mine, &all, st, err);
-    for (size_t i = 0; st == DCPK_OK && i < n_units * (size_t)remap->n_ranks; i++) {
-        uint64_t n;
-
-        memcpy(&n, all.data + i * sizeof n, sizeof n);
-        remap->units[i % n_units].n_rounds =
-            dcpk_max_size(remap->units[i % n_units].n_rounds, (size_t)n);
-    }
-    dcpk_bytes_release(&all);
+    st = dcpk_ranks_most(remap->options.ranks, mine, n_units, st, err);
+    for (size_t u = 0; u < n_units && st == DCPK_OK; u++)
+        remap->units[u].n_rounds = (size_t)mine[u];
     dcpk_free(mine);
     return st;
 }

@@ -23,31 +23,15 @@ static unsigned making_flags(const struct dcpk_making *m)
     return m->folder_flags | shared | dcpk_target_flags(m->out);
 }
 
-/* Collective inside the work: what rank 0 has marked its folder with. */
-static dcpk_status share_mark(const struct dcpk_making *m, uint64_t *mark, dcpk_status st,
-                              struct dcpk_error *err)
-{
-    struct dcpk_bytes all = {0};
-
-    st = dcpk_ranks_share_each(m->env->ranks, mark, sizeof *mark, &all, st, err);
-    if (st == DCPK_OK)
-        memcpy(mark, all.data, sizeof *mark);
-    dcpk_bytes_release(&all);
-    return st;
-}
-
 /* Collective inside the work: what rank 0 has found at the output's place holds for all. */
 static dcpk_status share_found(struct dcpk_making *m, struct dcpk_error *err)
 {
-    const uint8_t mine = m->target->is_there;
-    struct dcpk_bytes all = {0};
-    const dcpk_status st =
-        dcpk_ranks_share_each(m->env->ranks, &mine, sizeof mine, &all, DCPK_OK, err);
+    bool is_there = m->target->is_there;
 
-    if (st == DCPK_OK)
-        m->compares = m->target->is_there = all.data[0] != 0;
-    dcpk_bytes_release(&all);
-    return st;
+    if (dcpk_ranks_first(m->env->ranks, &is_there, sizeof is_there, DCPK_OK, err))
+        return err->status;
+    m->compares = m->target->is_there = is_there;
+    return DCPK_OK;
 }
 
 /* Rank 0 makes the folder and marks it; the others join the one with that mark. */
@@ -61,7 +45,7 @@ static dcpk_status begin_shared(struct dcpk_making *m, struct dcpk_error *err)
         if (st == DCPK_OK)
             st = dcpk_folder_mark(m->folder, &mark, err);
     }
-    st = share_mark(m, &mark, st, err);
+    st = dcpk_ranks_first(m->env->ranks, &mark, sizeof mark, st, err);
     if (st != DCPK_OK || dcpk_making_leads(m))
         return st;
     return dcpk_folder_join(m->target->folder, making_flags(m), mark, JOIN_SECONDS, &m->folder,

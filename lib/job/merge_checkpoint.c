@@ -9,7 +9,7 @@
 #include "lib/base/order.h"
 #include "lib/ckpt/seen.h"
 #include "lib/job/merge_priv.h"
-#include "lib/tensor/placement.h"
+#include "lib/tensor/chunks.h"
 #include "lib/write/journal.h"
 
 #define SUMMARY_NAME "merge" /* the only file of the store: weights, and what the inputs are */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* remap_checkpoint.c - what a process knows of a remap (the model, two layouts, the files'
- * fingerprints), and the steps that each of its ranks makes. */
+/* remap_checkpoint.c - what a process knows of a remap: the model, two layouts, the files'
+ * fingerprints. */
 #include "lib/job/remap_checkpoint.h"
 
 #include <inttypes.h>
@@ -8,12 +8,11 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
+#include "lib/exec/slab.h"
 #include "lib/exec/thread_ranks.h"
 #include "lib/job/remap_checkpoint_priv.h"
 #include "lib/model/account.h"
 #include "lib/model/parallel.h"
-
-/* ---- the job of a process ---- */
 
 /* The canonical view, with all that a layout needs to know of it. */
 static dcpk_status job_read_model(struct dcpk_remap_job *job, struct dcpk_error *err)
@@ -158,6 +157,26 @@ dcpk_status dcpk_remap_job_new(struct dcpk_checkpoint *ckpt,
     return st;
 }
 
+dcpk_status dcpk_remap_job_run(struct dcpk_remap_job *job, struct dcpk_remap_result *result,
+                               struct dcpk_error *err)
+{
+    const struct dcpk_remap_job_options *o = job->options;
+
+    *result = (struct dcpk_remap_result){.n_ranks = o->n_ranks, .n_tensors = job->n};
+    for (size_t i = 0; i < job->n; i++) {
+        struct dcpk_box whole;
+
+        dcpk_box_whole(job->views[i].view.shape, job->views[i].view.rank, &whole);
+        result->tensor_bytes +=
+            dcpk_slab_elems(&whole) * dcpk_dtype_bytes(job->views[i].view.dtype);
+    }
+    job->result = result;
+    if (o->env.ranks == NULL)
+        return dcpk_thread_ranks_run(o->n_ranks, dcpk_remap_rank_run, job, err);
+    result->n_ranks = dcpk_ranks_count(o->env.ranks);
+    return dcpk_remap_rank_run(o->env.ranks, job, err);
+}
+
 void dcpk_remap_job_free(struct dcpk_remap_job *job)
 {
     if (job == NULL)
@@ -167,126 +186,4 @@ void dcpk_remap_job_free(struct dcpk_remap_job *job)
     dcpk_model_free(job->model);
     dcpk_arena_free(job->arena);
     dcpk_free(job);
-}
-
-/* ---- a rank and its engine ---- */
-
-dcpk_status dcpk_remap_rank_wait(struct dcpk_remap_rank *rank, struct dcpk_error *err)
-{
-    int timeout_ms = rank->job->options->timeout_ms;
-
-    if (timeout_ms == 0)
-        timeout_ms = DCPK_REMAP_TIMEOUT_MS;
-    return dcpk_space_wait(rank->space, 0, timeout_ms, err);
-}
-
-static dcpk_status rank_open_space(struct dcpk_remap_rank *rank, struct dcpk_error *err)
-{
-    const struct dcpk_space_ops *ops = rank->job->options->space;
-    struct dcpk_space_options options = {0};
-    dcpk_status st = DCPK_OK;
-
-    if (!ops->is_host)
-        st = dcpk_ranks_ordinal(rank->ranks, &options.ordinal, err);
-    if (st == DCPK_OK)
-        st = ops->open(&options, &rank->space, err);
-    if (st == DCPK_EUNSUPPORTED && options.ordinal > 0)
-        dcpk_append(err, "; each rank of a machine takes a device of its own, so that every "
-                         "process must see all of them");
-    return dcpk_ranks_agree(rank->ranks, st, err);
-}
-
-static dcpk_status rank_open_link(struct dcpk_remap_rank *rank, const char *note,
-                                  struct dcpk_error *err)
-{
-    const struct dcpk_link_ops *ops = rank->job->options->link;
-    dcpk_status st;
-
-    st = ops->open(dcpk_ranks_comm(rank->ranks), rank->space, &rank->link, err);
-    st = dcpk_ranks_agree(rank->ranks, st, err);
-    if (st == DCPK_OK && rank->result != NULL) {
-        rank->result->link = ops->name;
-        memcpy(rank->result->note, note, strlen(note) + 1);
-    }
-    return st;
-}
-
-dcpk_status dcpk_remap_rank_open(struct dcpk_remap_rank *rank, struct dcpk_error *err)
-{
-    const struct dcpk_remap_job_options *o = rank->job->options;
-
-    rank->link_bytes_a_second = o->link_bytes_a_second;
-    if (rank_open_space(rank, err))
-        return err->status;
-    if (o->path == DCPK_REMAP_STAGED && o->link != NULL && rank->ranks != NULL)
-        return rank_open_link(rank, "", err);
-    return DCPK_OK;
-}
-
-void dcpk_remap_rank_close(struct dcpk_remap_rank *rank)
-{
-    if (rank->link != NULL)
-        rank->link->ops->close(rank->link);
-    if (rank->space != NULL)
-        rank->space->ops->close(rank->space);
-}
-
-struct dcpk_remap_options dcpk_remap_rank_options(const struct dcpk_remap_rank *rank)
-{
-    const struct dcpk_remap_job_options *o = rank->job->options;
-
-    return (struct dcpk_remap_options){.ranks = rank->ranks,
-                                       .space = rank->space,
-                                       .link = rank->link,
-                                       .path = o->path,
-                                       .staging_bytes = o->staging_bytes,
-                                       .unit_bytes = o->unit_bytes,
-                                       .link_bytes_a_second = rank->link_bytes_a_second,
-                                       .timeout_ms = o->timeout_ms,
-                                       .checks = o->checks};
-}
-
-dcpk_status dcpk_remap_rank_plan(struct dcpk_remap_rank *rank,
-                                 const struct dcpk_remap_shards *shards, struct dcpk_remap **remap,
-                                 struct dcpk_error *err)
-{
-    const struct dcpk_remap_job_options *o = rank->job->options;
-    struct dcpk_remap_options options = dcpk_remap_rank_options(rank);
-    struct dcpk_error refusal = DCPK_ERROR_INIT;
-    const bool may_open = o->path == DCPK_REMAP_AUTO && o->link != NULL && rank->link == NULL;
-    dcpk_status st = dcpk_remap_new(&options, shards, remap, &refusal);
-
-    if (st == DCPK_EUNSUPPORTED && may_open && rank->ranks != NULL) {
-        if (rank_open_link(rank, refusal.text, err))
-            return err->status;
-        options.link = rank->link;
-        return dcpk_remap_new(&options, shards, remap, err);
-    }
-    if (st != DCPK_OK)
-        *err = refusal;
-    return st;
-}
-
-dcpk_status dcpk_remap_rank_time(struct dcpk_remap_rank *rank, struct dcpk_remap *remap,
-                                 double *seconds, struct dcpk_error *err)
-{
-    struct dcpk_bytes all = {0};
-    double mine, slowest = 0;
-    dcpk_status st;
-
-    if (dcpk_remap_run(remap, NULL, NULL, err))
-        return err->status;
-    mine = dcpk_remap_stats(remap)->seconds;
-    st = dcpk_ranks_share_each(rank->ranks, &mine, sizeof mine, &all, DCPK_OK, err);
-    for (size_t r = 0; st == DCPK_OK && r < all.n_bytes / sizeof mine; r++) {
-        memcpy(&mine, all.data + r * sizeof mine, sizeof mine);
-        if (mine > slowest)
-            slowest = mine;
-    }
-    dcpk_bytes_release(&all);
-    if (dcpk_ranks_agree(rank->ranks, st, err))
-        return err->status;
-    if (*seconds == 0 || slowest < *seconds)
-        *seconds = slowest;
-    return DCPK_OK;
 }

@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* remap_checkpoint_priv.h - what the parts of a remap job share: the job of a process, and the
- * memory of one rank. */
+/* remap_checkpoint_priv.h - what the parts of a remap job share. Each calls those before it:
+ *
+ *   remap_rank.c         a rank's device, link and engine
+ *   remap_held.c         one layout in its memory
+ *   remap_steps.c        load, there, back
+ *   remap_checkpoint.c   the job of a process: model, layouts, fingerprints; starts its ranks
+ */
 #ifndef DCPK_LIB_JOB_REMAP_CHECKPOINT_PRIV_H
 #define DCPK_LIB_JOB_REMAP_CHECKPOINT_PRIV_H
 
@@ -33,13 +38,40 @@ struct dcpk_remap_rank {
     struct dcpk_remap_result *result; /* NULL: another rank of this process reports */
 };
 
+/* ---- remap_rank.c ---- */
+
+/* Collective: open the device, and the link where the path always needs one. */
+dcpk_status dcpk_remap_rank_open(struct dcpk_remap_rank *rank, struct dcpk_error *err);
+void dcpk_remap_rank_close(struct dcpk_remap_rank *rank); /* not collective; zeroed: a no-op */
+
+/* Collective: dcpk_remap_new, over a link where ranks need one that it opens then. */
+dcpk_status dcpk_remap_rank_plan(struct dcpk_remap_rank *rank,
+                                 const struct dcpk_remap_shards *shards, struct dcpk_remap **remap,
+                                 struct dcpk_error *err);
+/* Collective: run it. *seconds: of the slowest rank in the best run so far; 0 before the first. */
+dcpk_status dcpk_remap_rank_time(struct dcpk_remap_rank *rank, struct dcpk_remap *remap,
+                                 double *seconds, struct dcpk_error *err);
+
+/*
+ * Collective: sets rank->link_bytes_a_second, the rate from every rank to the next one, in one
+ * piece, as the engine moves it; within the rank where there is one alone. What n_bytes at `from`
+ * and `to` hold is lost. Where a rank has little of them, it takes memory.
+ */
+dcpk_status dcpk_remap_rank_measure(struct dcpk_remap_rank *rank, const uint8_t *from, uint8_t *to,
+                                    uint64_t n_bytes, struct dcpk_error *err);
+
+/* Wait for what is queued, as long as the options allow. */
+dcpk_status dcpk_remap_rank_wait(struct dcpk_remap_rank *rank, struct dcpk_error *err);
+
+/* ---- remap_held.c ---- */
+
 /* One layout in the memory of a rank: the tensors that it holds, one behind the other. */
 struct dcpk_remap_held {
     struct dcpk_remap_rank *rank;
     struct dcpk_arena *arena;
-    struct dcpk_shard *shards;
-    uint32_t *tensor; /* of each shard */
-    size_t n_shards, capacity;
+    struct dcpk_shard *shards; /* owned */
+    uint32_t *tensor;          /* of each shard; owned */
+    size_t n_shards, capacity, n_places;
     int64_t *copy;              /* by tensor: which one the rank has part of; -1: none */
     uint8_t *at;                /* of the space */
     uint64_t n_bytes;           /* 0: the rank holds nothing */
@@ -64,30 +96,9 @@ dcpk_status dcpk_remap_held_wipe(struct dcpk_remap_held *held, struct dcpk_error
 dcpk_status dcpk_remap_held_prove(struct dcpk_remap_held *held, struct dcpk_remap_step *step,
                                   struct dcpk_error *err);
 
-/* Collective: the rate from every rank to the next one, in one piece, as the engine moves it;
- * within the rank where there is one alone. What both layouts hold is lost: the bytes go from the
- * memory of the first to that of the second. Where a rank has little of them, it takes memory. */
-dcpk_status dcpk_remap_measure_link(struct dcpk_remap_rank *rank,
-                                    const struct dcpk_remap_held held[2], double *bytes_a_second,
-                                    struct dcpk_error *err);
+/* ---- remap_steps.c ---- */
 
-/* Collective: open the device, and the link where the path always needs one. */
-dcpk_status dcpk_remap_rank_open(struct dcpk_remap_rank *rank, struct dcpk_error *err);
-void dcpk_remap_rank_close(struct dcpk_remap_rank *rank); /* not collective; zeroed: a no-op */
-
-/* The options of the engine, as the job has them. */
-struct dcpk_remap_options dcpk_remap_rank_options(const struct dcpk_remap_rank *rank);
-/*
- * Collective: dcpk_remap_new, over a link where ranks need one that it opens then.
- */
-dcpk_status dcpk_remap_rank_plan(struct dcpk_remap_rank *rank,
-                                 const struct dcpk_remap_shards *shards, struct dcpk_remap **remap,
-                                 struct dcpk_error *err);
-/* Collective: run it. *seconds: of the slowest rank in the best run so far; 0 before the first. */
-dcpk_status dcpk_remap_rank_time(struct dcpk_remap_rank *rank, struct dcpk_remap *remap,
-                                 double *seconds, struct dcpk_error *err);
-
-/* Wait for what is queued, as long as the options allow. */
-dcpk_status dcpk_remap_rank_wait(struct dcpk_remap_rank *rank, struct dcpk_error *err);
+/* All that one of `ranks` does. Collective. context: the struct dcpk_remap_job. */
+dcpk_status dcpk_remap_rank_run(struct dcpk_ranks *ranks, void *context, struct dcpk_error *err);
 
 #endif

@@ -27,21 +27,22 @@ static dcpk_status held_add_shard(struct dcpk_remap_held *held, uint32_t tensor,
     const struct dcpk_remap_job *job = held->rank->job;
     const struct dcpk_view *view = &job->views[tensor].view;
     int64_t *stride = dcpk_arena_array(held->arena, (size_t)view->rank + 1, sizeof *stride, err);
-    struct dcpk_shard *shards = held->shards;
 
-    if (stride == NULL)
+    if (stride == NULL ||
+        dcpk_grow(&held->shards, &held->capacity, held->n_shards, sizeof *held->shards, err) ||
+        dcpk_grow(&held->tensor, &held->n_places, held->n_shards, sizeof *held->tensor, err))
         return err->status;
-    dcpk_row_major_strides(dcpk_dtype_bytes(view->dtype), local->boxes.shape, view->rank, stride);
+    dcpk_row_major_strides(dcpk_dtype_bytes(view->dtype), local->shape, view->rank, stride);
     for (int a = 0; a < view->rank; a++)
         place += (uint64_t)(span[2 * view->rank + a] * stride[a]);
-    shards[held->n_shards] = (struct dcpk_shard){.name = job->views[tensor].name,
-                                                 .dtype = view->dtype,
-                                                 .rank = view->rank,
-                                                 .holder = dcpk_ranks_self(held->rank->ranks),
-                                                 .shape = view->shape,
-                                                 .span = span,
-                                                 .stride_bytes = stride,
-                                                 .at = place};
+    held->shards[held->n_shards] = (struct dcpk_shard){.name = job->views[tensor].name,
+                                                       .dtype = view->dtype,
+                                                       .rank = view->rank,
+                                                       .holder = dcpk_ranks_self(held->rank->ranks),
+                                                       .shape = view->shape,
+                                                       .span = span,
+                                                       .stride_bytes = stride,
+                                                       .at = place};
     held->tensor[held->n_shards++] = tensor;
     return DCPK_OK;
 }
@@ -57,32 +58,11 @@ static dcpk_status held_take_place(struct dcpk_remap_held *held, const struct dc
     uint64_t n_bytes;
 
     *place = (held->n_bytes + align - 1) / align * align;
-    if (dcpk_shape_count(local->boxes.shape, view->rank, &n_elems, err))
+    if (dcpk_shape_count(local->shape, view->rank, &n_elems, err))
         return err->status;
     if (!dcpk_mul_u64((uint64_t)n_elems, elem_bytes, &n_bytes) ||
         !dcpk_add_u64(*place, n_bytes, &held->n_bytes))
         return dcpk_fail(err, DCPK_ERANGE, "a rank would hold more than 2^64 bytes");
-    return DCPK_OK;
-}
-
-static dcpk_status held_reserve(struct dcpk_remap_held *held, size_t n, struct dcpk_error *err)
-{
-    struct dcpk_shard *shards;
-    uint32_t *tensor;
-
-    if (held->n_shards + n <= held->capacity)
-        return DCPK_OK;
-    held->capacity = 2 * held->capacity + n;
-    shards = dcpk_arena_array(held->arena, held->capacity, sizeof *shards, err);
-    tensor = dcpk_arena_array(held->arena, held->capacity, sizeof *tensor, err);
-    if (shards == NULL || tensor == NULL)
-        return err->status;
-    if (held->n_shards > 0) {
-        memcpy(shards, held->shards, held->n_shards * sizeof *shards);
-        memcpy(tensor, held->tensor, held->n_shards * sizeof *tensor);
-    }
-    held->shards = shards;
-    held->tensor = tensor;
     return DCPK_OK;
 }
 
@@ -94,7 +74,7 @@ static dcpk_status held_lay_out(struct dcpk_remap_held *held, const struct dcpk_
     const int64_t self = dcpk_ranks_self(held->rank->ranks);
 
     held->copy = dcpk_arena_array(held->arena, job->n, sizeof *held->copy, err);
-    if (held->copy == NULL || held_reserve(held, job->n, err))
+    if (held->copy == NULL)
         return err->status;
     for (size_t i = 0; i < job->n; i++) {
         struct dcpk_local local;
@@ -103,13 +83,12 @@ static dcpk_status held_lay_out(struct dcpk_remap_held *held, const struct dcpk_
         if (dcpk_laid_out_find(laid, &job->model->tensors[i], self, held->arena, &local, err))
             return err->status;
         held->copy[i] = local.copy;
-        if (local.boxes.n == 0)
+        if (local.n == 0)
             continue;
-        if (held_reserve(held, local.boxes.n, err) ||
-            held_take_place(held, &job->views[i].view, &local, laid->placing.is_fsdp, &place, err))
+        if (held_take_place(held, &job->views[i].view, &local, laid->placing.is_fsdp, &place, err))
             return err->status;
-        for (size_t b = 0; b < local.boxes.n; b++)
-            if (held_add_shard(held, (uint32_t)i, &local, local.boxes.spans[b], place, err))
+        for (size_t b = 0; b < local.n; b++)
+            if (held_add_shard(held, (uint32_t)i, &local, local.spans[b], place, err))
                 return err->status;
     }
     return DCPK_OK;
@@ -189,6 +168,8 @@ void dcpk_remap_held_release(struct dcpk_remap_held *held)
     held->rank->space->ops->free(held->rank->space, held->host_sums);
     held->rank->space->ops->free(held->rank->space, held->sums);
     held->rank->space->ops->free(held->rank->space, held->at);
+    dcpk_free(held->tensor);
+    dcpk_free(held->shards);
     dcpk_arena_free(held->arena);
     *held = (struct dcpk_remap_held){0};
 }

@@ -12,7 +12,6 @@
 #include "lib/ckpt/stranger.h"
 #include "lib/model/layout.h"
 #include "lib/model/model.h"
-#include "lib/model/saved_layout.h"
 #include "lib/rules/expect.h"
 #include "lib/rules/forbidden.h"
 

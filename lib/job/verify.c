@@ -100,15 +100,12 @@ static bool all_hold(const struct verifying *w)
 {
     struct dcpk_ranks *ranks = w->options->env.ranks;
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_bytes shared = {0};
-    uint8_t hold = 1;
+    bool hold = true;
 
     for (int i = 0; i < DCPK_N_VERIFY_CHECKS; i++)
         hold = hold && w->v->outcomes[i].err.status == DCPK_OK;
-    if (dcpk_ranks_share_each(ranks, &hold, sizeof hold, &shared, DCPK_OK, &err) == DCPK_OK)
-        hold = shared.data[0];
-    dcpk_bytes_release(&shared);
-    return hold != 0;
+    (void)dcpk_ranks_first(ranks, &hold, sizeof hold, DCPK_OK, &err);
+    return hold;
 }
 
 /* Only of what all checks have found sound, so that the list vouches for nothing that is not. */

@@ -3,7 +3,9 @@
 #ifndef DCPK_LIB_MODEL_LAID_OUT_H
 #define DCPK_LIB_MODEL_LAID_OUT_H
 
-#include "lib/model/fsdp_shards.h"
+#include "lib/ckpt/output.h"
+#include "lib/model/parts.h"
+#include "lib/place/held.h"
 
 /*
  * Set what tensor parallelism of n_tp ranks does to a parameter: shape, axis and parts of `spread`,
@@ -19,8 +21,11 @@ struct dcpk_laid_out {
     const struct dcpk_model *model;
     struct dcpk_placing placing;
     struct dcpk_arena *arena;
-    struct dcpk_fsdp_shards fsdp; /* with FSDP */
-    struct dcpk_spread *spreads;  /* by parameter */
+    struct dcpk_spread *spreads; /* by parameter */
+    /* With FSDP: by place in the order of registration, buffers left out. */
+    struct dcpk_fsdp_param *flats;
+    struct dcpk_fsdp_place *places;
+    size_t n_flats;
 };
 
 /*
@@ -41,5 +46,14 @@ dcpk_status dcpk_laid_out_find(const struct dcpk_laid_out *laid,
                                const struct dcpk_model_tensor *tensor, int64_t rank,
                                struct dcpk_arena *arena, struct dcpk_local *local,
                                struct dcpk_error *err);
+
+/*
+ * Set tensor->spans to what ranks of FSDP hold of `rows` of a parameter (NULL: all), each box once
+ * (formats/fsdp_dtensor/FORMAT.md 8.1). Leaves it alone for buffers, for what has no rows, and
+ * where nothing was laid out. Errors: those of dcpk_held_chunks.
+ */
+dcpk_status dcpk_laid_out_cut(const struct dcpk_laid_out *laid, uint32_t param,
+                              const struct dcpk_rows *rows, struct dcpk_arena *arena,
+                              struct dcpk_out_tensor *tensor, struct dcpk_error *err);
 
 #endif

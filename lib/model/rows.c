@@ -37,9 +37,9 @@ static dcpk_status check_ranks(const struct dcpk_split *split, int64_t tp, size_
         for (size_t b = 0; b < part->n_rows; b++) {
             if (part->rows[b].n_rows % tp != 0)
                 return dcpk_fail(err, DCPK_EMISMATCH,
-                                 "the %" PRId64 " rows of its part '%s' do not divide by %" PRId64
-                                 " tensor-parallel ranks",
-                                 part->rows[b].n_rows, part->name, tp);
+                                 "tp=%" PRId64 " does not divide the %" PRId64
+                                 " rows of its part '%s'",
+                                 tp, part->rows[b].n_rows, part->name);
             *n_blocks += part->rows[b].n_rows > 0;
         }
     }

@@ -262,11 +262,29 @@ static dcpk_status rows_before(const struct dcpk_fsdp_param *param,
     return DCPK_OK;
 }
 
-dcpk_status dcpk_fsdp_rows(const struct dcpk_fsdp_param *param, const struct dcpk_fsdp_place *place,
-                           int64_t *cut, struct dcpk_error *err)
+void dcpk_fsdp_holders(const struct dcpk_fsdp_param *param, const struct dcpk_fsdp_place *place,
+                       int64_t *first, int64_t *end)
 {
-    for (int64_t r = 0; r <= param->n_shards; r++)
-        if (rows_before(param, place, r, &cut[r], err))
+    const int64_t slice = place->bucket_elems / param->n_shards;
+    int64_t n = 1;
+
+    for (int a = 0; a < param->rank; a++)
+        n *= param->shape[a];
+    *first = *end = 0;
+    if (n == 0)
+        return;
+    *first = place->first / slice;
+    *end = (place->first + n - 1) / slice + 1;
+}
+
+dcpk_status dcpk_fsdp_check_rows(const struct dcpk_fsdp_param *param,
+                                 const struct dcpk_fsdp_place *place, struct dcpk_error *err)
+{
+    int64_t r, end, ignored;
+
+    dcpk_fsdp_holders(param, place, &r, &end);
+    for (; r < end; r++)
+        if (rows_before(param, place, r, &ignored, err))
             return err->status;
     return DCPK_OK;
 }

@@ -44,19 +44,21 @@ struct dcpk_fsdp_place {
 dcpk_status dcpk_fsdp_layout(const struct dcpk_fsdp_param *params, size_t n, int64_t bucket_elems,
                              struct dcpk_fsdp_place *places, struct dcpk_error *err);
 
+/* Ranks *first .. *end - 1 hold elements of the parameter; none where it has no elements. */
+void dcpk_fsdp_holders(const struct dcpk_fsdp_param *param, const struct dcpk_fsdp_place *place,
+                       int64_t *first, int64_t *end);
+
 /*
- * The rows that ranks hold: rank r has rows [cut[r], cut[r + 1]) of the parameter.
- * cut: n_shards + 1 numbers, the caller's.
- * Errors: DCPK_EUNSUPPORTED "fsdp-layout: row of <name> would be cut" where a slice ends inside a
- * row (formats/fsdp_dtensor/FORMAT.md 8.3): Megatron-FSDP itself fails then.
+ * Checks that no slice ends inside a row. Errors: DCPK_EUNSUPPORTED "fsdp-layout: row of <name>
+ * would be cut" (formats/fsdp_dtensor/FORMAT.md 8.3): Megatron-FSDP itself fails then.
  */
-dcpk_status dcpk_fsdp_rows(const struct dcpk_fsdp_param *param, const struct dcpk_fsdp_place *place,
-                           int64_t *cut, struct dcpk_error *err);
+dcpk_status dcpk_fsdp_check_rows(const struct dcpk_fsdp_param *param,
+                                 const struct dcpk_fsdp_place *place, struct dcpk_error *err);
 
 /*
  * The shard of rank r < n_shards: `box` is its rows of the parameter (no rows: it holds none),
  * which lie row-major in the rank's slice of the flat buffer from its element *first on. Errors: as
- * dcpk_fsdp_rows.
+ * dcpk_fsdp_check_rows.
  */
 dcpk_status dcpk_fsdp_shard(const struct dcpk_fsdp_param *param,
                             const struct dcpk_fsdp_place *place, int64_t r, struct dcpk_box *box,

@@ -116,16 +116,24 @@ struct dcpk_coords dcpk_grid_coords(const struct dcpk_grid *grid, int64_t rank)
     return c;
 }
 
+/* A coordinate of a group's first rank: 0 along the axes of the group. */
+static int64_t first_along(unsigned axes, enum dcpk_axes axis, int64_t coordinate)
+{
+    if ((axes & (unsigned)axis) != 0)
+        return 0;
+    return coordinate;
+}
+
 int64_t dcpk_grid_first(const struct dcpk_grid *grid, const struct dcpk_coords *at, unsigned axes)
 {
     const struct dcpk_grid full = dcpk_grid_full(grid);
     const struct dcpk_coords c = *at;
-    const int64_t pp = (axes & DCPK_AXIS_PP) != 0 ? 0 : c.pp;
+    const int64_t pp = first_along(axes, DCPK_AXIS_PP, c.pp);
     int64_t dense_at = c.cp + full.cp * c.dp;
 
     if ((axes & (DCPK_AXIS_EP | DCPK_AXIS_EDP)) != 0) {
-        const int64_t ep = (axes & DCPK_AXIS_EP) != 0 ? 0 : c.ep;
-        const int64_t edp = (axes & DCPK_AXIS_EDP) != 0 ? 0 : c.edp;
+        const int64_t ep = first_along(axes, DCPK_AXIS_EP, c.ep);
+        const int64_t edp = first_along(axes, DCPK_AXIS_EDP, c.edp);
 
         return rank_at(&full, expert_radix(&full), c.etp, ep + full.ep * edp, pp);
     }
@@ -137,7 +145,7 @@ int64_t dcpk_grid_first(const struct dcpk_grid *grid, const struct dcpk_coords *
         dense_at -= c.shard;
     if ((axes & DCPK_AXIS_INSTANCE) != 0)
         dense_at -= instance_ranks(&full) * c.instance;
-    return rank_at(&full, dense_radix(&full), (axes & DCPK_AXIS_TP) != 0 ? 0 : c.tp, dense_at, pp);
+    return rank_at(&full, dense_radix(&full), first_along(axes, DCPK_AXIS_TP, c.tp), dense_at, pp);
 }
 
 int64_t dcpk_grid_stage_rank(const struct dcpk_grid *grid, int64_t pp)
@@ -240,7 +248,7 @@ dcpk_status dcpk_grid_check_stages(const struct dcpk_grid *grid, int64_t n_layer
     if (!is_uneven && stage_layers(&full, n_layers, flags, 0) < 0)
         return dcpk_fail(
             err, DCPK_EMISMATCH,
-            "pp=%" PRId64 " does not divide the model's %" PRId64
+            "pp=%" PRId64 " does not divide the %" PRId64
             " layers: give first and last, the layers of the stages at the ends, or "
             "leave pp out: no chunk depends on it, and every pipeline loads the result",
             full.pp, n_layers);
@@ -257,21 +265,20 @@ static dcpk_status check_divides(const char *what, int64_t n, const char *by, in
 {
     if (size <= 1 || n % size == 0)
         return DCPK_OK;
-    return dcpk_fail(err, DCPK_EMISMATCH,
-                     "%s=%" PRId64 " does not divide the model's %" PRId64 " %s", by, size, n,
-                     what);
+    return dcpk_fail(err, DCPK_EMISMATCH, "%s=%" PRId64 " does not divide the %" PRId64 " %s", by,
+                     size, n, what);
 }
 
-/* The ranks of a stage hold experts in equal parts. */
-static dcpk_status check_expert_ranks(const struct dcpk_grid *full, dcpk_status code,
-                                      struct dcpk_error *err)
+/* Checks that n_ranks of a stage hold experts in equal parts. */
+static dcpk_status check_expert_ranks(const struct dcpk_grid *full, int64_t n_ranks,
+                                      dcpk_status code, struct dcpk_error *err)
 {
-    if (stage_ranks(full) % (full->etp * full->ep) == 0)
+    if (n_ranks % (full->etp * full->ep) == 0)
         return DCPK_OK;
     return dcpk_fail(err, code,
                      "etp=%" PRId64 " times ep=%" PRId64 " does not divide the %" PRId64
                      " ranks of a pipeline stage",
-                     full->etp, full->ep, stage_ranks(full));
+                     full->etp, full->ep, n_ranks);
 }
 
 static dcpk_status check_experts(const struct dcpk_grid *grid, int64_t n_experts,
@@ -289,7 +296,7 @@ static dcpk_status check_experts(const struct dcpk_grid *grid, int64_t n_experts
         return err->status;
     if (n_experts == 0 || grid->dp == 0)
         return DCPK_OK;
-    return check_expert_ranks(&full, DCPK_EMISMATCH, err);
+    return check_expert_ranks(&full, stage_ranks(&full) / full.instances, DCPK_EMISMATCH, err);
 }
 
 dcpk_status dcpk_grid_check_model(const struct dcpk_grid *grid, const struct dcpk_grid_model *model,
@@ -315,7 +322,7 @@ dcpk_status dcpk_grid_check_ranks(const struct dcpk_grid *grid, int64_t n_ranks,
                          "tp=%" PRId64 " x cp=%" PRId64 " x dp=%" PRId64 " x pp=%" PRId64
                          " are not the %" PRId64 " ranks of the job",
                          g.tp, g.cp, g.dp, g.pp, n_ranks);
-    if (check_expert_ranks(&g, DCPK_EUSAGE, err))
+    if (check_expert_ranks(&g, stage_ranks(&g), DCPK_EUSAGE, err))
         return err->status;
     if (g.is_tp_pp_dp && g.pp > 1 && expert_radix(&g).outer != g.dp)
         return dcpk_fail(err, DCPK_EUSAGE,

@@ -108,8 +108,8 @@ struct dcpk_grid_model {
 
 /*
  * Checks that the model can be cut over the grid: heads and query groups by tp, layers into stages,
- * experts by ep, and the ranks of a stage by etp times ep (where dp is given). Errors:
- * DCPK_EMISMATCH naming what does not divide, or what the model lacks.
+ * experts by ep, and the ranks of an instance in a stage by etp times ep (where dp is given).
+ * Errors: DCPK_EMISMATCH naming what does not divide, or what the model lacks.
  */
 dcpk_status dcpk_grid_check_model(const struct dcpk_grid *grid, const struct dcpk_grid_model *model,
                                   struct dcpk_error *err);

@@ -3,22 +3,21 @@
 #include "lib/place/held.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #include "lib/base/order.h"
 
 /* Where a rank stands to a tensor. */
 struct standing {
     bool holds;
-    int64_t tp, n_tp; /* its block of so many; 0 of 1: all */
-    int64_t shard;    /* of FSDP */
-    int64_t copy;     /* of those that hold the same */
+    int64_t tp;    /* its block */
+    int64_t shard; /* of FSDP */
+    int64_t copy;  /* of those that hold the same */
 };
 
-static struct standing stand_among_experts(const struct dcpk_grid *full, struct dcpk_coords c,
-                                           const struct dcpk_spread *spread)
+static struct standing stand_among_experts(struct dcpk_coords c, const struct dcpk_spread *spread)
 {
-    struct standing s = {
-        .holds = c.ep == spread->ep, .tp = c.etp, .n_tp = full->etp, .copy = c.edp};
+    struct standing s = {.holds = c.ep == spread->ep, .tp = c.etp, .copy = c.edp};
 
     if (spread->flat != NULL) {
         s.shard = c.edp % spread->flat->n_shards;
@@ -31,23 +30,22 @@ static struct standing stand(const struct dcpk_grid *full, const struct dcpk_spr
                              int64_t rank)
 {
     const struct dcpk_coords c = dcpk_grid_coords(full, rank);
-    struct standing s = {.holds = true, .tp = c.tp, .n_tp = full->tp};
-    int64_t n_copies;
+    const int64_t n_tp = spread->ep >= 0 ? full->etp : full->tp;
+    struct standing s = {.holds = true, .tp = c.tp};
+    int64_t n_copies = full->tp * full->cp * full->dp / n_tp;
 
     if (spread->ep >= 0) {
-        s = stand_among_experts(full, c, spread);
+        s = stand_among_experts(c, spread);
     } else if (spread->flat != NULL) {
         s.shard = c.shard;
         s.copy = c.instance;
     } else {
         s.copy = c.cp + full->cp * c.dp;
     }
-    n_copies = full->tp * full->cp * full->dp / s.n_tp;
     if (spread->tp_axis < 0) { /* ranks that differ in tp alone hold copies */
-        s.copy = s.copy * s.n_tp + s.tp;
-        n_copies *= s.n_tp;
+        s.copy = s.copy * n_tp + s.tp;
+        n_copies *= n_tp;
         s.tp = 0;
-        s.n_tp = 1;
     }
     if (spread->stage < 0)
         s.copy += c.pp * n_copies;
@@ -56,45 +54,118 @@ static struct standing stand(const struct dcpk_grid *full, const struct dcpk_spr
     return s;
 }
 
-dcpk_status dcpk_check_blocks(const int64_t *shape, int rank, int axis, int64_t n_blocks,
-                              struct dcpk_error *err)
+dcpk_status dcpk_check_blocks(const int64_t *shape, int rank, int axis, int64_t n_parts,
+                              int64_t n_tp, struct dcpk_error *err)
 {
-    if (axis < rank && shape[axis] % n_blocks == 0)
+    const int64_t n = axis < rank ? shape[axis] : 1;
+
+    if (n % (n_parts * n_tp) == 0)
         return DCPK_OK;
-    return dcpk_fail(err, DCPK_EMISMATCH,
-                     "%" PRId64 " %s do not divide into %" PRId64 " blocks of tensor parallelism",
-                     axis < rank ? shape[axis] : 1, axis == 0 ? "rows" : "columns", n_blocks);
+    if (n_parts > 1)
+        return dcpk_fail(err, DCPK_EMISMATCH,
+                         "tp=%" PRId64 " does not divide the %" PRId64 " rows in %" PRId64 " parts",
+                         n_tp, n, n_parts);
+    return dcpk_fail(err, DCPK_EMISMATCH, "tp=%" PRId64 " does not divide the %" PRId64 " %s", n_tp,
+                     n, axis == 0 ? "rows" : "columns");
 }
 
-dcpk_status dcpk_spread_check(const struct dcpk_spread *spread, int64_t n_tp,
-                              struct dcpk_error *err)
+dcpk_status dcpk_spread_check(const struct dcpk_spread *spread, struct dcpk_error *err)
 {
-    if (n_tp <= 1 || spread->tp_axis < 0)
+    if (spread->tp_axis < 0)
         return DCPK_OK;
-    if (dcpk_check_blocks(spread->shape, spread->rank, spread->tp_axis, n_tp, err))
+    if (dcpk_check_blocks(spread->shape, spread->rank, spread->tp_axis, 1, spread->n_tp, err))
         return err->status;
     for (int64_t i = 0; i < spread->n_parts && spread->tp_axis == 0; i++) {
         const int64_t n_rows = spread->part_at[i + 1] - spread->part_at[i];
 
-        if (dcpk_check_blocks(&n_rows, 1, 0, n_tp, err))
+        if (dcpk_check_blocks(&n_rows, 1, 0, 1, spread->n_tp, err))
             return err->status;
     }
     return DCPK_OK;
 }
 
-/* Cuts the rows of a rank's block into those before, in and after the slice of `shard`. */
-static dcpk_status cut_rows(const struct dcpk_spread *spread, int64_t shard, int64_t n_rows,
-                            int64_t cut[4], struct dcpk_error *err)
+/* The ranks of tensor parallelism that cut the rows. */
+static int64_t row_blocks(const struct dcpk_spread *spread)
 {
-    struct dcpk_box box;
-    int64_t first;
+    if (spread->tp_axis == 0)
+        return spread->n_tp;
+    return 1;
+}
 
-    if (dcpk_fsdp_shard(spread->flat, spread->place, shard, &box, &first, err))
+/* Begins the box of a block: all of it, without its rows. span: zeroed. */
+static void put_block(const struct dcpk_spread *spread, int64_t tp, int64_t *span)
+{
+    const int axis = spread->tp_axis;
+
+    memcpy(span + spread->rank, spread->shape, (size_t)spread->rank * sizeof *span);
+    if (axis > 0) {
+        span[spread->rank + axis] /= spread->n_tp;
+        span[axis] = tp * span[spread->rank + axis];
+    }
+}
+
+/* The rows of part i that a rank of tensor parallelism has. */
+static struct dcpk_rows part_of_rank(const struct dcpk_spread *spread, int64_t i, int64_t tp)
+{
+    struct dcpk_rows rows = {0, spread->shape[0]};
+
+    if (spread->tp_axis != 0)
+        return rows;
+    if (spread->n_parts > 0)
+        rows = (struct dcpk_rows){spread->part_at[i], spread->part_at[i + 1] - spread->part_at[i]};
+    return dcpk_rows_of_rank(rows, spread->n_tp, tp);
+}
+
+/* Adds the boxes of rows [low, high) of a rank's block: one for each part that has some of them;
+ * those that touch are one. */
+static dcpk_status local_add_boxes(const struct dcpk_spread *spread, int64_t tp,
+                                   struct dcpk_rows held, struct dcpk_arena *arena,
+                                   struct dcpk_local *local, struct dcpk_error *err)
+{
+    const int64_t n_parts = spread->tp_axis == 0 && spread->n_parts > 0 ? spread->n_parts : 1;
+    const size_t rank = (size_t)spread->rank;
+    const int64_t **spans = dcpk_arena_array(arena, (size_t)n_parts, sizeof *spans, err);
+    int64_t *last = NULL, at = 0; /* the local row that a part begins at */
+
+    if (spans == NULL)
         return err->status;
-    cut[0] = 0;
-    cut[1] = box.offset[0];
-    cut[2] = box.offset[0] + box.extent[0];
-    cut[3] = n_rows;
+    local->spans = spans;
+    for (int64_t i = 0; i < n_parts; i++) {
+        const struct dcpk_rows part = part_of_rank(spread, i, tp);
+        const int64_t low = dcpk_max_i64(held.row - at, 0);
+        const int64_t n = dcpk_min_i64(held.row + held.n_rows - at, part.n_rows) - low;
+
+        at += part.n_rows;
+        if (n <= 0)
+            continue;
+        if (last != NULL && last[0] + last[rank] == part.row + low) {
+            last[rank] += n;
+            continue;
+        }
+        last = dcpk_arena_array(arena, 3 * rank, sizeof *last, err);
+        if (last == NULL)
+            return err->status;
+        put_block(spread, tp, last);
+        last[0] = part.row + low;
+        last[rank] = n;
+        last[2 * rank] = at - part.n_rows + low - held.row;
+        spans[local->n++] = last;
+    }
+    return DCPK_OK;
+}
+
+/* A tensor without rows: one number. */
+static dcpk_status local_set_scalar(struct dcpk_arena *arena, struct dcpk_local *local,
+                                    struct dcpk_error *err)
+{
+    static const int64_t none[1];
+    const int64_t **spans = dcpk_arena_array(arena, 1, sizeof *spans, err);
+
+    if (spans == NULL)
+        return err->status;
+    spans[0] = none;
+    local->spans = spans;
+    local->n = 1;
     return DCPK_OK;
 }
 
@@ -103,11 +174,11 @@ dcpk_status dcpk_held_of(const struct dcpk_placing *placing, const struct dcpk_s
                          struct dcpk_error *err)
 {
     const struct dcpk_grid full = dcpk_grid_full(&placing->grid);
-    struct dcpk_mesh mesh = {.n_dims = 1, .name = {"tp", "rows"}, .size = {1, 3}};
-    struct dcpk_placement cuts[2] = {{.kind = DCPK_REPLICATE}, {.kind = DCPK_UNEVEN}};
-    const struct dcpk_placed placed = {&mesh, cuts, spread->shape, spread->rank};
+    int64_t span[3 * DCPK_MAX_RANK] = {0}, first;
+    struct dcpk_rows held = {0, 0};
     struct standing s;
-    int64_t cut[4];
+    struct dcpk_box box;
+    bool is_empty = false;
 
     *local = (struct dcpk_local){.copy = -1};
     if (rank >= dcpk_grid_ranks(&full))
@@ -115,21 +186,62 @@ dcpk_status dcpk_held_of(const struct dcpk_placing *placing, const struct dcpk_s
     s = stand(&full, spread, rank);
     if (!s.holds)
         return DCPK_OK;
-    mesh.size[0] = s.n_tp;
-    if (spread->tp_axis >= 0)
-        cuts[0] = (struct dcpk_placement){.kind = DCPK_SHARD, .axis = spread->tp_axis};
-    if (spread->tp_axis == 0 && spread->n_parts > 0)
-        cuts[0] = (struct dcpk_placement){
-            .kind = DCPK_STRIDED, .split = spread->n_parts, .cut = spread->part_at};
-    if (spread->flat != NULL) {
-        const int64_t n_rows = spread->shape[0] / (spread->tp_axis == 0 ? s.n_tp : 1);
-
-        mesh.n_dims = 2;
-        cuts[1].cut = cut;
-        if (cut_rows(spread, s.shard, n_rows, cut, err))
-            return err->status;
-        s.tp = 3 * s.tp + 1;
-    }
     local->copy = s.copy;
-    return dcpk_placement_rank(&placed, s.tp, arena, &local->boxes, err);
+    if (spread->rank == 0)
+        return local_set_scalar(arena, local, err);
+    held.n_rows = spread->shape[0] / row_blocks(spread);
+    if (spread->flat != NULL) {
+        if (dcpk_fsdp_shard(spread->flat, spread->place, s.shard, &box, &first, err))
+            return err->status;
+        held = (struct dcpk_rows){box.offset[0], box.extent[0]};
+    }
+    put_block(spread, s.tp, span);
+    memcpy(local->shape, span + spread->rank, (size_t)spread->rank * sizeof *span);
+    local->shape[0] = held.n_rows;
+    for (int a = 0; a < spread->rank; a++)
+        is_empty = is_empty || local->shape[a] == 0;
+    if (is_empty)
+        return DCPK_OK;
+    return local_add_boxes(spread, s.tp, held, arena, local, err);
+}
+
+dcpk_status dcpk_held_chunks(const struct dcpk_spread *spread, const struct dcpk_rows *rows,
+                             struct dcpk_arena *arena, struct dcpk_span_list *list,
+                             struct dcpk_error *err)
+{
+    const int64_t n_tp = spread->n_tp, by = row_blocks(spread);
+    const size_t rank = (size_t)spread->rank;
+    struct dcpk_rows part = {0, spread->shape[0] / by};
+    const int64_t **spans;
+    int64_t first, end, ignored;
+
+    if (rows != NULL)
+        part = (struct dcpk_rows){rows->row / by, rows->n_rows / by};
+    dcpk_fsdp_holders(spread->flat, spread->place, &first, &end);
+    spans = dcpk_arena_array(arena, (size_t)(n_tp * (end - first)), sizeof *spans, err);
+    if (spans == NULL)
+        return err->status;
+    *list = (struct dcpk_span_list){spans, 0};
+    for (int64_t i = 0; i < n_tp * (end - first); i++) {
+        const int64_t tp = i / (end - first), shard = first + i % (end - first);
+        int64_t *span, low, high;
+        struct dcpk_box box;
+
+        if (dcpk_fsdp_shard(spread->flat, spread->place, shard, &box, &ignored, err))
+            return err->status;
+        low = dcpk_max_i64(box.offset[0] - part.row, 0);
+        high = dcpk_min_i64(box.offset[0] + box.extent[0] - part.row, part.n_rows);
+        if (low >= high)
+            continue;
+        span = dcpk_arena_array(arena, 2 * rank, sizeof *span, err);
+        if (span == NULL)
+            return err->status;
+        put_block(spread, tp, span);
+        span[0] = low;
+        if (by > 1)
+            span[0] += tp * part.n_rows;
+        span[rank] = high - low;
+        spans[list->n++] = span;
+    }
+    return DCPK_OK;
 }

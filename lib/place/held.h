@@ -14,7 +14,7 @@
 
 #include "lib/place/fsdp_layout.h"
 #include "lib/place/grid.h"
-#include "lib/tensor/placement.h"
+#include "lib/tensor/chunks.h"
 
 /* Rows [row, row + n_rows) of a tensor: of its axis 0, in elements. */
 struct dcpk_rows {
@@ -35,6 +35,7 @@ struct dcpk_spread {
     int64_t stage; /* of the pipeline; -1: all have it */
     int64_t ep;    /* the expert-parallel rank whose expert it is; -1: dense */
     int tp_axis;   /* that tensor parallelism cuts; -1: none */
+    int64_t n_tp;  /* into so many blocks; 1 without the axis */
     /* Parts of axis 0, rows [part_at[i], part_at[i + 1]): each is cut by itself. 0: the axis is
      * one. */
     const int64_t *part_at;
@@ -49,17 +50,21 @@ struct dcpk_local {
     /* Which of the copies it is part of, from 0 to at most the rank's number: the ranks of one copy
      * together hold each element once. -1: the rank holds nothing of the tensor. */
     int64_t copy;
-    struct dcpk_rank_boxes boxes;
+    int64_t shape[DCPK_MAX_RANK]; /* where n is 0, an extent is 0 */
+    /* n boxes, of 3 * rank numbers each, in the arena: offset and extent in the tensor, offset in
+     * the local tensor. */
+    const int64_t *const *spans;
+    size_t n;
 };
 
-/* Checks that the tensor has the axis, and n_blocks equal blocks on it. Errors: DCPK_EMISMATCH. */
-dcpk_status dcpk_check_blocks(const int64_t *shape, int rank, int axis, int64_t n_blocks,
-                              struct dcpk_error *err);
+/* Checks that the tensor has the axis, and on it n_parts equal parts of n_tp equal blocks each.
+ * Errors: DCPK_EMISMATCH. */
+dcpk_status dcpk_check_blocks(const int64_t *shape, int rank, int axis, int64_t n_parts,
+                              int64_t n_tp, struct dcpk_error *err);
 
-/* Checks that n_tp ranks of tensor parallelism have equal blocks, of each part. Errors:
+/* Checks that the ranks of tensor parallelism have equal blocks, of each part. Errors:
  * DCPK_EMISMATCH. */
-dcpk_status dcpk_spread_check(const struct dcpk_spread *spread, int64_t n_tp,
-                              struct dcpk_error *err);
+dcpk_status dcpk_spread_check(const struct dcpk_spread *spread, struct dcpk_error *err);
 
 /*
  * Finds what `rank` holds under `placing`, any rank; the grid and the spread were checked. Spans
@@ -68,5 +73,14 @@ dcpk_status dcpk_spread_check(const struct dcpk_spread *spread, int64_t n_tp,
 dcpk_status dcpk_held_of(const struct dcpk_placing *placing, const struct dcpk_spread *spread,
                          int64_t rank, struct dcpk_arena *arena, struct dcpk_local *local,
                          struct dcpk_error *err);
+
+/*
+ * Finds what all ranks hold of `rows` of a tensor in flat buffers, one of its parts (NULL: all of
+ * it, as one part), each box once: a box for each block of tensor parallelism and FSDP rank that
+ * has a row of it, counted from the first of `rows`. list: in `arena`. Errors: as dcpk_held_of.
+ */
+dcpk_status dcpk_held_chunks(const struct dcpk_spread *spread, const struct dcpk_rows *rows,
+                             struct dcpk_arena *arena, struct dcpk_span_list *list,
+                             struct dcpk_error *err);
 
 #endif

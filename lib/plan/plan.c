@@ -12,7 +12,7 @@
 #include "lib/base/order.h"
 #include "lib/ckpt/format.h"
 #include "lib/plan/box_tree.h"
-#include "lib/tensor/placement.h"
+#include "lib/tensor/chunks.h"
 
 /* A piece's source side: an existing tensor of that rank, a box inside it, a dtype that can become
  * the output's. */

@@ -26,20 +26,12 @@ enum meeting { APART, MEET, UNKNOWN };
 
 static struct region region_of(const struct dcpk_shard *shard, bool is_target)
 {
-    struct region r = {.first = shard->at,
-                       .end = shard->at + dcpk_dtype_bytes(shard->dtype),
-                       .shard = shard,
-                       .is_target = is_target,
-                       .role = is_target ? "the target" : "the source"};
+    struct region r = {
+        .shard = shard, .is_target = is_target, .role = is_target ? "the target" : "the source"};
+    uint64_t n_bytes;
 
-    for (int a = 0; a < shard->rank; a++) {
-        const int64_t reach = (shard->span[shard->rank + a] - 1) * shard->stride_bytes[a];
-
-        if (reach < 0)
-            r.first -= (uint64_t)-reach;
-        else
-            r.end += (uint64_t)reach;
-    }
+    dcpk_shard_range(shard, &r.first, &n_bytes);
+    r.end = r.first + n_bytes;
     return r;
 }
 
@@ -161,21 +153,13 @@ static dcpk_status check_pair(const struct region *a, const struct region *b,
                      a->role, a_text, b->role, b_text);
 }
 
-static bool is_empty(const struct dcpk_shard *shard)
-{
-    for (int a = 0; a < shard->rank; a++)
-        if (shard->span[shard->rank + a] == 0)
-            return true;
-    return false;
-}
-
 static size_t add_regions(const struct dcpk_shard *shards, size_t n, int self, bool is_target,
                           struct region *regions)
 {
     size_t n_added = 0;
 
     for (size_t i = 0; i < n; i++)
-        if (shards[i].holder == self && !is_empty(&shards[i]))
+        if (shards[i].holder == self && !dcpk_shard_is_empty(&shards[i]))
             regions[n_added++] = region_of(&shards[i], is_target);
     return n_added;
 }

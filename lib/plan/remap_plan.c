@@ -15,26 +15,6 @@
 
 #define UNWANTED UINT32_MAX
 
-const char *dcpk_shard_format(const struct dcpk_shard *shard, char *text, size_t n)
-{
-    struct dcpk_box box;
-    char box_text[256];
-
-    dcpk_box_unpack(shard->span, shard->rank, &box);
-    snprintf(text, n, "rank %d: '%.200s' %s", shard->holder, shard->name,
-             dcpk_box_format(&box, box_text, sizeof box_text));
-    return text;
-}
-
-uint64_t dcpk_shard_address(const struct dcpk_shard *shard, const int64_t *index)
-{
-    uint64_t at = shard->at;
-
-    for (int a = 0; a < shard->rank; a++)
-        at += (uint64_t)(index[a] - shard->span[a]) * (uint64_t)shard->stride_bytes[a];
-    return at;
-}
-
 void dcpk_move_box(const struct dcpk_remap_plan *plan, const struct dcpk_move *move,
                    struct dcpk_box *box)
 {
@@ -73,14 +53,6 @@ bool dcpk_move_is_kept(const struct dcpk_remap_plan *plan, const struct dcpk_mov
         if (box.extent[a] > 1 && source->stride_bytes[a] != target->stride_bytes[a])
             return false;
     return dcpk_shard_address(source, box.offset) == dcpk_shard_address(target, box.offset);
-}
-
-bool dcpk_shard_is_empty(const struct dcpk_shard *shard)
-{
-    for (int a = 0; a < shard->rank; a++)
-        if (shard->span[shard->rank + a] == 0)
-            return true;
-    return false;
 }
 
 /* A shard by itself. */

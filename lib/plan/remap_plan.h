@@ -11,27 +11,8 @@
 #ifndef DCPK_LIB_PLAN_REMAP_PLAN_H
 #define DCPK_LIB_PLAN_REMAP_PLAN_H
 
-#include <stdbool.h>
-
 #include "lib/base/arena.h"
-#include "lib/tensor/box.h"
-#include "lib/tensor/dtype.h"
-
-/*
- * A box of a tensor in one rank's memory. A rank without the tensor lists none; replicas are equal
- * boxes on several ranks; what does not lie in one strided region is several shards. Everything is
- * borrowed.
- */
-struct dcpk_shard {
-    const char *name; /* of the tensor, the same on all ranks */
-    enum dcpk_dtype dtype;
-    int rank; /* of the tensor: axes */
-    int holder;
-    const int64_t *shape;        /* of the whole tensor */
-    const int64_t *span;         /* the box, packed */
-    const int64_t *stride_bytes; /* of each axis in memory */
-    uint64_t at;                 /* of the box's first element, in the holder's addresses */
-};
+#include "lib/place/shard.h"
 
 struct dcpk_remap_input {
     const struct dcpk_shard *sources, *targets; /* of all ranks, by holder */
@@ -120,9 +101,5 @@ void dcpk_move_box(const struct dcpk_remap_plan *plan, const struct dcpk_move *m
 int dcpk_move_mover(const struct dcpk_remap_plan *plan, const struct dcpk_move *move);
 /* Are the bytes where they are to be already? */
 bool dcpk_move_is_kept(const struct dcpk_remap_plan *plan, const struct dcpk_move *move);
-/* Has the box of a shard no elements? */
-bool dcpk_shard_is_empty(const struct dcpk_shard *shard);
-/* Address of an element of a shard's box, by its index in the tensor. */
-uint64_t dcpk_shard_address(const struct dcpk_shard *shard, const int64_t *index);
 
 #endif

@@ -25,8 +25,4 @@ struct remap_planner {
 dcpk_status dcpk_remap_match(struct remap_planner *planner, uint32_t tensor,
                              struct dcpk_error *err);
 
-/* "rank 2: 'name' [0:4, 8:16]" into text, of n bytes. Returns text. */
-const char *dcpk_shard_format(const struct dcpk_shard *shard, char *text, size_t n);
-#define DCPK_SHARD_TEXT 512
-
 #endif

@@ -8,7 +8,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/checked.h"
 #include "lib/base/order.h"
-#include "lib/tensor/placement.h"
+#include "lib/tensor/chunks.h"
 
 #define PARTS_A_MESSAGE 16 /* at least, of large boxes: the last one of a message may not fit */
 

@@ -94,10 +94,12 @@ static dcpk_status make_span(struct dcpk_arena *arena, uint32_t src, const struc
                              const struct dcpk_box *to, struct dcpk_piece *piece,
                              struct dcpk_error *err)
 {
-    const int src_rank = from == NULL ? 0 : from->rank;
-    const int n_numbers = 2 * (src_rank + to->rank);
+    int src_rank = 0, n_numbers;
     int64_t *span;
 
+    if (from != NULL)
+        src_rank = from->rank;
+    n_numbers = 2 * (src_rank + to->rank);
     span = dcpk_arena_array(arena, (size_t)n_numbers, sizeof *span, err);
     if (span == NULL)
         return err->status;

@@ -66,13 +66,13 @@ static void bucket_make(struct dcpk_fsdp *f, const struct dcpk_fsdp_param *param
         b->unit = p->unit;
     b->is_expert = p->expert >= 0;
     bucket_find_groups(f, b);
-    assert(b->reduce->n_ranks == dcpk_fsdp_count_shares(f->options.config, b->is_expert).n_reduce);
     b->n_elems = b->n_slice = b->n_own = b->n_weights = b->n_grads = n_elems;
     b->n_shards = param->n_shards;
     if (f->strategy == DCPK_NO_SHARD)
         return;
     if (f->is_hfsdp && b->outer != NULL)
         n_outer = b->outer->n_ranks;
+    assert(b->n_shards == b->reduce->n_ranks * n_outer);
     b->n_slice = n_elems / b->reduce->n_ranks;
     b->n_own = b->n_slice / n_outer;
     b->slice_at = b->reduce->rank * b->n_slice;
@@ -119,8 +119,8 @@ static dcpk_status buckets_make(struct dcpk_fsdp *f, const struct fsdp_plan *pla
     return DCPK_OK;
 }
 
-/* Rows of this rank; no rank may cut one. cut: scratch, a number for each rank and one more. */
-static dcpk_status shard_make(struct dcpk_fsdp *f, size_t i, int64_t *cut, struct dcpk_error *err)
+/* Rows of this rank; no rank may cut one. */
+static dcpk_status shard_make(struct dcpk_fsdp *f, size_t i, struct dcpk_error *err)
 {
     const struct dcpk_train_param *p = &f->options.params->list[i];
     const struct dcpk_fsdp_param flat = dcpk_fsdp_flat(f->options.config, p);
@@ -130,7 +130,7 @@ static dcpk_status shard_make(struct dcpk_fsdp *f, size_t i, int64_t *cut, struc
     struct dcpk_box box;
     int64_t first;
 
-    if (dcpk_fsdp_rows(&flat, &place, cut, err) ||
+    if (dcpk_fsdp_check_rows(&flat, &place, err) ||
         dcpk_fsdp_shard(&flat, &place, b->shard, &box, &first, err))
         return err->status;
     if (box.extent[0] > 0)
@@ -147,17 +147,14 @@ static dcpk_status shard_make(struct dcpk_fsdp *f, size_t i, int64_t *cut, struc
 dcpk_status dcpk_fsdp_make_shards(struct dcpk_fsdp *f, struct dcpk_error *err)
 {
     const struct dcpk_train_params *params = f->options.params;
-    int64_t *cut = dcpk_alloc_array((size_t)f->options.mesh->n_ranks + 1, sizeof *cut, err);
-    dcpk_status st = DCPK_OK;
 
     f->shards.list = dcpk_alloc_array(params->n, sizeof *f->shards.list, err);
-    if (cut == NULL || f->shards.list == NULL)
-        st = err->status;
-    for (size_t i = 0; i < params->n && st == DCPK_OK; i++)
-        if (f->spots[i].bucket != SIZE_MAX)
-            st = shard_make(f, i, cut, err);
-    dcpk_free(cut);
-    return st;
+    if (f->shards.list == NULL)
+        return err->status;
+    for (size_t i = 0; i < params->n; i++)
+        if (f->spots[i].bucket != SIZE_MAX && shard_make(f, i, err))
+            return err->status;
+    return DCPK_OK;
 }
 
 /* Whole buckets have the sizes of their parameters. */

@@ -17,26 +17,19 @@ bool dcpk_fsdp_has_units(const struct dcpk_train_config *config)
            dcpk_fsdp_strategy(config) != DCPK_NO_SHARD;
 }
 
-struct dcpk_fsdp_shares dcpk_fsdp_count_shares(const struct dcpk_train_config *config,
-                                               bool is_expert)
+/* Ranks that the optimizer's state of experts, or of the rest, is cut over. */
+static int64_t count_shards(const struct dcpk_train_config *config, bool is_expert)
 {
     const struct dcpk_grid *l = &config->layout;
-    struct dcpk_fsdp_shares s = {.n_reduce = l->dp * l->cp, .n_outer = 1, .n_shards = 1};
-    const bool is_whole = dcpk_fsdp_strategy(config) == DCPK_NO_SHARD;
+    const int64_t n = l->dp * l->cp;
 
-    if (is_whole || l->instances == 1) {
-        if (is_expert)
-            s.n_reduce /= l->ep;
-        if (!is_whole)
-            s.n_shards = s.n_reduce;
-        return s;
-    }
-    s.n_reduce /= l->instances;
-    s.n_outer = l->instances;
-    s.n_shards = s.n_reduce;
-    if (config->fsdp.is_outer_sharded)
-        s.n_shards *= s.n_outer;
-    return s;
+    if (dcpk_fsdp_strategy(config) == DCPK_NO_SHARD)
+        return 1;
+    if (l->instances > 1 && !config->fsdp.is_outer_sharded)
+        return n / l->instances;
+    if (l->instances == 1 && is_expert)
+        return n / l->ep;
+    return n;
 }
 
 static bool share_has_copies(const struct dcpk_train_config *config)
@@ -66,5 +59,5 @@ struct dcpk_fsdp_param dcpk_fsdp_flat(const struct dcpk_train_config *config,
                                     .rank = param->rank,
                                     .group = (uint64_t)(unit + 1) << 2 | kind,
                                     .is_in_unit = unit >= 0,
-                                    .n_shards = dcpk_fsdp_count_shares(config, is_expert).n_shards};
+                                    .n_shards = count_shards(config, is_expert)};
 }

@@ -15,20 +15,10 @@
 #include "lib/place/fsdp_layout.h"
 #include "lib/train/params.h"
 
-struct dcpk_fsdp_shares {
-    int64_t n_reduce; /* ranks that gradients are reduced over, and weights gathered over */
-    int64_t n_outer;  /* that slices of them are added over; 1: none */
-    int64_t n_shards; /* that the optimizer's state is cut over; all that divide a buffer */
-};
-
 /* The strategy that a run goes by; without Megatron-FSDP it is optim or no_shard. */
 enum dcpk_strategy dcpk_fsdp_strategy(const struct dcpk_train_config *config);
 /* Do layers have buffers of their own? */
 bool dcpk_fsdp_has_units(const struct dcpk_train_config *config);
-
-/* Of buffers of experts, or of the rest. config: checked (knobs.h). */
-struct dcpk_fsdp_shares dcpk_fsdp_count_shares(const struct dcpk_train_config *config,
-                                               bool is_expert);
 
 /* Is the parameter an embedding that the first and the last stage have, whose gradients add up? */
 bool dcpk_fsdp_is_copied(const struct dcpk_train_config *config,

@@ -6,23 +6,35 @@
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
 #include "lib/exec/pool.h"
 
-#define INDEX_NAME "shards" /* the text of memory_index.h, beside "rank 0", "rank 1", ... */
-
-/* Behind ckpt->state. */
-struct memory_tables {
-    struct dcpk_memory_index index;
-    const struct dcpk_memory_state *state; /* set once it is open */
-};
+#define MADE_NAME                                                                                  \
+    "made" /* a source next to "rank 0", "rank 1", ...: when each rank made its copy */
 
 struct dcpk_memory_checkpoint {
+    struct dcpk_format format; /* of this checkpoint alone, and first: ckpt->format is the rest */
     struct dcpk_checkpoint *ckpt;
+    struct dcpk_arena *arena; /* of the index */
+    struct dcpk_memory_index index;
+    const struct dcpk_memory_state *state;
     struct dcpk_reserve *own; /* what this rank saves; NULL: it lies in the caller's */
 };
+
+/* What a rank adds to its shards. The time keeps a save from the journal of another one
+ * (lib/write/journal.h), whose shards may look the same. */
+struct memory_made {
+    struct dcpk_memory_id id;
+    uint64_t time_ns;
+};
+
+static const struct dcpk_memory_checkpoint *memory_of(const struct dcpk_checkpoint *ckpt)
+{
+    return (const void *)ckpt->format;
+}
 
 struct dcpk_checkpoint *dcpk_memory_checkpoint(const struct dcpk_memory_checkpoint *memory)
 {
@@ -33,27 +45,15 @@ struct dcpk_checkpoint *dcpk_memory_checkpoint(const struct dcpk_memory_checkpoi
 
 static dcpk_status memory_probe(struct dcpk_store *store, int *score, struct dcpk_error *err)
 {
-    enum dcpk_path_kind kind;
-
-    if (dcpk_store_look(store, INDEX_NAME, &kind, err) != DCPK_OK)
-        return err->status;
-    *score = kind == DCPK_PATH_FILE ? 100 : 0;
+    (void)store;
+    (void)err;
+    *score = 100;
     return DCPK_OK;
 }
 
-static int memory_count_ranks(struct dcpk_store *store)
+static dcpk_status memory_add_files(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
 {
-    int n = -1; /* the list is a source, too */
-
-    for (const struct dcpk_source *s = NULL; (s = dcpk_store_next(store, s)) != NULL;)
-        n++;
-    return n;
-}
-
-static dcpk_status memory_add_files(struct dcpk_checkpoint *ckpt, int n_ranks,
-                                    struct dcpk_error *err)
-{
-    for (int r = 0; r < n_ranks; r++) {
+    for (int r = 0; r < memory_of(ckpt)->index.n_ranks; r++) {
         struct dcpk_source *source;
         char name[32];
         uint32_t file;
@@ -68,21 +68,19 @@ static dcpk_status memory_add_files(struct dcpk_checkpoint *ckpt, int n_ranks,
 
 static dcpk_status memory_add_tensors(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
 {
-    const struct memory_tables *tables = ckpt->state;
+    const struct dcpk_memory_index *index = &memory_of(ckpt)->index;
     size_t first = 0;
 
-    for (size_t t = 0; t < tables->index.n_tensors; t++) {
-        const struct dcpk_memory_tensor *held = &tables->index.tensors[t];
-        const struct dcpk_tensor tensor = {.key = dcpk_arena_printf(ckpt->arena, err, "%s.%s",
-                                                                    dcpk_role_name(held->role),
-                                                                    held->param),
-                                           .dtype = held->dtype,
-                                           .rank = held->rank,
-                                           .shape = held->shape,
+    for (size_t t = 0; t < index->n_tensors; t++) {
+        const struct dcpk_memory_tensor *held = &index->tensors[t];
+        const struct dcpk_tensor tensor = {.key = held->shard->name,
+                                           .dtype = held->shard->dtype,
+                                           .rank = held->shard->rank,
+                                           .shape = held->shard->shape,
                                            .first_chunk = first,
                                            .n_chunks = held->n_parts};
 
-        if (tensor.key == NULL || dcpk_checkpoint_add_tensor(ckpt, &tensor, err) != DCPK_OK)
+        if (dcpk_checkpoint_add_tensor(ckpt, &tensor, err) != DCPK_OK)
             return err->status;
         first += held->n_parts;
     }
@@ -92,22 +90,23 @@ static dcpk_status memory_add_tensors(struct dcpk_checkpoint *ckpt, struct dcpk_
 /* Chunks of a tensor lie together. */
 static dcpk_status memory_add_chunks(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
 {
-    const struct memory_tables *tables = ckpt->state;
-    size_t *next = dcpk_arena_array(ckpt->arena, tables->index.n_tensors, sizeof *next, err);
+    const struct dcpk_memory_index *index = &memory_of(ckpt)->index;
+    size_t *next = dcpk_arena_array(ckpt->arena, index->n_tensors, sizeof *next, err);
 
     if (next == NULL)
         return err->status;
-    ckpt->chunks = dcpk_alloc_array(tables->index.n_parts, sizeof *ckpt->chunks, err);
+    ckpt->chunks = dcpk_alloc_array(index->n_parts, sizeof *ckpt->chunks, err);
     if (ckpt->chunks == NULL)
         return err->status;
-    ckpt->n_chunks = tables->index.n_parts;
-    for (size_t i = 0; i < tables->index.n_parts; i++) {
-        const struct dcpk_memory_part *part = &tables->index.parts[i];
+    ckpt->n_chunks = index->n_parts;
+    for (size_t i = 0; i < index->n_parts; i++) {
+        const struct dcpk_memory_part *part = &index->parts[i];
         const size_t at = ckpt->tensors[part->tensor].first_chunk + next[part->tensor]++;
 
         ckpt->chunks[at] =
-            (struct dcpk_chunk){.span = part->span,
-                                .place = {(uint32_t)part->owner, part->offset_bytes, part->n_bytes},
+            (struct dcpk_chunk){.span = part->shard->span,
+                                .place = {(uint32_t)part->shard->holder, part->offset_bytes,
+                                          dcpk_shard_bytes(part->shard)},
                                 .tensor = part->tensor};
     }
     return DCPK_OK;
@@ -115,19 +114,7 @@ static dcpk_status memory_add_chunks(struct dcpk_checkpoint *ckpt, struct dcpk_e
 
 static dcpk_status memory_open(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
 {
-    const int n_ranks = memory_count_ranks(ckpt->store);
-    struct memory_tables *tables = ckpt->state;
-    struct dcpk_source *source;
-    size_t n_bytes = 0;
-    char *text = NULL;
-    dcpk_status st;
-
-    if (dcpk_store_find(ckpt->store, INDEX_NAME, &source, err) ||
-        dcpk_source_slurp(source, UINT64_MAX, &text, &n_bytes, err))
-        return err->status;
-    st = dcpk_memory_index_read(text, n_bytes, n_ranks, ckpt->arena, &tables->index, err);
-    dcpk_free(text);
-    if (st != DCPK_OK || memory_add_files(ckpt, n_ranks, err) || memory_add_tensors(ckpt, err) ||
+    if (memory_add_files(ckpt, err) || memory_add_tensors(ckpt, err) ||
         memory_add_chunks(ckpt, err))
         return err->status;
     return DCPK_OK;
@@ -171,8 +158,9 @@ static bool memory_is_known(const char *module, const char *name)
 static dcpk_status memory_add_view(struct dcpk_model *model, uint32_t source,
                                    const struct dcpk_memory_tensor *held, struct dcpk_error *err)
 {
+    const struct dcpk_shard *shard = held->shard;
     struct dcpk_model_tensor tensor = {
-        .role = held->role, .dtype = held->dtype, .rank = held->rank, .shape = held->shape};
+        .role = held->role, .dtype = shard->dtype, .rank = shard->rank, .shape = shard->shape};
     struct dcpk_piece *piece = dcpk_arena_array(model->arena, 1, sizeof *piece, err);
     struct dcpk_box whole;
 
@@ -180,7 +168,7 @@ static dcpk_status memory_add_view(struct dcpk_model *model, uint32_t source,
         return err->status;
     if (held->role == DCPK_STATE)
         tensor.state = DCPK_MEMORY_STATE;
-    dcpk_box_whole(held->shape, held->rank, &whole);
+    dcpk_box_whole(shard->shape, shard->rank, &whole);
     if (dcpk_piece_make(model->arena, source, &whole, &whole, piece, err) ||
         dcpk_model_param(model, held->param, &tensor.param, err))
         return err->status;
@@ -225,17 +213,17 @@ static dcpk_status memory_put_state(struct dcpk_model *model, const struct dcpk_
 static dcpk_status memory_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_model *model,
                                    struct dcpk_error *err)
 {
-    const struct memory_tables *tables = ckpt->state;
+    const struct dcpk_memory_checkpoint *memory = memory_of(ckpt);
 
-    for (uint32_t t = 0; t < tables->index.n_tensors; t++) {
-        const struct dcpk_memory_tensor *held = &tables->index.tensors[t];
+    for (uint32_t t = 0; t < memory->index.n_tensors; t++) {
+        const struct dcpk_memory_tensor *held = &memory->index.tensors[t];
 
         if (!memory_is_wanted(model, held->role))
             dcpk_model_omit(model, ckpt->tensors[t].key, dcpk_reason_weights_only);
         else if (memory_add_view(model, t, held, err) != DCPK_OK)
             return err->status;
     }
-    return memory_put_state(model, tables->state, err);
+    return memory_put_state(model, memory->state, err);
 }
 
 static const char *memory_optimizer_layout(const struct dcpk_checkpoint *ckpt,
@@ -252,15 +240,14 @@ static const struct dcpk_format_mapping memory_mapping = {
     .to_model = memory_to_model, .optimizer_layout = memory_optimizer_layout};
 static const struct dcpk_mark memory_marks[1]; /* the row that ends a table */
 
-const struct dcpk_format dcpk_memory_format = {.name = "memory",
-                                               .summary = "the shards of a run that trains",
-                                               .marks = memory_marks,
-                                               .state_bytes = sizeof(struct memory_tables),
-                                               .probe = memory_probe,
-                                               .open = memory_open,
-                                               .is_known = memory_is_known,
-                                               .reader = &memory_reader,
-                                               .mapping = &memory_mapping};
+static const struct dcpk_format memory_format = {.name = "memory",
+                                                 .summary = "the shards of a run that trains",
+                                                 .marks = memory_marks,
+                                                 .probe = memory_probe,
+                                                 .open = memory_open,
+                                                 .is_known = memory_is_known,
+                                                 .reader = &memory_reader,
+                                                 .mapping = &memory_mapping};
 
 /* ---- making one ---- */
 
@@ -283,10 +270,10 @@ dcpk_status dcpk_memory_reserve(const struct dcpk_memory_run *run, uint64_t n_by
 
 /* What this rank saves goes behind one another, and out for all ranks to map. */
 static dcpk_status memory_copy(struct dcpk_memory_checkpoint *made,
-                               const struct dcpk_memory_run *run,
-                               const struct dcpk_memory_index *index, struct dcpk_memory_id *id,
+                               const struct dcpk_memory_run *run, struct dcpk_memory_id *id,
                                struct dcpk_error *err)
 {
+    const struct dcpk_memory_index *index = &made->index;
     const int self = dcpk_ranks_self(run->ranks);
     struct dcpk_reserve *reserve = run->reserve;
 
@@ -301,9 +288,10 @@ static dcpk_status memory_copy(struct dcpk_memory_checkpoint *made,
     for (size_t i = 0; i < index->n_parts; i++) {
         const struct dcpk_memory_part *part = &index->parts[i];
 
-        if (part->owner == self)
+        if (part->shard->holder == self)
             run->math->ops->copy(run->math, dcpk_reserve_at(reserve) + part->offset_bytes,
-                                 run->shards[part->shard].at, (size_t)part->n_bytes);
+                                 (const void *)(uintptr_t)part->shard->at,
+                                 (size_t)dcpk_shard_bytes(part->shard));
     }
     if (run->math != NULL && run->math->ops->wait(run->math, err) != DCPK_OK)
         return err->status;
@@ -311,72 +299,68 @@ static dcpk_status memory_copy(struct dcpk_memory_checkpoint *made,
                                           dcpk_reserve_bytes(reserve), id, err);
 }
 
-/* Map the memory of every rank as a file of the store. */
+/* Maps the memory of every rank as a file of the store. */
 static dcpk_status memory_map_ranks(const struct dcpk_memory_run *run,
-                                    const struct dcpk_memory_index *index, const uint8_t *ids,
-                                    struct dcpk_store *store, struct dcpk_error *err)
+                                    const struct dcpk_memory_index *index,
+                                    const struct dcpk_bytes *all, struct dcpk_store *store,
+                                    struct dcpk_error *err)
 {
     for (int r = 0; r < index->n_ranks; r++) {
-        struct dcpk_memory_id id;
+        struct memory_made its;
         char name[32];
         void *at;
 
-        memcpy(&id, ids + (size_t)r * sizeof id, sizeof id);
-        if (!dcpk_memory_id_is_near(&id))
+        memcpy(&its, all->data + (size_t)r * sizeof its, sizeof its);
+        if (!dcpk_memory_id_is_near(&its.id))
             return dcpk_fail(err, DCPK_EUNSUPPORTED,
                              "rank %d is on another host, or does not see the processes of this "
                              "one: the ranks of a run that saves share the memory of one host",
                              r);
         snprintf(name, sizeof name, "rank %d", r);
-        if (run->space->ops->import_memory(run->space, &id, &at, err) ||
+        if (run->space->ops->import_memory(run->space, &its.id, &at, err) ||
             dcpk_store_add_borrowed(store, name, at, (size_t)index->owned_bytes[r], err))
             return err->status;
     }
-    return DCPK_OK;
+    return dcpk_store_add_memory(store, MADE_NAME, all->data, all->n_bytes, err);
 }
 
-static dcpk_status memory_open_store(const struct dcpk_memory_run *run,
-                                     const struct dcpk_memory_index *index,
-                                     const struct dcpk_bytes *text, const struct dcpk_bytes *ids,
-                                     struct dcpk_checkpoint **ckpt, struct dcpk_error *err)
+static dcpk_status memory_open_store(struct dcpk_memory_checkpoint *made,
+                                     const struct dcpk_memory_run *run,
+                                     const struct dcpk_bytes *all, struct dcpk_error *err)
 {
-    static const struct dcpk_format *const formats[] = {&dcpk_memory_format, NULL};
+    const struct dcpk_format *const formats[] = {&made->format, NULL};
     struct dcpk_store *store;
 
     if (dcpk_store_new_memory("the run's memory", &store, err) != DCPK_OK)
         return err->status;
-    if (memory_map_ranks(run, index, ids->data, store, err) ||
-        dcpk_store_add_memory(store, INDEX_NAME, text->data, text->n_bytes, err)) {
+    if (memory_map_ranks(run, &made->index, all, store, err)) {
         dcpk_store_close(store);
         return err->status;
     }
-    if (dcpk_checkpoint_open(store, formats, NULL, ckpt, err) != DCPK_OK)
+    if (dcpk_checkpoint_open(store, formats, NULL, &made->ckpt, err) != DCPK_OK)
         return err->status;
-    ((struct memory_tables *)(*ckpt)->state)->state = run->state;
-    (*ckpt)->iteration = run->state->iteration;
+    made->ckpt->iteration = run->state->iteration;
     return DCPK_OK;
 }
 
 /* Collective inside the work. */
 static dcpk_status memory_make(struct dcpk_memory_checkpoint *made,
-                               const struct dcpk_memory_run *run, struct dcpk_arena *arena,
-                               struct dcpk_error *err)
+                               const struct dcpk_memory_run *run, struct dcpk_error *err)
 {
-    struct dcpk_bytes text = {0}, ids = {0};
-    struct dcpk_memory_index index;
-    struct dcpk_memory_id id = {0};
-    dcpk_status st = dcpk_memory_index_gather(run->ranks, run->shards, run->n_shards, &text, err);
+    struct memory_made mine = {.time_ns = 0};
+    struct dcpk_bytes all = {0};
+    struct timespec now = {0};
+    dcpk_status st = dcpk_memory_index_gather(run->ranks, run->shards, run->n_shards, made->arena,
+                                              &made->index, err);
 
     if (st == DCPK_OK)
-        st = dcpk_memory_index_read(text.data, text.n_bytes, dcpk_ranks_count(run->ranks), arena,
-                                    &index, err);
+        st = memory_copy(made, run, &mine.id, err);
+    clock_gettime(CLOCK_REALTIME, &now);
+    mine.time_ns = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+    st = dcpk_ranks_share_each(run->ranks, &mine, sizeof mine, &all, st, err);
     if (st == DCPK_OK)
-        st = memory_copy(made, run, &index, &id, err);
-    st = dcpk_ranks_share_each(run->ranks, &id, sizeof id, &ids, st, err);
-    if (st == DCPK_OK)
-        st = memory_open_store(run, &index, &text, &ids, &made->ckpt, err);
-    dcpk_bytes_release(&ids);
-    dcpk_bytes_release(&text);
+        st = memory_open_store(made, run, &all, err);
+    dcpk_bytes_release(&all);
     return st;
 }
 
@@ -384,13 +368,17 @@ dcpk_status dcpk_memory_open(const struct dcpk_memory_run *run,
                              struct dcpk_memory_checkpoint **memory, struct dcpk_error *err)
 {
     struct dcpk_memory_checkpoint *made = dcpk_alloc(sizeof *made, err);
-    struct dcpk_arena *arena = dcpk_arena_new(0, err);
     dcpk_status st = err->status;
 
+    if (made != NULL) {
+        made->format = memory_format;
+        made->state = run->state;
+        made->arena = dcpk_arena_new(0, err);
+        st = err->status;
+    }
     if (st == DCPK_OK)
-        st = memory_make(made, run, arena, err);
+        st = memory_make(made, run, err);
     st = dcpk_ranks_agree(run->ranks, st, err);
-    dcpk_arena_free(arena);
     if (st != DCPK_OK) {
         dcpk_memory_close(made);
         return st;
@@ -404,6 +392,8 @@ void dcpk_memory_close(struct dcpk_memory_checkpoint *memory)
     if (memory == NULL)
         return;
     dcpk_checkpoint_close(memory->ckpt);
+    dcpk_memory_index_release(&memory->index);
+    dcpk_arena_free(memory->arena);
     dcpk_reserve_free(memory->own);
     dcpk_free(memory);
 }

@@ -41,7 +41,7 @@ struct dcpk_memory_state {
 
 /* What the checkpoint is made of. Borrowed during the call, but for `state`. */
 struct dcpk_memory_run {
-    const struct dcpk_memory_shard *shards; /* of this rank */
+    const struct dcpk_shard *shards; /* of this rank */
     size_t n_shards;
     struct dcpk_math *math; /* whose memory they lie in; may be NULL where there are none */
     const struct dcpk_memory_state *state;
@@ -54,9 +54,6 @@ struct dcpk_memory_run {
      * checkpoint is closed; NULL: memory that is taken and freed here. */
     struct dcpk_reserve *reserve;
 };
-
-/* A row of lib/ckpt/format.h without files: of what dcpk_memory_open opens alone. */
-extern const struct dcpk_format dcpk_memory_format;
 
 struct dcpk_memory_checkpoint;
 

@@ -32,7 +32,7 @@ struct resuming {
     struct dcpk_env alone; /* the run's environment, one thread, without its ranks */
     struct dcpk_checkpoint *ckpt;
     struct dcpk_model *model;
-    struct dcpk_memory_shard *list;
+    struct dcpk_shard *list;
     size_t n;
 };
 
@@ -128,19 +128,18 @@ static dcpk_status resume_check_deciding(const struct resuming *r, struct dcpk_e
     return DCPK_OK;
 }
 
-/* The boxes that all ranks ask for, against the tensors of the view. text: of the index. */
-static dcpk_status resume_check_boxes(struct resuming *r, struct dcpk_bytes *text,
-                                      struct dcpk_error *err)
+/* Checks the boxes that all ranks ask for against the tensors of the view. */
+static dcpk_status resume_check_boxes(struct resuming *r, struct dcpk_error *err)
 {
     const char *strictness = r->run->state->config->files.strictness;
-    struct dcpk_ranks *ranks = r->run->env->ranks;
-    struct dcpk_memory_index asked;
+    struct dcpk_memory_index asked = {.n_ranks = 0};
+    dcpk_status st =
+        dcpk_memory_index_gather(r->run->env->ranks, r->list, r->n, r->arena, &asked, err);
 
-    if (dcpk_memory_index_gather(ranks, r->list, r->n, text, err) ||
-        dcpk_memory_index_read(text->data, text->n_bytes, dcpk_ranks_count(ranks), r->arena, &asked,
-                               err))
-        return err->status;
-    return dcpk_resume_check_fit(&asked, r->model, strictness, r->notes, err);
+    if (st == DCPK_OK)
+        st = dcpk_resume_check_fit(&asked, r->model, strictness, r->notes, err);
+    dcpk_memory_index_release(&asked);
+    return st;
 }
 
 /* Collective inside the work: what was damaged on its way is not trained on. */
@@ -162,33 +161,16 @@ static dcpk_status resume_check_items(const struct resuming *r, struct dcpk_erro
  * shapes. */
 static dcpk_status resume_check(struct resuming *r, struct dcpk_error *err)
 {
-    struct dcpk_bytes text = {0};
-    dcpk_status st;
-
     /* The model multiplies by norms' weights as they are: those stored less one get it back. */
     if (resume_check_items(r, err) ||
         dcpk_check_masters(r->model, r->run->env, DCPK_MASTERS_SAMPLE, err) ||
-        resume_pad_vocab(r, err) || dcpk_norms_center(r->model, false, err))
-        return err->status;
-    st = resume_check_boxes(r, &text, err);
-    dcpk_bytes_release(&text);
-    if (st != DCPK_OK)
-        return st;
-    if (resume_check_args(r, err))
+        resume_pad_vocab(r, err) || dcpk_norms_center(r->model, false, err) ||
+        resume_check_boxes(r, err) || resume_check_args(r, err))
         return err->status;
     return resume_check_deciding(r, err);
 }
 
 /* ---- tensors ---- */
-
-static size_t shard_bytes(const struct dcpk_memory_shard *shard)
-{
-    size_t n_bytes = dcpk_dtype_bytes(shard->dtype);
-
-    for (int a = 0; a < shard->rank; a++)
-        n_bytes *= (size_t)shard->box.extent[a];
-    return n_bytes;
-}
 
 /* How one thread reads boxes. */
 struct reading {
@@ -198,23 +180,24 @@ struct reading {
 };
 
 static dcpk_status read_box(const struct reading *reading, const struct dcpk_model_tensor *tensor,
-                            const struct dcpk_memory_shard *shard, struct dcpk_error *err)
+                            const struct dcpk_shard *shard, struct dcpk_error *err)
 {
+    void *const at = (void *)(uintptr_t)shard->at;
     struct dcpk_view view = dcpk_model_view(tensor);
     struct dcpk_view_reader *reader = NULL;
-    void *to = reading->staging != NULL ? reading->staging : shard->at;
+    void *to = reading->staging != NULL ? reading->staging : at;
+    struct dcpk_box box;
     dcpk_status st;
 
     view.dtype = shard->dtype;
+    dcpk_box_unpack(shard->span, shard->rank, &box);
     st = dcpk_view_reader_new(reading->exec, &view, &reader, err);
     if (st == DCPK_OK)
-        st = dcpk_view_reader_read(reader, &shard->box, to, err);
+        st = dcpk_view_reader_read(reader, &box, to, err);
     dcpk_view_reader_free(reader);
     if (st == DCPK_OK && reading->staging != NULL) {
-        st = dcpk_math_copy(reading->math, shard->at, to, shard_bytes(shard), err);
+        st = dcpk_math_copy(reading->math, at, to, (size_t)dcpk_shard_bytes(shard), err);
     }
-    if (st != DCPK_OK)
-        dcpk_context(err, "reading '%s' (%s)", shard->param, dcpk_role_name(shard->role));
     return st;
 }
 
@@ -227,7 +210,7 @@ static dcpk_status reading_begin(const struct resuming *r, struct reading *readi
     if (dcpk_exec_new(r->ckpt, &r->alone, &reading->exec, err) || reading->math->ops->is_host)
         return err->status;
     for (size_t i = 0; i < r->n; i++)
-        most_bytes = dcpk_max_size(most_bytes, shard_bytes(&r->list[i]));
+        most_bytes = dcpk_max_size(most_bytes, (size_t)dcpk_shard_bytes(&r->list[i]));
     return reading->math->ops->alloc_host(reading->math, most_bytes, &reading->staging, err);
 }
 
@@ -249,12 +232,17 @@ static dcpk_status readings_read(void *context, int worker, uint64_t i, struct d
 {
     const struct readings *readings = context;
     const struct resuming *r = readings->r;
-    const struct dcpk_memory_shard *shard = &r->list[i];
-    const struct dcpk_model_tensor *tensor = dcpk_resume_find(r->model, shard->param, shard->role);
+    const struct dcpk_shard *shard = &r->list[i];
+    const struct dcpk_model_tensor *tensor;
+    enum dcpk_role role;
+    const char *param;
 
-    if (tensor == NULL)
-        return DCPK_OK;
-    return read_box(&readings->list[worker], tensor, shard, err);
+    if (!dcpk_memory_name(shard->name, &role, &param))
+        return dcpk_shards_fail(shard->holder, err);
+    tensor = dcpk_resume_find(r->model, param, role);
+    if (tensor != NULL && read_box(&readings->list[worker], tensor, shard, err))
+        dcpk_context(err, "reading '%s' (%s)", param, dcpk_role_name(role));
+    return err->status;
 }
 
 /* A rank's share of the CPUs; one thread where boxes go through the queue of a device. */

@@ -104,6 +104,7 @@ static void fit_asked(struct fitting *f, const struct dcpk_memory_tensor *asked,
 {
     const struct dcpk_model_tensor *have = dcpk_resume_find(model, asked->param, asked->role);
     const bool is_value = asked->role == DCPK_WEIGHT || asked->role == DCPK_MASTER;
+    const struct dcpk_shard *shard = asked->shard;
     char sentence[512], a[64], b[64];
 
     if (have == NULL) {
@@ -111,10 +112,10 @@ static void fit_asked(struct fitting *f, const struct dcpk_memory_tensor *asked,
                  fit_role(asked->role), asked->param);
         f->is_state |= f->by->run_alone == REFUSED && !is_value;
         fitting_add(f, f->by->run_alone, sentence);
-    } else if (!dcpk_shape_equal(have->shape, have->rank, asked->shape, asked->rank)) {
+    } else if (!dcpk_shape_equal(have->shape, have->rank, shard->shape, shard->rank)) {
         snprintf(sentence, sizeof sentence, "'%s' is %s in the checkpoint and %s in the model",
                  asked->param, dcpk_shape_format(have->shape, have->rank, a, sizeof a),
-                 dcpk_shape_format(asked->shape, asked->rank, b, sizeof b));
+                 dcpk_shape_format(shard->shape, shard->rank, b, sizeof b));
         fitting_add(f, REFUSED, sentence);
     }
 }
@@ -126,7 +127,7 @@ static bool fit_is_named(const struct dcpk_memory_tensor *asked, const struct dc
 
     return asked->role != DCPK_WEIGHT && asked->role != DCPK_MASTER &&
            (value == NULL ||
-            !dcpk_shape_equal(value->shape, value->rank, asked->shape, asked->rank));
+            !dcpk_shape_equal(value->shape, value->rank, asked->shard->shape, asked->shard->rank));
 }
 
 /* Parameters that no rank asks for. */

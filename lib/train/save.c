@@ -19,91 +19,110 @@
 struct listing {
     const struct dcpk_saved_run *run;
     unsigned flags;
-    struct dcpk_memory_shard *list;
+    struct dcpk_arena *arena;
+    struct dcpk_shard *list;
     size_t n;
 };
 
-static void list_add(struct listing *l, const struct dcpk_memory_shard *base, enum dcpk_role role,
-                     float *at)
+/* A box of a parameter, row-major at *at; NULL: there is no such tensor. */
+static dcpk_status list_add(struct listing *l, const struct dcpk_train_param *param,
+                            const struct dcpk_box *box, enum dcpk_role role, const float *at,
+                            struct dcpk_error *err)
 {
+    struct dcpk_shard *shard = &l->list[l->n];
+    int64_t *numbers;
+
     if (at == NULL)
-        return;
-    l->list[l->n] = *base;
-    l->list[l->n].role = role;
-    l->list[l->n++].at = at;
+        return DCPK_OK;
+    numbers = dcpk_arena_array(l->arena, 3 * (size_t)box->rank, sizeof *numbers, err);
+    if (numbers == NULL)
+        return err->status;
+    dcpk_box_pack(box, numbers);
+    dcpk_row_major_strides(sizeof *at, box->extent, box->rank, numbers + 2 * box->rank);
+    *shard = (struct dcpk_shard){
+        .name = dcpk_arena_printf(l->arena, err, "%s.%s", dcpk_role_name(role), param->canonical),
+        .dtype = DCPK_F32,
+        .rank = box->rank,
+        .holder = dcpk_ranks_self(l->run->env->ranks),
+        .shape = param->whole,
+        .span = numbers,
+        .stride_bytes = numbers + 2 * box->rank,
+        .at = (uint64_t)(uintptr_t)at};
+    l->n += shard->name != NULL;
+    return err->status;
 }
 
 /* Rows [row, row + n_rows) of this rank's part, which follow each other in the model. */
-static void list_rows(struct listing *l, const struct dcpk_train_shard *shard, int64_t row,
-                      int64_t n_rows)
+static dcpk_status list_rows(struct listing *l, const struct dcpk_train_shard *shard, int64_t row,
+                             int64_t n_rows, struct dcpk_error *err)
 {
     const struct dcpk_train_param *param = &l->run->state->params->list[shard->param];
     const struct dcpk_train_config *config = l->run->state->config;
     const bool is_weight = config->precision.compute == DCPK_F32;
     const bool is_adam = config->optim.kind == DCPK_ADAM;
     const int64_t first = (row - shard->row) * param->shape[1];
-    struct dcpk_memory_shard base = {
-        .param = param->canonical, .dtype = DCPK_F32, .rank = param->rank};
-    float *second = shard->exp_avg_sq;
+    const struct dcpk_box box = {.rank = param->rank,
+                                 .offset = {dcpk_train_param_row(param, row), param->offset[1]},
+                                 .extent = {n_rows, param->shape[1]}};
+    const float *second = shard->exp_avg_sq;
+    dcpk_status st =
+        list_add(l, param, &box, is_weight ? DCPK_WEIGHT : DCPK_MASTER, shard->main + first, err);
 
-    memcpy(base.shape, param->whole, sizeof base.shape);
-    base.box.rank = param->rank;
-    base.box.offset[0] = dcpk_train_param_row(param, row);
-    base.box.extent[0] = n_rows;
-    base.box.offset[1] = param->offset[1];
-    base.box.extent[1] = param->shape[1];
-    list_add(l, &base, is_weight ? DCPK_WEIGHT : DCPK_MASTER, shard->main + first);
-    if ((l->flags & DCPK_LIST_NO_STATE) != 0)
-        return;
-    list_add(l, &base, is_adam ? DCPK_EXP_AVG : DCPK_STATE, shard->exp_avg + first);
+    if (st != DCPK_OK || (l->flags & DCPK_LIST_NO_STATE) != 0)
+        return st;
     if (second != NULL)
         second += first;
-    list_add(l, &base, DCPK_EXP_AVG_SQ, second);
+    if (list_add(l, param, &box, is_adam ? DCPK_EXP_AVG : DCPK_STATE, shard->exp_avg + first,
+                 err) ||
+        list_add(l, param, &box, DCPK_EXP_AVG_SQ, second, err))
+        return err->status;
+    return DCPK_OK;
 }
 
 /* In fc1 gate rows end in the middle of the part. */
-static void list_shard(struct listing *l, const struct dcpk_train_shard *shard)
+static dcpk_status list_shard(struct listing *l, const struct dcpk_train_shard *shard,
+                              struct dcpk_error *err)
 {
     const struct dcpk_train_param *param = &l->run->state->params->list[shard->param];
     const int64_t end = shard->row + shard->n_rows;
     int64_t middle = end;
 
     if ((l->flags & DCPK_LIST_OWN) != 0 && !shard->is_counted)
-        return;
+        return DCPK_OK;
     if (param->has_halves)
         middle = dcpk_min_i64(end, dcpk_max_i64(shard->row, param->shape[0] / 2));
-    if (middle > shard->row)
-        list_rows(l, shard, shard->row, middle - shard->row);
-    if (end > middle)
-        list_rows(l, shard, middle, end - middle);
+    if (middle > shard->row && list_rows(l, shard, shard->row, middle - shard->row, err))
+        return err->status;
+    if (end > middle && list_rows(l, shard, middle, end - middle, err))
+        return err->status;
+    return DCPK_OK;
 }
 
-static void list_buffer(struct listing *l, size_t p)
+static dcpk_status list_buffer(struct listing *l, size_t p, struct dcpk_error *err)
 {
     const struct dcpk_train_param *param = &l->run->state->params->list[p];
-    struct dcpk_memory_shard base = {
-        .param = param->canonical, .dtype = DCPK_F32, .rank = param->rank};
+    struct dcpk_box box;
 
-    memcpy(base.shape, param->whole, sizeof base.shape);
-    dcpk_box_whole(param->whole, param->rank, &base.box);
-    list_add(l, &base, DCPK_WEIGHT, l->run->state->buffers[p]);
+    dcpk_box_whole(param->whole, param->rank, &box);
+    return list_add(l, param, &box, DCPK_WEIGHT, l->run->state->buffers[p], err);
 }
 
 dcpk_status dcpk_train_list(const struct dcpk_saved_run *run, unsigned flags,
-                            struct dcpk_arena *arena, struct dcpk_memory_shard **list, size_t *n,
+                            struct dcpk_arena *arena, struct dcpk_shard **list, size_t *n,
                             struct dcpk_error *err)
 {
-    struct listing l = {.run = run, .flags = flags};
+    struct listing l = {.run = run, .flags = flags, .arena = arena};
 
     l.list = dcpk_arena_array(arena, run->state->shards->n * MOST_PIECES + run->state->params->n,
                               sizeof *l.list, err);
     if (l.list == NULL)
         return err->status;
     for (size_t i = 0; i < run->state->shards->n; i++)
-        list_shard(&l, &run->state->shards->list[i]);
+        if (list_shard(&l, &run->state->shards->list[i], err))
+            return err->status;
     for (size_t p = 0; run->state->buffers != NULL && p < run->state->params->n; p++)
-        if (run->state->params->list[p].is_buffer)
-            list_buffer(&l, p);
+        if (run->state->params->list[p].is_buffer && list_buffer(&l, p, err))
+            return err->status;
     *list = l.list;
     *n = l.n;
     return DCPK_OK;
@@ -193,7 +212,7 @@ struct dcpk_saving {
     struct dcpk_background *background; /* rank 0's, of a save beside the run */
 };
 
-static dcpk_status saving_list(struct dcpk_saving *s, struct dcpk_memory_shard **list, size_t *n,
+static dcpk_status saving_list(struct dcpk_saving *s, struct dcpk_shard **list, size_t *n,
                                struct dcpk_error *err)
 {
     s->arena = dcpk_arena_new(0, err);
@@ -217,7 +236,7 @@ static struct dcpk_memory_run saving_memory(const struct dcpk_saved_run *run)
 static dcpk_status saving_open(const struct dcpk_saved_run *run, struct dcpk_saving *s,
                                struct dcpk_error *err)
 {
-    struct dcpk_memory_shard *list = NULL;
+    struct dcpk_shard *list = NULL;
     struct dcpk_memory_run memory_run = saving_memory(run);
     dcpk_status st;
 
@@ -285,7 +304,7 @@ dcpk_status dcpk_saving_reserve(const struct dcpk_saved_run *run, struct dcpk_re
 {
     const struct dcpk_memory_run memory_run = saving_memory(run);
     struct dcpk_arena *arena = dcpk_arena_new(0, err);
-    struct dcpk_memory_shard *list;
+    struct dcpk_shard *list;
     dcpk_status st = err->status;
     size_t n;
 

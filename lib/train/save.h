@@ -39,7 +39,7 @@ enum dcpk_list_flags {
  * apart. list: in `arena`. flags: enum dcpk_list_flags. Errors: DCPK_ENOMEM.
  */
 dcpk_status dcpk_train_list(const struct dcpk_saved_run *run, unsigned flags,
-                            struct dcpk_arena *arena, struct dcpk_memory_shard **list, size_t *n,
+                            struct dcpk_arena *arena, struct dcpk_shard **list, size_t *n,
                             struct dcpk_error *err);
 
 /*

@@ -217,9 +217,9 @@ static void check_local(const struct dcpk_laid_out *laid, const struct grid_line
     if (local.copy < 0)
         return;
     CHECK_EQ_INT(local.copy, copy, g->label);
-    CHECK_EQ_INT(local.boxes.n, 1, g->label);
+    CHECK_EQ_INT(local.n, 1, g->label);
     if (p->tp_axis >= 0)
-        CHECK_EQ_INT(local.boxes.spans[0][p->tp_axis], tp * (WIDTH / n_tp), p->name);
+        CHECK_EQ_INT(local.spans[0][p->tp_axis], tp * (WIDTH / n_tp), p->name);
 }
 
 /* remap: stages are last, so that the other order has no name there. */
@@ -579,9 +579,9 @@ static void check_rows(const struct round *r, const struct dcpk_train_param *p,
 {
     int64_t n = 0;
 
-    CHECK_EQ_INT(local->boxes.shape[0], n_rows, p->canonical);
-    for (size_t b = 0; b < local->boxes.n; b++) {
-        const int64_t *span = local->boxes.spans[b], at = span[2 * p->rank];
+    CHECK_EQ_INT(local->shape[0], n_rows, p->canonical);
+    for (size_t b = 0; b < local->n; b++) {
+        const int64_t *span = local->spans[b], at = span[2 * p->rank];
 
         for (int64_t i = 0; i < span[p->rank]; i++, n++)
             CHECK_EQ_INT(span[0] + i, dcpk_train_param_row(p, row + at + i), r->label);
@@ -674,7 +674,7 @@ static void check_chunks(struct round *r, const struct dcpk_model_tensor *t,
     struct dcpk_error err = DCPK_ERROR_INIT;
     size_t n_found = 0;
 
-    CHECK_OK(dcpk_fsdp_shards_cut(&r->laid.fsdp, t->param, rows, r->arena, &made, &err), r->label);
+    CHECK_OK(dcpk_laid_out_cut(&r->laid, t->param, rows, r->arena, &made, &err), r->label);
     if (r->f.model->params[t->param].place == DCPK_NO_PLACE) {
         CHECK(made.spans == NULL, "a buffer is whole");
         return;
@@ -684,8 +684,8 @@ static void check_chunks(struct round *r, const struct dcpk_model_tensor *t,
         struct dcpk_local local;
 
         CHECK_OK(dcpk_laid_out_find(&r->laid, t, rank, r->arena, &local, &err), r->label);
-        for (size_t b = 0; b < local.boxes.n && local.copy == 0; b++) {
-            const int64_t *span = local.boxes.spans[b];
+        for (size_t b = 0; b < local.n && local.copy == 0; b++) {
+            const int64_t *span = local.spans[b];
             const int64_t low = dcpk_max_i64(span[0] - first, 0);
             const int64_t high = dcpk_min_i64(span[0] + span[t->rank] - first, shape[0]);
 

@@ -2,7 +2,7 @@
 /* test_mesh_prop.c - random models on random meshes: chunks cover every tensor, and each rank's
  * part is what it would hold. */
 #include "formats/megatron/megatron_spans.h"
-#include "lib/model/fsdp_shards.h"
+#include "lib/model/laid_out.h"
 #include "lib/model/parallel.h"
 #include "tests/fake_model.h"
 
@@ -140,7 +140,7 @@ static int64_t count_elems(const struct dcpk_out_tensor *t)
 
 /* One part of a parameter (NULL: all): covered, and in at most as many boxes as there are ranks. A
  * cut row is an error that names it. */
-static bool check_part(struct round *r, struct dcpk_fsdp_shards *shards,
+static bool check_part(struct round *r, const struct dcpk_laid_out *laid,
                        const struct dcpk_model_tensor *t, const struct dcpk_rows *part)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
@@ -152,7 +152,7 @@ static bool check_part(struct round *r, struct dcpk_fsdp_shards *shards,
     if (part != NULL)
         shape[0] = part->n_rows;
     out.shape = shape;
-    if (dcpk_fsdp_shards_cut(shards, t->param, part, r->model->arena, &out, &err) != DCPK_OK) {
+    if (dcpk_laid_out_cut(laid, t->param, part, r->model->arena, &out, &err) != DCPK_OK) {
         CHECK(strstr(err.text, "fsdp-layout: row of '") != NULL &&
                   strstr(err.text, p->name) != NULL,
               r->label);
@@ -177,15 +177,14 @@ static void flat_slices_cover_every_parameter(void **state)
     (void)state;
     for (uint64_t seed = 1; seed <= N_ROUNDS; seed++) {
         struct dcpk_error err = DCPK_ERROR_INIT;
-        struct dcpk_fsdp_shards shards;
-        struct dcpk_output *out = NULL;
+        struct dcpk_laid_out laid = {0};
+        struct dcpk_placing placing = {.is_fsdp = true};
         bool good = true;
 
         make_round(&r, seed);
-        CHECK_OK(dcpk_output_new(r.ckpt, &fake_format, &out, &err), r.label);
-        out->target.mesh = (struct dcpk_grid){.tp = r.tp, .ep = r.ep, .dp = r.dp};
-        out->target.bucket_elems = fake_below(&r.seed, 3) * 500;
-        CHECK_OK(dcpk_fsdp_shards_find(r.model, &out->target, out->arena, &shards, &err), r.label);
+        placing.grid = (struct dcpk_grid){.tp = r.tp, .ep = r.ep, .dp = r.dp};
+        placing.bucket_elems = fake_below(&r.seed, 3) * 500;
+        CHECK_OK(dcpk_lay_out(r.model, &placing, &laid, &err), r.label);
         for (size_t i = 0; i < r.model->n_tensors; i++) {
             const struct dcpk_model_tensor *t = &r.model->tensors[i];
             const struct dcpk_param *p = &r.model->params[t->param];
@@ -193,13 +192,12 @@ static void flat_slices_cover_every_parameter(void **state)
 
             CHECK_OK(dcpk_parts_of(r.model, p, r.model->arena, &parts, &err), r.label);
             for (size_t k = 0; k < parts.n; k++)
-                good = check_part(&r, &shards, t, parts.list[k].rows) && good;
+                good = check_part(&r, &laid, t, parts.list[k].rows) && good;
             if (parts.n == 0)
-                good = check_part(&r, &shards, t, NULL) && good;
+                good = check_part(&r, &laid, t, NULL) && good;
         }
         n_whole += good;
-        dcpk_fsdp_shards_release(&shards);
-        dcpk_output_free(out);
+        dcpk_laid_out_release(&laid);
         release_round(&r);
     }
     CHECK(n_whole > N_ROUNDS / 2, "most layouts cut no row");

@@ -183,7 +183,7 @@ static void every_path(struct remap_case *c, uint64_t seed)
 /* Nothing of what a layout may be is missing. */
 static void check_counts(const struct case_counts *n)
 {
-    for (int kind = DCPK_REPLICATE; kind <= DCPK_UNEVEN; kind++)
+    for (int kind = 0; kind < PLACED_N_KINDS; kind++)
         CHECK(n->kinds[kind] > 10, "placements");
     for (size_t i = 0; i < DCPK_COUNT(n->dims); i++)
         CHECK(n->dims[i] > 10, "dims of a mesh");

@@ -112,7 +112,7 @@ static void ranks_are_told_apart(void **state)
             CHECK_EQ_INT(to.extent[0], 2, model->params[i].name);
         }
     }
-    CHECK_FAILS(add_fused(uneven, 8, &err), DCPK_EMISMATCH, "'query' do not divide by 2", "uneven");
+    CHECK_FAILS(add_fused(uneven, 8, &err), DCPK_EMISMATCH, "rows of its part 'query'", "uneven");
     dcpk_model_free(model);
     dcpk_model_free(uneven);
 }

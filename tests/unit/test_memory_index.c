@@ -1,111 +1,81 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_memory_index.c - the list of shards of a rank is read back; one that is damaged is refused,
- * before it is more than was made room for. */
+/* test_memory_index.c - the shards of ranks become tensors and parts, each box once. */
 #include "lib/train/memory_index.h"
 
-#include "lib/base/cursor.h"
+#include "lib/base/order.h"
 #include "tests/check.h"
 
-#define N_SHARDS 64
+static const int64_t shape[] = {8}, first[] = {0, 4}, second[] = {4, 4}, strides[] = {4};
+static const int64_t longer[] = {9};
 
-/* Places in the text of one shard with a name of one letter: numbers behind it. */
-enum { AT_ROLE = 8 + 8 + 1, AT_DTYPE = AT_ROLE + 8, AT_RANK = AT_DTYPE + 8 };
-
-static struct dcpk_memory_shard shard_of(const char *name)
+static struct dcpk_shard shard_of(const char *name, const int64_t *span)
 {
-    return (struct dcpk_memory_shard){.param = name,
-                                      .role = DCPK_MASTER,
-                                      .dtype = DCPK_F32,
-                                      .rank = 1,
-                                      .shape = {8},
-                                      .box = {.rank = 1, .offset = {4}, .extent = {4}}};
+    return (struct dcpk_shard){.name = name,
+                               .dtype = DCPK_F32,
+                               .rank = 1,
+                               .shape = shape,
+                               .span = span,
+                               .stride_bytes = strides};
 }
 
-static dcpk_status read_text(const struct dcpk_bytes *text, struct dcpk_memory_index *index,
-                             struct dcpk_arena *arena, struct dcpk_error *err)
+static void each_box_is_a_part_once(void **state)
 {
-    return dcpk_memory_index_read(text->data, text->n_bytes, 1, arena, index, err);
-}
-
-static void a_list_comes_back(void **state)
-{
-    const struct dcpk_memory_shard shards[] = {shard_of("a"), shard_of("b")};
+    const struct dcpk_shard shards[] = {shard_of("master.a", first), shard_of("exp_avg.a.b", first),
+                                        shard_of("master.a", second), shard_of("master.a", first)};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_arena *arena = dcpk_arena_new(0, &err);
-    struct dcpk_memory_index index;
-    struct dcpk_bytes text = {0};
+    struct dcpk_memory_index index = {.n_ranks = 0};
 
     (void)state;
-    CHECK_OK(dcpk_memory_index_gather(NULL, shards, 2, &text, &err), "gather");
-    CHECK_OK(read_text(&text, &index, arena, &err), "read");
+    CHECK_OK(dcpk_memory_index_gather(NULL, shards, 4, arena, &index, &err), "gather");
     CHECK_EQ_INT(index.n_tensors, 2, "tensors");
-    CHECK_EQ_INT(index.n_parts, 2, "parts");
-    CHECK_EQ_STR(index.tensors[1].param, "b", "name");
-    CHECK_EQ_INT(index.owned_bytes[0], 128, "each begins at a multiple of 64");
-    dcpk_bytes_release(&text);
+    CHECK_EQ_STR(index.tensors[1].param, "a.b", "name");
+    CHECK_EQ_INT(index.tensors[1].role, DCPK_EXP_AVG, "role");
+    CHECK_EQ_INT(index.tensors[0].n_parts, 2, "parts of the first");
+    CHECK_EQ_INT(index.n_parts, 3, "parts");
+    CHECK_EQ_INT(index.parts[2].tensor, 0, "the third is the first tensor's");
+    CHECK_EQ_INT(index.parts[2].offset_bytes, 128, "each begins at a multiple of 64");
+    CHECK_EQ_INT(index.owned_bytes[0], 192, "bytes of the rank");
+    CHECK_EQ_INT(dcpk_memory_bytes(shards, 4), 256, "the most that it saves");
+    dcpk_memory_index_release(&index);
     dcpk_arena_free(arena);
 }
 
-static void a_damaged_number_is_refused(void **state)
+static void shards_that_disagree_are_refused(void **state)
 {
-    static const struct {
-        const char *label;
-        size_t at;
-        uint64_t number;
+    struct dcpk_shard other = shard_of("exp_avg_sq.a", first), half = other, no_role = other;
+    const struct {
+        const char *label, *says;
+        const struct dcpk_shard *shard;
+        dcpk_status status;
     } cases[] = {
-        {"no role", AT_ROLE, DCPK_N_ROLES},
-        {"no dtype", AT_DTYPE, DCPK_DTYPE_NONE},
-        {"a dtype past the last", AT_DTYPE, DCPK_N_DTYPES},
-        {"a scalar", AT_RANK, 0},
-        {"too many axes", AT_RANK, 3},
-    };
-    const struct dcpk_memory_shard shard = shard_of("a");
+        {"shape", "ranks differ in the shape or dtype of 'a' (exp_avg_sq)", &other, DCPK_EMISMATCH},
+        {"dtype", "'a' (exp_avg_sq)", &half, DCPK_EMISMATCH},
+        {"role", "damaged list", &no_role, DCPK_EIO}};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_arena *arena = dcpk_arena_new(0, &err);
-    struct dcpk_memory_index index;
 
     (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct dcpk_bytes text = {0};
+    other.shape = longer;
+    half.dtype = DCPK_F16;
+    no_role.name = "a";
+    for (size_t i = 0; i < DCPK_COUNT(cases); i++) {
+        const struct dcpk_shard shards[] = {shard_of("exp_avg_sq.a", first), *cases[i].shard};
+        struct dcpk_memory_index index = {.n_ranks = 0};
 
-        CHECK_OK(dcpk_memory_index_gather(NULL, &shard, 1, &text, &err), "gather");
-        dcpk_store_u64le(text.data + cases[i].at, cases[i].number);
-        CHECK_FAILS(read_text(&text, &index, arena, &err), DCPK_EFORMAT, "damaged", cases[i].label);
-        dcpk_bytes_release(&text);
+        err = (struct dcpk_error)DCPK_ERROR_INIT;
+        CHECK_FAILS(dcpk_memory_index_gather(NULL, shards, 2, arena, &index, &err), cases[i].status,
+                    cases[i].says, cases[i].label);
+        dcpk_memory_index_release(&index);
     }
-    dcpk_arena_free(arena);
-}
-
-/* Scalars are shorter than the shortest shard that there is room for. */
-static void scalars_do_not_pass_the_room(void **state)
-{
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(0, &err);
-    struct dcpk_memory_index index;
-    struct dcpk_bytes text = {0};
-
-    (void)state;
-    dcpk_bytes_u64(&text, N_SHARDS);
-    for (uint8_t i = 0; i < N_SHARDS; i++) {
-        dcpk_bytes_u64(&text, 1);
-        dcpk_bytes_u8(&text, (uint8_t)('0' + i));
-        dcpk_bytes_u64(&text, DCPK_MASTER);
-        dcpk_bytes_u64(&text, DCPK_F32);
-        dcpk_bytes_u64(&text, 0);
-    }
-    dcpk_bytes_u64(&text, 0); /* time */
-    CHECK_OK(dcpk_bytes_status(&text, &err), "text");
-    CHECK_FAILS(read_text(&text, &index, arena, &err), DCPK_EFORMAT, "damaged", "scalars");
-    dcpk_bytes_release(&text);
     dcpk_arena_free(arena);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_list_comes_back),
-        cmocka_unit_test(a_damaged_number_is_refused),
-        cmocka_unit_test(scalars_do_not_pass_the_room),
+        cmocka_unit_test(each_box_is_a_part_once),
+        cmocka_unit_test(shards_that_disagree_are_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

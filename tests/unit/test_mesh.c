@@ -90,9 +90,9 @@ static void what_does_not_divide_is_named(void **state)
         {"as it is", {0}, NULL},
         {"all", {.tp = 4, .pp = 2, .ep = 3, .dp = 6}, NULL},
         {"fewer groups than ranks", {.tp = 8, .pp = 1, .ep = 1}, NULL},
-        {"heads", {.tp = 3}, "tp=3 does not divide the model's 8 attention heads"},
-        {"layers", {.tp = 1, .pp = 3}, "pp=3 does not divide the model's 4 layers"},
-        {"experts", {.tp = 1, .ep = 4}, "ep=4 does not divide the model's 6 experts"},
+        {"heads", {.tp = 3}, "tp=3 does not divide the 8 attention heads"},
+        {"layers", {.tp = 1, .pp = 3}, "pp=3 does not divide the 4 layers"},
+        {"experts", {.tp = 1, .ep = 4}, "ep=4 does not divide the 6 experts"},
         {"dp",
          {.tp = 1, .ep = 3, .dp = 4},
          "etp=1 times ep=3 does not divide the 4 ranks of a pipeline stage"},
@@ -124,7 +124,7 @@ static void groups_that_would_be_torn_are_refused(void **state)
     set_arg(&f, "num_attention_heads", 12);
     set_arg(&f, "num_query_groups", 6);
     CHECK_FAILS(dcpk_rules_mesh(f.model, &(struct dcpk_grid){.tp = 4}, &err), DCPK_EMISMATCH,
-                "tp=4 does not divide the model's 6 query groups", "groups");
+                "tp=4 does not divide the 6 query groups", "groups");
     set_arg(&f, "group_query_attention", 0);
     CHECK_OK(dcpk_rules_mesh(f.model, &(struct dcpk_grid){.tp = 4}, &err), "switched off");
     teardown(&f);

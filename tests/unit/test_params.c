@@ -238,7 +238,8 @@ static void check_layout(size_t l, const struct dcpk_train_params *params)
     struct dcpk_fsdp_place places[MAX_PARAMS];
     const struct dcpk_train_param *of[MAX_PARAMS];
     struct dcpk_error err = DCPK_ERROR_INIT;
-    int64_t cut[5];
+    struct dcpk_box box;
+    int64_t first;
     size_t n = 0, n_seen = 0;
 
     for (size_t i = 0; i < params->n; i++)
@@ -259,9 +260,12 @@ static void check_layout(size_t l, const struct dcpk_train_params *params)
             if (wanted->live == NULL || strcmp(wanted->live, of[i]->live) != 0)
                 continue;
             CHECK_EQ_INT(places[i].first, wanted->first, layouts[l].label);
-            CHECK_OK(dcpk_fsdp_rows(&fsdp[i], &places[i], cut, &err), layouts[l].label);
-            for (int64_t r = 0; r <= layouts[l].n_shards; r++)
-                CHECK_EQ_INT(cut[r], wanted->cut[r], wanted->live);
+            for (int64_t r = 0; r < layouts[l].n_shards; r++) {
+                CHECK_OK(dcpk_fsdp_shard(&fsdp[i], &places[i], r, &box, &first, &err),
+                         layouts[l].label);
+                CHECK_EQ_INT(box.offset[0], wanted->cut[r], wanted->live);
+                CHECK_EQ_INT(box.extent[0], wanted->cut[r + 1] - wanted->cut[r], wanted->live);
+            }
             n_seen++;
         }
     for (size_t w = 0; w < DCPK_COUNT(layouts[l].wanted); w++)

@@ -450,6 +450,44 @@ static void test_flipped(void **state)
         run_flipped(script_failed, "a status");
 }
 
+/* Sums, the most and rank 0's bytes; a rank that fails leaves the numbers of all as they were. */
+static void script_folded(struct dcpk_ranks *ranks, struct rank *rank)
+{
+    const uint64_t self = (uint64_t)rank->self;
+    uint64_t sums[] = {self, 1, UINT64_C(1) << 40}, most[] = {self, 7 - self}, kept = 9;
+    int first = 5 + rank->self;
+    dcpk_status st = DCPK_OK;
+
+    rank->status = dcpk_ranks_sum(ranks, sums, 3, DCPK_OK, &rank->err);
+    rank->second = dcpk_ranks_most(ranks, most, 2, DCPK_OK, &rank->err);
+    rank->late = dcpk_ranks_first(ranks, &first, sizeof first, DCPK_OK, &rank->err);
+    CHECK(sums[0] == 6 && sums[1] == N && sums[2] == (uint64_t)N << 40, "sums");
+    CHECK(most[0] == 3 && most[1] == 7, "most");
+    CHECK_EQ_INT(first, 5, "of rank 0");
+    if (rank->self == 1)
+        st = dcpk_fail(&rank->err, DCPK_EIO, "failed by itself");
+    st = dcpk_ranks_sum(ranks, &kept, 1, st, &rank->err);
+    CHECK_EQ_INT(st, DCPK_EIO, "a rank has failed");
+    CHECK_EQ_INT(kept, 9, "numbers of a failure");
+    (void)dcpk_ranks_agree(ranks, st, &rank->err);
+}
+
+static void test_folded(void **state)
+{
+    uint64_t number = 4;
+    struct dcpk_error err = DCPK_ERROR_INIT;
+
+    (void)state;
+    run_script(script_folded, NULL);
+    for (int r = 0; r < N; r++) {
+        CHECK_EQ_INT(results[r].status, DCPK_OK, "sum");
+        CHECK_EQ_INT(results[r].second, DCPK_OK, "most");
+        CHECK_EQ_INT(results[r].late, DCPK_OK, "first");
+    }
+    CHECK_OK(dcpk_ranks_sum(NULL, &number, 1, DCPK_OK, &err), "alone");
+    CHECK_EQ_INT(number, 4, "alone");
+}
+
 /* Rank 2 shares more than the others. */
 static void script_uneven(struct dcpk_ranks *ranks, struct rank *rank)
 {
@@ -622,21 +660,14 @@ static void test_launched(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_agree),
-        cmocka_unit_test(test_stop),
-        cmocka_unit_test(test_progress),
-        cmocka_unit_test(test_share),
-        cmocka_unit_test(test_tell),
-        cmocka_unit_test(test_wait_in_vain),
-        cmocka_unit_test(test_overtake),
-        cmocka_unit_test(test_inside),
-        cmocka_unit_test(test_apart),
-        cmocka_unit_test(test_flipped),
-        cmocka_unit_test(test_uneven),
-        cmocka_unit_test(test_broken),
-        cmocka_unit_test(test_failed_and_broken),
-        cmocka_unit_test(test_divide),
-        cmocka_unit_test(test_launched),
+        cmocka_unit_test(test_agree),    cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_progress), cmocka_unit_test(test_share),
+        cmocka_unit_test(test_tell),     cmocka_unit_test(test_wait_in_vain),
+        cmocka_unit_test(test_overtake), cmocka_unit_test(test_inside),
+        cmocka_unit_test(test_apart),    cmocka_unit_test(test_flipped),
+        cmocka_unit_test(test_folded),   cmocka_unit_test(test_uneven),
+        cmocka_unit_test(test_broken),   cmocka_unit_test(test_failed_and_broken),
+        cmocka_unit_test(test_divide),   cmocka_unit_test(test_launched),
     };
 
     unsetenv("OMPI_COMM_WORLD_SIZE");

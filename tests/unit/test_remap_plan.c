@@ -36,7 +36,7 @@ static void make_side(const struct rows *rows, struct side *side)
         span[2] = r->high - r->low;
         span[3] = 4;
         side->shards[side->n] =
-            (struct dcpk_shard){r->name, DCPK_F32, 2, r->holder, shape, span, strides, r->at};
+            (struct dcpk_shard){r->name, DCPK_F32, 2, r->holder, shape, span, strides, r->at, 0};
     }
 }
 
@@ -252,10 +252,10 @@ static void memory_is_checked(void **state)
 
     (void)state;
     for (size_t i = 0; i < DCPK_COUNT(memories); i++) {
-        const struct dcpk_shard a = {"w", DCPK_F32, 2, 0, shape, first, strides, 4096};
+        const struct dcpk_shard a = {"w", DCPK_F32, 2, 0, shape, first, strides, 4096, 0};
         const struct dcpk_shard b = {
-            "w", DCPK_F32, 2, 0, shape, memories[i].span, memories[i].stride, memories[i].at};
-        const struct dcpk_shard far = {"w", DCPK_F32, 2, 1, shape, whole, strides, 4096};
+            "w", DCPK_F32, 2, 0, shape, memories[i].span, memories[i].stride, memories[i].at, 0};
+        const struct dcpk_shard far = {"w", DCPK_F32, 2, 1, shape, whole, strides, 4096, 0};
         const struct dcpk_shard both[] = {a, b}, with_a[] = {a, far};
         const struct dcpk_remap_input input = {.sources =
                                                    memories[i].first_is_target ? &far : with_a,

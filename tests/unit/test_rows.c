@@ -101,9 +101,9 @@ static void parts_that_ranks_cannot_hold_are_refused(void **state)
     make_tensor(arena, &tensor);
     make_parts(arena, n_rows, &parts);
     CHECK_FAILS(dcpk_rows_by_rank(arena, &parts, 3, &ranked, &err), DCPK_EMISMATCH,
-                "its part 'z' do not divide by 3", "three ranks");
+                "tp=3 does not divide the 4 rows of its part 'z'", "three ranks");
     CHECK_FAILS(dcpk_rows_by_rank(arena, &parts, 4, &ranked, &err), DCPK_EMISMATCH,
-                "its part 'B' do not divide by 4", "four ranks");
+                "tp=4 does not divide the 2 rows of its part 'B'", "four ranks");
     make_parts(arena, none, &parts);
     err = (struct dcpk_error)DCPK_ERROR_INIT;
     CHECK_OK(dcpk_rows_by_rank(arena, &parts, INT64_MAX, &ranked, &err), "no rows");

@@ -34,9 +34,10 @@ static struct dcpk_shard *make_side(int axis, int64_t n_tensors, int64_t n_ranks
     for (int64_t r = 0; r < n_ranks; r++) {
         make_span(axis, r, n_ranks, spans + 4 * r);
         for (int64_t t = 0; t < n_tensors; t++)
-            shards[r * n_tensors + t] = (struct dcpk_shard){
-                names[t], DCPK_BF16,     2,       (int)r,
-                shape,    spans + 4 * r, strides, at + (uint64_t)t * (2u << 20)};
+            shards[r * n_tensors + t] =
+                (struct dcpk_shard){names[t], DCPK_BF16,     2,       (int)r,
+                                    shape,    spans + 4 * r, strides, at + (uint64_t)t * (2u << 20),
+                                    0};
     }
     return shards; /* with its spans: the program ends soon */
 }
