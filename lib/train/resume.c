@@ -195,9 +195,8 @@ static dcpk_status read_box(const struct reading *reading, const struct dcpk_mod
     if (st == DCPK_OK)
         st = dcpk_view_reader_read(reader, &box, to, err);
     dcpk_view_reader_free(reader);
-    if (st == DCPK_OK && reading->staging != NULL) {
+    if (st == DCPK_OK && reading->staging != NULL)
         st = dcpk_math_copy(reading->math, at, to, (size_t)dcpk_shard_bytes(shard), err);
-    }
     return st;
 }
 
