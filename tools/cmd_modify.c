@@ -52,7 +52,7 @@ static void print_data(const struct dcpk_modification *m, bool dry_run)
 
     dcpk_cli_printf(stdout, "data        ");
     if (m->target.is_there && !dry_run) {
-        dcpk_cli_printf(stdout, "byte for byte as it would be written\n");
+        dcpk_cli_printf(stdout, "as it would be written\n");
         return;
     }
     if (m->is_rewritten)

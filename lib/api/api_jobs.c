@@ -22,9 +22,7 @@ int dcpkit_verify(dcpkit_checkpoint *ckpt, dcpkit_checkpoint *source)
         options.source_name = "the source";
     }
     dcpk_verify(ckpt->ckpt, &options, &v);
-    for (size_t i = 0; i < DCPK_COUNT(v.outcomes) && err->status == DCPK_OK; i++)
-        if (v.outcomes[i].is_made && v.outcomes[i].err.status != DCPK_OK)
-            *err = v.outcomes[i].err;
+    (void)dcpk_verification_status(&v, err);
     dcpk_verification_release(&v);
     return (int)err->status;
 }

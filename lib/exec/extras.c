@@ -115,7 +115,7 @@ dcpk_status dcpk_extras_copy(struct dcpk_output *out, const struct dcpk_beside *
 
     if (st != DCPK_OK)
         return st;
-    for (; beside->name != NULL && st == DCPK_OK; beside++) {
+    for (; beside != NULL && beside->name != NULL && st == DCPK_OK; beside++) {
         if (!is_among(there, n, beside->name))
             continue;
         st = look(ckpt->store, beside, out->arena, &fault, err);
@@ -136,7 +136,7 @@ dcpk_status dcpk_extras_check(struct dcpk_store *store, const struct dcpk_beside
 
     if (arena == NULL)
         return err->status;
-    for (; st == DCPK_OK && beside->name != NULL; beside++) {
+    for (; beside != NULL && beside->name != NULL && st == DCPK_OK; beside++) {
         const char *fault;
 
         st = look(store, beside, arena, &fault, err);

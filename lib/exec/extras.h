@@ -8,15 +8,15 @@
 #include "lib/io/sink.h"
 
 /*
- * Copy those of `beside` that lie beside out's source: files, and the files
- * directly in folders. One with a fault is left out, and dropped by an event. An output folder that
- * has a file of that name keeps its own. A link to what fewer may read becomes a note of the
- * checkpoint. Errors: those of reading and writing.
+ * Copy those of `beside` (NULL: none) that lie beside out's source: files, and the files directly
+ * in folders. One with a fault is left out, and dropped by an event. An output folder that has a
+ * file of that name keeps its own. A link to what fewer may read becomes a note of the checkpoint.
+ * Errors: those of reading and writing.
  */
 dcpk_status dcpk_extras_copy(struct dcpk_output *out, const struct dcpk_beside *beside,
                              struct dcpk_folder *folder, struct dcpk_error *err);
 
-/* DCPK_EFORMAT names the first file of `beside` in the store that has a fault. */
+/* DCPK_EFORMAT names the first file of `beside` (NULL: none) in the store that has a fault. */
 dcpk_status dcpk_extras_check(struct dcpk_store *store, const struct dcpk_beside *beside,
                               struct dcpk_error *err);
 

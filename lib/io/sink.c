@@ -221,7 +221,7 @@ dcpk_status dcpk_folder_begin(const char *path, unsigned flags, struct dcpk_fold
 {
     const bool is_archive = (flags & DCPK_FOLDER_TAR) != 0;
     struct dcpk_folder *f =
-        dcpk_folder_new(path, is_archive ? &dcpk_archive_made : &dcpk_folder_made, flags, err);
+        dcpk_folder_new(path, is_archive ? &dcpk_archive_kind : &dcpk_folder_kind, flags, err);
     dcpk_status st;
 
     if (f == NULL)
@@ -294,19 +294,4 @@ dcpk_status dcpk_folder_settle(struct dcpk_folder *folder, struct dcpk_error *er
     if (folder->ops->settle == NULL)
         return DCPK_OK;
     return folder->ops->settle(folder, err);
-}
-
-dcpk_status dcpk_folder_sync(struct dcpk_folder *folder, struct dcpk_error *err)
-{
-    if (folder->ops->sync == NULL)
-        return DCPK_OK;
-    return folder->ops->sync(folder, err);
-}
-
-dcpk_status dcpk_folder_publish(struct dcpk_folder *folder, struct dcpk_error *err)
-{
-    if (folder->ops->publish(folder, err) != DCPK_OK)
-        return err->status;
-    dcpk_folder_free(folder);
-    return DCPK_OK;
 }

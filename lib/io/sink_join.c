@@ -97,7 +97,7 @@ dcpk_status dcpk_folder_join(const char *path, unsigned flags, uint64_t mark, do
 {
     const double end = dcpk_now_seconds() + wait_seconds;
     const struct timespec pause = {.tv_nsec = PAUSE_NS};
-    struct dcpk_folder *f = dcpk_folder_new(path, &dcpk_folder_made, flags, err);
+    struct dcpk_folder *f = dcpk_folder_new(path, &dcpk_folder_kind, flags, err);
 
     if (f == NULL)
         return err->status;

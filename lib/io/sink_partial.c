@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sink_partial.c - partial folders: one run at a time works in one, and may leave a journal in it.
  */
-#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -365,11 +364,23 @@ dcpk_status dcpk_partial_end(struct dcpk_folder *folder, struct dcpk_error *err)
     return DCPK_OK;
 }
 
+dcpk_status dcpk_folder_drop_journal(const char *path, struct dcpk_error *err)
+{
+    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    dcpk_status st = DCPK_OK;
+
+    if (fd < 0)
+        return dcpk_fail_errno(err, errno, "opening '%s'", path);
+    if (unlinkat(fd, DCPK_JOURNAL_NAME, 0) != 0 && errno != ENOENT)
+        st = dcpk_fail_errno(err, errno, "deleting '%s/" DCPK_JOURNAL_NAME "'", path);
+    close(fd);
+    return st;
+}
+
 dcpk_status dcpk_folder_clear(struct dcpk_folder *folder, struct dcpk_error *err)
 {
     const int emptied = folder->journal_fd < 0 ? folder->dir_fd : folder->journal_fd;
 
-    assert(folder->ops->partial != NULL);
     /* a journal that came back after a crash would name files that are others by then */
     if (ftruncate(emptied, 0) != 0 || fsync(emptied) != 0)
         return dcpk_fail_errno(err, errno, "emptying '%s'", folder->partial);

@@ -83,14 +83,15 @@ dcpk_status dcpk_conversion_plan(struct dcpk_conversion *c,
  * Write the planned output, publish it, then the tracker. On failure nothing is left that looks
  * whole; what is worth resuming stays in the partial folder with its journal, and the error
  * mentions it. RESUME continues a partial folder; DCPK_EUSAGE when it is of another input or of
- * other options, unless REPLACE. With RESUME alone an output that exists is compared with what
- * would be written, byte for byte; where it is the same the tracker is all that is left to be
- * written (target.is_there), else DCPK_EUSAGE. Where the model needs a proof (lib/job/compare.h)
- * that comes before any data is written: DCPK_EMISMATCH when it fails. What is resumed has had it.
- * A cast that makes finite elements infinite is refused then, without ALLOW_OVERFLOW: DCPK_ERANGE.
- * What reads the output back comes before it is published: nothing is, and nothing kept, when that
- * fails. Collective over options->env.ranks, which have agreed on the plan: all return the same
- * status; stats and resumed_bytes are rank 0's.
+ * other options, unless REPLACE. With RESUME alone an output that exists is proven: it
+ * passes the checks of `verify`, and every element, object and file is the one that would be
+ * written; then the tracker is all that is left to be written (target.is_there), else DCPK_EUSAGE.
+ * Where the model needs a proof (lib/job/compare.h) that comes before any data is written:
+ * DCPK_EMISMATCH when it fails. What is resumed has had it. A cast that makes finite elements
+ * infinite is refused then, without ALLOW_OVERFLOW: DCPK_ERANGE. What reads the output back comes
+ * before it is published: nothing is, and nothing kept, when that fails. Collective over
+ * options->env.ranks, which have agreed on the plan: all return the same status; stats and
+ * resumed_bytes are rank 0's.
  */
 dcpk_status dcpk_conversion_run(struct dcpk_conversion *c, struct dcpk_error *err);
 void dcpk_conversion_free(struct dcpk_conversion *c); /* a zeroed one is a no-op */

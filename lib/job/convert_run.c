@@ -59,7 +59,7 @@ static dcpk_status making_check_masters(const struct dcpk_making *m, bool was_pr
     const bool checks_all = (c->options->flags & DCPK_CONVERT_CHECK_INPUT) != 0;
     dcpk_status st;
 
-    if (c->model == NULL || was_proven || m->compares)
+    if (c->model == NULL || was_proven)
         return DCPK_OK;
     dcpk_progress_begin(&m->env->progress, "comparing masters");
     st = dcpk_check_masters_with(c->model, m->env, m->exec,
@@ -71,7 +71,7 @@ static dcpk_status making_check_masters(const struct dcpk_making *m, bool was_pr
 /* The proof, unless rank 0 resumes what has had it. */
 static dcpk_status conversion_prove(struct dcpk_making *m, struct dcpk_error *err)
 {
-    const uint8_t mine = m->resumed_bytes > 0 || m->compares;
+    const uint8_t mine = m->resumed_bytes > 0;
     struct dcpk_bytes all = {0};
     dcpk_status st = dcpk_ranks_share_each(m->env->ranks, &mine, sizeof mine, &all, DCPK_OK, err);
 
@@ -83,7 +83,7 @@ static dcpk_status conversion_prove(struct dcpk_making *m, struct dcpk_error *er
 
 static dcpk_status conversion_copy_extras(struct dcpk_making *m, struct dcpk_error *err)
 {
-    if (!dcpk_making_leads(m) || m->env->extras == NULL)
+    if (!dcpk_making_leads(m))
         return DCPK_OK;
     return dcpk_extras_copy(m->out, m->env->extras, m->folder, err);
 }
@@ -100,6 +100,23 @@ static dcpk_status conversion_check_output(struct dcpk_making *m, struct dcpk_er
 {
     return dcpk_conversion_check(conversion_of(m), m->folder, err);
 }
+
+static size_t count_keys(const struct dcpk_output *out)
+{
+    size_t n = out->n_objects;
+
+    for (size_t i = 0; i < out->n_tensors; i++)
+        n += out->tensors[i].n_keys;
+    return n;
+}
+
+static const struct dcpk_making_step there_steps[] = {{dcpk_making_begin_exec, false},
+                                                      {conversion_check_input, false},
+                                                      {dcpk_making_open_there, false},
+                                                      {dcpk_making_compare_there, false},
+                                                      {conversion_check_output, false},
+                                                      {dcpk_making_settle_there, false},
+                                                      {NULL, false}};
 
 static const struct dcpk_making_step steps[] = {{dcpk_making_begin_folder, false},
                                                 {dcpk_making_unmark_folder, false},
@@ -127,15 +144,15 @@ dcpk_status dcpk_conversion_run(struct dcpk_conversion *c, struct dcpk_error *er
                             .folder_flags = c->options->folder_flags,
                             .is_once = (c->options->flags & DCPK_CONVERT_ONCE) != 0,
                             .label = "converting",
-                            .job = c};
+                            .job = c,
+                            .there_steps = there_steps,
+                            .n_keys = count_keys(c->out)};
     const dcpk_status st = dcpk_making_run(&m, steps, err);
 
     c->stats = m.stats;
     c->resumed_bytes = m.resumed_bytes;
-    c->is_complete = st == DCPK_OK && m.compares;
-    if (c->is_complete) {
-        c->compared_bytes = c->stats.written_bytes;
-        c->stats.written_bytes = 0;
-    }
+    c->is_complete = st == DCPK_OK && c->target.is_there;
+    if (c->is_complete)
+        c->compared_bytes = c->totals.file_bytes;
     return st;
 }

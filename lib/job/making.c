@@ -45,7 +45,7 @@ static dcpk_status share_found(struct dcpk_making *m, struct dcpk_error *err)
         dcpk_ranks_share_each(m->env->ranks, &mine, sizeof mine, &all, DCPK_OK, err);
 
     if (st == DCPK_OK)
-        m->compares = m->target->is_there = all.data[0] != 0;
+        m->target->is_there = all.data[0] != 0;
     dcpk_bytes_release(&all);
     return st;
 }
@@ -70,10 +70,6 @@ static dcpk_status begin_shared(struct dcpk_making *m, struct dcpk_error *err)
 
 dcpk_status dcpk_making_begin_folder(struct dcpk_making *m, struct dcpk_error *err)
 {
-    if (share_found(m, err) != DCPK_OK)
-        return err->status;
-    if (m->compares)
-        return dcpk_target_compare(m->target, m->out, &m->folder, err);
     if (m->env->ranks == NULL)
         return dcpk_target_begin(m->target, making_flags(m), &m->folder, err);
     return begin_shared(m, err);
@@ -81,7 +77,7 @@ dcpk_status dcpk_making_begin_folder(struct dcpk_making *m, struct dcpk_error *e
 
 dcpk_status dcpk_making_unmark_folder(struct dcpk_making *m, struct dcpk_error *err)
 {
-    if (!dcpk_making_leads(m) || m->env->ranks == NULL || m->compares)
+    if (!dcpk_making_leads(m) || m->env->ranks == NULL)
         return DCPK_OK;
     return dcpk_folder_unmark(m->folder, err);
 }
@@ -106,7 +102,7 @@ static dcpk_status compare_plans(const struct dcpk_making *m, struct dcpk_error 
 
 dcpk_status dcpk_making_begin_writing(struct dcpk_making *m, struct dcpk_error *err)
 {
-    dcpk_progress_begin(&m->env->progress, m->compares ? "comparing with what is there" : m->label);
+    dcpk_progress_begin(&m->env->progress, m->label);
     if (dcpk_writing_new(m->exec, m->out, m->folder, &m->w, err) != DCPK_OK)
         return err->status;
     if (!m->target->is_archive &&
@@ -117,7 +113,7 @@ dcpk_status dcpk_making_begin_writing(struct dcpk_making *m, struct dcpk_error *
 
 dcpk_status dcpk_making_resume(struct dcpk_making *m, struct dcpk_error *err)
 {
-    if (!dcpk_making_leads(m) || m->target->is_archive || m->compares)
+    if (!dcpk_making_leads(m) || m->target->is_archive)
         return DCPK_OK;
     if ((m->folder_flags & DCPK_FOLDER_REPLACE) != 0)
         return dcpk_writing_resume_or_clear(m->w, &m->subject, &m->resumed_bytes, err);
@@ -134,6 +130,13 @@ dcpk_status dcpk_making_finish(struct dcpk_making *m, struct dcpk_error *err)
     if (!dcpk_making_leads(m))
         return DCPK_OK;
     return dcpk_writing_finish(m->w, &m->stats, err);
+}
+
+dcpk_status dcpk_making_settle_there(struct dcpk_making *m, struct dcpk_error *err)
+{
+    if (!dcpk_making_leads(m))
+        return DCPK_OK;
+    return dcpk_target_settle(m->target, err);
 }
 
 dcpk_status dcpk_making_publish(struct dcpk_making *m, struct dcpk_error *err)
@@ -155,29 +158,39 @@ static dcpk_status run_steps(struct dcpk_making *m, const struct dcpk_making_ste
         if (st == DCPK_OK)
             continue;
         m->is_wrong = steps->judges && (st == DCPK_EMISMATCH || st == DCPK_EFORMAT);
-        if (m->is_wrong && dcpk_making_leads(m) && !m->compares)
+        if (m->is_wrong && dcpk_making_leads(m) && m->folder != NULL)
             (void)dcpk_folder_clear(m->folder, &ignored); /* the first error counts */
         return st;
     }
     return DCPK_OK;
 }
 
+/* Collective. */
+static dcpk_status run_either(struct dcpk_making *m, const struct dcpk_making_step *steps,
+                              struct dcpk_error *err)
+{
+    if (dcpk_ranks_agree(m->env->ranks, share_found(m, err), err) != DCPK_OK)
+        return err->status;
+    return run_steps(m, m->target->is_there ? m->there_steps : steps, err);
+}
+
 /* Is what was done worth keeping, and kept? */
 static bool making_keep(const struct dcpk_making *m)
 {
     return dcpk_making_leads(m) && m->w != NULL && m->folder != NULL && !m->is_wrong &&
-           !m->compares && !m->is_once && dcpk_writing_keep(m->w);
+           !m->is_once && dcpk_writing_keep(m->w);
 }
 
 dcpk_status dcpk_making_run(struct dcpk_making *m, const struct dcpk_making_step *steps,
                             struct dcpk_error *err)
 {
     struct dcpk_error ignored = DCPK_ERROR_INIT;
-    const dcpk_status st = run_steps(m, steps, err);
+    const dcpk_status st = run_either(m, steps, err);
     const bool is_kept = st != DCPK_OK && making_keep(m);
 
     dcpk_writing_free(m->w);
     dcpk_exec_free(m->exec);
+    dcpk_checkpoint_close(m->there);
     if (st != DCPK_OK) /* network file systems keep a deleted file in its folder while it is open */
         (void)dcpk_ranks_agree(m->env->ranks, DCPK_OK, &ignored);
     dcpk_folder_abandon(m->folder);

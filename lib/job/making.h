@@ -9,6 +9,8 @@
 #include "lib/job/target.h"
 #include "lib/write/writing.h"
 
+struct dcpk_making_step;
+
 /* An output under way. Of each rank; all ranks have come to the same plan. */
 struct dcpk_making {
     /* Set by the caller; borrowed. */
@@ -21,14 +23,18 @@ struct dcpk_making {
     bool is_once;          /* the source ends with this process: what was cut short is not kept */
     const char *label;     /* of the progress of writing: "converting" */
     void *job;             /* for steps of the caller's own */
+    /* Instead of the steps, where the output is there (target->is_there) and is to be proven; the
+     * number of keys it then has. */
+    const struct dcpk_making_step *there_steps;
+    size_t n_keys;
 
     /* Made on the way; released at the end. */
     struct dcpk_folder *folder;
     struct dcpk_exec *exec;
     struct dcpk_writing *w;
     struct dcpk_journal_subject subject;
-    bool compares; /* nothing is written: rank 0 has found the output there already */
-    bool is_wrong; /* what was written is not what it should be: it is not kept */
+    struct dcpk_checkpoint *there; /* the output that is there already; else NULL */
+    bool is_wrong;                 /* what was written is not what it should be: it is not kept */
 
     /* The result; rank 0's. */
     struct dcpk_exec_stats stats;
@@ -42,9 +48,9 @@ struct dcpk_making_step {
 };
 
 /*
- * Run the steps: all ranks agree on the status of one before any begins the next. On failure
- * nothing is left that looks whole; what is worth resuming stays in the partial folder with its
- * journal, and the error mentions it. Collective: all ranks return the same status.
+ * Run the steps, or there_steps: all ranks agree on the status of one before any begins the next.
+ * On failure nothing is left that looks whole; what is worth resuming stays in the partial folder
+ * with its journal, and the error mentions it. Collective: all ranks return the same status.
  */
 dcpk_status dcpk_making_run(struct dcpk_making *m, const struct dcpk_making_step *steps,
                             struct dcpk_error *err);
@@ -53,7 +59,7 @@ dcpk_status dcpk_making_run(struct dcpk_making *m, const struct dcpk_making_step
 bool dcpk_making_leads(const struct dcpk_making *m);
 
 /* The steps that outputs share, in their order. */
-/* The folder: a new one, one to be resumed, or one that is there and is compared. */
+/* The folder: a new one, or one to be resumed. */
 dcpk_status dcpk_making_begin_folder(struct dcpk_making *m, struct dcpk_error *err);
 /* Behind begin_folder: all ranks have found the folder by its mark. */
 dcpk_status dcpk_making_unmark_folder(struct dcpk_making *m, struct dcpk_error *err);
@@ -69,5 +75,17 @@ dcpk_status dcpk_making_write(struct dcpk_making *m, struct dcpk_error *err);
 dcpk_status dcpk_making_finish(struct dcpk_making *m, struct dcpk_error *err);
 /* The folder, then the tracker. */
 dcpk_status dcpk_making_publish(struct dcpk_making *m, struct dcpk_error *err);
+
+/* The steps that prove an output that is there (finished.c). Errors: DCPK_EUSAGE for one that is
+ * not what would be written, with the place of the first difference. */
+/* Sets m->there, and makes the checks of `dcpkit verify` (lib/job/verify.h). */
+dcpk_status dcpk_making_open_there(struct dcpk_making *m, struct dcpk_error *err);
+/* Compares it with the plan: its keys, and every element, object and file. After begin_exec. */
+dcpk_status dcpk_making_compare_there(struct dcpk_making *m, struct dcpk_error *err);
+/* Compares one of its files with a file of the source. */
+dcpk_status dcpk_making_check_file(const struct dcpk_making *m, const char *name,
+                                   struct dcpk_source *source, struct dcpk_error *err);
+/* Does what a run that was killed after its last rename left undone: the journal, the tracker. */
+dcpk_status dcpk_making_settle_there(struct dcpk_making *m, struct dcpk_error *err);
 
 #endif

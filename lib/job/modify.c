@@ -145,28 +145,32 @@ static const char *why_left(const struct dcpk_modification *m, const struct dcpk
     return NULL;
 }
 
-/* Copies a file that lies beside the tensors and objects, or notes why not. */
-static dcpk_status copy_beside(struct dcpk_modification *m, struct dcpk_folder *folder,
-                               const char *name, struct dcpk_error *err)
+/* Copies a file that lies next to the tensors and objects, or notes why not. In an output that is
+ * there it must be the same. */
+static dcpk_status carry_beside(struct dcpk_making *making, const char *name,
+                                struct dcpk_error *err)
 {
+    struct dcpk_modification *m = making->job;
     struct dcpk_source *source;
     enum dcpk_path_kind kind;
     const char *why;
 
     if (dcpk_store_look(m->ckpt->store, name, &kind, err) != DCPK_OK)
         return err->status;
-    why = why_left(m, folder, name, kind);
+    why = why_left(m, making->folder, name, kind);
     if (why != NULL) {
         dcpk_checkpoint_note(m->ckpt, "'%s' is not carried over: %s", name, why);
         return DCPK_OK;
     }
     if (dcpk_store_find(m->ckpt->store, name, &source, err) != DCPK_OK)
         return err->status;
-    return dcpk_folder_copy(folder, name, source, err);
+    if (making->there != NULL)
+        return dcpk_making_check_file(making, name, source, err);
+    return dcpk_folder_copy(making->folder, name, source, err);
 }
 
-/* What lies beside the data. */
-static dcpk_status modify_copy_rest(struct dcpk_making *making, struct dcpk_error *err)
+/* What lies next to the data. */
+static dcpk_status modify_carry_rest(struct dcpk_making *making, struct dcpk_error *err)
 {
     struct dcpk_modification *m = making->job;
     char **names = NULL;
@@ -175,7 +179,7 @@ static dcpk_status modify_copy_rest(struct dcpk_making *making, struct dcpk_erro
 
     for (size_t i = 0; i < n && st == DCPK_OK; i++)
         if (!m->ckpt->format->reader->is_own(m->ckpt, names[i]))
-            st = copy_beside(m, making->folder, names[i], err);
+            st = carry_beside(making, names[i], err);
     dcpk_free(names);
     return st;
 }
@@ -230,7 +234,7 @@ static dcpk_status modify_finish_linked(struct dcpk_making *making, struct dcpk_
 
 static const struct dcpk_making_step linking[] = {{dcpk_making_begin_folder, false},
                                                   {modify_refuse_resumed, false},
-                                                  {modify_copy_rest, false},
+                                                  {modify_carry_rest, false},
                                                   {modify_link_kept, false},
                                                   {modify_finish_linked, false},
                                                   {dcpk_making_publish, false},
@@ -239,9 +243,14 @@ static const struct dcpk_making_step linking[] = {{dcpk_making_begin_folder, fal
 static const struct dcpk_making_step rewriting[] = {
     {dcpk_making_begin_folder, false},  {dcpk_making_begin_exec, false},
     {dcpk_making_begin_writing, false}, {dcpk_making_resume, false},
-    {modify_copy_rest, false},          {modify_link_kept, false},
+    {modify_carry_rest, false},         {modify_link_kept, false},
     {dcpk_making_write, false},         {dcpk_making_finish, false},
     {dcpk_making_publish, false},       {NULL, false}};
+
+static const struct dcpk_making_step there_steps[] = {
+    {dcpk_making_begin_exec, false},    {dcpk_making_open_there, false},
+    {dcpk_making_compare_there, false}, {modify_carry_rest, false},
+    {dcpk_making_settle_there, false},  {NULL, false}};
 
 dcpk_status dcpk_modification_run(struct dcpk_modification *m, struct dcpk_error *err)
 {
@@ -252,7 +261,9 @@ dcpk_status dcpk_modification_run(struct dcpk_modification *m, struct dcpk_error
                                  .target = &m->target,
                                  .folder_flags = m->options->folder_flags,
                                  .label = "writing",
-                                 .job = m};
+                                 .job = m,
+                                 .there_steps = there_steps,
+                                 .n_keys = m->n_items - m->n_removed};
     const dcpk_status st = dcpk_making_run(&making, m->is_rewritten ? rewriting : linking, err);
 
     m->stats = making.stats;

@@ -114,19 +114,6 @@ dcpk_status dcpk_target_begin(const struct dcpk_run *target, unsigned flags,
     return begin_archive(target, *folder, err);
 }
 
-dcpk_status dcpk_target_compare(const struct dcpk_run *target, const struct dcpk_output *out,
-                                struct dcpk_folder **folder, struct dcpk_error *err)
-{
-    if (dcpk_folder_compare(target->folder, kind_flags(target), folder, err) ||
-        begin_archive(target, *folder, err))
-        return err->status;
-    for (size_t i = 0; !target->is_archive && i < out->n_files; i++)
-        if (!dcpk_folder_has(*folder, out->files[i].name, out->files[i].n_bytes))
-            return dcpk_fail(err, DCPK_EUSAGE, "'%s' is missing, or has not %" PRIu64 " bytes",
-                             out->files[i].name, out->files[i].n_bytes);
-    return DCPK_OK;
-}
-
 void dcpk_target_context(const struct dcpk_run *target, bool is_kept, struct dcpk_error *err)
 {
     if (target->is_there && err->status == DCPK_EUSAGE) {
@@ -172,6 +159,13 @@ dcpk_status dcpk_target_publish(struct dcpk_run *target, struct dcpk_folder **fo
         return err->status;
     }
     return DCPK_OK;
+}
+
+dcpk_status dcpk_target_settle(struct dcpk_run *target, struct dcpk_error *err)
+{
+    if (!target->is_archive && dcpk_folder_drop_journal(target->folder, err) != DCPK_OK)
+        return err->status;
+    return write_tracker(target, err);
 }
 
 void dcpk_target_put_tracker(const struct dcpk_run *target, bool is_planned,

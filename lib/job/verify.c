@@ -144,6 +144,16 @@ void dcpk_verify(struct dcpk_checkpoint *ckpt, const struct dcpk_verify_options 
         write_list(&w);
 }
 
+dcpk_status dcpk_verification_status(const struct dcpk_verification *v, struct dcpk_error *err)
+{
+    for (int i = 0; i < DCPK_N_VERIFY_CHECKS; i++)
+        if (v->outcomes[i].err.status != DCPK_OK) {
+            *err = v->outcomes[i].err;
+            return err->status;
+        }
+    return DCPK_OK;
+}
+
 void dcpk_verification_release(struct dcpk_verification *v)
 {
     dcpk_compare_release(&v->proof);

@@ -57,6 +57,8 @@ void dcpk_verify_metadata(struct dcpk_checkpoint *ckpt, struct dcpk_outcome *out
  */
 void dcpk_verify(struct dcpk_checkpoint *ckpt, const struct dcpk_verify_options *options,
                  struct dcpk_verification *v);
+/* The first check that failed on this rank. */
+dcpk_status dcpk_verification_status(const struct dcpk_verification *v, struct dcpk_error *err);
 void dcpk_verification_release(struct dcpk_verification *v);
 
 #endif
