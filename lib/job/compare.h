@@ -20,8 +20,8 @@
  *   state       args, scheduler, parameter groups, RNG states and extra states, by name and value
  *   rest        what a model has no name for, in a strict comparison: by key, and files
  *
- * A policy (compare_policy.c) is a const row of a table. It defines which tensors are paired, what
- * becomes of each value that differs, and what the answer keeps:
+ * A policy is a list of steps (compare.c) and a row of a table (compare_policy.c). They define
+ * which tensors are paired, what becomes of each value that differs, and what the answer keeps:
  *
  *                      SAME                             FAITHFUL: A was made from B
  *   weights, masters   each with its own kind           values (master, else weight) with values;

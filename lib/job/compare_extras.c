@@ -65,18 +65,29 @@ static dcpk_status compare_converted(struct dcpk_comparing *c, const char *name,
     return dcpk_by_place_put(&c->compared, &of[DCPK_A]->place, &of[DCPK_B]->place, 0, err);
 }
 
-/* The extra states of one side, with those of their names on the other; once they are `paired`,
- * those that the other lacks. maps: name -> number, of each side. */
-static dcpk_status walk_extras(struct dcpk_comparing *c, enum dcpk_side from, bool paired,
-                               const struct dcpk_map maps[2], struct dcpk_error *err)
+typedef dcpk_status take_extra(struct dcpk_comparing *c, const char *name,
+                               const struct dcpk_object *const of[2], struct dcpk_error *err);
+
+static dcpk_status compare_as_object(struct dcpk_comparing *c, const char *name,
+                                     const struct dcpk_object *const of[2], struct dcpk_error *err)
+{
+    (void)name;
+    return dcpk_comparing_object(c, of, err);
+}
+
+/* The extra states of one side, with those of their names on the other; after the policy's first
+ * side those that the other lacks. maps: name -> number, of each side. */
+static dcpk_status walk_extras(struct dcpk_comparing *c, enum dcpk_side from,
+                               const struct dcpk_map maps[2], take_extra *take,
+                               struct dcpk_error *err)
 {
     const enum dcpk_side to = dcpk_other_side(from);
     const struct dcpk_model *mine = c->side[from].model, *other = c->side[to].model;
+    const bool paired = from != c->policy->first;
 
     for (size_t i = 0; i < mine->n_extras; i++) {
         const char *name = mine->extras[i].name;
         const struct dcpk_object *of[2] = {NULL, NULL};
-        dcpk_status st;
         uint64_t found;
 
         of[from] = mine->extras[i].object;
@@ -85,17 +96,14 @@ static dcpk_status walk_extras(struct dcpk_comparing *c, enum dcpk_side from, bo
                 continue;
             of[to] = other->extras[found].object;
         }
-        if (c->policy->converts_extras)
-            st = compare_converted(c, name, of, err);
-        else
-            st = dcpk_comparing_object(c, of, err);
-        if (st != DCPK_OK)
-            return st;
+        if (take(c, name, of, err) != DCPK_OK)
+            return err->status;
     }
     return DCPK_OK;
 }
 
-dcpk_status dcpk_comparing_extras(struct dcpk_comparing *c, struct dcpk_error *err)
+static dcpk_status compare_extras(struct dcpk_comparing *c, take_extra *take,
+                                  struct dcpk_error *err)
 {
     const enum dcpk_side first = c->policy->first;
     struct dcpk_map maps[2] = {{0}, {0}};
@@ -104,10 +112,20 @@ dcpk_status dcpk_comparing_extras(struct dcpk_comparing *c, struct dcpk_error *e
     if (st == DCPK_OK)
         st = find_extras(&maps[DCPK_B], c->side[DCPK_B].model, err);
     if (st == DCPK_OK)
-        st = walk_extras(c, first, false, maps, err);
+        st = walk_extras(c, first, maps, take, err);
     if (st == DCPK_OK)
-        st = walk_extras(c, dcpk_other_side(first), true, maps, err);
+        st = walk_extras(c, dcpk_other_side(first), maps, take, err);
     dcpk_map_release(&maps[DCPK_A]);
     dcpk_map_release(&maps[DCPK_B]);
     return st;
+}
+
+dcpk_status dcpk_comparing_extras(struct dcpk_comparing *c, struct dcpk_error *err)
+{
+    return compare_extras(c, compare_as_object, err);
+}
+
+dcpk_status dcpk_comparing_converted_extras(struct dcpk_comparing *c, struct dcpk_error *err)
+{
+    return compare_extras(c, compare_converted, err);
 }
