@@ -104,10 +104,9 @@ struct dcpk_cli_option {
     DCPK_OPT(DCPK_CLI_SIZE, 0, "memory", "SIZE", uint64_t, field,                                  \
              "limit of all buffers together in bytes, or with K, M, G, T (default: 256M, at "      \
              "least 16M)")
-/* --from, as convert has it; --format is its name of 0.1.0. */
+/* As convert has it. */
 #define DCPK_OPT_FORMAT(field)                                                                     \
-    DCPK_OPT_TEXT("from", "FORMAT", field, "read DIR as this format (default: found by looking)"), \
-        DCPK_OPT_TEXT("format", "FORMAT", field, NULL)
+    DCPK_OPT_TEXT("from", "FORMAT", field, "read DIR as this format (default: found by looking)")
 #define DCPK_OPT_PAGE(field, existing)                                                             \
     DCPK_OPT_OUT_FILE("html", "FILE", field,                                                       \
                       "write the result as a page for a browser as well, which needs nothing "     \

@@ -233,7 +233,7 @@ dcpk_status dcpk_hash_list_make_fingerprints(struct dcpk_exec *exec,
                                              struct dcpk_hash_list *list, struct dcpk_error *err)
 {
     list->has_fingerprints = true;
-    list->unsaid = DCPK_UNSAID_OBJECTS | DCPK_UNSAID_WHOLE;
+    list->lacks = DCPK_LACKS_OBJECTS | DCPK_LACKS_WHOLE;
     if (dcpk_hash_list_begin(list, ckpt->n_tensors, err) || add_tensors(exec, ckpt, list, err))
         return err->status;
     dcpk_hash_list_sort(list);
@@ -391,7 +391,7 @@ void dcpk_hash_list_put_text(const struct dcpk_hash_list *list, struct dcpk_byte
 static bool is_same(const struct dcpk_hash_list *recorded, const struct dcpk_hashed *a,
                     const struct dcpk_hashed *b)
 {
-    const bool has_forms = (recorded->unsaid & DCPK_UNSAID_FORMS) == 0;
+    const bool has_forms = (recorded->lacks & DCPK_LACKS_FORMS) == 0;
 
     if (a->not_covered != NULL || b->not_covered != NULL)
         return a->not_covered != NULL && b->not_covered != NULL;
@@ -402,10 +402,10 @@ static bool is_same(const struct dcpk_hash_list *recorded, const struct dcpk_has
 }
 
 /* The next item of the list that the other one may have something on. */
-static const struct dcpk_hashed *next_item(const struct dcpk_hash_list *list, unsigned unsaid,
+static const struct dcpk_hashed *next_item(const struct dcpk_hash_list *list, unsigned lacks,
                                            size_t *i)
 {
-    while (*i < list->n && (unsaid & DCPK_UNSAID_OBJECTS) != 0 &&
+    while (*i < list->n && (lacks & DCPK_LACKS_OBJECTS) != 0 &&
            list->items[*i].kind != DCPK_HASHED_TENSOR)
         ++*i;
     return *i < list->n ? &list->items[*i] : NULL;
@@ -426,8 +426,8 @@ size_t dcpk_hash_list_compare(const struct dcpk_hash_list *recorded,
     size_t i = 0, j = 0, n = 0;
 
     for (;;) {
-        const struct dcpk_hashed *x = next_item(recorded, recorded->unsaid, &i);
-        const struct dcpk_hashed *y = next_item(found, recorded->unsaid, &j);
+        const struct dcpk_hashed *x = next_item(recorded, recorded->lacks, &i);
+        const struct dcpk_hashed *y = next_item(found, recorded->lacks, &j);
         int order;
 
         if (x == NULL && y == NULL)
