@@ -218,22 +218,3 @@ bool dcpk_lacks_args(struct dcpk_checkpoint *ckpt)
     dcpk_arena_free(arena);
     return state.args == NULL;
 }
-
-void dcpk_args_from_hint(const char *path, struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
-{
-    struct dcpk_error ignored = DCPK_ERROR_INIT;
-    enum dcpk_path_kind kind;
-
-    if (ckpt == NULL || (err->status != DCPK_EFORMAT && err->status != DCPK_EUNSUPPORTED &&
-                         err->status != DCPK_EUSAGE))
-        return;
-    if (dcpk_store_look(ckpt->store, RUN_CONFIG, &kind, &ignored) == DCPK_OK &&
-        kind == DCPK_PATH_FILE)
-        dcpk_append(err,
-                    "; '" RUN_CONFIG "' of Megatron-Bridge lies beside it: --args-from %s takes "
-                    "them from there",
-                    path);
-    else
-        dcpk_append(err, "; --args-from takes them from a JSON object, a " RUN_CONFIG
-                         " of Megatron-Bridge, or another checkpoint");
-}

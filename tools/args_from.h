@@ -37,7 +37,4 @@ void dcpk_args_from_release(struct dcpk_args_from *from);
 /* Does the checkpoint lack args of its own? */
 bool dcpk_lacks_args(struct dcpk_checkpoint *ckpt);
 
-/* Add to the error of a checkpoint without args (NULL: it was not opened) which option helps. */
-void dcpk_args_from_hint(const char *path, struct dcpk_checkpoint *ckpt, struct dcpk_error *err);
-
 #endif

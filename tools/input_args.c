@@ -89,17 +89,3 @@ bool dcpk_input_args_given(const struct dcpk_input_args *a)
     return a->bucket_elems != 0 || a->model_prefix != NULL || a->state_prefix != NULL ||
            a->trust != NULL || a->repair != NULL || a->accept_gtp || a->drops.n > 0;
 }
-
-void dcpk_input_args_advise(const struct dcpk_model *model, struct dcpk_error *err)
-{
-    if (model == NULL || model->n_unknown == 0)
-        return;
-    if (model->unknown_prefix == NULL)
-        dcpk_append(err, " (--drop RE leaves them out)");
-    else if (dcpk_model_has_values(model))
-        dcpk_append(err, " (modify-state-dict --op 'rename RE NEW' mends keys, --drop RE leaves "
-                         "them out)");
-    else
-        dcpk_append(err, " (--input-model-weight-prefix %s takes them, --drop RE leaves them out)",
-                    model->unknown_prefix);
-}

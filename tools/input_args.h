@@ -26,8 +26,4 @@ dcpk_status dcpk_input_args_apply(const struct dcpk_input_args *a, struct dcpk_i
 /* Was any of them given? */
 bool dcpk_input_args_given(const struct dcpk_input_args *a);
 
-struct dcpk_model;
-/* Name in `err` the options that would mend it, where tensors of the model were not recognised. */
-void dcpk_input_args_advise(const struct dcpk_model *model, struct dcpk_error *err);
-
 #endif

@@ -107,20 +107,3 @@ dcpk_status dcpk_target_args_apply(const struct dcpk_target_args *a, const struc
     rules->vocab.tp = target->mesh.tp;
     return DCPK_OK;
 }
-
-void dcpk_target_args_advise(const struct dcpk_format *to, struct dcpk_error *err)
-{
-    const char *before = "; ";
-
-    for (size_t i = 0; i < DCPK_COUNT(for_formats); i++) {
-        const struct for_format *of = &for_formats[i];
-
-        if (strcmp(to->name, of->format) != 0)
-            continue;
-        for (size_t o = 0; o < DCPK_COUNT(of->options) && of->options[o] != NULL; o++) {
-            dcpk_append(err, "%s%s", before, of->options[o]);
-            before = ", ";
-        }
-        dcpk_append(err, " or --make-vocab-size-divisible-by write it anew");
-    }
-}

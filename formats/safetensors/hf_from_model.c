@@ -147,8 +147,8 @@ static dcpk_status choose_map(struct exporting *e, struct dcpk_error *err)
     struct dcpk_hf_maps maps;
 
     if (e->model->args == NULL)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                         "the checkpoint has no args, of which a configuration is made");
+        return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_ARGS,
+                             "the checkpoint has no args, of which a configuration is made");
     if (dcpk_hf_maps_load(wish->maps, e->out->arena, &maps, err))
         return err->status;
     if (e->base != NULL) {

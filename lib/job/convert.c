@@ -124,9 +124,9 @@ static dcpk_status map_through_model(struct dcpk_conversion *c, struct dcpk_erro
     if (dcpk_model_read(c->ckpt, view_flags(o), &c->model, err) ||
         dcpk_model_check_known(c->model, err))
         return err->status;
-    c->is_unchanged = from == o->to && !c->model->needs_rewrite && !changes_something(o);
-    if (c->is_unchanged)
-        return dcpk_fail(err, DCPK_EUSAGE, "the checkpoint is %s already", from->name);
+    if (from == o->to && !c->model->needs_rewrite && !changes_something(o))
+        return dcpk_fail_fix(err, DCPK_EUSAGE, DCPK_FIX_REWRITE, "the checkpoint is %s already",
+                             from->name);
     if (dcpk_rules_apply(c->model, &rules, err) || name_iteration(c, err) ||
         o->to->mapping->from_model(c->model, c->out, err) || put_command_line(c, err))
         return err->status;

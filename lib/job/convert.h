@@ -56,7 +56,6 @@ struct dcpk_conversion {
     struct dcpk_run source, target;
     struct dcpk_checkpoint *ckpt;
     struct dcpk_model *model; /* NULL where `mapping` took its place */
-    bool is_unchanged;        /* planning failed: the source is what was asked for already */
     struct dcpk_output *out;
     struct dcpk_plan_totals totals;
     struct dcpk_verdict verdict;     /* which releases load it; not for a plain container */

@@ -214,6 +214,7 @@ bool dcpk_model_has_values(const struct dcpk_model *model)
 
 dcpk_status dcpk_model_check_known(const struct dcpk_model *model, struct dcpk_error *err)
 {
+    unsigned fixes = DCPK_FIX_DROP;
     struct dcpk_bytes text = {0};
     dcpk_status st;
 
@@ -230,8 +231,12 @@ dcpk_status dcpk_model_check_known(const struct dcpk_model *model, struct dcpk_e
         dcpk_bytes_text(&text, ", ...");
     if (model->unknown_prefix != NULL) {
         dcpk_bytes_printf(&text, "; their names stand behind '%s'", model->unknown_prefix);
-        if (dcpk_model_has_values(model))
+        if (dcpk_model_has_values(model)) {
             dcpk_bytes_text(&text, ", other weights do not");
+            fixes |= DCPK_FIX_RENAME;
+        } else {
+            fixes |= DCPK_FIX_PREFIX;
+        }
     }
     if (model->unknown_hint != NULL) {
         dcpk_bytes_text(&text, "; ");
@@ -239,9 +244,9 @@ dcpk_status dcpk_model_check_known(const struct dcpk_model *model, struct dcpk_e
     }
     st = dcpk_bytes_status(&text, err);
     if (st == DCPK_OK)
-        st = dcpk_fail(err, DCPK_EUNSUPPORTED, "%zu of %zu tensors are not recognised: %.*s",
-                       model->n_unknown, model->ckpt->n_tensors, (int)text.n_bytes,
-                       (const char *)text.data);
+        st = dcpk_fail_fix(err, DCPK_EUNSUPPORTED, fixes,
+                           "%zu of %zu tensors are not recognised: %.*s", model->n_unknown,
+                           model->ckpt->n_tensors, (int)text.n_bytes, (const char *)text.data);
     dcpk_bytes_release(&text);
     return st;
 }

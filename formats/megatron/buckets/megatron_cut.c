@@ -367,8 +367,9 @@ dcpk_status dcpk_cut_read(const struct dcpk_value *args, struct dcpk_arena *aren
     struct dcpk_cut c = {0};
 
     if (attrs == NULL)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                         "there are no args: without them the layout of the buckets is not known");
+        return dcpk_fail_fix(
+            err, DCPK_EUNSUPPORTED, DCPK_FIX_ARGS,
+            "there are no args: without them the layout of the buckets is not known");
     if (check_supported(attrs, err) ||
         read_size(attrs, "tensor_model_parallel_size", 1, -1, &c.tp, err) ||
         read_pipeline(attrs, arena, &c, err) || read_experts(attrs, &c, err) ||
