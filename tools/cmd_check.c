@@ -4,6 +4,7 @@
 
 #include "lib/exec/finite.h"
 #include "lib/job/compare.h"
+#include "lib/job/give_options.h"
 #include "lib/job/verdict.h"
 #include "lib/place/grid.h"
 #include "tools/args_from.h"
@@ -149,8 +150,9 @@ static int run_check(struct check *c)
         st = choose_loader(c, &err);
     if (st == DCPK_OK)
         st = dcpk_args_from_read(c->args_path, &c->voice, &from, &err);
+    if (st == DCPK_OK)
+        st = dcpk_checkpoint_give(c->ckpt, &(struct dcpk_open_options){.args = from.args}, &err);
     if (st == DCPK_OK) {
-        c->ckpt->given_args = from.args;
         dcpk_verify_metadata(c->ckpt, outcomes);
         dcpk_checks_structure(&c->checks, c->ckpt, outcomes);
     }

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "lib/exec/ranks.h"
+#include "lib/job/give_options.h"
 #include "tools/args_from.h"
 #include "tools/bar.h"
 #include "tools/cmd.h"
@@ -17,6 +18,7 @@ struct request {
     const char *iteration, *args_path, *maps, *html; /* args_path: --args-from */
     bool as_json, enable_msc;
     int top;
+    int64_t bucket_elems;
     struct dcpk_tolerance tolerance; /* negative: not given */
     struct dcpk_compare_options options;
     struct dcpk_voice voice;
@@ -46,6 +48,17 @@ static dcpk_status print_answer(const struct request *r, const struct dcpk_compa
     return dcpk_print_doc(&doc, &way, err);
 }
 
+/* Args only where the checkpoint has none. */
+static dcpk_status give_options(const struct request *r, struct dcpk_checkpoint *ckpt,
+                                const struct dcpk_value *args, struct dcpk_error *err)
+{
+    struct dcpk_open_options given = {.family.maps = r->maps, .bucket_elems = r->bucket_elems};
+
+    if (args != NULL && dcpk_lacks_args(ckpt))
+        given.args = args;
+    return dcpk_checkpoint_give(ckpt, &given, err);
+}
+
 /* paths: of the two. */
 static int compare(struct request *r, char *const *paths)
 {
@@ -70,12 +83,11 @@ static int compare(struct request *r, char *const *paths)
         st = dcpk_cli_open(right, NULL, voice, &b, NULL, &err);
     if (st == DCPK_OK)
         st = dcpk_args_from_read(r->args_path, voice, &from, &err);
-    if (st == DCPK_OK && from.args != NULL && dcpk_lacks_args(a))
-        a->given_args = from.args;
-    if (st == DCPK_OK && from.args != NULL && dcpk_lacks_args(b))
-        b->given_args = from.args;
+    if (st == DCPK_OK)
+        st = give_options(r, a, from.args, &err);
+    if (st == DCPK_OK)
+        st = give_options(r, b, from.args, &err);
     if (st == DCPK_OK) {
-        a->given_family.maps = b->given_family.maps = r->maps;
         options->env.progress = dcpk_bar_begin(&bar, "comparing", voice);
         st = dcpk_compare_checkpoints(a, b, options, &report, &err);
         dcpk_bar_end(&bar);
@@ -140,7 +152,7 @@ static const struct dcpk_cli_option option_rows[] = {
         "vocab-size", "N", options.vocab_size,
         "tokens of the vocabulary, where its padding differs (default: args.vocab_size)"),
     DCPK_OPT_LENGTH(
-        "ddp-bucket-size", "N", options.bucket_elems,
+        "ddp-bucket-size", "N", bucket_elems,
         "elements of a DDP bucket in the runs that wrote A and B, as 'convert' was told"),
     DCPK_OPT_ITERATION(iteration),
     DCPK_OPT_ARGS_FROM(args_path),

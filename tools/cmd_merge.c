@@ -103,8 +103,8 @@ static dcpk_status write_sum(struct request *r, const struct dcpk_merge *merge,
     options->env = dcpk_merge_env(merge);
     options->in = NULL;
     options->opened = dcpk_merge_checkpoint(merge);
-    options->facts =
-        (struct dcpk_input_facts){.decisions = options->facts.decisions & DCPK_ACCEPT_GTP};
+    options->given =
+        (struct dcpk_open_options){.decisions = options->given.decisions & DCPK_ACCEPT_GTP};
     options->flags |= DCPK_CONVERT_WEIGHTS_ONLY;
     options->flags &= ~(unsigned)DCPK_CONVERT_CHECK_INPUT; /* of the inputs, not of the sum */
     return dcpk_convert_job(&r->args, options, bar, err);
@@ -117,9 +117,7 @@ static dcpk_status merge(struct request *r, struct dcpk_convert_options *options
     struct dcpk_merge_options what = {.inputs = r->inputs,
                                       .n_inputs = r->args.n_inputs,
                                       .weights_only = r->args.weights_only,
-                                      .facts = options->facts,
-                                      .args = options->args,
-                                      .family = options->target.family,
+                                      .given = options->given,
                                       .vocab_size = options->rules.vocab.size};
     struct dcpk_merge *made = NULL;
     struct dcpk_bar bar;

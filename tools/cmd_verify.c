@@ -5,6 +5,7 @@
 #include "lib/ckpt/format.h"
 #include "lib/ckpt/integrity.h"
 #include "lib/exec/ranks.h"
+#include "lib/job/give_options.h"
 #include "lib/job/verify.h"
 #include "tools/args_from.h"
 #include "tools/bar.h"
@@ -127,29 +128,31 @@ static dcpk_status check_writable(const struct verify *v, struct dcpk_error *err
     return DCPK_OK;
 }
 
-static dcpk_status apply_input_args(struct verify *v, struct dcpk_error *err)
+/* The maps are for both, the rest is of SRC. */
+static dcpk_status verify_give(struct verify *v, const struct dcpk_value *args,
+                               struct dcpk_error *err)
 {
-    struct dcpk_input_facts facts;
+    const struct dcpk_open_options maps = {.family.maps = v->maps};
+    struct dcpk_open_options given;
 
-    if (dcpk_input_args_apply(&v->input, &facts, err))
+    if (dcpk_checkpoint_give(v->ckpt, &maps, err) || v->source == NULL ||
+        dcpk_input_args_apply(&v->input, &given, err))
         return err->status;
-    return dcpk_input_facts_apply(&facts, v->source, err);
+    given.family = maps.family;
+    given.args = args;
+    return dcpk_checkpoint_give(v->source, &given, err);
 }
 
 /* Opens both checkpoints before any work: what cannot be opened is not an answer. */
 static dcpk_status open_both(struct verify *v, struct dcpk_args_from *from, struct dcpk_error *err)
 {
     if (dcpk_cli_open(v->path, v->format, &v->voice, &v->ckpt, NULL, err) ||
-        (v->against != NULL && (dcpk_cli_open(v->against, NULL, &v->voice, &v->source, NULL, err) ||
-                                apply_input_args(v, err))) ||
-        check_writable(v, err) || dcpk_args_from_read(v->args_path, &v->voice, from, err))
+        (v->against != NULL && dcpk_cli_open(v->against, NULL, &v->voice, &v->source, NULL, err)) ||
+        check_writable(v, err) || dcpk_args_from_read(v->args_path, &v->voice, from, err) ||
+        verify_give(v, from->args, err))
         return err->status;
-    v->ckpt->given_family.maps = v->maps;
-    if (v->source == NULL)
-        return DCPK_OK;
-    v->source->given_family.maps = v->maps;
-    v->source->given_args = from->args;
-    if (from->args == NULL && !v->source->format->is_model && dcpk_lacks_args(v->source))
+    if (v->source != NULL && from->args == NULL && !v->source->format->is_model &&
+        dcpk_lacks_args(v->source))
         dcpk_cli_note(&v->voice,
                       "'%s' has no args: what 'convert' was told with --args-from is "
                       "needed here, too",

@@ -338,12 +338,13 @@ dcpk_status dcpk_convert_args_apply(const struct dcpk_convert_args *a, const cha
     options->folder_flags = dcpk_folder_flags_of(a->force, a->resume);
     options->rules.swiglu = swiglu_of(a);
     options->target.generation = a->generation;
-    if (dcpk_input_args_apply(&a->input, &options->facts, err) ||
+    if (dcpk_input_args_apply(&a->input, &options->given, err) ||
         dcpk_args_from_read(a->args_from, &a->voice, &parsed->args_from, err) ||
         split_modules(a->modules, parsed, err) ||
         read_group_map(a->map_path, parsed, &options->rules, err))
         return err->status;
-    options->args = parsed->args_from.args;
+    options->given.args = parsed->args_from.args;
+    options->given.family = options->target.family;
     if (a->modules != NULL) {
         options->rules.swiglu_modules = parsed->modules;
         options->rules.n_swiglu_modules = parsed->n_modules;

@@ -64,22 +64,22 @@ static dcpk_status take_word(const char *option, const char *text, const struct 
     return err->status;
 }
 
-dcpk_status dcpk_input_args_apply(const struct dcpk_input_args *a, struct dcpk_input_facts *facts,
+dcpk_status dcpk_input_args_apply(const struct dcpk_input_args *a, struct dcpk_open_options *given,
                                   struct dcpk_error *err)
 {
     static const struct word trust[] = {
         {"weights", DCPK_TRUST_WEIGHTS}, {"masters", DCPK_TRUST_MASTERS}, {NULL, 0}};
     static const struct word repair[] = {{"bucket-padding", DCPK_REPAIR_PADDING}, {NULL, 0}};
 
-    *facts = (struct dcpk_input_facts){.bucket_elems = a->bucket_elems,
-                                       .model_prefix = a->model_prefix,
-                                       .state_prefix = a->state_prefix,
-                                       .drops = a->drops.texts,
-                                       .n_drops = a->drops.n};
+    *given = (struct dcpk_open_options){.bucket_elems = a->bucket_elems,
+                                        .model_prefix = a->model_prefix,
+                                        .state_prefix = a->state_prefix,
+                                        .drops = a->drops.texts,
+                                        .n_drops = a->drops.n};
     if (a->accept_gtp)
-        facts->decisions |= DCPK_ACCEPT_GTP;
-    if (take_word("--trust", a->trust, trust, &facts->decisions, err) ||
-        take_word("--repair", a->repair, repair, &facts->decisions, err))
+        given->decisions |= DCPK_ACCEPT_GTP;
+    if (take_word("--trust", a->trust, trust, &given->decisions, err) ||
+        take_word("--repair", a->repair, repair, &given->decisions, err))
         return err->status;
     return DCPK_OK;
 }

@@ -408,7 +408,8 @@ dcpk_status dcpk_megatron_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_mod
     }
     if ((model->flags & DCPK_MODEL_WEIGHTS_ONLY) == 0 && dcpk_megatron_decode_buckets(model, err))
         return err->status;
-    if ((ckpt->decisions & DCPK_REPAIR_PADDING) != 0 && dcpk_megatron_repair_padding(model, err))
+    if ((ckpt->given.decisions & DCPK_REPAIR_PADDING) != 0 &&
+        dcpk_megatron_repair_padding(model, err))
         return err->status;
     for (size_t i = 0; i < ckpt->n_objects; i++) {
         if (dcpk_checkpoint_object_left_out(ckpt, i) != NULL)

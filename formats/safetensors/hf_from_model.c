@@ -142,7 +142,7 @@ out:
  */
 static dcpk_status choose_map(struct exporting *e, struct dcpk_error *err)
 {
-    const struct dcpk_family_wish *wish = &e->out->target.family;
+    const struct dcpk_family_settings *wish = &e->out->target.family;
     const struct dcpk_hf_map *map;
     struct dcpk_hf_maps maps;
 

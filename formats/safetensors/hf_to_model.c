@@ -212,7 +212,7 @@ static dcpk_status binding_match(struct matching *m, const struct dcpk_hf_bindin
 
     if (n == 0 || !b->applies)
         return DCPK_OK;
-    if (b->is_mtp && m->ckpt->given_family.without_mtp) {
+    if (b->is_mtp && m->ckpt->given.family.without_mtp) {
         binding_drop(m, b, stored);
         return DCPK_OK;
     }
@@ -309,7 +309,7 @@ static dcpk_status find_missing(struct matching *m, struct dcpk_error *err)
         uint64_t found;
 
         if (!b->applies || (b->rule->flags & (DCPK_HF_COPY | DCPK_HF_READ_ONLY)) != 0 ||
-            (b->is_mtp && m->ckpt->given_family.without_mtp) ||
+            (b->is_mtp && m->ckpt->given.family.without_mtp) ||
             dcpk_map_get(&m->model->param_by_name, b->mg, strlen(b->mg), &found) ||
             binding_find(m, b, stored) > 0)
             continue;
@@ -429,7 +429,7 @@ static void note_class(const struct matching *m, const struct dcpk_json *config)
 {
     const struct dcpk_json *list = dcpk_json_member(config, "architectures");
 
-    if (m->ckpt->given_family.family == NULL && !dcpk_hf_config_names_map(m->map, config))
+    if (m->ckpt->given.family.family == NULL && !dcpk_hf_config_names_map(m->map, config))
         dcpk_checkpoint_note_once(
             m->ckpt,
             "architectures: '%.60s' is of no family; by its model_type it is read as %s, '%s'",
@@ -440,7 +440,7 @@ static void note_class(const struct matching *m, const struct dcpk_json *config)
 /* Whether norms are zero-centered, where the caller gives it under either name. */
 static dcpk_status put_given_norms(struct matching *m, struct dcpk_error *err)
 {
-    const struct dcpk_value *given = dcpk_value_attrs(m->ckpt->given_args);
+    const struct dcpk_value *given = dcpk_value_attrs(m->ckpt->given.args);
     const struct dcpk_value *centered = dcpk_value_bool(dcpk_norms_are_centered(given));
 
     if (dcpk_value_get(given, DCPK_ARG_NORM_1P) == NULL &&
@@ -470,7 +470,7 @@ static dcpk_status refuse_adapter(struct matching *m, struct dcpk_error *err)
 /* The map and the args, by config.json, and the weights' scales. */
 static dcpk_status read_config(struct matching *m, struct dcpk_error *err)
 {
-    const struct dcpk_family_wish *wish = &m->ckpt->given_family;
+    const struct dcpk_family_settings *wish = &m->ckpt->given.family;
     struct dcpk_hf_import import = {.remark = take_remark, .context = m->ckpt};
     const struct dcpk_value *attrs;
     struct dcpk_hf_maps maps;
@@ -514,7 +514,7 @@ static dcpk_status put_state(struct matching *m, struct dcpk_error *err)
     model->version = dcpk_value_float(model->arena, 3.0, err);
     if (model->iteration == NULL || model->version == NULL)
         return err->status;
-    if (m->ckpt->given_family.without_mtp && m->sizes.n_mtp > 0 &&
+    if (m->ckpt->given.family.without_mtp && m->sizes.n_mtp > 0 &&
         dcpk_model_put_arg(model, "mtp_num_layers", dcpk_value_none(), err))
         return err->status;
     if (m->is_gated && !dcpk_value_is_true(dcpk_value_attrs(model->args), "swiglu") &&

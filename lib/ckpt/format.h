@@ -112,7 +112,7 @@ struct dcpk_format_writer {
 
 /* What the names and values of a format mean: between it and the canonical view. */
 struct dcpk_format_mapping {
-    /* Its keys have prefixes, which the caller may replace (given_model_prefix) */
+    /* Its keys have prefixes, which the caller may replace (given.model_prefix) */
     bool has_prefixes;
     /* This format's names and leaves -> the canonical view. */
     dcpk_status (*to_model)(struct dcpk_checkpoint *ckpt, struct dcpk_model *model,

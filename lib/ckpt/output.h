@@ -122,7 +122,7 @@ struct dcpk_target {
     const char *impl; /* whose names: "te" or "local"; NULL: both, as aliases */
     /* Of fsdp_dtensor: elements after which FSDP starts another buffer outside units; 0: never. */
     int64_t bucket_elems;
-    struct dcpk_family_wish family; /* of formats with names of families of models */
+    struct dcpk_family_settings family; /* of formats with names of families of models */
 };
 
 /* What a run that loads the output has to do without, or to be like: a set. */

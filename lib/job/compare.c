@@ -378,8 +378,6 @@ dcpk_status dcpk_compare_checkpoints(struct dcpk_checkpoint *a, struct dcpk_chec
                                .with_model = a->format->is_model || b->format->is_model};
     dcpk_status st;
 
-    if (options->bucket_elems > 0)
-        a->ddp_bucket_elems = b->ddp_bucket_elems = options->bucket_elems;
     st = compare_sides(&c, err);
     if (st == DCPK_OK)
         st = dcpk_comparing_verdict(&c, err);

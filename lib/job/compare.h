@@ -63,8 +63,6 @@ struct dcpk_compare_options {
      * extra states, unknown objects, files.
      */
     bool strict;
-    /* DDP bucket size of the runs that wrote A and B; 0: as files record it. */
-    int64_t bucket_elems;
 };
 
 /* ---- the answer ---- */

@@ -119,16 +119,16 @@ static bool fits_with(const struct dcpk_model *model, const struct dcpk_env *env
                       unsigned decisions, struct dcpk_model **other, struct dcpk_error *why)
 {
     struct dcpk_checkpoint *ckpt = model->ckpt;
-    const unsigned before = ckpt->decisions;
+    const unsigned before = ckpt->given.decisions;
     struct misfits found = {0};
     struct dcpk_exec *exec = NULL;
 
-    ckpt->decisions = decisions;
+    ckpt->given.decisions = decisions;
     if (dcpk_model_read(ckpt, model->flags | DCPK_MODEL_WEIGHTS_ONLY, other, why) == DCPK_OK &&
         dcpk_exec_new(ckpt, env, &exec, why) == DCPK_OK)
         (void)find_misfits(*other, exec, DCPK_MASTERS_SAMPLE, &found, why);
     dcpk_exec_free(exec);
-    ckpt->decisions = before;
+    ckpt->given.decisions = before;
     return why->status == DCPK_OK && found.n_different == 0;
 }
 
@@ -136,7 +136,7 @@ static bool fits_with(const struct dcpk_model *model, const struct dcpk_env *env
 static bool explain_moved(const struct dcpk_model *model, const struct dcpk_env *env,
                           struct dcpk_error *err)
 {
-    const unsigned other = model->ckpt->decisions ^ DCPK_REPAIR_PADDING;
+    const unsigned other = model->ckpt->given.decisions ^ DCPK_REPAIR_PADDING;
     struct dcpk_error why = DCPK_ERROR_INIT;
     struct dcpk_model *moved = NULL;
     const bool fits = fits_with(model, env, other, &moved, &why);

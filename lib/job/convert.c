@@ -39,9 +39,7 @@ static dcpk_status convert_open_source(struct dcpk_conversion *c, struct dcpk_er
     if ((o->out != NULL && dcpk_run_check_apart(o->in, o->out, err)) ||
         dcpk_env_open(&o->env, o->in, o->from, &c->source, &c->ckpt, err))
         return err->status;
-    c->ckpt->given_args = o->args;
-    c->ckpt->given_family = o->target.family;
-    return dcpk_input_facts_apply(&o->facts, c->ckpt, err);
+    return dcpk_checkpoint_give(c->ckpt, &o->given, err);
 }
 
 /* Is there something to do where the format stays the same? */
@@ -50,8 +48,8 @@ static bool changes_something(const struct dcpk_convert_options *options)
     return options->target.mesh.tp > 0 || options->target.mesh.dp > 0 ||
            options->target.generation != NULL || options->target.optimizer_layout != NULL ||
            options->rules.vocab.divisible_by > 0 || options->model_prefix != NULL ||
-           options->state_prefix != NULL || options->facts.n_drops > 0 ||
-           (options->facts.decisions & ~(unsigned)DCPK_ACCEPT_GTP) != 0 ||
+           options->state_prefix != NULL || options->given.n_drops > 0 ||
+           (options->given.decisions & ~(unsigned)DCPK_ACCEPT_GTP) != 0 ||
            options->target.family.dtype != DCPK_DTYPE_NONE ||
            options->target.family.most_file_bytes > 0;
 }

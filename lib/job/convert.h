@@ -10,8 +10,8 @@
 #include "lib/exec/exec.h"
 #include "lib/exec/ranks.h"
 #include "lib/job/compare.h"
+#include "lib/job/give_options.h"
 #include "lib/job/input_check.h"
-#include "lib/job/input_facts.h"
 #include "lib/job/overflow.h"
 #include "lib/job/verdict.h"
 #include "lib/rules/rules.h"
@@ -37,9 +37,8 @@ struct dcpk_convert_options {
     const void *mapping_options;
     struct dcpk_rule_options rules;
     unsigned flags;
-    unsigned folder_flags;         /* of DCPK_FOLDER_REPLACE and _RESUME (lib/io/sink.h) */
-    struct dcpk_input_facts facts; /* of the source */
-    const struct dcpk_value *args; /* of the source: its given_args */
+    unsigned folder_flags;          /* of DCPK_FOLDER_REPLACE and _RESUME (lib/io/sink.h) */
+    struct dcpk_open_options given; /* of the source, unless the caller has opened it */
     /* Run or iteration folders (lib/ckpt/run.h). out NULL: it is planned, and never run. */
     const char *in, *out;
     /* Instead of `in`, which is NULL then: a checkpoint that the caller has opened, and closes. */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "lib/ckpt/integrity.h"
+#include "lib/job/give_options.h"
 #include "lib/job/hash_list.h"
 #include "lib/job/verify.h"
 #include "lib/model/model.h"
@@ -38,6 +39,9 @@ dcpk_status dcpk_conversion_can_check(const struct dcpk_conversion *c, struct dc
 static dcpk_status reopen(const struct dcpk_conversion *c, const struct dcpk_folder *folder,
                           struct dcpk_checkpoint **ckpt, struct dcpk_error *err)
 {
+    const struct dcpk_family_settings *family = &c->options->target.family;
+    const struct dcpk_open_options given = {.family.maps = family->maps,
+                                            .family.family = family->family};
     const char *path = folder != NULL ? dcpk_folder_partial(folder) : c->target.folder;
     struct dcpk_store *store;
     dcpk_status st = dcpk_store_open(path, &store, err);
@@ -45,8 +49,7 @@ static dcpk_status reopen(const struct dcpk_conversion *c, const struct dcpk_fol
     if (st == DCPK_OK)
         st = dcpk_checkpoint_open(store, c->options->env.formats, c->options->to->name, ckpt, err);
     if (st == DCPK_OK)
-        (*ckpt)->given_family = (struct dcpk_family_wish){
-            .maps = c->options->target.family.maps, .family = c->options->target.family.family};
+        st = dcpk_checkpoint_give(*ckpt, &given, err);
     for (size_t i = 0; st == DCPK_OK && i < (*ckpt)->n_files; i++)
         dcpk_source_advise((*ckpt)->files[i], 0, dcpk_source_bytes((*ckpt)->files[i]),
                            DCPK_DONE_WITH);

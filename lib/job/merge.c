@@ -24,9 +24,7 @@ static dcpk_status input_view(const struct dcpk_merge_options *o, struct dcpk_me
 {
     const unsigned flags = o->weights_only ? DCPK_MODEL_WEIGHTS_ONLY : 0;
 
-    in->ckpt->given_args = o->args;
-    in->ckpt->given_family = o->family;
-    if (dcpk_input_facts_apply(&o->facts, in->ckpt, err) ||
+    if (dcpk_checkpoint_give(in->ckpt, &o->given, err) ||
         dcpk_checkpoint_check_cover(in->ckpt, err) ||
         dcpk_model_read(in->ckpt, flags, &in->model, err) ||
         dcpk_model_check_known(in->model, err) || dcpk_rules_check_model_rows(in->model, err) ||

@@ -17,7 +17,7 @@
 
 #include "lib/ckpt/format.h"
 #include "lib/exec/exec.h"
-#include "lib/job/input_facts.h"
+#include "lib/job/give_options.h"
 
 #define DCPK_MOST_MERGED 64
 
@@ -31,10 +31,8 @@ struct dcpk_merge_options {
     struct dcpk_env env;
     const struct dcpk_merge_input *inputs; /* 2 to DCPK_MOST_MERGED */
     size_t n_inputs;
-    bool weights_only;             /* leave optimizers out, and masters that lie in their buckets */
-    struct dcpk_input_facts facts; /* of every input */
-    const struct dcpk_value *args; /* of every input: its given_args */
-    struct dcpk_family_wish family;
+    bool weights_only; /* leave optimizers out, and masters that lie in their buckets */
+    struct dcpk_open_options given; /* of every input; its family's dtype is also the sum's */
     int64_t vocab_size; /* tokens, where the vocabulary's padding differs; 0: args.vocab_size */
 };
 

@@ -109,7 +109,7 @@ static enum dcpk_dtype working_dtype(const struct dcpk_value *args)
 /* The dtype that a sum is rounded to: that of the first weight that is stored. */
 static enum dcpk_dtype sum_dtype(const struct dcpk_merge *m, size_t sum)
 {
-    const enum dcpk_dtype wish = m->options->family.dtype;
+    const enum dcpk_dtype wish = m->options->given.family.dtype;
     const char *name = m->params[sum]->name;
 
     if (m->inputs[0].views[sum].dtype != DCPK_F32)

@@ -171,7 +171,7 @@ static dcpk_status read_command_line(struct dcpk_model *model, struct dcpk_error
 /* Only the format that has the fault repairs it. */
 static dcpk_status check_repaired(const struct dcpk_model *model, struct dcpk_error *err)
 {
-    if ((model->ckpt->decisions & DCPK_REPAIR_PADDING) == 0 || model->repaired != NULL)
+    if ((model->ckpt->given.decisions & DCPK_REPAIR_PADDING) == 0 || model->repaired != NULL)
         return DCPK_OK;
     return dcpk_fail(err, DCPK_EUSAGE,
                      "no optimizer state of %s was moved over the padding of DDP buckets",

@@ -198,7 +198,7 @@ bool dcpk_model_same_shape(const struct dcpk_model_tensor *a, const struct dcpk_
 dcpk_status dcpk_args_merge_given(const struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
                                   const struct dcpk_value **args, struct dcpk_error *err)
 {
-    const struct dcpk_value *given = dcpk_value_attrs(ckpt->given_args);
+    const struct dcpk_value *given = dcpk_value_attrs(ckpt->given.args);
     const struct dcpk_value *stored = dcpk_value_attrs(*args), *both;
     const size_t n_stored = stored == NULL ? 0 : stored->n;
     struct dcpk_value_pair *pairs;

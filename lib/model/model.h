@@ -258,7 +258,7 @@ void dcpk_model_carry(struct dcpk_model *model, const char *key);
 /* Are two tensors, of one model or of two, of the same shape? */
 bool dcpk_model_same_shape(const struct dcpk_model_tensor *a, const struct dcpk_model_tensor *b);
 
-/* Replaces attributes of *args, which may be NULL, by those that the caller has given (given_args);
+/* Replaces attributes of *args, which may be NULL, by those that the caller has given (given.args);
  * in `arena`. */
 dcpk_status dcpk_args_merge_given(const struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
                                   const struct dcpk_value **args, struct dcpk_error *err);

@@ -23,7 +23,7 @@ static dcpk_status replace(struct dcpk_model *model, uint32_t from, uint32_t to,
 static dcpk_status replace_all(struct dcpk_model *model, struct dcpk_account *replaced,
                                struct dcpk_error *err)
 {
-    const bool weights_are_right = (model->ckpt->decisions & DCPK_TRUST_WEIGHTS) != 0;
+    const bool weights_are_right = (model->ckpt->given.decisions & DCPK_TRUST_WEIGHTS) != 0;
     const enum dcpk_role right = weights_are_right ? DCPK_WEIGHT : DCPK_MASTER;
     const enum dcpk_role wrong = weights_are_right ? DCPK_MASTER : DCPK_WEIGHT;
 
@@ -42,7 +42,7 @@ dcpk_status dcpk_model_trust(struct dcpk_model *model, struct dcpk_error *err)
     struct dcpk_account replaced = {0};
     dcpk_status st;
 
-    if ((model->ckpt->decisions & (DCPK_TRUST_WEIGHTS | DCPK_TRUST_MASTERS)) == 0)
+    if ((model->ckpt->given.decisions & (DCPK_TRUST_WEIGHTS | DCPK_TRUST_MASTERS)) == 0)
         return DCPK_OK;
     if (model->needs_proof)
         return dcpk_fail_fix(err, DCPK_EUSAGE, DCPK_FIX_WEIGHTS_ONLY,

@@ -63,8 +63,8 @@ static void convert(struct dcpk_checkpoint *ckpt, const uint8_t *letters)
 
     if (dcpk_model_new(ckpt, &model, &err) || dcpk_output_new(ckpt, to, &out, &err))
         abort();
-    ckpt->given_family.without_mtp = (letters[1] & 1) != 0;
-    out->target.family = ckpt->given_family;
+    ckpt->given.family.without_mtp = (letters[1] & 1) != 0;
+    out->target.family = ckpt->given.family;
     out->target.mesh = rules.mesh;
     if (ckpt->format->mapping->to_model(ckpt, model, &err) == DCPK_OK &&
         (letters[0] % 4 == 0 || dcpk_rules_apply(model, &rules, &err) == DCPK_OK) &&

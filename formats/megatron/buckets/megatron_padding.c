@@ -54,8 +54,8 @@ static dcpk_status lay_out(struct repair *r, struct dcpk_error *err)
     r->layout.has_expert_optimizer = model->has_expert_optimizer;
     if (dcpk_cut_read(model->args, model->arena, &replay->cut, err))
         return err->status;
-    if (model->ckpt->ddp_bucket_elems > 0 && replay->cut.bucketing.n_elems > 0)
-        replay->cut.bucketing = (struct dcpk_bucketing){.n_elems = model->ckpt->ddp_bucket_elems};
+    if (model->ckpt->given.bucket_elems > 0 && replay->cut.bucketing.n_elems > 0)
+        replay->cut.bucketing = (struct dcpk_bucketing){.n_elems = model->ckpt->given.bucket_elems};
     replay->n_ranks = dcpk_max_i64(replay->cut.tp, replay->cut.etp);
     if (dcpk_replay_collect(model, replay, err) ||
         dcpk_replay_order(model, replay->cut.spec, replay, err) ||
