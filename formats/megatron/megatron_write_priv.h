@@ -16,6 +16,9 @@ enum dcpk_dtype dcpk_megatron_model_dtype(const struct dcpk_model *model, bool *
 /* Is the optimizer's state to be written in buckets (dp_reshardable)? */
 bool dcpk_megatron_has_buckets(const struct dcpk_model *model, const struct dcpk_output *out);
 
+/* Is the folder to be of generation A? */
+bool dcpk_megatron_is_generation_a(const struct dcpk_output *out);
+
 /* Is it to be written as flattened blocks (fully_sharded_model_space, generation A)? */
 bool dcpk_megatron_flattens(const struct dcpk_model *model, const struct dcpk_output *out);
 
