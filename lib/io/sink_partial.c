@@ -326,6 +326,14 @@ static dcpk_status make_and_open(struct dcpk_folder *folder, bool *is_new, struc
     return open_partial_locked(folder, &is_strange, err);
 }
 
+/* Removes the mark that a run which was killed may have left; dcpk_folder_mark reports what is
+ * wrong.
+ */
+static void clean_partial(struct dcpk_folder *folder)
+{
+    (void)unlinkat(folder->dir_fd, DCPK_MARK_NAME, 0);
+}
+
 dcpk_status dcpk_partial_begin(struct dcpk_folder *folder, struct dcpk_error *err)
 {
     struct dcpk_error ignored;
@@ -347,7 +355,7 @@ dcpk_status dcpk_partial_begin(struct dcpk_folder *folder, struct dcpk_error *er
     folder->is_kept = folder->is_resumed;
     if (!folder->is_resumed)
         return dcpk_folder_clear(folder, err);
-    dcpk_partial_clean(folder);
+    clean_partial(folder);
     return DCPK_OK;
 }
 

@@ -31,6 +31,8 @@ struct dcpk_written {
     size_t n, capacity;
 };
 
+#define DCPK_MARK_NAME ".dcpkit-mark" /* of a shared folder, for those who join */
+
 /* How a partial folder or archive itself is made, opened and deleted. */
 struct dcpk_partial_ops {
     mode_t type;      /* S_IFDIR or S_IFREG */
@@ -189,8 +191,6 @@ dcpk_status dcpk_partial_begin(struct dcpk_folder *folder, struct dcpk_error *er
 dcpk_status dcpk_partial_sweep(struct dcpk_folder *folder, bool *is_there, struct dcpk_error *err);
 /* Delete the partial folder or archive, if it is at its name still. */
 dcpk_status dcpk_partial_delete(struct dcpk_folder *folder, struct dcpk_error *err);
-/* Remove the mark that a run which was killed may have left. */
-void dcpk_partial_clean(struct dcpk_folder *folder);
 /* Delete the journal, for good: the folder is in its place, and can no longer be kept. */
 dcpk_status dcpk_partial_end(struct dcpk_folder *folder, struct dcpk_error *err);
 /* What the table of folders has. */
