@@ -3,99 +3,12 @@
 #include "lib/job/compare.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
-#include <stdio.h>
 
 #include "lib/base/alloc.h"
-#include "lib/base/order.h"
 #include "lib/job/compare_priv.h"
 #include "lib/model/norms.h"
 #include "lib/rules/mesh.h"
 #include "lib/rules/rules.h"
-
-/* ---- differences ---- */
-
-struct dcpk_differences *dcpk_comparing_list(struct dcpk_comparing *c, enum dcpk_weight weight,
-                                             bool is_lacking)
-{
-    struct dcpk_compare_report *report = c->report;
-
-    if (c->options->strict || weight == DCPK_COUNTS || (weight == DCPK_MAY_LACK && !is_lacking))
-        return &report->differences;
-    if (!c->policy->keeps_tolerated)
-        return NULL;
-    return weight == DCPK_IS_LAYOUT ? &report->layout : &report->tolerated;
-}
-
-dcpk_status dcpk_comparing_add(struct dcpk_comparing *c, struct dcpk_differences *list,
-                               const struct dcpk_difference *d, struct dcpk_error *err)
-{
-    struct dcpk_arena *arena = c->report->arena;
-    struct dcpk_part_result *part = &c->report->parts[dcpk_difference_part(d)];
-    struct dcpk_difference *copy;
-
-    if (list == &c->report->differences) {
-        part->differs = true;
-        c->report->equal = false;
-    }
-    if (d->kind == DCPK_ONLY_IN_A)
-        part->n_only[DCPK_A]++;
-    else if (d->kind == DCPK_ONLY_IN_B)
-        part->n_only[DCPK_B]++;
-    else if (list == &c->report->differences)
-        part->n_different++;
-    if (list->n++ >= c->policy->most_kept)
-        return DCPK_OK;
-    copy = dcpk_arena_alloc(arena, sizeof *copy, err);
-    if (copy == NULL)
-        return err->status;
-    *copy = *d;
-    copy->next = NULL;
-    copy->name = dcpk_arena_strdup(arena, d->name, err);
-    if (copy->name == NULL)
-        return err->status;
-    if (d->part != NULL && (copy->part = dcpk_arena_strdup(arena, d->part, err)) == NULL)
-        return err->status;
-    if (c->policy->word != NULL && d->sentence == NULL &&
-        (copy->sentence = c->policy->word(arena, copy, err)) == NULL)
-        return err->status;
-    *list->end = copy;
-    list->end = &copy->next;
-    return DCPK_OK;
-}
-
-dcpk_status dcpk_comparing_print(struct dcpk_comparing *c, const char **text,
-                                 struct dcpk_error *err, const char *fmt, ...)
-{
-    char buffer[1024];
-    va_list ap;
-
-    va_start(ap, fmt);
-    vsnprintf(buffer, sizeof buffer, fmt, ap);
-    va_end(ap);
-    *text = dcpk_arena_strdup(c->report->arena, buffer, err);
-    if (*text == NULL)
-        return err->status;
-    return DCPK_OK;
-}
-
-dcpk_status dcpk_comparing_refuse(struct dcpk_comparing *c, const char *name,
-                                  struct dcpk_error *err, const char *fmt, ...)
-{
-    struct dcpk_difference d = {.kind = DCPK_NOT_FAITHFUL, .name = name};
-    char text[1024];
-    va_list ap;
-
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    d.sentence = dcpk_arena_strdup(c->report->arena, text, err);
-    if (d.sentence == NULL)
-        return err->status;
-    return dcpk_comparing_add(c, &c->report->differences, &d, err);
-}
-
-/* ---- steps ---- */
 
 static dcpk_status view_models(struct dcpk_comparing *c, struct dcpk_error *err)
 {

@@ -5,40 +5,6 @@
 #include "lib/base/alloc.h"
 #include "lib/job/compare_priv.h"
 
-dcpk_status dcpk_pairs_add(struct dcpk_tensor_pairs *pairs, const struct dcpk_tensor_pair *pair,
-                           struct dcpk_error *err)
-{
-    if (dcpk_grow(&pairs->list, &pairs->capacity, pairs->n, sizeof *pairs->list, err))
-        return err->status;
-    pairs->list[pairs->n++] = *pair;
-    return DCPK_OK;
-}
-
-dcpk_status dcpk_pairs_compare(const struct dcpk_tensor_pairs *pairs,
-                               const struct dcpk_pairs_options *options,
-                               struct dcpk_compare *results, struct dcpk_exec_stats *stats,
-                               struct dcpk_error *err)
-{
-    const size_t n = pairs->n;
-    struct dcpk_view *views = dcpk_alloc_array(2 * n, sizeof *views, err);
-    const struct dcpk_view_pairs view_pairs = {
-        options->left, options->right, views, views + n, n, options->sample_bytes};
-    dcpk_status st;
-
-    if (views == NULL)
-        return err->status;
-    for (size_t i = 0; i < n; i++) {
-        views[i] = pairs->list[i].view[0];
-        views[n + i] = pairs->list[i].view[1];
-    }
-    if (options->is_measured)
-        st = dcpk_exec_measure(&view_pairs, options->tolerance, results, stats, err);
-    else
-        st = dcpk_exec_compare(&view_pairs, results, stats, err);
-    dcpk_free(views);
-    return st;
-}
-
 static dcpk_status count_bytes(struct dcpk_comparing *c, const struct dcpk_tensor_pairs *pairs,
                                struct dcpk_error *err)
 {

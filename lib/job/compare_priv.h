@@ -93,7 +93,7 @@ struct dcpk_comparing {
     struct dcpk_by_place compared;  /* two items -> struct item_result *, by their policy */
 };
 
-/* ---- differences (compare.c) ---- */
+/* ---- differences (compare_difference.c) ---- */
 
 /* The list for what weighs so much; NULL: it is not kept. */
 struct dcpk_differences *dcpk_comparing_list(struct dcpk_comparing *c, enum dcpk_weight weight,
@@ -134,7 +134,7 @@ dcpk_status dcpk_comparing_bits(struct dcpk_comparing *c, struct dcpk_error *err
 
 dcpk_status dcpk_pairs_add(struct dcpk_tensor_pairs *pairs, const struct dcpk_tensor_pair *pair,
                            struct dcpk_error *err);
-/* The weights of a model, and their masters (compare_masters.c). part: of each pair. Errors:
+/* The weights of a model, and their masters (compare_pairs.c). part: of each pair. Errors:
  * DCPK_EMISMATCH where the two are not of one shape. */
 dcpk_status dcpk_pairs_add_masters(struct dcpk_tensor_pairs *pairs, const struct dcpk_model *model,
                                    const char *part, struct dcpk_error *err);

@@ -2,35 +2,9 @@
 /* compare_tensors.c - pairs the tensors of two checkpoints, by parameter or as stored. */
 #include <string.h>
 
-#include "lib/base/alloc.h"
-#include "lib/base/order.h"
 #include "lib/job/compare_priv.h"
 
 /* ---- one pair ---- */
-
-/* Shape and dtype, as the answer has them; NULL for no view. */
-static dcpk_status put_view_text(struct dcpk_comparing *c, const struct dcpk_view *view,
-                                 const char **text, struct dcpk_error *err)
-{
-    char shape[256];
-
-    if (view == NULL)
-        return DCPK_OK;
-    return dcpk_comparing_print(c, text, err, "%s %s", dcpk_dtype_name(view->dtype),
-                                dcpk_shape_format(view->shape, view->rank, shape, sizeof shape));
-}
-
-dcpk_status dcpk_comparing_add_tensor(struct dcpk_comparing *c, struct dcpk_differences *list,
-                                      const struct dcpk_difference *d,
-                                      const struct dcpk_view *const view[2], struct dcpk_error *err)
-{
-    struct dcpk_difference copy = *d;
-
-    if (put_view_text(c, view[DCPK_A], &copy.a, err) ||
-        put_view_text(c, view[DCPK_B], &copy.b, err))
-        return err->status;
-    return dcpk_comparing_add(c, list, &copy, err);
-}
 
 /* Two tensors of one name; view: NULL: that side has none. */
 struct named_pair {
