@@ -94,15 +94,6 @@ const struct dcpk_units *dcpk_writing_units(const struct dcpk_writing *w)
     return &w->units;
 }
 
-void dcpk_writing_set_result(struct dcpk_writing *w, size_t unit, uint32_t crc32)
-{
-    pthread_mutex_lock(&w->mutex);
-    w->states[unit] = (struct dcpk_unit_state){.crc32 = crc32, .is_done = true, .is_on_disk = true};
-    w->files[dcpk_unit_file(&w->units, unit)].was_opened = true; /* by whoever did it */
-    dcpk_write_note_done(w, unit);
-    pthread_mutex_unlock(&w->mutex);
-}
-
 /* On rank 0, once. */
 static dcpk_status write_ahead(struct dcpk_writing *w, struct dcpk_error *err)
 {
