@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd.c - what the subcommands share: messages, sizes, signals, opening. */
+/* cmd.c - what the subcommands share: messages, sizes, signals, files. */
 #include "tools/cmd.h"
 
 #include <errno.h>
@@ -17,7 +17,6 @@
 #include "lib/base/alloc.h"
 #include "lib/base/text.h"
 #include "lib/model/model.h"
-#include "tools/bar.h"
 #include "tools/wrap.h"
 
 void dcpk_cli_note(const struct dcpk_voice *voice, const char *fmt, ...)
@@ -204,28 +203,4 @@ struct dcpk_env dcpk_cli_env(struct dcpk_ranks *ranks)
                              .extras = dcpk_extras,
                              .device = dcpk_devices[0],
                              .ranks = ranks};
-}
-
-dcpk_status dcpk_cli_open(const char *path, const char *format, const struct dcpk_voice *voice,
-                          struct dcpk_checkpoint **ckpt, struct dcpk_run *run,
-                          struct dcpk_error *err)
-{
-    struct dcpk_env env = dcpk_cli_env(NULL);
-    struct dcpk_checkpoint *opened = NULL;
-    struct dcpk_bar bar;
-    dcpk_status st;
-
-    env.progress = dcpk_bar_begin(&bar, "unpacking", voice);
-    st = dcpk_env_open(&env, path, format, run, &opened, err);
-    dcpk_bar_end(&bar);
-    if (st != DCPK_OK)
-        return st;
-    if (dcpk_cli_interrupted()) {
-        dcpk_checkpoint_close(opened);
-        if (run != NULL)
-            dcpk_run_release(run);
-        return dcpk_fail(err, DCPK_ECANCELLED, "stopped on request");
-    }
-    *ckpt = opened;
-    return DCPK_OK;
 }

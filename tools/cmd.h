@@ -105,14 +105,4 @@ dcpk_status dcpk_cli_read_file(const char *path, uint64_t most_bytes, char **tex
 /* What was built in, with the defaults of threads and memory; no progress. ranks: NULL: alone. */
 struct dcpk_env dcpk_cli_env(struct dcpk_ranks *ranks);
 
-/*
- * Open the checkpoint at `path`, an iteration folder, a run folder or an archive (dcpk_run_open),
- * in one of the built formats (format: by name, NULL: by looking). ckpt: dcpk_checkpoint_close;
- * run: dcpk_run_release, may be NULL. Errors: DCPK_ECANCELLED after a signal; those of
- * opening.
- */
-dcpk_status dcpk_cli_open(const char *path, const char *format, const struct dcpk_voice *voice,
-                          struct dcpk_checkpoint **ckpt, struct dcpk_run *run,
-                          struct dcpk_error *err);
-
 #endif

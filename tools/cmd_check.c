@@ -13,6 +13,7 @@
 #include "tools/check_report.h"
 #include "tools/cmd.h"
 #include "tools/print_doc.h"
+#include "tools/run_args.h"
 
 #define NAME "check"
 

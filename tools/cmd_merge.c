@@ -12,6 +12,7 @@
 #include "lib/job/merge.h"
 #include "tools/bar.h"
 #include "tools/convert_job.h"
+#include "tools/run_args.h"
 
 #define NAME "merge"
 

@@ -114,11 +114,17 @@ static dcpk_status allow_around(struct dcpk_sandbox *box, const char *path, unsi
 
 /* ---- inputs ---- */
 
+/* The text that an option (one of TEXT and the kinds of files) was given; NULL: none. */
+static const char *given_text(const struct dcpk_cli *cli, const struct dcpk_cli_option *option)
+{
+    return *(const char **)((char *)cli->values + option->at_bytes);
+}
+
 static const char *text_of(const struct dcpk_cli *cli, const char *name)
 {
     for (const struct dcpk_cli_option *o = cli->options; o->kind != DCPK_CLI_END; o++)
         if (o->kind == DCPK_CLI_TEXT && strcmp(o->name, name) == 0)
-            return dcpk_cli_text(cli, o);
+            return given_text(cli, o);
     return NULL;
 }
 
@@ -345,7 +351,7 @@ static dcpk_status allow_option(struct dcpk_sandbox *box, const struct dcpk_cli 
 
     if (!is_in && !is_out && option->kind != DCPK_CLI_CHECKPOINT)
         return DCPK_OK;
-    path = dcpk_cli_text(cli, option);
+    path = given_text(cli, option);
     if (path == NULL)
         return DCPK_OK;
     if (is_out)
@@ -367,7 +373,7 @@ static dcpk_status allow_options(struct dcpk_sandbox *box, const struct dcpk_cli
 static bool has_out_file(const struct dcpk_cli *cli)
 {
     for (const struct dcpk_cli_option *o = cli->options; o->kind != DCPK_CLI_END; o++)
-        if (o->kind == DCPK_CLI_OUT_FILE && dcpk_cli_text(cli, o) != NULL)
+        if (o->kind == DCPK_CLI_OUT_FILE && given_text(cli, o) != NULL)
             return true;
     return false;
 }
@@ -436,7 +442,7 @@ static dcpk_status make_places(const struct dcpk_cli *cli, char **args, int n_ar
 
         if (o->kind != DCPK_CLI_OUT_FOLDER && o->kind != DCPK_CLI_OUT_RUN)
             continue;
-        path = dcpk_cli_text(cli, o);
+        path = given_text(cli, o);
         if (path == NULL)
             continue;
         (void)find_folder(o, path, &made[n_made], err);

@@ -39,11 +39,6 @@ static void *value_of(const struct dcpk_cli *cli, const struct dcpk_cli_option *
     return (char *)cli->values + option->at_bytes;
 }
 
-const char *dcpk_cli_text(const struct dcpk_cli *cli, const struct dcpk_cli_option *option)
-{
-    return *(const char **)value_of(cli, option);
-}
-
 /* Appends a table to `flat`, which holds n rows, with the rows that ROWS stand for in their places;
  * at_bytes: of the table's struct. Returns how many rows there are then. */
 static size_t options_flatten(const struct dcpk_cli_option *table, size_t at_bytes,

@@ -171,10 +171,6 @@ struct dcpk_cli {
  */
 int dcpk_cli_parse(const struct dcpk_cli *cli, int argc, char **argv, char ***args, int *n_args);
 
-/* The text that an option (one of TEXT and the kinds of files) was given; NULL: none. Of a table
- * without ROWS, as dcpk_cli_parse hands it to dcpk_confine. */
-const char *dcpk_cli_text(const struct dcpk_cli *cli, const struct dcpk_cli_option *option);
-
 /* The flag of `more` that `word`, without its dashes, is near to; NULL: none. */
 const char *dcpk_cli_near_flag(const struct dcpk_cli_more *more, const char *word);
 /* Copy a name to text, with dashes for its underscores. Returns text. */

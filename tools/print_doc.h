@@ -31,4 +31,12 @@ void dcpk_doc_page_heading(struct dcpk_doc *doc, const char *text);
 /* The members "generation" and "releases" of a checkpoint. */
 void dcpk_doc_set_origin(struct dcpk_doc *doc, const struct dcpk_checkpoint *ckpt);
 
+/*
+ * Can a file be written at `path`? Asked before a conversion, so that its end does not fail for
+ * that. what: "report", for the message. Errors: DCPK_EUSAGE when a file is there that may not be
+ * replaced; DCPK_EIO when the folder cannot be written to.
+ */
+dcpk_status dcpk_check_file_path(const char *what, const char *path, bool may_replace,
+                                 struct dcpk_error *err);
+
 #endif

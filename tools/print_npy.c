@@ -7,7 +7,7 @@
 #include "kernels/kernels.h"
 #include "lib/base/json.h"
 #include "lib/io/file.h"
-#include "tools/convert_report.h"
+#include "tools/print_doc.h"
 
 static unsigned npy_flags_of(const struct dcpk_npy_request *r)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run_args.c - options about run folders, and the messages about the tracker. */
+/* run_args.c - opens what is in a run folder; options about it, messages about the tracker. */
 #include "tools/run_args.h"
 
 #include <ctype.h>
@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "formats/formats.h"
+#include "tools/bar.h"
 
 dcpk_status dcpk_parse_tracker(const char *text, enum dcpk_tracker_policy *policy,
                                struct dcpk_error *err)
@@ -98,4 +99,28 @@ const char *dcpk_deed(const struct dcpk_run *target, bool dry_run, const char *w
     if (!target->is_there)
         return dry_run ? would : done;
     return dry_run ? "would compare with what is there:" : "already complete:";
+}
+
+dcpk_status dcpk_cli_open(const char *path, const char *format, const struct dcpk_voice *voice,
+                          struct dcpk_checkpoint **ckpt, struct dcpk_run *run,
+                          struct dcpk_error *err)
+{
+    struct dcpk_env env = dcpk_cli_env(NULL);
+    struct dcpk_checkpoint *opened = NULL;
+    struct dcpk_bar bar;
+    dcpk_status st;
+
+    env.progress = dcpk_bar_begin(&bar, "unpacking", voice);
+    st = dcpk_env_open(&env, path, format, run, &opened, err);
+    dcpk_bar_end(&bar);
+    if (st != DCPK_OK)
+        return st;
+    if (dcpk_cli_interrupted()) {
+        dcpk_checkpoint_close(opened);
+        if (run != NULL)
+            dcpk_run_release(run);
+        return dcpk_fail(err, DCPK_ECANCELLED, "stopped on request");
+    }
+    *ckpt = opened;
+    return DCPK_OK;
 }

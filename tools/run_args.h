@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run_args.h - options about run folders: what becomes of the tracker. */
+/* run_args.h - run folders: opens what is in one; options about iterations and the tracker. */
 #ifndef DCPK_TOOLS_RUN_ARGS_H
 #define DCPK_TOOLS_RUN_ARGS_H
 
@@ -40,5 +40,15 @@ const char *dcpk_tracker_words(const struct dcpk_run *target, char text[DCPK_TRA
 /* What was done, or would be: that the output was found complete, or `would` or `done`. */
 const char *dcpk_deed(const struct dcpk_run *target, bool dry_run, const char *would,
                       const char *done);
+
+/*
+ * Open the checkpoint at `path`, an iteration folder, a run folder or an archive (dcpk_run_open),
+ * in one of the built formats (format: by name, NULL: by looking). ckpt: dcpk_checkpoint_close;
+ * run: dcpk_run_release, may be NULL. Errors: DCPK_ECANCELLED after a signal; those of
+ * opening.
+ */
+dcpk_status dcpk_cli_open(const char *path, const char *format, const struct dcpk_voice *voice,
+                          struct dcpk_checkpoint **ckpt, struct dcpk_run *run,
+                          struct dcpk_error *err);
 
 #endif

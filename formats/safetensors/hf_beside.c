@@ -5,6 +5,7 @@
 #include "formats/safetensors/hf_config.h"
 #include "formats/safetensors/hf_model.h"
 #include "lib/base/alloc.h"
+#include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/io/json_file.h"
 
@@ -35,6 +36,21 @@ dcpk_status dcpk_hf_load_config(struct dcpk_checkpoint *ckpt, struct dcpk_arena 
     }
     dcpk_json_free(config);
     return err->status;
+}
+
+bool dcpk_hf_is_asset(const char *name)
+{
+    static const char *const names[] = {
+        "generation_config.json",  "tokenizer.model",  "vocab.json", "merges.txt",
+        "special_tokens_map.json", "added_tokens.json"};
+
+    for (size_t i = 0; i < DCPK_COUNT(names); i++)
+        if (strcmp(names[i], name) == 0)
+            return true;
+    if (strchr(name, '/') != NULL || dcpk_ends_with(name, ".py"))
+        return false;
+    return (dcpk_starts_with(name, "tokenizer") && dcpk_ends_with(name, ".json")) ||
+           dcpk_starts_with(name, "chat_template.");
 }
 
 static dcpk_status put_asset(struct dcpk_output *out, struct dcpk_store *store, const char *name,

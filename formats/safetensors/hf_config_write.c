@@ -289,20 +289,3 @@ dcpk_status dcpk_hf_vocab_size(const struct dcpk_hf_vocab *vocab, int64_t *n_row
     *n_rows = n;
     return DCPK_OK;
 }
-
-/* --- files that are copied --- */
-
-bool dcpk_hf_is_asset(const char *name)
-{
-    static const char *const names[] = {
-        "generation_config.json",  "tokenizer.model",  "vocab.json", "merges.txt",
-        "special_tokens_map.json", "added_tokens.json"};
-
-    for (size_t i = 0; i < DCPK_COUNT(names); i++)
-        if (strcmp(names[i], name) == 0)
-            return true;
-    if (strchr(name, '/') != NULL || dcpk_ends_with(name, ".py"))
-        return false;
-    return (dcpk_starts_with(name, "tokenizer") && dcpk_ends_with(name, ".json")) ||
-           dcpk_starts_with(name, "chat_template.");
-}

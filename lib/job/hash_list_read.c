@@ -3,25 +3,11 @@
 #include <string.h>
 
 #include "lib/base/alloc.h"
-#include "lib/base/checked.h"
 #include "lib/base/digest.h"
 #include "lib/base/hex.h"
 #include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/job/hash_list_priv.h"
-
-dcpk_status dcpk_hashed_count(struct dcpk_hashed *item, struct dcpk_error *err)
-{
-    int64_t n_elems = 0;
-    dcpk_status st = dcpk_shape_count(item->shape, item->rank, &n_elems, err);
-
-    if (st == DCPK_OK &&
-        !dcpk_mul_u64((uint64_t)n_elems, dcpk_dtype_bytes(item->dtype), &item->n_bytes))
-        st = dcpk_fail(err, DCPK_ERANGE, "more than 2^64 bytes");
-    if (st != DCPK_OK)
-        dcpk_context(err, "'%s'", item->key);
-    return st;
-}
 
 /* Of the hash of a tensor. */
 static size_t digest_bytes(const struct dcpk_hash_list *list)

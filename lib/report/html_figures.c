@@ -8,6 +8,18 @@
 #include "lib/report/html_priv.h"
 #include "lib/report/plain.h"
 
+size_t dcpk_html_pick(const struct dcpk_doc_cell *cells, size_t n,
+                      const struct dcpk_doc_cell *shown[DCPK_DOC_MAX_CELLS])
+{
+    size_t n_shown = 0;
+
+    for (size_t i = 0; i < n; i++)
+        if (cells[i].title != NULL && cells[i].fact.kind != DCPK_FACT_ABSENT &&
+            (cells[i].flags & DCPK_DOC_NOT_PAGE) == 0)
+            shown[n_shown++] = &cells[i];
+    return n_shown;
+}
+
 /* ---- trees ----
  *
  *   decoder.layers.mlp.fc1  12 B        decoder            36 B
