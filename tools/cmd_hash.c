@@ -191,17 +191,12 @@ int dcpk_cmd_hash(int argc, char **argv, struct dcpk_ranks *ranks)
         .min_args = 1,
         .max_args = 1,
     };
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    char place[DCPK_RUN_PATH_BYTES];
-    char **args;
-    int n_args;
-    const int code = dcpk_cli_parse(&cli, argc, argv, &args, &n_args);
+    struct dcpk_run_args in;
+    const int code = dcpk_cli_parse_run(&cli, argc, argv, &h.iteration, &in);
 
     if (code >= 0)
         return code;
     if (h.of_files && h.of_fingerprints)
         return dcpk_cli_usage(NAME, "--files and --fingerprint are two kinds of lists: choose one");
-    if (dcpk_choose_iteration(args[0], h.iteration, place, &err) != DCPK_OK)
-        return dcpk_cli_fail(NAME, &err);
-    return run_hash(&h, place);
+    return run_hash(&h, in.path);
 }

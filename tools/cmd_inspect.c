@@ -227,22 +227,18 @@ static void list_iterations(const char *path, struct request *r)
         dcpk_cli_note(&r->voice, "the iterations are not listed: %s", err.text);
 }
 
-/* What stands at `path`, a run folder or a checkpoint. */
-static int inspect_path(struct request *r, const char *path)
+static int inspect_path(struct request *r, const struct dcpk_run_args *in)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_checkpoint *ckpt = NULL;
     struct dcpk_run run = {0};
-    char place[DCPK_RUN_PATH_BYTES];
     int code = DCPK_EXIT_OK;
-    dcpk_status st = dcpk_choose_iteration(path, r->iteration, place, &err);
+    dcpk_status st = dcpk_check_page(r->html, in->args[0], &err);
 
-    if (st == DCPK_OK)
-        st = dcpk_check_page(r->html, path, &err);
     if (st == DCPK_OK && r->iteration == NULL)
-        list_iterations(path, r);
+        list_iterations(in->args[0], r);
     if (st == DCPK_OK)
-        st = dcpk_cli_open(place, r->format, &r->voice, &ckpt, &run, &err);
+        st = dcpk_cli_open(in->path, r->format, &r->voice, &ckpt, &run, &err);
     if (st == DCPK_OK)
         st = inspect(ckpt, &run, r, &code, &err);
     if (st == DCPK_OK)
@@ -294,14 +290,13 @@ int dcpk_cmd_inspect(int argc, char **argv)
         .max_args = 1,
         .paths = DCPK_CLI_LISTS_RUN,
     };
-    char **args;
-    int n_args;
-    const int code = dcpk_cli_parse(&cli, argc, argv, &args, &n_args);
+    struct dcpk_run_args in;
+    const int code = dcpk_cli_parse_run(&cli, argc, argv, &r.iteration, &in);
 
     if (code >= 0)
         return code;
     r.has_stats = r.has_stats || r.fails_nonfinite;
     if (r.enable_msc)
         dcpk_cli_note_msc(&r.voice);
-    return inspect_path(&r, args[0]);
+    return inspect_path(&r, &in);
 }

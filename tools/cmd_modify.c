@@ -222,7 +222,6 @@ static const struct dcpk_cli_option option_rows[] = {
 int dcpk_cmd_modify(int argc, char **argv)
 {
     struct request r = {.options.env = dcpk_cli_env(NULL), .voice = {.command = NAME}};
-    char place[DCPK_RUN_PATH_BYTES];
     struct dcpk_error err = DCPK_ERROR_INIT;
     const struct dcpk_cli cli = {
         .name = NAME,
@@ -238,22 +237,20 @@ int dcpk_cmd_modify(int argc, char **argv)
         .paths = DCPK_CLI_LAST_IS_OUT | DCPK_CLI_LINKS_IN,
         .is_dry = &r.dry_run,
     };
-    char **args;
-    int n_args;
-    const int code = dcpk_cli_parse(&cli, argc, argv, &args, &n_args);
+    struct dcpk_run_args in;
+    const int code = dcpk_cli_parse_run(&cli, argc, argv, &r.iteration, &in);
 
     if (code >= 0)
         return code;
     if (r.edits.n == 0)
         return dcpk_cli_usage(NAME, "--op says what to do");
-    if (dcpk_parse_tracker(r.tracker, &r.options.tracker, &err) != DCPK_OK ||
-        dcpk_choose_iteration(args[0], r.iteration, place, &err) != DCPK_OK)
+    if (dcpk_parse_tracker(r.tracker, &r.options.tracker, &err) != DCPK_OK)
         return dcpk_cli_fail(NAME, &err);
     if (r.enable_msc)
         dcpk_cli_note_msc(&r.voice);
     r.options.folder_flags = dcpk_folder_flags_of(r.force, r.resume);
-    r.options.in = place;
-    r.options.out = args[1];
+    r.options.in = in.path;
+    r.options.out = in.args[1];
     r.options.edits = r.edits.texts;
     r.options.n_edits = r.edits.n;
     return modify(&r);

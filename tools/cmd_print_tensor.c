@@ -207,15 +207,13 @@ int dcpk_cmd_print_tensor(int argc, char **argv)
         .paths = DCPK_CLI_SECOND_IS_KEY,
     };
     struct dcpk_error err = DCPK_ERROR_INIT;
-    char place[DCPK_RUN_PATH_BYTES];
-    char **args;
-    int n_args;
-    const int code = dcpk_cli_parse(&cli, argc, argv, &args, &n_args);
+    struct dcpk_run_args in;
+    const int code = dcpk_cli_parse_run(&cli, argc, argv, &r.iteration, &in);
 
     if (code >= 0)
         return code;
-    r.text = args[1];
-    if (dcpk_choose_iteration(args[0], r.iteration, place, &err) || print_at(place, &r, &err))
+    r.text = in.args[1];
+    if (print_at(in.path, &r, &err) != DCPK_OK)
         return dcpk_cli_fail(NAME, &err);
     return DCPK_EXIT_OK;
 }

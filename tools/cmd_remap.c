@@ -243,15 +243,13 @@ int dcpk_cmd_remap(int argc, char **argv, struct dcpk_ranks *ranks)
         .max_args = 1,
     };
     struct dcpk_error err = DCPK_ERROR_INIT;
-    char place[DCPK_RUN_PATH_BYTES];
-    char **args;
-    int n_args;
-    const int code = dcpk_cli_parse(&cli, argc, argv, &args, &n_args);
+    struct dcpk_run_args in;
+    const int code = dcpk_cli_parse_run(&cli, argc, argv, &r.iteration, &in);
 
     if (code >= 0)
         return code;
-    if (read_options(&r, &err) || dcpk_choose_iteration(args[0], r.iteration, place, &err))
+    if (read_options(&r, &err) != DCPK_OK)
         return dcpk_cli_fail(NAME, &err);
-    r.path = place;
+    r.path = in.path;
     return remap_run(&r);
 }

@@ -227,7 +227,8 @@ int dcpk_cmd_verify(int argc, char **argv, struct dcpk_ranks *ranks)
 {
     struct verify v = {.voice = {.command = NAME}, .env = dcpk_cli_env(ranks)};
     struct dcpk_error err = DCPK_ERROR_INIT;
-    char places[2][DCPK_RUN_PATH_BYTES];
+    char against[DCPK_RUN_PATH_BYTES];
+    struct dcpk_run_args in;
     const struct dcpk_cli cli = {
         .name = NAME,
         .usage = "[options] DIR",
@@ -239,20 +240,17 @@ int dcpk_cmd_verify(int argc, char **argv, struct dcpk_ranks *ranks)
         .max_args = 1,
         .writes_in = &v.writes_integrity,
     };
-    char **args;
-    int n_args;
-    int code = dcpk_cli_parse(&cli, argc, argv, &args, &n_args);
+    int code = dcpk_cli_parse_run(&cli, argc, argv, &v.iteration, &in);
 
     if (code < 0)
         code = check_usage(&v);
     if (code >= 0)
         return code;
-    v.path = places[0];
-    if (dcpk_choose_iteration(args[0], v.iteration, places[0], &err) != DCPK_OK ||
-        (v.against != NULL &&
-         dcpk_choose_iteration(v.against, v.iteration, places[1], &err) != DCPK_OK))
+    v.path = in.path;
+    if (v.against != NULL &&
+        dcpk_choose_iteration(v.against, v.iteration, against, &err) != DCPK_OK)
         return dcpk_cli_fail(NAME, &err);
     if (v.against != NULL)
-        v.against = places[1];
+        v.against = against;
     return verify(&v);
 }
