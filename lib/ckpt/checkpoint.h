@@ -137,7 +137,7 @@ struct dcpk_checkpoint {
     struct dcpk_note *notes, **notes_end;
     /* A class or function that the metadata names, "os.system", and no release writes: Python would
      * import it, or call it, on opening the checkpoint. NULL: none. */
-    const char *strange;
+    const char *unknown_class;
     struct dcpk_open_options given; /* by the caller: lib/job/give_options.h */
     /* Why a tensor is left out, then why an object is; set by the caller. An entry is NULL when it
      * is not left out; the table is NULL when none is. */

@@ -200,9 +200,9 @@ static dcpk_status open_journal(struct dcpk_folder *folder, struct dcpk_error *e
                      folder->partial);
 }
 
-/* Open and lock the partial folder or archive, and the journal of a folder. *is_strange: it is not
+/* Open and lock the partial folder or archive, and the journal of a folder. *is_not_ours: it is not
  * one that this program has made. */
-static dcpk_status open_partial_locked(struct dcpk_folder *folder, bool *is_strange,
+static dcpk_status open_partial_locked(struct dcpk_folder *folder, bool *is_not_ours,
                                        struct dcpk_error *err)
 {
     const struct dcpk_partial_ops *ops = folder->ops->partial;
@@ -222,7 +222,7 @@ static dcpk_status open_partial_locked(struct dcpk_folder *folder, bool *is_stra
     st = check_owner(folder, err);
     if (st == DCPK_OK && ops->has_journal)
         st = open_journal(folder, err);
-    *is_strange = st == DCPK_EUSAGE;
+    *is_not_ours = st == DCPK_EUSAGE;
     if (st == DCPK_OK && ops->has_journal)
         st = partial_lock(folder, folder->journal_fd, err);
     return st;
@@ -305,16 +305,16 @@ static bool has_journal(const struct dcpk_folder *folder)
     return folder->journal_fd >= 0 && (fstat(folder->journal_fd, &info) != 0 || info.st_size > 0);
 }
 
-/* Make what is not there, and open it. A stranger's gives way where it may be replaced. */
+/* Make what is not there, and open it. Another user's gives way where it may be replaced. */
 static dcpk_status make_and_open(struct dcpk_folder *folder, bool *is_new, struct dcpk_error *err)
 {
     const bool replaces = folder->flags & DCPK_FOLDER_REPLACE;
-    bool is_strange = false;
+    bool is_not_ours = false;
     dcpk_status st = partial_make(folder, is_new, err);
 
     if (st == DCPK_OK)
-        st = open_partial_locked(folder, &is_strange, err);
-    if (!is_strange || !replaces || *is_new)
+        st = open_partial_locked(folder, &is_not_ours, err);
+    if (!is_not_ours || !replaces || *is_new)
         return st;
     if (folder->journal_fd >= 0)
         close(folder->journal_fd);
@@ -323,7 +323,7 @@ static dcpk_status make_and_open(struct dcpk_folder *folder, bool *is_new, struc
     if (dcpk_remove_at(folder->parent_fd, dcpk_name_last(folder->partial), folder->partial, err) ||
         partial_make(folder, is_new, err))
         return err->status;
-    return open_partial_locked(folder, &is_strange, err);
+    return open_partial_locked(folder, &is_not_ours, err);
 }
 
 /* Removes the mark that a run which was killed may have left; dcpk_folder_mark reports what is

@@ -9,7 +9,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
 #include "lib/base/text.h"
-#include "lib/ckpt/stranger.h"
+#include "lib/ckpt/foreign.h"
 #include "lib/model/layout.h"
 #include "lib/model/model.h"
 #include "lib/model/saved_layout.h"
@@ -509,9 +509,8 @@ dcpk_status dcpk_check_run(struct dcpk_holding *holding, const struct dcpk_check
 
     check->findings_end = &check->findings;
     check->asked = DCPK_ALL_LOADERS;
-    if (holding->format->mapping == NULL && dcpk_stranger_of_keys(holding->ckpt) != NULL)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED, "this is %s",
-                         dcpk_stranger_of_keys(holding->ckpt));
+    if (holding->format->mapping == NULL && dcpk_foreign_of_keys(holding->ckpt) != NULL)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "this is %s", dcpk_foreign_of_keys(holding->ckpt));
     if (!dcpk_format_has_loaders(holding->format))
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
                          "this is %s: what loaders of this format ask for is not known",

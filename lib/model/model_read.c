@@ -3,10 +3,10 @@
  * or unknown. */
 #include "lib/base/alloc.h"
 #include "lib/base/bytes.h"
+#include "lib/ckpt/foreign.h"
 #include "lib/ckpt/format.h"
-#include "lib/ckpt/stranger.h"
 #include "lib/model/account.h"
-#include "lib/model/strange.h"
+#include "lib/model/drop_unknown.h"
 #include "lib/model/trust.h"
 
 #define MOST_NAMED              3 /* unknown keys in a message */
@@ -105,8 +105,8 @@ dcpk_status dcpk_model_read(struct dcpk_checkpoint *ckpt, unsigned flags, struct
 {
     dcpk_status st;
 
-    if (ckpt->format->mapping == NULL && dcpk_stranger_of_keys(ckpt) != NULL)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED, "this is %s", dcpk_stranger_of_keys(ckpt));
+    if (ckpt->format->mapping == NULL && dcpk_foreign_of_keys(ckpt) != NULL)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "this is %s", dcpk_foreign_of_keys(ckpt));
     if (ckpt->format->mapping == NULL)
         return dcpk_fail(
             err, DCPK_EUNSUPPORTED,
@@ -118,7 +118,7 @@ dcpk_status dcpk_model_read(struct dcpk_checkpoint *ckpt, unsigned flags, struct
         return st;
     (*model)->flags = flags;
     if (ckpt->format->mapping->to_model(ckpt, *model, err) || check_repaired(*model, err) ||
-        dcpk_model_drop_strange(*model, err) || read_command_line(*model, err))
+        dcpk_model_drop_unknown(*model, err) || read_command_line(*model, err))
         return err->status;
     drop_left_out(*model);
     if (list_unknown(*model, err))

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# strangers.sh - folders that people take for a checkpoint: the message says what they are and the way on.
+# foreign_folders.sh - folders that people take for a checkpoint: the message says what they are and the way on.
 inspect() { "$DCPKIT" inspect "$@"; }
 mkdir above && sample torch_dist_c_dense_tp2pp2 above/run
 mkdir -p legacy/iter_0000010/mp_rank_00 cut/iter_0000004.dcpkit-partial hf pickled
