@@ -200,7 +200,7 @@ struct dcpk_env dcpk_cli_env(struct dcpk_ranks *ranks)
 {
     return (struct dcpk_env){.formats = dcpk_formats,
                              .open_file = dcpk_archive_opener,
-                             .extras = dcpk_extras,
+                             .side_files = dcpk_side_files,
                              .device = dcpk_devices[0],
                              .ranks = ranks};
 }

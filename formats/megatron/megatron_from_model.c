@@ -466,7 +466,7 @@ dcpk_status dcpk_megatron_from_model(const struct dcpk_model *model, struct dcpk
         if (st != DCPK_OK)
             goto out;
     }
-    if (dcpk_megatron_put_extras(model, out, &slots, err) ||
+    if (dcpk_megatron_put_extra_states(model, out, &slots, err) ||
         dcpk_megatron_put_rng(model, out, n_rng_axes, &is_rng_whole, err) ||
         dcpk_megatron_make_common(model, out, &slots, is_rng_whole, common, err))
         st = err->status;

@@ -7,8 +7,8 @@
 #include "formats/megatron/megatron_slots.h"
 
 /* "<module>._extra_state/...". */
-dcpk_status dcpk_megatron_put_extras(const struct dcpk_model *model, struct dcpk_output *out,
-                                     const struct dcpk_slots *slots, struct dcpk_error *err);
+dcpk_status dcpk_megatron_put_extra_states(const struct dcpk_model *model, struct dcpk_output *out,
+                                           const struct dcpk_slots *slots, struct dcpk_error *err);
 
 /* The model's dtype by args; *known false: not recorded, bfloat16 is likely. */
 enum dcpk_dtype dcpk_megatron_model_dtype(const struct dcpk_model *model, bool *known);

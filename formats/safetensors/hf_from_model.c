@@ -466,7 +466,7 @@ static dcpk_status put_config(struct exporting *e, struct dcpk_error *err)
         wish.n_mtp = e->sizes.n_mtp;
     if (dcpk_hf_config_write(&wish, &text, err) == DCPK_OK &&
         dcpk_bytes_status(&text, err) == DCPK_OK)
-        (void)dcpk_output_put_beside(e->out, DCPK_HF_CONFIG, text.data, text.n_bytes, err);
+        (void)dcpk_output_put_small_file(e->out, DCPK_HF_CONFIG, text.data, text.n_bytes, err);
     dcpk_bytes_release(&text);
     return err->status;
 }

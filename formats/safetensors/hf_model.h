@@ -38,7 +38,7 @@ dcpk_status dcpk_hf_class_check(struct dcpk_checkpoint *ckpt, struct dcpk_error 
 dcpk_status dcpk_hf_from_model(const struct dcpk_model *model, struct dcpk_output *out,
                                struct dcpk_error *err);
 
-/* --- hf_beside.c --- */
+/* --- hf_files.c --- */
 
 /* config.json of a folder. *config: the caller's, dcpk_json_free; NULL: there is none. */
 dcpk_status dcpk_hf_document_read(struct dcpk_store *store, struct dcpk_json **config,

@@ -308,9 +308,9 @@ static dcpk_status put_files(struct dcpk_output *out, struct dcpk_error *err)
     static const char json[] = "{\"sharded_backend\": \"zarr\", \"sharded_backend_version\": 1, "
                                "\"common_backend\": \"torch\", \"common_backend_version\": 1}";
 
-    if (dcpk_item_put_beside(out, "common", out->common, err) != DCPK_OK)
+    if (dcpk_item_put_file(out, "common", out->common, err) != DCPK_OK)
         return err->status;
-    return dcpk_output_put_beside(out, DCPK_MEGATRON_METADATA_JSON, json, sizeof json - 1, err);
+    return dcpk_output_put_small_file(out, DCPK_MEGATRON_METADATA_JSON, json, sizeof json - 1, err);
 }
 
 dcpk_status dcpk_zarr_from_model(const struct dcpk_model *model, struct dcpk_output *out,

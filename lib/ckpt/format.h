@@ -85,7 +85,7 @@ struct dcpk_format_reader {
 
 /*
  * How the items of a container are written. Formats on one container share it: files of their own
- * (common.pt, metadata.json) are the output's, dcpk_output_put_beside.
+ * (common.pt, metadata.json) are the output's, dcpk_output_put_small_file.
  */
 struct dcpk_format_writer {
     /* Fix the place of every byte: files, places of chunks and payloads. Chunk boxes are there

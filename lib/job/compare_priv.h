@@ -196,10 +196,11 @@ dcpk_status dcpk_comparing_find_groups(struct dcpk_comparing *c, struct dcpk_err
 dcpk_status dcpk_comparing_groups(struct dcpk_comparing *c, struct dcpk_error *err);
 dcpk_status dcpk_comparing_member(struct dcpk_comparing *c, const uint32_t param[2],
                                   struct dcpk_error *err);
-/* Extra states by name (compare_extras.c): as objects; or so that a conversion may have lost them.
+/* Extra states by name (compare_extra_states.c): as objects; or so that a conversion may have lost
+ * them.
  */
-dcpk_status dcpk_comparing_extras(struct dcpk_comparing *c, struct dcpk_error *err);
-dcpk_status dcpk_comparing_converted_extras(struct dcpk_comparing *c, struct dcpk_error *err);
+dcpk_status dcpk_comparing_extra_states(struct dcpk_comparing *c, struct dcpk_error *err);
+dcpk_status dcpk_comparing_converted_extra_states(struct dcpk_comparing *c, struct dcpk_error *err);
 
 /* ---- what is stored (compare_objects.c, compare_rest.c, compare_files.c) ---- */
 

@@ -226,7 +226,8 @@ dcpk_status dcpk_comparing_state_faithful(struct dcpk_comparing *c, struct dcpk_
         dcpk_comparing_value(c, scheduler.subject, scheduler.name, NULL, scheduler.of, err) ||
         compare_flops(c, err) || compare_own_state(c, err) ||
         compare_rng(c, DCPK_A, find_any_states, err) ||
-        compare_rng(c, DCPK_B, find_any_states, err) || dcpk_comparing_converted_extras(c, err))
+        compare_rng(c, DCPK_B, find_any_states, err) ||
+        dcpk_comparing_converted_extra_states(c, err))
         return err->status;
     return DCPK_OK;
 }

@@ -109,7 +109,7 @@ static dcpk_status put_command_line(struct dcpk_conversion *c, struct dcpk_error
         dcpk_output_event(c->out, DCPK_EVENT_NOTE, "command line",
                           "beside the args of the checkpoint Megatron needs: %.*s",
                           (int)strcspn(text, "\n"), text);
-    return dcpk_output_put_beside(c->out, DCPK_COMMAND_LINE_NAME, text, strlen(text), err);
+    return dcpk_output_put_small_file(c->out, DCPK_COMMAND_LINE_NAME, text, strlen(text), err);
 }
 
 /* The canonical view, with the rules applied, as keys and pieces of the target format. */

@@ -3,8 +3,8 @@
  * outputs share. */
 #include <inttypes.h>
 
-#include "lib/exec/extras.h"
 #include "lib/exec/ranks.h"
+#include "lib/exec/side_files.h"
 #include "lib/job/convert.h"
 #include "lib/job/convert_check.h"
 #include "lib/job/making.h"
@@ -81,11 +81,11 @@ static dcpk_status conversion_prove(struct dcpk_making *m, struct dcpk_error *er
     return st;
 }
 
-static dcpk_status conversion_copy_extras(struct dcpk_making *m, struct dcpk_error *err)
+static dcpk_status conversion_copy_side_files(struct dcpk_making *m, struct dcpk_error *err)
 {
     if (!dcpk_making_leads(m))
         return DCPK_OK;
-    return dcpk_extras_copy(m->out, m->env->extras, m->folder, err);
+    return dcpk_side_files_copy(m->out, m->env->side_files, m->folder, err);
 }
 
 /* What is read back is what was written, and no more. */
@@ -127,7 +127,7 @@ static const struct dcpk_making_step steps[] = {{dcpk_making_begin_folder, false
                                                 {conversion_check_range, false},
                                                 {conversion_prove, false},
                                                 {dcpk_making_write, false},
-                                                {conversion_copy_extras, false},
+                                                {conversion_copy_side_files, false},
                                                 {dcpk_making_finish, false},
                                                 {conversion_settle, false},
                                                 {conversion_check_output, true},

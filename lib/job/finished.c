@@ -77,8 +77,8 @@ static dcpk_status check_files(const struct dcpk_making *m, struct dcpk_error *e
     for (size_t i = 0; i < out->n_kept; i++)
         if (dcpk_making_check_file(m, out->kept[i].name, out->kept[i].source, err) != DCPK_OK)
             return err->status;
-    for (size_t i = 0; i < out->n_beside; i++) {
-        const struct dcpk_beside_file *planned = &out->beside[i];
+    for (size_t i = 0; i < out->n_small_files; i++) {
+        const struct dcpk_small_file *planned = &out->small_files[i];
         struct dcpk_range there = {0};
 
         if (find_file(m, planned->name, planned->n_bytes, &there.file, err) ||

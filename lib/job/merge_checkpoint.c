@@ -186,8 +186,8 @@ static dcpk_status list_left_out(const struct dcpk_merged *in, struct dcpk_model
 
     if (of->n_groups > 0 || of->scheduler != NULL)
         dcpk_model_omit(model, in->run.folder, state);
-    for (size_t i = 0; i < of->n_extras; i++)
-        dcpk_model_omit(model, of->extras[i].name, extra);
+    for (size_t i = 0; i < of->n_extra_states; i++)
+        dcpk_model_omit(model, of->extra_states[i].name, extra);
     for (const struct dcpk_note *note = of->dropped; note != NULL; note = note->next) {
         size_t n_bytes;
         const char *reason = dcpk_model_drop_reason(note, &n_bytes);

@@ -147,8 +147,8 @@ static const char *why_left(const struct dcpk_modification *m, const struct dcpk
 
 /* Copies a file that lies next to the tensors and objects, or notes why not. In an output that is
  * there it must be the same. */
-static dcpk_status carry_beside(struct dcpk_making *making, const char *name,
-                                struct dcpk_error *err)
+static dcpk_status carry_side_file(struct dcpk_making *making, const char *name,
+                                   struct dcpk_error *err)
 {
     struct dcpk_modification *m = making->job;
     struct dcpk_source *source;
@@ -179,7 +179,7 @@ static dcpk_status modify_carry_rest(struct dcpk_making *making, struct dcpk_err
 
     for (size_t i = 0; i < n && st == DCPK_OK; i++)
         if (!m->ckpt->format->reader->is_own(m->ckpt, names[i]))
-            st = carry_beside(making, names[i], err);
+            st = carry_side_file(making, names[i], err);
     dcpk_free(names);
     return st;
 }

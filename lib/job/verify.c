@@ -6,8 +6,8 @@
 
 #include "lib/ckpt/places.h"
 #include "lib/ckpt/unknown.h"
-#include "lib/exec/extras.h"
 #include "lib/exec/ranks.h"
+#include "lib/exec/side_files.h"
 
 /* What every check has at hand. */
 struct verifying {
@@ -40,7 +40,7 @@ static void check_pickles(struct verifying *w)
 
     dcpk_progress_begin(&env->progress, "reading objects");
     if (dcpk_check_values(w->ckpt, w->ckpt->format->is_known, &env->progress, err) == DCPK_OK)
-        (void)dcpk_extras_check(w->ckpt->store, env->extras, err);
+        (void)dcpk_side_files_check(w->ckpt->store, env->side_files, err);
 }
 
 static void check_items(struct verifying *w)

@@ -147,8 +147,8 @@ struct dcpk_model {
     struct dcpk_rng *rng;
     size_t n_rng, rng_capacity;
     struct dcpk_map rng_by_rank;
-    struct dcpk_extra *extras;
-    size_t n_extras, extras_capacity;
+    struct dcpk_extra *extra_states;
+    size_t n_extra_states, extra_states_capacity;
     struct dcpk_grid layout;
     const char *optimizer_layout; /* format.h, the hook of that name; "none" until to_model */
     /*

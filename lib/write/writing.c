@@ -191,10 +191,10 @@ static dcpk_status close_files(struct dcpk_writing *w, struct dcpk_error *err)
     return DCPK_OK;
 }
 
-static dcpk_status write_beside(struct dcpk_writing *w, struct dcpk_error *err)
+static dcpk_status write_small_files(struct dcpk_writing *w, struct dcpk_error *err)
 {
-    for (size_t i = 0; i < w->out->n_beside; i++) {
-        const struct dcpk_beside_file *file = &w->out->beside[i];
+    for (size_t i = 0; i < w->out->n_small_files; i++) {
+        const struct dcpk_small_file *file = &w->out->small_files[i];
 
         if (dcpk_folder_put(w->folder, file->name, file->data, file->n_bytes, err) != DCPK_OK) {
             dcpk_context(err, "writing '%s'", file->name);
@@ -216,7 +216,7 @@ dcpk_status dcpk_writing_finish(struct dcpk_writing *w, struct dcpk_exec_stats *
     if (st == DCPK_OK)
         st = w->out->format->writer->finish(w->out, w->folder, err);
     if (st == DCPK_OK)
-        st = write_beside(w, err);
+        st = write_small_files(w, err);
     w->meter_ended = true;
     st = dcpk_meter_end(&w->meter, w->exec, w->workers, stats, st);
     if (st == DCPK_OK && stats != NULL) {

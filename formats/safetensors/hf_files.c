@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hf_beside.c - what lies beside tensors: config.json, the caller's own, files of a tokenizer. */
+/* hf_files.c - what lies beside tensors: config.json, the caller's own, files of a tokenizer. */
 #include <string.h>
 
 #include "formats/safetensors/hf_config.h"
@@ -68,7 +68,7 @@ static dcpk_status put_asset(struct dcpk_output *out, struct dcpk_store *store, 
     if (kept == NULL || dcpk_store_find(store, name, &source, err) ||
         dcpk_source_slurp(source, MOST_ASSET_BYTES, &data, &n_bytes, err))
         return err->status;
-    (void)dcpk_output_put_beside(out, kept, data, n_bytes, err);
+    (void)dcpk_output_put_small_file(out, kept, data, n_bytes, err);
     dcpk_free(data);
     return err->status;
 }

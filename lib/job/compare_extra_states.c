@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* compare_extras.c - compares the extra states of two models, module by module. */
+/* compare_extra_states.c - compares the extra states of two models, module by module. */
 #include <string.h>
 
 #include "lib/job/compare_priv.h"
 
-static dcpk_status find_extras(struct dcpk_map *map, const struct dcpk_model *model,
-                               struct dcpk_error *err)
+static dcpk_status find_extra_states(struct dcpk_map *map, const struct dcpk_model *model,
+                                     struct dcpk_error *err)
 {
     bool existed;
     uint64_t found;
 
-    for (size_t i = 0; i < model->n_extras; i++) {
-        const char *name = model->extras[i].name;
+    for (size_t i = 0; i < model->n_extra_states; i++) {
+        const char *name = model->extra_states[i].name;
 
         if (dcpk_map_put(map, name, strlen(name), i, &existed, &found, err))
             return err->status;
@@ -19,9 +19,9 @@ static dcpk_status find_extras(struct dcpk_map *map, const struct dcpk_model *mo
     return DCPK_OK;
 }
 
-static dcpk_status compare_loaded_extras(struct dcpk_comparing *c, const char *name,
-                                         const struct dcpk_object *const of[2],
-                                         struct dcpk_arena *arena, struct dcpk_error *err)
+static dcpk_status compare_loaded_extra_states(struct dcpk_comparing *c, const char *name,
+                                               const struct dcpk_object *const of[2],
+                                               struct dcpk_arena *arena, struct dcpk_error *err)
 {
     const struct dcpk_value *values[2] = {NULL, NULL};
 
@@ -45,7 +45,7 @@ static dcpk_status compare_converted(struct dcpk_comparing *c, const char *name,
     uint64_t found;
     dcpk_status st;
 
-    if (of[DCPK_B] == NULL || c->side[DCPK_A].model->n_extras == 0)
+    if (of[DCPK_B] == NULL || c->side[DCPK_A].model->n_extra_states == 0)
         return DCPK_OK;
     if (of[DCPK_A] == NULL)
         return dcpk_comparing_add(c, &c->report->differences, &missing, err);
@@ -54,7 +54,7 @@ static dcpk_status compare_converted(struct dcpk_comparing *c, const char *name,
     arena = dcpk_arena_new(0, err);
     if (arena == NULL)
         return err->status;
-    st = compare_loaded_extras(c, name, of, arena, err);
+    st = compare_loaded_extra_states(c, name, of, arena, err);
     dcpk_arena_free(arena);
     if (dcpk_status_is_content(st)) {
         *err = (struct dcpk_error)DCPK_ERROR_INIT;
@@ -77,24 +77,24 @@ static dcpk_status compare_as_object(struct dcpk_comparing *c, const char *name,
 
 /* The extra states of one side, with those of their names on the other; after the policy's first
  * side those that the other lacks. maps: name -> number, of each side. */
-static dcpk_status walk_extras(struct dcpk_comparing *c, enum dcpk_side from,
-                               const struct dcpk_map maps[2], take_extra *take,
-                               struct dcpk_error *err)
+static dcpk_status walk_extra_states(struct dcpk_comparing *c, enum dcpk_side from,
+                                     const struct dcpk_map maps[2], take_extra *take,
+                                     struct dcpk_error *err)
 {
     const enum dcpk_side to = dcpk_other_side(from);
     const struct dcpk_model *mine = c->side[from].model, *other = c->side[to].model;
     const bool paired = from != c->policy->first;
 
-    for (size_t i = 0; i < mine->n_extras; i++) {
-        const char *name = mine->extras[i].name;
+    for (size_t i = 0; i < mine->n_extra_states; i++) {
+        const char *name = mine->extra_states[i].name;
         const struct dcpk_object *of[2] = {NULL, NULL};
         uint64_t found;
 
-        of[from] = mine->extras[i].object;
+        of[from] = mine->extra_states[i].object;
         if (dcpk_map_get(&maps[to], name, strlen(name), &found)) {
             if (paired)
                 continue;
-            of[to] = other->extras[found].object;
+            of[to] = other->extra_states[found].object;
         }
         if (take(c, name, of, err) != DCPK_OK)
             return err->status;
@@ -102,30 +102,30 @@ static dcpk_status walk_extras(struct dcpk_comparing *c, enum dcpk_side from,
     return DCPK_OK;
 }
 
-static dcpk_status compare_extras(struct dcpk_comparing *c, take_extra *take,
-                                  struct dcpk_error *err)
+static dcpk_status compare_extra_states(struct dcpk_comparing *c, take_extra *take,
+                                        struct dcpk_error *err)
 {
     const enum dcpk_side first = c->policy->first;
     struct dcpk_map maps[2] = {{0}, {0}};
-    dcpk_status st = find_extras(&maps[DCPK_A], c->side[DCPK_A].model, err);
+    dcpk_status st = find_extra_states(&maps[DCPK_A], c->side[DCPK_A].model, err);
 
     if (st == DCPK_OK)
-        st = find_extras(&maps[DCPK_B], c->side[DCPK_B].model, err);
+        st = find_extra_states(&maps[DCPK_B], c->side[DCPK_B].model, err);
     if (st == DCPK_OK)
-        st = walk_extras(c, first, maps, take, err);
+        st = walk_extra_states(c, first, maps, take, err);
     if (st == DCPK_OK)
-        st = walk_extras(c, dcpk_other_side(first), maps, take, err);
+        st = walk_extra_states(c, dcpk_other_side(first), maps, take, err);
     dcpk_map_release(&maps[DCPK_A]);
     dcpk_map_release(&maps[DCPK_B]);
     return st;
 }
 
-dcpk_status dcpk_comparing_extras(struct dcpk_comparing *c, struct dcpk_error *err)
+dcpk_status dcpk_comparing_extra_states(struct dcpk_comparing *c, struct dcpk_error *err)
 {
-    return compare_extras(c, compare_as_object, err);
+    return compare_extra_states(c, compare_as_object, err);
 }
 
-dcpk_status dcpk_comparing_converted_extras(struct dcpk_comparing *c, struct dcpk_error *err)
+dcpk_status dcpk_comparing_converted_extra_states(struct dcpk_comparing *c, struct dcpk_error *err)
 {
-    return compare_extras(c, compare_converted, err);
+    return compare_extra_states(c, compare_converted, err);
 }
