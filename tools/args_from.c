@@ -113,13 +113,13 @@ static dcpk_status from_run_config(struct dcpk_checkpoint *ckpt, struct dcpk_arg
     return err->status;
 }
 
-static dcpk_status from_checkpoint(const char *path, const struct dcpk_voice *voice,
+static dcpk_status from_checkpoint(const char *path, const struct dcpk_verbosity *verbosity,
                                    struct dcpk_args_from *from, struct dcpk_error *err)
 {
     struct dcpk_checkpoint *ckpt = NULL;
     struct dcpk_run_state state;
 
-    if (dcpk_cli_open(path, NULL, voice, &ckpt, NULL, err) != DCPK_OK)
+    if (dcpk_cli_open(path, NULL, verbosity, &ckpt, NULL, err) != DCPK_OK)
         return err->status;
     dcpk_run_state_load(ckpt, from->arena, &state);
     if (state.args != NULL)
@@ -142,7 +142,7 @@ static dcpk_status from_file(const char *path, struct dcpk_args_from *from, stru
     return err->status;
 }
 
-dcpk_status dcpk_args_from_read(const char *path, const struct dcpk_voice *voice,
+dcpk_status dcpk_args_from_read(const char *path, const struct dcpk_verbosity *verbosity,
                                 struct dcpk_args_from *from, struct dcpk_error *err)
 {
     struct stat there;
@@ -153,7 +153,7 @@ dcpk_status dcpk_args_from_read(const char *path, const struct dcpk_voice *voice
     if (from->arena == NULL)
         return err->status;
     if (stat(path, &there) == 0 && S_ISDIR(there.st_mode))
-        (void)from_checkpoint(path, voice, from, err);
+        (void)from_checkpoint(path, verbosity, from, err);
     else
         (void)from_file(path, from, err);
     if (err->status != DCPK_OK)
@@ -161,13 +161,13 @@ dcpk_status dcpk_args_from_read(const char *path, const struct dcpk_voice *voice
     return err->status;
 }
 
-dcpk_status dcpk_args_from_checkpoint(const char *path, const struct dcpk_voice *voice,
+dcpk_status dcpk_args_from_checkpoint(const char *path, const struct dcpk_verbosity *verbosity,
                                       struct dcpk_args_from *from, struct dcpk_error *err)
 {
     from->arena = dcpk_arena_new(0, err);
     if (from->arena == NULL)
         return err->status;
-    if (from_checkpoint(path, voice, from, err) != DCPK_OK)
+    if (from_checkpoint(path, verbosity, from, err) != DCPK_OK)
         dcpk_context(err, "args of '%s'", path);
     return err->status;
 }

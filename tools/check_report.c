@@ -223,7 +223,7 @@ dcpk_status dcpk_print_verdict(const char *head, const struct dcpk_verdict *verd
     return st;
 }
 
-void dcpk_warn_verdict(const struct dcpk_voice *voice, const struct dcpk_verdict *verdict)
+void dcpk_warn_verdict(const struct dcpk_verbosity *verbosity, const struct dcpk_verdict *verdict)
 {
     const struct dcpk_check_finding *f;
 
@@ -233,5 +233,5 @@ void dcpk_warn_verdict(const struct dcpk_voice *voice, const struct dcpk_verdict
     if (f == NULL)
         f = dcpk_verdict_reason(verdict, DCPK_LOADS_NOT, verdict->variants);
     if (f != NULL)
-        dcpk_cli_note(voice, "no release of Megatron loads the result: %s %s", f->key, f->text);
+        dcpk_cli_note(verbosity, "no release of Megatron loads the result: %s %s", f->key, f->text);
 }

@@ -19,31 +19,32 @@
 #include "lib/model/model.h"
 #include "tools/wrap.h"
 
-void dcpk_cli_note(const struct dcpk_voice *voice, const char *fmt, ...)
+void dcpk_cli_note(const struct dcpk_verbosity *verbosity, const char *fmt, ...)
 {
     char text[1024];
     va_list ap;
 
-    if (voice->is_quiet)
+    if (verbosity->is_quiet)
         return;
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    dcpk_cli_printf(stderr, "dcpkit: %s: note: ", voice->command);
+    dcpk_cli_printf(stderr, "dcpkit: %s: note: ", verbosity->command);
     dcpk_cli_put_text(stderr, text);
     dcpk_cli_printf(stderr, "\n");
 }
 
-void dcpk_cli_note_msc(const struct dcpk_voice *voice)
+void dcpk_cli_note_msc(const struct dcpk_verbosity *verbosity)
 {
     dcpk_cli_note(
-        voice, "--enable-msc has no meaning here: folders of a file system are read and written");
+        verbosity,
+        "--enable-msc has no meaning here: folders of a file system are read and written");
 }
 
-void dcpk_cli_notes(const struct dcpk_voice *voice, const struct dcpk_checkpoint *ckpt)
+void dcpk_cli_notes(const struct dcpk_verbosity *verbosity, const struct dcpk_checkpoint *ckpt)
 {
     for (const struct dcpk_note *note = ckpt->notes; note != NULL; note = note->next)
-        dcpk_cli_note(voice, "%s", note->text);
+        dcpk_cli_note(verbosity, "%s", note->text);
 }
 
 const char *dcpk_cli_short_size(uint64_t n_bytes, char text[DCPK_SIZE_TEXT_BYTES])

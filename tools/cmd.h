@@ -54,18 +54,18 @@ int dcpk_cli_exit_code(dcpk_status status);
 #define DCPK_CLI_ERROR_BYTES (DCPK_ERROR_BYTES + 1024)
 const char *dcpk_cli_error_text(const struct dcpk_error *err, char text[DCPK_CLI_ERROR_BYTES]);
 
-/* What a command prints beside its result. Its options: DCPK_OPT_VOICE. */
-struct dcpk_voice {
+/* What a command prints beside its result. Its options: DCPK_OPT_VERBOSITY. */
+struct dcpk_verbosity {
     const char *command; /* for the beginning of each line */
     bool wants_progress, is_quiet;
 };
-/* "dcpkit: <command>: note: <text>" to stderr, unless the voice is quiet. */
-void dcpk_cli_note(const struct dcpk_voice *voice, const char *fmt, ...)
+/* "dcpkit: <command>: note: <text>" to stderr, unless the verbosity is quiet. */
+void dcpk_cli_note(const struct dcpk_verbosity *verbosity, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 /* The note on DCPK_OPT_MSC. */
-void dcpk_cli_note_msc(const struct dcpk_voice *voice);
+void dcpk_cli_note_msc(const struct dcpk_verbosity *verbosity);
 /* All notes of a checkpoint. */
-void dcpk_cli_notes(const struct dcpk_voice *voice, const struct dcpk_checkpoint *ckpt);
+void dcpk_cli_notes(const struct dcpk_verbosity *verbosity, const struct dcpk_checkpoint *ckpt);
 
 /* "1.50 GiB (1610612736 bytes)", below 1 KiB "412 bytes". Returns text. */
 #define DCPK_SIZE_TEXT_BYTES DCPK_PLAIN_SIZE_BYTES

@@ -32,7 +32,7 @@ static dcpk_status read_log(const char *path, struct dcpk_step_log *log, struct 
 static dcpk_status print_losses(const struct losscmp_request *r,
                                 const struct dcpk_losscmp_shown *shown, struct dcpk_error *err)
 {
-    const struct dcpk_doc_way way = {.as_json = r->as_json, .html = r->html};
+    const struct dcpk_print_options way = {.as_json = r->as_json, .html = r->html};
     struct dcpk_doc doc;
 
     dcpk_doc_init(&doc, NAME, &dcpk_losscmp_style);

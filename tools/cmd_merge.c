@@ -79,7 +79,7 @@ static dcpk_status find_merge_target(struct request *r, const struct dcpk_format
             return dcpk_fail(err, DCPK_EUSAGE, "no format is called '%s'", r->args.to);
         return DCPK_OK;
     }
-    if (dcpk_cli_open(r->inputs[0].path, NULL, &r->args.voice, &first, NULL, err) != DCPK_OK)
+    if (dcpk_cli_open(r->inputs[0].path, NULL, &r->args.verbosity, &first, NULL, err) != DCPK_OK)
         return err->status;
     *to = first->format;
     dcpk_checkpoint_close(first);
@@ -124,7 +124,7 @@ static dcpk_status merge(struct request *r, struct dcpk_convert_options *options
     struct dcpk_bar bar;
     dcpk_status st;
 
-    options->env.progress = dcpk_bar_begin(&bar, "reading metadata", &r->args.voice);
+    options->env.progress = dcpk_bar_begin(&bar, "reading metadata", &r->args.verbosity);
     what.env = options->env;
     st = dcpk_ranks_agree(r->ranks, dcpk_merge_open(&what, &made, &r->n_different, err), err);
     if (st == DCPK_OK && !r->args.dry_run)
@@ -164,7 +164,7 @@ static int run_merge(struct request *r)
 
 int dcpk_cmd_merge(int argc, char **argv, struct dcpk_ranks *ranks)
 {
-    struct request r = {.args.voice = {.command = NAME}, .ranks = ranks};
+    struct request r = {.args.verbosity = {.command = NAME}, .ranks = ranks};
     const struct dcpk_cli cli = {
         .name = NAME,
         .usage = "--weights W,W,... [options] A B... OUT",

@@ -21,7 +21,7 @@ struct remap {
     bool as_json, swiglu, no_swiglu;
     int n_ranks;
     double timeout_seconds, link_rate; /* link_rate: GB/s */
-    struct dcpk_voice voice;
+    struct dcpk_verbosity verbosity;
     struct dcpk_remap_job_options options;
     struct dcpk_checkpoint *ckpt;
     struct dcpk_remap_job *job;
@@ -153,7 +153,7 @@ static dcpk_status remap_work(struct remap *r, struct dcpk_error *err)
     struct dcpk_bar bar;
     dcpk_status st;
 
-    r->options.env.progress = dcpk_bar_begin(&bar, "summing up the files", &r->voice);
+    r->options.env.progress = dcpk_bar_begin(&bar, "summing up the files", &r->verbosity);
     st = dcpk_remap_job_new(r->ckpt, &r->options, &r->job, err);
     if (st == DCPK_OK)
         st = dcpk_remap_job_run(r->job, &r->result, err);
@@ -168,7 +168,7 @@ static int remap_run(struct remap *r)
     struct dcpk_ranks *ranks = r->options.env.ranks;
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_remap_report full;
-    dcpk_status st = dcpk_cli_open(r->path, r->format, &r->voice, &r->ckpt, NULL, &err);
+    dcpk_status st = dcpk_cli_open(r->path, r->format, &r->verbosity, &r->ckpt, NULL, &err);
 
     st = dcpk_ranks_agree(ranks, st, &err);
     if (st == DCPK_OK)
@@ -176,7 +176,7 @@ static int remap_run(struct remap *r)
     if (st == DCPK_OK && dcpk_ranks_self(ranks) == 0) {
         full = report;
         full.ckpt = r->ckpt;
-        dcpk_cli_notes(&r->voice, r->ckpt);
+        dcpk_cli_notes(&r->verbosity, r->ckpt);
         st = dcpk_remap_print(&full, r->as_json, &err);
     }
     st = dcpk_ranks_agree(ranks, st, &err);
@@ -225,11 +225,11 @@ static const struct dcpk_cli_option option_rows[] = {
     /* --from is another thing here */
     DCPK_OPT_TEXT("format", "NAME", format, "read IN as this format (default: found by looking)"),
     DCPK_OPT_ITERATION(iteration), DCPK_OPT_JSON(as_json), DCPK_OPT_THREADS(options.env.n_threads),
-    DCPK_OPT_MEMORY(options.env.memory_bytes), DCPK_OPT_VOICE(voice), DCPK_OPT_END};
+    DCPK_OPT_MEMORY(options.env.memory_bytes), DCPK_OPT_VERBOSITY(verbosity), DCPK_OPT_END};
 
 int dcpk_cmd_remap(int argc, char **argv, struct dcpk_ranks *ranks)
 {
-    struct remap r = {.voice = {.command = NAME}, .options = {.env = dcpk_cli_env(ranks)}};
+    struct remap r = {.verbosity = {.command = NAME}, .options = {.env = dcpk_cli_env(ranks)}};
     const struct dcpk_cli cli = {
         .name = NAME,
         .usage = "--from LAYOUT --to LAYOUT [options] IN",

@@ -25,7 +25,7 @@ struct verify {
     bool writes_integrity, force;
     int64_t vocab_size;
     struct dcpk_input_args input; /* of SRC */
-    struct dcpk_voice voice;
+    struct dcpk_verbosity verbosity;
     struct dcpk_env env;
     struct dcpk_checkpoint *ckpt, *source; /* source: NULL without --against */
     struct dcpk_checks checks;
@@ -38,7 +38,7 @@ struct verify {
  */
 static void print_differences(const struct dcpk_differences *differences)
 {
-    const struct dcpk_voice result = {.command = NAME}; /* part of it: also with --quiet */
+    const struct dcpk_verbosity result = {.command = NAME}; /* part of it: also with --quiet */
     const struct dcpk_difference *d = differences->first;
 
     for (unsigned n = 1; d != NULL && n < MOST_DIFFERENCES_SHOWN; n++) {
@@ -79,9 +79,9 @@ static int report_verify(struct verify *v)
     dcpk_checks_verified(&v->checks, v->ckpt, &v->result, v->against);
     if (v->result.is_compared && !v->as_json)
         print_differences(&v->result.proof.differences);
-    dcpk_cli_notes(&v->voice, v->ckpt);
+    dcpk_cli_notes(&v->verbosity, v->ckpt);
     if (v->source != NULL)
-        dcpk_cli_notes(&v->voice, v->source);
+        dcpk_cli_notes(&v->verbosity, v->source);
     if (dcpk_cli_interrupted())
         dcpk_fail(&err, DCPK_ECANCELLED, "stopped on request");
     else
@@ -103,7 +103,7 @@ static int run_verify(struct verify *v)
         options.flags |= DCPK_VERIFY_WEIGHTS_ONLY;
     if (v->writes_integrity)
         options.flags |= DCPK_VERIFY_WRITE_LIST;
-    options.env.progress = dcpk_bar_begin(&bar, "verifying", &v->voice);
+    options.env.progress = dcpk_bar_begin(&bar, "verifying", &v->verbosity);
     dcpk_verify(v->ckpt, &options, &v->result);
     dcpk_bar_end(&bar);
     return report_verify(v);
@@ -146,14 +146,15 @@ static dcpk_status verify_give(struct verify *v, const struct dcpk_value *args,
 /* Opens both checkpoints before any work: what cannot be opened is not an answer. */
 static dcpk_status open_both(struct verify *v, struct dcpk_args_from *from, struct dcpk_error *err)
 {
-    if (dcpk_cli_open(v->path, v->format, &v->voice, &v->ckpt, NULL, err) ||
-        (v->against != NULL && dcpk_cli_open(v->against, NULL, &v->voice, &v->source, NULL, err)) ||
-        check_writable(v, err) || dcpk_args_from_read(v->args_path, &v->voice, from, err) ||
+    if (dcpk_cli_open(v->path, v->format, &v->verbosity, &v->ckpt, NULL, err) ||
+        (v->against != NULL &&
+         dcpk_cli_open(v->against, NULL, &v->verbosity, &v->source, NULL, err)) ||
+        check_writable(v, err) || dcpk_args_from_read(v->args_path, &v->verbosity, from, err) ||
         verify_give(v, from->args, err))
         return err->status;
     if (v->source != NULL && from->args == NULL && !v->source->format->is_model &&
         dcpk_lacks_args(v->source))
-        dcpk_cli_note(&v->voice,
+        dcpk_cli_note(&v->verbosity,
                       "'%s' has no args: what 'convert' was told with --args-from is "
                       "needed here, too",
                       v->against);
@@ -220,12 +221,12 @@ static const struct dcpk_cli_option option_rows[] = {
     DCPK_OPT_JSON(as_json),
     DCPK_OPT_THREADS(env.n_threads),
     DCPK_OPT_MEMORY(env.memory_bytes),
-    DCPK_OPT_VOICE(voice),
+    DCPK_OPT_VERBOSITY(verbosity),
     DCPK_OPT_END};
 
 int dcpk_cmd_verify(int argc, char **argv, struct dcpk_ranks *ranks)
 {
-    struct verify v = {.voice = {.command = NAME}, .env = dcpk_cli_env(ranks)};
+    struct verify v = {.verbosity = {.command = NAME}, .env = dcpk_cli_env(ranks)};
     struct dcpk_error err = DCPK_ERROR_INIT;
     char against[DCPK_RUN_PATH_BYTES];
     struct dcpk_run_args in;

@@ -54,7 +54,7 @@ static const struct dcpk_cli_option proof_options[] = {
     DCPK_OPT_OUT_FILE("report", "FILE", report_path, "write the report with every key as JSON"),
     DCPK_OPT_JSON(json),
     DCPK_OPT_HTML_FORCE(html_path),
-    DCPK_OPT_VOICE(voice),
+    DCPK_OPT_VERBOSITY(verbosity),
     DCPK_OPT_END};
 
 static const struct dcpk_cli_option shared_options[] = {
@@ -339,7 +339,7 @@ dcpk_status dcpk_convert_args_apply(const struct dcpk_convert_args *a, const cha
     options->rules.swiglu = swiglu_of(a);
     options->target.generation = a->generation;
     if (dcpk_input_args_apply(&a->input, &options->given, err) ||
-        dcpk_args_from_read(a->args_from, &a->voice, &parsed->args_from, err) ||
+        dcpk_args_from_read(a->args_from, &a->verbosity, &parsed->args_from, err) ||
         split_modules(a->modules, parsed, err) ||
         read_group_map(a->map_path, parsed, &options->rules, err))
         return err->status;

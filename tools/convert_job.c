@@ -66,7 +66,7 @@ static dcpk_status check_results(const struct job *job, struct dcpk_error *err)
 {
     const struct dcpk_convert_args *a = job->args;
 
-    if ((!a->voice.is_quiet || a->json) && dcpk_cli_check_stdout(err) != DCPK_OK)
+    if ((!a->verbosity.is_quiet || a->json) && dcpk_cli_check_stdout(err) != DCPK_OK)
         return err->status;
     if (check_path(job, "report", a->report_path, err) ||
         check_path(job, "page", a->html_path, err) ||
@@ -91,13 +91,14 @@ static const char *file_to_write(const struct dcpk_convert_args *a, const struct
 static dcpk_status write_report(const struct dcpk_convert_args *a, const struct dcpk_conversion *c,
                                 const struct dcpk_convert_files *files, struct dcpk_error *err)
 {
-    const struct dcpk_doc_way way = {.is_silent = a->voice.is_quiet && !a->json && !a->dry_run,
-                                     .as_json = a->json,
-                                     .json = files->report,
-                                     .html = files->html};
+    const struct dcpk_print_options way = {.is_silent =
+                                               a->verbosity.is_quiet && !a->json && !a->dry_run,
+                                           .as_json = a->json,
+                                           .json = files->report,
+                                           .html = files->html};
     struct dcpk_doc doc;
 
-    dcpk_doc_init(&doc, a->voice.command, &dcpk_convert_style);
+    dcpk_doc_init(&doc, a->verbosity.command, &dcpk_convert_style);
     dcpk_convert_report(c, files, &doc);
     return dcpk_print_doc(&doc, &way, err);
 }
@@ -133,7 +134,7 @@ static dcpk_status job_plan(struct job *job, struct dcpk_error *err)
 static dcpk_status job_run(struct job *job, struct dcpk_error *err)
 {
     if (leads(job))
-        dcpk_warn_verdict(&job->args->voice, &job->c.verdict);
+        dcpk_warn_verdict(&job->args->verbosity, &job->c.verdict);
     dcpk_cli_keep_private(job->c.ckpt);
     if (dcpk_cli_keep_folder_private(job->options->target.family.assets, err) != DCPK_OK ||
         job->args->dry_run)
@@ -149,7 +150,7 @@ static dcpk_status job_report(struct job *job, struct dcpk_error *err)
         st = put_results(job, err);
     st = dcpk_ranks_agree(job->options->env.ranks, st, err);
     if (st == DCPK_OK)
-        dcpk_note_tracker(&job->args->voice, &job->c.target);
+        dcpk_note_tracker(&job->args->verbosity, &job->c.target);
     return st;
 }
 
@@ -163,7 +164,7 @@ dcpk_status dcpk_convert_job(const struct dcpk_convert_args *a,
 
     dcpk_bar_end(bar);
     if (job.c.ckpt != NULL && dcpk_store_note(job.c.ckpt->store) != NULL)
-        dcpk_cli_note(&a->voice, "%s", dcpk_store_note(job.c.ckpt->store));
+        dcpk_cli_note(&a->verbosity, "%s", dcpk_store_note(job.c.ckpt->store));
     if (st == DCPK_OK)
         st = job_run(&job, err);
     dcpk_bar_end(bar);

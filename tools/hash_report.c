@@ -265,5 +265,5 @@ dcpk_status dcpk_hash_print_check(const struct dcpk_hash_check *check, bool as_j
 
     dcpk_doc_init(&doc, "hash", &style);
     report_hash_check(check, &doc, ok);
-    return dcpk_print_doc(&doc, &(struct dcpk_doc_way){.as_json = as_json}, err);
+    return dcpk_print_doc(&doc, &(struct dcpk_print_options){.as_json = as_json}, err);
 }

@@ -25,8 +25,8 @@
 #define NO_SANDBOX_VAL 1   /* of getopt_long: not a letter, not a row */
 #define FIRST_ROW_VAL  256 /* of row 0, past all letters */
 
-#define DCPK_OPT_STRUCT struct dcpk_voice
-const struct dcpk_cli_option dcpk_voice_options[] = {
+#define DCPK_OPT_STRUCT struct dcpk_verbosity
+const struct dcpk_cli_option dcpk_verbosity_options[] = {
     DCPK_OPT_FLAG("progress", wants_progress,
                   "progress on stderr also where that is no terminal: a line every 5 s and at the "
                   "end (default: every 10 s)"),

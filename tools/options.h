@@ -118,9 +118,10 @@ struct dcpk_cli_option {
 #define DCPK_OPT_JSON(field) DCPK_OPT_FLAG("json", field, "print one JSON document instead of text")
 /* A flag of Megatron's checkpoint_inspector.py. */
 #define DCPK_OPT_MSC(field) DCPK_OPT_FLAG("enable-msc", field, "accepted, without meaning here")
-/* --progress and --quiet; the field is a struct dcpk_voice. */
-#define DCPK_OPT_VOICE(field) DCPK_OPT_ROWS(dcpk_voice_options, struct dcpk_voice, field)
-extern const struct dcpk_cli_option dcpk_voice_options[];
+/* --progress and --quiet; the field is a struct dcpk_verbosity. */
+#define DCPK_OPT_VERBOSITY(field)                                                                  \
+    DCPK_OPT_ROWS(dcpk_verbosity_options, struct dcpk_verbosity, field)
+extern const struct dcpk_cli_option dcpk_verbosity_options[];
 
 /* What the arguments are, beside checkpoints to read: it decides what the sandbox lets through. */
 enum dcpk_cli_paths {

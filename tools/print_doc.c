@@ -141,7 +141,7 @@ void dcpk_doc_page_heading(struct dcpk_doc *doc, const char *text)
     doc->media = media;
 }
 
-dcpk_status dcpk_print_doc(struct dcpk_doc *doc, const struct dcpk_doc_way *way,
+dcpk_status dcpk_print_doc(struct dcpk_doc *doc, const struct dcpk_print_options *way,
                            struct dcpk_error *err)
 {
     dcpk_status st = dcpk_doc_status(doc, err);

@@ -15,7 +15,8 @@
  * Errors: those of reading; DCPK_EIO when stdout is closed or full.
  */
 dcpk_status dcpk_print_value(struct dcpk_checkpoint *ckpt, const char *key, bool as_json,
-                             const struct dcpk_voice *voice, bool *found, struct dcpk_error *err);
+                             const struct dcpk_verbosity *verbosity, bool *found,
+                             struct dcpk_error *err);
 
 /*
  * The same of the state that `name` names (lib/model/named_state.h). Errors also: DCPK_EUSAGE when

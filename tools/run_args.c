@@ -72,19 +72,19 @@ unsigned dcpk_folder_flags_of(bool force, bool resume)
     return flags;
 }
 
-void dcpk_note_tracker(const struct dcpk_voice *voice, const struct dcpk_run *target)
+void dcpk_note_tracker(const struct dcpk_verbosity *verbosity, const struct dcpk_run *target)
 {
     char was[DCPK_ITERATION_TEXT_BYTES];
 
     if (target->fate != DCPK_TRACKER_KEPT)
         return;
     if (target->tracker_was == DCPK_ITERATION_UNKNOWN)
-        dcpk_cli_note(voice,
+        dcpk_cli_note(verbosity,
                       "'%s' names no iteration and is left as it is, so that nothing loads '%s' "
                       "from there; --tracker set makes it name %s",
                       target->tracker, target->folder, target->tracker_text);
     else
-        dcpk_cli_note(voice,
+        dcpk_cli_note(verbosity,
                       "'%s' still names %s, so that what loads from there does not load '%s'; "
                       "--tracker set makes it name %s",
                       target->tracker, dcpk_run_iteration_text(target->tracker_was, was),
@@ -115,16 +115,16 @@ const char *dcpk_deed(const struct dcpk_run *target, bool dry_run, const char *w
     return dry_run ? "would compare with what is there:" : "already complete:";
 }
 
-dcpk_status dcpk_cli_open(const char *path, const char *format, const struct dcpk_voice *voice,
-                          struct dcpk_checkpoint **ckpt, struct dcpk_run *run,
-                          struct dcpk_error *err)
+dcpk_status dcpk_cli_open(const char *path, const char *format,
+                          const struct dcpk_verbosity *verbosity, struct dcpk_checkpoint **ckpt,
+                          struct dcpk_run *run, struct dcpk_error *err)
 {
     struct dcpk_env env = dcpk_cli_env(NULL);
     struct dcpk_checkpoint *opened = NULL;
     struct dcpk_bar bar;
     dcpk_status st;
 
-    env.progress = dcpk_bar_begin(&bar, "unpacking", voice);
+    env.progress = dcpk_bar_begin(&bar, "unpacking", verbosity);
     st = dcpk_env_open(&env, path, format, run, &opened, err);
     dcpk_bar_end(&bar);
     if (st != DCPK_OK)

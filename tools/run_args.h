@@ -44,7 +44,7 @@ dcpk_status dcpk_parse_tracker(const char *text, enum dcpk_tracker_policy *polic
 unsigned dcpk_folder_flags_of(bool force, bool resume);
 
 /* Warn of a tracker that keeps naming something else than what is written. */
-void dcpk_note_tracker(const struct dcpk_voice *voice, const struct dcpk_run *target);
+void dcpk_note_tracker(const struct dcpk_verbosity *verbosity, const struct dcpk_run *target);
 /* What became of it, in a few words in brackets behind the output's name; none: "". */
 #define DCPK_TRACKER_WORDS_BYTES 96
 const char *dcpk_tracker_words(const struct dcpk_run *target, char text[DCPK_TRACKER_WORDS_BYTES]);
@@ -59,8 +59,8 @@ const char *dcpk_deed(const struct dcpk_run *target, bool dry_run, const char *w
  * run: dcpk_run_release, may be NULL. Errors: DCPK_ECANCELLED after a signal; those of
  * opening.
  */
-dcpk_status dcpk_cli_open(const char *path, const char *format, const struct dcpk_voice *voice,
-                          struct dcpk_checkpoint **ckpt, struct dcpk_run *run,
-                          struct dcpk_error *err);
+dcpk_status dcpk_cli_open(const char *path, const char *format,
+                          const struct dcpk_verbosity *verbosity, struct dcpk_checkpoint **ckpt,
+                          struct dcpk_run *run, struct dcpk_error *err);
 
 #endif

@@ -71,7 +71,7 @@ struct dcpk_hf_export {
  * contradicts itself; those of dcpk_hf_config_to_args where what is kept of `base` makes it a
  * config.json that is not of args (a window, say); DCPK_ENOMEM.
  */
-dcpk_status dcpk_hf_config_write(const struct dcpk_hf_export *wish, struct dcpk_bytes *text,
+dcpk_status dcpk_hf_config_write(const struct dcpk_hf_export *export, struct dcpk_bytes *text,
                                  struct dcpk_error *err);
 
 /*

@@ -142,25 +142,25 @@ out:
  */
 static dcpk_status choose_map(struct exporting *e, struct dcpk_error *err)
 {
-    const struct dcpk_family_settings *wish = &e->out->target.family;
+    const struct dcpk_family_settings *settings = &e->out->target.family;
     const struct dcpk_hf_map *map;
     struct dcpk_hf_maps maps;
 
     if (e->model->args == NULL)
         return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_ARGS,
                              "the checkpoint has no args, of which a configuration is made");
-    if (dcpk_hf_maps_load(wish->maps, e->out->arena, &maps, err))
+    if (dcpk_hf_maps_load(settings->maps, e->out->arena, &maps, err))
         return err->status;
     if (e->base != NULL) {
-        if (dcpk_hf_config_find_map(&maps, wish->family, e->base, &map, err))
+        if (dcpk_hf_config_find_map(&maps, settings->family, e->base, &map, err))
             return err->status;
         return match_map(e, map, err);
     }
-    if (wish->family == NULL)
+    if (settings->family == NULL)
         return find_map(e, &maps, err);
-    map = dcpk_hf_maps_find(&maps, wish->family);
+    map = dcpk_hf_maps_find(&maps, settings->family);
     if (map == NULL) {
-        dcpk_fail(err, DCPK_EUSAGE, "no family is called '%s':", wish->family);
+        dcpk_fail(err, DCPK_EUSAGE, "no family is called '%s':", settings->family);
         for (size_t i = 0; i < maps.n; i++)
             dcpk_append(err, " %s", maps.list[i]->family);
         return err->status;
@@ -453,18 +453,18 @@ static void take_export_remark(void *context, const char *key, const char *text)
 
 static dcpk_status put_config(struct exporting *e, struct dcpk_error *err)
 {
-    struct dcpk_hf_export wish = {.map = e->map,
-                                  .args = export_attrs(e),
-                                  .vocab_size = e->vocab_size,
-                                  .dtype = e->dtype,
-                                  .base = e->base,
-                                  .remark = take_export_remark,
-                                  .context = e->out};
+    struct dcpk_hf_export export = {.map = e->map,
+                                    .args = export_attrs(e),
+                                    .vocab_size = e->vocab_size,
+                                    .dtype = e->dtype,
+                                    .base = e->base,
+                                    .remark = take_export_remark,
+                                    .context = e->out};
     struct dcpk_bytes text = {0};
 
     if (!e->out->target.family.without_mtp)
-        wish.n_mtp = e->sizes.n_mtp;
-    if (dcpk_hf_config_write(&wish, &text, err) == DCPK_OK &&
+        export.n_mtp = e->sizes.n_mtp;
+    if (dcpk_hf_config_write(&export, &text, err) == DCPK_OK &&
         dcpk_bytes_status(&text, err) == DCPK_OK)
         (void)dcpk_output_put_small_file(e->out, DCPK_HF_CONFIG, text.data, text.n_bytes, err);
     dcpk_bytes_release(&text);

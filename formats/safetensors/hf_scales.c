@@ -267,16 +267,16 @@ static dcpk_status look_at(struct scaling *s, uint32_t t, struct dcpk_error *err
     return add_mx(s, t, pair.other, err);
 }
 
-dcpk_status dcpk_hf_scales_read(const struct dcpk_hf_scales_wish *wish,
+dcpk_status dcpk_hf_scales_read(const struct dcpk_hf_scales_input *input,
                                 const struct dcpk_hf_scaled **of, struct dcpk_error *err)
 {
-    struct dcpk_checkpoint *ckpt = wish->ckpt;
-    struct scaling s = {.map = wish->map, .ckpt = ckpt, .faults = wish->faults};
+    struct dcpk_checkpoint *ckpt = input->ckpt;
+    struct scaling s = {.map = input->map, .ckpt = ckpt, .faults = input->faults};
 
-    s.of = dcpk_arena_array(wish->arena, ckpt->n_tensors, sizeof *s.of, err);
+    s.of = dcpk_arena_array(input->arena, ckpt->n_tensors, sizeof *s.of, err);
     if (s.of == NULL)
         return err->status;
-    read_block(&s, wish->config);
+    read_block(&s, input->config);
     for (uint32_t t = 0; t < ckpt->n_tensors; t++)
         s.of[t] = (struct dcpk_hf_scaled){DCPK_NO_TENSOR, DCPK_NO_TENSOR};
     for (uint32_t t = 0; t < ckpt->n_tensors; t++)

@@ -415,13 +415,13 @@ static enum dcpk_dtype stored_dtype(const struct matching *m, const struct dcpk_
 static dcpk_status matching_read_scales(struct matching *m, const struct dcpk_json *config,
                                         struct dcpk_error *err)
 {
-    const struct dcpk_hf_scales_wish wish = {.map = m->map,
-                                             .config = config,
-                                             .ckpt = m->ckpt,
-                                             .arena = m->model->arena,
-                                             .faults = &m->faults};
+    const struct dcpk_hf_scales_input settings = {.map = m->map,
+                                                  .config = config,
+                                                  .ckpt = m->ckpt,
+                                                  .arena = m->model->arena,
+                                                  .faults = &m->faults};
 
-    return dcpk_hf_scales_read(&wish, &m->scaled, err);
+    return dcpk_hf_scales_read(&settings, &m->scaled, err);
 }
 
 /* transformers goes by model_type, and so do we where no map has the class. */
@@ -470,7 +470,7 @@ static dcpk_status refuse_adapter(struct matching *m, struct dcpk_error *err)
 /* The map and the args, by config.json, and the weights' scales. */
 static dcpk_status read_config(struct matching *m, struct dcpk_error *err)
 {
-    const struct dcpk_family_settings *wish = &m->ckpt->given.family;
+    const struct dcpk_family_settings *settings = &m->ckpt->given.family;
     struct dcpk_hf_import import = {.remark = take_remark, .context = m->ckpt};
     const struct dcpk_value *attrs;
     struct dcpk_hf_maps maps;
@@ -482,8 +482,8 @@ static dcpk_status read_config(struct matching *m, struct dcpk_error *err)
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
                          "there is no " DCPK_HF_CONFIG ", which gives the family of the model and "
                          "its sizes: copy the model's into the folder");
-    if (dcpk_hf_maps_load(wish->maps, m->model->arena, &maps, err) ||
-        dcpk_hf_config_find_map(&maps, wish->family, config, &m->map, err))
+    if (dcpk_hf_maps_load(settings->maps, m->model->arena, &maps, err) ||
+        dcpk_hf_config_find_map(&maps, settings->family, config, &m->map, err))
         goto out;
     note_class(m, config);
     import.map = m->map;

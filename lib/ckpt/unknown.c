@@ -4,7 +4,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/ckpt/format.h"
-#include "lib/ckpt/places.h"
+#include "lib/ckpt/overlaps.h"
 
 /* Values still to be looked at; a stack on the heap, because its depth follows the input. */
 struct todo {

@@ -144,7 +144,7 @@ dcpk_status dcpk_comparing_measure(struct dcpk_comparing *c, struct dcpk_error *
     dcpk_status st = gather_pairs(c, true, err);
 
     if (st == DCPK_OK)
-        st = dcpk_comparing_places(c, err);
+        st = dcpk_comparing_worst(c, err);
     free_execs(c);
     return st;
 }

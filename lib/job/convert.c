@@ -235,18 +235,18 @@ static dcpk_status check_made_args(const struct dcpk_conversion *c, struct dcpk_
 static dcpk_status convert_find_target(struct dcpk_conversion *c, struct dcpk_error *err)
 {
     const struct dcpk_convert_options *o = c->options;
-    const struct dcpk_target_wish wish = {.in = o->in,
-                                          .source = &c->source,
-                                          .out = o->out,
-                                          .is_model = c->out->format->is_model,
-                                          .iteration = conversion_iteration(c),
-                                          .policy = o->tracker,
-                                          .flags = o->folder_flags,
-                                          .formats = o->env.formats};
+    const struct dcpk_target_options where = {.in = o->in,
+                                              .source = &c->source,
+                                              .out = o->out,
+                                              .is_model = c->out->format->is_model,
+                                              .iteration = conversion_iteration(c),
+                                              .policy = o->tracker,
+                                              .flags = o->folder_flags,
+                                              .formats = o->env.formats};
 
     if (o->out == NULL)
         return DCPK_OK;
-    if (dcpk_target_find(&wish, &c->target, err) != DCPK_OK)
+    if (dcpk_target_find(&where, &c->target, err) != DCPK_OK)
         return err->status;
     if (c->target.is_archive && dcpk_ranks_count(o->env.ranks) > 1)
         return dcpk_fail(err, DCPK_EUSAGE,

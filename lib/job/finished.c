@@ -7,16 +7,16 @@
 #include "lib/ckpt/alias.h"
 #include "lib/exec/ranks.h"
 #include "lib/job/compare_priv.h"
-#include "lib/job/making.h"
+#include "lib/job/output_job.h"
 #include "lib/job/verify.h"
 
 /* ---- files and objects ---- */
 
 /* The plain file of that name and length. */
-static dcpk_status find_file(const struct dcpk_making *m, const char *name, uint64_t n_bytes,
+static dcpk_status find_file(const struct dcpk_output_job *job, const char *name, uint64_t n_bytes,
                              struct dcpk_source **file, struct dcpk_error *err)
 {
-    struct dcpk_store *store = m->there->store;
+    struct dcpk_store *store = job->there->store;
     enum dcpk_path_kind kind;
 
     if (dcpk_store_look(store, name, &kind, err) ||
@@ -29,12 +29,12 @@ static dcpk_status find_file(const struct dcpk_making *m, const char *name, uint
 }
 
 /* Compares a range of the output with one that should be the same. */
-static dcpk_status check_range(const struct dcpk_making *m, const struct dcpk_range range[2],
+static dcpk_status check_range(const struct dcpk_output_job *job, const struct dcpk_range range[2],
                                struct dcpk_error *err)
 {
     uint64_t same;
 
-    if (dcpk_ranges_compare(range, &m->env->progress, &same, err) != DCPK_OK)
+    if (dcpk_ranges_compare(range, &job->env->progress, &same, err) != DCPK_OK)
         return err->status;
     if (same == range[0].n_bytes)
         return DCPK_OK;
@@ -42,15 +42,15 @@ static dcpk_status check_range(const struct dcpk_making *m, const struct dcpk_ra
                      dcpk_source_name(range[0].file), range[0].offset_bytes + same);
 }
 
-dcpk_status dcpk_making_check_file(const struct dcpk_making *m, const char *name,
-                                   struct dcpk_source *source, struct dcpk_error *err)
+dcpk_status dcpk_output_job_check_file(const struct dcpk_output_job *job, const char *name,
+                                       struct dcpk_source *source, struct dcpk_error *err)
 {
     const uint64_t n_bytes = dcpk_source_bytes(source);
     struct dcpk_range range[2] = {{.n_bytes = n_bytes}, {source, 0, n_bytes}};
 
-    if (find_file(m, name, n_bytes, &range[0].file, err) != DCPK_OK)
+    if (find_file(job, name, n_bytes, &range[0].file, err) != DCPK_OK)
         return err->status;
-    return check_range(m, range, err);
+    return check_range(job, range, err);
 }
 
 /* The same with bytes in memory. */
@@ -70,25 +70,25 @@ static dcpk_status check_bytes(struct dcpk_range there, const void *data, size_t
     return st;
 }
 
-static dcpk_status check_files(const struct dcpk_making *m, struct dcpk_error *err)
+static dcpk_status check_files(const struct dcpk_output_job *job, struct dcpk_error *err)
 {
-    const struct dcpk_output *out = m->out;
+    const struct dcpk_output *out = job->out;
 
     for (size_t i = 0; i < out->n_kept; i++)
-        if (dcpk_making_check_file(m, out->kept[i].name, out->kept[i].source, err) != DCPK_OK)
+        if (dcpk_output_job_check_file(job, out->kept[i].name, out->kept[i].source, err) != DCPK_OK)
             return err->status;
     for (size_t i = 0; i < out->n_small_files; i++) {
         const struct dcpk_small_file *planned = &out->small_files[i];
         struct dcpk_range there = {0};
 
-        if (find_file(m, planned->name, planned->n_bytes, &there.file, err) ||
+        if (find_file(job, planned->name, planned->n_bytes, &there.file, err) ||
             check_bytes(there, planned->data, planned->n_bytes, err))
             return err->status;
     }
     return DCPK_OK;
 }
 
-static dcpk_status check_payload(const struct dcpk_making *m,
+static dcpk_status check_payload(const struct dcpk_output_job *job,
                                  const struct dcpk_out_payload *payload, struct dcpk_range there,
                                  struct dcpk_error *err)
 {
@@ -98,11 +98,11 @@ static dcpk_status check_payload(const struct dcpk_making *m,
     if (payload->source != NULL) {
         const struct dcpk_place *place = &payload->source->place;
         const struct dcpk_range range[2] = {
-            there, {m->ckpt->files[place->file], place->offset_bytes, place->n_bytes}};
+            there, {job->ckpt->files[place->file], place->offset_bytes, place->n_bytes}};
 
-        return check_range(m, range, err);
+        return check_range(job, range, err);
     }
-    st = m->out->format->writer->encode(m->out, payload, &bytes, err);
+    st = job->out->format->writer->encode(job->out, payload, &bytes, err);
     if (st == DCPK_OK)
         st = dcpk_bytes_status(&bytes, err);
     if (st == DCPK_OK)
@@ -112,30 +112,30 @@ static dcpk_status check_payload(const struct dcpk_making *m,
 }
 
 /* Many objects may share a payload, which is compared with the first. */
-static dcpk_status check_objects(const struct dcpk_making *m, struct dcpk_error *err)
+static dcpk_status check_objects(const struct dcpk_output_job *job, struct dcpk_error *err)
 {
-    bool *done = dcpk_alloc_array(m->out->n_payloads, sizeof *done, err);
+    bool *done = dcpk_alloc_array(job->out->n_payloads, sizeof *done, err);
     struct dcpk_bytes name = {0};
     dcpk_status st = done == NULL ? err->status : DCPK_OK;
 
-    for (size_t i = 0; i < m->out->n_objects && st == DCPK_OK; i++) {
-        const uint32_t number = m->out->objects[i].payload;
-        const struct dcpk_out_payload *payload = &m->out->payloads[number];
+    for (size_t i = 0; i < job->out->n_objects && st == DCPK_OK; i++) {
+        const uint32_t number = job->out->objects[i].payload;
+        const struct dcpk_out_payload *payload = &job->out->payloads[number];
         const struct dcpk_object *object;
 
         name.n_bytes = 0;
-        dcpk_out_object_name(&m->out->objects[i], &name);
+        dcpk_out_object_name(&job->out->objects[i], &name);
         dcpk_bytes_put(&name, "", 1);
         if (dcpk_bytes_status(&name, err) != DCPK_OK)
             break;
-        object = dcpk_checkpoint_object(m->there, (const char *)name.data);
+        object = dcpk_checkpoint_object(job->there, (const char *)name.data);
         if (object == NULL || object->place.n_bytes != payload->n_bytes)
             dcpk_fail(err, DCPK_EUSAGE,
                       "object '%s' is missing, or does not have %" PRIu64 " bytes",
                       (const char *)name.data, payload->n_bytes);
         else if (!done[number])
-            (void)check_payload(m, payload,
-                                (struct dcpk_range){m->there->files[object->place.file],
+            (void)check_payload(job, payload,
+                                (struct dcpk_range){job->there->files[object->place.file],
                                                     object->place.offset_bytes,
                                                     object->place.n_bytes},
                                 err);
@@ -150,10 +150,11 @@ static dcpk_status check_objects(const struct dcpk_making *m, struct dcpk_error 
 /* ---- tensors ---- */
 
 /* The tensor that is there under a planned key, in the planned dtype and shape. */
-static dcpk_status tensor_find(const struct dcpk_making *m, const struct dcpk_out_tensor *planned,
-                               const char *key, uint32_t *number, struct dcpk_error *err)
+static dcpk_status tensor_find(const struct dcpk_output_job *job,
+                               const struct dcpk_out_tensor *planned, const char *key,
+                               uint32_t *number, struct dcpk_error *err)
 {
-    const struct dcpk_tensor *tensor = dcpk_checkpoint_tensor(m->there, key);
+    const struct dcpk_tensor *tensor = dcpk_checkpoint_tensor(job->there, key);
     const bool is_reshaped = planned->written_shape != NULL;
     const int64_t *shape = is_reshaped ? planned->written_shape : planned->shape;
     const int rank = is_reshaped ? planned->written_rank : planned->rank;
@@ -168,7 +169,7 @@ static dcpk_status tensor_find(const struct dcpk_making *m, const struct dcpk_ou
                          dcpk_shape_format(tensor->shape, tensor->rank, is, sizeof is),
                          dcpk_dtype_name(planned->dtype),
                          dcpk_shape_format(shape, rank, wanted, sizeof wanted));
-    *number = (uint32_t)(tensor - m->there->tensors);
+    *number = (uint32_t)(tensor - job->there->tensors);
     return DCPK_OK;
 }
 
@@ -192,39 +193,40 @@ static dcpk_status tensor_reshape(struct dcpk_checkpoint *there, uint32_t number
 }
 
 /* Pairs a planned tensor with the one that is there; its further keys name the same bytes. */
-static dcpk_status tensor_pair(const struct dcpk_making *m, const struct dcpk_out_tensor *planned,
+static dcpk_status tensor_pair(const struct dcpk_output_job *job,
+                               const struct dcpk_out_tensor *planned,
                                struct dcpk_tensor_pairs *pairs, struct dcpk_error *err)
 {
     struct dcpk_tensor_pair pair = {planned->keys[0], NULL, {dcpk_write_view(planned), {0}}};
     uint32_t first = 0, other;
 
     for (size_t i = 0; i < planned->n_keys; i++) {
-        if (tensor_find(m, planned, planned->keys[i], i == 0 ? &first : &other, err) != DCPK_OK)
+        if (tensor_find(job, planned, planned->keys[i], i == 0 ? &first : &other, err) != DCPK_OK)
             return err->status;
-        if (i > 0 && !dcpk_tensors_are_aliases(m->there, first, other))
+        if (i > 0 && !dcpk_tensors_are_aliases(job->there, first, other))
             return dcpk_fail(err, DCPK_EUSAGE, "'%s' is not another name for '%s'",
                              planned->keys[i], planned->keys[0]);
     }
     if (planned->n_pieces == 0 && planned->literal == NULL)
         return DCPK_OK; /* it is empty, or lies in files that are kept */
-    if ((planned->written_shape != NULL && tensor_reshape(m->there, first, planned, err)) ||
-        dcpk_view_stored(m->there, first, m->there->arena, &pair.view[1], err))
+    if ((planned->written_shape != NULL && tensor_reshape(job->there, first, planned, err)) ||
+        dcpk_view_stored(job->there, first, job->there->arena, &pair.view[1], err))
         return err->status;
     return dcpk_pairs_add(pairs, &pair, err);
 }
 
-static dcpk_status compare_elements(struct dcpk_making *m, const struct dcpk_tensor_pairs *pairs,
-                                    struct dcpk_error *err)
+static dcpk_status compare_elements(struct dcpk_output_job *job,
+                                    const struct dcpk_tensor_pairs *pairs, struct dcpk_error *err)
 {
-    struct dcpk_pairs_options options = {.left = m->exec};
+    struct dcpk_pairs_options options = {.left = job->exec};
     struct dcpk_compare *results = dcpk_alloc_array(pairs->n, sizeof *results, err);
     dcpk_status st;
 
     if (results == NULL)
         return err->status;
-    st = dcpk_exec_new(m->there, m->env, &options.right, err);
+    st = dcpk_exec_new(job->there, job->env, &options.right, err);
     if (st == DCPK_OK)
-        st = dcpk_pairs_compare(pairs, &options, results, &m->stats, err);
+        st = dcpk_pairs_compare(pairs, &options, results, &job->stats, err);
     for (size_t i = 0; i < pairs->n && st == DCPK_OK; i++)
         if (!results[i].equal)
             st = dcpk_fail(err, DCPK_EUSAGE,
@@ -237,19 +239,20 @@ static dcpk_status compare_elements(struct dcpk_making *m, const struct dcpk_ten
 
 /* ---- steps ---- */
 
-dcpk_status dcpk_making_open_there(struct dcpk_making *m, struct dcpk_error *err)
+dcpk_status dcpk_output_job_open_there(struct dcpk_output_job *job, struct dcpk_error *err)
 {
-    const struct dcpk_opening opening = {m->env->formats, m->env->open_file, &m->env->progress};
-    struct dcpk_verify_options options = {.env = *m->env};
+    const struct dcpk_opening opening = {job->env->formats, job->env->open_file,
+                                         &job->env->progress};
+    struct dcpk_verify_options options = {.env = *job->env};
     struct dcpk_verification v = {.has_checksums = false};
     struct dcpk_run found = {0};
     struct dcpk_store *store;
 
-    dcpk_progress_begin(&m->env->progress, "comparing with what is there");
-    if (dcpk_run_open(m->target->folder, &opening, &found, &store, err) == DCPK_OK &&
-        dcpk_checkpoint_open(store, m->env->formats, m->out->format->name, &m->there, err) ==
+    dcpk_progress_begin(&job->env->progress, "comparing with what is there");
+    if (dcpk_run_open(job->target->folder, &opening, &found, &store, err) == DCPK_OK &&
+        dcpk_checkpoint_open(store, job->env->formats, job->out->format->name, &job->there, err) ==
             DCPK_OK) {
-        dcpk_verify(m->there, &options, &v);
+        dcpk_verify(job->there, &options, &v);
         (void)dcpk_verification_status(&v, err);
     }
     dcpk_verification_release(&v);
@@ -261,34 +264,34 @@ dcpk_status dcpk_making_open_there(struct dcpk_making *m, struct dcpk_error *err
 }
 
 /* Pairs what is planned with what is there; names, dtypes, shapes and lengths must be the same. */
-static dcpk_status match_plan(const struct dcpk_making *m, struct dcpk_tensor_pairs *pairs,
+static dcpk_status match_plan(const struct dcpk_output_job *job, struct dcpk_tensor_pairs *pairs,
                               struct dcpk_error *err)
 {
-    const size_t n_there = m->there->n_tensors + m->there->n_objects;
-    const struct dcpk_output *out = m->out;
+    const size_t n_there = job->there->n_tensors + job->there->n_objects;
+    const struct dcpk_output *out = job->out;
     struct dcpk_source *file;
 
     for (size_t i = 0; i < out->n_files; i++)
-        if (find_file(m, out->files[i].name, out->files[i].n_bytes, &file, err) != DCPK_OK)
+        if (find_file(job, out->files[i].name, out->files[i].n_bytes, &file, err) != DCPK_OK)
             return err->status;
     for (size_t i = 0; i < out->n_tensors; i++)
-        if (tensor_pair(m, &out->tensors[i], pairs, err) != DCPK_OK)
+        if (tensor_pair(job, &out->tensors[i], pairs, err) != DCPK_OK)
             return err->status;
-    if (dcpk_making_leads(m) && (check_objects(m, err) || check_files(m, err)))
+    if (dcpk_output_job_leads(job) && (check_objects(job, err) || check_files(job, err)))
         return err->status;
-    if (n_there != m->n_keys)
-        return dcpk_fail(err, DCPK_EUSAGE, "it has %zu keys, not %zu", n_there, m->n_keys);
+    if (n_there != job->n_keys)
+        return dcpk_fail(err, DCPK_EUSAGE, "it has %zu keys, not %zu", n_there, job->n_keys);
     return DCPK_OK;
 }
 
-dcpk_status dcpk_making_compare_there(struct dcpk_making *m, struct dcpk_error *err)
+dcpk_status dcpk_output_job_compare_there(struct dcpk_output_job *job, struct dcpk_error *err)
 {
     struct dcpk_tensor_pairs pairs = {0};
-    dcpk_status st = dcpk_ranks_agree(m->env->ranks, match_plan(m, &pairs, err), err);
+    dcpk_status st = dcpk_ranks_agree(job->env->ranks, match_plan(job, &pairs, err), err);
 
-    dcpk_progress_begin(&m->env->progress, "comparing with what is there");
+    dcpk_progress_begin(&job->env->progress, "comparing with what is there");
     if (st == DCPK_OK)
-        st = compare_elements(m, &pairs, err);
+        st = compare_elements(job, &pairs, err);
     dcpk_free(pairs.list);
     return st;
 }

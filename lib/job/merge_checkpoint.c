@@ -109,7 +109,7 @@ static enum dcpk_dtype working_dtype(const struct dcpk_value *args)
 /* The dtype that a sum is rounded to: that of the first weight that is stored. */
 static enum dcpk_dtype sum_dtype(const struct dcpk_merge *m, size_t sum)
 {
-    const enum dcpk_dtype wish = m->options->given.family.dtype;
+    const enum dcpk_dtype wanted = m->options->given.family.dtype;
     const char *name = m->params[sum]->name;
 
     if (m->inputs[0].views[sum].dtype != DCPK_F32)
@@ -123,10 +123,10 @@ static enum dcpk_dtype sum_dtype(const struct dcpk_merge *m, size_t sum)
             model->params[param].tensor[DCPK_WEIGHT] == DCPK_NO_TENSOR)
             continue;
         stored = model->tensors[model->params[param].tensor[DCPK_WEIGHT]].dtype;
-        return wish != DCPK_DTYPE_NONE && dcpk_dtype_bytes(stored) < 4 ? wish : stored;
+        return wanted != DCPK_DTYPE_NONE && dcpk_dtype_bytes(stored) < 4 ? wanted : stored;
     }
-    if (wish != DCPK_DTYPE_NONE)
-        return wish;
+    if (wanted != DCPK_DTYPE_NONE)
+        return wanted;
     return working_dtype(m->inputs[0].model->args);
 }
 

@@ -10,7 +10,7 @@
 #include "lib/io/sink.h"
 
 /* Where an output is to go, and which input writing it leaves alone. Borrowed. */
-struct dcpk_target_wish {
+struct dcpk_target_options {
     const char *in; /* path of the input, of whose run `source` was opened; NULL: it has none */
     const struct dcpk_run *source;
     const char *out;
@@ -29,7 +29,7 @@ struct dcpk_target_wish {
  * dcpk_folder_check_apart; DCPK_EUSAGE when it exists and is neither to be replaced nor to be
  * resumed.
  */
-dcpk_status dcpk_target_find(const struct dcpk_target_wish *wish, struct dcpk_run *target,
+dcpk_status dcpk_target_find(const struct dcpk_target_options *options, struct dcpk_run *target,
                              struct dcpk_error *err);
 
 /*

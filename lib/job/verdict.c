@@ -72,13 +72,13 @@ static void put_shape(struct dcpk_bytes *text, const int64_t *shape, int rank)
 }
 
 static dcpk_status add_shape(struct checking *c, const struct dcpk_request *request,
-                             const struct dcpk_held *held, struct dcpk_error *err)
+                             const struct dcpk_found_tensor *found, struct dcpk_error *err)
 {
     struct dcpk_bytes bytes = {.data = NULL};
     const char *text = NULL;
 
     dcpk_bytes_text(&bytes, "is ");
-    put_shape(&bytes, held->shape, held->rank);
+    put_shape(&bytes, found->shape, found->rank);
     dcpk_bytes_text(&bytes, ", ");
     put_shape(&bytes, request->shape, request->rank);
     dcpk_bytes_text(&bytes, " is asked for");
@@ -90,32 +90,32 @@ static dcpk_status add_shape(struct checking *c, const struct dcpk_request *requ
     return add_finding(c, DCPK_LACK_SHAPE, request, text, err);
 }
 
-static bool same_shape(const struct dcpk_request *request, const struct dcpk_held *held)
+static bool same_shape(const struct dcpk_request *request, const struct dcpk_found_tensor *found)
 {
     if (request->rank < 0)
         return true;
-    if (request->rank != held->rank)
+    if (request->rank != found->rank)
         return false;
     for (int a = request->may_differ; a < request->rank; a++)
-        if (request->shape[a] != held->shape[a])
+        if (request->shape[a] != found->shape[a])
             return false;
     return true;
 }
 
 /* Is the tensor there, under either of its names? */
 static bool find_tensor(const struct dcpk_holding *h, const struct dcpk_request *request,
-                        struct dcpk_held *held)
+                        struct dcpk_found_tensor *found)
 {
-    return dcpk_holding_tensor(h, request->key, request->key_bytes, held) ||
+    return dcpk_holding_tensor(h, request->key, request->key_bytes, found) ||
            (request->other != NULL &&
-            dcpk_holding_tensor(h, request->other, request->other_bytes, held));
+            dcpk_holding_tensor(h, request->other, request->other_bytes, found));
 }
 
 static dcpk_status take_request(void *context, const struct dcpk_request *request,
                                 struct dcpk_error *err)
 {
     struct checking *c = context;
-    struct dcpk_held held;
+    struct dcpk_found_tensor found;
 
     if ((request->loaders & c->check->loader) != 0)
         c->check->n_asked[request->purpose]++;
@@ -124,11 +124,11 @@ static dcpk_status take_request(void *context, const struct dcpk_request *reques
             return DCPK_OK;
         return add_finding(c, DCPK_LACK_MISSING, request, "is missing", err);
     }
-    if (!find_tensor(c->holding, request, &held))
+    if (!find_tensor(c->holding, request, &found))
         return add_finding(c, DCPK_LACK_MISSING, request, "is missing", err);
-    c->is_claimed[held.index] = true;
-    if (!same_shape(request, &held))
-        return add_shape(c, request, &held, err);
+    c->is_claimed[found.index] = true;
+    if (!same_shape(request, &found))
+        return add_shape(c, request, &found, err);
     return DCPK_OK;
 }
 

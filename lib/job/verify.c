@@ -4,7 +4,7 @@
 
 #include <inttypes.h>
 
-#include "lib/ckpt/places.h"
+#include "lib/ckpt/overlaps.h"
 #include "lib/ckpt/unknown.h"
 #include "lib/exec/ranks.h"
 #include "lib/exec/side_files.h"
@@ -30,7 +30,7 @@ void dcpk_verify_metadata(struct dcpk_checkpoint *ckpt, struct dcpk_outcome *out
     if (ckpt->format->check_whole != NULL) /* what is lost with a file shows in no other */
         (void)ckpt->format->check_whole(ckpt, whole);
     (void)dcpk_checkpoint_check_cover(ckpt, outcome_begin(outcomes, DCPK_VERIFY_COVER));
-    (void)dcpk_check_places(ckpt, outcome_begin(outcomes, DCPK_VERIFY_PLACES));
+    (void)dcpk_check_overlaps(ckpt, outcome_begin(outcomes, DCPK_VERIFY_OVERLAPS));
 }
 
 static void check_pickles(struct verifying *w)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* compare_place.c - finds where two tensors are furthest apart, under the stored key, and sorts by
+/* compare_worst.c - finds where two tensors are furthest apart, under the stored key, and sorts by
  * it. */
 #include <inttypes.h>
 #include <math.h>
@@ -172,7 +172,7 @@ static dcpk_status sort_list(struct dcpk_differences *list, struct dcpk_error *e
     return DCPK_OK;
 }
 
-dcpk_status dcpk_comparing_places(struct dcpk_comparing *c, struct dcpk_error *err)
+dcpk_status dcpk_comparing_worst(struct dcpk_comparing *c, struct dcpk_error *err)
 {
     struct dcpk_differences *lists[] = {&c->report->differences, &c->report->tolerated};
 
