@@ -81,7 +81,7 @@ static const struct dcpk_cli_option shared_options[] = {
                   "write key for key what Megatron's Python tool writes, where it works"),
     DCPK_OPT_FLAG("rename-mtp-keys", rename_mtp,
                   "with --like-megatron-inspector: name MTP's inner layer mtp_model_layer "
-                  "(otherwise both names are written)"),
+                  "(default: both names are written)"),
     DCPK_OPT_GROUP("proof"),
     DCPK_OPT_INCLUDE(proof_options),
     DCPK_OPT_END};

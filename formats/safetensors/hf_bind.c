@@ -21,11 +21,11 @@
 
 /* --- sizes --- */
 
-/* The value of an arg as a number >= 0; absent or None: `otherwise`. */
-static dcpk_status value_read(const struct dcpk_value *value, const char *name, int64_t otherwise,
+/* The value of an arg as a number >= 0; absent or None: `by_default`. */
+static dcpk_status value_read(const struct dcpk_value *value, const char *name, int64_t by_default,
                               int64_t *size, struct dcpk_error *err)
 {
-    *size = otherwise;
+    *size = by_default;
     if (dcpk_value_is_none(value))
         return DCPK_OK;
     if (!dcpk_value_as_int(value, size) || *size < 0 || *size > INT32_MAX)
@@ -34,10 +34,10 @@ static dcpk_status value_read(const struct dcpk_value *value, const char *name, 
     return DCPK_OK;
 }
 
-static dcpk_status size_read(const struct dcpk_value *attrs, const char *name, int64_t otherwise,
+static dcpk_status size_read(const struct dcpk_value *attrs, const char *name, int64_t by_default,
                              int64_t *size, struct dcpk_error *err)
 {
-    return value_read(dcpk_value_get(attrs, name), name, otherwise, size, err);
+    return value_read(dcpk_value_get(attrs, name), name, by_default, size, err);
 }
 
 dcpk_status dcpk_hf_sizes_read(const struct dcpk_value *attrs, struct dcpk_arena *arena,

@@ -99,7 +99,7 @@ struct dcpk_hf_row {
 /* A member of rope_parameters or rope_scaling. */
 struct dcpk_hf_rope_row {
     const char *key, *arg;
-    const struct dcpk_value *otherwise; /* where the key is absent; NULL: it must be there */
+    const struct dcpk_value *by_default; /* where the key is absent; NULL: it must be there */
 };
 
 struct dcpk_hf_rope_kind {

@@ -236,8 +236,8 @@ static dcpk_status rope_row_read(struct dcpk_arena *arena, const struct dcpk_jso
         return err->status;
     if (n == 2)
         return DCPK_OK;
-    row->otherwise = dcpk_hf_value(arena, dcpk_json_next(node), err);
-    return row->otherwise == NULL ? err->status : DCPK_OK;
+    row->by_default = dcpk_hf_value(arena, dcpk_json_next(node), err);
+    return row->by_default == NULL ? err->status : DCPK_OK;
 }
 
 /* An object as a DICT, empty where there is none. */

@@ -81,7 +81,7 @@ static dcpk_status import_kind(struct dcpk_hf_importing *m, const struct dcpk_hf
 
         /* transformers takes max_position_embeddings then, DeepSeek's own code 4096 */
         if (dcpk_value_is_none(value) && strcmp(row->key, "original_max_position_embeddings") != 0)
-            value = row->otherwise;
+            value = row->by_default;
         if (dcpk_value_is_none(value))
             dcpk_hf_fault(&m->faults, DCPK_EFORMAT, "'%s' is missing in rope kind '%s'", row->key,
                           kind->name);
@@ -165,7 +165,7 @@ static const char *kind_fault(struct dcpk_hf_exporting *m, const struct dcpk_hf_
             return arg;
     }
     for (size_t i = 0; i < kind->n_rows; i++)
-        if (kind->rows[i].otherwise == NULL &&
+        if (kind->rows[i].by_default == NULL &&
             dcpk_value_is_none(dcpk_arg_value(m->attrs, kind->rows[i].arg)))
             return kind->rows[i].arg;
     for (size_t i = 0; i < dcpk_n_args; i++) {
@@ -198,7 +198,7 @@ static dcpk_status export_kind(struct dcpk_hf_exporting *m, const struct dcpk_hf
         const struct dcpk_value *value = dcpk_arg_value(m->attrs, row->arg);
 
         if (dcpk_value_is_none(value))
-            value = row->otherwise;
+            value = row->by_default;
         if (dcpk_hf_key_export(&inner, row->key, value, err))
             return err->status;
     }
