@@ -96,7 +96,7 @@ void dcpk_cli_catch_signals(void);
 bool dcpk_cli_interrupted(void);
 
 /* The most bytes of a log, a map of keys, hashes. */
-#define DCPK_CLI_MOST_FILE_BYTES ((uint64_t)1 << 30)
+#define DCPK_CLI_MAX_FILE_BYTES ((uint64_t)1 << 30)
 /* Read the file at `path` whole, with a NUL behind it; owned: dcpk_free. Errors: DCPK_ERANGE for
  * more than most_bytes. */
 dcpk_status dcpk_cli_read_file(const char *path, uint64_t most_bytes, char **text, size_t *n_bytes,

@@ -59,7 +59,7 @@ static dcpk_status read_recorded(struct hashing *h, struct dcpk_error *err)
     char *text = NULL;
     size_t n_bytes;
     dcpk_status st =
-        dcpk_cli_read_file(h->check_path, DCPK_CLI_MOST_FILE_BYTES, &text, &n_bytes, err);
+        dcpk_cli_read_file(h->check_path, DCPK_CLI_MAX_FILE_BYTES, &text, &n_bytes, err);
 
     if (st == DCPK_OK)
         st = dcpk_ranks_check_same(h->env.ranks,

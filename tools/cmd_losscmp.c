@@ -21,7 +21,7 @@ static dcpk_status read_log(const char *path, struct dcpk_step_log *log, struct 
     size_t n_bytes;
     char *text = NULL;
 
-    if (dcpk_cli_read_file(path, DCPK_CLI_MOST_FILE_BYTES, &text, &n_bytes, err) ||
+    if (dcpk_cli_read_file(path, DCPK_CLI_MAX_FILE_BYTES, &text, &n_bytes, err) ||
         dcpk_step_log_read(text, n_bytes, log, err))
         dcpk_context(err, "reading '%s' as a log (what 'train --log' wrote, or Megatron printed)",
                      path);

@@ -18,7 +18,7 @@
 
 struct request {
     struct dcpk_convert_args args;
-    struct dcpk_merge_input inputs[DCPK_MOST_MERGED];
+    struct dcpk_merge_input inputs[DCPK_MAX_MERGED];
     char (*places)[DCPK_RUN_PATH_BYTES]; /* by input: the iteration's, owned */
     struct dcpk_ranks *ranks;
     const char *out;
@@ -177,7 +177,7 @@ int dcpk_cmd_merge(int argc, char **argv, struct dcpk_ranks *ranks)
         .values = &r.args,
         .example = "dcpkit merge --weights 0.5,0.5 checkpoints/run checkpoints/fsdp converted",
         .min_args = 3,
-        .max_args = DCPK_MOST_MERGED + 1,
+        .max_args = DCPK_MAX_MERGED + 1,
         .paths = DCPK_CLI_LAST_IS_OUT,
         .is_dry = &r.args.dry_run,
         .to = &r.args.to};

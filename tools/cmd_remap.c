@@ -12,9 +12,9 @@
 #include "tools/remap_report.h"
 #include "tools/run_args.h"
 
-#define NAME            "remap"
-#define N_RUNS          3
-#define MOST_TIMEOUT_MS 2000000000
+#define NAME           "remap"
+#define N_RUNS         3
+#define MAX_TIMEOUT_MS 2000000000
 
 struct remap {
     const char *path, *format, *iteration, *from, *to, *device, *transport;
@@ -101,9 +101,9 @@ static dcpk_status find_ranks(struct remap *r, struct dcpk_error *err)
                          "--ranks %d is for one process, whose threads they are; this is one of "
                          "%d processes, of which each is a rank",
                          r->n_ranks, n_processes);
-    if (r->n_ranks > DCPK_MOST_THREAD_RANKS)
+    if (r->n_ranks > DCPK_MAX_THREAD_RANKS)
         return dcpk_fail(err, DCPK_EUSAGE, "--ranks %d: at most %d threads are ranks", r->n_ranks,
-                         DCPK_MOST_THREAD_RANKS);
+                         DCPK_MAX_THREAD_RANKS);
     o->n_ranks = r->n_ranks;
     if (o->env.ranks != NULL)
         o->n_ranks = n_processes;
@@ -112,8 +112,8 @@ static dcpk_status find_ranks(struct remap *r, struct dcpk_error *err)
         return err->status;
     if (o->n_ranks == 0)
         o->n_ranks =
-            (int)dcpk_min_i64(DCPK_MOST_THREAD_RANKS, dcpk_max_i64(dcpk_grid_ranks(&o->from.grid),
-                                                                   dcpk_grid_ranks(&o->to.grid)));
+            (int)dcpk_min_i64(DCPK_MAX_THREAD_RANKS, dcpk_max_i64(dcpk_grid_ranks(&o->from.grid),
+                                                                  dcpk_grid_ranks(&o->to.grid)));
     return DCPK_OK;
 }
 
@@ -135,8 +135,8 @@ static dcpk_status read_options(struct remap *r, struct dcpk_error *err)
         r->transport = "auto";
     if (o->n_runs == 0)
         o->n_runs = N_RUNS;
-    if (r->timeout_seconds > MOST_TIMEOUT_MS / 1e3)
-        return dcpk_fail(err, DCPK_EUSAGE, "--timeout is longer than %d s", MOST_TIMEOUT_MS / 1000);
+    if (r->timeout_seconds > MAX_TIMEOUT_MS / 1e3)
+        return dcpk_fail(err, DCPK_EUSAGE, "--timeout is longer than %d s", MAX_TIMEOUT_MS / 1000);
     if (r->timeout_seconds > 0 && r->timeout_seconds < 1e-3)
         return dcpk_fail(err, DCPK_EUSAGE, "--timeout is shorter than 1 ms");
     o->timeout_ms = (int)(1e3 * r->timeout_seconds);

@@ -14,8 +14,8 @@
 #include "tools/input_args.h"
 #include "tools/run_args.h"
 
-#define NAME                   "verify"
-#define MOST_DIFFERENCES_SHOWN 20
+#define NAME                  "verify"
+#define MAX_DIFFERENCES_SHOWN 20
 
 struct verify {
     const char *path, *against; /* against: NULL without --against */
@@ -41,14 +41,14 @@ static void print_differences(const struct dcpk_differences *differences)
     const struct dcpk_verbosity result = {.command = NAME}; /* part of it: also with --quiet */
     const struct dcpk_difference *d = differences->first;
 
-    for (unsigned n = 1; d != NULL && n < MOST_DIFFERENCES_SHOWN; n++) {
+    for (unsigned n = 1; d != NULL && n < MAX_DIFFERENCES_SHOWN; n++) {
         d = d->next; /* the first is the answer's */
         if (d != NULL)
             dcpk_cli_note(&result, "difference: %s", d->sentence);
     }
-    if (differences->n > MOST_DIFFERENCES_SHOWN)
+    if (differences->n > MAX_DIFFERENCES_SHOWN)
         dcpk_cli_note(&result, "%" PRIu64 " more; compare-two-checkpoint lists differences",
-                      differences->n - MOST_DIFFERENCES_SHOWN);
+                      differences->n - MAX_DIFFERENCES_SHOWN);
 }
 
 /* The exit code of rank 0, which has seen all checks, for all. */

@@ -57,8 +57,8 @@ struct made {
     char path[PATH_MAX];
     int n_parents;
 };
-#define MOST_MADE 4
-static struct made made[MOST_MADE];
+#define MAX_MADE 4
+static struct made made[MAX_MADE];
 static size_t n_made;
 
 /*
@@ -437,7 +437,7 @@ static dcpk_status make_places(const struct dcpk_cli *cli, char **args, int n_ar
 {
     const struct dcpk_cli_option *o = cli->options;
 
-    for (; o->kind != DCPK_CLI_END && n_made < MOST_MADE - 1; o++) {
+    for (; o->kind != DCPK_CLI_END && n_made < MAX_MADE - 1; o++) {
         const char *path;
 
         if (o->kind != DCPK_CLI_OUT_FOLDER && o->kind != DCPK_CLI_OUT_RUN)

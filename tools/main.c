@@ -272,17 +272,17 @@ static bool guard_descriptors(void)
 }
 
 /* With fewer nothing can be converted, and what was begun could not be deleted. */
-#define LEAST_DESCRIPTORS 32
+#define MIN_DESCRIPTORS 32
 
 static bool check_descriptors(struct dcpk_error *err)
 {
     struct rlimit limit;
 
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= LEAST_DESCRIPTORS)
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= MIN_DESCRIPTORS)
         return true;
     dcpk_fail(err, DCPK_EIO,
               "this process may have %ju files open at once (ulimit -n), %d are needed",
-              (uintmax_t)limit.rlim_cur, LEAST_DESCRIPTORS);
+              (uintmax_t)limit.rlim_cur, MIN_DESCRIPTORS);
     return false;
 }
 

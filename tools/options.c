@@ -272,7 +272,7 @@ static int take_option(const struct dcpk_cli *cli, const struct dcpk_cli_option 
         if (!parse_size(argument, value))
             return dcpk_cli_usage(cli->name, "--%s '%s' is not a size like 256M or 1G",
                                   option->name, argument);
-        if (*(uint64_t *)value < DCPK_EXEC_LEAST_MEMORY_BYTES)
+        if (*(uint64_t *)value < DCPK_EXEC_MIN_MEMORY_BYTES)
             return dcpk_cli_usage(cli->name, "--%s '%s' is too little: 16M is the least",
                                   option->name, argument);
         return -1;

@@ -19,7 +19,7 @@ static void note_outline(const struct dcpk_verbosity *verbosity, const struct dc
                   "'%s' has %s: past %s the elements of its tensors are not shown, and its "
                   "checksums are not checked ('verify' does)",
                   object->key, dcpk_cli_short_size(object->place.n_bytes, size),
-                  dcpk_cli_short_size(DCPK_MOST_LOADED_BYTES, limit));
+                  dcpk_cli_short_size(DCPK_MAX_LOADED_BYTES, limit));
 }
 
 static dcpk_status print_value_text(const char *key, const struct dcpk_value *value,

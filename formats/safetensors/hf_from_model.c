@@ -310,7 +310,7 @@ static dcpk_status binding_split(struct exporting *e, size_t i, struct dcpk_mode
 static dcpk_status add_binding(struct exporting *e, size_t i, struct dcpk_error *err)
 {
     const struct dcpk_hf_binding *b = &e->bindings.list[i];
-    struct dcpk_model_tensor parts[DCPK_HF_MOST_PARTS];
+    struct dcpk_model_tensor parts[DCPK_HF_MAX_PARTS];
 
     if (binding_split(e, i, parts, err))
         return err->status;
@@ -385,7 +385,7 @@ static dcpk_status add_stack(struct exporting *e, size_t first, size_t n, struct
     if (slices == NULL)
         return err->status;
     for (size_t i = 0; i < n; i++) {
-        struct dcpk_model_tensor parts[DCPK_HF_MOST_PARTS];
+        struct dcpk_model_tensor parts[DCPK_HF_MAX_PARTS];
 
         if (binding_split(e, first + i, parts, err))
             goto out;

@@ -59,7 +59,7 @@ static dcpk_status check_captures(const char *name, bool is_pattern, struct dcpk
 static dcpk_status rule_read_ops(struct dcpk_arena *arena, const struct dcpk_json *node,
                                  struct dcpk_hf_rule *rule, struct dcpk_error *err)
 {
-    const char *list[DCPK_HF_MOST_WORDS];
+    const char *list[DCPK_HF_MAX_WORDS];
 
     if (node == NULL)
         return DCPK_OK;
@@ -80,7 +80,7 @@ static dcpk_status rule_read_ops(struct dcpk_arena *arena, const struct dcpk_jso
 static dcpk_status rule_read_if(struct dcpk_arena *arena, const struct dcpk_json *node,
                                 struct dcpk_hf_rule *rule, struct dcpk_error *err)
 {
-    const char *list[DCPK_HF_MOST_WORDS];
+    const char *list[DCPK_HF_MAX_WORDS];
 
     if (node == NULL)
         return DCPK_OK;

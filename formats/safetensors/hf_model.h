@@ -7,10 +7,10 @@
 #include "lib/ckpt/format.h"
 #include "lib/model/model.h"
 
-#define DCPK_HF_CONFIG            "config.json"
-#define DCPK_HF_MOST_CONFIG_BYTES (UINT64_C(16) << 20)
-#define DCPK_HF_OUTPUT_LAYER      "output_layer.weight"
-#define DCPK_HF_EMBEDDING         "embedding.word_embeddings.weight"
+#define DCPK_HF_CONFIG           "config.json"
+#define DCPK_HF_MAX_CONFIG_BYTES (UINT64_C(16) << 20)
+#define DCPK_HF_OUTPUT_LAYER     "output_layer.weight"
+#define DCPK_HF_EMBEDDING        "embedding.word_embeddings.weight"
 
 /*
  * mapping->to_model: the family by config.json, args by its rows, tensors by its rules.

@@ -46,7 +46,7 @@ static uint32_t find_stored(const struct dcpk_checkpoint *ckpt, const char *name
 
 /* The stored tensors of a binding's parts. Returns how many are there. */
 static size_t binding_find(const struct matching *m, const struct dcpk_hf_binding *b,
-                           uint32_t stored[DCPK_HF_MOST_PARTS])
+                           uint32_t stored[DCPK_HF_MAX_PARTS])
 {
     size_t n = 0;
 
@@ -105,7 +105,7 @@ static dcpk_status binding_join(struct matching *m, const struct dcpk_hf_binding
                                 const uint32_t *stored, struct dcpk_model_tensor *whole,
                                 struct dcpk_error *err)
 {
-    struct dcpk_model_tensor parts[DCPK_HF_MOST_PARTS];
+    struct dcpk_model_tensor parts[DCPK_HF_MAX_PARTS];
 
     for (size_t i = 0; i < b->rule->n_hf; i++)
         if (part_read(m, b, stored[i], &parts[i], err))
@@ -207,7 +207,7 @@ static void binding_drop(struct matching *m, const struct dcpk_hf_binding *b,
 static dcpk_status binding_match(struct matching *m, const struct dcpk_hf_binding *b,
                                  struct dcpk_error *err)
 {
-    uint32_t stored[DCPK_HF_MOST_PARTS];
+    uint32_t stored[DCPK_HF_MAX_PARTS];
     const size_t n = binding_find(m, b, stored);
 
     if (n == 0 || !b->applies)
@@ -281,7 +281,7 @@ static dcpk_status match_copies(struct matching *m, struct dcpk_error *err)
         const struct dcpk_hf_binding *b = &m->bindings.list[i];
         const bool is_copy = (b->rule->flags & DCPK_HF_COPY) != 0;
         const bool is_tied = !b->applies && strcmp(b->mg, DCPK_HF_OUTPUT_LAYER) == 0;
-        uint32_t stored[DCPK_HF_MOST_PARTS];
+        uint32_t stored[DCPK_HF_MAX_PARTS];
         const char *mg = b->mg;
         uint64_t param;
 
@@ -304,7 +304,7 @@ static dcpk_status find_missing(struct matching *m, struct dcpk_error *err)
 
     for (size_t i = 0; i < m->bindings.n; i++) {
         const struct dcpk_hf_binding *b = &m->bindings.list[i];
-        uint32_t stored[DCPK_HF_MOST_PARTS];
+        uint32_t stored[DCPK_HF_MAX_PARTS];
         bool existed = false;
         uint64_t found;
 

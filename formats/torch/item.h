@@ -55,7 +55,7 @@ dcpk_status dcpk_item_read_tensor(const struct dcpk_item_range *range,
 /*
  * Read an item as a value: tensors inside become DCPK_V_TENSOR with their bytes. All CRCs are
  * checked. The reader of the range is not asked. Errors: also DCPK_ERANGE past
- * DCPK_MOST_LOADED_BYTES.
+ * DCPK_MAX_LOADED_BYTES.
  */
 dcpk_status dcpk_item_read_value(const struct dcpk_item_range *range, struct dcpk_arena *arena,
                                  const struct dcpk_value **value, struct dcpk_error *err);

@@ -315,7 +315,7 @@ static dcpk_status look_first(const struct dcpk_item_range *range, struct dcpk_e
 static dcpk_status item_check_range(const struct dcpk_item_range *range, struct dcpk_error *err)
 {
     const uint64_t file_bytes = dcpk_source_bytes(range->source), n_bytes = range->n_bytes;
-    const uint64_t limit_bytes = dcpk_source_value_limit(range->source, DCPK_MOST_LOADED_BYTES);
+    const uint64_t limit_bytes = dcpk_source_value_limit(range->source, DCPK_MAX_LOADED_BYTES);
 
     if (n_bytes > file_bytes || range->offset_bytes > file_bytes - n_bytes)
         return dcpk_fail(err, DCPK_EFORMAT,

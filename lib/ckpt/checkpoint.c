@@ -256,7 +256,7 @@ dcpk_status dcpk_checkpoint_outline_object(struct dcpk_checkpoint *ckpt,
 
 bool dcpk_object_is_large(const struct dcpk_object *object)
 {
-    return object->place.n_bytes > DCPK_MOST_LOADED_BYTES;
+    return object->place.n_bytes > DCPK_MAX_LOADED_BYTES;
 }
 
 dcpk_status dcpk_checkpoint_show_object(struct dcpk_checkpoint *ckpt,

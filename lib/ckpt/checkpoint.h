@@ -231,7 +231,7 @@ dcpk_status dcpk_checkpoint_outline_object(struct dcpk_checkpoint *ckpt,
                                            const struct dcpk_object *object,
                                            struct dcpk_arena *arena,
                                            const struct dcpk_value **value, struct dcpk_error *err);
-/* The value, or past DCPK_MOST_LOADED_BYTES (dcpk_object_is_large) its outline: what can be shown
+/* The value, or past DCPK_MAX_LOADED_BYTES (dcpk_object_is_large) its outline: what can be shown
  * of an object of any size. */
 dcpk_status dcpk_checkpoint_show_object(struct dcpk_checkpoint *ckpt,
                                         const struct dcpk_object *object, struct dcpk_arena *arena,

@@ -15,9 +15,9 @@
 #include "lib/ckpt/run.h"
 #include "lib/ckpt/run_names.h"
 
-#define MOST_FOLDERS  256 /* that are looked into */
-#define MOST_PATTERNS 2
-#define MOST_NAMED    4 /* folders that a hint lists */
+#define MAX_FOLDERS  256 /* that are looked into */
+#define MAX_PATTERNS 2
+#define MAX_NAMED    4 /* folders that a hint lists */
 
 /* A name begins, holds and ends with these; NULL: anything. */
 struct pattern {
@@ -29,7 +29,7 @@ struct pattern {
  * counts. A layout that becomes a format of ours leaves the table.
  */
 struct layout {
-    struct pattern all[MOST_PATTERNS];
+    struct pattern all[MAX_PATTERNS];
     const char *text; /* what it is, and how to get a folder that is read */
 };
 
@@ -116,7 +116,7 @@ static const char *find_layout(const struct layout *rows, size_t n, const struct
     for (size_t i = 0; i < n; i++) {
         bool fits = true;
 
-        for (size_t p = 0; p < MOST_PATTERNS && fits; p++)
+        for (size_t p = 0; p < MAX_PATTERNS && fits; p++)
             fits = any_fits(names, &rows[i].all[p]);
         if (fits)
             return rows[i].text;
@@ -237,7 +237,7 @@ static const char *find_layout_in(struct dcpk_store *store, const char *folder)
 
 /* What lies in the folders of a folder. */
 struct inside {
-    const char *checkpoints[MOST_NAMED]; /* and runs */
+    const char *checkpoints[MAX_NAMED]; /* and runs */
     size_t n;
     const char *other, *text; /* the first that is something else, and what it is */
 };
@@ -255,7 +255,7 @@ static void look_inside(struct dcpk_store *store, const struct dcpk_format *cons
             text = marks[m]->text;
             is_checkpoint = text == NULL;
         }
-    if (is_checkpoint && inside->n < MOST_NAMED)
+    if (is_checkpoint && inside->n < MAX_NAMED)
         inside->checkpoints[inside->n++] = name;
     if (!is_checkpoint && text == NULL)
         text = find_layout_in(store, name);
@@ -272,7 +272,7 @@ static void hint_inside(struct dcpk_store *store, const struct dcpk_format *cons
     struct inside inside = {.n = 0};
     size_t n = 0;
 
-    for (size_t i = 0; i < names->n && i < MOST_FOLDERS; i++)
+    for (size_t i = 0; i < names->n && i < MAX_FOLDERS; i++)
         look_inside(store, formats, names->list[i], &inside);
     if (inside.n == 0 && inside.text != NULL) {
         snprintf(text, DCPK_FOREIGN_BYTES, "; its folder '%s' is %s", inside.other, inside.text);

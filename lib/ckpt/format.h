@@ -43,7 +43,7 @@ typedef dcpk_status dcpk_take_record(void *context, const struct dcpk_record *re
                                      struct dcpk_error *err);
 
 /* The most stored bytes of an object that load_object takes into memory. */
-#define DCPK_MOST_LOADED_BYTES ((uint64_t)1 << 30)
+#define DCPK_MAX_LOADED_BYTES ((uint64_t)1 << 30)
 
 /* How the items of a container are read. Formats on one container share it. Errors name no key: who
  * asks for an item does. */
@@ -58,7 +58,7 @@ struct dcpk_format_reader {
     dcpk_status (*decode)(struct dcpk_checkpoint *ckpt, const struct dcpk_chunk *chunk, void *out,
                           struct dcpk_error *err);
     /* Read an object item into `arena`; checks all its checksums. Thread-safe for different arenas.
-     * Errors: DCPK_ERANGE past DCPK_MOST_LOADED_BYTES. */
+     * Errors: DCPK_ERANGE past DCPK_MAX_LOADED_BYTES. */
     dcpk_status (*load_object)(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object,
                                struct dcpk_arena *arena, const struct dcpk_value **value,
                                struct dcpk_error *err);

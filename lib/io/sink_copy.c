@@ -10,8 +10,8 @@
 #include "lib/io/sink_priv.h"
 #include "lib/io/store_priv.h"
 
-#define COPY_BYTES      ((size_t)1 << 20) /* of one read and write where the system cannot copy */
-#define MOST_CALL_BYTES ((size_t)1 << 30) /* of one copy_file_range */
+#define COPY_BYTES     ((size_t)1 << 20) /* of one read and write where the system cannot copy */
+#define MAX_CALL_BYTES ((size_t)1 << 30) /* of one copy_file_range */
 
 /* Is the source a file of its own, of a folder? */
 static bool is_file(const struct dcpk_source *source)
@@ -39,7 +39,7 @@ static uint64_t copy_by_system(const struct dcpk_source *source, const struct dc
 
     while (from >= 0 && done < source->n_bytes) {
         const uint64_t left = source->n_bytes - done;
-        const size_t part = (size_t)dcpk_min_u64(left, MOST_CALL_BYTES);
+        const size_t part = (size_t)dcpk_min_u64(left, MAX_CALL_BYTES);
         const ssize_t n = copy_file_range(from, &in, sink->fd, &out, part, 0);
 
         if (n < 0 && errno == EINTR)

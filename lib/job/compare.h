@@ -99,9 +99,9 @@ struct dcpk_difference {
 };
 struct dcpk_differences {
     struct dcpk_difference *first, **end;
-    uint64_t n; /* FAITHFUL keeps DCPK_MOST_KEPT of them */
+    uint64_t n; /* FAITHFUL keeps DCPK_MAX_KEPT of them */
 };
-#define DCPK_MOST_KEPT 1000
+#define DCPK_MAX_KEPT 1000
 
 /* What is compared, in parts. */
 enum dcpk_compare_part {
@@ -170,7 +170,7 @@ struct dcpk_compare_report {
  * by attribute, scheduler, iteration, checkpoint_version, flops, RNG states; strict: then
  * everything else, by key. Fields of a group that an optimizer fills in with a default are as if
  * they were there, unless strict. A plain dcp folder on either side, or as_stored: tensors and
- * objects by key; objects past DCPK_MOST_LOADED_BYTES are equal only where their bytes are.
+ * objects by key; objects past DCPK_MAX_LOADED_BYTES are equal only where their bytes are.
  *
  * FAITHFUL: is A a faithful conversion of B? All of B's parameters and A's, of the training state
  * what A carries and a conversion keeps. A checkpoint that has no optimizer state where the other

@@ -11,8 +11,8 @@
 #include "lib/ckpt/integrity.h"
 #include "lib/job/compare_priv.h"
 
-#define MOST_FILES 100000 /* next to one checkpoint; a tokenizer has a dozen */
-#define MOST_DEPTH 8      /* of folders in folders: a link may lead to what holds it */
+#define MAX_FILES  100000 /* next to one checkpoint; a tokenizer has a dozen */
+#define MAX_DEPTH  8      /* of folders in folders: a link may lead to what holds it */
 #define PART_BYTES ((size_t)1 << 20)
 
 /* Files next to a checkpoint's own. */
@@ -79,9 +79,9 @@ static dcpk_status add_entry(struct dcpk_comparing *c, struct side_files *found,
         path = dcpk_arena_printf(c->report->arena, err, "%s/", path);
     if (path == NULL)
         return err->status;
-    if (found->n >= MOST_FILES)
+    if (found->n >= MAX_FILES)
         return dcpk_fail(err, DCPK_ERANGE, "more than %d files lie next to the tensors of '%s'",
-                         MOST_FILES, dcpk_store_path(store));
+                         MAX_FILES, dcpk_store_path(store));
     if (dcpk_grow(&found->names, &found->capacity, found->n, sizeof *found->names, err) != DCPK_OK)
         return err->status;
     found->names[found->n++] = path;
@@ -128,7 +128,7 @@ static dcpk_status list_side_files(struct dcpk_comparing *c, struct side_files *
     dcpk_status st = list_folder(c, found, "", err);
 
     for (size_t i = 0; i < found->n && st == DCPK_OK; i++)
-        if (dcpk_ends_with(found->names[i], "/") && count_slashes(found->names[i]) < MOST_DEPTH)
+        if (dcpk_ends_with(found->names[i], "/") && count_slashes(found->names[i]) < MAX_DEPTH)
             st = list_folder(c, found, found->names[i], err);
     if (st == DCPK_OK && found->n > 0)
         qsort(found->names, found->n, sizeof *found->names, by_name);

@@ -296,7 +296,7 @@ static const struct dcpk_policy policies[] = {
                            .pair_param = dcpk_pair_param_same,
                            .weigh = weigh_same},
     [DCPK_COMPARE_FAITHFUL] = {.first = DCPK_B,
-                               .most_kept = DCPK_MOST_KEPT,
+                               .most_kept = DCPK_MAX_KEPT,
                                .pair_param = dcpk_pair_param_faithful,
                                .weigh = weigh_faithful,
                                .word = word_faithful},

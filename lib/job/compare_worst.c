@@ -12,7 +12,7 @@
 #include "lib/job/compare_priv.h"
 #include "lib/tensor/elem.h"
 
-#define MOST_DIGITS 17 /* of a value's text */
+#define MAX_DIGITS 17 /* of a value's text */
 
 /* Element `at`, row-major, of a tensor of that shape, as a box of one. */
 static void box_of(const int64_t *shape, int rank, int64_t at, struct dcpk_box *box)
@@ -70,7 +70,7 @@ static void format_elems(const struct dcpk_elem elem[2], char text[2][DCPK_VALUE
     do {
         format_elem(&elem[DCPK_A], digits, text[DCPK_A]);
         format_elem(&elem[DCPK_B], digits, text[DCPK_B]);
-    } while (strcmp(text[DCPK_A], text[DCPK_B]) == 0 && ++digits <= MOST_DIGITS);
+    } while (strcmp(text[DCPK_A], text[DCPK_B]) == 0 && ++digits <= MAX_DIGITS);
 }
 
 dcpk_status dcpk_pair_place(const struct dcpk_tensor_pair *pair, struct dcpk_exec *exec, int64_t at,

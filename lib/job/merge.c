@@ -15,7 +15,7 @@
 #include "lib/rules/rules.h"
 
 /* Of a message, which has its cause before it: what is listed beyond this would be cut. */
-#define MOST_LISTED_BYTES (DCPK_ERROR_BYTES * 3 / 4)
+#define MAX_LISTED_BYTES (DCPK_ERROR_BYTES * 3 / 4)
 
 /* ---- opening ---- */
 
@@ -66,7 +66,7 @@ static struct dcpk_bytes *differences_next(struct merge_differences *d,
                                            const struct dcpk_merged *in)
 {
     d->n++;
-    if (d->text.n_bytes > MOST_LISTED_BYTES)
+    if (d->text.n_bytes > MAX_LISTED_BYTES)
         return NULL;
     dcpk_bytes_text(&d->text, d->n_listed++ == 0 ? ": " : "; ");
     if (d->in != in)
@@ -269,7 +269,7 @@ static uint64_t input_memory_bytes(const struct dcpk_merge *m)
 
 static dcpk_status make_sum(struct dcpk_merge *m, struct dcpk_error *err)
 {
-    struct dcpk_sum_term terms[DCPK_MOST_MERGED];
+    struct dcpk_sum_term terms[DCPK_MAX_MERGED];
     struct dcpk_env env = m->options->env;
 
     env.memory_bytes = input_memory_bytes(m);

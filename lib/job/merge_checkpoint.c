@@ -14,7 +14,7 @@
 
 #define SUMMARY_NAME "merge" /* the only file of the store: weights, and what the inputs are */
 /* A chunk of the sum and what it is read from, together. */
-#define MOST_CHARGE_BYTES (UINT64_C(4) << 20)
+#define MAX_CHARGE_BYTES (UINT64_C(4) << 20)
 
 static struct dcpk_merge *merge_of(const struct dcpk_checkpoint *ckpt)
 {
@@ -316,7 +316,7 @@ static dcpk_status add_sum_tensor(struct dcpk_merge *m, size_t sum, struct dcpk_
                                   struct dcpk_error *err)
 {
     const struct dcpk_view *view = &m->inputs[0].views[sum];
-    const uint64_t most = MOST_CHARGE_BYTES / (sizeof(float) * (1 + m->n_inputs));
+    const uint64_t most = MAX_CHARGE_BYTES / (sizeof(float) * (1 + m->n_inputs));
     struct dcpk_tensor tensor = {.key = m->params[sum]->name,
                                  .dtype = view->dtype,
                                  .rank = view->rank,

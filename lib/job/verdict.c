@@ -43,7 +43,7 @@ static dcpk_status add_finding(struct checking *c, enum dcpk_lack lack,
     check->n_findings++;
     if ((request->loaders & check->loader) != 0)
         check->n_lacking[request->purpose]++;
-    if (check->n_findings > DCPK_MOST_FINDINGS)
+    if (check->n_findings > DCPK_MAX_FINDINGS)
         return DCPK_OK;
     finding = dcpk_arena_alloc(check->arena, sizeof *finding, err);
     if (finding == NULL)

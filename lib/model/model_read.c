@@ -9,8 +9,8 @@
 #include "lib/model/drop_unknown.h"
 #include "lib/model/trust.h"
 
-#define MOST_NAMED              3 /* unknown keys in a message */
-#define MOST_COMMAND_LINE_BYTES 65536
+#define MAX_NAMED              3 /* unknown keys in a message */
+#define MAX_COMMAND_LINE_BYTES 65536
 
 /* Adds what the caller left out to the view's list of dropped tensors, with its reason. */
 static void drop_left_out(struct dcpk_model *model)
@@ -80,7 +80,7 @@ static dcpk_status read_command_line(struct dcpk_model *model, struct dcpk_error
     if (kind != DCPK_PATH_FILE)
         return DCPK_OK;
     if (dcpk_store_find(store, name, &source, err) ||
-        dcpk_source_slurp(source, MOST_COMMAND_LINE_BYTES, &text, &n_bytes, err))
+        dcpk_source_slurp(source, MAX_COMMAND_LINE_BYTES, &text, &n_bytes, err))
         return err->status;
     if (is_command_line(text, n_bytes))
         model->command_line = dcpk_arena_strndup(model->arena, text, n_bytes, err);
@@ -142,14 +142,14 @@ dcpk_status dcpk_model_check_known(const struct dcpk_model *model, struct dcpk_e
 
     if (model->n_unknown == 0)
         return DCPK_OK;
-    for (size_t i = 0; i < model->n_unknown && i < MOST_NAMED; i++) {
+    for (size_t i = 0; i < model->n_unknown && i < MAX_NAMED; i++) {
         if (i > 0)
             dcpk_bytes_text(&text, ", ");
         dcpk_bytes_text(&text, "'");
         dcpk_bytes_text(&text, model->ckpt->tensors[model->unknown[i]].key);
         dcpk_bytes_text(&text, "'");
     }
-    if (model->n_unknown > MOST_NAMED)
+    if (model->n_unknown > MAX_NAMED)
         dcpk_bytes_text(&text, ", ...");
     if (model->unknown_prefix != NULL) {
         dcpk_bytes_printf(&text, "; their names stand behind '%s'", model->unknown_prefix);

@@ -13,14 +13,14 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
 
-#define MOST_MAP_BYTES ((size_t)16 << 10)
+#define MAX_MAP_BYTES ((size_t)16 << 10)
 
 /* The only map that is built in is that of the input, spaces behind it (hf_map_priv.h). */
 struct dcpk_hf_built_in {
     const char *file, *text;
     size_t n_bytes;
 };
-static char map_text[MOST_MAP_BYTES];
+static char map_text[MAX_MAP_BYTES];
 extern const struct dcpk_hf_built_in dcpk_hf_built_in[];
 extern const size_t dcpk_hf_n_built_in;
 const struct dcpk_hf_built_in dcpk_hf_built_in[] = {{"input.json", map_text, sizeof map_text}};
@@ -85,7 +85,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
     char *text, *rest;
     const char *map, *config;
 
-    if (n_bytes < 3 || data[2] != '\n' || n_bytes > MOST_MAP_BYTES)
+    if (n_bytes < 3 || data[2] != '\n' || n_bytes > MAX_MAP_BYTES)
         return 0;
     text = fuzz_text(data, n_bytes);
     rest = text + 3;

@@ -161,7 +161,7 @@ static dcpk_status settle_run(struct repair *r, const struct dcpk_replay_slot *s
 
     if (!run->is_of_rank_0)
         return DCPK_OK;
-    if (run->n >= DCPK_LEAST_AGREEING &&
+    if (run->n >= DCPK_MIN_AGREEING &&
         (rank_run_of(r, slot, DCPK_WEIGHT, t, &runs[0], err) ||
          rank_run_of(r, &r->layout.replay.slots[r->layout.parts[run->from].slot], DCPK_MASTER, 0,
                      &runs[1], err) ||
