@@ -5,9 +5,9 @@
 #include "formats/safetensors/hf_config.h"
 #include "formats/safetensors/hf_model.h"
 #include "lib/base/alloc.h"
+#include "lib/base/json.h"
 #include "lib/base/order.h"
 #include "lib/base/text.h"
-#include "lib/io/json_file.h"
 
 #define MAX_ASSET_BYTES (UINT64_C(1) << 30)
 

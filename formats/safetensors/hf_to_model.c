@@ -8,8 +8,8 @@
 #include "formats/safetensors/hf_ops.h"
 #include "formats/safetensors/hf_scales.h"
 #include "formats/safetensors/safetensors_priv.h"
+#include "lib/base/json.h"
 #include "lib/base/text.h"
-#include "lib/io/json_file.h"
 #include "lib/model/names.h"
 #include "lib/model/norms.h"
 

@@ -8,8 +8,8 @@
 #include "formats/safetensors/safetensors_priv.h"
 #include "lib/base/alloc.h"
 #include "lib/base/cursor.h"
+#include "lib/base/json.h"
 #include "lib/base/text.h"
-#include "lib/io/json_file.h"
 #include "lib/tensor/strided.h"
 
 /* Of the index: a name and a file for each of a million tensors. */

@@ -108,9 +108,4 @@ dcpk_status dcpk_item_put_file(struct dcpk_output *out, const char *prefix,
  */
 bool dcpk_strides_are_row_major(const int64_t *shape, const int64_t *stride_elems, int rank);
 
-/* Check an item in memory that is carried over unread: a sound archive, every CRC right.
- * base_bytes: its place in its file. */
-dcpk_status dcpk_item_check(const uint8_t *data, size_t n_bytes, uint64_t base_bytes,
-                            struct dcpk_error *err);
-
 #endif

@@ -242,19 +242,6 @@ static dcpk_status check_crcs(struct dcpk_zip *zip, struct dcpk_error *err)
     return DCPK_OK;
 }
 
-dcpk_status dcpk_item_check(const uint8_t *data, size_t n_bytes, uint64_t base_bytes,
-                            struct dcpk_error *err)
-{
-    struct dcpk_zip zip;
-    dcpk_status st = DCPK_OK;
-
-    if (dcpk_zip_open_memory(&zip, data, n_bytes, base_bytes, MAX_VALUE_MEMBERS, err) ||
-        check_crcs(&zip, err))
-        st = err->status;
-    dcpk_zip_release(&zip);
-    return st;
-}
-
 /* The value of an open archive whose data.pkl has at most limit_bytes. */
 static dcpk_status build_value(struct filling *f, uint64_t limit_bytes,
                                const struct dcpk_value **value, struct dcpk_error *err)

@@ -95,7 +95,7 @@ struct dcpk_format_writer {
      * lead_bytes and tail_bytes of them. Thread-safe. */
     dcpk_status (*frame)(const struct dcpk_output *out, const struct dcpk_out_chunk *chunk,
                          uint32_t crc32, uint8_t *lead, uint8_t *tail, struct dcpk_error *err);
-    /* Append a payload's bytes (n_bytes, as lay_out has set it) to `bytes`. */
+    /* Append the bytes of a payload with a value (n_bytes, as lay_out has set it) to `bytes`. */
     dcpk_status (*encode)(const struct dcpk_output *out, const struct dcpk_out_payload *payload,
                           struct dcpk_bytes *bytes, struct dcpk_error *err);
     /*

@@ -13,7 +13,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
-#include "lib/io/dir.h"
+#include "lib/base/path.h"
 #include "lib/io/sandbox_priv.h"
 
 /* The kernel's own header may be older than the kernel (include/uapi/linux/landlock.h @6.15). */

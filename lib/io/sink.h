@@ -162,7 +162,7 @@ const char *dcpk_folder_partial(const struct dcpk_folder *folder);
  * The journal: a file in the partial folder for its writer's own use, which publishing removes.
  * Folders only. dcpk_folder_is_resumed: there is an earlier run's. What dcpk_folder_write_journal
  * wrote is on disk when it returns; files in folders inside whose data was synced before may still
- * be missing after a crash of the system, which dcpk_folder_has shows.
+ * be missing after a crash of the system, which dcpk_folder_take shows.
  */
 bool dcpk_folder_is_resumed(const struct dcpk_folder *folder);
 /* Room for a journal of n_bytes, so that it can be written when the disk is full; where the file
@@ -173,8 +173,6 @@ dcpk_status dcpk_folder_read_journal(struct dcpk_folder *folder, uint64_t limit_
                                      struct dcpk_bytes *journal, struct dcpk_error *err);
 dcpk_status dcpk_folder_write_journal(struct dcpk_folder *folder, uint64_t offset_bytes,
                                       const void *data, size_t n_bytes, struct dcpk_error *err);
-/* Is there a plain file of that name, n_bytes long? */
-bool dcpk_folder_has(const struct dcpk_folder *folder, const char *name, uint64_t n_bytes);
 /*
  * A file that is there, by an earlier run or by another process of a shared folder, belongs to the
  * output from now on, as those that are made. *taken: it is a plain file of this user's, under this

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "lib/base/order.h"
-#include "lib/io/dir.h"
+#include "lib/base/path.h"
 #include "lib/io/remove.h"
 #include "lib/io/sink_priv.h"
 
@@ -414,14 +414,6 @@ bool dcpk_folder_keep(struct dcpk_folder *folder)
         is_there = true; /* nothing shows that it is not */
     folder->is_kept = folder->journal_fd >= 0 && !folder->published && is_there;
     return folder->is_kept;
-}
-
-bool dcpk_folder_has(const struct dcpk_folder *folder, const char *name, uint64_t n_bytes)
-{
-    struct stat info;
-
-    return fstatat(folder->dir_fd, name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
-           S_ISREG(info.st_mode) && (uint64_t)info.st_size == n_bytes;
 }
 
 void dcpk_folder_reserve_journal(struct dcpk_folder *folder, uint64_t n_bytes)

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "lib/io/dir.h"
+#include "lib/base/path.h"
 #include "lib/io/remove.h"
 #include "lib/io/sink_priv.h"
 

@@ -11,9 +11,9 @@
 #include "lib/exec/ranks.h"
 #include "lib/job/compare.h"
 #include "lib/job/give_options.h"
-#include "lib/job/input_check.h"
 #include "lib/job/overflow.h"
 #include "lib/job/verdict.h"
+#include "lib/job/verify.h"
 #include "lib/rules/rules.h"
 
 enum dcpk_convert_flags {

@@ -7,7 +7,6 @@
 #include "lib/ckpt/format.h"
 #include "lib/model/account.h"
 #include "lib/model/drop_unknown.h"
-#include "lib/model/trust.h"
 
 #define MAX_NAMED              3 /* unknown keys in a message */
 #define MAX_COMMAND_LINE_BYTES 65536
@@ -100,6 +99,67 @@ static dcpk_status check_repaired(const struct dcpk_model *model, struct dcpk_er
                      model->ckpt->format->name);
 }
 
+/* The elements of `from` replace those of `to`, whose role and dtype stay. */
+static dcpk_status replace(struct dcpk_model *model, uint32_t from, uint32_t to,
+                           struct dcpk_account *replaced, struct dcpk_error *err)
+{
+    const struct dcpk_model_tensor *right = &model->tensors[from];
+    struct dcpk_model_tensor *made = &model->tensors[to];
+
+    if (!dcpk_model_same_shape(right, made))
+        return dcpk_fail(err, DCPK_EMISMATCH, "'%s': its master has another shape",
+                         model->params[made->param].name);
+    dcpk_account_pieces(replaced, made->pieces, made->n_pieces);
+    made->pieces = right->pieces;
+    made->n_pieces = right->n_pieces;
+    return DCPK_OK;
+}
+
+static dcpk_status replace_all(struct dcpk_model *model, struct dcpk_account *replaced,
+                               struct dcpk_error *err)
+{
+    const bool weights_are_right = (model->ckpt->given.decisions & DCPK_TRUST_WEIGHTS) != 0;
+    const enum dcpk_role right = weights_are_right ? DCPK_WEIGHT : DCPK_MASTER;
+    const enum dcpk_role wrong = weights_are_right ? DCPK_MASTER : DCPK_WEIGHT;
+
+    for (size_t p = 0; p < model->n_params; p++) {
+        const uint32_t from = model->params[p].tensor[right], to = model->params[p].tensor[wrong];
+
+        if (from != DCPK_NO_TENSOR && to != DCPK_NO_TENSOR &&
+            replace(model, from, to, replaced, err))
+            return err->status;
+    }
+    return DCPK_OK;
+}
+
+/*
+ * Make each master of its weight, or each weight of its master, where the checkpoint's decisions
+ * have it (enum dcpk_decision): the elements of one side become those of the other, cast. Moments
+ * stay. Nothing happens without such a decision. Errors: DCPK_EUSAGE where masters were found by
+ * inference, which only equal weights prove; DCPK_EMISMATCH for a master of another shape.
+ */
+static dcpk_status apply_trust(struct dcpk_model *model, struct dcpk_error *err)
+{
+    struct dcpk_account replaced = {0};
+    dcpk_status st;
+
+    if ((model->ckpt->given.decisions & (DCPK_TRUST_WEIGHTS | DCPK_TRUST_MASTERS)) == 0)
+        return DCPK_OK;
+    if (model->needs_proof)
+        return dcpk_fail_fix(err, DCPK_EUSAGE, DCPK_FIX_WEIGHTS_ONLY,
+                             "the place of the optimizer's state was inferred, and only masters "
+                             "that are equal to their weights prove it: neither can be trusted "
+                             "without the other");
+    st = dcpk_account_init(&replaced, model->ckpt, err);
+    if (st == DCPK_OK)
+        st = replace_all(model, &replaced, err);
+    for (size_t t = 0; st == DCPK_OK && t < model->ckpt->n_tensors; t++)
+        if (replaced.tensors[t])
+            dcpk_model_carry(model, model->ckpt->tensors[t].key);
+    dcpk_account_release(&replaced);
+    return st;
+}
+
 dcpk_status dcpk_model_read(struct dcpk_checkpoint *ckpt, unsigned flags, struct dcpk_model **model,
                             struct dcpk_error *err)
 {
@@ -123,7 +183,7 @@ dcpk_status dcpk_model_read(struct dcpk_checkpoint *ckpt, unsigned flags, struct
     drop_left_out(*model);
     if (list_unknown(*model, err))
         return err->status;
-    return dcpk_model_trust(*model, err);
+    return apply_trust(*model, err);
 }
 
 bool dcpk_model_has_values(const struct dcpk_model *model)
