@@ -30,10 +30,10 @@ dcpk_run_open_file *const dcpk_archive_opener = dcpk_archive_open;
 dcpk_run_open_file *const dcpk_archive_opener = NULL;
 #endif
 
-const struct dcpk_beside dcpk_extras[] = {{.name = "run_config.yaml"},
-                                          {"train_state.pt", dcpk_item_find_fault},
-                                          {.name = "tokenizer"},
-                                          {.name = NULL}};
+const struct dcpk_side_file dcpk_side_files[] = {{.name = "run_config.yaml"},
+                                                 {"train_state.pt", dcpk_item_find_fault},
+                                                 {.name = "tokenizer"},
+                                                 {.name = NULL}};
 
 #ifdef DCPK_HAVE_YAML
 dcpk_read_value *const dcpk_yaml_args_reader = dcpk_bridge_read_args;

@@ -4,9 +4,9 @@
 #ifndef DCPK_FORMATS_FORMATS_H
 #define DCPK_FORMATS_FORMATS_H
 
-#include "lib/ckpt/beside.h"
 #include "lib/ckpt/format.h"
 #include "lib/ckpt/run.h"
+#include "lib/ckpt/side_file.h"
 
 /* NULL-terminated. */
 extern const struct dcpk_format *const dcpk_formats[];
@@ -19,7 +19,7 @@ extern dcpk_run_open_file *const dcpk_archive_opener;
 
 /* Files and folders that frameworks around Megatron keep beside a checkpoint's own
  * (formats/bridge/FORMAT.md); the last has no name. */
-extern const struct dcpk_beside dcpk_extras[];
+extern const struct dcpk_side_file dcpk_side_files[];
 
 /* Read args from YAML, and YAML as it is (formats/bridge/bridge.h); NULL when this build lacks
  * libyaml. */

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# citations_test.sh - citations.awk finds each kind of fault, and none in what is right or not ours.
+# citations_test.sh - citations.awk and sources.awk find each kind of fault, and none in what is right or not ours.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -41,4 +41,22 @@ lib/bad.c:5: 'README.md' has no section 1
 lib/bad.c:5: 'formats/zarr/FORMAT.md' has no section 9
 formats/zarr/more.md:1: '../lib/spec.md' does not exist
 formats/zarr/more.md:1: 'formats/zarr/FORMAT.md' has no section 5
+END
+
+# Source files in comments.
+cat >lib/box.c <<'END'
+/* box.h, tensor/box.h and lib/tensor/box.h; csrc/x.cu@v1, csrc/y.cu, <stdio.h>, cmd_<name>.c, compare_*.c,
+ * box.hpp. */
+const char *text = "nowhere.h"; // gone.cuh
+/* tensor/box.c and lib/box.h, but not "box.h" in "gone.h",
+ * gone.h: */ int gone_h; /* bax.c */
+END
+awk -v sources=lib/tensor/box.h:lib/cmd.c -f "$here/sources.awk" lib/box.c >found
+diff - found <<'END'
+lib/box.c:3: 'gone.cuh' does not exist
+lib/box.c:4: 'tensor/box.c' does not exist
+lib/box.c:4: 'lib/box.h' does not exist
+lib/box.c:4: 'gone.h' does not exist
+lib/box.c:5: 'gone.h' does not exist
+lib/box.c:5: 'bax.c' does not exist
 END

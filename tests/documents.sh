@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # documents.sh - check what a program can check of the documents: files that they name, what sources and documents cite
-# of them, README's size, drawn figures, the table of compatibility.
+# of them, source files that comments name, README's size, drawn figures, the table of compatibility.
 #
 #   tests/documents.sh [ROOT]
 #
@@ -51,6 +51,13 @@ check_citations() {
         sort -z | xargs -0 awk -v documents="$(IFS=: && echo "${documents[*]}")" -f "$here/citations.awk"
 }
 
+# Source files that comments name are there.
+check_sources() {
+    find lib formats kernels tools tests -type f \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' \) -print0 | sort -z |
+        xargs -0 awk -v sources="$(find lib formats kernels tools tests -type f \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' -o -name '*.h.in' \) |
+            sed 's/\.in$//' | paste -sd :)" -f "$here/sources.awk"
+}
+
 check_readme() {
     [ "$(wc -l <README.md)" -le 130 ] || echo "README.md:131: at most 130 lines"
     awk 'length > 120 { printf "README.md:%d: %d columns, at most 120\n", FNR, length }' README.md
@@ -69,6 +76,7 @@ check_compatibility() {
 {
     check_files
     check_citations
+    check_sources
     check_readme
     check_drawings
     check_compatibility

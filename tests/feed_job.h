@@ -4,7 +4,7 @@
 #ifndef DCPK_TESTS_FEED_JOB_H
 #define DCPK_TESTS_FEED_JOB_H
 
-#define RANK_MOST_BYTES (4 << 20)
+#define RANK_MAX_BYTES (4 << 20)
 
 #include <stdlib.h>
 
@@ -34,12 +34,12 @@ struct feed_job {
     struct dcpk_arena *arena;
     struct dcpk_shard *targets; /* by holder */
     size_t n_targets, capacity;
-    size_t first[RANK_THREADS_MOST + 1]; /* of each holder */
-    uint8_t *memory[RANK_THREADS_MOST];
-    size_t n_bytes[RANK_THREADS_MOST], room[RANK_THREADS_MOST];
-    dcpk_status ends[RANK_THREADS_MOST];
-    struct dcpk_error errs[RANK_THREADS_MOST];
-    struct dcpk_remap_files_stats stats[RANK_THREADS_MOST];
+    size_t first[RANK_THREADS_MAX + 1]; /* of each holder */
+    uint8_t *memory[RANK_THREADS_MAX];
+    size_t n_bytes[RANK_THREADS_MAX], room[RANK_THREADS_MAX];
+    dcpk_status ends[RANK_THREADS_MAX];
+    struct dcpk_error errs[RANK_THREADS_MAX];
+    struct dcpk_remap_files_stats stats[RANK_THREADS_MAX];
 };
 
 static inline enum dcpk_dtype feed_dtype(const struct feed_job *job, size_t view)
@@ -198,7 +198,7 @@ static inline void feed_rank(struct dcpk_ranks *ranks, int self, void *context)
     struct feed_job *job = context;
     const struct dcpk_env env = {.device = dcpk_devices[0],
                                  .n_threads = job->n_threads,
-                                 .memory_bytes = DCPK_EXEC_LEAST_MEMORY_BYTES,
+                                 .memory_bytes = DCPK_EXEC_MIN_MEMORY_BYTES,
                                  .progress = job->progress,
                                  .ranks = ranks};
     struct dcpk_remap_files_options options = job->options;

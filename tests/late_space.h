@@ -8,7 +8,7 @@
 #include "tests/check.h"
 #include "tests/random.h"
 
-#define LATE_MOST 4096 /* operations of a queue that are not done */
+#define LATE_MAX 4096 /* operations of a queue that are not done */
 
 /* A table to run, or bytes to copy. */
 struct late_op {
@@ -21,21 +21,21 @@ struct late_op {
 
 /* One rank's: a rank makes all calls from one thread. */
 static _Thread_local struct {
-    struct late_op ops[DCPK_N_QUEUES][LATE_MOST];
+    struct late_op ops[DCPK_N_QUEUES][LATE_MAX];
     uint64_t n_queued[DCPK_N_QUEUES], n_done[DCPK_N_QUEUES];
     uint64_t seed;
 } late;
 
 static inline void late_queue(int queue, const struct late_op *op)
 {
-    CHECK(late.n_queued[queue] - late.n_done[queue] < LATE_MOST, "room for late work");
-    late.ops[queue][late.n_queued[queue]++ % LATE_MOST] = *op;
+    CHECK(late.n_queued[queue] - late.n_done[queue] < LATE_MAX, "room for late work");
+    late.ops[queue][late.n_queued[queue]++ % LATE_MAX] = *op;
 }
 
 /* Do the next operation of a queue. */
 static inline dcpk_status late_do(struct dcpk_space *space, int queue, struct dcpk_error *err)
 {
-    const struct late_op *op = &late.ops[queue][late.n_done[queue]++ % LATE_MOST];
+    const struct late_op *op = &late.ops[queue][late.n_done[queue]++ % LATE_MAX];
 
     if (op->table != NULL)
         return dcpk_spaces[0]->run(space, queue, op->table, op->sums, err);

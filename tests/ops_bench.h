@@ -7,12 +7,12 @@
 #include "tests/check.h"
 #include "tests/random.h"
 
-#define OPS_MOST 256 /* pieces of memory that a bench holds */
+#define OPS_MAX 256 /* pieces of memory that a bench holds */
 
 struct ops_bench {
     const struct dcpk_ops *ops;
     struct dcpk_math *math;
-    void *held[OPS_MOST];
+    void *held[OPS_MAX];
     size_t n_held;
 };
 
@@ -50,7 +50,7 @@ static inline void *ops_room(struct ops_bench *b, size_t n_bytes)
     uint8_t poison[256];
     void *at;
 
-    CHECK(b->n_held < OPS_MOST, "pieces of memory");
+    CHECK(b->n_held < OPS_MAX, "pieces of memory");
     CHECK_OK(b->ops->alloc(b->math, n_bytes + 1, &at, &err), b->ops->name);
     b->held[b->n_held++] = at;
     memset(poison, 0xa5, sizeof poison);

@@ -7,13 +7,13 @@
 #include "lib/tensor/piece.h"
 #include "tests/fake_ckpt.h"
 
-enum { OUT_MOST = 8, OUT_BOXES = 40 };
+enum { OUT_MAX = 8, OUT_BOXES = 40 };
 
 struct out_case {
     struct fake fake;
     struct dcpk_checkpoint *ckpt;
     struct dcpk_output *out;
-    uint8_t *want[OUT_MOST]; /* elements of each output tensor */
+    uint8_t *want[OUT_MAX]; /* elements of each output tensor */
     char label[64];
     uint64_t seed;
 };

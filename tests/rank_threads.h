@@ -21,11 +21,11 @@
 #include "tests/check.h"
 #include "tests/random.h"
 
-#define RANK_THREADS_MOST 6
-#ifndef RANK_MOST_BYTES
-#define RANK_MOST_BYTES 4096 /* of one collective call */
+#define RANK_THREADS_MAX 6
+#ifndef RANK_MAX_BYTES
+#define RANK_MAX_BYTES 4096 /* of one collective call */
 #endif
-#define RANK_MOST_WAITING 1024 /* messages from one rank to another */
+#define RANK_MAX_WAITING  1024 /* messages from one rank to another */
 #define RANK_N_BROADCASTS 16   /* more than there are from one gathering to the next but one */
 #define RANK_PATIENCE     10   /* seconds */
 
@@ -48,25 +48,25 @@ static struct {
     dcpk_status (*broadcast)(struct dcpk_comm *, int, void *, size_t, struct dcpk_error *);
     rank_script *script;
     void *context;
-    dcpk_status ends[RANK_THREADS_MOST]; /* of joining or leaving */
-    char said[RANK_THREADS_MOST][256];   /* of leaving, where it failed */
-    pthread_mutex_t mutex;               /* of all that follows */
+    dcpk_status ends[RANK_THREADS_MAX]; /* of joining or leaving */
+    char said[RANK_THREADS_MAX][256];   /* of leaving, where it failed */
+    pthread_mutex_t mutex;              /* of all that follows */
     pthread_cond_t changed;
     bool is_late; /* somebody has waited in vain */
     bool is_over; /* or has gone: all others stop waiting */
     int n_left, n_abandoned;
     struct {
-        uint8_t bytes[RANK_THREADS_MOST][RANK_MOST_BYTES];
+        uint8_t bytes[RANK_THREADS_MAX][RANK_MAX_BYTES];
         uint64_t n_in; /* contributions so far, of all rounds */
     } gathers[2];      /* none is further than one round ahead */
     struct {
-        uint8_t bytes[RANK_MOST_BYTES];
+        uint8_t bytes[RANK_MAX_BYTES];
         uint64_t number; /* of the broadcast that it holds, from 1 */
     } broadcasts[RANK_N_BROADCASTS];
     struct {
-        uint64_t messages[RANK_MOST_WAITING];
+        uint64_t messages[RANK_MAX_WAITING];
         uint64_t n_sent, n_taken;
-    } queues[RANK_THREADS_MOST][RANK_THREADS_MOST]; /* of the receiver, from each */
+    } queues[RANK_THREADS_MAX][RANK_THREADS_MAX]; /* of the receiver, from each */
 } rank_job;
 
 static _Thread_local int rank_self;
@@ -187,12 +187,12 @@ static inline dcpk_status rank_send(struct dcpk_comm *comm, int to, uint64_t mes
     rank_dawdle(rank_comm_of(comm));
     pthread_mutex_lock(&rank_job.mutex);
     n_waiting = rank_job.queues[to][comm->rank].n_sent - rank_job.queues[to][comm->rank].n_taken;
-    if (n_waiting < RANK_MOST_WAITING)
+    if (n_waiting < RANK_MAX_WAITING)
         rank_job.queues[to][comm->rank]
-            .messages[rank_job.queues[to][comm->rank].n_sent++ % RANK_MOST_WAITING] = message;
+            .messages[rank_job.queues[to][comm->rank].n_sent++ % RANK_MAX_WAITING] = message;
     pthread_cond_broadcast(&rank_job.changed);
     pthread_mutex_unlock(&rank_job.mutex);
-    return n_waiting < RANK_MOST_WAITING ? DCPK_OK : dcpk_fail(err, DCPK_EIO, "nobody receives");
+    return n_waiting < RANK_MAX_WAITING ? DCPK_OK : dcpk_fail(err, DCPK_EIO, "nobody receives");
 }
 
 /* Has a message of rank r arrived that was not taken? */
@@ -241,7 +241,7 @@ static inline dcpk_status rank_receive(struct dcpk_comm *comm, bool waits, bool 
     *got = *from < n;
     if (*got)
         *message = rank_job.queues[rank][*from]
-                       .messages[rank_job.queues[rank][*from].n_taken++ % RANK_MOST_WAITING];
+                       .messages[rank_job.queues[rank][*from].n_taken++ % RANK_MAX_WAITING];
     pthread_mutex_unlock(&rank_job.mutex);
     return *got || !waits ? DCPK_OK : dcpk_fail(err, DCPK_EIO, "nothing is received");
 }

@@ -3,7 +3,7 @@
 #ifndef DCPK_TESTS_REMAP_JOB_H
 #define DCPK_TESTS_REMAP_JOB_H
 
-#define RANK_MOST_BYTES (1 << 20)
+#define RANK_MAX_BYTES (1 << 20)
 
 #include "lib/exec/remap.h"
 #include "tests/rank_threads.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* args_from.c - args from JSON, from Megatron-Bridge's YAML, or from another checkpoint. */
 #include "tools/args_from.h"
+#include "tools/run_args.h"
 
 #include <string.h>
 #include <sys/stat.h>
@@ -112,13 +113,13 @@ static dcpk_status from_run_config(struct dcpk_checkpoint *ckpt, struct dcpk_arg
     return err->status;
 }
 
-static dcpk_status from_checkpoint(const char *path, const struct dcpk_voice *voice,
+static dcpk_status from_checkpoint(const char *path, const struct dcpk_verbosity *verbosity,
                                    struct dcpk_args_from *from, struct dcpk_error *err)
 {
     struct dcpk_checkpoint *ckpt = NULL;
     struct dcpk_run_state state;
 
-    if (dcpk_cli_open(path, NULL, voice, &ckpt, NULL, err) != DCPK_OK)
+    if (dcpk_cli_open(path, NULL, verbosity, &ckpt, NULL, err) != DCPK_OK)
         return err->status;
     dcpk_run_state_load(ckpt, from->arena, &state);
     if (state.args != NULL)
@@ -141,7 +142,7 @@ static dcpk_status from_file(const char *path, struct dcpk_args_from *from, stru
     return err->status;
 }
 
-dcpk_status dcpk_args_from_read(const char *path, const struct dcpk_voice *voice,
+dcpk_status dcpk_args_from_read(const char *path, const struct dcpk_verbosity *verbosity,
                                 struct dcpk_args_from *from, struct dcpk_error *err)
 {
     struct stat there;
@@ -152,7 +153,7 @@ dcpk_status dcpk_args_from_read(const char *path, const struct dcpk_voice *voice
     if (from->arena == NULL)
         return err->status;
     if (stat(path, &there) == 0 && S_ISDIR(there.st_mode))
-        (void)from_checkpoint(path, voice, from, err);
+        (void)from_checkpoint(path, verbosity, from, err);
     else
         (void)from_file(path, from, err);
     if (err->status != DCPK_OK)
@@ -160,13 +161,13 @@ dcpk_status dcpk_args_from_read(const char *path, const struct dcpk_voice *voice
     return err->status;
 }
 
-dcpk_status dcpk_args_from_checkpoint(const char *path, const struct dcpk_voice *voice,
+dcpk_status dcpk_args_from_checkpoint(const char *path, const struct dcpk_verbosity *verbosity,
                                       struct dcpk_args_from *from, struct dcpk_error *err)
 {
     from->arena = dcpk_arena_new(0, err);
     if (from->arena == NULL)
         return err->status;
-    if (from_checkpoint(path, voice, from, err) != DCPK_OK)
+    if (from_checkpoint(path, verbosity, from, err) != DCPK_OK)
         dcpk_context(err, "args of '%s'", path);
     return err->status;
 }
@@ -217,23 +218,4 @@ bool dcpk_lacks_args(struct dcpk_checkpoint *ckpt)
         dcpk_run_state_load(ckpt, arena, &state);
     dcpk_arena_free(arena);
     return state.args == NULL;
-}
-
-void dcpk_args_from_hint(const char *path, struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
-{
-    struct dcpk_error ignored = DCPK_ERROR_INIT;
-    enum dcpk_path_kind kind;
-
-    if (ckpt == NULL || (err->status != DCPK_EFORMAT && err->status != DCPK_EUNSUPPORTED &&
-                         err->status != DCPK_EUSAGE))
-        return;
-    if (dcpk_store_look(ckpt->store, RUN_CONFIG, &kind, &ignored) == DCPK_OK &&
-        kind == DCPK_PATH_FILE)
-        dcpk_append(err,
-                    "; '" RUN_CONFIG "' of Megatron-Bridge lies beside it: --args-from %s takes "
-                    "them from there",
-                    path);
-    else
-        dcpk_append(err, "; --args-from takes them from a JSON object, a " RUN_CONFIG
-                         " of Megatron-Bridge, or another checkpoint");
 }

@@ -22,10 +22,10 @@ struct dcpk_args_from {
  * Read what --args-from names; path NULL: nothing, args stays NULL. Errors: DCPK_EFORMAT,
  * DCPK_EUNSUPPORTED for what does not hold args, or YAML in a build without libyaml; DCPK_EIO.
  */
-dcpk_status dcpk_args_from_read(const char *path, const struct dcpk_voice *voice,
+dcpk_status dcpk_args_from_read(const char *path, const struct dcpk_verbosity *verbosity,
                                 struct dcpk_args_from *from, struct dcpk_error *err);
 /* The same of a checkpoint, a folder or an archive. */
-dcpk_status dcpk_args_from_checkpoint(const char *path, const struct dcpk_voice *voice,
+dcpk_status dcpk_args_from_checkpoint(const char *path, const struct dcpk_verbosity *verbosity,
                                       struct dcpk_args_from *from, struct dcpk_error *err);
 /*
  * Read a configuration, JSON or YAML, as it is: from->args is then a DICT of sections
@@ -36,8 +36,5 @@ void dcpk_args_from_release(struct dcpk_args_from *from);
 
 /* Does the checkpoint lack args of its own? */
 bool dcpk_lacks_args(struct dcpk_checkpoint *ckpt);
-
-/* Add to the error of a checkpoint without args (NULL: it was not opened) which option helps. */
-void dcpk_args_from_hint(const char *path, struct dcpk_checkpoint *ckpt, struct dcpk_error *err);
 
 #endif

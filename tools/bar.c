@@ -152,15 +152,15 @@ static void on_begin(void *context, const char *label)
 }
 
 struct dcpk_progress dcpk_bar_begin(struct dcpk_bar *bar, const char *label,
-                                    const struct dcpk_voice *voice)
+                                    const struct dcpk_verbosity *verbosity)
 {
     struct dcpk_progress progress = {.begin = on_begin, .update = on_progress, .context = bar};
 
     memset(bar, 0, sizeof *bar);
     bar->label = label;
     bar->is_terminal = isatty(STDERR_FILENO) == 1;
-    bar->is_quiet = voice->is_quiet;
-    bar->wants_lines = voice->wants_progress;
+    bar->is_quiet = verbosity->is_quiet;
+    bar->wants_lines = verbosity->wants_progress;
     bar->start_seconds = dcpk_now_seconds();
     if (!bar->is_terminal)
         bar->next_seconds = bar->start_seconds + period(bar);

@@ -9,8 +9,8 @@
 /*
  * On stderr: part and bytes done, GB/s, time left. On a terminal one line that is redrawn and goes
  * when the work is done; else a line every few seconds, the first after 10 s, so that a short run
- * prints nothing, or from the start and with a last one when the voice wants progress. Nothing when
- * the voice is quiet. It always passes on SIGINT.
+ * prints nothing, or from the start and with a last one when the verbosity wants progress. Nothing
+ * when the verbosity is quiet. It always passes on SIGINT.
  */
 struct dcpk_bar {
     const char *label; /* borrowed: "converting" */
@@ -25,7 +25,7 @@ struct dcpk_bar {
 
 /* bar, label: borrowed until the end. */
 struct dcpk_progress dcpk_bar_begin(struct dcpk_bar *bar, const char *label,
-                                    const struct dcpk_voice *voice);
+                                    const struct dcpk_verbosity *verbosity);
 void dcpk_bar_end(struct dcpk_bar *bar);
 
 #endif

@@ -11,15 +11,15 @@
 #include "lib/job/convert.h"
 
 /* Of the folder that would be made. */
-static void note_remarks(const struct dcpk_conversion *c, const struct dcpk_voice *voice)
+static void note_remarks(const struct dcpk_conversion *c, const struct dcpk_verbosity *verbosity)
 {
     for (const struct dcpk_out_event *event = c->out->events; event != NULL; event = event->next)
         if (event->kind == DCPK_EVENT_NOTE && strcmp(event->key, "family") != 0)
-            dcpk_cli_note(voice, "%s", event->text);
+            dcpk_cli_note(verbosity, "%s", event->text);
 }
 
 void dcpk_check_model(struct dcpk_checkpoint *ckpt, const struct dcpk_env *env,
-                      const struct dcpk_voice *voice, struct dcpk_checks *checks)
+                      const struct dcpk_verbosity *verbosity, struct dcpk_checks *checks)
 {
     const char *to = ckpt->format->is_model ? "torch_dist" : "huggingface";
     const struct dcpk_convert_options options = {
@@ -35,7 +35,7 @@ void dcpk_check_model(struct dcpk_checkpoint *ckpt, const struct dcpk_env *env,
     }
     st = dcpk_conversion_plan(&c, &options, &err);
     if (st == DCPK_OK && !ckpt->format->is_model) {
-        note_remarks(&c, voice);
+        note_remarks(&c, verbosity);
         st = dcpk_fail(&err, DCPK_EMISMATCH,
                        "it does not load as it is: 'dcpkit convert --to huggingface %s OUT' makes "
                        "%" PRIu64 " tensors of it; the family is %s",

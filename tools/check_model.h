@@ -16,7 +16,7 @@
  * that is noted. Reads metadata and small objects.
  */
 void dcpk_check_model(struct dcpk_checkpoint *ckpt, const struct dcpk_env *env,
-                      const struct dcpk_voice *voice, struct dcpk_checks *checks);
+                      const struct dcpk_verbosity *verbosity, struct dcpk_checks *checks);
 
 /*
  * The command that makes a folder of which the verdict's release loads more, planned to the end and

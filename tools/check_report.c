@@ -10,7 +10,7 @@
 #include "tools/cmd.h"
 #include "tools/print_doc.h"
 
-#define MOST_LISTED 8 /* missing things of one purpose */
+#define MAX_LISTED 8 /* missing things of one purpose */
 
 static bool is_shown(const struct dcpk_check_report *r, const struct dcpk_check_finding *f,
                      enum dcpk_purpose purpose)
@@ -141,10 +141,10 @@ static void fill_missing(const void *context, struct dcpk_doc_rows *rows)
         uint64_t n = 0;
 
         for (const struct dcpk_check_finding *f = r->check->findings; f != NULL; f = f->next)
-            if (is_shown(r, f, purpose) && (n++ < MOST_LISTED || r->lists_all))
+            if (is_shown(r, f, purpose) && (n++ < MAX_LISTED || r->lists_all))
                 put_missing(rows, purpose, f->key, f->text);
-        snprintf(n_more, sizeof n_more, "%" PRIu64, n - MOST_LISTED);
-        if (n > MOST_LISTED && !r->lists_all)
+        snprintf(n_more, sizeof n_more, "%" PRIu64, n - MAX_LISTED);
+        if (n > MAX_LISTED && !r->lists_all)
             put_missing(rows, purpose, n_more, "more (--all lists them)");
     }
 }
@@ -223,7 +223,7 @@ dcpk_status dcpk_print_verdict(const char *head, const struct dcpk_verdict *verd
     return st;
 }
 
-void dcpk_warn_verdict(const struct dcpk_voice *voice, const struct dcpk_verdict *verdict)
+void dcpk_warn_verdict(const struct dcpk_verbosity *verbosity, const struct dcpk_verdict *verdict)
 {
     const struct dcpk_check_finding *f;
 
@@ -233,5 +233,5 @@ void dcpk_warn_verdict(const struct dcpk_voice *voice, const struct dcpk_verdict
     if (f == NULL)
         f = dcpk_verdict_reason(verdict, DCPK_LOADS_NOT, verdict->variants);
     if (f != NULL)
-        dcpk_cli_note(voice, "no release of Megatron loads the result: %s %s", f->key, f->text);
+        dcpk_cli_note(verbosity, "no release of Megatron loads the result: %s %s", f->key, f->text);
 }

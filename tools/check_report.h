@@ -29,6 +29,6 @@ void dcpk_check_report(const struct dcpk_check_report *report, struct dcpk_doc *
 dcpk_status dcpk_print_verdict(const char *head, const struct dcpk_verdict *verdict,
                                struct dcpk_error *err);
 /* A warning on stderr where no release loads it. */
-void dcpk_warn_verdict(const struct dcpk_voice *voice, const struct dcpk_verdict *verdict);
+void dcpk_warn_verdict(const struct dcpk_verbosity *verbosity, const struct dcpk_verdict *verdict);
 
 #endif

@@ -124,5 +124,5 @@ dcpk_status dcpk_checks_print(const struct dcpk_checks *checks, const char *form
     if (proof != NULL)
         report_verify_proof(proof, &doc);
     dcpk_doc_set_count(&doc, "version", 1);
-    return dcpk_print_doc(&doc, &(struct dcpk_doc_way){.as_json = as_json}, err);
+    return dcpk_print_doc(&doc, &(struct dcpk_print_options){.as_json = as_json}, err);
 }

@@ -52,7 +52,7 @@ void dcpk_checks_report_verdict(const struct dcpk_checks *checks, struct dcpk_do
 
 /*
  * Print both. One JSON document has {"checks", "format", "ok", "version"}; with a proof (NULL: none
- * was asked for) also its "differences", of which at most DCPK_MOST_KEPT are kept, and
+ * was asked for) also its "differences", of which at most DCPK_MAX_KEPT are kept, and
  * "n_differences", all of them.
  */
 dcpk_status dcpk_checks_print(const struct dcpk_checks *checks, const char *format,

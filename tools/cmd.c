@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd.c - what the subcommands share: messages, sizes, signals, opening. */
+/* cmd.c - what the subcommands share: messages, sizes, signals, files. */
 #include "tools/cmd.h"
 
 #include <errno.h>
@@ -17,34 +17,34 @@
 #include "lib/base/alloc.h"
 #include "lib/base/text.h"
 #include "lib/model/model.h"
-#include "tools/bar.h"
 #include "tools/wrap.h"
 
-void dcpk_cli_note(const struct dcpk_voice *voice, const char *fmt, ...)
+void dcpk_cli_note(const struct dcpk_verbosity *verbosity, const char *fmt, ...)
 {
     char text[1024];
     va_list ap;
 
-    if (voice->is_quiet)
+    if (verbosity->is_quiet)
         return;
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    dcpk_cli_printf(stderr, "dcpkit: %s: note: ", voice->command);
+    dcpk_cli_printf(stderr, "dcpkit: %s: note: ", verbosity->command);
     dcpk_cli_put_text(stderr, text);
     dcpk_cli_printf(stderr, "\n");
 }
 
-void dcpk_cli_note_msc(const struct dcpk_voice *voice)
+void dcpk_cli_note_msc(const struct dcpk_verbosity *verbosity)
 {
     dcpk_cli_note(
-        voice, "--enable-msc has no meaning here: folders of a file system are read and written");
+        verbosity,
+        "--enable-msc has no meaning here: folders of a file system are read and written");
 }
 
-void dcpk_cli_notes(const struct dcpk_voice *voice, const struct dcpk_checkpoint *ckpt)
+void dcpk_cli_notes(const struct dcpk_verbosity *verbosity, const struct dcpk_checkpoint *ckpt)
 {
     for (const struct dcpk_note *note = ckpt->notes; note != NULL; note = note->next)
-        dcpk_cli_note(voice, "%s", note->text);
+        dcpk_cli_note(verbosity, "%s", note->text);
 }
 
 const char *dcpk_cli_short_size(uint64_t n_bytes, char text[DCPK_SIZE_TEXT_BYTES])
@@ -201,31 +201,7 @@ struct dcpk_env dcpk_cli_env(struct dcpk_ranks *ranks)
 {
     return (struct dcpk_env){.formats = dcpk_formats,
                              .open_file = dcpk_archive_opener,
-                             .extras = dcpk_extras,
+                             .side_files = dcpk_side_files,
                              .device = dcpk_devices[0],
                              .ranks = ranks};
-}
-
-dcpk_status dcpk_cli_open(const char *path, const char *format, const struct dcpk_voice *voice,
-                          struct dcpk_checkpoint **ckpt, struct dcpk_run *run,
-                          struct dcpk_error *err)
-{
-    struct dcpk_env env = dcpk_cli_env(NULL);
-    struct dcpk_checkpoint *opened = NULL;
-    struct dcpk_bar bar;
-    dcpk_status st;
-
-    env.progress = dcpk_bar_begin(&bar, "unpacking", voice);
-    st = dcpk_env_open(&env, path, format, run, &opened, err);
-    dcpk_bar_end(&bar);
-    if (st != DCPK_OK)
-        return st;
-    if (dcpk_cli_interrupted()) {
-        dcpk_checkpoint_close(opened);
-        if (run != NULL)
-            dcpk_run_release(run);
-        return dcpk_fail(err, DCPK_ECANCELLED, "stopped on request");
-    }
-    *ckpt = opened;
-    return DCPK_OK;
 }

@@ -54,18 +54,18 @@ int dcpk_cli_exit_code(dcpk_status status);
 #define DCPK_CLI_ERROR_BYTES (DCPK_ERROR_BYTES + 1024)
 const char *dcpk_cli_error_text(const struct dcpk_error *err, char text[DCPK_CLI_ERROR_BYTES]);
 
-/* What a command prints beside its result. Its options: DCPK_OPT_VOICE. */
-struct dcpk_voice {
+/* What a command prints beside its result. Its options: DCPK_OPT_VERBOSITY. */
+struct dcpk_verbosity {
     const char *command; /* for the beginning of each line */
     bool wants_progress, is_quiet;
 };
-/* "dcpkit: <command>: note: <text>" to stderr, unless the voice is quiet. */
-void dcpk_cli_note(const struct dcpk_voice *voice, const char *fmt, ...)
+/* "dcpkit: <command>: note: <text>" to stderr, unless the verbosity is quiet. */
+void dcpk_cli_note(const struct dcpk_verbosity *verbosity, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 /* The note on DCPK_OPT_MSC. */
-void dcpk_cli_note_msc(const struct dcpk_voice *voice);
+void dcpk_cli_note_msc(const struct dcpk_verbosity *verbosity);
 /* All notes of a checkpoint. */
-void dcpk_cli_notes(const struct dcpk_voice *voice, const struct dcpk_checkpoint *ckpt);
+void dcpk_cli_notes(const struct dcpk_verbosity *verbosity, const struct dcpk_checkpoint *ckpt);
 
 /* "1.50 GiB (1610612736 bytes)", below 1 KiB "412 bytes". Returns text. */
 #define DCPK_SIZE_TEXT_BYTES DCPK_PLAIN_SIZE_BYTES
@@ -96,7 +96,7 @@ void dcpk_cli_catch_signals(void);
 bool dcpk_cli_interrupted(void);
 
 /* The most bytes of a log, a map of keys, hashes. */
-#define DCPK_CLI_MOST_FILE_BYTES ((uint64_t)1 << 30)
+#define DCPK_CLI_MAX_FILE_BYTES ((uint64_t)1 << 30)
 /* Read the file at `path` whole, with a NUL behind it; owned: dcpk_free. Errors: DCPK_ERANGE for
  * more than most_bytes. */
 dcpk_status dcpk_cli_read_file(const char *path, uint64_t most_bytes, char **text, size_t *n_bytes,
@@ -104,15 +104,5 @@ dcpk_status dcpk_cli_read_file(const char *path, uint64_t most_bytes, char **tex
 
 /* What was built in, with the defaults of threads and memory; no progress. ranks: NULL: alone. */
 struct dcpk_env dcpk_cli_env(struct dcpk_ranks *ranks);
-
-/*
- * Open the checkpoint at `path`, an iteration folder, a run folder or an archive (dcpk_run_open),
- * in one of the built formats (format: by name, NULL: by looking). ckpt: dcpk_checkpoint_close;
- * run: dcpk_run_release, may be NULL. Errors: DCPK_ECANCELLED after a signal; those of
- * opening.
- */
-dcpk_status dcpk_cli_open(const char *path, const char *format, const struct dcpk_voice *voice,
-                          struct dcpk_checkpoint **ckpt, struct dcpk_run *run,
-                          struct dcpk_error *err);
 
 #endif

@@ -4,6 +4,7 @@
 
 #include "lib/exec/finite.h"
 #include "lib/job/compare.h"
+#include "lib/job/give_options.h"
 #include "lib/job/verdict.h"
 #include "lib/place/grid.h"
 #include "tools/args_from.h"
@@ -12,13 +13,14 @@
 #include "tools/check_report.h"
 #include "tools/cmd.h"
 #include "tools/print_doc.h"
+#include "tools/run_args.h"
 
 #define NAME "check"
 
 struct check {
     const char *path, *format, *mesh, *fsdp_version, *args_path, *html;
     bool as_json, finite, lists_all, no_optimizer, no_rng, finetune;
-    struct dcpk_voice voice;
+    struct dcpk_verbosity verbosity;
     struct dcpk_env env;
     struct dcpk_check_options options;
     struct dcpk_checkpoint *ckpt;
@@ -37,7 +39,7 @@ static void check_finite(struct check *c)
     uint64_t n_bad = 0;
     dcpk_status st;
 
-    c->env.progress = dcpk_bar_begin(&bar, "reading", &c->voice);
+    c->env.progress = dcpk_bar_begin(&bar, "reading", &c->verbosity);
     st = dcpk_exec_new(c->ckpt, &c->env, &exec, &err);
     if (st == DCPK_OK)
         st = dcpk_exec_find_nonfinite(exec, &n_bad, place, &err);
@@ -67,8 +69,8 @@ static dcpk_status print_report(const struct check *c, const struct dcpk_check_r
     dcpk_doc_init(&doc, NAME, &dcpk_checks_style);
     dcpk_check_report(r, &doc);
     dcpk_cli_keep_private(c->ckpt);
-    return dcpk_print_doc(&doc, &(struct dcpk_doc_way){.as_json = c->as_json, .html = c->html},
-                          err);
+    return dcpk_print_doc(
+        &doc, &(struct dcpk_print_options){.as_json = c->as_json, .html = c->html}, err);
 }
 
 /* A conversion makes a folder for the layers, the Adam and the mesh that args name. */
@@ -95,7 +97,7 @@ static int report_check(struct check *c)
         r.remedy = remedy;
     if (c->finite)
         check_finite(c);
-    dcpk_cli_notes(&c->voice, c->ckpt);
+    dcpk_cli_notes(&c->verbosity, c->ckpt);
     if (dcpk_cli_interrupted())
         st = dcpk_fail(&err, DCPK_ECANCELLED, "stopped on request");
     else
@@ -125,10 +127,10 @@ static int report_transformers(struct check *c)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
 
-    dcpk_check_model(c->ckpt, &c->env, &c->voice, &c->checks);
+    dcpk_check_model(c->ckpt, &c->env, &c->verbosity, &c->checks);
     if (c->finite)
         check_finite(c);
-    dcpk_cli_notes(&c->voice, c->ckpt);
+    dcpk_cli_notes(&c->verbosity, c->ckpt);
     if (dcpk_checks_print(&c->checks, c->ckpt->format->name, NULL, c->as_json, &err) != DCPK_OK)
         return dcpk_cli_fail(NAME, &err);
     return dcpk_checks_exit_code(&c->checks);
@@ -144,13 +146,14 @@ static int run_check(struct check *c)
     int code;
 
     if (st == DCPK_OK)
-        st = dcpk_cli_open(c->path, c->format, &c->voice, &c->ckpt, &c->run, &err);
+        st = dcpk_cli_open(c->path, c->format, &c->verbosity, &c->ckpt, &c->run, &err);
     if (st == DCPK_OK)
         st = choose_loader(c, &err);
     if (st == DCPK_OK)
-        st = dcpk_args_from_read(c->args_path, &c->voice, &from, &err);
+        st = dcpk_args_from_read(c->args_path, &c->verbosity, &from, &err);
+    if (st == DCPK_OK)
+        st = dcpk_checkpoint_give(c->ckpt, &(struct dcpk_open_options){.args = from.args}, &err);
     if (st == DCPK_OK) {
-        c->ckpt->given_args = from.args;
         dcpk_verify_metadata(c->ckpt, outcomes);
         dcpk_checks_structure(&c->checks, c->ckpt, outcomes);
     }
@@ -206,12 +209,12 @@ static const struct dcpk_option option_rows[] = {
     DCPK_OPT_HTML(html),
     DCPK_OPT_THREADS(env.n_threads),
     DCPK_OPT_MEMORY(env.memory_bytes),
-    DCPK_OPT_VOICE(voice),
+    DCPK_OPT_VERBOSITY(verbosity),
     DCPK_OPT_END};
 
 int dcpk_cmd_check(int argc, char **argv)
 {
-    struct check c = {.voice = {.command = NAME}, .env = dcpk_cli_env(NULL)};
+    struct check c = {.verbosity = {.command = NAME}, .env = dcpk_cli_env(NULL)};
     const struct dcpk_cli cli = {
         .name = NAME,
         .usage = "[options] DIR",

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "lib/exec/ranks.h"
+#include "lib/job/give_options.h"
 #include "tools/args_from.h"
 #include "tools/bar.h"
 #include "tools/cmd.h"
@@ -17,9 +18,10 @@ struct request {
     const char *iteration, *args_path, *maps, *html; /* args_path: --args-from */
     bool as_json, enable_msc;
     int top;
+    int64_t bucket_elems;
     struct dcpk_tolerance tolerance; /* negative: not given */
     struct dcpk_compare_options options;
-    struct dcpk_voice voice;
+    struct dcpk_verbosity verbosity;
 };
 
 /* Of rank 0: a page can be written, beside both. */
@@ -36,7 +38,7 @@ static dcpk_status check_page(const struct request *r, char *const *paths, struc
 static dcpk_status print_answer(const struct request *r, const struct dcpk_compare_report *report,
                                 const struct dcpk_compare_shown *shown, struct dcpk_error *err)
 {
-    struct dcpk_doc_way way = {.as_json = r->as_json};
+    struct dcpk_print_options way = {.as_json = r->as_json};
     struct dcpk_doc doc;
 
     if (dcpk_ranks_self(r->options.env.ranks) == 0)
@@ -46,11 +48,22 @@ static dcpk_status print_answer(const struct request *r, const struct dcpk_compa
     return dcpk_print_doc(&doc, &way, err);
 }
 
+/* Args only where the checkpoint has none. */
+static dcpk_status give_options(const struct request *r, struct dcpk_checkpoint *ckpt,
+                                const struct dcpk_value *args, struct dcpk_error *err)
+{
+    struct dcpk_open_options given = {.family.maps = r->maps, .bucket_elems = r->bucket_elems};
+
+    if (args != NULL && dcpk_lacks_args(ckpt))
+        given.args = args;
+    return dcpk_checkpoint_give(ckpt, &given, err);
+}
+
 /* paths: of the two. */
 static int compare(struct request *r, char *const *paths)
 {
     struct dcpk_compare_options *options = &r->options;
-    const struct dcpk_voice *voice = &r->voice;
+    const struct dcpk_verbosity *verbosity = &r->verbosity;
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_args_from from = {0};
     struct dcpk_compare_report report = {0};
@@ -65,18 +78,17 @@ static int compare(struct request *r, char *const *paths)
     if (st == DCPK_OK)
         st = check_page(r, paths, &err);
     if (st == DCPK_OK)
-        st = dcpk_cli_open(left, NULL, voice, &a, NULL, &err);
+        st = dcpk_cli_open(left, NULL, verbosity, &a, NULL, &err);
     if (st == DCPK_OK)
-        st = dcpk_cli_open(right, NULL, voice, &b, NULL, &err);
+        st = dcpk_cli_open(right, NULL, verbosity, &b, NULL, &err);
     if (st == DCPK_OK)
-        st = dcpk_args_from_read(r->args_path, voice, &from, &err);
-    if (st == DCPK_OK && from.args != NULL && dcpk_lacks_args(a))
-        a->given_args = from.args;
-    if (st == DCPK_OK && from.args != NULL && dcpk_lacks_args(b))
-        b->given_args = from.args;
+        st = dcpk_args_from_read(r->args_path, verbosity, &from, &err);
+    if (st == DCPK_OK)
+        st = give_options(r, a, from.args, &err);
+    if (st == DCPK_OK)
+        st = give_options(r, b, from.args, &err);
     if (st == DCPK_OK) {
-        a->given_family.maps = b->given_family.maps = r->maps;
-        options->env.progress = dcpk_bar_begin(&bar, "comparing", voice);
+        options->env.progress = dcpk_bar_begin(&bar, "comparing", verbosity);
         st = dcpk_compare_checkpoints(a, b, options, &report, &err);
         dcpk_bar_end(&bar);
     }
@@ -140,7 +152,7 @@ static const struct dcpk_option option_rows[] = {
         "vocab-size", "N", options.vocab_size,
         "tokens of the vocabulary, where its padding differs (default: args.vocab_size)"),
     DCPK_OPT_LENGTH(
-        "ddp-bucket-size", "N", options.bucket_elems,
+        "ddp-bucket-size", "N", bucket_elems,
         "elements of a DDP bucket in the runs that wrote A and B, as 'convert' was told"),
     DCPK_OPT_ITERATION(iteration),
     DCPK_OPT_ARGS_FROM(args_path),
@@ -151,7 +163,7 @@ static const struct dcpk_option option_rows[] = {
     DCPK_OPT_HTML(html),
     DCPK_OPT_THREADS(options.env.n_threads),
     DCPK_OPT_MEMORY(options.env.memory_bytes),
-    DCPK_OPT_VOICE(voice),
+    DCPK_OPT_VERBOSITY(verbosity),
     DCPK_OPT_END};
 
 int dcpk_cmd_compare(int argc, char **argv, struct dcpk_ranks *ranks)
@@ -159,7 +171,7 @@ int dcpk_cmd_compare(int argc, char **argv, struct dcpk_ranks *ranks)
     struct request r = {.top = 20,
                         .tolerance = {-1, -1},
                         .options.env = dcpk_cli_env(ranks),
-                        .voice = {.command = NAME}};
+                        .verbosity = {.command = NAME}};
     const struct dcpk_cli cli = {
         .name = NAME,
         .usage = "[options] A B",
@@ -178,7 +190,7 @@ int dcpk_cmd_compare(int argc, char **argv, struct dcpk_ranks *ranks)
     if (code >= 0)
         return code;
     if (r.enable_msc)
-        dcpk_cli_note_msc(&r.voice);
+        dcpk_cli_note_msc(&r.verbosity);
     take_tolerance(&r.options, &r.tolerance);
     return compare(&r, args);
 }

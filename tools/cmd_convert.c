@@ -12,12 +12,12 @@
 static void remark(const struct dcpk_convert_args *a)
 {
     if (a->oom_traceback)
-        dcpk_cli_note(&a->voice, "--oom-traceback has no meaning here: no GPU memory is used");
+        dcpk_cli_note(&a->verbosity, "--oom-traceback has no meaning here: no GPU memory is used");
     if (a->enable_msc)
-        dcpk_cli_note_msc(&a->voice);
+        dcpk_cli_note_msc(&a->verbosity);
     if (a->rename_mtp && !a->like_inspector)
         dcpk_cli_note(
-            &a->voice,
+            &a->verbosity,
             "--rename-mtp-keys is not needed: both names of MTP's inner layer are written");
 }
 
@@ -36,18 +36,18 @@ static int run_convert(struct dcpk_convert_args *a, const struct dcpk_format *to
     st = dcpk_ranks_agree(ranks, st, &err); /* a file that it reads may be missing on one node */
     if (st == DCPK_OK) {
         remark(a);
-        options.env.progress = dcpk_bar_begin(&bar, "reading metadata", &a->voice);
+        options.env.progress = dcpk_bar_begin(&bar, "reading metadata", &a->verbosity);
         st = dcpk_convert_job(a, &options, &bar, &err);
     }
     dcpk_convert_parsed_release(&parsed);
     if (st != DCPK_OK)
-        return dcpk_cli_fail(a->voice.command, &err);
+        return dcpk_cli_fail(a->verbosity.command, &err);
     return DCPK_EXIT_OK;
 }
 
 int dcpk_cmd_convert(int argc, char **argv, struct dcpk_ranks *ranks)
 {
-    struct dcpk_convert_args a = {.voice = {.command = "convert"}};
+    struct dcpk_convert_args a = {.verbosity = {.command = "convert"}};
     const struct dcpk_cli cli = {
         .name = "convert",
         .usage = "--to FORMAT [options] IN OUT",
@@ -85,7 +85,7 @@ struct named_conversion {
 static int convert_by_name(const struct named_conversion *named, int argc, char **argv,
                            struct dcpk_ranks *ranks)
 {
-    struct dcpk_convert_args a = {.from = named->from, .voice = {.command = named->name}};
+    struct dcpk_convert_args a = {.from = named->from, .verbosity = {.command = named->name}};
     const struct dcpk_cli cli = {.name = named->name,
                                  .usage = "[options] IN OUT",
                                  .summary = named->summary,

@@ -17,7 +17,7 @@ struct hashing {
     const char *check_path; /* NULL: print */
     const char *format, *iteration;
     bool as_json, of_files, of_fingerprints;
-    struct dcpk_voice voice;
+    struct dcpk_verbosity verbosity;
     struct dcpk_env env;
     struct dcpk_checkpoint *ckpt;
     struct dcpk_hash_list list, recorded;
@@ -39,7 +39,8 @@ static dcpk_status hash(struct hashing *h, struct dcpk_error *err)
     struct dcpk_bar bar;
     dcpk_status st;
 
-    h->env.progress = dcpk_bar_begin(&bar, h->of_files ? "hashing files" : "hashing", &h->voice);
+    h->env.progress =
+        dcpk_bar_begin(&bar, h->of_files ? "hashing files" : "hashing", &h->verbosity);
     st = dcpk_exec_new(h->ckpt, &h->env, &exec, err);
     if (st == DCPK_OK && h->of_files)
         st = list_files(h, exec, err);
@@ -58,7 +59,7 @@ static dcpk_status read_recorded(struct hashing *h, struct dcpk_error *err)
     char *text = NULL;
     size_t n_bytes;
     dcpk_status st =
-        dcpk_cli_read_file(h->check_path, DCPK_CLI_MOST_FILE_BYTES, &text, &n_bytes, err);
+        dcpk_cli_read_file(h->check_path, DCPK_CLI_MAX_FILE_BYTES, &text, &n_bytes, err);
 
     if (st == DCPK_OK)
         st = dcpk_ranks_check_same(h->env.ranks,
@@ -111,12 +112,12 @@ static void print_notes(const struct hashing *h)
     size_t i = 0;
 
     if (h->check_path == NULL && h->lost.status != DCPK_OK)
-        dcpk_cli_note(&h->voice, "the folder is not whole: %s", h->lost.text);
+        dcpk_cli_note(&h->verbosity, "the folder is not whole: %s", h->lost.text);
     if (h->list.n_not_covered == 0)
         return; /* as of fingerprints, which are of tensors alone */
     while (h->list.items[i].not_covered == NULL)
         i++;
-    dcpk_cli_note(&h->voice, "%zu objects have no hash, the first is '%s': %s",
+    dcpk_cli_note(&h->verbosity, "%zu objects have no hash, the first is '%s': %s",
                   h->list.n_not_covered, h->list.items[i].key, h->list.items[i].not_covered);
 }
 
@@ -129,7 +130,7 @@ static int run_hash(struct hashing *h, const char *path)
     if (h->check_path != NULL)
         st = read_recorded(h, &err);
     if (st == DCPK_OK)
-        st = dcpk_cli_open(path, h->format, &h->voice, &h->ckpt, NULL, &err);
+        st = dcpk_cli_open(path, h->format, &h->verbosity, &h->ckpt, NULL, &err);
     if (st == DCPK_OK)
         st = find_lost(h, &err);
     if (st == DCPK_OK)
@@ -171,12 +172,12 @@ static const struct dcpk_option option_rows[] = {
     DCPK_OPT_JSON(as_json),
     DCPK_OPT_THREADS(env.n_threads),
     DCPK_OPT_MEMORY(env.memory_bytes),
-    DCPK_OPT_VOICE(voice),
+    DCPK_OPT_VERBOSITY(verbosity),
     DCPK_OPT_END};
 
 int dcpk_cmd_hash(int argc, char **argv, struct dcpk_ranks *ranks)
 {
-    struct hashing h = {.voice = {.command = NAME}, .env = dcpk_cli_env(ranks)};
+    struct hashing h = {.verbosity = {.command = NAME}, .env = dcpk_cli_env(ranks)};
     const struct dcpk_cli cli = {
         .name = NAME,
         .usage = "[options] DIR",
@@ -191,17 +192,12 @@ int dcpk_cmd_hash(int argc, char **argv, struct dcpk_ranks *ranks)
         .min_args = 1,
         .max_args = 1,
     };
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    char place[DCPK_RUN_PATH_BYTES];
-    char **args;
-    int n_args;
-    const int code = dcpk_cli_parse(&cli, argc, argv, &args, &n_args);
+    struct dcpk_run_args in;
+    const int code = dcpk_cli_parse_run(&cli, argc, argv, &h.iteration, &in);
 
     if (code >= 0)
         return code;
     if (h.of_files && h.of_fingerprints)
         return dcpk_cli_usage(NAME, "--files and --fingerprint are two kinds of lists: choose one");
-    if (dcpk_choose_iteration(args[0], h.iteration, place, &err) != DCPK_OK)
-        return dcpk_cli_fail(NAME, &err);
-    return run_hash(&h, place);
+    return run_hash(&h, in.path);
 }

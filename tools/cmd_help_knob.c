@@ -29,12 +29,12 @@ static dcpk_status help_one(const char *name, struct dcpk_doc *doc, struct dcpk_
     return err->status;
 }
 
-#define DCPK_OPT_STRUCT struct dcpk_doc_way
+#define DCPK_OPT_STRUCT struct dcpk_print_options
 static const struct dcpk_option option_rows[] = {DCPK_OPT_JSON(as_json), DCPK_OPT_END};
 
 int dcpk_cmd_help_knob(int argc, char **argv)
 {
-    struct dcpk_doc_way way = {0};
+    struct dcpk_print_options way = {0};
     const struct dcpk_cli cli = {
         .name = NAME,
         .usage = "[options] [NAME]",

@@ -22,7 +22,7 @@ struct request {
     bool lists_meta, enable_msc; /* of Megatron's Python tool, without meaning here */
     const char *keys, *format, *iteration, *html;
     struct dcpk_run_list list; /* of a run folder */
-    struct dcpk_voice voice;
+    struct dcpk_verbosity verbosity;
     struct dcpk_env env; /* of --stats */
 };
 
@@ -91,7 +91,7 @@ static dcpk_status survey(struct dcpk_checkpoint *ckpt, struct dcpk_inspection *
     if (views == NULL || made == NULL || all == NULL || number == NULL)
         return err->status;
     st = make_views(in, arena, views, number, &n, err);
-    r->env.progress = dcpk_bar_begin(&bar, "reading", &r->voice);
+    r->env.progress = dcpk_bar_begin(&bar, "reading", &r->verbosity);
     if (st == DCPK_OK)
         st = dcpk_exec_new(ckpt, &r->env, &exec, err);
     if (st == DCPK_OK)
@@ -125,8 +125,8 @@ static dcpk_status print_inspection(const struct dcpk_inspection *in, const stru
     dcpk_doc_init(&doc, NAME, &dcpk_inspect_style);
     dcpk_inspect_report(in, &doc);
     dcpk_cli_keep_private(in->ckpt);
-    return dcpk_print_doc(&doc, &(struct dcpk_doc_way){.as_json = r->as_json, .html = r->html},
-                          err);
+    return dcpk_print_doc(
+        &doc, &(struct dcpk_print_options){.as_json = r->as_json, .html = r->html}, err);
 }
 
 /* What Megatron itself got wrong, as far as it is known: notes, which stop nothing. */
@@ -201,7 +201,7 @@ static dcpk_status print_iterations(const char *path, const struct dcpk_run_list
     dcpk_doc_row(&doc, "iterations", "%zu in %s", list->n, path);
     dcpk_doc_show(&doc, &table);
     dcpk_doc_line(&doc, "%s", "");
-    return dcpk_print_doc(&doc, &(struct dcpk_doc_way){.as_json = false}, err);
+    return dcpk_print_doc(&doc, &(struct dcpk_print_options){.as_json = false}, err);
 }
 
 /*
@@ -224,29 +224,25 @@ static void list_iterations(const char *path, struct request *r)
             st = print_iterations(path, &r->list, &err);
     }
     if (st != DCPK_OK)
-        dcpk_cli_note(&r->voice, "the iterations are not listed: %s", err.text);
+        dcpk_cli_note(&r->verbosity, "the iterations are not listed: %s", err.text);
 }
 
-/* What stands at `path`, a run folder or a checkpoint. */
-static int inspect_path(struct request *r, const char *path)
+static int inspect_path(struct request *r, const struct dcpk_run_args *in)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_checkpoint *ckpt = NULL;
     struct dcpk_run run = {0};
-    char place[DCPK_RUN_PATH_BYTES];
     int code = DCPK_EXIT_OK;
-    dcpk_status st = dcpk_choose_iteration(path, r->iteration, place, &err);
+    dcpk_status st = dcpk_check_page(r->html, in->args[0], &err);
 
-    if (st == DCPK_OK)
-        st = dcpk_check_page(r->html, path, &err);
     if (st == DCPK_OK && r->iteration == NULL)
-        list_iterations(path, r);
+        list_iterations(in->args[0], r);
     if (st == DCPK_OK)
-        st = dcpk_cli_open(place, r->format, &r->voice, &ckpt, &run, &err);
+        st = dcpk_cli_open(in->path, r->format, &r->verbosity, &ckpt, &run, &err);
     if (st == DCPK_OK)
         st = inspect(ckpt, &run, r, &code, &err);
     if (st == DCPK_OK)
-        dcpk_cli_notes(&r->voice, ckpt);
+        dcpk_cli_notes(&r->verbosity, ckpt);
     dcpk_run_list_release(&r->list);
     dcpk_run_release(&run);
     dcpk_checkpoint_close(ckpt);
@@ -277,12 +273,12 @@ static const struct dcpk_option option_rows[] = {
     DCPK_OPT_HTML(html),
     DCPK_OPT_THREADS(env.n_threads),
     DCPK_OPT_MEMORY(env.memory_bytes),
-    DCPK_OPT_VOICE(voice),
+    DCPK_OPT_VERBOSITY(verbosity),
     DCPK_OPT_END};
 
 int dcpk_cmd_inspect(int argc, char **argv)
 {
-    struct request r = {.voice = {.command = NAME}, .env = dcpk_cli_env(NULL)};
+    struct request r = {.verbosity = {.command = NAME}, .env = dcpk_cli_env(NULL)};
     const struct dcpk_cli cli = {
         .name = NAME,
         .usage = "[options] DIR",
@@ -294,14 +290,13 @@ int dcpk_cmd_inspect(int argc, char **argv)
         .max_args = 1,
         .paths = DCPK_CLI_LISTS_RUN,
     };
-    char **args;
-    int n_args;
-    const int code = dcpk_cli_parse(&cli, argc, argv, &args, &n_args);
+    struct dcpk_run_args in;
+    const int code = dcpk_cli_parse_run(&cli, argc, argv, &r.iteration, &in);
 
     if (code >= 0)
         return code;
     r.has_stats = r.has_stats || r.fails_nonfinite;
     if (r.enable_msc)
-        dcpk_cli_note_msc(&r.voice);
-    return inspect_path(&r, args[0]);
+        dcpk_cli_note_msc(&r.verbosity);
+    return inspect_path(&r, &in);
 }

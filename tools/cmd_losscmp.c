@@ -21,7 +21,7 @@ static dcpk_status read_log(const char *path, struct dcpk_step_log *log, struct 
     size_t n_bytes;
     char *text = NULL;
 
-    if (dcpk_cli_read_file(path, DCPK_CLI_MOST_FILE_BYTES, &text, &n_bytes, err) ||
+    if (dcpk_cli_read_file(path, DCPK_CLI_MAX_FILE_BYTES, &text, &n_bytes, err) ||
         dcpk_step_log_read(text, n_bytes, log, err))
         dcpk_context(err, "reading '%s' as a log (what 'train --log' wrote, or Megatron printed)",
                      path);
@@ -32,7 +32,7 @@ static dcpk_status read_log(const char *path, struct dcpk_step_log *log, struct 
 static dcpk_status print_losses(const struct losscmp_request *r,
                                 const struct dcpk_losscmp_shown *shown, struct dcpk_error *err)
 {
-    const struct dcpk_doc_way way = {.as_json = r->as_json, .html = r->html};
+    const struct dcpk_print_options way = {.as_json = r->as_json, .html = r->html};
     struct dcpk_doc doc;
 
     dcpk_doc_init(&doc, NAME, &dcpk_losscmp_style);

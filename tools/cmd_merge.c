@@ -12,12 +12,13 @@
 #include "lib/job/merge.h"
 #include "tools/bar.h"
 #include "tools/convert_job.h"
+#include "tools/run_args.h"
 
 #define NAME "merge"
 
 struct request {
     struct dcpk_convert_args args;
-    struct dcpk_merge_input inputs[DCPK_MOST_MERGED];
+    struct dcpk_merge_input inputs[DCPK_MAX_MERGED];
     char (*places)[DCPK_RUN_PATH_BYTES]; /* by input: the iteration's, owned */
     struct dcpk_ranks *ranks;
     const char *out;
@@ -78,7 +79,7 @@ static dcpk_status find_merge_target(struct request *r, const struct dcpk_format
             return dcpk_fail(err, DCPK_EUSAGE, "no format is called '%s'", r->args.to);
         return DCPK_OK;
     }
-    if (dcpk_cli_open(r->inputs[0].path, NULL, &r->args.voice, &first, NULL, err) != DCPK_OK)
+    if (dcpk_cli_open(r->inputs[0].path, NULL, &r->args.verbosity, &first, NULL, err) != DCPK_OK)
         return err->status;
     *to = first->format;
     dcpk_checkpoint_close(first);
@@ -103,8 +104,8 @@ static dcpk_status write_sum(struct request *r, const struct dcpk_merge *merge,
     options->env = dcpk_merge_env(merge);
     options->in = NULL;
     options->opened = dcpk_merge_checkpoint(merge);
-    options->facts =
-        (struct dcpk_input_facts){.decisions = options->facts.decisions & DCPK_ACCEPT_GTP};
+    options->given =
+        (struct dcpk_open_options){.decisions = options->given.decisions & DCPK_ACCEPT_GTP};
     options->flags |= DCPK_CONVERT_WEIGHTS_ONLY;
     options->flags &= ~(unsigned)DCPK_CONVERT_CHECK_INPUT; /* of the inputs, not of the sum */
     return dcpk_convert_job(&r->args, options, bar, err);
@@ -117,15 +118,13 @@ static dcpk_status merge(struct request *r, struct dcpk_convert_options *options
     struct dcpk_merge_options what = {.inputs = r->inputs,
                                       .n_inputs = r->args.n_inputs,
                                       .weights_only = r->args.weights_only,
-                                      .facts = options->facts,
-                                      .args = options->args,
-                                      .family = options->target.family,
+                                      .given = options->given,
                                       .vocab_size = options->rules.vocab.size};
     struct dcpk_merge *made = NULL;
     struct dcpk_bar bar;
     dcpk_status st;
 
-    options->env.progress = dcpk_bar_begin(&bar, "reading metadata", &r->args.voice);
+    options->env.progress = dcpk_bar_begin(&bar, "reading metadata", &r->args.verbosity);
     what.env = options->env;
     st = dcpk_ranks_agree(r->ranks, dcpk_merge_open(&what, &made, &r->n_different, err), err);
     if (st == DCPK_OK && !r->args.dry_run)
@@ -165,7 +164,7 @@ static int run_merge(struct request *r)
 
 int dcpk_cmd_merge(int argc, char **argv, struct dcpk_ranks *ranks)
 {
-    struct request r = {.args.voice = {.command = NAME}, .ranks = ranks};
+    struct request r = {.args.verbosity = {.command = NAME}, .ranks = ranks};
     const struct dcpk_cli cli = {
         .name = NAME,
         .usage = "--weights W,W,... [options] A B... OUT",
@@ -178,7 +177,7 @@ int dcpk_cmd_merge(int argc, char **argv, struct dcpk_ranks *ranks)
         .values = &r.args,
         .example = "dcpkit merge --weights 0.5,0.5 checkpoints/run checkpoints/fsdp converted",
         .min_args = 3,
-        .max_args = DCPK_MOST_MERGED + 1,
+        .max_args = DCPK_MAX_MERGED + 1,
         .paths = DCPK_CLI_LAST_IS_OUT,
         .is_dry = &r.args.dry_run,
         .to = &r.args.to};

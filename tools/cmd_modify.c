@@ -18,7 +18,7 @@ struct request {
     struct dcpk_option_list edits;
     const char *iteration, *tracker;
     bool force, resume, dry_run, as_json, enable_msc;
-    struct dcpk_voice voice;
+    struct dcpk_verbosity verbosity;
     struct dcpk_modify_options options;
 };
 
@@ -52,7 +52,7 @@ static void print_data(const struct dcpk_modification *m, bool dry_run)
 
     dcpk_cli_printf(stdout, "data        ");
     if (m->target.is_there && !dry_run) {
-        dcpk_cli_printf(stdout, "byte for byte as it would be written\n");
+        dcpk_cli_printf(stdout, "as it would be written\n");
         return;
     }
     if (m->is_rewritten)
@@ -150,21 +150,21 @@ static int modify(struct request *r)
 {
     const bool dry_run = r->dry_run, as_json = r->as_json;
     struct dcpk_modify_options *options = &r->options;
-    const struct dcpk_voice *voice = &r->voice;
+    const struct dcpk_verbosity *verbosity = &r->verbosity;
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_modification m = {0};
     struct dcpk_bar bar;
     bool is_there;
     dcpk_status st;
 
-    options->env.progress = dcpk_bar_begin(&bar, "writing", voice);
+    options->env.progress = dcpk_bar_begin(&bar, "writing", verbosity);
     st = DCPK_OK;
-    if (as_json || !voice->is_quiet)
+    if (as_json || !verbosity->is_quiet)
         st = dcpk_cli_check_stdout(&err);
     if (st == DCPK_OK)
         st = dcpk_modification_plan(&m, options, &err);
     if (st == DCPK_OK)
-        dcpk_warn_verdict(voice, &m.verdict);
+        dcpk_warn_verdict(verbosity, &m.verdict);
     if (st == DCPK_OK)
         dcpk_cli_keep_private(m.ckpt);
     if (st == DCPK_OK && !dry_run)
@@ -172,17 +172,18 @@ static int modify(struct request *r)
     is_there = st == DCPK_OK && !dry_run;
     dcpk_bar_end(&bar);
     if (st == DCPK_OK)
-        dcpk_cli_notes(voice, m.ckpt);
+        dcpk_cli_notes(verbosity, m.ckpt);
     if (st == DCPK_OK && m.n_copied > 0 && !m.target.is_there && !m.source.is_archive &&
         !m.target.is_archive)
-        dcpk_cli_note(voice, "%" PRIu64 " data files were copied: they cannot be linked to there",
+        dcpk_cli_note(verbosity,
+                      "%" PRIu64 " data files were copied: they cannot be linked to there",
                       m.n_copied);
     if (st == DCPK_OK && as_json)
         st = print_modified_json(&m, dry_run, &err);
-    else if (st == DCPK_OK && (!voice->is_quiet || dry_run))
+    else if (st == DCPK_OK && (!verbosity->is_quiet || dry_run))
         st = print_modified(&m, dry_run, &err);
     if (st == DCPK_OK)
-        dcpk_note_tracker(voice, &m.target);
+        dcpk_note_tracker(verbosity, &m.target);
     else if (is_there)
         dcpk_context(&err, "'%s' is in place, and then", m.target.folder);
     dcpk_modification_free(&m);
@@ -216,13 +217,12 @@ static const struct dcpk_option option_rows[] = {
     DCPK_OPT_JSON(as_json),
     DCPK_OPT_THREADS(options.env.n_threads),
     DCPK_OPT_MEMORY(options.env.memory_bytes),
-    DCPK_OPT_VOICE(voice),
+    DCPK_OPT_VERBOSITY(verbosity),
     DCPK_OPT_END};
 
 int dcpk_cmd_modify(int argc, char **argv)
 {
-    struct request r = {.options.env = dcpk_cli_env(NULL), .voice = {.command = NAME}};
-    char place[DCPK_RUN_PATH_BYTES];
+    struct request r = {.options.env = dcpk_cli_env(NULL), .verbosity = {.command = NAME}};
     struct dcpk_error err = DCPK_ERROR_INIT;
     const struct dcpk_cli cli = {
         .name = NAME,
@@ -238,22 +238,20 @@ int dcpk_cmd_modify(int argc, char **argv)
         .paths = DCPK_CLI_LAST_IS_OUT | DCPK_CLI_LINKS_IN,
         .is_dry = &r.dry_run,
     };
-    char **args;
-    int n_args;
-    const int code = dcpk_cli_parse(&cli, argc, argv, &args, &n_args);
+    struct dcpk_run_args in;
+    const int code = dcpk_cli_parse_run(&cli, argc, argv, &r.iteration, &in);
 
     if (code >= 0)
         return code;
     if (r.edits.n == 0)
         return dcpk_cli_usage(NAME, "--op says what to do");
-    if (dcpk_parse_tracker(r.tracker, &r.options.tracker, &err) != DCPK_OK ||
-        dcpk_choose_iteration(args[0], r.iteration, place, &err) != DCPK_OK)
+    if (dcpk_parse_tracker(r.tracker, &r.options.tracker, &err) != DCPK_OK)
         return dcpk_cli_fail(NAME, &err);
     if (r.enable_msc)
-        dcpk_cli_note_msc(&r.voice);
+        dcpk_cli_note_msc(&r.verbosity);
     r.options.folder_flags = dcpk_folder_flags_of(r.force, r.resume);
-    r.options.in = place;
-    r.options.out = args[1];
+    r.options.in = in.path;
+    r.options.out = in.args[1];
     r.options.edits = r.edits.texts;
     r.options.n_edits = r.edits.n;
     return modify(&r);

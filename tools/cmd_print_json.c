@@ -111,13 +111,13 @@ out:
 
 static dcpk_status print_folder(const char *place, const struct request *r, struct dcpk_error *err)
 {
-    const struct dcpk_voice voice = {.command = NAME};
+    const struct dcpk_verbosity verbosity = {.command = NAME};
     struct dcpk_arena *arena = dcpk_arena_new(0, err);
     struct dcpk_checkpoint *ckpt = NULL;
     const char *path = r->output;
     struct dcpk_run run = {0};
 
-    if (arena == NULL || dcpk_cli_open(place, "dcp", &voice, &ckpt, &run, err) ||
+    if (arena == NULL || dcpk_cli_open(place, "dcp", &verbosity, &ckpt, &run, err) ||
         check_output(place, &run, r, err))
         goto out;
     dcpk_cli_keep_private(ckpt);
@@ -158,14 +158,12 @@ int dcpk_cmd_print_json(int argc, char **argv)
         .writes_in = &writes_in,
     };
     struct dcpk_error err = DCPK_ERROR_INIT;
-    char place[DCPK_RUN_PATH_BYTES];
-    char **args;
-    int n_args;
-    const int code = dcpk_cli_parse(&cli, argc, argv, &args, &n_args);
+    struct dcpk_run_args in;
+    const int code = dcpk_cli_parse_run(&cli, argc, argv, &r.iteration, &in);
 
     if (code >= 0)
         return code;
-    if (dcpk_choose_iteration(args[0], r.iteration, place, &err) || print_folder(place, &r, &err))
+    if (print_folder(in.path, &r, &err) != DCPK_OK)
         return dcpk_cli_fail(NAME, &err);
     return DCPK_EXIT_OK;
 }

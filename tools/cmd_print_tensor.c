@@ -20,7 +20,7 @@ struct request {
     bool all, as_json;
     const char *format, *iteration;
     struct dcpk_npy_request npy; /* its path: NULL without --npy */
-    struct dcpk_voice voice;
+    struct dcpk_verbosity verbosity;
     const char *key;
     const struct dcpk_tensor *tensor;
     struct dcpk_slice slice;
@@ -126,7 +126,7 @@ static dcpk_status print_elements(struct dcpk_checkpoint *ckpt, struct request *
     r->npy.text = r->text;
     r->npy.view = &r->view;
     r->npy.slice = &r->slice;
-    r->npy.voice = &r->voice;
+    r->npy.verbosity = &r->verbosity;
     if (dcpk_exec_new(ckpt, &env, &exec, err) != DCPK_OK)
         return err->status;
     if (r->npy.path != NULL)
@@ -148,7 +148,7 @@ static dcpk_status print_key(struct dcpk_checkpoint *ckpt, struct request *r,
         return print_elements(ckpt, r, err);
     if (r->npy.path != NULL)
         return dcpk_fail(err, DCPK_EUSAGE, "there is no tensor '%s' to be written", r->key);
-    if (dcpk_print_value(ckpt, r->text, r->as_json, &r->voice, &found, err) != DCPK_OK || found)
+    if (dcpk_print_value(ckpt, r->text, r->as_json, &r->verbosity, &found, err) != DCPK_OK || found)
         return err->status;
     return dcpk_print_named(ckpt, r->text, r->as_json, err);
 }
@@ -158,7 +158,7 @@ static dcpk_status print_at(const char *path, struct request *r, struct dcpk_err
     struct dcpk_arena *arena = dcpk_arena_new(0, err);
     struct dcpk_checkpoint *ckpt = NULL;
 
-    if (arena == NULL || dcpk_cli_open(path, r->format, &r->voice, &ckpt, NULL, err) ||
+    if (arena == NULL || dcpk_cli_open(path, r->format, &r->verbosity, &ckpt, NULL, err) ||
         (r->npy.path != NULL && dcpk_run_check_apart(path, r->npy.path, err)))
         goto out;
     dcpk_cli_keep_private(ckpt);
@@ -190,7 +190,7 @@ static const struct dcpk_option option_rows[] = {
 
 int dcpk_cmd_print_tensor(int argc, char **argv)
 {
-    struct request r = {.voice = {.command = NAME}};
+    struct request r = {.verbosity = {.command = NAME}};
     const struct dcpk_cli cli = {
         .name = NAME,
         .usage = "[options] DIR KEY[SLICE]",
@@ -207,15 +207,13 @@ int dcpk_cmd_print_tensor(int argc, char **argv)
         .paths = DCPK_CLI_SECOND_IS_KEY,
     };
     struct dcpk_error err = DCPK_ERROR_INIT;
-    char place[DCPK_RUN_PATH_BYTES];
-    char **args;
-    int n_args;
-    const int code = dcpk_cli_parse(&cli, argc, argv, &args, &n_args);
+    struct dcpk_run_args in;
+    const int code = dcpk_cli_parse_run(&cli, argc, argv, &r.iteration, &in);
 
     if (code >= 0)
         return code;
-    r.text = args[1];
-    if (dcpk_choose_iteration(args[0], r.iteration, place, &err) || print_at(place, &r, &err))
+    r.text = in.args[1];
+    if (print_at(in.path, &r, &err) != DCPK_OK)
         return dcpk_cli_fail(NAME, &err);
     return DCPK_EXIT_OK;
 }

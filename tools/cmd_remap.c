@@ -12,16 +12,16 @@
 #include "tools/remap_report.h"
 #include "tools/run_args.h"
 
-#define NAME            "remap"
-#define N_RUNS          3
-#define MOST_TIMEOUT_MS 2000000000
+#define NAME           "remap"
+#define N_RUNS         3
+#define MAX_TIMEOUT_MS 2000000000
 
 struct remap {
     const char *path, *format, *iteration, *from, *to, *device, *transport;
     bool as_json, swiglu, no_swiglu;
     int n_ranks;
     double timeout_seconds, link_rate; /* link_rate: GB/s */
-    struct dcpk_voice voice;
+    struct dcpk_verbosity verbosity;
     struct dcpk_remap_job_options options;
     struct dcpk_checkpoint *ckpt;
     struct dcpk_remap_job *job;
@@ -101,9 +101,9 @@ static dcpk_status find_ranks(struct remap *r, struct dcpk_error *err)
                          "--ranks %d is for one process, whose threads they are; this is one of "
                          "%d processes, of which each is a rank",
                          r->n_ranks, n_processes);
-    if (r->n_ranks > DCPK_MOST_THREAD_RANKS)
+    if (r->n_ranks > DCPK_MAX_THREAD_RANKS)
         return dcpk_fail(err, DCPK_EUSAGE, "--ranks %d: at most %d threads are ranks", r->n_ranks,
-                         DCPK_MOST_THREAD_RANKS);
+                         DCPK_MAX_THREAD_RANKS);
     o->n_ranks = r->n_ranks;
     if (o->env.ranks != NULL)
         o->n_ranks = n_processes;
@@ -112,8 +112,8 @@ static dcpk_status find_ranks(struct remap *r, struct dcpk_error *err)
         return err->status;
     if (o->n_ranks == 0)
         o->n_ranks =
-            (int)dcpk_min_i64(DCPK_MOST_THREAD_RANKS, dcpk_max_i64(dcpk_grid_ranks(&o->from.grid),
-                                                                   dcpk_grid_ranks(&o->to.grid)));
+            (int)dcpk_min_i64(DCPK_MAX_THREAD_RANKS, dcpk_max_i64(dcpk_grid_ranks(&o->from.grid),
+                                                                  dcpk_grid_ranks(&o->to.grid)));
     return DCPK_OK;
 }
 
@@ -135,8 +135,8 @@ static dcpk_status read_options(struct remap *r, struct dcpk_error *err)
         r->transport = "auto";
     if (o->n_runs == 0)
         o->n_runs = N_RUNS;
-    if (r->timeout_seconds > MOST_TIMEOUT_MS / 1e3)
-        return dcpk_fail(err, DCPK_EUSAGE, "--timeout is longer than %d s", MOST_TIMEOUT_MS / 1000);
+    if (r->timeout_seconds > MAX_TIMEOUT_MS / 1e3)
+        return dcpk_fail(err, DCPK_EUSAGE, "--timeout is longer than %d s", MAX_TIMEOUT_MS / 1000);
     if (r->timeout_seconds > 0 && r->timeout_seconds < 1e-3)
         return dcpk_fail(err, DCPK_EUSAGE, "--timeout is shorter than 1 ms");
     o->timeout_ms = (int)(1e3 * r->timeout_seconds);
@@ -153,7 +153,7 @@ static dcpk_status remap_work(struct remap *r, struct dcpk_error *err)
     struct dcpk_bar bar;
     dcpk_status st;
 
-    r->options.env.progress = dcpk_bar_begin(&bar, "summing up the files", &r->voice);
+    r->options.env.progress = dcpk_bar_begin(&bar, "summing up the files", &r->verbosity);
     st = dcpk_remap_job_new(r->ckpt, &r->options, &r->job, err);
     if (st == DCPK_OK)
         st = dcpk_remap_job_run(r->job, &r->result, err);
@@ -168,7 +168,7 @@ static int remap_run(struct remap *r)
     struct dcpk_ranks *ranks = r->options.env.ranks;
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_remap_report full;
-    dcpk_status st = dcpk_cli_open(r->path, r->format, &r->voice, &r->ckpt, NULL, &err);
+    dcpk_status st = dcpk_cli_open(r->path, r->format, &r->verbosity, &r->ckpt, NULL, &err);
 
     st = dcpk_ranks_agree(ranks, st, &err);
     if (st == DCPK_OK)
@@ -176,7 +176,7 @@ static int remap_run(struct remap *r)
     if (st == DCPK_OK && dcpk_ranks_self(ranks) == 0) {
         full = report;
         full.ckpt = r->ckpt;
-        dcpk_cli_notes(&r->voice, r->ckpt);
+        dcpk_cli_notes(&r->verbosity, r->ckpt);
         st = dcpk_remap_print(&full, r->as_json, &err);
     }
     st = dcpk_ranks_agree(ranks, st, &err);
@@ -225,11 +225,11 @@ static const struct dcpk_option option_rows[] = {
     /* --from is another thing here */
     DCPK_OPT_TEXT("format", "NAME", format, "read IN as this format (default: found by looking)"),
     DCPK_OPT_ITERATION(iteration), DCPK_OPT_JSON(as_json), DCPK_OPT_THREADS(options.env.n_threads),
-    DCPK_OPT_MEMORY(options.env.memory_bytes), DCPK_OPT_VOICE(voice), DCPK_OPT_END};
+    DCPK_OPT_MEMORY(options.env.memory_bytes), DCPK_OPT_VERBOSITY(verbosity), DCPK_OPT_END};
 
 int dcpk_cmd_remap(int argc, char **argv, struct dcpk_ranks *ranks)
 {
-    struct remap r = {.voice = {.command = NAME}, .options = {.env = dcpk_cli_env(ranks)}};
+    struct remap r = {.verbosity = {.command = NAME}, .options = {.env = dcpk_cli_env(ranks)}};
     const struct dcpk_cli cli = {
         .name = NAME,
         .usage = "--from LAYOUT --to LAYOUT [options] IN",
@@ -243,15 +243,13 @@ int dcpk_cmd_remap(int argc, char **argv, struct dcpk_ranks *ranks)
         .max_args = 1,
     };
     struct dcpk_error err = DCPK_ERROR_INIT;
-    char place[DCPK_RUN_PATH_BYTES];
-    char **args;
-    int n_args;
-    const int code = dcpk_cli_parse(&cli, argc, argv, &args, &n_args);
+    struct dcpk_run_args in;
+    const int code = dcpk_cli_parse_run(&cli, argc, argv, &r.iteration, &in);
 
     if (code >= 0)
         return code;
-    if (read_options(&r, &err) || dcpk_choose_iteration(args[0], r.iteration, place, &err))
+    if (read_options(&r, &err) != DCPK_OK)
         return dcpk_cli_fail(NAME, &err);
-    r.path = place;
+    r.path = in.path;
     return remap_run(&r);
 }

@@ -22,7 +22,7 @@ struct train {
     uint64_t device_bytes; /* 0: not given */
     double link_rate;      /* GB/s; 0: not given */
     const char *device;    /* NULL: the processor */
-    struct dcpk_voice voice;
+    struct dcpk_verbosity verbosity;
     struct dcpk_bar bar; /* of the next save */
     struct dcpk_train_args asked;
     struct dcpk_env env;
@@ -36,7 +36,7 @@ static const struct dcpk_doc_style style = {.label_columns = 22, .wraps = true};
 static dcpk_status train_explain(const struct train *t, struct dcpk_error *err)
 {
     const struct dcpk_train_config *config = &t->asked.knobs.config;
-    const struct dcpk_doc_way way = {.as_json = t->as_json};
+    const struct dcpk_print_options way = {.as_json = t->as_json};
     struct dcpk_doc doc;
 
     dcpk_doc_init(&doc, NAME, &style);
@@ -61,7 +61,7 @@ static void train_notes(void *context, const char *text, size_t n_bytes)
         next = memchr(text, '\n', (size_t)(end - text));
         if (next == NULL)
             next = end;
-        dcpk_cli_note(&t->voice, "%.*s", (int)(next - text), text);
+        dcpk_cli_note(&t->verbosity, "%.*s", (int)(next - text), text);
     }
 }
 
@@ -81,7 +81,7 @@ static dcpk_status train_step(void *context, const struct dcpk_step *step, struc
     struct train *t = context;
     const dcpk_status st = dcpk_train_log_put(&t->log, step, err);
 
-    t->env.progress = dcpk_bar_begin(&t->bar, "saving", &t->voice);
+    t->env.progress = dcpk_bar_begin(&t->bar, "saving", &t->verbosity);
     return train_go_on(t, st, step->iteration, "", err);
 }
 
@@ -98,7 +98,7 @@ static dcpk_status train_measured(void *context, const struct dcpk_train_measure
     struct dcpk_error differs = DCPK_ERROR_INIT;
 
     if (dcpk_train_measured_check(measured, &differs) != DCPK_OK)
-        dcpk_cli_note(&t->voice, "%s (--explain-memory, --explain-comm)", differs.text);
+        dcpk_cli_note(&t->verbosity, "%s (--explain-memory, --explain-comm)", differs.text);
     return dcpk_ranks_agree(t->env.ranks, dcpk_train_log_end(&t->log, measured->most_held, err),
                             err);
 }
@@ -112,7 +112,7 @@ static dcpk_status train_open_log(struct train *t, struct dcpk_error *err)
         return DCPK_OK;
     t->log.train_iters = t->asked.knobs.config.data.train_iters;
     t->log.as_json = t->as_json;
-    t->log.is_printed = t->as_json || !t->voice.is_quiet;
+    t->log.is_printed = t->as_json || !t->verbosity.is_quiet;
     if (path != NULL && (dcpk_train_log_check(path, err) ||
                          dcpk_file_begin(path, DCPK_FILE_APPEND, &t->log.file, err)))
         return err->status;
@@ -135,12 +135,12 @@ static void train_add_saved(const struct train *t, struct dcpk_error *err)
 /* What was asked for makes sense, and can be saved where it should; notices are printed. */
 static dcpk_status train_check(struct train *t, int n_ranks, int gpu_major, struct dcpk_error *err)
 {
-    if (dcpk_train_args_add_saved(&t->asked, &t->voice, err) ||
+    if (dcpk_train_args_add_saved(&t->asked, &t->verbosity, err) ||
         dcpk_train_args_check(&t->asked, n_ranks, gpu_major, err) ||
         dcpk_train_args_check_paths(&t->asked, err)) /* before the work */
         return err->status;
     for (size_t i = 0; i < t->asked.notices.n; i++)
-        dcpk_cli_note(&t->voice, "%s", t->asked.notices.texts[i]);
+        dcpk_cli_note(&t->verbosity, "%s", t->asked.notices.texts[i]);
     return DCPK_OK;
 }
 
@@ -188,7 +188,7 @@ static int train(struct train *t)
     const int n_ranks = t->n_ranks > 0 ? t->n_ranks : dcpk_ranks_count(t->env.ranks);
     struct dcpk_error err = DCPK_ERROR_INIT;
 
-    t->env.progress = dcpk_bar_begin(&t->bar, "saving", &t->voice);
+    t->env.progress = dcpk_bar_begin(&t->bar, "saving", &t->verbosity);
     if (!t->explains_memory && !t->explains_comm)
         (void)train_run(t, &err);
     else if (train_check(t, n_ranks, 0, &err) == DCPK_OK)
@@ -219,7 +219,7 @@ static const struct dcpk_option option_rows[] = {
                   "is explained as one document"),
     DCPK_OPT_THREADS(env.n_threads),
     DCPK_OPT_MEMORY(env.memory_bytes),
-    DCPK_OPT_VOICE(voice),
+    DCPK_OPT_VERBOSITY(verbosity),
     DCPK_OPT_END};
 
 static const struct dcpk_option settled_rows[] = {
@@ -266,7 +266,7 @@ static int train_parse(struct train *t, int argc, char **argv)
 
 int dcpk_cmd_train(int argc, char **argv, struct dcpk_ranks *ranks)
 {
-    struct train t = {.voice = {.command = NAME}, .env = dcpk_cli_env(ranks)};
+    struct train t = {.verbosity = {.command = NAME}, .env = dcpk_cli_env(ranks)};
     int code = train_parse(&t, argc, argv);
 
     if (code < 0)

@@ -5,6 +5,7 @@
 #include "lib/ckpt/format.h"
 #include "lib/ckpt/integrity.h"
 #include "lib/exec/ranks.h"
+#include "lib/job/give_options.h"
 #include "lib/job/verify.h"
 #include "tools/args_from.h"
 #include "tools/bar.h"
@@ -13,8 +14,8 @@
 #include "tools/input_args.h"
 #include "tools/run_args.h"
 
-#define NAME                   "verify"
-#define MOST_DIFFERENCES_SHOWN 20
+#define NAME                  "verify"
+#define MAX_DIFFERENCES_SHOWN 20
 
 struct verify {
     const char *path, *against; /* against: NULL without --against */
@@ -24,7 +25,7 @@ struct verify {
     bool writes_integrity, force;
     int64_t vocab_size;
     struct dcpk_input_args input; /* of SRC */
-    struct dcpk_voice voice;
+    struct dcpk_verbosity verbosity;
     struct dcpk_env env;
     struct dcpk_checkpoint *ckpt, *source; /* source: NULL without --against */
     struct dcpk_checks checks;
@@ -37,17 +38,17 @@ struct verify {
  */
 static void print_differences(const struct dcpk_differences *differences)
 {
-    const struct dcpk_voice result = {.command = NAME}; /* part of it: also with --quiet */
+    const struct dcpk_verbosity result = {.command = NAME}; /* part of it: also with --quiet */
     const struct dcpk_difference *d = differences->first;
 
-    for (unsigned n = 1; d != NULL && n < MOST_DIFFERENCES_SHOWN; n++) {
+    for (unsigned n = 1; d != NULL && n < MAX_DIFFERENCES_SHOWN; n++) {
         d = d->next; /* the first is the answer's */
         if (d != NULL)
             dcpk_cli_note(&result, "difference: %s", d->sentence);
     }
-    if (differences->n > MOST_DIFFERENCES_SHOWN)
+    if (differences->n > MAX_DIFFERENCES_SHOWN)
         dcpk_cli_note(&result, "%" PRIu64 " more; compare-two-checkpoint lists differences",
-                      differences->n - MOST_DIFFERENCES_SHOWN);
+                      differences->n - MAX_DIFFERENCES_SHOWN);
 }
 
 /* The exit code of rank 0, which has seen all checks, for all. */
@@ -74,9 +75,9 @@ static int report_verify(struct verify *v)
     dcpk_checks_verified(&v->checks, v->ckpt, &v->result, v->against);
     if (v->result.is_compared && !v->as_json)
         print_differences(&v->result.proof.differences);
-    dcpk_cli_notes(&v->voice, v->ckpt);
+    dcpk_cli_notes(&v->verbosity, v->ckpt);
     if (v->source != NULL)
-        dcpk_cli_notes(&v->voice, v->source);
+        dcpk_cli_notes(&v->verbosity, v->source);
     if (dcpk_cli_interrupted())
         dcpk_fail(&err, DCPK_ECANCELLED, "stopped on request");
     else
@@ -98,7 +99,7 @@ static int run_verify(struct verify *v)
         options.flags |= DCPK_VERIFY_WEIGHTS_ONLY;
     if (v->writes_integrity)
         options.flags |= DCPK_VERIFY_WRITE_LIST;
-    options.env.progress = dcpk_bar_begin(&bar, "verifying", &v->voice);
+    options.env.progress = dcpk_bar_begin(&bar, "verifying", &v->verbosity);
     dcpk_verify(v->ckpt, &options, &v->result);
     dcpk_bar_end(&bar);
     return report_verify(v);
@@ -123,30 +124,33 @@ static dcpk_status check_writable(const struct verify *v, struct dcpk_error *err
     return DCPK_OK;
 }
 
-static dcpk_status apply_input_args(struct verify *v, struct dcpk_error *err)
+/* The maps are for both, the rest is of SRC. */
+static dcpk_status verify_give(struct verify *v, const struct dcpk_value *args,
+                               struct dcpk_error *err)
 {
-    struct dcpk_input_facts facts;
+    const struct dcpk_open_options maps = {.family.maps = v->maps};
+    struct dcpk_open_options given;
 
-    if (dcpk_input_args_apply(&v->input, &facts, err))
+    if (dcpk_checkpoint_give(v->ckpt, &maps, err) || v->source == NULL ||
+        dcpk_input_args_apply(&v->input, &given, err))
         return err->status;
-    return dcpk_input_facts_apply(&facts, v->source, err);
+    given.family = maps.family;
+    given.args = args;
+    return dcpk_checkpoint_give(v->source, &given, err);
 }
 
 /* Opens both checkpoints before any work: what cannot be opened is not an answer. */
 static dcpk_status open_both(struct verify *v, struct dcpk_args_from *from, struct dcpk_error *err)
 {
-    if (dcpk_cli_open(v->path, v->format, &v->voice, &v->ckpt, NULL, err) ||
-        (v->against != NULL && (dcpk_cli_open(v->against, NULL, &v->voice, &v->source, NULL, err) ||
-                                apply_input_args(v, err))) ||
-        check_writable(v, err) || dcpk_args_from_read(v->args_path, &v->voice, from, err))
+    if (dcpk_cli_open(v->path, v->format, &v->verbosity, &v->ckpt, NULL, err) ||
+        (v->against != NULL &&
+         dcpk_cli_open(v->against, NULL, &v->verbosity, &v->source, NULL, err)) ||
+        check_writable(v, err) || dcpk_args_from_read(v->args_path, &v->verbosity, from, err) ||
+        verify_give(v, from->args, err))
         return err->status;
-    v->ckpt->given_family.maps = v->maps;
-    if (v->source == NULL)
-        return DCPK_OK;
-    v->source->given_family.maps = v->maps;
-    v->source->given_args = from->args;
-    if (from->args == NULL && !v->source->format->is_model && dcpk_lacks_args(v->source))
-        dcpk_cli_note(&v->voice,
+    if (v->source != NULL && from->args == NULL && !v->source->format->is_model &&
+        dcpk_lacks_args(v->source))
+        dcpk_cli_note(&v->verbosity,
                       "'%s' has no args: what 'convert' was told with --args-from is "
                       "needed here, too",
                       v->against);
@@ -213,14 +217,15 @@ static const struct dcpk_option option_rows[] = {
     DCPK_OPT_JSON(as_json),
     DCPK_OPT_THREADS(env.n_threads),
     DCPK_OPT_MEMORY(env.memory_bytes),
-    DCPK_OPT_VOICE(voice),
+    DCPK_OPT_VERBOSITY(verbosity),
     DCPK_OPT_END};
 
 int dcpk_cmd_verify(int argc, char **argv, struct dcpk_ranks *ranks)
 {
-    struct verify v = {.voice = {.command = NAME}, .env = dcpk_cli_env(ranks)};
+    struct verify v = {.verbosity = {.command = NAME}, .env = dcpk_cli_env(ranks)};
     struct dcpk_error err = DCPK_ERROR_INIT;
-    char places[2][DCPK_RUN_PATH_BYTES];
+    char against[DCPK_RUN_PATH_BYTES];
+    struct dcpk_run_args in;
     const struct dcpk_cli cli = {
         .name = NAME,
         .usage = "[options] DIR",
@@ -232,20 +237,17 @@ int dcpk_cmd_verify(int argc, char **argv, struct dcpk_ranks *ranks)
         .max_args = 1,
         .writes_in = &v.writes_integrity,
     };
-    char **args;
-    int n_args;
-    int code = dcpk_cli_parse(&cli, argc, argv, &args, &n_args);
+    int code = dcpk_cli_parse_run(&cli, argc, argv, &v.iteration, &in);
 
     if (code < 0)
         code = check_usage(&v);
     if (code >= 0)
         return code;
-    v.path = places[0];
-    if (dcpk_choose_iteration(args[0], v.iteration, places[0], &err) != DCPK_OK ||
-        (v.against != NULL &&
-         dcpk_choose_iteration(v.against, v.iteration, places[1], &err) != DCPK_OK))
+    v.path = in.path;
+    if (v.against != NULL &&
+        dcpk_choose_iteration(v.against, v.iteration, against, &err) != DCPK_OK)
         return dcpk_cli_fail(NAME, &err);
     if (v.against != NULL)
-        v.against = places[1];
+        v.against = against;
     return verify(&v);
 }

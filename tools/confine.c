@@ -57,8 +57,8 @@ struct made {
     char path[PATH_MAX];
     int n_parents;
 };
-#define MOST_MADE 4
-static struct made made[MOST_MADE];
+#define MAX_MADE 4
+static struct made made[MAX_MADE];
 static size_t n_made;
 
 /*
@@ -114,11 +114,17 @@ static dcpk_status allow_around(struct dcpk_sandbox *box, const char *path, unsi
 
 /* ---- inputs ---- */
 
+/* The text that an option (one of TEXT and the kinds of files) was given; NULL: none. */
+static const char *given_text(const struct dcpk_cli *cli, const struct dcpk_option *option)
+{
+    return *(const char **)dcpk_option_field(option, cli->values);
+}
+
 static const char *text_of(const struct dcpk_cli *cli, const char *name)
 {
     for (const struct dcpk_option *o = cli->options; o->kind != DCPK_OPTION_END; o++)
         if (o->kind == DCPK_OPTION_TEXT && strcmp(o->name, name) == 0)
-            return dcpk_cli_text(cli, o);
+            return given_text(cli, o);
     return NULL;
 }
 
@@ -346,7 +352,7 @@ static dcpk_status allow_option(struct dcpk_sandbox *box, const struct dcpk_cli 
 
     if (!is_in && !is_out && option->kind != DCPK_OPTION_CHECKPOINT)
         return DCPK_OK;
-    path = dcpk_cli_text(cli, option);
+    path = given_text(cli, option);
     if (path == NULL)
         return DCPK_OK;
     if (is_out)
@@ -368,7 +374,7 @@ static dcpk_status allow_options(struct dcpk_sandbox *box, const struct dcpk_cli
 static bool has_out_file(const struct dcpk_cli *cli)
 {
     for (const struct dcpk_option *o = cli->options; o->kind != DCPK_OPTION_END; o++)
-        if (o->kind == DCPK_OPTION_OUT_FILE && dcpk_cli_text(cli, o) != NULL)
+        if (o->kind == DCPK_OPTION_OUT_FILE && given_text(cli, o) != NULL)
             return true;
     return false;
 }
@@ -432,12 +438,12 @@ static dcpk_status make_places(const struct dcpk_cli *cli, char **args, int n_ar
 {
     const struct dcpk_option *o = cli->options;
 
-    for (; o->kind != DCPK_OPTION_END && n_made < MOST_MADE - 1; o++) {
+    for (; o->kind != DCPK_OPTION_END && n_made < MAX_MADE - 1; o++) {
         const char *path;
 
         if (o->kind != DCPK_OPTION_OUT_FOLDER && o->kind != DCPK_OPTION_OUT_RUN)
             continue;
-        path = dcpk_cli_text(cli, o);
+        path = given_text(cli, o);
         if (path == NULL)
             continue;
         (void)find_folder(o, path, &made[n_made], err);

@@ -54,7 +54,7 @@ static const struct dcpk_option proof_options[] = {
     DCPK_OPT_OUT_FILE("report", "FILE", report_path, "write the report with every key as JSON"),
     DCPK_OPT_JSON(json),
     DCPK_OPT_HTML_FORCE(html_path),
-    DCPK_OPT_VOICE(voice),
+    DCPK_OPT_VERBOSITY(verbosity),
     DCPK_OPT_END};
 
 static const struct dcpk_option shared_options[] = {
@@ -81,7 +81,7 @@ static const struct dcpk_option shared_options[] = {
                   "write key for key what Megatron's Python tool writes, where it works"),
     DCPK_OPT_FLAG("rename-mtp-keys", rename_mtp,
                   "with --like-megatron-inspector: name MTP's inner layer mtp_model_layer "
-                  "(otherwise both names are written)"),
+                  "(default: both names are written)"),
     DCPK_OPT_GROUP("proof"),
     DCPK_OPT_INCLUDE(proof_options),
     DCPK_OPT_END};
@@ -310,7 +310,7 @@ static dcpk_status read_group_map(const char *path, struct dcpk_convert_parsed *
 {
     if (path == NULL)
         return DCPK_OK;
-    if (dcpk_cli_read_file(path, DCPK_CLI_MOST_FILE_BYTES, &parsed->map, &parsed->map_bytes, err) !=
+    if (dcpk_cli_read_file(path, DCPK_CLI_MAX_FILE_BYTES, &parsed->map, &parsed->map_bytes, err) !=
         DCPK_OK) {
         dcpk_context(err, "reading the parameter group map");
         return err->status;
@@ -338,12 +338,13 @@ dcpk_status dcpk_convert_args_apply(const struct dcpk_convert_args *a, const cha
     options->folder_flags = dcpk_folder_flags_of(a->force, a->resume);
     options->rules.swiglu = swiglu_of(a);
     options->target.generation = a->generation;
-    if (dcpk_input_args_apply(&a->input, &options->facts, err) ||
-        dcpk_args_from_read(a->args_from, &a->voice, &parsed->args_from, err) ||
+    if (dcpk_input_args_apply(&a->input, &options->given, err) ||
+        dcpk_args_from_read(a->args_from, &a->verbosity, &parsed->args_from, err) ||
         split_modules(a->modules, parsed, err) ||
         read_group_map(a->map_path, parsed, &options->rules, err))
         return err->status;
-    options->args = parsed->args_from.args;
+    options->given.args = parsed->args_from.args;
+    options->given.family = options->target.family;
     if (a->modules != NULL) {
         options->rules.swiglu_modules = parsed->modules;
         options->rules.n_swiglu_modules = parsed->n_modules;

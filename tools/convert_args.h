@@ -21,7 +21,7 @@ struct dcpk_convert_args {
     struct dcpk_input_args input;
     bool swiglu, no_swiglu, weights_only, check_input, no_check_input, verify, integrity,
         like_inspector, rename_mtp, dry_run, force, resume, json;
-    struct dcpk_voice voice;
+    struct dcpk_verbosity verbosity;
     bool oom_traceback, enable_msc; /* of the Python tool; without meaning here */
     int n_threads;
     uint64_t memory_bytes;

@@ -12,19 +12,25 @@
 #include "tools/convert_report.h"
 #include "tools/print_doc.h"
 
-/* The files beside the result, before a conversion or once it is planned. */
-struct outlets {
+/* A conversion under way. */
+struct job {
     const struct dcpk_convert_args *args;
     const struct dcpk_convert_options *options;
-    bool may_replace;
+    struct dcpk_conversion c;
 };
+
+static bool leads(const struct job *job)
+{
+    return dcpk_ranks_self(job->options->env.ranks) == 0;
+}
 
 /* A file beside the result can be written, and lies neither in an input, which is never touched,
  * nor in OUT, which holds a checkpoint and nothing else. */
-static dcpk_status check_path(const struct outlets *o, const char *what, const char *path,
+static dcpk_status check_path(const struct job *job, const char *what, const char *path,
                               struct dcpk_error *err)
 {
-    const char *out = o->options->out;
+    const bool may_replace = job->args->force || job->c.target.is_there;
+    const char *out = job->options->out;
     struct dcpk_error inside = DCPK_ERROR_INIT;
 
     if (path == NULL)
@@ -34,10 +40,10 @@ static dcpk_status check_path(const struct outlets *o, const char *what, const c
                          "the %s '%s' would lie in the output '%s', which holds a checkpoint and "
                          "nothing else; write it beside that",
                          what, path, out);
-    for (size_t i = 0; i < o->args->n_inputs; i++)
-        if (dcpk_run_check_apart(o->args->inputs[i], path, err) != DCPK_OK)
+    for (size_t i = 0; i < job->args->n_inputs; i++)
+        if (dcpk_run_check_apart(job->args->inputs[i], path, err) != DCPK_OK)
             return err->status;
-    return dcpk_check_file_path(what, path, o->may_replace, err);
+    return dcpk_check_file_path(what, path, may_replace, err);
 }
 
 /* One of two files would replace the other; a device takes both. */
@@ -55,20 +61,16 @@ static dcpk_status check_two_paths(const char *report, const char *hashes, struc
     return DCPK_OK;
 }
 
-/* Of rank 0: what is printed and written at the end can be printed and written. */
-static dcpk_status check_outlets(const struct dcpk_convert_args *a,
-                                 const struct dcpk_convert_options *options, bool may_replace,
-                                 struct dcpk_error *err)
+/* What is printed and written at the end can be printed and written. */
+static dcpk_status check_results(const struct job *job, struct dcpk_error *err)
 {
-    const struct outlets o = {a, options, may_replace};
+    const struct dcpk_convert_args *a = job->args;
 
-    if (dcpk_ranks_self(options->env.ranks) != 0)
-        return DCPK_OK;
-    if ((!a->voice.is_quiet || a->json) && dcpk_cli_check_stdout(err) != DCPK_OK)
+    if ((!a->verbosity.is_quiet || a->json) && dcpk_cli_check_stdout(err) != DCPK_OK)
         return err->status;
-    if (check_path(&o, "report", a->report_path, err) ||
-        check_path(&o, "page", a->html_path, err) ||
-        check_path(&o, "list of hashes", a->hashes_path, err))
+    if (check_path(job, "report", a->report_path, err) ||
+        check_path(job, "page", a->html_path, err) ||
+        check_path(job, "list of hashes", a->hashes_path, err))
         return err->status;
     if (check_two_paths(a->report_path, a->html_path, err) ||
         check_two_paths(a->html_path, a->hashes_path, err) ||
@@ -89,21 +91,23 @@ static const char *file_to_write(const struct dcpk_convert_args *a, const struct
 static dcpk_status write_report(const struct dcpk_convert_args *a, const struct dcpk_conversion *c,
                                 const struct dcpk_convert_files *files, struct dcpk_error *err)
 {
-    const struct dcpk_doc_way way = {.is_silent = a->voice.is_quiet && !a->json && !a->dry_run,
-                                     .as_json = a->json,
-                                     .json = files->report,
-                                     .html = files->html};
+    const struct dcpk_print_options way = {.is_silent =
+                                               a->verbosity.is_quiet && !a->json && !a->dry_run,
+                                           .as_json = a->json,
+                                           .json = files->report,
+                                           .html = files->html};
     struct dcpk_doc doc;
 
-    dcpk_doc_init(&doc, a->voice.command, &dcpk_convert_style);
+    dcpk_doc_init(&doc, a->verbosity.command, &dcpk_convert_style);
     dcpk_convert_report(c, files, &doc);
     return dcpk_print_doc(&doc, &way, err);
 }
 
-/* Of rank 0: writes the files beside the output, and prints the report. */
-static dcpk_status put_results(const struct dcpk_convert_args *a, const struct dcpk_conversion *c,
-                               struct dcpk_error *err)
+/* Writes the files next to the output, and prints the report. */
+static dcpk_status put_results(const struct job *job, struct dcpk_error *err)
 {
+    const struct dcpk_convert_args *a = job->args;
+    const struct dcpk_conversion *c = &job->c;
     const struct dcpk_convert_files files = {file_to_write(a, c, a->report_path),
                                              file_to_write(a, c, a->html_path),
                                              file_to_write(a, c, a->hashes_path), a->dry_run};
@@ -118,46 +122,54 @@ static dcpk_status put_results(const struct dcpk_convert_args *a, const struct d
     return st;
 }
 
+static dcpk_status job_plan(struct job *job, struct dcpk_error *err)
+{
+    dcpk_status st = dcpk_conversion_plan(&job->c, job->options, err);
+
+    if (st == DCPK_OK && leads(job))
+        st = check_results(job, err);
+    return dcpk_ranks_agree(job->options->env.ranks, st, err);
+}
+
+static dcpk_status job_run(struct job *job, struct dcpk_error *err)
+{
+    if (leads(job))
+        dcpk_warn_verdict(&job->args->verbosity, &job->c.verdict);
+    dcpk_cli_keep_private(job->c.ckpt);
+    if (dcpk_cli_keep_folder_private(job->options->target.family.assets, err) != DCPK_OK ||
+        job->args->dry_run)
+        return err->status;
+    return dcpk_conversion_run(&job->c, err);
+}
+
+static dcpk_status job_report(struct job *job, struct dcpk_error *err)
+{
+    dcpk_status st = DCPK_OK;
+
+    if (leads(job))
+        st = put_results(job, err);
+    st = dcpk_ranks_agree(job->options->env.ranks, st, err);
+    if (st == DCPK_OK)
+        dcpk_note_tracker(&job->args->verbosity, &job->c.target);
+    return st;
+}
+
 /* What is printed stands on lines of its own, without the bar. */
 dcpk_status dcpk_convert_job(const struct dcpk_convert_args *a,
                              const struct dcpk_convert_options *options, struct dcpk_bar *bar,
                              struct dcpk_error *err)
 {
-    struct dcpk_conversion c = {0};
-    struct dcpk_ranks *ranks = options->env.ranks;
-    const bool leads = dcpk_ranks_self(ranks) == 0;
-    dcpk_status st = check_outlets(a, options, a->force || a->resume, err);
+    struct job job = {.args = a, .options = options};
+    dcpk_status st = job_plan(&job, err);
 
-    if (st == DCPK_OK)
-        st = dcpk_conversion_plan(&c, options, err);
-    if (c.is_unchanged)
-        dcpk_target_args_advise(options->to, err);
-    if (c.model != NULL && c.model->args == NULL && !c.ckpt->format->is_model)
-        dcpk_args_from_hint(a->inputs[0], c.ckpt, err);
-    if (st != DCPK_OK)
-        dcpk_input_args_advise(c.model, err);
-    if (st == DCPK_OK)
-        st = check_outlets(a, options, a->force || c.target.is_there, err);
-    st = dcpk_ranks_agree(ranks, st, err);
     dcpk_bar_end(bar);
-    if (c.ckpt != NULL && dcpk_store_note(c.ckpt->store) != NULL)
-        dcpk_cli_note(&a->voice, "%s", dcpk_store_note(c.ckpt->store));
-    if (st == DCPK_OK && leads)
-        dcpk_warn_verdict(&a->voice, &c.verdict);
+    if (job.c.ckpt != NULL && dcpk_store_note(job.c.ckpt->store) != NULL)
+        dcpk_cli_note(&a->verbosity, "%s", dcpk_store_note(job.c.ckpt->store));
     if (st == DCPK_OK)
-        dcpk_cli_keep_private(c.ckpt);
-    if (st == DCPK_OK)
-        st = dcpk_cli_keep_folder_private(options->target.family.assets, err);
-    if (st == DCPK_OK && !a->dry_run)
-        st = dcpk_conversion_run(&c, err);
+        st = job_run(&job, err);
     dcpk_bar_end(bar);
-    if (st == DCPK_OK) {
-        if (leads)
-            st = put_results(a, &c, err);
-        st = dcpk_ranks_agree(ranks, st, err);
-    }
     if (st == DCPK_OK)
-        dcpk_note_tracker(&a->voice, &c.target);
-    dcpk_conversion_free(&c);
+        st = job_report(&job, err);
+    dcpk_conversion_free(&job.c);
     return st;
 }

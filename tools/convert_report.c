@@ -2,15 +2,10 @@
 /* convert_report.c - what a conversion does or did. */
 #include "tools/convert_report.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <math.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "lib/base/path.h"
 #include "lib/base/text.h"
 #include "lib/ckpt/generation.h"
 #include "lib/job/target.h"
@@ -526,24 +521,4 @@ void dcpk_convert_report(const struct dcpk_conversion *c, const struct dcpk_conv
     report_load(c, doc);
     dcpk_convert_report_keys(c, doc);
     set_totals(c, doc);
-}
-
-dcpk_status dcpk_check_file_path(const char *what, const char *path, bool may_replace,
-                                 struct dcpk_error *err)
-{
-    const size_t folder_bytes = (size_t)(dcpk_name_last(path) - path);
-    char folder[PATH_MAX] = ".";
-    struct dcpk_path there;
-
-    if (strlen(path) >= sizeof folder)
-        return dcpk_fail(err, DCPK_EUSAGE, "the path of the %s is too long", what);
-    if (folder_bytes > 0)
-        snprintf(folder, sizeof folder, "%.*s", (int)folder_bytes, path);
-    if (access(folder, W_OK | X_OK) != 0)
-        return dcpk_fail_errno(err, errno, "the %s '%s' cannot be written", what, path);
-    if (dcpk_path_look(AT_FDCWD, path, 0, &there, err) != DCPK_OK)
-        return err->status;
-    if (there.kind == DCPK_PATH_FILE && !may_replace)
-        return dcpk_fail(err, DCPK_EUSAGE, "the %s '%s' exists (--force replaces it)", what, path);
-    return DCPK_OK;
 }

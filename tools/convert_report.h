@@ -25,14 +25,6 @@ void dcpk_convert_report_sides(const struct dcpk_conversion *c, struct dcpk_doc 
 /* Every key of the output. */
 void dcpk_convert_report_keys(const struct dcpk_conversion *c, struct dcpk_doc *doc);
 
-/*
- * Can a file be written at `path`? Asked before a conversion, so that its end does not fail for
- * that. what: "report", for the message. Errors: DCPK_EUSAGE when a file is there that may not be
- * replaced; DCPK_EIO when the folder cannot be written to.
- */
-dcpk_status dcpk_check_file_path(const char *what, const char *path, bool may_replace,
-                                 struct dcpk_error *err);
-
 /* "27 parameters, 81 tensors, ...": what a proof compared. Returns text. */
 #define DCPK_PROOF_TEXT_BYTES 640
 const char *dcpk_proof_text(const struct dcpk_compare_report *report,

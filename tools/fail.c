@@ -37,6 +37,13 @@ static const struct {
     {DCPK_FIX_TRUST, "--trust weights or --trust masters says which side is right"},
     {DCPK_FIX_REPAIR, "'convert --repair bucket-padding' puts it back and reports what is lost"},
     {DCPK_FIX_GTP, "convert --accept-gtp takes them as they are stored"},
+    {DCPK_FIX_ARGS, "--args-from takes args from a JSON object, a run_config.yaml of "
+                    "Megatron-Bridge, or a checkpoint that has either"},
+    {DCPK_FIX_RENAME, "modify-state-dict --op 'rename RE NEW' mends keys"},
+    {DCPK_FIX_PREFIX, "convert --input-model-weight-prefix takes keys with that prefix"},
+    {DCPK_FIX_DROP, "convert --drop RE leaves them out"},
+    {DCPK_FIX_REWRITE, "--target-mesh (--target-dp of fsdp_dtensor) or "
+                       "--make-vocab-size-divisible-by writes it again"},
 };
 
 int dcpk_cli_exit_code(dcpk_status status)

@@ -75,20 +75,20 @@ static const char *output_option(const struct dcpk_family_args *a)
 }
 
 dcpk_status dcpk_family_args_apply(const struct dcpk_family_args *a, const struct dcpk_format *to,
-                                   struct dcpk_family_wish *wish, struct dcpk_error *err)
+                                   struct dcpk_family_settings *settings, struct dcpk_error *err)
 {
     const char *option = output_option(a);
 
     if (option != NULL && !to->is_model)
         return dcpk_fail(err, DCPK_EUSAGE, "%s is for --to huggingface, not for %s", option,
                          to->name);
-    *wish = (struct dcpk_family_wish){.maps = a->maps,
-                                      .family = a->family,
-                                      .without_mtp = a->without_mtp,
-                                      .config = a->config,
-                                      .assets = a->assets};
-    if (parse_dtype(a->dtype, &wish->dtype, err) ||
-        parse_file_size(a->most_file, &wish->most_file_bytes, err))
+    *settings = (struct dcpk_family_settings){.maps = a->maps,
+                                              .family = a->family,
+                                              .without_mtp = a->without_mtp,
+                                              .config = a->config,
+                                              .assets = a->assets};
+    if (parse_dtype(a->dtype, &settings->dtype, err) ||
+        parse_file_size(a->most_file, &settings->most_file_bytes, err))
         return err->status;
     return DCPK_OK;
 }

@@ -17,6 +17,6 @@ extern const struct dcpk_option dcpk_family_options[];
 /* Borrows `a`. Errors: DCPK_EUSAGE for a word that is not known, and for options of what is written
  * where `to` is not such a folder. */
 dcpk_status dcpk_family_args_apply(const struct dcpk_family_args *a, const struct dcpk_format *to,
-                                   struct dcpk_family_wish *wish, struct dcpk_error *err);
+                                   struct dcpk_family_settings *settings, struct dcpk_error *err);
 
 #endif

@@ -93,7 +93,7 @@ static size_t count_not_covered(const struct dcpk_hash_check *check)
 {
     const struct dcpk_hash_list *found = check->found;
 
-    if ((check->recorded->unsaid & DCPK_UNSAID_OBJECTS) != 0)
+    if ((check->recorded->lacks & DCPK_LACKS_OBJECTS) != 0)
         return found->n_of[DCPK_HASHED_OBJECT] + found->n_of[DCPK_HASHED_COMMON];
     return found->n_not_covered;
 }
@@ -101,7 +101,7 @@ static size_t count_not_covered(const struct dcpk_hash_check *check)
 /* Text does not record dtypes and shapes; the hash of the whole knows them. */
 static bool is_whole_same(const struct dcpk_hash_check *check)
 {
-    return (check->recorded->unsaid & DCPK_UNSAID_WHOLE) != 0 ||
+    return (check->recorded->lacks & DCPK_LACKS_WHOLE) != 0 ||
            memcmp(check->recorded->whole, check->found->whole, DCPK_SHA256_BYTES) == 0;
 }
 
@@ -180,7 +180,7 @@ static const char *hash_verdict_text(const struct dcpk_hash_check *check,
         texts[i] = dcpk_doc_format(doc, "%s %s (%zu recorded, %zu found, %zu differ)",
                                    counts[i].name, counts[i].n_different == 0 ? "ok" : "NOT ok",
                                    counts[i].n_recorded, counts[i].n_found, counts[i].n_different);
-    if ((check->recorded->unsaid & DCPK_UNSAID_OBJECTS) != 0)
+    if ((check->recorded->lacks & DCPK_LACKS_OBJECTS) != 0)
         return texts[TENSORS];
     return dcpk_doc_format(doc, "%s, %s", texts[TENSORS], texts[OBJECTS]);
 }
@@ -200,7 +200,7 @@ static struct dcpk_fact whole_fact(struct dcpk_doc *doc, const struct dcpk_hash_
 {
     char digits[WHOLE_TEXT_BYTES];
 
-    if ((list->unsaid & DCPK_UNSAID_WHOLE) != 0)
+    if ((list->lacks & DCPK_LACKS_WHOLE) != 0)
         return dcpk_fact_null();
     return dcpk_fact_text(
         dcpk_doc_format(doc, "%s", dcpk_hex_put(list->whole, DCPK_SHA256_BYTES, digits)));
@@ -213,7 +213,7 @@ static void report_not_covered(const struct dcpk_hash_check *check, struct dcpk_
 
     if (check->found->n_of[DCPK_HASHED_COMMON] > 0)
         common = ", common state among them";
-    if ((check->recorded->unsaid & DCPK_UNSAID_OBJECTS) != 0)
+    if ((check->recorded->lacks & DCPK_LACKS_OBJECTS) != 0)
         why = "FILE records tensors alone";
     dcpk_doc_set_count(doc, "n_not_covered", n);
     if (n > 0)
@@ -265,5 +265,5 @@ dcpk_status dcpk_hash_print_check(const struct dcpk_hash_check *check, bool as_j
 
     dcpk_doc_init(&doc, "hash", &style);
     report_hash_check(check, &doc, ok);
-    return dcpk_print_doc(&doc, &(struct dcpk_doc_way){.as_json = as_json}, err);
+    return dcpk_print_doc(&doc, &(struct dcpk_print_options){.as_json = as_json}, err);
 }

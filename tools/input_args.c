@@ -64,22 +64,22 @@ static dcpk_status take_word(const char *option, const char *text, const struct 
     return err->status;
 }
 
-dcpk_status dcpk_input_args_apply(const struct dcpk_input_args *a, struct dcpk_input_facts *facts,
+dcpk_status dcpk_input_args_apply(const struct dcpk_input_args *a, struct dcpk_open_options *given,
                                   struct dcpk_error *err)
 {
     static const struct word trust[] = {
         {"weights", DCPK_TRUST_WEIGHTS}, {"masters", DCPK_TRUST_MASTERS}, {NULL, 0}};
     static const struct word repair[] = {{"bucket-padding", DCPK_REPAIR_PADDING}, {NULL, 0}};
 
-    *facts = (struct dcpk_input_facts){.bucket_elems = a->bucket_elems,
-                                       .model_prefix = a->model_prefix,
-                                       .state_prefix = a->state_prefix,
-                                       .drops = a->drops.texts,
-                                       .n_drops = a->drops.n};
+    *given = (struct dcpk_open_options){.bucket_elems = a->bucket_elems,
+                                        .model_prefix = a->model_prefix,
+                                        .state_prefix = a->state_prefix,
+                                        .drops = a->drops.texts,
+                                        .n_drops = a->drops.n};
     if (a->accept_gtp)
-        facts->decisions |= DCPK_ACCEPT_GTP;
-    if (take_word("--trust", a->trust, trust, &facts->decisions, err) ||
-        take_word("--repair", a->repair, repair, &facts->decisions, err))
+        given->decisions |= DCPK_ACCEPT_GTP;
+    if (take_word("--trust", a->trust, trust, &given->decisions, err) ||
+        take_word("--repair", a->repair, repair, &given->decisions, err))
         return err->status;
     return DCPK_OK;
 }
@@ -88,18 +88,4 @@ bool dcpk_input_args_given(const struct dcpk_input_args *a)
 {
     return a->bucket_elems != 0 || a->model_prefix != NULL || a->state_prefix != NULL ||
            a->trust != NULL || a->repair != NULL || a->accept_gtp || a->drops.n > 0;
-}
-
-void dcpk_input_args_advise(const struct dcpk_model *model, struct dcpk_error *err)
-{
-    if (model == NULL || model->n_unknown == 0)
-        return;
-    if (model->unknown_prefix == NULL)
-        dcpk_append(err, " (--drop RE leaves them out)");
-    else if (dcpk_model_has_values(model))
-        dcpk_append(err, " (modify-state-dict --op 'rename RE NEW' mends keys, --drop RE leaves "
-                         "them out)");
-    else
-        dcpk_append(err, " (--input-model-weight-prefix %s takes them, --drop RE leaves them out)",
-                    model->unknown_prefix);
 }

@@ -3,7 +3,7 @@
 #ifndef DCPK_TOOLS_INPUT_ARGS_H
 #define DCPK_TOOLS_INPUT_ARGS_H
 
-#include "lib/job/input_facts.h"
+#include "lib/job/give_options.h"
 #include "tools/cmd.h"
 
 /* The values of the options. */
@@ -21,13 +21,9 @@ extern const struct dcpk_option dcpk_input_options[], dcpk_against_options[];
 #define DCPK_OPT_AGAINST(field) DCPK_OPT_ROWS(dcpk_against_options, struct dcpk_input_args, field)
 
 /* Borrows `a`. Errors: DCPK_EUSAGE for a word that an option does not take. */
-dcpk_status dcpk_input_args_apply(const struct dcpk_input_args *a, struct dcpk_input_facts *facts,
+dcpk_status dcpk_input_args_apply(const struct dcpk_input_args *a, struct dcpk_open_options *given,
                                   struct dcpk_error *err);
 /* Was any of them given? */
 bool dcpk_input_args_given(const struct dcpk_input_args *a);
-
-struct dcpk_model;
-/* Name in `err` the options that would mend it, where tensors of the model were not recognised. */
-void dcpk_input_args_advise(const struct dcpk_model *model, struct dcpk_error *err);
 
 #endif

@@ -11,12 +11,12 @@
 #include "tools/cmd.h"
 #include "tools/inspect.h"
 
-#define MOST_MAPS     16
-#define MOST_BOXES    256 /* of a map */
-#define LEAST_DECADE  (-12)
+#define MAX_MAPS      16
+#define MAX_BOXES     256 /* of a map */
+#define MIN_DECADE    (-12)
 #define N_DECADES     20 /* of histograms: 1e-12 to 1e8 */
 #define ROW_HEIGHT    0.09
-#define LEAST_HEIGHT  0.12
+#define MIN_HEIGHT    0.12
 #define LARGEST_RATIO 0.5
 
 /* "__3_1.distcp" was written by rank 3; -1: the name does not show it. */
@@ -143,7 +143,7 @@ static void report_map(const struct dcpk_inspection *in, const struct dcpk_tenso
     const struct dcpk_checkpoint *ckpt = in->ckpt;
     const struct dcpk_chunk *first = &ckpt->chunks[t->first_chunk];
     const struct axes axes = choose_axes(ckpt, t);
-    const size_t most = dcpk_min_size(t->n_chunks, MOST_BOXES);
+    const size_t most = dcpk_min_size(t->n_chunks, MAX_BOXES);
     struct dcpk_doc_box *boxes = dcpk_doc_take(doc, most, sizeof *boxes);
     struct dcpk_doc_map map = {.title = t->key, .boxes = boxes, .is_open = is_open};
     char shape[256];
@@ -155,7 +155,7 @@ static void report_map(const struct dcpk_inspection *in, const struct dcpk_tenso
     for (size_t i = 0; i < map.n; i++)
         if (boxes[i].height > 0)
             least = fmin(least, boxes[i].height);
-    map.height = fmax(LEAST_HEIGHT, fmin(LARGEST_RATIO, ROW_HEIGHT / least));
+    map.height = fmax(MIN_HEIGHT, fmin(LARGEST_RATIO, ROW_HEIGHT / least));
     map.note = dcpk_doc_format(doc, "%s %s in %zu chunks",
                                dcpk_shape_format(t->shape, t->rank, shape, sizeof shape),
                                dcpk_dtype_name(t->dtype), t->n_chunks);
@@ -177,9 +177,9 @@ static uint64_t tensor_bytes(const struct dcpk_checkpoint *ckpt, const struct dc
 
 /* The largest ones that are cut, the largest first. Returns how many are cut. */
 static size_t find_largest(const struct dcpk_inspection *in,
-                           const struct dcpk_tensor *largest[MOST_MAPS], size_t *n)
+                           const struct dcpk_tensor *largest[MAX_MAPS], size_t *n)
 {
-    uint64_t sizes[MOST_MAPS] = {0};
+    uint64_t sizes[MAX_MAPS] = {0};
     size_t n_cut = 0;
 
     *n = 0;
@@ -191,9 +191,9 @@ static size_t find_largest(const struct dcpk_inspection *in,
         if (!dcpk_inspect_lists(in, i) || t->n_chunks < 2 || t->rank == 0)
             continue;
         n_cut++;
-        if (*n == MOST_MAPS && n_bytes <= sizes[MOST_MAPS - 1])
+        if (*n == MAX_MAPS && n_bytes <= sizes[MAX_MAPS - 1])
             continue;
-        *n = dcpk_min_size(*n + 1, MOST_MAPS);
+        *n = dcpk_min_size(*n + 1, MAX_MAPS);
         for (at = *n - 1; at > 0 && sizes[at - 1] < n_bytes; at--) {
             sizes[at] = sizes[at - 1];
             largest[at] = largest[at - 1];
@@ -206,7 +206,7 @@ static size_t find_largest(const struct dcpk_inspection *in,
 
 void dcpk_inspect_report_maps(const struct dcpk_inspection *in, struct dcpk_doc *doc)
 {
-    const struct dcpk_tensor *largest[MOST_MAPS];
+    const struct dcpk_tensor *largest[MAX_MAPS];
     size_t n;
     const size_t n_cut = find_largest(in, largest, &n);
 
@@ -230,7 +230,7 @@ static int decade_of(double v)
 {
     const double decade = floor(log10(v));
 
-    return (int)fmin(N_DECADES - 1, fmax(0, decade - LEAST_DECADE));
+    return (int)fmin(N_DECADES - 1, fmax(0, decade - MIN_DECADE));
 }
 
 static void report_histogram(struct dcpk_doc *doc, const char *title,
@@ -248,8 +248,7 @@ static void report_histogram(struct dcpk_doc *doc, const char *title,
         bars[n++] = (struct dcpk_doc_bar){"0", n_zero};
     for (int i = first; i <= last; i++)
         bars[n++] = (struct dcpk_doc_bar){
-            dcpk_doc_format(doc, "1e%d to 1e%d", i + LEAST_DECADE, i + 1 + LEAST_DECADE),
-            counts[i]};
+            dcpk_doc_format(doc, "1e%d to 1e%d", i + MIN_DECADE, i + 1 + MIN_DECADE), counts[i]};
     dcpk_doc_bars(doc, title, bars, n);
 }
 

@@ -12,7 +12,7 @@
 #include "tools/inspect.h"
 #include "tools/print_doc.h"
 
-#define MOST_NAMES 16 /* of values that print-tensor knows */
+#define MAX_NAMES 16 /* of values that print-tensor knows */
 
 const struct dcpk_doc_style dcpk_inspect_style = {.label_columns = 13, .wraps = true};
 
@@ -185,8 +185,8 @@ static void report_names(const char *const *names, struct dcpk_doc *doc)
     dcpk_doc_set(doc, "state", dcpk_fact_texts(names, n_names));
     if (*names == NULL)
         return;
-    for (size_t n = 1; names[n] != NULL && n <= MOST_NAMES; n++)
-        line = dcpk_doc_format(doc, "%s, %s", line, n < MOST_NAMES ? names[n] : "...");
+    for (size_t n = 1; names[n] != NULL && n <= MAX_NAMES; n++)
+        line = dcpk_doc_format(doc, "%s, %s", line, n < MAX_NAMES ? names[n] : "...");
     dcpk_doc_row(doc, "state", "%s", line);
 }
 

@@ -8,7 +8,7 @@
 #include "tools/cmd.h"
 #include "tools/print_doc.h"
 
-#define MOST_ROWS 20 /* iterations that the text lists, of those that differ */
+#define MAX_ROWS 20 /* iterations that the text lists, of those that differ */
 
 const struct dcpk_doc_style dcpk_losscmp_style = {.label_columns = 12};
 
@@ -95,7 +95,7 @@ static void put_iteration(struct dcpk_doc_rows *rows, const struct dcpk_loss_row
 static void fill_iterations(const void *context, struct dcpk_doc_rows *rows)
 {
     const struct row_list *list = context;
-    size_t n_left = MOST_ROWS;
+    size_t n_left = MAX_ROWS;
 
     for (size_t i = 0; i < list->report->n; i++) {
         const struct dcpk_loss_row *row = &list->report->rows[i];
@@ -309,9 +309,9 @@ void dcpk_losscmp_report(const struct dcpk_losscmp_shown *shown, struct dcpk_doc
     report_rows(shown, false, doc);
     doc->media = DCPK_DOC_TEXT;
     report_rows(shown, true, doc);
-    if (report->n_different > MOST_ROWS)
+    if (report->n_different > MAX_ROWS)
         dcpk_doc_line(doc, "  %zu more iterations differ (--json lists all)",
-                      report->n_different - MOST_ROWS);
+                      report->n_different - MAX_ROWS);
     dcpk_doc_table(doc, "parts", &parts);
     report_loss_answer(shown, doc);
     doc->media = 0;

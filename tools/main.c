@@ -230,7 +230,7 @@ static int run_shared(const struct command *command, int argc, char **argv)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_ranks *ranks;
-    const int voice = dup(STDERR_FILENO);
+    const int verbosity = dup(STDERR_FILENO);
     dcpk_status st = DCPK_OK;
     bool leads;
     int exit_code;
@@ -249,10 +249,10 @@ static int run_shared(const struct command *command, int argc, char **argv)
     else
         exit_code = dcpk_cli_exit_code(err.status);
     if (dcpk_ranks_leave(ranks, &err) != DCPK_OK && (!leads || exit_code == DCPK_EXIT_OK)) {
-        (void)dup2(voice, STDERR_FILENO); /* no other rank is left to print it */
+        (void)dup2(verbosity, STDERR_FILENO); /* no other rank is left to print it */
         exit_code = dcpk_cli_fail(command->name, &err);
     }
-    close(voice);
+    close(verbosity);
     return exit_code;
 }
 
@@ -272,17 +272,17 @@ static bool guard_descriptors(void)
 }
 
 /* With fewer nothing can be converted, and what was begun could not be deleted. */
-#define LEAST_DESCRIPTORS 32
+#define MIN_DESCRIPTORS 32
 
 static bool check_descriptors(struct dcpk_error *err)
 {
     struct rlimit limit;
 
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= LEAST_DESCRIPTORS)
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= MIN_DESCRIPTORS)
         return true;
     dcpk_fail(err, DCPK_EIO,
               "this process may have %ju files open at once (ulimit -n), %d are needed",
-              (uintmax_t)limit.rlim_cur, LEAST_DESCRIPTORS);
+              (uintmax_t)limit.rlim_cur, MIN_DESCRIPTORS);
     return false;
 }
 

@@ -19,19 +19,14 @@
 #define NO_SANDBOX_VAL 1   /* of getopt_long: not a letter, not a row */
 #define FIRST_ROW_VAL  256 /* of row 0, past all letters */
 
-#define DCPK_OPT_STRUCT struct dcpk_voice
-const struct dcpk_option dcpk_voice_options[] = {
+#define DCPK_OPT_STRUCT struct dcpk_verbosity
+const struct dcpk_option dcpk_verbosity_options[] = {
     DCPK_OPT_FLAG("progress", wants_progress,
                   "progress on stderr also where that is no terminal: a line every 5 s and at the "
                   "end (default: every 10 s)"),
     DCPK_OPT(DCPK_OPTION_FLAG, 'q', "quiet", NULL, bool, is_quiet,
              "no progress and no notes; errors alone, and the results that were asked for"),
     DCPK_OPT_END};
-
-const char *dcpk_cli_text(const struct dcpk_cli *cli, const struct dcpk_option *option)
-{
-    return *(const char **)dcpk_option_field(option, cli->values);
-}
 
 /* Appends a table to `flat`, which holds n rows, with the rows that ROWS stand for in their places;
  * at_bytes: of the table's struct. Returns how many rows there are then. */
@@ -186,7 +181,7 @@ static int take_option(const struct dcpk_cli *cli, const struct dcpk_option *opt
         if (option->kind != DCPK_OPTION_SIZE)
             return -1;
         memcpy(&size, dcpk_option_field(option, cli->values), sizeof size);
-        if (size >= DCPK_EXEC_LEAST_MEMORY_BYTES)
+        if (size >= DCPK_EXEC_MIN_MEMORY_BYTES)
             return -1;
         return dcpk_cli_usage(cli->name, "--%s '%s' is too little: 16M is the least", option->name,
                               argument);

@@ -72,10 +72,9 @@
     DCPK_OPT(DCPK_OPTION_SIZE, 0, "memory", "SIZE", uint64_t, field,                               \
              "limit of all buffers together in bytes, or with K, M, G, T (default: 256M, at "      \
              "least 16M)")
-/* --from, as convert has it; --format is its name of 0.1.0. */
+/* As convert has it. */
 #define DCPK_OPT_FORMAT(field)                                                                     \
-    DCPK_OPT_TEXT("from", "FORMAT", field, "read DIR as this format (default: found by looking)"), \
-        DCPK_OPT_TEXT("format", "FORMAT", field, NULL)
+    DCPK_OPT_TEXT("from", "FORMAT", field, "read DIR as this format (default: found by looking)")
 #define DCPK_OPT_PAGE(field, existing)                                                             \
     DCPK_OPT_OUT_FILE("html", "FILE", field,                                                       \
                       "write the result as a page for a browser as well, which needs nothing "     \
@@ -87,9 +86,10 @@
 #define DCPK_OPT_JSON(field) DCPK_OPT_FLAG("json", field, "print one JSON document instead of text")
 /* A flag of Megatron's checkpoint_inspector.py. */
 #define DCPK_OPT_MSC(field) DCPK_OPT_FLAG("enable-msc", field, "accepted, without meaning here")
-/* --progress and --quiet; the field is a struct dcpk_voice. */
-#define DCPK_OPT_VOICE(field) DCPK_OPT_ROWS(dcpk_voice_options, struct dcpk_voice, field)
-extern const struct dcpk_option dcpk_voice_options[];
+/* --progress and --quiet; the field is a struct dcpk_verbosity. */
+#define DCPK_OPT_VERBOSITY(field)                                                                  \
+    DCPK_OPT_ROWS(dcpk_verbosity_options, struct dcpk_verbosity, field)
+extern const struct dcpk_option dcpk_verbosity_options[];
 
 /* What the arguments are, beside checkpoints to read: it decides what the sandbox lets through. */
 enum dcpk_cli_paths {
@@ -140,10 +140,6 @@ struct dcpk_cli {
  * message on stderr.
  */
 int dcpk_cli_parse(const struct dcpk_cli *cli, int argc, char **argv, char ***args, int *n_args);
-
-/* The text that an option (one of TEXT and the kinds of files) was given; NULL: none. Of a table
- * without ROWS, as dcpk_cli_parse hands it to dcpk_confine. */
-const char *dcpk_cli_text(const struct dcpk_cli *cli, const struct dcpk_option *option);
 
 #define DCPK_CLI_FLAG_BYTES 64
 /* Find the flag of `more` that `word`, without its dashes, is near to, and copy its name. Returns

@@ -2,8 +2,12 @@
 /* print_doc.c - a document to stdout, as JSON or as a page into a file. */
 #include "tools/print_doc.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "lib/base/path.h"
 #include "lib/base/text.h"
@@ -11,7 +15,6 @@
 #include "lib/ckpt/run.h"
 #include "lib/io/file.h"
 #include "tools/cmd.h"
-#include "tools/convert_report.h"
 
 static dcpk_status print_plain(void *to, const char *text, size_t n_bytes, struct dcpk_error *err)
 {
@@ -82,6 +85,26 @@ static dcpk_status write_page(const struct dcpk_doc *doc, const char *path, stru
     return st;
 }
 
+dcpk_status dcpk_check_file_path(const char *what, const char *path, bool may_replace,
+                                 struct dcpk_error *err)
+{
+    const size_t folder_bytes = (size_t)(dcpk_name_last(path) - path);
+    char folder[PATH_MAX] = ".";
+    struct dcpk_path there;
+
+    if (strlen(path) >= sizeof folder)
+        return dcpk_fail(err, DCPK_EUSAGE, "the path of the %s is too long", what);
+    if (folder_bytes > 0)
+        snprintf(folder, sizeof folder, "%.*s", (int)folder_bytes, path);
+    if (access(folder, W_OK | X_OK) != 0)
+        return dcpk_fail_errno(err, errno, "the %s '%s' cannot be written", what, path);
+    if (dcpk_path_look(AT_FDCWD, path, 0, &there, err) != DCPK_OK)
+        return err->status;
+    if (there.kind == DCPK_PATH_FILE && !may_replace)
+        return dcpk_fail(err, DCPK_EUSAGE, "the %s '%s' exists (--force replaces it)", what, path);
+    return DCPK_OK;
+}
+
 dcpk_status dcpk_check_page(const char *path, const char *in, struct dcpk_error *err)
 {
     struct dcpk_path there;
@@ -118,7 +141,7 @@ void dcpk_doc_page_heading(struct dcpk_doc *doc, const char *text)
     doc->media = media;
 }
 
-dcpk_status dcpk_print_doc(struct dcpk_doc *doc, const struct dcpk_doc_way *way,
+dcpk_status dcpk_print_doc(struct dcpk_doc *doc, const struct dcpk_print_options *way,
                            struct dcpk_error *err)
 {
     dcpk_status st = dcpk_doc_status(doc, err);

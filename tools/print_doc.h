@@ -7,7 +7,7 @@
 #include "lib/report/doc.h"
 
 /* Where a document goes. */
-struct dcpk_doc_way {
+struct dcpk_print_options {
     bool is_silent;          /* not to stdout */
     bool as_json;            /* there as one JSON document, else as text */
     const char *json, *html; /* files that a person named; NULL: none */
@@ -15,7 +15,7 @@ struct dcpk_doc_way {
 
 /* Write and print it, and release it, also after a failure. Errors: the document's; those of
  * lib/io/file.h; DCPK_EIO when stdout is closed or full. */
-dcpk_status dcpk_print_doc(struct dcpk_doc *doc, const struct dcpk_doc_way *way,
+dcpk_status dcpk_print_doc(struct dcpk_doc *doc, const struct dcpk_print_options *way,
                            struct dcpk_error *err);
 /*
  * Can a page be written at `path` (NULL: none is), beside what is read at `in`? Asked before the
@@ -30,5 +30,13 @@ void dcpk_doc_page_heading(struct dcpk_doc *doc, const char *text);
 
 /* The members "generation" and "releases" of a checkpoint. */
 void dcpk_doc_set_origin(struct dcpk_doc *doc, const struct dcpk_checkpoint *ckpt);
+
+/*
+ * Can a file be written at `path`? Asked before a conversion, so that its end does not fail for
+ * that. what: "report", for the message. Errors: DCPK_EUSAGE when a file is there that may not be
+ * replaced; DCPK_EIO when the folder cannot be written to.
+ */
+dcpk_status dcpk_check_file_path(const char *what, const char *path, bool may_replace,
+                                 struct dcpk_error *err);
 
 #endif

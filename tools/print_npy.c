@@ -7,7 +7,7 @@
 #include "kernels/kernels.h"
 #include "lib/base/json.h"
 #include "lib/io/file.h"
-#include "tools/convert_report.h"
+#include "tools/print_doc.h"
 
 static unsigned npy_flags_of(const struct dcpk_npy_request *r)
 {
@@ -83,7 +83,7 @@ dcpk_status dcpk_print_npy(struct dcpk_exec *exec, const struct dcpk_npy_request
     if (dcpk_cli_check_stdout(err) || write_file(exec, request, err))
         return err->status;
     if (strncmp(descr, "|V", 2) == 0)
-        dcpk_cli_note(request->voice,
+        dcpk_cli_note(request->verbosity,
                       "numpy has no %s: numpy.load(FILE).view(ml_dtypes.%s) reads the file, or "
                       "write float32 with --cast",
                       dcpk_dtype_name(request->view->dtype), dcpk_dtype_name(request->view->dtype));

@@ -13,7 +13,7 @@ struct dcpk_npy_request {
     const char *key, *text;   /* of the tensor, and as it was asked for */
     const struct dcpk_view *view;
     const struct dcpk_slice *slice;
-    const struct dcpk_voice *voice;
+    const struct dcpk_verbosity *verbosity;
 };
 
 /*

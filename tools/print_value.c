@@ -11,15 +11,15 @@
 #include "lib/model/named_state.h"
 
 /* A value too large to be taken into memory is shown without its tensors' elements. */
-static void note_outline(const struct dcpk_voice *voice, const struct dcpk_object *object)
+static void note_outline(const struct dcpk_verbosity *verbosity, const struct dcpk_object *object)
 {
     char size[DCPK_SIZE_TEXT_BYTES], limit[DCPK_SIZE_TEXT_BYTES];
 
-    dcpk_cli_note(voice,
+    dcpk_cli_note(verbosity,
                   "'%s' has %s: past %s the elements of its tensors are not shown, and its "
                   "checksums are not checked ('verify' does)",
                   object->key, dcpk_cli_short_size(object->place.n_bytes, size),
-                  dcpk_cli_short_size(DCPK_MOST_LOADED_BYTES, limit));
+                  dcpk_cli_short_size(DCPK_MAX_LOADED_BYTES, limit));
 }
 
 static dcpk_status print_value_text(const char *key, const struct dcpk_value *value,
@@ -60,7 +60,8 @@ static dcpk_status print_value(const char *key, const struct dcpk_value *value, 
 }
 
 dcpk_status dcpk_print_value(struct dcpk_checkpoint *ckpt, const char *key, bool as_json,
-                             const struct dcpk_voice *voice, bool *found, struct dcpk_error *err)
+                             const struct dcpk_verbosity *verbosity, bool *found,
+                             struct dcpk_error *err)
 {
     struct dcpk_arena *arena = dcpk_arena_new(0, err);
     const struct dcpk_object *object = dcpk_checkpoint_object(ckpt, key);
@@ -72,7 +73,7 @@ dcpk_status dcpk_print_value(struct dcpk_checkpoint *ckpt, const char *key, bool
         goto out;
     *found = true;
     if (dcpk_object_is_large(object))
-        note_outline(voice, object);
+        note_outline(verbosity, object);
     (void)print_value(key, value, as_json, err);
 out:
     dcpk_arena_free(arena);

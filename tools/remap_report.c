@@ -207,5 +207,5 @@ dcpk_status dcpk_remap_print(const struct dcpk_remap_report *report, bool as_jso
 
     dcpk_doc_init(&doc, "remap", &style);
     report_remap(report, &doc);
-    return dcpk_print_doc(&doc, &(struct dcpk_doc_way){.as_json = as_json}, err);
+    return dcpk_print_doc(&doc, &(struct dcpk_print_options){.as_json = as_json}, err);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run_args.c - options about run folders, and the messages about the tracker. */
+/* run_args.c - opens what is in a run folder; options about it, messages about the tracker. */
 #include "tools/run_args.h"
 
 #include <ctype.h>
@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "formats/formats.h"
+#include "tools/bar.h"
 
 dcpk_status dcpk_parse_tracker(const char *text, enum dcpk_tracker_policy *policy,
                                struct dcpk_error *err)
@@ -46,6 +47,20 @@ dcpk_status dcpk_choose_iteration(const char *path, const char *iteration,
     return dcpk_run_choose(path, n, dcpk_formats, chosen, err);
 }
 
+int dcpk_cli_parse_run(const struct dcpk_cli *cli, int argc, char **argv,
+                       const char *const *iteration, struct dcpk_run_args *in)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    int n_args;
+    const int code = dcpk_cli_parse(cli, argc, argv, &in->args, &n_args);
+
+    if (code >= 0)
+        return code;
+    if (dcpk_choose_iteration(in->args[0], *iteration, in->path, &err) != DCPK_OK)
+        return dcpk_cli_fail(cli->name, &err);
+    return code;
+}
+
 unsigned dcpk_folder_flags_of(bool force, bool resume)
 {
     unsigned flags = 0;
@@ -57,19 +72,19 @@ unsigned dcpk_folder_flags_of(bool force, bool resume)
     return flags;
 }
 
-void dcpk_note_tracker(const struct dcpk_voice *voice, const struct dcpk_run *target)
+void dcpk_note_tracker(const struct dcpk_verbosity *verbosity, const struct dcpk_run *target)
 {
     char was[DCPK_ITERATION_TEXT_BYTES];
 
     if (target->fate != DCPK_TRACKER_KEPT)
         return;
     if (target->tracker_was == DCPK_ITERATION_UNKNOWN)
-        dcpk_cli_note(voice,
+        dcpk_cli_note(verbosity,
                       "'%s' names no iteration and is left as it is, so that nothing loads '%s' "
                       "from there; --tracker set makes it name %s",
                       target->tracker, target->folder, target->tracker_text);
     else
-        dcpk_cli_note(voice,
+        dcpk_cli_note(verbosity,
                       "'%s' still names %s, so that what loads from there does not load '%s'; "
                       "--tracker set makes it name %s",
                       target->tracker, dcpk_run_iteration_text(target->tracker_was, was),
@@ -98,4 +113,28 @@ const char *dcpk_deed(const struct dcpk_run *target, bool dry_run, const char *w
     if (!target->is_there)
         return dry_run ? would : done;
     return dry_run ? "would compare with what is there:" : "already complete:";
+}
+
+dcpk_status dcpk_cli_open(const char *path, const char *format,
+                          const struct dcpk_verbosity *verbosity, struct dcpk_checkpoint **ckpt,
+                          struct dcpk_run *run, struct dcpk_error *err)
+{
+    struct dcpk_env env = dcpk_cli_env(NULL);
+    struct dcpk_checkpoint *opened = NULL;
+    struct dcpk_bar bar;
+    dcpk_status st;
+
+    env.progress = dcpk_bar_begin(&bar, "unpacking", verbosity);
+    st = dcpk_env_open(&env, path, format, run, &opened, err);
+    dcpk_bar_end(&bar);
+    if (st != DCPK_OK)
+        return st;
+    if (dcpk_cli_interrupted()) {
+        dcpk_checkpoint_close(opened);
+        if (run != NULL)
+            dcpk_run_release(run);
+        return dcpk_fail(err, DCPK_ECANCELLED, "stopped on request");
+    }
+    *ckpt = opened;
+    return DCPK_OK;
 }

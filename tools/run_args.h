@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run_args.h - options about run folders: what becomes of the tracker. */
+/* run_args.h - run folders: opens what is in one; options about iterations and the tracker. */
 #ifndef DCPK_TOOLS_RUN_ARGS_H
 #define DCPK_TOOLS_RUN_ARGS_H
 
 #include "lib/ckpt/run.h"
 #include "tools/cmd.h"
+#include "tools/options.h"
 
 #define DCPK_OPT_TRACKER(field)                                                                    \
     DCPK_OPT_TEXT("tracker", "WHEN", field,                                                        \
@@ -24,6 +25,17 @@
 dcpk_status dcpk_choose_iteration(const char *path, const char *iteration,
                                   char chosen[DCPK_RUN_PATH_BYTES], struct dcpk_error *err);
 
+/* The arguments of a command whose first one is a run; path: the iteration of it that was chosen.
+ */
+struct dcpk_run_args {
+    char **args;
+    char path[DCPK_RUN_PATH_BYTES];
+};
+/* As dcpk_cli_parse, then dcpk_choose_iteration, which it prints the error of. iteration: where the
+ * option's value is. */
+int dcpk_cli_parse_run(const struct dcpk_cli *cli, int argc, char **argv,
+                       const char *const *iteration, struct dcpk_run_args *in);
+
 /* newest, set or keep; NULL: the usual. Errors: DCPK_EUSAGE. */
 dcpk_status dcpk_parse_tracker(const char *text, enum dcpk_tracker_policy *policy,
                                struct dcpk_error *err);
@@ -32,7 +44,7 @@ dcpk_status dcpk_parse_tracker(const char *text, enum dcpk_tracker_policy *polic
 unsigned dcpk_folder_flags_of(bool force, bool resume);
 
 /* Warn of a tracker that keeps naming something else than what is written. */
-void dcpk_note_tracker(const struct dcpk_voice *voice, const struct dcpk_run *target);
+void dcpk_note_tracker(const struct dcpk_verbosity *verbosity, const struct dcpk_run *target);
 /* What became of it, in a few words in brackets behind the output's name; none: "". */
 #define DCPK_TRACKER_WORDS_BYTES 96
 const char *dcpk_tracker_words(const struct dcpk_run *target, char text[DCPK_TRACKER_WORDS_BYTES]);
@@ -40,5 +52,15 @@ const char *dcpk_tracker_words(const struct dcpk_run *target, char text[DCPK_TRA
 /* What was done, or would be: that the output was found complete, or `would` or `done`. */
 const char *dcpk_deed(const struct dcpk_run *target, bool dry_run, const char *would,
                       const char *done);
+
+/*
+ * Open the checkpoint at `path`, an iteration folder, a run folder or an archive (dcpk_run_open),
+ * in one of the built formats (format: by name, NULL: by looking). ckpt: dcpk_checkpoint_close;
+ * run: dcpk_run_release, may be NULL. Errors: DCPK_ECANCELLED after a signal; those of
+ * opening.
+ */
+dcpk_status dcpk_cli_open(const char *path, const char *format,
+                          const struct dcpk_verbosity *verbosity, struct dcpk_checkpoint **ckpt,
+                          struct dcpk_run *run, struct dcpk_error *err);
 
 #endif

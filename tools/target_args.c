@@ -14,7 +14,7 @@ const struct dcpk_option dcpk_target_options[] = {
         "target-mesh", "DIMS", mesh,
         "torch_dist, zarr: write the chunks of a run on tp=T,pp=P,ep=E,dp=D,cp=C (left out: "
         "1), etp=E (of experts; left out: tp), vpp=V, first=N and last=N (layers of the "
-        "stages at the ends); for a pipeline cut otherwise leave pp out, no chunk "
+        "stages at the ends); for a pipeline cut in another way leave pp out, no chunk "
         "depends on it (default: few large chunks, which every layout loads)"),
     DCPK_OPT_TEXT("target-dp", "N[,DIMS]", dp,
                   "fsdp_dtensor: write the chunks of Megatron-FSDP on N data-parallel ranks "
@@ -106,21 +106,4 @@ dcpk_status dcpk_target_args_apply(const struct dcpk_target_args *a, const struc
                          "128): together they say how many rows there are");
     rules->vocab.tp = target->mesh.tp;
     return DCPK_OK;
-}
-
-void dcpk_target_args_advise(const struct dcpk_format *to, struct dcpk_error *err)
-{
-    const char *before = "; ";
-
-    for (size_t i = 0; i < DCPK_COUNT(for_formats); i++) {
-        const struct for_format *of = &for_formats[i];
-
-        if (strcmp(to->name, of->format) != 0)
-            continue;
-        for (size_t o = 0; o < DCPK_COUNT(of->options) && of->options[o] != NULL; o++) {
-            dcpk_append(err, "%s%s", before, of->options[o]);
-            before = ", ";
-        }
-        dcpk_append(err, " or --make-vocab-size-divisible-by write it anew");
-    }
 }

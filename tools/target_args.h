@@ -22,7 +22,4 @@ dcpk_status dcpk_target_args_apply(const struct dcpk_target_args *a, const struc
                                    struct dcpk_target *target, struct dcpk_rule_options *rules,
                                    struct dcpk_error *err);
 
-/* Add to the error that a checkpoint is of the format `to` already what would write it anew. */
-void dcpk_target_args_advise(const struct dcpk_format *to, struct dcpk_error *err);
-
 #endif

@@ -75,7 +75,8 @@ dcpk_status dcpk_train_args_settle(struct dcpk_train_args *args, struct dcpk_err
     return dcpk_train_knobs_take_args(&args->knobs, &n, words, err);
 }
 
-dcpk_status dcpk_train_args_add_saved(struct dcpk_train_args *args, const struct dcpk_voice *voice,
+dcpk_status dcpk_train_args_add_saved(struct dcpk_train_args *args,
+                                      const struct dcpk_verbosity *verbosity,
                                       struct dcpk_error *err)
 {
     const char *const load = args->knobs.config.files.load;
@@ -86,7 +87,7 @@ dcpk_status dcpk_train_args_add_saved(struct dcpk_train_args *args, const struct
         return dcpk_fail(err, DCPK_EUSAGE,
                          "use_checkpoint_args takes the model from the checkpoint to resume from: "
                          "set load");
-    if (dcpk_args_from_checkpoint(load, voice, &args->saved, err) != DCPK_OK)
+    if (dcpk_args_from_checkpoint(load, verbosity, &args->saved, err) != DCPK_OK)
         return err->status;
     if (dcpk_train_knobs_take_saved(&args->knobs, args->saved.args, err) != DCPK_OK)
         dcpk_context(err, "args of '%s'", load);

@@ -31,7 +31,8 @@ dcpk_status dcpk_train_args_begin(struct dcpk_train_args *args, int argc, char *
 dcpk_status dcpk_train_args_settle(struct dcpk_train_args *args, struct dcpk_error *err);
 /* With use_checkpoint_args: what describes the model in the checkpoint to resume from. Errors:
  * DCPK_EUSAGE where none is named; of dcpk_args_from_checkpoint, dcpk_train_knobs_take_saved. */
-dcpk_status dcpk_train_args_add_saved(struct dcpk_train_args *args, const struct dcpk_voice *voice,
+dcpk_status dcpk_train_args_add_saved(struct dcpk_train_args *args,
+                                      const struct dcpk_verbosity *verbosity,
                                       struct dcpk_error *err);
 /* Check all of it, as a run of n_ranks on GPUs of this capability (0: none), and collect notices.
  * Errors: DCPK_EUSAGE. */

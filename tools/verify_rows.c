@@ -14,7 +14,7 @@ void dcpk_checks_structure(struct dcpk_checks *checks, const struct dcpk_checkpo
     const struct dcpk_error none = DCPK_ERROR_INIT;
     const struct dcpk_error *whole = &outcomes[DCPK_VERIFY_WHOLE].err;
     const struct dcpk_error *cover = &outcomes[DCPK_VERIFY_COVER].err;
-    const struct dcpk_error *places = &outcomes[DCPK_VERIFY_PLACES].err;
+    const struct dcpk_error *places = &outcomes[DCPK_VERIFY_OVERLAPS].err;
     char tensors[DCPK_COUNT_TEXT_BYTES], chunks[DCPK_COUNT_TEXT_BYTES];
     char objects[DCPK_COUNT_TEXT_BYTES], files[DCPK_COUNT_TEXT_BYTES];
 

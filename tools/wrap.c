@@ -54,7 +54,7 @@ void dcpk_cli_put_text(FILE *to, const char *text)
 /* ---- formats ---- */
 
 #define NUMBER_BYTES 512 /* of a number with up to 17 digits behind the point */
-#define MOST_DIGITS  17
+#define MAX_DIGITS   17
 
 /* "%-10s", "%*.3g": a conversion as C has it, but for the flags '+', ' ' and '#'. */
 struct conversion {
@@ -134,7 +134,7 @@ static void write_number(const struct conversion *c, va_list *ap, char text[NUMB
 {
     const int precision = c->precision < 0 ? 6 : c->precision;
 
-    assert(precision <= MOST_DIGITS);
+    assert(precision <= MAX_DIGITS);
     switch (c->kind) {
     case 'd':
         snprintf(text, NUMBER_BYTES, "%jd", take_signed(c->length, ap));

@@ -175,10 +175,10 @@ static dcpk_status place_item(struct dcpk_output *out, uint64_t n_bytes, uint32_
     return DCPK_OK;
 }
 
-static dcpk_status encode_value(const struct dcpk_output *out, const struct dcpk_value *value,
-                                struct dcpk_bytes *bytes, struct dcpk_error *err)
+static dcpk_status dcp_encode(const struct dcpk_output *out, const struct dcpk_out_payload *payload,
+                              struct dcpk_bytes *bytes, struct dcpk_error *err)
 {
-    if (dcpk_item_encode(value, "archive", out->pickle_protocol, bytes, err)) {
+    if (dcpk_item_encode(payload->value, "archive", out->pickle_protocol, bytes, err)) {
         dcpk_context(err, "encoding an object");
         return err->status;
     }
@@ -199,7 +199,7 @@ static dcpk_status place_payload(struct dcpk_output *out, struct dcpk_out_payloa
     if (payload->source != NULL) {
         payload->n_bytes = payload->source->place.n_bytes;
     } else {
-        st = encode_value(out, payload->value, &bytes, err);
+        st = dcp_encode(out, payload, &bytes, err);
         payload->n_bytes = bytes.n_bytes;
     }
     dcpk_bytes_release(&bytes);
@@ -283,38 +283,6 @@ static dcpk_status dcp_frame(const struct dcpk_output *out, const struct dcpk_ou
     const struct dcpk_item_form form = chunk_form(&out->tensors[chunk->tensor], chunk);
 
     return dcpk_item_frame(&form, crc32, lead, tail, err);
-}
-
-/* Append an item of the source as it is; a damaged one is not carried on. */
-static dcpk_status carry_over(const struct dcpk_output *out, const struct dcpk_object *object,
-                              struct dcpk_bytes *bytes, struct dcpk_error *err)
-{
-    const struct dcpk_place *place = &object->place;
-    struct dcpk_source *source = out->source->files[place->file];
-    uint8_t *data = dcpk_alloc((size_t)place->n_bytes, err);
-    dcpk_status st = DCPK_OK;
-
-    if (data == NULL)
-        return err->status;
-    if (dcpk_source_read(source, place->offset_bytes, data, (size_t)place->n_bytes, err) ||
-        dcpk_item_check(data, (size_t)place->n_bytes, place->offset_bytes, err)) {
-        st = err->status;
-        dcpk_context(err, "carrying over '%s' from '%s'", object->key, dcpk_source_name(source));
-        goto out;
-    }
-    dcpk_bytes_put(bytes, data, (size_t)place->n_bytes);
-    st = dcpk_bytes_status(bytes, err);
-out:
-    dcpk_free(data);
-    return st;
-}
-
-static dcpk_status dcp_encode(const struct dcpk_output *out, const struct dcpk_out_payload *payload,
-                              struct dcpk_bytes *bytes, struct dcpk_error *err)
-{
-    if (payload->source != NULL)
-        return carry_over(out, payload->source, bytes, err);
-    return encode_value(out, payload->value, bytes, err);
 }
 
 static dcpk_status count_piece(void *context, const void *data, size_t n_bytes,

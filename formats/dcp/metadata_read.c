@@ -426,18 +426,18 @@ static dcpk_status read_root(struct reading *r, const struct dcpk_value *root,
 }
 
 /* Also what is taken off again, or in attributes that are not read: torch unpickles all of it. */
-static dcpk_status keep_strange(struct dcpk_checkpoint *ckpt, const struct dcpk_pickle_name *n,
+static dcpk_status keep_unknown(struct dcpk_checkpoint *ckpt, const struct dcpk_pickle_name *n,
                                 struct dcpk_error *err)
 {
     if (n->name == NULL)
         return DCPK_OK;
-    ckpt->strange = "what another call returns";
+    ckpt->unknown_class = "what another call returns";
     if (*n->name != '\0')
-        ckpt->strange = dcpk_arena_printf(ckpt->arena, err, "%s.%s", n->module, n->name);
-    if (ckpt->strange == NULL)
+        ckpt->unknown_class = dcpk_arena_printf(ckpt->arena, err, "%s.%s", n->module, n->name);
+    if (ckpt->unknown_class == NULL)
         return err->status;
     dcpk_checkpoint_note(ckpt, ".metadata names '%s', which Python would import or call on loading",
-                         ckpt->strange);
+                         ckpt->unknown_class);
     return DCPK_OK;
 }
 
@@ -460,14 +460,14 @@ dcpk_status dcpk_metadata_read(struct dcpk_checkpoint *ckpt, struct dcpk_source 
     struct reading r = {.ckpt = ckpt, .info = info, .packed.ckpt = ckpt};
     const struct dcpk_pickle_consumer consumer = {
         .keys = dcpk_packed_keys, .take = dcpk_packed_take, .context = &r.packed};
-    struct dcpk_pickle_name strange = {NULL, NULL};
-    const struct dcpk_pickle_options options = {.consumer = &consumer, .strange = &strange};
+    struct dcpk_pickle_name unknown = {NULL, NULL};
+    const struct dcpk_pickle_options options = {.consumer = &consumer, .unknown = &unknown};
     const struct dcpk_value *root = NULL;
     dcpk_status st = DCPK_OK;
 
     if (check_bytes(source, err) ||
         dcpk_pickle_read_source(source, &options, ckpt->arena, &root, err) ||
-        read_root(&r, root, err) || keep_strange(ckpt, &strange, err))
+        read_root(&r, root, err) || keep_unknown(ckpt, &unknown, err))
         st = err->status;
     dcpk_packed_release(&r.packed);
     dcpk_free(r.spans);

@@ -14,80 +14,6 @@
 
 #define MAX_EXPERTS (1 << 16)
 
-/* Behind "optimizer." or "optimizer.<i>."; *optimizer: the number, 0 where there is none. NULL: not
- * such a key. */
-static const char *skip_optimizer(const char *key, int64_t *optimizer)
-{
-    const char *rest;
-
-    *optimizer = 0;
-    if (!dcpk_starts_with(key, "optimizer."))
-        return NULL;
-    rest = key + strlen("optimizer.");
-    if (!isdigit((unsigned char)*rest))
-        return rest;
-    *optimizer = dcpk_take_number(&rest);
-    return *optimizer >= 0 && *rest == '.' ? rest + 1 : NULL;
-}
-
-/* A field of a listed group. */
-struct listed {
-    int64_t optimizer, group;
-    const char *field; /* in the object's key */
-    size_t object;
-};
-
-static bool split_listed(const char *key, struct listed *listed)
-{
-    static const char list[] = "param_groups.";
-    const char *rest = skip_optimizer(key, &listed->optimizer);
-
-    if (rest != NULL && dcpk_starts_with(rest, "optimizer."))
-        rest += strlen("optimizer.");
-    if (rest == NULL || !dcpk_starts_with(rest, list))
-        return false;
-    rest += strlen(list);
-    listed->group = dcpk_take_number(&rest);
-    listed->field = rest + 1;
-    return listed->group >= 0 && *rest == '.';
-}
-
-bool dcpk_fsdp_is_listed_group(const char *key)
-{
-    struct listed listed;
-
-    return split_listed(key, &listed);
-}
-
-bool dcpk_fsdp_is_left_over(const char *key)
-{
-    int64_t optimizer;
-    const char *rest = skip_optimizer(key, &optimizer);
-
-    return dcpk_starts_with(key, "content_metadata.") ||
-           dcpk_starts_with(key, "rerun_state_machine.") ||
-           (rest != NULL && strcmp(rest, "param_state_sharding_type") == 0);
-}
-
-bool dcpk_fsdp_is_converted(const struct dcpk_checkpoint *ckpt)
-{
-    for (size_t i = 0; i < ckpt->n_objects; i++)
-        if (dcpk_fsdp_is_left_over(ckpt->objects[i].key) ||
-            dcpk_fsdp_is_listed_group(ckpt->objects[i].key))
-            return true;
-    return false;
-}
-
-bool dcpk_fsdp_is_misplaced(const char *name)
-{
-    static const char experts[] = "mlp.experts.";
-    const char *single = strstr(name, experts);
-
-    return dcpk_starts_with(name, "optimizer.") ||
-           (dcpk_starts_with(name, "chained_") && strstr(name, ".optimizer.") != NULL) ||
-           (single != NULL && isdigit((unsigned char)single[strlen(experts)]));
-}
-
 dcpk_status dcpk_fsdp_split_numbered(struct dcpk_arena *arena, struct dcpk_fsdp_key *parts,
                                      struct dcpk_error *err)
 {
@@ -181,22 +107,17 @@ static dcpk_status take_step(struct dcpk_fsdp_reader *r, uint32_t source, struct
 {
     struct dcpk_model *model = r->model;
     const char *key = model->ckpt->tensors[source].key;
-    const struct dcpk_value *value;
-    double old;
-    float step;
+    const struct dcpk_value *step;
+    double old, now;
 
-    if (dcpk_fsdp_load_tensor(model, source, &value, err)) {
-        dcpk_context(err, "'%s'", key);
+    if (dcpk_fsdp_read_step(model, source, &step, err))
         return err->status;
-    }
-    if (value->as.tensor->dtype != DCPK_F32 || value->as.tensor->n_bytes != sizeof step)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%s' is not a single float32", key);
-    memcpy(&step, value->as.tensor->data, sizeof step);
-    if (r->step != NULL && dcpk_value_as_float(r->step, &old) && (float)old != step)
+    if (r->step != NULL && dcpk_value_as_float(r->step, &old) && dcpk_value_as_float(step, &now) &&
+        old != now)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%s' is %g, that of another parameter %g", key,
-                         (double)step, old);
-    r->step = dcpk_value_float(model->arena, (double)step, err);
-    return r->step == NULL ? err->status : DCPK_OK;
+                         now, old);
+    r->step = step;
+    return DCPK_OK;
 }
 
 /* "param_state.<i>.step" is in the view as a field of the groups. */
@@ -211,7 +132,7 @@ dcpk_status dcpk_fsdp_map_scalar(struct dcpk_fsdp_reader *r, uint32_t source, bo
 {
     const char *key = r->model->ckpt->tensors[source].key;
     int64_t optimizer;
-    const char *rest = skip_optimizer(key, &optimizer);
+    const char *rest = dcpk_fsdp_skip_optimizer(key, &optimizer);
 
     *is_known = true;
     if (rest != NULL && dcpk_starts_with(rest, "optimizer."))
@@ -230,7 +151,7 @@ dcpk_status dcpk_fsdp_map_scalar(struct dcpk_fsdp_reader *r, uint32_t source, bo
 
 static int compare_listed(const void *left, const void *right)
 {
-    const struct listed *a = left, *b = right;
+    const struct dcpk_fsdp_listed *a = left, *b = right;
 
     if (a->optimizer != b->optimizer)
         return DCPK_THREE_WAY(a->optimizer, b->optimizer);
@@ -240,15 +161,15 @@ static int compare_listed(const void *left, const void *right)
 }
 
 /* All fields, sorted by group; owned by the caller. */
-static dcpk_status find_listed(const struct dcpk_checkpoint *ckpt, struct listed **list, size_t *n,
-                               struct dcpk_error *err)
+static dcpk_status find_listed(const struct dcpk_checkpoint *ckpt, struct dcpk_fsdp_listed **list,
+                               size_t *n, struct dcpk_error *err)
 {
     size_t capacity = 0;
 
     for (size_t i = 0; i < ckpt->n_objects; i++) {
-        struct listed listed = {.object = i};
+        struct dcpk_fsdp_listed listed = {.object = i};
 
-        if (!split_listed(ckpt->objects[i].key, &listed) ||
+        if (!dcpk_fsdp_split_listed(ckpt->objects[i].key, &listed) ||
             dcpk_checkpoint_object_left_out(ckpt, i) != NULL)
             continue;
         if (dcpk_grow(list, &capacity, *n, sizeof **list, err))
@@ -262,8 +183,8 @@ static dcpk_status find_listed(const struct dcpk_checkpoint *ckpt, struct listed
 
 /* One group: the names of its parameters, as torch's get_optimizer_state_dict lists them
  * (Megatron-FSDP v2); NULL where they are numbers, which mean nothing outside the run. */
-static dcpk_status find_names(struct dcpk_fsdp_reader *r, const struct listed *fields, size_t n,
-                              const struct dcpk_value **names, struct dcpk_error *err)
+static dcpk_status find_names(struct dcpk_fsdp_reader *r, const struct dcpk_fsdp_listed *fields,
+                              size_t n, const struct dcpk_value **names, struct dcpk_error *err)
 {
     struct dcpk_checkpoint *ckpt = r->model->ckpt;
 
@@ -307,8 +228,8 @@ static dcpk_status take_named(struct dcpk_fsdp_reader *r, const struct dcpk_valu
 }
 
 /* The fields of one group as a dict. */
-static dcpk_status make_group(struct dcpk_fsdp_reader *r, const struct listed *fields, size_t n,
-                              const struct dcpk_value **group, struct dcpk_error *err)
+static dcpk_status make_group(struct dcpk_fsdp_reader *r, const struct dcpk_fsdp_listed *fields,
+                              size_t n, const struct dcpk_value **group, struct dcpk_error *err)
 {
     struct dcpk_model *model = r->model;
     struct dcpk_value_pair *pairs = dcpk_arena_array(model->arena, n + 1, sizeof *pairs, err);
@@ -340,8 +261,9 @@ static dcpk_status make_group(struct dcpk_fsdp_reader *r, const struct listed *f
 }
 
 /* One group, from its fields: who has it, and its dict in the model. */
-static dcpk_status add_listed_group(struct dcpk_fsdp_reader *r, const struct listed *fields,
-                                    size_t n, struct dcpk_error *err)
+static dcpk_status add_listed_group(struct dcpk_fsdp_reader *r,
+                                    const struct dcpk_fsdp_listed *fields, size_t n,
+                                    struct dcpk_error *err)
 {
     const struct dcpk_value *group, *names;
 
@@ -354,7 +276,7 @@ static dcpk_status add_listed_group(struct dcpk_fsdp_reader *r, const struct lis
 
 dcpk_status dcpk_fsdp_read_listed_groups(struct dcpk_fsdp_reader *r, struct dcpk_error *err)
 {
-    struct listed *list = NULL;
+    struct dcpk_fsdp_listed *list = NULL;
     size_t n = 0;
     dcpk_status st = find_listed(r->model->ckpt, &list, &n, err);
 

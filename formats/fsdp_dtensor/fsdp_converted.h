@@ -12,15 +12,6 @@
  * projections apart, and whatever it does not know under the prefix of weights.
  */
 
-/* Does an object show that Megatron's converter wrote the folder? */
-bool dcpk_fsdp_is_converted(const struct dcpk_checkpoint *ckpt);
-/* Is the object a field of a listed group (dcpk_fsdp_read_listed_groups)? */
-bool dcpk_fsdp_is_listed_group(const char *key);
-/* Is the object one that it leaves beside the training state, and that means nothing any more? */
-bool dcpk_fsdp_is_left_over(const char *key);
-/* Is it a name behind the prefix of weights that does not belong to a parameter: optimizer state
- * that was not recognised (T8, T14), rows of single experts (T12)? */
-bool dcpk_fsdp_is_misplaced(const char *name);
 /* "<expert's bias>.exp_avg3" (T13): the number goes to the name. */
 dcpk_status dcpk_fsdp_split_numbered(struct dcpk_arena *arena, struct dcpk_fsdp_key *parts,
                                      struct dcpk_error *err);

@@ -4,17 +4,8 @@
 #define DCPK_FORMATS_FSDP_DTENSOR_PRIV_H
 
 #include "formats/fsdp_dtensor/fsdp_dtensor.h"
+#include "formats/fsdp_dtensor/fsdp_keys.h"
 #include "formats/fsdp_dtensor/fsdp_prefix.h"
-
-/* Key prefixes (FORMAT.md 4); behind the latter two stands Q and a dot. */
-#define FD_MODEL     "model.module."
-#define FD_STATE     "optimizer.state."
-#define FD_GROUP     "optimizer.param_to_group_meta."
-#define FD_SCHEDULER "opt_param_scheduler."
-#define FD_RNG       "rng_state."
-/* Q: the wrappers around the model, one more in bf16 and fp16 runs (Float16Module). */
-#define FD_Q_LOW  "module.module.module."
-#define FD_Q_FP32 "module.module."
 
 /* Values of a state that are flattened before the rest counts as hostile. */
 #define FD_MAX_VALUES 10000000
@@ -43,14 +34,6 @@ struct dcpk_fsdp_key {
     const char *end;    /* what stands behind it: ".exp_avg" or "" */
 };
 
-/* Add a tensor of the parameter `name`: its role, state, dtype, shape and pieces are set. */
-dcpk_status dcpk_fsdp_add_named(struct dcpk_model *model, struct dcpk_model_tensor *tensor,
-                                const char *name, struct dcpk_error *err);
-/* "exp_avg", ...; DCPK_STATE for what is none of them. */
-enum dcpk_role dcpk_fsdp_role(const char *state);
-
-/* Behind Q: "module.module.module." or, in fp32 runs, one less. */
-const char *dcpk_fsdp_skip_q(const char *rest);
 /* args, iteration, ..., the scheduler's fields and RNG states into the view. */
 dcpk_status dcpk_fsdp_read_state(struct dcpk_model *model, struct dcpk_error *err);
 /*
@@ -61,6 +44,9 @@ dcpk_status dcpk_fsdp_read_groups(struct dcpk_model *model, struct dcpk_error *e
 /* A tensor that is training state, as a value with its bytes; all its checksums are checked. */
 dcpk_status dcpk_fsdp_load_tensor(struct dcpk_model *model, uint32_t tensor,
                                   const struct dcpk_value **value, struct dcpk_error *err);
+/* The step that torch's AdamW keeps with each parameter; Megatron's groups want it as a field. */
+dcpk_status dcpk_fsdp_read_step(struct dcpk_model *model, uint32_t tensor,
+                                const struct dcpk_value **step, struct dcpk_error *err);
 
 /*
  * args, iteration, scheduler and RNG states of the view into the output, and what a loader then has

@@ -394,10 +394,10 @@ static bool note_order(const struct dcpk_model *model, struct dcpk_output *out, 
     return false;
 }
 
-static void note_extras(const struct dcpk_model *model, struct dcpk_output *out)
+static void note_extra_states(const struct dcpk_model *model, struct dcpk_output *out)
 {
-    for (size_t i = 0; i < model->n_extras; i++)
-        dcpk_output_event(out, DCPK_EVENT_OMITTED, model->extras[i].object->key,
+    for (size_t i = 0; i < model->n_extra_states; i++)
+        dcpk_output_event(out, DCPK_EVENT_OMITTED, model->extra_states[i].object->key,
                           "extra state of Transformer Engine (FP8 recipe), not kept by "
                           "Megatron-FSDP");
 }
@@ -466,12 +466,12 @@ dcpk_status dcpk_fsdp_from_model(const struct dcpk_model *model, struct dcpk_out
         add_params(&w, err))
         return err->status;
     w.is_for_tp = note_order(model, out, w.tp);
-    note_extras(model, out);
+    note_extra_states(model, out);
     note_state(model, out);
     if (!model->has_optimizer || model->scheduler == NULL || is_v2)
         out->load_needs |= DCPK_LOAD_WITHOUT_OPTIM;
     if ((model->has_optimizer && add_groups(&w, err)) ||
-        (is_v2 && dcpk_fsdp_v2_add_extras(model, out, err)))
+        (is_v2 && dcpk_fsdp_v2_add_extra_states(model, out, err)))
         return err->status;
     return dcpk_fsdp_put_state(model, out, w.tp, w.is_for_tp, err);
 }

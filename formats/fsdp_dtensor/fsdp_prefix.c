@@ -102,8 +102,8 @@ dcpk_status dcpk_fsdp_find_prefixes(struct dcpk_model *model, struct dcpk_fsdp_p
     const struct dcpk_checkpoint *ckpt = model->ckpt;
     struct search weights = {.own = FD_MODEL}, moments = {.own = FD_STATE, .wants_states = true};
 
-    if (find(model, &weights, ckpt->given_model_prefix, "weights", &prefixes->weight, err) ||
-        find(model, &moments, ckpt->given_state_prefix, "optimizer state", &prefixes->state, err))
+    if (find(model, &weights, ckpt->given.model_prefix, "weights", &prefixes->weight, err) ||
+        find(model, &moments, ckpt->given.state_prefix, "optimizer state", &prefixes->state, err))
         return err->status;
     prefixes->has_q = strcmp(prefixes->state, FD_STATE) == 0;
     return DCPK_OK;

@@ -132,8 +132,9 @@ static dcpk_status find_rows(struct dcpk_model *model, const char *name, struct 
     return dcpk_rows_join(model->arena, &by_rank, whole, whole, err);
 }
 
-dcpk_status dcpk_fsdp_add_unfused(struct dcpk_model *model, const struct dcpk_model_tensor *fused,
-                                  const char *name, struct dcpk_error *err)
+/* Add the two parameters that a fused tensor joins. */
+static dcpk_status add_unfused(struct dcpk_model *model, const struct dcpk_model_tensor *fused,
+                               const char *name, struct dcpk_error *err)
 {
     struct dcpk_model_tensor whole = *fused, part = whole;
     struct dcpk_split parts;
@@ -150,4 +151,14 @@ dcpk_status dcpk_fsdp_add_unfused(struct dcpk_model *model, const struct dcpk_mo
             return err->status;
     }
     return DCPK_OK;
+}
+
+dcpk_status dcpk_fsdp_add_named(struct dcpk_model *model, struct dcpk_model_tensor *tensor,
+                                const char *name, struct dcpk_error *err)
+{
+    if (dcpk_fsdp_is_fused(name))
+        return add_unfused(model, tensor, name, err);
+    if (dcpk_model_param(model, name, &tensor->param, err))
+        return err->status;
+    return dcpk_model_add(model, tensor, err);
 }

@@ -33,11 +33,12 @@ dcpk_status dcpk_fsdp_fused_name(struct dcpk_arena *arena, const char *name, con
 dcpk_status dcpk_fsdp_group_params(const struct dcpk_model *model, const char *name,
                                    uint32_t params[2], size_t *n, struct dcpk_error *err);
 /*
- * Add the two parameters that a fused tensor joins. Errors: DCPK_EUNSUPPORTED when args do not
+ * Add a tensor of the parameter `name`: its role, state, dtype, shape and pieces are set. A fused
+ * one becomes those of the two parameters that it joins. Errors: DCPK_EUNSUPPORTED when args do not
  * determine where it is to be cut; DCPK_EMISMATCH when its parts do not divide by their number of
  * ranks.
  */
-dcpk_status dcpk_fsdp_add_unfused(struct dcpk_model *model, const struct dcpk_model_tensor *fused,
-                                  const char *name, struct dcpk_error *err);
+dcpk_status dcpk_fsdp_add_named(struct dcpk_model *model, struct dcpk_model_tensor *tensor,
+                                const char *name, struct dcpk_error *err);
 
 #endif

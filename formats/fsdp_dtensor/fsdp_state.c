@@ -13,17 +13,6 @@
 #include "lib/base/text.h"
 #include "lib/model/rng_states.h"
 
-#define MAX_STATE_BYTES (1 << 20) /* of a tensor that is training state: RNG, step */
-
-const char *dcpk_fsdp_skip_q(const char *rest)
-{
-    if (dcpk_starts_with(rest, FD_Q_LOW))
-        return rest + strlen(FD_Q_LOW);
-    if (dcpk_starts_with(rest, FD_Q_FP32))
-        return rest + strlen(FD_Q_FP32);
-    return rest;
-}
-
 /* One field of one parameter's group on its way into a dict. */
 struct field {
     uint32_t param;
@@ -49,50 +38,6 @@ static dcpk_status intern_group(struct dcpk_model *model, const struct dcpk_valu
     return dcpk_model_add_group(model, dict, err);
 }
 
-/* A tensor that is training state, as a value with its bytes; all its checksums are checked. Errors
- * do not name it. */
-dcpk_status dcpk_fsdp_load_tensor(struct dcpk_model *model, uint32_t tensor,
-                                  const struct dcpk_value **value, struct dcpk_error *err)
-{
-    const struct dcpk_checkpoint *ckpt = model->ckpt;
-    const struct dcpk_tensor *t = &ckpt->tensors[tensor];
-    struct dcpk_object item = {.key = t->key};
-    int64_t n_elems;
-
-    if (dcpk_shape_count(t->shape, t->rank, &n_elems, err))
-        return err->status;
-    if (t->n_chunks != 1 || n_elems > MAX_STATE_BYTES / 16)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                         "training state of %" PRId64 " elements in %zu chunks (known is one chunk "
-                         "of at most %d)",
-                         n_elems, t->n_chunks, MAX_STATE_BYTES / 16);
-    item.place = ckpt->chunks[t->first_chunk].place;
-    if (dcpk_by_place_load(&model->loaded, model->ckpt, &item, value, err))
-        return err->status;
-    if ((*value)->kind != DCPK_V_TENSOR)
-        return dcpk_fail(err, DCPK_EFORMAT, "its item is not a tensor");
-    return DCPK_OK;
-}
-
-/* torch's AdamW keeps its step with each parameter, Megatron's groups want it as a field. */
-static dcpk_status read_step(struct dcpk_model *model, uint32_t tensor,
-                             const struct dcpk_value **step, struct dcpk_error *err)
-{
-    const struct dcpk_value *value;
-    const char *key = model->ckpt->tensors[tensor].key;
-    float f;
-
-    if (dcpk_fsdp_load_tensor(model, tensor, &value, err)) {
-        dcpk_context(err, "'%s'", key);
-        return err->status;
-    }
-    if (value->as.tensor->dtype != DCPK_F32 || value->as.tensor->n_bytes != sizeof f)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%s' is not a single float32", key);
-    memcpy(&f, value->as.tensor->data, sizeof f);
-    *step = dcpk_value_float(model->arena, (double)f, err);
-    return *step == NULL ? err->status : DCPK_OK;
-}
-
 /* Append the field `step` where the parameter has it as a tensor of its own. */
 static dcpk_status pairs_add_step(struct dcpk_model *model, uint32_t param,
                                   struct dcpk_value_pair *pairs, size_t *n, struct dcpk_error *err)
@@ -106,7 +51,7 @@ static dcpk_status pairs_add_step(struct dcpk_model *model, uint32_t param,
         return DCPK_OK;
     pairs[*n].key = dcpk_value_str(model->arena, "step", err);
     if (pairs[*n].key == NULL ||
-        read_step(model, model->tensors[tensor].pieces[0].src, &pairs[*n].value, err))
+        dcpk_fsdp_read_step(model, model->tensors[tensor].pieces[0].src, &pairs[*n].value, err))
         return err->status;
     ++*n;
     return DCPK_OK;

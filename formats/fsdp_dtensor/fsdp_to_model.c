@@ -8,22 +8,6 @@
 #include "lib/base/order.h"
 #include "lib/base/text.h"
 
-enum dcpk_role dcpk_fsdp_role(const char *state)
-{
-    static const struct {
-        const char *name;
-        enum dcpk_role role;
-    } roles[] = {{"exp_avg", DCPK_EXP_AVG},  {"exp_avg_sq", DCPK_EXP_AVG_SQ},
-                 {"step", DCPK_STEP},        {"master_param", DCPK_MASTER},
-                 {"param", DCPK_MASTER}, /* Megatron's converter (FORMAT.md 12.2, T5) */
-                 {"fp32_param", DCPK_MASTER}};
-
-    for (size_t i = 0; i < DCPK_COUNT(roles); i++)
-        if (strcmp(state, roles[i].name) == 0)
-            return roles[i].role;
-    return DCPK_STATE;
-}
-
 /* Does the key begin with a prefix of optimizer state, and with none of weights that is longer? */
 static bool is_state_key(const struct dcpk_fsdp_prefixes *prefixes, const char *key)
 {
@@ -134,16 +118,6 @@ static dcpk_status skip_up(struct dcpk_model *model, const struct dcpk_fsdp_key 
     if (!cut)
         dcpk_model_carry(model, model->ckpt->tensors[source].key);
     return DCPK_OK;
-}
-
-dcpk_status dcpk_fsdp_add_named(struct dcpk_model *model, struct dcpk_model_tensor *tensor,
-                                const char *name, struct dcpk_error *err)
-{
-    if (dcpk_fsdp_is_fused(name))
-        return dcpk_fsdp_add_unfused(model, tensor, name, err);
-    if (dcpk_model_param(model, name, &tensor->param, err))
-        return err->status;
-    return dcpk_model_add(model, tensor, err);
 }
 
 /* Mark a parameter that is stored in halves. */

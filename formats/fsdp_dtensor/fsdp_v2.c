@@ -129,8 +129,8 @@ static bool is_linear(const char *name, size_t *n_bytes)
     return dcpk_starts_with(last, "linear_");
 }
 
-dcpk_status dcpk_fsdp_v2_add_extras(const struct dcpk_model *model, struct dcpk_output *out,
-                                    struct dcpk_error *err)
+dcpk_status dcpk_fsdp_v2_add_extra_states(const struct dcpk_model *model, struct dcpk_output *out,
+                                          struct dcpk_error *err)
 {
     bool has_output_layer = false;
     uint32_t payload;

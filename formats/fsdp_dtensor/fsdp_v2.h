@@ -21,7 +21,7 @@ bool dcpk_fsdp_wants_v2(const struct dcpk_output *out);
 dcpk_status dcpk_fsdp_v2_add_groups(const struct dcpk_model *model, struct dcpk_output *out,
                                     struct dcpk_error *err);
 /* The extra states, each None, that Megatron's local linear layers have. */
-dcpk_status dcpk_fsdp_v2_add_extras(const struct dcpk_model *model, struct dcpk_output *out,
-                                    struct dcpk_error *err);
+dcpk_status dcpk_fsdp_v2_add_extra_states(const struct dcpk_model *model, struct dcpk_output *out,
+                                          struct dcpk_error *err);
 
 #endif

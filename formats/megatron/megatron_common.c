@@ -226,6 +226,34 @@ static const struct dcpk_value *one_optimizer(const struct dcpk_model *model,
     return finish(&outer);
 }
 
+enum dcpk_dtype dcpk_megatron_model_dtype(const struct dcpk_model *model, bool *known)
+{
+    const struct dcpk_value *attrs = dcpk_value_attrs(model->args);
+    const struct dcpk_value *params = dcpk_value_get(attrs, "params_dtype");
+    const bool bf16 = dcpk_value_is_true(attrs, "bf16");
+    const bool fp16 = dcpk_value_is_true(attrs, "fp16");
+
+    *known = true;
+    if (model->is_fp32)
+        return DCPK_F32;
+    if (params != NULL && params->kind == DCPK_V_GLOBAL &&
+        dcpk_dtype_is_float(dcpk_dtype_from_name(params->as.global.name)))
+        return dcpk_dtype_from_name(params->as.global.name);
+    *known = bf16 || fp16;
+    return fp16 && !bf16 ? DCPK_F16 : DCPK_BF16;
+}
+
+bool dcpk_megatron_is_generation_a(const struct dcpk_output *out)
+{
+    return out->target.generation != NULL && strcmp(out->target.generation, "A") == 0;
+}
+
+bool dcpk_megatron_flattens(const struct dcpk_model *model, const struct dcpk_output *out)
+{
+    return model->has_optimizer && dcpk_megatron_is_generation_a(out) &&
+           dcpk_megatron_is_distributed(model);
+}
+
 bool dcpk_megatron_has_buckets(const struct dcpk_model *model, const struct dcpk_output *out)
 {
     const char *layout = out->target.optimizer_layout;

@@ -24,23 +24,6 @@ struct writer {
     bool *is_noted;              /* by source tensor: that its master is not written */
 };
 
-enum dcpk_dtype dcpk_megatron_model_dtype(const struct dcpk_model *model, bool *known)
-{
-    const struct dcpk_value *attrs = dcpk_value_attrs(model->args);
-    const struct dcpk_value *params = dcpk_value_get(attrs, "params_dtype");
-    const bool bf16 = dcpk_value_is_true(attrs, "bf16");
-    const bool fp16 = dcpk_value_is_true(attrs, "fp16");
-
-    *known = true;
-    if (model->is_fp32)
-        return DCPK_F32;
-    if (params != NULL && params->kind == DCPK_V_GLOBAL &&
-        dcpk_dtype_is_float(dcpk_dtype_from_name(params->as.global.name)))
-        return dcpk_dtype_from_name(params->as.global.name);
-    *known = bf16 || fp16;
-    return fp16 && !bf16 ? DCPK_F16 : DCPK_BF16;
-}
-
 /* Put the pieces of one member behind the stacked axes, at (layer, expert) of them, into pieces[].
  */
 static dcpk_status put_member(struct writer *w, const struct dcpk_slot *slot, int64_t member,
@@ -436,16 +419,6 @@ static dcpk_status check_generation_a(const struct writer *w, struct dcpk_error 
     return DCPK_OK;
 }
 
-static bool is_generation_a(const struct dcpk_output *out)
-{
-    return out->target.generation != NULL && strcmp(out->target.generation, "A") == 0;
-}
-
-bool dcpk_megatron_flattens(const struct dcpk_model *model, const struct dcpk_output *out)
-{
-    return model->has_optimizer && is_generation_a(out) && dcpk_megatron_is_distributed(model);
-}
-
 /* Buckets are of one order of modules, and of ranks that hold parts of tensors: names and chunks
  * are of the same. */
 static void tie_to_run(const struct dcpk_model *model, struct dcpk_output *out)
@@ -471,7 +444,7 @@ dcpk_status dcpk_megatron_from_model(const struct dcpk_model *model, struct dcpk
     w.model_dtype = dcpk_megatron_model_dtype(model, &is_known);
     w.has_states = model->has_optimizer && !dcpk_megatron_has_buckets(model, out);
     w.is_flattened = dcpk_megatron_flattens(model, out);
-    if (is_generation_a(out) && check_generation_a(&w, err))
+    if (dcpk_megatron_is_generation_a(out) && check_generation_a(&w, err))
         return err->status;
     if (dcpk_megatron_has_buckets(model, out))
         tie_to_run(model, out);
@@ -493,7 +466,7 @@ dcpk_status dcpk_megatron_from_model(const struct dcpk_model *model, struct dcpk
         if (st != DCPK_OK)
             goto out;
     }
-    if (dcpk_megatron_put_extras(model, out, &slots, err) ||
+    if (dcpk_megatron_put_extra_states(model, out, &slots, err) ||
         dcpk_megatron_put_rng(model, out, n_rng_axes, &is_rng_whole, err) ||
         dcpk_megatron_make_common(model, out, &slots, is_rng_whole, common, err))
         st = err->status;

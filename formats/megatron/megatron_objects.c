@@ -36,7 +36,7 @@ struct extra_state {
     const struct dcpk_model *model;
     struct dcpk_output *out;
     struct dcpk_map done;        /* modules */
-    struct dcpk_map sources;     /* the model's extras by name */
+    struct dcpk_map sources;     /* the model's extra states by name */
     bool *is_carried;            /* of these */
     struct dcpk_by_place loaded; /* their values, read to be written in another format */
     struct dcpk_by_place made;   /* the payloads of these */
@@ -50,11 +50,12 @@ static dcpk_status begin_extra(struct extra_state *x, struct dcpk_error *err)
 
     if (list == NULL || dcpk_output_add_payload(x->out, list, NULL, &x->none, err))
         return err->status;
-    x->is_carried = dcpk_arena_array(x->out->arena, x->model->n_extras, sizeof *x->is_carried, err);
+    x->is_carried =
+        dcpk_arena_array(x->out->arena, x->model->n_extra_states, sizeof *x->is_carried, err);
     if (x->is_carried == NULL)
         return err->status;
-    for (size_t i = 0; i < x->model->n_extras; i++) {
-        const char *name = x->model->extras[i].name;
+    for (size_t i = 0; i < x->model->n_extra_states; i++) {
+        const char *name = x->model->extra_states[i].name;
         bool existed;
         uint64_t found;
 
@@ -86,7 +87,7 @@ static dcpk_status put_loaded(struct extra_state *x, const struct dcpk_object *o
 static dcpk_status carry_extra(struct extra_state *x, size_t i, uint32_t *payload,
                                struct dcpk_error *err)
 {
-    const struct dcpk_object *object = x->model->extras[i].object;
+    const struct dcpk_object *object = x->model->extra_states[i].object;
     dcpk_status st;
 
     x->is_carried[i] = true;
@@ -181,15 +182,15 @@ static dcpk_status put_slot_extra(struct extra_state *x, const struct dcpk_slot 
 /* States of modules that the model has not: none that Megatron writes. */
 static void extra_note_left(const struct extra_state *x)
 {
-    for (size_t i = 0; i < x->model->n_extras; i++)
+    for (size_t i = 0; i < x->model->n_extra_states; i++)
         if (!x->is_carried[i])
-            dcpk_output_event(x->out, DCPK_EVENT_OMITTED, x->model->extras[i].object->key,
+            dcpk_output_event(x->out, DCPK_EVENT_OMITTED, x->model->extra_states[i].object->key,
                               "extra state of a module without a weight, which no release asks "
                               "for");
 }
 
-dcpk_status dcpk_megatron_put_extras(const struct dcpk_model *model, struct dcpk_output *out,
-                                     const struct dcpk_slots *slots, struct dcpk_error *err)
+dcpk_status dcpk_megatron_put_extra_states(const struct dcpk_model *model, struct dcpk_output *out,
+                                           const struct dcpk_slots *slots, struct dcpk_error *err)
 {
     const struct dcpk_slot single = {.n_layers = 1, .n_experts = 1};
     struct extra_state x = {

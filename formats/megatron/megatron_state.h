@@ -35,6 +35,8 @@ void dcpk_megatron_add_scaler(struct dcpk_model *model, const struct dcpk_value 
 dcpk_status dcpk_megatron_add_groups(struct dcpk_model *model, const struct dcpk_value *optimizer,
                                      struct dcpk_error *err);
 
+/* True if the key is of the state `name`. */
+bool dcpk_megatron_state_is(const struct dcpk_megatron_key *key, const char *name);
 /* What a state's name makes of a tensor ("exp_avg": DCPK_EXP_AVG). */
 enum dcpk_role dcpk_megatron_role(const struct dcpk_megatron_key *key);
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* megatron_to_model.c - keys of 3D-parallel checkpoints -> the canonical view: unstacked layers,
  * single experts, training state. */
-#include <ctype.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,70 +18,6 @@
 
 /* Layers by experts of one stacked tensor; 200 layers of 1000 experts are a fifth of it. */
 #define MAX_SLICES (1 << 20)
-
-const char *dcpk_megatron_skip_chained(const char *key)
-{
-    const char *p = key;
-
-    if (!dcpk_starts_with(key, "chained_"))
-        return key;
-    p += strlen("chained_");
-    while (isdigit((unsigned char)*p))
-        p++;
-    return *p == '.' ? p + 1 : key;
-}
-
-bool dcpk_megatron_split_key(const char *key, struct dcpk_megatron_key *parts)
-{
-    static const char prefix[] = "optimizer.state.";
-    const char *rest = dcpk_megatron_skip_chained(key), *dot;
-
-    if (!dcpk_starts_with(rest, prefix))
-        return false;
-    rest += strlen(prefix);
-    dot = strchr(rest, '.');
-    if (dot == NULL || dot == rest || dot[1] == '\0')
-        return false;
-    *parts = (struct dcpk_megatron_key){rest, (size_t)(dot - rest), dot + 1};
-    return true;
-}
-
-static bool text_is(const char *text, size_t n, const char *want)
-{
-    return strlen(want) == n && memcmp(text, want, n) == 0;
-}
-
-bool dcpk_megatron_is_flattened(const struct dcpk_checkpoint *ckpt,
-                                const struct dcpk_tensor *tensor)
-{
-    const struct dcpk_tensor *weight;
-    struct dcpk_megatron_key key;
-
-    if (tensor->model_shape != NULL)
-        return true;
-    if (!dcpk_megatron_split_key(tensor->key, &key))
-        return false;
-    /*
-     * Releases 0.13 and 0.14 lost mcore_data under torch 2.9 (formats/torch_dist/FORMAT.md 2): one
-     * axis more shows it too.
-     */
-    weight = dcpk_checkpoint_tensor(ckpt, key.param);
-    return weight != NULL && tensor->rank == weight->rank + 1;
-}
-
-/* What the state's name makes of the tensor; `fp32_param` is what core up to 0.15, and optimizers
- * that are not distributed, call `param`. */
-enum dcpk_role dcpk_megatron_role(const struct dcpk_megatron_key *key)
-{
-    if (text_is(key->state, key->state_bytes, "param") ||
-        text_is(key->state, key->state_bytes, "fp32_param"))
-        return DCPK_MASTER;
-    if (text_is(key->state, key->state_bytes, "exp_avg"))
-        return DCPK_EXP_AVG;
-    if (text_is(key->state, key->state_bytes, "exp_avg_sq"))
-        return DCPK_EXP_AVG_SQ;
-    return text_is(key->state, key->state_bytes, "step") ? DCPK_STEP : DCPK_STATE;
-}
 
 /* Add the slice of stored tensors that is layer `layer`, expert `expert`. */
 static dcpk_status add_slice(struct dcpk_model *model, const struct dcpk_sources *sources,
@@ -147,7 +82,7 @@ static dcpk_status find_state(struct dcpk_model *model, uint32_t stored,
 {
     struct dcpk_checkpoint *ckpt = model->ckpt;
     const struct dcpk_tensor *found = dcpk_checkpoint_tensor(ckpt, key->param);
-    const bool is_step = text_is(key->state, key->state_bytes, "step");
+    const bool is_step = dcpk_megatron_state_is(key, "step");
     struct dcpk_tensor weight;
 
     if (found == NULL)
@@ -239,7 +174,7 @@ static dcpk_status find_second_name(struct dcpk_model *model, uint32_t source, b
 
     *is_second = false;
     if (!dcpk_megatron_split_key(ckpt->tensors[source].key, &parts) ||
-        !text_is(parts.state, parts.state_bytes, "fp32_param"))
+        !dcpk_megatron_state_is(&parts, "fp32_param"))
         return DCPK_OK;
     first = dcpk_arena_printf(model->arena, err, "optimizer.state.param.%s", parts.param);
     if (first == NULL)
@@ -408,7 +343,8 @@ dcpk_status dcpk_megatron_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_mod
     }
     if ((model->flags & DCPK_MODEL_WEIGHTS_ONLY) == 0 && dcpk_megatron_decode_buckets(model, err))
         return err->status;
-    if ((ckpt->decisions & DCPK_REPAIR_PADDING) != 0 && dcpk_megatron_repair_padding(model, err))
+    if ((ckpt->given.decisions & DCPK_REPAIR_PADDING) != 0 &&
+        dcpk_megatron_repair_padding(model, err))
         return err->status;
     for (size_t i = 0; i < ckpt->n_objects; i++) {
         if (dcpk_checkpoint_object_left_out(ckpt, i) != NULL)

@@ -7,14 +7,17 @@
 #include "formats/megatron/megatron_slots.h"
 
 /* "<module>._extra_state/...". */
-dcpk_status dcpk_megatron_put_extras(const struct dcpk_model *model, struct dcpk_output *out,
-                                     const struct dcpk_slots *slots, struct dcpk_error *err);
+dcpk_status dcpk_megatron_put_extra_states(const struct dcpk_model *model, struct dcpk_output *out,
+                                           const struct dcpk_slots *slots, struct dcpk_error *err);
 
 /* The model's dtype by args; *known false: not recorded, bfloat16 is likely. */
 enum dcpk_dtype dcpk_megatron_model_dtype(const struct dcpk_model *model, bool *known);
 
 /* Is the optimizer's state to be written in buckets (dp_reshardable)? */
 bool dcpk_megatron_has_buckets(const struct dcpk_model *model, const struct dcpk_output *out);
+
+/* Is the folder to be of generation A? */
+bool dcpk_megatron_is_generation_a(const struct dcpk_output *out);
 
 /* Is it to be written as flattened blocks (fully_sharded_model_space, generation A)? */
 bool dcpk_megatron_flattens(const struct dcpk_model *model, const struct dcpk_output *out);

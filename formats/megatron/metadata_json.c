@@ -6,7 +6,6 @@
 #include "formats/megatron/megatron.h"
 #include "lib/base/json.h"
 #include "lib/base/order.h"
-#include "lib/io/json_file.h"
 #include "lib/model/request.h"
 
 #define MAX_JSON_BYTES (1u << 20)

@@ -13,19 +13,19 @@
 #include "lib/model/names.h"
 #include "lib/model/sizes.h"
 
-#define MOST_LAYERS   (INT64_C(1) << 16)
-#define MOST_EXPERTS  (INT64_C(1) << 16)
-#define MOST_HEADS    (INT64_C(1) << 16)
-#define MOST_BINDINGS ((size_t)1 << 20) /* ten times those of the largest models */
-#define MOST_NAME     400
+#define MAX_LAYERS   (INT64_C(1) << 16)
+#define MAX_EXPERTS  (INT64_C(1) << 16)
+#define MAX_HEADS    (INT64_C(1) << 16)
+#define MAX_BINDINGS ((size_t)1 << 20) /* ten times those of the largest models */
+#define MAX_NAME     400
 
 /* --- sizes --- */
 
-/* The value of an arg as a number >= 0; absent or None: `otherwise`. */
-static dcpk_status value_read(const struct dcpk_value *value, const char *name, int64_t otherwise,
+/* The value of an arg as a number >= 0; absent or None: `by_default`. */
+static dcpk_status value_read(const struct dcpk_value *value, const char *name, int64_t by_default,
                               int64_t *size, struct dcpk_error *err)
 {
-    *size = otherwise;
+    *size = by_default;
     if (dcpk_value_is_none(value))
         return DCPK_OK;
     if (!dcpk_value_as_int(value, size) || *size < 0 || *size > INT32_MAX)
@@ -34,10 +34,10 @@ static dcpk_status value_read(const struct dcpk_value *value, const char *name, 
     return DCPK_OK;
 }
 
-static dcpk_status size_read(const struct dcpk_value *attrs, const char *name, int64_t otherwise,
+static dcpk_status size_read(const struct dcpk_value *attrs, const char *name, int64_t by_default,
                              int64_t *size, struct dcpk_error *err)
 {
-    return value_read(dcpk_value_get(attrs, name), name, otherwise, size, err);
+    return value_read(dcpk_value_get(attrs, name), name, by_default, size, err);
 }
 
 dcpk_status dcpk_hf_sizes_read(const struct dcpk_value *attrs, struct dcpk_arena *arena,
@@ -53,8 +53,8 @@ dcpk_status dcpk_hf_sizes_read(const struct dcpk_value *attrs, struct dcpk_arena
         size_read(attrs, "num_attention_heads", 0, &s.n_heads, err) ||
         value_read(dcpk_query_groups(attrs), "num_query_groups", s.n_heads, &s.n_groups, err))
         return err->status;
-    if (s.n_layers < 1 || s.n_layers > MOST_LAYERS || s.n_mtp > MOST_LAYERS ||
-        s.n_experts > MOST_EXPERTS || s.n_heads > MOST_HEADS || s.n_groups > MOST_HEADS)
+    if (s.n_layers < 1 || s.n_layers > MAX_LAYERS || s.n_mtp > MAX_LAYERS ||
+        s.n_experts > MAX_EXPERTS || s.n_heads > MAX_HEADS || s.n_groups > MAX_HEADS)
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
                          "args have %" PRId64 " layers, %" PRId64 " MTP layers, %" PRId64
                          " experts and %" PRId64 " heads",
@@ -89,14 +89,14 @@ static bool name_fill(const char *pattern, const struct captures *c, char *text,
         else if (*pattern == '{' && pattern[1] == 'm')
             number = pattern[2] == '+' ? c->m_last : c->m;
         if (number >= 0 && end != NULL) {
-            put = snprintf(text + *n, MOST_NAME - *n, "%" PRId64, number);
+            put = snprintf(text + *n, MAX_NAME - *n, "%" PRId64, number);
             pattern = end + 1;
         } else {
-            put = snprintf(text + *n, MOST_NAME - *n, "%c", *pattern);
+            put = snprintf(text + *n, MAX_NAME - *n, "%c", *pattern);
             pattern++;
         }
         *n += (size_t)put;
-        if (*n >= MOST_NAME - 1)
+        if (*n >= MAX_NAME - 1)
             return false;
     }
     return true;
@@ -206,7 +206,7 @@ static bool binding_applies(const struct binding_list *l, const struct dcpk_hf_r
 static dcpk_status fill_name(const struct binding_list *l, const char *before, const char *pattern,
                              const struct captures *c, const char **name, struct dcpk_error *err)
 {
-    char text[MOST_NAME];
+    char text[MAX_NAME];
     const char *from = text;
     size_t n = 0;
 
@@ -247,7 +247,7 @@ static dcpk_status bind_rule(struct binding_list *l, const struct dcpk_hf_rule *
     const int64_t n = is_expert ? l->sizes->n_experts : 1;
 
     for (int64_t e = 0; e < n; e++, l->n++) {
-        if (l->n == MOST_BINDINGS)
+        if (l->n == MAX_BINDINGS)
             return dcpk_fail(err, DCPK_ERANGE, "args have too many layers and experts");
         at.captures.e = is_expert ? e : -1;
         if (l->list != NULL && binding_fill(l, rule, &at, &l->list[l->n], err))

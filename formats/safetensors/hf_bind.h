@@ -18,8 +18,8 @@ struct dcpk_hf_sizes {
 struct dcpk_hf_binding {
     const struct dcpk_hf_rule *rule;
     const char *mg;
-    const char *hf[DCPK_HF_MOST_PARTS]; /* rule->n_hf of them */
-    int64_t expert;                     /* the slice of axis 0 of the HF tensor; -1: all of it */
+    const char *hf[DCPK_HF_MAX_PARTS]; /* rule->n_hf of them */
+    int64_t expert;                    /* the slice of axis 0 of the HF tensor; -1: all of it */
     /* Where it is written: DCPK_HF_FIRST, then by layer, then DCPK_HF_LAST. */
     int64_t place;
     bool is_mtp;  /* of an MTP layer */

@@ -209,10 +209,10 @@ static void check_dtype(struct reading *r)
     }
 }
 
-/* A whole number among the keys; `otherwise` where it is absent or null. */
-static int64_t number_at(const struct reading *r, const char *key, int64_t otherwise)
+/* A whole number among the keys; `by_default` where it is absent or null. */
+static int64_t number_at(const struct reading *r, const char *key, int64_t by_default)
 {
-    int64_t n = otherwise;
+    int64_t n = by_default;
 
     (void)dcpk_value_as_int(dcpk_value_get(r->config, key), &n);
     return n;

@@ -71,7 +71,7 @@ struct dcpk_hf_export {
  * contradicts itself; those of dcpk_hf_config_to_args where what is kept of `base` makes it a
  * config.json that is not of args (a window, say); DCPK_ENOMEM.
  */
-dcpk_status dcpk_hf_config_write(const struct dcpk_hf_export *wish, struct dcpk_bytes *text,
+dcpk_status dcpk_hf_config_write(const struct dcpk_hf_export *export, struct dcpk_bytes *text,
                                  struct dcpk_error *err);
 
 /*
@@ -99,8 +99,8 @@ struct dcpk_hf_vocab {
 dcpk_status dcpk_hf_vocab_size(const struct dcpk_hf_vocab *vocab, int64_t *n_rows,
                                struct dcpk_error *err);
 
-/* Is a file of this name of a model's folder copied as it is: generation_config.json and the
- * tokenizer's? A program never is. */
+/* True for a file of a model's folder that is copied unchanged: generation_config.json and the
+ * tokenizer's. A program never is. */
 bool dcpk_hf_is_asset(const char *name);
 
 #endif

@@ -8,22 +8,22 @@
 #include "lib/base/text.h"
 #include "lib/model/sizes.h"
 
-static void write_remark(const struct dcpk_hf_export *wish, struct dcpk_arena *arena,
+static void write_remark(const struct dcpk_hf_export *export, struct dcpk_arena *arena,
                          const char *key, const struct dcpk_value *older,
                          const struct dcpk_value *value)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
     char *text;
 
-    if (wish->remark == NULL)
+    if (export->remark == NULL)
         return;
     text = dcpk_arena_printf(arena, &err, "is %s in the given config.json, and args make it %s",
                              dcpk_hf_show(arena, older), dcpk_hf_show(arena, value));
-    wish->remark(wish->context, key, dcpk_text_or(text, "differs from the given config.json"));
+    export->remark(export->context, key, dcpk_text_or(text, "differs from the given config.json"));
 }
 
 /* The given config's own rope against ours, whichever spelling it has. */
-static void compare_rope(const struct dcpk_hf_export *wish, const struct dcpk_hf_view *view,
+static void compare_rope(const struct dcpk_hf_export *export, const struct dcpk_hf_view *view,
                          const struct dcpk_hf_dict *made, struct dcpk_arena *arena)
 {
     const struct dcpk_value *scaling = dcpk_hf_dict_get(made, "rope_scaling");
@@ -33,9 +33,9 @@ static void compare_rope(const struct dcpk_hf_export *wish, const struct dcpk_hf
     if (theta == NULL)
         return;
     if (view->theta != NULL && !dcpk_value_same(view->theta, theta))
-        write_remark(wish, arena, "rope_theta", view->theta, theta);
+        write_remark(export, arena, "rope_theta", view->theta, theta);
     if (strcmp(view->rope_kind, dcpk_text_or(kind, "default")) != 0) {
-        write_remark(wish, arena, "rope_scaling", view->rope, scaling);
+        write_remark(export, arena, "rope_scaling", view->rope, scaling);
         return;
     }
     for (size_t i = 0; kind != NULL && i < scaling->n; i++) {
@@ -44,22 +44,22 @@ static void compare_rope(const struct dcpk_hf_export *wish, const struct dcpk_hf
         const struct dcpk_value *older = dcpk_value_get(view->rope, key);
 
         if (older != NULL && !dcpk_value_same(older, pair->value))
-            write_remark(wish, arena, key, older, pair->value);
+            write_remark(export, arena, key, older, pair->value);
     }
 }
 
 /* A key of the given config.json that is not written. why NULL: what is written has it elsewhere.
  */
-static void leave_out(const struct dcpk_hf_export *wish, struct dcpk_hf_dict *all, const char *key,
-                      const char *why)
+static void leave_out(const struct dcpk_hf_export *export, struct dcpk_hf_dict *all,
+                      const char *key, const char *why)
 {
-    if (why != NULL && wish->remark != NULL && dcpk_hf_dict_get(all, key) != NULL)
-        wish->remark(wish->context, key, why);
+    if (why != NULL && export->remark != NULL && dcpk_hf_dict_get(all, key) != NULL)
+        export->remark(export->context, key, why);
     dcpk_hf_dict_remove(all, key);
 }
 
 /* Other names of what is written: of any release, and those that a row of the map reads. */
-static void remove_aliases(const struct dcpk_hf_export *wish, struct dcpk_hf_dict *all,
+static void remove_aliases(const struct dcpk_hf_export *export, struct dcpk_hf_dict *all,
                            const struct dcpk_hf_dict *made)
 {
     const char *alias;
@@ -71,55 +71,55 @@ static void remove_aliases(const struct dcpk_hf_export *wish, struct dcpk_hf_dic
             if (strcmp(alias, key) != 0 && dcpk_hf_dict_get(made, alias) == NULL)
                 dcpk_hf_dict_remove(all, alias);
     }
-    for (size_t i = 0; i < wish->map->n_config; i++)
-        for (size_t j = 0; j < wish->map->config[i].n_keys; j++)
-            if (dcpk_hf_dict_get(made, wish->map->config[i].keys[j]) == NULL)
-                dcpk_hf_dict_remove(all, wish->map->config[i].keys[j]);
+    for (size_t i = 0; i < export->map->n_config; i++)
+        for (size_t j = 0; j < export->map->config[i].n_keys; j++)
+            if (dcpk_hf_dict_get(made, export->map->config[i].keys[j]) == NULL)
+                dcpk_hf_dict_remove(all, export->map->config[i].keys[j]);
 }
 
 /*
  * Rope is written as rope_theta and rope_scaling, a share of the head at the top as transformers 4
  * has it. A length at the top that is not the one in rope_scaling contradicts it.
  */
-static dcpk_status respell_rope(const struct dcpk_hf_export *wish, const struct dcpk_hf_view *view,
-                                struct dcpk_hf_dict *all, const struct dcpk_hf_dict *made,
-                                struct dcpk_error *err)
+static dcpk_status respell_rope(const struct dcpk_hf_export *export,
+                                const struct dcpk_hf_view *view, struct dcpk_hf_dict *all,
+                                const struct dcpk_hf_dict *made, struct dcpk_error *err)
 {
     static const char factor[] = "partial_rotary_factor";
     static const char length[] = "original_max_position_embeddings";
     const struct dcpk_value *share = dcpk_hf_view_get(view, factor);
     const struct dcpk_value *scaling = dcpk_hf_dict_get(made, "rope_scaling");
 
-    leave_out(wish, all, "rope_parameters", NULL);
+    leave_out(export, all, "rope_parameters", NULL);
     if (!dcpk_value_is_none(scaling) &&
         !dcpk_value_same(dcpk_hf_dict_get(all, length), dcpk_value_get(scaling, length)))
-        leave_out(wish, all, length, "is left out: args make another rope_scaling");
+        leave_out(export, all, length, "is left out: args make another rope_scaling");
     if (share == NULL)
         return DCPK_OK;
     return dcpk_hf_dict_put(all, factor, share, err);
 }
 
 /* Leave out what has another name in what is written, or no longer fits it. */
-static void remove_stale(const struct dcpk_hf_export *wish, struct dcpk_hf_dict *all,
+static void remove_stale(const struct dcpk_hf_export *export, struct dcpk_hf_dict *all,
                          const struct dcpk_hf_dict *made)
 {
     const struct dcpk_value *types = dcpk_hf_dict_get(all, "layer_types");
     const struct dcpk_value *layers = dcpk_hf_dict_get(made, "num_hidden_layers");
 
-    leave_out(wish, all, "quantization_config", "is left out: the weights are not quantized");
-    leave_out(wish, all, "auto_map", "is left out: programs are not copied");
-    leave_out(wish, all, "transformers_weights", "is left out: the weights are in other files");
-    remove_aliases(wish, all, made);
+    leave_out(export, all, "quantization_config", "is left out: the weights are not quantized");
+    leave_out(export, all, "auto_map", "is left out: programs are not copied");
+    leave_out(export, all, "transformers_weights", "is left out: the weights are in other files");
+    remove_aliases(export, all, made);
     if (types != NULL && types->kind == DCPK_V_LIST && layers != NULL &&
         !dcpk_value_same(layers, &(struct dcpk_value)DCPK_HF_WHOLE((int64_t)types->n)))
-        leave_out(wish, all, "layer_types", "is left out: it is of another number of layers");
+        leave_out(export, all, "layer_types", "is left out: it is of another number of layers");
 }
 
 /* The computed keys over those of `base`; each that differs is a remark. */
-static dcpk_status lay_over(const struct dcpk_hf_export *wish, const struct dcpk_hf_dict *made,
+static dcpk_status lay_over(const struct dcpk_hf_export *export, const struct dcpk_hf_dict *made,
                             struct dcpk_hf_dict *all, struct dcpk_error *err)
 {
-    const struct dcpk_value *base = dcpk_hf_value(all->arena, wish->base, err);
+    const struct dcpk_value *base = dcpk_hf_value(all->arena, export->base, err);
     struct dcpk_hf_faults faults = {0};
     struct dcpk_hf_view view;
 
@@ -130,17 +130,17 @@ static dcpk_status lay_over(const struct dcpk_hf_export *wish, const struct dcpk
         dcpk_context(err, "the given config.json");
         return err->status;
     }
-    compare_rope(wish, &view, made, all->arena);
-    if (respell_rope(wish, &view, all, made, err))
+    compare_rope(export, &view, made, all->arena);
+    if (respell_rope(export, &view, all, made, err))
         return err->status;
-    remove_stale(wish, all, made);
+    remove_stale(export, all, made);
     for (size_t i = 0; i < made->n; i++) {
         const char *key = dcpk_value_as_str(made->pairs[i].key);
         const struct dcpk_value *older = dcpk_hf_view_get(&view, key);
 
         if (older != NULL && !dcpk_starts_with(key, "rope_") &&
             !dcpk_value_same(older, made->pairs[i].value))
-            write_remark(wish, all->arena, key, older, made->pairs[i].value);
+            write_remark(export, all->arena, key, older, made->pairs[i].value);
         if (dcpk_hf_dict_put(all, key, made->pairs[i].value, err))
             return err->status;
     }
@@ -148,91 +148,92 @@ static dcpk_status lay_over(const struct dcpk_hf_export *wish, const struct dcpk
 }
 
 /* What is kept of `base` may say what no arg of ours does: it is then another model. */
-static dcpk_status check_laid_over(const struct dcpk_hf_export *wish,
+static dcpk_status check_laid_over(const struct dcpk_hf_export *export,
                                    const struct dcpk_value *config, struct dcpk_arena *arena,
                                    struct dcpk_error *err)
 {
-    if (dcpk_hf_config_check(wish->map, config, arena, err))
+    if (dcpk_hf_config_check(export->map, config, arena, err))
         dcpk_context(err, "the given config.json under what args give: take out of it what is not "
                           "so for args");
     return err->status;
 }
 
 /* What args do not give: the class, the sizes that the caller knows. */
-static dcpk_status put_wish(struct dcpk_hf_exporting *m, const struct dcpk_hf_export *wish,
-                            struct dcpk_error *err)
+static dcpk_status put_wanted(struct dcpk_hf_exporting *m, const struct dcpk_hf_export *export,
+                              struct dcpk_error *err)
 {
-    const struct dcpk_value *name = dcpk_value_str(m->arena, wish->map->architectures[0], err);
+    const struct dcpk_value *name = dcpk_value_str(m->arena, export->map->architectures[0], err);
 
     if (name == NULL ||
         dcpk_hf_dict_put(&m->config, "architectures",
                          dcpk_value_seq(m->arena, DCPK_V_LIST, &name, 1, err), err) ||
         dcpk_hf_dict_put(&m->config, "model_type",
-                         dcpk_value_str(m->arena, wish->map->model_type, err), err) ||
+                         dcpk_value_str(m->arena, export->map->model_type, err), err) ||
         dcpk_hf_dict_put(&m->config, "torch_dtype",
-                         dcpk_value_str(m->arena, dcpk_dtype_name(wish->dtype), err), err) ||
-        dcpk_hf_dict_put(&m->config, "vocab_size", dcpk_value_int(m->arena, wish->vocab_size, err),
-                         err))
+                         dcpk_value_str(m->arena, dcpk_dtype_name(export->dtype), err), err) ||
+        dcpk_hf_dict_put(&m->config, "vocab_size",
+                         dcpk_value_int(m->arena, export->vocab_size, err), err))
         return err->status;
     /* transformers takes 32000 for an absent one in Phi-3, and stops where there is no such row. */
-    if (wish->base == NULL && dcpk_hf_dict_put(&m->config, "pad_token_id", dcpk_value_none(), err))
+    if (export->base == NULL &&
+        dcpk_hf_dict_put(&m->config, "pad_token_id", dcpk_value_none(), err))
         return err->status;
-    for (size_t i = 0; i < wish->map->n_config; i++) {
-        const struct dcpk_hf_row *row = &wish->map->config[i];
+    for (size_t i = 0; i < export->map->n_config; i++) {
+        const struct dcpk_hf_row *row = &export->map->config[i];
 
         if (strcmp(row->args[0], "mtp_num_layers") == 0 &&
-            dcpk_hf_dict_put(&m->config, row->keys[0], dcpk_value_int(m->arena, wish->n_mtp, err),
+            dcpk_hf_dict_put(&m->config, row->keys[0], dcpk_value_int(m->arena, export->n_mtp, err),
                              err))
             return err->status;
     }
     return DCPK_OK;
 }
 
-static dcpk_status compute(struct dcpk_hf_exporting *m, const struct dcpk_hf_export *wish,
+static dcpk_status compute(struct dcpk_hf_exporting *m, const struct dcpk_hf_export *export,
                            struct dcpk_error *err)
 {
     (void)dcpk_hf_config_compute(m, err);
     (void)dcpk_hf_faults_end(&m->faults, err);
     if (err->status == DCPK_OK)
-        return put_wish(m, wish, err);
-    dcpk_context(err, "args as config.json of family '%s'", wish->map->family);
+        return put_wanted(m, export, err);
+    dcpk_context(err, "args as config.json of family '%s'", export->map->family);
     return err->status;
 }
 
 /* A model that Megatron computes may be one that the class refuses. */
-static void remark_class(const struct dcpk_hf_export *wish, const struct dcpk_value *config,
+static void remark_class(const struct dcpk_hf_export *export, const struct dcpk_value *config,
                          struct dcpk_arena *arena)
 {
     struct dcpk_error why = DCPK_ERROR_INIT;
 
-    if (wish->remark != NULL && dcpk_hf_class_takes(config, arena, &why) == DCPK_EMISMATCH)
-        wish->remark(wish->context, "transformers 5.23 stops at this config.json", why.text);
+    if (export->remark != NULL && dcpk_hf_class_takes(config, arena, &why) == DCPK_EMISMATCH)
+        export->remark(export->context, "transformers 5.23 stops at this config.json", why.text);
 }
 
-dcpk_status dcpk_hf_config_write(const struct dcpk_hf_export *wish, struct dcpk_bytes *text,
+dcpk_status dcpk_hf_config_write(const struct dcpk_hf_export *export, struct dcpk_bytes *text,
                                  struct dcpk_error *err)
 {
     struct dcpk_hf_traps traps = {
-        .attrs = wish->args, .remark = wish->remark, .context = wish->context};
-    struct dcpk_hf_exporting m = {.map = wish->map, .attrs = wish->args};
+        .attrs = export->args, .remark = export->remark, .context = export->context};
+    struct dcpk_hf_exporting m = {.map = export->map, .attrs = export->args};
     struct dcpk_arena *arena = dcpk_arena_new(0, err);
     struct dcpk_hf_dict all = {.arena = arena};
     struct dcpk_json_out out;
     const struct dcpk_value *dict;
 
     m.arena = m.config.arena = traps.arena = arena;
-    if (arena == NULL || compute(&m, wish, err))
+    if (arena == NULL || compute(&m, export, err))
         goto out;
-    if (wish->base == NULL)
+    if (export->base == NULL)
         all = m.config;
-    else if (lay_over(wish, &m.config, &all, err))
+    else if (lay_over(export, &m.config, &all, err))
         goto out;
     dcpk_hf_traps_remark(&traps);
     dcpk_hf_dict_sort(&all);
     dict = dcpk_value_dict(arena, all.pairs, all.n, err);
-    if (dict == NULL || (wish->base != NULL && check_laid_over(wish, dict, arena, err)))
+    if (dict == NULL || (export->base != NULL && check_laid_over(export, dict, arena, err)))
         goto out;
-    remark_class(wish, dict, arena);
+    remark_class(export, dict, arena);
     dcpk_json_out_init(&out, text, 2);
     dcpk_value_to_json(dict, &out);
     dcpk_bytes_u8(text, '\n');
@@ -288,21 +289,4 @@ dcpk_status dcpk_hf_vocab_size(const struct dcpk_hf_vocab *vocab, int64_t *n_row
         return err->status;
     *n_rows = n;
     return DCPK_OK;
-}
-
-/* --- files that are copied --- */
-
-bool dcpk_hf_is_asset(const char *name)
-{
-    static const char *const names[] = {
-        "generation_config.json",  "tokenizer.model",  "vocab.json", "merges.txt",
-        "special_tokens_map.json", "added_tokens.json"};
-
-    for (size_t i = 0; i < DCPK_COUNT(names); i++)
-        if (strcmp(names[i], name) == 0)
-            return true;
-    if (strchr(name, '/') != NULL || dcpk_ends_with(name, ".py"))
-        return false;
-    return (dcpk_starts_with(name, "tokenizer") && dcpk_ends_with(name, ".json")) ||
-           dcpk_starts_with(name, "chat_template.");
 }

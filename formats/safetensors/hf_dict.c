@@ -9,7 +9,7 @@
 #include "lib/base/order.h"
 #include "lib/base/text.h"
 
-#define MOST_SHOWN 60
+#define MAX_SHOWN 60
 
 static struct dcpk_value_pair *dict_find(const struct dcpk_hf_dict *dict, const char *key)
 {
@@ -146,8 +146,8 @@ const char *dcpk_hf_show(struct dcpk_arena *arena, const struct dcpk_value *valu
     dcpk_value_to_json(value, &out);
     if (text.status == DCPK_OK)
         shown =
-            dcpk_arena_printf(arena, &err, "%.*s%s", (int)dcpk_min_size(text.n_bytes, MOST_SHOWN),
-                              (const char *)text.data, text.n_bytes > MOST_SHOWN ? "..." : "");
+            dcpk_arena_printf(arena, &err, "%.*s%s", (int)dcpk_min_size(text.n_bytes, MAX_SHOWN),
+                              (const char *)text.data, text.n_bytes > MAX_SHOWN ? "..." : "");
     dcpk_bytes_release(&text);
     return dcpk_text_or(shown, "?");
 }

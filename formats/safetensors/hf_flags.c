@@ -14,7 +14,7 @@
  */
 static const struct {
     const char *arg, *flag;
-    struct dcpk_value otherwise;
+    struct dcpk_value by_default;
     bool is_switch, switched;
 } flags[] = {
     {"qk_layernorm", "qk-layernorm", DCPK_HF_TRUTH(false), true, true},
@@ -85,8 +85,8 @@ dcpk_status dcpk_hf_flags_write(const struct dcpk_value *args, struct dcpk_bytes
         bool switched = false;
 
         if (dcpk_value_is_none(value) ||
-            (flags[i].otherwise.kind != DCPK_V_NONE &&
-             dcpk_value_same(value, &flags[i].otherwise)) ||
+            (flags[i].by_default.kind != DCPK_V_NONE &&
+             dcpk_value_same(value, &flags[i].by_default)) ||
             (flags[i].is_switch &&
              (!dcpk_value_as_bool(value, &switched) || switched != flags[i].switched)))
             continue;

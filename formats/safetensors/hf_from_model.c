@@ -142,25 +142,25 @@ out:
  */
 static dcpk_status choose_map(struct exporting *e, struct dcpk_error *err)
 {
-    const struct dcpk_family_wish *wish = &e->out->target.family;
+    const struct dcpk_family_settings *settings = &e->out->target.family;
     const struct dcpk_hf_map *map;
     struct dcpk_hf_maps maps;
 
     if (e->model->args == NULL)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                         "the checkpoint has no args, of which a configuration is made");
-    if (dcpk_hf_maps_load(wish->maps, e->out->arena, &maps, err))
+        return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_ARGS,
+                             "the checkpoint has no args, of which a configuration is made");
+    if (dcpk_hf_maps_load(settings->maps, e->out->arena, &maps, err))
         return err->status;
     if (e->base != NULL) {
-        if (dcpk_hf_config_find_map(&maps, wish->family, e->base, &map, err))
+        if (dcpk_hf_config_find_map(&maps, settings->family, e->base, &map, err))
             return err->status;
         return match_map(e, map, err);
     }
-    if (wish->family == NULL)
+    if (settings->family == NULL)
         return find_map(e, &maps, err);
-    map = dcpk_hf_maps_find(&maps, wish->family);
+    map = dcpk_hf_maps_find(&maps, settings->family);
     if (map == NULL) {
-        dcpk_fail(err, DCPK_EUSAGE, "no family is called '%s':", wish->family);
+        dcpk_fail(err, DCPK_EUSAGE, "no family is called '%s':", settings->family);
         for (size_t i = 0; i < maps.n; i++)
             dcpk_append(err, " %s", maps.list[i]->family);
         return err->status;
@@ -310,7 +310,7 @@ static dcpk_status binding_split(struct exporting *e, size_t i, struct dcpk_mode
 static dcpk_status add_binding(struct exporting *e, size_t i, struct dcpk_error *err)
 {
     const struct dcpk_hf_binding *b = &e->bindings.list[i];
-    struct dcpk_model_tensor parts[DCPK_HF_MOST_PARTS];
+    struct dcpk_model_tensor parts[DCPK_HF_MAX_PARTS];
 
     if (binding_split(e, i, parts, err))
         return err->status;
@@ -385,7 +385,7 @@ static dcpk_status add_stack(struct exporting *e, size_t first, size_t n, struct
     if (slices == NULL)
         return err->status;
     for (size_t i = 0; i < n; i++) {
-        struct dcpk_model_tensor parts[DCPK_HF_MOST_PARTS];
+        struct dcpk_model_tensor parts[DCPK_HF_MAX_PARTS];
 
         if (binding_split(e, first + i, parts, err))
             goto out;
@@ -453,20 +453,20 @@ static void take_export_remark(void *context, const char *key, const char *text)
 
 static dcpk_status put_config(struct exporting *e, struct dcpk_error *err)
 {
-    struct dcpk_hf_export wish = {.map = e->map,
-                                  .args = export_attrs(e),
-                                  .vocab_size = e->vocab_size,
-                                  .dtype = e->dtype,
-                                  .base = e->base,
-                                  .remark = take_export_remark,
-                                  .context = e->out};
+    struct dcpk_hf_export export = {.map = e->map,
+                                    .args = export_attrs(e),
+                                    .vocab_size = e->vocab_size,
+                                    .dtype = e->dtype,
+                                    .base = e->base,
+                                    .remark = take_export_remark,
+                                    .context = e->out};
     struct dcpk_bytes text = {0};
 
     if (!e->out->target.family.without_mtp)
-        wish.n_mtp = e->sizes.n_mtp;
-    if (dcpk_hf_config_write(&wish, &text, err) == DCPK_OK &&
+        export.n_mtp = e->sizes.n_mtp;
+    if (dcpk_hf_config_write(&export, &text, err) == DCPK_OK &&
         dcpk_bytes_status(&text, err) == DCPK_OK)
-        (void)dcpk_output_put_beside(e->out, DCPK_HF_CONFIG, text.data, text.n_bytes, err);
+        (void)dcpk_output_put_small_file(e->out, DCPK_HF_CONFIG, text.data, text.n_bytes, err);
     dcpk_bytes_release(&text);
     return err->status;
 }

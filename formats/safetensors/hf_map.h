@@ -36,18 +36,18 @@ enum dcpk_hf_rule_flags {
     DCPK_HF_COPY = 2,      /* the same bytes under one more of Hugging Face's names */
 };
 
-#define DCPK_HF_MOST_PARTS 4
-#define DCPK_HF_MOST_THETA 1e15 /* the base of rope is a number from 1 on; whole ones are exact */
-#define DCPK_HF_MOST_WORDS 4
+#define DCPK_HF_MAX_PARTS 4
+#define DCPK_HF_MAX_THETA 1e15 /* the base of rope is a number from 1 on; whole ones are exact */
+#define DCPK_HF_MAX_WORDS 4
 
-/* Names may hold {l}, {m}, {e} and {m+num_layers} (hf_name.h). */
+/* Names may hold {l}, {m}, {e} and {m+num_layers} (hf_bind.h). */
 struct dcpk_hf_rule {
     const char *mg; /* the canonical name */
-    const char *hf[DCPK_HF_MOST_PARTS];
+    const char *hf[DCPK_HF_MAX_PARTS];
     size_t n_hf;
-    enum dcpk_hf_op ops[DCPK_HF_MOST_WORDS];
+    enum dcpk_hf_op ops[DCPK_HF_MAX_WORDS];
     size_t n_ops;
-    struct dcpk_hf_condition conditions[DCPK_HF_MOST_WORDS]; /* all of them */
+    struct dcpk_hf_condition conditions[DCPK_HF_MAX_WORDS]; /* all of them */
     size_t n_conditions;
     unsigned flags;        /* enum dcpk_hf_rule_flags */
     enum dcpk_dtype dtype; /* kept whatever is asked for; DCPK_DTYPE_NONE: not */
@@ -86,9 +86,9 @@ enum dcpk_hf_how {
 
 struct dcpk_hf_row {
     /* Aliases: any is read, the first one is written; of "sparse" the two keys. */
-    const char *keys[DCPK_HF_MOST_PARTS];
+    const char *keys[DCPK_HF_MAX_PARTS];
     size_t n_keys;
-    const char *args[DCPK_HF_MOST_PARTS]; /* all are written, the first that is there is read */
+    const char *args[DCPK_HF_MAX_PARTS]; /* all are written, the first that is there is read */
     size_t n_args;
     enum dcpk_hf_how how;
     const struct dcpk_value *value; /* of OR, NOT and ENUM, may be of OR_ARG; else NULL */
@@ -99,7 +99,7 @@ struct dcpk_hf_row {
 /* A member of rope_parameters or rope_scaling. */
 struct dcpk_hf_rope_row {
     const char *key, *arg;
-    const struct dcpk_value *otherwise; /* where the key is absent; NULL: it must be there */
+    const struct dcpk_value *by_default; /* where the key is absent; NULL: it must be there */
 };
 
 struct dcpk_hf_rope_kind {

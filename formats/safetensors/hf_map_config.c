@@ -111,9 +111,9 @@ static dcpk_status split_names(struct dcpk_arena *arena, const char *text, const
     *n = 0;
     for (const char *end;; text = end + 1) {
         end = text + strcspn(text, separators);
-        if (end == text || *n == DCPK_HF_MOST_PARTS)
+        if (end == text || *n == DCPK_HF_MAX_PARTS)
             return dcpk_fail(err, DCPK_EFORMAT, "an empty name, or more than %d",
-                             DCPK_HF_MOST_PARTS);
+                             DCPK_HF_MAX_PARTS);
         names[*n] = dcpk_arena_strndup(arena, text, (size_t)(end - text), err);
         if (names[(*n)++] == NULL)
             return err->status;
@@ -236,8 +236,8 @@ static dcpk_status rope_row_read(struct dcpk_arena *arena, const struct dcpk_jso
         return err->status;
     if (n == 2)
         return DCPK_OK;
-    row->otherwise = dcpk_hf_value(arena, dcpk_json_next(node), err);
-    return row->otherwise == NULL ? err->status : DCPK_OK;
+    row->by_default = dcpk_hf_value(arena, dcpk_json_next(node), err);
+    return row->by_default == NULL ? err->status : DCPK_OK;
 }
 
 /* An object as a DICT, empty where there is none. */
@@ -288,9 +288,9 @@ static dcpk_status read_usual_theta(const struct dcpk_json *node, double *theta,
 {
     *theta = 10000;
     if (node != NULL &&
-        (!dcpk_json_double(node, theta) || !(*theta >= 1) || *theta > DCPK_HF_MOST_THETA))
+        (!dcpk_json_double(node, theta) || !(*theta >= 1) || *theta > DCPK_HF_MAX_THETA))
         return dcpk_fail(err, DCPK_EFORMAT, "\"usual_theta\" is not a number from 1 to %g",
-                         DCPK_HF_MOST_THETA);
+                         DCPK_HF_MAX_THETA);
     return DCPK_OK;
 }
 

@@ -15,26 +15,6 @@ static const char *const ops[] = {
     [DCPK_HF_ADD_ONE] = "add_one",
 };
 
-size_t dcpk_hf_count(const struct dcpk_json *node)
-{
-    size_t n = 0;
-
-    for (node = dcpk_json_first(node); node != NULL; node = dcpk_json_next(node))
-        n++;
-    return n;
-}
-
-dcpk_status dcpk_hf_read_text(struct dcpk_arena *arena, const struct dcpk_json *node,
-                              const char *what, const char **text, struct dcpk_error *err)
-{
-    const char *found = dcpk_json_string(node);
-
-    if (found == NULL || *found == '\0')
-        return dcpk_fail(err, DCPK_EFORMAT, "%s is not a text", what);
-    *text = dcpk_arena_strdup(arena, found, err);
-    return *text == NULL ? err->status : DCPK_OK;
-}
-
 /* A text or a list of them, at most `most`. */
 static dcpk_status read_texts(struct dcpk_arena *arena, const struct dcpk_json *node,
                               const char **texts, size_t most, size_t *n, struct dcpk_error *err)
@@ -53,23 +33,6 @@ static dcpk_status read_texts(struct dcpk_arena *arena, const struct dcpk_json *
             return dcpk_fail(err, DCPK_EFORMAT, "a list has more than %zu texts", most);
         if (dcpk_hf_read_text(arena, node, what, &texts[(*n)++], err))
             return err->status;
-    }
-    return DCPK_OK;
-}
-
-dcpk_status dcpk_hf_check_keys(const struct dcpk_json *object, const char *const *known,
-                               struct dcpk_error *err)
-{
-    if (object == NULL || dcpk_json_kind(object) != DCPK_JSON_OBJECT)
-        return dcpk_fail(err, DCPK_EFORMAT, "not an object");
-    for (object = dcpk_json_first(object); object != NULL; object = dcpk_json_next(object)) {
-        size_t i = 0;
-
-        while (known[i] != NULL && strcmp(known[i], dcpk_json_key(object)) != 0)
-            i++;
-        if (known[i] == NULL)
-            return dcpk_fail(err, DCPK_EFORMAT, "the key \"%.40s\" is not known",
-                             dcpk_json_key(object));
     }
     return DCPK_OK;
 }
@@ -96,7 +59,7 @@ static dcpk_status check_captures(const char *name, bool is_pattern, struct dcpk
 static dcpk_status rule_read_ops(struct dcpk_arena *arena, const struct dcpk_json *node,
                                  struct dcpk_hf_rule *rule, struct dcpk_error *err)
 {
-    const char *list[DCPK_HF_MOST_WORDS];
+    const char *list[DCPK_HF_MAX_WORDS];
 
     if (node == NULL)
         return DCPK_OK;
@@ -117,7 +80,7 @@ static dcpk_status rule_read_ops(struct dcpk_arena *arena, const struct dcpk_jso
 static dcpk_status rule_read_if(struct dcpk_arena *arena, const struct dcpk_json *node,
                                 struct dcpk_hf_rule *rule, struct dcpk_error *err)
 {
-    const char *list[DCPK_HF_MOST_WORDS];
+    const char *list[DCPK_HF_MAX_WORDS];
 
     if (node == NULL)
         return DCPK_OK;

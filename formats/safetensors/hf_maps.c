@@ -8,8 +8,8 @@
 #include "lib/base/text.h"
 #include "lib/io/store.h"
 
-#define MOST_MAP_BYTES (UINT64_C(1) << 20)
-#define MAP_ENDING     ".json"
+#define MAX_MAP_BYTES (UINT64_C(1) << 20)
+#define MAP_ENDING    ".json"
 /* Tried first: a model that others' maps fit too is a plain one. */
 #define PLAIN_FAMILY "llama"
 
@@ -44,7 +44,7 @@ static dcpk_status read_file(struct dcpk_store *store, const char *name, struct 
     size_t n_bytes = 0;
 
     if (dcpk_store_find(store, name, &source, err) ||
-        dcpk_source_slurp(source, MOST_MAP_BYTES, &text, &n_bytes, err))
+        dcpk_source_slurp(source, MAX_MAP_BYTES, &text, &n_bytes, err))
         return err->status;
     (void)dcpk_hf_map_read(name, text, n_bytes, arena, map, err);
     dcpk_free(text);

@@ -7,10 +7,10 @@
 #include "lib/ckpt/format.h"
 #include "lib/model/model.h"
 
-#define DCPK_HF_CONFIG            "config.json"
-#define DCPK_HF_MOST_CONFIG_BYTES (UINT64_C(16) << 20)
-#define DCPK_HF_OUTPUT_LAYER      "output_layer.weight"
-#define DCPK_HF_EMBEDDING         "embedding.word_embeddings.weight"
+#define DCPK_HF_CONFIG           "config.json"
+#define DCPK_HF_MAX_CONFIG_BYTES (UINT64_C(16) << 20)
+#define DCPK_HF_OUTPUT_LAYER     "output_layer.weight"
+#define DCPK_HF_EMBEDDING        "embedding.word_embeddings.weight"
 
 /*
  * mapping->to_model: the family by config.json, args by its rows, tensors by its rules.
@@ -38,7 +38,7 @@ dcpk_status dcpk_hf_class_check(struct dcpk_checkpoint *ckpt, struct dcpk_error 
 dcpk_status dcpk_hf_from_model(const struct dcpk_model *model, struct dcpk_output *out,
                                struct dcpk_error *err);
 
-/* --- hf_beside.c --- */
+/* --- hf_files.c --- */
 
 /* config.json of a folder. *config: the caller's, dcpk_json_free; NULL: there is none. */
 dcpk_status dcpk_hf_document_read(struct dcpk_store *store, struct dcpk_json **config,

@@ -209,9 +209,9 @@ static dcpk_status split_rows(const struct dcpk_hf_rule *rule, const struct dcpk
                               int64_t n_rows, struct dcpk_arena *arena, struct dcpk_split *split,
                               struct dcpk_error *err)
 {
-    static const char *const names[DCPK_HF_MOST_PARTS] = {"", "", "", ""};
+    static const char *const names[DCPK_HF_MAX_PARTS] = {"", "", "", ""};
     const struct op_sum sum = sum_ops(rule);
-    int64_t rows[DCPK_HF_MOST_PARTS];
+    int64_t rows[DCPK_HF_MAX_PARTS];
 
     *split = (struct dcpk_split){NULL, 0};
     if (sum.is_qkv)
@@ -252,7 +252,7 @@ dcpk_status dcpk_hf_ops_join(const struct dcpk_hf_rule *rule, const struct dcpk_
                              struct dcpk_model_tensor *whole, struct dcpk_error *err)
 {
     const struct op_sum sum = sum_ops(rule);
-    struct dcpk_model_tensor turned[DCPK_HF_MOST_PARTS];
+    struct dcpk_model_tensor turned[DCPK_HF_MAX_PARTS];
     struct dcpk_split split;
     int64_t n_rows = 0;
 

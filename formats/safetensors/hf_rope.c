@@ -81,7 +81,7 @@ static dcpk_status import_kind(struct dcpk_hf_importing *m, const struct dcpk_hf
 
         /* transformers takes max_position_embeddings then, DeepSeek's own code 4096 */
         if (dcpk_value_is_none(value) && strcmp(row->key, "original_max_position_embeddings") != 0)
-            value = row->otherwise;
+            value = row->by_default;
         if (dcpk_value_is_none(value))
             dcpk_hf_fault(&m->faults, DCPK_EFORMAT, "'%s' is missing in rope kind '%s'", row->key,
                           kind->name);
@@ -93,7 +93,7 @@ static dcpk_status import_kind(struct dcpk_hf_importing *m, const struct dcpk_hf
 
 static bool is_theta(const struct dcpk_value *value, double *number)
 {
-    return dcpk_value_as_float(value, number) && *number >= 1 && *number <= DCPK_HF_MOST_THETA;
+    return dcpk_value_as_float(value, number) && *number >= 1 && *number <= DCPK_HF_MAX_THETA;
 }
 
 /* The base, a whole number where it is one: --rotary-base takes no other. */
@@ -108,7 +108,7 @@ static dcpk_status import_theta(struct dcpk_hf_importing *m, struct dcpk_error *
         m->in->remark(m->in->context, "rope_theta", text);
     else if (!dcpk_value_is_none(theta) && !is_theta(theta, &number)) {
         dcpk_hf_fault(&m->faults, DCPK_EFORMAT, "'rope_theta' is %s, not a number from 1 to %g",
-                      dcpk_hf_show(m->arena, theta), DCPK_HF_MOST_THETA);
+                      dcpk_hf_show(m->arena, theta), DCPK_HF_MAX_THETA);
         return DCPK_OK;
     }
     if (number == (double)(int64_t)number)
@@ -165,7 +165,7 @@ static const char *kind_fault(struct dcpk_hf_exporting *m, const struct dcpk_hf_
             return arg;
     }
     for (size_t i = 0; i < kind->n_rows; i++)
-        if (kind->rows[i].otherwise == NULL &&
+        if (kind->rows[i].by_default == NULL &&
             dcpk_value_is_none(dcpk_arg_value(m->attrs, kind->rows[i].arg)))
             return kind->rows[i].arg;
     for (size_t i = 0; i < dcpk_n_args; i++) {
@@ -198,7 +198,7 @@ static dcpk_status export_kind(struct dcpk_hf_exporting *m, const struct dcpk_hf
         const struct dcpk_value *value = dcpk_arg_value(m->attrs, row->arg);
 
         if (dcpk_value_is_none(value))
-            value = row->otherwise;
+            value = row->by_default;
         if (dcpk_hf_key_export(&inner, row->key, value, err))
             return err->status;
     }
@@ -224,7 +224,7 @@ dcpk_status dcpk_hf_rope_export(struct dcpk_hf_exporting *m, struct dcpk_error *
     theta = dcpk_arg_value(m->attrs, map->rope_theta);
     if (!is_theta(theta, &number))
         dcpk_hf_fault(&m->faults, DCPK_EMISMATCH, "%s is %s, not a number from 1 to %g",
-                      map->rope_theta, dcpk_hf_show(m->arena, theta), DCPK_HF_MOST_THETA);
+                      map->rope_theta, dcpk_hf_show(m->arena, theta), DCPK_HF_MAX_THETA);
     if (dcpk_hf_key_export(m, "rope_theta", theta, err))
         return err->status;
     for (size_t i = 0; i < map->n_rope_kinds; i++) {

@@ -10,10 +10,10 @@
 #include "lib/base/checked.h"
 #include "lib/base/text.h"
 
-#define MOST_BLOCK       (INT64_C(1) << 20)
-#define MX_BLOCK         32 /* elements that share a scale; OCP MX 1.0, 5.2 */
-#define MX_BLOCK_BYTES   (MX_BLOCK / 2)
-#define MOST_SCALED_NAME 1000
+#define MAX_BLOCK       (INT64_C(1) << 20)
+#define MX_BLOCK        32 /* elements that share a scale; OCP MX 1.0, 5.2 */
+#define MX_BLOCK_BYTES  (MX_BLOCK / 2)
+#define MAX_SCALED_NAME 1000
 
 /* Everything while the scales of a folder are found. */
 struct scaling {
@@ -56,8 +56,7 @@ static void read_block(struct scaling *s, const struct dcpk_json *config)
         return;
     node = dcpk_json_first(node);
     for (int i = 0; i < 2; i++, node = dcpk_json_next(node))
-        if (node == NULL || !dcpk_json_int(node, &sizes[i]) || sizes[i] < 1 ||
-            sizes[i] > MOST_BLOCK)
+        if (node == NULL || !dcpk_json_int(node, &sizes[i]) || sizes[i] < 1 || sizes[i] > MAX_BLOCK)
             return;
     if (node == NULL)
         memcpy(s->block, sizes, sizeof sizes);
@@ -67,11 +66,11 @@ static void read_block(struct scaling *s, const struct dcpk_json *config)
 
 /* The tensor that `name` without the ending `was` and with `is` names. */
 static uint32_t find_partner(const struct scaling *s, const char *name, const char *was,
-                             const char *is, char partner[MOST_SCALED_NAME])
+                             const char *is, char partner[MAX_SCALED_NAME])
 {
     const struct dcpk_tensor *tensor;
 
-    snprintf(partner, MOST_SCALED_NAME, "%.*s%s", (int)(strlen(name) - strlen(was)), name, is);
+    snprintf(partner, MAX_SCALED_NAME, "%.*s%s", (int)(strlen(name) - strlen(was)), name, is);
     tensor = dcpk_checkpoint_tensor(s->ckpt, partner);
     return tensor == NULL ? DCPK_NO_TENSOR : (uint32_t)(tensor - s->ckpt->tensors);
 }
@@ -211,7 +210,7 @@ static dcpk_status add_mx(struct scaling *s, uint32_t values, uint32_t scales,
 struct pair {
     bool is_scale, is_value;
     uint32_t other; /* DCPK_NO_TENSOR: it is not there */
-    char partner[MOST_SCALED_NAME];
+    char partner[MAX_SCALED_NAME];
 };
 
 static void pair_find(const struct scaling *s, const char *key, struct pair *pair)
@@ -219,7 +218,7 @@ static void pair_find(const struct scaling *s, const char *key, struct pair *pai
     const char *scale = s->map->scales_suffix, *value = s->map->scales_values;
 
     *pair = (struct pair){.other = DCPK_NO_TENSOR};
-    if (scale == NULL || strlen(key) + strlen(scale) + strlen(value) >= MOST_SCALED_NAME)
+    if (scale == NULL || strlen(key) + strlen(scale) + strlen(value) >= MAX_SCALED_NAME)
         return;
     pair->is_scale = dcpk_ends_with(key, scale);
     pair->is_value = !pair->is_scale && dcpk_ends_with(key, value);
@@ -267,16 +266,16 @@ static dcpk_status look_at(struct scaling *s, uint32_t t, struct dcpk_error *err
     return add_mx(s, t, pair.other, err);
 }
 
-dcpk_status dcpk_hf_scales_read(const struct dcpk_hf_scales_wish *wish,
+dcpk_status dcpk_hf_scales_read(const struct dcpk_hf_scales_input *input,
                                 const struct dcpk_hf_scaled **of, struct dcpk_error *err)
 {
-    struct dcpk_checkpoint *ckpt = wish->ckpt;
-    struct scaling s = {.map = wish->map, .ckpt = ckpt, .faults = wish->faults};
+    struct dcpk_checkpoint *ckpt = input->ckpt;
+    struct scaling s = {.map = input->map, .ckpt = ckpt, .faults = input->faults};
 
-    s.of = dcpk_arena_array(wish->arena, ckpt->n_tensors, sizeof *s.of, err);
+    s.of = dcpk_arena_array(input->arena, ckpt->n_tensors, sizeof *s.of, err);
     if (s.of == NULL)
         return err->status;
-    read_block(&s, wish->config);
+    read_block(&s, input->config);
     for (uint32_t t = 0; t < ckpt->n_tensors; t++)
         s.of[t] = (struct dcpk_hf_scaled){DCPK_NO_TENSOR, DCPK_NO_TENSOR};
     for (uint32_t t = 0; t < ckpt->n_tensors; t++)

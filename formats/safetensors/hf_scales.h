@@ -15,7 +15,7 @@ struct dcpk_hf_scaled {
 };
 
 /* All borrowed; faults are added to. */
-struct dcpk_hf_scales_wish {
+struct dcpk_hf_scales_input {
     const struct dcpk_hf_map *map;
     const struct dcpk_json *config;
     struct dcpk_checkpoint *ckpt;
@@ -30,7 +30,7 @@ struct dcpk_hf_scales_wish {
  * drops their names; shapes that do not
  * fit each other, or the size of the blocks in config.json. Errors: DCPK_ENOMEM, DCPK_ERANGE.
  */
-dcpk_status dcpk_hf_scales_read(const struct dcpk_hf_scales_wish *wish,
+dcpk_status dcpk_hf_scales_read(const struct dcpk_hf_scales_input *input,
                                 const struct dcpk_hf_scaled **of, struct dcpk_error *err);
 
 #endif

@@ -8,8 +8,8 @@
 #include "formats/safetensors/hf_ops.h"
 #include "formats/safetensors/hf_scales.h"
 #include "formats/safetensors/safetensors_priv.h"
+#include "lib/base/json.h"
 #include "lib/base/text.h"
-#include "lib/io/json_file.h"
 #include "lib/model/names.h"
 #include "lib/model/norms.h"
 
@@ -46,7 +46,7 @@ static uint32_t find_stored(const struct dcpk_checkpoint *ckpt, const char *name
 
 /* The stored tensors of a binding's parts. Returns how many are there. */
 static size_t binding_find(const struct matching *m, const struct dcpk_hf_binding *b,
-                           uint32_t stored[DCPK_HF_MOST_PARTS])
+                           uint32_t stored[DCPK_HF_MAX_PARTS])
 {
     size_t n = 0;
 
@@ -105,7 +105,7 @@ static dcpk_status binding_join(struct matching *m, const struct dcpk_hf_binding
                                 const uint32_t *stored, struct dcpk_model_tensor *whole,
                                 struct dcpk_error *err)
 {
-    struct dcpk_model_tensor parts[DCPK_HF_MOST_PARTS];
+    struct dcpk_model_tensor parts[DCPK_HF_MAX_PARTS];
 
     for (size_t i = 0; i < b->rule->n_hf; i++)
         if (part_read(m, b, stored[i], &parts[i], err))
@@ -207,12 +207,12 @@ static void binding_drop(struct matching *m, const struct dcpk_hf_binding *b,
 static dcpk_status binding_match(struct matching *m, const struct dcpk_hf_binding *b,
                                  struct dcpk_error *err)
 {
-    uint32_t stored[DCPK_HF_MOST_PARTS];
+    uint32_t stored[DCPK_HF_MAX_PARTS];
     const size_t n = binding_find(m, b, stored);
 
     if (n == 0 || !b->applies)
         return DCPK_OK;
-    if (b->is_mtp && m->ckpt->given_family.without_mtp) {
+    if (b->is_mtp && m->ckpt->given.family.without_mtp) {
         binding_drop(m, b, stored);
         return DCPK_OK;
     }
@@ -281,7 +281,7 @@ static dcpk_status match_copies(struct matching *m, struct dcpk_error *err)
         const struct dcpk_hf_binding *b = &m->bindings.list[i];
         const bool is_copy = (b->rule->flags & DCPK_HF_COPY) != 0;
         const bool is_tied = !b->applies && strcmp(b->mg, DCPK_HF_OUTPUT_LAYER) == 0;
-        uint32_t stored[DCPK_HF_MOST_PARTS];
+        uint32_t stored[DCPK_HF_MAX_PARTS];
         const char *mg = b->mg;
         uint64_t param;
 
@@ -304,12 +304,12 @@ static dcpk_status find_missing(struct matching *m, struct dcpk_error *err)
 
     for (size_t i = 0; i < m->bindings.n; i++) {
         const struct dcpk_hf_binding *b = &m->bindings.list[i];
-        uint32_t stored[DCPK_HF_MOST_PARTS];
+        uint32_t stored[DCPK_HF_MAX_PARTS];
         bool existed = false;
         uint64_t found;
 
         if (!b->applies || (b->rule->flags & (DCPK_HF_COPY | DCPK_HF_READ_ONLY)) != 0 ||
-            (b->is_mtp && m->ckpt->given_family.without_mtp) ||
+            (b->is_mtp && m->ckpt->given.family.without_mtp) ||
             dcpk_map_get(&m->model->param_by_name, b->mg, strlen(b->mg), &found) ||
             binding_find(m, b, stored) > 0)
             continue;
@@ -415,13 +415,13 @@ static enum dcpk_dtype stored_dtype(const struct matching *m, const struct dcpk_
 static dcpk_status matching_read_scales(struct matching *m, const struct dcpk_json *config,
                                         struct dcpk_error *err)
 {
-    const struct dcpk_hf_scales_wish wish = {.map = m->map,
-                                             .config = config,
-                                             .ckpt = m->ckpt,
-                                             .arena = m->model->arena,
-                                             .faults = &m->faults};
+    const struct dcpk_hf_scales_input settings = {.map = m->map,
+                                                  .config = config,
+                                                  .ckpt = m->ckpt,
+                                                  .arena = m->model->arena,
+                                                  .faults = &m->faults};
 
-    return dcpk_hf_scales_read(&wish, &m->scaled, err);
+    return dcpk_hf_scales_read(&settings, &m->scaled, err);
 }
 
 /* transformers goes by model_type, and so do we where no map has the class. */
@@ -429,7 +429,7 @@ static void note_class(const struct matching *m, const struct dcpk_json *config)
 {
     const struct dcpk_json *list = dcpk_json_member(config, "architectures");
 
-    if (m->ckpt->given_family.family == NULL && !dcpk_hf_config_names_map(m->map, config))
+    if (m->ckpt->given.family.family == NULL && !dcpk_hf_config_names_map(m->map, config))
         dcpk_checkpoint_note_once(
             m->ckpt,
             "architectures: '%.60s' is of no family; by its model_type it is read as %s, '%s'",
@@ -440,7 +440,7 @@ static void note_class(const struct matching *m, const struct dcpk_json *config)
 /* Whether norms are zero-centered, where the caller gives it under either name. */
 static dcpk_status put_given_norms(struct matching *m, struct dcpk_error *err)
 {
-    const struct dcpk_value *given = dcpk_value_attrs(m->ckpt->given_args);
+    const struct dcpk_value *given = dcpk_value_attrs(m->ckpt->given.args);
     const struct dcpk_value *centered = dcpk_value_bool(dcpk_norms_are_centered(given));
 
     if (dcpk_value_get(given, DCPK_ARG_NORM_1P) == NULL &&
@@ -470,7 +470,7 @@ static dcpk_status refuse_adapter(struct matching *m, struct dcpk_error *err)
 /* The map and the args, by config.json, and the weights' scales. */
 static dcpk_status read_config(struct matching *m, struct dcpk_error *err)
 {
-    const struct dcpk_family_wish *wish = &m->ckpt->given_family;
+    const struct dcpk_family_settings *settings = &m->ckpt->given.family;
     struct dcpk_hf_import import = {.remark = take_remark, .context = m->ckpt};
     const struct dcpk_value *attrs;
     struct dcpk_hf_maps maps;
@@ -482,8 +482,8 @@ static dcpk_status read_config(struct matching *m, struct dcpk_error *err)
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
                          "there is no " DCPK_HF_CONFIG ", which gives the family of the model and "
                          "its sizes: copy the model's into the folder");
-    if (dcpk_hf_maps_load(wish->maps, m->model->arena, &maps, err) ||
-        dcpk_hf_config_find_map(&maps, wish->family, config, &m->map, err))
+    if (dcpk_hf_maps_load(settings->maps, m->model->arena, &maps, err) ||
+        dcpk_hf_config_find_map(&maps, settings->family, config, &m->map, err))
         goto out;
     note_class(m, config);
     import.map = m->map;
@@ -514,7 +514,7 @@ static dcpk_status put_state(struct matching *m, struct dcpk_error *err)
     model->version = dcpk_value_float(model->arena, 3.0, err);
     if (model->iteration == NULL || model->version == NULL)
         return err->status;
-    if (m->ckpt->given_family.without_mtp && m->sizes.n_mtp > 0 &&
+    if (m->ckpt->given.family.without_mtp && m->sizes.n_mtp > 0 &&
         dcpk_model_put_arg(model, "mtp_num_layers", dcpk_value_none(), err))
         return err->status;
     if (m->is_gated && !dcpk_value_is_true(dcpk_value_attrs(model->args), "swiglu") &&

@@ -118,7 +118,7 @@ static void remark_flags(const struct dcpk_hf_traps *t)
         const struct dcpk_value *value = dcpk_value_get(t->attrs, args[i]);
 
         if (!dcpk_value_is_none(value) &&
-            !dcpk_value_same(value, &dcpk_arg_find(args[i])->otherwise))
+            !dcpk_value_same(value, &dcpk_arg_find(args[i])->by_default))
             trap_remark(t, args[i],
                         "is %s, and no release has a flag for it: set it in the model's "
                         "configuration",

@@ -98,7 +98,7 @@ static bool yields_to_experts(const struct dcpk_hf_exporting *m, const struct dc
 {
     return strcmp(row->args[0], "moe_ffn_hidden_size") == 0 &&
            dcpk_value_same(dcpk_arg_value(m->attrs, "moe_layer_freq"),
-                           &dcpk_arg_find("moe_layer_freq")->otherwise);
+                           &dcpk_arg_find("moe_layer_freq")->by_default);
 }
 
 static dcpk_status put_key(struct dcpk_hf_exporting *m, const struct dcpk_hf_row *row,

@@ -60,7 +60,7 @@ dcpk_status dcpk_hf_arg_import(struct dcpk_hf_importing *m, const char *key, con
     const struct dcpk_arg *known = dcpk_arg_find(arg);
     const struct dcpk_value *fits;
 
-    if (value->kind == DCPK_V_NONE && (known == NULL || known->otherwise.kind == DCPK_V_NONE))
+    if (value->kind == DCPK_V_NONE && (known == NULL || known->by_default.kind == DCPK_V_NONE))
         return dcpk_hf_dict_put(&m->args, arg, value, err);
     fits = value_of_kind(known, value, m, err);
     if (fits != NULL)

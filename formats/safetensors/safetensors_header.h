@@ -8,8 +8,8 @@
 #include "lib/tensor/dtype.h"
 
 /* A file is the length of the header in 8 bytes, little-endian, the header, and the data. */
-#define DCPK_SAFETENSORS_LENGTH_BYTES      8
-#define DCPK_SAFETENSORS_MOST_HEADER_BYTES 100000000 /* of the readers; FORMAT.md 1 */
+#define DCPK_SAFETENSORS_LENGTH_BYTES     8
+#define DCPK_SAFETENSORS_MAX_HEADER_BYTES 100000000 /* of the readers; FORMAT.md 1 */
 
 struct dcpk_safetensors_entry {
     const char *key;

@@ -8,12 +8,12 @@
 #include "formats/safetensors/safetensors_priv.h"
 #include "lib/base/alloc.h"
 #include "lib/base/cursor.h"
+#include "lib/base/json.h"
 #include "lib/base/text.h"
-#include "lib/io/json_file.h"
 #include "lib/tensor/strided.h"
 
 /* Of the index: a name and a file for each of a million tensors. */
-#define MOST_INDEX_BYTES (UINT64_C(256) << 20)
+#define MAX_INDEX_BYTES (UINT64_C(256) << 20)
 
 static dcpk_status entry_add_chunk(struct dcpk_checkpoint *ckpt,
                                    const struct dcpk_safetensors_entry *entry,
@@ -64,7 +64,7 @@ static dcpk_status header_slurp(struct dcpk_source *source, char **text, size_t 
                                 struct dcpk_error *err)
 {
     uint8_t length[DCPK_SAFETENSORS_LENGTH_BYTES];
-    const uint64_t most = dcpk_source_value_limit(source, DCPK_SAFETENSORS_MOST_HEADER_BYTES);
+    const uint64_t most = dcpk_source_value_limit(source, DCPK_SAFETENSORS_MAX_HEADER_BYTES);
     uint64_t n_bytes;
 
     *text = NULL;
@@ -277,7 +277,7 @@ static dcpk_status open_index(struct dcpk_checkpoint *ckpt, struct dcpk_error *e
     struct dcpk_json *doc;
     size_t n = 0;
 
-    if (dcpk_json_read(ckpt->store, DCPK_SAFETENSORS_INDEX, MOST_INDEX_BYTES, &doc, err))
+    if (dcpk_json_read(ckpt->store, DCPK_SAFETENSORS_INDEX, MAX_INDEX_BYTES, &doc, err))
         return err->status;
     map = dcpk_json_member(doc, "weight_map");
     if (map == NULL || dcpk_json_kind(map) != DCPK_JSON_OBJECT) {

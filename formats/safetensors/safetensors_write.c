@@ -17,7 +17,7 @@
  * What one file takes of tensor bytes before the next is begun, unless a single tensor has more:
  * huggingface_hub's (FORMAT.md 3).
  */
-#define MOST_FILE_BYTES  UINT64_C(5000000000)
+#define MAX_FILE_BYTES   UINT64_C(5000000000)
 #define HEADER_ALIGNMENT 8
 
 /* A tensor on its way to its place. */
@@ -51,7 +51,7 @@ static dcpk_status choose_files(struct layout *l, struct dcpk_error *err)
 {
     struct dcpk_output *out = l->out;
     const uint64_t given_bytes = out->target.family.most_file_bytes;
-    const uint64_t most_bytes = given_bytes > 0 ? given_bytes : MOST_FILE_BYTES;
+    const uint64_t most_bytes = given_bytes > 0 ? given_bytes : MAX_FILE_BYTES;
     uint64_t n_bytes = 0;
     uint32_t file = 0;
 
@@ -210,9 +210,9 @@ static dcpk_status lay_out_file(struct layout *l, struct placing *placings, size
     put_header(l->out->form, placings, n, &header);
     if (dcpk_bytes_status(&header, err))
         goto out;
-    if (header.n_bytes - DCPK_SAFETENSORS_LENGTH_BYTES > DCPK_SAFETENSORS_MOST_HEADER_BYTES) {
+    if (header.n_bytes - DCPK_SAFETENSORS_LENGTH_BYTES > DCPK_SAFETENSORS_MAX_HEADER_BYTES) {
         dcpk_fail(err, DCPK_ERANGE, "the header of %zu tensors has %zu bytes, readers take %d", n,
-                  header.n_bytes, DCPK_SAFETENSORS_MOST_HEADER_BYTES);
+                  header.n_bytes, DCPK_SAFETENSORS_MAX_HEADER_BYTES);
         goto out;
     }
     if (add_header(l->out, file, &header, err))

@@ -55,7 +55,7 @@ dcpk_status dcpk_item_read_tensor(const struct dcpk_item_range *range,
 /*
  * Read an item as a value: tensors inside become DCPK_V_TENSOR with their bytes. All CRCs are
  * checked. The reader of the range is not asked. Errors: also DCPK_ERANGE past
- * DCPK_MOST_LOADED_BYTES.
+ * DCPK_MAX_LOADED_BYTES.
  */
 dcpk_status dcpk_item_read_value(const struct dcpk_item_range *range, struct dcpk_arena *arena,
                                  const struct dcpk_value **value, struct dcpk_error *err);
@@ -71,7 +71,7 @@ dcpk_status dcpk_item_read_common(struct dcpk_store *store, const char *name,
  */
 dcpk_status dcpk_item_read_outline(const struct dcpk_item_range *range, struct dcpk_arena *arena,
                                    const struct dcpk_value **value, struct dcpk_error *err);
-/* Why a .pt file is nothing to load with Python (lib/ckpt/beside.h): it holds what Python would
+/* Why a .pt file is nothing to load with Python (lib/ckpt/side_file.h): it holds what Python would
  * import or call, or cannot be read. */
 dcpk_status dcpk_item_find_fault(struct dcpk_source *source, struct dcpk_arena *arena,
                                  const char **fault, struct dcpk_error *err);
@@ -100,17 +100,12 @@ dcpk_status dcpk_item_frame(const struct dcpk_item_form *form, uint32_t crc32, u
  * file's stem in .pt files. protocol: 2 or 4. */
 dcpk_status dcpk_item_encode(const struct dcpk_value *value, const char *prefix, int protocol,
                              struct dcpk_bytes *out, struct dcpk_error *err);
-/* That as a file of an output, "<prefix>.pt" (dcpk_output_put_beside). */
-dcpk_status dcpk_item_put_beside(struct dcpk_output *out, const char *prefix,
-                                 const struct dcpk_value *value, struct dcpk_error *err);
+/* That as a file of an output, "<prefix>.pt" (dcpk_output_put_small_file). */
+dcpk_status dcpk_item_put_file(struct dcpk_output *out, const char *prefix,
+                               const struct dcpk_value *value, struct dcpk_error *err);
 
 /* Do the elements lie one behind the other in row-major order? True for tensors without elements.
  */
 bool dcpk_strides_are_row_major(const int64_t *shape, const int64_t *stride_elems, int rank);
-
-/* Check an item in memory that is carried over unread: a sound archive, every CRC right.
- * base_bytes: its place in its file. */
-dcpk_status dcpk_item_check(const uint8_t *data, size_t n_bytes, uint64_t base_bytes,
-                            struct dcpk_error *err);
 
 #endif

@@ -242,19 +242,6 @@ static dcpk_status check_crcs(struct dcpk_zip *zip, struct dcpk_error *err)
     return DCPK_OK;
 }
 
-dcpk_status dcpk_item_check(const uint8_t *data, size_t n_bytes, uint64_t base_bytes,
-                            struct dcpk_error *err)
-{
-    struct dcpk_zip zip;
-    dcpk_status st = DCPK_OK;
-
-    if (dcpk_zip_open_memory(&zip, data, n_bytes, base_bytes, MAX_VALUE_MEMBERS, err) ||
-        check_crcs(&zip, err))
-        st = err->status;
-    dcpk_zip_release(&zip);
-    return st;
-}
-
 /* The value of an open archive whose data.pkl has at most limit_bytes. */
 static dcpk_status build_value(struct filling *f, uint64_t limit_bytes,
                                const struct dcpk_value **value, struct dcpk_error *err)
@@ -315,7 +302,7 @@ static dcpk_status look_first(const struct dcpk_item_range *range, struct dcpk_e
 static dcpk_status item_check_range(const struct dcpk_item_range *range, struct dcpk_error *err)
 {
     const uint64_t file_bytes = dcpk_source_bytes(range->source), n_bytes = range->n_bytes;
-    const uint64_t limit_bytes = dcpk_source_value_limit(range->source, DCPK_MOST_LOADED_BYTES);
+    const uint64_t limit_bytes = dcpk_source_value_limit(range->source, DCPK_MAX_LOADED_BYTES);
 
     if (n_bytes > file_bytes || range->offset_bytes > file_bytes - n_bytes)
         return dcpk_fail(err, DCPK_EFORMAT,

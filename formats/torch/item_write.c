@@ -353,8 +353,8 @@ out:
     return st;
 }
 
-dcpk_status dcpk_item_put_beside(struct dcpk_output *out, const char *prefix,
-                                 const struct dcpk_value *value, struct dcpk_error *err)
+dcpk_status dcpk_item_put_file(struct dcpk_output *out, const char *prefix,
+                               const struct dcpk_value *value, struct dcpk_error *err)
 {
     const char *name = dcpk_arena_printf(out->arena, err, "%s.pt", prefix);
     struct dcpk_bytes bytes = {.data = NULL};
@@ -367,7 +367,7 @@ dcpk_status dcpk_item_put_beside(struct dcpk_output *out, const char *prefix,
         dcpk_context(err, "encoding '%s'", name);
         goto out;
     }
-    st = dcpk_output_put_beside(out, name, bytes.data, bytes.n_bytes, err);
+    st = dcpk_output_put_small_file(out, name, bytes.data, bytes.n_bytes, err);
 out:
     dcpk_bytes_release(&bytes);
     return st;

@@ -67,7 +67,7 @@ struct dcpk_pickle_options {
     /* NULL, or set on success to the first class or function named anywhere in the pickle that is
      * not known, also where the value does not show it: Python would import it. It lives in the
      * arena; name is NULL when there is none. */
-    struct dcpk_pickle_name *strange;
+    struct dcpk_pickle_name *unknown;
 };
 
 /*

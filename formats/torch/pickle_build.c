@@ -360,8 +360,8 @@ struct dcpk_value *dcpk_builder_global(struct dcpk_builder *b, const char *modul
     g->v.as.global.module = text;
     g->v.as.global.name = text + m.n + 1;
     dcpk_builder_classify(g);
-    if (!g->is_known && g->call != DCPK_CALL_GETATTR && b->strange == NULL)
-        b->strange = g;
+    if (!g->is_known && g->call != DCPK_CALL_GETATTR && b->unknown == NULL)
+        b->unknown = g;
     return &g->v;
 }
 

@@ -45,8 +45,8 @@ static struct dcpk_value *make_object(struct dcpk_builder *b, const struct dcpk_
     o->content.object.module = cls->as.global.module;
     o->content.object.name = cls->as.global.name;
     o->content.object.is_known = ((const struct dcpk_global_node *)cls)->is_known;
-    if (!o->content.object.is_known && b->strange == NULL)
-        b->strange = (const struct dcpk_global_node *)cls;
+    if (!o->content.object.is_known && b->unknown == NULL)
+        b->unknown = (const struct dcpk_global_node *)cls;
     o->content.object.is_reduce = is_reduce;
     o->content.object.args = args;
     return &o->node.v;
@@ -62,8 +62,8 @@ static struct dcpk_value *make_nameless(struct dcpk_builder *b, struct dcpk_valu
     struct dcpk_value *const both[] = {callable, args};
     struct dcpk_value *pair = dcpk_builder_fixed(b, DCPK_V_TUPLE, both, 2, err);
 
-    if (b->strange == NULL)
-        b->strange = &nameless;
+    if (b->unknown == NULL)
+        b->unknown = &nameless;
     if (pair == NULL)
         return NULL;
     return make_object(b, &nameless.v, pair, is_reduce, err);

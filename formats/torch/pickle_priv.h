@@ -87,7 +87,7 @@ struct dcpk_builder {
     /* Of the opcode under way, set by the machine; nodes remember it for messages. */
     uint32_t at_bytes;
     uint64_t base_bytes;                              /* added to offsets in messages */
-    const struct dcpk_global_node *strange;           /* the first that is not known, or NULL */
+    const struct dcpk_global_node *unknown;           /* the first that is not known, or NULL */
     struct dcpk_value *none, *no, *yes, *empty_tuple; /* one node each, made when first needed */
     /* Sizes and offsets repeat: share their nodes. */
     struct dcpk_value *recent_ints[DCPK_PICKLE_RECENT_INTS];

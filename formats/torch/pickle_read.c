@@ -122,8 +122,8 @@ static dcpk_status read_input(struct dcpk_pickle_machine *m, struct dcpk_arena *
         goto out;
     }
     *value = m->stack[0];
-    if (m->options->strange != NULL)
-        *m->options->strange = name_of(m->build.strange);
+    if (m->options->unknown != NULL)
+        *m->options->unknown = name_of(m->build.unknown);
 out:
     dcpk_builder_release(&m->build);
     dcpk_memo_release(&m->memo);

@@ -248,10 +248,10 @@ static dcpk_status put_files(struct dcpk_output *out, const struct dcpk_value *c
 
     if (!wants_item(out)) {
         text = with_file;
-        if (dcpk_item_put_beside(out, "common", common, err))
+        if (dcpk_item_put_file(out, "common", common, err))
             return err->status;
     }
-    return dcpk_output_put_beside(out, DCPK_MEGATRON_METADATA_JSON, text, strlen(text), err);
+    return dcpk_output_put_small_file(out, DCPK_MEGATRON_METADATA_JSON, text, strlen(text), err);
 }
 
 static dcpk_status td_from_model(const struct dcpk_model *model, struct dcpk_output *out,
@@ -280,7 +280,7 @@ static dcpk_status has_common_file(const struct dcpk_loading *loading, bool *has
     enum dcpk_path_kind kind = DCPK_PATH_NOTHING;
 
     if (loading->out != NULL) {
-        *has = dcpk_output_has_beside(loading->out, COMMON_PT);
+        *has = dcpk_output_has_small_file(loading->out, COMMON_PT);
         return DCPK_OK;
     }
     if (dcpk_store_look(loading->ckpt->store, COMMON_PT, &kind, err))

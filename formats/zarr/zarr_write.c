@@ -15,7 +15,7 @@
 #include "lib/base/text.h"
 
 #define CHUNK_BYTES (UINT64_C(64) << 20) /* of a chunk where no mesh defines the cut */
-#define LEAST_BYTES (UINT64_C(1) << 20)  /* smaller ones only when the rows cannot be cut else */
+#define MIN_BYTES   (UINT64_C(1) << 20)  /* smaller ones only when the rows cannot be cut else */
 
 /* The extents of a tensor's chunks: all of them are whole (cut_evenly, check_grid). */
 static void chunk_shape(const struct dcpk_out_tensor *tensor, int64_t chunk[DCPK_MAX_RANK])
@@ -59,7 +59,7 @@ static void choose_grid(const struct dcpk_out_tensor *tensor, int64_t chunk[DCPK
         if (one <= CHUNK_BYTES) {
             const int64_t rows = largest_divisor(tensor->shape[axis], (int64_t)(CHUNK_BYTES / one));
 
-            if ((uint64_t)rows * one >= LEAST_BYTES)
+            if ((uint64_t)rows * one >= MIN_BYTES)
                 chunk[axis] = rows;
             return;
         }
@@ -308,9 +308,9 @@ static dcpk_status put_files(struct dcpk_output *out, struct dcpk_error *err)
     static const char json[] = "{\"sharded_backend\": \"zarr\", \"sharded_backend_version\": 1, "
                                "\"common_backend\": \"torch\", \"common_backend_version\": 1}";
 
-    if (dcpk_item_put_beside(out, "common", out->common, err) != DCPK_OK)
+    if (dcpk_item_put_file(out, "common", out->common, err) != DCPK_OK)
         return err->status;
-    return dcpk_output_put_beside(out, DCPK_MEGATRON_METADATA_JSON, json, sizeof json - 1, err);
+    return dcpk_output_put_small_file(out, DCPK_MEGATRON_METADATA_JSON, json, sizeof json - 1, err);
 }
 
 dcpk_status dcpk_zarr_from_model(const struct dcpk_model *model, struct dcpk_output *out,

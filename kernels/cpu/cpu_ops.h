@@ -18,6 +18,9 @@ struct cpu_math {
     struct dcpk_error failed; /* of the first call that failed; for the next wait */
 };
 
+#define CPU_ALIGNMENT 256 /* bytes, of memory */
+
+/* cpu_values.c: */
 /* Room for n floats, undefined, until the next call for room; NULL, and the fault is kept for
  * wait. */
 float *cpu_scratch(struct dcpk_math *math, int64_t n);

@@ -24,7 +24,7 @@
 #define MATH_MODE                                                                                  \
     ((cublasMath_t)(CUBLAS_DEFAULT_MATH | CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION))
 
-/* name of the member, function. cublas_v2.h gives the function its newest version. */
+/* name of the member, function. <cublas_v2.h> gives the function its newest version. */
 #define BLAS_CALLS(CALL)                                                                           \
     CALL(create, cublasCreate_v2)                                                                  \
     CALL(destroy, cublasDestroy_v2)                                                                \

@@ -7,7 +7,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
 
-#define MOST_BLOCKS 16384 /* of a launch whose blocks go round */
+#define MAX_BLOCKS 16384 /* of a launch whose blocks go round */
 
 const struct cuda_space *cuda_math_space(const struct dcpk_math *math)
 {
@@ -59,7 +59,7 @@ static void kernel_launch(struct dcpk_math *math, enum math_kernel kernel, const
 void cuda_math_launch(struct dcpk_math *math, enum math_kernel kernel, int64_t n_blocks,
                       void **arguments)
 {
-    const unsigned blocks[3] = {(unsigned)dcpk_min_i64(n_blocks, MOST_BLOCKS), 1, 1};
+    const unsigned blocks[3] = {(unsigned)dcpk_min_i64(n_blocks, MAX_BLOCKS), 1, 1};
 
     if (n_blocks > 0)
         kernel_launch(math, kernel, blocks, MATH_THREADS, arguments);

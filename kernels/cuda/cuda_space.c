@@ -9,7 +9,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
 
-#define LEAST_CAPABILITY 8 /* major: what the kernels are built for, and all that came after */
+#define MIN_CAPABILITY 8 /* major: what the kernels are built for, and all that came after */
 
 static dcpk_status attribute_read(const struct cuda_space *s, CUdevice_attribute which, int *value,
                                   struct dcpk_error *err)
@@ -41,11 +41,11 @@ static dcpk_status device_find(struct cuda_space *s, int ordinal, struct dcpk_er
         return err->status;
     s->n_multiprocessors = (unsigned)n_multiprocessors;
     s->major = major;
-    if (major >= LEAST_CAPABILITY)
+    if (major >= MIN_CAPABILITY)
         return DCPK_OK;
     return dcpk_fail(err, DCPK_EUNSUPPORTED,
                      "GPU %d (%s) has compute capability %d.%d, needed is %d.0 or more", ordinal,
-                     name, major, minor, LEAST_CAPABILITY);
+                     name, major, minor, MIN_CAPABILITY);
 }
 
 static dcpk_status queue_open(struct cuda_space *s, struct cuda_queue *queue,

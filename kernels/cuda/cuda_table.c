@@ -12,7 +12,7 @@
 #define N_CLASSES (CUDA_N_KINDS * CUDA_N_SIZES)
 
 /* A kernel counts the bytes of a tile in 32 bits. */
-#define MOST_BYTES (UINT64_C(1) << 30)
+#define MAX_BYTES (UINT64_C(1) << 30)
 
 struct cuda_table {
     struct dcpk_table base;
@@ -88,7 +88,7 @@ static struct cut cut_of(const struct dcpk_tile *tile)
 {
     const uint64_t from_bytes = dcpk_dtype_bytes((enum dcpk_dtype)tile->from);
     const uint64_t to_bytes = dcpk_dtype_bytes((enum dcpk_dtype)tile->to);
-    const uint64_t most = MOST_BYTES / dcpk_max_u64(from_bytes, to_bytes);
+    const uint64_t most = MAX_BYTES / dcpk_max_u64(from_bytes, to_bytes);
     struct cut cut;
 
     cut.elems = (uint32_t)dcpk_min_u64(tile->n_elems, most);

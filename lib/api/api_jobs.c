@@ -9,7 +9,7 @@
 #include "lib/job/convert.h"
 #include "lib/job/verify.h"
 
-#define MOST_SIZE (INT64_C(1) << 20) /* of a dimension of a mesh */
+#define MAX_SIZE (INT64_C(1) << 20) /* of a dimension of a mesh */
 
 int dcpkit_verify(dcpkit_checkpoint *ckpt, dcpkit_checkpoint *source)
 {
@@ -22,9 +22,7 @@ int dcpkit_verify(dcpkit_checkpoint *ckpt, dcpkit_checkpoint *source)
         options.source_name = "the source";
     }
     dcpk_verify(ckpt->ckpt, &options, &v);
-    for (size_t i = 0; i < DCPK_COUNT(v.outcomes) && err->status == DCPK_OK; i++)
-        if (v.outcomes[i].is_made && v.outcomes[i].err.status != DCPK_OK)
-            *err = v.outcomes[i].err;
+    (void)dcpk_verification_status(&v, err);
     dcpk_verification_release(&v);
     return (int)err->status;
 }
@@ -111,9 +109,9 @@ static dcpk_status mesh_take(const struct dcpkit_mesh *from, struct dcpk_grid *m
                              from->dp, from->etp, from->vpp};
 
     for (size_t i = 0; i < DCPK_COUNT(sizes); i++)
-        if (sizes[i] < 0 || sizes[i] > MOST_SIZE)
+        if (sizes[i] < 0 || sizes[i] > MAX_SIZE)
             return dcpk_fail(err, DCPK_EUSAGE, "a mesh has sizes of 1 to %lld, not %lld",
-                             (long long)MOST_SIZE, (long long)sizes[i]);
+                             (long long)MAX_SIZE, (long long)sizes[i]);
     *mesh = (struct dcpk_grid){
         .tp = dcpk_max_i64(from->tp, 1),
         .pp = dcpk_max_i64(from->pp, 1),

@@ -115,7 +115,7 @@ int dcpkit_new(const struct dcpkit_options *options, dcpkit **session)
     made->env = (struct dcpk_env){
         .formats = dcpk_formats,
         .open_file = dcpk_archive_opener,
-        .extras = dcpk_extras,
+        .side_files = dcpk_side_files,
         .device = dcpk_devices[0],
         .n_threads = made->options.n_threads,
         .memory_bytes = made->options.memory_bytes,

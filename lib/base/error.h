@@ -47,9 +47,14 @@ enum dcpk_fix {
     DCPK_FIX_ALLOW_OVERFLOW = 1048576, /* let casts make finite elements infinite */
     DCPK_FIX_TRUST = 2097152,          /* state which of weights and masters are right */
     DCPK_FIX_REPAIR = 4194304,         /* put back what padded DDP buckets moved */
-    DCPK_FIX_GTP = 8388608, /* take weights of generalized tensor parallelism as stored */
+    DCPK_FIX_GTP = 8388608,       /* take weights of generalized tensor parallelism as stored */
+    DCPK_FIX_ARGS = 16777216,     /* give the args that the checkpoint lacks */
+    DCPK_FIX_DROP = 33554432,     /* leave out what is not recognised */
+    DCPK_FIX_RENAME = 67108864,   /* give keys the names that are known */
+    DCPK_FIX_PREFIX = 134217728,  /* state the prefix of the keys */
+    DCPK_FIX_REWRITE = 268435456, /* ask for another form of the same format */
 };
-#define DCPK_N_FIXES 24
+#define DCPK_N_FIXES 29
 
 #define DCPK_ERROR_BYTES 2048
 

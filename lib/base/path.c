@@ -3,7 +3,9 @@
 #include "lib/base/path.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static enum dcpk_path_kind kind_of(mode_t mode)
 {
@@ -26,4 +28,21 @@ dcpk_status dcpk_path_look(int folder_fd, const char *name, int flags, struct dc
     else
         return dcpk_fail_errno(err, errno, "'%.400s'", name);
     return DCPK_OK;
+}
+
+DIR *dcpk_dir_open(int folder_fd, const char *name, int flags)
+{
+    const int fd = openat(folder_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | flags);
+    DIR *dir;
+    int code;
+
+    if (fd < 0)
+        return NULL;
+    dir = fdopendir(fd);
+    if (dir == NULL) {
+        code = errno;
+        close(fd);
+        errno = code;
+    }
+    return dir;
 }

@@ -3,6 +3,7 @@
 #ifndef DCPK_LIB_BASE_PATH_H
 #define DCPK_LIB_BASE_PATH_H
 
+#include <dirent.h>
 #include <stdint.h>
 
 #include "lib/base/error.h"
@@ -27,5 +28,12 @@ struct dcpk_path {
  */
 dcpk_status dcpk_path_look(int folder_fd, const char *name, int flags, struct dcpk_path *path,
                            struct dcpk_error *err);
+
+/*
+ * Open the folder `name` of folder_fd (AT_FDCWD: the current one) to list it, by a descriptor of
+ * its own. flags: of open, besides O_RDONLY, O_DIRECTORY and O_CLOEXEC. NULL with errno. Owned:
+ * closedir.
+ */
+DIR *dcpk_dir_open(int folder_fd, const char *name, int flags);
 
 #endif

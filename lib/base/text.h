@@ -29,10 +29,10 @@ static inline const char *dcpk_name_last(const char *path)
     return slash != NULL ? slash + 1 : path;
 }
 
-/* `text`, or `otherwise` where it is NULL: for messages. */
-static inline const char *dcpk_text_or(const char *text, const char *otherwise)
+/* `text`, or `by_default` where it is NULL: for messages. */
+static inline const char *dcpk_text_or(const char *text, const char *by_default)
 {
-    return text != NULL ? text : otherwise;
+    return text != NULL ? text : by_default;
 }
 
 /* The most lines that text[0 .. n_bytes) can have, whether or not the last one ends. */

@@ -10,9 +10,9 @@
 #include "lib/base/alloc.h"
 #include "lib/base/checked.h"
 #include "lib/base/order.h"
+#include "lib/ckpt/foreign.h"
 #include "lib/ckpt/format.h"
 #include "lib/ckpt/run.h"
-#include "lib/ckpt/stranger.h"
 
 /*
  * What the chunks stand for may be so many bytes, and for each byte of the files so many: chunks
@@ -37,7 +37,7 @@ static dcpk_status choose_format(struct dcpk_store *store, const struct dcpk_for
                                  struct dcpk_error *err)
 {
     const struct dcpk_format *likely = NULL, *named = NULL;
-    char marks[DCPK_MARKS_BYTES], hint[DCPK_STRANGER_BYTES];
+    char marks[DCPK_MARKS_BYTES], hint[DCPK_FOREIGN_BYTES];
     int best = 0, named_score = 0;
 
     for (const struct dcpk_format *const *f = formats; *f != NULL; f++) {
@@ -65,7 +65,7 @@ static dcpk_status choose_format(struct dcpk_store *store, const struct dcpk_for
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
                          "not a checkpoint that this program knows: no %s is in the folder%s",
                          dcpk_marks_words(formats, DCPK_MARK_CHECKPOINT, marks),
-                         dcpk_stranger_hint(store, formats, hint));
+                         dcpk_foreign_hint(store, formats, hint));
     return DCPK_OK;
 }
 
@@ -172,8 +172,8 @@ static dcpk_status read_metadata(struct dcpk_checkpoint *c,
     c->state = dcpk_alloc(c->format->state_bytes, err);
     if (c->state == NULL || c->format->open(c, err) || check_tables(c, err) || check_stored(c, err))
         return err->status;
-    if (c->format->mapping == NULL && dcpk_stranger_of_keys(c) != NULL)
-        dcpk_checkpoint_note(c, "this is %s", dcpk_stranger_of_keys(c));
+    if (c->format->mapping == NULL && dcpk_foreign_of_keys(c) != NULL)
+        dcpk_checkpoint_note(c, "this is %s", dcpk_foreign_of_keys(c));
     return DCPK_OK;
 }
 
@@ -256,7 +256,7 @@ dcpk_status dcpk_checkpoint_outline_object(struct dcpk_checkpoint *ckpt,
 
 bool dcpk_object_is_large(const struct dcpk_object *object)
 {
-    return object->place.n_bytes > DCPK_MOST_LOADED_BYTES;
+    return object->place.n_bytes > DCPK_MAX_LOADED_BYTES;
 }
 
 dcpk_status dcpk_checkpoint_show_object(struct dcpk_checkpoint *ckpt,

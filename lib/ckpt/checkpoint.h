@@ -11,7 +11,7 @@
 #include "lib/base/arena.h"
 #include "lib/base/digest.h"
 #include "lib/base/map.h"
-#include "lib/ckpt/family_wish.h"
+#include "lib/ckpt/open_options.h"
 #include "lib/ckpt/value.h"
 #include "lib/io/store.h"
 #include "lib/place/grid.h"
@@ -100,17 +100,6 @@ struct dcpk_releases {
     const char *from, *to;
 };
 
-/* What the caller has decided about faults that a checkpoint may have. */
-enum dcpk_decision {
-    /* Where a weight is not its rounded master, this side is right; the other is made of it. */
-    DCPK_TRUST_WEIGHTS = 1,
-    DCPK_TRUST_MASTERS = 2,
-    /* Put optimizer state back that Megatron moved over the padding of DDP buckets. */
-    DCPK_REPAIR_PADDING = 4,
-    /* Take weights of generalized tensor parallelism as they are stored. */
-    DCPK_ACCEPT_GTP = 8,
-};
-
 /* A remark for the user that is not an error. */
 struct dcpk_note {
     const char *text;
@@ -148,19 +137,8 @@ struct dcpk_checkpoint {
     struct dcpk_note *notes, **notes_end;
     /* A class or function that the metadata names, "os.system", and no release writes: Python would
      * import it, or call it, on opening the checkpoint. NULL: none. */
-    const char *strange;
-    /* DDP bucket size, in elements, of the run that wrote it; set by the caller after opening when
-     * no file records it. 0: unknown. */
-    int64_t ddp_bucket_elems;
-    unsigned decisions; /* of enum dcpk_decision; set by the caller */
-    /* Args of that run, set by the caller: an argparse.Namespace whose attributes replace stored
-     * ones. Borrowed, valid until the checkpoint is closed. NULL: none. */
-    const struct dcpk_value *given_args;
-    /* Prefixes of the keys of weights and of optimizer state, without the last dot; set by the
-     * caller. Borrowed. NULL: the format's own. */
-    const char *given_model_prefix, *given_state_prefix;
-    /* How names of a family of models are read; set by the caller. */
-    struct dcpk_family_wish given_family;
+    const char *unknown_class;
+    struct dcpk_open_options given; /* by the caller: lib/job/give_options.h */
     /* Why a tensor is left out, then why an object is; set by the caller. An entry is NULL when it
      * is not left out; the table is NULL when none is. */
     const char **left_out;
@@ -253,7 +231,7 @@ dcpk_status dcpk_checkpoint_outline_object(struct dcpk_checkpoint *ckpt,
                                            const struct dcpk_object *object,
                                            struct dcpk_arena *arena,
                                            const struct dcpk_value **value, struct dcpk_error *err);
-/* The value, or past DCPK_MOST_LOADED_BYTES (dcpk_object_is_large) its outline: what can be shown
+/* The value, or past DCPK_MAX_LOADED_BYTES (dcpk_object_is_large) its outline: what can be shown
  * of an object of any size. */
 dcpk_status dcpk_checkpoint_show_object(struct dcpk_checkpoint *ckpt,
                                         const struct dcpk_object *object, struct dcpk_arena *arena,

@@ -42,7 +42,7 @@ typedef dcpk_status dcpk_take_record(void *context, const struct dcpk_record *re
                                      struct dcpk_error *err);
 
 /* The most stored bytes of an object that load_object takes into memory. */
-#define DCPK_MOST_LOADED_BYTES ((uint64_t)1 << 30)
+#define DCPK_MAX_LOADED_BYTES ((uint64_t)1 << 30)
 
 /* How the items of a container are read. Formats on one container share it. Errors name no key: who
  * asks for an item does. */
@@ -57,7 +57,7 @@ struct dcpk_format_reader {
     dcpk_status (*decode)(struct dcpk_checkpoint *ckpt, const struct dcpk_chunk *chunk, void *out,
                           struct dcpk_error *err);
     /* Read an object item into `arena`; checks all its checksums. Thread-safe for different arenas.
-     * Errors: DCPK_ERANGE past DCPK_MOST_LOADED_BYTES. */
+     * Errors: DCPK_ERANGE past DCPK_MAX_LOADED_BYTES. */
     dcpk_status (*load_object)(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object,
                                struct dcpk_arena *arena, const struct dcpk_value **value,
                                struct dcpk_error *err);
@@ -84,7 +84,7 @@ struct dcpk_format_reader {
 
 /*
  * How the items of a container are written. Formats on one container share it: files of their own
- * (common.pt, metadata.json) are the output's, dcpk_output_put_beside.
+ * (common.pt, metadata.json) are the output's, dcpk_output_put_small_file.
  */
 struct dcpk_format_writer {
     /* Fix the place of every byte: files, places of chunks and payloads. Chunk boxes are there
@@ -94,7 +94,7 @@ struct dcpk_format_writer {
      * lead_bytes and tail_bytes of them. Thread-safe. */
     dcpk_status (*frame)(const struct dcpk_output *out, const struct dcpk_out_chunk *chunk,
                          uint32_t crc32, uint8_t *lead, uint8_t *tail, struct dcpk_error *err);
-    /* Append a payload's bytes (n_bytes, as lay_out has set it) to `bytes`. */
+    /* Append the bytes of a payload with a value (n_bytes, as lay_out has set it) to `bytes`. */
     dcpk_status (*encode)(const struct dcpk_output *out, const struct dcpk_out_payload *payload,
                           struct dcpk_bytes *bytes, struct dcpk_error *err);
     /*
@@ -111,7 +111,7 @@ struct dcpk_format_writer {
 
 /* What the names and values of a format mean: between it and the canonical view. */
 struct dcpk_format_mapping {
-    /* Its keys have prefixes, which the caller may replace (given_model_prefix) */
+    /* Its keys have prefixes, which the caller may replace (given.model_prefix) */
     bool has_prefixes;
     /* Its weights are chunks of Megatron-FSDP's flat buffers (lib/place/fsdp_layout.h). */
     bool has_flat_buffers;

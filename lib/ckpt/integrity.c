@@ -7,7 +7,6 @@
 #include "lib/base/json.h"
 #include "lib/base/text.h"
 #include "lib/ckpt/integrity_priv.h"
-#include "lib/io/json_file.h"
 #include "lib/io/sink.h"
 
 #define MAX_LIST_BYTES (UINT64_C(32) << 20) /* 300 000 files */

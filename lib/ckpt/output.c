@@ -44,7 +44,7 @@ void dcpk_output_free(struct dcpk_output *out)
     dcpk_free(out->chunks);
     dcpk_free(out->files);
     dcpk_free(out->kept);
-    dcpk_free(out->beside);
+    dcpk_free(out->small_files);
     dcpk_arena_free(out->arena);
     dcpk_free(out);
 }
@@ -199,23 +199,23 @@ dcpk_status dcpk_output_keep(struct dcpk_output *out, const char *name, struct d
     return DCPK_OK;
 }
 
-dcpk_status dcpk_output_put_beside(struct dcpk_output *out, const char *name, const void *data,
-                                   size_t n_bytes, struct dcpk_error *err)
+dcpk_status dcpk_output_put_small_file(struct dcpk_output *out, const char *name, const void *data,
+                                       size_t n_bytes, struct dcpk_error *err)
 {
     void *copy = dcpk_arena_alloc(out->arena, n_bytes, err);
 
-    if (copy == NULL ||
-        dcpk_grow(&out->beside, &out->beside_capacity, out->n_beside, sizeof *out->beside, err))
+    if (copy == NULL || dcpk_grow(&out->small_files, &out->small_files_capacity, out->n_small_files,
+                                  sizeof *out->small_files, err))
         return err->status;
     memcpy(copy, data, n_bytes);
-    out->beside[out->n_beside++] = (struct dcpk_beside_file){name, copy, n_bytes};
+    out->small_files[out->n_small_files++] = (struct dcpk_small_file){name, copy, n_bytes};
     return DCPK_OK;
 }
 
-bool dcpk_output_has_beside(const struct dcpk_output *out, const char *name)
+bool dcpk_output_has_small_file(const struct dcpk_output *out, const char *name)
 {
-    for (size_t i = 0; i < out->n_beside; i++)
-        if (strcmp(out->beside[i].name, name) == 0)
+    for (size_t i = 0; i < out->n_small_files; i++)
+        if (strcmp(out->small_files[i].name, name) == 0)
             return true;
     return false;
 }

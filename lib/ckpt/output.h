@@ -79,8 +79,8 @@ struct dcpk_kept_file {
     struct dcpk_source *source;
 };
 
-/* A small file beside the tensors and objects (common.pt, metadata.json), written last of all. */
-struct dcpk_beside_file {
+/* A small file next to the tensors and objects (common.pt, metadata.json), written last of all. */
+struct dcpk_small_file {
     const char *name;
     const void *data;
     size_t n_bytes;
@@ -122,7 +122,7 @@ struct dcpk_target {
     const char *impl; /* whose names: "te" or "local"; NULL: both, as aliases */
     /* Of fsdp_dtensor: elements after which FSDP starts another buffer outside units; 0: never. */
     int64_t bucket_elems;
-    struct dcpk_family_wish family; /* of formats with names of families of models */
+    struct dcpk_family_settings family; /* of formats with names of families of models */
 };
 
 /* What a run that loads the output has to do without, or to be like: a set. */
@@ -162,8 +162,8 @@ struct dcpk_output {
     size_t n_files, files_capacity;
     struct dcpk_kept_file *kept;
     size_t n_kept, kept_capacity;
-    struct dcpk_beside_file *beside; /* in the order in which they are written */
-    size_t n_beside, beside_capacity;
+    struct dcpk_small_file *small_files; /* in the order in which they are written */
+    size_t n_small_files, small_files_capacity;
     struct dcpk_out_event *events, **events_end;
     /* Hash of input and options, for ids that must not depend on time or place. */
     uint64_t identity;
@@ -205,9 +205,9 @@ const char *dcpk_output_payload_name(const struct dcpk_output *out, uint32_t pay
 dcpk_status dcpk_output_keep(struct dcpk_output *out, const char *name, struct dcpk_source *source,
                              struct dcpk_error *err);
 /* name: as above; data is copied. */
-dcpk_status dcpk_output_put_beside(struct dcpk_output *out, const char *name, const void *data,
-                                   size_t n_bytes, struct dcpk_error *err);
-bool dcpk_output_has_beside(const struct dcpk_output *out, const char *name);
+dcpk_status dcpk_output_put_small_file(struct dcpk_output *out, const char *name, const void *data,
+                                       size_t n_bytes, struct dcpk_error *err);
+bool dcpk_output_has_small_file(const struct dcpk_output *out, const char *name);
 /* The number for `identity`: of keys, dtypes, shapes and the lengths of the source's files; not of
  * paths, time or threads. */
 uint64_t dcpk_output_identity(const struct dcpk_output *out);

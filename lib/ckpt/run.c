@@ -18,9 +18,9 @@
 #include "lib/base/order.h"
 #include "lib/base/path.h"
 #include "lib/base/text.h"
+#include "lib/ckpt/foreign.h"
 #include "lib/ckpt/format.h"
 #include "lib/ckpt/run_names.h"
-#include "lib/ckpt/stranger.h"
 #include "lib/io/store.h"
 
 #define MAX_ITERATION_DIGIT 18 /* below 2^63 whatever they are */
@@ -195,7 +195,7 @@ static dcpk_status neither(const char *run, const struct dcpk_format *const *for
     struct dcpk_store *store = NULL;
     const char *newest;
     char marks[DCPK_MARKS_BYTES];
-    char hint[DCPK_STRANGER_BYTES];
+    char hint[DCPK_FOREIGN_BYTES];
     char **names = NULL;
     size_t n;
     dcpk_status st = dcpk_store_open(run, &store, err);
@@ -210,7 +210,7 @@ static dcpk_status neither(const char *run, const struct dcpk_format *const *for
                    "neither a checkpoint (%s in it, or the name iter_NNNNNNN or release) nor a run "
                    "folder (%s in it)%s%s",
                    dcpk_marks_words(formats, DCPK_MARK_INNER, marks), DCPK_TRACKER_NAME,
-                   newest == NULL ? dcpk_stranger_hint(store, formats, hint) : "; give its folder ",
+                   newest == NULL ? dcpk_foreign_hint(store, formats, hint) : "; give its folder ",
                    dcpk_text_or(newest, ""));
 out:
     dcpk_free(names);
@@ -302,7 +302,7 @@ dcpk_status dcpk_run_find(const char *path, const struct dcpk_format *const *for
     dcpk_status st = dcpk_run_look(path, 0, &kind, err);
 
     if (st == DCPK_OK && kind == DCPK_PATH_NOTHING)
-        st = dcpk_stranger_check_address(path, err);
+        st = dcpk_foreign_check_address(path, err);
     if (st == DCPK_OK && kind == DCPK_PATH_NOTHING)
         st = dcpk_fail_errno(err, ENOENT, "the folder cannot be read");
     else if (st == DCPK_OK && kind != DCPK_PATH_FOLDER)

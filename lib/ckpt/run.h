@@ -56,8 +56,7 @@ struct dcpk_run {
     int64_t tracker_was;
     /* `folder` is for messages (dcpk_run_open), or the archive to write; no tracker. */
     bool is_archive;
-    /* dcpk_target_find: something is at `folder` already, which what would be written is compared
-     * with. */
+    /* dcpk_target_find: something is at `folder` already, which is to be proven. */
     bool is_there;
     /* Of dcpk_run_target_archive: */
     char *inner; /* the folder in it; NULL: its root, and there is no tracker_text */

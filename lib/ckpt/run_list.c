@@ -15,7 +15,7 @@
 #include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/ckpt/checkpoint.h"
-#include "lib/ckpt/places.h"
+#include "lib/ckpt/overlaps.h"
 #include "lib/ckpt/run_names.h"
 #include "lib/io/sink.h"
 
@@ -63,7 +63,7 @@ static void entry_open(const char *folder, const struct dcpk_format *const *form
     if (st == DCPK_OK)
         entry->format = ckpt->format->name;
     if (st == DCPK_OK)
-        st = dcpk_check_places(ckpt, &why);
+        st = dcpk_check_overlaps(ckpt, &why);
     if (st == DCPK_OK && ckpt->format->check_whole != NULL)
         st = ckpt->format->check_whole(ckpt, &why);
     entry->is_complete = st == DCPK_OK;

@@ -12,8 +12,8 @@
 #include "lib/base/order.h"
 #include "lib/base/path.h"
 #include "lib/base/text.h"
+#include "lib/ckpt/foreign.h"
 #include "lib/ckpt/run_names.h"
-#include "lib/ckpt/stranger.h"
 
 #define RELEASE_NAME   "release"
 #define ARCHIVE_SUFFIX ".tar"
@@ -187,7 +187,7 @@ dcpk_status dcpk_run_target(const char *out, int64_t iteration, enum dcpk_tracke
         target.policy = is_iteration ? DCPK_TRACKER_KEEP : DCPK_TRACKER_NEWEST;
     if (n == 0)
         st = dcpk_fail(err, DCPK_EUSAGE, "the name of the output folder is empty");
-    else if (dcpk_stranger_check_address(out, err) != DCPK_OK)
+    else if (dcpk_foreign_check_address(out, err) != DCPK_OK)
         st = err->status;
     else if (is_iteration)
         st = check_spelling(name, n, named, err);
@@ -251,7 +251,7 @@ dcpk_status dcpk_run_is_archive(const char *out, bool *is_archive, struct dcpk_e
 
     dcpk_run_last_name(out, dcpk_run_trimmed(out), &n);
     *is_archive = false;
-    if (dcpk_stranger_check_address(out, err) != DCPK_OK)
+    if (dcpk_foreign_check_address(out, err) != DCPK_OK)
         return err->status;
     for (size_t i = 0; i < DCPK_COUNT(others); i++)
         is_other = is_other || dcpk_ends_with(out, others[i]);

@@ -13,8 +13,8 @@
 #include "lib/base/order.h"
 #include "lib/ckpt/run.h"
 
-#define MOST_READ_FILES 1000 /* about as many: a checkpoint of zarr has a hundred thousand */
-#define END_BYTES       ((size_t)64 << 10)
+#define MAX_READ_FILES 1000 /* about as many: a checkpoint of zarr has a hundred thousand */
+#define END_BYTES      ((size_t)64 << 10)
 
 struct seeing {
     struct dcpk_hasher *hasher;
@@ -144,7 +144,7 @@ static dcpk_status hash_files(struct seeing *s, struct dcpk_store *store, struct
             dcpk_source_stamp(source, &stamp, err))
             return err->status;
         hash_name(s, dcpk_source_name(source), dcpk_source_bytes(source), stamp, &hash);
-        if (first_word(&hash) % n < MOST_READ_FILES && hash_ends(s, source, &hash, err))
+        if (first_word(&hash) % n < MAX_READ_FILES && hash_ends(s, source, &hash, err))
             return err->status;
         mix(sum, &hash);
     }

@@ -10,7 +10,7 @@
 #include "lib/base/bytes.h"
 #include "lib/base/checked.h"
 #include "lib/base/order.h"
-#include "lib/ckpt/places.h"
+#include "lib/ckpt/overlaps.h"
 
 #define MAX_NUMBERS 16 /* folded numbers of one key; later ones stay as they are */
 #define MAX_DIGITS  18 /* below 2^63 whatever they are */

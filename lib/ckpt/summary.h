@@ -12,8 +12,8 @@ struct dcpk_content_totals {
 
 /*
  * Sizes. An alias is a chunk or object whose place (file, offset, length) another one has: two
- * names for the same bytes (lib/ckpt/places.h defines which is the alias). Bytes are counted once;
- * a tensor is an alias when all of its chunks are.
+ * names for the same bytes (lib/ckpt/overlaps.h defines which is the alias). Bytes are counted
+ * once; a tensor is an alias when all of its chunks are.
  */
 struct dcpk_totals {
     uint64_t n_tensors, n_alias_tensors;

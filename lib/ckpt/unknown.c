@@ -4,7 +4,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/ckpt/format.h"
-#include "lib/ckpt/places.h"
+#include "lib/ckpt/overlaps.h"
 
 /* Values still to be looked at; a stack on the heap, because its depth follows the input. */
 struct todo {
@@ -121,11 +121,11 @@ dcpk_status dcpk_check_values(struct dcpk_checkpoint *ckpt, dcpk_is_known *is_kn
     if (is_alias == NULL)
         return err->status;
     st = dcpk_find_aliases(ckpt, is_alias, err);
-    if (st == DCPK_OK && ckpt->strange != NULL)
+    if (st == DCPK_OK && ckpt->unknown_class != NULL)
         st = dcpk_fail(err, DCPK_EFORMAT,
                        "the metadata names '%s', which no release writes; Python would import or "
                        "call it on loading",
-                       ckpt->strange);
+                       ckpt->unknown_class);
     for (size_t i = 0; i < ckpt->n_objects; i++)
         total_bytes += ckpt->objects[i].place.n_bytes;
     if (st == DCPK_OK)

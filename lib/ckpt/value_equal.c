@@ -369,7 +369,7 @@ bool dcpk_value_equal(const struct dcpk_value *a, const struct dcpk_value *b)
 
 /* ---- of options ---- */
 
-#define MOST_NESTED 16 /* of lists that are compared item by item */
+#define MAX_NESTED 16 /* of lists that are compared item by item */
 
 static bool is_false(const struct dcpk_value *value)
 {
@@ -389,7 +389,7 @@ static bool same_at(const struct dcpk_value *a, const struct dcpk_value *b, int 
         return is_false(a) && is_false(b);
     if (dcpk_value_as_float(a, &x) && dcpk_value_as_float(b, &y))
         return x == y;
-    if (depth == MOST_NESTED || !is_list(a) || !is_list(b))
+    if (depth == MAX_NESTED || !is_list(a) || !is_list(b))
         return dcpk_value_equal(a, b);
     if (a->n != b->n)
         return false;

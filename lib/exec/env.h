@@ -4,9 +4,9 @@
 #define DCPK_LIB_EXEC_ENV_H
 
 #include "lib/base/progress.h"
-#include "lib/ckpt/beside.h"
 #include "lib/ckpt/format.h"
 #include "lib/ckpt/run.h"
+#include "lib/ckpt/side_file.h"
 #include "lib/device/device.h"
 
 struct dcpk_ranks;
@@ -20,7 +20,7 @@ struct dcpk_env {
     const struct dcpk_format *const *formats; /* NULL-terminated */
     dcpk_run_open_file *open_file;            /* reads archives; NULL: none */
     /* Files beside a checkpoint that belong to it; the last has no name; NULL: none. */
-    const struct dcpk_beside *extras;
+    const struct dcpk_side_file *side_files;
     const struct dcpk_device *device;
 
     /* What a job may use. */

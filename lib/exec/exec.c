@@ -11,19 +11,19 @@
 #include "lib/exec/pool.h"
 #include "lib/exec/workers.h"
 
-#define MIB               ((size_t)1 << 20)
-#define LEAST_SHARE_BYTES MIB
+#define MIB             ((size_t)1 << 20)
+#define MIN_SHARE_BYTES MIB
 /*
  * Larger shares gain nothing, smaller ones lose nothing above the disk's noise: 2.0 GB to
  * fsdp_dtensor on two cores of an EPYC, 2026-11-22, all cached, best of six runs by turns with
  * shares of 1, 2, 4, 8, 16 MiB: 0.55, 0.74, 0.63, 0.56, 0.51 s.
  */
-#define MOST_SHARE_BYTES   (8 * MIB)
-#define MOST_LOCATED_BYTES (16 * MIB)
+#define MAX_SHARE_BYTES   (8 * MIB)
+#define MAX_LOCATED_BYTES (16 * MIB)
 
 static int choose_threads(int wanted, uint64_t memory_bytes)
 {
-    const uint64_t most = memory_bytes / LEAST_SHARE_BYTES;
+    const uint64_t most = memory_bytes / MIN_SHARE_BYTES;
 
     if (wanted <= 0)
         wanted = dcpk_pool_default_threads();
@@ -33,7 +33,7 @@ static int choose_threads(int wanted, uint64_t memory_bytes)
 /* Room for located chunks: all of them, or what a sixteenth of the memory holds. */
 static size_t choose_located(size_t n_chunks, uint64_t memory_bytes)
 {
-    const uint64_t limit = dcpk_min_u64(memory_bytes / 16, MOST_LOCATED_BYTES);
+    const uint64_t limit = dcpk_min_u64(memory_bytes / 16, MAX_LOCATED_BYTES);
     size_t n = 64;
 
     while (n < n_chunks && 2 * n * sizeof(struct dcpk_located) <= limit)
@@ -51,7 +51,7 @@ dcpk_status dcpk_exec_new(struct dcpk_checkpoint *ckpt, const struct dcpk_env *e
         return err->status;
     if (memory_bytes == 0)
         memory_bytes = DCPK_EXEC_USUAL_MEMORY_BYTES;
-    memory_bytes = dcpk_max_u64(memory_bytes, DCPK_EXEC_LEAST_MEMORY_BYTES);
+    memory_bytes = dcpk_max_u64(memory_bytes, DCPK_EXEC_MIN_MEMORY_BYTES);
     made->ckpt = ckpt;
     assert(env->device != NULL);
     made->device = env->device;
@@ -65,7 +65,7 @@ dcpk_status dcpk_exec_new(struct dcpk_checkpoint *ckpt, const struct dcpk_env *e
     memory_bytes -= made->n_located * sizeof *made->located;
     made->n_threads = choose_threads(env->n_threads, memory_bytes);
     share_bytes = memory_bytes / (uint64_t)made->n_threads;
-    made->share_bytes = (size_t)dcpk_min_u64(share_bytes, MOST_SHARE_BYTES);
+    made->share_bytes = (size_t)dcpk_min_u64(share_bytes, MAX_SHARE_BYTES);
     for (int i = 0; i < DCPK_LOCATED_LOCKS; i++)
         pthread_mutex_init(&made->locks[i], NULL);
     made->located = dcpk_alloc_array(made->n_located, sizeof *made->located, err);

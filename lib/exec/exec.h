@@ -9,7 +9,7 @@
 #include "lib/io/sink.h"
 #include "lib/plan/plan.h"
 
-#define DCPK_EXEC_LEAST_MEMORY_BYTES ((uint64_t)16 << 20)
+#define DCPK_EXEC_MIN_MEMORY_BYTES   ((uint64_t)16 << 20)
 #define DCPK_EXEC_USUAL_MEMORY_BYTES ((uint64_t)256 << 20)
 
 #ifndef DCPK_UNIT_BYTES /* the program of the fault tests has smaller ones and so commits often */
@@ -50,7 +50,7 @@ struct dcpk_object_hash {
     struct dcpk_hash hash;
     enum dcpk_object_state {
         DCPK_OBJECT_HASHED,
-        DCPK_OBJECT_TOO_LARGE, /* past DCPK_MOST_LOADED_BYTES, with tensors that lie strided */
+        DCPK_OBJECT_TOO_LARGE, /* past DCPK_MAX_LOADED_BYTES, with tensors that lie strided */
         /* Something in its pickle is not supported, or it is nested or shared past all bounds. */
         DCPK_OBJECT_NOT_UNDERSTOOD,
     } state;

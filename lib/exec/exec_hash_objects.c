@@ -80,7 +80,7 @@ static dcpk_status hash_large(struct one *o, struct dcpk_arena *arena, struct dc
 
     if (st == DCPK_OK)
         st = dcpk_value_hash(value, &hashing, hash, err);
-    if (st != DCPK_ERANGE || o->object->place.n_bytes > DCPK_MOST_LOADED_BYTES)
+    if (st != DCPK_ERANGE || o->object->place.n_bytes > DCPK_MAX_LOADED_BYTES)
         return st;
     *err = (struct dcpk_error)DCPK_ERROR_INIT;
     return hash_loaded(o, arena, hash, err);

@@ -173,7 +173,7 @@ dcpk_status dcpk_thread_ranks_run(int n_ranks, dcpk_rank_script *script, void *c
 {
     struct rank_group group = {.n_ranks = n_ranks, .script = script, .context = context};
 
-    assert(n_ranks >= 1 && n_ranks <= DCPK_MOST_THREAD_RANKS);
+    assert(n_ranks >= 1 && n_ranks <= DCPK_MAX_THREAD_RANKS);
     if (n_ranks == 1)
         return script(NULL, context, err);
     group.at = dcpk_alloc_array((size_t)n_ranks, sizeof *group.at, err);

@@ -5,7 +5,7 @@
 
 #include "lib/exec/ranks.h"
 
-#define DCPK_MOST_THREAD_RANKS 64
+#define DCPK_MAX_THREAD_RANKS 64
 
 /*
  * What a rank does. It returns when its calls on `ranks` are over (NULL: alone), with the status
@@ -15,7 +15,7 @@ typedef dcpk_status dcpk_rank_script(struct dcpk_ranks *ranks, void *context,
                                      struct dcpk_error *err);
 
 /*
- * Run a script by n_ranks threads, 1 .. DCPK_MOST_THREAD_RANKS; the calling thread is one of them.
+ * Run a script by n_ranks threads, 1 .. DCPK_MAX_THREAD_RANKS; the calling thread is one of them.
  * Their transport gathers and broadcasts, and sends no messages: no work of theirs may report
  * progress (ranks.h, dcpk_ranks_over). Waits for one another have no limit, whatever
  * dcpk_ranks_set_timeout was given: a rank is a thread of this process, which cannot end before it

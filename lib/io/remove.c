@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "lib/io/dir.h"
+#include "lib/base/path.h"
 
 #define MAX_LEVELS 64
 

@@ -13,7 +13,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
-#include "lib/io/dir.h"
+#include "lib/base/path.h"
 #include "lib/io/sandbox_priv.h"
 
 /* The kernel's own header may be older than the kernel (include/uapi/linux/landlock.h @6.15). */
@@ -41,7 +41,7 @@
 #define NET_ALL                UINT64_C(3) /* TCP: bind, connect */
 #define SCOPE_ALL              UINT64_C(3) /* abstract sockets, signals */
 
-#define LEAST_ABI 2 /* the first with FS_REFER: before, nothing could be linked */
+#define MIN_ABI   2 /* the first with FS_REFER: before, nothing could be linked */
 #define ABI_NET   4
 #define ABI_SCOPE 6
 
@@ -73,7 +73,7 @@ int dcpk_sandbox_landlock_abi(void)
 {
     const long abi = syscall(SYS_landlock_create_ruleset, NULL, 0, CREATE_RULESET_VERSION);
 
-    return abi < LEAST_ABI ? 0 : (int)abi;
+    return abi < MIN_ABI ? 0 : (int)abi;
 }
 
 dcpk_status dcpk_sandbox_new(unsigned flags, struct dcpk_sandbox **sandbox, struct dcpk_error *err)

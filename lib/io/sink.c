@@ -2,64 +2,13 @@
 /* sink.c - output folders: built beside their place, synced, then renamed into it. */
 #include "lib/io/sink.h"
 
-#include <assert.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "lib/base/alloc.h"
-#include "lib/base/path.h"
 #include "lib/io/sink_priv.h"
 
 #define OLD_SUFFIX ".dcpkit-old"
-
-char *dcpk_name_join(const char *text, size_t n, const char *suffix, struct dcpk_error *err)
-{
-    const size_t suffix_bytes = strlen(suffix) + 1;
-    char *joined = dcpk_alloc(n + suffix_bytes, err);
-
-    if (joined == NULL)
-        return NULL;
-    memcpy(joined, text, n);
-    memcpy(joined + n, suffix, suffix_bytes);
-    return joined;
-}
-
-int dcpk_open_parent(const char *path, struct dcpk_error *err)
-{
-    const size_t n = (size_t)(dcpk_name_last(path) - path);
-    char *parent;
-    int fd;
-
-    if (n > 0)
-        parent = dcpk_name_join(path, n, "", err);
-    else
-        parent = dcpk_name_join(".", 1, "", err);
-    if (parent == NULL)
-        return -1;
-    fd = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0)
-        dcpk_fail_errno(err, errno, "opening folder '%s'", parent);
-    dcpk_free(parent);
-    return fd;
-}
-
-dcpk_status dcpk_sync_parent(const char *path, struct dcpk_error *err)
-{
-    const int fd = dcpk_open_parent(path, err);
-    dcpk_status st = DCPK_OK;
-
-    if (fd < 0)
-        return err->status;
-    if (dcpk_sync_folder(fd) != 0)
-        st = dcpk_fail_errno(err, errno, "syncing the folder of '%s'", path);
-    close(fd);
-    return st;
-}
 
 dcpk_status dcpk_folder_open_parent(struct dcpk_folder *folder, struct dcpk_error *err)
 {
@@ -67,51 +16,6 @@ dcpk_status dcpk_folder_open_parent(struct dcpk_folder *folder, struct dcpk_erro
     if (folder->parent_fd < 0)
         return err->status;
     return DCPK_OK;
-}
-
-dcpk_status dcpk_path_find(const char *path, bool *found, struct dcpk_error *err)
-{
-    struct dcpk_path there;
-
-    if (dcpk_path_look(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, &there, err) != DCPK_OK)
-        return err->status;
-    *found = there.kind != DCPK_PATH_NOTHING;
-    return DCPK_OK;
-}
-
-dcpk_status dcpk_parents_make(char *path, int *n_made, struct dcpk_error *err)
-{
-    struct stat info;
-    dcpk_status st = DCPK_OK;
-
-    for (char *p = strchr(path + 1, '/'); p != NULL && st == DCPK_OK; p = strchr(p + 1, '/')) {
-        *p = '\0';
-        /* a folder that is there may answer EACCES or EROFS as well as EEXIST */
-        if (mkdir(path, 0777) == 0) {
-            ++*n_made;
-            st = dcpk_sync_parent(path, err);
-        } else {
-            const int code = errno;
-            if (stat(path, &info) != 0)
-                st = dcpk_fail_errno(err, errno == ENOENT && code != EEXIST ? code : errno,
-                                     "making folder '%s'", path);
-            else if (!S_ISDIR(info.st_mode))
-                st = dcpk_fail_errno(err, ENOTDIR, "making folder '%s'", path);
-        }
-        *p = '/';
-    }
-    return st;
-}
-
-void dcpk_parents_remove(char *path, int n_made)
-{
-    char *slash;
-
-    for (; n_made > 0 && (slash = strrchr(path, '/')) != NULL; n_made--) {
-        *slash = '\0';
-        if (rmdir(path) != 0)
-            return;
-    }
 }
 
 void dcpk_folder_free(struct dcpk_folder *folder)
@@ -185,11 +89,6 @@ static dcpk_status check_way(const struct dcpk_folder *folder, struct dcpk_error
     return DCPK_OK;
 }
 
-dcpk_status dcpk_fail_exists(const struct dcpk_folder *folder, struct dcpk_error *err)
-{
-    return dcpk_fail(err, DCPK_EUSAGE, "another process has written '%s' meanwhile", folder->path);
-}
-
 /* Is no other run's partial folder in the way? */
 static dcpk_status check_partial(struct dcpk_folder *folder, struct dcpk_error *err)
 {
@@ -221,7 +120,7 @@ dcpk_status dcpk_folder_begin(const char *path, unsigned flags, struct dcpk_fold
 {
     const bool is_archive = (flags & DCPK_FOLDER_TAR) != 0;
     struct dcpk_folder *f =
-        dcpk_folder_new(path, is_archive ? &dcpk_archive_made : &dcpk_folder_made, flags, err);
+        dcpk_folder_new(path, is_archive ? &dcpk_archive_kind : &dcpk_folder_kind, flags, err);
     dcpk_status st;
 
     if (f == NULL)
@@ -294,19 +193,4 @@ dcpk_status dcpk_folder_settle(struct dcpk_folder *folder, struct dcpk_error *er
     if (folder->ops->settle == NULL)
         return DCPK_OK;
     return folder->ops->settle(folder, err);
-}
-
-dcpk_status dcpk_folder_sync(struct dcpk_folder *folder, struct dcpk_error *err)
-{
-    if (folder->ops->sync == NULL)
-        return DCPK_OK;
-    return folder->ops->sync(folder, err);
-}
-
-dcpk_status dcpk_folder_publish(struct dcpk_folder *folder, struct dcpk_error *err)
-{
-    if (folder->ops->publish(folder, err) != DCPK_OK)
-        return err->status;
-    dcpk_folder_free(folder);
-    return DCPK_OK;
 }

@@ -60,17 +60,6 @@ dcpk_status dcpk_folder_begin(const char *path, unsigned flags, struct dcpk_fold
                               struct dcpk_error *err);
 
 /*
- * Begin with the folder or archive that is at <path> already: nothing is written to it; what the
- * calls below are given to write is compared with what is there, and publishing ends that (a
- * journal that a killed run left in it is deleted then). Files that none of them names may be there
- * too. flags: DCPK_FOLDER_TAR or 0. Errors of this and of
- * those calls: DCPK_EUSAGE naming the first byte that differs, or the file that is missing or has
- * another length; DCPK_EIO. Not to be cleared, marked or resumed (asserted).
- */
-dcpk_status dcpk_folder_compare(const char *path, unsigned flags, struct dcpk_folder **folder,
-                                struct dcpk_error *err);
-
-/*
  * Writing an output at `path` neither moves nor deletes `input`, a folder or a file, and `path`
  * does not lie in it, whatever paths lead there (bind mounts; an input called as what an earlier
  * run left). Errors: DCPK_EUSAGE naming both; DCPK_EIO when a path cannot be resolved.
@@ -173,7 +162,7 @@ const char *dcpk_folder_partial(const struct dcpk_folder *folder);
  * The journal: a file in the partial folder for its writer's own use, which publishing removes.
  * Folders only. dcpk_folder_is_resumed: there is an earlier run's. What dcpk_folder_write_journal
  * wrote is on disk when it returns; files in folders inside whose data was synced before may still
- * be missing after a crash of the system, which dcpk_folder_has shows.
+ * be missing after a crash of the system, which dcpk_folder_take shows.
  */
 bool dcpk_folder_is_resumed(const struct dcpk_folder *folder);
 /* Room for a journal of n_bytes, so that it can be written when the disk is full; where the file
@@ -184,8 +173,6 @@ dcpk_status dcpk_folder_read_journal(struct dcpk_folder *folder, uint64_t limit_
                                      struct dcpk_bytes *journal, struct dcpk_error *err);
 dcpk_status dcpk_folder_write_journal(struct dcpk_folder *folder, uint64_t offset_bytes,
                                       const void *data, size_t n_bytes, struct dcpk_error *err);
-/* Is there a plain file of that name, n_bytes long? */
-bool dcpk_folder_has(const struct dcpk_folder *folder, const char *name, uint64_t n_bytes);
 /*
  * A file that is there, by an earlier run or by another process of a shared folder, belongs to the
  * output from now on, as those that are made. *taken: it is a plain file of this user's, under this
@@ -196,10 +183,13 @@ dcpk_status dcpk_folder_take(struct dcpk_folder *folder, const char *name, uint6
 /*
  * Delete what is in the folder besides the journal and the files that were made or taken, and see
  * that these are what they were then, by device, inode and length. Publishing does that as well.
- * Nothing to do for an archive, or one that is compared. Errors: DCPK_EIO naming the file that
+ * Nothing to do for an archive. Errors: DCPK_EIO naming the file that
  * another program has deleted, replaced or changed.
  */
 dcpk_status dcpk_folder_settle(struct dcpk_folder *folder, struct dcpk_error *err);
+/* Delete the journal in the output at `path`: a run that was killed after its last rename left it.
+ */
+dcpk_status dcpk_folder_drop_journal(const char *path, struct dcpk_error *err);
 /* Begin anew: delete all that is in the folder, and empty its journal. */
 dcpk_status dcpk_folder_clear(struct dcpk_folder *folder, struct dcpk_error *err);
 /* Let the partial folder stay when it is abandoned, as one that was resumed does in any case.

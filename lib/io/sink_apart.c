@@ -67,7 +67,7 @@ static dcpk_status check_not_moved(const struct dcpk_folder *folder, const char 
 
 dcpk_status dcpk_folder_check_apart(const char *path, const char *input, struct dcpk_error *err)
 {
-    struct dcpk_folder *folder = dcpk_folder_new(path, &dcpk_folder_made, 0, err);
+    struct dcpk_folder *folder = dcpk_folder_new(path, &dcpk_folder_kind, 0, err);
     struct stat in;
     bool inside = false;
     dcpk_status st;

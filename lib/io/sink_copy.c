@@ -10,8 +10,8 @@
 #include "lib/io/sink_priv.h"
 #include "lib/io/store_priv.h"
 
-#define COPY_BYTES      ((size_t)1 << 20) /* of one read and write where the system cannot copy */
-#define MOST_CALL_BYTES ((size_t)1 << 30) /* of one copy_file_range */
+#define COPY_BYTES     ((size_t)1 << 20) /* of one read and write where the system cannot copy */
+#define MAX_CALL_BYTES ((size_t)1 << 30) /* of one copy_file_range */
 
 /* Is the source a file of its own, of a folder? */
 static bool is_file(const struct dcpk_source *source)
@@ -29,8 +29,9 @@ static int open_source_file(const struct dcpk_source *source)
     return fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0);
 }
 
-/* The system may share the blocks. */
-uint64_t dcpk_sink_copy_made(const struct dcpk_source *source, const struct dcpk_sink *sink)
+/* Lets the system copy a source into an empty sink; it may share the blocks. Returns how many bytes
+ * it did. */
+static uint64_t copy_by_system(const struct dcpk_source *source, const struct dcpk_sink *sink)
 {
     const int from = open_source_file(source);
     off_t in = (off_t)source->offset_bytes, out = (off_t)sink->base_bytes;
@@ -38,7 +39,7 @@ uint64_t dcpk_sink_copy_made(const struct dcpk_source *source, const struct dcpk
 
     while (from >= 0 && done < source->n_bytes) {
         const uint64_t left = source->n_bytes - done;
-        const size_t part = (size_t)dcpk_min_u64(left, MOST_CALL_BYTES);
+        const size_t part = (size_t)dcpk_min_u64(left, MAX_CALL_BYTES);
         const ssize_t n = copy_file_range(from, &in, sink->fd, &out, part, 0);
 
         if (n < 0 && errno == EINTR)
@@ -81,33 +82,18 @@ dcpk_status dcpk_folder_copy(struct dcpk_folder *folder, const char *name,
                              struct dcpk_source *source, struct dcpk_error *err)
 {
     struct dcpk_sink *sink = NULL;
-    uint64_t done = 0;
     dcpk_status st = dcpk_folder_create(folder, name, source->n_bytes, &sink, err);
 
     if (st != DCPK_OK)
         return st;
-    if (sink->ops->copy != NULL)
-        done = sink->ops->copy(source, sink);
-    st = copy_buffered(source, sink, done, err);
+    st = copy_buffered(source, sink, copy_by_system(source, sink), err);
     if (st == DCPK_OK)
         return dcpk_sink_close(sink, err);
     dcpk_sink_abandon(sink);
     return st;
 }
 
-dcpk_status dcpk_folder_link_compared(struct dcpk_folder *folder, const char *name,
-                                      const struct dcpk_source *source, bool *linked,
-                                      struct dcpk_error *err)
-{
-    struct stat a, b;
-
-    (void)err; /* what cannot be looked at is read and compared */
-    *linked = fstatat(source->store->fd, source->name, &a, 0) == 0 &&
-              fstatat(folder->dir_fd, name, &b, 0) == 0 && dcpk_is_same_file(&a, &b);
-    return DCPK_OK;
-}
-
-dcpk_status dcpk_folder_link_made(struct dcpk_folder *folder, const char *name,
+dcpk_status dcpk_folder_link_file(struct dcpk_folder *folder, const char *name,
                                   const struct dcpk_source *source, bool *linked,
                                   struct dcpk_error *err)
 {

@@ -145,25 +145,20 @@ static dcpk_status check_length(const struct dcpk_sink *sink, struct dcpk_error 
                      sink->path, (uint64_t)info.stx_size);
 }
 
-dcpk_status dcpk_sink_write_made(struct dcpk_sink *sink, uint64_t offset_bytes, const uint8_t *data,
-                                 size_t n_bytes, struct dcpk_error *err)
-{
-    uint64_t at = sink->base_bytes + offset_bytes;
-
-    for (size_t part; n_bytes > 0; n_bytes -= part, at += part, data += part) {
-        part = dcpk_min_size(n_bytes, MAX_WRITE_BYTES);
-        if (check_length(sink, err) ||
-            dcpk_sink_write_all(sink->fd, sink->path, at, data, part, err))
-            return err->status;
-    }
-    return DCPK_OK;
-}
-
 dcpk_status dcpk_sink_write(struct dcpk_sink *sink, uint64_t offset_bytes, const void *data,
                             size_t n_bytes, struct dcpk_error *err)
 {
+    const uint8_t *bytes = data;
+    uint64_t at = sink->base_bytes + offset_bytes;
+
     assert(offset_bytes <= sink->n_bytes && n_bytes <= sink->n_bytes - offset_bytes);
-    return sink->ops->write(sink, offset_bytes, data, n_bytes, err);
+    for (size_t part; n_bytes > 0; n_bytes -= part, at += part, bytes += part) {
+        part = dcpk_min_size(n_bytes, MAX_WRITE_BYTES);
+        if (check_length(sink, err) ||
+            dcpk_sink_write_all(sink->fd, sink->path, at, bytes, part, err))
+            return err->status;
+    }
+    return DCPK_OK;
 }
 
 dcpk_status dcpk_sink_read(struct dcpk_sink *sink, uint64_t offset_bytes, void *data,

@@ -135,18 +135,14 @@ static dcpk_status take_file(struct dcpk_folder *folder, const char *name, uint6
     return DCPK_OK;
 }
 
-const struct dcpk_folder_ops dcpk_folder_made = {
+const struct dcpk_folder_ops dcpk_folder_kind = {
     .partial = &dcpk_partial_folder,
     .hidden_suffix = TMP_SUFFIX,
     .open = folder_open_file,
-    .write = dcpk_sink_write_made,
-    .copy = dcpk_sink_copy_made,
     .close = dcpk_sink_close_file,
     .show = show_file,
     .take = take_file,
-    .link = dcpk_folder_link_made,
-    .settle = dcpk_folder_settle_made,
-    .sync = dcpk_folder_sync_made,
-    .seal = dcpk_folder_seal_made,
-    .publish = dcpk_folder_publish_made,
+    .link = dcpk_folder_link_file,
+    .settle = dcpk_folder_settle_files,
+    .seal = dcpk_folder_seal_files,
 };

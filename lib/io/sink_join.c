@@ -11,30 +11,24 @@
 #include "lib/base/clock.h"
 #include "lib/io/sink_priv.h"
 
-#define MARK_NAME ".dcpkit-mark"
-#define PAUSE_NS  200000000 /* between two looks */
+#define PAUSE_NS 200000000 /* between two looks */
 
 dcpk_status dcpk_folder_mark(struct dcpk_folder *folder, uint64_t *mark, struct dcpk_error *err)
 {
     if (getrandom(mark, sizeof *mark, 0) != (ssize_t)sizeof *mark)
         return dcpk_fail_errno(err, errno, "getting a random number");
-    return dcpk_folder_put(folder, MARK_NAME, mark, sizeof *mark, err);
+    return dcpk_folder_put(folder, DCPK_MARK_NAME, mark, sizeof *mark, err);
 }
 
 dcpk_status dcpk_folder_unmark(struct dcpk_folder *folder, struct dcpk_error *err)
 {
-    struct dcpk_written_file *file = dcpk_written_find(folder, MARK_NAME);
+    struct dcpk_written_file *file = dcpk_written_find(folder, DCPK_MARK_NAME);
 
     if (file != NULL)
         file->is_gone = true;
-    if (unlinkat(folder->dir_fd, MARK_NAME, 0) != 0 && errno != ENOENT)
-        return dcpk_fail_errno(err, errno, "deleting '%s/" MARK_NAME "'", folder->partial);
+    if (unlinkat(folder->dir_fd, DCPK_MARK_NAME, 0) != 0 && errno != ENOENT)
+        return dcpk_fail_errno(err, errno, "deleting '%s/" DCPK_MARK_NAME "'", folder->partial);
     return DCPK_OK;
-}
-
-void dcpk_partial_clean(struct dcpk_folder *folder)
-{
-    (void)unlinkat(folder->dir_fd, MARK_NAME, 0); /* dcpk_folder_mark reports what is wrong */
 }
 
 /*
@@ -58,7 +52,7 @@ static void open_parents(char *path)
 /* Does the folder hold this mark? Returns 0, or -1 with errno; ENOENT: another one, or none. */
 static int look_for_mark(const struct dcpk_folder *folder, uint64_t mark)
 {
-    const int fd = openat(folder->dir_fd, MARK_NAME, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    const int fd = openat(folder->dir_fd, DCPK_MARK_NAME, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     uint64_t found = ~mark;
     ssize_t n;
 
@@ -97,7 +91,7 @@ dcpk_status dcpk_folder_join(const char *path, unsigned flags, uint64_t mark, do
 {
     const double end = dcpk_now_seconds() + wait_seconds;
     const struct timespec pause = {.tv_nsec = PAUSE_NS};
-    struct dcpk_folder *f = dcpk_folder_new(path, &dcpk_folder_made, flags, err);
+    struct dcpk_folder *f = dcpk_folder_new(path, &dcpk_folder_kind, flags, err);
 
     if (f == NULL)
         return err->status;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sink_partial.c - partial folders: one run at a time works in one, and may leave a journal in it.
  */
-#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -11,7 +10,7 @@
 #include <unistd.h>
 
 #include "lib/base/order.h"
-#include "lib/io/dir.h"
+#include "lib/base/path.h"
 #include "lib/io/remove.h"
 #include "lib/io/sink_priv.h"
 
@@ -201,9 +200,9 @@ static dcpk_status open_journal(struct dcpk_folder *folder, struct dcpk_error *e
                      folder->partial);
 }
 
-/* Open and lock the partial folder or archive, and the journal of a folder. *is_strange: it is not
+/* Open and lock the partial folder or archive, and the journal of a folder. *is_not_ours: it is not
  * one that this program has made. */
-static dcpk_status open_partial_locked(struct dcpk_folder *folder, bool *is_strange,
+static dcpk_status open_partial_locked(struct dcpk_folder *folder, bool *is_not_ours,
                                        struct dcpk_error *err)
 {
     const struct dcpk_partial_ops *ops = folder->ops->partial;
@@ -223,7 +222,7 @@ static dcpk_status open_partial_locked(struct dcpk_folder *folder, bool *is_stra
     st = check_owner(folder, err);
     if (st == DCPK_OK && ops->has_journal)
         st = open_journal(folder, err);
-    *is_strange = st == DCPK_EUSAGE;
+    *is_not_ours = st == DCPK_EUSAGE;
     if (st == DCPK_OK && ops->has_journal)
         st = partial_lock(folder, folder->journal_fd, err);
     return st;
@@ -306,16 +305,16 @@ static bool has_journal(const struct dcpk_folder *folder)
     return folder->journal_fd >= 0 && (fstat(folder->journal_fd, &info) != 0 || info.st_size > 0);
 }
 
-/* Make what is not there, and open it. A stranger's gives way where it may be replaced. */
+/* Make what is not there, and open it. Another user's gives way where it may be replaced. */
 static dcpk_status make_and_open(struct dcpk_folder *folder, bool *is_new, struct dcpk_error *err)
 {
     const bool replaces = folder->flags & DCPK_FOLDER_REPLACE;
-    bool is_strange = false;
+    bool is_not_ours = false;
     dcpk_status st = partial_make(folder, is_new, err);
 
     if (st == DCPK_OK)
-        st = open_partial_locked(folder, &is_strange, err);
-    if (!is_strange || !replaces || *is_new)
+        st = open_partial_locked(folder, &is_not_ours, err);
+    if (!is_not_ours || !replaces || *is_new)
         return st;
     if (folder->journal_fd >= 0)
         close(folder->journal_fd);
@@ -324,7 +323,15 @@ static dcpk_status make_and_open(struct dcpk_folder *folder, bool *is_new, struc
     if (dcpk_remove_at(folder->parent_fd, dcpk_name_last(folder->partial), folder->partial, err) ||
         partial_make(folder, is_new, err))
         return err->status;
-    return open_partial_locked(folder, &is_strange, err);
+    return open_partial_locked(folder, &is_not_ours, err);
+}
+
+/* Removes the mark that a run which was killed may have left; dcpk_folder_mark reports what is
+ * wrong.
+ */
+static void clean_partial(struct dcpk_folder *folder)
+{
+    (void)unlinkat(folder->dir_fd, DCPK_MARK_NAME, 0);
 }
 
 dcpk_status dcpk_partial_begin(struct dcpk_folder *folder, struct dcpk_error *err)
@@ -348,7 +355,7 @@ dcpk_status dcpk_partial_begin(struct dcpk_folder *folder, struct dcpk_error *er
     folder->is_kept = folder->is_resumed;
     if (!folder->is_resumed)
         return dcpk_folder_clear(folder, err);
-    dcpk_partial_clean(folder);
+    clean_partial(folder);
     return DCPK_OK;
 }
 
@@ -365,11 +372,23 @@ dcpk_status dcpk_partial_end(struct dcpk_folder *folder, struct dcpk_error *err)
     return DCPK_OK;
 }
 
+dcpk_status dcpk_folder_drop_journal(const char *path, struct dcpk_error *err)
+{
+    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    dcpk_status st = DCPK_OK;
+
+    if (fd < 0)
+        return dcpk_fail_errno(err, errno, "opening '%s'", path);
+    if (unlinkat(fd, DCPK_JOURNAL_NAME, 0) != 0 && errno != ENOENT)
+        st = dcpk_fail_errno(err, errno, "deleting '%s/" DCPK_JOURNAL_NAME "'", path);
+    close(fd);
+    return st;
+}
+
 dcpk_status dcpk_folder_clear(struct dcpk_folder *folder, struct dcpk_error *err)
 {
     const int emptied = folder->journal_fd < 0 ? folder->dir_fd : folder->journal_fd;
 
-    assert(folder->ops->partial != NULL);
     /* a journal that came back after a crash would name files that are others by then */
     if (ftruncate(emptied, 0) != 0 || fsync(emptied) != 0)
         return dcpk_fail_errno(err, errno, "emptying '%s'", folder->partial);
@@ -395,14 +414,6 @@ bool dcpk_folder_keep(struct dcpk_folder *folder)
         is_there = true; /* nothing shows that it is not */
     folder->is_kept = folder->journal_fd >= 0 && !folder->published && is_there;
     return folder->is_kept;
-}
-
-bool dcpk_folder_has(const struct dcpk_folder *folder, const char *name, uint64_t n_bytes)
-{
-    struct stat info;
-
-    return fstatat(folder->dir_fd, name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
-           S_ISREG(info.st_mode) && (uint64_t)info.st_size == n_bytes;
 }
 
 void dcpk_folder_reserve_journal(struct dcpk_folder *folder, uint64_t n_bytes)

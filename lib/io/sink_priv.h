@@ -31,6 +31,8 @@ struct dcpk_written {
     size_t n, capacity;
 };
 
+#define DCPK_MARK_NAME ".dcpkit-mark" /* of a shared folder, for those who join */
+
 /* How a partial folder or archive itself is made, opened and deleted. */
 struct dcpk_partial_ops {
     mode_t type;      /* S_IFDIR or S_IFREG */
@@ -47,25 +49,16 @@ struct dcpk_partial_ops {
 };
 extern const struct dcpk_partial_ops dcpk_partial_folder, dcpk_partial_archive;
 
-/*
- * What a kind of output does with its files. There are four: a folder or an archive, made or
- * compared with what is there. NULL: nothing to do, unless a line below adds to that.
- */
+/* What a kind of output, a folder or an archive, does with its files. NULL: nothing to do, unless a
+ * line below adds to that. */
 struct dcpk_folder_ops {
-    const struct dcpk_partial_ops *partial; /* NULL: compared, nothing is made */
-    unsigned ignored_flags;                 /* of enum dcpk_folder_flags */
-    const char *hidden_suffix;              /* of a file's name until it is shown */
+    const struct dcpk_partial_ops *partial;
+    unsigned ignored_flags;    /* of enum dcpk_folder_flags */
+    const char *hidden_suffix; /* of a file's name until it is shown */
     /* Open a file: set sink->fd and what else a sink of this kind has. how: O_CREAT, with O_EXCL or
      * not; 0 for a file that is there. Under the lock. */
     dcpk_status (*open)(struct dcpk_folder *folder, const char *name, int how,
                         struct dcpk_sink *sink, struct dcpk_error *err);
-    /* Write, or compare, a range of the sink that was checked. */
-    dcpk_status (*write)(struct dcpk_sink *sink, uint64_t offset_bytes, const uint8_t *data,
-                         size_t n_bytes, struct dcpk_error *err);
-    /*
-     * Let the system copy a source into an empty sink. Returns how many bytes it did. NULL: none.
-     */
-    uint64_t (*copy)(const struct dcpk_source *source, const struct dcpk_sink *sink);
     /* Close the sink's descriptor, synced unless `syncs` is false or that comes later; NULL: it is
      * the folder's. */
     dcpk_status (*close)(struct dcpk_sink *sink, bool syncs, struct dcpk_error *err);
@@ -74,25 +67,16 @@ struct dcpk_folder_ops {
     /* dcpk_folder_take; NULL: every file is taken. Under the lock. */
     dcpk_status (*take)(struct dcpk_folder *folder, const char *name, uint64_t n_bytes, bool *taken,
                         struct dcpk_error *err);
-    /* Make a source that is a file of its own a file of the output by a link, or see that it is
-     * one; NULL: the output has no links. Under the lock. */
+    /* Hard-link a source that is a file of its own into the output; NULL: the output has no links.
+     * Under the lock. */
     dcpk_status (*link)(struct dcpk_folder *folder, const char *name,
                         const struct dcpk_source *source, bool *linked, struct dcpk_error *err);
-    /* Put a member's header at the end of the archive, and give n_bytes of data room behind it;
-     * NULL: not an archive. */
-    dcpk_status (*add_header)(struct dcpk_folder *folder, const char *name, uint64_t n_bytes,
-                              const struct dcpk_bytes *header, struct dcpk_error *err);
     /* dcpk_folder_settle. */
     dcpk_status (*settle)(struct dcpk_folder *folder, struct dcpk_error *err);
-    /* dcpk_folder_sync. */
-    dcpk_status (*sync)(struct dcpk_folder *folder, struct dcpk_error *err);
-    /* Bring all to disk, with nothing else in it. NULL where it is compared. */
+    /* Bring all to disk, with nothing else in it. */
     dcpk_status (*seal)(struct dcpk_folder *folder, struct dcpk_error *err);
-    /* dcpk_folder_publish, without freeing it. */
-    dcpk_status (*publish)(struct dcpk_folder *folder, struct dcpk_error *err);
 };
-extern const struct dcpk_folder_ops dcpk_folder_made, dcpk_folder_compared, dcpk_archive_made,
-    dcpk_archive_compared;
+extern const struct dcpk_folder_ops dcpk_folder_kind, dcpk_archive_kind;
 
 /*
  * Once it has begun all that is done to the three is done by their names in parent_fd, and all that
@@ -101,10 +85,10 @@ extern const struct dcpk_folder_ops dcpk_folder_made, dcpk_folder_compared, dcpk
  */
 struct dcpk_folder {
     const struct dcpk_folder_ops *ops;
-    char *path;    /* without slashes at its end */
-    char *partial; /* as `path` where that is compared */
+    char *path; /* without slashes at its end */
+    char *partial;
     char *old;
-    int parent_fd;  /* of the folder around the three; -1: begun by another process, or compared */
+    int parent_fd;  /* of the folder around the three; -1: begun by another process */
     int dir_fd;     /* of the partial folder, or of the partial archive */
     uid_t owner;    /* of the partial folder: this user, by its file system */
     int journal_fd; /* -1: an archive, or gone: it is about to be published */
@@ -207,36 +191,19 @@ dcpk_status dcpk_partial_begin(struct dcpk_folder *folder, struct dcpk_error *er
 dcpk_status dcpk_partial_sweep(struct dcpk_folder *folder, bool *is_there, struct dcpk_error *err);
 /* Delete the partial folder or archive, if it is at its name still. */
 dcpk_status dcpk_partial_delete(struct dcpk_folder *folder, struct dcpk_error *err);
-/* Remove the mark that a run which was killed may have left. */
-void dcpk_partial_clean(struct dcpk_folder *folder);
 /* Delete the journal, for good: the folder is in its place, and can no longer be kept. */
 dcpk_status dcpk_partial_end(struct dcpk_folder *folder, struct dcpk_error *err);
-/* What the tables of folders and archives have. */
-dcpk_status dcpk_folder_settle_made(struct dcpk_folder *folder, struct dcpk_error *err);
-dcpk_status dcpk_folder_sync_made(struct dcpk_folder *folder, struct dcpk_error *err);
-dcpk_status dcpk_folder_seal_made(struct dcpk_folder *folder, struct dcpk_error *err);
-dcpk_status dcpk_folder_publish_made(struct dcpk_folder *folder, struct dcpk_error *err);
-dcpk_status dcpk_folder_link_made(struct dcpk_folder *folder, const char *name,
+/* What the table of folders has. */
+dcpk_status dcpk_folder_settle_files(struct dcpk_folder *folder, struct dcpk_error *err);
+dcpk_status dcpk_folder_seal_files(struct dcpk_folder *folder, struct dcpk_error *err);
+dcpk_status dcpk_folder_link_file(struct dcpk_folder *folder, const char *name,
                                   const struct dcpk_source *source, bool *linked,
                                   struct dcpk_error *err);
-dcpk_status dcpk_folder_link_compared(struct dcpk_folder *folder, const char *name,
-                                      const struct dcpk_source *source, bool *linked,
-                                      struct dcpk_error *err);
-uint64_t dcpk_sink_copy_made(const struct dcpk_source *source, const struct dcpk_sink *sink);
-dcpk_status dcpk_sink_write_made(struct dcpk_sink *sink, uint64_t offset_bytes, const uint8_t *data,
-                                 size_t n_bytes, struct dcpk_error *err);
-dcpk_status dcpk_sink_write_compared(struct dcpk_sink *sink, uint64_t offset_bytes,
-                                     const uint8_t *data, size_t n_bytes, struct dcpk_error *err);
 dcpk_status dcpk_sink_close_file(struct dcpk_sink *sink, bool syncs, struct dcpk_error *err);
 
 /* Write all n bytes; `path` is for the message. */
 dcpk_status dcpk_sink_write_all(int fd, const char *path, uint64_t at, const uint8_t *data,
                                 size_t n, struct dcpk_error *err);
-
-/* Compare all n bytes with those of a file that is there. Errors: DCPK_EUSAGE naming the first that
- * differs; DCPK_EIO. */
-dcpk_status dcpk_sink_compare(int fd, const char *path, uint64_t at, const uint8_t *data, size_t n,
-                              struct dcpk_error *err);
 /*
  * Give the file its blocks from `at` on, so that a full disk shows before hours of work.
  * File systems without fallocate get the size alone. Returns 0, or -1 with errno.

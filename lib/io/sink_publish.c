@@ -178,7 +178,7 @@ static dcpk_status moving_end(struct dcpk_folder *folder, const struct moving *m
     return err->status;
 }
 
-dcpk_status dcpk_folder_publish_made(struct dcpk_folder *folder, struct dcpk_error *err)
+dcpk_status dcpk_folder_publish(struct dcpk_folder *folder, struct dcpk_error *err)
 {
     struct moving m = {.fd = folder->parent_fd,
                        .path = dcpk_name_last(folder->path),
@@ -199,5 +199,7 @@ dcpk_status dcpk_folder_publish_made(struct dcpk_folder *folder, struct dcpk_err
 out:
     if (m.lock >= 0)
         close(m.lock);
+    if (st == DCPK_OK)
+        dcpk_folder_free(folder);
     return st;
 }

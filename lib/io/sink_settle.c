@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "lib/io/dir.h"
+#include "lib/base/path.h"
 #include "lib/io/remove.h"
 #include "lib/io/sink_priv.h"
 
@@ -168,12 +168,12 @@ static dcpk_status settle_folder(struct dcpk_folder *folder, bool syncs, struct 
     return DCPK_OK;
 }
 
-dcpk_status dcpk_folder_settle_made(struct dcpk_folder *folder, struct dcpk_error *err)
+dcpk_status dcpk_folder_settle_files(struct dcpk_folder *folder, struct dcpk_error *err)
 {
     return settle_folder(folder, false, err);
 }
 
-dcpk_status dcpk_folder_seal_made(struct dcpk_folder *folder, struct dcpk_error *err)
+dcpk_status dcpk_folder_seal_files(struct dcpk_folder *folder, struct dcpk_error *err)
 {
     if (folder->syncs_at_once && dcpk_folder_sync(folder, err) != DCPK_OK)
         return err->status;

@@ -42,7 +42,7 @@ int dcpk_sync_folder(int fd)
     return rc == 0 || errno == EINVAL || errno == EROFS ? 0 : -1;
 }
 
-dcpk_status dcpk_folder_sync_made(struct dcpk_folder *folder, struct dcpk_error *err)
+dcpk_status dcpk_folder_sync(struct dcpk_folder *folder, struct dcpk_error *err)
 {
     int rc;
 

@@ -17,6 +17,7 @@ static uint64_t room_bytes(uint64_t n_bytes)
     return n_bytes + -n_bytes % DCPK_TAR_BLOCK_BYTES;
 }
 
+/* Write a member's header at the end of the archive, and give n_bytes of data room after it. */
 static dcpk_status write_header(struct dcpk_folder *folder, const char *name, uint64_t n_bytes,
                                 const struct dcpk_bytes *header, struct dcpk_error *err)
 {
@@ -28,15 +29,6 @@ static dcpk_status write_header(struct dcpk_folder *folder, const char *name, ui
         return dcpk_fail_errno(err, errno, "giving '%s' in '%s' %" PRIu64 " bytes", name,
                                folder->path, n_bytes);
     return DCPK_OK;
-}
-
-static dcpk_status compare_header(struct dcpk_folder *folder, const char *name, uint64_t n_bytes,
-                                  const struct dcpk_bytes *header, struct dcpk_error *err)
-{
-    (void)name;
-    (void)n_bytes;
-    return dcpk_sink_compare(folder->dir_fd, folder->partial, folder->end_bytes, header->data,
-                             header->n_bytes, err);
 }
 
 /* Give a member its place behind the others; *base_bytes: where its data goes. */
@@ -62,7 +54,7 @@ static dcpk_status add_member(struct dcpk_folder *folder, const char *name, uint
         st = dcpk_fail(err, DCPK_ERANGE, "'%s' would pass 2^63 bytes", folder->path);
         goto out;
     }
-    st = folder->ops->add_header(folder, name, n_bytes, &header, err);
+    st = write_header(folder, name, n_bytes, &header, err);
     if (st != DCPK_OK)
         goto out;
     folder->end_bytes = base + room_bytes(n_bytes);
@@ -93,7 +85,7 @@ dcpk_status dcpk_folder_reserve(struct dcpk_folder *folder, const char *name, ui
     uint64_t base, found;
     bool existed;
 
-    if (folder->ops->add_header == NULL)
+    if (folder->ops != &dcpk_archive_kind)
         return DCPK_OK; /* files have no places */
     if (add_member(folder, name, n_bytes, &base, err) != DCPK_OK)
         return err->status;
@@ -102,7 +94,7 @@ dcpk_status dcpk_folder_reserve(struct dcpk_folder *folder, const char *name, ui
 
 dcpk_status dcpk_folder_enter(struct dcpk_folder *folder, const char *inner, struct dcpk_error *err)
 {
-    assert(folder->ops->add_header != NULL && folder->inner == NULL);
+    assert(folder->ops == &dcpk_archive_kind && folder->inner == NULL);
     folder->inner = dcpk_alloc(strlen(inner) + 1, err);
     if (folder->inner == NULL)
         return err->status;
@@ -131,37 +123,10 @@ static dcpk_status seal_archive(struct dcpk_folder *folder, struct dcpk_error *e
     return DCPK_OK;
 }
 
-/* Does the archive that was compared end where it should? */
-static dcpk_status check_end(struct dcpk_folder *folder, struct dcpk_error *err)
-{
-    struct stat info;
-
-    if (fstat(folder->dir_fd, &info) != 0)
-        return dcpk_fail_errno(err, errno, "opening '%s'", folder->path);
-    if ((uint64_t)info.st_size == whole_bytes(folder))
-        return DCPK_OK;
-    return dcpk_fail(err, DCPK_EUSAGE,
-                     "'%s' has another length than the %" PRIu64 " bytes it needs", folder->path,
-                     whole_bytes(folder));
-}
-
-const struct dcpk_folder_ops dcpk_archive_made = {
+const struct dcpk_folder_ops dcpk_archive_kind = {
     .partial = &dcpk_partial_archive,
     .ignored_flags = DCPK_FOLDER_SHARED | DCPK_FOLDER_MANY,
     .hidden_suffix = "",
     .open = open_member,
-    .write = dcpk_sink_write_made,
-    .copy = dcpk_sink_copy_made,
-    .add_header = write_header,
-    .sync = dcpk_folder_sync_made,
     .seal = seal_archive,
-    .publish = dcpk_folder_publish_made,
-};
-
-const struct dcpk_folder_ops dcpk_archive_compared = {
-    .hidden_suffix = "",
-    .open = open_member,
-    .write = dcpk_sink_write_compared,
-    .add_header = compare_header,
-    .publish = check_end,
 };

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "lib/base/alloc.h"
+#include "lib/base/json.h"
 #include "lib/base/order.h"
 
 #define MAX_READ_BYTES ((size_t)1 << 30) /* of one pread: Linux cuts at 2 GiB - 4096 */
@@ -507,4 +508,20 @@ dcpk_status dcpk_store_add_range(struct dcpk_store *store, const char *name, uin
         return err->status;
     source->offset_bytes = offset_bytes;
     return DCPK_OK;
+}
+
+dcpk_status dcpk_json_read(struct dcpk_store *store, const char *name, uint64_t limit_bytes,
+                           struct dcpk_json **doc, struct dcpk_error *err)
+{
+    struct dcpk_source *source;
+    char *text = NULL;
+    size_t n_bytes;
+    dcpk_status st = dcpk_store_find(store, name, &source, err);
+
+    if (st == DCPK_OK)
+        st = dcpk_source_slurp(source, limit_bytes, &text, &n_bytes, err);
+    if (st == DCPK_OK)
+        st = dcpk_json_parse(text, n_bytes, doc, err);
+    dcpk_free(text);
+    return st;
 }

@@ -147,4 +147,10 @@ void dcpk_source_advise(struct dcpk_source *source, uint64_t offset_bytes, uint6
 dcpk_status dcpk_source_slurp(struct dcpk_source *source, uint64_t limit_bytes, char **data,
                               size_t *n_bytes, struct dcpk_error *err);
 
+/* The JSON of the file `name`; *doc: dcpk_json_free. Errors: those of finding, reading and parsing
+ * it; DCPK_ERANGE when it is larger than limit_bytes. */
+struct dcpk_json;
+dcpk_status dcpk_json_read(struct dcpk_store *store, const char *name, uint64_t limit_bytes,
+                           struct dcpk_json **doc, struct dcpk_error *err);
+
 #endif

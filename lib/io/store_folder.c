@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "lib/io/dir.h"
+#include "lib/base/path.h"
 #include "lib/io/store_priv.h"
 
 /* Links are followed: staged checkpoints are often folders of links. */

@@ -3,99 +3,12 @@
 #include "lib/job/compare.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
-#include <stdio.h>
 
 #include "lib/base/alloc.h"
-#include "lib/base/order.h"
 #include "lib/job/compare_priv.h"
 #include "lib/model/norms.h"
 #include "lib/rules/mesh.h"
 #include "lib/rules/rules.h"
-
-/* ---- differences ---- */
-
-struct dcpk_differences *dcpk_comparing_list(struct dcpk_comparing *c, enum dcpk_weight weight,
-                                             bool is_lacking)
-{
-    struct dcpk_compare_report *report = c->report;
-
-    if (c->options->strict || weight == DCPK_COUNTS || (weight == DCPK_MAY_LACK && !is_lacking))
-        return &report->differences;
-    if (!c->policy->keeps_tolerated)
-        return NULL;
-    return weight == DCPK_IS_LAYOUT ? &report->layout : &report->tolerated;
-}
-
-dcpk_status dcpk_comparing_add(struct dcpk_comparing *c, struct dcpk_differences *list,
-                               const struct dcpk_difference *d, struct dcpk_error *err)
-{
-    struct dcpk_arena *arena = c->report->arena;
-    struct dcpk_part_result *part = &c->report->parts[dcpk_difference_part(d)];
-    struct dcpk_difference *copy;
-
-    if (list == &c->report->differences) {
-        part->differs = true;
-        c->report->equal = false;
-    }
-    if (d->kind == DCPK_ONLY_IN_A)
-        part->n_only[DCPK_A]++;
-    else if (d->kind == DCPK_ONLY_IN_B)
-        part->n_only[DCPK_B]++;
-    else if (list == &c->report->differences)
-        part->n_different++;
-    if (list->n++ >= c->policy->most_kept)
-        return DCPK_OK;
-    copy = dcpk_arena_alloc(arena, sizeof *copy, err);
-    if (copy == NULL)
-        return err->status;
-    *copy = *d;
-    copy->next = NULL;
-    copy->name = dcpk_arena_strdup(arena, d->name, err);
-    if (copy->name == NULL)
-        return err->status;
-    if (d->part != NULL && (copy->part = dcpk_arena_strdup(arena, d->part, err)) == NULL)
-        return err->status;
-    if (c->policy->word != NULL && d->sentence == NULL &&
-        (copy->sentence = c->policy->word(arena, copy, err)) == NULL)
-        return err->status;
-    *list->end = copy;
-    list->end = &copy->next;
-    return DCPK_OK;
-}
-
-dcpk_status dcpk_comparing_print(struct dcpk_comparing *c, const char **text,
-                                 struct dcpk_error *err, const char *fmt, ...)
-{
-    char buffer[1024];
-    va_list ap;
-
-    va_start(ap, fmt);
-    vsnprintf(buffer, sizeof buffer, fmt, ap);
-    va_end(ap);
-    *text = dcpk_arena_strdup(c->report->arena, buffer, err);
-    if (*text == NULL)
-        return err->status;
-    return DCPK_OK;
-}
-
-dcpk_status dcpk_comparing_refuse(struct dcpk_comparing *c, const char *name,
-                                  struct dcpk_error *err, const char *fmt, ...)
-{
-    struct dcpk_difference d = {.kind = DCPK_NOT_FAITHFUL, .name = name};
-    char text[1024];
-    va_list ap;
-
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    d.sentence = dcpk_arena_strdup(c->report->arena, text, err);
-    if (d.sentence == NULL)
-        return err->status;
-    return dcpk_comparing_add(c, &c->report->differences, &d, err);
-}
-
-/* ---- steps ---- */
 
 static dcpk_status view_models(struct dcpk_comparing *c, struct dcpk_error *err)
 {
@@ -139,61 +52,84 @@ static dcpk_status add_vocab(struct dcpk_comparing *c, const int64_t rows[2],
     return dcpk_comparing_add(c, &report->layout, &d, err);
 }
 
-/* The number of tokens, 0: not known. By the args of the side that the answer follows. */
-static dcpk_status count_tokens(const struct dcpk_comparing *c, int64_t *n_tokens,
-                                struct dcpk_error *err)
+/* The rows of both sides; the shorter side, which is not empty. Returns false when there is nothing
+ * to even out. */
+static bool vocab_differs(const struct dcpk_comparing *c, int64_t rows[2], enum dcpk_side *shorter)
 {
-    const struct dcpk_model *first = c->side[c->policy->first].model;
-
-    if (dcpk_rules_vocab_size(first, c->options->vocab_size, n_tokens, err))
-        return err->status;
-    if (*n_tokens == 0 && c->policy->cuts_padding)
-        return dcpk_rules_vocab_size(c->side[DCPK_B].model, 0, n_tokens, err);
-    return DCPK_OK;
+    rows[DCPK_A] = dcpk_rules_vocab_rows(c->side[DCPK_A].model);
+    rows[DCPK_B] = dcpk_rules_vocab_rows(c->side[DCPK_B].model);
+    *shorter = (enum dcpk_side)(rows[DCPK_B] < rows[DCPK_A]);
+    return rows[DCPK_A] != rows[DCPK_B] && rows[*shorter] > 0;
 }
 
-/* Give both sides the same rows of the vocabulary, as the policy has it. */
-static dcpk_status align_vocab(struct dcpk_comparing *c, struct dcpk_error *err)
+/* Cuts the padding of either side: the rows are of tokens alone. Where their number is not known
+ * the shorter side gets zeros, which the longer one then must have. */
+static dcpk_status cut_padding(struct dcpk_comparing *c, struct dcpk_error *err)
 {
-    const int64_t rows[2] = {dcpk_rules_vocab_rows(c->side[DCPK_A].model),
-                             dcpk_rules_vocab_rows(c->side[DCPK_B].model)};
-    const enum dcpk_side shorter = (enum dcpk_side)(rows[DCPK_B] < rows[DCPK_A]);
-    enum dcpk_side resized = DCPK_B;
-    int64_t n_tokens;
-    bool can_cut;
+    struct dcpk_model *a = c->side[DCPK_A].model, *b = c->side[DCPK_B].model;
+    int64_t rows[2], n_tokens;
+    enum dcpk_side resized;
 
-    if (count_tokens(c, &n_tokens, err))
+    if (dcpk_rules_vocab_size(a, c->options->vocab_size, &n_tokens, err) ||
+        (n_tokens == 0 && dcpk_rules_vocab_size(b, 0, &n_tokens, err)))
         return err->status;
-    if (rows[DCPK_A] == rows[DCPK_B] || rows[shorter] == 0)
+    if (!vocab_differs(c, rows, &resized))
         return DCPK_OK;
-    can_cut = n_tokens > 0 && n_tokens <= rows[shorter];
-    if (!c->policy->cuts_padding && shorter == DCPK_A && !can_cut)
-        return refuse_cut(c, rows, n_tokens, err);
-    /* Tokens alone; else the shorter one gets zeros, which the longer one then must have. */
-    if (c->policy->cuts_padding)
-        resized = can_cut ? dcpk_other_side(shorter) : shorter;
-    if (!c->policy->cuts_padding || !can_cut)
+    if (n_tokens > rows[resized])
         n_tokens = 0;
+    if (n_tokens > 0)
+        resized = dcpk_other_side(resized);
     if (dcpk_rules_vocab_resize(c->side[resized].model, rows[!resized], n_tokens, err))
         return err->status;
     return add_vocab(c, rows, err);
 }
 
-/*
- * A model of a family has norms of one kind, and the run may have the other. The source is then
- * seen as the conversion is; where neither is of the other, the zero-centered one with one added.
- */
-static dcpk_status align_norms(struct dcpk_comparing *c, struct dcpk_error *err)
+/* Gives B as many rows as A; a conversion may have left out rows that are of no token. */
+static dcpk_status follow_padding(struct dcpk_comparing *c, struct dcpk_error *err)
 {
-    struct dcpk_model *a = c->side[DCPK_A].model, *b = c->side[DCPK_B].model;
-    const bool centered = dcpk_norms_are_centered(dcpk_value_attrs(a->args));
+    struct dcpk_model *b = c->side[DCPK_B].model;
+    int64_t rows[2], n_tokens;
+    enum dcpk_side shorter;
 
-    if (!c->with_model || a->args == NULL || b->args == NULL ||
-        dcpk_norms_are_centered(dcpk_value_attrs(b->args)) == centered)
+    if (dcpk_rules_vocab_size(b, c->options->vocab_size, &n_tokens, err))
+        return err->status;
+    if (!vocab_differs(c, rows, &shorter))
         return DCPK_OK;
-    if (c->policy->needs_models || !centered)
-        return dcpk_norms_center(b, centered, err);
-    return dcpk_norms_center(a, false, err);
+    if (shorter == DCPK_A && (n_tokens == 0 || n_tokens > rows[DCPK_A]))
+        return refuse_cut(c, rows, n_tokens, err);
+    if (dcpk_rules_vocab_resize(b, rows[DCPK_A], 0, err))
+        return err->status;
+    return add_vocab(c, rows, err);
+}
+
+/* A model of a family has norms of one kind, and the run may have the other. */
+static bool norms_differ(const struct dcpk_comparing *c, bool *a_is_centered)
+{
+    const struct dcpk_model *a = c->side[DCPK_A].model, *b = c->side[DCPK_B].model;
+
+    *a_is_centered = dcpk_norms_are_centered(dcpk_value_attrs(a->args));
+    return c->with_model && a->args != NULL && b->args != NULL &&
+           dcpk_norms_are_centered(dcpk_value_attrs(b->args)) != *a_is_centered;
+}
+
+/* The zero-centered side is seen with one added. */
+static dcpk_status uncenter_norms(struct dcpk_comparing *c, struct dcpk_error *err)
+{
+    bool a_is_centered;
+
+    if (!norms_differ(c, &a_is_centered))
+        return DCPK_OK;
+    return dcpk_norms_center(c->side[a_is_centered ? DCPK_A : DCPK_B].model, false, err);
+}
+
+/* The source is seen as the conversion is. */
+static dcpk_status follow_norms(struct dcpk_comparing *c, struct dcpk_error *err)
+{
+    bool a_is_centered;
+
+    if (!norms_differ(c, &a_is_centered))
+        return DCPK_OK;
+    return dcpk_norms_center(c->side[DCPK_B].model, a_is_centered, err);
 }
 
 static dcpk_status refuse_unknown(struct dcpk_comparing *c, enum dcpk_side side,
@@ -232,51 +168,73 @@ static dcpk_status check_models(struct dcpk_comparing *c, struct dcpk_error *err
     return refuse_unknown(c, DCPK_A, "checkpoint", err);
 }
 
-static dcpk_status compare_stored(struct dcpk_comparing *c, struct dcpk_error *err)
+static dcpk_status pair_groups(struct dcpk_comparing *c, struct dcpk_error *err)
 {
-    const struct dcpk_compare_options *options = c->options;
-
-    if (dcpk_comparing_all_stored(c, err) || dcpk_comparing_elements(c, err) ||
-        (!options->tensors_only && dcpk_comparing_objects(c, err)) ||
-        (!options->tensors_only && !options->as_stored && dcpk_comparing_configs(c, err)) ||
-        (!options->tensors_only && options->strict && dcpk_comparing_files(c, err)))
-        return err->status;
-    return DCPK_OK;
+    if (c->with_model)
+        return DCPK_OK;
+    return dcpk_comparing_find_groups(c, err);
 }
+
+/* A step, and the comparisons that it is part of. */
+struct step {
+    dcpk_status (*run)(struct dcpk_comparing *c, struct dcpk_error *err); /* NULL: the end */
+    enum {
+        OF_ALL,
+        OF_LENIENT, /* not of a strict one */
+        OF_STATE,   /* not of one of tensors alone */
+        OF_LOADED,  /* the same; not of one that is asked for as stored */
+        OF_STRICT,  /* of a strict one that is not of tensors alone */
+    } part;
+};
+
+static const struct step stored_steps[] = {
+    {dcpk_comparing_all_stored, OF_ALL}, {dcpk_comparing_measure, OF_ALL},
+    {dcpk_comparing_objects, OF_STATE},  {dcpk_comparing_configs, OF_LOADED},
+    {dcpk_comparing_files, OF_STRICT},   {NULL, OF_ALL}};
 
 /* Everything that can be paired is, before elements are read. */
-static dcpk_status pair_logical(struct dcpk_comparing *c, struct dcpk_error *err)
+static const struct step same_steps[] = {{cut_padding, OF_LENIENT},
+                                         {uncenter_norms, OF_LENIENT},
+                                         {dcpk_comparing_params, OF_ALL},
+                                         {dcpk_comparing_rest_tensors, OF_ALL},
+                                         {dcpk_comparing_measure, OF_ALL},
+                                         {dcpk_comparing_state_same, OF_STATE},
+                                         {dcpk_comparing_rest, OF_STRICT},
+                                         {dcpk_comparing_files, OF_STRICT},
+                                         {NULL, OF_ALL}};
+
+static const struct step faithful_steps[] = {{pair_groups, OF_ALL},
+                                             {follow_padding, OF_ALL},
+                                             {follow_norms, OF_ALL},
+                                             {check_models, OF_ALL},
+                                             {dcpk_comparing_params, OF_ALL},
+                                             {dcpk_comparing_bits, OF_ALL},
+                                             {dcpk_comparing_state_faithful, OF_ALL},
+                                             {NULL, OF_ALL}};
+
+static bool is_part(const struct dcpk_compare_options *options, const struct step *step)
 {
-    if (c->policy->groups_by_param && !c->with_model && dcpk_comparing_find_groups(c, err))
-        return err->status;
-    if (!c->options->strict && (align_vocab(c, err) || align_norms(c, err)))
-        return err->status;
-    if (c->policy->needs_models && check_models(c, err))
-        return err->status;
-    if (dcpk_comparing_params(c, err))
-        return err->status;
-    if (!c->policy->needs_models && dcpk_comparing_rest_tensors(c, err))
-        return err->status;
-    return DCPK_OK;
+    switch (step->part) {
+    case OF_LENIENT:
+        return !options->strict;
+    case OF_STATE:
+        return !options->tensors_only;
+    case OF_LOADED:
+        return !options->tensors_only && !options->as_stored;
+    case OF_STRICT:
+        return options->strict && !options->tensors_only;
+    case OF_ALL:
+        break;
+    }
+    return true;
 }
 
-static dcpk_status compare_logical(struct dcpk_comparing *c, struct dcpk_error *err)
+static dcpk_status comparing_run(struct dcpk_comparing *c, const struct step *step,
+                                 struct dcpk_error *err)
 {
-    if (view_models(c, err))
-        return err->status;
-    if (!c->policy->needs_models && c->side[DCPK_A].model->n_params == 0 &&
-        c->side[DCPK_B].model->n_params == 0) { /* no models: nothing to pair */
-        c->report->is_logical = false;
-        return compare_stored(c, err);
-    }
-    if (pair_logical(c, err) || dcpk_comparing_elements(c, err))
-        return err->status;
-    if (c->options->tensors_only)
-        return DCPK_OK;
-    if (dcpk_comparing_state(c, err))
-        return err->status;
-    if (c->options->strict && (dcpk_comparing_rest(c, err) || dcpk_comparing_files(c, err)))
-        return err->status;
+    for (; step->run != NULL; step++)
+        if (is_part(c->options, step) && step->run(c, err) != DCPK_OK)
+            return err->status;
     return DCPK_OK;
 }
 
@@ -297,7 +255,8 @@ static dcpk_status begin_report(struct dcpk_comparing *c, struct dcpk_error *err
     report->differences.end = &report->differences.first;
     report->tolerated.end = &report->tolerated.first;
     report->layout.end = &report->layout.first;
-    report->is_logical = c->policy->needs_models || (!c->options->as_stored && has_views(c));
+    report->is_logical =
+        c->options->policy == DCPK_COMPARE_FAITHFUL || (!c->options->as_stored && has_views(c));
     report->arena = c->compared.arena = dcpk_arena_new(0, err);
     if (report->arena == NULL)
         return err->status;
@@ -306,11 +265,18 @@ static dcpk_status begin_report(struct dcpk_comparing *c, struct dcpk_error *err
 
 static dcpk_status compare_sides(struct dcpk_comparing *c, struct dcpk_error *err)
 {
-    if (begin_report(c, err))
+    struct dcpk_compare_report *report = c->report;
+
+    if (begin_report(c, err) != DCPK_OK)
         return err->status;
-    if (c->report->is_logical)
-        return compare_logical(c, err);
-    return compare_stored(c, err);
+    if (report->is_logical && view_models(c, err) != DCPK_OK)
+        return err->status;
+    if (c->options->policy == DCPK_COMPARE_FAITHFUL)
+        return comparing_run(c, faithful_steps, err);
+    if (report->is_logical && c->side[DCPK_A].model->n_params == 0 &&
+        c->side[DCPK_B].model->n_params == 0)
+        report->is_logical = false; /* no models: nothing to pair */
+    return comparing_run(c, report->is_logical ? same_steps : stored_steps, err);
 }
 
 dcpk_status dcpk_compare_checkpoints(struct dcpk_checkpoint *a, struct dcpk_checkpoint *b,
@@ -325,8 +291,6 @@ dcpk_status dcpk_compare_checkpoints(struct dcpk_checkpoint *a, struct dcpk_chec
                                .with_model = a->format->is_model || b->format->is_model};
     dcpk_status st;
 
-    if (options->bucket_elems > 0)
-        a->ddp_bucket_elems = b->ddp_bucket_elems = options->bucket_elems;
     st = compare_sides(&c, err);
     if (st == DCPK_OK)
         st = dcpk_comparing_verdict(&c, err);

@@ -20,8 +20,8 @@
  *   state       args, scheduler, parameter groups, RNG states and extra states, by name and value
  *   rest        what a model has no name for, in a strict comparison: by key, and files
  *
- * A policy (compare_policy.c) is a const row of a table. It defines which tensors are paired, what
- * becomes of each value that differs, and what the answer keeps:
+ * A policy is a list of steps (compare.c) and a row of a table (compare_policy.c). They define
+ * which tensors are paired, what becomes of each value that differs, and what the answer keeps:
  *
  *                      SAME                             FAITHFUL: A was made from B
  *   weights, masters   each with its own kind           values (master, else weight) with values;
@@ -63,8 +63,6 @@ struct dcpk_compare_options {
      * extra states, unknown objects, files.
      */
     bool strict;
-    /* DDP bucket size of the runs that wrote A and B; 0: as files record it. */
-    int64_t bucket_elems;
 };
 
 /* ---- the answer ---- */
@@ -101,9 +99,9 @@ struct dcpk_difference {
 };
 struct dcpk_differences {
     struct dcpk_difference *first, **end;
-    uint64_t n; /* FAITHFUL keeps DCPK_MOST_KEPT of them */
+    uint64_t n; /* FAITHFUL keeps DCPK_MAX_KEPT of them */
 };
-#define DCPK_MOST_KEPT 1000
+#define DCPK_MAX_KEPT 1000
 
 /* What is compared, in parts. */
 enum dcpk_compare_part {
@@ -172,7 +170,7 @@ struct dcpk_compare_report {
  * by attribute, scheduler, iteration, checkpoint_version, flops, RNG states; strict: then
  * everything else, by key. Fields of a group that an optimizer fills in with a default are as if
  * they were there, unless strict. A plain dcp folder on either side, or as_stored: tensors and
- * objects by key; objects past DCPK_MOST_LOADED_BYTES are equal only where their bytes are.
+ * objects by key; objects past DCPK_MAX_LOADED_BYTES are equal only where their bytes are.
  *
  * FAITHFUL: is A a faithful conversion of B? All of B's parameters and A's, of the training state
  * what A carries and a conversion keeps. A checkpoint that has no optimizer state where the other

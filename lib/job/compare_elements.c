@@ -5,40 +5,6 @@
 #include "lib/base/alloc.h"
 #include "lib/job/compare_priv.h"
 
-dcpk_status dcpk_pairs_add(struct dcpk_tensor_pairs *pairs, const struct dcpk_tensor_pair *pair,
-                           struct dcpk_error *err)
-{
-    if (dcpk_grow(&pairs->list, &pairs->capacity, pairs->n, sizeof *pairs->list, err))
-        return err->status;
-    pairs->list[pairs->n++] = *pair;
-    return DCPK_OK;
-}
-
-dcpk_status dcpk_pairs_compare(const struct dcpk_tensor_pairs *pairs,
-                               const struct dcpk_pairs_options *options,
-                               struct dcpk_compare *results, struct dcpk_exec_stats *stats,
-                               struct dcpk_error *err)
-{
-    const size_t n = pairs->n;
-    struct dcpk_view *views = dcpk_alloc_array(2 * n, sizeof *views, err);
-    const struct dcpk_view_pairs view_pairs = {
-        options->left, options->right, views, views + n, n, options->sample_bytes};
-    dcpk_status st;
-
-    if (views == NULL)
-        return err->status;
-    for (size_t i = 0; i < n; i++) {
-        views[i] = pairs->list[i].view[0];
-        views[n + i] = pairs->list[i].view[1];
-    }
-    if (options->is_measured)
-        st = dcpk_exec_measure(&view_pairs, options->tolerance, results, stats, err);
-    else
-        st = dcpk_exec_compare(&view_pairs, results, stats, err);
-    dcpk_free(views);
-    return st;
-}
-
 static dcpk_status count_bytes(struct dcpk_comparing *c, const struct dcpk_tensor_pairs *pairs,
                                struct dcpk_error *err)
 {
@@ -114,15 +80,11 @@ static dcpk_status refuse_masters(struct dcpk_comparing *c, const struct dcpk_te
                                  result->first_different);
 }
 
-/* Compare pairs whose views `left` and `right` read, and take what comes out. */
+/* Compare pairs, and take what comes out. */
 static dcpk_status compare_list(struct dcpk_comparing *c, const struct dcpk_tensor_pairs *pairs,
-                                const struct dcpk_compared *left, const struct dcpk_compared *right,
-                                take_result *take, struct dcpk_error *err)
+                                const struct dcpk_pairs_options *options, take_result *take,
+                                struct dcpk_error *err)
 {
-    const struct dcpk_pairs_options options = {.left = left->exec,
-                                               .right = right->exec,
-                                               .is_measured = !c->policy->is_bitwise,
-                                               .tolerance = c->options->tolerance};
     struct dcpk_compare *results = dcpk_alloc_array(pairs->n, sizeof *results, err);
     dcpk_status st;
 
@@ -130,7 +92,7 @@ static dcpk_status compare_list(struct dcpk_comparing *c, const struct dcpk_tens
         return err->status;
     st = count_bytes(c, pairs, err);
     if (st == DCPK_OK)
-        st = dcpk_pairs_compare(pairs, &options, results, &c->report->stats, err);
+        st = dcpk_pairs_compare(pairs, options, results, &c->report->stats, err);
     for (size_t i = 0; i < pairs->n && st == DCPK_OK; i++)
         st = take(c, &pairs->list[i], &results[i], err);
     dcpk_free(results);
@@ -142,38 +104,59 @@ static dcpk_status compare_own_masters(struct dcpk_comparing *c, enum dcpk_side 
                                        const char *side_name, struct dcpk_error *err)
 {
     const struct dcpk_compared *side = &c->side[s];
+    const struct dcpk_pairs_options options = {.left = side->exec, .right = side->exec};
     struct dcpk_tensor_pairs pairs = {0};
     dcpk_status st = dcpk_pairs_add_masters(&pairs, side->model, side_name, err);
 
     if (st == DCPK_OK)
-        st = compare_list(c, &pairs, side, side, refuse_masters, err);
+        st = compare_list(c, &pairs, &options, refuse_masters, err);
     c->report->n_masters += pairs.n;
     dcpk_free(pairs.list);
     return st;
 }
 
-static dcpk_status compare_lists(struct dcpk_comparing *c, struct dcpk_error *err)
+/* Begins with two executors, which the caller frees. */
+static dcpk_status gather_pairs(struct dcpk_comparing *c, bool is_measured, struct dcpk_error *err)
 {
     struct dcpk_compared *a = &c->side[DCPK_A], *b = &c->side[DCPK_B];
+    struct dcpk_pairs_options options = {.is_measured = is_measured,
+                                         .tolerance = c->options->tolerance};
 
     c->report->n_tensors = c->pairs.n;
     if (dcpk_exec_new(a->ckpt, &c->options->env, &a->exec, err) ||
-        dcpk_exec_new(b->ckpt, &c->options->env, &b->exec, err) ||
-        compare_list(c, &c->pairs, a, b, add_elements, err) ||
-        (!c->policy->is_bitwise && dcpk_comparing_places(c, err)) ||
-        (c->policy->checks_masters && (compare_own_masters(c, DCPK_B, "source", err) ||
-                                       compare_own_masters(c, DCPK_A, "checkpoint", err))))
+        dcpk_exec_new(b->ckpt, &c->options->env, &b->exec, err))
         return err->status;
-    return DCPK_OK;
+    options.left = a->exec;
+    options.right = b->exec;
+    return compare_list(c, &c->pairs, &options, add_elements, err);
 }
 
-dcpk_status dcpk_comparing_elements(struct dcpk_comparing *c, struct dcpk_error *err)
+static void free_execs(struct dcpk_comparing *c)
 {
-    const dcpk_status st = compare_lists(c, err);
-
     for (int s = DCPK_B; s >= DCPK_A; s--) {
         dcpk_exec_free(c->side[s].exec);
         c->side[s].exec = NULL;
     }
+}
+
+dcpk_status dcpk_comparing_measure(struct dcpk_comparing *c, struct dcpk_error *err)
+{
+    dcpk_status st = gather_pairs(c, true, err);
+
+    if (st == DCPK_OK)
+        st = dcpk_comparing_worst(c, err);
+    free_execs(c);
+    return st;
+}
+
+dcpk_status dcpk_comparing_bits(struct dcpk_comparing *c, struct dcpk_error *err)
+{
+    dcpk_status st = gather_pairs(c, false, err);
+
+    if (st == DCPK_OK)
+        st = compare_own_masters(c, DCPK_B, "source", err);
+    if (st == DCPK_OK)
+        st = compare_own_masters(c, DCPK_A, "checkpoint", err);
+    free_execs(c);
     return st;
 }

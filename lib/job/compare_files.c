@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* compare_files.c - files beside the tensors and objects of two checkpoints, by name and bytes. */
+/* compare_files.c - files next to the tensors and objects of two checkpoints, by name and bytes. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,12 +11,12 @@
 #include "lib/ckpt/integrity.h"
 #include "lib/job/compare_priv.h"
 
-#define MOST_FILES 100000 /* beside one checkpoint; a tokenizer has a dozen */
-#define MOST_DEPTH 8      /* of folders in folders: a link may lead to what holds it */
+#define MAX_FILES  100000 /* next to one checkpoint; a tokenizer has a dozen */
+#define MAX_DEPTH  8      /* of folders in folders: a link may lead to what holds it */
 #define PART_BYTES ((size_t)1 << 20)
 
-/* Files beside a checkpoint's own. */
-struct beside {
+/* Files next to a checkpoint's own. */
+struct side_files {
     struct dcpk_checkpoint *ckpt;
     const char **names; /* owned; each in the report's arena, of a folder with a slash at its end */
     size_t n, capacity;
@@ -65,7 +65,7 @@ static dcpk_status list_entries(struct dcpk_store *store, const char *folder, ch
 }
 
 /* Append "folder" + "name" + "/" where it is a folder. */
-static dcpk_status add_entry(struct dcpk_comparing *c, struct beside *found, const char *folder,
+static dcpk_status add_entry(struct dcpk_comparing *c, struct side_files *found, const char *folder,
                              const char *name, struct dcpk_error *err)
 {
     struct dcpk_store *store = found->ckpt->store;
@@ -79,9 +79,9 @@ static dcpk_status add_entry(struct dcpk_comparing *c, struct beside *found, con
         path = dcpk_arena_printf(c->report->arena, err, "%s/", path);
     if (path == NULL)
         return err->status;
-    if (found->n >= MOST_FILES)
-        return dcpk_fail(err, DCPK_ERANGE, "more than %d files lie beside the tensors of '%s'",
-                         MOST_FILES, dcpk_store_path(store));
+    if (found->n >= MAX_FILES)
+        return dcpk_fail(err, DCPK_ERANGE, "more than %d files lie next to the tensors of '%s'",
+                         MAX_FILES, dcpk_store_path(store));
     if (dcpk_grow(&found->names, &found->capacity, found->n, sizeof *found->names, err) != DCPK_OK)
         return err->status;
     found->names[found->n++] = path;
@@ -89,8 +89,8 @@ static dcpk_status add_entry(struct dcpk_comparing *c, struct beside *found, con
 }
 
 /* folder: "" is the checkpoint's own, another one ends with a slash. */
-static dcpk_status list_folder(struct dcpk_comparing *c, struct beside *found, const char *folder,
-                               struct dcpk_error *err)
+static dcpk_status list_folder(struct dcpk_comparing *c, struct side_files *found,
+                               const char *folder, struct dcpk_error *err)
 {
     const bool is_top = *folder == '\0';
     char **names = NULL;
@@ -122,13 +122,13 @@ static int by_name(const void *a, const void *b)
 }
 
 /* Folders are entries, too, and are gone through as they turn up. */
-static dcpk_status list_beside(struct dcpk_comparing *c, struct beside *found,
-                               struct dcpk_error *err)
+static dcpk_status list_side_files(struct dcpk_comparing *c, struct side_files *found,
+                                   struct dcpk_error *err)
 {
     dcpk_status st = list_folder(c, found, "", err);
 
     for (size_t i = 0; i < found->n && st == DCPK_OK; i++)
-        if (dcpk_ends_with(found->names[i], "/") && count_slashes(found->names[i]) < MOST_DEPTH)
+        if (dcpk_ends_with(found->names[i], "/") && count_slashes(found->names[i]) < MAX_DEPTH)
             st = list_folder(c, found, found->names[i], err);
     if (st == DCPK_OK && found->n > 0)
         qsort(found->names, found->n, sizeof *found->names, by_name);
@@ -230,7 +230,7 @@ static dcpk_status add_single(struct dcpk_comparing *c, const char *name, enum d
 }
 
 /* Below 0: the next name is A's alone, above 0: B's. */
-static int order_next(const struct beside *a, size_t i, const struct beside *b, size_t j)
+static int order_next(const struct side_files *a, size_t i, const struct side_files *b, size_t j)
 {
     if (j == b->n)
         return -1;
@@ -240,8 +240,8 @@ static int order_next(const struct beside *a, size_t i, const struct beside *b, 
 }
 
 /* Go through the names of both in order. */
-static dcpk_status compare_names(struct dcpk_comparing *c, const struct beside *a,
-                                 const struct beside *b, struct dcpk_error *err)
+static dcpk_status compare_names(struct dcpk_comparing *c, const struct side_files *a,
+                                 const struct side_files *b, struct dcpk_error *err)
 {
     size_t i = 0, j = 0;
 
@@ -265,14 +265,14 @@ static dcpk_status compare_names(struct dcpk_comparing *c, const struct beside *
 
 dcpk_status dcpk_comparing_files(struct dcpk_comparing *c, struct dcpk_error *err)
 {
-    struct beside beside[2] = {{.ckpt = c->side[DCPK_A].ckpt}, {.ckpt = c->side[DCPK_B].ckpt}};
-    dcpk_status st = list_beside(c, &beside[DCPK_A], err);
+    struct side_files side[2] = {{.ckpt = c->side[DCPK_A].ckpt}, {.ckpt = c->side[DCPK_B].ckpt}};
+    dcpk_status st = list_side_files(c, &side[DCPK_A], err);
 
     if (st == DCPK_OK)
-        st = list_beside(c, &beside[DCPK_B], err);
+        st = list_side_files(c, &side[DCPK_B], err);
     if (st == DCPK_OK)
-        st = compare_names(c, &beside[DCPK_A], &beside[DCPK_B], err);
-    dcpk_free(beside[DCPK_B].names);
-    dcpk_free(beside[DCPK_A].names);
+        st = compare_names(c, &side[DCPK_A], &side[DCPK_B], err);
+    dcpk_free(side[DCPK_B].names);
+    dcpk_free(side[DCPK_A].names);
     return st;
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* compare_masters.c - compares a model's weights with their rounded masters. */
 #include <inttypes.h>
-#include <string.h>
 
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
@@ -12,43 +11,6 @@
  * small reads reach. A master at a wrong place differs in nearly every element.
  */
 #define SAMPLE_BYTES 1024
-
-/* Weights of a run that gathers them in FP8 or FP4 are not rounded masters. */
-static bool has_rounded_weights(const struct dcpk_model *model)
-{
-    const struct dcpk_value *attrs = dcpk_value_attrs(model->args);
-
-    return !dcpk_value_is_true(attrs, "fp8_param_gather") &&
-           !dcpk_value_is_true(attrs, "fp4_param_gather");
-}
-
-static bool has_both(const struct dcpk_param *param)
-{
-    return param->tensor[DCPK_WEIGHT] != DCPK_NO_TENSOR &&
-           param->tensor[DCPK_MASTER] != DCPK_NO_TENSOR;
-}
-
-dcpk_status dcpk_pairs_add_masters(struct dcpk_tensor_pairs *pairs, const struct dcpk_model *model,
-                                   const char *part, struct dcpk_error *err)
-{
-    if (!has_rounded_weights(model))
-        return DCPK_OK;
-    for (size_t p = 0; p < model->n_params; p++) {
-        const struct dcpk_param *param = &model->params[p];
-        struct dcpk_tensor_pair pair = {.name = param->name, .part = part};
-
-        if (!has_both(param))
-            continue;
-        pair.view[0] = dcpk_model_view(&model->tensors[param->tensor[DCPK_WEIGHT]]);
-        pair.view[1] = dcpk_model_view(&model->tensors[param->tensor[DCPK_MASTER]]);
-        if (!dcpk_view_same_shape(&pair.view[0], &pair.view[1]))
-            return dcpk_fail(err, DCPK_EMISMATCH, "'%s': its master has another shape",
-                             param->name);
-        if (dcpk_pairs_add(pairs, &pair, err))
-            return err->status;
-    }
-    return DCPK_OK;
-}
 
 /* What does not fit. */
 struct misfits {
@@ -119,16 +81,16 @@ static bool fits_with(const struct dcpk_model *model, const struct dcpk_env *env
                       unsigned decisions, struct dcpk_model **other, struct dcpk_error *why)
 {
     struct dcpk_checkpoint *ckpt = model->ckpt;
-    const unsigned before = ckpt->decisions;
+    const unsigned before = ckpt->given.decisions;
     struct misfits found = {0};
     struct dcpk_exec *exec = NULL;
 
-    ckpt->decisions = decisions;
+    ckpt->given.decisions = decisions;
     if (dcpk_model_read(ckpt, model->flags | DCPK_MODEL_WEIGHTS_ONLY, other, why) == DCPK_OK &&
         dcpk_exec_new(ckpt, env, &exec, why) == DCPK_OK)
         (void)find_misfits(*other, exec, DCPK_MASTERS_SAMPLE, &found, why);
     dcpk_exec_free(exec);
-    ckpt->decisions = before;
+    ckpt->given.decisions = before;
     return why->status == DCPK_OK && found.n_different == 0;
 }
 
@@ -136,7 +98,7 @@ static bool fits_with(const struct dcpk_model *model, const struct dcpk_env *env
 static bool explain_moved(const struct dcpk_model *model, const struct dcpk_env *env,
                           struct dcpk_error *err)
 {
-    const unsigned other = model->ckpt->decisions ^ DCPK_REPAIR_PADDING;
+    const unsigned other = model->ckpt->given.decisions ^ DCPK_REPAIR_PADDING;
     struct dcpk_error why = DCPK_ERROR_INIT;
     struct dcpk_model *moved = NULL;
     const bool fits = fits_with(model, env, other, &moved, &why);

@@ -82,7 +82,7 @@ static dcpk_status add_large(struct dcpk_comparing *c, const struct dcpk_object 
     else if (dcpk_comparing_print(c, &d.b, err,
                                   "%s, not the same ones: past %" PRIu64
                                   " their values are not looked into",
-                                  d.b, DCPK_MOST_LOADED_BYTES))
+                                  d.b, DCPK_MAX_LOADED_BYTES))
         return err->status;
     return dcpk_comparing_add(c, &c->report->differences, &d, err);
 }
@@ -113,7 +113,7 @@ static dcpk_status compare_stored_items(struct dcpk_comparing *c,
         dcpk_comparing_count_value(c, key_of(of));
         return DCPK_OK;
     }
-    if (is_past(of[DCPK_A], DCPK_MOST_LOADED_BYTES) || is_past(of[DCPK_B], DCPK_MOST_LOADED_BYTES))
+    if (is_past(of[DCPK_A], DCPK_MAX_LOADED_BYTES) || is_past(of[DCPK_B], DCPK_MAX_LOADED_BYTES))
         return add_large(c, of, err);
     return compare_loaded_objects(c, of, err);
 }

@@ -301,20 +301,13 @@ static const char *word_faithful(struct dcpk_arena *arena, const struct dcpk_dif
 
 static const struct dcpk_policy policies[] = {
     [DCPK_COMPARE_SAME] = {.first = DCPK_A,
-                           .cuts_padding = true,
                            .keeps_tolerated = true,
                            .most_kept = UINT64_MAX,
+                           .pair_param = dcpk_pair_param_same,
                            .weigh = weigh_same},
     [DCPK_COMPARE_FAITHFUL] = {.first = DCPK_B,
-                               .needs_models = true,
-                               .pairs_values = true,
-                               .checks_masters = true,
-                               .is_bitwise = true,
-                               .groups_by_param = true,
-                               .whole_scheduler = true,
-                               .converts_extras = true,
-                               .shares_rng = true,
-                               .most_kept = DCPK_MOST_KEPT,
+                               .most_kept = DCPK_MAX_KEPT,
+                               .pair_param = dcpk_pair_param_faithful,
                                .weigh = weigh_faithful,
                                .word = word_faithful},
 };

@@ -40,21 +40,16 @@ enum dcpk_subject {
     DCPK_OF_NO_RANK, /* the same, of a rank that the other side does not have */
 };
 
-/* How a comparison goes; compare.h has the two that there are. */
+/* What the two policies of compare.h make of what they find; their steps are in compare.c. */
 struct dcpk_comparing;
+struct dcpk_param_pair;
 struct dcpk_policy {
     enum dcpk_side first; /* whose order the differences follow */
-    bool needs_models;    /* that know every tensor: nothing is compared as stored */
-    bool pairs_values;    /* a master, else a weight, with the other's; else kind by kind */
-    bool checks_masters;  /* against the weights beside them */
-    bool is_bitwise;      /* elements, in A's dtype; else they are measured, and located */
-    bool cuts_padding;    /* of the vocabulary, of either side; else B gets as many rows as A */
-    bool groups_by_param; /* a difference for each member of a group; else for each field */
-    bool whole_scheduler; /* one value; else entry by entry */
-    bool converts_extras; /* extra states may get lost; else they are objects */
-    bool shares_rng; /* whatever stands for a rank is compared; else its own, or an equal one */
     bool keeps_tolerated;
     uint64_t most_kept; /* differences */
+    /* Pairs the tensors of two parameters of one name (compare_tensors.c). */
+    dcpk_status (*pair_param)(struct dcpk_comparing *c, const struct dcpk_param_pair *pair,
+                              struct dcpk_error *err);
     /* key: of an entry, without the dict's name; values: not both NULL. */
     enum dcpk_weight (*weigh)(const struct dcpk_comparing *c, enum dcpk_subject subject,
                               const char *key, const struct dcpk_value *const values[2]);
@@ -63,6 +58,10 @@ struct dcpk_policy {
                         struct dcpk_error *err);
 };
 const struct dcpk_policy *dcpk_policy_of(enum dcpk_compare_policy policy);
+dcpk_status dcpk_pair_param_same(struct dcpk_comparing *c, const struct dcpk_param_pair *pair,
+                                 struct dcpk_error *err);
+dcpk_status dcpk_pair_param_faithful(struct dcpk_comparing *c, const struct dcpk_param_pair *pair,
+                                     struct dcpk_error *err);
 
 /* Two tensors whose elements are to be compared: of A and B, or a weight and its master. */
 struct dcpk_tensor_pair {
@@ -94,7 +93,7 @@ struct dcpk_comparing {
     struct dcpk_by_place compared;  /* two items -> struct item_result *, by their policy */
 };
 
-/* ---- differences (compare.c) ---- */
+/* ---- differences (compare_difference.c) ---- */
 
 /* The list for what weighs so much; NULL: it is not kept. */
 struct dcpk_differences *dcpk_comparing_list(struct dcpk_comparing *c, enum dcpk_weight weight,
@@ -128,12 +127,14 @@ dcpk_status dcpk_comparing_all_stored(struct dcpk_comparing *c, struct dcpk_erro
 /* Two stored tensors of one key. */
 dcpk_status dcpk_comparing_stored(struct dcpk_comparing *c, const struct dcpk_tensor *const of[2],
                                   struct dcpk_error *err);
-/* Compare the elements of all that was paired. */
-dcpk_status dcpk_comparing_elements(struct dcpk_comparing *c, struct dcpk_error *err);
+/* Compare the elements of all that was paired: measure how far they are apart, and find the places;
+ * or bit for bit in A's dtype, and the masters of each side with its weights. */
+dcpk_status dcpk_comparing_measure(struct dcpk_comparing *c, struct dcpk_error *err);
+dcpk_status dcpk_comparing_bits(struct dcpk_comparing *c, struct dcpk_error *err);
 
 dcpk_status dcpk_pairs_add(struct dcpk_tensor_pairs *pairs, const struct dcpk_tensor_pair *pair,
                            struct dcpk_error *err);
-/* The weights of a model, and their masters (compare_masters.c). part: of each pair. Errors:
+/* The weights of a model, and their masters (compare_pairs.c). part: of each pair. Errors:
  * DCPK_EMISMATCH where the two are not of one shape. */
 dcpk_status dcpk_pairs_add_masters(struct dcpk_tensor_pairs *pairs, const struct dcpk_model *model,
                                    const char *part, struct dcpk_error *err);
@@ -150,14 +151,14 @@ dcpk_status dcpk_pairs_compare(const struct dcpk_tensor_pairs *pairs,
                                struct dcpk_error *err);
 
 /* Element `at`, row-major, of a pair that `exec` reads: where it is, "[1, 32]", and both values,
- * with as many digits as distinguish them (compare_place.c). */
+ * with as many digits as distinguish them (compare_worst.c). */
 #define DCPK_PLACE_BYTES 256
 #define DCPK_VALUE_BYTES 64
 dcpk_status dcpk_pair_place(const struct dcpk_tensor_pair *pair, struct dcpk_exec *exec, int64_t at,
                             char place[DCPK_PLACE_BYTES], char values[2][DCPK_VALUE_BYTES],
                             struct dcpk_error *err);
-/* Find the places of the differences of elements, and put these in order (compare_place.c). */
-dcpk_status dcpk_comparing_places(struct dcpk_comparing *c, struct dcpk_error *err);
+/* Find the places of the differences of elements, and put these in order (compare_worst.c). */
+dcpk_status dcpk_comparing_worst(struct dcpk_comparing *c, struct dcpk_error *err);
 
 /* ---- values (compare_values.c) ---- */
 
@@ -181,7 +182,11 @@ dcpk_status dcpk_comparing_dicts(struct dcpk_comparing *c, const struct dcpk_dic
 
 /* ---- training state of two models (compare_state.c, compare_groups.c) ---- */
 
-dcpk_status dcpk_comparing_state(struct dcpk_comparing *c, struct dcpk_error *err);
+/* The scheduler entry by entry, groups, the RNG states of the same ranks, or equal ones. */
+dcpk_status dcpk_comparing_state_same(struct dcpk_comparing *c, struct dcpk_error *err);
+/* The scheduler as one value, RNG states that serve for a rank, extra states; groups are compared
+ * with their parameters. */
+dcpk_status dcpk_comparing_state_faithful(struct dcpk_comparing *c, struct dcpk_error *err);
 /* The configurations of two models that are compared as stored. */
 dcpk_status dcpk_comparing_configs(struct dcpk_comparing *c, struct dcpk_error *err);
 /* Give the parameters of both sides their groups by Megatron's default rule; where that does not
@@ -191,8 +196,11 @@ dcpk_status dcpk_comparing_find_groups(struct dcpk_comparing *c, struct dcpk_err
 dcpk_status dcpk_comparing_groups(struct dcpk_comparing *c, struct dcpk_error *err);
 dcpk_status dcpk_comparing_member(struct dcpk_comparing *c, const uint32_t param[2],
                                   struct dcpk_error *err);
-/* Extra states by name (compare_extras.c). */
-dcpk_status dcpk_comparing_extras(struct dcpk_comparing *c, struct dcpk_error *err);
+/* Extra states by name (compare_extra_states.c): as objects; or so that a conversion may have lost
+ * them.
+ */
+dcpk_status dcpk_comparing_extra_states(struct dcpk_comparing *c, struct dcpk_error *err);
+dcpk_status dcpk_comparing_converted_extra_states(struct dcpk_comparing *c, struct dcpk_error *err);
 
 /* ---- what is stored (compare_objects.c, compare_rest.c, compare_files.c) ---- */
 

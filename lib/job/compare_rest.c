@@ -307,7 +307,7 @@ static dcpk_status compare_left(struct dcpk_comparing *c, struct dcpk_error *err
     struct dcpk_arena *arena;
     dcpk_status st;
 
-    if (dcpk_comparing_extras(c, err))
+    if (dcpk_comparing_extra_states(c, err))
         return err->status;
     arena = dcpk_arena_new(0, err);
     if (arena == NULL)

@@ -14,18 +14,6 @@ static dcpk_status compare_single(struct dcpk_comparing *c, enum dcpk_subject su
     return dcpk_comparing_value(c, subject, name, NULL, of, err);
 }
 
-static dcpk_status compare_scheduler(struct dcpk_comparing *c, struct dcpk_error *err)
-{
-    const struct dcpk_dicts entries = {
-        "opt_param_scheduler",
-        DCPK_OF_STATE,
-        {c->side[DCPK_A].model->scheduler, c->side[DCPK_B].model->scheduler}};
-
-    if (c->policy->whole_scheduler)
-        return dcpk_comparing_value(c, entries.subject, entries.name, NULL, entries.of, err);
-    return dcpk_comparing_dicts(c, &entries, err);
-}
-
 /* Entries of the common state that Megatron's own code does not make. */
 static dcpk_status compare_further(struct dcpk_comparing *c, struct dcpk_error *err)
 {
@@ -120,27 +108,34 @@ static void name_rng(const struct dcpk_comparing *c, const struct dcpk_rng *rng,
         snprintf(name, n_bytes, "rng_state[pp %" PRId64 ", tp %" PRId64 "]", pp, tp);
 }
 
-/*
- * The states that stand for a rank on the other side, NULL: none. Releases have them for each
- * data-parallel rank, or one for all: what is not the rank's own is compared where it is equal, or
- * for the first rank, unless the policy wants all.
- */
-static const struct dcpk_value *find_states(const struct dcpk_comparing *c,
-                                            const struct dcpk_model *other,
-                                            const struct dcpk_rng *rng)
+/* The other side's states for a rank; NULL: none. Releases have them for each data-parallel rank,
+ * or one for all. */
+typedef const struct dcpk_value *find_states(const struct dcpk_model *other,
+                                             const struct dcpk_rng *rng);
+
+static const struct dcpk_value *find_any_states(const struct dcpk_model *other,
+                                                const struct dcpk_rng *rng)
+{
+    const struct dcpk_rng *found = dcpk_model_rng(other, rng);
+
+    return found == NULL ? NULL : found->states;
+}
+
+/* Those that are not the rank's own count where they are equal, or for the first rank. */
+static const struct dcpk_value *find_own_states(const struct dcpk_model *other,
+                                                const struct dcpk_rng *rng)
 {
     const struct dcpk_rng *found = dcpk_model_rng(other, rng);
 
     if (found == NULL)
         return NULL;
-    if (c->policy->shares_rng || rng->dp == 0 || (found->dp == rng->dp && found->n_dp == rng->n_dp))
+    if (rng->dp == 0 || (found->dp == rng->dp && found->n_dp == rng->n_dp))
         return found->states;
     return dcpk_value_equal(found->states, rng->states) ? found->states : NULL;
 }
 
-/* The RNG states of one side, with those that stand for them on the other; once they are `paired`,
- * those for which none do. */
-static dcpk_status compare_rng(struct dcpk_comparing *c, enum dcpk_side from, bool paired,
+/* The RNG states of one side with those of the other; of B's, those that A has none for. */
+static dcpk_status compare_rng(struct dcpk_comparing *c, enum dcpk_side from, find_states *find,
                                struct dcpk_error *err)
 {
     const struct dcpk_model *mine = c->side[from].model, *other = c->side[!from].model;
@@ -149,11 +144,11 @@ static dcpk_status compare_rng(struct dcpk_comparing *c, enum dcpk_side from, bo
 
     for (size_t i = 0; i < mine->n_rng; i++) {
         const struct dcpk_rng *rng = &mine->rng[i];
-        const struct dcpk_value *found = find_states(c, other, rng), *values[2];
+        const struct dcpk_value *found = find(other, rng), *values[2];
         enum dcpk_subject subject = DCPK_OF_RNG;
         char name[128];
 
-        if (paired && found != NULL)
+        if (from == DCPK_B && found != NULL)
             continue;
         if (found == NULL && (!same_mesh || rng->dp > 0))
             subject = DCPK_OF_NO_RANK;
@@ -178,21 +173,61 @@ static dcpk_status compare_of_run(struct dcpk_comparing *c, const char *name,
     return compare_single(c, DCPK_OF_STATE, name, a, b, err);
 }
 
-dcpk_status dcpk_comparing_state(struct dcpk_comparing *c, struct dcpk_error *err)
+static struct dcpk_dicts scheduler_of(const struct dcpk_comparing *c)
+{
+    return (struct dcpk_dicts){
+        "opt_param_scheduler",
+        DCPK_OF_STATE,
+        {c->side[DCPK_A].model->scheduler, c->side[DCPK_B].model->scheduler}};
+}
+
+static dcpk_status compare_versions(struct dcpk_comparing *c, struct dcpk_error *err)
 {
     const struct dcpk_model *a = c->side[DCPK_A].model, *b = c->side[DCPK_B].model;
 
     if (compare_of_run(c, "iteration", a->iteration, b->iteration, err) ||
-        compare_of_run(c, "checkpoint_version", a->version, b->version, err) ||
-        (c->policy->whole_scheduler && compare_scheduler(c, err)) ||
-        compare_single(c, DCPK_OF_STATE, "num_floating_point_operations_so_far", a->flops, b->flops,
-                       err) ||
-        (!c->policy->whole_scheduler && compare_scheduler(c, err)) || /* many, so behind the rest */
-        compare_single(c, DCPK_OF_SCALER, "optimizer.grad_scaler", a->scaler, b->scaler, err) ||
-        compare_further(c, err) || compare_args(c, err) ||
-        (!c->policy->groups_by_param && dcpk_comparing_groups(c, err)) ||
-        compare_rng(c, DCPK_A, false, err) || compare_rng(c, DCPK_B, true, err) ||
-        (c->policy->converts_extras && dcpk_comparing_extras(c, err)))
+        compare_of_run(c, "checkpoint_version", a->version, b->version, err))
+        return err->status;
+    return DCPK_OK;
+}
+
+static dcpk_status compare_flops(struct dcpk_comparing *c, struct dcpk_error *err)
+{
+    return compare_single(c, DCPK_OF_STATE, "num_floating_point_operations_so_far",
+                          c->side[DCPK_A].model->flops, c->side[DCPK_B].model->flops, err);
+}
+
+static dcpk_status compare_own_state(struct dcpk_comparing *c, struct dcpk_error *err)
+{
+    if (compare_single(c, DCPK_OF_SCALER, "optimizer.grad_scaler", c->side[DCPK_A].model->scaler,
+                       c->side[DCPK_B].model->scaler, err) ||
+        compare_further(c, err) || compare_args(c, err))
+        return err->status;
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_comparing_state_same(struct dcpk_comparing *c, struct dcpk_error *err)
+{
+    const struct dcpk_dicts scheduler = scheduler_of(c);
+
+    if (compare_versions(c, err) || compare_flops(c, err) ||
+        dcpk_comparing_dicts(c, &scheduler, err) || compare_own_state(c, err) ||
+        dcpk_comparing_groups(c, err) || compare_rng(c, DCPK_A, find_own_states, err) ||
+        compare_rng(c, DCPK_B, find_own_states, err))
+        return err->status;
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_comparing_state_faithful(struct dcpk_comparing *c, struct dcpk_error *err)
+{
+    const struct dcpk_dicts scheduler = scheduler_of(c);
+
+    if (compare_versions(c, err) ||
+        dcpk_comparing_value(c, scheduler.subject, scheduler.name, NULL, scheduler.of, err) ||
+        compare_flops(c, err) || compare_own_state(c, err) ||
+        compare_rng(c, DCPK_A, find_any_states, err) ||
+        compare_rng(c, DCPK_B, find_any_states, err) ||
+        dcpk_comparing_converted_extra_states(c, err))
         return err->status;
     return DCPK_OK;
 }

@@ -2,35 +2,9 @@
 /* compare_tensors.c - pairs the tensors of two checkpoints, by parameter or as stored. */
 #include <string.h>
 
-#include "lib/base/alloc.h"
-#include "lib/base/order.h"
 #include "lib/job/compare_priv.h"
 
 /* ---- one pair ---- */
-
-/* Shape and dtype, as the answer has them; NULL for no view. */
-static dcpk_status put_view_text(struct dcpk_comparing *c, const struct dcpk_view *view,
-                                 const char **text, struct dcpk_error *err)
-{
-    char shape[256];
-
-    if (view == NULL)
-        return DCPK_OK;
-    return dcpk_comparing_print(c, text, err, "%s %s", dcpk_dtype_name(view->dtype),
-                                dcpk_shape_format(view->shape, view->rank, shape, sizeof shape));
-}
-
-dcpk_status dcpk_comparing_add_tensor(struct dcpk_comparing *c, struct dcpk_differences *list,
-                                      const struct dcpk_difference *d,
-                                      const struct dcpk_view *const view[2], struct dcpk_error *err)
-{
-    struct dcpk_difference copy = *d;
-
-    if (put_view_text(c, view[DCPK_A], &copy.a, err) ||
-        put_view_text(c, view[DCPK_B], &copy.b, err))
-        return err->status;
-    return dcpk_comparing_add(c, list, &copy, err);
-}
 
 /* Two tensors of one name; view: NULL: that side has none. */
 struct named_pair {
@@ -111,7 +85,8 @@ static const struct named_pair counts = {.weight = DCPK_COUNTS};
 static const struct named_pair may_lack = {.weight = DCPK_MAY_LACK};
 
 /* The two parameters of one name, and their tensors; NULL: that side has none. */
-struct param_pair {
+struct dcpk_param_pair {
+    uint32_t number[2];
     const struct dcpk_param *param[2];
     const struct dcpk_model_tensor *role[DCPK_N_ROLES][2]; /* DCPK_STATE: the first of a list */
     const struct dcpk_model_tensor *value[2];              /* the master, else the weight */
@@ -124,11 +99,12 @@ static const struct dcpk_model_tensor *tensor_at(const struct dcpk_model *model,
 }
 
 static void find_param_pair(const struct dcpk_comparing *c, const uint32_t number[2],
-                            struct param_pair *pair)
+                            struct dcpk_param_pair *pair)
 {
     for (int s = 0; s < 2; s++) {
         const struct dcpk_model *model = c->side[s].model;
 
+        pair->number[s] = number[s];
         pair->param[s] = &model->params[number[s]];
         for (int r = 0; r < DCPK_N_ROLES; r++)
             pair->role[r][s] = tensor_at(model, pair->param[s]->tensor[r]);
@@ -145,7 +121,7 @@ static bool have_both(const struct dcpk_model_tensor *const of[2])
  * With a master on one side only: is the other side's weight the same thing? Its dtype shows that
  * (fsdp_dtensor keeps the master as the weight), or there is nothing else.
  */
-static bool has_single_master(const struct param_pair *p)
+static bool has_single_master(const struct dcpk_param_pair *p)
 {
     const struct dcpk_model_tensor *const *master = p->role[DCPK_MASTER];
 
@@ -158,7 +134,7 @@ static bool has_single_master(const struct param_pair *p)
  * Masters with masters, weights with weights. A single master is compared with the other's weight,
  * and the rounded twin may be lacking, unless the comparison is strict.
  */
-static dcpk_status pair_kinds(struct dcpk_comparing *c, const struct param_pair *p,
+static dcpk_status pair_kinds(struct dcpk_comparing *c, const struct dcpk_param_pair *p,
                               struct dcpk_error *err)
 {
     const struct dcpk_model_tensor *const *master = p->role[DCPK_MASTER];
@@ -186,7 +162,7 @@ static dcpk_status pair_kinds(struct dcpk_comparing *c, const struct param_pair 
  * Values with values, whatever either side keeps them as. Without the optimizer a weight may be all
  * that is left of B's master: rounded. A model's weight may be of any dtype that was asked for.
  */
-static dcpk_status pair_values(struct dcpk_comparing *c, const struct param_pair *p,
+static dcpk_status pair_values(struct dcpk_comparing *c, const struct dcpk_param_pair *p,
                                struct dcpk_error *err)
 {
     const bool is_alone = c->options->weights_only || !c->side[DCPK_B].model->has_optimizer;
@@ -201,7 +177,7 @@ static dcpk_status pair_values(struct dcpk_comparing *c, const struct param_pair
 }
 
 /* Do the parameter's groups have its step? It is compared with them. */
-static bool is_step_in_groups(const struct dcpk_comparing *c, const struct param_pair *p)
+static bool is_step_in_groups(const struct dcpk_comparing *c, const struct dcpk_param_pair *p)
 {
     for (int s = 0; s < 2; s++) {
         const uint32_t group = p->param[s]->group;
@@ -213,19 +189,6 @@ static bool is_step_in_groups(const struct dcpk_comparing *c, const struct param
     return true;
 }
 
-/* Between formats, and between optimizers, the step moves to the groups. */
-static dcpk_status pair_steps(struct dcpk_comparing *c, const struct param_pair *p,
-                              struct dcpk_error *err)
-{
-    const bool is_in_groups = is_step_in_groups(c, p) && !c->with_model;
-
-    if (is_in_groups && c->policy->groups_by_param)
-        return DCPK_OK;
-    if (is_in_groups || c->policy->pairs_values || !c->same_format)
-        return pair_tensors(c, p->role[DCPK_STEP], &may_lack, err);
-    return pair_tensors(c, p->role[DCPK_STEP], &counts, err);
-}
-
 /* States of an optimizer: a model has none. */
 static const struct named_pair *state_pair(const struct dcpk_comparing *c)
 {
@@ -233,7 +196,7 @@ static const struct named_pair *state_pair(const struct dcpk_comparing *c)
 }
 
 /* Other optimizer states of one side; once they are `paired`, those that the other lacks. */
-static dcpk_status pair_states(struct dcpk_comparing *c, const struct param_pair *p,
+static dcpk_status pair_states(struct dcpk_comparing *c, const struct dcpk_param_pair *p,
                                enum dcpk_side from, bool paired, struct dcpk_error *err)
 {
     const struct dcpk_model *mine = c->side[from].model, *other = c->side[!from].model;
@@ -251,22 +214,51 @@ static dcpk_status pair_states(struct dcpk_comparing *c, const struct param_pair
     return DCPK_OK;
 }
 
+/* Moments, the step and other states. step: NULL: it is compared with the groups. */
+static dcpk_status pair_optimizer(struct dcpk_comparing *c, const struct dcpk_param_pair *p,
+                                  const struct named_pair *step, struct dcpk_error *err)
+{
+    const enum dcpk_side first = c->policy->first;
+
+    if (pair_tensors(c, p->role[DCPK_EXP_AVG], state_pair(c), err) ||
+        pair_tensors(c, p->role[DCPK_EXP_AVG_SQ], state_pair(c), err) ||
+        (step != NULL && pair_tensors(c, p->role[DCPK_STEP], step, err)) ||
+        pair_states(c, p, first, false, err) ||
+        pair_states(c, p, dcpk_other_side(first), true, err))
+        return err->status;
+    return DCPK_OK;
+}
+
+/* Between formats, and between optimizers, the step moves to the groups. */
+dcpk_status dcpk_pair_param_same(struct dcpk_comparing *c, const struct dcpk_param_pair *p,
+                                 struct dcpk_error *err)
+{
+    const bool step_moves = !c->same_format || (!c->with_model && is_step_in_groups(c, p));
+
+    if (pair_kinds(c, p, err) || pair_optimizer(c, p, step_moves ? &may_lack : &counts, err))
+        return err->status;
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_pair_param_faithful(struct dcpk_comparing *c, const struct dcpk_param_pair *p,
+                                     struct dcpk_error *err)
+{
+    const bool has_groups = !c->with_model;
+    const struct named_pair *step = has_groups && is_step_in_groups(c, p) ? NULL : &may_lack;
+
+    if (pair_values(c, p, err) || pair_optimizer(c, p, step, err) ||
+        (has_groups && dcpk_comparing_member(c, p->number, err)))
+        return err->status;
+    return DCPK_OK;
+}
+
 static dcpk_status pair_param(struct dcpk_comparing *c, const uint32_t number[2],
                               struct dcpk_error *err)
 {
-    const struct dcpk_policy *policy = c->policy;
-    struct param_pair p;
+    struct dcpk_param_pair p;
 
     find_param_pair(c, number, &p);
-    if ((policy->pairs_values && pair_values(c, &p, err)) ||
-        (!policy->pairs_values && pair_kinds(c, &p, err)) ||
-        pair_tensors(c, p.role[DCPK_EXP_AVG], state_pair(c), err) ||
-        pair_tensors(c, p.role[DCPK_EXP_AVG_SQ], state_pair(c), err) || pair_steps(c, &p, err) ||
-        pair_states(c, &p, policy->first, false, err) ||
-        pair_states(c, &p, dcpk_other_side(policy->first), true, err) ||
-        (policy->groups_by_param && !c->with_model && dcpk_comparing_member(c, number, err)))
-        return err->status;
-    return DCPK_OK;
+    return c->policy->pair_param(c, &p, err);
 }
 
 /* The parameters of one side, with those of their names on the other; once they are `paired`, those

@@ -6,7 +6,7 @@
 #include "lib/base/alloc.h"
 #include "lib/job/compare_priv.h"
 
-#define MOST_TEXT_BYTES 120 /* of a value in the answer */
+#define MAX_TEXT_BYTES 120 /* of a value in the answer */
 
 /* *text: a value as JSON, cut, in the report's arena; NULL for none. */
 static dcpk_status put_value_text(struct dcpk_comparing *c, const struct dcpk_value *value,
@@ -25,10 +25,10 @@ static dcpk_status put_value_text(struct dcpk_comparing *c, const struct dcpk_va
     st = dcpk_bytes_status(&bytes, err);
     if (st != DCPK_OK)
         goto out;
-    if (bytes.n_bytes <= MOST_TEXT_BYTES)
+    if (bytes.n_bytes <= MAX_TEXT_BYTES)
         *text = dcpk_arena_strndup(arena, (const char *)bytes.data, bytes.n_bytes, err);
     else
-        *text = dcpk_arena_printf(arena, err, "%.*s...", MOST_TEXT_BYTES, (const char *)bytes.data);
+        *text = dcpk_arena_printf(arena, err, "%.*s...", MAX_TEXT_BYTES, (const char *)bytes.data);
     if (*text == NULL)
         st = err->status;
 out:

@@ -39,9 +39,7 @@ static dcpk_status convert_open_source(struct dcpk_conversion *c, struct dcpk_er
     if ((o->out != NULL && dcpk_run_check_apart(o->in, o->out, err)) ||
         dcpk_env_open(&o->env, o->in, o->from, &c->source, &c->ckpt, err))
         return err->status;
-    c->ckpt->given_args = o->args;
-    c->ckpt->given_family = o->target.family;
-    return dcpk_input_facts_apply(&o->facts, c->ckpt, err);
+    return dcpk_checkpoint_give(c->ckpt, &o->given, err);
 }
 
 /* Is there something to do where the format stays the same? */
@@ -50,8 +48,8 @@ static bool changes_something(const struct dcpk_convert_options *options)
     return options->target.mesh.tp > 0 || options->target.mesh.dp > 0 ||
            options->target.generation != NULL || options->target.optimizer_layout != NULL ||
            options->rules.vocab.divisible_by > 0 || options->model_prefix != NULL ||
-           options->state_prefix != NULL || options->facts.n_drops > 0 ||
-           (options->facts.decisions & ~(unsigned)DCPK_ACCEPT_GTP) != 0 ||
+           options->state_prefix != NULL || options->given.n_drops > 0 ||
+           (options->given.decisions & ~(unsigned)DCPK_ACCEPT_GTP) != 0 ||
            options->target.family.dtype != DCPK_DTYPE_NONE ||
            options->target.family.most_file_bytes > 0;
 }
@@ -111,7 +109,7 @@ static dcpk_status put_command_line(struct dcpk_conversion *c, struct dcpk_error
         dcpk_output_event(c->out, DCPK_EVENT_NOTE, "command line",
                           "beside the args of the checkpoint Megatron needs: %.*s",
                           (int)strcspn(text, "\n"), text);
-    return dcpk_output_put_beside(c->out, DCPK_COMMAND_LINE_NAME, text, strlen(text), err);
+    return dcpk_output_put_small_file(c->out, DCPK_COMMAND_LINE_NAME, text, strlen(text), err);
 }
 
 /* The canonical view, with the rules applied, as keys and pieces of the target format. */
@@ -124,9 +122,9 @@ static dcpk_status map_through_model(struct dcpk_conversion *c, struct dcpk_erro
     if (dcpk_model_read(c->ckpt, view_flags(o), &c->model, err) ||
         dcpk_model_check_known(c->model, err))
         return err->status;
-    c->is_unchanged = from == o->to && !c->model->needs_rewrite && !changes_something(o);
-    if (c->is_unchanged)
-        return dcpk_fail(err, DCPK_EUSAGE, "the checkpoint is %s already", from->name);
+    if (from == o->to && !c->model->needs_rewrite && !changes_something(o))
+        return dcpk_fail_fix(err, DCPK_EUSAGE, DCPK_FIX_REWRITE, "the checkpoint is %s already",
+                             from->name);
     if (dcpk_rules_apply(c->model, &rules, err) || name_iteration(c, err) ||
         o->to->mapping->from_model(c->model, c->out, err) || put_command_line(c, err))
         return err->status;
@@ -237,18 +235,18 @@ static dcpk_status check_made_args(const struct dcpk_conversion *c, struct dcpk_
 static dcpk_status convert_find_target(struct dcpk_conversion *c, struct dcpk_error *err)
 {
     const struct dcpk_convert_options *o = c->options;
-    const struct dcpk_target_wish wish = {.in = o->in,
-                                          .source = &c->source,
-                                          .out = o->out,
-                                          .is_model = c->out->format->is_model,
-                                          .iteration = conversion_iteration(c),
-                                          .policy = o->tracker,
-                                          .flags = o->folder_flags,
-                                          .formats = o->env.formats};
+    const struct dcpk_target_options where = {.in = o->in,
+                                              .source = &c->source,
+                                              .out = o->out,
+                                              .is_model = c->out->format->is_model,
+                                              .iteration = conversion_iteration(c),
+                                              .policy = o->tracker,
+                                              .flags = o->folder_flags,
+                                              .formats = o->env.formats};
 
     if (o->out == NULL)
         return DCPK_OK;
-    if (dcpk_target_find(&wish, &c->target, err) != DCPK_OK)
+    if (dcpk_target_find(&where, &c->target, err) != DCPK_OK)
         return err->status;
     if (c->target.is_archive && dcpk_ranks_count(o->env.ranks) > 1)
         return dcpk_fail(err, DCPK_EUSAGE,

@@ -10,10 +10,10 @@
 #include "lib/exec/exec.h"
 #include "lib/exec/ranks.h"
 #include "lib/job/compare.h"
-#include "lib/job/input_check.h"
-#include "lib/job/input_facts.h"
+#include "lib/job/give_options.h"
 #include "lib/job/overflow.h"
 #include "lib/job/verdict.h"
+#include "lib/job/verify.h"
 #include "lib/rules/rules.h"
 
 enum dcpk_convert_flags {
@@ -37,9 +37,8 @@ struct dcpk_convert_options {
     const void *mapping_options;
     struct dcpk_rule_options rules;
     unsigned flags;
-    unsigned folder_flags;         /* of DCPK_FOLDER_REPLACE and _RESUME (lib/io/sink.h) */
-    struct dcpk_input_facts facts; /* of the source */
-    const struct dcpk_value *args; /* of the source: its given_args */
+    unsigned folder_flags;          /* of DCPK_FOLDER_REPLACE and _RESUME (lib/io/sink.h) */
+    struct dcpk_open_options given; /* of the source, unless the caller has opened it */
     /* Run or iteration folders (lib/ckpt/run.h). out NULL: it is planned, and never run. */
     const char *in, *out;
     /* Instead of `in`, which is NULL then: a checkpoint that the caller has opened, and closes. */
@@ -56,7 +55,6 @@ struct dcpk_conversion {
     struct dcpk_run source, target;
     struct dcpk_checkpoint *ckpt;
     struct dcpk_model *model; /* NULL where `mapping` took its place */
-    bool is_unchanged;        /* planning failed: the source is what was asked for already */
     struct dcpk_output *out;
     struct dcpk_plan_totals totals;
     struct dcpk_verdict verdict;     /* which releases load it; not for a plain container */
@@ -83,14 +81,15 @@ dcpk_status dcpk_conversion_plan(struct dcpk_conversion *c,
  * Write the planned output, publish it, then the tracker. On failure nothing is left that looks
  * whole; what is worth resuming stays in the partial folder with its journal, and the error
  * mentions it. RESUME continues a partial folder; DCPK_EUSAGE when it is of another input or of
- * other options, unless REPLACE. With RESUME alone an output that exists is compared with what
- * would be written, byte for byte; where it is the same the tracker is all that is left to be
- * written (target.is_there), else DCPK_EUSAGE. Where the model needs a proof (lib/job/compare.h)
- * that comes before any data is written: DCPK_EMISMATCH when it fails. What is resumed has had it.
- * A cast that makes finite elements infinite is refused then, without ALLOW_OVERFLOW: DCPK_ERANGE.
- * What reads the output back comes before it is published: nothing is, and nothing kept, when that
- * fails. Collective over options->env.ranks, which have agreed on the plan: all return the same
- * status; stats and resumed_bytes are rank 0's.
+ * other options, unless REPLACE. With RESUME alone an output that exists is proven: it
+ * passes the checks of `verify`, and every element, object and file is the one that would be
+ * written; then the tracker is all that is left to be written (target.is_there), else DCPK_EUSAGE.
+ * Where the model needs a proof (lib/job/compare.h) that comes before any data is written:
+ * DCPK_EMISMATCH when it fails. What is resumed has had it. A cast that makes finite elements
+ * infinite is refused then, without ALLOW_OVERFLOW: DCPK_ERANGE. What reads the output back comes
+ * before it is published: nothing is, and nothing kept, when that fails. Collective over
+ * options->env.ranks, which have agreed on the plan: all return the same status; stats and
+ * resumed_bytes are rank 0's.
  */
 dcpk_status dcpk_conversion_run(struct dcpk_conversion *c, struct dcpk_error *err);
 void dcpk_conversion_free(struct dcpk_conversion *c); /* a zeroed one is a no-op */

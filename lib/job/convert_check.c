@@ -5,9 +5,10 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "lib/ckpt/places.h"
-#include "lib/ckpt/unknown.h"
+#include "lib/ckpt/integrity.h"
+#include "lib/job/give_options.h"
 #include "lib/job/hash_list.h"
+#include "lib/job/verify.h"
 #include "lib/model/model.h"
 
 #define READS_BACK (DCPK_CONVERT_VERIFY | DCPK_CONVERT_HASHES | DCPK_CONVERT_INTEGRITY)
@@ -38,53 +39,41 @@ dcpk_status dcpk_conversion_can_check(const struct dcpk_conversion *c, struct dc
 static dcpk_status reopen(const struct dcpk_conversion *c, const struct dcpk_folder *folder,
                           struct dcpk_checkpoint **ckpt, struct dcpk_error *err)
 {
+    const struct dcpk_family_settings *family = &c->options->target.family;
+    const struct dcpk_open_options given = {.family.maps = family->maps,
+                                            .family.family = family->family};
+    const char *path = folder != NULL ? dcpk_folder_partial(folder) : c->target.folder;
     struct dcpk_store *store;
-    dcpk_status st = dcpk_store_open(dcpk_folder_partial(folder), &store, err);
+    dcpk_status st = dcpk_store_open(path, &store, err);
 
     if (st == DCPK_OK)
         st = dcpk_checkpoint_open(store, c->options->env.formats, c->options->to->name, ckpt, err);
     if (st == DCPK_OK)
-        (*ckpt)->given_family = (struct dcpk_family_wish){
-            .maps = c->options->target.family.maps, .family = c->options->target.family.family};
+        st = dcpk_checkpoint_give(*ckpt, &given, err);
     for (size_t i = 0; st == DCPK_OK && i < (*ckpt)->n_files; i++)
         dcpk_source_advise((*ckpt)->files[i], 0, dcpk_source_bytes((*ckpt)->files[i]),
                            DCPK_DONE_WITH);
     return st;
 }
 
-/* What `dcpkit verify --against` asks: is it whole, are its pickles known and its bytes right, does
- * it hold the same? */
+/* The checks of `dcpkit verify --against`. */
 static dcpk_status prove(struct dcpk_conversion *c, struct dcpk_checkpoint *ours,
-                         struct dcpk_exec *exec, struct dcpk_error *err)
+                         struct dcpk_error *err)
 {
-    const struct dcpk_compare_options options = {
-        .policy = DCPK_COMPARE_FAITHFUL,
-        .weights_only = c->model != NULL && (c->model->flags & DCPK_MODEL_WEIGHTS_ONLY) != 0,
-        .vocab_size = c->options->rules.vocab.size,
-        .env = c->options->env};
+    const bool weights_only = c->model != NULL && (c->model->flags & DCPK_MODEL_WEIGHTS_ONLY) != 0;
+    const struct dcpk_verify_options options = {.flags =
+                                                    weights_only ? DCPK_VERIFY_WEIGHTS_ONLY : 0,
+                                                .source = c->ckpt,
+                                                .source_name = c->source.folder,
+                                                .vocab_size = c->options->rules.vocab.size,
+                                                .env = c->options->env};
     const struct dcpk_compare_report *report = &c->proof;
-    dcpk_status st = dcpk_checkpoint_check_cover(ours, err);
+    struct dcpk_verification v = {.has_checksums = false};
+    dcpk_status st;
 
-    if (st == DCPK_OK)
-        st = dcpk_check_places(ours, err);
-    if (st == DCPK_OK && ours->format->check_whole != NULL)
-        st = ours->format->check_whole(ours, err);
-    if (st == DCPK_OK) {
-        dcpk_progress_begin(&options.env.progress, "reading objects back");
-        st = dcpk_check_values(ours, ours->format->is_known, &options.env.progress, err);
-    }
-    if (st == DCPK_OK) {
-        dcpk_progress_begin(&options.env.progress, "reading back");
-        st = dcpk_exec_check_items(exec, NULL, err);
-    }
-    if (st == DCPK_OK) {
-        dcpk_progress_begin(&options.env.progress, "comparing");
-        st = dcpk_compare_checkpoints(ours, c->ckpt, &options, &c->proof, err);
-    }
-    if (st == DCPK_OK && !report->equal)
-        st =
-            dcpk_fail(err, DCPK_EMISMATCH, "%" PRIu64 " differences from '%s', the first: %s",
-                      report->differences.n, c->source.folder, report->differences.first->sentence);
+    dcpk_verify(ours, &options, &v);
+    st = dcpk_verification_status(&v, err);
+    c->proof = v.proof; /* which the conversion releases */
     if (st == DCPK_OK && report->n_overflowed > 0 &&
         (c->options->flags & DCPK_CONVERT_ALLOW_OVERFLOW) == 0)
         st = dcpk_fail_fix(err, DCPK_ERANGE, DCPK_FIX_ALLOW_OVERFLOW,
@@ -111,6 +100,22 @@ static dcpk_status hash(struct dcpk_conversion *c, struct dcpk_checkpoint *ours,
     return st;
 }
 
+/* Of an output that was there the list is checked already; it must have one. */
+static dcpk_status put_integrity(const struct dcpk_conversion *c, struct dcpk_exec *exec,
+                                 struct dcpk_folder *folder, struct dcpk_error *err)
+{
+    bool is_there = false;
+
+    dcpk_progress_begin(&c->options->env.progress, "hashing files");
+    if (folder != NULL)
+        return dcpk_exec_put_integrity(exec, folder, err);
+    if (dcpk_exec_find_integrity(exec, &is_there, err) != DCPK_OK)
+        return err->status;
+    if (!is_there)
+        return dcpk_fail(err, DCPK_EUSAGE, "'" DCPK_INTEGRITY_NAME "' is missing");
+    return DCPK_OK;
+}
+
 dcpk_status dcpk_conversion_check(struct dcpk_conversion *c, struct dcpk_folder *folder,
                                   struct dcpk_error *err)
 {
@@ -125,16 +130,14 @@ dcpk_status dcpk_conversion_check(struct dcpk_conversion *c, struct dcpk_folder 
     if (st == DCPK_OK)
         st = dcpk_exec_new(ours, &c->options->env, &exec, err);
     if (st == DCPK_OK && (flags & DCPK_CONVERT_VERIFY) != 0)
-        st = prove(c, ours, exec, err);
+        st = prove(c, ours, err);
     if (st == DCPK_OK && (flags & DCPK_CONVERT_HASHES) != 0)
         st = hash(c, ours, exec, err);
-    if (st == DCPK_OK && (flags & DCPK_CONVERT_INTEGRITY) != 0) {
-        dcpk_progress_begin(&c->options->env.progress, "hashing files");
-        st = dcpk_exec_put_integrity(exec, folder, err);
-    }
+    if (st == DCPK_OK && (flags & DCPK_CONVERT_INTEGRITY) != 0)
+        st = put_integrity(c, exec, folder, err);
     dcpk_exec_free(exec);
     dcpk_checkpoint_close(ours);
-    if (st != DCPK_OK)
+    if (st != DCPK_OK && folder != NULL)
         dcpk_context(err, "checking what was written (nothing is published)");
     return st;
 }

@@ -6,11 +6,25 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/base/checked.h"
 #include "lib/base/digest.h"
 #include "lib/base/hex.h"
 #include "lib/ckpt/summary.h"
 #include "lib/exec/value_hash.h"
 #include "lib/job/hash_list_priv.h"
+
+dcpk_status dcpk_hashed_count(struct dcpk_hashed *item, struct dcpk_error *err)
+{
+    int64_t n_elems = 0;
+    dcpk_status st = dcpk_shape_count(item->shape, item->rank, &n_elems, err);
+
+    if (st == DCPK_OK &&
+        !dcpk_mul_u64((uint64_t)n_elems, dcpk_dtype_bytes(item->dtype), &item->n_bytes))
+        st = dcpk_fail(err, DCPK_ERANGE, "more than 2^64 bytes");
+    if (st != DCPK_OK)
+        dcpk_context(err, "'%s'", item->key);
+    return st;
+}
 
 void dcpk_hash_list_release(struct dcpk_hash_list *list)
 {
@@ -233,7 +247,7 @@ dcpk_status dcpk_hash_list_make_fingerprints(struct dcpk_exec *exec,
                                              struct dcpk_hash_list *list, struct dcpk_error *err)
 {
     list->has_fingerprints = true;
-    list->unsaid = DCPK_UNSAID_OBJECTS | DCPK_UNSAID_WHOLE;
+    list->lacks = DCPK_LACKS_OBJECTS | DCPK_LACKS_WHOLE;
     if (dcpk_hash_list_begin(list, ckpt->n_tensors, err) || add_tensors(exec, ckpt, list, err))
         return err->status;
     dcpk_hash_list_sort(list);
@@ -391,7 +405,7 @@ void dcpk_hash_list_put_text(const struct dcpk_hash_list *list, struct dcpk_byte
 static bool is_same(const struct dcpk_hash_list *recorded, const struct dcpk_hashed *a,
                     const struct dcpk_hashed *b)
 {
-    const bool has_forms = (recorded->unsaid & DCPK_UNSAID_FORMS) == 0;
+    const bool has_forms = (recorded->lacks & DCPK_LACKS_FORMS) == 0;
 
     if (a->not_covered != NULL || b->not_covered != NULL)
         return a->not_covered != NULL && b->not_covered != NULL;
@@ -402,10 +416,10 @@ static bool is_same(const struct dcpk_hash_list *recorded, const struct dcpk_has
 }
 
 /* The next item of the list that the other one may have something on. */
-static const struct dcpk_hashed *next_item(const struct dcpk_hash_list *list, unsigned unsaid,
+static const struct dcpk_hashed *next_item(const struct dcpk_hash_list *list, unsigned lacks,
                                            size_t *i)
 {
-    while (*i < list->n && (unsaid & DCPK_UNSAID_OBJECTS) != 0 &&
+    while (*i < list->n && (lacks & DCPK_LACKS_OBJECTS) != 0 &&
            list->items[*i].kind != DCPK_HASHED_TENSOR)
         ++*i;
     return *i < list->n ? &list->items[*i] : NULL;
@@ -426,8 +440,8 @@ size_t dcpk_hash_list_compare(const struct dcpk_hash_list *recorded,
     size_t i = 0, j = 0, n = 0;
 
     for (;;) {
-        const struct dcpk_hashed *x = next_item(recorded, recorded->unsaid, &i);
-        const struct dcpk_hashed *y = next_item(found, recorded->unsaid, &j);
+        const struct dcpk_hashed *x = next_item(recorded, recorded->lacks, &i);
+        const struct dcpk_hashed *y = next_item(found, recorded->lacks, &j);
         int order;
 
         if (x == NULL && y == NULL)

@@ -32,11 +32,11 @@ struct dcpk_hashed {
     const char *not_covered; /* why there is no hash; NULL: there is one. Of objects */
 };
 
-/* What a list that was read does not record. */
-enum dcpk_unsaid {
-    DCPK_UNSAID_OBJECTS = 1, /* and the common state: written by dcpkit before it hashed them */
-    DCPK_UNSAID_FORMS = 2,   /* dtypes and shapes: text */
-    DCPK_UNSAID_WHOLE = 4,
+/* The parts that a list which was read does not have. */
+enum dcpk_hash_list_lacks {
+    DCPK_LACKS_OBJECTS = 1, /* and the common state: fingerprints, lists of other programs */
+    DCPK_LACKS_FORMS = 2,   /* dtypes and shapes: text */
+    DCPK_LACKS_WHOLE = 4,
 };
 
 /* In the order of key, then kind. Everything lives in the arena. Zero it before use; release it in
@@ -47,7 +47,7 @@ struct dcpk_hash_list {
     size_t n, capacity;
     size_t n_of[DCPK_N_HASHED];
     size_t n_not_covered;
-    unsigned unsaid;       /* enum dcpk_unsaid */
+    unsigned lacks;        /* of enum dcpk_hash_list_lacks */
     bool has_fingerprints; /* of tensors alone, and no `whole` */
     const char *format;    /* of a document that was read; NULL: not recorded */
     /*
@@ -98,17 +98,17 @@ void dcpk_hash_list_put_text(const struct dcpk_hash_list *list, struct dcpk_byte
 /*
  * Read what either of the two wrote. Of a document just "tensors", of each of these dtype, shape
  * and xxh3_128, and where they are there "objects", "common" and "whole", so that manifests of
- * other programs and of earlier dcpkits can be read. The first tensor decides whether it is a list
- * of fingerprints. Errors: DCPK_EFORMAT for what is none, DCPK_ERANGE for a shape past all limits,
- * DCPK_EUNSUPPORTED for a dtype that is not known.
+ * other programs can be read. The first tensor decides whether it is a list of fingerprints.
+ * Errors: DCPK_EFORMAT for what is none, DCPK_ERANGE for a shape past all limits, DCPK_EUNSUPPORTED
+ * for a dtype that is not known.
  */
 dcpk_status dcpk_hash_list_parse(const char *text, size_t n_bytes, struct dcpk_hash_list *list,
                                  struct dcpk_error *err);
 
 /*
  * Hold a recorded list against one that was found: `each` is called for every item that differs in
- * dtype, shape or hash, in order; NULL for the side that has none. What `recorded` is silent on is
- * no difference. Both have hashes, or both fingerprints. Returns how many there are.
+ * dtype, shape or hash, in order; NULL for the side that has none. What `recorded` lacks is not a
+ * difference. Both have hashes, or both fingerprints. Returns how many there are.
  */
 typedef void dcpk_hash_differs(void *context, const struct dcpk_hashed *recorded,
                                const struct dcpk_hashed *found);

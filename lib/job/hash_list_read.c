@@ -1,28 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hash_list_read.c - recorded hashes, as JSON or as text, of this dcpkit, an earlier one or another
- * program. */
+/* hash_list_read.c - recorded hashes, as JSON or as text, of this program or another. */
 #include <string.h>
 
 #include "lib/base/alloc.h"
-#include "lib/base/checked.h"
 #include "lib/base/digest.h"
 #include "lib/base/hex.h"
 #include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/job/hash_list_priv.h"
-
-dcpk_status dcpk_hashed_count(struct dcpk_hashed *item, struct dcpk_error *err)
-{
-    int64_t n_elems = 0;
-    dcpk_status st = dcpk_shape_count(item->shape, item->rank, &n_elems, err);
-
-    if (st == DCPK_OK &&
-        !dcpk_mul_u64((uint64_t)n_elems, dcpk_dtype_bytes(item->dtype), &item->n_bytes))
-        st = dcpk_fail(err, DCPK_ERANGE, "more than 2^64 bytes");
-    if (st != DCPK_OK)
-        dcpk_context(err, "'%s'", item->key);
-    return st;
-}
 
 /* Of the hash of a tensor. */
 static size_t digest_bytes(const struct dcpk_hash_list *list)
@@ -156,13 +141,13 @@ static dcpk_status take_document(struct dcpk_hash_list *list, const struct dcpk_
     for (const struct dcpk_json *t = dcpk_json_first(tensors); t != NULL && st == DCPK_OK;
          t = dcpk_json_next(t))
         st = take_tensor(list, t, err);
-    list->unsaid = 0;
+    list->lacks = 0;
     if (list->has_fingerprints)
         objects = whole = NULL;
     if (!is_object(objects))
-        list->unsaid |= DCPK_UNSAID_OBJECTS;
+        list->lacks |= DCPK_LACKS_OBJECTS;
     if (!is_object(whole))
-        list->unsaid |= DCPK_UNSAID_WHOLE;
+        list->lacks |= DCPK_LACKS_WHOLE;
     if (is_object(objects) && st == DCPK_OK) {
         for (const struct dcpk_json *o = dcpk_json_first(objects); o != NULL && st == DCPK_OK;
              o = dcpk_json_next(o))
@@ -220,7 +205,7 @@ static dcpk_status take_line(struct dcpk_hash_list *list, const char *line, size
         memcpy(digits, line, WHOLE_DIGITS);
         digits[WHOLE_DIGITS] = '\0';
         if (dcpk_hex_get(digits, list->whole, sizeof list->whole)) {
-            list->unsaid &= ~(unsigned)(DCPK_UNSAID_WHOLE | DCPK_UNSAID_OBJECTS);
+            list->lacks &= ~(unsigned)DCPK_LACKS_WHOLE;
             return DCPK_OK;
         }
     }
@@ -242,8 +227,6 @@ static dcpk_status take_line(struct dcpk_hash_list *list, const char *line, size
         return dcpk_fail(err, DCPK_EFORMAT, "among fingerprints an object has no hash: \"%.*s\"",
                          (int)dcpk_min_size(n, 80), line);
     item->is_fingerprint = list->has_fingerprints;
-    if (item->kind != DCPK_HASHED_TENSOR)
-        list->unsaid &= ~(unsigned)DCPK_UNSAID_OBJECTS;
     list->n++;
     if (item->kind != DCPK_HASHED_COMMON)
         return take_key(list, line + n_digits + 2, n - n_digits - 2, &item->key, err);
@@ -258,13 +241,14 @@ static dcpk_status take_lines(struct dcpk_hash_list *list, const char *text, siz
     size_t at = 0, length;
     const char *line;
 
-    list->unsaid = DCPK_UNSAID_FORMS | DCPK_UNSAID_OBJECTS | DCPK_UNSAID_WHOLE;
     list->has_fingerprints =
         n_bytes > FINGERPRINT_DIGITS && memchr(text, ' ', n_bytes) == text + FINGERPRINT_DIGITS;
+    list->lacks = DCPK_LACKS_FORMS | DCPK_LACKS_WHOLE;
+    if (list->has_fingerprints)
+        list->lacks |= DCPK_LACKS_OBJECTS;
     while (st == DCPK_OK && (line = dcpk_take_line(text, n_bytes, &at, &length)) != NULL)
         st = take_line(list, line, length, err);
-    if (st == DCPK_OK && (list->unsaid & DCPK_UNSAID_OBJECTS) == 0 &&
-        (list->unsaid & DCPK_UNSAID_WHOLE) != 0)
+    if (st == DCPK_OK && !list->has_fingerprints && (list->lacks & DCPK_LACKS_WHOLE) != 0)
         st = dcpk_fail(err, DCPK_EFORMAT,
                        "it is cut short: the line 'the whole checkpoint' is missing");
     return st;

@@ -177,23 +177,23 @@ static const struct dcpk_map *object_map(const struct dcpk_holding *h)
 }
 
 bool dcpk_holding_tensor(const struct dcpk_holding *h, const char *key, size_t n,
-                         struct dcpk_held *held)
+                         struct dcpk_found_tensor *found)
 {
     const struct dcpk_map *map = &h->tensors;
-    uint64_t found;
+    uint64_t number;
 
     if (is_plain(h))
         map = &h->ckpt->tensor_by_key;
-    if (!dcpk_map_get(map, key, n, &found))
+    if (!dcpk_map_get(map, key, n, &number))
         return false;
-    held->index = (size_t)found;
+    found->index = (size_t)number;
     if (h->out != NULL) {
-        held->rank = h->out->tensors[found].rank;
-        held->shape = h->out->tensors[found].shape;
+        found->rank = h->out->tensors[number].rank;
+        found->shape = h->out->tensors[number].shape;
         return true;
     }
-    held->rank = h->ckpt->tensors[found].rank;
-    held->shape = h->ckpt->tensors[found].shape;
+    found->rank = h->ckpt->tensors[number].rank;
+    found->shape = h->ckpt->tensors[number].shape;
     return true;
 }
 

@@ -8,7 +8,7 @@
 #include "lib/rules/edit.h"
 
 /* A tensor that was found. */
-struct dcpk_held {
+struct dcpk_found_tensor {
     size_t index; /* below n_tensors */
     int rank;
     const int64_t *shape;
@@ -43,7 +43,7 @@ void dcpk_holding_release(struct dcpk_holding *h);
 
 /* key: n bytes. */
 bool dcpk_holding_tensor(const struct dcpk_holding *h, const char *key, size_t n,
-                         struct dcpk_held *held);
+                         struct dcpk_found_tensor *found);
 /* The object "<key>.<field>", or `key` where field is NULL. field: the caller's until the holding
  * is released. */
 bool dcpk_holding_object(struct dcpk_holding *h, const char *key, size_t n, const char *field);

@@ -7,15 +7,15 @@
 #include "lib/base/bytes.h"
 #include "lib/base/order.h"
 #include "lib/job/compare.h"
-#include "lib/job/input_check.h"
 #include "lib/job/merge_priv.h"
+#include "lib/job/verify.h"
 #include "lib/model/account.h"
 #include "lib/model/arg_table.h"
 #include "lib/rules/args_fit.h"
 #include "lib/rules/rules.h"
 
 /* Of a message, which has its cause before it: what is listed beyond this would be cut. */
-#define MOST_LISTED_BYTES (DCPK_ERROR_BYTES * 3 / 4)
+#define MAX_LISTED_BYTES (DCPK_ERROR_BYTES * 3 / 4)
 
 /* ---- opening ---- */
 
@@ -24,9 +24,7 @@ static dcpk_status input_view(const struct dcpk_merge_options *o, struct dcpk_me
 {
     const unsigned flags = o->weights_only ? DCPK_MODEL_WEIGHTS_ONLY : 0;
 
-    in->ckpt->given_args = o->args;
-    in->ckpt->given_family = o->family;
-    if (dcpk_input_facts_apply(&o->facts, in->ckpt, err) ||
+    if (dcpk_checkpoint_give(in->ckpt, &o->given, err) ||
         dcpk_checkpoint_check_cover(in->ckpt, err) ||
         dcpk_model_read(in->ckpt, flags, &in->model, err) ||
         dcpk_model_check_known(in->model, err) || dcpk_rules_check_model_rows(in->model, err) ||
@@ -68,7 +66,7 @@ static struct dcpk_bytes *differences_next(struct merge_differences *d,
                                            const struct dcpk_merged *in)
 {
     d->n++;
-    if (d->text.n_bytes > MOST_LISTED_BYTES)
+    if (d->text.n_bytes > MAX_LISTED_BYTES)
         return NULL;
     dcpk_bytes_text(&d->text, d->n_listed++ == 0 ? ": " : "; ");
     if (d->in != in)
@@ -271,7 +269,7 @@ static uint64_t input_memory_bytes(const struct dcpk_merge *m)
 
 static dcpk_status make_sum(struct dcpk_merge *m, struct dcpk_error *err)
 {
-    struct dcpk_sum_term terms[DCPK_MOST_MERGED];
+    struct dcpk_sum_term terms[DCPK_MAX_MERGED];
     struct dcpk_env env = m->options->env;
 
     env.memory_bytes = input_memory_bytes(m);

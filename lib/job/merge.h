@@ -17,9 +17,9 @@
 
 #include "lib/ckpt/format.h"
 #include "lib/exec/exec.h"
-#include "lib/job/input_facts.h"
+#include "lib/job/give_options.h"
 
-#define DCPK_MOST_MERGED 64
+#define DCPK_MAX_MERGED 64
 
 struct dcpk_merge_input {
     const char *path; /* run or iteration folder, archive, a model's folder (lib/ckpt/run.h) */
@@ -29,12 +29,10 @@ struct dcpk_merge_input {
 /* Everything is borrowed until dcpk_merge_close. */
 struct dcpk_merge_options {
     struct dcpk_env env;
-    const struct dcpk_merge_input *inputs; /* 2 to DCPK_MOST_MERGED */
+    const struct dcpk_merge_input *inputs; /* 2 to DCPK_MAX_MERGED */
     size_t n_inputs;
-    bool weights_only;             /* leave optimizers out, and masters that lie in their buckets */
-    struct dcpk_input_facts facts; /* of every input */
-    const struct dcpk_value *args; /* of every input: its given_args */
-    struct dcpk_family_wish family;
+    bool weights_only; /* leave optimizers out, and masters that lie in their buckets */
+    struct dcpk_open_options given; /* of every input; its family's dtype is also the sum's */
     int64_t vocab_size; /* tokens, where the vocabulary's padding differs; 0: args.vocab_size */
 };
 
@@ -55,7 +53,7 @@ dcpk_status dcpk_merge_open(const struct dcpk_merge_options *options, struct dcp
 void dcpk_merge_close(struct dcpk_merge *merge);
 
 /* The sum. Borrowed until dcpk_merge_close; half of options->env.memory_bytes is its own, and at
- * least DCPK_EXEC_LEAST_MEMORY_BYTES an input. */
+ * least DCPK_EXEC_MIN_MEMORY_BYTES an input. */
 struct dcpk_checkpoint *dcpk_merge_checkpoint(const struct dcpk_merge *merge);
 /* What is left of options->env for whoever reads it. */
 struct dcpk_env dcpk_merge_env(const struct dcpk_merge *merge);

@@ -14,7 +14,7 @@
 
 #define SUMMARY_NAME "merge" /* the only file of the store: weights, and what the inputs are */
 /* A chunk of the sum and what it is read from, together. */
-#define MOST_CHARGE_BYTES (UINT64_C(4) << 20)
+#define MAX_CHARGE_BYTES (UINT64_C(4) << 20)
 
 static struct dcpk_merge *merge_of(const struct dcpk_checkpoint *ckpt)
 {
@@ -109,7 +109,7 @@ static enum dcpk_dtype working_dtype(const struct dcpk_value *args)
 /* The dtype that a sum is rounded to: that of the first weight that is stored. */
 static enum dcpk_dtype sum_dtype(const struct dcpk_merge *m, size_t sum)
 {
-    const enum dcpk_dtype wish = m->options->family.dtype;
+    const enum dcpk_dtype wanted = m->options->given.family.dtype;
     const char *name = m->params[sum]->name;
 
     if (m->inputs[0].views[sum].dtype != DCPK_F32)
@@ -123,10 +123,10 @@ static enum dcpk_dtype sum_dtype(const struct dcpk_merge *m, size_t sum)
             model->params[param].tensor[DCPK_WEIGHT] == DCPK_NO_TENSOR)
             continue;
         stored = model->tensors[model->params[param].tensor[DCPK_WEIGHT]].dtype;
-        return wish != DCPK_DTYPE_NONE && dcpk_dtype_bytes(stored) < 4 ? wish : stored;
+        return wanted != DCPK_DTYPE_NONE && dcpk_dtype_bytes(stored) < 4 ? wanted : stored;
     }
-    if (wish != DCPK_DTYPE_NONE)
-        return wish;
+    if (wanted != DCPK_DTYPE_NONE)
+        return wanted;
     return working_dtype(m->inputs[0].model->args);
 }
 
@@ -186,8 +186,8 @@ static dcpk_status list_left_out(const struct dcpk_merged *in, struct dcpk_model
 
     if (of->n_groups > 0 || of->scheduler != NULL)
         dcpk_model_omit(model, in->run.folder, state);
-    for (size_t i = 0; i < of->n_extras; i++)
-        dcpk_model_omit(model, of->extras[i].name, extra);
+    for (size_t i = 0; i < of->n_extra_states; i++)
+        dcpk_model_omit(model, of->extra_states[i].name, extra);
     for (const struct dcpk_note *note = of->dropped; note != NULL; note = note->next) {
         size_t n_bytes;
         const char *reason = dcpk_model_drop_reason(note, &n_bytes);
@@ -316,7 +316,7 @@ static dcpk_status add_sum_tensor(struct dcpk_merge *m, size_t sum, struct dcpk_
                                   struct dcpk_error *err)
 {
     const struct dcpk_view *view = &m->inputs[0].views[sum];
-    const uint64_t most = MOST_CHARGE_BYTES / (sizeof(float) * (1 + m->n_inputs));
+    const uint64_t most = MAX_CHARGE_BYTES / (sizeof(float) * (1 + m->n_inputs));
     struct dcpk_tensor tensor = {.key = m->params[sum]->name,
                                  .dtype = view->dtype,
                                  .rank = view->rank,

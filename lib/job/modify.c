@@ -8,9 +8,9 @@
 #include "lib/base/alloc.h"
 #include "lib/base/text.h"
 #include "lib/ckpt/integrity.h"
-#include "lib/ckpt/places.h"
-#include "lib/job/making.h"
+#include "lib/ckpt/overlaps.h"
 #include "lib/job/modify_priv.h"
+#include "lib/job/output_job.h"
 #include "lib/job/space.h"
 #include "lib/model/run_state.h"
 
@@ -73,16 +73,16 @@ static int64_t modification_iteration(const struct dcpk_modification *m)
 static dcpk_status modify_find_target(struct dcpk_modification *m, struct dcpk_error *err)
 {
     const struct dcpk_modify_options *o = m->options;
-    const struct dcpk_target_wish wish = {.in = o->in,
-                                          .source = &m->source,
-                                          .out = o->out,
-                                          .is_model = m->ckpt->format->is_model,
-                                          .iteration = modification_iteration(m),
-                                          .policy = o->tracker,
-                                          .flags = o->folder_flags,
-                                          .formats = o->env.formats};
+    const struct dcpk_target_options where = {.in = o->in,
+                                              .source = &m->source,
+                                              .out = o->out,
+                                              .is_model = m->ckpt->format->is_model,
+                                              .iteration = modification_iteration(m),
+                                              .policy = o->tracker,
+                                              .flags = o->folder_flags,
+                                              .formats = o->env.formats};
 
-    return dcpk_target_find(&wish, &m->target, err);
+    return dcpk_target_find(&where, &m->target, err);
 }
 
 /* What is written, and what is kept where it cannot be linked. */
@@ -121,7 +121,7 @@ dcpk_status dcpk_modification_plan(struct dcpk_modification *m,
         return err->status;
     if (m->out->format->editor->inherit != NULL)
         m->out->format->editor->inherit(m->out);
-    if (apply_edits(m, err) || dcpk_check_places(m->ckpt, err) || dcpk_modify_output(m, err) ||
+    if (apply_edits(m, err) || dcpk_check_overlaps(m->ckpt, err) || dcpk_modify_output(m, err) ||
         modify_find_target(m, err))
         return err->status;
     m->out->identity = dcpk_output_identity(m->out);
@@ -145,46 +145,50 @@ static const char *why_left(const struct dcpk_modification *m, const struct dcpk
     return NULL;
 }
 
-/* Copies a file that lies beside the tensors and objects, or notes why not. */
-static dcpk_status copy_beside(struct dcpk_modification *m, struct dcpk_folder *folder,
-                               const char *name, struct dcpk_error *err)
+/* Copies a file that lies next to the tensors and objects, or notes why not. In an output that is
+ * there it must be the same. */
+static dcpk_status carry_side_file(struct dcpk_output_job *job, const char *name,
+                                   struct dcpk_error *err)
 {
+    struct dcpk_modification *m = job->context;
     struct dcpk_source *source;
     enum dcpk_path_kind kind;
     const char *why;
 
     if (dcpk_store_look(m->ckpt->store, name, &kind, err) != DCPK_OK)
         return err->status;
-    why = why_left(m, folder, name, kind);
+    why = why_left(m, job->folder, name, kind);
     if (why != NULL) {
         dcpk_checkpoint_note(m->ckpt, "'%s' is not carried over: %s", name, why);
         return DCPK_OK;
     }
     if (dcpk_store_find(m->ckpt->store, name, &source, err) != DCPK_OK)
         return err->status;
-    return dcpk_folder_copy(folder, name, source, err);
+    if (job->there != NULL)
+        return dcpk_output_job_check_file(job, name, source, err);
+    return dcpk_folder_copy(job->folder, name, source, err);
 }
 
-/* What lies beside the data. */
-static dcpk_status modify_copy_rest(struct dcpk_making *making, struct dcpk_error *err)
+/* What lies next to the data. */
+static dcpk_status modify_carry_rest(struct dcpk_output_job *job, struct dcpk_error *err)
 {
-    struct dcpk_modification *m = making->job;
+    struct dcpk_modification *m = job->context;
     char **names = NULL;
     size_t n = 0;
     dcpk_status st = dcpk_store_list(m->ckpt->store, &names, &n, err);
 
     for (size_t i = 0; i < n && st == DCPK_OK; i++)
         if (!m->ckpt->format->reader->is_own(m->ckpt, names[i]))
-            st = copy_beside(m, making->folder, names[i], err);
+            st = carry_side_file(job, names[i], err);
     dcpk_free(names);
     return st;
 }
 
 /* The data files that stay as they are. */
-static dcpk_status modify_link_kept(struct dcpk_making *making, struct dcpk_error *err)
+static dcpk_status modify_link_kept(struct dcpk_output_job *job, struct dcpk_error *err)
 {
-    struct dcpk_modification *m = making->job;
-    const struct dcpk_progress *progress = &making->env->progress;
+    struct dcpk_modification *m = job->context;
+    const struct dcpk_progress *progress = &job->env->progress;
     uint64_t done_bytes = 0, total_bytes = 0;
 
     for (size_t i = 0; i < m->out->n_kept; i++)
@@ -194,7 +198,7 @@ static dcpk_status modify_link_kept(struct dcpk_making *making, struct dcpk_erro
         const struct dcpk_kept_file *kept = &m->out->kept[i];
         bool linked = false;
 
-        if (dcpk_folder_link(making->folder, kept->name, kept->source, &linked, err) != DCPK_OK)
+        if (dcpk_folder_link(job->folder, kept->name, kept->source, &linked, err) != DCPK_OK)
             return err->status;
         m->n_linked += linked;
         m->n_copied += !linked;
@@ -207,56 +211,66 @@ static dcpk_status modify_link_kept(struct dcpk_making *making, struct dcpk_erro
 }
 
 /* What is only linked leaves no journal: the one that is there is another run's. */
-static dcpk_status modify_refuse_resumed(struct dcpk_making *making, struct dcpk_error *err)
+static dcpk_status modify_refuse_resumed(struct dcpk_output_job *job, struct dcpk_error *err)
 {
-    if (!dcpk_folder_is_resumed(making->folder))
+    if (!dcpk_folder_is_resumed(job->folder))
         return DCPK_OK;
-    if ((making->folder_flags & DCPK_FOLDER_REPLACE) != 0)
-        return dcpk_folder_clear(making->folder, err);
+    if ((job->folder_flags & DCPK_FOLDER_REPLACE) != 0)
+        return dcpk_folder_clear(job->folder, err);
     return dcpk_fail_fix(err, DCPK_EUSAGE, DCPK_FIX_REPLACE,
                          "what is to be resumed was begun with other options");
 }
 
 /* No data is written: only what makes the folder readable. */
-static dcpk_status modify_finish_linked(struct dcpk_making *making, struct dcpk_error *err)
+static dcpk_status modify_finish_linked(struct dcpk_output_job *job, struct dcpk_error *err)
 {
-    const struct dcpk_format_writer *writer = making->out->format->writer;
+    const struct dcpk_format_writer *writer = job->out->format->writer;
 
-    if (writer->write_ahead != NULL &&
-        writer->write_ahead(making->out, making->folder, err) != DCPK_OK)
+    if (writer->write_ahead != NULL && writer->write_ahead(job->out, job->folder, err) != DCPK_OK)
         return err->status;
-    return writer->finish(making->out, making->folder, err);
+    return writer->finish(job->out, job->folder, err);
 }
 
-static const struct dcpk_making_step linking[] = {{dcpk_making_begin_folder, false},
+static const struct dcpk_output_step linking[] = {{dcpk_output_job_begin_folder, false},
                                                   {modify_refuse_resumed, false},
-                                                  {modify_copy_rest, false},
+                                                  {modify_carry_rest, false},
                                                   {modify_link_kept, false},
                                                   {modify_finish_linked, false},
-                                                  {dcpk_making_publish, false},
+                                                  {dcpk_output_job_publish, false},
                                                   {NULL, false}};
 
-static const struct dcpk_making_step rewriting[] = {
-    {dcpk_making_begin_folder, false},  {dcpk_making_begin_exec, false},
-    {dcpk_making_begin_writing, false}, {dcpk_making_resume, false},
-    {modify_copy_rest, false},          {modify_link_kept, false},
-    {dcpk_making_write, false},         {dcpk_making_finish, false},
-    {dcpk_making_publish, false},       {NULL, false}};
+static const struct dcpk_output_step rewriting[] = {{dcpk_output_job_begin_folder, false},
+                                                    {dcpk_output_job_begin_exec, false},
+                                                    {dcpk_output_job_begin_writing, false},
+                                                    {dcpk_output_job_resume, false},
+                                                    {modify_carry_rest, false},
+                                                    {modify_link_kept, false},
+                                                    {dcpk_output_job_write, false},
+                                                    {dcpk_output_job_finish, false},
+                                                    {dcpk_output_job_publish, false},
+                                                    {NULL, false}};
+
+static const struct dcpk_output_step there_steps[] = {
+    {dcpk_output_job_begin_exec, false},    {dcpk_output_job_open_there, false},
+    {dcpk_output_job_compare_there, false}, {modify_carry_rest, false},
+    {dcpk_output_job_settle_there, false},  {NULL, false}};
 
 dcpk_status dcpk_modification_run(struct dcpk_modification *m, struct dcpk_error *err)
 {
-    struct dcpk_making making = {.env = &m->options->env,
-                                 .in = m->options->in,
-                                 .ckpt = m->ckpt,
-                                 .out = m->out,
-                                 .target = &m->target,
-                                 .folder_flags = m->options->folder_flags,
-                                 .label = "writing",
-                                 .job = m};
-    const dcpk_status st = dcpk_making_run(&making, m->is_rewritten ? rewriting : linking, err);
+    struct dcpk_output_job job = {.env = &m->options->env,
+                                  .in = m->options->in,
+                                  .ckpt = m->ckpt,
+                                  .out = m->out,
+                                  .target = &m->target,
+                                  .folder_flags = m->options->folder_flags,
+                                  .label = "writing",
+                                  .context = m,
+                                  .there_steps = there_steps,
+                                  .n_keys = m->n_items - m->n_removed};
+    const dcpk_status st = dcpk_output_job_run(&job, m->is_rewritten ? rewriting : linking, err);
 
-    m->stats = making.stats;
-    m->resumed_bytes = making.resumed_bytes;
+    m->stats = job.stats;
+    m->resumed_bytes = job.resumed_bytes;
     return st;
 }
 

@@ -47,7 +47,7 @@ dcpk_status dcpk_modification_plan(struct dcpk_modification *m,
                                    const struct dcpk_modify_options *options,
                                    struct dcpk_error *err);
 /*
- * Write the output, publish it, then the tracker; with RESUME alone one that exists is compared
+ * Write the output, publish it, then the tracker; with RESUME alone one that exists is proven
  * (target.is_there; dcpk_conversion_run). On failure nothing is left that looks whole; of
  * tensors that are cast, what is worth resuming stays (dcpk_conversion_run). What lies beside the
  * data (common.pt, metadata.json) is copied, but for integrity.json, whose checksums no longer

@@ -8,7 +8,7 @@
 #include "lib/tensor/elem.h"
 #include "lib/write/writing.h"
 
-#define MOST_NAMED 4
+#define MAX_NAMED 4
 
 /* Tensors that are cast to a narrower dtype: as they are written, and as they are stored. */
 struct narrowed {
@@ -68,9 +68,9 @@ static void add_overflow(const char *key, const struct dcpk_compare *result,
     if (result->n_not_finite[0] <= result->n_not_finite[1])
         return;
     n = result->n_not_finite[0] - result->n_not_finite[1];
-    if (found->n_tensors < MOST_NAMED)
+    if (found->n_tensors < MAX_NAMED)
         dcpk_bytes_printf(names, "%s'%s' (%" PRIu64 ")", found->n_tensors > 0 ? ", " : "", key, n);
-    else if (found->n_tensors == MOST_NAMED)
+    else if (found->n_tensors == MAX_NAMED)
         dcpk_bytes_text(names, ", ...");
     found->n_elems += n;
     found->n_tensors++;

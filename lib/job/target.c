@@ -11,59 +11,60 @@
 #include "lib/io/file.h"
 
 /* Writing it leaves the input alone. */
-static dcpk_status check_apart(const struct dcpk_run *target, const struct dcpk_target_wish *wish,
-                               struct dcpk_error *err)
+static dcpk_status check_apart(const struct dcpk_run *target,
+                               const struct dcpk_target_options *options, struct dcpk_error *err)
 {
     char archive[DCPK_RUN_PATH_BYTES];
 
-    if (wish->in == NULL)
+    if (options->in == NULL)
         return DCPK_OK;
-    (void)dcpk_run_split(wish->in, archive);
+    (void)dcpk_run_split(options->in, archive);
     if (dcpk_folder_check_apart(target->folder, archive, err) != DCPK_OK)
         return err->status;
-    if (wish->source->is_archive) /* its folder has no path of its own */
+    if (options->source->is_archive) /* its folder has no path of its own */
         return DCPK_OK;
-    return dcpk_folder_check_apart(target->folder, wish->source->folder, err);
+    return dcpk_folder_check_apart(target->folder, options->source->folder, err);
 }
 
-static dcpk_status find_run(const struct dcpk_target_wish *wish, struct dcpk_run *found,
+static dcpk_status find_run(const struct dcpk_target_options *options, struct dcpk_run *found,
                             struct dcpk_error *err)
 {
     bool is_archive;
 
-    if (dcpk_run_is_archive(wish->out, &is_archive, err) != DCPK_OK)
+    if (dcpk_run_is_archive(options->out, &is_archive, err) != DCPK_OK)
         return err->status;
-    if (is_archive && wish->is_model) /* a model's folder has no iterations */
-        return dcpk_run_target_archive(wish->out, DCPK_ITERATION_UNKNOWN, found, err);
+    if (is_archive && options->is_model) /* a model's folder has no iterations */
+        return dcpk_run_target_archive(options->out, DCPK_ITERATION_UNKNOWN, found, err);
     if (is_archive)
-        return dcpk_run_target_archive(wish->out, wish->iteration, found, err);
-    if (wish->is_model)
-        return dcpk_run_target_model(wish->out, found, err);
-    return dcpk_run_target(wish->out, wish->iteration, wish->policy, wish->formats, found, err);
+        return dcpk_run_target_archive(options->out, options->iteration, found, err);
+    if (options->is_model)
+        return dcpk_run_target_model(options->out, found, err);
+    return dcpk_run_target(options->out, options->iteration, options->policy, options->formats,
+                           found, err);
 }
 
 /* Sets found->is_there. */
-static dcpk_status look_there(const struct dcpk_target_wish *wish, struct dcpk_run *found,
+static dcpk_status look_there(const struct dcpk_target_options *options, struct dcpk_run *found,
                               struct dcpk_error *err)
 {
     struct dcpk_path there;
 
     if (dcpk_path_look(AT_FDCWD, found->folder, AT_SYMLINK_NOFOLLOW, &there, err) != DCPK_OK)
         return err->status;
-    if (there.kind != DCPK_PATH_NOTHING && wish->flags == 0)
+    if (there.kind != DCPK_PATH_NOTHING && options->flags == 0)
         return dcpk_fail_fix(err, DCPK_EUSAGE, DCPK_FIX_REPLACE, "the output '%s' exists",
                              found->folder);
-    found->is_there = there.kind != DCPK_PATH_NOTHING && wish->flags == DCPK_FOLDER_RESUME;
+    found->is_there = there.kind != DCPK_PATH_NOTHING && options->flags == DCPK_FOLDER_RESUME;
     return DCPK_OK;
 }
 
-dcpk_status dcpk_target_find(const struct dcpk_target_wish *wish, struct dcpk_run *target,
+dcpk_status dcpk_target_find(const struct dcpk_target_options *options, struct dcpk_run *target,
                              struct dcpk_error *err)
 {
     struct dcpk_run found = {0};
 
-    if (find_run(wish, &found, err) || look_there(wish, &found, err) ||
-        check_apart(&found, wish, err)) {
+    if (find_run(options, &found, err) || look_there(options, &found, err) ||
+        check_apart(&found, options, err)) {
         dcpk_run_release(&found);
         return err->status;
     }
@@ -114,19 +115,6 @@ dcpk_status dcpk_target_begin(const struct dcpk_run *target, unsigned flags,
     return begin_archive(target, *folder, err);
 }
 
-dcpk_status dcpk_target_compare(const struct dcpk_run *target, const struct dcpk_output *out,
-                                struct dcpk_folder **folder, struct dcpk_error *err)
-{
-    if (dcpk_folder_compare(target->folder, kind_flags(target), folder, err) ||
-        begin_archive(target, *folder, err))
-        return err->status;
-    for (size_t i = 0; !target->is_archive && i < out->n_files; i++)
-        if (!dcpk_folder_has(*folder, out->files[i].name, out->files[i].n_bytes))
-            return dcpk_fail(err, DCPK_EUSAGE, "'%s' is missing, or has not %" PRIu64 " bytes",
-                             out->files[i].name, out->files[i].n_bytes);
-    return DCPK_OK;
-}
-
 void dcpk_target_context(const struct dcpk_run *target, bool is_kept, struct dcpk_error *err)
 {
     if (target->is_there && err->status == DCPK_EUSAGE) {
@@ -172,6 +160,13 @@ dcpk_status dcpk_target_publish(struct dcpk_run *target, struct dcpk_folder **fo
         return err->status;
     }
     return DCPK_OK;
+}
+
+dcpk_status dcpk_target_settle(struct dcpk_run *target, struct dcpk_error *err)
+{
+    if (!target->is_archive && dcpk_folder_drop_journal(target->folder, err) != DCPK_OK)
+        return err->status;
+    return write_tracker(target, err);
 }
 
 void dcpk_target_put_tracker(const struct dcpk_run *target, bool is_planned,

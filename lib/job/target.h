@@ -10,7 +10,7 @@
 #include "lib/io/sink.h"
 
 /* Where an output is to go, and which input writing it leaves alone. Borrowed. */
-struct dcpk_target_wish {
+struct dcpk_target_options {
     const char *in; /* path of the input, of whose run `source` was opened; NULL: it has none */
     const struct dcpk_run *source;
     const char *out;
@@ -29,7 +29,7 @@ struct dcpk_target_wish {
  * dcpk_folder_check_apart; DCPK_EUSAGE when it exists and is neither to be replaced nor to be
  * resumed.
  */
-dcpk_status dcpk_target_find(const struct dcpk_target_wish *wish, struct dcpk_run *target,
+dcpk_status dcpk_target_find(const struct dcpk_target_options *options, struct dcpk_run *target,
                              struct dcpk_error *err);
 
 /*
@@ -46,13 +46,6 @@ unsigned dcpk_target_flags(const struct dcpk_output *out);
 dcpk_status dcpk_target_begin(const struct dcpk_run *target, unsigned flags,
                               struct dcpk_folder **folder, struct dcpk_error *err);
 
-/*
- * Instead, of what is_there: nothing will be written, all is compared (dcpk_folder_compare), the
- * lengths of the planned files of `out` first. Errors: dcpk_folder_compare.
- */
-dcpk_status dcpk_target_compare(const struct dcpk_run *target, const struct dcpk_output *out,
-                                struct dcpk_folder **folder, struct dcpk_error *err);
-
 /* The outermost words about a failure to write it, or to compare it. is_kept: it can be resumed. */
 void dcpk_target_context(const struct dcpk_run *target, bool is_kept, struct dcpk_error *err);
 
@@ -60,6 +53,10 @@ void dcpk_target_context(const struct dcpk_run *target, bool is_kept, struct dcp
  * (dcpk_run_judge_tracker); *folder is NULL once it is published. */
 dcpk_status dcpk_target_publish(struct dcpk_run *target, struct dcpk_folder **folder,
                                 struct dcpk_error *err);
+
+/* Instead, of one that is_there: delete the journal that a run left which was killed after its last
+ * rename, then write the tracker. */
+dcpk_status dcpk_target_settle(struct dcpk_run *target, struct dcpk_error *err);
 
 /* The member "tracker" of a report: what it named and names, and whether it was written; null for
  * an archive. is_planned: nothing was, and it names what it did. */

@@ -9,7 +9,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
 #include "lib/base/text.h"
-#include "lib/ckpt/stranger.h"
+#include "lib/ckpt/foreign.h"
 #include "lib/model/layout.h"
 #include "lib/model/model.h"
 #include "lib/rules/expect.h"
@@ -42,7 +42,7 @@ static dcpk_status add_finding(struct checking *c, enum dcpk_lack lack,
     check->n_findings++;
     if ((request->loaders & check->loader) != 0)
         check->n_lacking[request->purpose]++;
-    if (check->n_findings > DCPK_MOST_FINDINGS)
+    if (check->n_findings > DCPK_MAX_FINDINGS)
         return DCPK_OK;
     finding = dcpk_arena_alloc(check->arena, sizeof *finding, err);
     if (finding == NULL)
@@ -71,13 +71,13 @@ static void put_shape(struct dcpk_bytes *text, const int64_t *shape, int rank)
 }
 
 static dcpk_status add_shape(struct checking *c, const struct dcpk_request *request,
-                             const struct dcpk_held *held, struct dcpk_error *err)
+                             const struct dcpk_found_tensor *found, struct dcpk_error *err)
 {
     struct dcpk_bytes bytes = {.data = NULL};
     const char *text = NULL;
 
     dcpk_bytes_text(&bytes, "is ");
-    put_shape(&bytes, held->shape, held->rank);
+    put_shape(&bytes, found->shape, found->rank);
     dcpk_bytes_text(&bytes, ", ");
     put_shape(&bytes, request->shape, request->rank);
     dcpk_bytes_text(&bytes, " is asked for");
@@ -89,32 +89,32 @@ static dcpk_status add_shape(struct checking *c, const struct dcpk_request *requ
     return add_finding(c, DCPK_LACK_SHAPE, request, text, err);
 }
 
-static bool same_shape(const struct dcpk_request *request, const struct dcpk_held *held)
+static bool same_shape(const struct dcpk_request *request, const struct dcpk_found_tensor *found)
 {
     if (request->rank < 0)
         return true;
-    if (request->rank != held->rank)
+    if (request->rank != found->rank)
         return false;
     for (int a = request->may_differ; a < request->rank; a++)
-        if (request->shape[a] != held->shape[a])
+        if (request->shape[a] != found->shape[a])
             return false;
     return true;
 }
 
 /* Is the tensor there, under either of its names? */
 static bool find_tensor(const struct dcpk_holding *h, const struct dcpk_request *request,
-                        struct dcpk_held *held)
+                        struct dcpk_found_tensor *found)
 {
-    return dcpk_holding_tensor(h, request->key, request->key_bytes, held) ||
+    return dcpk_holding_tensor(h, request->key, request->key_bytes, found) ||
            (request->other != NULL &&
-            dcpk_holding_tensor(h, request->other, request->other_bytes, held));
+            dcpk_holding_tensor(h, request->other, request->other_bytes, found));
 }
 
 static dcpk_status take_request(void *context, const struct dcpk_request *request,
                                 struct dcpk_error *err)
 {
     struct checking *c = context;
-    struct dcpk_held held;
+    struct dcpk_found_tensor found;
 
     if ((request->loaders & c->check->loader) != 0)
         c->check->n_asked[request->purpose]++;
@@ -123,11 +123,11 @@ static dcpk_status take_request(void *context, const struct dcpk_request *reques
             return DCPK_OK;
         return add_finding(c, DCPK_LACK_MISSING, request, "is missing", err);
     }
-    if (!find_tensor(c->holding, request, &held))
+    if (!find_tensor(c->holding, request, &found))
         return add_finding(c, DCPK_LACK_MISSING, request, "is missing", err);
-    c->is_claimed[held.index] = true;
-    if (!same_shape(request, &held))
-        return add_shape(c, request, &held, err);
+    c->is_claimed[found.index] = true;
+    if (!same_shape(request, &found))
+        return add_shape(c, request, &found, err);
     return DCPK_OK;
 }
 
@@ -508,9 +508,8 @@ dcpk_status dcpk_check_run(struct dcpk_holding *holding, const struct dcpk_check
 
     check->findings_end = &check->findings;
     check->asked = DCPK_ALL_LOADERS;
-    if (holding->format->mapping == NULL && dcpk_stranger_of_keys(holding->ckpt) != NULL)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED, "this is %s",
-                         dcpk_stranger_of_keys(holding->ckpt));
+    if (holding->format->mapping == NULL && dcpk_foreign_of_keys(holding->ckpt) != NULL)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "this is %s", dcpk_foreign_of_keys(holding->ckpt));
     if (!dcpk_format_has_loaders(holding->format))
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
                          "this is %s: what loaders of this format ask for is not known",

@@ -30,7 +30,7 @@ struct dcpk_check_finding {
     struct dcpk_check_finding *next;
 };
 
-#define DCPK_MOST_FINDINGS 100000 /* kept; all are counted */
+#define DCPK_MAX_FINDINGS 100000 /* kept; all are counted */
 
 /* What came out. All is owned: dcpk_verdict_release. */
 struct dcpk_verdict {

@@ -4,10 +4,10 @@
 
 #include <inttypes.h>
 
-#include "lib/ckpt/places.h"
+#include "lib/ckpt/overlaps.h"
 #include "lib/ckpt/unknown.h"
-#include "lib/exec/extras.h"
 #include "lib/exec/ranks.h"
+#include "lib/exec/side_files.h"
 
 /* What every check has at hand. */
 struct verifying {
@@ -30,7 +30,7 @@ void dcpk_verify_metadata(struct dcpk_checkpoint *ckpt, struct dcpk_outcome *out
     if (ckpt->format->check_whole != NULL) /* what is lost with a file shows in no other */
         (void)ckpt->format->check_whole(ckpt, whole);
     (void)dcpk_checkpoint_check_cover(ckpt, outcome_begin(outcomes, DCPK_VERIFY_COVER));
-    (void)dcpk_check_places(ckpt, outcome_begin(outcomes, DCPK_VERIFY_PLACES));
+    (void)dcpk_check_overlaps(ckpt, outcome_begin(outcomes, DCPK_VERIFY_OVERLAPS));
 }
 
 static void check_pickles(struct verifying *w)
@@ -40,7 +40,7 @@ static void check_pickles(struct verifying *w)
 
     dcpk_progress_begin(&env->progress, "reading objects");
     if (dcpk_check_values(w->ckpt, w->ckpt->format->is_known, &env->progress, err) == DCPK_OK)
-        (void)dcpk_extras_check(w->ckpt->store, env->extras, err);
+        (void)dcpk_side_files_check(w->ckpt->store, env->side_files, err);
 }
 
 static void check_items(struct verifying *w)
@@ -141,7 +141,32 @@ void dcpk_verify(struct dcpk_checkpoint *ckpt, const struct dcpk_verify_options 
         write_list(&w);
 }
 
+dcpk_status dcpk_verification_status(const struct dcpk_verification *v, struct dcpk_error *err)
+{
+    for (int i = 0; i < DCPK_N_VERIFY_CHECKS; i++)
+        if (v->outcomes[i].err.status != DCPK_OK) {
+            *err = v->outcomes[i].err;
+            return err->status;
+        }
+    return DCPK_OK;
+}
+
 void dcpk_verification_release(struct dcpk_verification *v)
 {
     dcpk_compare_release(&v->proof);
+}
+
+dcpk_status dcpk_check_input(struct dcpk_exec *exec, struct dcpk_input_check *check,
+                             struct dcpk_error *err)
+{
+    struct dcpk_exec_stats stats = {0};
+    bool has_integrity = false;
+    size_t n_listed = 0;
+
+    if (dcpk_exec_check_items(exec, &stats, err) ||
+        dcpk_exec_find_integrity(exec, &has_integrity, err) ||
+        (has_integrity && dcpk_exec_check_integrity(exec, &n_listed, NULL, err)))
+        return err->status;
+    *check = (struct dcpk_input_check){true, stats.checked_bytes, n_listed};
+    return DCPK_OK;
 }

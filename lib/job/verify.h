@@ -8,7 +8,7 @@
 enum dcpk_verify_check {
     DCPK_VERIFY_WHOLE,     /* nothing is missing that belongs to tensors and objects */
     DCPK_VERIFY_COVER,     /* the chunks of every tensor cover it exactly */
-    DCPK_VERIFY_PLACES,    /* no two items share bytes, but for exact aliases */
+    DCPK_VERIFY_OVERLAPS,  /* no two items share bytes, but for exact aliases */
     DCPK_VERIFY_PICKLES,   /* objects can be read, and hold known classes alone */
     DCPK_VERIFY_CHECKSUMS, /* of every stored item */
     DCPK_VERIFY_INTEGRITY, /* Megatron's list of files, where the folder has one */
@@ -57,6 +57,25 @@ void dcpk_verify_metadata(struct dcpk_checkpoint *ckpt, struct dcpk_outcome *out
  */
 void dcpk_verify(struct dcpk_checkpoint *ckpt, const struct dcpk_verify_options *options,
                  struct dcpk_verification *v);
+/* The first check that failed on this rank. */
+dcpk_status dcpk_verification_status(const struct dcpk_verification *v, struct dcpk_error *err);
 void dcpk_verification_release(struct dcpk_verification *v);
+
+/* ---- an input, before it is read ---- */
+
+/* How a checkpoint was checked before it was read. */
+struct dcpk_input_check {
+    bool is_made;
+    uint64_t checked_bytes; /* of tensors, against stored checksums; 0: the format stores none */
+    size_t n_listed;        /* files against integrity.json; 0: there is none */
+};
+
+/*
+ * Check all checksums of a checkpoint, and the files that its integrity.json lists. Collective
+ * where the executor has ranks. Errors: DCPK_EFORMAT naming the first that is wrong; those of
+ * reading.
+ */
+dcpk_status dcpk_check_input(struct dcpk_exec *exec, struct dcpk_input_check *check,
+                             struct dcpk_error *err);
 
 #endif

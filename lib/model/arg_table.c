@@ -315,7 +315,7 @@ static const struct dcpk_value *arg_meaning(const struct dcpk_arg *arg,
     if (value == NULL && strcmp(arg->name, "moe_ffn_hidden_size") == 0)
         value = dcpk_value_get(attrs, "ffn_hidden_size");
     if (strcmp(arg->name, "moe_router_load_balancing_type") == 0 && are_losses(value))
-        value = &arg->otherwise;
+        value = &arg->by_default;
     /* The parser takes one for each kind of loss. */
     if (strcmp(arg->name, "moe_aux_loss_coeff") == 0 && dcpk_value_at(value, 0) != NULL)
         value = dcpk_value_at(value, 0);
@@ -333,7 +333,7 @@ const struct dcpk_value *dcpk_arg_value(const struct dcpk_value *attrs, const ch
         return value == NULL ? dcpk_value_none() : value;
     }
     value = arg_meaning(arg, attrs, &found);
-    return value == NULL ? &arg->otherwise : value;
+    return value == NULL ? &arg->by_default : value;
 }
 
 /* ---- parts ---- */
@@ -407,7 +407,7 @@ bool dcpk_arg_is_off(const struct dcpk_arg *arg, const struct dcpk_value *attrs)
     const struct dcpk_value *value = arg_meaning(arg, attrs, &name);
 
     return value != NULL && !(arg->flags & (SHOWN | TRAINS | SIZE)) && has_part(attrs, arg->part) &&
-           !dcpk_value_same(value, &arg->otherwise);
+           !dcpk_value_same(value, &arg->by_default);
 }
 
 /* ---- two runs ---- */
@@ -425,11 +425,11 @@ static const char *arg_differs(const struct dcpk_arg *arg, const struct dcpk_val
     if ((of_a == NULL || of_b == NULL) && (arg->flags & LACK))
         return NULL;
     if (of_a == NULL) {
-        of_a = &arg->otherwise;
+        of_a = &arg->by_default;
         name = other_name;
     }
     if (of_b == NULL)
-        of_b = &arg->otherwise;
+        of_b = &arg->by_default;
     return dcpk_value_same(of_a, of_b) ? NULL : name;
 }
 

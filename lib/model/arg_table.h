@@ -57,9 +57,9 @@ struct dcpk_arg {
     const char *config; /* in a model's configuration, as Megatron-Bridge writes it, or NULL */
     enum dcpk_arg_kind kind;
     enum dcpk_arg_part part;
-    unsigned flags;              /* enum dcpk_arg_flags */
-    struct dcpk_value otherwise; /* what absent or None means; DCPK_V_NONE: itself */
-    int64_t most;                /* of DCPK_ARG_INT; 0: INT32_MAX */
+    unsigned flags;               /* enum dcpk_arg_flags */
+    struct dcpk_value by_default; /* what absent or None means; DCPK_V_NONE: itself */
+    int64_t most;                 /* of DCPK_ARG_INT; 0: INT32_MAX */
 };
 extern const struct dcpk_arg dcpk_args[];
 extern const size_t dcpk_n_args;

@@ -50,7 +50,7 @@ void dcpk_model_free(struct dcpk_model *model)
     dcpk_map_release(&model->rng_by_rank);
     dcpk_free(model->params);
     dcpk_free(model->tensors);
-    dcpk_free(model->extras);
+    dcpk_free(model->extra_states);
     dcpk_free(model->rng);
     dcpk_arena_free(model->arena);
     dcpk_free(model);
@@ -133,10 +133,10 @@ dcpk_status dcpk_model_add(struct dcpk_model *model, const struct dcpk_model_ten
 dcpk_status dcpk_model_add_extra(struct dcpk_model *model, const struct dcpk_extra *extra,
                                  struct dcpk_error *err)
 {
-    if (dcpk_grow(&model->extras, &model->extras_capacity, model->n_extras, sizeof *model->extras,
-                  err) != DCPK_OK)
+    if (dcpk_grow(&model->extra_states, &model->extra_states_capacity, model->n_extra_states,
+                  sizeof *model->extra_states, err) != DCPK_OK)
         return err->status;
-    model->extras[model->n_extras++] = *extra;
+    model->extra_states[model->n_extra_states++] = *extra;
     return DCPK_OK;
 }
 
@@ -198,7 +198,7 @@ bool dcpk_model_same_shape(const struct dcpk_model_tensor *a, const struct dcpk_
 dcpk_status dcpk_args_merge_given(const struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
                                   const struct dcpk_value **args, struct dcpk_error *err)
 {
-    const struct dcpk_value *given = dcpk_value_attrs(ckpt->given_args);
+    const struct dcpk_value *given = dcpk_value_attrs(ckpt->given.args);
     const struct dcpk_value *stored = dcpk_value_attrs(*args), *both;
     const size_t n_stored = stored == NULL ? 0 : stored->n;
     struct dcpk_value_pair *pairs;

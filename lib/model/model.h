@@ -147,8 +147,8 @@ struct dcpk_model {
     struct dcpk_rng *rng;
     size_t n_rng, rng_capacity;
     struct dcpk_map rng_by_rank;
-    struct dcpk_extra *extras;
-    size_t n_extras, extras_capacity;
+    struct dcpk_extra *extra_states;
+    size_t n_extra_states, extra_states_capacity;
     struct dcpk_grid layout;
     const char *optimizer_layout; /* format.h, the hook of that name; "none" until to_model */
     /*
@@ -258,7 +258,7 @@ void dcpk_model_carry(struct dcpk_model *model, const char *key);
 /* Are two tensors, of one model or of two, of the same shape? */
 bool dcpk_model_same_shape(const struct dcpk_model_tensor *a, const struct dcpk_model_tensor *b);
 
-/* Replaces attributes of *args, which may be NULL, by those that the caller has given (given_args);
+/* Replaces attributes of *args, which may be NULL, by those that the caller has given (given.args);
  * in `arena`. */
 dcpk_status dcpk_args_merge_given(const struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
                                   const struct dcpk_value **args, struct dcpk_error *err);

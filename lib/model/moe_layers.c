@@ -22,7 +22,7 @@ struct frequency {
 };
 
 #define MAX_NESTED 8
-#define MOST_TEXT  4096
+#define MAX_TEXT   4096
 
 static void skip_spaces(struct frequency *f)
 {
@@ -139,7 +139,7 @@ bool dcpk_moe_layers_parse(const char *text, bool *layers, size_t n_layers)
     char *end;
     const long every = strtol(text, &end, 10);
 
-    if (strlen(text) > MOST_TEXT)
+    if (strlen(text) > MAX_TEXT)
         return false;
     if (end != text && *end == '\0')
         return int_frequency(every, layers, n_layers);

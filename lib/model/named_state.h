@@ -23,7 +23,7 @@ struct dcpk_named_state {
  * them, from the common state of torch_dist and zarr on, or from the objects of a format that keeps
  * no common state (fsdp_dtensor), whose keys have dots for the same. There the objects under a name
  * are put together to a dict: "opt_param_scheduler". Values live in `arena`; objects past
- * DCPK_MOST_LOADED_BYTES are outlined. Errors: those of reading.
+ * DCPK_MAX_LOADED_BYTES are outlined. Errors: those of reading.
  */
 dcpk_status dcpk_named_state_find(struct dcpk_checkpoint *ckpt, const char *name,
                                   struct dcpk_arena *arena, struct dcpk_named_state *state,

@@ -147,8 +147,8 @@ dcpk_status dcpk_args_portable(struct dcpk_output *out, const struct dcpk_value 
     size_t n = 0;
 
     if (attrs == NULL)
-        return dcpk_fail(
-            err, DCPK_EFORMAT,
+        return dcpk_fail_fix(
+            err, DCPK_EFORMAT, DCPK_FIX_ARGS,
             "the source has no args: Megatron does not load a checkpoint without them");
     kept = dcpk_arena_array(out->arena, attrs->n + n_set, sizeof *kept, err);
     if (kept == NULL)

@@ -7,7 +7,7 @@
 
 #include "lib/base/order.h"
 
-#define LEAST_BUCKET_ELEMS     INT64_C(40000000)
+#define MIN_BUCKET_ELEMS       INT64_C(40000000)
 #define BUCKET_ELEMS_OF_A_RANK INT64_C(1000000)
 
 struct dcpk_grid dcpk_grid_full(const struct dcpk_grid *grid)
@@ -44,7 +44,7 @@ int64_t dcpk_grid_ranks(const struct dcpk_grid *grid)
 
 int64_t dcpk_grid_bucket_elems(int64_t n_data_parallel)
 {
-    return dcpk_max_i64(LEAST_BUCKET_ELEMS, BUCKET_ELEMS_OF_A_RANK * n_data_parallel);
+    return dcpk_max_i64(MIN_BUCKET_ELEMS, BUCKET_ELEMS_OF_A_RANK * n_data_parallel);
 }
 
 /* ---- ranks ---- */

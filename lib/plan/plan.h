@@ -8,8 +8,6 @@
 #include "lib/plan/box_tree.h"
 
 #define DCPK_CHUNK_BYTES (64u << 20) /* row-aligned output chunks are at most this */
-#define DCPK_FILE_BYTES                                                                            \
-    (UINT64_C(8) << 30) /* output files are at most this, but for one larger chunk */
 
 /*
  * Where the bytes of one logical tensor come from: its pieces crossed with the source's chunks,

@@ -71,18 +71,6 @@ struct html_rows {
     bool is_open;
 };
 
-size_t dcpk_html_pick(const struct dcpk_doc_cell *cells, size_t n,
-                      const struct dcpk_doc_cell *shown[DCPK_DOC_MAX_CELLS])
-{
-    size_t n_shown = 0;
-
-    for (size_t i = 0; i < n; i++)
-        if (cells[i].title != NULL && cells[i].fact.kind != DCPK_FACT_ABSENT &&
-            (cells[i].flags & DCPK_DOC_NOT_PAGE) == 0)
-            shown[n_shown++] = &cells[i];
-    return n_shown;
-}
-
 static void html_put_fact(struct dcpk_doc_pipe *pipe, const struct dcpk_doc_cell *cell)
 {
     char room[DCPK_FACT_ROOM_BYTES];

@@ -8,6 +8,18 @@
 #include "lib/report/html_priv.h"
 #include "lib/report/plain.h"
 
+size_t dcpk_html_pick(const struct dcpk_doc_cell *cells, size_t n,
+                      const struct dcpk_doc_cell *shown[DCPK_DOC_MAX_CELLS])
+{
+    size_t n_shown = 0;
+
+    for (size_t i = 0; i < n; i++)
+        if (cells[i].title != NULL && cells[i].fact.kind != DCPK_FACT_ABSENT &&
+            (cells[i].flags & DCPK_DOC_NOT_PAGE) == 0)
+            shown[n_shown++] = &cells[i];
+    return n_shown;
+}
+
 /* ---- trees ----
  *
  *   decoder.layers.mlp.fc1  12 B        decoder            36 B
@@ -15,10 +27,10 @@
  *                                           fc1            12 B
  *                                           fc2            24 B
  * A node is a run of rows that begin with the same names. A node with one child is drawn as one
- * with it. Names past MOST_LEVELS stay in their leaf.
+ * with it. Names past MAX_LEVELS stay in their leaf.
  */
 
-#define MOST_LEVELS 12
+#define MAX_LEVELS 12
 
 struct leaf {
     char *path, *html; /* owned; html: the other cells */
@@ -140,7 +152,7 @@ static void put_leaf(struct dcpk_doc_pipe *pipe, const struct tree_rows *r, cons
     dcpk_pipe_rest(pipe);
 }
 
-/* Leaves [first, last) that share their first `at` bytes. At most MOST_LEVELS deep. */
+/* Leaves [first, last) that share their first `at` bytes. At most MAX_LEVELS deep. */
 static void put_nodes(struct dcpk_doc_pipe *pipe, const struct tree_rows *r, size_t first,
                       size_t last, size_t at, int level)
 {
@@ -150,7 +162,7 @@ static void put_nodes(struct dcpk_doc_pipe *pipe, const struct tree_rows *r, siz
         uint64_t n_bytes = 0;
 
         end = i + 1;
-        if (level < MOST_LEVELS)
+        if (level < MAX_LEVELS)
             name_end = next_name(path, at);
         if (name_end != 0)
             end = end_of_node(r, i, last, name_end);

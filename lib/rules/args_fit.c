@@ -128,7 +128,7 @@ static int64_t count_layers(const struct dcpk_model *model)
 
 static dcpk_status fit_check_rows(const struct dcpk_model *model, struct dcpk_error *err)
 {
-    const struct dcpk_value *given = dcpk_value_attrs(model->ckpt->given_args);
+    const struct dcpk_value *given = dcpk_value_attrs(model->ckpt->given.args);
     const int64_t rows = dcpk_rules_vocab_rows(model);
     int64_t asked;
 
@@ -149,7 +149,7 @@ dcpk_status dcpk_rules_args_fit(const struct dcpk_model *model, struct dcpk_erro
     struct dcpk_expected expected = {0};
     struct dcpk_arena *arena;
 
-    if (model->ckpt->given_args == NULL || attrs == NULL)
+    if (model->ckpt->given.args == NULL || attrs == NULL)
         return DCPK_OK;
     arena = dcpk_arena_new(0, err);
     if (arena == NULL || dcpk_rules_expect(attrs, &model->layout, arena, &expected, err) ||

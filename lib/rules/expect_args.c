@@ -51,12 +51,12 @@ bool dcpk_arch_given(const struct dcpk_arch *arch, const char *name)
     return dcpk_value_as_str(v) == NULL || v->n > 0;
 }
 
-int64_t dcpk_arch_int(const struct dcpk_arch *arch, const char *name, int64_t otherwise)
+int64_t dcpk_arch_int(const struct dcpk_arch *arch, const char *name, int64_t by_default)
 {
     int64_t n;
 
     if (!dcpk_value_as_int(dcpk_value_get(arch->attrs, name), &n) || n <= 0)
-        return otherwise;
+        return by_default;
     return n;
 }
 

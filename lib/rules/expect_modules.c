@@ -126,8 +126,8 @@ static const struct stateful {
     {"output_layer", HAS_OUTER | IS_HYBRID, 0}, /* GPT leaves its own out */
 };
 
-#define MOST_PARAMS  (2 * DCPK_COUNT(norms) + 2 * DCPK_COUNT(linears) + DCPK_COUNT(wholes))
-#define MOST_MODULES (DCPK_COUNT(norms) + DCPK_COUNT(linears) + DCPK_COUNT(statefuls))
+#define MAX_PARAMS  (2 * DCPK_COUNT(norms) + 2 * DCPK_COUNT(linears) + DCPK_COUNT(wholes))
+#define MAX_MODULES (DCPK_COUNT(norms) + DCPK_COUNT(linears) + DCPK_COUNT(statefuls))
 
 /* The parts of joined rows: a layout of parts.h, and what its sizes are. */
 static const struct joint {
@@ -304,8 +304,8 @@ dcpk_status dcpk_arch_kind(struct dcpk_arch *arch, unsigned traits,
         }
     made = &arch->kinds[arch->n_kinds++];
     made->traits = traits;
-    made->params = dcpk_arena_array(arch->arena, MOST_PARAMS, sizeof *made->params, err);
-    made->modules = dcpk_arena_array(arch->arena, MOST_MODULES, sizeof *made->modules, err);
+    made->params = dcpk_arena_array(arch->arena, MAX_PARAMS, sizeof *made->params, err);
+    made->modules = dcpk_arena_array(arch->arena, MAX_MODULES, sizeof *made->modules, err);
     if (made->params == NULL || made->modules == NULL)
         return err->status;
     *kind = made;

@@ -96,8 +96,8 @@ dcpk_status dcpk_arch_assume(struct dcpk_arch *arch, const char *text, struct dc
 
 /* An attribute that is there, and neither None, False, 0 nor empty. */
 bool dcpk_arch_given(const struct dcpk_arch *arch, const char *name);
-/* Its number, or `otherwise`. */
-int64_t dcpk_arch_int(const struct dcpk_arch *arch, const char *name, int64_t otherwise);
+/* Its number, or `by_default`. */
+int64_t dcpk_arch_int(const struct dcpk_arch *arch, const char *name, int64_t by_default);
 const char *dcpk_arch_text(const struct dcpk_arch *arch, const char *name);
 
 #endif

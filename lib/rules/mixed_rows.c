@@ -54,7 +54,7 @@ dcpk_status dcpk_rules_check_rows(const struct dcpk_value *attrs, struct dcpk_er
 
 dcpk_status dcpk_rules_check_model_rows(const struct dcpk_model *model, struct dcpk_error *err)
 {
-    if ((model->ckpt->decisions & DCPK_ACCEPT_GTP) != 0)
+    if ((model->ckpt->given.decisions & DCPK_ACCEPT_GTP) != 0)
         return DCPK_OK;
     return dcpk_rules_check_rows(dcpk_value_attrs(model->args), err);
 }

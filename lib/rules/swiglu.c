@@ -170,7 +170,7 @@ static dcpk_status gate_param(struct dcpk_model *model, struct dcpk_param *p,
     if (p->parts != NULL)
         return gate_halves(model, p, w, in_modules, err);
     if (!w->is_given && !w->has_args)
-        return dcpk_fail_fix(err, DCPK_EUSAGE, DCPK_FIX_SWIGLU,
+        return dcpk_fail_fix(err, DCPK_EUSAGE, DCPK_FIX_SWIGLU | DCPK_FIX_ARGS,
                              "the checkpoint has no args that say whether fc1 is SwiGLU");
     if (w->on && !in_modules && w->has_args && is_of_args(p->name))
         return dcpk_fail(err, DCPK_EMISMATCH,

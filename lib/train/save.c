@@ -8,7 +8,7 @@
 #include "lib/base/order.h"
 #include "lib/exec/pool.h"
 #include "lib/job/convert.h"
-#include "lib/job/making.h"
+#include "lib/job/output_job.h"
 #include "lib/train/memory_checkpoint.h"
 #include "lib/train/run_rng.h"
 
@@ -451,12 +451,12 @@ static dcpk_status dump_places(struct dumping *d, struct dcpk_error *err)
 static dcpk_status dump_plan(struct dumping *d, struct dcpk_checkpoint *source,
                              struct dcpk_error *err)
 {
-    const struct dcpk_target_wish wish = {.source = &d->target,
-                                          .out = d->run->state->config->files.map_folder,
-                                          .is_model = true,
-                                          .iteration = DCPK_ITERATION_UNKNOWN,
-                                          .flags = DCPK_FOLDER_REPLACE,
-                                          .formats = d->run->env->formats};
+    const struct dcpk_target_options wish = {.source = &d->target,
+                                             .out = d->run->state->config->files.map_folder,
+                                             .is_model = true,
+                                             .iteration = DCPK_ITERATION_UNKNOWN,
+                                             .flags = DCPK_FOLDER_REPLACE,
+                                             .formats = d->run->env->formats};
     const struct dcpk_format *const *f = d->run->env->formats;
 
     while (*f != NULL && strcmp((*f)->name, CONTAINER) != 0)
@@ -469,32 +469,32 @@ static dcpk_status dump_plan(struct dumping *d, struct dcpk_checkpoint *source,
     return dcpk_plan_build(d->out, err);
 }
 
-static const struct dcpk_making_step dump_steps[] = {{dcpk_making_begin_folder, false},
-                                                     {dcpk_making_unmark_folder, false},
-                                                     {dcpk_making_begin_exec, false},
-                                                     {dcpk_making_begin_writing, false},
-                                                     {dcpk_making_resume, false},
-                                                     {dcpk_making_write, false},
-                                                     {dcpk_making_finish, false},
-                                                     {dcpk_making_publish, false},
+static const struct dcpk_output_step dump_steps[] = {{dcpk_output_job_begin_folder, false},
+                                                     {dcpk_output_job_unmark_folder, false},
+                                                     {dcpk_output_job_begin_exec, false},
+                                                     {dcpk_output_job_begin_writing, false},
+                                                     {dcpk_output_job_resume, false},
+                                                     {dcpk_output_job_write, false},
+                                                     {dcpk_output_job_finish, false},
+                                                     {dcpk_output_job_publish, false},
                                                      {NULL, false}};
 
 /* Collective. */
 static dcpk_status dump_write(struct dumping *d, struct dcpk_checkpoint *source,
                               struct dcpk_error *err)
 {
-    struct dcpk_making making = {.env = d->run->env,
-                                 .ckpt = source,
-                                 .target = &d->target,
-                                 .folder_flags = DCPK_FOLDER_REPLACE,
-                                 .label = "writing groups",
-                                 .job = d};
+    struct dcpk_output_job making = {.env = d->run->env,
+                                     .ckpt = source,
+                                     .target = &d->target,
+                                     .folder_flags = DCPK_FOLDER_REPLACE,
+                                     .label = "writing groups",
+                                     .context = d};
     dcpk_status st = dump_plan(d, source, err);
 
     st = dcpk_ranks_agree(d->run->env->ranks, st, err);
     making.out = d->out;
     if (st == DCPK_OK)
-        st = dcpk_making_run(&making, dump_steps, err);
+        st = dcpk_output_job_run(&making, dump_steps, err);
     return st;
 }
 

@@ -2,73 +2,8 @@
 /* write_task.c - one task of a conversion: a batch of small items, or a slab of a large one. */
 #include <assert.h>
 
-#include "lib/base/cursor.h"
 #include "lib/base/digest.h"
 #include "lib/write/write_priv.h"
-
-dcpk_status dcpk_write_open(struct dcpk_writing *w, uint32_t file, struct dcpk_sink **sink,
-                            struct dcpk_error *err)
-{
-    const struct dcpk_out_file *out = &w->out->files[file];
-    struct dcpk_open_file *f = &w->files[file];
-    dcpk_status st = DCPK_OK;
-
-    pthread_mutex_lock(&w->mutex);
-    if (f->sink == NULL && f->was_opened)
-        st = dcpk_folder_reopen(w->folder, out->name, out->n_bytes, &f->sink, err);
-    else if (f->sink == NULL)
-        st = dcpk_folder_create(w->folder, out->name, out->n_bytes, &f->sink, err);
-    f->was_opened = f->was_opened || st == DCPK_OK;
-    f->is_synced = false;
-    *sink = f->sink;
-    pthread_mutex_unlock(&w->mutex);
-    return st;
-}
-
-/* Take the sink out of its file, which no thread can use or hold from then on. Under the lock. */
-static struct dcpk_sink *take_sink(struct dcpk_open_file *f)
-{
-    struct dcpk_sink *sink = f->sink;
-
-    f->sink = NULL;
-    return sink;
-}
-
-static dcpk_status close_taken(struct dcpk_writing *w, struct dcpk_open_file *f,
-                               struct dcpk_sink *sink, struct dcpk_error *err)
-{
-    dcpk_status st;
-
-    if (sink == NULL)
-        return DCPK_OK;
-    st = dcpk_sink_close(sink, err);
-    pthread_mutex_lock(&w->mutex);
-    f->is_synced = st == DCPK_OK;
-    pthread_mutex_unlock(&w->mutex);
-    return st;
-}
-
-dcpk_status dcpk_write_close(struct dcpk_writing *w, uint32_t file, struct dcpk_error *err)
-{
-    struct dcpk_open_file *f = &w->files[file];
-    struct dcpk_sink *sink;
-
-    pthread_mutex_lock(&w->mutex);
-    sink = take_sink(f);
-    pthread_mutex_unlock(&w->mutex);
-    return close_taken(w, f, sink, err);
-}
-
-dcpk_status dcpk_write_leave(struct dcpk_writing *w, uint32_t file, struct dcpk_error *err)
-{
-    struct dcpk_open_file *f = &w->files[file];
-    struct dcpk_sink *last;
-
-    pthread_mutex_lock(&w->mutex);
-    last = --f->n_users == 0 ? take_sink(f) : NULL;
-    pthread_mutex_unlock(&w->mutex);
-    return close_taken(w, f, last, err);
-}
 
 /* A task of the unit is done; the last one leaves its file, and may have to commit. */
 static dcpk_status task_done(struct dcpk_writing *w, uint32_t unit, struct dcpk_error *err)
@@ -104,9 +39,9 @@ dcpk_status dcpk_write_out(struct dcpk_worker *worker, struct dcpk_sink *sink,
     return st;
 }
 
-static dcpk_status gather_box(struct dcpk_writing *w, struct dcpk_worker *worker,
-                              const struct dcpk_out_chunk *chunk, const struct dcpk_box *box,
-                              void *out, struct dcpk_error *err)
+static dcpk_status fetch_box(struct dcpk_writing *w, struct dcpk_worker *worker,
+                             const struct dcpk_out_chunk *chunk, const struct dcpk_box *box,
+                             void *out, struct dcpk_error *err)
 {
     const struct dcpk_view view = dcpk_write_view(&w->out->tensors[chunk->tensor]);
     struct dcpk_gather_from from = {&view, w->trees[chunk->tensor]};
@@ -123,33 +58,12 @@ static dcpk_status gather_box(struct dcpk_writing *w, struct dcpk_worker *worker
     return st;
 }
 
-uint32_t dcpk_write_sum(const struct dcpk_out_chunk *chunk, uint32_t crc32)
-{
-    uint8_t place[8];
-
-    dcpk_store_u64le(place, chunk->offset_bytes);
-    return dcpk_crc32(crc32, place, sizeof place);
-}
-
 /* Chunks of the unit are written whole; sum: of those. */
 static void add_sum(struct dcpk_writing *w, uint32_t unit, uint32_t sum)
 {
     pthread_mutex_lock(&w->mutex);
     w->states[unit].crc32 ^= sum;
     pthread_mutex_unlock(&w->mutex);
-}
-
-dcpk_status dcpk_write_make_frame(const struct dcpk_writing *w, const struct dcpk_out_chunk *chunk,
-                                  uint32_t crc32, uint8_t *lead, uint8_t *tail,
-                                  struct dcpk_error *err)
-{
-    const struct dcpk_format_writer *writer = w->out->format->writer;
-
-    if (writer->frame == NULL) {
-        assert(chunk->lead_bytes == 0 && chunk->tail_bytes == 0);
-        return DCPK_OK;
-    }
-    return writer->frame(w->out, chunk, crc32, lead, tail, err);
 }
 
 /* Put a whole item into memory: lead, data, tail. Adds to the sum of its unit. */
@@ -164,7 +78,7 @@ static dcpk_status make_item(struct dcpk_writing *w, struct dcpk_worker *worker,
     dcpk_status st;
 
     dcpk_box_unpack(chunk->span, tensor->rank, &box);
-    st = gather_box(w, worker, chunk, &box, data, err);
+    st = fetch_box(w, worker, chunk, &box, data, err);
     if (st == DCPK_OK) {
         crc32 = dcpk_crc32(0, data, (size_t)chunk->data_bytes);
         *sum ^= dcpk_write_sum(chunk, crc32);
@@ -272,7 +186,7 @@ static dcpk_status write_slab(struct dcpk_writing *w, struct dcpk_worker *worker
     first = dcpk_slabs_first(&slabs, slab_number) * elem_bytes;
     n_bytes = dcpk_slab_elems(&box) * elem_bytes;
     at = chunk->offset_bytes + chunk->lead_bytes + before + first;
-    st = gather_box(w, worker, chunk, &box, worker->buffer, err);
+    st = fetch_box(w, worker, chunk, &box, worker->buffer, err);
     if (st != DCPK_OK)
         goto out;
     crc32 = dcpk_crc32(0, worker->buffer, (size_t)n_bytes);

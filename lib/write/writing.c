@@ -94,15 +94,6 @@ const struct dcpk_units *dcpk_writing_units(const struct dcpk_writing *w)
     return &w->units;
 }
 
-void dcpk_writing_set_result(struct dcpk_writing *w, size_t unit, uint32_t crc32)
-{
-    pthread_mutex_lock(&w->mutex);
-    w->states[unit] = (struct dcpk_unit_state){.crc32 = crc32, .is_done = true, .is_on_disk = true};
-    w->files[dcpk_unit_file(&w->units, unit)].was_opened = true; /* by whoever did it */
-    dcpk_write_note_done(w, unit);
-    pthread_mutex_unlock(&w->mutex);
-}
-
 /* On rank 0, once. */
 static dcpk_status write_ahead(struct dcpk_writing *w, struct dcpk_error *err)
 {
@@ -200,10 +191,10 @@ static dcpk_status close_files(struct dcpk_writing *w, struct dcpk_error *err)
     return DCPK_OK;
 }
 
-static dcpk_status write_beside(struct dcpk_writing *w, struct dcpk_error *err)
+static dcpk_status write_small_files(struct dcpk_writing *w, struct dcpk_error *err)
 {
-    for (size_t i = 0; i < w->out->n_beside; i++) {
-        const struct dcpk_beside_file *file = &w->out->beside[i];
+    for (size_t i = 0; i < w->out->n_small_files; i++) {
+        const struct dcpk_small_file *file = &w->out->small_files[i];
 
         if (dcpk_folder_put(w->folder, file->name, file->data, file->n_bytes, err) != DCPK_OK) {
             dcpk_context(err, "writing '%s'", file->name);
@@ -225,7 +216,7 @@ dcpk_status dcpk_writing_finish(struct dcpk_writing *w, struct dcpk_exec_stats *
     if (st == DCPK_OK)
         st = w->out->format->writer->finish(w->out, w->folder, err);
     if (st == DCPK_OK)
-        st = write_beside(w, err);
+        st = write_small_files(w, err);
     w->meter_ended = true;
     st = dcpk_meter_end(&w->meter, w->exec, w->workers, stats, st);
     if (st == DCPK_OK && stats != NULL) {

@@ -13,7 +13,7 @@ command -v jq >/dev/null || exit 77
 yaml=yes
 ! "$DCPKIT" --version | grep -q 'not built in.*libyaml' || yaml=
 
-refuses "no args" 3 'has no args.*; --args-from takes them from a JSON object' convert --to torch_dist in out
+refuses "no args" 3 'has no args.* .--args-from takes args from a JSON object' convert --to torch_dist in out
 # same FROM: the tensors are those of the checkpoint with args, and OUT is proven.
 same() {
     convert --verify --args-from "$1" --to torch_dist in out >said 2>err || cat err
@@ -34,7 +34,7 @@ if [ -n "$yaml" ]; then
     cp "$config" in/iter_0000004/run_config.yaml
     cp "${BASH_SOURCE[0]%.sh}_common.pt" in/iter_0000004/train_state.pt # a dict that torch.save wrote
     mkdir in/iter_0000004/tokenizer && echo '{}' >in/iter_0000004/tokenizer/tokenizer.json
-    refuses "no args, but a configuration" 3 "'run_config.yaml' of Megatron-Bridge lies beside it: --args-from in takes" \
+    refuses "no args, but a configuration" 3 "has no args.* a run_config.yaml of Megatron-Bridge" \
         convert --to torch_dist in out
     echo "beside it" && same in
     convert --integrity --args-from in --to torch_dist in out >said
@@ -60,7 +60,7 @@ fi
 # A common state without args, and what convert needs them for: rows of fc1, groups of a bucket.
 sample torch_dist_b_dense_tp2pp2 full_b
 cp -r full_b in_b && cp "${BASH_SOURCE[0]%.sh}_common.pt" in_b/iter_0000004/common.pt
-refuses "a common state without args" 2 '; --args-from takes' convert --to fsdp_dtensor in_b out_b
+refuses "a common state without args" 2 '--args-from takes args from' convert --to fsdp_dtensor in_b out_b
 convert --to fsdp_dtensor full_b want_b >said
 convert --verify --args-from full_b --to fsdp_dtensor in_b out_b >said
 "$DCPKIT" compare-two-checkpoint want_b out_b | tail -n 1

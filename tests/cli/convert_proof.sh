@@ -28,10 +28,10 @@ sed -i '/__0_0.distcp/d' less/iter_0000004/integrity.json
 answers_no "a line less" "^integrity +FAILED +'__0_0.distcp' holds data and is not listed" "$DCPKIT" verify less
 rm same/iter_0000004/metadata.json
 sed -i 's/metadata.json/..\/..\/hashes.json/' same/iter_0000004/integrity.json
-answers_no "a path out" "^integrity +FAILED +'../../hashes.json' is listed.*not a file of" "$DCPKIT" verify --format dcp same
+answers_no "a path out" "^integrity +FAILED +'../../hashes.json' is listed.*not a file of" "$DCPKIT" verify --from dcp same
 cp out/iter_0000004/metadata.json same/iter_0000004
 sed -i 's/"sha256"/"md5"/' same/iter_0000004/integrity.json
-"$DCPKIT" verify --format dcp same >said 2>&1
+"$DCPKIT" verify --from dcp same >said 2>&1
 echo "another algorithm: exit $?, $(grep -c "integrity *FAILED.*'md5' is not known" said)"
 
 refuses "into an archive" 2 "is an archive" "$DCPKIT" convert --verify --to fsdp_dtensor "$sample" new.tar

@@ -19,7 +19,7 @@ refuses "a misspelt key" 3 "not recognised: 'model.modul.decoder.*'model.modul',
     "$DCPKIT" convert --to torch_dist misspelt out
 refuses "a misspelt moment" 3 'linear_fc2.weight. has the state exp_avg_sq but no exp_avg' \
     "$DCPKIT" convert --to torch_dist moment out
-refuses "two prefixes" 3 "31 of 129 tensors are not recognised: 'b.embedding.word_embeddings.weight', .*, \.\.\.; .*--input-model-weight-prefix b" \
+refuses "two prefixes" 3 "31 of 129 tensors are not recognised: 'b.embedding.word_embeddings.weight', .*, \.\.\.; their names stand behind 'b' .convert --input-model-weight-prefix takes " \
     "$DCPKIT" convert --to torch_dist two out
 refuses "a prefix that no key has" 3 '31 of 129 tensors are not recognised' \
     "$DCPKIT" convert --to torch_dist --input-model-weight-prefix nosuch "$native" out

@@ -7,7 +7,7 @@ other=$SAMPLES/torch_dist_c_tied
 
 echo "--- read"
 "$DCPKIT" inspect "$native" | sed -n -e '/^format/p' -e '/^parallel/p' -e '/^optimizer/p'
-refuses "nothing says what fc1 is" 2 'fc1 is SwiGLU; --args-from takes .* .give --swiglu, ' "$DCPKIT" convert --to torch_dist "$native" out
+refuses "nothing says what fc1 is" 2 'fc1 is SwiGLU .give --swiglu, .*; --args-from takes ' "$DCPKIT" convert --to torch_dist "$native" out
 "$DCPKIT" convert --to torch_dist --args-from "$other" "$native" read | sed -n -e 's/^converted/converted/p' -e '/stores no iteration/p' -e '/left out, /,$p'
 # What v2 does not keep is all that differs: FLOPs, scheduler, RNG.
 "$DCPKIT" compare-two-checkpoint "$other" read | sed -n -e 's/: only in A.*/: only in A/p' -e '/compared/p'

@@ -34,7 +34,7 @@ ranks 3 --resume --to zarr --weights-only "$source" zarr3 >"$GOT/out" || echo "e
 sed 's/ [0-9]* bytes/ N bytes/' "$GOT/out"
 file=$(find zarr3 -name '0.*' -size +20k | sort | tail -n 1)
 printf x | dd of="$file" conv=notrunc bs=1 seek=20000 2>"$GOT/out"
-ranks 3 --resume --to zarr "$source" zarr3 >"$GOT/out" || echo "exit $?: $(grep -c "byte 20000 of 'zarr3/" "$GOT/out")"
+ranks 3 --resume --to zarr "$source" zarr3 >"$GOT/out" || echo "exit $?: $(grep -c ": [0-9]* elements of '.*' differ, the first is number " "$GOT/out")"
 # What fails on all is said once, and so is what fails on one.
 ranks 3 --to fsdp_dtensor "$source" fsdp1 || echo "exit $?"
 sample torch_dist_c_dense_tp2pp2 bad

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# resume_finished.sh - --resume on an output that is there: complete when it is, byte for byte, what would be written.
+# resume_finished.sh - --resume on an output that is there: complete when all that it holds is what would be written.
 sample torch_dist_c_dense_tp2pp2 in
 tracker=latest_checkpointed_iteration.txt
 convert=("$DCPKIT" convert --to fsdp_dtensor)
@@ -43,7 +43,8 @@ echo "trackers: $(cat fsdp/$tracker), $(cat linked/$tracker)"
 
 no='exists, and is not what this input and these options give'
 refuses "other options" 2 "$no" "${convert[@]}" --resume --weights-only in fsdp
-refuses "another prefix" 2 "$no.*metadata.*\(--force" "${convert[@]}" --resume --output-model-weight-prefix x in fsdp
+refuses "another prefix" 2 "$no.*tensor 'x.embedding.* is missing \(--force" "${convert[@]}" --resume --output-model-weight-prefix x in fsdp
+refuses "another size in args" 2 "$no.*'__0_0.distcp' differs in [0-9]* bytes from byte [0-9]+ on" "${convert[@]}" --resume --target-dp 1 in fsdp
 refuses "another format" 2 "$no" "$DCPKIT" convert --to zarr --resume in fsdp
 refuses "other options, zarr" 2 "$no" "$DCPKIT" convert --to zarr --weights-only --resume in zarr
 refuses "other options, archive" 2 "$no" "${convert[@]}" --weights-only --resume in run.tar
@@ -55,13 +56,13 @@ cp -r in other
 read -r file at < <("$DCPKIT" inspect --chunks other |
     awk -F'\t' '$1 == "optimizer.state.param.output_layer.weight" { print $4, $5 + 2000; exit }')
 printf '\x41' | dd of="other/iter_0000004/$file" conv=notrunc bs=1 seek="$at" 2>"$GOT/said"
-refuses "another input" 2 "$no.*byte [0-9]+ of '" "${convert[@]}" --resume other fsdp
+refuses "another input" 2 "$no.*1 elements of 'model.module.output_layer.weight' differ, the first is number [0-9]+" "${convert[@]}" --resume other fsdp
 # An output that was damaged since, cut short, or has lost a file.
 cp -r fsdp damaged && printf x | dd of=damaged/iter_0000004/__0_0.distcp conv=notrunc bs=1 seek=70000 2>"$GOT/said"
-refuses "damaged output" 2 "$no.*byte 70000 of 'damaged/iter_0000004/__0_0.distcp'" "${convert[@]}" --resume in damaged
+refuses "damaged output" 2 "$no.*item at byte [0-9]+ of '__0_0.distcp': .* is damaged" "${convert[@]}" --resume in damaged
 rm damaged/iter_0000004/.metadata
 refuses "no .metadata" 2 "$no.*damaged" "${convert[@]}" --resume in damaged
 truncate -s -10240 run.tar
 refuses "archive cut short" 2 "$no" "${convert[@]}" --resume in run.tar
 mkdir -p empty/iter_0000004
-refuses "an empty folder" 2 "$no.*__0_0.distcp. is missing" "${convert[@]}" --resume in empty
+refuses "an empty folder" 2 "$no.*'.metadata': there is no such file" "${convert[@]}" --resume in empty

@@ -77,7 +77,7 @@ static inline void fault_read_variable(struct fault *fault)
     fault->report = memory;
 }
 
-#define FAULT_MOST_FDS 1024
+#define FAULT_MAX_FDS 1024
 
 /* For a destructor: what has not been given back. */
 static inline void fault_count_open(const struct fault *fault)
@@ -89,7 +89,7 @@ static inline void fault_count_open(const struct fault *fault)
     if (fault->report == NULL)
         return;
     fault->report->n_open = 0;
-    for (fd = 0; fd < FAULT_MOST_FDS; fd++)
+    for (fd = 0; fd < FAULT_MAX_FDS; fd++)
         fault->report->n_open += fcntl((int)fd, F_GETFD) >= 0;
     fd = syscall(SYS_openat, AT_FDCWD, "/proc/self/status", O_RDONLY | O_CLOEXEC);
     (void)syscall(SYS_read, fd, status, sizeof status - 1);

@@ -5,7 +5,7 @@
 
 #include "tests/fault/strike.h"
 
-#define MOST_RANKS 3
+#define MAX_RANKS 3
 
 /*
  * Make MPI run on a test machine, which has few cores, perhaps as root; false where there is none.
@@ -28,7 +28,7 @@ static inline struct result rank_scene_run(const struct scene *scene, int n, int
 {
     static char variable[8192 + sizeof FAULT_VARIABLE];
     const bool in_memory = strstr(kind, "nomem") != NULL;
-    const char *args[MAX_ARGS * MOST_RANKS];
+    const char *args[MAX_ARGS * MAX_RANKS];
     size_t n_args = 0;
 
     snprintf(variable, sizeof variable, FAULT_VARIABLE "=%s", strike_value(kind, nth));

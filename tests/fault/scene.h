@@ -62,11 +62,11 @@ struct preload {
 };
 
 /* The value in the environment, or `otherwise`. */
-static inline uint64_t scene_number(const char *variable, uint64_t otherwise)
+static inline uint64_t scene_number(const char *variable, uint64_t by_default)
 {
     const char *text = getenv(variable);
 
-    return text == NULL ? otherwise : strtoull(text, NULL, 10);
+    return text == NULL ? by_default : strtoull(text, NULL, 10);
 }
 
 /* The rounds of a test: round `first` and the n - 1 behind it; the round's number is its seed. */
@@ -75,10 +75,10 @@ struct scene_rounds {
 };
 
 /* What DCPK_FAULT_FIRST and DCPK_FAULT_POINTS say; n: `otherwise`. */
-static inline struct scene_rounds scene_rounds(uint64_t otherwise)
+static inline struct scene_rounds scene_rounds(uint64_t by_default)
 {
     return (struct scene_rounds){scene_number("DCPK_FAULT_FIRST", 0),
-                                 scene_number("DCPK_FAULT_POINTS", otherwise)};
+                                 scene_number("DCPK_FAULT_POINTS", by_default)};
 }
 
 /* ---- running ---- */

@@ -14,7 +14,7 @@
 #include "tests/fault/rank_scene.h"
 
 #define DEFAULT_ROUNDS 3
-#define MOST_CUTS      3
+#define MAX_CUTS       3
 #define UNTOUCHED      UINT64_MAX /* an n that no run reaches: the calls are counted only */
 #define MOE            DCPK_SAMPLES "/torch_dist_c_moe_ep2pp2"
 #define RESHARDABLE    DCPK_SAMPLES "/torch_dist_c_dp_reshardable_tp2dp2"
@@ -177,7 +177,7 @@ static void cut(const struct scene *scene, const struct usual *usual, uint64_t *
 static bool try_round(const struct scene *scene, const struct usual *usual, uint64_t round)
 {
     uint64_t seed = round;
-    const uint64_t n_cuts = 1 + random_below(&seed, MOST_CUTS);
+    const uint64_t n_cuts = 1 + random_below(&seed, MAX_CUTS);
     const bool needs_proof = scene->sample != NULL && strcmp(scene->sample, RESHARDABLE) == 0;
     struct scene last;
     struct result result;
@@ -248,14 +248,14 @@ static const struct scene rank_scenes[] = {
 static void try_dying(const struct scene *scene, const struct usual *usual, uint64_t round)
 {
     uint64_t seed = round;
-    const int dying = (int)random_below(&seed, MOST_RANKS);
+    const int dying = (int)random_below(&seed, MAX_RANKS);
     const uint64_t nth = 1 + random_below(&seed, usual->n_calls[dying]);
     struct result result;
     struct scene last;
     char label[16384];
 
     scene_make_place(scene);
-    result = rank_scene_run(scene, MOST_RANKS, dying, RANK_KIND, nth);
+    result = rank_scene_run(scene, MAX_RANKS, dying, RANK_KIND, nth);
     snprintf(label, sizeof label,
              "%s: round %" PRIu64 ", rank %d at call %" PRIu64 ", %s: exit %d, '%s'", scene->label,
              round, dying, nth, strike_report->name, result.exit_code, result.said);
@@ -264,7 +264,7 @@ static void try_dying(const struct scene *scene, const struct usual *usual, uint
     scene_check_units(scene, &usual->expected, label);
     CHECK(tree_of(scratch("in")) == usual->expected.input, label);
     last = again(scene);
-    result = rank_scene_run(&last, 1 + (int)random_below(&seed, MOST_RANKS), -1, RANK_KIND, 0);
+    result = rank_scene_run(&last, 1 + (int)random_below(&seed, MAX_RANKS), -1, RANK_KIND, 0);
     CHECK_EQ_INT(result.exit_code, 0, result.said);
     scene_check_new(scene, usual->expected.after, label);
     CHECK(tree_of(scratch("in")) == usual->expected.input, label);
@@ -279,11 +279,11 @@ static void watch_ranks(const struct scene *scene, struct usual *usual)
     scene_begin(scene, e);
     CHECK_EQ_INT(scene_run(DCPK_PROGRAM, scene->args, NULL).exit_code, 0, scene->label);
     scene_see_units(scene, e->after);
-    for (int r = 0; r < MOST_RANKS; r++) {
+    for (int r = 0; r < MAX_RANKS; r++) {
         struct result result;
 
         scene_make_place(scene);
-        result = rank_scene_run(scene, MOST_RANKS, r, RANK_KIND, UNTOUCHED);
+        result = rank_scene_run(scene, MAX_RANKS, r, RANK_KIND, UNTOUCHED);
         CHECK_EQ_INT(result.exit_code, 0, result.said);
         CHECK(strike_report->n_calls > 10, scene->label);
         usual->n_calls[r] = strike_report->n_calls;

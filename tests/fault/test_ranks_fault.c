@@ -48,7 +48,7 @@ static void go_on(const struct scene *scene, const tree_print *after, const char
     struct result result;
 
     again.args[scene_count_args(scene)] = "--resume";
-    result = rank_scene_run(&again, MOST_RANKS - 1, -1, "", 0);
+    result = rank_scene_run(&again, MAX_RANKS - 1, -1, "", 0);
     CHECK_EQ_INT(result.exit_code, 0, result.said);
     scene_check_new(scene, after, label);
 }
@@ -79,7 +79,7 @@ static bool strike_one(const struct scene *scene, int struck, const char *kind, 
     char label[20000];
 
     scene_make_place(scene);
-    result = rank_scene_run(scene, MOST_RANKS, struck, kind, nth);
+    result = rank_scene_run(scene, MAX_RANKS, struck, kind, nth);
     snprintf(label, sizeof label,
              "%s: rank %d, %s at call %" PRIu64 ", %s: exit %d, '%s', printed '%s'", scene->label,
              struck, kind, nth, strike_report->name, result.exit_code, result.said, result.printed);
@@ -101,7 +101,7 @@ static void one_fails(void **state)
         watch(&scenes[s], after);
         for (uint64_t i = 0; i < rounds.n; i++) {
             uint64_t seed = (rounds.first + i) * N_SCENES + s;
-            const int struck = (int)random_below(&seed, MOST_RANKS);
+            const int struck = (int)random_below(&seed, MAX_RANKS);
             const uint64_t nth = 1 + random_below(&seed, n_calls[s]);
             const size_t n_kinds = DCPK_ALLOC_FAULT[0] == '\0' ? N_KINDS - 1 : N_KINDS;
 
@@ -145,7 +145,7 @@ static void strike_byte(const struct scene *scene, int struck)
     struct result result;
 
     scene_make_place(scene);
-    result = rank_scene_run(scene, MOST_RANKS, struck, "own-flip", 1);
+    result = rank_scene_run(scene, MAX_RANKS, struck, "own-flip", 1);
     CHECK_EQ_INT(strike_report->n_struck, 1, result.said);
     CHECK_EQ_INT(result.exit_code, 3, result.said);
     CHECK_EQ_INT(rank_scene_messages(result.said), 1, result.said);
@@ -164,7 +164,7 @@ static void byte_is_wrong(void **state)
         tree_print after[MAX_UNITS];
 
         watch(&proven_scenes[s], after);
-        for (int struck = 0; struck < MOST_RANKS; struck++)
+        for (int struck = 0; struck < MAX_RANKS; struck++)
             strike_byte(&proven_scenes[s], struck);
     }
 }

@@ -10,10 +10,10 @@
  */
 #include "tests/fault/scene.h"
 
-#define DEFAULT_ROUNDS  6
-#define TIMEOUT_MS      300 /* of each wait at first */
-#define MOST_TIMEOUT_MS 20000
-#define MOST_CALLS      150
+#define DEFAULT_ROUNDS 6
+#define TIMEOUT_MS     300 /* of each wait at first */
+#define MAX_TIMEOUT_MS 20000
+#define MAX_CALLS      150
 
 /* One job: what happens to whom, and when. */
 struct job {
@@ -88,7 +88,7 @@ static struct job job_make(uint64_t round)
                       .recovers = true};
 
     job.victim = (int)random_below(&seed, (uint64_t)job.n);
-    job.nth = 1 + random_below(&seed, MOST_CALLS);
+    job.nth = 1 + random_below(&seed, MAX_CALLS);
     job.is_staged = round % 2 != 0;
     job.sleeps = round % 3 == 2;
     return job;
@@ -103,7 +103,7 @@ static struct result job_run_whole(struct job *job)
     struct result result = job_run(job);
 
     while (!job->sleeps && rank_ended(&result, job->victim, 4) &&
-           job->timeout_ms < MOST_TIMEOUT_MS) {
+           job->timeout_ms < MAX_TIMEOUT_MS) {
         job->timeout_ms *= 4;
         result = job_run(job);
     }

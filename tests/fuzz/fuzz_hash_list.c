@@ -9,14 +9,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
 
 __extension__ typedef __int128 wide; /* holds the product of any two sizes */
 
-static void check_item(const struct dcpk_hashed *t, unsigned unsaid)
+static void check_item(const struct dcpk_hashed *t, unsigned lacks)
 {
     wide n_bytes = (wide)dcpk_dtype_bytes(t->dtype);
     bool is_empty = false;
 
     if (t->kind >= DCPK_N_HASHED)
         abort();
-    if (t->kind != DCPK_HASHED_TENSOR || (unsaid & DCPK_UNSAID_FORMS) != 0) {
+    if (t->kind != DCPK_HASHED_TENSOR || (lacks & DCPK_LACKS_FORMS) != 0) {
         if (t->rank != 0 || t->dtype != DCPK_DTYPE_NONE)
             abort();
         return;
@@ -54,7 +54,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
         for (size_t i = 0; i < list.n; i++) {
             const int order = i == 0 ? -1 : strcmp(list.items[i - 1].key, list.items[i].key);
 
-            check_item(&list.items[i], list.unsaid);
+            check_item(&list.items[i], list.lacks);
             if (order > 0 || (order == 0 && list.items[i - 1].kind >= list.items[i].kind))
                 abort();
         }

@@ -13,14 +13,14 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
 
-#define MOST_MAP_BYTES ((size_t)16 << 10)
+#define MAX_MAP_BYTES ((size_t)16 << 10)
 
 /* The only map that is built in is that of the input, spaces behind it (hf_map_priv.h). */
 struct dcpk_hf_built_in {
     const char *file, *text;
     size_t n_bytes;
 };
-static char map_text[MOST_MAP_BYTES];
+static char map_text[MAX_MAP_BYTES];
 extern const struct dcpk_hf_built_in dcpk_hf_built_in[];
 extern const size_t dcpk_hf_n_built_in;
 const struct dcpk_hf_built_in dcpk_hf_built_in[] = {{"input.json", map_text, sizeof map_text}};
@@ -63,8 +63,8 @@ static void convert(struct dcpk_checkpoint *ckpt, const uint8_t *letters)
 
     if (dcpk_model_new(ckpt, &model, &err) || dcpk_output_new(ckpt, to, &out, &err))
         abort();
-    ckpt->given_family.without_mtp = (letters[1] & 1) != 0;
-    out->target.family = ckpt->given_family;
+    ckpt->given.family.without_mtp = (letters[1] & 1) != 0;
+    out->target.family = ckpt->given.family;
     out->target.mesh = rules.mesh;
     if (ckpt->format->mapping->to_model(ckpt, model, &err) == DCPK_OK &&
         (letters[0] % 4 == 0 || dcpk_rules_apply(model, &rules, &err) == DCPK_OK) &&
@@ -85,7 +85,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
     char *text, *rest;
     const char *map, *config;
 
-    if (n_bytes < 3 || data[2] != '\n' || n_bytes > MOST_MAP_BYTES)
+    if (n_bytes < 3 || data[2] != '\n' || n_bytes > MAX_MAP_BYTES)
         return 0;
     text = fuzz_text(data, n_bytes);
     rest = text + 3;

@@ -8,7 +8,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
 
 #define MAX_UNFOLDED 65536 /* larger ones take seconds under sanitizers */
-#define MOST_BYTES   128   /* of JSON for each node, or 8 bytes, of the unfolded value */
+#define MAX_BYTES    128   /* of JSON for each node, or 8 bytes, of the unfolded value */
 
 /* Stands for torch's storages: a tensor, which JSON shows in its own way. */
 static dcpk_status find_storage(void *context, struct dcpk_arena *arena,
@@ -48,7 +48,7 @@ static void check(const struct dcpk_value *v, uint64_t unfolded)
     dcpk_json_out_init(&json, &text, 0);
     dcpk_value_to_json(v, &json);
     if (dcpk_bytes_status(&text, &err) != DCPK_OK || json.depth != 0 ||
-        text.n_bytes > MOST_BYTES * unfolded)
+        text.n_bytes > MAX_BYTES * unfolded)
         abort();
     if (dcpk_json_parse((const char *)text.data, text.n_bytes, &doc, &err) != DCPK_OK &&
         !is_pythons(&err, &text))

@@ -10,7 +10,7 @@
 #include "lib/job/compare.h"
 #include "tests/golden/samples.h"
 
-#define MOST_LEAVES 25 /* of one value that are changed, evenly spread */
+#define MAX_LEAVES 25 /* of one value that are changed, evenly spread */
 
 static const char *const folders[] = {
     "torch_dist_a_dense_tp2pp2", "torch_dist_b_dense_tp2pp2",
@@ -275,7 +275,7 @@ static bool is_first_of_kind(struct dcpk_map *seen, struct dcpk_arena *arena, co
 
 static void change_leaves(struct twins *t, const struct dcpk_value *value, const char *name)
 {
-    const size_t n = count_leaves(value), step = 1 + n / MOST_LEAVES;
+    const size_t n = count_leaves(value), step = 1 + n / MAX_LEAVES;
     char label[512];
 
     for (lie.leaf = 0; lie.leaf < n; lie.leaf += step) {

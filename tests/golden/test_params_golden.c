@@ -52,11 +52,11 @@ static struct dcpk_model *open_model(const char *name)
     return model;
 }
 
-static int64_t arg_int(const struct dcpk_value *args, const char *name, int64_t otherwise)
+static int64_t arg_int(const struct dcpk_value *args, const char *name, int64_t by_default)
 {
     int64_t value;
 
-    return dcpk_value_as_int(dcpk_value_get(args, name), &value) ? value : otherwise;
+    return dcpk_value_as_int(dcpk_value_get(args, name), &value) ? value : by_default;
 }
 
 /* --moe-layer-freq: every n-th layer from the first on, or a list. */

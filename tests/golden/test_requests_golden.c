@@ -298,10 +298,10 @@ static void ask(struct fixture *f, enum dcpk_release release)
         .value = no_value,
         .out = out,
     };
-    struct dcpk_beside_file common = {.name = "common.pt"}; /* of a planned output */
+    struct dcpk_small_file common = {.name = "common.pt"}; /* of a planned output */
 
-    out->beside = &common;
-    out->n_beside = 1;
+    out->small_files = &common;
+    out->n_small_files = 1;
     f->loader = loading.loaders = dcpk_loader(
         release, strcmp(f->impl, "te") == 0 ? DCPK_LOADER_TE : DCPK_LOADER_LOCAL,
         strcmp(f->optimizer, "torch") == 0 ? DCPK_LOADER_TORCH_ADAM : DCPK_LOADER_TE_ADAM);

@@ -158,9 +158,9 @@ static bool on_update(void *context, uint64_t done_bytes, uint64_t total_bytes)
 /* What a signal does: whichever stage it meets, nothing is published. */
 static void test_stop(void **state)
 {
-    static const char *const stages[] = {"checking the input", "converting", "reading objects back",
-                                         "reading back",       "comparing",  "hashing",
-                                         "hashing files"};
+    static const char *const stages[] = {
+        "checking the input", "converting", "reading objects", "reading",
+        "comparing",          "hashing",    "hashing files"};
 
     (void)state;
     for (size_t i = 0; i < sizeof stages / sizeof *stages; i++) {

@@ -6,10 +6,10 @@
 #include "tests/random.h"
 #include "tests/world_case.h"
 
-#define MOST       100 /* elements of a rank */
-#define MOST_RANKS 8
+#define MOST      100 /* elements of a rank */
+#define MAX_RANKS 8
 
-static uint64_t *room; /* of calls: 2 * MOST * MOST_RANKS numbers */
+static uint64_t *room; /* of calls: 2 * MOST * MAX_RANKS numbers */
 
 /* What rank r gives in round `seed` at place i: small integers, exact in every type. */
 static int64_t given(uint64_t seed, int r, size_t i)
@@ -60,8 +60,8 @@ static int64_t reduced(const struct dcpk_group *g, enum dcpk_reduction reduction
 
 static void try_sums(struct dcpk_group *g, uint64_t seed, bool has_ticket, const char *label)
 {
-    static uint64_t want[MOST * MOST_RANKS];
-    uint64_t *a = room, *b = room + MOST * MOST_RANKS;
+    static uint64_t want[MOST * MAX_RANKS];
+    uint64_t *a = room, *b = room + MOST * MAX_RANKS;
     const enum dcpk_reduction reduction = (enum dcpk_reduction)(seed % 6);
     const size_t n = 1 + seed % MOST, bytes = n * dcpk_reduction_bytes(reduction);
     uint64_t tickets[2], *first = has_ticket ? &tickets[0] : NULL,
@@ -87,7 +87,7 @@ static void try_sums(struct dcpk_group *g, uint64_t seed, bool has_ticket, const
 
 static void try_gather(struct dcpk_group *g, uint64_t seed, bool has_ticket, const char *label)
 {
-    uint8_t *all = (uint8_t *)room, *mine = all + MOST * MOST_RANKS, *data = mine + MOST;
+    uint8_t *all = (uint8_t *)room, *mine = all + MOST * MAX_RANKS, *data = mine + MOST;
     const int root = (int)(seed % (uint64_t)g->n_ranks);
     const size_t n = seed % MOST;
     const bool is_in_place = seed % 3 == 0;
@@ -114,14 +114,14 @@ static void try_gather(struct dcpk_group *g, uint64_t seed, bool has_ticket, con
 /* Rank s sends (s + 2 r) % 9 bytes of its own number to rank r. */
 static void try_all_to_all(struct dcpk_group *g, bool has_ticket, const char *label)
 {
-    uint8_t *sent = (uint8_t *)room, *received = sent + 9 * MOST_RANKS;
-    size_t send_bytes[MOST_RANKS], receive_bytes[MOST_RANKS], n = 0;
+    uint8_t *sent = (uint8_t *)room, *received = sent + 9 * MAX_RANKS;
+    size_t send_bytes[MAX_RANKS], receive_bytes[MAX_RANKS], n = 0;
     const struct dcpk_parts send = {sent, send_bytes}, receive = {received, receive_bytes};
     struct dcpk_error err = DCPK_ERROR_INIT;
     uint64_t ticket;
 
-    memset(sent, g->rank + 1, 9 * MOST_RANKS);
-    memset(received, 0, 9 * MOST_RANKS + 1);
+    memset(sent, g->rank + 1, 9 * MAX_RANKS);
+    memset(received, 0, 9 * MAX_RANKS + 1);
     for (int r = 0; r < g->n_ranks; r++) {
         send_bytes[r] = (size_t)(g->rank + 2 * r) % 9;
         receive_bytes[r] = (size_t)(r + 2 * g->rank) % 9;
@@ -248,7 +248,7 @@ int main(void)
 
     if (exit_with != 0)
         return exit_with;
-    room = world_memory(2 * MOST * MOST_RANKS * sizeof *room);
+    room = world_memory(2 * MOST * MAX_RANKS * sizeof *room);
     if (room == NULL)
         return 4;
     n_failed = cmocka_run_group_tests(tests, NULL, NULL);

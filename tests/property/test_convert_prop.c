@@ -21,7 +21,7 @@ static const struct { /* how each round is run */
 static void make_round(struct out_case *r, uint64_t seed)
 {
     const bool large = seed % 8 == 7;
-    const size_t n = large ? 1 : (size_t)(seed % OUT_MOST);
+    const size_t n = large ? 1 : (size_t)(seed % OUT_MAX);
     struct dcpk_error err = DCPK_ERROR_INIT;
     uint32_t payload;
 
@@ -153,7 +153,7 @@ static void check_hash(struct out_case *r, struct dcpk_exec *exec, const struct 
                        const char *label)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_hash got[OUT_MOST], want;
+    struct dcpk_hash got[OUT_MAX], want;
     struct dcpk_hasher *hasher;
 
     CHECK_OK(dcpk_exec_hash(exec, views, r->out->n_tensors, got, NULL, &err), label);
@@ -176,7 +176,7 @@ static void check_compare(struct out_case *r, struct dcpk_exec *exec, const stru
                           const struct dcpk_view *literals, const char *label)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_compare results[OUT_MOST];
+    struct dcpk_compare results[OUT_MAX];
     const size_t n = r->out->n_tensors;
 
     CHECK_OK(dcpk_exec_compare(&(struct dcpk_view_pairs){exec, exec, views, literals, n, 0},
@@ -216,7 +216,7 @@ static void run_round(struct out_case *r, size_t i)
                                  .memory_bytes = runs[i].memory_bytes,
                                  .unit_bytes = runs[i].unit_bytes};
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_view views[OUT_MOST], literals[OUT_MOST];
+    struct dcpk_view views[OUT_MAX], literals[OUT_MAX];
     struct dcpk_exec *exec;
     char label[128];
 

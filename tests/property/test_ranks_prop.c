@@ -12,11 +12,11 @@
 #include "tests/rank_threads.h"
 
 #define DEFAULT_ROUNDS 100 /* DCPK_RANK_ROUNDS: others; the round's number is its seed */
-#define MOST_RANKS     RANK_THREADS_MOST
-#define MOST_PHASES    4
-#define MOST_OPS       6
-#define MOST_WORDS     8
-#define MOST_SHARED    40
+#define MAX_RANKS      RANK_THREADS_MAX
+#define MAX_PHASES     4
+#define MAX_OPS        6
+#define MAX_WORDS      8
+#define MAX_SHARED     40
 #define NEVER          -1
 
 enum op { WORK, TELL, WAIT, SHARE, LEAST, SAME };
@@ -24,10 +24,10 @@ enum op { WORK, TELL, WAIT, SHARE, LEAST, SAME };
 /* What each rank does in a phase. */
 struct phase {
     int n_ops;
-    enum op ops[MOST_OPS];
-    uint64_t numbers[MOST_OPS][MOST_RANKS]; /* of LEAST, SAME; bytes of SHARE; words of TELL */
-    int fails_at[MOST_RANKS];               /* an operation, or NEVER */
-    dcpk_status fails_with[MOST_RANKS];
+    enum op ops[MAX_OPS];
+    uint64_t numbers[MAX_OPS][MAX_RANKS]; /* of LEAST, SAME; bytes of SHARE; words of TELL */
+    int fails_at[MAX_RANKS];              /* an operation, or NEVER */
+    dcpk_status fails_with[MAX_RANKS];
     bool tells_in_call; /* who fails at a SHARE says so in it, not at the end */
     bool calls_late;    /* who was told in a call makes another one before the end */
 };
@@ -36,7 +36,7 @@ struct phase {
 struct outcome {
     int failed_in, stopped_in; /* part: by itself, because others failed; NEVER */
     int n_parts;               /* that ended well, without the last one */
-    uint64_t n_told[MOST_OPS + 1];
+    uint64_t n_told[MAX_OPS + 1];
     dcpk_status status;
     char text[200];
 };
@@ -44,11 +44,11 @@ struct outcome {
 struct job {
     uint64_t seed;
     int n_ranks, n_phases;
-    struct phase phases[MOST_PHASES];
-    struct outcome outcomes[MOST_PHASES][MOST_RANKS];
-    uint64_t last_word[MOST_RANKS]; /* that rank 0 has heard of each */
-    uint64_t n_heard[MOST_PHASES][MOST_OPS + 1][MOST_RANKS];
-    bool is_wrong[MOST_RANKS]; /* a result or a word was not what it should be */
+    struct phase phases[MAX_PHASES];
+    struct outcome outcomes[MAX_PHASES][MAX_RANKS];
+    uint64_t last_word[MAX_RANKS]; /* that rank 0 has heard of each */
+    uint64_t n_heard[MAX_PHASES][MAX_OPS + 1][MAX_RANKS];
+    bool is_wrong[MAX_RANKS]; /* a result or a word was not what it should be */
 };
 
 /* ---- random jobs ---- */
@@ -66,7 +66,7 @@ static enum op draw_op(const struct job *job, uint64_t *seed)
 
 static void draw_numbers(struct job *job, enum op op, uint64_t *numbers, uint64_t *seed)
 {
-    const uint64_t limit = op == SHARE ? MOST_SHARED : op == TELL ? MOST_WORDS : 1000;
+    const uint64_t limit = op == SHARE ? MAX_SHARED : op == TELL ? MAX_WORDS : 1000;
     const bool alike = op == SAME && random_below(seed, 8) != 0;
 
     for (int r = 0; r < job->n_ranks; r++)
@@ -79,7 +79,7 @@ static void draw_phase(struct job *job, struct phase *phase, uint64_t *seed)
     const uint64_t one_in = 1 + random_below(seed, 3) * 2; /* fails: all, or few */
     const bool may_fail = random_below(seed, 4) != 0;
 
-    phase->n_ops = (int)random_below(seed, MOST_OPS + 1);
+    phase->n_ops = (int)random_below(seed, MAX_OPS + 1);
     for (int i = 0; i < phase->n_ops; i++) {
         phase->ops[i] = draw_op(job, seed);
         draw_numbers(job, phase->ops[i], phase->numbers[i], seed);
@@ -100,8 +100,8 @@ static void draw_job(struct job *job, uint64_t seed)
 
     memset(job, 0, sizeof *job);
     job->seed = seed;
-    job->n_ranks = 2 + (int)random_below(&state, MOST_RANKS - 1);
-    job->n_phases = 1 + (int)random_below(&state, MOST_PHASES);
+    job->n_ranks = 2 + (int)random_below(&state, MAX_RANKS - 1);
+    job->n_phases = 1 + (int)random_below(&state, MAX_PHASES);
     for (int p = 0; p < job->n_phases; p++)
         draw_phase(job, &job->phases[p], &state);
 }
@@ -187,7 +187,7 @@ static void fill(uint8_t *bytes, int r, uint64_t n)
 
 static dcpk_status share(struct worker *w, const uint64_t *numbers, dcpk_status st)
 {
-    uint8_t bytes[MOST_RANKS * MOST_SHARED];
+    uint8_t bytes[MAX_RANKS * MAX_SHARED];
     struct dcpk_bytes all = {0};
     uint64_t n = 0;
 
@@ -216,7 +216,7 @@ static dcpk_status find_least(struct worker *w, const uint64_t *numbers)
 /* Has rank 0 heard what all others had to tell in this part before operation i? */
 static bool has_heard_all(const struct worker *w, const struct phase *phase, int i)
 {
-    uint64_t n[MOST_RANKS] = {0};
+    uint64_t n[MAX_RANKS] = {0};
     bool all = true;
 
     for (int j = i; j-- > 0 && !is_call(phase->ops[j]);)
@@ -276,7 +276,7 @@ static bool was_told(const struct worker *w, const struct phase *phase, int i)
 
 static void do_phase(struct worker *w)
 {
-    static const uint64_t one[MOST_RANKS] = {1, 1, 1, 1, 1, 1};
+    static const uint64_t one[MAX_RANKS] = {1, 1, 1, 1, 1, 1};
     const struct phase *phase = &w->job->phases[w->phase];
     struct outcome *o = &w->job->outcomes[w->phase][w->self];
     dcpk_status st = DCPK_OK;
@@ -456,7 +456,7 @@ static void test_random(void **state)
         for (int p = 0; p < job.n_phases; p++) {
             snprintf(label, sizeof label, "seed %" PRIu64 ", phase %d", seed, p);
             check_phase(&job, p, label);
-            for (int part = 0; part <= MOST_OPS; part++)
+            for (int part = 0; part <= MAX_OPS; part++)
                 for (int r = 1; r < job.n_ranks; r++)
                     CHECK_EQ_INT(job.n_heard[p][part][r], job.outcomes[p][r].n_told[part], label);
         }

@@ -19,9 +19,9 @@ static struct {
 /* A round: what is made up, and the names and dtypes that targets have. */
 struct feeding {
     struct feed_job job;
-    struct dcpk_remap_view views[OUT_MOST];
-    enum dcpk_dtype wanted[OUT_MOST];
-    uint8_t *want[RANK_THREADS_MOST]; /* memory of each rank afterwards */
+    struct dcpk_remap_view views[OUT_MAX];
+    enum dcpk_dtype wanted[OUT_MAX];
+    uint8_t *want[RANK_THREADS_MAX]; /* memory of each rank afterwards */
 };
 
 static void make_views(struct feeding *f, struct out_case *r)
@@ -145,7 +145,7 @@ static void feed_round(uint64_t seed)
     r->seed = seed;
     fake_add_object(&r->fake, "object", 50);
     CHECK_OK(dcpk_output_new(NULL, &fake_format, &r->out, &err), r->label);
-    for (size_t t = 0; t < (large ? 1 : seed % OUT_MOST); t++)
+    for (size_t t = 0; t < (large ? 1 : seed % OUT_MAX); t++)
         out_make_tensor(r, t, large);
     r->ckpt = fake_open(&r->fake, r->label);
     make_views(&f, r);

@@ -8,7 +8,7 @@
 #include "lib/base/alloc.h"
 #include "tests/check.h"
 
-#define MOST_RANKS 128
+#define MAX_RANKS 128
 
 /* A group that only knows its colour. */
 struct fake_group {
@@ -111,10 +111,10 @@ static void check_mesh(const struct dcpk_train_mesh *mesh, const struct place *p
 
 static void try_layout(const struct dcpk_grid *l)
 {
-    static struct dcpk_train_mesh meshes[MOST_RANKS];
+    static struct dcpk_train_mesh meshes[MAX_RANKS];
     const int n = (int)(l->tp * l->cp * l->dp * l->pp);
-    struct place places[MOST_RANKS] = {{0}};
-    struct dcpk_group worlds[MOST_RANKS];
+    struct place places[MAX_RANKS] = {{0}};
+    struct dcpk_group worlds[MAX_RANKS];
     struct dcpk_error err = DCPK_ERROR_INIT;
     char label[128];
 

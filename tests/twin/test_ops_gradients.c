@@ -7,21 +7,21 @@
 #include "lib/base/order.h"
 #include "tests/ops_bench.h"
 
-#define MOST_INPUTS 3
-#define MOST_ELEMS  256
-#define STEP        0.0078125f /* 2^-7: x + h and x - h are exact enough */
-#define TOLERANCE   1e-3
+#define MAX_INPUTS 3
+#define MAX_ELEMS  256
+#define STEP       0.0078125f /* 2^-7: x + h and x - h are exact enough */
+#define TOLERANCE  1e-3
 
 /* Numbers of one run, in the device's memory (F32): inputs, result, and gradients of both. */
 struct run {
     struct ops_bench *bench;
-    float *in[MOST_INPUTS], *d_in[MOST_INPUTS];
+    float *in[MAX_INPUTS], *d_in[MAX_INPUTS];
     float *out, *d_out;
 };
 
 struct operation {
     const char *label;
-    int64_t sizes[MOST_INPUTS]; /* of inputs; 0: there is none */
+    int64_t sizes[MAX_INPUTS]; /* of inputs; 0: there is none */
     int64_t n_out;
     void (*forward)(const struct run *run);
     void (*backward)(const struct run *run); /* d_in of d_out */
@@ -301,14 +301,14 @@ static const struct operation operations[] = {
 };
 
 /* The sum of d_out x out for inputs as they are in `in`. */
-static double value_of(struct ops_bench *b, const struct operation *o, float in[][MOST_ELEMS],
+static double value_of(struct ops_bench *b, const struct operation *o, float in[][MAX_ELEMS],
                        const float *d_out)
 {
     struct run run = {.bench = b};
-    float out[MOST_ELEMS];
+    float out[MAX_ELEMS];
     double sum = 0;
 
-    for (int i = 0; i < MOST_INPUTS; i++)
+    for (int i = 0; i < MAX_INPUTS; i++)
         run.in[i] = ops_bytes_up(b, in[i], (size_t)o->sizes[i] * sizeof(float));
     run.out = ops_room(b, (size_t)o->n_out * sizeof(float));
     o->forward(&run);
@@ -319,34 +319,34 @@ static double value_of(struct ops_bench *b, const struct operation *o, float in[
     return sum;
 }
 
-static void gradients_of(struct ops_bench *b, const struct operation *o, float in[][MOST_ELEMS],
-                         const float *d_out, float d_in[][MOST_ELEMS])
+static void gradients_of(struct ops_bench *b, const struct operation *o, float in[][MAX_ELEMS],
+                         const float *d_out, float d_in[][MAX_ELEMS])
 {
     struct run run = {.bench = b};
 
-    for (int i = 0; i < MOST_INPUTS; i++) {
+    for (int i = 0; i < MAX_INPUTS; i++) {
         run.in[i] = ops_bytes_up(b, in[i], (size_t)o->sizes[i] * sizeof(float));
         run.d_in[i] = ops_room(b, (size_t)o->sizes[i] * sizeof(float));
     }
     run.d_out = ops_bytes_up(b, d_out, (size_t)o->n_out * sizeof(float));
     o->backward(&run);
-    for (int i = 0; i < MOST_INPUTS; i++)
+    for (int i = 0; i < MAX_INPUTS; i++)
         ops_bytes_down(b, run.d_in[i], d_in[i], (size_t)o->sizes[i] * sizeof(float));
     ops_clear(b);
 }
 
 static void operation_check(struct ops_bench *b, const struct operation *o)
 {
-    float in[MOST_INPUTS][MOST_ELEMS], d_in[MOST_INPUTS][MOST_ELEMS], d_out[MOST_ELEMS];
+    float in[MAX_INPUTS][MAX_ELEMS], d_in[MAX_INPUTS][MAX_ELEMS], d_out[MAX_ELEMS];
     char label[96];
 
-    for (int i = 0; i < MOST_INPUTS; i++)
+    for (int i = 0; i < MAX_INPUTS; i++)
         ops_random((uint64_t)i + 1, in[i], o->sizes[i]);
     if (o->first != NULL)
         memcpy(in[0], o->first, (size_t)o->sizes[0] * sizeof(float));
     ops_random(11, d_out, o->n_out);
     gradients_of(b, o, in, d_out, d_in);
-    for (int i = 0; i < MOST_INPUTS; i++)
+    for (int i = 0; i < MAX_INPUTS; i++)
         for (int64_t e = 0; e < o->sizes[i]; e++) {
             const float x = in[i][e];
             double above, below, want;

@@ -212,9 +212,9 @@ static void check_pair(const struct dcpk_device *b, size_t pair, uint8_t *in, ui
 
 static void whole_types(void **state)
 {
-    enum { MOST_BYTES = 8 * (N_EDGES + N_RANDOM) };
+    enum { MAX_BYTES = 8 * (N_EDGES + N_RANDOM) };
     struct dcpk_error err = DCPK_ERROR_INIT;
-    uint8_t *room = dcpk_alloc(3 * (size_t)MOST_BYTES, &err);
+    uint8_t *room = dcpk_alloc(3 * (size_t)MAX_BYTES, &err);
 
     (void)state;
     CHECK(room != NULL, err.text);
@@ -226,7 +226,7 @@ static void whole_types(void **state)
         check_digest(room, 4 * (N_EDGES + N_RANDOM), "acc54bb96ad3194c6cee97d8784c3de8",
                      "f32 inputs");
         for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++)
-            check_pair(*b, i, room, room + MOST_BYTES, room + 2 * (size_t)MOST_BYTES);
+            check_pair(*b, i, room, room + MAX_BYTES, room + 2 * (size_t)MAX_BYTES);
     }
     dcpk_free(room);
 }

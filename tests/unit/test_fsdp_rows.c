@@ -34,7 +34,7 @@ static dcpk_status add_fused(struct dcpk_model *model, int64_t rows, struct dcpk
 
     dcpk_box_whole(shape, 2, &whole);
     CHECK_OK(dcpk_piece_make(model->arena, 7, &whole, &whole, &piece, &err), "piece");
-    return dcpk_fsdp_add_unfused(model, &tensor, A "linear_qkv_down_proj.weight", fault);
+    return dcpk_fsdp_add_named(model, &tensor, A "linear_qkv_down_proj.weight", fault);
 }
 
 static void rows_are_the_querys_then_the_others(void **state)

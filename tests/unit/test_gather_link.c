@@ -2,7 +2,7 @@
 /* test_gather_link.c - messages by all_gather: every byte arrives where it belongs, whatever the
  * lengths; lengths that differ are an error,
  * the same on all ranks. */
-#define RANK_MOST_BYTES (1 << 20)
+#define RANK_MAX_BYTES (1 << 20)
 
 #include "kernels/gather/gather_link.h"
 
@@ -118,7 +118,7 @@ static void test_other_lengths(void **state)
     for (int i = 0; i < 3; i++) {
         memset(&job, 0, sizeof job);
         rank_threads_begin(3, 0);
-        job.n_bytes[0][2] = job.expected[0][2] = 3 * RANK_MOST_BYTES;
+        job.n_bytes[0][2] = job.expected[0][2] = 3 * RANK_MAX_BYTES;
         job.n_bytes[0][1] = i == 1 ? 0 : 10;
         job.expected[0][1] = i == 2 ? 0 : 11;
         rank_threads_run(exchange_rank, &job, "other lengths");

@@ -6,15 +6,15 @@
 #include "tests/unit/hf_config_case.h"
 #include "tests/unit/hf_models.h"
 
-#define MOST_TENSORS  512
-#define MOST_NAME     96
-#define MOST_ELEMENTS 1024
-#define MOST_MAP      16384
+#define MAX_TENSORS  512
+#define MAX_NAME     96
+#define MAX_ELEMENTS 1024
+#define MAX_MAP      16384
 
 /* A tensor of Megatron's, as the laws have it. */
 struct expected {
     const struct tensor_law *law;
-    char mg[MOST_NAME], hf[3][MOST_NAME];
+    char mg[MAX_NAME], hf[3][MAX_NAME];
     int64_t expert; /* its slice of the tensor of Hugging Face's; -1: all of it */
     size_t n_hf, n_taken;
 };
@@ -25,7 +25,7 @@ struct trial {
     const struct dcpk_hf_map *map;
     struct dcpk_hf_sizes sizes;
     struct dcpk_hf_bindings bindings;
-    struct expected list[MOST_TENSORS];
+    struct expected list[MAX_TENSORS];
     size_t n;
     char fault[600];
 };
@@ -39,9 +39,9 @@ static void name_fill(char *name, const char *before, const char *pattern, int64
     const char *at = strstr(pattern, "{e}");
 
     if (at == NULL)
-        (void)snprintf(name, MOST_NAME, "%s%s", before, pattern);
+        (void)snprintf(name, MAX_NAME, "%s%s", before, pattern);
     else
-        (void)snprintf(name, MOST_NAME, "%s%.*s%d%s", before, (int)(at - pattern), pattern,
+        (void)snprintf(name, MAX_NAME, "%s%.*s%d%s", before, (int)(at - pattern), pattern,
                        (int)expert, at + strlen("{e}"));
 }
 
@@ -54,7 +54,7 @@ static void expect_law(struct trial *t, const struct tensor_law *law, const char
     for (int64_t e = 0; e < (is_expert ? N_EXPERTS : 1); e++) {
         struct expected *x = &t->list[t->n++];
 
-        CHECK(t->n < MOST_TENSORS, "room for all tensors");
+        CHECK(t->n < MAX_TENSORS, "room for all tensors");
         *x = (struct expected){.law = law, .expert = -1};
         name_fill(x->mg, mg_before, law->mg, e);
         for (; x->n_hf < 3 && law->hf[x->n_hf] != NULL; x->n_hf++)
@@ -68,7 +68,7 @@ static void expect_law(struct trial *t, const struct tensor_law *law, const char
 static void expect_layer(struct trial *t, int l)
 {
     const bool is_mtp = l == N_LAYERS;
-    char mg[MOST_NAME], hf[MOST_NAME];
+    char mg[MAX_NAME], hf[MAX_NAME];
 
     (void)snprintf(mg, sizeof mg, "decoder.layers.%d.", l);
     if (is_mtp)
@@ -221,7 +221,7 @@ static void tensor_show(const struct dcpk_model_tensor *t, const struct dcpk_mod
 
     for (int a = 0; a < t->rank; a++)
         n *= t->shape[a];
-    CHECK(n <= MOST_ELEMENTS, "room for all elements");
+    CHECK(n <= MAX_ELEMENTS, "room for all elements");
     for (int64_t i = 0; i < n; i++) {
         struct dcpk_box one = {.rank = t->rank}, from, to;
 
@@ -251,8 +251,8 @@ static void check_elements(struct trial *t, const struct expected *x,
 {
     const int pair_axis = dcpk_hf_ops_pair_axis(rule);
     const struct flat_shape s = whole_shape(t->c, x->law);
-    struct dcpk_model_tensor in[DCPK_HF_MOST_PARTS], out[DCPK_HF_MOST_PARTS], whole;
-    int64_t joined[MOST_ELEMENTS], split[3][MOST_ELEMENTS];
+    struct dcpk_model_tensor in[DCPK_HF_MAX_PARTS], out[DCPK_HF_MAX_PARTS], whole;
+    int64_t joined[MAX_ELEMENTS], split[3][MAX_ELEMENTS];
 
     for (size_t p = 0; p < x->n_hf; p++)
         in[p] = source_tensor((uint32_t)p, part_shape(t->c, x->law, p), pair_axis);
@@ -534,7 +534,7 @@ static const struct {
 /* The map of a family with that change, or why it is none. */
 static void read_changed(struct trial *t, const char *was, const char *is)
 {
-    char path[1024], text[MOST_MAP];
+    char path[1024], text[MAX_MAP];
     struct dcpk_bytes changed = {0};
     const char *at;
     size_t n;

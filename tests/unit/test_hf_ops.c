@@ -149,7 +149,7 @@ static void each_element_is_where_it_belongs(void **unused)
     for (size_t c = 0; c < DCPK_COUNT(cases); c++) {
         struct dcpk_error err = DCPK_ERROR_INIT;
         struct dcpk_arena *arena = dcpk_arena_new(0, &err);
-        struct dcpk_model_tensor parts[DCPK_HF_MOST_PARTS], whole;
+        struct dcpk_model_tensor parts[DCPK_HF_MAX_PARTS], whole;
         const struct dcpk_hf_rule rule = rule_of(c);
         int got[MOST];
         int64_t n = 1;
@@ -228,7 +228,7 @@ static void split_is_the_inverse(void **unused)
     for (size_t c = 0; c < DCPK_COUNT(cases); c++) {
         struct dcpk_error err = DCPK_ERROR_INIT;
         struct dcpk_arena *arena = dcpk_arena_new(0, &err);
-        struct dcpk_model_tensor parts[DCPK_HF_MOST_PARTS], whole, again;
+        struct dcpk_model_tensor parts[DCPK_HF_MAX_PARTS], whole, again;
         const struct dcpk_hf_rule rule = rule_of(c);
         int got[MOST];
         int64_t n = 1;
@@ -271,7 +271,7 @@ static void what_does_not_fit_is_refused(void **unused)
     for (size_t c = 0; c < DCPK_COUNT(wrong); c++) {
         struct dcpk_error err = DCPK_ERROR_INIT;
         struct dcpk_arena *arena = dcpk_arena_new(0, &err);
-        struct dcpk_model_tensor parts[DCPK_HF_MOST_PARTS], whole;
+        struct dcpk_model_tensor parts[DCPK_HF_MAX_PARTS], whole;
         const struct dcpk_hf_rule rule = {
             .mg = "x", .n_hf = wrong[c].n_parts, .ops = {wrong[c].op}, .n_ops = 1};
 

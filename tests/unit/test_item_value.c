@@ -193,7 +193,7 @@ static void outlines_point_at_tensors(void **state)
 /* A GiB is what is taken into memory; the file is a hole, and no byte of it is asked for. */
 static void refuses_large_values(void **state)
 {
-    const uint64_t n_bytes = DCPK_MOST_LOADED_BYTES + 1;
+    const uint64_t n_bytes = DCPK_MAX_LOADED_BYTES + 1;
     const int fd = memfd_create("item", MFD_CLOEXEC);
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct item item = {.arena = dcpk_arena_new(0, &err)};

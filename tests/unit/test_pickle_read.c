@@ -322,7 +322,7 @@ static void bombs_stay_small(void **state)
 }
 
 /* The first name that Python would import and no checkpoint holds, wherever it stands. */
-static void names_what_is_strange(void **state)
+static void names_what_is_unknown(void **state)
 {
     static const struct {
         const char *label, *pickle, *module, *name;
@@ -342,18 +342,18 @@ static void names_what_is_strange(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct dcpk_error err = DCPK_ERROR_INIT;
         struct dcpk_arena *arena = dcpk_arena_new(0, &err);
-        struct dcpk_pickle_name strange = {"unset", "unset"};
-        const struct dcpk_pickle_options options = {.strange = &strange};
+        struct dcpk_pickle_name unknown = {"unset", "unset"};
+        const struct dcpk_pickle_options options = {.unknown = &unknown};
         const struct dcpk_value *v = NULL;
 
         CHECK_OK(
             dcpk_pickle_read(cases[i].pickle, strlen(cases[i].pickle), &options, arena, &v, &err),
             cases[i].label);
         if (cases[i].name == NULL) {
-            CHECK(strange.name == NULL, cases[i].label);
+            CHECK(unknown.name == NULL, cases[i].label);
         } else {
-            CHECK_EQ_STR(strange.module, cases[i].module, cases[i].label);
-            CHECK_EQ_STR(strange.name, cases[i].name, cases[i].label);
+            CHECK_EQ_STR(unknown.module, cases[i].module, cases[i].label);
+            CHECK_EQ_STR(unknown.name, cases[i].name, cases[i].label);
         }
         dcpk_arena_free(arena);
     }
@@ -425,7 +425,7 @@ int main(void)
         cmocka_unit_test(offsets_count_from_the_file),
         cmocka_unit_test(finds_double_keys_in_large_dicts),
         cmocka_unit_test(bombs_stay_small),
-        cmocka_unit_test(names_what_is_strange),
+        cmocka_unit_test(names_what_is_unknown),
         cmocka_unit_test(resolves_persistent_ids),
         cmocka_unit_test(knows_its_classes),
     };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_summary.c - folding of keys and totals with aliases, on checkpoints put together by hand. */
-#include "lib/ckpt/places.h"
+#include "lib/ckpt/overlaps.h"
 #include "lib/ckpt/summary.h"
 #include "lib/ckpt/unknown.h"
 #include "tests/check.h"
@@ -176,7 +176,7 @@ static void test_settings(void **state)
     dcpk_summary_free(summary);
 }
 
-/* dcpk_check_places: items are [at, at + n) of file 0 or 1. */
+/* dcpk_check_overlaps: items are [at, at + n) of file 0 or 1. */
 static const struct {
     const char *label;
     struct dcpk_place a, b, c;
@@ -213,9 +213,9 @@ static void test_places(void **state)
         m.chunks[1].place = overlaps[i].b;
         m.chunks[2].place = overlaps[i].c;
         if (overlaps[i].text == NULL)
-            CHECK_OK(dcpk_check_places(&m.ckpt, &err), overlaps[i].label);
+            CHECK_OK(dcpk_check_overlaps(&m.ckpt, &err), overlaps[i].label);
         else
-            CHECK_FAILS(dcpk_check_places(&m.ckpt, &err), DCPK_EFORMAT, overlaps[i].text,
+            CHECK_FAILS(dcpk_check_overlaps(&m.ckpt, &err), DCPK_EFORMAT, overlaps[i].text,
                         overlaps[i].label);
         dcpk_store_close(store);
     }

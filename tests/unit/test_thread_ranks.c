@@ -65,7 +65,7 @@ static void test_ranks(void **state)
         {"seven", 7, -1, true, DCPK_OK, ""},
         {"a rank fails, the others wait", 5, 3, true, DCPK_EFORMAT, "rank 3 of 5: it is bad"},
         {"a rank fails, the others agree", 4, 0, false, DCPK_EFORMAT, "rank 0 of 4: it is bad"},
-        {"most", DCPK_MOST_THREAD_RANKS, -1, true, DCPK_OK, ""},
+        {"most", DCPK_MAX_THREAD_RANKS, -1, true, DCPK_OK, ""},
     };
 
     (void)state;

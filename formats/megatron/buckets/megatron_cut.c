@@ -21,18 +21,18 @@ static bool is_set(const struct dcpk_value *attrs, const char *name)
     return !dcpk_value_is_none(v);
 }
 
-/* args.<name>, or `otherwise` where it is missing or None; -1 there: it must be set. */
+/* args.<name>, or `by_default` where it is missing or None; -1 there: it must be set. */
 static dcpk_status read_size(const struct dcpk_value *attrs, const char *name, int64_t least,
-                             int64_t otherwise, int64_t *out, struct dcpk_error *err)
+                             int64_t by_default, int64_t *out, struct dcpk_error *err)
 {
-    int64_t v = otherwise;
+    int64_t v = by_default;
 
     if (!is_set(attrs, name)) {
-        if (otherwise < 0)
+        if (by_default < 0)
             return dcpk_fail(
                 err, DCPK_EUNSUPPORTED,
                 "args.%s is not set: without it the layout of the buckets is not known", name);
-        *out = otherwise;
+        *out = by_default;
         return DCPK_OK;
     }
     if (!dcpk_value_as_int(dcpk_value_get(attrs, name), &v) || v < least || v > MAX_SIZE)
@@ -367,8 +367,9 @@ dcpk_status dcpk_cut_read(const struct dcpk_value *args, struct dcpk_arena *aren
     struct dcpk_cut c = {0};
 
     if (attrs == NULL)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                         "there are no args: without them the layout of the buckets is not known");
+        return dcpk_fail_fix(
+            err, DCPK_EUNSUPPORTED, DCPK_FIX_ARGS,
+            "there are no args: without them the layout of the buckets is not known");
     if (check_supported(attrs, err) ||
         read_size(attrs, "tensor_model_parallel_size", 1, -1, &c.tp, err) ||
         read_pipeline(attrs, arena, &c, err) || read_experts(attrs, &c, err) ||

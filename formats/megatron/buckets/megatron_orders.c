@@ -49,8 +49,8 @@ static size_t list_bucketings(const struct dcpk_model *model, const struct dcpk_
 {
     size_t n = 0;
 
-    if (model->ckpt->ddp_bucket_elems > 0) {
-        bucketings[n++] = (struct dcpk_bucketing){.n_elems = model->ckpt->ddp_bucket_elems};
+    if (model->ckpt->given.bucket_elems > 0) {
+        bucketings[n++] = (struct dcpk_bucketing){.n_elems = model->ckpt->given.bucket_elems};
         return n;
     }
     bucketings[n++] = cut->bucketing;

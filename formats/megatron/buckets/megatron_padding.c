@@ -54,8 +54,8 @@ static dcpk_status lay_out(struct repair *r, struct dcpk_error *err)
     r->layout.has_expert_optimizer = model->has_expert_optimizer;
     if (dcpk_cut_read(model->args, model->arena, &replay->cut, err))
         return err->status;
-    if (model->ckpt->ddp_bucket_elems > 0 && replay->cut.bucketing.n_elems > 0)
-        replay->cut.bucketing = (struct dcpk_bucketing){.n_elems = model->ckpt->ddp_bucket_elems};
+    if (model->ckpt->given.bucket_elems > 0 && replay->cut.bucketing.n_elems > 0)
+        replay->cut.bucketing = (struct dcpk_bucketing){.n_elems = model->ckpt->given.bucket_elems};
     replay->n_ranks = dcpk_max_i64(replay->cut.tp, replay->cut.etp);
     if (dcpk_replay_collect(model, replay, err) ||
         dcpk_replay_order(model, replay->cut.spec, replay, err) ||
@@ -161,7 +161,7 @@ static dcpk_status settle_run(struct repair *r, const struct dcpk_replay_slot *s
 
     if (!run->is_of_rank_0)
         return DCPK_OK;
-    if (run->n >= DCPK_LEAST_AGREEING &&
+    if (run->n >= DCPK_MIN_AGREEING &&
         (rank_run_of(r, slot, DCPK_WEIGHT, t, &runs[0], err) ||
          rank_run_of(r, &r->layout.replay.slots[r->layout.parts[run->from].slot], DCPK_MASTER, 0,
                      &runs[1], err) ||

@@ -12,7 +12,7 @@
 #include "lib/ckpt/format.h"
 #include "lib/tensor/elem.h"
 
-#define PART_ELEMS DCPK_LEAST_AGREEING /* of a run, compared at a time */
+#define PART_ELEMS DCPK_MIN_AGREEING /* of a run, compared at a time */
 
 /* ---- chunks by rows ---- */
 

@@ -54,10 +54,10 @@ struct dcpk_rank_run {
 };
 /*
  * Are n elements of a weight, run[0], those of a master, run[1], in fewer bits? n: at least
- * DCPK_LEAST_AGREEING, which no chance brings about. Errors: DCPK_EUNSUPPORTED for encoded chunks;
+ * DCPK_MIN_AGREEING, which no chance brings about. Errors: DCPK_EUNSUPPORTED for encoded chunks;
  * those of reading.
  */
-#define DCPK_LEAST_AGREEING 16
+#define DCPK_MIN_AGREEING 16
 dcpk_status dcpk_rank_runs_agree(struct dcpk_model *model, const struct dcpk_chunk_rows *rows,
                                  const struct dcpk_rank_run run[2], int64_t n, bool *agree,
                                  struct dcpk_error *err);

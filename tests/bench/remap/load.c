@@ -27,7 +27,7 @@
 #define N_RUNS     5
 #define TIMEOUT_MS 600000
 #define READ_BYTES ((size_t)4 << 20)
-#define MOST_RANKS 64
+#define MAX_RANKS  64
 
 struct bench {
     struct dcpk_ranks *ranks;
@@ -55,7 +55,7 @@ static double slowest(struct bench *b, double seconds)
 {
     struct dcpk_comm *comm = dcpk_ranks_comm(b->ranks);
     struct dcpk_error err = DCPK_ERROR_INIT;
-    double all[MOST_RANKS] = {seconds};
+    double all[MAX_RANKS] = {seconds};
 
     if (comm != NULL)
         must(b, comm->transport->all_gather(comm, &seconds, sizeof seconds, all, &err), &err);
@@ -263,7 +263,7 @@ int main(int argc, char **argv)
     for (size_t i = 0; argc > 2 && dcpk_spaces[i] != NULL; i++)
         if (strcmp(dcpk_spaces[i]->name, argv[1]) == 0)
             b.ops = dcpk_spaces[i];
-    if (b.ops == NULL || b.n_ranks > MOST_RANKS)
+    if (b.ops == NULL || b.n_ranks > MAX_RANKS)
         must(&b, dcpk_fail(&err, DCPK_EUSAGE, "usage: load SPACE DIR [AS [THREADS [RING_MIB]]]"),
              &err);
     if (argc > 3 && strcmp(argv[3], "stored") != 0)

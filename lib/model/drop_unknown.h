@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* strange.h - what Python would import or call, or no format has a form for, kept out of what is
- * written. */
-#ifndef DCPK_LIB_MODEL_STRANGE_H
-#define DCPK_LIB_MODEL_STRANGE_H
+/* drop_unknown.h - what Python would import or call, or no format has a form for, kept out of what
+ * is written. */
+#ifndef DCPK_LIB_MODEL_DROP_UNKNOWN_H
+#define DCPK_LIB_MODEL_DROP_UNKNOWN_H
 
 #include "lib/model/model.h"
 
@@ -15,6 +15,6 @@
  * Extra states are looked at when they are taken over (dcpk_output_add_payload). Errors:
  * DCPK_ENOMEM.
  */
-dcpk_status dcpk_model_drop_strange(struct dcpk_model *model, struct dcpk_error *err);
+dcpk_status dcpk_model_drop_unknown(struct dcpk_model *model, struct dcpk_error *err);
 
 #endif

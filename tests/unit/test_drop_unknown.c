@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_strange.c - what Python would import or call on loading is neither kept nor written. */
+/* test_drop_unknown.c - what Python would import or call on loading is neither kept nor written. */
 #include "tests/fake_model.h"
 
 #include <stdio.h>
@@ -7,7 +7,7 @@
 
 #include "lib/base/text.h"
 #include "lib/ckpt/format.h"
-#include "lib/model/strange.h"
+#include "lib/model/drop_unknown.h"
 
 static bool is_known(const char *module, const char *name)
 {
@@ -64,7 +64,7 @@ static void drops_what_python_would_run(void **state)
     groups[0] = dict(m, "lr", &evil, "step");
     m->groups = groups;
     m->n_groups = 1;
-    CHECK_OK(dcpk_model_drop_strange(m, &err), "drop");
+    CHECK_OK(dcpk_model_drop_unknown(m, &err), "drop");
     CHECK(m->iteration == NULL && is_dropped(m, "iteration"), "iteration");
     CHECK(m->version == NULL && is_dropped(m, "checkpoint_version"), "a bare global");
     CHECK(m->flops != NULL, "a number stays");
@@ -86,15 +86,15 @@ static void keeps_what_the_format_knows(void **state)
 
     (void)state;
     CHECK_OK(dcpk_model_add_rng(m, &(struct dcpk_rng){.states = &known}, &existed, &err), "rng");
-    CHECK_OK(dcpk_model_drop_strange(m, &err), "drop");
+    CHECK_OK(dcpk_model_drop_unknown(m, &err), "drop");
     CHECK_EQ_INT(m->n_rng, 1, "arrays of RNG states stay");
     CHECK_OK(dcpk_model_add_rng(m, &(struct dcpk_rng){.tp = 1, .states = &evil}, &existed, &err),
              "rng");
-    CHECK_OK(dcpk_model_drop_strange(m, &err), "drop");
+    CHECK_OK(dcpk_model_drop_unknown(m, &err), "drop");
     CHECK_EQ_INT(m->n_rng, 0, "all ranks' states go together");
     CHECK(is_dropped(m, "rng_state"), "and are named");
     m->iteration = dcpk_value_float(m->arena, 4.5, &err);
-    CHECK_OK(dcpk_model_drop_strange(m, &err), "drop");
+    CHECK_OK(dcpk_model_drop_unknown(m, &err), "drop");
     CHECK(m->iteration == NULL, "an iteration is an integer");
     dcpk_model_free(m);
 }
@@ -130,7 +130,7 @@ static void keeps_settings_of_a_scheduler(void **state)
 
         m->scheduler = dict(m, cases[i].name, cases[i].value, "min_lr");
         snprintf(key, sizeof key, "opt_param_scheduler.%s", cases[i].name);
-        CHECK_OK(dcpk_model_drop_strange(m, &err), cases[i].name);
+        CHECK_OK(dcpk_model_drop_unknown(m, &err), cases[i].name);
         CHECK_EQ_INT(m->scheduler->n, 1 + cases[i].stays, cases[i].name);
         CHECK(is_dropped(m, key) == !cases[i].stays, cases[i].name);
         dcpk_model_free(m);
@@ -141,7 +141,7 @@ static void keeps_settings_of_a_scheduler(void **state)
         struct dcpk_model *m = fake_model_new(&ckpt, "model");
 
         m->scheduler = whole[i];
-        CHECK_OK(dcpk_model_drop_strange(m, &err), "whole");
+        CHECK_OK(dcpk_model_drop_unknown(m, &err), "whole");
         CHECK(m->scheduler == NULL && is_dropped(m, "opt_param_scheduler"), "no dict of settings");
         dcpk_model_free(m);
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* extras.c - copies the files that lie beside a checkpoint. */
-#include "lib/exec/extras.h"
+/* side_files.c - copies the files that lie next to a checkpoint. */
+#include "lib/exec/side_files.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -59,7 +59,7 @@ static dcpk_status copy_folder(struct dcpk_checkpoint *ckpt, const char *name,
 }
 
 /* Why the file `name` should not be loaded; *fault is NULL where it may be, or is none. */
-static dcpk_status look(struct dcpk_store *store, const struct dcpk_beside *beside,
+static dcpk_status look(struct dcpk_store *store, const struct dcpk_side_file *file,
                         struct dcpk_arena *arena, const char **fault, struct dcpk_error *err)
 {
     enum dcpk_path_kind kind = DCPK_PATH_NOTHING;
@@ -67,16 +67,16 @@ static dcpk_status look(struct dcpk_store *store, const struct dcpk_beside *besi
     dcpk_status st = DCPK_OK;
 
     *fault = NULL;
-    if (beside->find_fault == NULL)
+    if (file->find_fault == NULL)
         return DCPK_OK;
-    st = dcpk_store_look(store, beside->name, &kind, err);
+    st = dcpk_store_look(store, file->name, &kind, err);
     if (st != DCPK_OK || kind != DCPK_PATH_FILE)
         return st;
-    st = dcpk_store_find(store, beside->name, &source, err);
+    st = dcpk_store_find(store, file->name, &source, err);
     if (st == DCPK_OK)
-        st = beside->find_fault(source, arena, fault, err);
+        st = file->find_fault(source, arena, fault, err);
     if (st != DCPK_OK)
-        dcpk_context(err, "looking into '%s'", beside->name);
+        dcpk_context(err, "looking into '%s'", file->name);
     return st;
 }
 
@@ -104,8 +104,8 @@ static bool is_among(char *const *names, size_t n, const char *name)
     return false;
 }
 
-dcpk_status dcpk_extras_copy(struct dcpk_output *out, const struct dcpk_beside *beside,
-                             struct dcpk_folder *folder, struct dcpk_error *err)
+dcpk_status dcpk_side_files_copy(struct dcpk_output *out, const struct dcpk_side_file *file,
+                                 struct dcpk_folder *folder, struct dcpk_error *err)
 {
     struct dcpk_checkpoint *ckpt = out->source;
     const char *fault;
@@ -115,33 +115,33 @@ dcpk_status dcpk_extras_copy(struct dcpk_output *out, const struct dcpk_beside *
 
     if (st != DCPK_OK)
         return st;
-    for (; beside->name != NULL && st == DCPK_OK; beside++) {
-        if (!is_among(there, n, beside->name))
+    for (; file != NULL && file->name != NULL && st == DCPK_OK; file++) {
+        if (!is_among(there, n, file->name))
             continue;
-        st = look(ckpt->store, beside, out->arena, &fault, err);
+        st = look(ckpt->store, file, out->arena, &fault, err);
         if (st == DCPK_OK && fault == NULL)
-            st = copy_entry(ckpt, beside->name, folder, err);
+            st = copy_entry(ckpt, file->name, folder, err);
         else if (st == DCPK_OK)
-            dcpk_output_event(out, DCPK_EVENT_DROPPED, beside->name, "%s", fault);
+            dcpk_output_event(out, DCPK_EVENT_DROPPED, file->name, "%s", fault);
     }
     dcpk_free(there);
     return st;
 }
 
-dcpk_status dcpk_extras_check(struct dcpk_store *store, const struct dcpk_beside *beside,
-                              struct dcpk_error *err)
+dcpk_status dcpk_side_files_check(struct dcpk_store *store, const struct dcpk_side_file *file,
+                                  struct dcpk_error *err)
 {
     struct dcpk_arena *arena = dcpk_arena_new(0, err);
     dcpk_status st = DCPK_OK;
 
     if (arena == NULL)
         return err->status;
-    for (; st == DCPK_OK && beside->name != NULL; beside++) {
+    for (; file != NULL && file->name != NULL && st == DCPK_OK; file++) {
         const char *fault;
 
-        st = look(store, beside, arena, &fault, err);
+        st = look(store, file, arena, &fault, err);
         if (st == DCPK_OK && fault != NULL)
-            st = dcpk_fail(err, DCPK_EFORMAT, "'%s': %s", beside->name, fault);
+            st = dcpk_fail(err, DCPK_EFORMAT, "'%s': %s", file->name, fault);
     }
     dcpk_arena_free(arena);
     return st;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stranger.c - recognises what people mistake for a checkpoint, by names of files and keys. */
-#include "lib/ckpt/stranger.h"
+/* foreign.c - recognises what people mistake for a checkpoint, by names of files and keys. */
+#include "lib/ckpt/foreign.h"
 
 #include <ctype.h>
 #include <stdbool.h>
@@ -15,9 +15,9 @@
 #include "lib/ckpt/run.h"
 #include "lib/ckpt/run_names.h"
 
-#define MOST_FOLDERS  256 /* that are looked into */
-#define MOST_PATTERNS 2
-#define MOST_NAMED    4 /* folders that a hint lists */
+#define MAX_FOLDERS  256 /* that are looked into */
+#define MAX_PATTERNS 2
+#define MAX_NAMED    4 /* folders that a hint lists */
 
 /* A name begins, holds and ends with these; NULL: anything. */
 struct pattern {
@@ -29,7 +29,7 @@ struct pattern {
  * counts. A layout that becomes a format of ours leaves the table.
  */
 struct layout {
-    struct pattern all[MOST_PATTERNS];
+    struct pattern all[MAX_PATTERNS];
     const char *text; /* what it is, and how to get a folder that is read */
 };
 
@@ -116,7 +116,7 @@ static const char *find_layout(const struct layout *rows, size_t n, const struct
     for (size_t i = 0; i < n; i++) {
         bool fits = true;
 
-        for (size_t p = 0; p < MOST_PATTERNS && fits; p++)
+        for (size_t p = 0; p < MAX_PATTERNS && fits; p++)
             fits = any_fits(names, &rows[i].all[p]);
         if (fits)
             return rows[i].text;
@@ -150,12 +150,12 @@ static const char *find_by_files(char *const *names, size_t n)
     return find_layout(by_files, DCPK_COUNT(by_files), &(struct names){file_at, &files});
 }
 
-const char *dcpk_stranger_of_keys(const struct dcpk_checkpoint *ckpt)
+const char *dcpk_foreign_of_keys(const struct dcpk_checkpoint *ckpt)
 {
     return find_layout(by_keys, DCPK_COUNT(by_keys), &(struct names){tensor_at, ckpt});
 }
 
-dcpk_status dcpk_stranger_check_address(const char *path, struct dcpk_error *err)
+dcpk_status dcpk_foreign_check_address(const char *path, struct dcpk_error *err)
 {
     static const struct {
         const char *scheme, *way;
@@ -237,7 +237,7 @@ static const char *find_layout_in(struct dcpk_store *store, const char *folder)
 
 /* What lies in the folders of a folder. */
 struct inside {
-    const char *checkpoints[MOST_NAMED]; /* and runs */
+    const char *checkpoints[MAX_NAMED]; /* and runs */
     size_t n;
     const char *other, *text; /* the first that is something else, and what it is */
 };
@@ -255,7 +255,7 @@ static void look_inside(struct dcpk_store *store, const struct dcpk_format *cons
             text = marks[m]->text;
             is_checkpoint = text == NULL;
         }
-    if (is_checkpoint && inside->n < MOST_NAMED)
+    if (is_checkpoint && inside->n < MAX_NAMED)
         inside->checkpoints[inside->n++] = name;
     if (!is_checkpoint && text == NULL)
         text = find_layout_in(store, name);
@@ -267,25 +267,25 @@ static void look_inside(struct dcpk_store *store, const struct dcpk_format *cons
 
 /* "; give a folder in it, such as 'a', 'b'", or what one of them is. */
 static void hint_inside(struct dcpk_store *store, const struct dcpk_format *const *formats,
-                        const struct file_names *names, char text[DCPK_STRANGER_BYTES])
+                        const struct file_names *names, char text[DCPK_FOREIGN_BYTES])
 {
     struct inside inside = {.n = 0};
     size_t n = 0;
 
-    for (size_t i = 0; i < names->n && i < MOST_FOLDERS; i++)
+    for (size_t i = 0; i < names->n && i < MAX_FOLDERS; i++)
         look_inside(store, formats, names->list[i], &inside);
     if (inside.n == 0 && inside.text != NULL) {
-        snprintf(text, DCPK_STRANGER_BYTES, "; its folder '%s' is %s", inside.other, inside.text);
+        snprintf(text, DCPK_FOREIGN_BYTES, "; its folder '%s' is %s", inside.other, inside.text);
         return;
     }
-    for (size_t i = 0; i < inside.n && n < DCPK_STRANGER_BYTES; i++)
-        n += (size_t)snprintf(text + n, DCPK_STRANGER_BYTES - n, "%s'%s'",
+    for (size_t i = 0; i < inside.n && n < DCPK_FOREIGN_BYTES; i++)
+        n += (size_t)snprintf(text + n, DCPK_FOREIGN_BYTES - n, "%s'%s'",
                               i == 0 ? "; give a folder in it, such as " : ", ",
                               inside.checkpoints[i]);
 }
 
-const char *dcpk_stranger_hint(struct dcpk_store *store, const struct dcpk_format *const *formats,
-                               char text[DCPK_STRANGER_BYTES])
+const char *dcpk_foreign_hint(struct dcpk_store *store, const struct dcpk_format *const *formats,
+                              char text[DCPK_FOREIGN_BYTES])
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
     const char *sign, *layout;
@@ -298,11 +298,11 @@ const char *dcpk_stranger_hint(struct dcpk_store *store, const struct dcpk_forma
     layout = find_by_files(names, n);
     sign = find_any_sign(formats, names, n);
     if (n == 0)
-        snprintf(text, DCPK_STRANGER_BYTES, "; it is empty");
+        snprintf(text, DCPK_FOREIGN_BYTES, "; it is empty");
     else if (layout != NULL)
-        snprintf(text, DCPK_STRANGER_BYTES, "; it is %s", layout);
+        snprintf(text, DCPK_FOREIGN_BYTES, "; it is %s", layout);
     else if (sign != NULL)
-        snprintf(text, DCPK_STRANGER_BYTES, "; %s", sign);
+        snprintf(text, DCPK_FOREIGN_BYTES, "; %s", sign);
     else
         hint_inside(store, formats, &(struct file_names){names, n}, text);
     dcpk_free(names);

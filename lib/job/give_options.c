@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* input_facts.c - sets in an opened checkpoint what the caller knows, and what is left out. */
-#include "lib/job/input_facts.h"
+/* give_options.c - gives an opened checkpoint what the caller states of it, and leaves keys out. */
+#include "lib/job/give_options.h"
 
 #include "lib/base/alloc.h"
 #include "lib/ckpt/format.h"
@@ -59,28 +59,25 @@ static dcpk_status drop_keys(struct dcpk_checkpoint *ckpt, struct dcpk_edit_item
     return st;
 }
 
-dcpk_status dcpk_input_facts_apply(const struct dcpk_input_facts *facts,
-                                   struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
+dcpk_status dcpk_checkpoint_give(struct dcpk_checkpoint *ckpt,
+                                 const struct dcpk_open_options *options, struct dcpk_error *err)
 {
     struct dcpk_edit_item *items;
     dcpk_status st = DCPK_OK;
 
-    ckpt->decisions = facts->decisions;
-    ckpt->ddp_bucket_elems = facts->bucket_elems;
-    ckpt->given_model_prefix = facts->model_prefix;
-    ckpt->given_state_prefix = facts->state_prefix;
-    if ((facts->model_prefix != NULL || facts->state_prefix != NULL) &&
+    ckpt->given = *options;
+    if ((options->model_prefix != NULL || options->state_prefix != NULL) &&
         (ckpt->format->mapping == NULL || !ckpt->format->mapping->has_prefixes))
         return dcpk_fail(err, DCPK_EUSAGE,
                          "'%s' was opened as %s, whose keys have no prefix that could be given",
                          dcpk_store_path(ckpt->store), ckpt->format->name);
-    if (facts->n_drops == 0)
+    if (options->n_drops == 0)
         return DCPK_OK;
     items = list_keys(ckpt, err);
     if (items == NULL)
         return err->status;
-    for (size_t i = 0; i < facts->n_drops && st == DCPK_OK; i++)
-        st = drop_keys(ckpt, items, facts->drops[i], err);
+    for (size_t i = 0; i < options->n_drops && st == DCPK_OK; i++)
+        st = drop_keys(ckpt, items, options->drops[i], err);
     dcpk_free(items);
     if (st != DCPK_OK)
         dcpk_context(err, "what is to be left out");

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stranger.h - describes a folder that is not a checkpoint we read. */
-#ifndef DCPK_LIB_CKPT_STRANGER_H
-#define DCPK_LIB_CKPT_STRANGER_H
+/* foreign.h - describes a folder that is not a checkpoint we read. */
+#ifndef DCPK_LIB_CKPT_FOREIGN_H
+#define DCPK_LIB_CKPT_FOREIGN_H
 
 #include "lib/io/store.h"
 
 struct dcpk_checkpoint;
 struct dcpk_format;
 
-#define DCPK_STRANGER_BYTES 512
+#define DCPK_FOREIGN_BYTES 512
 
 /*
  * What the names in the folder give away, and the way on: another program's checkpoint, a copy
@@ -17,16 +17,16 @@ struct dcpk_format;
  * whose marks count. text: the room for it; returned. Cannot fail: a folder that cannot be listed
  * gives "".
  */
-const char *dcpk_stranger_hint(struct dcpk_store *store, const struct dcpk_format *const *formats,
-                               char text[DCPK_STRANGER_BYTES]);
+const char *dcpk_foreign_hint(struct dcpk_store *store, const struct dcpk_format *const *formats,
+                              char text[DCPK_FOREIGN_BYTES]);
 
 /*
  * Recognise the program that wrote a folder of PyTorch's by its keys. Returns what it is, and how
  * to get a folder that converts: "a checkpoint of torchtitan: ..."; NULL: not known.
  */
-const char *dcpk_stranger_of_keys(const struct dcpk_checkpoint *ckpt);
+const char *dcpk_foreign_of_keys(const struct dcpk_checkpoint *ckpt);
 
 /* Refuse an address ("s3://bucket/run") where a path is asked for. Errors: DCPK_EUNSUPPORTED. */
-dcpk_status dcpk_stranger_check_address(const char *path, struct dcpk_error *err);
+dcpk_status dcpk_foreign_check_address(const char *path, struct dcpk_error *err);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* compare_place.c - finds where two tensors are furthest apart, under the stored key, and sorts by
+/* compare_worst.c - finds where two tensors are furthest apart, under the stored key, and sorts by
  * it. */
 #include <inttypes.h>
 #include <math.h>
@@ -9,48 +9,10 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
-#include "lib/base/text.h"
 #include "lib/job/compare_priv.h"
-#include "lib/model/model.h"
 #include "lib/tensor/elem.h"
 
-#define MOST_DIGITS 17 /* of a value's text */
-
-const char *dcpk_compare_part_name(enum dcpk_compare_part part)
-{
-    static const char *const names[DCPK_N_COMPARED] = {
-        [DCPK_COMPARED_WEIGHTS] = "weights", [DCPK_COMPARED_MASTERS] = "masters",
-        [DCPK_COMPARED_MOMENTS] = "moments", [DCPK_COMPARED_TENSORS] = "tensors",
-        [DCPK_COMPARED_GROUPS] = "groups",   [DCPK_COMPARED_ARGS] = "args",
-        [DCPK_COMPARED_STATE] = "state",
-    };
-
-    return names[part];
-}
-
-enum dcpk_compare_part dcpk_comparing_part(const char *name, const char *part, bool is_tensor)
-{
-    if (part != NULL && strcmp(part, dcpk_role_name(DCPK_WEIGHT)) == 0)
-        return DCPK_COMPARED_WEIGHTS;
-    if (part != NULL && strcmp(part, dcpk_role_name(DCPK_MASTER)) == 0)
-        return DCPK_COMPARED_MASTERS;
-    if (part != NULL && strcmp(part, "parameter group") == 0)
-        return DCPK_COMPARED_GROUPS;
-    if (part != NULL)
-        return DCPK_COMPARED_MOMENTS;
-    if (is_tensor)
-        return DCPK_COMPARED_TENSORS;
-    if (strcmp(name, "args") == 0 || dcpk_starts_with(name, "args."))
-        return DCPK_COMPARED_ARGS;
-    return dcpk_starts_with(name, "param_groups") ? DCPK_COMPARED_GROUPS : DCPK_COMPARED_STATE;
-}
-
-enum dcpk_compare_part dcpk_difference_part(const struct dcpk_difference *d)
-{
-    const bool is_tensor = d->kind != DCPK_VALUE_DIFFERS && !d->is_value;
-
-    return dcpk_comparing_part(d->name, d->part, is_tensor);
-}
+#define MAX_DIGITS 17 /* of a value's text */
 
 /* Element `at`, row-major, of a tensor of that shape, as a box of one. */
 static void box_of(const int64_t *shape, int rank, int64_t at, struct dcpk_box *box)
@@ -108,7 +70,7 @@ static void format_elems(const struct dcpk_elem elem[2], char text[2][DCPK_VALUE
     do {
         format_elem(&elem[DCPK_A], digits, text[DCPK_A]);
         format_elem(&elem[DCPK_B], digits, text[DCPK_B]);
-    } while (strcmp(text[DCPK_A], text[DCPK_B]) == 0 && ++digits <= MOST_DIGITS);
+    } while (strcmp(text[DCPK_A], text[DCPK_B]) == 0 && ++digits <= MAX_DIGITS);
 }
 
 dcpk_status dcpk_pair_place(const struct dcpk_tensor_pair *pair, struct dcpk_exec *exec, int64_t at,
@@ -210,7 +172,7 @@ static dcpk_status sort_list(struct dcpk_differences *list, struct dcpk_error *e
     return DCPK_OK;
 }
 
-dcpk_status dcpk_comparing_places(struct dcpk_comparing *c, struct dcpk_error *err)
+dcpk_status dcpk_comparing_worst(struct dcpk_comparing *c, struct dcpk_error *err)
 {
     struct dcpk_differences *lists[] = {&c->report->differences, &c->report->tolerated};
 

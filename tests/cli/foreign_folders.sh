@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# strangers.sh - folders that people take for a checkpoint: the message says what they are and the way on.
+# foreign_folders.sh - folders that people take for a checkpoint: the message says what they are and the way on.
 inspect() { "$DCPKIT" inspect "$@"; }
 mkdir above && sample torch_dist_c_dense_tp2pp2 above/run
 mkdir -p legacy/iter_0000010/mp_rank_00 cut/iter_0000004.dcpkit-partial hf pickled
@@ -22,7 +22,6 @@ refuses "zarr without its metadata.json" 3 "is an array in zarr, so a metadata.j
 # Another format than is asked for, by name or by a command that reads one alone.
 in=$SAMPLES/fsdp_dtensor_native_dp2
 refuses "--from" 3 'it is of the format fsdp_dtensor, not torch_dist$' inspect --from torch_dist "$in"
-refuses "--format, its old name" 3 'it is of the format fsdp_dtensor, not torch_dist$' inspect --format torch_dist "$in"
 refuses "the Python tool's command" 3 'it is of the format fsdp_dtensor, not torch_dist$' \
     "$DCPKIT" convert-torch-dist-to-fsdp-dtensor "$in" out
 refuses "objects of zarr" 3 'it is of the format zarr, not dcp$' "$DCPKIT" print-torch-dcp-in-json "$SAMPLES/zarr_dense_tp2dp2"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* strange.c - what Python would import or call, or no format has a form for, kept out of what is
- * written. */
-#include "lib/model/strange.h"
+/* drop_unknown.c - what Python would import or call, or no format has a form for, kept out of what
+ * is written. */
+#include "lib/model/drop_unknown.h"
 
 #include <string.h>
 
@@ -144,7 +144,7 @@ static dcpk_status keep_settings(struct dcpk_model *model, struct dcpk_error *er
     return err->status;
 }
 
-dcpk_status dcpk_model_drop_strange(struct dcpk_model *model, struct dcpk_error *err)
+dcpk_status dcpk_model_drop_unknown(struct dcpk_model *model, struct dcpk_error *err)
 {
     int64_t iteration;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* places.c - items by their bytes in files: which are the same, and that no two overlap. */
-#include "lib/ckpt/places.h"
+/* overlaps.c - items by their bytes in files: which are the same, and that no two overlap. */
+#include "lib/ckpt/overlaps.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -103,7 +103,7 @@ static const char *key_of(const struct dcpk_checkpoint *ckpt, uint64_t index)
     return ckpt->objects[index - ckpt->n_chunks].key;
 }
 
-dcpk_status dcpk_check_places(const struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
+dcpk_status dcpk_check_overlaps(const struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
 {
     const size_t n = ckpt->n_chunks + ckpt->n_objects;
     const struct place_ref *last = NULL; /* of those so far in this file, the one that ends last */

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hf_beside.c - what lies beside tensors: config.json, the caller's own, files of a tokenizer. */
+/* hf_files.c - what lies beside tensors: config.json, the caller's own, files of a tokenizer. */
 #include <string.h>
 
 #include "formats/safetensors/hf_config.h"
 #include "formats/safetensors/hf_model.h"
 #include "lib/base/alloc.h"
+#include "lib/base/json.h"
+#include "lib/base/order.h"
 #include "lib/base/text.h"
-#include "lib/io/json_file.h"
 
-#define MOST_ASSET_BYTES (UINT64_C(1) << 30)
+#define MAX_ASSET_BYTES (UINT64_C(1) << 30)
 
 dcpk_status dcpk_hf_document_read(struct dcpk_store *store, struct dcpk_json **config,
                                   struct dcpk_error *err)
@@ -18,7 +19,7 @@ dcpk_status dcpk_hf_document_read(struct dcpk_store *store, struct dcpk_json **c
     *config = NULL;
     if (dcpk_store_look(store, DCPK_HF_CONFIG, &kind, err) || kind != DCPK_PATH_FILE)
         return err->status;
-    return dcpk_json_read(store, DCPK_HF_CONFIG, DCPK_HF_MOST_CONFIG_BYTES, config, err);
+    return dcpk_json_read(store, DCPK_HF_CONFIG, DCPK_HF_MAX_CONFIG_BYTES, config, err);
 }
 
 dcpk_status dcpk_hf_load_config(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
@@ -37,6 +38,21 @@ dcpk_status dcpk_hf_load_config(struct dcpk_checkpoint *ckpt, struct dcpk_arena 
     return err->status;
 }
 
+bool dcpk_hf_is_asset(const char *name)
+{
+    static const char *const names[] = {
+        "generation_config.json",  "tokenizer.model",  "vocab.json", "merges.txt",
+        "special_tokens_map.json", "added_tokens.json"};
+
+    for (size_t i = 0; i < DCPK_COUNT(names); i++)
+        if (strcmp(names[i], name) == 0)
+            return true;
+    if (strchr(name, '/') != NULL || dcpk_ends_with(name, ".py"))
+        return false;
+    return (dcpk_starts_with(name, "tokenizer") && dcpk_ends_with(name, ".json")) ||
+           dcpk_starts_with(name, "chat_template.");
+}
+
 static dcpk_status put_asset(struct dcpk_output *out, struct dcpk_store *store, const char *name,
                              struct dcpk_error *err)
 {
@@ -50,9 +66,9 @@ static dcpk_status put_asset(struct dcpk_output *out, struct dcpk_store *store, 
                          "'%s' is a link to what fewer may read than the folder: put a file there",
                          name);
     if (kept == NULL || dcpk_store_find(store, name, &source, err) ||
-        dcpk_source_slurp(source, MOST_ASSET_BYTES, &data, &n_bytes, err))
+        dcpk_source_slurp(source, MAX_ASSET_BYTES, &data, &n_bytes, err))
         return err->status;
-    (void)dcpk_output_put_beside(out, kept, data, n_bytes, err);
+    (void)dcpk_output_put_small_file(out, kept, data, n_bytes, err);
     dcpk_free(data);
     return err->status;
 }
@@ -99,7 +115,7 @@ dcpk_status dcpk_hf_base_read(const char *path, struct dcpk_json **base, struct 
         dir[name - path] = '\0';
     }
     if (dcpk_store_open(dir, &store, err) == DCPK_OK)
-        (void)dcpk_json_read(store, name, DCPK_HF_MOST_CONFIG_BYTES, base, err);
+        (void)dcpk_json_read(store, name, DCPK_HF_MAX_CONFIG_BYTES, base, err);
     dcpk_store_close(store);
     if (err->status != DCPK_OK)
         dcpk_context(err, "reading the configuration '%s'", path);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* places.h - items by their bytes in files: which are the same, and that no two overlap. */
-#ifndef DCPK_LIB_CKPT_PLACES_H
-#define DCPK_LIB_CKPT_PLACES_H
+/* overlaps.h - items by their bytes in files: which are the same, and that no two overlap. */
+#ifndef DCPK_LIB_CKPT_OVERLAPS_H
+#define DCPK_LIB_CKPT_OVERLAPS_H
 
 #include "lib/ckpt/checkpoint.h"
 
@@ -18,6 +18,6 @@ dcpk_status dcpk_find_aliases(const struct dcpk_checkpoint *ckpt, bool *is_alias
  * No two items share bytes of a file, but for exact aliases. DCPK_EFORMAT names the two that do.
  * O(n log n).
  */
-dcpk_status dcpk_check_places(const struct dcpk_checkpoint *ckpt, struct dcpk_error *err);
+dcpk_status dcpk_check_overlaps(const struct dcpk_checkpoint *ckpt, struct dcpk_error *err);
 
 #endif

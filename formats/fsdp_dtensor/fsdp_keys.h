@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fsdp_keys.h - the keys of a folder: Megatron-FSDP's, and those that Megatron's converter leaves
+ * (fsdp_converted.h). */
+#ifndef DCPK_FORMATS_FSDP_KEYS_H
+#define DCPK_FORMATS_FSDP_KEYS_H
+
+#include "lib/model/model.h"
+
+/* Key prefixes (FORMAT.md 4); behind the latter two stands Q and a dot. */
+#define FD_MODEL     "model.module."
+#define FD_STATE     "optimizer.state."
+#define FD_GROUP     "optimizer.param_to_group_meta."
+#define FD_SCHEDULER "opt_param_scheduler."
+#define FD_RNG       "rng_state."
+/* Q: the wrappers around the model, one more in bf16 and fp16 runs (Float16Module). */
+#define FD_Q_LOW  "module.module.module."
+#define FD_Q_FP32 "module.module."
+
+/* "exp_avg", ...; DCPK_STATE for what is none of them. */
+enum dcpk_role dcpk_fsdp_role(const char *state);
+/* Skips Q: "module.module.module." or, in fp32 runs, one less. */
+const char *dcpk_fsdp_skip_q(const char *rest);
+
+/* Skips "optimizer." or "optimizer.<i>."; *optimizer: the number, 0 where there is none. NULL: not
+ * such a key. */
+const char *dcpk_fsdp_skip_optimizer(const char *key, int64_t *optimizer);
+/* A field of a listed group. */
+struct dcpk_fsdp_listed {
+    int64_t optimizer, group;
+    const char *field; /* in the object's key */
+    size_t object;
+};
+/* Sets all but the object. Returns false for a key that is not of one. */
+bool dcpk_fsdp_split_listed(const char *key, struct dcpk_fsdp_listed *listed);
+/* Does an object show that Megatron's converter wrote the folder? */
+bool dcpk_fsdp_is_converted(const struct dcpk_checkpoint *ckpt);
+/* Is the object a field of a listed group (dcpk_fsdp_read_listed_groups)? */
+bool dcpk_fsdp_is_listed_group(const char *key);
+/* Is the object one that it leaves beside the training state, and that means nothing any more? */
+bool dcpk_fsdp_is_left_over(const char *key);
+/* Is it a name behind the prefix of weights that does not belong to a parameter: optimizer state
+ * that was not recognised (T8, T14), rows of single experts (T12)? */
+bool dcpk_fsdp_is_misplaced(const char *name);
+#endif

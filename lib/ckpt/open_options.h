@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* open_options.h - what the caller states of a checkpoint, because no file of it does. */
+#ifndef DCPK_LIB_CKPT_OPEN_OPTIONS_H
+#define DCPK_LIB_CKPT_OPEN_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "lib/tensor/dtype.h"
+
+/* What the caller has decided about faults that a checkpoint may have. */
+enum dcpk_decision {
+    /* Where a weight is not its rounded master, this side is right; the other is made of it. */
+    DCPK_TRUST_WEIGHTS = 1,
+    DCPK_TRUST_MASTERS = 2,
+    /* Put optimizer state back that Megatron moved over the padding of DDP buckets. */
+    DCPK_REPAIR_PADDING = 4,
+    /* Take weights of generalized tensor parallelism as they are stored. */
+    DCPK_ACCEPT_GTP = 8,
+};
+
+/* How formats name the weights of a family of models, as Hugging Face's are. Zeroed: what is usual.
+ * Texts are borrowed as long as the checkpoint or output is open. */
+struct dcpk_family_settings {
+    const char *maps;   /* a folder of further maps of families; NULL: those that are built in */
+    const char *family; /* NULL: found by looking */
+    bool without_mtp;   /* leave MTP layers out */
+    /* Of what is written: */
+    const char *config;       /* a configuration that is laid under ours; NULL: none */
+    const char *assets;       /* a folder of tokenizer files, which are copied; NULL: none */
+    int64_t vocab_size;       /* rows of the vocabulary; 0: by config, else by args */
+    enum dcpk_dtype dtype;    /* of weights; DCPK_DTYPE_NONE: as they are stored */
+    uint64_t most_file_bytes; /* of tensors in a file; 0: the format's own */
+};
+
+/* Zeroed: nothing. Borrowed until the checkpoint is closed. lib/job/give_options.h sets them. */
+struct dcpk_value;
+struct dcpk_open_options {
+    unsigned decisions; /* of enum dcpk_decision */
+    /* DDP bucket size, in elements, of the run that wrote it, where no file records it; 0: unknown.
+     */
+    int64_t bucket_elems;
+    /* An argparse.Namespace whose attributes replace stored ones; NULL: none. */
+    const struct dcpk_value *args;
+    /* Prefixes of the keys of weights and of optimizer state, without the last dot; NULL: the
+     * format's own, else the one that its keys have. */
+    const char *model_prefix, *state_prefix;
+    struct dcpk_family_settings family;
+    const char *const *drops; /* regular expressions (lib/rules/edit.h): keys to be left out */
+    size_t n_drops;
+};
+
+#endif
