@@ -44,7 +44,8 @@ static bool group_meet(struct rank_group *group, const struct timespec *until)
 
     pthread_mutex_lock(&group->mutex);
     number = group->n_met;
-    if (++group->n_arrived == group->n_ranks) {
+    /* Once a rank has gone, no meeting succeeds: an earlier arrival would count for its rank. */
+    if (!group->is_over && ++group->n_arrived == group->n_ranks) {
         group->n_arrived = 0;
         group->n_met++;
         pthread_cond_broadcast(&group->changed);
