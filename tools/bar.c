@@ -117,14 +117,15 @@ static bool on_progress(void *context, uint64_t done_bytes, uint64_t total_bytes
 {
     struct dcpk_bar *bar = context;
     const double now = dcpk_now_seconds();
+    const bool is_wanted = dcpk_cli_take_line_wanted();
     char state[128];
 
     if (!bar->has_begun || done_bytes < bar->last_bytes)
         begin_pass(bar, done_bytes, bar->has_begun ? now : bar->start_seconds);
     bar->last_bytes = done_bytes;
-    if (total_bytes > 0 && is_due(bar, done_bytes >= total_bytes, now)) {
+    if (total_bytes > 0 && (is_due(bar, done_bytes >= total_bytes, now) || is_wanted)) {
         put_state(bar, done_bytes, total_bytes, now, state, sizeof state);
-        if (bar->is_terminal)
+        if (bar->is_terminal && !bar->is_quiet)
             draw_bar(bar, (double)done_bytes / (double)total_bytes, state);
         else
             dcpk_cli_printf(stderr, "dcpkit: %s: %s\n", bar->label, state);

@@ -139,20 +139,28 @@ dcpk_status dcpk_cli_print_bytes(struct dcpk_bytes *bytes, struct dcpk_error *er
 
 /* ---- signals ---- */
 
-/* The one variable that the signal handler writes. */
-static volatile sig_atomic_t n_signals;
+/* The variables that the signal handlers write. */
+static volatile sig_atomic_t n_signals, last_signal, wants_line;
 
 static void on_signal(int number)
 {
+    last_signal = number;
     if (n_signals++ > 0) {
         signal(number, SIG_DFL);
         raise(number);
     }
 }
 
+static void on_line_wanted(int number)
+{
+    (void)number;
+    wants_line = 1;
+}
+
 void dcpk_cli_catch_signals(void)
 {
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    const struct sigaction line = {.sa_handler = on_line_wanted, .sa_flags = SA_RESTART};
     const struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
 
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
@@ -162,6 +170,7 @@ void dcpk_cli_catch_signals(void)
         if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
             sigaction(numbers[i], &action, NULL);
     }
+    sigaction(SIGUSR1, &line, NULL);
     signal(SIGXFSZ, SIG_IGN); /* past the limit on files a write fails */
     signal(SIGPIPE, SIG_IGN); /* the same without a reader */
 }
@@ -169,6 +178,23 @@ void dcpk_cli_catch_signals(void)
 bool dcpk_cli_interrupted(void)
 {
     return n_signals > 0;
+}
+
+bool dcpk_cli_take_line_wanted(void)
+{
+    const bool is_wanted = wants_line != 0;
+
+    wants_line = 0;
+    return is_wanted;
+}
+
+void dcpk_cli_die_of_signal(void)
+{
+    if (n_signals == 0)
+        return;
+    fflush(NULL);
+    signal(last_signal, SIG_DFL);
+    raise(last_signal);
 }
 
 /* ---- opening ---- */

@@ -94,6 +94,11 @@ dcpk_status dcpk_cli_flush(struct dcpk_error *err);
  */
 void dcpk_cli_catch_signals(void);
 bool dcpk_cli_interrupted(void);
+/* True once after each SIGUSR1, which asks for a line of progress on stderr. */
+bool dcpk_cli_take_line_wanted(void);
+/* Ends the process by the signal that stopped it, so that a shell's loop ends with it; returns
+ * where there was none. */
+void dcpk_cli_die_of_signal(void);
 
 /* The most bytes of a log, a map of keys, hashes. */
 #define DCPK_CLI_MAX_FILE_BYTES ((uint64_t)1 << 30)

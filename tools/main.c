@@ -77,8 +77,8 @@ static int put_main_help(void)
         "                                      ('help knob' explains the flags of 'train')\n"
         "  -V, --version                       print version, formats and devices\n"
         "\n"
-        "exit codes: 0 done, 1 the answer is no, 2 usage, 3 malformed or unsupported input, 4 "
-        "system\n"
+        "exit codes: 0 done, 1 the answer is no, 2 usage, 3 malformed or unsupported input,\n"
+        "4 system; a command that a signal stops ends by it (130 after Ctrl-C)\n"
         "\n"
         "example:\n"
         "  dcpkit inspect checkpoints/run/iter_0000004\n");
@@ -344,5 +344,7 @@ int main(int argc, char **argv)
     dcpk_cli_catch_signals();
     exit_code = run_command(argc - 1, argv + 1);
     dcpk_confine_end();
+    if (exit_code == DCPK_EXIT_SYSTEM && dcpk_ranks_launched() == 1) /* a launcher wants the code */
+        dcpk_cli_die_of_signal();
     return exit_code;
 }
