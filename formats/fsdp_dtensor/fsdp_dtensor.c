@@ -181,6 +181,7 @@ static const struct dcpk_format_mapping mapping = {
 
 const struct dcpk_format dcpk_format_fsdp_dtensor = {
     .name = "fsdp_dtensor",
+    .other_names = "fsdp megatron_fsdp",
     .summary = "Megatron-FSDP's checkpoint, core 0.14 to main",
     .marks = dcpk_dcp_marks,
     .state_bytes = sizeof(struct dcpk_dcp_info),

@@ -95,7 +95,7 @@ static const struct dcpk_mark marks[] = {
 
 const struct dcpk_format dcpk_format_safetensors = {
     .name = "safetensors",
-    .other_name = "huggingface",
+    .other_names = "huggingface hugging_face hf",
     .summary = "a folder of safetensors files, as Hugging Face models have, or one such file",
     .marks = marks,
     .file_ending = DCPK_SAFETENSORS_ENDING,

@@ -2,6 +2,7 @@
 /* checkpoint.c - opening, looking up and checking checkpoints; the tables that formats fill. */
 #include "lib/ckpt/checkpoint.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -31,6 +32,32 @@ struct tables {
     size_t chunks_capacity; /* of views; the stored ones are allocated by their format */
     size_t runs_capacity;
 };
+
+/* True if name[0 .. n) and `word` are equal but for the case of letters, '-' and '_'. */
+static bool is_same_name(const char *name, size_t n, const char *word)
+{
+    if (strlen(word) != n)
+        return false;
+    for (size_t i = 0; i < n; i++)
+        if (name[i] != word[i] && name[i] != tolower((unsigned char)word[i]) &&
+            !(name[i] == '_' && word[i] == '-'))
+            return false;
+    return true;
+}
+
+bool dcpk_format_is_called(const struct dcpk_format *format, const char *name)
+{
+    const char *more = format->other_names != NULL ? format->other_names : "";
+
+    if (is_same_name(format->name, strlen(format->name), name))
+        return true;
+    for (size_t n; *more != '\0'; more += n + (more[n] == ' ')) {
+        n = strcspn(more, " ");
+        if (is_same_name(more, n, name))
+            return true;
+    }
+    return false;
+}
 
 static dcpk_status choose_format(struct dcpk_store *store, const struct dcpk_format *const *formats,
                                  const char *name, const struct dcpk_format **chosen,

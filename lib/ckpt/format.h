@@ -169,9 +169,9 @@ struct dcpk_format_editor {
 
 /* A format: what it is, how a folder of it is opened, and the tables that work on it. */
 struct dcpk_format {
-    const char *name;       /* what --from and --to accept */
-    const char *other_name; /* a second name for the two; NULL: none */
-    const char *summary;    /* one line of help */
+    const char *name;        /* what --from and --to accept */
+    const char *other_names; /* more names for the two, separated by blanks; NULL: none */
+    const char *summary;     /* one line of help */
     /* "core-0.15": the last release of Megatron whose loader reads it; NULL: the newest does. */
     const char *last_release;
     const struct dcpk_mark *marks; /* names of its files; ends with a zeroed row */
@@ -208,12 +208,8 @@ struct dcpk_format {
     const struct dcpk_format_editor *editor;   /* NULL: its keys cannot be changed */
 };
 
-/* Is it called so? */
-static inline bool dcpk_format_is_called(const struct dcpk_format *format, const char *name)
-{
-    return strcmp(format->name, name) == 0 ||
-           (format->other_name != NULL && strcmp(format->other_name, name) == 0);
-}
+/* True if `name` is one of the format's names, in letters of either case, with '-' or '_'. */
+bool dcpk_format_is_called(const struct dcpk_format *format, const char *name);
 
 /* Is it known what Megatron's loaders ask a checkpoint of it for? */
 static inline bool dcpk_format_has_loaders(const struct dcpk_format *format)
