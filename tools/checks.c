@@ -80,9 +80,11 @@ void dcpk_checks_report_rows(const struct dcpk_checks *checks, struct dcpk_doc *
 
 void dcpk_checks_report_verdict(const struct dcpk_checks *checks, struct dcpk_doc *doc)
 {
+    const bool is_ok = dcpk_checks_exit_code(checks) == DCPK_EXIT_OK;
+
     doc->subtitle = verdict_text(checks);
-    dcpk_doc_row(doc, "verdict", "%s", doc->subtitle);
-    dcpk_doc_set_flag(doc, "ok", dcpk_checks_exit_code(checks) == DCPK_EXIT_OK);
+    dcpk_doc_verdict(doc, is_ok, "%s", doc->subtitle);
+    dcpk_doc_set_flag(doc, "ok", is_ok);
 }
 
 static void fill_proof_differences(const void *context, struct dcpk_doc_rows *rows)

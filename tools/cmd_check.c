@@ -221,6 +221,7 @@ int dcpk_cmd_check(int argc, char **argv)
         .summary = "Say whether a release of Megatron loads a checkpoint: every key, shape and "
                    "object that its loader asks for, by args, and the structure of the folder.",
         .options = option_rows,
+        .everyday = "loads-in mesh optimizer args-from json html",
         .values = &c,
         .example = "dcpkit check --loads-in core-0.19 sample-data/torch_dist_c_dense_tp2pp2",
         .min_args = 1,

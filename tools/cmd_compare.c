@@ -178,6 +178,7 @@ int dcpk_cmd_compare(int argc, char **argv, struct dcpk_ranks *ranks)
         .summary = "Say whether two checkpoints hold the same, across formats, layouts and names; "
                    "exit 0: yes, 1: no.",
         .options = option_rows,
+        .everyday = "rtol cast weights-only tensors-only top strict json html",
         .values = &r,
         .example = "dcpkit compare-two-checkpoint checkpoints/run checkpoints/run/iter_0000004",
         .min_args = 2,

@@ -55,6 +55,7 @@ int dcpk_cmd_convert(int argc, char **argv, struct dcpk_ranks *ranks)
                    "folder, an iteration's folder, or an archive with one. OUT: a run folder, a "
                    "folder iter_NNNNNNN, or a name that ends in .tar.",
         .options = dcpk_convert_options,
+        .everyday = "to verify dry-run force resume weights-only target-mesh hf-assets report html",
         .values = &a,
         .example =
             "dcpkit convert --to fsdp_dtensor sample-data/torch_dist_c_dense_tp2pp2 converted",
@@ -90,6 +91,7 @@ static int convert_by_name(const struct named_conversion *named, int argc, char 
                                  .usage = "[options] IN OUT",
                                  .summary = named->summary,
                                  .options = dcpk_named_convert_options,
+                                 .everyday = "swiglu verify dry-run force resume report quiet",
                                  .values = &a,
                                  .example = named->example,
                                  .min_args = 2,

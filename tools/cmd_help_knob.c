@@ -10,7 +10,7 @@
 
 #define NAME "help knob"
 
-static const struct dcpk_doc_style style = {.label_columns = 12, .wraps = true};
+static const struct dcpk_doc_style style = {.label_columns = 12};
 
 static dcpk_status help_one(const char *name, struct dcpk_doc *doc, struct dcpk_error *err)
 {

@@ -284,6 +284,7 @@ int dcpk_cmd_inspect(int argc, char **argv)
         .usage = "[options] DIR",
         .summary = "Say what a checkpoint is: format, iteration, layout, model, tensors, sizes.",
         .options = option_rows,
+        .everyday = "chunks stats keys iteration json html",
         .values = &r,
         .example = "dcpkit inspect --chunks checkpoints/run/iter_0000004",
         .min_args = 1,

@@ -174,6 +174,7 @@ int dcpk_cmd_merge(int argc, char **argv, struct dcpk_ranks *ranks)
             "once. Args are A's; the state of optimizers is left out. Exit 1: they are not "
             "of one model.",
         .options = dcpk_merge_options,
+        .everyday = "weights to dtype verify dry-run force resume report",
         .values = &r.args,
         .example = "dcpkit merge --weights 0.5,0.5 checkpoints/run checkpoints/fsdp converted",
         .min_args = 3,

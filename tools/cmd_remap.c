@@ -237,6 +237,7 @@ int dcpk_cmd_remap(int argc, char **argv, struct dcpk_ranks *ranks)
                    "other layout and back, prove every copy of every tensor against the files by "
                    "its fingerprint after each step, and say how fast that was.",
         .options = option_rows,
+        .everyday = "from to device runs check json",
         .values = &r,
         .example = "dcpkit remap --from tp=2 --to fsdp=2 checkpoints/run/iter_0000004",
         .min_args = 1,

@@ -31,7 +31,7 @@ struct train {
 
 /* ---- what it would take ---- */
 
-static const struct dcpk_doc_style style = {.label_columns = 22, .wraps = true};
+static const struct dcpk_doc_style style = {.label_columns = 22};
 
 static dcpk_status train_explain(const struct train *t, struct dcpk_error *err)
 {
@@ -243,6 +243,7 @@ static int train_parse(struct train *t, int argc, char **argv)
                    "format.\nKNOBS are flags as Megatron spells them, or section.name=value as "
                    "Megatron-Bridge does.",
         .options = option_rows,
+        .everyday = "config device explain-memory explain-comm ranks json",
         .values = t,
         .example = "dcpkit train --config logs/tiny.yaml --exit-at 3 --log logs/tiny.jsonl",
         .max_args = INT_MAX,

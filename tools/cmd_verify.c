@@ -231,6 +231,7 @@ int dcpk_cmd_verify(int argc, char **argv, struct dcpk_ranks *ranks)
         .usage = "[options] DIR",
         .summary = "Check structure, exact cover, overlaps, pickled classes and checksums.",
         .options = option_rows,
+        .everyday = "against weights-only write-integrity json quiet",
         .values = &v,
         .example = "dcpkit verify checkpoints/run/iter_0000004",
         .min_args = 1,

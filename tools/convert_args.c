@@ -32,16 +32,16 @@ static const struct dcpk_option proof_options[] = {
                   "check every checksum of IN first, and its integrity.json (reads it twice)"),
     DCPK_OPT_FLAG("no-check-input", no_check_input, "with --verify: leave that out"),
     DCPK_OPT_FLAG("verify", verify,
-                  "--check-input; then read the output back, past the page cache where the system "
-                  "lets it go, and prove it against IN as 'verify --against' does; only then is it "
-                  "published"),
+                  "prove the output against IN before it is published: check the checksums of IN "
+                  "(--check-input), read the output back, past the page cache where the system "
+                  "lets it go, and compare as 'verify --against' does"),
     DCPK_OPT_OUT_FILE("hashes", "FILE", hashes_path,
                       "read the output back and write the hashes of its tensors, for 'hash "
                       "--check'"),
     DCPK_OPT_FLAG("integrity", integrity,
                   "add integrity.json, which Megatron's --verify-integrity and 'verify' check"),
     DCPK_OPT_GROUP("the run of this program"),
-    DCPK_OPT_FLAG("dry-run", dry_run, "print the plan, write nothing"),
+    DCPK_OPT_FLAG("dry-run", dry_run, "print the plan and write nothing"),
     DCPK_OPT_FLAG("force", force,
                   "replace an output that exists, and files of --report, --html and --hashes"),
     DCPK_OPT_FLAG("resume", resume,
@@ -52,6 +52,8 @@ static const struct dcpk_option proof_options[] = {
     DCPK_OPT_THREADS(n_threads),
     DCPK_OPT_MEMORY(memory_bytes),
     DCPK_OPT_OUT_FILE("report", "FILE", report_path, "write the report with every key as JSON"),
+    DCPK_OPT(DCPK_OPTION_FLAG, 'v', "verbose", NULL, bool, verbose,
+             "report chunks, files, times and each kind of key that was left out as well"),
     DCPK_OPT_JSON(json),
     DCPK_OPT_HTML_FORCE(html_path),
     DCPK_OPT_VERBOSITY(verbosity),

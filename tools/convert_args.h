@@ -20,7 +20,7 @@ struct dcpk_convert_args {
         *html_path, *hashes_path, *model_prefix, *state_prefix, *tracker, *iteration, *args_from;
     struct dcpk_input_args input;
     bool swiglu, no_swiglu, weights_only, check_input, no_check_input, verify, integrity,
-        like_inspector, rename_mtp, dry_run, force, resume, json;
+        like_inspector, rename_mtp, dry_run, force, resume, json, verbose;
     struct dcpk_verbosity verbosity;
     bool oom_traceback, enable_msc; /* of the Python tool; without meaning here */
     int n_threads;

@@ -108,9 +108,9 @@ static dcpk_status put_results(const struct job *job, struct dcpk_error *err)
 {
     const struct dcpk_convert_args *a = job->args;
     const struct dcpk_conversion *c = &job->c;
-    const struct dcpk_convert_files files = {file_to_write(a, c, a->report_path),
-                                             file_to_write(a, c, a->html_path),
-                                             file_to_write(a, c, a->hashes_path), a->dry_run};
+    const struct dcpk_convert_files files = {
+        file_to_write(a, c, a->report_path), file_to_write(a, c, a->html_path),
+        file_to_write(a, c, a->hashes_path), a->dry_run, a->verbose};
     dcpk_status st = DCPK_OK;
 
     if (files.hashes != NULL && !a->dry_run)

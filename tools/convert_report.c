@@ -112,8 +112,34 @@ static void fill_losses(const void *context, struct dcpk_doc_rows *rows)
     dcpk_report_each_loss(context, put_loss, rows);
 }
 
-/* What a person should look at stands last, nearest to the prompt. */
-static void report_losses(const struct dcpk_conversion *c, struct dcpk_doc *doc)
+/* How many keys are left out that no run needs. */
+static uint64_t count_harmless(const struct reasons *all)
+{
+    uint64_t n = 0;
+
+    for (size_t i = 0; i < all->n; i++)
+        if (all->list[i].first.is_harmless)
+            n += all->list[i].n;
+    return n;
+}
+
+/* Keys that no run needs: their number, or all of them. */
+static void report_harmless(const struct reasons *all, unsigned details, struct dcpk_doc *doc)
+{
+    char count[DCPK_COUNT_TEXT_BYTES];
+
+    if (details == DCPK_DOC_PAGE && count_harmless(all) > 0) {
+        doc->media = DCPK_DOC_TEXT;
+        dcpk_doc_row(doc, "left out", "%s that no run needs (-v lists them)",
+                     dcpk_cli_count(count_harmless(all), "key", count));
+    }
+    doc->media = details;
+    report_reasons(doc, "left out (not needed):", all, true);
+    doc->media = 0;
+}
+
+/* The keys to check stand last, nearest to the prompt. */
+static void report_losses(const struct dcpk_conversion *c, unsigned details, struct dcpk_doc *doc)
 {
     const struct dcpk_doc_table losses = {.fill = fill_losses, .context = c};
     struct reasons *found = dcpk_doc_take(doc, 1, sizeof *found);
@@ -124,8 +150,8 @@ static void report_losses(const struct dcpk_conversion *c, struct dcpk_doc *doc)
     dcpk_report_each_loss(c, collect_reason, found);
     if (found->n > 0)
         dcpk_doc_page_heading(doc, "left out, by reason");
-    report_reasons(doc, "left out, and not missed:", found, true);
-    report_reasons(doc, "left out, have a look at it:", found, false);
+    report_harmless(found, details, doc);
+    report_reasons(doc, "left out (please check):", found, false);
     if (found->n_more > 0)
         dcpk_doc_row(doc, "left out",
                      "%" PRIu64 " more keys for other reasons (the JSON report has all)",
@@ -183,14 +209,14 @@ static void report_load(const struct dcpk_conversion *c, struct dcpk_doc *doc)
                      no_rng ? " --no-load-rng" : "");
     if ((needs & DCPK_LOAD_WITH_EP) != 0) {
         dcpk_doc_row(doc, "to load",
-                     "with --expert-model-parallel-size above 1; for a run without, convert");
-        dcpk_doc_row(doc, "", "with --target-mesh ep=1");
+                     "with --expert-model-parallel-size above 1; for a run without, convert with "
+                     "--target-mesh ep=1");
         expert_parallel = dcpk_fact_text("above_1");
     }
     if ((needs & DCPK_LOAD_WITHOUT_EP) != 0) {
         dcpk_doc_row(doc, "to load",
-                     "with --expert-model-parallel-size 1; for a run with more, convert with");
-        dcpk_doc_row(doc, "", "--target-mesh ep=N");
+                     "with --expert-model-parallel-size 1; for a run with more, convert with "
+                     "--target-mesh ep=N");
         if (expert_parallel.kind == DCPK_FACT_NULL)
             expert_parallel = dcpk_fact_text("1");
     }
@@ -212,7 +238,7 @@ static const char *vocab_text(const struct dcpk_compare_report *report, char tex
 }
 
 /* "all elements finite", "3 elements NaN or infinite, 2 of them finite in the source". */
-static const char *finite_text(const struct dcpk_compare_report *report, char text[128])
+static const char *finite_text(const struct dcpk_compare_report *report, char *text)
 {
     int n;
 
@@ -253,16 +279,25 @@ const char *dcpk_proof_text(const struct dcpk_compare_report *report,
 }
 
 /* What --verify compared; null without it. */
-static void report_convert_proof(const struct dcpk_compare_report *proof, struct dcpk_doc *doc)
+static void report_convert_proof(const struct dcpk_conversion *c,
+                                 const struct dcpk_convert_files *files, struct dcpk_doc *doc)
 {
+    const struct dcpk_compare_report *proof = &c->proof;
     const struct dcpk_left *left = &proof->left;
     char text[DCPK_PROOF_TEXT_BYTES];
 
     if (proof->n_params == 0) {
+        if (!files->dry_run && !c->is_complete)
+            dcpk_doc_row(doc, "verified", "no (--verify proves the output against the input)");
         dcpk_doc_set(doc, "verified", dcpk_fact_null());
         return;
     }
-    dcpk_doc_row(doc, "verified", "equal to the input: %s", dcpk_proof_text(proof, text));
+    if (files->is_verbose)
+        dcpk_doc_row(doc, "verified", "equal to the input: %s", dcpk_proof_text(proof, text));
+    else
+        dcpk_doc_row(doc, "verified",
+                     "equal to the input: %" PRIu64 " parameters, %" PRIu64 " tensors, %s",
+                     proof->n_params, proof->n_tensors, finite_text(proof, text));
     dcpk_doc_set_count(doc, "verified.n_masters", proof->n_masters);
     dcpk_doc_set_count(doc, "verified.n_not_finite", proof->n_not_finite);
     dcpk_doc_set_count(doc, "verified.n_overflowed", proof->n_overflowed);
@@ -408,7 +443,7 @@ static void put_untouched_tracker(const void *target, struct dcpk_json_out *j)
 static void report_files(const struct dcpk_conversion *c, const struct dcpk_convert_files *files,
                          struct dcpk_doc *doc)
 {
-    if (!files->dry_run && c->target.fate == DCPK_TRACKER_WRITTEN)
+    if (files->is_verbose && !files->dry_run && c->target.fate == DCPK_TRACKER_WRITTEN)
         dcpk_doc_row(doc, "tracker", "%s: %s", c->target.tracker, c->target.tracker_text);
     if (!files->dry_run && files->hashes != NULL)
         dcpk_doc_row(doc, "hashes", "%s", files->hashes);
@@ -423,18 +458,28 @@ static void report_files(const struct dcpk_conversion *c, const struct dcpk_conv
         dcpk_fact_member(files->dry_run ? put_untouched_tracker : put_tracker, &c->target));
 }
 
+/* A format as people call it: a folder of safetensors files that is a model is Hugging Face's. */
+static const char *name_of(const struct dcpk_format *format)
+{
+    return format->is_model ? "huggingface" : format->name;
+}
+
 /* From what to what: a line of text, the subtitle of a page. */
 static void report_deed(const struct dcpk_conversion *c, const struct dcpk_convert_files *files,
                         struct dcpk_doc *doc)
 {
-    char generation[DCPK_GENERATION_TEXT_BYTES];
+    char generation[DCPK_GENERATION_TEXT_BYTES], size[DCPK_SIZE_TEXT_BYTES], seconds[32] = "";
 
+    if (!files->dry_run)
+        snprintf(seconds, sizeof seconds, " in %.3g s", c->stats.seconds);
     dcpk_generation_text(c->ckpt, generation);
     doc->subtitle = dcpk_doc_format(
         doc, "%s %s%s%s -> %s", dcpk_deed(&c->target, files->dry_run, "would convert", "converted"),
-        c->ckpt->format->name, *generation == '\0' ? "" : " ", generation, c->options->to->name);
+        name_of(c->ckpt->format), *generation == '\0' ? "" : " ", generation,
+        name_of(c->options->to));
     doc->media = DCPK_DOC_TEXT;
-    dcpk_doc_line(doc, "%s", doc->subtitle);
+    dcpk_doc_line(doc, "%s, %s%s", doc->subtitle, dcpk_cli_short_size(c->totals.file_bytes, size),
+                  seconds);
     doc->media = 0;
 }
 
@@ -456,10 +501,12 @@ static void report_conversion(const struct dcpk_conversion *c,
     char size[DCPK_SIZE_TEXT_BYTES], words[DCPK_TRACKER_WORDS_BYTES];
     char keys[DCPK_COUNT_TEXT_BYTES], items[DCPK_COUNT_TEXT_BYTES];
 
-    doc->media = DCPK_DOC_TEXT; /* a page has them side by side */
-    dcpk_doc_fact(doc, "from", "input", dcpk_fact_text(c->source.folder));
+    doc->media = DCPK_DOC_TEXT;                          /* a page has them side by side */
+    if (files->is_verbose || c->options->opened != NULL) /* of a sum: its weights and inputs */
+        dcpk_doc_row(doc, "from", "%s", c->source.folder);
+    dcpk_doc_set_text(doc, "input", c->source.folder);
     dcpk_doc_row(doc, "to", "%s%s", c->target.folder, dcpk_tracker_words(&c->target, words));
-    doc->media = 0;
+    doc->media = files->is_verbose ? 0 : DCPK_DOC_PAGE;
     dcpk_doc_row(doc, "tensors",
                  "%" PRIu64 " (%s) in %" PRIu64 " chunks of %" PRIu64 " pieces, under %" PRIu64
                  " keys",
@@ -474,6 +521,7 @@ static void report_conversion(const struct dcpk_conversion *c,
                      dcpk_cli_short_size(t->metadata_bytes, size));
     else
         report_time(c, doc);
+    doc->media = 0;
     if (c->resumed_bytes > 0)
         dcpk_doc_row(doc, "resumed", "%s were written by an earlier run",
                      dcpk_cli_short_size(c->resumed_bytes, size));
@@ -505,19 +553,23 @@ const struct dcpk_doc_style dcpk_convert_style = {.indent = 2, .label_columns = 
 void dcpk_convert_report(const struct dcpk_conversion *c, const struct dcpk_convert_files *files,
                          struct dcpk_doc *doc)
 {
+    const unsigned details = files->is_verbose ? 0 : DCPK_DOC_PAGE;
+
     doc->title = dcpk_page_title(c->target.folder);
     report_deed(c, files, doc);
     if (files->html != NULL)
         report_sides(c, files, doc);
     report_conversion(c, files, doc);
+    doc->media = details;
     report_counts(c, doc);
     report_input_check(&c->checked, doc);
-    report_convert_proof(&c->proof, doc);
+    doc->media = 0;
+    report_convert_proof(c, files, doc);
     report_repaired(c->model == NULL ? NULL : c->model->repaired, doc);
     report_verdict(c, doc);
     report_files(c, files, doc);
     report_convert_notes(c, doc);
-    report_losses(c, doc);
+    report_losses(c, details, doc);
     report_load(c, doc);
     dcpk_convert_report_keys(c, doc);
     set_totals(c, doc);

@@ -9,7 +9,7 @@
 /* What a report has to know beside the conversion. A file is NULL where it was not asked for. */
 struct dcpk_convert_files {
     const char *report, *html, *hashes;
-    bool dry_run;
+    bool dry_run, is_verbose; /* verbose: with what a person seldom needs */
 };
 
 /*

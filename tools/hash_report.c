@@ -246,8 +246,8 @@ static void report_hash_check(const struct dcpk_hash_check *check, struct dcpk_d
     }
     dcpk_doc_set_text(doc, "lost", lost);
     report_not_covered(check, doc);
-    dcpk_doc_row(doc, "verdict", "%s: %s", *ok ? "ok" : "NOT ok",
-                 hash_verdict_text(check, counts, doc));
+    dcpk_doc_verdict(doc, *ok, "%s: %s", *ok ? "ok" : "NOT ok",
+                     hash_verdict_text(check, counts, doc));
     set_counts(counts, doc);
     dcpk_doc_set_text(doc, "format.found", check->format);
     dcpk_doc_set_text(doc, "format.recorded", check->recorded->format);

@@ -14,7 +14,7 @@
 
 #define MAX_NAMES 16 /* of values that print-tensor knows */
 
-const struct dcpk_doc_style dcpk_inspect_style = {.label_columns = 13, .wraps = true};
+const struct dcpk_doc_style dcpk_inspect_style = {.label_columns = 13};
 
 /* One fact of the model: where it stands in args, and how a person reads it. */
 struct model_fact {

@@ -234,7 +234,8 @@ static void report_loss_answer(const struct dcpk_losscmp_shown *shown, struct dc
     report_lack(doc, "B lacks", &report->b_lacks);
     dcpk_doc_row(doc, "compared", "%s, %s", dcpk_cli_count(report->n, "iteration", count), how);
     report_notes(shown, doc);
-    dcpk_doc_row(doc, "verdict", "%s", loss_verdict(report, doc));
+    dcpk_doc_verdict(doc, report->n_different == 0 && report->n_missing == 0, "%s",
+                     loss_verdict(report, doc));
 }
 
 static const struct dcpk_loss_row *first_different(const struct dcpk_loss_report *report)

@@ -16,39 +16,51 @@
 #include "tools/confine.h"
 #include "tools/version.h"
 
-#define PREFIX_BYTES 4 /* equal ones at the start: a name that is suggested */
+#define COMMAND_COLUMNS 36 /* of names in the list of commands */
+#define SUMMARY_BYTES   128
+#define PREFIX_BYTES    4 /* equal ones at the start: a name that is suggested */
 
 /* A command that several processes may share has `share`, any other one `run`. */
 struct command {
-    const char *name, *summary;
+    const char *name;
+    const char *others; /* more names, separated by blanks; NULL: none */
+    const char *summary;
     int (*run)(int argc, char **argv);
     int (*share)(int argc, char **argv, struct dcpk_ranks *ranks);
 };
 
 static const struct command commands[] = {
-    {"check", "say which releases of Megatron load a checkpoint", dcpk_cmd_check, NULL},
-    {"compare-two-checkpoint", "say whether two checkpoints hold the same, and what differs", NULL,
-     dcpk_cmd_compare},
-    {"convert", "convert a checkpoint to another format", NULL, dcpk_cmd_convert},
-    {"convert-fsdp-dtensor-to-torch-dist", "the same, of these two formats", NULL,
+    {"check", NULL, "say which releases of Megatron load a checkpoint", dcpk_cmd_check, NULL},
+    {"compare-two-checkpoint", "diff compare",
+     "say whether two checkpoints hold the same, and what differs", NULL, dcpk_cmd_compare},
+    {"convert", "reshard", "convert a checkpoint to another format", NULL, dcpk_cmd_convert},
+    {"convert-fsdp-dtensor-to-torch-dist", NULL, "the same, of these two formats", NULL,
      dcpk_cmd_convert_fsdp_dtensor},
-    {"convert-torch-dist-to-fsdp-dtensor", "the same with the flags of Megatron's Python tool",
-     NULL, dcpk_cmd_convert_torch_dist},
-    {"hash", "print the XXH3-128 of every tensor", NULL, dcpk_cmd_hash},
-    {"inspect", "say what a checkpoint is and what it holds", dcpk_cmd_inspect, NULL},
-    {"losscmp", "say whether two training runs had the same losses", dcpk_cmd_losscmp, NULL},
-    {"merge", "write the weighted sum of the weights of several checkpoints", NULL, dcpk_cmd_merge},
-    {"modify-state-dict", "rename, remove or cast keys of a checkpoint", dcpk_cmd_modify, NULL},
-    {"print-tensor", "print elements of a stored tensor", dcpk_cmd_print_tensor, NULL},
-    {"print-torch-dcp-in-json", "print the non-tensor content of a DCP folder, write its JSON",
-     dcpk_cmd_print_json, NULL},
-    {"remap", "move a checkpoint between layouts of ranks in memory, prove it", NULL,
+    {"convert-torch-dist-to-fsdp-dtensor", NULL,
+     "the same with the flags of Megatron's Python tool", NULL, dcpk_cmd_convert_torch_dist},
+    {"hash", NULL, "print the XXH3-128 of every tensor", NULL, dcpk_cmd_hash},
+    {"inspect", "ls info", "say what a checkpoint is and what it holds", dcpk_cmd_inspect, NULL},
+    {"losscmp", NULL, "say whether two training runs had the same losses", dcpk_cmd_losscmp, NULL},
+    {"merge", NULL, "write the weighted sum of the weights of several checkpoints", NULL,
+     dcpk_cmd_merge},
+    {"modify-state-dict", "modify", "rename, remove or cast keys of a checkpoint", dcpk_cmd_modify,
+     NULL},
+    {"print-tensor", "cat get", "print elements of a stored tensor", dcpk_cmd_print_tensor, NULL},
+    {"print-torch-dcp-in-json", NULL,
+     "print the non-tensor content of a DCP folder, write its JSON", dcpk_cmd_print_json, NULL},
+    {"remap", NULL, "move a checkpoint between layouts of ranks in memory, prove it", NULL,
      dcpk_cmd_remap},
-    {"train", "train a small GPT as Megatron does, save and resume", NULL, dcpk_cmd_train},
-    {"verify", "check structure, cover and checksums, or prove a conversion", NULL,
+    {"train", NULL, "train a small GPT as Megatron does, save and resume", NULL, dcpk_cmd_train},
+    {"verify", NULL, "check structure, cover and checksums, or prove a conversion", NULL,
      dcpk_cmd_verify},
 };
 #define N_COMMANDS (sizeof commands / sizeof *commands)
+
+static bool is_called(const struct command *command, const char *name)
+{
+    return strcmp(command->name, name) == 0 ||
+           (command->others != NULL && dcpk_option_has_word(command->others, name, strlen(name)));
+}
 
 static int finish(void)
 {
@@ -66,8 +78,18 @@ static int put_main_help(void)
                     "Convert, inspect, hash and verify checkpoints of Megatron, without Python.\n"
                     "\n"
                     "commands:\n");
-    for (size_t i = 0; i < N_COMMANDS; i++)
-        dcpk_cli_printf(stdout, "  %-36s%s\n", commands[i].name, commands[i].summary);
+    for (size_t i = 0; i < N_COMMANDS; i++) {
+        const size_t column = COMMAND_COLUMNS + 2;
+        char text[SUMMARY_BYTES];
+        int n = snprintf(text, sizeof text, "%s", commands[i].summary);
+
+        if (commands[i].others != NULL)
+            n = snprintf(text, sizeof text, "%s (also: %s)", commands[i].summary,
+                         commands[i].others);
+        dcpk_cli_printf(stdout, "  %-*s", COMMAND_COLUMNS, commands[i].name);
+        dcpk_cli_put_wrapped(stdout, text, (size_t)n, column, column);
+        dcpk_cli_printf(stdout, "\n");
+    }
     dcpk_cli_printf(
         stdout,
         "\n"
@@ -303,7 +325,7 @@ static int run_command(int argc, char **argv)
     if (!check_descriptors(&err))
         return dcpk_cli_fail(argv[0], &err);
     for (size_t i = 0; i < N_COMMANDS; i++) {
-        if (strcmp(argv[0], commands[i].name) != 0)
+        if (!is_called(&commands[i], argv[0]))
             continue;
         if (commands[i].run != NULL)
             return run_alone(&commands[i], argc, argv);

@@ -15,8 +15,12 @@
 
 #define MAX_OPTIONS    64
 #define HELP_COLUMN    34
+#define SHORT_COLUMN   28 /* of the texts of -h */
 #define NO_SANDBOX     "no-sandbox"
-#define NO_SANDBOX_VAL 1   /* of getopt_long: not a letter, not a row */
+#define COLOR          "color"
+#define NO_SANDBOX_VAL 1 /* of getopt_long: not a letter, not a row */
+#define COLOR_VAL      2
+#define HELP_VAL       3
 #define FIRST_ROW_VAL  256 /* of row 0, past all letters */
 
 #define DCPK_OPT_STRUCT struct dcpk_verbosity
@@ -110,7 +114,7 @@ static void put_flag(void *context, const struct dcpk_option *row, const char *p
         dcpk_cli_printf(stdout, "\n  %s:", part);
         list->at = strlen(part) + strlen("  :");
     }
-    if (list->at + n > DCPK_CLI_COLUMNS) {
+    if (list->at + n > dcpk_cli_columns(stdout)) {
         dcpk_cli_printf(stdout, "\n   ");
         list->at = strlen("   ");
     }
@@ -127,30 +131,101 @@ static void put_more(const struct dcpk_cli_more *more)
     dcpk_cli_printf(stdout, "\n");
 }
 
+static bool is_everyday(const struct dcpk_cli *cli, const struct dcpk_option *option)
+{
+    return option->kind != DCPK_OPTION_GROUP && option->help != NULL &&
+           (cli->everyday == NULL ||
+            dcpk_option_has_word(cli->everyday, option->name, strlen(option->name)));
+}
+
+/* Prints the options that are, or are not, everyday ones, with the titles of groups that have one.
+ */
+static void put_options(const struct dcpk_cli *cli, bool everyday)
+{
+    const struct dcpk_option *group = NULL;
+
+    for (const struct dcpk_option *o = cli->options; o->kind != DCPK_OPTION_END; o++) {
+        if (o->kind == DCPK_OPTION_GROUP)
+            group = o;
+        if (o->kind == DCPK_OPTION_GROUP || o->help == NULL || is_everyday(cli, o) != everyday)
+            continue;
+        if (group != NULL && (!everyday || cli->everyday == NULL))
+            dcpk_cli_printf(stdout, "\n%s:\n", group->help);
+        group = NULL;
+        put_option(o);
+    }
+}
+
+static void put_head(const struct dcpk_cli *cli)
+{
+    dcpk_cli_printf(stdout, "usage: dcpkit %s %s\n", cli->name, cli->usage);
+    put_paragraphs(cli->summary, 0, 0);
+}
+
 static int put_command_help(const struct dcpk_cli *cli)
 {
     static const struct dcpk_option added[] = {
         {.name = NO_SANDBOX,
          .help = "do without the sandbox, which keeps this command from all files but those that "
                  "its arguments name, from programs and from the network"},
-        {.name = "help", .letter = 'h', .help = "print this and stop"}};
-    const struct dcpk_option *option = cli->options;
+        {.name = COLOR,
+         .argument = "WHEN",
+         .help = "colours: always, never or auto, on a terminal unless NO_COLOR is set (default)"},
+        {.name = "help", .letter = 'h', .help = "print this and stop; -h: the everyday options"}};
     struct dcpk_error err = DCPK_ERROR_INIT;
 
-    dcpk_cli_printf(stdout, "usage: dcpkit %s %s\n", cli->name, cli->usage);
-    put_paragraphs(cli->summary, 0, 0);
-    if (option->kind != DCPK_OPTION_GROUP)
+    put_head(cli);
+    if (cli->everyday != NULL)
+        dcpk_cli_printf(stdout, "\neveryday options:\n");
+    else if (cli->options->kind != DCPK_OPTION_GROUP)
         dcpk_cli_printf(stdout, "\noptions:\n");
-    for (; option->kind != DCPK_OPTION_END; option++)
-        if (option->kind == DCPK_OPTION_GROUP)
-            dcpk_cli_printf(stdout, "\n%s:\n", option->help);
-        else if (option->help != NULL)
-            put_option(option);
-    put_option(&added[0]);
-    put_option(&added[1]);
+    put_options(cli, true);
+    if (cli->everyday != NULL && cli->options->kind != DCPK_OPTION_GROUP)
+        dcpk_cli_printf(stdout, "\noptions:\n");
+    if (cli->everyday != NULL)
+        put_options(cli, false);
+    for (size_t i = 0; i < DCPK_COUNT(added); i++)
+        put_option(&added[i]);
     if (cli->more != NULL)
         put_more(cli->more);
     dcpk_cli_printf(stdout, "\nexample:\n  %s\n", cli->example);
+    if (dcpk_cli_flush(&err) != DCPK_OK)
+        return dcpk_cli_fail(cli->name, &err);
+    return DCPK_EXIT_OK;
+}
+
+/* Prints an option in one line: the first clause of its help, as far as the line goes. */
+static void put_option_line(const struct dcpk_option *option)
+{
+    const size_t columns = dcpk_cli_columns(stdout) - SHORT_COLUMN;
+    size_t n = strcspn(option->help, ";(\n");
+    char left[96];
+
+    if (n > columns)
+        for (n = columns; n > 0 && option->help[n] != ' ';)
+            n--;
+    while (n > 0 && (option->help[n - 1] == ' ' || option->help[n - 1] == ','))
+        n--;
+    snprintf(left, sizeof left, "  --%s%s%s ", option->name, option->argument != NULL ? " " : "",
+             option->argument != NULL ? option->argument : "");
+    dcpk_cli_printf(stdout, "%-*s%.*s\n", SHORT_COLUMN, left, (int)n, option->help);
+}
+
+/* Prints what -h shows: about 15 lines. */
+static int put_short_help(const struct dcpk_cli *cli)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    size_t n_rows = 0;
+
+    put_head(cli);
+    dcpk_cli_printf(stdout, "\n");
+    for (const struct dcpk_option *o = cli->options; o->kind != DCPK_OPTION_END; o++) {
+        n_rows += o->kind != DCPK_OPTION_GROUP && o->help != NULL;
+        if (is_everyday(cli, o))
+            put_option_line(o);
+    }
+    dcpk_cli_printf(stdout, "\n'dcpkit %s --help' explains all %zu options.\nexample:\n  %s\n",
+                    cli->name, n_rows, cli->example);
     if (dcpk_cli_flush(&err) != DCPK_OK)
         return dcpk_cli_fail(cli->name, &err);
     return DCPK_EXIT_OK;
@@ -215,7 +290,9 @@ static void fill_getopt(const struct dcpk_cli *cli, struct option *longs, char *
         }
     }
     longs[n_longs++] = (struct option){.name = NO_SANDBOX, .val = NO_SANDBOX_VAL};
-    longs[n_longs] = (struct option){.name = "help", .val = 'h'};
+    longs[n_longs++] =
+        (struct option){.name = COLOR, .has_arg = required_argument, .val = COLOR_VAL};
+    longs[n_longs] = (struct option){.name = "help", .val = HELP_VAL};
     letters[n++] = 'h';
     letters[n] = '\0';
 }
@@ -309,10 +386,22 @@ static int bad_option(const struct dcpk_cli *cli, int c, char **argv)
     return unknown_option(cli, word);
 }
 
+/* --color: as the variables that other programs know say it. */
+static int take_color(const struct dcpk_cli *cli, const char *when)
+{
+    if (strcmp(when, "auto") != 0 && strcmp(when, "always") != 0 && strcmp(when, "never") != 0)
+        return dcpk_cli_usage(cli->name, "--" COLOR " '%s' is not always, never or auto", when);
+    if (strcmp(when, "always") == 0)
+        unsetenv("NO_COLOR");
+    if (strcmp(when, "auto") != 0)
+        setenv(strcmp(when, "never") == 0 ? "NO_COLOR" : "CLICOLOR_FORCE", "1", true);
+    return -1;
+}
+
 /* Parse all options. Returns -1, or the exit code to end with. */
 static int take_options(const struct dcpk_cli *cli, int argc, char **argv, bool *has_sandbox)
 {
-    struct option longs[MAX_OPTIONS + 3] = {0};
+    struct option longs[MAX_OPTIONS + 4] = {0};
     char letters[2 * MAX_OPTIONS + 4];
     int c, code = -1;
 
@@ -321,9 +410,13 @@ static int take_options(const struct dcpk_cli *cli, int argc, char **argv, bool 
     optind = 0; /* glibc: start anew */
     while (code < 0 && (c = getopt_long(argc, argv, letters, longs, NULL)) != -1) {
         if (c == 'h')
+            return put_short_help(cli);
+        if (c == HELP_VAL)
             return put_command_help(cli);
         if (c == NO_SANDBOX_VAL)
             *has_sandbox = false;
+        else if (c == COLOR_VAL)
+            code = take_color(cli, optarg);
         else if (c == '?' || c == ':')
             code = bad_option(cli, c, argv);
         else
@@ -338,8 +431,7 @@ static int check_args(const struct dcpk_cli *cli, char **args, int n_args)
         return dcpk_cli_usage(cli->name, "an argument is missing: dcpkit %s %s", cli->name,
                               cli->usage);
     if (n_args > cli->max_args)
-        return dcpk_cli_usage(cli->name, "there is an argument too many: '%s'",
-                              args[cli->max_args]);
+        return dcpk_cli_usage(cli->name, "unexpected argument '%s'", args[cli->max_args]);
     for (int i = 0; i < n_args && (cli->paths & DCPK_CLI_NO_PATHS) == 0; i++)
         if (dcpk_starts_with(args[i], "msc://"))
             return dcpk_cli_usage(cli->name,

@@ -115,6 +115,9 @@ struct dcpk_cli {
     const char *usage;   /* what follows the name: "[options] DIR" */
     const char *summary; /* one sentence, broken into lines as help is */
     const struct dcpk_option *options;
+    /* Names of the options that most people need, separated by blanks: -h shows them alone, help
+     * shows them first. NULL: all are. */
+    const char *everyday;
     void *values;        /* the struct that the table's fields are of */
     const char *example; /* one command line that works */
     int min_args, max_args;
@@ -136,8 +139,8 @@ struct dcpk_cli {
  * Parse argv[1..] into cli->values and enter the sandbox that follows from it (tools/confine.h),
  * unless --no-sandbox is there. Returns -1 to continue; *args are then the *n_args arguments that
  * are not options (borrowed from argv): names of folders and files or what is in them, none of a
- * store that is not a file system. Else returns the exit code: 0 after --help, 2 or 4 after a
- * message on stderr.
+ * store that is not a file system. Else returns the exit code: 0 after -h and --help, 2 or 4 after
+ * a message on stderr.
  */
 int dcpk_cli_parse(const struct dcpk_cli *cli, int argc, char **argv, char ***args, int *n_args);
 

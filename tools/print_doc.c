@@ -58,7 +58,8 @@ static dcpk_status print_doc_json(const struct dcpk_doc *doc, struct dcpk_error 
 
 static dcpk_status print_doc_text(const struct dcpk_doc *doc, struct dcpk_error *err)
 {
-    const struct dcpk_doc_out out = {print_plain, stdout};
+    const struct dcpk_doc_out out = {print_plain, stdout, dcpk_cli_columns(stdout),
+                                     dcpk_cli_has_colour(stdout)};
 
     if (dcpk_doc_text(doc, &out, err) || dcpk_cli_flush(err))
         return err->status;
@@ -78,7 +79,7 @@ static dcpk_status write_page(const struct dcpk_doc *doc, const char *path, stru
 
     if (st != DCPK_OK)
         return st;
-    st = dcpk_doc_html(doc, &(struct dcpk_doc_out){put_page, file}, err);
+    st = dcpk_doc_html(doc, &(struct dcpk_doc_out){.write = put_page, .to = file}, err);
     if (st == DCPK_OK)
         return dcpk_file_publish(file, err);
     dcpk_file_abandon(file);

@@ -159,12 +159,11 @@ static void report_remap_verdict(const struct dcpk_remap_result *r, struct dcpk_
                      s->n_different);
     }
     if (r->ok)
-        dcpk_doc_row(doc, "verdict",
-                     "ok: %" PRIu64 " tensors are what the files have, loaded, "
-                     "there and back",
-                     r->n_tensors);
+        dcpk_doc_verdict(doc, true,
+                         "ok: %" PRIu64 " tensors are what the files have, loaded, there and back",
+                         r->n_tensors);
     else
-        dcpk_doc_row(doc, "verdict", "NOT ok: what the ranks hold is not what the files have");
+        dcpk_doc_verdict(doc, false, "NOT ok: what the ranks hold is not what the files have");
     dcpk_doc_set_flag(doc, "ok", r->ok);
 }
 
@@ -202,7 +201,7 @@ static void report_remap(const struct dcpk_remap_report *report, struct dcpk_doc
 dcpk_status dcpk_remap_print(const struct dcpk_remap_report *report, bool as_json,
                              struct dcpk_error *err)
 {
-    const struct dcpk_doc_style style = {.label_columns = 12, .wraps = true};
+    const struct dcpk_doc_style style = {.label_columns = 12};
     struct dcpk_doc doc;
 
     dcpk_doc_init(&doc, "remap", &style);

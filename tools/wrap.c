@@ -8,6 +8,14 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "lib/base/order.h"
+#include "lib/exec/ranks.h"
+
+#define MIN_COLUMNS 60
+#define MAX_COLUMNS 160
 
 static void put_file(void *to, const char *text, size_t n_bytes)
 {
@@ -16,7 +24,7 @@ static void put_file(void *to, const char *text, size_t n_bytes)
 
 void dcpk_cli_put_part(FILE *to, const char *text, size_t n_bytes)
 {
-    dcpk_plain_put(&(struct dcpk_plain){put_file, to}, text, n_bytes);
+    dcpk_plain_put(&(struct dcpk_plain){.put = put_file, .to = to}, text, n_bytes);
 }
 
 void dcpk_cli_put_plain(FILE *to, const char *text, size_t n_bytes)
@@ -43,7 +51,9 @@ void dcpk_cli_put_lines(FILE *to, const char *text, size_t n_bytes)
 
 void dcpk_cli_put_wrapped(FILE *to, const char *text, size_t n_bytes, size_t at, size_t indent)
 {
-    dcpk_plain_wrap(&(struct dcpk_plain){put_file, to}, text, n_bytes, at, indent);
+    const struct dcpk_plain out = {put_file, to, dcpk_cli_columns(to)};
+
+    dcpk_plain_wrap(&out, text, n_bytes, at, indent);
 }
 
 void dcpk_cli_put_text(FILE *to, const char *text)
@@ -218,6 +228,41 @@ void dcpk_cli_printf(FILE *to, const char *fmt, ...)
 }
 
 /* ---- terminals ---- */
+
+size_t dcpk_cli_columns(FILE *to)
+{
+    const char *asked = getenv("COLUMNS");
+    struct winsize size = {0};
+    unsigned long n;
+
+    if (ioctl(fileno(to), TIOCGWINSZ, &size) != 0 || size.ws_col == 0) {
+        n = asked == NULL ? 0 : strtoul(asked, NULL, 10);
+        return n < MIN_COLUMNS ? DCPK_PLAIN_COLUMNS : n;
+    }
+    return dcpk_max_size(dcpk_min_size(size.ws_col, MAX_COLUMNS), MIN_COLUMNS);
+}
+
+/* A variable that is set to more than "0" or nothing. */
+static bool is_set(const char *name)
+{
+    const char *value = getenv(name);
+
+    return value != NULL && *value != '\0' && strcmp(value, "0") != 0;
+}
+
+bool dcpk_cli_has_colour(FILE *to)
+{
+    const char *term = getenv("TERM");
+
+    if (is_set("NO_COLOR"))
+        return false;
+    if (is_set("CLICOLOR_FORCE"))
+        return true;
+    /* mpirun gives each rank a terminal of its own and passes the bytes on to a file, too. */
+    if (dcpk_ranks_launched() > 1)
+        return false;
+    return isatty(fileno(to)) == 1 && term != NULL && strcmp(term, "dumb") != 0;
+}
 
 void dcpk_cli_clear_line(FILE *to)
 {

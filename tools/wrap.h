@@ -5,6 +5,7 @@
 #define DCPK_TOOLS_WRAP_H
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 
@@ -17,8 +18,14 @@
  * \xNN.
  */
 
-/* No line of help or of a report is longer, but for a word that is. */
-#define DCPK_CLI_COLUMNS DCPK_PLAIN_COLUMNS
+/*
+ * Columns of a line of help or of a report, but for a word that is longer: the terminal's, from 60
+ * to 160; where `to` is none, those of COLUMNS, or 100.
+ */
+size_t dcpk_cli_columns(FILE *to);
+/* Does `to` show colours? A terminal does unless NO_COLOR is set; CLICOLOR_FORCE is set for what
+ * is none (https://no-color.org, https://bixense.com/clicolors). */
+bool dcpk_cli_has_colour(FILE *to);
 
 /*
  * Print n_bytes of text as one paragraph behind the `at` columns that stand on its first line; its

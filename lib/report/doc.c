@@ -148,21 +148,34 @@ static void add_item(struct dcpk_doc *doc, const struct dcpk_doc_item *item)
     doc->last = added;
 }
 
+static void add_row(struct dcpk_doc *doc, const char *label, unsigned tone, const char *text)
+{
+    add_item(doc, &(struct dcpk_doc_item){
+                      .kind = DCPK_ITEM_ROW, .tone = tone, .label = label, .text = text});
+}
+
 void dcpk_doc_row(struct dcpk_doc *doc, const char *label, const char *fmt, ...)
 {
-    struct dcpk_doc_item item = {.kind = DCPK_ITEM_ROW, .label = label, .wraps = doc->style.wraps};
     va_list ap;
 
     va_start(ap, fmt);
-    item.text = format_text(doc, fmt, ap);
+    add_row(doc, label, 0, format_text(doc, fmt, ap));
     va_end(ap);
-    add_item(doc, &item);
+}
+
+void dcpk_doc_verdict(struct dcpk_doc *doc, bool is_good, const char *fmt, ...)
+{
+    const unsigned tone = is_good ? DCPK_DOC_GOOD : DCPK_DOC_BAD;
+    va_list ap;
+
+    va_start(ap, fmt);
+    add_row(doc, "verdict", tone, format_text(doc, fmt, ap));
+    va_end(ap);
 }
 
 void dcpk_doc_note(struct dcpk_doc *doc, const char *label, const char *text)
 {
-    add_item(doc, &(struct dcpk_doc_item){
-                      .kind = DCPK_ITEM_ROW, .label = label, .text = text, .wraps = true});
+    add_row(doc, label, 0, text);
 }
 
 void dcpk_doc_line(struct dcpk_doc *doc, const char *fmt, ...)
@@ -178,8 +191,7 @@ void dcpk_doc_line(struct dcpk_doc *doc, const char *fmt, ...)
 
 void dcpk_doc_paragraph(struct dcpk_doc *doc, const char *text)
 {
-    add_item(doc,
-             &(struct dcpk_doc_item){.kind = DCPK_ITEM_PARAGRAPH, .text = text, .wraps = true});
+    add_item(doc, &(struct dcpk_doc_item){.kind = DCPK_ITEM_PARAGRAPH, .text = text});
 }
 
 void dcpk_doc_show(struct dcpk_doc *doc, const struct dcpk_doc_table *table)

@@ -118,11 +118,11 @@ static inline struct dcpk_fact dcpk_fact_if(bool has, struct dcpk_fact fact)
 /* ---- tables ---- */
 
 enum dcpk_doc_cell_flags {
-    DCPK_DOC_RIGHT = 1,  /* numbers */
-    DCPK_DOC_BREAKS = 2, /* a key, the first or the last of a row: broken where no line holds it */
+    DCPK_DOC_RIGHT = 1,    /* numbers */
+    DCPK_DOC_BREAKS = 2,   /* a key, the first or the last of a row: alone where no line holds it */
     DCPK_DOC_MEASURED = 4, /* as wide in text as the widest of its column */
-    DCPK_DOC_GOOD = 8,     /* a page shows it as good news */
-    DCPK_DOC_BAD = 16,
+    DCPK_DOC_GOOD = 8,     /* shown in green, where there are colours */
+    DCPK_DOC_BAD = 16,     /* in red */
     DCPK_DOC_NOT_TEXT = 32, /* left out of text */
     DCPK_DOC_NOT_PAGE = 64, /* left out of a page */
 };
@@ -229,7 +229,6 @@ struct dcpk_doc_curve {
 /* How rows look in text. */
 struct dcpk_doc_style {
     int indent, label_columns;
-    bool wraps; /* sentences break where the line ends */
 };
 
 struct dcpk_doc_item;
@@ -271,7 +270,10 @@ void dcpk_doc_table(struct dcpk_doc *doc, const char *key, const struct dcpk_doc
 /* For persons: "label   sentence". */
 void dcpk_doc_row(struct dcpk_doc *doc, const char *label, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-void dcpk_doc_note(struct dcpk_doc *doc, const char *label, const char *text); /* always wraps */
+void dcpk_doc_note(struct dcpk_doc *doc, const char *label, const char *text);
+/* The row "verdict", in the colour of good or bad news. */
+void dcpk_doc_verdict(struct dcpk_doc *doc, bool is_good, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 void dcpk_doc_line(struct dcpk_doc *doc, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 /* Text: a line of its own behind an empty one, with a colon. */
@@ -297,6 +299,8 @@ const char *dcpk_doc_format(struct dcpk_doc *doc, const char *fmt, ...)
 struct dcpk_doc_out {
     dcpk_status (*write)(void *to, const char *text, size_t n_bytes, struct dcpk_error *err);
     void *to;
+    size_t columns;  /* of text: of its lines; 0: DCPK_PLAIN_COLUMNS */
+    bool has_colour; /* of text: a terminal shows verdicts and headings in colour */
 };
 
 /* For persons: lines, with nothing in them that plays with a terminal (lib/report/plain.h). Errors:

@@ -32,7 +32,7 @@ static void html_escape(void *to, const char *text, size_t n_bytes)
 /* Controls and what is not UTF-8 are visible in a page as they are at a terminal. */
 void dcpk_html_put(struct dcpk_doc_pipe *pipe, const char *text, size_t n_bytes)
 {
-    dcpk_plain_put(&(struct dcpk_plain){html_escape, pipe}, text, n_bytes);
+    dcpk_plain_put(&(struct dcpk_plain){.put = html_escape, .to = pipe}, text, n_bytes);
 }
 
 void dcpk_html_text(struct dcpk_doc_pipe *pipe, const char *text)

@@ -21,7 +21,7 @@ enum dcpk_item_kind {
 struct dcpk_doc_item {
     enum dcpk_item_kind kind;
     unsigned media;
-    bool wraps;
+    unsigned tone; /* DCPK_DOC_GOOD, DCPK_DOC_BAD or 0 */
     const char *label, *text;
     const void *data;
     size_t n;

@@ -9,7 +9,8 @@
 
 #define LAST_KEY_INDENT 4 /* of a key at the end of a row, on a line of its own */
 #define PARAGRAPHS      (DCPK_DOC_PARAGRAPHS | DCPK_DOC_LINES)
-#define DEEPER          4 /* further lines of a key or paragraph */
+#define HEADING         (1u << 31) /* a tone that no cell has: bold */
+#define DEEPER          4          /* further lines of a paragraph */
 
 /* Rows of one table. A table whose columns are measured is filled twice before it is printed: once
  * for all widths but that of a key in front, which then has the rest of the line. */
@@ -22,6 +23,32 @@ struct text_rows {
     size_t room;                      /* for the key in front */
     bool has_measured;
 };
+
+/* ---- colour ---- */
+
+/* The escape that begins a tone: SGR of ECMA-48, which every terminal knows. */
+static const char *tone_escape(unsigned tone)
+{
+    if ((tone & DCPK_DOC_BAD) != 0)
+        return "\033[1;31m";
+    if ((tone & DCPK_DOC_GOOD) != 0)
+        return "\033[32m";
+    return "\033[1m";
+}
+
+static void tone_begin(struct dcpk_doc_pipe *pipe, unsigned tone)
+{
+    if (pipe->out->has_colour && tone != 0)
+        dcpk_pipe_text(pipe, tone_escape(tone));
+}
+
+static void tone_end(struct dcpk_doc_pipe *pipe, unsigned tone)
+{
+    if (pipe->out->has_colour && tone != 0)
+        dcpk_pipe_text(pipe, "\033[0m");
+}
+
+/* ---- tables ---- */
 
 static bool is_key_in_front(const struct dcpk_doc_cell *cell, size_t i)
 {
@@ -73,7 +100,7 @@ static void take_widths(struct dcpk_doc_rows *rows, const struct dcpk_doc_cell *
         r->has_measured |= (shown[i]->flags & DCPK_DOC_MEASURED) != 0;
         used += gap_before(shown[i], i) + dcpk_max_size(r->width[i], (size_t)shown[i]->width);
     }
-    r->room = DCPK_PLAIN_COLUMNS - dcpk_min_size(used, DCPK_PLAIN_COLUMNS);
+    r->room = dcpk_plain_width(&r->plain) - dcpk_min_size(used, dcpk_plain_width(&r->plain));
 }
 
 /* Second pass: the widest key in front that a line holds. */
@@ -96,7 +123,7 @@ static void print_key_in_front(struct text_rows *r, const struct dcpk_fact *key)
     const size_t indent = (size_t)r->table->indent;
     size_t width = dcpk_plain_columns(key->as.text, key->n);
 
-    dcpk_plain_key(&r->plain, key->as.text, indent, indent + DEEPER);
+    dcpk_plain_put(&r->plain, key->as.text, key->n);
     if (width > r->width[0]) {
         dcpk_pipe_text(r->pipe, "\n");
         dcpk_plain_blanks(&r->plain, indent);
@@ -108,14 +135,13 @@ static void print_key_in_front(struct text_rows *r, const struct dcpk_fact *key)
 /* Behind the other cells where it fits; else whole on a line of its own. */
 static void print_last_key(struct text_rows *r, const struct dcpk_fact *key, size_t at)
 {
-    if (at + 2 + strlen(key->as.text) <= DCPK_PLAIN_COLUMNS) {
+    if (at + 2 + dcpk_plain_columns(key->as.text, key->n) <= dcpk_plain_width(&r->plain)) {
         dcpk_pipe_text(r->pipe, "  ");
-        dcpk_plain_put(&r->plain, key->as.text, strlen(key->as.text));
-        return;
+    } else {
+        dcpk_pipe_text(r->pipe, "\n");
+        dcpk_plain_blanks(&r->plain, LAST_KEY_INDENT);
     }
-    dcpk_pipe_text(r->pipe, "\n");
-    dcpk_plain_blanks(&r->plain, LAST_KEY_INDENT);
-    dcpk_plain_key(&r->plain, key->as.text, LAST_KEY_INDENT, LAST_KEY_INDENT);
+    dcpk_plain_put(&r->plain, key->as.text, key->n);
 }
 
 /*
@@ -130,14 +156,21 @@ static size_t print_cell(struct text_rows *r, const struct dcpk_doc_cell *cell, 
     const size_t columns = dcpk_plain_columns(text.as.text, text.n);
     const size_t width = dcpk_max_size(r->width[i], (size_t)cell->width);
     const size_t pad = width - dcpk_min_size(width, columns);
+    const size_t column = at + gap_before(cell, i);
+    const unsigned tone = cell->flags & (DCPK_DOC_GOOD | DCPK_DOC_BAD);
 
     dcpk_plain_blanks(&r->plain, gap_before(cell, i));
     if (is_right)
         dcpk_plain_blanks(&r->plain, pad);
-    dcpk_plain_put(&r->plain, text.as.text, text.n);
+    tone_begin(r->pipe, tone);
+    if (is_last && !is_right)
+        dcpk_plain_wrap(&r->plain, text.as.text, text.n, column, column);
+    else
+        dcpk_plain_put(&r->plain, text.as.text, text.n);
+    tone_end(r->pipe, tone);
     if (!is_right && !is_last)
         dcpk_plain_blanks(&r->plain, pad);
-    return at + gap_before(cell, i) + columns + pad;
+    return column + columns + pad;
 }
 
 static void print_cells(struct text_rows *r, const struct dcpk_doc_cell *const *shown, size_t n)
@@ -230,10 +263,9 @@ static void print_row(struct dcpk_doc_pipe *pipe, const struct dcpk_plain *plain
     dcpk_plain_blanks(plain, (size_t)style->indent);
     dcpk_plain_put(plain, item->label, n);
     dcpk_plain_blanks(plain, label - dcpk_min_size(label, n));
-    if (item->wraps)
-        dcpk_plain_wrap(plain, item->text, strlen(item->text), column, column);
-    else
-        dcpk_plain_put(plain, item->text, strlen(item->text));
+    tone_begin(pipe, item->tone);
+    dcpk_plain_wrap(plain, item->text, strlen(item->text), column, column);
+    tone_end(pipe, item->tone);
     dcpk_pipe_text(pipe, "\n");
 }
 
@@ -256,7 +288,9 @@ static void print_item(struct dcpk_doc_pipe *pipe, const struct dcpk_plain *plai
         print_table(pipe, plain, item->data);
         break;
     case DCPK_ITEM_HEADING:
+        tone_begin(pipe, HEADING);
         dcpk_plain_put(plain, item->text, strlen(item->text));
+        tone_end(pipe, HEADING);
         dcpk_pipe_text(pipe, ":\n");
         break;
     case DCPK_ITEM_MAP:
@@ -270,7 +304,7 @@ dcpk_status dcpk_doc_text(const struct dcpk_doc *doc, const struct dcpk_doc_out 
                           struct dcpk_error *err)
 {
     struct dcpk_doc_pipe pipe = {.out = out, .err = err};
-    const struct dcpk_plain plain = {dcpk_pipe_put, &pipe};
+    const struct dcpk_plain plain = {dcpk_pipe_put, &pipe, out->columns};
     bool has_text = false;
 
     dcpk_doc_status(doc, err);

@@ -96,6 +96,13 @@ void dcpk_plain_blanks(const struct dcpk_plain *out, size_t n)
     }
 }
 
+size_t dcpk_plain_width(const struct dcpk_plain *out)
+{
+    if (out->columns == 0)
+        return DCPK_PLAIN_COLUMNS;
+    return out->columns;
+}
+
 /* How many bytes from `text` on are blanks, or are not. */
 static size_t count_run(const char *text, const char *end, bool is_blank)
 {
@@ -110,6 +117,7 @@ void dcpk_plain_wrap(const struct dcpk_plain *out, const char *text, size_t n_by
                      size_t indent)
 {
     const char *end = text + n_bytes;
+    const size_t width = dcpk_plain_width(out);
 
     for (bool is_first = true; text < end; is_first = false) {
         const size_t n_blanks = count_run(text, end, true);
@@ -117,7 +125,7 @@ void dcpk_plain_wrap(const struct dcpk_plain *out, const char *text, size_t n_by
         const size_t n_word = count_run(word, end, false);
         const size_t columns = dcpk_plain_columns(word, n_word);
 
-        if (!is_first && at + n_blanks + columns > DCPK_PLAIN_COLUMNS) {
+        if (!is_first && at + n_blanks + columns > width) {
             out->put(out->to, "\n", 1);
             dcpk_plain_blanks(out, indent);
             at = indent;
@@ -129,27 +137,6 @@ void dcpk_plain_wrap(const struct dcpk_plain *out, const char *text, size_t n_by
         at += columns;
         text = word + n_word;
     }
-}
-
-void dcpk_plain_key(const struct dcpk_plain *out, const char *key, size_t at, size_t indent)
-{
-    while (at + strlen(key) > DCPK_PLAIN_COLUMNS) {
-        const size_t room = DCPK_PLAIN_COLUMNS - at;
-        size_t n = room;
-
-        while (n > 0 && strchr("./", key[n - 1]) == NULL)
-            n--;
-        if (n == 0)
-            n = room;
-        while (n > 1 && ((unsigned char)key[n] & 0xc0) == 0x80) /* inside of a UTF-8 character */
-            n--;
-        dcpk_plain_put(out, key, n);
-        out->put(out->to, "\n", 1);
-        dcpk_plain_blanks(out, indent);
-        key += n;
-        at = indent;
-    }
-    dcpk_plain_put(out, key, strlen(key));
 }
 
 const char *dcpk_plain_size(uint64_t n_bytes, char text[DCPK_PLAIN_SIZE_BYTES])

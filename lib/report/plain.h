@@ -15,9 +15,11 @@
 struct dcpk_plain {
     void (*put)(void *to, const char *text, size_t n_bytes);
     void *to;
+    size_t columns; /* no line is longer, except for a word that is; 0: DCPK_PLAIN_COLUMNS */
 };
 
-#define DCPK_PLAIN_COLUMNS 100 /* No line is longer, except for a word that is. */
+#define DCPK_PLAIN_COLUMNS 100
+size_t dcpk_plain_width(const struct dcpk_plain *out);
 
 /* Bytes of the character at text[0 .. n), n > 0, that is shown as it is. 0: escape the byte. */
 size_t dcpk_plain_measure(const char *text, size_t n);
@@ -32,10 +34,6 @@ void dcpk_plain_put(const struct dcpk_plain *out, const char *text, size_t n_byt
  */
 void dcpk_plain_wrap(const struct dcpk_plain *out, const char *text, size_t n_bytes, size_t at,
                      size_t indent);
-/*
- * A key behind `at` columns, broken behind dots and slashes; its further lines begin at `indent`.
- */
-void dcpk_plain_key(const struct dcpk_plain *out, const char *key, size_t at, size_t indent);
 void dcpk_plain_blanks(const struct dcpk_plain *out, size_t n);
 
 /* "1.50 GiB", below 1 KiB "412 bytes". Returns text. */

@@ -28,10 +28,14 @@ ends() {
 # Any of 0 to 2 closed, every command: what it would have answered, or 4 where there is no stdout for it; never
 # an answer into a file that it opened later.
 closings=('' '<&-' '>&-' '2>&-' '<&- >&-' '<&- 2>&-' '>&- 2>&-' '<&- >&- 2>&-')
+# timeless: standard input without the time that a command took.
+timeless() {
+    sed -e '/^  time /d' -e 's/ in [^ ]* s$//'
+}
 closed() {
     local label=$1 code closing
     shift
-    "$DCPKIT" "$@" 2>err </dev/null | grep -v '^  time ' >usual
+    "$DCPKIT" "$@" 2>err </dev/null | timeless >usual
     rm -rf made
     for closing in "${closings[@]}"; do
         code=0
@@ -43,7 +47,7 @@ closed() {
             [ ! -e made ] || echo "$label, $closing: published all the same"
         else
             ends "$label, $closing" "$code" 0
-            diff usual <(grep -v '^  time ' printed) >different || echo "$label, $closing: $(head -n 3 different)"
+            diff usual <(timeless <printed) >different || echo "$label, $closing: $(head -n 3 different)"
             [ ! -e made ] || [ "$label" = modify ] || whole "$label, $closing" made
         fi
         rm -rf made

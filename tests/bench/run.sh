@@ -84,7 +84,7 @@ turn() {
     local convert=(convert --to fsdp_dtensor "${convert_options[@]+"${convert_options[@]}"}" "$in" "$out")
     case $1 in
     cp) one cp "$2" cp -r --reflink=never "$in" "$out" ;;
-    convert) one convert "$2" "$DCPKIT" "${convert[@]}" && cp "$work/said" "$work/said_by_convert" ;;
+    convert) one convert "$2" "$DCPKIT" "${convert[@]}" --verbose && cp "$work/said" "$work/said_by_convert" ;;
     previous) one previous "$2" "$previous" "${convert[@]}" ;;
     peer) one peer "$2" "${peer[@]}" "$in/iter_0000004" "$out" ;;
     ranks-*) one "$1" "$2" mpirun -n "${1#ranks-}" --bind-to none "$DCPKIT" "${convert[@]}" ;;

@@ -21,7 +21,7 @@ sample torch_dist_c_dense_tp2pp2 whole
 [ -e a/b/out/iter_0000004/.metadata ] || echo "nothing was written"
 # The report says what was checked; safetensors stores no checksums.
 checked() { sed -n 's/^  checked/checked/p'; }
-"$DCPKIT" convert --verify --to torch_dist --target-mesh tp=1 whole checked | checked
-"$DCPKIT" convert --verify --no-check-input --to torch_dist --target-mesh tp=1 whole unchecked | checked
+"$DCPKIT" convert -v --verify --to torch_dist --target-mesh tp=1 whole checked | checked
+"$DCPKIT" convert -v --verify --no-check-input --to torch_dist --target-mesh tp=1 whole unchecked | checked
 "$DCPKIT" convert --quiet --to huggingface whole hf
-"$DCPKIT" convert --verify --to torch_dist hf run | checked
+"$DCPKIT" convert -v --verify --to torch_dist hf run | checked

@@ -4,7 +4,7 @@
 # checked by others: PyTorch's hashes of the source, sha256sum.
 name=torch_dist_c_dense_tp2pp2
 sample=$SAMPLES/$name manifest=$SAMPLES/$name/MANIFEST.iter_0000004.json
-"$DCPKIT" convert --verify --hashes hashes.json --integrity --to torch_dist --target-generation C --target-mesh tp=1 \
+"$DCPKIT" convert -v --verify --hashes hashes.json --integrity --to torch_dist --target-generation C --target-mesh tp=1 \
     --report report.json "$sample" out >said 2>said.err || echo "exit $?: $(cat said.err)"
 sed -n 's/^  verified/verified/p' said
 tr -d ' \n' <report.json | grep -oE '"verified":\{[^}]*"n_parameters":[0-9]+'

@@ -3,13 +3,14 @@
 # convert_told.sh - what a conversion says of itself: losses in two groups, every file that it wrote, every key in
 # the JSON report; nothing under --quiet; no file replaced that it was not told to replace.
 dense=$SAMPLES/torch_dist_c_dense_tp2pp2
-"$DCPKIT" convert --to fsdp_dtensor --report r.json --hashes h.json "$dense" out >said || echo "exit $?"
+export COLUMNS=100 # as a pipe without it
+"$DCPKIT" convert -v --to fsdp_dtensor --report r.json --hashes h.json "$dense" out >said || echo "exit $?"
 sed -n '/^  tracker/,$p' said | sed "s|$TMP/||"
 awk 'length > 100 { print "more than 100 columns: " $0 }' <(tail -n +4 said)
 
 # an object that no rule knows is something to look at, and stands last
 "$DCPKIT" modify-state-dict -q --op 'rename ^rerun_state_machine_state odd_state' "$dense" odd
-"$DCPKIT" convert --to fsdp_dtensor odd from_odd | sed -n '/^  left out, have/,$p'
+"$DCPKIT" convert --to fsdp_dtensor odd from_odd | sed -n '/^  left out (please/,$p'
 
 # every key of the output stands in the report, each once
 "$DCPKIT" inspect --json out | jq -c '[.totals.n_tensors, .totals.n_objects]'

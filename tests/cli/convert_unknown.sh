@@ -33,8 +33,8 @@ refuses "no tensor is left" 3 'would hold no tensor' \
     "$DCPKIT" convert --to fsdp_dtensor --target-dp 1 --drop '^model' --drop '^optimizer' "$native" out
 
 echo "--- left out on request"
-"$DCPKIT" convert --verify --to torch_dist --drop '^thing$' --drop "$fc2" stray dropped |
-    sed -n -e 's/.*\(all its\)/\1/p' -e '/look at it/,$p'
+"$DCPKIT" convert -v --verify --to torch_dist --drop '^thing$' --drop "$fc2" stray dropped |
+    sed -n -e 's/.*\(all its\)/\1/p' -e '/please check/,$p'
 "$DCPKIT" verify --against stray --drop '^thing$' --drop "$fc2" dropped | tail -n 1
 answers_no "not dropped" "'thing' of the source is not recognised" "$DCPKIT" verify --against stray dropped
 answers_no "unknown in the result" "'thing' of the checkpoint is not recognised" "$DCPKIT" verify --against "$native" stray

@@ -18,7 +18,7 @@ done
 # Flattened masters are optimizer state that is left out, by name: they stop neither format.
 for format in "torch_dist --target-generation B" zarr; do
     # shellcheck disable=SC2086 # several words
-    "$DCPKIT" convert --to $format --weights-only --verify "$SAMPLES/torch_dist_a_dense_tp2pp2" "a_${format%% *}" >said 2>&1 ||
+    "$DCPKIT" convert -v --to $format --weights-only --verify "$SAMPLES/torch_dist_a_dense_tp2pp2" "a_${format%% *}" >said 2>&1 ||
         echo "$format: exit $?: $(cat said)"
     grep -o '9 x optimizer.state.fp32_param' said
 done

@@ -8,7 +8,7 @@ other=$SAMPLES/torch_dist_c_tied
 echo "--- read"
 "$DCPKIT" inspect "$native" | sed -n -e '/^format/p' -e '/^parallel/p' -e '/^optimizer/p'
 refuses "nothing says what fc1 is" 2 'fc1 is SwiGLU .give --swiglu, .*; --args-from takes ' "$DCPKIT" convert --to torch_dist "$native" out
-"$DCPKIT" convert --to torch_dist --args-from "$other" "$native" read | sed -n -e 's/^converted/converted/p' -e '/stores no iteration/p' -e '/left out, /,$p'
+"$DCPKIT" convert -v --to torch_dist --args-from "$other" "$native" read | sed -n -e 's/^\(converted.*\), .*/\1/p' -e '/stores no iteration/p' -e '/left out (/,$p'
 # What v2 does not keep is all that differs: FLOPs, scheduler, RNG.
 "$DCPKIT" compare-two-checkpoint "$other" read | sed -n -e 's/: only in A.*/: only in A/p' -e '/compared/p'
 # Megatron's torch_dcp (--ckpt-format torch_dcp of core 0.19) has the same keys, but numbers instead of names in optimizer.state.

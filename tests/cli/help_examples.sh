@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # help_examples.sh - every command has --help, and the example that it shows works as it stands.
+export COLUMNS=100 # as in a pipe without it
 mkdir checkpoints dumps logs
 echo '{"iteration": 1, "loss": 5.5}' | tee logs/run.jsonl >logs/resumed.jsonl
 printf '%s\n' 'model: {num_layers: 2, hidden_size: 32, num_attention_heads: 4, seq_length: 16}' \

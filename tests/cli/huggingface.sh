@@ -26,7 +26,7 @@ cmp run/release/megatron_command_line.txt run_zarr/release/megatron_command_line
 convert --to zarr run again | grep -o 'beside the args.*'
 cmp run/release/megatron_command_line.txt again/release/megatron_command_line.txt && echo "the same command line"
 printf '\033[2J' >again/release/megatron_command_line.txt
-convert --to fsdp_dtensor again twice 2>said | grep -A 1 'have a look'
+convert --to fsdp_dtensor again twice 2>said | grep -A 1 'please check'
 convert --quiet --to torch_dist --target-mesh tp=2,pp=3 --make-vocab-size-divisible-by 64 model cut
 convert --quiet --to huggingface cut back_cut
 cmp back/model.safetensors back_cut/model.safetensors && echo "tp=2,pp=3: the same bytes"
@@ -51,13 +51,13 @@ grep -E 'eos_token_id|vocab_size' based/config.json
 
 # Optimizer state that is seen through views is accounted for: flattened (A), buckets.
 for run in torch_dist_a_dense_tp2pp2 torch_dist_c_dp_reshardable_tp2dp2; do
-    convert --verify --to huggingface "$SAMPLES/$run" "of_$run" | grep -c 'optimizer state'
+    convert -v --verify --to huggingface "$SAMPLES/$run" "of_$run" | grep -c 'optimizer state'
 done
 
 # A run that was resumed, whose tokenizer has no vocabulary of its own, is the same model.
 echo '{"iteration": 4, "consumed_train_samples": 8, "vocab_size": null}' >resumed.json
 convert --quiet --args-from resumed.json --to zarr "$SAMPLES/torch_dist_c_dense_tp2pp2" resumed
-convert --verify --to huggingface --vocab-size 250 resumed of_resumed 2>said | grep verified
+convert -v --verify --to huggingface --vocab-size 250 resumed of_resumed 2>said | grep verified
 equal of_resumed resumed
 
 # A class that no map has: by its model_type, as transformers takes it.

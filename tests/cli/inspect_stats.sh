@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # inspect_stats.sh - statistics as numpy has them (float64), the same on any number of threads; the worst tensor first.
+export COLUMNS=100 # as in a pipe without it
 sample torch_dist_c_dense_tp2pp2 in
 "$DCPKIT" inspect --stats -j 1 in >one
 "$DCPKIT" inspect --stats -j 5 --memory 16M in | diff one -

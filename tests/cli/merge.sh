@@ -7,7 +7,7 @@ sample torch_dist_c_dense_tp2pp2 first
 dense=$SAMPLES/fsdp_dtensor_native_dp2
 sample safetensors_qwen3 model
 
-merge --weights 0.5,0.5 --verify first "$dense" sum | grep -E 'verified|to load|of the run|^  to '
+merge -v --weights 0.5,0.5 --verify first "$dense" sum | grep -E 'verified|to load|of the run|^  to '
 cat sum/latest_checkpointed_iteration.txt && echo
 "$DCPKIT" check sum | tail -n 1
 "$DCPKIT" inspect sum | grep -E '^(format|parameters|optimizer)'
@@ -17,9 +17,9 @@ cp -r first/iter_0000004 first/iter_0000008 && printf 8 >first/latest_checkpoint
 merge --iteration 4 --weights 0.5,0.5 first "$dense" fourth | grep '^  from'
 rm -r first/iter_0000008 && printf 4 >first/latest_checkpointed_iteration.txt
 diff -r -x .metadata sum fourth && echo "iteration 4: the same bytes"
-merge --weights 1,1 "$SAMPLES/torch_dist_c_extra_state" "$SAMPLES/torch_dist_c_extra_state" fp8 | grep '\._extra_state'
+merge -v --weights 1,1 "$SAMPLES/torch_dist_c_extra_state" "$SAMPLES/torch_dist_c_extra_state" fp8 | grep '\._extra_state'
 convert --to fsdp_dtensor --weights-only "$SAMPLES/torch_dist_c_moe_bias" biased
-merge --weights 1,1 --drop router.bias biased biased unbiased 2>said | grep -A 1 'have a look'
+merge --weights 1,1 --drop router.bias biased biased unbiased 2>said | grep -A 1 'please check'
 
 # One weight of 1: that checkpoint's values, whatever is beside it; half of it twice is it as well.
 convert --to huggingface --dtype float32 first want
@@ -49,7 +49,7 @@ diff -r -x .metadata sum of_16 && echo "sixteen: the same bytes"
 merge --quiet --weights 0.3,0.7 --threads 1 --memory 16M first "$dense" one
 merge --quiet --weights 0.3,0.7 --threads 7 first "$dense" many
 diff -r one many && echo "threads: the same bytes"
-merge --weights 0.3,0.7 --resume first "$dense" one | grep -c '^already complete\|equal to what is there'
+merge -v --weights 0.3,0.7 --resume first "$dense" one | grep -c '^already complete\|equal to what is there'
 refuses "another sum" 2 'is not what this input' merge --weights 0.4,0.6 --resume first "$dense" one
 
 # What shapes do not show: runs that compute other things have no sum, unless the user says what all of them compute.
@@ -79,10 +79,10 @@ convert --to huggingface centered want_norms
 merge --quiet --verify --weights 0,1 --to huggingface model centered as_they_are
 cmp want_norms/model.safetensors as_they_are/model.safetensors && echo "plus one: the same bytes"
 merge --quiet --verify --weights 0,1 centered model less_one && "$DCPKIT" compare-two-checkpoint centered less_one | tail -n 1
-merge --weights 0.2,0.3,0.5 --dry-run model centered model none | grep -A 1 'plus one'
+merge --weights 0.2,0.3,0.5 --dry-run model centered model none | grep 'plus one'
 merge --weights 0.2,0.3,0.5 --dry-run centered model model none | grep -c 'less one'
 convert --to fsdp_dtensor --weights-only model fsdp && "$DCPKIT" modify-state-dict --op 'remove ^args$' fsdp argless >said
-merge --weights 0.5,0.5 --dry-run centered argless none | grep -A 1 'no args'
+merge --weights 0.5,0.5 --dry-run centered argless none | grep 'no args'
 echo '{"moe_mlp_glu_interleave_size": 32}' >args.json
 convert --weights-only --accept-gtp --args-from args.json --to zarr "$SAMPLES/torch_dist_c_moe_ep2pp2" blocks
 refuses "rows in another order" 3 'in other orders, by args.moe_mlp_glu_interleave_size' \

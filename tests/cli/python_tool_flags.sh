@@ -63,7 +63,7 @@ while read -r releases command flag value; do
         arguments=()
         for ((i = 1; i < flag; i++)); do arguments+=(a); done
         parses "$command" "${arguments[@]}"
-        refuses "$command with one argument more" 2 'an argument too many' "$DCPKIT" "$command" "${arguments[@]}" a b >line
+        refuses "$command with one argument more" 2 'unexpected argument' "$DCPKIT" "$command" "${arguments[@]}" a b >line
         grep -q ': refused$' line || echo "$releases: $(cat line)"
         continue
     fi

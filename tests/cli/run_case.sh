@@ -13,7 +13,7 @@
 #   the functions of helpers.bash
 # Paths of $TMP and $SAMPLES in the output are replaced by these words. Exit 77 of a case: skipped.
 set -euo pipefail
-export LC_ALL=C
+export LC_ALL=C COLUMNS=1000 # rows stay lines, which a case can grep
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 case_file=$(realpath "$1")

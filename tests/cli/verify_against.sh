@@ -37,7 +37,7 @@ answers_no "no parameter group" 'against.*FAILED.*groups of the optimizer are on
 
 # Another padding: 256 rows for 255 tokens become 400, 255, and 400 again; row 255 holds more than zeros.
 convert_vocab() {
-    "$DCPKIT" convert --to torch_dist --target-mesh tp="$1" --make-vocab-size-divisible-by "$2" "${@:3}" >said 2>&1 ||
+    "$DCPKIT" convert -v --to torch_dist --target-mesh tp="$1" --make-vocab-size-divisible-by "$2" "${@:3}" >said 2>&1 ||
         cat said
 }
 against() { "$DCPKIT" verify --against "$@" 2>said | grep -oE 'against     ok|[0-9]+ rows of vocab.*' || cat said; }

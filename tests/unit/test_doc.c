@@ -43,7 +43,7 @@ static void fill_names(const void *context, struct dcpk_doc_rows *rows)
 /* A fact, a record and a table of one name. */
 static void build(struct dcpk_doc *doc, const char *name)
 {
-    dcpk_doc_init(doc, "test", &(struct dcpk_doc_style){.label_columns = 6, .wraps = true});
+    dcpk_doc_init(doc, "test", &(struct dcpk_doc_style){.label_columns = 6});
     doc->title = name;
     dcpk_doc_set(doc, "z.y", dcpk_fact_absent());
     dcpk_doc_set_count(doc, "size", 3);
@@ -55,7 +55,7 @@ static char *render(const struct dcpk_doc *doc, const char *how)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_bytes bytes = {0};
-    const struct dcpk_doc_out out = {keep, &bytes};
+    const struct dcpk_doc_out out = {.write = keep, .to = &bytes};
     struct dcpk_json_out j;
 
     dcpk_json_out_init(&j, &bytes, 0);

@@ -77,7 +77,7 @@ static dcpk_status gather(void *to, const char *text, size_t n_bytes, struct dcp
 
 static const char *text_of(const struct dcpk_doc *doc, struct dcpk_bytes *bytes)
 {
-    const struct dcpk_doc_out out = {gather, bytes};
+    const struct dcpk_doc_out out = {.write = gather, .to = bytes};
 
     CHECK_OK(dcpk_doc_text(doc, &out, &err), "text");
     dcpk_bytes_u8(bytes, 0);
@@ -97,7 +97,7 @@ static void S4_21_complete_example(void **state)
     char wanted[128];
 
     (void)state;
-    dcpk_doc_init(&doc, "train", &(struct dcpk_doc_style){.label_columns = 20, .wraps = true});
+    dcpk_doc_init(&doc, "train", &(struct dcpk_doc_style){.label_columns = 20});
     CHECK_OK(dcpk_train_explain_memory(c, 0, &doc, &err), "example");
     snprintf(wanted, sizeof wanted, "\"main_bytes\": %" PRId64, 4 * n);
     CHECK(strstr(json_of(&doc, &bytes), wanted) != NULL, "fp32 weights without sharding");
@@ -245,7 +245,7 @@ static void S4_43_advice(void **state)
     const char *text;
 
     (void)state;
-    dcpk_doc_init(&doc, "train", &(struct dcpk_doc_style){.label_columns = 20, .wraps = true});
+    dcpk_doc_init(&doc, "train", &(struct dcpk_doc_style){.label_columns = 20});
     c.fsdp.recomputes = true;
     c.fsdp.strategy = DCPK_OPTIM;
     CHECK_OK(dcpk_train_explain_memory(&c, UINT64_C(1) << 30, &doc, &err), "1 GiB");
@@ -258,7 +258,7 @@ static void S4_43_advice(void **state)
     dcpk_bytes_release(&bytes);
     dcpk_doc_release(&doc);
     c.fsdp.strategy = DCPK_OPTIM_GRADS_PARAMS;
-    dcpk_doc_init(&doc, "train", &(struct dcpk_doc_style){.label_columns = 20, .wraps = true});
+    dcpk_doc_init(&doc, "train", &(struct dcpk_doc_style){.label_columns = 20});
     CHECK_OK(dcpk_train_explain_memory(&c, UINT64_C(1) << 30, &doc, &err), "1 GiB");
     text = text_of(&doc, &bytes);
     CHECK(strstr(text, "fsdp_double_buffer") != NULL, text);
@@ -281,7 +281,7 @@ static void S4_34_traffic(void **state)
     gathered = first.sent.n_bytes[DCPK_FSDP_GATHER];
     reduced = first.sent.n_bytes[DCPK_FSDP_REDUCE];
     dcpk_format_double((double)(gathered + reduced) / 50e9, seconds);
-    dcpk_doc_init(&doc, "train", &(struct dcpk_doc_style){.label_columns = 20, .wraps = true});
+    dcpk_doc_init(&doc, "train", &(struct dcpk_doc_style){.label_columns = 20});
     CHECK_OK(dcpk_train_explain_comm(c, 50e9, &doc, &err), "50 GB/s");
     snprintf(wanted, sizeof wanted, "\"reduce_bytes\": %" PRIu64 ", \"seconds\": %s", reduced,
              seconds);
@@ -297,7 +297,7 @@ static struct dcpk_bytes explained(const struct dcpk_train_config *c)
     struct dcpk_bytes bytes = {0};
     struct dcpk_doc doc = {0};
 
-    dcpk_doc_init(&doc, "train", &(struct dcpk_doc_style){.label_columns = 20, .wraps = true});
+    dcpk_doc_init(&doc, "train", &(struct dcpk_doc_style){.label_columns = 20});
     CHECK_OK(dcpk_train_explain_memory(c, 0, &doc, &err), "memory");
     CHECK_OK(dcpk_train_explain_comm(c, 0, &doc, &err), "traffic");
     (void)json_of(&doc, &bytes);
@@ -386,7 +386,7 @@ static void tables_keep_columns(void **state)
 
         c.model.hidden = hidden[i];
         c.model.ffn = 3 * hidden[i];
-        dcpk_doc_init(&doc, "train", &(struct dcpk_doc_style){.label_columns = 22, .wraps = true});
+        dcpk_doc_init(&doc, "train", &(struct dcpk_doc_style){.label_columns = 22});
         CHECK_OK(dcpk_train_explain_memory(&c, UINT64_C(1) << 33, &doc, &err), "memory");
         CHECK_OK(dcpk_train_explain_comm(&c, 50e9, &doc, &err), "traffic");
         text = text_of(&doc, &bytes);

@@ -21,10 +21,10 @@ static dcpk_status gather(void *to, const char *text, size_t n_bytes, struct dcp
 static struct dcpk_bytes shown(const char *name)
 {
     struct dcpk_bytes raw = {0}, text = {0};
-    const struct dcpk_doc_out out = {gather, &raw};
+    const struct dcpk_doc_out out = {.write = gather, .to = &raw};
     struct dcpk_doc doc = {0};
 
-    dcpk_doc_init(&doc, "help", &(struct dcpk_doc_style){.label_columns = 14, .wraps = true});
+    dcpk_doc_init(&doc, "help", &(struct dcpk_doc_style){.label_columns = 14});
     if (name == NULL)
         CHECK_OK(dcpk_knob_list(&doc, &err), "list");
     else
@@ -75,7 +75,7 @@ static void S1_32_explains(void **state)
                      (const char *)text.data);
         dcpk_bytes_release(&text);
     }
-    dcpk_doc_init(&doc, "help", &(struct dcpk_doc_style){.wraps = true});
+    dcpk_doc_init(&doc, "help", &(struct dcpk_doc_style){0});
     CHECK_FAILS(dcpk_knob_explain("speed", &doc, &err), DCPK_EUSAGE, "speed: unknown knob",
                 "unknown");
     err = (struct dcpk_error)DCPK_ERROR_INIT;
