@@ -272,6 +272,7 @@ int dcpk_cli_parse(const struct dcpk_cli *cli, int argc, char **argv, char ***ar
     struct dcpk_option rows[MAX_OPTIONS + 1];
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_cli flat = *cli;
+    static char *only[2]; /* by_default, as an argument */
     bool has_sandbox = true;
     size_t n_rows;
     int code;
@@ -283,6 +284,11 @@ int dcpk_cli_parse(const struct dcpk_cli *cli, int argc, char **argv, char ***ar
         return code;
     *args = argv + optind;
     *n_args = argc - optind;
+    if (*n_args == 0 && cli->by_default != NULL) {
+        only[0] = cli->by_default;
+        *args = only;
+        *n_args = 1;
+    }
     code = check_args(cli, *args, *n_args);
     if (code >= 0)
         return code;
