@@ -22,14 +22,12 @@ static void note_outline(const struct dcpk_verbosity *verbosity, const struct dc
                   dcpk_cli_short_size(DCPK_MAX_LOADED_BYTES, limit));
 }
 
-static dcpk_status print_value_text(const char *key, const struct dcpk_value *value,
-                                    struct dcpk_error *err)
+/* Nothing but the value, so that jq can read it. */
+static dcpk_status print_value_text(const struct dcpk_value *value, struct dcpk_error *err)
 {
     struct dcpk_bytes bytes = {0};
     struct dcpk_json_out j;
 
-    dcpk_cli_put_text(stdout, key);
-    dcpk_cli_printf(stdout, "  object\n");
     dcpk_json_out_init(&j, &bytes, 2);
     dcpk_value_to_json(value, &j);
     return dcpk_cli_print_bytes(&bytes, err);
@@ -56,7 +54,7 @@ static dcpk_status print_value(const char *key, const struct dcpk_value *value, 
 {
     if (as_json)
         return print_value_json(key, value, err);
-    return print_value_text(key, value, err);
+    return print_value_text(value, err);
 }
 
 dcpk_status dcpk_print_value(struct dcpk_checkpoint *ckpt, const char *key, bool as_json,

@@ -14,8 +14,9 @@ refuses "unknown target" 2 "'npz'; --to takes fsdp_dtensor, torch_dist, zarr or 
 refuses "unknown command" 2 'konvert.*convert' "$DCPKIT" konvert a b
 for command in convert inspect hash verify print-torch-dcp-in-json \
     convert-torch-dist-to-fsdp-dtensor; do
-    refuses "$command without arguments" 2 "$command" "$DCPKIT" $command
     refuses "$command, unknown option" 2 '--no-such' "$DCPKIT" $command --no-such a b
+    [ $command != inspect ] || continue # the current folder, or several
+    refuses "$command without arguments" 2 "$command" "$DCPKIT" $command
     refuses "$command, too many arguments" 2 "$command" "$DCPKIT" $command a b c d
 done
 refuses "compare-two-checkpoint with one" 2 'missing' "$DCPKIT" compare-two-checkpoint "$sample"
