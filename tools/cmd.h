@@ -25,6 +25,7 @@ struct dcpk_ranks;
  */
 int dcpk_cmd_check(int argc, char **argv);
 int dcpk_cmd_compare(int argc, char **argv, struct dcpk_ranks *ranks);
+int dcpk_cmd_completion(int argc, char **argv);
 int dcpk_cmd_convert(int argc, char **argv, struct dcpk_ranks *ranks);
 int dcpk_cmd_convert_fsdp_dtensor(int argc, char **argv, struct dcpk_ranks *ranks);
 int dcpk_cmd_convert_torch_dist(int argc, char **argv, struct dcpk_ranks *ranks);
@@ -39,6 +40,9 @@ int dcpk_cmd_print_tensor(int argc, char **argv);
 int dcpk_cmd_remap(int argc, char **argv, struct dcpk_ranks *ranks);
 int dcpk_cmd_train(int argc, char **argv, struct dcpk_ranks *ranks);
 int dcpk_cmd_verify(int argc, char **argv, struct dcpk_ranks *ranks);
+
+/* Name of command i, in the order of the help; NULL after the last one. */
+const char *dcpk_command_name(size_t i);
 
 enum { DCPK_EXIT_OK, DCPK_EXIT_NO, DCPK_EXIT_USAGE, DCPK_EXIT_INPUT, DCPK_EXIT_SYSTEM };
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_inspect.c - dcpkit inspect: what a checkpoint is and what it holds. */
 #include <inttypes.h>
+#include <limits.h>
 #include <string.h>
 
 #include "formats/formats.h"
@@ -144,6 +145,20 @@ static void note_faults(struct dcpk_checkpoint *ckpt, const struct dcpk_inspecti
         dcpk_checkpoint_note(ckpt, "%s", err.text);
 }
 
+/* The document that configures a model, in the arena. A note holds why it cannot be read. */
+static const struct dcpk_value *load_config(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena)
+{
+    const struct dcpk_format_mapping *mapping = ckpt->format->mapping;
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    const struct dcpk_value *config = NULL;
+
+    if (mapping == NULL || mapping->load_config == NULL)
+        return NULL;
+    if (mapping->load_config(ckpt, arena, &config, &err) != DCPK_OK)
+        dcpk_checkpoint_note(ckpt, "%s", err.text);
+    return config;
+}
+
 static dcpk_status inspect(struct dcpk_checkpoint *ckpt, const struct dcpk_run *run,
                            struct request *r, int *code, struct dcpk_error *err)
 {
@@ -165,6 +180,7 @@ static dcpk_status inspect(struct dcpk_checkpoint *ckpt, const struct dcpk_run *
     if (arena == NULL)
         return err->status;
     dcpk_run_state_load(ckpt, arena, &state);
+    in.config = load_config(ckpt, arena);
     if (dcpk_value_as_int(state.iteration, &in.iteration) && run->iteration >= 0 &&
         in.iteration != run->iteration)
         dcpk_checkpoint_note(ckpt, "the folder says iteration %" PRId64 ", the checkpoint %" PRId64,
@@ -227,27 +243,50 @@ static void list_iterations(const char *path, struct request *r)
         dcpk_cli_note(&r->verbosity, "the iterations are not listed: %s", err.text);
 }
 
-static int inspect_path(struct request *r, const struct dcpk_run_args *in)
+static int inspect_path(struct request *r, const char *arg)
 {
+    char path[DCPK_RUN_PATH_BYTES];
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_checkpoint *ckpt = NULL;
     struct dcpk_run run = {0};
     int code = DCPK_EXIT_OK;
-    dcpk_status st = dcpk_check_page(r->html, in->args[0], &err);
+    dcpk_status st = dcpk_choose_iteration(arg, r->iteration, path, &err);
 
-    if (st == DCPK_OK && r->iteration == NULL)
-        list_iterations(in->args[0], r);
     if (st == DCPK_OK)
-        st = dcpk_cli_open(in->path, r->format, &r->verbosity, &ckpt, &run, &err);
+        st = dcpk_check_page(r->html, arg, &err);
+    if (st == DCPK_OK && r->iteration == NULL)
+        list_iterations(arg, r);
+    if (st == DCPK_OK)
+        st = dcpk_cli_open(path, r->format, &r->verbosity, &ckpt, &run, &err);
     if (st == DCPK_OK)
         st = inspect(ckpt, &run, r, &code, &err);
     if (st == DCPK_OK)
         dcpk_cli_notes(&r->verbosity, ckpt);
     dcpk_run_list_release(&r->list);
+    memset(&r->list, 0, sizeof r->list);
     dcpk_run_release(&run);
     dcpk_checkpoint_close(ckpt);
     if (st != DCPK_OK)
         return dcpk_cli_fail(NAME, &err);
+    return code;
+}
+
+/* One after the other, an empty line between two. Returns the highest exit code. */
+static int inspect_all(struct request *r, char **args, int n_args)
+{
+    int code = DCPK_EXIT_OK;
+
+    if (n_args > 1 && (r->as_json || r->html != NULL))
+        return dcpk_cli_usage(NAME, "--json and --html take one DIR, given are %d", n_args);
+    for (int i = 0; i < n_args; i++) {
+        int found;
+
+        if (i > 0)
+            dcpk_cli_printf(stdout, "\n");
+        found = inspect_path(r, args[i]);
+        if (found > code)
+            code = found;
+    }
     return code;
 }
 
@@ -279,25 +318,29 @@ static const struct dcpk_option option_rows[] = {
 int dcpk_cmd_inspect(int argc, char **argv)
 {
     struct request r = {.verbosity = {.command = NAME}, .env = dcpk_cli_env(NULL)};
+    char here[] = ".";
     const struct dcpk_cli cli = {
         .name = NAME,
-        .usage = "[options] DIR",
-        .summary = "Say what a checkpoint is: format, iteration, layout, model, tensors, sizes.",
+        .usage = "[options] [DIR...]",
+        .summary =
+            "Say what a checkpoint is: format, iteration, layout, model, tensors, sizes. DIR: "
+            "the current folder where none is given.",
         .options = option_rows,
         .everyday = "chunks stats keys iteration json html",
         .values = &r,
         .example = "dcpkit inspect --chunks checkpoints/run/iter_0000004",
-        .min_args = 1,
-        .max_args = 1,
+        .max_args = INT_MAX,
+        .by_default = here,
         .paths = DCPK_CLI_LISTS_RUN,
     };
-    struct dcpk_run_args in;
-    const int code = dcpk_cli_parse_run(&cli, argc, argv, &r.iteration, &in);
+    char **args;
+    int n_args;
+    const int code = dcpk_cli_parse(&cli, argc, argv, &args, &n_args);
 
     if (code >= 0)
         return code;
     r.has_stats = r.has_stats || r.fails_nonfinite;
     if (r.enable_msc)
         dcpk_cli_note_msc(&r.verbosity);
-    return inspect_path(&r, &in);
+    return inspect_all(&r, args, n_args);
 }

@@ -408,7 +408,7 @@ static dcpk_status allow_arguments(struct dcpk_sandbox *box, const struct dcpk_c
         return allow_in_files(box, args, n_args, err);
     if (has_out)
         n_checkpoints--;
-    else if (cli->paths != 0)
+    else if ((cli->paths & DCPK_CLI_SECOND_IS_KEY) != 0)
         n_checkpoints = n_args > 0;
     for (int i = 0; i < n_checkpoints; i++)
         if (allow_checkpoint(box, cli, args[i], i == 0 ? first_access(cli) : CAN_READ, err))

@@ -17,6 +17,7 @@ struct dcpk_inspection {
     const struct dcpk_run *run;
     const struct dcpk_run_list *list; /* of the run folder that was given; else empty */
     const struct dcpk_run_state *state;
+    const struct dcpk_value *config;       /* config.json of a Hugging Face folder; NULL: none */
     const struct dcpk_saved_layout *saved; /* what the chunks show, whatever args hold */
     const struct dcpk_summary *summary;
     int64_t iteration; /* of the checkpoint itself, else of its folder; DCPK_ITERATION_... */

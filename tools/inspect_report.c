@@ -16,13 +16,19 @@
 
 const struct dcpk_doc_style dcpk_inspect_style = {.label_columns = 13};
 
-/* One fact of the model: where it stands in args, and how a person reads it. */
-struct model_fact {
-    const char *name; /* in args, and in JSON */
+/* A fact that a person reads in one line with others. */
+struct named_fact {
+    const char *name; /* in the document that has it, and in JSON */
     const char *before, *behind;
     const char *only_if; /* shown only if this other attribute is set; NULL: always */
 };
-static const struct model_fact model_facts[] = {
+/* A line of such facts, all attributes of one dictionary. */
+struct fact_line {
+    const char *label, *key;
+    const struct named_fact *facts;
+    size_t n;
+};
+static const struct named_fact model_facts[] = {
     {"num_layers", "", " layers", NULL},
     {"mtp_num_layers", "", " MTP layers", NULL},
     {"hidden_size", "hidden ", "", NULL},
@@ -39,6 +45,41 @@ static const struct model_fact model_facts[] = {
     {"swiglu", "SwiGLU", "", NULL},
     {"params_dtype", "", "", NULL},
 };
+static const struct named_fact training_facts[] = {
+    {"consumed_train_samples", "", " samples consumed", NULL},
+    {"train_iters", "", " iterations planned", NULL},
+    {"global_batch_size", "global batch ", "", NULL},
+    {"optimizer", "", "", NULL},
+    {"lr", "lr ", "", NULL},
+    {"min_lr", "min lr ", "", NULL},
+    {"lr_decay_style", "decay ", "", NULL},
+};
+/* Of config.json; a family has some of them. */
+static const struct named_fact config_facts[] = {
+    {"model_type", "", "", NULL},
+    {"num_hidden_layers", "", " layers", NULL},
+    {"n_layer", "", " layers", NULL},
+    {"hidden_size", "hidden ", "", NULL},
+    {"n_embd", "hidden ", "", NULL},
+    {"intermediate_size", "ffn ", "", NULL},
+    {"num_attention_heads", "", " heads", NULL},
+    {"n_head", "", " heads", NULL},
+    {"num_key_value_heads", "", " key-value heads", NULL},
+    {"num_experts", "", " experts", NULL},
+    {"num_local_experts", "", " experts", NULL},
+    {"n_routed_experts", "", " experts", NULL},
+    {"num_experts_per_tok", "top ", "", NULL},
+    {"vocab_size", "vocabulary ", "", NULL},
+    {"max_position_embeddings", "positions ", "", NULL},
+    {"tie_word_embeddings", "tied embeddings", "", NULL},
+    {"torch_dtype", "", "", NULL},
+    {"dtype", "", "", NULL},
+};
+static const struct fact_line model_line = {"model", "model", model_facts, DCPK_COUNT(model_facts)};
+static const struct fact_line config_line = {"model", "model", config_facts,
+                                             DCPK_COUNT(config_facts)};
+static const struct fact_line training_line = {"training", "training", training_facts,
+                                               DCPK_COUNT(training_facts)};
 
 /* ---- layouts ---- */
 
@@ -125,6 +166,7 @@ static const char *value_text(const struct dcpk_value *v, struct dcpk_doc *doc)
 {
     bool is_set = false;
     int64_t i;
+    double f;
 
     if (v == NULL)
         return NULL;
@@ -134,6 +176,8 @@ static const char *value_text(const struct dcpk_value *v, struct dcpk_doc *doc)
         return NULL;
     if (dcpk_value_as_int(v, &i))
         return dcpk_doc_format(doc, "%" PRId64, i);
+    if (dcpk_value_as_float(v, &f))
+        return dcpk_doc_format(doc, "%g", f);
     if (v->kind == DCPK_V_GLOBAL)
         return v->as.global.name;
     return dcpk_value_as_str(v);
@@ -153,25 +197,26 @@ static struct dcpk_fact value_fact(const struct dcpk_value *v)
     return dcpk_fact_json(put_fact_value, v);
 }
 
-static void report_model(const struct dcpk_value *args, struct dcpk_doc *doc)
+static void report_facts(const struct fact_line *l, const struct dcpk_value *values,
+                         struct dcpk_doc *doc)
 {
     const char *line = "";
 
-    for (size_t i = 0; i < DCPK_COUNT(model_facts); i++) {
-        const struct model_fact *fact = &model_facts[i];
-        const struct dcpk_value *v = dcpk_value_get(args, fact->name);
+    for (size_t i = 0; i < l->n; i++) {
+        const struct named_fact *fact = &l->facts[i];
+        const struct dcpk_value *v = dcpk_value_get(values, fact->name);
         const char *text = value_text(v, doc), *before = "";
 
-        dcpk_doc_set(doc, dcpk_doc_format(doc, "model.%s", fact->name), value_fact(v));
-        if (text == NULL ||
-            (fact->only_if != NULL && value_text(dcpk_value_get(args, fact->only_if), doc) == NULL))
+        dcpk_doc_set(doc, dcpk_doc_format(doc, "%s.%s", l->key, fact->name), value_fact(v));
+        if (text == NULL || (fact->only_if != NULL &&
+                             value_text(dcpk_value_get(values, fact->only_if), doc) == NULL))
             continue;
         if (*line != '\0')
             before = ", ";
         line = dcpk_doc_format(doc, "%s%s%s%s%s", line, before, fact->before, text, fact->behind);
     }
-    if (args != NULL)
-        dcpk_doc_row(doc, "model", "%s", line);
+    if (*line != '\0')
+        dcpk_doc_row(doc, l->label, "%s", line);
 }
 
 /* What print-tensor knows by one name in every format. */
@@ -279,6 +324,14 @@ static void fill_notes(const void *context, struct dcpk_doc_rows *rows)
         DCPK_DOC_PUT(rows, DCPK_MEMBER(NULL, dcpk_fact_text(note->text)));
 }
 
+static void report_model(const struct dcpk_inspection *in, struct dcpk_doc *doc)
+{
+    if (in->config != NULL)
+        report_facts(&config_line, in->config, doc);
+    else
+        report_facts(&model_line, in->state->args, doc);
+}
+
 static void report_inspection(const struct dcpk_inspection *in, struct dcpk_doc *doc)
 {
     const struct dcpk_doc_table iterations = dcpk_inspect_iterations(in->list);
@@ -292,11 +345,15 @@ static void report_inspection(const struct dcpk_inspection *in, struct dcpk_doc 
     dcpk_doc_set_origin(doc, in->ckpt);
     report_iteration(in->iteration, doc);
     dcpk_doc_set_table(doc, "iterations", &iterations);
+    if (in->ckpt->format->is_model) /* weights alone: nothing is known of a run */
+        doc->media = DCPK_DOC_PAGE;
     report_args_layout(&in->state->layout, doc);
     report_saved_layout(in->saved, doc);
     dcpk_doc_fact(doc, "optimizer", "optimizer_layout",
                   dcpk_fact_text(in->state->optimizer_layout));
-    report_model(in->state->args, doc);
+    doc->media = 0;
+    report_model(in, doc);
+    report_facts(&training_line, in->state->args, doc);
     report_names(in->state->names, doc);
     report_totals(&in->summary->totals, doc);
     dcpk_doc_set_text(doc, "keys", in->keys);

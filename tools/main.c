@@ -33,6 +33,7 @@ static const struct command commands[] = {
     {"check", NULL, "say which releases of Megatron load a checkpoint", dcpk_cmd_check, NULL},
     {"compare-two-checkpoint", "diff compare",
      "say whether two checkpoints hold the same, and what differs", NULL, dcpk_cmd_compare},
+    {"completion", NULL, "print the completion script of a shell", dcpk_cmd_completion, NULL},
     {"convert", "reshard", "convert a checkpoint to another format", NULL, dcpk_cmd_convert},
     {"convert-fsdp-dtensor-to-torch-dist", NULL, "the same, of these two formats", NULL,
      dcpk_cmd_convert_fsdp_dtensor},
@@ -55,6 +56,13 @@ static const struct command commands[] = {
      dcpk_cmd_verify},
 };
 #define N_COMMANDS (sizeof commands / sizeof *commands)
+
+const char *dcpk_command_name(size_t i)
+{
+    if (i >= N_COMMANDS)
+        return NULL;
+    return commands[i].name;
+}
 
 static bool is_called(const struct command *command, const char *name)
 {

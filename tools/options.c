@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* options.c - a table of options as getopt_long wants it, and as --help prints it. */
+/* options.c - a table of options, parsed by getopt_long. */
 #include "tools/options.h"
 
 #include <assert.h>
@@ -11,13 +11,10 @@
 #include "lib/exec/exec.h"
 #include "tools/cmd.h"
 #include "tools/confine.h"
+#include "tools/help.h"
 #include "tools/wrap.h"
 
 #define MAX_OPTIONS    64
-#define HELP_COLUMN    34
-#define SHORT_COLUMN   28 /* of the texts of -h */
-#define NO_SANDBOX     "no-sandbox"
-#define COLOR          "color"
 #define NO_SANDBOX_VAL 1 /* of getopt_long: not a letter, not a row */
 #define COLOR_VAL      2
 #define HELP_VAL       3
@@ -50,41 +47,6 @@ static size_t options_flatten(const struct dcpk_option *table, size_t at_bytes,
     return n;
 }
 
-/* ---- help ---- */
-
-/* A paragraph a line of `text`, the first behind `at` columns that stand there already. */
-static void put_paragraphs(const char *text, size_t at, size_t indent)
-{
-    for (const char *end = text; *end != '\0'; text = end + 1) {
-        end = text + strcspn(text, "\n");
-        dcpk_cli_printf(stdout, "%*s", (int)(indent - dcpk_min_size(at, indent)), "");
-        dcpk_cli_put_wrapped(stdout, text, (size_t)(end - text), indent, indent);
-        dcpk_cli_printf(stdout, "\n");
-        at = 0;
-    }
-}
-
-static void put_option(const struct dcpk_option *option)
-{
-    char left[96];
-    char letter[8] = "   ";
-    size_t at;
-
-    if (option->letter != 0)
-        snprintf(letter, sizeof letter, "-%c,", option->letter);
-    snprintf(left, sizeof left, "  %s --%s", letter, option->name);
-    at = strlen(left);
-    if (option->argument != NULL)
-        snprintf(left + at, sizeof left - at, " %s", option->argument);
-    dcpk_cli_put_text(stdout, left);
-    at = strlen(left);
-    if (at >= HELP_COLUMN) {
-        dcpk_cli_printf(stdout, "\n");
-        at = 0;
-    }
-    put_paragraphs(option->help, at, HELP_COLUMN);
-}
-
 const char *dcpk_cli_flag(const char *name, char text[DCPK_CLI_FLAG_BYTES])
 {
     snprintf(text, DCPK_CLI_FLAG_BYTES, "%s", name);
@@ -92,143 +54,6 @@ const char *dcpk_cli_flag(const char *name, char text[DCPK_CLI_FLAG_BYTES])
         if (*c == '_')
             *c = '-';
     return text;
-}
-
-/* A list of flags on its way to stdout. */
-struct flag_list {
-    char before[DCPK_CLI_FLAG_BYTES];
-    size_t at; /* columns */
-};
-
-/* The flags of each part are one paragraph; a name that has several rows stands in it once. */
-static void put_flag(void *context, const struct dcpk_option *row, const char *part)
-{
-    struct flag_list *list = context;
-    char flag[DCPK_CLI_FLAG_BYTES];
-    const size_t n = strlen(dcpk_cli_flag(row->name, flag)) + strlen(" --");
-
-    if (strcmp(flag, list->before) == 0)
-        return;
-    memcpy(list->before, flag, sizeof flag);
-    if (part != NULL) {
-        dcpk_cli_printf(stdout, "\n  %s:", part);
-        list->at = strlen(part) + strlen("  :");
-    }
-    if (list->at + n > dcpk_cli_columns(stdout)) {
-        dcpk_cli_printf(stdout, "\n   ");
-        list->at = strlen("   ");
-    }
-    dcpk_cli_printf(stdout, " --%s", flag);
-    list->at += n;
-}
-
-static void put_more(const struct dcpk_cli_more *more)
-{
-    struct flag_list list = {.at = 0};
-
-    dcpk_cli_printf(stdout, "\n%s:", more->title);
-    more->each(put_flag, &list);
-    dcpk_cli_printf(stdout, "\n");
-}
-
-static bool is_everyday(const struct dcpk_cli *cli, const struct dcpk_option *option)
-{
-    return option->kind != DCPK_OPTION_GROUP && option->help != NULL &&
-           (cli->everyday == NULL ||
-            dcpk_option_has_word(cli->everyday, option->name, strlen(option->name)));
-}
-
-/* Prints the options that are, or are not, everyday ones, with the titles of groups that have one.
- */
-static void put_options(const struct dcpk_cli *cli, bool everyday)
-{
-    const struct dcpk_option *group = NULL;
-
-    for (const struct dcpk_option *o = cli->options; o->kind != DCPK_OPTION_END; o++) {
-        if (o->kind == DCPK_OPTION_GROUP)
-            group = o;
-        if (o->kind == DCPK_OPTION_GROUP || o->help == NULL || is_everyday(cli, o) != everyday)
-            continue;
-        if (group != NULL && (!everyday || cli->everyday == NULL))
-            dcpk_cli_printf(stdout, "\n%s:\n", group->help);
-        group = NULL;
-        put_option(o);
-    }
-}
-
-static void put_head(const struct dcpk_cli *cli)
-{
-    dcpk_cli_printf(stdout, "usage: dcpkit %s %s\n", cli->name, cli->usage);
-    put_paragraphs(cli->summary, 0, 0);
-}
-
-static int put_command_help(const struct dcpk_cli *cli)
-{
-    static const struct dcpk_option added[] = {
-        {.name = NO_SANDBOX,
-         .help = "do without the sandbox, which keeps this command from all files but those that "
-                 "its arguments name, from programs and from the network"},
-        {.name = COLOR,
-         .argument = "WHEN",
-         .help = "colours: always, never or auto, on a terminal unless NO_COLOR is set (default)"},
-        {.name = "help", .letter = 'h', .help = "print this and stop; -h: the everyday options"}};
-    struct dcpk_error err = DCPK_ERROR_INIT;
-
-    put_head(cli);
-    if (cli->everyday != NULL)
-        dcpk_cli_printf(stdout, "\neveryday options:\n");
-    else if (cli->options->kind != DCPK_OPTION_GROUP)
-        dcpk_cli_printf(stdout, "\noptions:\n");
-    put_options(cli, true);
-    if (cli->everyday != NULL && cli->options->kind != DCPK_OPTION_GROUP)
-        dcpk_cli_printf(stdout, "\noptions:\n");
-    if (cli->everyday != NULL)
-        put_options(cli, false);
-    for (size_t i = 0; i < DCPK_COUNT(added); i++)
-        put_option(&added[i]);
-    if (cli->more != NULL)
-        put_more(cli->more);
-    dcpk_cli_printf(stdout, "\nexample:\n  %s\n", cli->example);
-    if (dcpk_cli_flush(&err) != DCPK_OK)
-        return dcpk_cli_fail(cli->name, &err);
-    return DCPK_EXIT_OK;
-}
-
-/* Prints an option in one line: the first clause of its help, as far as the line goes. */
-static void put_option_line(const struct dcpk_option *option)
-{
-    const size_t columns = dcpk_cli_columns(stdout) - SHORT_COLUMN;
-    size_t n = strcspn(option->help, ";(\n");
-    char left[96];
-
-    if (n > columns)
-        for (n = columns; n > 0 && option->help[n] != ' ';)
-            n--;
-    while (n > 0 && (option->help[n - 1] == ' ' || option->help[n - 1] == ','))
-        n--;
-    snprintf(left, sizeof left, "  --%s%s%s ", option->name, option->argument != NULL ? " " : "",
-             option->argument != NULL ? option->argument : "");
-    dcpk_cli_printf(stdout, "%-*s%.*s\n", SHORT_COLUMN, left, (int)n, option->help);
-}
-
-/* Prints what -h shows: about 15 lines. */
-static int put_short_help(const struct dcpk_cli *cli)
-{
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    size_t n_rows = 0;
-
-    put_head(cli);
-    dcpk_cli_printf(stdout, "\n");
-    for (const struct dcpk_option *o = cli->options; o->kind != DCPK_OPTION_END; o++) {
-        n_rows += o->kind != DCPK_OPTION_GROUP && o->help != NULL;
-        if (is_everyday(cli, o))
-            put_option_line(o);
-    }
-    dcpk_cli_printf(stdout, "\n'dcpkit %s --help' explains all %zu options.\nexample:\n  %s\n",
-                    cli->name, n_rows, cli->example);
-    if (dcpk_cli_flush(&err) != DCPK_OK)
-        return dcpk_cli_fail(cli->name, &err);
-    return DCPK_EXIT_OK;
 }
 
 /* ---- parsing ---- */
@@ -289,10 +114,10 @@ static void fill_getopt(const struct dcpk_cli *cli, struct option *longs, char *
                 letters[n++] = ':';
         }
     }
-    longs[n_longs++] = (struct option){.name = NO_SANDBOX, .val = NO_SANDBOX_VAL};
+    longs[n_longs++] = (struct option){.name = DCPK_HELP_NO_SANDBOX, .val = NO_SANDBOX_VAL};
     longs[n_longs++] =
-        (struct option){.name = COLOR, .has_arg = required_argument, .val = COLOR_VAL};
-    longs[n_longs] = (struct option){.name = "help", .val = HELP_VAL};
+        (struct option){.name = DCPK_HELP_COLOR, .has_arg = required_argument, .val = COLOR_VAL};
+    longs[n_longs] = (struct option){.name = "help", .has_arg = optional_argument, .val = HELP_VAL};
     letters[n++] = 'h';
     letters[n] = '\0';
 }
@@ -390,7 +215,8 @@ static int bad_option(const struct dcpk_cli *cli, int c, char **argv)
 static int take_color(const struct dcpk_cli *cli, const char *when)
 {
     if (strcmp(when, "auto") != 0 && strcmp(when, "always") != 0 && strcmp(when, "never") != 0)
-        return dcpk_cli_usage(cli->name, "--" COLOR " '%s' is not always, never or auto", when);
+        return dcpk_cli_usage(cli->name, "--" DCPK_HELP_COLOR " '%s' is not always, never or auto",
+                              when);
     if (strcmp(when, "always") == 0)
         unsetenv("NO_COLOR");
     if (strcmp(when, "auto") != 0)
@@ -410,9 +236,9 @@ static int take_options(const struct dcpk_cli *cli, int argc, char **argv, bool 
     optind = 0; /* glibc: start anew */
     while (code < 0 && (c = getopt_long(argc, argv, letters, longs, NULL)) != -1) {
         if (c == 'h')
-            return put_short_help(cli);
+            return dcpk_cli_help(cli, DCPK_HELP_SHORT);
         if (c == HELP_VAL)
-            return put_command_help(cli);
+            return dcpk_cli_help(cli, optarg == NULL ? DCPK_HELP_ALL : optarg);
         if (c == NO_SANDBOX_VAL)
             *has_sandbox = false;
         else if (c == COLOR_VAL)
@@ -446,6 +272,7 @@ int dcpk_cli_parse(const struct dcpk_cli *cli, int argc, char **argv, char ***ar
     struct dcpk_option rows[MAX_OPTIONS + 1];
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_cli flat = *cli;
+    static char *only[2]; /* by_default, as an argument */
     bool has_sandbox = true;
     size_t n_rows;
     int code;
@@ -457,6 +284,11 @@ int dcpk_cli_parse(const struct dcpk_cli *cli, int argc, char **argv, char ***ar
         return code;
     *args = argv + optind;
     *n_args = argc - optind;
+    if (*n_args == 0 && cli->by_default != NULL) {
+        only[0] = cli->by_default;
+        *args = only;
+        *n_args = 1;
+    }
     code = check_args(cli, *args, *n_args);
     if (code >= 0)
         return code;

@@ -121,6 +121,7 @@ struct dcpk_cli {
     void *values;        /* the struct that the table's fields are of */
     const char *example; /* one command line that works */
     int min_args, max_args;
+    char *by_default;   /* the argument where none is given; NULL: there is none */
     unsigned paths;     /* of enum dcpk_cli_paths */
     const bool *is_dry; /* nothing is written but files of options; NULL: false */
     /* A file is written into the first argument, unless an option names another place. NULL: no. */
