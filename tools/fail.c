@@ -42,7 +42,7 @@ static const struct {
     {DCPK_FIX_RENAME, "modify-state-dict --op 'rename RE NEW' mends keys"},
     {DCPK_FIX_PREFIX, "convert --input-model-weight-prefix takes keys with that prefix"},
     {DCPK_FIX_DROP, "convert --drop RE leaves them out"},
-    {DCPK_FIX_REWRITE, "--target-mesh (--target-dp of fsdp_dtensor) or "
+    {DCPK_FIX_REWRITE, "--target-mesh (--target-dp of fsdp_dtensor), --weights-only or "
                        "--make-vocab-size-divisible-by writes it again"},
 };
 

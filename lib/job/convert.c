@@ -49,6 +49,7 @@ static bool changes_something(const struct dcpk_convert_options *options)
            options->target.generation != NULL || options->target.optimizer_layout != NULL ||
            options->rules.vocab.divisible_by > 0 || options->model_prefix != NULL ||
            options->state_prefix != NULL || options->given.n_drops > 0 ||
+           ((options->flags & DCPK_CONVERT_WEIGHTS_ONLY) != 0 && !options->to->is_model) ||
            (options->given.decisions & ~(unsigned)DCPK_ACCEPT_GTP) != 0 ||
            options->target.family.dtype != DCPK_DTYPE_NONE ||
            options->target.family.most_file_bytes > 0;

@@ -22,3 +22,12 @@ for format in "torch_dist --target-generation B" zarr; do
         echo "$format: exit $?: $(cat said)"
     grep -o '9 x optimizer.state.fp32_param' said
 done
+# To the format that it has: the optimizer is all that is lost.
+for name in torch_dist_c_dense_tp2pp2 zarr_dense_tp2dp2 fsdp_dtensor_native_dp2; do
+    to=${name%_native_dp2}
+    to=${to%_c_dense_tp2pp2}
+    "$DCPKIT" convert -q --weights-only --verify --to "${to%_dense_tp2dp2}" "$SAMPLES/$name" "less_$name" || echo "$name: exit $?"
+    "$DCPKIT" compare-two-checkpoint "$SAMPLES/$name" "less_$name" | grep -E '^(weights|masters|verdict)'
+    "$DCPKIT" hash "less_$name" | grep -c 'optimizer\.state'
+done
+refuses "a model" 2 'is safetensors already' "$DCPKIT" convert --weights-only --to hf "$SAMPLES/safetensors_qwen3" model
