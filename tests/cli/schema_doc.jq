@@ -19,4 +19,4 @@ def rows($root; $at):
             | if $f.properties != null or $f.items != null then $f | rows($root; "\($at | rtrimstr("."))[].") else empty end)
        else empty end);
 
-"## \(.title)", "", .description, "", "| field | type | what |", "|---|---|---|", rows(.; "")
+"## \(.title)", "", .description, "", "| field | type | meaning |", "|---|---|---|", rows(.; "")
