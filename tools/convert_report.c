@@ -380,7 +380,7 @@ static void report_repaired(const struct dcpk_repaired *repaired, struct dcpk_do
 static void report_time(const struct dcpk_conversion *c, struct dcpk_doc *doc)
 {
     const uint64_t n_bytes = c->stats.written_bytes + c->compared_bytes; /* one of them is 0 */
-    const char *what = c->is_complete ? "equal to what is there:" : "wrote";
+    const char *what = c->is_complete ? "equal to the existing output:" : "wrote";
     const double seconds = fmax(c->stats.seconds, 1e-9);
     char a[DCPK_SIZE_TEXT_BYTES], b[DCPK_SIZE_TEXT_BYTES];
 

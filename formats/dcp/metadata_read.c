@@ -77,7 +77,7 @@ static dcpk_status read_storage_data(struct reading *r, const struct dcpk_value 
 {
     if (!is_dict(dict, DCPK_PACKED_PLACES))
         return dcpk_fail(err, DCPK_EFORMAT,
-                         "no storage_data: it does not say where the items lie (not written by a "
+                         "no storage_data: the places of the items are not known (not written by a "
                          "file system writer)");
     if (dcpk_pickle_run(dict) == DCPK_PACKED_NOTHING)
         r->packed.n_places = 0;

@@ -92,8 +92,7 @@ static dcpk_status check_in_place(const struct dcpk_folder *folder, const struct
         (void)rename_new(m->fd, m->old, m->partial);
     if (st != DCPK_OK)
         return st;
-    return dcpk_fail(err, DCPK_EIO, "another program has put something else into the place of '%s'",
-                     folder->partial);
+    return dcpk_fail(err, DCPK_EIO, "another program has replaced '%s'", folder->partial);
 }
 
 /* Move the partial folder to its place. */

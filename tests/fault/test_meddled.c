@@ -143,7 +143,7 @@ static const struct {
     {"a link in place of a folder", link_folder, ""},
     {"a link in place of a file", link_file, ""},
     {"a file with two names", link_file_hard, ""},
-    {"a byte", flip_byte, "an earlier run had written are not"},
+    {"a byte", flip_byte, "an earlier run have changed since"},
     {"a shorter file", cut_file, ""},
     {"no file", delete_file, ""},
 };
