@@ -431,7 +431,7 @@ static dcpk_status keep_unknown(struct dcpk_checkpoint *ckpt, const struct dcpk_
 {
     if (n->name == NULL)
         return DCPK_OK;
-    ckpt->unknown_class = "what another call returns";
+    ckpt->unknown_class = "the result of another call";
     if (*n->name != '\0')
         ckpt->unknown_class = dcpk_arena_printf(ckpt->arena, err, "%s.%s", n->module, n->name);
     if (ckpt->unknown_class == NULL)

@@ -173,7 +173,7 @@ static dcpk_status moving_end(struct dcpk_folder *folder, const struct moving *m
     else /* the new folder is there to stay, with or without a journal in it */
         is_kept = remove_replaced(folder, m, &second) != DCPK_OK;
     if (is_kept)
-        dcpk_context(err, "what was replaced is kept as '%s'", folder->old);
+        dcpk_context(err, "the replaced output is kept as '%s'", folder->old);
     return err->status;
 }
 

@@ -126,7 +126,7 @@ void dcpk_target_context(const struct dcpk_run *target, bool is_kept, struct dcp
     } else if (target->is_there) {
         dcpk_context(err, "comparing with '%s'", target->folder);
     } else if (is_kept) {
-        dcpk_context(err, "writing '%s' (what is done is kept)", target->folder);
+        dcpk_context(err, "writing '%s' (finished parts are kept)", target->folder);
         err->fixes |= DCPK_FIX_RESUME | DCPK_FIX_REPLACE;
     } else {
         dcpk_context(err, "writing '%s'", target->folder);

@@ -242,7 +242,7 @@ static void memory_figures(struct figures *all, int column, const uint64_t held[
 /* What a person can change, by what the configuration has not done yet. */
 static void explain_advice(const struct dcpk_train_config *c, struct dcpk_doc *doc)
 {
-    dcpk_doc_heading(doc, "what would lower it");
+    dcpk_doc_heading(doc, "ways to lower it");
     if (c->fsdp.mode != DCPK_MODE_MEGATRON_FSDP)
         dcpk_doc_note(doc, "sharding",
                       "use_megatron_fsdp is off: it shards weights, gradients and optimizer state "

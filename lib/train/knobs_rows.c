@@ -273,7 +273,7 @@ const struct dcpk_option dcpk_knobs_of_optimizer[] = {
     {NUMBER("adam_beta2", "optimizer", config.optim.beta2, "0.999", NUMERIC, OPTIMIZER,
             "Adam's decay of the second moment")},
     {NUMBER("adam_eps", "optimizer", config.optim.eps, "1e-8", NUMERIC, OPTIMIZER,
-            "what Adam adds to the root")},
+            "added to the root in Adam")},
     {NUMBER("sgd_momentum", "optimizer", config.optim.momentum, "0.9", NUMERIC, OPTIMIZER,
             "momentum of sgd")},
     {NUMBER("clip_grad", "optimizer", config.optim.clip, "1.0", NUMERIC, OPTIMIZER,
