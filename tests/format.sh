@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# format.sh - conditional expressions are few, short and without calls that fail (choices.awk); comments are in plain words
-# (words.awk); the formatter would change nothing. Skipped (77) after the first parts without clang-format 14: other versions
+# format.sh - conditional expressions are few, short and without calls that fail (choices.awk); comments and strings are in
+# plain words (words.awk); the formatter would change nothing. Skipped (77) after the first parts without clang-format 14: other versions
 # lay out the same style differently.
 set -euo pipefail
 

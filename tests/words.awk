@@ -1,23 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-# words.awk - find words in comments that the house style does not allow; format.sh calls it.
+# words.awk - find words in comments and strings that the house style does not allow; format.sh calls it.
 #
 #   awk -f words.awk FILE...
 #
 # Comments are plain English: a file records, an option sets, a function reports; none of them tells, says or goes on.
-# "is no list" is "is not a list"; "there is no list" stands. Code and strings do not count.
+# "is no list" is "is not a list"; "there is no list" stands. Strings are what users read: "after", not "behind"; "next to",
+# not "beside"; "again", not "anew"; a message does not begin with "what" or "who". A string without a space is a key, and may
+# have any word. Code does not count.
 
 BEGIN {
     banned = "tells?|told|telling|says|nobody|(go|goes|going|gone|went) on|lets? go|letting go"
     banned = "[^a-z_](" banned ")[^a-z_]"
+    unread = "behind|besides?|anew|whoever|whatever|nobody|tells?|told|telling|is another one|but for|by looking|not missed"
+    unread = "[^a-z_](" unread "|(come|comes|came|coming) out|stands?|stood)[^a-z_]"
 }
 
 FNR == 1 {
     in_comment = 0
     before = ""
+    string = ""
+    is_open = 0
 }
 
 {
     text = comment_of($0)
+    check_string()
     if (text == "")
         next
     sub(/^[ \t]*\*[ \t]/, "", text)
@@ -35,8 +42,25 @@ FNR == 1 {
     sub(/^.* /, "", before)
 }
 
-# What of the line is in a comment.
-function comment_of(text,    found, mark) {
+# Checks a string whose pieces are all there; macros between pieces do not end it.
+function check_string(    text) {
+    if (is_open)
+        return
+    text = " " tolower(string) " "
+    string = ""
+    if (text ~ /^ [^ ]* $/)
+        return
+    if (match(text, /^ (what|who|whose|whoever) /))
+        printf "%s:%d: a string begins with '%s': name the thing\n", FILENAME, string_line, substr(text, 2, RLENGTH - 2)
+    while (match(text, unread)) {
+        printf "%s:%d: '%s' in a string: write a plainer word\n", \
+            FILENAME, string_line, substr(text, RSTART + 1, RLENGTH - 2)
+        text = substr(text, RSTART + RLENGTH - 1)
+    }
+}
+
+# Returns the comments of a line; appends its strings to `string`.
+function comment_of(text,    found, mark, rest) {
     found = ""
     while (text != "") {
         if (in_comment) {
@@ -51,15 +75,34 @@ function comment_of(text,    found, mark) {
         if (!match(text, /["']|\/[*\/]/))
             break
         mark = substr(text, RSTART, RLENGTH)
+        rest = substr(text, 1, RSTART - 1)
         text = substr(text, RSTART + RLENGTH)
+        if (rest !~ /^[ \t\\A-Za-z0-9_]*$/ || mark != "\"")
+            end_string()
         if (mark == "//")
             return found text
         in_comment = mark == "/*"
         if (in_comment)
             continue
-        while (match(text, /^\\./) || match(text, /^[^"'\\]+/) || (text != "" && substr(text, 1, 1) != mark))
+        if (mark == "\"" && !is_open)
+            string_line = FNR
+        is_open = mark == "\""
+        while (match(text, /^\\./) || match(text, /^[^"'\\]+/) || (text != "" && substr(text, 1, 1) != mark)) {
+            if (is_open)
+                string = string (text ~ /^\\/ ? " " : substr(text, 1, RSTART > 0 ? RLENGTH : 1))
             text = substr(text, RSTART > 0 ? RLENGTH + 1 : 2)
+        }
         text = substr(text, 2)
     }
+    if (text !~ /^[ \t\\A-Za-z0-9_]*$/)
+        end_string()
     return found
+}
+
+# Code follows the string: it has no further piece.
+function end_string() {
+    if (!is_open)
+        return
+    is_open = 0
+    check_string()
 }

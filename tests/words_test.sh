@@ -11,9 +11,12 @@ cd "$tree"
 cat >good.c <<'END'
 /* There is no list, say. Where there
  * is no list it is no longer read. The answer is no. */
-const char *says = "/* nobody says"; // the teller's essays foretold it
+const char *says = "/* somebody says"; // the teller's essays foretold it
 int told = 'a'; /* steps that go one by one, ongoing; lets_go */
     say(told); /* where there are no axes */
+const char *key = "beside", *path = "./behind/anew"; // a string without a space is a key
+    fail("it is what it has: %s, the lookbehind of a besieged " NAME
+         "what follows");
 END
 cat >bad.c <<'END'
 /* What args tell. */
@@ -25,9 +28,15 @@ char *s = "a"; // it goes on
  * is no set, either.
  */
 /* let go */ int y; /* a key that is no key */
+fail("byte 7 is "
+     "another one"
+     "\nanew, " NAME " beside %s");
+#define OPT "Nobody " \
+            "looked"
+fail("What is there"); fail("who knows");
 END
 
-awk -f "$here/words.awk" good.c bad.c | sed "s/ in a comment.*//" >found
+awk -f "$here/words.awk" good.c bad.c | sed -E "s/ in a (comment|string).*//; s/: name the thing//" >found
 diff - found <<'END'
 bad.c:1: 'tell'
 bad.c:2: 'nobody'
@@ -37,4 +46,10 @@ bad.c:6: 'is no'
 bad.c:7: 'is no'
 bad.c:9: 'let go'
 bad.c:9: 'is no'
+bad.c:10: 'is another one'
+bad.c:10: 'anew'
+bad.c:10: 'beside'
+bad.c:13: 'nobody'
+bad.c:15: a string begins with 'what'
+bad.c:15: a string begins with 'who'
 END

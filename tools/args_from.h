@@ -7,10 +7,11 @@
 #include "tools/cmd.h"
 
 #define DCPK_OPT_ARGS_FROM(field)                                                                  \
-    DCPK_OPT_CHECKPOINT("args-from", "FROM", field,                                                \
-                        "args where a checkpoint has none, or other ones: a JSON object, the "     \
-                        "run_config.yaml of Megatron-Bridge, or a checkpoint (its args, else its " \
-                        "run_config.yaml)")
+    DCPK_OPT_CHECKPOINT(                                                                           \
+        "args-from", "FROM", field,                                                                \
+        "args for a checkpoint that has none, or to replace its own: a JSON object, the "          \
+        "run_config.yaml of Megatron-Bridge, or a checkpoint (its args, or its "                   \
+        "run_config.yaml)")
 
 /* Owned: its arena goes with dcpk_args_from_release. */
 struct dcpk_args_from {

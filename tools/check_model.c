@@ -30,14 +30,14 @@ void dcpk_check_model(struct dcpk_checkpoint *ckpt, const struct dcpk_env *env,
 
     if (ckpt->format->mapping != NULL && ckpt->format->mapping->check_class != NULL) {
         st = ckpt->format->mapping->check_class(ckpt, &err);
-        dcpk_checks_add(checks, "config", st, &err, "its class takes what config.json has");
+        dcpk_checks_add(checks, "config", st, &err, "its class accepts config.json");
         err = (struct dcpk_error)DCPK_ERROR_INIT;
     }
     st = dcpk_conversion_plan(&c, &options, &err);
     if (st == DCPK_OK && !ckpt->format->is_model) {
         note_remarks(&c, verbosity);
         st = dcpk_fail(&err, DCPK_EMISMATCH,
-                       "it does not load as it is: 'dcpkit convert --to huggingface %s OUT' makes "
+                       "it does not load as stored: 'dcpkit convert --to huggingface %s OUT' makes "
                        "%" PRIu64 " tensors of it; the family is %s",
                        dcpk_store_path(ckpt->store), c.totals.n_tensors, c.out->family);
     }

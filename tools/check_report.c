@@ -70,7 +70,7 @@ void dcpk_check_report_fill(struct dcpk_check_report *r)
 
     if (r->check->unknown != NULL)
         st = dcpk_fail(&err, DCPK_EMISMATCH, "%s", r->check->unknown);
-    dcpk_checks_add(r->checks, "model", st, &err, "args tell every module");
+    dcpk_checks_add(r->checks, "model", st, &err, "args name every module");
     for (unsigned p = 0; p < DCPK_N_PURPOSES; p++)
         fill_purpose(r, (enum dcpk_purpose)p);
 }

@@ -36,9 +36,8 @@ void dcpk_cli_note(const struct dcpk_verbosity *verbosity, const char *fmt, ...)
 
 void dcpk_cli_note_msc(const struct dcpk_verbosity *verbosity)
 {
-    dcpk_cli_note(
-        verbosity,
-        "--enable-msc has no meaning here: folders of a file system are read and written");
+    dcpk_cli_note(verbosity,
+                  "--enable-msc has no effect: only folders of a file system are read and written");
 }
 
 void dcpk_cli_notes(const struct dcpk_verbosity *verbosity, const struct dcpk_checkpoint *ckpt)
@@ -120,7 +119,7 @@ dcpk_status dcpk_cli_check_stdout(struct dcpk_error *err)
     const int flags = fcntl(STDOUT_FILENO, F_GETFL);
 
     if (flags < 0 || (flags & O_ACCMODE) == O_RDONLY)
-        return dcpk_fail(err, DCPK_EIO, "stdout is closed: what was done could not be printed");
+        return dcpk_fail(err, DCPK_EIO, "stdout is closed: the result could not be printed");
     return DCPK_OK;
 }
 

@@ -46,7 +46,7 @@ static void check_finite(struct check *c)
     dcpk_bar_end(&bar);
     dcpk_exec_free(exec);
     if (st == DCPK_OK && n_bad > 0)
-        st = dcpk_fail(&err, DCPK_EMISMATCH, "%llu tensors hold NaN or Inf, the first place: %s",
+        st = dcpk_fail(&err, DCPK_EMISMATCH, "%llu tensors hold NaN or Inf, first at: %s",
                        (unsigned long long)n_bad, place);
     dcpk_checks_add(&c->checks, "finite", st, &err, "no tensor holds NaN or Inf");
 }
@@ -118,7 +118,8 @@ static dcpk_status choose_loader(struct check *c, struct dcpk_error *err)
     if (c->options.release == NULL && c->ckpt->format->is_model)
         c->options.release = DCPK_TRANSFORMERS;
     if (is_for_transformers(c) && c->html != NULL)
-        return dcpk_fail(err, DCPK_EUSAGE, "--html has no page of --loads-in transformers");
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "--html cannot show --loads-in transformers: leave one of them out");
     return DCPK_OK;
 }
 
@@ -184,25 +185,27 @@ static const struct dcpk_option option_rows[] = {
     DCPK_OPT_TEXT(
         "loads-in", "RELEASE", options.release,
         "core-0.15 to core-0.19, main-2026-08-22, main (since 2026-08-25) or transformers "
-        "(default: the release that args show, of a Hugging Face folder transformers); "
-        "transformers: a Hugging Face folder by the map of its family; of another checkpoint the "
-        "answer is no, with what 'convert --to huggingface' would make of it, or why it cannot; "
-        "--json is then that of 'verify'"),
+        "(default: the release that args show; of a Hugging Face folder transformers). "
+        "transformers checks a Hugging Face folder by the map of its family; for another "
+        "checkpoint it answers no and says what 'convert --to huggingface' would write, or why it "
+        "cannot. Its --json is that of 'verify'"),
     DCPK_OPT_FORMAT(format),
     DCPK_OPT_TEXT(
         "impl", "te|local", options.impl,
         "layers of Transformer Engine or Megatron's own (default: args.transformer_impl)"),
     DCPK_OPT_TEXT("mesh", "DIMS", mesh,
-                  "the run that loads: tp=T,pp=P,ep=E,dp=D,cp=C (default: the run that saved)"),
-    DCPK_OPT_TEXT("optimizer", "te|torch", options.adam,
-                  "whose Adam the run has (default: by the fields of its groups, else te)"),
+                  "mesh of the run that loads: tp=T,pp=P,ep=E,dp=D,cp=C (default: that of the run "
+                  "that saved)"),
+    DCPK_OPT_TEXT(
+        "optimizer", "te|torch", options.adam,
+        "implementation of the run's Adam (default: by the fields of its parameter groups, or te)"),
     DCPK_OPT_FLAG("no-load-optim", no_optimizer, "the run loads no optimizer state"),
     DCPK_OPT_FLAG("no-load-rng", no_rng, "the run loads no RNG state"),
-    DCPK_OPT_FLAG("finetune", finetune, "the run loads neither"),
-    DCPK_OPT_TEXT(
-        "megatron-fsdp-version", "1|2", fsdp_version,
-        "of the run that loads fsdp_dtensor (default: args.megatron_fsdp_version, else 1)"),
-    DCPK_OPT_FLAG("finite", finite, "look for NaN and Inf as well, which reads every tensor"),
+    DCPK_OPT_FLAG("finetune", finetune, "the run loads neither of them"),
+    DCPK_OPT_TEXT("megatron-fsdp-version", "1|2", fsdp_version,
+                  "version of Megatron-FSDP that loads fsdp_dtensor (default: "
+                  "args.megatron_fsdp_version, or 1)"),
+    DCPK_OPT_FLAG("finite", finite, "also look for NaN and Inf; this reads every tensor"),
     DCPK_OPT_FLAG("all", lists_all, "list every key that is missing"),
     DCPK_OPT_ARGS_FROM(args_path),
     DCPK_OPT_JSON(as_json),
@@ -218,8 +221,9 @@ int dcpk_cmd_check(int argc, char **argv)
     const struct dcpk_cli cli = {
         .name = NAME,
         .usage = "[options] DIR",
-        .summary = "Say whether a release of Megatron loads a checkpoint: every key, shape and "
-                   "object that its loader asks for, by args, and the structure of the folder.",
+        .summary =
+            "Check whether a release of Megatron loads a checkpoint: every key, shape and object "
+            "that its loader asks for, computed from args, and the structure of the folder.",
         .options = option_rows,
         .everyday = "loads-in mesh optimizer args-from json html",
         .values = &c,

@@ -128,36 +128,31 @@ static const struct dcpk_option option_rows[] = {
                     "elements are equal when |a - b| <= atol + rtol * |b|, as numpy.isclose "
                     "(default: bit for bit; 0 when --atol is given)"),
     DCPK_OPT_NUMBER("atol", "X", tolerance.atol, "see --rtol (0 when --rtol is given)"),
-    DCPK_OPT_FLAG(
-        "cast", options.casts,
-        "floats of two dtypes: compare in the narrower one (default: they differ, but with "
-        "--rtol or --atol)"),
-    DCPK_OPT_FLAG("weights-only", options.weights_only, "leave the optimizer's state out"),
+    DCPK_OPT_FLAG("cast", options.casts,
+                  "compare floats of two dtypes in the narrower one (default: they differ, except "
+                  "with --rtol or --atol)"),
+    DCPK_OPT_FLAG("weights-only", options.weights_only, "leave optimizer state out"),
     DCPK_OPT_FLAG("tensors-only", options.tensors_only,
                   "leave args, scheduler, parameter groups, RNG states and other objects out"),
     DCPK_OPT_FLAG(
         "as-stored", options.as_stored,
         "key by key as stored (default: by the model's parameters, where both hold a model)"),
-    DCPK_OPT_COUNT(
-        "top", "N", top,
-        "tell of the N tensors whose elements are furthest apart, by relative difference "
-        "(default: 20; --json has all)"),
-    DCPK_OPT_FLAG(
-        "strict", options.strict,
-        "count also what only another parallel layout changes (sizes of the mesh, padding of the "
-        "vocabulary, RNG states of other ranks), what only one of the two keeps (classes in args, "
-        "defaults in parameter groups) and what the model has no name for: extra states, other "
-        "objects, files beside the tensors"),
-    DCPK_OPT_LENGTH(
-        "vocab-size", "N", options.vocab_size,
-        "tokens of the vocabulary, where its padding differs (default: args.vocab_size)"),
-    DCPK_OPT_LENGTH(
-        "ddp-bucket-size", "N", bucket_elems,
-        "elements of a DDP bucket in the runs that wrote A and B, as 'convert' was told"),
+    DCPK_OPT_COUNT("top", "N", top,
+                   "list the N tensors that differ most, by relative difference (default: 20; "
+                   "--json lists all)"),
+    DCPK_OPT_FLAG("strict", options.strict,
+                  "also count differences that only the parallel layout makes (sizes of the mesh, "
+                  "padding of the vocabulary, RNG states of other ranks), things that only one of "
+                  "the two keeps (classes in args, defaults in parameter groups) and things "
+                  "outside the model: extra states, other objects, files next to the tensors"),
+    DCPK_OPT_LENGTH("vocab-size", "N", options.vocab_size,
+                    "tokens of the vocabulary, if its padding differs (default: args.vocab_size)"),
+    DCPK_OPT_LENGTH("ddp-bucket-size", "N", bucket_elems,
+                    "elements of a DDP bucket in the runs that wrote A and B, as for 'convert'"),
     DCPK_OPT_ITERATION(iteration),
     DCPK_OPT_ARGS_FROM(args_path),
     DCPK_OPT_CHECKPOINT("maps", "DIR", maps,
-                        "maps of families of Hugging Face's models beside those that are built in"),
+                        "maps of Hugging Face model families, in addition to the built-in ones"),
     DCPK_OPT_MSC(enable_msc),
     DCPK_OPT_JSON(as_json),
     DCPK_OPT_HTML(html),
@@ -175,8 +170,8 @@ int dcpk_cmd_compare(int argc, char **argv, struct dcpk_ranks *ranks)
     const struct dcpk_cli cli = {
         .name = NAME,
         .usage = "[options] A B",
-        .summary = "Say whether two checkpoints hold the same, across formats, layouts and names; "
-                   "exit 0: yes, 1: no.",
+        .summary = "Compare two checkpoints across formats, layouts and names; exit 0: they hold "
+                   "the same, 1: they differ.",
         .options = option_rows,
         .everyday = "rtol cast weights-only tensors-only top strict json html",
         .values = &r,

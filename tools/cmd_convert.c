@@ -12,7 +12,7 @@
 static void remark(const struct dcpk_convert_args *a)
 {
     if (a->oom_traceback)
-        dcpk_cli_note(&a->verbosity, "--oom-traceback has no meaning here: no GPU memory is used");
+        dcpk_cli_note(&a->verbosity, "--oom-traceback has no effect: no GPU memory is used");
     if (a->enable_msc)
         dcpk_cli_note_msc(&a->verbosity);
     if (a->rename_mtp && !a->like_inspector)
@@ -51,8 +51,8 @@ int dcpk_cmd_convert(int argc, char **argv, struct dcpk_ranks *ranks)
     const struct dcpk_cli cli = {
         .name = "convert",
         .usage = "--to FORMAT [options] IN OUT",
-        .summary = "Convert a checkpoint to another format. IN, which is never touched: a run "
-                   "folder, an iteration's folder, or an archive with one. OUT: a run folder, a "
+        .summary = "Convert a checkpoint to another format. IN is a run folder, an iteration's "
+                   "folder, or an archive of one; it is never changed. OUT is a run folder, a "
                    "folder iter_NNNNNNN, or a name that ends in .tar.",
         .options = dcpk_convert_options,
         .everyday = "to verify dry-run force resume weights-only target-mesh hf-assets report html",
@@ -121,7 +121,7 @@ int dcpk_cmd_convert_fsdp_dtensor(int argc, char **argv, struct dcpk_ranks *rank
 {
     static const struct named_conversion named = {
         "convert-fsdp-dtensor-to-torch-dist", "fsdp_dtensor", "torch_dist",
-        "Convert fsdp_dtensor to torch_dist: the way back of convert-torch-dist-to-fsdp-dtensor.",
+        "Convert fsdp_dtensor to torch_dist: the reverse of convert-torch-dist-to-fsdp-dtensor.",
         "dcpkit convert-fsdp-dtensor-to-torch-dist checkpoints/fsdp converted"};
 
     return convert_by_name(&named, argc, argv, ranks);

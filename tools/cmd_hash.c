@@ -112,7 +112,7 @@ static void print_notes(const struct hashing *h)
     size_t i = 0;
 
     if (h->check_path == NULL && h->lost.status != DCPK_OK)
-        dcpk_cli_note(&h->verbosity, "the folder is not whole: %s", h->lost.text);
+        dcpk_cli_note(&h->verbosity, "the folder is incomplete: %s", h->lost.text);
     if (h->list.n_not_covered == 0)
         return; /* as of fingerprints, which are of tensors alone */
     while (h->list.items[i].not_covered == NULL)
@@ -156,19 +156,17 @@ static int run_hash(struct hashing *h, const char *path)
 static const struct dcpk_option option_rows[] = {
     DCPK_OPT_FORMAT(format),
     DCPK_OPT_ITERATION(iteration),
-    DCPK_OPT_FILE(
-        "check", "FILE", check_path,
-        "compare with the hashes in FILE, which this command printed, as text or as JSON, or "
-        "convert --hashes: say what differs; exit 1 when something does"),
+    DCPK_OPT_FILE("check", "FILE", check_path,
+                  "compare with the hashes in FILE, the text or JSON of this command or of convert "
+                  "--hashes, and list the differences; exit 1 if there are any"),
     DCPK_OPT_FLAG(
         "fingerprint", of_fingerprints,
-        "the fingerprint of every tensor instead, which ranks sum up from what each of them holds, "
-        "as remap proves what has landed; no objects. Not cryptographic. --check knows such a "
-        "FILE"),
+        "print a fingerprint of every tensor instead, a sum over the shards of all ranks, as remap "
+        "checks it; no objects. Not cryptographic. --check accepts such a FILE"),
     DCPK_OPT_FLAG(
         "files", of_files,
-        "the SHA-256 of every file of the folder instead, as sha256sum prints it, before a copy; "
-        "--json: as Megatron's integrity.json. --check knows such a FILE"),
+        "print the SHA-256 of every file of the folder instead, as sha256sum does, before a copy; "
+        "--json: as Megatron's integrity.json. --check accepts such a FILE"),
     DCPK_OPT_JSON(as_json),
     DCPK_OPT_THREADS(env.n_threads),
     DCPK_OPT_MEMORY(env.memory_bytes),
@@ -181,11 +179,10 @@ int dcpk_cmd_hash(int argc, char **argv, struct dcpk_ranks *ranks)
     const struct dcpk_cli cli = {
         .name = NAME,
         .usage = "[options] DIR",
-        .summary =
-            "Print the XXH3-128 of every tensor (its elements row-major, all chunks put together), "
-            "of every object (\"*\") and of the common state (\"+\") by value, whatever pickle "
-            "spells it, in key order, and at the end the SHA-256 of the whole, which chunks and "
-            "files do not change.",
+        .summary = "Print the XXH3-128 of every tensor (its elements in row-major order, all "
+                   "chunks joined), of every object (\"*\") and of the common state (\"+\"), in "
+                   "key order, and the SHA-256 of the whole at the end. Objects are hashed by "
+                   "value. The layout of chunks, files and pickles changes no hash.",
         .options = option_rows,
         .values = &h,
         .example = "dcpkit hash --threads 2 checkpoints/run/iter_0000004",

@@ -25,7 +25,7 @@ static dcpk_status help_one(const char *name, struct dcpk_doc *doc, struct dcpk_
     if (dcpk_cli_near_flag(&dcpk_train_flags, name + strspn(name, "-"), near) != NULL)
         dcpk_append(err, "; did you mean '%s'?", near);
     else
-        dcpk_append(err, "; names are those of flags, which 'dcpkit help knob' lists");
+        dcpk_append(err, "; 'dcpkit help knob' lists all names");
     return err->status;
 }
 
@@ -38,8 +38,8 @@ int dcpk_cmd_help_knob(int argc, char **argv)
     const struct dcpk_cli cli = {
         .name = NAME,
         .usage = "[options] [NAME]",
-        .summary = "Explain a knob of 'dcpkit train', by any of its names: what it takes and "
-                   "changes, the rules that name it, its source; without NAME list all.",
+        .summary = "Explain a knob (a setting) of 'dcpkit train' by any of its names: its values, "
+                   "its effect, the rules that name it, its source. Without NAME, list all.",
         .options = option_rows,
         .values = &way,
         .example = "dcpkit help knob --data-parallel-sharding-strategy",

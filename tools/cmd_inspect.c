@@ -294,17 +294,16 @@ static int inspect_all(struct request *r, char **args, int n_args)
 static const struct dcpk_option option_rows[] = {
     DCPK_OPT_FLAG("chunks", has_chunks,
                   "list every chunk: its box, file, offset and length in bytes"),
-    DCPK_OPT_FLAG(
-        "stats", has_stats,
-        "read all tensors: min, max, mean and L2 norm of the finite elements of each, and how "
-        "many are NaN, infinite or zero, the worst tensor first"),
+    DCPK_OPT_FLAG("stats", has_stats,
+                  "read all tensors and print, of each, min, max, mean and L2 norm of the finite "
+                  "elements and how many are NaN, infinite or zero, the worst tensor first"),
     DCPK_OPT_FLAG("fail-nonfinite", fails_nonfinite,
-                  "--stats, and exit 1 when there is a NaN or an infinity"),
-    DCPK_OPT_TEXT(
-        "keys", "RE", keys,
-        "list and read only keys that match RE (as Python's re.search); totals stay those of all"),
+                  "like --stats; exit 1 if there is a NaN or an infinity"),
+    DCPK_OPT_TEXT("keys", "RE", keys,
+                  "list and read only keys that match RE (as Python's re.search); totals still "
+                  "count all keys"),
     DCPK_OPT_FLAG("not-ignore-param-to-group-meta", lists_meta,
-                  "accepted: keys of param_to_group_meta are always listed here"),
+                  "accepted, without effect: keys of param_to_group_meta are always listed"),
     DCPK_OPT_MSC(enable_msc),
     DCPK_OPT_FORMAT(format),
     DCPK_OPT_ITERATION(iteration),
@@ -322,9 +321,8 @@ int dcpk_cmd_inspect(int argc, char **argv)
     const struct dcpk_cli cli = {
         .name = NAME,
         .usage = "[options] [DIR...]",
-        .summary =
-            "Say what a checkpoint is: format, iteration, layout, model, tensors, sizes. DIR: "
-            "the current folder where none is given.",
+        .summary = "Describe a checkpoint: format, iteration, layout, model, tensors, sizes. DIR: "
+                   "the current folder where none is given.",
         .options = option_rows,
         .everyday = "chunks stats keys iteration json html",
         .values = &r,

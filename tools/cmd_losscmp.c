@@ -23,8 +23,7 @@ static dcpk_status read_log(const char *path, struct dcpk_step_log *log, struct 
 
     if (dcpk_cli_read_file(path, DCPK_CLI_MAX_FILE_BYTES, &text, &n_bytes, err) ||
         dcpk_step_log_read(text, n_bytes, log, err))
-        dcpk_context(err, "reading '%s' as a log (what 'train --log' wrote, or Megatron printed)",
-                     path);
+        dcpk_context(err, "reading '%s' as a log (of 'train --log', or printed by Megatron)", path);
     dcpk_free(text);
     return err->status;
 }
@@ -85,18 +84,19 @@ static int losscmp(const struct losscmp_request *r, char *const *paths)
 static const struct dcpk_option option_rows[] = {
     DCPK_OPT_FLAG(
         "exact", is_exact,
-        "all numbers and state hashes are equal to the bit, decimals to the last digit "
-        "that was printed (default); given, also losses that are NaN or infinite in both"),
+        "all numbers and state hashes are equal bit for bit, decimals to the last printed digit "
+        "(default); if given, losses that are NaN or infinite in both can be equal, too"),
     DCPK_OPT_NUMBER("tol", "R", tolerance,
                     "losses, norms of gradients and learning rates are equal when |a - b| <= R * "
-                    "|b|, or half of a digit that was printed last; state hashes are not compared"),
-    DCPK_OPT_NUMBER("norm-tol", "R", norm_tolerance, "the same of norms alone (default: --tol)"),
+                    "|b|, or half of the last printed digit; state hashes are not compared"),
+    DCPK_OPT_NUMBER("norm-tol", "R", norm_tolerance,
+                    "the same for norms of gradients (default: --tol)"),
     DCPK_OPT_FLAG("noise", allows_noise,
-                  "losses are equal within 10 times the noise that a run measured (train "
-                  "--noise-floor) and --tol (default here: 1e-6); norms are not compared; noise "
+                  "losses are equal within 10 times the noise that train --noise-floor measured, "
+                  "and --tol (default here: 1e-6); norms are not compared; noise "
                   "above 1e-2 of a loss allows nothing"),
     DCPK_OPT_FLAG("all", asks_all,
-                  "from the first iteration that both logs have, each has all of the other: a run "
+                  "each log has every iteration of the other, from the first that both have: a run "
                   "that ended early is not equal"),
     DCPK_OPT_JSON(as_json),
     DCPK_OPT_HTML(html),
@@ -108,10 +108,11 @@ int dcpk_cmd_losscmp(int argc, char **argv)
     const struct dcpk_cli cli = {
         .name = NAME,
         .usage = "[options] A B",
-        .summary = "Say whether two training runs had the same losses, by their logs: JSON "
-                   "lines of 'dcpkit train', or what Megatron printed; exit 0: yes, 1: no.\n"
-                   "Losses, norms of gradients, learning rates, loss scales, consumed samples and "
-                   "skipped steps of each iteration are compared where both logs have them.",
+        .summary =
+            "Compare the losses of two training runs by their logs: JSON lines of 'dcpkit train', "
+            "or Megatron's output; exit 0: they are the same, 1: they differ.\nLosses, norms of "
+            "gradients, learning rates, loss scales, consumed samples and "
+            "skipped steps of each iteration are compared where both logs have them.",
         .options = option_rows,
         .values = &r,
         .example = "dcpkit losscmp --tol 1e-5 logs/run.jsonl logs/resumed.jsonl",

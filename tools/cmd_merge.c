@@ -169,10 +169,9 @@ int dcpk_cmd_merge(int argc, char **argv, struct dcpk_ranks *ranks)
         .name = NAME,
         .usage = "--weights W,W,... [options] A B... OUT",
         .summary =
-            "Write the weighted sum of the weights of 2 to 64 checkpoints of one model, of "
-            "any formats: W * A + W * B + ... in float32, of masters where there are, rounded "
-            "once. Args are A's; the state of optimizers is left out. Exit 1: they are not "
-            "of one model.",
+            "Write the weighted sum of the weights of 2 to 64 checkpoints of one model, in any "
+            "formats: W * A + W * B + ... in float32, from masters if there are any, rounded once. "
+            "Args are A's; optimizer state is left out. Exit 1: the models differ.",
         .options = dcpk_merge_options,
         .everyday = "weights to dtype verify dry-run force resume report",
         .values = &r.args,
@@ -188,7 +187,7 @@ int dcpk_cmd_merge(int argc, char **argv, struct dcpk_ranks *ranks)
     if (exit_code >= 0)
         return exit_code;
     if (r.args.weights == NULL)
-        return dcpk_cli_usage(NAME, "--weights has a number for each checkpoint");
+        return dcpk_cli_usage(NAME, "--weights is missing: give a number for each checkpoint");
     r.args.inputs = args;
     r.args.n_inputs = (size_t)n_args - 1;
     r.out = args[n_args - 1];

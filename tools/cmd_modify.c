@@ -56,7 +56,7 @@ static void print_data(const struct dcpk_modification *m, bool dry_run)
         return;
     }
     if (m->is_rewritten)
-        dcpk_cli_printf(stdout, "%s %swritten anew, ",
+        dcpk_cli_printf(stdout, "%s %srewritten, ",
                         dcpk_cli_count(m->out->n_tensors, "tensor", count),
                         dry_run ? "to be " : "");
     if (dry_run)
@@ -176,7 +176,8 @@ static int modify(struct request *r)
     if (st == DCPK_OK && m.n_copied > 0 && !m.target.is_there && !m.source.is_archive &&
         !m.target.is_archive)
         dcpk_cli_note(verbosity,
-                      "%" PRIu64 " data files were copied: they cannot be linked to there",
+                      "%" PRIu64
+                      " data files were copied: the output's file system cannot link to them",
                       m.n_copied);
     if (st == DCPK_OK && as_json)
         st = print_modified_json(&m, dry_run, &err);
@@ -197,19 +198,18 @@ static int modify(struct request *r)
     "expression as in Python (by PCRE2):\n"                                                        \
     "  \"rename RE NEW\"  matches in a key become NEW; \\1 and \\g<name>\n"                        \
     "                   are groups, '' is no text\n"                                               \
-    "  \"remove RE\"      keys that match go\n"                                                    \
-    "  \"keep RE\"        keys that do not match go\n"                                             \
-    "  \"cast RE DTYPE\"  tensors that match become DTYPE (and are written\n"                      \
-    "                   anew: in zarr they alone, else all data)"
+    "  \"remove RE\"      removes keys that match\n"                                               \
+    "  \"keep RE\"        removes keys that do not match\n"                                        \
+    "  \"cast RE DTYPE\"  tensors that match become DTYPE (zarr rewrites\n"                        \
+    "                   these alone, the other formats all data)"
 
 #define DCPK_OPT_STRUCT struct request
 static const struct dcpk_option option_rows[] = {
     DCPK_OPT_LIST("op", "OP", edits, HELP_OF_OP),
     DCPK_OPT_FLAG("force", force, "replace an output that exists"),
-    DCPK_OPT_FLAG(
-        "resume", resume,
-        "continue where a run that was killed or failed stopped, if there was one; an output "
-        "that is there is compared, and complete when it is what would be written"),
+    DCPK_OPT_FLAG("resume", resume,
+                  "continue a run that was killed or failed, if there is one; an existing output "
+                  "is compared with what would be written, and accepted if it is equal"),
     DCPK_OPT_ITERATION(iteration),
     DCPK_OPT_TRACKER(tracker),
     DCPK_OPT_FLAG("dry-run", dry_run, "list what would happen, write nothing"),
@@ -228,8 +228,8 @@ int dcpk_cmd_modify(int argc, char **argv)
         .name = NAME,
         .usage = "--op OP [options] IN OUT",
         .summary = "Rename, remove or cast keys of a checkpoint. IN, a folder or an archive, is "
-                   "never touched; its files are linked where nothing in them is cast. An OUT "
-                   "that ends in .tar is packed.",
+                   "never changed; its files are hard-linked unless a tensor in them is cast. An "
+                   "OUT that ends in .tar becomes an archive.",
         .options = option_rows,
         .values = &r,
         .example = "dcpkit modify-state-dict --op 'remove ^optimizer' checkpoints/run converted",
@@ -244,7 +244,7 @@ int dcpk_cmd_modify(int argc, char **argv)
     if (code >= 0)
         return code;
     if (r.edits.n == 0)
-        return dcpk_cli_usage(NAME, "--op says what to do");
+        return dcpk_cli_usage(NAME, "--op is missing: it names the operation");
     if (dcpk_parse_tracker(r.tracker, &r.options.tracker, &err) != DCPK_OK)
         return dcpk_cli_fail(NAME, &err);
     if (r.enable_msc)

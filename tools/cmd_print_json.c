@@ -66,7 +66,7 @@ static dcpk_status check_output(const char *dir, const struct dcpk_run *run,
         return DCPK_OK;
     if (run->is_archive && r->output == NULL)
         return dcpk_fail(err, DCPK_EUSAGE,
-                         "'%s' is in an archive: --output says where to write the JSON",
+                         "'%s' is in an archive: give --output, the file to write the JSON to",
                          run->folder);
     if (r->output == NULL || strcmp(dcpk_name_last(r->output), FILE_NAME) == 0)
         return DCPK_OK;
@@ -77,7 +77,7 @@ static dcpk_status check_output(const char *dir, const struct dcpk_run *run,
 static void advise(const struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
 {
     if (ckpt->n_tensors > 0)
-        dcpk_append(err, "; this command is for folders of objects alone, such as "
+        dcpk_append(err, "; this command reads folders that hold only objects, such as "
                          "--dump-param-to-param-group-map writes");
 }
 

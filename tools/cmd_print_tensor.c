@@ -147,7 +147,7 @@ static dcpk_status print_key(struct dcpk_checkpoint *ckpt, struct request *r,
     if (r->tensor != NULL)
         return print_elements(ckpt, r, err);
     if (r->npy.path != NULL)
-        return dcpk_fail(err, DCPK_EUSAGE, "there is no tensor '%s' to be written", r->key);
+        return dcpk_fail(err, DCPK_EUSAGE, "there is no tensor '%s' to write", r->key);
     if (dcpk_print_value(ckpt, r->text, r->as_json, &r->verbosity, &found, err) != DCPK_OK || found)
         return err->status;
     return dcpk_print_named(ckpt, r->text, r->as_json, err);
@@ -171,14 +171,14 @@ out:
 
 #define DCPK_OPT_STRUCT struct request
 static const struct dcpk_option option_rows[] = {
-    DCPK_OPT_FLAG("all", all,
-                  "every element (default: past 1000 of them the first and last 3 of each axis)"),
-    DCPK_OPT_OUT_FILE(
-        "npy", "FILE", npy.path,
-        "write the elements to FILE as numpy.save does, instead of printing them; bfloat16 and "
-        "float8 as bits that .view(ml_dtypes.bfloat16) names"),
+    DCPK_OPT_FLAG(
+        "all", all,
+        "print every element (default: of more than 1000 the first and last 3 of each axis)"),
+    DCPK_OPT_OUT_FILE("npy", "FILE", npy.path,
+                      "write the elements to FILE as numpy.save does, instead of printing them; "
+                      "bfloat16 and float8 are written as bits, for .view(ml_dtypes.bfloat16)"),
     DCPK_OPT_FLAG("cast", npy.widens,
-                  "with --npy: bfloat16 and float8 as float32, which holds all of their numbers"),
+                  "with --npy: write bfloat16 and float8 as float32, which is exact"),
     DCPK_OPT_FLAG("force", npy.may_replace, "replace a FILE that exists"),
     DCPK_OPT_FORMAT(format),
     DCPK_OPT_ITERATION(iteration),
@@ -194,10 +194,9 @@ int dcpk_cmd_print_tensor(int argc, char **argv)
     const struct dcpk_cli cli = {
         .name = NAME,
         .usage = "[options] DIR KEY[SLICE]",
-        .summary =
-            "Print elements of a stored tensor; SLICE as in Python: [0, 3:5, ..., ::2, -1]. Of "
-            "an object, or of the state beside it (args, args.lr, iteration, ...; common is all "
-            "of it), the same in every format: its value as JSON.",
+        .summary = "Print elements of a stored tensor; SLICE as in Python: [0, 3:5, ..., ::2, -1]. "
+                   "Of an object, or an entry of the common state (args, args.lr, iteration, ...; "
+                   "common is all of it), print the value as JSON, the same in every format.",
         .options = option_rows,
         .values = &r,
         .example = "dcpkit print-tensor checkpoints/run "

@@ -41,9 +41,10 @@ static dcpk_status find_device(struct remap *r, struct dcpk_error *err)
         return DCPK_OK;
     for (i = 0; dcpk_kernels_absent[i] != NULL; i++)
         if (strcmp(dcpk_kernels_absent[i], r->device) == 0)
-            return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_LIST_BUILT,
-                                 "--device %s was not built in: what it needs was not there",
-                                 r->device);
+            return dcpk_fail_fix(
+                err, DCPK_EUNSUPPORTED, DCPK_FIX_LIST_BUILT,
+                "--device %s is not built in: its libraries were missing when dcpkit was built",
+                r->device);
     return dcpk_fail_fix(err, DCPK_EUSAGE, DCPK_FIX_LIST_BUILT, "there is no device '%s'",
                          r->device);
 }
@@ -82,10 +83,10 @@ static dcpk_status find_path(struct remap *r, struct dcpk_error *err)
     } else if (strcmp(r->transport, "staged") != 0) {
         o->link = find_link(r->transport);
         if (o->link == NULL)
-            return dcpk_fail_fix(err, DCPK_EUSAGE, DCPK_FIX_LIST_BUILT,
-                                 "--transport '%s' is neither auto, direct, staged nor a link that "
-                                 "was built in",
-                                 r->transport);
+            return dcpk_fail_fix(
+                err, DCPK_EUSAGE, DCPK_FIX_LIST_BUILT,
+                "--transport '%s' is neither auto, direct, staged nor a built-in link",
+                r->transport);
     }
     return DCPK_OK;
 }
@@ -98,12 +99,12 @@ static dcpk_status find_ranks(struct remap *r, struct dcpk_error *err)
 
     if (o->env.ranks != NULL && r->n_ranks > 0 && r->n_ranks != n_processes)
         return dcpk_fail(err, DCPK_EUSAGE,
-                         "--ranks %d is for one process, whose threads they are; this is one of "
-                         "%d processes, of which each is a rank",
+                         "--ranks %d starts threads of one process, and this is one of %d "
+                         "processes, each of them a rank: leave --ranks out",
                          r->n_ranks, n_processes);
     if (r->n_ranks > DCPK_MAX_THREAD_RANKS)
-        return dcpk_fail(err, DCPK_EUSAGE, "--ranks %d: at most %d threads are ranks", r->n_ranks,
-                         DCPK_MAX_THREAD_RANKS);
+        return dcpk_fail(err, DCPK_EUSAGE, "--ranks %d: at most %d threads can be ranks",
+                         r->n_ranks, DCPK_MAX_THREAD_RANKS);
     o->n_ranks = r->n_ranks;
     if (o->env.ranks != NULL)
         o->n_ranks = n_processes;
@@ -190,40 +191,38 @@ static int remap_run(struct remap *r)
 #define DCPK_OPT_STRUCT struct remap
 static const struct dcpk_option option_rows[] = {
     DCPK_OPT_TEXT("from", "LAYOUT", from,
-                  "the ranks that load IN: tp=T,pp=P,ep=E,dp=D,cp=C,etp=E,vpp=V,first=N,last=N "
-                  "as in --target-mesh of convert (left out: 1; dp: as many replicas as there are "
-                  "ranks for), or fsdp=N,tp=T,ep=E,hsdp=K,bucket=B as in --target-dp"),
-    DCPK_OPT_TEXT("to", "LAYOUT", to,
-                  "the same of the ranks that it is remapped to, and back from"),
+                  "the layout that loads IN: tp=T,pp=P,ep=E,dp=D,cp=C,etp=E,vpp=V,first=N,last=N "
+                  "as in --target-mesh of convert (default of each: 1; of dp: as many replicas as "
+                  "there are ranks for), or fsdp=N,tp=T,ep=E,hsdp=K,bucket=B as in --target-dp"),
+    DCPK_OPT_TEXT("to", "LAYOUT", to, "the layout to remap to, and back from, written like --from"),
     DCPK_OPT_TEXT(
         "device", "NAME", device,
-        "whose memory: cpu (default), or cuda, of which each rank of a machine takes one"),
+        "device that holds the shards: cpu (default), or cuda, one GPU for each rank of a machine"),
     DCPK_OPT_COUNT("ranks", "N", n_ranks,
-                   "without mpirun: threads that are the ranks (default: as many as the larger "
-                   "layout has, at most 64)"),
+                   "without mpirun: number of threads that act as ranks (default: the ranks of the "
+                   "larger layout, at most 64)"),
     DCPK_OPT_TEXT("transport", "WAY", transport,
-                  "direct, into the memory of other ranks; staged, through messages over nccl, mpi "
-                  "or, of threads, local, one of which may be named as well; auto, direct where "
-                  "that can be, else staged (default)"),
-    DCPK_OPT_FLAG(
-        "check", options.checks,
-        "compare fingerprints within each remap, too, of what was stored and what landed"),
+                  "direct: into the memory of other ranks; staged: through messages over nccl, mpi "
+                  "or (between threads) local, each of which can be named, too; auto: direct where "
+                  "possible, or staged (default)"),
+    DCPK_OPT_FLAG("check", options.checks,
+                  "also compare fingerprints of sent and received data within each remap"),
     DCPK_OPT_FLAG("swiglu", swiglu, "fc1 holds gate and up rows (default: as args say)"),
-    DCPK_OPT_FLAG("no-swiglu", no_swiglu, "it does not"),
+    DCPK_OPT_FLAG("no-swiglu", no_swiglu, "fc1 is a single matrix"),
     DCPK_OPT_FLAG("weights-only", options.weights_only, "leave optimizer state out"),
     DCPK_OPT(DCPK_OPTION_SIZE, 0, "staging", "SIZE", uint64_t, options.staging_bytes,
-             "of all messages of a rank (default: 512M)"),
+             "memory for all messages of a rank (default: 512M)"),
     DCPK_OPT(DCPK_OPTION_SIZE, 0, "unit", "SIZE", uint64_t, options.unit_bytes,
-             "ranks meet after so many bytes into each (default: once, at the end)"),
-    DCPK_OPT_COUNT("runs", "N", options.n_runs, "of each remap; the best one counts (default: 3)"),
+             "ranks meet whenever each has received this many bytes (default: once, at the end)"),
+    DCPK_OPT_COUNT("runs", "N", options.n_runs,
+                   "number of runs of each remap; the best one counts (default: 3)"),
     DCPK_OPT_NUMBER("timeout", "SECONDS", timeout_seconds,
-                    "of each wait for a device (default: 120, and 1 more for each GB)"),
-    DCPK_OPT_NUMBER(
-        "link-rate", "GB/S", link_rate,
-        "into a rank, for prediction and limit (default: measured before the load, by a "
-        "block from each rank to the next)"),
+                    "limit of each wait for a device (default: 120, and 1 more for each GB)"),
+    DCPK_OPT_NUMBER("link-rate", "GB/S", link_rate,
+                    "bandwidth into a rank, for prediction and limit (default: measured before the "
+                    "load, with a block from each rank to the next)"),
     /* --from is another thing here */
-    DCPK_OPT_TEXT("format", "NAME", format, "read IN as this format (default: found by looking)"),
+    DCPK_OPT_TEXT("format", "NAME", format, "read IN as this format (default: detected)"),
     DCPK_OPT_ITERATION(iteration), DCPK_OPT_JSON(as_json), DCPK_OPT_THREADS(options.env.n_threads),
     DCPK_OPT_MEMORY(options.env.memory_bytes), DCPK_OPT_VERBOSITY(verbosity), DCPK_OPT_END};
 
@@ -234,8 +233,8 @@ int dcpk_cmd_remap(int argc, char **argv, struct dcpk_ranks *ranks)
         .name = NAME,
         .usage = "--from LAYOUT --to LAYOUT [options] IN",
         .summary = "Load a checkpoint into the memory of ranks under one layout, remap it to the "
-                   "other layout and back, prove every copy of every tensor against the files by "
-                   "its fingerprint after each step, and say how fast that was.",
+                   "other layout and back, check every copy of every tensor against the files by "
+                   "its fingerprint after each step, and report the speed.",
         .options = option_rows,
         .everyday = "from to device runs check json",
         .values = &r,

@@ -70,7 +70,7 @@ static dcpk_status train_go_on(const struct train *t, dcpk_status st, int64_t it
                                const char *of, struct dcpk_error *err)
 {
     if (st == DCPK_OK && dcpk_cli_interrupted())
-        st = dcpk_fail(err, DCPK_ECANCELLED, "stopped on request behind iteration %" PRId64 "%s",
+        st = dcpk_fail(err, DCPK_ECANCELLED, "stopped on request after iteration %" PRId64 "%s",
                        iteration, of);
     return dcpk_ranks_agree(t->env.ranks, st, err);
 }
@@ -203,20 +203,23 @@ static int train(struct train *t)
 static const struct dcpk_option option_rows[] = {
     DCPK_OPT_ROWS(dcpk_train_options, struct dcpk_train_args, asked),
     DCPK_OPT_TEXT("device", "NAME", device,
-                  "what computes: cpu; cuda, a GPU for each rank, whose sums no layout changes; "
-                  "cublas, the same with products by cuBLAS, which is fast (default: cpu)"),
+                  "device: cpu (default); cuda, a GPU for each rank, with the same sums in every "
+                  "layout; cublas, the same with the faster products of cuBLAS"),
     DCPK_OPT_FLAG("explain-memory", explains_memory,
-                  "train nothing: print what a rank of this run would hold, and of Megatron under "
-                  "each sharding strategy, and what would lower it"),
-    DCPK_OPT_FLAG("explain-comm", explains_comm,
-                  "train nothing: print what a rank would send data-parallel ranks in each step"),
-    DCPK_OPT_COUNT("ranks", "N", n_ranks, "explain for so many ranks (default: those that run)"),
+                  "train nothing: print the memory of a rank, in this run and in Megatron under "
+                  "each sharding strategy, and how to lower it"),
+    DCPK_OPT_FLAG(
+        "explain-comm", explains_comm,
+        "train nothing: print how much a rank would send to data-parallel ranks in each step"),
+    DCPK_OPT_COUNT("ranks", "N", n_ranks,
+                   "number of ranks to explain for (default: those that run)"),
     DCPK_OPT(DCPK_OPTION_SIZE, 0, "device-memory", "SIZE", uint64_t, device_bytes,
-             "explain what fits into this memory of a rank, too"),
-    DCPK_OPT_NUMBER("link-rate", "GB/S", link_rate, "explain how long it would be on its way"),
+             "memory of a rank: also explain what fits into it"),
+    DCPK_OPT_NUMBER("link-rate", "GB/S", link_rate,
+                    "bandwidth: also explain how long sending would take"),
     DCPK_OPT_FLAG("json", as_json,
-                  "print a line of JSON for each iteration, as in the log, instead of text; what "
-                  "is explained as one document"),
+                  "print a line of JSON for each iteration, as in the log, instead of text; "
+                  "explanations as one document"),
     DCPK_OPT_THREADS(env.n_threads),
     DCPK_OPT_MEMORY(env.memory_bytes),
     DCPK_OPT_VERBOSITY(verbosity),

@@ -116,11 +116,10 @@ static dcpk_status check_writable(const struct verify *v, struct dcpk_error *err
         dcpk_exec_may_add_integrity(v->ckpt, &is_there, err))
         return err->status;
     if (is_there && !v->force)
-        return dcpk_fail(
-            err, DCPK_EUSAGE,
-            "'%s' has an '" DCPK_INTEGRITY_NAME
-            "', which verify checks without --write-integrity (--force writes it anew)",
-            dcpk_store_path(v->ckpt->store));
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "'%s' has an '" DCPK_INTEGRITY_NAME
+                         "', which verify checks without --write-integrity (--force replaces it)",
+                         dcpk_store_path(v->ckpt->store));
     return DCPK_OK;
 }
 
@@ -150,9 +149,7 @@ static dcpk_status open_both(struct verify *v, struct dcpk_args_from *from, stru
         return err->status;
     if (v->source != NULL && from->args == NULL && !v->source->format->is_model &&
         dcpk_lacks_args(v->source))
-        dcpk_cli_note(&v->verbosity,
-                      "'%s' has no args: what 'convert' was told with --args-from is "
-                      "needed here, too",
+        dcpk_cli_note(&v->verbosity, "'%s' has no args: give --args-from, as to 'convert'",
                       v->against);
     return DCPK_OK;
 }
@@ -185,9 +182,9 @@ static int check_usage(const struct verify *v)
     if (v->force && !v->writes_integrity)
         return dcpk_cli_usage(NAME, "--force is for --write-integrity");
     if (v->against == NULL && v->args_path != NULL)
-        return dcpk_cli_usage(NAME, "--args-from is for --against SRC, as convert was told");
+        return dcpk_cli_usage(NAME, "--args-from is for --against SRC, as for 'convert'");
     if (v->against == NULL && v->maps != NULL)
-        return dcpk_cli_usage(NAME, "--maps is for --against SRC, as convert was told");
+        return dcpk_cli_usage(NAME, "--maps is for --against SRC, as for 'convert'");
     return -1;
 }
 
@@ -200,18 +197,17 @@ static const struct dcpk_option option_rows[] = {
     DCPK_OPT_FLAG("weights-only", weights_only,
                   "with --against: DIR was converted without optimizer state"),
     DCPK_OPT_LENGTH("vocab-size", "N", vocab_size,
-                    "with --against: tokens of the vocabulary, where its padding differs (default: "
+                    "with --against: tokens of the vocabulary, if its padding differs (default: "
                     "args.vocab_size)"),
     DCPK_OPT_AGAINST(input),
-    DCPK_OPT_FLAG(
-        "write-integrity", writes_integrity,
-        "when all is ok, add Megatron's integrity.json (SHA-256 of every file) to DIR, before a "
-        "copy; a folder on disk with all files directly in it"),
-    DCPK_OPT_FLAG("force", force, "with --write-integrity: write one anew that is there"),
+    DCPK_OPT_FLAG("write-integrity", writes_integrity,
+                  "if all checks pass, add Megatron's integrity.json (SHA-256 of every file) to "
+                  "DIR, a folder on disk without subfolders"),
+    DCPK_OPT_FLAG("force", force, "with --write-integrity: replace an existing one"),
     DCPK_OPT_ARGS_FROM(args_path),
-    DCPK_OPT_CHECKPOINT("maps", "DIR", maps,
-                        "with --against: maps of families of Hugging Face's models beside those "
-                        "that are built in"),
+    DCPK_OPT_CHECKPOINT(
+        "maps", "DIR", maps,
+        "with --against: maps of Hugging Face model families, in addition to the built-in ones"),
     DCPK_OPT_FORMAT(format),
     DCPK_OPT_ITERATION(iteration),
     DCPK_OPT_JSON(as_json),

@@ -174,9 +174,9 @@ static void report_list(struct dcpk_doc *doc, const char *key, const char *title
         &(struct dcpk_doc_table){
             .flags = DCPK_DOC_PARAGRAPHS, .indent = 2, .fill = fill_differences, .context = kept});
     if (of->most > 0 && n_elements > of->most)
-        dcpk_doc_line(doc,
-                      "  %" PRIu64 " more tensors, less far apart (--top N lists more, --json all)",
-                      n_elements - of->most);
+        dcpk_doc_line(
+            doc, "  %" PRIu64 " more tensors that differ less (--top N lists more, --json all)",
+            n_elements - of->most);
     if (of->hides_lacking && n_lacking > 0)
         dcpk_doc_line(doc,
                       "  %" PRIu64 " things that only one of the two keeps (--json lists them)",

@@ -19,7 +19,7 @@ static const struct dcpk_option gate_options[] = {
 static const struct dcpk_option loader_options[] = {
     DCPK_OPT_GROUP("the run that will load OUT"),
     DCPK_OPT_TEXT("target-impl", "any|te|local", impl,
-                  "spelling of its names (default: any, all of them as aliases)"),
+                  "implementation of its parameter names (default: any, all of them as aliases)"),
     DCPK_OPT_TEXT("target-generation", "A|B|C|V2", generation,
                   "torch_dist: common state in common.pt (B, read by every release; the default) "
                   "or as core 0.19 writes it (C, read from 0.19 on), or with the optimizer's state "
@@ -30,11 +30,11 @@ static const struct dcpk_option loader_options[] = {
 static const struct dcpk_option proof_options[] = {
     DCPK_OPT_FLAG("check-input", check_input,
                   "check every checksum of IN first, and its integrity.json (reads it twice)"),
-    DCPK_OPT_FLAG("no-check-input", no_check_input, "with --verify: leave that out"),
+    DCPK_OPT_FLAG("no-check-input", no_check_input, "with --verify: skip that check"),
     DCPK_OPT_FLAG("verify", verify,
                   "prove the output against IN before it is published: check the checksums of IN "
-                  "(--check-input), read the output back, past the page cache where the system "
-                  "lets it go, and compare as 'verify --against' does"),
+                  "(--check-input), read the output back (from disk, if the system drops its page "
+                  "cache) and compare as 'verify --against' does"),
     DCPK_OPT_OUT_FILE("hashes", "FILE", hashes_path,
                       "read the output back and write the hashes of its tensors, for 'hash "
                       "--check'"),
@@ -45,22 +45,21 @@ static const struct dcpk_option proof_options[] = {
     DCPK_OPT_FLAG("force", force,
                   "replace an output that exists, and files of --report, --html and --hashes"),
     DCPK_OPT_FLAG("resume", resume,
-                  "continue where a run that was killed or failed stopped, if there was one; an "
-                  "output that is there is compared, and complete when it is what would be "
-                  "written"),
+                  "continue a run that was killed or failed, if there is one; an existing output "
+                  "is compared with what would be written, and accepted if it is equal"),
     DCPK_OPT_TRACKER(tracker),
     DCPK_OPT_THREADS(n_threads),
     DCPK_OPT_MEMORY(memory_bytes),
     DCPK_OPT_OUT_FILE("report", "FILE", report_path, "write the report with every key as JSON"),
     DCPK_OPT(DCPK_OPTION_FLAG, 'v', "verbose", NULL, bool, verbose,
-             "report chunks, files, times and each kind of key that was left out as well"),
+             "also report chunks, files, times and each kind of key that was left out"),
     DCPK_OPT_JSON(json),
     DCPK_OPT_HTML_FORCE(html_path),
     DCPK_OPT_VERBOSITY(verbosity),
     DCPK_OPT_END};
 
 static const struct dcpk_option shared_options[] = {
-    DCPK_OPT_GROUP("what IN holds"),
+    DCPK_OPT_GROUP("contents of IN"),
     DCPK_OPT_ITERATION(iteration),
     DCPK_OPT_INCLUDE(gate_options),
     DCPK_OPT_FILE("param-to-param-group-map-json", "FILE", map_path,
@@ -72,7 +71,7 @@ static const struct dcpk_option shared_options[] = {
                   "torch_dist: fully_reshardable, state that any layout of ranks loads (the "
                   "default), or dp_reshardable, Megatron's own default: buckets for the tp, pp and "
                   "ep of --target-mesh"),
-    DCPK_OPT_GROUP("what is written"),
+    DCPK_OPT_GROUP("contents of OUT"),
     DCPK_OPT_FLAG("weights-only", weights_only, "leave the optimizer out"),
     DCPK_OPT_TEXT("output-model-weight-prefix", "P", model_prefix,
                   "prefix of weight keys (default: model.module)"),
@@ -80,7 +79,7 @@ static const struct dcpk_option shared_options[] = {
                   "prefix of optimizer keys (default: optimizer.state.module.module.module; fp32 "
                   "runs one module less)"),
     DCPK_OPT_FLAG("like-megatron-inspector", like_inspector,
-                  "write key for key what Megatron's Python tool writes, where it works"),
+                  "write the same keys as Megatron's Python tool, where that works"),
     DCPK_OPT_FLAG("rename-mtp-keys", rename_mtp,
                   "with --like-megatron-inspector: name MTP's inner layer mtp_model_layer "
                   "(default: both names are written)"),
@@ -91,26 +90,26 @@ static const struct dcpk_option shared_options[] = {
 const struct dcpk_option dcpk_convert_options[] = {
     DCPK_OPT_TEXT("to", "FORMAT", to,
                   "format to write: fsdp_dtensor, torch_dist, zarr, huggingface"),
-    DCPK_OPT_TEXT("from", "FORMAT", from, "format to read (default: found by looking)"),
+    DCPK_OPT_TEXT("from", "FORMAT", from, "format to read (default: detected)"),
     DCPK_OPT_FAMILY(family), DCPK_OPT_INCLUDE(shared_options), DCPK_OPT_END};
 
 const struct dcpk_option dcpk_named_convert_options[] = {
     DCPK_OPT_INCLUDE(shared_options),
-    DCPK_OPT_FLAG("oom-traceback", oom_traceback, "accepted, without meaning here"),
+    DCPK_OPT_FLAG("oom-traceback", oom_traceback, "accepted, without effect"),
     DCPK_OPT_MSC(enable_msc), DCPK_OPT_END};
 
 const struct dcpk_option dcpk_merge_options[] = {
     DCPK_OPT_TEXT("weights", "W,W", weights,
-                  "a number for each checkpoint, taken as it is; an average has a sum of 1"),
+                  "a number for each checkpoint, used as given; for an average they add up to 1"),
     DCPK_OPT_TEXT("to", "FORMAT", to,
                   "format to write: fsdp_dtensor, torch_dist, zarr, huggingface (default: that of "
                   "the first)"),
     DCPK_OPT_FAMILY(family),
-    DCPK_OPT_GROUP("what the checkpoints hold"),
+    DCPK_OPT_GROUP("contents of the checkpoints"),
     DCPK_OPT_ITERATION(iteration),
-    DCPK_OPT_FLAG("weights-only", weights_only,
-                  "leave optimizers out: where masters lie in their buckets, the stored weights "
-                  "are summed"),
+    DCPK_OPT_FLAG(
+        "weights-only", weights_only,
+        "leave optimizers out: sum the stored weights where masters are in optimizer buckets"),
     DCPK_OPT_INCLUDE(gate_options),
     DCPK_OPT_ARGS_FROM(args_from),
     DCPK_OPT_INPUT(input),

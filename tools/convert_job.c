@@ -37,8 +37,8 @@ static dcpk_status check_path(const struct job *job, const char *what, const cha
         return DCPK_OK;
     if (dcpk_run_check_apart(out, path, &inside) == DCPK_EUSAGE)
         return dcpk_fail(err, DCPK_EUSAGE,
-                         "the %s '%s' would lie in the output '%s', which holds a checkpoint and "
-                         "nothing else; write it beside that",
+                         "the %s '%s' would be inside the output '%s', which holds a checkpoint "
+                         "and nothing else; write it next to the output",
                          what, path, out);
     for (size_t i = 0; i < job->args->n_inputs; i++)
         if (dcpk_run_check_apart(job->args->inputs[i], path, err) != DCPK_OK)

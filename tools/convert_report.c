@@ -203,7 +203,7 @@ static void report_load(const struct dcpk_conversion *c, struct dcpk_doc *doc)
     struct dcpk_fact expert_parallel = dcpk_fact_null();
 
     if (needs != 0)
-        dcpk_doc_page_heading(doc, "what loads it");
+        dcpk_doc_page_heading(doc, "loading it");
     if (no_optim || no_rng)
         dcpk_doc_row(doc, "to load", "add%s%s", no_optim ? " --no-load-optim" : "",
                      no_rng ? " --no-load-rng" : "");
@@ -380,7 +380,7 @@ static void report_repaired(const struct dcpk_repaired *repaired, struct dcpk_do
 static void report_time(const struct dcpk_conversion *c, struct dcpk_doc *doc)
 {
     const uint64_t n_bytes = c->stats.written_bytes + c->compared_bytes; /* one of them is 0 */
-    const char *what = c->is_complete ? "equal to what is there:" : "wrote";
+    const char *what = c->is_complete ? "equal to the existing output:" : "wrote";
     const double seconds = fmax(c->stats.seconds, 1e-9);
     char a[DCPK_SIZE_TEXT_BYTES], b[DCPK_SIZE_TEXT_BYTES];
 
@@ -489,7 +489,7 @@ static void report_sides(const struct dcpk_conversion *c, const struct dcpk_conv
     doc->media = DCPK_DOC_PAGE;
     dcpk_doc_heading(doc, "source and target");
     dcpk_convert_report_sides(c, doc);
-    dcpk_doc_heading(doc, files->dry_run ? "what would be done" : "what was done");
+    dcpk_doc_heading(doc, files->dry_run ? "planned work" : "work done");
     doc->media = 0;
 }
 

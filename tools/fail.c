@@ -16,22 +16,22 @@ static const struct {
     {DCPK_FIX_SWIGLU, "give --swiglu, --no-swiglu or --swiglu-modules as the model was built"},
     {DCPK_FIX_GROUP_MAP, "give --param-to-param-group-map-json"},
     {DCPK_FIX_VOCAB_SIZE, "give the model's number of tokens (its vocab_size) as --vocab-size"},
-    {DCPK_FIX_BUCKET_SIZE, "give --ddp-bucket-size if the run had another than its args say"},
+    {DCPK_FIX_BUCKET_SIZE,
+     "give --ddp-bucket-size if the run used another size than args.ddp_bucket_size"},
     {DCPK_FIX_WEIGHTS_ONLY, "--weights-only leaves the optimizer state out"},
-    {DCPK_FIX_OTHER_SHARDS, "take another --target-dp"},
-    {DCPK_FIX_NO_SHARDS, "leave --target-dp out, every layout loads"},
+    {DCPK_FIX_OTHER_SHARDS, "choose another --target-dp"},
+    {DCPK_FIX_NO_SHARDS, "leave --target-dp out: every layout loads the result"},
     {DCPK_FIX_NO_MESH, "leave --target-mesh out"},
     {DCPK_FIX_OWN_MAPPING, "convert without --like-megatron-inspector"},
     {DCPK_FIX_NO_READ_BACK, "leave --verify, --hashes and --integrity out"},
     {DCPK_FIX_NO_INTEGRITY, "leave --integrity out"},
     {DCPK_FIX_LIST_BUILT, "'dcpkit --version' lists what is built in"},
     {DCPK_FIX_HASH_LIST, "'dcpkit hash --json' prints such a list"},
-    {DCPK_FIX_MODEL_FLAGS,
-     "'dcpkit inspect' shows the flags of its model; 'dcpkit check' names what "
-     "a conversion would mend"},
-    {DCPK_FIX_NO_LOAD_OPTIM, "--no-load-optim loads weights alone"},
-    {DCPK_FIX_FINETUNE, "--finetune loads weights alone and begins at iteration 0"},
-    {DCPK_FIX_SCHEDULE, "--override-opt-param-scheduler keeps the one of this run, "
+    {DCPK_FIX_MODEL_FLAGS, "'dcpkit inspect' shows the flags of its model; 'dcpkit check' names "
+                           "what a conversion would fix"},
+    {DCPK_FIX_NO_LOAD_OPTIM, "--no-load-optim loads only weights"},
+    {DCPK_FIX_FINETUNE, "--finetune loads only weights and begins at iteration 0"},
+    {DCPK_FIX_SCHEDULE, "--override-opt-param-scheduler keeps that of this run, "
                         "--use-checkpoint-opt-param-scheduler takes that of the checkpoint"},
     {DCPK_FIX_ALLOW_OVERFLOW, "--allow-overflow writes them as infinities"},
     {DCPK_FIX_TRUST, "--trust weights or --trust masters says which side is right"},
@@ -39,7 +39,7 @@ static const struct {
     {DCPK_FIX_GTP, "convert --accept-gtp takes them as they are stored"},
     {DCPK_FIX_ARGS, "--args-from takes args from a JSON object, a run_config.yaml of "
                     "Megatron-Bridge, or a checkpoint that has either"},
-    {DCPK_FIX_RENAME, "modify-state-dict --op 'rename RE NEW' mends keys"},
+    {DCPK_FIX_RENAME, "modify-state-dict --op 'rename RE NEW' fixes keys"},
     {DCPK_FIX_PREFIX, "convert --input-model-weight-prefix takes keys with that prefix"},
     {DCPK_FIX_DROP, "convert --drop RE leaves them out"},
     {DCPK_FIX_REWRITE, "--target-mesh (--target-dp of fsdp_dtensor), --weights-only or "

@@ -13,12 +13,13 @@ const struct dcpk_option dcpk_family_options[] = {
     DCPK_OPT_GROUP("folders of Hugging Face's models, as IN or OUT"),
     DCPK_OPT_TEXT("family", "F", family,
                   "the family of the model (default: by config.json, or the first that fits)"),
-    DCPK_OPT_CHECKPOINT("maps", "DIR", maps,
-                        "maps of families beside those that are built in "
-                        "(formats/safetensors/MAPS.md)"),
+    DCPK_OPT_CHECKPOINT(
+        "maps", "DIR", maps,
+        "maps of families in addition to the built-in ones (formats/safetensors/MAPS.md)"),
     DCPK_OPT_FLAG("no-mtp", without_mtp, "leave MTP layers out"),
     DCPK_OPT_FILE("hf-config", "FILE", config,
-                  "OUT: the config.json under what the args say: token ids, real vocabulary"),
+                  "OUT: a config.json to start from, which args override: for token ids, the real "
+                  "vocabulary"),
     DCPK_OPT_CHECKPOINT("hf-assets", "DIR", assets,
                         "OUT: copy files of the tokenizer and generation_config.json from DIR"),
     DCPK_OPT_TEXT("dtype", "D", dtype,

@@ -239,7 +239,7 @@ static void report_hash_check(const struct dcpk_hash_check *check, struct dcpk_d
     }
     if (n_different == 0 && !is_whole_same(check))
         dcpk_doc_row(doc, "differs",
-                     "the whole: a dtype, or a shape, of which FILE has the hash alone");
+                     "the whole: a dtype or a shape, which FILE has only in this hash");
     if (check->lost->status != DCPK_OK) {
         lost = check->lost->text;
         dcpk_doc_row(doc, "lost", "%s", lost);

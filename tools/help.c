@@ -18,8 +18,8 @@
 /* Options that every command has. */
 static const struct dcpk_option common[] = {
     {.name = DCPK_HELP_NO_SANDBOX,
-     .help = "do without the sandbox, which keeps this command from all files but those that "
-             "its arguments name, from programs and from the network"},
+     .help = "run without the sandbox, which lets this command use only the files that its "
+             "arguments name, no programs and no network"},
     {.name = DCPK_HELP_COLOR,
      .argument = "WHEN",
      .help = "colours: always, never or auto, on a terminal unless NO_COLOR is set (default)"},

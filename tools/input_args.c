@@ -16,29 +16,29 @@ struct word {
 #define ROWS(when, name)                                                                           \
     DCPK_OPT_TEXT("input-model-weight-prefix", "P", model_prefix,                                  \
                   when "prefix of weight keys in " name                                            \
-                       ", fsdp_dtensor (default: model.module, else found by looking)"),           \
+                       ", fsdp_dtensor (default: model.module, else detected)"),                   \
         DCPK_OPT_TEXT("input-optimizer-state-prefix", "P", state_prefix,                           \
                       when "prefix of optimizer keys in " name ", fsdp_dtensor (default: "         \
-                           "optimizer.state.module.module.module, else found by looking)"),        \
+                           "optimizer.state.module.module.module, else detected)"),                \
         DCPK_OPT_LIST("drop", "RE", drops,                                                         \
-                      when "leave out what " name " has under keys that match, as if it were not " \
-                           "there; may be given several times"),                                   \
+                      when "leave keys of " name " out that match, as if they did not exist; "     \
+                           "may be given several times"),                                          \
         DCPK_OPT_LENGTH("ddp-bucket-size", "N", bucket_elems,                                      \
-                        when "elements of a DDP bucket in the run that wrote " name ", where "     \
+                        when "elements of a DDP bucket in the run that wrote " name ", if "        \
                              "optimizer state gathered by data-parallel rank 0 "                   \
                              "(dp_zero_gather_scatter) does not fit args.ddp_bucket_size"),        \
         DCPK_OPT_TEXT("trust", "weights|masters", trust,                                           \
-                      when "where weights of " name                                                \
-                           " are not its rounded masters, take these and "                         \
-                           "make the others of them (default: that is an error)"),                 \
+                      when "if weights of " name " are not its rounded masters, trust these and "  \
+                           "derive the others (default: that is an error)"),                       \
         DCPK_OPT_TEXT("repair", "bucket-padding", repair,                                          \
-                      when "put optimizer state of " name " back that core 0.15 to 0.19.2 moved "  \
+                      when "move optimizer state of " name " back that core 0.15 to 0.19.2 moved " \
                            "over the padding of DDP buckets; lost masters become their weights, "  \
                            "exp_avg 0, exp_avg_sq the mean of its tensor"),                        \
         DCPK_OPT_FLAG("accept-gtp", accept_gtp,                                                    \
-                      when "take weights of generalized tensor parallelism or of an interleaved "  \
-                           "GLU as " name " stores them: you know that its release wrote them "    \
-                           "right"),                                                               \
+                      when                                                                         \
+                      "accept weights of generalized tensor parallelism or of an interleaved "     \
+                      "GLU as " name " stores them: you know that its release wrote them "         \
+                      "right"),                                                                    \
         DCPK_OPT_END
 
 #define DCPK_OPT_STRUCT struct dcpk_input_args

@@ -212,7 +212,7 @@ void dcpk_inspect_report_maps(const struct dcpk_inspection *in, struct dcpk_doc 
 
     doc->media = DCPK_DOC_PAGE;
     if (n_cut > 0)
-        dcpk_doc_heading(doc, "where the chunks of a tensor lie");
+        dcpk_doc_heading(doc, "chunks of a tensor");
     for (size_t i = 0; i < n; i++)
         report_map(in, largest[i], i == 0, doc);
     if (n_cut > n)

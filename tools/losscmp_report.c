@@ -153,7 +153,7 @@ static void report_log(struct dcpk_doc *doc, const char *label, const char *path
 
     if (log->n_replaced > 0)
         replaced =
-            dcpk_doc_format(doc, "; %zu more were made anew by a resumed run", log->n_replaced);
+            dcpk_doc_format(doc, "; %zu more were repeated by a resumed run", log->n_replaced);
     dcpk_doc_row(doc, label, "%s: %s, %" PRId64 " to %" PRId64 "%s", path,
                  dcpk_cli_count(log->n, "iteration", count), log->steps[0].iteration,
                  log->steps[log->n - 1].iteration, replaced);

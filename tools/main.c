@@ -30,9 +30,9 @@ struct command {
 };
 
 static const struct command commands[] = {
-    {"check", NULL, "say which releases of Megatron load a checkpoint", dcpk_cmd_check, NULL},
-    {"compare-two-checkpoint", "diff compare",
-     "say whether two checkpoints hold the same, and what differs", NULL, dcpk_cmd_compare},
+    {"check", NULL, "check which releases of Megatron load a checkpoint", dcpk_cmd_check, NULL},
+    {"compare-two-checkpoint", "diff compare", "compare two checkpoints, list what differs", NULL,
+     dcpk_cmd_compare},
     {"completion", NULL, "print the completion script of a shell", dcpk_cmd_completion, NULL},
     {"convert", "reshard", "convert a checkpoint to another format", NULL, dcpk_cmd_convert},
     {"convert-fsdp-dtensor-to-torch-dist", NULL, "the same, of these two formats", NULL,
@@ -40,8 +40,8 @@ static const struct command commands[] = {
     {"convert-torch-dist-to-fsdp-dtensor", NULL,
      "the same with the flags of Megatron's Python tool", NULL, dcpk_cmd_convert_torch_dist},
     {"hash", NULL, "print the XXH3-128 of every tensor", NULL, dcpk_cmd_hash},
-    {"inspect", "ls info", "say what a checkpoint is and what it holds", dcpk_cmd_inspect, NULL},
-    {"losscmp", NULL, "say whether two training runs had the same losses", dcpk_cmd_losscmp, NULL},
+    {"inspect", "ls info", "describe a checkpoint and its contents", dcpk_cmd_inspect, NULL},
+    {"losscmp", NULL, "compare the losses of two training runs", dcpk_cmd_losscmp, NULL},
     {"merge", NULL, "write the weighted sum of the weights of several checkpoints", NULL,
      dcpk_cmd_merge},
     {"modify-state-dict", "modify", "rename, remove or cast keys of a checkpoint", dcpk_cmd_modify,
@@ -210,11 +210,11 @@ static int run_alone(const struct command *command, int argc, char **argv)
 
     if (n == 1)
         return command->run(argc, argv);
-    return dcpk_cli_usage(command->name,
-                          "started as one of %d processes, but this command works in one: start it "
-                          "without mpirun or srun, or where a job's own process starts it, with "
-                          "DCPKIT_ALONE=1 in the environment",
-                          n);
+    return dcpk_cli_usage(
+        command->name,
+        "started as one of %d processes, but this command runs in one: start it without mpirun or "
+        "srun, or, if a process of a job starts it, with DCPKIT_ALONE=1 in the environment",
+        n);
 }
 
 /* Only rank 0 prints; the others report through dcpk_ranks_agree. */

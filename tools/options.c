@@ -23,10 +23,10 @@
 #define DCPK_OPT_STRUCT struct dcpk_verbosity
 const struct dcpk_option dcpk_verbosity_options[] = {
     DCPK_OPT_FLAG("progress", wants_progress,
-                  "progress on stderr also where that is no terminal: a line every 5 s and at the "
-                  "end (default: every 10 s)"),
+                  "show progress on stderr even if that is not a terminal: a line every 5 s and at "
+                  "the end (default: every 10 s)"),
     DCPK_OPT(DCPK_OPTION_FLAG, 'q', "quiet", NULL, bool, is_quiet,
-             "no progress and no notes; errors alone, and the results that were asked for"),
+             "no progress and no notes; only errors and the requested results"),
     DCPK_OPT_END};
 
 /* Appends a table to `flat`, which holds n rows, with the rows that ROWS stand for in their places;
@@ -74,8 +74,8 @@ static int take_option(const struct dcpk_cli *cli, const struct dcpk_option *opt
         argument = "true";
     if (option_is_path(option) && strcmp(argument, "-") == 0)
         return dcpk_cli_usage(cli->name,
-                              "--%s takes the name of a file; '-' is not one: it does not stand "
-                              "for stdin or stdout here (./- is a file of that name)",
+                              "--%s takes the name of a file; '-' is not one: it does not mean "
+                              "stdin or stdout here (./- is a file of that name)",
                               option->name);
     if (dcpk_option_read(option, argument, cli->values)) {
         if (option->kind != DCPK_OPTION_SIZE)
@@ -83,7 +83,7 @@ static int take_option(const struct dcpk_cli *cli, const struct dcpk_option *opt
         memcpy(&size, dcpk_option_field(option, cli->values), sizeof size);
         if (size >= DCPK_EXEC_MIN_MEMORY_BYTES)
             return -1;
-        return dcpk_cli_usage(cli->name, "--%s '%s' is too little: 16M is the least", option->name,
+        return dcpk_cli_usage(cli->name, "--%s '%s' is too small: the minimum is 16M", option->name,
                               argument);
     }
     if (option->kind == DCPK_OPTION_LIST)

@@ -74,18 +74,18 @@
              "least 16M)")
 /* As convert has it. */
 #define DCPK_OPT_FORMAT(field)                                                                     \
-    DCPK_OPT_TEXT("from", "FORMAT", field, "read DIR as this format (default: found by looking)")
+    DCPK_OPT_TEXT("from", "FORMAT", field, "read DIR as this format (default: detected)")
 #define DCPK_OPT_PAGE(field, existing)                                                             \
     DCPK_OPT_OUT_FILE("html", "FILE", field,                                                       \
-                      "write the result as a page for a browser as well, which needs nothing "     \
-                      "beside it; an existing FILE is " existing)
+                      "also write the result as a page for a browser, in a single file; "          \
+                      "an existing FILE is " existing)
 #define DCPK_OPT_HTML(field) DCPK_OPT_PAGE(field, "not replaced")
 /* The same of a command that has --force. */
 #define DCPK_OPT_HTML_FORCE(field) DCPK_OPT_PAGE(field, "replaced only with --force")
 
 #define DCPK_OPT_JSON(field) DCPK_OPT_FLAG("json", field, "print one JSON document instead of text")
 /* A flag of Megatron's checkpoint_inspector.py. */
-#define DCPK_OPT_MSC(field) DCPK_OPT_FLAG("enable-msc", field, "accepted, without meaning here")
+#define DCPK_OPT_MSC(field) DCPK_OPT_FLAG("enable-msc", field, "accepted, without effect")
 /* --progress and --quiet; the field is a struct dcpk_verbosity. */
 #define DCPK_OPT_VERBOSITY(field)                                                                  \
     DCPK_OPT_ROWS(dcpk_verbosity_options, struct dcpk_verbosity, field)

@@ -163,7 +163,7 @@ static void report_remap_verdict(const struct dcpk_remap_result *r, struct dcpk_
                          "ok: %" PRIu64 " tensors are what the files have, loaded, there and back",
                          r->n_tensors);
     else
-        dcpk_doc_verdict(doc, false, "NOT ok: what the ranks hold is not what the files have");
+        dcpk_doc_verdict(doc, false, "NOT ok: the ranks do not hold what the files hold");
     dcpk_doc_set_flag(doc, "ok", r->ok);
 }
 

@@ -112,7 +112,7 @@ const char *dcpk_deed(const struct dcpk_run *target, bool dry_run, const char *w
 {
     if (!target->is_there)
         return dry_run ? would : done;
-    return dry_run ? "would compare with what is there:" : "already complete:";
+    return dry_run ? "would compare with the existing output:" : "already complete:";
 }
 
 dcpk_status dcpk_cli_open(const char *path, const char *format,

@@ -9,12 +9,12 @@
 
 #define DCPK_OPT_TRACKER(field)                                                                    \
     DCPK_OPT_TEXT("tracker", "WHEN", field,                                                        \
-                  "when OUT's tracker is made to name the new iteration: newest, unless it names " \
+                  "when to point OUT's tracker at the new iteration: newest, unless it names "     \
                   "a newer one (default), set, always, or keep, only where there is none "         \
                   "(default where OUT is an iteration's folder)")
 #define DCPK_OPT_ITERATION(field)                                                                  \
     DCPK_OPT_TEXT("iteration", "N", field,                                                         \
-                  "of a run folder or an archive with several: this one, or 'release' (default: "  \
+                  "iteration to use of a run folder or an archive, or 'release' (default: "        \
                   "the one that its tracker names)")
 
 /*

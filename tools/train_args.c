@@ -13,8 +13,8 @@
 #define DCPK_OPT_STRUCT struct dcpk_train_args
 const struct dcpk_option dcpk_train_options[] = {
     DCPK_OPT_FILE("config", "FILE", config,
-                  "knobs as Megatron-Bridge has them, YAML or JSON with sections; those of the "
-                  "command line count more"),
+                  "knobs as Megatron-Bridge has them, YAML or JSON with sections; the command line "
+                  "overrides them"),
     DCPK_OPT_END};
 
 static void each_knob(void (*visit)(void *context, const struct dcpk_option *row, const char *part),

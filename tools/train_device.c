@@ -17,9 +17,10 @@ static dcpk_status find_math(const char *name, const struct dcpk_ops **ops, stru
         return DCPK_OK;
     for (i = 0; dcpk_kernels_absent[i] != NULL; i++)
         if (strcmp(dcpk_kernels_absent[i], name) == 0)
-            return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_LIST_BUILT,
-                                 "the device '%s' was not built in: what it needs was not there",
-                                 name);
+            return dcpk_fail_fix(
+                err, DCPK_EUNSUPPORTED, DCPK_FIX_LIST_BUILT,
+                "the device '%s' is not built in: its libraries were missing when dcpkit was built",
+                name);
     return dcpk_fail_fix(err, DCPK_EUSAGE, DCPK_FIX_LIST_BUILT, "there is no device '%s'", name);
 }
 
@@ -38,9 +39,9 @@ static dcpk_status find_collectives(const struct dcpk_ops *ops, const struct dcp
     *by = dcpk_collectives_built[i];
     if (*by != NULL)
         return DCPK_OK;
-    return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_LIST_BUILT,
-                         "nothing that moves memory of the device '%s' between ranks was built in",
-                         ops->name);
+    return dcpk_fail_fix(
+        err, DCPK_EUNSUPPORTED, DCPK_FIX_LIST_BUILT,
+        "no transport that moves memory of the device '%s' between ranks is built in", ops->name);
 }
 
 static dcpk_status job_open(const struct dcpk_ops *ops, int ordinal, struct dcpk_train_job *job,
@@ -50,8 +51,8 @@ static dcpk_status job_open(const struct dcpk_ops *ops, int ordinal, struct dcpk
     dcpk_status st = ops->open(ordinal, &job->math, err);
 
     if (st == DCPK_EUNSUPPORTED && ordinal > 0)
-        dcpk_append(err, "; each rank of a machine takes a device of its own, so that every "
-                         "process must see all of them");
+        dcpk_append(err, "; every process must see all devices of a machine, because each rank "
+                         "takes one of its own");
     if (st != DCPK_OK)
         return st;
     return dcpk_spaces[0]->open(&first, &job->space, err);

@@ -72,7 +72,8 @@ dcpk_status dcpk_train_log_check(const char *path, struct dcpk_error *err)
         (void)dcpk_fail_errno(err, errno, "reading '%s'", path);
     else if (n > 0 && (n < sizeof text || memcmp(text, LOG_BEGIN, n) != 0))
         (void)dcpk_fail(err, DCPK_EUSAGE,
-                        "'%s' is not a log, which begins with a command: nothing is appended to it",
+                        "'%s' is not a log, because it does not begin with a command: nothing is "
+                        "appended to it",
                         path);
     (void)fclose(file);
     return err->status;

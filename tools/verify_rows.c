@@ -31,7 +31,7 @@ void dcpk_checks_structure(struct dcpk_checks *checks, const struct dcpk_checkpo
     dcpk_checks_add(checks, "cover", cover->status, cover,
                     "the chunks of every tensor cover it exactly");
     dcpk_checks_add(checks, "places", places->status, places,
-                    "no two items share bytes, but for exact aliases");
+                    "no two items share bytes, except exact aliases");
 }
 
 /* The row of a check, if it was made; `text`: when it holds. */
@@ -51,14 +51,15 @@ void dcpk_checks_verified(struct dcpk_checks *checks, const struct dcpk_checkpoi
 
     if (outcomes[DCPK_VERIFY_WHOLE].is_made)
         dcpk_checks_structure(checks, ckpt, outcomes);
-    snprintf(text, sizeof text, "%s readable, nothing but known classes in them",
+    snprintf(text, sizeof text, "%s readable, with known classes only",
              dcpk_cli_count(ckpt->n_objects, "object", count));
     checks_add_made(checks, "pickles", &outcomes[DCPK_VERIFY_PICKLES], text);
     snprintf(text, sizeof text, "the CRC-32 of every record is right, %s read",
              dcpk_cli_size(v->item_bytes, size));
     if (!v->has_checksums) /* zarr: nothing records what they were */
-        snprintf(text, sizeof text,
-                 "the format stores none of tensor bytes; what is compressed can be decoded");
+        snprintf(
+            text, sizeof text,
+            "the format stores no checksums of tensor bytes; compressed chunks can be decoded");
     checks_add_made(checks, "checksums", &outcomes[DCPK_VERIFY_CHECKSUMS], text);
     snprintf(text, sizeof text, "%zu files have the SHA-256 that '" DCPK_INTEGRITY_NAME "' lists",
              v->n_listed);

@@ -374,9 +374,8 @@ static void dcp_inherit(struct dcpk_output *out)
     const struct dcpk_dcp_info *info = out->source->state;
 
     if (info->has_planner_data && out->format == &dcpk_format_dcp)
-        dcpk_checkpoint_note(out->source,
-                             "planner_data is written flat: what rebuilds nested dicts from it "
-                             "(dcp_to_torch_save) gives the keys as they are");
+        dcpk_checkpoint_note(out->source, "planner_data is written flat: dcp_to_torch_save makes "
+                                          "no nested dicts, and gives the keys as they are");
     out->form = info;
 }
 

@@ -323,8 +323,8 @@ static dcpk_status find_source(struct dcpk_store *store, const char *name,
     st = dcpk_store_find(store, name, source, err);
     if (st == DCPK_EIO && kind != DCPK_PATH_FILE)
         st = dcpk_fail(err, DCPK_EFORMAT,
-                       "the data file '%.200s' is %s in '%s'; copy the checkpoint again, or take "
-                       "one whose save came to its end",
+                       "the data file '%.200s' is %s in '%s'; copy the checkpoint again, or use "
+                       "one that was saved completely",
                        name, kind == DCPK_PATH_NOTHING ? "missing" : "not a plain file",
                        dcpk_store_path(store));
     return st;

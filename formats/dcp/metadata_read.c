@@ -77,7 +77,7 @@ static dcpk_status read_storage_data(struct reading *r, const struct dcpk_value 
 {
     if (!is_dict(dict, DCPK_PACKED_PLACES))
         return dcpk_fail(err, DCPK_EFORMAT,
-                         "no storage_data: it does not say where the items lie (not written by a "
+                         "no storage_data: the places of the items are not known (not written by a "
                          "file system writer)");
     if (dcpk_pickle_run(dict) == DCPK_PACKED_NOTHING)
         r->packed.n_places = 0;
@@ -431,7 +431,7 @@ static dcpk_status keep_unknown(struct dcpk_checkpoint *ckpt, const struct dcpk_
 {
     if (n->name == NULL)
         return DCPK_OK;
-    ckpt->unknown_class = "what another call returns";
+    ckpt->unknown_class = "the result of another call";
     if (*n->name != '\0')
         ckpt->unknown_class = dcpk_arena_printf(ckpt->arena, err, "%s.%s", n->module, n->name);
     if (ckpt->unknown_class == NULL)

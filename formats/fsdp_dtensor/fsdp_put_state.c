@@ -214,7 +214,7 @@ static const char *why_no_rng(const struct writer *w, size_t i)
     if (rng->pp != 0)
         return "RNG state of a later pipeline stage: Megatron-FSDP has one stage";
     if (rng->tp >= w->tp && w->is_for_tp)
-        return "RNG state of another tensor-parallel rank than those that this is written for";
+        return "RNG state of a tensor-parallel rank that the target does not have";
     if (dcpk_model_rng(w->model, &rank) != rng)
         return "RNG state of one data-parallel rank: Megatron-FSDP gives all of them that of the "
                "first";

@@ -140,8 +140,8 @@ static dcpk_status add_group(struct optimizers *o, struct dcpk_output *out,
             return DCPK_OK;
         if (same_identity(o->groups[expert][i], bare))
             return dcpk_fail(err, DCPK_EMISMATCH,
-                             "two parameter groups differ in what Megatron does not tell them "
-                             "apart by (it does by wd_mult, lr_mult, max_lr, ...)");
+                             "two parameter groups differ only in fields that Megatron does not "
+                             "distinguish them by (it uses wd_mult, lr_mult, max_lr, ...)");
     }
     if (group_is_expert(group) != expert)
         dcpk_output_event(out, DCPK_EVENT_NOTE, "is_expert_parallel",

@@ -176,11 +176,11 @@ static dcpk_status ask_common_groups(const struct dcpk_loading *loading, bool is
         return dcpk_request_fault(loading, DCPK_FOR_GROUPS, DCPK_ALL_LOADERS, "optimizer",
                                   IS_NOT_THERE, err);
     if (first != NULL && !is_split)
-        return dcpk_request_fault(loading, DCPK_FOR_GROUPS, DCPK_ALL_LOADERS, "optimizer",
-                                  "the common state has an optimizer of experts besides the dense "
-                                  "one (expert parallelism), the run has one (KeyError: "
-                                  "'optimizer')",
-                                  err);
+        return dcpk_request_fault(
+            loading, DCPK_FOR_GROUPS, DCPK_ALL_LOADERS, "optimizer",
+            "the common state has a dense optimizer and one of experts (expert parallelism), the "
+            "run has one optimizer (KeyError: 'optimizer')",
+            err);
     if (first == NULL && is_split)
         return dcpk_request_fault(loading, DCPK_FOR_GROUPS, DCPK_ALL_LOADERS, "optimizer",
                                   "the common state has one optimizer, the run with expert "
@@ -327,8 +327,8 @@ static dcpk_status ask_tied(const struct dcpk_loading *loading,
 
     if (tp != dcpk_max_i64(saved->tp, 1) || pp != dcpk_max_i64(saved->pp, 1))
         return dcpk_request_fault(loading, DCPK_FOR_MOMENTS, DCPK_ALL_LOADERS, asked->type,
-                                  "this layout of the optimizer loads with the tensor and pipeline "
-                                  "parallel sizes alone that it was saved with",
+                                  "this layout of the optimizer loads only with the tensor and "
+                                  "pipeline parallel sizes that it was saved with",
                                   err);
     if (ask_ranks(loading, asked, tp * pp, dense, err) ||
         (asked->is_split &&

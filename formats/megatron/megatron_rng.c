@@ -229,7 +229,7 @@ dcpk_status dcpk_megatron_put_rng(const struct dcpk_model *model, struct dcpk_ou
     if (!has_few_keys(model, &p.grid)) {
         p.grid.n_dp = 0;
         dcpk_output_event(out, DCPK_EVENT_NOTE, "rng_state",
-                          "args tell of more than %d ranks: RNG states have keys by pipeline and "
+                          "args have more than %d ranks: RNG states have keys by pipeline and "
                           "tensor rank alone",
                           MAX_KEYS);
     }
@@ -240,8 +240,8 @@ dcpk_status dcpk_megatron_put_rng(const struct dcpk_model *model, struct dcpk_ou
         if (is_first(model, i) && put_model_rank(&p, model->rng[i].pp, model->rng[i].tp, err))
             return err->status;
     if (*is_whole)
-        why = "RNG state of a data-parallel rank that the target does not have or does not tell "
-              "apart: it gets that of the first";
+        why = "RNG state of a data-parallel rank that the target does not have or distinguish: it "
+              "gets that of the first";
     rng_note_left(&p, why);
     return DCPK_OK;
 }

@@ -69,9 +69,8 @@ void dcpk_megatron_add_scaler(struct dcpk_model *model, const struct dcpk_value 
     else if (model->scaler == NULL)
         model->scaler = scaler;
     else if (!dcpk_value_equal(model->scaler, scaler))
-        dcpk_model_drop(
-            model, "optimizer.grad_scaler",
-            "one optimizer's loss scaler differs from another's, which is kept for both");
+        dcpk_model_drop(model, "optimizer.grad_scaler",
+                        "the loss scalers of two optimizers differ; one is kept for both");
 }
 
 /* What stands in an optimizer's dict and is nothing that this version knows. */
@@ -220,7 +219,7 @@ dcpk_status dcpk_megatron_read_common(struct dcpk_model *model, struct dcpk_erro
         dcpk_model_omit(model, "rerun_state_machine", DCPK_MEGATRON_RERUN_REASON);
     if (model->content != NULL)
         dcpk_model_omit(model, "content_metadata",
-                        "describes the source's layout; the output is described anew");
+                        "describes the source's layout; the output gets its own");
     if (read_further(model, common, err))
         return err->status;
     return read_groups(model, dcpk_value_get(common, "optimizer"), err);

@@ -11,7 +11,7 @@
  * (formats/torch_dist/FORMAT.md 6).
  */
 #define DCPK_MEGATRON_RERUN_REASON                                                                 \
-    "rerun state of the source's ranks: a run that finds none starts anew"
+    "rerun state of the source's ranks: a run without it starts fresh"
 
 /* Behind a "chained_<i>." that core 0.6 to 0.14 put before each of several optimizers. */
 const char *dcpk_megatron_skip_chained(const char *key);

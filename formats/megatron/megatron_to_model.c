@@ -213,9 +213,9 @@ static dcpk_status model_map_tensor(struct dcpk_model *model, uint32_t source,
     if (dcpk_parts_find(model, source, &whole, &sources, err))
         return err->status;
     if (sources.n == 0)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                         "a part of a projection whose parts are not those of Mamba or Gated "
-                         "DeltaNet, or not all there");
+        return dcpk_fail(
+            err, DCPK_EUNSUPPORTED,
+            "a part of a projection that is not of Mamba or Gated DeltaNet, or lacks other parts");
     if (sources.tensor[0] != source) {
         /* it comes with the first one */
         sources.tensor[0] = source;

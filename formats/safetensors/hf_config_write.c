@@ -153,8 +153,8 @@ static dcpk_status check_laid_over(const struct dcpk_hf_export *export,
                                    struct dcpk_error *err)
 {
     if (dcpk_hf_config_check(export->map, config, arena, err))
-        dcpk_context(err, "the given config.json under what args give: take out of it what is not "
-                          "so for args");
+        dcpk_context(
+            err, "the given config.json, overridden by args: remove the keys that contradict args");
     return err->status;
 }
 
@@ -196,7 +196,7 @@ static dcpk_status compute(struct dcpk_hf_exporting *m, const struct dcpk_hf_exp
     (void)dcpk_hf_faults_end(&m->faults, err);
     if (err->status == DCPK_OK)
         return put_wanted(m, export, err);
-    dcpk_context(err, "args as config.json of family '%s'", export->map->family);
+    dcpk_context(err, "writing args as config.json of family '%s'", export->map->family);
     return err->status;
 }
 

@@ -63,7 +63,8 @@ static dcpk_status put_asset(struct dcpk_output *out, struct dcpk_store *store, 
 
     if (dcpk_store_leads_to_private(store, name, NULL))
         return dcpk_fail(err, DCPK_EUSAGE,
-                         "'%s' is a link to what fewer may read than the folder: put a file there",
+                         "'%s' links to a file that fewer users may read than the folder: replace "
+                         "the link by a file",
                          name);
     if (kept == NULL || dcpk_store_find(store, name, &source, err) ||
         dcpk_source_slurp(source, MAX_ASSET_BYTES, &data, &n_bytes, err))

@@ -148,7 +148,7 @@ static dcpk_status choose_map(struct exporting *e, struct dcpk_error *err)
 
     if (e->model->args == NULL)
         return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_ARGS,
-                             "the checkpoint has no args, of which a configuration is made");
+                             "the checkpoint has no args, and config.json is made from them");
     if (dcpk_hf_maps_load(settings->maps, e->out->arena, &maps, err))
         return err->status;
     if (e->base != NULL) {

@@ -147,7 +147,7 @@ static dcpk_status row_read_rest(struct dcpk_arena *arena, const struct dcpk_jso
     if (takes == TAKES_NOTHING)
         return DCPK_OK;
     if (at == NULL || (takes == TAKES_TABLE && dcpk_json_kind(at) != DCPK_JSON_OBJECT))
-        return dcpk_fail(err, DCPK_EFORMAT, "'%s' lacks what it takes", words[row->how].word);
+        return dcpk_fail(err, DCPK_EFORMAT, "'%s' lacks its argument", words[row->how].word);
     *node = dcpk_json_next(at);
     if (takes == TAKES_VALUE || takes == TAKES_TABLE) {
         row->value = dcpk_hf_value(arena, at, err);

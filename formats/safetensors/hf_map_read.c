@@ -50,8 +50,7 @@ static dcpk_status check_captures(const char *name, bool is_pattern, struct dcpk
         while (known[i] != NULL && !dcpk_starts_with(at, known[i]))
             i++;
         if (known[i] == NULL && !(is_pattern && dcpk_starts_with(at, "{*}")))
-            return dcpk_fail(err, DCPK_EFORMAT, "'%.80s': what stands in braces is not known",
-                             name);
+            return dcpk_fail(err, DCPK_EFORMAT, "'%.80s': the word in braces is not known", name);
     }
     return DCPK_OK;
 }

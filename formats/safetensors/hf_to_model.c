@@ -33,8 +33,8 @@ struct matching {
 };
 
 static const char reason_copy[] = "repeats another tensor, bit for bit";
-static const char reason_mtp[] = "of MTP layers, which are left out";
-static const char reason_drop[] = "computed anew by every model";
+static const char reason_mtp[] = "belongs to MTP layers, which are left out";
+static const char reason_drop[] = "computed by every model itself";
 
 /* The stored tensor of that name, or DCPK_NO_TENSOR. */
 static uint32_t find_stored(const struct dcpk_checkpoint *ckpt, const char *name)
@@ -463,7 +463,7 @@ static dcpk_status refuse_adapter(struct matching *m, struct dcpk_error *err)
         return DCPK_OK;
     return dcpk_fail(err, DCPK_EUNSUPPORTED,
                      "there is '%s' of PEFT with the model, and transformers loads both: merge the "
-                     "adapter into the model, or take the adapter's files away",
+                     "adapter into the model, or remove the adapter's files",
                      adapter);
 }
 

@@ -40,12 +40,12 @@ static void remark_latents(const struct dcpk_hf_traps *t)
         name = "norm_epsilon";
     if (number_of(t, name) != LATENT_EPSILON)
         trap_remark(t, name,
-                    "is %g; transformers' norms of latents have 1e-06 whatever it is, Megatron's "
-                    "have this one: the models differ slightly",
+                    "is %g; transformers always uses 1e-06 in norms of latents, Megatron uses this "
+                    "value: the models differ slightly",
                     number_of(t, name));
     if (t->is_import && dcpk_value_is_none(dcpk_value_get(t->attrs, "q_lora_rank")))
         trap_remark(t, "q_lora_rank",
-                    "is None; core 0.19 and later put a norm before linear_q_proj then, which this "
+                    "is None; core 0.19 and later then put a norm before linear_q_proj, which this "
                     "model lacks: load it with core 0.18 or before");
 }
 
@@ -58,7 +58,7 @@ static void remark_groups(const struct dcpk_hf_traps *t)
         topk != 2 * group_topk)
         trap_remark(t, "moe_router_group_topk",
                     "is %g for a top-k of %g; transformers ranks a group by its best two experts, "
-                    "Megatron by its best top-k / group top-k: tokens may go elsewhere",
+                    "Megatron by its best top-k / group top-k: tokens may go to other experts",
                     group_topk, topk);
 }
 
@@ -70,8 +70,8 @@ static void remark_scaling(const struct dcpk_hf_traps *t)
         return;
     if (t->is_import)
         trap_remark(t, "rope_scaling_factor",
-                    "is %g, and pretrain_gpt.py scales by 8 whatever it is (core 0.12 to main): "
-                    "give it to GPTModel",
+                    "is %g, but pretrain_gpt.py always scales by 8 (core 0.12 to main): give it to "
+                    "GPTModel",
                     factor);
     else
         trap_remark(t, "rope_scaling_factor",
@@ -89,7 +89,7 @@ static void remark_interpolation(const struct dcpk_hf_traps *t)
         return;
     if (t->is_import)
         trap_remark(t, arg,
-                    "is %g, and pretrain_gpt.py scales by it from core 0.19 on alone: before, give "
+                    "is %g, and pretrain_gpt.py scales by it only from core 0.19 on: before, give "
                     "it to GPTModel",
                     number_of(t, arg));
     else

@@ -188,7 +188,7 @@ static dcpk_status check_rest(const struct dcpk_value_object *call, size_t at, s
     const struct dcpk_value *args = call->args;
 
     if (call->state != NULL || call->n_items > 0 || call->n_pairs > 0)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED, "a tensor that is changed behind its %s",
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "a tensor that is changed after its %s",
                          call->name);
     if (args->n > most)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "%s with %zu arguments, at most %zu are known",

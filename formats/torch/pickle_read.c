@@ -15,7 +15,7 @@ static dcpk_status stop(struct dcpk_pickle_machine *m, struct dcpk_error *err)
                          "STOP with %zu values and %zu marks on the stack, not one value",
                          m->n_stack, m->n_marks);
     if (dcpk_pickle_input_left(&m->in) != 0)
-        return dcpk_fail(err, DCPK_EFORMAT, "%" PRIu64 " bytes behind STOP",
+        return dcpk_fail(err, DCPK_EFORMAT, "%" PRIu64 " bytes after STOP",
                          dcpk_pickle_input_left(&m->in));
     return dcpk_builder_check(&m->build, m->stack[0], err);
 }

@@ -317,7 +317,7 @@ static dcpk_status check_descriptor(struct dcpk_zip *zip, const struct dcpk_zip_
     }
     if (!agrees)
         return dcpk_fail(err, DCPK_EFORMAT,
-                         "zip: the %" PRIu64 " bytes behind the record that ends at byte %" PRIu64
+                         "zip: the %" PRIu64 " bytes after the record that ends at byte %" PRIu64
                          " are not its data descriptor",
                          n_bytes, at);
     return DCPK_OK;
@@ -340,7 +340,7 @@ static dcpk_status member_check_range(struct dcpk_zip *zip, size_t i, uint64_t n
         return check_descriptor(zip, m, next_bytes - end_bytes, err);
     if (end_bytes != next_bytes)
         return dcpk_fail(err, DCPK_EFORMAT,
-                         "zip: %" PRIu64 " foreign bytes behind record %zu at byte %" PRIu64,
+                         "zip: %" PRIu64 " foreign bytes after record %zu at byte %" PRIu64,
                          next_bytes - end_bytes, i, end_bytes);
     return DCPK_OK;
 }
@@ -443,7 +443,7 @@ static dcpk_status read_directory(struct dcpk_zip *zip, size_t max_members, stru
             return err->status;
     }
     if (c.at_bytes != c.n_bytes)
-        return dcpk_fail(err, DCPK_EFORMAT, "zip: %zu bytes behind the last directory entry",
+        return dcpk_fail(err, DCPK_EFORMAT, "zip: %zu bytes after the last directory entry",
                          c.n_bytes - c.at_bytes);
     if (check_ranges(zip, dir.offset_bytes, err))
         return err->status;

@@ -33,7 +33,7 @@ static dcpk_status inflate_whole(inflate *run, const uint8_t *in, size_t n_in, u
     if (result != LIBDEFLATE_SUCCESS)
         return dcpk_fail(err, DCPK_EFORMAT, "the stream is damaged or of another kind");
     if (taken != n_in)
-        return dcpk_fail(err, DCPK_EFORMAT, "%zu bytes behind the end of the stream", n_in - taken);
+        return dcpk_fail(err, DCPK_EFORMAT, "%zu bytes after the end of the stream", n_in - taken);
     return DCPK_OK;
 }
 

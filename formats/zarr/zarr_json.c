@@ -177,7 +177,7 @@ static dcpk_status read_codec(const struct dcpk_json *doc, struct dcpk_zarr_arra
     if (array->codec == NULL)
         return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_LIST_BUILT,
                              "compressor \"%.40s\" is not built in; write the array with another "
-                             "one, or none",
+                             "compressor, or with none",
                              id);
     return DCPK_OK;
 }

@@ -20,8 +20,8 @@ static dcpk_status check_folder(const char *name, size_t n, struct dcpk_error *e
         is_taken = is_taken || (n == strlen(taken[i]) && memcmp(name, taken[i], n) == 0);
     if (is_taken)
         return dcpk_fail(err, DCPK_EUSAGE,
-                         "'%.*s' cannot be a key in zarr: it names a folder beside the "
-                         "checkpoint's files and locks",
+                         "'%.*s' cannot be a key in zarr: as the name of a folder it clashes with "
+                         "the checkpoint's own files",
                          (int)n, name);
     if (n > DCPK_ZARR_MAX_KEY_BYTES)
         return dcpk_fail(err, DCPK_EUSAGE, "'%.100s...' has %zu bytes, a key has at most %d", name,
@@ -85,7 +85,7 @@ static dcpk_status keep_file(struct dcpk_output *out, const char *from, const ch
         return err->status;
     if (kind != DCPK_PATH_FILE)
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                         "'%s' is not a plain file: an array whose chunks lie in folders "
+                         "'%s' is not a plain file: an array with chunks in folders "
                          "(dimension_separator \"/\") is not taken over",
                          from);
     if (dcpk_store_find(store, from, &source, err))

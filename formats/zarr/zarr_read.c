@@ -257,8 +257,8 @@ static void note_array(struct dcpk_checkpoint *ckpt, const struct listing *l)
     struct dcpk_zarr_state *state = ckpt->state;
 
     if (l->array->unknown[0] != '\0')
-        dcpk_checkpoint_note(ckpt, "'%s/%s': the field \"%s\" is not known and not looked at",
-                             l->key, ARRAY_JSON, l->array->unknown);
+        dcpk_checkpoint_note(ckpt, "'%s/%s': the field \"%s\" is unknown and ignored", l->key,
+                             ARRAY_JSON, l->array->unknown);
     if (l->n_missing > 0)
         dcpk_checkpoint_note(ckpt, "'%s': %" PRId64 " chunks are left out and read as zero", l->key,
                              l->n_missing);

@@ -212,7 +212,7 @@ static void gather_abort(struct dcpk_link *link)
 
 const struct dcpk_link_ops dcpk_link_gather = {
     .name = "gather",
-    .summary = "the collective call of any transport, for what has nothing better",
+    .summary = "the collective call of any transport, for those with nothing better",
     .memory = DCPK_MEMORY_HOST,
     .n_under_way = 1,
     .open = gather_open,

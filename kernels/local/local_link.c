@@ -105,7 +105,7 @@ static dcpk_status invitation_share(struct invitation *invitation, struct dcpk_c
     if (err->status == DCPK_OK && !dcpk_memory_id_is_own(&invitation->process))
         dcpk_fail(err, DCPK_EUNSUPPORTED, "ranks are not threads of one process");
     if (err->status == DCPK_OK && invitation->sum != invitation_sum(invitation))
-        dcpk_fail(err, DCPK_EIO, "what rank 0 broadcasts arrived with other bytes");
+        dcpk_fail(err, DCPK_EIO, "the broadcast of rank 0 arrived with other bytes");
     return dcpk_link_agree(comm, dcpk_link_local.name, err);
 }
 

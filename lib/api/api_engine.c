@@ -42,7 +42,7 @@ static dcpk_status device_take(const char *device, const struct dcpk_space_ops *
     if (device[n_bytes] == ':') {
         number = strtol(device + n_bytes + 1, &end, 10);
         if (end == device + n_bytes + 1 || *end != '\0' || number < 0 || number > INT32_MAX)
-            return dcpk_fail(err, DCPK_EUSAGE, "'%s' is not a device: behind ':' is its number",
+            return dcpk_fail(err, DCPK_EUSAGE, "'%s' is not a device: write NAME, or NAME:NUMBER",
                              device);
         *ordinal = (int)number;
     }
@@ -134,8 +134,8 @@ static dcpk_status check_facts(const struct dcpk_bytes *all, int n_ranks, struct
     for (int r = 0; r < n_ranks; r++) {
         memcpy(&other, all->data + (size_t)r * sizeof other, sizeof other);
         if (other.rank != r)
-            return dcpk_fail(err, DCPK_EUSAGE, "what all_gather has of rank %d is of rank %d", r,
-                             other.rank);
+            return dcpk_fail(err, DCPK_EUSAGE, "all_gather has the bytes of rank %d from rank %d",
+                             r, other.rank);
         other.rank = first.rank;
         if (memcmp(&first, &other, sizeof first) != 0)
             return dcpk_fail(err, DCPK_EUSAGE, "ranks 0 and %d have other options of an engine", r);

@@ -250,7 +250,7 @@ static dcpk_status note_make(dcpkit_map *map, const struct meeting *meeting, str
     if (meeting->n_staged_pairs == 0)
         return DCPK_OK;
     if (o->path == DCPK_REMAP_STAGED)
-        why = "direct moves are not wanted";
+        why = "direct moves are switched off";
     snprintf(others, sizeof others, " and %zu more pairs", meeting->n_staged_pairs - 1);
     map->note = dcpk_arena_printf(map->arena, err, "ranks %d and %d%s go over the link '%s'%s%s",
                                   meeting->a, meeting->b, meeting->n_staged_pairs > 1 ? others : "",

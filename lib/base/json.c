@@ -194,7 +194,7 @@ static dcpk_status run_cjson(const char *text, size_t n, cJSON **root, struct dc
         return dcpk_fail(err, DCPK_EFORMAT, "JSON: syntax error at byte %zu", (size_t)(end - text));
     for (; end < text + n; end++) {
         if (strchr(" \t\r\n", *end) == NULL)
-            return dcpk_fail(err, DCPK_EFORMAT, "JSON: more text behind the value at byte %zu",
+            return dcpk_fail(err, DCPK_EFORMAT, "JSON: more text after the value at byte %zu",
                              (size_t)(end - text));
     }
     return DCPK_OK;

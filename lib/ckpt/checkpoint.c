@@ -181,7 +181,7 @@ static dcpk_status check_stored(const struct dcpk_checkpoint *ckpt, struct dcpk_
     if (is_counted && chunk_bytes <= limit_bytes)
         return DCPK_OK;
     return dcpk_fail(err, DCPK_ERANGE,
-                     "its chunks stand for %" PRIu64 " bytes%s, its files hold %" PRIu64
+                     "its chunks describe %" PRIu64 " bytes%s, its files hold %" PRIu64
                      "; more than %u times that, and 1 GiB, is not read",
                      chunk_bytes, is_counted ? "" : " and more", stored_bytes, MAX_UNPACKED);
 }

@@ -37,7 +37,8 @@ static dcpk_status push_folder(struct walk *w, const char *path, struct dcpk_err
     for (const char *c = path; *c != '\0'; c++)
         depth += *c == '/';
     if (depth > MAX_DEPTH)
-        return dcpk_fail(err, DCPK_ERANGE, "'%.200s' lies past %d folders", path, MAX_DEPTH);
+        return dcpk_fail(err, DCPK_ERANGE, "'%.200s' is inside more than %d folders", path,
+                         MAX_DEPTH);
     if (dcpk_grow(&w->folders, &w->folders_capacity, w->n_folders, sizeof *w->folders, err) !=
         DCPK_OK)
         return err->status;

@@ -162,8 +162,8 @@ static dcpk_status not_one(const struct candidates *c, const char *inner, struct
     st = dcpk_bytes_status(&text, err);
     if (st == DCPK_OK)
         st = dcpk_fail(err, DCPK_EFORMAT,
-                       "the archive holds %zu checkpoint%s and not one %s%s%s: %s%s; name the one "
-                       "you mean behind a colon, ARCHIVE:FOLDER",
+                       "the archive holds %zu checkpoint%s and not one %s%s%s: %s%s; add the "
+                       "folder of one after a colon, ARCHIVE:FOLDER",
                        c->n, c->n == 1 ? "" : "s",
                        inner == NULL ? "tracker (" DCPK_TRACKER_NAME : "called '",
                        inner == NULL ? "" : inner, inner == NULL ? ") that chooses" : "'",

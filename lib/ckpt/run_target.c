@@ -372,12 +372,11 @@ dcpk_status dcpk_run_check_apart(const char *in, const char *out, struct dcpk_er
     if (strcmp(real_in, real_out) == 0)
         how = "is";
     else if (is_inside(real_in, real_out))
-        how = "lies inside";
+        how = "is inside";
     else if (is_inside(real_out, real_in))
-        how = "lies around";
+        how = "contains";
     else
         return DCPK_OK;
-    return dcpk_fail(err, DCPK_EUSAGE,
-                     "the output '%s' %s the input '%s'; write to a folder apart from it", out, how,
-                     in);
+    return dcpk_fail(err, DCPK_EUSAGE, "the output '%s' %s the input '%s'; write to another folder",
+                     out, how, in);
 }

@@ -37,7 +37,7 @@ static dcpk_status broadcast_status(struct dcpk_comm *comm, int r, int32_t *stat
     if (comm->transport->broadcast(comm, r, words, sizeof words, err) != DCPK_OK)
         return err->status;
     if (words[0] != ~words[1] || words[0] > DCPK_ECANCELLED)
-        return dcpk_fail(err, DCPK_EIO, "what rank %d broadcasts arrived with other bytes", r);
+        return dcpk_fail(err, DCPK_EIO, "the broadcast of rank %d arrived with other bytes", r);
     *status = (int32_t)words[0];
     return DCPK_OK;
 }

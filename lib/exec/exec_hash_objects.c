@@ -38,7 +38,7 @@ static dcpk_status hash_elements(void *context, const struct dcpk_value_tensor *
     struct dcpk_source *source = o->h->exec->ckpt->files[o->object->place.file];
 
     if (!tensor->is_row_major && tensor->n_bytes > 0)
-        return dcpk_fail(err, DCPK_ERANGE, "a tensor in it lies strided");
+        return dcpk_fail(err, DCPK_ERANGE, "a tensor in it is strided");
     dcpk_hasher_reset(hasher);
     for (uint64_t at = 0; at < tensor->n_bytes; at += worker->buffer_bytes) {
         const uint64_t left = tensor->n_bytes - at;

@@ -298,8 +298,7 @@ dcpk_status dcpk_exec_may_add_integrity(const struct dcpk_checkpoint *ckpt, bool
         return err->status;
     if (path.kind != DCPK_PATH_FOLDER)
         return dcpk_fail(err, DCPK_EUSAGE,
-                         "'%s' is not a folder on disk, and what lies in an archive is not changed",
-                         folder);
+                         "'%s' is not a folder on disk, and an archive is not changed", folder);
     for (size_t i = 0; i < ckpt->n_files; i++)
         if (strchr(dcpk_source_name(ckpt->files[i]), '/') != NULL)
             return dcpk_fail(err, DCPK_EUSAGE,

@@ -77,7 +77,7 @@ dcpk_status dcpk_ranks_join(const struct dcpk_transport *const *transports,
         comm->transport->leave(comm);
         return dcpk_fail(err, DCPK_EUSAGE,
                          "started as one of %d processes, but MPI sees only this one: launcher and "
-                         "library do not fit (use mpirun, or srun with an --mpi= that 'srun "
+                         "library do not match (use mpirun, or srun with an --mpi= that 'srun "
                          "--mpi=list' names)",
                          n_launched);
     }

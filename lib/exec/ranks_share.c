@@ -78,7 +78,7 @@ static dcpk_status broadcast_all(struct dcpk_ranks *ranks, const void *mine, uin
     }
     if (changed < 0)
         return DCPK_OK;
-    return dcpk_fail(err, DCPK_EIO, "what rank %d of %d shares arrived with other bytes", changed,
+    return dcpk_fail(err, DCPK_EIO, "the data of rank %d of %d arrived with other bytes", changed,
                      ranks->comm->n_ranks);
 }
 

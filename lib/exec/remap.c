@@ -61,7 +61,7 @@ static dcpk_status check_paths(struct dcpk_remap *remap, struct dcpk_error *err)
         return dcpk_remap_check_link(remap, err);
     return dcpk_fail(err, DCPK_EUNSUPPORTED,
                      "ranks %d and %d cannot map each other's memory, and %s%s%s", from, to,
-                     options->link == NULL ? "there is no link" : "a link is not wanted",
+                     options->link == NULL ? "there is no link" : "links are switched off",
                      remap->note[0] == '\0' ? "" : ": ", remap->note);
 }
 

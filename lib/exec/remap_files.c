@@ -70,7 +70,7 @@ static dcpk_status note_teams(struct dcpk_remap_files *files, struct dcpk_error 
     if (files->stats.n_teams == 1)
         return DCPK_OK;
     if (base->options.path == DCPK_REMAP_STAGED)
-        why = "as was asked for";
+        why = "as requested";
     else if (why[0] == '\0')
         why = "others cannot map each other's memory";
     if (base->options.path == DCPK_REMAP_DIRECT)

@@ -17,8 +17,8 @@ static bool is_private(struct dcpk_checkpoint *ckpt, const char *name,
     if (!dcpk_store_leads_to_private(ckpt->store, name, folder))
         return false;
     dcpk_checkpoint_note(ckpt,
-                         "'%s' is not carried over: it is a link to what fewer may read than the "
-                         "checkpoint",
+                         "'%s' is not carried over: it links to a file that fewer users may read "
+                         "than the checkpoint",
                          name);
     return true;
 }

@@ -67,7 +67,7 @@ static bool group_meet(struct rank_group *group, const struct timespec *until)
 
 static dcpk_status group_fail(struct dcpk_error *err)
 {
-    return dcpk_fail(err, DCPK_EIO, "another rank, a thread of this process, has gone");
+    return dcpk_fail(err, DCPK_EIO, "another rank, a thread of this process, has ended");
 }
 
 static dcpk_status group_all_gather(struct dcpk_comm *comm, const void *mine, size_t n_bytes,

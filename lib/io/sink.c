@@ -85,7 +85,7 @@ static dcpk_status check_way(const struct dcpk_folder *folder, struct dcpk_error
                              folder->path);
     if (old)
         return dcpk_fail_fix(err, DCPK_EUSAGE, DCPK_FIX_REPLACE,
-                             "'%s' is what a killed run was replacing; move it back", folder->old);
+                             "a killed run was replacing '%s'; move it back", folder->old);
     return DCPK_OK;
 }
 

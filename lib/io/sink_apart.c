@@ -58,11 +58,10 @@ static dcpk_status check_not_moved(const struct dcpk_folder *folder, const char 
         return err->status;
     if (!inside)
         return DCPK_OK;
-    return dcpk_fail(
-        err, DCPK_EUSAGE,
-        "the input '%s' is '%s' or lies in it, which writing '%s' moves away or deletes; "
-        "give one of them another name",
-        input, name, folder->path);
+    return dcpk_fail(err, DCPK_EUSAGE,
+                     "the input '%s' is '%s' or inside it, and writing '%s' would move or delete "
+                     "that; give one of them another name",
+                     input, name, folder->path);
 }
 
 dcpk_status dcpk_folder_check_apart(const char *path, const char *input, struct dcpk_error *err)
@@ -83,7 +82,7 @@ dcpk_status dcpk_folder_check_apart(const char *path, const char *input, struct 
         st = lies_in(folder->path, &in, &inside, err);
     if (st == DCPK_OK && inside)
         st = dcpk_fail(err, DCPK_EUSAGE,
-                       "the output '%s' lies in the input '%s', under another path", path, input);
+                       "the output '%s' is inside the input '%s', under another path", path, input);
     dcpk_folder_free(folder);
     return st;
 }

@@ -26,8 +26,7 @@ static dcpk_status check_opened(const struct dcpk_folder *folder, const char *na
     if (!dcpk_is_own_file(folder, info) ||
         (file != NULL && (file->dev != info->st_dev || file->ino != info->st_ino)))
         return dcpk_fail(err, DCPK_EIO,
-                         "'%s' is not the file that was written: another program has put something "
-                         "else there",
+                         "'%s' is not the file that was written: another program has replaced it",
                          sink->path);
     if (how == 0 && (uint64_t)info->st_size != sink->n_bytes)
         return dcpk_fail(err, DCPK_EIO, "'%s' has %" PRIu64 " bytes, not %" PRIu64, sink->path,

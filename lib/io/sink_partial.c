@@ -177,8 +177,8 @@ static dcpk_status check_owner(struct dcpk_folder *folder, struct dcpk_error *er
     if (is_of_type(&info, ops) && ops->is_own(folder, &info))
         return DCPK_OK;
     return dcpk_fail(err, DCPK_EUSAGE,
-                     "'%s' is not this user's alone: what another user, or a file of another name, "
-                     "puts into it would be published",
+                     "'%s' does not belong to this user alone: changes by another user, or through "
+                     "another name, would be published",
                      folder->partial);
 }
 

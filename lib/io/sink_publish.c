@@ -92,8 +92,7 @@ static dcpk_status check_in_place(const struct dcpk_folder *folder, const struct
         (void)rename_new(m->fd, m->old, m->partial);
     if (st != DCPK_OK)
         return st;
-    return dcpk_fail(err, DCPK_EIO, "another program has put something else into the place of '%s'",
-                     folder->partial);
+    return dcpk_fail(err, DCPK_EIO, "another program has replaced '%s'", folder->partial);
 }
 
 /* Move the partial folder to its place. */
@@ -174,7 +173,7 @@ static dcpk_status moving_end(struct dcpk_folder *folder, const struct moving *m
     else /* the new folder is there to stay, with or without a journal in it */
         is_kept = remove_replaced(folder, m, &second) != DCPK_OK;
     if (is_kept)
-        dcpk_context(err, "what was replaced is kept as '%s'", folder->old);
+        dcpk_context(err, "the replaced output is kept as '%s'", folder->old);
     return err->status;
 }
 

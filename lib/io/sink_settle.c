@@ -52,10 +52,10 @@ static dcpk_status check_file(const struct dcpk_folder *folder, struct dcpk_writ
                          folder->partial, file->name);
     }
     if (!S_ISREG(info.st_mode) || info.st_dev != file->dev || info.st_ino != file->ino)
-        return dcpk_fail(err, DCPK_EIO,
-                         "'%s/%s' is not the file that was written: another program has put "
-                         "something else there",
-                         folder->partial, file->name);
+        return dcpk_fail(
+            err, DCPK_EIO,
+            "'%s/%s' is not the file that was written: another program has replaced it",
+            folder->partial, file->name);
     if ((uint64_t)info.st_size == file->n_bytes)
         return DCPK_OK;
     return dcpk_fail(err, DCPK_EIO,

@@ -136,7 +136,7 @@ dcpk_status dcpk_name_check(const char *name, struct dcpk_error *err)
         return dcpk_fail(err, DCPK_EFORMAT, "'%.200s' is not a plain file name", name);
     if (is_kept_name(name, n))
         return dcpk_fail(err, DCPK_EFORMAT,
-                         "'%.200s' is the name of a file that this program keeps for itself", name);
+                         "'%.200s' is a name that this program reserves for its own files", name);
     return DCPK_OK;
 }
 

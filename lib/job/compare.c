@@ -34,7 +34,7 @@ static dcpk_status refuse_cut(struct dcpk_comparing *c, const int64_t rows[2], i
     return dcpk_comparing_refuse(c, vocab_name, err,
                                  "%" PRId64 " of %" PRId64
                                  " rows of the vocabulary are missing, and neither the source nor "
-                                 "the caller says how many are of tokens",
+                                 "the caller gives the number of tokens",
                                  rows[DCPK_B] - rows[DCPK_A], rows[DCPK_B]);
 }
 
@@ -140,9 +140,8 @@ static dcpk_status refuse_unknown(struct dcpk_comparing *c, enum dcpk_side side,
     for (size_t i = 0; i < model->n_unknown; i++) {
         const char *key = model->ckpt->tensors[model->unknown[i]].key;
 
-        if (dcpk_comparing_refuse(c, key, err,
-                                  "'%s' of the %s is not recognised: no rule says what it is", key,
-                                  side_name))
+        if (dcpk_comparing_refuse(
+                c, key, err, "'%s' of the %s is not recognised: no rule covers it", key, side_name))
             return err->status;
     }
     return DCPK_OK;

@@ -128,7 +128,7 @@ static void explain(const struct dcpk_model *model, const struct dcpk_env *env,
     if (strcmp(model->optimizer_layout, "fully_reshardable") == 0 && explain_moved(model, env, err))
         return;
     if (model->needs_proof) {
-        dcpk_append(err, ": the optimizer's state is not where it was inferred, or the weights "
+        dcpk_append(err, ": the optimizer's state is not at the inferred place, or the weights "
                          "were changed after the last step");
         err->fixes |= DCPK_FIX_WEIGHTS_ONLY;
         return;

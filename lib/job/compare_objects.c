@@ -81,7 +81,7 @@ static dcpk_status add_large(struct dcpk_comparing *c, const struct dcpk_object 
         d.kind = dcpk_only_in((enum dcpk_side)(d.a == NULL));
     else if (dcpk_comparing_print(c, &d.b, err,
                                   "%s, not the same ones: past %" PRIu64
-                                  " their values are not looked into",
+                                  " their values are not compared",
                                   d.b, DCPK_MAX_LOADED_BYTES))
         return err->status;
     return dcpk_comparing_add(c, &c->report->differences, &d, err);

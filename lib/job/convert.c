@@ -108,7 +108,7 @@ static dcpk_status put_command_line(struct dcpk_conversion *c, struct dcpk_error
         return DCPK_OK;
     if (text[0] != '\n')
         dcpk_output_event(c->out, DCPK_EVENT_NOTE, "command line",
-                          "beside the args of the checkpoint Megatron needs: %.*s",
+                          "in addition to the checkpoint's args Megatron needs: %.*s",
                           (int)strcspn(text, "\n"), text);
     return dcpk_output_put_small_file(c->out, DCPK_COMMAND_LINE_NAME, text, strlen(text), err);
 }
@@ -156,10 +156,9 @@ static dcpk_status check_account(const struct dcpk_conversion *c, struct dcpk_er
     dcpk_report_each_loss(c, account_loss, &account);
     for (size_t i = 0; i < c->ckpt->n_tensors && st == DCPK_OK; i++)
         if (!account.tensors[i])
-            st = dcpk_fail(
-                err, DCPK_EUNSUPPORTED,
-                "'%s' would be lost: no rule says what becomes of it (please report this)",
-                c->ckpt->tensors[i].key);
+            st = dcpk_fail(err, DCPK_EUNSUPPORTED,
+                           "'%s' would be lost: no rule covers it (please report this)",
+                           c->ckpt->tensors[i].key);
     dcpk_account_release(&account);
     return st;
 }

@@ -23,10 +23,11 @@ dcpk_status dcpk_conversion_can_check(const struct dcpk_conversion *c, struct dc
     const unsigned flags = c->options->flags;
 
     if (dcpk_conversion_reads_back(c) && c->target.is_archive)
-        return dcpk_fail_fix(err, DCPK_EUSAGE, DCPK_FIX_NO_READ_BACK,
-                             "what is written cannot be read back, '%s' is an archive: write a "
-                             "folder and pack that, or verify the archive after",
-                             c->options->out);
+        return dcpk_fail_fix(
+            err, DCPK_EUSAGE, DCPK_FIX_NO_READ_BACK,
+            "the output cannot be read back before it is published, because '%s' is an archive: "
+            "write a folder and pack that, or verify the archive afterwards",
+            c->options->out);
     for (size_t i = 0; i < c->out->n_files && (flags & DCPK_CONVERT_INTEGRITY) != 0; i++)
         if (strchr(c->out->files[i].name, '/') != NULL)
             return dcpk_fail_fix(err, DCPK_EUSAGE, DCPK_FIX_NO_INTEGRITY,

@@ -248,7 +248,7 @@ dcpk_status dcpk_output_job_open_there(struct dcpk_output_job *job, struct dcpk_
     struct dcpk_run found = {0};
     struct dcpk_store *store;
 
-    dcpk_progress_begin(&job->env->progress, "comparing with what is there");
+    dcpk_progress_begin(&job->env->progress, "comparing with the existing output");
     if (dcpk_run_open(job->target->folder, &opening, &found, &store, err) == DCPK_OK &&
         dcpk_checkpoint_open(store, job->env->formats, job->out->format->name, &job->there, err) ==
             DCPK_OK) {
@@ -289,7 +289,7 @@ dcpk_status dcpk_output_job_compare_there(struct dcpk_output_job *job, struct dc
     struct dcpk_tensor_pairs pairs = {0};
     dcpk_status st = dcpk_ranks_agree(job->env->ranks, match_plan(job, &pairs, err), err);
 
-    dcpk_progress_begin(&job->env->progress, "comparing with what is there");
+    dcpk_progress_begin(&job->env->progress, "comparing with the existing output");
     if (st == DCPK_OK)
         st = compare_elements(job, &pairs, err);
     dcpk_free(pairs.list);

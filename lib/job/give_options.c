@@ -69,7 +69,7 @@ dcpk_status dcpk_checkpoint_give(struct dcpk_checkpoint *ckpt,
     if ((options->model_prefix != NULL || options->state_prefix != NULL) &&
         (ckpt->format->mapping == NULL || !ckpt->format->mapping->has_prefixes))
         return dcpk_fail(err, DCPK_EUSAGE,
-                         "'%s' was opened as %s, whose keys have no prefix that could be given",
+                         "'%s' was opened as %s: keys of that format have no prefix to give",
                          dcpk_store_path(ckpt->store), ckpt->format->name);
     if (options->n_drops == 0)
         return DCPK_OK;
@@ -80,6 +80,6 @@ dcpk_status dcpk_checkpoint_give(struct dcpk_checkpoint *ckpt,
         st = drop_keys(ckpt, items, options->drops[i], err);
     dcpk_free(items);
     if (st != DCPK_OK)
-        dcpk_context(err, "what is to be left out");
+        dcpk_context(err, "keys to leave out");
     return st;
 }

@@ -181,7 +181,7 @@ static const char *reason_of(const struct dcpk_object_hash *hash)
     case DCPK_OBJECT_HASHED:
         break;
     case DCPK_OBJECT_TOO_LARGE:
-        return "it is too large to be looked into";
+        return "it is too large to be read";
     case DCPK_OBJECT_NOT_UNDERSTOOD:
         return "its value is not understood";
     }

@@ -221,7 +221,7 @@ static dcpk_status take_line(struct dcpk_hash_list *list, const char *line, size
                          "it is neither JSON nor lines of 'dcpkit hash': \"%.*s\"",
                          (int)dcpk_min_size(n, 80), line);
     if (letter == NULL || *letter == '\0')
-        return dcpk_fail(err, DCPK_EFORMAT, "a line has no key behind its hash");
+        return dcpk_fail(err, DCPK_EFORMAT, "a line has no key after its hash");
     item->kind = (enum dcpk_hashed_kind)(letter - DCPK_HASH_LETTERS);
     if (list->has_fingerprints && item->kind != DCPK_HASHED_TENSOR)
         return dcpk_fail(err, DCPK_EFORMAT, "among fingerprints an object has no hash: \"%.*s\"",

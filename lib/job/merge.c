@@ -215,7 +215,7 @@ static dcpk_status check_one_model(const struct dcpk_merge *m, uint64_t *n_diffe
     *n_different = d.n;
     if (err->status == DCPK_OK && dcpk_bytes_status(&d.text, err) == DCPK_OK && d.n > 0)
         dcpk_fail(err, DCPK_EMISMATCH,
-                  "they are not of one model, that of '%s', in %" PRIu64 " %s%.*s%s",
+                  "they are not of one model: they differ from '%s' in %" PRIu64 " %s%.*s%s",
                   m->inputs[0].run.folder, d.n, what, (int)d.text.n_bytes,
                   (const char *)d.text.data, d.n > d.n_listed ? "; ..." : "");
     dcpk_bytes_release(&d.text);

@@ -23,7 +23,7 @@ static dcpk_status modify_open_source(struct dcpk_modification *m, struct dcpk_e
         return err->status;
     if (m->ckpt->format->editor == NULL)
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                         "'%s' is %s, whose keys are not changed (convert it first)",
+                         "'%s' is %s: keys of that format are not changed (convert it first)",
                          m->source.folder, m->ckpt->format->name);
     return DCPK_OK;
 }
@@ -137,11 +137,11 @@ static const char *why_left(const struct dcpk_modification *m, const struct dcpk
     if (strcmp(name, DCPK_INTEGRITY_NAME) == 0)
         return "its checksums no longer hold";
     if (strcmp(name, DCPK_JOURNAL_NAME) == 0)
-        return "it is what a killed run of this program left";
+        return "a killed run of this program left it";
     if (kind != DCPK_PATH_FILE)
         return "it is not a plain file";
     if (dcpk_store_leads_to_private(m->ckpt->store, name, folder))
-        return "it is a link to what fewer may read than the checkpoint";
+        return "it links to a file that fewer users may read than the checkpoint";
     return NULL;
 }
 
@@ -218,7 +218,7 @@ static dcpk_status modify_refuse_resumed(struct dcpk_output_job *job, struct dcp
     if ((job->folder_flags & DCPK_FOLDER_REPLACE) != 0)
         return dcpk_folder_clear(job->folder, err);
     return dcpk_fail_fix(err, DCPK_EUSAGE, DCPK_FIX_REPLACE,
-                         "what is to be resumed was begun with other options");
+                         "the run to resume was begun with other options");
 }
 
 /* No data is written: only what makes the folder readable. */

@@ -27,8 +27,8 @@ static dcpk_status rank_open_space(struct dcpk_remap_rank *rank, struct dcpk_err
     if (st == DCPK_OK)
         st = ops->open(&options, &rank->space, err);
     if (st == DCPK_EUNSUPPORTED && options.ordinal > 0)
-        dcpk_append(err, "; each rank of a machine takes a device of its own, so that every "
-                         "process must see all of them");
+        dcpk_append(err, "; every process must see all devices of a machine, because each rank "
+                         "takes one of its own");
     return dcpk_ranks_agree(rank->ranks, st, err);
 }
 

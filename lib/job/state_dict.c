@@ -191,7 +191,7 @@ static dcpk_status set_element(struct builder *b, const struct dcpk_value *path,
         if (find_child(b, node, path->as.items[i], kind_at(path, i), &node, err) != DCPK_OK)
             return err->status;
     if (node->kind != DCPK_NODE_LEAF || node->key != NULL)
-        return dcpk_fail(err, DCPK_EFORMAT, "its path is another key's, too");
+        return dcpk_fail(err, DCPK_EFORMAT, "another key has the same path");
     node->key = key;
     node->value = value;
     return DCPK_OK;

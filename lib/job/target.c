@@ -118,14 +118,15 @@ dcpk_status dcpk_target_begin(const struct dcpk_run *target, unsigned flags,
 void dcpk_target_context(const struct dcpk_run *target, bool is_kept, struct dcpk_error *err)
 {
     if (target->is_there && err->status == DCPK_EUSAGE) {
-        dcpk_context(err,
-                     "the output '%s' exists, and is not what this input and these options give",
-                     target->folder);
+        dcpk_context(
+            err,
+            "the output '%s' exists, and differs from the output of this input and these options",
+            target->folder);
         err->fixes |= DCPK_FIX_REPLACE;
     } else if (target->is_there) {
         dcpk_context(err, "comparing with '%s'", target->folder);
     } else if (is_kept) {
-        dcpk_context(err, "writing '%s' (what is done is kept)", target->folder);
+        dcpk_context(err, "writing '%s' (finished parts are kept)", target->folder);
         err->fixes |= DCPK_FIX_RESUME | DCPK_FIX_REPLACE;
     } else {
         dcpk_context(err, "writing '%s'", target->folder);

@@ -174,7 +174,7 @@ static dcpk_status read_saved(struct checking *c, struct saved *saved, struct dc
     saved->attrs = dcpk_value_attrs(args);
     if (saved->attrs == NULL)
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                         "there are no args: what a loader asks for follows from them");
+                         "there are no args, which decide what a loader asks for");
     dcpk_layout_read(saved->attrs, &saved->layout);
     return DCPK_OK;
 }
@@ -476,7 +476,7 @@ static dcpk_status ask_loaders(struct checking *c, const struct dcpk_check_optio
     check->assumed = expected.assumed;
     if (expected.unknown != NULL) {
         check->unknown = dcpk_arena_printf(
-            check->arena, err, "no table says what loaders ask for of %s", expected.unknown);
+            check->arena, err, "no table has the requests of loaders for %s", expected.unknown);
         if (check->unknown == NULL)
             return err->status;
         return DCPK_OK;
@@ -512,7 +512,7 @@ dcpk_status dcpk_check_run(struct dcpk_holding *holding, const struct dcpk_check
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "this is %s", dcpk_foreign_of_keys(holding->ckpt));
     if (!dcpk_format_has_loaders(holding->format))
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                         "this is %s: what loaders of this format ask for is not known",
+                         "this is %s: the requests of its loaders are not known",
                          holding->format->name);
     check->arena = dcpk_arena_new(0, err);
     c.is_claimed = dcpk_alloc_array(holding->n_tensors + 1, sizeof *c.is_claimed, err);

@@ -137,7 +137,7 @@ static dcpk_status keep_settings(struct dcpk_model *model, struct dcpk_error *er
         entry = dcpk_arena_printf(model->arena, err, SCHEDULER ".%s", dcpk_text_or(name, "?"));
         if (entry == NULL)
             return err->status;
-        dcpk_model_drop(model, entry, "is not a single value under a plain name");
+        dcpk_model_drop(model, entry, "is not a single value with a plain name");
     }
     if (n > 0)
         model->scheduler = dcpk_value_dict(model->arena, kept, n, err);

@@ -146,10 +146,10 @@ static dcpk_status apply_trust(struct dcpk_model *model, struct dcpk_error *err)
     if ((model->ckpt->given.decisions & (DCPK_TRUST_WEIGHTS | DCPK_TRUST_MASTERS)) == 0)
         return DCPK_OK;
     if (model->needs_proof)
-        return dcpk_fail_fix(err, DCPK_EUSAGE, DCPK_FIX_WEIGHTS_ONLY,
-                             "the place of the optimizer's state was inferred, and only masters "
-                             "that are equal to their weights prove it: neither can be trusted "
-                             "without the other");
+        return dcpk_fail_fix(
+            err, DCPK_EUSAGE, DCPK_FIX_WEIGHTS_ONLY,
+            "the place of the optimizer's state was inferred, and only masters that equal their "
+            "weights prove it: neither can be trusted without the other");
     st = dcpk_account_init(&replaced, model->ckpt, err);
     if (st == DCPK_OK)
         st = replace_all(model, &replaced, err);
@@ -212,7 +212,7 @@ dcpk_status dcpk_model_check_known(const struct dcpk_model *model, struct dcpk_e
     if (model->n_unknown > MAX_NAMED)
         dcpk_bytes_text(&text, ", ...");
     if (model->unknown_prefix != NULL) {
-        dcpk_bytes_printf(&text, "; their names stand behind '%s'", model->unknown_prefix);
+        dcpk_bytes_printf(&text, "; their names have the prefix '%s'", model->unknown_prefix);
         if (dcpk_model_has_values(model)) {
             dcpk_bytes_text(&text, ", other weights do not");
             fixes |= DCPK_FIX_RENAME;

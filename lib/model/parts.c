@@ -199,7 +199,7 @@ dcpk_status dcpk_parts_of(const struct dcpk_model *model, const struct dcpk_para
         return DCPK_OK;
     return dcpk_fail(
         err, DCPK_EUNSUPPORTED,
-        "'%s': its rows are not those of Mamba or Gated DeltaNet, whose parts are known",
+        "'%s': its rows are not those of Mamba or Gated DeltaNet, the only models with known parts",
         param->name);
 }
 

@@ -70,7 +70,7 @@ static dcpk_status take_range(struct parser *p, struct part *part, struct dcpk_e
     if (st == DCPK_OK && parser_take(p, ':'))
         st = take_number(p, &part->step, &has_step, err);
     if (st == DCPK_OK && part->step == 0)
-        st = dcpk_fail(err, DCPK_EUSAGE, "a step of 0 leads nowhere");
+        st = dcpk_fail(err, DCPK_EUSAGE, "a step cannot be 0");
     return st;
 }
 
@@ -161,7 +161,7 @@ static dcpk_status take_parts(struct parser *p, struct part *parts, int *n_parts
         if (st != DCPK_OK)
             return st;
         if (parts[(*n_parts)++].kind == ELLIPSIS && ++n_ellipses > 1)
-            return dcpk_fail(err, DCPK_EUSAGE, "'...' stands there twice");
+            return dcpk_fail(err, DCPK_EUSAGE, "'...' occurs twice");
     } while (parser_take(p, ','));
     skip_space(p);
     if (p->at != p->end)

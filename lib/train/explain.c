@@ -242,29 +242,30 @@ static void memory_figures(struct figures *all, int column, const uint64_t held[
 /* What a person can change, by what the configuration has not done yet. */
 static void explain_advice(const struct dcpk_train_config *c, struct dcpk_doc *doc)
 {
-    dcpk_doc_heading(doc, "what would lower it");
+    dcpk_doc_heading(doc, "ways to lower it");
     if (c->fsdp.mode != DCPK_MODE_MEGATRON_FSDP)
         dcpk_doc_note(doc, "sharding",
-                      "use_megatron_fsdp is off: it shares weights, gradients and optimizer state "
-                      "out over data-parallel ranks; checkpoints then are fsdp_dtensor");
+                      "use_megatron_fsdp is off: it shards weights, gradients and optimizer state "
+                      "over data-parallel ranks; checkpoints are then fsdp_dtensor");
     else if (c->fsdp.strategy != DCPK_OPTIM_GRADS_PARAMS)
         dcpk_doc_note(doc, "sharding",
-                      "data_parallel_sharding_strategy optim_grads_params shares out most");
+                      "data_parallel_sharding_strategy optim_grads_params shards most");
     if (c->data.micro_batch > 1)
         dcpk_doc_note(doc, "batch", "a smaller micro_batch_size lowers activations");
     if (!c->fsdp.recomputes)
         dcpk_doc_note(doc, "activations",
-                      "recompute_granularity full keeps the inputs of layers alone; sharding does "
+                      "recompute_granularity full keeps only the inputs of layers; sharding does "
                       "not lower activations");
     if (c->fsdp.has_double_buffer)
         dcpk_doc_note(doc, "buffers", "fsdp_double_buffer keeps its two buffers all the time");
     if (c->fsdp.strategy == DCPK_OPTIM_GRADS_PARAMS && !c->fsdp.has_double_buffer)
-        dcpk_doc_note(doc, "buffers",
-                      "fsdp_double_buffer has weights and gradients of two units on their way, "
-                      "else those of up to suggested_communication_unit_size (10^9) elements");
+        dcpk_doc_note(
+            doc, "buffers",
+            "fsdp_double_buffer keeps weights and gradients of two units in flight; without it, "
+            "those of up to suggested_communication_unit_size (10^9) elements");
     dcpk_doc_note(doc, "layout",
-                  "more tensor, pipeline or context parallelism cuts each rank's "
-                  "part of the model or of the sample");
+                  "more tensor, pipeline or context parallelism makes each rank's part of the "
+                  "model or the sample smaller");
 }
 
 /* What of this run, or of Megatron, fits: facts under `key`, rows under `label`. */
@@ -334,15 +335,15 @@ dcpk_status dcpk_train_explain_memory(const struct dcpk_train_config *config, ui
     }
     dcpk_doc_heading(doc, "memory of the rank that holds most: Megatron by strategy, and this run");
     put_tables(doc, all, "strategies", "this_run");
+    dcpk_doc_note(doc, "this run",
+                  "as the last line of a run prints it, with exact sums and all buffers of layers");
     dcpk_doc_note(
-        doc, "this run",
-        "as its last line prints it: with sums as it adds them, and all that layers compute in");
-    dcpk_doc_note(doc, "act",
-                  "of Megatron an estimate: what backward reads, without scores of attention");
+        doc, "act",
+        "an estimate for Megatron: activations that backward reads, without attention scores");
     dcpk_doc_fact(doc, "host memory", "save_copy_bytes", dcpk_fact_bytes(most.save_copy_bytes));
     dcpk_doc_note(doc, "saving",
-                  "copies what a rank saves to the host: while a checkpoint is written; with "
-                  "async_save the memory is the run's from its beginning to its end");
+                  "copies a rank's shards to host memory while a checkpoint is written; with "
+                  "async_save this memory is held during the whole run");
     if (limit_bytes > 0 && explain_limit(config, limit_bytes, doc, err) != DCPK_OK)
         return err->status;
     return dcpk_doc_status(doc, err);

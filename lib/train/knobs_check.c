@@ -263,7 +263,8 @@ static dcpk_status notices_add(struct dcpk_train_notices *notices, const char *t
                                struct dcpk_error *err)
 {
     if (notices->n == DCPK_MAX_NOTICES)
-        return dcpk_fail(err, DCPK_EUSAGE, "more than %d notices: leave out what has no effect",
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "more than %d notices: leave out the knobs that have no effect",
                          DCPK_MAX_NOTICES);
     notices->texts[notices->n++] = text;
     return DCPK_OK;
@@ -351,7 +352,7 @@ static const char *course_of_numbers(const struct dcpk_train_knobs *k)
     if (k->exact_lsb > MAX_EXACT_LSB)
         return "exact_lsb is above 62; the integers have 63 bits";
     if (k->config.data.exit_at > k->config.data.train_iters)
-        return "exit_at lies behind train_iters; choose one that does not";
+        return "exit_at is above train_iters; lower it";
     if (k->config.precision.min_scale <= 0 ||
         k->config.precision.initial_scale < k->config.precision.min_scale)
         return "initial_loss_scale is below min_loss_scale, or that is 0; raise it";

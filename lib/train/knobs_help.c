@@ -22,7 +22,7 @@ static const char *help_of_effect(enum dcpk_knob_effect effect)
     case DCPK_KNOB_ADJUSTED:
         return "a rule may set it, with a notice";
     case DCPK_KNOB_SCHEDULE:
-        return "order and memory of the work, not a bit of its result";
+        return "order and memory of the work; the result is the same bit for bit";
     case DCPK_KNOB_NUMERIC:
         return "the numbers of the result";
     case DCPK_KNOB_NO_EFFECT:

@@ -27,7 +27,7 @@ const struct dcpk_knob_list dcpk_knobs_without_effect[] = {
     {"no_load_rng=false,!load_rng", "checkpoint", ARGUMENTS,
      "no state of random generators is read"},
     {"gradient_reduce_div_fusion=true", "ddp", DCPK_OF_DDP,
-     "gradients are scaled once, behind their sum"},
+     "gradients are scaled once, after their sum"},
     {"fsdp_db_use_persist_buf_on_alloc_fail=false", "ddp", DCPK_OF_DDP,
      "a unit that does not fit the double buffer has a buffer of its own"},
     {"create_all_gather_group=false", "dist", ARGUMENTS,
@@ -50,12 +50,12 @@ const struct dcpk_knob_list dcpk_knobs_without_effect[] = {
      "there is one way to compute attention"},
     {"use_flash_attn=false", "run", ARGUMENTS, "there is one way to compute attention"},
     {"flash_attention_version", "model", TRANSFORMER, "there is one way to compute attention"},
-    {"mock_data=false", "run", ARGUMENTS, "data are mock data where no file of tokens is given"},
+    {"mock_data=false", "run", ARGUMENTS, "data are mock data if no file of tokens is given"},
     {"distributed_backend distributed_timeout_minutes distributed_timeout_seconds_after_init "
      "nccl_communicator_config_path pipeline_model_parallel_comm_backend flight_recorder_dump_path "
      "local_rank use_gloo_process_groups=true,!disable_gloo_process_groups use_sharp=false "
      "lazy_mpu_init=false",
-     "dist", ARGUMENTS, "ranks are linked as the program was started"},
+     "dist", ARGUMENTS, "the launcher connects the ranks"},
     {"log_interval", "logger", ARGUMENTS, "every iteration is logged"},
     {"eval_interval eval_iters", "train validation", ARGUMENTS, "this loop does not evaluate"},
     {"tokenizer_type tokenizer_model tokenizer_metadata vocab_file merge_file tiktoken_pattern "
@@ -67,7 +67,7 @@ const struct dcpk_knob_list dcpk_knobs_without_effect[] = {
      ARGUMENTS, "samples are read when they are needed"},
     {"moe_token_dispatcher_type moe_permute_fusion=false moe_router_fusion=false "
      "moe_shared_expert_overlap=false moe_enable_deepep=false moe_flex_dispatcher_backend",
-     "model", TRANSFORMER, "tokens travel to their experts in one way"},
+     "model", TRANSFORMER, "there is one way to send tokens to experts"},
     {"persist_layer_norm=true", "model", ARGUMENTS, "there is one way to compute a norm"},
     {"rope_fusion=true", "model", ARGUMENTS, "there is one way to turn queries and keys"},
     {"bias_swiglu_fusion=true", "model", ARGUMENTS, "there is one way to compute SwiGLU"},
@@ -86,27 +86,26 @@ const struct dcpk_knob_list dcpk_knobs_without_effect[] = {
      "this loop logs a line of JSON for each iteration"},
     {"profile=false use_pytorch_profiler=false record_memory_history=false nvtx_ranges=false "
      "profile_step_start profile_step_end profile_ranks memory_snapshot_path",
-     "run", ARGUMENTS,
-     "note_times has the seconds of loads and saves, and there is no other profile"},
+     "run", ARGUMENTS, "note_times has the seconds of loads and saves; there is no other profile"},
     {"manual_gc=false manual_gc_interval manual_gc_eval=true,!disable", "train", ARGUMENTS,
      "there is no garbage to collect"},
     {"empty_unused_memory_level", "train", ARGUMENTS, "memory is allocated once"},
     {"train_sync_interval", "train", ARGUMENTS, "ranks wait for each other in every iteration"},
     {"exit_signal_handler=false exit_signal", "train", ARGUMENTS,
-     "SIGINT and SIGTERM always end the run behind its iteration"},
+     "SIGINT and SIGTERM always end the run after the current iteration"},
     {"ckpt_fully_parallel_save=true,fully_parallel_save "
      "ckpt_fully_parallel_load=false,fully_parallel_load",
      "checkpoint", ARGUMENTS, "checkpoints are written and read by all ranks"},
     {"ckpt_assume_constant_structure=false", "checkpoint", ARGUMENTS,
-     "each checkpoint is planned anew"},
+     "each checkpoint is planned from scratch"},
     {"auto_detect_ckpt_format=false", "checkpoint", ARGUMENTS,
-     "the format of what is loaded is always found by looking"},
+     "the format of a loaded checkpoint is always detected"},
     {"use_persistent_ckpt_worker=false async_strategy dist_ckpt_workers", "checkpoint", ARGUMENTS,
-     "a checkpoint is written beside the training by threads of the rank"},
+     "threads of the rank write a checkpoint while training continues"},
     {"use_dist_ckpt=false", "checkpoint", ARGUMENTS,
      "checkpoints are distributed ones unless ckpt_format differs"},
     {"ckpt_load_validate_sharding_integrity=true,!disable", "checkpoint", ARGUMENTS,
-     "what is loaded is always checked for gaps and overlaps"},
+     "a loaded checkpoint is always checked for gaps and overlaps"},
     {"distrib_optim_fully_reshardable_mem_efficient=false", "checkpoint", ARGUMENTS,
      "optimizer state is never gathered on one rank"},
     {"create_attention_mask_in_dataloader=true", "dataset", ARGUMENTS,
@@ -117,7 +116,7 @@ const struct dcpk_knob_list dcpk_knobs_without_effect[] = {
     {"perform_initialization=true,initialization", "model", TRANSFORMER,
      "weights are always made or loaded"},
     {"use_rotary_position_embeddings=false position_embedding=true", "model", ARGUMENTS,
-     "positions are rotary ones"},
+     "positions are rotary"},
     {"attention_softmax_in_fp32=true", "model", TRANSFORMER, "softmax is always computed in fp32"},
     {"cp_comm_type", "model", TRANSFORMER, "keys and values are gathered"},
     {"bias_gelu_fusion=true", "model", ARGUMENTS, "there is no GELU"},
@@ -136,7 +135,7 @@ const struct dcpk_knob_list dcpk_knobs_without_effect[] = {
     {"tp_comm_overlap_cfg", "run", ARGUMENTS,
      "tensor-parallel ranks exchange when products are done"},
     {"te_rng_tracker=false inference_rng_tracker=false", "rng model", ARGUMENTS,
-     "random numbers are counted by the element"},
+     "random numbers are computed from the element's index"},
     {"enable_msc=true,!disable_msc", "checkpoint", ARGUMENTS,
      "folders are those of the file system"},
     {.names = NULL},
@@ -164,14 +163,14 @@ static const struct {
     {"multi_latent_attention q_lora_rank kv_lora_rank qk_head_dim qk_pos_emb_head_dim v_head_dim "
      "mscale mscale_all_dim rotary_scaling_factor cache_mla_latents mla_* "
      "experimental_attention_variant dsa_* linear_*",
-     "attention is that of query groups" ABSENT_LEAVE},
+     "attention is by query groups" ABSENT_LEAVE},
     {"window_size window_attn_skip_freq softmax_type qk_l2_norm qk_clip qk_clip_* "
      "attention_output_gate add_qkv_bias apply_query_key_layer_scaling",
      "attention is full and causal, and has no bias" ABSENT_LEAVE},
     {"use_rope_scaling rope_scaling_factor rotary_interleaved "
      "rotary_seq_len_interpolation_factor yarn_* mrope_section no_rope_freq "
      "relative_attention_*",
-     "positions are rotary ones of one base over all of a head" ABSENT_LEAVE},
+     "positions are rotary, with one base over the whole head" ABSENT_LEAVE},
     {"squared_relu quick_geglu openai_gelu glu_linear_offset activation_func_clamp_value "
      "apply_residual_connection_post_layernorm apply_layernorm_1p fp32_residual_connection "
      "fused_residual_rmsnorm use_fused_weighted_* use_te_activation_func",
@@ -183,7 +182,7 @@ static const struct {
     {"fp8_* fp4_* first_last_layers_bf16 num_layers_at_* te_precision_* kitchen_* "
      "use_kitchen_attention use_transformer_engine_op_fuser",
      "there is no compute in FP8 or FP4" ABSENT_LEAVE},
-    {"loss_scale", "the loss scale of fp16 is a dynamic one; set initial_loss_scale instead"},
+    {"loss_scale", "the loss scale of fp16 is dynamic; set initial_loss_scale instead"},
     {"fp16_lm_cross_entropy disable_bf16_reduced_precision_matmul main_grads_dtype "
      "main_params_dtype exp_avg_dtype exp_avg_sq_dtype",
      "sums and moments are fp32; with Megatron FSDP set megatron_fsdp_main_params_dtype or "
@@ -198,13 +197,13 @@ static const struct {
      "pipeline stages have equal numbers of layers and one chunk each; set "
      "pipeline_model_parallel_size and tensor_model_parallel_size alone"},
     {"use_mp_args_from_checkpoint_args",
-     "ranks are laid out as asked for, whatever layout the checkpoint had; leave it out"},
+     "the layout of ranks is that of the knobs, not that of the checkpoint; leave it out"},
     {"train_samples lr_decay_samples lr_warmup_samples lr_wsd_decay_samples rampup_batch_size "
      "step_batch_size_schedule decrease_batch_size_if_needed batch_size iter_per_epoch",
      "a run is counted in iterations of one batch size; set train_iters, lr_decay_iters, "
      "lr_warmup_iters and global_batch_size instead"},
     {"exit_duration_in_mins iterations_to_skip skip_train",
-     "a run ends behind an iteration; set exit_interval or train_iters instead"},
+     "a run ends after an iteration; set exit_interval or train_iters instead"},
     {"data_path train_data_path valid_data_path test_data_path data_args_path "
      "per_split_data_args_path per_dataset_sequences_path fim_* sft sft_* reset_position_ids "
      "reset_attention_mask eod_mask_loss dataloader_inter_document_masking "
@@ -250,9 +249,9 @@ static const struct {
     {"adlr_* inprocess_* enable_ft_package calc_ft_* ft_* rerun_mode error_injection_* "
      "fault_injector_* result_rejected_* check_for_spiky_loss check_for_large_grads "
      "exit_on_missing_checkpoint verify_integrity test_mode fake_process_group gpu_sniff_*",
-     "a run is not started again by itself and injects no faults; leave it out"},
+     "a run does not restart itself and injects no faults; leave it out"},
     {"data_parallel_random_init warmup yaml_cfg onnx_safe",
-     "all data-parallel ranks begin alike, by the knobs; leave it out"},
+     "all data-parallel ranks start from the same weights; leave it out"},
     {"full_validation multiple_validation_sets validation_set_names eval_global_batch_size "
      "eval_micro_batch_size start_eval_at_iter",
      "this loop does not evaluate; leave it out"},
@@ -264,7 +263,7 @@ static const struct {
      "allow_ambiguous_* chat_template config_logger_dir dataloader_* flight_recorder_* straggler_* "
      "exit_signal_handler_* mid_level_* barrier_with_* null_tokenizer_* object_storage_* "
      "pytorch_profiler_* record_shapes run_workload_* sharp_* tiktoken_* tokenizer_*",
-     "it tunes a part of Megatron that this loop does without; leave it out"},
+     "it tunes a part of Megatron that this loop does not have; leave it out"},
 };
 
 /* `pattern` of n_bytes: a name, or its beginning and "*". */

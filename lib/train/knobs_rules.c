@@ -242,8 +242,7 @@ const struct dcpk_knob_rule dcpk_knob_rules[] = {
      .value = "LACKING"},
     {REFUSE("norms", "!normalization=RMSNorm", "LayerNorm is not modelled",
             "set normalization to RMSNorm")},
-    {REFUSE("positions", "!position_embedding_type=rope",
-            "positions other than rotary ones are not modelled",
+    {REFUSE("positions", "!position_embedding_type=rope", "only rotary positions are modelled",
             "set position_embedding_type to rope")},
     {REFUSE("mlp", "!swiglu", "an MLP that is not gated is not modelled", "set swiglu")},
     {REFUSE("biases", "add_bias_linear", "biases of linear layers are not modelled",
@@ -323,9 +322,9 @@ const struct dcpk_knob_rule dcpk_knob_rules[] = {
             "fsdp_double_buffer=false megatron_fsdp_max_pool_double_buffer=false",
             "fsdp_double_buffer has no effect without Megatron FSDP, nor has "
             "megatron_fsdp_max_pool_double_buffer: set use_megatron_fsdp for them")},
-    {NOTICE("average", "average_in_collective",
-            "average_in_collective has no effect here: gradients are scaled once, behind their "
-            "sum")},
+    {NOTICE(
+        "average", "average_in_collective",
+        "average_in_collective has no effect here: gradients are scaled once, after their sum")},
     {NOTICE("fine-grained", "fine_grained_param_gather",
             "fine_grained_param_gather has no effect here: weights are gathered by layer")},
     {NOTICE("blocking-reduce",

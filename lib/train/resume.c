@@ -314,9 +314,9 @@ static dcpk_status resume_read_progress(const struct resuming *r,
                              "the checkpoint has no iteration to continue from");
     if (!dcpk_value_as_int(dcpk_value_get(attrs, "consumed_train_samples"),
                            &progress->consumed_samples))
-        return dcpk_fail_fix(err, DCPK_EFORMAT, DCPK_FIX_FINETUNE,
-                             "args of the checkpoint have no consumed_train_samples: which samples "
-                             "come next is not known");
+        return dcpk_fail_fix(
+            err, DCPK_EFORMAT, DCPK_FIX_FINETUNE,
+            "args of the checkpoint have no consumed_train_samples: the next sample is not known");
     if (progress->iteration > DCPK_MOST_SAMPLES || progress->consumed_samples < 0 ||
         progress->consumed_samples > DCPK_MOST_SAMPLES)
         return dcpk_fail_fix(err, DCPK_EFORMAT, DCPK_FIX_FINETUNE,
@@ -337,7 +337,9 @@ static dcpk_status resume_read_scale(const struct resuming *r, struct dcpk_loss_
         return DCPK_OK;
     if (r->model->scaler != NULL)
         return dcpk_train_scaler_read(r->model->scaler, scale, err);
-    dcpk_bytes_printf(r->notes, "the checkpoint has no state of the loss scale: it begins anew\n");
+    dcpk_bytes_printf(
+        r->notes,
+        "the checkpoint has no state of the loss scale: it starts from initial_loss_scale\n");
     return dcpk_bytes_status(r->notes, err);
 }
 

@@ -453,8 +453,7 @@ static void training_note_unlocked(struct training *t)
         return;
     t->noted_unlocked = true;
     n = snprintf(text, sizeof text,
-                 "saving beside the run copies slowly: the memory for it is not page-locked: %s\n",
-                 why);
+                 "asynchronous saves copy slowly: their buffers are not page-locked: %s\n", why);
     t->job->notes(t->job->context, text, (size_t)n);
 }
 

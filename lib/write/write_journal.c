@@ -87,8 +87,8 @@ static dcpk_status check_found(struct dcpk_writing *w, struct dcpk_error *err)
     }
     if (bad_bytes > 0)
         dcpk_checkpoint_note(w->out->source,
-                             "%" PRIu64 " bytes that an earlier run had written are not as it "
-                             "wrote them, and are written anew",
+                             "%" PRIu64
+                             " bytes of an earlier run have changed since and are written again",
                              bad_bytes);
     if (k->n_records == 0)
         return DCPK_OK;

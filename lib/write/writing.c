@@ -183,10 +183,10 @@ static dcpk_status close_files(struct dcpk_writing *w, struct dcpk_error *err)
             dcpk_folder_take(w->folder, out->name, out->n_bytes, &taken, err) != DCPK_OK)
             return err->status;
         if (!taken)
-            return dcpk_fail(err, DCPK_EIO,
-                             "'%s' is not what another rank has written: something else stands "
-                             "there",
-                             out->name);
+            return dcpk_fail(
+                err, DCPK_EIO,
+                "'%s' is not the file that another rank wrote: something has replaced it",
+                out->name);
     }
     return DCPK_OK;
 }

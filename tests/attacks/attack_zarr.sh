@@ -26,9 +26,9 @@ attack "10^12 chunks" 3 "'w'|w/" evil
 zarray '[65536]' '[1]' && for i in {1..200}; do cp -r evil/w "evil/w$i"; done
 attack "65536 chunks each in 201 arrays" 3 "more than 65[0-9]{3} chunks are missing in all arrays" evil
 zarray '[1000000000000000]' '[1000000000000000]'
-attack "an array of 4 PB without a file" 3 "stand for 4000000000000000 bytes, its files hold [0-9]+" evil
+attack "an array of 4 PB without a file" 3 "describe 4000000000000000 bytes, its files hold [0-9]+" evil
 zarray '[1099511627776]' '[1099511627776]' '"compressor": {"id": "zlib"}' && head -c 64 /dev/zero >evil/w/0
-attack "a chunk of 4 TiB" 3 "stand for 4398046511104 bytes|compressor 'zlib'" evil
+attack "a chunk of 4 TiB" 3 "describe 4398046511104 bytes|compressor 'zlib'" evil
 zarray '[4]' '[4]' '"compressor": null, "shape": [8]'
 attack "a key twice" 3 "w/" evil
 zarray "$(head -c 50000 /dev/zero | tr '\0' '[')" '[4]'
@@ -61,7 +61,7 @@ swollen 300000000 | packed "gzip: 300 MB for 4 KiB" "'w/0' has [0-9]+ bytes, whi
 swollen 3000000 | packed "gzip: 3 MB for 4 KiB" "'w/0'.*holds more than the chunk's 4096" gzip
 { printf '\x78\xda' && swollen 3000000 | tail -c +11; } | packed "zlib: 3 MB for 4 KiB" "'w/0'.*holds more" zlib
 head -c 100 /dev/zero | gzip -9n | packed "gzip: less than the chunk" "'w/0'.*holds less" gzip
-{ head -c 4096 /dev/zero | gzip -9n && printf x; } | packed "gzip: bytes behind it" "'w/0'.*1 bytes behind" gzip
+{ head -c 4096 /dev/zero | gzip -9n && printf x; } | packed "gzip: bytes behind it" "'w/0'.*1 bytes after" gzip
 printf '' | packed "an empty chunk file" "'w/0'" zlib
 head -c 100 /dev/zero | packed "zlib: no stream" "'w/0'.*damaged" zlib
 head -c 64 /dev/zero | packed "a chunk of 1 GiB" "1073741824 bytes.*raise --memory" zlib 268435456

@@ -68,7 +68,7 @@ convert --verify --args-from full_b --to fsdp_dtensor in_b out_b >said
 "$DCPKIT" compare-two-checkpoint --args-from full_b full_b in_b | tail -n 1
 "$DCPKIT" verify --against in_b out_b 2>&1 | grep -c 'note: .*in_b. has no args\|^verdict .*NOT ok'
 # check asks by them; that the folder lacks them it says all the same.
-refuses "check without" 3 'there are no args: what a loader asks for follows' "$DCPKIT" check in
+refuses "check without" 3 'there are no args, which decide what a loader asks for' "$DCPKIT" check in
 checked() { "$DCPKIT" check "$@" 2>&1 | grep -E '^(weights|moments|groups|common|not in|loads in|verdict) '; }
 checked full
 echo "told:"
@@ -111,5 +111,5 @@ head -c 5000000 /dev/zero | tr '\0' '#' >long.yaml && bad "a long text" 3 'the l
 : >nothing && bad "an empty file" 3 'no document' nothing
 bad "no file" 4 'nowhere' nowhere
 mkdir folder && bad "a folder with nothing" 3 "looking for a checkpoint in 'folder'" folder
-bad "a checkpoint without" 3 'no run_config.yaml lies beside it' in_b
+bad "a checkpoint without" 3 'no run_config.yaml is next to it' in_b
 refuses "verify of nothing" 2 'is for --against' "$DCPKIT" verify --args-from args.json want

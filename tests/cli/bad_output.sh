@@ -34,5 +34,5 @@ for name in x.zip x.tar.gz x.tgz x.tar.zst; do
     refuses "$name" 2 'of archives only .tar is written' "${convert[@]}" in "$name"
 done
 for option in --report --hashes; do
-    refuses "$option into IN" 2 "lies inside the input 'in'" "${convert[@]}" "$option" in/iter_0000004/.metadata in out
+    refuses "$option into IN" 2 "is inside the input 'in'" "${convert[@]}" "$option" in/iter_0000004/.metadata in out
 done

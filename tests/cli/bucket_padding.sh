@@ -61,7 +61,7 @@ for side in weights masters; do
     done
 done
 sample torch_dist_c_dp_reshardable_tp2dp2/iter_0000004 buckets
-refuses "inferred masters" 2 "only masters that are equal to their weights prove it" "$DCPKIT" convert --trust weights --to fsdp_dtensor buckets out
+refuses "inferred masters" 2 "only masters that equal their weights prove it" "$DCPKIT" convert --trust weights --to fsdp_dtensor buckets out
 
 # rows that no release agrees on
 for arg in gtp_weight_remat_size expert_gtp_weight_remat_size tensor_parallel_num_weight_shards glu_interleave_size moe_mlp_glu_interleave_size; do

@@ -73,7 +73,7 @@ mkdir released && mv unsaved/iter_* released/release && printf release >released
 "$DCPKIT" check released >said && tail -n 1 said
 
 echo "not told:"
-answers_no "args without sizes" 'no table says what loaders ask for of a model without args.num_layers' \
+answers_no "args without sizes" 'no table has the requests of loaders for a model without args.num_layers' \
     "$DCPKIT" check "$SAMPLES/fsdp_dtensor_telike_dp2_019/iter_0000004"
 rm -rf less
 "$DCPKIT" modify-state-dict --quiet --op 'remove ^args$' "$SAMPLES/$fd" less >modified

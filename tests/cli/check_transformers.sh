@@ -43,4 +43,4 @@ config '.model_type = "mistral" | .num_key_value_heads = null'
 check "$SAMPLES/torch_dist_c_dense_tp2pp2" 2>said | grep -E '^(model|verdict)'
 cut -c 1-80 said
 check "$SAMPLES/torch_dist_c_moe_ep2pp2" | grep -oE '^model .*no family fits it|^verdict.*'
-refuses "a page" 2 'html has no page' check --html page.html model
+refuses "a page" 2 'html cannot show' check --html page.html model

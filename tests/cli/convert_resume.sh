@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# convert_resume.sh - the disk gets full half way (of inodes, which are not foreseen): what is done is kept, and --resume goes on with it, where it fits.
+# convert_resume.sh - the disk gets full half way (of inodes, which are not foreseen): finished parts are kept, and --resume goes on with them, where it fits.
 # shellcheck disable=SC2016 # the inner shell expands
 unshare -rm bash -c 'mount -t tmpfs -o size=64k none "$1"' - "$TMP" 2>/dev/null || exit 77
 unshare -rm bash -uc '
@@ -26,9 +26,9 @@ unshare -rm bash -uc '
     }
 
     "${convert[@]}" --resume in want >said 2>&1 || echo "nothing to resume: exit $?: $(cat said)"
-    fails "disk full" 4 "what is done is kept\): .*No space left.*--resume .*--force " "${convert[@]}" in disk/out
+    fails "disk full" 4 "finished parts are kept\): .*No space left.*--resume .*--force " "${convert[@]}" in disk/out
     fails "neither option" 2 "dcpkit-partial. is in the way.*--resume.*--force" "${convert[@]}" in disk/out
-    fails "disk still full" 4 "what is done is kept.*No space left" "${convert[@]}" --resume in disk/out
+    fails "disk still full" 4 "finished parts are kept.*No space left" "${convert[@]}" --resume in disk/out
     fails "other options" 2 "begun with other options \(--force" "${convert[@]}" --resume --weights-only in disk/out
     fails "another format" 2 "begun with other options" "$DCPKIT" convert --to fsdp_dtensor --resume in disk/out
     data=in/iter_0000004/__1_0.distcp
@@ -50,7 +50,7 @@ unshare -rm bash -uc '
 
     # What does not fit gives way to --force.
     rm -r disk/out && mount -o remount,size=400m,nr_inodes=80 disk
-    fails "disk full again" 4 "what is done is kept" "${convert[@]}" in disk/out
+    fails "disk full again" 4 "finished parts are kept" "${convert[@]}" in disk/out
     rm -r want && "${convert[@]}" --weights-only in want >said 2>&1 || cat said
     "${convert[@]}" --force --resume --weights-only in disk/out >said 2>&1 || echo "forced: exit $?: $(cat said)"
     grep resumed said

@@ -19,15 +19,15 @@ refuses "a misspelt key" 3 "not recognised: 'model.modul.decoder.*'model.modul',
     "$DCPKIT" convert --to torch_dist misspelt out
 refuses "a misspelt moment" 3 'linear_fc2.weight. has the state exp_avg_sq but no exp_avg' \
     "$DCPKIT" convert --to torch_dist moment out
-refuses "two prefixes" 3 "31 of 129 tensors are not recognised: 'b.embedding.word_embeddings.weight', .*, \.\.\.; their names stand behind 'b' .convert --input-model-weight-prefix takes " \
+refuses "two prefixes" 3 "31 of 129 tensors are not recognised: 'b.embedding.word_embeddings.weight', .*, \.\.\.; their names have the prefix 'b' .convert --input-model-weight-prefix takes " \
     "$DCPKIT" convert --to torch_dist two out
 refuses "a prefix that no key has" 3 '31 of 129 tensors are not recognised' \
     "$DCPKIT" convert --to torch_dist --input-model-weight-prefix nosuch "$native" out
-refuses "a prefix of torch_dist" 2 'opened as torch_dist, whose keys have no prefix' \
+refuses "a prefix of torch_dist" 2 'opened as torch_dist: keys of that format have no prefix' \
     "$DCPKIT" convert --to fsdp_dtensor --input-model-weight-prefix p "$SAMPLES/torch_dist_c_dense_tp2pp2" out
 refuses "nothing to drop" 2 'nosuch.*no key matches' \
     "$DCPKIT" convert --to torch_dist --drop nosuch "$native" out
-refuses "no expression" 2 'left out: .*missing closing parenthesis' "$DCPKIT" convert --to torch_dist --drop '(' "$native" out
+refuses "no expression" 2 'keys to leave out: .*missing closing parenthesis' "$DCPKIT" convert --to torch_dist --drop '(' "$native" out
 refuses "all is dropped" 2 'leave no key' "$DCPKIT" convert --to torch_dist --drop . "$native" out
 refuses "no tensor is left" 3 'would hold no tensor' \
     "$DCPKIT" convert --to fsdp_dtensor --target-dp 1 --drop '^model' --drop '^optimizer' "$native" out

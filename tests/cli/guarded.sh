@@ -25,20 +25,20 @@ for suffix in old partial; do
     for option in --force --resume; do
         rm -rf run
         mkdir run && cp -RL --no-preserve=mode "$dense/iter_0000004" "run/iter_0000004.dcpkit-$suffix"
-        refuses "IN called .dcpkit-$suffix, $option" 2 "the input '.*-$suffix' is .* moves away or deletes" \
+        refuses "IN called .dcpkit-$suffix, $option" 2 "the input '.*-$suffix' is .* would move or delete" \
             "$DCPKIT" convert $option --to fsdp_dtensor "run/iter_0000004.dcpkit-$suffix" run/iter_0000004
     done
 done
-refuses "modify as well" 2 'moves away or deletes' \
+refuses "modify as well" 2 'would move or delete' \
     "$DCPKIT" modify-state-dict --force --op 'remove ^optimizer' run/iter_0000004.dcpkit-partial run/iter_0000004
 
 # reports: into a device, not over it; never into OUT
 ln -s /dev/null null
 "$DCPKIT" convert --quiet --to fsdp_dtensor --report null --hashes null "$dense" reported || echo "exit $?"
 readlink null
-refuses "a report in OUT" 2 "report 'kept/iter_0000004/r' would lie in the output" \
+refuses "a report in OUT" 2 "report 'kept/iter_0000004/r' would be inside the output" \
     "$DCPKIT" convert --to fsdp_dtensor --report kept/iter_0000004/r "$dense" kept/iter_0000004
-refuses "hashes in OUT" 2 "list of hashes 'kept/h' would lie in the output" \
+refuses "hashes in OUT" 2 "list of hashes 'kept/h' would be inside the output" \
     "$DCPKIT" convert --to fsdp_dtensor --hashes kept/h "$dense" kept
 refuses "both in one file" 2 "two of the report, the page and the list of hashes are 'r'" \
     "$DCPKIT" convert --to fsdp_dtensor --report r --hashes r "$dense" new

@@ -66,7 +66,7 @@ done
 refuses "convert, existing" 2 "the page 'p/odd.html' exists" \
     "$DCPKIT" convert --to fsdp_dtensor --html p/odd.html in new
 refuses "convert, into IN" 2 "in/p.html' .*in" "$DCPKIT" convert --to fsdp_dtensor --html in/p.html in new
-refuses "convert, into OUT" 2 "the page 'new/p.html' would lie in the output" \
+refuses "convert, into OUT" 2 "the page 'new/p.html' would be inside the output" \
     "$DCPKIT" convert --to fsdp_dtensor --html new/p.html in new
 refuses "convert, the report as well" 2 "two of the report, the page and the list of hashes are 'r'" \
     "$DCPKIT" convert --to fsdp_dtensor --html r --report r in new

@@ -23,7 +23,7 @@ done
 # An archive of the folder; what a run needs beside its args goes along with it.
 convert --quiet --to huggingface run back.tar && tar tf back.tar && equal back.tar back
 cmp run/release/megatron_command_line.txt run_zarr/release/megatron_command_line.txt
-convert --to zarr run again | grep -o 'beside the args.*'
+convert --to zarr run again | grep -o 'in addition to the checkpoint.s args.*'
 cmp run/release/megatron_command_line.txt again/release/megatron_command_line.txt && echo "the same command line"
 printf '\033[2J' >again/release/megatron_command_line.txt
 convert --to fsdp_dtensor again twice 2>said | grep -A 1 'please check'
@@ -68,7 +68,7 @@ convert --to torch_dist class class_run | grep -E "of no family|args.no_save"
 # What others may not read stays so: a link to it is refused, a private file makes OUT private.
 mkdir assets && echo '{}' >assets/tokenizer.json && echo secret >secret && chmod 600 secret
 ln -s ../secret assets/tokenizer_config.json
-refuses "a link to a private file" 2 "'tokenizer_config.json' is a link to what fewer may read" \
+refuses "a link to a private file" 2 "'tokenizer_config.json' links to a file that fewer users may read" \
     convert --to huggingface --hf-assets assets run based_not
 rm assets/tokenizer_config.json && chmod 600 assets/tokenizer.json
 convert --quiet --to huggingface --hf-assets assets run based_private && stat -c '%a' based_private/tokenizer.json

@@ -56,7 +56,7 @@ run hash two.tar:ckpt/iter_0000004 && diff hashes "$GOT/said" && echo "hash: the
 run convert --iteration 4 --to fsdp_dtensor --weights-only two.tar out3 && diff -r out out3 && echo "converted: the same"
 run convert --resume --to fsdp_dtensor --weights-only two.tar:iter_0000004 out3 && grep -o '^already complete' "$GOT/said"
 cp two.tar a:b.tar && "$DCPKIT" inspect a:b.tar:iter_0000004 | grep ^checkpoint
-refuses "two of them" 3 "2 checkpoints and not one tracker.*'ckpt/iter_0000008'; name the one.*ARCHIVE:FOLDER" "$DCPKIT" hash two.tar
+refuses "two of them" 3 "2 checkpoints and not one tracker.*'ckpt/iter_0000008'; add the folder of one after a colon, ARCHIVE:FOLDER" "$DCPKIT" hash two.tar
 refuses "not in it" 3 "2 checkpoints and not one called 'iter_0000005': 'ckpt/iter_0000004'" "$DCPKIT" hash --iteration 5 two.tar
 refuses "not in its folder" 3 "not one called 'ckpt/iter_0000005'" "$DCPKIT" hash --iteration 5 two.tar:ckpt
 refuses "another one in it" 2 "is itself a checkpoint" "$DCPKIT" hash --iteration 5 two.tar:ckpt/iter_0000004

@@ -37,7 +37,7 @@ losscmp a log.txt
 answers_no "one bit of a loss" '^iteration 10: loss; loss 5.05054' losscmp a loss
 answers_no "one bit of a state" '^iteration 10: state_hash;' losscmp a state
 answers_no "exactly" 'DIFFERENT \(1\)' losscmp --exact resumed a
-losscmp resumed a | grep made
+losscmp resumed a | grep repeated
 losscmp --tol 1e-6 a loss | tail -n 2
 answers_no "a small tolerance" DIFFERENT losscmp --tol 1e-9 --norm-tol 1 a loss
 losscmp --tol 1e-6 a state | tail -n 1

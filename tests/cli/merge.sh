@@ -49,12 +49,12 @@ diff -r -x .metadata sum of_16 && echo "sixteen: the same bytes"
 merge --quiet --weights 0.3,0.7 --threads 1 --memory 16M first "$dense" one
 merge --quiet --weights 0.3,0.7 --threads 7 first "$dense" many
 diff -r one many && echo "threads: the same bytes"
-merge -v --weights 0.3,0.7 --resume first "$dense" one | grep -c '^already complete\|equal to what is there'
-refuses "another sum" 2 'is not what this input' merge --weights 0.4,0.6 --resume first "$dense" one
+merge -v --weights 0.3,0.7 --resume first "$dense" one | grep -c '^already complete\|equal to the existing output'
+refuses "another sum" 2 'differs from the output of this input' merge --weights 0.4,0.6 --resume first "$dense" one
 
 # What shapes do not show: runs that compute other things have no sum, unless the user says what all of them compute.
 cp -r model other && sed -i 's/"rope_theta": 1000000.0/"rope_theta": 5000.0/' other/config.json
-refuses "another theta" 1 "not of one model, that of 'model', in 1 args: 'other' has another args.rotary_base$" \
+refuses "another theta" 1 "not of one model: they differ from 'model' in 1 args: 'other' has another args.rotary_base$" \
     merge --weights 0.5,0.5 --dry-run model other none
 echo '{"rotary_base": 1000000}' >args.json
 merge --weights 0.5,0.5 --dry-run --args-from args.json model other none | grep -c '^  from'
@@ -95,10 +95,10 @@ for weights in 1,x "1," ,1 nan,1 1e999,1 1,inf 1e39,1 1,-1e308; do
     refuses "weights $weights" 2 'is not a list of numbers' merge --weights=$weights first "$dense" none
 done
 refuses "one checkpoint" 2 'merge' merge --weights 1 first none
-refuses "OUT in B" 2 'lies inside' merge --weights 1,1 first run run/new
+refuses "OUT in B" 2 'is inside' merge --weights 1,1 first run run/new
 refuses "OUT exists" 2 'exists \(--force' merge --weights 1,1 first "$dense" sum
-refuses "a report in B" 2 'lies inside' merge --weights 1,1 --report first/report.json "$dense" first none
-refuses "other sizes" 1 "not of one model, that of 'first/iter_0000004', in 27 parameters: .* has 'embedding.word_embeddings.weight' as float32 \[4096, 32\] and not float32 \[256, 64\]; .*; \.\.\.$" \
+refuses "a report in B" 2 'is inside' merge --weights 1,1 --report first/report.json "$dense" first none
+refuses "other sizes" 1 "not of one model: they differ from 'first/iter_0000004' in 27 parameters: .* has 'embedding.word_embeddings.weight' as float32 \[4096, 32\] and not float32 \[256, 64\]; .*; \.\.\.$" \
     merge --weights 1,1 first "$SAMPLES/torch_dist_a_dense_tp2pp2" none
 refuses "other layers" 1 "in 33 parameters: 'model' lacks 'decoder.layers.3.*'; lacks .*; alone has 'decoder.layers.0.*q_layernorm.weight'; .*; \.\.\.$" \
     merge --weights 1,1 first model none

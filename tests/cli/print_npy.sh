@@ -40,7 +40,7 @@ tail -c +129 s.npy | od -An -tf4
 print() { "$DCPKIT" print-tensor "$@"; }
 refuses "a file that is there" 2 "npy file 's.npy' exists .--force" print --npy s.npy "$sample" "$moment"
 refuses "stdout" 2 "'-' is not one" print --npy - "$sample" "$moment"
-refuses "an object" 2 "no tensor 'args' to be written" print --npy new.npy "$sample" args
+refuses "an object" 2 "no tensor 'args' to write" print --npy new.npy "$sample" args
 refuses "no folder" 4 "nowhere/new.npy" print --npy nowhere/new.npy "$sample" "$moment"
 refuses "a bad slice" 2 'out of bounds' print --npy new.npy "$sample" "${moment}[9]"
 cp -RL --no-preserve=mode "$sample" cut

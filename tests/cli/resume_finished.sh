@@ -35,13 +35,13 @@ again "modified, zarr" "${modify[@]}" --op 'cast ^decoder.*weight float32' zarr 
 
 # Killed between the folder and its tracker.
 for out in fsdp linked; do rm "$out/$tracker"; done
-"${convert[@]}" --resume in fsdp | grep -oE '^(already complete|would compare with what is there)'
+"${convert[@]}" --resume in fsdp | grep -oE '^(already complete|would compare with the existing output)'
 "${modify[@]}" --resume --op 'remove ^optimizer' in linked | grep -o '^already complete'
 echo "trackers: $(cat fsdp/$tracker), $(cat linked/$tracker)"
 "${convert[@]}" --resume --json in fsdp | grep -E '"(already_complete|written_bytes)"'
-"${convert[@]}" --resume --dry-run in fsdp | grep -oE '^(already complete|would compare with what is there)'
+"${convert[@]}" --resume --dry-run in fsdp | grep -oE '^(already complete|would compare with the existing output)'
 
-no='exists, and is not what this input and these options give'
+no='exists, and differs from the output of this input and these options'
 refuses "other options" 2 "$no" "${convert[@]}" --resume --weights-only in fsdp
 refuses "another prefix" 2 "$no.*tensor 'x.embedding.* is missing \(--force" "${convert[@]}" --resume --output-model-weight-prefix x in fsdp
 refuses "another size in args" 2 "$no.*'__0_0.distcp' differs in [0-9]* bytes from byte [0-9]+ on" "${convert[@]}" --resume --target-dp 1 in fsdp

@@ -35,9 +35,9 @@ done
 # and before it where that can be seen
 ends "no folder for hashes" "$DCPKIT" convert --quiet --hashes none/h --to zarr in w/out
 
-refuses "npy over a file of IN" 2 "lies inside the input" \
+refuses "npy over a file of IN" 2 "is inside the input" \
     "$DCPKIT" print-tensor --force --npy in/iter_0000004/__0_0.distcp in output_layer.weight
-refuses "JSON over a file of DIR" 2 "lies inside the input" \
+refuses "JSON over a file of DIR" 2 "is inside the input" \
     "$DCPKIT" print-torch-dcp-in-json --force -o objects/.metadata objects
 ln -s target link
 "$DCPKIT" print-tensor --cast --npy link in output_layer.weight

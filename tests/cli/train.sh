@@ -112,7 +112,7 @@ refuses "no value" 2 'lr has no value' train --lr
 refuses "not set" 2 'num_layers is not set' "$DCPKIT" train
 refuses "no device" 2 "no device 'abacus'" train --device abacus
 refuses "unknown knob" 2 "nccl_up: unknown knob; did you mean 'nccl_ub'" "$DCPKIT" help knob nccl_up
-refuses "a field of a configuration" 2 'fp8: unknown knob; names are those of flags' "$DCPKIT" help knob fp8
+refuses "a field of a configuration" 2 'fp8: unknown knob; .dcpkit help knob. lists all names' "$DCPKIT" help knob fp8
 refuses "E1" 2 'at the same time is not supported; choose one' train --use-megatron-fsdp --use-torch-fsdp2
 refuses "E2" 2 'only supports fsdp_dtensor checkpoint format; set' train --use-megatron-fsdp --save out
 refuses "E3" 2 'only supports Megatron FSDP; set' train --ckpt-format fsdp_dtensor --save out
@@ -146,9 +146,9 @@ refuses "its folder is a file" 2 "output 'tokens': it exists and is not a folder
 for path in tiny.yaml tokens two/latest_checkpointed_iteration.txt three/iter_0000008/.metadata; do
     refuses "a log in $path" 2 "is not a log" train --log $path --exit-at 1
 done
-refuses "a log in the checkpoint" 2 "lies inside the input 'two/iter_0000006'" train --load two --log two/iter_0000006/log
-refuses "a map in the checkpoint" 2 "lies inside the input" train --load two --dump-param-to-param-group-map two/iter_0000006/map
-refuses "a map where it saves" 2 "lies inside the input 'new'" train --save new --dump-param-to-param-group-map new --exit-at 1
+refuses "a log in the checkpoint" 2 "is inside the input 'two/iter_0000006'" train --load two --log two/iter_0000006/log
+refuses "a map in the checkpoint" 2 "is inside the input" train --load two --dump-param-to-param-group-map two/iter_0000006/map
+refuses "a map where it saves" 2 "is inside the input 'new'" train --save new --dump-param-to-param-group-map new --exit-at 1
 refuses "a save in the checkpoint" 2 "is the input 'two/iter_0000006'" train --load two --save two/iter_0000006
 refuses "a save over the checkpoint" 2 "is the input 'two/iter_0000006'" train --load two --finetune --save two
 refuses "a log that cannot be" 4 "opening 'three'" train --log three --exit-at 1

@@ -12,7 +12,7 @@ kill -TERM $child
 status=0
 wait $child || status=$?
 # a save that was under way says where it stood by itself
-echo "exit $status: $(sed -E 's/[0-9]+/N/g; s/saving (iteration N): .*(stopped on request)/\2 behind \1/' said)"
+echo "exit $status: $(sed -E 's/[0-9]+/N/g; s/saving (iteration N): .*(stopped on request)/\2 after \1/' said)"
 find run -name '*dcpkit*'
 "$DCPKIT" verify run | tail -n 1
 [ "$(sed "s/.* has iteration //" said)" = "$(cat run/latest_checkpointed_iteration.txt)" ] || cat said

@@ -25,7 +25,7 @@ refuses "threads many" 2 'threads' "$DCPKIT" hash --threads many "$sample"
 refuses "memory -1" 2 'memory' "$DCPKIT" hash --memory -1 "$sample"
 refuses "memory 99999999T" 2 'memory' "$DCPKIT" hash --memory 99999999T "$sample"
 refuses "unknown format" 2 'no_such_format' "$DCPKIT" hash --from no_such_format "$sample"
-refuses "memory below the least" 2 "memory '64' is too little: 16M" "$DCPKIT" hash --memory 64 "$sample"
+refuses "memory below the least" 2 "memory '64' is too small: the minimum is 16M" "$DCPKIT" hash --memory 64 "$sample"
 refuses "a slip in an option" 2 "'--dryrun'; did you mean '--dry-run'" "$DCPKIT" convert --dryrun "$sample" out
 refuses "an ambiguous option" 2 "'--target'; did you mean '--target-" "$DCPKIT" convert --target x "$sample" out
 refuses "a slip in a command" 2 "did you mean 'inspect'\\?" "$DCPKIT" insepct "$sample"

@@ -58,7 +58,7 @@ answers_no "fewer tokens than args say" '250 would cut into the 255 tokens' \
 sample fsdp_dtensor_telike_dp2_015 nameless
 convert_vocab 1 100 --vocab-size 200 nameless/iter_0000004 named
 grep -c '^    2 x embedding.word_embeddings.weight\[200:256\], ...: padding' said
-answers_no "tokens not known" '56 of 256 rows of the vocabulary are missing.* how many are of tokens$' \
+answers_no "tokens not known" '56 of 256 rows of the vocabulary are missing.* gives the number of tokens$' \
     "$DCPKIT" verify --against nameless/iter_0000004 named
 against nameless/iter_0000004 named --vocab-size 200
 refuses "no source" 4 'nowhere' "$DCPKIT" verify --against nowhere out

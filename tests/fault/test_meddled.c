@@ -143,7 +143,7 @@ static const struct {
     {"a link in place of a folder", link_folder, ""},
     {"a link in place of a file", link_file, ""},
     {"a file with two names", link_file_hard, ""},
-    {"a byte", flip_byte, "an earlier run had written are not"},
+    {"a byte", flip_byte, "an earlier run have changed since"},
     {"a shorter file", cut_file, ""},
     {"no file", delete_file, ""},
 };
@@ -160,7 +160,7 @@ static void fail_at_the_end(const struct scene *scene, const char *label)
     strike = strike_run(scene->args, "eio@renameat2", 1);
     CHECK_EQ_INT(strike.fault.n_struck, 1, label);
     CHECK_EQ_INT(strike.result.exit_code, 4, strike.result.said);
-    strike_check_message(strike.result.said, "what is done is kept", label);
+    strike_check_message(strike.result.said, "finished parts are kept", label);
     snprintf(journal, sizeof journal, "%s.dcpkit-partial/.dcpkit-journal", scene->units[0]);
     CHECK(!scratch_has(scene->units[0]) && scratch_has(journal), label);
 }

@@ -307,7 +307,7 @@ static void test_one_device(void **state)
     options.from = tensor_parallel(2, 1, 1, 1);
     options.to = fsdp(2, 1, 1, 1);
     CHECK_FAILS(job_try("torch_dist_c_dense_tp2pp2", &options, &result, name, &err),
-                DCPK_EUNSUPPORTED, "every process must see all of them", "one device");
+                DCPK_EUNSUPPORTED, "every process must see all devices", "one device");
 }
 
 static void test_no_memory(void **state)

@@ -131,11 +131,11 @@ for ((try = 1; try <= 20; try++)); do
         [ ! -e cut/iter_0000004 ] || break
         sleep 0.2
     done
-    ! grep -q 'what is done is kept' cut.out || break
+    ! grep -q 'finished parts are kept' cut.out || break
     on 0 scancel "$id" 2>/dev/null || true
     sleep 2
 done
-check "stopped in order" test "$(grep -c 'what is done is kept' cut.out)" -eq 1 -a -e cut/iter_0000004.dcpkit-partial
+check "stopped in order" test "$(grep -c 'finished parts are kept' cut.out)" -eq 1 -a -e cut/iter_0000004.dcpkit-partial
 check "and queued again" test "$(grep -c 'the job goes on later' cut.out)" -eq 1
 check "its second turn" test "$(ends "$id")" -eq 0 -a "$(grep -c '  resumed ' cut.out)" -eq 1
 check "as by one process" diff -r one cut

@@ -250,7 +250,7 @@ static void S4_43_advice(void **state)
     c.fsdp.strategy = DCPK_OPTIM;
     CHECK_OK(dcpk_train_explain_memory(&c, UINT64_C(1) << 30, &doc, &err), "1 GiB");
     text = text_of(&doc, &bytes);
-    CHECK(strstr(text, "strategy optim_grads_params shares out most") != NULL, text);
+    CHECK(strstr(text, "strategy optim_grads_params shards most") != NULL, text);
     CHECK(strstr(text, "a smaller micro_batch_size") != NULL, text);
     CHECK(strstr(text, "recompute_granularity") == NULL, text);
     CHECK(strstr(text, "use_megatron_fsdp is off") == NULL, text);

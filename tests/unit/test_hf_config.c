@@ -393,17 +393,18 @@ static const struct {
     {"llama", "", "", ""},
     {"deepseek_v3", ", \"n_group\": 4, \"topk_group\": 2", "", ""},
     {"deepseek_v3", ", \"n_group\": 4, \"topk_group\": 2, \"rms_norm_eps\": 1e-05",
-     "layernorm_epsilon is 1e-05; transformers' norms of latents have 1e-06",
+     "layernorm_epsilon is 1e-05; transformers always uses 1e-06 in norms of latents",
      "layernorm_epsilon is 1e-05"},
     {"deepseek_v3", ", \"n_group\": 4, \"topk_group\": 1",
      "moe_router_group_topk is 1 for a top-k of 4", "moe_router_group_topk is 1"},
     {"llama",
      ", \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 32, \"low_freq_factor\": 1.0, "
      "\"high_freq_factor\": 4, \"original_max_position_embeddings\": 8192}",
-     "rope_scaling_factor is 32, and pretrain_gpt.py scales by 8",
+     "rope_scaling_factor is 32, but pretrain_gpt.py always scales by 8",
      "rope_scaling_factor is 32 and goes into config.json"},
     {"qwen3", ", \"rope_scaling\": {\"type\": \"linear\", \"factor\": 4}",
-     "rotary_seq_len_interpolation_factor is 4, and pretrain_gpt.py scales by it from core 0.19 on",
+     "rotary_seq_len_interpolation_factor is 4, and pretrain_gpt.py scales by it only from core "
+     "0.19 on",
      "rotary_seq_len_interpolation_factor is 4 and goes into config.json"},
     {"deepseek_v3",
      ", \"n_group\": 1, \"topk_group\": 1, \"rope_scaling\": {\"type\": \"yarn\", \"factor\": 40, "

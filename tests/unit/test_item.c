@@ -175,8 +175,8 @@ static void refuses_what_torch_would_do_besides(void **state)
         {"hooks", "\x89" RUNS, "", "argument 5 of _rebuild_tensor_v2"},
         {"negated", "\x89" HOOKS "}U\x03neg\x88s", "", "argument 6 of _rebuild_tensor_v2"},
         {"more arguments", "\x89" HOOKS "NN", "", "8 arguments, at most 7"},
-        {"a state, which is set_()", "\x89" HOOKS, "}b", "changed behind its _rebuild_tensor_v2"},
-        {"an item", "\x89" HOOKS, "K\x01K\x02s", "changed behind its _rebuild_tensor_v2"},
+        {"a state, which is set_()", "\x89" HOOKS, "}b", "changed after its _rebuild_tensor_v2"},
+        {"an item", "\x89" HOOKS, "K\x01K\x02s", "changed after its _rebuild_tensor_v2"},
         {"taken off again", "\x89" HOOKS, RUNS "0", "takes a object off the stack"},
     };
 

@@ -137,7 +137,7 @@ static const struct {
                   {"num_layers", .value = 4}}},
     {"no layers", DCPK_EUNSUPPORTED, "is not set",
      .settings = {{"tensor_model_parallel_size", .value = 1}}},
-    {"uneven", DCPK_EFORMAT, "do not come out even", .settings = {ON_STAGES(3)}},
+    {"uneven", DCPK_EFORMAT, "cannot be cut evenly", .settings = {ON_STAGES(3)}},
     {"a world that does not fit", DCPK_EFORMAT, "not a multiple",
      .settings = {{"tensor_model_parallel_size", .value = 2},
                   {"pipeline_model_parallel_size", .value = 2},

@@ -101,7 +101,7 @@ static const struct {
      .message = "opcode 0x2e at byte 0: STOP with 0 values"},
     {"two values at STOP", "4e4e2e", .status = DCPK_EFORMAT, .message = "STOP with 2 values"},
     {"MARK at STOP", "284e2e", .status = DCPK_EFORMAT, .message = "1 marks"},
-    {"bytes behind STOP", "4e2e00", .status = DCPK_EFORMAT, .message = "1 bytes behind STOP"},
+    {"bytes after STOP", "4e2e00", .status = DCPK_EFORMAT, .message = "1 bytes after STOP"},
     {"protocol 6", "80064e2e", .status = DCPK_EUNSUPPORTED, .message = "protocol 6, at most 5"},
     {"cut number", "4a0102", .status = DCPK_EFORMAT,
      .message = "opcode 0x4a at byte 0: field of 4 bytes"},

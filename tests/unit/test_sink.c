@@ -185,7 +185,7 @@ static void in_the_way(void **state)
     } cases[] = {
         {"output", "out", "exists"},
         {"partial", "out.dcpkit-partial", "out.dcpkit-partial' is in the way"},
-        {"old", "out.dcpkit-old", "out.dcpkit-old' is what a killed run was replacing"},
+        {"old", "out.dcpkit-old", "a killed run was replacing '"},
     };
     struct dcpk_error err = DCPK_ERROR_INIT;
 

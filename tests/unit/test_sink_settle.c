@@ -99,9 +99,9 @@ static void kept_names(void **state)
 
     (void)state;
     CHECK_FAILS(dcpk_folder_put(folder, ".dcpkit-journal", "x", 1, &err), DCPK_EFORMAT,
-                "keeps for itself", "a file");
+                "reserves for its own files", "a file");
     CHECK_FAILS(dcpk_folder_put(folder, ".dcpkit-journal/x", "x", 1, &err), DCPK_EFORMAT,
-                "keeps for itself", "a folder");
+                "reserves for its own files", "a folder");
     put(folder, "a/.dcpkit-journal", "x");
     CHECK_OK(dcpk_folder_publish(folder, &err), "elsewhere it is a name as any other");
     CHECK_EQ_STR(scratch_read("out/a/.dcpkit-journal"), "x", "published");
@@ -354,7 +354,7 @@ static void archives_of_others(void **state)
     CHECK_EQ_INT(link(scratch("victim/f"), scratch("out.tar.dcpkit-partial")), 0, "link");
     CHECK_FAILS(
         dcpk_folder_begin(scratch("out.tar"), DCPK_FOLDER_TAR | DCPK_FOLDER_RESUME, &folder, &err),
-        DCPK_EUSAGE, "not this user's alone", "resume");
+        DCPK_EUSAGE, "does not belong to this user alone", "resume");
     check_victim("resume");
     CHECK_OK(
         dcpk_folder_begin(scratch("out.tar"), DCPK_FOLDER_TAR | DCPK_FOLDER_REPLACE, &folder, &err),

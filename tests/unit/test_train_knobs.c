@@ -308,7 +308,7 @@ static const struct {
     {"{\"model\": 3}", NULL, "model is a section: a mapping of names to values"},
     {"{\"model\": {\"multi_latent_attention\": false}}", "model.multi_latent_attention", NULL},
     {"{\"model\": {\"multi_latent_attention\": true}}", NULL,
-     "model.multi_latent_attention is not in this loop: attention is that of query groups"},
+     "model.multi_latent_attention is not in this loop: attention is by query groups"},
     {"{\"model\": {\"num_layers\": [1, \"a\"]}}", NULL,
      "model.num_layers is neither a number, a text nor a list"},
     {"{\"model\": {\"num_layers\": 4.5}}", NULL, "num_layers is '4.5'"},

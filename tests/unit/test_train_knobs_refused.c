@@ -257,7 +257,7 @@ static const struct {
      "both override and use-checkpoint"},
     {"beta", TOY "--adam-beta2 1", "adam_beta2 is 1 or more"},
     {"unit", TOY "--exact-lsb 63", "exact_lsb is above 62"},
-    {"end", TOY "--exit-at 21", "exit_at lies behind"},
+    {"end", TOY "--exit-at 21", "exit_at is above train_iters"},
     {"scale", TOY "--min-loss-scale 0", "initial_loss_scale is below"},
 };
 

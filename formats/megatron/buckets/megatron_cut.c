@@ -169,7 +169,7 @@ static dcpk_status fill_evenly(const struct dcpk_value *attrs, const struct dcpk
         return err->status;
     if (dcpk_grid_check_stages(&grid, cut->n_layers, flags, &why) != DCPK_OK)
         return dcpk_fail(err, DCPK_EFORMAT,
-                         "args: %" PRId64 " layers do not come out even on %" PRId64
+                         "args: %" PRId64 " layers cannot be cut evenly into %" PRId64
                          " pipeline stages of %" PRId64 " chunks",
                          cut->n_layers, cut->pp, cut->vpp);
     for (size_t c = 0; c < chunks->n; c++)

@@ -130,7 +130,7 @@ static dcpk_status try_orders(struct dcpk_model *model, const struct dcpk_bucket
         if ((other & (DCPK_SPEC_TE | DCPK_SPEC_GROUPED)) != 0)
             dcpk_checkpoint_note(model->ckpt,
                                  "the buckets follow the order of registration of %s layers%s, "
-                                 "args.transformer_impl says otherwise",
+                                 "which contradicts args.transformer_impl",
                                  (spec & DCPK_SPEC_TE) != 0 ? "Transformer Engine" : "local",
                                  (spec & DCPK_SPEC_GROUPED) != 0 ? " with grouped experts" : "");
         *err = (struct dcpk_error)DCPK_ERROR_INIT;

@@ -557,7 +557,7 @@ static dcpk_status repair(struct repair *r, struct dcpk_error *err)
         return err->status;
     if (r->repaired->n_moved == 0)
         return dcpk_fail(err, DCPK_EUSAGE,
-                         "by its args no DDP bucket of the run was padded before another one: "
+                         "by its args no padded DDP bucket of the run is before another bucket: "
                          "nothing was moved");
     carry_states(model);
     model->repaired = r->repaired;

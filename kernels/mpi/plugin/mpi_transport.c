@@ -51,7 +51,7 @@ static dcpk_status check_launcher(struct dcpk_error *err)
         return DCPK_OK;
     return dcpk_fail(err, DCPK_EUSAGE,
                      "srun started several processes without MPI: give it --mpi=pmix ('srun "
-                     "--mpi=list' names what there is), or start them with mpirun");
+                     "--mpi=list' lists the choices), or start them with mpirun");
 }
 
 static dcpk_status start(struct mpi_comm *comm, struct dcpk_error *err)
