@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hf_files.c - what lies beside tensors: config.json, the caller's own, files of a tokenizer. */
+#include <stdio.h>
 #include <string.h>
 
 #include "formats/safetensors/hf_config.h"
@@ -56,7 +57,7 @@ bool dcpk_hf_is_asset(const char *name)
 static dcpk_status put_asset(struct dcpk_output *out, struct dcpk_store *store, const char *name,
                              struct dcpk_error *err)
 {
-    const char *kept = dcpk_arena_strdup(out->arena, name, err);
+    const char *kept = dcpk_arena_strdup(out->arena, dcpk_name_last(name), err);
     struct dcpk_source *source;
     char *data = NULL;
     size_t n_bytes = 0;
@@ -74,31 +75,63 @@ static dcpk_status put_asset(struct dcpk_output *out, struct dcpk_store *store, 
     return err->status;
 }
 
+/* Puts the files of a tokenizer in `folder` of the store, whose names have `prefix` there, next to
+ * the tensors. *n: counts them. A private file of the source is left out, with the note of those
+ * that copy what lies next to a checkpoint. */
+static dcpk_status put_assets(struct dcpk_output *out, struct dcpk_store *store, const char *folder,
+                              const char *prefix, size_t *n, struct dcpk_error *err)
+{
+    const bool is_source = store == out->source->store;
+    char **names = NULL;
+    size_t n_names = 0;
+
+    if (dcpk_store_list_in(store, folder, &names, &n_names, err) != DCPK_OK)
+        return err->status;
+    for (size_t i = 0; i < n_names && err->status == DCPK_OK; i++) {
+        char path[512];
+        const int length = snprintf(path, sizeof path, "%s%s", prefix, names[i]);
+
+        if (!dcpk_hf_is_asset(names[i]) || length < 0 || (size_t)length >= sizeof path ||
+            (is_source && dcpk_store_leads_to_private(store, path, NULL)))
+            continue;
+        (void)put_asset(out, store, path, err);
+        *n += 1;
+    }
+    dcpk_free(names);
+    return err->status;
+}
+
+/* The tokenizer of the source: its own, or one in the folder of Megatron-Bridge. */
+static dcpk_status put_source_assets(struct dcpk_output *out, size_t *n, struct dcpk_error *err)
+{
+    enum dcpk_path_kind kind = DCPK_PATH_NOTHING;
+
+    if (out->source->format->is_model)
+        return put_assets(out, out->source->store, ".", "", n, err);
+    if (dcpk_store_look(out->source->store, "tokenizer", &kind, err) == DCPK_OK &&
+        kind == DCPK_PATH_FOLDER)
+        (void)put_assets(out, out->source->store, "tokenizer", "tokenizer/", n, err);
+    return err->status;
+}
+
 dcpk_status dcpk_hf_assets_put(struct dcpk_output *out, struct dcpk_error *err)
 {
     const char *dir = out->target.family.assets;
     struct dcpk_store *store = NULL;
-    char **names = NULL;
-    size_t n = 0, n_put = 0;
+    size_t n = 0;
 
-    if (dir == NULL)
-        return DCPK_OK;
-    if (dcpk_store_open(dir, &store, err) || dcpk_store_list(store, &names, &n, err))
-        goto out;
-    for (size_t i = 0; i < n; i++) {
-        if (!dcpk_hf_is_asset(names[i]))
-            continue;
-        if (put_asset(out, store, names[i], err))
-            goto out;
-        n_put++;
+    if (dir != NULL) {
+        if (dcpk_store_open(dir, &store, err) == DCPK_OK &&
+            put_assets(out, store, ".", "", &n, err) == DCPK_OK && n == 0)
+            dcpk_fail(err, DCPK_EUSAGE, "it holds no file of a tokenizer");
+        dcpk_store_close(store);
+        if (err->status != DCPK_OK)
+            dcpk_context(err, "copying files of '%s'", dir);
+        return err->status;
     }
-    if (n_put == 0)
-        dcpk_fail(err, DCPK_EUSAGE, "it holds no file of a tokenizer");
-out:
-    dcpk_free(names);
-    dcpk_store_close(store);
-    if (err->status != DCPK_OK)
-        dcpk_context(err, "copying files of '%s'", dir);
+    if (put_source_assets(out, &n, err) == DCPK_OK && n == 0)
+        dcpk_output_event(out, DCPK_EVENT_NOTE, "tokenizer",
+                          "the folder has no tokenizer: --hf-assets DIR copies the files of one");
     return err->status;
 }
 

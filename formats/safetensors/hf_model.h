@@ -48,8 +48,11 @@ dcpk_status dcpk_hf_document_read(struct dcpk_store *store, struct dcpk_json **c
  * dcpk_json_free. Errors: those of reading it, with its path. */
 dcpk_status dcpk_hf_base_read(const char *path, struct dcpk_json **base, struct dcpk_error *err);
 
-/* Put the files of a tokenizer of the caller's folder, where one is given, beside the output.
- * Errors: those of reading it; DCPK_EUSAGE where it holds none. */
+/*
+ * Puts the files of a tokenizer next to the output: those of the caller's folder (--hf-assets), else
+ * those that the source has (tokenizer/ of Megatron-Bridge). A note where there are none. Errors:
+ * those of reading them; DCPK_EUSAGE where the caller's folder holds none.
+ */
 dcpk_status dcpk_hf_assets_put(struct dcpk_output *out, struct dcpk_error *err);
 
 /* --- hf_same.c --- */

@@ -147,3 +147,10 @@ sed -i 's/"num_hidden_layers": [0-9]*/"num_hidden_layers": 200/; /"layer_types"/
 refuses "more layers than tensors" 3 "fewer than the 200 layers" convert --to torch_dist many none
 refuses "--dtype for another target" 2 "--dtype is for --to huggingface" convert --dtype float32 --to zarr model none
 [ ! -e none ] && echo "nothing is written"
+
+# The tokenizer that Megatron-Bridge keeps in a folder goes to where transformers looks for it; without one a note says so.
+cp -rL run bridged && mkdir bridged/release/tokenizer && echo '{"a": 1}' >bridged/release/tokenizer/tokenizer.json
+echo 'import os' >bridged/release/tokenizer/tokenizer.py
+convert --to huggingface bridged of_bridged | grep -c 'has no tokenizer'
+cmp bridged/release/tokenizer/tokenizer.json of_bridged/tokenizer.json && ls of_bridged
+convert --to huggingface run of_run | grep 'has no tokenizer'
