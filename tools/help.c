@@ -146,21 +146,22 @@ static void put_help(const struct dcpk_cli *cli)
     dcpk_cli_printf(stdout, "\nexample:\n  %s\n", cli->example);
 }
 
-/* Prints an option in one line: the first clause of its help, as far as the line goes. */
+/* Prints an option with the first clause of its help. */
 static void put_option_line(const struct dcpk_option *option)
 {
-    const size_t columns = dcpk_cli_columns(stdout) - SHORT_COLUMN;
     size_t n = strcspn(option->help, ";(\n");
     char left[96];
+    int at;
 
-    if (n > columns)
-        for (n = columns; n > 0 && option->help[n] != ' ';)
-            n--;
     while (n > 0 && (option->help[n - 1] == ' ' || option->help[n - 1] == ','))
         n--;
-    snprintf(left, sizeof left, "  --%s%s%s ", option->name, option->argument != NULL ? " " : "",
-             option->argument != NULL ? option->argument : "");
-    dcpk_cli_printf(stdout, "%-*s%.*s\n", SHORT_COLUMN, left, (int)n, option->help);
+    at = snprintf(left, sizeof left, "  --%s%s%s ", option->name,
+                  option->argument != NULL ? " " : "",
+                  option->argument != NULL ? option->argument : "");
+    dcpk_cli_printf(stdout, "%-*s", SHORT_COLUMN, left);
+    dcpk_cli_put_wrapped(stdout, option->help, n, dcpk_max_size((size_t)at, SHORT_COLUMN),
+                         SHORT_COLUMN);
+    dcpk_cli_printf(stdout, "\n");
 }
 
 /* Prints what -h shows: about 15 lines. */

@@ -49,9 +49,9 @@ dcpk_status dcpk_hf_document_read(struct dcpk_store *store, struct dcpk_json **c
 dcpk_status dcpk_hf_base_read(const char *path, struct dcpk_json **base, struct dcpk_error *err);
 
 /*
- * Puts the files of a tokenizer next to the output: those of the caller's folder (--hf-assets), else
- * those that the source has (tokenizer/ of Megatron-Bridge). A note where there are none. Errors:
- * those of reading them; DCPK_EUSAGE where the caller's folder holds none.
+ * Puts the files of a tokenizer next to the output: those of the caller's folder (--hf-assets),
+ * else those that the source has (tokenizer/ of Megatron-Bridge). A note where there are none.
+ * Errors: those of reading them; DCPK_EUSAGE where the caller's folder holds none.
  */
 dcpk_status dcpk_hf_assets_put(struct dcpk_output *out, struct dcpk_error *err);
 
