@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
+#include "lib/base/clock.h"
 #include "lib/report/plain.h"
 #include "lib/train/config.h"
 #include "lib/train/footprint.h"
@@ -22,7 +23,7 @@
 
 /* As Megatron's training_log has it (lib/job/step_log.h): a loss of no token is NAN, a skipped
  * step has no norm. */
-static void log_print(const struct dcpk_step *step, int64_t train_iters)
+static void log_print(const struct dcpk_step *step, int64_t train_iters, double seconds)
 {
     char text[LINE_BYTES], clock[TIME_BYTES] = "", norm[NORM_BYTES] = "";
     const double loss = step->loss.is_there ? step->loss.value : (double)NAN;
@@ -36,10 +37,11 @@ static void log_print(const struct dcpk_step *step, int64_t train_iters)
         snprintf(norm, sizeof norm, "grad norm: %.3f | ", step->grad_norm.value);
     snprintf(text, sizeof text,
              " [%s.%06ld] iteration %8" PRId64 "/%8" PRId64 " | consumed samples: %12" PRId64
-             " | learning rate: %.6E | lm loss: %.6E | loss scale: %.1f | %s"
-             "number of skipped iterations: %3d |",
+             " | elapsed time per iteration (ms): %.1f | learning rate: %.6E | lm loss: %.6E"
+             " | loss scale: %.1f | %snumber of skipped iterations: %3d |",
              clock, now.tv_nsec / 1000, step->iteration, train_iters, step->consumed_samples,
-             step->next_lr.value, loss, step->next_loss_scale.value, norm, (int)step->is_skipped);
+             seconds * 1e3, step->next_lr.value, loss, step->next_loss_scale.value, norm,
+             (int)step->is_skipped);
     dcpk_cli_put_text(stdout, text);
     dcpk_cli_printf(stdout, "\n");
 }
@@ -84,6 +86,7 @@ dcpk_status dcpk_train_log_begin(struct dcpk_train_log *log, const struct dcpk_t
 {
     struct dcpk_json_out j;
 
+    log->before = dcpk_now_seconds();
     log->line.n_bytes = 0;
     dcpk_json_out_init(&j, &log->line, 0);
     dcpk_json_begin_object(&j);
@@ -108,12 +111,15 @@ dcpk_status dcpk_train_log_begin(struct dcpk_train_log *log, const struct dcpk_t
 dcpk_status dcpk_train_log_put(struct dcpk_train_log *log, const struct dcpk_step *step,
                                struct dcpk_error *err)
 {
+    const double now = dcpk_now_seconds();
+
     if (!log->is_printed && log->file == NULL)
         return DCPK_OK;
     log->line.n_bytes = 0;
     dcpk_step_put(step, &log->line);
     if (log->is_printed && !log->as_json)
-        log_print(step, log->train_iters);
+        log_print(step, log->train_iters, now - log->before);
+    log->before = now;
     return log_add(log, err);
 }
 

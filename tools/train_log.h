@@ -13,6 +13,7 @@ struct dcpk_train_log {
     bool is_printed; /* on stdout: as Megatron prints steps, or as the file has them */
     bool as_json;
     int64_t train_iters;
+    double before; /* seconds (lib/base/clock.h) when the last step was added, or the log began */
     struct dcpk_file *file; /* lines of JSON are appended to it; NULL: none */
     struct dcpk_bytes line; /* room */
 };

@@ -32,7 +32,7 @@ echo '{"ddp": {"use_megatron_fsdp": true, "data_parallel_sharding_strategy": "op
     "average_in_collective": false}, "dist": {"use_megatron_fsdp": true}, "checkpoint": {"ckpt_format": "fsdp_dtensor"}}' >fsdp.json
 "$DCPKIT" train --config fsdp.json "${flags[@]}" --log fsdp.jsonl >/dev/null 2>&1 && same whole.jsonl fsdp.jsonl
 train --use_megatron_fsdp true --ckpt-format fsdp_dtensor train.global_batch_size=8 optimizer.lr=1e-3 --exit-at 1 2>&1 |
-    grep -E 'note: data_par|samples' | sed 's/^.*\] //; s/lm.*//'
+    grep -E 'note: data_par|samples' | sed 's/^.*\] //; s/elapsed time per iteration (ms): [0-9.]* | //; s/lm.*//'
 
 # saved in each format, resumed by another; the log goes on
 train --exit-at 4 --save one/run --save-interval 2 --ckpt-format zarr --log part.jsonl >/dev/null
