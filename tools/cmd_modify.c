@@ -82,6 +82,11 @@ static dcpk_status print_modified(const struct dcpk_modification *m, bool dry_ru
                     "keys        %zu: %" PRIu64 " renamed, %" PRIu64 " removed, %" PRIu64 " cast\n",
                     m->n_items, m->n_renamed, m->n_removed, m->n_cast);
     print_data(m, dry_run);
+    if (m->kept_bytes > 0)
+        dcpk_cli_printf(stdout,
+                        "freed       nothing: the files keep %s of removed tensors (--compact "
+                        "writes new files without them)\n",
+                        dcpk_cli_short_size(m->kept_bytes, size));
     if (dcpk_print_verdict("loads in    ", &m->verdict, err) != DCPK_OK)
         return err->status;
     if (m->resumed_bytes > 0)
@@ -206,6 +211,8 @@ static int modify(struct request *r)
 #define DCPK_OPT_STRUCT struct request
 static const struct dcpk_option option_rows[] = {
     DCPK_OPT_LIST("op", "OP", edits, HELP_OF_OP),
+    DCPK_OPT_FLAG("compact", options.compacts,
+                  "write new files, without the bytes of removed tensors (default: hard links)"),
     DCPK_OPT_FLAG("force", force, "replace an output that exists"),
     DCPK_OPT_FLAG("resume", resume,
                   "continue a run that was killed or failed, if there is one; an existing output "

@@ -18,6 +18,7 @@ struct dcpk_modify_options {
     size_t n_edits;
     enum dcpk_tracker_policy tracker; /* of out */
     unsigned folder_flags;            /* of DCPK_FOLDER_REPLACE and _RESUME (lib/io/sink.h) */
+    bool compacts;                    /* rewrite all data where files would keep removed tensors */
 };
 
 /* A modification under way. All but `options` is owned by it; zero it before use. */
@@ -30,6 +31,7 @@ struct dcpk_modification {
     size_t n_items;
     struct dcpk_output *out;
     struct dcpk_verdict verdict; /* which releases load it; not for a plain container */
+    uint64_t kept_bytes;         /* stored bytes of removed tensors that linked files keep */
     bool is_rewritten;           /* something is cast: what shares files with it is written anew */
     uint64_t n_renamed, n_removed, n_cast;
     uint64_t n_linked, n_copied;  /* data files that stay as they are, after run */

@@ -49,3 +49,12 @@ refuses "a group that is not there" 2 "replacement 'x.1', byte 1: group 1, but" 
 # shellcheck disable=SC2086 # BOUNDED is a command with its arguments
 refuses "a pattern without end" 2 'needs more than [0-9]* steps' $BOUNDED "$DCPKIT" \
     modify-state-dict --op 'remove ^(\w+\.?)+[!?]$' in new
+
+# Removed tensors stay in linked files; --compact writes files without them, of the same elements.
+modify --op 'remove ^optimizer' in linked | grep '^freed'
+modify --compact --op 'remove ^optimizer' in compact | grep -E '^(freed|data)'
+compare linked compact | tail -n 1
+"$DCPKIT" verify compact | tail -n 1
+stored() { find "$1" -name '*.distcp' -printf '%s\n' | paste -sd+ | bc; }
+[ "$(stored compact)" -lt $(($(stored linked) / 4)) ] || echo "compact: $(stored compact) of $(stored linked) bytes"
+modify --compact --op 'remove ^optimizer' "$SAMPLES/zarr_dense_tp2dp2" zarr | grep -E '^(freed|data)'
