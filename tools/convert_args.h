@@ -50,7 +50,7 @@ extern const struct dcpk_option dcpk_convert_options[], dcpk_named_convert_optio
     dcpk_merge_options[];
 
 /*
- * Check the arguments and fill `options` but for what the caller has set: env, `to`. IN is the
+ * Check the arguments and fill `options` except what the caller has set: env, `to`. IN is the
  * first input. `parsed` holds what options points to: dcpk_convert_parsed_release. Errors:
  * DCPK_EUSAGE for what does not fit together; those of reading the map.
  */

@@ -52,7 +52,7 @@ static size_t options_flatten(const struct dcpk_option *table, size_t at_bytes,
 
 /* ---- help ---- */
 
-/* A paragraph a line of `text`, the first behind `at` columns that stand there already. */
+/* A paragraph a line of `text`, the first after `at` columns that stand there already. */
 static void put_paragraphs(const char *text, size_t at, size_t indent)
 {
     for (const char *end = text; *end != '\0'; text = end + 1) {
@@ -407,7 +407,7 @@ static int take_options(const struct dcpk_cli *cli, int argc, char **argv, bool 
 
     fill_getopt(cli, longs, letters);
     opterr = 0;
-    optind = 0; /* glibc: start anew */
+    optind = 0; /* glibc: start again */
     while (code < 0 && (c = getopt_long(argc, argv, letters, longs, NULL)) != -1) {
         if (c == 'h')
             return put_short_help(cli);

@@ -19,7 +19,7 @@ static int compare_members(const void *a, const void *b)
     return strcmp(((const struct dcpk_member *)a)->name, ((const struct dcpk_member *)b)->name);
 }
 
-/* The plain files in order, first; the rest behind them. */
+/* The plain files in order, first; the rest after them. */
 static size_t sort_members(struct dcpk_member_list *list)
 {
     size_t n_files = 0;

@@ -85,7 +85,7 @@ static dcpk_status find_member(struct gzip *g, bool *found, struct dcpk_error *e
     return DCPK_OK;
 }
 
-/* Every member, one behind another. */
+/* Every member, one after another. */
 static dcpk_status check_members(struct gzip *g, const struct dcpk_progress *progress,
                                  struct dcpk_error *err)
 {

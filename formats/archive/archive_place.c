@@ -87,7 +87,7 @@ static bool is_zip_header(const uint8_t *header, size_t n, const char *name, uin
         memcmp(header + ZIP_HEADER, name, n_name) != 0)
         return false;
     if ((flags & ZIP_SIZES_FOLLOW) != 0 || size == ZIP_SIZE_IN_EXTRA)
-        return true; /* sizes behind the data, or in the extra field */
+        return true; /* sizes after the data, or in the extra field */
     return size == n_bytes && packed == n_bytes;
 }
 

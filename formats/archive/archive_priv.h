@@ -20,7 +20,7 @@ struct dcpk_member {
     uint64_t offset_bytes, n_bytes; /* its data in the list's fd */
 };
 
-/* All members, and the file that their data is in. Zeroed but for path, progress and fd = -1. */
+/* All members, and the file that their data is in. Zeroed except path, progress and fd = -1. */
 struct dcpk_member_list {
     const char *path;
     const struct dcpk_progress *progress; /* NULL: silent */

@@ -207,7 +207,7 @@ static dcpk_status write_block(struct scan *s, const uint8_t *data, size_t n, ui
     return DCPK_OK;
 }
 
-/* Copy a member's data behind what was unpacked before. */
+/* Copy a member's data after what was unpacked before. */
 static dcpk_status unpack_member(struct scan *s, struct dcpk_member *member, struct dcpk_error *err)
 {
     const uint64_t start = s->list->unpacked_bytes;

@@ -6,8 +6,8 @@
 
 #include "lib/ckpt/format.h"
 
-/* What .metadata records beside tensors and objects. A format on this container keeps it as the
- * checkpoint's state. */
+/* What .metadata records in addition to tensors and objects. A format on this container keeps it as
+ * the checkpoint's state. */
 struct dcpk_dcp_info {
     /* From the class names: "2.1-2.2", "2.3", "2.4-2.8", "2.9+", as far as they differ. */
     const char *torch_generation;
@@ -50,8 +50,8 @@ dcpk_status dcpk_dcp_check_whole(struct dcpk_checkpoint *ckpt, struct dcpk_error
 
 /*
  * Parse .metadata, at most 4 GiB - 1, into ckpt (tensors, chunks, objects, file names resolved
- * against ckpt->store). Memory: about 70 bytes a chunk or object while reading, beside what ckpt
- * keeps.
+ * against ckpt->store). Memory: about 70 bytes a chunk or object while reading, in addition to what
+ * ckpt keeps.
  */
 dcpk_status dcpk_metadata_read(struct dcpk_checkpoint *ckpt, struct dcpk_source *source,
                                struct dcpk_dcp_info *info, struct dcpk_error *err);

@@ -59,7 +59,7 @@ struct dcpk_packed {
     bool is_old_module; /* TensorProperties of torch 2.1 or 2.2 */
 };
 
-/* Zeroed but for ckpt before use; the pickle is read into the checkpoint's arena. */
+/* Zeroed except ckpt before use; the pickle is read into the checkpoint's arena. */
 void dcpk_packed_release(struct dcpk_packed *p);
 /* Nothing more is added: forget what only that needs. */
 void dcpk_packed_close(struct dcpk_packed *p);

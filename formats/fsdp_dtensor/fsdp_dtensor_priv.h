@@ -31,7 +31,7 @@ struct dcpk_fsdp_key {
     const char *state;  /* DCPK_STATE */
     const char *prefix; /* what stands before the name, in the key */
     const char *name;   /* the parameter's, with _w or _v where it is a half; in the arena */
-    const char *end;    /* what stands behind it: ".exp_avg" or "" */
+    const char *end;    /* what stands after it: ".exp_avg" or "" */
 };
 
 /* args, iteration, ..., the scheduler's fields and RNG states into the view. */

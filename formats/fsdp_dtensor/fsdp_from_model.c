@@ -84,7 +84,7 @@ static dcpk_status add_keyed(struct writer *w, struct dcpk_out_tensor *tensor,
 }
 
 /*
- * What is stored of a parameter: halves of a gated one apart, but for v2 (FORMAT.md 5.1); other
+ * What is stored of a parameter: halves of a gated one apart, except v2 (FORMAT.md 5.1); other
  * parts together, in the order of the target's ranks; what has none as it is.
  */
 static dcpk_status param_split(struct writer *w, const struct dcpk_param *p,

@@ -169,7 +169,7 @@ static bool is_swiglu(const struct mapper *m, const char *name)
     return false;
 }
 
-/* R8's new name: _w or _v behind the first "weight<digits>" or "bias<digits>". */
+/* R8's new name: _w or _v after the first "weight<digits>" or "bias<digits>". */
 static const char *half_name(struct mapper *m, const char *name, char half, struct dcpk_error *err)
 {
     const char *weight = strstr(name, "weight"), *bias = strstr(name, "bias");

@@ -156,7 +156,7 @@ static struct dcpk_grid settled_mesh(const struct writer *w)
     return mesh;
 }
 
-/* Sizes of the mesh; but for those that Megatron-FSDP's loader asks for, where args have them. */
+/* Sizes of the mesh; except those that Megatron-FSDP's loader asks for, where args have them. */
 static void set_mesh(struct writer *w, struct settings *s, struct dcpk_error *err)
 {
     static const char instances[] = "num_distributed_optimizer_instances";

@@ -100,7 +100,7 @@ static dcpk_status request_put(struct asking *a, struct dcpk_request *request,
 
 /* --- names --- */
 
-/* One live name of a parameter and the loaders that use it, `rest` behind its layer's head. */
+/* One live name of a parameter and the loaders that use it, `rest` after its layer's head. */
 struct spelling {
     const struct dcpk_expected_param *param;
     const char *rest;
@@ -358,7 +358,7 @@ static dcpk_status ask_param(struct asking *a, const struct dcpk_expected_param 
 
 /* --- state --- */
 
-/* Things of one purpose, tensors or objects, by their names behind a prefix. */
+/* Things of one purpose, tensors or objects, by their names after a prefix. */
 struct list {
     enum dcpk_purpose purpose;
     uint32_t loaders;

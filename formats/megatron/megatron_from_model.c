@@ -18,13 +18,13 @@ struct writer {
     const struct dcpk_model *model;
     struct dcpk_output *out;
     enum dcpk_dtype model_dtype; /* of the weights that training computes with */
-    bool has_states;             /* masters and moments beside the weights, under keys of theirs */
+    bool has_states;             /* masters and moments next to the weights, under keys of theirs */
     bool is_flattened;           /* these, of generation A */
     struct dcpk_grid mesh;       /* whose chunks are written; tp 0: few large ones */
     bool *is_noted;              /* by source tensor: that its master is not written */
 };
 
-/* Put the pieces of one member behind the stacked axes, at (layer, expert) of them, into pieces[].
+/* Put the pieces of one member after the stacked axes, at (layer, expert) of them, into pieces[].
  */
 static dcpk_status put_member(struct writer *w, const struct dcpk_slot *slot, int64_t member,
                               const struct dcpk_model_tensor *tensor, struct dcpk_piece *pieces,
@@ -139,7 +139,7 @@ static dcpk_status part_keys(struct writer *w, const char *name, struct dcpk_out
     return keys == NULL ? err->status : DCPK_OK;
 }
 
-/* Write the rows of all members that lie under one name. members: behind them is room for as many.
+/* Write the rows of all members that lie under one name. members: after them is room for as many.
  */
 static dcpk_status slot_add_rows(struct writer *w, const struct dcpk_slot *slot,
                                  const struct dcpk_stored *stored,
@@ -348,7 +348,7 @@ static dcpk_status add_weight(struct writer *w, const struct dcpk_slot *slot, ui
     return slot_add_tensor(w, slot, tensors, &out, err);
 }
 
-/* Without the optimizer a master beside its weight is left out: adds a note, once a source tensor;
+/* Without the optimizer a master next to its weight is left out: adds a note, once a source tensor;
  * a view of a flattened one has its key, those inside objects are not listed. */
 static void note_unwritten(struct writer *w, const struct dcpk_slot *slot)
 {

@@ -7,7 +7,7 @@
 #include "lib/base/order.h"
 #include "lib/base/text.h"
 
-/* What keys show, behind an optional "chained_N."; the first that occurs counts. */
+/* What keys show, after an optional "chained_N."; the first that occurs counts. */
 static const struct {
     const char *start, *part; /* the key begins with / holds this */
     bool is_flattened;        /* and the tensor is stored flattened */

@@ -24,7 +24,7 @@ struct asking {
 
 /* --- keys --- */
 
-/* A parameter by its key: `head` and `tail` behind the layer's, then `part`. */
+/* A parameter by its key: `head` and `tail` after the layer's, then `part`. */
 struct spelling {
     const struct dcpk_expected_param *param;
     const char *head, *tail, *part;
@@ -130,7 +130,7 @@ static dcpk_status request_put(struct asking *a, const struct spelling *s,
     return a->loading->take(a->loading->context, &request, err);
 }
 
-/* Masters and moments by what the optimizer is; NULL behind the last. */
+/* Masters and moments by what the optimizer is; NULL after the last. */
 static const char *const *states_of(const struct asking *a)
 {
     static const char *const reshardable[] = {"param", "exp_avg", "exp_avg_sq", NULL};

@@ -17,7 +17,7 @@
 
 /* --- keys --- */
 
-/* Numbers joined by dots at *text, which then points behind them; how many, -1: not of that form.
+/* Numbers joined by dots at *text, which then points after them; how many, -1: not of that form.
  */
 static int take_numbers(const char **text, int64_t numbers[MAX_AXES])
 {

@@ -47,7 +47,7 @@ static int64_t number_before(const char *text, char end, const char **rest)
 }
 
 /*
- * Bytes of `name` up to and with the "layers." whose number follows; *number: behind it begins the
+ * Bytes of `name` up to and with the "layers." whose number follows; *number: after it begins the
  * rest. Multi-token prediction is kept layer by layer (formats/torch_dist/FORMAT.md 4.2). 0: no
  * layer.
  */
@@ -68,7 +68,7 @@ static size_t find_layer(const char *name, int64_t *layer, const char **rest)
 }
 
 /*
- * What stands behind the layer, as Transformer Engine's spec and as a local one store it. A
+ * What stands after the layer, as Transformer Engine's spec and as a local one store it. A
  * decoder's local spec gives its norms the fused names by sharded_state_dict_keys_map, in MoE
  * layers too (megatron/core/models/gpt/gpt_layer_specs.py@0.12 to main,
  * get_gpt_layer_local_submodules); those of MLA and of hybrid stacks keep theirs

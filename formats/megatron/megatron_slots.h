@@ -58,8 +58,8 @@ bool dcpk_slots_are_apart(const struct dcpk_split *parts);
 enum dcpk_slots_kinds { DCPK_SLOTS_DECODER = 1, DCPK_SLOTS_MLA = 2, DCPK_SLOTS_HYBRID = 4 };
 
 /*
- * How local modules store what Transformer Engine's call `rest` (behind the layer): the text
- * returned, with *tail behind it.
+ * How local modules store what Transformer Engine's call `rest` (after the layer): the text
+ * returned, with *tail after it.
  */
 const char *dcpk_slots_local(unsigned kinds, const char *rest, const char **tail);
 

@@ -9,7 +9,7 @@
 
 /*
  * A key's stacked axes. "decoder.layers.mlp.experts.experts.linear_fc1.weight" has a layer axis
- * behind "layers." and an expert axis behind "experts.experts." (formats/torch_dist/FORMAT.md 4.2,
+ * after "layers." and an expert axis after "experts.experts." (formats/torch_dist/FORMAT.md 4.2,
  * 4.5).
  */
 struct dcpk_stacking {

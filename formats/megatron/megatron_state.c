@@ -19,7 +19,7 @@ static bool is_one_of(const struct dcpk_value *key, const char *const *names)
 /* --- optimizers --- */
 
 /*
- * The one step of an optimizer without sharding, which it keeps beside its groups
+ * The one step of an optimizer without sharding, which it keeps next to its groups
  * (formats/torch_dist/FORMAT.md 5.1); torch's AdamW has it as a tensor, groups have a number.
  */
 static dcpk_status read_common_step(struct dcpk_model *model, const struct dcpk_value *optimizer,

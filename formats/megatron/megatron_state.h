@@ -13,7 +13,7 @@
 #define DCPK_MEGATRON_RERUN_REASON                                                                 \
     "rerun state of the source's ranks: a run without it starts fresh"
 
-/* Behind a "chained_<i>." that core 0.6 to 0.14 put before each of several optimizers. */
+/* After a "chained_<i>." that core 0.6 to 0.14 put before each of several optimizers. */
 const char *dcpk_megatron_skip_chained(const char *key);
 
 /*

@@ -235,7 +235,7 @@ static dcpk_status model_map_tensor(struct dcpk_model *model, uint32_t source,
 }
 
 /*
- * What dp_reshardable and dp_zero_gather_scatter keep beside tensors
+ * What dp_reshardable and dp_zero_gather_scatter keep next to tensors
  * (formats/torch_dist/FORMAT.md 5.4, 5.5): lists of one value.
  */
 static dcpk_status map_optimizer_object(struct dcpk_model *model, const struct dcpk_object *object,

@@ -22,7 +22,7 @@ bool dcpk_megatron_is_generation_a(const struct dcpk_output *out);
 /* Is it to be written as flattened blocks (fully_sharded_model_space, generation A)? */
 bool dcpk_megatron_flattens(const struct dcpk_model *model, const struct dcpk_output *out);
 
-/* The common state, and with buckets what holds the optimizer's state beside it
+/* The common state, and with buckets what holds the optimizer's state next to it
  * (formats/torch_dist/FORMAT.md 6). */
 dcpk_status dcpk_megatron_make_common(const struct dcpk_model *model, struct dcpk_output *out,
                                       const struct dcpk_slots *slots, bool is_rng_whole,

@@ -104,7 +104,7 @@ static bool name_fill(const char *pattern, const struct captures *c, char *text,
 
 bool dcpk_hf_name_fits(const char *pattern, const char *name)
 {
-    const char *star = NULL, *star_name = NULL; /* behind the last {*}, and where it ends so far */
+    const char *star = NULL, *star_name = NULL; /* after the last {*}, and where it ends so far */
 
     while (*name != '\0' || *pattern != '\0') {
         const char *number = name;

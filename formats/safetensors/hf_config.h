@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hf_config.h - config.json beside Megatron's args, both ways, by the rows of a map. */
+/* hf_config.h - config.json from Megatron's args, and back, by the rows of a map. */
 #ifndef DCPK_FORMATS_SAFETENSORS_HF_CONFIG_H
 #define DCPK_FORMATS_SAFETENSORS_HF_CONFIG_H
 
@@ -65,7 +65,7 @@ struct dcpk_hf_export {
 
 /*
  * config.json as it is written, appended to `text`: in the spelling of transformers 4, which 5 and
- * vLLM read too, sorted, indent 2, a newline behind it. A key of `base` that args change, and one
+ * vLLM read too, sorted, indent 2, a newline after it. A key of `base` that args change, and one
  * that is left out, is a remark. Errors: DCPK_EMISMATCH or DCPK_EUNSUPPORTED for args that are not
  * of the family or that config.json cannot hold, all of them; DCPK_EFORMAT for a `base` that
  * contradicts itself; those of dcpk_hf_config_to_args where what is kept of `base` makes it a
@@ -75,8 +75,8 @@ dcpk_status dcpk_hf_config_write(const struct dcpk_hf_export *export, struct dcp
                                  struct dcpk_error *err);
 
 /*
- * What a user types beside --use-checkpoint-args, one line, a newline behind it, appended to `text`
- * (MAPS.md, "flags"). args: the attributes' DICT of dcpk_hf_config_to_args.
+ * What a user types in addition to --use-checkpoint-args, one line, a newline after it, appended to
+ * `text` (MAPS.md, "flags"). args: the attributes' DICT of dcpk_hf_config_to_args.
  */
 dcpk_status dcpk_hf_flags_write(const struct dcpk_value *args, struct dcpk_bytes *text,
                                 struct dcpk_error *err);

@@ -131,7 +131,7 @@ bool dcpk_hf_is_greedy(const struct dcpk_hf_map *map, const struct dcpk_value *m
 /*
  * Does Megatron weigh the one expert of a token by its score? A class that divides by the sum of
  * the weights gives it all. Sources: megatron/core/transformer/moe/moe_utils.py@core_v0.19.0,
- * topk_routing_with_score_function; transformer_config.py stops for softmax behind the choice.
+ * topk_routing_with_score_function; transformer_config.py stops for softmax after the choice.
  */
 bool dcpk_hf_weighs_one_expert(const struct dcpk_value *attrs);
 /* All keys that args give, or faults. Errors: DCPK_ENOMEM. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hf_flags.c - the command line that args need beside --use-checkpoint-args. */
+/* hf_flags.c - the command line that args need in addition to --use-checkpoint-args. */
 #include <inttypes.h>
 #include <string.h>
 

@@ -320,7 +320,7 @@ static dcpk_status add_binding(struct exporting *e, size_t i, struct dcpk_error 
     return DCPK_OK;
 }
 
-/* A slice's pieces, behind the axis of the experts. */
+/* A slice's pieces, after the axis of the experts. */
 static dcpk_status add_slice(struct dcpk_arena *arena, const struct dcpk_model_tensor *slice,
                              int64_t expert, struct dcpk_piece *pieces, struct dcpk_error *err)
 {
@@ -444,7 +444,7 @@ static dcpk_status add_tensors(struct exporting *e, struct dcpk_error *err)
     return err->status;
 }
 
-/* --- what lies beside --- */
+/* --- files next to tensors --- */
 
 static void take_export_remark(void *context, const char *key, const char *text)
 {

@@ -48,7 +48,7 @@ dcpk_status dcpk_hf_document_read(struct dcpk_store *store, struct dcpk_json **c
  * dcpk_json_free. Errors: those of reading it, with its path. */
 dcpk_status dcpk_hf_base_read(const char *path, struct dcpk_json **base, struct dcpk_error *err);
 
-/* Put the files of a tokenizer of the caller's folder, where one is given, beside the output.
+/* Put the files of a tokenizer of the caller's folder, where one is given, next to the output.
  * Errors: those of reading it; DCPK_EUSAGE where it holds none. */
 dcpk_status dcpk_hf_assets_put(struct dcpk_output *out, struct dcpk_error *err);
 

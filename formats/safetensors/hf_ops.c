@@ -51,7 +51,7 @@ float dcpk_hf_ops_addend(const struct dcpk_hf_map *map, const struct dcpk_hf_bin
 
 /*
  * Axes in another order. Hugging Face's tensor: rows, columns, or columns, rows where they are
- * transposed; where two kinds of rows take turns, an axis of 2 stands behind the rows (pair), and
+ * transposed; where two kinds of rows take turns, an axis of 2 stands after the rows (pair), and
  * half as many rows are left. Megatron's: rows, columns.
  */
 struct turning {

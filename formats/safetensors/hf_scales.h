@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hf_scales.h - weights of 8 and 4 bits, and the scales that stand beside them. */
+/* hf_scales.h - weights of 8 and 4 bits, and the scales that stand next to them. */
 #ifndef DCPK_FORMATS_SAFETENSORS_HF_SCALES_H
 #define DCPK_FORMATS_SAFETENSORS_HF_SCALES_H
 

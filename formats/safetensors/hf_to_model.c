@@ -504,7 +504,7 @@ out:
     return err->status;
 }
 
-/* What Megatron asks of a checkpoint beside args. */
+/* What Megatron asks of a checkpoint in addition to args. */
 static dcpk_status put_state(struct matching *m, struct dcpk_error *err)
 {
     struct dcpk_model *model = m->model;

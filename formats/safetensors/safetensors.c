@@ -10,7 +10,7 @@
 #include "lib/base/order.h"
 #include "lib/base/text.h"
 
-/* A folder that is another format's may hold such files beside its own: theirs score higher. */
+/* A folder that is another format's may hold such files next to its own: theirs score higher. */
 #define SCORE 80
 
 static dcpk_status safetensors_probe(struct dcpk_store *store, int *score, struct dcpk_error *err)

@@ -154,7 +154,7 @@ out:
     return err->status;
 }
 
-/* A name in the index is that of a file beside it. */
+/* A name in the index is that of a file next to it. */
 static dcpk_status check_file_name(const char *key, const char *name, struct dcpk_error *err)
 {
     if (name == NULL)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* safetensors_write.c - places tensors in files of a size, each behind its header; then the
+/* safetensors_write.c - places tensors in files of a size, each after its header; then the
  * index. */
 #include <assert.h>
 #include <inttypes.h>
@@ -113,7 +113,7 @@ static void put_shape(const struct dcpk_out_tensor *tensor, struct dcpk_json_out
         dcpk_json_add_ints(j, "shape", tensor->shape, tensor->rank);
 }
 
-/* The header of n tensors, with spaces behind it that align the data. */
+/* The header of n tensors, with spaces after it that align the data. */
 static void put_header(const struct dcpk_safetensors_state *from, const struct placing *placings,
                        size_t n, struct dcpk_bytes *bytes)
 {

@@ -73,7 +73,7 @@ struct dcpk_pickle_options {
 /*
  * Read one pickle of protocol 0..5 framing, opcodes of protocols 2 to 5 (FORMAT.md 1 and the rest
  * of the data opcodes CPython emits); n bytes, at most 4 GiB - 1, which must end with STOP (bytes
- * behind it are DCPK_EFORMAT). Nothing is called: GLOBAL/STACK_GLOBAL push a DCPK_V_GLOBAL; REDUCE,
+ * after it are DCPK_EFORMAT). Nothing is called: GLOBAL/STACK_GLOBAL push a DCPK_V_GLOBAL; REDUCE,
  * NEWOBJ, NEWOBJ_EX and BUILD make DCPK_V_OBJECTs. The exact list of (module, name) pairs that
  * Megatron's and torch's files hold is in pickle_known.c; an object of another class has is_known
  * false and stays inert. A few known calls are turned into plain values: torch.Size -> TUPLE (of
@@ -161,7 +161,7 @@ enum {
 
 /*
  * The writer's pieces, for streams too large for a value tree (.metadata) and for put_tensor.
- * Errors are sticky in the bytes. No memo is kept by these but for text: dcpk_pickle_put_text
+ * Errors are sticky in the bytes. No memo is kept by these except text: dcpk_pickle_put_text
  * memoises each text of at most 64 KiB the first time and gets it from the memo after that. Modules
  * and names hold no newline.
  */

@@ -32,7 +32,7 @@ enum {
 
 /* One record of an archive. Offsets count from the archive's first byte. */
 struct dcpk_zip_member {
-    const char *name; /* without "<prefix>/"; borrowed from the directory, no NUL behind it */
+    const char *name; /* without "<prefix>/"; borrowed from the directory, no NUL after it */
     size_t name_bytes;
     uint16_t flags;
     uint32_t crc32;
@@ -94,7 +94,7 @@ struct dcpk_zip_record {
     uint64_t n_bytes;
 };
 
-/* An archive being written behind what `out` holds already. */
+/* An archive being written after what `out` holds already. */
 struct dcpk_zip_writer {
     struct dcpk_bytes *out;  /* borrowed */
     size_t start_bytes;      /* out->n_bytes where the archive begins */

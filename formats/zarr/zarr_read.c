@@ -19,7 +19,7 @@
 /*
  * Chunks of all arrays together that may be left out: each costs memory without a byte on disk.
  * Megatron writes every chunk; another writer may leave out both moments of a fresh optimizer,
- * beside weights and perhaps masters, so that as many again are allowed for each file that is
+ * next to weights and perhaps masters, so that as many again are allowed for each file that is
  * there.
  */
 #define MAX_MISSING        65536
@@ -271,7 +271,7 @@ static void note_array(struct dcpk_checkpoint *ckpt, const struct listing *l)
     }
 }
 
-/* Files beside the chunks are not read; they may be of a larger array that was here before. */
+/* Files next to the chunks are not read; they may be of a larger array that was here before. */
 static dcpk_status note_strays(struct dcpk_checkpoint *ckpt, const struct listing *l,
                                struct dcpk_error *err)
 {

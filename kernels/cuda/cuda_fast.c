@@ -7,7 +7,7 @@
  *   backward:   s = q k^T, dp = d_out v^T   ->  p, ds
  *               d_q = ds k, d_k += ds^T q, d_v += p^T d_out
  *
- * Blocks are small enough that scores stay in the GPU's second cache, and see no keys behind them.
+ * Blocks are small enough that scores stay in the GPU's second cache, and see no keys after them.
  * Query heads j of all groups are a batch, since they lie at one distance: per_group batches.
  */
 #include <assert.h>
@@ -217,7 +217,7 @@ static void block_softmax(struct dcpk_math *math, const struct block *b)
                      (void *[]){&scores});
 }
 
-/* The next block behind `row`, with room for what it computes; false where there is none. */
+/* The next block after `row`, with room for what it computes; false where there is none. */
 static bool block_next(struct dcpk_math *math, struct block *b, bool is_backward)
 {
     const struct dcpk_attention *a = b->shape;

@@ -87,7 +87,7 @@ struct cuda_math {
 dcpk_status cuda_math_load(struct cuda_math *m, struct dcpk_error *err);
 void cuda_math_unload(struct cuda_math *m);
 
-/* cuda_math.c. The GPU behind it. */
+/* cuda_math.c. The GPU of the device. */
 const struct cuda_space *cuda_math_space(const struct dcpk_math *math);
 /* Keep the first fault for the next wait. */
 void cuda_math_fault(struct dcpk_math *math, const struct dcpk_error *err);

@@ -4,7 +4,7 @@
  * Nothing here blocks. A call goes through these states when the channel is asked to move on:
  *
  *   QUEUED -> STARTING -> RUNNING -> done
- *             NCCL takes  an event stands behind it in the stream
+ *             NCCL takes  an event stands after it in the stream
  *             the call
  *
  * The communicator is joined when the first call asks for it. One rank alone has none, and copies.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* api_priv.h - what stands behind the handles of dcpkit.h. */
+/* api_priv.h - the structs of the handles of dcpkit.h. */
 #ifndef DCPK_LIB_API_API_PRIV_H
 #define DCPK_LIB_API_API_PRIV_H
 

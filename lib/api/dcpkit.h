@@ -122,7 +122,7 @@ typedef struct dcpkit_checkpoint dcpkit_checkpoint;
 
 /*
  * Open an iteration folder, a run folder (its newest iteration) or an archive. Reads metadata only.
- * format: a name of dcpkit_format_name, NULL: by looking. Errors: DCPKIT_EUNSUPPORTED when it is no
+ * format: a name of dcpkit_format_name, NULL: detected. Errors: DCPKIT_EUNSUPPORTED when it is no
  * checkpoint, DCPKIT_EFORMAT when it is a damaged one, and all others.
  */
 DCPKIT_API int dcpkit_open(dcpkit *session, const char *path, const char *format,
@@ -174,7 +174,7 @@ DCPKIT_API int dcpkit_read(dcpkit_checkpoint *ckpt, size_t tensor, const int64_t
 DCPKIT_API const char *dcpkit_object_key(const dcpkit_checkpoint *ckpt, size_t index);
 
 /*
- * An object by its key, or state beside the tensors by its name, the same in every format ("args",
+ * An object by its key, or state next to the tensors by its name, the same in every format ("args",
  * "args.lr", "iteration", "common": all of it), as JSON: dicts and lists as such, tuples as lists,
  * tensors and instances of classes as {"__class__": ...}. Nothing of a pickle is executed.
  * *json: freed by dcpkit_text_free. Errors: DCPKIT_EUSAGE when there is none of that name; those of
@@ -230,7 +230,7 @@ struct dcpkit_mesh {
 
 struct dcpkit_convert_options {
     size_t size;      /* of this struct */
-    const char *from; /* a format; NULL: by looking */
+    const char *from; /* a format; NULL: detected */
     unsigned flags;   /* of enum dcpkit_convert_flags */
     int swiglu;       /* 1: fc1 holds gate and up rows, -1: it does not, 0: by args.swiglu */
     struct dcpkit_mesh mesh;
@@ -299,7 +299,7 @@ typedef struct dcpkit_engine dcpkit_engine;
 
 /*
  * Collective. world: copied, its context is borrowed until close; NULL: this process is alone.
- * options: the same on all ranks, but for the number of the device; NULL: the defaults. Errors:
+ * options: the same on all ranks, except for the number of the device; NULL: the defaults. Errors:
  * DCPKIT_EUSAGE for a world or options that cannot be, and for options that differ;
  * DCPKIT_EUNSUPPORTED with the reason for a device or link that is not there; DCPKIT_EIO when
  * all_gather fails. A world that cannot be, or no memory for it, is this rank's failure alone.
@@ -324,7 +324,7 @@ DCPKIT_API void dcpkit_map_free(dcpkit_map *map);
 /*
  * A box of a tensor in this rank's memory: elements [offset, offset + extent) of each axis. What a
  * rank does not hold it does not list; replicas are equal boxes on several ranks; what lies in
- * several pieces is several shards. A map copies it, but for the elements.
+ * several pieces is several shards. A map copies it, except for the elements.
  */
 struct dcpkit_shard {
     const char *name;            /* of the tensor, the same on all ranks and both sides */

@@ -92,7 +92,7 @@ dcpk_status dcpk_fail_errno(struct dcpk_error *err, int code, const char *fmt, .
 void dcpk_context(struct dcpk_error *err, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Put text behind that of an error, from other memory than its own. Its status and fixes stay. */
+/* Put text after that of an error, from other memory than its own. Its status and fixes stay. */
 void dcpk_append(struct dcpk_error *err, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 

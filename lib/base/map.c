@@ -15,7 +15,7 @@
 #define FIRST_SLOTS 16
 #define FIRST_ITEMS 12 /* what those take */
 
-/* 24 bytes, beside 4 for each slot: maps have one for each tensor, chunk or object. */
+/* 24 bytes, plus 4 for each slot: maps have one for each tensor, chunk or object. */
 struct dcpk_map_item {
     const char *key;
     uint32_t n; /* length of the key */

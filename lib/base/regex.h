@@ -49,7 +49,7 @@ void dcpk_replacement_free(struct dcpk_replacement *replacement); /* NULL is a n
 
 /*
  * Append `text` with every match replaced to `out`, as re.sub of Python 3.7 and later: an empty
- * match counts also right behind another one, at one place once. Errors: those of searching.
+ * match counts also right after another one, at one place once. Errors: those of searching.
  */
 dcpk_status dcpk_regex_replace(struct dcpk_regex *regex, const struct dcpk_replacement *replacement,
                                const char *text, struct dcpk_bytes *out, struct dcpk_error *err);

@@ -33,7 +33,7 @@ struct tables {
     size_t runs_capacity;
 };
 
-/* True if name[0 .. n) and `word` are equal but for the case of letters, '-' and '_'. */
+/* True if name[0 .. n) and `word` are equal except for the case of letters, '-' and '_'. */
 static bool is_same_name(const char *name, size_t n, const char *word)
 {
     if (strlen(word) != n)

@@ -123,10 +123,10 @@ struct dcpk_checkpoint {
     struct dcpk_releases releases;
     struct dcpk_source **files;
     size_t n_files;
-    struct dcpk_tensor *tensors; /* in the order of the metadata; behind them n_views views */
+    struct dcpk_tensor *tensors; /* in the order of the metadata; after them n_views views */
     size_t n_tensors;
     size_t n_views;
-    struct dcpk_chunk *chunks; /* the stored ones, behind them n_view_chunks of views */
+    struct dcpk_chunk *chunks; /* the stored ones, after them n_view_chunks of views */
     size_t n_chunks;
     size_t n_view_chunks;
     struct dcpk_chunk_run *runs; /* n_view_chunks of them */
@@ -182,7 +182,7 @@ dcpk_status dcpk_checkpoint_check_cover(const struct dcpk_checkpoint *ckpt, stru
 
 /*
  * Views: tensors of the model that are not stored as such, seen through runs of stored 1-D or
- * flattened chunks (flattened optimizer state, DDP buckets). to_model makes them, behind all stored
+ * flattened chunks (flattened optimizer state, DDP buckets). to_model makes them, after all stored
  * tensors; listings and hashes do not show them, pieces refer to them like to stored tensors (index
  * n_tensors + i).
  */
@@ -214,7 +214,7 @@ dcpk_status dcpk_checkpoint_add_run(struct dcpk_checkpoint *ckpt, const struct d
                                     int64_t start, int64_t n, struct dcpk_chunk_run run,
                                     struct dcpk_error *err);
 
-/* Room for one more tensor and chunk behind those numbers; the tables may move. For flat_view.c. */
+/* Room for one more tensor and chunk after those numbers; the tables may move. For flat_view.c. */
 dcpk_status dcpk_checkpoint_reserve(struct dcpk_checkpoint *ckpt, size_t n_tensors, size_t n_chunks,
                                     struct dcpk_error *err);
 

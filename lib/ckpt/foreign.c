@@ -75,7 +75,7 @@ static const struct layout by_keys[] = {
      "optimizer state of FSDP2 without its weights, which lie in a folder next to it"},
 };
 
-/* Beside what formats know: names that give a folder away. */
+/* In addition to what formats know: names that give a folder away. */
 static const struct dcpk_mark others[] = {
     {DCPK_MARK_OTHER, "iter_", ".dcpkit-partial",
      "a conversion to it was cut short and can be resumed"},
@@ -92,7 +92,7 @@ static bool pattern_fits(const struct pattern *p, const char *name)
            (p->end == NULL || dcpk_ends_with(name, p->end));
 }
 
-/* Names one after another; `at` of them: NULL behind the last. */
+/* Names one after another; `at` of them: NULL after the last. */
 struct names {
     const char *(*at)(const void *of, size_t i);
     const void *of;

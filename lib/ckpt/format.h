@@ -104,7 +104,7 @@ struct dcpk_format_writer {
      */
     dcpk_status (*write_ahead)(const struct dcpk_output *out, struct dcpk_folder *folder,
                                struct dcpk_error *err);
-    /* Write what makes the items readable, behind all data. */
+    /* Write what makes the items readable, after all data. */
     dcpk_status (*finish)(struct dcpk_output *out, struct dcpk_folder *folder,
                           struct dcpk_error *err);
 };
@@ -122,15 +122,16 @@ struct dcpk_format_mapping {
     dcpk_status (*from_model)(const struct dcpk_model *model, struct dcpk_output *out,
                               struct dcpk_error *err);
     /*
-     * Instead of all others, for a mapping beside a format's own: the keys of out->source become
-     * the output's one by one, as another tool does it. options: the mapping's own, given with it.
+     * Instead of all others, for a mapping in addition to a format's own: the keys of out->source
+     * become the output's one by one, as another tool does it. options: the mapping's own, given
+     * with it.
      */
     dcpk_status (*from_keys)(struct dcpk_output *out, const void *options, struct dcpk_error *err);
     /* Hand over what loading->loaders ask a checkpoint of this format for, each thing once
      * (lib/model/request.h). NULL: none of Megatron's loaders reads the format. */
     dcpk_status (*request)(const struct dcpk_loading *loading, struct dcpk_error *err);
     /*
-     * Optional: the document beside the tensors that configures the model, as it stands. *value:
+     * Optional: the document next to the tensors that configures the model, as it stands. *value:
      * in `arena`; NULL: there is none.
      */
     dcpk_status (*load_config)(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
@@ -155,7 +156,7 @@ struct dcpk_format_mapping {
  * (lib/job/modify.h), by the format's own writer.
  */
 struct dcpk_format_editor {
-    /* The keys lie in the files of the items: whatever is changed, all is written anew. */
+    /* The keys lie in the files of the items: whatever is changed, all is rewritten. */
     bool rewrites;
     /* Optional: carries over what the source's metadata records about the release that wrote it. */
     void (*inherit)(struct dcpk_output *out);
@@ -196,9 +197,10 @@ struct dcpk_format {
     dcpk_status (*load_common)(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
                                const struct dcpk_value **value, struct dcpk_error *err);
     /*
-     * Optional: checks that the files which this format has beside tensors and objects are there,
-     * also those that its items refer to. Reads names and metadata only. Errors: DCPK_EFORMAT
-     * naming what is missing and what refers to it; DCPK_EIO when the system cannot answer.
+     * Optional: checks that the files which this format has in addition to tensors and objects are
+     * there, also those that its items refer to. Reads names and metadata only. Errors:
+     * DCPK_EFORMAT naming what is missing and what refers to it; DCPK_EIO when the system cannot
+     * answer.
      */
     dcpk_status (*check_whole)(struct dcpk_checkpoint *ckpt, struct dcpk_error *err);
 

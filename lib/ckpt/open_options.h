@@ -24,7 +24,7 @@ enum dcpk_decision {
  * Texts are borrowed as long as the checkpoint or output is open. */
 struct dcpk_family_settings {
     const char *maps;   /* a folder of further maps of families; NULL: those that are built in */
-    const char *family; /* NULL: found by looking */
+    const char *family; /* NULL: detected */
     bool without_mtp;   /* leave MTP layers out */
     /* Of what is written: */
     const char *config;       /* a configuration that is laid under ours; NULL: none */

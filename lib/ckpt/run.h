@@ -13,14 +13,14 @@
 struct dcpk_format;
 
 /*
- * Megatron keeps checkpoints as <run>/iter_%07d or <run>/release, and beside them the tracker, a
+ * Megatron keeps checkpoints as <run>/iter_%07d or <run>/release, and next to them the tracker, a
  * file with the iteration to load: decimal digits without a newline, or the word "release". Source:
  * formats/torch_dist/FORMAT.md 1; megatron/training/checkpointing.py get_checkpoint_name,
  * read_metadata @core_v0.19.0.
  */
 #define DCPK_TRACKER_NAME "latest_checkpointed_iteration.txt"
 
-enum { DCPK_ITERATION_RELEASE = -1, DCPK_ITERATION_UNKNOWN = -2 }; /* beside iterations >= 0 */
+enum { DCPK_ITERATION_RELEASE = -1, DCPK_ITERATION_UNKNOWN = -2 }; /* next to iterations >= 0 */
 
 /* When an output's tracker is written. One that is not there is written in any case. */
 enum dcpk_tracker_policy {
@@ -99,7 +99,7 @@ dcpk_status dcpk_run_find_among(const struct dcpk_run_files *files, const char *
 
 /*
  * "run.tar:ckpt/iter_0000004", as messages name a checkpoint in an archive: nothing is at the path,
- * and a plain file at what is before a colon. archive: that, else the path. Returns what is behind
+ * and a plain file at what is before a colon. archive: that, else the path. Returns what is after
  * the colon, borrowed from path; NULL: the path is as it is. Errors: none; a path that is too long
  * is as it is.
  */
@@ -143,8 +143,8 @@ dcpk_status dcpk_run_open(const char *path, const struct dcpk_opening *opening,
 /*
  * Choose where a checkpoint written to `out` goes; touches nothing on disk. iteration: the source's
  * (DCPK_ITERATION_RELEASE, DCPK_ITERATION_UNKNOWN included). OUT named iter_NNNNNNN or release is
- * that folder, the tracker is the one beside it. Anything else is a run folder: the checkpoint goes
- * to OUT/iter_%07d or OUT/release, the tracker is OUT's. run: set on success only. Errors:
+ * that folder, the tracker is the one next to it. Anything else is a run folder: the checkpoint
+ * goes to OUT/iter_%07d or OUT/release, the tracker is OUT's. run: set on success only. Errors:
  * DCPK_EUSAGE when OUT is empty, is a checkpoint itself, is not a folder, is called iter_<digits>
  * in another way than Megatron spells it, or is a run folder while the iteration is not known;
  * those of dcpk_run_judge_tracker.

@@ -11,7 +11,7 @@
 
 #define MAX_SHOWN 5 /* folders that a message names */
 
-/* A folder in the archive: the first n bytes of a file's path, without the slash behind it. */
+/* A folder in the archive: the first n bytes of a file's path, without the slash after it. */
 struct folder {
     const char *path;
     size_t n;
@@ -26,7 +26,7 @@ struct candidates {
 /* Looking through the files of an archive. */
 struct search {
     const struct dcpk_run_files *files;
-    char *scratch; /* room for a path of them, and a mark behind it */
+    char *scratch; /* room for a path of them, and a mark after it */
     const struct dcpk_mark *marks[DCPK_MAX_MARKS];
     size_t n_marks;
 };

@@ -32,7 +32,7 @@ int64_t dcpk_run_path_iteration(const char *path);
 /* "<run>/iter_0000004" or "<run>/release", owned by the caller. */
 char *dcpk_run_iteration_path(const char *run, int64_t iteration, struct dcpk_error *err);
 
-/* The text of a tracker -> iteration. Python's strip() and int(), but for signs and underscores. */
+/* The text of a tracker -> iteration. Python's strip() and int(), except signs and underscores. */
 dcpk_status dcpk_run_parse_tracker(const char *text, size_t n, int64_t *iteration,
                                    struct dcpk_error *err);
 /* The same of the tracker in the run folder `path`; DCPK_ITERATION_UNKNOWN: there is none. Errors:

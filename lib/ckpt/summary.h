@@ -30,7 +30,7 @@ struct dcpk_totals {
 };
 
 /*
- * Keys that differ only in numbers (a component of digits: "layers.3.", the number behind "weight"
+ * Keys that differ only in numbers (a component of digits: "layers.3.", the number after "weight"
  * or "bias", a shard "_0_4"), with the same dtype, shape and aliasing, are one row. The settings of
  * a parameter group or of the scheduler are one, too ("....*").
  */

@@ -18,7 +18,7 @@ enum dcpk_value_kind {
     DCPK_V_INT,    /* fits int64 */
     DCPK_V_BIGINT, /* little-endian two's complement bytes in str */
     DCPK_V_FLOAT,
-    DCPK_V_STR,   /* UTF-8, may hold NULs; a NUL stands behind it */
+    DCPK_V_STR,   /* UTF-8, may hold NULs; a NUL stands after it */
     DCPK_V_BYTES, /* bytes; a bytearray is an OBJECT around one */
     DCPK_V_TUPLE,
     DCPK_V_LIST,
@@ -194,7 +194,7 @@ bool dcpk_value_same(const struct dcpk_value *a, const struct dcpk_value *b);
 /*
  * JSON for people and tools: tuples as arrays, tensors and objects as {"__class__": ...}, "..."
  * for what is nested past DCPK_JSON_MAX_DEPTH. Linear in the unfolded size. Small tensors show
- * their bytes, but for those of an outline.
+ * their bytes, except those of an outline.
  */
 void dcpk_value_to_json(const struct dcpk_value *v, struct dcpk_json_out *out);
 /*

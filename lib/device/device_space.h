@@ -51,13 +51,13 @@ struct dcpk_space_options {
 
 struct dcpk_space_ops;
 
-/* Made by `open`, which may keep more behind it. */
+/* Made by `open`, which may keep more after it. */
 struct dcpk_space {
     const struct dcpk_space_ops *ops;
     int ordinal;
 };
 
-/* Tiles on the device, ready to run any number of times. Made by `load`, which may keep more behind
+/* Tiles on the device, ready to run any number of times. Made by `load`, which may keep more after
  * it. */
 struct dcpk_table {
     size_t n_tiles;

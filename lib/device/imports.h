@@ -12,7 +12,7 @@ struct dcpk_import {
     void *at; /* where its base lies here */
 };
 
-/* The imports of one space. Zeros but for the functions and what they are given. */
+/* The imports of one space. Zeros except for the functions and what they are given. */
 struct dcpk_imports {
     struct dcpk_import *first; /* the latest */
     /* *at: where the memory is mapped. On failure nothing is. */

@@ -25,7 +25,7 @@ struct dcpk_exchange {
 
 struct dcpk_link_ops;
 
-/* Made by `open`, which may keep more behind it. One rank opens one and makes all calls on it from
+/* Made by `open`, which may keep more after it. One rank opens one and makes all calls on it from
  * one thread. */
 struct dcpk_link {
     const struct dcpk_link_ops *ops;

@@ -200,7 +200,7 @@ struct dcpk_normal {
 
 struct dcpk_ops;
 
-/* An opened device. What a device adds stands behind it. */
+/* An opened device. What a device adds follows it. */
 struct dcpk_math {
     const struct dcpk_ops *ops;
     int gpu_major; /* of the compute capability: 9 is Hopper; 0: no GPU */
@@ -210,7 +210,7 @@ struct dcpk_math {
  * A dcpk_math is for one thread. Work is queued and done in order. Memory named in a call is the
  * device's (alloc), unless a comment allows the host's, and stays untouched by others until wait.
  * Queued work has no status: what fails in it is reported by the next wait, and what was queued
- * behind it leaves undefined results. Shapes, and structs of pointers, are read before a call
+ * after it leaves undefined results. Shapes, and structs of pointers, are read before a call
  * returns. Results do not overlap what is read, unless a comment allows it.
  */
 struct dcpk_ops {
@@ -303,7 +303,7 @@ struct dcpk_ops {
     void (*embedding)(struct dcpk_math *math, const struct dcpk_embedding *shape,
                       const int32_t *tokens, const void *w, void *y);
     /* Adds to dw [vocab_rows, columns], tokens ascending. Whoever wants few rows numbers the
-     * tokens anew. */
+     * tokens again. */
     void (*embedding_weight)(struct dcpk_math *math, const struct dcpk_embedding *shape,
                              const int32_t *tokens, const void *dy, float *dw);
 

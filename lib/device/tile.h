@@ -22,7 +22,7 @@
  * destination meets another. Every such tile is moved right; what is moved fast is
  * - a tile of DCPK_TILE_BYTES whose destination, destination stride and bytes of a row are
  *   multiples of DCPK_TILE_ALIGN, wherever its source lies: what the planner makes of long runs;
- * - a tile of less than DCPK_TILE_SMALL_BYTES, beside others of its size.
+ * - a tile of less than DCPK_TILE_SMALL_BYTES, next to others of its size.
  *
  * 48 bytes without holes, the same for all devices: kernels read it as it is. A value.
  */

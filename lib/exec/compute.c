@@ -131,7 +131,7 @@ static dcpk_status compute_product(struct dcpk_exec *exec, struct dcpk_worker *w
     const uint64_t n = (uint64_t)(one.n_rows * one.n_cols), n_all = dcpk_slab_elems(box);
     struct dcpk_box values_box, scales_box;
     uint64_t n_values, n_scales; /* of a matrix: bytes, and scales */
-    uint64_t first_scale;        /* byte behind all values, of a whole float */
+    uint64_t first_scale;        /* byte after all values, of a whole float */
     float *scales, *out = (float *)(void *)worker->cast_from;
 
     find_boxes(exec, computed, box, &values_box, &scales_box);

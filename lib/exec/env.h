@@ -19,7 +19,7 @@ struct dcpk_env {
     /* What was built in. Only what opens and writes checkpoints needs the first three. */
     const struct dcpk_format *const *formats; /* NULL-terminated */
     dcpk_run_open_file *open_file;            /* reads archives; NULL: none */
-    /* Files beside a checkpoint that belong to it; the last has no name; NULL: none. */
+    /* Files next to a checkpoint that belong to it; the last has no name; NULL: none. */
     const struct dcpk_side_file *side_files;
     const struct dcpk_device *device;
 
@@ -43,7 +43,7 @@ struct dcpk_env {
 
 /*
  * Open the checkpoint at `path`, an iteration folder, a run folder or an archive (dcpk_run_open),
- * in one of the formats (format: by name, NULL: by looking). run, which may be NULL, and ckpt are
+ * in one of the formats (format: by name, NULL: detected). run, which may be NULL, and ckpt are
  * set on success only: dcpk_run_release, dcpk_checkpoint_close. Progress is that of unpacking.
  * Errors: those of opening.
  */

@@ -21,14 +21,15 @@ struct dcpk_exec_stats { /* of all ranks */
      * another each time. */
     uint64_t read_bytes, written_bytes;
     uint64_t item_bytes; /* of dcpk_exec_check_items: of all items, each place once */
-    /* The same: those that a stored checksum covers, but for objects that fit a buffer. */
+    /* The same: those that a stored checksum covers, except objects that fit a buffer. */
     uint64_t checked_bytes;
     double seconds;
 };
 
 /* What several threads need to gather tensors of one checkpoint. */
 struct dcpk_exec;
-/* ckpt: borrowed. env: copied, but for its tables, which are not looked at. Errors: DCPK_ENOMEM. */
+/* ckpt: borrowed. env: copied, except for its tables, which are not looked at. Errors: DCPK_ENOMEM.
+ */
 dcpk_status dcpk_exec_new(struct dcpk_checkpoint *ckpt, const struct dcpk_env *env,
                           struct dcpk_exec **exec, struct dcpk_error *err);
 void dcpk_exec_free(struct dcpk_exec *exec);
@@ -57,7 +58,7 @@ struct dcpk_object_hash {
 };
 /*
  * The hash of every object's value (lib/exec/value_hash.h), by number; hashes: n_objects of them.
- * Those that share a place are read once. Errors: those of reading, but for those that `state`
+ * Those that share a place are read once. Errors: those of reading, except those that `state`
  * holds.
  */
 dcpk_status dcpk_exec_hash_objects(struct dcpk_exec *exec, struct dcpk_object_hash *hashes,

@@ -105,7 +105,7 @@ static void read_columns(const struct dcpk_checkpoint *ckpt, struct dcpk_saved_l
         saved->etp = 0;
 }
 
-/* "rng_state/shard_<p>.<t>_<P>.<T>", since 0.16 with further sizes behind T. */
+/* "rng_state/shard_<p>.<t>_<P>.<T>", since 0.16 with further sizes after T. */
 static void read_rng(const struct dcpk_checkpoint *ckpt, struct dcpk_saved_layout *saved)
 {
     static const char start[] = "rng_state/shard_";

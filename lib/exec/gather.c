@@ -86,7 +86,7 @@ static uint64_t wanted_bytes(const struct dcpk_copy *copy, int axis)
     return n;
 }
 
-/* Bytes that lie one behind the other on both sides (`run`), or in the source alone. */
+/* Bytes that lie one after the other on both sides (`run`), or in the source alone. */
 static uint64_t run_bytes(const struct dcpk_copy *copy, bool both)
 {
     const int last = copy->rank - 1;
@@ -134,7 +134,7 @@ static struct reading choose_reading(const struct dcpk_copy *copy, size_t scratc
     return by_run;
 }
 
-/* `n` indices of reading->axis and the axes behind it: where they begin in the source and in out.
+/* `n` indices of reading->axis and the axes after it: where they begin in the source and in out.
  */
 struct read_step {
     int64_t n;

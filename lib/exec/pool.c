@@ -109,7 +109,7 @@ dcpk_status dcpk_pool_run(int n_threads, uint64_t n_tasks, dcpk_task *task, void
     return err->status;
 }
 
-/* ---- beside the caller ---- */
+/* ---- in the background ---- */
 
 struct dcpk_background {
     dcpk_background_task *task;

@@ -44,8 +44,8 @@ struct dcpk_remap_options {
     bool checks; /* compare the fingerprints of what was stored and what has landed */
 };
 
-/* This rank's shards; their holder is not looked at. Copied, but for the memory at `at`, which must
- * stay until dcpk_remap_free. */
+/* This rank's shards; their holder is not looked at. Copied, except for the memory at `at`, which
+ * must stay until dcpk_remap_free. */
 struct dcpk_remap_shards {
     const struct dcpk_shard *sources, *targets;
     size_t n_sources, n_targets;

@@ -60,7 +60,7 @@ struct dcpk_remap_files_stats {
     uint64_t read_bytes; /* from files by the last run, bytes between wanted ones included */
     uint64_t local_bytes, out_bytes; /* of targets, that a run stores here and in other ranks */
     uint64_t in_bytes;               /* that others store here */
-    uint64_t plan_bytes;             /* that a run reads, but for gathered chunks */
+    uint64_t plan_bytes;             /* that a run reads, except gathered chunks */
     uint64_t gathered_bytes;         /* of elements that reading threads gather */
     uint64_t ring_bytes, slot_bytes, table_bytes;
     uint64_t n_tiles, n_parts;
@@ -74,7 +74,7 @@ struct dcpk_remap_files;
 /*
  * Collective: gather the targets of all ranks, map memory, deal what is to be read, find it in the
  * files, and make ready everything that runs need. mine: this rank's targets, as in
- * dcpk_remap_shards; copied, but for the memory at `at`, which must stay until
+ * dcpk_remap_shards; copied, except for the memory at `at`, which must stay until
  * dcpk_remap_files_free.
  * Errors, the same on all ranks and with nothing moved: DCPK_EMISMATCH naming key, box and rank for
  * a target that no view has, whose shape is another, or which its view's chunks do not cover, and

@@ -349,7 +349,7 @@ static dcpk_status load_tiles(struct dcpk_remap_files *files, size_t load,
     return DCPK_OK;
 }
 
-/* The tables of a stage; *load: the first that is not in a stage before, then in one behind. */
+/* The tables of a stage; *load: the first that is not in a stage before, then in one after. */
 static dcpk_status stage_load(struct dcpk_remap_files *files, size_t stage, size_t *load,
                               struct dcpk_error *err)
 {

@@ -264,7 +264,7 @@ static uint64_t part_place(const struct dcpk_remap *remap, bool is_sent,
     return shard->dtype == t->dtype ? dcpk_shard_address(shard, part->span) : 0;
 }
 
-/* Where all parts of a message lie at this rank one behind the other, as in the message: it goes
+/* Where all parts of a message lie at this rank one after the other, as in the message: it goes
  * from there, or comes to there, and needs no copy. 0: they do not. */
 static uint64_t message_place(const struct dcpk_remap *remap, bool is_sent,
                               const struct dcpk_remap_part *parts, size_t n)

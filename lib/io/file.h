@@ -18,7 +18,7 @@ enum dcpk_file_flags {
 };
 
 /*
- * Begin a file under a name beside `path` that no other process has; what stands at `path`, a link
+ * Begin a file under a name next to `path` that no other process has; what stands at `path`, a link
  * too, stays until it is published, and is replaced then. What a killed process left under such a
  * name is deleted, if it is ours and no process has it open. Errors: DCPK_EIO.
  */

@@ -14,7 +14,7 @@
 dcpk_status dcpk_remove_at(int folder_fd, const char *name, const char *path,
                            struct dcpk_error *err);
 
-/* Delete all that the folder holds, but for an entry `kept`; NULL: none is. Errors: as above. */
+/* Delete all that the folder holds, except an entry `kept`; NULL: none is. Errors: as above. */
 dcpk_status dcpk_remove_inside(int folder_fd, const char *kept, const char *path,
                                struct dcpk_error *err);
 

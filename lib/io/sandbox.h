@@ -44,7 +44,7 @@ bool dcpk_sandbox_has_filter(void);
 /* Begin the list of what is needed. flags: of enum dcpk_sandbox_flags. Errors: DCPK_EIO. */
 dcpk_status dcpk_sandbox_new(unsigned flags, struct dcpk_sandbox **sandbox, struct dcpk_error *err);
 void dcpk_sandbox_free(struct dcpk_sandbox *sandbox); /* NULL is a no-op; what was entered stays */
-/* Will it have walls? Without them what follows does nothing, but for entering. */
+/* Will it have walls? Without them what follows does nothing, except for entering. */
 bool dcpk_sandbox_has_walls(const struct dcpk_sandbox *sandbox);
 
 /*

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sink.c - output folders: built beside their place, synced, then renamed into it. */
+/* sink.c - output folders: built next to their place, synced, then renamed into it. */
 #include "lib/io/sink.h"
 
 #include <string.h>

@@ -85,8 +85,8 @@ dcpk_status dcpk_folder_join(const char *path, unsigned flags, uint64_t mark, do
 /*
  * A file in the folder, of n_bytes (preallocated: no space shows here). A plain name, or one in a
  * folder, "folder/name", which is made as needed; not the journal's. No link is followed, neither
- * of a file nor of a folder. It is made anew, but in a shared folder, where another process may
- * have made it. Thread-safe, as are the two behind it. Errors: DCPK_EFORMAT for such a name;
+ * of a file nor of a folder. It is made again, but in a shared folder, where another process may
+ * have made it. Thread-safe, as are the two after it. Errors: DCPK_EFORMAT for such a name;
  * DCPK_EIO, also when what is there is not a plain file of this user under this name alone.
  */
 struct dcpk_sink;
@@ -190,7 +190,7 @@ dcpk_status dcpk_folder_settle(struct dcpk_folder *folder, struct dcpk_error *er
 /* Delete the journal in the output at `path`: a run that was killed after its last rename left it.
  */
 dcpk_status dcpk_folder_drop_journal(const char *path, struct dcpk_error *err);
-/* Begin anew: delete all that is in the folder, and empty its journal. */
+/* Begin again: delete all that is in the folder, and empty its journal. */
 dcpk_status dcpk_folder_clear(struct dcpk_folder *folder, struct dcpk_error *err);
 /* Let the partial folder stay when it is abandoned, as one that was resumed does in any case.
  * Returns false when that is of no use: it is published, or not at its place. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sink_priv.h - what stands behind output folders, archives and files. */
+/* sink_priv.h - the insides of output folders, archives and files. */
 #ifndef DCPK_LIB_IO_SINK_PRIV_H
 #define DCPK_LIB_IO_SINK_PRIV_H
 
@@ -26,7 +26,7 @@ struct dcpk_written_file {
 struct dcpk_written {
     struct dcpk_arena *names;
     struct dcpk_map by_name; /* -> index */
-    struct dcpk_map folders; /* the folders that they are in, but for the output's own */
+    struct dcpk_map folders; /* the folders that they are in, except for the output's own */
     struct dcpk_written_file *files;
     size_t n, capacity;
 };
@@ -143,7 +143,7 @@ int dcpk_folder_find_inner(struct dcpk_folder *folder, const char *name, const c
 
 bool dcpk_is_same_file(const struct stat *a, const struct stat *b);
 /* *is_at: is this open file or folder the one that stands at a name of the folder, itself and not
- * behind a link? Errors: DCPK_EIO. */
+ * through a link? Errors: DCPK_EIO. */
 dcpk_status dcpk_look_at(int folder_fd, const char *name, int fd, bool *is_at,
                          struct dcpk_error *err);
 /*

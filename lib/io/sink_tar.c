@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sink_tar.c - output folders that are a tar archive: members one behind the other, in one file. */
+/* sink_tar.c - output folders that are a tar archive: members one after the other, in one file. */
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -31,7 +31,7 @@ static dcpk_status write_header(struct dcpk_folder *folder, const char *name, ui
     return DCPK_OK;
 }
 
-/* Give a member its place behind the others; *base_bytes: where its data goes. */
+/* Give a member its place after the others; *base_bytes: where its data goes. */
 static dcpk_status add_member(struct dcpk_folder *folder, const char *name, uint64_t n_bytes,
                               uint64_t *base_bytes, struct dcpk_error *err)
 {

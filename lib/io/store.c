@@ -347,7 +347,7 @@ static int compare_names(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Build the sorted array from names that each end in a NUL: pointers first, their text behind. */
+/* Build the sorted array from names that each end in a NUL: pointers first, their text after. */
 static dcpk_status sorted_names(const struct dcpk_bytes *text, char ***names, size_t *n,
                                 struct dcpk_error *err)
 {

@@ -38,7 +38,7 @@ struct dcpk_source {
     struct dcpk_store *store;
     struct dcpk_source *next;
     uint64_t n_bytes;
-    const uint8_t *data;   /* NULL but for memory */
+    const uint8_t *data;   /* NULL except for memory */
     uint8_t *copy;         /* owned: `data` where it was copied, else NULL */
     uint64_t offset_bytes; /* of ranges: its place in the file */
     int fd;                /* -1: not open */

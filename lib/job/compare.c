@@ -238,7 +238,7 @@ static dcpk_status comparing_run(struct dcpk_comparing *c, const struct step *st
 }
 
 /* Have both sides views of a model? Two models of one format are compared by their own names, and
- * their configurations beside that. */
+ * their configurations in addition. */
 static bool has_views(const struct dcpk_comparing *c)
 {
     const struct dcpk_format *a = c->side[DCPK_A].ckpt->format, *b = c->side[DCPK_B].ckpt->format;

@@ -144,7 +144,7 @@ struct dcpk_compare_report {
     struct dcpk_exec_stats stats;
     struct dcpk_part_result parts[DCPK_N_COMPARED];
     /*
-     * SAME: elements behind all others, the largest relative difference first (a NaN on one side
+     * SAME: elements after all others, the largest relative difference first (a NaN on one side
      * before those), then in the order of the model.
      */
     struct dcpk_differences differences;

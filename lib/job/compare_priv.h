@@ -217,7 +217,7 @@ dcpk_status dcpk_comparing_object(struct dcpk_comparing *c, const struct dcpk_ob
  */
 dcpk_status dcpk_comparing_rest_tensors(struct dcpk_comparing *c, struct dcpk_error *err);
 dcpk_status dcpk_comparing_rest(struct dcpk_comparing *c, struct dcpk_error *err);
-/* Files beside the tensors and objects. */
+/* Files next to the tensors and objects. */
 struct dcpk_range {
     struct dcpk_source *file;
     uint64_t offset_bytes, n_bytes;

@@ -238,7 +238,7 @@ static bool is_reported(const struct dcpk_map *reported, const char *name)
         return true;
     if (!is_optimizer(name))
         return false;
-    if (strstr(name, ".param_") == NULL) /* groups as a whole, and what stands beside them */
+    if (strstr(name, ".param_") == NULL) /* groups as a whole, and what stands next to them */
         return has_reported(reported, GROUPS, strlen(GROUPS));
     snprintf(field, sizeof field, GROUPS "%s", strrchr(name, '.'));
     return has_reported(reported, field, strlen(field));

@@ -98,7 +98,7 @@ static struct dcpk_rule_options fit_rules(const struct dcpk_convert_options *o,
     return rules;
 }
 
-/* What args do not bring along lies beside what they do. */
+/* What args do not bring along lies next to what they do. */
 static dcpk_status put_command_line(struct dcpk_conversion *c, struct dcpk_error *err)
 {
     const char *text = c->model->command_line;

@@ -30,7 +30,7 @@ enum dcpk_convert_flags {
 /* Everything is borrowed until dcpk_conversion_free. */
 struct dcpk_convert_options {
     struct dcpk_env env; /* with ranks: the processes that share the work, which all plan and run */
-    const char *from;    /* a format's name, NULL: found by looking */
+    const char *from;    /* a format's name, NULL: detected */
     const struct dcpk_format *to;
     /* Maps the source's keys (from_keys), with these options of its own; NULL: the view does. */
     const struct dcpk_format_mapping *mapping;
@@ -98,7 +98,7 @@ void dcpk_conversion_free(struct dcpk_conversion *c); /* a zeroed one is a no-op
 struct dcpk_report_counts {
     uint64_t kept;    /* tensors whose key and content came over unchanged */
     uint64_t renamed; /* ... under another key */
-    uint64_t made;    /* keys without a tensor or item of the source behind them */
+    uint64_t made;    /* keys that come from no tensor or item of the source */
     uint64_t cast;    /* tensors written in another dtype than their source's */
     uint64_t aliased; /* further names for bytes that are there already */
     uint64_t dropped; /* keys of the source that are not carried over */

@@ -52,7 +52,7 @@ struct dcpk_hash_list {
     const char *format;    /* of a document that was read; NULL: not recorded */
     /*
      * One for all: the SHA-256 of a line for each item, in order: key, kind, dtype, shape and hash,
-     * a NUL behind each but the last and a newline behind that; the sizes of the shape with ","
+     * a NUL after each but the last and a newline after that; the sizes of the shape with ","
      * between; of objects and the common state dtype and shape are empty, of one that is not
      * covered the hash. It knows nothing of chunks, files and their order.
      */

@@ -61,7 +61,7 @@ struct merge_differences {
     struct dcpk_bytes text;
 };
 
-/* Where the words of one more go, behind whose it is; NULL: it only counts. */
+/* Where the words of one more go, after whose it is; NULL: it only counts. */
 static struct dcpk_bytes *differences_next(struct merge_differences *d,
                                            const struct dcpk_merged *in)
 {

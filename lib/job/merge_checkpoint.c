@@ -155,7 +155,7 @@ static dcpk_status sum_add_view(const struct dcpk_merge *m, uint32_t sum, struct
     return dcpk_model_add(model, &tensor, err);
 }
 
-/* What a run needs beside weights, to begin from iteration 0. */
+/* What a run needs in addition to weights, to begin from iteration 0. */
 static dcpk_status put_merged_state(const struct dcpk_merge *m, struct dcpk_model *model,
                                     struct dcpk_error *err)
 {

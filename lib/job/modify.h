@@ -30,7 +30,7 @@ struct dcpk_modification {
     size_t n_items;
     struct dcpk_output *out;
     struct dcpk_verdict verdict; /* which releases load it; not for a plain container */
-    bool is_rewritten;           /* something is cast: what shares files with it is written anew */
+    bool is_rewritten;           /* something is cast: what shares files with it is rewritten */
     uint64_t n_renamed, n_removed, n_cast;
     uint64_t n_linked, n_copied;  /* data files that stay as they are, after run */
     struct dcpk_exec_stats stats; /* after run, when rewritten */
@@ -49,9 +49,9 @@ dcpk_status dcpk_modification_plan(struct dcpk_modification *m,
 /*
  * Write the output, publish it, then the tracker; with RESUME alone one that exists is proven
  * (target.is_there; dcpk_conversion_run). On failure nothing is left that looks whole; of
- * tensors that are cast, what is worth resuming stays (dcpk_conversion_run). What lies beside the
- * data (common.pt, metadata.json) is copied, but for integrity.json, whose checksums no longer
- * hold; what else is left behind becomes a note of the checkpoint.
+ * tensors that are cast, what is worth resuming stays (dcpk_conversion_run). What lies next to the
+ * data (common.pt, metadata.json) is copied, except integrity.json, whose checksums no longer
+ * hold; other files that are not copied become a note of the checkpoint.
  */
 dcpk_status dcpk_modification_run(struct dcpk_modification *m, struct dcpk_error *err);
 void dcpk_modification_free(struct dcpk_modification *m); /* a zeroed one is a no-op */

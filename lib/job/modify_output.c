@@ -9,7 +9,7 @@
 #define NO_FILE UINT32_MAX
 
 /*
- * Items in groups that share their bytes: item i is in group[i], behind the others of it in next[].
+ * Items in groups that share their bytes: item i is in group[i], after the others of it in next[].
  */
 struct grouping {
     struct dcpk_modification *m;

@@ -61,7 +61,7 @@ bool dcpk_output_job_leads(const struct dcpk_output_job *job);
 /* The steps that outputs share, in their order. */
 /* The folder: a new one, or one to be resumed. */
 dcpk_status dcpk_output_job_begin_folder(struct dcpk_output_job *job, struct dcpk_error *err);
-/* Behind begin_folder: all ranks have found the folder by its mark. */
+/* After begin_folder: all ranks have found the folder by its mark. */
 dcpk_status dcpk_output_job_unmark_folder(struct dcpk_output_job *job, struct dcpk_error *err);
 /* Sets job->exec. */
 dcpk_status dcpk_output_job_begin_exec(struct dcpk_output_job *job, struct dcpk_error *err);

@@ -65,7 +65,7 @@ dcpk_status dcpk_remap_rank_wait(struct dcpk_remap_rank *rank, struct dcpk_error
 
 /* ---- remap_held.c ---- */
 
-/* One layout in the memory of a rank: the tensors that it holds, one behind the other. */
+/* One layout in the memory of a rank: the tensors that it holds, one after the other. */
 struct dcpk_remap_held {
     struct dcpk_remap_rank *rank;
     struct dcpk_arena *arena;
@@ -86,7 +86,7 @@ dcpk_status dcpk_remap_held_make(struct dcpk_remap_rank *rank, const struct dcpk
                                  struct dcpk_remap_held *held, struct dcpk_error *err);
 void dcpk_remap_held_release(struct dcpk_remap_held *held); /* zeroed: a no-op */
 
-/* Collective: feed it from the files. most_bytes: that a rank holds, equal on all. *stats: but for
+/* Collective: feed it from the files. most_bytes: that a rank holds, equal on all. *stats: except
  * `note`, which is gone. */
 dcpk_status dcpk_remap_held_load(struct dcpk_remap_held *held, uint64_t most_bytes,
                                  struct dcpk_remap_files_stats *stats, struct dcpk_error *err);

@@ -47,7 +47,7 @@ static dcpk_status held_add_shard(struct dcpk_remap_held *held, uint32_t tensor,
     return DCPK_OK;
 }
 
-/* The place of a local tensor behind those that are there already. */
+/* The place of a local tensor after those that are there already. */
 static dcpk_status held_take_place(struct dcpk_remap_held *held, const struct dcpk_view *view,
                                    const struct dcpk_local *local, bool packs, uint64_t *place,
                                    struct dcpk_error *err)

@@ -188,7 +188,7 @@ out:
 
 #define NUMBER_BYTES 64
 
-/* The word behind `label` in a line of n bytes, cut to the array; false: no such label. */
+/* The word after `label` in a line of n bytes, cut to the array; false: no such label. */
 static bool find_word(const char *line, size_t n, const char *label, char word[NUMBER_BYTES])
 {
     const char *at = memmem(line, n, label, strlen(label));

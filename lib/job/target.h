@@ -35,7 +35,7 @@ dcpk_status dcpk_target_find(const struct dcpk_target_options *options, struct d
 /*
  * Of DCPK_FOLDER_MANY and _LARGE what a planned output is: its files so small that syncing each by
  * itself would take longer than writing them; larger together than a quarter of this machine's
- * memory, so that who reads it next would not find it in the page cache, but for its end.
+ * memory, so that who reads it next would not find it in the page cache, except for its end.
  */
 #ifndef DCPK_MANY_FILES /* the program of the fault tests asks for fewer */
 #define DCPK_MANY_FILES 1000

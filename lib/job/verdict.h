@@ -92,7 +92,7 @@ const struct dcpk_check_finding *dcpk_verdict_reason(const struct dcpk_verdict *
                                                      enum dcpk_loads loads, uint32_t loaders);
 /*
  * Append the releases whose outcome is this: "core 0.16, 0.17, main"; why: with what they lack in
- * brackets behind them. False, nothing appended, when there are none.
+ * brackets after them. False, nothing appended, when there are none.
  */
 bool dcpk_verdict_way(const struct dcpk_verdict *check, enum dcpk_loads loads, bool why,
                       struct dcpk_bytes *text);

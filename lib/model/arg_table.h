@@ -89,7 +89,7 @@ bool dcpk_arg_is_off(const struct dcpk_arg *arg, const struct dcpk_value *attrs)
 
 /*
  * The first arg from *at on, a number in the table, that decides and that two runs have with
- * another meaning, and *at set behind it; NULL: there is none. a, b: args' attributes. The name is
+ * another meaning, and *at set after it; NULL: there is none. a, b: args' attributes. The name is
  * that of the release which wrote them.
  */
 const char *dcpk_args_next_difference(const struct dcpk_value *a, const struct dcpk_value *b,

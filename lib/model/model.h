@@ -137,7 +137,7 @@ struct dcpk_model {
     const struct dcpk_value *scheduler; /* opt_param_scheduler, dict */
     const struct dcpk_value *content;   /* content_metadata, dict */
     const struct dcpk_value *scaler;    /* of fp16 runs: the loss scale and its trackers, dict */
-    /* Of torch's optimizers that are not distributed: kept beside the groups, which have it too; a
+    /* Of torch's optimizers that are not distributed: kept next to the groups, which have it too; a
      * number. */
     const struct dcpk_value *common_step;
     const struct dcpk_value *further; /* what else a common state holds, by name: dict */
@@ -158,9 +158,9 @@ struct dcpk_model {
      */
     int64_t rows_tp;
     /*
-     * What a user of Megatron types beside --use-checkpoint-args to have this model: what loaders
-     * do not take from args. Of a converted one it lies in the file DCPK_COMMAND_LINE_NAME of its
-     * folder. NULL: nothing is known of it.
+     * What a user of Megatron types in addition to --use-checkpoint-args to have this model: what
+     * loaders do not take from args. Of a converted one it lies in the file DCPK_COMMAND_LINE_NAME
+     * of its folder. NULL: nothing is known of it.
      */
     const char *command_line;
     const char *family; /* of a model's folder: that of its map; else NULL */
@@ -177,7 +177,7 @@ struct dcpk_model {
     const struct dcpk_repaired *repaired;
     /*
      * The format's own loaders do not find all of it as it is: another program wrote it (Megatron's
-     * converter), or its keys have other prefixes. Writing the same format anew mends that.
+     * converter), or its keys have other prefixes. Writing the same format again mends that.
      */
     bool needs_rewrite;
     /* Trained without a low-precision copy: other prefix in fsdp_dtensor
@@ -226,7 +226,7 @@ dcpk_status dcpk_model_add_extra(struct dcpk_model *model, const struct dcpk_ext
 #define DCPK_MAX_GROUPS 1024
 dcpk_status dcpk_model_add_group(struct dcpk_model *model, const struct dcpk_value *group,
                                  struct dcpk_error *err);
-/* Leaves `key` out and records why. Drop: the user may miss it. Omit: it is replaced, made anew or
+/* Leaves `key` out and records why. Drop: the user may miss it. Omit: it is replaced, made again or
  * not asked for. */
 void dcpk_model_drop(struct dcpk_model *model, const char *key, const char *reason);
 void dcpk_model_omit(struct dcpk_model *model, const char *key, const char *reason);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* named_state.h - the state beside the tensors (args, iteration, ...) by one spelling in every
+/* named_state.h - the state next to the tensors (args, iteration, ...) by one spelling in every
  * format. */
 #ifndef DCPK_LIB_MODEL_NAMED_STATE_H
 #define DCPK_LIB_MODEL_NAMED_STATE_H

@@ -243,7 +243,7 @@ static dcpk_status check_alike(const struct dcpk_checkpoint *ckpt,
     return DCPK_OK;
 }
 
-/* A piece for each stored tensor, its rows behind those of the one before. */
+/* A piece for each stored tensor, its rows after those of the one before. */
 static dcpk_status place_sources(struct dcpk_model *model, const struct dcpk_sources *sources,
                                  struct dcpk_piece *pieces, struct dcpk_error *err)
 {

@@ -42,7 +42,7 @@ struct dcpk_placing {
     int64_t bucket_elems; /* lib/place/fsdp_layout.h */
 };
 
-/* The grid with every size at least 1, but for first and last. */
+/* The grid with every size at least 1, except first and last. */
 struct dcpk_grid dcpk_grid_full(const struct dcpk_grid *grid);
 
 /* How many ranks it has. */

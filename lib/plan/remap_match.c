@@ -191,7 +191,7 @@ static dcpk_status add_move(struct matcher *m, const struct clip *clip, const st
     return DCPK_OK;
 }
 
-/* The first clip behind those of the same box as clip i. */
+/* The first clip after those of the same box as clip i. */
 static size_t end_of_replicas(const struct matcher *m, size_t i)
 {
     size_t end = i + 1;
@@ -296,7 +296,7 @@ static dcpk_status push_open(struct matcher *m, const struct dcpk_box *box, stru
 }
 
 /* Keep what is left of `box` around `filled`, which lies in it, as open: on each axis what lies
- * before and behind, within the filled extent of the axes before. */
+ * before and after, within the filled extent of the axes before. */
 static dcpk_status push_rest(struct matcher *m, struct dcpk_box box, const struct dcpk_box *filled,
                              struct dcpk_error *err)
 {

@@ -89,7 +89,7 @@ static void lattice_of(const struct dcpk_shard *shard, struct lattice *l)
     l->extent[l->n++] = (int64_t)dcpk_dtype_bytes(shard->dtype);
 }
 
-/* Two shards whose ranges meet, a's first byte not behind b's. */
+/* Two shards whose ranges meet, a's first byte not after b's. */
 static enum meeting find_meeting(const struct region *a, const struct region *b)
 {
     uint64_t distance = b->first - a->first;

@@ -26,7 +26,7 @@ struct dcpk_remap_input {
 
 /*
  * A box of a source goes to the same box of a target, cast where the dtypes of the two differ. The
- * source's holder pushes, but for a widening cast, which the target's holder pulls: half the bytes
+ * source's holder pushes, except a widening cast, which the target's holder pulls: half the bytes
  * cross the link.
  */
 struct dcpk_move {

@@ -34,7 +34,7 @@ struct dcpk_remap_rounds {
     struct dcpk_arena *arena;
 };
 
-/* What messages are to be like; equal on all ranks but for self. Borrowed. */
+/* What messages are to be like; equal on all ranks except self. Borrowed. */
 struct dcpk_staging {
     const struct dcpk_remap_plan *plan;
     int self;

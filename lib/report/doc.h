@@ -276,7 +276,7 @@ void dcpk_doc_verdict(struct dcpk_doc *doc, bool is_good, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 void dcpk_doc_line(struct dcpk_doc *doc, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-/* Text: a line of its own behind an empty one, with a colon. */
+/* Text: a line of its own after an empty one, with a colon. */
 void dcpk_doc_heading(struct dcpk_doc *doc, const char *text);
 /* A wrapped paragraph. */
 void dcpk_doc_paragraph(struct dcpk_doc *doc, const char *text);

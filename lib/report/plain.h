@@ -29,7 +29,7 @@ size_t dcpk_plain_columns(const char *text, size_t n_bytes);
 /* Text in one line: a newline in it comes out as \x0a. */
 void dcpk_plain_put(const struct dcpk_plain *out, const char *text, size_t n_bytes);
 /*
- * One paragraph behind the `at` columns that stand on its first line; its further lines begin at
+ * One paragraph after the `at` columns that stand on its first line; its further lines begin at
  * column `indent`. Blanks stay as they are where no line is broken. No newline at the end.
  */
 void dcpk_plain_wrap(const struct dcpk_plain *out, const char *text, size_t n_bytes, size_t at,

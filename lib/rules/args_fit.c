@@ -16,7 +16,7 @@
 #define DECODER "decoder.layers."
 #define EXPERTS "mlp.experts."
 
-/* The name behind that of its layer, and the layer's number; -1: outside the decoder's layers. */
+/* The name after that of its layer, and the layer's number; -1: outside the decoder's layers. */
 static const char *split_layer(const char *name, int64_t *layer)
 {
     const char *at = name + strlen(DECODER);

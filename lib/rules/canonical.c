@@ -100,7 +100,7 @@ static int compare_ranks(const void *left, const void *right)
     return DCPK_THREE_WAY(a->tensor, b->tensor);
 }
 
-/* All tensors in their new order: those of a parameter one behind the other. Owned; NULL and err on
+/* All tensors in their new order: those of a parameter one after the other. Owned; NULL and err on
  * failure. */
 static struct rank *rank_tensors(const struct dcpk_model *model, struct dcpk_error *err)
 {

@@ -128,7 +128,7 @@ static dcpk_status add_pattern(struct layers *layers, const char *pattern, size_
     return DCPK_OK;
 }
 
-/* The part behind each '/' is the stack of one layer of multi-token prediction. */
+/* The part after each '/' is the stack of one layer of multi-token prediction. */
 static dcpk_status add_hybrid(struct layers *layers, const char *pattern, struct dcpk_error *err)
 {
     size_t n = strcspn(pattern, "/");

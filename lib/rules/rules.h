@@ -47,7 +47,7 @@ dcpk_status dcpk_rules_gate(struct dcpk_model *model, const struct dcpk_rule_opt
 
 /*
  * Give every trained parameter its group: by the map, else by Megatron's default rule
- * (RULES.md 2). A parameter without optimizer state beside others that have it is not trained
+ * (RULES.md 2). A parameter without optimizer state next to others that have it is not trained
  * (is_buffer). Nothing to do without an optimizer. Errors: DCPK_EMISMATCH naming the first
  * parameter that the map lacks or whose group does not exist; DCPK_EUNSUPPORTED when the rule finds
  * no group or several (then a map is needed).

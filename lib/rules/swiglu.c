@@ -129,7 +129,7 @@ static dcpk_status find_swiglu_module(struct dcpk_model *model, const struct swi
 /*
  * Is the parameter one of the model that args describe, so that args.swiglu applies to it? Releases
  * up to 0.17 split every fc1 by it, later ones those of layers whose own config sets it
- * (formats/fsdp_dtensor/FORMAT.md 5.1): a vision tower beside the language model may have another
+ * (formats/fsdp_dtensor/FORMAT.md 5.1): a vision tower next to the language model may have another
  * one.
  */
 static bool is_of_args(const char *name)

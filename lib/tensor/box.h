@@ -85,7 +85,7 @@ int64_t dcpk_box_flat_offset(const struct dcpk_box *box, const struct dcpk_box *
 bool dcpk_box_is_run(const struct dcpk_box *box, const struct dcpk_box *part);
 
 /* Step `index`, inside the box, to the next one along its first n axes, the last of them fastest;
- * false, and back at the first, behind the last. */
+ * false, and back at the first, after the last. */
 bool dcpk_box_next(int64_t *index, const struct dcpk_box *box, int n);
 
 /* "[0:4, 96:192, 0:64]" into text (cut to n bytes, NUL-terminated); returns text. */

@@ -14,7 +14,7 @@
  *
  *     out[i][j] = value[i][j] * scales[(row + i) / block_rows][(col + j) / block_cols]
  *
- * one multiplication of float32. Values lie row behind row, each row from a whole byte on; scales
+ * one multiplication of float32. Values lie row after row, each row from a whole byte on; scales
  * are those of the blocks that the matrix touches, row-major. A value; passed to kernels as it is.
  */
 struct dcpk_scale {

@@ -51,7 +51,7 @@ static bool is_behind(int64_t outer, int64_t inner, int64_t extent)
     return !__builtin_mul_overflow(inner, extent, &run) && run == outer;
 }
 
-/* Put axis `a` behind those kept so far, or into the last of them. */
+/* Put axis `a` after those kept so far, or into the last of them. */
 static void keep_axis(struct dcpk_copy *copy, int *n_kept, int a)
 {
     const int64_t extent = copy->extent[a];

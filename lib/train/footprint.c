@@ -68,7 +68,7 @@ static void predict_traffic(const struct dcpk_fsdp *f, int64_t n_microbatches,
 
 /* ---- memory ---- */
 
-/* Bytes of a unit's whole weights beside the two buffers of the pool. */
+/* Bytes of a unit's whole weights in addition to the two buffers of the pool. */
 static uint64_t unit_bytes_outside_pool(const struct dcpk_fsdp *f, size_t unit)
 {
     const size_t n_bytes = (size_t)f->units[unit].n_elems * f->compute_bytes;

@@ -7,7 +7,7 @@
  *   optim_grads_params    room for whole weights: of what lies outside units, and, with a double
  *                         buffer, of two units
  *
- * footprint.c has the sizes. What a pass gathers or reduces beside it is taken and freed there.
+ * footprint.c has the sizes. What a pass gathers or reduces in addition is taken and freed there.
  */
 #include <string.h>
 

@@ -100,7 +100,7 @@ struct dcpk_fsdp {
     uint8_t *pool[2]; /* double buffer */
     bool is_taken[2];
     size_t pool_bytes;
-    size_t n_live; /* units that have gathered memory, but for those that keep it */
+    size_t n_live; /* units that have gathered memory, except those that keep it */
 
     size_t *queue; /* buckets whose reduction is under way, the oldest first */
     size_t n_queued;

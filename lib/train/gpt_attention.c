@@ -2,7 +2,7 @@
 /* gpt_attention.c - attention with grouped queries and rotary positions, its gradients, and
  * context parallelism. */
 /*
- * A row of the projection has its query groups behind each other, each with its heads:
+ * A row of the projection has its query groups one after the other, each with its heads:
  *
  *     | q0 q1 .. k v | q2 q3 .. k v | ...        per_group queries, one key, one value
  *

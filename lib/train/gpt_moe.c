@@ -37,7 +37,7 @@ static struct dcpk_router router_shape(const struct dcpk_gpt *gpt)
     return shape;
 }
 
-/* Which leaf a row of the microbatch is in. Leaves are of one size, behind each other. */
+/* Which leaf a row of the microbatch is in. Leaves are of one size, one after the other. */
 static int64_t leaf_of_row(const struct dcpk_gpt *gpt, int64_t row)
 {
     return row / gpt->leaves[0].n;

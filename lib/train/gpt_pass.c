@@ -45,7 +45,7 @@ static dcpk_status layer_forward(struct dcpk_gpt *gpt, struct gpt_pass *pass, in
     return dcpk_gpt_leave(gpt, layer->unit, DCPK_FORWARD, err);
 }
 
-/* Everything of the layer but its input was given up: compute it anew. */
+/* Everything of the layer but its input was given up: compute it again. */
 static dcpk_status layer_recompute(struct dcpk_gpt *gpt, struct gpt_pass *pass, int64_t i,
                                    struct dcpk_error *err)
 {

@@ -19,7 +19,8 @@ struct gpt_sizes {
     int64_t slices, my_slices, first_slice;
 };
 
-/* Rows behind each other in a microbatch, whose gradients are added before they become integers. */
+/* Rows one after the other in a microbatch, whose gradients are added before they become integers.
+ */
 struct gpt_leaf {
     int64_t first, n;
 };
@@ -55,7 +56,7 @@ struct gpt_layer {
     int64_t *expert_tokens; /* see dcpk_gpt_expert_tokens; NULL: dense */
 };
 
-/* What follows the layers, kept between a forward pass and the backward pass behind it. */
+/* What follows the layers, kept between a forward pass and the backward pass after it. */
 struct gpt_head {
     size_t norm;                         /* the parameter of the last norm */
     void *input, *normed, *logits;       /* logits: [rows, vocab] */
@@ -63,7 +64,7 @@ struct gpt_head {
     int32_t *labels;
 };
 
-/* What a layer of multi-token prediction keeps beside its inner layer (gpt_mtp.c). */
+/* What a layer of multi-token prediction keeps in addition to its inner layer (gpt_mtp.c). */
 struct gpt_mtp {
     void *embedded; /* [rows, hidden] */
     void *joined;   /* [rows, 2 hidden] */
@@ -246,7 +247,7 @@ dcpk_status dcpk_gpt_head_backward(struct dcpk_gpt *gpt, struct gpt_head *head,
 /* Fails where a loss of the step was bad: others wait for what a pass sends until the step ends. */
 dcpk_status dcpk_gpt_check_losses(const struct dcpk_gpt *gpt, struct dcpk_error *err);
 
-/* gpt_mtp.c: multi-token prediction, behind the head. more: what it gives to the gradient of the
+/* gpt_mtp.c: multi-token prediction, after the head. more: what it gives to the gradient of the
  * last layer's normed output; NULL without. */
 dcpk_status dcpk_gpt_mtp(struct dcpk_gpt *gpt, struct gpt_pass *pass, struct dcpk_error *err);
 dcpk_status dcpk_gpt_mtp_backward(struct dcpk_gpt *gpt, struct gpt_pass *pass, const void **more,

@@ -33,7 +33,7 @@ enum dcpk_knob_effect {
 
 #define DCPK_MAX_KNOBS 320
 
-/* What rules look at and the loop does not, beside the config. Texts live in `arena`. */
+/* What rules look at and the loop does not, in addition to the config. Texts live in `arena`. */
 struct dcpk_train_knobs {
     struct dcpk_train_config config; /* complete after dcpk_train_knobs_check */
     struct dcpk_arena *arena;        /* borrowed */
@@ -149,7 +149,7 @@ dcpk_status dcpk_train_knobs_set(struct dcpk_train_knobs *knobs, const char *nam
 
 /*
  * Take from argv[1 .. *argc) what rows know: flags with their values, and "section.name=value".
- * What is left keeps its order, argv[0] too; nothing behind "--" is taken. Texts are borrowed from
+ * What is left keeps its order, argv[0] too; nothing after "--" is taken. Texts are borrowed from
  * argv. Errors: as dcpk_train_knobs_set; DCPK_EUSAGE for a flag without its value, or one of
  * Megatron's that this loop lacks (dcpk_knob_absence).
  */

@@ -268,7 +268,7 @@ dcpk_status dcpk_memory_reserve(const struct dcpk_memory_run *run, uint64_t n_by
     return dcpk_reserve_new(&options, reserve, err);
 }
 
-/* What this rank saves goes behind one another, and out for all ranks to map. */
+/* What this rank saves goes one after another, and out for all ranks to map. */
 static dcpk_status memory_copy(struct dcpk_memory_checkpoint *made,
                                const struct dcpk_memory_run *run, struct dcpk_memory_id *id,
                                struct dcpk_error *err)

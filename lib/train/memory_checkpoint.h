@@ -39,7 +39,7 @@ struct dcpk_memory_state {
     bool is_fp32; /* weights are their own masters */
 };
 
-/* What the checkpoint is made of. Borrowed during the call, but for `state`. */
+/* What the checkpoint is made of. Borrowed during the call, except `state`. */
 struct dcpk_memory_run {
     const struct dcpk_shard *shards; /* of this rank */
     size_t n_shards;

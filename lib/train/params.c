@@ -31,7 +31,7 @@ enum wanted {
 enum { WHOLE = -1, ROWS = 0, COLUMNS = 1 };
 
 /*
- * A parameter behind the name of its layer, as Transformer Engine's spec and as the local one call
+ * A parameter after the name of its layer, as Transformer Engine's spec and as the local one call
  * it. The former is the canonical name. Rows stand in the order of registration
  * (lib/model/registered.c has the sources), in which only the input norm's place differs.
  */
@@ -62,7 +62,7 @@ static const struct row rows_of_layer[] = {
     {DCPK_P_FC2, COLUMNS, DENSE, "mlp.linear_fc2.weight", NULL},
 };
 
-/* Of multi-token prediction, in front of its inner layer and behind it. */
+/* Of multi-token prediction, in front of its inner layer and after it. */
 static const struct row rows_before_inner[] = {
     {DCPK_P_ENORM, WHOLE, ALWAYS, "enorm.weight", NULL},
     {DCPK_P_HNORM, WHOLE, ALWAYS, "hnorm.weight", NULL},
@@ -314,7 +314,7 @@ static dcpk_status walk_mtp_layer(struct walk *walk, int64_t number, struct dcpk
     return DCPK_OK;
 }
 
-/* What the last stage has behind the decoder's layers. Where it is not the first one too, it has
+/* What the last stage has after the decoder's layers. Where it is not the first one too, it has
  * copies of the word embedding for what uses it: multi-token prediction, a tied output layer. */
 static dcpk_status walk_tail(struct walk *walk, struct dcpk_error *err)
 {

@@ -21,9 +21,9 @@
  *   return_unexpected, return_all  as log_unexpected, log_all
  *   ignore_all                     kept               ignored
  *
- * Another shape is an error under all of them, but for the padding of the vocabulary; so is another
- * number of layers or heads than the checkpoint's args have, unless is_finetune.
- * Source: megatron/core/dist_checkpointing/validation.py StrictHandling @core_v0.19.0.
+ * Another shape is an error under all of them, except for the padding of the vocabulary; so is
+ * another number of layers or heads than the checkpoint's args have, unless is_finetune. Source:
+ * megatron/core/dist_checkpointing/validation.py StrictHandling @core_v0.19.0.
  */
 
 /* Are values of the run kept under that strictness (NULL: see above) where the checkpoint has none?

@@ -53,13 +53,13 @@ dcpk_status dcpk_train_save(const struct dcpk_saved_run *run, struct dcpk_error 
 
 /*
  * Collective. Take host memory for the copies of all saves of this run, as much as this rank saves,
- * and make it ready beside the caller. *reserve: dcpk_reserve_free. Errors: those of
+ * and make it ready in the background. *reserve: dcpk_reserve_free. Errors: those of
  * dcpk_reserve_new, the same on all ranks.
  */
 dcpk_status dcpk_saving_reserve(const struct dcpk_saved_run *run, struct dcpk_reserve **reserve,
                                 struct dcpk_error *err);
 
-/* A save under way beside the run. */
+/* An asynchronous save under way. */
 struct dcpk_saving;
 
 /*
@@ -86,7 +86,7 @@ void dcpk_saving_abandon(struct dcpk_saving *saving);
  *   "module.module...mlp.experts.linear_fc1.weight0"         2    experts', with expert parallelism
  *
  * The folder is config->files.map_folder, a plain DCP whose keys are the live names
- * of all parameters of the model behind the run's wrappers ("module.module.", of fp32 "module."),
+ * of all parameters of the model inside the run's wrappers ("module.module.", of fp32 "module."),
  * each the number of its group; a folder that is there is replaced. `print-torch-dcp-in-json` makes
  * of it the map that converters take. Source: get_megatron_optimizer in
  * megatron/core/optimizer/__init__.py @core_v0.19.0. Errors: DCPK_EUNSUPPORTED where plain DCP is

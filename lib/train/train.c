@@ -43,8 +43,8 @@ struct training {
     struct dcpk_train_progress progress;
     struct dcpk_train_state state;
     float **buffers;              /* by parameter */
-    struct dcpk_saving *saving;   /* beside the run; NULL: none */
-    struct dcpk_reserve *reserve; /* for its copies; NULL: no save is beside the run */
+    struct dcpk_saving *saving;   /* asynchronous; NULL: none */
+    struct dcpk_reserve *reserve; /* for its copies; NULL: no save is asynchronous */
     bool noted_unlocked;
     bool is_apart; /* other ranks wait for what this one, which failed, does not send */
     struct dcpk_fsdp_traffic sent_before; /* the step that runs, or ran last */
@@ -149,7 +149,7 @@ out:
     return st;
 }
 
-/* Memory for the copies of saves beside the run is made ready while the first iterations train. */
+/* Memory for the copies of asynchronous saves is made ready while the first iterations train. */
 static dcpk_status training_reserve(struct training *t, struct dcpk_error *err)
 {
     const struct dcpk_train_files *files = &t->config->files;
@@ -433,7 +433,7 @@ static dcpk_status training_measure(struct training *t, struct dcpk_error *err)
 
 /* ---- a run ---- */
 
-/* Wait for the save beside the run, if there is one. */
+/* Wait for the asynchronous save, if there is one. */
 static dcpk_status training_finish_saving(struct training *t, struct dcpk_error *err)
 {
     struct dcpk_saving *saving = t->saving;
@@ -442,7 +442,7 @@ static dcpk_status training_finish_saving(struct training *t, struct dcpk_error 
     return dcpk_saving_finish(saving, err);
 }
 
-/* Note once why the copies of saves beside the run are slow, where they are. */
+/* Note once why the copies of asynchronous saves are slow, where they are. */
 static void training_note_unlocked(struct training *t)
 {
     const char *why = dcpk_reserve_unlocked(t->reserve);
@@ -514,7 +514,7 @@ static dcpk_status training_dump_groups(struct training *t, struct dcpk_error *e
     return dcpk_train_dump_groups(&saved, err);
 }
 
-/* The iteration that the run stops behind, as of where it begins. */
+/* The iteration that the run stops after, as of where it begins. */
 static int64_t training_last(const struct training *t)
 {
     const struct dcpk_train_data *data = &t->config->data;

@@ -65,7 +65,7 @@ dcpk_status dcpk_journal_open(struct dcpk_folder *folder,
                               struct dcpk_journal *journal, struct dcpk_error *err);
 /*
  * What dcpk_journal_open makes of the file's bytes: fills `found` and `end_bytes`, which stays 0
- * where there is no whole header. journal: zeroed but for subject. Errors: DCPK_EUSAGE
+ * where there is no whole header. journal: zeroed except subject. Errors: DCPK_EUSAGE
  * as above; DCPK_ENOMEM.
  */
 dcpk_status dcpk_journal_parse(struct dcpk_journal *journal, const void *data, size_t n_bytes,

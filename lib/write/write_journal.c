@@ -39,7 +39,7 @@ static dcpk_status add_lost(struct dcpk_writing *w, size_t unit, struct dcpk_err
 
 /*
  * Units count as done where their file is there: plain, whole, and of this user alone. All else in
- * the folder goes: it would be written anew, or is not of this output.
+ * the folder goes: it would be rewritten, or is not of this output.
  */
 static dcpk_status take_files(struct dcpk_writing *w, struct dcpk_error *err)
 {

@@ -41,7 +41,7 @@ void dcpk_writing_set_result(struct dcpk_writing *w, size_t unit, uint32_t crc32
  */
 dcpk_status dcpk_writing_resume(struct dcpk_writing *w, const struct dcpk_journal_subject *subject,
                                 uint64_t *resumed_bytes, struct dcpk_error *err);
-/* The same, but a journal that does not fit gives way: the folder is emptied and begun anew. */
+/* The same, but a journal that does not fit gives way: the folder is emptied and started again. */
 dcpk_status dcpk_writing_resume_or_clear(struct dcpk_writing *w,
                                          const struct dcpk_journal_subject *subject,
                                          uint64_t *resumed_bytes, struct dcpk_error *err);
@@ -76,7 +76,7 @@ struct dcpk_view dcpk_write_view(const struct dcpk_out_tensor *tensor);
 /* Write all object payloads. */
 dcpk_status dcpk_writing_payloads(struct dcpk_writing *w, struct dcpk_error *err);
 /* Write those of the units first .. last - 1 that are not done yet. Their files are synced. The
- * first run on rank 0 also writes what the format writes ahead, beside the units. */
+ * first run on rank 0 also writes what the format writes ahead, while others write the units. */
 dcpk_status dcpk_writing_run(struct dcpk_writing *w, size_t first, size_t last,
                              struct dcpk_error *err);
 /*

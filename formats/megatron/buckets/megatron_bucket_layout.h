@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* megatron_bucket_layout.h - the DDP buckets that a run makes of a model: what megatron_replay.h
- * replays, made anew. */
+ * replays, made again. */
 #ifndef DCPK_FORMATS_MEGATRON_BUCKETS_MEGATRON_BUCKET_LAYOUT_H
 #define DCPK_FORMATS_MEGATRON_BUCKETS_MEGATRON_BUCKET_LAYOUT_H
 

@@ -224,7 +224,7 @@ dcpk_status dcpk_bucket_find_state(struct dcpk_bucket_list *list, const char *st
 
 /*
  * A precision-aware optimizer gives its states unscaled, in fp32 or bf16
- * (transformer_engine/pytorch/optimizers/fused_adam.py get_unscaled_state), but for masters kept as
+ * (transformer_engine/pytorch/optimizers/fused_adam.py get_unscaled_state), except masters kept as
  * the 16 bits that a bf16 weight lacks: with the weight they always make a number that rounds to
  * it, wherever they were taken from, and so nothing could prove their place.
  */

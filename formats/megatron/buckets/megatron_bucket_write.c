@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* megatron_bucket_write.c - buckets as tensors of an output: flat pieces of parameters, gaps, and
- * the objects beside them. */
+ * the objects next to them. */
 #include "formats/megatron/buckets/megatron_bucket_write.h"
 
 #include <inttypes.h>
@@ -103,8 +103,8 @@ static dcpk_status pieces_add_bucket(const struct bucket_writer *w,
 
 /* --- tensors --- */
 
-/* Where the next chunk begins behind element `at`: the slice of a rank ends, or a parameter begins
- * or ends. *part: the first part that ends behind `at`. */
+/* Where the next chunk begins after element `at`: the slice of a rank ends, or a parameter begins
+ * or ends. *part: the first part that ends after `at`. */
 static int64_t next_cut(const struct bucket_writer *w, const struct dcpk_laid_bucket *bucket,
                         int64_t at, size_t *part)
 {
@@ -296,7 +296,7 @@ static dcpk_status put_record(const struct bucket_writer *w, const char *group, 
                       err);
 }
 
-/* What one rank of the group saves for all of them, beside the buckets [first, end). */
+/* What one rank of the group saves for all of them, next to the buckets [first, end). */
 static dcpk_status put_group(const struct bucket_writer *w, size_t first, size_t end,
                              struct dcpk_error *err)
 {

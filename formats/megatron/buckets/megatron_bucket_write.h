@@ -17,7 +17,7 @@ struct dcpk_bucket_optimizers {
 };
 
 /*
- * Add the state of every parameter, in the buckets that a run of those args makes, and beside them
+ * Add the state of every parameter, in the buckets that a run of those args makes, and next to them
  * what the loaders of dp_reshardable ask for (formats/torch_dist/FORMAT.md 5.4): groups and sizes
  * of each model-parallel group. Gaps between parameters are zeros. Errors: those of
  * dcpk_bucket_layout_make; DCPK_EMISMATCH naming a parameter that lacks a state.

@@ -280,7 +280,7 @@ static bool is_full(const struct buffer *b, const struct dcpk_bucket *bucket)
     return b->at == bucket->n_elems;
 }
 
-/* Lay one parameter behind the others. */
+/* Lay one parameter after the others. */
 static dcpk_status place(struct buffer *b, size_t s, struct dcpk_error *err)
 {
     const struct dcpk_replay_slot *slot = &b->replay->slots[s];
@@ -344,7 +344,7 @@ static dcpk_status fill_buffer(struct buffer *b, struct dcpk_error *err)
 
 /* --- one rank's buffers --- */
 
-/* The first bucket behind `from` that is of another buffer. */
+/* The first bucket after `from` that is of another buffer. */
 static size_t buffer_end(const struct dcpk_bucket_list *list, size_t from)
 {
     size_t i = from + 1;
