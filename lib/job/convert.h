@@ -45,7 +45,7 @@ struct dcpk_convert_options {
     struct dcpk_checkpoint *opened;
     enum dcpk_tracker_policy tracker;        /* of OUT */
     const char *model_prefix, *state_prefix; /* NULL: the format's own */
-    /* What the run that loads OUT looks like; `impl` follows rules.impl. */
+    /* The run that will load OUT; `impl` follows rules.impl. */
     struct dcpk_target target;
 };
 
@@ -81,15 +81,14 @@ dcpk_status dcpk_conversion_plan(struct dcpk_conversion *c,
  * Write the planned output, publish it, then the tracker. On failure nothing is left that looks
  * whole; what is worth resuming stays in the partial folder with its journal, and the error
  * mentions it. RESUME continues a partial folder; DCPK_EUSAGE when it is of another input or of
- * other options, unless REPLACE. With RESUME alone an output that exists is proven: it
- * passes the checks of `verify`, and every element, object and file is the one that would be
- * written; then the tracker is all that is left to be written (target.is_there), else DCPK_EUSAGE.
- * Where the model needs a proof (lib/job/compare.h) that comes before any data is written:
- * DCPK_EMISMATCH when it fails. What is resumed has had it. A cast that makes finite elements
- * infinite is refused then, without ALLOW_OVERFLOW: DCPK_ERANGE. What reads the output back comes
- * before it is published: nothing is, and nothing kept, when that fails. Collective over
- * options->env.ranks, which have agreed on the plan: all return the same status; stats and
- * resumed_bytes are rank 0's.
+ * other options, unless REPLACE. With RESUME alone an output that exists is proven: it passes the
+ * checks of `verify`, and every element, object and file is the one that would be written; then the
+ * tracker is all that is left to be written (target.is_there), else DCPK_EUSAGE. Where the model
+ * needs a proof (lib/job/compare.h) that comes before any data is written: DCPK_EMISMATCH when it
+ * fails. A resumed run has passed it before. A cast that makes finite elements infinite is refused
+ * then, without ALLOW_OVERFLOW: DCPK_ERANGE. Checks that read the output back come before it is
+ * published: when they fail, nothing is published or kept. Collective over options->env.ranks,
+ * which have agreed on the plan: all return the same status; stats and resumed_bytes are rank 0's.
  */
 dcpk_status dcpk_conversion_run(struct dcpk_conversion *c, struct dcpk_error *err);
 void dcpk_conversion_free(struct dcpk_conversion *c); /* a zeroed one is a no-op */

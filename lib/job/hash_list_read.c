@@ -9,7 +9,7 @@
 #include "lib/base/text.h"
 #include "lib/job/hash_list_priv.h"
 
-/* Of the hash of a tensor. */
+/* Bytes of a tensor's hash. */
 static size_t digest_bytes(const struct dcpk_hash_list *list)
 {
     if (list->has_fingerprints)

@@ -47,11 +47,11 @@ dcpk_status dcpk_modification_plan(struct dcpk_modification *m,
                                    const struct dcpk_modify_options *options,
                                    struct dcpk_error *err);
 /*
- * Write the output, publish it, then the tracker; with RESUME alone one that exists is proven
- * (target.is_there; dcpk_conversion_run). On failure nothing is left that looks whole; of
- * tensors that are cast, what is worth resuming stays (dcpk_conversion_run). What lies next to the
- * data (common.pt, metadata.json) is copied, except integrity.json, whose checksums no longer
- * hold; other files that are not copied become a note of the checkpoint.
+ * Write the output, publish it, then the tracker; with RESUME alone an existing output is checked
+ * (target.is_there; dcpk_conversion_run). On failure nothing is left that looks whole; if tensors
+ * are cast, the partial folder stays for a resume (dcpk_conversion_run). Files next to the data
+ * (common.pt, metadata.json) are copied, except integrity.json, whose checksums no longer hold;
+ * other files that are not copied become a note of the checkpoint.
  */
 dcpk_status dcpk_modification_run(struct dcpk_modification *m, struct dcpk_error *err);
 void dcpk_modification_free(struct dcpk_modification *m); /* a zeroed one is a no-op */

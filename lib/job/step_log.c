@@ -61,7 +61,7 @@ void dcpk_step_put(const struct dcpk_step *step, struct dcpk_bytes *out)
 
 /* ---- our lines ---- */
 
-/* What strtod takes as a whole, and a double holds; NUL-terminated. */
+/* True if strtod takes the whole text and a double holds the value; NUL-terminated. */
 static bool read_float(const char *text, double *value)
 {
     char *end;
