@@ -50,7 +50,7 @@ static void count_in(struct dcpk_box *box, int axis, int64_t size)
     box->extent[axis] = (end + size - 1) / size - box->offset[axis];
 }
 
-/* Where the values and the scales of a box lie in their tensors. */
+/* Finds the places of the values and the scales of a box in their tensors. */
 static void find_boxes(const struct dcpk_exec *exec, const struct dcpk_computed *computed,
                        const struct dcpk_box *box, struct dcpk_box *values, struct dcpk_box *scales)
 {

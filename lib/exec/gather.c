@@ -224,7 +224,7 @@ struct part {
     enum dcpk_dtype dtype;  /* of the source */
 };
 
-/* Where the elements of a box of the source go: `to` in memory that begins at `at`. */
+/* The destination of a box of the source: `to` in memory that begins at `at`. */
 struct landing {
     struct dcpk_box to; /* its offsets mean nothing here */
     int64_t stride_bytes[DCPK_MAX_RANK];
@@ -303,7 +303,7 @@ static void turn_landing(const struct dcpk_piece *piece, const struct dcpk_box *
             landing->stride_bytes[axis[t]] = turned.stride_bytes[t];
 }
 
-/* Where a box of the source side of a piece goes. */
+/* Finds the destination of a box of the source side of a piece. */
 static void find_landing(const struct gather *g, const struct dcpk_piece *piece,
                          const struct dcpk_box *box, struct landing *landing)
 {

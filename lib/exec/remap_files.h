@@ -6,8 +6,9 @@
  *
  * Every byte that a target wants is read once, by one rank, in long runs; neighbours are read
  * together, and what no target wants is left out. De-striding, casts and the way to the ranks that
- * own the targets are the tiles' work. Ranks meet at both ends only. What is not stored as plain
- * row-major elements (encoded chunks, strided ones, ones left out as zero) is gathered by the
+ * own the targets are the tiles' work. Ranks meet at both ends only. Chunks that are not stored as
+ * plain
+ * row-major elements (encoded, strided, or left out as zero) are gathered by the
  * reading threads first, a slice at a time, so that a strided chunk larger than a slice is read
  * more than once. Where DEVICE memory is host memory (dcpk_space_ops.is_host) threads read
  * into the ring.
@@ -45,7 +46,7 @@ struct dcpk_remap_files_options {
     enum dcpk_remap_path path; /* STAGED: each rank reads all that it wants; DIRECT: one team */
     uint64_t ring_bytes;       /* 0: DCPK_REMAP_RING_BYTES */
     double read_bytes_a_second, link_bytes_a_second; /* of a rank, for the prediction; 0: none */
-    /* Of the space's work, without progress; 0: as dcpk_remap_options. Ranks wait three times as
+    /* of the space's work, without progress; 0: as dcpk_remap_options. Ranks wait three times as
      * long for one another, and as long as a rank takes that reads all files at 10 MB/s. */
     int timeout_ms;
     bool checks; /* compare the fingerprints of what was stored and what has landed */
@@ -54,7 +55,7 @@ struct dcpk_remap_files_options {
     bool checks_files;
 };
 
-/* What came of it, of this rank where nothing else is said. */
+/* Results, of this rank unless stated differently. */
 struct dcpk_remap_files_stats {
     double seconds;      /* of the last run */
     uint64_t read_bytes; /* from files by the last run, bytes between wanted ones included */

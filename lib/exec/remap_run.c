@@ -52,7 +52,7 @@ static dcpk_status pack_round(struct dcpk_remap *remap, const struct remap_unit 
     return dcpk_remap_run_table(remap, QUEUE_PACK, unit->rounds[round].pack, remap->sums, err);
 }
 
-/* What goes without messages. */
+/* Runs the moves that need no messages. */
 static dcpk_status run_direct(struct dcpk_remap *remap, const struct remap_unit *unit,
                               struct dcpk_error *err)
 {

@@ -11,7 +11,7 @@
 #define COMMIT_UNITS   16 /* a GiB */
 #define COMMIT_SECONDS 5
 
-/* What the journal has of the units. */
+/* Takes the units that the journal has. */
 static void take_found(struct dcpk_writing *w)
 {
     const struct dcpk_journal *journal = &w->keeping.journal;
@@ -64,8 +64,8 @@ static dcpk_status take_files(struct dcpk_writing *w, struct dcpk_error *err)
 }
 
 /*
- * What of the journal still holds. What does not is written down before a file is made again: else
- * a run that is killed then would leave a file that looks as if it had its bytes.
+ * Keeps the journal's records that are still valid. Others are recorded as lost before their file
+ * is created again; without that, a killed run would leave a file that looks complete.
  */
 static dcpk_status check_found(struct dcpk_writing *w, struct dcpk_error *err)
 {

@@ -8,7 +8,7 @@
 #include "lib/base/order.h"
 #include "lib/write/write_priv.h"
 
-/* What the first worker's buffer holds of a file, not yet written. */
+/* Bytes of a file in the first worker's buffer, not yet written. */
 struct run {
     uint32_t file;
     uint64_t offset_bytes;

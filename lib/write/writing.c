@@ -103,7 +103,7 @@ static dcpk_status write_ahead(struct dcpk_writing *w, struct dcpk_error *err)
     return w->out->format->writer->write_ahead(w->out, w->folder, err);
 }
 
-/* What is written ahead is the first task, while other threads begin with the units. */
+/* The metadata written ahead is the first task; other threads begin with the units meanwhile. */
 static dcpk_status run_task(void *writing, int worker, uint64_t task, struct dcpk_error *err)
 {
     if (task == 0)

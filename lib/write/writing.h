@@ -64,9 +64,9 @@ bool dcpk_writing_keep(struct dcpk_writing *w);
 
 /*
  * payloads and run(0, n). Collective where the executor has ranks that each have this output in one
- * shared folder: each writes its share of the units by bytes, rank 0 the payloads. What an earlier
- * run has done (on rank 0, which keeps the journal) is left out. On return rank 0 knows the results
- * of all units and may finish; st as for dcpk_ranks_share.
+ * shared folder: each writes its share of the units by bytes, rank 0 the payloads. Units that an
+ * earlier run has done (known to rank 0, which keeps the journal) are left out. On return rank 0
+ * knows the results of all units and may finish; st as for dcpk_ranks_share.
  */
 dcpk_status dcpk_writing_run_all(struct dcpk_writing *w, struct dcpk_error *err);
 
