@@ -61,7 +61,7 @@ struct dcpk_tensor {
      */
     int model_rank;
     const int64_t *model_shape;
-    /* Of a view that stored tensors make by arithmetic: it has no chunks. NULL for all others. */
+    /* For a view that is computed from stored tensors: it has no chunks. NULL for all others. */
     const struct dcpk_computed *computed;
 };
 
@@ -77,8 +77,9 @@ struct dcpk_chunk {
 };
 
 /*
- * What a chunk of a view is: elements of the chunk `of` from `first` on, counted row-major in it.
- * of DCPK_IN_PLACE: all of a tensor inside an object, whose bytes are those at the chunk's `place`.
+ * The contents of a view's chunk: elements of the chunk `of` from `first` on, counted row-major in
+ * it. of DCPK_IN_PLACE: all of a tensor inside an object, whose bytes are those at the chunk's
+ * `place`.
  */
 #define DCPK_IN_PLACE SIZE_MAX
 struct dcpk_chunk_run {
@@ -114,7 +115,7 @@ struct dcpk_checkpoint {
     struct dcpk_arena *arena;
     struct dcpk_store *store;
     const struct dcpk_format *format;
-    /* Of its folder (lib/ckpt/run.h), set by dcpk_env_open; DCPK_ITERATION_UNKNOWN until then. */
+    /* of its folder (lib/ckpt/run.h), set by dcpk_env_open; DCPK_ITERATION_UNKNOWN until then */
     int64_t iteration;
     void *state; /* the format's own, state_bytes of it */
 
@@ -249,8 +250,8 @@ dcpk_status dcpk_checkpoint_outline_item(struct dcpk_checkpoint *ckpt,
                                          const struct dcpk_value **value, struct dcpk_error *err);
 
 struct dcpk_extent;
-/* Where a chunk's elements lie, of a stored one or of a view: reader->locate, then the run's part
- * of it. Thread-safe. */
+/* Finds the elements of a chunk, stored or of a view: reader->locate, then the run's part of it.
+ * Thread-safe. */
 dcpk_status dcpk_checkpoint_locate(struct dcpk_checkpoint *ckpt, const struct dcpk_chunk *chunk,
                                    const struct dcpk_reader *reader, struct dcpk_extent *where,
                                    struct dcpk_error *err);

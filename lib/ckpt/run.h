@@ -35,7 +35,7 @@ enum dcpk_tracker_policy {
     DCPK_TRACKER_KEEP,
 };
 
-/* What becomes of it. */
+/* The fate of a tracker. */
 enum dcpk_tracker_fate {
     DCPK_TRACKER_NONE,    /* there is none: an archive, whose own is a member */
     DCPK_TRACKER_WRITTEN, /* (re)written once the folder is published */
@@ -43,22 +43,24 @@ enum dcpk_tracker_fate {
     DCPK_TRACKER_KEPT,    /* names something else, and stays */
 };
 
-/* Where a checkpoint is or will be. Strings are owned by the struct: dcpk_run_release. */
+/* The place of a checkpoint, present or future. Strings are owned by the struct: dcpk_run_release.
+ */
 struct dcpk_run {
     char *folder;      /* the folder with the checkpoint's files */
     int64_t iteration; /* from its name or the tracker; DCPK_ITERATION_... */
-    /* Of dcpk_run_target only, NULL after dcpk_run_find: */
+    /* Only after dcpk_run_target, NULL after dcpk_run_find: */
     char *tracker;      /* path of the tracker that belongs to `folder` */
     char *tracker_text; /* what to write into it: "4", "release"; no newline */
     enum dcpk_tracker_policy policy;
     enum dcpk_tracker_fate fate;
-    /* What it names so far; DCPK_ITERATION_UNKNOWN: there is none, or it holds no iteration. */
+    /* The iteration in it so far; DCPK_ITERATION_UNKNOWN: there is none, or it holds no iteration.
+     */
     int64_t tracker_was;
     /* `folder` is for messages (dcpk_run_open), or the archive to write; no tracker. */
     bool is_archive;
     /* dcpk_target_find: something is at `folder` already, which is to be proven. */
     bool is_there;
-    /* Of dcpk_run_target_archive: */
+    /* Only after dcpk_run_target_archive: */
     char *inner; /* the folder in it; NULL: its root, and there is no tracker_text */
 };
 
@@ -124,7 +126,7 @@ typedef dcpk_status dcpk_run_open_file(const char *path, const char *inner,
                                        const struct dcpk_opening *opening, struct dcpk_run *run,
                                        struct dcpk_store **store, struct dcpk_error *err);
 
-/* What finding and opening a checkpoint takes; borrowed. */
+/* Everything needed to find and open a checkpoint; borrowed. */
 struct dcpk_opening {
     const struct dcpk_format *const *formats;
     dcpk_run_open_file *open_file;        /* NULL: no archives can be read */
@@ -176,9 +178,9 @@ dcpk_status dcpk_run_judge_tracker(struct dcpk_run *run, struct dcpk_error *err)
 #define DCPK_ITERATION_TEXT_BYTES 24
 const char *dcpk_run_iteration_text(int64_t iteration, char text[DCPK_ITERATION_TEXT_BYTES]);
 
-/* Is OUT to be a tar archive: does its name end in ".tar", and is it not a folder that exists?
- * Errors: DCPK_EUSAGE when it ends as an archive that is not written (.zip, .tar.gz, ...);
- * DCPK_EIO. */
+/* Sets *is_archive if OUT is to be a tar archive: its name ends in ".tar", and it is not an
+ * existing folder. Errors: DCPK_EUSAGE when it ends as an archive that is not written (.zip,
+ * .tar.gz, ...); DCPK_EIO. */
 dcpk_status dcpk_run_is_archive(const char *out, bool *is_archive, struct dcpk_error *err);
 
 /*

@@ -42,7 +42,7 @@ struct dcpk_summary_row {
     const int64_t *shape; /* of one of them */
     bool is_alias;
     uint64_t n_keys, n_chunks;
-    /* Of all of them: elements of tensors, items of objects as stored; of aliases too. */
+    /* Over all of them: elements of tensors, items of objects as stored; also of aliases. */
     uint64_t n_bytes;
 };
 
@@ -54,7 +54,7 @@ struct dcpk_summary {
     size_t n_tensors, n_objects;
 };
 
-/* Which tensors and objects, by their numbers. */
+/* Selected tensors and objects, by their numbers. */
 struct dcpk_chosen {
     const bool *tensors, *objects;
 };

@@ -23,7 +23,7 @@ struct dcpk_part_kind {
     enum dcpk_part_size size;
 };
 
-/* Of a SwiGLU fc1: "gate" and "up". */
+/* SwiGLU fc1: "gate" and "up". */
 extern const struct dcpk_part_kind dcpk_gate_up[];
 
 /* A module's projections: the parts of its in_proj and of its convolution, in the order of rows. */
@@ -89,12 +89,12 @@ dcpk_status dcpk_parts_look_up(const struct dcpk_model *model, const struct dcpk
 
 /*
  * "X.in_proj.weight.z", ".x", ".B", ".C" and ".dt" are rows of one parameter "X.in_proj.weight",
- * one part after the other, the same for any number of tensor-parallel ranks: together they are
- * the one of a run without tensor parallelism (megatron/core/ssm/utils.py@0.19.0
- * _split_tensor_factory, its caller in mamba_mixer.py, gated_delta_net/common.py). Find all parts
- * of the parameter of which `source`, whose key is `key`, is one: found->n is 0 for a part of no
- * module that is known, or where one is missing. What is not a part is found alone, whole_bytes
- * being all of its name. Errors: DCPK_ENOMEM.
+ * one part after the other, the same for any number of tensor-parallel ranks: together they are the
+ * one of a run without tensor parallelism (megatron/core/ssm/utils.py@0.19.0 _split_tensor_factory,
+ * its caller in mamba_mixer.py, gated_delta_net/common.py). Find all parts of the parameter of
+ * which `source`, whose key is `key`, is one: found->n is 0 for a part of an unknown module, or
+ * where one is missing. A tensor that is not a part is found alone, whole_bytes being all of its
+ * name. Errors: DCPK_ENOMEM.
  */
 dcpk_status dcpk_parts_find(const struct dcpk_model *model, uint32_t source,
                             const struct dcpk_part_key *key, struct dcpk_found_parts *found,

@@ -6,7 +6,7 @@
 #include "lib/base/text.h"
 #include "lib/model/parts.h"
 
-/* What stands before the part's name. */
+/* The names before the part's name. */
 static const struct projection {
     const char *name;
     bool is_conv;

@@ -17,8 +17,8 @@ struct dcpk_stored {
 };
 
 /*
- * All rows of a parameter, each under exactly one name. What formats do differently is this list
- * alone; every writer takes the rows of each name, every reader joins them:
+ * All rows of a parameter, each under exactly one name. Formats differ in this list alone; every
+ * writer takes the rows of each name, every reader joins them:
  *
  *     fc1 (SwiGLU)         fsdp_dtensor: "_w" {0, f}, "_v" {f, f}; torch_dist: "" (all)
  *     in_proj (Mamba)      torch_dist: ".z" {0, i}, ".x" {i, i}, ...; fsdp_dtensor: "", the blocks
@@ -36,8 +36,9 @@ struct dcpk_stored {
  * "gate_proj" and "up_proj" are the two halves of fc1; where gate and up rows take turns in one
  * tensor, it is one name with blocks of one row. One tensor of q, k and v one after the other is
  * one name with the blocks of all three. Stacked experts are slices of the stored tensor, as
- * stacked layers are (struct dcpk_sources), single ones parameters of the view. What else such a
- * map does is not a matter of rows: the padded vocabulary is that of lib/rules/vocab.c, which has
+ * stacked layers are (struct dcpk_sources), single ones parameters of the view. Other parts of
+ * such a map are not a matter of rows: the padded vocabulary is that of lib/rules/vocab.c, which
+ * has
  * resized the view before; a transposed weight is one of pieces; weights that are scaled, or stored
  * less one, are views that are computed (struct dcpk_computed).
  */
@@ -59,7 +60,8 @@ dcpk_status dcpk_rows_behind(struct dcpk_arena *arena, const char *const *names,
 dcpk_status dcpk_rows_by_rank(struct dcpk_arena *arena, const struct dcpk_split *split, int64_t tp,
                               struct dcpk_stored *ranked, struct dcpk_error *err);
 
-/* Has the tensor the rows of the split, no more and no fewer? Errors: DCPK_EMISMATCH. */
+/* Checks that the tensor has the rows of the split, no more and no fewer. Errors: DCPK_EMISMATCH.
+ */
 dcpk_status dcpk_rows_fit(const struct dcpk_split *split, const struct dcpk_model_tensor *tensor,
                           struct dcpk_error *err);
 

@@ -122,7 +122,7 @@ out:
     return ranks;
 }
 
-/* What the formats already know of a parameter goes over to its canonical one. */
+/* Carries the formats' knowledge of a parameter over to its canonical one. */
 static dcpk_status carry_over(struct dcpk_param *to, const struct dcpk_param *from,
                               struct dcpk_error *err)
 {
