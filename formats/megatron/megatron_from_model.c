@@ -13,7 +13,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
 
-/* What the whole output shares. */
+/* State of the whole output. */
 struct writer {
     const struct dcpk_model *model;
     struct dcpk_output *out;
@@ -289,7 +289,7 @@ static dcpk_status slot_add_master(struct writer *w, const struct dcpk_slot *slo
     return slot_add_form(w, slot, tensors, &out, err);
 }
 
-/* What the stored weight is made of: the model's own, else its master, rounded. */
+/* Picks the source of the stored weight: the model's own, or its master, rounded. */
 static dcpk_status pick_weights(struct writer *w, const struct dcpk_slot *slot, uint32_t *tensors,
                                 enum dcpk_dtype *dtype, bool *is_master, struct dcpk_error *err)
 {
@@ -403,7 +403,8 @@ out:
     return st;
 }
 
-/* What its releases do not have, or not in an order that is written. */
+/* Refuses state that releases of generation A do not have, or have in an order that is not written.
+ */
 static dcpk_status check_generation_a(const struct writer *w, struct dcpk_error *err)
 {
     if (dcpk_megatron_has_buckets(w->model, w->out))

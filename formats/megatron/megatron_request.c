@@ -48,7 +48,7 @@ static const struct loose_norm {
     {"pre_mlp_layernorm.", "mlp.linear_fc1.layer_norm_", "pre_mlp_layernorm.", true},
 };
 
-/* Does this layer's key stand for all layers? */
+/* True if this layer's key stands for all layers. */
 static bool is_stacked(const struct asking *a)
 {
     return a->is_stacked && a->layer->section == DCPK_DECODER_LAYERS;
@@ -333,7 +333,8 @@ static dcpk_status ask_extra(struct asking *a, const struct dcpk_expected_module
 
 /* --- all of it --- */
 
-/* Do the layers of the decoder stand for each other? By args they do where they are stacked. */
+/* True if the layers of the decoder stand for each other. By args they do where they are stacked.
+ */
 static bool find_stacked(const struct dcpk_loading *loading)
 {
     const struct dcpk_value *content = dcpk_value_get(loading->common, "content_metadata");

@@ -73,7 +73,7 @@ void dcpk_megatron_add_scaler(struct dcpk_model *model, const struct dcpk_value 
                         "the loss scalers of two optimizers differ; one is kept for both");
 }
 
-/* What stands in an optimizer's dict and is nothing that this version knows. */
+/* Notes entries of an optimizer's dict that this version does not know. */
 static dcpk_status note_unknown_entries(struct dcpk_model *model,
                                         const struct dcpk_value *optimizer, struct dcpk_error *err)
 {

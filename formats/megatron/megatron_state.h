@@ -37,7 +37,7 @@ dcpk_status dcpk_megatron_add_groups(struct dcpk_model *model, const struct dcpk
 
 /* True if the key is of the state `name`. */
 bool dcpk_megatron_state_is(const struct dcpk_megatron_key *key, const char *name);
-/* What a state's name makes of a tensor ("exp_avg": DCPK_EXP_AVG). */
+/* The role of a tensor by its state's name ("exp_avg": DCPK_EXP_AVG). */
 enum dcpk_role dcpk_megatron_role(const struct dcpk_megatron_key *key);
 
 #endif

@@ -148,7 +148,7 @@ struct binding_list {
     size_t n;
 };
 
-/* Where a rule stands: the names in front of its own, and the layer. */
+/* The place of a rule: the names in front of its own, and the layer. */
 struct standing {
     const char *mg, *hf; /* "" at the top */
     struct captures captures;
@@ -168,7 +168,7 @@ static bool arg_is_true(const struct dcpk_value *attrs, const char *name)
     return value->kind != DCPK_V_INT || value->as.i != 0;
 }
 
-/* What a canonical name asks of args by itself, so that maps need no condition for it. */
+/* Requirements of a canonical name on args, so that maps need no condition for it. */
 static const struct {
     const char *part;
     bool is_moe; /* of a layer with experts */

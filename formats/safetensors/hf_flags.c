@@ -7,7 +7,7 @@
 #include "lib/base/order.h"
 
 /*
- * What load_args_from_checkpoint does not take over
+ * Args that load_args_from_checkpoint does not take over
  * (megatron/training/checkpointing.py@core_v0.19.0; the same in core_v0.18.2 and main) and a parser
  * has a flag for: the flag without its dashes, and the value for which it is not needed.
  * `is_switch`: it stands for `switched`, and has no value.

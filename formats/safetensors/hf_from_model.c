@@ -45,8 +45,8 @@ static bool is_written(const struct exporting *e, const struct dcpk_hf_binding *
            !(b->is_mtp && e->out->target.family.without_mtp);
 }
 
-/* The parameter of a binding. Of a tied model a copy of the output layer is one of the embedding.
- */
+/* Finds the parameter of a binding. In a tied model a copy of the output layer is one of the
+ * embedding. */
 static bool binding_find_param(const struct exporting *e, const struct dcpk_hf_binding *b,
                                uint64_t *param)
 {
@@ -89,7 +89,7 @@ static void match_params(struct exporting *e, bool *is_taken)
     }
 }
 
-/* Do args hold, and does every rule have its parameter? */
+/* Checks that args meet the map, and that every rule has its parameter. */
 static dcpk_status match_map(struct exporting *e, const struct dcpk_hf_map *map,
                              struct dcpk_error *err)
 {

@@ -18,7 +18,7 @@ enum dcpk_hf_op {
     DCPK_HF_N_OPS
 };
 
-/* Where a rule holds: one word of its "if". */
+/* The condition of a rule: one word of its "if". */
 enum dcpk_hf_condition_kind {
     DCPK_HF_IF_MOE,   /* in a layer with routed experts */
     DCPK_HF_IF_DENSE, /* in another */
@@ -58,7 +58,7 @@ struct dcpk_hf_rules {
     size_t n;
 };
 
-/* Where the names of `layer` lie. */
+/* The place of the names of `layer`. */
 struct dcpk_hf_at {
     const char *mg, *hf;
 };

@@ -74,7 +74,7 @@ const struct dcpk_value *dcpk_hf_value(struct dcpk_arena *arena, const struct dc
 
 /* --- rows --- */
 
-/* What stands after a word of a row. */
+/* The arguments of a row's word. */
 enum word_takes {
     TAKES_NOTHING,
     TAKES_VALUE,
@@ -137,7 +137,7 @@ static dcpk_status row_read_word(const struct dcpk_json *node, struct dcpk_hf_ro
     return dcpk_fail(err, DCPK_EFORMAT, "the word '%.40s' is not known", word == NULL ? "?" : word);
 }
 
-/* What stands after the word; *node: the first that does not. */
+/* Reads the arguments of a word; *node: the first node after them. */
 static dcpk_status row_read_rest(struct dcpk_arena *arena, const struct dcpk_json **node,
                                  struct dcpk_hf_row *row, struct dcpk_error *err)
 {

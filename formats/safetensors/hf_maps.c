@@ -78,7 +78,7 @@ static dcpk_status read_names(struct listing *l, struct dcpk_store *store, char 
     return DCPK_OK;
 }
 
-/* What put_map appends of a folder fits after the built-in ones. */
+/* Lists the maps of a folder; the room for them is after the built-in ones. */
 static dcpk_status read_folder(struct listing *l, const char *dir, struct dcpk_error *err)
 {
     struct dcpk_store *store = NULL;

@@ -8,7 +8,7 @@
 #include "lib/base/order.h"
 #include "lib/model/norms.h"
 
-/* What a rule's ops are together: at most one of the two joins, the others before it. */
+/* The sum of a rule's ops: at most one of the two joins, the others before it. */
 struct op_sum {
     bool transposes, deinterleaves, is_qkv, is_cat;
 };

@@ -206,7 +206,7 @@ static dcpk_status add_mx(struct scaling *s, uint32_t values, uint32_t scales,
 
 /* --- the folder --- */
 
-/* What a stored tensor is by its name, and the other of the pair. */
+/* The role of a stored tensor by its name, and the other of the pair. */
 struct pair {
     bool is_scale, is_value;
     uint32_t other; /* DCPK_NO_TENSOR: it is not there */

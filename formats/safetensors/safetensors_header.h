@@ -19,7 +19,7 @@ struct dcpk_safetensors_entry {
     uint64_t first_bytes, end_bytes; /* of the data after the header */
 };
 
-/* What the writer of a file noted about it: {"format": "pt"}. */
+/* The remark of a file's writer: {"format": "pt"}. */
 struct dcpk_safetensors_remark {
     const char *key, *text;
 };

@@ -12,7 +12,7 @@
 #include "lib/base/text.h"
 #include "lib/tensor/strided.h"
 
-/* Of the index: a name and a file for each of a million tensors. */
+/* Limit of the index: a name and a file for each of a million tensors. */
 #define MAX_INDEX_BYTES (UINT64_C(256) << 20)
 
 static dcpk_status entry_add_chunk(struct dcpk_checkpoint *ckpt,

@@ -14,7 +14,7 @@
 #include "lib/base/order.h"
 
 /*
- * What one file takes of tensor bytes before the next is begun, unless a single tensor has more:
+ * Tensor bytes of a file before the next is begun, unless a single tensor has more:
  * huggingface_hub's (FORMAT.md 3).
  */
 #define MAX_FILE_BYTES   UINT64_C(5000000000)
@@ -33,7 +33,7 @@ struct layout {
     struct placing *placings; /* file by file, in each in the order of their bytes */
 };
 
-/* Can the format hold it? */
+/* Checks that the format can hold the tensor. */
 static dcpk_status check_tensor(const struct dcpk_out_tensor *tensor, struct dcpk_error *err)
 {
     if (dcpk_safetensors_dtype_name(tensor->dtype) == NULL)
@@ -46,7 +46,7 @@ static dcpk_status check_tensor(const struct dcpk_out_tensor *tensor, struct dcp
     return DCPK_OK;
 }
 
-/* Which tensors go to which file: in their order, as many as fit. */
+/* Assigns tensors to files: in their order, as many as fit. */
 static dcpk_status choose_files(struct layout *l, struct dcpk_error *err)
 {
     struct dcpk_output *out = l->out;

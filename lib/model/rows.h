@@ -38,9 +38,8 @@ struct dcpk_stored {
  * one name with the blocks of all three. Stacked experts are slices of the stored tensor, as
  * stacked layers are (struct dcpk_sources), single ones parameters of the view. Other parts of
  * such a map are not a matter of rows: the padded vocabulary is that of lib/rules/vocab.c, which
- * has
- * resized the view before; a transposed weight is one of pieces; weights that are scaled, or stored
- * less one, are views that are computed (struct dcpk_computed).
+ * has resized the view before; a transposed weight is one of pieces; weights that are scaled, or
+ * stored less one, are views that are computed (struct dcpk_computed).
  */
 struct dcpk_split {
     const struct dcpk_stored *list;

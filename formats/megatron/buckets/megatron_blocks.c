@@ -13,7 +13,7 @@ struct cut_seen {
     int64_t n_blocks; /* on it */
 };
 
-/* Does every chunk lie on one regular grid along one axis? */
+/* Checks that every chunk is on one regular grid along one axis. */
 static dcpk_status see_chunk(const struct dcpk_tensor *stored, int n_lead, const int64_t *span,
                              struct cut_seen *seen, struct dcpk_error *err)
 {

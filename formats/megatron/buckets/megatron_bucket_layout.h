@@ -37,7 +37,7 @@ struct dcpk_bucket_layout {
     size_t n_parts;
 };
 
-/* What the layout is made for. */
+/* The run that the layout is for. */
 struct dcpk_bucket_run {
     const struct dcpk_value *args; /* of the run that will load them */
     const char *impl;              /* whose modules it builds: "te" or "local"; NULL: as args say */

@@ -45,7 +45,7 @@ struct dcpk_bucket_list {
     bool is_gathered; /* no bucket is DCPK_SLICED */
 };
 
-/* Is it one of the keys that belong to buckets? */
+/* True for a key that belongs to buckets. */
 bool dcpk_bucket_is_key(const char *key);
 
 enum dcpk_bucket_flags {

@@ -149,8 +149,8 @@ static dcpk_status add_states(struct dcpk_model *model, const struct dcpk_bucket
     return DCPK_OK;
 }
 
-/* What other buckets hold too: of parameters that tensor parallelism does not cut, and of a tied
- * embedding, the first rank's counts. */
+/* Drops copies that other buckets hold too: for parameters that tensor parallelism does not cut,
+ * and for a tied embedding, the first rank's counts. */
 static dcpk_status drop_copies(struct dcpk_model *model, const struct dcpk_bucket_list *list,
                                const struct dcpk_replay *replay, struct dcpk_error *err)
 {

@@ -250,8 +250,8 @@ static const char *unroll_all(struct dcpk_arena *arena, const char *text, struct
 }
 
 /*
- * "Et|tt|m|L": stages separated by bars, chunk 0 of all of them first. What no layer stands for
- * takes no room; `layers`: the characters that are decoder layers, NULL: all of them.
+ * "Et|tt|m|L": stages separated by bars, chunk 0 of all of them first. Other characters take no
+ * room; `layers`: the characters that are decoder layers, NULL: all of them.
  */
 static dcpk_status fill_from_text(const char *text, const char *layers, struct dcpk_cut *cut,
                                   struct chunks *chunks, struct dcpk_error *err)
