@@ -20,7 +20,7 @@
 
 #include "lib/train/gpt_priv.h"
 
-/* Where chunk 0 or 1 of this rank begins in the sample. */
+/* The start of chunk 0 or 1 of this rank in the sample. */
 static int64_t chunk_first(const struct dcpk_gpt *gpt, int64_t cp, int64_t which)
 {
     const int64_t n_chunks = gpt->size.seq / gpt->size.chunk;
@@ -204,7 +204,7 @@ static void heads_backward(struct dcpk_gpt *gpt, const struct gpt_kept *kept, in
     }
 }
 
-/* Which part of those that were gathered belongs to the leaf that begins with `token`. */
+/* The number of the gathered part that belongs to the leaf that begins with `token`. */
 static int64_t part_of_token(const struct dcpk_gpt *gpt, int64_t token)
 {
     const struct gpt_sizes *s = &gpt->size;

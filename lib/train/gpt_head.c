@@ -192,7 +192,7 @@ static dcpk_status losses_of_logits(struct dcpk_gpt *gpt, struct gpt_head *head,
     return DCPK_OK;
 }
 
-/* What a rank's sum stays below, so that the sum of all of the last stage is an integer, too. */
+/* The bound of a rank's sum, so that the sum over the last stage is an integer, too. */
 static int64_t losses_limit(const struct dcpk_gpt *gpt)
 {
     return INT64_MAX / (gpt->options.mesh->n_ranks / gpt->options.config->layout.pp);

@@ -154,7 +154,7 @@ void dcpk_gpt_norm(struct dcpk_gpt *gpt, size_t param, int64_t lanes, const void
     gpt->ops->rmsnorm(gpt->math, &shape, x, gpt_weight(gpt, param), y);
 }
 
-/* What the gradient of a norm's weight is made of: rows of `lanes` heads each. */
+/* The parts of the gradient of a norm's weight: rows of `lanes` heads each. */
 struct normed {
     int64_t lanes;
     const void *x, *dy;

@@ -25,7 +25,7 @@ struct gpt_leaf {
     int64_t first, n;
 };
 
-/* Where the tokens of a layer go: see gpt_moe.c. */
+/* The destination of a layer's tokens: see gpt_moe.c. */
 struct gpt_routed {
     float *logits, *probs;           /* [rows, experts], [rows, topk] */
     int32_t *chosen, *token, *place; /* [rows, topk] each */
@@ -56,7 +56,7 @@ struct gpt_layer {
     int64_t *expert_tokens; /* see dcpk_gpt_expert_tokens; NULL: dense */
 };
 
-/* What follows the layers, kept between a forward pass and the backward pass after it. */
+/* The parts after the layers, kept between a forward pass and the backward pass after it. */
 struct gpt_head {
     size_t norm;                         /* the parameter of the last norm */
     void *input, *normed, *logits;       /* logits: [rows, vocab] */
@@ -64,7 +64,8 @@ struct gpt_head {
     int32_t *labels;
 };
 
-/* What a layer of multi-token prediction keeps in addition to its inner layer (gpt_mtp.c). */
+/* Memory that a layer of multi-token prediction keeps in addition to its inner layer (gpt_mtp.c).
+ */
 struct gpt_mtp {
     void *embedded; /* [rows, hidden] */
     void *joined;   /* [rows, 2 hidden] */
@@ -97,7 +98,7 @@ struct gpt_scratch {
     void *expert_act;  /* [rows that one expert may get, moe_ffn] */
     float *d_probs, *d_logits;
     int32_t *tokens, *all_chosen;
-    /* Of the host: choices of all ranks, then token and place of this one's; bytes of messages; a
+    /* On the host: choices of all ranks, then token and place of this one's; bytes of messages; a
      * leaf's tokens, sorted and renumbered; losses of rows. */
     int32_t *host_chosen;
     size_t *part_bytes;
@@ -197,7 +198,7 @@ void dcpk_gpt_linear_input(struct dcpk_gpt *gpt, size_t param, int64_t rows, con
                            void *dx);
 dcpk_status dcpk_gpt_linear_input_cut(struct dcpk_gpt *gpt, size_t param, const void *dy, void *dx,
                                       struct dcpk_error *err);
-/* What one leaf gives to the weight. */
+/* Adds one leaf's part of the weight's gradient. */
 dcpk_status dcpk_gpt_linear_leaf(struct dcpk_gpt *gpt, size_t param, struct gpt_leaf leaf,
                                  const void *dy, const void *x, struct dcpk_error *err);
 dcpk_status dcpk_gpt_linear_weight(struct dcpk_gpt *gpt, size_t param, const void *dy,

@@ -28,7 +28,7 @@ struct dcpk_saved_run {
     struct dcpk_reserve *reserve; /* dcpk_saving_reserve; NULL: memory is taken for each save */
 };
 
-/* Which shards are listed. */
+/* Selects the shards to list. */
 enum dcpk_list_flags {
     DCPK_LIST_OWN = 1,      /* those that this rank saves; else all */
     DCPK_LIST_NO_STATE = 2, /* no moments */
@@ -44,10 +44,10 @@ dcpk_status dcpk_train_list(const struct dcpk_saved_run *run, unsigned flags,
 
 /*
  * Collective. Write iteration run->progress->iteration into config->files.save, in the format and
- * with the optimizer layout and generation that files name, cut as this run's mesh cuts it. What a
- * save that was cut short has left of that iteration is replaced. Errors: DCPK_EUNSUPPORTED for a
- * format or optimizer layout that is not written; those of the conversion, which leave
- * the tracker as it was. All ranks return the same status.
+ * with the optimizer layout and generation that files name, cut as this run's mesh cuts it. Files
+ * that an interrupted save left of that iteration are replaced. Errors: DCPK_EUNSUPPORTED for a
+ * format or optimizer layout that is not written; those of the conversion, which leave the tracker
+ * as it was. All ranks return the same status.
  */
 dcpk_status dcpk_train_save(const struct dcpk_saved_run *run, struct dcpk_error *err);
 
