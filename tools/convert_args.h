@@ -44,8 +44,8 @@ struct dcpk_convert_parsed {
     struct dcpk_fsdp_inspector_options inspector; /* of --like-megatron-inspector */
 };
 
-/* Of convert, of the commands that name both formats as Megatron's Python tool does, and of merge.
- */
+/* Of convert, of the commands that name both formats as Megatron's Python tool does, and of
+ * merge. */
 extern const struct dcpk_option dcpk_convert_options[], dcpk_named_convert_options[],
     dcpk_merge_options[];
 

@@ -138,8 +138,8 @@ static bool is_everyday(const struct dcpk_cli *cli, const struct dcpk_option *op
             dcpk_option_has_word(cli->everyday, option->name, strlen(option->name)));
 }
 
-/* Prints the options that are, or are not, everyday ones, with the titles of groups that have one.
- */
+/* Prints the options that are, or are not, everyday ones, with the titles of groups that have
+ * one. */
 static void put_options(const struct dcpk_cli *cli, bool everyday)
 {
     const struct dcpk_option *group = NULL;

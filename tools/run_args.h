@@ -25,8 +25,8 @@
 dcpk_status dcpk_choose_iteration(const char *path, const char *iteration,
                                   char chosen[DCPK_RUN_PATH_BYTES], struct dcpk_error *err);
 
-/* The arguments of a command whose first one is a run; path: the iteration of it that was chosen.
- */
+/* The arguments of a command whose first one is a run; path: the iteration of it that was
+ * chosen. */
 struct dcpk_run_args {
     char **args;
     char path[DCPK_RUN_PATH_BYTES];

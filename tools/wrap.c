@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* wrap.c - all text that is printed: nothing in it plays with the terminal, and long lines break.
- */
+/* wrap.c - all text that is printed: nothing in it plays with the terminal, and long lines
+ * break. */
 #include "tools/wrap.h"
 
 #include <assert.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* wrap.h - all text that is printed: nothing in it plays with the terminal, and long lines break.
- */
+/* wrap.h - all text that is printed: nothing in it plays with the terminal, and long lines
+ * break. */
 #ifndef DCPK_TOOLS_WRAP_H
 #define DCPK_TOOLS_WRAP_H
 

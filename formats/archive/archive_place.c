@@ -41,8 +41,8 @@ static bool read_exactly(int fd, uint64_t at, uint8_t *out, size_t n)
     return true;
 }
 
-/* Octal digits, blanks around them; 12 of them fit. Base-256 (GNU, for huge sizes) is not decoded.
- */
+/* Octal digits, blanks around them; 12 of them fit. Base-256 (GNU, for huge sizes) is not
+ * decoded. */
 static bool parse_octal(const uint8_t *field, size_t n, uint64_t *value)
 {
     uint64_t v = 0;

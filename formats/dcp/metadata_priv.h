@@ -84,8 +84,8 @@ dcpk_status dcpk_packed_add_place(struct dcpk_packed *p, const struct dcpk_value
 
 /* Is v made by cls.__new__? */
 bool dcpk_metadata_is_a(const struct dcpk_value *v, const char *module, const char *name);
-/* What a value is, for messages: the name of its class, *module is the class's, or its kind and "".
- */
+/* What a value is, for messages: the name of its class, *module is the class's, or its kind and
+ * "". */
 const char *dcpk_metadata_class(const struct dcpk_value *v, const char **module);
 /* A text that can be a C string, or NULL. */
 const char *dcpk_metadata_text(const struct dcpk_value *v);

@@ -9,8 +9,8 @@
 /* Gate and up as Megatron-FSDP calls them, after the parameter's name: "_w" and "_v"
  * (FORMAT.md 5.1). */
 extern const struct dcpk_part_kind dcpk_fsdp_halves[];
-/* The same of a part by its name: "_w" of "gate"; "" where it is one tensor with the other parts.
- */
+/* The same of a part by its name: "_w" of "gate"; "" where it is one tensor with the other
+ * parts. */
 const char *dcpk_fsdp_part_end(const char *part);
 /* Which half a parameter's name ends in: 0 or 1, -1: in none. */
 int dcpk_fsdp_half(const char *name);

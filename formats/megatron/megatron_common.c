@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* megatron_common.c - training state as Megatron keeps it in the common state
- * (formats/torch_dist/FORMAT.md 6).
- */
+ * (formats/torch_dist/FORMAT.md
+ * 6). */
 #include <inttypes.h>
 #include <string.h>
 

@@ -24,8 +24,8 @@ struct writer {
     bool *is_noted;              /* by source tensor: that its master is not written */
 };
 
-/* Put the pieces of one member after the stacked axes, at (layer, expert) of them, into pieces[].
- */
+/* Put the pieces of one member after the stacked axes, at (layer, expert) of them, into
+ * pieces[]. */
 static dcpk_status put_member(struct writer *w, const struct dcpk_slot *slot, int64_t member,
                               const struct dcpk_model_tensor *tensor, struct dcpk_piece *pieces,
                               struct dcpk_error *err)
@@ -139,8 +139,8 @@ static dcpk_status part_keys(struct writer *w, const char *name, struct dcpk_out
     return keys == NULL ? err->status : DCPK_OK;
 }
 
-/* Write the rows of all members that lie under one name. members: after them is room for as many.
- */
+/* Write the rows of all members that lie under one name. members: after them is room for as
+ * many. */
 static dcpk_status slot_add_rows(struct writer *w, const struct dcpk_slot *slot,
                                  const struct dcpk_stored *stored,
                                  struct dcpk_model_tensor *members, struct dcpk_out_tensor out,
@@ -157,8 +157,8 @@ static dcpk_status slot_add_rows(struct writer *w, const struct dcpk_slot *slot,
     return add_stacked(w, slot, rows, &out, err);
 }
 
-/* Write one tensor of a slot: tensors[m] is that of member m; members: room for two tensors each.
- */
+/* Write one tensor of a slot: tensors[m] is that of member m; members: room for two tensors
+ * each. */
 static dcpk_status slot_add_members(struct writer *w, const struct dcpk_slot *slot,
                                     const uint32_t *tensors, struct dcpk_model_tensor *members,
                                     const struct dcpk_out_tensor *out, struct dcpk_error *err)
@@ -403,8 +403,8 @@ out:
     return st;
 }
 
-/* Refuses state that releases of generation A do not have, or have in an order that is not written.
- */
+/* Refuses state that releases of generation A do not have, or have in an order that is not
+ * written. */
 static dcpk_status check_generation_a(const struct writer *w, struct dcpk_error *err)
 {
     if (dcpk_megatron_has_buckets(w->model, w->out))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* megatron_objects.c - extra states as Megatron keeps them in sharded objects
- * (formats/torch_dist/FORMAT.md 7).
- */
+ * (formats/torch_dist/FORMAT.md
+ * 7). */
 #include <inttypes.h>
 #include <string.h>
 

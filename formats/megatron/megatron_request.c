@@ -271,8 +271,8 @@ static void put_numbers(struct dcpk_bytes *key, const int64_t *numbers, int n)
     }
 }
 
-/* One object a layer and expert: "<module>._extra_state/shard_<layer>.<expert>_<layers>.<experts>".
- */
+/* One object a layer and expert:
+ * "<module>._extra_state/shard_<layer>.<expert>_<layers>.<experts>". */
 static dcpk_status ask_shard(struct asking *a, uint32_t loaders, const int64_t *at,
                              const int64_t *of, int n_axes, struct dcpk_error *err)
 {
@@ -333,8 +333,8 @@ static dcpk_status ask_extra(struct asking *a, const struct dcpk_expected_module
 
 /* --- all of it --- */
 
-/* True if the layers of the decoder stand for each other. By args they do where they are stacked.
- */
+/* True if the layers of the decoder stand for each other. By args they do where they are
+ * stacked. */
 static bool find_stacked(const struct dcpk_loading *loading)
 {
     const struct dcpk_value *content = dcpk_value_get(loading->common, "content_metadata");

@@ -475,8 +475,8 @@ out:
 
 /* --- the common state --- */
 
-/* The fields that OptimizerParamScheduler.load_state_dict stops without (start_wd is none of them).
- */
+/* The fields that OptimizerParamScheduler.load_state_dict stops without (start_wd is none of
+ * them). */
 static dcpk_status ask_scheduler(const struct dcpk_loading *loading, struct dcpk_error *err)
 {
     static const char *const fields[] = {

@@ -12,14 +12,14 @@
 #include "lib/model/rng_states.h"
 
 #define MAX_AXES 8
-/* Limit of keys of three numbers; a run has as many ranks. Past it they are left out, with a note.
- */
+/* Limit of keys of three numbers; a run has as many ranks. Past it they are left out, with a
+ * note. */
 #define MAX_KEYS (1 << 20)
 
 /* --- keys --- */
 
-/* Numbers joined by dots at *text, which then points after them; how many, -1: not of that form.
- */
+/* Numbers joined by dots at *text, which then points after them; how many, -1: not of that
+ * form. */
 static int take_numbers(const char **text, int64_t numbers[MAX_AXES])
 {
     int n = 0;

@@ -264,8 +264,8 @@ static dcpk_status fill_members(const struct finding *f, struct dcpk_slots *slot
         struct dcpk_slot *slot = &slots->list[i];
         const int64_t n = slot->n_layers * slot->n_experts;
 
-        /* A name may claim any number; only as many members as there are parameters can be there.
-         */
+        /* A name may claim any number; only as many members as there are parameters can be
+         * there. */
         if ((uint64_t)n > f->model->n_params)
             continue;
         slot->members = dcpk_arena_array(f->out->arena, (size_t)n, sizeof *slot->members, err);

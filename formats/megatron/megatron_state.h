@@ -8,8 +8,8 @@
 #include "lib/model/model.h"
 
 /* Megatron's loaders start a state machine of their own where they find none
- * (formats/torch_dist/FORMAT.md 6).
- */
+ * (formats/torch_dist/FORMAT.md
+ * 6). */
 #define DCPK_MEGATRON_RERUN_REASON                                                                 \
     "rerun state of the source's ranks: a run without it starts fresh"
 

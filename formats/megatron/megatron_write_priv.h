@@ -28,8 +28,8 @@ dcpk_status dcpk_megatron_make_common(const struct dcpk_model *model, struct dcp
                                       const struct dcpk_slots *slots, bool is_rng_whole,
                                       const struct dcpk_value **common, struct dcpk_error *err);
 
-/* True if the run shards its optimizer over data-parallel ranks, and where args do not record it.
- */
+/* True if the run shards its optimizer over data-parallel ranks, and where args do not record
+ * it. */
 bool dcpk_megatron_is_distributed(const struct dcpk_model *model);
 
 #endif

@@ -73,8 +73,8 @@ struct captures {
     int64_t l, m, e, m_last; /* m_last: m + num_layers */
 };
 
-/* Append `pattern` to text[0 .. *n) with its captures filled in. Returns false when it is too long.
- */
+/* Append `pattern` to text[0 .. *n) with its captures filled in. Returns false when it is too
+ * long. */
 static bool name_fill(const char *pattern, const struct captures *c, char *text, size_t *n)
 {
     while (*pattern != '\0') {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hf_config_compute.c - the keys of config.json that args give, and whether args are of a family.
- */
+/* hf_config_compute.c - the keys of config.json that args give, and whether args are of a
+ * family. */
 #include <inttypes.h>
 #include <string.h>
 

@@ -48,8 +48,8 @@ static void compare_rope(const struct dcpk_hf_export *export, const struct dcpk_
     }
 }
 
-/* A key of the given config.json that is not written. why NULL: what is written has it elsewhere.
- */
+/* A key of the given config.json that is not written. why NULL: what is written has it
+ * elsewhere. */
 static void leave_out(const struct dcpk_hf_export *export, struct dcpk_hf_dict *all,
                       const char *key, const char *why)
 {

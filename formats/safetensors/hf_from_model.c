@@ -138,8 +138,8 @@ out:
     return st;
 }
 
-/* The family that is named, that of the configuration that is laid under, or the first that fits.
- */
+/* The family that is named, that of the configuration that is laid under, or the first that
+ * fits. */
 static dcpk_status choose_map(struct exporting *e, struct dcpk_error *err)
 {
     const struct dcpk_family_settings *settings = &e->out->target.family;
@@ -418,8 +418,8 @@ static int compare_placed(const void *a, const void *b)
     return DCPK_THREE_WAY(x->index, y->index);
 }
 
-/* Embedding, layers ascending, the rest: files that are cut hold layers that can be loaded alone.
- */
+/* Embedding, layers ascending, the rest: files that are cut hold layers that can be loaded
+ * alone. */
 static dcpk_status add_tensors(struct exporting *e, struct dcpk_error *err)
 {
     struct placed_binding *placed = dcpk_alloc_array(e->bindings.n, sizeof *placed, err);

@@ -24,8 +24,8 @@ static const struct dcpk_value *number_value(struct dcpk_arena *arena, const str
     return dcpk_value_float(arena, number, err);
 }
 
-/* Arrays and objects: texts of a map nest to DCPK_JSON_MAX_DEPTH at most, which the parser holds.
- */
+/* Arrays and objects: texts of a map nest to DCPK_JSON_MAX_DEPTH at most, which the parser
+ * holds. */
 static const struct dcpk_value *nested_value(struct dcpk_arena *arena, const struct dcpk_json *node,
                                              struct dcpk_error *err)
 {

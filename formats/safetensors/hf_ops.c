@@ -203,8 +203,8 @@ static dcpk_status split_qkv(const struct dcpk_hf_sizes *sizes, size_t n_parts,
     return DCPK_OK;
 }
 
-/* The rows of the parts in the whole, of n_rows; split->n is 0 where there is one part, as it is.
- */
+/* The rows of the parts in the whole, of n_rows; split->n is 0 where there is one part, as it
+ * is. */
 static dcpk_status split_rows(const struct dcpk_hf_rule *rule, const struct dcpk_hf_sizes *sizes,
                               int64_t n_rows, struct dcpk_arena *arena, struct dcpk_split *split,
                               struct dcpk_error *err)

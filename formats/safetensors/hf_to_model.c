@@ -59,8 +59,8 @@ static size_t binding_find(const struct matching *m, const struct dcpk_hf_bindin
 
 /* --- one parameter --- */
 
-/* Finds the parts to read of a stored tensor: itself, its weight with scales, its lines in pairs.
- */
+/* Finds the parts to read of a stored tensor: itself, its weight with scales, its lines in
+ * pairs. */
 static dcpk_status find_source(struct matching *m, const struct dcpk_hf_binding *b, uint32_t stored,
                                uint32_t *source, struct dcpk_error *err)
 {
@@ -114,8 +114,8 @@ static dcpk_status binding_join(struct matching *m, const struct dcpk_hf_binding
     return dcpk_hf_ops_join(b->rule, &m->sizes, parts, m->model->arena, whole, err);
 }
 
-/* A fault of content is one of the list, and no end. That of a tensor of all experts is named once.
- */
+/* A fault of content is one of the list, and no end. That of a tensor of all experts is named
+ * once. */
 static dcpk_status take_fault(struct matching *m, const struct dcpk_hf_binding *b,
                               struct dcpk_error *err)
 {

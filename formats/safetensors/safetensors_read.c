@@ -88,8 +88,8 @@ static dcpk_status header_slurp(struct dcpk_source *source, char **text, size_t 
     return DCPK_OK;
 }
 
-/* Keeps a remark for files that are written of these. Where two files differ the first one counts.
- */
+/* Keeps a remark for files that are written of these. Where two files differ the first one
+ * counts. */
 static dcpk_status remark_add(struct dcpk_checkpoint *ckpt,
                               const struct dcpk_safetensors_remark *remark, const char *name,
                               struct dcpk_error *err)

@@ -104,8 +104,8 @@ dcpk_status dcpk_item_encode(const struct dcpk_value *value, const char *prefix,
 dcpk_status dcpk_item_put_file(struct dcpk_output *out, const char *prefix,
                                const struct dcpk_value *value, struct dcpk_error *err);
 
-/* Do the elements lie one after the other in row-major order? True for tensors without elements.
- */
+/* Do the elements lie one after the other in row-major order? True for tensors without
+ * elements. */
 bool dcpk_strides_are_row_major(const int64_t *shape, const int64_t *stride_elems, int rank);
 
 #endif

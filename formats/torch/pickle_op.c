@@ -124,8 +124,8 @@ static dcpk_status op_proto(struct dcpk_pickle_machine *m, uint64_t proto, unsig
     return DCPK_OK;
 }
 
-/* Frames help a streaming reader only; a frame that lies about its length shows a cut file early.
- */
+/* Frames help a streaming reader only; a frame that lies about its length shows a cut file
+ * early. */
 static dcpk_status op_frame(struct dcpk_pickle_machine *m, uint64_t frame_bytes, unsigned n_bytes,
                             struct dcpk_error *err)
 {

@@ -111,8 +111,8 @@ void dcpk_zip_writer_release(struct dcpk_zip_writer *w);
 /* Append a record: header, padding, data, descriptor. name: at most 31 bytes. */
 dcpk_status dcpk_zip_writer_add(struct dcpk_zip_writer *w, const char *name, const void *data,
                                 size_t n_bytes, struct dcpk_error *err);
-/* The same for data that the caller puts elsewhere; split_bytes: place in `out` where it belongs.
- */
+/* The same for data that the caller puts elsewhere; split_bytes: place in `out` where it
+ * belongs. */
 dcpk_status dcpk_zip_writer_add_external(struct dcpk_zip_writer *w, const char *name,
                                          uint64_t n_bytes, uint32_t crc32, size_t *split_bytes,
                                          struct dcpk_error *err);

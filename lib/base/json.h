@@ -45,7 +45,7 @@ const char *dcpk_json_string(const struct dcpk_json *node); /* NULL unless a str
 bool dcpk_json_int(const struct dcpk_json *node,
                    int64_t *out); /* false unless a whole number, |v| < 2^53 */
 bool dcpk_json_double(const struct dcpk_json *node, double *out); /* false unless a number */
-/* Is it a number with a point or an exponent, which Python reads as a float: 1.0, 1e3? */
+/* True for a number with a point or an exponent, which Python reads as a float: 1.0, 1e3. */
 bool dcpk_json_is_float(const struct dcpk_json *node);
 bool dcpk_json_bool(const struct dcpk_json *node, bool *out);
 

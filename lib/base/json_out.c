@@ -81,7 +81,8 @@ static void new_line(struct dcpk_json_out *j)
         dcpk_bytes_u8(j->out, ' ');
 }
 
-/* What stands between two items, or before the first; nothing between a key and its value. */
+/* Writes the separator between two items, or before the first; nothing between a key and its
+ * value. */
 static void separate(struct dcpk_json_out *j)
 {
     if (j->after_key) {
@@ -333,8 +334,8 @@ static bool reads_back(double v, int n, const struct number_type *type, struct d
 }
 
 /*
- * The fewest digits that read back as v. What reads back with n digits does with more: the same
- * number has them, and those that are tried then are nearer.
+ * The fewest digits that read back as v. If n digits read back, more do as well: the same number
+ * has them, and the candidates are then nearer.
  */
 static void shortest(double v, const struct number_type *type, struct decimal *d)
 {

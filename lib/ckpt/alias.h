@@ -12,8 +12,8 @@
  */
 bool dcpk_tensors_are_aliases(const struct dcpk_checkpoint *ckpt, uint32_t a, uint32_t b);
 
-/* True if two lists of pieces put the same bytes in the same places. A fill has no bytes to share.
- */
+/* True if two lists of pieces put the same bytes in the same places. A fill has no bytes to
+ * share. */
 bool dcpk_pieces_are_aliases(const struct dcpk_checkpoint *ckpt, const struct dcpk_piece *a,
                              size_t n_a, const struct dcpk_piece *b, size_t n_b);
 

@@ -38,8 +38,8 @@ struct dcpk_family_settings {
 struct dcpk_value;
 struct dcpk_open_options {
     unsigned decisions; /* of enum dcpk_decision */
-    /* DDP bucket size, in elements, of the run that wrote it, where no file records it; 0: unknown.
-     */
+    /* DDP bucket size, in elements, of the run that wrote it, where no file records it; 0:
+     * unknown. */
     int64_t bucket_elems;
     /* An argparse.Namespace whose attributes replace stored ones; NULL: none. */
     const struct dcpk_value *args;

@@ -43,8 +43,8 @@ enum dcpk_tracker_fate {
     DCPK_TRACKER_KEPT,    /* names something else, and stays */
 };
 
-/* The place of a checkpoint, present or future. Strings are owned by the struct: dcpk_run_release.
- */
+/* The place of a checkpoint, present or future. Strings are owned by the struct:
+ * dcpk_run_release. */
 struct dcpk_run {
     char *folder;      /* the folder with the checkpoint's files */
     int64_t iteration; /* from its name or the tracker; DCPK_ITERATION_... */
@@ -53,8 +53,8 @@ struct dcpk_run {
     char *tracker_text; /* what to write into it: "4", "release"; no newline */
     enum dcpk_tracker_policy policy;
     enum dcpk_tracker_fate fate;
-    /* The iteration in it so far; DCPK_ITERATION_UNKNOWN: there is none, or it holds no iteration.
-     */
+    /* The iteration in it so far; DCPK_ITERATION_UNKNOWN: there is none, or it holds no
+     * iteration. */
     int64_t tracker_was;
     /* `folder` is for messages (dcpk_run_open), or the archive to write; no tracker. */
     bool is_archive;

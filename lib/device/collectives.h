@@ -11,8 +11,8 @@
 #include "lib/base/error.h"
 #include "lib/device/transport.h"
 
-/* What a reduction adds, element by element. Integers wrap modulo 2^64: the caller sees to their
- * range. The order in which floats are added is the library's. */
+/* The operation of a reduction, element by element. Integers wrap modulo 2^64: the caller sees to
+ * their range. The order in which floats are added is the library's. */
 enum dcpk_reduction {
     DCPK_SUM_I64,
     DCPK_SUM_F32,
@@ -35,7 +35,7 @@ struct dcpk_group {
     int timeout_ms; /* as in struct dcpk_comm */
 };
 
-/* What goes to, or comes from, each rank of a group: n_bytes[r] for rank r, one after the other. */
+/* Messages to, or from, each rank of a group: n_bytes[r] for rank r, one after the other. */
 struct dcpk_parts {
     void *at; /* read only where they are sent */
     const size_t *n_bytes;

@@ -39,10 +39,10 @@ struct dcpk_tile {
 #define DCPK_TILE_SMALL_BYTES (16u << 10) /* below it a tile is work for few threads */
 
 /*
- * Where the elements of a tile stand in their tensor, for its fingerprint
- * (lib/tensor/fingerprint.h). Words are those of the fingerprint: elements of `to` up to 4 bytes,
- * of wider ones their 4-byte parts. Word w of row r has the number first + r * row_step + w.
- * 24 bytes, one for each tile, at the same index. A value.
+ * The place of a tile's elements in their tensor, for its fingerprint (lib/tensor/fingerprint.h).
+ * Words are those of the fingerprint: elements of `to` up to 4 bytes, of wider ones their 4-byte
+ * parts. Word w of row r has the number first + r * row_step + w. 24 bytes, one for each tile, at
+ * the same index. A value.
  */
 struct dcpk_tile_words {
     uint64_t first;    /* row-major number of the first word in the whole tensor */

@@ -28,8 +28,8 @@ struct dcpk_exec_stats { /* of all ranks */
 
 /* State that threads share to gather tensors of one checkpoint. */
 struct dcpk_exec;
-/* ckpt: borrowed. env: copied, except for its tables, which are not looked at. Errors: DCPK_ENOMEM.
- */
+/* ckpt: borrowed. env: copied, except for its tables, which are not looked at. Errors:
+ * DCPK_ENOMEM. */
 dcpk_status dcpk_exec_new(struct dcpk_checkpoint *ckpt, const struct dcpk_env *env,
                           struct dcpk_exec **exec, struct dcpk_error *err);
 void dcpk_exec_free(struct dcpk_exec *exec);

@@ -134,8 +134,8 @@ static struct reading choose_reading(const struct dcpk_copy *copy, size_t scratc
     return by_run;
 }
 
-/* `n` indices of reading->axis and the axes after it: where they begin in the source and in out.
- */
+/* `n` indices of reading->axis and the axes after it: where they begin in the source and in
+ * out. */
 struct read_step {
     int64_t n;
     uint64_t src_bytes, dst_bytes;

@@ -201,8 +201,8 @@ static dcpk_status find_records(struct dcpk_remap_files *files, struct dcpk_erro
     return DCPK_OK;
 }
 
-/* Adds the load to a range if it follows in the file and within its stage; it gets its place there.
- */
+/* Adds the load to a range if it follows in the file and within its stage; it gets its place
+ * there. */
 static bool range_extend(const struct dcpk_remap_files *files, struct feed_range *range,
                          struct feed_load *load)
 {

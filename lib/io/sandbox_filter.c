@@ -120,7 +120,7 @@ static const uint32_t never[] = {
     SYS_setdomainname,
 };
 
-/* What ranks of one job do to each other. */
+/* Calls that ranks of one job make on each other. */
 static const uint32_t apart[] = {SYS_socket, SYS_process_vm_readv, SYS_process_vm_writev};
 
 #define N_NEVER (sizeof never / sizeof *never)

@@ -102,7 +102,7 @@ dcpk_status dcpk_folder_enter(struct dcpk_folder *folder, const char *inner, str
     return DCPK_OK;
 }
 
-/* Of the whole archive: two empty blocks at least, and whole records. */
+/* Size of the whole archive: two empty blocks at least, and whole records. */
 static uint64_t whole_bytes(const struct dcpk_folder *folder)
 {
     const uint64_t least = folder->end_bytes + 2 * DCPK_TAR_BLOCK_BYTES;

@@ -59,8 +59,8 @@ void dcpk_store_limit_values(struct dcpk_store *store, uint64_t n_bytes);
 void dcpk_store_close(struct dcpk_store *store); /* NULL is a no-op */
 
 const char *dcpk_store_path(const struct dcpk_store *store); /* as given; for messages */
-/* What is at that name, in the store: a name that leaves it is DCPK_PATH_NOTHING. kind: set on
- * success only. Errors: DCPK_EIO where the system cannot find out. */
+/* Finds the kind of entry at that name, in the store: a name that leaves it is DCPK_PATH_NOTHING.
+ * kind: set on success only. Errors: DCPK_EIO where the system cannot find out. */
 dcpk_status dcpk_store_look(struct dcpk_store *store, const char *name, enum dcpk_path_kind *kind,
                             struct dcpk_error *err);
 
@@ -94,11 +94,10 @@ dcpk_status dcpk_store_list_in(struct dcpk_store *store, const char *folder, cha
  */
 unsigned dcpk_store_hidden(struct dcpk_store *store);
 /*
- * Does a link lead to `name`, and from there to a file that some may not read who may enter the
- * store's folder, or who may read `out` (NULL: not known yet)? The file's own mode and group count,
- * and those of all folders on its way that do not lead to the other folder as well. Who made the
- * folder need not be who may read the file: a stranger's link can lead to what only the user of
- * this process sees.
+ * True if `name` is a link to a file that is less readable than the store's folder, or
+ * than `out` (NULL: not known yet). The file's own mode and group count, and those of all folders
+ * on its way that do not lead to the other folder as well. A link made by somebody else can point
+ * at a file that only this user may read.
  */
 struct dcpk_folder;
 bool dcpk_store_leads_to_private(const struct dcpk_store *store, const char *name,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* convert.h - a whole conversion: open, view, rules, plan, write, publish; and the report about it.
- */
+/* convert.h - a whole conversion: open, view, rules, plan, write, publish; and the report about
+ * it. */
 #ifndef DCPK_LIB_JOB_CONVERT_H
 #define DCPK_LIB_JOB_CONVERT_H
 

@@ -63,8 +63,8 @@ struct dcpk_checkpoint *dcpk_merge_input(const struct dcpk_merge *merge, size_t 
 /* Compare masters that were placed by inference with their weights (lib/job/compare.h): reads them
  * all. Collective where the options have ranks. Errors: DCPK_EMISMATCH; those of reading. */
 dcpk_status dcpk_merge_prove(const struct dcpk_merge *merge, struct dcpk_error *err);
-/* Check the checksums of every input (dcpk_check_input). Collective where the options have ranks.
- */
+/* Check the checksums of every input (dcpk_check_input). Collective where the options have
+ * ranks. */
 dcpk_status dcpk_merge_check_inputs(const struct dcpk_merge *merge, struct dcpk_error *err);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* modify.h - a checkpoint with other keys or dtypes in the format it has: rename, remove, cast.
- */
+/* modify.h - a checkpoint with other keys or dtypes in the format it has: rename, remove,
+ * cast. */
 #ifndef DCPK_LIB_JOB_MODIFY_H
 #define DCPK_LIB_JOB_MODIFY_H
 

@@ -33,8 +33,8 @@ void dcpk_account_left(struct dcpk_account *account, const struct dcpk_model *mo
 dcpk_status dcpk_model_read(struct dcpk_checkpoint *ckpt, unsigned flags, struct dcpk_model **model,
                             struct dcpk_error *err);
 
-/* True if any parameter has a value. Optimizer state alone may be of names that are not recognised.
- */
+/* True if any parameter has a value. Optimizer state alone may be of names that are not
+ * recognised. */
 bool dcpk_model_has_values(const struct dcpk_model *model);
 /* DCPK_OK when the view knows every stored tensor; else DCPK_EUNSUPPORTED with how many it does
  * not, the first of them, and what they may be. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* arg_table.c - the table of args that describe a model, what they mean, and how two runs differ.
- */
+/* arg_table.c - the table of args that describe a model, what they mean, and how two runs
+ * differ. */
 #include "lib/model/arg_table.h"
 
 #include <string.h>

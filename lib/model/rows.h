@@ -59,8 +59,8 @@ dcpk_status dcpk_rows_behind(struct dcpk_arena *arena, const char *const *names,
 dcpk_status dcpk_rows_by_rank(struct dcpk_arena *arena, const struct dcpk_split *split, int64_t tp,
                               struct dcpk_stored *ranked, struct dcpk_error *err);
 
-/* Checks that the tensor has the rows of the split, no more and no fewer. Errors: DCPK_EMISMATCH.
- */
+/* Checks that the tensor has the rows of the split, no more and no fewer. Errors:
+ * DCPK_EMISMATCH. */
 dcpk_status dcpk_rows_fit(const struct dcpk_split *split, const struct dcpk_model_tensor *tensor,
                           struct dcpk_error *err);
 

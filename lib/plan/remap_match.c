@@ -119,8 +119,8 @@ static void sort_clips(struct matcher *m)
         }
 }
 
-/* True if a is better than b. Sources are numbered by holder: of equals the lowest rank is taken.
- */
+/* True if a is better than b. Sources are numbered by holder: of equals the lowest rank is
+ * taken. */
 static bool is_better(const struct matcher *m, const struct clip *a, const struct clip *b)
 {
     const struct dcpk_remap_plan *plan = m->planner->plan;

@@ -7,11 +7,11 @@
 #include <stdint.h>
 
 /*
- * What a checkpoint or a path holds may be any bytes. Controls of C0 and C1, characters that turn
- * the direction of text, and what is not UTF-8 come out as \xNN.
+ * Checkpoints and paths may hold any bytes. Controls of C0 and C1, characters that turn the
+ * direction of text, and bytes that are not UTF-8 come out as \xNN.
  */
 
-/* Where it goes. text: borrowed until `put` returns. */
+/* The output. text: borrowed until `put` returns. */
 struct dcpk_plain {
     void (*put)(void *to, const char *text, size_t n_bytes);
     void *to;

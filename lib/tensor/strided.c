@@ -43,7 +43,7 @@ void dcpk_copy_pair(size_t elem_bytes, const struct dcpk_box *from, const int64_
     assert(s == from->rank && d == to->rank);
 }
 
-/* Is `outer` the stride of whole runs of `extent` steps of `inner`? */
+/* True if `outer` is the stride of whole runs of `extent` steps of `inner`. */
 static bool is_behind(int64_t outer, int64_t inner, int64_t extent)
 {
     int64_t run;

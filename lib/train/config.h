@@ -121,8 +121,8 @@ struct dcpk_train_config {
 /* The rows of the word embedding when tp ranks share them. */
 int64_t dcpk_train_padded_vocab(const struct dcpk_train_model *model, int64_t tp);
 
-/* fp32 numbers that the optimizer keeps for each parameter in addition to it: Adam 2, SGD 1 or 0.
- */
+/* fp32 numbers that the optimizer keeps for each parameter in addition to it: Adam 2, SGD 1 or
+ * 0. */
 int dcpk_train_count_moments(const struct dcpk_train_optim *optim);
 
 /*

@@ -268,8 +268,8 @@ static void explain_advice(const struct dcpk_train_config *c, struct dcpk_doc *d
                   "model or the sample smaller");
 }
 
-/* Explains the part of this run, or of Megatron, that fits: facts under `key`, rows under `label`.
- */
+/* Explains the part of this run, or of Megatron, that fits: facts under `key`, rows under
+ * `label`. */
 static dcpk_status explain_fit(const struct dcpk_train_config *c, enum dcpk_footprint_of of,
                                uint64_t limit_bytes, struct dcpk_doc *doc, struct dcpk_error *err)
 {

@@ -19,8 +19,8 @@ struct gpt_sizes {
     int64_t slices, my_slices, first_slice;
 };
 
-/* Rows one after the other in a microbatch, whose gradients are added before they become integers.
- */
+/* Rows one after the other in a microbatch, whose gradients are added before they become
+ * integers. */
 struct gpt_leaf {
     int64_t first, n;
 };
@@ -64,8 +64,8 @@ struct gpt_head {
     int32_t *labels;
 };
 
-/* Memory that a layer of multi-token prediction keeps in addition to its inner layer (gpt_mtp.c).
- */
+/* Memory that a layer of multi-token prediction keeps in addition to its inner layer
+ * (gpt_mtp.c). */
 struct gpt_mtp {
     void *embedded; /* [rows, hidden] */
     void *joined;   /* [rows, 2 hidden] */

@@ -410,8 +410,8 @@ static void course_resolve_fsdp(struct dcpk_train_knobs *k)
         f->strategy = DCPK_OPTIM;
 }
 
-/* Only torch_dist has more than one, and only of a distributed optimizer; generation A has its own.
- */
+/* Only torch_dist has more than one, and only of a distributed optimizer; generation A has its
+ * own. */
 static void course_resolve_optimizer_layout(struct dcpk_train_knobs *k)
 {
     static const char *const layouts[] = {"fully_reshardable", "dp_reshardable", "flattened"};

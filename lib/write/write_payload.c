@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* write_payload.c - object payloads: neighbours are put together in a buffer and written at once.
- */
+/* write_payload.c - object payloads: neighbours are put together in a buffer and written at
+ * once. */
 #include <inttypes.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* write_ranks.c - one output written by several ranks: shares of the units, and what they came to.
- */
+/* write_ranks.c - one output written by several ranks: shares of the units, and what they came
+ * to. */
 #include <assert.h>
 #include <string.h>
 

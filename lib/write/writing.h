@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* writing.h - the writing of a planned output in steps, for callers that do only some of its units.
- */
+/* writing.h - the writing of a planned output in steps, for callers that do only some of its
+ * units. */
 #ifndef DCPK_LIB_WRITE_WRITING_H
 #define DCPK_LIB_WRITE_WRITING_H
 

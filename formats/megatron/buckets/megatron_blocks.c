@@ -41,8 +41,8 @@ static dcpk_status see_chunk(const struct dcpk_tensor *stored, int n_lead, const
     return DCPK_OK;
 }
 
-/* A cut axis must be cut in every chunk; whole ones next to it would be two layouts in one tensor.
- */
+/* A cut axis must be cut in every chunk; whole ones next to it would be two layouts in one
+ * tensor. */
 static bool is_cut_everywhere(const struct dcpk_checkpoint *ckpt, const struct dcpk_tensor *stored,
                               const struct cut_seen *seen)
 {

@@ -44,8 +44,8 @@ dcpk_status dcpk_replay_collect(struct dcpk_model *model, struct dcpk_replay *re
 /* True if the parameter has a bucket of its own: the word embedding that stages of a pipeline
  * share. */
 bool dcpk_replay_has_own_bucket(const struct dcpk_cut *cut, const char *param);
-/* Append what later chunks hold of embeddings once more; slots have room for DCPK_REPLAY_COPIES.
- */
+/* Append what later chunks hold of embeddings once more; slots have room for
+ * DCPK_REPLAY_COPIES. */
 enum { DCPK_REPLAY_COPIES = 16 };
 void dcpk_replay_add_copies(struct dcpk_replay *replay);
 /* Sort the slots by the order of registration in which modules of `spec` (enum dcpk_spec) are
