@@ -74,7 +74,7 @@ static bool check_tar(int fd, uint64_t offset_bytes, uint64_t n_bytes)
     return parse_octal(header + TAR_SIZE_AT, TAR_FIELD_BYTES, &size) && size == n_bytes;
 }
 
-/* Is it, of all n bytes, the local header of a stored member of this name and size? */
+/* True if all n bytes are the local header of a stored member of this name and size. */
 static bool is_zip_header(const uint8_t *header, size_t n, const char *name, uint64_t n_bytes)
 {
     const uint16_t flags = dcpk_load_u16le(header + 6), method = dcpk_load_u16le(header + 8);

@@ -16,7 +16,7 @@ dcpk_status dcpk_fsdp_from_model(const struct dcpk_model *model, struct dcpk_out
                                  struct dcpk_error *err);
 dcpk_status dcpk_fsdp_request(const struct dcpk_loading *loading, struct dcpk_error *err);
 
-/* What the reader of tensors knows of the folder. */
+/* The facts about the folder that the reader of tensors needs. */
 struct dcpk_fsdp_reader {
     struct dcpk_model *model;
     struct dcpk_fsdp_prefixes prefixes;

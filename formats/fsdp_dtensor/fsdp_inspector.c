@@ -33,7 +33,7 @@ static dcpk_status refuse(struct dcpk_error *err, const char *key, const char *t
     return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_OWN_MAPPING, "'%s': %s", key, trap);
 }
 
-/* Where the tool crashes, scrambles or drops (FORMAT.md 12.2). */
+/* Checks for cases in which the tool crashes, scrambles or drops (FORMAT.md 12.2). */
 static dcpk_status check_traps(const struct dcpk_tensor *t, struct dcpk_error *err)
 {
     const bool is_state = dcpk_starts_with(t->key, OPTIMIZER_STATE);

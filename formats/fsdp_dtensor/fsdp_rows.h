@@ -12,7 +12,7 @@ extern const struct dcpk_part_kind dcpk_fsdp_halves[];
 /* The same of a part by its name: "_w" of "gate"; "" where it is one tensor with the other
  * parts. */
 const char *dcpk_fsdp_part_end(const char *part);
-/* Which half a parameter's name ends in: 0 or 1, -1: in none. */
+/* The half that a parameter's name ends in: 0 or 1, -1: none. */
 int dcpk_fsdp_half(const char *name);
 
 /*
@@ -23,7 +23,7 @@ int dcpk_fsdp_half(const char *name);
  * (MC/transformer/fsdp_dtensor_checkpoint.py@main handle_mla_down_proj_in_state_dict).
  */
 
-/* Is it the live name of one? */
+/* True for the live name of one. */
 bool dcpk_fsdp_is_fused(const char *name);
 /* *fused: the live name of which the projection called `name` is a part; NULL where it is none. */
 dcpk_status dcpk_fsdp_fused_name(struct dcpk_arena *arena, const char *name, const char **fused,

@@ -8,7 +8,7 @@
 #include "lib/io/store.h"
 #include "lib/tensor/box.h"
 
-/* Where an item lies, and who reads it (struct dcpk_reader; NULL: read directly). */
+/* The place of an item, and its reader (struct dcpk_reader; NULL: read directly). */
 struct dcpk_item_range {
     struct dcpk_source *source;
     const struct dcpk_reader *reader;
@@ -104,7 +104,7 @@ dcpk_status dcpk_item_encode(const struct dcpk_value *value, const char *prefix,
 dcpk_status dcpk_item_put_file(struct dcpk_output *out, const char *prefix,
                                const struct dcpk_value *value, struct dcpk_error *err);
 
-/* Do the elements lie one after the other in row-major order? True for tensors without
+/* True if the elements lie one after the other in row-major order, and for tensors without
  * elements. */
 bool dcpk_strides_are_row_major(const int64_t *shape, const int64_t *stride_elems, int rank);
 

@@ -113,7 +113,7 @@ bool dcpk_pickle_is_kept(const struct dcpk_value *text);
 uint32_t dcpk_pickle_number(const struct dcpk_value *text);                  /* of a STR */
 void dcpk_pickle_set_number(const struct dcpk_value *text, uint32_t number); /* of a kept one */
 
-/* Is (module, name) on the list? */
+/* True if (module, name) is on the list. */
 bool dcpk_pickle_is_known(const char *module, const char *name);
 
 /*
@@ -182,7 +182,7 @@ void dcpk_pickle_put_global(struct dcpk_pickle_writer *w, const char *module, co
 uint32_t dcpk_pickle_put_memo(struct dcpk_pickle_writer *w);
 void dcpk_pickle_put_get(struct dcpk_pickle_writer *w, uint32_t memo);
 
-/* What these two append, for streams of many millions of them: inline, past the writer. */
+/* The appends of these two, for streams of many millions of them: inline, past the writer. */
 static inline void dcpk_pickle_append_get(struct dcpk_bytes *out, uint32_t memo)
 {
     if (memo <= UINT8_MAX) {

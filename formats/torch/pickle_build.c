@@ -427,7 +427,8 @@ static void *growing_extend(struct dcpk_builder *b, const struct growing *g, siz
     return array;
 }
 
-/* What an opcode gives to a container: n values, of a dict keys and values by turns. */
+/* The values that an opcode gives to a container: n of them, for a dict keys and values by
+ * turns. */
 struct batch {
     struct dcpk_value *const *items;
     size_t n;

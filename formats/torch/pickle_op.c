@@ -26,7 +26,7 @@ static size_t fence(const struct dcpk_pickle_machine *m)
     return m->n_marks == 0 ? 0 : m->marks[m->n_marks - 1];
 }
 
-/* Are there n values above the last mark? */
+/* Checks that there are n values above the last mark. */
 static dcpk_status need(const struct dcpk_pickle_machine *m, size_t n, struct dcpk_error *err)
 {
     if (m->n_stack - fence(m) >= n)
@@ -514,7 +514,7 @@ static const struct op ops[256] = {
     ['p'] = {.refused = "PUT (protocol 0)"},
 };
 
-/* Will the value that is made now go into the memo, to be asked for? */
+/* True if the value that is made now goes into the memo, to be asked for. */
 static bool is_kept(const struct dcpk_pickle_machine *m)
 {
     const struct dcpk_cursor *c = &m->in.cursor;

@@ -28,7 +28,7 @@
 /* Up to so many records a name is looked for one by one: a tensor's item has about seven. */
 #define FEW_MEMBERS 16u
 
-/* Where the directory lies. */
+/* The place of the directory. */
 struct directory {
     uint64_t n_members, offset_bytes, n_bytes;
 };

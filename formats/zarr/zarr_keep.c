@@ -93,7 +93,8 @@ static dcpk_status keep_file(struct dcpk_output *out, const char *from, const ch
     return dcpk_output_keep(out, to, source, err);
 }
 
-/* All that the array's folder holds: .zarray, chunks, and what somebody put next to them. */
+/* Keeps all that the array's folder holds: .zarray, chunks, and files that somebody put next to
+ * them. */
 static dcpk_status keep_array(struct dcpk_output *out, const char *key, const char *name,
                               struct dcpk_error *err)
 {

@@ -154,7 +154,7 @@ static dcpk_status check_length(const struct dcpk_zarr_array *array, struct dcpk
                          "'%s' has %" PRIu64 " bytes, a chunk has %" PRIu64
                          " (at the edge too): it is damaged or of another array",
                          dcpk_source_name(source), n_bytes, whole);
-    /* What no compressor makes larger by more; bounds the memory that decoding takes. */
+    /* no compressor makes it larger by more; bounds the memory that decoding takes */
     if (array->codec != NULL && (n_bytes == 0 || n_bytes / 2 > whole + 4096))
         return dcpk_fail(err, DCPK_EFORMAT,
                          "'%s' has %" PRIu64

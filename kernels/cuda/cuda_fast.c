@@ -106,7 +106,7 @@ struct block {
     uint8_t *p, *ds;     /* of the shape's dtype */
 };
 
-/* What lies in a row of a head: of queries, the j-th of each group; of keys, all of a group. */
+/* The matrix in a row of a head: of queries, the j-th of each group; of keys, all of a group. */
 static struct blas_matrix query_heads(const struct block *b, const void *q, int64_t j)
 {
     const struct dcpk_attention *a = b->shape;

@@ -86,7 +86,7 @@ static const uint64_t *row_of(const struct gather_link *l, int rank)
     return l->lengths + 2 * (size_t)rank * (size_t)l->base.n_ranks;
 }
 
-/* Where the message of a rank to another one begins in its stream. */
+/* The start of a rank's message to another one in its stream. */
 static uint64_t message_start(const struct gather_link *l, int from, int to)
 {
     const uint64_t *row = row_of(l, from);

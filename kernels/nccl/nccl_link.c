@@ -110,7 +110,7 @@ static void nccl_close(struct dcpk_link *link)
     dcpk_free(l);
 }
 
-/* What a link needs before it meets the others. */
+/* Prepares a link before it meets the others. */
 static dcpk_status link_prepare(struct nccl_link *l, int ordinal, ncclUniqueId *id,
                                 struct dcpk_error *err)
 {
