@@ -17,7 +17,7 @@ extern const char *const *const dcpk_formats_absent;
 /* Opens a checkpoint inside an archive (formats/archive); NULL when this build lacks libarchive. */
 extern dcpk_run_open_file *const dcpk_archive_opener;
 
-/* Files and folders that frameworks around Megatron keep beside a checkpoint's own
+/* Files and folders that frameworks around Megatron keep next to a checkpoint's own
  * (formats/bridge/FORMAT.md); the last has no name. */
 extern const struct dcpk_side_file dcpk_side_files[];
 

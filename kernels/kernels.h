@@ -14,7 +14,7 @@
 /* NULL-terminated; the first is the one to use. */
 extern const struct dcpk_device *const dcpk_devices[];
 
-/* NULL-terminated; the first is the processor's, the specification. What was built in may still
+/* NULL-terminated; the first is the processor's, the specification. A built-in device may still
  * find no hardware: `open` reports it. */
 extern const struct dcpk_space_ops *const dcpk_spaces[];
 
@@ -32,7 +32,7 @@ extern const struct dcpk_link_ops *const dcpk_links[];
 extern const struct dcpk_collectives *const dcpk_collectives_built[];
 
 /* NULL-terminated: the mathematics of a training step; the first is the processor's, the
- * specification. What was built in may still find no hardware: `open` reports it. */
+ * specification. A built-in device may still find no hardware: `open` reports it. */
 extern const struct dcpk_ops *const dcpk_math_ops[];
 
 /* NULL-terminated: names of what an optional dependency would have brought. */

@@ -4,12 +4,12 @@
 #   awk -f words.awk FILE...
 #
 # Comments are plain English: a file records, an option sets, a function reports; none of them tells, says or goes on.
-# "is no list" is "is not a list"; "there is no list" stands. Strings are what users read: "after", not "behind"; "next to",
-# not "beside"; "again", not "anew"; a message does not begin with "what" or "who". A string without a space is a key, and may
-# have any word. Code does not count.
+# "is no list" is "is not a list"; "there is no list" stands. In comments and strings "after", not "behind"; "next to", not
+# "beside"; "again", not "anew"; "except", not "but for". A string, which users read, does not begin with "what" or "who"; one
+# without a space is a key, and may have any word. Code does not count.
 
 BEGIN {
-    banned = "tells?|told|telling|says|nobody|(go|goes|going|gone|went) on|lets? go|letting go"
+    banned = "behind|beside|anew|but for|tells?|told|telling|says|nobody|(go|goes|going|gone|went) on|lets? go|letting go"
     banned = "[^a-z_](" banned ")[^a-z_]"
     unread = "behind|besides?|anew|whoever|whatever|nobody|tells?|told|telling|is another one|but for|by looking|not missed"
     unread = "[^a-z_](" unread "|(come|comes|came|coming) out|stands?|stood)[^a-z_]"
@@ -30,7 +30,7 @@ FNR == 1 {
     sub(/^[ \t]*\*[ \t]/, "", text)
     text = " " tolower(text) " "
     while (match(text, banned)) {
-        printf "%s:%d: '%s' in a comment: name what records, sets, reports or continues\n", \
+        printf "%s:%d: '%s' in a comment: write a plainer word, or name what records, sets, reports or continues\n", \
             FILENAME, FNR, substr(text, RSTART + 1, RLENGTH - 2)
         text = substr(text, RSTART + RLENGTH - 1)
     }

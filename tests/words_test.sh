@@ -28,6 +28,7 @@ char *s = "a"; // it goes on
  * is no set, either.
  */
 /* let go */ int y; /* a key that is no key */
+/* One behind another, beside it; anew. */
 fail("byte 7 is "
      "another one"
      "\nanew, " NAME " beside %s");
@@ -46,10 +47,13 @@ bad.c:6: 'is no'
 bad.c:7: 'is no'
 bad.c:9: 'let go'
 bad.c:9: 'is no'
-bad.c:10: 'is another one'
-bad.c:10: 'anew'
+bad.c:10: 'behind'
 bad.c:10: 'beside'
-bad.c:13: 'nobody'
-bad.c:15: a string begins with 'what'
-bad.c:15: a string begins with 'who'
+bad.c:10: 'anew'
+bad.c:11: 'is another one'
+bad.c:11: 'anew'
+bad.c:11: 'beside'
+bad.c:14: 'nobody'
+bad.c:16: a string begins with 'what'
+bad.c:16: a string begins with 'who'
 END

@@ -6,7 +6,7 @@
 #include "lib/job/verdict.h"
 #include "tools/checks.h"
 
-/* What --loads-in takes beside releases. */
+/* What --loads-in takes other than releases. */
 #define DCPK_TRANSFORMERS "transformers"
 
 /*

@@ -58,7 +58,7 @@ int dcpk_cli_exit_code(dcpk_status status);
 #define DCPK_CLI_ERROR_BYTES (DCPK_ERROR_BYTES + 1024)
 const char *dcpk_cli_error_text(const struct dcpk_error *err, char text[DCPK_CLI_ERROR_BYTES]);
 
-/* What a command prints beside its result. Its options: DCPK_OPT_VERBOSITY. */
+/* What a command prints in addition to its result. Its options: DCPK_OPT_VERBOSITY. */
 struct dcpk_verbosity {
     const char *command; /* for the beginning of each line */
     bool wants_progress, is_quiet;
@@ -106,7 +106,7 @@ void dcpk_cli_die_of_signal(void);
 
 /* The most bytes of a log, a map of keys, hashes. */
 #define DCPK_CLI_MAX_FILE_BYTES ((uint64_t)1 << 30)
-/* Read the file at `path` whole, with a NUL behind it; owned: dcpk_free. Errors: DCPK_ERANGE for
+/* Read the file at `path` whole, with a NUL after it; owned: dcpk_free. Errors: DCPK_ERANGE for
  * more than most_bytes. */
 dcpk_status dcpk_cli_read_file(const char *path, uint64_t most_bytes, char **text, size_t *n_bytes,
                                struct dcpk_error *err);

@@ -24,7 +24,7 @@ struct request {
     struct dcpk_verbosity verbosity;
 };
 
-/* Of rank 0: a page can be written, beside both. */
+/* Of rank 0: a page can be written, next to both. */
 static dcpk_status check_page(const struct request *r, char *const *paths, struct dcpk_error *err)
 {
     if (dcpk_ranks_self(r->options.env.ranks) != 0)
@@ -111,7 +111,7 @@ static int compare(struct request *r, char *const *paths)
     return code;
 }
 
-/* One of --rtol and --atol that is given alone stands beside 0. */
+/* One of --rtol and --atol that is given alone has 0 for the other. */
 static void take_tolerance(struct dcpk_compare_options *options, struct dcpk_tolerance *tolerance)
 {
     if (tolerance->rtol < 0 && tolerance->atol < 0)

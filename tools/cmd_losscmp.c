@@ -7,7 +7,7 @@
 
 #define NAME "losscmp"
 
-#define NOISE_TOLERANCE 1e-6 /* beside the noise: what losses of fp32 are rounded by */
+#define NOISE_TOLERANCE 1e-6 /* in addition to the noise: what losses of fp32 are rounded by */
 
 /* What is to be compared; negative: not given. */
 struct losscmp_request {

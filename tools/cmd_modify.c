@@ -45,7 +45,7 @@ static void print_item(const struct dcpk_edit_item *item)
     dcpk_cli_printf(stdout, "\n");
 }
 
-/* "3 tensors written anew, 5 files linked, 0 copied" */
+/* "3 tensors rewritten, 5 files linked, 0 copied" */
 static void print_data(const struct dcpk_modification *m, bool dry_run)
 {
     char count[DCPK_COUNT_TEXT_BYTES];

@@ -78,8 +78,8 @@ static void put_where(struct dcpk_bytes *line, const struct dcpk_difference_plac
     append_text(line, ", B ", place->b);
 }
 
-/* A table of one list: all, but for persons `most` differences of elements (0: all), which come
- * last. */
+/* A table of one list: all of it for programs; for people only `most` differences of elements
+ * (0: all), which come last. */
 struct difference_list {
     const struct dcpk_differences *list;
     uint64_t most;

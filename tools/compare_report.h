@@ -6,7 +6,7 @@
 #include "lib/job/compare.h"
 #include "lib/report/doc.h"
 
-/* What a report has to know beside the answer. */
+/* What a report has to know in addition to the answer. */
 struct dcpk_compare_shown {
     const char *a, *b; /* paths of the two; borrowed */
     uint64_t top;      /* tensors that the text lists, of those whose elements differ */

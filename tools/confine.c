@@ -23,7 +23,7 @@
 #define CAN_LINK_FROM (CAN_READ | DCPK_SANDBOX_WRITE | DCPK_SANDBOX_LINK)
 #define INNER_LEVELS  3 /* folders in a checkpoint in which links are looked for */
 
-/* What the C library and those beside it read at first use, and what this program reads of the
+/* What the C library and those next to it read at first use, and what this program reads of the
  * machine. */
 static const struct {
     const char *path;
@@ -468,7 +468,7 @@ static dcpk_status enter_box(struct dcpk_sandbox *box, const struct dcpk_cli *cl
     return err->status;
 }
 
-/* A device beside the processor, whose driver opens what it likes. */
+/* A device other than the processor, whose driver opens what it likes. */
 static bool uses_device(const struct dcpk_cli *cli)
 {
     const char *name = text_of(cli, "device");

@@ -44,13 +44,13 @@ struct dcpk_convert_parsed {
     struct dcpk_fsdp_inspector_options inspector; /* of --like-megatron-inspector */
 };
 
-/* Of convert, of the commands that name both formats as Megatron's Python tool does, and of merge.
- */
+/* Of convert, of the commands that name both formats as Megatron's Python tool does, and of
+ * merge. */
 extern const struct dcpk_option dcpk_convert_options[], dcpk_named_convert_options[],
     dcpk_merge_options[];
 
 /*
- * Check the arguments and fill `options` but for what the caller has set: env, `to`. IN is the
+ * Check the arguments and fill `options` except what the caller has set: env, `to`. IN is the
  * first input. `parsed` holds what options points to: dcpk_convert_parsed_release. Errors:
  * DCPK_EUSAGE for what does not fit together; those of reading the map.
  */

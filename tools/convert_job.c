@@ -24,7 +24,7 @@ static bool leads(const struct job *job)
     return dcpk_ranks_self(job->options->env.ranks) == 0;
 }
 
-/* A file beside the result can be written, and lies neither in an input, which is never touched,
+/* A file next to the result can be written, and lies neither in an input, which is never touched,
  * nor in OUT, which holds a checkpoint and nothing else. */
 static dcpk_status check_path(const struct job *job, const char *what, const char *path,
                               struct dcpk_error *err)

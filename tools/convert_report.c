@@ -439,7 +439,7 @@ static void put_untouched_tracker(const void *target, struct dcpk_json_out *j)
     dcpk_target_put_tracker(target, true, j);
 }
 
-/* What was written beside the data files. */
+/* What was written next to the data files. */
 static void report_files(const struct dcpk_conversion *c, const struct dcpk_convert_files *files,
                          struct dcpk_doc *doc)
 {

@@ -6,7 +6,8 @@
 #include "lib/job/convert.h"
 #include "lib/report/doc.h"
 
-/* What a report has to know beside the conversion. A file is NULL where it was not asked for. */
+/* What a report has to know in addition to the conversion. A file is NULL where it was not asked
+ * for. */
 struct dcpk_convert_files {
     const char *report, *html, *hashes;
     bool dry_run, is_verbose; /* verbose: with what a person seldom needs */
@@ -14,8 +15,8 @@ struct dcpk_convert_files {
 
 /*
  * Into a document of dcpk_convert_style: what will be (dry run) or was done, every file written
- * beside the data, what was left out, by reason; for a program every key with its source or reason.
- * `c` outlives it.
+ * next to the data, what was left out, by reason; for a program every key with its source or
+ * reason. `c` outlives it.
  */
 extern const struct dcpk_doc_style dcpk_convert_style;
 void dcpk_convert_report(const struct dcpk_conversion *c, const struct dcpk_convert_files *files,

@@ -25,7 +25,8 @@ static const struct dcpk_option common[] = {
      .help = "colours: always, never or auto, on a terminal unless NO_COLOR is set (default)"},
     {.name = "help", .letter = 'h', .help = "print this and stop; -h: the everyday options"}};
 
-/* A paragraph a line of `text`, the first behind `at` columns that stand there already. */
+/* Prints each line of `text` as a paragraph, the first after `at` columns that are there already.
+ */
 static void put_paragraphs(const char *text, size_t at, size_t indent)
 {
     for (const char *end = text; *end != '\0'; text = end + 1) {

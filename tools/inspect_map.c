@@ -49,7 +49,7 @@ static bool is_axis_cut(const struct dcpk_checkpoint *ckpt, const struct dcpk_te
     return false;
 }
 
-/* The first two axes that are cut; beside one that is, the last other one. */
+/* The first two axes that are cut; next to one that is, the last other one. */
 static struct axes choose_axes(const struct dcpk_checkpoint *ckpt, const struct dcpk_tensor *t)
 {
     struct axes axes = {.x = -1, .y = -1};

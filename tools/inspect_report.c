@@ -237,7 +237,7 @@ static void report_names(const char *const *names, struct dcpk_doc *doc)
 
 /* ---- totals ---- */
 
-/* "70.6 B" beside the number itself. */
+/* "70.6 B" next to the number itself. */
 static const char *short_count_text(uint64_t n, struct dcpk_doc *doc)
 {
     static const char unit[] = " KMBT";

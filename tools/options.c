@@ -233,7 +233,7 @@ static int take_options(const struct dcpk_cli *cli, int argc, char **argv, bool 
 
     fill_getopt(cli, longs, letters);
     opterr = 0;
-    optind = 0; /* glibc: start anew */
+    optind = 0; /* glibc: start again */
     while (code < 0 && (c = getopt_long(argc, argv, letters, longs, NULL)) != -1) {
         if (c == 'h')
             return dcpk_cli_help(cli, DCPK_HELP_SHORT);

@@ -18,12 +18,12 @@ struct dcpk_print_options {
 dcpk_status dcpk_print_doc(struct dcpk_doc *doc, const struct dcpk_print_options *way,
                            struct dcpk_error *err);
 /*
- * Can a page be written at `path` (NULL: none is), beside what is read at `in`? Asked before the
+ * Can a page be written at `path` (NULL: none is), next to what is read at `in`? Asked before the
  * work. Errors: DCPK_EUSAGE when something is there, or it would lie in `in`; DCPK_EIO when the
  * folder cannot be written to.
  */
 dcpk_status dcpk_check_page(const char *path, const char *in, struct dcpk_error *err);
-/* "run/iter_0000004" of "/ckpt/run/iter_0000004"; of other paths what is behind the last slash. */
+/* "run/iter_0000004" of "/ckpt/run/iter_0000004"; of other paths what is after the last slash. */
 const char *dcpk_page_title(const char *path);
 /* A heading that text does not have. */
 void dcpk_doc_page_heading(struct dcpk_doc *doc, const char *text);

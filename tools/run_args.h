@@ -25,8 +25,8 @@
 dcpk_status dcpk_choose_iteration(const char *path, const char *iteration,
                                   char chosen[DCPK_RUN_PATH_BYTES], struct dcpk_error *err);
 
-/* The arguments of a command whose first one is a run; path: the iteration of it that was chosen.
- */
+/* The arguments of a command whose first one is a run; path: the iteration of it that was
+ * chosen. */
 struct dcpk_run_args {
     char **args;
     char path[DCPK_RUN_PATH_BYTES];
@@ -45,7 +45,7 @@ unsigned dcpk_folder_flags_of(bool force, bool resume);
 
 /* Warn of a tracker that keeps naming something else than what is written. */
 void dcpk_note_tracker(const struct dcpk_verbosity *verbosity, const struct dcpk_run *target);
-/* What became of it, in a few words in brackets behind the output's name; none: "". */
+/* What became of it, in a few words in brackets after the output's name; none: "". */
 #define DCPK_TRACKER_WORDS_BYTES 96
 const char *dcpk_tracker_words(const struct dcpk_run *target, char text[DCPK_TRACKER_WORDS_BYTES]);
 
@@ -55,7 +55,7 @@ const char *dcpk_deed(const struct dcpk_run *target, bool dry_run, const char *w
 
 /*
  * Open the checkpoint at `path`, an iteration folder, a run folder or an archive (dcpk_run_open),
- * in one of the built formats (format: by name, NULL: by looking). ckpt: dcpk_checkpoint_close;
+ * in one of the built formats (format: by name, NULL: detected). ckpt: dcpk_checkpoint_close;
  * run: dcpk_run_release, may be NULL. Errors: DCPK_ECANCELLED after a signal; those of
  * opening.
  */

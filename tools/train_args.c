@@ -116,7 +116,7 @@ dcpk_status dcpk_train_args_check(struct dcpk_train_args *args, int64_t n_ranks,
 static dcpk_status check_apart_from(const struct dcpk_run *from,
                                     const struct dcpk_train_files *files, struct dcpk_error *err)
 {
-    /* A run that begins anew comes to the iteration that it was loaded from. */
+    /* A finetuning run can reach the iteration that it was loaded from. */
     const int64_t next = from->iteration + !files->is_finetune;
     const char *const others[] = {files->log, files->map_folder};
     struct dcpk_run saved = {0};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* train_args.h - what a run is asked for: knobs on the command line, a configuration beside it, the
+/* train_args.h - what a run is asked for: knobs on the command line, a configuration, the
  * environment. */
 #ifndef DCPK_TOOLS_TRAIN_ARGS_H
 #define DCPK_TOOLS_TRAIN_ARGS_H
@@ -38,7 +38,7 @@ dcpk_status dcpk_train_args_add_saved(struct dcpk_train_args *args,
  * Errors: DCPK_EUSAGE. */
 dcpk_status dcpk_train_args_check(struct dcpk_train_args *args, int64_t n_ranks, int gpu_major,
                                   struct dcpk_error *err);
-/* What is written can be, and is neither in the checkpoint to resume from nor, but for the
+/* What is written can be, and is neither in the checkpoint to resume from nor, except for the
  * checkpoints, where they go. Touches nothing. Errors: DCPK_EUSAGE, DCPK_EIO. */
 dcpk_status dcpk_train_args_check_paths(const struct dcpk_train_args *args, struct dcpk_error *err);
 void dcpk_train_args_release(struct dcpk_train_args *args); /* a zeroed one is a no-op */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* wrap.c - all text that is printed: nothing in it plays with the terminal, and long lines break.
- */
+/* wrap.c - all text that is printed: nothing in it plays with the terminal, and long lines
+ * break. */
 #include "tools/wrap.h"
 
 #include <assert.h>
@@ -63,10 +63,10 @@ void dcpk_cli_put_text(FILE *to, const char *text)
 
 /* ---- formats ---- */
 
-#define NUMBER_BYTES 512 /* of a number with up to 17 digits behind the point */
+#define NUMBER_BYTES 512 /* of a number with up to 17 digits after the point */
 #define MAX_DIGITS   17
 
-/* "%-10s", "%*.3g": a conversion as C has it, but for the flags '+', ' ' and '#'. */
+/* "%-10s", "%*.3g": a conversion as C has it, except for the flags '+', ' ' and '#'. */
 struct conversion {
     bool is_left, is_zero_filled;
     int width, precision; /* precision -1: none is given */
@@ -87,7 +87,7 @@ static int read_number(const char **at, va_list *ap)
     return number;
 }
 
-/* Read the conversion behind a '%'; returns what follows it. */
+/* Read the conversion after a '%'; returns what follows it. */
 static const char *read_conversion(const char *at, struct conversion *c, va_list *ap)
 {
     *c = (struct conversion){.precision = -1};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* wrap.h - all text that is printed: nothing in it plays with the terminal, and long lines break.
- */
+/* wrap.h - all text that is printed: nothing in it plays with the terminal, and long lines
+ * break. */
 #ifndef DCPK_TOOLS_WRAP_H
 #define DCPK_TOOLS_WRAP_H
 
@@ -19,7 +19,7 @@
  */
 
 /*
- * Columns of a line of help or of a report, but for a word that is longer: the terminal's, from 60
+ * Columns of a line of help or of a report, except a word that is longer: the terminal's, from 60
  * to 160; where `to` is none, those of COLUMNS, or 100.
  */
 size_t dcpk_cli_columns(FILE *to);
@@ -28,7 +28,7 @@ size_t dcpk_cli_columns(FILE *to);
 bool dcpk_cli_has_colour(FILE *to);
 
 /*
- * Print n_bytes of text as one paragraph behind the `at` columns that stand on its first line; its
+ * Print n_bytes of text as one paragraph after the `at` columns that stand on its first line; its
  * further lines begin at column `indent`. Blanks stay as they are where no line is broken.
  * Prints no newline at the end.
  */

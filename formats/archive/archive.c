@@ -19,7 +19,7 @@ static int compare_members(const void *a, const void *b)
     return strcmp(((const struct dcpk_member *)a)->name, ((const struct dcpk_member *)b)->name);
 }
 
-/* The plain files in order, first; the rest behind them. */
+/* The plain files in order, first; the rest after them. */
 static size_t sort_members(struct dcpk_member_list *list)
 {
     size_t n_files = 0;
@@ -111,9 +111,8 @@ static dcpk_status fill_store(const struct dcpk_member_list *list, const char *f
 }
 
 /*
- * What is packed may be a thousand times as large as what packs it, and a pickle as a value 65
- * times as large as it is: text and pickles are as large as the archive at most, and what is small
- * passes.
+ * Limits text and pickles to the size of the archive: unpacked data may be a thousand times as
+ * large as the archive, and a value 65 times as large as its pickle. Small archives pass.
  */
 static void limit_values(const struct dcpk_member_list *list, struct dcpk_store *store)
 {

@@ -68,7 +68,8 @@ static dcpk_status check_member(struct gzip *g, const struct dcpk_progress *prog
     return DCPK_OK;
 }
 
-/* Does another member follow? What else follows is padding, which gzip leaves out as well. */
+/* Sets *found if another member follows. Other bytes that follow are padding, which gzip leaves out
+ * as well. */
 static dcpk_status find_member(struct gzip *g, bool *found, struct dcpk_error *err)
 {
     uint8_t magic[2] = {0};
@@ -85,7 +86,7 @@ static dcpk_status find_member(struct gzip *g, bool *found, struct dcpk_error *e
     return DCPK_OK;
 }
 
-/* Every member, one behind another. */
+/* Every member, one after another. */
 static dcpk_status check_members(struct gzip *g, const struct dcpk_progress *progress,
                                  struct dcpk_error *err)
 {

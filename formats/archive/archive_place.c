@@ -41,8 +41,8 @@ static bool read_exactly(int fd, uint64_t at, uint8_t *out, size_t n)
     return true;
 }
 
-/* Octal digits, blanks around them; 12 of them fit. Base-256 (GNU, for huge sizes) is not decoded.
- */
+/* Octal digits, blanks around them; 12 of them fit. Base-256 (GNU, for huge sizes) is not
+ * decoded. */
 static bool parse_octal(const uint8_t *field, size_t n, uint64_t *value)
 {
     uint64_t v = 0;
@@ -74,7 +74,7 @@ static bool check_tar(int fd, uint64_t offset_bytes, uint64_t n_bytes)
     return parse_octal(header + TAR_SIZE_AT, TAR_FIELD_BYTES, &size) && size == n_bytes;
 }
 
-/* Is it, of all n bytes, the local header of a stored member of this name and size? */
+/* True if all n bytes are the local header of a stored member of this name and size. */
 static bool is_zip_header(const uint8_t *header, size_t n, const char *name, uint64_t n_bytes)
 {
     const uint16_t flags = dcpk_load_u16le(header + 6), method = dcpk_load_u16le(header + 8);
@@ -87,7 +87,7 @@ static bool is_zip_header(const uint8_t *header, size_t n, const char *name, uin
         memcmp(header + ZIP_HEADER, name, n_name) != 0)
         return false;
     if ((flags & ZIP_SIZES_FOLLOW) != 0 || size == ZIP_SIZE_IN_EXTRA)
-        return true; /* sizes behind the data, or in the extra field */
+        return true; /* sizes after the data, or in the extra field */
     return size == n_bytes && packed == n_bytes;
 }
 

@@ -20,7 +20,7 @@ struct dcpk_member {
     uint64_t offset_bytes, n_bytes; /* its data in the list's fd */
 };
 
-/* All members, and the file that their data is in. Zeroed but for path, progress and fd = -1. */
+/* All members, and the file that their data is in. Zeroed except path, progress and fd = -1. */
 struct dcpk_member_list {
     const char *path;
     const struct dcpk_progress *progress; /* NULL: silent */
@@ -40,21 +40,20 @@ struct dcpk_member_list {
 dcpk_status dcpk_archive_scan(struct dcpk_member_list *list, struct dcpk_error *err);
 void dcpk_archive_release(struct dcpk_member_list *list);
 
-/* What an entry's data must follow. */
+/* The kind of an entry, which decides the place of its data. */
 enum dcpk_archive_kind { DCPK_ARCHIVE_TAR, DCPK_ARCHIVE_ZIP };
 
 /*
- * Do n_bytes of plain data of the member `name` (as the archive spells it) start at offset_bytes,
- * by the header in front of them? False also when it cannot be read: unpacking then fails with the
- * reason.
+ * True if n_bytes of plain data of the member `name` (as the archive spells it) start at
+ * offset_bytes, by the header in front of them. False also when it cannot be read: unpacking then
+ * fails with the reason.
  */
 bool dcpk_archive_check_place(int fd, enum dcpk_archive_kind kind, const char *name,
                               uint64_t offset_bytes, uint64_t n_bytes);
 
 /*
- * Where the file is packed with gzip: inflate it and compare CRC-32 and length of each of its
- * members. Errors: DCPK_EFORMAT with the place of the damage; DCPK_EIO, DCPK_ENOMEM,
- * DCPK_ECANCELLED.
+ * For a file packed with gzip: inflates it and compares CRC-32 and length of each of its members.
+ * Errors: DCPK_EFORMAT with the place of the damage; DCPK_EIO, DCPK_ENOMEM, DCPK_ECANCELLED.
  */
 dcpk_status dcpk_archive_check_gzip(int fd, const struct dcpk_progress *progress,
                                     struct dcpk_error *err);

@@ -22,7 +22,7 @@
 #define MAX_MEMBERS    ((size_t)1 << 22) /* a checkpoint of 100 000 ranks has fewer files */
 #define MAX_RATIO      1000u             /* unpacked to packed; FORMAT.md 5 */
 #define FREE_BYTES     (UINT64_C(64) << 20)
-/* What is kept of members, here and in the store: twice the name, and the tables around it. */
+/* Memory for a member, here and in the store: twice the name, and the tables around it. */
 #define MEMBER_BYTES     300u
 #define FREE_KEPT_BYTES  (UINT64_C(32) << 20)
 #define MAX_KEPT         32u /* for each byte of the archive: a tar's header alone has 512 */
@@ -123,7 +123,7 @@ static dcpk_status clean_name(const char *raw, char name[DCPK_ARCHIVE_NAME_BYTES
     return DCPK_OK;
 }
 
-/* What an entry is instead of a plain file or a folder; NULL: it is one. */
+/* Names the kind of an entry that is neither a plain file nor a folder; NULL: it is one of them. */
 static const char *oddity_of(struct archive_entry *entry)
 {
     if (archive_entry_hardlink(entry) != NULL || archive_entry_filetype(entry) == AE_IFLNK)
@@ -133,8 +133,8 @@ static const char *oddity_of(struct archive_entry *entry)
     return "a device, pipe or socket";
 }
 
-/* What is kept of all members so far is bounded by what the archive holds, and not by what it
- * unpacks to. */
+/* Checks the memory for all members so far: its bound follows from the archive's size, not from
+ * that of its contents. */
 static dcpk_status check_kept(struct dcpk_member_list *list, size_t n_name, struct dcpk_error *err)
 {
     uint64_t limit_bytes;
@@ -207,7 +207,7 @@ static dcpk_status write_block(struct scan *s, const uint8_t *data, size_t n, ui
     return DCPK_OK;
 }
 
-/* Copy a member's data behind what was unpacked before. */
+/* Copy a member's data after what was unpacked before. */
 static dcpk_status unpack_member(struct scan *s, struct dcpk_member *member, struct dcpk_error *err)
 {
     const uint64_t start = s->list->unpacked_bytes;

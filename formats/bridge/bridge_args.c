@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bridge_args.c - the sections of run_config.yaml as args of Megatron-LM: FORMAT.md has the table.
- */
+/* bridge_args.c - the sections of run_config.yaml as args of Megatron-LM: FORMAT.md has the
+ * table. */
 #include <string.h>
 
 #include "formats/bridge/bridge.h"
@@ -85,7 +85,7 @@ static const char *function_of(const struct dcpk_value *value)
     return dot == NULL ? name : dot + 1;
 }
 
-/* What args can hold of it: numbers, texts, None, lists of these, dtypes. NULL: functions,
+/* The part of it that args can hold: numbers, texts, None, lists of these, dtypes. NULL: functions,
  * enumerations, objects. */
 static const struct dcpk_value *arg_of(struct dcpk_arena *arena, const struct dcpk_value *value,
                                        struct dcpk_error *err)

@@ -20,7 +20,7 @@ struct reading {
     size_t n_values;
 };
 
-/* What stands in a text. */
+/* Counts over a text. */
 struct counts {
     int depth;
     size_t n_events, n_anchors;

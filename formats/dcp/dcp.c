@@ -153,7 +153,7 @@ static dcpk_status output_begin_file(struct dcpk_output *out, struct dcpk_error 
     return DCPK_OK;
 }
 
-/* Give an item of n_bytes its place behind what was placed before. */
+/* Give an item of n_bytes its place after what was placed before. */
 static dcpk_status place_item(struct dcpk_output *out, uint64_t n_bytes, uint32_t *file,
                               uint64_t *offset_bytes, struct dcpk_error *err)
 {

@@ -6,7 +6,7 @@
 
 #include "lib/ckpt/format.h"
 
-/* What .metadata records beside tensors and objects. A format on this container keeps it as the
+/* Facts in .metadata in addition to tensors and objects. A format on this container keeps it as the
  * checkpoint's state. */
 struct dcpk_dcp_info {
     /* From the class names: "2.1-2.2", "2.3", "2.4-2.8", "2.9+", as far as they differ. */
@@ -16,7 +16,7 @@ struct dcpk_dcp_info {
     bool has_planner_data;
 };
 
-/* Is there a .metadata? */
+/* Sets *is if there is a .metadata. */
 dcpk_status dcpk_dcp_is_folder(struct dcpk_store *store, bool *is, struct dcpk_error *err);
 
 /* The open hook's work for every DCP folder: fills ckpt and info. */
@@ -38,7 +38,7 @@ dcpk_status dcpk_dcp_load_paths(struct dcpk_checkpoint *ckpt, struct dcpk_arena 
  * tensor is flattened (NULL: planner_data alone).
  */
 extern const struct dcpk_format_writer dcpk_dcp_writer;
-/* Of checkpoints whose state is a dcpk_dcp_info. */
+/* For checkpoints whose state is a dcpk_dcp_info. */
 extern const struct dcpk_format_editor dcpk_dcp_editor;
 
 /*
@@ -50,8 +50,8 @@ dcpk_status dcpk_dcp_check_whole(struct dcpk_checkpoint *ckpt, struct dcpk_error
 
 /*
  * Parse .metadata, at most 4 GiB - 1, into ckpt (tensors, chunks, objects, file names resolved
- * against ckpt->store). Memory: about 70 bytes a chunk or object while reading, beside what ckpt
- * keeps.
+ * against ckpt->store). Memory: about 70 bytes a chunk or object while reading, in addition to what
+ * ckpt keeps.
  */
 dcpk_status dcpk_metadata_read(struct dcpk_checkpoint *ckpt, struct dcpk_source *source,
                                struct dcpk_dcp_info *info, struct dcpk_error *err);

@@ -15,7 +15,7 @@ static const char *const states[] = {
     "optimizer.state.exp_avg_sq.",
 };
 
-/* "0.1": numbers with dots between; returns what stands behind them, NULL when there is none. */
+/* "0.1": numbers with dots between; returns what stands after them, NULL when there is none. */
 static const char *skip_numbers(const char *text)
 {
     for (;;) {

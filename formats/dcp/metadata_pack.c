@@ -217,8 +217,8 @@ size_t dcpk_packed_count(const struct dcpk_packed *p, uint32_t list)
     return n;
 }
 
-/* The list of chunks was taken as it was filled; what is left of it begins with what could not be.
- */
+/* The list of chunks was taken as it was filled; what is left of it begins with what could not
+ * be. */
 static dcpk_status find_list(struct dcpk_packed *p, const struct dcpk_value *list, uint32_t *number,
                              struct dcpk_error *err)
 {
@@ -235,8 +235,8 @@ static dcpk_status find_list(struct dcpk_packed *p, const struct dcpk_value *lis
     return err->status;
 }
 
-/* TensorProperties: BUILD of the tuple (dtype, layout, requires_grad, memory format, pin_memory).
- */
+/* TensorProperties: BUILD of the tuple (dtype, layout, requires_grad, memory format,
+ * pin_memory). */
 static dcpk_status read_properties(struct dcpk_packed *p, const struct dcpk_value *v,
                                    enum dcpk_dtype *dtype, struct dcpk_error *err)
 {
@@ -280,7 +280,7 @@ static dcpk_status pack_tensor(struct dcpk_packed *p, const struct dcpk_value *v
     return find_list(p, dcpk_value_get(attrs, "chunks"), &entry->list, err);
 }
 
-/* What the value of an entry is: a tensor with its chunks, or bytes. */
+/* Packs the value of an entry: a tensor with its chunks, or bytes. */
 static dcpk_status pack_entry(struct dcpk_packed *p, const struct dcpk_value *value,
                               struct dcpk_packed_entry *entry, struct dcpk_error *err)
 {

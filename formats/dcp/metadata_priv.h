@@ -59,7 +59,7 @@ struct dcpk_packed {
     bool is_old_module; /* TensorProperties of torch 2.1 or 2.2 */
 };
 
-/* Zeroed but for ckpt before use; the pickle is read into the checkpoint's arena. */
+/* Zeroed except ckpt before use; the pickle is read into the checkpoint's arena. */
 void dcpk_packed_release(struct dcpk_packed *p);
 /* Nothing more is added: forget what only that needs. */
 void dcpk_packed_close(struct dcpk_packed *p);
@@ -82,10 +82,10 @@ dcpk_status dcpk_packed_add_entry(struct dcpk_packed *p, const struct dcpk_value
 dcpk_status dcpk_packed_add_place(struct dcpk_packed *p, const struct dcpk_value *key,
                                   const struct dcpk_value *value, struct dcpk_error *err);
 
-/* Is v made by cls.__new__? */
+/* True if v is made by cls.__new__. */
 bool dcpk_metadata_is_a(const struct dcpk_value *v, const char *module, const char *name);
-/* What a value is, for messages: the name of its class, *module is the class's, or its kind and "".
- */
+/* Describes a value for messages: the name of its class, *module is the class's, or its kind and
+ * "". */
 const char *dcpk_metadata_class(const struct dcpk_value *v, const char **module);
 /* A text that can be a C string, or NULL. */
 const char *dcpk_metadata_text(const struct dcpk_value *v);

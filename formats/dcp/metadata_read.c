@@ -301,7 +301,7 @@ static dcpk_status make_entries(struct reading *r, struct dcpk_error *err)
     return DCPK_OK;
 }
 
-/* What was not taken, or all of it when another dict was. */
+/* Reads the entries that were not taken, or all of them when another dict was taken. */
 static dcpk_status read_entries(struct reading *r, const struct dcpk_value *dict,
                                 struct dcpk_error *err)
 {
@@ -370,7 +370,7 @@ static dcpk_status read_mcore_data(struct reading *r, const struct dcpk_value *d
     return DCPK_OK;
 }
 
-/* What the names of the root's attributes show; unknown names get a note. */
+/* Reads the names of the root's attributes; unknown names get a note. */
 static void read_info(struct reading *r, const struct dcpk_value *root,
                       const struct dcpk_value *attrs)
 {

@@ -389,7 +389,7 @@ static void storage_info(struct writing *m, uint32_t file, uint64_t offset_bytes
     end_state(m);
 }
 
-/* A MetadataIndex, up to the first attribute behind its key. */
+/* A MetadataIndex, up to the first attribute after its key. */
 static void begin_index(struct writing *m, const struct memo *key)
 {
     if (begin_run(m, INDEX_HEAD)) {

@@ -8,7 +8,7 @@
 /*
  * tools/checkpoint/checkpoint_inspector.py of core 0.14 to main, rule by rule in FORMAT.md 12. It
  * keeps the parameter groups as a list, masters as a state `.param`, experts of homogeneous MoE
- * layers in one tensor, the moments of expert biases under a number behind the state, parts of
+ * layers in one tensor, the moments of expert biases under a number after the state, parts of
  * projections apart, and whatever it does not know under the prefix of weights.
  */
 

@@ -59,7 +59,7 @@ static dcpk_status fd_probe(struct dcpk_store *store, int *score, struct dcpk_er
     return st;
 }
 
-/* What the keys show of the release (FORMAT.md 2). */
+/* Marks of the release in keys (FORMAT.md 2). */
 struct marks {
     bool has_groups;         /* of parameters */
     bool has_default_config; /* its field of 0.16 and later */
@@ -133,7 +133,7 @@ static dcpk_status fd_open(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
     return DCPK_OK;
 }
 
-/* Does the checkpoint hold an object whose key begins so? */
+/* True if the checkpoint holds an object whose key begins so. */
 static bool has_object_below(const struct dcpk_checkpoint *ckpt, const char *prefix)
 {
     for (size_t i = 0; i < ckpt->n_objects; i++)

@@ -16,7 +16,7 @@ dcpk_status dcpk_fsdp_from_model(const struct dcpk_model *model, struct dcpk_out
                                  struct dcpk_error *err);
 dcpk_status dcpk_fsdp_request(const struct dcpk_loading *loading, struct dcpk_error *err);
 
-/* What the reader of tensors knows of the folder. */
+/* The facts about the folder that the reader of tensors needs. */
 struct dcpk_fsdp_reader {
     struct dcpk_model *model;
     struct dcpk_fsdp_prefixes prefixes;
@@ -31,7 +31,7 @@ struct dcpk_fsdp_key {
     const char *state;  /* DCPK_STATE */
     const char *prefix; /* what stands before the name, in the key */
     const char *name;   /* the parameter's, with _w or _v where it is a half; in the arena */
-    const char *end;    /* what stands behind it: ".exp_avg" or "" */
+    const char *end;    /* what stands after it: ".exp_avg" or "" */
 };
 
 /* args, iteration, ..., the scheduler's fields and RNG states into the view. */

@@ -14,7 +14,7 @@
 
 #define MAX_NAMES 2 /* of the rows of one parameter: two halves */
 
-/* What the whole output shares. */
+/* State of the whole output. */
 struct writer {
     const struct dcpk_model *model;
     struct dcpk_output *out;
@@ -42,7 +42,7 @@ static dcpk_status keys_begin(struct writer *w, size_t capacity, struct keys *ke
     return keys->list == NULL ? err->status : DCPK_OK;
 }
 
-/* What is written of a parameter: under which names which rows, and between what. */
+/* The form in which a parameter is written: rows under names, between a prefix and a suffix. */
 struct stored_param {
     const struct dcpk_param *param;
     const char *prefix, *end;
@@ -84,8 +84,8 @@ static dcpk_status add_keyed(struct writer *w, struct dcpk_out_tensor *tensor,
 }
 
 /*
- * What is stored of a parameter: halves of a gated one apart, but for v2 (FORMAT.md 5.1); other
- * parts together, in the order of the target's ranks; what has none as it is.
+ * The stored parts of a parameter: halves of a gated one apart, except v2 (FORMAT.md 5.1); other
+ * parts together, in the order of the target's ranks; a parameter without parts as it is.
  */
 static dcpk_status param_split(struct writer *w, const struct dcpk_param *p,
                                struct dcpk_split *split, struct dcpk_error *err)
@@ -280,8 +280,7 @@ static dcpk_status add_group_key(struct writer *w, const char *param, struct key
     return keys->list[keys->n++] == NULL ? err->status : DCPK_OK;
 }
 
-/* What the fields of a group are listed under: every parameter of it (unsplit names,
- * FORMAT.md 7). */
+/* Lists the keys for the fields of a group: every parameter of it (unsplit names, FORMAT.md 7). */
 static dcpk_status group_keys(struct writer *w, uint32_t group, struct keys *keys,
                               struct dcpk_error *err)
 {
@@ -376,7 +375,7 @@ static int64_t choose_tp(const struct dcpk_model *model, const struct dcpk_grid 
     return dcpk_max_i64(model->rows_tp, 1);
 }
 
-/* Are there such rows? With no other target they are written for one rank, and a note is added. */
+/* Adds a note if there are such rows: with no other target they are written for one rank. */
 static bool note_order(const struct dcpk_model *model, struct dcpk_output *out, int64_t tp)
 {
     for (size_t i = 0; i < model->n_params; i++) {

@@ -33,7 +33,7 @@ static dcpk_status refuse(struct dcpk_error *err, const char *key, const char *t
     return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_OWN_MAPPING, "'%s': %s", key, trap);
 }
 
-/* Where the tool crashes, scrambles or drops (FORMAT.md 12.2). */
+/* Checks for cases in which the tool crashes, scrambles or drops (FORMAT.md 12.2). */
 static dcpk_status check_traps(const struct dcpk_tensor *t, struct dcpk_error *err)
 {
     const bool is_state = dcpk_starts_with(t->key, OPTIMIZER_STATE);
@@ -169,7 +169,7 @@ static bool is_swiglu(const struct mapper *m, const char *name)
     return false;
 }
 
-/* R8's new name: _w or _v behind the first "weight<digits>" or "bias<digits>". */
+/* R8's new name: _w or _v after the first "weight<digits>" or "bias<digits>". */
 static const char *half_name(struct mapper *m, const char *name, char half, struct dcpk_error *err)
 {
     const char *weight = strstr(name, "weight"), *bias = strstr(name, "bias");

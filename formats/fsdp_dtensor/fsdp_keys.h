@@ -6,7 +6,7 @@
 
 #include "lib/model/model.h"
 
-/* Key prefixes (FORMAT.md 4); behind the latter two stands Q and a dot. */
+/* Key prefixes (FORMAT.md 4); after the latter two stands Q and a dot. */
 #define FD_MODEL     "model.module."
 #define FD_STATE     "optimizer.state."
 #define FD_GROUP     "optimizer.param_to_group_meta."
@@ -32,13 +32,13 @@ struct dcpk_fsdp_listed {
 };
 /* Sets all but the object. Returns false for a key that is not of one. */
 bool dcpk_fsdp_split_listed(const char *key, struct dcpk_fsdp_listed *listed);
-/* Does an object show that Megatron's converter wrote the folder? */
+/* True if an object shows that Megatron's converter wrote the folder. */
 bool dcpk_fsdp_is_converted(const struct dcpk_checkpoint *ckpt);
-/* Is the object a field of a listed group (dcpk_fsdp_read_listed_groups)? */
+/* True if the object is a field of a listed group (dcpk_fsdp_read_listed_groups). */
 bool dcpk_fsdp_is_listed_group(const char *key);
-/* Is the object one that it leaves beside the training state, and that means nothing any more? */
+/* True if the object is one that it leaves next to the training state without a meaning. */
 bool dcpk_fsdp_is_left_over(const char *key);
-/* Is it a name behind the prefix of weights that does not belong to a parameter: optimizer state
- * that was not recognised (T8, T14), rows of single experts (T12)? */
+/* True for a name after the prefix of weights that does not belong to a parameter: optimizer state
+ * that was not recognised (T8, T14), rows of single experts (T12). */
 bool dcpk_fsdp_is_misplaced(const char *name);
 #endif

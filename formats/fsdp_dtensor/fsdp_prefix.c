@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fsdp_prefix.c - finds the prefixes of keys by looking for the modules that Megatron's models
- * have.
- */
+ *
+ * have. */
 #include "formats/fsdp_dtensor/fsdp_prefix.h"
 
 #include <ctype.h>
@@ -41,7 +41,7 @@ static bool is_state(const char *key)
     return false;
 }
 
-/* What one of the two kinds of keys begins with, as far as it has been looked for. */
+/* The prefix of one of the two kinds of keys, as far as it has been looked for. */
 struct search {
     bool wants_states;
     const char *own; /* the format's prefix */

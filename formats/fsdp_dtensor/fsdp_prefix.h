@@ -8,7 +8,7 @@
 /* Both with their last dot. */
 struct dcpk_fsdp_prefixes {
     const char *weight; /* FD_MODEL, unless given or found */
-    const char *state;  /* FD_STATE, behind which Q stands; else has_q is false */
+    const char *state;  /* FD_STATE, after which Q stands; else has_q is false */
     bool has_q;
 };
 
@@ -30,7 +30,7 @@ size_t dcpk_fsdp_prefix_bytes(const char *key);
 const char *dcpk_fsdp_optimizer_layout(const struct dcpk_checkpoint *ckpt,
                                        const struct dcpk_value *common);
 
-/* Does text that begins a .metadata hold such a key behind a prefix, none of torch_dist? */
+/* True if text that begins a .metadata holds such a key after a prefix, and none of torch_dist. */
 bool dcpk_fsdp_has_prefixed_key(const char *text, size_t n_bytes);
 
 #endif

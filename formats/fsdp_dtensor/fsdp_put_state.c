@@ -45,7 +45,7 @@ static dcpk_status add_literal(struct writer *w, const char *key,
     return dcpk_output_add_tensor(w->out, &out, err);
 }
 
-/* Does torch's flattening descend into this list (FORMAT.md 3)? Depth is bounded by the pickle
+/* True if torch's flattening descends into this list (FORMAT.md 3). Depth is bounded by the pickle
  * reader. */
 static bool list_is_nested(struct writer *w, const struct dcpk_value *list)
 {
@@ -81,8 +81,8 @@ static dcpk_status flat_key(struct writer *w, const char *prefix, const struct d
 }
 
 /*
- * Write a value as torch's DCP flattens it: dicts and nested lists apart, tensors as tensors, the
- * rest as objects. What has no such form is dropped.
+ * Writes a value as torch's DCP flattens it: dicts and nested lists apart, tensors as tensors, the
+ * rest as objects. Values without such a form are dropped.
  */
 static dcpk_status add_flat(struct writer *w, const char *prefix, const struct dcpk_value *value,
                             struct dcpk_error *err)
@@ -156,7 +156,7 @@ static struct dcpk_grid settled_mesh(const struct writer *w)
     return mesh;
 }
 
-/* Sizes of the mesh; but for those that Megatron-FSDP's loader asks for, where args have them. */
+/* Sizes of the mesh; except those that Megatron-FSDP's loader asks for, where args have them. */
 static void set_mesh(struct writer *w, struct settings *s, struct dcpk_error *err)
 {
     static const char instances[] = "num_distributed_optimizer_instances";

@@ -65,7 +65,7 @@ static const char *const scheduler_fields[] = {
     "min_lr", "start_wd",        "end_wd",    "wd_incr_style",  "wd_incr_steps",
 };
 
-/* Of one rank; the states of trackers are those that every run makes
+/* Objects of one rank; the states of trackers are those that every run makes
  * (MC/tensor_parallel/random.py). */
 static const char *const rng_objects[] = {"random_rng_state", "np_rng_state"};
 static const char *const rng_tensors[] = {
@@ -100,7 +100,7 @@ static dcpk_status request_put(struct asking *a, struct dcpk_request *request,
 
 /* --- names --- */
 
-/* One live name of a parameter and the loaders that use it, `rest` behind its layer's head. */
+/* One live name of a parameter and the loaders that use it, `rest` after its layer's head. */
 struct spelling {
     const struct dcpk_expected_param *param;
     const char *rest;
@@ -358,7 +358,7 @@ static dcpk_status ask_param(struct asking *a, const struct dcpk_expected_param 
 
 /* --- state --- */
 
-/* Things of one purpose, tensors or objects, by their names behind a prefix. */
+/* Things of one purpose, tensors or objects, by their names after a prefix. */
 struct list {
     enum dcpk_purpose purpose;
     uint32_t loaders;
@@ -443,7 +443,7 @@ static const char *with_q(const struct dcpk_loading *loading, const char *prefix
     return dcpk_arena_join(loading->arena, texts, 2, err);
 }
 
-/* Is the run one of v2: as the caller set it, else by args? */
+/* True if the run is one of v2: as the caller set it, or by args. */
 static bool is_of_v2(const struct dcpk_loading *loading)
 {
     int64_t version = 1;
@@ -454,7 +454,8 @@ static bool is_of_v2(const struct dcpk_loading *loading)
     return version == 2;
 }
 
-/* What stops training with v2 (FORMAT.md 13; tests/golden/requests, main.*v2*). */
+/* Reports everything that stops training with v2 (FORMAT.md 13; tests/golden/requests,
+ * main.*v2*). */
 static dcpk_status report_v2(const struct dcpk_loading *loading, struct dcpk_error *err)
 {
     const struct {

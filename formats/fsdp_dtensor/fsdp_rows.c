@@ -104,7 +104,7 @@ static dcpk_status query_rows(const struct dcpk_value *attrs, const struct dcpk_
 }
 
 /*
- * Where the rows of both are. Each tensor-parallel rank has its block of the query's, then of the
+ * Finds the rows of both. Each tensor-parallel rank has its block of the query's, then of the
  * others (multi_latent_attention.py@0.18.2 to main, FusedMLASelfAttention). *whole: the fused
  * tensor in the order of one rank.
  */

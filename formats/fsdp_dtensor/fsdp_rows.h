@@ -6,24 +6,24 @@
 
 #include "lib/model/parts.h"
 
-/* Gate and up as Megatron-FSDP calls them, behind the parameter's name: "_w" and "_v"
+/* Gate and up as Megatron-FSDP calls them, after the parameter's name: "_w" and "_v"
  * (FORMAT.md 5.1). */
 extern const struct dcpk_part_kind dcpk_fsdp_halves[];
-/* The same of a part by its name: "_w" of "gate"; "" where it is one tensor with the other parts.
- */
+/* The same of a part by its name: "_w" of "gate"; "" where it is one tensor with the other
+ * parts. */
 const char *dcpk_fsdp_part_end(const char *part);
-/* Which half a parameter's name ends in: 0 or 1, -1: in none. */
+/* The half that a parameter's name ends in: 0 or 1, -1: none. */
 int dcpk_fsdp_half(const char *name);
 
 /*
- * One live parameter: the rows of the query's projection, and those of the keys' and values' behind
+ * One live parameter: the rows of the query's projection, and those of the keys' and values' after
  * them (MC/transformer/multi_latent_attention.py@0.18.2 to main FusedMLASelfAttention). torch_dist
  * has the two in every release. Megatron-FSDP of 0.18 and 0.19 has the live name in all of its
- * keys; main has the two, but for parameter groups, which it asks for by the live name
+ * keys; main has the two, except parameter groups, which it asks for by the live name
  * (MC/transformer/fsdp_dtensor_checkpoint.py@main handle_mla_down_proj_in_state_dict).
  */
 
-/* Is it the live name of one? */
+/* True for the live name of one. */
 bool dcpk_fsdp_is_fused(const char *name);
 /* *fused: the live name of which the projection called `name` is a part; NULL where it is none. */
 dcpk_status dcpk_fsdp_fused_name(struct dcpk_arena *arena, const char *name, const char **fused,

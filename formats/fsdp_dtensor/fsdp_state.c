@@ -252,7 +252,7 @@ static bool split_rng(const char *key, struct rng_leaf *leaf)
     return true;
 }
 
-/* By rank, a rank's trackers behind its other fields. */
+/* By rank, a rank's trackers after its other fields. */
 static int compare_leaves(const void *left, const void *right)
 {
     const struct rng_leaf *a = left, *b = right;

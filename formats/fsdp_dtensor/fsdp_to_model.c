@@ -8,7 +8,8 @@
 #include "lib/base/order.h"
 #include "lib/base/text.h"
 
-/* Does the key begin with a prefix of optimizer state, and with none of weights that is longer? */
+/* True if the key begins with a prefix of optimizer state, and with none of weights that is
+ * longer. */
 static bool is_state_key(const struct dcpk_fsdp_prefixes *prefixes, const char *key)
 {
     return dcpk_starts_with(key, prefixes->state) &&
@@ -85,8 +86,8 @@ static dcpk_status read_halves(struct dcpk_model *model, const struct dcpk_fsdp_
 }
 
 /*
- * Is this half one of two, or a whole entry listed under both names (5.1)? The weight's half is as
- * large as a half.
+ * Sets *cut if this half is one of two; otherwise it is a whole entry listed under both names
+ * (5.1). The weight's half is as large as a half.
  */
 static dcpk_status is_cut(const struct dcpk_fsdp_reader *r, const struct dcpk_fsdp_key *parts,
                           const struct dcpk_tensor *stored, bool *cut, struct dcpk_error *err)
@@ -187,8 +188,8 @@ static void look_at_unknown(struct dcpk_fsdp_reader *r, const char *key, struct 
         r->model->unknown_prefix = dcpk_arena_strndup(r->model->arena, key, n_bytes - 1, err);
 }
 
-/* What is neither a weight nor optimizer state: RNG and a few scalars are read elsewhere, the rest
- * is unknown (dcpk_model_read). */
+/* Maps a key that is neither a weight nor optimizer state: RNG and a few scalars are read
+ * elsewhere, the rest is unknown (dcpk_model_read). */
 static dcpk_status map_other(struct dcpk_fsdp_reader *r, uint32_t source, struct dcpk_error *err)
 {
     const char *key = r->model->ckpt->tensors[source].key;
@@ -232,7 +233,7 @@ static dcpk_status reader_map_tensor(struct dcpk_fsdp_reader *r, uint32_t source
     return stored_add_tensor(r, source, &parts, name, cut, err);
 }
 
-/* Has the parameter a moment in the folder, wanted or not? */
+/* Finds whether the parameter has a moment in the folder, wanted or not. */
 static dcpk_status has_moment(const struct dcpk_fsdp_reader *r, const struct dcpk_param *p,
                               bool *has, struct dcpk_error *err)
 {
@@ -257,7 +258,8 @@ static dcpk_status has_moment(const struct dcpk_fsdp_reader *r, const struct dcp
     return DCPK_OK;
 }
 
-/* Is it kept in fp32 whatever the model's dtype is? A router's expert_bias is not a parameter. */
+/* True if it is kept in fp32 under any dtype of the model. A router's expert_bias is not a
+ * parameter. */
 static bool is_fp32_buffer(const char *name)
 {
     return dcpk_ends_with(name, ".expert_bias");
@@ -291,7 +293,7 @@ static dcpk_status name_masters(const struct dcpk_fsdp_reader *r, bool any_state
     return DCPK_OK;
 }
 
-/* Do args show an fp32 run: neither bf16 nor fp16? */
+/* True if args show an fp32 run: neither bf16 nor fp16. */
 static bool is_fp32_by_args(const struct dcpk_model *model)
 {
     const struct dcpk_value *attrs = dcpk_value_attrs(model->args);
@@ -301,7 +303,7 @@ static bool is_fp32_by_args(const struct dcpk_model *model)
            dcpk_value_as_bool(dcpk_value_get(attrs, "fp16"), &fp16) && !bf16 && !fp16;
 }
 
-/* Is there a tensor or an object whose key begins so? */
+/* True if there is a tensor or an object whose key begins so. */
 static bool has_key(const struct dcpk_checkpoint *ckpt, const char *prefix)
 {
     for (size_t t = 0; t < ckpt->n_tensors; t++)

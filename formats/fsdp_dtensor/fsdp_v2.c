@@ -107,8 +107,8 @@ dcpk_status dcpk_fsdp_v2_add_groups(const struct dcpk_model *model, struct dcpk_
     return DCPK_OK;
 }
 
-/* Is "<...>.<module>.weight" the weight of a ColumnParallelLinear or a RowParallelLinear
- * (MC/tensor_parallel/layers.py, get_extra_state)? *n_bytes: of the module's name. */
+/* True if "<...>.<module>.weight" is the weight of a ColumnParallelLinear or a RowParallelLinear
+ * (MC/tensor_parallel/layers.py, get_extra_state). *n_bytes: of the module's name. */
 static bool is_linear(const char *name, size_t *n_bytes)
 {
     static const char *const modules[] = {"output_layer", "in_proj", "out_proj", "eh_proj"};

@@ -9,12 +9,12 @@
 /* Keys begin with it and the parameter's name: there is no wrapper around the model. */
 #define FD_V2_MODEL "model."
 
-/* Was the folder written by its own save_checkpoint()? */
+/* True if the folder was written by its own save_checkpoint(). */
 bool dcpk_fsdp_is_v2(const struct dcpk_checkpoint *ckpt);
-/* Or by Megatron with --ckpt-format torch_dcp (--use-torch-fsdp2), which numbers optimizer state?
- */
+/* Or by Megatron with --ckpt-format torch_dcp (--use-torch-fsdp2), which numbers optimizer
+ * state? */
 bool dcpk_fsdp_is_torch_dcp(const struct dcpk_checkpoint *ckpt);
-/* Is it the target? */
+/* True if it is the target. */
 bool dcpk_fsdp_wants_v2(const struct dcpk_output *out);
 
 /* optimizer.param_groups.<g>.<field>, and .params: the names of the group's parameters. */

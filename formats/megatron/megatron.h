@@ -21,8 +21,8 @@ struct dcpk_megatron_key {
 bool dcpk_megatron_split_key(const char *key, struct dcpk_megatron_key *parts);
 
 /*
- * Is it an optimizer tensor in the flattened form of 0.8 to 0.15
- * (formats/torch_dist/FORMAT.md 5.2)?
+ * True for an optimizer tensor in the flattened form of 0.8 to 0.15 (formats/torch_dist/FORMAT.md
+ * 5.2).
  */
 bool dcpk_megatron_is_flattened(const struct dcpk_checkpoint *ckpt,
                                 const struct dcpk_tensor *tensor);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* megatron_common.c - training state as Megatron keeps it in the common state
- * (formats/torch_dist/FORMAT.md 6).
- */
+ * (formats/torch_dist/FORMAT.md
+ * 6). */
 #include <inttypes.h>
 #include <string.h>
 
@@ -181,7 +181,7 @@ static dcpk_status split_groups(const struct dcpk_model *model, struct dcpk_outp
 }
 
 /*
- * An optimizer that is not distributed has a dict of states beside its groups, torch's with one
+ * An optimizer that is not distributed has a dict of states next to its groups, torch's with one
  * step for all (Transformer Engine's and Apex' could not load that), and in fp32 runs no further
  * dict around them (MC/optimizer/optimizer.py@0.19.0 Float16OptimizerWithFloat16Params,
  * FP32Optimizer). args record that the run has such ones.
@@ -268,7 +268,7 @@ static const char *stated_sharding(const struct dcpk_model *model, const struct 
     return dcpk_megatron_flattens(model, out) ? FLATTENED_TYPE : SHARDING_TYPE;
 }
 
-/* {'param_state_sharding_type': ...}: each group of ranks has the rest beside its buckets. */
+/* {'param_state_sharding_type': ...}: each group of ranks has the rest next to its buckets. */
 static const struct dcpk_value *name_buckets(struct dcpk_arena *arena, struct dcpk_error *err)
 {
     struct builder named = {.arena = arena, .err = err};
@@ -389,7 +389,7 @@ static dcpk_status make_args(const struct dcpk_model *model, struct dcpk_output 
     return dcpk_args_portable(out, model->args, set.pairs, set.n, args, err);
 }
 
-/* Append what else the source's common state held, but for classes: those are dropped by name. */
+/* Append what else the source's common state held, except classes: those are dropped by name. */
 static const struct dcpk_value *add_further(const struct dcpk_model *model, struct dcpk_output *out,
                                             const struct builder *b, struct dcpk_error *err)
 {

@@ -6,7 +6,8 @@
 
 #include "lib/ckpt/output.h"
 
-/* Pieces of one tensor, on the heap until they are all there. Zeroed but for the arena: empty. */
+/* Pieces of one tensor, on the heap until they are all there. Zeroed except for the arena:
+ * empty. */
 struct dcpk_flat_pieces {
     struct dcpk_arena *arena; /* what is kept of them lives there; borrowed */
     struct dcpk_piece *list;

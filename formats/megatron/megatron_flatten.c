@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* megatron_flatten.c - blocks of a tensor as rows of elements, one behind the other. */
+/* megatron_flatten.c - blocks of a tensor as rows of elements, one after the other. */
 /*
  *   shape (4, 6), two blocks of (2, 6)      flattened (2, 1, 12)
  *

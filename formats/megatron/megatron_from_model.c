@@ -13,19 +13,19 @@
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
 
-/* What the whole output shares. */
+/* State of the whole output. */
 struct writer {
     const struct dcpk_model *model;
     struct dcpk_output *out;
     enum dcpk_dtype model_dtype; /* of the weights that training computes with */
-    bool has_states;             /* masters and moments beside the weights, under keys of theirs */
+    bool has_states;             /* masters and moments next to the weights, under keys of theirs */
     bool is_flattened;           /* these, of generation A */
     struct dcpk_grid mesh;       /* whose chunks are written; tp 0: few large ones */
     bool *is_noted;              /* by source tensor: that its master is not written */
 };
 
-/* Put the pieces of one member behind the stacked axes, at (layer, expert) of them, into pieces[].
- */
+/* Put the pieces of one member after the stacked axes, at (layer, expert) of them, into
+ * pieces[]. */
 static dcpk_status put_member(struct writer *w, const struct dcpk_slot *slot, int64_t member,
                               const struct dcpk_model_tensor *tensor, struct dcpk_piece *pieces,
                               struct dcpk_error *err)
@@ -139,8 +139,8 @@ static dcpk_status part_keys(struct writer *w, const char *name, struct dcpk_out
     return keys == NULL ? err->status : DCPK_OK;
 }
 
-/* Write the rows of all members that lie under one name. members: behind them is room for as many.
- */
+/* Write the rows of all members that lie under one name. members: after them is room for as
+ * many. */
 static dcpk_status slot_add_rows(struct writer *w, const struct dcpk_slot *slot,
                                  const struct dcpk_stored *stored,
                                  struct dcpk_model_tensor *members, struct dcpk_out_tensor out,
@@ -157,8 +157,8 @@ static dcpk_status slot_add_rows(struct writer *w, const struct dcpk_slot *slot,
     return add_stacked(w, slot, rows, &out, err);
 }
 
-/* Write one tensor of a slot: tensors[m] is that of member m; members: room for two tensors each.
- */
+/* Write one tensor of a slot: tensors[m] is that of member m; members: room for two tensors
+ * each. */
 static dcpk_status slot_add_members(struct writer *w, const struct dcpk_slot *slot,
                                     const uint32_t *tensors, struct dcpk_model_tensor *members,
                                     const struct dcpk_out_tensor *out, struct dcpk_error *err)
@@ -289,7 +289,7 @@ static dcpk_status slot_add_master(struct writer *w, const struct dcpk_slot *slo
     return slot_add_form(w, slot, tensors, &out, err);
 }
 
-/* What the stored weight is made of: the model's own, else its master, rounded. */
+/* Picks the source of the stored weight: the model's own, or its master, rounded. */
 static dcpk_status pick_weights(struct writer *w, const struct dcpk_slot *slot, uint32_t *tensors,
                                 enum dcpk_dtype *dtype, bool *is_master, struct dcpk_error *err)
 {
@@ -348,7 +348,7 @@ static dcpk_status add_weight(struct writer *w, const struct dcpk_slot *slot, ui
     return slot_add_tensor(w, slot, tensors, &out, err);
 }
 
-/* Without the optimizer a master beside its weight is left out: adds a note, once a source tensor;
+/* Without the optimizer a master next to its weight is left out: adds a note, once a source tensor;
  * a view of a flattened one has its key, those inside objects are not listed. */
 static void note_unwritten(struct writer *w, const struct dcpk_slot *slot)
 {
@@ -403,7 +403,8 @@ out:
     return st;
 }
 
-/* What its releases do not have, or not in an order that is written. */
+/* Refuses state that releases of generation A do not have, or have in an order that is not
+ * written. */
 static dcpk_status check_generation_a(const struct writer *w, struct dcpk_error *err)
 {
     if (dcpk_megatron_has_buckets(w->model, w->out))

@@ -57,8 +57,8 @@ bool dcpk_megatron_is_flattened(const struct dcpk_checkpoint *ckpt,
     return weight != NULL && tensor->rank == weight->rank + 1;
 }
 
-/* What the state's name makes of the tensor; `fp32_param` is what core up to 0.15, and optimizers
- * that are not distributed, call `param`. */
+/* The role of the tensor, by the state's name; `fp32_param` is the name that core up to 0.15, and
+ * optimizers that are not distributed, give to `param`. */
 enum dcpk_role dcpk_megatron_role(const struct dcpk_megatron_key *key)
 {
     if (dcpk_megatron_state_is(key, "param") || dcpk_megatron_state_is(key, "fp32_param"))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* megatron_objects.c - extra states as Megatron keeps them in sharded objects
- * (formats/torch_dist/FORMAT.md 7).
- */
+ * (formats/torch_dist/FORMAT.md
+ * 7). */
 #include <inttypes.h>
 #include <string.h>
 
@@ -13,7 +13,7 @@
 /*
  * Transformer Engine asks for the _extra_state of each of its modules and the local spec for that
  * of its linear layers; a missing one fails the load, [None] stands for none, and surplus ones do
- * no harm (formats/torch_dist/FORMAT.md 7). So each module that has a weight gets one, but for
+ * no harm (formats/torch_dist/FORMAT.md 7). So each module that has a weight gets one, except
  * those that no implementation asks for. (GPTModel leaves out its output layer's, HybridModel does
  * not.)
  */
@@ -152,14 +152,14 @@ static dcpk_status put_extra_state(struct extra_state *x, const char *module,
     return DCPK_OK;
 }
 
-/* The slot's module, and the attention kernel beside a projection, which has no weight. */
+/* The slot's module, and the attention kernel next to a projection, which has no weight. */
 static dcpk_status put_slot_extra(struct extra_state *x, const struct dcpk_slot *slot,
                                   struct dcpk_error *err)
 {
     static const char projection[] = "attention.linear_proj";
     const char *key = slot->keys[0], *dot = strrchr(key, '.'), *module;
 
-    /* A norm that is named as a part of the linear layer behind it is not a module, and in a layer
+    /* A norm that is named as a part of the linear layer after it is not a module, and in a layer
      * of experts local modules have no such layer. */
     if (dot == NULL || dcpk_starts_with(dot, ".layer_norm_"))
         return DCPK_OK;

@@ -7,7 +7,7 @@
 #include "lib/base/order.h"
 #include "lib/base/text.h"
 
-/* What keys show, behind an optional "chained_N."; the first that occurs counts. */
+/* Layouts that keys show, after an optional "chained_N."; the first that occurs counts. */
 static const struct {
     const char *start, *part; /* the key begins with / holds this */
     bool is_flattened;        /* and the tensor is stored flattened */
@@ -52,8 +52,8 @@ static size_t find_sign(const struct dcpk_checkpoint *ckpt)
     return best;
 }
 
-/* What the common state calls it (content_metadata: core 0.13 and later; else the optimizer's own
- * field, or that of the first one of several); NULL: nothing. */
+/* The layout's name in the common state (content_metadata: core 0.13 and later; else the
+ * optimizer's own field, or that of the first one of several); NULL: nothing. */
 static const char *stored_layout_name(const struct dcpk_value *common)
 {
     const struct dcpk_value *optimizer = dcpk_value_get(common, "optimizer");

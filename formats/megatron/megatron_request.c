@@ -24,7 +24,7 @@ struct asking {
 
 /* --- keys --- */
 
-/* A parameter by its key: `head` and `tail` behind the layer's, then `part`. */
+/* A parameter by its key: `head` and `tail` after the layer's, then `part`. */
 struct spelling {
     const struct dcpk_expected_param *param;
     const char *head, *tail, *part;
@@ -48,7 +48,7 @@ static const struct loose_norm {
     {"pre_mlp_layernorm.", "mlp.linear_fc1.layer_norm_", "pre_mlp_layernorm.", true},
 };
 
-/* Does this layer's key stand for all layers? */
+/* True if this layer's key stands for all layers. */
 static bool is_stacked(const struct asking *a)
 {
     return a->is_stacked && a->layer->section == DCPK_DECODER_LAYERS;
@@ -130,7 +130,7 @@ static dcpk_status request_put(struct asking *a, const struct spelling *s,
     return a->loading->take(a->loading->context, &request, err);
 }
 
-/* Masters and moments by what the optimizer is; NULL behind the last. */
+/* Masters and moments by what the optimizer is; NULL after the last. */
 static const char *const *states_of(const struct asking *a)
 {
     static const char *const reshardable[] = {"param", "exp_avg", "exp_avg_sq", NULL};
@@ -271,8 +271,8 @@ static void put_numbers(struct dcpk_bytes *key, const int64_t *numbers, int n)
     }
 }
 
-/* One object a layer and expert: "<module>._extra_state/shard_<layer>.<expert>_<layers>.<experts>".
- */
+/* One object a layer and expert:
+ * "<module>._extra_state/shard_<layer>.<expert>_<layers>.<experts>". */
 static dcpk_status ask_shard(struct asking *a, uint32_t loaders, const int64_t *at,
                              const int64_t *of, int n_axes, struct dcpk_error *err)
 {
@@ -333,7 +333,8 @@ static dcpk_status ask_extra(struct asking *a, const struct dcpk_expected_module
 
 /* --- all of it --- */
 
-/* Do the layers of the decoder stand for each other? By args they do where they are stacked. */
+/* True if the layers of the decoder stand for each other. By args they do where they are
+ * stacked. */
 static bool find_stacked(const struct dcpk_loading *loading)
 {
     const struct dcpk_value *content = dcpk_value_get(loading->common, "content_metadata");

@@ -94,7 +94,7 @@ void dcpk_optimizer_asked_find(const struct dcpk_loading *loading,
          !dcpk_value_is_true(content, "chained_optim_avoid_prefix"));
 }
 
-/* Is there a group with this weight decay (times 1 or 0) in the list? */
+/* True if the list has a group with this weight decay (times 1 or 0). */
 static bool has_group(const struct dcpk_value *groups, double wd_mult, bool expert)
 {
     for (size_t i = 0; groups != NULL && i < groups->n; i++) {
@@ -438,7 +438,8 @@ static dcpk_status ask_rng(const struct dcpk_loading *loading, struct dcpk_error
     return ask_rng_form(loading, three, n_data, err);
 }
 
-/* Is a fault pending that a rank is to find again? Its state is then an enum's number above 0. */
+/* True if a fault is pending that a rank is to find again. Its state is then an enum's number above
+ * 0. */
 static bool has_rerun(const struct dcpk_loading *loading)
 {
     const struct dcpk_value *rerun = dcpk_value_get(loading->common, "rerun_state_machine");
@@ -474,8 +475,8 @@ out:
 
 /* --- the common state --- */
 
-/* The fields that OptimizerParamScheduler.load_state_dict stops without (start_wd is none of them).
- */
+/* The fields that OptimizerParamScheduler.load_state_dict stops without (start_wd is none of
+ * them). */
 static dcpk_status ask_scheduler(const struct dcpk_loading *loading, struct dcpk_error *err)
 {
     static const char *const fields[] = {
@@ -496,7 +497,8 @@ static dcpk_status ask_scheduler(const struct dcpk_loading *loading, struct dcpk
     return DCPK_OK;
 }
 
-/* What a resume stops without, in the common state (formats/torch_dist/FORMAT.md 7). */
+/* Asks for the parts of the common state without which a resume stops (formats/torch_dist/FORMAT.md
+ * 7). */
 static dcpk_status ask_common(const struct dcpk_loading *loading, struct dcpk_error *err)
 {
     static const char *const names[] = {"args", "checkpoint_version", "iteration"};

@@ -12,13 +12,14 @@
 #include "lib/model/rng_states.h"
 
 #define MAX_AXES 8
-/* Of three numbers; a run has as many ranks. Past it they are left out, with a note. */
+/* Limit of keys of three numbers; a run has as many ranks. Past it they are left out, with a
+ * note. */
 #define MAX_KEYS (1 << 20)
 
 /* --- keys --- */
 
-/* Numbers joined by dots at *text, which then points behind them; how many, -1: not of that form.
- */
+/* Numbers joined by dots at *text, which then points after them; how many, -1: not of that
+ * form. */
 static int take_numbers(const char **text, int64_t numbers[MAX_AXES])
 {
     int n = 0;
@@ -121,7 +122,7 @@ static bool has_few_keys(const struct dcpk_model *model, const struct grid *g)
     return dcpk_mul_i64((int64_t)model->n_rng, g->n_dp, &n) && n <= MAX_KEYS;
 }
 
-/* Do the i-th states stand for their (pp, tp)? One of them does. */
+/* True if the i-th states stand for their (pp, tp). One of them does. */
 static bool is_first(const struct dcpk_model *model, size_t i)
 {
     const struct dcpk_rng rank = {.pp = model->rng[i].pp, .tp = model->rng[i].tp};
@@ -207,7 +208,7 @@ static void rng_note_left(const struct putting *p, const char *why)
     }
 }
 
-/* Are there states of every (pp, tp)? */
+/* True if there are states of every (pp, tp). */
 static bool has_every_rank(const struct putting *p)
 {
     int64_t n_ranks = 0, n_found = 0;

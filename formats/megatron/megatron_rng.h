@@ -12,7 +12,7 @@
  * "rng_state/shard_<pp>.<tp>_<PP>.<TP>", or with the rank among data- and context-parallel ones as
  * a third number. An object is a list of one list of states.
  * Source: megatron/training/checkpointing.py get_rng_state: two numbers @core_v0.14.0 to
- * core_v0.19.0 and main of 2026-08-22, but for @core_v0.16.1 with expert parallelism; three there,
+ * core_v0.19.0 and main of 2026-08-22, except @core_v0.16.1 with expert parallelism; three there,
  * and in main since 2026-08-25 for every run (Megatron-LM #6858).
  */
 enum { DCPK_MEGATRON_RNG_BY_MODEL_RANK = 2, DCPK_MEGATRON_RNG_BY_EVERY_RANK = 3 };

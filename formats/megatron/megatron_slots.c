@@ -14,7 +14,7 @@
 #define LAYERS  "layers."
 #define EXPERTS "mlp.experts."
 
-/* Where one parameter lies. */
+/* The place of one parameter. */
 struct place {
     const char *keys[DCPK_MAX_SLOT_KEYS];
     size_t n_keys;
@@ -47,7 +47,7 @@ static int64_t number_before(const char *text, char end, const char **rest)
 }
 
 /*
- * Bytes of `name` up to and with the "layers." whose number follows; *number: behind it begins the
+ * Bytes of `name` up to and with the "layers." whose number follows; *number: after it begins the
  * rest. Multi-token prediction is kept layer by layer (formats/torch_dist/FORMAT.md 4.2). 0: no
  * layer.
  */
@@ -68,7 +68,7 @@ static size_t find_layer(const char *name, int64_t *layer, const char **rest)
 }
 
 /*
- * What stands behind the layer, as Transformer Engine's spec and as a local one store it. A
+ * The rest of a name after the layer, as Transformer Engine's spec and as a local one store it. A
  * decoder's local spec gives its norms the fused names by sharded_state_dict_keys_map, in MoE
  * layers too (megatron/core/models/gpt/gpt_layer_specs.py@0.12 to main,
  * get_gpt_layer_local_submodules); those of MLA and of hybrid stacks keep theirs
@@ -121,7 +121,7 @@ static size_t find_mtp_layer(const char *name)
     return (size_t)(p - name) + strlen(inner);
 }
 
-/* Has any layer such a module? */
+/* True if any layer has such a module. */
 static bool has_module(const struct dcpk_model *model, const char *module)
 {
     for (size_t i = 0; i < model->n_params; i++)
@@ -264,8 +264,8 @@ static dcpk_status fill_members(const struct finding *f, struct dcpk_slots *slot
         struct dcpk_slot *slot = &slots->list[i];
         const int64_t n = slot->n_layers * slot->n_experts;
 
-        /* A name may claim any number; only as many members as there are parameters can be there.
-         */
+        /* A name may claim any number; only as many members as there are parameters can be
+         * there. */
         if ((uint64_t)n > f->model->n_params)
             continue;
         slot->members = dcpk_arena_array(f->out->arena, (size_t)n, sizeof *slot->members, err);
@@ -373,7 +373,7 @@ bool dcpk_slots_are_apart(const struct dcpk_split *parts)
     return parts->n > 0 && strcmp(parts->list[0].name, dcpk_gate_up[0].name) != 0;
 }
 
-/* What is stored of each slot: the parts of its first member, which looks like the others. */
+/* Lists the stored parts of each slot: those of its first member, which looks like the others. */
 static dcpk_status slots_split(const struct finding *f, struct dcpk_slots *slots,
                                struct dcpk_error *err)
 {
@@ -405,7 +405,7 @@ static dcpk_status find_with(struct finding *f, bool stacked, struct dcpk_slots 
     return fill_members(f, slots, err);
 }
 
-/* Does an int above 1 or a list stand there? */
+/* True if the arg is an int above 1 or a list. */
 static bool is_frequency(const struct dcpk_value *attrs, const char *name)
 {
     const struct dcpk_value *v = dcpk_value_get(attrs, name);
@@ -425,9 +425,9 @@ static bool is_given(const struct dcpk_value *attrs, const char *name)
 }
 
 /*
- * Where Megatron keeps layers apart without an entry in content_metadata: TransformerBlock's
- * sharded_state_dict@0.14 to main; Mamba and hybrid stacks always
- * (formats/torch_dist/FORMAT.md 4.2).
+ * True unless Megatron keeps layers apart without an entry in content_metadata: TransformerBlock's
+ * sharded_state_dict@0.14 to main; Mamba and hybrid stacks always (formats/torch_dist/FORMAT.md
+ * 4.2).
  */
 static bool is_homogeneous(const struct dcpk_model *model)
 {
@@ -445,8 +445,8 @@ static bool is_homogeneous(const struct dcpk_model *model)
     return true;
 }
 
-/* Has the source kept layers apart that args would stack? content_metadata records it for loaders
- * of the source and of the output. */
+/* True if the source has kept layers apart that args would stack. content_metadata records it for
+ * loaders of the source and of the output. */
 static bool keeps_layers_apart(const struct dcpk_model *model)
 {
     return dcpk_value_is_true(model->content, "non_homogeneous_layers");

@@ -16,7 +16,7 @@
  * parameter that lies there.
  */
 struct dcpk_slot {
-    /* Of the weight: one, or Transformer Engine's and the local spec's. */
+    /* Keys of the weight: one, or Transformer Engine's and the local spec's. */
     const char *keys[DCPK_MAX_SLOT_KEYS];
     size_t n_keys;
     bool has_layers, has_experts; /* the stacked axes, in this order, before the parameter's own */
@@ -25,13 +25,13 @@ struct dcpk_slot {
     struct dcpk_split split; /* stored as "<key>.<name>" each; "": all as "<key>" */
 };
 
-/* All slots, in the order of the model's parameters. What they point to is in the output's arena;
- * the list is not. */
+/* All slots, in the order of the model's parameters. Their data is in the output's arena; the list
+ * is not. */
 struct dcpk_slots {
     struct dcpk_slot *list;
     size_t n;
     bool is_stacked; /* layers are one tensor */
-    /* What Megatron makes of args; it reads the rest from content_metadata. */
+    /* Megatron's value by args; it reads the rest from content_metadata. */
     bool is_homogeneous_by_args;
 };
 
@@ -49,17 +49,18 @@ dcpk_status dcpk_slots_find(const struct dcpk_model *model, const struct dcpk_ou
                             struct dcpk_slots *slots, struct dcpk_error *err);
 
 /*
- * Have the parts of a parameter keys of their own? Those of projections do; gate and up rows are
- * one tensor, of which each is stored in chunks of its own (formats/torch_dist/FORMAT.md 4.4).
+ * True if the parts of a parameter have keys of their own. Those of projections do; gate and up
+ * rows are one tensor, of which each is stored in chunks of its own (formats/torch_dist/FORMAT.md
+ * 4.4).
  */
 bool dcpk_slots_are_apart(const struct dcpk_split *parts);
 
-/* What a model's layers are: HYBRID with mixers, MLA with multi-latent attention, or neither. */
+/* The kind of a model's layers: HYBRID with mixers, MLA with multi-latent attention, or neither. */
 enum dcpk_slots_kinds { DCPK_SLOTS_DECODER = 1, DCPK_SLOTS_MLA = 2, DCPK_SLOTS_HYBRID = 4 };
 
 /*
- * How local modules store what Transformer Engine's call `rest` (behind the layer): the text
- * returned, with *tail behind it.
+ * How local modules store what Transformer Engine's call `rest` (after the layer): the text
+ * returned, with *tail after it.
  */
 const char *dcpk_slots_local(unsigned kinds, const char *rest, const char **tail);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* megatron_stacking.h - keys that stand for all layers or all experts, and the names of single
- * ones.
- */
+ *
+ * ones. */
 #ifndef DCPK_FORMATS_MEGATRON_STACKING_H
 #define DCPK_FORMATS_MEGATRON_STACKING_H
 
@@ -9,7 +9,7 @@
 
 /*
  * A key's stacked axes. "decoder.layers.mlp.experts.experts.linear_fc1.weight" has a layer axis
- * behind "layers." and an expert axis behind "experts.experts." (formats/torch_dist/FORMAT.md 4.2,
+ * after "layers." and an expert axis after "experts.experts." (formats/torch_dist/FORMAT.md 4.2,
  * 4.5).
  */
 struct dcpk_stacking {

@@ -19,7 +19,7 @@ static bool is_one_of(const struct dcpk_value *key, const char *const *names)
 /* --- optimizers --- */
 
 /*
- * The one step of an optimizer without sharding, which it keeps beside its groups
+ * The one step of an optimizer without sharding, which it keeps next to its groups
  * (formats/torch_dist/FORMAT.md 5.1); torch's AdamW has it as a tensor, groups have a number.
  */
 static dcpk_status read_common_step(struct dcpk_model *model, const struct dcpk_value *optimizer,
@@ -73,7 +73,7 @@ void dcpk_megatron_add_scaler(struct dcpk_model *model, const struct dcpk_value 
                         "the loss scalers of two optimizers differ; one is kept for both");
 }
 
-/* What stands in an optimizer's dict and is nothing that this version knows. */
+/* Notes entries of an optimizer's dict that this version does not know. */
 static dcpk_status note_unknown_entries(struct dcpk_model *model,
                                         const struct dcpk_value *optimizer, struct dcpk_error *err)
 {

@@ -8,12 +8,12 @@
 #include "lib/model/model.h"
 
 /* Megatron's loaders start a state machine of their own where they find none
- * (formats/torch_dist/FORMAT.md 6).
- */
+ * (formats/torch_dist/FORMAT.md
+ * 6). */
 #define DCPK_MEGATRON_RERUN_REASON                                                                 \
     "rerun state of the source's ranks: a run without it starts fresh"
 
-/* Behind a "chained_<i>." that core 0.6 to 0.14 put before each of several optimizers. */
+/* After a "chained_<i>." that core 0.6 to 0.14 put before each of several optimizers. */
 const char *dcpk_megatron_skip_chained(const char *key);
 
 /*
@@ -37,7 +37,7 @@ dcpk_status dcpk_megatron_add_groups(struct dcpk_model *model, const struct dcpk
 
 /* True if the key is of the state `name`. */
 bool dcpk_megatron_state_is(const struct dcpk_megatron_key *key, const char *name);
-/* What a state's name makes of a tensor ("exp_avg": DCPK_EXP_AVG). */
+/* The role of a tensor by its state's name ("exp_avg": DCPK_EXP_AVG). */
 enum dcpk_role dcpk_megatron_role(const struct dcpk_megatron_key *key);
 
 #endif

@@ -163,7 +163,7 @@ static dcpk_status stored_add_state(struct dcpk_model *model, struct dcpk_found_
     return stored_add_tensor(model, sources, key->param, role, state, err);
 }
 
-/* Is it the second name of a master, for optimizers that are not distributed (our own writing)? */
+/* Finds the second name of a master, for optimizers that are not distributed (our own writing). */
 static dcpk_status find_second_name(struct dcpk_model *model, uint32_t source, bool *is_second,
                                     struct dcpk_error *err)
 {
@@ -235,7 +235,7 @@ static dcpk_status model_map_tensor(struct dcpk_model *model, uint32_t source,
 }
 
 /*
- * What dp_reshardable and dp_zero_gather_scatter keep beside tensors
+ * Maps an object that dp_reshardable and dp_zero_gather_scatter keep next to tensors
  * (formats/torch_dist/FORMAT.md 5.4, 5.5): lists of one value.
  */
 static dcpk_status map_optimizer_object(struct dcpk_model *model, const struct dcpk_object *object,

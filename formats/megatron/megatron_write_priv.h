@@ -13,22 +13,23 @@ dcpk_status dcpk_megatron_put_extra_states(const struct dcpk_model *model, struc
 /* The model's dtype by args; *known false: not recorded, bfloat16 is likely. */
 enum dcpk_dtype dcpk_megatron_model_dtype(const struct dcpk_model *model, bool *known);
 
-/* Is the optimizer's state to be written in buckets (dp_reshardable)? */
+/* True if the optimizer's state is to be written in buckets (dp_reshardable). */
 bool dcpk_megatron_has_buckets(const struct dcpk_model *model, const struct dcpk_output *out);
 
-/* Is the folder to be of generation A? */
+/* True if the folder is to be of generation A. */
 bool dcpk_megatron_is_generation_a(const struct dcpk_output *out);
 
-/* Is it to be written as flattened blocks (fully_sharded_model_space, generation A)? */
+/* True if it is to be written as flattened blocks (fully_sharded_model_space, generation A). */
 bool dcpk_megatron_flattens(const struct dcpk_model *model, const struct dcpk_output *out);
 
-/* The common state, and with buckets what holds the optimizer's state beside it
+/* The common state, and with buckets what holds the optimizer's state next to it
  * (formats/torch_dist/FORMAT.md 6). */
 dcpk_status dcpk_megatron_make_common(const struct dcpk_model *model, struct dcpk_output *out,
                                       const struct dcpk_slots *slots, bool is_rng_whole,
                                       const struct dcpk_value **common, struct dcpk_error *err);
 
-/* Does the run shard its optimizer over data-parallel ranks? True where args do not record it. */
+/* True if the run shards its optimizer over data-parallel ranks, and where args do not record
+ * it. */
 bool dcpk_megatron_is_distributed(const struct dcpk_model *model);
 
 #endif

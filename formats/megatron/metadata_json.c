@@ -80,7 +80,7 @@ static const struct field *field_find(const char *name)
     return NULL;
 }
 
-/* Does Python find the value equal to the one of the field? 1.0 and true are 1 there. */
+/* True if Python finds the value equal to that of the field. 1.0 and true are 1 there. */
 static bool field_holds(const struct field *field, const struct dcpk_json *value)
 {
     const char *text = dcpk_json_string(value);

@@ -73,8 +73,8 @@ struct captures {
     int64_t l, m, e, m_last; /* m_last: m + num_layers */
 };
 
-/* Append `pattern` to text[0 .. *n) with its captures filled in. Returns false when it is too long.
- */
+/* Append `pattern` to text[0 .. *n) with its captures filled in. Returns false when it is too
+ * long. */
 static bool name_fill(const char *pattern, const struct captures *c, char *text, size_t *n)
 {
     while (*pattern != '\0') {
@@ -104,7 +104,7 @@ static bool name_fill(const char *pattern, const struct captures *c, char *text,
 
 bool dcpk_hf_name_fits(const char *pattern, const char *name)
 {
-    const char *star = NULL, *star_name = NULL; /* behind the last {*}, and where it ends so far */
+    const char *star = NULL, *star_name = NULL; /* after the last {*}, and where it ends so far */
 
     while (*name != '\0' || *pattern != '\0') {
         const char *number = name;
@@ -148,7 +148,7 @@ struct binding_list {
     size_t n;
 };
 
-/* Where a rule stands: the names in front of its own, and the layer. */
+/* The place of a rule: the names in front of its own, and the layer. */
 struct standing {
     const char *mg, *hf; /* "" at the top */
     struct captures captures;
@@ -168,7 +168,7 @@ static bool arg_is_true(const struct dcpk_value *attrs, const char *name)
     return value->kind != DCPK_V_INT || value->as.i != 0;
 }
 
-/* What a canonical name asks of args by itself, so that maps need no condition for it. */
+/* Requirements of a canonical name on args, so that maps need no condition for it. */
 static const struct {
     const char *part;
     bool is_moe; /* of a layer with experts */

@@ -6,7 +6,7 @@
 
 #include "formats/safetensors/hf_map.h"
 
-/* What args say of a model's shape. */
+/* Sizes of a model by args. */
 struct dcpk_hf_sizes {
     const struct dcpk_value *attrs; /* the DICT of args' attributes */
     int64_t n_layers, n_mtp, n_experts;
@@ -20,7 +20,7 @@ struct dcpk_hf_binding {
     const char *mg;
     const char *hf[DCPK_HF_MAX_PARTS]; /* rule->n_hf of them */
     int64_t expert;                    /* the slice of axis 0 of the HF tensor; -1: all of it */
-    /* Where it is written: DCPK_HF_FIRST, then by layer, then DCPK_HF_LAST. */
+    /* its place in the output: DCPK_HF_FIRST, then by layer, then DCPK_HF_LAST */
     int64_t place;
     bool is_mtp;  /* of an MTP layer */
     bool applies; /* its conditions hold */
@@ -47,9 +47,9 @@ dcpk_status dcpk_hf_bind(const struct dcpk_hf_map *map, const struct dcpk_hf_siz
                          const char *without, struct dcpk_arena *arena,
                          struct dcpk_hf_bindings *bindings, struct dcpk_error *err);
 
-/* Does a name fit a pattern of "drop"? {*} is anything, the other captures numbers. */
+/* True if a name fits a pattern of "drop". {*} is anything, the other captures numbers. */
 bool dcpk_hf_name_fits(const char *pattern, const char *name);
-/* Does it fit any of the map's? */
+/* True if it fits any of the map's. */
 bool dcpk_hf_map_drops(const struct dcpk_hf_map *map, const char *name);
 
 #endif

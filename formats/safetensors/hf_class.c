@@ -121,7 +121,7 @@ struct reading {
     struct dcpk_hf_faults faults;
 };
 
-/* Is the word one of those in the list, which blanks separate? */
+/* True if the word is one of those in the list, which blanks separate. */
 static bool list_has(const char *list, const char *word)
 {
     const size_t n = strlen(word);
@@ -284,7 +284,7 @@ static void check_interval(struct reading *r)
                       dcpk_hf_show(r->arena, value));
 }
 
-/* All that stops the class. A family of the user's own maps has none that is known. */
+/* Adds all that stops the class. A family of the user's own maps has no known class. */
 static void check_class(struct reading *r)
 {
     const struct dcpk_value *type = dcpk_value_get(r->config, "model_type");

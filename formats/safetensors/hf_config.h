@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hf_config.h - config.json beside Megatron's args, both ways, by the rows of a map. */
+/* hf_config.h - config.json from Megatron's args, and back, by the rows of a map. */
 #ifndef DCPK_FORMATS_SAFETENSORS_HF_CONFIG_H
 #define DCPK_FORMATS_SAFETENSORS_HF_CONFIG_H
 
@@ -18,14 +18,14 @@ dcpk_status dcpk_hf_config_find_map(const struct dcpk_hf_maps *maps, const char 
                                     const struct dcpk_json *config, const struct dcpk_hf_map **map,
                                     struct dcpk_error *err);
 
-/* Do "architectures" of config.json name a class of the map, or nothing at all? */
+/* True if "architectures" of config.json names a class of the map, or nothing at all. */
 bool dcpk_hf_config_names_map(const struct dcpk_hf_map *map, const struct dcpk_json *config);
 
 struct dcpk_hf_import {
     const struct dcpk_hf_map *map;
     const struct dcpk_json *config;
     bool has_lm_head; /* the files hold a tensor of the output layer of its own */
-    /* Of the weights as they are written; DCPK_DTYPE_NONE: as config.json has it. */
+    /* dtype of the written weights; DCPK_DTYPE_NONE: as config.json has it */
     enum dcpk_dtype dtype;
     dcpk_hf_remark *remark; /* NULL: none */
     void *context;
@@ -44,10 +44,10 @@ dcpk_status dcpk_hf_config_to_args(const struct dcpk_hf_import *import, struct d
                                    const struct dcpk_value **args, struct dcpk_error *err);
 
 /*
- * Do the args of a checkpoint hold what the map asks (args, rows, a kind of rope)? An arg that is
- * absent counts as the parser's default, and one that the map does not name must have the value
- * that changes nothing: a window, say, is not Llama's. args: the attributes' DICT, of any release.
- * Errors: DCPK_EMISMATCH naming the first that does not hold; DCPK_ENOMEM.
+ * Checks that the args of a checkpoint meet the map's requirements (args, rows, a kind of rope). An
+ * arg that is absent counts as the parser's default, and one that the map does not name must have
+ * the value that changes nothing: a window, say, is not Llama's. args: the attributes' DICT, of any
+ * release. Errors: DCPK_EMISMATCH naming the first that does not hold; DCPK_ENOMEM.
  */
 dcpk_status dcpk_hf_args_hold(const struct dcpk_hf_map *map, const struct dcpk_value *args,
                               struct dcpk_error *err);
@@ -65,7 +65,7 @@ struct dcpk_hf_export {
 
 /*
  * config.json as it is written, appended to `text`: in the spelling of transformers 4, which 5 and
- * vLLM read too, sorted, indent 2, a newline behind it. A key of `base` that args change, and one
+ * vLLM read too, sorted, indent 2, a newline after it. A key of `base` that args change, and one
  * that is left out, is a remark. Errors: DCPK_EMISMATCH or DCPK_EUNSUPPORTED for args that are not
  * of the family or that config.json cannot hold, all of them; DCPK_EFORMAT for a `base` that
  * contradicts itself; those of dcpk_hf_config_to_args where what is kept of `base` makes it a
@@ -75,8 +75,9 @@ dcpk_status dcpk_hf_config_write(const struct dcpk_hf_export *export, struct dcp
                                  struct dcpk_error *err);
 
 /*
- * What a user types beside --use-checkpoint-args, one line, a newline behind it, appended to `text`
- * (MAPS.md, "flags"). args: the attributes' DICT of dcpk_hf_config_to_args.
+ * Writes the flags that a user types in addition to --use-checkpoint-args, one line, a newline
+ * after it, appended to `text` (MAPS.md, "flags"). args: the attributes' DICT of
+ * dcpk_hf_config_to_args.
  */
 dcpk_status dcpk_hf_flags_write(const struct dcpk_value *args, struct dcpk_bytes *text,
                                 struct dcpk_error *err);

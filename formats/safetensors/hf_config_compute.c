@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hf_config_compute.c - the keys of config.json that args give, and whether args are of a family.
- */
+/* hf_config_compute.c - the keys of config.json that args give, and whether args are of a
+ * family. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -18,14 +18,14 @@ static bool map_names(const struct dcpk_hf_map *map, const char *arg)
            (map->rope_theta != NULL && strcmp(map->rope_theta, arg) == 0);
 }
 
-/* Does the map have a row, a value or a kind of rope for it, by one of its names? */
+/* True if the map has a row, a value or a kind of rope for it, by one of its names. */
 static bool map_expresses(const struct dcpk_hf_map *map, const struct dcpk_arg *arg)
 {
     return map_names(map, arg->name) || (arg->twin != NULL && map_names(map, arg->twin)) ||
            dcpk_hf_ropes_name(map, arg->name); /* hf_rope.c chooses the kind */
 }
 
-/* What the map asks of args. */
+/* Checks the map's requirements on args. */
 static void check_args_asked(struct dcpk_hf_exporting *m)
 {
     const struct dcpk_value *asked = m->map->args;

@@ -106,7 +106,8 @@ static void check_group_sizes(struct dcpk_hf_importing *m, const struct dcpk_val
                       n_experts, n_groups, n_picked);
 }
 
-/* Where experts are picked among all, groups of them have no meaning: Megatron would use them. */
+/* Checks groups of experts: where experts are picked among all, groups have no meaning, but
+ * Megatron would use them. */
 static void check_groups(struct dcpk_hf_importing *m)
 {
     const struct dcpk_value *method = dcpk_hf_view_get(&m->view, "topk_method");
@@ -251,8 +252,8 @@ static dcpk_status put_vocab(struct dcpk_hf_importing *m, struct dcpk_error *err
 }
 
 /*
- * What a run has besides. add_position_embedding is true for rotary embeddings too: the parser
- * stops for YaRN without (megatron/training/arguments.py@core_v0.19.0, validate_args).
+ * Puts args that every run has. add_position_embedding is true for rotary embeddings too: the
+ * parser stops for YaRN without (megatron/training/arguments.py@core_v0.19.0, validate_args).
  * use_rotary_position_embeddings overrides position_embedding_type, so it is true for "rope" alone.
  */
 static dcpk_status put_common(struct dcpk_hf_importing *m, struct dcpk_error *err)

@@ -31,7 +31,7 @@ dcpk_status dcpk_hf_dict_put_all(struct dcpk_hf_dict *dict, const struct dcpk_va
 void dcpk_hf_dict_sort(struct dcpk_hf_dict *dict);
 void dcpk_hf_dict_remove(struct dcpk_hf_dict *dict, const char *key);
 
-/* What stands in the way, all of it. Zeroed: nothing. */
+/* All faults of a configuration. Zeroed: none. */
 struct dcpk_hf_faults {
     struct dcpk_bytes text; /* joined by "; " */
     size_t n, first_bytes;  /* the first one's length */
@@ -55,8 +55,9 @@ const char *dcpk_hf_show(struct dcpk_arena *arena, const struct dcpk_value *valu
 /* --- hf_moe_layers.c --- */
 
 /*
- * Which of n_layers have experts, by moe_layer_freq: an int, a list, or the text of one. In
- * `arena`. Errors: DCPK_EFORMAT for a frequency that is none, or of another number of layers.
+ * Finds the layers of n_layers that have experts, by moe_layer_freq: an int, a list, or the text of
+ * one. In `arena`. Errors: DCPK_EFORMAT for any other frequency, or one of another number of
+ * layers.
  */
 dcpk_status dcpk_hf_moe_layers(const struct dcpk_value *attrs, int64_t n_layers,
                                struct dcpk_arena *arena, const bool **is_moe,
@@ -72,7 +73,7 @@ struct dcpk_hf_view {
     const char *rope_kind;          /* "default" where none is named */
 };
 
-/* Borrows `config`. What contradicts itself becomes faults. */
+/* Borrows `config`. Contradictions in it become faults. */
 void dcpk_hf_view_init(struct dcpk_hf_view *view, const struct dcpk_value *config,
                        struct dcpk_arena *arena, struct dcpk_hf_faults *faults);
 /* A key or one of its aliases; NULL: absent. */
@@ -97,7 +98,7 @@ dcpk_status dcpk_hf_row_import(struct dcpk_hf_importing *m, const struct dcpk_hf
 dcpk_status dcpk_hf_arg_import(struct dcpk_hf_importing *m, const char *key, const char *arg,
                                const struct dcpk_value *value, struct dcpk_error *err);
 
-/* Can a config.json (a DICT) be read by the map? Errors: those of dcpk_hf_config_to_args. */
+/* Checks that the map can read a config.json (a DICT). Errors: those of dcpk_hf_config_to_args. */
 dcpk_status dcpk_hf_config_check(const struct dcpk_hf_map *map, const struct dcpk_value *config,
                                  struct dcpk_arena *arena, struct dcpk_error *err);
 
@@ -120,18 +121,18 @@ dcpk_status dcpk_hf_key_export(struct dcpk_hf_exporting *m, const char *key,
 
 dcpk_status dcpk_hf_rope_import(struct dcpk_hf_importing *m, struct dcpk_error *err);
 dcpk_status dcpk_hf_rope_export(struct dcpk_hf_exporting *m, struct dcpk_error *err);
-/* Does any kind of rope of the map have a row or a value for the arg? */
+/* True if any kind of rope of the map has a row or a value for the arg. */
 bool dcpk_hf_ropes_name(const struct dcpk_hf_map *map, const char *arg);
 
 /* --- hf_config_compute.c --- */
 
-/* Are experts picked among all of them, groups or not? method: what config.json has as topk_method;
- * NULL: nothing, and the family's counts. */
+/* True if experts are picked among all of them, groups or not. method: topk_method of config.json;
+ * NULL: it has none, and the family's counts. */
 bool dcpk_hf_is_greedy(const struct dcpk_hf_map *map, const struct dcpk_value *method);
 /*
- * Does Megatron weigh the one expert of a token by its score? A class that divides by the sum of
- * the weights gives it all. Sources: megatron/core/transformer/moe/moe_utils.py@core_v0.19.0,
- * topk_routing_with_score_function; transformer_config.py stops for softmax behind the choice.
+ * True if Megatron weighs the one expert of a token by its score. A class that divides by the sum
+ * of the weights gives it all. Sources: megatron/core/transformer/moe/moe_utils.py@core_v0.19.0,
+ * topk_routing_with_score_function; transformer_config.py stops for softmax after the choice.
  */
 bool dcpk_hf_weighs_one_expert(const struct dcpk_value *attrs);
 /* All keys that args give, or faults. Errors: DCPK_ENOMEM. */
@@ -139,8 +140,8 @@ dcpk_status dcpk_hf_config_compute(struct dcpk_hf_exporting *m, struct dcpk_erro
 
 /* --- hf_class.c --- */
 
-/* Do the classes of transformers 5.23 take a config.json (DICT)? Errors: DCPK_EMISMATCH with all
- * that they stop at. */
+/* Checks that the classes of transformers 5.23 take a config.json (DICT). Errors: DCPK_EMISMATCH
+ * with all that they stop at. */
 dcpk_status dcpk_hf_class_takes(const struct dcpk_value *config, struct dcpk_arena *arena,
                                 struct dcpk_error *err);
 

@@ -48,8 +48,8 @@ static void compare_rope(const struct dcpk_hf_export *export, const struct dcpk_
     }
 }
 
-/* A key of the given config.json that is not written. why NULL: what is written has it elsewhere.
- */
+/* A key of the given config.json that is not written. why NULL: what is written has it
+ * elsewhere. */
 static void leave_out(const struct dcpk_hf_export *export, struct dcpk_hf_dict *all,
                       const char *key, const char *why)
 {
@@ -147,7 +147,8 @@ static dcpk_status lay_over(const struct dcpk_hf_export *export, const struct dc
     return DCPK_OK;
 }
 
-/* What is kept of `base` may say what no arg of ours does: it is then another model. */
+/* Checks the keys kept from `base`: one may mean what no arg of ours does, and the model is then
+ * another one. */
 static dcpk_status check_laid_over(const struct dcpk_hf_export *export,
                                    const struct dcpk_value *config, struct dcpk_arena *arena,
                                    struct dcpk_error *err)
@@ -158,7 +159,7 @@ static dcpk_status check_laid_over(const struct dcpk_hf_export *export,
     return err->status;
 }
 
-/* What args do not give: the class, the sizes that the caller knows. */
+/* Puts the parts that args do not give: the class, the sizes that the caller knows. */
 static dcpk_status put_wanted(struct dcpk_hf_exporting *m, const struct dcpk_hf_export *export,
                               struct dcpk_error *err)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hf_flags.c - the command line that args need beside --use-checkpoint-args. */
+/* hf_flags.c - the command line that args need in addition to --use-checkpoint-args. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 #include "lib/base/order.h"
 
 /*
- * What load_args_from_checkpoint does not take over
+ * Args that load_args_from_checkpoint does not take over
  * (megatron/training/checkpointing.py@core_v0.19.0; the same in core_v0.18.2 and main) and a parser
  * has a flag for: the flag without its dashes, and the value for which it is not needed.
  * `is_switch`: it stands for `switched`, and has no value.

@@ -45,8 +45,8 @@ static bool is_written(const struct exporting *e, const struct dcpk_hf_binding *
            !(b->is_mtp && e->out->target.family.without_mtp);
 }
 
-/* The parameter of a binding. Of a tied model a copy of the output layer is one of the embedding.
- */
+/* Finds the parameter of a binding. In a tied model a copy of the output layer is one of the
+ * embedding. */
 static bool binding_find_param(const struct exporting *e, const struct dcpk_hf_binding *b,
                                uint64_t *param)
 {
@@ -89,7 +89,7 @@ static void match_params(struct exporting *e, bool *is_taken)
     }
 }
 
-/* Do args hold, and does every rule have its parameter? */
+/* Checks that args meet the map, and that every rule has its parameter. */
 static dcpk_status match_map(struct exporting *e, const struct dcpk_hf_map *map,
                              struct dcpk_error *err)
 {
@@ -138,8 +138,8 @@ out:
     return st;
 }
 
-/* The family that is named, that of the configuration that is laid under, or the first that fits.
- */
+/* The family that is named, that of the configuration that is laid under, or the first that
+ * fits. */
 static dcpk_status choose_map(struct exporting *e, struct dcpk_error *err)
 {
     const struct dcpk_family_settings *settings = &e->out->target.family;
@@ -320,7 +320,7 @@ static dcpk_status add_binding(struct exporting *e, size_t i, struct dcpk_error 
     return DCPK_OK;
 }
 
-/* A slice's pieces, behind the axis of the experts. */
+/* A slice's pieces, after the axis of the experts. */
 static dcpk_status add_slice(struct dcpk_arena *arena, const struct dcpk_model_tensor *slice,
                              int64_t expert, struct dcpk_piece *pieces, struct dcpk_error *err)
 {
@@ -418,8 +418,8 @@ static int compare_placed(const void *a, const void *b)
     return DCPK_THREE_WAY(x->index, y->index);
 }
 
-/* Embedding, layers ascending, the rest: files that are cut hold layers that can be loaded alone.
- */
+/* Embedding, layers ascending, the rest: files that are cut hold layers that can be loaded
+ * alone. */
 static dcpk_status add_tensors(struct exporting *e, struct dcpk_error *err)
 {
     struct placed_binding *placed = dcpk_alloc_array(e->bindings.n, sizeof *placed, err);
@@ -444,7 +444,7 @@ static dcpk_status add_tensors(struct exporting *e, struct dcpk_error *err)
     return err->status;
 }
 
-/* --- what lies beside --- */
+/* --- files next to tensors --- */
 
 static void take_export_remark(void *context, const char *key, const char *text)
 {

@@ -12,13 +12,13 @@ enum dcpk_hf_op {
     DCPK_HF_TRANSPOSE,    /* the last two axes */
     DCPK_HF_DEINTERLEAVE, /* the even rows, then the odd ones */
     DCPK_HF_QKV,          /* q, k, v, of three tensors or of one: group by group */
-    DCPK_HF_CAT,          /* rows of equal parts one behind the other */
+    DCPK_HF_CAT,          /* rows of equal parts one after the other */
     DCPK_HF_VOCAB,        /* rows of the vocabulary, whose padding differs */
     DCPK_HF_ADD_ONE,      /* of norms: one side has 1 + w where the other has w */
     DCPK_HF_N_OPS
 };
 
-/* Where a rule holds: one word of its "if". */
+/* The condition of a rule: one word of its "if". */
 enum dcpk_hf_condition_kind {
     DCPK_HF_IF_MOE,   /* in a layer with routed experts */
     DCPK_HF_IF_DENSE, /* in another */
@@ -58,7 +58,7 @@ struct dcpk_hf_rules {
     size_t n;
 };
 
-/* Where the names of `layer` lie. */
+/* The place of the names of `layer`. */
 struct dcpk_hf_at {
     const char *mg, *hf;
 };
@@ -155,7 +155,7 @@ dcpk_status dcpk_hf_map_read(const char *file, const char *text, size_t n_bytes,
 
 /*
  * The maps that are built in, and those of the folder `dir` (NULL: none): its files <family>.json,
- * each instead of the built-in one of the family, or beside the others. Errors: those of
+ * each instead of the built-in one of the family, or in addition to the others. Errors: those of
  * dcpk_hf_map_read and of reading the folder; DCPK_EUSAGE where it holds no map.
  */
 dcpk_status dcpk_hf_maps_load(const char *dir, struct dcpk_arena *arena, struct dcpk_hf_maps *maps,

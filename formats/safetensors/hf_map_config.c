@@ -24,8 +24,8 @@ static const struct dcpk_value *number_value(struct dcpk_arena *arena, const str
     return dcpk_value_float(arena, number, err);
 }
 
-/* Arrays and objects: texts of a map nest to DCPK_JSON_MAX_DEPTH at most, which the parser holds.
- */
+/* Arrays and objects: texts of a map nest to DCPK_JSON_MAX_DEPTH at most, which the parser
+ * holds. */
 static const struct dcpk_value *nested_value(struct dcpk_arena *arena, const struct dcpk_json *node,
                                              struct dcpk_error *err)
 {
@@ -74,7 +74,7 @@ const struct dcpk_value *dcpk_hf_value(struct dcpk_arena *arena, const struct dc
 
 /* --- rows --- */
 
-/* What stands behind a word of a row. */
+/* The arguments of a row's word. */
 enum word_takes {
     TAKES_NOTHING,
     TAKES_VALUE,
@@ -137,7 +137,7 @@ static dcpk_status row_read_word(const struct dcpk_json *node, struct dcpk_hf_ro
     return dcpk_fail(err, DCPK_EFORMAT, "the word '%.40s' is not known", word == NULL ? "?" : word);
 }
 
-/* What stands behind the word; *node: the first that does not. */
+/* Reads the arguments of a word; *node: the first node after them. */
 static dcpk_status row_read_rest(struct dcpk_arena *arena, const struct dcpk_json **node,
                                  struct dcpk_hf_row *row, struct dcpk_error *err)
 {
@@ -282,7 +282,7 @@ static dcpk_status rope_kind_read(struct dcpk_arena *arena, const struct dcpk_js
     return DCPK_OK;
 }
 
-/* transformers' default_theta is 10000 but for a few families. */
+/* transformers' default_theta is 10000 except in a few families. */
 static dcpk_status read_usual_theta(const struct dcpk_json *node, double *theta,
                                     struct dcpk_error *err)
 {

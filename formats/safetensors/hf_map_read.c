@@ -39,7 +39,7 @@ static dcpk_status read_texts(struct dcpk_arena *arena, const struct dcpk_json *
 
 /* --- rules --- */
 
-/* What stands in braces is known; {*} in patterns of "drop" alone. */
+/* Checks that words in braces are known; {*} in patterns of "drop" alone. */
 static dcpk_status check_captures(const char *name, bool is_pattern, struct dcpk_error *err)
 {
     static const char *const known[] = {"{l}", "{m}", "{e}", "{m+num_layers}", NULL};
@@ -237,7 +237,8 @@ static dcpk_status read_list(const struct dcpk_json *doc, const char *key, struc
     return DCPK_OK;
 }
 
-/* Of values of 8 bits where the size of their blocks stands, of 4 bits how their names end. */
+/* Reads the scales of a map: for values of 8 bits the key with the size of their blocks, for 4 bits
+ * the ends of their names. */
 static dcpk_status map_read_scales(const struct dcpk_json *scales, struct dcpk_arena *arena,
                                    struct dcpk_hf_map *map, struct dcpk_error *err)
 {

@@ -25,7 +25,7 @@ static int compare_maps(const void *a, const void *b)
     return strcmp(x->family, y->family);
 }
 
-/* Instead of the one of its family, or behind all others. */
+/* Instead of the one of its family, or after all others. */
 static void put_map(const struct dcpk_hf_map **list, size_t *n, const struct dcpk_hf_map *map)
 {
     for (size_t i = 0; i < *n; i++)
@@ -78,7 +78,7 @@ static dcpk_status read_names(struct listing *l, struct dcpk_store *store, char 
     return DCPK_OK;
 }
 
-/* What put_map appends of a folder fits behind the built-in ones. */
+/* Lists the maps of a folder; the room for them is after the built-in ones. */
 static dcpk_status read_folder(struct listing *l, const char *dir, struct dcpk_error *err)
 {
     struct dcpk_store *store = NULL;

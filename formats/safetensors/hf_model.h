@@ -57,7 +57,7 @@ dcpk_status dcpk_hf_assets_put(struct dcpk_output *out, struct dcpk_error *err);
 
 /* --- hf_same.c --- */
 
-/* Have two stored tensors the same dtype, shape and bytes? Reads both. */
+/* Sets *same if two stored tensors have the same dtype, shape and bytes. Reads both. */
 dcpk_status dcpk_hf_same_bytes(struct dcpk_checkpoint *ckpt, uint32_t a, uint32_t b, bool *same,
                                struct dcpk_error *err);
 

@@ -8,7 +8,7 @@
 #include "lib/base/order.h"
 #include "lib/model/norms.h"
 
-/* What a rule's ops are together: at most one of the two joins, the others before it. */
+/* The sum of a rule's ops: at most one of the two joins, the others before it. */
 struct op_sum {
     bool transposes, deinterleaves, is_qkv, is_cat;
 };
@@ -51,7 +51,7 @@ float dcpk_hf_ops_addend(const struct dcpk_hf_map *map, const struct dcpk_hf_bin
 
 /*
  * Axes in another order. Hugging Face's tensor: rows, columns, or columns, rows where they are
- * transposed; where two kinds of rows take turns, an axis of 2 stands behind the rows (pair), and
+ * transposed; where two kinds of rows take turns, an axis of 2 stands after the rows (pair), and
  * half as many rows are left. Megatron's: rows, columns.
  */
 struct turning {
@@ -203,8 +203,8 @@ static dcpk_status split_qkv(const struct dcpk_hf_sizes *sizes, size_t n_parts,
     return DCPK_OK;
 }
 
-/* The rows of the parts in the whole, of n_rows; split->n is 0 where there is one part, as it is.
- */
+/* The rows of the parts in the whole, of n_rows; split->n is 0 where there is one part, as it
+ * is. */
 static dcpk_status split_rows(const struct dcpk_hf_rule *rule, const struct dcpk_hf_sizes *sizes,
                               int64_t n_rows, struct dcpk_arena *arena, struct dcpk_split *split,
                               struct dcpk_error *err)

@@ -26,7 +26,7 @@ dcpk_status dcpk_hf_ops_split(const struct dcpk_hf_rule *rule, const struct dcpk
                               struct dcpk_model_tensor *parts, struct dcpk_error *err);
 
 /*
- * What is added to Hugging Face's tensor to have Megatron's, a norm's weight, and 0 for all others:
+ * The number to add to Hugging Face's tensor for Megatron's: for a norm's weight; 0 for all others:
  * 1 or -1 where one side stores weights of norms less one and the other does not. Hugging Face's
  * does where the map's args have it, or do not and the rule has DCPK_HF_ADD_ONE; Megatron's by
  * attrs, args' attributes.

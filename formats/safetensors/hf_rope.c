@@ -27,7 +27,7 @@ static const char *kinds_of(const struct dcpk_hf_map *map, struct dcpk_arena *ar
     return text == NULL ? "?" : text;
 }
 
-/* Is this member of rope_scaling one that the kind reads, or that means nothing besides? */
+/* True if the kind reads this member of rope_scaling, or the member has no meaning anyway. */
 static bool member_fits(const struct dcpk_hf_rope_kind *kind, const char *key,
                         const struct dcpk_value *value)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hf_scales.c - weights of 8 and 4 bits with the scales that stand beside them (MAPS.md,
+/* hf_scales.c - weights of 8 and 4 bits with the scales that stand next to them (MAPS.md,
  * "scales"). */
 #include "formats/safetensors/hf_scales.h"
 
@@ -122,7 +122,7 @@ static bool fits_mx(const struct dcpk_tensor *values, const struct dcpk_tensor *
 
 /* --- views --- */
 
-/* The bytes of blocks behind one another: a view whose last axis has all of a row. */
+/* The bytes of blocks one after another: a view whose last axis has all of a row. */
 static dcpk_status add_packed(struct scaling *s, uint32_t values, uint32_t *packed,
                               struct dcpk_error *err)
 {
@@ -206,7 +206,7 @@ static dcpk_status add_mx(struct scaling *s, uint32_t values, uint32_t scales,
 
 /* --- the folder --- */
 
-/* What a stored tensor is by its name, and the other of the pair. */
+/* The role of a stored tensor by its name, and the other of the pair. */
 struct pair {
     bool is_scale, is_value;
     uint32_t other; /* DCPK_NO_TENSOR: it is not there */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hf_scales.h - weights of 8 and 4 bits, and the scales that stand beside them. */
+/* hf_scales.h - weights of 8 and 4 bits, and the scales that stand next to them. */
 #ifndef DCPK_FORMATS_SAFETENSORS_HF_SCALES_H
 #define DCPK_FORMATS_SAFETENSORS_HF_SCALES_H
 
@@ -8,7 +8,7 @@
 #include "lib/ckpt/checkpoint.h"
 #include "lib/model/model.h"
 
-/* What a stored tensor is to scales. */
+/* The role of a stored tensor for scales. */
 struct dcpk_hf_scaled {
     uint32_t view;   /* of a weight with scales: what is read instead; DCPK_NO_TENSOR: none */
     uint32_t scales; /* of such a weight; of scales: themselves; DCPK_NO_TENSOR: neither */

@@ -59,7 +59,8 @@ static size_t binding_find(const struct matching *m, const struct dcpk_hf_bindin
 
 /* --- one parameter --- */
 
-/* What is read of a stored tensor: itself, its weight with scales, its lines in pairs. */
+/* Finds the parts to read of a stored tensor: itself, its weight with scales, its lines in
+ * pairs. */
 static dcpk_status find_source(struct matching *m, const struct dcpk_hf_binding *b, uint32_t stored,
                                uint32_t *source, struct dcpk_error *err)
 {
@@ -113,8 +114,8 @@ static dcpk_status binding_join(struct matching *m, const struct dcpk_hf_binding
     return dcpk_hf_ops_join(b->rule, &m->sizes, parts, m->model->arena, whole, err);
 }
 
-/* A fault of content is one of the list, and no end. That of a tensor of all experts is named once.
- */
+/* A fault of content is one of the list, and no end. That of a tensor of all experts is named
+ * once. */
 static dcpk_status take_fault(struct matching *m, const struct dcpk_hf_binding *b,
                               struct dcpk_error *err)
 {
@@ -232,7 +233,7 @@ static dcpk_status binding_match(struct matching *m, const struct dcpk_hf_bindin
 
 /* --- what is repeated, missing or left --- */
 
-/* Are two stored tensors the same, their scales too? */
+/* Sets *same if two stored tensors are equal, with their scales. */
 static dcpk_status same_weight(struct matching *m, uint32_t a, uint32_t b, bool *same,
                                struct dcpk_error *err)
 {
@@ -288,7 +289,7 @@ static dcpk_status match_copies(struct matching *m, struct dcpk_error *err)
         if ((!is_copy && !is_tied) || binding_find(m, b, stored) == 0 ||
             stored[0] == DCPK_NO_TENSOR || m->is_taken[stored[0]])
             continue;
-        /* Of a tied model both are the embedding. */
+        /* in a tied model both are the embedding */
         if (!dcpk_map_get(&m->model->param_by_name, mg, strlen(mg), &param))
             mg = DCPK_HF_EMBEDDING;
         if (match_copy(m, stored[0], mg, err))
@@ -437,7 +438,7 @@ static void note_class(const struct matching *m, const struct dcpk_json *config)
             m->map->architectures[0]);
 }
 
-/* Whether norms are zero-centered, where the caller gives it under either name. */
+/* Puts the arg for zero-centered norms under both names, if the caller gives it under either. */
 static dcpk_status put_given_norms(struct matching *m, struct dcpk_error *err)
 {
     const struct dcpk_value *given = dcpk_value_attrs(m->ckpt->given.args);
@@ -504,7 +505,7 @@ out:
     return err->status;
 }
 
-/* What Megatron asks of a checkpoint beside args. */
+/* Puts the state that Megatron asks of a checkpoint in addition to args. */
 static dcpk_status put_state(struct matching *m, struct dcpk_error *err)
 {
     struct dcpk_model *model = m->model;
@@ -538,7 +539,7 @@ static dcpk_status write_command_line(struct matching *m, struct dcpk_error *err
     return err->status;
 }
 
-/* All that does not match, as one error. */
+/* Reports all mismatches as one error. */
 static dcpk_status matching_end(struct matching *m, struct dcpk_error *err)
 {
     const size_t n = m->faults.n;

@@ -37,7 +37,7 @@ static bool is_float_key(const char *key)
     return false;
 }
 
-/* What JSON and the family can hold: no tensor, class or number that is not finite. */
+/* True if JSON and the family can hold the value: no tensor, class or number that is not finite. */
 static bool is_plain(const struct dcpk_value *value)
 {
     switch (value->kind) {
@@ -62,7 +62,7 @@ static bool is_plain(const struct dcpk_value *value)
     return false;
 }
 
-/* Is an arg's value of its kind? */
+/* True if an arg's value is of its kind. */
 static bool is_of_kind(const char *name, const struct dcpk_value *value)
 {
     const struct dcpk_arg *arg = dcpk_arg_find(name);
@@ -218,7 +218,7 @@ static dcpk_status export_times(struct dcpk_hf_exporting *m, const struct dcpk_h
     return DCPK_OK;
 }
 
-/* Which layers have experts; false: a fault, or err. */
+/* Finds the layers that have experts; false: a fault, or err. */
 static bool find_layers(struct dcpk_hf_exporting *m, const bool **is_moe, int64_t *n_layers,
                         struct dcpk_error *err)
 {

@@ -386,7 +386,7 @@ static const struct {
     [DCPK_HF_HOW_HF_ONLY] = {check_copy, absent_missing, false},
 };
 
-/* May the row's arg be None? */
+/* True if the row's arg may be None. */
 static bool is_nullable(const struct dcpk_hf_row *row)
 {
     const struct dcpk_arg *arg = dcpk_arg_find(row->args[0]);

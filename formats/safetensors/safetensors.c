@@ -10,7 +10,7 @@
 #include "lib/base/order.h"
 #include "lib/base/text.h"
 
-/* A folder that is another format's may hold such files beside its own: theirs score higher. */
+/* A folder that is another format's may hold such files next to its own: theirs score higher. */
 #define SCORE 80
 
 static dcpk_status safetensors_probe(struct dcpk_store *store, int *score, struct dcpk_error *err)
@@ -38,7 +38,7 @@ static dcpk_status safetensors_probe(struct dcpk_store *store, int *score, struc
     return DCPK_OK;
 }
 
-/* What belongs to the tensors, also a file that the index does not name. */
+/* True for files that belong to the tensors, also those that the index does not name. */
 static bool safetensors_is_own(const struct dcpk_checkpoint *ckpt, const char *name)
 {
     (void)ckpt;
@@ -59,7 +59,7 @@ static const struct dcpk_format_reader reader = {
     .is_own = safetensors_is_own,
 };
 
-/* What the files' writer noted about them is carried over. */
+/* Carries over the remarks that the files' writer left in them. */
 static void safetensors_inherit(struct dcpk_output *out)
 {
     out->form = out->source->state;

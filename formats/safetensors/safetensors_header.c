@@ -179,7 +179,7 @@ static int compare_entries(const void *a, const void *b)
     return strcmp(x->key, y->key);
 }
 
-/* The tensors lie one behind the other, and fill the data. */
+/* The tensors lie one after the other, and fill the data. */
 static dcpk_status check_places(const struct dcpk_safetensors_header *header, uint64_t data_bytes,
                                 struct dcpk_error *err)
 {

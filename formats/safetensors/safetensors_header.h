@@ -16,10 +16,10 @@ struct dcpk_safetensors_entry {
     enum dcpk_dtype dtype;
     int rank;
     const int64_t *shape;
-    uint64_t first_bytes, end_bytes; /* of the data behind the header */
+    uint64_t first_bytes, end_bytes; /* of the data after the header */
 };
 
-/* What the writer of a file noted about it: {"format": "pt"}. */
+/* The remark of a file's writer: {"format": "pt"}. */
 struct dcpk_safetensors_remark {
     const char *key, *text;
 };

@@ -13,7 +13,7 @@
 /* ckpt->state of this format. */
 struct dcpk_safetensors_state {
     size_t chunks_capacity;
-    /* Those of all files, each key once, in their order. */
+    /* Remarks of all files, each key once, in their order. */
     struct dcpk_safetensors_remark *remarks; /* owned */
     size_t n_remarks, remarks_capacity;
     struct dcpk_map remark_by_key; /* key -> index */

@@ -12,7 +12,7 @@
 #include "lib/base/text.h"
 #include "lib/tensor/strided.h"
 
-/* Of the index: a name and a file for each of a million tensors. */
+/* Limit of the index: a name and a file for each of a million tensors. */
 #define MAX_INDEX_BYTES (UINT64_C(256) << 20)
 
 static dcpk_status entry_add_chunk(struct dcpk_checkpoint *ckpt,
@@ -88,8 +88,8 @@ static dcpk_status header_slurp(struct dcpk_source *source, char **text, size_t 
     return DCPK_OK;
 }
 
-/* Keeps a remark for files that are written of these. Where two files differ the first one counts.
- */
+/* Keeps a remark for files that are written of these. Where two files differ the first one
+ * counts. */
 static dcpk_status remark_add(struct dcpk_checkpoint *ckpt,
                               const struct dcpk_safetensors_remark *remark, const char *name,
                               struct dcpk_error *err)
@@ -154,7 +154,7 @@ out:
     return err->status;
 }
 
-/* A name in the index is that of a file beside it. */
+/* A name in the index is that of a file next to it. */
 static dcpk_status check_file_name(const char *key, const char *name, struct dcpk_error *err)
 {
     if (name == NULL)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* safetensors_write.c - places tensors in files of a size, each behind its header; then the
+/* safetensors_write.c - places tensors in files of a size, each after its header; then the
  * index. */
 #include <assert.h>
 #include <inttypes.h>
@@ -14,7 +14,7 @@
 #include "lib/base/order.h"
 
 /*
- * What one file takes of tensor bytes before the next is begun, unless a single tensor has more:
+ * Tensor bytes of a file before the next is begun, unless a single tensor has more:
  * huggingface_hub's (FORMAT.md 3).
  */
 #define MAX_FILE_BYTES   UINT64_C(5000000000)
@@ -33,7 +33,7 @@ struct layout {
     struct placing *placings; /* file by file, in each in the order of their bytes */
 };
 
-/* Can the format hold it? */
+/* Checks that the format can hold the tensor. */
 static dcpk_status check_tensor(const struct dcpk_out_tensor *tensor, struct dcpk_error *err)
 {
     if (dcpk_safetensors_dtype_name(tensor->dtype) == NULL)
@@ -46,7 +46,7 @@ static dcpk_status check_tensor(const struct dcpk_out_tensor *tensor, struct dcp
     return DCPK_OK;
 }
 
-/* Which tensors go to which file: in their order, as many as fit. */
+/* Assigns tensors to files: in their order, as many as fit. */
 static dcpk_status choose_files(struct layout *l, struct dcpk_error *err)
 {
     struct dcpk_output *out = l->out;
@@ -113,7 +113,7 @@ static void put_shape(const struct dcpk_out_tensor *tensor, struct dcpk_json_out
         dcpk_json_add_ints(j, "shape", tensor->shape, tensor->rank);
 }
 
-/* The header of n tensors, with spaces behind it that align the data. */
+/* The header of n tensors, with spaces after it that align the data. */
 static void put_header(const struct dcpk_safetensors_state *from, const struct placing *placings,
                        size_t n, struct dcpk_bytes *bytes)
 {

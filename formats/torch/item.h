@@ -8,7 +8,7 @@
 #include "lib/io/store.h"
 #include "lib/tensor/box.h"
 
-/* Where an item lies, and who reads it (struct dcpk_reader; NULL: read directly). */
+/* The place of an item, and its reader (struct dcpk_reader; NULL: read directly). */
 struct dcpk_item_range {
     struct dcpk_source *source;
     const struct dcpk_reader *reader;
@@ -84,7 +84,7 @@ dcpk_status dcpk_item_each_record(const struct dcpk_item_range *range, dcpk_take
  * zip64 where needed, zip64 end record always).
  */
 
-/* A contiguous tensor's item: what is before its data, the data, what is behind it. */
+/* A contiguous tensor's item: what is before its data, the data, what is after it. */
 struct dcpk_item_sizes {
     uint32_t lead_bytes, tail_bytes;
     uint64_t data_bytes;
@@ -92,7 +92,7 @@ struct dcpk_item_sizes {
 /* Known without the data. Errors: DCPK_ERANGE past 2^63 bytes; DCPK_ENOMEM. */
 dcpk_status dcpk_item_measure(const struct dcpk_item_form *form, struct dcpk_item_sizes *sizes,
                               struct dcpk_error *err);
-/* The bytes before and behind the data, its CRC-32 known; lead and tail: buffers of the sizes that
+/* The bytes before and after the data, its CRC-32 known; lead and tail: buffers of the sizes that
  * measure gave. */
 dcpk_status dcpk_item_frame(const struct dcpk_item_form *form, uint32_t crc32, uint8_t *lead,
                             uint8_t *tail, struct dcpk_error *err);
@@ -104,8 +104,8 @@ dcpk_status dcpk_item_encode(const struct dcpk_value *value, const char *prefix,
 dcpk_status dcpk_item_put_file(struct dcpk_output *out, const char *prefix,
                                const struct dcpk_value *value, struct dcpk_error *err);
 
-/* Do the elements lie one behind the other in row-major order? True for tensors without elements.
- */
+/* True if the elements lie one after the other in row-major order, and for tensors without
+ * elements. */
 bool dcpk_strides_are_row_major(const int64_t *shape, const int64_t *stride_elems, int rank);
 
 #endif

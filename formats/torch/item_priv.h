@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* item_priv.h - what the item_*.c share beside item.h. */
+/* item_priv.h - what the item_*.c share in addition to item.h. */
 #ifndef DCPK_FORMATS_TORCH_ITEM_PRIV_H
 #define DCPK_FORMATS_TORCH_ITEM_PRIV_H
 

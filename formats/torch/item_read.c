@@ -72,7 +72,7 @@ static dcpk_status take_storage(void *context, struct dcpk_arena *arena,
     return DCPK_OK;
 }
 
-/* What a value is, for messages. */
+/* Describes a value for messages. */
 static const char *describe_value(const struct dcpk_value *v, char *text, size_t n)
 {
     if (v != NULL && v->kind == DCPK_V_OBJECT)
@@ -167,8 +167,8 @@ static dcpk_status check_bounds(struct dcpk_rebuilt *r, struct dcpk_error *err)
     return DCPK_OK;
 }
 
-/* Nothing, a flag, an empty dict or a dtype: no call, no hook, no metadata such as {"neg": True}.
- */
+/* Nothing, a flag, an empty dict or a dtype: no call, no hook, no metadata such as {"neg":
+ * True}. */
 static bool is_inert(const struct dcpk_value *v)
 {
     return v->kind == DCPK_V_NONE || v->kind == DCPK_V_BOOL || v->kind == DCPK_V_INT ||

@@ -162,7 +162,7 @@ static dcpk_status push_children(struct walk *w, const struct dcpk_value *v, str
     return push_pairs(w, object->pairs, object->n_pairs, err);
 }
 
-/* Was v met before? */
+/* Marks v as seen; *was_seen: it was before. */
 static dcpk_status mark_seen(struct walk *w, const struct dcpk_value *v, bool *was_seen,
                              struct dcpk_error *err)
 {
@@ -298,7 +298,7 @@ static dcpk_status look_first(const struct dcpk_item_range *range, struct dcpk_e
     return st;
 }
 
-/* Are the bytes there, few enough to be loaded, and an archive at first sight? */
+/* Checks that the bytes are there, few enough to be loaded, and an archive at first sight. */
 static dcpk_status item_check_range(const struct dcpk_item_range *range, struct dcpk_error *err)
 {
     const uint64_t file_bytes = dcpk_source_bytes(range->source), n_bytes = range->n_bytes;

@@ -93,7 +93,7 @@ static void contiguous_strides(const int64_t *shape, int rank, int64_t *strides)
     }
 }
 
-/* What an item's sizes follow from. */
+/* The facts that an item's sizes follow from. */
 struct tensor_form {
     enum dcpk_dtype dtype;
     const int64_t *shape;
@@ -102,7 +102,7 @@ struct tensor_form {
     uint64_t n_bytes;
 };
 
-/* What a pickle calls a storage: a class of torch where there is one of the dtype. */
+/* The names of a storage in a pickle: a class of torch where there is one of the dtype. */
 struct storage_names {
     bool is_untyped;
     const char *rebuild, *module, *name;

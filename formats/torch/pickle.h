@@ -73,7 +73,7 @@ struct dcpk_pickle_options {
 /*
  * Read one pickle of protocol 0..5 framing, opcodes of protocols 2 to 5 (FORMAT.md 1 and the rest
  * of the data opcodes CPython emits); n bytes, at most 4 GiB - 1, which must end with STOP (bytes
- * behind it are DCPK_EFORMAT). Nothing is called: GLOBAL/STACK_GLOBAL push a DCPK_V_GLOBAL; REDUCE,
+ * after it are DCPK_EFORMAT). Nothing is called: GLOBAL/STACK_GLOBAL push a DCPK_V_GLOBAL; REDUCE,
  * NEWOBJ, NEWOBJ_EX and BUILD make DCPK_V_OBJECTs. The exact list of (module, name) pairs that
  * Megatron's and torch's files hold is in pickle_known.c; an object of another class has is_known
  * false and stays inert. A few known calls are turned into plain values: torch.Size -> TUPLE (of
@@ -113,7 +113,7 @@ bool dcpk_pickle_is_kept(const struct dcpk_value *text);
 uint32_t dcpk_pickle_number(const struct dcpk_value *text);                  /* of a STR */
 void dcpk_pickle_set_number(const struct dcpk_value *text, uint32_t number); /* of a kept one */
 
-/* Is (module, name) on the list? */
+/* True if (module, name) is on the list. */
 bool dcpk_pickle_is_known(const char *module, const char *name);
 
 /*
@@ -161,7 +161,7 @@ enum {
 
 /*
  * The writer's pieces, for streams too large for a value tree (.metadata) and for put_tensor.
- * Errors are sticky in the bytes. No memo is kept by these but for text: dcpk_pickle_put_text
+ * Errors are sticky in the bytes. No memo is kept by these except text: dcpk_pickle_put_text
  * memoises each text of at most 64 KiB the first time and gets it from the memo after that. Modules
  * and names hold no newline.
  */
@@ -182,7 +182,7 @@ void dcpk_pickle_put_global(struct dcpk_pickle_writer *w, const char *module, co
 uint32_t dcpk_pickle_put_memo(struct dcpk_pickle_writer *w);
 void dcpk_pickle_put_get(struct dcpk_pickle_writer *w, uint32_t memo);
 
-/* What these two append, for streams of many millions of them: inline, past the writer. */
+/* The appends of these two, for streams of many millions of them: inline, past the writer. */
 static inline void dcpk_pickle_append_get(struct dcpk_bytes *out, uint32_t memo)
 {
     if (memo <= UINT8_MAX) {

@@ -215,7 +215,7 @@ static size_t utf8_fault(const uint8_t *p, size_t n)
     return n;
 }
 
-/* A node with n bytes of content and a NUL behind it. */
+/* A node with n bytes of content and a NUL after it. */
 static void *make_bytes(struct dcpk_builder *b, enum dcpk_value_kind kind, size_t node_bytes,
                         const uint8_t *data, size_t n, struct dcpk_error *err)
 {
@@ -427,7 +427,8 @@ static void *growing_extend(struct dcpk_builder *b, const struct growing *g, siz
     return array;
 }
 
-/* What an opcode gives to a container: n values, of a dict keys and values by turns. */
+/* The values that an opcode gives to a container: n of them, for a dict keys and values by
+ * turns. */
 struct batch {
     struct dcpk_value *const *items;
     size_t n;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pickle_check.c - the last look at a pickle's value: one walk, each container once, no recursion.
- */
+/* pickle_check.c - the last look at a pickle's value: one walk, each container once, no
+ * recursion. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -76,7 +76,7 @@ static bool same_key(const struct dcpk_value *a, const struct dcpk_value *b)
     return a->kind == DCPK_V_STR && a->n == b->n && memcmp(a->as.str, b->as.str, a->n) == 0;
 }
 
-/* Is a key there twice? Few pairs are compared with each other. */
+/* Checks that no key is there twice. Few pairs are compared with each other. */
 static dcpk_status scan_keys(const struct dcpk_builder *b, const struct dcpk_node *dict,
                              struct dcpk_error *err)
 {

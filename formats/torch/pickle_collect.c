@@ -9,7 +9,7 @@
 
 /*
  * A copying collector: what the stack and the memo lead to is moved into a fresh arena, the old one
- * is cleared whole. A moved node leaves its new address behind, so that sharing (and cycles)
+ * is cleared whole. A moved node leaves its new address in its place, so that sharing (and cycles)
  * survive. Names stay where they are, because objects point into them, and so do texts of the memo
  * until the last move. No recursion; the cost is that of what stays.
  */
@@ -22,7 +22,7 @@ struct moving {
     size_t n_open, capacity;
 };
 
-/* Bytes of a node with what stands right behind it. */
+/* Bytes of a node with what stands right after it. */
 static size_t node_bytes(const struct dcpk_value *v)
 {
     switch (v->kind) {

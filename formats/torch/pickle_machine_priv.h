@@ -26,7 +26,7 @@ struct dcpk_pickle_machine {
 dcpk_status dcpk_pickle_step(struct dcpk_pickle_machine *m, uint8_t opcode, struct dcpk_error *err);
 /* Pass over its argument only, and note a memo number that it asks for. */
 dcpk_status dcpk_pickle_skip(struct dcpk_pickle_machine *m, uint8_t opcode, struct dcpk_error *err);
-/* The same for all opcodes from here on that lie in sight with a number behind them or nothing:
+/* The same for all opcodes from here on that lie in sight with a number after them or nothing:
  * most of a pickle, in a loop that does no more. */
 dcpk_status dcpk_pickle_skip_plain(struct dcpk_pickle_machine *m, struct dcpk_error *err);
 

@@ -26,7 +26,7 @@ static size_t fence(const struct dcpk_pickle_machine *m)
     return m->n_marks == 0 ? 0 : m->marks[m->n_marks - 1];
 }
 
-/* Are there n values above the last mark? */
+/* Checks that there are n values above the last mark. */
 static dcpk_status need(const struct dcpk_pickle_machine *m, size_t n, struct dcpk_error *err)
 {
     if (m->n_stack - fence(m) >= n)
@@ -69,7 +69,7 @@ static dcpk_status pop_many(struct dcpk_pickle_machine *m, unsigned arg, struct 
     return DCPK_OK;
 }
 
-/* ---- opcodes with something behind them ---- */
+/* ---- opcodes with something after them ---- */
 
 /* A little-endian number of 1, 2, 4 or 8 bytes. */
 static uint64_t load_number(const uint8_t *p, unsigned n_bytes)
@@ -112,7 +112,7 @@ static dcpk_status read_counted(struct dcpk_pickle_machine *m, unsigned len_byte
     return dcpk_cursor_bytes(&m->in.cursor, *n, data, err);
 }
 
-/* These take the number behind them, of n_bytes bytes. */
+/* These take the number after them, of n_bytes bytes. */
 static dcpk_status op_proto(struct dcpk_pickle_machine *m, uint64_t proto, unsigned n_bytes,
                             struct dcpk_error *err)
 {
@@ -124,8 +124,8 @@ static dcpk_status op_proto(struct dcpk_pickle_machine *m, uint64_t proto, unsig
     return DCPK_OK;
 }
 
-/* Frames help a streaming reader only; a frame that lies about its length shows a cut file early.
- */
+/* Frames help a streaming reader only; a frame that lies about its length shows a cut file
+ * early. */
 static dcpk_status op_frame(struct dcpk_pickle_machine *m, uint64_t frame_bytes, unsigned n_bytes,
                             struct dcpk_error *err)
 {
@@ -437,7 +437,7 @@ typedef struct dcpk_value *make_counted(struct dcpk_builder *b, const uint8_t *d
 
 struct op { /* one of run, number, make and refused */
     dcpk_status (*run)(struct dcpk_pickle_machine *m, unsigned arg, struct dcpk_error *err);
-    unsigned arg; /* bytes of the number or length behind it, values it takes, or a kind */
+    unsigned arg; /* bytes of the number or length after it, values it takes, or a kind */
     dcpk_status (*number)(struct dcpk_pickle_machine *m, uint64_t number, unsigned n_bytes,
                           struct dcpk_error *err);
     make_counted *make;  /* what becomes of the bytes that a length of arg bytes counts */
@@ -514,7 +514,7 @@ static const struct op ops[256] = {
     ['p'] = {.refused = "PUT (protocol 0)"},
 };
 
-/* Will the value that is made now go into the memo, to be asked for? */
+/* True if the value that is made now goes into the memo, to be asked for. */
 static bool is_kept(const struct dcpk_pickle_machine *m)
 {
     const struct dcpk_cursor *c = &m->in.cursor;
@@ -529,7 +529,7 @@ static bool is_kept(const struct dcpk_pickle_machine *m)
     return false;
 }
 
-/* A value of the bytes that are counted behind the opcode. */
+/* A value of the bytes that are counted after the opcode. */
 static dcpk_status make_value(struct dcpk_pickle_machine *m, const struct op *op,
                               struct dcpk_error *err)
 {

@@ -45,8 +45,8 @@ struct dcpk_text_node { /* STR */
     uint32_t is_kept : 1; /* bytes with the names, node with `texts`: the collector leaves both */
     uint32_t latin1_made : 31; /* the builder's n_collections then; another one: it is gone */
     uint32_t number;           /* a consumer's for a kept text, 0: none */
-    /* What _codecs.encode made of it: made once between two collections, or repeated calls would
-     * eat memory. */
+    /* The result of _codecs.encode: made once between two collections, or repeated calls would eat
+     * memory. */
     struct dcpk_value *latin1;
 };
 
@@ -84,7 +84,7 @@ struct dcpk_builder {
     uint64_t n_nodes, max_nodes;
     uint32_t max_depth;
     uint32_t max_unfolded;
-    /* Of the opcode under way, set by the machine; nodes remember it for messages. */
+    /* The place of the opcode under way, set by the machine; nodes remember it for messages. */
     uint32_t at_bytes;
     uint64_t base_bytes;                              /* added to offsets in messages */
     const struct dcpk_global_node *unknown;           /* the first that is not known, or NULL */
@@ -111,7 +111,7 @@ static inline bool dcpk_node_is_container(const struct dcpk_value *v)
     return (v->kind >= DCPK_V_TUPLE && v->kind <= DCPK_V_DICT) || v->kind == DCPK_V_OBJECT;
 }
 
-/* Does the collector leave it where it is? */
+/* True if the collector leaves it where it is. */
 static inline bool dcpk_node_is_fixed(const struct dcpk_value *v)
 {
     return v->kind == DCPK_V_GLOBAL ||
@@ -128,7 +128,7 @@ static inline struct dcpk_growing_object *dcpk_node_object(struct dcpk_value *v)
     return (struct dcpk_growing_object *)(uintptr_t)v->as.object;
 }
 
-/* May `to`, of one of two kinds, still change? DCPK_EUNSUPPORTED else. */
+/* Checks that `to`, of one of two kinds, may still change; else DCPK_EUNSUPPORTED. */
 dcpk_status dcpk_node_check_target(const struct dcpk_value *to, enum dcpk_value_kind kind,
                                    enum dcpk_value_kind or_kind, struct dcpk_error *err);
 
@@ -216,7 +216,7 @@ struct dcpk_roots {
     size_t n;
     const uint32_t *which; /* n indexes, each once; NULL: the first n */
 };
-/* Has the builder made enough since the last collection that the next is worth it? */
+/* True if the builder has made enough since the last collection that the next is worth it. */
 static inline bool dcpk_builder_is_full(const struct dcpk_builder *b)
 {
     return b->collect_bytes != 0 && dcpk_arena_used_bytes(b->arena) >= b->collect_at_bytes;
@@ -257,16 +257,16 @@ static inline uint64_t dcpk_pickle_input_left(const struct dcpk_pickle_input *in
 {
     return in->n_bytes - dcpk_pickle_input_at(in);
 }
-/* Let the cursor see the next n bytes, or all that are left if fewer. What was borrowed from it is
- * gone then. */
+/* Lets the cursor see the next n bytes, or all that are left if fewer. Earlier borrowed bytes are
+ * invalid then. */
 dcpk_status dcpk_pickle_input_fill(struct dcpk_pickle_input *in, size_t n, struct dcpk_error *err);
 
 struct dcpk_bits { /* a set of numbers */
     uint64_t *words;
     size_t n_words;
 };
-/* Memo of a pickle of n_bytes. First all numbers that are asked for, then settle, then put and get.
- */
+/* Memo of a pickle of n_bytes. First all numbers that are asked for, then settle, then put and
+ * get. */
 struct dcpk_memo {
     struct dcpk_bits asked, set;
     uint32_t *n_before; /* numbers asked for before each word of `asked` */

@@ -7,7 +7,7 @@
 #include "formats/torch/pickle_machine_priv.h"
 #include "lib/base/alloc.h"
 
-/* At STOP: one value, nothing open, nothing behind. */
+/* At STOP: one value, nothing open, nothing after. */
 static dcpk_status stop(struct dcpk_pickle_machine *m, struct dcpk_error *err)
 {
     if (m->n_stack != 1 || m->n_marks != 0)

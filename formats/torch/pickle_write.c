@@ -13,7 +13,7 @@
 #define MAX_DEPTH       1000 /* the reader stops at 200; guards the C stack against hand-made trees */
 #define MAX_SHARED_TEXT 65536 /* longer text is not looked up by content */
 #define MAX_PLAIN_INT   32    /* bytes; longer integers are memoised, CPython memoises none */
-#define BATCH           1000 /* items or pairs behind one MARK, as CPython: Lib/pickle.py _BATCHSIZE */
+#define BATCH           1000 /* items or pairs after one MARK, as CPython: Lib/pickle.py _BATCHSIZE */
 
 /* Opcodes that only this file needs; pickletools' names. */
 enum {
@@ -328,14 +328,14 @@ static void put_bytes(struct dcpk_pickle_writer *w, const struct dcpk_value *v)
         put_counted(w, OP_SHORT_BINBYTES, OP_BINBYTES, OP_BINBYTES8, v->as.str, v->n);
 }
 
-/* The opcodes that add one item, or all behind a MARK; single 0: one stands behind a MARK too. */
+/* The opcodes that add one item, or all after a MARK; single 0: one stands after a MARK too. */
 struct item_ops {
     uint8_t single, marked;
 };
 static const struct item_ops list_ops = {DCPK_OP_APPEND, DCPK_OP_APPENDS};
 static const struct item_ops set_ops = {0, OP_ADDITEMS};
 
-/* Writes items behind a container on the stack, in batches. */
+/* Writes items after a container on the stack, in batches. */
 static dcpk_status put_items(struct dcpk_pickle_writer *w, const struct dcpk_value *const *items,
                              size_t n, struct item_ops ops, int depth, struct dcpk_error *err)
 {

@@ -32,7 +32,7 @@ enum {
 
 /* One record of an archive. Offsets count from the archive's first byte. */
 struct dcpk_zip_member {
-    const char *name; /* without "<prefix>/"; borrowed from the directory, no NUL behind it */
+    const char *name; /* without "<prefix>/"; borrowed from the directory, no NUL after it */
     size_t name_bytes;
     uint16_t flags;
     uint32_t crc32;
@@ -94,7 +94,7 @@ struct dcpk_zip_record {
     uint64_t n_bytes;
 };
 
-/* An archive being written behind what `out` holds already. */
+/* An archive being written after what `out` holds already. */
 struct dcpk_zip_writer {
     struct dcpk_bytes *out;  /* borrowed */
     size_t start_bytes;      /* out->n_bytes where the archive begins */
@@ -111,8 +111,8 @@ void dcpk_zip_writer_release(struct dcpk_zip_writer *w);
 /* Append a record: header, padding, data, descriptor. name: at most 31 bytes. */
 dcpk_status dcpk_zip_writer_add(struct dcpk_zip_writer *w, const char *name, const void *data,
                                 size_t n_bytes, struct dcpk_error *err);
-/* The same for data that the caller puts elsewhere; split_bytes: place in `out` where it belongs.
- */
+/* The same for data that the caller puts elsewhere; split_bytes: place in `out` where it
+ * belongs. */
 dcpk_status dcpk_zip_writer_add_external(struct dcpk_zip_writer *w, const char *name,
                                          uint64_t n_bytes, uint32_t crc32, size_t *split_bytes,
                                          struct dcpk_error *err);

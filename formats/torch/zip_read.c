@@ -13,7 +13,7 @@
 
 /*
  * From the end: end record (last 22 bytes), before it the zip64 locator and end record when there
- * is a locator, before them the directory, before it the records one behind the other from byte 0:
+ * is a locator, before them the directory, before it the records one after the other from byte 0:
  *
  *   | header name extra data descriptor | ... | directory | end64 | locator | end |
  *
@@ -28,7 +28,7 @@
 /* Up to so many records a name is looked for one by one: a tensor's item has about seven. */
 #define FEW_MEMBERS 16u
 
-/* Where the directory lies. */
+/* The place of the directory. */
 struct directory {
     uint64_t n_members, offset_bytes, n_bytes;
 };
@@ -210,7 +210,7 @@ static dcpk_status widen(const uint8_t *extra, size_t n_bytes, uint64_t *const *
     return DCPK_OK;
 }
 
-/* The fields of a central entry, but for its name. */
+/* The fields of a central entry, except for its name. */
 static dcpk_status check_central(const uint8_t *p, uint64_t n_bytes, uint64_t stored_bytes,
                                  struct dcpk_error *err)
 {
@@ -271,7 +271,7 @@ static bool local_sizes_agree(const uint8_t *p, const struct dcpk_zip_member *m)
             (n_bytes == m->n_bytes || n_bytes == SATURATED32));
 }
 
-/* Compare the local header with the directory and find the data behind it. */
+/* Compare the local header with the directory and find the data after it. */
 static dcpk_status read_local(struct dcpk_zip *zip, struct dcpk_zip_member *m,
                               struct dcpk_error *err)
 {
@@ -290,7 +290,7 @@ static dcpk_status read_local(struct dcpk_zip *zip, struct dcpk_zip_member *m,
     return DCPK_OK;
 }
 
-/* The data descriptor of n bytes behind a record repeats the directory's entry. */
+/* The data descriptor of n bytes after a record repeats the directory's entry. */
 static dcpk_status check_descriptor(struct dcpk_zip *zip, const struct dcpk_zip_member *m,
                                     uint64_t n_bytes, struct dcpk_error *err)
 {
@@ -323,7 +323,7 @@ static dcpk_status check_descriptor(struct dcpk_zip *zip, const struct dcpk_zip_
     return DCPK_OK;
 }
 
-/* Record i ends where the next one (or the directory) starts, but for its descriptor. */
+/* Record i ends where the next one (or the directory) starts, except for its descriptor. */
 static dcpk_status member_check_range(struct dcpk_zip *zip, size_t i, uint64_t next_bytes,
                                       struct dcpk_error *err)
 {

@@ -31,8 +31,8 @@ static dcpk_status td_probe(struct dcpk_store *store, int *score, struct dcpk_er
     return DCPK_OK;
 }
 
-/* Is the optimizer's state stored in the model's shape, under the names that 0.15 brought
- * (FORMAT.md 5.3)? */
+/* True if the optimizer's state is stored in the model's shape, under the names that 0.15 brought
+ * (FORMAT.md 5.3). */
 static bool is_reshardable(const struct dcpk_checkpoint *ckpt)
 {
     static const char start[] = "optimizer.state.param.";
@@ -57,8 +57,8 @@ static bool has_flattened(const struct dcpk_checkpoint *ckpt)
 }
 
 /*
- * Whether the common state describes its content. Megatron's training loop has the entry since 0.13
- * (FORMAT.md 6); a program that saves without that loop may leave it out in any release.
+ * State of the description of contents in the common state. Megatron's training loop has the entry
+ * since 0.13 (FORMAT.md 6); a program that saves without that loop may leave it out in any release.
  */
 enum content { CONTENT_UNKNOWN, CONTENT_DESCRIBED, CONTENT_MISSING };
 
@@ -102,8 +102,8 @@ static dcpk_status find_content(struct dcpk_checkpoint *ckpt, enum content *cont
 
 /*
  * Releases that write common.pt. Those before 0.15 mark .metadata, but lose mcore_data under torch
- * 2.9 and later, where 0.12 and older run only with a patch (FORMAT.md 2). Also what
- * modify-state-dict makes has that torch's form, and 0.15's own root class is not kept there.
+ * 2.9 and later, where 0.12 and older run only with a patch (FORMAT.md 2). The output of
+ * modify-state-dict has that torch's form, too, and 0.15's own root class is not kept there.
  */
 static struct dcpk_releases find_releases(const struct dcpk_checkpoint *ckpt, enum content content,
                                           bool is_flattened)

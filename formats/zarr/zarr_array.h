@@ -16,7 +16,7 @@ struct dcpk_zarr_codec {
 /* The codec of that name, or NULL. */
 const struct dcpk_zarr_codec *dcpk_zarr_codec_find(const char *id);
 
-/* What a missing chunk stands for. */
+/* The meaning of a missing chunk. */
 enum dcpk_zarr_fill {
     DCPK_ZARR_FILL_NONE, /* null: nothing is known of it */
     DCPK_ZARR_FILL_ZERO,

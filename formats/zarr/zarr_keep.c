@@ -8,7 +8,7 @@
 #include "lib/base/order.h"
 #include "lib/base/text.h"
 
-/* A key is the name of a folder, beside which lie the files and locks of the checkpoint. */
+/* A key is the name of a folder, next to which lie the files and locks of the checkpoint. */
 static dcpk_status check_folder(const char *name, size_t n, struct dcpk_error *err)
 {
     static const char *const taken[] = {".", "..", DCPK_ZARR_COMMON_PT,
@@ -93,7 +93,8 @@ static dcpk_status keep_file(struct dcpk_output *out, const char *from, const ch
     return dcpk_output_keep(out, to, source, err);
 }
 
-/* All that the array's folder holds: .zarray, chunks, and what somebody put beside them. */
+/* Keeps all that the array's folder holds: .zarray, chunks, and files that somebody put next to
+ * them. */
 static dcpk_status keep_array(struct dcpk_output *out, const char *key, const char *name,
                               struct dcpk_error *err)
 {

@@ -35,9 +35,9 @@ dcpk_status dcpk_zarr_decode(struct dcpk_checkpoint *ckpt, const struct dcpk_chu
 void dcpk_zarr_close(struct dcpk_checkpoint *ckpt);
 
 /*
- * Are n bytes the name of an object's file without its ".pt": "shard_<offsets>_<shape>"? is_short:
- * core 0.4 to 0.7 lost the last component of a shape of several axes (FORMAT.md 4); such a name is
- * kept as it is: its offsets suffice.
+ * True if n bytes are the name of an object's file without its ".pt": "shard_<offsets>_<shape>".
+ * is_short: core 0.4 to 0.7 lost the last component of a shape of several axes (FORMAT.md 4); such
+ * a name is kept as it is: its offsets suffice.
  */
 bool dcpk_zarr_is_shard(const char *name, size_t n, bool *is_short);
 

@@ -19,7 +19,7 @@
 /*
  * Chunks of all arrays together that may be left out: each costs memory without a byte on disk.
  * Megatron writes every chunk; another writer may leave out both moments of a fresh optimizer,
- * beside weights and perhaps masters, so that as many again are allowed for each file that is
+ * next to weights and perhaps masters, so that as many again are allowed for each file that is
  * there.
  */
 #define MAX_MISSING        65536
@@ -154,7 +154,7 @@ static dcpk_status check_length(const struct dcpk_zarr_array *array, struct dcpk
                          "'%s' has %" PRIu64 " bytes, a chunk has %" PRIu64
                          " (at the edge too): it is damaged or of another array",
                          dcpk_source_name(source), n_bytes, whole);
-    /* What no compressor makes larger by more; bounds the memory that decoding takes. */
+    /* no compressor makes it larger by more; bounds the memory that decoding takes */
     if (array->codec != NULL && (n_bytes == 0 || n_bytes / 2 > whole + 4096))
         return dcpk_fail(err, DCPK_EFORMAT,
                          "'%s' has %" PRIu64
@@ -271,7 +271,7 @@ static void note_array(struct dcpk_checkpoint *ckpt, const struct listing *l)
     }
 }
 
-/* Files beside the chunks are not read; they may be of a larger array that was here before. */
+/* Files next to the chunks are not read; they may be of a larger array that was here before. */
 static dcpk_status note_strays(struct dcpk_checkpoint *ckpt, const struct listing *l,
                                struct dcpk_error *err)
 {

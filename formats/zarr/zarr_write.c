@@ -181,7 +181,7 @@ static dcpk_status choose_keys(struct dcpk_output *out, struct dcpk_error *err)
     return DCPK_OK;
 }
 
-/* What a payload becomes here. */
+/* The form of a payload here. */
 struct bare {
     const struct dcpk_value *value; /* NULL: no object has it yet */
     uint64_t unfolded;
@@ -212,8 +212,8 @@ static dcpk_status load_bare(struct splitting *s, const struct dcpk_out_payload 
 }
 
 /*
- * The value of an object, without the list that torch_dist has around it. What cannot be read of
- * the source is dropped: there is nothing then, as where a module has no extra state.
+ * The value of an object, without the list that torch_dist has around it. A value of the source
+ * that cannot be read is dropped: there is nothing then, as where a module has no extra state.
  */
 static dcpk_status find_bare(struct splitting *s, const struct dcpk_out_object *object,
                              struct dcpk_error *err)
@@ -291,7 +291,8 @@ static dcpk_status split_objects(struct dcpk_output *out, struct dcpk_error *err
     return DCPK_OK;
 }
 
-/* Whose names an array gets, which can have one alone: those of the run that saved, by its args. */
+/* Finds the implementation that names an array, which can have one name: that of the run that
+ * saved, by its args. */
 static const char *find_impl(const struct dcpk_model *model)
 {
     const char *name =

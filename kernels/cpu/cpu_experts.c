@@ -25,7 +25,7 @@ static void probs_softmax(int64_t n, const float *x, float *p)
         p[i] /= sum;
 }
 
-/* What experts are chosen by: logits or probabilities, all `experts` of them. */
+/* Scores that experts are chosen by: logits or probabilities, all `experts` of them. */
 static void row_scores(const struct dcpk_router *shape, const float *logits, float *scores)
 {
     if (shape->score == DCPK_TOPK_OF_SOFTMAX)

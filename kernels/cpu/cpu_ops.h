@@ -2,9 +2,9 @@
 /* cpu_ops.h - what the files of the processor's mathematics share: cpu_ops.c has the table. */
 /*
  * The specification of all devices: each element of a result is one sum in one order, in fp32,
- * whose products and additions are rounded one by one (the build switches contraction off). What
- * is vectorised are elements of results, never a sum; so the width of vectors changes no bit.
- * Work is done before a call returns.
+ * whose products and additions are rounded one by one (the build switches contraction off). Vectors
+ * run over elements of results, never over a sum; so the width of vectors changes no bit. Work is
+ * done before a call returns.
  */
 #ifndef DCPK_KERNELS_CPU_CPU_OPS_H
 #define DCPK_KERNELS_CPU_CPU_OPS_H

@@ -3,7 +3,7 @@
  * whose work is done before the call returns. */
 /*
  * Memory that can be exported is a memory file (memfd): other processes open it as
- * /proc/PID/fd/NUMBER, so that nothing has a name that a killed rank could leave behind. Threads of
+ * /proc/PID/fd/NUMBER, so that nothing has a name that a killed rank could leave. Threads of
  * one process share all addresses anyway.
  */
 #include <assert.h>

@@ -129,7 +129,7 @@ static cudaDataType_t blas_type(enum dcpk_dtype dtype)
     return CUDA_R_32F;
 }
 
-/* Of a factor without columns, too: cuBLAS takes no 0. */
+/* Also for a factor without columns: cuBLAS takes no 0. */
 static int blas_stride(const struct blas_matrix *factor)
 {
     return (int)dcpk_max_i64(factor->stride, 1);

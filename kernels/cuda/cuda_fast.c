@@ -7,7 +7,7 @@
  *   backward:   s = q k^T, dp = d_out v^T   ->  p, ds
  *               d_q = ds k, d_k += ds^T q, d_v += p^T d_out
  *
- * Blocks are small enough that scores stay in the GPU's second cache, and see no keys behind them.
+ * Blocks are small enough that scores stay in the GPU's second cache, and see no keys after them.
  * Query heads j of all groups are a batch, since they lie at one distance: per_group batches.
  */
 #include <assert.h>
@@ -106,7 +106,7 @@ struct block {
     uint8_t *p, *ds;     /* of the shape's dtype */
 };
 
-/* What lies in a row of a head: of queries, the j-th of each group; of keys, all of a group. */
+/* The matrix in a row of a head: of queries, the j-th of each group; of keys, all of a group. */
 static struct blas_matrix query_heads(const struct block *b, const void *q, int64_t j)
 {
     const struct dcpk_attention *a = b->shape;
@@ -217,7 +217,7 @@ static void block_softmax(struct dcpk_math *math, const struct block *b)
                      (void *[]){&scores});
 }
 
-/* The next block behind `row`, with room for what it computes; false where there is none. */
+/* The next block after `row`, with room for what it computes; false where there is none. */
 static bool block_next(struct dcpk_math *math, struct block *b, bool is_backward)
 {
     const struct dcpk_attention *a = b->shape;

@@ -208,7 +208,7 @@ dcpk_status cuda_math_alloc(struct dcpk_math *math, size_t n_bytes, void **at,
     return DCPK_OK;
 }
 
-/* What is queued goes before what a later owner queues. */
+/* Frees memory: queued work runs before the queued work of a later owner. */
 void cuda_math_free(struct dcpk_math *math, void *at)
 {
     struct cuda_math *m = (struct cuda_math *)math;

@@ -87,7 +87,7 @@ struct cuda_math {
 dcpk_status cuda_math_load(struct cuda_math *m, struct dcpk_error *err);
 void cuda_math_unload(struct cuda_math *m);
 
-/* cuda_math.c. The GPU behind it. */
+/* cuda_math.c. The GPU of the device. */
 const struct cuda_space *cuda_math_space(const struct dcpk_math *math);
 /* Keep the first fault for the next wait. */
 void cuda_math_fault(struct dcpk_math *math, const struct dcpk_error *err);
@@ -149,7 +149,7 @@ void cuda_sgd(struct dcpk_math *math, const struct dcpk_sgd *sgd,
               const struct dcpk_optimizer_state *state);
 void cuda_normal(struct dcpk_math *math, const struct dcpk_normal *shape, float *x);
 
-/* Those of layers: cuda_math_layers.c. */
+/* Functions of layers: cuda_math_layers.c. */
 void cuda_matmul(struct dcpk_math *math, const struct dcpk_matmul *shape, const void *x,
                  const void *w, void *out);
 void cuda_matmul_input(struct dcpk_math *math, const struct dcpk_matmul *shape, const void *dy,
@@ -193,7 +193,7 @@ void cuda_combine_rows(struct dcpk_math *math, const struct dcpk_combine *shape,
 void cuda_combine_probs(struct dcpk_math *math, const struct dcpk_combine *shape,
                         const int32_t *place, const void *y, const void *d_out, float *d_probs);
 
-/* What all rows of GPUs have in common. */
+/* Members that all rows of GPUs have in common. */
 #define CUDA_MATH_SHARED                                                                           \
     .alloc = cuda_math_alloc, .free = cuda_math_free, .alloc_host = cuda_math_alloc_host,          \
     .free_host = cuda_math_free_host, .lock_host = cuda_math_lock_host,                            \

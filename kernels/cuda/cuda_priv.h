@@ -9,7 +9,7 @@
 
 #define CUDA_THREADS 256 /* of a block, in every kernel */
 
-/* What every kernel gets, by value. */
+/* Arguments of every kernel, by value. */
 struct cuda_tiles {
     const struct dcpk_tile *tiles;       /* in the device's memory */
     const struct dcpk_tile_words *words; /* likewise; not looked at without sums */

@@ -184,7 +184,7 @@ static dcpk_status table_send(const struct cuda_space *s, CUdeviceptr to, const 
     return DCPK_OK;
 }
 
-/* What kernels get for all n tiles of a table, which lie in its memory. */
+/* The arguments of kernels for all n tiles of a table, which lie in its memory. */
 static struct cuda_tiles list_of(const struct cuda_table *table, size_t n)
 {
     const uintptr_t tiles = (uintptr_t)table->memory;

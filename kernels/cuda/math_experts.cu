@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* math_experts.cu - the router of a mixture of experts, and rows on their way to experts and back.
- * What is computed stands in kernels/cpu/cpu_experts.c. */
+ * The computation is defined in kernels/cpu/cpu_experts.c. */
 #include "kernels/cuda/math.cuh"
 
 #define SIGMOID_SUM 1e-20f /* added to a sum of sigmoids that is divided by */

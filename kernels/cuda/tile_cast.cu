@@ -135,7 +135,8 @@ __device__ uint64_t cast_elements(const struct dcpk_tile &t, uint32_t lane,
     return sum;
 }
 
-/* Are all units of the tile whole and where the loads and stores of a unit want them? */
+/* True if all units of the tile are whole and at places that the loads and stores of a unit
+ * take. */
 template <typename FROM, typename TO>
 __device__ __forceinline__ bool are_units(const struct dcpk_tile &t)
 {

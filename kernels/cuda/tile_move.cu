@@ -4,7 +4,7 @@
 
 /*
  * 16 bytes at any address. They count where they lie in [low, high): granules of 16 bytes that hold
- * none of that are not read, so that nothing before or behind an allocation is.
+ * none of that are not read, so that nothing before or after an allocation is.
  */
 __device__ __forceinline__ uint4 load_shifted(uint64_t at, uint64_t low, uint64_t high)
 {

@@ -2,7 +2,7 @@
 /* gather_link.c - messages by all_gather: all ranks get everything, and take what is theirs. */
 /*
  * First every rank gives the lengths of its messages and of those that it expects, a row of the
- * table; all judge the same table. Then each gives its messages one behind the other, in the order
+ * table; all judge the same table. Then each gives its messages one after the other, in the order
  * of receivers, in windows of WINDOW_BYTES, until the longest stream is through:
  *
  *     stream of a rank   | to 0 | to 1      | to 2 |
@@ -86,7 +86,7 @@ static const uint64_t *row_of(const struct gather_link *l, int rank)
     return l->lengths + 2 * (size_t)rank * (size_t)l->base.n_ranks;
 }
 
-/* Where the message of a rank to another one begins in its stream. */
+/* The start of a rank's message to another one in its stream. */
 static uint64_t message_start(const struct gather_link *l, int from, int to)
 {
     const uint64_t *row = row_of(l, from);

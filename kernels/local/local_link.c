@@ -79,7 +79,7 @@ static void hub_leave(struct hub *hub, bool is_over)
         hub_free(hub);
 }
 
-/* What rank 0 broadcasts: where its hub is, and in which process. */
+/* The broadcast of rank 0: the place of its hub, and its process. */
 struct invitation {
     struct dcpk_memory_id process;
     struct hub *hub; /* NULL: rank 0 could not make one */
@@ -124,7 +124,7 @@ static dcpk_status local_open(struct dcpk_comm *comm, struct dcpk_space *space,
         invitation.sum = invitation_sum(&invitation);
     }
     if (invitation_share(&invitation, comm, err)) {
-        /* Where the network broke another rank may have the hub: it stays. */
+        /* where the network broke, another rank may have the hub: it stays */
         if (comm->rank == 0 && err->status != DCPK_EIO)
             hub_free(invitation.hub);
         dcpk_free(made);
@@ -189,7 +189,8 @@ static dcpk_status receive_one(struct local_link *l, const struct dcpk_message *
     return DCPK_OK;
 }
 
-/* All that can be received now; *all: nothing is missing, and all that was sent was taken. */
+/* Receives all that can be received now; *all: nothing is missing, and all that was sent was
+ * taken. */
 static dcpk_status receive_all(struct local_link *l, bool *all, struct dcpk_error *err)
 {
     const struct dcpk_exchange *exchange = l->exchanges[l->n_done % N_UNDER_WAY];

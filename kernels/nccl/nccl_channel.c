@@ -192,7 +192,7 @@ static dcpk_status channel_start(struct nccl_channel *c, struct nccl_call *call,
     return dcpk_nccl_check(&c->device->nccl, c->comm, call_start(c, call), "queueing a call", err);
 }
 
-/* The event goes behind a call that has reached the stream. */
+/* The event goes after a call that has reached the stream. */
 static dcpk_status channel_mark(struct nccl_channel *c, struct nccl_call *call,
                                 struct dcpk_error *err)
 {

@@ -4,7 +4,7 @@
  * Nothing here blocks. A call goes through these states when the channel is asked to move on:
  *
  *   QUEUED -> STARTING -> RUNNING -> done
- *             NCCL takes  an event stands behind it in the stream
+ *             NCCL takes  an event stands after it in the stream
  *             the call
  *
  * The communicator is joined when the first call asks for it. One rank alone has none, and copies.
@@ -67,7 +67,7 @@ dcpk_status dcpk_nccl_channel_add(struct nccl_channel *c, const struct nccl_call
                                   size_t *number, struct dcpk_error *err);
 /* Move on whatever can. Errors: DCPK_EIO: the channel is only good for close. */
 dcpk_status dcpk_nccl_channel_pump(struct nccl_channel *c, struct dcpk_error *err);
-/* Is the call done? It is forgotten then. */
+/* Sets *done if the call is done. It is forgotten then. */
 dcpk_status dcpk_nccl_channel_poll(struct nccl_channel *c, size_t number, bool *done,
                                    struct dcpk_error *err);
 /* Aborts what is under way; a zeroed one is a no-op. */

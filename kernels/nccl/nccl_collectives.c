@@ -29,7 +29,7 @@ struct nccl_group {
     bool has_failed;
 };
 
-/* What the first rank of a group to be sends to the others. */
+/* The message of the first rank of a future group to the others. */
 struct invitation {
     ncclUniqueId ids[N_CHANNELS];
 };
@@ -259,7 +259,7 @@ static dcpk_status find_gpu(int ordinal, CUdevice *device, struct dcpk_error *er
     return dcpk_cuda_check(&driver, driver.device_get(device, ordinal), "finding the GPU", err);
 }
 
-/* What a group needs before it meets the other ranks. *g: also set by what fails later. */
+/* Prepares a group before it meets the other ranks. *g: also set by later failures. */
 static dcpk_status world_prepare(const struct dcpk_comm *comm, int ordinal, struct nccl_group **g,
                                  struct invitation *invitation, struct dcpk_error *err)
 {
@@ -304,7 +304,7 @@ static dcpk_status group_world(struct dcpk_comm *comm, int ordinal, struct dcpk_
     return DCPK_OK;
 }
 
-/* Of every rank of `of`: n_bytes from `mine` into `all`, by way of page-locked memory. */
+/* Shares n_bytes of every rank of `of`, from `mine` into `all`, by way of page-locked memory. */
 static dcpk_status group_share(struct nccl_group *of, const void *mine, size_t n_bytes, void *all,
                                struct dcpk_error *err)
 {

@@ -10,7 +10,7 @@
 
 #define NCCL_JOIN_SECONDS 120 /* ranks arrive, and NCCL finds its way between them */
 
-/* Of streams: kernels that pack and unpack would take all multiprocessors first. */
+/* Priority of streams: kernels that pack and unpack would take all multiprocessors first. */
 #define NCCL_PRIORITY (-1)
 
 /* name of the member, function. */
@@ -41,14 +41,15 @@ struct nccl {
  * never unloaded, as it starts threads. Errors: DCPK_EUNSUPPORTED with the reason. */
 dcpk_status dcpk_nccl_load(struct nccl *nccl, struct dcpk_error *err);
 
-/* Of communicators that never block: after a call they are asked whether they are done. */
+/* The configuration of communicators that never block: after a call they are asked whether they are
+ * done. */
 ncclConfig_t dcpk_nccl_config(void);
 
 /* DCPK_EIO with NCCL's reason, unless all is well, or still under way. comm: may be NULL. */
 dcpk_status dcpk_nccl_check(const struct nccl *nccl, ncclComm_t comm, ncclResult_t result,
                             const char *doing, struct dcpk_error *err);
 
-/* Has what was asked of the communicator come to its end? */
+/* Sets *done if the last request to the communicator has come to its end. */
 dcpk_status dcpk_nccl_poll(const struct nccl *nccl, ncclComm_t comm, bool *done,
                            struct dcpk_error *err);
 

@@ -17,7 +17,7 @@
 enum nccl_phase {
     NCCL_IDLE,     /* no exchange, or one without messages */
     NCCL_STARTING, /* the group is on its way to the stream */
-    NCCL_RUNNING,  /* the event stands behind it */
+    NCCL_RUNNING,  /* the event stands after it */
 };
 
 struct nccl_exchange {
@@ -110,7 +110,7 @@ static void nccl_close(struct dcpk_link *link)
     dcpk_free(l);
 }
 
-/* What a link needs before it meets the others. */
+/* Prepares a link before it meets the others. */
 static dcpk_status link_prepare(struct nccl_link *l, int ordinal, ncclUniqueId *id,
                                 struct dcpk_error *err)
 {
@@ -178,7 +178,7 @@ static dcpk_status group_queue(struct nccl_link *l, const struct dcpk_exchange *
 }
 
 /* The group of an exchange reaches the stream when the communicator reports success; the event is
- * put behind it then. */
+ * put after it then. */
 static dcpk_status exchange_start(struct nccl_link *l, struct nccl_exchange *e,
                                   struct dcpk_error *err)
 {

@@ -104,7 +104,7 @@ static dcpk_status engine_take(dcpkit_engine *engine, const struct dcpkit_engine
     return ops->open(&device, &engine->options.space, err);
 }
 
-/* What ranks must have in common, and the rank. Without holes. */
+/* The facts that ranks must have in common, and the rank. Without holes. */
 struct facts {
     uint64_t staging_bytes, unit_bytes;
     double link_bytes_a_second;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* api_engine_priv.h - what stands behind an engine and its maps. */
+/* api_engine_priv.h - the structs of an engine and its maps. */
 #ifndef DCPK_LIB_API_API_ENGINE_PRIV_H
 #define DCPK_LIB_API_API_ENGINE_PRIV_H
 

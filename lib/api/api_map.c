@@ -47,7 +47,7 @@ void dcpkit_map_free(dcpkit_map *map)
     dcpk_free(map);
 }
 
-/* Can the box be one of its tensor, and its bytes be numbered? */
+/* Checks that the box fits its tensor, and that its bytes are numbers. */
 static dcpk_status check_shard(const struct dcpk_shard *shard, const void *data,
                                struct dcpk_error *err)
 {
@@ -199,7 +199,7 @@ static dcpk_status map_make(dcpkit_map *map, struct dcpk_error *err)
     return dcpk_remap_new(o, &mine, &map->remap, err);
 }
 
-/* Which ranks exchange tensors, and how. */
+/* The ranks that exchange tensors, and the way they do it. */
 struct meeting {
     uint8_t *is_met; /* of each pair, both ways */
     int n_direct, n_staged;
@@ -286,7 +286,7 @@ static void totals_fill(const dcpkit_map *map, const struct meeting *meeting,
         totals->all_bytes += plan->totals[r].in_bytes;
 }
 
-/* What came of a plan between shards. */
+/* Describes a plan between shards. */
 static dcpk_status map_describe(dcpkit_map *map, struct dcpkit_map_totals *totals,
                                 struct dcpk_error *err)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* api_priv.h - what stands behind the handles of dcpkit.h. */
+/* api_priv.h - the structs of the handles of dcpkit.h. */
 #ifndef DCPK_LIB_API_API_PRIV_H
 #define DCPK_LIB_API_API_PRIV_H
 
@@ -35,8 +35,8 @@ static inline struct dcpk_error *api_begin(dcpkit *session)
 dcpk_status api_take(void *to, size_t most, const void *from, size_t n_bytes,
                      struct dcpk_error *err);
 
-/* Is n_bytes, of a caller's struct, one that this library knows, whose struct has `most`? Errors:
- * DCPK_EUSAGE. */
+/* Checks that n_bytes, of a caller's struct, is a size that this library knows, whose struct has
+ * `most`. Errors: DCPK_EUSAGE. */
 dcpk_status api_check_size(size_t most, size_t n_bytes, struct dcpk_error *err);
 /* Fill a caller's struct of figures, which begins with its checked size, that stays. */
 void api_give(void *to, const void *from, size_t n_bytes);

@@ -15,13 +15,13 @@
  *     dcpkit_close(ckpt);
  *     dcpkit_free(session);
  *
- * A session is what the program has of the library: how many threads and how much memory it may
- * use, how it hears of progress, and the sentence of the last failure. One thread uses a session,
+ * A session is the program's handle of the library: its threads and memory, its progress function,
+ * and the sentence of the last failure. One thread uses a session,
  * and what it opened, at a time; other sessions are independent of it.
  *
  * Functions that can fail return a status, of enum dcpkit_status. Outputs are set on success only.
- * After a failure dcpkit_error gives what was wrong and where.
- * NULL is a no-op for what closes and frees. What a handle gives out is borrowed from it, unless
+ * After a failure dcpkit_error gives what was wrong and where. NULL is a no-op for functions that
+ * close and free. Results of a handle are borrowed from it, unless
  * stated otherwise; text is UTF-8 and ends with a NUL. Nothing is printed, no signal is caught and
  * no global state is kept. A checkpoint that is read is never written to.
  *
@@ -58,7 +58,7 @@ extern "C" {
 #define DCPKIT_VERSION_MINOR 1
 #define DCPKIT_VERSION_PATCH 0
 
-/* What went wrong, coarsely. */
+/* The kind of a failure. */
 enum dcpkit_status {
     DCPKIT_OK = 0,
     DCPKIT_EUSAGE,       /* arguments do not fit together, or an output exists */
@@ -99,7 +99,7 @@ DCPKIT_API void dcpkit_free(dcpkit *session);
 /* The sentence of the session's last failure; "" when there was none. */
 DCPKIT_API const char *dcpkit_error(const dcpkit *session);
 
-/* What a caller of this library can do about a failure. */
+/* The caller's remedies for a failure. */
 enum dcpkit_fix {
     DCPKIT_FIX_REPLACE = 1,        /* convert with DCPKIT_REPLACE */
     DCPKIT_FIX_RESUME = 2,         /* convert with DCPKIT_RESUME */
@@ -110,7 +110,7 @@ enum dcpkit_fix {
     DCPKIT_FIX_NO_PROOF = 4096,    /* convert without DCPKIT_PROVE */
     DCPKIT_FIX_NO_INTEGRITY = 8192 /* convert without DCPKIT_INTEGRITY */
 };
-/* Which of these would mend the session's last failure: a set, often 0. */
+/* The remedies for the session's last failure: a set, often 0. */
 DCPKIT_API unsigned dcpkit_fixes(const dcpkit *session);
 
 /* Name number `index` of the formats that are read, NULL past the end. */
@@ -122,7 +122,7 @@ typedef struct dcpkit_checkpoint dcpkit_checkpoint;
 
 /*
  * Open an iteration folder, a run folder (its newest iteration) or an archive. Reads metadata only.
- * format: a name of dcpkit_format_name, NULL: by looking. Errors: DCPKIT_EUNSUPPORTED when it is no
+ * format: a name of dcpkit_format_name, NULL: detected. Errors: DCPKIT_EUNSUPPORTED when it is no
  * checkpoint, DCPKIT_EFORMAT when it is a damaged one, and all others.
  */
 DCPKIT_API int dcpkit_open(dcpkit *session, const char *path, const char *format,
@@ -174,7 +174,7 @@ DCPKIT_API int dcpkit_read(dcpkit_checkpoint *ckpt, size_t tensor, const int64_t
 DCPKIT_API const char *dcpkit_object_key(const dcpkit_checkpoint *ckpt, size_t index);
 
 /*
- * An object by its key, or state beside the tensors by its name, the same in every format ("args",
+ * An object by its key, or state next to the tensors by its name, the same in every format ("args",
  * "args.lr", "iteration", "common": all of it), as JSON: dicts and lists as such, tuples as lists,
  * tensors and instances of classes as {"__class__": ...}. Nothing of a pickle is executed.
  * *json: freed by dcpkit_text_free. Errors: DCPKIT_EUSAGE when there is none of that name; those of
@@ -201,9 +201,9 @@ DCPKIT_API int dcpkit_hash(dcpkit_checkpoint *ckpt, const size_t *tensors, size_
 DCPKIT_API int dcpkit_verify(dcpkit_checkpoint *ckpt, dcpkit_checkpoint *source);
 
 /*
- * Do two checkpoints hold the same: tensors bit for bit and training state by value, whatever their
- * formats, layouts and spellings? *n_differences: how many do not. *first: a sentence about the
- * first, freed by dcpkit_text_free. Without one: what only one of the two has ("weights
+ * Compares two checkpoints: tensors bit for bit and training state by value, across formats,
+ * layouts and spellings. *n_differences: the number of differences. *first: a sentence about the
+ * first, freed by dcpkit_text_free. Without one: things that only one of the two has ("weights
  * equal; B has no optimizer state"); NULL: each has all kinds of state of the other. first may be
  * NULL.
  */
@@ -230,7 +230,7 @@ struct dcpkit_mesh {
 
 struct dcpkit_convert_options {
     size_t size;      /* of this struct */
-    const char *from; /* a format; NULL: by looking */
+    const char *from; /* a format; NULL: detected */
     unsigned flags;   /* of enum dcpkit_convert_flags */
     int swiglu;       /* 1: fc1 holds gate and up rows, -1: it does not, 0: by args.swiglu */
     struct dcpkit_mesh mesh;
@@ -259,8 +259,8 @@ DCPKIT_API int dcpkit_convert(dcpkit *session, const char *in, const char *out, 
  *     dcpkit_map_free(map);
  *     dcpkit_engine_close(engine);
  *
- * Functions that are called collective must be called by all ranks, in the same order. What one
- * rank fails in, they return on all ranks, with the sentence of that rank. A rank that is gone
+ * Functions that are called collective must be called by all ranks, in the same order. The failure
+ * of one rank is returned on all ranks, with the sentence of that rank. A rank that is gone
  * shows as a failure of all_gather, or of a wait that takes too long. One thread uses an engine and
  * its maps, as it does the engine's session.
  */
@@ -299,7 +299,7 @@ typedef struct dcpkit_engine dcpkit_engine;
 
 /*
  * Collective. world: copied, its context is borrowed until close; NULL: this process is alone.
- * options: the same on all ranks, but for the number of the device; NULL: the defaults. Errors:
+ * options: the same on all ranks, except for the number of the device; NULL: the defaults. Errors:
  * DCPKIT_EUSAGE for a world or options that cannot be, and for options that differ;
  * DCPKIT_EUNSUPPORTED with the reason for a device or link that is not there; DCPKIT_EIO when
  * all_gather fails. A world that cannot be, or no memory for it, is this rank's failure alone.
@@ -322,9 +322,9 @@ DCPKIT_API int dcpkit_map_new(dcpkit_engine *engine, dcpkit_map **map);
 DCPKIT_API void dcpkit_map_free(dcpkit_map *map);
 
 /*
- * A box of a tensor in this rank's memory: elements [offset, offset + extent) of each axis. What a
- * rank does not hold it does not list; replicas are equal boxes on several ranks; what lies in
- * several pieces is several shards. A map copies it, but for the elements.
+ * A box of a tensor in this rank's memory: elements [offset, offset + extent) of each axis. A rank
+ * lists only the boxes that it holds; replicas are equal boxes on several ranks; a box in several
+ * pieces is several shards. A map copies it, except for the elements.
  */
 struct dcpkit_shard {
     const char *name;            /* of the tensor, the same on all ranks and both sides */
@@ -360,7 +360,7 @@ DCPKIT_API void dcpkit_map_fail(dcpkit_map *map, const char *sentence);
  */
 DCPKIT_API int dcpkit_map_source_checkpoint(dcpkit_map *map, const char *path, const char *as);
 
-/* What a plan comes to; bytes are those of the narrower dtype of a cast. */
+/* Sums over a plan; bytes are those of the narrower dtype of a cast. */
 struct dcpkit_map_totals {
     size_t size;                  /* of this struct, set by the caller */
     uint64_t in_bytes, out_bytes; /* this rank's, from and to others */
@@ -375,7 +375,7 @@ struct dcpkit_map_totals {
     int n_direct_peers, n_link_peers; /* ranks that this one moves to or from, but from files */
     double predicted_seconds;         /* 0: dcpkit_engine_options.link_bytes_a_second is */
     const char *link;                 /* its name; "" when none is used */
-    /* Which ranks go over it and why, or why ranks read the same files; "" when none do. */
+    /* ranks that use it and why, or the reason why ranks read the same files; "" when none do */
     const char *note;
 };
 
@@ -393,7 +393,7 @@ DCPKIT_API int dcpkit_map_plan(dcpkit_map *map, struct dcpkit_map_totals *totals
 DCPKIT_API const char *dcpkit_map_tensor(const dcpkit_map *map, size_t index);
 
 /*
- * Have a function called by dcpkit_map_run when a unit is done on all ranks: tensors first_tensor
+ * Sets a function that dcpkit_map_run calls when a unit is done on all ranks: tensors first_tensor
  * to first_tensor + n_tensors - 1 of the plan are in their targets, and this run does not read
  * their sources any more. It may not call functions of the session. NULL: none.
  */
@@ -402,7 +402,7 @@ DCPKIT_API void dcpkit_map_each_unit(dcpkit_map *map,
                                                   size_t n_tensors),
                                      void *context);
 
-/* What a run came to. */
+/* Results of a run. */
 struct dcpkit_map_stats {
     size_t size; /* of this struct, set by the caller */
     size_t units_done;

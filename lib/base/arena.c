@@ -99,7 +99,7 @@ static bool take_spare(struct dcpk_arena *arena, size_t n_bytes)
 }
 
 /*
- * A block with room for n_bytes. A large request gets a block of its own behind the first, which
+ * A block with room for n_bytes. A large request gets a block of its own after the first, which
  * stays in use: its rest is not lost.
  */
 static struct block *add_block(struct dcpk_arena *arena, size_t n_bytes, struct dcpk_error *err)

@@ -29,11 +29,11 @@ void *dcpk_arena_alloc(struct dcpk_arena *arena, size_t n_bytes, struct dcpk_err
 void *dcpk_arena_array(struct dcpk_arena *arena, size_t n_items, size_t item_bytes,
                        struct dcpk_error *err);
 
-/* A copy of n bytes of text with a NUL behind it. The copy is not aligned. */
+/* A copy of n bytes of text with a NUL after it. The copy is not aligned. */
 char *dcpk_arena_strndup(struct dcpk_arena *arena, const char *text, size_t n,
                          struct dcpk_error *err);
 char *dcpk_arena_strdup(struct dcpk_arena *arena, const char *text, struct dcpk_error *err);
-/* The parts one behind the other: what printf of "%s%s..." gives, in a tenth of the time. */
+/* The parts one after the other: what printf of "%s%s..." gives, in a tenth of the time. */
 char *dcpk_arena_join(struct dcpk_arena *arena, const char *const *parts, size_t n_parts,
                       struct dcpk_error *err);
 char *dcpk_arena_printf(struct dcpk_arena *arena, struct dcpk_error *err, const char *fmt, ...)

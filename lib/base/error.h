@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-/* What went wrong, coarsely: a caller can act on it. The sentence in dcpk_error has the details. */
+/* The kind of a failure: a caller can act on it. The sentence in dcpk_error has the details. */
 typedef enum dcpk_status {
     DCPK_OK = 0,
     DCPK_EUSAGE,       /* the caller's options do not fit together, or an output exists */
@@ -19,9 +19,8 @@ typedef enum dcpk_status {
 } dcpk_status;
 
 /*
- * What the caller can do about it, as a set: a sentence names what is wrong and where, a caller
- * words what mends it in its own language, an option of a command line or an argument of a
- * function.
+ * The caller's remedies, as a set: a sentence names the fault and its place, and a caller words the
+ * remedy in its own language, an option of a command line or an argument of a function.
  */
 enum dcpk_fix {
     DCPK_FIX_REPLACE = 1,        /* replace the output that is there */
@@ -92,11 +91,11 @@ dcpk_status dcpk_fail_errno(struct dcpk_error *err, int code, const char *fmt, .
 void dcpk_context(struct dcpk_error *err, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Put text behind that of an error, from other memory than its own. Its status and fixes stay. */
+/* Put text after that of an error, from other memory than its own. Its status and fixes stay. */
 void dcpk_append(struct dcpk_error *err, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Is it a fault of content, and not of the system? */
+/* True for a fault of content, not of the system. */
 bool dcpk_status_is_content(dcpk_status status);
 
 #endif

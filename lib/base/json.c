@@ -81,7 +81,7 @@ static dcpk_status scan_number(struct scan *s)
     return DCPK_OK;
 }
 
-/* From the opening quote past the closing one. cJSON checks the escapes, but for \u0000. */
+/* From the opening quote past the closing one. cJSON checks the escapes, except \u0000. */
 static dcpk_status scan_string(struct scan *s)
 {
     size_t used;

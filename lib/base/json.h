@@ -45,7 +45,7 @@ const char *dcpk_json_string(const struct dcpk_json *node); /* NULL unless a str
 bool dcpk_json_int(const struct dcpk_json *node,
                    int64_t *out); /* false unless a whole number, |v| < 2^53 */
 bool dcpk_json_double(const struct dcpk_json *node, double *out); /* false unless a number */
-/* Is it a number with a point or an exponent, which Python reads as a float: 1.0, 1e3? */
+/* True for a number with a point or an exponent, which Python reads as a float: 1.0, 1e3. */
 bool dcpk_json_is_float(const struct dcpk_json *node);
 bool dcpk_json_bool(const struct dcpk_json *node, bool *out);
 
@@ -96,7 +96,7 @@ void dcpk_json_add_ints(struct dcpk_json_out *j, const char *key, const int64_t 
 void dcpk_format_double(double v, char text[32]);
 /*
  * The same of a number type with fewer digits, v one of its values: the shortest decimal that, read
- * back and rounded to mantissa_bits behind the leading one (fewer below 2^least_exponent, the
+ * back and rounded to mantissa_bits after the leading one (fewer below 2^least_exponent, the
  * smallest normal number), is v. float32: 23, -126.
  */
 void dcpk_format_float(double v, int mantissa_bits, int least_exponent, char text[32]);

@@ -81,7 +81,8 @@ static void new_line(struct dcpk_json_out *j)
         dcpk_bytes_u8(j->out, ' ');
 }
 
-/* What stands between two items, or before the first; nothing between a key and its value. */
+/* Writes the separator between two items, or before the first; nothing between a key and its
+ * value. */
 static void separate(struct dcpk_json_out *j)
 {
     if (j->after_key) {
@@ -222,7 +223,7 @@ void dcpk_json_put_uint(struct dcpk_json_out *j, uint64_t v)
     dcpk_bytes_printf(j->out, "%" PRIu64, v);
 }
 
-/* json.dumps: as repr, but for the three that JSON has no word for. */
+/* json.dumps: as repr, except for the three that JSON has no word for. */
 void dcpk_json_put_double(struct dcpk_json_out *j, double v)
 {
     const char *quote = j->is_python ? "" : "\"";
@@ -260,7 +261,7 @@ struct decimal {
     int exponent;
 };
 
-/* A type of numbers: bits behind the leading one, exponent of the smallest normal number. */
+/* A type of numbers: bits after the leading one, exponent of the smallest normal number. */
 struct number_type {
     int mantissa_bits, least_exponent;
 };
@@ -333,8 +334,8 @@ static bool reads_back(double v, int n, const struct number_type *type, struct d
 }
 
 /*
- * The fewest digits that read back as v. What reads back with n digits does with more: the same
- * number has them, and those that are tried then are nearer.
+ * The fewest digits that read back as v. If n digits read back, more do as well: the same number
+ * has them, and the candidates are then nearer.
  */
 static void shortest(double v, const struct number_type *type, struct decimal *d)
 {
@@ -359,7 +360,7 @@ static void shortest(double v, const struct number_type *type, struct decimal *d
 static void lay_out(const struct decimal *d, char text[32])
 {
     const int e = d->exponent;
-    const int64_t n = dcpk_max_i64(d->n_digits, e + 2); /* at least one digit behind the point */
+    const int64_t n = dcpk_max_i64(d->n_digits, e + 2); /* at least one digit after the point */
 
     if (e < -4 || e >= 16) {
         snprintf(text, 31, "%c%s%se%c%02d", d->digits[0], d->n_digits > 1 ? "." : "", d->digits + 1,

@@ -15,7 +15,7 @@
 #define FIRST_SLOTS 16
 #define FIRST_ITEMS 12 /* what those take */
 
-/* 24 bytes, beside 4 for each slot: maps have one for each tensor, chunk or object. */
+/* 24 bytes, plus 4 for each slot: maps have one for each tensor, chunk or object. */
 struct dcpk_map_item {
     const char *key;
     uint32_t n; /* length of the key */
@@ -30,8 +30,8 @@ void dcpk_map_release(struct dcpk_map *map)
     memset(map, 0, sizeof *map);
 }
 
-/* What getrandom would give at start, without a call that can fail: the kernel draws 16 bytes for
- * each process (getauxval(3), AT_RANDOM). */
+/* The bytes that getrandom would give at start, without a call that can fail: the kernel draws 16
+ * bytes for each process (getauxval(3), AT_RANDOM). */
 static uint64_t draw_secret(void)
 {
     uint64_t words[2];

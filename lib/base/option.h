@@ -58,8 +58,8 @@ struct dcpk_option {
      * NULL: accepted, and not shown. */
     const char *help;
     const struct dcpk_option *rows; /* of ROWS */
-    /* Of knobs: the sections of a configuration file that have it, separated by blanks; what it
-     * may change, as the owner of the table numbers it; the document that defines it. */
+    /* For knobs: the sections of a configuration file that have it, separated by blanks; its
+     * possible effect, as the owner of the table numbers it; the document that defines it. */
     const char *sections;
     int effect;
     const char *source;
@@ -96,7 +96,8 @@ bool dcpk_option_read(const struct dcpk_option *option, const char *text, void *
 /* Set the option's field to its default. */
 void dcpk_option_reset(const struct dcpk_option *option, void *values);
 
-/* What the option takes: "a whole number from 1 to 2^40". Returns `text`, or a constant. */
+/* Describes the values of an option: "a whole number from 1 to 2^40". Returns `text`, or a
+ * constant. */
 #define DCPK_OPTION_TAKES_BYTES 80
 const char *dcpk_option_takes(const struct dcpk_option *option, char text[DCPK_OPTION_TAKES_BYTES]);
 

@@ -16,7 +16,7 @@
 #include "lib/base/order.h"
 
 /*
- * What one search may take: its steps (ten million are about a second), and the memory of its
+ * Limits of one search: its steps (ten million are about a second), and the memory of its
  * backtracking, of which PCRE2 holds up to twice as much while it grows. Its own default for the
  * second is 20 GiB. A compiled expression has at most 64 KiB, as long as PCRE2 is built with links
  * of two bytes.
@@ -250,8 +250,8 @@ static dcpk_status take_name(struct template *t, const char *where, int *group,
     return check_group(t, where, number, err);
 }
 
-/* What follows the backslash at `where`: a group, or -1 for a backslash, which begins the next
- * part. */
+/* Takes the part after the backslash at `where`: a group, or -1 for a backslash, which begins the
+ * next part. */
 static dcpk_status take_escape(struct template *t, const char *where, int *group,
                                struct dcpk_error *err)
 {

@@ -15,7 +15,7 @@
  */
 struct dcpk_regex;
 
-/* What a match becomes. */
+/* The replacement of a match. */
 struct dcpk_replacement;
 
 /*
@@ -27,9 +27,8 @@ dcpk_status dcpk_regex_new(const char *text, size_t n_bytes, struct dcpk_regex *
 void dcpk_regex_free(struct dcpk_regex *regex); /* NULL is a no-op */
 
 /*
- * Does it match anywhere in `text`, as re.search?
- * Errors: DCPK_EUSAGE when the answer takes more
- * steps or memory than one text is given (an expression that tries every way there is);
+ * Searches for a match anywhere in `text`, as re.search. Errors: DCPK_EUSAGE when the answer takes
+ * more steps or memory than one text is given (an expression that tries every way there is);
  * DCPK_EUNSUPPORTED for text that is not UTF-8; DCPK_ENOMEM.
  */
 dcpk_status dcpk_regex_search(struct dcpk_regex *regex, const char *text, bool *found,
@@ -49,7 +48,7 @@ void dcpk_replacement_free(struct dcpk_replacement *replacement); /* NULL is a n
 
 /*
  * Append `text` with every match replaced to `out`, as re.sub of Python 3.7 and later: an empty
- * match counts also right behind another one, at one place once. Errors: those of searching.
+ * match counts also right after another one, at one place once. Errors: those of searching.
  */
 dcpk_status dcpk_regex_replace(struct dcpk_regex *regex, const struct dcpk_replacement *replacement,
                                const char *text, struct dcpk_bytes *out, struct dcpk_error *err);

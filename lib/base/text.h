@@ -21,7 +21,7 @@ static inline bool dcpk_ends_with(const char *text, const char *end)
     return n >= m && strcmp(text + n - m, end) == 0;
 }
 
-/* The part of a path behind its last slash. */
+/* The part of a path after its last slash. */
 static inline const char *dcpk_name_last(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -47,7 +47,7 @@ static inline size_t dcpk_count_lines(const char *text, size_t n_bytes)
 
 /*
  * The next line of text[0 .. n_bytes) from *at on that is not empty: where it begins, and its bytes
- * without the newline in *length. *at then points behind it. NULL: there is none.
+ * without the newline in *length. *at then points after it. NULL: there is none.
  */
 static inline const char *dcpk_take_line(const char *text, size_t n_bytes, size_t *at,
                                          size_t *length)
@@ -76,7 +76,7 @@ static inline const char *dcpk_take_word(const char **list, size_t *n)
 }
 
 /*
- * The decimal number at *text, which then points behind it. -1, and *text stays, when there is none
+ * The decimal number at *text, which then points after it. -1, and *text stays, when there is none
  * or it has more than nine digits: layers, experts and ranks have fewer.
  */
 static inline int64_t dcpk_take_number(const char **text)

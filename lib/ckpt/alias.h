@@ -7,12 +7,13 @@
 #include "lib/tensor/piece.h"
 
 /*
- * Do tensors a and b (or views) consist of the same bytes: one dtype, the same boxes at the same
- * places in the same order? Chunks without bytes (left out by zarr) have no place to share.
+ * True if tensors a and b (or views) consist of the same bytes: one dtype, the same boxes at the
+ * same places in the same order. Chunks without bytes (left out by zarr) have no place to share.
  */
 bool dcpk_tensors_are_aliases(const struct dcpk_checkpoint *ckpt, uint32_t a, uint32_t b);
 
-/* Do two lists of pieces put the same bytes in the same places? A fill has no bytes to share. */
+/* True if two lists of pieces put the same bytes in the same places. A fill has no bytes to
+ * share. */
 bool dcpk_pieces_are_aliases(const struct dcpk_checkpoint *ckpt, const struct dcpk_piece *a,
                              size_t n_a, const struct dcpk_piece *b, size_t n_b);
 

@@ -16,9 +16,10 @@
 #include "lib/ckpt/run.h"
 
 /*
- * What the chunks stand for may be so many bytes, and for each byte of the files so many: chunks
- * that were left out, packed ones, expanded tensors, many names for one item. Whole moments of a
- * fresh optimizer are such; archives have the same limit (formats/archive/FORMAT.md).
+ * Limits of the bytes that chunks describe: this many are free, and this many for each byte of the
+ * files. Chunks that were left out, packed ones, expanded tensors and many names for one item
+ * describe more than is stored. Whole moments of a fresh optimizer do; archives have the same limit
+ * (formats/archive/FORMAT.md).
  */
 #define FREE_CHUNK_BYTES (UINT64_C(1) << 30)
 #define MAX_UNPACKED     1000u
@@ -33,7 +34,7 @@ struct tables {
     size_t runs_capacity;
 };
 
-/* True if name[0 .. n) and `word` are equal but for the case of letters, '-' and '_'. */
+/* True if name[0 .. n) and `word` are equal except for the case of letters, '-' and '_'. */
 static bool is_same_name(const char *name, size_t n, const char *word)
 {
     if (strlen(word) != n)
@@ -131,7 +132,7 @@ static dcpk_status check_chunk_span(const struct dcpk_checkpoint *ckpt,
     return check_place(ckpt, &chunk->place, tensor->key, err);
 }
 
-/* What checkpoint.h promises after open, whatever the format read. */
+/* Checks the promises of checkpoint.h after open, for any format. */
 static dcpk_status check_tables(const struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
 {
     for (size_t t = 0; t < ckpt->n_tensors; t++) {

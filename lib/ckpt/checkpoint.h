@@ -61,7 +61,7 @@ struct dcpk_tensor {
      */
     int model_rank;
     const int64_t *model_shape;
-    /* Of a view that stored tensors make by arithmetic: it has no chunks. NULL for all others. */
+    /* For a view that is computed from stored tensors: it has no chunks. NULL for all others. */
     const struct dcpk_computed *computed;
 };
 
@@ -77,8 +77,9 @@ struct dcpk_chunk {
 };
 
 /*
- * What a chunk of a view is: elements of the chunk `of` from `first` on, counted row-major in it.
- * of DCPK_IN_PLACE: all of a tensor inside an object, whose bytes are those at the chunk's `place`.
+ * The contents of a view's chunk: elements of the chunk `of` from `first` on, counted row-major in
+ * it. of DCPK_IN_PLACE: all of a tensor inside an object, whose bytes are those at the chunk's
+ * `place`.
  */
 #define DCPK_IN_PLACE SIZE_MAX
 struct dcpk_chunk_run {
@@ -114,7 +115,7 @@ struct dcpk_checkpoint {
     struct dcpk_arena *arena;
     struct dcpk_store *store;
     const struct dcpk_format *format;
-    /* Of its folder (lib/ckpt/run.h), set by dcpk_env_open; DCPK_ITERATION_UNKNOWN until then. */
+    /* of its folder (lib/ckpt/run.h), set by dcpk_env_open; DCPK_ITERATION_UNKNOWN until then */
     int64_t iteration;
     void *state; /* the format's own, state_bytes of it */
 
@@ -123,10 +124,10 @@ struct dcpk_checkpoint {
     struct dcpk_releases releases;
     struct dcpk_source **files;
     size_t n_files;
-    struct dcpk_tensor *tensors; /* in the order of the metadata; behind them n_views views */
+    struct dcpk_tensor *tensors; /* in the order of the metadata; after them n_views views */
     size_t n_tensors;
     size_t n_views;
-    struct dcpk_chunk *chunks; /* the stored ones, behind them n_view_chunks of views */
+    struct dcpk_chunk *chunks; /* the stored ones, after them n_view_chunks of views */
     size_t n_chunks;
     size_t n_view_chunks;
     struct dcpk_chunk_run *runs; /* n_view_chunks of them */
@@ -182,7 +183,7 @@ dcpk_status dcpk_checkpoint_check_cover(const struct dcpk_checkpoint *ckpt, stru
 
 /*
  * Views: tensors of the model that are not stored as such, seen through runs of stored 1-D or
- * flattened chunks (flattened optimizer state, DDP buckets). to_model makes them, behind all stored
+ * flattened chunks (flattened optimizer state, DDP buckets). to_model makes them, after all stored
  * tensors; listings and hashes do not show them, pieces refer to them like to stored tensors (index
  * n_tensors + i).
  */
@@ -214,7 +215,7 @@ dcpk_status dcpk_checkpoint_add_run(struct dcpk_checkpoint *ckpt, const struct d
                                     int64_t start, int64_t n, struct dcpk_chunk_run run,
                                     struct dcpk_error *err);
 
-/* Room for one more tensor and chunk behind those numbers; the tables may move. For flat_view.c. */
+/* Room for one more tensor and chunk after those numbers; the tables may move. For flat_view.c. */
 dcpk_status dcpk_checkpoint_reserve(struct dcpk_checkpoint *ckpt, size_t n_tensors, size_t n_chunks,
                                     struct dcpk_error *err);
 
@@ -249,8 +250,8 @@ dcpk_status dcpk_checkpoint_outline_item(struct dcpk_checkpoint *ckpt,
                                          const struct dcpk_value **value, struct dcpk_error *err);
 
 struct dcpk_extent;
-/* Where a chunk's elements lie, of a stored one or of a view: reader->locate, then the run's part
- * of it. Thread-safe. */
+/* Finds the elements of a chunk, stored or of a view: reader->locate, then the run's part of it.
+ * Thread-safe. */
 dcpk_status dcpk_checkpoint_locate(struct dcpk_checkpoint *ckpt, const struct dcpk_chunk *chunk,
                                    const struct dcpk_reader *reader, struct dcpk_extent *where,
                                    struct dcpk_error *err);

@@ -14,13 +14,13 @@ enum dcpk_content {
 };
 
 /*
- * Of torch_dist, zarr (formats/torch_dist/FORMAT.md 5) and fsdp_dtensor
+ * For torch_dist, zarr (formats/torch_dist/FORMAT.md 5) and fsdp_dtensor
  * (formats/fsdp_dtensor/FORMAT.md 4); a key without any of their marks is a weight's.
  */
 enum dcpk_content dcpk_content_of(const char *key);
 const char *dcpk_content_name(enum dcpk_content content); /* "weights" */
 
-/* Is a tensor of weights no parameter, but a buffer (lib/model/registered.h)? */
+/* True if a tensor of weights is not a parameter, but a buffer (lib/model/registered.h). */
 bool dcpk_content_is_buffer(const char *key);
 
 #endif

@@ -75,7 +75,7 @@ static const struct layout by_keys[] = {
      "optimizer state of FSDP2 without its weights, which lie in a folder next to it"},
 };
 
-/* Beside what formats know: names that give a folder away. */
+/* In addition to what formats know: names that give a folder away. */
 static const struct dcpk_mark others[] = {
     {DCPK_MARK_OTHER, "iter_", ".dcpkit-partial",
      "a conversion to it was cut short and can be resumed"},
@@ -92,7 +92,7 @@ static bool pattern_fits(const struct pattern *p, const char *name)
            (p->end == NULL || dcpk_ends_with(name, p->end));
 }
 
-/* Names one after another; `at` of them: NULL behind the last. */
+/* Names one after another; `at` of them: NULL after the last. */
 struct names {
     const char *(*at)(const void *of, size_t i);
     const void *of;
@@ -207,7 +207,7 @@ static const char *find_any_sign(const struct dcpk_format *const *formats, char 
     return find_sign(&no_format, names, n);
 }
 
-/* Is there a file `name` in the folder `folder` of the store? */
+/* True if the folder `folder` of the store has a file `name`. */
 static bool has(struct dcpk_store *store, const char *folder, const char *name)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
@@ -220,7 +220,7 @@ static bool has(struct dcpk_store *store, const char *folder, const char *name)
     return kind == DCPK_PATH_FILE;
 }
 
-/* What the folder `folder` of the store holds; NULL: nothing that is recognised. */
+/* Names the contents of the folder `folder` of the store; NULL: nothing that is recognised. */
 static const char *find_layout_in(struct dcpk_store *store, const char *folder)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
@@ -235,7 +235,7 @@ static const char *find_layout_in(struct dcpk_store *store, const char *folder)
     return text;
 }
 
-/* What lies in the folders of a folder. */
+/* Contents of the folders of a folder. */
 struct inside {
     const char *checkpoints[MAX_NAMED]; /* and runs */
     size_t n;

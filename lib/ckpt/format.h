@@ -14,7 +14,7 @@
 struct dcpk_loading;
 struct dcpk_model;
 
-/* Where the elements of a chunk lie. Strides in bytes, one per axis of the tensor. */
+/* The place of a chunk's elements. Strides in bytes, one per axis of the tensor. */
 struct dcpk_extent {
     struct dcpk_source *source;
     uint64_t first_bytes; /* the first element */
@@ -26,7 +26,7 @@ struct dcpk_extent {
      * first_bytes and the strides are places.
      */
     uint64_t decoded_bytes;
-    /* What a checksum of the stored bytes covers; has_crc32 false: the format has none. */
+    /* The range of a checksum of stored bytes; has_crc32 false: the format has none. */
     bool has_crc32;
     uint32_t crc32;
     uint64_t record_offset_bytes, record_bytes;
@@ -78,7 +78,7 @@ struct dcpk_format_reader {
     dcpk_status (*load_paths)(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
                               const struct dcpk_value **paths, uint64_t *n_bytes,
                               struct dcpk_error *err);
-    /* Does the entry `name` of the folder belong to its tensors and objects? */
+    /* True if the entry `name` of the folder belongs to its tensors and objects. */
     bool (*is_own)(const struct dcpk_checkpoint *ckpt, const char *name);
 };
 
@@ -98,18 +98,18 @@ struct dcpk_format_writer {
     dcpk_status (*encode)(const struct dcpk_output *out, const struct dcpk_out_payload *payload,
                           struct dcpk_bytes *bytes, struct dcpk_error *err);
     /*
-     * Optional. What takes time of that which makes the folder readable, written ahead and hidden
-     * (dcpk_folder_create_hidden): the places of lay_out are all it may need. Called once before
-     * finish, while other threads write data.
+     * Optional. Writes the slow part of the metadata early, under a hidden name
+     * (dcpk_folder_create_hidden); it may need nothing but the places of lay_out. Called once
+     * before finish, while other threads write data.
      */
     dcpk_status (*write_ahead)(const struct dcpk_output *out, struct dcpk_folder *folder,
                                struct dcpk_error *err);
-    /* Write what makes the items readable, behind all data. */
+    /* Write what makes the items readable, after all data. */
     dcpk_status (*finish)(struct dcpk_output *out, struct dcpk_folder *folder,
                           struct dcpk_error *err);
 };
 
-/* What the names and values of a format mean: between it and the canonical view. */
+/* The meaning of a format's names and values: between it and the canonical view. */
 struct dcpk_format_mapping {
     /* Its keys have prefixes, which the caller may replace (given.model_prefix) */
     bool has_prefixes;
@@ -122,15 +122,16 @@ struct dcpk_format_mapping {
     dcpk_status (*from_model)(const struct dcpk_model *model, struct dcpk_output *out,
                               struct dcpk_error *err);
     /*
-     * Instead of all others, for a mapping beside a format's own: the keys of out->source become
-     * the output's one by one, as another tool does it. options: the mapping's own, given with it.
+     * Instead of all others, for a mapping in addition to a format's own: the keys of out->source
+     * become the output's one by one, as another tool does it. options: the mapping's own, given
+     * with it.
      */
     dcpk_status (*from_keys)(struct dcpk_output *out, const void *options, struct dcpk_error *err);
     /* Hand over what loading->loaders ask a checkpoint of this format for, each thing once
      * (lib/model/request.h). NULL: none of Megatron's loaders reads the format. */
     dcpk_status (*request)(const struct dcpk_loading *loading, struct dcpk_error *err);
     /*
-     * Optional: the document beside the tensors that configures the model, as it stands. *value:
+     * Optional: the document next to the tensors that configures the model, as it stands. *value:
      * in `arena`; NULL: there is none.
      */
     dcpk_status (*load_config)(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
@@ -141,26 +142,26 @@ struct dcpk_format_mapping {
      */
     dcpk_status (*check_class)(struct dcpk_checkpoint *ckpt, struct dcpk_error *err);
     /*
-     * How the optimizer's state is kept, by keys that are not left out and by the common state
-     * (NULL: there is none): Megatron's name for it ("fully_reshardable", ...), "fsdp_dtensor",
-     * "model-shaped" (whole, of an optimizer that is not distributed), "none" or "unknown". What
-     * `inspect` shows and to_model goes by.
+     * Names the layout of the optimizer's state, by keys that are not left out and by the common
+     * state (NULL: there is none): Megatron's name for it ("fully_reshardable", ...),
+     * "fsdp_dtensor", "model-shaped" (whole, of an optimizer that is not distributed), "none" or
+     * "unknown". `inspect` shows it, and to_model follows it.
      */
     const char *(*optimizer_layout)(const struct dcpk_checkpoint *ckpt,
                                     const struct dcpk_value *common);
 };
 
 /*
- * What writes a checkpoint of this format again when its keys or dtypes are changed
- * (lib/job/modify.h), by the format's own writer.
+ * Writes a checkpoint of this format again when its keys or dtypes are changed (lib/job/modify.h),
+ * by the format's own writer.
  */
 struct dcpk_format_editor {
-    /* The keys lie in the files of the items: whatever is changed, all is written anew. */
+    /* The keys lie in the files of the items: whatever is changed, all is rewritten. */
     bool rewrites;
     /* Optional: carries over what the source's metadata records about the release that wrote it. */
     void (*inherit)(struct dcpk_output *out);
     /*
-     * Where items have files of their own: check the new keys, and list the files of the items that
+     * For items in files of their own: checks the new keys, and lists the files of the items that
      * stay as they are (dcpk_output_keep). NULL: items share files.
      */
     dcpk_status (*keep)(struct dcpk_output *out, const struct dcpk_kept_item *items, size_t n,
@@ -177,11 +178,11 @@ struct dcpk_format {
     const struct dcpk_mark *marks; /* names of its files; ends with a zeroed row */
     /* Optional: a plain file whose name ends so is a checkpoint by itself, ".safetensors". */
     const char *file_ending;
-    /* What is written lies in OUT itself: it is a model, not an iteration of a run. */
+    /* The output is OUT itself: a model, not an iteration of a run. */
     bool is_model;
     size_t state_bytes; /* the core allocates this much, zeroed, as ckpt->state before open() */
-    /* May an object item of this format hold this class, function or call? Anything else is kept
-     * out of what is written, since Python would import or call it on loading. */
+    /* True if an object item of this format may hold this class, function or call. Others are never
+     * written, because Python would import or call them on loading. */
     bool (*is_known)(const char *module, const char *name);
 
     /* score: 0, not mine, to 100, certain; malformed files score low. Reads a few KiB at most.
@@ -196,9 +197,10 @@ struct dcpk_format {
     dcpk_status (*load_common)(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
                                const struct dcpk_value **value, struct dcpk_error *err);
     /*
-     * Optional: checks that the files which this format has beside tensors and objects are there,
-     * also those that its items refer to. Reads names and metadata only. Errors: DCPK_EFORMAT
-     * naming what is missing and what refers to it; DCPK_EIO when the system cannot answer.
+     * Optional: checks that the files which this format has in addition to tensors and objects are
+     * there, also those that its items refer to. Reads names and metadata only. Errors:
+     * DCPK_EFORMAT naming what is missing and what refers to it; DCPK_EIO when the system cannot
+     * answer.
      */
     dcpk_status (*check_whole)(struct dcpk_checkpoint *ckpt, struct dcpk_error *err);
 
@@ -211,13 +213,13 @@ struct dcpk_format {
 /* True if `name` is one of the format's names, in letters of either case, with '-' or '_'. */
 bool dcpk_format_is_called(const struct dcpk_format *format, const char *name);
 
-/* Is it known what Megatron's loaders ask a checkpoint of it for? */
+/* True if the requests of Megatron's loaders to this format are known. */
 static inline bool dcpk_format_has_loaders(const struct dcpk_format *format)
 {
     return format->mapping != NULL && format->mapping->request != NULL;
 }
 
-/* Can a conversion write it? */
+/* True if a conversion can write it. */
 static inline bool dcpk_format_is_target(const struct dcpk_format *format)
 {
     return format->mapping != NULL && format->mapping->from_model != NULL;

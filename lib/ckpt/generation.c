@@ -7,7 +7,7 @@
 
 #include "lib/base/text.h"
 
-/* "core-0.13" is "core 0.13" for people; behind another core release its number alone. */
+/* "core-0.13" is "core 0.13" for people; after another core release its number alone. */
 static const char *release_number(const char *release)
 {
     if (dcpk_starts_with(release, "core-"))

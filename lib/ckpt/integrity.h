@@ -57,7 +57,7 @@ dcpk_status dcpk_integrity_collect_all(struct dcpk_store *store, struct dcpk_int
 dcpk_status dcpk_integrity_parse(const char *text, size_t n_bytes, struct dcpk_integrity *list,
                                  struct dcpk_error *err);
 
-/* Is the text such a list, by how it begins, and not one of hash_list.h? */
+/* True if the text begins like such a list, and not like one of hash_list.h. */
 bool dcpk_integrity_is_list(const char *text, size_t n_bytes);
 
 /* Adds "algorithm" and "files" to a larger document. */

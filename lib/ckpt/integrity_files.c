@@ -192,7 +192,7 @@ dcpk_status dcpk_integrity_parse(const char *text, size_t n_bytes, struct dcpk_i
     return st;
 }
 
-/* Is `word` next in the text, after white space? Then moves *at behind it. */
+/* Takes `word` if it is next in the text, after white space: moves *at after it. */
 static bool skip_word(const char *text, size_t n_bytes, const char *word, size_t *at)
 {
     const size_t n = strlen(word);

@@ -19,8 +19,8 @@ struct dcpk_mark {
     enum dcpk_mark_kind kind;
     const char *start, *end; /* the name begins and ends so; end NULL: start is all of it */
     /*
-     * For people, NULL: nothing. Of INNER: what a folder with it is ("its folder 'x' is <text>").
-     * Of PART and OTHER: what a folder is that has it, and no mark of a checkpoint.
+     * For people, NULL: nothing. For INNER: describes a folder that has it ("its folder 'x' is
+     * <text>"). For PART and OTHER: describes a folder that has it and no mark of a checkpoint.
      */
     const char *text;
 };

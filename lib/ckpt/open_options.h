@@ -9,9 +9,9 @@
 
 #include "lib/tensor/dtype.h"
 
-/* What the caller has decided about faults that a checkpoint may have. */
+/* The caller's decisions about possible faults of a checkpoint. */
 enum dcpk_decision {
-    /* Where a weight is not its rounded master, this side is right; the other is made of it. */
+    /* where a weight is not its rounded master, this side is right; the other is made from it */
     DCPK_TRUST_WEIGHTS = 1,
     DCPK_TRUST_MASTERS = 2,
     /* Put optimizer state back that Megatron moved over the padding of DDP buckets. */
@@ -24,9 +24,9 @@ enum dcpk_decision {
  * Texts are borrowed as long as the checkpoint or output is open. */
 struct dcpk_family_settings {
     const char *maps;   /* a folder of further maps of families; NULL: those that are built in */
-    const char *family; /* NULL: found by looking */
+    const char *family; /* NULL: detected */
     bool without_mtp;   /* leave MTP layers out */
-    /* Of what is written: */
+    /* Only for outputs: */
     const char *config;       /* a configuration that is laid under ours; NULL: none */
     const char *assets;       /* a folder of tokenizer files, which are copied; NULL: none */
     int64_t vocab_size;       /* rows of the vocabulary; 0: by config, else by args */
@@ -38,8 +38,8 @@ struct dcpk_family_settings {
 struct dcpk_value;
 struct dcpk_open_options {
     unsigned decisions; /* of enum dcpk_decision */
-    /* DDP bucket size, in elements, of the run that wrote it, where no file records it; 0: unknown.
-     */
+    /* DDP bucket size, in elements, of the run that wrote it, where no file records it; 0:
+     * unknown. */
     int64_t bucket_elems;
     /* An argparse.Namespace whose attributes replace stored ones; NULL: none. */
     const struct dcpk_value *args;

@@ -59,7 +59,7 @@ dcpk_status dcpk_output_add_tensor(struct dcpk_output *out, const struct dcpk_ou
     return DCPK_OK;
 }
 
-/* Nothing is written that Python would import or call on loading, but for what the format knows. */
+/* Nothing is written that Python would import or call on loading, except what the format knows. */
 static dcpk_status check_payload(struct dcpk_output *out, const struct dcpk_value *value,
                                  const struct dcpk_object *source, struct dcpk_error *err)
 {

@@ -16,14 +16,14 @@ struct dcpk_out_tensor {
     enum dcpk_dtype dtype;
     int rank;
     const int64_t *shape;
-    /* What is written instead of `shape`: the same elements in the same order, in other axes. NULL:
-     * `shape`. For formats that store a tensor as one row-major run. */
+    /* The shape to write instead of `shape`: the same elements in the same order, in other axes.
+     * NULL: `shape`. For formats that store a tensor as one row-major run. */
     const int64_t *written_shape;
     int written_rank;
     const struct dcpk_piece *pieces; /* cover shape exactly; sources are tensors of `source` */
     size_t n_pieces;
     const void *literal; /* instead of pieces: the bytes, row-major (RNG states, step) */
-    /* Of a flattened tensor that is taken over as it is (struct dcpk_tensor); else NULL. */
+    /* For a flattened tensor that is taken over as it is (struct dcpk_tensor); otherwise NULL. */
     const int64_t *model_shape;
     int model_rank;
     /* Boxes to cut it into (packed, as in a chunk; they must cover it); NULL: as few row-aligned
@@ -94,7 +94,7 @@ struct dcpk_kept_item {
     bool is_rewritten;                /* it gets another dtype: the output has it as a tensor */
 };
 
-/* What the report cannot read off the output itself. */
+/* Events that the report cannot read off the output itself. */
 enum dcpk_event_kind {
     DCPK_EVENT_DROPPED, /* lost: the user should look at it */
     DCPK_EVENT_OMITTED, /* left out, and no run that loads the output misses it */
@@ -109,23 +109,22 @@ struct dcpk_out_event {
     struct dcpk_out_event *next;
 };
 
-/* What the target run looks like; zeroed: any. */
+/* Properties of the target run; zeroed: any. */
 struct dcpk_target {
-    /* Sizes of the target's parallel dimensions; 0: not given, chunks as they read fastest. Of
-     * Megatron-FSDP dp counts context parallelism. */
+    /* Sizes of the target's parallel dimensions; 0: not given, chunks as they read fastest. For
+     * Megatron-FSDP, dp counts context parallelism. */
     struct dcpk_grid mesh;
-    /* Of torch_dist: "A", "B" or "C"; of fsdp_dtensor: "V2"; NULL: what every release reads. */
+    /* torch_dist: "A", "B" or "C"; fsdp_dtensor: "V2"; NULL: the one that every release reads. */
     const char *generation;
-    /* Of torch_dist: "dp_reshardable"; NULL: fully_reshardable, which every layout of ranks loads.
-     */
+    /* torch_dist: "dp_reshardable"; NULL: fully_reshardable, which every layout of ranks loads. */
     const char *optimizer_layout;
     const char *impl; /* whose names: "te" or "local"; NULL: both, as aliases */
-    /* Of fsdp_dtensor: elements after which FSDP starts another buffer outside units; 0: never. */
+    /* fsdp_dtensor: elements after which FSDP starts another buffer outside units; 0: never. */
     int64_t bucket_elems;
     struct dcpk_family_settings family; /* of formats with names of families of models */
 };
 
-/* What a run that loads the output has to do without, or to be like: a set. */
+/* Requirements of a run that loads the output: a set. */
 enum dcpk_load_needs {
     DCPK_LOAD_WITHOUT_RNG = 1,   /* its loader would ask for RNG states that are not there */
     DCPK_LOAD_WITHOUT_OPTIM = 2, /* the same of optimizer state, or of the scheduler's */

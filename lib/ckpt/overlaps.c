@@ -61,7 +61,7 @@ static dcpk_status sorted_refs(const struct dcpk_checkpoint *ckpt, struct place_
     return DCPK_OK;
 }
 
-/* Of items with one place, the one that is not an alias: a weight, else the first. */
+/* Finds, among items with one place, the one that is not an alias: a weight, or else the first. */
 static size_t find_original(const struct dcpk_checkpoint *ckpt, const struct place_ref *refs,
                             size_t n)
 {

@@ -15,7 +15,7 @@ dcpk_status dcpk_find_aliases(const struct dcpk_checkpoint *ckpt, bool *is_alias
                               struct dcpk_error *err);
 
 /*
- * No two items share bytes of a file, but for exact aliases. DCPK_EFORMAT names the two that do.
+ * No two items share bytes of a file, except exact aliases. DCPK_EFORMAT names the two that do.
  * O(n log n).
  */
 dcpk_status dcpk_check_overlaps(const struct dcpk_checkpoint *ckpt, struct dcpk_error *err);

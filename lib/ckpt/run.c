@@ -360,7 +360,7 @@ const char *dcpk_run_split(const char *path, char archive[DCPK_RUN_PATH_BYTES])
     return NULL;
 }
 
-/* Is it a file of a checkpoint's folder, or its tracker, by name? */
+/* True if, by its name, it is a file of a checkpoint's folder, or its tracker. */
 static bool is_part(const struct dcpk_format *const *formats, const char *name)
 {
     for (; *formats != NULL; formats++) {
@@ -463,7 +463,7 @@ dcpk_status dcpk_run_open(const char *path, const struct dcpk_opening *opening,
     return st;
 }
 
-/* Has the folder one of the files by which the format is known? */
+/* True if the folder has one of the files that mark the format. */
 static bool has_mark_of(const char *folder, const struct dcpk_format *format)
 {
     struct dcpk_error ignored = DCPK_ERROR_INIT;

@@ -13,14 +13,14 @@
 struct dcpk_format;
 
 /*
- * Megatron keeps checkpoints as <run>/iter_%07d or <run>/release, and beside them the tracker, a
+ * Megatron keeps checkpoints as <run>/iter_%07d or <run>/release, and next to them the tracker, a
  * file with the iteration to load: decimal digits without a newline, or the word "release". Source:
  * formats/torch_dist/FORMAT.md 1; megatron/training/checkpointing.py get_checkpoint_name,
  * read_metadata @core_v0.19.0.
  */
 #define DCPK_TRACKER_NAME "latest_checkpointed_iteration.txt"
 
-enum { DCPK_ITERATION_RELEASE = -1, DCPK_ITERATION_UNKNOWN = -2 }; /* beside iterations >= 0 */
+enum { DCPK_ITERATION_RELEASE = -1, DCPK_ITERATION_UNKNOWN = -2 }; /* next to iterations >= 0 */
 
 /* When an output's tracker is written. One that is not there is written in any case. */
 enum dcpk_tracker_policy {
@@ -35,7 +35,7 @@ enum dcpk_tracker_policy {
     DCPK_TRACKER_KEEP,
 };
 
-/* What becomes of it. */
+/* The fate of a tracker. */
 enum dcpk_tracker_fate {
     DCPK_TRACKER_NONE,    /* there is none: an archive, whose own is a member */
     DCPK_TRACKER_WRITTEN, /* (re)written once the folder is published */
@@ -43,22 +43,24 @@ enum dcpk_tracker_fate {
     DCPK_TRACKER_KEPT,    /* names something else, and stays */
 };
 
-/* Where a checkpoint is or will be. Strings are owned by the struct: dcpk_run_release. */
+/* The place of a checkpoint, present or future. Strings are owned by the struct:
+ * dcpk_run_release. */
 struct dcpk_run {
     char *folder;      /* the folder with the checkpoint's files */
     int64_t iteration; /* from its name or the tracker; DCPK_ITERATION_... */
-    /* Of dcpk_run_target only, NULL after dcpk_run_find: */
+    /* Only after dcpk_run_target, NULL after dcpk_run_find: */
     char *tracker;      /* path of the tracker that belongs to `folder` */
     char *tracker_text; /* what to write into it: "4", "release"; no newline */
     enum dcpk_tracker_policy policy;
     enum dcpk_tracker_fate fate;
-    /* What it names so far; DCPK_ITERATION_UNKNOWN: there is none, or it holds no iteration. */
+    /* The iteration in it so far; DCPK_ITERATION_UNKNOWN: there is none, or it holds no
+     * iteration. */
     int64_t tracker_was;
     /* `folder` is for messages (dcpk_run_open), or the archive to write; no tracker. */
     bool is_archive;
     /* dcpk_target_find: something is at `folder` already, which is to be proven. */
     bool is_there;
-    /* Of dcpk_run_target_archive: */
+    /* Only after dcpk_run_target_archive: */
     char *inner; /* the folder in it; NULL: its root, and there is no tracker_text */
 };
 
@@ -99,7 +101,7 @@ dcpk_status dcpk_run_find_among(const struct dcpk_run_files *files, const char *
 
 /*
  * "run.tar:ckpt/iter_0000004", as messages name a checkpoint in an archive: nothing is at the path,
- * and a plain file at what is before a colon. archive: that, else the path. Returns what is behind
+ * and a plain file at what is before a colon. archive: that, else the path. Returns what is after
  * the colon, borrowed from path; NULL: the path is as it is. Errors: none; a path that is too long
  * is as it is.
  */
@@ -124,7 +126,7 @@ typedef dcpk_status dcpk_run_open_file(const char *path, const char *inner,
                                        const struct dcpk_opening *opening, struct dcpk_run *run,
                                        struct dcpk_store **store, struct dcpk_error *err);
 
-/* What finding and opening a checkpoint takes; borrowed. */
+/* Everything needed to find and open a checkpoint; borrowed. */
 struct dcpk_opening {
     const struct dcpk_format *const *formats;
     dcpk_run_open_file *open_file;        /* NULL: no archives can be read */
@@ -143,8 +145,8 @@ dcpk_status dcpk_run_open(const char *path, const struct dcpk_opening *opening,
 /*
  * Choose where a checkpoint written to `out` goes; touches nothing on disk. iteration: the source's
  * (DCPK_ITERATION_RELEASE, DCPK_ITERATION_UNKNOWN included). OUT named iter_NNNNNNN or release is
- * that folder, the tracker is the one beside it. Anything else is a run folder: the checkpoint goes
- * to OUT/iter_%07d or OUT/release, the tracker is OUT's. run: set on success only. Errors:
+ * that folder, the tracker is the one next to it. Anything else is a run folder: the checkpoint
+ * goes to OUT/iter_%07d or OUT/release, the tracker is OUT's. run: set on success only. Errors:
  * DCPK_EUSAGE when OUT is empty, is a checkpoint itself, is not a folder, is called iter_<digits>
  * in another way than Megatron spells it, or is a run folder while the iteration is not known;
  * those of dcpk_run_judge_tracker.
@@ -176,9 +178,9 @@ dcpk_status dcpk_run_judge_tracker(struct dcpk_run *run, struct dcpk_error *err)
 #define DCPK_ITERATION_TEXT_BYTES 24
 const char *dcpk_run_iteration_text(int64_t iteration, char text[DCPK_ITERATION_TEXT_BYTES]);
 
-/* Is OUT to be a tar archive: does its name end in ".tar", and is it not a folder that exists?
- * Errors: DCPK_EUSAGE when it ends as an archive that is not written (.zip, .tar.gz, ...);
- * DCPK_EIO. */
+/* Sets *is_archive if OUT is to be a tar archive: its name ends in ".tar", and it is not an
+ * existing folder. Errors: DCPK_EUSAGE when it ends as an archive that is not written (.zip,
+ * .tar.gz, ...); DCPK_EIO. */
 dcpk_status dcpk_run_is_archive(const char *out, bool *is_archive, struct dcpk_error *err);
 
 /*

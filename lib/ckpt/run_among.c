@@ -11,7 +11,7 @@
 
 #define MAX_SHOWN 5 /* folders that a message names */
 
-/* A folder in the archive: the first n bytes of a file's path, without the slash behind it. */
+/* A folder in the archive: the first n bytes of a file's path, without the slash after it. */
 struct folder {
     const char *path;
     size_t n;
@@ -26,7 +26,7 @@ struct candidates {
 /* Looking through the files of an archive. */
 struct search {
     const struct dcpk_run_files *files;
-    char *scratch; /* room for a path of them, and a mark behind it */
+    char *scratch; /* room for a path of them, and a mark after it */
     const struct dcpk_mark *marks[DCPK_MAX_MARKS];
     size_t n_marks;
 };
@@ -47,7 +47,7 @@ static size_t lower_bound(const struct dcpk_run_files *files, const char *text, 
     return low;
 }
 
-/* Is there a file "<folder>/<name>"? */
+/* True if there is a file "<folder>/<name>". */
 static bool folder_holds(const struct search *s, const struct folder *folder, const char *name)
 {
     const struct dcpk_run_files *files = s->files;
@@ -105,7 +105,7 @@ static bool same_folder(const struct folder *a, const struct folder *b)
     return a->n == b->n && memcmp(a->path, b->path, a->n) == 0;
 }
 
-/* Does the folder's path end with `inner`, a whole one? Slashes around it do not count. */
+/* True if the folder's path ends with `inner`, a whole one. Slashes around it do not count. */
 static bool is_meant(const struct folder *folder, const char *inner)
 {
     size_t n;
@@ -120,8 +120,8 @@ static bool is_meant(const struct folder *folder, const char *inner)
            (n == folder->n || folder->path[folder->n - n - 1] == '/');
 }
 
-/* Those that `inner` means, NULL: all. The files of one folder follow each other, so that a new
- * folder differs from the last one. */
+/* Collects the folders that `inner` means, NULL: all. The files of one folder follow each other, so
+ * that a new folder differs from the last one. */
 static void candidates_collect(const struct search *s, bool by_name, const char *inner,
                                struct candidates *c)
 {
@@ -140,7 +140,7 @@ static void candidates_collect(const struct search *s, bool by_name, const char 
     }
 }
 
-/* Is the file a tracker outside of all checkpoints? */
+/* True if the file is a tracker outside of all checkpoints. */
 static bool is_tracker_file(const struct search *s, const char *file)
 {
     struct folder folder;

@@ -72,7 +72,7 @@ static void entry_open(const char *folder, const struct dcpk_format *const *form
         n = strlen(entry->why);
         if (strncmp(why.text, entry->why, n) != 0)
             n = 0;
-        /* The folder's name stands beside the text. */
+        /* The folder's name stands next to the text. */
         snprintf(entry->why, sizeof entry->why, "%s", why.text + n);
     }
     dcpk_checkpoint_close(ckpt);
@@ -153,7 +153,7 @@ out:
     return st;
 }
 
-/* Is it a folder that holds iterations and is not a checkpoint itself? */
+/* Sets *is if it is a folder that holds iterations and is not a checkpoint itself. */
 static dcpk_status is_run(const char *path, const struct dcpk_format *const *formats, bool *yes,
                           struct dcpk_error *err)
 {

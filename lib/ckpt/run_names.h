@@ -12,10 +12,10 @@
 int dcpk_run_trimmed(const char *path);
 /* The last component of path[0 .. n_path) and its length. */
 const char *dcpk_run_last_name(const char *path, int n_path, int *n);
-/* What stands at a path; flags: of fstatat. Errors: DCPK_EIO. */
+/* Finds the kind of entry at a path; flags: of fstatat. Errors: DCPK_EIO. */
 dcpk_status dcpk_run_look(const char *name, int flags, enum dcpk_path_kind *kind,
                           struct dcpk_error *err);
-/* Is a file in the folder that marks a checkpoint, or a folder of one? */
+/* Finds a file in the folder that marks a checkpoint, or a folder of one. */
 dcpk_status dcpk_run_find_mark(const char *folder, const struct dcpk_format *const *formats,
                                bool *found, struct dcpk_error *err);
 
@@ -32,7 +32,7 @@ int64_t dcpk_run_path_iteration(const char *path);
 /* "<run>/iter_0000004" or "<run>/release", owned by the caller. */
 char *dcpk_run_iteration_path(const char *run, int64_t iteration, struct dcpk_error *err);
 
-/* The text of a tracker -> iteration. Python's strip() and int(), but for signs and underscores. */
+/* The text of a tracker -> iteration. Python's strip() and int(), except signs and underscores. */
 dcpk_status dcpk_run_parse_tracker(const char *text, size_t n, int64_t *iteration,
                                    struct dcpk_error *err);
 /* The same of the tracker in the run folder `path`; DCPK_ITERATION_UNKNOWN: there is none. Errors:

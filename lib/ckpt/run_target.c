@@ -73,7 +73,7 @@ static dcpk_status check_run_folder(const char *out, int64_t iteration,
     return DCPK_OK;
 }
 
-/* OUT is an iteration folder: its tracker lies beside it. */
+/* OUT is an iteration folder: its tracker lies next to it. */
 static void target_iteration(const char *out, int64_t iteration, struct dcpk_run *run,
                              struct dcpk_error *err)
 {
@@ -109,7 +109,7 @@ static char *tracker_folder(const struct dcpk_run *run, struct dcpk_error *err)
     return dcpk_run_text(err, "%.*s", (int)(slash - run->tracker) + 1, run->tracker);
 }
 
-/* Is the folder that the tracker in `around` names there? */
+/* Sets *there if the folder exists that the tracker in `around` names. */
 static dcpk_status is_there(const char *around, int64_t iteration, bool *there,
                             struct dcpk_error *err)
 {
@@ -350,7 +350,7 @@ static dcpk_status resolve_path(const char *path, char real[PATH_MAX], struct dc
     return DCPK_OK;
 }
 
-/* Is `inner` the folder `outer` or inside it? Both are absolute and resolved. */
+/* True if `inner` is the folder `outer` or inside it. Both are absolute and resolved. */
 static bool is_inside(const char *outer, const char *inner)
 {
     const size_t n = strlen(outer);

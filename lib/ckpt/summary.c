@@ -131,9 +131,9 @@ static bool ends_with(const char *text, size_t n, const char *end)
 }
 
 /*
- * Is the run of digits key[at .. end) an index? A component of its own ("layers.3."), a grouped
- * expert ("weight7", "bias7_w"), a part of a shard's coordinates ("/shard_0.1_2.2"), of a rank "(0,
- * 1)", or of a name in "_idx_".
+ * True if the run of digits key[at .. end) is an index: a component of its own ("layers.3."), a
+ * grouped expert ("weight7", "bias7_w"), a part of a shard's coordinates ("/shard_0.1_2.2"), of a
+ * rank "(0, 1)", or of a name in "_idx_".
  */
 static bool is_index(const char *key, size_t at, size_t end, bool in_shard)
 {
@@ -175,7 +175,7 @@ static size_t find_numbers(const char *key, struct number numbers[MAX_NUMBERS])
     return n;
 }
 
-/* What a key shares with the others of its group. */
+/* Makes the part of a key that all keys of its group share. */
 static dcpk_status make_signature(struct folding *f, const struct dcpk_summary_row *row,
                                   const char *key, const struct number *numbers, size_t n,
                                   struct dcpk_error *err)

@@ -30,7 +30,7 @@ struct dcpk_totals {
 };
 
 /*
- * Keys that differ only in numbers (a component of digits: "layers.3.", the number behind "weight"
+ * Keys that differ only in numbers (a component of digits: "layers.3.", the number after "weight"
  * or "bias", a shard "_0_4"), with the same dtype, shape and aliasing, are one row. The settings of
  * a parameter group or of the scheduler are one, too ("....*").
  */
@@ -42,7 +42,7 @@ struct dcpk_summary_row {
     const int64_t *shape; /* of one of them */
     bool is_alias;
     uint64_t n_keys, n_chunks;
-    /* Of all of them: elements of tensors, items of objects as stored; of aliases too. */
+    /* Over all of them: elements of tensors, items of objects as stored; also of aliases. */
     uint64_t n_bytes;
 };
 
@@ -54,7 +54,7 @@ struct dcpk_summary {
     size_t n_tensors, n_objects;
 };
 
-/* Which tensors and objects, by their numbers. */
+/* Selected tensors and objects, by their numbers. */
 struct dcpk_chosen {
     const bool *tensors, *objects;
 };

@@ -18,7 +18,7 @@ enum dcpk_value_kind {
     DCPK_V_INT,    /* fits int64 */
     DCPK_V_BIGINT, /* little-endian two's complement bytes in str */
     DCPK_V_FLOAT,
-    DCPK_V_STR,   /* UTF-8, may hold NULs; a NUL stands behind it */
+    DCPK_V_STR,   /* UTF-8, may hold NULs; a NUL stands after it */
     DCPK_V_BYTES, /* bytes; a bytearray is an OBJECT around one */
     DCPK_V_TUPLE,
     DCPK_V_LIST,
@@ -51,8 +51,8 @@ struct dcpk_value_tensor {
 /* How an object was pickled: REDUCE(callable, args) or NEWOBJ(class, args), then optionally
  * BUILD(state), APPENDS, SETITEMS. */
 struct dcpk_value_object {
-    /* Of the class or callable, "argparse" "Namespace"; both "" when the callable is itself an
-     * object: args is then (callable, its arguments). */
+    /* The class or callable, "argparse" "Namespace"; both "" when the callable is itself an object:
+     * args is then (callable, its arguments). */
     const char *module, *name;
     bool is_reduce; /* REDUCE; else NEWOBJ */
     /* On the reader's list of (module, name) pairs; else kept, named and never interpreted. */
@@ -88,12 +88,12 @@ struct dcpk_value {
 };
 
 /*
- * The unfolded size of a value is what a walk meets that does not know which nodes are shared: a
- * node counts 1, and 1 for each 8 bytes of its text, names or elements, each time it is met.
- * Whoever reads values refuses one that unfolds past dcpk_unfold_limit of the bytes it was stored
- * in. So a walk over one value is linear in stored bytes and needs no bound of its own; what is put
- * together of several (JSON of a folder, an item under many names) is held against the limit of all
- * their bytes, each byte counted once.
+ * The unfolded size of a value is the cost of a walk that does not know which nodes are shared: a
+ * node counts 1, and 1 for each 8 bytes of its text, names or elements, each time it is met. A
+ * reader of values refuses one that unfolds past dcpk_unfold_limit of the bytes it was stored in.
+ * So a walk over one value is linear in stored bytes and needs no bound of its own; a combination
+ * of several (JSON of a folder, an item under many names) is held against the limit of all their
+ * bytes, each byte counted once.
  */
 #define DCPK_UNFOLD_BASE   ((uint32_t)1 << 20) /* small values may share what they like */
 #define DCPK_UNFOLD_A_BYTE 16
@@ -103,7 +103,7 @@ static inline uint32_t dcpk_unfold_limit(uint64_t stored_bytes)
         return UINT32_MAX;
     return (uint32_t)stored_bytes * DCPK_UNFOLD_A_BYTE + DCPK_UNFOLD_BASE;
 }
-/* Of one node alone, and of a whole value that was read (NULL: 0). */
+/* The unfolded size of one node alone, and of a whole value that was read (NULL: 0). */
 uint64_t dcpk_value_unfolded_node(const struct dcpk_value *v);
 uint64_t dcpk_value_unfolded(const struct dcpk_value *v);
 
@@ -175,9 +175,9 @@ bool dcpk_value_is_object(const struct dcpk_value *v, const char *module, const 
 bool dcpk_value_as_int(const struct dcpk_value *v, int64_t *out);
 bool dcpk_value_as_float(const struct dcpk_value *v, double *out);
 bool dcpk_value_as_bool(const struct dcpk_value *v, bool *out);
-/* Is it absent (NULL), or None? */
+/* True if it is absent (NULL), or None. */
 bool dcpk_value_is_none(const struct dcpk_value *v);
-/* Is there a member of that name in a dict (NULL: none), and True? */
+/* True if a dict (NULL: none) has a member of that name, and it is True. */
 bool dcpk_value_is_true(const struct dcpk_value *dict, const char *name);
 const char *dcpk_value_as_str(const struct dcpk_value *v); /* NULL unless STR */
 
@@ -187,19 +187,19 @@ const char *dcpk_value_as_str(const struct dcpk_value *v); /* NULL unless STR */
  * once; without memory for that the answer is "not equal".
  */
 bool dcpk_value_equal(const struct dcpk_value *a, const struct dcpk_value *b);
-/* Do two values of options mean the same? Numbers by value; absent (NULL), None and False are one;
- * a list is equal to a tuple. */
+/* True if two values of options mean the same. Numbers by value; absent (NULL), None and False are
+ * one; a list is equal to a tuple. */
 bool dcpk_value_same(const struct dcpk_value *a, const struct dcpk_value *b);
 
 /*
  * JSON for people and tools: tuples as arrays, tensors and objects as {"__class__": ...}, "..."
  * for what is nested past DCPK_JSON_MAX_DEPTH. Linear in the unfolded size. Small tensors show
- * their bytes, but for those of an outline.
+ * their bytes, except those of an outline.
  */
 void dcpk_value_to_json(const struct dcpk_value *v, struct dcpk_json_out *out);
 /*
- * What people write as JSON: objects are dicts, "torch.bfloat16" is a dtype, a whole number an INT.
- * NULL and err: DCPK_EUNSUPPORTED for more than 8 levels; DCPK_ENOMEM.
+ * Reads JSON as people write it: objects are dicts, "torch.bfloat16" is a dtype, a whole number an
+ * INT. NULL and err: DCPK_EUNSUPPORTED for more than 8 levels; DCPK_ENOMEM.
  */
 const struct dcpk_value *dcpk_value_from_json(struct dcpk_arena *arena,
                                               const struct dcpk_json *node, struct dcpk_error *err);

@@ -11,8 +11,8 @@
 #include "lib/base/error.h"
 #include "lib/device/transport.h"
 
-/* What a reduction adds, element by element. Integers wrap modulo 2^64: the caller sees to their
- * range. The order in which floats are added is the library's. */
+/* The operation of a reduction, element by element. Integers wrap modulo 2^64: the caller sees to
+ * their range. The order in which floats are added is the library's. */
 enum dcpk_reduction {
     DCPK_SUM_I64,
     DCPK_SUM_F32,
@@ -28,14 +28,14 @@ size_t dcpk_reduction_bytes(enum dcpk_reduction reduction);
 struct dcpk_collectives;
 
 /* Some ranks of a job, in an order of their own, as one of them sees them. Made by world or split,
- * which may keep more behind it. */
+ * which may keep more after it. */
 struct dcpk_group {
     const struct dcpk_collectives *by;
     int rank, n_ranks;
     int timeout_ms; /* as in struct dcpk_comm */
 };
 
-/* What goes to, or comes from, each rank of a group: n_bytes[r] for rank r, behind each other. */
+/* Messages to, or from, each rank of a group: n_bytes[r] for rank r, one after the other. */
 struct dcpk_parts {
     void *at; /* read only where they are sent */
     const size_t *n_bytes;
@@ -64,7 +64,7 @@ struct dcpk_collectives {
      * calls with the same colours give two groups whose calls do not wait for each other. */
     dcpk_status (*split)(struct dcpk_group *of, int colour, struct dcpk_group **group,
                          struct dcpk_error *err);
-    /* Behind an agreement that the calls of all its ranks are done: it may break off others'. In a
+    /* After an agreement that the calls of all its ranks are done: it may break off others'. In a
      * process that ends by a failure, at any time. NULL is a no-op. */
     void (*free)(struct dcpk_group *group);
 

@@ -51,20 +51,20 @@ struct dcpk_space_options {
 
 struct dcpk_space_ops;
 
-/* Made by `open`, which may keep more behind it. */
+/* Made by `open`, which may keep more after it. */
 struct dcpk_space {
     const struct dcpk_space_ops *ops;
     int ordinal;
 };
 
-/* Tiles on the device, ready to run any number of times. Made by `load`, which may keep more behind
+/* Tiles on the device, ready to run any number of times. Made by `load`, which may keep more after
  * it. */
 struct dcpk_table {
     size_t n_tiles;
     bool has_words;
 };
 
-/* What kernels/ implements for a kind of device; "cpu" is the specification. */
+/* Functions that kernels/ implements for a kind of device; "cpu" is the specification. */
 struct dcpk_space_ops {
     const char *name;
     const char *summary;
@@ -84,8 +84,8 @@ struct dcpk_space_ops {
      * takes whole pages. Errors: DCPK_ENOMEM with the bytes wanted and those free. */
     dcpk_status (*alloc)(struct dcpk_space *space, enum dcpk_memory_kind kind, size_t n_bytes,
                          void **at, struct dcpk_error *err);
-    /* What `alloc` gave; NULL is a no-op. No queued work may use it, and no rank what it imported
-     * of it. */
+    /* Frees memory of `alloc`; NULL is a no-op. No queued work may use it, and no rank may use an
+     * import of it. */
     void (*free)(struct dcpk_space *space, void *at);
 
     /*
@@ -127,8 +127,8 @@ struct dcpk_space_ops {
     /* *ticket: stands for everything queued in `queue` so far. */
     dcpk_status (*ticket)(struct dcpk_space *space, int queue, uint64_t *ticket,
                           struct dcpk_error *err);
-    /* Is the work done that the ticket stands for? Never blocks. Once it is done, so are its
-     * results to be seen by this process and, once they have been notified, by all ranks. */
+    /* Sets *done if the work of the ticket is done. Never blocks. Once it is done, its results are
+     * visible to this process and, once they have been notified, to all ranks. */
     dcpk_status (*poll)(struct dcpk_space *space, uint64_t ticket, bool *done,
                         struct dcpk_error *err);
 };
@@ -141,7 +141,7 @@ dcpk_status dcpk_tiles_check(const struct dcpk_tiles *tiles, struct dcpk_error *
  * each other by number are of one machine (one PID namespace of one boot). */
 void dcpk_memory_id_sign(struct dcpk_memory_id *id);
 
-/* Is `id` memory of this process; of this machine? */
+/* True if `id` is memory of this process; of this machine. */
 bool dcpk_memory_id_is_own(const struct dcpk_memory_id *id);
 bool dcpk_memory_id_is_near(const struct dcpk_memory_id *id);
 

@@ -12,7 +12,7 @@ struct dcpk_import {
     void *at; /* where its base lies here */
 };
 
-/* The imports of one space. Zeros but for the functions and what they are given. */
+/* The imports of one space. Zeros except for the functions and what they are given. */
 struct dcpk_imports {
     struct dcpk_import *first; /* the latest */
     /* *at: where the memory is mapped. On failure nothing is. */
@@ -23,9 +23,9 @@ struct dcpk_imports {
 };
 
 /*
- * *at: where the memory lies, mapped unless it is already. What the same process has exported
- * before at a place that meets it is unmapped. Errors: DCPK_EUNSUPPORTED when the memory is of
- * another machine; DCPK_ENOMEM; those of `map`.
+ * *at: the place of the memory, mapped unless it is already. Earlier exports of the same process at
+ * a place that meets it are unmapped. Errors: DCPK_EUNSUPPORTED when the memory is of another
+ * machine; DCPK_ENOMEM; those of `map`.
  */
 dcpk_status dcpk_imports_get(struct dcpk_imports *imports, const struct dcpk_memory_id *id,
                              void **at, struct dcpk_error *err);

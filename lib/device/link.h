@@ -15,7 +15,7 @@ struct dcpk_message {
 };
 
 /*
- * What one rank sends and receives at once: at most one message to and from each peer, never
+ * The messages that one rank sends and receives at once: at most one to and from each peer, never
  * itself. Both lists, and the memory of the messages, are borrowed until the exchange is done.
  */
 struct dcpk_exchange {
@@ -25,7 +25,7 @@ struct dcpk_exchange {
 
 struct dcpk_link_ops;
 
-/* Made by `open`, which may keep more behind it. One rank opens one and makes all calls on it from
+/* Made by `open`, which may keep more after it. One rank opens one and makes all calls on it from
  * one thread. */
 struct dcpk_link {
     const struct dcpk_link_ops *ops;
@@ -47,13 +47,13 @@ struct dcpk_link_ops {
     void (*close)(struct dcpk_link *link);
 
     /* Begin an exchange; all but n_under_way - 1 of those before must be done. All ranks begin the
-     * same number of them, also those without messages. What is sent must be there already, in
+     * same number of them, also those without messages. The data to send must be there already, in
      * memory that no queued work writes. Errors: DCPK_EIO; DCPK_ECANCELLED where another rank is
      * known to have given up. */
     dcpk_status (*begin)(struct dcpk_link *link, const struct dcpk_exchange *exchange,
                          struct dcpk_error *err);
-    /* Is the oldest exchange done that was under way? Never blocks. Errors: those of begin; abort
-     * and close are left then. */
+    /* Sets *done if the oldest exchange under way is done. Never blocks. Errors: those of begin;
+     * abort and close are left then. */
     dcpk_status (*poll)(struct dcpk_link *link, bool *done, struct dcpk_error *err);
     /* Give up: messages under way are lost. Others may hear of it at once, or when their own time
      * is over. */

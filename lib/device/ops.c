@@ -18,7 +18,7 @@ static float round_digits(double x, int digits, int smallest)
     return (float)(nearbyint(x / step) * step);
 }
 
-/* Of a number between -1 and 1. */
+/* For a number between -1 and 1. */
 static float round_to(enum dcpk_dtype dtype, double x)
 {
     if (dtype == DCPK_BF16)

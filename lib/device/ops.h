@@ -91,9 +91,9 @@ struct dcpk_attention {
     float scale; /* 1 / sqrt(head_dim) */
 };
 
-/* Borrowed. d_k and d_v: fp32, what these queries give to every key; rows ascending within a head,
- * heads of a group ascending. Those of several blocks of queries are added by `accumulate`, blocks
- * ascending, whoever computed them. */
+/* Borrowed. d_k and d_v: fp32, the parts of these queries for every key; rows ascending within a
+ * head, heads of a group ascending. Those of several blocks of queries are added by `accumulate`,
+ * blocks ascending, in any process. */
 struct dcpk_attention_backward {
     const void *q, *k, *v, *d_out;
     void *d_q;
@@ -200,7 +200,7 @@ struct dcpk_normal {
 
 struct dcpk_ops;
 
-/* An opened device. What a device adds stands behind it. */
+/* An opened device. A device's own fields follow it. */
 struct dcpk_math {
     const struct dcpk_ops *ops;
     int gpu_major; /* of the compute capability: 9 is Hopper; 0: no GPU */
@@ -210,7 +210,7 @@ struct dcpk_math {
  * A dcpk_math is for one thread. Work is queued and done in order. Memory named in a call is the
  * device's (alloc), unless a comment allows the host's, and stays untouched by others until wait.
  * Queued work has no status: what fails in it is reported by the next wait, and what was queued
- * behind it leaves undefined results. Shapes, and structs of pointers, are read before a call
+ * after it leaves undefined results. Shapes, and structs of pointers, are read before a call
  * returns. Results do not overlap what is read, unless a comment allows it.
  */
 struct dcpk_ops {
@@ -240,7 +240,7 @@ struct dcpk_ops {
     /* Queued. Either side is the device's memory or the host's. */
     void (*copy)(struct dcpk_math *math, void *to, const void *from, size_t n_bytes);
     void (*zero)(struct dcpk_math *math, void *at, size_t n_bytes);
-    /* All that is queued is done. Errors: of the queued work, once. */
+    /* Waits until all queued work is done. Errors: of the queued work, once. */
     dcpk_status (*wait)(struct dcpk_math *math, struct dcpk_error *err);
 
     /* Element by element. out may be a or b, y of cast x where dtypes are equal. */
@@ -302,8 +302,7 @@ struct dcpk_ops {
     /* Rows of w; zeros for a token that another rank has: the sum over ranks is exact. */
     void (*embedding)(struct dcpk_math *math, const struct dcpk_embedding *shape,
                       const int32_t *tokens, const void *w, void *y);
-    /* Adds to dw [vocab_rows, columns], tokens ascending. Whoever wants few rows numbers the
-     * tokens anew. */
+    /* Adds to dw [vocab_rows, columns], tokens ascending. For few rows, number the tokens again. */
     void (*embedding_weight)(struct dcpk_math *math, const struct dcpk_embedding *shape,
                              const int32_t *tokens, const void *dy, float *dw);
 

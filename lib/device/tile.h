@@ -22,7 +22,7 @@
  * destination meets another. Every such tile is moved right; what is moved fast is
  * - a tile of DCPK_TILE_BYTES whose destination, destination stride and bytes of a row are
  *   multiples of DCPK_TILE_ALIGN, wherever its source lies: what the planner makes of long runs;
- * - a tile of less than DCPK_TILE_SMALL_BYTES, beside others of its size.
+ * - a tile of less than DCPK_TILE_SMALL_BYTES, next to others of its size.
  *
  * 48 bytes without holes, the same for all devices: kernels read it as it is. A value.
  */
@@ -39,10 +39,10 @@ struct dcpk_tile {
 #define DCPK_TILE_SMALL_BYTES (16u << 10) /* below it a tile is work for few threads */
 
 /*
- * Where the elements of a tile stand in their tensor, for its fingerprint
- * (lib/tensor/fingerprint.h). Words are those of the fingerprint: elements of `to` up to 4 bytes,
- * of wider ones their 4-byte parts. Word w of row r has the number first + r * row_step + w.
- * 24 bytes, one for each tile, at the same index. A value.
+ * The place of a tile's elements in their tensor, for its fingerprint (lib/tensor/fingerprint.h).
+ * Words are those of the fingerprint: elements of `to` up to 4 bytes, of wider ones their 4-byte
+ * parts. Word w of row r has the number first + r * row_step + w. 24 bytes, one for each tile, at
+ * the same index. A value.
  */
 struct dcpk_tile_words {
     uint64_t first;    /* row-major number of the first word in the whole tensor */

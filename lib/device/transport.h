@@ -11,7 +11,7 @@
 #include "lib/base/error.h"
 
 /* The ranks of one job, as one of them sees it. Made by a transport's join, which may keep more
- * behind it. */
+ * after it. */
 struct dcpk_comm {
     const struct dcpk_transport *transport;
     int rank, n_ranks;

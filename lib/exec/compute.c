@@ -50,7 +50,7 @@ static void count_in(struct dcpk_box *box, int axis, int64_t size)
     box->extent[axis] = (end + size - 1) / size - box->offset[axis];
 }
 
-/* Where the values and the scales of a box lie in their tensors. */
+/* Finds the places of the values and the scales of a box in their tensors. */
 static void find_boxes(const struct dcpk_exec *exec, const struct dcpk_computed *computed,
                        const struct dcpk_box *box, struct dcpk_box *values, struct dcpk_box *scales)
 {
@@ -131,7 +131,7 @@ static dcpk_status compute_product(struct dcpk_exec *exec, struct dcpk_worker *w
     const uint64_t n = (uint64_t)(one.n_rows * one.n_cols), n_all = dcpk_slab_elems(box);
     struct dcpk_box values_box, scales_box;
     uint64_t n_values, n_scales; /* of a matrix: bytes, and scales */
-    uint64_t first_scale;        /* byte behind all values, of a whole float */
+    uint64_t first_scale;        /* byte after all values, of a whole float */
     float *scales, *out = (float *)(void *)worker->cast_from;
 
     find_boxes(exec, computed, box, &values_box, &scales_box);

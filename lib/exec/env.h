@@ -16,34 +16,34 @@ struct dcpk_ranks;
  * freely; what it points to is borrowed as long as a job runs.
  */
 struct dcpk_env {
-    /* What was built in. Only what opens and writes checkpoints needs the first three. */
+    /* The tables of what is built in. Only code that opens and writes checkpoints needs the first
+     * three. */
     const struct dcpk_format *const *formats; /* NULL-terminated */
     dcpk_run_open_file *open_file;            /* reads archives; NULL: none */
-    /* Files beside a checkpoint that belong to it; the last has no name; NULL: none. */
+    /* Files next to a checkpoint that belong to it; the last has no name; NULL: none. */
     const struct dcpk_side_file *side_files;
     const struct dcpk_device *device;
 
-    /* What a job may use. */
+    /* The resources of a job. */
     int n_threads; /* 0: the CPUs this process may use, at most 16 */
     /* 0: 256 MiB. Bounds all buffers of all threads; at least 16 MiB in all and 1 MiB a thread
      * (fewer threads run where it is small). */
     uint64_t memory_bytes;
-    /* Of the units that a conversion is cut into (lib/write/units.h); 0: DCPK_UNIT_BYTES, tests
-     * take less. */
+    /* of a unit of a conversion (lib/write/units.h); 0: DCPK_UNIT_BYTES, tests take less. */
     uint64_t unit_bytes;
     struct dcpk_progress progress;
     /*
-     * The processes that share the work (lib/exec/ranks.h); NULL: this one alone. With them what
-     * hashes, compares, measures, checks or writes is collective, each rank has its own executor
-     * over the same checkpoints, and all get the same results. What fails on one rank fails on all,
-     * as dcpk_ranks_share does: dcpk_ranks_agree comes next.
+     * The processes that share the work (lib/exec/ranks.h); NULL: this one alone. With ranks,
+     * functions that hash, compare, measure, check or write are collective, each rank has its own
+     * executor over the same checkpoints, and all get the same results. A failure of one rank is a
+     * failure of all, as dcpk_ranks_share does: dcpk_ranks_agree comes next.
      */
     struct dcpk_ranks *ranks;
 };
 
 /*
  * Open the checkpoint at `path`, an iteration folder, a run folder or an archive (dcpk_run_open),
- * in one of the formats (format: by name, NULL: by looking). run, which may be NULL, and ckpt are
+ * in one of the formats (format: by name, NULL: detected). run, which may be NULL, and ckpt are
  * set on success only: dcpk_run_release, dcpk_checkpoint_close. Progress is that of unpacking.
  * Errors: those of opening.
  */

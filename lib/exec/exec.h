@@ -17,18 +17,19 @@
 #endif
 
 struct dcpk_exec_stats { /* of all ranks */
-    /* What was asked of the system: reads are put together as threads meet them, so the number is
-     * another each time. */
+    /* Requests to the system: reads are put together as threads meet them, so the number differs
+     * from run to run. */
     uint64_t read_bytes, written_bytes;
     uint64_t item_bytes; /* of dcpk_exec_check_items: of all items, each place once */
-    /* The same: those that a stored checksum covers, but for objects that fit a buffer. */
+    /* The same: those that a stored checksum covers, except objects that fit a buffer. */
     uint64_t checked_bytes;
     double seconds;
 };
 
-/* What several threads need to gather tensors of one checkpoint. */
+/* State that threads share to gather tensors of one checkpoint. */
 struct dcpk_exec;
-/* ckpt: borrowed. env: copied, but for its tables, which are not looked at. Errors: DCPK_ENOMEM. */
+/* ckpt: borrowed. env: copied, except for its tables, which are not looked at. Errors:
+ * DCPK_ENOMEM. */
 dcpk_status dcpk_exec_new(struct dcpk_checkpoint *ckpt, const struct dcpk_env *env,
                           struct dcpk_exec **exec, struct dcpk_error *err);
 void dcpk_exec_free(struct dcpk_exec *exec);
@@ -57,7 +58,7 @@ struct dcpk_object_hash {
 };
 /*
  * The hash of every object's value (lib/exec/value_hash.h), by number; hashes: n_objects of them.
- * Those that share a place are read once. Errors: those of reading, but for those that `state`
+ * Those that share a place are read once. Errors: those of reading, except those that `state`
  * holds.
  */
 dcpk_status dcpk_exec_hash_objects(struct dcpk_exec *exec, struct dcpk_object_hash *hashes,
@@ -68,10 +69,10 @@ struct dcpk_compare {
     bool equal;              /* all elements, within the tolerance where there is one */
     uint64_t n_different;    /* elements that are not */
     int64_t first_different; /* row-major index, -1 when equal */
-    /* Of dcpk_exec_compare only: elements that are NaN or infinite, left and right, each in its own
-     * dtype. */
+    /* Only for dcpk_exec_compare: elements that are NaN or infinite, left and right, each in its
+     * own dtype. */
     uint64_t n_not_finite[2];
-    /* Of dcpk_exec_measure only, over all elements whose bits differ: */
+    /* Only for dcpk_exec_measure, over all elements whose bits differ: */
     uint64_t n_unequal_bits;
     uint64_t n_nan;   /* just one of the two is NaN; these count below in nothing */
     double max_abs;   /* |left - right| */
@@ -82,8 +83,8 @@ struct dcpk_compare {
      * first of several, -1: bits are equal. */
     int64_t worst;
 };
-/* What is compared: left[i], of the one checkpoint, with right[i], of the other. Of equal shapes
- * (asserted). All borrowed. */
+/* The pairs to compare: left[i], of the one checkpoint, with right[i], of the other. The shapes are
+ * equal (asserted). All borrowed. */
 struct dcpk_view_pairs {
     struct dcpk_exec *left_exec, *right_exec; /* may be the same */
     const struct dcpk_view *left, *right;     /* n of each */
@@ -130,8 +131,9 @@ void dcpk_view_reader_free(struct dcpk_view_reader *reader); /* NULL is a no-op 
 dcpk_status dcpk_exec_check_items(struct dcpk_exec *exec, struct dcpk_exec_stats *stats,
                                   struct dcpk_error *err);
 
-/* Does the checkpoint's folder contain Megatron's integrity.json (lib/ckpt/integrity.h)? Errors:
- * DCPK_EIO when the system cannot answer; DCPK_EMISMATCH when not all ranks see it. */
+/* Sets *is_there if the checkpoint's folder contains Megatron's integrity.json
+ * (lib/ckpt/integrity.h). Errors: DCPK_EIO when the system cannot answer; DCPK_EMISMATCH when not
+ * all ranks see it. */
 dcpk_status dcpk_exec_find_integrity(struct dcpk_exec *exec, bool *is_there,
                                      struct dcpk_error *err);
 /*
@@ -145,8 +147,9 @@ struct dcpk_integrity;
 /* Set the sums of a list of files of the checkpoint's store, which are all there. */
 dcpk_status dcpk_exec_sum_files(struct dcpk_exec *exec, struct dcpk_integrity *list,
                                 struct dcpk_error *err);
-/* Can it be added to the checkpoint where that lies? *is_there: there is one. Errors: DCPK_EUSAGE
- * for an archive, and for a checkpoint with files in folders, which it cannot list. */
+/* Checks that integrity.json can be added to the checkpoint in its place. *is_there: there is one.
+ * Errors: DCPK_EUSAGE for an archive, and for a checkpoint with files in folders, which it cannot
+ * list. */
 dcpk_status dcpk_exec_may_add_integrity(const struct dcpk_checkpoint *ckpt, bool *is_there,
                                         struct dcpk_error *err);
 /*

@@ -66,7 +66,7 @@ static dcpk_status check_stored_chunk(struct checking *c, struct dcpk_worker *wo
             return err->status;
         dcpk_decoded_put(c->exec->decoded, chunk);
     }
-    /* What lies around the record, or was not read as one. */
+    /* the bytes around the record, or those not read as one */
     return dcpk_meter_add(&c->pass.meter, chunk->place.n_bytes - where.record_bytes, err);
 }
 

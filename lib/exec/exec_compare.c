@@ -162,7 +162,7 @@ static dcpk_status gather_side(struct dcpk_worker *worker, struct side *side,
                                     (size_t)dcpk_slab_elems(slab), err);
 }
 
-/* What was cast is compared by value: which NaN a cast makes does not matter. */
+/* Tensors that were cast are compared by value: the NaN that a cast makes does not matter. */
 static const struct dcpk_tolerance *tolerance_of(const struct comparison *c, const struct side *a,
                                                  const struct side *b)
 {
@@ -238,7 +238,7 @@ static uint64_t task_bytes(const void *context, uint64_t task)
     return dcpk_slab_elems(&slab) * dcpk_dtype_bytes(c->pairs.left[pair].dtype);
 }
 
-/* What one rank reports of a pair in which it found something: few, in most comparisons. */
+/* One rank's report of a pair in which it found something: few, in most comparisons. */
 struct seen {
     uint64_t pair;
     struct dcpk_compare result;

@@ -126,7 +126,7 @@ static dcpk_status sum_files(struct dcpk_exec *exec, struct dcpk_file_sum *sums,
     return st;
 }
 
-/* What is listed must be there: a missing file is an answer, not a failure to read. */
+/* Checks that listed files exist: a missing one is an answer, not a failure to read. */
 static dcpk_status check_present(struct dcpk_store *store, const struct dcpk_integrity *list,
                                  struct dcpk_error *err)
 {

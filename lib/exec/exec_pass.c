@@ -24,7 +24,7 @@ static dcpk_status pass_run_task(void *context, int worker, uint64_t i, struct d
     return pass->task(pass->context, worker, pass->work.first + i, err);
 }
 
-/* What decides the shares: how many tasks, and how large they are. */
+/* A hash of all that decides the shares: the number of tasks, and their sizes. */
 static uint64_t fingerprint(const struct dcpk_work *work)
 {
     return work->n ^ work->total_bytes * UINT64_C(0x9e3779b97f4a7c15);

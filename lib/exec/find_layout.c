@@ -53,8 +53,8 @@ static int64_t count_columns(const struct dcpk_checkpoint *ckpt, const struct dc
 }
 
 /*
- * Does 3D-parallel training store it in such chunks, and a conversion for no mesh not? Layers
- * stacked in one tensor, each a chunk of its own; a gated fc1 in halves.
+ * True if 3D-parallel training stores the tensor in such chunks, and a conversion without a mesh
+ * does not: layers stacked in one tensor, each a chunk of its own; a gated fc1 in halves.
  */
 static bool is_cut_by_ranks(const struct dcpk_checkpoint *ckpt, const struct dcpk_tensor *tensor)
 {
@@ -105,7 +105,7 @@ static void read_columns(const struct dcpk_checkpoint *ckpt, struct dcpk_saved_l
         saved->etp = 0;
 }
 
-/* "rng_state/shard_<p>.<t>_<P>.<T>", since 0.16 with further sizes behind T. */
+/* "rng_state/shard_<p>.<t>_<P>.<T>", since 0.16 with further sizes after T. */
 static void read_rng(const struct dcpk_checkpoint *ckpt, struct dcpk_saved_layout *saved)
 {
     static const char start[] = "rng_state/shard_";
@@ -204,7 +204,7 @@ static const struct dcpk_chunk *find_chunk(const struct matching *m,
     return NULL;
 }
 
-/* Whether the rank in whose file a chunk of a part lies holds these rows of the parameter. */
+/* True if the rank in whose file a chunk of a part is holds these rows of the parameter. */
 static bool owner_holds(struct matching *m, const struct dcpk_placing *placing,
                         const struct dcpk_spread *spread, const struct part *part,
                         const struct dcpk_chunk *chunk)
@@ -230,7 +230,7 @@ static bool owner_holds(struct matching *m, const struct dcpk_placing *placing,
     return false;
 }
 
-/* Whether the stored chunks of a part are those of the spread; with a placing, also each in a file
+/* True if the stored chunks of a part are those of the spread; with a placing, also each in a file
  * of a rank that holds it. */
 static bool part_fits(struct matching *m, const struct dcpk_placing *placing,
                       const struct dcpk_spread *spread, const struct part *part)
@@ -254,7 +254,7 @@ static bool part_fits(struct matching *m, const struct dcpk_placing *placing,
 }
 
 /*
- * Whether the layers' parameters, experts or the others, fit dp ranks, of which each ep hold all
+ * True if the layers' parameters, experts or the others, fit dp ranks, of which each ep hold all
  * experts. laid: with one shard for each of their buffers; more shards only pad the buffers.
  * by_owner: as files have them, too.
  */

@@ -86,7 +86,7 @@ static uint64_t wanted_bytes(const struct dcpk_copy *copy, int axis)
     return n;
 }
 
-/* Bytes that lie one behind the other on both sides (`run`), or in the source alone. */
+/* Bytes that lie one after the other on both sides (`run`), or in the source alone. */
 static uint64_t run_bytes(const struct dcpk_copy *copy, bool both)
 {
     const int last = copy->rank - 1;
@@ -134,8 +134,8 @@ static struct reading choose_reading(const struct dcpk_copy *copy, size_t scratc
     return by_run;
 }
 
-/* `n` indices of reading->axis and the axes behind it: where they begin in the source and in out.
- */
+/* `n` indices of reading->axis and the axes after it: where they begin in the source and in
+ * out. */
 struct read_step {
     int64_t n;
     uint64_t src_bytes, dst_bytes;
@@ -224,7 +224,7 @@ struct part {
     enum dcpk_dtype dtype;  /* of the source */
 };
 
-/* Where the elements of a box of the source go: `to` in memory that begins at `at`. */
+/* The destination of a box of the source: `to` in memory that begins at `at`. */
 struct landing {
     struct dcpk_box to; /* its offsets mean nothing here */
     int64_t stride_bytes[DCPK_MAX_RANK];
@@ -303,7 +303,7 @@ static void turn_landing(const struct dcpk_piece *piece, const struct dcpk_box *
             landing->stride_bytes[axis[t]] = turned.stride_bytes[t];
 }
 
-/* Where a box of the source side of a piece goes. */
+/* Finds the destination of a box of the source side of a piece. */
 static void find_landing(const struct gather *g, const struct dcpk_piece *piece,
                          const struct dcpk_box *box, struct landing *landing)
 {

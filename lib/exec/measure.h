@@ -11,7 +11,7 @@
         .equal = true, .first_different = -1, .worst = -1                                          \
     }
 
-/* Elements of two tensors that are compared: n of them from each side, one behind the other. */
+/* Elements of two tensors that are compared: n of them from each side, one after the other. */
 struct dcpk_element_run {
     enum dcpk_dtype dtype;
     const void *a, *b;

@@ -34,7 +34,7 @@ struct worker {
     pthread_t thread;
 };
 
-/* Of several failures the one of the lowest task is kept: the message depends least on timing. */
+/* Keeps the failure of the lowest task: that message depends least on timing. */
 static void keep_failure(struct pool *pool, uint64_t task, const struct dcpk_error *err)
 {
     atomic_store(&pool->stopped, true);
@@ -109,7 +109,7 @@ dcpk_status dcpk_pool_run(int n_threads, uint64_t n_tasks, dcpk_task *task, void
     return err->status;
 }
 
-/* ---- beside the caller ---- */
+/* ---- in the background ---- */
 
 struct dcpk_background {
     dcpk_background_task *task;

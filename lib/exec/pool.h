@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pool.h - n numbered tasks on a few threads, or one beside the caller; the only place where
+/* pool.h - n numbered tasks on a few threads, or one in the background; the only place where
  * threads start. */
 #ifndef DCPK_LIB_EXEC_POOL_H
 #define DCPK_LIB_EXEC_POOL_H
@@ -19,7 +19,7 @@ typedef dcpk_status dcpk_task(void *context, int worker, uint64_t i, struct dcpk
 dcpk_status dcpk_pool_run(int n_threads, uint64_t n_tasks, dcpk_task *task, void *context,
                           struct dcpk_error *err);
 
-/* One task on a thread of its own, beside the caller. */
+/* One task on a thread of its own, in the background. */
 struct dcpk_background;
 typedef dcpk_status dcpk_background_task(void *context, struct dcpk_error *err);
 /* *background: dcpk_background_finish. Signals are blocked in the thread. Errors: DCPK_EIO where

@@ -200,7 +200,7 @@ static uint32_t vote_sum(const struct vote *vote)
     return dcpk_crc32(0, vote, offsetof(struct vote, crc32));
 }
 
-/* Has every vote come as it was sent, and can it be one? */
+/* Checks that every vote arrived as it was sent and is possible. */
 static dcpk_status check_votes(const struct dcpk_ranks *ranks, struct dcpk_error *err)
 {
     for (int r = 0; r < ranks->comm->n_ranks; r++) {
@@ -250,7 +250,7 @@ static int find_culprit(const struct dcpk_ranks *ranks)
     return culprit;
 }
 
-/* What fails on all ranks, such as malformed input, is not the fault of one of them. */
+/* True if all ranks failed, as on malformed input: then no rank is named. */
 static bool all_failed(const struct dcpk_ranks *ranks)
 {
     bool all = true;

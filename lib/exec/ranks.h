@@ -28,8 +28,8 @@ struct dcpk_ranks;
 int dcpk_ranks_launched(void);
 
 /*
- * Is this one of several processes of torchrun, and not its rank 0? Those cannot find one another
- * here: rank 0 works, the others have nothing to do. From RANK, WORLD_SIZE, LOCAL_RANK and
+ * True for one of several processes of torchrun other than its rank 0. They cannot find one another
+ * here: rank 0 works, the others have nothing to do. Read from RANK, WORLD_SIZE, LOCAL_RANK and
  * TORCHELASTIC_RUN_ID, which torchrun sets together (torch/distributed/elastic/agent/server/
  * local_elastic_agent.py @2.11); one of them alone means nothing. Processes of mpirun or srun share
  * the work whatever these are, unless srun started fewer of them than torchrun: then it started the
@@ -69,7 +69,7 @@ int dcpk_ranks_self(const struct dcpk_ranks *ranks);
 int dcpk_ranks_count(const struct dcpk_ranks *ranks);
 /* Threads of each rank, at least 1: `wanted`; 0: its share of the CPUs that a process may use. */
 int dcpk_ranks_threads(const struct dcpk_ranks *ranks, int wanted);
-/* What a link is opened over (lib/device/link.h), between two agreements. NULL when alone. */
+/* The group to open a link over (lib/device/link.h), between two agreements. NULL when alone. */
 struct dcpk_comm *dcpk_ranks_comm(struct dcpk_ranks *ranks);
 
 /*
@@ -84,7 +84,7 @@ int dcpk_ranks_set_timeout(struct dcpk_ranks *ranks, int timeout_ms);
 /*
  * Collective: DCPK_OK when `st` is that on all ranks. Else all get the error of the lowest rank
  * that failed by itself, "rank N of M: " in front unless all failed. To be called with the rank's
- * own status and error. What others failed in is over then, and the next work may begin.
+ * own status and error. The failed work of other ranks has then ended, and the next may begin.
  */
 dcpk_status dcpk_ranks_agree(struct dcpk_ranks *ranks, dcpk_status st, struct dcpk_error *err);
 

@@ -42,7 +42,7 @@ static int launcher_ranks(void)
     return 1;
 }
 
-/* Did torchrun, not a launcher of MPI programs, start this one of n processes? */
+/* True if torchrun, not a launcher of MPI programs, started this one of n processes. */
 static bool is_torchrun(int *rank, int *n)
 {
     const int n_launched = launcher_ranks();

@@ -10,7 +10,7 @@
 /* The collective calls. Ranks that did not fail must be in the same one. */
 enum call { AGREE, CHECK_SAME, LEAST, SHARE, LEAVE };
 
-/* What the ranks exchange at an agreement. */
+/* The message of a rank at an agreement. */
 struct vote {
     uint64_t number; /* what the agreement is about: ranks_share.c */
     uint64_t n_sent; /* to rank 0, all but STOP */

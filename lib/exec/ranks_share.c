@@ -60,7 +60,7 @@ static bool take_sizes(struct dcpk_ranks *ranks, size_t *n_all)
     return true;
 }
 
-/* Broadcast what each rank has. What came is compared at the end, so that all make all calls. */
+/* Broadcasts the data of each rank. Bytes are compared at the end, so that all make all calls. */
 static dcpk_status broadcast_all(struct dcpk_ranks *ranks, const void *mine, uint8_t *all,
                                  struct dcpk_error *err)
 {
@@ -122,7 +122,7 @@ dcpk_status dcpk_ranks_share_each(struct dcpk_ranks *ranks, const void *mine, si
     return st;
 }
 
-/* What two ranks' numbers become. */
+/* Combines the numbers of two ranks. */
 typedef uint64_t fold(uint64_t a, uint64_t b);
 
 static uint64_t fold_sum(uint64_t a, uint64_t b)

@@ -38,20 +38,20 @@ struct dcpk_remap_options {
     uint64_t staging_bytes; /* of all messages of a rank; 0: DCPK_REMAP_STAGING_BYTES */
     uint64_t unit_bytes;    /* dcpk_remap_input */
     double link_bytes_a_second;
-    /* Of each wait for the device; twice as long for messages, three times to agree, where the
+    /* of each wait for the device; twice as long for messages, three times to agree, where the
      * transport has a limit. 0: 120 s, and one more for each GB. */
     int timeout_ms;
     bool checks; /* compare the fingerprints of what was stored and what has landed */
 };
 
-/* This rank's shards; their holder is not looked at. Copied, but for the memory at `at`, which must
- * stay until dcpk_remap_free. */
+/* This rank's shards; their holder is not looked at. Copied, except for the memory at `at`, which
+ * must stay until dcpk_remap_free. */
 struct dcpk_remap_shards {
     const struct dcpk_shard *sources, *targets;
     size_t n_sources, n_targets;
 };
 
-/* What came of it. */
+/* Results of a remap. */
 struct dcpk_remap_stats {
     size_t units_done; /* of the last run */
     double seconds;    /* of the last run, this rank's */

@@ -33,7 +33,7 @@ static int limit_waits(const struct dcpk_remap_files_options *options)
     return dcpk_ranks_set_timeout(options->env->ranks, (int)dcpk_min_i64(limit_ms, INT32_MAX));
 }
 
-/* Does rank r reach all of a team of lower ranks? */
+/* True if rank r can map the memory of all lower ranks of a team. */
 static bool fits_team(const struct dcpk_remap_files *files, int team, int r)
 {
     for (int s = 0; s < r; s++)
@@ -165,7 +165,7 @@ static dcpk_status check_digests(const struct dcpk_remap_files *files, struct dc
     return st;
 }
 
-/* What every rank of the team has to read and to move, as time. */
+/* Predicts the time that each rank of the team needs to read and to move. */
 static dcpk_status predict(struct dcpk_remap_files *files, struct dcpk_error *err)
 {
     const struct dcpk_remap *base = &files->base;
@@ -207,7 +207,7 @@ static dcpk_status predict(struct dcpk_remap_files *files, struct dcpk_error *er
     return DCPK_OK;
 }
 
-/* What adds up the targets once they are filled. */
+/* Makes the sums of the targets, for use once they are filled. */
 static dcpk_status make_checks(struct dcpk_remap_files *files, struct dcpk_error *err)
 {
     struct dcpk_remap *base = &files->base;
@@ -320,7 +320,8 @@ static dcpk_status sum_landed(struct dcpk_remap *base, struct dcpk_error *err)
     return dcpk_space_wait(space, QUEUE_MOVE, dcpk_remap_timeout(base), err);
 }
 
-/* Has every rank given the number of its sums, and two sums for each: in a team as many? */
+/* Checks that every rank has given the number of its sums, and two sums for each: in a team as
+ * many. */
 static dcpk_status check_sizes(const struct dcpk_remap_files *files, const struct dcpk_bytes *all,
                                struct dcpk_error *err)
 {

@@ -6,8 +6,9 @@
  *
  * Every byte that a target wants is read once, by one rank, in long runs; neighbours are read
  * together, and what no target wants is left out. De-striding, casts and the way to the ranks that
- * own the targets are the tiles' work. Ranks meet at both ends only. What is not stored as plain
- * row-major elements (encoded chunks, strided ones, ones left out as zero) is gathered by the
+ * own the targets are the tiles' work. Ranks meet at both ends only. Chunks that are not stored as
+ * plain
+ * row-major elements (encoded, strided, or left out as zero) are gathered by the
  * reading threads first, a slice at a time, so that a strided chunk larger than a slice is read
  * more than once. Where DEVICE memory is host memory (dcpk_space_ops.is_host) threads read
  * into the ring.
@@ -45,7 +46,7 @@ struct dcpk_remap_files_options {
     enum dcpk_remap_path path; /* STAGED: each rank reads all that it wants; DIRECT: one team */
     uint64_t ring_bytes;       /* 0: DCPK_REMAP_RING_BYTES */
     double read_bytes_a_second, link_bytes_a_second; /* of a rank, for the prediction; 0: none */
-    /* Of the space's work, without progress; 0: as dcpk_remap_options. Ranks wait three times as
+    /* of the space's work, without progress; 0: as dcpk_remap_options. Ranks wait three times as
      * long for one another, and as long as a rank takes that reads all files at 10 MB/s. */
     int timeout_ms;
     bool checks; /* compare the fingerprints of what was stored and what has landed */
@@ -54,13 +55,13 @@ struct dcpk_remap_files_options {
     bool checks_files;
 };
 
-/* What came of it, of this rank where nothing else is said. */
+/* Results, of this rank unless stated differently. */
 struct dcpk_remap_files_stats {
     double seconds;      /* of the last run */
     uint64_t read_bytes; /* from files by the last run, bytes between wanted ones included */
     uint64_t local_bytes, out_bytes; /* of targets, that a run stores here and in other ranks */
     uint64_t in_bytes;               /* that others store here */
-    uint64_t plan_bytes;             /* that a run reads, but for gathered chunks */
+    uint64_t plan_bytes;             /* that a run reads, except gathered chunks */
     uint64_t gathered_bytes;         /* of elements that reading threads gather */
     uint64_t ring_bytes, slot_bytes, table_bytes;
     uint64_t n_tiles, n_parts;
@@ -74,7 +75,7 @@ struct dcpk_remap_files;
 /*
  * Collective: gather the targets of all ranks, map memory, deal what is to be read, find it in the
  * files, and make ready everything that runs need. mine: this rank's targets, as in
- * dcpk_remap_shards; copied, but for the memory at `at`, which must stay until
+ * dcpk_remap_shards; copied, except for the memory at `at`, which must stay until
  * dcpk_remap_files_free.
  * Errors, the same on all ranks and with nothing moved: DCPK_EMISMATCH naming key, box and rank for
  * a target that no view has, whose shape is another, or which its view's chunks do not cover, and

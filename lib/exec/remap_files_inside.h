@@ -7,16 +7,16 @@
 #include "lib/exec/remap_inside.h"
 #include "lib/exec/workers.h"
 
-/* What is read at one time, and the bytes that a large chunk is cut into; a stage has at least
- * FEED_STAGE_SLICES of them. */
+/* Size of a read, and of the pieces of a large chunk; a stage has at least FEED_STAGE_SLICES of
+ * them. */
 #define FEED_SLICE_BYTES  (UINT64_C(4) << 20)
 #define FEED_N_STAGES     4
 #define FEED_STAGE_SLICES 4
 
 #define FEED_NONE UINT32_MAX
 
-/* A box of a view that lies in one part of a chunk: a source of the plan, at the same index. What
- * has no chunk is a fill (or, without a piece, a literal). */
+/* A box of a view that lies in one part of a chunk: a source of the plan, at the same index. A box
+ * without a chunk is a fill (or, without a piece, a literal). */
 struct feed_part {
     uint32_t view, piece, chunk, number; /* number: in the order of views and pieces */
     uint32_t file;                       /* of the checkpoint; FEED_NONE: none */
@@ -87,8 +87,8 @@ dcpk_status dcpk_feed_make_parts(struct dcpk_remap_files *files, struct dcpk_err
 dcpk_status dcpk_feed_make_ring(struct dcpk_remap_files *files, struct dcpk_error *err);
 void dcpk_feed_free_ring(struct dcpk_remap_files *files);
 
-/* What the moves of load i want of its part: a box of the view around all of theirs. False: nothing
- * (chunks overlap, and another one has it). */
+/* Finds the part of load i that its moves need: a box of the view around all of theirs. False: none
+ * (chunks overlap, and another load has it). */
 bool dcpk_feed_wanted_box(const struct dcpk_remap_files *files, size_t load, struct dcpk_box *box);
 /* The name of the tensor that load i is of. */
 const char *dcpk_feed_load_name(const struct dcpk_remap_files *files, size_t load);

@@ -112,8 +112,8 @@ static dcpk_status group_targets(struct parts_maker *m, const struct dcpk_map *n
 
 /*
  * The dtype in which a view comes into the ring: that of the stored tensors, where it is one and
- * the target's cast is the view's own; else the view's. What is cast twice is cast once by the
- * reader, so that targets get what the view has.
+ * the target's cast is the view's own; else the view's. If two casts are needed, the reader makes
+ * the first, so that targets get the values of the view.
  */
 static enum dcpk_dtype dtype_of_view(const struct dcpk_remap_files *files,
                                      const struct dcpk_view *view, enum dcpk_dtype wanted)
@@ -184,7 +184,7 @@ static dcpk_status add_without_file(struct parts_maker *m, uint32_t piece,
     return DCPK_OK;
 }
 
-/* Where the first element of `box` lies in its file, if the chunk is a run of elements there. */
+/* The place of the first element of `box` in its file, if the chunk is a run of elements there. */
 static uint64_t order_of(const struct dcpk_remap_files *files, const struct dcpk_chunk *chunk,
                          const struct dcpk_box *whole, const struct dcpk_box *box)
 {
@@ -314,7 +314,7 @@ static uint64_t new_bytes(struct front *front, const struct feed_part *part, boo
     return n_bytes;
 }
 
-/* Is it a part of an encoded chunk that the part before it is of, too? One rank decodes it. */
+/* True if it belongs to the same encoded chunk as the part before it. One rank decodes it. */
 static bool is_of_same_code(const struct dcpk_remap_files *files, const struct feed_part *before,
                             const struct feed_part *part)
 {

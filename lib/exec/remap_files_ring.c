@@ -185,7 +185,7 @@ static dcpk_status record_locate(void *context, int worker, uint64_t i, struct d
                                   err);
 }
 
-/* What a run has to check, if that is wanted. */
+/* Finds the records that a run has to check, if that is wanted. */
 static dcpk_status find_records(struct dcpk_remap_files *files, struct dcpk_error *err)
 {
     if (!files->options.checks_files)
@@ -201,7 +201,8 @@ static dcpk_status find_records(struct dcpk_remap_files *files, struct dcpk_erro
     return DCPK_OK;
 }
 
-/* Does the load follow in the file of a range, within its stage? Then it gets its place there. */
+/* Adds the load to a range if it follows in the file and within its stage; it gets its place
+ * there. */
 static bool range_extend(const struct dcpk_remap_files *files, struct feed_range *range,
                          struct feed_load *load)
 {
@@ -291,7 +292,7 @@ static void view_strides(const struct dcpk_piece *piece, const int64_t *src, int
     }
 }
 
-/* Where box `move` of a load lies in the ring. strides: storage. */
+/* The place of box `move` of a load in the ring. strides: storage. */
 static struct dcpk_tile_side side_in_ring(const struct dcpk_remap_files *files, size_t i,
                                           const struct dcpk_box *move, int64_t *strides)
 {
@@ -349,7 +350,7 @@ static dcpk_status load_tiles(struct dcpk_remap_files *files, size_t load,
     return DCPK_OK;
 }
 
-/* The tables of a stage; *load: the first that is not in a stage before, then in one behind. */
+/* The tables of a stage; *load: the first that is not in a stage before, then in one after. */
 static dcpk_status stage_load(struct dcpk_remap_files *files, size_t stage, size_t *load,
                               struct dcpk_error *err)
 {

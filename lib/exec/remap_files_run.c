@@ -147,7 +147,7 @@ static dcpk_status slice_read(struct dcpk_remap_files *files, int worker, const 
     return DCPK_OK;
 }
 
-/* Where a slice lies in the ring. */
+/* The place of a slice in the ring. */
 static uint8_t *place_in_ring(const struct dcpk_remap_files *files, const struct slice *slice)
 {
     return files->ring + slice->stage % files->n_ring_stages * files->stage_bytes +

@@ -90,7 +90,7 @@ static dcpk_status reading_plan(struct reading *r, struct dcpk_error *err)
     return dcpk_remap_plan_new(&input, &r->plan, err);
 }
 
-/* What this rank reads. */
+/* Cuts this rank's reading into slices. */
 static dcpk_status reading_cut(struct reading *r, struct dcpk_error *err)
 {
     const struct dcpk_remap_plan *plan = r->plan;

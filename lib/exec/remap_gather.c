@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* remap_gather.c - every rank learns the shards of all, and whose memory it can map. */
 /*
- * What a rank gives to the others, in the byte order of the machine:
+ * The message of a rank to the others, in the byte order of the machine:
  *
  *     n ids of its allocations | ids | sources | targets (lists of lib/place/shard.h)
  */
@@ -25,8 +25,8 @@ static bool id_holds(const struct dcpk_memory_id *id, uint64_t first, uint64_t n
     return first >= id->base && n_bytes <= id->n_bytes && first - id->base <= id->n_bytes - n_bytes;
 }
 
-/* Find or export the memory of a shard. What cannot be shared has none, and a note gives the
- * reason. */
+/* Finds or exports the memory of a shard. Memory that cannot be shared has no export, and a note
+ * gives the reason. */
 static dcpk_status export_shard(struct exports *e, struct dcpk_shard *shard, struct dcpk_error *err)
 {
     struct dcpk_error why = DCPK_ERROR_INIT;
@@ -74,7 +74,7 @@ static dcpk_status put_shards(struct exports *e, const struct dcpk_shard *shards
     return st;
 }
 
-/* All that this rank gives to the others. */
+/* Puts this rank's message to the others together. */
 static dcpk_status put_mine(struct dcpk_remap *remap, const struct dcpk_remap_shards *mine,
                             struct dcpk_bytes *out, struct dcpk_error *err)
 {
@@ -99,7 +99,7 @@ static dcpk_status put_mine(struct dcpk_remap *remap, const struct dcpk_remap_sh
     return st;
 }
 
-/* Where reading is: what the ranks before it gave. */
+/* Position in the messages of the ranks: offsets given by those before. */
 struct taking {
     struct dcpk_cursor from;
     size_t n_memories, n_sources, n_targets;
@@ -246,7 +246,7 @@ static void drop_unexported(const struct dcpk_remap *remap, const struct dcpk_sh
             row[shards[i].holder] = 0;
 }
 
-/* What a rank gives to the others about reaching them: a byte for each, then its note. */
+/* Bytes of a rank's message about the ranks that it reaches: a byte for each, then its note. */
 static size_t row_bytes(const struct dcpk_remap *remap)
 {
     return (size_t)remap->n_ranks + sizeof remap->note;

@@ -7,8 +7,8 @@
 #include "lib/plan/remap_rounds.h"
 #include "lib/plan/remap_tiles.h"
 
-/* Queues of the space. What stays in a rank has one of its own: it takes the memory's time, what
- * goes to peers the link's. Messages wait for neither. */
+/* Queues of the space. Moves inside a rank have one of their own: they take the memory's time,
+ * moves to peers the link's. Messages wait for neither. */
 enum { QUEUE_MOVE, QUEUE_LOCAL, QUEUE_PACK, QUEUE_UNPACK };
 
 /* An allocation of a rank that shards lie in. */
@@ -76,7 +76,8 @@ dcpk_status dcpk_remap_run_table(struct dcpk_remap *remap, int queue,
  * Takes as long as one wait may where one is not done in time. st, err: of what came before.
  * Returns the first failure. */
 dcpk_status dcpk_remap_drain(struct dcpk_remap *remap, dcpk_status st, struct dcpk_error *err);
-/* For what needs the link: DCPK_EIO where it broke before, in a run of any remap. */
+/* Checks, for work that needs the link, that it has not broken in a run of any remap; else
+ * DCPK_EIO. */
 dcpk_status dcpk_remap_check_link(const struct dcpk_remap *remap, struct dcpk_error *err);
 /* One side of `box` in a shard; another rank's in the mapping of its memory. */
 struct dcpk_tile_side dcpk_remap_side(const struct dcpk_remap *remap,

@@ -43,7 +43,7 @@ dcpk_status dcpk_remap_drain(struct dcpk_remap *remap, dcpk_status st, struct dc
     return st;
 }
 
-/* Queue the packing of a round's messages; behind the last round there is nothing to do. */
+/* Queue the packing of a round's messages; after the last round there is nothing to do. */
 static dcpk_status pack_round(struct dcpk_remap *remap, const struct remap_unit *unit, size_t round,
                               struct dcpk_error *err)
 {
@@ -52,7 +52,7 @@ static dcpk_status pack_round(struct dcpk_remap *remap, const struct remap_unit 
     return dcpk_remap_run_table(remap, QUEUE_PACK, unit->rounds[round].pack, remap->sums, err);
 }
 
-/* What goes without messages. */
+/* Runs the moves that need no messages. */
 static dcpk_status run_direct(struct dcpk_remap *remap, const struct remap_unit *unit,
                               struct dcpk_error *err)
 {
@@ -62,7 +62,7 @@ static dcpk_status run_direct(struct dcpk_remap *remap, const struct remap_unit 
     return DCPK_OK;
 }
 
-/* While the messages of a round are on the link: unpack those before, pack those behind. The first
+/* While the messages of a round are on the link: unpack those before, pack those after. The first
  * ones leave time for all that needs none. */
 static dcpk_status work_beside(struct dcpk_remap *remap, const struct remap_unit *unit,
                                size_t round, struct dcpk_error *err)

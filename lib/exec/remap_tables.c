@@ -13,7 +13,7 @@
 #define MANY_TILES  (UINT64_C(1) << 18)
 #define WIDE_FACTOR 4
 
-/* What is only read needs no tiles that are whole at a destination: fewer, larger ones. */
+/* Reads need no tiles that are whole at a destination: fewer, larger ones. */
 #define READ_FACTOR 4
 
 static dcpk_status table_load(struct dcpk_remap *remap, const struct dcpk_tile_list *list,
@@ -116,7 +116,8 @@ dcpk_status dcpk_remap_load_lists(struct dcpk_remap *remap, const struct dcpk_ti
     return load_peers(remap, lists, peers, err);
 }
 
-/* What stays in the rank takes no time from messages, unless it needs more of it than they do. */
+/* The pace of moves inside the rank: they take no time from messages, unless they need more than
+ * those. */
 static enum dcpk_pace local_pace(const struct remap_unit *unit, const struct dcpk_tile_list *list)
 {
     uint64_t stays = 0, goes = 0;
@@ -180,8 +181,8 @@ static uint64_t slot_count(const struct dcpk_remap *remap)
     return 4 * (uint64_t)dcpk_max_i64(remap->n_ranks - 1, 1);
 }
 
-/* Where messages lie: for each half, first those that are sent, then those that are received, by
- * turn, the distance of the peer. `stride`: bytes of each. */
+/* The place of a message: for each half, first those that are sent, then those that are received,
+ * by turn, the distance of the peer. `stride`: bytes of each. */
 static uint64_t message_at(const struct dcpk_remap *remap, size_t round, bool is_sent, int turn,
                            uint64_t stride)
 {
@@ -244,7 +245,7 @@ static const struct dcpk_remap_part *round_parts(const struct dcpk_remap_stream 
     return stream->parts + low;
 }
 
-/* Where a part lies at this rank if it lies there as in its message, one run of n_bytes; 0: it does
+/* The place of a part at this rank, if it is there as in its message, one run of n_bytes; 0: it is
  * not. */
 static uint64_t part_place(const struct dcpk_remap *remap, bool is_sent,
                            const struct dcpk_remap_part *part, uint64_t *n_bytes)
@@ -264,8 +265,8 @@ static uint64_t part_place(const struct dcpk_remap *remap, bool is_sent,
     return shard->dtype == t->dtype ? dcpk_shard_address(shard, part->span) : 0;
 }
 
-/* Where all parts of a message lie at this rank one behind the other, as in the message: it goes
- * from there, or comes to there, and needs no copy. 0: they do not. */
+/* The place of a message at this rank, if all its parts are there one after the other, as in the
+ * message: it is sent from there, or received there, without a copy. 0: they are not. */
 static uint64_t message_place(const struct dcpk_remap *remap, bool is_sent,
                               const struct dcpk_remap_part *parts, size_t n)
 {

@@ -7,7 +7,7 @@
 #include "lib/base/text.h"
 #include "lib/ckpt/run.h"
 
-/* What a rank has opened. */
+/* The handles that a rank has opened. */
 struct opened {
     int64_t iteration;
     struct dcpk_hash files;

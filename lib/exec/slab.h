@@ -6,7 +6,7 @@
 #include "lib/tensor/box.h"
 
 /*
- * The cut: whole rows of `axis`, as many as fit; axes before it one index at a time, axes behind it
+ * The cut: whole rows of `axis`, as many as fit; axes before it one index at a time, axes after it
  * whole. Slabs are numbered in row-major order and follow one another without a gap. A value.
  */
 struct dcpk_slabs {

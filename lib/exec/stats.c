@@ -25,7 +25,7 @@ struct surveying {
     const struct dcpk_view *views;
     size_t n;
     size_t *first;               /* by view: the one that it is another name of, or itself */
-    uint64_t *first_task;        /* of each view, and behind them how many there are */
+    uint64_t *first_task;        /* of each view, and after them how many there are */
     struct dcpk_stats *segments; /* one a task */
     struct dcpk_meter meter;
 };
@@ -98,7 +98,7 @@ static void add_numbers(struct dcpk_stats *s, const double *v, size_t n, uint64_
     }
 }
 
-/* Put what follows behind what was. */
+/* Put what follows after what was. */
 static void merge(struct dcpk_stats *into, const struct dcpk_stats *next)
 {
     if (next->n_finite > 0 && (into->n_finite == 0 || next->min < into->min))

@@ -6,13 +6,13 @@
 
 #include "lib/exec/exec.h"
 
-/* Of one tensor. A value. */
+/* Statistics of one tensor. A value. */
 struct dcpk_stats {
     /* Floats, integers and bool (as 0 and 1); complex and packed dtypes have only n_elems. */
     bool has_numbers;
     uint64_t n_elems, n_nan, n_inf, n_zero;
     uint64_t first_bad; /* row-major, of the first NaN or Inf; without meaning when there is none */
-    /* Of the finite elements; without meaning when there are none: */
+    /* Only of the finite elements; undefined when there are none: */
     uint64_t n_finite;
     double min, max;
     double sum, sum_squares;

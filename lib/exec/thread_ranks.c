@@ -13,7 +13,7 @@
 
 #define START_SECONDS 30 /* for all threads to be started */
 
-/* What the ranks share. All but what is set before they start is under the lock. */
+/* State that the ranks share. All but what is set before they start is under the lock. */
 struct rank_group {
     int n_ranks;
     dcpk_rank_script *script;

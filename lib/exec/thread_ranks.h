@@ -8,7 +8,7 @@
 #define DCPK_MAX_THREAD_RANKS 64
 
 /*
- * What a rank does. It returns when its calls on `ranks` are over (NULL: alone), with the status
+ * The work of a rank. Returns when its calls on `ranks` are over (NULL: alone), with the status
  * that it has agreed on with the others.
  */
 typedef dcpk_status dcpk_rank_script(struct dcpk_ranks *ranks, void *context,

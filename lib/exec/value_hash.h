@@ -25,8 +25,9 @@
  *                       H(tuple of arguments), H(list of its state: none or one), H(list of its
  *                       items), H(list of its (key, value) tuples)
  *
- * Two spellings are one: numpy._core is numpy.core, pathlib._local is pathlib. What a pickle shares
- * it has twice; so have we. Not one: numpy's arrays of pickle protocol 5, which are another call
+ * Two spellings are one: numpy._core is numpy.core, pathlib._local is pathlib. An object that a
+ * pickle shares occurs twice; here too. Not one: numpy's arrays of pickle protocol 5, which are
+ * another call
  * (torch writes protocol 2). README.md has the place of each; tests/interop/test_hash.py follows
  * it with what torch loads.
  */

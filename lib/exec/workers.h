@@ -51,9 +51,10 @@ struct dcpk_window {
     uint8_t *data;
 };
 /*
- * Tensors of one kind lie together in a file, layer behind layer, while a conversion goes through
+ * Tensors of one kind lie together in a file, layer after layer, while a conversion goes through
  * all kinds of a layer: a dozen kinds with three states each from two files are 72 runs at a time.
- * Of 132 000 small chunks 8 windows saved not one read, 64 of an eighth of the size three of four.
+ * With 132 000 small chunks, 8 windows saved no read; 64 windows of an eighth of the size saved
+ * three of four.
  */
 #define DCPK_N_WINDOWS 64
 

@@ -32,7 +32,7 @@ struct dcpk_file {
 
 /* ---- names that no other process has ---- */
 
-/* Is what stands at `name` of the folder the plain file of the descriptor, under no other name? */
+/* True if `name` of the folder is the plain file of the descriptor, under no other name. */
 static bool is_at(int folder_fd, const char *name, int fd, struct stat *info)
 {
     struct stat opened;

@@ -13,14 +13,14 @@ enum dcpk_file_flags {
     /* A person named it: a device, a pipe or a link at `path` is written into, at once, and stays
      * what it is. A pipe that has no reader is an error. */
     DCPK_FILE_INTO = 1,
-    /* What is put is appended at once to what stands at `path`, made where there is nothing. */
+    /* Appends at once to the file at `path`, made where there is nothing. */
     DCPK_FILE_APPEND = 2,
 };
 
 /*
- * Begin a file under a name beside `path` that no other process has; what stands at `path`, a link
- * too, stays until it is published, and is replaced then. What a killed process left under such a
- * name is deleted, if it is ours and no process has it open. Errors: DCPK_EIO.
+ * Begin a file under a name next to `path` that no other process has; a file or link at `path`
+ * stays until it is published, and is replaced then. Files that a killed process left under such a
+ * name are deleted, if they are ours and no process has them open. Errors: DCPK_EIO.
  */
 dcpk_status dcpk_file_begin(const char *path, unsigned flags, struct dcpk_file **file,
                             struct dcpk_error *err);

@@ -6,15 +6,15 @@
 #include "lib/base/error.h"
 
 /*
- * Delete what stands at `name` in the folder of the descriptor: a file, a link (not what it points
- * at), or a folder with all in it; nothing there is fine. Links that come while it works are not
- * followed, and what is mounted inside is not entered. path: of the folder, for messages. Errors:
- * DCPK_EIO; DCPK_ERANGE past 64 folders in each other. What was deleted by then is gone.
+ * Deletes `name` in the folder of the descriptor: a file, a link (not what it points at), or a
+ * folder with all in it; nothing there is fine. Links that come while it works are not followed,
+ * and mounts inside are not entered. path: of the folder, for messages. Errors: DCPK_EIO;
+ * DCPK_ERANGE past 64 folders in each other. A failure does not bring back deleted entries.
  */
 dcpk_status dcpk_remove_at(int folder_fd, const char *name, const char *path,
                            struct dcpk_error *err);
 
-/* Delete all that the folder holds, but for an entry `kept`; NULL: none is. Errors: as above. */
+/* Delete all that the folder holds, except an entry `kept`; NULL: none is. Errors: as above. */
 dcpk_status dcpk_remove_inside(int folder_fd, const char *kept, const char *path,
                                struct dcpk_error *err);
 

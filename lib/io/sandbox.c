@@ -151,7 +151,7 @@ static dcpk_status sandbox_add_rule(const struct dcpk_sandbox *sandbox, int fd,
     return dcpk_fail_errno(err, errno, "adding a Landlock rule");
 }
 
-/* Is there nothing at a path, or nothing that we may see? Whoever needs it reports it. */
+/* True if there is nothing at a path, or nothing that we may see. Its user reports it. */
 static bool is_absent(int code)
 {
     return code == ENOENT || code == ENOTDIR || code == EACCES || code == ELOOP ||

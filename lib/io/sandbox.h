@@ -12,12 +12,12 @@
  * files and folders but those that were allowed, TCP (ABI 4), and signals and abstract sockets of
  * other processes (ABI 6). A seccomp filter refuses system calls that no work here needs (programs,
  * tracing, mounts, sockets, ...) with EPERM. Both hold for all threads that are started afterwards,
- * the filter for all there are; neither can be taken back. What is open already stays usable.
- * Source: the kernel's Documentation/userspace-api/landlock.rst and seccomp_filter.rst.
+ * the filter for all there are; neither can be taken back. Open files stay usable. Source: the
+ * kernel's Documentation/userspace-api/landlock.rst and seccomp_filter.rst.
  */
 struct dcpk_sandbox;
 
-/* What may be done at a path and everything below it. */
+/* Access to a path and everything below it. */
 enum dcpk_sandbox_access {
     DCPK_SANDBOX_LIST = 1,           /* list folders */
     DCPK_SANDBOX_READ = 2,           /* read files */
@@ -38,13 +38,13 @@ enum dcpk_sandbox_flags {
 
 /* The newest Landlock ABI that is used, 0: the kernel has none that can be. */
 int dcpk_sandbox_landlock_abi(void);
-/* Does the kernel take a filter? */
+/* True if the kernel takes a filter. */
 bool dcpk_sandbox_has_filter(void);
 
 /* Begin the list of what is needed. flags: of enum dcpk_sandbox_flags. Errors: DCPK_EIO. */
 dcpk_status dcpk_sandbox_new(unsigned flags, struct dcpk_sandbox **sandbox, struct dcpk_error *err);
 void dcpk_sandbox_free(struct dcpk_sandbox *sandbox); /* NULL is a no-op; what was entered stays */
-/* Will it have walls? Without them what follows does nothing, but for entering. */
+/* True if it will have walls. Without them the functions below do nothing, except for entering. */
 bool dcpk_sandbox_has_walls(const struct dcpk_sandbox *sandbox);
 
 /*

@@ -120,12 +120,12 @@ static const uint32_t never[] = {
     SYS_setdomainname,
 };
 
-/* What ranks of one job do to each other. */
+/* Calls that ranks of one job make on each other. */
 static const uint32_t apart[] = {SYS_socket, SYS_process_vm_readv, SYS_process_vm_writev};
 
 #define N_NEVER (sizeof never / sizeof *never)
 #define N_APART (sizeof apart / sizeof *apart)
-#define N_REST  32 /* instructions beside those of the two tables, at most */
+#define N_REST  32 /* instructions in addition to those of the two tables, at most */
 
 struct program {
     struct sock_filter code[2 * (N_NEVER + N_APART) + N_REST];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sink.c - output folders: built beside their place, synced, then renamed into it. */
+/* sink.c - output folders: built next to their place, synced, then renamed into it. */
 #include "lib/io/sink.h"
 
 #include <string.h>
@@ -70,7 +70,7 @@ static bool has_own_name(const char *path)
     return last[0] != '\0' && strcmp(last, ".") != 0 && strcmp(last, "..") != 0;
 }
 
-/* Is nothing in the way of the output, or may it be replaced? */
+/* Checks that nothing is in the way of the output, or that it may be replaced. */
 static dcpk_status check_way(const struct dcpk_folder *folder, struct dcpk_error *err)
 {
     bool output, old;
@@ -89,7 +89,7 @@ static dcpk_status check_way(const struct dcpk_folder *folder, struct dcpk_error
     return DCPK_OK;
 }
 
-/* Is no other run's partial folder in the way? */
+/* Checks that no other run's partial folder is in the way. */
 static dcpk_status check_partial(struct dcpk_folder *folder, struct dcpk_error *err)
 {
     const unsigned resume = folder->ops->partial->has_journal ? DCPK_FIX_RESUME : 0;

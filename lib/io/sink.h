@@ -35,12 +35,12 @@ enum dcpk_folder_flags {
      * journal; SHARED and MANY mean nothing */
     DCPK_FOLDER_TAR = 2,
     /* Continue a partial folder that has something in its journal; any other one, and a partial
-     * archive, is emptied. Of what is there the caller takes what it knows (dcpk_folder_take), and
-     * has the rest deleted (dcpk_folder_settle) before it makes a file. */
+     * archive, is emptied. The caller takes the files that it knows (dcpk_folder_take), and has the
+     * rest deleted (dcpk_folder_settle) before it makes a file. */
     DCPK_FOLDER_RESUME = 4,
     /* other processes join it and make files in it too: one that is there already is opened */
     DCPK_FOLDER_SHARED = 8,
-    /* Of many small files: where the system can report that it worked they are synced all at once
+    /* For many small files: where the system can report that it worked they are synced all at once
      * (dcpk_folder_sync), not each by itself. */
     DCPK_FOLDER_MANY = 16,
     /* Too large for the page cache: what dcpk_sink_flush has brought to disk leaves it, so that
@@ -85,8 +85,8 @@ dcpk_status dcpk_folder_join(const char *path, unsigned flags, uint64_t mark, do
 /*
  * A file in the folder, of n_bytes (preallocated: no space shows here). A plain name, or one in a
  * folder, "folder/name", which is made as needed; not the journal's. No link is followed, neither
- * of a file nor of a folder. It is made anew, but in a shared folder, where another process may
- * have made it. Thread-safe, as are the two behind it. Errors: DCPK_EFORMAT for such a name;
+ * of a file nor of a folder. It is made again, but in a shared folder, where another process may
+ * have made it. Thread-safe, as are the two after it. Errors: DCPK_EFORMAT for such a name;
  * DCPK_EIO, also when what is there is not a plain file of this user under this name alone.
  */
 struct dcpk_sink;
@@ -122,7 +122,7 @@ dcpk_status dcpk_sink_write(struct dcpk_sink *sink, uint64_t offset_bytes, const
 /* Read what was written there; thread-safe. Errors: DCPK_EIO. */
 dcpk_status dcpk_sink_read(struct dcpk_sink *sink, uint64_t offset_bytes, void *data,
                            size_t n_bytes, struct dcpk_error *err);
-/* Sync what was written so far; the file stays open. Thread-safe. Of DCPK_FOLDER_MANY: nothing to
+/* Sync what was written so far; the file stays open. Thread-safe. With DCPK_FOLDER_MANY nothing to
  * do, as in dcpk_sink_close. */
 dcpk_status dcpk_sink_sync(struct dcpk_sink *sink, struct dcpk_error *err);
 /*
@@ -160,9 +160,9 @@ const char *dcpk_folder_partial(const struct dcpk_folder *folder);
 #define DCPK_JOURNAL_NAME ".dcpkit-journal"
 /*
  * The journal: a file in the partial folder for its writer's own use, which publishing removes.
- * Folders only. dcpk_folder_is_resumed: there is an earlier run's. What dcpk_folder_write_journal
- * wrote is on disk when it returns; files in folders inside whose data was synced before may still
- * be missing after a crash of the system, which dcpk_folder_take shows.
+ * Folders only. dcpk_folder_is_resumed: there is an earlier run's. dcpk_folder_write_journal
+ * returns when its bytes are on disk; files in folders inside whose data was synced before may
+ * still be missing after a crash of the system, which dcpk_folder_take shows.
  */
 bool dcpk_folder_is_resumed(const struct dcpk_folder *folder);
 /* Room for a journal of n_bytes, so that it can be written when the disk is full; where the file
@@ -187,10 +187,10 @@ dcpk_status dcpk_folder_take(struct dcpk_folder *folder, const char *name, uint6
  * another program has deleted, replaced or changed.
  */
 dcpk_status dcpk_folder_settle(struct dcpk_folder *folder, struct dcpk_error *err);
-/* Delete the journal in the output at `path`: a run that was killed after its last rename left it.
- */
+/* Delete the journal in the output at `path`: a run that was killed after its last rename left
+ * it. */
 dcpk_status dcpk_folder_drop_journal(const char *path, struct dcpk_error *err);
-/* Begin anew: delete all that is in the folder, and empty its journal. */
+/* Begin again: delete all that is in the folder, and empty its journal. */
 dcpk_status dcpk_folder_clear(struct dcpk_folder *folder, struct dcpk_error *err);
 /* Let the partial folder stay when it is abandoned, as one that was resumed does in any case.
  * Returns false when that is of no use: it is published, or not at its place. */
@@ -198,7 +198,7 @@ bool dcpk_folder_keep(struct dcpk_folder *folder);
 
 /*
  * Settle and sync the folder, rename it into place, sync its parent, then delete the journal: until
- * the folder is in its place it can be kept and resumed. What is replaced is never missing: the
+ * the folder is in its place it can be kept and resumed. A replaced output is never missing: the
  * two folders change places at once where the file system can (RENAME_EXCHANGE). Frees folder on
  * success only. Errors: DCPK_EUSAGE when another process has made the output meanwhile; those of
  * dcpk_folder_settle; DCPK_EIO.

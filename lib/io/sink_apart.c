@@ -10,8 +10,8 @@
 #include "lib/io/sink_priv.h"
 
 /*
- * Is `path`, of which only the beginning may exist, `what` or inside it? A bind mount gives a
- * folder a second path, so device and inode are compared, not paths.
+ * Sets *inside if `path`, of which only the beginning may exist, is `what` or inside it. A bind
+ * mount gives a folder a second path, so device and inode are compared, not paths.
  */
 static dcpk_status lies_in(const char *path, const struct stat *what, bool *inside,
                            struct dcpk_error *err)

@@ -13,7 +13,7 @@
 #define COPY_BYTES     ((size_t)1 << 20) /* of one read and write where the system cannot copy */
 #define MAX_CALL_BYTES ((size_t)1 << 30) /* of one copy_file_range */
 
-/* Is the source a file of its own, of a folder? */
+/* True if the source is a file of its own, of a folder. */
 static bool is_file(const struct dcpk_source *source)
 {
     return source->store->ops->look != NULL;

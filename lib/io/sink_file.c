@@ -14,9 +14,9 @@
 #include "lib/io/sink_priv.h"
 
 /*
- * Of one pwrite. From 2 MiB on, file systems with large folios take huge pages for the page cache;
- * those are the ones that a virtual machine has given back to its host (free page reporting), who
- * must find and clear them anew: four times the time (tests/bench/README.md).
+ * Limit of one pwrite. From 2 MiB on, file systems with large folios take huge pages for the page
+ * cache; those are the ones that a virtual machine has given back to its host (free page
+ * reporting), who must find and clear them again: four times the time (tests/bench/README.md).
  */
 #define MAX_WRITE_BYTES ((size_t)1 << 20)
 #define DROP_BYTES      (UINT64_C(64) << 20) /* flushed between two looks for what can be dropped */
@@ -127,8 +127,8 @@ dcpk_status dcpk_folder_create_hidden(struct dcpk_folder *folder, const char *na
 }
 
 /*
- * Is the file still as long as it was made? What another program has cut off would come back as
- * zeros when the bytes behind it are written, and stay unseen. Only the length is asked
+ * Checks that the file is as long as it was made. Bytes that another program has cut off would come
+ * back as zeros when the bytes after them are written, and stay unseen. Only the length is asked
  * for: NFS writes back what is not on the server when it is asked for times.
  */
 static dcpk_status check_length(const struct dcpk_sink *sink, struct dcpk_error *err)

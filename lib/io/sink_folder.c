@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sink_folder.c - files of an output that is a folder: opened by descriptor, each known by inode.
- */
+/* sink_folder.c - files of an output that is a folder: opened by descriptor, each known by
+ * inode. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -14,7 +14,7 @@
 
 #define TMP_SUFFIX ".dcpkit-tmp"
 
-/* Is the file that was opened the one that was made, or one that may be written to? */
+/* Checks that the opened file is the one that was made, or one that may be written to. */
 static dcpk_status check_opened(const struct dcpk_folder *folder, const char *name, int how,
                                 const struct dcpk_sink *sink, const struct stat *info,
                                 struct dcpk_error *err)
@@ -77,7 +77,7 @@ static dcpk_status folder_open_file(struct dcpk_folder *folder, const char *name
     return err->status;
 }
 
-/* Of a plain name. Under the lock. */
+/* For a plain name. Under the lock. */
 static dcpk_status rename_written(struct dcpk_folder *folder, const char *from, const char *to,
                                   struct dcpk_error *err)
 {

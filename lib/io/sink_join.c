@@ -49,7 +49,7 @@ static void open_parents(char *path)
     }
 }
 
-/* Does the folder hold this mark? Returns 0, or -1 with errno; ENOENT: another one, or none. */
+/* Looks for this mark in the folder. Returns 0, or -1 with errno; ENOENT: another mark, or none. */
 static int look_for_mark(const struct dcpk_folder *folder, uint64_t mark)
 {
     const int fd = openat(folder->dir_fd, DCPK_MARK_NAME, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);

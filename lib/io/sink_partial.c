@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sink_partial.c - partial folders: one run at a time works in one, and may leave a journal in it.
- */
+/* sink_partial.c - partial folders: one run at a time works in one, and may leave a journal in
+ * it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -33,7 +33,7 @@ static dcpk_status fail_overtaken(const struct dcpk_folder *folder, struct dcpk_
                      folder->partial);
 }
 
-/* Is it still what stands at its name? */
+/* Sets *is_there if it is still the entry at its name. */
 static dcpk_status look_at_partial(const struct dcpk_folder *folder, bool *is_there,
                                    struct dcpk_error *err)
 {
@@ -67,7 +67,7 @@ static dcpk_status check_not_made(const struct dcpk_folder *folder, struct dcpk_
     return DCPK_OK;
 }
 
-/* Is what is there of the type that we make? A link is not. */
+/* True if the entry is of the type that we make. A link is not. */
 static bool is_of_type(const struct stat *info, const struct dcpk_partial_ops *ops)
 {
     return (info->st_mode & S_IFMT) == ops->type;
@@ -96,8 +96,8 @@ static dcpk_status partial_make(const struct dcpk_folder *folder, bool *is_new,
 }
 
 /*
- * Is what is there this user's? Some file systems show all files as another's (NFS of root's, SMB,
- * FUSE): then the owner of a file that we make there counts.
+ * True if the entry is this user's. Some file systems show all files as another's (NFS of root's,
+ * SMB, FUSE): then the owner of a file that we make there counts.
  */
 static bool is_own(int folder_fd, const struct stat *info)
 {
@@ -165,7 +165,7 @@ const struct dcpk_partial_ops dcpk_partial_archive = {
     .is_own = is_own_archive,
 };
 
-/* Is it this user's alone, so that no other has a hand in what is published? */
+/* Checks that it is this user's alone, so that no other can change the published files. */
 static dcpk_status check_owner(struct dcpk_folder *folder, struct dcpk_error *err)
 {
     const struct dcpk_partial_ops *ops = folder->ops->partial;
@@ -228,7 +228,7 @@ static dcpk_status open_partial_locked(struct dcpk_folder *folder, bool *is_not_
     return st;
 }
 
-/* Does the folder hold nothing but perhaps a journal? */
+/* True if the folder holds nothing but perhaps a journal. */
 static bool is_bare(int dir_fd)
 {
     DIR *dir = dcpk_dir_open(dir_fd, ".", 0);
@@ -297,7 +297,8 @@ dcpk_status dcpk_partial_delete(struct dcpk_folder *folder, struct dcpk_error *e
     return dcpk_fail_errno(err, errno, "deleting '%s'", folder->partial);
 }
 
-/* Is there anything in the journal? Also where the system does not show it: reading reports why. */
+/* True if there is anything in the journal, and where the system does not show it: reading reports
+ * the reason. */
 static bool has_journal(const struct dcpk_folder *folder)
 {
     struct stat info;
@@ -327,8 +328,8 @@ static dcpk_status make_and_open(struct dcpk_folder *folder, bool *is_new, struc
 }
 
 /* Removes the mark that a run which was killed may have left; dcpk_folder_mark reports what is
- * wrong.
- */
+ *
+ * wrong. */
 static void clean_partial(struct dcpk_folder *folder)
 {
     (void)unlinkat(folder->dir_fd, DCPK_MARK_NAME, 0);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sink_priv.h - what stands behind output folders, archives and files. */
+/* sink_priv.h - the insides of output folders, archives and files. */
 #ifndef DCPK_LIB_IO_SINK_PRIV_H
 #define DCPK_LIB_IO_SINK_PRIV_H
 
@@ -26,7 +26,7 @@ struct dcpk_written_file {
 struct dcpk_written {
     struct dcpk_arena *names;
     struct dcpk_map by_name; /* -> index */
-    struct dcpk_map folders; /* the folders that they are in, but for the output's own */
+    struct dcpk_map folders; /* the folders that they are in, except for the output's own */
     struct dcpk_written_file *files;
     size_t n, capacity;
 };
@@ -42,15 +42,15 @@ struct dcpk_partial_ops {
     bool has_journal; /* a run may leave one, and resume from it */
     /* Make an empty one. Returns 0, or -1 with errno. */
     int (*make)(int parent_fd, const char *name);
-    /* Is what is open this user's alone? info: of dir_fd, of that type. */
+    /* True if the open file is this user's alone. info: of dir_fd, of that type. */
     bool (*is_own)(const struct dcpk_folder *folder, const struct stat *info);
     /* Delete what is in it, so that it can be unlinked; NULL: it can be as it is. */
     dcpk_status (*empty)(struct dcpk_folder *folder, struct dcpk_error *err);
 };
 extern const struct dcpk_partial_ops dcpk_partial_folder, dcpk_partial_archive;
 
-/* What a kind of output, a folder or an archive, does with its files. NULL: nothing to do, unless a
- * line below adds to that. */
+/* Functions of a kind of output, a folder or an archive, for its files. NULL: nothing to do, unless
+ * a line below adds to that. */
 struct dcpk_folder_ops {
     const struct dcpk_partial_ops *partial;
     unsigned ignored_flags;    /* of enum dcpk_folder_flags */
@@ -103,7 +103,7 @@ struct dcpk_folder {
     bool is_joined;     /* another process has begun it */
     bool syncs_at_once; /* its file system, as DCPK_FOLDER_MANY has it */
     bool published;
-    /* Of an archive: */
+    /* For an archive: */
     char *inner;              /* the folder in it that names are in, NULL: its root */
     uint64_t end_bytes;       /* where the next member goes */
     struct dcpk_map reserved; /* name -> where its data goes */
@@ -143,7 +143,7 @@ int dcpk_folder_find_inner(struct dcpk_folder *folder, const char *name, const c
 
 bool dcpk_is_same_file(const struct stat *a, const struct stat *b);
 /* *is_at: is this open file or folder the one that stands at a name of the folder, itself and not
- * behind a link? Errors: DCPK_EIO. */
+ * through a link? Errors: DCPK_EIO. */
 dcpk_status dcpk_look_at(int folder_fd, const char *name, int fd, bool *is_at,
                          struct dcpk_error *err);
 /*
@@ -160,12 +160,12 @@ void dcpk_written_clear(struct dcpk_folder *folder);
 /* DCPK_EUSAGE: the output is there, and was not when the folder was begun. */
 dcpk_status dcpk_fail_exists(const struct dcpk_folder *folder, struct dcpk_error *err);
 
-/* Does something stand at `path`, itself and not what a link leads to? Errors: DCPK_EIO. */
+/* Sets *found if there is something at `path`, itself and not through a link. Errors: DCPK_EIO. */
 dcpk_status dcpk_path_find(const char *path, bool *found, struct dcpk_error *err);
 /* Sync a folder. EINVAL (the file system cannot sync folders) is not an error. Returns 0, or -1
  * with errno. */
 int dcpk_sync_folder(int fd);
-/* Can the folder's file system sync all at once, and report what went wrong? */
+/* True if the folder's file system can sync all at once, and report errors of that. */
 bool dcpk_can_sync_at_once(int fd);
 /* Sync the folder around `path`, so that a rename in it lasts. */
 dcpk_status dcpk_sync_parent(const char *path, struct dcpk_error *err);
@@ -193,7 +193,7 @@ dcpk_status dcpk_partial_sweep(struct dcpk_folder *folder, bool *is_there, struc
 dcpk_status dcpk_partial_delete(struct dcpk_folder *folder, struct dcpk_error *err);
 /* Delete the journal, for good: the folder is in its place, and can no longer be kept. */
 dcpk_status dcpk_partial_end(struct dcpk_folder *folder, struct dcpk_error *err);
-/* What the table of folders has. */
+/* Settles the files in the table of folders. */
 dcpk_status dcpk_folder_settle_files(struct dcpk_folder *folder, struct dcpk_error *err);
 dcpk_status dcpk_folder_seal_files(struct dcpk_folder *folder, struct dcpk_error *err);
 dcpk_status dcpk_folder_link_file(struct dcpk_folder *folder, const char *name,

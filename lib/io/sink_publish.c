@@ -76,8 +76,8 @@ static dcpk_status look_replaced(const struct dcpk_folder *folder, struct moving
     return DCPK_OK;
 }
 
-/* What stands in the output's place is what was written, not what was put under its partial name at
- * the last moment; else it goes back. */
+/* Checks that the entry in the output's place is the written one, not one that was put under its
+ * partial name at the last moment; else it goes back. */
 static dcpk_status check_in_place(const struct dcpk_folder *folder, const struct moving *m,
                                   struct dcpk_error *err)
 {
@@ -115,7 +115,7 @@ static dcpk_status move_in(const struct dcpk_folder *folder, struct moving *m,
     return dcpk_fail_errno(err, errno, "moving '%s' to '%s'", folder->partial, folder->path);
 }
 
-/* May the output be made? Found out before its files are synced, which can take long. */
+/* Checks that the output may be made, before its files are synced, which can take long. */
 static dcpk_status check_way_free(const struct dcpk_folder *folder, struct dcpk_error *err)
 {
     bool exists;

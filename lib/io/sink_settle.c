@@ -38,7 +38,7 @@ static const char *join_name(struct listing *list, const char *entry, struct dcp
     return dcpk_bytes_status(&list->name, err) == DCPK_OK ? (const char *)list->name.data : NULL;
 }
 
-/* Is the file what it was? last: its name in the folder of the descriptor. */
+/* Checks that the file is unchanged. last: its name in the folder of the descriptor. */
 static dcpk_status check_file(const struct dcpk_folder *folder, struct dcpk_written_file *file,
                               int fd, const char *last, struct dcpk_error *err)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sink_tar.c - output folders that are a tar archive: members one behind the other, in one file. */
+/* sink_tar.c - output folders that are a tar archive: members one after the other, in one file. */
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -31,7 +31,7 @@ static dcpk_status write_header(struct dcpk_folder *folder, const char *name, ui
     return DCPK_OK;
 }
 
-/* Give a member its place behind the others; *base_bytes: where its data goes. */
+/* Give a member its place after the others; *base_bytes: where its data goes. */
 static dcpk_status add_member(struct dcpk_folder *folder, const char *name, uint64_t n_bytes,
                               uint64_t *base_bytes, struct dcpk_error *err)
 {
@@ -102,7 +102,7 @@ dcpk_status dcpk_folder_enter(struct dcpk_folder *folder, const char *inner, str
     return DCPK_OK;
 }
 
-/* Of the whole archive: two empty blocks at least, and whole records. */
+/* Size of the whole archive: two empty blocks at least, and whole records. */
 static uint64_t whole_bytes(const struct dcpk_folder *folder)
 {
     const uint64_t least = folder->end_bytes + 2 * DCPK_TAR_BLOCK_BYTES;

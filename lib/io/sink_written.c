@@ -115,13 +115,13 @@ void dcpk_written_clear(struct dcpk_folder *folder)
 
 /* ---- the folders that they are in ---- */
 
-/* Are the first n bytes of `name` the name of an entry of a folder? */
+/* True if the first n bytes of `name` are the name of an entry of a folder. */
 static bool is_plain_part(const char *name, size_t n)
 {
     return n > 0 && memchr(name, '/', n) == NULL && (n > 2 || memcmp(name, "..", n) != 0);
 }
 
-/* Is this the name of a file of its own, that no file of an output may have? */
+/* True for the name of a file of its own, that no file of an output may have. */
 static bool is_kept_name(const char *name, size_t n)
 {
     return n == sizeof DCPK_JOURNAL_NAME - 1 && memcmp(name, DCPK_JOURNAL_NAME, n) == 0;

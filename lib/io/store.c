@@ -103,7 +103,7 @@ uint64_t dcpk_source_value_limit(const struct dcpk_source *source, uint64_t limi
     return dcpk_min_u64(value_bytes, limit_bytes);
 }
 
-/* Does the relative path `name` climb out of its folder, or name none? */
+/* True if the relative path `name` climbs out of its folder, or names none. */
 static bool leaves_folder(const char *name)
 {
     if (name[0] == '\0' || name[0] == '/')
@@ -117,7 +117,8 @@ static bool leaves_folder(const char *name)
     return false;
 }
 
-/* Is it longer than the system takes, as a whole or in a part? No file can be there then. */
+/* True if it is longer than the system takes, as a whole or in a part. No file can be there
+ * then. */
 static bool is_too_long(const char *name)
 {
     if (strlen(name) >= PATH_MAX)
@@ -168,7 +169,7 @@ static struct dcpk_source *known_source(const struct dcpk_store *store, const ch
     return (struct dcpk_source *)(uintptr_t)address;
 }
 
-/* What is at a checked name; the lock is held. */
+/* Finds the entry at a checked name; the lock is held. */
 static dcpk_status look_locked(const struct dcpk_store *store, const char *name,
                                struct dcpk_path *path, struct dcpk_error *err)
 {
@@ -347,7 +348,7 @@ static int compare_names(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Build the sorted array from names that each end in a NUL: pointers first, their text behind. */
+/* Build the sorted array from names that each end in a NUL: pointers first, their text after. */
 static dcpk_status sorted_names(const struct dcpk_bytes *text, char ***names, size_t *n,
                                 struct dcpk_error *err)
 {
@@ -407,7 +408,7 @@ dcpk_status dcpk_store_list_in(struct dcpk_store *store, const char *folder, cha
 
 /* ---- memory, and ranges of one file: every source is entered when the store is made ---- */
 
-/* Of a name with '/' its first part, as a folder would show it. */
+/* Lists, for a name with '/', its first part, as a folder would show it. */
 static dcpk_status list_known(const struct dcpk_store *store, const char *folder,
                               struct dcpk_bytes *text, struct dcpk_error *err)
 {

@@ -59,8 +59,8 @@ void dcpk_store_limit_values(struct dcpk_store *store, uint64_t n_bytes);
 void dcpk_store_close(struct dcpk_store *store); /* NULL is a no-op */
 
 const char *dcpk_store_path(const struct dcpk_store *store); /* as given; for messages */
-/* What is at that name, in the store: a name that leaves it is DCPK_PATH_NOTHING. kind: set on
- * success only. Errors: DCPK_EIO where the system cannot find out. */
+/* Finds the kind of entry at that name, in the store: a name that leaves it is DCPK_PATH_NOTHING.
+ * kind: set on success only. Errors: DCPK_EIO where the system cannot find out. */
 dcpk_status dcpk_store_look(struct dcpk_store *store, const char *name, enum dcpk_path_kind *kind,
                             struct dcpk_error *err);
 
@@ -90,15 +90,14 @@ dcpk_status dcpk_store_list_in(struct dcpk_store *store, const char *folder, cha
 /*
  * Permission bits, for umask, of the classes of users (group 070, others 007) that may not read all
  * of it: the folder, the sources found so far, what lies directly in it; or the archive. Links
- * count as what they lead to, but for those of the function below. 0 for memory.
+ * count as what they lead to, except those of the function below. 0 for memory.
  */
 unsigned dcpk_store_hidden(struct dcpk_store *store);
 /*
- * Does a link lead to `name`, and from there to a file that some may not read who may enter the
- * store's folder, or who may read `out` (NULL: not known yet)? The file's own mode and group count,
- * and those of all folders on its way that do not lead to the other folder as well. Who made the
- * folder need not be who may read the file: a stranger's link can lead to what only the user of
- * this process sees.
+ * True if `name` is a link to a file that is less readable than the store's folder, or
+ * than `out` (NULL: not known yet). The file's own mode and group count, and those of all folders
+ * on its way that do not lead to the other folder as well. A link made by somebody else can point
+ * at a file that only this user may read.
  */
 struct dcpk_folder;
 bool dcpk_store_leads_to_private(const struct dcpk_store *store, const char *name,
@@ -108,7 +107,7 @@ const char *dcpk_source_name(const struct dcpk_source *source);
 uint64_t dcpk_source_bytes(const struct dcpk_source *source);
 /* limit_bytes, or less where the store limits what becomes values. */
 uint64_t dcpk_source_value_limit(const struct dcpk_source *source, uint64_t limit_bytes);
-/* Step through the sources found so far, in any order: the one behind `source`, NULL: the first.
+/* Step through the sources found so far, in any order: the one after `source`, NULL: the first.
  * Not while others are being found. */
 const struct dcpk_source *dcpk_store_next(const struct dcpk_store *store,
                                           const struct dcpk_source *source);
@@ -122,7 +121,7 @@ dcpk_status dcpk_source_read(struct dcpk_source *source, uint64_t offset_bytes, 
                              size_t n_bytes, struct dcpk_error *err);
 
 /*
- * Someone who reads with more in hand than was asked for, so that small reads beside each other
+ * Someone who reads with more in hand than was asked for, so that small reads next to each other
  * are one. `read`: as dcpk_source_read. A NULL reader is dcpk_source_read itself.
  */
 struct dcpk_reader {
@@ -142,7 +141,7 @@ enum dcpk_advice { DCPK_WILL_NEED, DCPK_DONE_WITH };
 void dcpk_source_advise(struct dcpk_source *source, uint64_t offset_bytes, uint64_t n_bytes,
                         enum dcpk_advice advice);
 
-/* The whole source with a NUL behind it; owned: dcpk_free. DCPK_ERANGE when larger than
+/* The whole source with a NUL after it; owned: dcpk_free. DCPK_ERANGE when larger than
  * limit_bytes, or what the store allows for values. */
 dcpk_status dcpk_source_slurp(struct dcpk_source *source, uint64_t limit_bytes, char **data,
                               size_t *n_bytes, struct dcpk_error *err);

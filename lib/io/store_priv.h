@@ -12,10 +12,11 @@
 
 #define DCPK_STORE_MAX_OPEN 256
 
-/* What a kind of store does; all is called with checked names and ranges. */
+/* Functions of a kind of store; all are called with checked names and ranges. */
 struct dcpk_store_ops {
     /*
-     * What is at a name that has no source yet; NULL: every file has one. The lock is held, or not.
+     * Finds the entry at a name that has no source yet; NULL: every file has one. The lock is held,
+     * or not.
      */
     dcpk_status (*look)(const struct dcpk_store *store, const char *name, struct dcpk_path *path,
                         struct dcpk_error *err);
@@ -38,7 +39,7 @@ struct dcpk_source {
     struct dcpk_store *store;
     struct dcpk_source *next;
     uint64_t n_bytes;
-    const uint8_t *data;   /* NULL but for memory */
+    const uint8_t *data;   /* NULL except for memory */
     uint8_t *copy;         /* owned: `data` where it was copied, else NULL */
     uint64_t offset_bytes; /* of ranges: its place in the file */
     int fd;                /* -1: not open */

@@ -117,7 +117,7 @@ static unsigned hidden_from(const struct place *place, const struct place *folde
            ~(hidden_by_mode(&folder->info) | hidden_on_way(folder, n, group));
 }
 
-/* Does a link lead from the folder to `name`? info: of what is at the last name itself. */
+/* True if a link leads from the folder to `name`. info: of the entry at the last name itself. */
 static bool passes_link(int folder_fd, const char *name, struct stat *info)
 {
     char part[PATH_MAX];
@@ -189,7 +189,7 @@ static unsigned hidden_along(const char *path)
     return 0;
 }
 
-/* Of an archive that was unpacked the file that was named counts, not the one without a name. */
+/* In an unpacked archive, the file that was named counts, not the one without a name. */
 static unsigned hidden_of_archive(const struct dcpk_store *store)
 {
     struct stat info;

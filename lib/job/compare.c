@@ -147,7 +147,7 @@ static dcpk_status refuse_unknown(struct dcpk_comparing *c, enum dcpk_side side,
     return DCPK_OK;
 }
 
-/* What keeps A from being a conversion of B before anything is paired. */
+/* Finds the reasons against A being a conversion of B that show before anything is paired. */
 static dcpk_status check_models(struct dcpk_comparing *c, struct dcpk_error *err)
 {
     const struct dcpk_model *a = c->side[DCPK_A].model, *b = c->side[DCPK_B].model;
@@ -237,8 +237,8 @@ static dcpk_status comparing_run(struct dcpk_comparing *c, const struct step *st
     return DCPK_OK;
 }
 
-/* Have both sides views of a model? Two models of one format are compared by their own names, and
- * their configurations beside that. */
+/* True if both sides are views of a model. Two models of one format are compared by their own
+ * names, and by their configurations. */
 static bool has_views(const struct dcpk_comparing *c)
 {
     const struct dcpk_format *a = c->side[DCPK_A].ckpt->format, *b = c->side[DCPK_B].ckpt->format;

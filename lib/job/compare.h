@@ -14,14 +14,14 @@
  *
  *   models      the canonical views of A and B; without them, keys as stored
  *   vocabulary  both sides get as many rows of the vocabulary as the other
- *   pairs       one walk over the parameters lists the tensors to compare. What one side lacks, or
- *               has in another shape or dtype, is a difference at once.
+ *   pairs       one walk over the parameters lists the tensors to compare. One that a side lacks,
+ *               or has in another shape or dtype, is a difference at once.
  *   elements    the listed tensors are gathered and compared, on all threads of all ranks
  *   state       args, scheduler, parameter groups, RNG states and extra states, by name and value
- *   rest        what a model has no name for, in a strict comparison: by key, and files
+ *   rest        items that a model has no name for, in a strict comparison: by key, and files
  *
  * A policy is a list of steps (compare.c) and a row of a table (compare_policy.c). They define
- * which tensors are paired, what becomes of each value that differs, and what the answer keeps:
+ * which tensors are paired, how each difference counts, and which facts the answer keeps:
  *
  *                      SAME                             FAITHFUL: A was made from B
  *   weights, masters   each with its own kind           values (master, else weight) with values;
@@ -53,7 +53,7 @@ struct dcpk_compare_options {
     bool weights_only;  /* leave optimizer state out */
     int64_t vocab_size; /* tokens, where the vocabulary's padding differs; 0: args.vocab_size */
     struct dcpk_env env;
-    /* Of SAME alone: */
+    /* Only for SAME: */
     const struct dcpk_tolerance *tolerance; /* NULL: bit for bit */
     bool casts;        /* floats of two dtypes are compared in the narrower one; else they differ */
     bool tensors_only; /* leave training state (args, scheduler, groups, RNG, ...) out */
@@ -84,7 +84,7 @@ struct dcpk_difference {
     const char *name; /* "decoder.layers.0.mlp.linear_fc1.weight", "args.lr", a key as stored */
     const char *part; /* of a parameter: "weight", "master", "exp_avg", a state's name; else NULL */
     const char *sentence; /* FAITHFUL: all of it in words; else NULL */
-    /* What each side has: "bfloat16 [4, 8]", a value as JSON (cut); NULL: nothing. */
+    /* The value on each side: "bfloat16 [4, 8]", a value as JSON (cut); NULL: nothing. */
     const char *a, *b;
     struct dcpk_compare measured;
     struct dcpk_difference_place { /* ELEMENTS: where they are furthest apart; key NULL: else */
@@ -103,7 +103,7 @@ struct dcpk_differences {
 };
 #define DCPK_MAX_KEPT 1000
 
-/* What is compared, in parts. */
+/* The parts of a comparison. */
 enum dcpk_compare_part {
     DCPK_COMPARED_WEIGHTS,
     DCPK_COMPARED_MASTERS,
@@ -144,7 +144,7 @@ struct dcpk_compare_report {
     struct dcpk_exec_stats stats;
     struct dcpk_part_result parts[DCPK_N_COMPARED];
     /*
-     * SAME: elements behind all others, the largest relative difference first (a NaN on one side
+     * SAME: elements after all others, the largest relative difference first (a NaN on one side
      * before those), then in the order of the model.
      */
     struct dcpk_differences differences;

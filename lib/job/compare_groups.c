@@ -176,7 +176,7 @@ static bool has_equal_group(const struct dcpk_comparing *c, const uint32_t group
     return false;
 }
 
-/* Is the group not known, because no rule decides it? */
+/* True if no rule decides the group. */
 static bool is_undecided(const struct dcpk_comparing *c, const uint32_t group[2], int side)
 {
     return !is_in_group(group, side) && !c->side[side].has_groups;

@@ -12,7 +12,7 @@
  */
 #define SAMPLE_BYTES 1024
 
-/* What does not fit. */
+/* Masters that do not fit their weights. */
 struct misfits {
     size_t n_compared, n_different; /* parameters */
     struct dcpk_tensor_pair first;  /* the first that differs */
@@ -75,8 +75,8 @@ static dcpk_status describe(const struct misfits *found, struct dcpk_exec *exec,
                      found->n_compared);
 }
 
-/* Do the masters fit in a view of the same checkpoint with other decisions? *other: that view, of
- * the weights and masters alone; dcpk_model_free. */
+/* True if the masters fit in a view of the same checkpoint with other decisions. *other: that view,
+ * of the weights and masters alone; dcpk_model_free. */
 static bool fits_with(const struct dcpk_model *model, const struct dcpk_env *env,
                       unsigned decisions, struct dcpk_model **other, struct dcpk_error *why)
 {
@@ -94,7 +94,8 @@ static bool fits_with(const struct dcpk_model *model, const struct dcpk_env *env
     return why->status == DCPK_OK && found.n_different == 0;
 }
 
-/* Of fully_reshardable: Megatron may have moved it. Returns whether that explains all. */
+/* For fully_reshardable: Megatron may have moved the state. Returns true if that explains all
+ * misfits. */
 static bool explain_moved(const struct dcpk_model *model, const struct dcpk_env *env,
                           struct dcpk_error *err)
 {

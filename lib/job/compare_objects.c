@@ -38,7 +38,7 @@ static dcpk_status compare_loaded_objects(struct dcpk_comparing *c,
     return st;
 }
 
-/* Are two large objects the same bytes as stored? Of as many bytes each. */
+/* Compares two large objects of the same size as stored bytes. */
 static dcpk_status compare_bytes(struct dcpk_comparing *c, const struct dcpk_object *const of[2],
                                  bool *same, struct dcpk_error *err)
 {
@@ -92,7 +92,7 @@ static bool is_past(const struct dcpk_object *object, uint64_t n_bytes)
     return object != NULL && object->place.n_bytes > n_bytes;
 }
 
-/* Are both large, of as many bytes, stored in one way? */
+/* True if both are large, have the same size, and are stored in one way. */
 static bool can_be_same_bytes(const struct dcpk_comparing *c, const struct dcpk_object *const of[2])
 {
     return is_past(of[DCPK_A], LARGE_BYTES) && of[DCPK_B] != NULL &&
@@ -118,7 +118,7 @@ static dcpk_status compare_stored_items(struct dcpk_comparing *c,
     return compare_loaded_objects(c, of, err);
 }
 
-/* What the comparison of two items has added to the report: it is that of all keys they have. */
+/* The report entries of a comparison of two items; they count for all keys of the items. */
 struct item_result {
     const struct dcpk_difference *difference; /* NULL: they are equal */
     bool is_of_both;                          /* counted as compared */

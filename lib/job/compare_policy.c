@@ -17,16 +17,16 @@
 /* ---- attributes and fields by name ---- */
 
 /*
- * Does the attribute of args describe what the folder holds (no_save_rng, no_save_optim)? That is
- * compared itself.
+ * True if the attribute of args describes the contents of the folder (no_save_rng, no_save_optim),
+ * which are compared themselves.
  */
 static bool is_content_arg(const char *name)
 {
     return strcmp(name, "no_save_rng") == 0 || strcmp(name, "no_save_optim") == 0;
 }
 
-/* Does the attribute only name the format that a run keeps its checkpoints in? A conversion sets
- * it. */
+/* True if the attribute only names the format that a run keeps its checkpoints in. A conversion
+ * sets it. */
 static bool is_format_arg(const char *name)
 {
     return strcmp(name, "ckpt_format") == 0 || strcmp(name, "use_megatron_fsdp") == 0 ||
@@ -44,7 +44,7 @@ static bool is_format_field(const char *field)
 /* ---- a model and a run ---- */
 
 /*
- * What a configuration does not decide: the run's place in its data, its dropout, the dtype it
+ * Args that a configuration does not decide: the run's place in its data, its dropout, the dtype it
  * works in, another spelling of `position_embedding_type`, and how weights of norms are stored
  * (align_norms).
  */
@@ -85,8 +85,8 @@ static bool is_unused_group_arg(const struct dcpk_comparing *c, const char *name
 }
 
 /*
- * Does one side say nothing of the arg? A run whose tokenizer has no vocabulary of its own stores
- * None as vocab_size; the rows of the embedding are compared.
+ * True if the value means that the arg is not set. A run whose tokenizer has no vocabulary of its
+ * own stores None as vocab_size; the rows of the embedding are compared.
  */
 static bool is_unsaid_arg(const char *name, const struct dcpk_value *value)
 {
@@ -113,7 +113,7 @@ static enum dcpk_weight weigh_tolerated(const struct dcpk_value *const values[2]
 
 /* ---- are they the same ---- */
 
-/* Does the value name a class that is neither Namespace nor a dtype? */
+/* True if the value names a class other than Namespace and a dtype. */
 static bool names_class(const struct dcpk_value *v)
 {
     if (v->kind == DCPK_V_OBJECT)
@@ -138,8 +138,8 @@ static enum dcpk_weight weigh_same_arg(const char *name, const struct dcpk_value
 static enum dcpk_weight weigh_same(const struct dcpk_comparing *c, enum dcpk_subject subject,
                                    const char *key, const struct dcpk_value *const values[2])
 {
-    /* What only one of two formats has a place for. RNG states: fsdp_dtensor has those of the first
-     * pipeline stage only. */
+    /* State that only one of two formats has a place for. RNG states: fsdp_dtensor has those of the
+     * first pipeline stage only. */
     const enum dcpk_weight in_format = c->same_format ? DCPK_COUNTS : DCPK_MAY_LACK;
     const struct dcpk_value *value = values[values[DCPK_A] == NULL];
 
@@ -173,7 +173,7 @@ static enum dcpk_weight weigh_same(const struct dcpk_comparing *c, enum dcpk_sub
 
 /* ---- is A a faithful conversion of B ---- */
 
-/* Does the attribute name the target's format? */
+/* True if the attribute names the target's format. */
 static bool is_set_format(const struct dcpk_comparing *c, const struct dcpk_value *value)
 {
     const char *format = dcpk_value_as_str(value);
@@ -206,7 +206,7 @@ static bool is_set_arg(const struct dcpk_comparing *c, const char *name,
     return is_content_arg(name) && dcpk_value_as_bool(value, &on) && on;
 }
 
-/* May a conversion have dropped what B has? */
+/* True if a conversion may have dropped an entry of B. */
 static bool may_drop(const struct dcpk_model *a, enum dcpk_subject subject,
                      const struct dcpk_value *value)
 {
@@ -252,7 +252,7 @@ static const char *name_value(const struct dcpk_difference *d)
     return d->name;
 }
 
-/* What one side lacks, in words. */
+/* Names the thing that one side lacks. */
 static const char *word_lacking(struct dcpk_arena *arena, const struct dcpk_difference *d,
                                 struct dcpk_error *err)
 {

@@ -6,7 +6,7 @@
 #include "lib/job/compare.h"
 #include "lib/model/model.h"
 
-/* What comes in twos, of A and of B, is an array by side; a NULL in it: that side has none. */
+/* Pairs, of A and of B, are arrays by side; a NULL in one: that side has none. */
 enum dcpk_side { DCPK_A, DCPK_B };
 
 static inline enum dcpk_side dcpk_other_side(enum dcpk_side side)
@@ -19,7 +19,7 @@ static inline enum dcpk_difference_kind dcpk_only_in(enum dcpk_side side)
     return side == DCPK_A ? DCPK_ONLY_IN_A : DCPK_ONLY_IN_B;
 }
 
-/* What becomes of something that differs, or that one side lacks; strict: it counts. */
+/* The effect of a difference, or of an entry that one side lacks; strict: it counts. */
 enum dcpk_weight {
     DCPK_COUNTS,
     DCPK_MAY_LACK,   /* tolerated where one side lacks it */
@@ -27,7 +27,7 @@ enum dcpk_weight {
     DCPK_IS_LAYOUT,
 };
 
-/* What a value is. */
+/* The kinds of values. */
 enum dcpk_subject {
     DCPK_OF_STORED,  /* an object, an entry of one: as stored */
     DCPK_OF_STATE,   /* iteration, version, flops, scheduler, extra states */
@@ -40,7 +40,7 @@ enum dcpk_subject {
     DCPK_OF_NO_RANK, /* the same, of a rank that the other side does not have */
 };
 
-/* What the two policies of compare.h make of what they find; their steps are in compare.c. */
+/* The rows of the two policies of compare.h; their steps are in compare.c. */
 struct dcpk_comparing;
 struct dcpk_param_pair;
 struct dcpk_policy {
@@ -197,8 +197,8 @@ dcpk_status dcpk_comparing_groups(struct dcpk_comparing *c, struct dcpk_error *e
 dcpk_status dcpk_comparing_member(struct dcpk_comparing *c, const uint32_t param[2],
                                   struct dcpk_error *err);
 /* Extra states by name (compare_extra_states.c): as objects; or so that a conversion may have lost
- * them.
- */
+ *
+ * them. */
 dcpk_status dcpk_comparing_extra_states(struct dcpk_comparing *c, struct dcpk_error *err);
 dcpk_status dcpk_comparing_converted_extra_states(struct dcpk_comparing *c, struct dcpk_error *err);
 
@@ -210,14 +210,14 @@ dcpk_status dcpk_comparing_objects(struct dcpk_comparing *c, struct dcpk_error *
 dcpk_status dcpk_comparing_object(struct dcpk_comparing *c, const struct dcpk_object *const of[2],
                                   struct dcpk_error *err);
 /*
- * What is stored beyond the views of two models. The first pairs tensors that no rule knows, and in
+ * Compares items beyond the views of two models. The first pairs tensors that no rule knows, and in
  * a strict comparison all that are not in the views. The second belongs to a strict one, once all
- * else is compared: every object and entry of the common state, by key; what another name reported
- * before is not reported again.
+ * else is compared: every object and entry of the common state, by key; an item that was reported
+ * under another name is not reported again.
  */
 dcpk_status dcpk_comparing_rest_tensors(struct dcpk_comparing *c, struct dcpk_error *err);
 dcpk_status dcpk_comparing_rest(struct dcpk_comparing *c, struct dcpk_error *err);
-/* Files beside the tensors and objects. */
+/* Files next to the tensors and objects. */
 struct dcpk_range {
     struct dcpk_source *file;
     uint64_t offset_bytes, n_bytes;

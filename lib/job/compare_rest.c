@@ -13,12 +13,12 @@
 #include "lib/model/account.h"
 
 /*
- * The comparison of two models follows names that are the same in every format, so it is blind to
- * what it has no name for. A strict one goes through all that is stored a second time, by key:
+ * The comparison of two models follows names that are the same in every format, so it does not see
+ * items without a name. A strict one walks over all stored items a second time, by key:
  *
  *   one format:   every tensor that no piece of the view is taken from, every object, every entry
- *                 of the common state. What differs is reported unless its part of the state was.
- *   two formats:  what the views have left out, and extra states.
+ *                 of the common state. A difference is reported unless its part of the state was.
+ *   two formats:  items that the views leave out, and extra states.
  */
 
 /* ---- tensors ---- */
@@ -81,7 +81,7 @@ static const struct dcpk_tensor *alias_of(const struct viewed *viewed, size_t t)
     return &ckpt->tensors[found];
 }
 
-/* Do both have it as another name for the same tensor, which is compared itself? */
+/* True if both have it as an alias of the same tensor, which is compared itself. */
 static bool are_same_alias(const struct viewed viewed[2], const struct dcpk_tensor *const of[2])
 {
     const struct dcpk_tensor *alias[2];
@@ -94,7 +94,7 @@ static bool are_same_alias(const struct viewed viewed[2], const struct dcpk_tens
     return strcmp(alias[DCPK_A]->key, alias[DCPK_B]->key) == 0;
 }
 
-/* Is the key one of optimizer state? */
+/* True if the key belongs to optimizer state. */
 static bool is_optimizer(const char *key)
 {
     if (dcpk_starts_with(key, "chained_") && strchr(key, '.') != NULL)
@@ -127,7 +127,7 @@ static dcpk_status pair_left(struct dcpk_comparing *c, enum dcpk_side from,
     return DCPK_OK;
 }
 
-/* What no rule knows is compared under its key, as stored. */
+/* Compares a tensor that no rule knows under its key, as stored. */
 static dcpk_status pair_unknown(struct dcpk_comparing *c, enum dcpk_side from,
                                 struct dcpk_error *err)
 {
@@ -192,9 +192,9 @@ static dcpk_status put_reported(struct dcpk_map *reported, const char *name, siz
 }
 
 /*
- * The name of a difference and every beginning of it that ends before '.' or '[', since what is
- * stored may be the whole: "args.lr" reports "args" too. Of a group its field as well:
- * "param_groups.lr" of "param_groups[1].lr", which may be stored once for each parameter.
+ * The name of a difference and every beginning of it that ends before '.' or '[', since an item may
+ * be the whole: "args.lr" reports "args" too. For a group also its field: "param_groups.lr" of
+ * "param_groups[1].lr", which may be stored once for each parameter.
  */
 static dcpk_status add_reported(struct dcpk_map *reported, struct dcpk_arena *arena,
                                 const char *name, struct dcpk_error *err)
@@ -221,7 +221,7 @@ static bool has_reported(const struct dcpk_map *reported, const char *name, size
     return dcpk_map_get(reported, name, n, &found);
 }
 
-/* Was a part of what is stored as `name` reported? */
+/* True if a part of the item stored as `name` was reported. */
 static bool is_reported(const struct dcpk_map *reported, const char *name)
 {
     static const char rng[] = "rng_state", common[] = "common.", whole[] = "common_state/";
@@ -238,7 +238,7 @@ static bool is_reported(const struct dcpk_map *reported, const char *name)
         return true;
     if (!is_optimizer(name))
         return false;
-    if (strstr(name, ".param_") == NULL) /* groups as a whole, and what stands beside them */
+    if (strstr(name, ".param_") == NULL) /* groups as a whole, and what stands next to them */
         return has_reported(reported, GROUPS, strlen(GROUPS));
     snprintf(field, sizeof field, GROUPS "%s", strrchr(name, '.'));
     return has_reported(reported, field, strlen(field));
@@ -300,7 +300,7 @@ static dcpk_status compare_notes(struct dcpk_comparing *c, enum dcpk_side from,
     return DCPK_OK;
 }
 
-/* What the views of two formats leave out. */
+/* Compares the items that the views of two formats leave out. */
 static dcpk_status compare_left(struct dcpk_comparing *c, struct dcpk_error *err)
 {
     const struct dcpk_value *common[2] = {NULL, NULL};

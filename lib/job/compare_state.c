@@ -36,7 +36,7 @@ static dcpk_status compare_args(struct dcpk_comparing *c, struct dcpk_error *err
     return dcpk_comparing_dicts(c, &attrs, err);
 }
 
-/* Are both models by their configurations? What is not one is not an error. */
+/* Sets *are_models if both have a configuration of a model. A side without one is not an error. */
 static dcpk_status read_both(struct dcpk_comparing *c, bool *are_models, struct dcpk_error *err)
 {
     *are_models = true;
@@ -121,7 +121,7 @@ static const struct dcpk_value *find_any_states(const struct dcpk_model *other,
     return found == NULL ? NULL : found->states;
 }
 
-/* Those that are not the rank's own count where they are equal, or for the first rank. */
+/* RNG states of other ranks count where they are equal, or for the first rank. */
 static const struct dcpk_value *find_own_states(const struct dcpk_model *other,
                                                 const struct dcpk_rng *rng)
 {

@@ -60,8 +60,7 @@ static dcpk_status pair_views(struct dcpk_comparing *c, const struct named_pair 
 
 /* ---- through the model ---- */
 
-/* of: NULL: that side has none. What `how` leaves open is theirs: the name, and the part, as A's
- * role, else B's, is called. */
+/* of: NULL: that side has none. Name and part that `how` leaves open come from A's role, or B's. */
 static dcpk_status pair_tensors(struct dcpk_comparing *c,
                                 const struct dcpk_model_tensor *const of[2],
                                 const struct named_pair *how, struct dcpk_error *err)
@@ -176,7 +175,7 @@ static dcpk_status pair_values(struct dcpk_comparing *c, const struct dcpk_param
     return pair_tensors(c, p->value, &how, err);
 }
 
-/* Do the parameter's groups have its step? It is compared with them. */
+/* True if the parameter's groups have its step. It is compared with them. */
 static bool is_step_in_groups(const struct dcpk_comparing *c, const struct dcpk_param_pair *p)
 {
     for (int s = 0; s < 2; s++) {

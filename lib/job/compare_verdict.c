@@ -17,7 +17,7 @@ static const struct {
     {DCPK_COMPARED_ARGS, false, "no args"},
 };
 
-/* Has side s nothing of a part that the other one has? */
+/* True if side s has nothing of a part that the other side has. */
 static bool lacks_part(const struct dcpk_compare_report *report, int s, enum dcpk_compare_part p)
 {
     const struct dcpk_part_result *part = &report->parts[p];

@@ -42,7 +42,7 @@ static dcpk_status convert_open_source(struct dcpk_conversion *c, struct dcpk_er
     return dcpk_checkpoint_give(c->ckpt, &o->given, err);
 }
 
-/* Is there something to do where the format stays the same? */
+/* True if the options change something although the format stays the same. */
 static bool changes_something(const struct dcpk_convert_options *options)
 {
     return options->target.mesh.tp > 0 || options->target.mesh.dp > 0 ||
@@ -99,7 +99,7 @@ static struct dcpk_rule_options fit_rules(const struct dcpk_convert_options *o,
     return rules;
 }
 
-/* What args do not bring along lies beside what they do. */
+/* Args that a checkpoint does not have are next to those that it has. */
 static dcpk_status put_command_line(struct dcpk_conversion *c, struct dcpk_error *err)
 {
     const char *text = c->model->command_line;
@@ -193,7 +193,7 @@ static const char *impl_name(enum dcpk_impl impl)
     return impl == DCPK_IMPL_LOCAL ? "local" : NULL;
 }
 
-/* Will it load? Of the mesh that was given, else of the one that args of the output have. */
+/* Judges whether the output will load, on the given mesh, or on that of the output's args. */
 static dcpk_status judge_output(struct dcpk_conversion *c, struct dcpk_error *err)
 {
     const struct dcpk_check_options options = {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* convert.h - a whole conversion: open, view, rules, plan, write, publish; and the report about it.
- */
+/* convert.h - a whole conversion: open, view, rules, plan, write, publish; and the report about
+ * it. */
 #ifndef DCPK_LIB_JOB_CONVERT_H
 #define DCPK_LIB_JOB_CONVERT_H
 
@@ -30,7 +30,7 @@ enum dcpk_convert_flags {
 /* Everything is borrowed until dcpk_conversion_free. */
 struct dcpk_convert_options {
     struct dcpk_env env; /* with ranks: the processes that share the work, which all plan and run */
-    const char *from;    /* a format's name, NULL: found by looking */
+    const char *from;    /* a format's name, NULL: detected */
     const struct dcpk_format *to;
     /* Maps the source's keys (from_keys), with these options of its own; NULL: the view does. */
     const struct dcpk_format_mapping *mapping;
@@ -45,7 +45,7 @@ struct dcpk_convert_options {
     struct dcpk_checkpoint *opened;
     enum dcpk_tracker_policy tracker;        /* of OUT */
     const char *model_prefix, *state_prefix; /* NULL: the format's own */
-    /* What the run that loads OUT looks like; `impl` follows rules.impl. */
+    /* The run that will load OUT; `impl` follows rules.impl. */
     struct dcpk_target target;
 };
 
@@ -81,15 +81,14 @@ dcpk_status dcpk_conversion_plan(struct dcpk_conversion *c,
  * Write the planned output, publish it, then the tracker. On failure nothing is left that looks
  * whole; what is worth resuming stays in the partial folder with its journal, and the error
  * mentions it. RESUME continues a partial folder; DCPK_EUSAGE when it is of another input or of
- * other options, unless REPLACE. With RESUME alone an output that exists is proven: it
- * passes the checks of `verify`, and every element, object and file is the one that would be
- * written; then the tracker is all that is left to be written (target.is_there), else DCPK_EUSAGE.
- * Where the model needs a proof (lib/job/compare.h) that comes before any data is written:
- * DCPK_EMISMATCH when it fails. What is resumed has had it. A cast that makes finite elements
- * infinite is refused then, without ALLOW_OVERFLOW: DCPK_ERANGE. What reads the output back comes
- * before it is published: nothing is, and nothing kept, when that fails. Collective over
- * options->env.ranks, which have agreed on the plan: all return the same status; stats and
- * resumed_bytes are rank 0's.
+ * other options, unless REPLACE. With RESUME alone an output that exists is proven: it passes the
+ * checks of `verify`, and every element, object and file is the one that would be written; then the
+ * tracker is all that is left to be written (target.is_there), else DCPK_EUSAGE. Where the model
+ * needs a proof (lib/job/compare.h) that comes before any data is written: DCPK_EMISMATCH when it
+ * fails. A resumed run has passed it before. A cast that makes finite elements infinite is refused
+ * then, without ALLOW_OVERFLOW: DCPK_ERANGE. Checks that read the output back come before it is
+ * published: when they fail, nothing is published or kept. Collective over options->env.ranks,
+ * which have agreed on the plan: all return the same status; stats and resumed_bytes are rank 0's.
  */
 dcpk_status dcpk_conversion_run(struct dcpk_conversion *c, struct dcpk_error *err);
 void dcpk_conversion_free(struct dcpk_conversion *c); /* a zeroed one is a no-op */
@@ -98,7 +97,7 @@ void dcpk_conversion_free(struct dcpk_conversion *c); /* a zeroed one is a no-op
 struct dcpk_report_counts {
     uint64_t kept;    /* tensors whose key and content came over unchanged */
     uint64_t renamed; /* ... under another key */
-    uint64_t made;    /* keys without a tensor or item of the source behind them */
+    uint64_t made;    /* keys that come from no tensor or item of the source */
     uint64_t cast;    /* tensors written in another dtype than their source's */
     uint64_t aliased; /* further names for bytes that are there already */
     uint64_t dropped; /* keys of the source that are not carried over */

@@ -101,7 +101,7 @@ static dcpk_status hash(struct dcpk_conversion *c, struct dcpk_checkpoint *ours,
     return st;
 }
 
-/* Of an output that was there the list is checked already; it must have one. */
+/* The list of an existing output is checked already; the output must have one. */
 static dcpk_status put_integrity(const struct dcpk_conversion *c, struct dcpk_exec *exec,
                                  struct dcpk_folder *folder, struct dcpk_error *err)
 {

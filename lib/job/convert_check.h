@@ -12,7 +12,7 @@
  */
 dcpk_status dcpk_conversion_can_check(const struct dcpk_conversion *c, struct dcpk_error *err);
 
-/* Do the flags ask for something that reads the output back? */
+/* True if the flags ask for a step that reads the output back. */
 bool dcpk_conversion_reads_back(const struct dcpk_conversion *c);
 
 /*

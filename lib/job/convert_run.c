@@ -49,8 +49,9 @@ static dcpk_status conversion_check_range(struct dcpk_output_job *job, struct dc
 }
 
 /*
- * What the view takes as masters, which only their weights can confirm. An earlier run that has
- * written tensor data from the same input by the same plan has had the proof before.
+ * Compares the tensors taken as masters with their weights, which alone can confirm them. An
+ * earlier run that has written tensor data from the same input by the same plan has had the proof
+ * before.
  */
 static dcpk_status conversion_check_masters(const struct dcpk_output_job *job, bool was_proven,
                                             struct dcpk_error *err)
@@ -88,7 +89,7 @@ static dcpk_status conversion_copy_side_files(struct dcpk_output_job *job, struc
     return dcpk_side_files_copy(job->out, job->env->side_files, job->folder, err);
 }
 
-/* What is read back is what was written, and no more. */
+/* Checks that the output is what was written, and no more. */
 static dcpk_status conversion_settle(struct dcpk_output_job *job, struct dcpk_error *err)
 {
     if (!dcpk_output_job_leads(job) || !dcpk_conversion_reads_back(conversion_of(job)))

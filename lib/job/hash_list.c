@@ -425,7 +425,7 @@ static const struct dcpk_hashed *next_item(const struct dcpk_hash_list *list, un
     return *i < list->n ? &list->items[*i] : NULL;
 }
 
-/* Which comes first; a list that has ended (NULL) comes last. */
+/* Orders two entries by key; a list that has ended (NULL) comes last. */
 static int compare_next(const struct dcpk_hashed *x, const struct dcpk_hashed *y)
 {
     if (x == NULL)

@@ -29,7 +29,7 @@ struct dcpk_hashed {
     /* A fingerprint: 8 bytes, the most significant first, then zeros. */
     struct dcpk_hash hash;
     bool is_fingerprint;
-    const char *not_covered; /* why there is no hash; NULL: there is one. Of objects */
+    const char *not_covered; /* why there is no hash; NULL: there is one. Only for objects */
 };
 
 /* The parts that a list which was read does not have. */
@@ -52,7 +52,7 @@ struct dcpk_hash_list {
     const char *format;    /* of a document that was read; NULL: not recorded */
     /*
      * One for all: the SHA-256 of a line for each item, in order: key, kind, dtype, shape and hash,
-     * a NUL behind each but the last and a newline behind that; the sizes of the shape with ","
+     * a NUL after each but the last and a newline after that; the sizes of the shape with ","
      * between; of objects and the common state dtype and shape are empty, of one that is not
      * covered the hash. It knows nothing of chunks, files and their order.
      */
@@ -81,8 +81,8 @@ void dcpk_hashed_put(const struct dcpk_hashed *item, struct dcpk_json_out *j);
 /*
  * The document: {"common": as above, or null, "format", "not_covered": {key: reason}, "objects":
  * {key: as above}, "tensors": {key: as above}, "totals", "version", "whole": {"sha256"}}, indented
- * by 2, no newline at the end. Of fingerprints: format, tensors, totals and version. Errors:
- * DCPK_ENOMEM, DCPK_ERANGE.
+ * by 2, no newline at the end. A list of fingerprints has format, tensors, totals and version.
+ * Errors: DCPK_ENOMEM, DCPK_ERANGE.
  */
 dcpk_status dcpk_hash_list_print(const struct dcpk_hash_list *list,
                                  const struct dcpk_checkpoint *ckpt, struct dcpk_bytes *text,
@@ -96,19 +96,19 @@ dcpk_status dcpk_hash_list_print(const struct dcpk_hash_list *list,
 void dcpk_hash_list_put_text(const struct dcpk_hash_list *list, struct dcpk_bytes *text);
 
 /*
- * Read what either of the two wrote. Of a document just "tensors", of each of these dtype, shape
- * and xxh3_128, and where they are there "objects", "common" and "whole", so that manifests of
- * other programs can be read. The first tensor decides whether it is a list of fingerprints.
- * Errors: DCPK_EFORMAT for what is none, DCPK_ERANGE for a shape past all limits, DCPK_EUNSUPPORTED
- * for a dtype that is not known.
+ * Reads a list in either form. A document needs only "tensors", each with dtype, shape and
+ * xxh3_128; "objects", "common" and "whole" are optional, so that manifests of other programs can
+ * be read. The first tensor decides whether it is a list of fingerprints. Errors: DCPK_EFORMAT for
+ * anything else, DCPK_ERANGE for a shape past all limits, DCPK_EUNSUPPORTED for a dtype that is not
+ * known.
  */
 dcpk_status dcpk_hash_list_parse(const char *text, size_t n_bytes, struct dcpk_hash_list *list,
                                  struct dcpk_error *err);
 
 /*
  * Hold a recorded list against one that was found: `each` is called for every item that differs in
- * dtype, shape or hash, in order; NULL for the side that has none. What `recorded` lacks is not a
- * difference. Both have hashes, or both fingerprints. Returns how many there are.
+ * dtype, shape or hash, in order; NULL for the side that has none. Entries that `recorded` lacks
+ * are not differences. Both have hashes, or both fingerprints. Returns the number of differences.
  */
 typedef void dcpk_hash_differs(void *context, const struct dcpk_hashed *recorded,
                                const struct dcpk_hashed *found);

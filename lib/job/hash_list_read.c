@@ -9,7 +9,7 @@
 #include "lib/base/text.h"
 #include "lib/job/hash_list_priv.h"
 
-/* Of the hash of a tensor. */
+/* Bytes of a tensor's hash. */
 static size_t digest_bytes(const struct dcpk_hash_list *list)
 {
     if (list->has_fingerprints)
@@ -165,7 +165,7 @@ static dcpk_status take_document(struct dcpk_hash_list *list, const struct dcpk_
 #define FINGERPRINT_DIGITS ((size_t)2 * DCPK_FINGERPRINT_BYTES)
 #define WHOLE_DIGITS       ((size_t)2 * DCPK_SHA256_BYTES)
 
-/* The key behind the letter, with its control bytes again. */
+/* The key after the letter, with its control bytes again. */
 static dcpk_status take_key(struct dcpk_hash_list *list, const char *text, size_t n,
                             const char **key, struct dcpk_error *err)
 {

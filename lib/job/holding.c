@@ -61,7 +61,7 @@ static dcpk_status find_field(struct dcpk_holding *h, const char *field, size_t 
 }
 
 /*
- * A field is listed under every parameter of its group, one field behind the other: where the run
+ * A field is listed under every parameter of its group, one field after the other: where the run
  * of the field before had the same key at this place, its row is known without a look-up.
  */
 struct run {

@@ -155,7 +155,7 @@ static double worse_gap(double a, double b)
     return fmax(a, b);
 }
 
-/* What lay after the last row lies before this one. */
+/* Ends a gap: rows that lacked after the last row lacked before this one. */
 static void lack_close(struct dcpk_loss_lack *lack)
 {
     lack->n_between += lack->n_after;

@@ -64,7 +64,7 @@ struct dcpk_loss_report {
     bool is_equal;   /* no row differs, and nothing is missing */
 };
 
-/* Does a part of the row differ? */
+/* True if a part of the row differs. */
 bool dcpk_loss_row_differs(const struct dcpk_loss_row *row);
 
 /* a, b: borrowed as long as the report. Errors: DCPK_EUSAGE where they share no iteration, or none

@@ -14,7 +14,7 @@
 #include "lib/rules/args_fit.h"
 #include "lib/rules/rules.h"
 
-/* Of a message, which has its cause before it: what is listed beyond this would be cut. */
+/* Longest list in a message, which has its cause before it: more would be cut. */
 #define MAX_LISTED_BYTES (DCPK_ERROR_BYTES * 3 / 4)
 
 /* ---- opening ---- */
@@ -61,7 +61,7 @@ struct merge_differences {
     struct dcpk_bytes text;
 };
 
-/* Where the words of one more go, behind whose it is; NULL: it only counts. */
+/* Appends the words of one more difference after its owner; NULL: only counts it. */
 static struct dcpk_bytes *differences_next(struct merge_differences *d,
                                            const struct dcpk_merged *in)
 {
@@ -241,7 +241,7 @@ static dcpk_status list_sums(struct dcpk_merge *m, struct dcpk_error *err)
     return DCPK_OK;
 }
 
-/* What each sum takes from one input. */
+/* Lists the parts that each sum takes from one input. */
 static dcpk_status input_list_views(const struct dcpk_merge *m, struct dcpk_merged *in,
                                     struct dcpk_error *err)
 {

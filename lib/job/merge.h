@@ -6,11 +6,11 @@
  *     B  (fsdp_dtensor) --+--->  w0 * A + w1 * B + w2 * C, in float32
  *     C  (huggingface) ---+
  *
- * Each operand is the master where a checkpoint has one, else the stored weight. What is written
- * is rounded once, from the sum to the dtype of the output: that of the first stored weight.
- * Tensors of integers are those of A. Weights of norms are summed as A stores them, less one or as
- * they are (lib/model/norms.h). Optimizer states, scheduler and RNG states belong to one run and
- * are left out; args are A's; the iteration is that of a release.
+ * Each operand is the master where a checkpoint has one, else the stored weight. The output is
+ * rounded once, from the sum to the dtype of the output: that of the first stored weight. Tensors
+ * of integers are those of A. Weights of norms are summed as A stores them, less one or as they are
+ * (lib/model/norms.h). Optimizer states, scheduler and RNG states belong to one run and are left
+ * out; args are A's; the iteration is that of a release.
  */
 #ifndef DCPK_LIB_JOB_MERGE_H
 #define DCPK_LIB_JOB_MERGE_H
@@ -55,7 +55,7 @@ void dcpk_merge_close(struct dcpk_merge *merge);
 /* The sum. Borrowed until dcpk_merge_close; half of options->env.memory_bytes is its own, and at
  * least DCPK_EXEC_MIN_MEMORY_BYTES an input. */
 struct dcpk_checkpoint *dcpk_merge_checkpoint(const struct dcpk_merge *merge);
-/* What is left of options->env for whoever reads it. */
+/* The part of options->env that is left for readers of the merge. */
 struct dcpk_env dcpk_merge_env(const struct dcpk_merge *merge);
 /* One of the inputs. Borrowed as above. */
 struct dcpk_checkpoint *dcpk_merge_input(const struct dcpk_merge *merge, size_t i);
@@ -63,8 +63,8 @@ struct dcpk_checkpoint *dcpk_merge_input(const struct dcpk_merge *merge, size_t 
 /* Compare masters that were placed by inference with their weights (lib/job/compare.h): reads them
  * all. Collective where the options have ranks. Errors: DCPK_EMISMATCH; those of reading. */
 dcpk_status dcpk_merge_prove(const struct dcpk_merge *merge, struct dcpk_error *err);
-/* Check the checksums of every input (dcpk_check_input). Collective where the options have ranks.
- */
+/* Check the checksums of every input (dcpk_check_input). Collective where the options have
+ * ranks. */
 dcpk_status dcpk_merge_check_inputs(const struct dcpk_merge *merge, struct dcpk_error *err);
 
 #endif

@@ -41,7 +41,7 @@ static dcpk_status merge_open_nothing(struct dcpk_checkpoint *ckpt, struct dcpk_
     return DCPK_OK;
 }
 
-/* Of an element in all inputs; what is filled with zeros is not read. */
+/* Bytes of an element in all inputs; tensors filled with zeros are not read. */
 static uint64_t input_elem_bytes(const struct dcpk_merge *m, uint32_t sum)
 {
     uint64_t n_bytes = 0;
@@ -96,7 +96,7 @@ static bool merge_is_own(const struct dcpk_checkpoint *ckpt, const char *name)
 
 /* ---- its view ---- */
 
-/* Of a run that keeps masters alone: that of its working weights. */
+/* The dtype of working weights, for a run that keeps masters alone. */
 static enum dcpk_dtype working_dtype(const struct dcpk_value *args)
 {
     const struct dcpk_value *attrs = dcpk_value_attrs(args);
@@ -155,7 +155,7 @@ static dcpk_status sum_add_view(const struct dcpk_merge *m, uint32_t sum, struct
     return dcpk_model_add(model, &tensor, err);
 }
 
-/* What a run needs beside weights, to begin from iteration 0. */
+/* Args that a run needs in addition to weights, to begin from iteration 0. */
 static dcpk_status put_merged_state(const struct dcpk_merge *m, struct dcpk_model *model,
                                     struct dcpk_error *err)
 {
@@ -174,7 +174,7 @@ static dcpk_status put_merged_state(const struct dcpk_merge *m, struct dcpk_mode
     return DCPK_OK;
 }
 
-/* What one input has and the sum has not, for the report. */
+/* Lists the keys of one input that the sum leaves out, for the report. */
 static dcpk_status list_left_out(const struct dcpk_merged *in, struct dcpk_model *model,
                                  struct dcpk_error *err)
 {
@@ -231,7 +231,7 @@ static const struct dcpk_mark merge_marks[1]; /* the row that ends a table */
 
 /* ---- making it ---- */
 
-/* What the sums take from an input; every option of viewing it shows there. */
+/* Hashes the views that the sums take from an input; every option of viewing shows there. */
 static void hash_views(const struct dcpk_merged *in, size_t n, struct dcpk_hasher *hasher,
                        struct dcpk_hash *hash)
 {
@@ -367,7 +367,7 @@ out:
     return err->status;
 }
 
-/* What the user should know of the inputs, and of the weights. */
+/* Puts notes about the inputs and the weights. */
 static void put_merge_notes(const struct dcpk_merge *m)
 {
     double total = 0;

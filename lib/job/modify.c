@@ -104,7 +104,7 @@ static dcpk_status modify_find_target(struct dcpk_modification *m, struct dcpk_e
     return dcpk_target_find(&where, &m->target, err);
 }
 
-/* What is written, and what is kept where it cannot be linked. */
+/* Bytes that are written, or copied where they cannot be linked. */
 static uint64_t written_bytes(const struct dcpk_modification *m)
 {
     const bool copies = m->source.is_archive || m->target.is_archive ||
@@ -118,7 +118,7 @@ static uint64_t written_bytes(const struct dcpk_modification *m)
     return n_bytes;
 }
 
-/* Will it load, with the keys that it gets? */
+/* Judges whether the output will load with its new keys. */
 static dcpk_status judge_edits(struct dcpk_modification *m, struct dcpk_error *err)
 {
     const struct dcpk_check_options options = {.release = NULL};
@@ -149,7 +149,7 @@ dcpk_status dcpk_modification_plan(struct dcpk_modification *m,
     return dcpk_check_space(&m->target, written_bytes(m), err);
 }
 
-/* Why a file that lies beside the data stays behind; NULL: it is copied. */
+/* Why a file that lies next to the data is not copied; NULL: it is copied. */
 static const char *why_left(const struct dcpk_modification *m, const struct dcpk_folder *folder,
                             const char *name, enum dcpk_path_kind kind)
 {
@@ -188,7 +188,7 @@ static dcpk_status carry_side_file(struct dcpk_output_job *job, const char *name
     return dcpk_folder_copy(job->folder, name, source, err);
 }
 
-/* What lies next to the data. */
+/* Copies the files next to the data. */
 static dcpk_status modify_carry_rest(struct dcpk_output_job *job, struct dcpk_error *err)
 {
     struct dcpk_modification *m = job->context;
@@ -229,7 +229,7 @@ static dcpk_status modify_link_kept(struct dcpk_output_job *job, struct dcpk_err
     return DCPK_OK;
 }
 
-/* What is only linked leaves no journal: the one that is there is another run's. */
+/* An output of links leaves no journal: an existing one is another run's. */
 static dcpk_status modify_refuse_resumed(struct dcpk_output_job *job, struct dcpk_error *err)
 {
     if (!dcpk_folder_is_resumed(job->folder))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* modify.h - a checkpoint with other keys or dtypes in the format it has: rename, remove, cast.
- */
+/* modify.h - a checkpoint with other keys or dtypes in the format it has: rename, remove,
+ * cast. */
 #ifndef DCPK_LIB_JOB_MODIFY_H
 #define DCPK_LIB_JOB_MODIFY_H
 
@@ -32,7 +32,7 @@ struct dcpk_modification {
     struct dcpk_output *out;
     struct dcpk_verdict verdict; /* which releases load it; not for a plain container */
     uint64_t kept_bytes;         /* stored bytes of removed tensors that linked files keep */
-    bool is_rewritten;           /* something is cast: what shares files with it is written anew */
+    bool is_rewritten;           /* something is cast: what shares files with it is rewritten */
     uint64_t n_renamed, n_removed, n_cast;
     uint64_t n_linked, n_copied;  /* data files that stay as they are, after run */
     struct dcpk_exec_stats stats; /* after run, when rewritten */
@@ -49,11 +49,11 @@ dcpk_status dcpk_modification_plan(struct dcpk_modification *m,
                                    const struct dcpk_modify_options *options,
                                    struct dcpk_error *err);
 /*
- * Write the output, publish it, then the tracker; with RESUME alone one that exists is proven
- * (target.is_there; dcpk_conversion_run). On failure nothing is left that looks whole; of
- * tensors that are cast, what is worth resuming stays (dcpk_conversion_run). What lies beside the
- * data (common.pt, metadata.json) is copied, but for integrity.json, whose checksums no longer
- * hold; what else is left behind becomes a note of the checkpoint.
+ * Write the output, publish it, then the tracker; with RESUME alone an existing output is checked
+ * (target.is_there; dcpk_conversion_run). On failure nothing is left that looks whole; if tensors
+ * are cast, the partial folder stays for a resume (dcpk_conversion_run). Files next to the data
+ * (common.pt, metadata.json) are copied, except integrity.json, whose checksums no longer hold;
+ * other files that are not copied become a note of the checkpoint.
  */
 dcpk_status dcpk_modification_run(struct dcpk_modification *m, struct dcpk_error *err);
 void dcpk_modification_free(struct dcpk_modification *m); /* a zeroed one is a no-op */

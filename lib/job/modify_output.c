@@ -9,7 +9,7 @@
 #define NO_FILE UINT32_MAX
 
 /*
- * Items in groups that share their bytes: item i is in group[i], behind the others of it in next[].
+ * Items in groups that share their bytes: item i is in group[i], after the others of it in next[].
  */
 struct grouping {
     struct dcpk_modification *m;
@@ -41,7 +41,7 @@ static bool same_numbers(const int64_t *a, const int64_t *b, int n)
     return n == 0 || memcmp(a, b, (size_t)n * sizeof *a) == 0;
 }
 
-/* Are two tensors the same in all but their keys, and stay so? */
+/* True if two tensors differ in nothing but their keys, and stay so. */
 static bool same_tensor(const struct dcpk_modification *m, size_t i, size_t j)
 {
     const struct dcpk_tensor *a = tensor_of(m, i), *b = tensor_of(m, j);

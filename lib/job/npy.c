@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* npy.c - reads a slice in boxes as large as a buffer and writes its elements. */
 /*
- * The axes that the result has are split at one of them: those behind it fit the buffer with all of
+ * The axes that the result has are split at one of them: those after it fit the buffer with all of
  * their range, so a box takes as many indices of the split axis as fit, and one index of each axis
  * before it. A box holds what a step leaves out, too; a wide step is read index by index.
  */
@@ -116,7 +116,7 @@ static void choose_split(struct npy_writing *w)
     }
 }
 
-/* The box that holds n indices of the split axis from w->at on, and all of those behind it. */
+/* The box that holds n indices of the split axis from w->at on, and all of those after it. */
 static void npy_box_at(const struct npy_writing *w, int64_t n, struct dcpk_box *box)
 {
     box->rank = w->slice->rank;
@@ -175,7 +175,7 @@ static dcpk_status npy_put_elems(const struct npy_writing *w, size_t n, struct d
     return w->options->put(w->options->context, w->wide, n * dcpk_dtype_bytes(DCPK_F32), err);
 }
 
-/* To the next box; false behind the last one. */
+/* To the next box; false after the last one. */
 static bool npy_advance(struct npy_writing *w)
 {
     int i = w->split;

@@ -154,7 +154,7 @@ static dcpk_status run_either(struct dcpk_output_job *job, const struct dcpk_out
     return run_steps(job, job->target->is_there ? job->there_steps : steps, err);
 }
 
-/* Is what was done worth keeping, and kept? */
+/* True if the work of this run is worth keeping, and was kept. */
 static bool job_keep(const struct dcpk_output_job *job)
 {
     return dcpk_output_job_leads(job) && job->w != NULL && job->folder != NULL && !job->is_wrong &&

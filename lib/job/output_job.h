@@ -11,7 +11,7 @@
 
 struct dcpk_output_step;
 
-/* An output under way. Of each rank; all ranks have come to the same plan. */
+/* An output under way, one for each rank; all ranks have come to the same plan. */
 struct dcpk_output_job {
     /* Set by the caller; borrowed. */
     const struct dcpk_env *env;
@@ -55,13 +55,13 @@ struct dcpk_output_step {
 dcpk_status dcpk_output_job_run(struct dcpk_output_job *job, const struct dcpk_output_step *steps,
                                 struct dcpk_error *err);
 
-/* Does this rank make the folder, keep the journal, finish and publish? */
+/* True if this rank makes the folder, keeps the journal, finishes and publishes. */
 bool dcpk_output_job_leads(const struct dcpk_output_job *job);
 
 /* The steps that outputs share, in their order. */
 /* The folder: a new one, or one to be resumed. */
 dcpk_status dcpk_output_job_begin_folder(struct dcpk_output_job *job, struct dcpk_error *err);
-/* Behind begin_folder: all ranks have found the folder by its mark. */
+/* After begin_folder: all ranks have found the folder by its mark. */
 dcpk_status dcpk_output_job_unmark_folder(struct dcpk_output_job *job, struct dcpk_error *err);
 /* Sets job->exec. */
 dcpk_status dcpk_output_job_begin_exec(struct dcpk_output_job *job, struct dcpk_error *err);
@@ -85,7 +85,7 @@ dcpk_status dcpk_output_job_compare_there(struct dcpk_output_job *job, struct dc
 /* Compares one of its files with a file of the source. */
 dcpk_status dcpk_output_job_check_file(const struct dcpk_output_job *job, const char *name,
                                        struct dcpk_source *source, struct dcpk_error *err);
-/* Does what a run that was killed after its last rename left undone: the journal, the tracker. */
+/* Finishes the work of a run that was killed after its last rename: the journal, the tracker. */
 dcpk_status dcpk_output_job_settle_there(struct dcpk_output_job *job, struct dcpk_error *err);
 
 #endif

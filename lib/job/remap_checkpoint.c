@@ -80,7 +80,7 @@ static dcpk_status check_size(const struct dcpk_placing *layout, const char *wha
                      n_ranks);
 }
 
-/* Does the model fit the layout? Sizes that say nothing new are left to the rules. */
+/* Checks that the model fits the layout. Sizes that add no constraint are left to the rules. */
 static dcpk_status check_mesh(struct dcpk_model *model, const struct dcpk_placing *layout,
                               struct dcpk_error *err)
 {

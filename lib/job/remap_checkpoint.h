@@ -46,7 +46,7 @@ struct dcpk_remap_difference {
     uint64_t n_elems_wanted, n_elems_found;
 };
 
-/* What came of a step, of all ranks together where nothing else is said. */
+/* Results of a step, of all ranks together unless stated differently. */
 struct dcpk_remap_step {
     bool is_made;
     uint64_t moved_bytes;     /* between ranks; of the load: into ranks */

@@ -13,7 +13,7 @@
 #include "lib/exec/remap_files.h"
 #include "lib/job/remap_checkpoint.h"
 
-/* Of a process; its ranks only read it. */
+/* One for each process; its ranks only read it. */
 struct dcpk_remap_job {
     const struct dcpk_remap_job_options *options;
     struct dcpk_checkpoint *ckpt;
@@ -54,8 +54,8 @@ dcpk_status dcpk_remap_rank_time(struct dcpk_remap_rank *rank, struct dcpk_remap
 
 /*
  * Collective: sets rank->link_bytes_a_second, the rate from every rank to the next one, in one
- * piece, as the engine moves it; within the rank where there is one alone. What n_bytes at `from`
- * and `to` hold is lost. Where a rank has little of them, it takes memory.
+ * piece, as the engine moves it; within the rank where there is one alone. Overwrites n_bytes at
+ * `from` and `to`. Where a rank has little of them, it takes memory.
  */
 dcpk_status dcpk_remap_rank_measure(struct dcpk_remap_rank *rank, const uint8_t *from, uint8_t *to,
                                     uint64_t n_bytes, struct dcpk_error *err);
@@ -65,7 +65,7 @@ dcpk_status dcpk_remap_rank_wait(struct dcpk_remap_rank *rank, struct dcpk_error
 
 /* ---- remap_held.c ---- */
 
-/* One layout in the memory of a rank: the tensors that it holds, one behind the other. */
+/* One layout in the memory of a rank: the tensors that it holds, one after the other. */
 struct dcpk_remap_held {
     struct dcpk_remap_rank *rank;
     struct dcpk_arena *arena;
@@ -86,7 +86,7 @@ dcpk_status dcpk_remap_held_make(struct dcpk_remap_rank *rank, const struct dcpk
                                  struct dcpk_remap_held *held, struct dcpk_error *err);
 void dcpk_remap_held_release(struct dcpk_remap_held *held); /* zeroed: a no-op */
 
-/* Collective: feed it from the files. most_bytes: that a rank holds, equal on all. *stats: but for
+/* Collective: feed it from the files. most_bytes: that a rank holds, equal on all. *stats: except
  * `note`, which is gone. */
 dcpk_status dcpk_remap_held_load(struct dcpk_remap_held *held, uint64_t most_bytes,
                                  struct dcpk_remap_files_stats *stats, struct dcpk_error *err);
@@ -98,7 +98,7 @@ dcpk_status dcpk_remap_held_prove(struct dcpk_remap_held *held, struct dcpk_rema
 
 /* ---- remap_steps.c ---- */
 
-/* All that one of `ranks` does. Collective. context: the struct dcpk_remap_job. */
+/* Runs one of `ranks`. Collective. context: the struct dcpk_remap_job. */
 dcpk_status dcpk_remap_rank_run(struct dcpk_ranks *ranks, void *context, struct dcpk_error *err);
 
 #endif

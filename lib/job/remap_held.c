@@ -47,7 +47,7 @@ static dcpk_status held_add_shard(struct dcpk_remap_held *held, uint32_t tensor,
     return DCPK_OK;
 }
 
-/* The place of a local tensor behind those that are there already. */
+/* The place of a local tensor after those that are there already. */
 static dcpk_status held_take_place(struct dcpk_remap_held *held, const struct dcpk_view *view,
                                    const struct dcpk_local *local, bool packs, uint64_t *place,
                                    struct dcpk_error *err)
@@ -66,7 +66,7 @@ static dcpk_status held_take_place(struct dcpk_remap_held *held, const struct dc
     return DCPK_OK;
 }
 
-/* What the rank holds, at places from 0 on. */
+/* Lays out the tensors that the rank holds, at places from 0 on. */
 static dcpk_status held_lay_out(struct dcpk_remap_held *held, const struct dcpk_laid_out *laid,
                                 struct dcpk_error *err)
 {
@@ -176,7 +176,8 @@ void dcpk_remap_held_release(struct dcpk_remap_held *held)
 
 /* ---- filled ---- */
 
-/* What reads for a rank: the ranks of this process share its processors and its memory. */
+/* The environment that reads for a rank: the ranks of this process share its processors and its
+ * memory. */
 static void held_share_env(const struct dcpk_remap_held *held, struct dcpk_env *env)
 {
     const struct dcpk_remap_rank *rank = held->rank;
@@ -260,14 +261,14 @@ dcpk_status dcpk_remap_held_wipe(struct dcpk_remap_held *held, struct dcpk_error
 
 /* ---- proven ---- */
 
-/* What a rank has of a tensor. */
+/* A rank's part of the sum of a tensor. */
 struct partial_sum {
     int64_t copy; /* -1: it has nothing */
     uint64_t sum, n_elems;
 };
 
-/* What all ranks have of a copy of a tensor. Zeros add nothing to a sum: the elements count, too.
- */
+/* The sum of a copy of a tensor over all ranks. Zeros add nothing to a sum: the elements count,
+ * too. */
 struct copy_total {
     bool is_there;
     uint64_t sum, n_elems;

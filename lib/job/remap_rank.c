@@ -122,7 +122,7 @@ dcpk_status dcpk_remap_rank_time(struct dcpk_remap_rank *rank, struct dcpk_remap
 
 /* ---- the link ---- */
 
-/* Of what the link is measured with, a rank. */
+/* bytes of the probe that measures a link, for each rank */
 #define LEAST_PROBE_BYTES ((size_t)16 << 20)
 #define MOST_PROBE_BYTES  (UINT64_C(1) << 30)
 #define N_PROBES          3

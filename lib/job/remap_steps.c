@@ -5,7 +5,7 @@
 
 /* ---- figures of all ranks ---- */
 
-/* What a rank adds to a step. */
+/* A rank's share of a step. */
 struct share {
     uint64_t in_bytes, out_bytes, local_bytes;
     uint64_t n_tiles, n_messages, table_bytes, staging_bytes;

@@ -20,7 +20,7 @@
 #define MAGIC_SMB2       0xfe534d42
 #define MAGIC_FUSE       0x65735546
 
-/* What of `path` exists: the path itself or the nearest folder around it. */
+/* Finds the part of `path` that exists: the path itself or the nearest folder around it. */
 static void find_existing(const char *path, char found[PATH_MAX])
 {
     struct stat info;
@@ -36,7 +36,7 @@ static void find_existing(const char *path, char found[PATH_MAX])
     }
 }
 
-/* May it have more room than it reports? */
+/* True if the file system may have more room than it reports. */
 static bool is_vague(const struct statfs *info)
 {
     static const unsigned long kinds[] = {NFS_SUPER_MAGIC, MAGIC_9P,   MAGIC_SMB,

@@ -171,7 +171,7 @@ static dcpk_status find_child(struct builder *b, struct dcpk_state_node *parent,
     return DCPK_OK;
 }
 
-/* What stands behind part i of a path: a list where the next part is an index. */
+/* The kind of node after part i of a path: a list where the next part is an index. */
 static enum dcpk_node_kind kind_at(const struct dcpk_value *path, size_t i)
 {
     if (i + 1 == path->n)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* state_dict_priv.h - the tree behind state_dict.h, for its two .c files. */
+/* state_dict_priv.h - the tree of state_dict.h, for its two .c files. */
 #ifndef DCPK_LIB_JOB_STATE_DICT_PRIV_H
 #define DCPK_LIB_JOB_STATE_DICT_PRIV_H
 

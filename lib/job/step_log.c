@@ -61,7 +61,7 @@ void dcpk_step_put(const struct dcpk_step *step, struct dcpk_bytes *out)
 
 /* ---- our lines ---- */
 
-/* What strtod takes as a whole, and a double holds; NUL-terminated. */
+/* True if strtod takes the whole text and a double holds the value; NUL-terminated. */
 static bool read_float(const char *text, double *value)
 {
     char *end;
@@ -188,7 +188,7 @@ out:
 
 #define NUMBER_BYTES 64
 
-/* The word behind `label` in a line of n bytes, cut to the array; false: no such label. */
+/* The word after `label` in a line of n bytes, cut to the array; false: no such label. */
 static bool find_word(const char *line, size_t n, const char *label, char word[NUMBER_BYTES])
 {
     const char *at = memmem(line, n, label, strlen(label));

@@ -43,7 +43,7 @@ struct dcpk_step {
 struct dcpk_step_log {
     struct dcpk_step *steps; /* by iteration, each once */
     size_t n;
-    size_t n_replaced; /* steps of the file that a resumed run made anew, left out */
+    size_t n_replaced; /* steps of the file that a resumed run made again, left out */
 };
 
 /* The line of a step, with its newline. */

@@ -9,7 +9,7 @@
 #include "lib/ckpt/run.h"
 #include "lib/io/sink.h"
 
-/* Where an output is to go, and which input writing it leaves alone. Borrowed. */
+/* The place of an output, and the input that must stay untouched. Borrowed. */
 struct dcpk_target_options {
     const char *in; /* path of the input, of whose run `source` was opened; NULL: it has none */
     const struct dcpk_run *source;
@@ -22,20 +22,19 @@ struct dcpk_target_options {
 };
 
 /*
- * Where `out` leads (dcpk_run_target or dcpk_run_target_model, for a name that ends in .tar
- * dcpk_run_target_archive);
- * touches nothing. With DCPK_FOLDER_RESUME alone what exists is taken for the work of an earlier
- * run (is_there). target: dcpk_run_release, set on success only. Errors: those of the two, and of
- * dcpk_folder_check_apart; DCPK_EUSAGE when it exists and is neither to be replaced nor to be
- * resumed.
+ * Resolves `out` (dcpk_run_target or dcpk_run_target_model, for a name that ends in .tar
+ * dcpk_run_target_archive); touches nothing. With DCPK_FOLDER_RESUME alone an existing output is
+ * taken for the work of an earlier run (is_there). target: dcpk_run_release, set on success only.
+ * Errors: those of the two, and of dcpk_folder_check_apart; DCPK_EUSAGE when it exists and is
+ * neither to be replaced nor to be resumed.
  */
 dcpk_status dcpk_target_find(const struct dcpk_target_options *options, struct dcpk_run *target,
                              struct dcpk_error *err);
 
 /*
- * Of DCPK_FOLDER_MANY and _LARGE what a planned output is: its files so small that syncing each by
- * itself would take longer than writing them; larger together than a quarter of this machine's
- * memory, so that who reads it next would not find it in the page cache, but for its end.
+ * Returns the flags that apply to a planned output: DCPK_FOLDER_MANY if its files are so small that
+ * syncing each would take longer than writing it; DCPK_FOLDER_LARGE if it is larger than a quarter
+ * of this machine's memory, so that the next reader would find only its end in the page cache.
  */
 #ifndef DCPK_MANY_FILES /* the program of the fault tests asks for fewer */
 #define DCPK_MANY_FILES 1000

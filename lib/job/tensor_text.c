@@ -22,7 +22,7 @@ struct text_writing {
     int kept[DCPK_MAX_RANK]; /* axes that the result has */
     int n_kept;
     int64_t at[DCPK_MAX_RANK]; /* the element under way, in the tensor */
-    /* What was read of the last kept axis: elements [first, first + n) of the row `at` lies in. */
+    /* Bytes read of the last kept axis: elements [first, first + n) of the row that `at` is in. */
     uint8_t *block;
     int64_t first, n;
     struct dcpk_bytes text;
@@ -149,7 +149,7 @@ static dcpk_status text_put_next(struct text_writing *w, int axis, int64_t last,
     return text_flush(w, FLUSH_BYTES, err);
 }
 
-/* What stands between two items at this depth, numpy's _formatArray. */
+/* Writes the separator between two items at this depth, as numpy's _formatArray. */
 static void put_separator(struct text_writing *w, int depth)
 {
     const int axes_left = w->n_kept - depth;

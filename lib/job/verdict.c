@@ -101,7 +101,7 @@ static bool same_shape(const struct dcpk_request *request, const struct dcpk_fou
     return true;
 }
 
-/* Is the tensor there, under either of its names? */
+/* True if the tensor exists under either of its names. */
 static bool find_tensor(const struct dcpk_holding *h, const struct dcpk_request *request,
                         struct dcpk_found_tensor *found)
 {
@@ -151,7 +151,7 @@ static dcpk_status load_held_value(void *context, const char *key, const struct 
 
 /* --- which loader --- */
 
-/* What is known of the run that saved. */
+/* Facts about the run that saved. */
 struct saved {
     const struct dcpk_value *attrs, *common;
     struct dcpk_grid layout;
@@ -179,7 +179,7 @@ static dcpk_status read_saved(struct checking *c, struct saved *saved, struct dc
     return DCPK_OK;
 }
 
-/* Does the name of an item have this end? Some facts show in names alone. */
+/* True if the name of an item has this end. Some facts show in names alone. */
 static bool holds_field(struct dcpk_holding *h, const char *end)
 {
     for (size_t i = 0; h->out == NULL && i < h->ckpt->n_objects; i++)
@@ -207,8 +207,8 @@ static bool has_new_rng(const struct dcpk_holding *h)
 }
 
 /*
- * A conversion keeps args of the release that trained. What it wrote may be of another one's form:
- * *release is then the nearest that reads it.
+ * A conversion keeps args of the release that trained. The output may have the form of another
+ * release: *release is then the nearest that reads it.
  */
 static bool fit_format(const struct dcpk_holding *h, enum dcpk_release *release)
 {
@@ -344,7 +344,7 @@ static dcpk_status choose_loader(struct checking *c, const struct dcpk_check_opt
     return DCPK_OK;
 }
 
-/* Where args show no release: the newest whose loader gets along best. */
+/* Assumes a release if args show none: the newest of those with the best answer. */
 static void choose_best(struct dcpk_verdict *check)
 {
     enum dcpk_loads best = DCPK_LOADS_NOT;
@@ -380,7 +380,7 @@ static bool is_weight(const char *name)
     return true;
 }
 
-/* Where a tensor's bytes begin. A value, and the key of a map, which copies nothing. */
+/* The place where a tensor's bytes begin. A value, and the key of a map, which copies nothing. */
 struct start {
     uint64_t file, offset_bytes;
 };

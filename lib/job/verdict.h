@@ -32,7 +32,7 @@ struct dcpk_check_finding {
 
 #define DCPK_MAX_FINDINGS 100000 /* kept; all are counted */
 
-/* What came out. All is owned: dcpk_verdict_release. */
+/* The result. All is owned: dcpk_verdict_release. */
 struct dcpk_verdict {
     struct dcpk_arena *arena;
     enum dcpk_release release; /* of the loader that was asked for, or that args show */
@@ -61,18 +61,18 @@ struct dcpk_verdict {
 dcpk_status dcpk_check_run(struct dcpk_holding *holding, const struct dcpk_check_options *options,
                            struct dcpk_verdict *check, struct dcpk_error *err);
 /*
- * The same of what is about to be written. What cannot be judged is not an error: verdict->unknown
- * is then the reason, and no answer reads as a yes. A format without loaders leaves it zero (arena
+ * The same for a planned output. A case that cannot be judged is not an error: verdict->unknown is
+ * then the reason, and no answer reads as a yes. A format without loaders leaves it zero (arena
  * NULL). Errors: DCPK_ENOMEM, DCPK_EIO, DCPK_ECANCELLED.
  */
 dcpk_status dcpk_verdict_of_plan(struct dcpk_holding *holding,
                                  const struct dcpk_check_options *options,
                                  struct dcpk_verdict *verdict, struct dcpk_error *err);
-/* Does no release load it, with whatever flag? False where that cannot be known. */
+/* True if no release loads it with any flags. False where that cannot be known. */
 bool dcpk_verdict_is_no(const struct dcpk_verdict *verdict);
 void dcpk_verdict_release(struct dcpk_verdict *check); /* a zeroed one is a no-op */
 
-/* What a run of a release has to do so that it loads. */
+/* Flags that a run of a release needs to load it. */
 enum dcpk_loads {
     DCPK_LOADS,
     DCPK_LOADS_WITHOUT_RNG,       /* with --no-load-rng */
@@ -80,8 +80,8 @@ enum dcpk_loads {
     DCPK_LOADS_WITHOUT_BOTH,
     DCPK_LOADS_NOT,
 };
-/* Of those loaders of check->asked that are in the set; DCPK_LOADS_NOT also when what args name is
- * not known. */
+/* Combines the answers of the loaders of check->asked that are in the set; DCPK_LOADS_NOT also when
+ * a module of args is not known. */
 enum dcpk_loads dcpk_verdict_loads(const struct dcpk_verdict *check, uint32_t loaders);
 
 /* The flags that a run needs: "--no-load-rng"; "" and "not" at the ends. */
@@ -92,7 +92,7 @@ const struct dcpk_check_finding *dcpk_verdict_reason(const struct dcpk_verdict *
                                                      enum dcpk_loads loads, uint32_t loaders);
 /*
  * Append the releases whose outcome is this: "core 0.16, 0.17, main"; why: with what they lack in
- * brackets behind them. False, nothing appended, when there are none.
+ * brackets after them. False, nothing appended, when there are none.
  */
 bool dcpk_verdict_way(const struct dcpk_verdict *check, enum dcpk_loads loads, bool why,
                       struct dcpk_bytes *text);

@@ -78,7 +78,7 @@ static void put_releases(const struct dcpk_verdict *check, uint32_t loaders,
     }
 }
 
-/* Is it for want of such things that the outcome is this one? */
+/* True if the lack of such items caused this outcome. */
 static bool is_cause(enum dcpk_purpose purpose, enum dcpk_loads loads)
 {
     const bool is_always =

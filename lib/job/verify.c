@@ -9,7 +9,7 @@
 #include "lib/exec/ranks.h"
 #include "lib/exec/side_files.h"
 
-/* What every check has at hand. */
+/* State of all checks. */
 struct verifying {
     struct dcpk_checkpoint *ckpt;
     const struct dcpk_verify_options *options;
@@ -95,7 +95,7 @@ static void check_against(struct verifying *w)
                   proof->differences.n, o->source_name, proof->differences.first->sentence);
 }
 
-/* Do all checks hold? The answer of rank 0, which has made all of them, is shared by all. */
+/* True if all checks hold. Rank 0 has made all of them, and shares its answer with all. */
 static bool all_hold(const struct verifying *w)
 {
     struct dcpk_ranks *ranks = w->options->env.ranks;

@@ -8,7 +8,7 @@
 enum dcpk_verify_check {
     DCPK_VERIFY_WHOLE,     /* nothing is missing that belongs to tensors and objects */
     DCPK_VERIFY_COVER,     /* the chunks of every tensor cover it exactly */
-    DCPK_VERIFY_OVERLAPS,  /* no two items share bytes, but for exact aliases */
+    DCPK_VERIFY_OVERLAPS,  /* no two items share bytes, except exact aliases */
     DCPK_VERIFY_PICKLES,   /* objects can be read, and hold known classes alone */
     DCPK_VERIFY_CHECKSUMS, /* of every stored item */
     DCPK_VERIFY_INTEGRITY, /* Megatron's list of files, where the folder has one */

@@ -18,21 +18,23 @@ dcpk_status dcpk_account_init(struct dcpk_account *account, const struct dcpk_ch
 void dcpk_account_release(struct dcpk_account *account); /* a zeroed one is a no-op */
 /* The stored tensor of that key, where there is one: of an object there is none. */
 void dcpk_account_key(struct dcpk_account *account, const char *key, size_t key_bytes);
-/* What the pieces are taken from: stored tensors, or those that a view is seen through. */
+/* Accounts for the sources of the pieces: stored tensors, or those that a view is seen through. */
 void dcpk_account_pieces(struct dcpk_account *account, const struct dcpk_piece *pieces, size_t n);
-/* What the view left out, mapped to something else, or was asked to leave out. */
+/* Accounts for the tensors that the view left out, mapped to something else, or was asked to leave
+ * out. */
 void dcpk_account_left(struct dcpk_account *account, const struct dcpk_model *model);
 
 /*
- * The view of a checkpoint: to_model, then an account of every stored tensor. What no rule knows is
- * in model->unknown, and what the user had left out is dropped with that reason. flags: enum
- * dcpk_model_flags. model: dcpk_model_free, also after a failure. Errors: DCPK_EUNSUPPORTED for a
- * format without views of a model; those of to_model.
+ * The view of a checkpoint: to_model, then an account of every stored tensor. Tensors without a
+ * rule are in model->unknown; tensors that the user left out are dropped with that reason. flags:
+ * enum dcpk_model_flags. model: dcpk_model_free, also after a failure. Errors: DCPK_EUNSUPPORTED
+ * for a format without views of a model; those of to_model.
  */
 dcpk_status dcpk_model_read(struct dcpk_checkpoint *ckpt, unsigned flags, struct dcpk_model **model,
                             struct dcpk_error *err);
 
-/* Has any parameter a value? Optimizer state alone may be of names that are not recognised. */
+/* True if any parameter has a value. Optimizer state alone may be of names that are not
+ * recognised. */
 bool dcpk_model_has_values(const struct dcpk_model *model);
 /* DCPK_OK when the view knows every stored tensor; else DCPK_EUNSUPPORTED with how many it does
  * not, the first of them, and what they may be. */

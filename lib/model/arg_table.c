@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* arg_table.c - the table of args that describe a model, what they mean, and how two runs differ.
- */
+/* arg_table.c - the table of args that describe a model, what they mean, and how two runs
+ * differ. */
 #include "lib/model/arg_table.h"
 
 #include <string.h>
@@ -304,7 +304,7 @@ static bool are_losses(const struct dcpk_value *types)
     return n > 0 || is_loss(types);
 }
 
-/* What the attribute means; NULL: it is not there. */
+/* The meaning of the attribute; NULL: it is absent. */
 static const struct dcpk_value *arg_meaning(const struct dcpk_arg *arg,
                                             const struct dcpk_value *attrs, const char **name)
 {
@@ -445,7 +445,7 @@ const char *dcpk_args_next_difference(const struct dcpk_value *a, const struct d
     return NULL;
 }
 
-/* Of experts: rows of gate and up take turns in blocks of it
+/* Blocks of experts' rows in which gate and up take turns
  * (megatron/core/transformer/transformer_config.py@core_v0.19.0). */
 const char *dcpk_ordering_arg(const struct dcpk_value *a, const struct dcpk_value *b)
 {

@@ -22,7 +22,7 @@
  */
 enum dcpk_arg_kind { DCPK_ARG_ANY, DCPK_ARG_INT, DCPK_ARG_FLOAT, DCPK_ARG_BOOL, DCPK_ARG_TEXT };
 
-/* Where an arg means something. */
+/* The part of a model that an arg affects. */
 enum dcpk_arg_part {
     DCPK_PART_ALL,
     DCPK_PART_GELU,     /* without another activation */
@@ -75,7 +75,7 @@ const struct dcpk_arg *dcpk_arg_find(const char *name);
 dcpk_status dcpk_arg_of_field(const struct dcpk_value *members, const char *field,
                               const char **name, struct dcpk_error *err);
 
-/* Is an attribute of that name given, or its twin? */
+/* True if an attribute of that name, or its twin, is given. */
 bool dcpk_arg_is_given(const struct dcpk_value *given, const char *name);
 
 /*
@@ -84,12 +84,12 @@ bool dcpk_arg_is_given(const struct dcpk_value *given, const char *name);
  */
 const struct dcpk_value *dcpk_arg_value(const struct dcpk_value *attrs, const char *name);
 
-/* Does the arg decide, for a model of these args, and is it off its default? */
+/* True if the arg has an effect in a model of these args, and is off its default. */
 bool dcpk_arg_is_off(const struct dcpk_arg *arg, const struct dcpk_value *attrs);
 
 /*
  * The first arg from *at on, a number in the table, that decides and that two runs have with
- * another meaning, and *at set behind it; NULL: there is none. a, b: args' attributes. The name is
+ * another meaning, and *at set after it; NULL: there is none. a, b: args' attributes. The name is
  * that of the release which wrote them.
  */
 const char *dcpk_args_next_difference(const struct dcpk_value *a, const struct dcpk_value *b,

@@ -91,8 +91,8 @@ static dcpk_status clean_rng(struct dcpk_model *model, struct dcpk_error *err)
     return DCPK_OK;
 }
 
-/* Would every format keep it under its name alone? Those that flatten take dicts, lists of values
- * that nest and names with dots apart, and find no tensor again. */
+/* True if every format would keep the pair under its name alone. Formats that flatten take dicts,
+ * lists of values that nest and names with dots apart, and find no tensor again. */
 static bool is_setting(const struct dcpk_value_pair *pair)
 {
     const char *name = dcpk_value_as_str(pair->key);

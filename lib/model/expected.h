@@ -16,10 +16,10 @@ enum dcpk_expected_flags {
 
 #define DCPK_EXPECTED_RANK 3
 
-/* A parameter of a layer, or one outside layers, by its name behind the layer's. */
+/* A parameter of a layer, or one outside layers, by its name after the layer's. */
 struct dcpk_expected_param {
     /*
-     * As Transformer Engine's spec and as the local one call it. Of an expert the name behind
+     * As Transformer Engine's spec and as the local one call it. For an expert, the name after
      * "mlp.experts.", without its number: "linear_fc1.weight".
      */
     const char *te, *local;
@@ -35,7 +35,7 @@ struct dcpk_expected_module {
     unsigned flags;
 };
 
-/* What all layers of one kind have. */
+/* Common properties of all layers of one kind. */
 struct dcpk_expected_kind {
     unsigned traits; /* of lib/rules/expect.c; equal traits are one kind */
     struct dcpk_expected_param *params;

@@ -30,18 +30,17 @@ struct dcpk_laid_out {
 
 /*
  * Lay out the model, whose parameters have their place (lib/model/parallel.h) and fit the sizes
- * (dcpk_rules_mesh). Of its stages the first has the embeddings, too, the last one the rest, and
- * what no rule knows is on all. Errors: DCPK_EMISMATCH naming what does not divide;
- * DCPK_EUNSUPPORTED for a parameter that no rule cuts, and for rows that FSDP would cut;
- * DCPK_ENOMEM.
+ * (dcpk_rules_mesh). The first stage also has the embeddings, the last one the rest; tensors
+ * without a rule are on all. Errors: DCPK_EMISMATCH naming what does not divide; DCPK_EUNSUPPORTED
+ * for a parameter that no rule cuts, and for rows that FSDP would cut; DCPK_ENOMEM.
  */
 dcpk_status dcpk_lay_out(const struct dcpk_model *model, const struct dcpk_placing *placing,
                          struct dcpk_laid_out *laid, struct dcpk_error *err);
 void dcpk_laid_out_release(struct dcpk_laid_out *laid);
 
-/* Find what a rank, any one, holds of a tensor of the model. What does not have its parameter's
- * shape, as a step counter, is whole on the ranks that have the parameter. Errors: those of
- * dcpk_held_of. */
+/* Find what a rank, any one, holds of a tensor of the model. A tensor that does not have its
+ * parameter's shape, such as a step counter, is whole on the ranks that have the parameter. Errors:
+ * those of dcpk_held_of. */
 dcpk_status dcpk_laid_out_find(const struct dcpk_laid_out *laid,
                                const struct dcpk_model_tensor *tensor, int64_t rank,
                                struct dcpk_arena *arena, struct dcpk_local *local,

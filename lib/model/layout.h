@@ -42,8 +42,8 @@ enum { DCPK_LAYOUT_MAX_ARGS = DCPK_LAYOUT_N_SIZES + 6 };
 size_t dcpk_layout_args(const struct dcpk_grid *mesh, const struct dcpk_value *attrs,
                         struct dcpk_layout_arg *list);
 
-/* Is it an attribute whose size follows from a target: of a mesh, or the number of instances that
- * an optimizer is sharded in? */
+/* True for an attribute whose size follows from a target: of a mesh, or the number of instances
+ * that an optimizer is sharded in. */
 bool dcpk_layout_is_arg(const char *name);
 
 /* Attributes that cut a pipeline into stages and chunks. */

@@ -9,7 +9,7 @@
 
 struct dcpk_part_kind;
 
-/* What a tensor is to its parameter. */
+/* The role of a tensor for its parameter. */
 enum dcpk_role {
     DCPK_WEIGHT, /* the parameter in the model's dtype, or a persistent buffer */
     DCPK_MASTER, /* its fp32 main copy (optimizer.state.param, fp32_param) */
@@ -53,9 +53,9 @@ struct dcpk_param {
      */
     const char *name;
     /*
-     * What its rows are, where they are not all of one kind by a format or the rules:
-     * dcpk_gate_up of a SwiGLU fc1. NULL: of one kind, or as dcpk_parts_of (parts.h) reads them
-     * off the module. How formats store them: rows.h.
+     * The kinds of its rows, where they are not all of one kind by a format or the rules:
+     * dcpk_gate_up of a SwiGLU fc1. NULL: of one kind, or as dcpk_parts_of (parts.h) reads them off
+     * the module. How formats store them: rows.h.
      */
     const struct dcpk_part_kind *parts;
     bool is_buffer; /* not trained: no optimizer state, no group */
@@ -93,7 +93,7 @@ struct dcpk_extra {
     const struct dcpk_object *object; /* of model->ckpt */
 };
 
-/* What the caller wants of a view. */
+/* Requests of the caller to a view. */
 enum dcpk_model_flags {
     DCPK_MODEL_WEIGHTS_ONLY =
         1, /* leave optimizer state out; an optimizer layout that cannot be read is then no error */
@@ -102,7 +102,7 @@ enum dcpk_model_flags {
 #define DCPK_COMMAND_LINE_NAME "megatron_command_line.txt"
 
 /*
- * What a repair did to optimizer state. Counts are of one state: masters and each moment are
+ * The effect of a repair on optimizer state. Counts are of one state: masters and each moment are
  * repaired alike.
  */
 struct dcpk_repaired {
@@ -137,8 +137,8 @@ struct dcpk_model {
     const struct dcpk_value *scheduler; /* opt_param_scheduler, dict */
     const struct dcpk_value *content;   /* content_metadata, dict */
     const struct dcpk_value *scaler;    /* of fp16 runs: the loss scale and its trackers, dict */
-    /* Of torch's optimizers that are not distributed: kept beside the groups, which have it too; a
-     * number. */
+    /* For torch's optimizers that are not distributed: kept next to the groups, which have it too;
+     * a number. */
     const struct dcpk_value *common_step;
     const struct dcpk_value *further; /* what else a common state holds, by name: dict */
     /* Parameter groups: dicts without "params"; dense, then expert. dcpk_model_add_group. */
@@ -158,9 +158,9 @@ struct dcpk_model {
      */
     int64_t rows_tp;
     /*
-     * What a user of Megatron types beside --use-checkpoint-args to have this model: what loaders
-     * do not take from args. Of a converted one it lies in the file DCPK_COMMAND_LINE_NAME of its
-     * folder. NULL: nothing is known of it.
+     * Flags that a user of Megatron types in addition to --use-checkpoint-args to have this model:
+     * those that loaders do not take from args. A converted checkpoint has them in the file
+     * DCPK_COMMAND_LINE_NAME of its folder. NULL: not known.
      */
     const char *command_line;
     const char *family; /* of a model's folder: that of its map; else NULL */
@@ -172,12 +172,12 @@ struct dcpk_model {
      * (lib/job/compare.h).
      */
     bool needs_proof;
-    /* What DCPK_REPAIR_PADDING put back; NULL: it was not asked for, or the format has no such
+    /* The result of DCPK_REPAIR_PADDING; NULL: it was not asked for, or the format has no such
      * fault. */
     const struct dcpk_repaired *repaired;
     /*
      * The format's own loaders do not find all of it as it is: another program wrote it (Megatron's
-     * converter), or its keys have other prefixes. Writing the same format anew mends that.
+     * converter), or its keys have other prefixes. Writing the same format again mends that.
      */
     bool needs_rewrite;
     /* Trained without a low-precision copy: other prefix in fsdp_dtensor
@@ -196,8 +196,8 @@ struct dcpk_model {
      * report. */
     uint32_t *unknown;
     size_t n_unknown;
-    /* What the format has seen of them: what stands before known names in some, without the last
-     * dot, and what they may be; NULL: nothing. */
+    /* The format's findings about them: a prefix before known names in some, without the last dot,
+     * and a guess what they are; NULL: nothing. */
     const char *unknown_prefix, *unknown_hint;
 };
 
@@ -226,7 +226,7 @@ dcpk_status dcpk_model_add_extra(struct dcpk_model *model, const struct dcpk_ext
 #define DCPK_MAX_GROUPS 1024
 dcpk_status dcpk_model_add_group(struct dcpk_model *model, const struct dcpk_value *group,
                                  struct dcpk_error *err);
-/* Leaves `key` out and records why. Drop: the user may miss it. Omit: it is replaced, made anew or
+/* Leaves `key` out and records why. Drop: the user may miss it. Omit: it is replaced, made again or
  * not asked for. */
 void dcpk_model_drop(struct dcpk_model *model, const char *key, const char *reason);
 void dcpk_model_omit(struct dcpk_model *model, const char *key, const char *reason);
@@ -255,7 +255,7 @@ void dcpk_model_clear_rng(struct dcpk_model *model);
 /* Records that the source tensor `key` is not lost, though it is not a tensor of the view. */
 void dcpk_model_carry(struct dcpk_model *model, const char *key);
 
-/* Are two tensors, of one model or of two, of the same shape? */
+/* True if two tensors, of one model or of two, have the same shape. */
 bool dcpk_model_same_shape(const struct dcpk_model_tensor *a, const struct dcpk_model_tensor *b);
 
 /* Replaces attributes of *args, which may be NULL, by those that the caller has given (given.args);

@@ -62,7 +62,7 @@ static bool is_command_line(const char *text, size_t n_bytes)
     return n_bytes > 0;
 }
 
-/* An earlier conversion put it beside what Megatron loads. */
+/* An earlier conversion put it next to what Megatron loads. */
 static dcpk_status read_command_line(struct dcpk_model *model, struct dcpk_error *err)
 {
     static const char name[] = DCPK_COMMAND_LINE_NAME;

@@ -12,8 +12,8 @@
 #define MAX_PARTS                                                                                  \
     16 /* levels that objects are put together to; what is left of a key is one name */
 
-/* Does `name` begin with the n bytes of `part` as a whole part? Then *rest is what follows it and
- * its dot. */
+/* True if `name` begins with the n bytes of `part` as a whole part. Then *rest is the text after it
+ * and its dot. */
 static bool name_take_part(const char *name, const char *part, size_t n, const char **rest)
 {
     if (strncmp(name, part, n) != 0 || (name[n] != '\0' && (name[n] != '.' || name[n + 1] == '\0')))
@@ -85,7 +85,7 @@ static void walk(const struct dcpk_value *value, const char *name, const char *r
 
 /* ---- objects that stand for the common state ---- */
 
-/* Dots come before all other bytes, so that what is under a name stands together behind it. */
+/* Dots come before all other bytes, so that what is under a name stands together after it. */
 static int rank_of(unsigned char c)
 {
     if (c == '\0')

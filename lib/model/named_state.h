@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* named_state.h - the state beside the tensors (args, iteration, ...) by one spelling in every
+/* named_state.h - the state next to the tensors (args, iteration, ...) by one spelling in every
  * format. */
 #ifndef DCPK_LIB_MODEL_NAMED_STATE_H
 #define DCPK_LIB_MODEL_NAMED_STATE_H
@@ -10,7 +10,7 @@
 /* All of it; also an optional first part of every name, "common.args.lr". */
 #define DCPK_COMMON_NAME "common"
 
-/* Where a name led. */
+/* The state that a name leads to. */
 struct dcpk_named_state {
     const struct dcpk_value *value; /* NULL: nowhere */
     /* Then: the part of the name up to here led to `parent`, which has no more of it. */

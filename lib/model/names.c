@@ -17,7 +17,7 @@
 static const char *const mtp_layer[] = {"transformer_layer.", "mtp_model_layer."};
 
 /*
- * Norms that Transformer Engine fuses into the linear layer behind them; `needs`: a flag that the
+ * Norms that Transformer Engine fuses into the linear layer after them; `needs`: a flag that the
  * layer must have for the pair to mean the same, `unless`: one that it must not have.
  */
 static const struct fused_norm {
@@ -49,7 +49,8 @@ static const char new_conv[] = "mixer.conv1d_", old_conv[] = "mixer.conv1d.";
 
 /*
  * The fused down-projection of MLA takes the norm in front of it (gpt_layer_specs.py@0.18.2 to
- * main, mla_down_proj_fusion); main keeps it under the canonical name, but for its parameter group.
+ * main, mla_down_proj_fusion); main keeps it under the canonical name, except for its parameter
+ * group.
  */
 static const char mla_norm[] = "input_layernorm.",
                   fused_mla_norm[] = "self_attention.linear_qkv_down_proj.layer_norm_";
@@ -114,7 +115,7 @@ static bool norm_applies(const struct fused_norm *norm, unsigned flags)
     return (flags & norm->needs) == norm->needs && (flags & norm->unless) == 0;
 }
 
-/* "local_experts.7.linear_fc1.weight" -> "linear_fc1.weight7", behind "mlp.experts."; NULL when it
+/* "local_experts.7.linear_fc1.weight" -> "linear_fc1.weight7", after "mlp.experts."; NULL when it
  * is not of that form. */
 static const char *group_expert(struct dcpk_arena *arena, const char *rest, struct dcpk_error *err)
 {
@@ -125,7 +126,7 @@ static const char *group_expert(struct dcpk_arena *arena, const char *rest, stru
                              (int)digits, number);
 }
 
-/* The same name behind its layer, in canonical spelling. */
+/* The same name after its layer, in canonical spelling. */
 static const char *canonical_rest(struct dcpk_arena *arena, const char *rest, unsigned flags,
                                   struct dcpk_error *err)
 {

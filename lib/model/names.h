@@ -26,7 +26,7 @@ enum dcpk_impl {
     DCPK_IMPL_LOCAL, /* local norms, sequential experts */
 };
 
-/* What the spellings of a layer's names depend on. */
+/* Properties that the spellings of a layer's names depend on. */
 enum dcpk_layer_flags {
     DCPK_LAYER_MOE = 1,                /* has experts or a router */
     DCPK_LAYER_QKV = 2,                /* has linear_qkv: not MLA */
@@ -62,12 +62,12 @@ dcpk_status dcpk_name_spellings(struct dcpk_arena *arena, const char *canonical,
                                 unsigned layer_flags, enum dcpk_impl impl,
                                 struct dcpk_spellings *spellings, struct dcpk_error *err);
 
-/* Is it the first linear layer of an MLP, whose rows are gate and up when the activation is SwiGLU
- * (formats/fsdp_dtensor/FORMAT.md 5.1)? */
+/* True for the first linear layer of an MLP, whose rows are gate and up when the activation is
+ * SwiGLU (formats/fsdp_dtensor/FORMAT.md 5.1). */
 bool dcpk_name_is_fc1(const char *canonical);
-/* Is it a routed expert's parameter? (Shared experts are dense.) */
+/* True for a routed expert's parameter. (Shared experts are dense.) */
 bool dcpk_name_is_expert(const char *canonical);
-/* Does it lie in module `module`: contains ".<module>." or starts with "<module>."? */
+/* True if it is in module `module`: contains ".<module>." or starts with "<module>.". */
 bool dcpk_name_in_module(const char *name, const char *module);
 
 #endif

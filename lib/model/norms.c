@@ -18,7 +18,7 @@ bool dcpk_name_is_norm_weight(const char *canonical)
     static const char weight[] = ".weight";
     const char *end, *module;
 
-    if (dcpk_ends_with(canonical, ".layer_norm_weight")) /* fused with the linear layer behind it */
+    if (dcpk_ends_with(canonical, ".layer_norm_weight")) /* fused with the linear layer after it */
         return true;
     if (!dcpk_ends_with(canonical, weight) || dcpk_ends_with(canonical, ".mixer.norm.weight"))
         return false;

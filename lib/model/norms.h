@@ -15,14 +15,13 @@
 #define DCPK_ARG_NORM_1P       "apply_layernorm_1p"
 #define DCPK_ARG_ZERO_CENTERED "layernorm_zero_centered_gamma"
 
-/* Are the norms of a run zero-centered? attrs: args' attributes; NULL: no. */
+/* True if the norms of a run are zero-centered. attrs: args' attributes; NULL: no. */
 bool dcpk_norms_are_centered(const struct dcpk_value *attrs);
 
 /*
- * Is it the weight (not the bias) of such a norm? By its canonical name. Not that of a Mamba
- * mixer's own, which is mamba_ssm's and multiplies by w under any flag
- * (megatron/core/ssm/mamba_mixer.py
- * @core_v0.19.0 ExtendedRMSNorm).
+ * True for the weight (not the bias) of such a norm, by its canonical name. False for that of a
+ * Mamba mixer's own, which is mamba_ssm's and multiplies by w under any flag
+ * (megatron/core/ssm/mamba_mixer.py @core_v0.19.0 ExtendedRMSNorm).
  */
 bool dcpk_name_is_norm_weight(const char *canonical);
 
@@ -36,7 +35,7 @@ dcpk_status dcpk_norm_add(struct dcpk_checkpoint *ckpt, const struct dcpk_model_
                           struct dcpk_error *err);
 
 /*
- * Have the view hold the weights of norms zero-centered, or as they are. A weight is then its
+ * Makes the view hold the weights of norms zero-centered, or as they are. A weight is then its
  * master's sum, rounded. args, which must be there, change with it; a view that is so already
  * stays. Errors: those of dcpk_norm_add.
  */

@@ -118,7 +118,7 @@ dcpk_status dcpk_parts_size(struct dcpk_arena *arena, const struct dcpk_part_kin
     return dcpk_rows_behind(arena, names, n_rows, n, parts, err);
 }
 
-/* Do the sizes of the parts add up to n_rows? */
+/* True if the sizes of the parts add up to n_rows. */
 static bool adds_up(const struct module *m, const struct dcpk_part_kind *kinds, int64_t n_rows)
 {
     for (; kinds->name != NULL; kinds++) {

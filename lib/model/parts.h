@@ -19,11 +19,11 @@ enum dcpk_part_size {
 };
 
 struct dcpk_part_kind {
-    const char *name; /* NULL behind the last */
+    const char *name; /* NULL after the last */
     enum dcpk_part_size size;
 };
 
-/* Of a SwiGLU fc1: "gate" and "up". */
+/* SwiGLU fc1: "gate" and "up". */
 extern const struct dcpk_part_kind dcpk_gate_up[];
 
 /* A module's projections: the parts of its in_proj and of its convolution, in the order of rows. */
@@ -34,7 +34,7 @@ struct dcpk_part_layout {
 #define DCPK_N_PART_LAYOUTS 3
 extern const struct dcpk_part_layout dcpk_part_layouts[DCPK_N_PART_LAYOUTS];
 
-/* Parts of these kinds one behind the other, size[] rows each by enum dcpk_part_size; in
+/* Parts of these kinds one after the other, size[] rows each by enum dcpk_part_size; in
  * `arena`. */
 dcpk_status dcpk_parts_size(struct dcpk_arena *arena, const struct dcpk_part_kind *kinds,
                             const int64_t size[DCPK_N_PART_SIZES], struct dcpk_split *parts,
@@ -46,7 +46,7 @@ int64_t dcpk_parts_count(const struct dcpk_param *param);
 /*
  * The parts of a parameter in the order of its rows, in `arena`; parts->n is 0 for one that has
  * none. Sizes of param->parts follow from its rows; those of projections from the shapes of the
- * parameters beside it (`out_proj.weight`, `dt_bias`, the convolution), which must add up to the
+ * parameters next to it (`out_proj.weight`, `dt_bias`, the convolution), which must add up to the
  * rows of `in_proj`. Errors: DCPK_EUNSUPPORTED naming the parameter when they do not;
  * DCPK_EMISMATCH for an odd number of gate and up rows.
  */
@@ -55,8 +55,8 @@ dcpk_status dcpk_parts_of(const struct dcpk_model *model, const struct dcpk_para
                           struct dcpk_error *err);
 
 /*
- * A tensor-parallel rank holds its block of every part, part behind part. A tensor of all ranks,
- * rank behind rank, as Megatron-FSDP keeps it, thus has another order of rows for each number of
+ * A tensor-parallel rank holds its block of every part, part after part. A tensor of all ranks,
+ * rank after rank, as Megatron-FSDP keeps it, thus has another order of rows for each number of
  * ranks; 3D-parallel checkpoints have none of this (formats/fsdp_dtensor/FORMAT.md 8.1;
  * megatron/core/ssm/utils.py @0.19.0 _split_tensor_factory). Bring every projection of the model
  * from the order of tp ranks into that of one, which the view always has. Errors: those of
@@ -89,12 +89,12 @@ dcpk_status dcpk_parts_look_up(const struct dcpk_model *model, const struct dcpk
 
 /*
  * "X.in_proj.weight.z", ".x", ".B", ".C" and ".dt" are rows of one parameter "X.in_proj.weight",
- * one part behind the other, the same for any number of tensor-parallel ranks: together they are
- * the one of a run without tensor parallelism (megatron/core/ssm/utils.py@0.19.0
- * _split_tensor_factory, its caller in mamba_mixer.py, gated_delta_net/common.py). Find all parts
- * of the parameter of which `source`, whose key is `key`, is one: found->n is 0 for a part of no
- * module that is known, or where one is missing. What is not a part is found alone, whole_bytes
- * being all of its name. Errors: DCPK_ENOMEM.
+ * one part after the other, the same for any number of tensor-parallel ranks: together they are the
+ * one of a run without tensor parallelism (megatron/core/ssm/utils.py@0.19.0 _split_tensor_factory,
+ * its caller in mamba_mixer.py, gated_delta_net/common.py). Find all parts of the parameter of
+ * which `source`, whose key is `key`, is one: found->n is 0 for a part of an unknown module, or
+ * where one is missing. A tensor that is not a part is found alone, whole_bytes being all of its
+ * name. Errors: DCPK_ENOMEM.
  */
 dcpk_status dcpk_parts_find(const struct dcpk_model *model, uint32_t source,
                             const struct dcpk_part_key *key, struct dcpk_found_parts *found,

@@ -6,7 +6,7 @@
 #include "lib/base/text.h"
 #include "lib/model/parts.h"
 
-/* What stands before the part's name. */
+/* The names before the part's name. */
 static const struct projection {
     const char *name;
     bool is_conv;
@@ -15,7 +15,7 @@ static const struct projection {
                    {".conv1d.weight.", true},
                    {".conv1d.bias.", true}};
 
-/* The projection that `name` is a part of, and its bytes with the dot behind it; NULL: of none. */
+/* The projection that `name` is a part of, and its bytes with the dot after it; NULL: of none. */
 static const struct projection *projection_of(const char *name, size_t *head_bytes)
 {
     for (size_t i = 0; i < DCPK_COUNT(projections); i++) {

@@ -92,8 +92,8 @@ static const struct dcpk_value *find_set(const char *name, const struct dcpk_val
 }
 
 /*
- * Does the size follow from the source's mesh? Data parallelism that is not given does
- * (dcpk_layout_fit_ranks); of a mesh that is given what else it lacks follows from the rest of it.
+ * True if the size follows from the source's mesh. Data parallelism that is not given does
+ * (dcpk_layout_fit_ranks); other sizes that a given mesh lacks follow from the rest of it.
  */
 static bool is_of_source(const struct dcpk_output *out, const struct dcpk_layout_size *size,
                          bool is_set)

@@ -18,8 +18,8 @@ dcpk_status dcpk_args_portable(struct dcpk_output *out, const struct dcpk_value 
                                const struct dcpk_value **portable, struct dcpk_error *err);
 
 /*
- * Is `v` made of primitives, containers, Namespace, torch dtypes and tensors alone? A value whose
- * nodes are shared so often that a walk would not end is not.
+ * True if `v` is made of primitives, containers, Namespace, torch dtypes and tensors alone. False
+ * for a value whose nodes are shared so often that a walk would not end.
  */
 bool dcpk_value_is_portable(const struct dcpk_value *v);
 

@@ -85,7 +85,7 @@ static const struct module mtp_modules[] = {
 
 /*
  * Outside layers (MC/models/gpt/gpt_model.py, hybrid/hybrid_model.py); the decoder registers its
- * final norm behind its layers.
+ * final norm after its layers.
  */
 static const struct outer {
     enum dcpk_section section;
@@ -104,8 +104,8 @@ static const struct outer {
 static const char *const buffers[] = {"mlp.router.expert_bias",
                                       "mlp.router.local_tokens_per_expert"};
 
-/* "weight", "bias", or nothing behind a parameter that belongs to no module; *leaf then points
- * behind it. */
+/* "weight", "bias", or nothing after a parameter that belongs to no module; *leaf then points
+ * after it. */
 static bool take_leaf(const struct module *m, const char **leaf, bool *is_bias)
 {
     *is_bias = dcpk_starts_with(*leaf, "bias");
@@ -118,7 +118,7 @@ static bool take_leaf(const struct module *m, const char **leaf, bool *is_bias)
 
 /*
  * Sequential experts register expert by expert, grouped ones all of fc1 first: order[3] and [4]
- * hold which. The bias stands behind its weight, in grouped linears too
+ * hold which. The bias stands after its weight, in grouped linears too
  * (transformer_engine/pytorch/module/grouped_linear.py).
  */
 static bool match_module(const struct module *m, const char *leaf, unsigned spec,
@@ -167,7 +167,7 @@ static bool match_layer(const char *rest, unsigned spec, struct dcpk_registered 
     return match_table(layer_modules, DCPK_COUNT(layer_modules), rest, spec, reg);
 }
 
-/* "<section><n>.": the number, and the name behind it. */
+/* "<section><n>.": the number, and the name after it. */
 static bool in_section(const char *name, const char *section, int64_t *layer, const char **rest)
 {
     if (!dcpk_starts_with(name, section))

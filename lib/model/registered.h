@@ -23,8 +23,8 @@ enum dcpk_section {
     DCPK_NO_SECTION, /* a name that no rule knows */
 };
 
-/* What a name shows (formats/torch_dist/FORMAT.md 4.3 to 4.6, formats/fsdp_dtensor/FORMAT.md 8.2).
- * A value. */
+/* Facts that a name shows (formats/torch_dist/FORMAT.md 4.3 to 4.6, formats/fsdp_dtensor/FORMAT.md
+ * 8.2). A value. */
 struct dcpk_registered {
     enum dcpk_section section;
     int64_t layer;    /* of the decoder, or of multi-token prediction; 0 elsewhere */

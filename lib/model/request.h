@@ -84,7 +84,7 @@ dcpk_status dcpk_request_fault(const struct dcpk_loading *loading, enum dcpk_pur
                                uint32_t loaders, const char *key, const char *text,
                                struct dcpk_error *err);
 
-/* Does the run ask for such things at all? */
+/* True if the run asks for such things at all. */
 bool dcpk_loading_wants(const struct dcpk_loading *loading, enum dcpk_purpose purpose);
 
 #endif

@@ -24,7 +24,7 @@ static bool is_tuple(const struct dcpk_value *v)
     return v->kind == DCPK_V_TUPLE && v->n > 0;
 }
 
-/* Of --te-rng-tracker with CUDA graphs: generators. */
+/* True for the state of --te-rng-tracker with CUDA graphs: generators. */
 static bool is_tracker(const struct dcpk_value *v)
 {
     return is_bytes(v) || v->kind == DCPK_V_OBJECT;

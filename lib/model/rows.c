@@ -46,7 +46,7 @@ static dcpk_status check_ranks(const struct dcpk_split *split, int64_t tp, size_
     return DCPK_OK;
 }
 
-/* What rank r holds, in the order of the split. Returns how many blocks that is. */
+/* Lists the blocks that rank r holds, in the order of the split. Returns their number. */
 static size_t list_held(const struct dcpk_split *split, int64_t tp, int64_t r,
                         struct dcpk_rows *rows)
 {
@@ -219,7 +219,7 @@ dcpk_status dcpk_rows_join(struct dcpk_arena *arena, const struct dcpk_split *sp
 
 /* --- stored tensors --- */
 
-/* Do stored tensors differ in their rows alone? *n_rows: of all. */
+/* Checks that stored tensors differ in their rows alone. *n_rows: of all. */
 static dcpk_status check_alike(const struct dcpk_checkpoint *ckpt,
                                const struct dcpk_sources *sources, int64_t *n_rows,
                                struct dcpk_error *err)
@@ -243,7 +243,7 @@ static dcpk_status check_alike(const struct dcpk_checkpoint *ckpt,
     return DCPK_OK;
 }
 
-/* A piece for each stored tensor, its rows behind those of the one before. */
+/* A piece for each stored tensor, its rows after those of the one before. */
 static dcpk_status place_sources(struct dcpk_model *model, const struct dcpk_sources *sources,
                                  struct dcpk_piece *pieces, struct dcpk_error *err)
 {

@@ -17,8 +17,8 @@ struct dcpk_stored {
 };
 
 /*
- * All rows of a parameter, each under exactly one name. What formats do differently is this list
- * alone; every writer takes the rows of each name, every reader joins them:
+ * All rows of a parameter, each under exactly one name. Formats differ in this list alone; every
+ * writer takes the rows of each name, every reader joins them:
  *
  *     fc1 (SwiGLU)         fsdp_dtensor: "_w" {0, f}, "_v" {f, f}; torch_dist: "" (all)
  *     in_proj (Mamba)      torch_dist: ".z" {0, i}, ".x" {i, i}, ...; fsdp_dtensor: "", the blocks
@@ -31,35 +31,36 @@ struct dcpk_stored {
  * of G groups, linear_qkv is
  *
  *     "q_proj" {0, rd}, {(r+2)d, rd}, ...      G blocks, one a group
- *     "k_proj" {rd, d}, {(r+2)d + rd, d}, ...  and "v_proj" d rows behind those; the bias the same
+ *     "k_proj" {rd, d}, {(r+2)d + rd, d}, ...  and "v_proj" d rows after those; the bias the same
  *
  * "gate_proj" and "up_proj" are the two halves of fc1; where gate and up rows take turns in one
- * tensor, it is one name with blocks of one row. One tensor of q, k and v behind each other is one
- * name with the blocks of all three. Stacked experts are slices of the stored tensor, as stacked
- * layers are (struct dcpk_sources), single ones parameters of the view. What else such a map does
- * is not a matter of rows: the padded vocabulary is that of lib/rules/vocab.c, which has resized
- * the view before; a transposed weight is one of pieces; weights that are scaled, or stored less
- * one, are views that are computed (struct dcpk_computed).
+ * tensor, it is one name with blocks of one row. One tensor of q, k and v one after the other is
+ * one name with the blocks of all three. Stacked experts are slices of the stored tensor, as
+ * stacked layers are (struct dcpk_sources), single ones parameters of the view. Other parts of
+ * such a map are not a matter of rows: the padded vocabulary is that of lib/rules/vocab.c, which
+ * has resized the view before; a transposed weight is one of pieces; weights that are scaled, or
+ * stored less one, are views that are computed (struct dcpk_computed).
  */
 struct dcpk_split {
     const struct dcpk_stored *list;
     size_t n;
 };
 
-/* Parts of n_rows[i] rows called names[i], one behind the other; in `arena`. */
+/* Parts of n_rows[i] rows called names[i], one after the other; in `arena`. */
 dcpk_status dcpk_rows_behind(struct dcpk_arena *arena, const char *const *names,
                              const int64_t *n_rows, size_t n, struct dcpk_split *split,
                              struct dcpk_error *err);
 
 /*
- * All rows of a parameter in the order in which tp ranks hold them, rank behind rank: each has its
+ * All rows of a parameter in the order in which tp ranks hold them, rank after rank: each has its
  * block of every block of the split, in the split's order. In `arena`; its name is "". Errors:
  * DCPK_EMISMATCH naming a part whose blocks do not divide by tp.
  */
 dcpk_status dcpk_rows_by_rank(struct dcpk_arena *arena, const struct dcpk_split *split, int64_t tp,
                               struct dcpk_stored *ranked, struct dcpk_error *err);
 
-/* Has the tensor the rows of the split, no more and no fewer? Errors: DCPK_EMISMATCH. */
+/* Checks that the tensor has the rows of the split, no more and no fewer. Errors:
+ * DCPK_EMISMATCH. */
 dcpk_status dcpk_rows_fit(const struct dcpk_split *split, const struct dcpk_model_tensor *tensor,
                           struct dcpk_error *err);
 
@@ -80,7 +81,7 @@ dcpk_status dcpk_rows_join(struct dcpk_arena *arena, const struct dcpk_split *sp
                            const struct dcpk_model_tensor *parts, struct dcpk_model_tensor *whole,
                            struct dcpk_error *err);
 
-/* Stored tensors of a checkpoint whose rows, one behind the other, are those of one tensor of the
+/* Stored tensors of a checkpoint whose rows, one after the other, are those of one tensor of the
  * view. */
 struct dcpk_sources {
     const uint32_t *tensor; /* of model->ckpt */

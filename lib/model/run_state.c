@@ -49,7 +49,7 @@ static const struct dcpk_value *load_common(struct dcpk_checkpoint *ckpt, struct
     return value;
 }
 
-/* What cannot be read has been noted, and has no names. */
+/* A checkpoint that cannot be read has been noted, and has no names. */
 static const char *const *list_names(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena)
 {
     static const char *const none[] = {NULL};

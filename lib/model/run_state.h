@@ -7,10 +7,9 @@
 #include "lib/model/layout.h"
 
 /*
- * What is known of the run, from common state (format->load_common) or, where there is none, the
- * objects args, iteration, checkpoint_version. Values live in `arena`. A failing read becomes a
- * note of the checkpoint, the fields stay empty: a checkpoint that cannot be converted can still be
- * looked at.
+ * Facts about the run, from common state (format->load_common) or, where there is none, the objects
+ * args, iteration, checkpoint_version. Values live in `arena`. A failing read becomes a note of the
+ * checkpoint, the fields stay empty: a checkpoint that cannot be converted can still be looked at.
  */
 struct dcpk_run_state {
     const struct dcpk_value *args;      /* the attributes of args: a DICT; NULL: unknown */

@@ -4,7 +4,7 @@
 
 #include <inttypes.h>
 
-/* Is it there, and what Python takes for false? A number that is not 0 is on. */
+/* True if the value is there, and Python takes it for false. A number that is not 0 is on. */
 static bool is_off(const struct dcpk_value *value)
 {
     int64_t number;

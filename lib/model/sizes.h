@@ -17,8 +17,9 @@
 const struct dcpk_value *dcpk_query_groups(const struct dcpk_value *attrs);
 
 /*
- * Does a vocabulary of n_rows hold all tokens that args.vocab_size gives? attrs: args' attributes
- * (may be NULL); without a number every vocabulary does. Errors: DCPK_EMISMATCH with both numbers.
+ * Checks that a vocabulary of n_rows holds all tokens that args.vocab_size gives. attrs: args'
+ * attributes (may be NULL); without a number every vocabulary does. Errors: DCPK_EMISMATCH with
+ * both numbers.
  */
 dcpk_status dcpk_tokens_fit(const struct dcpk_value *attrs, int64_t n_rows, struct dcpk_error *err);
 

@@ -192,7 +192,7 @@ static dcpk_status lay_out_bucket(struct layout *l, struct item *items, size_t n
         st = raise_factor(&f, &items[i], err);
     if (st != DCPK_OK)
         return st;
-    for (size_t i = 0; i < n; i++) /* each item and a gap behind it */
+    for (size_t i = 0; i < n; i++) /* each item and a gap after it */
         if (!dcpk_add_i64(most, items[i].n, &most) || !dcpk_add_i64(most, f, &most))
             break;
     if (!dcpk_mul_i64(f, items[0].param->n_shards, &unit) || !dcpk_add_i64(most, unit, &size) ||

@@ -24,7 +24,7 @@ struct dcpk_fsdp_param {
     int64_t n_shards; /* ranks that share the buffer out; the same in all of a group, >= 1 */
 };
 
-/* Where it lies. Units: elements, counted from the start of the bucket. */
+/* The place of an item. Units: elements, counted from the start of the bucket. */
 struct dcpk_fsdp_place {
     size_t bucket; /* a number of its own for each bucket */
     int64_t first;

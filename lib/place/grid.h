@@ -42,13 +42,13 @@ struct dcpk_placing {
     int64_t bucket_elems; /* lib/place/fsdp_layout.h */
 };
 
-/* The grid with every size at least 1, but for first and last. */
+/* The grid with every size at least 1, except first and last. */
 struct dcpk_grid dcpk_grid_full(const struct dcpk_grid *grid);
 
 /* How many ranks it has. */
 int64_t dcpk_grid_ranks(const struct dcpk_grid *grid);
 
-/* Where a rank stands. */
+/* The coordinates of a rank. */
 struct dcpk_coords {
     int64_t tp, cp, dp, pp;
     int64_t etp, ep, edp; /* for routed experts */
@@ -81,7 +81,7 @@ int64_t dcpk_grid_bucket_elems(int64_t n_data_parallel);
 
 /* ---- layers ---- */
 
-/* What else counts as a layer where stages are cut. */
+/* Parts that count as a layer where stages are cut. */
 enum dcpk_stage_flags {
     DCPK_COUNTS_EMBEDDING = 1, /* account_for_embedding_in_pipeline_split */
     DCPK_COUNTS_LOSS = 2,      /* account_for_loss_in_pipeline_split */

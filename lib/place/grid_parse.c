@@ -121,7 +121,7 @@ dcpk_status dcpk_grid_parse(const char *option, const char *text, struct dcpk_gr
     return DCPK_OK;
 }
 
-/* What was given fits together, and the rest follows. */
+/* Checks that the given sizes fit together, and derives the rest. */
 static dcpk_status list_finish_fsdp(struct list *list, struct dcpk_placing *placing,
                                     struct dcpk_error *err)
 {

@@ -7,7 +7,7 @@
 
 #include "lib/base/order.h"
 
-/* Where a rank stands to a tensor. */
+/* The position of a rank for a tensor. */
 struct standing {
     bool holds;
     int64_t tp;    /* its block */

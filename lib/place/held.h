@@ -45,10 +45,10 @@ struct dcpk_spread {
     const struct dcpk_fsdp_place *place;
 };
 
-/* What one rank holds: the dense local tensor of DTensor's to_local(). */
+/* The part that one rank holds: the dense local tensor of DTensor's to_local(). */
 struct dcpk_local {
-    /* Which of the copies it is part of, from 0 to at most the rank's number: the ranks of one copy
-     * together hold each element once. -1: the rank holds nothing of the tensor. */
+    /* The number of its copy, from 0 to at most the rank's number: the ranks of one copy together
+     * hold each element once. -1: the rank holds nothing of the tensor. */
     int64_t copy;
     int64_t shape[DCPK_MAX_RANK]; /* where n is 0, an extent is 0 */
     /* n boxes, of 3 * rank numbers each, in the arena: offset and extent in the tensor, offset in

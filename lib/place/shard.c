@@ -110,7 +110,7 @@ static const void *take_bytes(struct dcpk_cursor *from, uint64_t n)
     return bytes;
 }
 
-/* Whether sizes are at least 0, and no axis reaches further than numbers do. */
+/* True if sizes are at least 0, and no axis reaches further than numbers do. */
 static bool has_sizes(const struct dcpk_shard *shard)
 {
     int64_t n_bytes = (int64_t)dcpk_dtype_bytes(shard->dtype);

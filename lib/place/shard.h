@@ -27,7 +27,7 @@ struct dcpk_shard {
 };
 #define DCPK_NO_MEMORY UINT32_MAX
 
-/* Whether its box has no elements. */
+/* True if its box has no elements. */
 bool dcpk_shard_is_empty(const struct dcpk_shard *shard);
 /* Bytes of its elements. */
 uint64_t dcpk_shard_bytes(const struct dcpk_shard *shard);

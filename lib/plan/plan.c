@@ -158,7 +158,7 @@ struct range {
 };
 #define PAYLOAD UINT32_C(0x80000000)
 
-/* What a range holds, for messages. */
+/* Names the contents of a range, for messages. */
 static const char *range_name(const struct dcpk_output *out, const struct range *range)
 {
     if (range->chunk >= PAYLOAD)

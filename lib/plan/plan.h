@@ -10,8 +10,8 @@
 #define DCPK_CHUNK_BYTES (64u << 20) /* row-aligned output chunks are at most this */
 
 /*
- * Where the bytes of one logical tensor come from: its pieces crossed with the source's chunks,
- * findable by box. Serves converting, hashing and comparing alike.
+ * The sources of one logical tensor's bytes: its pieces crossed with the source's chunks, findable
+ * by box. Serves converting, hashing and comparing alike.
  */
 struct dcpk_view {
     enum dcpk_dtype dtype; /* of the logical tensor; a source of another dtype is cast on the way */
@@ -22,7 +22,7 @@ struct dcpk_view {
     const void *literal; /* instead of pieces */
 };
 
-/* Are two views, of one checkpoint or of two, of the same shape? */
+/* True if two views, of one checkpoint or of two, have the same shape. */
 bool dcpk_view_same_shape(const struct dcpk_view *a, const struct dcpk_view *b);
 
 struct dcpk_model_tensor;
@@ -44,8 +44,8 @@ dcpk_status dcpk_views_fold(const struct dcpk_checkpoint *ckpt, const struct dcp
                             size_t n, size_t *first, struct dcpk_error *err);
 
 /*
- * A tree over the pieces of a view, by where they land. Of few pieces it is free; release it in any
- * case.
+ * A tree over the pieces of a view, by where they land. For few pieces it takes no memory; release
+ * it in any case.
  */
 dcpk_status dcpk_piece_tree_build(const struct dcpk_view *view, struct dcpk_box_tree *tree,
                                   struct dcpk_error *err);
@@ -75,7 +75,7 @@ const struct dcpk_chunk *dcpk_chunk_index_next(const struct dcpk_chunk_index *in
  */
 dcpk_status dcpk_plan_build(struct dcpk_output *out, struct dcpk_error *err);
 
-/* What a plan amounts to, aliases counted once. */
+/* Sums over a plan, aliases counted once. */
 struct dcpk_plan_totals {
     uint64_t n_tensors, n_keys, n_chunks, n_objects, n_payloads, n_pieces, n_files;
     uint64_t tensor_bytes, file_bytes;

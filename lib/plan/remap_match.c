@@ -119,7 +119,8 @@ static void sort_clips(struct matcher *m)
         }
 }
 
-/* Is a better than b? Sources are numbered by holder: of equals the lowest rank is taken. */
+/* True if a is better than b. Sources are numbered by holder: of equals the lowest rank is
+ * taken. */
 static bool is_better(const struct matcher *m, const struct clip *a, const struct clip *b)
 {
     const struct dcpk_remap_plan *plan = m->planner->plan;
@@ -191,7 +192,7 @@ static dcpk_status add_move(struct matcher *m, const struct clip *clip, const st
     return DCPK_OK;
 }
 
-/* The first clip behind those of the same box as clip i. */
+/* The first clip after those of the same box as clip i. */
 static size_t end_of_replicas(const struct matcher *m, size_t i)
 {
     size_t end = i + 1;
@@ -201,7 +202,7 @@ static size_t end_of_replicas(const struct matcher *m, size_t i)
     return end;
 }
 
-/* Clips are sorted. Is every pair of different boxes apart? `few` of them. */
+/* True if every pair of different boxes is apart. Clips are sorted; `few` of them. */
 static bool few_are_apart(const struct matcher *m)
 {
     struct dcpk_box common;
@@ -249,7 +250,7 @@ static dcpk_status many_fill(const struct matcher *m, size_t n_boxes, bool *fill
     return st;
 }
 
-/* Do the distinct clips fill the target, each element once? */
+/* Sets *fill if the distinct clips fill the target, each element once. */
 static dcpk_status clips_fill(const struct matcher *m, bool *fill, struct dcpk_error *err)
 {
     int64_t n_wanted, n_elems = 0;
@@ -296,7 +297,7 @@ static dcpk_status push_open(struct matcher *m, const struct dcpk_box *box, stru
 }
 
 /* Keep what is left of `box` around `filled`, which lies in it, as open: on each axis what lies
- * before and behind, within the filled extent of the axes before. */
+ * before and after, within the filled extent of the axes before. */
 static dcpk_status push_rest(struct matcher *m, struct dcpk_box box, const struct dcpk_box *filled,
                              struct dcpk_error *err)
 {

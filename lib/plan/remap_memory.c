@@ -44,7 +44,7 @@ static int compare_regions(const void *a, const void *b)
     return DCPK_THREE_WAY(x->shard, y->shard);
 }
 
-/* Is each element that both hold at one address, and no other? */
+/* True if each element that both hold has one address, and no other element has it. */
 static bool are_same_place(const struct dcpk_shard *a, const struct dcpk_shard *b)
 {
     uint64_t a_origin = a->at, b_origin = b->at; /* of the element 0, 0, .. */
@@ -89,7 +89,7 @@ static void lattice_of(const struct dcpk_shard *shard, struct lattice *l)
     l->extent[l->n++] = (int64_t)dcpk_dtype_bytes(shard->dtype);
 }
 
-/* Two shards whose ranges meet, a's first byte not behind b's. */
+/* Two shards whose ranges meet, a's first byte not after b's. */
 static enum meeting find_meeting(const struct region *a, const struct region *b)
 {
     uint64_t distance = b->first - a->first;
@@ -114,7 +114,7 @@ static enum meeting find_meeting(const struct region *a, const struct region *b)
     return are_apart ? APART : MEET;
 }
 
-/* Has every element of a target an address of its own? */
+/* Checks that every element of a target has an address of its own. */
 static dcpk_status check_alone(const struct region *region, struct dcpk_error *err)
 {
     char text[DCPK_SHARD_TEXT];

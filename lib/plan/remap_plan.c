@@ -80,7 +80,7 @@ static dcpk_status shard_check(const struct dcpk_remap_input *input, const struc
     return DCPK_OK;
 }
 
-/* Does it agree with what is known of its tensor? dtype: that of its side. */
+/* Checks a shard against what is known of its tensor. dtype: that of its side. */
 static dcpk_status shard_agrees(const struct dcpk_shard *shard,
                                 const struct dcpk_remap_tensor *tensor, enum dcpk_dtype dtype,
                                 struct dcpk_error *err)
@@ -99,7 +99,7 @@ static dcpk_status shard_agrees(const struct dcpk_shard *shard,
     return DCPK_OK;
 }
 
-/* Where each holder's shards begin; n_ranks + 1 numbers. */
+/* Finds the first shard of each holder; n_ranks + 1 numbers. */
 static dcpk_status find_holders(const struct dcpk_remap_input *input,
                                 const struct dcpk_shard *shards, size_t n, size_t *first,
                                 struct dcpk_error *err)
@@ -287,7 +287,8 @@ static dcpk_status plan_moves(struct remap_planner *p, struct dcpk_error *err)
     return DCPK_OK;
 }
 
-/* All that ranks must agree on. Spans of moves follow from the shards, addresses are left out. */
+/* Hashes all that ranks must agree on. Spans of moves follow from the shards, addresses are left
+ * out. */
 static dcpk_status plan_digest(struct dcpk_remap_plan *plan, struct dcpk_error *err)
 {
     struct dcpk_hasher *hasher;

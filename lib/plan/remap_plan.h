@@ -26,7 +26,7 @@ struct dcpk_remap_input {
 
 /*
  * A box of a source goes to the same box of a target, cast where the dtypes of the two differ. The
- * source's holder pushes, but for a widening cast, which the target's holder pulls: half the bytes
+ * source's holder pushes, except a widening cast, which the target's holder pulls: half the bytes
  * cross the link.
  */
 struct dcpk_move {
@@ -47,7 +47,7 @@ struct dcpk_remap_unit {
     size_t first_tensor, first_move;
 };
 
-/* What one rank has to do with a plan; bytes are those of the narrower dtype of a move. */
+/* One rank's work in a plan; bytes are those of the narrower dtype of a move. */
 struct dcpk_remap_totals {
     uint64_t in_bytes, out_bytes; /* from and to other ranks */
     uint64_t local_bytes;         /* within the rank */
@@ -73,23 +73,23 @@ struct dcpk_remap_plan {
 };
 
 /*
- * Plan, deterministically: the same input gives the same plan on every rank. Of several sources of
- * a box a target takes its own rank's, else one that it reaches, else any; among equals the one
- * whose holder has the fewest bytes to send so far, then the lowest rank. Tensors are numbered so
- * that the first targets of all ranks come first.
- * Errors, naming tensor, box and rank: DCPK_EMISMATCH for a box outside its tensor, shards that
- * disagree in shape or dtype, an element of a target that no source holds; DCPK_EUNSUPPORTED for
- * dtypes that cannot be cast, and a rank above DCPK_MAX_RANK; DCPK_ERANGE; DCPK_ENOMEM.
+ * Plan, deterministically: the same input gives the same plan on every rank. If a box has several
+ * sources, a target takes that of its own rank, or else one that it reaches, or else any; among
+ * equals the one whose holder has the fewest bytes to send so far, then the lowest rank. Tensors
+ * are numbered so that the first targets of all ranks come first. Errors, naming tensor, box and
+ * rank: DCPK_EMISMATCH for a box outside its tensor, shards that disagree in shape or dtype, an
+ * element of a target that no source holds; DCPK_EUNSUPPORTED for dtypes that cannot be cast, and a
+ * rank above DCPK_MAX_RANK; DCPK_ERANGE; DCPK_ENOMEM.
  */
 dcpk_status dcpk_remap_plan_new(const struct dcpk_remap_input *input, struct dcpk_remap_plan **plan,
                                 struct dcpk_error *err);
 void dcpk_remap_plan_free(struct dcpk_remap_plan *plan);
 
 /*
- * Does the memory of rank `self` allow the plan? Its targets may not meet each other, nor a source,
- * unless each element that they share is the same one of the same tensor and dtype: that costs
- * nothing. Errors: DCPK_EMISMATCH naming both shards; DCPK_EUNSUPPORTED for two whose strides are
- * so different that it cannot be seen whether they meet; DCPK_ENOMEM.
+ * Checks that the memory of rank `self` allows the plan. Its targets may not meet each other, nor a
+ * source, unless each element that they share is the same one of the same tensor and dtype: that
+ * costs nothing. Errors: DCPK_EMISMATCH naming both shards; DCPK_EUNSUPPORTED for two whose strides
+ * are so different that it cannot be seen whether they meet; DCPK_ENOMEM.
  */
 dcpk_status dcpk_remap_check_memory(const struct dcpk_remap_plan *plan, int self,
                                     struct dcpk_error *err);
@@ -99,7 +99,7 @@ void dcpk_move_box(const struct dcpk_remap_plan *plan, const struct dcpk_move *m
                    struct dcpk_box *box);
 /* The rank whose device moves it. */
 int dcpk_move_mover(const struct dcpk_remap_plan *plan, const struct dcpk_move *move);
-/* Are the bytes where they are to be already? */
+/* True if the bytes are in their place already. */
 bool dcpk_move_is_kept(const struct dcpk_remap_plan *plan, const struct dcpk_move *move);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* remap_rounds.c - boxes of moves behind one another in messages, the same on both sides. */
+/* remap_rounds.c - boxes of moves one after another in messages, the same on both sides. */
 #include "lib/plan/remap_rounds.h"
 
 #include <assert.h>
@@ -29,7 +29,7 @@ void dcpk_remap_rounds_release(struct dcpk_remap_rounds *rounds)
     *rounds = (struct dcpk_remap_rounds){0};
 }
 
-/* Put n_bytes behind what the last message holds, or into a new one. */
+/* Put n_bytes after what the last message holds, or into a new one. */
 static dcpk_status stream_add(struct dcpk_remap_stream *stream, size_t move, const int64_t *span,
                               uint64_t n_bytes, uint64_t room_bytes, struct dcpk_error *err)
 {

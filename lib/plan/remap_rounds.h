@@ -18,7 +18,7 @@ struct dcpk_remap_part {
     uint64_t at_bytes;
 };
 
-/* All that one rank sends to a peer in a unit, or gets from it; equal on both sides. */
+/* All bytes that one rank sends to a peer in a unit, or gets from it; equal on both sides. */
 struct dcpk_remap_stream {
     struct dcpk_remap_part *parts; /* by round, then by place */
     size_t n_parts, capacity;
@@ -34,7 +34,7 @@ struct dcpk_remap_rounds {
     struct dcpk_arena *arena;
 };
 
-/* What messages are to be like; equal on all ranks but for self. Borrowed. */
+/* The shape of messages; equal on all ranks except self. Borrowed. */
 struct dcpk_staging {
     const struct dcpk_remap_plan *plan;
     int self;

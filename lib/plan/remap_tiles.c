@@ -71,7 +71,7 @@ static bool axis_goes_before(const struct axis *a, const struct axis *b)
     return llabs(a->src) > llabs(b->src);
 }
 
-/* Sort by steps at the destination, then merge neighbours that lie one behind the other. */
+/* Sort by steps at the destination, then merge neighbours that lie one after the other. */
 static void arrange_axes(struct cutter *c)
 {
     int n = 0;

@@ -36,9 +36,9 @@ struct dcpk_tile_box {
 /*
  * Cut a box that is not empty into tiles of at most tile_bytes at the destination (a multiple of
  * DCPK_TILE_ALIGN), and append them. Axes are taken in the order of the destination's strides and
- * merged where they lie one behind the other on both sides (with words: in the tensor, too), so
+ * merged where they lie one after the other on both sides (with words: in the tensor, too), so
  * that runs are as long as can be. Runs of 64 bytes and more are cut so that large tiles begin and
- * end at multiples of DCPK_TILE_ALIGN at the destination; what lies before and behind becomes small
+ * end at multiples of DCPK_TILE_ALIGN at the destination; what lies before and after becomes small
  * ones. Errors: DCPK_ENOMEM.
  */
 dcpk_status dcpk_tile_list_add(struct dcpk_tile_list *list, const struct dcpk_tile_box *box,

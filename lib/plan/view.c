@@ -68,7 +68,7 @@ dcpk_status dcpk_piece_tree_build(const struct dcpk_view *view, struct dcpk_box_
     return dcpk_box_tree_build(tree, err);
 }
 
-/* Where the first bytes of a view lie: views that are the same have the same. */
+/* The place of a view's first bytes: equal views have the same. */
 struct view_ref {
     uint32_t file;
     uint64_t offset_bytes;

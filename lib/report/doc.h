@@ -12,7 +12,7 @@
 
 /*
  * A document has two kinds of readers. A program sees members, sorted by key. A person sees rows,
- * lines, tables and figures in the order in which they were added. What both see is added once.
+ * lines, tables and figures in the order in which they were added. Content for both is added once.
  * The rows of a table are asked for when it is rendered: a document does not grow with a
  * checkpoint. Texts are borrowed until the document is released, except those made by a format.
  */
@@ -276,13 +276,13 @@ void dcpk_doc_verdict(struct dcpk_doc *doc, bool is_good, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 void dcpk_doc_line(struct dcpk_doc *doc, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-/* Text: a line of its own behind an empty one, with a colon. */
+/* Text: a line of its own after an empty one, with a colon. */
 void dcpk_doc_heading(struct dcpk_doc *doc, const char *text);
 /* A wrapped paragraph. */
 void dcpk_doc_paragraph(struct dcpk_doc *doc, const char *text);
 void dcpk_doc_show(struct dcpk_doc *doc, const struct dcpk_doc_table *table);
 
-/* For pages. What they point to is borrowed; the struct is copied. */
+/* For pages. Its pointers are borrowed; the struct is copied. */
 void dcpk_doc_map(struct dcpk_doc *doc, const struct dcpk_doc_map *map);
 void dcpk_doc_bars(struct dcpk_doc *doc, const char *title, const struct dcpk_doc_bar *bars,
                    size_t n);
@@ -295,7 +295,7 @@ const char *dcpk_doc_format(struct dcpk_doc *doc, const char *fmt, ...)
 
 /* ---- rendering ---- */
 
-/* Where it goes, in parts that end with a whole character. */
+/* The output, in parts that end with a whole character. */
 struct dcpk_doc_out {
     dcpk_status (*write)(void *to, const char *text, size_t n_bytes, struct dcpk_error *err);
     void *to;

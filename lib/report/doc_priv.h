@@ -17,7 +17,7 @@ enum dcpk_item_kind {
     DCPK_ITEM_CURVES,    /* text, data: struct dcpk_doc_curve, n */
 };
 
-/* What a person sees, in the document's arena. */
+/* Content for people, in the document's arena. */
 struct dcpk_doc_item {
     enum dcpk_item_kind kind;
     unsigned media;

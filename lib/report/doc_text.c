@@ -132,7 +132,7 @@ static void print_key_in_front(struct text_rows *r, const struct dcpk_fact *key)
     dcpk_plain_blanks(&r->plain, r->width[0] - width);
 }
 
-/* Behind the other cells where it fits; else whole on a line of its own. */
+/* After the other cells where it fits; else whole on a line of its own. */
 static void print_last_key(struct text_rows *r, const struct dcpk_fact *key, size_t at)
 {
     if (at + 2 + dcpk_plain_columns(key->as.text, key->n) <= dcpk_plain_width(&r->plain)) {
@@ -145,7 +145,7 @@ static void print_last_key(struct text_rows *r, const struct dcpk_fact *key, siz
 }
 
 /*
- * Cell i behind `at` columns, in front of the next one if there is one. Returns the columns then.
+ * Cell i after `at` columns, in front of the next one if there is one. Returns the columns then.
  */
 static size_t print_cell(struct text_rows *r, const struct dcpk_doc_cell *cell, size_t i,
                          bool is_last, size_t at)

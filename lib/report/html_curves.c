@@ -14,7 +14,7 @@
 #define BOTTOM    60.0
 #define N_COLOURS 12 /* of the style sheet */
 
-/* What the axes span. */
+/* The range of the axes. */
 struct span {
     double least, most;
 };

@@ -12,7 +12,7 @@ extern const size_t dcpk_n_html_style;
 /* Text, safe between tags and in an attribute in double quotes. */
 void dcpk_html_put(struct dcpk_doc_pipe *pipe, const char *text, size_t n_bytes);
 void dcpk_html_text(struct dcpk_doc_pipe *pipe, const char *text);
-/* The same of a key or a path: a line may break behind each of its names. */
+/* The same of a key or a path: a line may break after each of its names. */
 void dcpk_html_put_path(struct dcpk_doc_pipe *pipe, const char *text, size_t n_bytes);
 
 /* The cells that a page shows, in front. Returns how many. */

@@ -7,11 +7,11 @@
 #include <stdint.h>
 
 /*
- * What a checkpoint or a path holds may be any bytes. Controls of C0 and C1, characters that turn
- * the direction of text, and what is not UTF-8 come out as \xNN.
+ * Checkpoints and paths may hold any bytes. Controls of C0 and C1, characters that turn the
+ * direction of text, and bytes that are not UTF-8 come out as \xNN.
  */
 
-/* Where it goes. text: borrowed until `put` returns. */
+/* The output. text: borrowed until `put` returns. */
 struct dcpk_plain {
     void (*put)(void *to, const char *text, size_t n_bytes);
     void *to;
@@ -29,7 +29,7 @@ size_t dcpk_plain_columns(const char *text, size_t n_bytes);
 /* Text in one line: a newline in it comes out as \x0a. */
 void dcpk_plain_put(const struct dcpk_plain *out, const char *text, size_t n_bytes);
 /*
- * One paragraph behind the `at` columns that stand on its first line; its further lines begin at
+ * One paragraph after the `at` columns that stand on its first line; its further lines begin at
  * column `indent`. Blanks stay as they are where no line is broken. No newline at the end.
  */
 void dcpk_plain_wrap(const struct dcpk_plain *out, const char *text, size_t n_bytes, size_t at,

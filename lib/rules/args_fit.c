@@ -16,7 +16,7 @@
 #define DECODER "decoder.layers."
 #define EXPERTS "mlp.experts."
 
-/* The name behind that of its layer, and the layer's number; -1: outside the decoder's layers. */
+/* The name after that of its layer, and the layer's number; -1: outside the decoder's layers. */
 static const char *split_layer(const char *name, int64_t *layer)
 {
     const char *at = name + strlen(DECODER);
@@ -29,7 +29,7 @@ static const char *split_layer(const char *name, int64_t *layer)
     return *at == '.' ? at + 1 : at;
 }
 
-/* Is it what the rest of a name means? An expert's ends in its number. */
+/* True if the rest of a name means this parameter. An expert's ends in its number. */
 static bool is_named(const struct dcpk_expected_param *param, const char *rest)
 {
     const size_t n = strlen(param->te);

@@ -100,7 +100,7 @@ static int compare_ranks(const void *left, const void *right)
     return DCPK_THREE_WAY(a->tensor, b->tensor);
 }
 
-/* All tensors in their new order: those of a parameter one behind the other. Owned; NULL and err on
+/* All tensors in their new order: those of a parameter one after the other. Owned; NULL and err on
  * failure. */
 static struct rank *rank_tensors(const struct dcpk_model *model, struct dcpk_error *err)
 {
@@ -122,7 +122,7 @@ out:
     return ranks;
 }
 
-/* What the formats already know of a parameter goes over to its canonical one. */
+/* Carries the formats' knowledge of a parameter over to its canonical one. */
 static dcpk_status carry_over(struct dcpk_param *to, const struct dcpk_param *from,
                               struct dcpk_error *err)
 {

@@ -37,8 +37,8 @@ void dcpk_edits_free(struct dcpk_edits *edits); /* NULL is a no-op */
 /*
  * Apply them in order, each to the keys as the ones before left them. New names live in `arena`.
  * Errors, DCPK_EUSAGE: an operation that matches nothing (a cast: no tensor), two keys that become
- * one (names both), a key that becomes empty, a cast of what is not a float, nothing left. Those of
- * searching and replacing.
+ * one (names both), a key that becomes empty, a cast of a tensor that is not of floats, nothing
+ * left. Also those of searching and replacing.
  */
 dcpk_status dcpk_edits_apply(const struct dcpk_edits *edits, struct dcpk_arena *arena,
                              struct dcpk_edit_item *items, size_t n, struct dcpk_error *err);

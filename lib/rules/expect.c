@@ -11,7 +11,7 @@
 #define MAX_LAYERS  20000   /* of a model; args come from a file */
 #define MAX_EXPERTS 1000000 /* of all layers together, each of which is asked for by name */
 
-/* Is layer `number` one of those that a frequency or a list of zeros and ones picks? */
+/* True if a frequency or a list of zeros and ones picks layer `number`. */
 static bool picks(const struct dcpk_value *list, int64_t number)
 {
     int64_t on = 0;
@@ -128,7 +128,7 @@ static dcpk_status add_pattern(struct layers *layers, const char *pattern, size_
     return DCPK_OK;
 }
 
-/* The part behind each '/' is the stack of one layer of multi-token prediction. */
+/* The part after each '/' is the stack of one layer of multi-token prediction. */
 static dcpk_status add_hybrid(struct layers *layers, const char *pattern, struct dcpk_error *err)
 {
     size_t n = strcspn(pattern, "/");
@@ -170,7 +170,7 @@ static dcpk_status add_mtp(struct layers *layers, int64_t n_layers, struct dcpk_
 }
 
 /*
- * Does the loader stack the decoder's layers? TransformerBlock.sharded_state_dict@0.15 to main;
+ * True if the loader stacks the decoder's layers. TransformerBlock.sharded_state_dict@0.15 to main;
  * hybrid stacks never are (formats/torch_dist/FORMAT.md 4.2).
  */
 static bool is_stacked(const struct dcpk_arch *arch)

@@ -158,7 +158,7 @@ static void read_state_space(struct dcpk_arch *arch)
 
 /*
  * Rows of the vocabulary on a mesh: args have those of the run that saved. With another tp they are
- * padded anew (MC/tokenizers vocab_size_with_padding); args without the size or the multiple are
+ * padded again (MC/tokenizers vocab_size_with_padding); args without the size or the multiple are
  * taken as they are.
  */
 static void read_vocab(struct dcpk_arch *arch, const struct dcpk_grid *mesh)

@@ -25,7 +25,7 @@ enum {
  * shared_experts}.py, multi_token_prediction.py, MC/models/gpt/{gpt_model,gpt_layer_specs}.py
  * @core_v0.15.3 to main; MC/ssm/{mamba_mixer,gated_delta_net}, MC/models/hybrid @core_v0.16.1 to
  * main. A layer has what it has all traits of `when` for. Names are Transformer Engine's, as in
- * names.h, of experts behind "mlp.experts.".
+ * names.h, of experts after "mlp.experts.".
  */
 
 /* "<name>weight" and of LayerNorm "<name>bias", [size]. local: the local spec's name; NULL: the
@@ -209,7 +209,7 @@ static dcpk_status add_param(struct dcpk_arch *arch, const struct adding *a,
     return add_parts(arch, a->joined, p, err);
 }
 
-/* A module that keeps extra state, by its name with a dot behind it. */
+/* A module that keeps extra state, by its name with a dot after it. */
 static dcpk_status add_module(struct dcpk_arch *arch, const char *name, unsigned flags,
                               struct dcpk_expected_kind *kind, struct dcpk_error *err)
 {

@@ -45,7 +45,7 @@ enum dcpk_dim {
     N_DIMS,
 };
 
-/* What a layer consists of, and what all of the model's have in common. */
+/* The parts of a layer, and the properties that all of the model's layers have in common. */
 enum dcpk_trait {
     HAS_QKV = 1,
     HAS_MLA = 2,

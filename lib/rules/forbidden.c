@@ -8,7 +8,7 @@
 #include <string.h>
 
 /*
- * What an attribute has to be: SET (neither None, False, 0 nor empty) or UNSET, with a text or a
+ * The condition on an attribute: SET (neither None, False, 0 nor empty) or UNSET, with a text or a
  * number above 1 of its own, or another text than that.
  */
 enum test { NO_TEST, SET, UNSET, IS, IS_NOT, ABOVE_ONE };

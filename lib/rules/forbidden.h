@@ -7,7 +7,7 @@
 #include "lib/ckpt/checkpoint.h"
 
 /*
- * What Megatron-FSDP forbids and these attributes of args (a DICT) have all the same: a sentence
+ * Lists the settings in these attributes of args (a DICT) that Megatron-FSDP forbids: a sentence
  * and its remedy each, in `arena`, in the order of the table. *notes: appended to. Errors:
  * DCPK_ENOMEM.
  */

@@ -16,8 +16,8 @@ dcpk_status dcpk_rules_mesh(struct dcpk_model *model, const struct dcpk_grid *me
                             struct dcpk_error *err);
 
 /*
- * Does the attribute only describe how a run is spread over its ranks? Sizes of the mesh, where a
- * pipeline is cut, and how the vocabulary is padded for tp. Source: the options of
+ * True if the attribute only describes how a run is spread over its ranks: sizes of the mesh, where
+ * a pipeline is cut, and how the vocabulary is padded for tp. Source: the options of
  * megatron/training/arguments.py @core_v0.15.3 and main, and what validate_args makes of them.
  */
 bool dcpk_rules_is_layout_arg(const char *name);

@@ -90,8 +90,8 @@ static double default_wd_mult(const struct dcpk_model *model, const struct dcpk_
     return tensor->rank <= 1 || dcpk_ends_with(p->name, ".bias") ? 0.0 : 1.0;
 }
 
-/* Is any group an expert group? Without expert parallelism Megatron has none, and experts are
- * dense. */
+/* True if any group is an expert group. Without expert parallelism Megatron has none, and experts
+ * are dense. */
 static bool has_expert_groups(const struct dcpk_model *model)
 {
     for (size_t i = 0; i < model->n_groups; i++)
@@ -263,14 +263,14 @@ static bool has_role(const struct dcpk_param *p, enum dcpk_role role)
     return p->tensor[role] != DCPK_NO_TENSOR;
 }
 
-/* Has it moments and, unlike a parameter in fp32, a master beside its weight? */
+/* True if the parameter has moments and, unlike one in fp32, a master next to its weight. */
 static bool asks_master(const struct dcpk_model *model, const struct dcpk_param *p)
 {
     return has_role(p, DCPK_EXP_AVG) && has_role(p, DCPK_WEIGHT) &&
            model->tensors[p->tensor[DCPK_WEIGHT]].dtype != DCPK_F32;
 }
 
-/* A lost master would be made anew from its rounded weight. Some optimizers keep none at all. */
+/* A lost master would be made again from its rounded weight. Some optimizers keep none at all. */
 static dcpk_status check_masters(const struct dcpk_model *model, struct dcpk_error *err)
 {
     const struct dcpk_param *lacking = NULL;

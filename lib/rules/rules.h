@@ -47,7 +47,7 @@ dcpk_status dcpk_rules_gate(struct dcpk_model *model, const struct dcpk_rule_opt
 
 /*
  * Give every trained parameter its group: by the map, else by Megatron's default rule
- * (RULES.md 2). A parameter without optimizer state beside others that have it is not trained
+ * (RULES.md 2). A parameter without optimizer state next to others that have it is not trained
  * (is_buffer). Nothing to do without an optimizer. Errors: DCPK_EMISMATCH naming the first
  * parameter that the map lacks or whose group does not exist; DCPK_EUNSUPPORTED when the rule finds
  * no group or several (then a map is needed).
@@ -65,8 +65,8 @@ dcpk_status dcpk_rules_complete_groups(struct dcpk_model *model, struct dcpk_err
 dcpk_status dcpk_rules_spell(struct dcpk_model *model, enum dcpk_impl impl, struct dcpk_error *err);
 
 /*
- * Do the rows of fused weights lie as rows.h has them, by the attributes of args (NULL: they do)?
- * Errors: DCPK_EUNSUPPORTED naming the attribute of generalized tensor parallelism, or of an
+ * Checks that rows of fused weights have the order of rows.h, by the attributes of args (NULL: they
+ * do). Errors: DCPK_EUNSUPPORTED naming the attribute of generalized tensor parallelism, or of an
  * interleaved GLU, by which they do not.
  */
 dcpk_status dcpk_rules_check_rows(const struct dcpk_value *attrs, struct dcpk_error *err);

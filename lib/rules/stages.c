@@ -14,7 +14,7 @@ bool dcpk_stages_is_arg(const char *name)
     return false;
 }
 
-/* Is the target's pipeline another one than the source's? */
+/* True if the target's pipeline differs from the source's. */
 static bool is_other(const struct dcpk_model *model, const struct dcpk_grid *mesh)
 {
     return (mesh->pp > 0 && mesh->pp != model->layout.pp) || mesh->vpp > 0 || mesh->first > 0 ||

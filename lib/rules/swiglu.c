@@ -10,8 +10,8 @@
 #include "lib/rules/rules.h"
 
 /*
- * Has each layer its own sizes, which args.heterogeneous_layers_config_* list
- * (MC/transformer/heterogeneous/heterogeneous_config.py@0.12 to main)?
+ * True if each layer has its own sizes, which args.heterogeneous_layers_config_* list
+ * (MC/transformer/heterogeneous/heterogeneous_config.py@0.12 to main).
  */
 static bool is_heterogeneous(const struct dcpk_value *attrs)
 {
@@ -110,7 +110,7 @@ static dcpk_status choose_swiglu(const struct dcpk_model *model,
     return DCPK_OK;
 }
 
-/* Does the parameter lie in one of the modules? These are named as in keys of Megatron-FSDP, where
+/* Finds the module that the parameter is in. Modules are named as in keys of Megatron-FSDP, where
  * "model.module." stands before the name, and all that name it are used. */
 static dcpk_status find_swiglu_module(struct dcpk_model *model, const struct swiglu_choice *w,
                                       const char *name, bool *found, struct dcpk_error *err)
@@ -127,10 +127,9 @@ static dcpk_status find_swiglu_module(struct dcpk_model *model, const struct swi
 }
 
 /*
- * Is the parameter one of the model that args describe, so that args.swiglu applies to it? Releases
- * up to 0.17 split every fc1 by it, later ones those of layers whose own config sets it
- * (formats/fsdp_dtensor/FORMAT.md 5.1): a vision tower beside the language model may have another
- * one.
+ * True if the parameter belongs to the model that args describe, so that args.swiglu applies to it.
+ * Releases up to 0.17 split every fc1 by it, later ones those of layers whose own config sets it
+ * (formats/fsdp_dtensor/FORMAT.md 5.1): a vision tower next to the language model may differ.
  */
 static bool is_of_args(const char *name)
 {

@@ -31,7 +31,7 @@ struct dcpk_box {
 void dcpk_box_unpack(const int64_t *span, int rank, struct dcpk_box *box);
 void dcpk_box_pack(const struct dcpk_box *box, int64_t *span);
 
-/* Are two shapes the same: as many axes, each of the same extent? */
+/* True if two shapes are equal: as many axes, each of the same extent. */
 bool dcpk_shape_equal(const int64_t *a, int a_rank, const int64_t *b, int b_rank);
 
 /* The box of a whole tensor: offset 0, extent shape. */
@@ -46,8 +46,8 @@ void dcpk_box_whole(const int64_t *shape, int rank, struct dcpk_box *box);
 bool dcpk_box_intersect(const struct dcpk_box *a, const struct dcpk_box *b,
                         struct dcpk_box *common);
 
-/* Does `outer` hold all of `inner`? An empty inner box is held when its offset lies in or at the
- * end of outer. */
+/* True if `outer` holds all of `inner`. An empty inner box is held when its offset lies in or at
+ * the end of outer. */
 bool dcpk_box_contains(const struct dcpk_box *outer, const struct dcpk_box *inner);
 
 /*
@@ -61,11 +61,11 @@ dcpk_status dcpk_shape_count(const int64_t *shape, int rank, int64_t *n_elems,
                              struct dcpk_error *err);
 
 /*
- * Do n packed boxes (spans of `rank`) cover `shape` exactly: all inside, no gap, no overlap? Empty
- * boxes are ignored. Right for any boxes; O(n log n) for the chunk lists that occur (see cover.c).
- * Errors: DCPK_EFORMAT naming the box outside, or at the first element (row-major) that is not held
- * exactly once: that it is "missing", or two boxes that "overlap" there. DCPK_ERANGE: too irregular
- * to check within cover.c's bounds. DCPK_ENOMEM.
+ * Checks that n packed boxes (spans of `rank`) cover `shape` exactly: all inside, no gap, no
+ * overlap. Empty boxes are ignored. Right for any boxes; O(n log n) for the chunk lists that occur
+ * (see cover.c). Errors: DCPK_EFORMAT naming the box outside, or at the first element (row-major)
+ * that is not held exactly once: that it is "missing", or two boxes that "overlap" there.
+ * DCPK_ERANGE: too irregular to check within cover.c's bounds. DCPK_ENOMEM.
  */
 dcpk_status dcpk_cover_check(const int64_t *shape, int rank, const int64_t *const *spans, size_t n,
                              struct dcpk_error *err);
@@ -78,14 +78,14 @@ dcpk_status dcpk_cover_check(const int64_t *shape, int rank, const int64_t *cons
 int64_t dcpk_box_take_run(const struct dcpk_box *block, int64_t start, int64_t n,
                           struct dcpk_box *box);
 
-/* Where the first element of `part`, which lies in `box`, is among the elements of `box`,
+/* The number of the first element of `part`, which lies in `box`, among the elements of `box`,
  * row-major. */
 int64_t dcpk_box_flat_offset(const struct dcpk_box *box, const struct dcpk_box *part);
-/* Do the elements of `part` follow each other among those of `box`, row-major? */
+/* True if the elements of `part` follow each other among those of `box`, row-major. */
 bool dcpk_box_is_run(const struct dcpk_box *box, const struct dcpk_box *part);
 
 /* Step `index`, inside the box, to the next one along its first n axes, the last of them fastest;
- * false, and back at the first, behind the last. */
+ * false, and back at the first, after the last. */
 bool dcpk_box_next(int64_t *index, const struct dcpk_box *box, int n);
 
 /* "[0:4, 96:192, 0:64]" into text (cut to n bytes, NUL-terminated); returns text. */

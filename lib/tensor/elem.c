@@ -91,7 +91,8 @@ bool dcpk_elem_is_narrower(enum dcpk_dtype to, enum dcpk_dtype from)
     return narrow != NULL && wide != NULL && narrow->exponent_bits < wide->exponent_bits;
 }
 
-/* Of an IEEE type: codes whose exponent is the top one; one loop a width, which vectorizes. */
+/* For an IEEE type: counts codes whose exponent is the top one; one loop a width, which
+ * vectorizes. */
 static uint64_t count_top(const struct float_type *t, const uint8_t *at, uint64_t n)
 {
     const uint64_t mask = sign_bit(t) - 1, top = sign_bit(t) - (UINT64_C(1) << t->mantissa_bits);

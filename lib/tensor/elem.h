@@ -8,7 +8,7 @@
 
 #include "lib/tensor/dtype.h"
 
-/* What the elements of a dtype are. */
+/* The kind of a dtype's elements. */
 enum dcpk_elem_kind {
     DCPK_ELEM_FLOAT,   /* every float, the f8 types included: exact in a double */
     DCPK_ELEM_INT,     /* signed */
@@ -43,8 +43,8 @@ double dcpk_elem_double(const struct dcpk_elem *elem);
  */
 uint64_t dcpk_elems_count_not_finite(enum dcpk_dtype dtype, const void *elems, uint64_t n);
 
-/* Is the largest exponent of a float `to` below that of a float `from`? Then numbers of half of the
- * range of `from` and more become infinite. False for other dtypes. */
+/* True if the largest exponent of a float `to` is below that of a float `from`: then numbers of
+ * half of the range of `from` and more become infinite. False for other dtypes. */
 bool dcpk_elem_is_narrower(enum dcpk_dtype to, enum dcpk_dtype from);
 
 /* Steps between two floats of one dtype on the line of all its numbers (-0 and +0 are one of them);

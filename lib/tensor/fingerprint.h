@@ -5,8 +5,9 @@
  *     F(tensor) = sum over its words i of  v_i * (K(i) | 1)   modulo 2^64
  *
  * A word is an element of 1, 2 or 4 bytes, or a 4-byte part of a wider one; v_i are its bits as a
- * little-endian unsigned number, i is its row-major number in the whole tensor. Whoever holds words
- * adds up their terms, in any order; the sum over all holders, each word once, is the tensor's.
+ * little-endian unsigned number, i is its row-major number in the whole tensor. Each holder of
+ * words adds up their terms, in any order; the sum over all holders, each word once, is the
+ * tensor's.
  *
  * It guards against misplaced, lost, stale and flipped bytes. It is not cryptographic. K must mix:
  * with K(i) a plain multiple of i, rows and columns of small integers or of constants could be

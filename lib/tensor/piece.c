@@ -68,7 +68,7 @@ static bool same_extents(const struct dcpk_box *a, const struct dcpk_box *b)
     return i == a->rank && k == b->rank;
 }
 
-/* Has at most one axis of `box` a length other than 1? */
+/* True if at most one axis of `box` has a length other than 1. */
 static bool is_line(const struct dcpk_box *box)
 {
     return next_axis(box, next_axis(box, 0) + 1) >= box->rank;

@@ -53,7 +53,7 @@ dcpk_status dcpk_piece_make_turned(struct dcpk_arena *arena, const struct dcpk_p
 void dcpk_piece_axes(const struct dcpk_piece *piece, uint8_t axis[DCPK_MAX_RANK]);
 
 /*
- * A part of `like` (dcpk_piece_clip), or the same behind further output axes of length 1: boxes
+ * A part of `like` (dcpk_piece_clip), or the same after further output axes of length 1: boxes
  * change, axes correspond as in `like`. from: not read where it is a fill.
  */
 dcpk_status dcpk_piece_like(struct dcpk_arena *arena, const struct dcpk_piece *like,

@@ -14,14 +14,14 @@
  *
  *     out[i][j] = value[i][j] * scales[(row + i) / block_rows][(col + j) / block_cols]
  *
- * one multiplication of float32. Values lie row behind row, each row from a whole byte on; scales
+ * one multiplication of float32. Values lie row after row, each row from a whole byte on; scales
  * are those of the blocks that the matrix touches, row-major. A value; passed to kernels as it is.
  */
 struct dcpk_scale {
     /*
-     * Of the values: DCPK_F8_E4M3FN, DCPK_F8_E5M2, or DCPK_F4_E2M1FN_X2: two elements a byte, the
-     * low half first. Then block_cols is even, and where `col` is odd each row begins with a half
-     * byte before its elements.
+     * The dtype of the values: DCPK_F8_E4M3FN, DCPK_F8_E5M2, or DCPK_F4_E2M1FN_X2: two elements a
+     * byte, the low half first. Then block_cols is even, and where `col` is odd each row begins
+     * with a half byte before its elements.
      */
     enum dcpk_dtype dtype;
     int64_t n_rows, n_cols;

@@ -43,7 +43,7 @@ void dcpk_copy_pair(size_t elem_bytes, const struct dcpk_box *from, const int64_
     assert(s == from->rank && d == to->rank);
 }
 
-/* Is `outer` the stride of whole runs of `extent` steps of `inner`? */
+/* True if `outer` is the stride of whole runs of `extent` steps of `inner`. */
 static bool is_behind(int64_t outer, int64_t inner, int64_t extent)
 {
     int64_t run;
@@ -51,7 +51,7 @@ static bool is_behind(int64_t outer, int64_t inner, int64_t extent)
     return !__builtin_mul_overflow(inner, extent, &run) && run == outer;
 }
 
-/* Put axis `a` behind those kept so far, or into the last of them. */
+/* Put axis `a` after those kept so far, or into the last of them. */
 static void keep_axis(struct dcpk_copy *copy, int *n_kept, int a)
 {
     const int64_t extent = copy->extent[a];

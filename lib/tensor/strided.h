@@ -40,7 +40,7 @@ void dcpk_copy_pair(size_t elem_bytes, const struct dcpk_box *from, const int64_
                     struct dcpk_copy *copy);
 
 /*
- * Drop axes of length 1 and merge neighbours that lie one behind the other on both sides; a copy
+ * Drop axes of length 1 and merge neighbours that lie one after the other on both sides; a copy
  * that is one run ends with rank 1 and both strides elem_bytes (or rank 0).
  */
 void dcpk_copy_simplify(struct dcpk_copy *copy);

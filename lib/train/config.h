@@ -85,7 +85,7 @@ struct dcpk_train_optim {
 
 struct dcpk_train_data {
     int64_t micro_batch, global_batch, train_iters, exit_at; /* exit_at 0: train_iters */
-    int64_t exit_interval;    /* stop behind an iteration that it divides; 0: do not */
+    int64_t exit_interval;    /* stop at the first iteration divisible by it; 0: do not */
     bool batch_follows_ranks; /* global_batch was not given: a micro batch for each rank */
     uint64_t seed;
     const char *token_file; /* NULL: mock data */
@@ -121,7 +121,8 @@ struct dcpk_train_config {
 /* The rows of the word embedding when tp ranks share them. */
 int64_t dcpk_train_padded_vocab(const struct dcpk_train_model *model, int64_t tp);
 
-/* fp32 numbers that the optimizer keeps for each parameter beside it: Adam 2, SGD 1 or 0. */
+/* fp32 numbers that the optimizer keeps for each parameter in addition to it: Adam 2, SGD 1 or
+ * 0. */
 int dcpk_train_count_moments(const struct dcpk_train_optim *optim);
 
 /*

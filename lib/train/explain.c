@@ -20,7 +20,7 @@
 #define THIS_RUN  DCPK_N_STRATEGIES
 #define N_COLUMNS (DCPK_N_STRATEGIES + 1)
 
-/* Whose footprint a column is. */
+/* The footprint that a column shows. */
 static enum dcpk_footprint_of column_of(int column)
 {
     return column == THIS_RUN ? DCPK_OF_THIS_RUN : DCPK_OF_MEGATRON;
@@ -75,7 +75,7 @@ dcpk_status dcpk_train_largest_batch(const struct dcpk_train_config *config,
     return DCPK_OK;
 }
 
-/* May tp ranks share a layer? What knobs_sizes.c asks of a run. */
+/* True if tp ranks can share a layer: the conditions of knobs_sizes.c on a run. */
 static bool layout_divides(const struct dcpk_train_config *c, int64_t tp)
 {
     const struct dcpk_train_model *m = &c->model;
@@ -84,8 +84,8 @@ static bool layout_divides(const struct dcpk_train_config *c, int64_t tp)
            m->shared_ffn % tp == 0 && c->precision.virtual_slices % tp == 0;
 }
 
-/* May dp ranks share experts and the batch? One that follows them fits any number of them: those
- * that experts need, times 1, 2, 4, ... */
+/* True if dp ranks can share experts and the batch. A batch that follows them fits any number of
+ * them: those that experts need, times 1, 2, 4, ... */
 static bool layout_shares(const struct dcpk_train_config *c, int64_t dp)
 {
     const struct dcpk_train_data *d = &c->data;
@@ -144,7 +144,7 @@ dcpk_status dcpk_train_smallest_layout(const struct dcpk_train_config *config,
 
 /* ---- tables ---- */
 
-/* What a table has of each column. */
+/* A row of a table: a value of each column. */
 struct figure {
     const char *key, *title;
     struct dcpk_fact of[N_COLUMNS]; /* absent: not asked for */
@@ -239,7 +239,7 @@ static void memory_figures(struct figures *all, int column, const uint64_t held[
     all->list[DCPK_N_TAGS].of[column] = dcpk_fact_bytes(dcpk_train_held_sum(held));
 }
 
-/* What a person can change, by what the configuration has not done yet. */
+/* Advises changes that the configuration has not made yet. */
 static void explain_advice(const struct dcpk_train_config *c, struct dcpk_doc *doc)
 {
     dcpk_doc_heading(doc, "ways to lower it");
@@ -268,7 +268,8 @@ static void explain_advice(const struct dcpk_train_config *c, struct dcpk_doc *d
                   "model or the sample smaller");
 }
 
-/* What of this run, or of Megatron, fits: facts under `key`, rows under `label`. */
+/* Explains the part of this run, or of Megatron, that fits: facts under `key`, rows under
+ * `label`. */
 static dcpk_status explain_fit(const struct dcpk_train_config *c, enum dcpk_footprint_of of,
                                uint64_t limit_bytes, struct dcpk_doc *doc, struct dcpk_error *err)
 {

@@ -28,8 +28,8 @@ dcpk_status dcpk_train_smallest_layout(const struct dcpk_train_config *config,
 
 /*
  * Memory by tag, as this run holds it, and as Megatron would under each strategy; with a limit
- * (bytes of a device, 0: none) what of either fits into it, and what would help. Of DDP the
- * strategies that it does not have are Megatron-FSDP's. Errors: those above; of the document.
+ * (bytes of a device, 0: none) also the sizes of either that fit into it, and advice. Strategies
+ * that DDP does not have are Megatron-FSDP's. Errors: those above; of the document.
  */
 dcpk_status dcpk_train_explain_memory(const struct dcpk_train_config *config, uint64_t limit_bytes,
                                       struct dcpk_doc *doc, struct dcpk_error *err);

@@ -17,7 +17,8 @@
  *                        side units
  *
  * own: what is left for a rank's optimizer. Native sums in fp32 are the optimizer's gradients: no
- * second 4 own. What is gathered and on its way at one time is found by a walk over the schedule.
+ * second 4 own. Memory that is gathered and in flight at one time is found by a walk over the
+ * schedule.
  * Megatron: the same without the second 4 own, which is on its way (comm) where dtypes differ.
  * HSDP: D are the inner ranks; a slice is added over O outer ones besides, 2 g P / D. HFSDP: g P /
  * D and w P / D, and own is cut over them, too. Source: megatron_fsdp/param_and_grad_buffer.py
@@ -68,7 +69,7 @@ static void predict_traffic(const struct dcpk_fsdp *f, int64_t n_microbatches,
 
 /* ---- memory ---- */
 
-/* Bytes of a unit's whole weights beside the two buffers of the pool. */
+/* Bytes of a unit's whole weights in addition to the two buffers of the pool. */
 static uint64_t unit_bytes_outside_pool(const struct dcpk_fsdp *f, size_t unit)
 {
     const size_t n_bytes = (size_t)f->units[unit].n_elems * f->compute_bytes;
@@ -242,7 +243,7 @@ static int64_t most_own_elems(const struct dcpk_fsdp *f)
     return most;
 }
 
-/* What both keep over a step, and what is gathered for a while. */
+/* Predicts the memory that both keep over a step, and the memory that is gathered for a while. */
 static void predict_kept(const struct dcpk_fsdp *f, uint64_t n_bytes[DCPK_N_TAGS])
 {
     const struct dcpk_fsdp_bucket *dense = dense_bucket(f);
@@ -443,7 +444,7 @@ dcpk_status dcpk_train_footprint_most(const struct dcpk_train_config *config,
 
 /* ---- a run against it ---- */
 
-/* What the rank that held most held. held: DCPK_N_TAGS numbers of each rank. */
+/* Finds the memory of the rank that held most. held: DCPK_N_TAGS numbers of each rank. */
 static void measured_find_most(struct dcpk_train_measured *m, const int64_t *held, int n_ranks)
 {
     for (int r = 0; r < n_ranks; r++) {

@@ -24,12 +24,12 @@ struct dcpk_train_footprint {
     struct dcpk_fsdp_traffic sent;
 };
 
-/* Of a rank that is laid out, without activations: its own state is not looked at. */
+/* The footprint of a rank that is laid out, without activations: its own state is not looked at. */
 void dcpk_fsdp_footprint(const struct dcpk_fsdp *fsdp, enum dcpk_footprint_of of,
                          int64_t n_microbatches, struct dcpk_train_footprint *footprint);
 
-/* Of rank `rank` of the run. config: checked (knobs.h). Errors: what a run is refused for when its
- * model is made (gpt.h; not of Megatron); DCPK_ENOMEM. */
+/* The footprint of rank `rank` of the run. config: checked (knobs.h). Errors: the refusals of a run
+ * when its model is made (gpt.h; not of Megatron); DCPK_ENOMEM. */
 dcpk_status dcpk_train_footprint(const struct dcpk_train_config *config, int64_t rank,
                                  enum dcpk_footprint_of of, struct dcpk_train_footprint *footprint,
                                  struct dcpk_error *err);
@@ -42,7 +42,7 @@ dcpk_status dcpk_train_footprint_most(const struct dcpk_train_config *config,
 
 uint64_t dcpk_train_held_sum(const uint64_t held[DCPK_N_TAGS]);
 
-/* What this rank held and sent, and the footprint of its configuration. */
+/* Memory and bytes sent of this rank, and the footprint of its configuration. */
 struct dcpk_train_measured {
     int64_t rank;
     struct dcpk_fsdp_traffic sent;         /* in the last step */

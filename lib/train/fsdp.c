@@ -177,7 +177,7 @@ static void choose(struct dcpk_fsdp *f)
     }
 }
 
-/* Is it what this loop runs? */
+/* Checks that this loop runs the choice. */
 static dcpk_status check_choice(const struct dcpk_fsdp *f, struct dcpk_error *err)
 {
     const struct dcpk_grid *layout = &f->options.config->layout;
@@ -314,8 +314,8 @@ dcpk_status dcpk_fsdp_finish(struct dcpk_fsdp *f, double factor, struct dcpk_err
     return dcpk_fsdp_finish_grads(f, factor, err);
 }
 
-/* What a rank owns into weights of the compute dtype. Where main parameters are to be of that
- * dtype, they take its rounding. */
+/* Installs the rank's own elements as weights of the compute dtype. Where main parameters are to be
+ * of that dtype, they take its rounding. */
 static void install_own(struct dcpk_fsdp *f, struct dcpk_fsdp_bucket *b)
 {
     uint8_t *own = b->weights + (size_t)(b->own_at - b->weights_at) * f->compute_bytes;
@@ -379,7 +379,7 @@ static dcpk_status replica_add(struct dcpk_fsdp *f, const struct dcpk_fsdp_bucke
     return st;
 }
 
-/* Of this rank's weights, of experts or of the rest. */
+/* Hashes this rank's weights, of experts or of the rest. */
 static dcpk_status replica_hash(struct dcpk_fsdp *f, bool is_expert, uint64_t *hash,
                                 struct dcpk_error *err)
 {
@@ -399,7 +399,7 @@ static dcpk_status replica_hash(struct dcpk_fsdp *f, bool is_expert, uint64_t *h
     return st;
 }
 
-/* What this rank compares: memory of the math for a hash of each rank, and its own hashes. */
+/* Data that this rank compares: memory of the math for a hash of each rank, and its own hashes. */
 struct replicas {
     uint64_t *room;
     uint64_t dense, expert;
@@ -456,7 +456,7 @@ dcpk_status dcpk_fsdp_check_replicas(struct dcpk_fsdp *f, struct dcpk_error *err
     if (st != DCPK_OK)
         goto out;
     st = replicas_compare(f, DCPK_G_DP_CP, r.dense, r.room, err);
-    /* Where the dense ones differ, other ranks still compare experts. */
+    /* If the dense ones differ, other ranks still compare experts. */
     if (replicas_compare(f, DCPK_G_EXPERT_DP, r.expert, r.room, &of_experts) && st == DCPK_OK) {
         *err = of_experts;
         st = err->status;

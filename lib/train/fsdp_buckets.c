@@ -21,7 +21,7 @@
 #include "lib/place/fsdp_layout.h"
 #include "lib/train/fsdp_priv.h"
 
-/* What the layout is made of. */
+/* Data that the layout is made from. */
 struct fsdp_plan {
     struct dcpk_fsdp_param *params;
     struct dcpk_fsdp_place *places;
@@ -175,8 +175,8 @@ static void buckets_trim(struct dcpk_fsdp *f)
     }
 }
 
-/* What may be under way at one time. With a double buffer one unit's gradients are filled while
- * another's are reduced. Source: param_and_grad_buffer.py _enforce_double_buffer_limit
+/* Finds how much may be under way at one time. With a double buffer one unit's gradients are filled
+ * while another's are reduced. Source: param_and_grad_buffer.py _enforce_double_buffer_limit
  * @core_v0.19.0. */
 static void find_queue(struct dcpk_fsdp *f)
 {

@@ -123,7 +123,7 @@ static dcpk_status unit_gather(struct dcpk_fsdp *f, size_t unit, enum dcpk_fsdp_
     return DCPK_OK;
 }
 
-/* Gather what comes behind `unit`, which number 0 is before all others in either direction. */
+/* Gather what comes after `unit`, which number 0 is before all others in either direction. */
 static dcpk_status prefetch_units(struct dcpk_fsdp *f, size_t unit, enum dcpk_train_pass pass,
                                   struct dcpk_error *err)
 {

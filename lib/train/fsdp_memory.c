@@ -4,10 +4,11 @@
  *   each bucket           weights, of the compute dtype, and sums of gradients: all or a slice
  *                         main and grad, fp32: what this rank's optimizer owns of the slice
  *   all shards together   | exp_avg | exp_avg_sq | exp_avg | exp_avg_sq | ...
- *   optim_grads_params    room for whole weights: of what lies outside units, and, with a double
+ *   optim_grads_params    room for whole weights: of those outside units, and, with a double
  *                         buffer, of two units
  *
- * footprint.c has the sizes. What a pass gathers or reduces beside it is taken and freed there.
+ * footprint.c has the sizes. Memory that a pass gathers or reduces in addition is taken and freed
+ * there.
  */
 #include <string.h>
 
@@ -60,7 +61,7 @@ static void bucket_deallocate(struct dcpk_fsdp *f, struct dcpk_fsdp_bucket *b)
     dcpk_memory_account_free(account, DCPK_TAG_COMM, (size_t)b->n_elems * f->comm_bytes, b->comm);
 }
 
-/* Does another rank count the same rows? */
+/* True if another rank counts the same rows. */
 static bool shard_is_counted(const struct dcpk_fsdp *f, const struct dcpk_train_param *p,
                              const struct dcpk_fsdp_bucket *b)
 {

@@ -100,7 +100,7 @@ struct dcpk_fsdp {
     uint8_t *pool[2]; /* double buffer */
     bool is_taken[2];
     size_t pool_bytes;
-    size_t n_live; /* units that have gathered memory, but for those that keep it */
+    size_t n_live; /* units that have gathered memory, except those that keep it */
 
     size_t *queue; /* buckets whose reduction is under way, the oldest first */
     size_t n_queued;
@@ -111,7 +111,7 @@ struct dcpk_fsdp {
     struct dcpk_fsdp_traffic traffic;
 };
 
-/* Does a rank keep only its slice of weights, of gradients? */
+/* True if a rank keeps only its slice of weights, or of gradients. */
 static inline bool dcpk_fsdp_cuts_weights(const struct dcpk_fsdp *f)
 {
     return f->strategy == DCPK_OPTIM_GRADS_PARAMS;
@@ -122,19 +122,19 @@ static inline bool dcpk_fsdp_cuts_grads(const struct dcpk_fsdp *f)
     return f->strategy == DCPK_OPTIM_GRADS || f->strategy == DCPK_OPTIM_GRADS_PARAMS;
 }
 
-/* Are sums copied to a dtype of their own on their way? */
+/* True if sums are copied to a dtype of their own on their way. */
 static inline bool dcpk_fsdp_casts_grads(const struct dcpk_fsdp *f)
 {
     return !f->is_exact && f->comm != f->main_grads;
 }
 
-/* Are gradients looked at, one by one? Steps of fp16 that overflow are skipped. */
+/* True if gradients are looked at, one by one. Steps of fp16 that overflow are skipped. */
 static inline bool dcpk_fsdp_looks_at_grads(const struct dcpk_fsdp *f)
 {
     return f->options.config->fsdp.checks_nan || f->compute == DCPK_F16;
 }
 
-/* Is shards' fp32 gradient the sum itself? */
+/* True if shards' fp32 gradient is the sum itself. */
 static inline bool dcpk_fsdp_shares_grad(const struct dcpk_fsdp *f)
 {
     return !f->is_exact && f->main_grads == DCPK_F32;
@@ -175,7 +175,7 @@ dcpk_status dcpk_fsdp_add(struct dcpk_fsdp *f, size_t param, int64_t row, int64_
                           const float *grad, struct dcpk_error *err);
 /* Wait for the oldest reductions until at most n_elems are queued. */
 dcpk_status dcpk_fsdp_drain(struct dcpk_fsdp *f, int64_t n_elems, struct dcpk_error *err);
-/* What comes after the last pass: outer ranks, other groups, one conversion. */
+/* Finishes the gradients after the last pass: outer ranks, other groups, one conversion. */
 dcpk_status dcpk_fsdp_finish_grads(struct dcpk_fsdp *f, double factor, struct dcpk_error *err);
 
 #endif

@@ -18,13 +18,13 @@
 #include "lib/base/alloc.h"
 #include "lib/train/fsdp_priv.h"
 
-/* Where a bucket's kept sums of its elements from `at` on lie. */
+/* The place of a bucket's kept sums of its elements from `at` on. */
 static uint8_t *kept_sums(const struct dcpk_fsdp *f, const struct dcpk_fsdp_bucket *b, int64_t at)
 {
     return b->grads + (size_t)(at - b->grads_at) * f->grads_bytes;
 }
 
-/* What a reduction makes of kept sums. */
+/* The kind of reduction that makes kept sums. */
 static enum dcpk_reduction kept_reduction(const struct dcpk_fsdp *f)
 {
     if (f->is_exact)

@@ -17,10 +17,11 @@
 
 /* The strategy that a run goes by; without Megatron-FSDP it is optim or no_shard. */
 enum dcpk_strategy dcpk_fsdp_strategy(const struct dcpk_train_config *config);
-/* Do layers have buffers of their own? */
+/* True if layers have buffers of their own. */
 bool dcpk_fsdp_has_units(const struct dcpk_train_config *config);
 
-/* Is the parameter an embedding that the first and the last stage have, whose gradients add up? */
+/* True if the parameter is an embedding that both the first and the last stage have: its gradients
+ * add up. */
 bool dcpk_fsdp_is_copied(const struct dcpk_train_config *config,
                          const struct dcpk_train_param *param);
 
@@ -32,7 +33,7 @@ bool dcpk_fsdp_is_copied(const struct dcpk_train_config *config,
 struct dcpk_fsdp_param dcpk_fsdp_flat(const struct dcpk_train_config *config,
                                       const struct dcpk_train_param *param);
 
-/* What the ring algorithm sends of n (elements, bytes) that ranks scatter or gather. */
+/* The amount that the ring algorithm sends of n (elements, bytes) that ranks scatter or gather. */
 static inline uint64_t dcpk_fsdp_ring(uint64_t n, uint64_t n_ranks)
 {
     return n * (n_ranks - 1) / n_ranks;

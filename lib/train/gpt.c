@@ -217,7 +217,7 @@ const int64_t *dcpk_gpt_expert_tokens(const struct dcpk_gpt *gpt, size_t param)
     return NULL;
 }
 
-/* Tokens of all samples that count when places read `ahead` tokens on: those behind the end do
+/* Tokens of all samples that count when places read `ahead` tokens on: those after the end do
  * not. */
 static double count_tokens(const struct gpt_sizes *s, const struct dcpk_gpt_batch *batch,
                            int64_t ahead)

@@ -2,7 +2,7 @@
 /* gpt_attention.c - attention with grouped queries and rotary positions, its gradients, and
  * context parallelism. */
 /*
- * A row of the projection has its query groups behind each other, each with its heads:
+ * A row of the projection has its query groups one after the other, each with its heads:
  *
  *     | q0 q1 .. k v | q2 q3 .. k v | ...        per_group queries, one key, one value
  *
@@ -20,7 +20,7 @@
 
 #include "lib/train/gpt_priv.h"
 
-/* Where chunk 0 or 1 of this rank begins in the sample. */
+/* The start of chunk 0 or 1 of this rank in the sample. */
 static int64_t chunk_first(const struct dcpk_gpt *gpt, int64_t cp, int64_t which)
 {
     const int64_t n_chunks = gpt->size.seq / gpt->size.chunk;
@@ -204,7 +204,7 @@ static void heads_backward(struct dcpk_gpt *gpt, const struct gpt_kept *kept, in
     }
 }
 
-/* Which part of those that were gathered belongs to the leaf that begins with `token`. */
+/* The number of the gathered part that belongs to the leaf that begins with `token`. */
 static int64_t part_of_token(const struct dcpk_gpt *gpt, int64_t token)
 {
     const struct gpt_sizes *s = &gpt->size;

@@ -110,7 +110,7 @@ static dcpk_status embed_leaf(struct dcpk_gpt *gpt, const int32_t *tokens, struc
     for (int64_t i = 0; i < n_rows; i++)
         if (weights->ops->add(weights, param, rows[i], 1, dw + i * h, err))
             return err->status;
-    return gpt->ops->wait(gpt->math, err); /* the host's numbers are used anew */
+    return gpt->ops->wait(gpt->math, err); /* the host's numbers are used again */
 }
 
 /* The same with a gradient of all rows: a device passes over them sooner than it starts to work on
@@ -192,7 +192,7 @@ static dcpk_status losses_of_logits(struct dcpk_gpt *gpt, struct gpt_head *head,
     return DCPK_OK;
 }
 
-/* What a rank's sum stays below, so that the sum of all of the last stage is an integer, too. */
+/* The bound of a rank's sum, so that the sum over the last stage is an integer, too. */
 static int64_t losses_limit(const struct dcpk_gpt *gpt)
 {
     return INT64_MAX / (gpt->options.mesh->n_ranks / gpt->options.config->layout.pp);

@@ -14,7 +14,7 @@
  */
 #include "lib/train/gpt_priv.h"
 
-/* Of a layer's own MLP or of its shared experts. */
+/* A layer's own MLP or its shared experts. */
 struct mlp {
     size_t fc1, fc2;
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gpt_linear.c - linear layers and norms with their gradients, cut by tensor parallelism or not. */
 /*
- * Tensor parallelism with T ranks has in every layer one cut by rows, and one by columns behind it:
+ * Tensor parallelism with T ranks has in every layer one cut by rows, and one by columns after it:
  *
  *     y [rows, n/T] = x [rows, h]    w [n/T, h]^T      qkv, fc1, output: h is whole, no exchange
  *     z [rows, h]   = y [rows, n/T]  v [h, n/T]^T      proj, fc2: sums over n, whose parts ranks
@@ -154,7 +154,7 @@ void dcpk_gpt_norm(struct dcpk_gpt *gpt, size_t param, int64_t lanes, const void
     gpt->ops->rmsnorm(gpt->math, &shape, x, gpt_weight(gpt, param), y);
 }
 
-/* What the gradient of a norm's weight is made of: rows of `lanes` heads each. */
+/* The parts of the gradient of a norm's weight: rows of `lanes` heads each. */
 struct normed {
     int64_t lanes;
     const void *x, *dy;

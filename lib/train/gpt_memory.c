@@ -23,7 +23,7 @@ static dcpk_status check_divides(int64_t n, int64_t by, const char *what, struct
                      (long long)by);
 }
 
-/* What products contract over must be whole slices on every rank. */
+/* Checks that the contracted dimensions of products are whole slices on every rank. */
 static dcpk_status check_slices(const struct dcpk_gpt *gpt, struct dcpk_error *err)
 {
     const struct dcpk_train_model *m = gpt->model;
@@ -169,7 +169,7 @@ static dcpk_status routed_take(struct dcpk_gpt *gpt, struct gpt_routed *routed,
     return gpt_take_all(gpt, wants, DCPK_COUNT(wants), err);
 }
 
-/* All that a layer keeps but its input. */
+/* Takes the memory that a layer keeps, except its input. */
 static dcpk_status kept_take(struct dcpk_gpt *gpt, struct gpt_kept *kept, bool is_moe,
                              struct dcpk_error *err)
 {
@@ -209,7 +209,7 @@ static dcpk_status pass_take_rows(struct dcpk_gpt *gpt, struct gpt_pass *pass,
     return DCPK_OK;
 }
 
-/* The layers of a pass. Those that are computed again share all but their inputs. */
+/* Takes the layers of a pass. Those that are computed again share all but their inputs. */
 static dcpk_status pass_take(struct dcpk_gpt *gpt, struct gpt_pass *pass, struct dcpk_error *err)
 {
     const struct gpt_sizes *s = &gpt->size;

@@ -37,7 +37,7 @@ static struct dcpk_router router_shape(const struct dcpk_gpt *gpt)
     return shape;
 }
 
-/* Which leaf a row of the microbatch is in. Leaves are of one size, behind each other. */
+/* The leaf that a row of the microbatch is in. Leaves are of one size, one after the other. */
 static int64_t leaf_of_row(const struct dcpk_gpt *gpt, int64_t row)
 {
     return row / gpt->leaves[0].n;
@@ -89,7 +89,7 @@ static void tokens_count(const struct dcpk_gpt *gpt, const int32_t *chosen, int6
         expert_tokens[chosen[i]]++;
 }
 
-/* What every rank chose becomes the plan of this rank. */
+/* Makes this rank's plan from the choices of every rank. */
 static dcpk_status routes_plan(struct dcpk_gpt *gpt, const struct gpt_layer *layer,
                                struct gpt_routed *routed, struct dcpk_error *err)
 {

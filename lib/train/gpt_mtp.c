@@ -26,7 +26,7 @@ static void columns_copy(struct dcpk_gpt *gpt, int64_t n, int64_t from_stride, c
     gpt->ops->copy_rows(gpt->math, &shape, from, to);
 }
 
-/* What each rank has of the columns, side by side. The slices' memory is free. */
+/* Gathers the columns of each rank, side by side. The slices' memory is free. */
 static dcpk_status columns_gather(struct dcpk_gpt *gpt, int64_t columns, void *y,
                                   struct dcpk_error *err)
 {

@@ -26,7 +26,7 @@ dcpk_status dcpk_gpt_leave(struct dcpk_gpt *gpt, int64_t unit, enum dcpk_train_p
     return weights->ops->leave(weights, unit, pass, err);
 }
 
-/* Where a layer's result goes: it is the next one's input. */
+/* The place of a layer's result: it is the next one's input. */
 static void *out_of_layer(struct dcpk_gpt *gpt, struct gpt_pass *pass, int64_t layer)
 {
     if (layer + 1 < gpt->n_layers)
@@ -45,7 +45,7 @@ static dcpk_status layer_forward(struct dcpk_gpt *gpt, struct gpt_pass *pass, in
     return dcpk_gpt_leave(gpt, layer->unit, DCPK_FORWARD, err);
 }
 
-/* Everything of the layer but its input was given up: compute it anew. */
+/* Everything of the layer but its input was given up: compute it again. */
 static dcpk_status layer_recompute(struct dcpk_gpt *gpt, struct gpt_pass *pass, int64_t i,
                                    struct dcpk_error *err)
 {

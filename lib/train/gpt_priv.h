@@ -19,12 +19,13 @@ struct gpt_sizes {
     int64_t slices, my_slices, first_slice;
 };
 
-/* Rows behind each other in a microbatch, whose gradients are added before they become integers. */
+/* Rows one after the other in a microbatch, whose gradients are added before they become
+ * integers. */
 struct gpt_leaf {
     int64_t first, n;
 };
 
-/* Where the tokens of a layer go: see gpt_moe.c. */
+/* The destination of a layer's tokens: see gpt_moe.c. */
 struct gpt_routed {
     float *logits, *probs;           /* [rows, experts], [rows, topk] */
     int32_t *chosen, *token, *place; /* [rows, topk] each */
@@ -55,7 +56,7 @@ struct gpt_layer {
     int64_t *expert_tokens; /* see dcpk_gpt_expert_tokens; NULL: dense */
 };
 
-/* What follows the layers, kept between a forward pass and the backward pass behind it. */
+/* The parts after the layers, kept between a forward pass and the backward pass after it. */
 struct gpt_head {
     size_t norm;                         /* the parameter of the last norm */
     void *input, *normed, *logits;       /* logits: [rows, vocab] */
@@ -63,7 +64,8 @@ struct gpt_head {
     int32_t *labels;
 };
 
-/* What a layer of multi-token prediction keeps beside its inner layer (gpt_mtp.c). */
+/* Memory that a layer of multi-token prediction keeps in addition to its inner layer
+ * (gpt_mtp.c). */
 struct gpt_mtp {
     void *embedded; /* [rows, hidden] */
     void *joined;   /* [rows, 2 hidden] */
@@ -96,7 +98,7 @@ struct gpt_scratch {
     void *expert_act;  /* [rows that one expert may get, moe_ffn] */
     float *d_probs, *d_logits;
     int32_t *tokens, *all_chosen;
-    /* Of the host: choices of all ranks, then token and place of this one's; bytes of messages; a
+    /* On the host: choices of all ranks, then token and place of this one's; bytes of messages; a
      * leaf's tokens, sorted and renumbered; losses of rows. */
     int32_t *host_chosen;
     size_t *part_bytes;
@@ -196,7 +198,7 @@ void dcpk_gpt_linear_input(struct dcpk_gpt *gpt, size_t param, int64_t rows, con
                            void *dx);
 dcpk_status dcpk_gpt_linear_input_cut(struct dcpk_gpt *gpt, size_t param, const void *dy, void *dx,
                                       struct dcpk_error *err);
-/* What one leaf gives to the weight. */
+/* Adds one leaf's part of the weight's gradient. */
 dcpk_status dcpk_gpt_linear_leaf(struct dcpk_gpt *gpt, size_t param, struct gpt_leaf leaf,
                                  const void *dy, const void *x, struct dcpk_error *err);
 dcpk_status dcpk_gpt_linear_weight(struct dcpk_gpt *gpt, size_t param, const void *dy,
@@ -246,7 +248,7 @@ dcpk_status dcpk_gpt_head_backward(struct dcpk_gpt *gpt, struct gpt_head *head,
 /* Fails where a loss of the step was bad: others wait for what a pass sends until the step ends. */
 dcpk_status dcpk_gpt_check_losses(const struct dcpk_gpt *gpt, struct dcpk_error *err);
 
-/* gpt_mtp.c: multi-token prediction, behind the head. more: what it gives to the gradient of the
+/* gpt_mtp.c: multi-token prediction, after the head. more: what it gives to the gradient of the
  * last layer's normed output; NULL without. */
 dcpk_status dcpk_gpt_mtp(struct dcpk_gpt *gpt, struct gpt_pass *pass, struct dcpk_error *err);
 dcpk_status dcpk_gpt_mtp_backward(struct dcpk_gpt *gpt, struct gpt_pass *pass, const void **more,

@@ -115,7 +115,7 @@ dcpk_status dcpk_initial_fill(const struct dcpk_train_state *state, struct dcpk_
 #define STIR_ROWS    UINT64_C(0x9e3779b97f4a7c15)
 #define STIR_COLUMNS UINT64_C(0xbf58476d1ce4e5b9)
 
-/* Of a name, a row and a column; as good as a coin. */
+/* A coin thrown by a name, a row and a column. */
 static bool noise_is_up(const char *name, int64_t row, int64_t column)
 {
     uint64_t h = NOISE_START;

@@ -21,7 +21,7 @@
 
 struct dcpk_doc;
 
-/* What a knob may change: `effect` of its row. */
+/* The effect of a knob: `effect` of its row. */
 enum dcpk_knob_effect {
     DCPK_KNOB_VALUE,    /* what the run trains, on which ranks; what it loads, saves and logs */
     DCPK_KNOB_CHECKED,  /* V: a rule may refuse it */
@@ -33,7 +33,8 @@ enum dcpk_knob_effect {
 
 #define DCPK_MAX_KNOBS 320
 
-/* What rules look at and the loop does not, beside the config. Texts live in `arena`. */
+/* Settings that rules look at and the loop does not, in addition to the config. Texts live in
+ * `arena`. */
 struct dcpk_train_knobs {
     struct dcpk_train_config config; /* complete after dcpk_train_knobs_check */
     struct dcpk_arena *arena;        /* borrowed */
@@ -63,7 +64,7 @@ struct dcpk_train_knobs {
     } no_effect;
 };
 
-/* What of the environment rules ask for; NULL: not set. */
+/* Parts of the environment that rules ask for; NULL: not set. */
 struct dcpk_train_environment {
     const char *max_connections; /* CUDA_DEVICE_MAX_CONNECTIONS */
     const char *alloc_conf;      /* PYTORCH_CUDA_ALLOC_CONF */
@@ -148,10 +149,10 @@ dcpk_status dcpk_train_knobs_set(struct dcpk_train_knobs *knobs, const char *nam
                                  struct dcpk_error *err);
 
 /*
- * Take from argv[1 .. *argc) what rows know: flags with their values, and "section.name=value".
- * What is left keeps its order, argv[0] too; nothing behind "--" is taken. Texts are borrowed from
- * argv. Errors: as dcpk_train_knobs_set; DCPK_EUSAGE for a flag without its value, or one of
- * Megatron's that this loop lacks (dcpk_knob_absence).
+ * Takes the flags that rows know from argv[1 .. *argc), with their values, and
+ * "section.name=value". The rest keeps its order, argv[0] too; nothing after "--" is taken. Texts
+ * are borrowed from argv. Errors: as dcpk_train_knobs_set; DCPK_EUSAGE for a flag without its
+ * value, or one of Megatron's that this loop lacks (dcpk_knob_absence).
  */
 dcpk_status dcpk_train_knobs_take_args(struct dcpk_train_knobs *knobs, int *argc, char **argv,
                                        struct dcpk_error *err);
@@ -189,8 +190,8 @@ dcpk_status dcpk_train_knobs_hash(const struct dcpk_train_knobs *knobs, struct d
 
 /*
  * Check that a run of a complete configuration has the bits of every other layout: with context
- * parallelism a rank lacks the whole samples that exact sums begin with by default. What is only
- * explained needs no such check. Errors: DCPK_EUSAGE naming the knob and a value.
+ * parallelism a rank lacks the whole samples that exact sums begin with by default. A run that is
+ * only explained needs no such check. Errors: DCPK_EUSAGE naming the knob and a value.
  */
 dcpk_status dcpk_train_check_leaves(const struct dcpk_train_config *config, struct dcpk_error *err);
 

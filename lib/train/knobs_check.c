@@ -48,7 +48,7 @@ static const char *number_of_main_grads(const struct dcpk_train_knobs *k)
 
 /* ---- conditions ---- */
 
-/* What a run is checked in. */
+/* The surroundings that a run is checked in. */
 struct scene {
     struct dcpk_train_knobs *knobs;
     const struct dcpk_train_environment *environment;
@@ -90,7 +90,8 @@ static const char *scene_segments(const struct scene *s)
     return NULL;
 }
 
-/* What of the model this loop lacks. Args of a checkpoint set it before flags (knobs_take.c). */
+/* Names a property of the model that this loop lacks. Args of a checkpoint set it before flags
+ * (knobs_take.c). */
 static const char *scene_lacking(const struct dcpk_train_knobs *k)
 {
     if (strcmp(k->normalization, "RMSNorm") != 0)
@@ -409,8 +410,8 @@ static void course_resolve_fsdp(struct dcpk_train_knobs *k)
         f->strategy = DCPK_OPTIM;
 }
 
-/* Only torch_dist has more than one, and only of a distributed optimizer; generation A has its own.
- */
+/* Only torch_dist has more than one, and only of a distributed optimizer; generation A has its
+ * own. */
 static void course_resolve_optimizer_layout(struct dcpk_train_knobs *k)
 {
     static const char *const layouts[] = {"fully_reshardable", "dp_reshardable", "flattened"};

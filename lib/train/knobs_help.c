@@ -45,8 +45,8 @@ static bool help_is_of_name(char c)
     return isalnum((unsigned char)c) || c == '_' || c == '-';
 }
 
-/* Does a sentence name the knob, with underscores or dashes? One word alone is also plain English,
- * "optimizer": such a knob's help has to name its rules. */
+/* True if a sentence names the knob, with underscores or dashes. One word alone is also plain
+ * English, "optimizer": such a knob's help has to name its rules. */
 static bool help_names(const char *sentence, const char *name)
 {
     const size_t n = strlen(name);

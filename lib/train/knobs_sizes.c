@@ -291,7 +291,7 @@ static dcpk_status sizes_of_parameters(const struct dcpk_train_model *m, struct 
     return sizes_multiply(&all, 1, err);
 }
 
-/* What the run computes of these sizes later is not checked again. */
+/* Checks sizes that the run computes later without a check. */
 static dcpk_status sizes_of_work(const struct dcpk_train_config *c, struct dcpk_error *err)
 {
     const struct dcpk_train_model *m = &c->model;
@@ -319,7 +319,7 @@ static dcpk_status sizes_of_work(const struct dcpk_train_config *c, struct dcpk_
     return sizes_multiply(all, DCPK_COUNT(all), err);
 }
 
-/* Which layers are MoE layers: a period, or a list as Python writes it. */
+/* Finds the MoE layers: a period, or a list as Python writes it. */
 static dcpk_status sizes_of_moe_layers(struct dcpk_train_knobs *knobs, struct dcpk_error *err)
 {
     struct dcpk_train_model *m = &knobs->config.model;

@@ -208,7 +208,8 @@ static bool config_has_section(const char *section)
     return false;
 }
 
-/* What no row knows: an object, or something that is off, is left; else it may be misspelt. */
+/* Takes a name that no row knows: an object, or something that is off, is ignored; others may be
+ * misspelt. */
 static dcpk_status config_unknown(struct dcpk_train_knobs *knobs, const char *name,
                                   const struct dcpk_value *v, struct dcpk_error *err)
 {
@@ -286,8 +287,8 @@ dcpk_status dcpk_train_knobs_take_config(struct dcpk_train_knobs *knobs,
 
 /* ---- args of a checkpoint ---- */
 
-/* What load_args_from_checkpoint sets in any case, and what else makes another model of the same
- * sizes. */
+/* Args that load_args_from_checkpoint sets in any case, and others that make another model of the
+ * same sizes. */
 static const char saved_forced[] =
     "num_query_groups group_query_attention position_embedding_type rotary_base rotary_interleaved "
     "add_bias_linear add_qkv_bias squared_relu swiglu untie_embeddings_and_output_weights "
@@ -295,7 +296,7 @@ static const char saved_forced[] =
     "moe_layer_freq moe_ffn_hidden_size moe_router_topk moe_router_pre_softmax moe_grouped_gemm "
     "moe_shared_expert_intermediate_size moe_router_score_function moe_router_enable_expert_bias "
     "moe_router_topk_scaling_factor multi_latent_attention";
-/* What counts where nothing was given. Megatron forces dropout; weights do not depend on it. */
+/* Values of args that were not given. Megatron forces dropout; weights do not depend on it. */
 static const char saved_kept[] =
     "num_layers hidden_size ffn_hidden_size seq_length num_attention_heads kv_channels "
     "max_position_embeddings attention_dropout hidden_dropout norm_epsilon qk_layernorm "

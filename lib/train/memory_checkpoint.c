@@ -24,7 +24,7 @@ struct dcpk_memory_checkpoint {
     struct dcpk_reserve *own; /* what this rank saves; NULL: it lies in the caller's */
 };
 
-/* What a rank adds to its shards. The time keeps a save from the journal of another one
+/* Data that a rank adds to its shards. The time keeps a save from the journal of another one
  * (lib/write/journal.h), whose shards may look the same. */
 struct memory_made {
     struct dcpk_memory_id id;
@@ -145,7 +145,7 @@ static bool memory_is_own(const struct dcpk_checkpoint *ckpt, const char *name)
     return true;
 }
 
-/* What values name is what this loop has put there (run_values.h, run_rng.h). */
+/* True for names in values that this loop has made (run_values.h, run_rng.h). */
 static bool memory_is_known(const char *module, const char *name)
 {
     (void)module;
@@ -178,7 +178,7 @@ static dcpk_status memory_add_view(struct dcpk_model *model, uint32_t source,
     return dcpk_model_add(model, &tensor, err);
 }
 
-/* Where only weights are asked for the best value is still the master. */
+/* True if the tensor is asked for. Where only weights are, the best value is still the master. */
 static bool memory_is_wanted(const struct dcpk_model *model, enum dcpk_role role)
 {
     return (model->flags & DCPK_MODEL_WEIGHTS_ONLY) == 0 || role == DCPK_WEIGHT ||
@@ -268,7 +268,7 @@ dcpk_status dcpk_memory_reserve(const struct dcpk_memory_run *run, uint64_t n_by
     return dcpk_reserve_new(&options, reserve, err);
 }
 
-/* What this rank saves goes behind one another, and out for all ranks to map. */
+/* Copies this rank's tensors one after another, for all ranks to map. */
 static dcpk_status memory_copy(struct dcpk_memory_checkpoint *made,
                                const struct dcpk_memory_run *run, struct dcpk_memory_id *id,
                                struct dcpk_error *err)

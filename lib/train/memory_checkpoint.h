@@ -23,8 +23,8 @@
 #include "lib/train/memory_index.h"
 #include "lib/train/reserve.h"
 
-/* What belongs to the run as a whole, the same on all ranks; values live until the checkpoint is
- * closed. NULL: there is none. */
+/* State of the run as a whole, the same on all ranks; values live until the checkpoint is closed.
+ * NULL: there is none. */
 struct dcpk_memory_state {
     const struct dcpk_value *args;          /* an argparse.Namespace */
     const struct dcpk_value *scheduler;     /* opt_param_scheduler, a dict */
@@ -39,7 +39,7 @@ struct dcpk_memory_state {
     bool is_fp32; /* weights are their own masters */
 };
 
-/* What the checkpoint is made of. Borrowed during the call, but for `state`. */
+/* The sources of the checkpoint. Borrowed during the call, except `state`. */
 struct dcpk_memory_run {
     const struct dcpk_shard *shards; /* of this rank */
     size_t n_shards;
@@ -50,8 +50,8 @@ struct dcpk_memory_run {
      * checkpoint. */
     struct dcpk_space *space;
     int n_threads; /* 0: this rank's share of the CPUs */
-    /* Where the shards are copied to, of at least dcpk_memory_bytes, kept by the caller until the
-     * checkpoint is closed; NULL: memory that is taken and freed here. */
+    /* Memory that the shards are copied to, of at least dcpk_memory_bytes, kept by the caller until
+     * the checkpoint is closed; NULL: memory that is taken and freed here. */
     struct dcpk_reserve *reserve;
 };
 

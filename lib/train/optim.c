@@ -242,8 +242,8 @@ static int64_t *layer_counts(const struct dcpk_train_model *m, int64_t *counts, 
     return counts + layer * m->experts;
 }
 
-/* What this rank's tokens chose. Layers of other stages stay 0; tensor-parallel ranks all count
- * the same tokens, which changes no sign. */
+/* Counts the choices of this rank's tokens. Layers of other stages stay 0; tensor-parallel ranks
+ * all count the same tokens, which changes no sign. */
 static void counts_take(const struct dcpk_train_state *state, const struct dcpk_gpt *gpt,
                         int64_t *counts)
 {

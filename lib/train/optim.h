@@ -18,8 +18,8 @@
 #include "lib/train/schedule.h"
 #include "lib/train/train_state.h"
 
-/* What losses are multiplied by before the backward pass, so that fp16 gradients do not vanish.
- * Powers of two: exact. A value. */
+/* The factor of losses before the backward pass, which keeps fp16 gradients from vanishing. Powers
+ * of two: exact. A value. */
 struct dcpk_loss_scale {
     double scale;           /* 1 without fp16 */
     int64_t n_good, n_left; /* steps without overflow; overflows until the scale falls */
@@ -31,7 +31,7 @@ struct dcpk_optim {
     int64_t step; /* applied updates: Adam's t is one more while one is made */
 };
 
-/* What a step did. */
+/* The result of a step. */
 struct dcpk_optim_result {
     double norm; /* before clipping */
     double lr, weight_decay;
@@ -111,11 +111,11 @@ dcpk_status dcpk_expert_bias_update(const struct dcpk_train_state *state,
  * without per-token loss, else 1. No layout of ranks changes it. */
 double dcpk_loss_divisor(const struct dcpk_train_config *config);
 
-/* What the losses of a microbatch's n places are multiplied by. scale: of fp16, else 1. */
+/* The factor of the losses of a microbatch's n places. scale: of fp16, else 1. */
 float dcpk_loss_factor(const struct dcpk_train_config *config, double scale, const float *mask,
                        size_t n);
 
-/* What the sums of a step's gradients are multiplied by. n_tokens: of the batch, with a loss. */
+/* The factor of the sums of a step's gradients. n_tokens: of the batch, with a loss. */
 double dcpk_gradient_factor(const struct dcpk_train_config *config, double scale, int64_t n_tokens);
 
 #endif

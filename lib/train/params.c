@@ -16,7 +16,7 @@
 
 #include "lib/base/order.h"
 
-/* Which models have a parameter. */
+/* The models that have a parameter. */
 enum wanted {
     ALWAYS = 0,
     LOCAL_SPEC = 1,
@@ -31,7 +31,7 @@ enum wanted {
 enum { WHOLE = -1, ROWS = 0, COLUMNS = 1 };
 
 /*
- * A parameter behind the name of its layer, as Transformer Engine's spec and as the local one call
+ * A parameter after the name of its layer, as Transformer Engine's spec and as the local one call
  * it. The former is the canonical name. Rows stand in the order of registration
  * (lib/model/registered.c has the sources), in which only the input norm's place differs.
  */
@@ -62,7 +62,7 @@ static const struct row rows_of_layer[] = {
     {DCPK_P_FC2, COLUMNS, DENSE, "mlp.linear_fc2.weight", NULL},
 };
 
-/* Of multi-token prediction, in front of its inner layer and behind it. */
+/* Rows of multi-token prediction, in front of its inner layer and after it. */
 static const struct row rows_before_inner[] = {
     {DCPK_P_ENORM, WHOLE, ALWAYS, "enorm.weight", NULL},
     {DCPK_P_HNORM, WHOLE, ALWAYS, "hnorm.weight", NULL},
@@ -78,13 +78,13 @@ static const struct row row_final_norm = {DCPK_P_FINAL_NORM, WHOLE, ALWAYS,
                                           "decoder.final_layernorm.weight", NULL};
 static const struct row row_output = {DCPK_P_OUTPUT, ROWS, ALWAYS, "output_layer.weight", NULL};
 
-/* What a walk over the modules has made so far. */
+/* State of a walk over the modules. */
 struct walk {
     const struct dcpk_train_config *config;
     const struct dcpk_coords *place;
     struct dcpk_arena *arena;
     struct dcpk_train_params *made;
-    /* Of the layer that it is in. */
+    /* Of the current layer: */
     const char *canonical, *live; /* prefixes of names */
     int64_t layer, unit;
     unsigned has; /* of enum wanted */
@@ -314,8 +314,9 @@ static dcpk_status walk_mtp_layer(struct walk *walk, int64_t number, struct dcpk
     return DCPK_OK;
 }
 
-/* What the last stage has behind the decoder's layers. Where it is not the first one too, it has
- * copies of the word embedding for what uses it: multi-token prediction, a tied output layer. */
+/* Adds the parameters that the last stage has after the decoder's layers. If it is not the first
+ * stage too, it has copies of the word embedding for its users: multi-token prediction, a tied
+ * output layer. */
 static dcpk_status walk_tail(struct walk *walk, struct dcpk_error *err)
 {
     const struct dcpk_train_model *m = &walk->config->model;

@@ -8,7 +8,7 @@
 #include "lib/base/error.h"
 #include "lib/train/config.h"
 
-/* What a parameter is to the layer that uses it. */
+/* The role of a parameter in its layer. */
 enum dcpk_param_kind {
     DCPK_P_EMBEDDING,   /* (V/t, h) */
     DCPK_P_INPUT_NORM,  /* (h) */
@@ -80,7 +80,7 @@ dcpk_status dcpk_train_params(const struct dcpk_train_config *config,
  */
 int64_t dcpk_train_param_row(const struct dcpk_train_param *param, int64_t row);
 
-/* Does that layer of the decoder have experts? (Multi-token prediction: as the last one.) */
+/* True if that layer of the decoder has experts. (Multi-token prediction: as the last one.) */
 bool dcpk_train_is_moe(const struct dcpk_train_model *model, int64_t layer);
 
 /* Decoder layers [*first, *last) of pipeline stage pp. */

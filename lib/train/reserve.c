@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reserve.c - takes host memory and makes it ready by blocks, on threads beside the run. */
+/* reserve.c - takes host memory and makes it ready by blocks, on background threads. */
 #include "lib/train/reserve.h"
 
 #include <assert.h>

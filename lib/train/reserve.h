@@ -6,7 +6,7 @@
  *
  *   | block 0 | block 1 | block 2 | ..
  *
- * A run that saves beside its training does that once, while it trains its first iterations, and
+ * A run that saves asynchronously does that once, while it trains its first iterations, and
  * copies every checkpoint into the same memory. A GPU locks the pages besides, so that it writes to
  * them by itself.
  */
@@ -27,7 +27,7 @@ struct dcpk_reserve_options {
 };
 
 /*
- * Take the memory and start to make it ready, beside the caller. *reserve: dcpk_reserve_free.
+ * Take the memory and start to make it ready, in the background. *reserve: dcpk_reserve_free.
  * Errors: DCPK_ENOMEM; DCPK_EIO where no thread can be started.
  */
 dcpk_status dcpk_reserve_new(const struct dcpk_reserve_options *options,

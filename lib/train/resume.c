@@ -24,7 +24,7 @@
 #include "lib/rules/rules.h"
 #include "lib/train/run_values.h"
 
-/* What is open while a run resumes. */
+/* Objects that are open while a run resumes. */
 struct resuming {
     const struct dcpk_saved_run *run;
     struct dcpk_bytes *notes;
@@ -75,9 +75,9 @@ static dcpk_status resume_pad_vocab(struct resuming *r, struct dcpk_error *err)
 }
 
 /*
- * Of what no shape shows: layers that a shorter model would leave out, heads of another width.
- * Source: check_checkpoint_args (megatron/training/checkpointing.py @core_v0.19.0), which passes
- * over a fine-tuning run.
+ * Checks properties that no shape shows: layers that a shorter model would leave out, heads of
+ * another width. Source: check_checkpoint_args (megatron/training/checkpointing.py @core_v0.19.0),
+ * which passes over a fine-tuning run.
  */
 static dcpk_status resume_check_args(const struct resuming *r, struct dcpk_error *err)
 {

@@ -9,8 +9,8 @@
 #include "lib/train/save.h"
 
 /*
- * What becomes of a tensor that the run asks for and the checkpoint lacks, and of one that only the
- * checkpoint has, by config->files.strictness:
+ * The treatment of a tensor that the run asks for and the checkpoint lacks, and of one that only
+ * the checkpoint has, by config->files.strictness:
  *
  *                                  run alone has it   checkpoint alone has it
  *   assume_ok_unexpected (NULL)    error              ignored
@@ -21,13 +21,13 @@
  *   return_unexpected, return_all  as log_unexpected, log_all
  *   ignore_all                     kept               ignored
  *
- * Another shape is an error under all of them, but for the padding of the vocabulary; so is another
- * number of layers or heads than the checkpoint's args have, unless is_finetune.
- * Source: megatron/core/dist_checkpointing/validation.py StrictHandling @core_v0.19.0.
+ * Another shape is an error under all of them, except for the padding of the vocabulary; so is
+ * another number of layers or heads than the checkpoint's args have, unless is_finetune. Source:
+ * megatron/core/dist_checkpointing/validation.py StrictHandling @core_v0.19.0.
  */
 
-/* Are values of the run kept under that strictness (NULL: see above) where the checkpoint has none?
- * Whoever resumes gives them their initial ones before. */
+/* True if values of the run are kept under that strictness (NULL: see above) where the checkpoint
+ * has none. The caller gives them their initial values before. */
 bool dcpk_resume_keeps(const char *strictness);
 
 /*

@@ -9,7 +9,7 @@
 
 #define MOST_NAMED 3
 
-/* What is done about a difference. */
+/* The reaction to a difference. */
 enum verdict { IGNORED, NOTED, REFUSED };
 
 static const struct strictness {
@@ -120,7 +120,7 @@ static void fit_asked(struct fitting *f, const struct dcpk_memory_tensor *asked,
     }
 }
 
-/* Of a parameter whose value does not fit that alone is named. */
+/* True if the tensor is named: if a parameter's value does not fit, it alone is. */
 static bool fit_is_named(const struct dcpk_memory_tensor *asked, const struct dcpk_model *model)
 {
     const struct dcpk_model_tensor *value = dcpk_resume_find(model, asked->param, DCPK_WEIGHT);

@@ -20,7 +20,7 @@ enum dcpk_train_group {
     DCPK_G_EXPERT_DP, /* what shards experts' parameters */
     DCPK_G_EMBEDDING, /* first and last stage, where both have word embeddings */
     DCPK_G_MODEL,     /* all ranks of one data-parallel place: tp x pp */
-    DCPK_G_GATHER,    /* the ranks of INNER again, for gathers beside its reductions */
+    DCPK_G_GATHER,    /* the ranks of INNER again, for gathers next to its reductions */
     DCPK_G_EXPERT_GATHER,
     DCPK_N_GROUPS,
 };

@@ -211,7 +211,7 @@ static const struct dcpk_value *cuda_state(struct making *m, uint64_t seed)
     return dcpk_value_vector(m->arena, DCPK_U8, bytes, sizeof bytes, m->err);
 }
 
-/* Those of one rank: a list of one dict. */
+/* The states of one rank: a list of one dict. */
 static const struct dcpk_value *rank_states(struct making *m, uint32_t seed, int64_t tp)
 {
     static const char *const tracked[] = {"data-parallel-rng", "model-parallel-rng",

@@ -267,8 +267,8 @@ static void put_betas(struct values *v, const struct dcpk_train_optim *o)
 }
 
 /*
- * One group, in the order of fields in which Megatron's runs keep them. Those of TE's FusedAdam and
- * of torch's AdamW are completed when it is written (lib/rules/rules.h).
+ * Makes one group, in the order of fields in which Megatron's runs keep them. Those of TE's
+ * FusedAdam and of torch's AdamW are completed when it is written (lib/rules/rules.h).
  */
 static const struct dcpk_value *train_group(const struct dcpk_train_config *config,
                                             const struct dcpk_schedule *schedule, int64_t steps,

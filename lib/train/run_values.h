@@ -40,7 +40,7 @@ const struct dcpk_value *dcpk_train_args(const struct dcpk_train_config *config,
                                          const struct dcpk_train_progress *progress,
                                          struct dcpk_arena *arena, struct dcpk_error *err);
 
-/* Of Megatron's default rule (lib/rules/RULES.md 2). */
+/* Groups of Megatron's default rule (lib/rules/RULES.md 2). */
 enum { DCPK_GROUP_DECAYED, DCPK_GROUP_PLAIN, DCPK_GROUP_EXPERT, DCPK_TRAIN_GROUPS };
 
 /*

@@ -209,7 +209,7 @@ struct dcpk_saving {
     struct dcpk_arena *arena;
     struct dcpk_memory_state kept;
     struct dcpk_memory_checkpoint *memory;
-    struct dcpk_background *background; /* rank 0's, of a save beside the run */
+    struct dcpk_background *background; /* rank 0's, of a asynchronous save */
 };
 
 static dcpk_status saving_list(struct dcpk_saving *s, struct dcpk_shard **list, size_t *n,
@@ -297,7 +297,7 @@ dcpk_status dcpk_train_save(const struct dcpk_saved_run *run, struct dcpk_error 
     return saving_close(&s, st, err);
 }
 
-/* ---- beside the run ---- */
+/* ---- asynchronously ---- */
 
 dcpk_status dcpk_saving_reserve(const struct dcpk_saved_run *run, struct dcpk_reserve **reserve,
                                 struct dcpk_error *err)

@@ -28,7 +28,7 @@ struct dcpk_saved_run {
     struct dcpk_reserve *reserve; /* dcpk_saving_reserve; NULL: memory is taken for each save */
 };
 
-/* Which shards are listed. */
+/* Selects the shards to list. */
 enum dcpk_list_flags {
     DCPK_LIST_OWN = 1,      /* those that this rank saves; else all */
     DCPK_LIST_NO_STATE = 2, /* no moments */
@@ -44,22 +44,22 @@ dcpk_status dcpk_train_list(const struct dcpk_saved_run *run, unsigned flags,
 
 /*
  * Collective. Write iteration run->progress->iteration into config->files.save, in the format and
- * with the optimizer layout and generation that files name, cut as this run's mesh cuts it. What a
- * save that was cut short has left of that iteration is replaced. Errors: DCPK_EUNSUPPORTED for a
- * format or optimizer layout that is not written; those of the conversion, which leave
- * the tracker as it was. All ranks return the same status.
+ * with the optimizer layout and generation that files name, cut as this run's mesh cuts it. Files
+ * that an interrupted save left of that iteration are replaced. Errors: DCPK_EUNSUPPORTED for a
+ * format or optimizer layout that is not written; those of the conversion, which leave the tracker
+ * as it was. All ranks return the same status.
  */
 dcpk_status dcpk_train_save(const struct dcpk_saved_run *run, struct dcpk_error *err);
 
 /*
  * Collective. Take host memory for the copies of all saves of this run, as much as this rank saves,
- * and make it ready beside the caller. *reserve: dcpk_reserve_free. Errors: those of
+ * and make it ready in the background. *reserve: dcpk_reserve_free. Errors: those of
  * dcpk_reserve_new, the same on all ranks.
  */
 dcpk_status dcpk_saving_reserve(const struct dcpk_saved_run *run, struct dcpk_reserve **reserve,
                                 struct dcpk_error *err);
 
-/* A save under way beside the run. */
+/* An asynchronous save under way. */
 struct dcpk_saving;
 
 /*
@@ -86,7 +86,7 @@ void dcpk_saving_abandon(struct dcpk_saving *saving);
  *   "module.module...mlp.experts.linear_fc1.weight0"         2    experts', with expert parallelism
  *
  * The folder is config->files.map_folder, a plain DCP whose keys are the live names
- * of all parameters of the model behind the run's wrappers ("module.module.", of fp32 "module."),
+ * of all parameters of the model inside the run's wrappers ("module.module.", of fp32 "module."),
  * each the number of its group; a folder that is there is replaced. `print-torch-dcp-in-json` makes
  * of it the map that converters take. Source: get_megatron_optimizer in
  * megatron/core/optimizer/__init__.py @core_v0.19.0. Errors: DCPK_EUNSUPPORTED where plain DCP is

@@ -107,7 +107,7 @@ static double half_cosine(double ratio)
     return 0.5 * (cos(M_PI * ratio) + 1.0);
 }
 
-/* What is left of max - min after `ratio` of the last samples. */
+/* The part of max - min that is left after `ratio` of the last samples. */
 static double wsd_left(enum dcpk_wsd_style style, double ratio)
 {
     switch (style) {
@@ -222,7 +222,7 @@ const struct dcpk_value *dcpk_schedule_state(const struct dcpk_schedule *schedul
     return dcpk_value_dict(arena, pairs, DCPK_COUNT(rows), err);
 }
 
-/* What is being loaded, and by which rule. */
+/* The state that is loaded, and the rule for it. */
 struct loading {
     const struct dcpk_value *state;
     const struct dcpk_train_optim *options;

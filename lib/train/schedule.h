@@ -57,7 +57,7 @@ double dcpk_schedule_wd(const struct dcpk_schedule *schedule);
 /* An iteration of n_samples was applied. */
 void dcpk_schedule_step(struct dcpk_schedule *schedule, int64_t n_samples);
 
-/* What a checkpoint keeps of it: the dict opt_param_scheduler, in an arena; NULL and err on
+/* The schedule's state in a checkpoint: the dict opt_param_scheduler, in an arena; NULL and err on
  * failure. */
 const struct dcpk_value *dcpk_schedule_state(const struct dcpk_schedule *schedule,
                                              struct dcpk_arena *arena, struct dcpk_error *err);

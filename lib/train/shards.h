@@ -29,7 +29,7 @@ struct dcpk_train_shard {
     float *grad;         /* reduced and scaled, from dcpk_fsdp_finish to the next begin */
     float *exp_avg;      /* or SGD's momentum */
     float *exp_avg_sq;   /* NULL with SGD */
-    /* Of all ranks that hold these rows (replicas over data parallelism, tensor-parallel copies,
+    /* Among all ranks that hold these rows (replicas over data parallelism, tensor-parallel copies,
      * a tied output layer), exactly one counts them in a norm or a hash, and writes them. */
     bool is_counted;
 };

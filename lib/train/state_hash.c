@@ -124,7 +124,7 @@ static dcpk_status hash_buffers(const struct dcpk_train_state *state, struct dcp
     return DCPK_OK;
 }
 
-/* Of what this rank counts. */
+/* Hashes the elements that this rank counts. */
 static dcpk_status hash_counted(const struct dcpk_train_state *state, uint64_t *sum,
                                 struct dcpk_error *err)
 {

@@ -34,7 +34,7 @@ struct dcpk_sample {
     float *mask; /* what a place's loss counts: 0 or 1 */
 };
 
-/* Which microbatch of which rank. */
+/* Number of a microbatch, and its rank. */
 struct dcpk_microbatch {
     int64_t consumed;      /* samples before this iteration */
     int64_t number;        /* of this iteration, from 0 */

@@ -43,12 +43,12 @@ struct training {
     struct dcpk_train_progress progress;
     struct dcpk_train_state state;
     float **buffers;              /* by parameter */
-    struct dcpk_saving *saving;   /* beside the run; NULL: none */
-    struct dcpk_reserve *reserve; /* for its copies; NULL: no save is beside the run */
+    struct dcpk_saving *saving;   /* asynchronous; NULL: none */
+    struct dcpk_reserve *reserve; /* for its copies; NULL: no save is asynchronous */
     bool noted_unlocked;
     bool is_apart; /* other ranks wait for what this one, which failed, does not send */
     struct dcpk_fsdp_traffic sent_before; /* the step that runs, or ran last */
-    /* Of this rank's microbatches, in the arena. */
+    /* of this rank's microbatches, in the arena */
     int64_t n_microbatches;
     struct dcpk_gpt_batch *batches;
     int32_t *token_room, *label_room;
@@ -107,7 +107,7 @@ static dcpk_status training_make_model(struct training *t, struct dcpk_error *er
     return DCPK_OK;
 }
 
-/* What saving and resuming take; `progress` becomes that of now. */
+/* Arguments of saving and resuming; `progress` becomes that of now. */
 static struct dcpk_saved_run training_saved(struct training *t)
 {
     t->progress.adam_steps = t->optim.step;
@@ -149,7 +149,7 @@ out:
     return st;
 }
 
-/* Memory for the copies of saves beside the run is made ready while the first iterations train. */
+/* Memory for the copies of asynchronous saves is made ready while the first iterations train. */
 static dcpk_status training_reserve(struct training *t, struct dcpk_error *err)
 {
     const struct dcpk_train_files *files = &t->config->files;
@@ -167,8 +167,8 @@ static dcpk_status training_agree(struct training *t, dcpk_status st, struct dcp
     return dcpk_totals_agree(t->job->world, t->job->math, st, NULL, 0, err);
 }
 
-/* Of a checkpoint that has to have them all they are not made: that takes a processor as long as to
- * read them. */
+/* Skipped when the checkpoint must contain every parameter: on a CPU, generating them takes as long
+ * as reading them. */
 static dcpk_status training_initial(struct training *t, struct dcpk_error *err)
 {
     const struct dcpk_train_files *files = &t->config->files;
@@ -178,7 +178,7 @@ static dcpk_status training_initial(struct training *t, struct dcpk_error *err)
     return dcpk_initial_fill(&t->state, err);
 }
 
-/* All that waits for no other rank. */
+/* Makes everything that waits for no other rank. */
 static dcpk_status training_make(struct training *t, struct dcpk_error *err)
 {
     t->arena = dcpk_arena_new(0, err);
@@ -260,7 +260,7 @@ static dcpk_status training_read(struct training *t, struct dcpk_error *err)
     return DCPK_OK;
 }
 
-/* All that a step needs before ranks wait for one another in it. */
+/* Prepares everything that a step needs before ranks wait for one another in it. */
 static dcpk_status training_prepare(struct training *t, struct dcpk_error *err)
 {
     struct noisy_losses *noisy = t->noisy;
@@ -274,7 +274,7 @@ static dcpk_status training_prepare(struct training *t, struct dcpk_error *err)
     return DCPK_OK;
 }
 
-/* Did this rank alone leave a step? What ranks agree on is a number, or another's failure. */
+/* True if this rank alone left a step. Ranks agree on a number, or on another's failure. */
 static bool has_come_apart(dcpk_status st)
 {
     return st != DCPK_OK && st != DCPK_ERANGE && st != DCPK_EMISMATCH && st != DCPK_ECANCELLED;
@@ -433,7 +433,7 @@ static dcpk_status training_measure(struct training *t, struct dcpk_error *err)
 
 /* ---- a run ---- */
 
-/* Wait for the save beside the run, if there is one. */
+/* Wait for the asynchronous save, if there is one. */
 static dcpk_status training_finish_saving(struct training *t, struct dcpk_error *err)
 {
     struct dcpk_saving *saving = t->saving;
@@ -442,7 +442,7 @@ static dcpk_status training_finish_saving(struct training *t, struct dcpk_error 
     return dcpk_saving_finish(saving, err);
 }
 
-/* Note once why the copies of saves beside the run are slow, where they are. */
+/* Note once why the copies of asynchronous saves are slow, where they are. */
 static void training_note_unlocked(struct training *t)
 {
     const char *why = dcpk_reserve_unlocked(t->reserve);
@@ -514,7 +514,7 @@ static dcpk_status training_dump_groups(struct training *t, struct dcpk_error *e
     return dcpk_train_dump_groups(&saved, err);
 }
 
-/* The iteration that the run stops behind, as of where it begins. */
+/* The iteration that the run stops after, as of where it begins. */
 static int64_t training_last(const struct training *t)
 {
     const struct dcpk_train_data *data = &t->config->data;

@@ -29,7 +29,7 @@
 
 #define DCPK_TRAIN_APART_MS 120000
 
-/* What a run is given. All borrowed. */
+/* Arguments of a run. All borrowed. */
 struct dcpk_train_job {
     const struct dcpk_train_config *config; /* checked (knobs.h) */
     struct dcpk_group *world;               /* all ranks of the run */

@@ -34,7 +34,8 @@ static uint32_t seed_of(const struct dcpk_journal *journal)
     return dcpk_load_u32le(header + 40);
 }
 
-/* Is a header about the same? One that was never written whole is about nothing: *is_whole. */
+/* Checks that a header has the same subject. A header that was never written whole has none:
+ * *is_whole. */
 static dcpk_status check_header(const struct dcpk_journal *journal, const uint8_t *data,
                                 bool *is_whole, struct dcpk_error *err)
 {

@@ -8,7 +8,7 @@
 #include "lib/write/units.h"
 
 /*
- * What a journal is about. Two conversions whose plans and inputs have these numbers in common
+ * The subject of a journal. Two conversions whose plans and inputs have these numbers in common
  * write the same bytes and cut them into the same units.
  */
 struct dcpk_journal_subject {
@@ -64,9 +64,9 @@ dcpk_status dcpk_journal_open(struct dcpk_folder *folder,
                               const struct dcpk_journal_subject *subject,
                               struct dcpk_journal *journal, struct dcpk_error *err);
 /*
- * What dcpk_journal_open makes of the file's bytes: fills `found` and `end_bytes`, which stays 0
- * where there is no whole header. journal: zeroed but for subject. Errors: DCPK_EUSAGE
- * as above; DCPK_ENOMEM.
+ * Parses the file's bytes for dcpk_journal_open: fills `found` and `end_bytes`, which stays 0 where
+ * there is no whole header. journal: zeroed except subject. Errors: DCPK_EUSAGE as above;
+ * DCPK_ENOMEM.
  */
 dcpk_status dcpk_journal_parse(struct dcpk_journal *journal, const void *data, size_t n_bytes,
                                struct dcpk_error *err);

@@ -101,8 +101,8 @@ static void put_place(struct summing *s, const struct dcpk_place *place)
 }
 
 /*
- * What views are made of: pieces have but their numbers. The size of buckets, args, and what else
- * no file of the input records may decide it; where stored bytes lie is the input's.
+ * Adds the views: pieces have but their numbers. The size of buckets, args, and other facts outside
+ * the input's files may decide it; the places of stored bytes belong to the input.
  */
 static void put_views(struct summing *s, const struct dcpk_checkpoint *source)
 {

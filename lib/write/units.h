@@ -12,10 +12,10 @@
  *   file  | chunk chunk chunk | chunk                    | chunk chunk
  *   unit  |         0         |  1 (part 0) |  2 (part 1) |      3
  *
- * What a unit comes to besides its bytes is one number, by which they are known again. Of a part it
- * is the CRC-32: whoever knows those of all parts of a chunk can write its frame. Of whole chunks,
- * whose frames are written with them, it is the CRC-32 of each one's data and of its offset in the
- * file (8 bytes, little-endian) behind it, all of these by exclusive or: they are done in any
+ * A unit has one number by which its bytes are recognised. For a part it is the CRC-32: those of
+ * all parts of a chunk make its frame. For whole chunks, whose frames are written with them, it is
+ * the CRC-32 of each one's data and of its offset in the
+ * file (8 bytes, little-endian) after it, all of these by exclusive or: they are done in any
  * order.
  */
 struct dcpk_unit {

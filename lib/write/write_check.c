@@ -125,7 +125,7 @@ static dcpk_status check_chunk(struct reading *r, const struct dcpk_out_chunk *c
     return DCPK_OK;
 }
 
-/* Where the last of a unit's chunks ends, and the largest frame of one. */
+/* Measures where the last chunk of a unit ends, and the largest frame of one. */
 static void measure(struct reading *r, size_t unit)
 {
     const struct dcpk_unit *u = &r->w->units.units[unit];

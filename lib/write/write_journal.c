@@ -11,7 +11,7 @@
 #define COMMIT_UNITS   16 /* a GiB */
 #define COMMIT_SECONDS 5
 
-/* What the journal has of the units. */
+/* Takes the units that the journal has. */
 static void take_found(struct dcpk_writing *w)
 {
     const struct dcpk_journal *journal = &w->keeping.journal;
@@ -39,7 +39,7 @@ static dcpk_status add_lost(struct dcpk_writing *w, size_t unit, struct dcpk_err
 
 /*
  * Units count as done where their file is there: plain, whole, and of this user alone. All else in
- * the folder goes: it would be written anew, or is not of this output.
+ * the folder goes: it would be rewritten, or is not of this output.
  */
 static dcpk_status take_files(struct dcpk_writing *w, struct dcpk_error *err)
 {
@@ -64,8 +64,8 @@ static dcpk_status take_files(struct dcpk_writing *w, struct dcpk_error *err)
 }
 
 /*
- * What of the journal still holds. What does not is written down before a file is made again: else
- * a run that is killed then would leave a file that looks as if it had its bytes.
+ * Keeps the journal's records that are still valid. Others are recorded as lost before their file
+ * is created again; without that, a killed run would leave a file that looks complete.
  */
 static dcpk_status check_found(struct dcpk_writing *w, struct dcpk_error *err)
 {

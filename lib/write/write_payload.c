@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* write_payload.c - object payloads: neighbours are put together in a buffer and written at once.
- */
+/* write_payload.c - object payloads: neighbours are put together in a buffer and written at
+ * once. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@
 #include "lib/base/order.h"
 #include "lib/write/write_priv.h"
 
-/* What the first worker's buffer holds of a file, not yet written. */
+/* Bytes of a file in the first worker's buffer, not yet written. */
 struct run {
     uint32_t file;
     uint64_t offset_bytes;

@@ -35,7 +35,7 @@ struct dcpk_open_file {
     bool is_held;   /* by a commit */
 };
 
-/* What is known of a unit. */
+/* State of a unit. */
 struct dcpk_unit_state {
     uint32_t n_tasks_left; /* of the run under way */
     uint32_t crc32;        /* what it came to, once it is done (lib/write/units.h) */
@@ -44,8 +44,8 @@ struct dcpk_unit_state {
     bool is_recorded; /* in the journal, or about to be */
 };
 
-/* What a journal needs: from time to time a thread writes down what has been done since, after it
- * has synced the files of that. One commit at a time; the others keep writing. */
+/* State of the journal: from time to time a thread records the units that are done since, after it
+ * has synced their files. One commit at a time; the others keep writing. */
 struct dcpk_keeping {
     bool is_on;
     bool is_committing;
@@ -116,7 +116,7 @@ dcpk_status dcpk_write_make_frame(const struct dcpk_writing *w, const struct dcp
 dcpk_status dcpk_write_frame(struct dcpk_writing *w, struct dcpk_worker *worker,
                              const struct dcpk_out_chunk *chunk, uint32_t crc32,
                              struct dcpk_sink *sink, struct dcpk_error *err);
-/* What a chunk adds to the number of its unit, crc32 being that of its data (lib/write/units.h). */
+/* A chunk's share of the number of its unit, crc32 being that of its data (lib/write/units.h). */
 uint32_t dcpk_write_sum(const struct dcpk_out_chunk *chunk, uint32_t crc32);
 /*
  * Read back the units that an earlier run has done, by all threads. One that differs from the
@@ -126,7 +126,7 @@ dcpk_status dcpk_write_check_found(struct dcpk_writing *w, uint64_t *bad_bytes,
                                    struct dcpk_error *err);
 /* The unit is done, and to be written down. Under the lock. */
 void dcpk_write_note_done(struct dcpk_writing *w, size_t unit);
-/* Is it this thread's turn to commit? Then it must. Under the lock. */
+/* True if it is this thread's turn to commit; it must then commit. Under the lock. */
 bool dcpk_write_commit_is_due(struct dcpk_writing *w);
 dcpk_status dcpk_write_commit(struct dcpk_writing *w, struct dcpk_error *err);
 /* A dcpk_task over a dcpk_writing. */

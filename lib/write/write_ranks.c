@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* write_ranks.c - one output written by several ranks: shares of the units, and what they came to.
- */
+/* write_ranks.c - one output written by several ranks: shares of the units, and what they came
+ * to. */
 #include <assert.h>
 #include <string.h>
 
@@ -50,7 +50,7 @@ static dcpk_status share_found(struct dcpk_writing *w, struct dcpk_ranks *ranks,
     return st;
 }
 
-/* What is left of a unit. */
+/* Bytes of a unit that are left. */
 static uint64_t left_of(const void *writing, uint64_t unit)
 {
     const struct dcpk_writing *w = writing;
@@ -64,8 +64,8 @@ static dcpk_status record_turn(void *writing, struct dcpk_error *err)
 }
 
 /*
- * What has been done counts also when the rest fails: it is sent, and rank 0 records it, before
- * the agreement, which may never come when another rank has died.
+ * Units that are done count also when the rest fails: they are sent, and rank 0 records them,
+ * before the agreement, which may never come when another rank has died.
  */
 static dcpk_status run_share(struct dcpk_writing *w, struct dcpk_ranks *ranks,
                              struct dcpk_error *err)

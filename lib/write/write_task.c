@@ -117,7 +117,7 @@ static dcpk_status write_batch(struct dcpk_writing *w, struct dcpk_worker *worke
 
 /*
  * Account for a slab of `entry` whose checksum is crc32, with bytes_after of the entry's bytes
- * behind it. Returns whether it was the last one, *entry_crc32 then the checksum of all. CRC(A B) =
+ * after it. Returns whether it was the last one, *entry_crc32 then the checksum of all. CRC(A B) =
  * shift(CRC(A), bytes of B) ^ CRC(B), and combine(a, b, n) = shift(a, n) ^ b: so the checksum of
  * the whole is the sum of its slabs', each shifted by what follows, in any order.
  */

@@ -103,7 +103,7 @@ static dcpk_status write_ahead(struct dcpk_writing *w, struct dcpk_error *err)
     return w->out->format->writer->write_ahead(w->out, w->folder, err);
 }
 
-/* What is written ahead is the first task, beside which other threads begin with the units. */
+/* The metadata written ahead is the first task; other threads begin with the units meanwhile. */
 static dcpk_status run_task(void *writing, int worker, uint64_t task, struct dcpk_error *err)
 {
     if (task == 0)
@@ -119,7 +119,7 @@ dcpk_status dcpk_writing_run(struct dcpk_writing *w, size_t first, size_t last,
     return dcpk_pool_run(w->exec->n_threads, 1 + w->n_tasks, run_task, w, err);
 }
 
-/* The checksum of a chunk whose parts are the units from `first` on; *last: behind them. */
+/* The checksum of a chunk whose parts are the units from `first` on; *last: after them. */
 static uint32_t join_parts(const struct dcpk_writing *w, size_t first, size_t *last)
 {
     const uint32_t chunk = w->units.units[first].first;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* writing.h - the writing of a planned output in steps, for callers that do only some of its units.
- */
+/* writing.h - the writing of a planned output in steps, for callers that do only some of its
+ * units. */
 #ifndef DCPK_LIB_WRITE_WRITING_H
 #define DCPK_LIB_WRITE_WRITING_H
 
@@ -41,7 +41,7 @@ void dcpk_writing_set_result(struct dcpk_writing *w, size_t unit, uint32_t crc32
  */
 dcpk_status dcpk_writing_resume(struct dcpk_writing *w, const struct dcpk_journal_subject *subject,
                                 uint64_t *resumed_bytes, struct dcpk_error *err);
-/* The same, but a journal that does not fit gives way: the folder is emptied and begun anew. */
+/* The same, but a journal that does not fit gives way: the folder is emptied and started again. */
 dcpk_status dcpk_writing_resume_or_clear(struct dcpk_writing *w,
                                          const struct dcpk_journal_subject *subject,
                                          uint64_t *resumed_bytes, struct dcpk_error *err);
@@ -64,9 +64,9 @@ bool dcpk_writing_keep(struct dcpk_writing *w);
 
 /*
  * payloads and run(0, n). Collective where the executor has ranks that each have this output in one
- * shared folder: each writes its share of the units by bytes, rank 0 the payloads. What an earlier
- * run has done (on rank 0, which keeps the journal) is left out. On return rank 0 knows the results
- * of all units and may finish; st as for dcpk_ranks_share.
+ * shared folder: each writes its share of the units by bytes, rank 0 the payloads. Units that an
+ * earlier run has done (known to rank 0, which keeps the journal) are left out. On return rank 0
+ * knows the results of all units and may finish; st as for dcpk_ranks_share.
  */
 dcpk_status dcpk_writing_run_all(struct dcpk_writing *w, struct dcpk_error *err);
 
@@ -76,7 +76,7 @@ struct dcpk_view dcpk_write_view(const struct dcpk_out_tensor *tensor);
 /* Write all object payloads. */
 dcpk_status dcpk_writing_payloads(struct dcpk_writing *w, struct dcpk_error *err);
 /* Write those of the units first .. last - 1 that are not done yet. Their files are synced. The
- * first run on rank 0 also writes what the format writes ahead, beside the units. */
+ * first run on rank 0 also writes what the format writes ahead, while others write the units. */
 dcpk_status dcpk_writing_run(struct dcpk_writing *w, size_t first, size_t last,
                              struct dcpk_error *err);
 /*

@@ -7,13 +7,13 @@
 
 #include "lib/base/alloc.h"
 
-/* The part of a chunk behind the stacked axes: (offset, extent) on the one axis that is cut. */
+/* The part of a chunk after the stacked axes: (offset, extent) on the one axis that is cut. */
 struct cut_seen {
     int axis;         /* that is cut, -1: none so far */
     int64_t n_blocks; /* on it */
 };
 
-/* Does every chunk lie on one regular grid along one axis? */
+/* Checks that every chunk is on one regular grid along one axis. */
 static dcpk_status see_chunk(const struct dcpk_tensor *stored, int n_lead, const int64_t *span,
                              struct cut_seen *seen, struct dcpk_error *err)
 {
@@ -41,8 +41,8 @@ static dcpk_status see_chunk(const struct dcpk_tensor *stored, int n_lead, const
     return DCPK_OK;
 }
 
-/* A cut axis must be cut in every chunk; whole ones beside it would be two layouts in one tensor.
- */
+/* A cut axis must be cut in every chunk; whole ones next to it would be two layouts in one
+ * tensor. */
 static bool is_cut_everywhere(const struct dcpk_checkpoint *ckpt, const struct dcpk_tensor *stored,
                               const struct cut_seen *seen)
 {

@@ -6,7 +6,7 @@
 #include "lib/model/parts.h"
 
 /*
- * A parameter is made of parts, rows of it one behind the other, each cut into as many blocks as
+ * A parameter is made of parts, rows of it one after the other, each cut into as many blocks as
  * there are ranks: a rank holds its block of every part in that order (dcpk_rows_of_rank). Most
  * have one part; a gated fc1 has the gate and the up rows (formats/torch_dist/FORMAT.md 4.4),
  * parts.h has the others.
@@ -26,7 +26,7 @@ struct dcpk_blocks {
 dcpk_status dcpk_blocks_find(const struct dcpk_checkpoint *ckpt, const struct dcpk_tensor *stored,
                              int n_lead, int64_t tp, struct dcpk_blocks *blocks,
                              struct dcpk_error *err);
-/* Put the rows of `part` behind those of `blocks`. Errors: DCPK_EUNSUPPORTED when they are not cut
+/* Put the rows of `part` after those of `blocks`. Errors: DCPK_EUNSUPPORTED when they are not cut
  * alike. */
 dcpk_status dcpk_blocks_append(struct dcpk_blocks *blocks, const struct dcpk_blocks *part,
                                struct dcpk_error *err);

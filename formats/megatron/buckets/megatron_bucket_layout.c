@@ -17,7 +17,7 @@
 #include "lib/base/order.h"
 #include "lib/model/laid_out.h"
 
-/* Of the ends of buckets, elements, with --ddp-pad-buckets-for-high-nccl-busbw
+/* Divisor of the ends of buckets, in elements, with --ddp-pad-buckets-for-high-nccl-busbw
  * (MC/optimizer/param_layout.py@0.19.0 bucket_end_divisor). */
 #define BANDWIDTH_ALIGNMENT 65536
 

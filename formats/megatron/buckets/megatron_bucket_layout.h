@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* megatron_bucket_layout.h - the DDP buckets that a run makes of a model: what megatron_replay.h
- * replays, made anew. */
+ * replays, made again. */
 #ifndef DCPK_FORMATS_MEGATRON_BUCKETS_MEGATRON_BUCKET_LAYOUT_H
 #define DCPK_FORMATS_MEGATRON_BUCKETS_MEGATRON_BUCKET_LAYOUT_H
 
@@ -37,7 +37,7 @@ struct dcpk_bucket_layout {
     size_t n_parts;
 };
 
-/* What the layout is made for. */
+/* The run that the layout is for. */
 struct dcpk_bucket_run {
     const struct dcpk_value *args; /* of the run that will load them */
     const char *impl;              /* whose modules it builds: "te" or "local"; NULL: as args say */

@@ -159,8 +159,9 @@ static int compare_cuts(const void *left, const void *right)
 }
 
 /*
- * Where a chunk starts. With two axes it is a part of one data-parallel rank's slice: the bucket
- * was flattened by core 0.11 to 0.14 (MC/dist_checkpointing/strategies/resharding.py@0.11.0).
+ * Finds the start of a chunk. With two axes it is a part of one data-parallel rank's slice: the
+ * bucket was flattened by core 0.11 to 0.14
+ * (MC/dist_checkpointing/strategies/resharding.py@0.11.0).
  */
 static dcpk_status find_cut(const struct dcpk_checkpoint *ckpt, const struct dcpk_tensor *tensor,
                             size_t chunk, struct cut *cut, struct dcpk_error *err)
@@ -224,7 +225,7 @@ dcpk_status dcpk_bucket_find_state(struct dcpk_bucket_list *list, const char *st
 
 /*
  * A precision-aware optimizer gives its states unscaled, in fp32 or bf16
- * (transformer_engine/pytorch/optimizers/fused_adam.py get_unscaled_state), but for masters kept as
+ * (transformer_engine/pytorch/optimizers/fused_adam.py get_unscaled_state), except masters kept as
  * the 16 bits that a bf16 weight lacks: with the weight they always make a number that rounds to
  * it, wherever they were taken from, and so nothing could prove their place.
  */
@@ -377,7 +378,7 @@ static int64_t recorded_elems(const struct dcpk_value *record, const struct dcpk
     return n;
 }
 
-/* Does the record list exactly one more bucket than the last one's number? */
+/* True if the record lists exactly one more bucket than the last one's number. */
 static bool is_last_recorded(const struct dcpk_value *record, const struct dcpk_bucket *bucket)
 {
     struct dcpk_bucket next = *bucket;

@@ -12,7 +12,7 @@ enum { DCPK_MAX_BUCKET_STATES = 8 };
 enum dcpk_bucket_form {
     DCPK_SLICED,   /* in chunks, cut where parameters and slices of ranks end */
     DCPK_GATHERED, /* whole, in an object (dp_zero_gather_scatter of core 0.6) */
-    /* It stands for all buckets of its buffer, one behind the other in an object, the padding at
+    /* It stands for all buckets of its buffer, one after the other in an object, the padding at
      * their ends left out (of core 0.7 and later). */
     DCPK_COALESCED,
 };
@@ -45,7 +45,7 @@ struct dcpk_bucket_list {
     bool is_gathered; /* no bucket is DCPK_SLICED */
 };
 
-/* Is it one of the keys that belong to buckets? */
+/* True for a key that belongs to buckets. */
 bool dcpk_bucket_is_key(const char *key);
 
 enum dcpk_bucket_flags {
@@ -54,7 +54,7 @@ enum dcpk_bucket_flags {
     DCPK_BUCKETS_PADDED = 1,
 };
 
-/* Find and check all buckets, with the sizes that Megatron recorded beside them. In ckpt->arena.
+/* Find and check all buckets, with the sizes that Megatron recorded next to them. In ckpt->arena.
  * flags: enum dcpk_bucket_flags. */
 dcpk_status dcpk_bucket_list_read(struct dcpk_checkpoint *ckpt, unsigned flags,
                                   struct dcpk_bucket_list *list, struct dcpk_error *err);

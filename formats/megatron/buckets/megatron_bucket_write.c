@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* megatron_bucket_write.c - buckets as tensors of an output: flat pieces of parameters, gaps, and
- * the objects beside them. */
+ * the objects next to them. */
 #include "formats/megatron/buckets/megatron_bucket_write.h"
 
 #include <inttypes.h>
@@ -35,8 +35,8 @@ static dcpk_status pieces_add_gap(struct dcpk_flat_pieces *pieces, int64_t first
     return dcpk_flat_pieces_add(pieces, DCPK_PIECE_FILL, NULL, &at, n, err);
 }
 
-/* What a tensor-parallel rank has of a parameter's tensor, from element `first` of the bucket on.
- */
+/* Adds a tensor-parallel rank's part of a parameter's tensor, from element `first` of the bucket
+ * on. */
 static dcpk_status pieces_add_slot(struct dcpk_flat_pieces *pieces,
                                    const struct dcpk_blocks *blocks,
                                    const struct dcpk_model_tensor *tensor, int64_t tp_rank,
@@ -103,8 +103,8 @@ static dcpk_status pieces_add_bucket(const struct bucket_writer *w,
 
 /* --- tensors --- */
 
-/* Where the next chunk begins behind element `at`: the slice of a rank ends, or a parameter begins
- * or ends. *part: the first part that ends behind `at`. */
+/* The start of the next chunk after element `at`: the slice of a rank ends, or a parameter begins
+ * or ends. *part: the first part that ends after `at`. */
 static int64_t next_cut(const struct bucket_writer *w, const struct dcpk_laid_bucket *bucket,
                         int64_t at, size_t *part)
 {
@@ -234,8 +234,8 @@ static dcpk_status put_object(const struct bucket_writer *w, const char *group, 
     return dcpk_output_add_object(w->out, key, payload, err);
 }
 
-/* Of the buckets [first, end), which are those of one buffer: {(torch.bfloat16, torch.float32):
- * [numel, ...]}. */
+/* The record of the buckets [first, end), which are those of one buffer: {(torch.bfloat16,
+ * torch.float32): [numel, ...]}. */
 static const struct dcpk_value *buffer_record(const struct bucket_writer *w, size_t first,
                                               size_t end, bool padded, struct dcpk_error *err)
 {
@@ -296,7 +296,8 @@ static dcpk_status put_record(const struct bucket_writer *w, const char *group, 
                       err);
 }
 
-/* What one rank of the group saves for all of them, beside the buckets [first, end). */
+/* Puts the objects that one rank of the group saves for all of them, next to the buckets [first,
+ * end). */
 static dcpk_status put_group(const struct bucket_writer *w, size_t first, size_t end,
                              struct dcpk_error *err)
 {

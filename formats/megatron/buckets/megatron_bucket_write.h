@@ -11,13 +11,13 @@
 struct dcpk_bucket_optimizers {
     const struct dcpk_value *args;
     enum dcpk_dtype model_dtype; /* of weights that the model has only as masters */
-    /* Of the dense and of the expert optimizer: {"optimizer": {...}, "grad_scaler": ...}; the
-     * second is NULL where there is one for all. */
+    /* Of the dense and the expert optimizer: {"optimizer": {...}, "grad_scaler": ...}; the second
+     * is NULL where there is one for all. */
     const struct dcpk_value *state[2];
 };
 
 /*
- * Add the state of every parameter, in the buckets that a run of those args makes, and beside them
+ * Add the state of every parameter, in the buckets that a run of those args makes, and next to them
  * what the loaders of dp_reshardable ask for (formats/torch_dist/FORMAT.md 5.4): groups and sizes
  * of each model-parallel group. Gaps between parameters are zeros. Errors: those of
  * dcpk_bucket_layout_make; DCPK_EMISMATCH naming a parameter that lacks a state.

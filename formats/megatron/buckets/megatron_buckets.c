@@ -149,8 +149,8 @@ static dcpk_status add_states(struct dcpk_model *model, const struct dcpk_bucket
     return DCPK_OK;
 }
 
-/* What other buckets hold too: of parameters that tensor parallelism does not cut, and of a tied
- * embedding, the first rank's counts. */
+/* Drops copies that other buckets hold too: for parameters that tensor parallelism does not cut,
+ * and for a tied embedding, the first rank's counts. */
 static dcpk_status drop_copies(struct dcpk_model *model, const struct dcpk_bucket_list *list,
                                const struct dcpk_replay *replay, struct dcpk_error *err)
 {
@@ -171,7 +171,7 @@ static dcpk_status drop_copies(struct dcpk_model *model, const struct dcpk_bucke
 }
 
 /*
- * Parameter groups are kept beside the buckets of each group of ranks, the same on all of them
+ * Parameter groups are kept next to the buckets of each group of ranks, the same on all of them
  * (MC/optimizer/__init__.py@0.19.0 gathers the keys of all ranks): the first group's are taken.
  */
 static dcpk_status add_groups(struct dcpk_model *model, const struct dcpk_bucket *bucket,
@@ -217,7 +217,7 @@ static dcpk_status read_list(struct dcpk_model *model, unsigned flags,
     return dcpk_gathered_list_read(model->ckpt, list, err);
 }
 
-/* Everything behind a list of buckets: whose they are, states and groups into the model. */
+/* Everything after a list of buckets: whose they are, states and groups into the model. */
 static dcpk_status decode_list(struct dcpk_model *model, const struct dcpk_bucket_list *list,
                                bool is_old, struct dcpk_error *err)
 {

@@ -12,7 +12,7 @@
 #define MAX_CHUNKS (INT64_C(1) << 16) /* of all pipeline stages: they are walked for each layer */
 #define MAX_LAYOUT (1 << 20)          /* characters of a pipeline layout, written out */
 
-#define MTP_SEPARATOR '/' /* behind the decoder's layers of a hybrid model */
+#define MTP_SEPARATOR '/' /* after the decoder's layers of a hybrid model */
 
 static bool is_set(const struct dcpk_value *attrs, const char *name)
 {
@@ -152,7 +152,7 @@ struct chunks {
     size_t n;
 };
 
-/* The same number on each stage, but for the ends. */
+/* The same number on each stage, except for the ends. */
 static dcpk_status fill_evenly(const struct dcpk_value *attrs, const struct dcpk_cut *cut,
                                struct chunks *chunks, struct dcpk_error *err)
 {
@@ -178,7 +178,7 @@ static dcpk_status fill_evenly(const struct dcpk_value *attrs, const struct dcpk
 }
 
 /* The text at *p as a repeated part, "x*3" or with `groups` "(xy)*3", or as one character; *p then
- * points behind it. */
+ * points after it. */
 static int64_t take_part(const char **p, bool groups, size_t *n_part)
 {
     const char *close = groups && **p == '(' ? strchr(*p, ')') : NULL;
@@ -214,7 +214,7 @@ static size_t unroll(const char *text, bool groups, char *to)
         const char *part = text;
         int64_t times = take_part(&text, groups, &n_part);
 
-        part += times >= 0 && groups; /* behind the parenthesis */
+        part += times >= 0 && groups; /* after the parenthesis */
         if (times < 0)
             times = 1;
         for (; times > 0 && n <= MAX_LAYOUT; times--) {
@@ -250,8 +250,8 @@ static const char *unroll_all(struct dcpk_arena *arena, const char *text, struct
 }
 
 /*
- * "Et|tt|m|L": stages separated by bars, chunk 0 of all of them first. What no layer stands for
- * takes no room; `layers`: the characters that are decoder layers, NULL: all of them.
+ * "Et|tt|m|L": stages separated by bars, chunk 0 of all of them first. Other characters take no
+ * room; `layers`: the characters that are decoder layers, NULL: all of them.
  */
 static dcpk_status fill_from_text(const char *text, const char *layers, struct dcpk_cut *cut,
                                   struct chunks *chunks, struct dcpk_error *err)

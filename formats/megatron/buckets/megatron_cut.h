@@ -34,9 +34,9 @@ struct dcpk_cut {
 };
 
 /*
- * Read args (an argparse.Namespace). What cut points to is in `arena`. Errors: DCPK_EUNSUPPORTED
- * for a layout that cannot be replayed, or when args lack a fact, naming it; DCPK_EFORMAT for
- * numbers that do not fit together.
+ * Read args (an argparse.Namespace). The data of cut is in `arena`. Errors: DCPK_EUNSUPPORTED for a
+ * layout that cannot be replayed, or when args lack a fact, naming it; DCPK_EFORMAT for numbers
+ * that do not fit together.
  */
 dcpk_status dcpk_cut_read(const struct dcpk_value *args, struct dcpk_arena *arena,
                           struct dcpk_cut *cut, struct dcpk_error *err);

@@ -33,7 +33,7 @@ static const struct dcpk_replay_slot *slot_of(const struct moving *m, size_t par
     return &m->layout->replay.slots[m->layout->parts[part].slot];
 }
 
-/* Does the rank store the part? */
+/* True if the rank stores the part. */
 static bool is_own(const struct moving *m, const struct dcpk_laid_bucket *bucket, size_t part)
 {
     return !slot_of(m, part)->is_copy && bucket->tp_rank < slot_of(m, part)->blocks->n_ranks;

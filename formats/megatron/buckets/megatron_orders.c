@@ -72,7 +72,7 @@ static dcpk_status try_bucketing(const struct dcpk_model *model,
     return DCPK_OK;
 }
 
-/* One order of registration: sort the slots and place them. What is wrong with the first size of
+/* Tries one order of registration: sorts the slots and places them. The fault of the first size of
  * buckets is reported when none fits. */
 static dcpk_status try_order(const struct dcpk_model *model, const struct dcpk_bucket_list *list,
                              unsigned spec, struct dcpk_replay *replay, struct dcpk_error *err)
@@ -97,7 +97,7 @@ static dcpk_status try_order(const struct dcpk_model *model, const struct dcpk_b
     return st;
 }
 
-/* Does another value of that bit of enum dcpk_spec give another order of this model? */
+/* True if another value of that bit of enum dcpk_spec gives another order of this model. */
 static bool makes_a_difference(const struct dcpk_model *model, const struct dcpk_replay *replay,
                                unsigned bit)
 {
@@ -169,8 +169,8 @@ static dcpk_status try_releases(struct dcpk_model *model, const struct dcpk_buck
     return st;
 }
 
-/* Is every bucket cut into its data-parallel slices and nowhere else? Then the cuts do not show
- * where parameters begin: chunks of zarr are of one size. */
+/* True if every bucket is cut into its data-parallel slices and nowhere else. Then the cuts do not
+ * show where parameters begin: chunks of zarr are of one size. */
 static bool has_slices_only(const struct dcpk_bucket_list *list, const struct dcpk_cut *cut)
 {
     for (size_t i = 0; i < list->n; i++) {

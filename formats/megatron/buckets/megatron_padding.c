@@ -132,8 +132,8 @@ static dcpk_status slot_segments(struct repair *r, const struct dcpk_replay_slot
     return err->status;
 }
 
-/* What rank t, or rank 0 for all, has of the weight or the master of a slot's parameter, from `at`
- * on. */
+/* Finds the elements of the weight or the master of a slot's parameter on rank t, or on rank 0 for
+ * all, from `at` on. */
 static dcpk_status rank_run_of(const struct repair *r, const struct dcpk_replay_slot *slot,
                                enum dcpk_role role, int64_t t, struct dcpk_rank_run *run,
                                struct dcpk_error *err)
@@ -241,7 +241,7 @@ static dcpk_status add_lost(struct mending *m, const struct dcpk_box *box, struc
                     err);
 }
 
-/* What a run of rank t's part of the parameter becomes, box by box. */
+/* Adds a repaired run of rank t's part of the parameter, box by box. */
 static dcpk_status add_boxes(struct mending *m, int64_t t, const struct dcpk_moved_run *run,
                              struct dcpk_error *err)
 {
@@ -427,7 +427,7 @@ static dcpk_status add_state_view(struct mending *m, struct dcpk_error *err)
     return dcpk_checkpoint_add_view(ckpt, &view, &m->view, err);
 }
 
-/* Do the same with every run of the slot. */
+/* Calls a function for every run of the slot. */
 static dcpk_status each_run(struct mending *m,
                             dcpk_status (*take)(struct mending *m, int64_t t,
                                                 const struct dcpk_moved_run *run,

@@ -28,9 +28,9 @@ extern const struct dcpk_replay_rules dcpk_replay_rules[DCPK_N_REPLAY_RULES];
 /* The rules of the release that args (an argparse.Namespace) look like. */
 const struct dcpk_replay_rules *dcpk_replay_rules_find(const struct dcpk_value *args);
 
-/* The next multiple at or behind element `at`. multiple: at least 1. */
+/* The next multiple at or after element `at`. multiple: at least 1. */
 int64_t dcpk_replay_round_up(int64_t at, int64_t multiple);
-/* What buckets that n_slices data-parallel ranks share end at a multiple of: at most 2^27. */
+/* The multiple at which buckets end that n_slices data-parallel ranks share: at most 2^27. */
 int64_t dcpk_replay_end_multiple(const struct dcpk_replay_rules *rules, int64_t n_slices);
 
 #endif

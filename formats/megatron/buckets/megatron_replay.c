@@ -82,9 +82,10 @@ bool dcpk_replay_has_own_bucket(const struct dcpk_cut *cut, const char *param)
 }
 
 /*
- * What later chunks hold once more: multi-token prediction the embeddings, the last chunk a tied
- * output layer (MC/models/gpt/gpt_model.py@0.19.0, MC/models/common/language_module/
- * language_module.py setup_embeddings_and_output_layer). Megatron does not save both in one chunk.
+ * Adds the parameters that later chunks hold once more: multi-token prediction the embeddings, the
+ * last chunk a tied output layer (MC/models/gpt/gpt_model.py@0.19.0,
+ * MC/models/common/language_module/ language_module.py setup_embeddings_and_output_layer). Megatron
+ * does not save both in one chunk.
  */
 void dcpk_replay_add_copies(struct dcpk_replay *replay)
 {
@@ -173,7 +174,7 @@ struct buffer {
     size_t n_marks;
 };
 
-/* Does the buffer hold a part of this parameter? */
+/* True if the buffer holds a part of this parameter. */
 static bool holds(const struct buffer *b, const struct dcpk_replay_slot *slot)
 {
     const bool is_expert = slot->reg.expert >= 0 && b->list->has_expert_optimizer;
@@ -272,7 +273,7 @@ static dcpk_status close_before_shared(struct buffer *b, struct dcpk_error *err)
     return close_bucket(b, err);
 }
 
-/* Is the bucket as large as it was, its last parameter ending at b->at? */
+/* True if the bucket is as large as it was, its last parameter ending at b->at. */
 static bool is_full(const struct buffer *b, const struct dcpk_bucket *bucket)
 {
     if (bucket->form == DCPK_COALESCED)
@@ -280,7 +281,7 @@ static bool is_full(const struct buffer *b, const struct dcpk_bucket *bucket)
     return b->at == bucket->n_elems;
 }
 
-/* Lay one parameter behind the others. */
+/* Lay one parameter after the others. */
 static dcpk_status place(struct buffer *b, size_t s, struct dcpk_error *err)
 {
     const struct dcpk_replay_slot *slot = &b->replay->slots[s];
@@ -344,7 +345,7 @@ static dcpk_status fill_buffer(struct buffer *b, struct dcpk_error *err)
 
 /* --- one rank's buffers --- */
 
-/* The first bucket behind `from` that is of another buffer. */
+/* The first bucket after `from` that is of another buffer. */
 static size_t buffer_end(const struct dcpk_bucket_list *list, size_t from)
 {
     size_t i = from + 1;

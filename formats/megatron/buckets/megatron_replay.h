@@ -41,11 +41,11 @@ struct dcpk_replay {
 dcpk_status dcpk_replay_collect(struct dcpk_model *model, struct dcpk_replay *replay,
                                 struct dcpk_error *err);
 
-/* Has the parameter a bucket of its own: is it the word embedding that stages of a pipeline share?
- */
+/* True if the parameter has a bucket of its own: the word embedding that stages of a pipeline
+ * share. */
 bool dcpk_replay_has_own_bucket(const struct dcpk_cut *cut, const char *param);
-/* Append what later chunks hold of embeddings once more; slots have room for DCPK_REPLAY_COPIES.
- */
+/* Append what later chunks hold of embeddings once more; slots have room for
+ * DCPK_REPLAY_COPIES. */
 enum { DCPK_REPLAY_COPIES = 16 };
 void dcpk_replay_add_copies(struct dcpk_replay *replay);
 /* Sort the slots by the order of registration in which modules of `spec` (enum dcpk_spec) are
@@ -74,13 +74,13 @@ dcpk_status dcpk_replay_run(struct dcpk_model *model, const struct dcpk_bucket_l
                             const struct dcpk_replay_rules *rules, struct dcpk_replay *replay,
                             struct dcpk_error *err);
 
-/* Can `weight` be `master` in fewer bits? */
+/* True if `weight` can be `master` in fewer bits. */
 bool dcpk_replay_is_near(double weight, double master);
 /*
- * Compare the first elements of parameters with what is their master by the replay, of some
- * parameters where there are many. DCPK_EMISMATCH names the first that differs by more than
- * rounding can. Does not detect layouts that only move constants about: the proof of all elements
- * is lib/job/compare.h.
+ * Compares the first elements of parameters with their masters by the replay, of some parameters
+ * where there are many. DCPK_EMISMATCH names the first that differs by more than rounding can. Does
+ * not detect layouts that only move constants about: the proof of all elements is
+ * lib/job/compare.h.
  */
 dcpk_status dcpk_replay_sample(const struct dcpk_model *model, const struct dcpk_bucket_list *list,
                                const struct dcpk_replay *replay, struct dcpk_error *err);

@@ -16,7 +16,7 @@
 /* A run of elements being read. */
 struct run {
     enum dcpk_dtype dtype;
-    int64_t n; /* as many as lie one behind the other; 0: they cannot be read in their place */
+    int64_t n; /* as many as lie one after the other; 0: they cannot be read in their place */
     uint8_t bytes[SAMPLE_ELEMS * 8];
 };
 

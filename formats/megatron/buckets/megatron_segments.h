@@ -6,7 +6,7 @@
 #include "formats/megatron/buckets/megatron_blocks.h"
 #include "lib/model/model.h"
 
-/* What a rank has of a tensor: its block of each of the tensor's parts, one after the other. */
+/* A rank's part of a tensor: its block of each of the tensor's parts, one after the other. */
 struct dcpk_rank_part {
     const struct dcpk_blocks *blocks;
     const struct dcpk_model_tensor *tensor;
@@ -40,8 +40,8 @@ dcpk_status dcpk_chunk_rows_new(const struct dcpk_checkpoint *ckpt, struct dcpk_
 void dcpk_chunk_rows_free(struct dcpk_chunk_rows *rows); /* NULL is a no-op */
 
 /*
- * All that a rank has of a tensor, ascending and without a gap. Errors: DCPK_EUNSUPPORTED where
- * its elements do not follow each other in the chunks, as they do in those that Megatron writes.
+ * Finds a rank's part of a tensor, ascending and without a gap. Errors: DCPK_EUNSUPPORTED where its
+ * elements do not follow each other in the chunks, as they do in those that Megatron writes.
  */
 dcpk_status dcpk_segments_find(struct dcpk_segments *segments, const struct dcpk_model *model,
                                const struct dcpk_chunk_rows *rows,
@@ -53,9 +53,9 @@ struct dcpk_rank_run {
     int64_t at;
 };
 /*
- * Are n elements of a weight, run[0], those of a master, run[1], in fewer bits? n: at least
- * DCPK_MIN_AGREEING, which no chance brings about. Errors: DCPK_EUNSUPPORTED for encoded chunks;
- * those of reading.
+ * Compares n elements of a weight, run[0], with those of a master, run[1], in fewer bits. n: at
+ * least DCPK_MIN_AGREEING, which no chance brings about. Errors: DCPK_EUNSUPPORTED for encoded
+ * chunks; those of reading.
  */
 #define DCPK_MIN_AGREEING 16
 dcpk_status dcpk_rank_runs_agree(struct dcpk_model *model, const struct dcpk_chunk_rows *rows,

@@ -5,7 +5,7 @@
  *
  *   call -> slot_take -> MPI_I...(&slot->requests[i]) ... -> slot_begun: the ticket, or slot_wait
  *
- * MPI counts in int. What is longer goes as one element of a type of its own where bytes are moved
+ * MPI counts in int. Longer messages go as one element of a type of its own where bytes are moved
  * (bytes_begin), and in several requests where they are added.
  */
 #include "kernels/mpi/plugin/mpi_collectives.h"
@@ -259,7 +259,7 @@ static dcpk_status group_split(struct dcpk_group *of, int colour, struct dcpk_gr
 
 /* ---- bytes ---- */
 
-/* What n_bytes are to MPI: `count` elements of `type`, which bytes_end releases. */
+/* The form of n_bytes for MPI: `count` elements of `type`, which bytes_end releases. */
 struct bytes {
     MPI_Datatype type;
     int count;
@@ -295,7 +295,7 @@ static void bytes_end(struct bytes *bytes)
         (void)MPI_Type_free(&bytes->type);
 }
 
-/* What moves the same number of bytes for every rank, or to and from one. */
+/* Calls that move the same number of bytes for every rank, or to and from one. */
 enum move { MOVE_ALL_GATHER, MOVE_BROADCAST, MOVE_SEND, MOVE_RECEIVE };
 
 struct moved {

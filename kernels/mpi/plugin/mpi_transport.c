@@ -103,7 +103,7 @@ MPI_Comm dcpk_mpi_world(struct dcpk_comm *comm)
     return of(comm)->world;
 }
 
-/* What waits in `what` for ranks that do not come. */
+/* Fails a wait in `what` for ranks that do not come. */
 static dcpk_status fail_late(const struct mpi_comm *comm, const char *what, struct dcpk_error *err)
 {
     return dcpk_fail(err, DCPK_EIO, "MPI, %s: another rank is not there after %d ms", what,
@@ -238,7 +238,7 @@ static dcpk_status mpi_send(struct dcpk_comm *base, int to, uint64_t message,
         "sending", err);
 }
 
-/* Is there a message from `source`? Waits for one where that has a limit. */
+/* Finds a message from `source`. Waits for one where that has a limit. */
 static dcpk_status find_message(const struct mpi_comm *comm, int source, bool waits, int *is_there,
                                 struct dcpk_error *err)
 {
