@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # deps.sh - install the Debian packages that a build needs and that are missing.
 #
-#   tools/deps.sh build|tests|ci|release|browser
+#   tools/deps.sh build|tests|ci|release|browser|hosts
 #
 # build: to build dcpkit; tests: to build and run the tests as well; ci: also clang, shellcheck, codespell;
-# release: what tools/release.sh needs; browser: a headless one that opens pages.
+# release: what tools/release.sh needs; browser: a headless one that opens pages;
+# hosts: what tests/hosts needs, Slurm among it.
 # Installs only what is missing; where nothing is, it needs neither apt nor root.
 set -euo pipefail
 
@@ -15,6 +16,7 @@ tests=(libcmocka-dev jq zip zstd libopenmpi-dev openmpi-bin)
 ci=(clang clang-format libclang-rt-dev shellcheck codespell python3-venv)
 release=(libopenmpi-dev openmpi-bin liblz4-dev dpkg-dev rpm cpio lintian patchelf jq git python3-venv)
 browser=(chromium)
+hosts=(iproute2 openmpi-bin slurmctld slurmd slurm-client munge sshfs openssh-sftp-server)
 
 case "${1:-}" in
 build) wanted=("${build[@]}") ;;
@@ -22,8 +24,9 @@ tests) wanted=("${build[@]}" "${tests[@]}") ;;
 ci) wanted=("${build[@]}" "${tests[@]}" "${ci[@]}") ;;
 release) wanted=("${build[@]}" "${release[@]}") ;;
 browser) wanted=("${browser[@]}") ;;
+hosts) wanted=("${hosts[@]}") ;;
 *)
-    echo "usage: tools/deps.sh build|tests|ci|release|browser" >&2
+    echo "usage: tools/deps.sh build|tests|ci|release|browser|hosts" >&2
     exit 2
     ;;
 esac

@@ -4,7 +4,8 @@
 #
 #   tools/release.sh OUT
 #
-# OUT gets the tarball, .deb and .rpm packages, the wheel, the source distribution, a bill of materials (SPDX 2.3) and SHA256SUMS.
+# OUT gets the tarball, .deb and .rpm packages, the wheel, the source distribution, recipes for Spack and conda that build it, a bill of
+# materials (SPDX 2.3) and SHA256SUMS.
 # Needs what tools/deps.sh release installs, and the network for source packages and Python's build tools. DCPK_STATIC_PREFIX keeps
 # the static archives between runs. About four minutes on two processors.
 set -euo pipefail
@@ -37,6 +38,9 @@ mv "$work"/build/dcpkit*.{tar.gz,deb} "$out/"
 mv "$work"/build/dcpkit*.rpm "$out/" 2>/dev/null || echo "release.sh: no rpmbuild here, no .rpm made" >&2
 "$root/tools/packaging/sdist.sh" "$out" >/dev/null
 "$root/tools/packaging/wheel.sh" "$out" >/dev/null
+recipe=("-es/@VERSION@/$version/" "-es/@SHA256@/$(sha256sum "$out/dcpkit-$version.tar.gz" | cut -d' ' -f1)/")
+sed "${recipe[@]}" "$root/tools/packaging/spack/package.py" >"$out/dcpkit-$version.spack.py"
+sed "${recipe[@]}" "$root/tools/packaging/conda/meta.yaml" >"$out/dcpkit-$version.conda.yaml"
 
 "$root/tools/packaging/third_party.sh" --list |
     jq -R -s --arg version "$version" --arg commit "$(git -C "$root" rev-parse HEAD)" --argjson at "$SOURCE_DATE_EPOCH" '

@@ -15,7 +15,8 @@
 #   sbatch --account=NAME --partition=NAME tools/sbatch_checkpoint_convert.sh
 #   IN=/ckpt/run OUT=/ckpt/fsdp sbatch --nodes=8 tools/sbatch_checkpoint_convert.sh
 #
-# Edit the lines above and the settings below, or give the settings in the environment. No GPU is needed. A process uses the
+# Edit the lines above and the settings below, or give the settings in the environment. Nothing has to be installed: DCPKIT may
+# name the folder of an unpacked release, DCPKIT_IMAGE an image of tools/packaging/dcpkit.def. No GPU is needed. A process uses the
 # cores it is given, at most 16; more than one a node only pays where the file system keeps up. A job that is killed, preempted
 # or submitted again goes on where it was (--resume); one that meets its time limit ends in order and queues itself again.
 # Without Slurm the same file runs under mpirun: IN=... OUT=... RANKS=4 tools/sbatch_checkpoint_convert.sh
@@ -27,7 +28,8 @@ IN=${IN:-/path/to/checkpoints/run}             # run folder, or an iter_NNNNNNN 
 OUT=${OUT:-/path/to/checkpoints/run_fsdp}      # on a file system that all nodes share
 FORMAT=${FORMAT:-fsdp_dtensor}                 # fsdp_dtensor, torch_dist, zarr
 OPTIONS=${OPTIONS:-}                           # more options of 'dcpkit convert', separated by spaces
-DCPKIT=${DCPKIT:-dcpkit}                       # the program, built where MPI is installed, at the same path on all nodes
+DCPKIT=${DCPKIT:-dcpkit}                       # the program, or the folder of an unpacked release: the same path on all nodes
+DCPKIT_IMAGE=${DCPKIT_IMAGE:-}                 # in its place: an Apptainer image; APPTAINER_BIND names file systems that IN links to
 MODULES=${MODULES:-}                           # what 'module load' gets first: the MPI that dcpkit was built with
 MPI=${MPI:-pmix}                               # of srun: one that 'srun --mpi=list' names and the MPI of the build knows
 LAUNCH=${LAUNCH:-srun}                         # or mpirun, where no --mpi= of srun fits the MPI of the build
@@ -51,11 +53,12 @@ load_modules() {
 }
 
 check() {
-    command -v "$DCPKIT" >/dev/null || fail "there is no program '$DCPKIT' on $(hostname); set DCPKIT to its path"
-    "$DCPKIT" --version >/dev/null || fail "'$DCPKIT' does not start on $(hostname); MODULES may name what it lacks"
-    [ "$(grep -c '^  mpi ' <("$DCPKIT" --version))" -gt 0 ] ||
-        fail "'$DCPKIT' finds no MPI plug-in, and would work in one process (see '$DCPKIT --version')"
     [ -e "$IN" ] || fail "IN: there is no '$IN' on $(hostname)"
+    [ -z "$DCPKIT_IMAGE" ] || [ -e "$DCPKIT_IMAGE" ] || fail "DCPKIT_IMAGE: there is no '$DCPKIT_IMAGE' on $(hostname)"
+    command -v "${dcpkit[0]}" >/dev/null || fail "there is no program '${dcpkit[0]}' on $(hostname); set DCPKIT to a program or a release, or DCPKIT_IMAGE"
+    "${dcpkit[@]}" --version >/dev/null || fail "'${dcpkit[*]}' does not start on $(hostname); MODULES may name what it lacks"
+    [ "$(grep -c '^  mpi ' <("${dcpkit[@]}" --version))" -gt 0 ] ||
+        fail "'${dcpkit[*]}' finds no MPI plug-in, and would work in one process (see '${dcpkit[*]} --version')"
     command -v "${launch[0]}" >/dev/null || fail "there is no ${launch[0]} on $(hostname); MODULES may name its module"
     [ "${launch[0]}" = mpirun ] || srun --mpi=list 2>&1 | grep -qwF -- "$MPI" ||
         fail "srun has no --mpi=$MPI: $(srun --mpi=list 2>&1 | tr -s '\n\t ' ' '); set MPI to one of these, or LAUNCH=mpirun"
@@ -91,7 +94,10 @@ run_in_time() {
 }
 
 read -r -a options <<<"$OPTIONS"
-command=("$DCPKIT" convert --to "$FORMAT" --resume "${options[@]+"${options[@]}"}" "$IN" "$OUT")
+[ ! -d "$DCPKIT" ] || DCPKIT=$DCPKIT/bin/dcpkit
+dcpkit=("$DCPKIT")
+[ -z "$DCPKIT_IMAGE" ] || dcpkit=(apptainer exec --bind "$(dirname "$IN"),$(dirname "$OUT")" "$DCPKIT_IMAGE" dcpkit)
+command=("${dcpkit[@]}" convert --to "$FORMAT" --resume "${options[@]+"${options[@]}"}" "$IN" "$OUT")
 if [ -n "${SLURM_JOB_ID:-}" ] && [ "$LAUNCH" = srun ]; then
     # srun takes the cores of a task from its own command line
     launch=(srun --mpi="$MPI" --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" --kill-on-bad-exit=1)

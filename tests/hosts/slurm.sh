@@ -1,20 +1,19 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# slurm.sh - Slurm on three hosts (hosts.bash): ranks started by srun, and tools/sbatch_checkpoint_convert.sh as a job:
-# done, stopped before its time limit and gone on with, with settings that cannot work.
+# slurm.sh - Slurm on three hosts (hosts.bash): ranks started by srun, and tools/sbatch_*.sh as jobs: done, by an unpacked
+# release and in an image, stopped before their time limit and continued, with settings that cannot work.
 #
 # Usage: slurm.sh BUILD     BUILD: the build folder, with dcpkit, samples/ and tests/bench/make_checkpoint
-# Needs root, ip, nsenter, unshare, mpirun, and slurmctld, slurmd, munged (Debian: slurmctld slurmd slurm-client munge;
-# none of them is started as a service). About four minutes, of which Slurm waits two before it starts a job again, and
-# 2 GB in $DCPK_HOSTS_DIR (default /var/tmp).
+# Needs root, ip, nsenter, unshare, mpirun, cmake, jq, slurmctld, slurmd, munged (tools/deps.sh hosts; none of them is
+# started as a service). One minute and 3 GB in $DCPK_HOSTS_DIR (default /var/tmp).
 # Exit 77: something is missing; 1: a check failed.
 set -euo pipefail
-[ $# -eq 1 ] || { sed -n '6,10s/^# \{0,1\}//p' "$0" >&2 && exit 2; }
+[ $# -eq 1 ] || { sed -n '6,9s/^# \{0,1\}//p' "$0" >&2 && exit 2; }
 build=$(realpath "$1")
 tools=$(realpath "$(dirname "${BASH_SOURCE[0]}")/../../tools")
 # shellcheck source-path=SCRIPTDIR
 source "$(dirname "${BASH_SOURCE[0]}")/hosts.bash"
-need ip nsenter unshare mpirun slurmctld slurmd srun munged
+need ip nsenter unshare mpirun cmake jq slurmctld slurmd srun munged
 "$build/dcpkit" --version | grep -q '^  mpi ' || { echo "skipped: no plug-in for MPI" && exit 77; }
 WORK=$(mktemp -d "${DCPK_HOSTS_DIR:-/var/tmp}/dcpk_hosts.XXXXXX")
 trap 'kill "$(cat "$WORK/munged.pid")" 2>/dev/null || true; hosts_down; rm -rf "$WORK"' EXIT
@@ -74,13 +73,18 @@ steps() {
     on 0 srun --chdir="$WORK" -N3 -n3 "$@"
 }
 
-# job NAME SETTING=... : the script as a job, without waiting; what it says is in NAME.out.
+# job SCRIPT NAME SETTING=... : the script as a job of three tasks, without waiting; NAME.out gets what it prints.
 job() {
-    local name=$1
-    shift
-    on 0 env --chdir="$WORK" OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 IN="$WORK/big" OUT="$WORK/$name" \
-        DCPKIT="$WORK/dcpkit" OPTIONS="--quiet --target-dp 8" "$@" sbatch --parsable --nodes=3 --cpus-per-task=1 --mem=1G \
-        --output="$WORK/$name.out" "$WORK/sbatch_checkpoint_convert.sh"
+    local script=$1 name=$2
+    shift 2
+    on 0 env --chdir="$WORK" OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 DCPKIT="$WORK/dcpkit" "$@" sbatch --parsable \
+        --nodes=3 --ntasks-per-node=1 --cpus-per-task=1 --mem=1G --output="$WORK/$name.out" "$tools/$script"
+}
+conversion() {
+    job sbatch_checkpoint_convert.sh "$1" IN="$WORK/big" OUT="$WORK/$1" OPTIONS="--quiet --target-dp 8" "${@:2}"
+}
+training() {
+    job sbatch_train.sh "$1" CONFIG="$WORK/train.json" RUN="$WORK/$1" INTERVAL=2 "${@:2}"
 }
 
 # ends ID: wait for the job's end; its exit code.
@@ -96,7 +100,9 @@ ends() {
 }
 
 hosts_up
-cp "$build/dcpkit" "$build/libdcpkit-mpi.so" "$tools/sbatch_checkpoint_convert.sh" .
+cp "$build/dcpkit" "$build/libdcpkit-mpi.so" .
+cmake --install "$build" --prefix "$WORK/release" >/dev/null # the tree of the archive that tools/release.sh makes
+jq '.train.global_batch_size = 12' "$tools/train_tiny.json" >train.json
 "$build/tests/bench/make_checkpoint" --like "$build/samples/torch_dist_c_dense_tp2pp2/iter_0000004" --gb 0.5 big >/dev/null
 ./dcpkit convert --quiet --to fsdp_dtensor --target-dp 8 big one >/dev/null
 start_slurm
@@ -109,17 +115,38 @@ code=0
 steps --mpi=none ./dcpkit verify three >said 2>&1 || code=$?
 check "srun without MPI is told so" test "$code" -eq 2 -a "$(grep -c 'srun started several processes without MPI' said)" -gt 0
 
-check "a job by srun" test "$(ends "$(job by_srun)")" -eq 0
+check "a job by srun" test "$(ends "$(conversion by_srun)")" -eq 0
 check "as by one process" diff -r one by_srun
-check "a job by mpirun" test "$(ends "$(job by_mpirun LAUNCH=mpirun)")" -eq 0
+check "a job by mpirun" test "$(ends "$(conversion by_mpirun LAUNCH=mpirun)")" -eq 0
 check "as by one process" diff -r one by_mpirun
-check "no such --mpi" test "$(ends "$(job none MPI=nothing)")" -eq 2 -a "$(grep -c 'srun has no --mpi=nothing' none.out)" -eq 1
-check "no such program" test "$(ends "$(job none DCPKIT=nothing)")" -eq 2 -a "$(grep -c "no program 'nothing'" none.out)" -eq 1
+check "no such --mpi" test "$(ends "$(conversion none MPI=nothing)")" -eq 2 -a "$(grep -c 'srun has no --mpi=nothing' none.out)" -eq 1
+check "no such program" test "$(ends "$(conversion none DCPKIT=nothing)")" -eq 2 -a "$(grep -c "no program 'nothing'" none.out)" -eq 1
+
+check "a job by an unpacked release" test "$(ends "$(conversion by_release DCPKIT="$WORK/release")")" -eq 0
+check "as by one process" diff -r one by_release
+./dcpkit train --config train.json --exit-at 4 --log trained.jsonl >/dev/null
+check "training by it" test "$(ends "$(training by_tasks DCPKIT="$WORK/release" OPTIONS="--exit-at 2")")" -eq 0
+check "continued" test "$(ends "$(training by_tasks DCPKIT="$WORK/release" OPTIONS="--exit-at 4")")" -eq 0
+check "as by one process" ./dcpkit losscmp --all trained.jsonl by_tasks.jsonl
+# No image is made here. A program that takes Apptainer's arguments shows that they are in order.
+mkdir bin
+cat >bin/apptainer <<'APPTAINER'
+#!/bin/bash
+[ "$1" = exec ] && shift
+[ "$1" != --nv ] || shift
+[ "$1" = --bind ] && [ -d "${2%,*}" ] && [ -d "${2#*,}" ] && [ "${3##*/}" = dcpkit.sif ] && [ "$4" = dcpkit ] || exit 255
+exec "${3%/*}/release/bin/dcpkit" "${@:5}"
+APPTAINER
+chmod +x bin/apptainer
+touch dcpkit.sif
+check "a job in an image" test "$(ends "$(conversion by_image PATH="$WORK/bin:$PATH" DCPKIT_IMAGE="$WORK/dcpkit.sif")")" -eq 0
+check "as by one process" diff -r one by_image
+check "no such image" test "$(ends "$(conversion none DCPKIT_IMAGE=nothing)")" -eq 2 -a "$(grep -c "no 'nothing'" none.out)" -eq 1
 
 # What Slurm does before a time limit (--signal), at different times until one is in the midst of it.
 for ((try = 1; try <= 20; try++)); do
     rm -rf cut cut.out
-    id=$(job cut OPTIONS="--target-dp 8") # its report says what was resumed
+    id=$(conversion cut OPTIONS="--verbose --target-dp 8") # its report says what was resumed
     for ((i = 0; i < 400; i++)); do
         [ ! -e cut/iter_0000004.dcpkit-partial/__0_0.distcp ] || break
         sleep 0.05
@@ -137,6 +164,23 @@ for ((try = 1; try <= 20; try++)); do
 done
 check "stopped in order" test "$(grep -c 'finished parts are kept' cut.out)" -eq 1 -a -e cut/iter_0000004.dcpkit-partial
 check "and queued again" test "$(grep -c 'the job goes on later' cut.out)" -eq 1
-check "its second turn" test "$(ends "$id")" -eq 0 -a "$(grep -c '  resumed ' cut.out)" -eq 1
+# Slurm would wait two minutes before it starts a job again. It need not, once the first turn is gone from all hosts.
+is_gone() {
+    local i
+    [[ $(on 0 scontrol show job "$id") == *JobState=PENDING* ]] || return 1
+    for ((i = 0; i < N_HOSTS; i++)); do
+        # shellcheck disable=SC2016 # for the inner shell
+        on "$i" sh -c '! ls /tmp/slurmd/*."$1".*' - "$id" || return 1
+    done
+}
+for ((i = 0; i < 200; i++)); do
+    ! is_gone >/dev/null 2>&1 || break
+    sleep 0.5
+done
+on 0 scontrol update "JobId=$id" StartTime=now
+second_turn() {
+    { [ "$(ends "$id")" -eq 0 ] && grep '^ *resumed ' cut.out; } || { cat cut.out && return 1; }
+}
+check "its second turn" second_turn
 check "as by one process" diff -r one cut
 [ "$n_failed" -eq 0 ] || exit 1

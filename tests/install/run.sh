@@ -129,5 +129,51 @@ from_source() {
 }
 check "the source distribution configures by itself" from_source
 
+# The steps of the images, in a copy of this system that is thrown away: a layer over its files, in memory.
+# image LINES: the steps as a shell script; then the command works for a user who is not root.
+image() {
+    # shellcheck disable=SC2016 # for the inner shell
+    unshare --mount --propagation private bash -euc '
+        mount -t tmpfs tmpfs "$1"
+        mkdir "$1/upper" "$1/work" "$1/root"
+        mount -t overlay -o "lowerdir=/,upperdir=$1/upper,workdir=$1/work" overlay "$1/root"
+        mount --rbind /dev "$1/root/dev" && mount -t proc proc "$1/root/proc" && mount -t tmpfs tmpfs "$1/root/tmp"
+        cp "$2"/dcpkit-*-linux-*.tar.gz "$1/root/srv/"
+        cp -rL "$3" "$1/root/tmp/in"
+        chroot "$1/root" bash -exuc "cd /srv; $4"
+        chroot --userspec=1000:1000 "$1/root" sh -exc "cd /tmp && dcpkit --version && dcpkit verify in && $5"
+    ' - "$work/layer" "$out" "$sample" "$1" "$2"
+}
+mkdir "$work/layer"
+check "Containerfile, step by step" image "$(sed -nE 's/^COPY --from=unpacked (\S+) (\S+)/cp -r \1\/. \2/p; s/^COPY ([^-]\S*) (\S+)/cp \1 \2/p; s/^RUN //p
+    s/^ARG (PACKAGES=)/\1/p' "$root/tools/packaging/Containerfile")" 'cmp /opt/dcpkit/bin/dcpkit /usr/bin/dcpkit'
+check "dcpkit.def, step by step" image "cp dcpkit-*-linux-*.tar.gz /opt/; $(sed -n '/^%post/,/^$/{/^ /p}' "$root/tools/packaging/dcpkit.def")" \
+    "$(sed -n '/^%test/,/^$/{/^ /p}' "$root/tools/packaging/dcpkit.def")"
+
+# The recipes for Spack and conda: they are Python and YAML, and name the source distribution's version and checksum.
+recipes() {
+    (cd "$out" && python3 - dcpkit-*.spack.py dcpkit-*.conda.yaml "$(find . -name 'dcpkit-*.tar.gz' ! -name '*linux*')") <<'PYTHON'
+import ast, hashlib, os, re, sys
+spack, conda, sdist = sys.argv[1:]
+version = re.search(r"dcpkit-(.*)\.tar\.gz", sdist).group(1)
+with open(sdist, "rb") as file:
+    digest = hashlib.sha256(file.read()).hexdigest()
+with open(spack) as file:
+    tree = ast.parse(file.read())
+calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "version"]
+assert [(c.args[0].value, c.keywords[0].value.value) for c in calls] == [(version, digest)], "package.py"
+try:
+    import jinja2, yaml
+except ImportError:
+    sys.exit(0)
+with open(conda) as file:
+    text = re.sub(r"  # \[not linux\]", "", file.read())
+recipe = yaml.safe_load(jinja2.Template(text).render(environ=os.environ, compiler=str, stdlib=str))
+assert recipe["package"]["version"] == version and recipe["source"]["sha256"] == digest, recipe
+assert os.path.samefile(recipe["source"]["url"].removeprefix("file://"), sdist), recipe
+PYTHON
+}
+check "recipes for Spack and conda" recipes
+
 [ "$n_failed" -eq 0 ] || { echo "$n_failed checks failed" && exit 1; }
 echo "install: all checks passed, ${#pythons[@]} versions of Python, $SECONDS s"
