@@ -10,11 +10,12 @@
 #include "lib/base/order.h"
 #include "lib/job/convert.h"
 
-/* Of the folder that would be made. */
+/* Prints what a person should know of the model, but not of the folder that would be made. */
 static void note_remarks(const struct dcpk_conversion *c, const struct dcpk_verbosity *verbosity)
 {
     for (const struct dcpk_out_event *event = c->out->events; event != NULL; event = event->next)
-        if (event->kind == DCPK_EVENT_NOTE && strcmp(event->key, "family") != 0)
+        if (event->kind == DCPK_EVENT_NOTE && strcmp(event->key, "family") != 0 &&
+            strcmp(event->key, "tokenizer") != 0)
             dcpk_cli_note(verbosity, "%s", event->text);
 }
 

@@ -179,11 +179,19 @@ static void fill_convert_notes(const void *context, struct dcpk_doc_rows *rows)
             put_convert_note(rows, event->text);
 }
 
+/* The text of a note, with the option that changes what it is about. */
+static const char *note_text(const struct dcpk_out_event *event, struct dcpk_doc *doc)
+{
+    if (strcmp(event->key, "tokenizer") != 0)
+        return event->text;
+    return dcpk_doc_format(doc, "%s (--hf-assets DIR copies one)", event->text);
+}
+
 static void report_convert_notes(const struct dcpk_conversion *c, struct dcpk_doc *doc)
 {
     for (const struct dcpk_out_event *event = c->out->events; event != NULL; event = event->next)
         if (event->kind == DCPK_EVENT_NOTE)
-            dcpk_doc_note(doc, "note", event->text);
+            dcpk_doc_note(doc, "note", note_text(event, doc));
     for (const struct dcpk_note *note = c->ckpt->notes; note != NULL; note = note->next)
         dcpk_doc_note(doc, "note", note->text);
     dcpk_doc_set_table(

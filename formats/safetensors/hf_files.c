@@ -130,8 +130,7 @@ dcpk_status dcpk_hf_assets_put(struct dcpk_output *out, struct dcpk_error *err)
         return err->status;
     }
     if (put_source_assets(out, &n, err) == DCPK_OK && n == 0)
-        dcpk_output_event(out, DCPK_EVENT_NOTE, "tokenizer",
-                          "the folder has no tokenizer: --hf-assets DIR copies the files of one");
+        dcpk_output_event(out, DCPK_EVENT_NOTE, "tokenizer", "the folder has no tokenizer");
     return err->status;
 }
 
