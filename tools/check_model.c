@@ -10,7 +10,7 @@
 #include "lib/base/order.h"
 #include "lib/job/convert.h"
 
-/* Of the folder that would be made. */
+/* Notes about the folder that would be made. */
 static void note_remarks(const struct dcpk_conversion *c, const struct dcpk_verbosity *verbosity)
 {
     for (const struct dcpk_out_event *event = c->out->events; event != NULL; event = event->next)
@@ -55,7 +55,7 @@ static const struct way {
     const char *to, *generation, *option;
 } ways[] = {{"torch_dist", "B", " --target-generation B"}, {"fsdp_dtensor", NULL, ""}};
 
-/* What a run of the verdict's release would have to do, once the folder is converted. */
+/* Finds how a run of the verdict's release would load the folder once it is converted. */
 static enum dcpk_loads try_way(struct dcpk_checkpoint *ckpt, const struct dcpk_env *env,
                                const struct way *way, const struct dcpk_verdict *verdict)
 {

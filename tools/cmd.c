@@ -66,7 +66,7 @@ const char *dcpk_cli_count(uint64_t n, const char *what, char text[DCPK_COUNT_TE
     return text;
 }
 
-/* Is stdout a pipe without a reader? */
+/* True if stdout is a pipe without a reader. */
 static bool has_no_reader(void)
 {
     struct pollfd out = {.fd = STDOUT_FILENO, .events = POLLOUT};

@@ -14,7 +14,7 @@
 
 #define NAME "print-tensor"
 
-/* What is asked for, and where it was found. */
+/* The request, and the place where the object was found. */
 struct request {
     const char *text; /* "KEY" or "KEY[0, 3:5]" */
     bool all, as_json;

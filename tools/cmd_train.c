@@ -132,7 +132,8 @@ static void train_add_saved(const struct train *t, struct dcpk_error *err)
     dcpk_run_release(&run);
 }
 
-/* What was asked for makes sense, and can be saved where it should; notices are printed. */
+/* Checks that the request makes sense, and that the run can be saved where it should; prints
+ * notices. */
 static dcpk_status train_check(struct train *t, int n_ranks, int gpu_major, struct dcpk_error *err)
 {
     if (dcpk_train_args_add_saved(&t->asked, &t->verbosity, err) ||

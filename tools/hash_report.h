@@ -12,7 +12,7 @@ dcpk_status dcpk_hash_print(const struct dcpk_hash_list *list, const struct dcpk
 struct dcpk_hash_check {
     const struct dcpk_hash_list *recorded, *found;
     const char *format; /* of the folder */
-    /* What the folder has lost (check_whole); status DCPK_OK: nothing. */
+    /* Parts that the folder has lost (check_whole); status DCPK_OK: none. */
     const struct dcpk_error *lost;
 };
 /*

@@ -11,7 +11,7 @@
 #include "lib/model/run_state.h"
 #include "lib/report/doc.h"
 
-/* All that is known when the report is made. Borrowed. */
+/* Facts for the report. Borrowed. */
 struct dcpk_inspection {
     const struct dcpk_checkpoint *ckpt;
     const struct dcpk_run *run;
@@ -47,7 +47,7 @@ void dcpk_inspect_report(const struct dcpk_inspection *in, struct dcpk_doc *doc)
 /* Its parts: keys; statistics; a table of the iterations of a run folder. */
 void dcpk_inspect_report_keys(const struct dcpk_inspection *in, struct dcpk_doc *doc);
 void dcpk_inspect_report_stats(const struct dcpk_inspection *in, struct dcpk_doc *doc);
-/* Of a page: maps of the largest tensors that are cut; histograms of the statistics. */
+/* For a page: maps of the largest tensors that are cut; histograms of the statistics. */
 void dcpk_inspect_report_maps(const struct dcpk_inspection *in, struct dcpk_doc *doc);
 void dcpk_inspect_report_histograms(const struct dcpk_inspection *in, struct dcpk_doc *doc);
 struct dcpk_doc_table dcpk_inspect_iterations(const struct dcpk_run_list *list);
