@@ -165,7 +165,7 @@ void dcpk_cli_catch_signals(void)
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         struct sigaction before;
 
-        /* what nohup or a shell's '&' had ignored stays ignored */
+        /* signals that nohup or a shell's '&' had ignored stay ignored */
         if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
             sigaction(numbers[i], &action, NULL);
     }

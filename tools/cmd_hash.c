@@ -22,7 +22,7 @@ struct hashing {
     struct dcpk_checkpoint *ckpt;
     struct dcpk_hash_list list, recorded;
     struct dcpk_integrity files, recorded_files; /* of_files */
-    struct dcpk_error lost;                      /* what check_whole found */
+    struct dcpk_error lost;                      /* found by check_whole */
     bool ok;
 };
 

@@ -106,7 +106,7 @@ static dcpk_status survey(struct dcpk_checkpoint *ckpt, struct dcpk_inspection *
     return DCPK_OK;
 }
 
-/* The exit code: does the checkpoint hold NaN or Inf, where that was asked? */
+/* The exit code: 1 if the checkpoint holds NaN or Inf, where that was asked. */
 static int find_code(const struct request *r, const struct dcpk_inspection *in)
 {
     struct dcpk_stats_findings found;

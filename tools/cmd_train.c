@@ -65,7 +65,8 @@ static void train_notes(void *context, const char *text, size_t n_bytes)
     }
 }
 
-/* Collective: did all ranks fare well, and was none asked to stop? of: what the iteration is of. */
+/* Collective: checks that all ranks succeeded, and that none was asked to stop. of: the owner of
+ * the iteration. */
 static dcpk_status train_go_on(const struct train *t, dcpk_status st, int64_t iteration,
                                const char *of, struct dcpk_error *err)
 {

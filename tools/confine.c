@@ -415,7 +415,7 @@ static dcpk_status allow_arguments(struct dcpk_sandbox *box, const struct dcpk_c
         if (allow_checkpoint(box, cli, args[i], i == 0 ? first_access(cli) : CAN_READ, err))
             return err->status;
     if (has_out)
-        return allow_in_file(box, args[n_args - 1], err); /* what is there is compared */
+        return allow_in_file(box, args[n_args - 1], err); /* an existing output is compared */
     return DCPK_OK;
 }
 

@@ -112,7 +112,7 @@ static void fill_losses(const void *context, struct dcpk_doc_rows *rows)
     dcpk_report_each_loss(context, put_loss, rows);
 }
 
-/* How many keys are left out that no run needs. */
+/* The number of keys left out that no run needs. */
 static uint64_t count_harmless(const struct reasons *all)
 {
     uint64_t n = 0;
@@ -494,7 +494,7 @@ static void report_sides(const struct dcpk_conversion *c, const struct dcpk_conv
     doc->media = 0;
 }
 
-/* How much of what. */
+/* Reports the amounts of a conversion. */
 static void report_conversion(const struct dcpk_conversion *c,
                               const struct dcpk_convert_files *files, struct dcpk_doc *doc)
 {

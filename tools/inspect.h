@@ -17,12 +17,12 @@ struct dcpk_inspection {
     const struct dcpk_run *run;
     const struct dcpk_run_list *list; /* of the run folder that was given; else empty */
     const struct dcpk_run_state *state;
-    const struct dcpk_saved_layout *saved; /* what the chunks show, whatever args hold */
+    const struct dcpk_saved_layout *saved; /* shown by the chunks, in spite of args */
     const struct dcpk_summary *summary;
     int64_t iteration; /* of the checkpoint itself, else of its folder; DCPK_ITERATION_... */
     bool has_chunks;   /* --chunks */
     const char *keys;  /* --keys; NULL: all */
-    const struct dcpk_chosen *chosen; /* what --keys finds; NULL: all */
+    const struct dcpk_chosen *chosen; /* found by --keys; NULL: all */
     const struct dcpk_stats *stats;   /* --stats: of each tensor, by its number; NULL without */
 };
 

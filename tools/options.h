@@ -113,7 +113,7 @@ struct dcpk_cli_more {
 /* A command. The pointers to bool point into `values` as parsing leaves it. */
 struct dcpk_cli {
     const char *name;    /* "inspect" */
-    const char *usage;   /* what follows the name: "[options] DIR" */
+    const char *usage;   /* text after the name: "[options] DIR" */
     const char *summary; /* one sentence, broken into lines as help is */
     const struct dcpk_option *options;
     /* Names of the options that most people need, separated by blanks: -h shows them alone, help

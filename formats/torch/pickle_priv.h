@@ -26,7 +26,7 @@ struct dcpk_node {
     uint16_t height;   /* 0: not seen yet, GRAY: being walked, else levels below and with it */
     uint16_t flags;
     uint32_t unfolded; /* dcpk_value_unfolded of it, once its height is known */
-    uint32_t run;      /* what a consumer took of a LIST or DICT, 0: nothing */
+    uint32_t run;      /* items of a LIST or DICT that a consumer took, 0: none */
 };
 struct dcpk_growing_node { /* LIST, SET, DICT */
     struct dcpk_node node;

@@ -368,7 +368,7 @@ struct dcpkit_map_totals {
     uint64_t kept_bytes;          /* where they are already */
     uint64_t all_bytes;           /* between ranks, of all together */
     uint64_t read_bytes;          /* from the files of a checkpoint, by this rank */
-    uint64_t table_bytes;         /* what the plan takes on the device */
+    uint64_t table_bytes;         /* memory of the plan on the device */
     uint64_t staging_bytes;       /* and its messages */
     size_t n_tensors, n_units;
     size_t n_unwanted;                /* shards of sources of tensors without a target */

@@ -29,7 +29,7 @@ void dcpk_parents_remove(char *path, int n_made);
 struct dcpk_folder;
 
 enum dcpk_folder_flags {
-    /* what exists at <path> is moved aside, replaced, then deleted */
+    /* an existing <path> is moved aside, replaced, then deleted */
     DCPK_FOLDER_REPLACE = 1,
     /* <path> is a tar archive, files are its members (lib/io/tar.h), none of them links; no
      * journal; SHARED and MANY mean nothing */

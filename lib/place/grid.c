@@ -197,7 +197,8 @@ int64_t dcpk_grid_stage(const struct dcpk_grid *grid, int64_t n_layers, int64_t 
     return chunk % dcpk_max_i64(grid->pp, 1);
 }
 
-/* The ends have their layers: do the stages between have some, too, and all of the rest? */
+/* The ends have their layers: checks that the stages between have some, too, and all of the
+ * rest. */
 static dcpk_status check_ends(const struct dcpk_grid *full, int64_t n_layers,
                               struct dcpk_error *err)
 {

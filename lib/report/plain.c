@@ -103,7 +103,7 @@ size_t dcpk_plain_width(const struct dcpk_plain *out)
     return out->columns;
 }
 
-/* How many bytes from `text` on are blanks, or are not. */
+/* The number of bytes from `text` on that are blanks, or that are not. */
 static size_t count_run(const char *text, const char *end, bool is_blank)
 {
     const char *at = text;

@@ -183,7 +183,7 @@ static uint64_t predict_comm(const struct dcpk_fsdp *f)
 
     if (!cuts && !dcpk_fsdp_casts_grads(f))
         return 0;
-    if (cuts) /* what lies outside units is entered first, and reduced last */
+    if (cuts) /* parameters outside units are entered first, and reduced last */
         comm_hold(&w, f->units[0].n_elems);
     while ((b = walk_next(f, &w.push, &is_new)) != NULL) {
         if (!cuts)
