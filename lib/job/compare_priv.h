@@ -197,8 +197,8 @@ dcpk_status dcpk_comparing_groups(struct dcpk_comparing *c, struct dcpk_error *e
 dcpk_status dcpk_comparing_member(struct dcpk_comparing *c, const uint32_t param[2],
                                   struct dcpk_error *err);
 /* Extra states by name (compare_extra_states.c): as objects; or so that a conversion may have lost
- *
- * them. */
+ * them.
+ */
 dcpk_status dcpk_comparing_extra_states(struct dcpk_comparing *c, struct dcpk_error *err);
 dcpk_status dcpk_comparing_converted_extra_states(struct dcpk_comparing *c, struct dcpk_error *err);
 
