@@ -79,7 +79,7 @@ static void print_head(const struct request *r)
                     dcpk_shape_format(shape, rank, text, sizeof text));
 }
 
-/* The document around the values, which come out piece by piece: they may be many. */
+/* The document around the values, which are printed piece by piece: they may be many. */
 static dcpk_status print_json_head(const struct request *r, struct dcpk_error *err)
 {
     int64_t shape[DCPK_MAX_RANK];

@@ -43,7 +43,7 @@ struct dcpk_object_node {
 struct dcpk_text_node { /* STR */
     struct dcpk_value v;
     uint32_t is_kept : 1; /* bytes with the names, node with `texts`: the collector leaves both */
-    uint32_t latin1_made : 31; /* the builder's n_collections then; another one: it is gone */
+    uint32_t latin1_made : 31; /* the builder's n_collections then; else it is gone */
     uint32_t number;           /* a consumer's for a kept text, 0: none */
     /* The result of _codecs.encode: made once between two collections, or repeated calls would eat
      * memory. */

@@ -27,7 +27,7 @@
  *
  * Structs of options and of figures begin with their size, so that later versions of the library
  * recognise earlier ones: DCPKIT_INIT(struct dcpkit_options) sets it, and everything else to
- * zero, which stands for the default. Until 1.0 a minor version may change what this header
+ * zero, which means the default. Until 1.0 a minor version may change what this header
  * declares, and the name of the shared library with it.
  */
 #ifndef DCPKIT_H

@@ -172,7 +172,8 @@ struct part {
     const struct dcpk_tensor *stored;
 };
 
-/* Each part of a gated one, another one whole; what is put together otherwise shows nothing. */
+/* Each part of a gated one, other tensors whole; tensors put together in other ways show
+ * nothing. */
 static size_t find_parts(const struct matching *m, const struct dcpk_param *param,
                          struct part parts[DCPK_MAX_PARTS])
 {

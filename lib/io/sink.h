@@ -92,8 +92,8 @@ dcpk_status dcpk_folder_join(const char *path, unsigned flags, uint64_t mark, do
 struct dcpk_sink;
 dcpk_status dcpk_folder_create(struct dcpk_folder *folder, const char *name, uint64_t n_bytes,
                                struct dcpk_sink **sink, struct dcpk_error *err);
-/* The same file again, after it was closed, or one that was taken. Errors: DCPK_EIO, also when
- * another one stands there. */
+/* The same file again, after it was closed, or one that was taken. Errors: DCPK_EIO, also when a
+ * different file is there. */
 dcpk_status dcpk_folder_reopen(struct dcpk_folder *folder, const char *name, uint64_t n_bytes,
                                struct dcpk_sink **sink, struct dcpk_error *err);
 /*

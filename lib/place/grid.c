@@ -221,7 +221,7 @@ static dcpk_status check_ends(const struct dcpk_grid *full, int64_t n_layers,
     return DCPK_OK;
 }
 
-/* The layers of every stage come out on its chunks. */
+/* Checks that the layers of every stage are divided evenly over its chunks. */
 static dcpk_status check_chunks(const struct dcpk_grid *full, int64_t n_layers, unsigned flags,
                                 struct dcpk_error *err)
 {

@@ -10,7 +10,7 @@
 #include "lib/base/order.h"
 
 /* Characters that turn the direction of what follows (UAX #9), or are marks of it: a name with them
- * reads as another one. */
+ * looks like a different name. */
 static bool turns_text(uint32_t code)
 {
     return code == 0x61c || code == 0x200e || code == 0x200f ||

@@ -418,7 +418,7 @@ uint64_t dcpk_train_held_sum(const uint64_t held[DCPK_N_TAGS])
 }
 
 /* Ranks of a stage differ in their parts of the optimizer's state alone. The rank that saves most
- * may be another one. */
+ * may differ. */
 dcpk_status dcpk_train_footprint_most(const struct dcpk_train_config *config,
                                       enum dcpk_footprint_of of,
                                       struct dcpk_train_footprint *footprint,

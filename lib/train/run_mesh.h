@@ -49,7 +49,7 @@ dcpk_status dcpk_train_mesh_plan(const struct dcpk_grid *grid, int64_t rank,
 
 /*
  * Collective over the group: values, n of the host's (0: NULL), become their sums over all ranks,
- * modulo 2^64. st: how this rank fared before; where one failed, all do, those that did not with
+ * modulo 2^64. st: this rank's status before; where one failed, all do, those that did not with
  * DCPK_ECANCELLED. math: its memory is what the group moves. Errors: DCPK_ENOMEM; those of the
  * group and of math.
  */
