@@ -6,11 +6,13 @@
 # Comments are plain English: a file records, an option sets, a function reports; none of them tells, says or goes on.
 # "is no list" is "is not a list"; "there is no list" stands. In comments and strings "after", not "behind"; "next to", not
 # "beside"; "again", not "anew"; "except", not "but for". A string, which users read, does not begin with "what" or "who"; one
-# without a space is a key, and may have any word. Code does not count.
+# without a space is a key, and may have any word. A comment begins with a verb or a noun: not with "What", "Of" or "Is", nor
+# with a question. Code does not count.
 
 BEGIN {
     banned = "behind|beside|anew|but for|tells?|told|telling|says|nobody|(go|goes|going|gone|went) on|lets? go|letting go"
     banned = "[^a-z_](" banned ")[^a-z_]"
+    relative = "\001[ \t*]*(What|Who|Whose|Whoever|Of|Is|Are|Has|Does|Did|Was|Were) "
     unread = "behind|besides?|anew|whoever|whatever|nobody|tells?|told|telling|is another one|but for|by looking|not missed"
     unread = "[^a-z_](" unread "|(come|comes|came|coming) out|stands?|stood)[^a-z_]"
 }
@@ -20,6 +22,7 @@ FNR == 1 {
     before = ""
     string = ""
     is_open = 0
+    is_begun = 0
 }
 
 {
@@ -27,6 +30,8 @@ FNR == 1 {
     check_string()
     if (text == "")
         next
+    check_begin(text)
+    gsub("\001", "", text)
     sub(/^[ \t]*\*[ \t]/, "", text)
     text = " " tolower(text) " "
     while (match(text, banned)) {
@@ -40,6 +45,15 @@ FNR == 1 {
     before = text
     sub(/ $/, "", before)
     sub(/^.* /, "", before)
+}
+
+# Checks the first word of a comment, which \001 marks; one that is alone on its line has its word in a later one.
+function check_begin(text) {
+    if (is_begun)
+        text = "\001" text
+    if (match(text, relative))
+        printf "%s:%d: a comment begins with a relative clause or a question: begin with a verb or a noun\n", FILENAME, FNR
+    is_begun = text ~ /\001[ \t*]*$/
 }
 
 # Checks a string whose pieces are all there; macros between pieces do not end it.
@@ -80,10 +94,12 @@ function comment_of(text,    found, mark, rest) {
         if (rest !~ /^[ \t\\A-Za-z0-9_]*$/ || mark != "\"")
             end_string()
         if (mark == "//")
-            return found text
+            return found "\001" text
         in_comment = mark == "/*"
-        if (in_comment)
+        if (in_comment) {
+            found = found "\001"
             continue
+        }
         if (mark == "\"" && !is_open)
             string_line = FNR
         is_open = mark == "\""

@@ -69,7 +69,7 @@ static dcpk_status from_json(const char *text, size_t n_bytes, struct dcpk_args_
     return err->status;
 }
 
-/* What `reader` (NULL: this build has none) makes of YAML. */
+/* Reads YAML with `reader` (NULL: this build has none). */
 static dcpk_status from_yaml(dcpk_read_value *reader, const char *text, size_t n_bytes,
                              struct dcpk_args_from *from, struct dcpk_error *err)
 {

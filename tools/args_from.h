@@ -35,7 +35,7 @@ dcpk_status dcpk_args_from_checkpoint(const char *path, const struct dcpk_verbos
 dcpk_status dcpk_config_read(const char *path, struct dcpk_args_from *from, struct dcpk_error *err);
 void dcpk_args_from_release(struct dcpk_args_from *from);
 
-/* Does the checkpoint lack args of its own? */
+/* True if the checkpoint lacks args of its own. */
 bool dcpk_lacks_args(struct dcpk_checkpoint *ckpt);
 
 #endif

@@ -104,7 +104,8 @@ static double period(const struct dcpk_bar *bar)
     return bar->wants_lines ? WANTED_PERIOD : LOG_PERIOD;
 }
 
-/* Is it time for a line? The end gets one line, but not in a log that did not ask for progress. */
+/* True if it is time for a line. The end gets one line, but not in a log that did not ask for
+ * progress. */
 static bool is_due(struct dcpk_bar *bar, bool is_end, double now)
 {
     const bool shows_end = is_end && !bar->has_ended && (bar->is_terminal || bar->wants_lines);

@@ -15,7 +15,7 @@
 struct dcpk_bar {
     const char *label; /* borrowed: "converting" */
     bool is_terminal, is_quiet, wants_lines;
-    /* Of the pass over the data that is under way: */
+    /* The current pass over the data: */
     bool has_begun, has_ended;
     uint64_t first_bytes; /* done at the first call: a resumed run does not begin at 0 */
     uint64_t last_bytes;

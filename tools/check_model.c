@@ -56,7 +56,7 @@ static const struct way {
     const char *to, *generation, *option;
 } ways[] = {{"torch_dist", "B", " --target-generation B"}, {"fsdp_dtensor", NULL, ""}};
 
-/* What a run of the verdict's release would have to do, once the folder is converted. */
+/* Finds how a run of the verdict's release would load the folder once it is converted. */
 static enum dcpk_loads try_way(struct dcpk_checkpoint *ckpt, const struct dcpk_env *env,
                                const struct way *way, const struct dcpk_verdict *verdict)
 {

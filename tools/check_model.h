@@ -6,14 +6,14 @@
 #include "lib/job/verdict.h"
 #include "tools/checks.h"
 
-/* What --loads-in takes other than releases. */
+/* The value of --loads-in that is not a release. */
 #define DCPK_TRANSFORMERS "transformers"
 
 /*
- * Add the check "model". A model's folder: its configuration and its tensors are what the map of
- * its family has, else every tensor that is missing, left or of another shape is named. A
- * checkpoint of a run does not load; can such a folder be made of it? What a user should know of
- * that is noted. Reads metadata and small objects.
+ * Adds the check "model". A model's folder must have the configuration and the tensors of its
+ * family's map; otherwise every tensor that is missing, left or of another shape is named. A
+ * checkpoint of a run does not load, and the check answers if such a folder can be made of it, with
+ * notes. Reads metadata and small objects.
  */
 void dcpk_check_model(struct dcpk_checkpoint *ckpt, const struct dcpk_env *env,
                       const struct dcpk_verbosity *verbosity, struct dcpk_checks *checks);

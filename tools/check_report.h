@@ -7,7 +7,7 @@
 #include "tools/checks.h"
 #include "tools/cmd.h"
 
-/* All that is known when the report is made. Borrowed. */
+/* Facts for the report. Borrowed. */
 struct dcpk_check_report {
     const char *folder;
     const struct dcpk_checkpoint *ckpt;

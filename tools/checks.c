@@ -95,7 +95,7 @@ static void fill_proof_differences(const void *context, struct dcpk_doc_rows *ro
         DCPK_DOC_PUT(rows, DCPK_MEMBER(NULL, dcpk_fact_text(d->sentence)));
 }
 
-/* What differs, what the source has stored, and how much of it is left out. */
+/* Reports differences, the masters of the source, and how much of it is left out. */
 static void report_verify_proof(const struct dcpk_compare_report *proof, struct dcpk_doc *doc)
 {
     const struct dcpk_left *left = &proof->left;

@@ -66,7 +66,7 @@ const char *dcpk_cli_count(uint64_t n, const char *what, char text[DCPK_COUNT_TE
     return text;
 }
 
-/* Is stdout a pipe without a reader? */
+/* True if stdout is a pipe without a reader. */
 static bool has_no_reader(void)
 {
     struct pollfd out = {.fd = STDOUT_FILENO, .events = POLLOUT};
@@ -165,7 +165,7 @@ void dcpk_cli_catch_signals(void)
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         struct sigaction before;
 
-        /* what nohup or a shell's '&' had ignored stays ignored */
+        /* signals that nohup or a shell's '&' had ignored stay ignored */
         if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
             sigaction(numbers[i], &action, NULL);
     }

@@ -20,8 +20,8 @@ struct dcpk_ranks;
 /*
  * The commands: argv[0] is the command's name. Each returns the exit code that MANUAL.md lists. A
  * new one is a tools/cmd_<name>.c, a line here and a row in main.c. Those that take `ranks` (NULL:
- * alone) share the work with other processes: all run the same code and return the same code, what
- * is printed is seen of rank 0 alone.
+ * alone) share the work with other processes: all run the same code and return the same code, and
+ * only rank 0 prints.
  */
 int dcpk_cmd_check(int argc, char **argv);
 int dcpk_cmd_compare(int argc, char **argv, struct dcpk_ranks *ranks);
@@ -58,7 +58,7 @@ int dcpk_cli_exit_code(dcpk_status status);
 #define DCPK_CLI_ERROR_BYTES (DCPK_ERROR_BYTES + 1024)
 const char *dcpk_cli_error_text(const struct dcpk_error *err, char text[DCPK_CLI_ERROR_BYTES]);
 
-/* What a command prints in addition to its result. Its options: DCPK_OPT_VERBOSITY. */
+/* Output of a command in addition to its result. Its options: DCPK_OPT_VERBOSITY. */
 struct dcpk_verbosity {
     const char *command; /* for the beginning of each line */
     bool wants_progress, is_quiet;
@@ -81,9 +81,9 @@ const char *dcpk_cli_short_size(uint64_t n_bytes, char text[DCPK_SIZE_TEXT_BYTES
 const char *dcpk_cli_count(uint64_t n, const char *what, char text[DCPK_COUNT_TEXT_BYTES]);
 /* Write bytes and a newline to stdout and release them; DCPK_EIO when stdout is closed or full. */
 dcpk_status dcpk_cli_print_bytes(struct dcpk_bytes *bytes, struct dcpk_error *err);
-/* Can anything be printed? Checked before work whose result is printed at its end. */
+/* Checks that stdout can be written to, before work whose result is printed at its end. */
 dcpk_status dcpk_cli_check_stdout(struct dcpk_error *err);
-/* What is made from now on is read by no more people than the checkpoint is (umask). */
+/* Lets later files be read by no more people than the checkpoint is (umask). */
 void dcpk_cli_keep_private(const struct dcpk_checkpoint *ckpt);
 /* The same of a folder whose files are copied; NULL: none. Errors: DCPK_EIO. */
 dcpk_status dcpk_cli_keep_folder_private(const char *folder, struct dcpk_error *err);
@@ -111,7 +111,7 @@ void dcpk_cli_die_of_signal(void);
 dcpk_status dcpk_cli_read_file(const char *path, uint64_t most_bytes, char **text, size_t *n_bytes,
                                struct dcpk_error *err);
 
-/* What was built in, with the defaults of threads and memory; no progress. ranks: NULL: alone. */
+/* The built-in tables, with the defaults of threads and memory; no progress. ranks: NULL: alone. */
 struct dcpk_env dcpk_cli_env(struct dcpk_ranks *ranks);
 
 #endif

@@ -13,7 +13,7 @@
 
 #define NAME "compare-two-checkpoint"
 
-/* What is to be compared. */
+/* The request to compare. */
 struct request {
     const char *iteration, *args_path, *maps, *html; /* args_path: --args-from */
     bool as_json, enable_msc;
@@ -24,7 +24,7 @@ struct request {
     struct dcpk_verbosity verbosity;
 };
 
-/* Of rank 0: a page can be written, next to both. */
+/* Checks, on rank 0, that a page can be written, apart from both. */
 static dcpk_status check_page(const struct request *r, char *const *paths, struct dcpk_error *err)
 {
     if (dcpk_ranks_self(r->options.env.ranks) != 0)

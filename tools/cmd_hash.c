@@ -22,7 +22,7 @@ struct hashing {
     struct dcpk_checkpoint *ckpt;
     struct dcpk_hash_list list, recorded;
     struct dcpk_integrity files, recorded_files; /* of_files */
-    struct dcpk_error lost;                      /* what check_whole found */
+    struct dcpk_error lost;                      /* found by check_whole */
     bool ok;
 };
 
@@ -80,8 +80,8 @@ static dcpk_status read_recorded(struct hashing *h, struct dcpk_error *err)
     return st;
 }
 
-/* What is lost in addition to tensors and objects is not a difference of theirs, and yet the answer
- * is no. */
+/* Finds parts that the folder has lost in addition to tensors and objects: no difference of theirs,
+ * and yet the answer is no. */
 static dcpk_status find_lost(struct hashing *h, struct dcpk_error *err)
 {
     dcpk_status st = DCPK_OK;

@@ -17,7 +17,7 @@
 
 #define NAME "inspect"
 
-/* What the command line asks for. */
+/* The request of the command line. */
 struct request {
     bool as_json, has_chunks, has_stats, fails_nonfinite;
     bool lists_meta, enable_msc; /* of Megatron's Python tool, without meaning here */
@@ -27,7 +27,7 @@ struct request {
     struct dcpk_env env; /* of --stats */
 };
 
-/* Which tensors and objects --keys finds, in the arena. */
+/* Selects the tensors and objects that --keys finds, in the arena. */
 static dcpk_status choose(const struct dcpk_checkpoint *ckpt, const char *keys,
                           struct dcpk_arena *arena, struct dcpk_chosen *chosen,
                           struct dcpk_error *err)
@@ -107,7 +107,7 @@ static dcpk_status survey(struct dcpk_checkpoint *ckpt, struct dcpk_inspection *
     return DCPK_OK;
 }
 
-/* The exit code: does the checkpoint hold NaN or Inf, where that was asked? */
+/* The exit code: 1 if the checkpoint holds NaN or Inf, where that was asked. */
 static int find_code(const struct request *r, const struct dcpk_inspection *in)
 {
     struct dcpk_stats_findings found;
@@ -130,7 +130,7 @@ static dcpk_status print_inspection(const struct dcpk_inspection *in, const stru
         &doc, &(struct dcpk_print_options){.as_json = r->as_json, .html = r->html}, err);
 }
 
-/* What Megatron itself got wrong, as far as it is known: notes, which stop nothing. */
+/* Notes known faults of Megatron itself; they stop nothing. */
 static void note_faults(struct dcpk_checkpoint *ckpt, const struct dcpk_inspection *in,
                         const struct dcpk_env *env)
 {
@@ -222,7 +222,7 @@ static dcpk_status print_iterations(const char *path, const struct dcpk_run_list
 
 /*
  * The iterations of a run folder: in JSON, and as text where there are several, also when none of
- * them can be opened then. What cannot be listed may still be opened.
+ * them can be opened then. A folder that cannot be listed may still be opened.
  */
 static void list_iterations(const char *path, struct request *r)
 {

@@ -9,7 +9,7 @@
 
 #define NOISE_TOLERANCE 1e-6 /* in addition to the noise: what losses of fp32 are rounded by */
 
-/* What is to be compared; negative: not given. */
+/* The request to compare; negative: not given. */
 struct losscmp_request {
     bool as_json, is_exact, allows_noise, asks_all;
     double tolerance, norm_tolerance;

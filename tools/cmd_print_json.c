@@ -22,7 +22,7 @@ struct request {
     bool is_dry, force;
 };
 
-/* Does the file hold exactly these bytes? */
+/* True if the file holds exactly these bytes. */
 static bool holds(const char *path, const struct dcpk_bytes *bytes)
 {
     FILE *file = fopen(path, "rb");
@@ -40,8 +40,8 @@ static bool holds(const char *path, const struct dcpk_bytes *bytes)
 }
 
 /*
- * Write the JSON, unless a file holds it already. What is not a plain file is not read to find that
- * out: a pipe would be waited for.
+ * Writes the JSON, unless a file holds it already. Only a plain file is read to find that out:
+ * reading a pipe would wait.
  */
 static dcpk_status write_json_file(const char *path, const struct dcpk_bytes *json, bool force,
                                    struct dcpk_error *err)

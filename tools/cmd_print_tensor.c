@@ -14,7 +14,7 @@
 
 #define NAME "print-tensor"
 
-/* What is asked for, and where it was found. */
+/* The request, and the place where the object was found. */
 struct request {
     const char *text; /* "KEY" or "KEY[0, 3:5]" */
     bool all, as_json;
@@ -79,7 +79,7 @@ static void print_head(const struct request *r)
                     dcpk_shape_format(shape, rank, text, sizeof text));
 }
 
-/* The document around the values, which come out piece by piece: they may be many. */
+/* The document around the values, which are printed piece by piece: they may be many. */
 static dcpk_status print_json_head(const struct request *r, struct dcpk_error *err)
 {
     int64_t shape[DCPK_MAX_RANK];

@@ -91,7 +91,7 @@ static dcpk_status find_path(struct remap *r, struct dcpk_error *err)
     return DCPK_OK;
 }
 
-/* How many ranks there are: processes, or threads: as many as asked for, or as a layout has. */
+/* The number of ranks: processes, or threads: as many as asked for, or as a layout has. */
 static dcpk_status find_ranks(struct remap *r, struct dcpk_error *err)
 {
     struct dcpk_remap_job_options *o = &r->options;

@@ -65,7 +65,8 @@ static void train_notes(void *context, const char *text, size_t n_bytes)
     }
 }
 
-/* Collective: did all ranks fare well, and was none asked to stop? of: what the iteration is of. */
+/* Collective: checks that all ranks succeeded, and that none was asked to stop. of: the owner of
+ * the iteration. */
 static dcpk_status train_go_on(const struct train *t, dcpk_status st, int64_t iteration,
                                const char *of, struct dcpk_error *err)
 {
@@ -132,7 +133,8 @@ static void train_add_saved(const struct train *t, struct dcpk_error *err)
     dcpk_run_release(&run);
 }
 
-/* What was asked for makes sense, and can be saved where it should; notices are printed. */
+/* Checks that the request makes sense, and that the run can be saved where it should; prints
+ * notices. */
 static dcpk_status train_check(struct train *t, int n_ranks, int gpu_major, struct dcpk_error *err)
 {
     if (dcpk_train_args_add_saved(&t->asked, &t->verbosity, err) ||

@@ -105,7 +105,7 @@ static int run_verify(struct verify *v)
     return report_verify(v);
 }
 
-/* What stands against --write-integrity shows before the work. */
+/* Checks, before the work, that --write-integrity is possible. */
 static dcpk_status check_writable(const struct verify *v, struct dcpk_error *err)
 {
     bool is_there = false;

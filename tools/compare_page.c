@@ -4,7 +4,7 @@
 
 #include "tools/compare_report.h"
 
-/* What a person reads of the kinds of differences. */
+/* Texts of the kinds of differences, for people. */
 static const char *const kind_texts[DCPK_N_DIFFERENCES] = {
     [DCPK_ONLY_IN_A] = "only in A",    [DCPK_ONLY_IN_B] = "only in B",
     [DCPK_SHAPE_DIFFERS] = "shape",    [DCPK_DTYPE_DIFFERS] = "dtype",
@@ -25,7 +25,8 @@ static struct dcpk_doc_cell number_cell(const char *title, bool has, struct dcpk
     return (struct dcpk_doc_cell){.title = title, .fact = fact, .flags = DCPK_DOC_RIGHT};
 }
 
-/* Of elements: how many, how far, and both values where they are furthest apart. */
+/* Puts a difference of elements: how many, how far, and both values where they are furthest
+ * apart. */
 static void put_tensor_difference(struct dcpk_doc_rows *rows, const struct dcpk_difference *d,
                                   bool names_state)
 {

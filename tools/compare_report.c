@@ -9,7 +9,7 @@
 #include "tools/cmd.h"
 #include "tools/print_doc.h"
 
-/* What --json calls the kinds of differences. */
+/* Names of the kinds of differences in --json. */
 static const char *const kinds[DCPK_N_DIFFERENCES] = {
     [DCPK_ONLY_IN_A] = "only_in_a",      [DCPK_ONLY_IN_B] = "only_in_b",
     [DCPK_SHAPE_DIFFERS] = "shape",      [DCPK_DTYPE_DIFFERS] = "dtype",

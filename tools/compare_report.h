@@ -6,7 +6,7 @@
 #include "lib/job/compare.h"
 #include "lib/report/doc.h"
 
-/* What a report has to know in addition to the answer. */
+/* Facts for the report in addition to the answer. */
 struct dcpk_compare_shown {
     const char *a, *b; /* paths of the two; borrowed */
     uint64_t top;      /* tensors that the text lists, of those whose elements differ */
@@ -22,7 +22,7 @@ struct dcpk_compare_shown {
 extern const struct dcpk_doc_style dcpk_compare_style;
 void dcpk_compare_report(const struct dcpk_compare_report *report,
                          const struct dcpk_compare_shown *shown, struct dcpk_doc *doc);
-/* Of a page: the differences by part. */
+/* For a page: the differences by part. */
 void dcpk_compare_report_page(const struct dcpk_compare_report *report, struct dcpk_doc *doc);
 
 #endif

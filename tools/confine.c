@@ -23,8 +23,8 @@
 #define CAN_LINK_FROM (CAN_READ | DCPK_SANDBOX_WRITE | DCPK_SANDBOX_LINK)
 #define INNER_LEVELS  3 /* folders in a checkpoint in which links are looked for */
 
-/* What the C library and those next to it read at first use, and what this program reads of the
- * machine. */
+/* Files that the C library and others next to it read at first use, and files about the machine
+ * that this program reads. */
 static const struct {
     const char *path;
     unsigned access;
@@ -50,8 +50,8 @@ static const struct {
 };
 
 /*
- * What was made before the sandbox was entered. main removes it at the end; the command between the
- * two does not see it. `path` lies in the innermost folder.
+ * Folders and files made before the sandbox was entered. main removes them at the end; the command
+ * between the two does not see them. `path` lies in the innermost folder.
  */
 struct made {
     char path[PATH_MAX];
@@ -62,9 +62,9 @@ static struct made made[MAX_MADE];
 static size_t n_made;
 
 /*
- * Is something at `path`, and what? False also where the name leads nowhere, which the command
- * itself finds. flags: of fstatat. Errors: DCPK_EIO for any other refusal: what is there is not
- * known, and cannot be allowed.
+ * Finds the entry at `path`. *there is false also where the name leads nowhere, which the command
+ * itself finds. flags: of fstatat. Errors: DCPK_EIO for any other refusal: an unknown entry cannot
+ * be allowed.
  */
 static dcpk_status look_at(const char *path, int flags, bool *there, struct stat *info,
                            struct dcpk_error *err)
@@ -214,7 +214,7 @@ static dcpk_status allow_out_file(struct dcpk_sandbox *box, const char *path,
     return allow_target(box, path, err);
 }
 
-/* Will OUT itself be a model, and not a run folder? */
+/* True if OUT itself will be a model, not a run folder. */
 static bool writes_model(const struct dcpk_cli *cli, const char *in)
 {
     const struct dcpk_format *to = NULL;
@@ -226,7 +226,8 @@ static bool writes_model(const struct dcpk_cli *cli, const char *in)
     return (cli->to == NULL || *cli->to == NULL) && dcpk_run_is_model(in, dcpk_formats);
 }
 
-/* What writes works in the folder around place->path. "": a path that is too long. */
+/* Sets the place for a writer: it works in the folder around place->path. "": a path that is too
+ * long. */
 static void set_place(struct made *place, const char *path)
 {
     if (strlen(path) < sizeof place->path)
@@ -279,7 +280,7 @@ static dcpk_status find_sound_place(const struct dcpk_cli *cli, const char *in, 
     return err->status;
 }
 
-/* Where the folder of an option is written. "" where it makes no sense. */
+/* Finds the folder that an option writes. "" where it makes no sense. */
 static dcpk_status find_folder(const struct dcpk_option *option, const char *path,
                                struct made *place, struct dcpk_error *err)
 {
@@ -384,7 +385,7 @@ static bool is_dry(const struct dcpk_cli *cli)
     return cli->is_dry != NULL && *cli->is_dry;
 }
 
-/* What the command does with the first argument. */
+/* Access that the command needs to the first argument. */
 static unsigned first_access(const struct dcpk_cli *cli)
 {
     if (is_dry(cli))
@@ -414,7 +415,7 @@ static dcpk_status allow_arguments(struct dcpk_sandbox *box, const struct dcpk_c
         if (allow_checkpoint(box, cli, args[i], i == 0 ? first_access(cli) : CAN_READ, err))
             return err->status;
     if (has_out)
-        return allow_in_file(box, args[n_args - 1], err); /* what is there is compared */
+        return allow_in_file(box, args[n_args - 1], err); /* an existing output is compared */
     return DCPK_OK;
 }
 
@@ -432,7 +433,7 @@ static dcpk_status make_parents(const char *name, struct dcpk_error *err)
     return err->status;
 }
 
-/* Of the options that name a folder to write, and of OUT. */
+/* Makes places for the options that name a folder to write, and for OUT. */
 static dcpk_status make_places(const struct dcpk_cli *cli, char **args, int n_args,
                                struct dcpk_error *err)
 {

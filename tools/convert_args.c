@@ -229,7 +229,7 @@ static dcpk_status parse_optimizer(const struct dcpk_convert_args *a, const stru
     return DCPK_OK;
 }
 
-/* What shapes the keys of fsdp_dtensor and of nothing else. */
+/* Checks options that shape the keys of fsdp_dtensor and of nothing else. */
 static dcpk_status check_fsdp_options(const struct dcpk_convert_args *a,
                                       const struct dcpk_format *to, struct dcpk_error *err)
 {

@@ -32,7 +32,7 @@ struct dcpk_convert_args {
     size_t n_inputs;
 };
 
-/* What parsing makes of the texts; owned, zero it before use. */
+/* The parsed values of the texts; owned, zero it before use. */
 struct dcpk_convert_parsed {
     char in[DCPK_RUN_PATH_BYTES]; /* IN, or the iteration of it that is meant */
     char *module_text;
@@ -44,7 +44,7 @@ struct dcpk_convert_parsed {
     struct dcpk_fsdp_inspector_options inspector; /* of --like-megatron-inspector */
 };
 
-/* Of convert, of the commands that name both formats as Megatron's Python tool does, and of
+/* Options of convert, of the commands that name both formats as Megatron's Python tool does, and of
  * merge. */
 extern const struct dcpk_option dcpk_convert_options[], dcpk_named_convert_options[],
     dcpk_merge_options[];

@@ -61,7 +61,7 @@ static dcpk_status check_two_paths(const char *report, const char *hashes, struc
     return DCPK_OK;
 }
 
-/* What is printed and written at the end can be printed and written. */
+/* Checks that the results at the end can be printed and written. */
 static dcpk_status check_results(const struct job *job, struct dcpk_error *err)
 {
     const struct dcpk_convert_args *a = job->args;
@@ -154,7 +154,7 @@ static dcpk_status job_report(struct job *job, struct dcpk_error *err)
     return st;
 }
 
-/* What is printed stands on lines of its own, without the bar. */
+/* Runs a conversion; its output is on lines of its own, without the bar. */
 dcpk_status dcpk_convert_job(const struct dcpk_convert_args *a,
                              const struct dcpk_convert_options *options, struct dcpk_bar *bar,
                              struct dcpk_error *err)

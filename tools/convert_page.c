@@ -9,7 +9,7 @@
 #include "tools/cmd.h"
 #include "tools/convert_report.h"
 
-/* What one thing is in the source and in the target. */
+/* A property of the source and of the target. */
 struct side_row {
     const char *what, *source, *target;
 };

@@ -15,7 +15,7 @@
 
 #define MAX_REASONS 64
 
-/* What was left out for one reason. */
+/* The keys left out for one reason. */
 struct reason {
     struct dcpk_report_loss first;
     uint64_t n;
@@ -59,7 +59,7 @@ static void put_reason(struct dcpk_doc_rows *rows, const struct reason *reason,
                             .fact = dcpk_fact_part((const char *)line->data, line->n_bytes)});
 }
 
-/* Of one kind: those that no run misses, or the others. */
+/* Reasons of one kind: those that no run misses, or the others. */
 struct reasons_of {
     const struct reasons *all;
     bool is_harmless;
@@ -112,7 +112,7 @@ static void fill_losses(const void *context, struct dcpk_doc_rows *rows)
     dcpk_report_each_loss(context, put_loss, rows);
 }
 
-/* How many keys are left out that no run needs. */
+/* The number of keys left out that no run needs. */
 static uint64_t count_harmless(const struct reasons *all)
 {
     uint64_t n = 0;
@@ -286,7 +286,7 @@ const char *dcpk_proof_text(const struct dcpk_compare_report *report,
     return text;
 }
 
-/* What --verify compared; null without it. */
+/* Reports the comparison of --verify; null without it. */
 static void report_convert_proof(const struct dcpk_conversion *c,
                                  const struct dcpk_convert_files *files, struct dcpk_doc *doc)
 {
@@ -364,7 +364,8 @@ static void fill_lost(const void *context, struct dcpk_doc_rows *rows)
     }
 }
 
-/* What --repair did to each state, and what it could not bring back; null without it. */
+/* Reports the effect of --repair on each state, and the elements that it could not bring back; null
+ * without it. */
 static void report_repaired(const struct dcpk_repaired *repaired, struct dcpk_doc *doc)
 {
     const struct dcpk_doc_table lost = {.indent = 4, .fill = fill_lost, .context = repaired};
@@ -397,7 +398,7 @@ static void report_time(const struct dcpk_conversion *c, struct dcpk_doc *doc)
                  dcpk_cli_short_size(n_bytes, b));
 }
 
-/* What becomes of the keys. */
+/* Reports the numbers of keys by their fate. */
 static void report_counts(const struct dcpk_conversion *c, struct dcpk_doc *doc)
 {
     struct dcpk_report_counts n;
@@ -422,7 +423,7 @@ static void put_convert_loads(const void *context, struct dcpk_json_out *j)
     dcpk_verdict_json(verdict, verdict->variants, j);
 }
 
-/* Which releases load it. */
+/* Reports the releases that load it. */
 static void report_verdict(const struct dcpk_conversion *c, struct dcpk_doc *doc)
 {
     struct dcpk_bytes text = {.data = NULL};
@@ -441,13 +442,13 @@ static void put_tracker(const void *target, struct dcpk_json_out *j)
     dcpk_target_put_tracker(target, false, j);
 }
 
-/* Of a dry run. */
+/* For a dry run. */
 static void put_untouched_tracker(const void *target, struct dcpk_json_out *j)
 {
     dcpk_target_put_tracker(target, true, j);
 }
 
-/* What was written next to the data files. */
+/* Reports the files written next to the data files. */
 static void report_files(const struct dcpk_conversion *c, const struct dcpk_convert_files *files,
                          struct dcpk_doc *doc)
 {
@@ -501,7 +502,7 @@ static void report_sides(const struct dcpk_conversion *c, const struct dcpk_conv
     doc->media = 0;
 }
 
-/* How much of what. */
+/* Reports the amounts of a conversion. */
 static void report_conversion(const struct dcpk_conversion *c,
                               const struct dcpk_convert_files *files, struct dcpk_doc *doc)
 {
@@ -536,7 +537,7 @@ static void report_conversion(const struct dcpk_conversion *c,
     dcpk_doc_set_origin(doc, c->ckpt);
 }
 
-/* What programs see alone. */
+/* Sets members that only programs see. */
 static void set_totals(const struct dcpk_conversion *c, struct dcpk_doc *doc)
 {
     dcpk_doc_set_flag(doc, "already_complete", c->is_complete);

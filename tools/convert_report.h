@@ -6,8 +6,7 @@
 #include "lib/job/convert.h"
 #include "lib/report/doc.h"
 
-/* What a report has to know in addition to the conversion. A file is NULL where it was not asked
- * for. */
+/* Facts for the report in addition to the conversion. A file is NULL where it was not asked for. */
 struct dcpk_convert_files {
     const char *report, *html, *hashes;
     bool dry_run, is_verbose; /* verbose: with what a person seldom needs */
@@ -21,7 +20,7 @@ struct dcpk_convert_files {
 extern const struct dcpk_doc_style dcpk_convert_style;
 void dcpk_convert_report(const struct dcpk_conversion *c, const struct dcpk_convert_files *files,
                          struct dcpk_doc *doc);
-/* Of a page: source and target side by side. */
+/* For a page: source and target side by side. */
 void dcpk_convert_report_sides(const struct dcpk_conversion *c, struct dcpk_doc *doc);
 /* Every key of the output. */
 void dcpk_convert_report_keys(const struct dcpk_conversion *c, struct dcpk_doc *doc);

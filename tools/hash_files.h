@@ -11,7 +11,8 @@ dcpk_status dcpk_hash_files_print(const struct dcpk_integrity *list, bool as_jso
                                   struct dcpk_error *err);
 /*
  * Print which files are other ones, missing or new, and the verdict. As JSON: {"differences":
- * {name: {"found", "recorded"}}, "ok", "version"}. *ok: are all as recorded, and no others there?
+ * {name: {"found", "recorded"}}, "ok", "version"}. *ok: all are as recorded, and there are no
+ * others.
  */
 dcpk_status dcpk_hash_files_print_check(const struct dcpk_integrity *recorded,
                                         const struct dcpk_integrity *found, bool as_json, bool *ok,

@@ -88,7 +88,7 @@ static void fill_hash_differences(const void *context, struct dcpk_doc_rows *row
     dcpk_hash_list_compare(check->recorded, check->found, put_hash_difference, rows);
 }
 
-/* Of the items of DIR: those that FILE does not cover, or that have no hash. */
+/* Counts the items of DIR that FILE does not cover, or that have no hash. */
 static size_t count_not_covered(const struct dcpk_hash_check *check)
 {
     const struct dcpk_hash_list *found = check->found;
@@ -145,7 +145,7 @@ static void count_differences(const struct dcpk_hash_check *check,
     (void)dcpk_hash_list_compare(recorded, found, count_difference, counts);
 }
 
-/* Is it a list of another format, or of something without a tensor in common? */
+/* True for a list of another format, or of something without a tensor in common. */
 static bool is_foreign(const struct dcpk_hash_check *check,
                        const struct hash_counts counts[N_COUNTED])
 {

@@ -12,15 +12,15 @@ dcpk_status dcpk_hash_print(const struct dcpk_hash_list *list, const struct dcpk
 struct dcpk_hash_check {
     const struct dcpk_hash_list *recorded, *found;
     const char *format; /* of the folder */
-    /* What the folder has lost (check_whole); status DCPK_OK: nothing. */
+    /* Parts that the folder has lost (check_whole); status DCPK_OK: none. */
     const struct dcpk_error *lost;
 };
 /*
  * Print what differs, what FILE does not cover, and a verdict for tensors and for objects. A list
- * of another format gets one line in the place of its keys. As JSON: {"differences":
- * {key: {"found", "recorded"}}, "format": {"found", "recorded"}, "lost": text or null,
- * "n_not_covered", "objects": counts, "ok", "tensors": counts, "version", "whole": {"found",
- * "recorded"}}. *ok: is all as recorded?
+ * of another format gets one line in the place of its keys. As JSON: {"differences": {key:
+ * {"found", "recorded"}}, "format": {"found", "recorded"}, "lost": text or null, "n_not_covered",
+ * "objects": counts, "ok", "tensors": counts, "version", "whole": {"found", "recorded"}}. *ok: all
+ * is as recorded.
  */
 dcpk_status dcpk_hash_print_check(const struct dcpk_hash_check *check, bool as_json, bool *ok,
                                   struct dcpk_error *err);

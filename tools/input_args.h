@@ -15,7 +15,7 @@ struct dcpk_input_args {
     struct dcpk_option_list drops;
 };
 
-/* Of a command's IN, and of the SRC of --against. */
+/* Options of a command's IN, and of the SRC of --against. */
 extern const struct dcpk_option dcpk_input_options[], dcpk_against_options[];
 #define DCPK_OPT_INPUT(field)   DCPK_OPT_ROWS(dcpk_input_options, struct dcpk_input_args, field)
 #define DCPK_OPT_AGAINST(field) DCPK_OPT_ROWS(dcpk_against_options, struct dcpk_input_args, field)
@@ -23,7 +23,7 @@ extern const struct dcpk_option dcpk_input_options[], dcpk_against_options[];
 /* Borrows `a`. Errors: DCPK_EUSAGE for a word that an option does not take. */
 dcpk_status dcpk_input_args_apply(const struct dcpk_input_args *a, struct dcpk_open_options *given,
                                   struct dcpk_error *err);
-/* Was any of them given? */
+/* True if any of them was given. */
 bool dcpk_input_args_given(const struct dcpk_input_args *a);
 
 #endif

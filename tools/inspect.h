@@ -11,19 +11,19 @@
 #include "lib/model/run_state.h"
 #include "lib/report/doc.h"
 
-/* All that is known when the report is made. Borrowed. */
+/* Facts for the report. Borrowed. */
 struct dcpk_inspection {
     const struct dcpk_checkpoint *ckpt;
     const struct dcpk_run *run;
     const struct dcpk_run_list *list; /* of the run folder that was given; else empty */
     const struct dcpk_run_state *state;
     const struct dcpk_value *config;       /* config.json of a Hugging Face folder; NULL: none */
-    const struct dcpk_saved_layout *saved; /* what the chunks show, whatever args hold */
+    const struct dcpk_saved_layout *saved; /* shown by the chunks, in spite of args */
     const struct dcpk_summary *summary;
     int64_t iteration; /* of the checkpoint itself, else of its folder; DCPK_ITERATION_... */
     bool has_chunks;   /* --chunks */
     const char *keys;  /* --keys; NULL: all */
-    const struct dcpk_chosen *chosen; /* what --keys finds; NULL: all */
+    const struct dcpk_chosen *chosen; /* found by --keys; NULL: all */
     const struct dcpk_stats *stats;   /* --stats: of each tensor, by its number; NULL without */
 };
 
@@ -48,7 +48,7 @@ void dcpk_inspect_report(const struct dcpk_inspection *in, struct dcpk_doc *doc)
 /* Its parts: keys; statistics; a table of the iterations of a run folder. */
 void dcpk_inspect_report_keys(const struct dcpk_inspection *in, struct dcpk_doc *doc);
 void dcpk_inspect_report_stats(const struct dcpk_inspection *in, struct dcpk_doc *doc);
-/* Of a page: maps of the largest tensors that are cut; histograms of the statistics. */
+/* For a page: maps of the largest tensors that are cut; histograms of the statistics. */
 void dcpk_inspect_report_maps(const struct dcpk_inspection *in, struct dcpk_doc *doc);
 void dcpk_inspect_report_histograms(const struct dcpk_inspection *in, struct dcpk_doc *doc);
 struct dcpk_doc_table dcpk_inspect_iterations(const struct dcpk_run_list *list);

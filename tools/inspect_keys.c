@@ -133,7 +133,7 @@ static void fill_chunks(const void *context, struct dcpk_doc_rows *rows)
         put_chunk(rows, of->ckpt, of->tensor, &of->ckpt->chunks[of->tensor->first_chunk + i]);
 }
 
-/* Of all tensors, for persons. */
+/* Fills in the chunks of all tensors, for people. */
 static void fill_all_chunks(const void *context, struct dcpk_doc_rows *rows)
 {
     const struct dcpk_inspection *in = context;

@@ -78,7 +78,7 @@ static struct axes choose_axes(const struct dcpk_checkpoint *ckpt, const struct 
     return axes;
 }
 
-/* Is the chunk on the slice that is drawn: where the first one is, on all other axes? */
+/* True if the chunk is on the slice that is drawn: where the first one is, on all other axes. */
 static bool is_on_slice(const struct dcpk_tensor *t, const struct axes *axes,
                         const struct dcpk_chunk *first, const struct dcpk_chunk *chunk)
 {

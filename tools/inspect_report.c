@@ -219,7 +219,7 @@ static void report_facts(const struct fact_line *l, const struct dcpk_value *val
         dcpk_doc_row(doc, l->label, "%s", line);
 }
 
-/* What print-tensor knows by one name in every format. */
+/* Reports the names that print-tensor knows in every format. */
 static void report_names(const char *const *names, struct dcpk_doc *doc)
 {
     const char *line = *names;
@@ -251,7 +251,7 @@ static const char *short_count_text(uint64_t n, struct dcpk_doc *doc)
     return dcpk_doc_format(doc, "%.3g %c (%" PRIu64 ")", v, unit[u], n);
 }
 
-/* What the tensors are, aliases once. */
+/* Reports the kinds of tensors, aliases once. */
 static void report_contents(const struct dcpk_totals *t, struct dcpk_doc *doc)
 {
     char size[DCPK_SIZE_TEXT_BYTES];

@@ -43,7 +43,7 @@ static double magnitude(const struct dcpk_stats *s)
     return s->n_finite == 0 ? -1 : fmax(fabs(s->min), fabs(s->max));
 }
 
-/* What a person looks for: numbers that are not finite, tensors that were never filled, large
+/* Orders tensors by interest: numbers that are not finite, tensors that were never filled, large
  * values. */
 static int compare_stats(const void *left, const void *right)
 {

@@ -20,7 +20,7 @@ struct row_list {
     bool is_text;
 };
 
-/* What differs: "loss, state_hash"; "" nothing. Of at most ROW_TEXT_BYTES bytes. */
+/* Names the differences: "loss, state_hash"; "" none. At most ROW_TEXT_BYTES bytes. */
 #define ROW_TEXT_BYTES 96
 static void differing_parts(const struct dcpk_loss_row *row, char text[ROW_TEXT_BYTES])
 {
@@ -42,7 +42,7 @@ static struct dcpk_fact logged_fact(const struct dcpk_logged *number)
     return dcpk_fact_if(number->is_there, dcpk_fact_number(number->value));
 }
 
-/* "5.128260136": all digits that are worth reading; "-": none. Of at most 32 bytes. */
+/* "5.128260136": all digits that are worth reading; "-": none. At most 32 bytes. */
 static const char *number_text(const struct dcpk_logged *number, char text[32])
 {
     snprintf(text, 32, "%.9g", number->value);
@@ -179,7 +179,7 @@ static void report_lack(struct dcpk_doc *doc, const char *label, const struct dc
                  lack->n_before, lack->n_between, lack->n_after, from);
 }
 
-/* What the answer does not rest on. */
+/* Reports facts that the answer does not rest on. */
 static void report_notes(const struct dcpk_losscmp_shown *shown, struct dcpk_doc *doc)
 {
     const struct dcpk_loss_report *report = shown->report;

@@ -6,7 +6,7 @@
 #include "lib/job/loss_compare.h"
 #include "lib/report/doc.h"
 
-/* What was compared, and how; borrowed until the document is released. */
+/* The comparison and its rules; borrowed until the document is released. */
 struct dcpk_losscmp_shown {
     const char *a, *b; /* paths of the logs */
     const struct dcpk_step_log *log_a, *log_b;

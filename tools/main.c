@@ -115,7 +115,7 @@ static int put_main_help(void)
     return finish();
 }
 
-/* What optional dependencies would have brought. */
+/* Prints the features that missing optional dependencies would add. */
 static void put_absent(void)
 {
     const char *before = "not built in: ";
@@ -288,7 +288,7 @@ static int run_shared(const struct command *command, int argc, char **argv)
 
 /*
  * A daemon or a cron job may have closed 0 to 2: a file opened later would get the number, and
- * messages would be written into it. What takes the place of stdout cannot be written to, so that a
+ * messages would be written into it. The replacement of stdout cannot be written to, so that a
  * result without a reader is an error. Returns false when the system refused.
  */
 static bool guard_descriptors(void)

@@ -91,7 +91,8 @@
     DCPK_OPT_ROWS(dcpk_verbosity_options, struct dcpk_verbosity, field)
 extern const struct dcpk_option dcpk_verbosity_options[];
 
-/* What the arguments are, next to checkpoints to read: it decides what the sandbox lets through. */
+/* The kind of the arguments, apart from checkpoints to read: it decides what the sandbox lets
+ * through. */
 enum dcpk_cli_paths {
     DCPK_CLI_LAST_IS_OUT = 1,   /* the last is OUT, where a checkpoint is written */
     DCPK_CLI_SECOND_IS_KEY = 2, /* the second is not a path */
@@ -112,7 +113,7 @@ struct dcpk_cli_more {
 /* A command. The pointers to bool point into `values` as parsing leaves it. */
 struct dcpk_cli {
     const char *name;    /* "inspect" */
-    const char *usage;   /* what follows the name: "[options] DIR" */
+    const char *usage;   /* text after the name: "[options] DIR" */
     const char *summary; /* one sentence, broken into lines as help is */
     const struct dcpk_option *options;
     /* Names of the options that most people need, separated by blanks: -h shows them alone, help
@@ -154,8 +155,8 @@ const char *dcpk_cli_near_flag(const struct dcpk_cli_more *more, const char *wor
 const char *dcpk_cli_flag(const char *name, char text[DCPK_CLI_FLAG_BYTES]);
 
 /*
- * Is `word` what a slip of the hand makes of `name`: the same except one place of at most 3 bytes,
- * and of no more than half of it?
+ * True if `word` is `name` with a slip of the hand: the same except one place of at most 3 bytes,
+ * and of no more than half of it.
  */
 bool dcpk_cli_is_near(const char *word, const char *name);
 

@@ -6,7 +6,7 @@
 #include "lib/ckpt/checkpoint.h"
 #include "lib/report/doc.h"
 
-/* Where a document goes. */
+/* The place of a document. */
 struct dcpk_print_options {
     bool is_silent;          /* not to stdout */
     bool as_json;            /* there as one JSON document, else as text */
@@ -18,9 +18,9 @@ struct dcpk_print_options {
 dcpk_status dcpk_print_doc(struct dcpk_doc *doc, const struct dcpk_print_options *way,
                            struct dcpk_error *err);
 /*
- * Can a page be written at `path` (NULL: none is), next to what is read at `in`? Asked before the
- * work. Errors: DCPK_EUSAGE when something is there, or it would lie in `in`; DCPK_EIO when the
- * folder cannot be written to.
+ * Checks, before the work, that a page can be written at `path` (NULL: none is), apart from the
+ * input `in`. Errors: DCPK_EUSAGE when something is there, or it would lie in `in`; DCPK_EIO when
+ * the folder cannot be written to.
  */
 dcpk_status dcpk_check_page(const char *path, const char *in, struct dcpk_error *err);
 /* "run/iter_0000004" of "/ckpt/run/iter_0000004"; of other paths what is after the last slash. */
@@ -32,9 +32,9 @@ void dcpk_doc_page_heading(struct dcpk_doc *doc, const char *text);
 void dcpk_doc_set_origin(struct dcpk_doc *doc, const struct dcpk_checkpoint *ckpt);
 
 /*
- * Can a file be written at `path`? Asked before a conversion, so that its end does not fail for
- * that. what: "report", for the message. Errors: DCPK_EUSAGE when a file is there that may not be
- * replaced; DCPK_EIO when the folder cannot be written to.
+ * Checks that a file can be written at `path`: before a conversion, so that its end does not fail
+ * for that. what: "report", for the message. Errors: DCPK_EUSAGE when a file is there that may not
+ * be replaced; DCPK_EIO when the folder cannot be written to.
  */
 dcpk_status dcpk_check_file_path(const char *what, const char *path, bool may_replace,
                                  struct dcpk_error *err);

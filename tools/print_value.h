@@ -11,7 +11,7 @@
 /*
  * Print the object called `key` to stdout: a line with the key and its value as JSON, or as_json
  * one document {"key", "value", "version"}. *found: false, and nothing printed, when there is none
- * of that name. Of an object past DCPK_MAX_LOADED_BYTES the outline is printed, with a note.
+ * of that name. For an object past DCPK_MAX_LOADED_BYTES the outline is printed, with a note.
  * Errors: those of reading; DCPK_EIO when stdout is closed or full.
  */
 dcpk_status dcpk_print_value(struct dcpk_checkpoint *ckpt, const char *key, bool as_json,

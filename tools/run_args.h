@@ -45,11 +45,11 @@ unsigned dcpk_folder_flags_of(bool force, bool resume);
 
 /* Warn of a tracker that keeps naming something else than what is written. */
 void dcpk_note_tracker(const struct dcpk_verbosity *verbosity, const struct dcpk_run *target);
-/* What became of it, in a few words in brackets after the output's name; none: "". */
+/* The tracker's fate, in a few words in brackets after the output's name; none: "". */
 #define DCPK_TRACKER_WORDS_BYTES 96
 const char *dcpk_tracker_words(const struct dcpk_run *target, char text[DCPK_TRACKER_WORDS_BYTES]);
 
-/* What was done, or would be: that the output was found complete, or `would` or `done`. */
+/* Names the deed, done or planned: that the output was found complete, or `would` or `done`. */
 const char *dcpk_deed(const struct dcpk_run *target, bool dry_run, const char *would,
                       const char *done);
 

@@ -60,7 +60,7 @@ static bool format_takes(const struct for_format *of, const char *option)
     return false;
 }
 
-/* Can the option be given with --to `to`? */
+/* Checks that the option can be given with --to `to`. */
 static dcpk_status check_format(const char *option, const struct dcpk_format *to,
                                 struct dcpk_error *err)
 {

@@ -38,8 +38,8 @@ dcpk_status dcpk_train_args_add_saved(struct dcpk_train_args *args,
  * Errors: DCPK_EUSAGE. */
 dcpk_status dcpk_train_args_check(struct dcpk_train_args *args, int64_t n_ranks, int gpu_major,
                                   struct dcpk_error *err);
-/* What is written can be, and is neither in the checkpoint to resume from nor, except for the
- * checkpoints, where they go. Touches nothing. Errors: DCPK_EUSAGE, DCPK_EIO. */
+/* Checks that outputs can be written, and are neither in the checkpoint to resume from nor, except
+ * for the checkpoints, where they go. Touches nothing. Errors: DCPK_EUSAGE, DCPK_EIO. */
 dcpk_status dcpk_train_args_check_paths(const struct dcpk_train_args *args, struct dcpk_error *err);
 void dcpk_train_args_release(struct dcpk_train_args *args); /* a zeroed one is a no-op */
 

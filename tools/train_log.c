@@ -162,7 +162,7 @@ dcpk_status dcpk_train_log_end(struct dcpk_train_log *log, const uint64_t held[D
 
 void dcpk_train_log_close(struct dcpk_train_log *log)
 {
-    dcpk_file_abandon(log->file); /* what was appended stays */
+    dcpk_file_abandon(log->file); /* appended lines stay */
     dcpk_bytes_release(&log->line);
     *log = (struct dcpk_train_log){0};
 }

@@ -18,13 +18,13 @@ struct dcpk_train_log {
     struct dcpk_bytes line; /* room */
 };
 
-/* What stands at `path` is a log, empty, or nothing: only such a file is appended to. Errors:
+/* Checks that `path` is a log, empty, or nothing: only such a file is appended to. Errors:
  * DCPK_EUSAGE, DCPK_EIO. */
 dcpk_status dcpk_train_log_check(const char *path, struct dcpk_error *err);
 /* The line of the file that names what was asked for. Errors: DCPK_EIO. */
 dcpk_status dcpk_train_log_begin(struct dcpk_train_log *log, const struct dcpk_train_args *asked,
                                  int n_ranks, struct dcpk_error *err);
-/* What a step adds is there when the call returns. Errors: DCPK_EIO. */
+/* Appends a step; it is in the file when the call returns. Errors: DCPK_EIO. */
 dcpk_status dcpk_train_log_put(struct dcpk_train_log *log, const struct dcpk_step *step,
                                struct dcpk_error *err);
 /* The last line: bytes that the rank that held most held, by tag. Errors: DCPK_EIO. */

@@ -23,8 +23,8 @@
  * to 160; where `to` is none, those of COLUMNS, or 100.
  */
 size_t dcpk_cli_columns(FILE *to);
-/* Does `to` show colours? A terminal does unless NO_COLOR is set; CLICOLOR_FORCE is set for what
- * is none (https://no-color.org, https://bixense.com/clicolors). */
+/* True if `to` shows colours. A terminal does unless NO_COLOR is set; CLICOLOR_FORCE is for other
+ * files (https://no-color.org, https://bixense.com/clicolors). */
 bool dcpk_cli_has_colour(FILE *to);
 
 /*
@@ -52,7 +52,7 @@ void dcpk_cli_put_plain(FILE *to, const char *text, size_t n_bytes);
 void dcpk_cli_printf(FILE *to, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void dcpk_cli_vprintf(FILE *to, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
 
-/* Of a terminal: back to the line's begin, and empty it. */
+/* For a terminal: moves back to the line's begin, and empties it. */
 void dcpk_cli_clear_line(FILE *to);
 
 #endif

@@ -44,7 +44,7 @@ static const char *why(const z_stream *stream, int rc)
     return stream->msg;
 }
 
-/* Inflate one member and drop what comes out. Its end: zlib has compared CRC-32 and length. */
+/* Inflate one member and drop its bytes. Its end: zlib has compared CRC-32 and length. */
 static dcpk_status check_member(struct gzip *g, const struct dcpk_progress *progress,
                                 struct dcpk_error *err)
 {

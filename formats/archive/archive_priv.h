@@ -16,7 +16,7 @@
 /* One member that is not a folder. */
 struct dcpk_member {
     char *name;         /* relative, without "." and empty parts; in the list's arena */
-    const char *oddity; /* what it is instead of a plain file: "a link"; NULL: a plain file */
+    const char *oddity; /* its kind, unless it is a plain file: "a link"; NULL: a plain file */
     uint64_t offset_bytes, n_bytes; /* its data in the list's fd */
 };
 

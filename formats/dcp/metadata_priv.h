@@ -73,7 +73,7 @@ extern const char *const dcpk_packed_keys[];
 dcpk_status dcpk_packed_take(void *packed, const struct dcpk_pickle_batch *batch, uint32_t *run,
                              size_t *n_taken, struct dcpk_error *err);
 
-/* How many chunks the list of an entry has. */
+/* The number of chunks in the list of an entry. */
 size_t dcpk_packed_count(const struct dcpk_packed *p, uint32_t list);
 
 /* One pair of state_dict_metadata or of storage_data; errors name its key. */

@@ -71,7 +71,7 @@ static dcpk_status sort_places(struct dcpk_packed *p, struct dcpk_error *err)
     return DCPK_OK;
 }
 
-/* What was not taken, or all of it when another dict was. */
+/* Reads the entries that were not taken, or all of them when another dict was taken. */
 static dcpk_status read_storage_data(struct reading *r, const struct dcpk_value *dict,
                                      struct dcpk_error *err)
 {

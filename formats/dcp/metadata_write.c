@@ -111,7 +111,7 @@ struct writing {
     void *context;
     struct dcpk_error *err;
     dcpk_status st;          /* once it is a failure, nothing more is put */
-    struct dcpk_bytes piece; /* what is not put yet */
+    struct dcpk_bytes piece; /* bytes not put yet */
     struct dcpk_bytes name;  /* of an object, put together */
     struct dcpk_pickle_writer *w;
     struct memo globals[N_GLOBALS];

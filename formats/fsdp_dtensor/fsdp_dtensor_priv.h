@@ -29,9 +29,9 @@ struct dcpk_fsdp_reader {
 struct dcpk_fsdp_key {
     enum dcpk_role role;
     const char *state;  /* DCPK_STATE */
-    const char *prefix; /* what stands before the name, in the key */
+    const char *prefix; /* part of the key before the name */
     const char *name;   /* the parameter's, with _w or _v where it is a half; in the arena */
-    const char *end;    /* what stands after it: ".exp_avg" or "" */
+    const char *end;    /* part after it: ".exp_avg" or "" */
 };
 
 /* args, iteration, ..., the scheduler's fields and RNG states into the view. */

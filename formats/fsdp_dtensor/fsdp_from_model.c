@@ -365,8 +365,8 @@ static const char *choose_prefix(struct dcpk_arena *arena, const char *own, cons
 }
 
 /*
- * How many tensor-parallel ranks the rows of Mamba's and Gated DeltaNet's projections are for: the
- * target's, else the source's in this format, else one.
+ * The number of tensor-parallel ranks that the rows of Mamba's and Gated DeltaNet's projections are
+ * for: the target's, else the source's in this format, else one.
  */
 static int64_t choose_tp(const struct dcpk_model *model, const struct dcpk_grid *mesh)
 {

@@ -83,7 +83,7 @@ static const char *new_name(struct mapper *m, const char *key, struct dcpk_error
                              state);
 }
 
-/* "layers." digits "." anywhere? */
+/* True for "layers." digits "." anywhere. */
 static bool has_layer_number(const char *name)
 {
     for (const char *p = name; (p = strstr(p, "layers.")) != NULL; p++) {

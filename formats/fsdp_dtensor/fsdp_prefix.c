@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fsdp_prefix.c - finds the prefixes of keys by looking for the modules that Megatron's models
- *
- * have. */
+ * have.
+ */
 #include "formats/fsdp_dtensor/fsdp_prefix.h"
 
 #include <ctype.h>

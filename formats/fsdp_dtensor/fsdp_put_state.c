@@ -205,7 +205,7 @@ static dcpk_status add_args(struct writer *w, struct dcpk_error *err)
     return state_add_value(w, "args", args, err);
 }
 
-/* Why the i-th RNG states are not written; NULL: they are. */
+/* The reason why the i-th RNG states are not written; NULL: they are. */
 static const char *why_no_rng(const struct writer *w, size_t i)
 {
     const struct dcpk_rng *rng = &w->model->rng[i];

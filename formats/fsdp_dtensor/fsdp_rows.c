@@ -90,7 +90,7 @@ dcpk_status dcpk_fsdp_group_params(const struct dcpk_model *model, const char *n
     return DCPK_OK;
 }
 
-/* How many of the rows are the query's; the others are the keys' and values'. */
+/* The number of rows that are the query's; the others are the keys' and values'. */
 static dcpk_status query_rows(const struct dcpk_value *attrs, const struct dcpk_model_tensor *fused,
                               const char *name, int64_t *n_rows, struct dcpk_error *err)
 {

@@ -347,7 +347,7 @@ static const struct dcpk_value *make_rank(struct dcpk_arena *arena, const struct
     return dcpk_value_dict(arena, pairs, n_fields + 1, err);
 }
 
-/* Why the leaves of one (pp, tp) are not all of its states; NULL: they are. */
+/* The reason why the leaves of one (pp, tp) are not all of its states; NULL: they are. */
 static const char *find_gap(const struct rng_leaf *leaves, size_t n)
 {
     int64_t next = 0;

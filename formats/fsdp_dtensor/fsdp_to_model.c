@@ -162,8 +162,9 @@ static dcpk_status stored_add_tensor(struct dcpk_fsdp_reader *r, uint32_t source
 }
 
 /*
- * Why a tensor is not wanted, or NULL. The master is the weight's better half, wanted even when the
- * rest of the optimizer is not; but what Megatron's converter made of it has to be proven.
+ * The reason why a tensor is not wanted, or NULL. The master is the weight's better half, wanted
+ * even when the rest of the optimizer is not; but what Megatron's converter made of it has to be
+ * proven.
  */
 static const char *unwanted(const struct dcpk_fsdp_reader *r, enum dcpk_role role)
 {

@@ -11,8 +11,8 @@
 
 /* True if the folder was written by its own save_checkpoint(). */
 bool dcpk_fsdp_is_v2(const struct dcpk_checkpoint *ckpt);
-/* Or by Megatron with --ckpt-format torch_dcp (--use-torch-fsdp2), which numbers optimizer
- * state? */
+/* True if Megatron wrote it with --ckpt-format torch_dcp (--use-torch-fsdp2), which numbers
+ * optimizer state. */
 bool dcpk_fsdp_is_torch_dcp(const struct dcpk_checkpoint *ckpt);
 /* True if it is the target. */
 bool dcpk_fsdp_wants_v2(const struct dcpk_output *out);

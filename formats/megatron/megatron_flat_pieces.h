@@ -9,7 +9,7 @@
 /* Pieces of one tensor, on the heap until they are all there. Zeroed except for the arena:
  * empty. */
 struct dcpk_flat_pieces {
-    struct dcpk_arena *arena; /* what is kept of them lives there; borrowed */
+    struct dcpk_arena *arena; /* copies live there; borrowed */
     struct dcpk_piece *list;
     size_t n, capacity;
 };

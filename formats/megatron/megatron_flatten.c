@@ -19,7 +19,7 @@
 struct blocks {
     int rank;
     int64_t extent[DCPK_MAX_RANK]; /* of each */
-    struct dcpk_box numbers;       /* what is left to visit: block numbers as indices */
+    struct dcpk_box numbers;       /* left to visit: block numbers as indices */
     int64_t number[DCPK_MAX_RANK]; /* the block at hand */
 };
 

@@ -20,7 +20,7 @@ struct writer {
     enum dcpk_dtype model_dtype; /* of the weights that training computes with */
     bool has_states;             /* masters and moments next to the weights, under keys of theirs */
     bool is_flattened;           /* these, of generation A */
-    struct dcpk_grid mesh;       /* whose chunks are written; tp 0: few large ones */
+    struct dcpk_grid mesh;       /* mesh of the chunks; tp 0: few large ones */
     bool *is_noted;              /* by source tensor: that its master is not written */
 };
 

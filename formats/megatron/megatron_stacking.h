@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* megatron_stacking.h - keys that stand for all layers or all experts, and the names of single
- *
- * ones. */
+ * ones.
+ */
 #ifndef DCPK_FORMATS_MEGATRON_STACKING_H
 #define DCPK_FORMATS_MEGATRON_STACKING_H
 

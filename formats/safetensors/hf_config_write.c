@@ -147,8 +147,8 @@ static dcpk_status lay_over(const struct dcpk_hf_export *export, const struct dc
     return DCPK_OK;
 }
 
-/* Checks the keys kept from `base`: one may mean what no arg of ours does, and the model is then
- * another one. */
+/* Checks the keys kept from `base`: one may mean what no arg of ours does, and the model then
+ * differs. */
 static dcpk_status check_laid_over(const struct dcpk_hf_export *export,
                                    const struct dcpk_value *config, struct dcpk_arena *arena,
                                    struct dcpk_error *err)

@@ -19,7 +19,7 @@ dcpk_status dcpk_hf_read_text(struct dcpk_arena *arena, const struct dcpk_json *
 /* The members of an object are all of `known` (NULL-terminated). */
 dcpk_status dcpk_hf_check_keys(const struct dcpk_json *object, const char *const *known,
                                struct dcpk_error *err);
-/* How many children an array or object has. */
+/* The number of children of an array or object. */
 size_t dcpk_hf_count(const struct dcpk_json *node);
 
 /* --- hf_map_config.c --- */

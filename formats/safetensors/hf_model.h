@@ -26,8 +26,9 @@ dcpk_status dcpk_hf_load_config(struct dcpk_checkpoint *ckpt, struct dcpk_arena 
                                 const struct dcpk_value **value, struct dcpk_error *err);
 
 /*
- * mapping->check_class, hf_class.c: do the classes of transformers 5.23 take config.json? A folder
- * without one is not judged. Errors: DCPK_EMISMATCH with all that they stop at; those of reading.
+ * mapping->check_class, hf_class.c: checks that the classes of transformers 5.23 take config.json.
+ * A folder without one is not judged. Errors: DCPK_EMISMATCH with all that they stop at; those of
+ * reading.
  */
 dcpk_status dcpk_hf_class_check(struct dcpk_checkpoint *ckpt, struct dcpk_error *err);
 

@@ -155,7 +155,7 @@ bool dcpk_hf_ropes_name(const struct dcpk_hf_map *map, const char *arg)
     return false;
 }
 
-/* Why the args are not of that kind; NULL: they are. */
+/* The reason why the args are not of that kind; NULL: they are. */
 static const char *kind_fault(struct dcpk_hf_exporting *m, const struct dcpk_hf_rope_kind *kind)
 {
     for (size_t i = 0; i < kind->args->n; i++) {

@@ -11,7 +11,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/checked.h"
 
-#define AROUND_BYTES 2048u /* what an item has around its data, most often */
+#define AROUND_BYTES 2048u /* most items have this much around their data */
 
 /* data.pkl of a tensor: the opcodes and memo numbers of CPython's protocol 2, as torch.save leaves
  * them. */

@@ -122,7 +122,7 @@ bool dcpk_pickle_is_known(const char *module, const char *name);
  * size stays linear. Dicts and lists in batches of 1000 as CPython does. Tensors: `tensor` is
  * called for each and must append the opcodes that leave it on the stack; NULL: DCPK_EUNSUPPORTED.
  */
-struct dcpk_pickle_writer; /* what `tensor` appends through; see below */
+struct dcpk_pickle_writer; /* target of `tensor`; see below */
 typedef dcpk_status dcpk_pickle_put_tensor(void *context, struct dcpk_pickle_writer *w,
                                            const struct dcpk_value_tensor *tensor,
                                            struct dcpk_error *err);

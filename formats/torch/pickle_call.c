@@ -280,7 +280,7 @@ struct dcpk_value *dcpk_builder_reduce(struct dcpk_builder *b, struct dcpk_value
     return make_object(b, callable, args, true, err);
 }
 
-/* An OrderedDict with attributes is an object with pairs; in place, so that whoever holds it sees
+/* An OrderedDict with attributes is an object with pairs; in place, so that every holder sees
  * that. */
 static dcpk_status ordered_to_object(struct dcpk_builder *b, struct dcpk_value *dict,
                                      struct dcpk_error *err)

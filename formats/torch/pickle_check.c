@@ -15,7 +15,7 @@
 struct dcpk_check_frame {
     struct dcpk_node *node;
     size_t next;       /* child to look at */
-    uint64_t unfolded; /* what the walk had met before it */
+    uint64_t unfolded; /* nodes that the walk had met before it */
     uint16_t below;    /* height of the children seen so far */
 };
 
@@ -23,7 +23,7 @@ struct dcpk_check {
     const struct dcpk_builder *build;
     struct dcpk_check_frame *frames;
     size_t n_frames;
-    uint64_t unfolded; /* what the walk has met, shared nodes each time */
+    uint64_t unfolded; /* nodes that the walk has met, shared ones each time */
 };
 
 static size_t n_children(const struct dcpk_value *v)

@@ -440,7 +440,7 @@ struct op { /* one of run, number, make and refused */
     unsigned arg; /* bytes of the number or length after it, values it takes, or a kind */
     dcpk_status (*number)(struct dcpk_pickle_machine *m, uint64_t number, unsigned n_bytes,
                           struct dcpk_error *err);
-    make_counted *make;  /* what becomes of the bytes that a length of arg bytes counts */
+    make_counted *make;  /* fate of the bytes that a length of arg bytes counts */
     const char *refused; /* name of an opcode that is known and not read */
 };
 

@@ -26,7 +26,7 @@ struct dcpk_node {
     uint16_t height;   /* 0: not seen yet, GRAY: being walked, else levels below and with it */
     uint16_t flags;
     uint32_t unfolded; /* dcpk_value_unfolded of it, once its height is known */
-    uint32_t run;      /* what a consumer took of a LIST or DICT, 0: nothing */
+    uint32_t run;      /* items of a LIST or DICT that a consumer took, 0: none */
 };
 struct dcpk_growing_node { /* LIST, SET, DICT */
     struct dcpk_node node;
@@ -43,7 +43,7 @@ struct dcpk_object_node {
 struct dcpk_text_node { /* STR */
     struct dcpk_value v;
     uint32_t is_kept : 1; /* bytes with the names, node with `texts`: the collector leaves both */
-    uint32_t latin1_made : 31; /* the builder's n_collections then; another one: it is gone */
+    uint32_t latin1_made : 31; /* the builder's n_collections then; else it is gone */
     uint32_t number;           /* a consumer's for a kept text, 0: none */
     /* The result of _codecs.encode: made once between two collections, or repeated calls would eat
      * memory. */

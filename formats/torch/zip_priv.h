@@ -53,7 +53,7 @@ struct dcpk_zip {
     uint64_t base_bytes;  /* place of the archive in its file */
     uint64_t n_bytes;
     size_t head_bytes, tail_bytes;
-    uint8_t *scratch; /* what lies in neither window */
+    uint8_t *scratch; /* bytes in neither window */
     size_t scratch_bytes;
     uint8_t *directory; /* owned copy, when it does not lie in a window */
     struct dcpk_zip_member *members;

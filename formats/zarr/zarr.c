@@ -183,7 +183,7 @@ static dcpk_status zarr_request(const struct dcpk_loading *loading, struct dcpk_
  * holds. */
 static bool zarr_is_own(const struct dcpk_checkpoint *ckpt, const char *name)
 {
-    struct dcpk_error ignored = DCPK_ERROR_INIT; /* who copies the file runs into it */
+    struct dcpk_error ignored = DCPK_ERROR_INIT; /* the copy of the file meets it, too */
     enum dcpk_path_kind kind;
 
     return dcpk_store_look(ckpt->store, name, &kind, &ignored) == DCPK_OK && kind != DCPK_PATH_FILE;

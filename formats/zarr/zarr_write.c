@@ -193,7 +193,7 @@ struct bare {
 struct splitting {
     struct dcpk_output *out;
     struct bare *bare;    /* by payload, as they were */
-    uint64_t once, again; /* what the values unfold to, and what objects that share them add */
+    uint64_t once, again; /* unfolded size of the values, and of shared objects that add to it */
 };
 
 /* The first value of a list of one that lies under a key of a zarr folder. */

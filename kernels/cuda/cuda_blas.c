@@ -20,7 +20,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
 
-#define WORKSPACE_BYTES ((size_t)32 << 20) /* what cuBLAS recommends for Hopper */
+#define WORKSPACE_BYTES ((size_t)32 << 20) /* recommended by cuBLAS for Hopper */
 #define MATH_MODE                                                                                  \
     ((cublasMath_t)(CUBLAS_DEFAULT_MATH | CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION))
 

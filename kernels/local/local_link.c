@@ -83,7 +83,7 @@ static void hub_leave(struct hub *hub, bool is_over)
 struct invitation {
     struct dcpk_memory_id process;
     struct hub *hub; /* NULL: rank 0 could not make one */
-    uint64_t sum;    /* of what stands before it: nothing follows a pointer that has changed */
+    uint64_t sum;    /* of the fields before it: nothing follows a pointer that has changed */
 };
 
 static uint64_t invitation_sum(const struct invitation *invitation)

@@ -143,7 +143,7 @@ static dcpk_status check_facts(const struct dcpk_bytes *all, int n_ranks, struct
     return DCPK_OK;
 }
 
-/* Collective: do all ranks have the same options? st: of this rank's own. */
+/* Collective: checks that all ranks have the same options. st: of this rank's own. */
 static dcpk_status share_facts(dcpkit_engine *engine, dcpk_status st, struct dcpk_error *err)
 {
     struct dcpk_ranks *ranks = engine->options.ranks;

@@ -161,7 +161,7 @@ void dcpkit_map_fail(dcpkit_map *map, const char *sentence)
         dcpk_fail(&map->failed, DCPK_EUSAGE, "%s", sentence);
 }
 
-/* Collective: do all ranks have a checkpoint as their source, or none? */
+/* Collective: checks that all ranks have a checkpoint as their source, or none has. */
 static dcpk_status check_kind(const dcpkit_map *map, struct dcpk_error *err)
 {
     struct dcpk_ranks *ranks = map->engine->options.ranks;

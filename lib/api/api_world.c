@@ -11,7 +11,7 @@
 struct world_comm {
     struct dcpk_comm base;
     struct dcpkit_world world;
-    uint8_t *all; /* what all ranks gave to a broadcast */
+    uint8_t *all; /* broadcasts of all ranks */
 };
 
 /* Not in place. An answer of 0 is believed when the own bytes came back. */

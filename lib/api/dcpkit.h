@@ -27,7 +27,7 @@
  *
  * Structs of options and of figures begin with their size, so that later versions of the library
  * recognise earlier ones: DCPKIT_INIT(struct dcpkit_options) sets it, and everything else to
- * zero, which stands for the default. Until 1.0 a minor version may change what this header
+ * zero, which means the default. Until 1.0 a minor version may change what this header
  * declares, and the name of the shared library with it.
  */
 #ifndef DCPKIT_H
@@ -368,7 +368,7 @@ struct dcpkit_map_totals {
     uint64_t kept_bytes;          /* where they are already */
     uint64_t all_bytes;           /* between ranks, of all together */
     uint64_t read_bytes;          /* from the files of a checkpoint, by this rank */
-    uint64_t table_bytes;         /* what the plan takes on the device */
+    uint64_t table_bytes;         /* memory of the plan on the device */
     uint64_t staging_bytes;       /* and its messages */
     size_t n_tensors, n_units;
     size_t n_unwanted;                /* shards of sources of tensors without a target */

@@ -13,7 +13,7 @@
 #include "lib/base/order.h"
 
 #define FIRST_SLOTS 16
-#define FIRST_ITEMS 12 /* what those take */
+#define FIRST_ITEMS 12 /* items for those */
 
 /* 24 bytes, plus 4 for each slot: maps have one for each tensor, chunk or object. */
 struct dcpk_map_item {

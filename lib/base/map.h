@@ -12,8 +12,8 @@
 /*
  * Zeroed = empty. Keys are borrowed: they must outlive the map. Not thread-safe while it changes.
  * The hash has a key that the system draws for each process, so that a file cannot hold names that
- * were made to collide. No order comes out of it: there is no walk over a map, and results do not
- * depend on it.
+ * were made to collide. It has no order: there is no walk over a map, and results do not depend on
+ * it.
  */
 struct dcpk_map {
     struct dcpk_map_item *items; /* in the order they came in */

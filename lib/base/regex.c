@@ -91,7 +91,8 @@ static dcpk_status make_contexts(struct dcpk_regex *r, struct dcpk_error *err)
     if (r->compiling == NULL || r->matching == NULL)
         return regex_no_memory(err);
     pcre2_set_max_pattern_length(r->compiling, MAX_PATTERN_BYTES);
-    pcre2_set_newline(r->compiling, PCRE2_NEWLINE_LF); /* what '.' and '$' of Python know */
+    pcre2_set_newline(r->compiling,
+                      PCRE2_NEWLINE_LF); /* the only newline of Python's '.' and '$' */
     pcre2_set_match_limit(r->matching, DCPK_REGEX_STEPS);
     pcre2_set_heap_limit(r->matching, MAX_HEAP_KIB);
     return DCPK_OK;

@@ -140,8 +140,8 @@ struct dcpk_checkpoint {
      * import it, or call it, on opening the checkpoint. NULL: none. */
     const char *unknown_class;
     struct dcpk_open_options given; /* by the caller: lib/job/give_options.h */
-    /* Why a tensor is left out, then why an object is; set by the caller. An entry is NULL when it
-     * is not left out; the table is NULL when none is. */
+    /* The reason why a tensor is left out, then why an object is; set by the caller. An entry is
+     * NULL when it is not left out; the table is NULL when none is. */
     const char **left_out;
     struct dcpk_hash seen; /* of dcpk_checkpoint_see (seen.h); zeroed without it */
 };
@@ -168,7 +168,7 @@ void dcpk_checkpoint_close(struct dcpk_checkpoint *ckpt); /* NULL is a no-op */
  */
 dcpk_status dcpk_checkpoint_leave_out(struct dcpk_checkpoint *ckpt, bool is_object, size_t index,
                                       const char *reason, struct dcpk_error *err);
-/* Why it is left out, or NULL. */
+/* The reason why it is left out, or NULL. */
 const char *dcpk_checkpoint_tensor_left_out(const struct dcpk_checkpoint *ckpt, size_t tensor);
 const char *dcpk_checkpoint_object_left_out(const struct dcpk_checkpoint *ckpt, size_t object);
 

@@ -30,7 +30,7 @@ struct pattern {
  */
 struct layout {
     struct pattern all[MAX_PATTERNS];
-    const char *text; /* what it is, and how to get a folder that is read */
+    const char *text; /* description, and the way to a folder that is read */
 };
 
 #define AS_HUGGING_FACE                                                                            \

@@ -11,9 +11,8 @@ struct dcpk_format;
 #define DCPK_FOREIGN_BYTES 512
 
 /*
- * Recognises a folder by the names in it, and names what to do: another program's checkpoint, a
- * copy without its hidden files, the folder above a run. Text to append to an error: begins with ";
- * ",
+ * Recognises a folder by the names in it, with its remedy: another program's checkpoint, a copy
+ * without its hidden files, the folder above a run. Text to append to an error: begins with "; ",
  * "" when nothing is recognised. Reads names of files, not their content. formats: NULL-terminated,
  * whose marks count. text: the room for it; returned. Cannot fail: a folder that cannot be listed
  * gives "".

@@ -137,8 +137,8 @@ struct dcpk_format_mapping {
     dcpk_status (*load_config)(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
                                const struct dcpk_value **value, struct dcpk_error *err);
     /*
-     * Optional: does the program that loads the format take that document? Reads no tensors.
-     * Errors: DCPK_EMISMATCH with all that stops it; those of reading.
+     * Optional: checks that the program that loads the format takes that document. Reads no
+     * tensors. Errors: DCPK_EMISMATCH with all that stops it; those of reading.
      */
     dcpk_status (*check_class)(struct dcpk_checkpoint *ckpt, struct dcpk_error *err);
     /*
@@ -170,7 +170,7 @@ struct dcpk_format_editor {
 
 /* A format: what it is, how a folder of it is opened, and the tables that work on it. */
 struct dcpk_format {
-    const char *name;        /* what --from and --to accept */
+    const char *name;        /* accepted by --from and --to */
     const char *other_names; /* more names for the two, separated by blanks; NULL: none */
     const char *summary;     /* one line of help */
     /* "core-0.15": the last release of Megatron whose loader reads it; NULL: the newest does. */

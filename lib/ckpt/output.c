@@ -249,7 +249,7 @@ static uint64_t hash_mix(uint64_t hash, const void *data, size_t n_bytes)
 }
 
 /*
- * A number that stands for input and options (ids in the output are made from it): of what will be
+ * A number that identifies input and options (ids in the output are made from it): of what will be
  * written. Nothing in it depends on paths, time, threads or memory.
  */
 uint64_t dcpk_output_identity(const struct dcpk_output *out)

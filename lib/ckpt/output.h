@@ -118,7 +118,7 @@ struct dcpk_target {
     const char *generation;
     /* torch_dist: "dp_reshardable"; NULL: fully_reshardable, which every layout of ranks loads. */
     const char *optimizer_layout;
-    const char *impl; /* whose names: "te" or "local"; NULL: both, as aliases */
+    const char *impl; /* owner of the names: "te" or "local"; NULL: both, as aliases */
     /* fsdp_dtensor: elements after which FSDP starts another buffer outside units; 0: never. */
     int64_t bucket_elems;
     struct dcpk_family_settings family; /* of formats with names of families of models */
@@ -144,7 +144,7 @@ struct dcpk_output {
      * is none. */
     const struct dcpk_value *common;
     int pickle_protocol; /* of object payloads: 2 by default */
-    const void *form;    /* what the writer of the format knows by itself; NULL: its usual form */
+    const void *form;    /* known to the format's writer alone; NULL: its usual form */
     /* Other key prefixes than the format's own, without the last dot; NULL: its own. Borrowed. */
     const char *model_prefix, *state_prefix;
 

@@ -50,7 +50,7 @@ struct dcpk_run {
     int64_t iteration; /* from its name or the tracker; DCPK_ITERATION_... */
     /* Only after dcpk_run_target, NULL after dcpk_run_find: */
     char *tracker;      /* path of the tracker that belongs to `folder` */
-    char *tracker_text; /* what to write into it: "4", "release"; no newline */
+    char *tracker_text; /* text to write into it: "4", "release"; no newline */
     enum dcpk_tracker_policy policy;
     enum dcpk_tracker_fate fate;
     /* The iteration in it so far; DCPK_ITERATION_UNKNOWN: there is none, or it holds no
@@ -162,8 +162,8 @@ dcpk_status dcpk_run_target(const char *out, int64_t iteration, enum dcpk_tracke
 dcpk_status dcpk_run_target_model(const char *out, struct dcpk_run *run, struct dcpk_error *err);
 
 /*
- * By names alone, before a byte is read: is the checkpoint at `path` of a format whose outputs are
- * models (is_model in format.h)? false where that cannot be known.
+ * By names alone, before a byte is read: true if the checkpoint at `path` is of a format whose
+ * outputs are models (is_model in format.h), false where that cannot be known.
  */
 bool dcpk_run_is_model(const char *path, const struct dcpk_format *const *formats);
 

@@ -153,7 +153,7 @@ out:
     return st;
 }
 
-/* Sets *is if it is a folder that holds iterations and is not a checkpoint itself. */
+/* Sets *yes if it is a folder that holds iterations and is not a checkpoint itself. */
 static dcpk_status is_run(const char *path, const struct dcpk_format *const *formats, bool *yes,
                           struct dcpk_error *err)
 {

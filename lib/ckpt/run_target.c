@@ -125,7 +125,7 @@ static dcpk_status is_there(const char *around, int64_t iteration, bool *there,
     return st;
 }
 
-/* There is a tracker, in the folder `around`: what becomes of it? */
+/* Decides the fate of the tracker in the folder `around`. */
 static dcpk_status judge_tracker(struct dcpk_run *run, const char *around, struct dcpk_error *err)
 {
     struct dcpk_error why = DCPK_ERROR_INIT;

@@ -15,7 +15,7 @@
 #define MAX_NUMBERS 16 /* folded numbers of one key; later ones stay as they are */
 #define MAX_DIGITS  18 /* below 2^63 whatever they are */
 #define MAX_RANGES  6  /* of one "{...}"; more are shown as first, last and count */
-#define PLACEHOLDER 1  /* stands for a folded number in a group's signature */
+#define PLACEHOLDER 1  /* marks a folded number in a group's signature */
 
 /* ---- totals ---- */
 

@@ -45,7 +45,7 @@ struct dcpk_memory_id {
 };
 
 struct dcpk_space_options {
-    int ordinal;  /* which of several devices of a kind, from 0 */
+    int ordinal;  /* number of the device among those of a kind, from 0 */
     int n_blocks; /* a GPU's blocks for moving to and from peers; 0: the fastest number */
 };
 
@@ -133,8 +133,8 @@ struct dcpk_space_ops {
                         struct dcpk_error *err);
 };
 
-/* For `load`: can all of them be moved? Errors: DCPK_EUNSUPPORTED for a pair of dtypes that cannot
- * be cast. Tiles that break the rules of tile.h are asserted. */
+/* For `load`: checks that all of them can be moved. Errors: DCPK_EUNSUPPORTED for a pair of dtypes
+ * that cannot be cast. Tiles that break the rules of tile.h are asserted. */
 dcpk_status dcpk_tiles_check(const struct dcpk_tiles *tiles, struct dcpk_error *err);
 
 /* For `export_memory`: this process and machine into id->process and id->host. Processes that know

@@ -190,7 +190,7 @@ struct dcpk_optimizer_state {
 /*
  * Normal numbers of the part [first_row, +rows) x [first_column, +columns) of a tensor of
  * whole_columns columns: element e, numbered row-major in the whole tensor, has the e % 2-th number
- * of block e / 2 of the key's stream (lib/device/philox.h), whoever asks for it.
+ * of block e / 2 of the key's stream (lib/device/philox.h), on any rank.
  */
 struct dcpk_normal {
     uint64_t key;

@@ -54,7 +54,7 @@ struct dcpk_tile_words {
 /* How much of a device a table takes; results never depend on it. */
 enum dcpk_pace {
     DCPK_PACE_MEMORY, /* all of it: as fast as its memory is */
-    DCPK_PACE_LINK,   /* what fills a link: there are addresses in the memory of other devices */
+    DCPK_PACE_LINK, /* enough to fill a link: there are addresses in the memory of other devices */
     DCPK_PACE_BESIDE, /* less than messages take that are under way at the same time */
 };
 

@@ -12,7 +12,7 @@
 struct dcpk_ranks;
 
 /*
- * Made once by whoever joins the tables (tools/cmd.c), then given to every job. A value: copy it
+ * Made once where the tables are joined (tools/cmd.c), then given to every job. A value: copy it
  * freely; what it points to is borrowed as long as a job runs.
  */
 struct dcpk_env {

@@ -213,7 +213,7 @@ static struct dcpk_window *find_window(struct dcpk_worker *worker, const struct 
 }
 
 /*
- * How much to read ahead into `window` for a range: at first a page or so, for one that follows
+ * The amount to read ahead into `window` for a range: at first a page or so, for one that follows
  * twice what the window held, so that scattered reads stay small and neighbours come many at once.
  */
 static size_t window_bytes_for(const struct dcpk_worker *worker, const struct dcpk_window *window,

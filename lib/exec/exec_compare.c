@@ -53,8 +53,8 @@ static void cut_pair(const struct comparison *c, size_t pair, struct dcpk_slabs 
 }
 
 /*
- * How many slabs of a pair are compared. A sample of many slabs has the first and the last one. A
- * sample of few has one of them, the last in every second pair: finding an item costs more than
+ * The number of slabs of a pair to compare. A sample of many slabs has the first and the last one.
+ * A sample of few has one of them, the last in every second pair: finding an item costs more than
  * reading it.
  */
 static uint64_t count_slabs(const struct comparison *c, const struct dcpk_slabs *slabs)

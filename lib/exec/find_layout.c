@@ -172,7 +172,8 @@ struct part {
     const struct dcpk_tensor *stored;
 };
 
-/* Each part of a gated one, another one whole; what is put together otherwise shows nothing. */
+/* Each part of a gated one, other tensors whole; tensors put together in other ways show
+ * nothing. */
 static size_t find_parts(const struct matching *m, const struct dcpk_param *param,
                          struct part parts[DCPK_MAX_PARTS])
 {
@@ -274,7 +275,7 @@ static bool grid_fits(struct matching *m, const struct dcpk_laid_out *laid, int6
         size_t n;
 
         if (p->unit == DCPK_NO_UNIT || spread.flat == NULL || (p->expert >= 0) != of_experts)
-            continue; /* what is in no unit is in buffers of other sizes */
+            continue; /* parameters outside units are in buffers of other sizes */
         flat = *spread.flat;
         place = *spread.place;
         flat.n_shards = of_experts ? dp / placing.grid.ep : dp;

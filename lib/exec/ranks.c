@@ -327,7 +327,7 @@ static dcpk_status ranks_agree(struct dcpk_ranks *ranks, enum call call, uint64_
     if (ranks->over.status != DCPK_OK)
         return fail_over(ranks, st, err);
     if (vote(ranks, call, number, st, &ranks->over) != DCPK_OK) {
-        if (st != DCPK_OK) /* what this rank prints when it leaves: no other can */
+        if (st != DCPK_OK) /* printed by this rank when it leaves: no other can */
             dcpk_append(&ranks->over, "; this rank had failed: %s", err->text);
         return fail_over(ranks, st, err);
     }

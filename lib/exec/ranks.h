@@ -89,9 +89,9 @@ int dcpk_ranks_set_timeout(struct dcpk_ranks *ranks, int timeout_ms);
 dcpk_status dcpk_ranks_agree(struct dcpk_ranks *ranks, dcpk_status st, struct dcpk_error *err);
 
 /*
- * Collective inside the work: is `number` the same on all ranks? Errors: DCPK_EIO with `what` on
- * all ranks. It is not an error of the checkpoint: ranks that see different files cannot work on
- * it.
+ * Collective inside the work: checks that `number` is the same on all ranks. Errors: DCPK_EIO with
+ * `what` on all ranks. It is not an error of the checkpoint: ranks that see different files cannot
+ * work on it.
  */
 dcpk_status dcpk_ranks_check_same(struct dcpk_ranks *ranks, uint64_t number, const char *what,
                                   struct dcpk_error *err);

@@ -12,26 +12,26 @@ enum call { AGREE, CHECK_SAME, LEAST, SHARE, LEAVE };
 
 /* The message of a rank at an agreement. */
 struct vote {
-    uint64_t number; /* what the agreement is about: ranks_share.c */
+    uint64_t number; /* subject of the agreement: ranks_share.c */
     uint64_t n_sent; /* to rank 0, all but STOP */
     int32_t call;    /* an enum call */
     int32_t status;  /* a dcpk_status */
     int32_t stops;   /* 1: it failed by itself and has sent STOP to all others */
-    uint32_t crc32;  /* of what stands before it */
+    uint32_t crc32;  /* of the fields before it */
 };
 
 struct dcpk_ranks {
     struct dcpk_comm *comm;
     int limit_ms;          /* the last one that was set; 0: none ever was */
     struct vote *votes;    /* of the last agreement, of each rank */
-    uint64_t *sizes;       /* of what each rank shares */
+    uint64_t *sizes;       /* of the share of each rank */
     uint64_t *done_bytes;  /* of each rank, as rank 0 knows it */
-    pthread_mutex_t mutex; /* of what follows, and of messages */
+    pthread_mutex_t mutex; /* of the bytes that follow, and of messages */
     /* Since the last agreement: */
     uint64_t *n_got; /* messages, from each rank */
     uint64_t n_stops_got, n_sent;
     int n_done;               /* ranks that have done their part */
-    struct dcpk_error broken; /* what a message met on its way */
+    struct dcpk_error broken; /* fate of a message on its way */
     dcpk_ranks_receive *receive;
     void *receive_context;
     struct dcpk_progress inner;

@@ -20,8 +20,8 @@
 #define SLOWEST_BYTES_A_MS 10000
 
 /*
- * How long ranks wait for one that reads: the time of its device, and that of all files. Returns
- * what the limit was.
+ * Sets the time that ranks wait for one that reads: the time of its device, and that of all files.
+ * Returns the limit before.
  */
 static int limit_waits(const struct dcpk_remap_files_options *options)
 {

@@ -39,7 +39,7 @@ struct dcpk_remap_view {
  * equal on all ranks; the checkpoints and views are the same ones, opened by each rank. */
 struct dcpk_remap_files_options {
     const struct dcpk_env *env;   /* device, n_threads, memory_bytes, progress (own bytes), ranks */
-    struct dcpk_checkpoint *ckpt; /* whose chunks cover its tensors */
+    struct dcpk_checkpoint *ckpt; /* checkpoint whose chunks cover its tensors */
     const struct dcpk_remap_view *views; /* no two of a name */
     size_t n_views;
     struct dcpk_space *space;

@@ -466,7 +466,7 @@ dcpk_status dcpk_feed_push(struct dcpk_remap_files *files, struct dcpk_error *er
         st = dcpk_pool_run(n_threads, files->n_loads, load_check, &f, err);
     if (st == DCPK_OK)
         st = dcpk_pool_run(n_threads, (uint64_t)n_threads, feed_task, &f, err);
-    if (st == DCPK_OK) /* what is left when the readers took all tasks */
+    if (st == DCPK_OK) /* work left when the readers took all tasks */
         st = feed_task(&f, 0, 0, err);
     st = dcpk_meter_end(&f.meter, files->exec, files->workers, &stats, st);
     if (st != DCPK_OK) /* the ring and the slots are used again */

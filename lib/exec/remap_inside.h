@@ -16,7 +16,7 @@ struct remap_memory {
     int holder;
     struct dcpk_memory_id id;
     bool is_mapped;
-    uint64_t shift; /* what to add to the holder's addresses here */
+    uint64_t shift; /* offset to add to the holder's addresses here */
 };
 
 /* One round of messages in a unit. */

@@ -322,7 +322,7 @@ static dcpk_status load_round(struct dcpk_remap *remap, struct passage *p, size_
     if (messages == NULL)
         return err->status;
     for (int k = 1; k < remap->n_ranks; k++) {
-        const int turn = p->is_sent ? k : remap->n_ranks - k; /* who sends to whom at one time */
+        const int turn = p->is_sent ? k : remap->n_ranks - k; /* sender and receiver at one time */
         const int peer = (remap->self + turn) % remap->n_ranks;
 
         if (round >= streams[peer].n_rounds)

@@ -58,7 +58,8 @@ static dcpk_status copy_folder(struct dcpk_checkpoint *ckpt, const char *name,
     return st;
 }
 
-/* Why the file `name` should not be loaded; *fault is NULL where it may be, or is none. */
+/* The reason why the file `name` should not be loaded; *fault is NULL where it may be, or is
+ * none. */
 static dcpk_status look(struct dcpk_store *store, const struct dcpk_side_file *file,
                         struct dcpk_arena *arena, const char **fault, struct dcpk_error *err)
 {

@@ -16,7 +16,7 @@
 
 /* Fixed, whatever the options: the order of additions must not depend on them. */
 #define SEGMENT_BYTES (UINT64_C(64) << 20)  /* a task */
-#define BLOCK_BYTES   (UINT64_C(128) << 10) /* what is read and summed at once; fits every buffer */
+#define BLOCK_BYTES   (UINT64_C(128) << 10) /* bytes read and summed at once; fits every buffer */
 #define BATCH_ELEMS   256                   /* decoded at once */
 
 struct surveying {

@@ -62,7 +62,7 @@ struct dcpk_window {
  * tensors move. */
 struct dcpk_worker {
     uint8_t *memory;
-    uint8_t *buffer; /* what the consumer gathers into */
+    uint8_t *buffer; /* destination of the consumer's gathers */
     size_t buffer_bytes;
     uint8_t *scratch; /* spans of the source, before they are copied into place */
     size_t scratch_bytes;
@@ -119,7 +119,7 @@ struct dcpk_pass {
     struct dcpk_work work; /* after run: which tasks were this rank's */
     dcpk_task *task;
     void *context;                    /* of task; that of work is the same */
-    struct dcpk_exec_stats elsewhere; /* what other ranks have moved */
+    struct dcpk_exec_stats elsewhere; /* moved by other ranks */
 };
 dcpk_status dcpk_pass_begin(struct dcpk_pass *pass, struct dcpk_exec *exec, struct dcpk_error *err);
 /* Collective inside the work. Errors: those of the tasks; DCPK_EMISMATCH when the ranks have

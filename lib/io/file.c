@@ -19,7 +19,7 @@
 #include "lib/io/sink_priv.h"
 
 #define MAX_NAMES  100 /* tried for a temporary file; each is in another process's use */
-#define NAME_BYTES 24  /* what is added to a path for it */
+#define NAME_BYTES 24  /* suffix of a path for it */
 #define NAP_NS     10000000
 
 struct dcpk_file {

@@ -46,7 +46,7 @@
 #define ABI_SCOPE 6
 
 struct ruleset {
-    uint64_t fs, net, scope; /* what is refused unless a rule allows it */
+    uint64_t fs, net, scope; /* access that is refused unless a rule allows it */
 };
 
 struct path_rule {

@@ -154,7 +154,7 @@ void dcpk_folder_abandon(struct dcpk_folder *folder)
     if (folder == NULL)
         return;
     if (!folder->published && !folder->is_kept && folder->parent_fd >= 0) {
-        (void)dcpk_partial_delete(folder, &ignored); /* what stays is called partial */
+        (void)dcpk_partial_delete(folder, &ignored); /* an entry that stays is called partial */
         dcpk_parents_remove(folder->path, folder->n_parents);
     }
     dcpk_folder_free(folder);

@@ -29,7 +29,7 @@ void dcpk_parents_remove(char *path, int n_made);
 struct dcpk_folder;
 
 enum dcpk_folder_flags {
-    /* what exists at <path> is moved aside, replaced, then deleted */
+    /* an existing <path> is moved aside, replaced, then deleted */
     DCPK_FOLDER_REPLACE = 1,
     /* <path> is a tar archive, files are its members (lib/io/tar.h), none of them links; no
      * journal; SHARED and MANY mean nothing */
@@ -92,8 +92,8 @@ dcpk_status dcpk_folder_join(const char *path, unsigned flags, uint64_t mark, do
 struct dcpk_sink;
 dcpk_status dcpk_folder_create(struct dcpk_folder *folder, const char *name, uint64_t n_bytes,
                                struct dcpk_sink **sink, struct dcpk_error *err);
-/* The same file again, after it was closed, or one that was taken. Errors: DCPK_EIO, also when
- * another one stands there. */
+/* The same file again, after it was closed, or one that was taken. Errors: DCPK_EIO, also when a
+ * different file is there. */
 dcpk_status dcpk_folder_reopen(struct dcpk_folder *folder, const char *name, uint64_t n_bytes,
                                struct dcpk_sink **sink, struct dcpk_error *err);
 /*

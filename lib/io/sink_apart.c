@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sink_apart.c - is what a folder moves or deletes the input, under whatever name? */
+/* sink_apart.c - refuses an input that a folder moves or deletes, under any name. */
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>

@@ -328,8 +328,8 @@ static dcpk_status make_and_open(struct dcpk_folder *folder, bool *is_new, struc
 }
 
 /* Removes the mark that a run which was killed may have left; dcpk_folder_mark reports what is
- *
- * wrong. */
+ * wrong.
+ */
 static void clean_partial(struct dcpk_folder *folder)
 {
     (void)unlinkat(folder->dir_fd, DCPK_MARK_NAME, 0);

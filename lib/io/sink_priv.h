@@ -80,8 +80,8 @@ extern const struct dcpk_folder_ops dcpk_folder_kind, dcpk_archive_kind;
 
 /*
  * Once it has begun all that is done to the three is done by their names in parent_fd, and all that
- * is done in the partial folder by names in dir_fd, never by a path: whoever may rename a folder on
- * the way would lead it elsewhere.
+ * is done in the partial folder by names in dir_fd, never by a path: a user who may rename a folder
+ * on the way could lead it elsewhere.
  */
 struct dcpk_folder {
     const struct dcpk_folder_ops *ops;
@@ -142,8 +142,8 @@ int dcpk_folder_find_inner(struct dcpk_folder *folder, const char *name, const c
 /* ---- what was written ---- */
 
 bool dcpk_is_same_file(const struct stat *a, const struct stat *b);
-/* *is_at: is this open file or folder the one that stands at a name of the folder, itself and not
- * through a link? Errors: DCPK_EIO. */
+/* *is_at: this open file or folder is the one at a name of the folder, itself and not through a
+ * link. Errors: DCPK_EIO. */
 dcpk_status dcpk_look_at(int folder_fd, const char *name, int fd, bool *is_at,
                          struct dcpk_error *err);
 /*
@@ -184,9 +184,9 @@ dcpk_status dcpk_folder_open_parent(struct dcpk_folder *folder, struct dcpk_erro
  */
 dcpk_status dcpk_partial_begin(struct dcpk_folder *folder, struct dcpk_error *err);
 /*
- * Delete a partial folder that no process works in and that holds no file but a journal: what a
- * run leaves that is killed while it proves its input. It stays where there are no locks. is_there:
- * is there a partial folder or archive still?
+ * Delete a partial folder that no process works in and that holds no file but a journal: what a run
+ * leaves that is killed while it proves its input. It stays where there are no locks. is_there:
+ * there is a partial folder or archive still.
  */
 dcpk_status dcpk_partial_sweep(struct dcpk_folder *folder, bool *is_there, struct dcpk_error *err);
 /* Delete the partial folder or archive, if it is at its name still. */

@@ -11,7 +11,7 @@
 #include "lib/io/sink_priv.h"
 #include "lib/io/tar.h"
 
-/* How many bytes the data of a member takes in whole blocks. */
+/* The bytes that the data of a member takes in whole blocks. */
 static uint64_t room_bytes(uint64_t n_bytes)
 {
     return n_bytes + -n_bytes % DCPK_TAR_BLOCK_BYTES;

@@ -82,7 +82,7 @@ dcpk_status dcpk_written_put(struct dcpk_folder *folder, const char *name, const
 {
     struct dcpk_written_file *file;
 
-    if (folder->is_joined) /* whoever has begun it looks at all */
+    if (folder->is_joined) /* the rank that has begun it looks at all */
         return DCPK_OK;
     file = make_room(&folder->written, name, err);
     if (file == NULL)

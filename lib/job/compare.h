@@ -186,7 +186,7 @@ dcpk_status dcpk_compare_checkpoints(struct dcpk_checkpoint *a, struct dcpk_chec
                                      const struct dcpk_compare_options *options,
                                      struct dcpk_compare_report *report, struct dcpk_error *err);
 
-/* Has one side a kind of state that the other has nothing of? The verdict then names it. */
+/* True if one side has a kind of state that the other lacks entirely; the verdict then names it. */
 bool dcpk_compare_lacks(const struct dcpk_compare_report *report);
 
 void dcpk_compare_release(struct dcpk_compare_report *report); /* a zeroed one is a no-op */

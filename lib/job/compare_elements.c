@@ -80,7 +80,7 @@ static dcpk_status refuse_masters(struct dcpk_comparing *c, const struct dcpk_te
                                  result->first_different);
 }
 
-/* Compare pairs, and take what comes out. */
+/* Compare pairs, and take the results. */
 static dcpk_status compare_list(struct dcpk_comparing *c, const struct dcpk_tensor_pairs *pairs,
                                 const struct dcpk_pairs_options *options, take_result *take,
                                 struct dcpk_error *err)

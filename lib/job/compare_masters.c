@@ -122,7 +122,7 @@ static bool explain_moved(const struct dcpk_model *model, const struct dcpk_env 
     return fits;
 }
 
-/* Why they differ, and what mends it, as far as the bytes show it. */
+/* Explains the differences and their remedy, as far as the bytes show it. */
 static void explain(const struct dcpk_model *model, const struct dcpk_env *env,
                     struct dcpk_error *err)
 {

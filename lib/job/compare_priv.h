@@ -44,7 +44,7 @@ enum dcpk_subject {
 struct dcpk_comparing;
 struct dcpk_param_pair;
 struct dcpk_policy {
-    enum dcpk_side first; /* whose order the differences follow */
+    enum dcpk_side first; /* side that gives the order of differences */
     bool keeps_tolerated;
     uint64_t most_kept; /* differences */
     /* Pairs the tensors of two parameters of one name (compare_tensors.c). */
@@ -168,7 +168,7 @@ void dcpk_comparing_count_value(struct dcpk_comparing *c, const char *name);
 dcpk_status dcpk_comparing_value(struct dcpk_comparing *c, enum dcpk_subject subject,
                                  const char *name, const char *key,
                                  const struct dcpk_value *const values[2], struct dcpk_error *err);
-/* The same without a record: would it be a difference? */
+/* The same without a record: true if it would be a difference. */
 bool dcpk_comparing_differs(const struct dcpk_comparing *c, enum dcpk_subject subject,
                             const char *key, const struct dcpk_value *const values[2]);
 /* The entries of two dicts, as "name.key". */
@@ -197,8 +197,8 @@ dcpk_status dcpk_comparing_groups(struct dcpk_comparing *c, struct dcpk_error *e
 dcpk_status dcpk_comparing_member(struct dcpk_comparing *c, const uint32_t param[2],
                                   struct dcpk_error *err);
 /* Extra states by name (compare_extra_states.c): as objects; or so that a conversion may have lost
- *
- * them. */
+ * them.
+ */
 dcpk_status dcpk_comparing_extra_states(struct dcpk_comparing *c, struct dcpk_error *err);
 dcpk_status dcpk_comparing_converted_extra_states(struct dcpk_comparing *c, struct dcpk_error *err);
 

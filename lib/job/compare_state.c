@@ -53,8 +53,9 @@ static dcpk_status read_both(struct dcpk_comparing *c, bool *are_models, struct 
 }
 
 /*
- * Weights are equal, and are the models? By the args that their configurations give; where one of
- * them gives none (a family that is not known, sizes that contradict the tensors), key by key.
+ * Compares the models, of which weights are equal: by the args that their configurations give;
+ * where one of them gives none (a family that is not known, sizes that contradict the tensors), key
+ * by key.
  */
 static dcpk_status compare_loaded(struct dcpk_comparing *c,
                                   const struct dcpk_value *const configs[2], struct dcpk_error *err)

@@ -117,8 +117,8 @@ static bool have_both(const struct dcpk_model_tensor *const of[2])
 }
 
 /*
- * With a master on one side only: is the other side's weight the same thing? Its dtype shows that
- * (fsdp_dtensor keeps the master as the weight), or there is nothing else.
+ * With a master on one side only: true if the other side's weight is the same thing. Its dtype
+ * shows that (fsdp_dtensor keeps the master as the weight), or there is nothing else.
  */
 static bool has_single_master(const struct dcpk_param_pair *p)
 {

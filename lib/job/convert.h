@@ -57,7 +57,7 @@ struct dcpk_conversion {
     struct dcpk_model *model; /* NULL where `mapping` took its place */
     struct dcpk_output *out;
     struct dcpk_plan_totals totals;
-    struct dcpk_verdict verdict;     /* which releases load it; not for a plain container */
+    struct dcpk_verdict verdict;     /* releases that load it; not for a plain container */
     struct dcpk_exec_stats stats;    /* after run */
     uint64_t resumed_bytes;          /* of tensor data that an earlier run had written; after run */
     bool is_complete;                /* the output was there, as it should be; after run */
@@ -93,7 +93,7 @@ dcpk_status dcpk_conversion_plan(struct dcpk_conversion *c,
 dcpk_status dcpk_conversion_run(struct dcpk_conversion *c, struct dcpk_error *err);
 void dcpk_conversion_free(struct dcpk_conversion *c); /* a zeroed one is a no-op */
 
-/* How many keys became what (an output key counts once for each of its fates). */
+/* Numbers of keys by their fate (an output key counts once for each of its fates). */
 struct dcpk_report_counts {
     uint64_t kept;    /* tensors whose key and content came over unchanged */
     uint64_t renamed; /* ... under another key */

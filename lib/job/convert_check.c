@@ -74,7 +74,7 @@ static dcpk_status prove(struct dcpk_conversion *c, struct dcpk_checkpoint *ours
 
     dcpk_verify(ours, &options, &v);
     st = dcpk_verification_status(&v, err);
-    c->proof = v.proof; /* which the conversion releases */
+    c->proof = v.proof; /* released by the conversion */
     if (st == DCPK_OK && report->n_overflowed > 0 &&
         (c->options->flags & DCPK_CONVERT_ALLOW_OVERFLOW) == 0)
         st = dcpk_fail_fix(err, DCPK_ERANGE, DCPK_FIX_ALLOW_OVERFLOW,

@@ -16,7 +16,7 @@ struct dcpk_found_tensor {
 
 /* Zero it before use. */
 struct dcpk_holding {
-    const struct dcpk_format *format; /* whose loaders ask */
+    const struct dcpk_format *format; /* format whose loaders ask */
     struct dcpk_checkpoint *ckpt;     /* the opened one, or that from which values come */
     const struct dcpk_output *out;    /* the planned one; NULL: */
     /* The keys of ckpt's tensors, then objects; NULL: its own. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* loss_compare.h - did two runs have the same losses? */
+/* loss_compare.h - compares the losses of two runs. */
 #ifndef DCPK_LIB_JOB_LOSS_COMPARE_H
 #define DCPK_LIB_JOB_LOSS_COMPARE_H
 
@@ -56,7 +56,7 @@ struct dcpk_loss_report {
     struct dcpk_loss_row *rows; /* owned; by iteration */
     size_t n, n_different;      /* rows, and those of which a part differs */
     struct dcpk_loss_lack a_lacks, b_lacks;
-    size_t n_missing;                     /* of what they lack: why they are not equal */
+    size_t n_missing; /* things that they lack: the reason why they are not equal */
     size_t n_nonfinite, n_coarse, n_loud; /* rows */
     size_t n_compared[DCPK_N_LOSS_PARTS], n_differ[DCPK_N_LOSS_PARTS];
     double max_gap[DCPK_N_LOSS_PARTS];

@@ -54,7 +54,7 @@ static dcpk_status open_inputs(struct dcpk_merge *m, struct dcpk_error *err)
 
 /* ---- one model ---- */
 
-/* How the inputs differ from the first; in words, as many as one message holds. */
+/* The differences of the inputs from the first, in words, as many as one message holds. */
 struct merge_differences {
     uint64_t n, n_listed;         /* parameters, or args */
     const struct dcpk_merged *in; /* of the last one that is listed */

@@ -26,7 +26,7 @@ struct dcpk_merge {
     const struct dcpk_param **params; /* by sum: of the first input, in its order */
     size_t n_params;
     struct dcpk_weighted_sum *sum;
-    struct dcpk_format format;    /* what the sum is opened as */
+    struct dcpk_format format;    /* format that the sum is opened as */
     struct dcpk_checkpoint *ckpt; /* the sum */
 };
 

@@ -149,7 +149,7 @@ dcpk_status dcpk_modification_plan(struct dcpk_modification *m,
     return dcpk_check_space(&m->target, written_bytes(m), err);
 }
 
-/* Why a file that lies next to the data is not copied; NULL: it is copied. */
+/* The reason why a file that lies next to the data is not copied; NULL: it is copied. */
 static const char *why_left(const struct dcpk_modification *m, const struct dcpk_folder *folder,
                             const char *name, enum dcpk_path_kind kind)
 {

@@ -30,7 +30,7 @@ struct dcpk_modification {
     struct dcpk_edit_item *items; /* every tensor, then every object of ckpt */
     size_t n_items;
     struct dcpk_output *out;
-    struct dcpk_verdict verdict; /* which releases load it; not for a plain container */
+    struct dcpk_verdict verdict; /* releases that load it; not for a plain container */
     uint64_t kept_bytes;         /* stored bytes of removed tensors that linked files keep */
     bool is_rewritten;           /* something is cast: what shares files with it is rewritten */
     uint64_t n_renamed, n_removed, n_cast;

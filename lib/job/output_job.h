@@ -34,7 +34,7 @@ struct dcpk_output_job {
     struct dcpk_writing *w;
     struct dcpk_journal_subject subject;
     struct dcpk_checkpoint *there; /* the output that is there already; else NULL */
-    bool is_wrong;                 /* what was written is not what it should be: it is not kept */
+    bool is_wrong;                 /* the output is not what it should be: it is not kept */
 
     /* The result; rank 0's. */
     struct dcpk_exec_stats stats;

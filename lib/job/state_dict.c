@@ -26,8 +26,8 @@ struct builder {
     struct dcpk_map nodes, paths; /* -> struct dcpk_state_node *; -> const struct dcpk_value * */
     struct dcpk_map places;       /* -> struct loaded * */
     int64_t max_items;            /* of a list */
-    uint64_t stored_bytes;        /* of what was read, each byte once */
-    uint64_t unfolded;      /* what the dict is written as: values, names and holes of lists */
+    uint64_t stored_bytes;        /* bytes read, each byte once */
+    uint64_t unfolded;            /* written form of the dict: values, names and holes of lists */
     struct dcpk_bytes name; /* scratch: the address of a node, a byte of type, the name in it */
 };
 

@@ -18,7 +18,7 @@ struct dcpk_target_options {
     int64_t iteration;
     enum dcpk_tracker_policy policy;
     unsigned flags;                           /* of DCPK_FOLDER_REPLACE and _RESUME */
-    const struct dcpk_format *const *formats; /* whose marks count (lib/ckpt/run.h) */
+    const struct dcpk_format *const *formats; /* formats whose marks count (lib/ckpt/run.h) */
 };
 
 /*

@@ -177,7 +177,7 @@ static dcpk_status text_put_items(struct text_writing *w, int depth, int64_t fro
     const struct dcpk_slice_axis *range = &w->slice->axis[axis];
     dcpk_status st = DCPK_OK;
 
-    w->n = 0; /* what was read is of another row, or of the other edge */
+    w->n = 0; /* the block read is of another row, or of the other edge */
     for (int64_t i = from; i < to && st == DCPK_OK; i++) {
         if (i > 0)
             put_separator(w, depth);

@@ -37,7 +37,7 @@ struct dcpk_verdict {
     struct dcpk_arena *arena;
     enum dcpk_release release; /* of the loader that was asked for, or that args show */
     const char *impl, *adam;   /* of this loader */
-    /* How they were found: "given", "args", "groups" (the fields of these), "assumed". */
+    /* The way they were found: "given", "args", "groups" (the fields of these), "assumed". */
     const char *release_by, *impl_by, *adam_by;
     struct dcpk_grid mesh;
     uint32_t asked;    /* the loaders looked at: of every release */

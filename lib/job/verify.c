@@ -27,7 +27,7 @@ void dcpk_verify_metadata(struct dcpk_checkpoint *ckpt, struct dcpk_outcome *out
 {
     struct dcpk_error *whole = outcome_begin(outcomes, DCPK_VERIFY_WHOLE);
 
-    if (ckpt->format->check_whole != NULL) /* what is lost with a file shows in no other */
+    if (ckpt->format->check_whole != NULL) /* parts lost with a file show in no other */
         (void)ckpt->format->check_whole(ckpt, whole);
     (void)dcpk_checkpoint_check_cover(ckpt, outcome_begin(outcomes, DCPK_VERIFY_COVER));
     (void)dcpk_check_overlaps(ckpt, outcome_begin(outcomes, DCPK_VERIFY_OVERLAPS));

@@ -58,7 +58,7 @@ struct dcpk_arg {
     enum dcpk_arg_kind kind;
     enum dcpk_arg_part part;
     unsigned flags;               /* enum dcpk_arg_flags */
-    struct dcpk_value by_default; /* what absent or None means; DCPK_V_NONE: itself */
+    struct dcpk_value by_default; /* meaning of absent or None; DCPK_V_NONE: itself */
     int64_t most;                 /* of DCPK_ARG_INT; 0: INT32_MAX */
 };
 extern const struct dcpk_arg dcpk_args[];

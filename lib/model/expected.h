@@ -48,7 +48,7 @@ struct dcpk_expected_layer {
     enum dcpk_section section;
     int64_t number; /* of the decoder's layer, or of multi-token prediction; 0 outside layers */
     int64_t inner; /* of a layer in the stack that a hybrid's multi-token prediction has; else -1 */
-    bool is_wrapper; /* what multi-token prediction has around its inner layer */
+    bool is_wrapper; /* parts of multi-token prediction around its inner layer */
     const struct dcpk_expected_kind *kind;
 };
 
@@ -61,8 +61,8 @@ struct dcpk_expected {
     bool is_hybrid, is_mla, is_mla_fused, is_grouped, is_fp32, is_swiglu, is_hybrid_mtp;
     bool is_tied;              /* the output layer is the embedding */
     const char *optimizer;     /* "adam", "sgd" */
-    const char *unknown;       /* what args name that no table here knows; NULL: nothing */
-    struct dcpk_note *assumed; /* what args do not record and was assumed */
+    const char *unknown;       /* named by args, but in no table here; NULL: nothing */
+    struct dcpk_note *assumed; /* assumed, because args do not record it */
 };
 
 #endif

@@ -59,7 +59,7 @@ struct dcpk_param {
      */
     const struct dcpk_part_kind *parts;
     bool is_buffer; /* not trained: no optimizer state, no group */
-    /* How ranks hold it; set by lib/model/parallel.h. */
+    /* Its spread over ranks; set by lib/model/parallel.h. */
     /* The axis that tensor parallelism cuts, -1: none, DCPK_TP_UNKNOWN: no rule applies */
     int tp_axis;
     int64_t expert; /* the number of a routed expert, -1: dense */
@@ -140,7 +140,7 @@ struct dcpk_model {
     /* For torch's optimizers that are not distributed: kept next to the groups, which have it too;
      * a number. */
     const struct dcpk_value *common_step;
-    const struct dcpk_value *further; /* what else a common state holds, by name: dict */
+    const struct dcpk_value *further; /* other entries of a common state, by name: dict */
     /* Parameter groups: dicts without "params"; dense, then expert. dcpk_model_add_group. */
     const struct dcpk_value **groups;
     size_t n_groups;

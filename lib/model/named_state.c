@@ -111,8 +111,8 @@ struct group {
     int depth;
 };
 
-/* How many objects from the first on share its part at hand; *n_part: its bytes. 1 and the whole
- * rest where a key ends here or the levels are used up. */
+/* The number of objects from the first on that share its part at hand; *n_part: its bytes. 1 and
+ * the whole rest where a key ends here or the levels are used up. */
 static size_t run_of(const struct group *g, size_t first, size_t *n_part)
 {
     const char *part = g->objects[first]->key + g->n_prefix, *rest;

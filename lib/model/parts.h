@@ -8,7 +8,7 @@
 
 #define DCPK_MAX_PARTS 7
 
-/* How many rows a part has. */
+/* The number of rows of a part. */
 enum dcpk_part_size {
     DCPK_PART_INNER, /* all heads of the values: the columns of out_proj */
     /* All groups of the keys, or of B and C: half of what the convolution has besides. */
@@ -40,7 +40,7 @@ dcpk_status dcpk_parts_size(struct dcpk_arena *arena, const struct dcpk_part_kin
                             const int64_t size[DCPK_N_PART_SIZES], struct dcpk_split *parts,
                             struct dcpk_error *err);
 
-/* How many parts a parameter is known to have (param->parts), 1 where none are. */
+/* The number of known parts of a parameter (param->parts), 1 where none are. */
 int64_t dcpk_parts_count(const struct dcpk_param *param);
 
 /*

@@ -26,7 +26,7 @@ const char *dcpk_purpose_name(enum dcpk_purpose purpose);
 /* One thing that loaders ask for. Texts and shape are the caller's until `take` returns. */
 struct dcpk_request {
     enum dcpk_purpose purpose;
-    uint32_t loaders; /* who asks */
+    uint32_t loaders; /* the asking format */
     const char *key;
     size_t key_bytes;
     const char *other; /* a key that will do instead: how runs spell it is not known; NULL: none */

@@ -197,7 +197,8 @@ int64_t dcpk_grid_stage(const struct dcpk_grid *grid, int64_t n_layers, int64_t 
     return chunk % dcpk_max_i64(grid->pp, 1);
 }
 
-/* The ends have their layers: do the stages between have some, too, and all of the rest? */
+/* The ends have their layers: checks that the stages between have some, too, and all of the
+ * rest. */
 static dcpk_status check_ends(const struct dcpk_grid *full, int64_t n_layers,
                               struct dcpk_error *err)
 {
@@ -220,7 +221,7 @@ static dcpk_status check_ends(const struct dcpk_grid *full, int64_t n_layers,
     return DCPK_OK;
 }
 
-/* The layers of every stage come out on its chunks. */
+/* Checks that the layers of every stage are divided evenly over its chunks. */
 static dcpk_status check_chunks(const struct dcpk_grid *full, int64_t n_layers, unsigned flags,
                                 struct dcpk_error *err)
 {

@@ -45,7 +45,7 @@ struct dcpk_placing {
 /* The grid with every size at least 1, except first and last. */
 struct dcpk_grid dcpk_grid_full(const struct dcpk_grid *grid);
 
-/* How many ranks it has. */
+/* The number of its ranks. */
 int64_t dcpk_grid_ranks(const struct dcpk_grid *grid);
 
 /* The coordinates of a rank. */
@@ -92,7 +92,7 @@ enum dcpk_stage_flags {
 dcpk_status dcpk_grid_check_stages(const struct dcpk_grid *grid, int64_t n_layers, unsigned flags,
                                    struct dcpk_error *err);
 
-/* How many layers chunk `chunk` % pp of stage `chunk` / pp has; the stages were checked. */
+/* The number of layers of chunk `chunk` % pp of stage `chunk` / pp; the stages were checked. */
 int64_t dcpk_grid_chunk_layers(const struct dcpk_grid *grid, int64_t n_layers, unsigned flags,
                                int64_t chunk);
 

@@ -168,7 +168,8 @@ static bool span_meets(const int64_t *span, int rank, const struct dcpk_box *box
     return true;
 }
 
-/* How many boxes from `at` on are known to miss: the widest run that begins there and misses. */
+/* The number of boxes from `at` on that are known to miss: the widest run that begins there and
+ * misses. */
 static size_t run_that_misses(const struct dcpk_box_tree *tree, const struct dcpk_box *box,
                               size_t at)
 {

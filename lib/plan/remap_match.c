@@ -23,7 +23,7 @@
 /* Up to so many clips are compared pair by pair. */
 #define FEW_CLIPS 16
 
-/* How good a source is for a target: the smaller, the better. */
+/* The cost of a source for a target: the smaller, the better. */
 enum nearness { NEAR_KEPT, NEAR_SELF, NEAR_REACHED, NEAR_ANY };
 
 /* A source that meets the target, and where. */

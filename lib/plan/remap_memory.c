@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* remap_memory.c - may a rank's shards lie where they lie? Targets must be apart from all else. */
+/* remap_memory.c - checks the places of a rank's shards: targets must be apart from all else. */
 /*
  * Shards are sorted by their first byte, so that only those are compared whose byte ranges meet.
  * Two that interleave, as column blocks of one buffer do, are apart all the same: with equal

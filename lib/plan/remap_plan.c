@@ -240,7 +240,7 @@ static dcpk_status side_build(struct remap_planner *p, const struct dcpk_shard *
     return DCPK_OK;
 }
 
-/* Bytes of targets that a tensor adds to each rank; does a rank then have more than a unit's? */
+/* Bytes of targets that a tensor adds to each rank; true if a rank then has more than a unit's. */
 static bool unit_is_full(const struct remap_planner *p, uint32_t tensor, uint64_t *rank_bytes)
 {
     const struct dcpk_remap_plan *plan = p->plan;

@@ -241,7 +241,7 @@ struct dcpk_doc {
     struct dcpk_doc_cell *members;
     size_t n_members, capacity;
     struct dcpk_doc_style style;
-    unsigned media;                         /* of what is added; 0: all */
+    unsigned media;                         /* of the added items; 0: all */
     const char *command, *title, *subtitle; /* head of the page */
     struct dcpk_error err;
 };

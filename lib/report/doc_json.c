@@ -23,7 +23,8 @@ static int compare_cells(const void *left, const void *right)
     return strcmp((*a)->key, (*b)->key);
 }
 
-/* How many of sorted[0 .. n), n > 0, begin with the first one's key up to its dot. */
+/* The number of members of sorted[0 .. n), n > 0, that begin with the first one's key up to its
+ * dot. */
 static size_t count_group(const struct dcpk_doc_cell *const *sorted, size_t n, size_t n_group)
 {
     size_t i = 1;

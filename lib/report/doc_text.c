@@ -84,7 +84,7 @@ static size_t fact_columns(const struct dcpk_fact *fact)
     return dcpk_plain_columns(text.as.text, text.n);
 }
 
-/* First pass: how wide is each measured column, and how much of a line is left for a key? */
+/* First pass: finds the width of each measured column, and the rest of a line for a key. */
 static void take_widths(struct dcpk_doc_rows *rows, const struct dcpk_doc_cell *cells, size_t n)
 {
     struct text_rows *r = (struct text_rows *)rows;

@@ -10,7 +10,7 @@
 #include "lib/base/order.h"
 
 /* Characters that turn the direction of what follows (UAX #9), or are marks of it: a name with them
- * reads as another one. */
+ * looks like a different name. */
 static bool turns_text(uint32_t code)
 {
     return code == 0x61c || code == 0x200e || code == 0x200f ||
@@ -103,7 +103,7 @@ size_t dcpk_plain_width(const struct dcpk_plain *out)
     return out->columns;
 }
 
-/* How many bytes from `text` on are blanks, or are not. */
+/* The number of bytes from `text` on that are blanks, or that are not. */
 static size_t count_run(const char *text, const char *end, bool is_blank)
 {
     const char *at = text;

@@ -16,7 +16,7 @@ enum dcpk_dim {
     DIM_HEADS,
     DIM_HEAD,    /* of a query, key or value */
     DIM_QKV,     /* queries, keys and values of all heads */
-    DIM_CONTEXT, /* what the heads give together */
+    DIM_CONTEXT, /* all heads together */
     DIM_FFN,
     DIM_FC1,
     DIM_EXPERTS,
@@ -54,7 +54,7 @@ enum dcpk_trait {
     HAS_DENSE = 16,
     HAS_MOE = 32,
     HAS_MTP = 64,      /* the wrapper of multi-token prediction */
-    HAS_OUTER = 128,   /* what lies outside layers: word embeddings, ... */
+    HAS_OUTER = 128,   /* parts outside layers: word embeddings, ... */
     WITH_Q_LORA = 256, /* of MLA */
     WITH_QK_NORM = 512,
     WITH_QKV_BIAS = 1024,

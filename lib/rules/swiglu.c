@@ -83,7 +83,7 @@ struct swiglu_choice {
     const struct dcpk_rule_options *options;
     bool is_given;           /* by the user: else args decide */
     bool has_args, args_say; /* args.swiglu */
-    bool on;                 /* what counts; with modules: for those */
+    bool on;                 /* the choice in force; with modules: for those */
     bool *is_used;           /* by module: an fc1 lies in it */
 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cover.c - do boxes cover a shape exactly? Answered by cancelling corners. */
+/* cover.c - checks that boxes cover a shape exactly, by cancelling corners. */
 /*
  * Let f(p) be the number of boxes that hold element p. The cover is exact when g = f - 1 is zero on
  * the whole shape. Differencing along every axis loses nothing (summing up again gives g back), and

@@ -38,8 +38,8 @@ struct dcpk_elem dcpk_elem_load(enum dcpk_dtype dtype, const void *at);
 double dcpk_elem_double(const struct dcpk_elem *elem);
 
 /*
- * How many of n floats, one after the other at any alignment, are NaN or infinite. 0 for dtypes
- * that are not DCPK_ELEM_FLOAT.
+ * The number of NaN and infinite elements of n floats, one after the other at any alignment. 0 for
+ * dtypes that are not DCPK_ELEM_FLOAT.
  */
 uint64_t dcpk_elems_count_not_finite(enum dcpk_dtype dtype, const void *elems, uint64_t n);
 

@@ -183,7 +183,7 @@ static uint64_t predict_comm(const struct dcpk_fsdp *f)
 
     if (!cuts && !dcpk_fsdp_casts_grads(f))
         return 0;
-    if (cuts) /* what lies outside units is entered first, and reduced last */
+    if (cuts) /* parameters outside units are entered first, and reduced last */
         comm_hold(&w, f->units[0].n_elems);
     while ((b = walk_next(f, &w.push, &is_new)) != NULL) {
         if (!cuts)
@@ -418,7 +418,7 @@ uint64_t dcpk_train_held_sum(const uint64_t held[DCPK_N_TAGS])
 }
 
 /* Ranks of a stage differ in their parts of the optimizer's state alone. The rank that saves most
- * may be another one. */
+ * may differ. */
 dcpk_status dcpk_train_footprint_most(const struct dcpk_train_config *config,
                                       enum dcpk_footprint_of of,
                                       struct dcpk_train_footprint *footprint,

@@ -71,10 +71,10 @@ struct dcpk_fsdp_traffic {
 struct dcpk_fsdp;
 
 /*
- * All memory but what passes gather. Main parameters and moments are zeroed: whoever initialises or
- * loads fills shards, then calls install.
- * Errors: DCPK_EUNSUPPORTED where a row would be cut, for HSDP with expert parallelism, and for a
- * pair of math and collectives that share no memory; DCPK_ENOMEM.
+ * All memory but what passes gather. Main parameters and moments are zeroed: initialisation or
+ * loading fills shards, then calls install. Errors: DCPK_EUNSUPPORTED where a row would be cut, for
+ * HSDP with expert parallelism, and for a pair of math and collectives that share no memory;
+ * DCPK_ENOMEM.
  */
 dcpk_status dcpk_fsdp_new(const struct dcpk_fsdp_options *options, struct dcpk_fsdp **fsdp,
                           struct dcpk_error *err);

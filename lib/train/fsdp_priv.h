@@ -37,7 +37,7 @@ struct dcpk_fsdp_bucket {
     bool is_expert;
     int64_t n_elems, n_slice, n_own;
     int64_t slice_at, own_at;                   /* first elements, in the bucket */
-    int64_t weights_at, n_weights;              /* what is kept of weights, */
+    int64_t weights_at, n_weights;              /* kept bytes of weights, */
     int64_t grads_at, n_grads;                  /* and of sums of gradients */
     struct dcpk_group *gather, *reduce, *outer; /* outer NULL: no outer ranks */
     int64_t n_shards, shard;                    /* of the layout: who owns what */

@@ -7,7 +7,7 @@
  * Every result has the same bits whatever the layout of ranks is (lib/device/ops.h gives the
  * reasons): tensor parallelism exchanges slices of sums, context parallelism keys and values,
  * expert parallelism the rows of tokens, the pipeline activations. Gradients of weights are given
- * leaf by leaf to whoever keeps them (weights.h).
+ * leaf by leaf to their keeper (weights.h).
  */
 #ifndef DCPK_LIB_TRAIN_GPT_H
 #define DCPK_LIB_TRAIN_GPT_H
@@ -29,8 +29,8 @@ struct dcpk_gpt_options {
  * them. Host memory, borrowed for the call. */
 struct dcpk_gpt_batch {
     const int32_t *tokens, *labels; /* 0 .. padded_vocab - 1 */
-    const float *mask;              /* what a token's loss counts: 0 or 1 */
-    float factor;                   /* what gradients of a token's loss are multiplied by */
+    const float *mask;              /* weight of a token's loss: 0 or 1 */
+    float factor;                   /* factor of the gradients of a token's loss */
 };
 
 /* Summed over the tokens of this rank, which all tensor-parallel ranks have; 0 on all stages but
@@ -65,8 +65,8 @@ dcpk_status dcpk_gpt_count(const struct dcpk_gpt_options *options, struct dcpk_e
 dcpk_status dcpk_gpt_step(struct dcpk_gpt *gpt, const struct dcpk_gpt_batch *batches, int64_t n,
                           struct dcpk_gpt_loss *loss, struct dcpk_error *err);
 
-/* How many tokens of this rank chose each expert of the layer whose bias is parameter `param`,
- * since the last call of dcpk_gpt_step began: `experts` numbers. */
+/* The number of tokens of this rank that chose each expert of the layer whose bias is parameter
+ * `param`, since the last call of dcpk_gpt_step began: `experts` numbers. */
 const int64_t *dcpk_gpt_expert_tokens(const struct dcpk_gpt *gpt, size_t param);
 
 #endif

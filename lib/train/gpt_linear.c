@@ -160,7 +160,7 @@ struct normed {
     const void *x, *dy;
 };
 
-/* A head is a leaf of its own: whoever has which heads, the same integers are added. */
+/* A head is a leaf of its own: under any spread of heads the same integers are added. */
 static dcpk_status norm_leaf(struct dcpk_gpt *gpt, size_t param, struct gpt_leaf leaf,
                              const struct normed *of, struct dcpk_error *err)
 {

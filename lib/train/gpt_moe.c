@@ -43,7 +43,7 @@ static int64_t leaf_of_row(const struct dcpk_gpt *gpt, int64_t row)
     return row / gpt->leaves[0].n;
 }
 
-/* How many rows of each leaf come here, from whom and to which expert; `chosen` is of all ranks. */
+/* Counts the rows of each leaf that come here, by source and expert; `chosen` is of all ranks. */
 static void routes_count(const struct dcpk_gpt *gpt, const int32_t *chosen,
                          struct gpt_routed *routed)
 {

@@ -42,7 +42,7 @@ struct gpt_kept {
     void *q_raw, *k_raw;  /* before q and k norm */
     void *q;              /* rotated */
     void *k, *v;          /* [samples, seq, kv]: of all context-parallel ranks */
-    void *attention;      /* what heads give */
+    void *attention;      /* memory of the heads */
     void *middle;         /* input + attention */
     void *mlp_norm;
     void *fc1, *act; /* of a dense MLP, or of shared experts */

@@ -23,7 +23,7 @@ struct dcpk_doc;
 
 /* The effect of a knob: `effect` of its row. */
 enum dcpk_knob_effect {
-    DCPK_KNOB_VALUE,    /* what the run trains, on which ranks; what it loads, saves and logs */
+    DCPK_KNOB_VALUE,    /* model and ranks of the run; things that it loads, saves and logs */
     DCPK_KNOB_CHECKED,  /* V: a rule may refuse it */
     DCPK_KNOB_ADJUSTED, /* A: a rule may set it, with a notice */
     DCPK_KNOB_SCHEDULE, /* S: order and memory of the work, not a bit of its result */
@@ -109,8 +109,9 @@ const struct dcpk_option *dcpk_knob_find(const char *name, struct dcpk_knob_walk
 extern const struct dcpk_option dcpk_knobs_of_run[];
 
 /*
- * Why this loop lacks a knob that Megatron has, and what to do instead: two clauses of a sentence,
- * "attention is that of query groups; leave it out". NULL: it has that knob, or Megatron lacks it.
+ * The reason why this loop lacks a knob that Megatron has, and what to do instead: two clauses of a
+ * sentence, "attention is that of query groups; leave it out". NULL: it has that knob, or Megatron
+ * lacks it.
  */
 const char *dcpk_knob_absence(const char *name);
 

@@ -28,7 +28,7 @@ static const char *number_of_model(const struct dcpk_train_knobs *k)
     return "fp32";
 }
 
-/* The word, or for "auto" another one. */
+/* The word, or a different one for "auto". */
 static const char *number_or(const char *word, const char *automatic)
 {
     return strcmp(word, "auto") == 0 ? automatic : word;

@@ -21,7 +21,7 @@ struct dcpk_memory_checkpoint {
     struct dcpk_arena *arena; /* of the index */
     struct dcpk_memory_index index;
     const struct dcpk_memory_state *state;
-    struct dcpk_reserve *own; /* what this rank saves; NULL: it lies in the caller's */
+    struct dcpk_reserve *own; /* shards that this rank saves; NULL: they are in the caller's */
 };
 
 /* Data that a rank adds to its shards. The time keeps a save from the journal of another one

@@ -43,7 +43,7 @@ struct dcpk_memory_state {
 struct dcpk_memory_run {
     const struct dcpk_shard *shards; /* of this rank */
     size_t n_shards;
-    struct dcpk_math *math; /* whose memory they lie in; may be NULL where there are none */
+    struct dcpk_math *math; /* memory of the shards; may be NULL where there are none */
     const struct dcpk_memory_state *state;
     struct dcpk_ranks *ranks; /* of the run; NULL: it has one */
     /* A space of host memory that ranks of a host can import (is_host); must outlive the

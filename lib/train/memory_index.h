@@ -8,7 +8,7 @@
 #include "lib/model/model.h"
 #include "lib/place/shard.h"
 
-#define DCPK_MEMORY_STATE "momentum_buffer" /* what DCPK_STATE is: of SGD */
+#define DCPK_MEMORY_STATE "momentum_buffer" /* DCPK_STATE of SGD */
 
 /*
  * Shards of a run are boxes of the model's tensors, row-major, none of them empty. A rank has
@@ -36,7 +36,7 @@ struct dcpk_memory_index {
     size_t n_tensors;
     struct dcpk_memory_part *parts; /* by rank, then by shard */
     size_t n_parts;
-    uint64_t *owned_bytes; /* what each rank saves */
+    uint64_t *owned_bytes; /* shards that each rank saves */
     int n_ranks;
 };
 

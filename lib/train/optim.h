@@ -49,7 +49,8 @@ dcpk_status dcpk_optim_init(const struct dcpk_train_config *config, struct dcpk_
 dcpk_status dcpk_optim_step(struct dcpk_optim *optim, const struct dcpk_train_state *state,
                             struct dcpk_optim_result *result, struct dcpk_error *err);
 
-/* After each step of a run with fp16: did a gradient overflow? Then nothing was updated. */
+/* Call after each step of a run with fp16. has_overflow: a gradient overflowed, and nothing was
+ * updated. */
 void dcpk_loss_scale_update(struct dcpk_loss_scale *loss_scale,
                             const struct dcpk_train_precision *precision, bool has_overflow);
 

@@ -84,7 +84,7 @@ struct walk {
     const struct dcpk_coords *place;
     struct dcpk_arena *arena;
     struct dcpk_train_params *made;
-    /* Of the current layer: */
+    /* The current layer: */
     const char *canonical, *live; /* prefixes of names */
     int64_t layer, unit;
     unsigned has; /* of enum wanted */

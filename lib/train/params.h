@@ -39,7 +39,7 @@ enum dcpk_param_kind {
 struct dcpk_train_param {
     enum dcpk_param_kind kind;
     const char *canonical; /* lib/model/names.h, global layer and expert numbers */
-    const char *live;      /* what a module of the run calls it: global layer numbers */
+    const char *live;      /* name of a module in the run: global layer numbers */
     int64_t layer;  /* global; of the decoder, or DCPK_TRAIN_MTP + number; -1 outside layers */
     int64_t expert; /* global; -1: dense */
     int rank;

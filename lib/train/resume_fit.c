@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* resume_fit.c - does a checkpoint hold what a model asks for? */
+/* resume_fit.c - checks that a checkpoint holds everything that a model asks for. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

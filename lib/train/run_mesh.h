@@ -13,11 +13,11 @@ enum dcpk_train_group {
     DCPK_G_CP,
     DCPK_G_PP,
     DCPK_G_DP,        /* data-parallel ranks of one cp */
-    DCPK_G_DP_CP,     /* what shards dense parameters */
+    DCPK_G_DP_CP,     /* shards dense parameters */
     DCPK_G_INNER,     /* of DP_CP: one instance, which shards; all of DP_CP without HSDP */
     DCPK_G_OUTER,     /* of DP_CP: one rank of each instance */
     DCPK_G_EP,        /* ranks that share out the experts of one batch */
-    DCPK_G_EXPERT_DP, /* what shards experts' parameters */
+    DCPK_G_EXPERT_DP, /* shards experts' parameters */
     DCPK_G_EMBEDDING, /* first and last stage, where both have word embeddings */
     DCPK_G_MODEL,     /* all ranks of one data-parallel place: tp x pp */
     DCPK_G_GATHER,    /* the ranks of INNER again, for gathers next to its reductions */
@@ -49,7 +49,7 @@ dcpk_status dcpk_train_mesh_plan(const struct dcpk_grid *grid, int64_t rank,
 
 /*
  * Collective over the group: values, n of the host's (0: NULL), become their sums over all ranks,
- * modulo 2^64. st: how this rank fared before; where one failed, all do, those that did not with
+ * modulo 2^64. st: this rank's status before; where one failed, all do, those that did not with
  * DCPK_ECANCELLED. math: its memory is what the group moves. Errors: DCPK_ENOMEM; those of the
  * group and of math.
  */

@@ -7,7 +7,7 @@
 #include "lib/ckpt/value.h"
 #include "lib/train/optim.h"
 
-/* How far a run is. A plain value. */
+/* The progress of a run. A plain value. */
 struct dcpk_train_progress {
     int64_t iteration;        /* the last one that is done */
     int64_t consumed_samples; /* of training; applied or not */

@@ -31,7 +31,7 @@ struct dcpk_tokens;
 /* One sample as a model takes it: seq_length of each. */
 struct dcpk_sample {
     int32_t *tokens, *labels;
-    float *mask; /* what a place's loss counts: 0 or 1 */
+    float *mask; /* weight of a place's loss: 0 or 1 */
 };
 
 /* Number of a microbatch, and its rank. */
@@ -45,8 +45,8 @@ struct dcpk_microbatch {
  * hold whole samples, or none; DCPK_ENOMEM. */
 dcpk_status dcpk_tokens_open(const struct dcpk_train_config *config, struct dcpk_tokens **tokens,
                              struct dcpk_error *err);
-/* Collective inside the work: do all ranks see the same token file? ranks NULL: DCPK_OK. Errors:
- * those of dcpk_ranks_check_same. */
+/* Collective inside the work: checks that all ranks see the same token file. ranks NULL: DCPK_OK.
+ * Errors: those of dcpk_ranks_check_same. */
 dcpk_status dcpk_tokens_check_same(const struct dcpk_tokens *tokens, struct dcpk_ranks *ranks,
                                    struct dcpk_error *err);
 void dcpk_tokens_close(struct dcpk_tokens *tokens); /* NULL is a no-op */

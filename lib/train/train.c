@@ -161,7 +161,7 @@ static dcpk_status training_reserve(struct training *t, struct dcpk_error *err)
     return dcpk_saving_reserve(&saved, &t->reserve, err);
 }
 
-/* How this rank fared, for all: none waits for one that has failed. */
+/* Agrees on the status, so that no rank waits for one that has failed. */
 static dcpk_status training_agree(struct training *t, dcpk_status st, struct dcpk_error *err)
 {
     return dcpk_totals_agree(t->job->world, t->job->math, st, NULL, 0, err);
@@ -224,7 +224,7 @@ static void training_limit_waits(struct training *t)
 
 static void training_end(struct training *t)
 {
-    dcpk_saving_abandon(t->saving); /* what a failed run has begun */
+    dcpk_saving_abandon(t->saving); /* ends the things that a failed run has begun */
     dcpk_reserve_free(t->reserve);
     dcpk_tokens_close(t->tokens);
     dcpk_gpt_free(t->gpt);

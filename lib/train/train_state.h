@@ -14,7 +14,7 @@ struct dcpk_train_state {
     const struct dcpk_train_params *params;
     const struct dcpk_train_shards *shards;
     const struct dcpk_train_mesh *mesh;
-    struct dcpk_math *math; /* whose memory shards lie in */
+    struct dcpk_math *math; /* memory of the shards */
     /* By parameter, in the math's memory: those that are buffers, whole; else NULL. The table may
      * be NULL. */
     float *const *buffers;

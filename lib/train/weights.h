@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* weights.h - what a model asks of whoever keeps its parameters: weights when they are used,
+/* weights.h - what a model asks of the keeper of its parameters: weights when they are used,
  * somewhere to put gradients. fsdp.h implements it for all strategies, tests with plain memory. */
 /*
  *   forward     enter 2, weight(qkv), weight(proj), ..., leave 2

@@ -106,7 +106,7 @@ dcpk_status dcpk_journal_open(struct dcpk_folder *folder,
     if (st == DCPK_OK && bytes.n_bytes <= limit_bytes)
         st = dcpk_journal_parse(journal, bytes.data, bytes.n_bytes, err);
     if (st == DCPK_OK && bytes.n_bytes > 0 && journal->end_bytes == 0)
-        st = dcpk_folder_clear(folder, err); /* whose files are there is unknown */
+        st = dcpk_folder_clear(folder, err); /* the owner of its files is unknown */
     if (st == DCPK_OK)
         dcpk_folder_reserve_journal(folder, most_bytes);
     dcpk_bytes_release(&bytes);

@@ -52,7 +52,7 @@ struct dcpk_journal {
     struct dcpk_journal_subject subject;
     struct dcpk_journal_record *found; /* by an earlier run; owned */
     size_t n_found;
-    uint64_t end_bytes; /* of what is whole */
+    uint64_t end_bytes; /* of the whole records */
 };
 
 /*

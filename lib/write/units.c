@@ -99,7 +99,8 @@ static dcpk_status order_chunks(struct dcpk_units *units, struct dcpk_error *err
     return DCPK_OK;
 }
 
-/* How many chunks from order[first] on make a unit; 0: the first one is too large for any. */
+/* The number of chunks from order[first] on that make a unit; 0: the first one is too large for
+ * any. */
 static uint32_t measure_unit(const struct dcpk_units *units, size_t first)
 {
     const struct dcpk_out_chunk *chunk = dcpk_units_chunk(units, first);

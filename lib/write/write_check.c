@@ -26,7 +26,7 @@ struct reading {
     struct dcpk_writing *w;
     struct dcpk_worker *worker;
     struct dcpk_sink *sink;
-    uint64_t offset_bytes, end_bytes; /* of what is in the buffer, and of the unit */
+    uint64_t offset_bytes, end_bytes; /* of the bytes in the buffer, and of the unit */
     size_t n_bytes;                   /* in the buffer */
     uint8_t *frames;                  /* of one chunk: as it is there, then as it should be */
     size_t frame_bytes;

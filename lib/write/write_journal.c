@@ -149,7 +149,7 @@ void dcpk_writing_set_result(struct dcpk_writing *w, size_t unit, uint32_t crc32
 {
     pthread_mutex_lock(&w->mutex);
     w->states[unit] = (struct dcpk_unit_state){.crc32 = crc32, .is_done = true, .is_on_disk = true};
-    w->files[dcpk_unit_file(&w->units, unit)].was_opened = true; /* by whoever did it */
+    w->files[dcpk_unit_file(&w->units, unit)].was_opened = true; /* by any rank or thread */
     dcpk_write_note_done(w, unit);
     pthread_mutex_unlock(&w->mutex);
 }

@@ -38,8 +38,8 @@ void dcpk_write_cut(const struct dcpk_writing *w, const struct dcpk_entry *entry
                    w->workers[0].buffer_bytes, slabs);
 }
 
-/* How many chunks from order[first] on, before order[last], share a batch; 0: the first one is too
- * large for any. */
+/* The number of chunks from order[first] on, before order[last], that share a batch; 0: the first
+ * one is too large for any. */
 static uint32_t measure_batch(const struct dcpk_writing *w, size_t first, size_t last)
 {
     const struct dcpk_out_chunk *chunk = dcpk_units_chunk(&w->units, first);

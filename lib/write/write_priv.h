@@ -10,7 +10,8 @@
  * The units to be written become entries. Small chunks of a unit that touch share an entry, which
  * is one task: gathered into one buffer with all their frames and written at once. A chunk larger
  * than the buffer, or the part of one that is a unit, is an entry of its own, one task a slab;
- * whoever finishes its last slab knows its checksum. A whole chunk's frame is written then, that of
+ * the thread that finishes its last slab knows its checksum. A whole chunk's frame is written
+ * then, that of
  * a chunk in parts at the end of all:
  *
  *   file    | lead data tail | lead data tail | lead data ....................... tail |
@@ -38,7 +39,7 @@ struct dcpk_open_file {
 /* State of a unit. */
 struct dcpk_unit_state {
     uint32_t n_tasks_left; /* of the run under way */
-    uint32_t crc32;        /* what it came to, once it is done (lib/write/units.h) */
+    uint32_t crc32;        /* result, once it is done (lib/write/units.h) */
     bool is_done;
     bool is_on_disk;  /* written and synced by another process */
     bool is_recorded; /* in the journal, or about to be */
@@ -69,7 +70,7 @@ struct dcpk_writing {
     struct dcpk_entry *entries;   /* of the run under way */
     size_t n_entries, entries_capacity;
     uint64_t n_tasks;
-    bool is_ahead;         /* what the format writes ahead is written, or there is none */
+    bool is_ahead;         /* the early part of the metadata is written, or there is none */
     pthread_mutex_t mutex; /* of the three below and the entries' slabs */
     struct dcpk_open_file *files;
     struct dcpk_unit_state *states; /* of units.n units */

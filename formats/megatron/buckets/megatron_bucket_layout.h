@@ -40,8 +40,8 @@ struct dcpk_bucket_layout {
 /* The run that the layout is for. */
 struct dcpk_bucket_run {
     const struct dcpk_value *args; /* of the run that will load them */
-    const char *impl;              /* whose modules it builds: "te" or "local"; NULL: as args say */
-    enum dcpk_dtype model_dtype;   /* of weights that the model has only as masters */
+    const char *impl; /* implementation of its modules: "te" or "local"; NULL: as args say */
+    enum dcpk_dtype model_dtype; /* of weights that the model has only as masters */
     bool has_expert_optimizer;
 };
 

@@ -6,7 +6,7 @@
 #include "lib/ckpt/checkpoint.h"
 
 enum { DCPK_MAX_BUCKET_STATES = 8 };
-#define DCPK_MAX_BUCKET_ELEMS (INT64_C(1) << 56) /* what is rounded up fits 64 bits */
+#define DCPK_MAX_BUCKET_ELEMS (INT64_C(1) << 56) /* so that rounded-up numbers fit 64 bits */
 
 /* How a bucket is stored. */
 enum dcpk_bucket_form {

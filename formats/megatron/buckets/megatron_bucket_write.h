@@ -11,8 +11,8 @@
 struct dcpk_bucket_optimizers {
     const struct dcpk_value *args;
     enum dcpk_dtype model_dtype; /* of weights that the model has only as masters */
-    /* Of the dense and the expert optimizer: {"optimizer": {...}, "grad_scaler": ...}; the second
-     * is NULL where there is one for all. */
+    /* State of the dense and the expert optimizer: {"optimizer": {...}, "grad_scaler": ...}; the
+     * second is NULL where there is one for all. */
     const struct dcpk_value *state[2];
 };
 

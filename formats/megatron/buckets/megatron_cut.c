@@ -146,7 +146,7 @@ static dcpk_status read_experts(const struct dcpk_value *attrs, struct dcpk_cut 
 
 /* --- layers on model chunks --- */
 
-/* How many layers each chunk of all has; first becomes ends when all are there. */
+/* The number of layers of each chunk; first becomes ends when all are there. */
 struct chunks {
     int64_t *layers;
     size_t n;

@@ -42,7 +42,7 @@ struct reading {
     size_t capacity;         /* of list->buckets while it grows */
     size_t first;            /* the buffer's first one in it */
     uint64_t left_bytes;     /* of the object, that no tensor has taken */
-    struct dcpk_bucket base; /* what all buckets of the buffer have in common */
+    struct dcpk_bucket base; /* common to all buckets of the buffer */
     const struct dcpk_object *object;
     const struct dcpk_value *padded, *unpadded; /* of all buffers; NULL: coalesced */
 };

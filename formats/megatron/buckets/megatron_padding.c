@@ -37,7 +37,7 @@ struct repair {
 struct mending {
     struct repair *r;
     const struct dcpk_replay_slot *slot;
-    struct dcpk_model_tensor *tensor; /* whose pieces are replaced */
+    struct dcpk_model_tensor *tensor; /* owner of the replaced pieces */
     uint32_t view, constant;          /* constant: DCPK_NO_TENSOR until it is needed */
     struct dcpk_piece *pieces;
     size_t n_pieces, capacity;

@@ -57,7 +57,7 @@ int64_t dcpk_replay_full_elems(const struct dcpk_replay *replay, int64_t chunk);
 
 /*
  * Fill replay->places by replay->rules, replay->cut.bucketing and the order of replay->slots.
- * Errors: DCPK_EMISMATCH where that does not come out as the buckets are.
+ * Errors: DCPK_EMISMATCH where that does not match the buckets.
  */
 dcpk_status dcpk_replay_fill(const struct dcpk_model *model, const struct dcpk_bucket_list *list,
                              struct dcpk_replay *replay, struct dcpk_error *err);
@@ -66,7 +66,7 @@ dcpk_status dcpk_replay_fill(const struct dcpk_model *model, const struct dcpk_b
  * Replay the layout that DDP gives its buffers (formats/torch_dist/FORMAT.md 5.4): parameters in
  * reverse order of registration, by the rules of a release, buckets as large as they are recorded;
  * slices of data-parallel ranks are cut at each parameter, so that every chunk boundary must be
- * explained. Gathered buckets have no such boundaries: there the sizes must come out, and the first
+ * explained. Gathered buckets have no such boundaries: there the sizes must match, and the first
  * elements of parameters must be near their weights. The order, the release and the size of buckets
  * of args are tried first, then the others. rules: the only ones to try, NULL: all.
  */

@@ -9,7 +9,7 @@
 #include "kernels/mpi/plugin/mpi_transport.h"
 #include "lib/base/alloc.h"
 
-#define TAG 2 /* the transport has another one */
+#define TAG 2 /* the transport has a different one */
 
 struct mpi_link {
     struct dcpk_link base;
