@@ -54,7 +54,7 @@ static const struct named_fact training_facts[] = {
     {"min_lr", "min lr ", "", NULL},
     {"lr_decay_style", "decay ", "", NULL},
 };
-/* Of config.json; a family has some of them. */
+/* Keys of config.json; a family has some of them. */
 static const struct named_fact config_facts[] = {
     {"model_type", "", "", NULL},
     {"num_hidden_layers", "", " layers", NULL},

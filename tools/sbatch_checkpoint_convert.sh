@@ -90,7 +90,16 @@ run_in_time() {
         echo "the time is nearly over: the job goes on later"
         scontrol requeue "$SLURM_JOB_ID"
     }
+    [ "$code" -ne 0 ] || is_complete || {
+        echo "sbatch_checkpoint_convert.sh: ${launch[0]} ended with 0, and '$OUT' is not complete" >&2
+        code=4
+    }
     return "$code"
+}
+
+# srun of Slurm 22.05 ends with 0 where it can start the step on no node.
+is_complete() {
+    [[ " $OPTIONS " == *" --dry-run "* ]] || { [ -e "$OUT" ] && ! compgen -G "$OUT/*.dcpkit-partial" >/dev/null; }
 }
 
 read -r -a options <<<"$OPTIONS"

@@ -71,7 +71,7 @@ enum dcpkit_status {
     DCPKIT_ECANCELLED /* `progress` asked to stop */
 };
 
-/* "0.1.0": of the library that runs, which may be later than this header. */
+/* "MAJOR.MINOR.PATCH" of the library that runs, which may be later than this header. */
 DCPKIT_API const char *dcpkit_version(void);
 
 /* --- sessions --- */

@@ -28,7 +28,7 @@ static dcpk_status modify_open_source(struct dcpk_modification *m, struct dcpk_e
     return DCPK_OK;
 }
 
-/* Does each item have files of its own? Then nothing keeps what is removed. */
+/* True if each item has files of its own: then nothing keeps removed tensors. */
 static bool has_files_apart(const struct dcpk_modification *m)
 {
     return m->ckpt->format->editor->keep != NULL;

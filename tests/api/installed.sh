@@ -84,7 +84,7 @@ cp "$here/consumer.c" "$work/project/consumer.cpp"
 cat >"$work/project/CMakeLists.txt" <<'EOF'
 cmake_minimum_required(VERSION 3.22)
 project(consumer LANGUAGES ${LANGUAGES})
-find_package(dcpkit 0.1 REQUIRED)
+find_package(dcpkit ${VERSION} REQUIRED)
 add_executable(from_c consumer.c)
 target_link_libraries(from_c PRIVATE dcpkit::dcpkit)
 if("CXX" IN_LIST LANGUAGES)
@@ -93,7 +93,7 @@ if("CXX" IN_LIST LANGUAGES)
 endif()
 EOF
 build() {
-    cmake -S "$work/project" -B "$work/build" -DLANGUAGES="$languages" -DCMAKE_PREFIX_PATH="$prefix" &&
+    cmake -S "$work/project" -B "$work/build" -DLANGUAGES="$languages" -DVERSION="${soname#libdcpkit.so.}" -DCMAKE_PREFIX_PATH="$prefix" &&
         cmake --build "$work/build"
 }
 build >"$work/log" 2>&1 || {

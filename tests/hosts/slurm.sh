@@ -122,6 +122,11 @@ check "as by one process" diff -r one by_mpirun
 check "no such --mpi" test "$(ends "$(conversion none MPI=nothing)")" -eq 2 -a "$(grep -c 'srun has no --mpi=nothing' none.out)" -eq 1
 check "no such program" test "$(ends "$(conversion none DCPKIT=nothing)")" -eq 2 -a "$(grep -c "no program 'nothing'" none.out)" -eq 1
 
+# What a step of the next job needs is taken on each host.
+for ((i = 0; i < N_HOSTS; i++)); do on "$i" bash -c 'touch /tmp/slurmd/stepd.slurm.pmix.{1..40}.0'; done
+check "no step starts" test "$(ends "$(conversion none)")" -eq 4 -a "$(grep -c "'$WORK/none' is not complete" none.out)" -eq 1
+for ((i = 0; i < N_HOSTS; i++)); do on "$i" find /tmp/slurmd -name 'stepd.slurm.pmix.*' -delete; done
+
 check "a job by an unpacked release" test "$(ends "$(conversion by_release DCPKIT="$WORK/release")")" -eq 0
 check "as by one process" diff -r one by_release
 ./dcpkit train --config train.json --exit-at 4 --log trained.jsonl >/dev/null

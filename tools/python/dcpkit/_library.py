@@ -292,7 +292,7 @@ def _find() -> str:
     if named:
         return named
     beside = sorted(pathlib.Path(__file__).parent.glob("libdcpkit.so*"))
-    return str(beside[0]) if beside else "libdcpkit.so.0.1"
+    return str(beside[0]) if beside else "libdcpkit.so.0.2"
 
 
 def _load() -> ctypes.CDLL:
