@@ -20,6 +20,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 SOURCE_DATE_EPOCH=$(git -C "$root" log -1 --format=%ct)
 export SOURCE_DATE_EPOCH TZ=UTC LC_ALL=C
+umask 022 # modes of files are part of the packages
 version=$(sed -n 's/^project(dcpkit VERSION \([0-9.]*\).*/\1/p' "$root/CMakeLists.txt")
 
 prefix=${DCPK_STATIC_PREFIX:-$work/static}
@@ -32,7 +33,7 @@ git -C "$root" archive HEAD | tar -x -C "$work/source"
 {
     cmake -S "$work/source" -B "$work/build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DDCPK_TESTS=OFF -DDCPK_STATIC=ON \
         -DCMAKE_INSTALL_PREFIX=/usr -DCMAKE_INSTALL_LIBDIR=lib "-DDCPK_COMMIT=$(git -C "$root" rev-parse --short=12 HEAD)" &&
-        cmake --build "$work/build" && (cd "$work/build" && umask 022 && cpack)
+        cmake --build "$work/build" && (cd "$work/build" && cpack)
 } >"$work/log" 2>&1 || { tail -n 40 "$work/log" >&2 && exit 1; }
 mv "$work"/build/dcpkit*.{tar.gz,deb} "$out/"
 mv "$work"/build/dcpkit*.rpm "$out/" 2>/dev/null || echo "release.sh: no rpmbuild here, no .rpm made" >&2

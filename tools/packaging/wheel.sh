@@ -16,6 +16,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 : "${SOURCE_DATE_EPOCH:=$(git -C "$here" log -1 --format=%ct)}"
 export SOURCE_DATE_EPOCH
+umask 022 # modes of files are part of the wheel
 
 quiet() {
     "$@" >"$work/log" 2>&1 || { cat "$work/log" >&2 && return 1; }
