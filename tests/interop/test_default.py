@@ -122,7 +122,8 @@ class Converted(unittest.TestCase):
         want.update({k: v for k, v in ONE_STAGE.items() if k in want})
         want.update({"ckpt_format": "fsdp_dtensor", "use_megatron_fsdp": True})
         if "world_size" in want:
-            want["world_size"] = want["tensor_model_parallel_size"] * want["context_parallel_size"] * want["data_parallel_size"]
+            sizes = [want.get(f"{name}_parallel_size", 1) for name in ("tensor_model", "context")]
+            want["world_size"] = sizes[0] * sizes[1] * want["data_parallel_size"]
         self.assertEqual(set(have), set(want))
         for key, value in want.items():
             self.assertTrue(same(have[key], value), f"args.{key}: {have[key]!r} is not {value!r}")
