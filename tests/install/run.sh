@@ -124,7 +124,8 @@ done
 interrupted() {
     local status=0
     "$build/tests/bench/make_checkpoint" --like "$sample/iter_0000004" --gb 0.5 "$work/large" >/dev/null
-    "$work/venv.0/bin/python" - "$work/large" "$work/cut" <<'PYTHON' || status=$?
+    # a job in the background ignores SIGINT, and Python then does, too
+    env --default-signal=INT "$work/venv.0/bin/python" - "$work/large" "$work/cut" <<'PYTHON' || status=$?
 import os, signal, sys, dcpkit
 def progress(stage, done, total):
     if done:
