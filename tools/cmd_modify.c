@@ -82,11 +82,11 @@ static dcpk_status print_modified(const struct dcpk_modification *m, bool dry_ru
                     "keys        %zu: %" PRIu64 " renamed, %" PRIu64 " removed, %" PRIu64 " cast\n",
                     m->n_items, m->n_renamed, m->n_removed, m->n_cast);
     print_data(m, dry_run);
-    if (m->kept_bytes > 0)
+    if (m->n_removed > 0 && m->unused_bytes > 0)
         dcpk_cli_printf(stdout,
-                        "freed       nothing: the files keep %s of removed tensors (--compact "
-                        "writes new files without them)\n",
-                        dcpk_cli_short_size(m->kept_bytes, size));
+                        "unused      %s in the files, of removed keys (--compact writes new files "
+                        "without them)\n",
+                        dcpk_cli_short_size(m->unused_bytes, size));
     if (dcpk_print_verdict("loads in    ", &m->verdict, err) != DCPK_OK)
         return err->status;
     if (m->resumed_bytes > 0)

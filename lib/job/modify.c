@@ -28,21 +28,6 @@ static dcpk_status modify_open_source(struct dcpk_modification *m, struct dcpk_e
     return DCPK_OK;
 }
 
-/* True if each item has files of its own: then nothing keeps removed tensors. */
-static bool has_files_apart(const struct dcpk_modification *m)
-{
-    return m->ckpt->format->editor->keep != NULL;
-}
-
-static uint64_t stored_bytes(const struct dcpk_checkpoint *ckpt, const struct dcpk_tensor *tensor)
-{
-    uint64_t n_bytes = 0;
-
-    for (size_t i = 0; i < tensor->n_chunks; i++)
-        n_bytes += ckpt->chunks[tensor->first_chunk + i].place.n_bytes;
-    return n_bytes;
-}
-
 static dcpk_status apply_edits(struct dcpk_modification *m, struct dcpk_error *err)
 {
     const struct dcpk_checkpoint *ckpt = m->ckpt;
@@ -68,10 +53,7 @@ static dcpk_status apply_edits(struct dcpk_modification *m, struct dcpk_error *e
         m->n_cast += item->removed_by == NULL && item->to != item->dtype;
     }
     m->is_rewritten = m->n_cast > 0 || m->ckpt->format->editor->rewrites ||
-                      (m->options->compacts && !has_files_apart(m));
-    for (size_t i = 0; i < ckpt->n_tensors && !m->is_rewritten && !has_files_apart(m); i++)
-        if (m->items[i].removed_by != NULL)
-            m->kept_bytes += stored_bytes(ckpt, &ckpt->tensors[i]);
+                      (m->options->compacts && m->ckpt->format->editor->keep == NULL);
     return st;
 }
 

@@ -31,7 +31,7 @@ struct dcpk_modification {
     size_t n_items;
     struct dcpk_output *out;
     struct dcpk_verdict verdict; /* releases that load it; not for a plain container */
-    uint64_t kept_bytes;         /* stored bytes of removed tensors that linked files keep */
+    uint64_t unused_bytes;       /* in files that stay whole, and named by no key of the output */
     bool is_rewritten;           /* something is cast: what shares files with it is rewritten */
     uint64_t n_renamed, n_removed, n_cast;
     uint64_t n_linked, n_copied;  /* data files that stay as they are, after run */

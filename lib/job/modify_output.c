@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "lib/base/alloc.h"
+#include "lib/base/order.h"
 #include "lib/job/modify_priv.h"
 
 #define NO_FILE UINT32_MAX
@@ -236,6 +237,20 @@ static dcpk_status grouping_init(struct grouping *g, struct dcpk_error *err)
     return DCPK_OK;
 }
 
+/* Bytes of files that stay whole, which no key of the output names. */
+static uint64_t unnamed_bytes(const struct dcpk_output *out)
+{
+    uint64_t all = 0, named = 0;
+
+    for (size_t i = 0; i < out->n_files; i++)
+        all += out->files[i].n_bytes;
+    for (size_t i = 0; i < out->n_chunks; i++)
+        named += out->chunks[i].data_bytes;
+    for (size_t i = 0; i < out->n_payloads; i++)
+        named += out->payloads[i].n_bytes;
+    return all - dcpk_min_u64(named, all);
+}
+
 /* Items that share files: the same bytes are kept once. */
 static dcpk_status keep_together(struct dcpk_modification *m, struct dcpk_error *err)
 {
@@ -256,6 +271,8 @@ static dcpk_status keep_together(struct dcpk_modification *m, struct dcpk_error 
     for (size_t f = 0; f < m->ckpt->n_files && st == DCPK_OK && !m->is_rewritten; f++)
         if (g.file[f] != NO_FILE)
             st = dcpk_output_keep(m->out, m->out->files[g.file[f]].name, m->ckpt->files[f], err);
+    if (!m->is_rewritten)
+        m->unused_bytes = unnamed_bytes(m->out);
     dcpk_map_release(&g.by_place);
     return st;
 }
