@@ -263,7 +263,6 @@ static int inspect_path(struct request *r, const char *arg)
     if (st == DCPK_OK)
         dcpk_cli_notes(&r->verbosity, ckpt);
     dcpk_run_list_release(&r->list);
-    memset(&r->list, 0, sizeof r->list);
     dcpk_run_release(&run);
     dcpk_checkpoint_close(ckpt);
     if (st != DCPK_OK)

@@ -65,16 +65,27 @@ struct flag_list {
     size_t at; /* columns */
 };
 
-/* The flags of each part are one paragraph; a name that has several rows stands in it once. */
+/* Writes the flag of a row to list->before. Returns false if it is there already: a name that has
+ * several rows is printed once. */
+static bool next_flag(struct flag_list *list, const struct dcpk_option *row)
+{
+    char flag[DCPK_CLI_FLAG_BYTES];
+
+    if (strcmp(dcpk_cli_flag(row->name, flag), list->before) == 0)
+        return false;
+    memcpy(list->before, flag, sizeof flag);
+    return true;
+}
+
+/* The flags of each part are one paragraph. */
 static void put_flag(void *context, const struct dcpk_option *row, const char *part)
 {
     struct flag_list *list = context;
-    char flag[DCPK_CLI_FLAG_BYTES];
-    const size_t n = strlen(dcpk_cli_flag(row->name, flag)) + strlen(" --");
+    size_t n;
 
-    if (strcmp(flag, list->before) == 0)
+    if (!next_flag(list, row))
         return;
-    memcpy(list->before, flag, sizeof flag);
+    n = strlen(list->before) + strlen(" --");
     if (part != NULL) {
         dcpk_cli_printf(stdout, "\n  %s:", part);
         list->at = strlen(part) + strlen("  :");
@@ -83,7 +94,7 @@ static void put_flag(void *context, const struct dcpk_option *row, const char *p
         dcpk_cli_printf(stdout, "\n   ");
         list->at = strlen("   ");
     }
-    dcpk_cli_printf(stdout, " --%s", flag);
+    dcpk_cli_printf(stdout, " --%s", list->before);
     list->at += n;
 }
 
@@ -220,14 +231,12 @@ static void put_man_option(const struct dcpk_option *option)
 static void put_man_flag(void *context, const struct dcpk_option *row, const char *part)
 {
     struct flag_list *list = context;
-    char flag[DCPK_CLI_FLAG_BYTES];
 
-    if (strcmp(dcpk_cli_flag(row->name, flag), list->before) == 0)
+    if (!next_flag(list, row))
         return;
-    memcpy(list->before, flag, sizeof flag);
     if (part != NULL)
         dcpk_cli_printf(stdout, ".TP\n%s\n", part);
-    dcpk_cli_printf(stdout, "\\fB\\-\\-%s\\fR\n", flag);
+    dcpk_cli_printf(stdout, "\\fB\\-\\-%s\\fR\n", list->before);
 }
 
 static void put_man_page(const struct dcpk_cli *cli)
@@ -271,21 +280,23 @@ static void put_word(const struct dcpk_option *option)
 
 static void put_flag_word(void *context, const struct dcpk_option *row, const char *part)
 {
-    char flag[DCPK_CLI_FLAG_BYTES];
+    struct flag_list *list = context;
 
-    (void)context;
     (void)part;
-    dcpk_cli_printf(stdout, "--%s\n", dcpk_cli_flag(row->name, flag));
+    if (next_flag(list, row))
+        dcpk_cli_printf(stdout, "--%s\n", list->before);
 }
 
 static void put_words(const struct dcpk_cli *cli)
 {
+    struct flag_list list = {.at = 0};
+
     for (const struct dcpk_option *o = cli->options; o->kind != DCPK_OPTION_END; o++)
         put_word(o);
     for (size_t i = 0; i < DCPK_COUNT(common); i++)
         put_word(&common[i]);
     if (cli->more != NULL)
-        cli->more->each(put_flag_word, NULL);
+        cli->more->each(put_flag_word, &list);
 }
 
 int dcpk_cli_help(const struct dcpk_cli *cli, const char *form)

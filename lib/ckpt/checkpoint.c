@@ -10,6 +10,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/checked.h"
+#include "lib/base/option.h"
 #include "lib/base/order.h"
 #include "lib/ckpt/foreign.h"
 #include "lib/ckpt/format.h"
@@ -23,6 +24,7 @@
  */
 #define FREE_CHUNK_BYTES (UINT64_C(1) << 30)
 #define MAX_UNPACKED     1000u
+#define MAX_FORMAT_NAME  32
 
 /* The tables grow while a format opens; their capacities are private to this file. */
 struct tables {
@@ -34,30 +36,16 @@ struct tables {
     size_t runs_capacity;
 };
 
-/* True if name[0 .. n) and `word` are equal except for the case of letters, '-' and '_'. */
-static bool is_same_name(const char *name, size_t n, const char *word)
-{
-    if (strlen(word) != n)
-        return false;
-    for (size_t i = 0; i < n; i++)
-        if (name[i] != word[i] && name[i] != tolower((unsigned char)word[i]) &&
-            !(name[i] == '_' && word[i] == '-'))
-            return false;
-    return true;
-}
-
 bool dcpk_format_is_called(const struct dcpk_format *format, const char *name)
 {
-    const char *more = format->other_names != NULL ? format->other_names : "";
+    const size_t n = strlen(name);
+    char word[MAX_FORMAT_NAME];
 
-    if (is_same_name(format->name, strlen(format->name), name))
-        return true;
-    for (size_t n; *more != '\0'; more += n + (more[n] == ' ')) {
-        n = strcspn(more, " ");
-        if (is_same_name(more, n, name))
-            return true;
-    }
-    return false;
+    if (n >= sizeof word)
+        return false;
+    for (size_t i = 0; i <= n; i++)
+        word[i] = name[i] == '-' ? '_' : (char)tolower((unsigned char)name[i]);
+    return strcmp(format->name, word) == 0 || dcpk_option_has_word(format->other_names, word, n);
 }
 
 static dcpk_status choose_format(struct dcpk_store *store, const struct dcpk_format *const *formats,
