@@ -76,8 +76,7 @@ static dcpk_status put_asset(struct dcpk_output *out, struct dcpk_store *store, 
 }
 
 /* Puts the files of a tokenizer in `folder` of the store, whose names have `prefix` there, next to
- * the tensors. *n: counts them. A private file of the source is left out, with the note of those
- * that copy what lies next to a checkpoint. */
+ * the tensors. *n: counts them. */
 static dcpk_status put_assets(struct dcpk_output *out, struct dcpk_store *store, const char *folder,
                               const char *prefix, size_t *n, struct dcpk_error *err)
 {
@@ -92,7 +91,7 @@ static dcpk_status put_assets(struct dcpk_output *out, struct dcpk_store *store,
         const int length = snprintf(path, sizeof path, "%s%s", prefix, names[i]);
 
         if (!dcpk_hf_is_asset(names[i]) || length < 0 || (size_t)length >= sizeof path ||
-            (is_source && dcpk_store_leads_to_private(store, path, NULL)))
+            (is_source && dcpk_checkpoint_skips_private(out->source, path, NULL)))
             continue;
         (void)put_asset(out, store, path, err);
         *n += 1;

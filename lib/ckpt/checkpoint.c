@@ -473,3 +473,15 @@ dcpk_status dcpk_checkpoint_add_file(struct dcpk_checkpoint *ckpt, struct dcpk_s
     ckpt->files[ckpt->n_files++] = source;
     return DCPK_OK;
 }
+
+bool dcpk_checkpoint_skips_private(struct dcpk_checkpoint *ckpt, const char *name,
+                                   const struct dcpk_folder *folder)
+{
+    if (!dcpk_store_leads_to_private(ckpt->store, name, folder))
+        return false;
+    dcpk_checkpoint_note_once(ckpt,
+                              "'%s' is not carried over: it links to a file that fewer users may "
+                              "read than the checkpoint",
+                              name);
+    return true;
+}

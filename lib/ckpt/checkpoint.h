@@ -263,6 +263,11 @@ void dcpk_checkpoint_note(struct dcpk_checkpoint *ckpt, const char *fmt, ...)
 void dcpk_checkpoint_note_once(struct dcpk_checkpoint *ckpt, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* True, with a note, if `name` in the checkpoint's store is a link to a file that fewer users may
+ * read (dcpk_store_leads_to_private): it is not copied to an output. */
+bool dcpk_checkpoint_skips_private(struct dcpk_checkpoint *ckpt, const char *name,
+                                   const struct dcpk_folder *folder);
+
 /* For formats while opening: append a tensor, chunk, object or file; keys must already be in the
  * arena; duplicate keys are DCPK_EFORMAT. */
 dcpk_status dcpk_checkpoint_add_tensor(struct dcpk_checkpoint *ckpt,

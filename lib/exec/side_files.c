@@ -10,25 +10,12 @@
 
 #define MAX_NAME_BYTES 512
 
-/* Notes that it is not copied, if so. */
-static bool is_private(struct dcpk_checkpoint *ckpt, const char *name,
-                       const struct dcpk_folder *folder)
-{
-    if (!dcpk_store_leads_to_private(ckpt->store, name, folder))
-        return false;
-    dcpk_checkpoint_note(ckpt,
-                         "'%s' is not carried over: it links to a file that fewer users may read "
-                         "than the checkpoint",
-                         name);
-    return true;
-}
-
 static dcpk_status copy_file(struct dcpk_checkpoint *ckpt, const char *name,
                              struct dcpk_folder *folder, struct dcpk_error *err)
 {
     struct dcpk_source *source;
 
-    if (is_private(ckpt, name, folder))
+    if (dcpk_checkpoint_skips_private(ckpt, name, folder))
         return DCPK_OK;
     if (dcpk_store_find(ckpt->store, name, &source, err) != DCPK_OK)
         return err->status;
@@ -90,7 +77,8 @@ static dcpk_status copy_entry(struct dcpk_checkpoint *ckpt, const char *name,
 
     if (st == DCPK_OK && kind == DCPK_PATH_FILE)
         st = copy_file(ckpt, name, folder, err);
-    else if (st == DCPK_OK && kind != DCPK_PATH_OTHER && !is_private(ckpt, name, folder))
+    else if (st == DCPK_OK && kind != DCPK_PATH_OTHER &&
+             !dcpk_checkpoint_skips_private(ckpt, name, folder))
         st = copy_folder(ckpt, name, folder, err);
     if (st != DCPK_OK)
         dcpk_context(err, "carrying '%s' along", name);

@@ -154,3 +154,8 @@ echo 'import os' >bridged/release/tokenizer/tokenizer.py
 convert --to huggingface bridged of_bridged | grep -c 'has no tokenizer'
 cmp bridged/release/tokenizer/tokenizer.json of_bridged/tokenizer.json && ls of_bridged
 convert --to huggingface run of_run | grep 'has no tokenizer'
+
+# A private file that a link of the source leads to is named and not copied.
+cp -rL model linked && echo '{}' >private.json && chmod 600 private.json && ln -sf ../private.json linked/tokenizer.json
+convert --to huggingface --max-shard-size 1MB linked of_linked | grep 'tokenizer.json'
+[ ! -e of_linked/tokenizer.json ] || echo "it is there"
