@@ -83,7 +83,7 @@ for ((try = 1; try <= 10; try++)); do
     by_hosts 3 ./dcpkit convert --quiet --to fsdp_dtensor --target-dp 8 big cut >cut.said 2>&1 &
     pid=$!
     while kill -0 "$pid" 2>/dev/null && [ "$(du -sk cut 2>/dev/null | cut -f1)0" -lt 2000 ]; do sleep 0.05; done
-    sleep "0.$try"
+    sleep "0.0$try"
     stop_host 2
     ! wait "$pid" || continue
     [ -e cut/iter_0000004.dcpkit-partial ] && break

@@ -4,7 +4,7 @@
 # release and in an image, stopped before their time limit and continued, with settings that cannot work.
 #
 # Usage: slurm.sh BUILD     BUILD: the build folder, with dcpkit, samples/ and tests/bench/make_checkpoint
-# Needs root, ip, nsenter, unshare, mpirun, cmake, jq, slurmctld, slurmd, munged (tools/deps.sh hosts; none of them is
+# Needs root, ip, nsenter, unshare, mpirun, cmake, jq, pgrep, slurmctld, slurmd, munged (tools/deps.sh hosts; none of them is
 # started as a service). One minute and 3 GB in $DCPK_HOSTS_DIR (default /var/tmp).
 # Exit 77: something is missing; 1: a check failed.
 set -euo pipefail
@@ -13,7 +13,7 @@ build=$(realpath "$1")
 tools=$(realpath "$(dirname "${BASH_SOURCE[0]}")/../../tools")
 # shellcheck source-path=SCRIPTDIR
 source "$(dirname "${BASH_SOURCE[0]}")/hosts.bash"
-need ip nsenter unshare mpirun cmake jq slurmctld slurmd srun munged
+need ip nsenter unshare mpirun cmake jq pgrep slurmctld slurmd srun munged
 "$build/dcpkit" --version | grep -q '^  mpi ' || { echo "skipped: no plug-in for MPI" && exit 77; }
 WORK=$(mktemp -d "${DCPK_HOSTS_DIR:-/var/tmp}/dcpk_hosts.XXXXXX")
 trap 'kill "$(cat "$WORK/munged.pid")" 2>/dev/null || true; hosts_down; rm -rf "$WORK"' EXIT
@@ -148,22 +148,52 @@ check "a job in an image" test "$(ends "$(conversion by_image PATH="$WORK/bin:$P
 check "as by one process" diff -r one by_image
 check "no such image" test "$(ends "$(conversion none DCPKIT_IMAGE=nothing)")" -eq 2 -a "$(grep -c "no 'nothing'" none.out)" -eq 1
 
-# What Slurm does before a time limit (--signal), at different times until one is in the midst of it.
-for ((try = 1; try <= 20; try++)); do
+# Slurm's signal before a time limit (--signal), while the ranks write and after some of it is in the journal. A part that
+# is done goes there once five seconds are over: the ranks stand still that long (SIGSTOP), go on for 20 ms at a time until
+# the journal has a record, and stand still until the signal has reached them. So a fast machine cannot end first.
+ranks() {
+    pgrep -f "^$WORK/dcpkit convert .*/cut\$"
+}
+has_record() {
+    [ "$(stat -c %s cut/iter_0000004.dcpkit-partial/.dcpkit-journal)" -gt 44 ] # its header
+}
+are_told() {
+    local pid
+    for pid in $(ranks); do # bit 1 of the signals that wait: SIGINT
+        [[ $(grep -E '^(SigPnd|ShdPnd)' "/proc/$pid/status") =~ [2367abef]($'\n'|$) ]] || return 1
+    done
+}
+# until_it SECONDS COMMAND... : try it every 20 ms.
+until_it() {
+    local n=$(($1 * 50))
+    shift
+    for (( ; n > 0; n--)); do
+        ! "$@" >/dev/null 2>&1 || return 0
+        sleep 0.02
+    done
+    return 1
+}
+stopped_in_its_midst() {
+    local i
     rm -rf cut cut.out
-    id=$(conversion cut OPTIONS="--verbose --target-dp 8") # its report says what was resumed
-    for ((i = 0; i < 400; i++)); do
-        [ ! -e cut/iter_0000004.dcpkit-partial/__0_0.distcp ] || break
-        sleep 0.05
-    done
-    sleep "0.$((try % 5 + 1))"
-    on 0 scancel --signal=USR1 --batch "$id" 2>/dev/null || true
+    id=$(conversion cut OPTIONS="--verbose --threads 1 --target-dp 8") # its report says what was resumed
+    until_it 60 test -e cut/iter_0000004.dcpkit-partial/__0_0.distcp || return 1
+    ranks | xargs -r kill -STOP
+    sleep 5
     for ((i = 0; i < 100; i++)); do
-        ! grep -q 'the job goes on later' cut.out || break
-        [ ! -e cut/iter_0000004 ] || break
-        sleep 0.2
+        ! has_record 2>/dev/null || break
+        ranks | xargs -r kill -CONT
+        sleep 0.02
+        ranks | xargs -r kill -STOP
     done
-    ! grep -q 'finished parts are kept' cut.out || break
+    on 0 scancel --signal=USR1 --batch "$id"
+    until_it 30 are_told || true
+    ranks | xargs -r kill -CONT
+    until_it 30 grep -q -e 'the job goes on later' -e '^verified' cut.out || true
+    grep -q 'finished parts are kept' cut.out
+}
+for ((try = 1; try <= 3; try++)); do
+    ! stopped_in_its_midst || break
     on 0 scancel "$id" 2>/dev/null || true
     sleep 2
 done
@@ -178,10 +208,7 @@ is_gone() {
         on "$i" sh -c '! ls /tmp/slurmd/*."$1".*' - "$id" || return 1
     done
 }
-for ((i = 0; i < 200; i++)); do
-    ! is_gone >/dev/null 2>&1 || break
-    sleep 0.5
-done
+until_it 100 is_gone || true
 on 0 scontrol update "JobId=$id" StartTime=now
 second_turn() {
     { [ "$(ends "$id")" -eq 0 ] && grep '^ *resumed ' cut.out; } || { cat cut.out && return 1; }
