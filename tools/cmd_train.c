@@ -111,7 +111,6 @@ static dcpk_status train_open_log(struct train *t, struct dcpk_error *err)
 
     if (dcpk_ranks_self(t->env.ranks) > 0)
         return DCPK_OK;
-    t->log.train_iters = t->asked.knobs.config.data.train_iters;
     t->log.as_json = t->as_json;
     t->log.is_printed = t->as_json || !t->verbosity.is_quiet;
     if (path != NULL && (dcpk_train_log_check(path, err) ||

@@ -118,7 +118,7 @@ static dcpk_status check_apart_from(const struct dcpk_run *from,
 {
     /* A finetuning run can reach the iteration that it was loaded from. */
     const int64_t next = from->iteration + !files->is_finetune;
-    const char *const others[] = {files->log, files->map_folder};
+    const char *const others[] = {files->log, files->map_folder, files->logger.folder};
     struct dcpk_run saved = {0};
     dcpk_status st = DCPK_OK;
 

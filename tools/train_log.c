@@ -14,18 +14,27 @@
 #include "lib/report/plain.h"
 #include "lib/train/config.h"
 #include "lib/train/footprint.h"
+#include "lib/train/run_values.h"
 #include "tools/cmd.h"
 
-#define LINE_BYTES 1024
-#define TIME_BYTES 32
-#define NORM_BYTES 352            /* of any double, with its label */
-#define LOG_BEGIN  "{\"command\"" /* of every log, by its first line */
+#define LINE_BYTES  1024
+#define TIME_BYTES  32
+#define NORM_BYTES  352 /* of any double, with its label */
+#define SPEED_BYTES 64
+#define LOG_BEGIN   "{\"command\"" /* of every log, by its first line */
+
+/* TFLOP/s of each rank. */
+static double log_throughput(const struct dcpk_train_log *log, double seconds)
+{
+    return dcpk_train_step_flops(log->config) / (1e12 * seconds * log->n_ranks);
+}
 
 /* As Megatron's training_log has it (lib/job/step_log.h): a loss of no token is NAN, a skipped
  * step has no norm. */
-static void log_print(const struct dcpk_step *step, int64_t train_iters, double seconds)
+static void log_print(const struct dcpk_train_log *log, const struct dcpk_step *step,
+                      double seconds)
 {
-    char text[LINE_BYTES], clock[TIME_BYTES] = "", norm[NORM_BYTES] = "";
+    char text[LINE_BYTES], clock[TIME_BYTES] = "", norm[NORM_BYTES] = "", speed[SPEED_BYTES] = "";
     const double loss = step->loss.is_there ? step->loss.value : (double)NAN;
     struct timespec now = {0};
     struct tm local;
@@ -35,13 +44,16 @@ static void log_print(const struct dcpk_step *step, int64_t train_iters, double 
         strftime(clock, sizeof clock, "%Y-%m-%d %H:%M:%S", &local);
     if (step->grad_norm.is_there)
         snprintf(norm, sizeof norm, "grad norm: %.3f | ", step->grad_norm.value);
+    if (log->config->files.logger.has_throughput)
+        snprintf(speed, sizeof speed, "throughput per GPU (TFLOP/s/GPU): %.1f | ",
+                 log_throughput(log, seconds));
     snprintf(text, sizeof text,
              " [%s.%06ld] iteration %8" PRId64 "/%8" PRId64 " | consumed samples: %12" PRId64
-             " | elapsed time per iteration (ms): %.1f | learning rate: %.6E | lm loss: %.6E"
+             " | elapsed time per iteration (ms): %.1f | %slearning rate: %.6E | lm loss: %.6E"
              " | loss scale: %.1f | %snumber of skipped iterations: %3d |",
-             clock, now.tv_nsec / 1000, step->iteration, train_iters, step->consumed_samples,
-             seconds * 1e3, step->next_lr.value, loss, step->next_loss_scale.value, norm,
-             (int)step->is_skipped);
+             clock, now.tv_nsec / 1000, step->iteration, log->config->data.train_iters,
+             step->consumed_samples, seconds * 1e3, speed, step->next_lr.value, loss,
+             step->next_loss_scale.value, norm, (int)step->is_skipped);
     dcpk_cli_put_text(stdout, text);
     dcpk_cli_printf(stdout, "\n");
 }
@@ -84,8 +96,13 @@ dcpk_status dcpk_train_log_check(const char *path, struct dcpk_error *err)
 dcpk_status dcpk_train_log_begin(struct dcpk_train_log *log, const struct dcpk_train_args *asked,
                                  int n_ranks, struct dcpk_error *err)
 {
+    const char *folder = asked->knobs.config.files.logger.folder;
     struct dcpk_json_out j;
 
+    log->config = &asked->knobs.config;
+    log->n_ranks = n_ranks;
+    if (folder != NULL && dcpk_train_events_begin(&log->events, folder, err) != DCPK_OK)
+        return err->status;
     log->before = dcpk_now_seconds();
     log->line.n_bytes = 0;
     dcpk_json_out_init(&j, &log->line, 0);
@@ -111,16 +128,19 @@ dcpk_status dcpk_train_log_begin(struct dcpk_train_log *log, const struct dcpk_t
 dcpk_status dcpk_train_log_put(struct dcpk_train_log *log, const struct dcpk_step *step,
                                struct dcpk_error *err)
 {
-    const double now = dcpk_now_seconds();
+    const double now = dcpk_now_seconds(), seconds = now - log->before;
 
-    if (!log->is_printed && log->file == NULL)
+    if (log->config == NULL)
         return DCPK_OK;
     log->line.n_bytes = 0;
     dcpk_step_put(step, &log->line);
     if (log->is_printed && !log->as_json)
-        log_print(step, log->train_iters, now - log->before);
+        log_print(log, step, seconds);
     log->before = now;
-    return log_add(log, err);
+    if (log_add(log, err) != DCPK_OK)
+        return err->status;
+    return dcpk_train_events_put(&log->events, log->config, step, seconds,
+                                 log_throughput(log, seconds), err);
 }
 
 static void log_print_held(const uint64_t held[DCPK_N_TAGS])
@@ -140,7 +160,7 @@ dcpk_status dcpk_train_log_end(struct dcpk_train_log *log, const uint64_t held[D
     struct dcpk_json_out j;
     char key[32];
 
-    if (!log->is_printed && log->file == NULL)
+    if (log->config == NULL)
         return DCPK_OK;
     log->line.n_bytes = 0;
     dcpk_json_out_init(&j, &log->line, 0);
@@ -163,6 +183,7 @@ dcpk_status dcpk_train_log_end(struct dcpk_train_log *log, const uint64_t held[D
 void dcpk_train_log_close(struct dcpk_train_log *log)
 {
     dcpk_file_abandon(log->file); /* appended lines stay */
+    dcpk_train_events_close(&log->events);
     dcpk_bytes_release(&log->line);
     *log = (struct dcpk_train_log){0};
 }

@@ -7,12 +7,15 @@
 #include "lib/job/step_log.h"
 #include "lib/train/memory_account.h"
 #include "tools/train_args.h"
+#include "tools/train_events.h"
 
 /* Zeroed: nothing is logged, as on all ranks but the first. */
 struct dcpk_train_log {
     bool is_printed; /* on stdout: as Megatron prints steps, or as the file has them */
     bool as_json;
-    int64_t train_iters;
+    const struct dcpk_train_config *config;
+    int n_ranks;
+    struct dcpk_train_events events;
     double before; /* seconds (lib/base/clock.h) when the last step was added, or the log began */
     struct dcpk_file *file; /* lines of JSON are appended to it; NULL: none */
     struct dcpk_bytes line; /* room */

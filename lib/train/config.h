@@ -92,6 +92,14 @@ struct dcpk_train_data {
     bool has_noise;         /* noise of losses is measured first (initial.h) */
 };
 
+/* Megatron's logger. */
+struct dcpk_train_logger {
+    const char *folder;  /* of TensorBoard's events; NULL: none are written */
+    int64_t interval;    /* iterations between two events */
+    bool has_throughput; /* printed and, with has_times, among the events */
+    bool has_times, has_loss_scale;
+};
+
 enum dcpk_optimizer_layout { DCPK_FULLY_RESHARDABLE, DCPK_DP_RESHARDABLE, DCPK_FLATTENED };
 struct dcpk_train_files {
     const char *save, *load, *ckpt_format, *generation; /* generation: "A", "B", "C" */
@@ -99,9 +107,10 @@ struct dcpk_train_files {
     int64_t save_interval;
     enum dcpk_optimizer_layout optimizer_layout;
     bool is_async, no_load_optim, no_save_optim, no_save_rng, is_finetune;
-    bool checks_input;           /* every checksum of what is loaded, before */
-    const char *strictness;      /* dist_ckpt_strictness */
-    const char *log;             /* JSON lines are appended to it; NULL: none */
+    bool checks_input;      /* every checksum of what is loaded, before */
+    const char *strictness; /* dist_ckpt_strictness */
+    const char *log;        /* JSON lines are appended to it; NULL: none */
+    struct dcpk_train_logger logger;
     bool notes_times;            /* a note of what each load and save took */
     int64_t state_hash_interval; /* iterations between two hashes of the log; 0: none */
 };

@@ -72,12 +72,11 @@ const struct dcpk_knob_list dcpk_knobs_without_effect[] = {
     {"rope_fusion=true", "model", ARGUMENTS, "there is one way to turn queries and keys"},
     {"bias_swiglu_fusion=true", "model", ARGUMENTS, "there is one way to compute SwiGLU"},
     {"bias_dropout_fusion=true", "model", ARGUMENTS, "there are neither biases nor dropout"},
-    {"log_params_norm=false log_throughput=false log_progress=false log_num_zeros_in_grad=false "
-     "log_timers_to_tensorboard=false log_memory_to_tensorboard=false "
-     "log_validation_ppl_to_tensorboard=false log_loss_scale_to_tensorboard=false,!disable "
+    {"log_params_norm=false log_progress=false log_num_zeros_in_grad=false "
+     "log_memory_to_tensorboard=false log_validation_ppl_to_tensorboard=false "
      "log_world_size_to_tensorboard=false log_device_memory_used=false log_energy=false "
-     "log_straggler=false log_max_attention_logit=false tensorboard_dir tensorboard_log_interval "
-     "tensorboard_queue_size wandb_project wandb_exp_name wandb_save_dir wandb_entity "
+     "log_straggler=false log_max_attention_logit=false tensorboard_queue_size wandb_project "
+     "wandb_exp_name wandb_save_dir wandb_entity "
      "timing_log_level timing_log_option logging_level log_memory_interval one_logger=true "
      "one_logger_project one_logger_run_name app_tag_run_name app_tag_run_version "
      "one_logger_async=false",

@@ -29,7 +29,7 @@ skip() {
 
 # A venv that pip did not finish is no venv: the imports tell.
 has_torch() {
-    "$venv/bin/python" -c 'import numpy, torch, transformers, xxhash' >/dev/null 2>&1
+    "$venv/bin/python" -c 'import numpy, tensorboard, torch, transformers, xxhash' >/dev/null 2>&1
 }
 
 if ! has_torch; then
@@ -37,7 +37,7 @@ if ! has_torch; then
     python3 -m venv "$venv" || skip "python3 -m venv does not work here"
     "$venv/bin/pip" install --quiet --disable-pip-version-check --retries 2 --timeout 60 \
         -r "$here/requirements.txt" || skip "pip could not install $(tr '\n' ' ' <"$here/requirements.txt")"
-    has_torch || skip "torch, transformers or xxhash was installed but cannot be imported"
+    has_torch || skip "tensorboard, torch, transformers or xxhash was installed but cannot be imported"
 fi
 
 export DCPKIT DCPK_SAMPLES=$build/samples DCPK_WRITE_ITEMS=$build/tests/interop/write_items

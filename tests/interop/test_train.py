@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # test_train.py - torch.distributed.checkpoint reads what a run saves, every number in its place: the run of
 # tests/train/fake_run.h, whose numbers follow from names and places.
+import json
 import os
 import random
 import struct
@@ -12,6 +13,7 @@ import unittest
 import numpy as np
 import torch
 import torch.distributed.checkpoint as dcp
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch.distributed.checkpoint import FileSystemReader
 
 from dcp_folder import Folder, same
@@ -112,6 +114,28 @@ class Train(unittest.TestCase):
         for state, seed in ((states["cuda_rng_state"], 1234), (trackers["data-parallel-rng"], 1234),
                             (trackers["model-parallel-rng"], 3952), (trackers["expert-parallel-rng"], 2258)):
             self.assertEqual(bytes(state.tolist()), struct.pack("<QQ", seed, 0))
+
+    def test_tensorboard(self):
+        """TensorBoard's own reader, which checks the sums of all records, has the numbers of the log."""
+        log, folder = os.path.join(self.place.name, "log"), os.path.join(self.place.name, "new", "events")
+        tiny = os.path.join(os.path.dirname(__file__), "..", "..", "tools", "train_tiny.json")
+        for end in "4", "6":  # a second run has a file of its own
+            subprocess.run([os.environ["DCPKIT"], "train", "--quiet", "--config", tiny, "--exit-at", end, "--save-interval", "4",
+                            "--save", os.path.join(self.place.name, "run"), "--log", log, "--tensorboard-dir", folder,
+                            "--tensorboard-log-interval", "2", "--log-timers-to-tensorboard", "--log-throughput",
+                            *(["--load", os.path.join(self.place.name, "run")] if end == "6" else [])], check=True)
+        with open(log, encoding="utf-8") as lines:
+            steps = [step for step in map(json.loads, lines) if step.get("iteration", 1) % 2 == 0]
+        self.assertEqual([step["iteration"] for step in steps], [2, 4, 6])
+        events = EventAccumulator(folder, size_guidance={"scalars": 0}).Reload()
+        for tag, of in ("lm loss", "loss"), ("grad-norm", "grad_norm"), ("loss-scale", "loss_scale"):
+            wanted = [np.float32(step[of]) for step in steps]
+            for name, by in (tag, "iteration"), (tag + " vs samples", "consumed_samples"):
+                self.assertEqual([(e.step, np.float32(e.value)) for e in events.Scalars(name)],
+                                 [(step[by], value) for step, value in zip(steps, wanted)])
+        for tag in "learning-rate", "batch-size", "iteration-time", "throughput":
+            self.assertEqual([e.step for e in events.Scalars(tag)], [2, 4, 6])
+            self.assertTrue(all(e.value > 0 for e in events.Scalars(tag)))
 
     def test_a13_two_ranks(self):
         """Two ranks of torch load their halves: the tensors that one loads, which the tests above hold to their numbers."""
