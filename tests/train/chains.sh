@@ -4,7 +4,7 @@
 # uninterrupted run, bit for bit. Acceptance tests A4 to A7, A9 to A11, A14, A18, A20 of the training loop, by their names.
 #
 #   chains.sh [--part I/N] [PREFIX...]   the cases whose names begin so; default: the quick ones, with DCPK_ALL_CHAINS all
-#                                        of them; every N-th from the I-th on
+#                                        of them, with "others" those that are not quick; every N-th from the I-th on
 #
 # DCPKIT: the program; DCPK_MPIEXEC: how N ranks are started; DCPK_SAMPLES: Megatron's checkpoints; DCPK_IO_FAULT: the
 # library of fault/fault.h, empty where it cannot be preloaded.
@@ -330,7 +330,11 @@ is_wanted() {
         [[ $2 != "$prefix"* ]] || return 0
     done
     [ "${#wanted[@]}" = 0 ] || return 1
-    [ "$1" = + ] || [ -n "${DCPK_ALL_CHAINS:-}" ]
+    case ${DCPK_ALL_CHAINS:-} in
+    '') [ "$1" = + ] ;;
+    others) [ "$1" = - ] ;;
+    *) true ;;
+    esac
 }
 
 # run QUICK NAME COMMAND...
