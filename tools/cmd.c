@@ -230,3 +230,39 @@ struct dcpk_env dcpk_cli_env(struct dcpk_ranks *ranks)
                              .device = dcpk_devices[0],
                              .ranks = ranks};
 }
+
+/* ---- formats ---- */
+
+/* Copies the name of a target that `name` is near to, its own or another. */
+static bool find_near_target(const char *name, char near[DCPK_CLI_FLAG_BYTES])
+{
+    size_t n;
+
+    for (size_t i = 0; dcpk_formats[i] != NULL; i++) {
+        const char *lists[] = {dcpk_formats[i]->name, dcpk_formats[i]->other_names}, *word;
+
+        for (size_t list = 0; list < 2 && dcpk_format_is_target(dcpk_formats[i]); list++)
+            for (const char *at = dcpk_text_or(lists[list], "");
+                 (word = dcpk_take_word(&at, &n)) != NULL;) {
+                snprintf(near, DCPK_CLI_FLAG_BYTES, "%.*s", (int)n, word);
+                if (dcpk_cli_is_near(name, near))
+                    return true;
+            }
+    }
+    return false;
+}
+
+dcpk_status dcpk_cli_find_target(const char *name, const struct dcpk_format **to,
+                                 struct dcpk_error *err)
+{
+    char near[DCPK_CLI_FLAG_BYTES];
+
+    *to = dcpk_format_find(name);
+    if (*to != NULL)
+        return DCPK_OK;
+    (void)dcpk_fail(err, DCPK_EUSAGE, "no format is called '%s'; --to takes " DCPK_CLI_TARGETS,
+                    name);
+    if (find_near_target(name, near))
+        dcpk_append(err, "; did you mean '%s'?", near);
+    return err->status;
+}

@@ -53,6 +53,11 @@ int dcpk_cli_usage(const char *command, const char *fmt, ...) __attribute__((for
 int dcpk_cli_fail(const char *command, const struct dcpk_error *err);
 /* The exit code (tools/MANUAL.md) that belongs to a status: 0, 2, 3 or 4. */
 int dcpk_cli_exit_code(dcpk_status status);
+/* The format that `name`, of --to, means. Errors: DCPK_EUSAGE with those that there are, and a near
+ * one. */
+#define DCPK_CLI_TARGETS "fsdp_dtensor, torch_dist, zarr or huggingface"
+dcpk_status dcpk_cli_find_target(const char *name, const struct dcpk_format **to,
+                                 struct dcpk_error *err);
 /* The text of an error and what mends it, as options: "... exists (--force replaces it)". Returns
  * text. */
 #define DCPK_CLI_ERROR_BYTES (DCPK_ERROR_BYTES + 1024)

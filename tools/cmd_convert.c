@@ -6,8 +6,6 @@
 #include "tools/bar.h"
 #include "tools/convert_job.h"
 
-#define TARGETS "fsdp_dtensor, torch_dist, zarr or huggingface"
-
 /* Remarks on flags that are accepted because the Python tool has them. */
 static void remark(const struct dcpk_convert_args *a)
 {
@@ -64,6 +62,7 @@ int dcpk_cmd_convert(int argc, char **argv, struct dcpk_ranks *ranks)
         .paths = DCPK_CLI_LAST_IS_OUT,
         .is_dry = &a.dry_run,
         .to = &a.to};
+    struct dcpk_error err = DCPK_ERROR_INIT;
     const struct dcpk_format *to;
     char **args;
     int n_args, exit_code = dcpk_cli_parse(&cli, argc, argv, &args, &n_args);
@@ -71,10 +70,9 @@ int dcpk_cmd_convert(int argc, char **argv, struct dcpk_ranks *ranks)
     if (exit_code >= 0)
         return exit_code;
     if (a.to == NULL)
-        return dcpk_cli_usage("convert", "--to says which format to write: " TARGETS);
-    to = dcpk_format_find(a.to);
-    if (to == NULL)
-        return dcpk_cli_usage("convert", "no format is called '%s'; --to takes " TARGETS, a.to);
+        return dcpk_cli_usage("convert", "--to says which format to write: " DCPK_CLI_TARGETS);
+    if (dcpk_cli_find_target(a.to, &to, &err) != DCPK_OK)
+        return dcpk_cli_fail("convert", &err);
     return run_convert(&a, to, args, ranks);
 }
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_hash.c - dcpkit hash: what a checkpoint holds, or its files, as hashes; and whether a
  * recorded list still holds. */
+#include <limits.h>
+
 #include "lib/base/alloc.h"
 #include "lib/base/digest.h"
 #include "lib/ckpt/format.h"
@@ -121,13 +123,14 @@ static void print_notes(const struct hashing *h)
                   h->list.n_not_covered, h->list.items[i].key, h->list.items[i].not_covered);
 }
 
-static int run_hash(struct hashing *h, const char *path)
+static int run_hash(struct hashing *h, const char *arg)
 {
     struct dcpk_ranks *ranks = h->env.ranks;
     struct dcpk_error err = DCPK_ERROR_INIT;
-    dcpk_status st = DCPK_OK;
+    char path[DCPK_RUN_PATH_BYTES];
+    dcpk_status st = dcpk_choose_iteration(arg, h->iteration, path, &err);
 
-    if (h->check_path != NULL)
+    if (st == DCPK_OK && h->check_path != NULL)
         st = read_recorded(h, &err);
     if (st == DCPK_OK)
         st = dcpk_cli_open(path, h->format, &h->verbosity, &h->ckpt, NULL, &err);
@@ -150,6 +153,28 @@ static int run_hash(struct hashing *h, const char *path)
     if (st != DCPK_OK)
         return dcpk_cli_fail(NAME, &err);
     return h->ok ? DCPK_EXIT_OK : DCPK_EXIT_NO;
+}
+
+/* One after the other, each after a line that names it. Returns the highest exit code. */
+static int hash_all(const struct hashing *asked, char **args, int n_args)
+{
+    int code = DCPK_EXIT_OK;
+
+    if (n_args > 1 && (asked->as_json || asked->check_path != NULL))
+        return dcpk_cli_usage(NAME, "--json and --check take one DIR, given are %d", n_args);
+    for (int i = 0; i < n_args; i++) {
+        struct hashing h = *asked;
+        int found;
+
+        if (i > 0)
+            dcpk_cli_printf(stdout, "\n");
+        if (n_args > 1)
+            dcpk_cli_printf(stdout, "# %s\n", args[i]);
+        found = run_hash(&h, args[i]);
+        if (found > code)
+            code = found;
+    }
+    return code;
 }
 
 #define DCPK_OPT_STRUCT struct hashing
@@ -178,7 +203,7 @@ int dcpk_cmd_hash(int argc, char **argv, struct dcpk_ranks *ranks)
     struct hashing h = {.verbosity = {.command = NAME}, .env = dcpk_cli_env(ranks)};
     const struct dcpk_cli cli = {
         .name = NAME,
-        .usage = "[options] DIR",
+        .usage = "[options] DIR...",
         .summary = "Print the XXH3-128 of every tensor (its elements in row-major order, all "
                    "chunks joined), of every object (\"*\") and of the common state (\"+\"), in "
                    "key order, and the SHA-256 of the whole at the end. Objects are hashed by "
@@ -187,14 +212,15 @@ int dcpk_cmd_hash(int argc, char **argv, struct dcpk_ranks *ranks)
         .values = &h,
         .example = "dcpkit hash --threads 2 checkpoints/run/iter_0000004",
         .min_args = 1,
-        .max_args = 1,
+        .max_args = INT_MAX,
     };
-    struct dcpk_run_args in;
-    const int code = dcpk_cli_parse_run(&cli, argc, argv, &h.iteration, &in);
+    char **args;
+    int n_args;
+    const int code = dcpk_cli_parse(&cli, argc, argv, &args, &n_args);
 
     if (code >= 0)
         return code;
     if (h.of_files && h.of_fingerprints)
         return dcpk_cli_usage(NAME, "--files and --fingerprint are two kinds of lists: choose one");
-    return run_hash(&h, in.path);
+    return hash_all(&h, args, n_args);
 }

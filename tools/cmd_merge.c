@@ -73,12 +73,8 @@ static dcpk_status find_merge_target(struct request *r, const struct dcpk_format
 {
     struct dcpk_checkpoint *first = NULL;
 
-    if (r->args.to != NULL) {
-        *to = dcpk_format_find(r->args.to);
-        if (*to == NULL)
-            return dcpk_fail(err, DCPK_EUSAGE, "no format is called '%s'", r->args.to);
-        return DCPK_OK;
-    }
+    if (r->args.to != NULL)
+        return dcpk_cli_find_target(r->args.to, to, err);
     if (dcpk_cli_open(r->inputs[0].path, NULL, &r->args.verbosity, &first, NULL, err) != DCPK_OK)
         return err->status;
     *to = first->format;

@@ -79,9 +79,9 @@ static int finish(void)
     return DCPK_EXIT_OK;
 }
 
-static int put_main_help(void)
+static int put_main_help(FILE *to)
 {
-    dcpk_cli_printf(stdout,
+    dcpk_cli_printf(to,
                     "usage: dcpkit COMMAND [options] ARGUMENTS\n"
                     "Convert, inspect, hash and verify checkpoints of Megatron, without Python.\n"
                     "\n"
@@ -94,24 +94,23 @@ static int put_main_help(void)
         if (commands[i].others != NULL)
             n = snprintf(text, sizeof text, "%s (also: %s)", commands[i].summary,
                          commands[i].others);
-        dcpk_cli_printf(stdout, "  %-*s", COMMAND_COLUMNS, commands[i].name);
-        dcpk_cli_put_wrapped(stdout, text, (size_t)n, column, column);
-        dcpk_cli_printf(stdout, "\n");
+        dcpk_cli_printf(to, "  %-*s", COMMAND_COLUMNS, commands[i].name);
+        dcpk_cli_put_wrapped(to, text, (size_t)n, column, column);
+        dcpk_cli_printf(to, "\n");
     }
     dcpk_cli_printf(
-        stdout,
-        "\n"
-        "options:\n"
-        "  -h, --help                          print this, or with a command its help, as does "
-        "'help'\n"
-        "                                      ('help knob' explains the flags of 'train')\n"
-        "  -V, --version                       print version, formats and devices\n"
-        "\n"
-        "exit codes: 0 done, 1 the answer is no, 2 usage, 3 malformed or unsupported input,\n"
-        "4 system; a command that a signal stops ends by it (130 after Ctrl-C)\n"
-        "\n"
-        "example:\n"
-        "  dcpkit inspect checkpoints/run/iter_0000004\n");
+        to, "\n"
+            "options:\n"
+            "  -h, --help                          print this, or with a command its help, as does "
+            "'help'\n"
+            "                                      ('help knob' explains the flags of 'train')\n"
+            "  -V, --version                       print version, formats and devices\n"
+            "\n"
+            "exit codes: 0 done, 1 the answer is no, 2 usage, 3 malformed or unsupported input,\n"
+            "4 system; a command that a signal stops ends by it (130 after Ctrl-C)\n"
+            "\n"
+            "example:\n"
+            "  dcpkit inspect checkpoints/run/iter_0000004\n");
     return finish();
 }
 
@@ -360,7 +359,7 @@ int main(int argc, char **argv)
     setvbuf(stderr, line, _IOLBF, sizeof line); /* lines of several processes stay whole */
     mallopt(M_MMAP_THRESHOLD, OWN_MEMORY_BYTES);
     if (argc < 2) {
-        dcpk_cli_printf(stderr, "dcpkit: a command is missing; 'dcpkit --help' lists them\n");
+        (void)put_main_help(stderr);
         return DCPK_EXIT_USAGE;
     }
     if (strcmp(argv[1], "help") == 0 && argc > 2 && strcmp(argv[2], "knob") == 0)
@@ -368,7 +367,7 @@ int main(int argc, char **argv)
     if (strcmp(argv[1], "help") == 0 && argc > 2 && !asks_help(argv[2]))
         return run_command(2, (char *[]){argv[2], help, NULL});
     if (asks_help(argv[1]))
-        return put_main_help();
+        return put_main_help(stdout);
     if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0)
         return put_version();
     dcpk_cli_catch_signals();

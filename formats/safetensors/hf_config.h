@@ -47,10 +47,11 @@ dcpk_status dcpk_hf_config_to_args(const struct dcpk_hf_import *import, struct d
  * Checks that the args of a checkpoint meet the map's requirements (args, rows, a kind of rope). An
  * arg that is absent counts as the parser's default, and one that the map does not name must have
  * the value that changes nothing: a window, say, is not Llama's. args: the attributes' DICT, of any
- * release. Errors: DCPK_EMISMATCH naming the first that does not hold; DCPK_ENOMEM.
+ * release. *distance: how far the args are from the map, by how many do not hold. Errors:
+ * DCPK_EMISMATCH naming the first of them; DCPK_ENOMEM.
  */
 dcpk_status dcpk_hf_args_hold(const struct dcpk_hf_map *map, const struct dcpk_value *args,
-                              struct dcpk_error *err);
+                              size_t *distance, struct dcpk_error *err);
 
 struct dcpk_hf_export {
     const struct dcpk_hf_map *map;

@@ -8,6 +8,8 @@
 #include "lib/base/text.h"
 #include "lib/model/norms.h"
 
+#define LACKING 10 /* an arg that a family lacks counts as so many values that differ */
+
 static bool map_names(const struct dcpk_hf_map *map, const char *arg)
 {
     for (size_t i = 0; i < map->n_config; i++)
@@ -51,6 +53,7 @@ static void check_args_unnamed(struct dcpk_hf_exporting *m)
 
         if (!dcpk_arg_is_off(arg, m->attrs) || map_expresses(m->map, arg))
             continue;
+        m->n_lacking++;
         dcpk_hf_fault(&m->faults, DCPK_EMISMATCH, "%s is %s, which family '%s' does not have",
                       arg->name, dcpk_hf_show(m->arena, dcpk_arg_value(m->attrs, arg->name)),
                       m->map->family);
@@ -142,7 +145,7 @@ dcpk_status dcpk_hf_config_compute(struct dcpk_hf_exporting *m, struct dcpk_erro
 }
 
 dcpk_status dcpk_hf_args_hold(const struct dcpk_hf_map *map, const struct dcpk_value *args,
-                              struct dcpk_error *err)
+                              size_t *distance, struct dcpk_error *err)
 {
     struct dcpk_hf_exporting m = {.map = map, .attrs = args};
     struct dcpk_arena *arena = dcpk_arena_new(0, err);
@@ -153,6 +156,7 @@ dcpk_status dcpk_hf_args_hold(const struct dcpk_hf_map *map, const struct dcpk_v
     if (dcpk_hf_config_compute(&m, err) == DCPK_OK && m.faults.n > 0)
         (void)dcpk_fail(err, DCPK_EMISMATCH, "%.*s", (int)m.faults.first_bytes,
                         (const char *)m.faults.text.data);
+    *distance = m.faults.n + LACKING * m.n_lacking;
     dcpk_bytes_release(&m.faults.text);
     dcpk_arena_free(arena);
     return err->status;

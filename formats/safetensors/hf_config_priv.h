@@ -108,6 +108,7 @@ struct dcpk_hf_exporting {
     struct dcpk_arena *arena;
     struct dcpk_hf_dict config;
     struct dcpk_hf_faults faults;
+    size_t n_lacking; /* of the faults: args that the family does not have */
 };
 
 /* One row: args become a key of config.json, or a fault. Errors: DCPK_ENOMEM. */

@@ -13,7 +13,8 @@
 #include "lib/model/account.h"
 #include "lib/model/norms.h"
 
-#define NO_PARAM UINT32_MAX
+#define NO_PARAM    UINT32_MAX
+#define MAX_NEAREST 3 /* families that do not fit, named with why */
 
 /* Everything while a model is written by a map. */
 struct exporting {
@@ -30,6 +31,7 @@ struct exporting {
     const char *first_added;
     float addend;
     struct dcpk_hf_faults faults;
+    size_t distance; /* from the map that was tried last */
 };
 
 static const struct dcpk_value *export_attrs(const struct exporting *e)
@@ -94,11 +96,10 @@ static dcpk_status match_map(struct exporting *e, const struct dcpk_hf_map *map,
                              struct dcpk_error *err)
 {
     struct dcpk_arena *arena = e->out->arena;
-    size_t n_faults;
     bool *is_taken;
 
     e->map = map;
-    if (dcpk_hf_args_hold(map, export_attrs(e), err) ||
+    if (dcpk_hf_args_hold(map, export_attrs(e), &e->distance, err) ||
         dcpk_hf_sizes_read(export_attrs(e), arena, &e->sizes, err) ||
         dcpk_hf_bind(map, &e->sizes, NULL, arena, &e->bindings, err))
         return err->status;
@@ -107,35 +108,65 @@ static dcpk_status match_map(struct exporting *e, const struct dcpk_hf_map *map,
     if (e->params == NULL || is_taken == NULL)
         return err->status;
     match_params(e, is_taken);
-    n_faults = e->faults.n;
+    e->distance = e->faults.n;
     if (dcpk_hf_faults_end(&e->faults, err))
-        dcpk_context(err, "the map of %s does not fit, in %zu places", map->family, n_faults);
+        dcpk_context(err, "the map of %s does not fit, in %zu places", map->family, e->distance);
     e->faults = (struct dcpk_hf_faults){.n = 0};
     return err->status;
 }
 
-/* The first map that fits; else why each one does not. */
+/* Why a family does not fit. */
+struct misfit {
+    const char *family;
+    size_t distance;
+    struct dcpk_error why;
+};
+
+static int compare_misfits(const void *left, const void *right)
+{
+    const struct misfit *a = left, *b = right;
+
+    if (a->distance != b->distance)
+        return a->distance < b->distance ? -1 : 1;
+    return strcmp(a->family, b->family);
+}
+
+/* Reports why the nearest families do not fit, and the names of the others. */
+static dcpk_status fail_no_family(struct misfit *misfits, size_t n, struct dcpk_error *err)
+{
+    struct dcpk_bytes text = {0};
+
+    qsort(misfits, n, sizeof *misfits, compare_misfits);
+    for (size_t i = 0; i < n && i < MAX_NEAREST; i++)
+        dcpk_bytes_printf(&text, "%s%s: %.160s", i == 0 ? "" : "; ", misfits[i].family,
+                          misfits[i].why.text);
+    for (size_t i = MAX_NEAREST; i < n; i++)
+        dcpk_bytes_printf(&text, "%s%s", i == MAX_NEAREST ? "; further away are " : ", ",
+                          misfits[i].family);
+    if (dcpk_bytes_status(&text, err) == DCPK_OK)
+        (void)dcpk_fail(err, DCPK_EMISMATCH, "no family fits it: %.*s", (int)text.n_bytes,
+                        (const char *)text.data);
+    dcpk_bytes_release(&text);
+    return err->status;
+}
+
+/* The first map that fits. */
 static dcpk_status find_map(struct exporting *e, const struct dcpk_hf_maps *maps,
                             struct dcpk_error *err)
 {
-    struct dcpk_bytes why = {0};
-    dcpk_status st;
+    struct misfit *misfits = dcpk_arena_array(e->out->arena, maps->n, sizeof *misfits, err);
 
+    if (misfits == NULL)
+        return err->status;
     for (size_t i = 0; i < maps->n; i++) {
-        st = match_map(e, maps->list[i], err);
+        const dcpk_status st = match_map(e, maps->list[i], err);
+
         if (st == DCPK_OK || !dcpk_status_is_content(st))
-            goto out;
-        dcpk_bytes_printf(&why, "%s%s: %.120s", i == 0 ? "" : "; ", maps->list[i]->family,
-                          err->text);
+            return st;
+        misfits[i] = (struct misfit){maps->list[i]->family, e->distance, *err};
         *err = (struct dcpk_error)DCPK_ERROR_INIT;
     }
-    st = dcpk_bytes_status(&why, err);
-    if (st == DCPK_OK)
-        st = dcpk_fail(err, DCPK_EMISMATCH, "no family fits it: %.*s", (int)why.n_bytes,
-                       (const char *)why.data);
-out:
-    dcpk_bytes_release(&why);
-    return st;
+    return fail_no_family(misfits, maps->n, err);
 }
 
 /* The family that is named, that of the configuration that is laid under, or the first that

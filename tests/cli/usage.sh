@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # usage.sh - command lines that make no sense: exit 2 and one line that says what to do.
 sample=$SAMPLES/torch_dist_c_dense_tp2pp2
-refuses "no command" 2 'dcpkit --help' "$DCPKIT"
+code=0
+"$DCPKIT" 2>listed || code=$?
+diff listed <("$DCPKIT" --help) && echo "no command: exit $code, and the help"
 "$DCPKIT" help | head -n 1
 diff <("$DCPKIT" help convert) <("$DCPKIT" convert --help)
 for word in help --help -h; do
@@ -11,14 +13,22 @@ done
 refuses "help for nothing" 2 "unknown command 'nothing'" "$DCPKIT" help nothing
 refuses "an empty IN" 2 'name of the input is empty' "$DCPKIT" convert --to zarr '' out
 refuses "unknown target" 2 "'npz'; --to takes fsdp_dtensor, torch_dist, zarr or huggingface" "$DCPKIT" convert --to npz "$sample" out
+refuses "a slip in a target" 2 "did you mean 'torch_dist'\\?" "$DCPKIT" convert --to torchdist "$sample" out
+refuses "a slip in a target of merge" 2 "did you mean 'hf'\\?" "$DCPKIT" merge --to hff --weights 1,1 "$sample" "$sample" out
 refuses "unknown command" 2 'konvert.*convert' "$DCPKIT" konvert a b
 for command in convert inspect hash verify print-torch-dcp-in-json \
     convert-torch-dist-to-fsdp-dtensor; do
     refuses "$command, unknown option" 2 '--no-such' "$DCPKIT" $command --no-such a b
     [ $command != inspect ] || continue # the current folder, or several
     refuses "$command without arguments" 2 "$command" "$DCPKIT" $command
+    [ $command != hash ] || continue # several
     refuses "$command, too many arguments" 2 "$command" "$DCPKIT" $command a b c d
 done
+for option in --json --check=list; do
+    refuses "hash $option of several" 2 'take one DIR, given are 2' "$DCPKIT" hash $option "$sample" "$sample"
+done
+"$DCPKIT" hash "$sample" >one
+diff <("$DCPKIT" hash "$sample" "$sample/iter_0000004") <(echo "# $sample" && cat one && echo && echo "# $sample/iter_0000004" && cat one)
 refuses "compare-two-checkpoint with one" 2 'missing' "$DCPKIT" compare-two-checkpoint "$sample"
 refuses "threads 0" 2 'threads' "$DCPKIT" hash --threads 0 "$sample"
 refuses "threads many" 2 'threads' "$DCPKIT" hash --threads many "$sample"

@@ -29,10 +29,11 @@ static void check_back(const struct dcpk_hf_map *map, const struct dcpk_value *a
     struct dcpk_hf_export wish = {
         .map = map, .args = dcpk_value_attrs(args), .vocab_size = 8, .dtype = DCPK_F32};
     struct dcpk_bytes text = {0};
+    size_t distance;
 
     (void)dcpk_value_as_int(dcpk_value_get(wish.args, "vocab_size"), &wish.vocab_size);
     (void)dcpk_value_as_int(dcpk_value_get(wish.args, "mtp_num_layers"), &wish.n_mtp);
-    if (dcpk_hf_args_hold(map, wish.args, err) == DCPK_OK) {
+    if (dcpk_hf_args_hold(map, wish.args, &distance, err) == DCPK_OK) {
         if (dcpk_hf_config_write(&wish, &text, err) != DCPK_OK ||
             args_of(map, (const char *)text.data, text.n_bytes, arena, err) == NULL)
             abort();

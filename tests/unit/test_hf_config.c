@@ -282,6 +282,7 @@ static void each_family(void **state)
         const struct dcpk_hf_map *map;
         const struct dcpk_value *attrs;
         char label[300];
+        size_t distance;
 
         fresh();
         (void)snprintf(label, sizeof label, "%s%s: %s", families[i].family, families[i].config,
@@ -290,7 +291,7 @@ static void each_family(void **state)
         CHECK_OK(import(map, whole_config(families[i].family, families[i].config), label, &attrs),
                  label);
         CHECK_EQ_STR(show(dcpk_value_get(attrs, families[i].arg)), families[i].value, label);
-        CHECK_OK(dcpk_hf_args_hold(map, attrs, &err), label);
+        CHECK_OK(dcpk_hf_args_hold(map, attrs, &distance, &err), label);
     }
 }
 
