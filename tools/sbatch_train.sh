@@ -18,7 +18,8 @@
 # name the folder of an unpacked release, DCPKIT_IMAGE an image of tools/packaging/dcpkit.def. A task is a rank; with --device cuda
 # in OPTIONS each takes a GPU of its node (add --gpus-per-node). A job that is killed, preempted or submitted again resumes
 # from the newest checkpoint in RUN, and RUN.jsonl goes on. Without Slurm the same file runs under mpirun:
-# CONFIG=... RUN=... RANKS=4 tools/sbatch_train.sh. Exit codes are those of dcpkit; 2 also for a setting that cannot work here.
+# CONFIG=... RUN=... RANKS=4 tools/sbatch_train.sh. Exit codes are those of dcpkit; 2 also for a setting that cannot work here,
+# 4 for a job of which nothing was started.
 set -euo pipefail
 
 # ---- settings ----
@@ -55,4 +56,11 @@ read -r -a options <<<"$OPTIONS"
 [ ! -e "$RUN/latest_checkpointed_iteration.txt" ] || options+=(--load "$RUN")
 command=("${dcpkit[@]}" train --config "$CONFIG" "${options[@]+"${options[@]}"}" --save "$RUN" --save-interval "$INTERVAL" --log "$RUN.jsonl")
 echo "${launch[*]} ${command[*]}"
-exec "${launch[@]}" "${command[@]}"
+[ "${launch[0]}" = srun ] || exec "${launch[@]}" "${command[@]}"
+# srun of Slurm 22.05 ends with 0 where it can start the step on no node. A run that starts adds a line to its log.
+before=$(stat -c %s "$RUN.jsonl" 2>/dev/null || echo 0)
+"${launch[@]}" "${command[@]}"
+[ "$(stat -c %s "$RUN.jsonl" 2>/dev/null || echo 0)" -gt "$before" ] || {
+    echo "sbatch_train.sh: srun ended with 0, and '$RUN.jsonl' has no new line: nothing was started" >&2
+    exit 4
+}

@@ -125,6 +125,7 @@ check "no such program" test "$(ends "$(conversion none DCPKIT=nothing)")" -eq 2
 # What a step of the next job needs is taken on each host.
 for ((i = 0; i < N_HOSTS; i++)); do on "$i" bash -c 'touch /tmp/slurmd/stepd.slurm.pmix.{1..40}.0'; done
 check "no step starts" test "$(ends "$(conversion none)")" -eq 4 -a "$(grep -c "'$WORK/none' is not complete" none.out)" -eq 1
+check "nor one of a training" test "$(ends "$(training none)")" -eq 4 -a "$(grep -c 'nothing was started' none.out)" -eq 1
 for ((i = 0; i < N_HOSTS; i++)); do on "$i" find /tmp/slurmd -name 'stepd.slurm.pmix.*' -delete; done
 
 check "a job by an unpacked release" test "$(ends "$(conversion by_release DCPKIT="$WORK/release")")" -eq 0
