@@ -106,6 +106,19 @@ dcpk_status dcpk_check_file_path(const char *what, const char *path, bool may_re
     return DCPK_OK;
 }
 
+bool dcpk_is_page(const char *path)
+{
+    char text[sizeof DCPK_DOC_PAGE_BEGIN - 1];
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    ssize_t n = 0;
+
+    if (fd >= 0) {
+        n = read(fd, text, sizeof text);
+        close(fd);
+    }
+    return n == (ssize_t)sizeof text && memcmp(text, DCPK_DOC_PAGE_BEGIN, sizeof text) == 0;
+}
+
 dcpk_status dcpk_check_page(const char *path, const char *in, struct dcpk_error *err)
 {
     struct dcpk_path there;
@@ -114,8 +127,9 @@ dcpk_status dcpk_check_page(const char *path, const char *in, struct dcpk_error 
         return DCPK_OK;
     if (dcpk_run_check_apart(in, path, err) || dcpk_path_look(AT_FDCWD, path, 0, &there, err))
         return err->status;
-    if (there.kind == DCPK_PATH_FILE)
-        return dcpk_fail(err, DCPK_EUSAGE, "the page '%s' exists", path);
+    if (there.kind == DCPK_PATH_FILE && !dcpk_is_page(path))
+        return dcpk_fail(err, DCPK_EUSAGE, "'%s' is not a page of dcpkit: it is not replaced",
+                         path);
     return dcpk_check_file_path("page", path, true, err);
 }
 

@@ -315,6 +315,8 @@ dcpk_status dcpk_doc_json(const struct dcpk_doc *doc, struct dcpk_json_out *j,
  * of each table are in it, and a sentence gives the number of the others.
  */
 #define DCPK_DOC_PAGE_ROWS 1000
+/* The first bytes of each page: a file that begins with them may be replaced by another page. */
+#define DCPK_DOC_PAGE_BEGIN "<!doctype html>\n<!-- a page of dcpkit -->\n"
 dcpk_status dcpk_doc_html(const struct dcpk_doc *doc, const struct dcpk_doc_out *out,
                           struct dcpk_error *err);
 

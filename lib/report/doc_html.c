@@ -176,8 +176,8 @@ static void html_begin_page(struct dcpk_doc_pipe *pipe, const struct dcpk_doc *d
 {
     const char *title = dcpk_text_or(doc->title, "");
 
-    dcpk_pipe_text(pipe,
-                   "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+    dcpk_pipe_text(pipe, DCPK_DOC_PAGE_BEGIN
+                   "<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
                    "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
                    "<meta name=\"color-scheme\" content=\"light dark\">\n"
                    "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "

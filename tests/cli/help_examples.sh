@@ -22,10 +22,10 @@ for command in $commands ''; do
     dcpkit $command --help >help 2>err || echo "$command --help: exit $?"
     [ ! -s err ] || echo "$command --help: $(cat err)"
     awk -v "of=$command --help" 'length > 100 { print of ": more than 100 columns: " $0 }' help
-    existing='not replaced' # what becomes of a page that is there
-    ! grep -q '^ *--force ' help || existing='replaced only with --force'
-    ! grep -q '^ *--html ' help || tr -s ' \n' ' ' <help | grep -q "an existing FILE is $existing" ||
-        echo "$command --help: --html does not say that an existing FILE is $existing"
+    existing='any other FILE is not' # what becomes of a page that is there
+    ! grep -q '^ *--force ' help || existing='any other FILE only with --force'
+    ! grep -q '^ *--html ' help || tr -s ' \n' ' ' <help | grep -q "an existing page is replaced, $existing" ||
+        echo "$command --help: --html does not say: an existing page is replaced, $existing"
     example=$(sed -n '/^example:/{n;s/^  //p;}' help)
     case $example in
     dcpkit\ *) eval "$example" >out 2>err || echo "$example: exit $?: $(cat err)" ;;

@@ -53,25 +53,33 @@ mkdir '<b>&' && ln -s "$dense" '<b>&/<i>'
 page odd '&lt;b&gt;&amp;/&lt;i&gt;'
 ! grep -qF '<b>' p/odd.html || echo "a path is markup"
 
+# a page takes the place of one that is there, of no other file
+"$DCPKIT" check --html p/odd.html "$dense" >/dev/null
+page odd 'loads in'
+printf '<!doctype html>\n<!-- mine -->\n%0100d\n' 0 >p/other
+
 # where it cannot stand
 cp -RL --no-preserve=mode "$dense" in
 for command in inspect check "compare-two-checkpoint one"; do
     read -ra words <<<"$command"
-    refuses "$command, existing" 2 "the page 'p/odd.html' exists" "$DCPKIT" "${words[@]}" --html p/odd.html in
+    refuses "$command, not a page" 2 "'p/other' is not a page of dcpkit" "$DCPKIT" "${words[@]}" --html p/other in
     refuses "$command, into IN" 2 "in/iter_0000004/p.html' .*in" \
         "$DCPKIT" "${words[@]}" --html in/iter_0000004/p.html in
     refuses "$command, no folder" 4 "the page 'none/p.html' cannot be written" \
         "$DCPKIT" "${words[@]}" --html none/p.html in
 done
-refuses "convert, existing" 2 "the page 'p/odd.html' exists" \
-    "$DCPKIT" convert --to fsdp_dtensor --html p/odd.html in new
+refuses "convert, not a page" 2 "the page 'p/other' exists" \
+    "$DCPKIT" convert --to fsdp_dtensor --html p/other in new
 refuses "convert, into IN" 2 "in/p.html' .*in" "$DCPKIT" convert --to fsdp_dtensor --html in/p.html in new
 refuses "convert, into OUT" 2 "the page 'new/p.html' would be inside the output" \
     "$DCPKIT" convert --to fsdp_dtensor --html new/p.html in new
 refuses "convert, the report as well" 2 "two of the report, the page and the list of hashes are 'r'" \
     "$DCPKIT" convert --to fsdp_dtensor --html r --report r in new
-"$DCPKIT" convert --quiet --force --to fsdp_dtensor --html p/odd.html in out
+"$DCPKIT" convert --quiet --to fsdp_dtensor --html p/odd.html in second
 page odd 'fsdp_dtensor'
+"$DCPKIT" convert --quiet --force --to fsdp_dtensor --html p/other in out
+page_of_other=$(head -c 15 p/other) && [ "$page_of_other" = '<!doctype html>' ] && ! grep -q mine p/other ||
+    echo "--force did not replace a file"
 
 # a run that fails leaves no page
 rm in/iter_0000004/__3_0.distcp
@@ -81,5 +89,5 @@ for command in "inspect --stats" "compare-two-checkpoint one" "convert --to fsdp
     [ "${words[0]}" != convert ] || out=new
     # shellcheck disable=SC2086 # out: none, or one word
     "$DCPKIT" "${words[@]}" --html p/failed.html in $out >/dev/null 2>&1 && echo "$command: passed"
-    [ "$(find p -type f | wc -l)" = 7 ] || echo "$command: left $(ls p)"
+    [ "$(find p -type f | wc -l)" = 8 ] || echo "$command: left $(ls p)"
 done
