@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* compare_page.c - differences of two checkpoints on a page, by part. */
 #include <inttypes.h>
+#include <math.h>
 
+#include "lib/base/order.h"
 #include "tools/compare_report.h"
 
 /* Texts of the kinds of differences, for people. */
@@ -98,6 +100,37 @@ static void report_page_list(const struct dcpk_differences *list, const char *wh
         dcpk_doc_show(doc, &(struct dcpk_doc_table){.fill = fill_part,
                                                     .context = dcpk_doc_keep(doc, &of, sizeof of)});
     }
+}
+
+void dcpk_compare_report_headline(const struct dcpk_compare_report *report, struct dcpk_doc *doc)
+{
+    struct dcpk_doc_bar bars[] = {{"equal", 0, DCPK_DOC_GOOD},
+                                  {"different", 0, DCPK_DOC_BAD},
+                                  {"only in A", 0, DCPK_DOC_WARN},
+                                  {"only in B", 0, DCPK_DOC_WARN}};
+    double max_abs = 0;
+
+    for (int p = 0; p < DCPK_N_COMPARED; p++) {
+        const struct dcpk_part_result *part = &report->parts[p];
+
+        bars[0].count += part->n_compared - part->n_different;
+        bars[1].count += part->n_different;
+        bars[2].count += part->n_only[0];
+        bars[3].count += part->n_only[1];
+    }
+    for (const struct dcpk_difference *d = report->differences.first; d != NULL; d = d->next)
+        if (d->kind == DCPK_ELEMENTS_DIFFER)
+            max_abs = fmax(max_abs, d->measured.max_abs);
+    dcpk_doc_headline(
+        doc,
+        &(struct dcpk_doc_headline){
+            .figures = {{dcpk_doc_format(doc, "%" PRIu64, report->n_tensors), "tensors compared"},
+                        {dcpk_doc_format(doc, "%" PRIu64, report->differences.n), "differences"},
+                        {dcpk_doc_format(doc, "%.3g", max_abs),
+                         "largest difference of an element"}},
+            .bar_title = "tensors and values",
+            .bars = bars,
+            .n_bars = DCPK_COUNT(bars)});
 }
 
 void dcpk_compare_report_page(const struct dcpk_compare_report *report, struct dcpk_doc *doc)

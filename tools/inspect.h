@@ -48,7 +48,10 @@ void dcpk_inspect_report(const struct dcpk_inspection *in, struct dcpk_doc *doc)
 /* Its parts: keys; statistics; a table of the iterations of a run folder. */
 void dcpk_inspect_report_keys(const struct dcpk_inspection *in, struct dcpk_doc *doc);
 void dcpk_inspect_report_stats(const struct dcpk_inspection *in, struct dcpk_doc *doc);
-/* For a page: maps of the largest tensors that are cut; histograms of the statistics. */
+/* For a page: the first screen; "70.6 B" on it; maps of the largest tensors that are cut;
+ * histograms of the statistics. */
+void dcpk_inspect_report_headline(const struct dcpk_inspection *in, struct dcpk_doc *doc);
+const char *dcpk_short_count(uint64_t n, struct dcpk_doc *doc);
 void dcpk_inspect_report_maps(const struct dcpk_inspection *in, struct dcpk_doc *doc);
 void dcpk_inspect_report_histograms(const struct dcpk_inspection *in, struct dcpk_doc *doc);
 struct dcpk_doc_table dcpk_inspect_iterations(const struct dcpk_run_list *list);

@@ -245,10 +245,10 @@ static void report_histogram(struct dcpk_doc *doc, const char *title,
     while (last > first && counts[last] == 0)
         last--;
     if (n_zero > 0)
-        bars[n++] = (struct dcpk_doc_bar){"0", n_zero};
+        bars[n++] = (struct dcpk_doc_bar){"0", n_zero, 0};
     for (int i = first; i <= last; i++)
         bars[n++] = (struct dcpk_doc_bar){
-            dcpk_doc_format(doc, "1e%d to 1e%d", i + MIN_DECADE, i + 1 + MIN_DECADE), counts[i]};
+            dcpk_doc_format(doc, "1e%d to 1e%d", i + MIN_DECADE, i + 1 + MIN_DECADE), counts[i], 0};
     dcpk_doc_bars(doc, title, bars, n);
 }
 

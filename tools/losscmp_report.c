@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "lib/base/order.h"
 #include "tools/cmd.h"
 #include "tools/print_doc.h"
 
@@ -289,6 +290,24 @@ static struct dcpk_doc_curve log_curve(struct dcpk_doc *doc, const char *label,
     return curve;
 }
 
+static void report_loss_headline(const struct dcpk_loss_report *report, struct dcpk_doc *doc)
+{
+    const size_t n_only = lack_count(&report->a_lacks) + lack_count(&report->b_lacks);
+    const struct dcpk_doc_bar bars[] = {{"equal", report->n - report->n_different, DCPK_DOC_GOOD},
+                                        {"different", report->n_different, DCPK_DOC_BAD},
+                                        {"in one log alone", n_only, DCPK_DOC_WARN}};
+
+    dcpk_doc_headline(
+        doc, &(struct dcpk_doc_headline){
+                 .figures = {{dcpk_doc_format(doc, "%zu", report->n), "iterations compared"},
+                             {dcpk_doc_format(doc, "%zu", report->n_different), "different"},
+                             {dcpk_doc_format(doc, "%.3g", report->max_gap[DCPK_LOSS]),
+                              "largest relative difference of losses"}},
+                 .bar_title = "iterations",
+                 .bars = bars,
+                 .n_bars = DCPK_COUNT(bars)});
+}
+
 void dcpk_losscmp_report(const struct dcpk_losscmp_shown *shown, struct dcpk_doc *doc)
 {
     const struct dcpk_loss_report *report = shown->report;
@@ -300,8 +319,8 @@ void dcpk_losscmp_report(const struct dcpk_losscmp_shown *shown, struct dcpk_doc
 
     doc->title =
         dcpk_doc_format(doc, "%s and %s", dcpk_page_title(shown->a), dcpk_page_title(shown->b));
-    doc->subtitle = report->is_equal ? "equal" : "different";
     doc->media = DCPK_DOC_PAGE;
+    report_loss_headline(report, doc);
     report_loss_answer(shown, doc);
     dcpk_doc_curves(doc, "loss by iteration", curves, 2);
     dcpk_doc_heading(doc, "parts");

@@ -165,12 +165,18 @@ void dcpk_doc_row(struct dcpk_doc *doc, const char *label, const char *fmt, ...)
 
 void dcpk_doc_verdict(struct dcpk_doc *doc, bool is_good, const char *fmt, ...)
 {
-    const unsigned tone = is_good ? DCPK_DOC_GOOD : DCPK_DOC_BAD;
+    const unsigned media = doc->media;
     va_list ap;
 
     va_start(ap, fmt);
-    add_row(doc, "verdict", tone, format_text(doc, fmt, ap));
+    doc->verdict = format_text(doc, fmt, ap);
     va_end(ap);
+    doc->tone = is_good ? DCPK_DOC_GOOD : DCPK_DOC_BAD;
+    if (media == DCPK_DOC_PAGE)
+        return;
+    doc->media = DCPK_DOC_TEXT;
+    add_row(doc, "verdict", doc->tone, doc->verdict);
+    doc->media = media;
 }
 
 void dcpk_doc_note(struct dcpk_doc *doc, const char *label, const char *text)
@@ -205,31 +211,44 @@ void dcpk_doc_heading(struct dcpk_doc *doc, const char *text)
     add_item(doc, &(struct dcpk_doc_item){.kind = DCPK_ITEM_HEADING, .text = text});
 }
 
+static void add_figure(struct dcpk_doc *doc, enum dcpk_item_kind kind, const char *title,
+                       const void *data, size_t n, size_t item_bytes)
+{
+    add_item(doc, &(struct dcpk_doc_item){.kind = kind,
+                                          .media = DCPK_DOC_PAGE,
+                                          .text = title,
+                                          .data = dcpk_doc_keep(doc, data, n * item_bytes),
+                                          .n = n});
+}
+
+void dcpk_doc_headline(struct dcpk_doc *doc, const struct dcpk_doc_headline *headline)
+{
+    struct dcpk_doc_headline kept = *headline;
+
+    kept.bars = dcpk_doc_keep(doc, headline->bars, headline->n_bars * sizeof *headline->bars);
+    add_figure(doc, DCPK_ITEM_HEADLINE, NULL, &kept, 1, sizeof kept);
+}
+
+void dcpk_doc_chips(struct dcpk_doc *doc, const struct dcpk_doc_chip *chips, size_t n)
+{
+    add_figure(doc, DCPK_ITEM_CHIPS, NULL, chips, n, sizeof *chips);
+}
+
 void dcpk_doc_map(struct dcpk_doc *doc, const struct dcpk_doc_map *map)
 {
-    add_item(doc, &(struct dcpk_doc_item){.kind = DCPK_ITEM_MAP,
-                                          .media = DCPK_DOC_PAGE,
-                                          .data = dcpk_doc_keep(doc, map, sizeof *map)});
+    add_figure(doc, DCPK_ITEM_MAP, NULL, map, 1, sizeof *map);
 }
 
 void dcpk_doc_bars(struct dcpk_doc *doc, const char *title, const struct dcpk_doc_bar *bars,
                    size_t n)
 {
-    add_item(doc, &(struct dcpk_doc_item){.kind = DCPK_ITEM_BARS,
-                                          .media = DCPK_DOC_PAGE,
-                                          .text = title,
-                                          .data = dcpk_doc_keep(doc, bars, n * sizeof *bars),
-                                          .n = n});
+    add_figure(doc, DCPK_ITEM_BARS, title, bars, n, sizeof *bars);
 }
 
 void dcpk_doc_curves(struct dcpk_doc *doc, const char *title, const struct dcpk_doc_curve *curves,
                      size_t n)
 {
-    add_item(doc, &(struct dcpk_doc_item){.kind = DCPK_ITEM_CURVES,
-                                          .media = DCPK_DOC_PAGE,
-                                          .text = title,
-                                          .data = dcpk_doc_keep(doc, curves, n * sizeof *curves),
-                                          .n = n});
+    add_figure(doc, DCPK_ITEM_CURVES, title, curves, n, sizeof *curves);
 }
 
 /* ---- for both ---- */

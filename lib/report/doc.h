@@ -123,6 +123,7 @@ enum dcpk_doc_cell_flags {
     DCPK_DOC_MEASURED = 4, /* as wide in text as the widest of its column */
     DCPK_DOC_GOOD = 8,     /* shown in green, where there are colours */
     DCPK_DOC_BAD = 16,     /* in red */
+    DCPK_DOC_WARN = 128,   /* in amber; in a page alone */
     DCPK_DOC_NOT_TEXT = 32, /* left out of text */
     DCPK_DOC_NOT_PAGE = 64, /* left out of a page */
 };
@@ -215,6 +216,26 @@ struct dcpk_doc_map {
 struct dcpk_doc_bar {
     const char *label;
     uint64_t count;
+    unsigned tone; /* DCPK_DOC_GOOD, _WARN or _BAD; 0: a colour of its own */
+};
+
+/* The first screen: at most three figures ("156 M", "parameters"), and their parts as one bar. */
+#define DCPK_DOC_N_FIGURES 3
+struct dcpk_doc_headline {
+    struct dcpk_doc_figure {
+        const char *value, *label; /* value NULL: there is none */
+    } figures[DCPK_DOC_N_FIGURES];
+    const char *bar_title;
+    const struct dcpk_doc_bar *bars; /* those of 0 are left out */
+    size_t n_bars;
+    bool is_bytes; /* the counts of bars */
+};
+
+/* One of a row of answers: "core 0.19", "loads with --no-load-rng". */
+struct dcpk_doc_chip {
+    const char *label, *text;
+    const char *why; /* NULL: nothing more */
+    unsigned tone;
 };
 
 /* Points (x, y) joined by a line, by x; those that are not finite are left out. */
@@ -243,6 +264,8 @@ struct dcpk_doc {
     struct dcpk_doc_style style;
     unsigned media;                         /* of the added items; 0: all */
     const char *command, *title, *subtitle; /* head of the page */
+    const char *verdict;                    /* the last one; NULL: there is none */
+    unsigned tone;                          /* of it */
     struct dcpk_error err;
 };
 
@@ -271,7 +294,7 @@ void dcpk_doc_table(struct dcpk_doc *doc, const char *key, const struct dcpk_doc
 void dcpk_doc_row(struct dcpk_doc *doc, const char *label, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 void dcpk_doc_note(struct dcpk_doc *doc, const char *label, const char *text);
-/* The row "verdict", in the colour of good or bad news. */
+/* The row "verdict", in the colour of good or bad news; a page has it in its head alone. */
 void dcpk_doc_verdict(struct dcpk_doc *doc, bool is_good, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 void dcpk_doc_line(struct dcpk_doc *doc, const char *fmt, ...)
@@ -282,7 +305,9 @@ void dcpk_doc_heading(struct dcpk_doc *doc, const char *text);
 void dcpk_doc_paragraph(struct dcpk_doc *doc, const char *text);
 void dcpk_doc_show(struct dcpk_doc *doc, const struct dcpk_doc_table *table);
 
-/* For pages. Its pointers are borrowed; the struct is copied. */
+/* For pages. Pointers are borrowed; structs are copied. */
+void dcpk_doc_headline(struct dcpk_doc *doc, const struct dcpk_doc_headline *headline);
+void dcpk_doc_chips(struct dcpk_doc *doc, const struct dcpk_doc_chip *chips, size_t n);
 void dcpk_doc_map(struct dcpk_doc *doc, const struct dcpk_doc_map *map);
 void dcpk_doc_bars(struct dcpk_doc *doc, const char *title, const struct dcpk_doc_bar *bars,
                    size_t n);

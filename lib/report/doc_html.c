@@ -197,6 +197,12 @@ static void html_begin_page(struct dcpk_doc_pipe *pipe, const struct dcpk_doc *d
         dcpk_html_text(pipe, doc->subtitle);
         dcpk_pipe_text(pipe, "</p>");
     }
+    if (doc->verdict != NULL) {
+        dcpk_pipe_printf(pipe, "<p class=\"verdict\"><span class=\"badge %s\">",
+                         dcpk_html_tone(doc->tone));
+        dcpk_html_text(pipe, doc->verdict);
+        dcpk_pipe_text(pipe, "</span></p>");
+    }
     dcpk_pipe_text(pipe, "</header>\n");
 }
 
@@ -228,6 +234,12 @@ static void html_put_item(struct dcpk_doc_pipe *pipe, const struct dcpk_doc_item
             dcpk_html_tree(pipe, table);
         else
             html_put_table(pipe, table);
+        break;
+    case DCPK_ITEM_HEADLINE:
+        dcpk_html_headline(pipe, item->data);
+        break;
+    case DCPK_ITEM_CHIPS:
+        dcpk_html_chips(pipe, item->data, item->n);
         break;
     case DCPK_ITEM_MAP:
         dcpk_html_map(pipe, item->data);

@@ -6,13 +6,12 @@
 #include "lib/report/html_priv.h"
 
 /* The picture, and the plot in it; units of SVG. */
-#define WIDTH     1000.0
-#define HEIGHT    420.0
-#define LEFT      130.0
-#define RIGHT     30.0
-#define TOP       20.0
-#define BOTTOM    60.0
-#define N_COLOURS 12 /* of the style sheet */
+#define WIDTH  1000.0
+#define HEIGHT 420.0
+#define LEFT   130.0
+#define RIGHT  30.0
+#define TOP    20.0
+#define BOTTOM 60.0
 
 /* The range of the axes. */
 struct span {
@@ -41,7 +40,7 @@ static double span_part(const struct span *span, double v)
 static void put_curve(struct dcpk_doc_pipe *pipe, const struct dcpk_doc_curve *curve, size_t number,
                       const struct span *x, const struct span *y)
 {
-    dcpk_pipe_printf(pipe, "<polyline class=\"c%zu\" points=\"", number % N_COLOURS);
+    dcpk_pipe_printf(pipe, "<polyline class=\"c%zu\" points=\"", number % DCPK_HTML_COLOURS);
     for (size_t i = 0; i < curve->n; i++) {
         if (!is_point(curve, i))
             continue;
@@ -88,7 +87,7 @@ void dcpk_html_curves(struct dcpk_doc_pipe *pipe, const char *title,
         put_curve(pipe, &curves[c], c, &x, &y);
     dcpk_pipe_text(pipe, "</svg>\n<ol class=\"boxes\">\n");
     for (size_t c = 0; c < n; c++) {
-        dcpk_pipe_printf(pipe, "<li class=\"c%zu\">", c % N_COLOURS);
+        dcpk_pipe_printf(pipe, "<li class=\"c%zu\">", c % DCPK_HTML_COLOURS);
         dcpk_html_text(pipe, curves[c].label);
         dcpk_pipe_text(pipe, "</li>\n");
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* html_figures.c - trees, maps and bars of a page; curves: html_curves.c. */
+/* html_figures.c - trees and maps of a page. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -209,7 +209,6 @@ void dcpk_html_tree(struct dcpk_doc_pipe *pipe, const struct dcpk_doc_table *tab
 #define MAP_WIDTH    1000.0
 #define LABEL_WIDTH  110.0 /* a box as wide as this, and as high as LABEL_HEIGHT, has its label */
 #define LABEL_HEIGHT 28.0
-#define N_COLOURS    12 /* of the style sheet; neighbours differ */
 
 static void put_box(struct dcpk_doc_pipe *pipe, const struct dcpk_doc_box *box, double height)
 {
@@ -219,7 +218,7 @@ static void put_box(struct dcpk_doc_pipe *pipe, const struct dcpk_doc_box *box, 
     dcpk_pipe_printf(pipe,
                      "<g class=\"c%u\"><rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" "
                      "height=\"%.2f\"><title>",
-                     box->group % N_COLOURS, x, y, w, h);
+                     box->group % DCPK_HTML_COLOURS, x, y, w, h);
     dcpk_html_text(pipe, box->text);
     dcpk_pipe_text(pipe, "</title></rect>");
     if (w >= LABEL_WIDTH && h >= LABEL_HEIGHT) {
@@ -246,32 +245,9 @@ void dcpk_html_map(struct dcpk_doc_pipe *pipe, const struct dcpk_doc_map *map)
     }
     dcpk_pipe_text(pipe, "</svg></div>\n<ol class=\"boxes\">\n");
     for (size_t i = 0; i < map->n; i++) {
-        dcpk_pipe_printf(pipe, "<li class=\"c%u\">", map->boxes[i].group % N_COLOURS);
+        dcpk_pipe_printf(pipe, "<li class=\"c%u\">", map->boxes[i].group % DCPK_HTML_COLOURS);
         dcpk_html_text(pipe, map->boxes[i].text);
         dcpk_pipe_text(pipe, "</li>\n");
     }
     dcpk_pipe_text(pipe, "</ol>\n</details>\n");
-}
-
-/* ---- bars ---- */
-
-void dcpk_html_bars(struct dcpk_doc_pipe *pipe, const char *title, const struct dcpk_doc_bar *bars,
-                    size_t n)
-{
-    uint64_t most = 1;
-
-    for (size_t i = 0; i < n; i++)
-        most = dcpk_max_u64(most, bars[i].count);
-    dcpk_pipe_text(pipe, "<figure class=\"bars\"><figcaption>");
-    dcpk_html_text(pipe, title);
-    dcpk_pipe_text(pipe, "</figcaption>\n");
-    for (size_t i = 0; i < n; i++) {
-        dcpk_pipe_text(pipe, "<div><span class=\"label\">");
-        dcpk_html_text(pipe, bars[i].label);
-        dcpk_pipe_printf(pipe,
-                         "</span><span class=\"bar\"><i style=\"width:%.1f%%\"></i></span><span "
-                         "class=\"count\">%" PRIu64 "</span></div>\n",
-                         100.0 * (double)bars[i].count / (double)most, bars[i].count);
-    }
-    dcpk_pipe_text(pipe, "</figure>\n");
 }

@@ -6,10 +6,12 @@
 const char *const dcpk_html_style[] = {
     /* colours */
     ":root{color-scheme:light dark;--bg:#fbfbfa;--fg:#1c1d1f;--dim:#6b6f76;--line:#e4e4e1;"
-    "--card:#fff;--accent:#2f6f8f;--good:#24733f;--bad:#b3261e;--box:62% 84%;--edge:40% 60%;"
+    "--card:#fff;--accent:#2f6f8f;--good:#24733f;--bad:#b3261e;--warn:#8a5a00;--box:62% "
+    "84%;--edge:40% 60%;"
     "--ink:30% 22%}\n",
     "@media(prefers-color-scheme:dark){:root{--bg:#141517;--fg:#e6e6e3;--dim:#9a9ea6;"
-    "--line:#2b2d31;--card:#1b1c1f;--accent:#6db3d3;--good:#74c98f;--bad:#f2897f;--box:32% 27%;"
+    "--line:#2b2d31;--card:#1b1c1f;--accent:#6db3d3;--good:#74c98f;--bad:#f2897f;--warn:#e2b454;--"
+    "box:32% 27%;"
     "--edge:30% 45%;--ink:45% 82%}}\n",
     /* text */
     "*{box-sizing:border-box}\n",
@@ -29,6 +31,32 @@ const char *const dcpk_html_style[] = {
     ".left{font-size:13px}\n",
     ".good{color:var(--good);font-weight:600}\n",
     ".bad{color:var(--bad);font-weight:600}\n",
+    ".warn{color:var(--warn)}\n",
+    /* the first screen */
+    ".verdict{margin:10px 0 0}\n",
+    ".badge{display:inline-block;padding:3px 14px;border:1.5px solid;border-radius:16px;"
+    "background:var(--card)}\n",
+    ".figures{display:flex;flex-wrap:wrap;gap:4px 48px;margin:0 0 20px}\n",
+    ".figures p{margin:0;color:var(--dim);font-size:14px}\n",
+    ".figures strong{display:block;color:var(--fg);font-size:34px;font-weight:600;line-height:1.2;"
+    "letter-spacing:-.02em}\n",
+    ".stack{margin:0 0 20px}\n",
+    ".stack div{display:flex;gap:2px;height:22px;border-radius:6px;overflow:hidden}\n",
+    ".stack i{min-width:3px;flex-basis:0}\n",
+    ".stack i,.stack li::before{background:hsl(var(--h) var(--edge))}\n",
+    ".stack .good,.stack .warn,.stack .bad{--h:0}\n",
+    ".stack i.good,.stack .good::before{background:var(--good)}\n",
+    ".stack i.warn,.stack .warn::before{background:var(--warn)}\n",
+    ".stack i.bad,.stack .bad::before{background:var(--bad)}\n",
+    ".stack ul,.chips{display:flex;flex-wrap:wrap;gap:4px 20px;list-style:none;margin:8px 0 0;"
+    "padding:0;font-size:13px;line-height:1.7}\n",
+    ".stack li{color:var(--dim);font-weight:400}\n",
+    ".stack li::before{content:\"\";display:inline-block;width:10px;height:10px;"
+    "margin-right:7px;border-radius:3px}\n",
+    ".chips{gap:8px;margin:0 0 20px}\n",
+    ".chips li{padding:5px 14px;border:1px solid;border-left-width:5px;border-radius:8px;"
+    "background:var(--card);font-weight:400}\n",
+    ".chips strong{display:block;color:var(--fg);font-size:14px;font-weight:600}\n",
     /* facts */
     "dl{display:grid;grid-template-columns:minmax(96px,max-content) minmax(0,1fr);"
     "gap:6px 20px;margin:12px 0;padding:16px 20px;background:var(--card);"

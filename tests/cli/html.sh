@@ -33,15 +33,17 @@ umask 022
 "$DCPKIT" modify-state-dict --quiet --op 'remove word_embeddings' "$dense" two
 
 same inspect inspect "$dense"
-page inspect 'class="map" open' 'rank 3' '__0_0.distcp' '<svg' 'linear_fc1' '</details>'
+page inspect 'class="figures"' 'class="stack"' 'parameters</p>' 'class="map" open' 'rank 3' '__0_0.distcp' '<svg' 'linear_fc1' '</details>'
 same stats inspect --stats --keys linear_fc1 "$dense"
 page stats 'class="bars"' 'root mean square' 'linear_fc1'
 same check check "$dense"
-page check 'class="good">ok' 'loads in'
+page check 'class="badge good">ok' 'class="good">ok' 'loads in' '<strong>core 0.19</strong> loads' \
+    '<strong>main since 2026-08-25</strong> with --no-load-rng' \
+    'class="bad" title="common.pt is not there' '<strong>core 0.18</strong> does not load'
 same equal compare-two-checkpoint "$dense" one
-page equal '<dd>equal</dd>' 'weights'
+page equal 'class="badge good">equal' 'weights'
 same compare compare-two-checkpoint "$dense" two
-page compare 'DIFFERENT' 'only in A' 'word_embeddings' 'class="num bad"'
+page compare 'class="badge bad">DIFFERENT' 'only in A' 'word_embeddings' 'class="num bad"'
 "$DCPKIT" convert --to fsdp_dtensor --html p/convert.html --quiet "$dense" out
 page convert 'torch_dist' 'fsdp_dtensor' 'embedding.<wbr>word_embeddings.<wbr>weight' 'replaced by its fp32 master' \
     'pipeline parallel</td><td class="key">2</td><td class="key">1</td>' 'ranks</td><td class="key">4</td><td class="key">2</td>'

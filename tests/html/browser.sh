@@ -108,8 +108,8 @@ tiny=(train --config "$(dirname "${BASH_SOURCE[0]}")/../../tools/train_tiny.json
 n=0
 for page in inspect check convert equal compare losscmp; do
     for scheme in 0 1; do
-        look "$page" 390 2400 "$scheme"
-        look "$page" 1280 2000 "$scheme"
+        look "$page" 400 2400 "$scheme"
+        look "$page" 1400 2000 "$scheme"
         n=$((n + 2))
     done
 done
