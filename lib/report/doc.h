@@ -336,8 +336,9 @@ dcpk_status dcpk_doc_text(const struct dcpk_doc *doc, const struct dcpk_doc_out 
 dcpk_status dcpk_doc_json(const struct dcpk_doc *doc, struct dcpk_json_out *j,
                           struct dcpk_error *err);
 /*
- * One page of HTML that needs nothing else: no network, no script. At most DCPK_DOC_PAGE_ROWS rows
- * of each table are in it, and a sentence gives the number of the others.
+ * One page of HTML that needs nothing else: no network. Its one script searches, sorts and copies;
+ * it works without. At most DCPK_DOC_PAGE_ROWS rows of each table are in it, and a sentence gives
+ * the number of the others.
  */
 #define DCPK_DOC_PAGE_ROWS 1000
 /* The first bytes of each page: a file that begins with them may be replaced by another page. */

@@ -181,8 +181,10 @@ static void html_begin_page(struct dcpk_doc_pipe *pipe, const struct dcpk_doc *d
                    "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
                    "<meta name=\"color-scheme\" content=\"light dark\">\n"
                    "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
-                   "style-src 'unsafe-inline'; img-src data:\">\n"
-                   "<link rel=\"icon\" href=\"data:,\">\n<title>");
+                   "style-src 'unsafe-inline'; img-src data:; script-src 'sha256-");
+    dcpk_pipe_text(pipe, dcpk_html_script_hash);
+    dcpk_pipe_text(pipe, "'\">\n"
+                         "<link rel=\"icon\" href=\"data:,\">\n<title>");
     dcpk_html_text(pipe, title);
     dcpk_pipe_text(pipe, "</title>\n<style>\n");
     for (size_t i = 0; i < dcpk_n_html_style; i++)
@@ -275,6 +277,8 @@ dcpk_status dcpk_doc_html(const struct dcpk_doc *doc, const struct dcpk_doc_out 
     }
     if (is_list)
         dcpk_pipe_text(&pipe, "</dl>\n");
-    dcpk_pipe_text(&pipe, "</main>\n</body>\n</html>\n");
+    dcpk_pipe_text(&pipe, "</main>\n<script>");
+    dcpk_pipe_text(&pipe, dcpk_html_script);
+    dcpk_pipe_text(&pipe, "</script>\n</body>\n</html>\n");
     return dcpk_pipe_end(&pipe);
 }

@@ -132,9 +132,13 @@ static void put_size_bar(struct dcpk_doc_pipe *pipe, uint64_t n_bytes, uint64_t 
                      dcpk_plain_size(n_bytes, size), share);
 }
 
+/* Marks a name that another separator than a dot follows, for the script. */
 static void put_name(struct dcpk_doc_pipe *pipe, const char *path, size_t at, size_t end)
 {
-    dcpk_pipe_text(pipe, "<span class=\"name\">");
+    dcpk_pipe_text(pipe, "<span class=\"name\"");
+    if (path[end] == '/')
+        dcpk_pipe_text(pipe, " data-s=\"/\"");
+    dcpk_pipe_text(pipe, ">");
     dcpk_html_put_path(pipe, path + at, end - at);
     dcpk_pipe_text(pipe, "</span>");
 }

@@ -8,7 +8,10 @@
 /* The style sheet of every page. */
 extern const char *const dcpk_html_style[];
 extern const size_t dcpk_n_html_style;
-/* Its classes c0, c1, ...: neighbours differ. */
+/* The script of every page, and its hash for the policy. */
+extern const char dcpk_html_script[];
+extern const char dcpk_html_script_hash[];
+/* Classes of the style sheet c0, c1, ...: neighbours differ. */
 #define DCPK_HTML_COLOURS 12
 
 /* Text, safe between tags and in an attribute in double quotes. */

@@ -32,6 +32,17 @@ const char *const dcpk_html_style[] = {
     ".good{color:var(--good);font-weight:600}\n",
     ".bad{color:var(--bad);font-weight:600}\n",
     ".warn{color:var(--warn)}\n",
+    "[hidden]{display:none!important}\n",
+    /* what the script adds */
+    ".find{display:flex;gap:12px;align-items:center;margin:0 0 24px}\n",
+    ".find input{flex:0 1 320px;min-width:0;padding:7px 12px;border:1px solid var(--line);"
+    "border-radius:8px;background:var(--card);color:inherit;font:inherit;font-size:14px}\n",
+    ".find output{color:var(--dim);font-size:13px}\n",
+    "th[tabindex]{cursor:pointer}th[aria-sort]{color:var(--fg)}\n",
+    "th[aria-sort=ascending]::after{content:\" \\2191\"}"
+    "th[aria-sort=descending]::after{content:\" \\2193\"}\n",
+    ".leaf .name[tabindex],.key[tabindex]{cursor:copy}\n",
+    ".done::after{content:\" \\2713 copied\";color:var(--good)}\n",
     /* the first screen */
     ".verdict{margin:10px 0 0}\n",
     ".badge{display:inline-block;padding:3px 14px;border:1.5px solid;border-radius:16px;"
