@@ -59,19 +59,62 @@ static dcpk_status choose(const struct dcpk_checkpoint *ckpt, const char *keys,
     return st;
 }
 
-/* Views of the chosen tensors; number[i]: the tensor that view i is of. */
-static dcpk_status make_views(const struct dcpk_inspection *in, struct dcpk_arena *arena,
-                              struct dcpk_view *views, size_t *number, size_t *n,
+/* Layers of the chosen tensors that have them in their first axis, for a page. */
+static size_t count_layers(const struct dcpk_inspection *in)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < in->ckpt->n_tensors && in->has_page; i++)
+        if (dcpk_inspect_lists(in, i) && dcpk_inspect_is_stacked(&in->ckpt->tensors[i]))
+            n += (size_t)in->ckpt->tensors[i].shape[0];
+    return n;
+}
+
+/* The view of a layer of a stacked tensor. */
+static dcpk_status view_layer(const struct dcpk_checkpoint *ckpt, const struct dcpk_layer_stats *of,
+                              struct dcpk_arena *arena, struct dcpk_view *view,
                               struct dcpk_error *err)
 {
-    dcpk_status st = DCPK_OK;
+    const struct dcpk_tensor *t = &ckpt->tensors[of->tensor];
+    int64_t *shape = dcpk_arena_array(arena, (size_t)t->rank, sizeof *shape, err);
+    struct dcpk_piece *piece = dcpk_arena_alloc(arena, sizeof *piece, err);
+    struct dcpk_box from, to;
 
-    *n = 0;
-    for (size_t i = 0; i < in->ckpt->n_tensors && st == DCPK_OK; i++) {
-        if (in->chosen != NULL && !in->chosen->tensors[i])
+    if (shape == NULL || piece == NULL)
+        return err->status;
+    memcpy(shape, t->shape, (size_t)t->rank * sizeof *shape);
+    shape[0] = 1;
+    dcpk_box_whole(shape, t->rank, &to);
+    from = to;
+    from.offset[0] = of->layer;
+    *view = (struct dcpk_view){
+        .dtype = t->dtype, .rank = t->rank, .shape = shape, .pieces = piece, .n_pieces = 1};
+    return dcpk_piece_make(arena, (uint32_t)of->tensor, &from, &to, piece, err);
+}
+
+/* Views of the chosen tensors; number[i]: the tensor that view i is of. After them those of
+ * layers. */
+static dcpk_status make_views(const struct dcpk_inspection *in, struct dcpk_arena *arena,
+                              struct dcpk_view *views, size_t *number,
+                              struct dcpk_layer_stats *layers, struct dcpk_error *err)
+{
+    dcpk_status st = DCPK_OK;
+    size_t n = 0, n_layers = 0;
+
+    for (size_t i = 0; i < in->ckpt->n_tensors && st == DCPK_OK; i++)
+        if (dcpk_inspect_lists(in, i)) {
+            st = dcpk_view_stored(in->ckpt, (uint32_t)i, arena, &views[n], err);
+            number[n++] = i;
+        }
+    for (size_t i = 0; i < in->ckpt->n_tensors && in->has_page; i++) {
+        const struct dcpk_tensor *t = &in->ckpt->tensors[i];
+
+        if (!dcpk_inspect_lists(in, i) || !dcpk_inspect_is_stacked(t))
             continue;
-        st = dcpk_view_stored(in->ckpt, (uint32_t)i, arena, &views[*n], err);
-        number[(*n)++] = i;
+        for (int64_t l = 0; l < t->shape[0] && st == DCPK_OK; l++, n_layers++) {
+            layers[n_layers] = (struct dcpk_layer_stats){.tensor = i, .layer = l};
+            st = view_layer(in->ckpt, &layers[n_layers], arena, &views[n + n_layers], err);
+        }
     }
     return st;
 }
@@ -80,30 +123,38 @@ static dcpk_status make_views(const struct dcpk_inspection *in, struct dcpk_aren
 static dcpk_status survey(struct dcpk_checkpoint *ckpt, struct dcpk_inspection *in,
                           struct request *r, struct dcpk_arena *arena, struct dcpk_error *err)
 {
-    struct dcpk_view *views = dcpk_arena_array(arena, ckpt->n_tensors, sizeof *views, err);
-    struct dcpk_stats *made = dcpk_arena_array(arena, ckpt->n_tensors, sizeof *made, err);
+    const size_t n_layers = count_layers(in);
+    const size_t most = ckpt->n_tensors + n_layers;
+    struct dcpk_view *views = dcpk_arena_array(arena, most, sizeof *views, err);
+    struct dcpk_stats *made = dcpk_arena_array(arena, most, sizeof *made, err);
     struct dcpk_stats *all = dcpk_arena_array(arena, ckpt->n_tensors, sizeof *all, err);
-    size_t *number = dcpk_arena_array(arena, ckpt->n_tensors, sizeof *number, err);
+    struct dcpk_layer_stats *layers = dcpk_arena_array(arena, n_layers, sizeof *layers, err);
+    size_t *number = dcpk_arena_array(arena, ckpt->n_tensors, sizeof *number, err), n = 0;
     struct dcpk_exec *exec = NULL;
     struct dcpk_bar bar;
-    size_t n;
     dcpk_status st;
 
-    if (views == NULL || made == NULL || all == NULL || number == NULL)
+    if (views == NULL || made == NULL || all == NULL || layers == NULL || number == NULL)
         return err->status;
-    st = make_views(in, arena, views, number, &n, err);
+    for (size_t i = 0; i < ckpt->n_tensors; i++)
+        n += dcpk_inspect_lists(in, i);
+    st = make_views(in, arena, views, number, layers, err);
     r->env.progress = dcpk_bar_begin(&bar, "reading", &r->verbosity);
     if (st == DCPK_OK)
         st = dcpk_exec_new(ckpt, &r->env, &exec, err);
     if (st == DCPK_OK)
-        st = dcpk_exec_stats_of(exec, views, n, made, err);
+        st = dcpk_exec_stats_of(exec, views, n + n_layers, made, err);
     dcpk_bar_end(&bar);
     dcpk_exec_free(exec);
     if (st != DCPK_OK)
         return st;
     for (size_t i = 0; i < n; i++)
         all[number[i]] = made[i];
+    for (size_t i = 0; i < n_layers; i++)
+        layers[i].stats = made[n + i];
     in->stats = all;
+    in->layers = layers;
+    in->n_layers = n_layers;
     return DCPK_OK;
 }
 
@@ -174,6 +225,7 @@ static dcpk_status inspect(struct dcpk_checkpoint *ckpt, const struct dcpk_run *
                                  .saved = &saved,
                                  .iteration = run->iteration,
                                  .has_chunks = r->has_chunks,
+                                 .has_page = r->html != NULL,
                                  .keys = r->keys};
     dcpk_status st = DCPK_OK;
 

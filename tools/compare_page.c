@@ -5,6 +5,7 @@
 
 #include "lib/base/order.h"
 #include "tools/compare_report.h"
+#include "tools/layers.h"
 
 /* Texts of the kinds of differences, for people. */
 static const char *const kind_texts[DCPK_N_DIFFERENCES] = {
@@ -85,6 +86,36 @@ static uint64_t count_of(const struct part_of *of)
     return n;
 }
 
+/* Relative differences of a part, by module and layer; those of equal tensors are left out. */
+static void report_far(const struct part_of *of, struct dcpk_doc *doc)
+{
+    struct dcpk_layer_grid grid;
+    int64_t n_layers = 0;
+
+    for (const struct dcpk_difference *d = of->list->first; d != NULL; d = d->next)
+        if (d->kind == DCPK_ELEMENTS_DIFFER && dcpk_difference_part(d) == of->part)
+            n_layers = dcpk_max_i64(n_layers, dcpk_key_place_of(d->name, 0).layer + 1);
+    if (!dcpk_layer_grid_begin(&grid, n_layers, doc))
+        return;
+    for (const struct dcpk_difference *d = of->list->first; d != NULL; d = d->next) {
+        struct dcpk_key_place place = dcpk_key_place_of(d->name, 0);
+        struct dcpk_layer_sum *sum;
+
+        if (d->kind != DCPK_ELEMENTS_DIFFER || dcpk_difference_part(d) != of->part)
+            continue;
+        if (of->part == DCPK_COMPARED_MOMENTS && d->part != NULL)
+            place.state = d->part;
+        sum = dcpk_layer_grid_at(&grid, dcpk_layer_grid_row(&grid, dcpk_key_module(&place, doc)),
+                                 place.layer);
+        sum->is_there = true;
+        sum->is_bad |= d->measured.n_nan > 0;
+        sum->value = fmax(sum->value, d->measured.max_rel);
+    }
+    dcpk_layer_grid_show(&grid,
+                         "largest relative difference, on a scale of logarithms; empty: equal",
+                         "layer", DCPK_LAYER_MOST, doc);
+}
+
 /* what: "differ", "differ in layout alone". */
 static void report_page_list(const struct dcpk_differences *list, const char *what,
                              struct dcpk_doc *doc)
@@ -97,6 +128,8 @@ static void report_page_list(const struct dcpk_differences *list, const char *wh
             continue;
         dcpk_doc_heading(doc, dcpk_doc_format(doc, "%s: %" PRIu64 " %s",
                                               dcpk_compare_part_name(of.part), n, what));
+        if (of.part <= DCPK_COMPARED_TENSORS)
+            report_far(&of, doc);
         dcpk_doc_show(doc, &(struct dcpk_doc_table){.fill = fill_part,
                                                     .context = dcpk_doc_keep(doc, &of, sizeof of)});
     }

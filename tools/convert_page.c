@@ -9,6 +9,7 @@
 #include "lib/model/run_state.h"
 #include "tools/cmd.h"
 #include "tools/convert_report.h"
+#include "tools/holders.h"
 
 /* A property of the source and of the target. */
 struct side_row {
@@ -142,11 +143,37 @@ void dcpk_convert_report_headline(const struct dcpk_conversion *c,
     headline.figures[1] = (struct dcpk_doc_figure){
         doc_count_text(doc, t->n_tensors),
         dcpk_doc_format(doc, "tensors in %s", dcpk_cli_count(t->n_chunks, "chunk", count))};
-    if (!files->dry_run)
+    if (files->dry_run)
+        headline.figures[2] = dcpk_grid_figure(&c->out->layout, doc);
+    else
         headline.figures[2] =
             (struct dcpk_doc_figure){dcpk_doc_format(doc, "%.3g s", c->stats.seconds), "time"};
     dcpk_doc_headline(doc, &headline);
     report_convert_verdict(c, files->dry_run, doc);
+}
+
+static void each_planned(const void *context, dcpk_take_held *take, void *to)
+{
+    const struct dcpk_output *out = context;
+
+    for (size_t i = 0; i < out->n_chunks; i++) {
+        const struct dcpk_out_chunk *c = &out->chunks[i];
+        const struct dcpk_out_tensor *t = &out->tensors[c->tensor];
+
+        if (t->written_shape == NULL)
+            take(to, &(struct dcpk_held){t->keys[0], t->dtype, t->rank, t->shape, c->span,
+                                         out->files[c->file].name});
+    }
+}
+
+void dcpk_convert_report_bytes(const struct dcpk_conversion *c, struct dcpk_doc *doc)
+{
+    const struct dcpk_format_mapping *mapping = c->options->to->mapping;
+    struct dcpk_holders holders = {.each = each_planned, .context = c->out};
+
+    if (mapping != NULL && !mapping->has_flat_buffers)
+        holders.grid = c->out->target.mesh;
+    dcpk_report_holders(&holders, doc);
 }
 
 void dcpk_convert_report_sides(const struct dcpk_conversion *c, struct dcpk_doc *doc)

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "lib/base/order.h"
-#include "lib/base/text.h"
 #include "tools/cmd.h"
+#include "tools/holders.h"
 #include "tools/inspect.h"
 
 #define MAX_MAPS      16
@@ -18,18 +18,6 @@
 #define ROW_HEIGHT    0.09
 #define MIN_HEIGHT    0.12
 #define LARGEST_RATIO 0.5
-
-/* "__3_1.distcp" was written by rank 3; -1: the name does not show it. */
-static int64_t rank_of_file(const char *name)
-{
-    int64_t rank = -1;
-
-    if (dcpk_starts_with(name, "__")) {
-        name += 2;
-        rank = dcpk_take_number(&name);
-    }
-    return *name == '_' ? rank : -1;
-}
 
 /* ---- the axes that are drawn ---- */
 
@@ -113,7 +101,7 @@ static struct dcpk_doc_box make_box(const struct dcpk_checkpoint *ckpt, const st
                                     struct dcpk_doc *doc)
 {
     const char *file = dcpk_source_name(ckpt->files[c->place.file]);
-    const int64_t rank = rank_of_file(file);
+    const int64_t rank = dcpk_rank_of_file(file);
     const int64_t *extent = c->span + t->rank;
     const char *by = "";
     char size[DCPK_SIZE_TEXT_BYTES];

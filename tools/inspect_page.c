@@ -4,46 +4,30 @@
 
 #include "lib/base/order.h"
 #include "lib/ckpt/format.h"
+#include "lib/ckpt/overlaps.h"
 #include "tools/cmd.h"
+#include "tools/holders.h"
 #include "tools/inspect.h"
+#include "tools/layers.h"
 
 /* ---- the first screen ---- */
 
-/* "TP 2 PP 4": the sizes above 1, by args or else by chunks. */
+/* The layout by args, or else by chunks. */
 static struct dcpk_doc_figure layout_figure(const struct dcpk_inspection *in, struct dcpk_doc *doc)
 {
-    const struct dcpk_grid *args = &in->state->layout;
     const struct dcpk_saved_layout *saved = in->saved;
-    const bool has_args = args->tp > 0 || args->world > 0;
-    const struct {
-        const char *name;
-        int64_t by_args, by_chunks;
-    } sizes[] = {{"TP", args->tp, saved->tp},
-                 {"PP", args->pp, saved->pp},
-                 {"EP", args->ep, saved->ep},
-                 {"CP", args->cp, 0},
-                 {"DP", args->dp, saved->dp}};
-    const int64_t n_ranks = has_args ? args->world : saved->n_ranks;
-    char count[DCPK_COUNT_TEXT_BYTES];
-    const char *text = "", *before = "";
+    const struct dcpk_grid by_chunks = {.tp = saved->tp,
+                                        .pp = saved->pp,
+                                        .ep = saved->ep,
+                                        .dp = saved->dp,
+                                        .world = saved->n_ranks};
 
-    if (in->ckpt->format->is_model || (!has_args && saved->tp == 0 && saved->dp == 0))
-        return (struct dcpk_doc_figure){
-            dcpk_doc_format(doc, "%" PRIu64, in->summary->totals.n_files), "files"};
-    for (size_t i = 0; i < DCPK_COUNT(sizes); i++) {
-        const int64_t n = has_args ? sizes[i].by_args : sizes[i].by_chunks;
-
-        if (n > 1) {
-            text = dcpk_doc_format(doc, "%s%s%s %" PRId64, text, before, sizes[i].name, n);
-            before = " \u00d7 ";
-        }
-    }
-    if (*text == '\0')
-        return (struct dcpk_doc_figure){"1", "model-parallel rank"};
-    if (n_ranks <= 0)
-        return (struct dcpk_doc_figure){text, "parallel layout"};
-    return (struct dcpk_doc_figure){
-        text, dcpk_doc_format(doc, "%s", dcpk_cli_count((uint64_t)n_ranks, "rank", count))};
+    if (!in->ckpt->format->is_model && (in->state->layout.tp > 0 || in->state->layout.world > 0))
+        return dcpk_grid_figure(&in->state->layout, doc);
+    if (!in->ckpt->format->is_model && (saved->tp > 0 || saved->dp > 0))
+        return dcpk_grid_figure(&by_chunks, doc);
+    return (struct dcpk_doc_figure){dcpk_doc_format(doc, "%" PRIu64, in->summary->totals.n_files),
+                                    in->summary->totals.n_files == 1 ? "file" : "files"};
 }
 
 static void report_finite(const struct dcpk_inspection *in, struct dcpk_doc *doc)
@@ -86,4 +70,110 @@ void dcpk_inspect_report_headline(const struct dcpk_inspection *in, struct dcpk_
     bars[DCPK_N_CONTENTS] = (struct dcpk_doc_bar){"objects", t->object_bytes, 0};
     dcpk_doc_headline(doc, &headline);
     report_finite(in, doc);
+}
+
+/* ---- where the bytes are ---- */
+
+struct stored_parts {
+    const struct dcpk_inspection *in;
+    const bool *is_alias; /* by chunk */
+};
+
+static void each_stored(const void *context, dcpk_take_held *take, void *to)
+{
+    const struct stored_parts *parts = context;
+    const struct dcpk_checkpoint *ckpt = parts->in->ckpt;
+
+    for (size_t i = 0; i < ckpt->n_chunks; i++) {
+        const struct dcpk_chunk *c = &ckpt->chunks[i];
+        const struct dcpk_tensor *t = &ckpt->tensors[c->tensor];
+
+        if (!parts->is_alias[i] && dcpk_inspect_lists(parts->in, c->tensor))
+            take(to, &(struct dcpk_held){t->key, t->dtype, t->rank, t->shape, c->span,
+                                         dcpk_source_name(ckpt->files[c->place.file])});
+    }
+}
+
+void dcpk_inspect_report_bytes(const struct dcpk_inspection *in, struct dcpk_doc *doc)
+{
+    const struct dcpk_checkpoint *ckpt = in->ckpt;
+    bool *is_alias = dcpk_doc_take(doc, ckpt->n_chunks + ckpt->n_objects, sizeof *is_alias);
+    const struct stored_parts parts = {in, is_alias};
+    struct dcpk_holders holders = {.each = each_stored, .context = &parts};
+
+    if (is_alias == NULL || dcpk_find_aliases(ckpt, is_alias, &doc->err) != DCPK_OK)
+        return;
+    if (ckpt->format->mapping != NULL && !ckpt->format->mapping->has_flat_buffers)
+        holders.grid = in->state->layout;
+    dcpk_report_holders(&holders, doc);
+}
+
+/* ---- statistics ---- */
+
+bool dcpk_inspect_is_stacked(const struct dcpk_tensor *tensor)
+{
+    return dcpk_key_place_of(tensor->key, tensor->rank).is_stacked;
+}
+
+static void add_stats(struct dcpk_layer_grid *grid, const struct dcpk_key_place *place,
+                      int64_t layer, const struct dcpk_stats *s, struct dcpk_doc *doc)
+{
+    struct dcpk_layer_sum *sum;
+
+    if (!s->has_numbers || s->n_elems == 0)
+        return;
+    sum = dcpk_layer_grid_at(grid, dcpk_layer_grid_row(grid, dcpk_key_module(place, doc)), layer);
+    sum->is_there = true;
+    sum->is_bad |= s->n_nan + s->n_inf > 0;
+    if (s->n_finite == 0)
+        return;
+    sum->value += s->sum_squares;
+    sum->weight += (double)s->n_finite;
+}
+
+static int64_t count_stats_layers(const struct dcpk_inspection *in)
+{
+    int64_t n = 0;
+
+    for (size_t i = 0; i < in->n_layers; i++)
+        n = dcpk_max_i64(n, in->layers[i].layer + 1);
+    for (size_t i = 0; i < in->ckpt->n_tensors; i++)
+        if (dcpk_inspect_lists(in, i))
+            n = dcpk_max_i64(n, dcpk_key_place_of(in->ckpt->tensors[i].key, 0).layer + 1);
+    return n;
+}
+
+static void report_heat_of(const struct dcpk_inspection *in, enum dcpk_content content,
+                           int64_t n_layers, struct dcpk_doc *doc)
+{
+    struct dcpk_layer_grid grid;
+
+    if (!dcpk_layer_grid_begin(&grid, n_layers, doc))
+        return;
+    for (size_t i = 0; i < in->ckpt->n_tensors; i++) {
+        const struct dcpk_tensor *t = &in->ckpt->tensors[i];
+        const struct dcpk_key_place place = dcpk_key_place_of(t->key, t->rank);
+
+        if (dcpk_inspect_lists(in, i) && !place.is_stacked && dcpk_content_of(t->key) == content)
+            add_stats(&grid, &place, place.layer, &in->stats[i], doc);
+    }
+    for (size_t i = 0; i < in->n_layers; i++) {
+        const struct dcpk_tensor *t = &in->ckpt->tensors[in->layers[i].tensor];
+        const struct dcpk_key_place place = dcpk_key_place_of(t->key, t->rank);
+
+        if (dcpk_content_of(t->key) == content)
+            add_stats(&grid, &place, in->layers[i].layer, &in->layers[i].stats, doc);
+    }
+    dcpk_layer_grid_show(&grid,
+                         dcpk_doc_format(doc, "root mean square of %s, on a scale of logarithms",
+                                         dcpk_content_name(content)),
+                         "layer", DCPK_LAYER_RMS, doc);
+}
+
+void dcpk_inspect_report_heat(const struct dcpk_inspection *in, struct dcpk_doc *doc)
+{
+    const int64_t n_layers = count_stats_layers(in);
+
+    for (int c = 0; c < DCPK_CONTENT_OTHER; c++)
+        report_heat_of(in, (enum dcpk_content)c, n_layers, doc);
 }

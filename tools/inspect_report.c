@@ -379,8 +379,11 @@ void dcpk_inspect_report(const struct dcpk_inspection *in, struct dcpk_doc *doc)
     doc->title = dcpk_page_title(in->run->folder);
     dcpk_inspect_report_headline(in, doc);
     report_inspection(in, doc);
+    if (in->has_page)
+        dcpk_inspect_report_bytes(in, doc);
     dcpk_inspect_report_keys(in, doc);
-    dcpk_inspect_report_maps(in, doc);
+    if (in->has_page)
+        dcpk_inspect_report_maps(in, doc);
     if (in->stats == NULL)
         dcpk_doc_set(doc, "stats_totals", dcpk_fact_null());
     else

@@ -234,6 +234,16 @@ void dcpk_doc_chips(struct dcpk_doc *doc, const struct dcpk_doc_chip *chips, siz
     add_figure(doc, DCPK_ITEM_CHIPS, NULL, chips, n, sizeof *chips);
 }
 
+void dcpk_doc_treemap(struct dcpk_doc *doc, const struct dcpk_doc_treemap *map)
+{
+    add_figure(doc, DCPK_ITEM_TREEMAP, NULL, map, 1, sizeof *map);
+}
+
+void dcpk_doc_grid(struct dcpk_doc *doc, const struct dcpk_doc_grid *grid)
+{
+    add_figure(doc, DCPK_ITEM_GRID, NULL, grid, 1, sizeof *grid);
+}
+
 void dcpk_doc_map(struct dcpk_doc *doc, const struct dcpk_doc_map *map)
 {
     add_figure(doc, DCPK_ITEM_MAP, NULL, map, 1, sizeof *map);

@@ -238,6 +238,33 @@ struct dcpk_doc_chip {
     unsigned tone;
 };
 
+/* A size with its place in three levels: "weights", "layer 3", "mlp.linear_fc1.weight". Leaves that
+ * share a level follow each other. */
+#define DCPK_DOC_LEVELS 3
+struct dcpk_doc_leaf {
+    const char *path[DCPK_DOC_LEVELS];
+    uint64_t n_bytes;
+    unsigned group; /* leaves of one group have one colour */
+};
+struct dcpk_doc_treemap {
+    const char *title;
+    const struct dcpk_doc_leaf *leaves;
+    size_t n;
+};
+
+/* A heat map. cells: row by row; text NULL: there is nothing. shade: 0 to 1. */
+struct dcpk_doc_grid {
+    const char *title, *corner; /* corner: names the rows */
+    const char *const *rows, *const *columns;
+    size_t n_rows, n_columns;
+    const struct dcpk_doc_grid_cell {
+        double shade;
+        unsigned tone; /* instead of a shade; 0: none */
+        const char *text;
+    } * cells;
+    const char *least, *most; /* ends of the scale */
+};
+
 /* Points (x, y) joined by a line, by x; those that are not finite are left out. */
 struct dcpk_doc_curve {
     const char *label;
@@ -308,6 +335,8 @@ void dcpk_doc_show(struct dcpk_doc *doc, const struct dcpk_doc_table *table);
 /* For pages. Pointers are borrowed; structs are copied. */
 void dcpk_doc_headline(struct dcpk_doc *doc, const struct dcpk_doc_headline *headline);
 void dcpk_doc_chips(struct dcpk_doc *doc, const struct dcpk_doc_chip *chips, size_t n);
+void dcpk_doc_treemap(struct dcpk_doc *doc, const struct dcpk_doc_treemap *map);
+void dcpk_doc_grid(struct dcpk_doc *doc, const struct dcpk_doc_grid *grid);
 void dcpk_doc_map(struct dcpk_doc *doc, const struct dcpk_doc_map *map);
 void dcpk_doc_bars(struct dcpk_doc *doc, const char *title, const struct dcpk_doc_bar *bars,
                    size_t n);

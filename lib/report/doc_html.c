@@ -243,6 +243,12 @@ static void html_put_item(struct dcpk_doc_pipe *pipe, const struct dcpk_doc_item
     case DCPK_ITEM_CHIPS:
         dcpk_html_chips(pipe, item->data, item->n);
         break;
+    case DCPK_ITEM_TREEMAP:
+        dcpk_html_treemap(pipe, item->data);
+        break;
+    case DCPK_ITEM_GRID:
+        dcpk_html_grid(pipe, item->data);
+        break;
     case DCPK_ITEM_MAP:
         dcpk_html_map(pipe, item->data);
         break;

@@ -32,7 +32,8 @@ const char dcpk_html_script[] =
     "[...b.rows].sort((r,s)=>(up?1:-1)*cmp(of(r),of(s))).forEach(r=>b.append(r))};\n"
     "c.onclick=sort;c.onkeydown=e=>{if(e.key=='Enter')sort()}}));\n"
     /* search */
-    "const rows=q('tbody tr,.leaf,.list li');if(rows.length<8)return;\n"
+    "const rows=q('tbody tr,.leaf,.list "
+    "li').filter(r=>!r.closest('.grid'));if(rows.length<8)return;\n"
     "const text=rows.map(r=>{const n=r.querySelector('.name');\n"
     "return ((n?key(n)+' ':'')+r.textContent).toLowerCase()});\n"
     "const box=d.createElement('p'),find=d.createElement('input'),out=d.createElement('output');\n"
@@ -49,4 +50,4 @@ const char dcpk_html_script[] =
     "})()\n";
 
 /* SHA-256 of its bytes, in base64: what the policy of a page lets run. */
-const char dcpk_html_script_hash[] = "iJ3r9Gq9YSWno5GlDWJSITK/HOEIyDuIqjlCOTKOv5M=";
+const char dcpk_html_script_hash[] = "SGrtebhszz59V/Ezg6mmimoPJpa2ZwYWkwiGX19CL2Q=";

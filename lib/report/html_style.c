@@ -6,11 +6,13 @@
 const char *const dcpk_html_style[] = {
     /* colours */
     ":root{color-scheme:light dark;--bg:#fbfbfa;--fg:#1c1d1f;--dim:#6b6f76;--line:#e4e4e1;"
-    "--card:#fff;--accent:#2f6f8f;--good:#24733f;--bad:#b3261e;--warn:#8a5a00;--box:62% "
+    "--card:#fff;--heat:31 95 "
+    "133;--accent:#2f6f8f;--good:#24733f;--bad:#b3261e;--warn:#8a5a00;--box:62% "
     "84%;--edge:40% 60%;"
     "--ink:30% 22%}\n",
     "@media(prefers-color-scheme:dark){:root{--bg:#141517;--fg:#e6e6e3;--dim:#9a9ea6;"
-    "--line:#2b2d31;--card:#1b1c1f;--accent:#6db3d3;--good:#74c98f;--bad:#f2897f;--warn:#e2b454;--"
+    "--line:#2b2d31;--heat:122 196 "
+    "232;--card:#1b1c1f;--accent:#6db3d3;--good:#74c98f;--bad:#f2897f;--warn:#e2b454;--"
     "box:32% 27%;"
     "--edge:30% 45%;--ink:45% 82%}}\n",
     /* text */
@@ -129,6 +131,30 @@ const char *const dcpk_html_style[] = {
     ".boxes li::before{content:\"\";position:absolute;left:0;top:8px;width:10px;height:10px;"
     "border-radius:3px;background:hsl(var(--h) var(--box));"
     "border:1px solid hsl(var(--h) var(--edge))}\n",
+    /* treemaps, heat maps */
+    "figure{margin:0 0 24px}\n",
+    ".treemap{position:relative;aspect-ratio:2;overflow:hidden;border-radius:8px}\n",
+    ".treemap i,.treemap u{position:absolute;overflow:hidden}\n",
+    ".treemap i{text-indent:4px;border:1px solid var(--card);background:hsl(var(--h) var(--box));"
+    "color:hsl(var(--h) var(--ink));font:12px/1.3 system-ui,sans-serif;text-overflow:ellipsis;"
+    "white-space:nowrap}\n",
+    ".treemap u{display:flex;align-items:flex-end;padding:0 5px;border:2px solid var(--bg);"
+    "color:var(--fg);font:600 11px/1.6 system-ui,sans-serif;text-decoration:none;"
+    "white-space:nowrap;opacity:.75;pointer-events:none}\n",
+    ".treemap i:hover{filter:brightness(1.15)}\n",
+    ".grid table{width:auto;font-size:12px}\n",
+    ".grid td,.grid th{padding:0;border:1px solid var(--card)}\n",
+    ".grid th{padding:2px 8px;color:var(--dim);font-size:12px;font-weight:400;text-align:left}\n",
+    ".grid th::first-letter{text-transform:none}\n",
+    ".grid td{min-width:16px;height:22px}\n",
+    ".grid tr:first-child th{padding:2px 4px}\n",
+    ".grid .warn{background:var(--warn)}.grid .bad{background:var(--bad)}\n",
+    ".s0{--s:.12}.s1{--s:.2}.s2{--s:.29}.s3{--s:.38}.s4{--s:.46}.s5{--s:.56}.s6{--s:.67}"
+    ".s7{--s:.78}.s8{--s:.89}.s9{--s:1}\n",
+    ".grid td[class^=s],.scale i{background:rgb(var(--heat)/var(--s))}\n",
+    ".scale{margin:6px 0 0;color:var(--dim);font-size:13px}\n",
+    ".scale i{display:inline-block;width:16px;height:11px}"
+    ".scale i:first-of-type{margin-left:8px}.scale i:last-of-type{margin-right:8px}\n",
     /* bars */
     ".bars{margin:16px 0;padding:16px 20px;background:var(--card);border:1px solid var(--line);"
     "border-radius:10px}\n",
@@ -150,6 +176,7 @@ const char *const dcpk_html_style[] = {
     "dt:empty{display:none}.share{display:none}.what{flex-basis:100%;order:3;padding-left:6px}"
     ".tree details .leaf,.tree details details{margin-left:10px}.name{flex-basis:110px}"
     ".key{min-width:170px}svg text{font-size:30px}"
+    ".treemap{aspect-ratio:1}.figures{gap:4px 32px}.figures strong{font-size:28px}"
     ".bars div{grid-template-columns:96px minmax(0,1fr) 40px}th,td{padding:7px 10px}}\n",
 };
 const size_t dcpk_n_html_style = DCPK_COUNT(dcpk_html_style);

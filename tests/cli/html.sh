@@ -41,7 +41,8 @@ umask 022
 "$DCPKIT" modify-state-dict --quiet --op 'remove word_embeddings' "$dense" two
 
 same inspect inspect "$dense"
-page inspect 'class="figures"' 'class="stack"' 'parameters</p>' 'class="map" open' 'rank 3' '__0_0.distcp' '<svg' 'linear_fc1' '</details>'
+page inspect 'class="treemap"' 'title="moments, layer 3, mlp.linear_fc1.weight: exp_avg: ' 'bytes by rank and layer' '<tr><th>rank 3<td ' \
+    'class="figures"' 'class="stack"' 'parameters</p>' 'class="map" open' 'rank 3' '__0_0.distcp' '<svg' 'linear_fc1' '</details>'
 same stats inspect --stats --keys linear_fc1 "$dense"
 page stats 'class="bars"' 'root mean square' 'linear_fc1'
 same check check "$dense"
@@ -49,13 +50,19 @@ page check 'class="badge good">ok' 'class="good">ok' 'loads in' '<strong>core 0.
     '<strong>main since 2026-08-25</strong> with --no-load-rng' \
     'class="bad" title="common.pt is not there' '<strong>core 0.18</strong> does not load'
 same equal compare-two-checkpoint "$dense" one
-page equal 'class="badge good">equal' 'weights'
+page equal 'class="stack"' 'class="badge good">equal' 'weights'
 same compare compare-two-checkpoint "$dense" two
 page compare 'class="badge bad">DIFFERENT' 'only in A' 'word_embeddings' 'class="num bad"'
 "$DCPKIT" convert --to fsdp_dtensor --html p/convert.html --quiet "$dense" out
 page convert 'torch_dist' 'fsdp_dtensor' 'embedding.<wbr>word_embeddings.<wbr>weight' 'replaced by its fp32 master' \
     'pipeline parallel</td><td class="key">2</td><td class="key">1</td>' 'ranks</td><td class="key">4</td><td class="key">2</td>'
 [ "$(find p -type f | wc -l)" = 6 ] || ls p
+
+# the ranks of a planned layout, which files do not show: with the layers of their stage alone, a half of each cut tensor
+"$DCPKIT" convert --dry-run --to torch_dist --target-mesh tp=2,pp=2 --html p/plan.html "$dense" planned >/dev/null
+page plan 'bytes by rank of one data-parallel replica, and layer' 'TP 2 · PP 2'
+grep -o '<tr><th>pp .*' p/plan.html | sed 's/<tr><th>/ /; s/<td colspan="2">/, none, none/g; s/<td class="s[0-9]" title="\([^"]*\)">/, \1/g; s/<.*//'
+rm p/plan.html
 
 # a page may be asked for with --json as well; a path may hold what HTML means otherwise
 mkdir '<b>&' && ln -s "$dense" '<b>&/<i>'

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* holders.h - figures of a page: the bytes of tensors as a treemap, and by rank and layer. */
+#ifndef DCPK_TOOLS_HOLDERS_H
+#define DCPK_TOOLS_HOLDERS_H
+
+#include "lib/ckpt/checkpoint.h"
+#include "lib/place/grid.h"
+#include "lib/report/doc.h"
+
+/* A chunk of a tensor, of a checkpoint or of a plan. Borrowed. */
+struct dcpk_held {
+    const char *key;
+    enum dcpk_dtype dtype;
+    int rank;
+    const int64_t *shape, *span; /* span: packed, as in a chunk */
+    const char *file;
+};
+
+typedef void dcpk_take_held(void *to, const struct dcpk_held *held);
+
+/* All chunks, the same ones each time. */
+struct dcpk_holders {
+    void (*each)(const void *context, dcpk_take_held *take, void *to);
+    const void *context;
+    /* Where the names of files do not show which rank holds a chunk: those of one data-parallel
+     * replica, by what tensor, pipeline and expert parallelism cut. tp 0: nothing is known. */
+    struct dcpk_grid grid;
+};
+
+/* "__3_1.distcp" was written by rank 3; -1: the name does not show it. */
+int64_t dcpk_rank_of_file(const char *name);
+
+/* "TP 2, PP 4": the sizes above 1, and the number of ranks. */
+struct dcpk_doc_figure dcpk_grid_figure(const struct dcpk_grid *grid, struct dcpk_doc *doc);
+
+void dcpk_report_holders(const struct dcpk_holders *holders, struct dcpk_doc *doc);
+
+#endif
