@@ -290,6 +290,29 @@ static struct dcpk_doc_curve log_curve(struct dcpk_doc *doc, const char *label,
     return curve;
 }
 
+/* Relative differences of losses and norms, where they differ. */
+static void report_gaps(const struct dcpk_loss_report *report, struct dcpk_doc *doc)
+{
+    static const enum dcpk_loss_part parts[] = {DCPK_LOSS, DCPK_GRAD_NORM};
+    struct dcpk_doc_curve curves[DCPK_COUNT(parts)];
+    double *x = dcpk_doc_take(doc, report->n, sizeof *x);
+
+    for (size_t p = 0; p < DCPK_COUNT(parts); p++) {
+        double *y = dcpk_doc_take(doc, report->n, sizeof *y);
+
+        if (x == NULL || y == NULL)
+            return;
+        for (size_t i = 0; i < report->n; i++) {
+            x[i] = (double)report->rows[i].a->iteration;
+            y[i] = report->rows[i].gap[parts[p]];
+        }
+        curves[p] = (struct dcpk_doc_curve){dcpk_loss_part_names[parts[p]], x, y, report->n};
+    }
+    dcpk_doc_plot(
+        doc, &(struct dcpk_doc_plot){"relative difference by iteration, on a scale of logarithms",
+                                     curves, DCPK_COUNT(parts), true});
+}
+
 static void report_loss_headline(const struct dcpk_loss_report *report, struct dcpk_doc *doc)
 {
     const size_t n_only = lack_count(&report->a_lacks) + lack_count(&report->b_lacks);
@@ -322,7 +345,8 @@ void dcpk_losscmp_report(const struct dcpk_losscmp_shown *shown, struct dcpk_doc
     doc->media = DCPK_DOC_PAGE;
     report_loss_headline(report, doc);
     report_loss_answer(shown, doc);
-    dcpk_doc_curves(doc, "loss by iteration", curves, 2);
+    dcpk_doc_plot(doc, &(struct dcpk_doc_plot){"loss by iteration", curves, 2, false});
+    report_gaps(report, doc);
     dcpk_doc_heading(doc, "parts");
     dcpk_doc_show(doc, &parts);
     dcpk_doc_heading(doc, "iterations");

@@ -255,10 +255,12 @@ void dcpk_doc_bars(struct dcpk_doc *doc, const char *title, const struct dcpk_do
     add_figure(doc, DCPK_ITEM_BARS, title, bars, n, sizeof *bars);
 }
 
-void dcpk_doc_curves(struct dcpk_doc *doc, const char *title, const struct dcpk_doc_curve *curves,
-                     size_t n)
+void dcpk_doc_plot(struct dcpk_doc *doc, const struct dcpk_doc_plot *plot)
 {
-    add_figure(doc, DCPK_ITEM_CURVES, title, curves, n, sizeof *curves);
+    struct dcpk_doc_plot kept = *plot;
+
+    kept.curves = dcpk_doc_keep(doc, plot->curves, plot->n * sizeof *plot->curves);
+    add_figure(doc, DCPK_ITEM_PLOT, NULL, &kept, 1, sizeof kept);
 }
 
 /* ---- for both ---- */

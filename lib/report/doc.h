@@ -271,6 +271,13 @@ struct dcpk_doc_curve {
     const double *x, *y;
     size_t n;
 };
+/* Curves in one picture, with axes for all of them. */
+struct dcpk_doc_plot {
+    const char *title;
+    const struct dcpk_doc_curve *curves;
+    size_t n;
+    bool is_log; /* the axis of y, which numbers above 0 have alone */
+};
 
 /* ---- the document ---- */
 
@@ -340,9 +347,7 @@ void dcpk_doc_grid(struct dcpk_doc *doc, const struct dcpk_doc_grid *grid);
 void dcpk_doc_map(struct dcpk_doc *doc, const struct dcpk_doc_map *map);
 void dcpk_doc_bars(struct dcpk_doc *doc, const char *title, const struct dcpk_doc_bar *bars,
                    size_t n);
-/* Curves in one picture, with axes for all of them. */
-void dcpk_doc_curves(struct dcpk_doc *doc, const char *title, const struct dcpk_doc_curve *curves,
-                     size_t n);
+void dcpk_doc_plot(struct dcpk_doc *doc, const struct dcpk_doc_plot *plot);
 /* printf into the document's memory; "" after a failure. */
 const char *dcpk_doc_format(struct dcpk_doc *doc, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));

@@ -255,8 +255,8 @@ static void html_put_item(struct dcpk_doc_pipe *pipe, const struct dcpk_doc_item
     case DCPK_ITEM_BARS:
         dcpk_html_bars(pipe, item->text, item->data, item->n);
         break;
-    case DCPK_ITEM_CURVES:
-        dcpk_html_curves(pipe, item->text, item->data, item->n);
+    case DCPK_ITEM_PLOT:
+        dcpk_html_plot(pipe, item->data);
         break;
     }
 }

@@ -169,13 +169,14 @@ const char *const dcpk_html_style[] = {
     ".curves polyline{fill:none;stroke:hsl(var(--h) var(--edge));stroke-width:3}\n",
     ".curves .c1{stroke-dasharray:10 7}.curves path{fill:none;stroke:var(--line);"
     "stroke-width:1.5}\n",
-    ".curves text{fill:var(--dim)}.curves .boxes{columns:auto}\n",
+    ".curves svg{max-width:none}.curves text{fill:var(--dim);font-size:16px}.curves "
+    ".boxes{columns:auto}\n",
     /* a phone */
     "@media(max-width:600px){main{padding:24px 16px 56px}h1{font-size:22px}"
     "dl{grid-template-columns:minmax(0,1fr);gap:0;padding:12px 16px}dd{margin-bottom:8px}"
     "dt:empty{display:none}.share{display:none}.what{flex-basis:100%;order:3;padding-left:6px}"
     ".tree details .leaf,.tree details details{margin-left:10px}.name{flex-basis:110px}"
-    ".key{min-width:170px}svg text{font-size:30px}"
+    ".key{min-width:170px}svg text,.curves text{font-size:30px}"
     ".treemap{aspect-ratio:1}.figures{gap:4px 32px}.figures strong{font-size:28px}"
     ".bars div{grid-template-columns:96px minmax(0,1fr) 40px}th,td{padding:7px 10px}}\n",
 };
