@@ -372,6 +372,12 @@ static void report_inspection(const struct dcpk_inspection *in, struct dcpk_doc 
         doc, "notes",
         &(struct dcpk_doc_table){.flags = DCPK_DOC_LIST, .fill = fill_notes, .context = in->ckpt});
     dcpk_doc_set(doc, "version", dcpk_fact_int(1));
+    if (!in->has_page || in->list->n < 2)
+        return;
+    doc->media = DCPK_DOC_PAGE; /* text has them before all else */
+    dcpk_doc_heading(doc, "iterations");
+    dcpk_doc_show(doc, &iterations);
+    doc->media = 0;
 }
 
 void dcpk_inspect_report(const struct dcpk_inspection *in, struct dcpk_doc *doc)

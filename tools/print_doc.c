@@ -72,10 +72,12 @@ static dcpk_status put_page(void *to, const char *text, size_t n_bytes, struct d
 }
 
 /* Under another name until it is whole. */
-static dcpk_status write_page(const struct dcpk_doc *doc, const char *path, struct dcpk_error *err)
+static dcpk_status write_page(const struct dcpk_doc *doc, const struct dcpk_print_options *way,
+                              struct dcpk_error *err)
 {
+    const unsigned flags = way->replaces_links ? 0 : DCPK_FILE_INTO;
     struct dcpk_file *file = NULL;
-    dcpk_status st = dcpk_file_begin(path, DCPK_FILE_INTO, &file, err);
+    dcpk_status st = dcpk_file_begin(way->html, flags, &file, err);
 
     if (st != DCPK_OK)
         return st;
@@ -164,7 +166,7 @@ dcpk_status dcpk_print_doc(struct dcpk_doc *doc, const struct dcpk_print_options
     if (st == DCPK_OK && way->json != NULL)
         st = write_doc_json(doc, way->json, err);
     if (st == DCPK_OK && way->html != NULL)
-        st = write_page(doc, way->html, err);
+        st = write_page(doc, way, err);
     if (st == DCPK_OK && !way->is_silent && way->as_json)
         st = print_doc_json(doc, err);
     if (st == DCPK_OK && !way->is_silent && !way->as_json)

@@ -11,6 +11,7 @@ struct dcpk_print_options {
     bool is_silent;          /* not to stdout */
     bool as_json;            /* there as one JSON document, else as text */
     const char *json, *html; /* files that a person named; NULL: none */
+    bool replaces_links;     /* a program chose html: a link there is not written into */
 };
 
 /* Write and print it, and release it, also after a failure. Errors: the document's; those of

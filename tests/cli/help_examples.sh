@@ -13,6 +13,7 @@ cp -RL --no-preserve=mode "$SAMPLES/torch_dist_b_dense_tp2pp2_p2g" dumps/param_g
 rm dumps/param_groups/param_to_param_group_map.json
 mkdir bin && ln -s "$DCPKIT" bin/dcpkit
 PATH=$TMP/bin:$PATH
+export TMPDIR=$TMP # of view
 
 dcpkit --help >help || exit
 grep -q '^usage: dcpkit ' help || echo "--help: no usage line"
@@ -35,7 +36,7 @@ for command in $commands ''; do
 done
 for command in check convert inspect hash verify print-torch-dcp-in-json \
     convert-torch-dist-to-fsdp-dtensor convert-fsdp-dtensor-to-torch-dist compare-two-checkpoint print-tensor \
-    merge modify-state-dict remap losscmp train; do
+    merge modify-state-dict remap losscmp train view; do
     grep -qx "$command" <<<"$commands" || echo "$command: not listed by dcpkit --help"
 done
 dcpkit --version | head -n 1 | grep -qE '^dcpkit [0-9]+\.[0-9]+\.[0-9]+$' || echo "no version"
