@@ -94,11 +94,11 @@ static void report_far(const struct part_of *of, struct dcpk_doc *doc)
 
     for (const struct dcpk_difference *d = of->list->first; d != NULL; d = d->next)
         if (d->kind == DCPK_ELEMENTS_DIFFER && dcpk_difference_part(d) == of->part)
-            n_layers = dcpk_max_i64(n_layers, dcpk_key_place_of(d->name, 0).layer + 1);
+            n_layers = dcpk_max_i64(n_layers, dcpk_key_place_of(d->name, 0, NULL).layer + 1);
     if (!dcpk_layer_grid_begin(&grid, n_layers, doc))
         return;
     for (const struct dcpk_difference *d = of->list->first; d != NULL; d = d->next) {
-        struct dcpk_key_place place = dcpk_key_place_of(d->name, 0);
+        struct dcpk_key_place place = dcpk_key_place_of(d->name, 0, NULL);
         struct dcpk_layer_sum *sum;
 
         if (d->kind != DCPK_ELEMENTS_DIFFER || dcpk_difference_part(d) != of->part)

@@ -12,7 +12,8 @@
 #include "tools/cmd.h"
 #include "tools/layers.h"
 
-#define MOST_GROUPS 24 /* of layers in a part of the treemap */
+#define MOST_RANKS  4096 /* of a stage, and stages: beyond, args are not believed */
+#define MOST_GROUPS 24   /* of layers in a part of the treemap */
 
 int64_t dcpk_rank_of_file(const char *name)
 {
@@ -68,8 +69,8 @@ struct work {
     int64_t per_group;
     /* rank by layer */
     struct dcpk_layer_grid rows;
-    struct dcpk_grid grid;
-    int64_t n_holders, per_row;
+    struct dcpk_replica replica;
+    int64_t per_row;
 };
 
 /* The layers of a chunk: [first, end); -1 and 0: it is outside of layers. */
@@ -96,7 +97,7 @@ static double bytes_of(const struct dcpk_held *held)
 static void take_extent(void *to, const struct dcpk_held *held)
 {
     struct work *w = to;
-    const struct dcpk_key_place place = dcpk_key_place_of(held->key, held->rank);
+    const struct dcpk_key_place place = dcpk_key_place_of(held->key, held->rank, held->shape);
     int64_t first, end;
 
     layers_of(held, &place, &first, &end);
@@ -146,7 +147,7 @@ static void add_leaf(struct work *w, const struct leaf *part)
 static void take_leaf_part(void *to, const struct dcpk_held *held)
 {
     struct work *w = to;
-    const struct dcpk_key_place place = dcpk_key_place_of(held->key, held->rank);
+    const struct dcpk_key_place place = dcpk_key_place_of(held->key, held->rank, held->shape);
     struct leaf leaf = {dcpk_content_of(held->key), -1, dcpk_key_module(&place, w->doc), 0};
     int64_t first, end;
 
@@ -217,6 +218,86 @@ static struct ranks ranks_of(int64_t at, int64_t n, int64_t whole, int64_t size)
                      size)};
 }
 
+void dcpk_replica_init(struct dcpk_replica *replica, const struct dcpk_grid *grid, int64_t n_layers)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+
+    *replica = (struct dcpk_replica){.grid = dcpk_grid_full(grid), .n_layers = n_layers};
+    if (grid->tp > 0 && replica->grid.tp <= MOST_RANKS && replica->grid.ep <= MOST_RANKS &&
+        replica->grid.etp == replica->grid.tp && replica->grid.pp <= MOST_RANKS &&
+        replica->grid.tp * replica->grid.ep <= MOST_RANKS &&
+        dcpk_grid_check_stages(&replica->grid, n_layers, 0, &err) == DCPK_OK)
+        replica->n = replica->grid.tp * replica->grid.pp * replica->grid.ep;
+}
+
+/* The same of a tensor's rows or columns. Gate and up of a SwiGLU's fc1 are cut each: 2 parts a
+ * rank, one in each half (lib/model/parts.h). */
+static struct ranks tp_ranks_of(const char *key, int64_t at, int64_t n, int64_t whole, int64_t tp)
+{
+    if (strstr(key, "linear_fc1") != NULL && n > 0 && whole / n == 2 * tp && whole % n == 0)
+        return (struct ranks){at / n % tp, at / n % tp + 1};
+    return ranks_of(at, n, whole, tp);
+}
+
+/* Ranks of a replica along each of its axes. */
+struct cut {
+    int64_t pp;
+    struct ranks ep, tp;
+};
+
+/* The ranks that hold a layer of a chunk; layer -1: of what is outside of layers, the embedding is
+ * on the first stage and all else on the last. */
+static struct cut cut_of(const struct dcpk_replica *replica, const struct dcpk_held *held,
+                         const struct dcpk_key_place *place, int64_t layer)
+{
+    const struct dcpk_grid *g = &replica->grid;
+    const bool is_expert = strstr(held->key, ".experts.experts.") != NULL;
+    const int expert_axis = is_expert ? place->is_stacked : -1;
+    struct cut cut = {0, {0, g->ep}, {0, g->tp}};
+
+    if (layer >= 0)
+        cut.pp = dcpk_grid_stage(g, replica->n_layers, layer);
+    else if (strstr(held->key, "embedding") == NULL)
+        cut.pp = g->pp - 1;
+    for (int a = place->is_stacked; a < held->rank; a++) {
+        const int64_t at = held->span[a], n = held->span[held->rank + a], whole = held->shape[a];
+
+        if (a == expert_axis)
+            cut.ep = ranks_of(at, n, whole, g->ep);
+        else if (n < whole)
+            cut.tp = tp_ranks_of(held->key, at, n, whole, g->tp);
+    }
+    return cut;
+}
+
+static int64_t number_of(const struct dcpk_grid *g, int64_t pp, int64_t ep, int64_t tp)
+{
+    return (pp * g->ep + ep) * g->tp + tp;
+}
+
+int64_t dcpk_replica_first(const struct dcpk_replica *replica, const struct dcpk_held *held)
+{
+    const struct dcpk_key_place place = dcpk_key_place_of(held->key, held->rank, held->shape);
+    struct cut cut;
+    int64_t first, end;
+
+    layers_of(held, &place, &first, &end);
+    cut = cut_of(replica, held, &place, first);
+    return number_of(&replica->grid, cut.pp, cut.ep.first, cut.tp.first);
+}
+
+const char *dcpk_replica_name(const struct dcpk_replica *replica, int64_t rank,
+                              struct dcpk_doc *doc)
+{
+    const struct dcpk_grid *g = &replica->grid;
+    const char *ep = "";
+
+    if (g->ep > 1)
+        ep = dcpk_doc_format(doc, " ep %" PRId64, rank / g->tp % g->ep);
+    return dcpk_doc_format(doc, "pp %" PRId64 "%s tp %" PRId64, rank / g->tp / g->ep, ep,
+                           rank % g->tp);
+}
+
 static void hold(struct work *w, int64_t holder, int64_t layer, double n_bytes)
 {
     struct dcpk_layer_sum *sum = dcpk_layer_grid_at(&w->rows, (size_t)(holder / w->per_row), layer);
@@ -226,85 +307,53 @@ static void hold(struct work *w, int64_t holder, int64_t layer, double n_bytes)
 }
 
 /* Gives a layer's part of a chunk to the ranks of a replica that hold it. */
-static void hold_by_cut(struct work *w, const struct dcpk_held *held,
-                        const struct dcpk_key_place *place, int64_t layer, double n_bytes)
+static void hold_by_cut(struct work *w, const struct cut *cut, int64_t layer, double n_bytes)
 {
-    const struct dcpk_grid *g = &w->grid;
-    const bool is_expert = strstr(held->key, ".experts.experts.") != NULL;
-    const int expert_axis = is_expert ? place->is_stacked : -1;
-    struct ranks tp = {0, g->tp}, ep = {0, g->ep};
-    int64_t pp = 0;
-
-    if (layer >= 0)
-        pp = dcpk_grid_stage(g, w->n_layers, layer);
-    else if (strstr(held->key, "embedding") == NULL)
-        pp = g->pp - 1;
-    for (int a = place->is_stacked; a < held->rank; a++) {
-        const int64_t at = held->span[a], n = held->span[held->rank + a], whole = held->shape[a];
-
-        if (a == expert_axis)
-            ep = ranks_of(at, n, whole, g->ep);
-        else if (n < whole)
-            tp = ranks_of(at, n, whole, g->tp);
-    }
-    for (int64_t e = ep.first; e < ep.end; e++)
-        for (int64_t t = tp.first; t < tp.end; t++)
-            hold(w, (pp * g->ep + e) * g->tp + t, layer, n_bytes);
+    for (int64_t e = cut->ep.first; e < cut->ep.end; e++)
+        for (int64_t t = cut->tp.first; t < cut->tp.end; t++)
+            hold(w, number_of(&w->replica.grid, cut->pp, e, t), layer, n_bytes);
 }
 
 static void take_held_part(void *to, const struct dcpk_held *held)
 {
     struct work *w = to;
-    const struct dcpk_key_place place = dcpk_key_place_of(held->key, held->rank);
+    const struct dcpk_key_place place = dcpk_key_place_of(held->key, held->rank, held->shape);
     const int64_t rank = dcpk_rank_of_file(held->file);
     int64_t first, end;
     double n_bytes;
 
     layers_of(held, &place, &first, &end);
     n_bytes = bytes_of(held) / (double)dcpk_max_i64(end - first, 1);
-    for (int64_t l = first; l < end; l++)
-        if (w->n_ranks <= 1)
-            hold_by_cut(w, held, &place, l, n_bytes);
-        else if (rank >= 0)
+    for (int64_t l = first; l < end; l++) {
+        if (w->n_ranks <= 1) {
+            const struct cut cut = cut_of(&w->replica, held, &place, l);
+
+            hold_by_cut(w, &cut, l, n_bytes);
+        } else if (rank >= 0) {
             hold(w, rank, l, n_bytes);
+        }
+    }
 }
 
 static const char *holder_name(const struct work *w, int64_t holder)
 {
-    const struct dcpk_grid *g = &w->grid;
-    const char *ep = "";
-
     if (w->n_ranks > 1)
         return dcpk_doc_format(w->doc, "rank %" PRId64, holder);
-    if (g->ep > 1)
-        ep = dcpk_doc_format(w->doc, " ep %" PRId64, holder / g->tp % g->ep);
-    return dcpk_doc_format(w->doc, "pp %" PRId64 "%s tp %" PRId64, holder / g->tp / g->ep, ep,
-                           holder % g->tp);
-}
-
-/* Sets the ranks that are shown. False: nothing shows them. */
-static bool choose_holders(struct work *w)
-{
-    struct dcpk_error err = DCPK_ERROR_INIT;
-
-    w->n_holders = w->n_ranks;
-    if (w->n_ranks > 1)
-        return true;
-    if (w->of->grid.tp <= 0)
-        return false;
-    w->grid = dcpk_grid_full(&w->of->grid);
-    w->n_holders = w->grid.tp * w->grid.pp * w->grid.ep;
-    return w->n_holders > 1 && dcpk_grid_check_stages(&w->grid, w->n_layers, 0, &err) == DCPK_OK;
+    return dcpk_replica_name(&w->replica, holder, w->doc);
 }
 
 static void report_rows(struct work *w)
 {
     const char *title = "bytes by rank and layer";
+    int64_t n_holders = w->n_ranks;
 
-    if (!choose_holders(w) || !dcpk_layer_grid_begin(&w->rows, w->n_layers, w->doc))
+    dcpk_replica_init(&w->replica, &w->of->grid, w->n_layers);
+    if (w->n_ranks <= 1)
+        n_holders = w->replica.n;
+    if (n_holders <= 1 || !dcpk_layer_grid_begin(&w->rows, w->n_layers, w->doc))
         return;
-    w->per_row = (w->n_holders + DCPK_MAX_GRID_ROWS - 1) / DCPK_MAX_GRID_ROWS;
-    for (int64_t i = 0; i < w->n_holders; i += w->per_row)
+    w->per_row = (n_holders + DCPK_MAX_GRID_ROWS - 1) / DCPK_MAX_GRID_ROWS;
+    for (int64_t i = 0; i < n_holders; i += w->per_row)
         dcpk_layer_grid_row(&w->rows, holder_name(w, i));
     w->of->each(w->of->context, take_held_part, w);
     if (w->n_ranks <= 1)

@@ -30,6 +30,20 @@ struct dcpk_holders {
 /* "__3_1.distcp" was written by rank 3; -1: the name does not show it. */
 int64_t dcpk_rank_of_file(const char *name);
 
+/* The ranks of a data-parallel replica, numbered, and the layers that stages share out. Experts are
+ * cut by as many tensor-parallel ranks as all else. */
+struct dcpk_replica {
+    struct dcpk_grid grid; /* full */
+    int64_t n_layers, n;   /* n 0: nothing is known of them */
+};
+void dcpk_replica_init(struct dcpk_replica *replica, const struct dcpk_grid *grid,
+                       int64_t n_layers);
+/* The first rank of it that holds a chunk's first layer. */
+int64_t dcpk_replica_first(const struct dcpk_replica *replica, const struct dcpk_held *held);
+/* "pp 0 ep 1 tp 3" of a rank; in the document. */
+const char *dcpk_replica_name(const struct dcpk_replica *replica, int64_t rank,
+                              struct dcpk_doc *doc);
+
 /* "TP 2, PP 4": the sizes above 1, and the number of ranks. */
 struct dcpk_doc_figure dcpk_grid_figure(const struct dcpk_grid *grid, struct dcpk_doc *doc);
 

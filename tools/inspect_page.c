@@ -94,6 +94,14 @@ static void each_stored(const void *context, dcpk_take_held *take, void *to)
     }
 }
 
+bool dcpk_inspect_has_replica(const struct dcpk_inspection *in)
+{
+    const struct dcpk_format_mapping *mapping = in->ckpt->format->mapping;
+
+    return mapping != NULL && !mapping->has_flat_buffers && in->saved->tp > 0 &&
+           in->saved->tp == in->state->layout.tp;
+}
+
 void dcpk_inspect_report_bytes(const struct dcpk_inspection *in, struct dcpk_doc *doc)
 {
     const struct dcpk_checkpoint *ckpt = in->ckpt;
@@ -103,7 +111,7 @@ void dcpk_inspect_report_bytes(const struct dcpk_inspection *in, struct dcpk_doc
 
     if (is_alias == NULL || dcpk_find_aliases(ckpt, is_alias, &doc->err) != DCPK_OK)
         return;
-    if (ckpt->format->mapping != NULL && !ckpt->format->mapping->has_flat_buffers)
+    if (dcpk_inspect_has_replica(in))
         holders.grid = in->state->layout;
     dcpk_report_holders(&holders, doc);
 }
@@ -112,7 +120,14 @@ void dcpk_inspect_report_bytes(const struct dcpk_inspection *in, struct dcpk_doc
 
 bool dcpk_inspect_is_stacked(const struct dcpk_tensor *tensor)
 {
-    return dcpk_key_place_of(tensor->key, tensor->rank).is_stacked;
+    return dcpk_key_place_of(tensor->key, tensor->rank, tensor->shape).is_stacked;
+}
+
+int64_t dcpk_inspect_layers(const struct dcpk_tensor *tensor)
+{
+    const struct dcpk_key_place place = dcpk_key_place_of(tensor->key, tensor->rank, tensor->shape);
+
+    return place.is_stacked ? tensor->shape[0] : place.layer + 1;
 }
 
 static void add_stats(struct dcpk_layer_grid *grid, const struct dcpk_key_place *place,
@@ -131,18 +146,6 @@ static void add_stats(struct dcpk_layer_grid *grid, const struct dcpk_key_place 
     sum->weight += (double)s->n_finite;
 }
 
-static int64_t count_stats_layers(const struct dcpk_inspection *in)
-{
-    int64_t n = 0;
-
-    for (size_t i = 0; i < in->n_layers; i++)
-        n = dcpk_max_i64(n, in->layers[i].layer + 1);
-    for (size_t i = 0; i < in->ckpt->n_tensors; i++)
-        if (dcpk_inspect_lists(in, i))
-            n = dcpk_max_i64(n, dcpk_key_place_of(in->ckpt->tensors[i].key, 0).layer + 1);
-    return n;
-}
-
 static void report_heat_of(const struct dcpk_inspection *in, enum dcpk_content content,
                            int64_t n_layers, struct dcpk_doc *doc)
 {
@@ -152,14 +155,14 @@ static void report_heat_of(const struct dcpk_inspection *in, enum dcpk_content c
         return;
     for (size_t i = 0; i < in->ckpt->n_tensors; i++) {
         const struct dcpk_tensor *t = &in->ckpt->tensors[i];
-        const struct dcpk_key_place place = dcpk_key_place_of(t->key, t->rank);
+        const struct dcpk_key_place place = dcpk_key_place_of(t->key, t->rank, t->shape);
 
         if (dcpk_inspect_lists(in, i) && !place.is_stacked && dcpk_content_of(t->key) == content)
             add_stats(&grid, &place, place.layer, &in->stats[i], doc);
     }
     for (size_t i = 0; i < in->n_layers; i++) {
         const struct dcpk_tensor *t = &in->ckpt->tensors[in->layers[i].tensor];
-        const struct dcpk_key_place place = dcpk_key_place_of(t->key, t->rank);
+        const struct dcpk_key_place place = dcpk_key_place_of(t->key, t->rank, t->shape);
 
         if (dcpk_content_of(t->key) == content)
             add_stats(&grid, &place, in->layers[i].layer, &in->layers[i].stats, doc);
@@ -172,8 +175,11 @@ static void report_heat_of(const struct dcpk_inspection *in, enum dcpk_content c
 
 void dcpk_inspect_report_heat(const struct dcpk_inspection *in, struct dcpk_doc *doc)
 {
-    const int64_t n_layers = count_stats_layers(in);
+    int64_t n_layers = 0;
 
+    for (size_t i = 0; i < in->ckpt->n_tensors; i++)
+        if (dcpk_inspect_lists(in, i))
+            n_layers = dcpk_max_i64(n_layers, dcpk_inspect_layers(&in->ckpt->tensors[i]));
     for (int c = 0; c < DCPK_CONTENT_OTHER; c++)
         report_heat_of(in, (enum dcpk_content)c, n_layers, doc);
 }

@@ -53,7 +53,7 @@ static const char *state_of(const char *key)
     return strstr(key, "momentum_buffer") != NULL ? "momentum_buffer" : "";
 }
 
-struct dcpk_key_place dcpk_key_place_of(const char *key, int rank)
+struct dcpk_key_place dcpk_key_place_of(const char *key, int rank, const int64_t *shape)
 {
     static const char *const lists[] = {"layers", "layer", "h", "blocks"};
     struct dcpk_key_place place = {.layer = -1, .module = key, .state = state_of(key)};
@@ -72,7 +72,8 @@ struct dcpk_key_place dcpk_key_place_of(const char *key, int rank)
         if (is_extra || !is_word(name, n, lists, DCPK_COUNT(lists)) || *after == '\0')
             continue;
         place.layer = dcpk_take_number(&after);
-        place.is_stacked = place.layer < 0 && n == 6 && rank > 0;
+        place.is_stacked =
+            place.layer < 0 && n == 6 && rank > 0 && shape != NULL && shape[0] <= DCPK_MAX_STACKED;
         if (place.layer >= 0 && *after == '.')
             after++;
         if (place.layer >= 0 || place.is_stacked)

@@ -18,7 +18,10 @@ struct dcpk_key_place {
     size_t module_bytes;
     const char *state; /* "exp_avg", "exp_avg_sq"; "": another */
 };
-struct dcpk_key_place dcpk_key_place_of(const char *key, int rank);
+/* shape: of its tensor, NULL: not known. A first axis above DCPK_MAX_STACKED does not count layers.
+ */
+#define DCPK_MAX_STACKED 1024
+struct dcpk_key_place dcpk_key_place_of(const char *key, int rank, const int64_t *shape);
 /* Its module with each number as "*", and its state; in the document. */
 const char *dcpk_key_module(const struct dcpk_key_place *place, struct dcpk_doc *doc);
 

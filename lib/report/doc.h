@@ -201,8 +201,8 @@ struct dcpk_doc_table {
 /* Boxes of a tensor on two of its axes. x, y, width, height: parts of the whole, 0 to 1. */
 struct dcpk_doc_box {
     double x, y, width, height;
-    unsigned group;    /* boxes of one group have one colour */
-    const char *label; /* "rank 3": in the box where there is room */
+    unsigned group;    /* boxes of one group have one colour, and one line of the legend */
+    const char *label; /* "rank 3": of the group; in the box where there is room */
     const char *text;  /* the whole story, in a line */
 };
 struct dcpk_doc_map {
@@ -210,7 +210,8 @@ struct dcpk_doc_map {
     bool is_open; /* when the page is */
     const struct dcpk_doc_box *boxes;
     size_t n;
-    double height; /* of the picture, its width being 1 */
+    double height;               /* of the picture, its width being 1 */
+    const char *x_axis, *y_axis; /* "axis 1: 0 to 64"; NULL: not an axis */
 };
 
 struct dcpk_doc_bar {

@@ -122,6 +122,7 @@ const char *const dcpk_html_style[] = {
     "svg text{font:500 22px system-ui,sans-serif;text-anchor:middle;dominant-baseline:central;"
     "fill:hsl(var(--h) var(--ink));pointer-events:none}\n",
     "rect{fill:hsl(var(--h) var(--box));stroke:hsl(var(--h) var(--edge));stroke-width:1.5}\n",
+    "svg .axis{fill:var(--dim);font-size:18px}.map svg{max-width:none}\n",
     ".c0{--h:205}.c1{--h:28}.c2{--h:140}.c3{--h:280}.c4{--h:50}.c5{--h:330}.c6{--h:175}"
     ".c7{--h:0}.c8{--h:240}.c9{--h:90}.c10{--h:305}.c11{--h:190}\n",
     ".boxes{list-style:none;margin:8px 0;padding:0;font-size:13px;columns:320px;"

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "lib/base/alloc.h"
+#include "lib/base/order.h"
 #include "lib/report/html_priv.h"
 #include "lib/report/plain.h"
 
@@ -87,8 +88,8 @@ static int compare_nodes(const void *left, const void *right)
     const struct node *a = left, *b = right;
 
     if (a->n_bytes != b->n_bytes)
-        return a->n_bytes < b->n_bytes ? 1 : -1;
-    return a->first < b->first ? -1 : a->first > b->first;
+        return DCPK_THREE_WAY(b->n_bytes, a->n_bytes);
+    return DCPK_THREE_WAY(a->first, b->first);
 }
 
 /* Finds the nodes of a level in leaves [first, end), the largest first. Returns how many. */
@@ -107,7 +108,8 @@ static size_t find_nodes(const struct treemap *t, size_t first, size_t end, int 
             node.n_bytes += (double)leaves[next].n_bytes;
         node.end = next;
         if (level > 0 && node.n_bytes < LEAST_PART * t->all) {
-            others.first = others.n_others == 0 ? i : others.first;
+            if (others.n_others == 0)
+                others.first = i;
             others.n_bytes += node.n_bytes;
             others.n_others++;
         } else if (node.n_bytes > 0) {

@@ -64,6 +64,18 @@ page plan 'bytes by rank of one data-parallel replica, and layer' 'TP 2 · PP 2'
 grep -o '<tr><th>pp .*' p/plan.html | sed 's/<tr><th>/ /; s/<td colspan="2">/, none, none/g; s/<td class="s[0-9]" title="\([^"]*\)">/, \1/g; s/<.*//'
 rm p/plan.html
 
+# so do chunks of a checkpoint in one file; SwiGLU's gate and up are each cut, as in Megatron's files of rank tp + 2 pp
+"$DCPKIT" convert --quiet --to torch_dist --target-mesh tp=2,pp=2 "$dense" planned
+"$DCPKIT" inspect --html p/mesh.html planned >/dev/null
+page mesh 'layers: 0 to 4</text>' 'axis 1: 0 to 192</text>' 'pp 1 tp 1: 4 chunks</li>'
+grep -o '<title>pp [^ ]* tp [^ ]* \[3:4, [^ ]* 0:64\] in' p/mesh.html | sort -u
+grep -o '<tr><th>pp .*' p/mesh.html | sed 's/<tr><th>/ /; s/<td colspan="2">/, none, none/g; s/<td class="s[0-9]" title="\([^"]*\)">/, \1/g; s/<.*//'
+# without the cuts nothing is said of ranks
+"$DCPKIT" convert --quiet --to torch_dist one uncut
+"$DCPKIT" inspect --html p/mesh.html uncut >/dev/null
+grep -c 'by rank' p/mesh.html
+rm -r p/mesh.html planned uncut
+
 # a page may be asked for with --json as well; a path may hold what HTML means otherwise
 mkdir '<b>&' && ln -s "$dense" '<b>&/<i>'
 "$DCPKIT" inspect --json --html p/odd.html '<b>&/<i>' | jq -r .format

@@ -126,6 +126,10 @@ moe=$samples/torch_dist_c_moe_ep2pp2
 rm -f "$folder"/*.html "$folder"/*.png
 rm -rf "$work/out"
 "$dcpkit" inspect --stats --html "$folder/inspect.html" "$moe" >/dev/null
+"$dcpkit" convert --quiet --dry-run --to torch_dist --target-mesh tp=2,pp=2,dp=2 --html "$folder/plan.html" "$moe" \
+    "$work/planned" >/dev/null
+"$dcpkit" convert --quiet --to torch_dist --target-mesh tp=4,pp=2 "$dense" "$work/mesh"
+"$dcpkit" inspect --html "$folder/mesh.html" "$work/mesh" >/dev/null
 "$dcpkit" check --html "$folder/check.html" "$dense" >/dev/null
 "$dcpkit" convert --quiet --to fsdp_dtensor --html "$folder/convert.html" "$dense" "$work/out"
 "$dcpkit" compare-two-checkpoint --html "$folder/equal.html" "$dense" "$work/out" >/dev/null
@@ -136,7 +140,7 @@ tiny=(train --config "$(dirname "${BASH_SOURCE[0]}")/../../tools/train_tiny.json
 "$dcpkit" "${tiny[@]}" optimizer.lr=0.02 >"$work/b.jsonl"
 "$dcpkit" losscmp --html "$folder/losscmp.html" "$work/a.jsonl" "$work/b.jsonl" >/dev/null || [ $? -eq 1 ]
 n=0
-for page in inspect check convert equal compare losscmp; do
+for page in inspect mesh plan check convert equal compare losscmp; do
     for scheme in 0 1; do
         look "$page" 400 2400 "$scheme"
         look "$page" 1400 2000 "$scheme"
@@ -145,4 +149,4 @@ for page in inspect check convert equal compare losscmp; do
 done
 rm -f "$folder/frame.html"
 [ "$failed" -eq 0 ] || exit 1
-echo "$n views of 6 pages, by $("$browser" --version 2>/dev/null | head -n 1); screenshots in $folder"
+echo "$n views of 8 pages, by $("$browser" --version 2>/dev/null | head -n 1); screenshots in $folder"
