@@ -63,13 +63,12 @@ void dcpk_inspect_report(const struct dcpk_inspection *in, struct dcpk_doc *doc)
 void dcpk_inspect_report_keys(const struct dcpk_inspection *in, struct dcpk_doc *doc);
 void dcpk_inspect_report_stats(const struct dcpk_inspection *in, struct dcpk_doc *doc);
 /* For a page: the first screen; "70.6 B" on it; where the bytes are; maps of the largest tensors
- * that are cut; histograms of the statistics. */
+ * that are cut; heat maps of the statistics. */
 void dcpk_inspect_report_headline(const struct dcpk_inspection *in, struct dcpk_doc *doc);
 const char *dcpk_short_count(uint64_t n, struct dcpk_doc *doc);
 void dcpk_inspect_report_bytes(const struct dcpk_inspection *in, struct dcpk_doc *doc);
 void dcpk_inspect_report_maps(const struct dcpk_inspection *in, struct dcpk_doc *doc);
 void dcpk_inspect_report_heat(const struct dcpk_inspection *in, struct dcpk_doc *doc);
-void dcpk_inspect_report_histograms(const struct dcpk_inspection *in, struct dcpk_doc *doc);
 struct dcpk_doc_table dcpk_inspect_iterations(const struct dcpk_run_list *list);
 
 #endif

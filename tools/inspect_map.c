@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* inspect_map.c - figures of dcpkit inspect: which file and rank holds which box; how large values
- * are. */
+/* inspect_map.c - a figure of dcpkit inspect: which file and rank holds which box. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -13,8 +12,6 @@
 
 #define MAX_MAPS      16
 #define MAX_BOXES     256 /* of a map */
-#define MIN_DECADE    (-12)
-#define N_DECADES     20 /* of histograms: 1e-12 to 1e8 */
 #define ROW_HEIGHT    0.09
 #define MIN_HEIGHT    0.12
 #define LARGEST_RATIO 0.5
@@ -256,53 +253,4 @@ void dcpk_inspect_report_maps(const struct dcpk_inspection *in, struct dcpk_doc 
                                  "--keys RE chooses others.",
                                  n, n_cut));
     doc->media = 0;
-}
-
-/* ---- histograms ---- */
-
-static int decade_of(double v)
-{
-    const double decade = floor(log10(v));
-
-    return (int)fmin(N_DECADES - 1, fmax(0, decade - MIN_DECADE));
-}
-
-static void report_histogram(struct dcpk_doc *doc, const char *title,
-                             const uint64_t counts[N_DECADES], uint64_t n_zero)
-{
-    struct dcpk_doc_bar bars[N_DECADES + 1];
-    int first = 0, last = N_DECADES - 1;
-    size_t n = 0;
-
-    while (first < last && counts[first] == 0)
-        first++;
-    while (last > first && counts[last] == 0)
-        last--;
-    if (n_zero > 0)
-        bars[n++] = (struct dcpk_doc_bar){"0", n_zero, 0};
-    for (int i = first; i <= last; i++)
-        bars[n++] = (struct dcpk_doc_bar){
-            dcpk_doc_format(doc, "1e%d to 1e%d", i + MIN_DECADE, i + 1 + MIN_DECADE), counts[i], 0};
-    dcpk_doc_bars(doc, title, bars, n);
-}
-
-void dcpk_inspect_report_histograms(const struct dcpk_inspection *in, struct dcpk_doc *doc)
-{
-    uint64_t by_rms[N_DECADES] = {0}, by_most[N_DECADES] = {0}, n_zero = 0;
-
-    for (size_t t = 0; t < in->ckpt->n_tensors; t++) {
-        const struct dcpk_stats *s = &in->stats[t];
-        const double most = fmax(fabs(s->min), fabs(s->max));
-
-        if (!dcpk_inspect_lists(in, t) || s->n_finite == 0)
-            continue;
-        if (most == 0) {
-            n_zero++;
-            continue;
-        }
-        by_most[decade_of(most)]++;
-        by_rms[decade_of(dcpk_stats_norm(s) / sqrt((double)s->n_finite))]++;
-    }
-    report_histogram(doc, "tensors by the root mean square of their elements", by_rms, n_zero);
-    report_histogram(doc, "tensors by their largest magnitude", by_most, n_zero);
 }

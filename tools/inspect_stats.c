@@ -153,5 +153,4 @@ void dcpk_inspect_report_stats(const struct dcpk_inspection *in, struct dcpk_doc
     doc->media = 0;
     dcpk_doc_show(doc, &(struct dcpk_doc_table){.fill = fill_stats, .context = rows});
     report_findings(in, doc);
-    dcpk_inspect_report_histograms(in, doc);
 }

@@ -211,12 +211,11 @@ void dcpk_doc_heading(struct dcpk_doc *doc, const char *text)
     add_item(doc, &(struct dcpk_doc_item){.kind = DCPK_ITEM_HEADING, .text = text});
 }
 
-static void add_figure(struct dcpk_doc *doc, enum dcpk_item_kind kind, const char *title,
-                       const void *data, size_t n, size_t item_bytes)
+static void add_figure(struct dcpk_doc *doc, enum dcpk_item_kind kind, const void *data, size_t n,
+                       size_t item_bytes)
 {
     add_item(doc, &(struct dcpk_doc_item){.kind = kind,
                                           .media = DCPK_DOC_PAGE,
-                                          .text = title,
                                           .data = dcpk_doc_keep(doc, data, n * item_bytes),
                                           .n = n});
 }
@@ -226,33 +225,27 @@ void dcpk_doc_headline(struct dcpk_doc *doc, const struct dcpk_doc_headline *hea
     struct dcpk_doc_headline kept = *headline;
 
     kept.bars = dcpk_doc_keep(doc, headline->bars, headline->n_bars * sizeof *headline->bars);
-    add_figure(doc, DCPK_ITEM_HEADLINE, NULL, &kept, 1, sizeof kept);
+    add_figure(doc, DCPK_ITEM_HEADLINE, &kept, 1, sizeof kept);
 }
 
 void dcpk_doc_chips(struct dcpk_doc *doc, const struct dcpk_doc_chip *chips, size_t n)
 {
-    add_figure(doc, DCPK_ITEM_CHIPS, NULL, chips, n, sizeof *chips);
+    add_figure(doc, DCPK_ITEM_CHIPS, chips, n, sizeof *chips);
 }
 
 void dcpk_doc_treemap(struct dcpk_doc *doc, const struct dcpk_doc_treemap *map)
 {
-    add_figure(doc, DCPK_ITEM_TREEMAP, NULL, map, 1, sizeof *map);
+    add_figure(doc, DCPK_ITEM_TREEMAP, map, 1, sizeof *map);
 }
 
 void dcpk_doc_grid(struct dcpk_doc *doc, const struct dcpk_doc_grid *grid)
 {
-    add_figure(doc, DCPK_ITEM_GRID, NULL, grid, 1, sizeof *grid);
+    add_figure(doc, DCPK_ITEM_GRID, grid, 1, sizeof *grid);
 }
 
 void dcpk_doc_map(struct dcpk_doc *doc, const struct dcpk_doc_map *map)
 {
-    add_figure(doc, DCPK_ITEM_MAP, NULL, map, 1, sizeof *map);
-}
-
-void dcpk_doc_bars(struct dcpk_doc *doc, const char *title, const struct dcpk_doc_bar *bars,
-                   size_t n)
-{
-    add_figure(doc, DCPK_ITEM_BARS, title, bars, n, sizeof *bars);
+    add_figure(doc, DCPK_ITEM_MAP, map, 1, sizeof *map);
 }
 
 void dcpk_doc_plot(struct dcpk_doc *doc, const struct dcpk_doc_plot *plot)
@@ -260,7 +253,7 @@ void dcpk_doc_plot(struct dcpk_doc *doc, const struct dcpk_doc_plot *plot)
     struct dcpk_doc_plot kept = *plot;
 
     kept.curves = dcpk_doc_keep(doc, plot->curves, plot->n * sizeof *plot->curves);
-    add_figure(doc, DCPK_ITEM_PLOT, NULL, &kept, 1, sizeof kept);
+    add_figure(doc, DCPK_ITEM_PLOT, &kept, 1, sizeof kept);
 }
 
 /* ---- for both ---- */

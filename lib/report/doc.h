@@ -346,8 +346,6 @@ void dcpk_doc_chips(struct dcpk_doc *doc, const struct dcpk_doc_chip *chips, siz
 void dcpk_doc_treemap(struct dcpk_doc *doc, const struct dcpk_doc_treemap *map);
 void dcpk_doc_grid(struct dcpk_doc *doc, const struct dcpk_doc_grid *grid);
 void dcpk_doc_map(struct dcpk_doc *doc, const struct dcpk_doc_map *map);
-void dcpk_doc_bars(struct dcpk_doc *doc, const char *title, const struct dcpk_doc_bar *bars,
-                   size_t n);
 void dcpk_doc_plot(struct dcpk_doc *doc, const struct dcpk_doc_plot *plot);
 /* printf into the document's memory; "" after a failure. */
 const char *dcpk_doc_format(struct dcpk_doc *doc, const char *fmt, ...)

@@ -252,9 +252,6 @@ static void html_put_item(struct dcpk_doc_pipe *pipe, const struct dcpk_doc_item
     case DCPK_ITEM_MAP:
         dcpk_html_map(pipe, item->data);
         break;
-    case DCPK_ITEM_BARS:
-        dcpk_html_bars(pipe, item->text, item->data, item->n);
-        break;
     case DCPK_ITEM_PLOT:
         dcpk_html_plot(pipe, item->data);
         break;

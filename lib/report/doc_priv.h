@@ -17,7 +17,6 @@ enum dcpk_item_kind {
     DCPK_ITEM_TREEMAP,   /* data: struct dcpk_doc_treemap */
     DCPK_ITEM_GRID,      /* data: struct dcpk_doc_grid */
     DCPK_ITEM_MAP,       /* data: struct dcpk_doc_map */
-    DCPK_ITEM_BARS,      /* text, data: struct dcpk_doc_bar, n */
     DCPK_ITEM_PLOT,      /* data: struct dcpk_doc_plot */
 };
 

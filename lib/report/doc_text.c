@@ -298,7 +298,6 @@ static void print_item(struct dcpk_doc_pipe *pipe, const struct dcpk_plain *plai
     case DCPK_ITEM_TREEMAP:
     case DCPK_ITEM_GRID:
     case DCPK_ITEM_MAP:
-    case DCPK_ITEM_BARS:
     case DCPK_ITEM_PLOT:
         break;
     }

@@ -36,8 +36,6 @@ void dcpk_html_chips(struct dcpk_doc_pipe *pipe, const struct dcpk_doc_chip *chi
 void dcpk_html_treemap(struct dcpk_doc_pipe *pipe, const struct dcpk_doc_treemap *map);
 void dcpk_html_grid(struct dcpk_doc_pipe *pipe, const struct dcpk_doc_grid *grid);
 void dcpk_html_map(struct dcpk_doc_pipe *pipe, const struct dcpk_doc_map *map);
-void dcpk_html_bars(struct dcpk_doc_pipe *pipe, const char *title, const struct dcpk_doc_bar *bars,
-                    size_t n);
 void dcpk_html_plot(struct dcpk_doc_pipe *pipe, const struct dcpk_doc_plot *plot);
 
 #endif

@@ -110,10 +110,10 @@ const char *const dcpk_html_style[] = {
     ".what{color:var(--dim);font-size:13px}\n",
     ".what span{margin-left:12px}\n",
     ".size{width:92px;text-align:right;white-space:nowrap}\n",
-    ".share,.bar{height:6px;border-radius:3px;background:var(--line);align-self:center;"
+    ".share{height:6px;border-radius:3px;background:var(--line);align-self:center;"
     "overflow:hidden}\n",
     ".share{width:72px}\n",
-    ".share i,.bar i{display:block;height:100%;border-radius:3px;background:var(--accent)}\n",
+    ".share i{display:block;height:100%;border-radius:3px;background:var(--accent)}\n",
     /* maps */
     ".map{margin:8px 0;padding:8px 16px;background:var(--card);border:1px solid var(--line);"
     "border-radius:10px}\n",
@@ -156,15 +156,8 @@ const char *const dcpk_html_style[] = {
     ".scale{margin:6px 0 0;color:var(--dim);font-size:13px}\n",
     ".scale i{display:inline-block;width:16px;height:11px}"
     ".scale i:first-of-type{margin-left:8px}.scale i:last-of-type{margin-right:8px}\n",
-    /* bars */
-    ".bars{margin:16px 0;padding:16px 20px;background:var(--card);border:1px solid var(--line);"
-    "border-radius:10px}\n",
-    "figcaption{margin-bottom:8px;color:var(--dim);font-size:13px}\n",
-    ".bars div{display:grid;grid-template-columns:128px minmax(0,1fr) 56px;gap:12px;"
-    "align-items:center;font-size:13px;line-height:1.7}\n",
-    ".bars .bar{height:12px;background:none}\n",
-    ".bars .count{text-align:right}\n",
     /* curves */
+    "figcaption{margin-bottom:8px;color:var(--dim);font-size:13px}\n",
     ".curves{margin:16px 0;padding:16px 20px;background:var(--card);border:1px solid var(--line);"
     "border-radius:10px}\n",
     ".curves polyline{fill:none;stroke:hsl(var(--h) var(--edge));stroke-width:3}\n",
@@ -179,6 +172,6 @@ const char *const dcpk_html_style[] = {
     ".tree details .leaf,.tree details details{margin-left:10px}.name{flex-basis:110px}"
     ".key{min-width:170px}svg text,.curves text{font-size:30px}"
     ".treemap{aspect-ratio:1}.figures{gap:4px 32px}.figures strong{font-size:28px}"
-    ".bars div{grid-template-columns:96px minmax(0,1fr) 40px}th,td{padding:7px 10px}}\n",
+    "th,td{padding:7px 10px}}\n",
 };
 const size_t dcpk_n_html_style = DCPK_COUNT(dcpk_html_style);

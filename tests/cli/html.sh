@@ -44,7 +44,7 @@ same inspect inspect "$dense"
 page inspect 'class="treemap"' 'title="moments, layer 3, mlp.linear_fc1.weight: exp_avg: ' 'bytes by rank and layer' '<tr><th>rank 3<td ' \
     'class="figures"' 'class="stack"' 'parameters</p>' 'class="map" open' 'rank 3' '__0_0.distcp' '<svg' 'linear_fc1' '</details>'
 same stats inspect --stats --keys linear_fc1 "$dense"
-page stats 'class="bars"' 'root mean square' 'linear_fc1'
+page stats 'root mean square of masters' '<tr><th>mlp.<wbr>linear_fc1.<wbr>weight<td>' 'linear_fc1'
 same check check "$dense"
 page check 'class="badge good">ok' 'class="good">ok' 'loads in' '<strong>core 0.19</strong> loads' \
     '<strong>main since 2026-08-25</strong> with --no-load-rng' \

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* html_bars.c - the first screen of a page, chips and bars. */
+/* html_head.c - the first screen of a page, and chips. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -108,27 +108,4 @@ void dcpk_html_chips(struct dcpk_doc_pipe *pipe, const struct dcpk_doc_chip *chi
         dcpk_pipe_text(pipe, "</li>\n");
     }
     dcpk_pipe_text(pipe, "</ul>\n");
-}
-
-/* ---- bars ---- */
-
-void dcpk_html_bars(struct dcpk_doc_pipe *pipe, const char *title, const struct dcpk_doc_bar *bars,
-                    size_t n)
-{
-    uint64_t most = 1;
-
-    for (size_t i = 0; i < n; i++)
-        most = dcpk_max_u64(most, bars[i].count);
-    dcpk_pipe_text(pipe, "<figure class=\"bars\"><figcaption>");
-    dcpk_html_text(pipe, title);
-    dcpk_pipe_text(pipe, "</figcaption>\n");
-    for (size_t i = 0; i < n; i++) {
-        dcpk_pipe_text(pipe, "<div><span class=\"label\">");
-        dcpk_html_text(pipe, bars[i].label);
-        dcpk_pipe_printf(pipe,
-                         "</span><span class=\"bar\"><i style=\"width:%.1f%%\"></i></span><span "
-                         "class=\"count\">%" PRIu64 "</span></div>\n",
-                         100.0 * (double)bars[i].count / (double)most, bars[i].count);
-    }
-    dcpk_pipe_text(pipe, "</figure>\n");
 }
