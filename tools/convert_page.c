@@ -160,9 +160,8 @@ static void each_planned(const void *context, dcpk_take_held *take, void *to)
         const struct dcpk_out_chunk *c = &out->chunks[i];
         const struct dcpk_out_tensor *t = &out->tensors[c->tensor];
 
-        if (t->written_shape == NULL)
-            take(to, &(struct dcpk_held){t->keys[0], t->dtype, t->rank, t->shape, c->span,
-                                         out->files[c->file].name});
+        take(to, &(struct dcpk_held){t->keys[0], t->dtype, t->rank, t->shape, c->span,
+                                     out->files[c->file].name});
     }
 }
 

@@ -62,6 +62,7 @@ struct work {
     struct dcpk_doc *doc;
     const struct dcpk_holders *of;
     int64_t n_layers, n_ranks; /* ranks: by files */
+    bool has_buckets;
     /* the treemap */
     struct dcpk_map by_name;
     struct leaf *leaves;
@@ -102,6 +103,7 @@ static void take_extent(void *to, const struct dcpk_held *held)
 
     layers_of(held, &place, &first, &end);
     w->n_layers = dcpk_max_i64(w->n_layers, dcpk_min_i64(end, INT32_MAX));
+    w->has_buckets |= !dcpk_replica_knows(held);
     w->n_ranks = dcpk_max_i64(w->n_ranks, dcpk_rank_of_file(held->file) + 1);
 }
 
@@ -239,6 +241,11 @@ static struct ranks tp_ranks_of(const char *key, int64_t at, int64_t n, int64_t 
     return ranks_of(at, n, whole, tp);
 }
 
+bool dcpk_replica_knows(const struct dcpk_held *held)
+{
+    return strstr(held->key, ".bucket_idx_") == NULL;
+}
+
 /* Ranks of a replica along each of its axes. */
 struct cut {
     int64_t pp;
@@ -349,7 +356,7 @@ static void report_rows(struct work *w)
 
     dcpk_replica_init(&w->replica, &w->of->grid, w->n_layers);
     if (w->n_ranks <= 1)
-        n_holders = w->replica.n;
+        n_holders = w->has_buckets ? 0 : w->replica.n;
     if (n_holders <= 1 || !dcpk_layer_grid_begin(&w->rows, w->n_layers, w->doc))
         return;
     w->per_row = (n_holders + DCPK_MAX_GRID_ROWS - 1) / DCPK_MAX_GRID_ROWS;

@@ -38,6 +38,8 @@ struct dcpk_replica {
 };
 void dcpk_replica_init(struct dcpk_replica *replica, const struct dcpk_grid *grid,
                        int64_t n_layers);
+/* False of buckets, whose elements are of many parameters: their cuts do not show such ranks. */
+bool dcpk_replica_knows(const struct dcpk_held *held);
 /* The first rank of it that holds a chunk's first layer. */
 int64_t dcpk_replica_first(const struct dcpk_replica *replica, const struct dcpk_held *held);
 /* "pp 0 ep 1 tp 3" of a rank; in the document. */

@@ -110,7 +110,7 @@ static void set_colour(struct dcpk_doc_box *box, const struct colours *colours,
     if (colours->by_rank && rank >= 0) {
         box->group = (unsigned)rank;
         box->label = dcpk_doc_format(doc, "rank %" PRId64, rank);
-    } else if (!colours->by_rank && colours->replica.n > 1) {
+    } else if (!colours->by_rank && colours->replica.n > 1 && dcpk_replica_knows(held)) {
         const int64_t first = dcpk_replica_first(&colours->replica, held);
 
         box->group = (unsigned)first;

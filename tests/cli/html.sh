@@ -70,9 +70,11 @@ rm p/plan.html
 page mesh 'layers: 0 to 4</text>' 'axis 1: 0 to 192</text>' 'pp 1 tp 1: 4 chunks</li>'
 grep -o '<title>pp [^ ]* tp [^ ]* \[3:4, [^ ]* 0:64\] in' p/mesh.html | sort -u
 grep -o '<tr><th>pp .*' p/mesh.html | sed 's/<tr><th>/ /; s/<td colspan="2">/, none, none/g; s/<td class="s[0-9]" title="\([^"]*\)">/, \1/g; s/<.*//'
-# without the cuts nothing is said of ranks
+# without the cuts nothing is said of ranks, nor of buckets, which parameters share
 "$DCPKIT" convert --quiet --to torch_dist one uncut
 "$DCPKIT" inspect --html p/mesh.html uncut >/dev/null
+grep -c 'by rank' p/mesh.html
+"$DCPKIT" convert --dry-run --to torch_dist --target-mesh tp=2,pp=2 --target-optimizer dp_reshardable --html p/mesh.html "$dense" new >/dev/null
 grep -c 'by rank' p/mesh.html
 rm -r p/mesh.html planned uncut
 
