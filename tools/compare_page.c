@@ -89,6 +89,7 @@ static uint64_t count_of(const struct part_of *of)
 /* Relative differences of a part, by module and layer; those of equal tensors are left out. */
 static void report_far(const struct part_of *of, struct dcpk_doc *doc)
 {
+    struct dcpk_bytes text = {.data = NULL};
     struct dcpk_layer_grid grid;
     int64_t n_layers = 0;
 
@@ -105,12 +106,14 @@ static void report_far(const struct part_of *of, struct dcpk_doc *doc)
             continue;
         if (of->part == DCPK_COMPARED_MOMENTS && d->part != NULL)
             place.state = d->part;
-        sum = dcpk_layer_grid_at(&grid, dcpk_layer_grid_row(&grid, dcpk_key_module(&place, doc)),
+        sum = dcpk_layer_grid_at(&grid, dcpk_layer_grid_row(&grid, dcpk_key_module(&place, &text)),
                                  place.layer);
         sum->is_there = true;
         sum->is_bad |= d->measured.n_nan > 0;
         sum->value = fmax(sum->value, d->measured.max_rel);
     }
+    dcpk_bytes_status(&text, &doc->err);
+    dcpk_bytes_release(&text);
     dcpk_layer_grid_show(&grid,
                          "largest relative difference, on a scale of logarithms; empty: equal",
                          "layer", DCPK_LAYER_MOST, doc);

@@ -65,6 +65,7 @@ struct work {
     bool has_buckets;
     /* the treemap */
     struct dcpk_map by_name;
+    struct dcpk_bytes name, module; /* of the one at hand */
     struct leaf *leaves;
     size_t n_leaves, capacity;
     int64_t per_group;
@@ -109,48 +110,54 @@ static void take_extent(void *to, const struct dcpk_held *held)
 
 /* ---- the treemap ---- */
 
-static struct leaf *find_leaf(struct work *w, const char *name, size_t n, bool *is_new)
+/* Makes room for one more leaf. False after a failure. */
+static bool reserve_leaf(struct work *w)
 {
-    uint64_t found = w->n_leaves;
+    const size_t capacity = dcpk_max_size(64, 2 * w->capacity);
+    struct leaf *more;
 
-    if (dcpk_map_put(&w->by_name, name, n, found, is_new, &found, &w->doc->err) != DCPK_OK)
-        return NULL;
-    *is_new = !*is_new;
-    if (*is_new && w->n_leaves == w->capacity) {
-        const size_t capacity = dcpk_max_size(64, 2 * w->capacity);
-        struct leaf *more = dcpk_doc_take(w->doc, capacity, sizeof *more);
-
-        if (more == NULL)
-            return NULL;
-        if (w->n_leaves > 0)
-            memcpy(more, w->leaves, w->n_leaves * sizeof *more);
-        w->leaves = more;
-        w->capacity = capacity;
-    }
-    w->n_leaves += *is_new;
-    return &w->leaves[found];
+    if (w->n_leaves < w->capacity)
+        return true;
+    more = dcpk_doc_take(w->doc, capacity, sizeof *more);
+    if (more == NULL)
+        return false;
+    if (w->n_leaves > 0)
+        memcpy(more, w->leaves, w->n_leaves * sizeof *more);
+    w->leaves = more;
+    w->capacity = capacity;
+    return true;
 }
 
+/* Adds bytes to the leaf of that place. module: copied where it is new. */
 static void add_leaf(struct work *w, const struct leaf *part)
 {
-    const char *name =
-        dcpk_doc_format(w->doc, "%d %" PRId64 " %s", (int)part->content, part->group, part->module);
-    bool is_new;
-    struct leaf *leaf = find_leaf(w, name, strlen(name), &is_new);
+    const char *name;
+    uint64_t found;
+    bool existed;
 
-    if (leaf == NULL)
+    w->name.n_bytes = 0;
+    dcpk_bytes_printf(&w->name, "%d %" PRId64 " %s", (int)part->content, part->group, part->module);
+    dcpk_bytes_u8(&w->name, 0);
+    if (dcpk_bytes_status(&w->name, &w->doc->err) != DCPK_OK)
         return;
-    if (is_new)
-        *leaf = *part;
-    else
-        leaf->n_bytes += part->n_bytes;
+    if (dcpk_map_get(&w->by_name, (const char *)w->name.data, w->name.n_bytes, &found)) {
+        w->leaves[found].n_bytes += part->n_bytes;
+        return;
+    }
+    name = dcpk_doc_keep(w->doc, w->name.data, w->name.n_bytes);
+    if (name == NULL || !reserve_leaf(w) ||
+        dcpk_map_put(&w->by_name, name, w->name.n_bytes, w->n_leaves, &existed, &found,
+                     &w->doc->err) != DCPK_OK)
+        return;
+    w->leaves[w->n_leaves] = *part;
+    w->leaves[w->n_leaves++].module = name + w->name.n_bytes - 1 - strlen(part->module);
 }
 
 static void take_leaf_part(void *to, const struct dcpk_held *held)
 {
     struct work *w = to;
     const struct dcpk_key_place place = dcpk_key_place_of(held->key, held->rank, held->shape);
-    struct leaf leaf = {dcpk_content_of(held->key), -1, dcpk_key_module(&place, w->doc), 0};
+    struct leaf leaf = {dcpk_content_of(held->key), -1, dcpk_key_module(&place, &w->module), 0};
     int64_t first, end;
 
     layers_of(held, &place, &first, &end);
@@ -190,6 +197,9 @@ static void report_treemap(struct work *w)
     w->per_group = dcpk_max_i64((w->n_layers + MOST_GROUPS - 1) / MOST_GROUPS, 1);
     w->of->each(w->of->context, take_leaf_part, w);
     dcpk_map_release(&w->by_name);
+    dcpk_bytes_status(&w->module, &w->doc->err);
+    dcpk_bytes_release(&w->module);
+    dcpk_bytes_release(&w->name);
     leaves = dcpk_doc_take(w->doc, w->n_leaves, sizeof *leaves);
     if (leaves == NULL || w->n_leaves == 0)
         return;

@@ -131,13 +131,13 @@ int64_t dcpk_inspect_layers(const struct dcpk_tensor *tensor)
 }
 
 static void add_stats(struct dcpk_layer_grid *grid, const struct dcpk_key_place *place,
-                      int64_t layer, const struct dcpk_stats *s, struct dcpk_doc *doc)
+                      int64_t layer, const struct dcpk_stats *s, struct dcpk_bytes *text)
 {
     struct dcpk_layer_sum *sum;
 
     if (!s->has_numbers || s->n_elems == 0)
         return;
-    sum = dcpk_layer_grid_at(grid, dcpk_layer_grid_row(grid, dcpk_key_module(place, doc)), layer);
+    sum = dcpk_layer_grid_at(grid, dcpk_layer_grid_row(grid, dcpk_key_module(place, text)), layer);
     sum->is_there = true;
     sum->is_bad |= s->n_nan + s->n_inf > 0;
     if (s->n_finite == 0)
@@ -149,6 +149,7 @@ static void add_stats(struct dcpk_layer_grid *grid, const struct dcpk_key_place 
 static void report_heat_of(const struct dcpk_inspection *in, enum dcpk_content content,
                            int64_t n_layers, struct dcpk_doc *doc)
 {
+    struct dcpk_bytes text = {.data = NULL};
     struct dcpk_layer_grid grid;
 
     if (!dcpk_layer_grid_begin(&grid, n_layers, doc))
@@ -158,15 +159,17 @@ static void report_heat_of(const struct dcpk_inspection *in, enum dcpk_content c
         const struct dcpk_key_place place = dcpk_key_place_of(t->key, t->rank, t->shape);
 
         if (dcpk_inspect_lists(in, i) && !place.is_stacked && dcpk_content_of(t->key) == content)
-            add_stats(&grid, &place, place.layer, &in->stats[i], doc);
+            add_stats(&grid, &place, place.layer, &in->stats[i], &text);
     }
     for (size_t i = 0; i < in->n_layers; i++) {
         const struct dcpk_tensor *t = &in->ckpt->tensors[in->layers[i].tensor];
         const struct dcpk_key_place place = dcpk_key_place_of(t->key, t->rank, t->shape);
 
         if (dcpk_content_of(t->key) == content)
-            add_stats(&grid, &place, in->layers[i].layer, &in->layers[i].stats, doc);
+            add_stats(&grid, &place, in->layers[i].layer, &in->layers[i].stats, &text);
     }
+    dcpk_bytes_status(&text, &doc->err);
+    dcpk_bytes_release(&text);
     dcpk_layer_grid_show(&grid,
                          dcpk_doc_format(doc, "root mean square of %s, on a scale of logarithms",
                                          dcpk_content_name(content)),

@@ -94,24 +94,22 @@ static bool counts_at(const char *text, size_t i)
            (i == 0 || text[i - 1] == '.' || (i >= n && memcmp(text + i - n, weight, n) == 0));
 }
 
-const char *dcpk_key_module(const struct dcpk_key_place *place, struct dcpk_doc *doc)
+const char *dcpk_key_module(const struct dcpk_key_place *place, struct dcpk_bytes *text)
 {
     const char *module = place->module;
-    char *text = dcpk_doc_take(doc, place->module_bytes + 1, 1);
-    size_t n = 0;
 
-    if (text == NULL)
-        return "";
-    for (size_t i = 0; i < place->module_bytes; n++) {
+    text->n_bytes = 0;
+    for (size_t i = 0; i < place->module_bytes;) {
         const bool counts = counts_at(module, i);
 
-        text[n] = counts ? '*' : module[i];
+        dcpk_bytes_u8(text, counts ? '*' : (uint8_t)module[i]);
         for (i++; counts && i < place->module_bytes && isdigit((unsigned char)module[i]); i++)
             ;
     }
-    if (*place->state == '\0')
-        return text;
-    return dcpk_doc_format(doc, "%s: %s", text, place->state);
+    if (*place->state != '\0')
+        dcpk_bytes_printf(text, ": %s", place->state);
+    dcpk_bytes_u8(text, 0);
+    return text->status == DCPK_OK ? (const char *)text->data : "";
 }
 
 /* ---- tables ---- */
@@ -120,7 +118,7 @@ bool dcpk_layer_grid_begin(struct dcpk_layer_grid *grid, int64_t n_layers, struc
 {
     const int64_t most = DCPK_MAX_COLUMNS - 1;
 
-    *grid = (struct dcpk_layer_grid){.n_layers = n_layers};
+    *grid = (struct dcpk_layer_grid){.doc = doc, .n_layers = n_layers};
     grid->per_column = dcpk_max_i64((n_layers + most - 1) / most, 1);
     grid->n_columns = 1 + (size_t)((n_layers + grid->per_column - 1) / grid->per_column);
     grid->sums = dcpk_doc_take(doc, DCPK_MAX_GRID_ROWS * grid->n_columns, sizeof *grid->sums);
@@ -137,7 +135,7 @@ size_t dcpk_layer_grid_row(struct dcpk_layer_grid *grid, const char *name)
         i--;
         grid->rows[i] = "others";
     } else if (i == grid->n_rows) {
-        grid->rows[grid->n_rows++] = name;
+        grid->rows[grid->n_rows++] = dcpk_doc_format(grid->doc, "%s", name);
     }
     return i;
 }

@@ -3,6 +3,7 @@
 #ifndef DCPK_TOOLS_LAYERS_H
 #define DCPK_TOOLS_LAYERS_H
 
+#include "lib/base/bytes.h"
 #include "lib/ckpt/checkpoint.h"
 #include "lib/report/doc.h"
 
@@ -22,8 +23,8 @@ struct dcpk_key_place {
  */
 #define DCPK_MAX_STACKED 1024
 struct dcpk_key_place dcpk_key_place_of(const char *key, int rank, const int64_t *shape);
-/* Its module with each number as "*", and its state; in the document. */
-const char *dcpk_key_module(const struct dcpk_key_place *place, struct dcpk_doc *doc);
+/* Its module with each number as "*", and its state; in `text`, whose content it replaces. */
+const char *dcpk_key_module(const struct dcpk_key_place *place, struct dcpk_bytes *text);
 
 /* A table of sums by layer, for dcpk_doc_grid. Columns past DCPK_MAX_COLUMNS share one, rows past
  * DCPK_MAX_GRID_ROWS, too. All of it is in the document. */
@@ -34,6 +35,7 @@ struct dcpk_layer_sum {
     bool is_there, is_bad;
 };
 struct dcpk_layer_grid {
+    struct dcpk_doc *doc;
     int64_t n_layers, per_column;
     size_t n_columns, n_rows; /* column 0: outside of layers */
     const char *rows[DCPK_MAX_GRID_ROWS];
@@ -41,7 +43,7 @@ struct dcpk_layer_grid {
 };
 /* False after a failure of the document. */
 bool dcpk_layer_grid_begin(struct dcpk_layer_grid *grid, int64_t n_layers, struct dcpk_doc *doc);
-/* The row of that name, added where it is not there. */
+/* The row of that name, which is copied, added where it is not there. */
 size_t dcpk_layer_grid_row(struct dcpk_layer_grid *grid, const char *name);
 /* The cell of a layer; -1: outside. */
 struct dcpk_layer_sum *dcpk_layer_grid_at(const struct dcpk_layer_grid *grid, size_t row,
