@@ -359,7 +359,7 @@ static const char *holder_name(const struct work *w, int64_t holder)
     return dcpk_replica_name(&w->replica, holder, w->doc);
 }
 
-static void report_rows(struct work *w)
+static void report_rank_rows(struct work *w)
 {
     const char *title = "bytes by rank and layer";
     int64_t n_holders = w->n_ranks;
@@ -389,6 +389,6 @@ void dcpk_report_holders(const struct dcpk_holders *holders, struct dcpk_doc *do
     doc->media = DCPK_DOC_PAGE;
     dcpk_doc_heading(doc, "where the bytes are");
     report_treemap(&w);
-    report_rows(&w);
+    report_rank_rows(&w);
     doc->media = media;
 }
