@@ -171,6 +171,64 @@ static void report_releases(const struct dcpk_verdict *check, struct dcpk_doc *d
     dcpk_bytes_release(&text);
 }
 
+/* One chip a release, with the flags that its run needs. Returns how many load it. */
+static size_t make_chips(const struct dcpk_verdict *check, struct dcpk_doc *doc,
+                         struct dcpk_doc_chip chips[DCPK_N_RELEASES], size_t *n_chips)
+{
+    size_t n = 0, n_load = 0;
+
+    for (unsigned r = 0; r < DCPK_N_RELEASES; r++) {
+        const enum dcpk_release release = (enum dcpk_release)r;
+        const uint32_t of = dcpk_loaders_of(release, release) & check->variants;
+        const enum dcpk_loads loads = dcpk_verdict_loads(check, of);
+        const struct dcpk_check_finding *f = dcpk_verdict_reason(check, loads, of);
+        struct dcpk_doc_chip *chip = &chips[n];
+
+        if (of == 0)
+            continue;
+        *chip = (struct dcpk_doc_chip){dcpk_release_title(release), "loads", NULL, DCPK_DOC_GOOD};
+        if (loads == DCPK_LOADS_NOT && check->unknown != NULL)
+            *chip = (struct dcpk_doc_chip){chip->label, "not known", check->unknown, DCPK_DOC_WARN};
+        else if (loads == DCPK_LOADS_NOT)
+            *chip = (struct dcpk_doc_chip){chip->label, "does not load", NULL, DCPK_DOC_BAD};
+        else if (loads != DCPK_LOADS)
+            *chip = (struct dcpk_doc_chip){chip->label,
+                                           dcpk_doc_format(doc, "with %s", dcpk_loads_text(loads)),
+                                           NULL, DCPK_DOC_WARN};
+        if (loads != DCPK_LOADS && f != NULL)
+            chip->why = dcpk_doc_format(doc, "%s %s", f->key, f->text);
+        n_load += loads != DCPK_LOADS_NOT;
+        n++;
+    }
+    *n_chips = n;
+    return n_load;
+}
+
+static void report_check_headline(const struct dcpk_check_report *r, struct dcpk_doc *doc)
+{
+    const struct dcpk_verdict *check = r->check;
+    struct dcpk_doc_chip chips[DCPK_N_RELEASES];
+    size_t n_chips;
+    const size_t n_load = make_chips(check, doc, chips, &n_chips);
+    struct dcpk_doc_bar bars[] = {{"found", 0, DCPK_DOC_GOOD}, {"missing", 0, DCPK_DOC_BAD}};
+    uint64_t n_asked = 0;
+
+    for (unsigned p = 0; p < DCPK_N_PURPOSES; p++) {
+        n_asked += check->n_asked[p];
+        bars[1].count += dcpk_min_u64(check->n_lacking[p], check->n_asked[p]);
+    }
+    bars[0].count = n_asked - bars[1].count;
+    dcpk_doc_headline(
+        doc, &(struct dcpk_doc_headline){
+                 .figures = {{dcpk_doc_format(doc, "%zu", n_load), "releases load it"},
+                             {dcpk_doc_format(doc, "%" PRIu64, n_asked), "items asked for"},
+                             {dcpk_doc_format(doc, "%" PRIu64, bars[1].count), "missing"}},
+                 .bar_title = "items that the loader asks for",
+                 .bars = bars,
+                 .n_bars = DCPK_COUNT(bars)});
+    dcpk_doc_chips(doc, chips, n_chips);
+}
+
 static void put_check_loads(const void *context, struct dcpk_json_out *j)
 {
     const struct dcpk_verdict *check = context;
@@ -181,6 +239,7 @@ static void put_check_loads(const void *context, struct dcpk_json_out *j)
 void dcpk_check_report(const struct dcpk_check_report *r, struct dcpk_doc *doc)
 {
     doc->title = dcpk_page_title(r->folder);
+    report_check_headline(r, doc);
     dcpk_doc_fact(doc, "checkpoint", "folder", dcpk_fact_text(r->folder));
     report_loader(r, doc);
     for (const struct dcpk_note *n = r->check->assumed; n != NULL; n = n->next)

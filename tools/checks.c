@@ -82,8 +82,7 @@ void dcpk_checks_report_verdict(const struct dcpk_checks *checks, struct dcpk_do
 {
     const bool is_ok = dcpk_checks_exit_code(checks) == DCPK_EXIT_OK;
 
-    doc->subtitle = verdict_text(checks);
-    dcpk_doc_verdict(doc, is_ok, "%s", doc->subtitle);
+    dcpk_doc_verdict(doc, is_ok, "%s", verdict_text(checks));
     dcpk_doc_set_flag(doc, "ok", is_ok);
 }
 

@@ -39,6 +39,7 @@ int dcpk_cmd_print_json(int argc, char **argv);
 int dcpk_cmd_print_tensor(int argc, char **argv);
 int dcpk_cmd_remap(int argc, char **argv, struct dcpk_ranks *ranks);
 int dcpk_cmd_train(int argc, char **argv, struct dcpk_ranks *ranks);
+int dcpk_cmd_view(int argc, char **argv);
 int dcpk_cmd_verify(int argc, char **argv, struct dcpk_ranks *ranks);
 
 /* Name of command i, in the order of the help; NULL after the last one. */

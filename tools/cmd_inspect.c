@@ -1,277 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_inspect.c - dcpkit inspect: what a checkpoint is and what it holds. */
-#include <inttypes.h>
 #include <limits.h>
-#include <string.h>
 
-#include "formats/formats.h"
-#include "lib/base/regex.h"
-#include "lib/exec/find_layout.h"
-#include "lib/job/compare.h"
-#include "lib/rules/rules.h"
-#include "tools/bar.h"
-#include "tools/cmd.h"
-#include "tools/inspect.h"
-#include "tools/print_doc.h"
+#include "tools/inspect_work.h"
+#include "tools/options.h"
 #include "tools/run_args.h"
 
 #define NAME "inspect"
 
-/* The request of the command line. */
-struct request {
-    bool as_json, has_chunks, has_stats, fails_nonfinite;
-    bool lists_meta, enable_msc; /* of Megatron's Python tool, without meaning here */
-    const char *keys, *format, *iteration, *html;
-    struct dcpk_run_list list; /* of a run folder */
-    struct dcpk_verbosity verbosity;
-    struct dcpk_env env; /* of --stats */
-};
-
-/* Selects the tensors and objects that --keys finds, in the arena. */
-static dcpk_status choose(const struct dcpk_checkpoint *ckpt, const char *keys,
-                          struct dcpk_arena *arena, struct dcpk_chosen *chosen,
-                          struct dcpk_error *err)
-{
-    bool *tensors = dcpk_arena_array(arena, ckpt->n_tensors, sizeof *tensors, err);
-    bool *objects = dcpk_arena_array(arena, ckpt->n_objects, sizeof *objects, err);
-    struct dcpk_regex *regex = NULL;
-    dcpk_status st = DCPK_OK;
-    size_t n = 0;
-
-    if (tensors == NULL || objects == NULL)
-        st = err->status;
-    if (st == DCPK_OK)
-        st = dcpk_regex_new(keys, strlen(keys), &regex, err);
-    for (size_t i = 0; i < ckpt->n_tensors && st == DCPK_OK; i++) {
-        st = dcpk_regex_search(regex, ckpt->tensors[i].key, &tensors[i], err);
-        n += st == DCPK_OK && tensors[i];
-    }
-    for (size_t i = 0; i < ckpt->n_objects && st == DCPK_OK; i++) {
-        st = dcpk_regex_search(regex, ckpt->objects[i].key, &objects[i], err);
-        n += st == DCPK_OK && objects[i];
-    }
-    dcpk_regex_free(regex);
-    *chosen = (struct dcpk_chosen){tensors, objects};
-    if (st == DCPK_OK && n == 0)
-        st = dcpk_fail(err, DCPK_EUSAGE, "no key matches");
-    if (st != DCPK_OK)
-        dcpk_context(err, "--keys '%s'", keys);
-    return st;
-}
-
-/* Views of the chosen tensors; number[i]: the tensor that view i is of. */
-static dcpk_status make_views(const struct dcpk_inspection *in, struct dcpk_arena *arena,
-                              struct dcpk_view *views, size_t *number, size_t *n,
-                              struct dcpk_error *err)
-{
-    dcpk_status st = DCPK_OK;
-
-    *n = 0;
-    for (size_t i = 0; i < in->ckpt->n_tensors && st == DCPK_OK; i++) {
-        if (in->chosen != NULL && !in->chosen->tensors[i])
-            continue;
-        st = dcpk_view_stored(in->ckpt, (uint32_t)i, arena, &views[*n], err);
-        number[(*n)++] = i;
-    }
-    return st;
-}
-
-/* Statistics of every chosen tensor, in the arena. */
-static dcpk_status survey(struct dcpk_checkpoint *ckpt, struct dcpk_inspection *in,
-                          struct request *r, struct dcpk_arena *arena, struct dcpk_error *err)
-{
-    struct dcpk_view *views = dcpk_arena_array(arena, ckpt->n_tensors, sizeof *views, err);
-    struct dcpk_stats *made = dcpk_arena_array(arena, ckpt->n_tensors, sizeof *made, err);
-    struct dcpk_stats *all = dcpk_arena_array(arena, ckpt->n_tensors, sizeof *all, err);
-    size_t *number = dcpk_arena_array(arena, ckpt->n_tensors, sizeof *number, err);
-    struct dcpk_exec *exec = NULL;
-    struct dcpk_bar bar;
-    size_t n;
-    dcpk_status st;
-
-    if (views == NULL || made == NULL || all == NULL || number == NULL)
-        return err->status;
-    st = make_views(in, arena, views, number, &n, err);
-    r->env.progress = dcpk_bar_begin(&bar, "reading", &r->verbosity);
-    if (st == DCPK_OK)
-        st = dcpk_exec_new(ckpt, &r->env, &exec, err);
-    if (st == DCPK_OK)
-        st = dcpk_exec_stats_of(exec, views, n, made, err);
-    dcpk_bar_end(&bar);
-    dcpk_exec_free(exec);
-    if (st != DCPK_OK)
-        return st;
-    for (size_t i = 0; i < n; i++)
-        all[number[i]] = made[i];
-    in->stats = all;
-    return DCPK_OK;
-}
-
-/* The exit code: 1 if the checkpoint holds NaN or Inf, where that was asked. */
-static int find_code(const struct request *r, const struct dcpk_inspection *in)
-{
-    struct dcpk_stats_findings found;
-
-    if (!r->fails_nonfinite)
-        return DCPK_EXIT_OK;
-    dcpk_inspect_findings(in, &found);
-    return found.n_not_finite > 0 ? DCPK_EXIT_NO : DCPK_EXIT_OK;
-}
-
-static dcpk_status print_inspection(const struct dcpk_inspection *in, const struct request *r,
-                                    struct dcpk_error *err)
-{
-    struct dcpk_doc doc;
-
-    dcpk_doc_init(&doc, NAME, &dcpk_inspect_style);
-    dcpk_inspect_report(in, &doc);
-    dcpk_cli_keep_private(in->ckpt);
-    return dcpk_print_doc(
-        &doc, &(struct dcpk_print_options){.as_json = r->as_json, .html = r->html}, err);
-}
-
-/* Notes known faults of Megatron itself; they stop nothing. */
-static void note_faults(struct dcpk_checkpoint *ckpt, const struct dcpk_inspection *in,
-                        const struct dcpk_env *env)
-{
-    struct dcpk_error err = DCPK_ERROR_INIT;
-
-    if (dcpk_rules_check_rows(in->state->args, &err) != DCPK_OK)
-        dcpk_checkpoint_note(ckpt, "%s", err.text);
-    err = (struct dcpk_error)DCPK_ERROR_INIT;
-    if (strcmp(in->state->optimizer_layout, "fully_reshardable") == 0 &&
-        dcpk_look_at_masters(ckpt, env, &err) == DCPK_EMISMATCH &&
-        (err.fixes & DCPK_FIX_REPAIR) != 0)
-        dcpk_checkpoint_note(ckpt, "%s", err.text);
-}
-
-/* The document that configures a model, in the arena. A note holds why it cannot be read. */
-static const struct dcpk_value *load_config(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena)
-{
-    const struct dcpk_format_mapping *mapping = ckpt->format->mapping;
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    const struct dcpk_value *config = NULL;
-
-    if (mapping == NULL || mapping->load_config == NULL)
-        return NULL;
-    if (mapping->load_config(ckpt, arena, &config, &err) != DCPK_OK)
-        dcpk_checkpoint_note(ckpt, "%s", err.text);
-    return config;
-}
-
-static dcpk_status inspect(struct dcpk_checkpoint *ckpt, const struct dcpk_run *run,
-                           struct request *r, int *code, struct dcpk_error *err)
-{
-    struct dcpk_arena *arena = dcpk_arena_new(0, err);
-    struct dcpk_summary *summary = NULL;
-    struct dcpk_run_state state;
-    struct dcpk_saved_layout saved;
-    struct dcpk_chosen chosen;
-    struct dcpk_inspection in = {.ckpt = ckpt,
-                                 .run = run,
-                                 .list = &r->list,
-                                 .state = &state,
-                                 .saved = &saved,
-                                 .iteration = run->iteration,
-                                 .has_chunks = r->has_chunks,
-                                 .keys = r->keys};
-    dcpk_status st = DCPK_OK;
-
-    if (arena == NULL)
-        return err->status;
-    dcpk_run_state_load(ckpt, arena, &state);
-    in.config = load_config(ckpt, arena);
-    if (dcpk_value_as_int(state.iteration, &in.iteration) && run->iteration >= 0 &&
-        in.iteration != run->iteration)
-        dcpk_checkpoint_note(ckpt, "the folder says iteration %" PRId64 ", the checkpoint %" PRId64,
-                             run->iteration, in.iteration);
-    if (r->keys != NULL) {
-        in.chosen = &chosen;
-        st = choose(ckpt, r->keys, arena, &chosen, err);
-    }
-    if (st == DCPK_OK)
-        st = dcpk_find_layout(ckpt, &saved, err);
-    if (st == DCPK_OK)
-        note_faults(ckpt, &in, &r->env);
-    if (st == DCPK_OK)
-        st = dcpk_summary_new(ckpt, in.chosen, &summary, err);
-    in.summary = summary;
-    if (st == DCPK_OK && r->has_stats)
-        st = survey(ckpt, &in, r, arena, err);
-    if (st == DCPK_OK)
-        st = print_inspection(&in, r, err);
-    if (st == DCPK_OK)
-        *code = find_code(r, &in);
-    dcpk_summary_free(summary);
-    dcpk_arena_free(arena);
-    return st;
-}
-
-static dcpk_status print_iterations(const char *path, const struct dcpk_run_list *list,
-                                    struct dcpk_error *err)
-{
-    const struct dcpk_doc_table table = dcpk_inspect_iterations(list);
-    struct dcpk_doc doc;
-
-    dcpk_doc_init(&doc, NAME, &dcpk_inspect_style);
-    dcpk_doc_row(&doc, "iterations", "%zu in %s", list->n, path);
-    dcpk_doc_show(&doc, &table);
-    dcpk_doc_line(&doc, "%s", "");
-    return dcpk_print_doc(&doc, &(struct dcpk_print_options){.as_json = false}, err);
-}
-
-/*
- * The iterations of a run folder: in JSON, and as text where there are several, also when none of
- * them can be opened then. A folder that cannot be listed may still be opened.
- */
-static void list_iterations(const char *path, struct request *r)
-{
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    dcpk_status st;
-
-    if (r->as_json)
-        st = dcpk_run_list(path, dcpk_formats, &r->list, &err);
-    else
-        st = dcpk_run_list_names(path, dcpk_formats, &r->list, &err);
-    if (st == DCPK_OK && !r->as_json && r->list.n > 1) {
-        dcpk_run_list_release(&r->list);
-        st = dcpk_run_list(path, dcpk_formats, &r->list, &err);
-        if (st == DCPK_OK)
-            st = print_iterations(path, &r->list, &err);
-    }
-    if (st != DCPK_OK)
-        dcpk_cli_note(&r->verbosity, "the iterations are not listed: %s", err.text);
-}
-
-static int inspect_path(struct request *r, const char *arg)
-{
-    char path[DCPK_RUN_PATH_BYTES];
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_checkpoint *ckpt = NULL;
-    struct dcpk_run run = {0};
-    int code = DCPK_EXIT_OK;
-    dcpk_status st = dcpk_choose_iteration(arg, r->iteration, path, &err);
-
-    if (st == DCPK_OK)
-        st = dcpk_check_page(r->html, arg, &err);
-    if (st == DCPK_OK && r->iteration == NULL)
-        list_iterations(arg, r);
-    if (st == DCPK_OK)
-        st = dcpk_cli_open(path, r->format, &r->verbosity, &ckpt, &run, &err);
-    if (st == DCPK_OK)
-        st = inspect(ckpt, &run, r, &code, &err);
-    if (st == DCPK_OK)
-        dcpk_cli_notes(&r->verbosity, ckpt);
-    dcpk_run_list_release(&r->list);
-    dcpk_run_release(&run);
-    dcpk_checkpoint_close(ckpt);
-    if (st != DCPK_OK)
-        return dcpk_cli_fail(NAME, &err);
-    return code;
-}
-
 /* One after the other, an empty line between two. Returns the highest exit code. */
-static int inspect_all(struct request *r, char **args, int n_args)
+static int inspect_all(struct dcpk_inspect_request *r, char **args, int n_args)
 {
     int code = DCPK_EXIT_OK;
 
@@ -282,14 +20,14 @@ static int inspect_all(struct request *r, char **args, int n_args)
 
         if (i > 0)
             dcpk_cli_printf(stdout, "\n");
-        found = inspect_path(r, args[i]);
+        found = dcpk_inspect_path(r, args[i]);
         if (found > code)
             code = found;
     }
     return code;
 }
 
-#define DCPK_OPT_STRUCT struct request
+#define DCPK_OPT_STRUCT struct dcpk_inspect_request
 static const struct dcpk_option option_rows[] = {
     DCPK_OPT_FLAG("chunks", has_chunks,
                   "list every chunk: its box, file, offset and length in bytes"),
@@ -315,7 +53,7 @@ static const struct dcpk_option option_rows[] = {
 
 int dcpk_cmd_inspect(int argc, char **argv)
 {
-    struct request r = {.verbosity = {.command = NAME}, .env = dcpk_cli_env(NULL)};
+    struct dcpk_inspect_request r = {.verbosity = {.command = NAME}, .env = dcpk_cli_env(NULL)};
     char here[] = ".";
     const struct dcpk_cli cli = {
         .name = NAME,

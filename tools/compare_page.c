@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* compare_page.c - differences of two checkpoints on a page, by part. */
 #include <inttypes.h>
+#include <math.h>
 
+#include "lib/base/order.h"
 #include "tools/compare_report.h"
+#include "tools/layers.h"
 
 /* Texts of the kinds of differences, for people. */
 static const char *const kind_texts[DCPK_N_DIFFERENCES] = {
@@ -83,6 +86,39 @@ static uint64_t count_of(const struct part_of *of)
     return n;
 }
 
+/* Relative differences of a part, by module and layer; those of equal tensors are left out. */
+static void report_far(const struct part_of *of, struct dcpk_doc *doc)
+{
+    struct dcpk_bytes text = {.data = NULL};
+    struct dcpk_layer_grid grid;
+    int64_t n_layers = 0;
+
+    for (const struct dcpk_difference *d = of->list->first; d != NULL; d = d->next)
+        if (d->kind == DCPK_ELEMENTS_DIFFER && dcpk_difference_part(d) == of->part)
+            n_layers = dcpk_max_i64(n_layers, dcpk_key_place_of(d->name, 0, NULL).layer + 1);
+    if (!dcpk_layer_grid_begin(&grid, n_layers, doc))
+        return;
+    for (const struct dcpk_difference *d = of->list->first; d != NULL; d = d->next) {
+        struct dcpk_key_place place = dcpk_key_place_of(d->name, 0, NULL);
+        struct dcpk_layer_sum *sum;
+
+        if (d->kind != DCPK_ELEMENTS_DIFFER || dcpk_difference_part(d) != of->part)
+            continue;
+        if (of->part == DCPK_COMPARED_MOMENTS && d->part != NULL)
+            place.state = d->part;
+        sum = dcpk_layer_grid_at(&grid, dcpk_layer_grid_row(&grid, dcpk_key_module(&place, &text)),
+                                 place.layer);
+        sum->is_there = true;
+        sum->is_bad |= d->measured.n_nan > 0;
+        sum->value = fmax(sum->value, d->measured.max_rel);
+    }
+    dcpk_bytes_status(&text, &doc->err);
+    dcpk_bytes_release(&text);
+    dcpk_layer_grid_show(&grid,
+                         "largest relative difference, on a scale of logarithms; empty: equal",
+                         "layer", DCPK_LAYER_MOST, doc);
+}
+
 /* what: "differ", "differ in layout alone". */
 static void report_page_list(const struct dcpk_differences *list, const char *what,
                              struct dcpk_doc *doc)
@@ -95,9 +131,42 @@ static void report_page_list(const struct dcpk_differences *list, const char *wh
             continue;
         dcpk_doc_heading(doc, dcpk_doc_format(doc, "%s: %" PRIu64 " %s",
                                               dcpk_compare_part_name(of.part), n, what));
+        if (of.part <= DCPK_COMPARED_TENSORS)
+            report_far(&of, doc);
         dcpk_doc_show(doc, &(struct dcpk_doc_table){.fill = fill_part,
                                                     .context = dcpk_doc_keep(doc, &of, sizeof of)});
     }
+}
+
+void dcpk_compare_report_headline(const struct dcpk_compare_report *report, struct dcpk_doc *doc)
+{
+    struct dcpk_doc_bar bars[] = {{"equal", 0, DCPK_DOC_GOOD},
+                                  {"different", 0, DCPK_DOC_BAD},
+                                  {"only in A", 0, DCPK_DOC_WARN},
+                                  {"only in B", 0, DCPK_DOC_WARN}};
+    double max_abs = 0;
+
+    for (int p = 0; p < DCPK_N_COMPARED; p++) {
+        const struct dcpk_part_result *part = &report->parts[p];
+
+        bars[0].count += part->n_compared - part->n_different;
+        bars[1].count += part->n_different;
+        bars[2].count += part->n_only[0];
+        bars[3].count += part->n_only[1];
+    }
+    for (const struct dcpk_difference *d = report->differences.first; d != NULL; d = d->next)
+        if (d->kind == DCPK_ELEMENTS_DIFFER)
+            max_abs = fmax(max_abs, d->measured.max_abs);
+    dcpk_doc_headline(
+        doc,
+        &(struct dcpk_doc_headline){
+            .figures = {{dcpk_doc_format(doc, "%" PRIu64, report->n_tensors), "tensors compared"},
+                        {dcpk_doc_format(doc, "%" PRIu64, report->differences.n), "differences"},
+                        {dcpk_doc_format(doc, "%.3g", max_abs),
+                         "largest difference of an element"}},
+            .bar_title = "tensors and values",
+            .bars = bars,
+            .n_bars = DCPK_COUNT(bars)});
 }
 
 void dcpk_compare_report_page(const struct dcpk_compare_report *report, struct dcpk_doc *doc)

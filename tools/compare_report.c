@@ -277,7 +277,7 @@ void dcpk_compare_report(const struct dcpk_compare_report *report,
     doc->media = DCPK_DOC_PAGE;
     doc->title =
         dcpk_doc_format(doc, "%s and %s", dcpk_page_title(shown->a), dcpk_page_title(shown->b));
-    doc->subtitle = report->verdict;
+    dcpk_compare_report_headline(report, doc);
     dcpk_doc_row(doc, "A", "%s", shown->a);
     dcpk_doc_row(doc, "B", "%s", shown->b);
     report_answer(report, doc);

@@ -29,7 +29,8 @@ static bool leads(const struct job *job)
 static dcpk_status check_path(const struct job *job, const char *what, const char *path,
                               struct dcpk_error *err)
 {
-    const bool may_replace = job->args->force || job->c.target.is_there;
+    const bool is_page = path != NULL && path == job->args->html_path && dcpk_is_page(path);
+    const bool may_replace = job->args->force || job->c.target.is_there || is_page;
     const char *out = job->options->out;
     struct dcpk_error inside = DCPK_ERROR_INIT;
 

@@ -4,10 +4,12 @@
 
 #include "lib/base/order.h"
 #include "lib/base/text.h"
+#include "lib/ckpt/content.h"
 #include "lib/ckpt/generation.h"
 #include "lib/model/run_state.h"
 #include "tools/cmd.h"
 #include "tools/convert_report.h"
+#include "tools/holders.h"
 
 /* A property of the source and of the target. */
 struct side_row {
@@ -92,6 +94,85 @@ static void add_amounts(struct sides *sides, const struct dcpk_conversion *c, st
     add_side(sides, "in files",
              dcpk_doc_format(doc, "%s", dcpk_cli_short_size(file_bytes(ckpt), a)),
              dcpk_doc_format(doc, "%s", dcpk_cli_short_size(t->file_bytes, b)));
+}
+
+/* Bytes of the target by part; bars[DCPK_N_CONTENTS]: objects. */
+static void count_parts(const struct dcpk_output *out, struct dcpk_doc_bar *bars)
+{
+    for (int i = 0; i < DCPK_N_CONTENTS; i++)
+        bars[i] = (struct dcpk_doc_bar){dcpk_content_name((enum dcpk_content)i), 0, 0};
+    bars[DCPK_N_CONTENTS] = (struct dcpk_doc_bar){"objects", 0, 0};
+    for (size_t i = 0; i < out->n_chunks; i++) {
+        const struct dcpk_out_tensor *t = &out->tensors[out->chunks[i].tensor];
+
+        bars[dcpk_content_of(t->keys[0])].count += out->chunks[i].data_bytes;
+    }
+    for (size_t i = 0; i < out->n_payloads; i++)
+        bars[DCPK_N_CONTENTS].count += out->payloads[i].n_bytes;
+}
+
+/* The outcome of a run, in the colour of good news: it would have failed. */
+static void report_convert_verdict(const struct dcpk_conversion *c, bool is_dry,
+                                   struct dcpk_doc *doc)
+{
+    if (is_dry)
+        return;
+    doc->media = DCPK_DOC_PAGE;
+    if (c->proof.arena != NULL)
+        dcpk_doc_verdict(doc, true, "verified: equal to the input");
+    else
+        dcpk_doc_verdict(doc, true, "%s", c->is_complete ? "was complete" : "written");
+    doc->media = 0;
+}
+
+void dcpk_convert_report_headline(const struct dcpk_conversion *c,
+                                  const struct dcpk_convert_files *files, struct dcpk_doc *doc)
+{
+    const struct dcpk_plan_totals *t = &c->totals;
+    struct dcpk_doc_bar bars[DCPK_N_CONTENTS + 1];
+    struct dcpk_doc_headline headline = {.bar_title = "bytes of the target by part",
+                                         .bars = bars,
+                                         .n_bars = DCPK_N_CONTENTS + 1,
+                                         .is_bytes = true};
+    char size[DCPK_SIZE_TEXT_BYTES], count[DCPK_COUNT_TEXT_BYTES];
+
+    count_parts(c->out, bars);
+    headline.figures[0] = (struct dcpk_doc_figure){
+        dcpk_doc_format(doc, "%s", dcpk_cli_short_size(t->file_bytes, size)),
+        dcpk_doc_format(doc, "in %s", dcpk_cli_count(t->n_files, "file", count))};
+    headline.figures[1] = (struct dcpk_doc_figure){
+        doc_count_text(doc, t->n_tensors),
+        dcpk_doc_format(doc, "tensors in %s", dcpk_cli_count(t->n_chunks, "chunk", count))};
+    if (files->dry_run)
+        headline.figures[2] = dcpk_grid_figure(&c->out->layout, doc);
+    else
+        headline.figures[2] =
+            (struct dcpk_doc_figure){dcpk_doc_format(doc, "%.3g s", c->stats.seconds), "time"};
+    dcpk_doc_headline(doc, &headline);
+    report_convert_verdict(c, files->dry_run, doc);
+}
+
+static void each_planned(const void *context, dcpk_take_held *take, void *to)
+{
+    const struct dcpk_output *out = context;
+
+    for (size_t i = 0; i < out->n_chunks; i++) {
+        const struct dcpk_out_chunk *c = &out->chunks[i];
+        const struct dcpk_out_tensor *t = &out->tensors[c->tensor];
+
+        take(to, &(struct dcpk_held){t->keys[0], t->dtype, t->rank, t->shape, c->span,
+                                     out->files[c->file].name});
+    }
+}
+
+void dcpk_convert_report_bytes(const struct dcpk_conversion *c, struct dcpk_doc *doc)
+{
+    const struct dcpk_format_mapping *mapping = c->options->to->mapping;
+    struct dcpk_holders holders = {.each = each_planned, .context = c->out};
+
+    if (mapping != NULL && !mapping->has_flat_buffers)
+        holders.grid = c->out->target.mesh;
+    dcpk_report_holders(&holders, doc);
 }
 
 void dcpk_convert_report_sides(const struct dcpk_conversion *c, struct dcpk_doc *doc)

@@ -495,6 +495,8 @@ static void report_deed(const struct dcpk_conversion *c, const struct dcpk_conve
 static void report_sides(const struct dcpk_conversion *c, const struct dcpk_convert_files *files,
                          struct dcpk_doc *doc)
 {
+    dcpk_convert_report_headline(c, files, doc);
+    dcpk_convert_report_bytes(c, doc);
     doc->media = DCPK_DOC_PAGE;
     dcpk_doc_heading(doc, "source and target");
     dcpk_convert_report_sides(c, doc);

@@ -24,13 +24,27 @@ struct dcpk_inspection {
     bool has_chunks;   /* --chunks */
     const char *keys;  /* --keys; NULL: all */
     const struct dcpk_chosen *chosen; /* found by --keys; NULL: all */
+    bool has_page;                    /* figures are wanted */
     const struct dcpk_stats *stats;   /* --stats: of each tensor, by its number; NULL without */
+    /* With a page, of each layer of tensors that have layers in their first axis. */
+    const struct dcpk_layer_stats {
+        size_t tensor;
+        int64_t layer;
+        struct dcpk_stats stats;
+    } * layers;
+    size_t n_layers;
 };
 
 static inline bool dcpk_inspect_lists(const struct dcpk_inspection *in, size_t tensor)
 {
     return in->chosen == NULL || in->chosen->tensors[tensor];
 }
+
+/* True if the first axis of a tensor counts layers; one more than its last layer, 0: none. */
+bool dcpk_inspect_is_stacked(const struct dcpk_tensor *tensor);
+int64_t dcpk_inspect_layers(const struct dcpk_tensor *tensor);
+/* True if tensors are cut as args have it, so that their cuts show ranks. */
+bool dcpk_inspect_has_replica(const struct dcpk_inspection *in);
 
 /* Statistics of all tensors together. */
 struct dcpk_stats_findings {
@@ -48,9 +62,13 @@ void dcpk_inspect_report(const struct dcpk_inspection *in, struct dcpk_doc *doc)
 /* Its parts: keys; statistics; a table of the iterations of a run folder. */
 void dcpk_inspect_report_keys(const struct dcpk_inspection *in, struct dcpk_doc *doc);
 void dcpk_inspect_report_stats(const struct dcpk_inspection *in, struct dcpk_doc *doc);
-/* For a page: maps of the largest tensors that are cut; histograms of the statistics. */
+/* For a page: the first screen; "70.6 B" on it; where the bytes are; maps of the largest tensors
+ * that are cut; heat maps of the statistics. */
+void dcpk_inspect_report_headline(const struct dcpk_inspection *in, struct dcpk_doc *doc);
+const char *dcpk_short_count(uint64_t n, struct dcpk_doc *doc);
+void dcpk_inspect_report_bytes(const struct dcpk_inspection *in, struct dcpk_doc *doc);
 void dcpk_inspect_report_maps(const struct dcpk_inspection *in, struct dcpk_doc *doc);
-void dcpk_inspect_report_histograms(const struct dcpk_inspection *in, struct dcpk_doc *doc);
+void dcpk_inspect_report_heat(const struct dcpk_inspection *in, struct dcpk_doc *doc);
 struct dcpk_doc_table dcpk_inspect_iterations(const struct dcpk_run_list *list);
 
 #endif

@@ -1,35 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* inspect_map.c - figures of dcpkit inspect: which file and rank holds which box; how large values
- * are. */
+/* inspect_map.c - a figure of dcpkit inspect: which file and rank holds which box. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "lib/base/order.h"
-#include "lib/base/text.h"
 #include "tools/cmd.h"
+#include "tools/holders.h"
 #include "tools/inspect.h"
 
 #define MAX_MAPS      16
 #define MAX_BOXES     256 /* of a map */
-#define MIN_DECADE    (-12)
-#define N_DECADES     20 /* of histograms: 1e-12 to 1e8 */
 #define ROW_HEIGHT    0.09
 #define MIN_HEIGHT    0.12
 #define LARGEST_RATIO 0.5
-
-/* "__3_1.distcp" was written by rank 3; -1: the name does not show it. */
-static int64_t rank_of_file(const char *name)
-{
-    int64_t rank = -1;
-
-    if (dcpk_starts_with(name, "__")) {
-        name += 2;
-        rank = dcpk_take_number(&name);
-    }
-    return *name == '_' ? rank : -1;
-}
 
 /* ---- the axes that are drawn ---- */
 
@@ -108,37 +93,65 @@ static double part_of(int64_t n, int64_t whole)
     return whole == 0 ? 0 : (double)n / (double)whole;
 }
 
+/* The colours of boxes: by rank where files show it, else by the rank of a replica that the cuts
+ * of tensors show, else by file. */
+struct colours {
+    bool by_rank;
+    struct dcpk_replica replica;
+};
+
+static void set_colour(struct dcpk_doc_box *box, const struct colours *colours,
+                       const struct dcpk_held *held, uint32_t file, struct dcpk_doc *doc)
+{
+    const int64_t rank = dcpk_rank_of_file(held->file);
+
+    box->group = file;
+    box->label = held->file;
+    if (colours->by_rank && rank >= 0) {
+        box->group = (unsigned)rank;
+        box->label = dcpk_doc_format(doc, "rank %" PRId64, rank);
+    } else if (!colours->by_rank && colours->replica.n > 1 && dcpk_replica_knows(held)) {
+        const int64_t first = dcpk_replica_first(&colours->replica, held);
+
+        box->group = (unsigned)first;
+        box->label = dcpk_replica_name(&colours->replica, first, doc);
+    }
+}
+
 static struct dcpk_doc_box make_box(const struct dcpk_checkpoint *ckpt, const struct dcpk_tensor *t,
                                     const struct axes *axes, const struct dcpk_chunk *c,
-                                    struct dcpk_doc *doc)
+                                    const struct colours *colours, struct dcpk_doc *doc)
 {
-    const char *file = dcpk_source_name(ckpt->files[c->place.file]);
-    const int64_t rank = rank_of_file(file);
+    const struct dcpk_held held = {
+        t->key, t->dtype, t->rank, t->shape, c->span, dcpk_source_name(ckpt->files[c->place.file])};
     const int64_t *extent = c->span + t->rank;
-    const char *by = "";
     char size[DCPK_SIZE_TEXT_BYTES];
     struct dcpk_doc_box box = {.x = part_of(c->span[axes->x], t->shape[axes->x]),
                                .width = part_of(extent[axes->x], t->shape[axes->x]),
-                               .height = 1,
-                               .group = c->place.file,
-                               .label = ""};
+                               .height = 1};
 
     if (axes->y >= 0) {
         box.y = part_of(c->span[axes->y], t->shape[axes->y]);
         box.height = part_of(extent[axes->y], t->shape[axes->y]);
     }
-    if (rank >= 0) {
-        box.group = (unsigned)rank;
-        box.label = dcpk_doc_format(doc, "rank %" PRId64, rank);
-        by = dcpk_doc_format(doc, "%s: ", box.label);
-    }
-    box.text = dcpk_doc_format(doc, "%s%s in %s, %s", by, span_text(doc, c, t->rank), file,
-                               dcpk_cli_short_size(c->place.n_bytes, size));
+    set_colour(&box, colours, &held, c->place.file, doc);
+    box.text = dcpk_doc_format(doc, "%s: %s in %s, %s", box.label, span_text(doc, c, t->rank),
+                               held.file, dcpk_cli_short_size(c->place.n_bytes, size));
     return box;
 }
 
+/* "layers: 0 to 4", "axis 1: 0 to 64"; NULL: there is no such axis. */
+static const char *axis_text(const struct dcpk_tensor *t, int axis, struct dcpk_doc *doc)
+{
+    if (axis < 0)
+        return NULL;
+    if (axis == 0 && dcpk_inspect_is_stacked(t))
+        return dcpk_doc_format(doc, "layers: 0 to %" PRId64, t->shape[0]);
+    return dcpk_doc_format(doc, "axis %d: 0 to %" PRId64, axis, t->shape[axis]);
+}
+
 static void report_map(const struct dcpk_inspection *in, const struct dcpk_tensor *t, bool is_open,
-                       struct dcpk_doc *doc)
+                       const struct colours *colours, struct dcpk_doc *doc)
 {
     const struct dcpk_checkpoint *ckpt = in->ckpt;
     const struct dcpk_chunk *first = &ckpt->chunks[t->first_chunk];
@@ -151,11 +164,13 @@ static void report_map(const struct dcpk_inspection *in, const struct dcpk_tenso
 
     for (size_t i = 0; boxes != NULL && i < t->n_chunks && map.n < most; i++)
         if (is_on_slice(t, &axes, first, &first[i]))
-            boxes[map.n++] = make_box(ckpt, t, &axes, &first[i], doc);
+            boxes[map.n++] = make_box(ckpt, t, &axes, &first[i], colours, doc);
     for (size_t i = 0; i < map.n; i++)
         if (boxes[i].height > 0)
             least = fmin(least, boxes[i].height);
     map.height = fmax(MIN_HEIGHT, fmin(LARGEST_RATIO, ROW_HEIGHT / least));
+    map.x_axis = axis_text(t, axes.x, doc);
+    map.y_axis = axis_text(t, axes.y, doc);
     map.note = dcpk_doc_format(doc, "%s %s in %zu chunks",
                                dcpk_shape_format(t->shape, t->rank, shape, sizeof shape),
                                dcpk_dtype_name(t->dtype), t->n_chunks);
@@ -204,17 +219,33 @@ static size_t find_largest(const struct dcpk_inspection *in,
     return n_cut;
 }
 
+static struct colours choose_colours(const struct dcpk_inspection *in)
+{
+    const struct dcpk_checkpoint *ckpt = in->ckpt;
+    struct colours colours = {.by_rank = false};
+    int64_t n_layers = 0;
+
+    for (size_t i = 0; i < ckpt->n_files; i++)
+        colours.by_rank |= dcpk_rank_of_file(dcpk_source_name(ckpt->files[i])) > 0;
+    for (size_t i = 0; i < ckpt->n_tensors; i++)
+        n_layers = dcpk_max_i64(n_layers, dcpk_inspect_layers(&ckpt->tensors[i]));
+    if (dcpk_inspect_has_replica(in))
+        dcpk_replica_init(&colours.replica, &in->state->layout, n_layers);
+    return colours;
+}
+
 void dcpk_inspect_report_maps(const struct dcpk_inspection *in, struct dcpk_doc *doc)
 {
     const struct dcpk_tensor *largest[MAX_MAPS];
     size_t n;
     const size_t n_cut = find_largest(in, largest, &n);
+    const struct colours colours = choose_colours(in);
 
     doc->media = DCPK_DOC_PAGE;
     if (n_cut > 0)
         dcpk_doc_heading(doc, "chunks of a tensor");
     for (size_t i = 0; i < n; i++)
-        report_map(in, largest[i], i == 0, doc);
+        report_map(in, largest[i], i == 0, &colours, doc);
     if (n_cut > n)
         dcpk_doc_paragraph(
             doc, dcpk_doc_format(doc,
@@ -222,53 +253,4 @@ void dcpk_inspect_report_maps(const struct dcpk_inspection *in, struct dcpk_doc 
                                  "--keys RE chooses others.",
                                  n, n_cut));
     doc->media = 0;
-}
-
-/* ---- histograms ---- */
-
-static int decade_of(double v)
-{
-    const double decade = floor(log10(v));
-
-    return (int)fmin(N_DECADES - 1, fmax(0, decade - MIN_DECADE));
-}
-
-static void report_histogram(struct dcpk_doc *doc, const char *title,
-                             const uint64_t counts[N_DECADES], uint64_t n_zero)
-{
-    struct dcpk_doc_bar bars[N_DECADES + 1];
-    int first = 0, last = N_DECADES - 1;
-    size_t n = 0;
-
-    while (first < last && counts[first] == 0)
-        first++;
-    while (last > first && counts[last] == 0)
-        last--;
-    if (n_zero > 0)
-        bars[n++] = (struct dcpk_doc_bar){"0", n_zero};
-    for (int i = first; i <= last; i++)
-        bars[n++] = (struct dcpk_doc_bar){
-            dcpk_doc_format(doc, "1e%d to 1e%d", i + MIN_DECADE, i + 1 + MIN_DECADE), counts[i]};
-    dcpk_doc_bars(doc, title, bars, n);
-}
-
-void dcpk_inspect_report_histograms(const struct dcpk_inspection *in, struct dcpk_doc *doc)
-{
-    uint64_t by_rms[N_DECADES] = {0}, by_most[N_DECADES] = {0}, n_zero = 0;
-
-    for (size_t t = 0; t < in->ckpt->n_tensors; t++) {
-        const struct dcpk_stats *s = &in->stats[t];
-        const double most = fmax(fabs(s->min), fabs(s->max));
-
-        if (!dcpk_inspect_lists(in, t) || s->n_finite == 0)
-            continue;
-        if (most == 0) {
-            n_zero++;
-            continue;
-        }
-        by_most[decade_of(most)]++;
-        by_rms[decade_of(dcpk_stats_norm(s) / sqrt((double)s->n_finite))]++;
-    }
-    report_histogram(doc, "tensors by the root mean square of their elements", by_rms, n_zero);
-    report_histogram(doc, "tensors by their largest magnitude", by_most, n_zero);
 }

@@ -237,8 +237,7 @@ static void report_names(const char *const *names, struct dcpk_doc *doc)
 
 /* ---- totals ---- */
 
-/* "70.6 B" next to the number itself. */
-static const char *short_count_text(uint64_t n, struct dcpk_doc *doc)
+const char *dcpk_short_count(uint64_t n, struct dcpk_doc *doc)
 {
     static const char unit[] = " KMBT";
     double v = (double)n;
@@ -248,7 +247,17 @@ static const char *short_count_text(uint64_t n, struct dcpk_doc *doc)
         v /= 1000;
     if (u == 0)
         return dcpk_doc_format(doc, "%" PRIu64, n);
-    return dcpk_doc_format(doc, "%.3g %c (%" PRIu64 ")", v, unit[u], n);
+    return dcpk_doc_format(doc, "%.3g %c", v, unit[u]);
+}
+
+/* "70.6 B" next to the number itself. */
+static const char *short_count_text(uint64_t n, struct dcpk_doc *doc)
+{
+    const char *text = dcpk_short_count(n, doc);
+
+    if (n < 1000)
+        return text;
+    return dcpk_doc_format(doc, "%s (%" PRIu64 ")", text, n);
 }
 
 /* Reports the kinds of tensors, aliases once. */
@@ -363,14 +372,24 @@ static void report_inspection(const struct dcpk_inspection *in, struct dcpk_doc 
         doc, "notes",
         &(struct dcpk_doc_table){.flags = DCPK_DOC_LIST, .fill = fill_notes, .context = in->ckpt});
     dcpk_doc_set(doc, "version", dcpk_fact_int(1));
+    if (!in->has_page || in->list->n < 2)
+        return;
+    doc->media = DCPK_DOC_PAGE; /* text has them before all else */
+    dcpk_doc_heading(doc, "iterations");
+    dcpk_doc_show(doc, &iterations);
+    doc->media = 0;
 }
 
 void dcpk_inspect_report(const struct dcpk_inspection *in, struct dcpk_doc *doc)
 {
-    report_inspection(in, doc);
     doc->title = dcpk_page_title(in->run->folder);
+    dcpk_inspect_report_headline(in, doc);
+    report_inspection(in, doc);
+    if (in->has_page)
+        dcpk_inspect_report_bytes(in, doc);
     dcpk_inspect_report_keys(in, doc);
-    dcpk_inspect_report_maps(in, doc);
+    if (in->has_page)
+        dcpk_inspect_report_maps(in, doc);
     if (in->stats == NULL)
         dcpk_doc_set(doc, "stats_totals", dcpk_fact_null());
     else

@@ -145,11 +145,12 @@ void dcpk_inspect_report_stats(const struct dcpk_inspection *in, struct dcpk_doc
     qsort(list, rows->n, sizeof *list, compare_stats);
     dcpk_doc_heading(doc, "statistics of the finite elements, worst first (not finite, all zero, "
                           "then by magnitude)");
+    if (in->has_page)
+        dcpk_inspect_report_heat(in, doc);
     doc->media = DCPK_DOC_TEXT; /* a page has the titles of the table */
     dcpk_doc_line(doc, "%9s %9s %9s %9s  %*s  %*s  %6s  %s", "min", "max", "mean", "L2 norm",
                   rows->nan_columns, "NaN", rows->inf_columns, "Inf", "zeros", "tensor");
     doc->media = 0;
     dcpk_doc_show(doc, &(struct dcpk_doc_table){.fill = fill_stats, .context = rows});
     report_findings(in, doc);
-    dcpk_inspect_report_histograms(in, doc);
 }

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "lib/base/order.h"
 #include "tools/cmd.h"
 #include "tools/print_doc.h"
 
@@ -289,6 +290,47 @@ static struct dcpk_doc_curve log_curve(struct dcpk_doc *doc, const char *label,
     return curve;
 }
 
+/* Relative differences of losses and norms, where they differ. */
+static void report_gaps(const struct dcpk_loss_report *report, struct dcpk_doc *doc)
+{
+    static const enum dcpk_loss_part parts[] = {DCPK_LOSS, DCPK_GRAD_NORM};
+    struct dcpk_doc_curve curves[DCPK_COUNT(parts)];
+    double *x = dcpk_doc_take(doc, report->n, sizeof *x);
+
+    for (size_t p = 0; p < DCPK_COUNT(parts); p++) {
+        double *y = dcpk_doc_take(doc, report->n, sizeof *y);
+
+        if (x == NULL || y == NULL)
+            return;
+        for (size_t i = 0; i < report->n; i++) {
+            x[i] = (double)report->rows[i].a->iteration;
+            y[i] = report->rows[i].gap[parts[p]];
+        }
+        curves[p] = (struct dcpk_doc_curve){dcpk_loss_part_names[parts[p]], x, y, report->n};
+    }
+    dcpk_doc_plot(
+        doc, &(struct dcpk_doc_plot){"relative difference by iteration, on a scale of logarithms",
+                                     curves, DCPK_COUNT(parts), true});
+}
+
+static void report_loss_headline(const struct dcpk_loss_report *report, struct dcpk_doc *doc)
+{
+    const size_t n_only = lack_count(&report->a_lacks) + lack_count(&report->b_lacks);
+    const struct dcpk_doc_bar bars[] = {{"equal", report->n - report->n_different, DCPK_DOC_GOOD},
+                                        {"different", report->n_different, DCPK_DOC_BAD},
+                                        {"in one log alone", n_only, DCPK_DOC_WARN}};
+
+    dcpk_doc_headline(
+        doc, &(struct dcpk_doc_headline){
+                 .figures = {{dcpk_doc_format(doc, "%zu", report->n), "iterations compared"},
+                             {dcpk_doc_format(doc, "%zu", report->n_different), "different"},
+                             {dcpk_doc_format(doc, "%.3g", report->max_gap[DCPK_LOSS]),
+                              "largest relative difference of losses"}},
+                 .bar_title = "iterations",
+                 .bars = bars,
+                 .n_bars = DCPK_COUNT(bars)});
+}
+
 void dcpk_losscmp_report(const struct dcpk_losscmp_shown *shown, struct dcpk_doc *doc)
 {
     const struct dcpk_loss_report *report = shown->report;
@@ -300,10 +342,11 @@ void dcpk_losscmp_report(const struct dcpk_losscmp_shown *shown, struct dcpk_doc
 
     doc->title =
         dcpk_doc_format(doc, "%s and %s", dcpk_page_title(shown->a), dcpk_page_title(shown->b));
-    doc->subtitle = report->is_equal ? "equal" : "different";
     doc->media = DCPK_DOC_PAGE;
+    report_loss_headline(report, doc);
     report_loss_answer(shown, doc);
-    dcpk_doc_curves(doc, "loss by iteration", curves, 2);
+    dcpk_doc_plot(doc, &(struct dcpk_doc_plot){"loss by iteration", curves, 2, false});
+    report_gaps(report, doc);
     dcpk_doc_heading(doc, "parts");
     dcpk_doc_show(doc, &parts);
     dcpk_doc_heading(doc, "iterations");

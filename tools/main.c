@@ -54,6 +54,7 @@ static const struct command commands[] = {
     {"train", NULL, "train a small GPT as Megatron does, save and resume", NULL, dcpk_cmd_train},
     {"verify", NULL, "check structure, cover and checksums, or prove a conversion", NULL,
      dcpk_cmd_verify},
+    {"view", NULL, "write the page of a checkpoint and print its address", dcpk_cmd_view, NULL},
 };
 #define N_COMMANDS (sizeof commands / sizeof *commands)
 

@@ -78,10 +78,10 @@
 #define DCPK_OPT_PAGE(field, existing)                                                             \
     DCPK_OPT_OUT_FILE("html", "FILE", field,                                                       \
                       "also write the result as a page for a browser, in a single file; "          \
-                      "an existing FILE is " existing)
-#define DCPK_OPT_HTML(field) DCPK_OPT_PAGE(field, "not replaced")
+                      "an existing page is replaced, any other FILE " existing)
+#define DCPK_OPT_HTML(field) DCPK_OPT_PAGE(field, "is not")
 /* The same of a command that has --force. */
-#define DCPK_OPT_HTML_FORCE(field) DCPK_OPT_PAGE(field, "replaced only with --force")
+#define DCPK_OPT_HTML_FORCE(field) DCPK_OPT_PAGE(field, "only with --force")
 
 #define DCPK_OPT_JSON(field) DCPK_OPT_FLAG("json", field, "print one JSON document instead of text")
 /* A flag of Megatron's checkpoint_inspector.py. */

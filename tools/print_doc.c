@@ -72,10 +72,12 @@ static dcpk_status put_page(void *to, const char *text, size_t n_bytes, struct d
 }
 
 /* Under another name until it is whole. */
-static dcpk_status write_page(const struct dcpk_doc *doc, const char *path, struct dcpk_error *err)
+static dcpk_status write_page(const struct dcpk_doc *doc, const struct dcpk_print_options *way,
+                              struct dcpk_error *err)
 {
+    const unsigned flags = way->replaces_links ? 0 : DCPK_FILE_INTO;
     struct dcpk_file *file = NULL;
-    dcpk_status st = dcpk_file_begin(path, DCPK_FILE_INTO, &file, err);
+    dcpk_status st = dcpk_file_begin(way->html, flags, &file, err);
 
     if (st != DCPK_OK)
         return st;
@@ -106,6 +108,19 @@ dcpk_status dcpk_check_file_path(const char *what, const char *path, bool may_re
     return DCPK_OK;
 }
 
+bool dcpk_is_page(const char *path)
+{
+    char text[sizeof DCPK_DOC_PAGE_BEGIN - 1];
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    ssize_t n = 0;
+
+    if (fd >= 0) {
+        n = read(fd, text, sizeof text);
+        close(fd);
+    }
+    return n == (ssize_t)sizeof text && memcmp(text, DCPK_DOC_PAGE_BEGIN, sizeof text) == 0;
+}
+
 dcpk_status dcpk_check_page(const char *path, const char *in, struct dcpk_error *err)
 {
     struct dcpk_path there;
@@ -114,8 +129,9 @@ dcpk_status dcpk_check_page(const char *path, const char *in, struct dcpk_error 
         return DCPK_OK;
     if (dcpk_run_check_apart(in, path, err) || dcpk_path_look(AT_FDCWD, path, 0, &there, err))
         return err->status;
-    if (there.kind == DCPK_PATH_FILE)
-        return dcpk_fail(err, DCPK_EUSAGE, "the page '%s' exists", path);
+    if (there.kind == DCPK_PATH_FILE && !dcpk_is_page(path))
+        return dcpk_fail(err, DCPK_EUSAGE, "'%s' is not a page of dcpkit: it is not replaced",
+                         path);
     return dcpk_check_file_path("page", path, true, err);
 }
 
@@ -150,7 +166,7 @@ dcpk_status dcpk_print_doc(struct dcpk_doc *doc, const struct dcpk_print_options
     if (st == DCPK_OK && way->json != NULL)
         st = write_doc_json(doc, way->json, err);
     if (st == DCPK_OK && way->html != NULL)
-        st = write_page(doc, way->html, err);
+        st = write_page(doc, way, err);
     if (st == DCPK_OK && !way->is_silent && way->as_json)
         st = print_doc_json(doc, err);
     if (st == DCPK_OK && !way->is_silent && !way->as_json)

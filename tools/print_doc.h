@@ -11,6 +11,7 @@ struct dcpk_print_options {
     bool is_silent;          /* not to stdout */
     bool as_json;            /* there as one JSON document, else as text */
     const char *json, *html; /* files that a person named; NULL: none */
+    bool replaces_links;     /* a program chose html: a link there is not written into */
 };
 
 /* Write and print it, and release it, also after a failure. Errors: the document's; those of
@@ -19,10 +20,12 @@ dcpk_status dcpk_print_doc(struct dcpk_doc *doc, const struct dcpk_print_options
                            struct dcpk_error *err);
 /*
  * Checks, before the work, that a page can be written at `path` (NULL: none is), apart from the
- * input `in`. Errors: DCPK_EUSAGE when something is there, or it would lie in `in`; DCPK_EIO when
- * the folder cannot be written to.
+ * input `in`. Errors: DCPK_EUSAGE when a file other than a page is there, or it would lie in `in`;
+ * DCPK_EIO when the folder cannot be written to.
  */
 dcpk_status dcpk_check_page(const char *path, const char *in, struct dcpk_error *err);
+/* True if the file at `path` begins as a page does. */
+bool dcpk_is_page(const char *path);
 /* "run/iter_0000004" of "/ckpt/run/iter_0000004"; of other paths what is after the last slash. */
 const char *dcpk_page_title(const char *path);
 /* A heading that text does not have. */

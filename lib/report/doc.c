@@ -165,12 +165,18 @@ void dcpk_doc_row(struct dcpk_doc *doc, const char *label, const char *fmt, ...)
 
 void dcpk_doc_verdict(struct dcpk_doc *doc, bool is_good, const char *fmt, ...)
 {
-    const unsigned tone = is_good ? DCPK_DOC_GOOD : DCPK_DOC_BAD;
+    const unsigned media = doc->media;
     va_list ap;
 
     va_start(ap, fmt);
-    add_row(doc, "verdict", tone, format_text(doc, fmt, ap));
+    doc->verdict = format_text(doc, fmt, ap);
     va_end(ap);
+    doc->tone = is_good ? DCPK_DOC_GOOD : DCPK_DOC_BAD;
+    if (media == DCPK_DOC_PAGE)
+        return;
+    doc->media = DCPK_DOC_TEXT;
+    add_row(doc, "verdict", doc->tone, doc->verdict);
+    doc->media = media;
 }
 
 void dcpk_doc_note(struct dcpk_doc *doc, const char *label, const char *text)
@@ -205,31 +211,49 @@ void dcpk_doc_heading(struct dcpk_doc *doc, const char *text)
     add_item(doc, &(struct dcpk_doc_item){.kind = DCPK_ITEM_HEADING, .text = text});
 }
 
+static void add_figure(struct dcpk_doc *doc, enum dcpk_item_kind kind, const void *data, size_t n,
+                       size_t item_bytes)
+{
+    add_item(doc, &(struct dcpk_doc_item){.kind = kind,
+                                          .media = DCPK_DOC_PAGE,
+                                          .data = dcpk_doc_keep(doc, data, n * item_bytes),
+                                          .n = n});
+}
+
+void dcpk_doc_headline(struct dcpk_doc *doc, const struct dcpk_doc_headline *headline)
+{
+    struct dcpk_doc_headline kept = *headline;
+
+    kept.bars = dcpk_doc_keep(doc, headline->bars, headline->n_bars * sizeof *headline->bars);
+    add_figure(doc, DCPK_ITEM_HEADLINE, &kept, 1, sizeof kept);
+}
+
+void dcpk_doc_chips(struct dcpk_doc *doc, const struct dcpk_doc_chip *chips, size_t n)
+{
+    add_figure(doc, DCPK_ITEM_CHIPS, chips, n, sizeof *chips);
+}
+
+void dcpk_doc_treemap(struct dcpk_doc *doc, const struct dcpk_doc_treemap *map)
+{
+    add_figure(doc, DCPK_ITEM_TREEMAP, map, 1, sizeof *map);
+}
+
+void dcpk_doc_grid(struct dcpk_doc *doc, const struct dcpk_doc_grid *grid)
+{
+    add_figure(doc, DCPK_ITEM_GRID, grid, 1, sizeof *grid);
+}
+
 void dcpk_doc_map(struct dcpk_doc *doc, const struct dcpk_doc_map *map)
 {
-    add_item(doc, &(struct dcpk_doc_item){.kind = DCPK_ITEM_MAP,
-                                          .media = DCPK_DOC_PAGE,
-                                          .data = dcpk_doc_keep(doc, map, sizeof *map)});
+    add_figure(doc, DCPK_ITEM_MAP, map, 1, sizeof *map);
 }
 
-void dcpk_doc_bars(struct dcpk_doc *doc, const char *title, const struct dcpk_doc_bar *bars,
-                   size_t n)
+void dcpk_doc_plot(struct dcpk_doc *doc, const struct dcpk_doc_plot *plot)
 {
-    add_item(doc, &(struct dcpk_doc_item){.kind = DCPK_ITEM_BARS,
-                                          .media = DCPK_DOC_PAGE,
-                                          .text = title,
-                                          .data = dcpk_doc_keep(doc, bars, n * sizeof *bars),
-                                          .n = n});
-}
+    struct dcpk_doc_plot kept = *plot;
 
-void dcpk_doc_curves(struct dcpk_doc *doc, const char *title, const struct dcpk_doc_curve *curves,
-                     size_t n)
-{
-    add_item(doc, &(struct dcpk_doc_item){.kind = DCPK_ITEM_CURVES,
-                                          .media = DCPK_DOC_PAGE,
-                                          .text = title,
-                                          .data = dcpk_doc_keep(doc, curves, n * sizeof *curves),
-                                          .n = n});
+    kept.curves = dcpk_doc_keep(doc, plot->curves, plot->n * sizeof *plot->curves);
+    add_figure(doc, DCPK_ITEM_PLOT, &kept, 1, sizeof kept);
 }
 
 /* ---- for both ---- */

@@ -123,6 +123,7 @@ enum dcpk_doc_cell_flags {
     DCPK_DOC_MEASURED = 4, /* as wide in text as the widest of its column */
     DCPK_DOC_GOOD = 8,     /* shown in green, where there are colours */
     DCPK_DOC_BAD = 16,     /* in red */
+    DCPK_DOC_WARN = 128,   /* in amber; in a page alone */
     DCPK_DOC_NOT_TEXT = 32, /* left out of text */
     DCPK_DOC_NOT_PAGE = 64, /* left out of a page */
 };
@@ -200,8 +201,8 @@ struct dcpk_doc_table {
 /* Boxes of a tensor on two of its axes. x, y, width, height: parts of the whole, 0 to 1. */
 struct dcpk_doc_box {
     double x, y, width, height;
-    unsigned group;    /* boxes of one group have one colour */
-    const char *label; /* "rank 3": in the box where there is room */
+    unsigned group;    /* boxes of one group have one colour, and one line of the legend */
+    const char *label; /* "rank 3": of the group; in the box where there is room */
     const char *text;  /* the whole story, in a line */
 };
 struct dcpk_doc_map {
@@ -209,12 +210,60 @@ struct dcpk_doc_map {
     bool is_open; /* when the page is */
     const struct dcpk_doc_box *boxes;
     size_t n;
-    double height; /* of the picture, its width being 1 */
+    double height;               /* of the picture, its width being 1 */
+    const char *x_axis, *y_axis; /* "axis 1: 0 to 64"; NULL: not an axis */
 };
 
 struct dcpk_doc_bar {
     const char *label;
     uint64_t count;
+    unsigned tone; /* DCPK_DOC_GOOD, _WARN or _BAD; 0: a colour of its own */
+};
+
+/* The first screen: at most three figures ("156 M", "parameters"), and their parts as one bar. */
+#define DCPK_DOC_N_FIGURES 3
+struct dcpk_doc_headline {
+    struct dcpk_doc_figure {
+        const char *value, *label; /* value NULL: there is none */
+    } figures[DCPK_DOC_N_FIGURES];
+    const char *bar_title;
+    const struct dcpk_doc_bar *bars; /* those of 0 are left out */
+    size_t n_bars;
+    bool is_bytes; /* the counts of bars */
+};
+
+/* One of a row of answers: "core 0.19", "loads with --no-load-rng". */
+struct dcpk_doc_chip {
+    const char *label, *text;
+    const char *why; /* NULL: nothing more */
+    unsigned tone;
+};
+
+/* A size with its place in three levels: "weights", "layer 3", "mlp.linear_fc1.weight". Leaves that
+ * share a level follow each other. */
+#define DCPK_DOC_LEVELS 3
+struct dcpk_doc_leaf {
+    const char *path[DCPK_DOC_LEVELS];
+    uint64_t n_bytes;
+    unsigned group; /* leaves of one group have one colour */
+};
+struct dcpk_doc_treemap {
+    const char *title;
+    const struct dcpk_doc_leaf *leaves;
+    size_t n;
+};
+
+/* A heat map. cells: row by row; text NULL: there is nothing. shade: 0 to 1. */
+struct dcpk_doc_grid {
+    const char *title, *corner; /* corner: names the rows */
+    const char *const *rows, *const *columns;
+    size_t n_rows, n_columns;
+    const struct dcpk_doc_grid_cell {
+        double shade;
+        unsigned tone; /* instead of a shade; 0: none */
+        const char *text;
+    } * cells;
+    const char *least, *most; /* ends of the scale */
 };
 
 /* Points (x, y) joined by a line, by x; those that are not finite are left out. */
@@ -222,6 +271,13 @@ struct dcpk_doc_curve {
     const char *label;
     const double *x, *y;
     size_t n;
+};
+/* Curves in one picture, with axes for all of them. */
+struct dcpk_doc_plot {
+    const char *title;
+    const struct dcpk_doc_curve *curves;
+    size_t n;
+    bool is_log; /* the axis of y, which numbers above 0 have alone */
 };
 
 /* ---- the document ---- */
@@ -243,6 +299,8 @@ struct dcpk_doc {
     struct dcpk_doc_style style;
     unsigned media;                         /* of the added items; 0: all */
     const char *command, *title, *subtitle; /* head of the page */
+    const char *verdict;                    /* the last one; NULL: there is none */
+    unsigned tone;                          /* of it */
     struct dcpk_error err;
 };
 
@@ -271,7 +329,7 @@ void dcpk_doc_table(struct dcpk_doc *doc, const char *key, const struct dcpk_doc
 void dcpk_doc_row(struct dcpk_doc *doc, const char *label, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 void dcpk_doc_note(struct dcpk_doc *doc, const char *label, const char *text);
-/* The row "verdict", in the colour of good or bad news. */
+/* The row "verdict", in the colour of good or bad news; a page has it in its head alone. */
 void dcpk_doc_verdict(struct dcpk_doc *doc, bool is_good, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 void dcpk_doc_line(struct dcpk_doc *doc, const char *fmt, ...)
@@ -282,13 +340,13 @@ void dcpk_doc_heading(struct dcpk_doc *doc, const char *text);
 void dcpk_doc_paragraph(struct dcpk_doc *doc, const char *text);
 void dcpk_doc_show(struct dcpk_doc *doc, const struct dcpk_doc_table *table);
 
-/* For pages. Its pointers are borrowed; the struct is copied. */
+/* For pages. Pointers are borrowed; structs are copied. */
+void dcpk_doc_headline(struct dcpk_doc *doc, const struct dcpk_doc_headline *headline);
+void dcpk_doc_chips(struct dcpk_doc *doc, const struct dcpk_doc_chip *chips, size_t n);
+void dcpk_doc_treemap(struct dcpk_doc *doc, const struct dcpk_doc_treemap *map);
+void dcpk_doc_grid(struct dcpk_doc *doc, const struct dcpk_doc_grid *grid);
 void dcpk_doc_map(struct dcpk_doc *doc, const struct dcpk_doc_map *map);
-void dcpk_doc_bars(struct dcpk_doc *doc, const char *title, const struct dcpk_doc_bar *bars,
-                   size_t n);
-/* Curves in one picture, with axes for all of them. */
-void dcpk_doc_curves(struct dcpk_doc *doc, const char *title, const struct dcpk_doc_curve *curves,
-                     size_t n);
+void dcpk_doc_plot(struct dcpk_doc *doc, const struct dcpk_doc_plot *plot);
 /* printf into the document's memory; "" after a failure. */
 const char *dcpk_doc_format(struct dcpk_doc *doc, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
@@ -311,10 +369,13 @@ dcpk_status dcpk_doc_text(const struct dcpk_doc *doc, const struct dcpk_doc_out 
 dcpk_status dcpk_doc_json(const struct dcpk_doc *doc, struct dcpk_json_out *j,
                           struct dcpk_error *err);
 /*
- * One page of HTML that needs nothing else: no network, no script. At most DCPK_DOC_PAGE_ROWS rows
- * of each table are in it, and a sentence gives the number of the others.
+ * One page of HTML that needs nothing else: no network. Its one script searches, sorts and copies;
+ * it works without. At most DCPK_DOC_PAGE_ROWS rows of each table are in it, and a sentence gives
+ * the number of the others.
  */
 #define DCPK_DOC_PAGE_ROWS 1000
+/* The first bytes of each page: a file that begins with them may be replaced by another page. */
+#define DCPK_DOC_PAGE_BEGIN "<!doctype html>\n<!-- a page of dcpkit -->\n"
 dcpk_status dcpk_doc_html(const struct dcpk_doc *doc, const struct dcpk_doc_out *out,
                           struct dcpk_error *err);
 

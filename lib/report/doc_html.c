@@ -176,13 +176,15 @@ static void html_begin_page(struct dcpk_doc_pipe *pipe, const struct dcpk_doc *d
 {
     const char *title = dcpk_text_or(doc->title, "");
 
-    dcpk_pipe_text(pipe,
-                   "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+    dcpk_pipe_text(pipe, DCPK_DOC_PAGE_BEGIN
+                   "<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
                    "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
                    "<meta name=\"color-scheme\" content=\"light dark\">\n"
                    "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
-                   "style-src 'unsafe-inline'; img-src data:\">\n"
-                   "<link rel=\"icon\" href=\"data:,\">\n<title>");
+                   "style-src 'unsafe-inline'; img-src data:; script-src 'sha256-");
+    dcpk_pipe_text(pipe, dcpk_html_script_hash);
+    dcpk_pipe_text(pipe, "'\">\n"
+                         "<link rel=\"icon\" href=\"data:,\">\n<title>");
     dcpk_html_text(pipe, title);
     dcpk_pipe_text(pipe, "</title>\n<style>\n");
     for (size_t i = 0; i < dcpk_n_html_style; i++)
@@ -196,6 +198,12 @@ static void html_begin_page(struct dcpk_doc_pipe *pipe, const struct dcpk_doc *d
         dcpk_pipe_text(pipe, "<p class=\"sub\">");
         dcpk_html_text(pipe, doc->subtitle);
         dcpk_pipe_text(pipe, "</p>");
+    }
+    if (doc->verdict != NULL) {
+        dcpk_pipe_printf(pipe, "<p class=\"verdict\"><span class=\"badge %s\">",
+                         dcpk_html_tone(doc->tone));
+        dcpk_html_text(pipe, doc->verdict);
+        dcpk_pipe_text(pipe, "</span></p>");
     }
     dcpk_pipe_text(pipe, "</header>\n");
 }
@@ -229,14 +237,23 @@ static void html_put_item(struct dcpk_doc_pipe *pipe, const struct dcpk_doc_item
         else
             html_put_table(pipe, table);
         break;
+    case DCPK_ITEM_HEADLINE:
+        dcpk_html_headline(pipe, item->data);
+        break;
+    case DCPK_ITEM_CHIPS:
+        dcpk_html_chips(pipe, item->data, item->n);
+        break;
+    case DCPK_ITEM_TREEMAP:
+        dcpk_html_treemap(pipe, item->data);
+        break;
+    case DCPK_ITEM_GRID:
+        dcpk_html_grid(pipe, item->data);
+        break;
     case DCPK_ITEM_MAP:
         dcpk_html_map(pipe, item->data);
         break;
-    case DCPK_ITEM_BARS:
-        dcpk_html_bars(pipe, item->text, item->data, item->n);
-        break;
-    case DCPK_ITEM_CURVES:
-        dcpk_html_curves(pipe, item->text, item->data, item->n);
+    case DCPK_ITEM_PLOT:
+        dcpk_html_plot(pipe, item->data);
         break;
     }
 }
@@ -263,6 +280,8 @@ dcpk_status dcpk_doc_html(const struct dcpk_doc *doc, const struct dcpk_doc_out 
     }
     if (is_list)
         dcpk_pipe_text(&pipe, "</dl>\n");
-    dcpk_pipe_text(&pipe, "</main>\n</body>\n</html>\n");
+    dcpk_pipe_text(&pipe, "</main>\n<script>");
+    dcpk_pipe_text(&pipe, dcpk_html_script);
+    dcpk_pipe_text(&pipe, "</script>\n</body>\n</html>\n");
     return dcpk_pipe_end(&pipe);
 }

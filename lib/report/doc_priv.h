@@ -12,9 +12,12 @@ enum dcpk_item_kind {
     DCPK_ITEM_PARAGRAPH, /* text */
     DCPK_ITEM_TABLE,     /* data: struct dcpk_doc_table */
     DCPK_ITEM_HEADING,   /* text */
+    DCPK_ITEM_HEADLINE,  /* data: struct dcpk_doc_headline */
+    DCPK_ITEM_CHIPS,     /* data: struct dcpk_doc_chip, n */
+    DCPK_ITEM_TREEMAP,   /* data: struct dcpk_doc_treemap */
+    DCPK_ITEM_GRID,      /* data: struct dcpk_doc_grid */
     DCPK_ITEM_MAP,       /* data: struct dcpk_doc_map */
-    DCPK_ITEM_BARS,      /* text, data: struct dcpk_doc_bar, n */
-    DCPK_ITEM_CURVES,    /* text, data: struct dcpk_doc_curve, n */
+    DCPK_ITEM_PLOT,      /* data: struct dcpk_doc_plot */
 };
 
 /* Content for people, in the document's arena. */

@@ -293,9 +293,12 @@ static void print_item(struct dcpk_doc_pipe *pipe, const struct dcpk_plain *plai
         tone_end(pipe, HEADING);
         dcpk_pipe_text(pipe, ":\n");
         break;
+    case DCPK_ITEM_HEADLINE:
+    case DCPK_ITEM_CHIPS:
+    case DCPK_ITEM_TREEMAP:
+    case DCPK_ITEM_GRID:
     case DCPK_ITEM_MAP:
-    case DCPK_ITEM_BARS:
-    case DCPK_ITEM_CURVES:
+    case DCPK_ITEM_PLOT:
         break;
     }
 }

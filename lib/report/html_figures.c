@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* html_figures.c - trees, maps and bars of a page; curves: html_curves.c. */
+/* html_figures.c - trees and maps of a page. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -132,9 +132,13 @@ static void put_size_bar(struct dcpk_doc_pipe *pipe, uint64_t n_bytes, uint64_t 
                      dcpk_plain_size(n_bytes, size), share);
 }
 
+/* Marks a name that another separator than a dot follows, for the script. */
 static void put_name(struct dcpk_doc_pipe *pipe, const char *path, size_t at, size_t end)
 {
-    dcpk_pipe_text(pipe, "<span class=\"name\">");
+    dcpk_pipe_text(pipe, "<span class=\"name\"");
+    if (path[end] == '/')
+        dcpk_pipe_text(pipe, " data-s=\"/\"");
+    dcpk_pipe_text(pipe, ">");
     dcpk_html_put_path(pipe, path + at, end - at);
     dcpk_pipe_text(pipe, "</span>");
 }
@@ -207,9 +211,9 @@ void dcpk_html_tree(struct dcpk_doc_pipe *pipe, const struct dcpk_doc_table *tab
 /* ---- maps ---- */
 
 #define MAP_WIDTH    1000.0
+#define AXIS_ROOM    44.0
 #define LABEL_WIDTH  110.0 /* a box as wide as this, and as high as LABEL_HEIGHT, has its label */
 #define LABEL_HEIGHT 28.0
-#define N_COLOURS    12 /* of the style sheet; neighbours differ */
 
 static void put_box(struct dcpk_doc_pipe *pipe, const struct dcpk_doc_box *box, double height)
 {
@@ -219,7 +223,7 @@ static void put_box(struct dcpk_doc_pipe *pipe, const struct dcpk_doc_box *box, 
     dcpk_pipe_printf(pipe,
                      "<g class=\"c%u\"><rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" "
                      "height=\"%.2f\"><title>",
-                     box->group % N_COLOURS, x, y, w, h);
+                     box->group % DCPK_HTML_COLOURS, x, y, w, h);
     dcpk_html_text(pipe, box->text);
     dcpk_pipe_text(pipe, "</title></rect>");
     if (w >= LABEL_WIDTH && h >= LABEL_HEIGHT) {
@@ -230,6 +234,46 @@ static void put_box(struct dcpk_doc_pipe *pipe, const struct dcpk_doc_box *box, 
     dcpk_pipe_text(pipe, "</g>\n");
 }
 
+/* One line for each group, with the number of its boxes. */
+static void put_map_legend(struct dcpk_doc_pipe *pipe, const struct dcpk_doc_map *map)
+{
+    dcpk_pipe_text(pipe, "<ol class=\"boxes\">\n");
+    for (size_t i = 0; i < map->n; i++) {
+        const unsigned group = map->boxes[i].group;
+        size_t before = 0, n = 0;
+
+        for (size_t k = 0; k < map->n; k++) {
+            before += k < i && map->boxes[k].group == group;
+            n += map->boxes[k].group == group;
+        }
+        if (before > 0)
+            continue;
+        dcpk_pipe_printf(pipe, "<li class=\"c%u\">", group % DCPK_HTML_COLOURS);
+        dcpk_html_text(pipe, map->boxes[i].label);
+        dcpk_pipe_printf(pipe, n == 1 ? ": %zu chunk</li>\n" : ": %zu chunks</li>\n", n);
+    }
+    dcpk_pipe_text(pipe, "</ol>\n");
+}
+
+static void put_map_axes(struct dcpk_doc_pipe *pipe, const struct dcpk_doc_map *map)
+{
+    const double height = MAP_WIDTH * map->height;
+
+    if (map->x_axis != NULL) {
+        dcpk_pipe_printf(pipe, "<text class=\"axis\" x=\"%.0f\" y=\"%.0f\">", MAP_WIDTH / 2,
+                         height + AXIS_ROOM / 2);
+        dcpk_html_text(pipe, map->x_axis);
+        dcpk_pipe_text(pipe, "</text>\n");
+    }
+    if (map->y_axis != NULL) {
+        dcpk_pipe_printf(pipe,
+                         "<text class=\"axis\" transform=\"translate(%.0f %.0f) rotate(-90)\">",
+                         -AXIS_ROOM / 2, height / 2);
+        dcpk_html_text(pipe, map->y_axis);
+        dcpk_pipe_text(pipe, "</text>\n");
+    }
+}
+
 void dcpk_html_map(struct dcpk_doc_pipe *pipe, const struct dcpk_doc_map *map)
 {
     dcpk_pipe_printf(pipe, "<details class=\"map\"%s><summary>", map->is_open ? " open" : "");
@@ -237,41 +281,15 @@ void dcpk_html_map(struct dcpk_doc_pipe *pipe, const struct dcpk_doc_map *map)
     dcpk_pipe_text(pipe, "<span class=\"what\"><span>");
     dcpk_html_text(pipe, map->note);
     dcpk_pipe_printf(pipe,
-                     "</span></span></summary>\n<div class=\"scroll\"><svg viewBox=\"-1 -1 %.0f "
+                     "</span></span></summary>\n<div class=\"scroll\"><svg viewBox=\"%.0f -1 %.0f "
                      "%.0f\" role=\"img\">\n",
-                     MAP_WIDTH + 2, MAP_WIDTH * map->height + 2);
+                     -AXIS_ROOM, MAP_WIDTH + AXIS_ROOM + 2, MAP_WIDTH * map->height + AXIS_ROOM);
+    put_map_axes(pipe, map);
     for (size_t i = 0; i < map->n; i++) {
         put_box(pipe, &map->boxes[i], map->height);
         dcpk_pipe_rest(pipe);
     }
-    dcpk_pipe_text(pipe, "</svg></div>\n<ol class=\"boxes\">\n");
-    for (size_t i = 0; i < map->n; i++) {
-        dcpk_pipe_printf(pipe, "<li class=\"c%u\">", map->boxes[i].group % N_COLOURS);
-        dcpk_html_text(pipe, map->boxes[i].text);
-        dcpk_pipe_text(pipe, "</li>\n");
-    }
-    dcpk_pipe_text(pipe, "</ol>\n</details>\n");
-}
-
-/* ---- bars ---- */
-
-void dcpk_html_bars(struct dcpk_doc_pipe *pipe, const char *title, const struct dcpk_doc_bar *bars,
-                    size_t n)
-{
-    uint64_t most = 1;
-
-    for (size_t i = 0; i < n; i++)
-        most = dcpk_max_u64(most, bars[i].count);
-    dcpk_pipe_text(pipe, "<figure class=\"bars\"><figcaption>");
-    dcpk_html_text(pipe, title);
-    dcpk_pipe_text(pipe, "</figcaption>\n");
-    for (size_t i = 0; i < n; i++) {
-        dcpk_pipe_text(pipe, "<div><span class=\"label\">");
-        dcpk_html_text(pipe, bars[i].label);
-        dcpk_pipe_printf(pipe,
-                         "</span><span class=\"bar\"><i style=\"width:%.1f%%\"></i></span><span "
-                         "class=\"count\">%" PRIu64 "</span></div>\n",
-                         100.0 * (double)bars[i].count / (double)most, bars[i].count);
-    }
-    dcpk_pipe_text(pipe, "</figure>\n");
+    dcpk_pipe_text(pipe, "</svg></div>\n");
+    put_map_legend(pipe, map);
+    dcpk_pipe_text(pipe, "</details>\n");
 }

@@ -8,6 +8,11 @@
 /* The style sheet of every page. */
 extern const char *const dcpk_html_style[];
 extern const size_t dcpk_n_html_style;
+/* The script of every page, and its hash for the policy. */
+extern const char dcpk_html_script[];
+extern const char dcpk_html_script_hash[];
+/* Classes of the style sheet c0, c1, ...: neighbours differ. */
+#define DCPK_HTML_COLOURS 12
 
 /* Text, safe between tags and in an attribute in double quotes. */
 void dcpk_html_put(struct dcpk_doc_pipe *pipe, const char *text, size_t n_bytes);
@@ -23,11 +28,14 @@ void dcpk_html_left_out(struct dcpk_doc_pipe *pipe, uint64_t n, const char *what
 
 /* Rows whose first cell is a path, as a tree. */
 void dcpk_html_tree(struct dcpk_doc_pipe *pipe, const struct dcpk_doc_table *table);
+/* The class of a tone. */
+const char *dcpk_html_tone(unsigned tone);
 /* Figures. */
+void dcpk_html_headline(struct dcpk_doc_pipe *pipe, const struct dcpk_doc_headline *headline);
+void dcpk_html_chips(struct dcpk_doc_pipe *pipe, const struct dcpk_doc_chip *chips, size_t n);
+void dcpk_html_treemap(struct dcpk_doc_pipe *pipe, const struct dcpk_doc_treemap *map);
+void dcpk_html_grid(struct dcpk_doc_pipe *pipe, const struct dcpk_doc_grid *grid);
 void dcpk_html_map(struct dcpk_doc_pipe *pipe, const struct dcpk_doc_map *map);
-void dcpk_html_bars(struct dcpk_doc_pipe *pipe, const char *title, const struct dcpk_doc_bar *bars,
-                    size_t n);
-void dcpk_html_curves(struct dcpk_doc_pipe *pipe, const char *title,
-                      const struct dcpk_doc_curve *curves, size_t n);
+void dcpk_html_plot(struct dcpk_doc_pipe *pipe, const struct dcpk_doc_plot *plot);
 
 #endif

@@ -6,10 +6,14 @@
 const char *const dcpk_html_style[] = {
     /* colours */
     ":root{color-scheme:light dark;--bg:#fbfbfa;--fg:#1c1d1f;--dim:#6b6f76;--line:#e4e4e1;"
-    "--card:#fff;--accent:#2f6f8f;--good:#24733f;--bad:#b3261e;--box:62% 84%;--edge:40% 60%;"
+    "--card:#fff;--heat:31 95 "
+    "133;--accent:#2f6f8f;--good:#24733f;--bad:#b3261e;--warn:#8a5a00;--box:62% "
+    "84%;--edge:40% 60%;"
     "--ink:30% 22%}\n",
     "@media(prefers-color-scheme:dark){:root{--bg:#141517;--fg:#e6e6e3;--dim:#9a9ea6;"
-    "--line:#2b2d31;--card:#1b1c1f;--accent:#6db3d3;--good:#74c98f;--bad:#f2897f;--box:32% 27%;"
+    "--line:#2b2d31;--heat:122 196 "
+    "232;--card:#1b1c1f;--accent:#6db3d3;--good:#74c98f;--bad:#f2897f;--warn:#e2b454;--"
+    "box:32% 27%;"
     "--edge:30% 45%;--ink:45% 82%}}\n",
     /* text */
     "*{box-sizing:border-box}\n",
@@ -29,6 +33,43 @@ const char *const dcpk_html_style[] = {
     ".left{font-size:13px}\n",
     ".good{color:var(--good);font-weight:600}\n",
     ".bad{color:var(--bad);font-weight:600}\n",
+    ".warn{color:var(--warn)}\n",
+    "[hidden]{display:none!important}\n",
+    /* what the script adds */
+    ".find{display:flex;gap:12px;align-items:center;margin:0 0 24px}\n",
+    ".find input{flex:0 1 320px;min-width:0;padding:7px 12px;border:1px solid var(--line);"
+    "border-radius:8px;background:var(--card);color:inherit;font:inherit;font-size:14px}\n",
+    ".find output{color:var(--dim);font-size:13px}\n",
+    "th[tabindex]{cursor:pointer}th[aria-sort]{color:var(--fg)}\n",
+    "th[aria-sort=ascending]::after{content:\" \\2191\"}"
+    "th[aria-sort=descending]::after{content:\" \\2193\"}\n",
+    ".leaf .name[tabindex],.key[tabindex]{cursor:copy}\n",
+    ".done::after{content:\" \\2713 copied\";color:var(--good)}\n",
+    /* the first screen */
+    ".verdict{margin:10px 0 0}\n",
+    ".badge{display:inline-block;padding:3px 14px;border:1.5px solid;border-radius:16px;"
+    "background:var(--card)}\n",
+    ".figures{display:flex;flex-wrap:wrap;gap:4px 48px;margin:0 0 20px}\n",
+    ".figures p{margin:0;color:var(--dim);font-size:14px}\n",
+    ".figures strong{display:block;color:var(--fg);font-size:34px;font-weight:600;line-height:1.2;"
+    "letter-spacing:-.02em}\n",
+    ".stack{margin:0 0 20px}\n",
+    ".stack div{display:flex;gap:2px;height:22px;border-radius:6px;overflow:hidden}\n",
+    ".stack i{min-width:3px;flex-basis:0}\n",
+    ".stack i,.stack li::before{background:hsl(var(--h) var(--edge))}\n",
+    ".stack .good,.stack .warn,.stack .bad{--h:0}\n",
+    ".stack i.good,.stack .good::before{background:var(--good)}\n",
+    ".stack i.warn,.stack .warn::before{background:var(--warn)}\n",
+    ".stack i.bad,.stack .bad::before{background:var(--bad)}\n",
+    ".stack ul,.chips{display:flex;flex-wrap:wrap;gap:4px 20px;list-style:none;margin:8px 0 0;"
+    "padding:0;font-size:13px;line-height:1.7}\n",
+    ".stack li{color:var(--dim);font-weight:400}\n",
+    ".stack li::before{content:\"\";display:inline-block;width:10px;height:10px;"
+    "margin-right:7px;border-radius:3px}\n",
+    ".chips{gap:8px;margin:0 0 20px}\n",
+    ".chips li{padding:5px 14px;border:1px solid;border-left-width:5px;border-radius:8px;"
+    "background:var(--card);font-weight:400}\n",
+    ".chips strong{display:block;color:var(--fg);font-size:14px;font-weight:600}\n",
     /* facts */
     "dl{display:grid;grid-template-columns:minmax(96px,max-content) minmax(0,1fr);"
     "gap:6px 20px;margin:12px 0;padding:16px 20px;background:var(--card);"
@@ -69,10 +110,10 @@ const char *const dcpk_html_style[] = {
     ".what{color:var(--dim);font-size:13px}\n",
     ".what span{margin-left:12px}\n",
     ".size{width:92px;text-align:right;white-space:nowrap}\n",
-    ".share,.bar{height:6px;border-radius:3px;background:var(--line);align-self:center;"
+    ".share{height:6px;border-radius:3px;background:var(--line);align-self:center;"
     "overflow:hidden}\n",
     ".share{width:72px}\n",
-    ".share i,.bar i{display:block;height:100%;border-radius:3px;background:var(--accent)}\n",
+    ".share i{display:block;height:100%;border-radius:3px;background:var(--accent)}\n",
     /* maps */
     ".map{margin:8px 0;padding:8px 16px;background:var(--card);border:1px solid var(--line);"
     "border-radius:10px}\n",
@@ -81,6 +122,7 @@ const char *const dcpk_html_style[] = {
     "svg text{font:500 22px system-ui,sans-serif;text-anchor:middle;dominant-baseline:central;"
     "fill:hsl(var(--h) var(--ink));pointer-events:none}\n",
     "rect{fill:hsl(var(--h) var(--box));stroke:hsl(var(--h) var(--edge));stroke-width:1.5}\n",
+    "svg .axis{fill:var(--dim);font-size:18px}.map svg{max-width:none}\n",
     ".c0{--h:205}.c1{--h:28}.c2{--h:140}.c3{--h:280}.c4{--h:50}.c5{--h:330}.c6{--h:175}"
     ".c7{--h:0}.c8{--h:240}.c9{--h:90}.c10{--h:305}.c11{--h:190}\n",
     ".boxes{list-style:none;margin:8px 0;padding:0;font-size:13px;columns:320px;"
@@ -90,27 +132,46 @@ const char *const dcpk_html_style[] = {
     ".boxes li::before{content:\"\";position:absolute;left:0;top:8px;width:10px;height:10px;"
     "border-radius:3px;background:hsl(var(--h) var(--box));"
     "border:1px solid hsl(var(--h) var(--edge))}\n",
-    /* bars */
-    ".bars{margin:16px 0;padding:16px 20px;background:var(--card);border:1px solid var(--line);"
-    "border-radius:10px}\n",
-    "figcaption{margin-bottom:8px;color:var(--dim);font-size:13px}\n",
-    ".bars div{display:grid;grid-template-columns:128px minmax(0,1fr) 56px;gap:12px;"
-    "align-items:center;font-size:13px;line-height:1.7}\n",
-    ".bars .bar{height:12px;background:none}\n",
-    ".bars .count{text-align:right}\n",
+    /* treemaps, heat maps */
+    "figure{margin:0 0 24px}\n",
+    ".treemap{position:relative;aspect-ratio:2;overflow:hidden;border-radius:8px}\n",
+    ".treemap i,.treemap u{position:absolute;overflow:hidden}\n",
+    ".treemap i{text-indent:4px;border:1px solid var(--card);background:hsl(var(--h) var(--box));"
+    "color:hsl(var(--h) var(--ink));font:12px/1.3 system-ui,sans-serif;text-overflow:ellipsis;"
+    "white-space:nowrap}\n",
+    ".treemap u{display:flex;align-items:flex-end;padding:0 5px;border:2px solid var(--bg);"
+    "color:var(--fg);font:600 11px/1.6 system-ui,sans-serif;text-decoration:none;"
+    "white-space:nowrap;opacity:.75;pointer-events:none}\n",
+    ".treemap i:hover{filter:brightness(1.15)}\n",
+    ".grid table{width:auto;font-size:12px}\n",
+    ".grid td,.grid th{padding:0;border:1px solid var(--card)}\n",
+    ".grid th{padding:2px 8px;color:var(--dim);font-size:12px;font-weight:400;text-align:left}\n",
+    ".grid th::first-letter{text-transform:none}\n",
+    ".grid td{min-width:16px;height:22px}\n",
+    ".grid tr:first-child th{padding:2px 4px}\n",
+    ".grid .warn{background:var(--warn)}.grid .bad{background:var(--bad)}\n",
+    ".s0{--s:.12}.s1{--s:.2}.s2{--s:.29}.s3{--s:.38}.s4{--s:.46}.s5{--s:.56}.s6{--s:.67}"
+    ".s7{--s:.78}.s8{--s:.89}.s9{--s:1}\n",
+    ".grid td[class^=s],.scale i{background:rgb(var(--heat)/var(--s))}\n",
+    ".scale{margin:6px 0 0;color:var(--dim);font-size:13px}\n",
+    ".scale i{display:inline-block;width:16px;height:11px}"
+    ".scale i:first-of-type{margin-left:8px}.scale i:last-of-type{margin-right:8px}\n",
     /* curves */
+    "figcaption{margin-bottom:8px;color:var(--dim);font-size:13px}\n",
     ".curves{margin:16px 0;padding:16px 20px;background:var(--card);border:1px solid var(--line);"
     "border-radius:10px}\n",
     ".curves polyline{fill:none;stroke:hsl(var(--h) var(--edge));stroke-width:3}\n",
     ".curves .c1{stroke-dasharray:10 7}.curves path{fill:none;stroke:var(--line);"
     "stroke-width:1.5}\n",
-    ".curves text{fill:var(--dim)}.curves .boxes{columns:auto}\n",
+    ".curves svg{max-width:none}.curves text{fill:var(--dim);font-size:16px}.curves "
+    ".boxes{columns:auto}\n",
     /* a phone */
     "@media(max-width:600px){main{padding:24px 16px 56px}h1{font-size:22px}"
     "dl{grid-template-columns:minmax(0,1fr);gap:0;padding:12px 16px}dd{margin-bottom:8px}"
     "dt:empty{display:none}.share{display:none}.what{flex-basis:100%;order:3;padding-left:6px}"
     ".tree details .leaf,.tree details details{margin-left:10px}.name{flex-basis:110px}"
-    ".key{min-width:170px}svg text{font-size:30px}"
-    ".bars div{grid-template-columns:96px minmax(0,1fr) 40px}th,td{padding:7px 10px}}\n",
+    ".key{min-width:170px}svg text,.curves text{font-size:30px}"
+    ".treemap{aspect-ratio:1}.figures{gap:4px 32px}.figures strong{font-size:28px}"
+    "th,td{padding:7px 10px}}\n",
 };
 const size_t dcpk_n_html_style = DCPK_COUNT(dcpk_html_style);

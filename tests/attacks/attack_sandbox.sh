@@ -42,6 +42,7 @@ captive "verify --write-integrity" verify --write-integrity run
 captive "verify --against" verify --against run converted
 captive check check run
 captive compare compare-two-checkpoint run converted
+TMPDIR=$TMP/room captive view view run
 captive print-tensor print-tensor run 'args.lr'
 captive "print-tensor --npy" print-tensor --npy room/x.npy run 'decoder.layers.mlp.linear_fc2.weight[0, 3:5, :8]'
 sample torch_dist_b_dense_tp2pp2_p2g p2g

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # documents.sh - every command line of README.md and tools/MANUAL.md ends well, one after the other, on samples.
 ckpt=$TMP/ckpt
+export TMPDIR=$TMP # of view
 ln -s "$TOOLS" tools
 dcpkit() { "$DCPKIT" "$@"; }
 

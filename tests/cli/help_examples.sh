@@ -13,6 +13,7 @@ cp -RL --no-preserve=mode "$SAMPLES/torch_dist_b_dense_tp2pp2_p2g" dumps/param_g
 rm dumps/param_groups/param_to_param_group_map.json
 mkdir bin && ln -s "$DCPKIT" bin/dcpkit
 PATH=$TMP/bin:$PATH
+export TMPDIR=$TMP # of view
 
 dcpkit --help >help || exit
 grep -q '^usage: dcpkit ' help || echo "--help: no usage line"
@@ -22,10 +23,10 @@ for command in $commands ''; do
     dcpkit $command --help >help 2>err || echo "$command --help: exit $?"
     [ ! -s err ] || echo "$command --help: $(cat err)"
     awk -v "of=$command --help" 'length > 100 { print of ": more than 100 columns: " $0 }' help
-    existing='not replaced' # what becomes of a page that is there
-    ! grep -q '^ *--force ' help || existing='replaced only with --force'
-    ! grep -q '^ *--html ' help || tr -s ' \n' ' ' <help | grep -q "an existing FILE is $existing" ||
-        echo "$command --help: --html does not say that an existing FILE is $existing"
+    existing='any other FILE is not' # what becomes of a page that is there
+    ! grep -q '^ *--force ' help || existing='any other FILE only with --force'
+    ! grep -q '^ *--html ' help || tr -s ' \n' ' ' <help | grep -q "an existing page is replaced, $existing" ||
+        echo "$command --help: --html does not say: an existing page is replaced, $existing"
     example=$(sed -n '/^example:/{n;s/^  //p;}' help)
     case $example in
     dcpkit\ *) eval "$example" >out 2>err || echo "$example: exit $?: $(cat err)" ;;
@@ -35,7 +36,7 @@ for command in $commands ''; do
 done
 for command in check convert inspect hash verify print-torch-dcp-in-json \
     convert-torch-dist-to-fsdp-dtensor convert-fsdp-dtensor-to-torch-dist compare-two-checkpoint print-tensor \
-    merge modify-state-dict remap losscmp train; do
+    merge modify-state-dict remap losscmp train view; do
     grep -qx "$command" <<<"$commands" || echo "$command: not listed by dcpkit --help"
 done
 dcpkit --version | head -n 1 | grep -qE '^dcpkit [0-9]+\.[0-9]+\.[0-9]+$' || echo "no version"

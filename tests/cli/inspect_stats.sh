@@ -33,3 +33,18 @@ status=0
 "$DCPKIT" inspect --fail-nonfinite --json in >said || status=$?
 echo "exit $status $(jq -c .stats_totals said)"
 "$DCPKIT" inspect --fail-nonfinite --keys '^optimizer\.state\.param\.' in | tail -n 1
+
+# a page: the same figures of each layer whether layers share a tensor or not; what is not finite is in red
+"$DCPKIT" inspect --stats --html bad.html in >/dev/null
+grep -o 'class="badge bad">[^<]*' bad.html
+grep -c '<td class="bad" title="[^"]*NaN or infinite ones left out">' bad.html
+sample torch_dist_c_dense_tp2pp2 sound
+"$DCPKIT" convert --quiet --to fsdp_dtensor sound fsdp
+"$DCPKIT" inspect --stats --html stacked.html sound >/dev/null
+"$DCPKIT" inspect --stats --html apart.html fsdp >/dev/null
+for page in stacked apart; do
+    sed 's/<wbr>//g; s/ class="s[0-9]"//g' "$page.html" |
+        grep -E '^<tr><th>(mlp.linear_fc2|self_attention.linear_proj|embedding.word_embeddings).weight: exp' >"$page"
+done
+diff stacked apart
+grep -c '<td title="[0-9.e-]*"><td title="[0-9.e-]*"><td title="[0-9.e-]*"><td title="[0-9.e-]*"></tr>' stacked

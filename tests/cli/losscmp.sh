@@ -85,6 +85,10 @@ answers_no "any noise" 'noise *above 1e-2 of the loss in 2 iterations: it allows
 losscmp --json a loss | jq -c '[.equal, .first_different, .n_compared, .n_different, .parts.loss.n_different]'
 losscmp --html page.html a log.txt >/dev/null
 grep -c '<polyline class="c[01]" points="[0-9., ]*"/>' page.html
+# the marks of an axis are few, also where numbers are large
+for i in 0 1 2 400; do step "$((9000000000000000 + i))" 0x1.4835696p+2 0x1.624dd2f1a9fbep+1 00000000000000aa; done >huge
+losscmp --html huge.html huge huge >/dev/null || echo "exit $?"
+[ "$(grep -c '<text' huge.html)" -lt 30 ] || echo "marks: $(grep -c '<text' huge.html)"
 refuses "no common iteration" 2 'share no iteration: A has 9 to 9, B 10 to 10' losscmp nine ten
 refuses "not a log" 3 'holds no step of a training run' losscmp a page.html
 refuses "missing" 4 "reading 'none' as a log .*'none' in '.': No such file or directory" losscmp a none

@@ -5,7 +5,8 @@
 #   browser.sh DCPKIT SAMPLES FOLDER
 #
 # Checks: no message on the console, nothing wider than the window with every part unfolded, the colours that the
-# reader prefers. Screenshots stay in FOLDER, for a person to look at. Exit 77 where there is no browser.
+# reader prefers; search, sorting and keys to copy. Screenshots stay in FOLDER, for a person to look at. Exit 77 where
+# there is no browser.
 set -euo pipefail
 export LC_ALL=C
 
@@ -37,7 +38,8 @@ browse() {
         --window-size="$width,$height" "$@" 2>"$work/log"
 }
 
-# A window cannot be as narrow as a phone, a frame can. It unfolds all, and writes down what it measures.
+# A window cannot be as narrow as a phone, a frame can. It unfolds all, and writes down what it measures. Then it
+# does what a reader does, and counts what does not come of it.
 frame() {
     cat <<EOF
 <!doctype html><meta charset="utf-8"><link rel="icon" href="data:,">
@@ -51,8 +53,36 @@ onload = () => {
     for (const part of page.querySelectorAll('details')) part.open = true;
     const light = colour => colour.match(/\d+/g).slice(0, 3).reduce((sum, c) => sum + Number(c), 0) / 3;
     const cut = [...page.querySelectorAll('dd, h1, h2, p, li, .name')].filter(e => e.scrollWidth > e.clientWidth + 1);
+    let wrong = 0;
+    const expect = (is, text) => { if (!is) { wrong++; console.log(text); } };
+    const find = page.querySelector('input[type=search]');
+    const rows = [...page.querySelectorAll('tbody tr, .leaf, .list li')].filter(row => !row.closest('.grid'));
+    const search = text => {
+        find.value = text;
+        find.dispatchEvent(new Event('input'));
+        return rows.filter(row => row.getClientRects().length > 0);
+    };
+    expect(find || rows.length < 8, 'no search');
+    if (find) {
+        const all = search('').length, some = search('weight');
+        expect(some.length > 0 || '$1' == 'losscmp' || '$1' == 'check', 'nothing found');
+        expect(some.length <= all, 'found more than there is');
+        expect(search('no such key').length == 0, 'found what is not there');
+        expect(search('').length == all, 'the rows are not back');
+    }
+    for (const title of page.querySelectorAll('th.num')) {
+        const column = [...title.parentElement.children].indexOf(title);
+        const numbers = () => [...title.closest('table').tBodies[0].rows]
+            .map(row => row.cells[column].textContent).map(Number).filter(number => !isNaN(number));
+        title.click();
+        expect(numbers().every((n, i, all) => i == 0 || all[i - 1] >= n), 'not sorted');
+        title.click();
+        expect(numbers().every((n, i, all) => i == 0 || all[i - 1] <= n), 'not sorted upwards');
+    }
+    const keys = page.querySelectorAll('.leaf .name, td.key').length;
+    expect([...page.querySelectorAll('[title=copy]')].length == keys, 'keys that are not to be copied');
     measured.textContent = ['measured', folded, root.scrollWidth, Math.round(light(paint.backgroundColor)),
-        Math.round(light(paint.color)), cut.length, page.body.innerText.length].join(' ');
+        Math.round(light(paint.color)), cut.length, page.body.innerText.length, wrong].join(' ');
 };
 </script>
 EOF
@@ -66,12 +96,12 @@ look() {
     frame "$name" "$width" "$height" >"$folder/frame.html"
     line=$(browse "$scheme" "$width" "$height" --dump-dom "file://$folder/frame.html" | grep -o 'measured [0-9 ]*') || line=
     read -ra words <<<"$line"
-    if [ "${#words[@]}" -ne 7 ]; then
+    if [ "${#words[@]}" -ne 8 ]; then
         echo "$name, $width, ${schemes[scheme]}: not measured: '$line'; $(grep -i console "$work/log" | head -n 3)"
         failed=1
         return
     fi
-    if grep -i ':CONSOLE' "$work/log"; then
+    if [ "${words[7]}" -ne 0 ] || grep -i ':CONSOLE' "$work/log"; then
         echo "$name, $width, ${schemes[scheme]}: the console has messages"
         failed=1
     fi
@@ -86,7 +116,7 @@ look() {
     fi
     [ "${words[6]}" -gt 200 ] || { echo "$name: nearly empty" && failed=1; }
     # the picture: as it opens, the top of it
-    sed -i '/open = true/d' "$folder/frame.html"
+    sed -i '/^<script>/,/^<.script>/d' "$folder/frame.html"
     browse "$scheme" "$width" "$height" --screenshot="$shot" "file://$folder/frame.html"
     [ -s "$shot" ] || { echo "$name: no screenshot" && failed=1; }
 }
@@ -96,6 +126,10 @@ moe=$samples/torch_dist_c_moe_ep2pp2
 rm -f "$folder"/*.html "$folder"/*.png
 rm -rf "$work/out"
 "$dcpkit" inspect --stats --html "$folder/inspect.html" "$moe" >/dev/null
+"$dcpkit" convert --quiet --dry-run --to torch_dist --target-mesh tp=2,pp=2,dp=2 --html "$folder/plan.html" "$moe" \
+    "$work/planned" >/dev/null
+"$dcpkit" convert --quiet --to torch_dist --target-mesh tp=4,pp=2 "$dense" "$work/mesh"
+"$dcpkit" inspect --html "$folder/mesh.html" "$work/mesh" >/dev/null
 "$dcpkit" check --html "$folder/check.html" "$dense" >/dev/null
 "$dcpkit" convert --quiet --to fsdp_dtensor --html "$folder/convert.html" "$dense" "$work/out"
 "$dcpkit" compare-two-checkpoint --html "$folder/equal.html" "$dense" "$work/out" >/dev/null
@@ -106,13 +140,13 @@ tiny=(train --config "$(dirname "${BASH_SOURCE[0]}")/../../tools/train_tiny.json
 "$dcpkit" "${tiny[@]}" optimizer.lr=0.02 >"$work/b.jsonl"
 "$dcpkit" losscmp --html "$folder/losscmp.html" "$work/a.jsonl" "$work/b.jsonl" >/dev/null || [ $? -eq 1 ]
 n=0
-for page in inspect check convert equal compare losscmp; do
+for page in inspect mesh plan check convert equal compare losscmp; do
     for scheme in 0 1; do
-        look "$page" 390 2400 "$scheme"
-        look "$page" 1280 2000 "$scheme"
+        look "$page" 400 2400 "$scheme"
+        look "$page" 1400 2000 "$scheme"
         n=$((n + 2))
     done
 done
 rm -f "$folder/frame.html"
 [ "$failed" -eq 0 ] || exit 1
-echo "$n views of 6 pages, by $("$browser" --version 2>/dev/null | head -n 1); screenshots in $folder"
+echo "$n views of 8 pages, by $("$browser" --version 2>/dev/null | head -n 1); screenshots in $folder"
