@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# release.sh - makes what a release ships, from the commit that is checked out. The same commit gives the same bytes, except for what nvcc
-# compiles: it puts names of its own into some kernels, which differ between two builds.
+# release.sh - makes what a release ships, from the commit that is checked out. The same commit gives the same bytes.
 #
 #   tools/release.sh OUT
 #
@@ -11,7 +10,7 @@
 # the static archives between runs. About four minutes on two processors.
 set -euo pipefail
 
-[ $# -eq 1 ] || { sed -n '6s/^# *//p' "${BASH_SOURCE[0]}" >&2 && exit 2; }
+[ $# -eq 1 ] || { sed -n '5s/^# *//p' "${BASH_SOURCE[0]}" >&2 && exit 2; }
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 mkdir -p "$1"
 out=$(realpath "$1")

@@ -44,8 +44,9 @@ static __device__ __forceinline__ int64_t step()
     return static_cast<int64_t>(gridDim.x) * blockDim.x;
 }
 
-/* The sum of all threads' x, for all of them; a block of MATH_THREADS. */
-template <typename T> static __device__ T block_sum(T x)
+/* The sum of all threads' x, for all of them; a block of MATH_THREADS. Not static: nvcc would name
+ * the shared memory by a hash of the build's folder. */
+template <typename T> inline __device__ T block_sum(T x)
 {
     __shared__ T sums[MATH_THREADS];
 
@@ -60,7 +61,7 @@ template <typename T> static __device__ T block_sum(T x)
     return sums[0];
 }
 
-static __device__ float block_max(float x)
+inline __device__ float block_max(float x)
 {
     __shared__ float most[MATH_THREADS];
 
