@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_convert.c - dcpkit convert, and the subcommand named as Megatron's Python tool names it. */
-#include <string.h>
 
 #include "formats/formats.h"
 #include "tools/bar.h"

@@ -4,8 +4,6 @@
 
 #include <string.h>
 
-#include "lib/model/account.h"
-
 /* A word that an option takes, and what it decides. */
 struct word {
     const char *text;

@@ -2,9 +2,7 @@
 /* inspect_report.c - what dcpkit inspect reports: facts of the whole, then every key. */
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "lib/base/arena.h"
 #include "lib/base/order.h"
 #include "lib/ckpt/format.h"
 #include "lib/ckpt/generation.h"

@@ -8,7 +8,6 @@
 #include "formats/megatron/buckets/megatron_bucket_write.h"
 #include "formats/megatron/megatron_write_priv.h"
 #include "lib/base/order.h"
-#include "lib/base/text.h"
 #include "lib/model/portable.h"
 
 #define SHARDING_TYPE  "fully_reshardable"

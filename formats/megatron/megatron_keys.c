@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "formats/megatron/megatron_state.h"
-#include "lib/base/order.h"
 #include "lib/base/text.h"
 
 const char *dcpk_megatron_skip_chained(const char *key)

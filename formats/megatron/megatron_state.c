@@ -4,8 +4,6 @@
 
 #include <string.h>
 
-#include "lib/base/text.h"
-
 static bool is_one_of(const struct dcpk_value *key, const char *const *names)
 {
     const char *name = dcpk_value_as_str(key);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* safetensors_write.c - places tensors in files of a size, each after its header; then the
  * index. */
-#include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +8,6 @@
 #include "formats/safetensors/safetensors_header.h"
 #include "formats/safetensors/safetensors_priv.h"
 #include "lib/base/alloc.h"
-#include "lib/base/checked.h"
 #include "lib/base/json.h"
 #include "lib/base/order.h"
 

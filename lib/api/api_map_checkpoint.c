@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* api_map_checkpoint.c - a map whose sources are the tensors of a checkpoint. */
-#include <string.h>
 
 #include "formats/formats.h"
 #include "lib/api/api_engine_priv.h"

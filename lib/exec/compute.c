@@ -9,7 +9,6 @@
  */
 #include <string.h>
 
-#include "lib/base/order.h"
 #include "lib/exec/slab.h"
 #include "lib/exec/workers.h"
 

@@ -4,7 +4,6 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "lib/base/alloc.h"
 #include "lib/exec/stats.h"

@@ -3,7 +3,6 @@
  * all ranks; runs, and what they prove. */
 #include "lib/exec/remap_files.h"
 
-#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

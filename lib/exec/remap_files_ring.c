@@ -11,8 +11,6 @@
  *   stream    [        |  load |        | load  |     load  ]  [ gathered load |   ...
  *             |<-------------------- stage ---------------->|  |<-- stage
  */
-#include <assert.h>
-#include <string.h>
 
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"

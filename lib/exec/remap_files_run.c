@@ -9,7 +9,6 @@
  * do and no thread reads (none could be started), it reads a slice itself.
  */
 #include <pthread.h>
-#include <string.h>
 
 #include "lib/base/alloc.h"
 #include "lib/base/clock.h"

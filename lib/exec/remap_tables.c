@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* remap_tables.c - a plan as tables of tiles with the addresses of this rank: direct moves,
  * messages to pack and unpack, and what is read again to be checked. */
-#include <assert.h>
-#include <string.h>
 
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"

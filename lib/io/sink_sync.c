@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <linux/magic.h>
 #include <stdio.h>
-#include <string.h>
 #include <sys/utsname.h>
 #include <sys/vfs.h>
 #include <unistd.h>

@@ -8,7 +8,6 @@
 #include "lib/job/npy.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 #include "lib/base/alloc.h"
 #include "lib/base/bytes.h"

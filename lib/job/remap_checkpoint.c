@@ -4,10 +4,8 @@
 #include "lib/job/remap_checkpoint.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 #include "lib/base/alloc.h"
-#include "lib/base/order.h"
 #include "lib/exec/slab.h"
 #include "lib/exec/thread_ranks.h"
 #include "lib/job/remap_checkpoint_priv.h"

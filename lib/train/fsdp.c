@@ -20,7 +20,6 @@
 
 #include <assert.h>
 #include <math.h>
-#include <string.h>
 
 #include "lib/base/alloc.h"
 #include "lib/base/cursor.h"

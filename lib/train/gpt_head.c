@@ -14,7 +14,6 @@
  */
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "lib/base/order.h"
 #include "lib/train/gpt_priv.h"

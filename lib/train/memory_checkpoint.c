@@ -10,7 +10,6 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
-#include "lib/exec/pool.h"
 
 #define MADE_NAME                                                                                  \
     "made" /* a source next to "rank 0", "rank 1", ...: when each rank made its copy */

@@ -12,7 +12,6 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <string.h>
 
 #include "lib/base/order.h"
 #include "lib/exec/pool.h"

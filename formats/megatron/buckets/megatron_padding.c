@@ -14,7 +14,6 @@
 
 #include "formats/megatron/buckets/megatron_moved.h"
 #include "formats/megatron/buckets/megatron_segments.h"
-#include "formats/megatron/megatron_state.h"
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
 #include "lib/ckpt/format.h"
