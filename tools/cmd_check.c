@@ -2,7 +2,7 @@
 /* cmd_check.c - dcpkit check: will it load. */
 #include <string.h>
 
-#include "lib/exec/finite.h"
+#include "lib/exec/stats.h"
 #include "lib/job/compare.h"
 #include "lib/job/give_options.h"
 #include "lib/job/verdict.h"

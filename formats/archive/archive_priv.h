@@ -44,14 +44,6 @@ void dcpk_archive_release(struct dcpk_member_list *list);
 enum dcpk_archive_kind { DCPK_ARCHIVE_TAR, DCPK_ARCHIVE_ZIP };
 
 /*
- * True if n_bytes of plain data of the member `name` (as the archive spells it) start at
- * offset_bytes, by the header in front of them. False also when it cannot be read: unpacking then
- * fails with the reason.
- */
-bool dcpk_archive_check_place(int fd, enum dcpk_archive_kind kind, const char *name,
-                              uint64_t offset_bytes, uint64_t n_bytes);
-
-/*
  * For a file packed with gzip: inflates it and compares CRC-32 and length of each of its members.
  * Errors: DCPK_EFORMAT with the place of the damage; DCPK_EIO, DCPK_ENOMEM, DCPK_ECANCELLED.
  */

@@ -109,8 +109,6 @@ dcpk_status dcpk_comparing_print(struct dcpk_comparing *c, const char **text,
 dcpk_status dcpk_comparing_refuse(struct dcpk_comparing *c, const char *name,
                                   struct dcpk_error *err, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
-/* Put the answer in words, once all is compared (compare_verdict.c). */
-dcpk_status dcpk_comparing_verdict(struct dcpk_comparing *c, struct dcpk_error *err);
 /* The same of two tensors: `a` and `b` are what their views are. */
 dcpk_status dcpk_comparing_add_tensor(struct dcpk_comparing *c, struct dcpk_differences *list,
                                       const struct dcpk_difference *d,
@@ -134,7 +132,7 @@ dcpk_status dcpk_comparing_bits(struct dcpk_comparing *c, struct dcpk_error *err
 
 dcpk_status dcpk_pairs_add(struct dcpk_tensor_pairs *pairs, const struct dcpk_tensor_pair *pair,
                            struct dcpk_error *err);
-/* The weights of a model, and their masters (compare_pairs.c). part: of each pair. Errors:
+/* The weights of a model, and their masters (compare_elements.c). part: of each pair. Errors:
  * DCPK_EMISMATCH where the two are not of one shape. */
 dcpk_status dcpk_pairs_add_masters(struct dcpk_tensor_pairs *pairs, const struct dcpk_model *model,
                                    const char *part, struct dcpk_error *err);

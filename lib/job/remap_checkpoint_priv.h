@@ -3,7 +3,6 @@
  *
  *   remap_rank.c         a rank's device, link and engine
  *   remap_held.c         one layout in its memory
- *   remap_steps.c        load, there, back
  *   remap_checkpoint.c   the job of a process: model, layouts, fingerprints; starts its ranks
  */
 #ifndef DCPK_LIB_JOB_REMAP_CHECKPOINT_PRIV_H
@@ -95,10 +94,5 @@ dcpk_status dcpk_remap_held_wipe(struct dcpk_remap_held *held, struct dcpk_error
 /* Collective: hold every copy against the files; what differs goes into `step`. */
 dcpk_status dcpk_remap_held_prove(struct dcpk_remap_held *held, struct dcpk_remap_step *step,
                                   struct dcpk_error *err);
-
-/* ---- remap_steps.c ---- */
-
-/* Runs one of `ranks`. Collective. context: the struct dcpk_remap_job. */
-dcpk_status dcpk_remap_rank_run(struct dcpk_ranks *ranks, void *context, struct dcpk_error *err);
 
 #endif
