@@ -171,8 +171,8 @@ dcpk_status dcpk_fsdp_bucket_ready(struct dcpk_fsdp *f, size_t bucket, enum dcpk
 /* Gradients of a unit: a backward pass begins, and ends. */
 dcpk_status dcpk_fsdp_fill(struct dcpk_fsdp *f, size_t unit, struct dcpk_error *err);
 dcpk_status dcpk_fsdp_reduce(struct dcpk_fsdp *f, size_t unit, struct dcpk_error *err);
-dcpk_status dcpk_fsdp_add(struct dcpk_fsdp *f, size_t param, int64_t row, int64_t n_rows,
-                          const float *grad, struct dcpk_error *err);
+void dcpk_fsdp_add(struct dcpk_fsdp *f, size_t param, int64_t row, int64_t n_rows,
+                   const float *grad);
 /* Wait for the oldest reductions until at most n_elems are queued. */
 dcpk_status dcpk_fsdp_drain(struct dcpk_fsdp *f, int64_t n_elems, struct dcpk_error *err);
 /* Finishes the gradients after the last pass: outer ranks, other groups, one conversion. */

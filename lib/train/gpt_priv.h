@@ -93,7 +93,6 @@ struct gpt_scratch {
     float *key_sums;   /* [2, seq * kv] */
     float *weight;     /* a leaf's gradient */
     float *row_sums;   /* [slices, rows] */
-    float *row_labels; /* [rows] */
     void *sent, *back; /* rows of tokens on their way to experts and back */
     void *expert_act;  /* [rows that one expert may get, moe_ffn] */
     float *d_probs, *d_logits;
@@ -199,14 +198,14 @@ void dcpk_gpt_linear_input(struct dcpk_gpt *gpt, size_t param, int64_t rows, con
 dcpk_status dcpk_gpt_linear_input_cut(struct dcpk_gpt *gpt, size_t param, const void *dy, void *dx,
                                       struct dcpk_error *err);
 /* Adds one leaf's part of the weight's gradient. */
-dcpk_status dcpk_gpt_linear_leaf(struct dcpk_gpt *gpt, size_t param, struct gpt_leaf leaf,
-                                 const void *dy, const void *x, struct dcpk_error *err);
-dcpk_status dcpk_gpt_linear_weight(struct dcpk_gpt *gpt, size_t param, const void *dy,
-                                   const void *x, struct dcpk_error *err);
+void dcpk_gpt_linear_leaf(struct dcpk_gpt *gpt, size_t param, struct gpt_leaf leaf, const void *dy,
+                          const void *x);
+/* Adds the parts of all leaves. */
+void dcpk_gpt_linear_weight(struct dcpk_gpt *gpt, size_t param, const void *dy, const void *x);
 /* Rows of the microbatch, each of `lanes` rows that are normed (heads). dx may be dy. */
 void dcpk_gpt_norm(struct dcpk_gpt *gpt, size_t param, int64_t lanes, const void *x, void *y);
-dcpk_status dcpk_gpt_norm_backward(struct dcpk_gpt *gpt, size_t param, int64_t lanes, const void *x,
-                                   void *dy, struct dcpk_error *err);
+void dcpk_gpt_norm_backward(struct dcpk_gpt *gpt, size_t param, int64_t lanes, const void *x,
+                            void *dy);
 /* Add my slices in scratch->slices to those of other ranks: `columns` a row. */
 dcpk_status dcpk_gpt_add_slices(struct dcpk_gpt *gpt, int64_t columns, enum dcpk_dtype dtype,
                                 float *slices, void *out, struct dcpk_error *err);
