@@ -339,17 +339,9 @@ void cuda_math_copy_rows(struct dcpk_math *math, const struct dcpk_strided_rows 
                    (void *[]){&by_value, &bytes, &from, &to});
 }
 
-const struct dcpk_ops dcpk_cuda_ops = {
-    .name = "cuda",
-    .summary = "NVIDIA GPUs",
-    .is_ordered = true,
-    .open = gpu_open,
-    .close = gpu_close,
-    CUDA_MATH_SHARED,
-    .matmul = cuda_matmul,
-    .matmul_input = cuda_matmul_input,
-    .matmul_weight = cuda_matmul_weight,
-    .rmsnorm_weight = cuda_rmsnorm_weight,
-    .attention = cuda_attention,
-    .attention_backward = cuda_attention_backward,
-};
+const struct dcpk_ops dcpk_cuda_ops = {.name = "cuda",
+                                       .summary = "NVIDIA GPUs",
+                                       .is_ordered = true,
+                                       .open = gpu_open,
+                                       .close = gpu_close,
+                                       CUDA_MATH_SHARED DCPK_OPS_MAIN(DCPK_OPS_ROW, cuda)};

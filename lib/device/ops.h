@@ -370,6 +370,51 @@ struct dcpk_ops {
     void (*normal)(struct dcpk_math *math, const struct dcpk_normal *shape, float *x);
 };
 
+/*
+ * Members of dcpk_ops that compute, for headers and tables of those that implement them:
+ * X(member, prefix) for each. MAIN: what a library of a vendor may replace; OTHER: the rest of
+ * layers, losses, gradients and weights.
+ */
+#define DCPK_OPS_MAIN(X, prefix)                                                                   \
+    X(matmul, prefix)                                                                              \
+    X(matmul_input, prefix)                                                                        \
+    X(matmul_weight, prefix)                                                                       \
+    X(rmsnorm_weight, prefix)                                                                      \
+    X(attention, prefix)                                                                           \
+    X(attention_backward, prefix)
+#define DCPK_OPS_OTHER(X, prefix)                                                                  \
+    X(add_slices, prefix)                                                                          \
+    X(rmsnorm, prefix)                                                                             \
+    X(rmsnorm_input, prefix)                                                                       \
+    X(rope, prefix)                                                                                \
+    X(rope_backward, prefix)                                                                       \
+    X(swiglu, prefix)                                                                              \
+    X(swiglu_backward, prefix)                                                                     \
+    X(embedding, prefix)                                                                           \
+    X(embedding_weight, prefix)                                                                    \
+    X(router, prefix)                                                                              \
+    X(router_backward, prefix)                                                                     \
+    X(gather_rows, prefix)                                                                         \
+    X(combine, prefix)                                                                             \
+    X(combine_rows, prefix)                                                                        \
+    X(combine_probs, prefix)                                                                       \
+    X(cross_entropy_max, prefix)                                                                   \
+    X(cross_entropy_sums, prefix)                                                                  \
+    X(cross_entropy_labels, prefix)                                                                \
+    X(cross_entropy, prefix)                                                                       \
+    X(cross_entropy_backward, prefix)                                                              \
+    X(to_fixed, prefix)                                                                            \
+    X(from_fixed, prefix)                                                                          \
+    X(find_bad, prefix)                                                                            \
+    X(sum_squares, prefix)                                                                         \
+    X(adam, prefix)                                                                                \
+    X(sgd, prefix)                                                                                 \
+    X(normal, prefix)
+/* The prototype of a function called prefix_member, and its place in a table. */
+#define DCPK_OPS_DECLARE(member, prefix)                                                           \
+    __typeof__(*((struct dcpk_ops *)NULL)->member) prefix##_##member;
+#define DCPK_OPS_ROW(member, prefix) .member = prefix##_##member,
+
 /* Copy n_bytes once all that is queued is done, and wait. Errors: as of wait. */
 static inline dcpk_status dcpk_math_copy(struct dcpk_math *math, void *to, const void *from,
                                          size_t n_bytes, struct dcpk_error *err)
