@@ -13,8 +13,7 @@
 #include "kernels/cuda/cuda.h"
 #endif
 #ifdef DCPK_HAVE_NCCL
-#include "kernels/nccl/nccl_collectives.h"
-#include "kernels/nccl/nccl_link.h"
+#include "kernels/nccl/nccl.h"
 #endif
 
 const struct dcpk_device *const dcpk_devices[] = {

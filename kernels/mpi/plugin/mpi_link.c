@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* mpi_link.c - messages in host memory through MPI, on the communicator of the transport. */
-#include "kernels/mpi/plugin/mpi_link.h"
-
 #include <assert.h>
 #include <limits.h>
 
 #include "kernels/mpi/plugin/mpi_priv.h"
-#include "kernels/mpi/plugin/mpi_transport.h"
 #include "lib/base/alloc.h"
 
 #define TAG 2 /* the transport has a different one */
