@@ -8,7 +8,6 @@
 #include "lib/base/json.h"
 #include "lib/job/tensor_text.h"
 #include "tools/cmd.h"
-#include "tools/print_npy.h"
 #include "tools/print_value.h"
 #include "tools/run_args.h"
 

@@ -16,7 +16,7 @@ struct dcpk_by_place {
 };
 void dcpk_by_place_release(struct dcpk_by_place *t);
 
-/* a, b: NULL is a place of its own; places without bytes are never shared, as in alias.h. */
+/* a, b: NULL is a place of its own; places without bytes are never shared, as in overlaps.h. */
 bool dcpk_by_place_get(const struct dcpk_by_place *t, const struct dcpk_place *a,
                        const struct dcpk_place *b, uint64_t *value);
 /* Keeps what is there already. Errors: DCPK_ENOMEM. */

@@ -309,7 +309,7 @@ static dcpk_status job_sum_files(struct dcpk_remap_job *job, struct dcpk_error *
         st = dcpk_exec_new(job->ckpt, &job->options->env, &exec, err);
     st = dcpk_ranks_agree(job->options->env.ranks, st, err);
     if (st == DCPK_OK)
-        st = dcpk_exec_fingerprint(exec, views, job->n, job->sums, NULL, err);
+        st = dcpk_exec_fingerprint(exec, views, job->n, job->sums, err);
     dcpk_exec_free(exec);
     dcpk_free(views);
     return dcpk_ranks_agree(job->options->env.ranks, st, err);

@@ -91,7 +91,7 @@ static dcpk_status prove(struct dcpk_exec *exec, const struct dcpk_output *out,
     if (st == DCPK_OK && !(results[0].equal && results[1].equal))
         st = dcpk_fail(err, DCPK_EMISMATCH, "not equal to itself");
     if (st == DCPK_OK)
-        st = dcpk_exec_hash_objects(exec, objects, NULL, err);
+        st = dcpk_exec_hash_objects(exec, objects, err);
     return st == DCPK_OK ? dcpk_exec_check_items(exec, NULL, err) : st;
 }
 

@@ -7,7 +7,7 @@
  *   segments   a run of a part -> runs of stored chunks (megatron_segments.h)
  *   views      one for each state of a parameter, of these runs; pieces around it fill the holes
  */
-#include "formats/megatron/buckets/megatron_padding.h"
+#include "formats/megatron/buckets/megatron_buckets.h"
 
 #include <inttypes.h>
 #include <string.h>
