@@ -227,6 +227,6 @@ struct dcpk_env dcpk_cli_env(struct dcpk_ranks *ranks)
     return (struct dcpk_env){.formats = dcpk_formats,
                              .open_file = dcpk_archive_opener,
                              .side_files = dcpk_side_files,
-                             .device = dcpk_devices[0],
+                             .kernels = dcpk_host_kernel_sets[0],
                              .ranks = ranks};
 }

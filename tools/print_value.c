@@ -181,7 +181,7 @@ static dcpk_status write_file(struct dcpk_exec *exec, const struct dcpk_npy_requ
                               struct dcpk_error *err)
 {
     struct dcpk_npy_options options = {
-        .flags = npy_flags_of(r), .device = dcpk_devices[0], .put = put_elements};
+        .flags = npy_flags_of(r), .kernels = dcpk_host_kernel_sets[0], .put = put_elements};
     struct dcpk_file *file;
 
     if (dcpk_check_file_path(".npy file", r->path, r->may_replace, err) ||

@@ -74,7 +74,7 @@ struct cuda_blas;
 
 struct cuda_math {
     struct dcpk_math base;
-    struct dcpk_space *space; /* owned; its queue 0 is the stream of all work */
+    struct dcpk_device *device; /* owned; its queue 0 is the stream of all work */
     CUmodule modules[MATH_N_MODULES];
     CUfunction functions[MATH_N_KERNELS];
     void *room; /* of the device; grows */
@@ -90,7 +90,7 @@ dcpk_status cuda_math_load(struct cuda_math *m, struct dcpk_error *err);
 void cuda_math_unload(struct cuda_math *m);
 
 /* cuda_math.c. The GPU of the device. */
-const struct cuda_space *cuda_math_space(const struct dcpk_math *math);
+const struct cuda_device *cuda_math_device(const struct dcpk_math *math);
 /* Keep the first fault for the next wait. */
 void cuda_math_fault(struct dcpk_math *math, const struct dcpk_error *err);
 /* Room of the device until the next call for room; NULL, and the fault is kept. */

@@ -17,7 +17,7 @@ static const struct {
 
 dcpk_status cuda_math_load(struct cuda_math *m, struct dcpk_error *err)
 {
-    const struct cuda_driver *driver = &((const struct cuda_space *)m->space)->driver;
+    const struct cuda_driver *driver = &((const struct cuda_device *)m->device)->driver;
     const unsigned char *const images[MATH_N_MODULES] = {
         [MATH_LAYERS] = dcpk_cuda_math_layers,   [MATH_MATMUL] = dcpk_cuda_math_matmul,
         [MATH_HEADS] = dcpk_cuda_math_attention, [MATH_EXPERTS] = dcpk_cuda_math_experts,
@@ -41,7 +41,7 @@ dcpk_status cuda_math_load(struct cuda_math *m, struct dcpk_error *err)
 
 void cuda_math_unload(struct cuda_math *m)
 {
-    const struct cuda_driver *driver = &((const struct cuda_space *)m->space)->driver;
+    const struct cuda_driver *driver = &((const struct cuda_device *)m->device)->driver;
 
     for (int i = 0; i < MATH_N_MODULES; i++)
         if (m->modules[i] != NULL)

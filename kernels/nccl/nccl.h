@@ -7,7 +7,7 @@
 #include "lib/device/link.h"
 
 /*
- * Messages between GPUs: of other hosts, or without peer access. The space is a "cuda" one, a GPU
+ * Messages between GPUs: of other hosts, or without peer access. The device is a "cuda" one, a GPU
  * of its own for each rank. libnccl.so.2 is found when a link is opened, not before: the copy that
  * the process has already (torch's), else the system's; `open` returns DCPK_EUNSUPPORTED where
  * there is none. All messages of an exchange are one group, so that they are under way at the same

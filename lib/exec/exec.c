@@ -53,8 +53,8 @@ dcpk_status dcpk_exec_new(struct dcpk_checkpoint *ckpt, const struct dcpk_env *e
         memory_bytes = DCPK_EXEC_USUAL_MEMORY_BYTES;
     memory_bytes = dcpk_max_u64(memory_bytes, DCPK_EXEC_MIN_MEMORY_BYTES);
     made->ckpt = ckpt;
-    assert(env->device != NULL);
-    made->device = env->device;
+    assert(env->kernels != NULL);
+    made->kernels = env->kernels;
     made->progress = env->progress;
     made->ranks = env->ranks;
     made->unit_bytes = env->unit_bytes == 0 ? DCPK_UNIT_BYTES : env->unit_bytes;

@@ -29,7 +29,7 @@ struct dcpk_remap_job {
 struct dcpk_remap_rank {
     struct dcpk_remap_job *job;
     struct dcpk_ranks *ranks; /* NULL: alone */
-    struct dcpk_space *space;
+    struct dcpk_device *device;
     struct dcpk_link *link; /* NULL: not opened */
     double link_bytes_a_second;
     uint64_t most_bytes;              /* that a rank holds under the first layout */
@@ -72,11 +72,11 @@ struct dcpk_remap_held {
     uint32_t *tensor;          /* of each shard; owned */
     size_t n_shards, capacity, n_places;
     int64_t *copy;              /* by tensor: which one the rank has part of; -1: none */
-    uint8_t *at;                /* of the space */
+    uint8_t *at;                /* of the device */
     uint64_t n_bytes;           /* 0: the rank holds nothing */
     struct dcpk_table *reading; /* fingerprints of all shards */
-    uint64_t *sums;             /* of the space, by tensor */
-    uint64_t *host_sums;        /* the same in host memory of the space: no copy of it blocks */
+    uint64_t *sums;             /* of the device, by tensor */
+    uint64_t *host_sums;        /* the same in host memory of the device: no copy of it blocks */
 };
 
 /* Find what the rank holds, take memory for it, and make ready what sums it up. Not collective.

@@ -226,7 +226,7 @@ static dcpk_status saving_list(struct dcpk_saving *s, struct dcpk_shard **list, 
 static struct dcpk_memory_run saving_memory(const struct dcpk_saved_run *run)
 {
     return (struct dcpk_memory_run){.ranks = run->env->ranks,
-                                    .space = run->space,
+                                    .host = run->host,
                                     .math = run->state->math,
                                     .n_threads = run->env->n_threads,
                                     .reserve = run->reserve};
@@ -502,7 +502,7 @@ dcpk_status dcpk_train_dump_groups(const struct dcpk_saved_run *run, struct dcpk
 {
     const struct dcpk_memory_state nothing = {0};
     const struct dcpk_memory_run memory_run = {
-        .state = &nothing, .ranks = run->env->ranks, .space = run->space};
+        .state = &nothing, .ranks = run->env->ranks, .host = run->host};
     struct dcpk_memory_checkpoint *memory = NULL;
     struct dumping d = {.run = run};
     dcpk_status st = dcpk_memory_open(&memory_run, &memory, err);

@@ -98,7 +98,7 @@ static dcpk_status prove(struct dcpk_exec *exec, const struct dcpk_output *out,
 static dcpk_status run(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
 {
     const struct dcpk_env env = {
-        .device = dcpk_devices[0], .n_threads = 2, .memory_bytes = 16 << 20};
+        .kernels = dcpk_host_kernel_sets[0], .n_threads = 2, .memory_bytes = 16 << 20};
     struct dcpk_output *out = NULL;
     struct dcpk_exec *exec = NULL;
     dcpk_status st = make_output(ckpt, &out, err);

@@ -129,7 +129,8 @@ static void write_folder(void)
 
 static struct dcpk_env usual_env(void)
 {
-    return (struct dcpk_env){.formats = dcpk_formats, .device = dcpk_devices[0], .n_threads = 1};
+    return (struct dcpk_env){
+        .formats = dcpk_formats, .kernels = dcpk_host_kernel_sets[0], .n_threads = 1};
 }
 
 static struct dcpk_convert_options usual_options(const char *to)

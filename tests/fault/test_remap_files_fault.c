@@ -7,7 +7,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
 #include "tests/fake_ckpt.h"
-#include "tests/faulty_space.h"
+#include "tests/faulty_device.h"
 #include "tests/feed_job.h"
 
 #define N_RANKS 3
@@ -349,7 +349,7 @@ static void device_calls_fail(void **state)
 
         snprintf(label, sizeof label, "call %" PRIu64, nth);
         feed_make(&job, 7, label);
-        job.space = &faulty_ops;
+        job.device = &faulty_ops;
         faulty_ops.is_host = nth % 2 == 0;
         atomic_store(&has_failed, false);
         failing_rank = (int)(nth / 2 % N_RANKS);

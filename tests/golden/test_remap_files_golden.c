@@ -75,7 +75,7 @@ static dcpk_status move_all(const struct move_job *move, int self,
 
 static void move_rank(struct dcpk_ranks *ranks, int self, void *context)
 {
-    static const struct dcpk_space_options first = {0};
+    static const struct dcpk_device_options first = {0};
     const struct move_job *move = context;
     struct dcpk_error *err = &move->to->errs[self];
     struct dcpk_remap_options options = {.ranks = ranks,
@@ -83,16 +83,16 @@ static void move_rank(struct dcpk_ranks *ranks, int self, void *context)
                                          .staging_bytes = 1 << 16,
                                          .unit_bytes = 100000,
                                          .checks = true};
-    dcpk_status st = dcpk_spaces[0]->open(&first, &options.space, err);
+    dcpk_status st = dcpk_devices[0]->open(&first, &options.device, err);
 
     if (st == DCPK_OK && ranks != NULL)
-        st = dcpk_links[0]->open(dcpk_ranks_comm(ranks), options.space, &options.link, err);
+        st = dcpk_links[0]->open(dcpk_ranks_comm(ranks), options.device, &options.link, err);
     st = dcpk_ranks_agree(ranks, st, err);
     if (st == DCPK_OK)
         st = move_all(move, self, &options, err);
     move->to->ends[self] = st;
     dcpk_links[0]->close(options.link);
-    dcpk_spaces[0]->close(options.space);
+    dcpk_devices[0]->close(options.device);
 }
 
 static void check_moved(const struct feed_job *from, uint64_t seed,

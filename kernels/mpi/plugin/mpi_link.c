@@ -15,12 +15,12 @@ struct mpi_link {
     int n_requests, n_receives;
 };
 
-static dcpk_status mpi_open(struct dcpk_comm *comm, struct dcpk_space *space,
+static dcpk_status mpi_open(struct dcpk_comm *comm, struct dcpk_device *device,
                             struct dcpk_link **link, struct dcpk_error *err)
 {
     struct mpi_link *made;
 
-    (void)space;
+    (void)device;
     if (comm->transport != &dcpk_transport_mpi)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "the ranks did not find each other by MPI");
     made = dcpk_alloc(sizeof *made, err);
