@@ -107,8 +107,8 @@ void dcpk_cli_die_of_signal(void);
 /* The most bytes of a log, a map of keys, hashes. */
 #define DCPK_CLI_MAX_FILE_BYTES ((uint64_t)1 << 30)
 /* Read the file at `path` whole, with a NUL after it; owned: dcpk_free. Errors: DCPK_ERANGE for
- * more than most_bytes. */
-dcpk_status dcpk_cli_read_file(const char *path, uint64_t most_bytes, char **text, size_t *n_bytes,
+ * more than max_bytes. */
+dcpk_status dcpk_cli_read_file(const char *path, uint64_t max_bytes, char **text, size_t *n_bytes,
                                struct dcpk_error *err);
 
 /* The built-in tables, with the defaults of threads and memory; no progress. ranks: NULL: alone. */

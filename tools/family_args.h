@@ -7,7 +7,7 @@
 #include "tools/cmd.h"
 
 struct dcpk_family_args {
-    const char *maps, *family, *config, *assets, *dtype, *most_file;
+    const char *maps, *family, *config, *assets, *dtype, *max_file;
     bool without_mtp, allow_overflow;
 };
 

@@ -10,8 +10,8 @@
 #include "lib/base/error.h"
 #include "lib/base/option.h"
 
-#define DCPK_CLI_MOST_COUNT  1000000
-#define DCPK_CLI_MOST_LENGTH (INT64_C(1) << 60)
+#define DCPK_CLI_MAX_COUNT  1000000
+#define DCPK_CLI_MAX_LENGTH (INT64_C(1) << 60)
 
 /*
  * Rows as a table writes them. A file with a table defines DCPK_OPT_STRUCT before it: the struct
@@ -22,7 +22,7 @@
     {                                                                                              \
         .kind = kind_, .letter = letter_, .name = name_, .argument = argument_,                    \
         .at_bytes = DCPK_OPT_AT(type, field), .help = help_, .least = 1,                           \
-        .most = (kind_) == DCPK_OPTION_COUNT ? DCPK_CLI_MOST_COUNT : DCPK_CLI_MOST_LENGTH          \
+        .most = (kind_) == DCPK_OPTION_COUNT ? DCPK_CLI_MAX_COUNT : DCPK_CLI_MAX_LENGTH            \
     }
 #define DCPK_OPT_FLAG(name, field, help)                                                           \
     DCPK_OPT(DCPK_OPTION_FLAG, 0, name, NULL, bool, field, help)

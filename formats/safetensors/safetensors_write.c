@@ -48,8 +48,8 @@ static dcpk_status check_tensor(const struct dcpk_out_tensor *tensor, struct dcp
 static dcpk_status choose_files(struct layout *l, struct dcpk_error *err)
 {
     struct dcpk_output *out = l->out;
-    const uint64_t given_bytes = out->target.family.most_file_bytes;
-    const uint64_t most_bytes = given_bytes > 0 ? given_bytes : MAX_FILE_BYTES;
+    const uint64_t given_bytes = out->target.family.max_file_bytes;
+    const uint64_t max_bytes = given_bytes > 0 ? given_bytes : MAX_FILE_BYTES;
     uint64_t n_bytes = 0;
     uint32_t file = 0;
 
@@ -63,7 +63,7 @@ static dcpk_status choose_files(struct layout *l, struct dcpk_error *err)
             return err->status;
         p->tensor = tensor;
         p->n_bytes = (uint64_t)n_elems * dcpk_dtype_bytes(tensor->dtype); /* the plan checked it */
-        if (n_bytes > 0 && (p->n_bytes > most_bytes || n_bytes > most_bytes - p->n_bytes)) {
+        if (n_bytes > 0 && (p->n_bytes > max_bytes || n_bytes > max_bytes - p->n_bytes)) {
             file++;
             n_bytes = 0;
         }

@@ -79,9 +79,9 @@ static dcpk_status device_fill(struct cuda_device *s, int n_blocks, struct dcpk_
     /* Per H200: a block a multiprocessor fills a link: 365 of 390 GB/s; 48 blocks reach 344. While
      * NCCL has messages under way, 33 blocks pack and unpack at its side: 253 GB/s arrive, 238 with
      * 66, 217 with 132, which leave it too little of the memory's time; 16 are too slow, 224. */
-    s->most_blocks[DCPK_PACE_MEMORY] = INT32_MAX;
-    s->most_blocks[DCPK_PACE_LINK] = for_link;
-    s->most_blocks[DCPK_PACE_BESIDE] =
+    s->max_blocks[DCPK_PACE_MEMORY] = INT32_MAX;
+    s->max_blocks[DCPK_PACE_LINK] = for_link;
+    s->max_blocks[DCPK_PACE_BESIDE] =
         (unsigned)dcpk_min_size(for_link, (s->n_multiprocessors + 3) / 4);
     for (int i = 0; i < DCPK_N_QUEUES; i++)
         if (queue_open(s, &s->queues[i], err))

@@ -66,8 +66,8 @@ struct cuda_device {
     CUdevice device;
     CUcontext context; /* the device's primary one */
     unsigned n_multiprocessors;
-    int major;               /* of the compute capability */
-    unsigned most_blocks[3]; /* of a launch, by enum dcpk_pace */
+    int major;              /* of the compute capability */
+    unsigned max_blocks[3]; /* of a launch, by enum dcpk_pace */
     struct cuda_kernels kernels;
     struct cuda_queue queues[DCPK_N_QUEUES];
     struct cuda_memory *own; /* the latest first */

@@ -268,7 +268,7 @@ static unsigned class_blocks(const struct cuda_device *s, const struct cuda_tabl
 {
     const size_t tiles_a_block = class % CUDA_N_SIZES == CUDA_BLOCK ? 1 : CUDA_THREADS / 32;
     const size_t wanted = (t->n_of[class] + tiles_a_block - 1) / tiles_a_block;
-    return (unsigned)dcpk_min_size(wanted, s->most_blocks[t->pace]);
+    return (unsigned)dcpk_min_size(wanted, s->max_blocks[t->pace]);
 }
 
 /* Queue the tiles of a class, which are there. */

@@ -96,9 +96,9 @@ void dcpk_json_add_ints(struct dcpk_json_out *j, const char *key, const int64_t 
 void dcpk_format_double(double v, char text[32]);
 /*
  * The same of a number type with fewer digits, v one of its values: the shortest decimal that, read
- * back and rounded to mantissa_bits after the leading one (fewer below 2^least_exponent, the
+ * back and rounded to mantissa_bits after the leading one (fewer below 2^min_exponent, the
  * smallest normal number), is v. float32: 23, -126.
  */
-void dcpk_format_float(double v, int mantissa_bits, int least_exponent, char text[32]);
+void dcpk_format_float(double v, int mantissa_bits, int min_exponent, char text[32]);
 
 #endif

@@ -55,7 +55,7 @@ struct dcpk_strided_rows {
  *
  *     inner:   g0 g1 g2 g3 u0 u1 u2 u3      4 slices: (g0 u0) (g1 u1) (g2 u2) (g3 u3)
  */
-#define DCPK_MOST_SLICES 64 /* of any product, all ranks together */
+#define DCPK_MAX_SLICES 64 /* of any product, all ranks together */
 struct dcpk_matmul {
     enum dcpk_dtype dtype; /* of both factors */
     enum dcpk_dtype out;   /* F32: [n_slices, rows, columns]; dtype: n_slices is 1, rounded once */

@@ -100,7 +100,7 @@ static void choose_sizes(struct dcpk_remap_files *files)
     const uint64_t wanted = files->options.ring_bytes;
     uint64_t stage_bytes = wanted == 0 ? DCPK_REMAP_RING_BYTES : wanted;
 
-    stage_bytes = dcpk_max_u64(stage_bytes, DCPK_REMAP_LEAST_RING_BYTES) / FEED_N_STAGES;
+    stage_bytes = dcpk_max_u64(stage_bytes, DCPK_REMAP_MIN_RING_BYTES) / FEED_N_STAGES;
     files->slice_bytes = dcpk_min_u64(FEED_SLICE_BYTES, stage_bytes / FEED_STAGE_SLICES);
     files->slice_bytes = files->slice_bytes / 256 * 256;
     files->stage_bytes = stage_bytes / files->slice_bytes * files->slice_bytes;

@@ -32,8 +32,8 @@ struct dcpk_remap_view {
     struct dcpk_view view;
 };
 
-#define DCPK_REMAP_RING_BYTES       (UINT64_C(256) << 20)
-#define DCPK_REMAP_LEAST_RING_BYTES (UINT64_C(64) << 10)
+#define DCPK_REMAP_RING_BYTES     (UINT64_C(256) << 20)
+#define DCPK_REMAP_MIN_RING_BYTES (UINT64_C(64) << 10)
 
 /* Everything is borrowed until dcpk_remap_files_free. All but env, ckpt, views and device must be
  * equal on all ranks; the checkpoints and views are the same ones, opened by each rank. */

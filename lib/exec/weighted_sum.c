@@ -144,7 +144,7 @@ static dcpk_status sum_slab(const struct dcpk_weighted_sum *sum, struct term_rea
     return DCPK_OK;
 }
 
-static size_t least_buffer(const struct dcpk_weighted_sum *sum, int lane)
+static size_t min_buffer(const struct dcpk_weighted_sum *sum, int lane)
 {
     size_t n_bytes = SIZE_MAX;
 
@@ -159,7 +159,7 @@ static dcpk_status sum_region(const struct dcpk_weighted_sum *sum, size_t view, 
     struct term_read r = {.view = view, .lane = lane};
     struct dcpk_slabs slabs;
 
-    dcpk_slabs_cut(region, sizeof *out, least_buffer(sum, lane), &slabs);
+    dcpk_slabs_cut(region, sizeof *out, min_buffer(sum, lane), &slabs);
     for (uint64_t i = 0; i < slabs.n; i++) {
         struct dcpk_box slab;
 

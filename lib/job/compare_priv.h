@@ -46,7 +46,7 @@ struct dcpk_param_pair;
 struct dcpk_policy {
     enum dcpk_side first; /* side that gives the order of differences */
     bool keeps_tolerated;
-    uint64_t most_kept; /* differences */
+    uint64_t max_kept; /* differences */
     /* Pairs the tensors of two parameters of one name (compare_tensors.c). */
     dcpk_status (*pair_param)(struct dcpk_comparing *c, const struct dcpk_param_pair *pair,
                               struct dcpk_error *err);

@@ -57,7 +57,7 @@ static dcpk_status step_load(struct dcpk_remap_held *from, struct dcpk_remap_ste
     struct share mine = {.in_bytes = from->n_bytes};
     struct dcpk_remap_files_stats stats;
 
-    if (dcpk_remap_held_load(from, from->rank->most_bytes, &stats, err))
+    if (dcpk_remap_held_load(from, from->rank->max_bytes, &stats, err))
         return err->status;
     mine.out_bytes = stats.out_bytes;
     mine.n_tiles = stats.n_tiles;
@@ -157,7 +157,7 @@ static dcpk_status rank_prepare(struct dcpk_remap_rank *rank, struct dcpk_remap_
     st = dcpk_ranks_most(rank->ranks, most, DCPK_COUNT(most), DCPK_OK, err);
     if (dcpk_ranks_agree(rank->ranks, st, err))
         return err->status;
-    rank->most_bytes = most[0];
+    rank->max_bytes = most[0];
     if (job->options->link_bytes_a_second == 0 &&
         dcpk_remap_rank_measure(rank, held[0].at, held[1].at,
                                 dcpk_min_u64(held[0].n_bytes, held[1].n_bytes), err))

@@ -32,7 +32,7 @@ struct dcpk_remap_rank {
     struct dcpk_device *device;
     struct dcpk_link *link; /* NULL: not opened */
     double link_bytes_a_second;
-    uint64_t most_bytes;              /* that a rank holds under the first layout */
+    uint64_t max_bytes;               /* that a rank holds under the first layout */
     bool proven;                      /* by the last step */
     struct dcpk_remap_result *result; /* NULL: another rank of this process reports */
 };
@@ -85,9 +85,9 @@ dcpk_status dcpk_remap_held_make(struct dcpk_remap_rank *rank, const struct dcpk
                                  struct dcpk_remap_held *held, struct dcpk_error *err);
 void dcpk_remap_held_release(struct dcpk_remap_held *held); /* zeroed: a no-op */
 
-/* Collective: feed it from the files. most_bytes: that a rank holds, equal on all. *stats: except
+/* Collective: feed it from the files. max_bytes: that a rank holds, equal on all. *stats: except
  * `note`, which is gone. */
-dcpk_status dcpk_remap_held_load(struct dcpk_remap_held *held, uint64_t most_bytes,
+dcpk_status dcpk_remap_held_load(struct dcpk_remap_held *held, uint64_t max_bytes,
                                  struct dcpk_remap_files_stats *stats, struct dcpk_error *err);
 /* Overwrite all of it. Not collective. */
 dcpk_status dcpk_remap_held_wipe(struct dcpk_remap_held *held, struct dcpk_error *err);

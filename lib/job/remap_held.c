@@ -16,7 +16,7 @@
 #define READ_TILE   (4 * (size_t)DCPK_TILE_BYTES)
 #define WIPE_BYTE   0xa5
 #define WIPE_BYTES  ((size_t)16 << 20) /* at once */
-#define LEAST_RING  (UINT64_C(1) << 20)
+#define MIN_RING    (UINT64_C(1) << 20)
 
 /* ---- made ---- */
 
@@ -200,7 +200,7 @@ static void held_share_env(const struct dcpk_remap_held *held, struct dcpk_env *
 /* Host memory of a rank is half for the buffers of its threads, half for the ring, or where that is
  * memory of a device, for the slots before it (a sixteenth of the ring each). */
 static uint64_t held_split_memory(const struct dcpk_remap_held *held, struct dcpk_env *env,
-                                  uint64_t most_bytes)
+                                  uint64_t max_bytes)
 {
     uint64_t ring_bytes = env->memory_bytes;
 
@@ -208,10 +208,10 @@ static uint64_t held_split_memory(const struct dcpk_remap_held *held, struct dcp
     if (held->rank->device->ops->is_host)
         ring_bytes /= 2;
     return dcpk_min_u64(dcpk_min_u64(ring_bytes, DCPK_REMAP_RING_BYTES),
-                        dcpk_max_u64(most_bytes, LEAST_RING));
+                        dcpk_max_u64(max_bytes, MIN_RING));
 }
 
-dcpk_status dcpk_remap_held_load(struct dcpk_remap_held *held, uint64_t most_bytes,
+dcpk_status dcpk_remap_held_load(struct dcpk_remap_held *held, uint64_t max_bytes,
                                  struct dcpk_remap_files_stats *stats, struct dcpk_error *err)
 {
     const struct dcpk_remap_rank *rank = held->rank;
@@ -230,7 +230,7 @@ dcpk_status dcpk_remap_held_load(struct dcpk_remap_held *held, uint64_t most_byt
     dcpk_status st;
 
     held_share_env(held, &env);
-    options.ring_bytes = held_split_memory(held, &env, most_bytes);
+    options.ring_bytes = held_split_memory(held, &env, max_bytes);
     dcpk_progress_begin(&env.progress, "loading");
     st = dcpk_remap_files_new(&options, held->shards, held->n_shards, &files, err);
     if (st == DCPK_OK)

@@ -123,9 +123,9 @@ dcpk_status dcpk_remap_rank_time(struct dcpk_remap_rank *rank, struct dcpk_remap
 /* ---- the link ---- */
 
 /* bytes of the probe that measures a link, for each rank */
-#define LEAST_PROBE_BYTES ((size_t)16 << 20)
-#define MOST_PROBE_BYTES  (UINT64_C(1) << 30)
-#define N_PROBES          3
+#define MIN_PROBE_BYTES ((size_t)16 << 20)
+#define MAX_PROBE_BYTES (UINT64_C(1) << 30)
+#define N_PROBES        3
 
 struct probe {
     char names[2][32]; /* of this rank's tensor, and of the one that it gets */
@@ -179,12 +179,12 @@ dcpk_status dcpk_remap_rank_measure(struct dcpk_remap_rank *rank, const uint8_t 
     dcpk_status st =
         dcpk_ranks_agree(rank->ranks, dcpk_ranks_least(rank->ranks, &n_bytes, err), err);
 
-    if (st == DCPK_OK && n_bytes < LEAST_PROBE_BYTES) { /* on all ranks, or on none */
-        n_bytes = LEAST_PROBE_BYTES;
-        st = device->ops->alloc(device, DCPK_MEMORY_DEVICE, 2 * LEAST_PROBE_BYTES, &at, err);
+    if (st == DCPK_OK && n_bytes < MIN_PROBE_BYTES) { /* on all ranks, or on none */
+        n_bytes = MIN_PROBE_BYTES;
+        st = device->ops->alloc(device, DCPK_MEMORY_DEVICE, 2 * MIN_PROBE_BYTES, &at, err);
         from = at;
     }
-    n_bytes = dcpk_min_u64(n_bytes, MOST_PROBE_BYTES);
+    n_bytes = dcpk_min_u64(n_bytes, MAX_PROBE_BYTES);
     st = dcpk_ranks_agree(rank->ranks, st, err);
     if (st == DCPK_OK && at != NULL)
         to = (uint8_t *)at + n_bytes;

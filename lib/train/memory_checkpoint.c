@@ -250,7 +250,7 @@ static const struct dcpk_format memory_format = {.name = "memory",
 
 /* ---- making one ---- */
 
-#define MOST_THREADS 8 /* that make memory ready */
+#define MAX_THREADS 8 /* that make memory ready */
 
 dcpk_status dcpk_memory_reserve(const struct dcpk_memory_run *run, uint64_t n_bytes,
                                 bool is_for_several, struct dcpk_reserve **reserve,
@@ -263,7 +263,7 @@ dcpk_status dcpk_memory_reserve(const struct dcpk_memory_run *run, uint64_t n_by
 
     if (is_for_several)
         options.math = run->math;
-    options.n_threads = (int)dcpk_min_i64(options.n_threads, MOST_THREADS);
+    options.n_threads = (int)dcpk_min_i64(options.n_threads, MAX_THREADS);
     return dcpk_reserve_new(&options, reserve, err);
 }
 

@@ -12,13 +12,13 @@
 #include "lib/base/text.h"
 #include "lib/train/knobs.h"
 
-#define MOST_ARGS 160
+#define MAX_ARGS 160
 
 /* A dict under construction; the first failure is in err. */
 struct values {
     struct dcpk_arena *arena;
     struct dcpk_error *err;
-    struct dcpk_value_pair pairs[MOST_ARGS];
+    struct dcpk_value_pair pairs[MAX_ARGS];
     size_t n;
 };
 
@@ -26,7 +26,7 @@ static void values_put(struct values *v, const char *name, const struct dcpk_val
 {
     const struct dcpk_value *key = dcpk_value_str(v->arena, name, v->err);
 
-    assert(v->n < MOST_ARGS);
+    assert(v->n < MAX_ARGS);
     if (key != NULL && value != NULL)
         v->pairs[v->n++] = (struct dcpk_value_pair){key, value};
 }

@@ -13,7 +13,7 @@
 #include "lib/train/run_rng.h"
 
 /* Shards of one row of the table: gate rows and others, each with three arrays. */
-#define MOST_PIECES 6
+#define MAX_PIECES 6
 
 /* A list under construction, which has room. */
 struct listing {
@@ -113,7 +113,7 @@ dcpk_status dcpk_train_list(const struct dcpk_saved_run *run, unsigned flags,
 {
     struct listing l = {.run = run, .flags = flags, .arena = arena};
 
-    l.list = dcpk_arena_array(arena, run->state->shards->n * MOST_PIECES + run->state->params->n,
+    l.list = dcpk_arena_array(arena, run->state->shards->n * MAX_PIECES + run->state->params->n,
                               sizeof *l.list, err);
     if (l.list == NULL)
         return err->status;

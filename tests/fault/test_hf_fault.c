@@ -164,7 +164,7 @@ static dcpk_status export_use(struct dcpk_error *err)
 
     options.in = run;
     options.target.family.dtype = DCPK_F32;
-    options.target.family.most_file_bytes = 256;
+    options.target.family.max_file_bytes = 256;
     return plan_only(&options, err);
 }
 

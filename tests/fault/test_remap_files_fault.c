@@ -58,7 +58,7 @@ static struct feed_job new_job(void)
                              .options = {.ckpt = ckpt,
                                          .views = views,
                                          .n_views = fake.n_tensors,
-                                         .ring_bytes = DCPK_REMAP_LEAST_RING_BYTES,
+                                         .ring_bytes = DCPK_REMAP_MIN_RING_BYTES,
                                          .timeout_ms = 20000,
                                          .checks = true}};
 }

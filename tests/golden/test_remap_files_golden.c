@@ -140,7 +140,7 @@ static void check_sample(size_t number)
                                                         .checks = number % 2 == 0,
                                                         .checks_files = number % 3 == 0};
         if (i > 0)
-            job.options.ring_bytes = DCPK_REMAP_LEAST_RING_BYTES << number % 4;
+            job.options.ring_bytes = DCPK_REMAP_MIN_RING_BYTES << number % 4;
         feed_make(&job, 100 * number + i, s->folder);
         feed_run(&job, number % 3, s->folder);
         feed_check_ends(&job, s->folder);

@@ -118,7 +118,7 @@ static void choose_job(struct feeding *f, struct out_case *r, uint64_t seed, boo
         .views = f->views,
         .n_views = r->out->n_tensors,
         .path = random_below(&seed, 7) == 0 ? DCPK_REMAP_STAGED : DCPK_REMAP_AUTO,
-        .ring_bytes = DCPK_REMAP_LEAST_RING_BYTES * (1 + random_below(&seed, 3)),
+        .ring_bytes = DCPK_REMAP_MIN_RING_BYTES * (1 + random_below(&seed, 3)),
         .checks = random_below(&seed, 2) == 0};
     if (random_below(&seed, 2) == 0)
         job->device = &late_ops;
