@@ -25,8 +25,8 @@ struct command {
     const char *name;
     const char *others; /* more names, separated by blanks; NULL: none */
     const char *summary;
-    int (*run)(int argc, char **argv);
-    int (*share)(int argc, char **argv, struct dcpk_ranks *ranks);
+    dcpk_command *run;
+    dcpk_shared_command *share;
 };
 
 static const struct command commands[] = {
