@@ -57,6 +57,6 @@ extern const struct dcpk_option dcpk_convert_options[], dcpk_named_convert_optio
 dcpk_status dcpk_convert_args_apply(const struct dcpk_convert_args *a, const char *out,
                                     struct dcpk_convert_options *options,
                                     struct dcpk_convert_parsed *parsed, struct dcpk_error *err);
-void dcpk_convert_parsed_release(struct dcpk_convert_parsed *parsed);
+void dcpk_convert_parsed_release(struct dcpk_convert_parsed *parsed); /* zeroed: a no-op */
 
 #endif

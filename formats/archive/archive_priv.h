@@ -38,7 +38,7 @@ struct dcpk_member_list {
 
 /* Fill the list: first by looking where members lie; where that does not do, by unpacking. */
 dcpk_status dcpk_archive_scan(struct dcpk_member_list *list, struct dcpk_error *err);
-void dcpk_archive_release(struct dcpk_member_list *list);
+void dcpk_archive_release(struct dcpk_member_list *list); /* closes fd unless it is -1 */
 
 /* The kind of an entry, which decides the place of its data. */
 enum dcpk_archive_kind { DCPK_ARCHIVE_TAR, DCPK_ARCHIVE_ZIP };

@@ -76,6 +76,7 @@ struct cuda_device {
 
 /* cuda_kernels.c. Load them into the thread's context. */
 dcpk_status cuda_kernels_load(struct cuda_device *s, struct dcpk_error *err);
+/* In the thread's context; also after a failed load. */
 void cuda_kernels_unload(struct cuda_device *s);
 
 /* The hooks of dcpk_device_ops, by file: cuda_memory.c, cuda_table.c. */

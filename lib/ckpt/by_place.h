@@ -14,7 +14,7 @@ struct dcpk_by_place {
     struct dcpk_arena *arena;
     struct dcpk_map map;
 };
-void dcpk_by_place_release(struct dcpk_by_place *t);
+void dcpk_by_place_release(struct dcpk_by_place *t); /* zeroed: a no-op */
 
 /* a, b: NULL is a place of its own; places without bytes are never shared, as in overlaps.h. */
 bool dcpk_by_place_get(const struct dcpk_by_place *t, const struct dcpk_place *a,

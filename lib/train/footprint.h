@@ -40,7 +40,7 @@ dcpk_status dcpk_train_footprint_most(const struct dcpk_train_config *config,
                                       struct dcpk_train_footprint *footprint,
                                       struct dcpk_error *err);
 
-uint64_t dcpk_train_held_sum(const uint64_t held[DCPK_N_TAGS]);
+uint64_t dcpk_train_held_sum(const uint64_t held[DCPK_N_TAGS]); /* bytes of all tags */
 
 /* Memory and bytes sent of this rank, and the footprint of its configuration. */
 struct dcpk_train_measured {
