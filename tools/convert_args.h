@@ -46,8 +46,7 @@ struct dcpk_convert_parsed {
 
 /* Options of convert, of the commands that name both formats as Megatron's Python tool does, and of
  * merge. */
-extern const struct dcpk_option dcpk_convert_options[], dcpk_named_convert_options[],
-    dcpk_merge_options[];
+extern const struct dcpk_option dcpk_convert_rows[], dcpk_named_convert_rows[], dcpk_merge_rows[];
 
 /*
  * Check the arguments and fill `options` except what the caller has set: env, `to`. IN is the

@@ -9,7 +9,7 @@
 #include "lib/base/order.h"
 
 #define DCPK_OPT_STRUCT struct dcpk_family_args
-const struct dcpk_option dcpk_family_options[] = {
+const struct dcpk_option dcpk_family_rows[] = {
     DCPK_OPT_GROUP("folders of Hugging Face's models, as IN or OUT"),
     DCPK_OPT_TEXT("family", "F", family,
                   "the family of the model (default: by config.json, or the first that fits)"),

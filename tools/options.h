@@ -87,9 +87,8 @@
 /* A flag of Megatron's checkpoint_inspector.py. */
 #define DCPK_OPT_MSC(field) DCPK_OPT_FLAG("enable-msc", field, "accepted, without effect")
 /* --progress and --quiet; the field is a struct dcpk_verbosity. */
-#define DCPK_OPT_VERBOSITY(field)                                                                  \
-    DCPK_OPT_ROWS(dcpk_verbosity_options, struct dcpk_verbosity, field)
-extern const struct dcpk_option dcpk_verbosity_options[];
+#define DCPK_OPT_VERBOSITY(field) DCPK_OPT_ROWS(dcpk_verbosity_rows, struct dcpk_verbosity, field)
+extern const struct dcpk_option dcpk_verbosity_rows[];
 
 /* The kind of the arguments, apart from checkpoints to read: it decides what the sandbox lets
  * through. */

@@ -41,7 +41,7 @@ dcpk_status dcpk_archive_scan(struct dcpk_member_list *list, struct dcpk_error *
 void dcpk_archive_release(struct dcpk_member_list *list); /* closes fd unless it is -1 */
 
 /* The kind of an entry, which decides the place of its data. */
-enum dcpk_archive_kind { DCPK_ARCHIVE_TAR, DCPK_ARCHIVE_ZIP };
+enum dcpk_member_kind { DCPK_ARCHIVE_TAR, DCPK_ARCHIVE_ZIP };
 
 /*
  * For a file packed with gzip: inflates it and compares CRC-32 and length of each of its members.

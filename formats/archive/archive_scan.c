@@ -129,8 +129,8 @@ static bool find_zip_header(int fd, const char *name, uint64_t offset_bytes, uin
  * offset_bytes, by the header in front of them. False also when it cannot be read: unpacking then
  * fails with the reason.
  */
-static bool check_place(int fd, enum dcpk_archive_kind kind, const char *name,
-                        uint64_t offset_bytes, uint64_t n_bytes)
+static bool check_place(int fd, enum dcpk_member_kind kind, const char *name, uint64_t offset_bytes,
+                        uint64_t n_bytes)
 {
     if (kind == DCPK_ARCHIVE_TAR)
         return check_tar(fd, offset_bytes, n_bytes);

@@ -113,7 +113,7 @@ static dcpk_status resume_check_deciding(const struct resuming *r, struct dcpk_e
 
     if (saved == NULL)
         return DCPK_OK;
-    own = dcpk_value_attrs(dcpk_train_args(config, &none, r->arena, err));
+    own = dcpk_value_attrs(dcpk_train_args_make(config, &none, r->arena, err));
     if (err->status != DCPK_OK)
         return err->status;
     for (size_t at = 0; (name = dcpk_args_next_difference(saved, own, &at)) != NULL;) {

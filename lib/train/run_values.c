@@ -233,9 +233,9 @@ static void args_put(struct values *v, const struct dcpk_value *computed, char *
     }
 }
 
-const struct dcpk_value *dcpk_train_args(const struct dcpk_train_config *config,
-                                         const struct dcpk_train_progress *progress,
-                                         struct dcpk_arena *arena, struct dcpk_error *err)
+const struct dcpk_value *dcpk_train_args_make(const struct dcpk_train_config *config,
+                                              const struct dcpk_train_progress *progress,
+                                              struct dcpk_arena *arena, struct dcpk_error *err)
 {
     struct values v = {.arena = arena, .err = err};
     const struct dcpk_value *computed;

@@ -143,7 +143,7 @@ static dcpk_status save_state(const struct dcpk_saved_run *run, struct dcpk_aren
     kept->rng = rng;
     kept->iteration = run->progress->iteration;
     kept->is_fp32 = run->state->config->precision.compute == DCPK_F32;
-    kept->args = dcpk_train_args(run->state->config, run->progress, arena, err);
+    kept->args = dcpk_train_args_make(run->state->config, run->progress, arena, err);
     kept->scheduler = dcpk_schedule_state(run->schedule, arena, err);
     kept->n_groups =
         dcpk_train_groups(run->state->config, run->schedule, run->progress, arena, groups, err);
