@@ -2,8 +2,6 @@
 /* formats.c - the table of all formats. */
 #include "formats/formats.h"
 
-#include <string.h>
-
 #include "formats/archive/archive.h"
 #include "formats/bridge/bridge.h"
 #include "formats/dcp/dcp.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernels.c - the tables of devices, spaces, mathematics, links, transports, collectives. The only
- * place where an #ifdef asks what was built in. */
+/* kernels.c - the tables of host kernels, devices, mathematics, links, transports, collectives. The
+ * only place where an #ifdef asks what was built in. */
 #include "kernels/kernels.h"
 
 #include <stddef.h>
@@ -13,20 +13,19 @@
 #include "kernels/cuda/cuda.h"
 #endif
 #ifdef DCPK_HAVE_NCCL
-#include "kernels/nccl/nccl_collectives.h"
-#include "kernels/nccl/nccl_link.h"
+#include "kernels/nccl/nccl.h"
 #endif
 
-const struct dcpk_device *const dcpk_devices[] = {
-    &dcpk_device_cpu,
-    &dcpk_device_cpu_plain,
+const struct dcpk_host_kernels *const dcpk_host_kernel_sets[] = {
+    &dcpk_host_kernels_tuned,
+    &dcpk_host_kernels_plain,
     NULL,
 };
 
-const struct dcpk_space_ops *const dcpk_spaces[] = {
-    &dcpk_cpu_space,
+const struct dcpk_device_ops *const dcpk_devices[] = {
+    &dcpk_cpu_device,
 #ifdef DCPK_HAVE_CUDA
-    &dcpk_cuda_space,
+    &dcpk_cuda_device,
 #endif
     NULL,
 };

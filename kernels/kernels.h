@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernels.h - the tables of what was built in. A new device, space, link, transport or collectives
- * is a folder here and one row in kernels.c. */
+/* kernels.h - the tables of what was built in. New host kernels, a new device, link,
+ * transport or collectives are a folder here and one row in kernels.c. */
 #ifndef DCPK_KERNELS_KERNELS_H
 #define DCPK_KERNELS_KERNELS_H
 
 #include "lib/device/collectives.h"
 #include "lib/device/device.h"
-#include "lib/device/device_space.h"
+#include "lib/device/host_kernels.h"
 #include "lib/device/link.h"
 #include "lib/device/ops.h"
 #include "lib/device/transport.h"
 
 /* NULL-terminated; the first is the one to use. */
-extern const struct dcpk_device *const dcpk_devices[];
+extern const struct dcpk_host_kernels *const dcpk_host_kernel_sets[];
 
 /* NULL-terminated; the first is the processor's, the specification. A built-in device may still
  * find no hardware: `open` reports it. */
-extern const struct dcpk_space_ops *const dcpk_spaces[];
+extern const struct dcpk_device_ops *const dcpk_devices[];
 
 /* The plain one, the specification that twins are tested against. */
-extern const struct dcpk_device dcpk_device_cpu_plain;
+extern const struct dcpk_host_kernels dcpk_host_kernels_plain;
 
 /* NULL-terminated; the first is the one to use. Its library may not be there: `find` reports it. */
 extern const struct dcpk_transport *const dcpk_transports[];

@@ -20,13 +20,13 @@
 /* What is fed, and how. Made by feed_make, which sets all but what stands first. */
 struct feed_job {
     int n_ranks;
-    struct dcpk_remap_files_options options; /* of all but space, ranks */
+    struct dcpk_remap_files_options options; /* of all but device, ranks */
     const enum dcpk_dtype *wanted;           /* of each view; NULL: its own */
     int n_threads, n_runs;
-    const struct dcpk_space_ops *space; /* NULL: dcpk_spaces[0] */
-    struct dcpk_progress progress;      /* of each rank */
-    bool drops;                         /* not all shards are wanted */
-    void (*before)(int self);           /* called on every rank once all are ready; NULL: nothing */
+    const struct dcpk_device_ops *device; /* NULL: dcpk_devices[0] */
+    struct dcpk_progress progress;        /* of each rank */
+    bool drops;                           /* not all shards are wanted */
+    void (*before)(int self); /* called on every rank once all are ready; NULL: nothing */
     /* What the last rank has in the place of options.ckpt and views; NULL: the same. */
     struct dcpk_checkpoint *last_ckpt;
     const struct dcpk_remap_view *last_views;
@@ -194,15 +194,15 @@ static inline dcpk_status feed_run_all(struct feed_job *job, int self,
 
 static inline void feed_rank(struct dcpk_ranks *ranks, int self, void *context)
 {
-    static const struct dcpk_space_options first = {0};
+    static const struct dcpk_device_options first = {0};
     struct feed_job *job = context;
-    const struct dcpk_env env = {.device = dcpk_devices[0],
+    const struct dcpk_env env = {.kernels = dcpk_host_kernel_sets[0],
                                  .n_threads = job->n_threads,
                                  .memory_bytes = DCPK_EXEC_MIN_MEMORY_BYTES,
                                  .progress = job->progress,
                                  .ranks = ranks};
     struct dcpk_remap_files_options options = job->options;
-    const struct dcpk_space_ops *space = job->space == NULL ? dcpk_spaces[0] : job->space;
+    const struct dcpk_device_ops *device = job->device == NULL ? dcpk_devices[0] : job->device;
     struct dcpk_error *err = &job->errs[self];
     dcpk_status st;
 
@@ -212,12 +212,12 @@ static inline void feed_rank(struct dcpk_ranks *ranks, int self, void *context)
         options.ckpt = job->last_ckpt;
     if (self == job->n_ranks - 1 && job->last_views != NULL)
         options.views = job->last_views;
-    st = space->open(&first, &options.space, err);
+    st = device->open(&first, &options.device, err);
     st = dcpk_ranks_agree(ranks, st, err);
     if (st == DCPK_OK)
         st = feed_run_all(job, self, &options, err);
     job->ends[self] = st;
-    space->close(options.space);
+    device->close(options.device);
 }
 
 /* Run by all ranks, which leave well whatever the end. */

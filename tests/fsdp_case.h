@@ -190,7 +190,6 @@ static inline void case_add(struct fsdp_case *c, int64_t unit, int64_t k)
     struct dcpk_weights *w = dcpk_fsdp_weights(c->fsdp);
     const int64_t n_dp = c->config.layout.cp * c->config.layout.dp;
     const int64_t self = c->mesh.at.cp + c->config.layout.cp * c->mesh.at.dp;
-    struct dcpk_error err = DCPK_ERROR_INIT;
     float grad[4096];
 
     for (size_t i = 0; i < c->params.n; i++) {
@@ -209,9 +208,8 @@ static inline void case_add(struct fsdp_case *c, int64_t unit, int64_t k)
             CHECK(n <= 4096, c->label);
             for (int64_t e = 0; e < n; e++)
                 grad[e] = case_grad(p, e / p->shape[1], e % p->shape[1], sample, case_part(c, p));
-            CHECK_OK(w->ops->add(w, i, half, p->shape[0] - half, grad + half * p->shape[1], &err),
-                     c->label);
-            CHECK_OK(w->ops->add(w, i, 0, half, grad, &err), c->label);
+            w->ops->add(w, i, half, p->shape[0] - half, grad + half * p->shape[1]);
+            w->ops->add(w, i, 0, half, grad);
         }
     }
 }

@@ -100,22 +100,21 @@ static inline bool gpt_counts(const struct gpt_rank *rank, const struct dcpk_tra
            rank->mesh->at.tp == 0;
 }
 
-static dcpk_status gpt_add(struct dcpk_weights *weights, size_t param, int64_t row, int64_t n_rows,
-                           const float *grad, struct dcpk_error *err)
+static void gpt_add(struct dcpk_weights *weights, size_t param, int64_t row, int64_t n_rows,
+                    const float *grad)
 {
+    struct dcpk_error err = DCPK_ERROR_INIT;
     struct gpt_rank *rank = (struct gpt_rank *)weights;
     const struct dcpk_train_param *p = &rank->params.list[param];
 
     CHECK(row >= 0 && n_rows > 0 && row + n_rows <= p->shape[0], p->canonical);
-    if (rank->math->ops->wait(rank->math, err))
-        return err->status;
+    CHECK_OK(rank->math->ops->wait(rank->math, &err), p->canonical);
     if (!gpt_counts(rank, p))
-        return DCPK_OK;
+        return;
     for (int64_t r = 0; r < n_rows; r++)
         for (int64_t c = 0; c < p->shape[1]; c++)
             rank->whole->sums[gpt_place(rank, param, row + r, c)] +=
                 llrint(ldexp((double)grad[r * p->shape[1] + c], GPT_LSB));
-    return DCPK_OK;
 }
 
 static const struct dcpk_weights_ops gpt_plain_weights = {gpt_enter, gpt_leave, gpt_weight_of,

@@ -277,7 +277,7 @@ static inline void case_fill(struct remap_case *c, int which)
                 elem[b] = case_byte(tensor, number, b);
             memcpy(cast, elem, sizeof cast);
             if (from != s->dtype)
-                CHECK_OK(dcpk_device_cpu_plain.cast(from, elem, s->dtype, cast, 1, &err), "cast");
+                CHECK_OK(dcpk_host_kernels_plain.cast(from, elem, s->dtype, cast, 1, &err), "cast");
             memcpy(memory + at, cast, dcpk_dtype_bytes(s->dtype));
             for (a = s->rank - 1; a >= 0 && ++index[a] == s->span[s->rank + a]; a--)
                 index[a] = 0;

@@ -17,7 +17,7 @@ struct remap_job {
     bool has_no_link;
     bool only_gathers; /* the ranks can send no messages, as under a caller's own all_gather */
     int quitter; /* this rank, from 1, leaves where the others run for the first time; 0: none */
-    const struct dcpk_space_ops *space;      /* NULL: dcpk_spaces[0] */
+    const struct dcpk_device_ops *device;    /* NULL: dcpk_devices[0] */
     const struct dcpk_link_ops *link;        /* of the opened link; NULL: those of dcpk_links[0] */
     void (*before)(struct remap_job *, int); /* on every rank once all are ready; NULL: nothing */
     void (*after)(struct remap_job *, int, const struct dcpk_remap *); /* the same, once all ran */
@@ -74,18 +74,18 @@ static inline void job_set_transport(const struct remap_job *job, struct dcpk_ra
 
 static inline void job_rank(struct dcpk_ranks *ranks, int self, void *context)
 {
-    static const struct dcpk_space_options first = {0};
+    static const struct dcpk_device_options first = {0};
     struct remap_job *job = context;
     struct dcpk_remap_options options = job->options;
     struct dcpk_error *err = &job->errs[self];
-    const struct dcpk_space_ops *space = job->space == NULL ? dcpk_spaces[0] : job->space;
+    const struct dcpk_device_ops *device = job->device == NULL ? dcpk_devices[0] : job->device;
     dcpk_status st;
 
     options.ranks = ranks;
     job_set_transport(job, ranks, true);
-    st = space->open(&first, &options.space, err);
+    st = device->open(&first, &options.device, err);
     if (st == DCPK_OK && !job->has_no_link && ranks != NULL)
-        st = dcpk_links[0]->open(dcpk_ranks_comm(ranks), options.space, &options.link, err);
+        st = dcpk_links[0]->open(dcpk_ranks_comm(ranks), options.device, &options.link, err);
     if (st == DCPK_OK && options.link != NULL && job->link != NULL)
         options.link->ops = job->link;
     st = dcpk_ranks_agree(ranks, st, err);
@@ -94,7 +94,7 @@ static inline void job_rank(struct dcpk_ranks *ranks, int self, void *context)
     job->ends[self] = st;
     if (options.link != NULL)
         options.link->ops->close(options.link);
-    space->close(options.space);
+    device->close(options.device);
     if (job->quitter != self + 1) /* with the same transport */
         (void)dcpk_ranks_agree(ranks, DCPK_OK, &(struct dcpk_error){0});
     job_set_transport(job, ranks, false);

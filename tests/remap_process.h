@@ -9,7 +9,7 @@
 struct remap_process {
     int self;
     struct dcpk_ranks *ranks;
-    struct dcpk_space *space;
+    struct dcpk_device *device;
     struct dcpk_link *link;
     struct remap_case *c;
     uint8_t *unshared[2]; /* what stood in the place of this rank's memory */
@@ -24,22 +24,22 @@ static inline const struct dcpk_link_ops *process_find_mpi(void)
     return NULL;
 }
 
-/* Join the others; memory of this rank is the space's, so that they reach it. */
-static inline dcpk_status process_begin(struct remap_process *p, const struct dcpk_space_ops *space,
-                                        struct dcpk_error *err)
+/* Join the others; memory of this rank is the device's, so that they reach it. */
+static inline dcpk_status
+process_begin(struct remap_process *p, const struct dcpk_device_ops *device, struct dcpk_error *err)
 {
-    const struct dcpk_space_options first = {0};
+    const struct dcpk_device_options first = {0};
 
     *p = (struct remap_process){.ranks = NULL};
-    if (dcpk_ranks_join(dcpk_transports, &p->ranks, err) || space->open(&first, &p->space, err) ||
-        process_find_mpi()->open(dcpk_ranks_comm(p->ranks), p->space, &p->link, err))
+    if (dcpk_ranks_join(dcpk_transports, &p->ranks, err) || device->open(&first, &p->device, err) ||
+        process_find_mpi()->open(dcpk_ranks_comm(p->ranks), p->device, &p->link, err))
         return err->status;
     p->self = dcpk_ranks_self(p->ranks);
     p->c = case_new();
     for (int side = 0; side < 2; side++) {
         void *at;
 
-        if (space->alloc(p->space, DCPK_MEMORY_DEVICE, CASE_BYTES, &at, err))
+        if (device->alloc(p->device, DCPK_MEMORY_DEVICE, CASE_BYTES, &at, err))
             return err->status;
         p->unshared[side] = p->c->sides[side].memory[p->self];
         p->c->sides[side].memory[p->self] = at;
@@ -61,12 +61,12 @@ static inline struct dcpk_remap_shards process_shards(const struct remap_process
 static inline void process_end(struct remap_process *p)
 {
     for (int side = 0; side < 2; side++) {
-        p->space->ops->free(p->space, p->c->sides[side].memory[p->self]);
+        p->device->ops->free(p->device, p->c->sides[side].memory[p->self]);
         p->c->sides[side].memory[p->self] = p->unshared[side];
     }
     case_free(p->c);
     p->link->ops->close(p->link);
-    p->space->ops->close(p->space);
+    p->device->ops->close(p->device);
 }
 
 #endif

@@ -13,7 +13,7 @@
 
 static struct dcpk_comm *world_comm;
 static struct dcpk_group *world;
-static struct dcpk_space *world_space; /* of memory that collectives of GPUs reach; else NULL */
+static struct dcpk_device *world_device; /* of memory that collectives of GPUs reach; else NULL */
 
 static inline const struct dcpk_collectives *world_collectives(void)
 {
@@ -27,13 +27,13 @@ static inline const struct dcpk_collectives *world_collectives(void)
 }
 
 /* Page-locked memory is the host's, and a GPU's, too. */
-static inline dcpk_status world_open_space(struct dcpk_error *err)
+static inline dcpk_status world_open_device(struct dcpk_error *err)
 {
-    const struct dcpk_space_options options = {.ordinal = world_comm->rank};
+    const struct dcpk_device_options options = {.ordinal = world_comm->rank};
 
-    for (size_t i = 0; dcpk_spaces[i] != NULL; i++)
-        if (!dcpk_spaces[i]->is_host)
-            return dcpk_spaces[i]->open(&options, &world_space, err);
+    for (size_t i = 0; dcpk_devices[i] != NULL; i++)
+        if (!dcpk_devices[i]->is_host)
+            return dcpk_devices[i]->open(&options, &world_device, err);
     return dcpk_fail(err, DCPK_EUNSUPPORTED, "no GPUs were built in");
 }
 
@@ -43,9 +43,9 @@ static inline void *world_memory(size_t n_bytes)
     struct dcpk_error err = DCPK_ERROR_INIT;
     void *at = NULL;
 
-    if (world_space == NULL)
+    if (world_device == NULL)
         return malloc(n_bytes);
-    if (world_space->ops->alloc(world_space, DCPK_MEMORY_HOST, n_bytes, &at, &err))
+    if (world_device->ops->alloc(world_device, DCPK_MEMORY_HOST, n_bytes, &at, &err))
         fprintf(stderr, "%s\n", err.text);
     return at;
 }
@@ -64,7 +64,7 @@ static inline int world_join(void)
         return 4;
     }
     world_comm->timeout_ms = 60000;
-    if ((collectives->is_device && world_open_space(&err)) ||
+    if ((collectives->is_device && world_open_device(&err)) ||
         collectives->world(world_comm, world_comm->rank, &world, &err)) {
         fprintf(stderr, "%s\n", err.text);
         return 4;

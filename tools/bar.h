@@ -26,6 +26,6 @@ struct dcpk_bar {
 /* bar, label: borrowed until the end. */
 struct dcpk_progress dcpk_bar_begin(struct dcpk_bar *bar, const char *label,
                                     const struct dcpk_verbosity *verbosity);
-void dcpk_bar_end(struct dcpk_bar *bar);
+void dcpk_bar_end(struct dcpk_bar *bar); /* clears the line */
 
 #endif

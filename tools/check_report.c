@@ -236,7 +236,7 @@ static void put_check_loads(const void *context, struct dcpk_json_out *j)
     dcpk_verdict_json(check, check->loader, j);
 }
 
-void dcpk_check_report(const struct dcpk_check_report *r, struct dcpk_doc *doc)
+void dcpk_check_report_put(const struct dcpk_check_report *r, struct dcpk_doc *doc)
 {
     doc->title = dcpk_page_title(r->folder);
     report_check_headline(r, doc);

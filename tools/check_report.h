@@ -21,7 +21,7 @@ struct dcpk_check_report {
 /* Add a check for each thing that the loader asks for: weights, masters, ... */
 void dcpk_check_report_fill(struct dcpk_check_report *report);
 /* Into a document of dcpk_checks_style. `report` outlives it. */
-void dcpk_check_report(const struct dcpk_check_report *report, struct dcpk_doc *doc);
+void dcpk_check_report_put(const struct dcpk_check_report *report, struct dcpk_doc *doc);
 
 /*
  * "<head>core 0.16, main; ..." of what is about to be written, to stdout; nothing without a loader.

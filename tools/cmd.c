@@ -198,7 +198,7 @@ void dcpk_cli_die_of_signal(void)
 
 /* ---- opening ---- */
 
-dcpk_status dcpk_cli_read_file(const char *path, uint64_t most_bytes, char **text, size_t *n,
+dcpk_status dcpk_cli_read_file(const char *path, uint64_t max_bytes, char **text, size_t *n,
                                struct dcpk_error *err)
 {
     const char *name = dcpk_name_last(path);
@@ -216,7 +216,7 @@ dcpk_status dcpk_cli_read_file(const char *path, uint64_t most_bytes, char **tex
     if (st == DCPK_OK)
         st = dcpk_store_find(store, name, &source, err);
     if (st == DCPK_OK)
-        st = dcpk_source_slurp(source, most_bytes, text, n, err);
+        st = dcpk_source_slurp(source, max_bytes, text, n, err);
     dcpk_store_close(store);
     dcpk_free(folder);
     return st;
@@ -227,7 +227,7 @@ struct dcpk_env dcpk_cli_env(struct dcpk_ranks *ranks)
     return (struct dcpk_env){.formats = dcpk_formats,
                              .open_file = dcpk_archive_opener,
                              .side_files = dcpk_side_files,
-                             .device = dcpk_devices[0],
+                             .kernels = dcpk_host_kernel_sets[0],
                              .ranks = ranks};
 }
 

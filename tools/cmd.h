@@ -19,28 +19,17 @@ struct dcpk_ranks;
 
 /*
  * The commands: argv[0] is the command's name. Each returns the exit code that MANUAL.md lists. A
- * new one is a tools/cmd_<name>.c, a line here and a row in main.c. Those that take `ranks` (NULL:
+ * new one is a tools/cmd_<name>.c, a name here and a row in main.c. Those that take `ranks` (NULL:
  * alone) share the work with other processes: all run the same code and return the same code, and
- * only rank 0 prints.
+ * only rank 0 prints. help_knob: of 'dcpkit help', argv[0] is "knob".
  */
-int dcpk_cmd_check(int argc, char **argv);
-int dcpk_cmd_compare(int argc, char **argv, struct dcpk_ranks *ranks);
-int dcpk_cmd_completion(int argc, char **argv);
-int dcpk_cmd_convert(int argc, char **argv, struct dcpk_ranks *ranks);
-int dcpk_cmd_convert_fsdp_dtensor(int argc, char **argv, struct dcpk_ranks *ranks);
-int dcpk_cmd_convert_torch_dist(int argc, char **argv, struct dcpk_ranks *ranks);
-int dcpk_cmd_hash(int argc, char **argv, struct dcpk_ranks *ranks);
-int dcpk_cmd_help_knob(int argc, char **argv); /* of 'dcpkit help', argv[0] is "knob" */
-int dcpk_cmd_inspect(int argc, char **argv);
-int dcpk_cmd_losscmp(int argc, char **argv);
-int dcpk_cmd_merge(int argc, char **argv, struct dcpk_ranks *ranks);
-int dcpk_cmd_modify(int argc, char **argv);
-int dcpk_cmd_print_json(int argc, char **argv);
-int dcpk_cmd_print_tensor(int argc, char **argv);
-int dcpk_cmd_remap(int argc, char **argv, struct dcpk_ranks *ranks);
-int dcpk_cmd_train(int argc, char **argv, struct dcpk_ranks *ranks);
-int dcpk_cmd_view(int argc, char **argv);
-int dcpk_cmd_verify(int argc, char **argv, struct dcpk_ranks *ranks);
+typedef int dcpk_command(int argc, char **argv);
+typedef int dcpk_shared_command(int argc, char **argv, struct dcpk_ranks *ranks);
+dcpk_command dcpk_cmd_check, dcpk_cmd_completion, dcpk_cmd_help_knob, dcpk_cmd_inspect,
+    dcpk_cmd_losscmp, dcpk_cmd_modify, dcpk_cmd_print_json, dcpk_cmd_print_tensor, dcpk_cmd_view;
+dcpk_shared_command dcpk_cmd_compare, dcpk_cmd_convert, dcpk_cmd_convert_fsdp_dtensor,
+    dcpk_cmd_convert_torch_dist, dcpk_cmd_hash, dcpk_cmd_merge, dcpk_cmd_remap, dcpk_cmd_train,
+    dcpk_cmd_verify;
 
 /* Name of command i, in the order of the help; NULL after the last one. */
 const char *dcpk_command_name(size_t i);
@@ -103,7 +92,7 @@ dcpk_status dcpk_cli_flush(struct dcpk_error *err);
  * is ignored: the write that passes the limit fails. Called once, by main.
  */
 void dcpk_cli_catch_signals(void);
-bool dcpk_cli_interrupted(void);
+bool dcpk_cli_interrupted(void); /* True after the first of these signals */
 /* True once after each SIGUSR1, which asks for a line of progress on stderr. */
 bool dcpk_cli_take_line_wanted(void);
 /* Ends the process by the signal that stopped it, so that a shell's loop ends with it; returns
@@ -113,8 +102,8 @@ void dcpk_cli_die_of_signal(void);
 /* The most bytes of a log, a map of keys, hashes. */
 #define DCPK_CLI_MAX_FILE_BYTES ((uint64_t)1 << 30)
 /* Read the file at `path` whole, with a NUL after it; owned: dcpk_free. Errors: DCPK_ERANGE for
- * more than most_bytes. */
-dcpk_status dcpk_cli_read_file(const char *path, uint64_t most_bytes, char **text, size_t *n_bytes,
+ * more than max_bytes. */
+dcpk_status dcpk_cli_read_file(const char *path, uint64_t max_bytes, char **text, size_t *n_bytes,
                                struct dcpk_error *err);
 
 /* The built-in tables, with the defaults of threads and memory; no progress. ranks: NULL: alone. */

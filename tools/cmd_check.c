@@ -2,7 +2,7 @@
 /* cmd_check.c - dcpkit check: will it load. */
 #include <string.h>
 
-#include "lib/exec/finite.h"
+#include "lib/exec/stats.h"
 #include "lib/job/compare.h"
 #include "lib/job/give_options.h"
 #include "lib/job/verdict.h"
@@ -67,7 +67,7 @@ static dcpk_status print_report(const struct check *c, const struct dcpk_check_r
     struct dcpk_doc doc;
 
     dcpk_doc_init(&doc, NAME, &dcpk_checks_style);
-    dcpk_check_report(r, &doc);
+    dcpk_check_report_put(r, &doc);
     dcpk_cli_keep_private(c->ckpt);
     return dcpk_print_doc(
         &doc, &(struct dcpk_print_options){.as_json = c->as_json, .html = c->html}, err);

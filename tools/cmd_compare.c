@@ -44,7 +44,7 @@ static dcpk_status print_answer(const struct request *r, const struct dcpk_compa
     if (dcpk_ranks_self(r->options.env.ranks) == 0)
         way.html = r->html;
     dcpk_doc_init(&doc, NAME, &dcpk_compare_style);
-    dcpk_compare_report(report, shown, &doc);
+    dcpk_compare_report_put(report, shown, &doc);
     return dcpk_print_doc(&doc, &way, err);
 }
 

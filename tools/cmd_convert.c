@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_convert.c - dcpkit convert, and the subcommand named as Megatron's Python tool names it. */
-#include <string.h>
 
 #include "formats/formats.h"
 #include "tools/bar.h"
@@ -52,7 +51,7 @@ int dcpk_cmd_convert(int argc, char **argv, struct dcpk_ranks *ranks)
         .summary = "Convert a checkpoint to another format. IN is a run folder, an iteration's "
                    "folder, or an archive of one; it is never changed. OUT is a run folder, a "
                    "folder iter_NNNNNNN, or a name that ends in .tar.",
-        .options = dcpk_convert_options,
+        .options = dcpk_convert_rows,
         .everyday = "to verify dry-run force resume weights-only target-mesh hf-assets report html",
         .values = &a,
         .example =
@@ -88,7 +87,7 @@ static int convert_by_name(const struct named_conversion *named, int argc, char 
     const struct dcpk_cli cli = {.name = named->name,
                                  .usage = "[options] IN OUT",
                                  .summary = named->summary,
-                                 .options = dcpk_named_convert_options,
+                                 .options = dcpk_named_convert_rows,
                                  .everyday = "swiglu verify dry-run force resume report quiet",
                                  .values = &a,
                                  .example = named->example,

@@ -4,7 +4,6 @@
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "formats/formats.h"
 #include "lib/base/alloc.h"
@@ -168,7 +167,7 @@ int dcpk_cmd_merge(int argc, char **argv, struct dcpk_ranks *ranks)
             "Write the weighted sum of the weights of 2 to 64 checkpoints of one model, in any "
             "formats: W * A + W * B + ... in float32, from masters if there are any, rounded once. "
             "Args are A's; optimizer state is left out. Exit 1: the models differ.",
-        .options = dcpk_merge_options,
+        .options = dcpk_merge_rows,
         .everyday = "weights to dtype verify dry-run force resume report",
         .values = &r.args,
         .example = "dcpkit merge --weights 0.5,0.5 checkpoints/run checkpoints/fsdp converted",

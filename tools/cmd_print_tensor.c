@@ -8,7 +8,6 @@
 #include "lib/base/json.h"
 #include "lib/job/tensor_text.h"
 #include "tools/cmd.h"
-#include "tools/print_npy.h"
 #include "tools/print_value.h"
 #include "tools/run_args.h"
 
@@ -119,7 +118,7 @@ static dcpk_status print_elements(struct dcpk_checkpoint *ckpt, struct request *
                                   struct dcpk_error *err)
 {
     const struct dcpk_env env = {
-        .device = dcpk_devices[0], .n_threads = 1, .memory_bytes = 1}; /* the least */
+        .kernels = dcpk_host_kernel_sets[0], .n_threads = 1, .memory_bytes = 1}; /* the least */
     struct dcpk_exec *exec = NULL;
 
     r->npy.key = r->key;

@@ -34,10 +34,10 @@ static dcpk_status find_device(struct remap *r, struct dcpk_error *err)
 {
     size_t i = 0;
 
-    while (dcpk_spaces[i] != NULL && strcmp(dcpk_spaces[i]->name, r->device) != 0)
+    while (dcpk_devices[i] != NULL && strcmp(dcpk_devices[i]->name, r->device) != 0)
         i++;
-    r->options.space = dcpk_spaces[i];
-    if (dcpk_spaces[i] != NULL)
+    r->options.device = dcpk_devices[i];
+    if (dcpk_devices[i] != NULL)
         return DCPK_OK;
     for (i = 0; dcpk_kernels_absent[i] != NULL; i++)
         if (strcmp(dcpk_kernels_absent[i], r->device) == 0)
@@ -131,7 +131,7 @@ static dcpk_status read_options(struct remap *r, struct dcpk_error *err)
     else if (r->no_swiglu)
         o->swiglu = DCPK_SWIGLU_OFF;
     if (r->device == NULL)
-        r->device = dcpk_spaces[0]->name;
+        r->device = dcpk_devices[0]->name;
     if (r->transport == NULL)
         r->transport = "auto";
     if (o->n_runs == 0)

@@ -202,7 +202,7 @@ static int train(struct train *t)
 
 #define DCPK_OPT_STRUCT struct train
 static const struct dcpk_option option_rows[] = {
-    DCPK_OPT_ROWS(dcpk_train_options, struct dcpk_train_args, asked),
+    DCPK_OPT_ROWS(dcpk_train_rows, struct dcpk_train_args, asked),
     DCPK_OPT_TEXT("device", "NAME", device,
                   "device: cpu (default); cuda, a GPU for each rank, with the same sums in every "
                   "layout; cublas, the same with the faster products of cuBLAS"),

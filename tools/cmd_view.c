@@ -17,7 +17,7 @@
 
 #define NAME "view"
 
-#define MOST_NAME_BYTES 80
+#define MAX_NAME_BYTES 80
 
 struct view_request {
     struct dcpk_inspect_request inspect;
@@ -35,7 +35,7 @@ static dcpk_status view_settle(void *values, struct dcpk_error *err)
 
     if (folder == NULL || *folder == '\0')
         folder = "/tmp";
-    if (realpath(folder, real) == NULL || strlen(real) + 2 * MOST_NAME_BYTES >= sizeof r->path)
+    if (realpath(folder, real) == NULL || strlen(real) + 2 * MAX_NAME_BYTES >= sizeof r->path)
         return dcpk_fail(err, DCPK_EIO, "the temporary folder '%s' cannot be used", folder);
     r->folder_bytes = strlen(real) + 1;
     snprintf(r->path, sizeof r->path, "%s/%s", real, "dcpkit-view.html");
@@ -54,7 +54,7 @@ static void name_page(struct view_request *r, const char *arg)
 
     if (realpath(arg, real) != NULL)
         arg = real;
-    for (const char *c = dcpk_page_title(arg); *c != '\0' && n < MOST_NAME_BYTES; c++, n++)
+    for (const char *c = dcpk_page_title(arg); *c != '\0' && n < MAX_NAME_BYTES; c++, n++)
         name[n] = isalnum((unsigned char)*c) || *c == '_' ? *c : '-';
     snprintf(name + n, sizeof r->path - r->folder_bytes - n, "-%08x.dcpkit.html",
              dcpk_crc32(0, arg, strlen(arg)));

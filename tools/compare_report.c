@@ -268,8 +268,8 @@ static void set_answer(const struct dcpk_compare_report *report, struct dcpk_doc
     dcpk_doc_set_count(doc, "version", 1);
 }
 
-void dcpk_compare_report(const struct dcpk_compare_report *report,
-                         const struct dcpk_compare_shown *shown, struct dcpk_doc *doc)
+void dcpk_compare_report_put(const struct dcpk_compare_report *report,
+                             const struct dcpk_compare_shown *shown, struct dcpk_doc *doc)
 {
     const struct dcpk_doc_table parts = {
         .flags = DCPK_DOC_KEYED, .fill = fill_parts, .context = report};

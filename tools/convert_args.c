@@ -87,18 +87,18 @@ static const struct dcpk_option shared_options[] = {
     DCPK_OPT_INCLUDE(proof_options),
     DCPK_OPT_END};
 
-const struct dcpk_option dcpk_convert_options[] = {
+const struct dcpk_option dcpk_convert_rows[] = {
     DCPK_OPT_TEXT("to", "FORMAT", to,
                   "format to write: fsdp_dtensor, torch_dist, zarr, huggingface"),
     DCPK_OPT_TEXT("from", "FORMAT", from, "format to read (default: detected)"),
     DCPK_OPT_FAMILY(family), DCPK_OPT_INCLUDE(shared_options), DCPK_OPT_END};
 
-const struct dcpk_option dcpk_named_convert_options[] = {
+const struct dcpk_option dcpk_named_convert_rows[] = {
     DCPK_OPT_INCLUDE(shared_options),
     DCPK_OPT_FLAG("oom-traceback", oom_traceback, "accepted, without effect"),
     DCPK_OPT_MSC(enable_msc), DCPK_OPT_END};
 
-const struct dcpk_option dcpk_merge_options[] = {
+const struct dcpk_option dcpk_merge_rows[] = {
     DCPK_OPT_TEXT("weights", "W,W", weights,
                   "a number for each checkpoint, used as given; for an average they add up to 1"),
     DCPK_OPT_TEXT("to", "FORMAT", to,

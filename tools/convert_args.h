@@ -46,8 +46,7 @@ struct dcpk_convert_parsed {
 
 /* Options of convert, of the commands that name both formats as Megatron's Python tool does, and of
  * merge. */
-extern const struct dcpk_option dcpk_convert_options[], dcpk_named_convert_options[],
-    dcpk_merge_options[];
+extern const struct dcpk_option dcpk_convert_rows[], dcpk_named_convert_rows[], dcpk_merge_rows[];
 
 /*
  * Check the arguments and fill `options` except what the caller has set: env, `to`. IN is the
@@ -57,6 +56,6 @@ extern const struct dcpk_option dcpk_convert_options[], dcpk_named_convert_optio
 dcpk_status dcpk_convert_args_apply(const struct dcpk_convert_args *a, const char *out,
                                     struct dcpk_convert_options *options,
                                     struct dcpk_convert_parsed *parsed, struct dcpk_error *err);
-void dcpk_convert_parsed_release(struct dcpk_convert_parsed *parsed);
+void dcpk_convert_parsed_release(struct dcpk_convert_parsed *parsed); /* zeroed: a no-op */
 
 #endif

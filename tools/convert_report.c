@@ -6,7 +6,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "lib/base/text.h"
 #include "lib/ckpt/generation.h"
 #include "lib/job/target.h"
 #include "tools/cmd.h"

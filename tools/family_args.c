@@ -9,7 +9,7 @@
 #include "lib/base/order.h"
 
 #define DCPK_OPT_STRUCT struct dcpk_family_args
-const struct dcpk_option dcpk_family_options[] = {
+const struct dcpk_option dcpk_family_rows[] = {
     DCPK_OPT_GROUP("folders of Hugging Face's models, as IN or OUT"),
     DCPK_OPT_TEXT("family", "F", family,
                   "the family of the model (default: by config.json, or the first that fits)"),
@@ -27,7 +27,7 @@ const struct dcpk_option dcpk_family_options[] = {
     DCPK_OPT_FLAG("allow-overflow", allow_overflow,
                   "OUT: write finite elements that --dtype cannot hold as infinities (default: "
                   "refuse them, exit 1)"),
-    DCPK_OPT_TEXT("max-shard-size", "SIZE", most_file,
+    DCPK_OPT_TEXT("max-shard-size", "SIZE", max_file,
                   "OUT: bytes of tensors in a file, also with KB, MB or GB (default: 5GB)"),
     DCPK_OPT_END};
 
@@ -72,7 +72,7 @@ static const char *output_option(const struct dcpk_family_args *a)
         return "--hf-assets";
     if (a->dtype != NULL)
         return "--dtype";
-    return a->most_file != NULL ? "--max-shard-size" : NULL;
+    return a->max_file != NULL ? "--max-shard-size" : NULL;
 }
 
 dcpk_status dcpk_family_args_apply(const struct dcpk_family_args *a, const struct dcpk_format *to,
@@ -89,7 +89,7 @@ dcpk_status dcpk_family_args_apply(const struct dcpk_family_args *a, const struc
                                               .config = a->config,
                                               .assets = a->assets};
     if (parse_dtype(a->dtype, &settings->dtype, err) ||
-        parse_file_size(a->most_file, &settings->most_file_bytes, err))
+        parse_file_size(a->max_file, &settings->max_file_bytes, err))
         return err->status;
     return DCPK_OK;
 }

@@ -7,12 +7,12 @@
 #include "tools/cmd.h"
 
 struct dcpk_family_args {
-    const char *maps, *family, *config, *assets, *dtype, *most_file;
+    const char *maps, *family, *config, *assets, *dtype, *max_file;
     bool without_mtp, allow_overflow;
 };
 
-extern const struct dcpk_option dcpk_family_options[];
-#define DCPK_OPT_FAMILY(field) DCPK_OPT_ROWS(dcpk_family_options, struct dcpk_family_args, field)
+extern const struct dcpk_option dcpk_family_rows[];
+#define DCPK_OPT_FAMILY(field) DCPK_OPT_ROWS(dcpk_family_rows, struct dcpk_family_args, field)
 
 /* Borrows `a`. Errors: DCPK_EUSAGE for a word that is not known, and for options of what is written
  * where `to` is not such a folder. */

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "lib/base/order.h"
-#include "lib/base/text.h"
 #include "tools/cmd.h"
 #include "tools/version.h"
 #include "tools/wrap.h"

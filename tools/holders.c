@@ -12,8 +12,8 @@
 #include "tools/cmd.h"
 #include "tools/layers.h"
 
-#define MOST_RANKS  4096 /* of a stage, and stages: beyond, args are not believed */
-#define MOST_GROUPS 24   /* of layers in a part of the treemap */
+#define MAX_RANKS  4096 /* of a stage, and stages: beyond, args are not believed */
+#define MAX_GROUPS 24   /* of layers in a part of the treemap */
 
 int64_t dcpk_rank_of_file(const char *name)
 {
@@ -194,7 +194,7 @@ static void report_treemap(struct work *w)
 {
     struct dcpk_doc_leaf *leaves;
 
-    w->per_group = dcpk_max_i64((w->n_layers + MOST_GROUPS - 1) / MOST_GROUPS, 1);
+    w->per_group = dcpk_max_i64((w->n_layers + MAX_GROUPS - 1) / MAX_GROUPS, 1);
     w->of->each(w->of->context, take_leaf_part, w);
     dcpk_map_release(&w->by_name);
     dcpk_bytes_status(&w->module, &w->doc->err);
@@ -235,9 +235,9 @@ void dcpk_replica_init(struct dcpk_replica *replica, const struct dcpk_grid *gri
     struct dcpk_error err = DCPK_ERROR_INIT;
 
     *replica = (struct dcpk_replica){.grid = dcpk_grid_full(grid), .n_layers = n_layers};
-    if (grid->tp > 0 && replica->grid.tp <= MOST_RANKS && replica->grid.ep <= MOST_RANKS &&
-        replica->grid.etp == replica->grid.tp && replica->grid.pp <= MOST_RANKS &&
-        replica->grid.tp * replica->grid.ep <= MOST_RANKS &&
+    if (grid->tp > 0 && replica->grid.tp <= MAX_RANKS && replica->grid.ep <= MAX_RANKS &&
+        replica->grid.etp == replica->grid.tp && replica->grid.pp <= MAX_RANKS &&
+        replica->grid.tp * replica->grid.ep <= MAX_RANKS &&
         dcpk_grid_check_stages(&replica->grid, n_layers, 0, &err) == DCPK_OK)
         replica->n = replica->grid.tp * replica->grid.pp * replica->grid.ep;
 }

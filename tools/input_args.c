@@ -4,8 +4,6 @@
 
 #include <string.h>
 
-#include "lib/model/account.h"
-
 /* A word that an option takes, and what it decides. */
 struct word {
     const char *text;
@@ -42,8 +40,8 @@ struct word {
         DCPK_OPT_END
 
 #define DCPK_OPT_STRUCT struct dcpk_input_args
-const struct dcpk_option dcpk_input_options[] = {ROWS("", "IN")};
-const struct dcpk_option dcpk_against_options[] = {ROWS("with --against: ", "SRC")};
+const struct dcpk_option dcpk_input_rows[] = {ROWS("", "IN")};
+const struct dcpk_option dcpk_against_rows[] = {ROWS("with --against: ", "SRC")};
 
 /* Add the decision of an option that takes one of a few words. */
 static dcpk_status take_word(const char *option, const char *text, const struct word *words,

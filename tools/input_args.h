@@ -16,9 +16,9 @@ struct dcpk_input_args {
 };
 
 /* Options of a command's IN, and of the SRC of --against. */
-extern const struct dcpk_option dcpk_input_options[], dcpk_against_options[];
-#define DCPK_OPT_INPUT(field)   DCPK_OPT_ROWS(dcpk_input_options, struct dcpk_input_args, field)
-#define DCPK_OPT_AGAINST(field) DCPK_OPT_ROWS(dcpk_against_options, struct dcpk_input_args, field)
+extern const struct dcpk_option dcpk_input_rows[], dcpk_against_rows[];
+#define DCPK_OPT_INPUT(field)   DCPK_OPT_ROWS(dcpk_input_rows, struct dcpk_input_args, field)
+#define DCPK_OPT_AGAINST(field) DCPK_OPT_ROWS(dcpk_against_rows, struct dcpk_input_args, field)
 
 /* Borrows `a`. Errors: DCPK_EUSAGE for a word that an option does not take. */
 dcpk_status dcpk_input_args_apply(const struct dcpk_input_args *a, struct dcpk_open_options *given,

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/base/order.h"
 #include "tools/cmd.h"
 #include "tools/inspect.h"
 

@@ -25,8 +25,8 @@ struct command {
     const char *name;
     const char *others; /* more names, separated by blanks; NULL: none */
     const char *summary;
-    int (*run)(int argc, char **argv);
-    int (*share)(int argc, char **argv, struct dcpk_ranks *ranks);
+    dcpk_command *run;
+    dcpk_shared_command *share;
 };
 
 static const struct command commands[] = {
@@ -166,11 +166,12 @@ static int put_version(void)
         dcpk_cli_printf(stdout, "  %-14s%s%s\n", dcpk_formats[i]->name, dcpk_formats[i]->summary,
                         dcpk_format_is_target(dcpk_formats[i]) ? "" : " (no target of convert)");
     dcpk_cli_printf(stdout, "devices:\n");
+    for (size_t i = 0; dcpk_host_kernel_sets[i] != NULL; i++)
+        dcpk_cli_printf(stdout, "  %-14s%s\n", dcpk_host_kernel_sets[i]->name,
+                        dcpk_host_kernel_sets[i]->summary);
+    dcpk_cli_printf(stdout, "memory of:\n");
     for (size_t i = 0; dcpk_devices[i] != NULL; i++)
         dcpk_cli_printf(stdout, "  %-14s%s\n", dcpk_devices[i]->name, dcpk_devices[i]->summary);
-    dcpk_cli_printf(stdout, "memory of:\n");
-    for (size_t i = 0; dcpk_spaces[i] != NULL; i++)
-        dcpk_cli_printf(stdout, "  %-14s%s\n", dcpk_spaces[i]->name, dcpk_spaces[i]->summary);
     put_transports();
     dcpk_cli_printf(stdout, "links:\n");
     for (size_t i = 0; dcpk_links[i] != NULL; i++)

@@ -21,7 +21,7 @@
 #define FIRST_ROW_VAL  256 /* of row 0, past all letters */
 
 #define DCPK_OPT_STRUCT struct dcpk_verbosity
-const struct dcpk_option dcpk_verbosity_options[] = {
+const struct dcpk_option dcpk_verbosity_rows[] = {
     DCPK_OPT_FLAG("progress", wants_progress,
                   "show progress on stderr even if that is not a terminal: a line every 5 s and at "
                   "the end (default: every 10 s)"),

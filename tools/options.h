@@ -10,8 +10,8 @@
 #include "lib/base/error.h"
 #include "lib/base/option.h"
 
-#define DCPK_CLI_MOST_COUNT  1000000
-#define DCPK_CLI_MOST_LENGTH (INT64_C(1) << 60)
+#define DCPK_CLI_MAX_COUNT  1000000
+#define DCPK_CLI_MAX_LENGTH (INT64_C(1) << 60)
 
 /*
  * Rows as a table writes them. A file with a table defines DCPK_OPT_STRUCT before it: the struct
@@ -22,7 +22,7 @@
     {                                                                                              \
         .kind = kind_, .letter = letter_, .name = name_, .argument = argument_,                    \
         .at_bytes = DCPK_OPT_AT(type, field), .help = help_, .least = 1,                           \
-        .most = (kind_) == DCPK_OPTION_COUNT ? DCPK_CLI_MOST_COUNT : DCPK_CLI_MOST_LENGTH          \
+        .most = (kind_) == DCPK_OPTION_COUNT ? DCPK_CLI_MAX_COUNT : DCPK_CLI_MAX_LENGTH            \
     }
 #define DCPK_OPT_FLAG(name, field, help)                                                           \
     DCPK_OPT(DCPK_OPTION_FLAG, 0, name, NULL, bool, field, help)
@@ -87,9 +87,8 @@
 /* A flag of Megatron's checkpoint_inspector.py. */
 #define DCPK_OPT_MSC(field) DCPK_OPT_FLAG("enable-msc", field, "accepted, without effect")
 /* --progress and --quiet; the field is a struct dcpk_verbosity. */
-#define DCPK_OPT_VERBOSITY(field)                                                                  \
-    DCPK_OPT_ROWS(dcpk_verbosity_options, struct dcpk_verbosity, field)
-extern const struct dcpk_option dcpk_verbosity_options[];
+#define DCPK_OPT_VERBOSITY(field) DCPK_OPT_ROWS(dcpk_verbosity_rows, struct dcpk_verbosity, field)
+extern const struct dcpk_option dcpk_verbosity_rows[];
 
 /* The kind of the arguments, apart from checkpoints to read: it decides what the sandbox lets
  * through. */

@@ -9,7 +9,7 @@
 #include "lib/base/text.h"
 
 #define DCPK_OPT_STRUCT struct dcpk_target_args
-const struct dcpk_option dcpk_target_options[] = {
+const struct dcpk_option dcpk_target_rows[] = {
     DCPK_OPT_TEXT(
         "target-mesh", "DIMS", mesh,
         "torch_dist, zarr: write the chunks of a run on tp=T,pp=P,ep=E,dp=D,cp=C (left out: "

@@ -11,8 +11,8 @@ struct dcpk_target_args {
     const char *mesh, *dp, *vocab_size, *divisible_by;
 };
 
-extern const struct dcpk_option dcpk_target_options[];
-#define DCPK_OPT_TARGET(field) DCPK_OPT_ROWS(dcpk_target_options, struct dcpk_target_args, field)
+extern const struct dcpk_option dcpk_target_rows[];
+#define DCPK_OPT_TARGET(field) DCPK_OPT_ROWS(dcpk_target_rows, struct dcpk_target_args, field)
 
 /*
  * Fill target->mesh and bucket_elems, rules->mesh and rules->vocab. Errors: DCPK_EUSAGE for what

@@ -11,7 +11,7 @@
 /* ---- tables ---- */
 
 #define DCPK_OPT_STRUCT struct dcpk_train_args
-const struct dcpk_option dcpk_train_options[] = {
+const struct dcpk_option dcpk_train_rows[] = {
     DCPK_OPT_FILE("config", "FILE", config,
                   "knobs as Megatron-Bridge has them, YAML or JSON with sections; the command line "
                   "overrides them"),

@@ -17,7 +17,7 @@ struct dcpk_train_args {
     struct dcpk_train_notices notices;
 };
 
-extern const struct dcpk_option dcpk_train_options[]; /* --config */
+extern const struct dcpk_option dcpk_train_rows[]; /* --config */
 extern const struct dcpk_cli_more dcpk_train_flags;
 
 /*

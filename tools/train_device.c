@@ -47,7 +47,7 @@ static dcpk_status find_collectives(const struct dcpk_ops *ops, const struct dcp
 static dcpk_status job_open(const struct dcpk_ops *ops, int ordinal, struct dcpk_train_job *job,
                             struct dcpk_error *err)
 {
-    const struct dcpk_space_options first = {0};
+    const struct dcpk_device_options first = {0};
     dcpk_status st = ops->open(ordinal, &job->math, err);
 
     if (st == DCPK_EUNSUPPORTED && ordinal > 0)
@@ -55,7 +55,7 @@ static dcpk_status job_open(const struct dcpk_ops *ops, int ordinal, struct dcpk
                          "takes one of its own");
     if (st != DCPK_OK)
         return st;
-    return dcpk_spaces[0]->open(&first, &job->space, err);
+    return dcpk_devices[0]->open(&first, &job->host, err);
 }
 
 dcpk_status dcpk_train_device_open(const char *name, struct dcpk_ranks *ranks,
@@ -85,8 +85,8 @@ void dcpk_train_device_close(struct dcpk_train_job *job)
 {
     if (job->world != NULL)
         job->world->by->free(job->world);
-    if (job->space != NULL)
-        job->space->ops->close(job->space);
+    if (job->host != NULL)
+        job->host->ops->close(job->host);
     if (job->math != NULL)
         job->math->ops->close(job->math);
 }

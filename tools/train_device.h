@@ -7,8 +7,8 @@
 #include "lib/train/train.h"
 
 /*
- * Open the mathematics called `name` (NULL: the first), the collectives that move its memory, and a
- * space of host memory, into job->math, world and space: each rank of a machine takes a device of
+ * Open the mathematics called `name` (NULL: the first), the collectives that move its memory, and
+ * host memory as a device, into job->math, world and host: each rank of a machine takes a device of
  * its own. Collective; all ranks return the same status. Errors: DCPK_EUSAGE where there is no such
  * device, DCPK_EUNSUPPORTED where it, or what it needs, was not built in or is not there.
  */

@@ -38,18 +38,10 @@ struct dcpk_member_list {
 
 /* Fill the list: first by looking where members lie; where that does not do, by unpacking. */
 dcpk_status dcpk_archive_scan(struct dcpk_member_list *list, struct dcpk_error *err);
-void dcpk_archive_release(struct dcpk_member_list *list);
+void dcpk_archive_release(struct dcpk_member_list *list); /* closes fd unless it is -1 */
 
 /* The kind of an entry, which decides the place of its data. */
-enum dcpk_archive_kind { DCPK_ARCHIVE_TAR, DCPK_ARCHIVE_ZIP };
-
-/*
- * True if n_bytes of plain data of the member `name` (as the archive spells it) start at
- * offset_bytes, by the header in front of them. False also when it cannot be read: unpacking then
- * fails with the reason.
- */
-bool dcpk_archive_check_place(int fd, enum dcpk_archive_kind kind, const char *name,
-                              uint64_t offset_bytes, uint64_t n_bytes);
+enum dcpk_member_kind { DCPK_ARCHIVE_TAR, DCPK_ARCHIVE_ZIP };
 
 /*
  * For a file packed with gzip: inflates it and compares CRC-32 and length of each of its members.

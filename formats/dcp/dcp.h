@@ -25,6 +25,7 @@ dcpk_status dcpk_dcp_open(struct dcpk_checkpoint *ckpt, struct dcpk_dcp_info *in
 extern const struct dcpk_mark dcpk_dcp_marks[];
 /* Items are torch.save archives in .distcp files, or .pt files. */
 extern const struct dcpk_format_reader dcpk_dcp_reader;
+/* The hook each_record of dcpk_dcp_reader (lib/ckpt/format.h). */
 dcpk_status dcpk_dcp_each_record(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object,
                                  dcpk_take_record *take, void *context, struct dcpk_error *err);
 dcpk_status dcpk_dcp_load_paths(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,

@@ -2,7 +2,6 @@
 /* fsdp_from_model.c - the canonical view -> what Megatron-FSDP writes (FORMAT.md 4 and 10). */
 #include <assert.h>
 #include <inttypes.h>
-#include <math.h>
 #include <string.h>
 
 #include "formats/fsdp_dtensor/fsdp_dtensor_priv.h"

@@ -5,7 +5,6 @@
 #include "formats/fsdp_dtensor/fsdp_converted.h"
 #include "formats/fsdp_dtensor/fsdp_dtensor_priv.h"
 #include "formats/fsdp_dtensor/fsdp_rows.h"
-#include "lib/base/order.h"
 #include "lib/base/text.h"
 
 /* True if the key begins with a prefix of optimizer state, and with none of weights that is

@@ -5,10 +5,9 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "formats/megatron/buckets/megatron_bucket_write.h"
+#include "formats/megatron/buckets/megatron_buckets.h"
 #include "formats/megatron/megatron_write_priv.h"
 #include "lib/base/order.h"
-#include "lib/base/text.h"
 #include "lib/model/portable.h"
 
 #define SHARDING_TYPE  "fully_reshardable"

@@ -5,7 +5,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "formats/megatron/megatron_write_priv.h"
 #include "lib/base/checked.h"
 #include "lib/base/order.h"
 #include "lib/base/text.h"

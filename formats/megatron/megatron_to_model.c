@@ -7,13 +7,12 @@
 
 #include "formats/megatron/buckets/megatron_bucket_list.h"
 #include "formats/megatron/buckets/megatron_buckets.h"
-#include "formats/megatron/buckets/megatron_padding.h"
 #include "formats/megatron/megatron_flattened.h"
 #include "formats/megatron/megatron_rng.h"
 #include "formats/megatron/megatron_stacking.h"
 #include "formats/megatron/megatron_state.h"
 #include "lib/base/text.h"
-#include "lib/ckpt/alias.h"
+#include "lib/ckpt/overlaps.h"
 #include "lib/model/parts.h"
 
 /* Layers by experts of one stacked tensor; 200 layers of 1000 experts are a fifth of it. */

@@ -2,7 +2,6 @@
 /* hf_bind.c - fills the captures of a map's rules in, for each layer and expert that args have. */
 #include "formats/safetensors/hf_bind.h"
 
-#include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

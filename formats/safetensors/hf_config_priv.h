@@ -29,6 +29,7 @@ dcpk_status dcpk_hf_dict_put_all(struct dcpk_hf_dict *dict, const struct dcpk_va
                                  struct dcpk_error *err);
 /* By key, as Python sorts text. */
 void dcpk_hf_dict_sort(struct dcpk_hf_dict *dict);
+/* A key that is not there: a no-op. */
 void dcpk_hf_dict_remove(struct dcpk_hf_dict *dict, const char *key);
 
 /* All faults of a configuration. Zeroed: none. */
@@ -37,6 +38,7 @@ struct dcpk_hf_faults {
     size_t n, first_bytes;  /* the first one's length */
     dcpk_status status;     /* of the first */
 };
+/* Adds a fault; the status is that of the first. */
 void dcpk_hf_fault(struct dcpk_hf_faults *faults, dcpk_status status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 /* DCPK_OK, or all of them as one error. Releases them. */

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "formats/safetensors/hf_config_priv.h"
-#include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/model/sizes.h"
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hf_flags.c - the command line that args need in addition to --use-checkpoint-args. */
 #include <inttypes.h>
-#include <string.h>
 
 #include "formats/safetensors/hf_config_priv.h"
 #include "lib/base/order.h"

@@ -3,7 +3,6 @@
 #include "formats/safetensors/hf_ops.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 #include "lib/base/order.h"
 #include "lib/model/norms.h"

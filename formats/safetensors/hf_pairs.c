@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hf_pairs.c - tensors whose lines of two kinds take turns, as tensors with an axis of 2. */
 #include <inttypes.h>
-#include <string.h>
 
 #include "formats/safetensors/hf_ops.h"
 

@@ -7,7 +7,6 @@
 #include "formats/safetensors/hf_model.h"
 #include "formats/safetensors/hf_ops.h"
 #include "formats/safetensors/hf_scales.h"
-#include "formats/safetensors/safetensors_priv.h"
 #include "lib/base/json.h"
 #include "lib/base/text.h"
 #include "lib/model/names.h"

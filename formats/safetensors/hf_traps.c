@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hf_traps.c - where both sides take the same weights and configuration, and compute different
  * things: MAPS.md, "traps". */
-#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "formats/safetensors/hf_config_priv.h"
 

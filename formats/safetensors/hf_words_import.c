@@ -2,10 +2,8 @@
 /* hf_words_import.c - the thirteen words of a map's rows, from config.json to args. */
 #include <inttypes.h>
 #include <math.h>
-#include <string.h>
 
 #include "formats/safetensors/hf_config_priv.h"
-#include "lib/base/order.h"
 
 static const struct dcpk_value *int_of(const struct dcpk_arg *arg, const struct dcpk_value *value,
                                        struct dcpk_hf_importing *m, struct dcpk_error *err)

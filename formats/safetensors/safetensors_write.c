@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* safetensors_write.c - places tensors in files of a size, each after its header; then the
  * index. */
-#include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +8,6 @@
 #include "formats/safetensors/safetensors_header.h"
 #include "formats/safetensors/safetensors_priv.h"
 #include "lib/base/alloc.h"
-#include "lib/base/checked.h"
 #include "lib/base/json.h"
 #include "lib/base/order.h"
 
@@ -50,8 +48,8 @@ static dcpk_status check_tensor(const struct dcpk_out_tensor *tensor, struct dcp
 static dcpk_status choose_files(struct layout *l, struct dcpk_error *err)
 {
     struct dcpk_output *out = l->out;
-    const uint64_t given_bytes = out->target.family.most_file_bytes;
-    const uint64_t most_bytes = given_bytes > 0 ? given_bytes : MAX_FILE_BYTES;
+    const uint64_t given_bytes = out->target.family.max_file_bytes;
+    const uint64_t max_bytes = given_bytes > 0 ? given_bytes : MAX_FILE_BYTES;
     uint64_t n_bytes = 0;
     uint32_t file = 0;
 
@@ -65,7 +63,7 @@ static dcpk_status choose_files(struct layout *l, struct dcpk_error *err)
             return err->status;
         p->tensor = tensor;
         p->n_bytes = (uint64_t)n_elems * dcpk_dtype_bytes(tensor->dtype); /* the plan checked it */
-        if (n_bytes > 0 && (p->n_bytes > most_bytes || n_bytes > most_bytes - p->n_bytes)) {
+        if (n_bytes > 0 && (p->n_bytes > max_bytes || n_bytes > max_bytes - p->n_bytes)) {
             file++;
             n_bytes = 0;
         }

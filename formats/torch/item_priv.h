@@ -44,4 +44,10 @@ dcpk_status dcpk_rebuilt_find_storage(const struct dcpk_zip *zip, const struct d
                                       const struct dcpk_zip_member **member,
                                       struct dcpk_error *err);
 
+/* Name in module `torch` for dtypes saved by _rebuild_tensor_v2; NULL: _rebuild_tensor_v3,
+ * torch.storage UntypedStorage. */
+const char *dcpk_storage_class_name(enum dcpk_dtype dtype);
+/* The dtype of a storage class of module `torch`, or DCPK_DTYPE_NONE. */
+enum dcpk_dtype dcpk_storage_class_dtype(const char *name);
+
 #endif

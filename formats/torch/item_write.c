@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "formats/torch/pickle.h"
-#include "formats/torch/storage_class_priv.h"
 #include "lib/base/alloc.h"
 #include "lib/base/checked.h"
 

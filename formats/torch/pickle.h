@@ -170,16 +170,19 @@ dcpk_pickle_writer_new(struct dcpk_bytes *out, int protocol,
                        struct dcpk_error *err);             /* out borrowed; writes PROTO */
 void dcpk_pickle_writer_free(struct dcpk_pickle_writer *w); /* NULL is a no-op */
 void dcpk_pickle_put_op(struct dcpk_pickle_writer *w,
-                        uint8_t opcode); /* an opcode without argument */
-void dcpk_pickle_put_int(struct dcpk_pickle_writer *w, int64_t v);
-void dcpk_pickle_put_float(struct dcpk_pickle_writer *w, double v);
+                        uint8_t opcode);                            /* an opcode without argument */
+void dcpk_pickle_put_int(struct dcpk_pickle_writer *w, int64_t v);  /* in the shortest opcode */
+void dcpk_pickle_put_float(struct dcpk_pickle_writer *w, double v); /* BINFLOAT */
+/* Pushes a text, from the memo where it is there. */
 void dcpk_pickle_put_text(struct dcpk_pickle_writer *w, const char *text, size_t n);
 /* Text that is known not to be in the memo, without a look: stored there, its number. Later calls
  * of put_text do not know of it. */
 uint32_t dcpk_pickle_put_new_text(struct dcpk_pickle_writer *w, const char *text, size_t n);
+/* Pushes module.name, from the memo where it is there. */
 void dcpk_pickle_put_global(struct dcpk_pickle_writer *w, const char *module, const char *name);
 /* Store the top of the stack in the memo; the number to get it back with. */
 uint32_t dcpk_pickle_put_memo(struct dcpk_pickle_writer *w);
+/* Pushes an entry of the memo. */
 void dcpk_pickle_put_get(struct dcpk_pickle_writer *w, uint32_t memo);
 
 /* The appends of these two, for streams of many millions of them: inline, past the writer. */
@@ -193,7 +196,7 @@ static inline void dcpk_pickle_append_get(struct dcpk_bytes *out, uint32_t memo)
     }
 }
 
-void dcpk_pickle_append_long(struct dcpk_bytes *out, int64_t v);
+void dcpk_pickle_append_long(struct dcpk_bytes *out, int64_t v); /* An int of more than 32 bits */
 static inline void dcpk_pickle_append_int(struct dcpk_bytes *out, int64_t v)
 {
     if (v >= 0 && v <= UINT8_MAX) {

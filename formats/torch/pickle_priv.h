@@ -136,6 +136,7 @@ dcpk_status dcpk_node_check_target(const struct dcpk_value *to, enum dcpk_value_
  * struct dcpk_node. */
 void *dcpk_builder_make(struct dcpk_builder *b, enum dcpk_value_kind kind, size_t n_bytes,
                         struct dcpk_error *err);
+/* The same with a struct dcpk_node, whose place in the pickle it sets. */
 void *dcpk_builder_node(struct dcpk_builder *b, enum dcpk_value_kind kind, size_t n_bytes,
                         struct dcpk_error *err);
 /* Set call and is_known of a global whose names are set. */
@@ -145,19 +146,25 @@ void dcpk_builder_classify(struct dcpk_global_node *g);
 dcpk_status dcpk_builder_init(struct dcpk_builder *b, struct dcpk_arena *arena,
                               const struct dcpk_pickle_options *options, size_t n_bytes,
                               struct dcpk_error *err);
+/* Frees all but what it made in the arena of init. */
 void dcpk_builder_release(struct dcpk_builder *b);
 
+/* None: one node for all uses. */
 struct dcpk_value *dcpk_builder_none(struct dcpk_builder *b, struct dcpk_error *err);
+/* True, False: one node each. */
 struct dcpk_value *dcpk_builder_bool(struct dcpk_builder *b, bool v, struct dcpk_error *err);
+/* An INT, shared with recent uses of the number. */
 struct dcpk_value *dcpk_builder_int(struct dcpk_builder *b, int64_t i, struct dcpk_error *err);
 /* n bytes of little-endian two's complement: an INT when it fits, else a BIGINT of the fewest
  * bytes. */
 struct dcpk_value *dcpk_builder_long(struct dcpk_builder *b, const uint8_t *le, size_t n,
                                      struct dcpk_error *err);
+/* A new FLOAT. */
 struct dcpk_value *dcpk_builder_float(struct dcpk_builder *b, double f, struct dcpk_error *err);
 /* STR; DCPK_EFORMAT unless UTF-8 (lone surrogates pass: CPython writes them). */
 struct dcpk_value *dcpk_builder_text(struct dcpk_builder *b, const uint8_t *text, size_t n,
                                      struct dcpk_error *err);
+/* A new BYTES with a copy of n bytes. */
 struct dcpk_value *dcpk_builder_bytes(struct dcpk_builder *b, const uint8_t *data, size_t n,
                                       struct dcpk_error *err);
 /* builtins.bytearray(bytes), not called. */
@@ -245,9 +252,9 @@ struct dcpk_pickle_input {
 void dcpk_pickle_input_memory(struct dcpk_pickle_input *in, const void *data, size_t n_bytes,
                               uint64_t base_bytes); /* data borrowed */
 void dcpk_pickle_input_source(struct dcpk_pickle_input *in, struct dcpk_source *source,
-                              uint64_t base_bytes); /* source borrowed */
-void dcpk_pickle_input_release(struct dcpk_pickle_input *in);
-void dcpk_pickle_input_rewind(struct dcpk_pickle_input *in);
+                              uint64_t base_bytes);           /* source borrowed */
+void dcpk_pickle_input_release(struct dcpk_pickle_input *in); /* keeps what was borrowed */
+void dcpk_pickle_input_rewind(struct dcpk_pickle_input *in);  /* back to the first byte */
 /* Bytes of the pickle before the cursor, and from there on. */
 static inline uint64_t dcpk_pickle_input_at(const struct dcpk_pickle_input *in)
 {
@@ -278,10 +285,14 @@ struct dcpk_memo {
     uint64_t n_set;             /* numbers that are set: the one that MEMOIZE takes next */
     uint64_t max_entries, max_number;
 };
+/* max_entries: numbers from there on are refused. Allocates nothing. */
 void dcpk_memo_init(struct dcpk_memo *memo, uint64_t max_entries, uint64_t n_bytes);
-void dcpk_memo_release(struct dcpk_memo *memo);
+void dcpk_memo_release(struct dcpk_memo *memo); /* not the values */
+/* Marks a number to be kept; ignores one that n_bytes cannot set. */
 dcpk_status dcpk_memo_ask(struct dcpk_memo *memo, uint64_t number, struct dcpk_error *err);
+/* True if dcpk_memo_ask marked it. */
 bool dcpk_memo_is_asked(const struct dcpk_memo *memo, uint64_t number);
+/* Takes room for the values of all that was asked for. Errors: DCPK_ENOMEM. */
 dcpk_status dcpk_memo_settle(struct dcpk_memo *memo, struct dcpk_error *err);
 /* at_bytes: of the pickle read so far. DCPK_ERANGE: a number that this can not justify. */
 dcpk_status dcpk_memo_put(struct dcpk_memo *memo, uint64_t number, uint64_t at_bytes,

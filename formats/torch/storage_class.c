@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* storage_class.c - the table of torch's typed storages. */
-#include "formats/torch/storage_class_priv.h"
+#include "formats/torch/item_priv.h"
 
 #include <string.h>
 

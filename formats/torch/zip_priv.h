@@ -74,7 +74,7 @@ dcpk_status dcpk_zip_open(struct dcpk_zip *zip, const struct dcpk_item_range *ra
 /* The same for bytes in memory, borrowed while zip is used. base_bytes: their place in the file. */
 dcpk_status dcpk_zip_open_memory(struct dcpk_zip *zip, const uint8_t *data, size_t n_bytes,
                                  uint64_t base_bytes, size_t max_members, struct dcpk_error *err);
-void dcpk_zip_release(struct dcpk_zip *zip);
+void dcpk_zip_release(struct dcpk_zip *zip); /* zeroed: a no-op */
 
 /* The record of that name (without prefix), or NULL. */
 const struct dcpk_zip_member *dcpk_zip_find(const struct dcpk_zip *zip, const char *name);
@@ -107,7 +107,7 @@ struct dcpk_zip_writer {
 
 /* Zeroed fields are the writer's own; release it in every case. */
 void dcpk_zip_writer_init(struct dcpk_zip_writer *w, struct dcpk_bytes *out, const char *prefix);
-void dcpk_zip_writer_release(struct dcpk_zip_writer *w);
+void dcpk_zip_writer_release(struct dcpk_zip_writer *w); /* zeroed: a no-op */
 /* Append a record: header, padding, data, descriptor. name: at most 31 bytes. */
 dcpk_status dcpk_zip_writer_add(struct dcpk_zip_writer *w, const char *name, const void *data,
                                 size_t n_bytes, struct dcpk_error *err);

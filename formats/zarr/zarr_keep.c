@@ -6,7 +6,6 @@
 #include "formats/zarr/zarr_priv.h"
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
-#include "lib/base/text.h"
 
 /* A key is the name of a folder, next to which lie the files and locks of the checkpoint. */
 static dcpk_status check_folder(const char *name, size_t n, struct dcpk_error *err)

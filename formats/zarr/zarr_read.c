@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "formats/megatron/megatron.h"
-#include "formats/zarr/zarr.h"
 #include "formats/zarr/zarr_priv.h"
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"

@@ -143,7 +143,7 @@ static void job_run(struct dcpk_math *math, const struct matmul_job *job)
     float *room;
 
     assert(job->n_inner % (job->n_slices * job->n_parts) == 0);
-    assert(job->n_slices <= DCPK_MOST_SLICES && (job->n_parts == 1 || job->out_dtype == DCPK_F32));
+    assert(job->n_slices <= DCPK_MAX_SLICES && (job->n_parts == 1 || job->out_dtype == DCPK_F32));
     assert(job->n_slices == 1 || job->out_dtype == DCPK_F32);
     room = cpu_scratch(math, (BLOCK_ROWS + COLUMNS) * length);
     for (int64_t slice = 0; room != NULL && slice < job->n_slices; slice++)
@@ -200,7 +200,7 @@ void cpu_add_slices(struct dcpk_math *math, const struct dcpk_matrix *shape, int
     const int64_t n = shape->rows * shape->columns;
     float *room = cpu_scratch(math, n_slices * STRIP);
 
-    assert(n_slices >= 1 && n_slices <= DCPK_MOST_SLICES);
+    assert(n_slices >= 1 && n_slices <= DCPK_MAX_SLICES);
     for (int64_t at = 0; room != NULL && at < n; at += STRIP) {
         const int64_t some = dcpk_min_i64(STRIP, n - at);
 

@@ -32,80 +32,8 @@ void cpu_store(enum dcpk_dtype dtype, const float *x, int64_t n, void *to, int64
 /* The address of element `first`. */
 const void *cpu_at(enum dcpk_dtype dtype, const void *base, int64_t first);
 
-/* The hooks of dcpk_ops, by file. cpu_matmul.c: */
-void cpu_matmul(struct dcpk_math *math, const struct dcpk_matmul *shape, const void *x,
-                const void *w, void *out);
-void cpu_matmul_input(struct dcpk_math *math, const struct dcpk_matmul *shape, const void *dy,
-                      const void *w, void *out);
-void cpu_matmul_weight(struct dcpk_math *math, const struct dcpk_matmul *shape, const void *dy,
-                       const void *x, float *dw);
-void cpu_add_slices(struct dcpk_math *math, const struct dcpk_matrix *shape, int64_t n_slices,
-                    const float *partials, void *out);
-
-/* cpu_layers.c: */
-void cpu_rmsnorm(struct dcpk_math *math, const struct dcpk_rmsnorm *shape, const void *x,
-                 const void *w, void *y);
-void cpu_rmsnorm_input(struct dcpk_math *math, const struct dcpk_rmsnorm *shape, const void *x,
-                       const void *w, const void *dy, void *dx);
-void cpu_rmsnorm_weight(struct dcpk_math *math, const struct dcpk_rmsnorm *shape, const void *x,
-                        const void *dy, float *dw);
-void cpu_rope(struct dcpk_math *math, const struct dcpk_rope *shape, const float *table,
-              const void *x, void *y);
-void cpu_rope_backward(struct dcpk_math *math, const struct dcpk_rope *shape, const float *table,
-                       const void *dy, void *dx);
-void cpu_swiglu(struct dcpk_math *math, const struct dcpk_matrix *shape, const void *x, void *y);
-void cpu_swiglu_backward(struct dcpk_math *math, const struct dcpk_matrix *shape, const void *x,
-                         const void *dy, void *dx);
-void cpu_embedding(struct dcpk_math *math, const struct dcpk_embedding *shape,
-                   const int32_t *tokens, const void *w, void *y);
-void cpu_embedding_weight(struct dcpk_math *math, const struct dcpk_embedding *shape,
-                          const int32_t *tokens, const void *dy, float *dw);
-
-/* cpu_attention.c: */
-void cpu_attention(struct dcpk_math *math, const struct dcpk_attention *shape, const void *q,
-                   const void *k, const void *v, void *out);
-void cpu_attention_backward(struct dcpk_math *math, const struct dcpk_attention *shape,
-                            const struct dcpk_attention_backward *data);
-
-/* cpu_experts.c: */
-void cpu_router(struct dcpk_math *math, const struct dcpk_router *shape, const float *logits,
-                const float *bias, int32_t *chosen, float *probs);
-void cpu_router_backward(struct dcpk_math *math, const struct dcpk_router *shape,
-                         const float *logits, const int32_t *chosen, const float *d_probs,
-                         float *d_logits);
-void cpu_gather_rows(struct dcpk_math *math, const struct dcpk_matrix *shape, const int32_t *index,
-                     const void *x, void *y);
-void cpu_combine(struct dcpk_math *math, const struct dcpk_combine *shape, const int32_t *place,
-                 const float *probs, const void *y, void *out);
-void cpu_combine_rows(struct dcpk_math *math, const struct dcpk_combine *shape,
-                      const int32_t *place, const float *probs, const void *d_out, void *dy);
-void cpu_combine_probs(struct dcpk_math *math, const struct dcpk_combine *shape,
-                       const int32_t *place, const void *y, const void *d_out, float *d_probs);
-
-/* cpu_loss.c: */
-void cpu_cross_entropy_max(struct dcpk_math *math, const struct dcpk_cross_entropy *shape,
-                           const void *logits, float *max);
-void cpu_cross_entropy_sums(struct dcpk_math *math, const struct dcpk_cross_entropy *shape,
-                            const void *logits, const float *max, float *sums);
-void cpu_cross_entropy_labels(struct dcpk_math *math, const struct dcpk_cross_entropy *shape,
-                              const void *logits, const int32_t *labels, float *label_logits);
-void cpu_cross_entropy(struct dcpk_math *math, int64_t n, const float *max, const float *sum,
-                       const float *label_logits, float *losses);
-void cpu_cross_entropy_backward(struct dcpk_math *math, const struct dcpk_cross_entropy *shape,
-                                const struct dcpk_cross_entropy_backward *data);
-
-/* cpu_optim.c: */
-void cpu_to_fixed(struct dcpk_math *math, const struct dcpk_fixed *shape, const float *x,
-                  int64_t *sums, uint64_t *bad);
-void cpu_from_fixed(struct dcpk_math *math, int64_t n, double factor, const int64_t *sums,
-                    float *x);
-void cpu_find_bad(struct dcpk_math *math, int64_t n, int64_t first, const float *x, uint64_t *bad);
-void cpu_sum_squares(struct dcpk_math *math, const struct dcpk_matrix *shape, int64_t n_slices,
-                     const float *x, double *sums);
-void cpu_adam(struct dcpk_math *math, const struct dcpk_adam *adam,
-              const struct dcpk_optimizer_state *state);
-void cpu_sgd(struct dcpk_math *math, const struct dcpk_sgd *sgd,
-             const struct dcpk_optimizer_state *state);
-void cpu_normal(struct dcpk_math *math, const struct dcpk_normal *shape, float *x);
+/* Members of dcpk_ops, in the files that their names say. */
+DCPK_OPS_MAIN(DCPK_OPS_DECLARE, cpu)
+DCPK_OPS_OTHER(DCPK_OPS_DECLARE, cpu)
 
 #endif

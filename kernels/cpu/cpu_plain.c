@@ -244,7 +244,7 @@ static void plain_scale(const struct dcpk_scale *s, const void *values, const fl
     }
 }
 
-const struct dcpk_device dcpk_device_cpu_plain = {
+const struct dcpk_host_kernels dcpk_host_kernels_plain = {
     .name = "cpu-plain",
     .summary = "plain loops on the CPU, the specification",
     .copy = plain_copy,

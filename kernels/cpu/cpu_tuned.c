@@ -370,7 +370,7 @@ static void tuned_scale(const struct dcpk_scale *s, const void *values, const fl
     }
 }
 
-const struct dcpk_device dcpk_device_cpu = {
+const struct dcpk_host_kernels dcpk_host_kernels_tuned = {
     .name = "cpu",
     .summary = "the CPU: runs, tiles and vector loops",
     .copy = tuned_copy,

@@ -40,7 +40,8 @@ void cpu_load(enum dcpk_dtype dtype, const void *from, int64_t first, int64_t n,
 
     if (dtype == DCPK_F32)
         memcpy(x, (const float *)from + first, (size_t)n * sizeof *x);
-    else if (dcpk_device_cpu.cast(dtype, cpu_at(dtype, from, first), DCPK_F32, x, (size_t)n, &err))
+    else if (dcpk_host_kernels_tuned.cast(dtype, cpu_at(dtype, from, first), DCPK_F32, x, (size_t)n,
+                                          &err))
         assert(false && "a dtype of activations");
 }
 
@@ -51,6 +52,6 @@ void cpu_store(enum dcpk_dtype dtype, const float *x, int64_t n, void *to, int64
 
     if (dtype == DCPK_F32)
         memcpy(at, x, (size_t)n * sizeof *x);
-    else if (dcpk_device_cpu.cast(DCPK_F32, x, dtype, at, (size_t)n, &err))
+    else if (dcpk_host_kernels_tuned.cast(DCPK_F32, x, dtype, at, (size_t)n, &err))
         assert(false && "a dtype of activations");
 }

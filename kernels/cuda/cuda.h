@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda.h - NVIDIA GPUs as spaces, and for mathematics. */
+/* cuda.h - NVIDIA GPUs as devices, and for mathematics. */
 #ifndef DCPK_KERNELS_CUDA_CUDA_H
 #define DCPK_KERNELS_CUDA_CUDA_H
 
-#include "lib/device/device_space.h"
+#include "lib/device/device.h"
 #include "lib/device/ops.h"
 
 /*
@@ -13,7 +13,7 @@
  * is older than the toolkit that this was built with. The calling thread's current device is what
  * it was before a call when it returns.
  */
-extern const struct dcpk_space_ops dcpk_cuda_space;
+extern const struct dcpk_device_ops dcpk_cuda_device;
 
 /* Products add as the processor's do, to the bit; sums along a row are trees of a block. */
 extern const struct dcpk_ops dcpk_cuda_ops;

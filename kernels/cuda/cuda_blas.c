@@ -74,7 +74,7 @@ static dcpk_status blas_check(const struct cuda_blas *blas, cublasStatus_t code,
 
 static dcpk_status blas_fill(struct dcpk_math *math, struct cuda_blas *blas, struct dcpk_error *err)
 {
-    const struct cuda_space *s = cuda_math_space(math);
+    const struct cuda_device *s = cuda_math_device(math);
     cublasStatus_t code;
 
     if (blas_load(blas, err) || math->ops->alloc(math, WORKSPACE_BYTES, &blas->workspace, err))
@@ -107,7 +107,7 @@ dcpk_status cuda_blas_open(struct dcpk_math *math, struct cuda_blas **blas, stru
 
 void cuda_blas_close(struct dcpk_math *math, struct cuda_blas *blas)
 {
-    const struct cuda_space *s = cuda_math_space(math);
+    const struct cuda_device *s = cuda_math_device(math);
 
     if (blas == NULL)
         return;
@@ -137,7 +137,7 @@ static int blas_stride(const struct blas_matrix *factor)
 
 void cuda_blas_multiply(struct dcpk_math *math, const struct blas_product *p)
 {
-    const struct cuda_space *s = cuda_math_space(math);
+    const struct cuda_device *s = cuda_math_device(math);
     const struct cuda_blas *blas = ((const struct cuda_math *)math)->blas;
     const cublasOperation_t first = p->form == BLAS_ROWS ? CUBLAS_OP_T : CUBLAS_OP_N;
     const cublasOperation_t second = p->form == BLAS_LEAF ? CUBLAS_OP_T : CUBLAS_OP_N;

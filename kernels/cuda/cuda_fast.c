@@ -330,16 +330,8 @@ static void fast_close(struct dcpk_math *math)
     dcpk_cuda_ops.close(math);
 }
 
-const struct dcpk_ops dcpk_cublas_ops = {
-    .name = "cublas",
-    .summary = "NVIDIA GPUs, products by cuBLAS",
-    .open = fast_open,
-    .close = fast_close,
-    CUDA_MATH_SHARED,
-    .matmul = fast_matmul,
-    .matmul_input = fast_matmul_input,
-    .matmul_weight = fast_matmul_weight,
-    .rmsnorm_weight = fast_rmsnorm_weight,
-    .attention = fast_attention,
-    .attention_backward = fast_attention_backward,
-};
+const struct dcpk_ops dcpk_cublas_ops = {.name = "cublas",
+                                         .summary = "NVIDIA GPUs, products by cuBLAS",
+                                         .open = fast_open,
+                                         .close = fast_close,
+                                         CUDA_MATH_SHARED DCPK_OPS_MAIN(DCPK_OPS_ROW, fast)};

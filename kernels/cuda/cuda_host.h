@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "kernels/cuda/cuda_driver.h"
-#include "lib/device/device_space.h"
+#include "lib/device/device.h"
 #include "lib/device/imports.h"
 
 /* The file `path` as data of this program, with 16 bytes' alignment. */
@@ -60,14 +60,14 @@ struct cuda_memory {
     enum dcpk_memory_kind kind;
 };
 
-struct cuda_space {
-    struct dcpk_space base;
+struct cuda_device {
+    struct dcpk_device base;
     struct cuda_driver driver;
     CUdevice device;
     CUcontext context; /* the device's primary one */
     unsigned n_multiprocessors;
-    int major;               /* of the compute capability */
-    unsigned most_blocks[3]; /* of a launch, by enum dcpk_pace */
+    int major;              /* of the compute capability */
+    unsigned max_blocks[3]; /* of a launch, by enum dcpk_pace */
     struct cuda_kernels kernels;
     struct cuda_queue queues[DCPK_N_QUEUES];
     struct cuda_memory *own; /* the latest first */
@@ -75,25 +75,26 @@ struct cuda_space {
 };
 
 /* cuda_kernels.c. Load them into the thread's context. */
-dcpk_status cuda_kernels_load(struct cuda_space *s, struct dcpk_error *err);
-void cuda_kernels_unload(struct cuda_space *s);
+dcpk_status cuda_kernels_load(struct cuda_device *s, struct dcpk_error *err);
+/* In the thread's context; also after a failed load. */
+void cuda_kernels_unload(struct cuda_device *s);
 
-/* The hooks of dcpk_space_ops, by file: cuda_memory.c, cuda_table.c. */
-dcpk_status cuda_memory_info(struct dcpk_space *space, uint64_t *free_bytes, uint64_t *total_bytes,
-                             struct dcpk_error *err);
-dcpk_status cuda_memory_alloc(struct dcpk_space *space, enum dcpk_memory_kind kind, size_t n_bytes,
-                              void **at, struct dcpk_error *err);
-void cuda_memory_free(struct dcpk_space *space, void *at);
-dcpk_status cuda_memory_export(struct dcpk_space *space, const void *at, size_t n_bytes,
+/* The hooks of dcpk_device_ops, by file: cuda_memory.c, cuda_table.c. */
+dcpk_status cuda_memory_info(struct dcpk_device *device, uint64_t *free_bytes,
+                             uint64_t *total_bytes, struct dcpk_error *err);
+dcpk_status cuda_memory_alloc(struct dcpk_device *device, enum dcpk_memory_kind kind,
+                              size_t n_bytes, void **at, struct dcpk_error *err);
+void cuda_memory_free(struct dcpk_device *device, void *at);
+dcpk_status cuda_memory_export(struct dcpk_device *device, const void *at, size_t n_bytes,
                                struct dcpk_memory_id *id, struct dcpk_error *err);
-dcpk_status cuda_memory_import(struct dcpk_space *space, const struct dcpk_memory_id *id, void **at,
-                               struct dcpk_error *err);
-void cuda_memory_release(struct cuda_space *s); /* all own memory, in the thread's context */
+dcpk_status cuda_memory_import(struct dcpk_device *device, const struct dcpk_memory_id *id,
+                               void **at, struct dcpk_error *err);
+void cuda_memory_release(struct cuda_device *s); /* all own memory, in the thread's context */
 
-dcpk_status cuda_table_load(struct dcpk_space *space, const struct dcpk_tiles *tiles,
+dcpk_status cuda_table_load(struct dcpk_device *device, const struct dcpk_tiles *tiles,
                             struct dcpk_table **table, struct dcpk_error *err);
-void cuda_table_unload(struct dcpk_space *space, struct dcpk_table *table);
-dcpk_status cuda_table_run(struct dcpk_space *space, int queue, const struct dcpk_table *table,
+void cuda_table_unload(struct dcpk_device *device, struct dcpk_table *table);
+dcpk_status cuda_table_run(struct dcpk_device *device, int queue, const struct dcpk_table *table,
                            uint64_t *sums, struct dcpk_error *err);
 
 #endif

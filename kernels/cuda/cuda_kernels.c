@@ -32,7 +32,7 @@ static const struct {
     [CUDA_CAST_ANY] = {"cast_any", CAST},
 };
 
-static dcpk_status kernel_find(struct cuda_space *s, int module, const char *name,
+static dcpk_status kernel_find(struct cuda_device *s, int module, const char *name,
                                CUfunction *found, struct dcpk_error *err)
 {
     const CUresult code = s->driver.module_function(found, s->kernels.modules[module], name);
@@ -43,7 +43,7 @@ static dcpk_status kernel_find(struct cuda_space *s, int module, const char *nam
 }
 
 /* The four kernels of a kind: TILE_KERNELS in tile.cuh. */
-static dcpk_status kind_find(struct cuda_space *s, enum cuda_kind kind, struct dcpk_error *err)
+static dcpk_status kind_find(struct cuda_device *s, enum cuda_kind kind, struct dcpk_error *err)
 {
     static const char *const sizes[CUDA_N_SIZES] = {"block", "warp"};
     static const char *const sums[2] = {"", "_sums"};
@@ -58,7 +58,7 @@ static dcpk_status kind_find(struct cuda_space *s, enum cuda_kind kind, struct d
     return DCPK_OK;
 }
 
-dcpk_status cuda_kernels_load(struct cuda_space *s, struct dcpk_error *err)
+dcpk_status cuda_kernels_load(struct cuda_device *s, struct dcpk_error *err)
 {
     const unsigned char *const images[] = {dcpk_cuda_tile_move, dcpk_cuda_tile_cast,
                                            dcpk_cuda_tile_read};
@@ -73,7 +73,7 @@ dcpk_status cuda_kernels_load(struct cuda_space *s, struct dcpk_error *err)
     return kernel_find(s, READ, "read_tiles", &s->kernels.functions[CUDA_READ][CUDA_BLOCK][1], err);
 }
 
-void cuda_kernels_unload(struct cuda_space *s)
+void cuda_kernels_unload(struct cuda_device *s)
 {
     for (size_t i = 0; i < DCPK_COUNT(s->kernels.modules); i++)
         if (s->kernels.modules[i] != NULL)

@@ -9,9 +9,9 @@
 
 #define MAX_BLOCKS 16384 /* of a launch whose blocks go round */
 
-const struct cuda_space *cuda_math_space(const struct dcpk_math *math)
+const struct cuda_device *cuda_math_device(const struct dcpk_math *math)
 {
-    return (const struct cuda_space *)((const struct cuda_math *)math)->space;
+    return (const struct cuda_device *)((const struct cuda_math *)math)->device;
 }
 
 void cuda_math_fault(struct dcpk_math *math, const struct dcpk_error *err)
@@ -43,7 +43,7 @@ void *cuda_math_room(struct dcpk_math *math, int64_t n_bytes)
 static void kernel_launch(struct dcpk_math *math, enum math_kernel kernel, const unsigned blocks[3],
                           unsigned n_threads, void **arguments)
 {
-    const struct cuda_space *s = cuda_math_space(math);
+    const struct cuda_device *s = cuda_math_device(math);
     struct dcpk_error err = DCPK_ERROR_INIT;
     CUresult code;
 
@@ -87,17 +87,17 @@ void cuda_math_multiply(struct dcpk_math *math, struct math_product *product)
 static void gpu_close(struct dcpk_math *math)
 {
     struct cuda_math *m = (struct cuda_math *)math;
-    const struct cuda_space *s;
+    const struct cuda_device *s;
 
     if (m == NULL)
         return;
-    if (m->space != NULL) {
-        s = cuda_math_space(math);
+    if (m->device != NULL) {
+        s = cuda_math_device(math);
         dcpk_cuda_enter(&s->driver, s->context);
         s->driver.stream_wait(s->queues[0].stream);
         cuda_math_unload(m);
         dcpk_cuda_leave(&s->driver);
-        dcpk_cuda_space.close(m->space);
+        dcpk_cuda_device.close(m->device);
     }
     dcpk_free(m->memory);
     dcpk_free(m);
@@ -105,15 +105,15 @@ static void gpu_close(struct dcpk_math *math)
 
 static dcpk_status math_fill(struct cuda_math *m, int ordinal, struct dcpk_error *err)
 {
-    const struct dcpk_space_options options = {.ordinal = ordinal};
-    const struct cuda_space *s;
+    const struct dcpk_device_options options = {.ordinal = ordinal};
+    const struct cuda_device *s;
     dcpk_status st;
 
     m->base.ops = &dcpk_cuda_ops;
     m->failed = (struct dcpk_error)DCPK_ERROR_INIT;
-    if (dcpk_cuda_space.open(&options, &m->space, err))
+    if (dcpk_cuda_device.open(&options, &m->device, err))
         return err->status;
-    s = cuda_math_space(&m->base);
+    s = cuda_math_device(&m->base);
     m->base.gpu_major = s->major;
     dcpk_cuda_enter(&s->driver, s->context);
     st = cuda_math_load(m, err);
@@ -138,7 +138,7 @@ static dcpk_status gpu_open(int ordinal, struct dcpk_math **math, struct dcpk_er
 /* A fault of the stream shows at the next wait again. */
 static void stream_wait(const struct dcpk_math *math)
 {
-    const struct cuda_space *s = cuda_math_space(math);
+    const struct cuda_device *s = cuda_math_device(math);
 
     dcpk_cuda_enter(&s->driver, s->context);
     s->driver.stream_wait(s->queues[0].stream);
@@ -167,7 +167,7 @@ static void memory_shrink(struct cuda_math *m)
 
     for (size_t i = 0; i < m->n_memory; i++) {
         if (m->memory[i].is_free)
-            dcpk_cuda_space.free(m->space, m->memory[i].at);
+            dcpk_cuda_device.free(m->device, m->memory[i].at);
         else
             m->memory[n++] = m->memory[i];
     }
@@ -180,11 +180,12 @@ static dcpk_status memory_new(struct cuda_math *m, size_t n_bytes, struct math_m
     struct dcpk_error first = DCPK_ERROR_INIT;
 
     *made = (struct math_memory){.n_bytes = n_bytes};
-    if (dcpk_cuda_space.alloc(m->space, DCPK_MEMORY_DEVICE, n_bytes, &made->at, &first) == DCPK_OK)
+    if (dcpk_cuda_device.alloc(m->device, DCPK_MEMORY_DEVICE, n_bytes, &made->at, &first) ==
+        DCPK_OK)
         return DCPK_OK;
     stream_wait(&m->base);
     memory_shrink(m);
-    return dcpk_cuda_space.alloc(m->space, DCPK_MEMORY_DEVICE, n_bytes, &made->at, err);
+    return dcpk_cuda_device.alloc(m->device, DCPK_MEMORY_DEVICE, n_bytes, &made->at, err);
 }
 
 /* To take memory from the GPU, and to give it back, waits for all of its work: it is kept. */
@@ -225,9 +226,9 @@ void cuda_math_free(struct dcpk_math *math, void *at)
 dcpk_status cuda_math_alloc_host(struct dcpk_math *math, size_t n_bytes, void **at,
                                  struct dcpk_error *err)
 {
-    struct dcpk_space *space = ((struct cuda_math *)math)->space;
+    struct dcpk_device *device = ((struct cuda_math *)math)->device;
 
-    return dcpk_cuda_space.alloc(space, DCPK_MEMORY_HOST, n_bytes, at, err);
+    return dcpk_cuda_device.alloc(device, DCPK_MEMORY_HOST, n_bytes, at, err);
 }
 
 void cuda_math_free_host(struct dcpk_math *math, void *at)
@@ -235,14 +236,14 @@ void cuda_math_free_host(struct dcpk_math *math, void *at)
     if (at == NULL)
         return;
     stream_wait(math);
-    dcpk_cuda_space.free(((struct cuda_math *)math)->space, at);
+    dcpk_cuda_device.free(((struct cuda_math *)math)->device, at);
 }
 
 /* The GPU reaches it by itself; any other the driver copies through memory of its own. */
 dcpk_status cuda_math_lock_host(struct dcpk_math *math, void *at, size_t n_bytes,
                                 struct dcpk_error *err)
 {
-    const struct cuda_space *s = cuda_math_space(math);
+    const struct cuda_device *s = cuda_math_device(math);
     CUresult code;
 
     dcpk_cuda_enter(&s->driver, s->context);
@@ -253,7 +254,7 @@ dcpk_status cuda_math_lock_host(struct dcpk_math *math, void *at, size_t n_bytes
 
 void cuda_math_unlock_host(struct dcpk_math *math, void *at)
 {
-    const struct cuda_space *s = cuda_math_space(math);
+    const struct cuda_device *s = cuda_math_device(math);
 
     stream_wait(math);
     dcpk_cuda_enter(&s->driver, s->context);
@@ -264,16 +265,16 @@ void cuda_math_unlock_host(struct dcpk_math *math, void *at)
 void cuda_math_copy(struct dcpk_math *math, void *to, const void *from, size_t n_bytes)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_space *space = ((struct cuda_math *)math)->space;
+    struct dcpk_device *device = ((struct cuda_math *)math)->device;
 
-    if (n_bytes > 0 && dcpk_cuda_space.copy(space, 0, to, from, n_bytes, &err))
+    if (n_bytes > 0 && dcpk_cuda_device.copy(device, 0, to, from, n_bytes, &err))
         cuda_math_fault(math, &err);
 }
 
 dcpk_status cuda_math_wait(struct dcpk_math *math, struct dcpk_error *err)
 {
     struct cuda_math *m = (struct cuda_math *)math;
-    const struct cuda_space *s = cuda_math_space(math);
+    const struct cuda_device *s = cuda_math_device(math);
     struct dcpk_error fault = DCPK_ERROR_INIT;
     CUresult code;
 
@@ -291,7 +292,7 @@ dcpk_status cuda_math_wait(struct dcpk_math *math, struct dcpk_error *err)
 
 void cuda_math_zero(struct dcpk_math *math, void *at, size_t n_bytes)
 {
-    const struct cuda_space *s = cuda_math_space(math);
+    const struct cuda_device *s = cuda_math_device(math);
     struct dcpk_error err = DCPK_ERROR_INIT;
     CUresult code;
 
@@ -339,17 +340,9 @@ void cuda_math_copy_rows(struct dcpk_math *math, const struct dcpk_strided_rows 
                    (void *[]){&by_value, &bytes, &from, &to});
 }
 
-const struct dcpk_ops dcpk_cuda_ops = {
-    .name = "cuda",
-    .summary = "NVIDIA GPUs",
-    .is_ordered = true,
-    .open = gpu_open,
-    .close = gpu_close,
-    CUDA_MATH_SHARED,
-    .matmul = cuda_matmul,
-    .matmul_input = cuda_matmul_input,
-    .matmul_weight = cuda_matmul_weight,
-    .rmsnorm_weight = cuda_rmsnorm_weight,
-    .attention = cuda_attention,
-    .attention_backward = cuda_attention_backward,
-};
+const struct dcpk_ops dcpk_cuda_ops = {.name = "cuda",
+                                       .summary = "NVIDIA GPUs",
+                                       .is_ordered = true,
+                                       .open = gpu_open,
+                                       .close = gpu_close,
+                                       CUDA_MATH_SHARED DCPK_OPS_MAIN(DCPK_OPS_ROW, cuda)};

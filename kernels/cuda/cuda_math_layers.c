@@ -58,7 +58,7 @@ void cuda_add_slices(struct dcpk_math *math, const struct dcpk_matrix *shape, in
     int64_t n = shape->rows * shape->columns;
     int dtype = (int)shape->dtype;
 
-    assert(n_slices >= 1 && n_slices <= DCPK_MOST_SLICES);
+    assert(n_slices >= 1 && n_slices <= DCPK_MAX_SLICES);
     cuda_math_each(math, MATH_ADD_SLICES, n, (void *[]){&dtype, &n, &n_slices, &partials, &out});
 }
 

@@ -7,10 +7,10 @@
 #include "kernels/cuda/cuda_host.h"
 #include "lib/base/alloc.h"
 
-dcpk_status cuda_memory_info(struct dcpk_space *space, uint64_t *free_bytes, uint64_t *total_bytes,
-                             struct dcpk_error *err)
+dcpk_status cuda_memory_info(struct dcpk_device *device, uint64_t *free_bytes,
+                             uint64_t *total_bytes, struct dcpk_error *err)
 {
-    const struct cuda_space *s = (const struct cuda_space *)space;
+    const struct cuda_device *s = (const struct cuda_device *)device;
     size_t unused = 0, total = 0;
     CUresult code;
 
@@ -23,7 +23,7 @@ dcpk_status cuda_memory_info(struct dcpk_space *space, uint64_t *free_bytes, uin
 }
 
 /* In the thread's context, as memory_drop. */
-static CUresult memory_take(const struct cuda_space *s, struct cuda_memory *memory, size_t n_bytes)
+static CUresult memory_take(const struct cuda_device *s, struct cuda_memory *memory, size_t n_bytes)
 {
     CUdeviceptr device = 0;
     void *host = NULL;
@@ -37,7 +37,7 @@ static CUresult memory_take(const struct cuda_space *s, struct cuda_memory *memo
     return code;
 }
 
-static void memory_drop(const struct cuda_space *s, struct cuda_memory *memory)
+static void memory_drop(const struct cuda_device *s, struct cuda_memory *memory)
 {
     if (memory->kind == DCPK_MEMORY_HOST)
         s->driver.host_free((void *)(uintptr_t)memory->at);
@@ -46,7 +46,7 @@ static void memory_drop(const struct cuda_space *s, struct cuda_memory *memory)
     dcpk_free(memory);
 }
 
-static dcpk_status memory_missing(const struct cuda_space *s, size_t n_bytes,
+static dcpk_status memory_missing(const struct cuda_device *s, size_t n_bytes,
                                   struct dcpk_error *err)
 {
     size_t unused = 0, total = 0;
@@ -57,10 +57,10 @@ static dcpk_status memory_missing(const struct cuda_space *s, size_t n_bytes,
                      s->base.ordinal, n_bytes, unused, total);
 }
 
-dcpk_status cuda_memory_alloc(struct dcpk_space *space, enum dcpk_memory_kind kind, size_t n_bytes,
-                              void **at, struct dcpk_error *err)
+dcpk_status cuda_memory_alloc(struct dcpk_device *device, enum dcpk_memory_kind kind,
+                              size_t n_bytes, void **at, struct dcpk_error *err)
 {
-    struct cuda_space *s = (struct cuda_space *)space;
+    struct cuda_device *s = (struct cuda_device *)device;
     struct cuda_memory *made = dcpk_alloc(sizeof *made, err);
     CUresult code;
 
@@ -84,9 +84,9 @@ dcpk_status cuda_memory_alloc(struct dcpk_space *space, enum dcpk_memory_kind ki
     return DCPK_OK;
 }
 
-void cuda_memory_free(struct dcpk_space *space, void *at)
+void cuda_memory_free(struct dcpk_device *device, void *at)
 {
-    struct cuda_space *s = (struct cuda_space *)space;
+    struct cuda_device *s = (struct cuda_device *)device;
     struct cuda_memory **link = &s->own, *memory;
 
     if (at == NULL)
@@ -101,7 +101,7 @@ void cuda_memory_free(struct dcpk_space *space, void *at)
     dcpk_cuda_leave(&s->driver);
 }
 
-void cuda_memory_release(struct cuda_space *s)
+void cuda_memory_release(struct cuda_device *s)
 {
     for (struct cuda_memory *memory = s->own, *next; memory != NULL; memory = next) {
         next = memory->next;
@@ -113,7 +113,7 @@ void cuda_memory_release(struct cuda_space *s)
 /*
  * The allocation around `at`, by the driver's own number for it: addresses come back after a free.
  */
-static dcpk_status memory_describe(const struct cuda_space *s, CUdeviceptr at,
+static dcpk_status memory_describe(const struct cuda_device *s, CUdeviceptr at,
                                    struct dcpk_memory_id *id, struct dcpk_error *err)
 {
     unsigned long long generation = 0;
@@ -130,7 +130,7 @@ static dcpk_status memory_describe(const struct cuda_space *s, CUdeviceptr at,
     return DCPK_OK;
 }
 
-static dcpk_status memory_handle(const struct cuda_space *s, struct dcpk_memory_id *id,
+static dcpk_status memory_handle(const struct cuda_device *s, struct dcpk_memory_id *id,
                                  struct dcpk_error *err)
 {
     CUipcMemHandle handle;
@@ -146,7 +146,7 @@ static dcpk_status memory_handle(const struct cuda_space *s, struct dcpk_memory_
     return DCPK_OK;
 }
 
-static dcpk_status memory_export(const struct cuda_space *s, CUdeviceptr at, size_t n_bytes,
+static dcpk_status memory_export(const struct cuda_device *s, CUdeviceptr at, size_t n_bytes,
                                  struct dcpk_memory_id *id, struct dcpk_error *err)
 {
     if (memory_describe(s, at, id, err))
@@ -158,10 +158,10 @@ static dcpk_status memory_export(const struct cuda_space *s, CUdeviceptr at, siz
     return memory_handle(s, id, err);
 }
 
-dcpk_status cuda_memory_export(struct dcpk_space *space, const void *at, size_t n_bytes,
+dcpk_status cuda_memory_export(struct dcpk_device *device, const void *at, size_t n_bytes,
                                struct dcpk_memory_id *id, struct dcpk_error *err)
 {
-    const struct cuda_space *s = (const struct cuda_space *)space;
+    const struct cuda_device *s = (const struct cuda_device *)device;
     dcpk_status st;
 
     dcpk_cuda_enter(&s->driver, s->context);
@@ -171,7 +171,7 @@ dcpk_status cuda_memory_export(struct dcpk_space *space, const void *at, size_t 
 }
 
 /* Memory of another GPU of this process: by its own address, once the peer lets us. */
-static dcpk_status peer_enable(const struct cuda_space *s, const struct dcpk_memory_id *id,
+static dcpk_status peer_enable(const struct cuda_device *s, const struct dcpk_memory_id *id,
                                struct dcpk_error *err)
 {
     CUcontext owner = NULL;
@@ -188,10 +188,10 @@ static dcpk_status peer_enable(const struct cuda_space *s, const struct dcpk_mem
                      s->base.ordinal, dcpk_cuda_reason(&s->driver, code));
 }
 
-dcpk_status cuda_memory_import(struct dcpk_space *space, const struct dcpk_memory_id *id, void **at,
-                               struct dcpk_error *err)
+dcpk_status cuda_memory_import(struct dcpk_device *device, const struct dcpk_memory_id *id,
+                               void **at, struct dcpk_error *err)
 {
-    struct cuda_space *s = (struct cuda_space *)space;
+    struct cuda_device *s = (struct cuda_device *)device;
     dcpk_status st;
 
     dcpk_cuda_enter(&s->driver, s->context);

@@ -171,7 +171,7 @@ static void sort_parts(const struct dcpk_tiles *tiles, const size_t n_of[N_CLASS
  * Send what the kernels read, and wait until it is there: a copy from pageable memory returns when
  * the memory may be used again, which is before it has arrived, and no queue waits for another.
  */
-static dcpk_status table_send(const struct cuda_space *s, CUdeviceptr to, const void *from,
+static dcpk_status table_send(const struct cuda_device *s, CUdeviceptr to, const void *from,
                               size_t n_bytes, struct dcpk_error *err)
 {
     const CUstream stream = s->queues[0].stream;
@@ -199,7 +199,7 @@ static struct cuda_tiles list_of(const struct cuda_table *table, size_t n)
 
 /* Sort the tiles on the host, then send them in one piece. In the thread's context. */
 static dcpk_status table_fill(struct cuda_table *table, const struct dcpk_tiles *tiles,
-                              const struct cuda_space *s, struct dcpk_error *err)
+                              const struct cuda_device *s, struct dcpk_error *err)
 {
     const size_t n = count_parts(tiles, table->n_of);
     const size_t tiles_bytes = n * sizeof *tiles->tiles;
@@ -225,10 +225,10 @@ static dcpk_status table_fill(struct cuda_table *table, const struct dcpk_tiles 
     return err->status;
 }
 
-dcpk_status cuda_table_load(struct dcpk_space *space, const struct dcpk_tiles *tiles,
+dcpk_status cuda_table_load(struct dcpk_device *device, const struct dcpk_tiles *tiles,
                             struct dcpk_table **table, struct dcpk_error *err)
 {
-    const struct cuda_space *s = (const struct cuda_space *)space;
+    const struct cuda_device *s = (const struct cuda_device *)device;
     struct cuda_table *made;
     dcpk_status st;
 
@@ -243,15 +243,15 @@ dcpk_status cuda_table_load(struct dcpk_space *space, const struct dcpk_tiles *t
     st = table_fill(made, tiles, s, err);
     dcpk_cuda_leave(&s->driver);
     if (st != DCPK_OK)
-        cuda_table_unload(space, &made->base);
+        cuda_table_unload(device, &made->base);
     else
         *table = &made->base;
     return st;
 }
 
-void cuda_table_unload(struct dcpk_space *space, struct dcpk_table *table)
+void cuda_table_unload(struct dcpk_device *device, struct dcpk_table *table)
 {
-    const struct cuda_space *s = (const struct cuda_space *)space;
+    const struct cuda_device *s = (const struct cuda_device *)device;
     struct cuda_table *t = (struct cuda_table *)table;
 
     if (t == NULL)
@@ -264,15 +264,15 @@ void cuda_table_unload(struct dcpk_space *space, struct dcpk_table *table)
 }
 
 /* Blocks of a launch: a tile a block or a warp, fewer where the blocks are to go round. */
-static unsigned class_blocks(const struct cuda_space *s, const struct cuda_table *t, size_t class)
+static unsigned class_blocks(const struct cuda_device *s, const struct cuda_table *t, size_t class)
 {
     const size_t tiles_a_block = class % CUDA_N_SIZES == CUDA_BLOCK ? 1 : CUDA_THREADS / 32;
     const size_t wanted = (t->n_of[class] + tiles_a_block - 1) / tiles_a_block;
-    return (unsigned)dcpk_min_size(wanted, s->most_blocks[t->pace]);
+    return (unsigned)dcpk_min_size(wanted, s->max_blocks[t->pace]);
 }
 
 /* Queue the tiles of a class, which are there. */
-static CUresult class_launch(const struct cuda_space *s, const struct cuda_table *t, size_t class,
+static CUresult class_launch(const struct cuda_device *s, const struct cuda_table *t, size_t class,
                              struct cuda_tiles *list, CUstream stream)
 {
     const CUfunction kernel =
@@ -284,10 +284,10 @@ static CUresult class_launch(const struct cuda_space *s, const struct cuda_table
                             arguments, NULL);
 }
 
-dcpk_status cuda_table_run(struct dcpk_space *space, int queue, const struct dcpk_table *table,
+dcpk_status cuda_table_run(struct dcpk_device *device, int queue, const struct dcpk_table *table,
                            uint64_t *sums, struct dcpk_error *err)
 {
-    const struct cuda_space *s = (const struct cuda_space *)space;
+    const struct cuda_device *s = (const struct cuda_device *)device;
     const struct cuda_table *t = (const struct cuda_table *)table;
     struct cuda_tiles list = t->list; /* moved along the classes */
     CUresult code = CUDA_SUCCESS;

@@ -67,12 +67,12 @@ extern "C" __global__ void __launch_bounds__(MATMUL_THREADS) math_multiply(struc
         }
 }
 
-/* At most DCPK_MOST_SLICES: a thread holds those of one element. */
+/* At most DCPK_MAX_SLICES: a thread holds those of one element. */
 extern "C" __global__ void math_add_slices(int dtype, int64_t n, int64_t n_slices,
                                            const float *partials, void *out)
 {
     for (int64_t i = first(); i < n; i += step()) {
-        float sums[DCPK_MOST_SLICES];
+        float sums[DCPK_MAX_SLICES];
 
         for (int64_t s = 0; s < n_slices; s++)
             sums[s] = partials[s * n + i];

@@ -42,13 +42,13 @@ static void gather_close(struct dcpk_link *link)
     dcpk_free(l);
 }
 
-static dcpk_status gather_open(struct dcpk_comm *comm, struct dcpk_space *space,
+static dcpk_status gather_open(struct dcpk_comm *comm, struct dcpk_device *device,
                                struct dcpk_link **link, struct dcpk_error *err)
 {
     const size_t n = (size_t)comm->n_ranks;
     struct gather_link *made = dcpk_alloc(sizeof *made, err);
 
-    (void)space;
+    (void)device;
     if (made == NULL)
         return err->status;
     made->base = (struct dcpk_link){&dcpk_link_gather, comm->rank, comm->n_ranks, false};

@@ -109,14 +109,14 @@ static dcpk_status invitation_share(struct invitation *invitation, struct dcpk_c
     return dcpk_link_agree(comm, dcpk_link_local.name, err);
 }
 
-static dcpk_status local_open(struct dcpk_comm *comm, struct dcpk_space *space,
+static dcpk_status local_open(struct dcpk_comm *comm, struct dcpk_device *device,
                               struct dcpk_link **link, struct dcpk_error *err)
 {
     struct invitation invitation = {.hub = NULL};
     struct local_link *made = dcpk_alloc(sizeof *made, err);
     bool *got = dcpk_alloc_array((size_t)comm->n_ranks, sizeof *got, err);
 
-    (void)space;
+    (void)device;
     if (comm->rank == 0) {
         dcpk_memory_id_sign(&invitation.process);
         if (err->status == DCPK_OK)

@@ -51,14 +51,14 @@ static dcpk_status load_join(struct dcpk_comm **comm, struct dcpk_error *err)
     return plugin->transport->join(comm, err);
 }
 
-static dcpk_status load_open(struct dcpk_comm *comm, struct dcpk_space *space,
+static dcpk_status load_open(struct dcpk_comm *comm, struct dcpk_device *device,
                              struct dcpk_link **link, struct dcpk_error *err)
 {
     const struct dcpk_mpi_plugin *plugin;
 
     if (plugin_load(&plugin, err))
         return err->status;
-    return plugin->link->open(comm, space, link, err);
+    return plugin->link->open(comm, device, link, err);
 }
 
 static dcpk_status load_world(struct dcpk_comm *comm, int ordinal, struct dcpk_group **world,

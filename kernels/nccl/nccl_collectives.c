@@ -9,7 +9,7 @@
  *
  * A ticket is the number of a call in its channel times the channels, plus the channel.
  */
-#include "kernels/nccl/nccl_collectives.h"
+#include "kernels/nccl/nccl.h"
 
 #include <assert.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* nccl_link.c - a communicator that never blocks: it is asked whether it is done, and aborted by
  * its own clock. */
-#include "kernels/nccl/nccl_link.h"
+#include "kernels/nccl/nccl.h"
 
 #include <assert.h>
 
@@ -126,7 +126,7 @@ static dcpk_status link_prepare(struct nccl_link *l, int ordinal, ncclUniqueId *
     return DCPK_OK;
 }
 
-static dcpk_status nccl_open(struct dcpk_comm *comm, struct dcpk_space *space,
+static dcpk_status nccl_open(struct dcpk_comm *comm, struct dcpk_device *device,
                              struct dcpk_link **link, struct dcpk_error *err)
 {
     struct nccl_link *made = dcpk_alloc(sizeof *made, err);
@@ -134,7 +134,7 @@ static dcpk_status nccl_open(struct dcpk_comm *comm, struct dcpk_space *space,
 
     if (made != NULL) {
         made->base = (struct dcpk_link){&dcpk_link_nccl, comm->rank, comm->n_ranks, false};
-        link_prepare(made, space->ordinal, &id, err);
+        link_prepare(made, device->ordinal, &id, err);
     }
     if (dcpk_link_agree(comm, dcpk_link_nccl.name, err) == DCPK_OK &&
         comm->transport->broadcast(comm, 0, &id, sizeof id, err) == DCPK_OK) {

@@ -3,11 +3,9 @@
  * hashes.
  */
 #include <assert.h>
-#include <string.h>
 
 #include "lib/api/api_priv.h"
 #include "lib/base/alloc.h"
-#include "lib/base/checked.h"
 #include "lib/ckpt/format.h"
 #include "lib/model/named_state.h"
 

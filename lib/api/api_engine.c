@@ -31,7 +31,7 @@ static dcpk_status fail_unknown(const char *kind, const char *name, size_t n_byt
 }
 
 /* "cuda:1" */
-static dcpk_status device_take(const char *device, const struct dcpk_space_ops **ops, int *ordinal,
+static dcpk_status device_take(const char *device, const struct dcpk_device_ops **ops, int *ordinal,
                                struct dcpk_error *err)
 {
     const size_t n_bytes = strcspn(device, ":");
@@ -46,10 +46,10 @@ static dcpk_status device_take(const char *device, const struct dcpk_space_ops *
                              device);
         *ordinal = (int)number;
     }
-    for (size_t i = 0; dcpk_spaces[i] != NULL; i++)
-        if (strncmp(dcpk_spaces[i]->name, device, n_bytes) == 0 &&
-            dcpk_spaces[i]->name[n_bytes] == '\0') {
-            *ops = dcpk_spaces[i];
+    for (size_t i = 0; dcpk_devices[i] != NULL; i++)
+        if (strncmp(dcpk_devices[i]->name, device, n_bytes) == 0 &&
+            dcpk_devices[i]->name[n_bytes] == '\0') {
+            *ops = dcpk_devices[i];
             return DCPK_OK;
         }
     return fail_unknown("device", device, n_bytes, err);
@@ -83,8 +83,8 @@ static dcpk_status engine_take(dcpkit_engine *engine, const struct dcpkit_engine
                                struct dcpk_error *err)
 {
     struct dcpkit_engine_options given = {0};
-    struct dcpk_space_options device = {0};
-    const struct dcpk_space_ops *ops;
+    struct dcpk_device_options device = {0};
+    const struct dcpk_device_ops *ops;
 
     if (from != NULL && api_take(&given, sizeof given, from, from->size, err))
         return err->status;
@@ -101,7 +101,7 @@ static dcpk_status engine_take(dcpkit_engine *engine, const struct dcpkit_engine
     engine->options.link_bytes_a_second = given.link_bytes_a_second;
     engine->options.timeout_ms = given.timeout_ms;
     engine->options.checks = given.check != 0;
-    return ops->open(&device, &engine->options.space, err);
+    return ops->open(&device, &engine->options.device, err);
 }
 
 /* The facts that ranks must have in common, and the rank. Without holes. */
@@ -123,7 +123,7 @@ static void facts_fill(const dcpkit_engine *engine, struct facts *facts)
                             .link = engine->link,
                             .checks = o->checks,
                             .rank = dcpk_ranks_self(o->ranks)};
-    snprintf(facts->device, sizeof facts->device, "%s", o->space->ops->name);
+    snprintf(facts->device, sizeof facts->device, "%s", o->device->ops->name);
 }
 
 static dcpk_status check_facts(const struct dcpk_bytes *all, int n_ranks, struct dcpk_error *err)
@@ -168,8 +168,8 @@ void api_engine_drop(dcpkit_engine *engine)
         return;
     if (o->link != NULL)
         o->link->ops->close(o->link);
-    if (o->space != NULL)
-        o->space->ops->close(o->space);
+    if (o->device != NULL)
+        o->device->ops->close(o->device);
     dcpk_ranks_abandon(o->ranks);
     dcpk_free(engine);
 }
@@ -210,10 +210,10 @@ static dcpk_status link_open(dcpkit_engine *engine, const struct dcpk_link_ops *
     struct dcpk_link *link = NULL;
     dcpk_status st;
 
-    if (ops->memory == DCPK_MEMORY_DEVICE && o->space->ops == dcpk_spaces[0])
+    if (ops->memory == DCPK_MEMORY_DEVICE && o->device->ops == dcpk_devices[0])
         st = dcpk_fail(err, DCPK_EUNSUPPORTED, "the link '%s' is for GPUs", ops->name);
     else
-        st = ops->open(dcpk_ranks_comm(o->ranks), o->space, &link, err);
+        st = ops->open(dcpk_ranks_comm(o->ranks), o->device, &link, err);
     st = dcpk_ranks_agree(o->ranks, st, err);
     if (st == DCPK_OK)
         o->link = link;

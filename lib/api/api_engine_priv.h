@@ -9,7 +9,7 @@
 
 struct dcpkit_engine {
     dcpkit *session;
-    struct dcpk_remap_options options; /* ranks, space and link are owned */
+    struct dcpk_remap_options options; /* ranks, device and link are owned */
     int link;                          /* the only row of dcpk_links that is wanted; -1: any */
     bool has_tried_links;
     size_t n_holders; /* its maps, and who opened it */

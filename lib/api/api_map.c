@@ -8,7 +8,6 @@
 #include "lib/base/alloc.h"
 #include "lib/base/arena.h"
 #include "lib/base/checked.h"
-#include "lib/base/order.h"
 #include "lib/tensor/strided.h"
 
 static_assert((int)DCPKIT_SOURCES == (int)DCPK_REMAP_SOURCES &&

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* api_map_checkpoint.c - a map whose sources are the tensors of a checkpoint. */
-#include <string.h>
 
 #include "formats/formats.h"
 #include "lib/api/api_engine_priv.h"
@@ -50,7 +49,7 @@ static dcpk_status files_make(dcpkit_map *map, struct dcpk_error *err)
     struct dcpk_remap_files_options options = {
         .env = &map->from.env,
         .ckpt = map->from.ckpt,
-        .space = o->space,
+        .device = o->device,
         .path = o->path,
         .link_bytes_a_second = o->link_bytes_a_second,
         .timeout_ms = o->timeout_ms,

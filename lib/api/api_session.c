@@ -116,7 +116,7 @@ int dcpkit_new(const struct dcpkit_options *options, dcpkit **session)
         .formats = dcpk_formats,
         .open_file = dcpk_archive_opener,
         .side_files = dcpk_side_files,
-        .device = dcpk_devices[0],
+        .kernels = dcpk_host_kernel_sets[0],
         .n_threads = made->options.n_threads,
         .memory_bytes = made->options.memory_bytes,
     };

@@ -127,7 +127,7 @@ typedef struct dcpkit_checkpoint dcpkit_checkpoint;
  */
 DCPKIT_API int dcpkit_open(dcpkit *session, const char *path, const char *format,
                            dcpkit_checkpoint **ckpt);
-DCPKIT_API void dcpkit_close(dcpkit_checkpoint *ckpt);
+DCPKIT_API void dcpkit_close(dcpkit_checkpoint *ckpt); /* NULL is a no-op */
 
 struct dcpkit_summary {
     const char *format;     /* "torch_dist" */
@@ -181,7 +181,7 @@ DCPKIT_API const char *dcpkit_object_key(const dcpkit_checkpoint *ckpt, size_t i
  * reading.
  */
 DCPKIT_API int dcpkit_json(dcpkit_checkpoint *ckpt, const char *name, char **json);
-DCPKIT_API void dcpkit_text_free(char *text);
+DCPKIT_API void dcpkit_text_free(char *text); /* NULL is a no-op */
 
 /*
  * XXH3-128 of the elements of tensors, row-major, as `dcpkit hash` prints it: 16 bytes each, most

@@ -24,6 +24,7 @@ struct dcpk_hasher;
 /* Owned by the caller: dcpk_hasher_free. Errors: DCPK_ENOMEM. */
 dcpk_status dcpk_hasher_new(struct dcpk_hasher **hasher, struct dcpk_error *err);
 void dcpk_hasher_reset(struct dcpk_hasher *hasher);
+/* The next n_bytes. */
 void dcpk_hasher_update(struct dcpk_hasher *hasher, const void *data, size_t n_bytes);
 /* The hash of what came since the last reset; more may follow. */
 void dcpk_hasher_digest(const struct dcpk_hasher *hasher, struct dcpk_hash *hash);

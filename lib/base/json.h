@@ -36,6 +36,7 @@ enum dcpk_json_kind {
 enum dcpk_json_kind dcpk_json_kind(const struct dcpk_json *node);
 /* Children of an array or object in their order; NULL past the end. O(1) each. */
 const struct dcpk_json *dcpk_json_first(const struct dcpk_json *node);
+/* The next child of the same parent. */
 const struct dcpk_json *dcpk_json_next(const struct dcpk_json *node);
 const char *dcpk_json_key(const struct dcpk_json *member); /* its name in the object around it */
 const struct dcpk_json *dcpk_json_member(const struct dcpk_json *object,
@@ -47,7 +48,7 @@ bool dcpk_json_int(const struct dcpk_json *node,
 bool dcpk_json_double(const struct dcpk_json *node, double *out); /* false unless a number */
 /* True for a number with a point or an exponent, which Python reads as a float: 1.0, 1e3. */
 bool dcpk_json_is_float(const struct dcpk_json *node);
-bool dcpk_json_bool(const struct dcpk_json *node, bool *out);
+bool dcpk_json_bool(const struct dcpk_json *node, bool *out); /* false unless a boolean */
 
 /*
  * The emitter. indent > 0: like json.dump(indent=n) ("," newline, ": "); 0: like json.dumps(x) (",
@@ -64,17 +65,20 @@ struct dcpk_json_out {
     bool after_key;
     bool is_python; /* NaN, Infinity and -Infinity bare, as json.dumps has them; set after init */
 };
+/* Borrows `out`, to which it appends. */
 void dcpk_json_out_init(struct dcpk_json_out *j, struct dcpk_bytes *out, int indent);
-void dcpk_json_begin_object(struct dcpk_json_out *j);
-void dcpk_json_end_object(struct dcpk_json_out *j); /* "{}" when empty */
-void dcpk_json_begin_array(struct dcpk_json_out *j);
-void dcpk_json_end_array(struct dcpk_json_out *j);
+void dcpk_json_begin_object(struct dcpk_json_out *j);             /* "{", until its end */
+void dcpk_json_end_object(struct dcpk_json_out *j);               /* "{}" when empty */
+void dcpk_json_begin_array(struct dcpk_json_out *j);              /* "[", until its end */
+void dcpk_json_end_array(struct dcpk_json_out *j);                /* "[]" when empty */
 void dcpk_json_put_key(struct dcpk_json_out *j, const char *key); /* NUL-terminated */
+/* A key of n bytes of UTF-8. */
 void dcpk_json_put_key_text(struct dcpk_json_out *j, const char *key, size_t n);
+/* A string of n bytes of UTF-8. */
 void dcpk_json_put_text(struct dcpk_json_out *j, const char *text, size_t n);
 void dcpk_json_put_string(struct dcpk_json_out *j, const char *text); /* NUL-terminated */
-void dcpk_json_put_int(struct dcpk_json_out *j, int64_t v);
-void dcpk_json_put_uint(struct dcpk_json_out *j, uint64_t v);
+void dcpk_json_put_int(struct dcpk_json_out *j, int64_t v);           /* in full, also past 2^53 */
+void dcpk_json_put_uint(struct dcpk_json_out *j, uint64_t v);         /* in full, also past 2^53 */
 /*
  * Python's repr: shortest that reads back, "1.0", "1e-05". JSON has no numbers that are not finite:
  * those become the strings "NaN", "Infinity" and "-Infinity", which Python's float() takes.
@@ -85,10 +89,10 @@ void dcpk_json_put_null(struct dcpk_json_out *j);
 
 /* A member of an object: its key, then its value. text: NULL is null. */
 void dcpk_json_add_string(struct dcpk_json_out *j, const char *key, const char *text);
-void dcpk_json_add_int(struct dcpk_json_out *j, const char *key, int64_t v);
-void dcpk_json_add_uint(struct dcpk_json_out *j, const char *key, uint64_t v);
-void dcpk_json_add_bool(struct dcpk_json_out *j, const char *key, bool v);
-void dcpk_json_add_null(struct dcpk_json_out *j, const char *key);
+void dcpk_json_add_int(struct dcpk_json_out *j, const char *key, int64_t v);   /* as put_int */
+void dcpk_json_add_uint(struct dcpk_json_out *j, const char *key, uint64_t v); /* as put_uint */
+void dcpk_json_add_bool(struct dcpk_json_out *j, const char *key, bool v);     /* as put_bool */
+void dcpk_json_add_null(struct dcpk_json_out *j, const char *key);             /* as put_null */
 /* An array of n integers. */
 void dcpk_json_add_ints(struct dcpk_json_out *j, const char *key, const int64_t *v, int n);
 
@@ -96,9 +100,9 @@ void dcpk_json_add_ints(struct dcpk_json_out *j, const char *key, const int64_t 
 void dcpk_format_double(double v, char text[32]);
 /*
  * The same of a number type with fewer digits, v one of its values: the shortest decimal that, read
- * back and rounded to mantissa_bits after the leading one (fewer below 2^least_exponent, the
+ * back and rounded to mantissa_bits after the leading one (fewer below 2^min_exponent, the
  * smallest normal number), is v. float32: 23, -126.
  */
-void dcpk_format_float(double v, int mantissa_bits, int least_exponent, char text[32]);
+void dcpk_format_float(double v, int mantissa_bits, int min_exponent, char text[32]);
 
 #endif

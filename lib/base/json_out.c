@@ -263,7 +263,7 @@ struct decimal {
 
 /* A type of numbers: bits after the leading one, exponent of the smallest normal number. */
 struct number_type {
-    int mantissa_bits, least_exponent;
+    int mantissa_bits, min_exponent;
 };
 static const struct number_type f64 = {52, -1022};
 
@@ -276,8 +276,8 @@ static double round_to_type(double v, const struct number_type *type)
         return v;
     frexp(v, &exponent); /* v < 2^exponent */
     exponent--;
-    if (exponent < type->least_exponent)
-        exponent = type->least_exponent;
+    if (exponent < type->min_exponent)
+        exponent = type->min_exponent;
     exponent -= type->mantissa_bits;
     return ldexp(rint(ldexp(v, -exponent)), exponent);
 }
@@ -398,9 +398,9 @@ void dcpk_format_double(double v, char text[32])
     format(v, &f64, text);
 }
 
-void dcpk_format_float(double v, int mantissa_bits, int least_exponent, char text[32])
+void dcpk_format_float(double v, int mantissa_bits, int min_exponent, char text[32])
 {
-    const struct number_type type = {mantissa_bits, least_exponent};
+    const struct number_type type = {mantissa_bits, min_exponent};
 
     format(v, &type, text);
 }

@@ -42,6 +42,7 @@ dcpk_status dcpk_map_put(struct dcpk_map *map, const char *key, size_t n, uint64
                          bool *existed, uint64_t *found, struct dcpk_error *err);
 /* The hash of n bytes with the key of this process, for other tables; seed: any number. */
 uint64_t dcpk_map_hash(const void *data, size_t n, uint64_t seed);
+/* False, *value untouched: not there. */
 bool dcpk_map_get(const struct dcpk_map *map, const char *key, size_t n, uint64_t *value);
 
 #endif

@@ -15,6 +15,7 @@ struct dcpk_sha256;
 
 /* Errors: DCPK_ENOMEM. */
 dcpk_status dcpk_sha256_new(struct dcpk_sha256 **hash, struct dcpk_error *err);
+/* The next n_bytes. */
 void dcpk_sha256_update(struct dcpk_sha256 *hash, const void *data, size_t n_bytes);
 /* The digest of all updates since the last one; the next update starts again. */
 void dcpk_sha256_digest(struct dcpk_sha256 *hash, uint8_t digest[DCPK_SHA256_BYTES]);

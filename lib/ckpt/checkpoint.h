@@ -170,11 +170,13 @@ dcpk_status dcpk_checkpoint_leave_out(struct dcpk_checkpoint *ckpt, bool is_obje
                                       const char *reason, struct dcpk_error *err);
 /* The reason why it is left out, or NULL. */
 const char *dcpk_checkpoint_tensor_left_out(const struct dcpk_checkpoint *ckpt, size_t tensor);
+/* The same of an object. */
 const char *dcpk_checkpoint_object_left_out(const struct dcpk_checkpoint *ckpt, size_t object);
 
 /* NULL when there is none, or it is left out. */
 const struct dcpk_tensor *dcpk_checkpoint_tensor(const struct dcpk_checkpoint *ckpt,
                                                  const char *key);
+/* The object of this key; NULL when there is none, or it is left out. */
 const struct dcpk_object *dcpk_checkpoint_object(const struct dcpk_checkpoint *ckpt,
                                                  const char *key);
 
@@ -228,6 +230,7 @@ const struct dcpk_chunk_run *dcpk_checkpoint_chunk_run(const struct dcpk_checkpo
 dcpk_status dcpk_checkpoint_load_object(struct dcpk_checkpoint *ckpt,
                                         const struct dcpk_object *object, struct dcpk_arena *arena,
                                         const struct dcpk_value **value, struct dcpk_error *err);
+/* Its tensors hold the places of their bytes. */
 dcpk_status dcpk_checkpoint_outline_object(struct dcpk_checkpoint *ckpt,
                                            const struct dcpk_object *object,
                                            struct dcpk_arena *arena,
@@ -237,7 +240,8 @@ dcpk_status dcpk_checkpoint_outline_object(struct dcpk_checkpoint *ckpt,
 dcpk_status dcpk_checkpoint_show_object(struct dcpk_checkpoint *ckpt,
                                         const struct dcpk_object *object, struct dcpk_arena *arena,
                                         const struct dcpk_value **value, struct dcpk_error *err);
-bool dcpk_object_is_large(const struct dcpk_object *object);
+bool dcpk_object_is_large(const struct dcpk_object *object); /* past DCPK_MAX_LOADED_BYTES */
+/* Reads state that is kept outside items (common.pt). */
 dcpk_status dcpk_checkpoint_load_common(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
                                         const struct dcpk_value **value, struct dcpk_error *err);
 
@@ -245,6 +249,7 @@ dcpk_status dcpk_checkpoint_load_common(struct dcpk_checkpoint *ckpt, struct dcp
 dcpk_status dcpk_checkpoint_load_item(struct dcpk_checkpoint *ckpt,
                                       const struct dcpk_object *object, struct dcpk_arena *arena,
                                       const struct dcpk_value **value, struct dcpk_error *err);
+/* As dcpk_checkpoint_outline_object. */
 dcpk_status dcpk_checkpoint_outline_item(struct dcpk_checkpoint *ckpt,
                                          const struct dcpk_object *object, struct dcpk_arena *arena,
                                          const struct dcpk_value **value, struct dcpk_error *err);
@@ -272,6 +277,7 @@ bool dcpk_checkpoint_skips_private(struct dcpk_checkpoint *ckpt, const char *nam
  * arena; duplicate keys are DCPK_EFORMAT. */
 dcpk_status dcpk_checkpoint_add_tensor(struct dcpk_checkpoint *ckpt,
                                        const struct dcpk_tensor *tensor, struct dcpk_error *err);
+/* The same of an object. */
 dcpk_status dcpk_checkpoint_add_object(struct dcpk_checkpoint *ckpt,
                                        const struct dcpk_object *object, struct dcpk_error *err);
 /* *file: the number by which places name it. */

@@ -6,7 +6,6 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/checked.h"
-#include "lib/base/order.h"
 #include "lib/ckpt/format.h"
 
 dcpk_status dcpk_checkpoint_add_view(struct dcpk_checkpoint *ckpt, const struct dcpk_tensor *tensor,

@@ -31,7 +31,7 @@ struct dcpk_integrity {
     struct dcpk_file_sum *files;
     size_t n_files;
 };
-void dcpk_integrity_release(struct dcpk_integrity *list);
+void dcpk_integrity_release(struct dcpk_integrity *list); /* zeroed: a no-op */
 
 /*
  * Read the list in a store that has one. A missing "algorithm" is sha256, as for Megatron; names

@@ -27,11 +27,11 @@ struct dcpk_family_settings {
     const char *family; /* NULL: detected */
     bool without_mtp;   /* leave MTP layers out */
     /* Only for outputs: */
-    const char *config;       /* a configuration that is laid under ours; NULL: none */
-    const char *assets;       /* a folder of tokenizer files, which are copied; NULL: none */
-    int64_t vocab_size;       /* rows of the vocabulary; 0: by config, else by args */
-    enum dcpk_dtype dtype;    /* of weights; DCPK_DTYPE_NONE: as they are stored */
-    uint64_t most_file_bytes; /* of tensors in a file; 0: the format's own */
+    const char *config;      /* a configuration that is laid under ours; NULL: none */
+    const char *assets;      /* a folder of tokenizer files, which are copied; NULL: none */
+    int64_t vocab_size;      /* rows of the vocabulary; 0: by config, else by args */
+    enum dcpk_dtype dtype;   /* of weights; DCPK_DTYPE_NONE: as they are stored */
+    uint64_t max_file_bytes; /* of tensors in a file; 0: the format's own */
 };
 
 /* Zeroed: nothing. Borrowed until the checkpoint is closed. lib/job/give_options.h sets them. */

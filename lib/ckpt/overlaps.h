@@ -4,6 +4,7 @@
 #define DCPK_LIB_CKPT_OVERLAPS_H
 
 #include "lib/ckpt/checkpoint.h"
+#include "lib/tensor/piece.h"
 
 /*
  * Mark aliases: is_alias[i] is set for chunk i, is_alias[n_chunks + i] for object i, for all but
@@ -19,5 +20,16 @@ dcpk_status dcpk_find_aliases(const struct dcpk_checkpoint *ckpt, bool *is_alias
  * O(n log n).
  */
 dcpk_status dcpk_check_overlaps(const struct dcpk_checkpoint *ckpt, struct dcpk_error *err);
+
+/*
+ * True if tensors a and b (or views) consist of the same bytes: one dtype, the same boxes at the
+ * same places in the same order. Chunks without bytes (left out by zarr) have no place to share.
+ */
+bool dcpk_tensors_are_aliases(const struct dcpk_checkpoint *ckpt, uint32_t a, uint32_t b);
+
+/* True if two lists of pieces put the same bytes in the same places. A fill has no bytes to
+ * share. */
+bool dcpk_pieces_are_aliases(const struct dcpk_checkpoint *ckpt, const struct dcpk_piece *a,
+                             size_t n_a, const struct dcpk_piece *b, size_t n_b);
 
 #endif

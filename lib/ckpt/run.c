@@ -115,11 +115,10 @@ int64_t dcpk_run_path_iteration(const char *path)
     return iteration;
 }
 
-dcpk_status dcpk_run_look(const char *name, int flags, enum dcpk_path_kind *kind,
-                          struct dcpk_error *err)
+dcpk_status dcpk_run_look(const char *name, enum dcpk_path_kind *kind, struct dcpk_error *err)
 {
     struct dcpk_path path = {DCPK_PATH_NOTHING, 0};
-    const dcpk_status st = dcpk_path_look(AT_FDCWD, name, flags, &path, err);
+    const dcpk_status st = dcpk_path_look(AT_FDCWD, name, 0, &path, err);
 
     *kind = path.kind;
     return st;
@@ -138,7 +137,7 @@ dcpk_status dcpk_run_find_mark(const char *folder, const struct dcpk_format *con
 
         if (path == NULL)
             return err->status;
-        st = dcpk_run_look(path, 0, &kind, err);
+        st = dcpk_run_look(path, &kind, err);
         dcpk_free(path);
     }
     *found = kind == DCPK_PATH_FILE;
@@ -299,7 +298,7 @@ dcpk_status dcpk_run_find(const char *path, const struct dcpk_format *const *for
     struct dcpk_run found = {.iteration = DCPK_ITERATION_UNKNOWN};
     enum dcpk_path_kind kind;
     bool is_checkpoint = false;
-    dcpk_status st = dcpk_run_look(path, 0, &kind, err);
+    dcpk_status st = dcpk_run_look(path, &kind, err);
 
     if (st == DCPK_OK && kind == DCPK_PATH_NOTHING)
         st = dcpk_foreign_check_address(path, err);
@@ -326,7 +325,7 @@ dcpk_status dcpk_run_find(const char *path, const struct dcpk_format *const *for
         st = err->status;
         goto out;
     }
-    st = dcpk_run_look(found.folder, 0, &kind, err);
+    st = dcpk_run_look(found.folder, &kind, err);
     if (st == DCPK_OK && kind != DCPK_PATH_FOLDER)
         st = no_iteration(path, formats, found.folder, err);
 out:
@@ -349,11 +348,11 @@ const char *dcpk_run_split(const char *path, char archive[DCPK_RUN_PATH_BYTES])
         return NULL;
     }
     snprintf(archive, DCPK_RUN_PATH_BYTES, "%s", path);
-    if (dcpk_run_look(path, 0, &kind, &ignored) == DCPK_OK && kind != DCPK_PATH_NOTHING)
+    if (dcpk_run_look(path, &kind, &ignored) == DCPK_OK && kind != DCPK_PATH_NOTHING)
         return NULL;
     for (char *colon = strchr(archive, ':'); colon != NULL; colon = strchr(colon + 1, ':')) {
         *colon = '\0';
-        if (dcpk_run_look(archive, 0, &kind, &ignored) == DCPK_OK && kind == DCPK_PATH_FILE)
+        if (dcpk_run_look(archive, &kind, &ignored) == DCPK_OK && kind == DCPK_PATH_FILE)
             return path + (colon - archive) + 1;
         *colon = ':';
     }
@@ -443,7 +442,7 @@ dcpk_status dcpk_run_open(const char *path, const struct dcpk_opening *opening,
     const char *inner = NULL;
     char archive[DCPK_RUN_PATH_BYTES];
     enum dcpk_path_kind kind;
-    dcpk_status st = dcpk_run_look(path, 0, &kind, err);
+    dcpk_status st = dcpk_run_look(path, &kind, err);
 
     if (st == DCPK_OK && kind == DCPK_PATH_NOTHING)
         inner = dcpk_run_split(path, archive);
@@ -481,7 +480,7 @@ bool dcpk_run_is_model(const char *path, const struct dcpk_format *const *format
     struct dcpk_run run;
     int n;
 
-    if (dcpk_run_look(path, 0, &kind, &ignored) != DCPK_OK)
+    if (dcpk_run_look(path, &kind, &ignored) != DCPK_OK)
         return false;
     if (kind == DCPK_PATH_FILE) {
         const struct dcpk_format *format =

@@ -159,7 +159,7 @@ static dcpk_status is_run(const char *path, const struct dcpk_format *const *for
 {
     enum dcpk_path_kind kind;
     bool is_checkpoint = false;
-    dcpk_status st = dcpk_run_look(path, 0, &kind, err);
+    dcpk_status st = dcpk_run_look(path, &kind, err);
 
     if (st == DCPK_OK && kind == DCPK_PATH_FOLDER)
         st = dcpk_run_find_mark(path, formats, &is_checkpoint, err);
@@ -264,7 +264,7 @@ dcpk_status dcpk_run_choose(const char *path, int64_t iteration,
     enum dcpk_path_kind kind;
     bool is_run_folder, is_inner;
     char *folder = NULL;
-    dcpk_status st = dcpk_run_look(path, 0, &kind, err);
+    dcpk_status st = dcpk_run_look(path, &kind, err);
 
     if (st == DCPK_OK && strlen(path) >= DCPK_RUN_PATH_BYTES - sizeof "/iter_" - 20)
         st = dcpk_fail(err, DCPK_EUSAGE, "the path '%.100s...' is too long", path);
@@ -289,7 +289,7 @@ dcpk_status dcpk_run_choose(const char *path, int64_t iteration,
     } else {
         snprintf(chosen, DCPK_RUN_PATH_BYTES, "%s", folder);
         if (!is_inner) /* opening an archive reports what is missing in it */
-            st = dcpk_run_look(folder, 0, &kind, err);
+            st = dcpk_run_look(folder, &kind, err);
         if (st == DCPK_OK && !is_inner && kind != DCPK_PATH_FOLDER)
             st = no_such(path, iteration, formats, err);
     }

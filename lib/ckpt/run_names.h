@@ -12,9 +12,8 @@
 int dcpk_run_trimmed(const char *path);
 /* The last component of path[0 .. n_path) and its length. */
 const char *dcpk_run_last_name(const char *path, int n_path, int *n);
-/* Finds the kind of entry at a path; flags: of fstatat. Errors: DCPK_EIO. */
-dcpk_status dcpk_run_look(const char *name, int flags, enum dcpk_path_kind *kind,
-                          struct dcpk_error *err);
+/* Finds the kind of entry at a path, of a link that of its target. Errors: DCPK_EIO. */
+dcpk_status dcpk_run_look(const char *name, enum dcpk_path_kind *kind, struct dcpk_error *err);
 /* Finds a file in the folder that marks a checkpoint, or a folder of one. */
 dcpk_status dcpk_run_find_mark(const char *folder, const struct dcpk_format *const *formats,
                                bool *found, struct dcpk_error *err);

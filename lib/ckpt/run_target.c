@@ -58,7 +58,7 @@ static dcpk_status check_run_folder(const char *out, int64_t iteration,
     enum dcpk_path_kind kind;
     bool is_checkpoint;
 
-    if (dcpk_run_look(out, 0, &kind, err) != DCPK_OK ||
+    if (dcpk_run_look(out, &kind, err) != DCPK_OK ||
         dcpk_run_find_mark(out, formats, &is_checkpoint, err) != DCPK_OK)
         return err->status;
     if (kind == DCPK_PATH_FILE || kind == DCPK_PATH_OTHER)
@@ -119,7 +119,7 @@ static dcpk_status is_there(const char *around, int64_t iteration, bool *there,
 
     if (folder == NULL)
         return err->status;
-    st = dcpk_run_look(folder, 0, &kind, err);
+    st = dcpk_run_look(folder, &kind, err);
     dcpk_free(folder);
     *there = kind == DCPK_PATH_FOLDER;
     return st;
@@ -160,7 +160,7 @@ dcpk_status dcpk_run_judge_tracker(struct dcpk_run *run, struct dcpk_error *err)
     if (run->tracker == NULL)
         return DCPK_OK;
     run->fate = DCPK_TRACKER_WRITTEN;
-    st = dcpk_run_look(run->tracker, 0, &kind, err);
+    st = dcpk_run_look(run->tracker, &kind, err);
     if (st != DCPK_OK || kind == DCPK_PATH_NOTHING)
         return st;
     around = tracker_folder(run, err);
@@ -220,7 +220,7 @@ dcpk_status dcpk_run_target_model(const char *out, struct dcpk_run *run, struct 
                               .tracker_was = DCPK_ITERATION_UNKNOWN};
     enum dcpk_path_kind kind;
 
-    if (dcpk_run_look(out, 0, &kind, err))
+    if (dcpk_run_look(out, &kind, err))
         goto out;
     if (out[0] == '\0') {
         dcpk_fail(err, DCPK_EUSAGE, "the name of the output folder is empty");
@@ -257,7 +257,7 @@ dcpk_status dcpk_run_is_archive(const char *out, bool *is_archive, struct dcpk_e
         is_other = is_other || dcpk_ends_with(out, others[i]);
     if ((!is_tar && !is_other) || n == (int)strlen(ARCHIVE_SUFFIX))
         return DCPK_OK;
-    if (dcpk_run_look(out, 0, &kind, err) != DCPK_OK)
+    if (dcpk_run_look(out, &kind, err) != DCPK_OK)
         return err->status;
     if (is_other && kind != DCPK_PATH_FOLDER)
         return dcpk_fail(err, DCPK_EUSAGE,

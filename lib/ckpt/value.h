@@ -105,7 +105,7 @@ static inline uint32_t dcpk_unfold_limit(uint64_t stored_bytes)
 }
 /* The unfolded size of one node alone, and of a whole value that was read (NULL: 0). */
 uint64_t dcpk_value_unfolded_node(const struct dcpk_value *v);
-uint64_t dcpk_value_unfolded(const struct dcpk_value *v);
+uint64_t dcpk_value_unfolded(const struct dcpk_value *v); /* of all nodes, shared ones each time */
 
 /* Constant values, for tables. */
 #define DCPK_CONST_NONE                                                                            \
@@ -132,9 +132,11 @@ uint64_t dcpk_value_unfolded(const struct dcpk_value *v);
 /* Makers: NULL and err on failure (memory only). Contents are borrowed unless noted; they must live
  * in the same or an older arena. */
 const struct dcpk_value *dcpk_value_none(void);
-const struct dcpk_value *dcpk_value_bool(bool b);
+const struct dcpk_value *dcpk_value_bool(bool b); /* constant: never NULL */
+/* An INT. */
 const struct dcpk_value *dcpk_value_int(struct dcpk_arena *arena, int64_t i,
                                         struct dcpk_error *err);
+/* A new FLOAT. */
 const struct dcpk_value *dcpk_value_float(struct dcpk_arena *arena, double f,
                                           struct dcpk_error *err);
 const struct dcpk_value *dcpk_value_str(struct dcpk_arena *arena, const char *text,
@@ -169,12 +171,13 @@ const struct dcpk_value *dcpk_value_at(const struct dcpk_value *seq,
 /* Attributes of an argparse.Namespace (or any object whose BUILD state is a dict): that dict, or
  * NULL. */
 const struct dcpk_value *dcpk_value_attrs(const struct dcpk_value *object);
+/* True if v is an object of that class. */
 bool dcpk_value_is_object(const struct dcpk_value *v, const char *module, const char *name);
 /* Typed reads: false, out untouched, when absent or of another kind (as_int takes a bool as 0 or 1;
  * as_float an int). */
 bool dcpk_value_as_int(const struct dcpk_value *v, int64_t *out);
-bool dcpk_value_as_float(const struct dcpk_value *v, double *out);
-bool dcpk_value_as_bool(const struct dcpk_value *v, bool *out);
+bool dcpk_value_as_float(const struct dcpk_value *v, double *out); /* an INT is converted */
+bool dcpk_value_as_bool(const struct dcpk_value *v, bool *out);    /* only a BOOL */
 /* True if it is absent (NULL), or None. */
 bool dcpk_value_is_none(const struct dcpk_value *v);
 /* True if a dict (NULL: none) has a member of that name, and it is True. */

@@ -2,7 +2,6 @@
 /* value_json.c - inert values as JSON for people and tools. */
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "lib/base/hex.h"
 #include "lib/ckpt/value.h"

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* imports.h - the memory of other processes that a space has mapped, found again by its id. */
+/* imports.h - the memory of other processes that a device has mapped, found again by its id. */
 #ifndef DCPK_LIB_DEVICE_IMPORTS_H
 #define DCPK_LIB_DEVICE_IMPORTS_H
 
 #include "lib/base/error.h"
-#include "lib/device/device_space.h"
+#include "lib/device/device.h"
 
 struct dcpk_import {
     struct dcpk_import *next;
@@ -12,7 +12,7 @@ struct dcpk_import {
     void *at; /* where its base lies here */
 };
 
-/* The imports of one space. Zeros except for the functions and what they are given. */
+/* The imports of one device. Zeros except for the functions and what they are given. */
 struct dcpk_imports {
     struct dcpk_import *first; /* the latest */
     /* *at: where the memory is mapped. On failure nothing is. */

@@ -4,7 +4,7 @@
 #ifndef DCPK_LIB_DEVICE_LINK_H
 #define DCPK_LIB_DEVICE_LINK_H
 
-#include "lib/device/device_space.h"
+#include "lib/device/device.h"
 #include "lib/device/transport.h"
 
 /* n_bytes that go to a peer from `at`, or come from it to `at`. */
@@ -38,10 +38,10 @@ struct dcpk_link_ops {
     enum dcpk_memory_kind memory; /* that messages must lie in */
     size_t n_under_way;           /* exchanges that may be under way at a time: 1 or 2 */
 
-    /* Collective over the ranks of comm. space: where messages lie. Both are borrowed until close.
+    /* Collective over the ranks of comm. device: where messages lie. Both are borrowed until close.
      * Errors: DCPK_EUNSUPPORTED with the reason; DCPK_ENOMEM; DCPK_EIO. Where one rank fails others
      * may succeed. */
-    dcpk_status (*open)(struct dcpk_comm *comm, struct dcpk_space *space, struct dcpk_link **link,
+    dcpk_status (*open)(struct dcpk_comm *comm, struct dcpk_device *device, struct dcpk_link **link,
                         struct dcpk_error *err);
     /* Frees the link, without waiting for others. NULL is a no-op. */
     void (*close)(struct dcpk_link *link);

@@ -55,7 +55,7 @@ struct dcpk_strided_rows {
  *
  *     inner:   g0 g1 g2 g3 u0 u1 u2 u3      4 slices: (g0 u0) (g1 u1) (g2 u2) (g3 u3)
  */
-#define DCPK_MOST_SLICES 64 /* of any product, all ranks together */
+#define DCPK_MAX_SLICES 64 /* of any product, all ranks together */
 struct dcpk_matmul {
     enum dcpk_dtype dtype; /* of both factors */
     enum dcpk_dtype out;   /* F32: [n_slices, rows, columns]; dtype: n_slices is 1, rounded once */
@@ -369,6 +369,51 @@ struct dcpk_ops {
     /* x [rows, columns], rounded once. */
     void (*normal)(struct dcpk_math *math, const struct dcpk_normal *shape, float *x);
 };
+
+/*
+ * Members of dcpk_ops that compute, for headers and tables of those that implement them:
+ * X(member, prefix) for each. MAIN: what a library of a vendor may replace; OTHER: the rest of
+ * layers, losses, gradients and weights.
+ */
+#define DCPK_OPS_MAIN(X, prefix)                                                                   \
+    X(matmul, prefix)                                                                              \
+    X(matmul_input, prefix)                                                                        \
+    X(matmul_weight, prefix)                                                                       \
+    X(rmsnorm_weight, prefix)                                                                      \
+    X(attention, prefix)                                                                           \
+    X(attention_backward, prefix)
+#define DCPK_OPS_OTHER(X, prefix)                                                                  \
+    X(add_slices, prefix)                                                                          \
+    X(rmsnorm, prefix)                                                                             \
+    X(rmsnorm_input, prefix)                                                                       \
+    X(rope, prefix)                                                                                \
+    X(rope_backward, prefix)                                                                       \
+    X(swiglu, prefix)                                                                              \
+    X(swiglu_backward, prefix)                                                                     \
+    X(embedding, prefix)                                                                           \
+    X(embedding_weight, prefix)                                                                    \
+    X(router, prefix)                                                                              \
+    X(router_backward, prefix)                                                                     \
+    X(gather_rows, prefix)                                                                         \
+    X(combine, prefix)                                                                             \
+    X(combine_rows, prefix)                                                                        \
+    X(combine_probs, prefix)                                                                       \
+    X(cross_entropy_max, prefix)                                                                   \
+    X(cross_entropy_sums, prefix)                                                                  \
+    X(cross_entropy_labels, prefix)                                                                \
+    X(cross_entropy, prefix)                                                                       \
+    X(cross_entropy_backward, prefix)                                                              \
+    X(to_fixed, prefix)                                                                            \
+    X(from_fixed, prefix)                                                                          \
+    X(find_bad, prefix)                                                                            \
+    X(sum_squares, prefix)                                                                         \
+    X(adam, prefix)                                                                                \
+    X(sgd, prefix)                                                                                 \
+    X(normal, prefix)
+/* The prototype of a function called prefix_member, and its place in a table. */
+#define DCPK_OPS_DECLARE(member, prefix)                                                           \
+    __typeof__(*((struct dcpk_ops *)NULL)->member) prefix##_##member;
+#define DCPK_OPS_ROW(member, prefix) .member = prefix##_##member,
 
 /* Copy n_bytes once all that is queued is done, and wait. Errors: as of wait. */
 static inline dcpk_status dcpk_math_copy(struct dcpk_math *math, void *to, const void *from,

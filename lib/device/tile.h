@@ -14,7 +14,7 @@
  *             [ e e e e ]        ======>             [ e e e e ]
  *
  * from, to: enum dcpk_dtype. Equal: the bytes are copied as they are, any dtype. Different: each
- * element is cast as dcpk_device.cast does, both dcpk_dtype_is_float.
+ * element is cast as dcpk_host_kernels.cast does, both dcpk_dtype_is_float.
  * dst 0: nothing is stored; the elements are only read, for their fingerprint (from == to).
  *
  * Addresses are those of the process that runs the tile, also where the memory is imported. Both

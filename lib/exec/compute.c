@@ -9,7 +9,6 @@
  */
 #include <string.h>
 
-#include "lib/base/order.h"
 #include "lib/exec/slab.h"
 #include "lib/exec/workers.h"
 
@@ -83,7 +82,7 @@ static dcpk_status read_scales(struct dcpk_exec *exec, struct dcpk_worker *worke
     if (gather_tensor(exec, worker, tensor, box, codes, err))
         return err->status;
     if (dcpk_dtype_is_float(dtype))
-        return exec->device->cast(dtype, codes, DCPK_F32, scales, n, err);
+        return exec->kernels->cast(dtype, codes, DCPK_F32, scales, n, err);
     for (size_t i = 0; i < n; i++) {
         const uint32_t bits = exponent_bits(codes[i]);
 
@@ -109,7 +108,7 @@ static dcpk_status compute_sum(struct dcpk_exec *exec, struct dcpk_worker *worke
     float *out = (float *)(void *)worker->cast_from;
 
     if (gather_tensor(exec, worker, computed->values, box, worker->cast_to, err) ||
-        exec->device->cast(dtype, worker->cast_to, DCPK_F32, out, n, err))
+        exec->kernels->cast(dtype, worker->cast_to, DCPK_F32, out, n, err))
         return err->status;
     for (size_t i = 0; i < n; i++)
         out[i] += computed->addend;
@@ -143,8 +142,8 @@ static dcpk_status compute_product(struct dcpk_exec *exec, struct dcpk_worker *w
         gather_tensor(exec, worker, computed->values, &values_box, worker->cast_to, err))
         return err->status;
     for (uint64_t i = 0; i < n_all / n; i++)
-        exec->device->scale(&one, worker->cast_to + i * n_values, scales + i * n_scales,
-                            out + i * n);
+        exec->kernels->scale(&one, worker->cast_to + i * n_values, scales + i * n_scales,
+                             out + i * n);
     return DCPK_OK;
 }
 

@@ -7,7 +7,7 @@
 #include "lib/ckpt/format.h"
 #include "lib/ckpt/run.h"
 #include "lib/ckpt/side_file.h"
-#include "lib/device/device.h"
+#include "lib/device/host_kernels.h"
 
 struct dcpk_ranks;
 
@@ -22,7 +22,7 @@ struct dcpk_env {
     dcpk_run_open_file *open_file;            /* reads archives; NULL: none */
     /* Files next to a checkpoint that belong to it; the last has no name; NULL: none. */
     const struct dcpk_side_file *side_files;
-    const struct dcpk_device *device;
+    const struct dcpk_host_kernels *kernels;
 
     /* The resources of a job. */
     int n_threads; /* 0: the CPUs this process may use, at most 16 */

@@ -53,8 +53,8 @@ dcpk_status dcpk_exec_new(struct dcpk_checkpoint *ckpt, const struct dcpk_env *e
         memory_bytes = DCPK_EXEC_USUAL_MEMORY_BYTES;
     memory_bytes = dcpk_max_u64(memory_bytes, DCPK_EXEC_MIN_MEMORY_BYTES);
     made->ckpt = ckpt;
-    assert(env->device != NULL);
-    made->device = env->device;
+    assert(env->kernels != NULL);
+    made->kernels = env->kernels;
     made->progress = env->progress;
     made->ranks = env->ranks;
     made->unit_bytes = env->unit_bytes == 0 ? DCPK_UNIT_BYTES : env->unit_bytes;
@@ -323,4 +323,48 @@ dcpk_status dcpk_meter_end(struct dcpk_meter *meter, const struct dcpk_exec *exe
     }
     pthread_mutex_destroy(&meter->mutex);
     return st;
+}
+
+/* ---- boxes of a view into memory ---- */
+
+struct dcpk_view_reader {
+    struct dcpk_exec *exec;
+    const struct dcpk_view *view;
+    struct dcpk_worker *workers; /* the first one is used */
+    struct dcpk_box_tree pieces;
+};
+
+dcpk_status dcpk_view_reader_new(struct dcpk_exec *exec, const struct dcpk_view *view,
+                                 struct dcpk_view_reader **reader, struct dcpk_error *err)
+{
+    struct dcpk_view_reader *r = dcpk_alloc(sizeof *r, err);
+
+    if (r == NULL)
+        return err->status;
+    r->exec = exec;
+    r->view = view;
+    if (dcpk_piece_tree_build(view, &r->pieces, err) ||
+        (r->workers = dcpk_workers_new(exec, err)) == NULL) {
+        dcpk_view_reader_free(r);
+        return err->status;
+    }
+    *reader = r;
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_view_reader_read(struct dcpk_view_reader *reader, const struct dcpk_box *region,
+                                  void *out, struct dcpk_error *err)
+{
+    const struct dcpk_gather_from from = {reader->view, &reader->pieces};
+
+    return dcpk_gather(reader->exec, &reader->workers[0], &from, region, out, err);
+}
+
+void dcpk_view_reader_free(struct dcpk_view_reader *reader)
+{
+    if (reader == NULL)
+        return;
+    dcpk_box_tree_release(&reader->pieces);
+    dcpk_workers_free(reader->exec, reader->workers);
+    dcpk_free(reader);
 }

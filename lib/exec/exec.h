@@ -43,8 +43,7 @@ dcpk_status dcpk_exec_hash(struct dcpk_exec *exec, const struct dcpk_view *views
 /* The fingerprint of each view (lib/tensor/fingerprint.h); sums: n of them. In all else as
  * dcpk_exec_hash. */
 dcpk_status dcpk_exec_fingerprint(struct dcpk_exec *exec, const struct dcpk_view *views, size_t n,
-                                  uint64_t *sums, struct dcpk_exec_stats *stats,
-                                  struct dcpk_error *err);
+                                  uint64_t *sums, struct dcpk_error *err);
 
 /* The hash of an object, or why it has none. */
 struct dcpk_object_hash {
@@ -62,7 +61,7 @@ struct dcpk_object_hash {
  * holds.
  */
 dcpk_status dcpk_exec_hash_objects(struct dcpk_exec *exec, struct dcpk_object_hash *hashes,
-                                   struct dcpk_exec_stats *stats, struct dcpk_error *err);
+                                   struct dcpk_error *err);
 
 /* Outcome of comparing two views element by element. */
 struct dcpk_compare {
@@ -142,7 +141,7 @@ dcpk_status dcpk_exec_find_integrity(struct dcpk_exec *exec, bool *is_there,
  * listed and how many are not; those of reading.
  */
 dcpk_status dcpk_exec_check_integrity(struct dcpk_exec *exec, size_t *n_files,
-                                      struct dcpk_exec_stats *stats, struct dcpk_error *err);
+                                      struct dcpk_error *err);
 struct dcpk_integrity;
 /* Set the sums of a list of files of the checkpoint's store, which are all there. */
 dcpk_status dcpk_exec_sum_files(struct dcpk_exec *exec, struct dcpk_integrity *list,

@@ -158,8 +158,8 @@ static dcpk_status gather_side(struct dcpk_worker *worker, struct side *side,
     if (side->view->dtype == dtype)
         return DCPK_OK;
     side->data = side->cast;
-    return side->exec->device->cast(side->view->dtype, side->out, dtype, side->cast,
-                                    (size_t)dcpk_slab_elems(slab), err);
+    return side->exec->kernels->cast(side->view->dtype, side->out, dtype, side->cast,
+                                     (size_t)dcpk_slab_elems(slab), err);
 }
 
 /* Tensors that were cast are compared by value: the NaN that a cast makes does not matter. */

@@ -202,8 +202,7 @@ dcpk_status dcpk_exec_hash(struct dcpk_exec *exec, const struct dcpk_view *views
 }
 
 dcpk_status dcpk_exec_fingerprint(struct dcpk_exec *exec, const struct dcpk_view *views, size_t n,
-                                  uint64_t *sums, struct dcpk_exec_stats *stats,
-                                  struct dcpk_error *err)
+                                  uint64_t *sums, struct dcpk_error *err)
 {
     struct view_hashing h = {.exec = exec,
                              .views = views,
@@ -214,7 +213,7 @@ dcpk_status dcpk_exec_fingerprint(struct dcpk_exec *exec, const struct dcpk_view
 
     if (st == DCPK_OK)
         st = hash_views(&h, err);
-    st = dcpk_pass_end(&h.pass, stats, st);
+    st = dcpk_pass_end(&h.pass, NULL, st);
     view_hashing_release(&h);
     return st;
 }

@@ -160,7 +160,7 @@ static dcpk_status share_object_hashes(struct object_hashing *h, struct dcpk_obj
 }
 
 dcpk_status dcpk_exec_hash_objects(struct dcpk_exec *exec, struct dcpk_object_hash *hashes,
-                                   struct dcpk_exec_stats *stats, struct dcpk_error *err)
+                                   struct dcpk_error *err)
 {
     struct object_hashing h = {.exec = exec};
     dcpk_status st = dcpk_pass_begin(&h.pass, exec, err);
@@ -173,7 +173,7 @@ dcpk_status dcpk_exec_hash_objects(struct dcpk_exec *exec, struct dcpk_object_ha
         h.pass.context = &h;
         st = share_object_hashes(&h, hashes, dcpk_pass_run(&h.pass, err), err);
     }
-    st = dcpk_pass_end(&h.pass, stats, st);
+    st = dcpk_pass_end(&h.pass, NULL, st);
     for (int i = 0; h.hashers != NULL && i < exec->n_threads; i++)
         dcpk_hasher_free(h.hashers[i]);
     dcpk_free(h.hashers);

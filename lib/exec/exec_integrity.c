@@ -105,7 +105,7 @@ static dcpk_status share_sums(struct summing *s, dcpk_status st, struct dcpk_err
 
 /* Set the sums of n files of the checkpoint's store. */
 static dcpk_status sum_files(struct dcpk_exec *exec, struct dcpk_file_sum *sums, size_t n,
-                             struct dcpk_exec_stats *stats, struct dcpk_error *err)
+                             struct dcpk_error *err)
 {
     struct summing s = {.exec = exec, .n_files = n};
     dcpk_status st = dcpk_pass_begin(&s.pass, exec, err);
@@ -118,7 +118,7 @@ static dcpk_status sum_files(struct dcpk_exec *exec, struct dcpk_file_sum *sums,
         s.pass.context = &s;
         st = share_sums(&s, dcpk_pass_run(&s.pass, err), err);
     }
-    st = dcpk_pass_end(&s.pass, stats, st);
+    st = dcpk_pass_end(&s.pass, NULL, st);
     for (int i = 0; s.hashes != NULL && i < exec->n_threads; i++)
         dcpk_sha256_free(s.hashes[i]);
     dcpk_free(s.hashes);
@@ -205,7 +205,7 @@ dcpk_status dcpk_exec_find_integrity(struct dcpk_exec *exec, bool *is_there, str
 }
 
 dcpk_status dcpk_exec_check_integrity(struct dcpk_exec *exec, size_t *n_files,
-                                      struct dcpk_exec_stats *stats, struct dcpk_error *err)
+                                      struct dcpk_error *err)
 {
     struct dcpk_store *store = exec->ckpt->store;
     struct dcpk_integrity list = {0};
@@ -225,7 +225,7 @@ dcpk_status dcpk_exec_check_integrity(struct dcpk_exec *exec, size_t *n_files,
     }
     for (size_t i = 0; i < list.n_files; i++)
         got[i].name = list.files[i].name;
-    st = sum_files(exec, got, list.n_files, stats, err);
+    st = sum_files(exec, got, list.n_files, err);
     if (st == DCPK_OK)
         st = compare_file_sums(&list, got, err);
     if (st == DCPK_OK)
@@ -238,7 +238,7 @@ out:
 dcpk_status dcpk_exec_sum_files(struct dcpk_exec *exec, struct dcpk_integrity *list,
                                 struct dcpk_error *err)
 {
-    return sum_files(exec, list->files, list->n_files, NULL, err);
+    return sum_files(exec, list->files, list->n_files, err);
 }
 
 /* The list of the checkpoint's folder as the text of its file. */
@@ -249,7 +249,7 @@ static dcpk_status make_list(struct dcpk_exec *exec, struct dcpk_bytes *text, si
     dcpk_status st = dcpk_integrity_collect(exec->ckpt->store, &list, err);
 
     if (st == DCPK_OK)
-        st = sum_files(exec, list.files, list.n_files, NULL, err);
+        st = sum_files(exec, list.files, list.n_files, err);
     if (st == DCPK_OK) {
         dcpk_integrity_put(&list, text);
         *n_files = list.n_files;

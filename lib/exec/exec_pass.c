@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exec_pass.c - a pass over a checkpoint: tasks on all threads of all ranks. */
 #include <inttypes.h>
-#include <string.h>
 
 #include "lib/base/order.h"
 #include "lib/exec/same_checkpoint.h"

@@ -160,7 +160,7 @@ static dcpk_status read_part(const struct gather *g, const struct file_copy *fil
     if (dcpk_worker_read(worker, file->source, first, worker->scratch, (size_t)span_bytes(&part, 0),
                          err) != DCPK_OK)
         return err->status;
-    g->exec->device->copy(&part, worker->scratch, file->out + step->dst_bytes);
+    g->exec->kernels->copy(&part, worker->scratch, file->out + step->dst_bytes);
     return DCPK_OK;
 }
 
@@ -194,7 +194,7 @@ static dcpk_status read_copy(const struct gather *g, const struct file_copy *fil
     dcpk_status st = DCPK_OK;
 
     if (file->decoded != NULL) {
-        g->exec->device->copy(copy, file->decoded + file->first_bytes, file->out);
+        g->exec->kernels->copy(copy, file->decoded + file->first_bytes, file->out);
         return DCPK_OK;
     }
     do {
@@ -351,16 +351,16 @@ static dcpk_status cast_slab(const struct gather *g, const struct part *part,
     dcpk_copy_pair(elem_bytes, &landing.to, packed_out, &landing.to, landing.stride_bytes, &copy);
     dcpk_copy_simplify(&copy);
     if (part->dtype == g->view->dtype) { /* computed */
-        g->exec->device->copy(&copy, g->worker->cast_from, landing.at);
+        g->exec->kernels->copy(&copy, g->worker->cast_from, landing.at);
         return DCPK_OK;
     }
     if (wanted_bytes(&copy, 0) == run_bytes(&copy, true)) /* one run: cast straight into place */
-        return g->exec->device->cast(part->dtype, g->worker->cast_from, g->view->dtype, landing.at,
-                                     n_elems, err);
-    if (g->exec->device->cast(part->dtype, g->worker->cast_from, g->view->dtype, g->worker->cast_to,
-                              n_elems, err) != DCPK_OK)
+        return g->exec->kernels->cast(part->dtype, g->worker->cast_from, g->view->dtype, landing.at,
+                                      n_elems, err);
+    if (g->exec->kernels->cast(part->dtype, g->worker->cast_from, g->view->dtype,
+                               g->worker->cast_to, n_elems, err) != DCPK_OK)
         return err->status;
-    g->exec->device->copy(&copy, g->worker->cast_to, landing.at);
+    g->exec->kernels->copy(&copy, g->worker->cast_to, landing.at);
     return DCPK_OK;
 }
 
@@ -541,7 +541,7 @@ static void gather_literal(const struct gather *g)
     dcpk_row_major_strides(elem_bytes, g->view->shape, g->view->rank, stride_bytes);
     dcpk_copy_pair(elem_bytes, g->region, stride_bytes, g->region, g->stride_bytes, &copy);
     dcpk_copy_simplify(&copy);
-    g->exec->device->copy(
+    g->exec->kernels->copy(
         &copy, literal + index_offset(stride_bytes, g->region->offset, g->view->rank), g->out);
 }
 

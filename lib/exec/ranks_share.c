@@ -11,7 +11,7 @@
 #include "lib/base/checked.h"
 #include "lib/base/digest.h"
 #include "lib/base/order.h"
-#include "lib/device/device_space.h"
+#include "lib/device/device.h"
 #include "lib/exec/ranks_priv.h"
 
 dcpk_status dcpk_ranks_check_same(struct dcpk_ranks *ranks, uint64_t number, const char *what,

@@ -2,7 +2,6 @@
 /* remap.c - the way from shards to something that can be run, agreed on by all ranks. */
 #include "lib/exec/remap.h"
 
-#include <assert.h>
 #include <inttypes.h>
 
 #include "lib/base/alloc.h"

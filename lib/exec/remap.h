@@ -14,7 +14,7 @@
 #ifndef DCPK_LIB_EXEC_REMAP_H
 #define DCPK_LIB_EXEC_REMAP_H
 
-#include "lib/device/device_space.h"
+#include "lib/device/device.h"
 #include "lib/device/link.h"
 #include "lib/exec/ranks.h"
 #include "lib/plan/remap_plan.h"
@@ -28,11 +28,11 @@ enum dcpk_remap_path {
 #define DCPK_REMAP_STAGING_BYTES (UINT64_C(512) << 20)
 #define DCPK_REMAP_TIMEOUT_MS    120000 /* where none is given, of a wait for little work */
 
-/* Everything is borrowed until dcpk_remap_free. All but ranks, space and link is equal on all
+/* Everything is borrowed until dcpk_remap_free. All but ranks, device and link is equal on all
  * ranks. */
 struct dcpk_remap_options {
     struct dcpk_ranks *ranks; /* NULL: alone */
-    struct dcpk_space *space;
+    struct dcpk_device *device;
     struct dcpk_link *link; /* NULL: no staged path */
     enum dcpk_remap_path path;
     uint64_t staging_bytes; /* of all messages of a rank; 0: DCPK_REMAP_STAGING_BYTES */

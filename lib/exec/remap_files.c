@@ -3,7 +3,6 @@
  * all ranks; runs, and what they prove. */
 #include "lib/exec/remap_files.h"
 
-#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -101,7 +100,7 @@ static void choose_sizes(struct dcpk_remap_files *files)
     const uint64_t wanted = files->options.ring_bytes;
     uint64_t stage_bytes = wanted == 0 ? DCPK_REMAP_RING_BYTES : wanted;
 
-    stage_bytes = dcpk_max_u64(stage_bytes, DCPK_REMAP_LEAST_RING_BYTES) / FEED_N_STAGES;
+    stage_bytes = dcpk_max_u64(stage_bytes, DCPK_REMAP_MIN_RING_BYTES) / FEED_N_STAGES;
     files->slice_bytes = dcpk_min_u64(FEED_SLICE_BYTES, stage_bytes / FEED_STAGE_SLICES);
     files->slice_bytes = files->slice_bytes / 256 * 256;
     files->stage_bytes = stage_bytes / files->slice_bytes * files->slice_bytes;
@@ -254,7 +253,7 @@ dcpk_status dcpk_remap_files_new(const struct dcpk_remap_files_options *options,
     if (made != NULL) {
         made->options = *options;
         made->base.options = (struct dcpk_remap_options){.ranks = ranks,
-                                                         .space = options->space,
+                                                         .device = options->device,
                                                          .path = options->path,
                                                          .timeout_ms = options->timeout_ms,
                                                          .checks = options->checks};
@@ -295,29 +294,29 @@ const struct dcpk_remap_files_stats *dcpk_remap_files_stats(const struct dcpk_re
 static dcpk_status clear_sums(struct dcpk_remap *base, struct dcpk_error *err)
 {
     const size_t n_bytes = 2 * base->n_sums * sizeof *base->sums;
-    struct dcpk_space *space = base->options.space;
+    struct dcpk_device *device = base->options.device;
 
     if (base->sums == NULL)
         return DCPK_OK;
     memset(base->host_sums, 0, n_bytes);
-    if (space->ops->copy(space, QUEUE_MOVE, base->sums, base->host_sums, n_bytes, err))
+    if (device->ops->copy(device, QUEUE_MOVE, base->sums, base->host_sums, n_bytes, err))
         return err->status;
-    return dcpk_space_wait(space, QUEUE_MOVE, dcpk_remap_timeout(base), err);
+    return dcpk_device_wait(device, QUEUE_MOVE, dcpk_remap_timeout(base), err);
 }
 
 /* Add up what has landed here, and bring both sums to the host. */
 static dcpk_status sum_landed(struct dcpk_remap *base, struct dcpk_error *err)
 {
     const size_t n_bytes = 2 * base->n_sums * sizeof *base->sums;
-    struct dcpk_space *space = base->options.space;
+    struct dcpk_device *device = base->options.device;
 
     if (base->sums == NULL)
         return DCPK_OK;
     if (dcpk_remap_run_table(base, QUEUE_MOVE, base->units[0].landed, base->sums + base->n_sums,
                              err) ||
-        space->ops->copy(space, QUEUE_MOVE, base->host_sums, base->sums, n_bytes, err))
+        device->ops->copy(device, QUEUE_MOVE, base->host_sums, base->sums, n_bytes, err))
         return err->status;
-    return dcpk_space_wait(space, QUEUE_MOVE, dcpk_remap_timeout(base), err);
+    return dcpk_device_wait(device, QUEUE_MOVE, dcpk_remap_timeout(base), err);
 }
 
 /* Checks that every rank has given the number of its sums, and two sums for each: in a team as

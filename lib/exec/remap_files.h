@@ -2,7 +2,7 @@
 /* remap_files.h - tensors of a checkpoint's files go to shards in the memory of ranks: planned
  * once, run any number of times. */
 /*
- *   files --threads--> slots of host memory --copies--> ring of the space --tiles--> targets
+ *   files --threads--> slots of host memory --copies--> ring of the device --tiles--> targets
  *
  * Every byte that a target wants is read once, by one rank, in long runs; neighbours are read
  * together, and what no target wants is left out. De-striding, casts and the way to the ranks that
@@ -10,7 +10,7 @@
  * plain
  * row-major elements (encoded, strided, or left out as zero) are gathered by the
  * reading threads first, a slice at a time, so that a strided chunk larger than a slice is read
- * more than once. Where DEVICE memory is host memory (dcpk_space_ops.is_host) threads read
+ * more than once. Where DEVICE memory is host memory (dcpk_device_ops.is_host) threads read
  * into the ring.
  *
  * Ranks that cannot map each other's memory read apart: those that can are a team, and each team
@@ -32,21 +32,21 @@ struct dcpk_remap_view {
     struct dcpk_view view;
 };
 
-#define DCPK_REMAP_RING_BYTES       (UINT64_C(256) << 20)
-#define DCPK_REMAP_LEAST_RING_BYTES (UINT64_C(64) << 10)
+#define DCPK_REMAP_RING_BYTES     (UINT64_C(256) << 20)
+#define DCPK_REMAP_MIN_RING_BYTES (UINT64_C(64) << 10)
 
-/* Everything is borrowed until dcpk_remap_files_free. All but env, ckpt, views and space must be
+/* Everything is borrowed until dcpk_remap_files_free. All but env, ckpt, views and device must be
  * equal on all ranks; the checkpoints and views are the same ones, opened by each rank. */
 struct dcpk_remap_files_options {
     const struct dcpk_env *env;   /* device, n_threads, memory_bytes, progress (own bytes), ranks */
     struct dcpk_checkpoint *ckpt; /* checkpoint whose chunks cover its tensors */
     const struct dcpk_remap_view *views; /* no two of a name */
     size_t n_views;
-    struct dcpk_space *space;
+    struct dcpk_device *device;
     enum dcpk_remap_path path; /* STAGED: each rank reads all that it wants; DIRECT: one team */
     uint64_t ring_bytes;       /* 0: DCPK_REMAP_RING_BYTES */
     double read_bytes_a_second, link_bytes_a_second; /* of a rank, for the prediction; 0: none */
-    /* of the space's work, without progress; 0: as dcpk_remap_options. Ranks wait three times as
+    /* of the device's work, without progress; 0: as dcpk_remap_options. Ranks wait three times as
      * long for one another, and as long as a rank takes that reads all files at 10 MB/s. */
     int timeout_ms;
     bool checks; /* compare the fingerprints of what was stored and what has landed */
@@ -93,7 +93,7 @@ void dcpk_remap_files_free(struct dcpk_remap_files *files);
 const struct dcpk_remap_files_stats *dcpk_remap_files_stats(const struct dcpk_remap_files *files);
 
 /*
- * Collective: fill all targets. Their memory must be idle. All calls on the space come from the
+ * Collective: fill all targets. Their memory must be idle. All calls on the device come from the
  * calling thread; others read.
  * Errors, the same on all ranks: those of reading, naming file and tensor; DCPK_EFORMAT for a
  * checksum that differs; DCPK_ECANCELLED;

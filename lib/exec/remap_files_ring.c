@@ -11,8 +11,6 @@
  *   stream    [        |  load |        | load  |     load  ]  [ gathered load |   ...
  *             |<-------------------- stage ---------------->|  |<-- stage
  */
-#include <assert.h>
-#include <string.h>
 
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
@@ -374,21 +372,21 @@ static dcpk_status stage_load(struct dcpk_remap_files *files, size_t stage, size
 /* Memory for the ring, and for what is read before it is copied there. */
 static dcpk_status alloc_ring(struct dcpk_remap_files *files, struct dcpk_error *err)
 {
-    struct dcpk_space *space = files->base.options.space;
+    struct dcpk_device *device = files->base.options.device;
     void *at;
 
     files->n_ring_stages = dcpk_min_size(files->n_stages, FEED_N_STAGES);
     if (files->n_stages == 0)
         return DCPK_OK;
     files->stats.ring_bytes = files->n_ring_stages * files->stage_bytes;
-    if (space->ops->alloc(space, DCPK_MEMORY_DEVICE, (size_t)files->stats.ring_bytes, &at, err))
+    if (device->ops->alloc(device, DCPK_MEMORY_DEVICE, (size_t)files->stats.ring_bytes, &at, err))
         return err->status;
     files->ring = at;
-    if (space->ops->is_host)
+    if (device->ops->is_host)
         return DCPK_OK;
     files->n_slots = 2 * (size_t)files->exec->n_threads;
     files->stats.slot_bytes = files->n_slots * files->slice_bytes;
-    if (space->ops->alloc(space, DCPK_MEMORY_HOST, (size_t)files->stats.slot_bytes, &at, err))
+    if (device->ops->alloc(device, DCPK_MEMORY_HOST, (size_t)files->stats.slot_bytes, &at, err))
         return err->status;
     files->slots = at;
     return DCPK_OK;
@@ -417,14 +415,14 @@ dcpk_status dcpk_feed_make_ring(struct dcpk_remap_files *files, struct dcpk_erro
 
 void dcpk_feed_free_ring(struct dcpk_remap_files *files)
 {
-    struct dcpk_space *space = files->base.options.space;
+    struct dcpk_device *device = files->base.options.device;
 
     for (size_t s = 0; files->stages != NULL && s < files->n_stages; s++) {
-        space->ops->unload(space, files->stages[s].local);
-        space->ops->unload(space, files->stages[s].peers);
+        device->ops->unload(device, files->stages[s].local);
+        device->ops->unload(device, files->stages[s].peers);
     }
-    space->ops->free(space, files->ring);
-    space->ops->free(space, files->slots);
+    device->ops->free(device, files->ring);
+    device->ops->free(device, files->slots);
     dcpk_workers_free(files->exec, files->workers);
     dcpk_free(files->ranges);
 }

@@ -5,11 +5,10 @@
  *   caller    arrivals -> copy to the ring -> all of a stage is there: run its tiles -> done: the
  *             stage is free again
  *
- * The space is the caller's alone. It only asks whether work is done, and while it has nothing to
+ * The device is the caller's alone. It only asks whether work is done, and while it has nothing to
  * do and no thread reads (none could be started), it reads a slice itself.
  */
 #include <pthread.h>
-#include <string.h>
 
 #include "lib/base/alloc.h"
 #include "lib/base/clock.h"
@@ -224,7 +223,7 @@ static dcpk_status read_slices(struct feeder *f, int worker, struct dcpk_error *
 static dcpk_status take_arrivals(struct feeder *f, bool *moved, struct dcpk_error *err)
 {
     struct dcpk_remap_files *files = f->files;
-    struct dcpk_space *space = files->base.options.space;
+    struct dcpk_device *device = files->base.options.device;
 
     for (;;) {
         struct copying *copy = &f->copies[(f->first_copy + f->n_copies) % f->room];
@@ -245,10 +244,10 @@ static dcpk_status take_arrivals(struct feeder *f, bool *moved, struct dcpk_erro
             f->n_there[copy->slice.stage % FEED_N_STAGES]++;
             continue;
         }
-        if (space->ops->copy(space, QUEUE_COPY, place_in_ring(files, &copy->slice),
-                             files->slots + copy->slice.slot * files->slice_bytes,
-                             (size_t)files->slice_bytes, err) ||
-            space->ops->ticket(space, QUEUE_COPY, &copy->ticket, err))
+        if (device->ops->copy(device, QUEUE_COPY, place_in_ring(files, &copy->slice),
+                              files->slots + copy->slice.slot * files->slice_bytes,
+                              (size_t)files->slice_bytes, err) ||
+            device->ops->ticket(device, QUEUE_COPY, &copy->ticket, err))
             return err->status;
         f->n_copies++;
     }
@@ -257,13 +256,13 @@ static dcpk_status take_arrivals(struct feeder *f, bool *moved, struct dcpk_erro
 /* Free the slots of copies that are done. */
 static dcpk_status finish_copies(struct feeder *f, bool *moved, struct dcpk_error *err)
 {
-    struct dcpk_space *space = f->files->base.options.space;
+    struct dcpk_device *device = f->files->base.options.device;
 
     while (f->n_copies > 0) {
         const struct copying *copy = &f->copies[f->first_copy];
         bool done;
 
-        if (space->ops->poll(space, copy->ticket, &done, err))
+        if (device->ops->poll(device, copy->ticket, &done, err))
             return err->status;
         if (!done)
             return DCPK_OK;
@@ -284,7 +283,7 @@ static dcpk_status run_stages(struct feeder *f, bool *moved, struct dcpk_error *
 {
     struct dcpk_remap_files *files = f->files;
     struct dcpk_remap *base = &files->base;
-    struct dcpk_space *space = base->options.space;
+    struct dcpk_device *device = base->options.device;
 
     while (f->n_run < files->n_stages &&
            f->n_there[f->n_run % FEED_N_STAGES] == slices_of(files, f->n_run)) {
@@ -293,8 +292,8 @@ static dcpk_status run_stages(struct feeder *f, bool *moved, struct dcpk_error *
 
         if (dcpk_remap_run_table(base, QUEUE_MOVE, stage->peers, base->sums, err) ||
             dcpk_remap_run_table(base, QUEUE_LOCAL, stage->local, base->sums, err) ||
-            space->ops->ticket(space, QUEUE_MOVE, &running->peers, err) ||
-            space->ops->ticket(space, QUEUE_LOCAL, &running->local, err))
+            device->ops->ticket(device, QUEUE_MOVE, &running->peers, err) ||
+            device->ops->ticket(device, QUEUE_LOCAL, &running->local, err))
             return err->status;
         f->n_there[f->n_run % FEED_N_STAGES] = 0;
         f->n_run++;
@@ -306,14 +305,14 @@ static dcpk_status run_stages(struct feeder *f, bool *moved, struct dcpk_error *
 /* Give back the place of stages whose tiles are done. */
 static dcpk_status finish_stages(struct feeder *f, bool *moved, struct dcpk_error *err)
 {
-    struct dcpk_space *space = f->files->base.options.space;
+    struct dcpk_device *device = f->files->base.options.device;
 
     while (f->n_done < f->n_run) {
         const struct running *running = &f->running[f->n_done % FEED_N_STAGES];
         bool peers, local;
 
-        if (space->ops->poll(space, running->peers, &peers, err) ||
-            space->ops->poll(space, running->local, &local, err))
+        if (device->ops->poll(device, running->peers, &peers, err) ||
+            device->ops->poll(device, running->local, &local, err))
             return err->status;
         if (!peers || !local)
             return DCPK_OK;
@@ -326,7 +325,7 @@ static dcpk_status finish_stages(struct feeder *f, bool *moved, struct dcpk_erro
     return DCPK_OK;
 }
 
-/* Nothing is under way on the space: wait for an arrival, or read one where no thread does. */
+/* Nothing is under way on the device: wait for an arrival, or read one where no thread does. */
 static dcpk_status await_arrival(struct feeder *f, int worker, struct dcpk_error *err)
 {
     dcpk_status st = DCPK_OK;

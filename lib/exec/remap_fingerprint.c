@@ -28,11 +28,11 @@ struct reading {
 
 static void reading_release(struct reading *r)
 {
-    struct dcpk_space *space = r->remap->options.space;
+    struct dcpk_device *device = r->remap->options.device;
 
-    space->ops->unload(space, r->table);
-    space->ops->free(space, r->sums);
-    space->ops->free(space, r->host_sums);
+    device->ops->unload(device, r->table);
+    device->ops->free(device, r->sums);
+    device->ops->free(device, r->host_sums);
     dcpk_tile_list_release(&r->list);
     dcpk_remap_plan_free(r->plan);
     dcpk_arena_free(r->arena);
@@ -116,26 +116,26 @@ static dcpk_status reading_load(struct reading *r, struct dcpk_error *err)
 {
     const struct dcpk_tiles tiles = {
         .tiles = r->list.tiles, .words = r->list.words, .n = r->list.n};
-    struct dcpk_space *space = r->remap->options.space;
+    struct dcpk_device *device = r->remap->options.device;
 
     if (tiles.n == 0)
         return DCPK_OK;
-    return space->ops->load(space, &tiles, &r->table, err);
+    return device->ops->load(device, &tiles, &r->table, err);
 }
 
 /* Add up this rank's part of n_bytes of sums, into host_sums. */
 static dcpk_status reading_run(struct reading *r, size_t n_bytes, struct dcpk_error *err)
 {
-    struct dcpk_space *space = r->remap->options.space;
+    struct dcpk_device *device = r->remap->options.device;
 
-    if (space->ops->alloc(space, DCPK_MEMORY_DEVICE, n_bytes, &r->sums, err) ||
-        space->ops->alloc(space, DCPK_MEMORY_HOST, n_bytes, &r->host_sums, err))
+    if (device->ops->alloc(device, DCPK_MEMORY_DEVICE, n_bytes, &r->sums, err) ||
+        device->ops->alloc(device, DCPK_MEMORY_HOST, n_bytes, &r->host_sums, err))
         return err->status;
     memset(r->host_sums, 0, n_bytes);
-    if (space->ops->copy(space, QUEUE_MOVE, r->sums, r->host_sums, n_bytes, err) ||
-        (r->table != NULL && space->ops->run(space, QUEUE_MOVE, r->table, r->sums, err)) ||
-        space->ops->copy(space, QUEUE_MOVE, r->host_sums, r->sums, n_bytes, err) ||
-        dcpk_space_wait(space, QUEUE_MOVE, dcpk_remap_timeout(r->remap), err))
+    if (device->ops->copy(device, QUEUE_MOVE, r->sums, r->host_sums, n_bytes, err) ||
+        (r->table != NULL && device->ops->run(device, QUEUE_MOVE, r->table, r->sums, err)) ||
+        device->ops->copy(device, QUEUE_MOVE, r->host_sums, r->sums, n_bytes, err) ||
+        dcpk_device_wait(device, QUEUE_MOVE, dcpk_remap_timeout(r->remap), err))
         return err->status;
     return DCPK_OK;
 }

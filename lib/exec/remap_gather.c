@@ -13,7 +13,7 @@
 
 /* The memories of this rank so far. */
 struct exports {
-    struct dcpk_space *space;
+    struct dcpk_device *device;
     struct dcpk_memory_id *ids; /* owned */
     size_t n, capacity, latest;
     char *note;
@@ -47,8 +47,8 @@ static dcpk_status export_shard(struct exports *e, struct dcpk_shard *shard, str
     }
     if (dcpk_grow(&e->ids, &e->capacity, e->n, sizeof *e->ids, err))
         return err->status;
-    st = e->space->ops->export_memory(e->space, (const void *)(uintptr_t)first, (size_t)n_bytes,
-                                      &e->ids[e->n], &why);
+    st = e->device->ops->export_memory(e->device, (const void *)(uintptr_t)first, (size_t)n_bytes,
+                                       &e->ids[e->n], &why);
     if (st == DCPK_OK)
         shard->memory = (uint32_t)(e->latest = e->n++);
     else if (st == DCPK_EUNSUPPORTED)
@@ -79,7 +79,7 @@ static dcpk_status put_mine(struct dcpk_remap *remap, const struct dcpk_remap_sh
                             struct dcpk_bytes *out, struct dcpk_error *err)
 {
     struct exports e = {
-        .space = remap->options.space, .note = remap->note, .note_bytes = sizeof remap->note};
+        .device = remap->options.device, .note = remap->note, .note_bytes = sizeof remap->note};
     struct dcpk_bytes shards = {0};
     dcpk_status st;
 
@@ -210,7 +210,7 @@ dcpk_status dcpk_remap_gather(struct dcpk_remap *remap, const struct dcpk_remap_
 /* Map the memories of the other ranks. row[r]: all of rank r's is mapped. */
 static dcpk_status map_memories(struct dcpk_remap *remap, uint8_t *row, struct dcpk_error *err)
 {
-    struct dcpk_space *space = remap->options.space;
+    struct dcpk_device *device = remap->options.device;
 
     memset(row, 1, (size_t)remap->n_ranks);
     for (size_t i = 0; i < remap->n_memories; i++) {
@@ -221,7 +221,7 @@ static dcpk_status map_memories(struct dcpk_remap *remap, uint8_t *row, struct d
 
         if (memory->holder == remap->self)
             continue;
-        st = space->ops->import_memory(space, &memory->id, &at, &why);
+        st = device->ops->import_memory(device, &memory->id, &at, &why);
         memory->is_mapped = st == DCPK_OK;
         if (st == DCPK_OK) {
             memory->shift = (uint64_t)(uintptr_t)at - memory->id.base;

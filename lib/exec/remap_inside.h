@@ -7,7 +7,7 @@
 #include "lib/plan/remap_rounds.h"
 #include "lib/plan/remap_tiles.h"
 
-/* Queues of the space. Moves inside a rank have one of their own: they take the memory's time,
+/* Queues of the device. Moves inside a rank have one of their own: they take the memory's time,
  * moves to peers the link's. Messages wait for neither. */
 enum { QUEUE_MOVE, QUEUE_LOCAL, QUEUE_PACK, QUEUE_UNPACK };
 
@@ -46,7 +46,7 @@ struct dcpk_remap {
     struct dcpk_remap_plan *plan;
     struct remap_unit *units;
     struct dcpk_remap_rounds *rounds; /* of each unit; NULL once tables are made */
-    uint8_t *staging;                 /* of the space */
+    uint8_t *staging;                 /* of the device */
     uint64_t *sums, *host_sums;       /* stored, then landed, of a unit's tensors */
     size_t n_sums;                    /* of each of the two */
     struct dcpk_remap_stats stats;

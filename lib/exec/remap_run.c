@@ -14,16 +14,16 @@ dcpk_status dcpk_remap_run_table(struct dcpk_remap *remap, int queue,
                                  const struct dcpk_table *table, uint64_t *sums,
                                  struct dcpk_error *err)
 {
-    struct dcpk_space *space = remap->options.space;
+    struct dcpk_device *device = remap->options.device;
 
     if (table == NULL)
         return DCPK_OK;
-    return space->ops->run(space, queue, table, sums, err);
+    return device->ops->run(device, queue, table, sums, err);
 }
 
 static dcpk_status wait_for(struct dcpk_remap *remap, int queue, struct dcpk_error *err)
 {
-    return dcpk_space_wait(remap->options.space, queue, dcpk_remap_timeout(remap), err);
+    return dcpk_device_wait(remap->options.device, queue, dcpk_remap_timeout(remap), err);
 }
 
 dcpk_status dcpk_remap_drain(struct dcpk_remap *remap, dcpk_status st, struct dcpk_error *err)
@@ -33,7 +33,7 @@ dcpk_status dcpk_remap_drain(struct dcpk_remap *remap, dcpk_status st, struct dc
     for (int queue = 0; queue < DCPK_N_QUEUES; queue++) {
         struct dcpk_error why = DCPK_ERROR_INIT;
 
-        if (dcpk_space_wait(remap->options.space, queue, timeout_ms, &why) == DCPK_OK)
+        if (dcpk_device_wait(remap->options.device, queue, timeout_ms, &why) == DCPK_OK)
             continue;
         timeout_ms = 0; /* the others have had that time, too */
         if (st == DCPK_OK)
@@ -146,13 +146,13 @@ static dcpk_status run_rounds(struct dcpk_remap *remap, const struct remap_unit 
 static dcpk_status move_unit(struct dcpk_remap *remap, const struct remap_unit *unit,
                              struct dcpk_error *err)
 {
-    struct dcpk_space *space = remap->options.space;
+    struct dcpk_device *device = remap->options.device;
     const size_t sums_bytes = 2 * remap->n_sums * sizeof *remap->sums;
     dcpk_status st = DCPK_OK;
 
     if (remap->sums != NULL) {
         memset(remap->host_sums, 0, sums_bytes);
-        st = space->ops->copy(space, QUEUE_MOVE, remap->sums, remap->host_sums, sums_bytes, err);
+        st = device->ops->copy(device, QUEUE_MOVE, remap->sums, remap->host_sums, sums_bytes, err);
         if (st == DCPK_OK) /* for the other queue, too */
             st = wait_for(remap, QUEUE_MOVE, err);
     }
@@ -194,7 +194,7 @@ static dcpk_status compare_unit_sums(const struct dcpk_remap *remap, size_t u,
 /* Collective: add up what has landed, and compare. */
 static dcpk_status check_unit(struct dcpk_remap *remap, size_t u, struct dcpk_error *err)
 {
-    struct dcpk_space *space = remap->options.space;
+    struct dcpk_device *device = remap->options.device;
     const size_t sums_bytes = 2 * remap->n_sums * sizeof *remap->sums;
     struct dcpk_bytes all = {0};
     dcpk_status st;
@@ -202,7 +202,7 @@ static dcpk_status check_unit(struct dcpk_remap *remap, size_t u, struct dcpk_er
     st = dcpk_remap_run_table(remap, QUEUE_MOVE, remap->units[u].landed,
                               remap->sums + remap->n_sums, err);
     if (st == DCPK_OK)
-        st = space->ops->copy(space, QUEUE_MOVE, remap->host_sums, remap->sums, sums_bytes, err);
+        st = device->ops->copy(device, QUEUE_MOVE, remap->host_sums, remap->sums, sums_bytes, err);
     st = dcpk_remap_drain(remap, st, err);
     st = dcpk_ranks_share_each(remap->options.ranks, remap->host_sums, sums_bytes, &all, st, err);
     if (st == DCPK_OK)

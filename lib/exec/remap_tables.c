@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* remap_tables.c - a plan as tables of tiles with the addresses of this rank: direct moves,
  * messages to pack and unpack, and what is read again to be checked. */
-#include <assert.h>
-#include <string.h>
 
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
@@ -20,7 +18,7 @@ static dcpk_status table_load(struct dcpk_remap *remap, const struct dcpk_tile_l
                               enum dcpk_pace pace, struct dcpk_table **table,
                               struct dcpk_error *err)
 {
-    struct dcpk_space *space = remap->options.space;
+    struct dcpk_device *device = remap->options.device;
     const struct dcpk_tiles tiles = {list->tiles, list->words, list->n, pace};
 
     if (list->n == 0)
@@ -29,7 +27,7 @@ static dcpk_status table_load(struct dcpk_remap *remap, const struct dcpk_tile_l
     remap->stats.table_bytes += list->n * sizeof *list->tiles;
     if (list->words != NULL)
         remap->stats.table_bytes += list->n * sizeof *list->words;
-    return space->ops->load(space, &tiles, table, err);
+    return device->ops->load(device, &tiles, table, err);
 }
 
 /* One side of `box` in a shard; another rank's in the mapping of its memory. */
@@ -273,7 +271,7 @@ static uint64_t message_place(const struct dcpk_remap *remap, bool is_sent,
     uint64_t first = 0, end = 0, n_bytes = 0;
 
     if (remap->options.link->ops->memory != DCPK_MEMORY_DEVICE &&
-        !remap->options.space->ops->is_host)
+        !remap->options.device->ops->is_host)
         return 0;
     for (size_t i = 0; i < n; i++) {
         const uint64_t at = part_place(remap, is_sent, &parts[i], &n_bytes);
@@ -411,7 +409,7 @@ static dcpk_status make_rounds(struct dcpk_remap *remap, struct dcpk_error *err)
 /* Memory for the messages, and a unit's rounds as tables and exchanges. */
 static dcpk_status load_staged(struct dcpk_remap *remap, struct dcpk_error *err)
 {
-    struct dcpk_space *space = remap->options.space;
+    struct dcpk_device *device = remap->options.device;
     const uint64_t stride = widest_message(remap);
     void *at;
 
@@ -420,8 +418,8 @@ static dcpk_status load_staged(struct dcpk_remap *remap, struct dcpk_error *err)
             return dcpk_fail(err, DCPK_EUNSUPPORTED, "other ranks need a link, and here is none");
     remap->stats.staging_bytes = slot_count(remap) * stride;
     if (stride > 0) {
-        if (space->ops->alloc(space, remap->options.link->ops->memory,
-                              (size_t)remap->stats.staging_bytes, &at, err))
+        if (device->ops->alloc(device, remap->options.link->ops->memory,
+                               (size_t)remap->stats.staging_bytes, &at, err))
             return err->status;
         remap->staging = at;
     }
@@ -440,7 +438,7 @@ static dcpk_status load_staged(struct dcpk_remap *remap, struct dcpk_error *err)
 /* Numbers for the fingerprints of the unit with the most tensors. */
 dcpk_status dcpk_remap_make_sums(struct dcpk_remap *remap, struct dcpk_error *err)
 {
-    struct dcpk_space *space = remap->options.space;
+    struct dcpk_device *device = remap->options.device;
     const struct dcpk_remap_plan *plan = remap->plan;
     void *at;
 
@@ -449,12 +447,12 @@ dcpk_status dcpk_remap_make_sums(struct dcpk_remap *remap, struct dcpk_error *er
                                                          plan->units[u].first_tensor);
     if (!remap->options.checks || remap->n_sums == 0)
         return DCPK_OK;
-    if (space->ops->alloc(space, DCPK_MEMORY_DEVICE, 2 * remap->n_sums * sizeof *remap->sums, &at,
-                          err))
+    if (device->ops->alloc(device, DCPK_MEMORY_DEVICE, 2 * remap->n_sums * sizeof *remap->sums, &at,
+                           err))
         return err->status;
     remap->sums = at;
-    if (space->ops->alloc(space, DCPK_MEMORY_HOST, 2 * remap->n_sums * sizeof *remap->sums, &at,
-                          err))
+    if (device->ops->alloc(device, DCPK_MEMORY_HOST, 2 * remap->n_sums * sizeof *remap->sums, &at,
+                           err))
         return err->status;
     remap->host_sums = at;
     return DCPK_OK;
@@ -486,23 +484,23 @@ dcpk_status dcpk_remap_make_tables(struct dcpk_remap *remap, struct dcpk_error *
 
 void dcpk_remap_free_tables(struct dcpk_remap *remap)
 {
-    struct dcpk_space *space = remap->options.space;
+    struct dcpk_device *device = remap->options.device;
 
     for (size_t u = 0; remap->units != NULL && u < remap->plan->n_units; u++) {
         struct remap_unit *unit = &remap->units[u];
 
-        space->ops->unload(space, unit->local);
-        space->ops->unload(space, unit->peers);
-        space->ops->unload(space, unit->landed);
+        device->ops->unload(device, unit->local);
+        device->ops->unload(device, unit->peers);
+        device->ops->unload(device, unit->landed);
         for (size_t k = 0; unit->rounds != NULL && k < unit->n_rounds; k++) {
-            space->ops->unload(space, unit->rounds[k].pack);
-            space->ops->unload(space, unit->rounds[k].unpack);
+            device->ops->unload(device, unit->rounds[k].pack);
+            device->ops->unload(device, unit->rounds[k].unpack);
         }
     }
     free_rounds(remap);
-    /* After a failure messages may still be under way: the space frees it at its end. */
+    /* After a failure messages may still be under way: the device frees it at its end. */
     if (remap->options.link == NULL || !remap->options.link->is_broken)
-        space->ops->free(space, remap->staging);
-    space->ops->free(space, remap->sums);
-    space->ops->free(space, remap->host_sums);
+        device->ops->free(device, remap->staging);
+    device->ops->free(device, remap->sums);
+    device->ops->free(device, remap->host_sums);
 }

@@ -28,4 +28,13 @@ double dcpk_stats_norm(const struct dcpk_stats *stats); /* L2 */
 dcpk_status dcpk_exec_stats_of(struct dcpk_exec *exec, const struct dcpk_view *views, size_t n,
                                struct dcpk_stats *stats, struct dcpk_error *err);
 
+#define DCPK_PLACE_TEXT_BYTES 1024
+
+/*
+ * Look through every stored tensor of floats. *n_bad: how many hold NaN or Inf; place: the first
+ * one of the first of them, as "key[1, 4, 8] = nan". Errors: those of reading.
+ */
+dcpk_status dcpk_exec_find_nonfinite(struct dcpk_exec *exec, uint64_t *n_bad,
+                                     char place[DCPK_PLACE_TEXT_BYTES], struct dcpk_error *err);
+
 #endif

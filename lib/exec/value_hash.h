@@ -5,7 +5,7 @@
 
 #include "lib/base/digest.h"
 #include "lib/ckpt/value.h"
-#include "lib/device/device.h"
+#include "lib/device/host_kernels.h"
 
 /*
  * The hash of a value is the XXH3-128 of its form: a letter, and then its content or the hashes of

@@ -128,7 +128,7 @@ static dcpk_status term_gather(const struct term_read *r, void *out, struct dcpk
 static dcpk_status sum_slab(const struct dcpk_weighted_sum *sum, struct term_read *r, float *out,
                             struct dcpk_error *err)
 {
-    const struct dcpk_device *device = sum->terms[0].of.exec->device;
+    const struct dcpk_host_kernels *kernels = sum->terms[0].of.exec->kernels;
     const size_t n = (size_t)dcpk_slab_elems(r->region);
 
     for (size_t t = 0; t < sum->n_terms; t++) {
@@ -139,12 +139,12 @@ static dcpk_status sum_slab(const struct dcpk_weighted_sum *sum, struct term_rea
             x = (float *)(void *)r->term->workers[r->lane].buffer;
         if (term_gather(r, x, err))
             return err->status;
-        device->add_term(r->term->of.weight, x, t == 0, out, n);
+        kernels->add_term(r->term->of.weight, x, t == 0, out, n);
     }
     return DCPK_OK;
 }
 
-static size_t least_buffer(const struct dcpk_weighted_sum *sum, int lane)
+static size_t min_buffer(const struct dcpk_weighted_sum *sum, int lane)
 {
     size_t n_bytes = SIZE_MAX;
 
@@ -159,7 +159,7 @@ static dcpk_status sum_region(const struct dcpk_weighted_sum *sum, size_t view, 
     struct term_read r = {.view = view, .lane = lane};
     struct dcpk_slabs slabs;
 
-    dcpk_slabs_cut(region, sizeof *out, least_buffer(sum, lane), &slabs);
+    dcpk_slabs_cut(region, sizeof *out, min_buffer(sum, lane), &slabs);
     for (uint64_t i = 0; i < slabs.n; i++) {
         struct dcpk_box slab;
 

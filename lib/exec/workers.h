@@ -24,7 +24,7 @@ struct dcpk_located {
 #define DCPK_LOCATED_LOCKS 64
 struct dcpk_exec {
     struct dcpk_checkpoint *ckpt; /* borrowed */
-    const struct dcpk_device *device;
+    const struct dcpk_host_kernels *kernels;
     struct dcpk_progress progress;
     struct dcpk_ranks *ranks; /* borrowed; NULL: alone */
     struct dcpk_chunk_index *index;

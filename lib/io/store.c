@@ -34,9 +34,9 @@ dcpk_status dcpk_store_new(const struct dcpk_store_ops *ops, const char *path, i
     memcpy(s->path, path, strlen(path) + 1);
     s->ops = ops;
     s->fd = fd;
-    s->most_open = DCPK_STORE_MAX_OPEN;
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur / 2 < s->most_open)
-        s->most_open = limit.rlim_cur < 4 ? 1 : (size_t)limit.rlim_cur / 2;
+    s->max_open = DCPK_STORE_MAX_OPEN;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur / 2 < s->max_open)
+        s->max_open = limit.rlim_cur < 4 ? 1 : (size_t)limit.rlim_cur / 2;
     pthread_mutex_init(&s->lock, NULL); /* cannot fail with default attributes */
     pthread_cond_init(&s->idle, NULL);
     *store = s;

@@ -47,7 +47,7 @@ dcpk_status dcpk_store_add_range(struct dcpk_store *store, const char *name, uin
 
 /* Something a person should know about how the bytes are read; copied. NULL when there is none. */
 dcpk_status dcpk_store_set_note(struct dcpk_store *store, const char *note, struct dcpk_error *err);
-const char *dcpk_store_note(const struct dcpk_store *store);
+const char *dcpk_store_note(const struct dcpk_store *store); /* NULL: none; borrowed until close */
 
 /*
  * Sources that lie packed may be much larger than what holds them: text and pickles of at most
@@ -103,8 +103,9 @@ struct dcpk_folder;
 bool dcpk_store_leads_to_private(const struct dcpk_store *store, const char *name,
                                  const struct dcpk_folder *out);
 
+/* Its name in the store; borrowed. */
 const char *dcpk_source_name(const struct dcpk_source *source);
-uint64_t dcpk_source_bytes(const struct dcpk_source *source);
+uint64_t dcpk_source_bytes(const struct dcpk_source *source); /* length when it was opened */
 /* limit_bytes, or less where the store limits what becomes values. */
 uint64_t dcpk_source_value_limit(const struct dcpk_source *source, uint64_t limit_bytes);
 /* Step through the sources found so far, in any order: the one after `source`, NULL: the first.
@@ -129,6 +130,7 @@ struct dcpk_reader {
                         size_t n_bytes, struct dcpk_error *err);
     void *context;
 };
+/* Calls it; NULL: dcpk_source_read. */
 dcpk_status dcpk_reader_read(const struct dcpk_reader *reader, struct dcpk_source *source,
                              uint64_t offset_bytes, void *out, size_t n_bytes,
                              struct dcpk_error *err);

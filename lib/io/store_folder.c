@@ -86,7 +86,7 @@ static dcpk_status open_source_locked(struct dcpk_source *source, struct dcpk_er
     struct dcpk_store *store = source->store;
 
     while (source->fd < 0) {
-        if (store->n_open < store->most_open) {
+        if (store->n_open < store->max_open) {
             /* O_NONBLOCK: had a pipe taken the file's place, opening it would wait for a writer */
             source->fd =
                 openat(store->fd, source->name, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);

@@ -60,8 +60,8 @@ struct dcpk_store {
     struct dcpk_map by_name; /* -> pointer to the source; keys are the sources' names */
     struct dcpk_source *sources;
     struct dcpk_source *open[DCPK_STORE_MAX_OPEN];
-    size_t n_open, most_open; /* half of what the process may open: outputs need some as well */
-    uint64_t clock;           /* counts reads, for last_used */
+    size_t n_open, max_open; /* half of what the process may open: outputs need some as well */
+    uint64_t clock;          /* counts reads, for last_used */
 };
 
 /* fd is taken on success. */

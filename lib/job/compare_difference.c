@@ -73,7 +73,7 @@ dcpk_status dcpk_comparing_add(struct dcpk_comparing *c, struct dcpk_differences
         part->n_only[DCPK_B]++;
     else if (list == &c->report->differences)
         part->n_different++;
-    if (list->n++ >= c->policy->most_kept)
+    if (list->n++ >= c->policy->max_kept)
         return DCPK_OK;
     copy = dcpk_arena_alloc(arena, sizeof *copy, err);
     if (copy == NULL)

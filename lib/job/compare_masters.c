@@ -3,7 +3,6 @@
 #include <inttypes.h>
 
 #include "lib/base/alloc.h"
-#include "lib/base/order.h"
 #include "lib/job/compare_priv.h"
 
 /*

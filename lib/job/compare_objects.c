@@ -2,10 +2,8 @@
 /* compare_objects.c - objects that share a key, as stored: two items are compared once, whatever
  * keys they have. */
 #include <inttypes.h>
-#include <string.h>
 
 #include "lib/base/alloc.h"
-#include "lib/base/order.h"
 #include "lib/ckpt/format.h"
 #include "lib/job/compare_priv.h"
 

@@ -302,11 +302,11 @@ static const char *word_faithful(struct dcpk_arena *arena, const struct dcpk_dif
 static const struct dcpk_policy policies[] = {
     [DCPK_COMPARE_SAME] = {.first = DCPK_A,
                            .keeps_tolerated = true,
-                           .most_kept = UINT64_MAX,
+                           .max_kept = UINT64_MAX,
                            .pair_param = dcpk_pair_param_same,
                            .weigh = weigh_same},
     [DCPK_COMPARE_FAITHFUL] = {.first = DCPK_B,
-                               .most_kept = DCPK_MAX_KEPT,
+                               .max_kept = DCPK_MAX_KEPT,
                                .pair_param = dcpk_pair_param_faithful,
                                .weigh = weigh_faithful,
                                .word = word_faithful},

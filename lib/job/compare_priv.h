@@ -46,7 +46,7 @@ struct dcpk_param_pair;
 struct dcpk_policy {
     enum dcpk_side first; /* side that gives the order of differences */
     bool keeps_tolerated;
-    uint64_t most_kept; /* differences */
+    uint64_t max_kept; /* differences */
     /* Pairs the tensors of two parameters of one name (compare_tensors.c). */
     dcpk_status (*pair_param)(struct dcpk_comparing *c, const struct dcpk_param_pair *pair,
                               struct dcpk_error *err);
@@ -109,8 +109,6 @@ dcpk_status dcpk_comparing_print(struct dcpk_comparing *c, const char **text,
 dcpk_status dcpk_comparing_refuse(struct dcpk_comparing *c, const char *name,
                                   struct dcpk_error *err, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
-/* Put the answer in words, once all is compared (compare_verdict.c). */
-dcpk_status dcpk_comparing_verdict(struct dcpk_comparing *c, struct dcpk_error *err);
 /* The same of two tensors: `a` and `b` are what their views are. */
 dcpk_status dcpk_comparing_add_tensor(struct dcpk_comparing *c, struct dcpk_differences *list,
                                       const struct dcpk_difference *d,
@@ -123,6 +121,7 @@ enum dcpk_compare_part dcpk_comparing_part(const char *name, const char *part, b
 
 /* Pair all tensors of two models, and those that are stored. */
 dcpk_status dcpk_comparing_params(struct dcpk_comparing *c, struct dcpk_error *err);
+/* Pairs all stored tensors of two checkpoints by key. */
 dcpk_status dcpk_comparing_all_stored(struct dcpk_comparing *c, struct dcpk_error *err);
 /* Two stored tensors of one key. */
 dcpk_status dcpk_comparing_stored(struct dcpk_comparing *c, const struct dcpk_tensor *const of[2],
@@ -130,11 +129,13 @@ dcpk_status dcpk_comparing_stored(struct dcpk_comparing *c, const struct dcpk_te
 /* Compare the elements of all that was paired: measure how far they are apart, and find the places;
  * or bit for bit in A's dtype, and the masters of each side with its weights. */
 dcpk_status dcpk_comparing_measure(struct dcpk_comparing *c, struct dcpk_error *err);
+/* Compares bit for bit. */
 dcpk_status dcpk_comparing_bits(struct dcpk_comparing *c, struct dcpk_error *err);
 
+/* Appends a copy of *pair; texts and views are borrowed. Errors: DCPK_ENOMEM. */
 dcpk_status dcpk_pairs_add(struct dcpk_tensor_pairs *pairs, const struct dcpk_tensor_pair *pair,
                            struct dcpk_error *err);
-/* The weights of a model, and their masters (compare_pairs.c). part: of each pair. Errors:
+/* The weights of a model, and their masters (compare_elements.c). part: of each pair. Errors:
  * DCPK_EMISMATCH where the two are not of one shape. */
 dcpk_status dcpk_pairs_add_masters(struct dcpk_tensor_pairs *pairs, const struct dcpk_model *model,
                                    const char *part, struct dcpk_error *err);
@@ -177,6 +178,7 @@ struct dcpk_dicts {
     enum dcpk_subject subject; /* of the entries */
     const struct dcpk_value *of[2];
 };
+/* Compares key by key; as whole values where one is not a dict. */
 dcpk_status dcpk_comparing_dicts(struct dcpk_comparing *c, const struct dcpk_dicts *dicts,
                                  struct dcpk_error *err);
 
@@ -194,12 +196,14 @@ dcpk_status dcpk_comparing_configs(struct dcpk_comparing *c, struct dcpk_error *
 dcpk_status dcpk_comparing_find_groups(struct dcpk_comparing *c, struct dcpk_error *err);
 /* The groups of all parameters; of one, by its number on each side. */
 dcpk_status dcpk_comparing_groups(struct dcpk_comparing *c, struct dcpk_error *err);
+/* The group of one parameter; nothing where a side has no groups. */
 dcpk_status dcpk_comparing_member(struct dcpk_comparing *c, const uint32_t param[2],
                                   struct dcpk_error *err);
 /* Extra states by name (compare_extra_states.c): as objects; or so that a conversion may have lost
  * them.
  */
 dcpk_status dcpk_comparing_extra_states(struct dcpk_comparing *c, struct dcpk_error *err);
+/* A must have those of B where its format keeps any. */
 dcpk_status dcpk_comparing_converted_extra_states(struct dcpk_comparing *c, struct dcpk_error *err);
 
 /* ---- what is stored (compare_objects.c, compare_rest.c, compare_files.c) ---- */
@@ -216,6 +220,7 @@ dcpk_status dcpk_comparing_object(struct dcpk_comparing *c, const struct dcpk_ob
  * under another name is not reported again.
  */
 dcpk_status dcpk_comparing_rest_tensors(struct dcpk_comparing *c, struct dcpk_error *err);
+/* The second, of a strict comparison. */
 dcpk_status dcpk_comparing_rest(struct dcpk_comparing *c, struct dcpk_error *err);
 /* Files next to the tensors and objects. */
 struct dcpk_range {
@@ -226,6 +231,7 @@ struct dcpk_range {
 dcpk_status dcpk_ranges_compare(const struct dcpk_range range[2],
                                 const struct dcpk_progress *progress, uint64_t *first,
                                 struct dcpk_error *err);
+/* Compares the side files of both checkpoints by name. */
 dcpk_status dcpk_comparing_files(struct dcpk_comparing *c, struct dcpk_error *err);
 
 #endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* compare_values.c - compares values of training state, and dicts entry by entry. */
 #include <stdio.h>
-#include <string.h>
 
 #include "lib/base/alloc.h"
 #include "lib/job/compare_priv.h"

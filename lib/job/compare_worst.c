@@ -2,7 +2,6 @@
 /* compare_worst.c - finds where two tensors are furthest apart, under the stored key, and sorts by
  * it. */
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

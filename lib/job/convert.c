@@ -52,7 +52,7 @@ static bool changes_something(const struct dcpk_convert_options *options)
            ((options->flags & DCPK_CONVERT_WEIGHTS_ONLY) != 0 && !options->to->is_model) ||
            (options->given.decisions & ~(unsigned)DCPK_ACCEPT_GTP) != 0 ||
            options->target.family.dtype != DCPK_DTYPE_NONE ||
-           options->target.family.most_file_bytes > 0;
+           options->target.family.max_file_bytes > 0;
 }
 
 /* A checkpoint that keeps nothing of a run (Megatron-FSDP v2's own save_checkpoint) has the

@@ -6,12 +6,12 @@
 
 #include "lib/base/json.h"
 #include "lib/ckpt/format.h"
+#include "lib/ckpt/output.h"
 #include "lib/ckpt/run.h"
 #include "lib/exec/exec.h"
 #include "lib/exec/ranks.h"
 #include "lib/job/compare.h"
 #include "lib/job/give_options.h"
-#include "lib/job/overflow.h"
 #include "lib/job/verdict.h"
 #include "lib/job/verify.h"
 #include "lib/rules/rules.h"
@@ -47,6 +47,13 @@ struct dcpk_convert_options {
     const char *model_prefix, *state_prefix; /* NULL: the format's own */
     /* The run that will load OUT; `impl` follows rules.impl. */
     struct dcpk_target target;
+};
+
+/* Finite elements that a cast to a narrower dtype makes infinite. */
+struct dcpk_overflow {
+    uint64_t n_elems; /* finite in the source, infinite in the output */
+    uint64_t n_tensors;
+    enum dcpk_dtype dtype; /* in which they are; where there are any */
 };
 
 /* A conversion under way. All but `options` is owned by it; zero it before use. */

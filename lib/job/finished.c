@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "lib/base/alloc.h"
-#include "lib/ckpt/alias.h"
+#include "lib/ckpt/overlaps.h"
 #include "lib/exec/ranks.h"
 #include "lib/job/compare_priv.h"
 #include "lib/job/output_job.h"

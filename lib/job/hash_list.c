@@ -128,7 +128,7 @@ static dcpk_status list_fingerprint_views(struct dcpk_exec *exec, const struct d
 {
     uint64_t *sums = dcpk_arena_array(list->arena, n, sizeof *sums, err);
 
-    if (sums == NULL || dcpk_exec_fingerprint(exec, views, n, sums, NULL, err))
+    if (sums == NULL || dcpk_exec_fingerprint(exec, views, n, sums, err))
         return err->status;
     for (size_t i = 0; i < n; i++)
         for (size_t b = 0; b < DCPK_FINGERPRINT_BYTES; b++)
@@ -194,7 +194,7 @@ static dcpk_status add_objects(struct dcpk_exec *exec, const struct dcpk_checkpo
     const size_t n = ckpt->n_objects;
     struct dcpk_object_hash *hashes = dcpk_arena_array(list->arena, n, sizeof *hashes, err);
 
-    if (hashes == NULL || dcpk_exec_hash_objects(exec, hashes, NULL, err))
+    if (hashes == NULL || dcpk_exec_hash_objects(exec, hashes, err))
         return err->status;
     for (size_t i = 0; i < n; i++)
         list->items[list->n++] = (struct dcpk_hashed){.key = ckpt->objects[i].key,

@@ -58,7 +58,7 @@ struct dcpk_hash_list {
      */
     uint8_t whole[DCPK_SHA256_BYTES];
 };
-void dcpk_hash_list_release(struct dcpk_hash_list *list);
+void dcpk_hash_list_release(struct dcpk_hash_list *list); /* zeroed: a no-op */
 
 /* Hash every stored tensor and object of ckpt, exec's checkpoint, and its common state; the list
  * borrows keys and shapes from it. Errors: those of reading. */

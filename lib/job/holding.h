@@ -39,7 +39,7 @@ dcpk_status dcpk_holding_of_output(struct dcpk_holding *h, const struct dcpk_out
 dcpk_status dcpk_holding_of_edits(struct dcpk_holding *h, struct dcpk_checkpoint *ckpt,
                                   const struct dcpk_edit_item *items, struct dcpk_error *err);
 void dcpk_holding_of_checkpoint(struct dcpk_holding *h, struct dcpk_checkpoint *ckpt);
-void dcpk_holding_release(struct dcpk_holding *h);
+void dcpk_holding_release(struct dcpk_holding *h); /* zeroed: a no-op */
 
 /* key: n bytes. */
 bool dcpk_holding_tensor(const struct dcpk_holding *h, const char *key, size_t n,

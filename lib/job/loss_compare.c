@@ -11,8 +11,8 @@
 
 /* Noise is one sample of what rounding does: two programs may be several of it apart. */
 #define NOISE_MULTIPLE 10
-#define MOST_NOISE     1e-2 /* of a loss; a run with more has diverged */
-#define MOST_ROUNDED   5e-4 /* of a loss: four digits, "1.000" */
+#define MAX_NOISE      1e-2 /* of a loss; a run with more has diverged */
+#define MAX_ROUNDED    5e-4 /* of a loss: four digits, "1.000" */
 
 const char *const dcpk_loss_part_names[DCPK_N_LOSS_PARTS] = {
     [DCPK_CONSUMED_SAMPLES] = "consumed_samples",
@@ -62,7 +62,7 @@ static bool loss_is_coarse(const struct dcpk_logged *a, const struct dcpk_logged
 {
     const double size = fmax(fabs(a->value), fabs(b->value));
 
-    return size > 0 && fmax(a->rounded, b->rounded) > MOST_ROUNDED * size;
+    return size > 0 && fmax(a->rounded, b->rounded) > MAX_ROUNDED * size;
 }
 
 /* The larger noise of two steps; 0 where none was measured. Sets row->is_loud. */
@@ -71,7 +71,7 @@ static double row_noise(struct dcpk_loss_row *row)
     const double size = fmin(fabs(row->a->loss.value), fabs(row->b->loss.value));
     const double noise = fmax(row->a->loss_noise.value, row->b->loss_noise.value);
 
-    row->is_loud = !(noise <= MOST_NOISE * size);
+    row->is_loud = !(noise <= MAX_NOISE * size);
     return row->is_loud ? 0 : noise;
 }
 

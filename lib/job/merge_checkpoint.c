@@ -6,7 +6,6 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/bytes.h"
-#include "lib/base/order.h"
 #include "lib/ckpt/seen.h"
 #include "lib/job/merge_priv.h"
 #include "lib/tensor/chunks.h"

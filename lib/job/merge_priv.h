@@ -30,7 +30,7 @@ struct dcpk_merge {
     struct dcpk_checkpoint *ckpt; /* the sum */
 };
 
-/* ---- merge_args.c ---- */
+/* ---- merge.c ---- */
 
 /* See by args how each input stores its weights, and set its norm_addend. Errors: DCPK_EUNSUPPORTED
  * for rows in another order than the first one's. */

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "lib/base/alloc.h"
-#include "lib/base/text.h"
 #include "lib/ckpt/integrity.h"
 #include "lib/ckpt/overlaps.h"
 #include "lib/job/modify_priv.h"

@@ -8,7 +8,6 @@
 #include "lib/job/npy.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 #include "lib/base/alloc.h"
 #include "lib/base/bytes.h"
@@ -160,7 +159,7 @@ static size_t npy_pick(const struct npy_writing *w, const struct dcpk_box *box, 
         count *= (size_t)copy.extent[copy.rank++];
     }
     dcpk_row_major_strides(elem_bytes, copy.extent, copy.rank, copy.dst_stride_bytes);
-    w->options->device->copy(&copy, from, w->elems);
+    w->options->kernels->copy(&copy, from, w->elems);
     return count;
 }
 
@@ -170,7 +169,7 @@ static dcpk_status npy_put_elems(const struct npy_writing *w, size_t n, struct d
 
     if (w->wide == NULL)
         return w->options->put(w->options->context, w->elems, n * elem_bytes, err);
-    if (w->options->device->cast(w->view->dtype, w->elems, DCPK_F32, w->wide, n, err) != DCPK_OK)
+    if (w->options->kernels->cast(w->view->dtype, w->elems, DCPK_F32, w->wide, n, err) != DCPK_OK)
         return err->status;
     return w->options->put(w->options->context, w->wide, n * dcpk_dtype_bytes(DCPK_F32), err);
 }

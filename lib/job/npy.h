@@ -12,7 +12,7 @@ enum {
 
 struct dcpk_npy_options {
     unsigned flags;
-    const struct dcpk_device *device;
+    const struct dcpk_host_kernels *kernels;
     /* Takes the file, piece by piece. */
     dcpk_status (*put)(void *context, const void *data, size_t n_bytes, struct dcpk_error *err);
     void *context;

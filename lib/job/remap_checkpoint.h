@@ -25,7 +25,7 @@ struct dcpk_remap_job_options {
      * of reading, for the sums and for the load. */
     struct dcpk_env env;
     int n_ranks;
-    const struct dcpk_space_ops *space;
+    const struct dcpk_device_ops *device;
     const struct dcpk_link_ops *link; /* opened where the path needs one; NULL: none */
     enum dcpk_remap_path path;
     struct dcpk_placing from, to;

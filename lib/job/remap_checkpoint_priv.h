@@ -3,7 +3,6 @@
  *
  *   remap_rank.c         a rank's device, link and engine
  *   remap_held.c         one layout in its memory
- *   remap_steps.c        load, there, back
  *   remap_checkpoint.c   the job of a process: model, layouts, fingerprints; starts its ranks
  */
 #ifndef DCPK_LIB_JOB_REMAP_CHECKPOINT_PRIV_H
@@ -30,10 +29,10 @@ struct dcpk_remap_job {
 struct dcpk_remap_rank {
     struct dcpk_remap_job *job;
     struct dcpk_ranks *ranks; /* NULL: alone */
-    struct dcpk_space *space;
+    struct dcpk_device *device;
     struct dcpk_link *link; /* NULL: not opened */
     double link_bytes_a_second;
-    uint64_t most_bytes;              /* that a rank holds under the first layout */
+    uint64_t max_bytes;               /* that a rank holds under the first layout */
     bool proven;                      /* by the last step */
     struct dcpk_remap_result *result; /* NULL: another rank of this process reports */
 };
@@ -73,11 +72,11 @@ struct dcpk_remap_held {
     uint32_t *tensor;          /* of each shard; owned */
     size_t n_shards, capacity, n_places;
     int64_t *copy;              /* by tensor: which one the rank has part of; -1: none */
-    uint8_t *at;                /* of the space */
+    uint8_t *at;                /* of the device */
     uint64_t n_bytes;           /* 0: the rank holds nothing */
     struct dcpk_table *reading; /* fingerprints of all shards */
-    uint64_t *sums;             /* of the space, by tensor */
-    uint64_t *host_sums;        /* the same in host memory of the space: no copy of it blocks */
+    uint64_t *sums;             /* of the device, by tensor */
+    uint64_t *host_sums;        /* the same in host memory of the device: no copy of it blocks */
 };
 
 /* Find what the rank holds, take memory for it, and make ready what sums it up. Not collective.
@@ -86,19 +85,14 @@ dcpk_status dcpk_remap_held_make(struct dcpk_remap_rank *rank, const struct dcpk
                                  struct dcpk_remap_held *held, struct dcpk_error *err);
 void dcpk_remap_held_release(struct dcpk_remap_held *held); /* zeroed: a no-op */
 
-/* Collective: feed it from the files. most_bytes: that a rank holds, equal on all. *stats: except
+/* Collective: feed it from the files. max_bytes: that a rank holds, equal on all. *stats: except
  * `note`, which is gone. */
-dcpk_status dcpk_remap_held_load(struct dcpk_remap_held *held, uint64_t most_bytes,
+dcpk_status dcpk_remap_held_load(struct dcpk_remap_held *held, uint64_t max_bytes,
                                  struct dcpk_remap_files_stats *stats, struct dcpk_error *err);
 /* Overwrite all of it. Not collective. */
 dcpk_status dcpk_remap_held_wipe(struct dcpk_remap_held *held, struct dcpk_error *err);
 /* Collective: hold every copy against the files; what differs goes into `step`. */
 dcpk_status dcpk_remap_held_prove(struct dcpk_remap_held *held, struct dcpk_remap_step *step,
                                   struct dcpk_error *err);
-
-/* ---- remap_steps.c ---- */
-
-/* Runs one of `ranks`. Collective. context: the struct dcpk_remap_job. */
-dcpk_status dcpk_remap_rank_run(struct dcpk_ranks *ranks, void *context, struct dcpk_error *err);
 
 #endif

@@ -16,7 +16,7 @@
 #define READ_TILE   (4 * (size_t)DCPK_TILE_BYTES)
 #define WIPE_BYTE   0xa5
 #define WIPE_BYTES  ((size_t)16 << 20) /* at once */
-#define LEAST_RING  (UINT64_C(1) << 20)
+#define MIN_RING    (UINT64_C(1) << 20)
 
 /* ---- made ---- */
 
@@ -114,34 +114,34 @@ static dcpk_status held_add_tiles(const struct dcpk_remap_held *held, struct dcp
 
 static dcpk_status held_load_table(struct dcpk_remap_held *held, struct dcpk_error *err)
 {
-    struct dcpk_space *space = held->rank->space;
+    struct dcpk_device *device = held->rank->device;
     struct dcpk_tile_list list = {0};
     dcpk_status st = held_add_tiles(held, &list, err);
     const struct dcpk_tiles tiles = {.tiles = list.tiles, .words = list.words, .n = list.n};
 
     if (st == DCPK_OK && list.n > 0)
-        st = space->ops->load(space, &tiles, &held->reading, err);
+        st = device->ops->load(device, &tiles, &held->reading, err);
     dcpk_tile_list_release(&list);
     return st;
 }
 
 static dcpk_status held_take_memory(struct dcpk_remap_held *held, struct dcpk_error *err)
 {
-    struct dcpk_space *space = held->rank->space;
+    struct dcpk_device *device = held->rank->device;
     const size_t n = held->rank->job->n;
     void *at = NULL, *sums = NULL;
 
-    if (space->ops->alloc(space, DCPK_MEMORY_DEVICE, n * sizeof *held->sums, &sums, err))
+    if (device->ops->alloc(device, DCPK_MEMORY_DEVICE, n * sizeof *held->sums, &sums, err))
         return err->status;
     held->sums = sums;
-    if (space->ops->alloc(space, DCPK_MEMORY_HOST, n * sizeof *held->host_sums, &sums, err))
+    if (device->ops->alloc(device, DCPK_MEMORY_HOST, n * sizeof *held->host_sums, &sums, err))
         return err->status;
     held->host_sums = sums;
     if (held->n_bytes == 0)
         return DCPK_OK;
     if (held->n_bytes > SIZE_MAX)
         return dcpk_fail(err, DCPK_ENOMEM, "a rank would hold more than it can address");
-    if (space->ops->alloc(space, DCPK_MEMORY_DEVICE, (size_t)held->n_bytes, &at, err))
+    if (device->ops->alloc(device, DCPK_MEMORY_DEVICE, (size_t)held->n_bytes, &at, err))
         return err->status;
     held->at = at;
     for (size_t i = 0; i < held->n_shards; i++)
@@ -164,10 +164,10 @@ void dcpk_remap_held_release(struct dcpk_remap_held *held)
 {
     if (held->rank == NULL)
         return;
-    held->rank->space->ops->unload(held->rank->space, held->reading);
-    held->rank->space->ops->free(held->rank->space, held->host_sums);
-    held->rank->space->ops->free(held->rank->space, held->sums);
-    held->rank->space->ops->free(held->rank->space, held->at);
+    held->rank->device->ops->unload(held->rank->device, held->reading);
+    held->rank->device->ops->free(held->rank->device, held->host_sums);
+    held->rank->device->ops->free(held->rank->device, held->sums);
+    held->rank->device->ops->free(held->rank->device, held->at);
     dcpk_free(held->tensor);
     dcpk_free(held->shards);
     dcpk_arena_free(held->arena);
@@ -200,18 +200,18 @@ static void held_share_env(const struct dcpk_remap_held *held, struct dcpk_env *
 /* Host memory of a rank is half for the buffers of its threads, half for the ring, or where that is
  * memory of a device, for the slots before it (a sixteenth of the ring each). */
 static uint64_t held_split_memory(const struct dcpk_remap_held *held, struct dcpk_env *env,
-                                  uint64_t most_bytes)
+                                  uint64_t max_bytes)
 {
     uint64_t ring_bytes = env->memory_bytes;
 
     env->memory_bytes /= 2;
-    if (held->rank->space->ops->is_host)
+    if (held->rank->device->ops->is_host)
         ring_bytes /= 2;
     return dcpk_min_u64(dcpk_min_u64(ring_bytes, DCPK_REMAP_RING_BYTES),
-                        dcpk_max_u64(most_bytes, LEAST_RING));
+                        dcpk_max_u64(max_bytes, MIN_RING));
 }
 
-dcpk_status dcpk_remap_held_load(struct dcpk_remap_held *held, uint64_t most_bytes,
+dcpk_status dcpk_remap_held_load(struct dcpk_remap_held *held, uint64_t max_bytes,
                                  struct dcpk_remap_files_stats *stats, struct dcpk_error *err)
 {
     const struct dcpk_remap_rank *rank = held->rank;
@@ -221,7 +221,7 @@ dcpk_status dcpk_remap_held_load(struct dcpk_remap_held *held, uint64_t most_byt
                                                .ckpt = job->ckpt,
                                                .views = job->views,
                                                .n_views = job->n,
-                                               .space = rank->space,
+                                               .device = rank->device,
                                                .path = job->options->path,
                                                .link_bytes_a_second = rank->link_bytes_a_second,
                                                .timeout_ms = job->options->timeout_ms,
@@ -230,7 +230,7 @@ dcpk_status dcpk_remap_held_load(struct dcpk_remap_held *held, uint64_t most_byt
     dcpk_status st;
 
     held_share_env(held, &env);
-    options.ring_bytes = held_split_memory(held, &env, most_bytes);
+    options.ring_bytes = held_split_memory(held, &env, max_bytes);
     dcpk_progress_begin(&env.progress, "loading");
     st = dcpk_remap_files_new(&options, held->shards, held->n_shards, &files, err);
     if (st == DCPK_OK)
@@ -244,18 +244,18 @@ dcpk_status dcpk_remap_held_load(struct dcpk_remap_held *held, uint64_t most_byt
 
 dcpk_status dcpk_remap_held_wipe(struct dcpk_remap_held *held, struct dcpk_error *err)
 {
-    struct dcpk_space *space = held->rank->space;
+    struct dcpk_device *device = held->rank->device;
     void *buffer = NULL;
-    dcpk_status st = space->ops->alloc(space, DCPK_MEMORY_HOST, WIPE_BYTES, &buffer, err);
+    dcpk_status st = device->ops->alloc(device, DCPK_MEMORY_HOST, WIPE_BYTES, &buffer, err);
 
     if (st == DCPK_OK)
         memset(buffer, WIPE_BYTE, WIPE_BYTES);
     for (uint64_t at = 0; at < held->n_bytes && st == DCPK_OK; at += WIPE_BYTES)
-        st = space->ops->copy(space, 0, held->at + at, buffer,
-                              (size_t)dcpk_min_u64(WIPE_BYTES, held->n_bytes - at), err);
+        st = device->ops->copy(device, 0, held->at + at, buffer,
+                               (size_t)dcpk_min_u64(WIPE_BYTES, held->n_bytes - at), err);
     if (st == DCPK_OK)
         st = dcpk_remap_rank_wait(held->rank, err);
-    space->ops->free(space, buffer);
+    device->ops->free(device, buffer);
     return st;
 }
 
@@ -277,15 +277,15 @@ struct copy_total {
 static dcpk_status held_sum_up(struct dcpk_remap_held *held, struct partial_sum *mine,
                                struct dcpk_error *err)
 {
-    struct dcpk_space *space = held->rank->space;
+    struct dcpk_device *device = held->rank->device;
     const size_t n = held->rank->job->n, n_bytes = n * sizeof *held->sums;
 
     memset(held->host_sums, 0, n_bytes);
-    if (space->ops->copy(space, 0, held->sums, held->host_sums, n_bytes, err))
+    if (device->ops->copy(device, 0, held->sums, held->host_sums, n_bytes, err))
         return err->status;
-    if (held->reading != NULL && space->ops->run(space, 0, held->reading, held->sums, err))
+    if (held->reading != NULL && device->ops->run(device, 0, held->reading, held->sums, err))
         return err->status;
-    if (space->ops->copy(space, 0, held->host_sums, held->sums, n_bytes, err) ||
+    if (device->ops->copy(device, 0, held->host_sums, held->sums, n_bytes, err) ||
         dcpk_remap_rank_wait(held->rank, err))
         return err->status;
     for (size_t i = 0; i < n; i++)

@@ -13,19 +13,19 @@ dcpk_status dcpk_remap_rank_wait(struct dcpk_remap_rank *rank, struct dcpk_error
 
     if (timeout_ms == 0)
         timeout_ms = DCPK_REMAP_TIMEOUT_MS;
-    return dcpk_space_wait(rank->space, 0, timeout_ms, err);
+    return dcpk_device_wait(rank->device, 0, timeout_ms, err);
 }
 
-static dcpk_status rank_open_space(struct dcpk_remap_rank *rank, struct dcpk_error *err)
+static dcpk_status rank_open_device(struct dcpk_remap_rank *rank, struct dcpk_error *err)
 {
-    const struct dcpk_space_ops *ops = rank->job->options->space;
-    struct dcpk_space_options options = {0};
+    const struct dcpk_device_ops *ops = rank->job->options->device;
+    struct dcpk_device_options options = {0};
     dcpk_status st = DCPK_OK;
 
     if (!ops->is_host)
         st = dcpk_ranks_ordinal(rank->ranks, &options.ordinal, err);
     if (st == DCPK_OK)
-        st = ops->open(&options, &rank->space, err);
+        st = ops->open(&options, &rank->device, err);
     if (st == DCPK_EUNSUPPORTED && options.ordinal > 0)
         dcpk_append(err, "; every process must see all devices of a machine, because each rank "
                          "takes one of its own");
@@ -38,7 +38,7 @@ static dcpk_status rank_open_link(struct dcpk_remap_rank *rank, const char *note
     const struct dcpk_link_ops *ops = rank->job->options->link;
     dcpk_status st;
 
-    st = ops->open(dcpk_ranks_comm(rank->ranks), rank->space, &rank->link, err);
+    st = ops->open(dcpk_ranks_comm(rank->ranks), rank->device, &rank->link, err);
     st = dcpk_ranks_agree(rank->ranks, st, err);
     if (st == DCPK_OK && rank->result != NULL) {
         rank->result->link = ops->name;
@@ -52,7 +52,7 @@ dcpk_status dcpk_remap_rank_open(struct dcpk_remap_rank *rank, struct dcpk_error
     const struct dcpk_remap_job_options *o = rank->job->options;
 
     rank->link_bytes_a_second = o->link_bytes_a_second;
-    if (rank_open_space(rank, err))
+    if (rank_open_device(rank, err))
         return err->status;
     if (o->path == DCPK_REMAP_STAGED && o->link != NULL && rank->ranks != NULL)
         return rank_open_link(rank, "", err);
@@ -63,8 +63,8 @@ void dcpk_remap_rank_close(struct dcpk_remap_rank *rank)
 {
     if (rank->link != NULL)
         rank->link->ops->close(rank->link);
-    if (rank->space != NULL)
-        rank->space->ops->close(rank->space);
+    if (rank->device != NULL)
+        rank->device->ops->close(rank->device);
 }
 
 static struct dcpk_remap_options rank_options(const struct dcpk_remap_rank *rank)
@@ -72,7 +72,7 @@ static struct dcpk_remap_options rank_options(const struct dcpk_remap_rank *rank
     const struct dcpk_remap_job_options *o = rank->job->options;
 
     return (struct dcpk_remap_options){.ranks = rank->ranks,
-                                       .space = rank->space,
+                                       .device = rank->device,
                                        .link = rank->link,
                                        .path = o->path,
                                        .staging_bytes = o->staging_bytes,
@@ -123,9 +123,9 @@ dcpk_status dcpk_remap_rank_time(struct dcpk_remap_rank *rank, struct dcpk_remap
 /* ---- the link ---- */
 
 /* bytes of the probe that measures a link, for each rank */
-#define LEAST_PROBE_BYTES ((size_t)16 << 20)
-#define MOST_PROBE_BYTES  (UINT64_C(1) << 30)
-#define N_PROBES          3
+#define MIN_PROBE_BYTES ((size_t)16 << 20)
+#define MAX_PROBE_BYTES (UINT64_C(1) << 30)
+#define N_PROBES        3
 
 struct probe {
     char names[2][32]; /* of this rank's tensor, and of the one that it gets */
@@ -172,19 +172,19 @@ static dcpk_status probe_time(struct dcpk_remap_rank *rank, const struct probe *
 dcpk_status dcpk_remap_rank_measure(struct dcpk_remap_rank *rank, const uint8_t *from, uint8_t *to,
                                     uint64_t n_bytes, struct dcpk_error *err)
 {
-    struct dcpk_space *space = rank->space;
+    struct dcpk_device *device = rank->device;
     double seconds = 0;
     struct probe p;
     void *at = NULL;
     dcpk_status st =
         dcpk_ranks_agree(rank->ranks, dcpk_ranks_least(rank->ranks, &n_bytes, err), err);
 
-    if (st == DCPK_OK && n_bytes < LEAST_PROBE_BYTES) { /* on all ranks, or on none */
-        n_bytes = LEAST_PROBE_BYTES;
-        st = space->ops->alloc(space, DCPK_MEMORY_DEVICE, 2 * LEAST_PROBE_BYTES, &at, err);
+    if (st == DCPK_OK && n_bytes < MIN_PROBE_BYTES) { /* on all ranks, or on none */
+        n_bytes = MIN_PROBE_BYTES;
+        st = device->ops->alloc(device, DCPK_MEMORY_DEVICE, 2 * MIN_PROBE_BYTES, &at, err);
         from = at;
     }
-    n_bytes = dcpk_min_u64(n_bytes, MOST_PROBE_BYTES);
+    n_bytes = dcpk_min_u64(n_bytes, MAX_PROBE_BYTES);
     st = dcpk_ranks_agree(rank->ranks, st, err);
     if (st == DCPK_OK && at != NULL)
         to = (uint8_t *)at + n_bytes;
@@ -194,6 +194,6 @@ dcpk_status dcpk_remap_rank_measure(struct dcpk_remap_rank *rank, const uint8_t 
     }
     if (st == DCPK_OK && seconds > 0)
         rank->link_bytes_a_second = (double)n_bytes / seconds;
-    space->ops->free(space, at);
+    device->ops->free(device, at);
     return st;
 }

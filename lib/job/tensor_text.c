@@ -3,7 +3,6 @@
 #include "lib/job/tensor_text.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 #include "lib/base/alloc.h"
 #include "lib/base/json.h"

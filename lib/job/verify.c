@@ -70,7 +70,7 @@ static void check_list(struct verifying *w)
     dcpk_progress_begin(&env->progress, "hashing files");
     if (dcpk_exec_new(w->ckpt, env, &exec, err) == DCPK_OK &&
         dcpk_exec_find_integrity(exec, &is_there, err) == DCPK_OK && is_there)
-        (void)dcpk_exec_check_integrity(exec, &w->v->n_listed, NULL, err);
+        (void)dcpk_exec_check_integrity(exec, &w->v->n_listed, err);
     (void)dcpk_ranks_agree(env->ranks, err->status, err);
     dcpk_exec_free(exec);
     outcome->is_made = is_there || err->status != DCPK_OK;
@@ -165,7 +165,7 @@ dcpk_status dcpk_check_input(struct dcpk_exec *exec, struct dcpk_input_check *ch
 
     if (dcpk_exec_check_items(exec, &stats, err) ||
         dcpk_exec_find_integrity(exec, &has_integrity, err) ||
-        (has_integrity && dcpk_exec_check_integrity(exec, &n_listed, NULL, err)))
+        (has_integrity && dcpk_exec_check_integrity(exec, &n_listed, err)))
         return err->status;
     *check = (struct dcpk_input_check){true, stats.checked_bytes, n_listed};
     return DCPK_OK;

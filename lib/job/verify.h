@@ -59,7 +59,7 @@ void dcpk_verify(struct dcpk_checkpoint *ckpt, const struct dcpk_verify_options 
                  struct dcpk_verification *v);
 /* The first check that failed on this rank. */
 dcpk_status dcpk_verification_status(const struct dcpk_verification *v, struct dcpk_error *err);
-void dcpk_verification_release(struct dcpk_verification *v);
+void dcpk_verification_release(struct dcpk_verification *v); /* zeroed: a no-op */
 
 /* ---- an input, before it is read ---- */
 

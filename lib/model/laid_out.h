@@ -36,7 +36,7 @@ struct dcpk_laid_out {
  */
 dcpk_status dcpk_lay_out(const struct dcpk_model *model, const struct dcpk_placing *placing,
                          struct dcpk_laid_out *laid, struct dcpk_error *err);
-void dcpk_laid_out_release(struct dcpk_laid_out *laid);
+void dcpk_laid_out_release(struct dcpk_laid_out *laid); /* zeroed: a no-op */
 
 /* Find what a rank, any one, holds of a tensor of the model. A tensor that does not have its
  * parameter's shape, such as a step counter, is whole on the ranks that have the parameter. Errors:

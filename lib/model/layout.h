@@ -15,6 +15,7 @@ extern const struct dcpk_layout_size dcpk_layout_sizes[DCPK_LAYOUT_N_SIZES];
 
 /* The sizes in the attributes of args (dcpk_value_attrs; may be NULL); 0: missing, or no size. */
 void dcpk_layout_read(const struct dcpk_value *attrs, struct dcpk_grid *layout);
+/* The field of that size. */
 int64_t dcpk_layout_get(const struct dcpk_grid *layout, const struct dcpk_layout_size *size);
 
 /*

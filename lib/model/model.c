@@ -2,7 +2,6 @@
 /* model.c - the tables of the canonical view. */
 #include "lib/model/model.h"
 
-#include <assert.h>
 #include <string.h>
 
 #include "lib/base/alloc.h"

@@ -251,7 +251,7 @@ dcpk_status dcpk_model_add_rng(struct dcpk_model *model, const struct dcpk_rng *
  * those of the first. NULL: there is none of its (pp, tp).
  */
 const struct dcpk_rng *dcpk_model_rng(const struct dcpk_model *model, const struct dcpk_rng *rank);
-void dcpk_model_clear_rng(struct dcpk_model *model);
+void dcpk_model_clear_rng(struct dcpk_model *model); /* as if none had been added */
 /* Records that the source tensor `key` is not lost, though it is not a tensor of the view. */
 void dcpk_model_carry(struct dcpk_model *model, const char *key);
 

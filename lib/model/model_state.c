@@ -3,7 +3,6 @@
  * by rank. */
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "lib/base/alloc.h"
 #include "lib/ckpt/format.h"

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "lib/base/order.h"
-#include "lib/base/text.h"
 #include "lib/model/parts.h"
 
 /* The names before the part's name. */

@@ -33,8 +33,8 @@ uint32_t dcpk_loader(enum dcpk_release release, enum dcpk_loader_impl impl,
                      enum dcpk_loader_adam adam);
 /* All loaders of the releases from `first` to `last`; of one implementation; with one Adam. */
 uint32_t dcpk_loaders_of(enum dcpk_release first, enum dcpk_release last);
-uint32_t dcpk_loaders_with_impl(enum dcpk_loader_impl impl);
-uint32_t dcpk_loaders_with_adam(enum dcpk_loader_adam adam);
+uint32_t dcpk_loaders_with_impl(enum dcpk_loader_impl impl); /* of all releases */
+uint32_t dcpk_loaders_with_adam(enum dcpk_loader_adam adam); /* of all releases */
 
 /* "core-0.19", "main": in options and JSON; "core 0.19", "main since 2026-08-25": for people. */
 const char *dcpk_release_name(enum dcpk_release release);

@@ -57,7 +57,7 @@ dcpk_status dcpk_piece_tree_build(const struct dcpk_view *view, struct dcpk_box_
 struct dcpk_chunk_index;
 dcpk_status dcpk_chunk_index_new(const struct dcpk_checkpoint *ckpt,
                                  struct dcpk_chunk_index **index, struct dcpk_error *err);
-void dcpk_chunk_index_free(struct dcpk_chunk_index *index);
+void dcpk_chunk_index_free(struct dcpk_chunk_index *index); /* NULL is a no-op */
 /*
  * Step through the chunks of `tensor` that share elements with `box`, in row-major order of their
  * offsets. *at: 0 to begin, moved on by each call. Returns the chunk, or NULL when there are no

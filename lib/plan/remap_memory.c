@@ -6,7 +6,6 @@
  * strides the distance between them is taken apart into one index for each stride, which makes them
  * boxes of one larger array.
  */
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 

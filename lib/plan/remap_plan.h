@@ -83,7 +83,7 @@ struct dcpk_remap_plan {
  */
 dcpk_status dcpk_remap_plan_new(const struct dcpk_remap_input *input, struct dcpk_remap_plan **plan,
                                 struct dcpk_error *err);
-void dcpk_remap_plan_free(struct dcpk_remap_plan *plan);
+void dcpk_remap_plan_free(struct dcpk_remap_plan *plan); /* NULL is a no-op */
 
 /*
  * Checks that the memory of rank `self` allows the plan. Its targets may not meet each other, nor a

@@ -3,7 +3,6 @@
 #include "lib/plan/remap_rounds.h"
 
 #include <assert.h>
-#include <string.h>
 
 #include "lib/base/alloc.h"
 #include "lib/base/checked.h"

@@ -15,7 +15,7 @@ struct dcpk_tile_list {
     struct dcpk_tile_words *words; /* NULL in a list without fingerprints */
     size_t n, tiles_capacity, words_capacity;
 };
-void dcpk_tile_list_release(struct dcpk_tile_list *list);
+void dcpk_tile_list_release(struct dcpk_tile_list *list); /* zeroed: a no-op */
 
 /* One side of a box in memory. */
 struct dcpk_tile_side {

@@ -5,7 +5,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
-#include "lib/ckpt/alias.h"
+#include "lib/ckpt/overlaps.h"
 #include "lib/model/model.h"
 #include "lib/plan/box_tree.h"
 #include "lib/plan/plan.h"

@@ -6,13 +6,13 @@
 #include "lib/report/html_priv.h"
 
 /* The picture, and the plot in it; units of SVG. */
-#define WIDTH      1000.0
-#define HEIGHT     420.0
-#define LEFT       130.0
-#define RIGHT      30.0
-#define TOP        20.0
-#define BOTTOM     60.0
-#define MOST_MARKS 7 /* of an axis */
+#define WIDTH     1000.0
+#define HEIGHT    420.0
+#define LEFT      130.0
+#define RIGHT     30.0
+#define TOP       20.0
+#define BOTTOM    60.0
+#define MAX_MARKS 7 /* of an axis */
 
 /* The range of the axes. */
 struct span {
@@ -102,7 +102,7 @@ static void put_marks(struct dcpk_doc_pipe *pipe, const struct dcpk_doc_plot *pl
     const double step_x = step_of(x, true), step_y = step_of(y, plot->is_log);
 
     dcpk_pipe_printf(pipe, "<path d=\"M%.0f %.0fV%.0fH%.0f\"/>\n", LEFT, TOP, bottom, right);
-    for (int k = 0; k < MOST_MARKS; k++) {
+    for (int k = 0; k < MAX_MARKS; k++) {
         const double v = mark_at(y, step_y, k);
 
         if (isnan(v))
@@ -114,7 +114,7 @@ static void put_marks(struct dcpk_doc_pipe *pipe, const struct dcpk_doc_plot *pl
         else
             dcpk_pipe_printf(pipe, "%.4g</text>\n", v);
     }
-    for (int k = 0; k < MOST_MARKS && !isnan(mark_at(x, step_x, k)); k++)
+    for (int k = 0; k < MAX_MARKS && !isnan(mark_at(x, step_x, k)); k++)
         dcpk_pipe_printf(pipe, "<text x=\"%.1f\" y=\"%.0f\">%.9g</text>\n",
                          at_x(x, mark_at(x, step_x, k)), HEIGHT - BOTTOM / 2,
                          mark_at(x, step_x, k));

@@ -7,9 +7,9 @@
 #include "lib/base/order.h"
 #include "lib/report/html_priv.h"
 
-#define N_SHADES    10    /* of the style sheet: s0, s1, ... */
-#define ROOM        800.0 /* pixels of all columns, where they are neither too wide nor too small */
-#define MOST_LABELS 16    /* of columns; the others share one */
+#define N_SHADES   10    /* of the style sheet: s0, s1, ... */
+#define ROOM       800.0 /* pixels of all columns, where they are neither too wide nor too small */
+#define MAX_LABELS 16    /* of columns; the others share one */
 
 static void put_cell(struct dcpk_doc_pipe *pipe, const struct dcpk_doc_grid_cell *cell)
 {
@@ -46,7 +46,7 @@ static void put_grid_row(struct dcpk_doc_pipe *pipe, const struct dcpk_doc_grid 
 
 static void put_grid_head(struct dcpk_doc_pipe *pipe, const struct dcpk_doc_grid *grid)
 {
-    const size_t step = grid->n_columns / (MOST_LABELS + 1) + 1;
+    const size_t step = grid->n_columns / (MAX_LABELS + 1) + 1;
 
     dcpk_pipe_printf(pipe, "<col><col span=\"%zu\" style=\"width:%.0fpx\">\n<tr><th>",
                      grid->n_columns, fmin(fmax(ROOM / (double)grid->n_columns, 16), 64));

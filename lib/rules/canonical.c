@@ -6,7 +6,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
-#include "lib/ckpt/alias.h"
+#include "lib/ckpt/overlaps.h"
 #include "lib/rules/rules.h"
 
 /* The flags of all layers, by the bytes that name the layer. */

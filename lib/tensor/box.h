@@ -29,7 +29,7 @@ struct dcpk_box {
  * in an arena. dcpk_box_unpack reads one; dcpk_box_pack writes 2 * rank numbers.
  */
 void dcpk_box_unpack(const int64_t *span, int rank, struct dcpk_box *box);
-void dcpk_box_pack(const struct dcpk_box *box, int64_t *span);
+void dcpk_box_pack(const struct dcpk_box *box, int64_t *span); /* the reverse of unpack */
 
 /* True if two shapes are equal: as many axes, each of the same extent. */
 bool dcpk_shape_equal(const int64_t *a, int a_rank, const int64_t *b, int b_rank);

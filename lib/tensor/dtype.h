@@ -45,7 +45,7 @@ size_t dcpk_dtype_bytes(enum dcpk_dtype dtype);
 const char *dcpk_dtype_name(enum dcpk_dtype dtype);
 /* The dtype of that name, or DCPK_DTYPE_NONE. */
 enum dcpk_dtype dcpk_dtype_from_name(const char *name);
-/* True for a real floating point type that dcpk_device.cast knows (f64 f32 f16 bf16 f8_e4m3fn
+/* True for a real floating point type that dcpk_host_kernels.cast knows (f64 f32 f16 bf16 f8_e4m3fn
  * f8_e5m2). */
 bool dcpk_dtype_is_float(enum dcpk_dtype dtype);
 

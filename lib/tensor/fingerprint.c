@@ -3,7 +3,6 @@
 #include "lib/tensor/fingerprint.h"
 
 #include <assert.h>
-#include <string.h>
 
 #include "lib/base/cursor.h"
 

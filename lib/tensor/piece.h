@@ -60,7 +60,9 @@ dcpk_status dcpk_piece_like(struct dcpk_arena *arena, const struct dcpk_piece *l
                             const struct dcpk_box *from, const struct dcpk_box *to,
                             struct dcpk_piece *piece, struct dcpk_error *err);
 
+/* The box that it is taken from, of its source. */
 void dcpk_piece_from(const struct dcpk_piece *piece, struct dcpk_box *from);
+/* The box that it fills, of its target. */
 void dcpk_piece_to(const struct dcpk_piece *piece, struct dcpk_box *to);
 
 bool dcpk_piece_is_flat(const struct dcpk_piece *piece);

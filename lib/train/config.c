@@ -12,7 +12,7 @@
 #include "lib/base/json.h"
 #include "lib/base/order.h"
 
-#define LEAST_QUEUE_ELEMS INT64_C(1000000000)
+#define MIN_QUEUE_ELEMS INT64_C(1000000000)
 
 const char *const dcpk_strategy_names[DCPK_N_STRATEGIES] = {
     [DCPK_NO_SHARD] = "no_shard",
@@ -55,8 +55,8 @@ int64_t dcpk_train_queue_elems(const struct dcpk_train_config *config, int64_t n
     if (config->fsdp.unit_elems > 0)
         return config->fsdp.unit_elems;
     if (n_units == 0)
-        return LEAST_QUEUE_ELEMS;
-    return dcpk_max_i64(LEAST_QUEUE_ELEMS, 2 * (n_elems / n_units));
+        return MIN_QUEUE_ELEMS;
+    return dcpk_max_i64(MIN_QUEUE_ELEMS, 2 * (n_elems / n_units));
 }
 
 /* ---- the first line of a log ---- */

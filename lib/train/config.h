@@ -14,7 +14,7 @@
 struct dcpk_json_out;
 
 /* Iterations, samples and steps of a run: a schedule counts them in doubles. */
-#define DCPK_MOST_SAMPLES (INT64_C(1) << 53)
+#define DCPK_MAX_SAMPLES (INT64_C(1) << 53)
 
 /* A GPT as Megatron's flags describe it. Sizes are of the whole model. */
 struct dcpk_train_model {

@@ -4,12 +4,11 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "lib/base/order.h"
 
-#define MOST_RANKS 4096
-#define MOST_TP    8
+#define MAX_RANKS 4096
+#define MAX_TP    8
 
 /* Columns of both tables: what is measured, then each strategy. */
 #define WHAT_COLUMNS   8
@@ -123,13 +122,13 @@ dcpk_status dcpk_train_smallest_layout(const struct dcpk_train_config *config,
                                        enum dcpk_footprint_of of, uint64_t limit_bytes,
                                        struct dcpk_grid *layout, struct dcpk_error *err)
 {
-    const int64_t most = MOST_RANKS / (config->layout.cp * config->layout.pp);
+    const int64_t most = MAX_RANKS / (config->layout.cp * config->layout.pp);
     struct dcpk_train_config c = *config;
     uint64_t n_bytes;
 
     *layout = (struct dcpk_grid){0};
     for (int64_t n = 1; n <= most; n++)
-        for (int64_t tp = 1; tp <= dcpk_min_i64(n, MOST_TP); tp++) {
+        for (int64_t tp = 1; tp <= dcpk_min_i64(n, MAX_TP); tp++) {
             if (n % tp != 0 || !layout_try(&c, tp, n / tp))
                 continue;
             if (dcpk_train_need(&c, of, &n_bytes, err) != DCPK_OK)
@@ -150,9 +149,9 @@ struct figure {
     struct dcpk_fact of[N_COLUMNS]; /* absent: not asked for */
 };
 
-#define MOST_FIGURES (DCPK_N_TAGS + 1)
+#define MAX_FIGURES (DCPK_N_TAGS + 1)
 struct figures {
-    struct figure list[MOST_FIGURES];
+    struct figure list[MAX_FIGURES];
     size_t n;
     enum dcpk_strategy chosen;
 };
@@ -198,7 +197,7 @@ static void fill_strategies(const void *context, struct dcpk_doc_rows *rows)
     const struct figures *all = context;
 
     for (size_t i = 0; i < DCPK_N_STRATEGIES; i++) {
-        struct dcpk_doc_cell cells[1 + MOST_FIGURES] = {
+        struct dcpk_doc_cell cells[1 + MAX_FIGURES] = {
             DCPK_MEMBER("strategy", dcpk_fact_text(dcpk_strategy_names[i]))};
 
         for (size_t f = 0; f < all->n; f++)
@@ -298,7 +297,7 @@ static dcpk_status explain_fit(const struct dcpk_train_config *c, enum dcpk_foot
                  dcpk_fact_int(n_ranks));
     label = dcpk_doc_format(doc, "%slayout", label);
     if (l.tp == 0)
-        dcpk_doc_row(doc, label, "none of up to %d ranks fits", MOST_RANKS);
+        dcpk_doc_row(doc, label, "none of up to %d ranks fits", MAX_RANKS);
     else
         dcpk_doc_row(doc, label,
                      "at least %" PRId64 " ranks: tensor %" PRId64 ", context %" PRId64

@@ -297,14 +297,14 @@ void dcpk_fsdp_footprint(const struct dcpk_fsdp *f, enum dcpk_footprint_of of,
                          int64_t n_microbatches, struct dcpk_train_footprint *footprint)
 {
     const uint64_t n_moments = (uint64_t)dcpk_train_count_moments(&f->options.config->optim);
-    const uint64_t most_bytes = 4 * (uint64_t)most_own_elems(f);
+    const uint64_t max_bytes = 4 * (uint64_t)most_own_elems(f);
 
     if (of == DCPK_OF_MEGATRON)
         predict_megatron(f, footprint->held);
     else
         predict_memory(f, footprint->held);
-    footprint->most_adam_bytes = n_moments * most_bytes;
-    footprint->save_copy_bytes = (1 + n_moments) * most_bytes;
+    footprint->max_adam_bytes = n_moments * max_bytes;
+    footprint->save_copy_bytes = (1 + n_moments) * max_bytes;
     predict_traffic(f, n_microbatches, &footprint->sent);
 }
 
@@ -424,7 +424,7 @@ dcpk_status dcpk_train_footprint_most(const struct dcpk_train_config *config,
                                       struct dcpk_train_footprint *footprint,
                                       struct dcpk_error *err)
 {
-    struct dcpk_train_footprint most = {.most_adam_bytes = 0}, here;
+    struct dcpk_train_footprint most = {.max_adam_bytes = 0}, here;
     uint64_t copy_bytes = 0;
 
     for (int64_t pp = 0; pp < config->layout.pp; pp++) {
@@ -432,7 +432,7 @@ dcpk_status dcpk_train_footprint_most(const struct dcpk_train_config *config,
 
         if (dcpk_train_footprint(config, rank, of, &here, err))
             return err->status;
-        here.held[DCPK_TAG_ADAM] = here.most_adam_bytes;
+        here.held[DCPK_TAG_ADAM] = here.max_adam_bytes;
         copy_bytes = dcpk_max_u64(copy_bytes, here.save_copy_bytes);
         if (dcpk_train_held_sum(here.held) > dcpk_train_held_sum(most.held))
             most = here;

@@ -19,7 +19,7 @@ enum dcpk_footprint_of { DCPK_OF_THIS_RUN, DCPK_OF_MEGATRON };
  */
 struct dcpk_train_footprint {
     uint64_t held[DCPK_N_TAGS];
-    uint64_t most_adam_bytes; /* of the rank of its stage that has most of DCPK_TAG_ADAM */
+    uint64_t max_adam_bytes;  /* of the rank of its stage that has most of DCPK_TAG_ADAM */
     uint64_t save_copy_bytes; /* host memory for what that rank saves: main and moments in fp32 */
     struct dcpk_fsdp_traffic sent;
 };
@@ -40,7 +40,7 @@ dcpk_status dcpk_train_footprint_most(const struct dcpk_train_config *config,
                                       struct dcpk_train_footprint *footprint,
                                       struct dcpk_error *err);
 
-uint64_t dcpk_train_held_sum(const uint64_t held[DCPK_N_TAGS]);
+uint64_t dcpk_train_held_sum(const uint64_t held[DCPK_N_TAGS]); /* bytes of all tags */
 
 /* Memory and bytes sent of this rank, and the footprint of its configuration. */
 struct dcpk_train_measured {

@@ -20,7 +20,6 @@
 
 #include <assert.h>
 #include <math.h>
-#include <string.h>
 
 #include "lib/base/alloc.h"
 #include "lib/base/cursor.h"
@@ -92,10 +91,10 @@ static const void *fsdp_weight(struct dcpk_weights *weights, size_t param)
     return f->buckets[spot->bucket].whole + (size_t)spot->first * f->compute_bytes;
 }
 
-static dcpk_status fsdp_add(struct dcpk_weights *weights, size_t param, int64_t row, int64_t n_rows,
-                            const float *grad, struct dcpk_error *err)
+static void fsdp_add(struct dcpk_weights *weights, size_t param, int64_t row, int64_t n_rows,
+                     const float *grad)
 {
-    return dcpk_fsdp_add(fsdp_of(weights), param, row, n_rows, grad, err);
+    dcpk_fsdp_add(fsdp_of(weights), param, row, n_rows, grad);
 }
 
 static const struct dcpk_weights_ops fsdp_ops = {fsdp_enter, fsdp_leave, fsdp_weight, fsdp_add};

@@ -87,6 +87,7 @@ void dcpk_fsdp_free(struct dcpk_fsdp *fsdp);
 
 /* Owned by fsdp, as all below. */
 struct dcpk_weights *dcpk_fsdp_weights(struct dcpk_fsdp *fsdp);
+/* Shards of this rank, for the optimizer. */
 const struct dcpk_train_shards *dcpk_fsdp_shards(const struct dcpk_fsdp *fsdp);
 /* The fp32 memory of a parameter that is a buffer (params.h), whole on every rank. */
 float *dcpk_fsdp_buffer(struct dcpk_fsdp *fsdp, size_t param);

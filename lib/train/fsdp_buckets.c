@@ -14,7 +14,6 @@
  * that has reached a size is followed by another one.
  */
 #include <assert.h>
-#include <string.h>
 
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"

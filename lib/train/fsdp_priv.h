@@ -149,30 +149,36 @@ dcpk_status dcpk_fsdp_lay_out(struct dcpk_fsdp *f, struct dcpk_error *err);
 dcpk_status dcpk_fsdp_make_shards(struct dcpk_fsdp *f, struct dcpk_error *err);
 /* All memory that stays, and shards. */
 dcpk_status dcpk_fsdp_allocate(struct dcpk_fsdp *f, struct dcpk_error *err);
-void dcpk_fsdp_deallocate(struct dcpk_fsdp *f);
+void dcpk_fsdp_deallocate(struct dcpk_fsdp *f); /* Frees it; also after a failure */
 
 /* Log and count; n_bytes as in the event. */
 void dcpk_fsdp_log(struct dcpk_fsdp *f, enum dcpk_fsdp_action action, size_t bucket,
                    enum dcpk_train_pass pass);
+/* Bytes that this rank sends for one action on a bucket, by the ring algorithm. */
 uint64_t dcpk_fsdp_sent(const struct dcpk_fsdp *f, enum dcpk_fsdp_action action,
                         const struct dcpk_fsdp_bucket *b);
+/* Waits for what is under way, if anything is. */
 dcpk_status dcpk_fsdp_end(struct dcpk_fsdp_wait *wait, struct dcpk_error *err);
 
 /* Weights of a unit: gathered and there; and those that come next are asked for. */
 dcpk_status dcpk_fsdp_want(struct dcpk_fsdp *f, size_t unit, enum dcpk_train_pass pass,
                            struct dcpk_error *err);
+/* Gives up gathered weights of the unit, where weights are cut. */
 void dcpk_fsdp_release(struct dcpk_fsdp *f, size_t unit, enum dcpk_train_pass pass);
 /* Begin a gather of a bucket into `whole`. */
 dcpk_status dcpk_fsdp_gather_bucket(struct dcpk_fsdp *f, size_t bucket, uint8_t *whole,
                                     struct dcpk_error *err);
+/* Waits for the gather of the bucket, if one is under way. */
 dcpk_status dcpk_fsdp_bucket_ready(struct dcpk_fsdp *f, size_t bucket, enum dcpk_train_pass pass,
                                    struct dcpk_error *err);
 
 /* Gradients of a unit: a backward pass begins, and ends. */
 dcpk_status dcpk_fsdp_fill(struct dcpk_fsdp *f, size_t unit, struct dcpk_error *err);
+/* Queues the reductions of the unit. */
 dcpk_status dcpk_fsdp_reduce(struct dcpk_fsdp *f, size_t unit, struct dcpk_error *err);
-dcpk_status dcpk_fsdp_add(struct dcpk_fsdp *f, size_t param, int64_t row, int64_t n_rows,
-                          const float *grad, struct dcpk_error *err);
+/* The hook of weights.h. */
+void dcpk_fsdp_add(struct dcpk_fsdp *f, size_t param, int64_t row, int64_t n_rows,
+                   const float *grad);
 /* Wait for the oldest reductions until at most n_elems are queued. */
 dcpk_status dcpk_fsdp_drain(struct dcpk_fsdp *f, int64_t n_elems, struct dcpk_error *err);
 /* Finishes the gradients after the last pass: outer ranks, other groups, one conversion. */

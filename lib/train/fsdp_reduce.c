@@ -82,8 +82,8 @@ dcpk_status dcpk_fsdp_fill(struct dcpk_fsdp *f, size_t unit, struct dcpk_error *
     return DCPK_OK;
 }
 
-dcpk_status dcpk_fsdp_add(struct dcpk_fsdp *f, size_t param, int64_t row, int64_t n_rows,
-                          const float *grad, struct dcpk_error *err)
+void dcpk_fsdp_add(struct dcpk_fsdp *f, size_t param, int64_t row, int64_t n_rows,
+                   const float *grad)
 {
     const struct dcpk_fsdp_spot *spot = &f->spots[param];
     const struct dcpk_fsdp_bucket *b = &f->buckets[spot->bucket];
@@ -97,11 +97,10 @@ dcpk_status dcpk_fsdp_add(struct dcpk_fsdp *f, size_t param, int64_t row, int64_
     enum dcpk_dtype dtype = f->main_grads;
     uint8_t *sums = b->grads;
 
-    (void)err;
     assert(spot->bucket != SIZE_MAX && b->grads_state == DCPK_GRADS_FILLING);
     assert(row >= 0 && row + n_rows <= p->shape[0]);
     if (n == 0)
-        return DCPK_OK;
+        return;
     if (b->comm != NULL) {
         sums = b->comm;
         dtype = f->comm;
@@ -109,13 +108,12 @@ dcpk_status dcpk_fsdp_add(struct dcpk_fsdp *f, size_t param, int64_t row, int64_
     if (f->is_exact) {
         f->math->ops->to_fixed(f->math, &fixed, grad, (int64_t *)(void *)sums + first,
                                &f->bad[param]);
-        return DCPK_OK;
+        return;
     }
     if (dcpk_fsdp_looks_at_grads(f))
         f->math->ops->find_bad(f->math, n, fixed.first, grad, &f->bad[param]);
     f->math->ops->accumulate(f->math, dtype, n, grad,
                              sums + (size_t)first * dcpk_dtype_bytes(dtype));
-    return DCPK_OK;
 }
 
 /* ---- reductions ---- */

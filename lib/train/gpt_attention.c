@@ -244,8 +244,8 @@ static dcpk_status parts_add(struct dcpk_gpt *gpt, int64_t sample, struct dcpk_e
 }
 
 /* d_q and scratch.keys become gradients of what the projection gave. */
-static dcpk_status rotation_backward(struct dcpk_gpt *gpt, const struct gpt_layer *layer,
-                                     const struct gpt_kept *kept, void *d_q, struct dcpk_error *err)
+static void rotation_backward(struct dcpk_gpt *gpt, const struct gpt_layer *layer,
+                              const struct gpt_kept *kept, void *d_q)
 {
     const int64_t heads = gpt->size.groups * gpt->size.per_group;
     const struct dcpk_rope q_shape = rope_shape(gpt, heads);
@@ -255,12 +255,9 @@ static dcpk_status rotation_backward(struct dcpk_gpt *gpt, const struct gpt_laye
     gpt->ops->rope_backward(gpt->math, &q_shape, gpt->rope, d_q, d_q);
     gpt->ops->rope_backward(gpt->math, &k_shape, gpt->rope, d_k, d_k);
     if (!gpt->model->has_qk_norm)
-        return DCPK_OK;
-    if (dcpk_gpt_norm_backward(gpt, layer->param[DCPK_P_Q_NORM], heads, kept->q_raw, d_q, err) ||
-        dcpk_gpt_norm_backward(gpt, layer->param[DCPK_P_K_NORM], gpt->size.groups, kept->k_raw, d_k,
-                               err))
-        return err->status;
-    return DCPK_OK;
+        return;
+    dcpk_gpt_norm_backward(gpt, layer->param[DCPK_P_Q_NORM], heads, kept->q_raw, d_q);
+    dcpk_gpt_norm_backward(gpt, layer->param[DCPK_P_K_NORM], gpt->size.groups, kept->k_raw, d_k);
 }
 
 dcpk_status dcpk_gpt_attention_backward(struct dcpk_gpt *gpt, const struct gpt_layer *layer,
@@ -271,21 +268,19 @@ dcpk_status dcpk_gpt_attention_backward(struct dcpk_gpt *gpt, const struct gpt_l
     struct gpt_scratch *scratch = &gpt->scratch;
     void *d_out = scratch->wide[0], *d_q = scratch->wide[1], *d_input = scratch->hidden[0];
 
-    if (dcpk_gpt_linear_weight(gpt, proj, d, kept->attention, err))
-        return err->status;
+    dcpk_gpt_linear_weight(gpt, proj, d, kept->attention);
     dcpk_gpt_linear_input(gpt, proj, gpt->size.rows, d, d_out);
     for (int64_t i = 0; i < gpt->size.samples; i++) {
         heads_backward(gpt, kept, i, d_out, d_q);
         if (parts_add(gpt, i, err))
             return err->status;
     }
-    if (rotation_backward(gpt, layer, kept, d_q, err))
-        return err->status;
+    rotation_backward(gpt, layer, kept, d_q);
     qkv_join(gpt, d_q, scratch->keys[0], scratch->keys[1]);
-    if (dcpk_gpt_linear_weight(gpt, qkv, scratch->joined, kept->attention_norm, err) ||
-        dcpk_gpt_linear_input_cut(gpt, qkv, scratch->joined, d_input, err) ||
-        dcpk_gpt_norm_backward(gpt, layer->param[DCPK_P_INPUT_NORM], 1, kept->input, d_input, err))
+    dcpk_gpt_linear_weight(gpt, qkv, scratch->joined, kept->attention_norm);
+    if (dcpk_gpt_linear_input_cut(gpt, qkv, scratch->joined, d_input, err))
         return err->status;
+    dcpk_gpt_norm_backward(gpt, layer->param[DCPK_P_INPUT_NORM], 1, kept->input, d_input);
     gpt->ops->add(gpt->math, gpt->dtype, gpt->size.rows * gpt->size.hidden, d, d_input, d);
     return DCPK_OK;
 }

@@ -44,12 +44,10 @@ static dcpk_status mlp_backward(struct dcpk_gpt *gpt, const struct mlp *mlp,
     const struct dcpk_matrix shape = mlp_shape(gpt, mlp);
     void *d_act = gpt->scratch.wide[0];
 
-    if (dcpk_gpt_linear_weight(gpt, mlp->fc2, dy, kept->act, err))
-        return err->status;
+    dcpk_gpt_linear_weight(gpt, mlp->fc2, dy, kept->act);
     dcpk_gpt_linear_input(gpt, mlp->fc2, shape.rows, dy, d_act);
     gpt->ops->swiglu_backward(gpt->math, &shape, kept->fc1, d_act, kept->fc1);
-    if (dcpk_gpt_linear_weight(gpt, mlp->fc1, kept->fc1, kept->mlp_norm, err))
-        return err->status;
+    dcpk_gpt_linear_weight(gpt, mlp->fc1, kept->fc1, kept->mlp_norm);
     return dcpk_gpt_linear_input_cut(gpt, mlp->fc1, kept->fc1, dx, err);
 }
 
@@ -125,8 +123,7 @@ dcpk_status dcpk_gpt_layer_backward(struct dcpk_gpt *gpt, const struct gpt_layer
     } else if (mlp_backward(gpt, &mlp, kept, d, d_mlp, err)) {
         return err->status;
     }
-    if (dcpk_gpt_norm_backward(gpt, layer->param[DCPK_P_MLP_NORM], 1, kept->middle, d_mlp, err))
-        return err->status;
+    dcpk_gpt_norm_backward(gpt, layer->param[DCPK_P_MLP_NORM], 1, kept->middle, d_mlp);
     gpt->ops->add(gpt->math, gpt->dtype, gpt->size.rows * gpt->size.hidden, d, d_mlp, d);
     return dcpk_gpt_attention_backward(gpt, layer, kept, d, err);
 }

@@ -108,8 +108,8 @@ dcpk_status dcpk_gpt_linear_input_cut(struct dcpk_gpt *gpt, size_t param, const 
     return dcpk_gpt_add_slices(gpt, shape.columns, gpt->dtype, slices, dx, err);
 }
 
-dcpk_status dcpk_gpt_linear_leaf(struct dcpk_gpt *gpt, size_t param, struct gpt_leaf leaf,
-                                 const void *dy, const void *x, struct dcpk_error *err)
+void dcpk_gpt_linear_leaf(struct dcpk_gpt *gpt, size_t param, struct gpt_leaf leaf, const void *dy,
+                          const void *x)
 {
     const struct dcpk_train_param *p = gpt_param(gpt, param);
     const struct dcpk_matmul shape = {.dtype = gpt->dtype,
@@ -122,19 +122,16 @@ dcpk_status dcpk_gpt_linear_leaf(struct dcpk_gpt *gpt, size_t param, struct gpt_
     struct dcpk_weights *weights = gpt->options.weights;
 
     if (leaf.n == 0)
-        return DCPK_OK;
+        return;
     gpt->ops->matmul_weight(gpt->math, &shape, gpt_at(gpt, dy, leaf.first * shape.rows),
                             gpt_at(gpt, x, leaf.first * shape.columns), gpt->scratch.weight);
-    return weights->ops->add(weights, param, 0, shape.rows, gpt->scratch.weight, err);
+    weights->ops->add(weights, param, 0, shape.rows, gpt->scratch.weight);
 }
 
-dcpk_status dcpk_gpt_linear_weight(struct dcpk_gpt *gpt, size_t param, const void *dy,
-                                   const void *x, struct dcpk_error *err)
+void dcpk_gpt_linear_weight(struct dcpk_gpt *gpt, size_t param, const void *dy, const void *x)
 {
     for (int64_t i = 0; i < gpt->n_leaves; i++)
-        if (dcpk_gpt_linear_leaf(gpt, param, gpt->leaves[i], dy, x, err))
-            return err->status;
-    return DCPK_OK;
+        dcpk_gpt_linear_leaf(gpt, param, gpt->leaves[i], dy, x);
 }
 
 static struct dcpk_rmsnorm norm_shape(const struct dcpk_gpt *gpt, size_t param, int64_t rows,
@@ -161,8 +158,8 @@ struct normed {
 };
 
 /* A head is a leaf of its own: under any spread of heads the same integers are added. */
-static dcpk_status norm_leaf(struct dcpk_gpt *gpt, size_t param, struct gpt_leaf leaf,
-                             const struct normed *of, struct dcpk_error *err)
+static void norm_leaf(struct dcpk_gpt *gpt, size_t param, struct gpt_leaf leaf,
+                      const struct normed *of)
 {
     const struct dcpk_rmsnorm shape = norm_shape(gpt, param, leaf.n, of->lanes);
     const int64_t first = leaf.first * of->lanes * shape.columns;
@@ -172,20 +169,16 @@ static dcpk_status norm_leaf(struct dcpk_gpt *gpt, size_t param, struct gpt_leaf
     gpt->ops->rmsnorm_weight(gpt->math, &shape, gpt_at(gpt, of->x, first),
                              gpt_at(gpt, of->dy, first), gpt->scratch.weight);
     for (int64_t i = 0; i < of->lanes; i++)
-        if (weights->ops->add(weights, param, 0, shape.columns, dw + i * shape.columns, err))
-            return err->status;
-    return DCPK_OK;
+        weights->ops->add(weights, param, 0, shape.columns, dw + i * shape.columns);
 }
 
-dcpk_status dcpk_gpt_norm_backward(struct dcpk_gpt *gpt, size_t param, int64_t lanes, const void *x,
-                                   void *dy, struct dcpk_error *err)
+void dcpk_gpt_norm_backward(struct dcpk_gpt *gpt, size_t param, int64_t lanes, const void *x,
+                            void *dy)
 {
     const struct dcpk_rmsnorm shape = norm_shape(gpt, param, gpt->size.rows, lanes);
     const struct normed of = {lanes, x, dy};
 
     for (int64_t i = 0; i < gpt->n_leaves; i++)
-        if (norm_leaf(gpt, param, gpt->leaves[i], &of, err))
-            return err->status;
+        norm_leaf(gpt, param, gpt->leaves[i], &of);
     gpt->ops->rmsnorm_input(gpt->math, &shape, x, gpt_weight(gpt, param), dy, dy);
-    return DCPK_OK;
 }

@@ -222,23 +222,20 @@ struct routed_rows {
     const int64_t *counts;
 };
 
-static dcpk_status expert_weight(struct dcpk_gpt *gpt, size_t param, const struct routed_rows *rows,
-                                 const void *dy, const void *x, struct dcpk_error *err)
+static void expert_weight(struct dcpk_gpt *gpt, size_t param, const struct routed_rows *rows,
+                          const void *dy, const void *x)
 {
     struct gpt_leaf leaf = {.first = rows->first};
 
     for (int64_t i = 0; i < gpt->n_leaves; i++, leaf.first += leaf.n) {
         leaf.n = rows->counts[i];
-        if (dcpk_gpt_linear_leaf(gpt, param, leaf, dy, x, err))
-            return err->status;
+        dcpk_gpt_linear_leaf(gpt, param, leaf, dy, x);
     }
-    return DCPK_OK;
 }
 
 /* scratch->back has the gradient of these rows' results; it gets that of the rows themselves. */
-static dcpk_status expert_backward(struct dcpk_gpt *gpt, const size_t *weights,
-                                   const struct gpt_routed *routed, const struct routed_rows *rows,
-                                   struct dcpk_error *err)
+static void expert_backward(struct dcpk_gpt *gpt, const size_t *weights,
+                            const struct gpt_routed *routed, const struct routed_rows *rows)
 {
     const int64_t h = gpt->size.hidden, f = gpt->model->moe_ffn;
     const struct dcpk_matrix shape = {gpt->dtype, rows->n, f};
@@ -246,36 +243,31 @@ static dcpk_status expert_backward(struct dcpk_gpt *gpt, const size_t *weights,
     void *fc1 = gpt_at(gpt, routed->fc1, rows->first * 2 * f);
     void *d_act = gpt->scratch.expert_act;
 
-    if (expert_weight(gpt, weights[1], rows, gpt->scratch.back, routed->act, err))
-        return err->status;
+    expert_weight(gpt, weights[1], rows, gpt->scratch.back, routed->act);
     dcpk_gpt_linear_input(gpt, weights[1], rows->n, d, d_act);
     gpt->ops->swiglu_backward(gpt->math, &shape, fc1, d_act, fc1);
-    if (expert_weight(gpt, weights[0], rows, routed->fc1, routed->rows, err))
-        return err->status;
+    expert_weight(gpt, weights[0], rows, routed->fc1, routed->rows);
     dcpk_gpt_linear_input(gpt, weights[0], rows->n, fc1, d);
-    return DCPK_OK;
 }
 
-static dcpk_status experts_backward(struct dcpk_gpt *gpt, const struct gpt_layer *layer,
-                                    const struct gpt_routed *routed, struct dcpk_error *err)
+static void experts_backward(struct dcpk_gpt *gpt, const struct gpt_layer *layer,
+                             const struct gpt_routed *routed)
 {
     struct routed_rows rows = {.counts = routed->count};
 
     for (int64_t source = 0; source < gpt_group(gpt, DCPK_G_EP)->n_ranks; source++)
         for (int64_t e = 0; e < local_experts(gpt); e++) {
             rows.n = count_rows(gpt, routed, source, e);
-            if (rows.n > 0 && expert_backward(gpt, layer->experts[e], routed, &rows, err))
-                return err->status;
+            if (rows.n > 0)
+                expert_backward(gpt, layer->experts[e], routed, &rows);
             rows.first += rows.n;
             rows.counts += gpt->n_leaves;
         }
-    return DCPK_OK;
 }
 
 /* scratch->d_probs to the router's weight, and into d_input. */
-static dcpk_status router_backward(struct dcpk_gpt *gpt, const struct gpt_layer *layer,
-                                   const struct gpt_kept *kept, void *d_input,
-                                   struct dcpk_error *err)
+static void router_backward(struct dcpk_gpt *gpt, const struct gpt_layer *layer,
+                            const struct gpt_kept *kept, void *d_input)
 {
     const struct dcpk_router shape = router_shape(gpt);
     const size_t param = layer->param[DCPK_P_ROUTER];
@@ -286,10 +278,8 @@ static dcpk_status router_backward(struct dcpk_gpt *gpt, const struct gpt_layer 
                               scratch->d_probs, scratch->d_logits);
     gpt->ops->cast(gpt->math, DCPK_F32, gpt->dtype, shape.rows * shape.experts, scratch->d_logits,
                    d_logits);
-    if (dcpk_gpt_linear_weight(gpt, param, d_logits, kept->mlp_norm, err))
-        return err->status;
+    dcpk_gpt_linear_weight(gpt, param, d_logits, kept->mlp_norm);
     dcpk_gpt_linear_input(gpt, param, shape.rows, d_logits, d_input);
-    return DCPK_OK;
 }
 
 dcpk_status dcpk_gpt_moe_backward(struct dcpk_gpt *gpt, const struct gpt_layer *layer,
@@ -303,13 +293,13 @@ dcpk_status dcpk_gpt_moe_backward(struct dcpk_gpt *gpt, const struct gpt_layer *
 
     gpt->ops->combine_probs(gpt->math, &shape, routed->place, routed->result, dy, scratch->d_probs);
     gpt->ops->combine_rows(gpt->math, &shape, routed->place, routed->probs, dy, scratch->sent);
-    if (rows_exchange(gpt, scratch->sent, routed->sent, scratch->back, routed->received, err) ||
-        experts_backward(gpt, layer, routed, err) ||
-        rows_exchange(gpt, scratch->back, routed->received, scratch->sent, routed->sent, err))
+    if (rows_exchange(gpt, scratch->sent, routed->sent, scratch->back, routed->received, err))
+        return err->status;
+    experts_backward(gpt, layer, routed);
+    if (rows_exchange(gpt, scratch->back, routed->received, scratch->sent, routed->sent, err))
         return err->status;
     gpt->ops->combine(gpt->math, &shape, routed->place, NULL, scratch->sent, dx);
-    if (router_backward(gpt, layer, kept, d_input, err))
-        return err->status;
+    router_backward(gpt, layer, kept, d_input);
     gpt->ops->add(gpt->math, gpt->dtype, shape.rows * shape.columns, dx, d_input, dx);
     return DCPK_OK;
 }

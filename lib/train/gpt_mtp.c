@@ -91,16 +91,16 @@ static dcpk_status joined_backward(struct dcpk_gpt *gpt, int64_t i, const struct
     const struct gpt_mtp *mtp = &gpt->mtp[i];
 
     columns_copy(gpt, columns, h, gpt_at(gpt, d, gpt_param(gpt, proj)->offset[0]), columns, part);
-    if (dcpk_gpt_linear_weight(gpt, proj, part, mtp->joined, err) ||
-        dcpk_gpt_linear_input_cut(gpt, proj, part, d_joined, err))
+    dcpk_gpt_linear_weight(gpt, proj, part, mtp->joined);
+    if (dcpk_gpt_linear_input_cut(gpt, proj, part, d_joined, err))
         return err->status;
     columns_copy(gpt, h, 2 * h, d_joined, h, d_embedded);
     columns_copy(gpt, h, 2 * h, gpt_at(gpt, d_joined, h), h, d);
-    if (dcpk_gpt_norm_backward(gpt, layer->param[DCPK_P_ENORM], 1, mtp->embedded, d_embedded,
-                               err) ||
-        dcpk_gpt_embed_backward(gpt, ahead->tokens, d_embedded, err))
+    dcpk_gpt_norm_backward(gpt, layer->param[DCPK_P_ENORM], 1, mtp->embedded, d_embedded);
+    if (dcpk_gpt_embed_backward(gpt, ahead->tokens, d_embedded, err))
         return err->status;
-    return dcpk_gpt_norm_backward(gpt, layer->param[DCPK_P_HNORM], 1, gpt->heads[i].normed, d, err);
+    dcpk_gpt_norm_backward(gpt, layer->param[DCPK_P_HNORM], 1, gpt->heads[i].normed, d);
+    return DCPK_OK;
 }
 
 dcpk_status dcpk_gpt_mtp_backward(struct dcpk_gpt *gpt, struct gpt_pass *pass, const void **more,

@@ -93,7 +93,6 @@ struct gpt_scratch {
     float *key_sums;   /* [2, seq * kv] */
     float *weight;     /* a leaf's gradient */
     float *row_sums;   /* [slices, rows] */
-    float *row_labels; /* [rows] */
     void *sent, *back; /* rows of tokens on their way to experts and back */
     void *expert_act;  /* [rows that one expert may get, moe_ffn] */
     float *d_probs, *d_logits;
@@ -180,33 +179,38 @@ static inline const void *gpt_weight(const struct dcpk_gpt *gpt, size_t param)
 /* gpt.c: this rank's rows of a microbatch; counts of a step become 0. */
 void dcpk_gpt_take_batch(const struct dcpk_gpt *gpt, const struct dcpk_gpt_batch *batch,
                          struct gpt_pass *pass);
-void dcpk_gpt_begin(struct dcpk_gpt *gpt);
+void dcpk_gpt_begin(struct dcpk_gpt *gpt); /* Sets the counts of a step to 0 */
 
 /* gpt_memory.c: sizes, and all memory of the math; released with the account. */
 dcpk_status dcpk_gpt_measure(struct dcpk_gpt *gpt, struct dcpk_error *err);
+/* Takes the memory that was measured. Errors: DCPK_ENOMEM. */
 dcpk_status dcpk_gpt_allocate(struct dcpk_gpt *gpt, struct dcpk_error *err);
-void dcpk_gpt_release(struct dcpk_gpt *gpt);
+void dcpk_gpt_release(struct dcpk_gpt *gpt); /* Frees it; also after a failure */
 
 /*
  * gpt_linear.c. y = x w^T, and gradients. x, y: `rows` rows of what the weight has. A product whose
  * inner axis tensor parallelism cuts is made of slices, in a collective.
  */
 void dcpk_gpt_linear(struct dcpk_gpt *gpt, size_t param, int64_t rows, const void *x, void *y);
+/* The same of a weight whose inner axis is cut; collective. */
 dcpk_status dcpk_gpt_linear_cut(struct dcpk_gpt *gpt, size_t param, const void *x, void *y,
                                 struct dcpk_error *err);
+/* The gradient of x, from that of y. */
 void dcpk_gpt_linear_input(struct dcpk_gpt *gpt, size_t param, int64_t rows, const void *dy,
                            void *dx);
+/* The same where the product is cut: of all ranks together; collective. */
 dcpk_status dcpk_gpt_linear_input_cut(struct dcpk_gpt *gpt, size_t param, const void *dy, void *dx,
                                       struct dcpk_error *err);
 /* Adds one leaf's part of the weight's gradient. */
-dcpk_status dcpk_gpt_linear_leaf(struct dcpk_gpt *gpt, size_t param, struct gpt_leaf leaf,
-                                 const void *dy, const void *x, struct dcpk_error *err);
-dcpk_status dcpk_gpt_linear_weight(struct dcpk_gpt *gpt, size_t param, const void *dy,
-                                   const void *x, struct dcpk_error *err);
+void dcpk_gpt_linear_leaf(struct dcpk_gpt *gpt, size_t param, struct gpt_leaf leaf, const void *dy,
+                          const void *x);
+/* Adds the parts of all leaves. */
+void dcpk_gpt_linear_weight(struct dcpk_gpt *gpt, size_t param, const void *dy, const void *x);
 /* Rows of the microbatch, each of `lanes` rows that are normed (heads). dx may be dy. */
 void dcpk_gpt_norm(struct dcpk_gpt *gpt, size_t param, int64_t lanes, const void *x, void *y);
-dcpk_status dcpk_gpt_norm_backward(struct dcpk_gpt *gpt, size_t param, int64_t lanes, const void *x,
-                                   void *dy, struct dcpk_error *err);
+/* dy becomes the gradient of x; adds that of the weight. */
+void dcpk_gpt_norm_backward(struct dcpk_gpt *gpt, size_t param, int64_t lanes, const void *x,
+                            void *dy);
 /* Add my slices in scratch->slices to those of other ranks: `columns` a row. */
 dcpk_status dcpk_gpt_add_slices(struct dcpk_gpt *gpt, int64_t columns, enum dcpk_dtype dtype,
                                 float *slices, void *out, struct dcpk_error *err);
@@ -215,6 +219,7 @@ dcpk_status dcpk_gpt_add_slices(struct dcpk_gpt *gpt, int64_t columns, enum dcpk
  * other. */
 dcpk_status dcpk_gpt_attention(struct dcpk_gpt *gpt, const struct gpt_layer *layer,
                                struct gpt_kept *kept, struct dcpk_error *err);
+/* d: of kept->middle, becomes that of kept->input. Adds gradients of weights. */
 dcpk_status dcpk_gpt_attention_backward(struct dcpk_gpt *gpt, const struct gpt_layer *layer,
                                         const struct gpt_kept *kept, void *d,
                                         struct dcpk_error *err);
@@ -222,6 +227,7 @@ dcpk_status dcpk_gpt_attention_backward(struct dcpk_gpt *gpt, const struct gpt_l
 /* gpt_moe.c: kept->mlp_norm into y; dy into dx. */
 dcpk_status dcpk_gpt_moe(struct dcpk_gpt *gpt, const struct gpt_layer *layer, struct gpt_kept *kept,
                          void *y, struct dcpk_error *err);
+/* dy: of y; dx: of kept->mlp_norm. Adds gradients of weights. */
 dcpk_status dcpk_gpt_moe_backward(struct dcpk_gpt *gpt, const struct gpt_layer *layer,
                                   const struct gpt_kept *kept, const void *dy, void *dx,
                                   struct dcpk_error *err);
@@ -229,18 +235,21 @@ dcpk_status dcpk_gpt_moe_backward(struct dcpk_gpt *gpt, const struct gpt_layer *
 /* gpt_layer.c: kept->input into out; d, the gradient of out, into that of the input. */
 dcpk_status dcpk_gpt_layer(struct dcpk_gpt *gpt, const struct gpt_layer *layer,
                            struct gpt_kept *kept, void *out, struct dcpk_error *err);
+/* d: of out, becomes that of kept->input. Adds gradients of weights. */
 dcpk_status dcpk_gpt_layer_backward(struct dcpk_gpt *gpt, const struct gpt_layer *layer,
                                     const struct gpt_kept *kept, void *d, struct dcpk_error *err);
 
 /* gpt_head.c: the ends of the model. tokens: host, one a row. */
 dcpk_status dcpk_gpt_embed(struct dcpk_gpt *gpt, const int32_t *tokens, void *x,
                            struct dcpk_error *err);
+/* dx: of x; adds the gradient of the embedding. */
 dcpk_status dcpk_gpt_embed_backward(struct dcpk_gpt *gpt, const int32_t *tokens, const void *dx,
                                     struct dcpk_error *err);
 /* head->input into the sum of losses; back into d, by the logits that forward kept. more: what is
  * added to the gradient of head->normed; NULL: nothing. */
 dcpk_status dcpk_gpt_head(struct dcpk_gpt *gpt, struct gpt_head *head, const struct gpt_pass *pass,
                           int64_t *sum, struct dcpk_error *err);
+/* d: of head->input. Adds gradients of weights. */
 dcpk_status dcpk_gpt_head_backward(struct dcpk_gpt *gpt, struct gpt_head *head,
                                    const struct gpt_pass *pass, const void *more, void *d,
                                    struct dcpk_error *err);
@@ -251,12 +260,14 @@ dcpk_status dcpk_gpt_check_losses(const struct dcpk_gpt *gpt, struct dcpk_error 
 /* gpt_mtp.c: multi-token prediction, after the head. more: what it gives to the gradient of the
  * last layer's normed output; NULL without. */
 dcpk_status dcpk_gpt_mtp(struct dcpk_gpt *gpt, struct gpt_pass *pass, struct dcpk_error *err);
+/* Runs before the backward pass of the head, which takes *more. */
 dcpk_status dcpk_gpt_mtp_backward(struct dcpk_gpt *gpt, struct gpt_pass *pass, const void **more,
                                   struct dcpk_error *err);
 
 /* Enter and leave a unit; keeps gpt->pass. */
 dcpk_status dcpk_gpt_enter(struct dcpk_gpt *gpt, int64_t unit, enum dcpk_train_pass pass,
                            struct dcpk_error *err);
+/* Ends what dcpk_gpt_enter began. */
 dcpk_status dcpk_gpt_leave(struct dcpk_gpt *gpt, int64_t unit, enum dcpk_train_pass pass,
                            struct dcpk_error *err);
 
@@ -265,6 +276,7 @@ dcpk_status dcpk_gpt_leave(struct dcpk_gpt *gpt, int64_t unit, enum dcpk_train_p
  * kept[0].input and leave in gpt->out; gradients come and leave in gpt->d.
  */
 dcpk_status dcpk_gpt_forward(struct dcpk_gpt *gpt, struct gpt_pass *pass, struct dcpk_error *err);
+/* Adds gradients of weights; after the forward pass of the same microbatch. */
 dcpk_status dcpk_gpt_backward(struct dcpk_gpt *gpt, struct gpt_pass *pass, struct dcpk_error *err);
 
 #endif

@@ -41,7 +41,7 @@ const struct dcpk_option *dcpk_knob_next_row(struct dcpk_knob_walk *w)
 }
 
 /* The row of a word in a list: "name", "name=true", "name=true,other". */
-static void walk_name(struct dcpk_knob_walk *w, const struct dcpk_knob_list *list, const char *word,
+static void walk_name(struct dcpk_knob_walk *w, const struct dcpk_knob_set *list, const char *word,
                       size_t n_bytes)
 {
     const char *equals = memchr(word, '=', n_bytes), *comma = memchr(word, ',', n_bytes);
@@ -74,7 +74,7 @@ static void walk_name(struct dcpk_knob_walk *w, const struct dcpk_knob_list *lis
 /* The next name of the lists. */
 static const struct dcpk_option *walk_next_name(struct dcpk_knob_walk *w)
 {
-    const struct dcpk_knob_list *list = &dcpk_knobs_without_effect[w->at_list];
+    const struct dcpk_knob_set *list = &dcpk_knobs_without_effect[w->at_list];
     const char *word;
     size_t n;
 

@@ -4,7 +4,6 @@
 #include <ctype.h>
 #include <string.h>
 
-#include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/report/doc.h"
 #include "lib/train/knobs_priv.h"

@@ -16,7 +16,7 @@
 #define ARGUMENTS   DCPK_OF_ARGUMENTS
 #define TRANSFORMER DCPK_OF_TRANSFORMER
 
-const struct dcpk_knob_list dcpk_knobs_without_effect[] = {
+const struct dcpk_knob_set dcpk_knobs_without_effect[] = {
     {"keep_fp8_transpose_cache=false", "ddp", DCPK_OF_DDP, "there is no FP8 compute in this loop"},
     {"fp8_param_gather=false,fp8_param", "ddp model mixed_precision", DCPK_OF_DDP,
      "there is no FP8 compute in this loop"},

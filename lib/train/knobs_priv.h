@@ -27,10 +27,10 @@ extern const struct dcpk_option dcpk_knobs_of_model[], dcpk_knobs_of_ranks[], dc
  * "b=true" is a flag with its default. Other names of a knob follow after a comma; "!disable" alone
  * means "!disable_b". A row without names ends them.
  */
-struct dcpk_knob_list {
+struct dcpk_knob_set {
     const char *names, *sections, *source, *reason;
 };
-extern const struct dcpk_knob_list dcpk_knobs_without_effect[];
+extern const struct dcpk_knob_set dcpk_knobs_without_effect[];
 
 /* The next row that is not of a name in such a list. NULL: there are no more. */
 const struct dcpk_option *dcpk_knob_next_row(struct dcpk_knob_walk *walk);

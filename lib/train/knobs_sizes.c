@@ -14,11 +14,11 @@
 #include "lib/train/knobs_priv.h"
 #include "lib/train/params.h"
 
-#define MOST_DEFAULT_SLICES 8
-#define WANTED_BLOCK        64 /* validate_args makes ffn_hidden_size of swiglu a multiple of it */
+#define MAX_DEFAULT_SLICES 8
+#define WANTED_BLOCK       64 /* validate_args makes ffn_hidden_size of swiglu a multiple of it */
 
 /* Elements of all parameters, or of one array of activations: their bytes fit 64 bits. */
-#define MOST_ELEMS (INT64_C(1) << 56)
+#define MAX_ELEMS (INT64_C(1) << 56)
 
 /* ---- what has to be given, and what follows from it ---- */
 
@@ -156,18 +156,18 @@ static dcpk_status sizes_of_slices(struct dcpk_train_config *c, struct dcpk_erro
     const struct dcpk_train_model *m = &c->model;
     const int64_t queries = m->heads * m->head_dim, joined = queries + 2 * m->groups * m->head_dim;
     const int64_t hidden = m->mtp_layers > 0 ? m->hidden : 0;
-    int64_t n = MOST_DEFAULT_SLICES;
+    int64_t n = MAX_DEFAULT_SLICES;
 
     while ((queries | joined | m->ffn | m->shared_ffn | m->padded_vocab | hidden) % n != 0)
         n /= 2;
     if (c->precision.virtual_slices == 0)
         c->precision.virtual_slices = n;
     n = c->precision.virtual_slices;
-    if (n > DCPK_MOST_SLICES)
+    if (n > DCPK_MAX_SLICES)
         return dcpk_fail(err, DCPK_EUSAGE,
                          "virtual_slices (%" PRId64
                          ") must be at most %d; products are not cut finer",
-                         n, DCPK_MOST_SLICES);
+                         n, DCPK_MAX_SLICES);
     return sizes_divide(
         (const struct division[]){
             {"virtual_slices", "tensor_model_parallel_size", n, c->layout.tp},
@@ -279,10 +279,10 @@ static int64_t sizes_widest(const struct dcpk_train_model *m)
 static dcpk_status sizes_of_parameters(const struct dcpk_train_model *m, struct dcpk_error *err)
 {
     const struct product queries = {
-        "elements of a layer's queries", MOST_ELEMS / 3, {m->heads, m->head_dim}};
+        "elements of a layer's queries", MAX_ELEMS / 3, {m->heads, m->head_dim}};
     struct product all = {
         "elements of all parameters",
-        MOST_ELEMS,
+        MAX_ELEMS,
         {m->layers + m->mtp_layers, DCPK_N_PARAM_KINDS + 2 * m->experts, m->hidden}};
 
     if (sizes_multiply(&queries, 1, err) != DCPK_OK)
@@ -301,19 +301,19 @@ static dcpk_status sizes_of_work(const struct dcpk_train_config *c, struct dcpk_
     const int64_t n_leaves = leaf > 0 ? m->seq_length / leaf : 2 * c->layout.cp;
     const struct product all[] = {
         {"activations of a micro batch",
-         MOST_ELEMS,
+         MAX_ELEMS,
          {d->micro_batch, m->seq_length, widest, c->precision.virtual_slices}},
         {"activations of a micro batch in experts",
-         MOST_ELEMS,
+         MAX_ELEMS,
          {c->layout.ep, d->micro_batch, m->seq_length, m->topk, widest}},
         {"gradients of a sample's keys",
-         MOST_ELEMS,
+         MAX_ELEMS,
          {n_leaves, m->seq_length, m->heads, m->head_dim, 2}},
-        {"tokens of an iteration", DCPK_MOST_SAMPLES, {d->global_batch, m->seq_length}},
-        {"samples of the run", DCPK_MOST_SAMPLES, {d->global_batch, d->train_iters}},
-        {"samples of the decay", DCPK_MOST_SAMPLES, {d->global_batch, o->decay_iters}},
-        {"samples of the warm-up", DCPK_MOST_SAMPLES, {d->global_batch, o->warmup_iters}},
-        {"samples of WSD's decay", DCPK_MOST_SAMPLES, {d->global_batch, o->wsd_iters}},
+        {"tokens of an iteration", DCPK_MAX_SAMPLES, {d->global_batch, m->seq_length}},
+        {"samples of the run", DCPK_MAX_SAMPLES, {d->global_batch, d->train_iters}},
+        {"samples of the decay", DCPK_MAX_SAMPLES, {d->global_batch, o->decay_iters}},
+        {"samples of the warm-up", DCPK_MAX_SAMPLES, {d->global_batch, o->warmup_iters}},
+        {"samples of WSD's decay", DCPK_MAX_SAMPLES, {d->global_batch, o->wsd_iters}},
     };
 
     return sizes_multiply(all, DCPK_COUNT(all), err);

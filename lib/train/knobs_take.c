@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "lib/base/bytes.h"
-#include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/train/knobs_priv.h"
 

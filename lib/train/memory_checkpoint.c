@@ -10,7 +10,6 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
-#include "lib/exec/pool.h"
 
 #define MADE_NAME                                                                                  \
     "made" /* a source next to "rank 0", "rank 1", ...: when each rank made its copy */
@@ -251,20 +250,20 @@ static const struct dcpk_format memory_format = {.name = "memory",
 
 /* ---- making one ---- */
 
-#define MOST_THREADS 8 /* that make memory ready */
+#define MAX_THREADS 8 /* that make memory ready */
 
 dcpk_status dcpk_memory_reserve(const struct dcpk_memory_run *run, uint64_t n_bytes,
                                 bool is_for_several, struct dcpk_reserve **reserve,
                                 struct dcpk_error *err)
 {
-    struct dcpk_reserve_options options = {.space = run->space,
+    struct dcpk_reserve_options options = {.host = run->host,
                                            .n_bytes = (size_t)dcpk_max_u64(n_bytes, 1),
                                            .n_threads =
                                                dcpk_ranks_threads(run->ranks, run->n_threads)};
 
     if (is_for_several)
         options.math = run->math;
-    options.n_threads = (int)dcpk_min_i64(options.n_threads, MOST_THREADS);
+    options.n_threads = (int)dcpk_min_i64(options.n_threads, MAX_THREADS);
     return dcpk_reserve_new(&options, reserve, err);
 }
 
@@ -295,8 +294,8 @@ static dcpk_status memory_copy(struct dcpk_memory_checkpoint *made,
     }
     if (run->math != NULL && run->math->ops->wait(run->math, err) != DCPK_OK)
         return err->status;
-    return run->space->ops->export_memory(run->space, dcpk_reserve_at(reserve),
-                                          dcpk_reserve_bytes(reserve), id, err);
+    return run->host->ops->export_memory(run->host, dcpk_reserve_at(reserve),
+                                         dcpk_reserve_bytes(reserve), id, err);
 }
 
 /* Maps the memory of every rank as a file of the store. */
@@ -317,7 +316,7 @@ static dcpk_status memory_map_ranks(const struct dcpk_memory_run *run,
                              "one: the ranks of a run that saves share the memory of one host",
                              r);
         snprintf(name, sizeof name, "rank %d", r);
-        if (run->space->ops->import_memory(run->space, &its.id, &at, err) ||
+        if (run->host->ops->import_memory(run->host, &its.id, &at, err) ||
             dcpk_store_add_borrowed(store, name, at, (size_t)index->owned_bytes[r], err))
             return err->status;
     }

@@ -17,7 +17,7 @@
 #define DCPK_LIB_TRAIN_MEMORY_CHECKPOINT_H
 
 #include "lib/ckpt/format.h"
-#include "lib/device/device_space.h"
+#include "lib/device/device.h"
 #include "lib/device/ops.h"
 #include "lib/model/model.h"
 #include "lib/train/memory_index.h"
@@ -46,9 +46,9 @@ struct dcpk_memory_run {
     struct dcpk_math *math; /* memory of the shards; may be NULL where there are none */
     const struct dcpk_memory_state *state;
     struct dcpk_ranks *ranks; /* of the run; NULL: it has one */
-    /* A space of host memory that ranks of a host can import (is_host); must outlive the
+    /* A device of host memory that ranks of a host can import (is_host); must outlive the
      * checkpoint. */
-    struct dcpk_space *space;
+    struct dcpk_device *host;
     int n_threads; /* 0: this rank's share of the CPUs */
     /* Memory that the shards are copied to, of at least dcpk_memory_bytes, kept by the caller until
      * the checkpoint is closed; NULL: memory that is taken and freed here. */
@@ -66,7 +66,7 @@ struct dcpk_memory_checkpoint;
  */
 dcpk_status dcpk_memory_open(const struct dcpk_memory_run *run,
                              struct dcpk_memory_checkpoint **memory, struct dcpk_error *err);
-/* Memory for n_bytes of the run's space, which its threads make ready, and its device locks where
+/* Memory for n_bytes of the run's host device; its threads make it ready, its device locks it where
  * it is for the copies of several saves (reserve.h). */
 dcpk_status dcpk_memory_reserve(const struct dcpk_memory_run *run, uint64_t n_bytes,
                                 bool is_for_several, struct dcpk_reserve **reserve,

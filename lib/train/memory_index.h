@@ -54,6 +54,6 @@ uint64_t dcpk_memory_bytes(const struct dcpk_shard *shards, size_t n);
 dcpk_status dcpk_memory_index_gather(struct dcpk_ranks *ranks, const struct dcpk_shard *shards,
                                      size_t n, struct dcpk_arena *arena,
                                      struct dcpk_memory_index *index, struct dcpk_error *err);
-void dcpk_memory_index_release(struct dcpk_memory_index *index);
+void dcpk_memory_index_release(struct dcpk_memory_index *index); /* zeroed: a no-op */
 
 #endif

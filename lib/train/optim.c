@@ -186,8 +186,8 @@ void dcpk_loss_scale_update(struct dcpk_loss_scale *loss_scale,
 
 /* ---- sums that no order changes ---- */
 
-#define LOWEST_BIT     (-320) /* of limb 0 */
-#define MOST_UNCARRIED (UINT32_C(1) << 30)
+#define LOWEST_BIT    (-320) /* of limb 0 */
+#define MAX_UNCARRIED (UINT32_C(1) << 30)
 
 void dcpk_exact_sum_carry(struct dcpk_exact_sum *sum)
 {
@@ -217,7 +217,7 @@ void dcpk_exact_sum_add(struct dcpk_exact_sum *sum, double v)
         sum->limb[i] += (int64_t)((bits << shift) & UINT32_MAX);
         bits >>= 32 - shift;
     }
-    if (++sum->n_added == MOST_UNCARRIED)
+    if (++sum->n_added == MAX_UNCARRIED)
         dcpk_exact_sum_carry(sum);
 }
 

@@ -70,7 +70,7 @@ dcpk_status dcpk_reserve_new(const struct dcpk_reserve_options *options,
                              struct dcpk_reserve **reserve, struct dcpk_error *err)
 {
     struct dcpk_reserve *made = dcpk_alloc(sizeof *made, err);
-    struct dcpk_space *space = options->space;
+    struct dcpk_device *host = options->host;
     void *at = NULL;
 
     assert(options->n_bytes >= 1 && options->n_threads >= 1);
@@ -80,7 +80,7 @@ dcpk_status dcpk_reserve_new(const struct dcpk_reserve_options *options,
     if (options->block_bytes == 0)
         made->options.block_bytes = USUAL_BLOCK_BYTES;
     made->n_blocks = (options->n_bytes - 1) / made->options.block_bytes + 1;
-    if (space->ops->alloc(space, DCPK_MEMORY_DEVICE, options->n_bytes, &at, err) == DCPK_OK) {
+    if (host->ops->alloc(host, DCPK_MEMORY_DEVICE, options->n_bytes, &at, err) == DCPK_OK) {
         made->at = at;
         if (dcpk_background_start(reserve_prepare, made, &made->background, err) == DCPK_OK) {
             *reserve = made;
@@ -94,17 +94,17 @@ dcpk_status dcpk_reserve_new(const struct dcpk_reserve_options *options,
 void dcpk_reserve_free(struct dcpk_reserve *reserve)
 {
     struct dcpk_error ignored = DCPK_ERROR_INIT;
-    struct dcpk_space *space;
+    struct dcpk_device *host;
     struct dcpk_math *math;
 
     if (reserve == NULL)
         return;
     (void)dcpk_reserve_wait(reserve, &ignored);
-    space = reserve->options.space;
+    host = reserve->options.host;
     math = reserve->options.math;
     if (reserve->is_locked)
         math->ops->unlock_host(math, reserve->at);
-    space->ops->free(space, reserve->at);
+    host->ops->free(host, reserve->at);
     dcpk_free(reserve);
 }
 

@@ -13,13 +13,13 @@
 #ifndef DCPK_LIB_TRAIN_RESERVE_H
 #define DCPK_LIB_TRAIN_RESERVE_H
 
-#include "lib/device/device_space.h"
+#include "lib/device/device.h"
 #include "lib/device/ops.h"
 
 struct dcpk_reserve;
 
 struct dcpk_reserve_options {
-    struct dcpk_space *space; /* of host memory, which others can import; borrowed until free */
+    struct dcpk_device *host; /* of host memory, which others can import; borrowed until free */
     struct dcpk_math *math;   /* locks it; borrowed until free; NULL: it is not locked */
     size_t n_bytes;
     size_t block_bytes; /* whole pages; 0: 256 MiB, tests take less */

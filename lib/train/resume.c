@@ -12,7 +12,6 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <string.h>
 
 #include "lib/base/order.h"
 #include "lib/exec/pool.h"
@@ -114,7 +113,7 @@ static dcpk_status resume_check_deciding(const struct resuming *r, struct dcpk_e
 
     if (saved == NULL)
         return DCPK_OK;
-    own = dcpk_value_attrs(dcpk_train_args(config, &none, r->arena, err));
+    own = dcpk_value_attrs(dcpk_train_args_make(config, &none, r->arena, err));
     if (err->status != DCPK_OK)
         return err->status;
     for (size_t at = 0; (name = dcpk_args_next_difference(saved, own, &at)) != NULL;) {
@@ -203,14 +202,14 @@ static dcpk_status read_box(const struct reading *reading, const struct dcpk_mod
 static dcpk_status reading_begin(const struct resuming *r, struct reading *reading,
                                  struct dcpk_error *err)
 {
-    size_t most_bytes = 1;
+    size_t max_bytes = 1;
 
     reading->math = r->run->state->math;
     if (dcpk_exec_new(r->ckpt, &r->alone, &reading->exec, err) || reading->math->ops->is_host)
         return err->status;
     for (size_t i = 0; i < r->n; i++)
-        most_bytes = dcpk_max_size(most_bytes, (size_t)dcpk_shard_bytes(&r->list[i]));
-    return reading->math->ops->alloc_host(reading->math, most_bytes, &reading->staging, err);
+        max_bytes = dcpk_max_size(max_bytes, (size_t)dcpk_shard_bytes(&r->list[i]));
+    return reading->math->ops->alloc_host(reading->math, max_bytes, &reading->staging, err);
 }
 
 static void reading_end(struct reading *reading)
@@ -294,7 +293,7 @@ static dcpk_status resume_read_step(const struct resuming *r, int64_t *steps,
                              step, other);
         step = other;
     }
-    if (!(step >= 0.0) || step != floor(step) || step > (double)DCPK_MOST_SAMPLES)
+    if (!(step >= 0.0) || step != floor(step) || step > (double)DCPK_MAX_SAMPLES)
         return dcpk_fail_fix(err, DCPK_EFORMAT, DCPK_FIX_NO_LOAD_OPTIM,
                              "the checkpoint has optimizer state, but no step of its groups");
     *steps = (int64_t)step;
@@ -317,8 +316,8 @@ static dcpk_status resume_read_progress(const struct resuming *r,
         return dcpk_fail_fix(
             err, DCPK_EFORMAT, DCPK_FIX_FINETUNE,
             "args of the checkpoint have no consumed_train_samples: the next sample is not known");
-    if (progress->iteration > DCPK_MOST_SAMPLES || progress->consumed_samples < 0 ||
-        progress->consumed_samples > DCPK_MOST_SAMPLES)
+    if (progress->iteration > DCPK_MAX_SAMPLES || progress->consumed_samples < 0 ||
+        progress->consumed_samples > DCPK_MAX_SAMPLES)
         return dcpk_fail_fix(err, DCPK_EFORMAT, DCPK_FIX_FINETUNE,
                              "the checkpoint is of iteration %" PRId64 ", after %" PRId64
                              " samples: no run counts to that",

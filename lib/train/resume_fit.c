@@ -7,7 +7,7 @@
 #include "lib/base/order.h"
 #include "lib/train/resume.h"
 
-#define MOST_NAMED 3
+#define MAX_NAMED 3
 
 /* The reaction to a difference. */
 enum verdict { IGNORED, NOTED, REFUSED };
@@ -72,7 +72,7 @@ static void fitting_add(struct fitting *f, enum verdict verdict, const char *sen
         dcpk_bytes_printf(f->notes, "%s\n", sentence);
     if (verdict != REFUSED)
         return;
-    if (f->n_refused < MOST_NAMED)
+    if (f->n_refused < MAX_NAMED)
         dcpk_bytes_printf(&f->refused, "%s%s", f->n_refused == 0 ? "" : "; ", sentence);
     f->n_refused++;
 }
@@ -167,7 +167,7 @@ static dcpk_status fail_fit(const struct fitting *f, struct dcpk_error *err)
     return dcpk_fail_fix(err, DCPK_EMISMATCH, fixes,
                          "the checkpoint does not fit the model, in %" PRIu64 " tensor%s%s: %.*s",
                          f->n_refused, f->n_refused == 1 ? "" : "s",
-                         f->n_refused > MOST_NAMED ? ", the first" : "", (int)f->refused.n_bytes,
+                         f->n_refused > MAX_NAMED ? ", the first" : "", (int)f->refused.n_bytes,
                          (const char *)f->refused.data);
 }
 

@@ -3,8 +3,6 @@
  * pickle. */
 #include "lib/train/run_rng.h"
 
-#include <string.h>
-
 #include "lib/base/bytes.h"
 #include "lib/base/order.h"
 

@@ -12,13 +12,13 @@
 #include "lib/base/text.h"
 #include "lib/train/knobs.h"
 
-#define MOST_ARGS 160
+#define MAX_ARGS 160
 
 /* A dict under construction; the first failure is in err. */
 struct values {
     struct dcpk_arena *arena;
     struct dcpk_error *err;
-    struct dcpk_value_pair pairs[MOST_ARGS];
+    struct dcpk_value_pair pairs[MAX_ARGS];
     size_t n;
 };
 
@@ -26,7 +26,7 @@ static void values_put(struct values *v, const char *name, const struct dcpk_val
 {
     const struct dcpk_value *key = dcpk_value_str(v->arena, name, v->err);
 
-    assert(v->n < MOST_ARGS);
+    assert(v->n < MAX_ARGS);
     if (key != NULL && value != NULL)
         v->pairs[v->n++] = (struct dcpk_value_pair){key, value};
 }
@@ -233,9 +233,9 @@ static void args_put(struct values *v, const struct dcpk_value *computed, char *
     }
 }
 
-const struct dcpk_value *dcpk_train_args(const struct dcpk_train_config *config,
-                                         const struct dcpk_train_progress *progress,
-                                         struct dcpk_arena *arena, struct dcpk_error *err)
+const struct dcpk_value *dcpk_train_args_make(const struct dcpk_train_config *config,
+                                              const struct dcpk_train_progress *progress,
+                                              struct dcpk_arena *arena, struct dcpk_error *err)
 {
     struct values v = {.arena = arena, .err = err};
     const struct dcpk_value *computed;

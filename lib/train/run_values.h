@@ -36,9 +36,9 @@ dcpk_status dcpk_train_scaler_read(const struct dcpk_value *scaler, struct dcpk_
  * load_checkpoint, megatron/training/arguments.py @core_v0.19.0; lib/model, lib/rules. NULL and err
  * for memory.
  */
-const struct dcpk_value *dcpk_train_args(const struct dcpk_train_config *config,
-                                         const struct dcpk_train_progress *progress,
-                                         struct dcpk_arena *arena, struct dcpk_error *err);
+const struct dcpk_value *dcpk_train_args_make(const struct dcpk_train_config *config,
+                                              const struct dcpk_train_progress *progress,
+                                              struct dcpk_arena *arena, struct dcpk_error *err);
 
 /* Groups of Megatron's default rule (lib/rules/RULES.md 2). */
 enum { DCPK_GROUP_DECAYED, DCPK_GROUP_PLAIN, DCPK_GROUP_EXPERT, DCPK_TRAIN_GROUPS };

@@ -13,7 +13,7 @@
 #include "lib/train/run_rng.h"
 
 /* Shards of one row of the table: gate rows and others, each with three arrays. */
-#define MOST_PIECES 6
+#define MAX_PIECES 6
 
 /* A list under construction, which has room. */
 struct listing {
@@ -113,7 +113,7 @@ dcpk_status dcpk_train_list(const struct dcpk_saved_run *run, unsigned flags,
 {
     struct listing l = {.run = run, .flags = flags, .arena = arena};
 
-    l.list = dcpk_arena_array(arena, run->state->shards->n * MOST_PIECES + run->state->params->n,
+    l.list = dcpk_arena_array(arena, run->state->shards->n * MAX_PIECES + run->state->params->n,
                               sizeof *l.list, err);
     if (l.list == NULL)
         return err->status;
@@ -143,7 +143,7 @@ static dcpk_status save_state(const struct dcpk_saved_run *run, struct dcpk_aren
     kept->rng = rng;
     kept->iteration = run->progress->iteration;
     kept->is_fp32 = run->state->config->precision.compute == DCPK_F32;
-    kept->args = dcpk_train_args(run->state->config, run->progress, arena, err);
+    kept->args = dcpk_train_args_make(run->state->config, run->progress, arena, err);
     kept->scheduler = dcpk_schedule_state(run->schedule, arena, err);
     kept->n_groups =
         dcpk_train_groups(run->state->config, run->schedule, run->progress, arena, groups, err);
@@ -226,7 +226,7 @@ static dcpk_status saving_list(struct dcpk_saving *s, struct dcpk_shard **list, 
 static struct dcpk_memory_run saving_memory(const struct dcpk_saved_run *run)
 {
     return (struct dcpk_memory_run){.ranks = run->env->ranks,
-                                    .space = run->space,
+                                    .host = run->host,
                                     .math = run->state->math,
                                     .n_threads = run->env->n_threads,
                                     .reserve = run->reserve};
@@ -502,7 +502,7 @@ dcpk_status dcpk_train_dump_groups(const struct dcpk_saved_run *run, struct dcpk
 {
     const struct dcpk_memory_state nothing = {0};
     const struct dcpk_memory_run memory_run = {
-        .state = &nothing, .ranks = run->env->ranks, .space = run->space};
+        .state = &nothing, .ranks = run->env->ranks, .host = run->host};
     struct dcpk_memory_checkpoint *memory = NULL;
     struct dumping d = {.run = run};
     dcpk_status st = dcpk_memory_open(&memory_run, &memory, err);

@@ -9,7 +9,7 @@
 #ifndef DCPK_LIB_TRAIN_SAVE_H
 #define DCPK_LIB_TRAIN_SAVE_H
 
-#include "lib/device/device_space.h"
+#include "lib/device/device.h"
 #include "lib/exec/exec.h"
 #include "lib/train/memory_index.h"
 #include "lib/train/reserve.h"
@@ -24,7 +24,7 @@ struct dcpk_saved_run {
     struct dcpk_loss_scale *loss_scale; /* saved and resumed of fp16 runs alone */
     /* Formats, device, threads, memory; with the ranks of the run. */
     const struct dcpk_env *env;
-    struct dcpk_space *space;     /* memory_checkpoint.h */
+    struct dcpk_device *host;     /* memory_checkpoint.h */
     struct dcpk_reserve *reserve; /* dcpk_saving_reserve; NULL: memory is taken for each save */
 };
 

@@ -52,8 +52,8 @@ struct dcpk_schedule {
 dcpk_status dcpk_schedule_init(const struct dcpk_train_config *config,
                                struct dcpk_schedule *schedule, struct dcpk_error *err);
 
-double dcpk_schedule_lr(const struct dcpk_schedule *schedule);
-double dcpk_schedule_wd(const struct dcpk_schedule *schedule);
+double dcpk_schedule_lr(const struct dcpk_schedule *schedule); /* The learning rate at num_steps */
+double dcpk_schedule_wd(const struct dcpk_schedule *schedule); /* The weight decay at num_steps */
 /* An iteration of n_samples was applied. */
 void dcpk_schedule_step(struct dcpk_schedule *schedule, int64_t n_samples);
 

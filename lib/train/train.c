@@ -116,7 +116,7 @@ static struct dcpk_saved_run training_saved(struct training *t)
                                    .progress = &t->progress,
                                    .loss_scale = &t->optim.loss_scale,
                                    .env = t->job->env,
-                                   .space = t->job->space,
+                                   .host = t->job->host,
                                    .reserve = t->reserve};
 }
 

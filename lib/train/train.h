@@ -20,7 +20,7 @@
 #define DCPK_LIB_TRAIN_TRAIN_H
 
 #include "lib/device/collectives.h"
-#include "lib/device/device_space.h"
+#include "lib/device/device.h"
 #include "lib/device/ops.h"
 #include "lib/exec/env.h"
 #include "lib/job/step_log.h"
@@ -35,7 +35,7 @@ struct dcpk_train_job {
     struct dcpk_group *world;               /* all ranks of the run */
     struct dcpk_math *math;
     const struct dcpk_env *env; /* to save and resume, with the ranks of the run */
-    struct dcpk_space *space;   /* of host memory (memory_checkpoint.h) */
+    struct dcpk_device *host;   /* of host memory (memory_checkpoint.h) */
     /* A rank that failed inside a step, where others wait for what it does not send: how long it
      * waits for them from then on, at most, in milliseconds; 0: DCPK_TRAIN_APART_MS. */
     int apart_ms;

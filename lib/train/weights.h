@@ -30,11 +30,11 @@ struct dcpk_weights_ops {
     /*
      * Add what one leaf gives to rows [row, row + n_rows) of a parameter: fp32, row-major, in the
      * ops' memory, of the summed loss of the leaf's tokens. The caller may reuse `grad` when it
-     * returns (work of one queue is done in order). Errors: DCPK_ERANGE naming the parameter where
-     * a value is not finite or beyond the integers' range: may show in a later call.
+     * returns (work of one queue is done in order). Queues the work: a later call fails, with
+     * DCPK_ERANGE naming the parameter, where a value is not finite or beyond the integers' range.
      */
-    dcpk_status (*add)(struct dcpk_weights *weights, size_t param, int64_t row, int64_t n_rows,
-                       const float *grad, struct dcpk_error *err);
+    void (*add)(struct dcpk_weights *weights, size_t param, int64_t row, int64_t n_rows,
+                const float *grad);
 };
 
 struct dcpk_weights {

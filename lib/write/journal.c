@@ -97,8 +97,8 @@ dcpk_status dcpk_journal_open(struct dcpk_folder *folder,
                               const struct dcpk_journal_subject *subject,
                               struct dcpk_journal *journal, struct dcpk_error *err)
 {
-    const uint64_t most_bytes = HEADER_BYTES + subject->n_units * RECORD_BYTES;
-    const uint64_t limit_bytes = most_bytes + subject->n_units * MAX_MORE * RECORD_BYTES;
+    const uint64_t max_bytes = HEADER_BYTES + subject->n_units * RECORD_BYTES;
+    const uint64_t limit_bytes = max_bytes + subject->n_units * MAX_MORE * RECORD_BYTES;
     struct dcpk_bytes bytes = {0};
     dcpk_status st = dcpk_folder_read_journal(folder, limit_bytes + 1, &bytes, err);
 
@@ -108,7 +108,7 @@ dcpk_status dcpk_journal_open(struct dcpk_folder *folder,
     if (st == DCPK_OK && bytes.n_bytes > 0 && journal->end_bytes == 0)
         st = dcpk_folder_clear(folder, err); /* the owner of its files is unknown */
     if (st == DCPK_OK)
-        dcpk_folder_reserve_journal(folder, most_bytes);
+        dcpk_folder_reserve_journal(folder, max_bytes);
     dcpk_bytes_release(&bytes);
     return st;
 }

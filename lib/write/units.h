@@ -40,7 +40,7 @@ struct dcpk_units {
  */
 dcpk_status dcpk_units_cut(const struct dcpk_output *out, uint64_t limit_bytes,
                            struct dcpk_units *units, struct dcpk_error *err);
-void dcpk_units_release(struct dcpk_units *units);
+void dcpk_units_release(struct dcpk_units *units); /* zeroed: a no-op */
 
 /* The chunk that order[i] names. */
 const struct dcpk_out_chunk *dcpk_units_chunk(const struct dcpk_units *units, size_t i);

@@ -2,7 +2,6 @@
 /* write_ranks.c - one output written by several ranks: shares of the units, and what they came
  * to. */
 #include <assert.h>
-#include <string.h>
 
 #include "lib/base/bytes.h"
 #include "lib/base/cursor.h"

@@ -25,7 +25,7 @@ dcpk_status dcpk_writing_new(struct dcpk_exec *exec, struct dcpk_output *out,
                              struct dcpk_error *err);
 void dcpk_writing_free(struct dcpk_writing *w); /* NULL is a no-op */
 
-const struct dcpk_units *dcpk_writing_units(const struct dcpk_writing *w);
+const struct dcpk_units *dcpk_writing_units(const struct dcpk_writing *w); /* borrowed until free */
 
 /* The unit is done, by another process: its bytes are in the folder and on disk, crc32 is what it
  * came to. Thread-safe. */

@@ -101,6 +101,6 @@ const void *dcpk_bench_data_make(struct dcpk_bench_data *data, int worker,
     *n_bytes = n * elem_bytes;
     if (kind != DCPK_BENCH_WEIGHT)
         return s->fp32;
-    dcpk_devices[0]->cast(DCPK_F32, s->fp32, DCPK_BF16, s->bf16, n, &ignored);
+    dcpk_host_kernel_sets[0]->cast(DCPK_F32, s->fp32, DCPK_BF16, s->bf16, n, &ignored);
     return s->bf16;
 }

@@ -28,9 +28,9 @@
 
 static struct {
     struct dcpk_ranks *ranks;
-    struct dcpk_space *space;
-    const struct dcpk_space_ops *ops; /* as the kernels have them */
-    struct dcpk_space_ops altered;    /* with one call that fails */
+    struct dcpk_device *device;
+    const struct dcpk_device_ops *ops; /* as the kernels have them */
+    struct dcpk_device_ops altered;    /* with one call that fails */
     struct dcpk_remap_options options;
     char *source, *target, *kept; /* kept: the source's bytes, in host memory */
     int self, n_table_runs;
@@ -53,8 +53,8 @@ static void copy_now(void *to, const void *from, size_t n_bytes)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
 
-    must(job.ops->copy(job.space, 0, to, from, n_bytes, &err), &err);
-    must(dcpk_space_wait(job.space, 0, 10 * TIMEOUT_MS, &err), &err);
+    must(job.ops->copy(job.device, 0, to, from, n_bytes, &err), &err);
+    must(dcpk_device_wait(job.device, 0, 10 * TIMEOUT_MS, &err), &err);
 }
 
 static bool is_source_kept(void)
@@ -170,14 +170,15 @@ static int lack_memory(void)
     struct dcpk_remap *remap;
     void *all;
 
-    must(job.ops->memory_info(job.space, &free_bytes, &total_bytes, &err), &err);
-    must(job.ops->alloc(job.space, DCPK_MEMORY_DEVICE, free_bytes - (8 << 20), &all, &err), &err);
+    must(job.ops->memory_info(job.device, &free_bytes, &total_bytes, &err), &err);
+    must(job.ops->alloc(job.device, DCPK_MEMORY_DEVICE, free_bytes - (8 << 20), &all, &err), &err);
     return end_with(plan(&remap, &err), DCPK_ENOMEM, now_seconds() - begun, &err);
 }
 
 /* A unit's third table reads what has landed: behind the moves to others and to itself. */
-static dcpk_status run_flipped(struct dcpk_space *space, int queue, const struct dcpk_table *table,
-                               uint64_t *sums, struct dcpk_error *err)
+static dcpk_status run_flipped(struct dcpk_device *device, int queue,
+                               const struct dcpk_table *table, uint64_t *sums,
+                               struct dcpk_error *err)
 {
     char byte;
 
@@ -186,7 +187,7 @@ static dcpk_status run_flipped(struct dcpk_space *space, int queue, const struct
         byte ^= 4;
         copy_now(job.target + 12345, &byte, 1);
     }
-    return job.ops->run(space, queue, table, sums, err);
+    return job.ops->run(device, queue, table, sums, err);
 }
 
 static int flip_byte(void)
@@ -201,11 +202,11 @@ static int flip_byte(void)
     return end_with(dcpk_remap_run(remap, NULL, NULL, &err), DCPK_EIO, now_seconds() - begun, &err);
 }
 
-static dcpk_status import_refused(struct dcpk_space *space, const struct dcpk_memory_id *id,
+static dcpk_status import_refused(struct dcpk_device *device, const struct dcpk_memory_id *id,
                                   void **at, struct dcpk_error *err)
 {
     if (dcpk_memory_id_is_own(id))
-        return job.ops->import_memory(space, id, at, err);
+        return job.ops->import_memory(device, id, at, err);
     return dcpk_fail(err, DCPK_EUNSUPPORTED, "memory of process %" PRIu64 " is refused",
                      id->process);
 }
@@ -237,9 +238,9 @@ static void open_link(bool is_cuda)
 
     for (size_t i = 0; dcpk_links[i] != NULL; i++)
         if (strcmp(dcpk_links[i]->name, is_cuda ? "nccl" : "mpi") == 0)
-            must(
-                dcpk_links[i]->open(dcpk_ranks_comm(job.ranks), job.space, &job.options.link, &err),
-                &err);
+            must(dcpk_links[i]->open(dcpk_ranks_comm(job.ranks), job.device, &job.options.link,
+                                     &err),
+                 &err);
 }
 
 static char *take(void)
@@ -247,30 +248,30 @@ static char *take(void)
     struct dcpk_error err = DCPK_ERROR_INIT;
     void *at;
 
-    must(job.ops->alloc(job.space, DCPK_MEMORY_DEVICE, PART_BYTES, &at, &err), &err);
+    must(job.ops->alloc(job.device, DCPK_MEMORY_DEVICE, PART_BYTES, &at, &err), &err);
     return at;
 }
 
-static void begin(const char *space, bool is_staged)
+static void begin(const char *device, bool is_staged)
 {
-    const bool is_cuda = strcmp(space, "cuda") == 0;
-    struct dcpk_space_options where = {0};
+    const bool is_cuda = strcmp(device, "cuda") == 0;
+    struct dcpk_device_options where = {0};
     struct dcpk_error err = DCPK_ERROR_INIT;
 
     must(dcpk_ranks_join(dcpk_transports, &job.ranks, &err), &err);
     job.self = dcpk_ranks_self(job.ranks);
-    for (size_t i = 0; dcpk_spaces[i] != NULL; i++)
-        if (strcmp(dcpk_spaces[i]->name, space) == 0)
-            job.ops = dcpk_spaces[i];
+    for (size_t i = 0; dcpk_devices[i] != NULL; i++)
+        if (strcmp(dcpk_devices[i]->name, device) == 0)
+            job.ops = dcpk_devices[i];
     if (job.ops == NULL || dcpk_ranks_count(job.ranks) != 2)
         exit(77);
     where.ordinal = is_cuda ? job.self : 0;
-    must(job.ops->open(&where, &job.space, &err), &err);
+    must(job.ops->open(&where, &job.device, &err), &err);
     job.altered = *job.ops;
-    job.space->ops = &job.altered;
+    job.device->ops = &job.altered;
     open_link(is_cuda);
     job.options.ranks = job.ranks;
-    job.options.space = job.space;
+    job.options.device = job.device;
     job.options.path = is_staged ? DCPK_REMAP_STAGED : DCPK_REMAP_DIRECT;
     job.options.timeout_ms = TIMEOUT_MS;
     job.source = take();
@@ -306,7 +307,7 @@ int main(int argc, char **argv)
     alarm(60); /* a rank that hangs is one more fault */
     end = run_case(argv[2]);
     job.options.link->ops->close(job.options.link);
-    job.ops->close(job.space);
+    job.ops->close(job.device);
     fflush(stdout);
     _exit(end); /* MPI would wait for the rank that is gone */
 }

@@ -31,7 +31,7 @@ while [ "$#" -gt 0 ]; do
     shift 2
 done
 
-programs=(test_space test_ops test_ops_gradients test_ops_fast collective_processes layouts tiles plan_time load device_faults make_checkpoint dcpkit)
+programs=(test_device test_ops test_ops_gradients test_ops_fast collective_processes layouts tiles plan_time load device_faults make_checkpoint dcpkit)
 logs=$(realpath -m "$logs")
 # What was packed lies beside this script; in the repository it is built first.
 if [ -d "$here/bin" ]; then
@@ -145,7 +145,7 @@ fault() {
 export bin logs old_driver
 export -f ranks torch_ranks fault
 
-step twins 1 120 "$bin/test_space"
+step twins 1 120 "$bin/test_device"
 step twins-ops 1 120 "$bin/test_ops"
 step twins-ops-gradients 1 300 "$bin/test_ops_gradients"
 step twins-ops-fast 1 120 "$bin/test_ops_fast"
@@ -160,8 +160,8 @@ for name in a1 a3 a5-tp2 a5-pp2 a5-ep2 a5-cp2; do
 done
 step sanitizer-train 1 120 "$here/train.sh" "$bin/dcpkit" step
 step sanitizer-memcheck 1 300 compute-sanitizer --tool memcheck --report-api-errors no --error-exitcode 1 \
-    "$bin/test_space"
-step sanitizer-racecheck 1 300 compute-sanitizer --tool racecheck --error-exitcode 1 "$bin/test_space"
+    "$bin/test_device"
+step sanitizer-racecheck 1 300 compute-sanitizer --tool racecheck --error-exitcode 1 "$bin/test_device"
 
 step bench-tiles 1 120 "$bin/tiles" cuda
 step bench-plan_time 1 60 "$bin/plan_time"

@@ -4,7 +4,7 @@
 /*
  *     remap_ranks WHAT NTH VICTIM PATH SEED TIMEOUT_MS
  *
- * WHAT happens before the NTH call of the space or link of rank VICTIM: `kill`, or `sleep` for
+ * WHAT happens before the NTH call of the device or link of rank VICTIM: `kill`, or `sleep` for
  * longer than all waits. Ends with 4 and the message when the remap fails as it has to; with 1 and
  * what is wrong when it does not.
  */
@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "lib/base/clock.h"
-#include "tests/faulty_space.h"
+#include "tests/faulty_device.h"
 #include "tests/remap_after.h"
 #include "tests/remap_process.h"
 
@@ -139,7 +139,7 @@ int main(int argc, char **argv)
     options.checks = fate.nth % 2 == 0;
     options.timeout_ms = fate.timeout_ms;
     options.ranks = process.ranks;
-    options.space = process.space;
+    options.device = process.device;
     options.link = process.link;
     end = remap_until_it_fails(&options);
     case_release(process.c);

@@ -6,7 +6,7 @@
 
 #include <stdatomic.h>
 
-#include "tests/faulty_space.h"
+#include "tests/faulty_device.h"
 #include "tests/remap_after.h"
 
 #define N_RANKS 3

@@ -91,14 +91,14 @@ static dcpk_status prove(struct dcpk_exec *exec, const struct dcpk_output *out,
     if (st == DCPK_OK && !(results[0].equal && results[1].equal))
         st = dcpk_fail(err, DCPK_EMISMATCH, "not equal to itself");
     if (st == DCPK_OK)
-        st = dcpk_exec_hash_objects(exec, objects, NULL, err);
+        st = dcpk_exec_hash_objects(exec, objects, err);
     return st == DCPK_OK ? dcpk_exec_check_items(exec, NULL, err) : st;
 }
 
 static dcpk_status run(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
 {
     const struct dcpk_env env = {
-        .device = dcpk_devices[0], .n_threads = 2, .memory_bytes = 16 << 20};
+        .kernels = dcpk_host_kernel_sets[0], .n_threads = 2, .memory_bytes = 16 << 20};
     struct dcpk_output *out = NULL;
     struct dcpk_exec *exec = NULL;
     dcpk_status st = make_output(ckpt, &out, err);

@@ -129,7 +129,8 @@ static void write_folder(void)
 
 static struct dcpk_env usual_env(void)
 {
-    return (struct dcpk_env){.formats = dcpk_formats, .device = dcpk_devices[0], .n_threads = 1};
+    return (struct dcpk_env){
+        .formats = dcpk_formats, .kernels = dcpk_host_kernel_sets[0], .n_threads = 1};
 }
 
 static struct dcpk_convert_options usual_options(const char *to)
@@ -163,7 +164,7 @@ static dcpk_status export_use(struct dcpk_error *err)
 
     options.in = run;
     options.target.family.dtype = DCPK_F32;
-    options.target.family.most_file_bytes = 256;
+    options.target.family.max_file_bytes = 256;
     return plan_only(&options, err);
 }
 

@@ -25,7 +25,7 @@ static dcpk_status convert(const struct dcpk_format *to, const char *out, struct
     const struct dcpk_convert_options options = {
         .to = to,
         .env = {.formats = dcpk_formats,
-                .device = dcpk_devices[0],
+                .kernels = dcpk_host_kernel_sets[0],
                 .n_threads = 2,
                 .memory_bytes = 16 << 20},
         .flags = DCPK_CONVERT_VERIFY | DCPK_CONVERT_HASHES | DCPK_CONVERT_INTEGRITY,

@@ -51,7 +51,7 @@ static void device_calls_fail(void **state)
                                     .to = 1,
                                     .n_runs = 1,
                                     .options = paths[path],
-                                    .space = &faulty_ops,
+                                    .device = &faulty_ops,
                                     .link = &faulty_link_ops,
                                     .before = count_from_here,
                                     .after = see_units};
@@ -228,10 +228,10 @@ static void rank_leaves(void **state)
 /* A device of which a table takes for ever, and a rank that sleeps where it has to exchange. */
 static bool hangs;
 
-static dcpk_status hanging_poll(struct dcpk_space *space, uint64_t ticket, bool *done,
+static dcpk_status hanging_poll(struct dcpk_device *device, uint64_t ticket, bool *done,
                                 struct dcpk_error *err)
 {
-    if (faulty_real->poll(space, ticket, done, err))
+    if (faulty_real->poll(device, ticket, done, err))
         return err->status;
     if (hangs && rank_self == failing_rank)
         *done = false;
@@ -273,7 +273,7 @@ static void waits_end(void **state)
             struct remap_job job = {.c = the_case,
                                     .to = 1,
                                     .n_runs = 2,
-                                    .space = &faulty_ops,
+                                    .device = &faulty_ops,
                                     .link = &faulty_link_ops,
                                     .after = see_units};
 
@@ -294,7 +294,7 @@ static _Thread_local bool is_queued[DCPK_N_QUEUES];
 static _Thread_local uint64_t n_tables;
 static atomic_int n_left_queued;
 
-static dcpk_status noting_run(struct dcpk_space *space, int queue, const struct dcpk_table *table,
+static dcpk_status noting_run(struct dcpk_device *device, int queue, const struct dcpk_table *table,
                               uint64_t *sums, struct dcpk_error *err)
 {
     if (rank_self == failing_rank && ++n_tables == failing_call) {
@@ -302,23 +302,23 @@ static dcpk_status noting_run(struct dcpk_space *space, int queue, const struct 
         return dcpk_fail(err, DCPK_EIO, "the device is gone");
     }
     is_queued[queue] = true;
-    return faulty_real->run(space, queue, table, sums, err);
+    return faulty_real->run(device, queue, table, sums, err);
 }
 
 /* A ticket is the queue's number. */
-static dcpk_status noting_ticket(struct dcpk_space *space, int queue, uint64_t *ticket,
+static dcpk_status noting_ticket(struct dcpk_device *device, int queue, uint64_t *ticket,
                                  struct dcpk_error *err)
 {
-    (void)space;
+    (void)device;
     (void)err;
     *ticket = (uint64_t)queue;
     return DCPK_OK;
 }
 
-static dcpk_status noting_poll(struct dcpk_space *space, uint64_t ticket, bool *done,
+static dcpk_status noting_poll(struct dcpk_device *device, uint64_t ticket, bool *done,
                                struct dcpk_error *err)
 {
-    (void)space;
+    (void)device;
     (void)err;
     is_queued[ticket] = false;
     *done = true;
@@ -355,7 +355,7 @@ static void nothing_is_left_queued(void **state)
                                     .to = 1,
                                     .n_runs = 1,
                                     .options = paths[path],
-                                    .space = &faulty_ops,
+                                    .device = &faulty_ops,
                                     .before = begin_noting,
                                     .after = count_queued};
             char label[64];
@@ -389,7 +389,7 @@ static struct dcpk_error after_break[4]
 
 static void share_link(struct dcpk_ranks *ranks, int self, void *context)
 {
-    static const struct dcpk_space_options first = {0};
+    static const struct dcpk_device_options first = {0};
     struct dcpk_remap_options options = paths[1];
     struct dcpk_remap *remaps[4] = {NULL};
     struct dcpk_remap_shards mine;
@@ -399,8 +399,8 @@ static void share_link(struct dcpk_ranks *ranks, int self, void *context)
     options.ranks = ranks;
     mine.sources = case_shards(&the_case->sides[0], self, &mine.n_sources);
     mine.targets = case_shards(&the_case->sides[1], self, &mine.n_targets);
-    CHECK_OK(dcpk_spaces[0]->open(&first, &options.space, &err), "space");
-    CHECK_OK(dcpk_links[0]->open(dcpk_ranks_comm(ranks), options.space, &options.link, &err),
+    CHECK_OK(dcpk_devices[0]->open(&first, &options.device, &err), "device");
+    CHECK_OK(dcpk_links[0]->open(dcpk_ranks_comm(ranks), options.device, &options.link, &err),
              "link");
     options.link->ops = &faulty_link_ops;
     for (int i = 0; i < 4; i++) { /* the third begins after the break, the fourth needs no link */
@@ -417,7 +417,7 @@ static void share_link(struct dcpk_ranks *ranks, int self, void *context)
     for (int i = 0; i < 4; i++)
         dcpk_remap_free(remaps[i]);
     options.link->ops->close(options.link);
-    dcpk_spaces[0]->close(options.space);
+    dcpk_devices[0]->close(options.device);
 }
 
 static void a_broken_link_stays_broken(void **state)

@@ -7,7 +7,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
 #include "tests/fake_ckpt.h"
-#include "tests/faulty_space.h"
+#include "tests/faulty_device.h"
 #include "tests/feed_job.h"
 
 #define N_RANKS 3
@@ -58,7 +58,7 @@ static struct feed_job new_job(void)
                              .options = {.ckpt = ckpt,
                                          .views = views,
                                          .n_views = fake.n_tensors,
-                                         .ring_bytes = DCPK_REMAP_LEAST_RING_BYTES,
+                                         .ring_bytes = DCPK_REMAP_MIN_RING_BYTES,
                                          .timeout_ms = 20000,
                                          .checks = true}};
 }
@@ -349,7 +349,7 @@ static void device_calls_fail(void **state)
 
         snprintf(label, sizeof label, "call %" PRIu64, nth);
         feed_make(&job, 7, label);
-        job.space = &faulty_ops;
+        job.device = &faulty_ops;
         faulty_ops.is_host = nth % 2 == 0;
         atomic_store(&has_failed, false);
         failing_rank = (int)(nth / 2 % N_RANKS);

@@ -147,12 +147,12 @@ static void shards_that_do_not_fit(void **state)
 /* ---- memory ---- */
 
 /* One rank's device has no memory for what the plan needs. */
-static dcpk_status short_alloc(struct dcpk_space *space, enum dcpk_memory_kind kind, size_t n_bytes,
-                               void **at, struct dcpk_error *err)
+static dcpk_status short_alloc(struct dcpk_device *device, enum dcpk_memory_kind kind,
+                               size_t n_bytes, void **at, struct dcpk_error *err)
 {
     if (rank_self != 1)
-        return faulty_real->alloc(space, kind, n_bytes, at, err);
-    return faulty_real->alloc(space, kind, SIZE_MAX / 4, at, err);
+        return faulty_real->alloc(device, kind, n_bytes, at, err);
+    return faulty_real->alloc(device, kind, SIZE_MAX / 4, at, err);
 }
 
 static dcpk_status nothing_fails(struct dcpk_error *err)
@@ -166,7 +166,7 @@ static void memory_is_short(void **state)
     struct remap_job job = {.c = the_case,
                             .to = 1,
                             .n_runs = 1,
-                            .space = &faulty_ops,
+                            .device = &faulty_ops,
                             .after = see_units,
                             .options = {.path = DCPK_REMAP_STAGED, .checks = true}};
     char wanted[64];
@@ -188,18 +188,19 @@ static void memory_is_short(void **state)
 /*
  * A byte of each target of a rank changes before it is checked: the tensor is named on all ranks.
  */
-static struct dcpk_space_ops flipping_ops;
+static struct dcpk_device_ops flipping_ops;
 static _Thread_local int n_waits, n_flipped; /* of a rank, in a job */
 
-static dcpk_status flipping_ticket(struct dcpk_space *space, int queue, uint64_t *ticket,
+static dcpk_status flipping_ticket(struct dcpk_device *device, int queue, uint64_t *ticket,
                                    struct dcpk_error *err)
 {
     n_waits++;
-    return faulty_real->ticket(space, queue, ticket, err);
+    return faulty_real->ticket(device, queue, ticket, err);
 }
 
-static dcpk_status flipping_run(struct dcpk_space *space, int queue, const struct dcpk_table *table,
-                                uint64_t *sums, struct dcpk_error *err)
+static dcpk_status flipping_run(struct dcpk_device *device, int queue,
+                                const struct dcpk_table *table, uint64_t *sums,
+                                struct dcpk_error *err)
 {
     const struct case_side *side = &the_case->sides[1];
 
@@ -208,16 +209,16 @@ static dcpk_status flipping_run(struct dcpk_space *space, int queue, const struc
         for (size_t i = 0; i < side->n; i++)
             if (side->shards[i].holder == 1 && !case_is_empty(&side->shards[i]))
                 *(uint8_t *)(uintptr_t)side->shards[i].at ^= 0x10;
-    return faulty_real->run(space, queue, table, sums, err);
+    return faulty_real->run(device, queue, table, sums, err);
 }
 
-static dcpk_status flipping_open(const struct dcpk_space_options *options,
-                                 struct dcpk_space **space, struct dcpk_error *err)
+static dcpk_status flipping_open(const struct dcpk_device_options *options,
+                                 struct dcpk_device **device, struct dcpk_error *err)
 {
-    const dcpk_status st = faulty_real->open(options, space, err);
+    const dcpk_status st = faulty_real->open(options, device, err);
 
     if (st == DCPK_OK)
-        (*space)->ops = &flipping_ops;
+        (*device)->ops = &flipping_ops;
     n_waits = n_flipped = 0;
     return st;
 }
@@ -249,7 +250,7 @@ static void flipped_bytes_are_found(void **state)
     flipping_ops.ticket = flipping_ticket;
     for (uint64_t seed = 3000; seed < 3040; seed++) {
         struct remap_job job = {
-            .c = the_case, .to = 1, .n_runs = 1, .space = &flipping_ops, .after = see_units};
+            .c = the_case, .to = 1, .n_runs = 1, .device = &flipping_ops, .after = see_units};
         bool is_right = true;
 
         job.options = (struct dcpk_remap_options){.path = DCPK_REMAP_DIRECT, .checks = true};
@@ -272,29 +273,29 @@ static void flipped_bytes_are_found(void **state)
 
 /* ---- ranks that do not reach each other ---- */
 
-static dcpk_status far_import(struct dcpk_space *space, const struct dcpk_memory_id *id, void **at,
-                              struct dcpk_error *err)
+static dcpk_status far_import(struct dcpk_device *device, const struct dcpk_memory_id *id,
+                              void **at, struct dcpk_error *err)
 {
-    (void)space;
+    (void)device;
     (void)id;
     (void)at;
     return dcpk_fail(err, DCPK_EUNSUPPORTED, "no peer access");
 }
 
 /* One rank's memory cannot be shared: the others hear why. */
-static dcpk_status private_export(struct dcpk_space *space, const void *at, size_t n_bytes,
+static dcpk_status private_export(struct dcpk_device *device, const void *at, size_t n_bytes,
                                   struct dcpk_memory_id *id, struct dcpk_error *err)
 {
     if (rank_self == 1)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "no peer access");
-    return faulty_real->export_memory(space, at, n_bytes, id, err);
+    return faulty_real->export_memory(device, at, n_bytes, id, err);
 }
 
 /* Asked for directly, without a link, and where either will do. */
 static void try_paths(const char *label)
 {
     struct remap_job job = {
-        .c = the_case, .to = 1, .n_runs = 1, .space = &faulty_ops, .after = see_units};
+        .c = the_case, .to = 1, .n_runs = 1, .device = &faulty_ops, .after = see_units};
     uint64_t n_messages = 0;
 
     make_case(2007);
@@ -337,7 +338,7 @@ static void ranks_that_do_not_reach_each_other(void **state)
 /* What is not wanted has no note. */
 static void notes_are_of_those_that_talk(void **state)
 {
-    struct remap_job job = {.c = the_case, .to = 1, .n_runs = 1, .space = &faulty_ops};
+    struct remap_job job = {.c = the_case, .to = 1, .n_runs = 1, .device = &faulty_ops};
 
     (void)state;
     faulty_begin(nothing_fails, dcpk_links[0]);

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/megatron/buckets/megatron_gathered.h"
+#include "formats/megatron/buckets/megatron_bucket_list.h"
 #include "tests/fuzz/listed.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);

@@ -62,7 +62,7 @@ static inline dcpk_status convert_as(const char *in, const char *out, const stru
         .to = dcpk_format_find(wish->to),
         .in = in,
         .out = out,
-        .env = {.formats = dcpk_formats, .device = dcpk_devices[0], .n_threads = 2},
+        .env = {.formats = dcpk_formats, .kernels = dcpk_host_kernel_sets[0], .n_threads = 2},
         .rules = {.impl = wish->impl},
         .flags = wish->flags,
         .target = {.generation = wish->generation, .mesh = {.ep = wish->ep}},

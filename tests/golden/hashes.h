@@ -14,7 +14,7 @@
 static inline struct dcpk_hash *hash_all(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
                                          const char *label)
 {
-    const struct dcpk_env env = {.device = dcpk_devices[0], .n_threads = 2};
+    const struct dcpk_env env = {.kernels = dcpk_host_kernel_sets[0], .n_threads = 2};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_hash *hashes = calloc(ckpt->n_tensors + 1, sizeof *hashes);
     struct dcpk_view *views = calloc(ckpt->n_tensors + 1, sizeof *views);

@@ -39,7 +39,7 @@ static dcpk_status convert(const char *sample, const char *to, const char *layou
         .in = sample_path(sample),
         .out = out,
         .target.optimizer_layout = layout,
-        .env = {.formats = dcpk_formats, .device = dcpk_devices[0], .n_threads = 1}};
+        .env = {.formats = dcpk_formats, .kernels = dcpk_host_kernel_sets[0], .n_threads = 1}};
 
     return run_conversion(&options, err);
 }
@@ -47,7 +47,7 @@ static dcpk_status convert(const char *sample, const char *to, const char *layou
 static void check_pair(const char *buckets, const char *plain, size_t n_params)
 {
     const struct dcpk_compare_options options = {
-        .tensors_only = true, .env = {.device = dcpk_devices[0], .n_threads = 1}};
+        .tensors_only = true, .env = {.kernels = dcpk_host_kernel_sets[0], .n_threads = 1}};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_compare_report report;
     struct dcpk_checkpoint *ours, *source;
@@ -114,7 +114,7 @@ static void check_same_buckets(const struct dcpk_checkpoint *ours,
 static void check_written(const char *from, const struct pair *pair)
 {
     const struct dcpk_compare_options options = {
-        .tensors_only = true, .env = {.device = dcpk_devices[0], .n_threads = 1}};
+        .tensors_only = true, .env = {.kernels = dcpk_host_kernel_sets[0], .n_threads = 1}};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_compare_report report;
     struct dcpk_checkpoint *ours, *source;

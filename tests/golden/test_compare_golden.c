@@ -245,7 +245,7 @@ static void close_twins(struct twins *t)
 static bool are_equal(struct twins *t, bool as_stored)
 {
     const struct dcpk_compare_options options = {
-        .strict = true, .as_stored = as_stored, .env = {.device = dcpk_devices[0]}};
+        .strict = true, .as_stored = as_stored, .env = {.kernels = dcpk_host_kernel_sets[0]}};
     struct dcpk_compare_report report = {0};
     struct dcpk_error err = DCPK_ERROR_INIT;
     const dcpk_status st = dcpk_compare_checkpoints(t->a, t->b, &options, &report, &err);

@@ -42,7 +42,7 @@ static dcpk_status convert(const char *sample, const char *out, int n_threads,
         .in = sample_path(sample),
         .out = out,
         .env = {.formats = dcpk_formats,
-                .device = dcpk_devices[0],
+                .kernels = dcpk_host_kernel_sets[0],
                 .n_threads = n_threads,
                 .memory_bytes = memory_bytes},
         .rules = {.impl = impl},
@@ -56,7 +56,8 @@ static void conversions_are_proven(void **state)
     (void)state;
     for (size_t i = 0; i < N_SAMPLES; i++) {
         const struct dcpk_compare_options options = {
-            .policy = DCPK_COMPARE_FAITHFUL, .env = {.device = dcpk_devices[0], .n_threads = 2}};
+            .policy = DCPK_COMPARE_FAITHFUL,
+            .env = {.kernels = dcpk_host_kernel_sets[0], .n_threads = 2}};
         const char *label = samples[i].name, *out = scratch(label);
         struct dcpk_error err = DCPK_ERROR_INIT;
         struct dcpk_compare_report report;

@@ -103,7 +103,7 @@ static void check_equal(struct dcpk_checkpoint *ours, struct dcpk_checkpoint *so
                         const char *label)
 {
     const struct dcpk_compare_options options = {
-        .tensors_only = true, .env = {.device = dcpk_devices[0], .n_threads = 1}};
+        .tensors_only = true, .env = {.kernels = dcpk_host_kernel_sets[0], .n_threads = 1}};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_compare_report report;
 
@@ -164,7 +164,7 @@ static void written_is_what_megatron_wrote(void **state)
         struct dcpk_convert_options options = {
             .to = dcpk_format_find("torch_dist"),
             .in = from_fsdp ? scratch("fsdp") : sample_path(sample),
-            .env = {.formats = dcpk_formats, .device = dcpk_devices[0], .n_threads = 1},
+            .env = {.formats = dcpk_formats, .kernels = dcpk_host_kernel_sets[0], .n_threads = 1},
             .rules = {.impl = DCPK_IMPL_LOCAL},
             .target = {.generation = "A", .mesh = mesh}};
         struct dcpk_checkpoint *ours;

@@ -59,7 +59,7 @@ static void read_param(struct dcpk_exec *exec, const struct dcpk_model *model,
 
 static void read_values(struct gpt_whole *whole)
 {
-    const struct dcpk_env env = {.device = dcpk_devices[0], .n_threads = 1};
+    const struct dcpk_env env = {.kernels = dcpk_host_kernel_sets[0], .n_threads = 1};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_model *model = open_model();
     struct dcpk_checkpoint *ckpt = model->ckpt;

@@ -154,7 +154,7 @@ static uint64_t naive_fingerprint(const uint8_t *bytes, size_t n_bytes, size_t e
 static void check_fingerprints(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
                                const char *label)
 {
-    const struct dcpk_env env = {.device = dcpk_devices[0], .n_threads = 3};
+    const struct dcpk_env env = {.kernels = dcpk_host_kernel_sets[0], .n_threads = 3};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_hash_list list = {0};
     struct dcpk_exec *exec = NULL;

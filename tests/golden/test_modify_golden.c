@@ -15,7 +15,7 @@ static dcpk_status modify(const char *sample, const char *out, const char *op,
 {
     const struct dcpk_modify_options options = {.env = {.formats = dcpk_formats,
                                                         .open_file = dcpk_archive_opener,
-                                                        .device = dcpk_devices[0],
+                                                        .kernels = dcpk_host_kernel_sets[0],
                                                         .n_threads = 1},
                                                 .in = sample_path(sample),
                                                 .out = out,

@@ -75,7 +75,7 @@ static dcpk_status move_all(const struct move_job *move, int self,
 
 static void move_rank(struct dcpk_ranks *ranks, int self, void *context)
 {
-    static const struct dcpk_space_options first = {0};
+    static const struct dcpk_device_options first = {0};
     const struct move_job *move = context;
     struct dcpk_error *err = &move->to->errs[self];
     struct dcpk_remap_options options = {.ranks = ranks,
@@ -83,16 +83,16 @@ static void move_rank(struct dcpk_ranks *ranks, int self, void *context)
                                          .staging_bytes = 1 << 16,
                                          .unit_bytes = 100000,
                                          .checks = true};
-    dcpk_status st = dcpk_spaces[0]->open(&first, &options.space, err);
+    dcpk_status st = dcpk_devices[0]->open(&first, &options.device, err);
 
     if (st == DCPK_OK && ranks != NULL)
-        st = dcpk_links[0]->open(dcpk_ranks_comm(ranks), options.space, &options.link, err);
+        st = dcpk_links[0]->open(dcpk_ranks_comm(ranks), options.device, &options.link, err);
     st = dcpk_ranks_agree(ranks, st, err);
     if (st == DCPK_OK)
         st = move_all(move, self, &options, err);
     move->to->ends[self] = st;
     dcpk_links[0]->close(options.link);
-    dcpk_spaces[0]->close(options.space);
+    dcpk_devices[0]->close(options.device);
 }
 
 static void check_moved(const struct feed_job *from, uint64_t seed,
@@ -140,7 +140,7 @@ static void check_sample(size_t number)
                                                         .checks = number % 2 == 0,
                                                         .checks_files = number % 3 == 0};
         if (i > 0)
-            job.options.ring_bytes = DCPK_REMAP_LEAST_RING_BYTES << number % 4;
+            job.options.ring_bytes = DCPK_REMAP_MIN_RING_BYTES << number % 4;
         feed_make(&job, 100 * number + i, s->folder);
         feed_run(&job, number % 3, s->folder);
         feed_check_ends(&job, s->folder);

@@ -8,7 +8,7 @@
 #include "lib/base/alloc.h"
 #include "lib/job/remap_checkpoint.h"
 #include "tests/golden/samples.h"
-#include "tests/late_space.h"
+#include "tests/late_device.h"
 
 /* ---- a device with a fault ---- */
 
@@ -22,45 +22,45 @@ static struct {
 static atomic_int n_proofs, n_allocs;
 static _Thread_local uint8_t *allocated[64];
 static _Thread_local int n_own;
-static struct dcpk_space_ops faulty;
+static struct dcpk_device_ops faulty;
 
-static dcpk_status faulty_open(const struct dcpk_space_options *options, struct dcpk_space **space,
-                               struct dcpk_error *err)
+static dcpk_status faulty_open(const struct dcpk_device_options *options,
+                               struct dcpk_device **device, struct dcpk_error *err)
 {
-    const dcpk_status st = dcpk_spaces[0]->open(options, space, err);
+    const dcpk_status st = dcpk_devices[0]->open(options, device, err);
 
     n_own = 0;
     if (st == DCPK_OK)
-        (*space)->ops = &faulty;
+        (*device)->ops = &faulty;
     return st;
 }
 
-static dcpk_status faulty_alloc(struct dcpk_space *space, enum dcpk_memory_kind kind,
+static dcpk_status faulty_alloc(struct dcpk_device *device, enum dcpk_memory_kind kind,
                                 size_t n_bytes, void **at, struct dcpk_error *err)
 {
     dcpk_status st;
 
     if (atomic_fetch_add(&n_allocs, 1) + 1 == fault.fail_alloc)
         return dcpk_fail(err, DCPK_ENOMEM, "out of memory: %zu bytes asked, 5 are free", n_bytes);
-    st = dcpk_spaces[0]->alloc(space, kind, n_bytes, at, err);
+    st = dcpk_devices[0]->alloc(device, kind, n_bytes, at, err);
     if (st == DCPK_OK && n_own < 63)
         allocated[++n_own] = *at;
     return st;
 }
 
-static dcpk_status faulty_run(struct dcpk_space *space, int queue, const struct dcpk_table *table,
+static dcpk_status faulty_run(struct dcpk_device *device, int queue, const struct dcpk_table *table,
                               uint64_t *sums, struct dcpk_error *err)
 {
     if (sums == NULL && fault.idle_proof > 0 && atomic_load(&n_proofs) == fault.idle_proof)
         return DCPK_OK;
     if (sums != NULL && atomic_fetch_add(&n_proofs, 1) + 1 == fault.flip_proof)
         *allocated[fault.flip_alloc] ^= 1;
-    return dcpk_spaces[0]->run(space, queue, table, sums, err);
+    return dcpk_devices[0]->run(device, queue, table, sums, err);
 }
 
 static void fault_begin(void)
 {
-    faulty = *dcpk_spaces[0];
+    faulty = *dcpk_devices[0];
     faulty.open = faulty_open;
     faulty.alloc = faulty_alloc;
     faulty.run = faulty_run;
@@ -88,9 +88,9 @@ static struct dcpk_placing fsdp(int64_t dp, int64_t tp, int64_t ep, int64_t n_in
 static struct dcpk_remap_job_options options_of(int n_ranks)
 {
     return (struct dcpk_remap_job_options){
-        .env = {.device = dcpk_devices[0], .n_threads = 2},
+        .env = {.kernels = dcpk_host_kernel_sets[0], .n_threads = 2},
         .n_ranks = n_ranks,
-        .space = dcpk_spaces[0],
+        .device = dcpk_devices[0],
         .n_runs = 1,
         .link_bytes_a_second = 1e9,
     };
@@ -199,7 +199,7 @@ static void test_flipped(void **state)
         fault_begin();
         fault.flip_proof = (int)cases[i].step + 1;
         fault.flip_alloc = cases[i].flip_alloc;
-        options.space = &faulty;
+        options.device = &faulty;
         options.from = tensor_parallel(1, 1, 1, 1);
         options.to = fsdp(1, 1, 1, 1);
         CHECK_OK(job_try("torch_dist_c_dense_tp2pp2", &options, &result, name, &err),
@@ -223,7 +223,7 @@ static void test_late(void **state)
 
     (void)state;
     late_begin();
-    options.space = &late_ops;
+    options.device = &late_ops;
     options.n_runs = 2;
     options.link_bytes_a_second = 0;
     options.from = tensor_parallel(2, 1, 1, 1);
@@ -244,7 +244,7 @@ static void test_idle_run(void **state)
     (void)state;
     fault_begin();
     fault.idle_proof = 2; /* that of the first run */
-    options.space = &faulty;
+    options.device = &faulty;
     options.n_runs = 3;
     options.from = tensor_parallel(1, 1, 1, 1);
     options.to = fsdp(1, 1, 1, 1);
@@ -267,7 +267,7 @@ static void test_one_copy(void **state)
     fault_begin();
     fault.flip_proof = 1;
     fault.flip_alloc = 3;
-    options.space = &faulty;
+    options.device = &faulty;
     options.from = tensor_parallel(1, 1, 1, 2);
     options.to = fsdp(2, 1, 1, 1);
     CHECK_OK(job_try("torch_dist_c_dense_tp2pp2", &options, &result, name, &err), "replicas");
@@ -303,7 +303,7 @@ static void test_one_device(void **state)
     (void)state;
     fault_begin();
     faulty.is_host = false;
-    options.space = &faulty;
+    options.device = &faulty;
     options.from = tensor_parallel(2, 1, 1, 1);
     options.to = fsdp(2, 1, 1, 1);
     CHECK_FAILS(job_try("torch_dist_c_dense_tp2pp2", &options, &result, name, &err),
@@ -321,7 +321,7 @@ static void test_no_memory(void **state)
 
         fault_begin();
         fault.fail_alloc = n;
-        options.space = &faulty;
+        options.device = &faulty;
         options.from = tensor_parallel(2, 1, 1, 1);
         options.to = fsdp(2, 1, 1, 1);
         CHECK_FAILS(job_try("torch_dist_c_dense_tp2pp2", &options, &result, name, &err),

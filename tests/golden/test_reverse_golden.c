@@ -30,7 +30,7 @@ static void prove(const char *folder, uint64_t n_params, uint64_t n_sides, unsig
     const struct dcpk_compare_options options = {
         .policy = DCPK_COMPARE_FAITHFUL,
         .weights_only = weights_only,
-        .env = {.device = dcpk_devices[0], .n_threads = 2}};
+        .env = {.kernels = dcpk_host_kernel_sets[0], .n_threads = 2}};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_checkpoint *ours = open_at(scratch("out")), *source = open_at(sample_path(folder));
     struct dcpk_compare_report report;
@@ -216,7 +216,8 @@ static void older_layouts_become_todays(void **state)
         const struct wish no_wish = {.to = "torch_dist"};
         const struct wish wish = {.to = "torch_dist", .generation = "B"};
         const struct dcpk_compare_options options = {
-            .policy = DCPK_COMPARE_FAITHFUL, .env = {.device = dcpk_devices[0], .n_threads = 2}};
+            .policy = DCPK_COMPARE_FAITHFUL,
+            .env = {.kernels = dcpk_host_kernel_sets[0], .n_threads = 2}};
         const char *label = cases[i].sample,
                    *shape_of = "optimizer.state.exp_avg.output_layer.weight";
         struct dcpk_error err = DCPK_ERROR_INIT;
@@ -258,7 +259,8 @@ static void what_megatron_converted_comes_back(void **state)
         {"fsdp_dtensor_converted_mla_moe", "torch_dist_c_mla_moe", 39}, /* experts in one tensor */
     };
     const struct dcpk_compare_options options = {
-        .policy = DCPK_COMPARE_FAITHFUL, .env = {.device = dcpk_devices[0], .n_threads = 2}};
+        .policy = DCPK_COMPARE_FAITHFUL,
+        .env = {.kernels = dcpk_host_kernel_sets[0], .n_threads = 2}};
 
     (void)state;
     for (size_t i = 0; i < 2 * sizeof cases / sizeof cases[0]; i++) {

@@ -82,7 +82,7 @@ static dcpk_status convert(const struct dcpk_format *to, unsigned flags, const c
 {
     const struct dcpk_convert_options options = {
         .to = to,
-        .env = {.formats = dcpk_formats, .device = dcpk_devices[0]},
+        .env = {.formats = dcpk_formats, .kernels = dcpk_host_kernel_sets[0]},
         .flags = flags,
         .in = sample_path(SAMPLE),
         .out = out};
@@ -170,7 +170,7 @@ static void test_stop(void **state)
         const struct dcpk_convert_options options = {
             .to = dcpk_format_find("fsdp_dtensor"),
             .env = {.formats = dcpk_formats,
-                    .device = dcpk_devices[0],
+                    .kernels = dcpk_host_kernel_sets[0],
                     .progress = {on_update, &stopper, on_begin}},
             .flags = DCPK_CONVERT_CHECK_INPUT | DCPK_CONVERT_VERIFY | DCPK_CONVERT_HASHES |
                      DCPK_CONVERT_INTEGRITY,

@@ -364,7 +364,7 @@ static void pass_with(float number, bool is_giver)
     }
     row[3] = number;
     if (is_giver)
-        CHECK_OK(w->ops->add(w, 0, 2, 1, row, &err), c.label);
+        w->ops->add(w, 0, 2, 1, row);
     CHECK_OK(w->ops->leave(w, -1, DCPK_BACKWARD, &err), c.label);
 }
 

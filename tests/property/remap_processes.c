@@ -12,7 +12,7 @@ static void run_path(enum dcpk_remap_path path, const char *label)
     const struct remap_case *c = process.c;
     const int self = process.self;
     const struct dcpk_remap_options options = {.ranks = process.ranks,
-                                               .space = process.space,
+                                               .device = process.device,
                                                .link = process.link,
                                                .path = path,
                                                .staging_bytes = 1 << 16,
@@ -54,7 +54,7 @@ int main(void)
 
     if (process_find_mpi() == NULL || dcpk_ranks_launched() < 2)
         return 77;
-    if (process_begin(&process, dcpk_spaces[0], &err)) {
+    if (process_begin(&process, dcpk_devices[0], &err)) {
         fprintf(stderr, "%s\n", err.text);
         return 4;
     }

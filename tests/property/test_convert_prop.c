@@ -211,7 +211,8 @@ static void check_compare(struct out_case *r, struct dcpk_exec *exec, const stru
 
 static void run_round(struct out_case *r, size_t i)
 {
-    const struct dcpk_env env = {.device = runs[i].plain ? &dcpk_device_cpu_plain : dcpk_devices[0],
+    const struct dcpk_env env = {.kernels = runs[i].plain ? &dcpk_host_kernels_plain
+                                                          : dcpk_host_kernel_sets[0],
                                  .n_threads = runs[i].n_threads,
                                  .memory_bytes = runs[i].memory_bytes,
                                  .unit_bytes = runs[i].unit_bytes};

@@ -20,9 +20,9 @@
 #include "lib/train/run_mesh.h"
 #include "tests/fake_model.h"
 
-#define N_ROUNDS   1000
-#define MOST_RANKS 64
-#define WIDTH      24 /* of every weight: what 1, 2, 3 and 4 ranks divide */
+#define N_ROUNDS  1000
+#define MAX_RANKS 64
+#define WIDTH     24 /* of every weight: what 1, 2, 3 and 4 ranks divide */
 
 /* ---- models ---- */
 
@@ -76,7 +76,7 @@ struct grid_line {
     char label[160];
     int64_t tp, cp, ep, etp, dp, pp;
     bool is_tp_pp_dp, is_refused;
-    int64_t ranks[MOST_RANKS][6]; /* tp, cp, dp, pp, ep, edp */
+    int64_t ranks[MAX_RANKS][6]; /* tp, cp, dp, pp, ep, edp */
 };
 
 static const char *take_word(char **line)
@@ -484,7 +484,7 @@ static void round_make_config(struct round *r, uint64_t seed)
         if (l->instances > 1)
             l->ep = 1;
         r->n_ranks = l->tp * l->cp * l->dp * l->pp;
-    } while (r->n_ranks > MOST_RANKS || l->cp * l->dp % l->ep != 0 ||
+    } while (r->n_ranks > MAX_RANKS || l->cp * l->dp % l->ep != 0 ||
              l->cp * l->dp % l->instances != 0);
     *m = (struct dcpk_train_model){.layers = l->pp * (1 + fake_below(&seed, 2)),
                                    .hidden = 8 * l->tp * (1 + fake_below(&seed, 3)),

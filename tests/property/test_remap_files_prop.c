@@ -3,7 +3,7 @@
  * naive loop says what every byte of every rank's memory is, for any ranks, threads, rings, and a
  * device that is late. */
 #include "tests/feed_job.h"
-#include "tests/late_space.h"
+#include "tests/late_device.h"
 #include "tests/out_case.h"
 
 #define N_ROUNDS 200
@@ -118,16 +118,16 @@ static void choose_job(struct feeding *f, struct out_case *r, uint64_t seed, boo
         .views = f->views,
         .n_views = r->out->n_tensors,
         .path = random_below(&seed, 7) == 0 ? DCPK_REMAP_STAGED : DCPK_REMAP_AUTO,
-        .ring_bytes = DCPK_REMAP_LEAST_RING_BYTES * (1 + random_below(&seed, 3)),
+        .ring_bytes = DCPK_REMAP_MIN_RING_BYTES * (1 + random_below(&seed, 3)),
         .checks = random_below(&seed, 2) == 0};
     if (random_below(&seed, 2) == 0)
-        job->space = &late_ops;
+        job->device = &late_ops;
     *dawdles = random_below(&seed, 2) == 0 && job->n_ranks > 1;
-    counts.late += job->space != NULL;
+    counts.late += job->device != NULL;
     counts.checks += job->options.checks;
     counts.dawdling += *dawdles;
     counts.many_ranks += job->n_ranks > 2;
-    counts.all += job->space != NULL && job->options.checks && *dawdles && job->n_ranks > 2;
+    counts.all += job->device != NULL && job->options.checks && *dawdles && job->n_ranks > 2;
     counts.runs += job->n_runs > 1;
     counts.staged += job->options.path == DCPK_REMAP_STAGED;
 }

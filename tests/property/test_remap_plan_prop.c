@@ -20,16 +20,16 @@ static void count_tile(const struct remap_case *c, int holder, const struct dcpk
     }
 }
 
-static void run_list(const struct dcpk_tile_list *list, struct dcpk_space *space, uint64_t *sums,
+static void run_list(const struct dcpk_tile_list *list, struct dcpk_device *device, uint64_t *sums,
                      const char *label)
 {
     const struct dcpk_tiles tiles = {list->tiles, list->words, list->n, DCPK_PACE_MEMORY};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_table *table;
 
-    CHECK_OK(space->ops->load(space, &tiles, &table, &err), label);
-    CHECK_OK(space->ops->run(space, 0, table, list->words == NULL ? NULL : sums, &err), label);
-    space->ops->unload(space, table);
+    CHECK_OK(device->ops->load(device, &tiles, &table, &err), label);
+    CHECK_OK(device->ops->run(device, 0, table, list->words == NULL ? NULL : sums, &err), label);
+    device->ops->unload(device, table);
 }
 
 static void check_shapes(const struct dcpk_tile_list *list, size_t tile_bytes, const char *label)
@@ -44,7 +44,7 @@ static void check_shapes(const struct dcpk_tile_list *list, size_t tile_bytes, c
 
 /* Move all of the plan, each move by itself. Returns the sum of what all moves stored. */
 static void run_plan(struct remap_case *c, const struct dcpk_remap_plan *plan,
-                     struct dcpk_space *space, size_t tile_bytes, const char *label)
+                     struct dcpk_device *device, size_t tile_bytes, const char *label)
 {
     uint64_t stored[CASE_TENSORS] = {0}, landed[CASE_TENSORS] = {0};
     struct dcpk_error err = DCPK_ERROR_INIT;
@@ -67,11 +67,11 @@ static void run_plan(struct remap_case *c, const struct dcpk_remap_plan *plan,
         check_shapes(&move, tile_bytes, label);
         for (size_t k = 0; k < move.n; k++)
             count_tile(c, t->holder, &move.tiles[k], label);
-        run_list(&move, space, stored, label);
+        run_list(&move, device, stored, label);
         box.src = box.dst;
         box.dst.at = 0;
         CHECK_OK(dcpk_tile_list_add(&read, &box, tile_bytes, &err), label);
-        run_list(&read, space, landed, label);
+        run_list(&read, device, landed, label);
         dcpk_tile_list_release(&move);
         dcpk_tile_list_release(&read);
     }
@@ -144,13 +144,13 @@ static void check_units(const struct dcpk_remap_plan *plan, const char *label)
 static void layouts_become_layouts(void **state)
 {
     static const size_t tile_bytes[] = {16, 64, 1024, DCPK_TILE_BYTES};
-    const struct dcpk_space_options options = {0};
+    const struct dcpk_device_options options = {0};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct remap_case *c = the_case;
-    struct dcpk_space *space;
+    struct dcpk_device *device;
 
     (void)state;
-    CHECK_OK(dcpk_spaces[0]->open(&options, &space, &err), "open");
+    CHECK_OK(dcpk_devices[0]->open(&options, &device, &err), "open");
     for (uint64_t seed = 1; seed <= 150; seed++) {
         struct dcpk_remap_plan *plan, *again;
         struct dcpk_remap_input input;
@@ -173,14 +173,14 @@ static void layouts_become_layouts(void **state)
         }
         check_totals(plan, label);
         check_units(plan, label);
-        run_plan(c, plan, space, tile_bytes[seed / 2 % 4], label);
+        run_plan(c, plan, device, tile_bytes[seed / 2 % 4], label);
         case_check(c, label);
         check_written(c, label);
         dcpk_remap_plan_free(plan);
         dcpk_remap_plan_free(again);
         case_release(c);
     }
-    space->ops->close(space);
+    device->ops->close(device);
 }
 
 int main(void)

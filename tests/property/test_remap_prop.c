@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_remap_prop.c - random layouts remapped by ranks that are threads: direct, staged and mixed
  * paths give the same bytes, those of the owner of each element; back again is the identity. */
-#include "tests/faulty_space.h"
+#include "tests/faulty_device.h"
 #include "tests/remap_job.h"
 
 static void poison(struct remap_case *c, int side)
@@ -95,7 +95,7 @@ static uint64_t sum_of_tensor(const struct remap_case *c, size_t tensor, int sid
             from[b] = case_byte(tensor, i, b);
         memcpy(elem, from, sizeof elem);
         if (t->from != dtype)
-            CHECK_OK(dcpk_device_cpu_plain.cast(t->from, from, dtype, elem, 1, &err), "cast");
+            CHECK_OK(dcpk_host_kernels_plain.cast(t->from, from, dtype, elem, 1, &err), "cast");
         for (size_t w = 0; w < elem_bytes / word_bytes; w++) {
             uint64_t k = (i * (elem_bytes / word_bytes) + w + 1) * UINT64_C(0x9e3779b97f4a7c15);
             uint64_t v = 0;
@@ -130,23 +130,23 @@ static dcpk_status nothing_fails(struct dcpk_error *err)
 }
 
 /* All memory of a process is one: its holder is written beside it. */
-static dcpk_status marked_export(struct dcpk_space *space, const void *at, size_t n_bytes,
+static dcpk_status marked_export(struct dcpk_device *device, const void *at, size_t n_bytes,
                                  struct dcpk_memory_id *id, struct dcpk_error *err)
 {
-    if (faulty_real->export_memory(space, at, n_bytes, id, err))
+    if (faulty_real->export_memory(device, at, n_bytes, id, err))
         return err->status;
     id->handle[sizeof id->handle - 1] = (uint8_t)rank_self;
     return DCPK_OK;
 }
 
-static dcpk_status picky_import(struct dcpk_space *space, const struct dcpk_memory_id *id,
+static dcpk_status picky_import(struct dcpk_device *device, const struct dcpk_memory_id *id,
                                 void **at, struct dcpk_error *err)
 {
     const uint64_t pair = (uint64_t)rank_self * CASE_RANKS + id->handle[sizeof id->handle - 1];
 
     if (random_nth(apart_seed * 64 + pair + 1) % 4 == 0) /* in one direction: that is enough */
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "ranks are apart");
-    return faulty_real->import_memory(space, id, at, err);
+    return faulty_real->import_memory(device, id, at, err);
 }
 
 static void every_path(struct remap_case *c, uint64_t seed)
@@ -162,7 +162,7 @@ static void every_path(struct remap_case *c, uint64_t seed)
         const bool is_mixed = path > DCPK_REMAP_STAGED;
 
         snprintf(label, sizeof label, "seed %" PRIu64 ", %s", seed, names[path]);
-        job.space = is_mixed ? &faulty_ops : NULL;
+        job.device = is_mixed ? &faulty_ops : NULL;
         job.options = (struct dcpk_remap_options){
             .path = is_mixed ? DCPK_REMAP_AUTO : (enum dcpk_remap_path)path,
             .staging_bytes = UINT64_C(1024) << seed % 7,

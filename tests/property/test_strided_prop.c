@@ -134,7 +134,7 @@ static void check_round(uint64_t seed, struct dcpk_arena *arena, int *n_met)
         CHECK(memcmp(back.extent, to.extent, (size_t)to.rank * sizeof to.extent[0]) == 0, label);
         between(sizeof in[0], &(struct between_side){src.shape, from},
                 &(struct between_side){dst.shape, to}, &src_at, &dst_at, &copy);
-        dcpk_device_cpu_plain.copy(&copy, (const char *)in + src_at, (char *)got + dst_at);
+        dcpk_host_kernels_plain.copy(&copy, (const char *)in + src_at, (char *)got + dst_at);
         ++*n_met;
     }
     CHECK(memcmp(want, got, sizeof want) == 0, label);
@@ -187,8 +187,8 @@ static void simplified(void **state)
         CHECK(simple.rank <= copy.rank || simple.extent[0] == 0, label);
         memset(want, 0, sizeof want);
         memset(got, 0, sizeof got);
-        dcpk_device_cpu_plain.copy(&copy, in, want);
-        dcpk_device_cpu_plain.copy(&simple, in, got);
+        dcpk_host_kernels_plain.copy(&copy, in, want);
+        dcpk_host_kernels_plain.copy(&simple, in, got);
         CHECK(memcmp(want, got, sizeof want) == 0, label);
         for (int a = 0; a < simple.rank; a++)
             CHECK(simple.extent[a] != 1, label);

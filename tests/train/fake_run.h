@@ -27,7 +27,7 @@ struct fake_run {
     struct dcpk_train_progress progress;
     struct dcpk_loss_scale loss_scale;
     struct dcpk_env env;
-    struct dcpk_space *space;
+    struct dcpk_device *host;
     struct dcpk_math *math;
     struct dcpk_train_state state;
     struct dcpk_saved_run saved;
@@ -250,17 +250,17 @@ static inline size_t fake_numbers(struct fake_run *run, bool writes)
 static inline dcpk_status fake_begin(struct fake_run *run, struct dcpk_ranks *ranks,
                                      struct dcpk_error *err)
 {
-    const struct dcpk_space_options first = {0};
+    const struct dcpk_device_options first = {0};
 
     run->arena = dcpk_arena_new(0, err);
     if (run->arena == NULL || fake_shards(run, dcpk_ranks_self(ranks), err) ||
         dcpk_schedule_init(&run->config, &run->schedule, err) ||
-        dcpk_spaces[0]->open(&first, &run->space, err) ||
+        dcpk_devices[0]->open(&first, &run->host, err) ||
         dcpk_math_ops[0]->open(0, &run->math, err))
         return err->status;
     run->env = (struct dcpk_env){.formats = dcpk_formats,
                                  .open_file = dcpk_archive_opener,
-                                 .device = dcpk_devices[0],
+                                 .kernels = dcpk_host_kernel_sets[0],
                                  .memory_bytes = (uint64_t)64 << 20,
                                  .unit_bytes = 4096,
                                  .ranks = ranks};
@@ -274,14 +274,14 @@ static inline dcpk_status fake_begin(struct fake_run *run, struct dcpk_ranks *ra
                                          .progress = &run->progress,
                                          .loss_scale = &run->loss_scale,
                                          .env = &run->env,
-                                         .space = run->space};
+                                         .host = run->host};
     return DCPK_OK;
 }
 
 static inline void fake_end(struct fake_run *run)
 {
-    if (run->space != NULL)
-        run->space->ops->close(run->space);
+    if (run->host != NULL)
+        run->host->ops->close(run->host);
     if (run->math != NULL)
         run->math->ops->close(run->math);
     dcpk_arena_free(run->arena);

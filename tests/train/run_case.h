@@ -85,10 +85,10 @@ static inline dcpk_status run_case_at(const struct run_place *place, const char 
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_arena *arena = dcpk_arena_new(0, &err);
     struct dcpk_group *alone = NULL;
-    const struct dcpk_space_options first = {0};
+    const struct dcpk_device_options first = {0};
     struct dcpk_env env = {.formats = dcpk_formats,
                            .open_file = dcpk_archive_opener,
-                           .device = dcpk_devices[0],
+                           .kernels = dcpk_host_kernel_sets[0],
                            .memory_bytes = (uint64_t)64 << 20,
                            .ranks = place->ranks};
     struct dcpk_train_knobs *knobs = dcpk_arena_alloc(arena, sizeof *knobs, &err);
@@ -121,9 +121,9 @@ static inline dcpk_status run_case_at(const struct run_place *place, const char 
     CHECK_EQ_INT(argc, 1, argv[1] != NULL ? argv[1] : "flags");
     CHECK_OK(dcpk_train_knobs_check(knobs, &environment, &notices, &err), "configuration");
     CHECK_OK(dcpk_math_ops[0]->open(0, &job.math, &err), "math");
-    CHECK_OK(dcpk_spaces[0]->open(&first, &job.space, &err), "space");
+    CHECK_OK(dcpk_devices[0]->open(&first, &job.host, &err), "host");
     st = dcpk_train_run(&job, &err);
-    job.space->ops->close(job.space);
+    job.host->ops->close(job.host);
     dcpk_collectives_alone.free(alone);
     job.math->ops->close(job.math);
     dcpk_arena_free(arena);

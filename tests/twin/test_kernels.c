@@ -125,10 +125,10 @@ static void copies(void **state)
         char label[64];
 
         make_copy(&seed, &c, &src_at, &dst_at);
-        for (const struct dcpk_device *const *k = dcpk_devices; *k != NULL; k++) {
+        for (const struct dcpk_host_kernels *const *k = dcpk_host_kernel_sets; *k != NULL; k++) {
             snprintf(label, sizeof label, "%s: seed %" PRIu64, (*k)->name, round);
             poison(b);
-            dcpk_device_cpu_plain.copy(&c, b->src + src_at, b->want + dst_at);
+            dcpk_host_kernels_plain.copy(&c, b->src + src_at, b->want + dst_at);
             (*k)->copy(&c, b->src + src_at, b->got + dst_at);
             CHECK(memcmp(b->want, b->got, BUFFER_BYTES) == 0, label);
         }
@@ -142,11 +142,11 @@ static void plain_transposes(void **state)
     char out[8] = "-------";
 
     (void)state;
-    dcpk_device_cpu_plain.copy(&c, "abcdef", out + 0);
+    dcpk_host_kernels_plain.copy(&c, "abcdef", out + 0);
     CHECK_EQ_STR(out, "adbecf-", "2 x 3");
 }
 
-static void check_cast(const struct dcpk_device *k, struct buffers *b, enum dcpk_dtype from,
+static void check_cast(const struct dcpk_host_kernels *k, struct buffers *b, enum dcpk_dtype from,
                        enum dcpk_dtype to, size_t n, size_t shift)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
@@ -155,8 +155,8 @@ static void check_cast(const struct dcpk_device *k, struct buffers *b, enum dcpk
     snprintf(label, sizeof label, "%s: %s to %s, %zu elements, shift %zu", k->name,
              dcpk_dtype_name(from), dcpk_dtype_name(to), n, shift);
     poison(b);
-    CHECK_OK(dcpk_device_cpu_plain.cast(from, b->src + shift, to, b->want + GUARD_BYTES + shift, n,
-                                        &err),
+    CHECK_OK(dcpk_host_kernels_plain.cast(from, b->src + shift, to, b->want + GUARD_BYTES + shift,
+                                          n, &err),
              label);
     CHECK_OK(k->cast(from, b->src + shift, to, b->got + GUARD_BYTES + shift, n, &err), label);
     CHECK(memcmp(b->want, b->got, BUFFER_BYTES) == 0, label);
@@ -169,7 +169,7 @@ static void casts_of_random_bits(void **state)
     static const size_t sizes[] = {0, 1, 7, 63, 64, 65, 1000, 65537};
     struct buffers *b = *state;
 
-    for (const struct dcpk_device *const *k = dcpk_devices; *k != NULL; k++)
+    for (const struct dcpk_host_kernels *const *k = dcpk_host_kernel_sets; *k != NULL; k++)
         for (size_t f = 0; f < N_FLOATS; f++)
             for (size_t t = 0; t < N_FLOATS; t++)
                 for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++)
@@ -185,7 +185,7 @@ static void casts_of_all_codes(void **state)
 
     b.src = dcpk_alloc(BUFFER_BYTES, &err);
     CHECK(b.src != NULL, err.text);
-    for (const struct dcpk_device *const *k = dcpk_devices; *k != NULL; k++) {
+    for (const struct dcpk_host_kernels *const *k = dcpk_host_kernel_sets; *k != NULL; k++) {
         for (size_t f = 0; f < N_FLOATS; f++) {
             const size_t n_bytes = dcpk_dtype_bytes(floats[f]);
             const size_t n = n_bytes == 1 ? 256 : 65536;
@@ -210,7 +210,7 @@ static void casts_come_back(void **state)
 {
     struct buffers *b = *state;
 
-    for (const struct dcpk_device *const *k = dcpk_devices; *k != NULL; k++) {
+    for (const struct dcpk_host_kernels *const *k = dcpk_host_kernel_sets; *k != NULL; k++) {
         for (int t = 0; t < 4; t++) {
             const enum dcpk_dtype small = t < 2 ? DCPK_BF16 : DCPK_F16;
             const enum dcpk_dtype wide = t % 2 ? DCPK_F64 : DCPK_F32;
@@ -281,11 +281,11 @@ static void scales_of_blocks(void **state)
 
             memcpy(&scales[i], &bits, sizeof bits);
         }
-        for (const struct dcpk_device *const *k = dcpk_devices; *k != NULL; k++) {
+        for (const struct dcpk_host_kernels *const *k = dcpk_host_kernel_sets; *k != NULL; k++) {
             snprintf(label, sizeof label, "%s: seed %" PRIu64, (*k)->name, round);
             poison(b);
-            dcpk_device_cpu_plain.scale(&s, b->src + shift, scales,
-                                        (float *)(void *)(b->want + GUARD_BYTES));
+            dcpk_host_kernels_plain.scale(&s, b->src + shift, scales,
+                                          (float *)(void *)(b->want + GUARD_BYTES));
             (*k)->scale(&s, b->src + shift, scales, (float *)(void *)(b->got + GUARD_BYTES));
             check_floats(b, (size_t)(s.n_rows * s.n_cols), label);
         }
@@ -304,11 +304,11 @@ static void plain_scales(void **state)
     float out[8];
 
     (void)state;
-    dcpk_device_cpu_plain.scale(&s, e4m3, scales, out);
+    dcpk_host_kernels_plain.scale(&s, e4m3, scales, out);
     for (int i = 0; i < 8; i++)
         CHECK(out[i] == want_8[i], "e4m3");
     s.dtype = DCPK_F4_E2M1FN_X2;
-    dcpk_device_cpu_plain.scale(&s, e2m1, scales, out);
+    dcpk_host_kernels_plain.scale(&s, e2m1, scales, out);
     for (int i = 0; i < 8; i++)
         CHECK(out[i] == want_4[i], "e2m1");
 }
@@ -316,8 +316,8 @@ static void plain_scales(void **state)
 static void table(void **state)
 {
     (void)state;
-    CHECK_EQ_STR(dcpk_devices[0]->name, "cpu", "the one to use first");
-    CHECK(dcpk_devices[1] == &dcpk_device_cpu_plain, "then the specification");
+    CHECK_EQ_STR(dcpk_host_kernel_sets[0]->name, "cpu", "the one to use first");
+    CHECK(dcpk_host_kernel_sets[1] == &dcpk_host_kernels_plain, "then the specification");
 }
 
 int main(void)

@@ -61,7 +61,7 @@ static const struct {
 static void single_codes(void **state)
 {
     (void)state;
-    for (const struct dcpk_device *const *b = dcpk_devices; *b != NULL; b++) {
+    for (const struct dcpk_host_kernels *const *b = dcpk_host_kernel_sets; *b != NULL; b++) {
         for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++) {
             struct dcpk_error err = DCPK_ERROR_INIT;
             uint64_t out = 0; /* little-endian, as all of the project's bytes */
@@ -192,7 +192,7 @@ static void check_digest(const void *data, size_t n_bytes, const char *want, con
     CHECK_EQ_STR(got, want, label);
 }
 
-static void check_pair(const struct dcpk_device *b, size_t pair, uint8_t *in, uint8_t *wide,
+static void check_pair(const struct dcpk_host_kernels *b, size_t pair, uint8_t *in, uint8_t *wide,
                        uint8_t *out)
 {
     const enum dcpk_dtype from = pairs[pair].from, to = pairs[pair].to;
@@ -218,7 +218,7 @@ static void whole_types(void **state)
 
     (void)state;
     CHECK(room != NULL, err.text);
-    for (const struct dcpk_device *const *b = dcpk_devices; *b != NULL; b++) {
+    for (const struct dcpk_host_kernels *const *b = dcpk_host_kernel_sets; *b != NULL; b++) {
         /* the inputs themselves, as numpy made them */
         make_inputs(DCPK_F64, room);
         check_digest(room, 8 * N_RANDOM, "452a9ee0e1a1cbb216451ae7abc47197", "f64 inputs");
@@ -236,7 +236,7 @@ static void refused(void **state)
     uint64_t in = 0, out = 77;
 
     (void)state;
-    for (const struct dcpk_device *const *b = dcpk_devices; *b != NULL; b++) {
+    for (const struct dcpk_host_kernels *const *b = dcpk_host_kernel_sets; *b != NULL; b++) {
         struct dcpk_error err = DCPK_ERROR_INIT;
 
         CHECK_FAILS((*b)->cast(DCPK_I32, &in, DCPK_F32, &out, 1, &err), DCPK_EUNSUPPORTED,
@@ -275,7 +275,7 @@ static const struct {
 static void weighted_sums(void **state)
 {
     (void)state;
-    for (const struct dcpk_device *const *b = dcpk_devices; *b != NULL; b++)
+    for (const struct dcpk_host_kernels *const *b = dcpk_host_kernel_sets; *b != NULL; b++)
         for (size_t c = 0; c < sizeof sum_cases / sizeof *sum_cases; c++) {
             float sum[37]; /* loops for vectors have an end, too */
             uint32_t got;

@@ -44,7 +44,7 @@ static void add_params(struct dcpk_model *model, unsigned masters, unsigned diff
 static void masters_are_held_against_weights(void **state)
 {
     static const int64_t norm[] = {64}, matrix[] = {8, 64};
-    const struct dcpk_env env = {.device = dcpk_devices[0], .n_threads = 1};
+    const struct dcpk_env env = {.kernels = dcpk_host_kernel_sets[0], .n_threads = 1};
 
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

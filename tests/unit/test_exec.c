@@ -118,7 +118,7 @@ static void test_faults(void **state)
     (void)state;
     for (size_t c = 0; c < sizeof fault_cases / sizeof *fault_cases; c++) {
         const char *label = fault_cases[c].label;
-        const struct dcpk_env env = {.device = dcpk_devices[0], .n_threads = 2};
+        const struct dcpk_env env = {.kernels = dcpk_host_kernel_sets[0], .n_threads = 2};
         struct dcpk_error err = DCPK_ERROR_INIT, hash_err = DCPK_ERROR_INIT;
         struct dcpk_arena *arena = dcpk_arena_new(0, &err);
         struct dcpk_checkpoint *ckpt;
@@ -161,7 +161,7 @@ static void test_large_object(void **state)
         {"the first buffer of it is damaged", 2, "checking 'large'"},
         {"its end is damaged", LARGE_BYTES - 1, "was stored with them"},
     };
-    const struct dcpk_env env = {.device = dcpk_devices[0], .n_threads = 1};
+    const struct dcpk_env env = {.kernels = dcpk_host_kernel_sets[0], .n_threads = 1};
 
     (void)state;
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
@@ -192,7 +192,7 @@ static void test_large_object(void **state)
 static void test_aliases_once(void **state)
 {
     static const int64_t shape[] = {64, 64};
-    const struct dcpk_env env = {.device = dcpk_devices[0], .n_threads = 2};
+    const struct dcpk_env env = {.kernels = dcpk_host_kernel_sets[0], .n_threads = 2};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_arena *arena = dcpk_arena_new(0, &err);
     struct dcpk_exec_stats stats;
@@ -229,7 +229,7 @@ static void test_located_once(void **state)
 {
     static const int64_t shape[] = {3000, 1000};
     const struct dcpk_env env = {
-        .device = dcpk_devices[0], .n_threads = 1, .memory_bytes = 16 << 20};
+        .kernels = dcpk_host_kernel_sets[0], .n_threads = 1, .memory_bytes = 16 << 20};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_arena *arena = dcpk_arena_new(0, &err);
     struct dcpk_checkpoint *ckpt;
@@ -273,8 +273,9 @@ static void test_progress(void **state)
 {
     static const int64_t shape[] = {64, 64};
     struct told told = {0};
-    const struct dcpk_env env = {
-        .device = dcpk_devices[0], .n_threads = 2, .progress = {.update = tell, .context = &told}};
+    const struct dcpk_env env = {.kernels = dcpk_host_kernel_sets[0],
+                                 .n_threads = 2,
+                                 .progress = {.update = tell, .context = &told}};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_arena *arena = dcpk_arena_new(0, &err);
     struct dcpk_checkpoint *ckpt;
@@ -313,7 +314,7 @@ static void test_compare_casts(void **state)
     static const int64_t shape[] = {4};
     struct dcpk_view left = {.dtype = DCPK_BF16, .rank = 1, .shape = shape, .literal = weight};
     struct dcpk_view right = {.dtype = DCPK_F32, .rank = 1, .shape = shape, .literal = master};
-    const struct dcpk_env env = {.device = dcpk_devices[0], .n_threads = 1};
+    const struct dcpk_env env = {.kernels = dcpk_host_kernel_sets[0], .n_threads = 1};
     struct dcpk_checkpoint *ckpt = fake_open(&fake, "casts");
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_compare result;

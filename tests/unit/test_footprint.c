@@ -111,7 +111,7 @@ static void S4_31_sizes_of_two_ranks(void **state)
 
     (void)state;
     CHECK_EQ_INT(f.held[DCPK_TAG_ADAM], 8 * 86272, "rank 1");
-    CHECK_EQ_INT(f.most_adam_bytes, 8 * R, "rank 0");
+    CHECK_EQ_INT(f.max_adam_bytes, 8 * R, "rank 0");
     CHECK_EQ_INT(f.save_copy_bytes, 12 * R, "rank 0");
 }
 

@@ -63,7 +63,7 @@ struct view_case {
 
 static void case_open(struct view_case *c, const char *config, const char *lines)
 {
-    const struct dcpk_env env = {.device = dcpk_devices[0], .n_threads = 1};
+    const struct dcpk_env env = {.kernels = dcpk_host_kernel_sets[0], .n_threads = 1};
     struct dcpk_error err = DCPK_ERROR_INIT;
 
     *c = (struct view_case){.ckpt = NULL};

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "formats/megatron/buckets/megatron_gathered.h"
+#include "formats/megatron/buckets/megatron_bucket_list.h"
 #include "formats/megatron/megatron.h"
 #include "lib/base/alloc.h"
 #include "lib/ckpt/format.h"

@@ -38,11 +38,11 @@ static size_t count_pages(uint8_t *at, size_t n_bytes, size_t n_pages)
     return n;
 }
 
-static void check_case(struct dcpk_space *space, size_t c)
+static void check_case(struct dcpk_device *host, size_t c)
 {
     const size_t page_bytes = (size_t)sysconf(_SC_PAGESIZE);
     const size_t n_bytes = cases[c].n_bytes, n_pages = (n_bytes - 1) / page_bytes + 1;
-    const struct dcpk_reserve_options options = {.space = space,
+    const struct dcpk_reserve_options options = {.host = host,
                                                  .n_bytes = n_bytes,
                                                  .block_bytes = BLOCK_BYTES,
                                                  .n_threads = cases[c].n_threads};
@@ -61,13 +61,13 @@ static void check_case(struct dcpk_space *space, size_t c)
 
 static void test_cases(void **state)
 {
-    struct dcpk_space *space;
+    struct dcpk_device *host;
 
     (void)state;
-    CHECK_OK(dcpk_cpu_space.open(&(struct dcpk_space_options){0}, &space, &err), "space");
+    CHECK_OK(dcpk_cpu_device.open(&(struct dcpk_device_options){0}, &host, &err), "host");
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
-        check_case(space, c);
-    dcpk_cpu_space.close(space);
+        check_case(host, c);
+    dcpk_cpu_device.close(host);
 }
 
 /* Freed at once: the threads are waited for. */
@@ -78,14 +78,14 @@ static void test_unused(void **state)
     struct dcpk_reserve *reserve;
 
     (void)state;
-    CHECK_OK(dcpk_cpu_space.open(&(struct dcpk_space_options){0}, &options.space, &err), "space");
+    CHECK_OK(dcpk_cpu_device.open(&(struct dcpk_device_options){0}, &options.host, &err), "host");
     CHECK_OK(dcpk_reserve_new(&options, &reserve, &err), "unused");
     dcpk_reserve_free(reserve);
     dcpk_reserve_free(NULL);
     options.n_bytes = SIZE_MAX / 2;
     CHECK_FAILS(dcpk_reserve_new(&options, &reserve, &err), DCPK_ENOMEM, "out of memory",
                 "more than there is");
-    dcpk_cpu_space.close(options.space);
+    dcpk_cpu_device.close(options.host);
 }
 
 /* ---- a device that locks ---- */
@@ -132,7 +132,7 @@ static void test_locked(void **state)
     struct dcpk_reserve *reserve;
 
     (void)state;
-    CHECK_OK(dcpk_cpu_space.open(&(struct dcpk_space_options){0}, &options.space, &err), "space");
+    CHECK_OK(dcpk_cpu_device.open(&(struct dcpk_device_options){0}, &options.host, &err), "host");
     for (int fails = 0; fails <= 1; fails++) {
         struct locking locking = {.base.ops = &locking_ops, .fails = fails != 0};
         const char *why;
@@ -150,7 +150,7 @@ static void test_locked(void **state)
         dcpk_reserve_free(reserve);
         CHECK(locking.locked == NULL, "unlocked");
     }
-    dcpk_cpu_space.close(options.space);
+    dcpk_cpu_device.close(options.host);
 }
 
 int main(void)

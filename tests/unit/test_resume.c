@@ -133,7 +133,7 @@ static void check_same(const struct dcpk_output *out, const char *label)
 /* Source, plan, and the output of an undisturbed run in want/. */
 static struct dcpk_output *set_up(struct dcpk_checkpoint **ckpt)
 {
-    const struct dcpk_env env = {.device = dcpk_devices[0], .n_threads = 1};
+    const struct dcpk_env env = {.kernels = dcpk_host_kernel_sets[0], .n_threads = 1};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_folder *folder;
     struct dcpk_output *out;
@@ -174,7 +174,7 @@ static void any_frame(void **state)
     CHECK(out->n_files > 1, "several files");
     for (int n = 0, threads = 1; n <= COPIED_TENSORS; n++, threads = 5 - threads) {
         const struct dcpk_env env = {
-            .device = dcpk_devices[0], .n_threads = threads, .unit_bytes = UNIT_BYTES};
+            .kernels = dcpk_host_kernel_sets[0], .n_threads = threads, .unit_bytes = UNIT_BYTES};
         struct dcpk_error err = DCPK_ERROR_INIT;
         struct attempt first, second;
         struct dcpk_exec *exec;
@@ -211,7 +211,7 @@ static void any_frame(void **state)
 static void ahead(void **state)
 {
     const struct dcpk_env env = {
-        .device = dcpk_devices[0], .n_threads = 2, .unit_bytes = UNIT_BYTES};
+        .kernels = dcpk_host_kernel_sets[0], .n_threads = 2, .unit_bytes = UNIT_BYTES};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_checkpoint *ckpt;
     struct dcpk_output *out = set_up(&ckpt);
@@ -253,7 +253,7 @@ static bool write_killed(struct dcpk_checkpoint *ckpt, struct dcpk_output *out, 
                          const char *label)
 {
     const struct dcpk_env env = {
-        .device = dcpk_devices[0], .n_threads = 1, .unit_bytes = UNIT_BYTES};
+        .kernels = dcpk_host_kernel_sets[0], .n_threads = 1, .unit_bytes = UNIT_BYTES};
     int status;
     const pid_t child = fork();
 
@@ -278,7 +278,7 @@ static bool write_killed(struct dcpk_checkpoint *ckpt, struct dcpk_output *out, 
 static void killed(void **state)
 {
     const struct dcpk_env env = {
-        .device = dcpk_devices[0], .n_threads = 2, .unit_bytes = UNIT_BYTES};
+        .kernels = dcpk_host_kernel_sets[0], .n_threads = 2, .unit_bytes = UNIT_BYTES};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_checkpoint *ckpt;
     struct dcpk_output *out = set_up(&ckpt);
@@ -317,7 +317,8 @@ static bool stop(void *context, uint64_t done_bytes, uint64_t total_bytes)
 static void stopped(void **state)
 {
     struct attempt first, second, third, told = {0};
-    struct dcpk_env env = {.device = dcpk_devices[0], .n_threads = 2, .unit_bytes = UNIT_BYTES};
+    struct dcpk_env env = {
+        .kernels = dcpk_host_kernel_sets[0], .n_threads = 2, .unit_bytes = UNIT_BYTES};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_checkpoint *ckpt;
     struct dcpk_output *out = set_up(&ckpt);
@@ -348,7 +349,8 @@ static void stopped(void **state)
 /* The n-th allocation fails, for every n; the next run goes on. */
 static void any_allocation(void **state)
 {
-    const struct dcpk_env env = {.device = dcpk_devices[0], .n_threads = 1, .unit_bytes = 1 << 20};
+    const struct dcpk_env env = {
+        .kernels = dcpk_host_kernel_sets[0], .n_threads = 1, .unit_bytes = 1 << 20};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_checkpoint *ckpt;
     struct dcpk_output *out = set_up(&ckpt);
@@ -381,7 +383,7 @@ static void any_allocation(void **state)
 static void file_is_gone(void **state)
 {
     const struct dcpk_env env = {
-        .device = dcpk_devices[0], .n_threads = 1, .unit_bytes = UNIT_BYTES};
+        .kernels = dcpk_host_kernel_sets[0], .n_threads = 1, .unit_bytes = UNIT_BYTES};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_checkpoint *ckpt;
     struct dcpk_output *out = set_up(&ckpt);
@@ -413,7 +415,7 @@ static void file_is_gone(void **state)
 static void byte_is_wrong(void **state)
 {
     const struct dcpk_env env = {
-        .device = dcpk_devices[0], .n_threads = 2, .unit_bytes = UNIT_BYTES};
+        .kernels = dcpk_host_kernel_sets[0], .n_threads = 2, .unit_bytes = UNIT_BYTES};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_checkpoint *ckpt;
     struct dcpk_output *out = set_up(&ckpt);
@@ -463,7 +465,7 @@ static void byte_is_wrong(void **state)
 static void killed_while_gone(void **state)
 {
     const struct dcpk_env env = {
-        .device = dcpk_devices[0], .n_threads = 1, .unit_bytes = UNIT_BYTES};
+        .kernels = dcpk_host_kernel_sets[0], .n_threads = 1, .unit_bytes = UNIT_BYTES};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_checkpoint *ckpt;
     struct dcpk_output *out = set_up(&ckpt);
@@ -496,7 +498,8 @@ static void killed_while_gone(void **state)
 /* Another size of units, another plan: refused, and kept as it is. */
 static void other_plan(void **state)
 {
-    struct dcpk_env env = {.device = dcpk_devices[0], .n_threads = 1, .unit_bytes = UNIT_BYTES};
+    struct dcpk_env env = {
+        .kernels = dcpk_host_kernel_sets[0], .n_threads = 1, .unit_bytes = UNIT_BYTES};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_checkpoint *ckpt;
     struct dcpk_output *out = set_up(&ckpt);

@@ -59,7 +59,7 @@ static dcpk_status hash_two(struct dcpk_checkpoint *ckpt, const char *a, const c
                             struct dcpk_hash hash[2], struct dcpk_error *hash_err)
 {
     const struct dcpk_env env = {
-        .device = dcpk_devices[0], .n_threads = 2, .memory_bytes = 16 << 20};
+        .kernels = dcpk_host_kernel_sets[0], .n_threads = 2, .memory_bytes = 16 << 20};
     const char *const keys[2] = {a, b};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_arena *arena = dcpk_arena_new(0, &err);

@@ -3,7 +3,6 @@
 #include "formats/megatron/buckets/megatron_blocks.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 #include "lib/base/alloc.h"
 

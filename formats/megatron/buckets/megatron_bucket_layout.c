@@ -14,7 +14,6 @@
 #include <string.h>
 
 #include "lib/base/alloc.h"
-#include "lib/base/order.h"
 #include "lib/model/laid_out.h"
 
 /* Divisor of the ends of buckets, in elements, with --ddp-pad-buckets-for-high-nccl-busbw

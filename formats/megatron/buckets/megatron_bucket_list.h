@@ -76,4 +76,14 @@ dcpk_status dcpk_bucket_check_dtype(const char *name, size_t n_bytes, enum dcpk_
 /* Errors: DCPK_EFORMAT for a bucket that lacks a state which another has. */
 dcpk_status dcpk_bucket_check_states(const struct dcpk_bucket_list *list, struct dcpk_error *err);
 
+/* ---- buckets inside objects (megatron_gathered.c) ---- */
+
+/*
+ * The buckets of dp_zero_gather_scatter (formats/torch_dist/FORMAT.md 5.5), one object a group of
+ * ranks; their states become tensors inside it (dcpk_checkpoint_add_inner). list->n 0 when there
+ * are none.
+ */
+dcpk_status dcpk_gathered_list_read(struct dcpk_checkpoint *ckpt, struct dcpk_bucket_list *list,
+                                    struct dcpk_error *err);
+
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* megatron_bucket_write.c - buckets as tensors of an output: flat pieces of parameters, gaps, and
  * the objects next to them. */
-#include "formats/megatron/buckets/megatron_bucket_write.h"
+#include "formats/megatron/buckets/megatron_buckets.h"
 
 #include <inttypes.h>
 

@@ -6,7 +6,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "formats/megatron/buckets/megatron_gathered.h"
+#include "formats/megatron/buckets/megatron_bucket_list.h"
 #include "formats/megatron/buckets/megatron_replay.h"
 #include "formats/megatron/megatron_state.h"
 #include "lib/base/alloc.h"

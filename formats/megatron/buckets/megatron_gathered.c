@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* megatron_gathered.c - optimizer state gathered into one object for each group of ranks
  * (dp_zero_gather_scatter): the tensors in it as buckets. */
-#include "formats/megatron/buckets/megatron_gathered.h"
+#include "formats/megatron/buckets/megatron_bucket_list.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -7,14 +7,13 @@
  *   segments   a run of a part -> runs of stored chunks (megatron_segments.h)
  *   views      one for each state of a parameter, of these runs; pieces around it fill the holes
  */
-#include "formats/megatron/buckets/megatron_padding.h"
+#include "formats/megatron/buckets/megatron_buckets.h"
 
 #include <inttypes.h>
 #include <string.h>
 
 #include "formats/megatron/buckets/megatron_moved.h"
 #include "formats/megatron/buckets/megatron_segments.h"
-#include "formats/megatron/megatron_state.h"
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
 #include "lib/ckpt/format.h"

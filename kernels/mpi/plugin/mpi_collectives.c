@@ -8,14 +8,11 @@
  * MPI counts in int. Longer messages go as one element of a type of its own where bytes are moved
  * (bytes_begin), and in several requests where they are added.
  */
-#include "kernels/mpi/plugin/mpi_collectives.h"
-
 #include <assert.h>
 #include <limits.h>
 #include <string.h>
 
 #include "kernels/mpi/plugin/mpi_priv.h"
-#include "kernels/mpi/plugin/mpi_transport.h"
 #include "lib/base/alloc.h"
 #include "lib/base/clock.h"
 #include "lib/device/pause.h"

@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* mpi_link.c - messages in host memory through MPI, on the communicator of the transport. */
-#include "kernels/mpi/plugin/mpi_link.h"
-
 #include <assert.h>
 #include <limits.h>
 
 #include "kernels/mpi/plugin/mpi_priv.h"
-#include "kernels/mpi/plugin/mpi_transport.h"
 #include "lib/base/alloc.h"
 
 #define TAG 2 /* the transport has a different one */
@@ -18,12 +15,12 @@ struct mpi_link {
     int n_requests, n_receives;
 };
 
-static dcpk_status mpi_open(struct dcpk_comm *comm, struct dcpk_space *space,
+static dcpk_status mpi_open(struct dcpk_comm *comm, struct dcpk_device *device,
                             struct dcpk_link **link, struct dcpk_error *err)
 {
     struct mpi_link *made;
 
-    (void)space;
+    (void)device;
     if (comm->transport != &dcpk_transport_mpi)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "the ranks did not find each other by MPI");
     made = dcpk_alloc(sizeof *made, err);

@@ -5,9 +5,7 @@
 #include <string.h>
 
 #include "kernels/mpi/mpi_load.h"
-#include "kernels/mpi/plugin/mpi_collectives.h"
-#include "kernels/mpi/plugin/mpi_link.h"
-#include "kernels/mpi/plugin/mpi_transport.h"
+#include "kernels/mpi/plugin/mpi_priv.h"
 
 static void mpi_version(char *text, size_t n_bytes)
 {

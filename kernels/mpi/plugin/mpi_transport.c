@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* mpi_transport.c - messages between ranks through MPI. MPI has one job a process, begun once and
  * ended once, so that join may be called once. */
-#include "kernels/mpi/plugin/mpi_transport.h"
-
 #include <limits.h>
 #include <mpi.h>
 #include <stdlib.h>

@@ -26,7 +26,7 @@
 struct bench {
     struct dcpk_ranks *ranks;
     int self, n_ranks;
-    const struct dcpk_space_ops *ops;
+    const struct dcpk_device_ops *ops;
     struct dcpk_remap_options options;
     char *a, *b, *back; /* of the device: source, target, what came back */
     uint64_t n_bytes;   /* of each */
@@ -142,9 +142,9 @@ static void compare(struct bench *b, const struct scene *scene)
     for (uint64_t at = 0; at < b->n_bytes; at += chunk) {
         const size_t n = dcpk_min_size(chunk, b->n_bytes - at);
 
-        must(b, b->ops->copy(b->options.space, 0, one, b->a + at, n, &err), &err);
-        must(b, b->ops->copy(b->options.space, 0, other, b->back + at, n, &err), &err);
-        must(b, dcpk_space_wait(b->options.space, 0, TIMEOUT_MS, &err), &err);
+        must(b, b->ops->copy(b->options.device, 0, one, b->a + at, n, &err), &err);
+        must(b, b->ops->copy(b->options.device, 0, other, b->back + at, n, &err), &err);
+        must(b, dcpk_device_wait(b->options.device, 0, TIMEOUT_MS, &err), &err);
         if (memcmp(one, other, n) != 0)
             must(b, dcpk_fail(&err, DCPK_EMISMATCH, "%s: what came back differs", scene->name),
                  &err);
@@ -207,8 +207,8 @@ static void fill(struct bench *b, uint64_t most)
         const size_t n = dcpk_min_size(chunk, most - at);
 
         random[0] = at; /* no two chunks are alike */
-        must(b, b->ops->copy(b->options.space, 0, b->a + at, random, n, &err), &err);
-        must(b, dcpk_space_wait(b->options.space, 0, TIMEOUT_MS, &err), &err);
+        must(b, b->ops->copy(b->options.device, 0, b->a + at, random, n, &err), &err);
+        must(b, dcpk_device_wait(b->options.device, 0, TIMEOUT_MS, &err), &err);
     }
     free(random);
 }
@@ -218,7 +218,7 @@ static char *take(struct bench *b, uint64_t n_bytes)
     struct dcpk_error err = DCPK_ERROR_INIT;
     void *at = NULL;
 
-    must(b, b->ops->alloc(b->options.space, DCPK_MEMORY_DEVICE, n_bytes, &at, &err), &err);
+    must(b, b->ops->alloc(b->options.device, DCPK_MEMORY_DEVICE, n_bytes, &at, &err), &err);
     return at;
 }
 
@@ -228,7 +228,7 @@ static dcpk_status open_link(struct bench *b, struct dcpk_error *err)
 
     for (size_t i = 0; dcpk_links[i] != NULL; i++)
         if (strcmp(dcpk_links[i]->name, wanted) == 0)
-            return dcpk_links[i]->open(dcpk_ranks_comm(b->ranks), b->options.space,
+            return dcpk_links[i]->open(dcpk_ranks_comm(b->ranks), b->options.device,
                                        &b->options.link, err);
     return dcpk_fail(err, DCPK_EUNSUPPORTED, "no link '%s' was built in", wanted);
 }
@@ -236,7 +236,7 @@ static dcpk_status open_link(struct bench *b, struct dcpk_error *err)
 int main(int argc, char **argv)
 {
     const uint64_t most = (argc > 2 ? strtoull(argv[2], NULL, 10) : 1024) << 20;
-    struct dcpk_space_options where = {0};
+    struct dcpk_device_options where = {0};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct bench b = {0};
     int64_t side = 1024;
@@ -247,13 +247,13 @@ int main(int argc, char **argv)
     }
     b.self = dcpk_ranks_self(b.ranks);
     b.n_ranks = dcpk_ranks_count(b.ranks);
-    for (size_t i = 0; argc > 1 && dcpk_spaces[i] != NULL; i++)
-        if (strcmp(dcpk_spaces[i]->name, argv[1]) == 0)
-            b.ops = dcpk_spaces[i];
+    for (size_t i = 0; argc > 1 && dcpk_devices[i] != NULL; i++)
+        if (strcmp(dcpk_devices[i]->name, argv[1]) == 0)
+            b.ops = dcpk_devices[i];
     if (b.ops == NULL)
         must(&b, dcpk_fail(&err, DCPK_EUSAGE, "usage: layouts SPACE [MIB [PATH [CHECK]]]"), &err);
     where.ordinal = strcmp(b.ops->name, "cuda") == 0 ? b.self : 0;
-    must(&b, b.ops->open(&where, &b.options.space, &err), &err);
+    must(&b, b.ops->open(&where, &b.options.device, &err), &err);
     b.options.ranks = b.ranks;
     b.options.checks = argc > 4 && strcmp(argv[4], "1") == 0;
     b.options.staging_bytes = argc > 5 ? strtoull(argv[5], NULL, 10) << 20 : 0;
@@ -277,6 +277,6 @@ int main(int argc, char **argv)
                             {256, 256}});
     if (b.options.link != NULL)
         b.options.link->ops->close(b.options.link);
-    b.ops->close(b.options.space);
+    b.ops->close(b.options.device);
     return dcpk_ranks_leave(b.ranks, &err) == DCPK_OK ? 0 : 4;
 }

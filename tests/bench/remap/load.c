@@ -32,8 +32,8 @@
 struct bench {
     struct dcpk_ranks *ranks;
     int self, n_ranks, n_threads;
-    const struct dcpk_space_ops *ops;
-    struct dcpk_space *space;
+    const struct dcpk_device_ops *ops;
+    struct dcpk_device *device;
     struct dcpk_checkpoint *ckpt;
     struct dcpk_feed_views *views;
     struct dcpk_shard *targets;
@@ -148,7 +148,7 @@ static double measure_limit(struct bench *b)
     for (size_t i = 0; i < b->ckpt->n_files; i++)
         total += dcpk_source_bytes(b->ckpt->files[i]);
     must(b,
-         b->ops->alloc(b->space, DCPK_MEMORY_HOST, 2 * (size_t)b->n_threads * READ_BYTES, &slots,
+         b->ops->alloc(b->device, DCPK_MEMORY_HOST, 2 * (size_t)b->n_threads * READ_BYTES, &slots,
                        &err),
          &err);
     r.slots = slots;
@@ -163,7 +163,7 @@ static double measure_limit(struct bench *b)
         begun = slowest(b, dcpk_now_seconds() - begun);
         best = begun < best ? begun : best;
     }
-    b->ops->free(b->space, slots);
+    b->ops->free(b->device, slots);
     return (double)total / best;
 }
 
@@ -210,7 +210,7 @@ static struct dcpk_remap_files *feed_new(struct bench *b, struct dcpk_env *env, 
 {
     struct dcpk_remap_files_options options = {.env = env,
                                                .ckpt = b->ckpt,
-                                               .space = b->space,
+                                               .device = b->device,
                                                .ring_bytes = ring_bytes,
                                                .timeout_ms = TIMEOUT_MS,
                                                .checks = checks};
@@ -247,10 +247,10 @@ static void run(struct bench *b, struct dcpk_env *env, uint64_t ring_bytes)
 int main(int argc, char **argv)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_space_options where = {0};
+    struct dcpk_device_options where = {0};
     const struct dcpk_format *as = NULL;
     struct bench b = {0};
-    struct dcpk_env env = {.formats = dcpk_formats, .device = dcpk_devices[0]};
+    struct dcpk_env env = {.formats = dcpk_formats, .kernels = dcpk_host_kernel_sets[0]};
     uint64_t n_bytes, ring_bytes = argc > 5 ? strtoull(argv[5], NULL, 10) << 20 : 0;
     void *at;
 
@@ -260,9 +260,9 @@ int main(int argc, char **argv)
     }
     b.self = dcpk_ranks_self(b.ranks);
     b.n_ranks = dcpk_ranks_count(b.ranks);
-    for (size_t i = 0; argc > 2 && dcpk_spaces[i] != NULL; i++)
-        if (strcmp(dcpk_spaces[i]->name, argv[1]) == 0)
-            b.ops = dcpk_spaces[i];
+    for (size_t i = 0; argc > 2 && dcpk_devices[i] != NULL; i++)
+        if (strcmp(dcpk_devices[i]->name, argv[1]) == 0)
+            b.ops = dcpk_devices[i];
     if (b.ops == NULL || b.n_ranks > MAX_RANKS)
         must(&b, dcpk_fail(&err, DCPK_EUSAGE, "usage: load SPACE DIR [AS [THREADS [RING_MIB]]]"),
              &err);
@@ -274,16 +274,16 @@ int main(int argc, char **argv)
     env.n_threads = b.n_threads;
     env.ranks = b.ranks;
     where.ordinal = strcmp(b.ops->name, "cuda") == 0 ? b.self : 0;
-    must(&b, b.ops->open(&where, &b.space, &err), &err);
+    must(&b, b.ops->open(&where, &b.device, &err), &err);
     must(&b, dcpk_env_open(&env, argv[2], NULL, NULL, &b.ckpt, &err), &err);
     must(&b, dcpk_feed_views_new(b.ckpt, as, &b.views, &err), &err);
     n_bytes = make_targets(&b);
-    must(&b, b.ops->alloc(b.space, DCPK_MEMORY_DEVICE, n_bytes + 1, &at, &err), &err);
+    must(&b, b.ops->alloc(b.device, DCPK_MEMORY_DEVICE, n_bytes + 1, &at, &err), &err);
     for (size_t i = 0; i < b.n_targets; i++)
         b.targets[i].at += (uint64_t)(uintptr_t)at;
     run(&b, &env, ring_bytes);
-    b.ops->free(b.space, at);
-    b.ops->close(b.space);
+    b.ops->free(b.device, at);
+    b.ops->close(b.device);
     dcpk_feed_views_free(b.views);
     dcpk_checkpoint_close(b.ckpt);
     free(b.targets);

@@ -24,12 +24,12 @@
 
 /* One GPU with what is moved in it. */
 struct place {
-    struct dcpk_space *space;
+    struct dcpk_device *device;
     uint8_t *src, *dst;
     uint64_t *sums;
 };
 
-static const struct dcpk_space_ops *ops;
+static const struct dcpk_device_ops *ops;
 static struct place places[2];
 static uint64_t target_bytes;
 
@@ -46,19 +46,19 @@ static void *take(struct place *p, uint64_t n_bytes)
     struct dcpk_error err = DCPK_ERROR_INIT;
     void *at;
 
-    must(ops->alloc(p->space, DCPK_MEMORY_DEVICE, n_bytes, &at, &err), &err);
+    must(ops->alloc(p->device, DCPK_MEMORY_DEVICE, n_bytes, &at, &err), &err);
     return at;
 }
 
 /* Sources are twice as long as targets: rows at twice their length. */
 static bool place_open(struct place *p, int ordinal)
 {
-    const struct dcpk_space_options options = {.ordinal = ordinal};
+    const struct dcpk_device_options options = {.ordinal = ordinal};
     struct dcpk_error err = DCPK_ERROR_INIT;
     const size_t chunk = (size_t)64 << 20;
     uint64_t *random = malloc(chunk), seed = 1;
 
-    if (random == NULL || ops->open(&options, &p->space, &err) != DCPK_OK) {
+    if (random == NULL || ops->open(&options, &p->device, &err) != DCPK_OK) {
         fprintf(stderr, "tiles: GPU %d: %s\n", ordinal, err.text);
         free(random);
         return false;
@@ -69,10 +69,10 @@ static bool place_open(struct place *p, int ordinal)
     for (size_t i = 0; i < chunk / sizeof *random; i++)
         random[i] = random_next(&seed) & UINT64_C(0xbfffbfffbfffbfff); /* no NaN in any type */
     for (uint64_t at = 0; at < 2 * target_bytes; at += chunk)
-        must(ops->copy(p->space, 0, p->src + at, random,
+        must(ops->copy(p->device, 0, p->src + at, random,
                        dcpk_min_size(chunk, 2 * target_bytes - at), &err),
              &err);
-    must(dcpk_space_wait(p->space, 0, TIMEOUT_MS, &err), &err);
+    must(dcpk_device_wait(p->device, 0, TIMEOUT_MS, &err), &err);
     free(random);
     return true;
 }
@@ -160,7 +160,7 @@ static struct dcpk_table *load(const struct place *p, const struct list *l)
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_table *table;
 
-    must(ops->load(p->space, &tiles, &table, &err), &err);
+    must(ops->load(p->device, &tiles, &table, &err), &err);
     return table;
 }
 
@@ -168,14 +168,14 @@ static void wait_for(const struct place *p)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
 
-    must(dcpk_space_wait(p->space, 0, TIMEOUT_MS, &err), &err);
+    must(dcpk_device_wait(p->device, 0, TIMEOUT_MS, &err), &err);
 }
 
 static void run(const struct place *p, const struct dcpk_table *table, uint64_t *sums)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
 
-    must(ops->run(p->space, 0, table, sums, &err), &err);
+    must(ops->run(p->device, 0, table, sums, &err), &err);
 }
 
 static uint64_t sum_of(const struct place *p, const struct list *l)
@@ -184,11 +184,11 @@ static uint64_t sum_of(const struct place *p, const struct list *l)
     struct dcpk_error err = DCPK_ERROR_INIT;
     uint64_t sum = 0;
 
-    must(ops->copy(p->space, 0, p->sums, &sum, sizeof sum, &err), &err);
+    must(ops->copy(p->device, 0, p->sums, &sum, sizeof sum, &err), &err);
     run(p, table, p->sums);
-    must(ops->copy(p->space, 0, &sum, p->sums, sizeof sum, &err), &err);
+    must(ops->copy(p->device, 0, &sum, p->sums, sizeof sum, &err), &err);
     wait_for(p);
-    ops->unload(p->space, table);
+    ops->unload(p->device, table);
     return sum;
 }
 
@@ -234,7 +234,7 @@ static double best_of(const struct list *lists, size_t n_lists)
             best = took;
     }
     for (size_t i = 0; i < n_lists; i++)
-        ops->unload(places[i].space, tables[i]);
+        ops->unload(places[i].device, tables[i]);
     return best;
 }
 
@@ -266,7 +266,7 @@ static double engine(const struct place *from, uint8_t *to)
         double took;
 
         for (int deep = 0; deep < RUNS_DEEP; deep++)
-            must(ops->copy(from->space, 0, to, from->src, target_bytes, &err), &err);
+            must(ops->copy(from->device, 0, to, from->src, target_bytes, &err), &err);
         wait_for(from);
         took = (dcpk_now_seconds() - begun) / RUNS_DEEP;
         if (k > 0 && took < best)
@@ -345,8 +345,8 @@ static void sum_rows(enum dcpk_dtype dtype, const char *name)
     printf("G11  fingerprint of %-20s %8.0f GB/s read alone; %.0f moved with it, %.0f without\n",
            name, (double)l.n_bytes / alone / 1e9, (double)l.n_bytes / fused / 1e9,
            (double)l.n_bytes / plain / 1e9);
-    ops->unload(p->space, move);
-    ops->unload(p->space, read);
+    ops->unload(p->device, move);
+    ops->unload(p->device, read);
     list_free(&l);
 }
 
@@ -357,8 +357,8 @@ static uint8_t *peer_target(const struct place *from, const struct place *to)
     struct dcpk_memory_id id;
     void *at;
 
-    must(ops->export_memory(to->space, to->dst, target_bytes, &id, &err), &err);
-    must(ops->import_memory(from->space, &id, &at, &err), &err);
+    must(ops->export_memory(to->device, to->dst, target_bytes, &id, &err), &err);
+    must(ops->import_memory(from->device, &id, &at, &err), &err);
     return (uint8_t *)at + ((uint64_t)(uintptr_t)to->dst - id.base);
 }
 
@@ -393,9 +393,9 @@ static void peer_rows(void)
 
 int main(int argc, char **argv)
 {
-    for (size_t i = 0; argc > 1 && dcpk_spaces[i] != NULL; i++)
-        if (strcmp(dcpk_spaces[i]->name, argv[1]) == 0)
-            ops = dcpk_spaces[i];
+    for (size_t i = 0; argc > 1 && dcpk_devices[i] != NULL; i++)
+        if (strcmp(dcpk_devices[i]->name, argv[1]) == 0)
+            ops = dcpk_devices[i];
     if (ops == NULL) {
         fprintf(stderr, "usage: tiles DEVICE [MIB]; no such device was built in\n");
         return argc > 1 ? 77 : 2;
@@ -408,8 +408,8 @@ int main(int argc, char **argv)
     sum_rows(DCPK_BF16, "bfloat16");
     if (place_open(&places[1], 1)) {
         peer_rows();
-        ops->close(places[1].space);
+        ops->close(places[1].device);
     }
-    ops->close(places[0].space);
+    ops->close(places[0].device);
     return 0;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_space.c - tiles in the memory of every device, against one element at a time on the host. */
+/* test_device.c - tiles in the memory of every device, against one element at a time on the host.
+ */
 #include <stdio.h>
 
 #include "kernels/kernels.h"
@@ -19,8 +20,8 @@
 
 /* A device that is there, with memory in it and its images on the host. */
 struct bench {
-    const struct dcpk_space_ops *ops;
-    struct dcpk_space *space;
+    const struct dcpk_device_ops *ops;
+    struct dcpk_device *device;
     uint8_t *src, *dst; /* of the device */
     uint64_t *sums;
     uint8_t *src_image, *want, *got;
@@ -34,24 +35,24 @@ static const enum dcpk_dtype floats[] = {DCPK_F64,  DCPK_F32,       DCPK_F16,
                                          DCPK_BF16, DCPK_F8_E4M3FN, DCPK_F8_E5M2};
 #define N_FLOATS (sizeof floats / sizeof floats[0])
 
-static bool bench_open(struct bench *b, const struct dcpk_space_ops *ops)
+static bool bench_open(struct bench *b, const struct dcpk_device_ops *ops)
 {
-    const struct dcpk_space_options options = {0};
+    const struct dcpk_device_options options = {0};
     struct dcpk_error err = DCPK_ERROR_INIT;
     uint64_t seed = 7;
     dcpk_status st;
     void *at;
 
     *b = (struct bench){.ops = ops};
-    st = ops->open(&options, &b->space, &err);
+    st = ops->open(&options, &b->device, &err);
     if (st == DCPK_EUNSUPPORTED)
         return false;
     CHECK_OK(st, ops->name);
-    CHECK_OK(ops->alloc(b->space, DCPK_MEMORY_DEVICE, SRC_BYTES, &at, &err), "alloc");
+    CHECK_OK(ops->alloc(b->device, DCPK_MEMORY_DEVICE, SRC_BYTES, &at, &err), "alloc");
     b->src = at;
-    CHECK_OK(ops->alloc(b->space, DCPK_MEMORY_DEVICE, DST_BYTES, &at, &err), "alloc");
+    CHECK_OK(ops->alloc(b->device, DCPK_MEMORY_DEVICE, DST_BYTES, &at, &err), "alloc");
     b->dst = at;
-    CHECK_OK(ops->alloc(b->space, DCPK_MEMORY_DEVICE, sizeof b->got_sums, &at, &err), "alloc");
+    CHECK_OK(ops->alloc(b->device, DCPK_MEMORY_DEVICE, sizeof b->got_sums, &at, &err), "alloc");
     b->sums = at;
     CHECK_EQ_INT((uintptr_t)b->src % 256 + (uintptr_t)b->dst % 256, 0, "aligned");
     b->src_image = dcpk_alloc(SRC_BYTES, &err);
@@ -60,18 +61,18 @@ static bool bench_open(struct bench *b, const struct dcpk_space_ops *ops)
     CHECK(b->src_image != NULL && b->want != NULL && b->got != NULL, err.text);
     for (size_t i = 0; i < SRC_BYTES; i += 8)
         memcpy(b->src_image + i, &(uint64_t){random_next(&seed)}, 8);
-    CHECK_OK(ops->copy(b->space, 0, b->src, b->src_image, SRC_BYTES, &err), "copy");
-    CHECK_OK(dcpk_space_wait(b->space, 0, TIMEOUT_MS, &err), "wait");
+    CHECK_OK(ops->copy(b->device, 0, b->src, b->src_image, SRC_BYTES, &err), "copy");
+    CHECK_OK(dcpk_device_wait(b->device, 0, TIMEOUT_MS, &err), "wait");
     return true;
 }
 
 static void bench_close(struct bench *b)
 {
-    const struct dcpk_space_ops *ops = b->ops;
+    const struct dcpk_device_ops *ops = b->ops;
 
-    ops->free(b->space, b->src);
-    ops->free(b->space, NULL);
-    ops->close(b->space); /* releases dst and sums */
+    ops->free(b->device, b->src);
+    ops->free(b->device, NULL);
+    ops->close(b->device); /* releases dst and sums */
     dcpk_free(b->src_image);
     dcpk_free(b->want);
     dcpk_free(b->got);
@@ -105,8 +106,8 @@ static void model_tile(struct bench *b, size_t i)
 
             memcpy(elem, b->src_image + in, from_bytes);
             if (t->from != t->to)
-                CHECK_OK(dcpk_device_cpu_plain.cast((enum dcpk_dtype)t->from, b->src_image + in,
-                                                    (enum dcpk_dtype)t->to, elem, 1, &err),
+                CHECK_OK(dcpk_host_kernels_plain.cast((enum dcpk_dtype)t->from, b->src_image + in,
+                                                      (enum dcpk_dtype)t->to, elem, 1, &err),
                          "cast");
             if (t->dst != 0)
                 memcpy(b->want + out, elem, to_bytes);
@@ -124,22 +125,22 @@ static void model_tile(struct bench *b, size_t i)
 
 static void bench_load_run(struct bench *b, enum dcpk_pace pace, bool with_words, const char *label)
 {
-    const struct dcpk_space_ops *ops = b->ops;
+    const struct dcpk_device_ops *ops = b->ops;
     const struct dcpk_tiles tiles = {b->tiles, with_words ? b->words : NULL, b->n, pace};
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_table *table;
 
-    CHECK_OK(ops->load(b->space, &tiles, &table, &err), label);
+    CHECK_OK(ops->load(b->device, &tiles, &table, &err), label);
     CHECK_EQ_INT(table->n_tiles, b->n, label);
-    CHECK_OK(ops->copy(b->space, 1, b->dst, b->got, DST_BYTES, &err), label);
-    CHECK_OK(ops->copy(b->space, 1, b->sums, b->got_sums, sizeof b->got_sums, &err), label);
-    CHECK_OK(ops->run(b->space, 1, table, with_words ? b->sums : NULL, &err), label);
-    CHECK_OK(dcpk_space_wait(b->space, 1, TIMEOUT_MS, &err), label);
-    CHECK_OK(ops->copy(b->space, 0, b->got, b->dst, DST_BYTES, &err), label);
-    CHECK_OK(ops->copy(b->space, 0, b->got_sums, b->sums, sizeof b->got_sums, &err), label);
-    CHECK_OK(dcpk_space_wait(b->space, 0, TIMEOUT_MS, &err), label);
-    ops->unload(b->space, table);
-    ops->unload(b->space, NULL);
+    CHECK_OK(ops->copy(b->device, 1, b->dst, b->got, DST_BYTES, &err), label);
+    CHECK_OK(ops->copy(b->device, 1, b->sums, b->got_sums, sizeof b->got_sums, &err), label);
+    CHECK_OK(ops->run(b->device, 1, table, with_words ? b->sums : NULL, &err), label);
+    CHECK_OK(dcpk_device_wait(b->device, 1, TIMEOUT_MS, &err), label);
+    CHECK_OK(ops->copy(b->device, 0, b->got, b->dst, DST_BYTES, &err), label);
+    CHECK_OK(ops->copy(b->device, 0, b->got_sums, b->sums, sizeof b->got_sums, &err), label);
+    CHECK_OK(dcpk_device_wait(b->device, 0, TIMEOUT_MS, &err), label);
+    ops->unload(b->device, table);
+    ops->unload(b->device, NULL);
 }
 
 /* Run the tiles of b on the device and in the model; all of the destination must be the same. */
@@ -279,8 +280,8 @@ static void casts(struct bench *b)
         memcpy(b->src_image + 2 * i, &(uint16_t){(uint16_t)i}, 2);
         memcpy(b->src_image + ODD_CODES + 2 * i, &(uint16_t){(uint16_t)i}, 2);
     }
-    CHECK_OK(b->ops->copy(b->space, 0, b->src, b->src_image, SRC_BYTES, &err), "copy");
-    CHECK_OK(dcpk_space_wait(b->space, 0, TIMEOUT_MS, &err), "wait");
+    CHECK_OK(b->ops->copy(b->device, 0, b->src, b->src_image, SRC_BYTES, &err), "copy");
+    CHECK_OK(dcpk_device_wait(b->device, 0, TIMEOUT_MS, &err), "wait");
     for (size_t f = 0; f < N_FLOATS; f++)
         for (size_t t = 0; t < N_FLOATS; t++)
             for (uint32_t pass = 0; pass < CODE_PASSES && f != t; pass++) {
@@ -296,7 +297,7 @@ static void on_every_device(void (*script)(struct bench *b))
 {
     struct bench b;
 
-    for (const struct dcpk_space_ops *const *d = dcpk_spaces; *d != NULL; d++) {
+    for (const struct dcpk_device_ops *const *d = dcpk_devices; *d != NULL; d++) {
         if (!bench_open(&b, *d))
             continue;
         script(&b);
@@ -337,11 +338,11 @@ static void refuse(struct bench *b)
     uint64_t free_bytes = 0, total_bytes = 0;
     void *at;
 
-    CHECK_FAILS(b->ops->load(b->space, &tiles, &table, &err), DCPK_EUNSUPPORTED,
+    CHECK_FAILS(b->ops->load(b->device, &tiles, &table, &err), DCPK_EUNSUPPORTED,
                 "cannot cast float32 to int32", b->ops->name);
-    CHECK_OK(b->ops->memory_info(b->space, &free_bytes, &total_bytes, &err), "info");
+    CHECK_OK(b->ops->memory_info(b->device, &free_bytes, &total_bytes, &err), "info");
     CHECK(free_bytes <= total_bytes && total_bytes > 0, b->ops->name);
-    CHECK_FAILS(b->ops->alloc(b->space, DCPK_MEMORY_DEVICE, SIZE_MAX / 4, &at, &err), DCPK_ENOMEM,
+    CHECK_FAILS(b->ops->alloc(b->device, DCPK_MEMORY_DEVICE, SIZE_MAX / 4, &at, &err), DCPK_ENOMEM,
                 "are free", b->ops->name);
 }
 

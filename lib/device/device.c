@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* device_space.c - what all devices share: tiles that can be moved, who exported a piece of memory,
+/* device.c - what all devices share: tiles that can be moved, who exported a piece of memory,
  * and waiting for a queue. */
-#include "lib/device/device_space.h"
+#include "lib/device/device.h"
 
 #include <assert.h>
 #include <fcntl.h>
@@ -73,18 +73,18 @@ bool dcpk_memory_id_is_own(const struct dcpk_memory_id *id)
     return id->process == (uint64_t)getpid() && dcpk_memory_id_is_near(id);
 }
 
-dcpk_status dcpk_space_wait(struct dcpk_space *space, int queue, int timeout_ms,
-                            struct dcpk_error *err)
+dcpk_status dcpk_device_wait(struct dcpk_device *device, int queue, int timeout_ms,
+                             struct dcpk_error *err)
 {
     const double begun = dcpk_now_seconds();
     uint64_t ticket;
     bool done = false;
     double waited;
 
-    if (space->ops->ticket(space, queue, &ticket, err))
+    if (device->ops->ticket(device, queue, &ticket, err))
         return err->status;
     for (;;) {
-        if (space->ops->poll(space, ticket, &done, err))
+        if (device->ops->poll(device, ticket, &done, err))
             return err->status;
         if (done)
             return DCPK_OK;

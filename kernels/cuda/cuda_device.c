@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda_space.c - a GPU opened as a space: streams as queues, events as tickets. */
+/* cuda_device.c - a GPU opened as a device: streams as queues, events as tickets. */
 #include "kernels/cuda/cuda.h"
 
 #include <inttypes.h>
@@ -11,7 +11,7 @@
 
 #define MIN_CAPABILITY 8 /* major: what the kernels are built for, and all that came after */
 
-static dcpk_status attribute_read(const struct cuda_space *s, CUdevice_attribute which, int *value,
+static dcpk_status attribute_read(const struct cuda_device *s, CUdevice_attribute which, int *value,
                                   struct dcpk_error *err)
 {
     return dcpk_cuda_check(&s->driver, s->driver.device_attribute(value, which, s->device),
@@ -19,7 +19,7 @@ static dcpk_status attribute_read(const struct cuda_space *s, CUdevice_attribute
 }
 
 /* The device of that number, and whether it will do. */
-static dcpk_status device_find(struct cuda_space *s, int ordinal, struct dcpk_error *err)
+static dcpk_status device_find(struct cuda_device *s, int ordinal, struct dcpk_error *err)
 {
     int n_devices = 0, major = 0, minor = 0, n_multiprocessors = 0;
     char name[64] = "";
@@ -48,7 +48,7 @@ static dcpk_status device_find(struct cuda_space *s, int ordinal, struct dcpk_er
                      name, major, minor, MIN_CAPABILITY);
 }
 
-static dcpk_status queue_open(struct cuda_space *s, struct cuda_queue *queue,
+static dcpk_status queue_open(struct cuda_device *s, struct cuda_queue *queue,
                               struct dcpk_error *err)
 {
     if (dcpk_cuda_check(&s->driver, s->driver.stream_create(&queue->stream, CU_STREAM_NON_BLOCKING),
@@ -62,7 +62,7 @@ static dcpk_status queue_open(struct cuda_space *s, struct cuda_queue *queue,
     return DCPK_OK;
 }
 
-static void queue_close(struct cuda_space *s, struct cuda_queue *queue)
+static void queue_close(struct cuda_device *s, struct cuda_queue *queue)
 {
     for (size_t i = 0; i < CUDA_TICKETS; i++)
         if (queue->events[i] != NULL)
@@ -72,16 +72,16 @@ static void queue_close(struct cuda_space *s, struct cuda_queue *queue)
 }
 
 /* Everything that lives in the context, which is the thread's. */
-static dcpk_status space_fill(struct cuda_space *s, int n_blocks, struct dcpk_error *err)
+static dcpk_status device_fill(struct cuda_device *s, int n_blocks, struct dcpk_error *err)
 {
     const unsigned for_link = n_blocks > 0 ? (unsigned)n_blocks : s->n_multiprocessors;
 
     /* Per H200: a block a multiprocessor fills a link: 365 of 390 GB/s; 48 blocks reach 344. While
      * NCCL has messages under way, 33 blocks pack and unpack at its side: 253 GB/s arrive, 238 with
      * 66, 217 with 132, which leave it too little of the memory's time; 16 are too slow, 224. */
-    s->most_blocks[DCPK_PACE_MEMORY] = INT32_MAX;
-    s->most_blocks[DCPK_PACE_LINK] = for_link;
-    s->most_blocks[DCPK_PACE_BESIDE] =
+    s->max_blocks[DCPK_PACE_MEMORY] = INT32_MAX;
+    s->max_blocks[DCPK_PACE_LINK] = for_link;
+    s->max_blocks[DCPK_PACE_BESIDE] =
         (unsigned)dcpk_min_size(for_link, (s->n_multiprocessors + 3) / 4);
     for (int i = 0; i < DCPK_N_QUEUES; i++)
         if (queue_open(s, &s->queues[i], err))
@@ -89,7 +89,7 @@ static dcpk_status space_fill(struct cuda_space *s, int n_blocks, struct dcpk_er
     return cuda_kernels_load(s, err);
 }
 
-static void space_empty(struct cuda_space *s)
+static void device_empty(struct cuda_device *s)
 {
     for (int i = 0; i < DCPK_N_QUEUES; i++)
         if (s->queues[i].stream != NULL)
@@ -101,15 +101,15 @@ static void space_empty(struct cuda_space *s)
         queue_close(s, &s->queues[i]);
 }
 
-static void cuda_close(struct dcpk_space *space)
+static void cuda_close(struct dcpk_device *device)
 {
-    struct cuda_space *s = (struct cuda_space *)space;
+    struct cuda_device *s = (struct cuda_device *)device;
 
     if (s == NULL)
         return;
     if (s->context != NULL) {
         dcpk_cuda_enter(&s->driver, s->context);
-        space_empty(s);
+        device_empty(s);
         dcpk_cuda_leave(&s->driver);
         s->driver.context_release(s->device);
     }
@@ -120,35 +120,35 @@ static dcpk_status handle_map(void *context, const struct dcpk_memory_id *id, vo
                               struct dcpk_error *err);
 static void handle_unmap(void *context, const struct dcpk_import *import);
 
-static dcpk_status space_open(struct cuda_space *s, const struct dcpk_space_options *options,
-                              struct dcpk_error *err)
+static dcpk_status device_open(struct cuda_device *s, const struct dcpk_device_options *options,
+                               struct dcpk_error *err)
 {
     dcpk_status st;
 
-    s->base = (struct dcpk_space){&dcpk_cuda_space, options->ordinal};
+    s->base = (struct dcpk_device){&dcpk_cuda_device, options->ordinal};
     s->imports = (struct dcpk_imports){.map = handle_map, .unmap = handle_unmap, .context = s};
     if (dcpk_cuda_driver_load(&s->driver, err) || device_find(s, options->ordinal, err) ||
         dcpk_cuda_check(&s->driver, s->driver.context_retain(&s->context, s->device),
                         "opening the GPU", err))
         return err->status;
     dcpk_cuda_enter(&s->driver, s->context);
-    st = space_fill(s, options->n_blocks, err);
+    st = device_fill(s, options->n_blocks, err);
     dcpk_cuda_leave(&s->driver);
     return st;
 }
 
-static dcpk_status cuda_open(const struct dcpk_space_options *options, struct dcpk_space **space,
+static dcpk_status cuda_open(const struct dcpk_device_options *options, struct dcpk_device **device,
                              struct dcpk_error *err)
 {
-    struct cuda_space *made = dcpk_alloc(sizeof *made, err);
+    struct cuda_device *made = dcpk_alloc(sizeof *made, err);
 
     if (made == NULL)
         return err->status;
-    if (space_open(made, options, err)) {
+    if (device_open(made, options, err)) {
         cuda_close(&made->base);
         return err->status;
     }
-    *space = &made->base;
+    *device = &made->base;
     return DCPK_OK;
 }
 
@@ -156,7 +156,7 @@ static dcpk_status cuda_open(const struct dcpk_space_options *options, struct dc
 static dcpk_status handle_map(void *context, const struct dcpk_memory_id *id, void **at,
                               struct dcpk_error *err)
 {
-    const struct cuda_space *s = context;
+    const struct cuda_device *s = context;
     CUipcMemHandle handle;
     CUdeviceptr mapped;
     CUresult code;
@@ -175,15 +175,15 @@ static dcpk_status handle_map(void *context, const struct dcpk_memory_id *id, vo
 
 static void handle_unmap(void *context, const struct dcpk_import *import)
 {
-    const struct cuda_space *s = context;
+    const struct cuda_device *s = context;
 
     s->driver.handle_close((CUdeviceptr)(uintptr_t)import->at);
 }
 
-static dcpk_status cuda_copy(struct dcpk_space *space, int queue, void *to, const void *from,
+static dcpk_status cuda_copy(struct dcpk_device *device, int queue, void *to, const void *from,
                              size_t n_bytes, struct dcpk_error *err)
 {
-    const struct cuda_space *s = (const struct cuda_space *)space;
+    const struct cuda_device *s = (const struct cuda_device *)device;
     CUresult code;
 
     dcpk_cuda_enter(&s->driver, s->context);
@@ -194,10 +194,10 @@ static dcpk_status cuda_copy(struct dcpk_space *space, int queue, void *to, cons
 }
 
 /* A ticket is its number times the queues, plus the queue. */
-static dcpk_status cuda_ticket(struct dcpk_space *space, int queue, uint64_t *ticket,
+static dcpk_status cuda_ticket(struct dcpk_device *device, int queue, uint64_t *ticket,
                                struct dcpk_error *err)
 {
-    struct cuda_space *s = (struct cuda_space *)space;
+    struct cuda_device *s = (struct cuda_device *)device;
     struct cuda_queue *q = &s->queues[queue];
     CUresult code;
 
@@ -211,10 +211,10 @@ static dcpk_status cuda_ticket(struct dcpk_space *space, int queue, uint64_t *ti
 }
 
 /* The event of an old ticket may stand for a later one by now: done no sooner. */
-static dcpk_status cuda_poll(struct dcpk_space *space, uint64_t ticket, bool *done,
+static dcpk_status cuda_poll(struct dcpk_device *device, uint64_t ticket, bool *done,
                              struct dcpk_error *err)
 {
-    const struct cuda_space *s = (const struct cuda_space *)space;
+    const struct cuda_device *s = (const struct cuda_device *)device;
     const struct cuda_queue *q = &s->queues[ticket % DCPK_N_QUEUES];
     CUresult code;
 
@@ -227,7 +227,7 @@ static dcpk_status cuda_poll(struct dcpk_space *space, uint64_t ticket, bool *do
     return dcpk_cuda_check(&s->driver, code, "waiting for the GPU", err);
 }
 
-const struct dcpk_space_ops dcpk_cuda_space = {
+const struct dcpk_device_ops dcpk_cuda_device = {
     .name = "cuda",
     .summary = "NVIDIA GPUs",
     .open = cuda_open,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cpu_space.c - host memory as a space, the specification of all others: plain loops, and a queue
+/* cpu_device.c - host memory as a device, the specification of all others: plain loops, and a queue
  * whose work is done before the call returns. */
 /*
  * Memory that can be exported is a memory file (memfd): other processes open it as
@@ -29,8 +29,8 @@ struct cpu_memory {
     int fd;
 };
 
-struct cpu_space {
-    struct dcpk_space base;
+struct cpu_device {
+    struct dcpk_device base;
     struct cpu_memory *own; /* the latest first */
     struct dcpk_imports imports;
 };
@@ -77,10 +77,10 @@ static void memory_unmap(void *context, const struct dcpk_import *import)
     munmap(import->at, (size_t)import->id.n_bytes);
 }
 
-static dcpk_status cpu_open(const struct dcpk_space_options *options, struct dcpk_space **space,
+static dcpk_status cpu_open(const struct dcpk_device_options *options, struct dcpk_device **device,
                             struct dcpk_error *err)
 {
-    struct cpu_space *made;
+    struct cpu_device *made;
 
     if (options->ordinal != 0)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "there is one CPU device, 0, and no %d",
@@ -88,10 +88,10 @@ static dcpk_status cpu_open(const struct dcpk_space_options *options, struct dcp
     made = dcpk_alloc(sizeof *made, err);
     if (made == NULL)
         return err->status;
-    made->base = (struct dcpk_space){&dcpk_cpu_space, 0};
+    made->base = (struct dcpk_device){&dcpk_cpu_device, 0};
     made->imports.map = memory_map;
     made->imports.unmap = memory_unmap;
-    *space = &made->base;
+    *device = &made->base;
     return DCPK_OK;
 }
 
@@ -104,9 +104,9 @@ static void memory_release(struct cpu_memory *memory)
     dcpk_free(memory);
 }
 
-static void cpu_close(struct dcpk_space *space)
+static void cpu_close(struct dcpk_device *device)
 {
-    struct cpu_space *s = (struct cpu_space *)space;
+    struct cpu_device *s = (struct cpu_device *)device;
 
     if (s == NULL)
         return;
@@ -118,13 +118,13 @@ static void cpu_close(struct dcpk_space *space)
     dcpk_free(s);
 }
 
-static dcpk_status cpu_memory_info(struct dcpk_space *space, uint64_t *free_bytes,
+static dcpk_status cpu_memory_info(struct dcpk_device *device, uint64_t *free_bytes,
                                    uint64_t *total_bytes, struct dcpk_error *err)
 {
     const long page = sysconf(_SC_PAGESIZE), total = sysconf(_SC_PHYS_PAGES);
     const long available = sysconf(_SC_AVPHYS_PAGES);
 
-    (void)space;
+    (void)device;
     if (page <= 0 || total <= 0 || available < 0)
         return dcpk_fail_errno(err, errno, "asking for the size of the memory");
     *free_bytes = (uint64_t)available * (uint64_t)page;
@@ -159,16 +159,16 @@ static dcpk_status memory_create(struct cpu_memory *memory, size_t n_bytes, uint
     return DCPK_OK;
 }
 
-static dcpk_status cpu_alloc(struct dcpk_space *space, enum dcpk_memory_kind kind, size_t n_bytes,
+static dcpk_status cpu_alloc(struct dcpk_device *device, enum dcpk_memory_kind kind, size_t n_bytes,
                              void **at, struct dcpk_error *err)
 {
-    struct cpu_space *s = (struct cpu_space *)space;
+    struct cpu_device *s = (struct cpu_device *)device;
     uint64_t free_bytes, total_bytes;
     struct cpu_memory *memory;
 
     (void)kind;
     assert(n_bytes >= 1);
-    if (cpu_memory_info(space, &free_bytes, &total_bytes, err))
+    if (cpu_memory_info(device, &free_bytes, &total_bytes, err))
         return err->status;
     if (n_bytes > total_bytes)
         return fail_short(n_bytes, free_bytes, err);
@@ -185,9 +185,9 @@ static dcpk_status cpu_alloc(struct dcpk_space *space, enum dcpk_memory_kind kin
     return DCPK_OK;
 }
 
-static void cpu_free(struct dcpk_space *space, void *at)
+static void cpu_free(struct dcpk_device *device, void *at)
 {
-    struct cpu_space *s = (struct cpu_space *)space;
+    struct cpu_device *s = (struct cpu_device *)device;
 
     for (struct cpu_memory **link = &s->own; at != NULL && *link != NULL; link = &(*link)->next) {
         struct cpu_memory *memory = *link;
@@ -207,10 +207,10 @@ static bool memory_holds(const struct cpu_memory *memory, uint64_t at, uint64_t 
            at - memory->id.base <= memory->id.n_bytes - n_bytes;
 }
 
-static dcpk_status cpu_export(struct dcpk_space *space, const void *at, size_t n_bytes,
+static dcpk_status cpu_export(struct dcpk_device *device, const void *at, size_t n_bytes,
                               struct dcpk_memory_id *id, struct dcpk_error *err)
 {
-    const struct cpu_memory *memory = ((struct cpu_space *)space)->own;
+    const struct cpu_memory *memory = ((struct cpu_device *)device)->own;
     const uint64_t address = (uint64_t)(uintptr_t)at;
 
     (void)err;
@@ -227,10 +227,10 @@ static dcpk_status cpu_export(struct dcpk_space *space, const void *at, size_t n
     return DCPK_OK;
 }
 
-static dcpk_status cpu_import(struct dcpk_space *space, const struct dcpk_memory_id *id, void **at,
-                              struct dcpk_error *err)
+static dcpk_status cpu_import(struct dcpk_device *device, const struct dcpk_memory_id *id,
+                              void **at, struct dcpk_error *err)
 {
-    struct cpu_space *s = (struct cpu_space *)space;
+    struct cpu_device *s = (struct cpu_device *)device;
 
     if (dcpk_memory_id_is_own(id)) {
         *at = (void *)(uintptr_t)id->base;
@@ -243,11 +243,11 @@ static dcpk_status cpu_import(struct dcpk_space *space, const struct dcpk_memory
     return dcpk_imports_get(&s->imports, id, at, err);
 }
 
-static void cpu_unload(struct dcpk_space *space, struct dcpk_table *table)
+static void cpu_unload(struct dcpk_device *device, struct dcpk_table *table)
 {
     struct cpu_table *t = (struct cpu_table *)table;
 
-    (void)space;
+    (void)device;
     if (t == NULL)
         return;
     dcpk_free(t->tiles);
@@ -255,7 +255,7 @@ static void cpu_unload(struct dcpk_space *space, struct dcpk_table *table)
     dcpk_free(t);
 }
 
-static dcpk_status cpu_load(struct dcpk_space *space, const struct dcpk_tiles *tiles,
+static dcpk_status cpu_load(struct dcpk_device *device, const struct dcpk_tiles *tiles,
                             struct dcpk_table **table, struct dcpk_error *err)
 {
     struct cpu_table *t;
@@ -270,7 +270,7 @@ static dcpk_status cpu_load(struct dcpk_space *space, const struct dcpk_tiles *t
     if (t->tiles != NULL && tiles->words != NULL)
         t->words = dcpk_alloc_array(tiles->n, sizeof *t->words, err);
     if (t->tiles == NULL || (tiles->words != NULL && t->words == NULL)) {
-        cpu_unload(space, &t->base);
+        cpu_unload(device, &t->base);
         return err->status;
     }
     if (tiles->n > 0) {
@@ -297,7 +297,7 @@ static dcpk_status move_row(const struct dcpk_tile *tile, uint32_t row,
 
     if (tile->dst != 0 && from == to)
         memcpy(out, in, tile->n_elems * to_bytes);
-    else if (tile->dst != 0 && dcpk_device_cpu.cast(from, in, to, out, tile->n_elems, err))
+    else if (tile->dst != 0 && dcpk_host_kernels_tuned.cast(from, in, to, out, tile->n_elems, err))
         return err->status;
     if (sums != NULL)
         sums[words->sum] += dcpk_fingerprint_sum(tile->dst != 0 ? out : in, word_bytes,
@@ -306,12 +306,12 @@ static dcpk_status move_row(const struct dcpk_tile *tile, uint32_t row,
     return DCPK_OK;
 }
 
-static dcpk_status cpu_run(struct dcpk_space *space, int queue, const struct dcpk_table *table,
+static dcpk_status cpu_run(struct dcpk_device *device, int queue, const struct dcpk_table *table,
                            uint64_t *sums, struct dcpk_error *err)
 {
     const struct cpu_table *t = (const struct cpu_table *)table;
 
-    (void)space;
+    (void)device;
     assert(queue >= 0 && queue < DCPK_N_QUEUES && (sums == NULL || t->words != NULL));
     for (size_t i = 0; i < t->base.n_tiles; i++)
         for (uint32_t row = 0; row < t->tiles[i].n_rows; row++)
@@ -320,37 +320,37 @@ static dcpk_status cpu_run(struct dcpk_space *space, int queue, const struct dcp
     return DCPK_OK;
 }
 
-static dcpk_status cpu_copy(struct dcpk_space *space, int queue, void *to, const void *from,
+static dcpk_status cpu_copy(struct dcpk_device *device, int queue, void *to, const void *from,
                             size_t n_bytes, struct dcpk_error *err)
 {
-    (void)space;
+    (void)device;
     (void)err;
     assert(queue >= 0 && queue < DCPK_N_QUEUES);
     memcpy(to, from, n_bytes);
     return DCPK_OK;
 }
 
-static dcpk_status cpu_ticket(struct dcpk_space *space, int queue, uint64_t *ticket,
+static dcpk_status cpu_ticket(struct dcpk_device *device, int queue, uint64_t *ticket,
                               struct dcpk_error *err)
 {
-    (void)space;
+    (void)device;
     (void)err;
     assert(queue >= 0 && queue < DCPK_N_QUEUES);
     *ticket = 0;
     return DCPK_OK;
 }
 
-static dcpk_status cpu_poll(struct dcpk_space *space, uint64_t ticket, bool *done,
+static dcpk_status cpu_poll(struct dcpk_device *device, uint64_t ticket, bool *done,
                             struct dcpk_error *err)
 {
-    (void)space;
+    (void)device;
     (void)ticket;
     (void)err;
     *done = true;
     return DCPK_OK;
 }
 
-const struct dcpk_space_ops dcpk_cpu_space = {
+const struct dcpk_device_ops dcpk_cpu_device = {
     .name = "cpu",
     .summary = "host memory, plain loops, the specification",
     .is_host = true,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* faulty_space.h - a space and a link, of which each call first asks a function of the test. */
-#ifndef DCPK_TESTS_FAULTY_SPACE_H
-#define DCPK_TESTS_FAULTY_SPACE_H
+/* faulty_device.h - a device and a link, of which each call first asks a function of the test. */
+#ifndef DCPK_TESTS_FAULTY_DEVICE_H
+#define DCPK_TESTS_FAULTY_DEVICE_H
 
 #include "kernels/kernels.h"
 
@@ -9,77 +9,77 @@
  * call; of an exchange for its first poll alone. Not DCPK_OK: the call fails with that. */
 static dcpk_status (*faulty_ask)(struct dcpk_error *err);
 
-static struct dcpk_space_ops faulty_ops;         /* open gives a space of dcpk_spaces[0] with it */
-static const struct dcpk_space_ops *faulty_real; /* what it calls */
-static struct dcpk_link_ops faulty_link_ops;     /* for the ops of an opened link */
+static struct dcpk_device_ops faulty_ops; /* open gives a device of dcpk_devices[0] with it */
+static const struct dcpk_device_ops *faulty_real; /* what it calls */
+static struct dcpk_link_ops faulty_link_ops;      /* for the ops of an opened link */
 static const struct dcpk_link_ops *faulty_real_link;
 static _Thread_local bool faulty_has_polled; /* the exchange under way */
 
-static inline dcpk_status faulty_export(struct dcpk_space *space, const void *at, size_t n_bytes,
+static inline dcpk_status faulty_export(struct dcpk_device *device, const void *at, size_t n_bytes,
                                         struct dcpk_memory_id *id, struct dcpk_error *err)
 {
     if (faulty_ask(err))
         return err->status;
-    return faulty_real->export_memory(space, at, n_bytes, id, err);
+    return faulty_real->export_memory(device, at, n_bytes, id, err);
 }
 
-static inline dcpk_status faulty_import(struct dcpk_space *space, const struct dcpk_memory_id *id,
+static inline dcpk_status faulty_import(struct dcpk_device *device, const struct dcpk_memory_id *id,
                                         void **at, struct dcpk_error *err)
 {
     if (faulty_ask(err))
         return err->status;
-    return faulty_real->import_memory(space, id, at, err);
+    return faulty_real->import_memory(device, id, at, err);
 }
 
-static inline dcpk_status faulty_alloc(struct dcpk_space *space, enum dcpk_memory_kind kind,
+static inline dcpk_status faulty_alloc(struct dcpk_device *device, enum dcpk_memory_kind kind,
                                        size_t n_bytes, void **at, struct dcpk_error *err)
 {
     if (faulty_ask(err))
         return err->status;
-    return faulty_real->alloc(space, kind, n_bytes, at, err);
+    return faulty_real->alloc(device, kind, n_bytes, at, err);
 }
 
-static inline dcpk_status faulty_load(struct dcpk_space *space, const struct dcpk_tiles *tiles,
+static inline dcpk_status faulty_load(struct dcpk_device *device, const struct dcpk_tiles *tiles,
                                       struct dcpk_table **table, struct dcpk_error *err)
 {
     if (faulty_ask(err))
         return err->status;
-    return faulty_real->load(space, tiles, table, err);
+    return faulty_real->load(device, tiles, table, err);
 }
 
-static inline dcpk_status faulty_run(struct dcpk_space *space, int queue,
+static inline dcpk_status faulty_run(struct dcpk_device *device, int queue,
                                      const struct dcpk_table *table, uint64_t *sums,
                                      struct dcpk_error *err)
 {
     if (faulty_ask(err))
         return err->status;
-    return faulty_real->run(space, queue, table, sums, err);
+    return faulty_real->run(device, queue, table, sums, err);
 }
 
-static inline dcpk_status faulty_copy(struct dcpk_space *space, int queue, void *to,
+static inline dcpk_status faulty_copy(struct dcpk_device *device, int queue, void *to,
                                       const void *from, size_t n_bytes, struct dcpk_error *err)
 {
     if (faulty_ask(err))
         return err->status;
-    return faulty_real->copy(space, queue, to, from, n_bytes, err);
+    return faulty_real->copy(device, queue, to, from, n_bytes, err);
 }
 
-static inline dcpk_status faulty_poll(struct dcpk_space *space, uint64_t ticket, bool *done,
+static inline dcpk_status faulty_poll(struct dcpk_device *device, uint64_t ticket, bool *done,
                                       struct dcpk_error *err)
 {
     if (faulty_ask(err))
         return err->status;
-    return faulty_real->poll(space, ticket, done, err);
+    return faulty_real->poll(device, ticket, done, err);
 }
 
-/* Spaces know the real operations by their own table: give them this one. */
-static inline dcpk_status faulty_open(const struct dcpk_space_options *options,
-                                      struct dcpk_space **space, struct dcpk_error *err)
+/* Devices know the real operations by their own table: give them this one. */
+static inline dcpk_status faulty_open(const struct dcpk_device_options *options,
+                                      struct dcpk_device **device, struct dcpk_error *err)
 {
-    const dcpk_status st = faulty_real->open(options, space, err);
+    const dcpk_status st = faulty_real->open(options, device, err);
 
     if (st == DCPK_OK)
-        (*space)->ops = &faulty_ops;
+        (*device)->ops = &faulty_ops;
     return st;
 }
 
@@ -108,7 +108,7 @@ static inline void faulty_begin(dcpk_status (*ask)(struct dcpk_error *err),
                                 const struct dcpk_link_ops *link)
 {
     faulty_ask = ask;
-    faulty_real = dcpk_spaces[0];
+    faulty_real = dcpk_devices[0];
     faulty_ops = *faulty_real;
     faulty_ops.open = faulty_open;
     faulty_ops.alloc = faulty_alloc;
