@@ -31,6 +31,8 @@ static int inspect_all(struct dcpk_inspect_request *r, char **args, int n_args)
 static const struct dcpk_option option_rows[] = {
     DCPK_OPT_FLAG("chunks", has_chunks,
                   "list every chunk: its box, file, offset and length in bytes"),
+    DCPK_OPT_COUNT("top", "N", n_largest,
+                   "list the N largest tensors alone, by the bytes of all keys of a row"),
     DCPK_OPT_FLAG("stats", has_stats,
                   "read all tensors and print, of each, min, max, mean and L2 norm of the finite "
                   "elements and how many are NaN, infinite or zero, the worst tensor first"),
@@ -61,7 +63,7 @@ int dcpk_cmd_inspect(int argc, char **argv)
         .summary = "Describe a checkpoint: format, iteration, layout, model, tensors, sizes. DIR: "
                    "the current folder where none is given.",
         .options = option_rows,
-        .everyday = "chunks stats keys iteration json html",
+        .everyday = "top chunks stats keys iteration json html",
         .values = &r,
         .example = "dcpkit inspect --chunks checkpoints/run/iter_0000004",
         .max_args = INT_MAX,

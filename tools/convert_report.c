@@ -6,8 +6,11 @@
 #include <math.h>
 #include <string.h>
 
+#include "lib/base/bytes.h"
+#include "lib/base/order.h"
 #include "lib/ckpt/generation.h"
 #include "lib/job/target.h"
+#include "lib/model/run_state.h"
 #include "tools/cmd.h"
 #include "tools/print_doc.h"
 #include "tools/run_args.h"
@@ -503,6 +506,37 @@ static void report_sides(const struct dcpk_conversion *c, const struct dcpk_conv
     doc->media = 0;
 }
 
+/* Appends "tp 2 pp 1": the sizes that differ from the other grid's. */
+static void put_changed(struct dcpk_bytes *text, const struct dcpk_grid *of,
+                        const struct dcpk_grid *other)
+{
+    const struct {
+        const char *name;
+        int64_t size, other;
+    } sizes[] = {{"tp", of->tp, other->tp}, {"pp", of->pp, other->pp}, {"ep", of->ep, other->ep}};
+
+    for (size_t i = 0; i < DCPK_COUNT(sizes); i++)
+        if (sizes[i].size > 0 && sizes[i].other > 0 && sizes[i].size != sizes[i].other)
+            dcpk_bytes_printf(text, "%s%s %" PRId64, text->n_bytes == 0 ? "" : " ", sizes[i].name,
+                              sizes[i].size);
+}
+
+/* Reports a layout that differs from the source's: those that are not given become 1. */
+static void report_changed(const struct dcpk_conversion *c, struct dcpk_doc *doc)
+{
+    struct dcpk_run_state state = {0};
+    struct dcpk_bytes was = {0}, is = {0};
+
+    dcpk_run_state_load(c->ckpt, doc->arena, &state);
+    put_changed(&was, &state.layout, &c->out->layout);
+    put_changed(&is, &c->out->layout, &state.layout);
+    if (was.n_bytes > 0 && is.status == DCPK_OK)
+        dcpk_doc_row(doc, "layout", "%.*s -> %.*s", (int)was.n_bytes, (const char *)was.data,
+                     (int)is.n_bytes, (const char *)is.data);
+    dcpk_bytes_release(&was);
+    dcpk_bytes_release(&is);
+}
+
 /* Reports the amounts of a conversion. */
 static void report_conversion(const struct dcpk_conversion *c,
                               const struct dcpk_convert_files *files, struct dcpk_doc *doc)
@@ -516,6 +550,7 @@ static void report_conversion(const struct dcpk_conversion *c,
         dcpk_doc_row(doc, "from", "%s", c->source.folder);
     dcpk_doc_set_text(doc, "input", c->source.folder);
     dcpk_doc_row(doc, "to", "%s%s", c->target.folder, dcpk_tracker_words(&c->target, words));
+    report_changed(c, doc);
     doc->media = files->is_verbose ? 0 : DCPK_DOC_PAGE;
     dcpk_doc_row(doc, "tensors",
                  "%" PRIu64 " (%s) in %" PRIu64 " chunks of %" PRIu64 " pieces, under %" PRIu64

@@ -187,8 +187,10 @@ static void put_short_help(const struct dcpk_cli *cli)
         if (is_everyday(cli, o))
             put_option_line(o);
     }
-    dcpk_cli_printf(stdout, "\n'dcpkit %s --help' explains all %zu options.\nexample:\n  %s\n",
-                    cli->name, n_rows, cli->example);
+    if (n_rows > 0)
+        dcpk_cli_printf(stdout, "\n'dcpkit %s --help' explains all %zu options.\n", cli->name,
+                        n_rows);
+    dcpk_cli_printf(stdout, "example:\n  %s\n", cli->example);
 }
 
 /* ---- a man page: man(7) of groff ---- */

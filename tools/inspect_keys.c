@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/base/order.h"
 #include "tools/cmd.h"
 #include "tools/inspect.h"
 
@@ -45,12 +46,27 @@ static void put_folded(struct dcpk_doc_rows *rows, const struct dcpk_summary_row
                   .flags = DCPK_DOC_NOT_TEXT | DCPK_DOC_RIGHT});
 }
 
+/* Rows of tensors. */
+struct folded {
+    const struct dcpk_summary_row *rows;
+    size_t n;
+};
+
 static void fill_folded_tensors(const void *context, struct dcpk_doc_rows *rows)
 {
-    const struct dcpk_summary *summary = context;
+    const struct folded *folded = context;
 
-    for (size_t i = 0; i < summary->n_tensors; i++)
-        put_folded(rows, &summary->tensors[i]);
+    for (size_t i = 0; i < folded->n; i++)
+        put_folded(rows, &folded->rows[i]);
+}
+
+static int compare_sizes(const void *left, const void *right)
+{
+    const struct dcpk_summary_row *a = left, *b = right;
+
+    if (a->n_bytes != b->n_bytes)
+        return a->n_bytes > b->n_bytes ? -1 : 1;
+    return strcmp(a->pattern, b->pattern);
 }
 
 static void fill_folded_objects(const void *context, struct dcpk_doc_rows *rows)
@@ -61,18 +77,51 @@ static void fill_folded_objects(const void *context, struct dcpk_doc_rows *rows)
         put_folded(rows, &summary->objects[i]);
 }
 
+static void show_folded(const struct folded *folded, unsigned flags, const char *heading,
+                        struct dcpk_doc *doc)
+{
+    struct folded *kept = dcpk_doc_take(doc, 1, sizeof *kept);
+
+    if (kept == NULL || folded->n == 0)
+        return;
+    *kept = *folded;
+    dcpk_doc_heading(doc, heading);
+    dcpk_doc_show(doc,
+                  &(struct dcpk_doc_table){
+                      .flags = flags, .indent = 2, .fill = fill_folded_tensors, .context = kept});
+}
+
+/* For people at a terminal; a page has the tree of all. */
+static void report_largest(const struct dcpk_inspection *in, struct dcpk_doc *doc)
+{
+    const size_t n = in->summary->n_tensors, n_shown = dcpk_min_size(n, (size_t)in->n_largest);
+    struct dcpk_summary_row *rows = dcpk_doc_take(doc, n, sizeof *rows);
+
+    if (rows == NULL || n == 0)
+        return;
+    memcpy(rows, in->summary->tensors, n * sizeof *rows);
+    qsort(rows, n, sizeof *rows, compare_sizes);
+    show_folded(&(struct folded){rows, n_shown}, 0, "tensors, by size", doc);
+    if (n_shown < n)
+        dcpk_doc_line(doc, "  and %zu rows of smaller tensors", n - n_shown);
+}
+
 static void report_folded(const struct dcpk_inspection *in, struct dcpk_doc *doc)
 {
-    struct dcpk_doc_table table = {.flags = DCPK_DOC_TREE, .indent = 2, .context = in->summary};
-
-    if (in->summary->n_tensors > 0)
-        dcpk_doc_heading(doc, "tensors");
-    table.fill = fill_folded_tensors;
-    dcpk_doc_show(doc, &table);
+    if (in->n_largest > 0) {
+        doc->media = DCPK_DOC_TEXT;
+        report_largest(in, doc);
+        doc->media = DCPK_DOC_PAGE;
+    }
+    show_folded(&(struct folded){in->summary->tensors, in->summary->n_tensors}, DCPK_DOC_TREE,
+                "tensors", doc);
+    doc->media = 0;
     if (in->summary->n_objects > 0)
         dcpk_doc_heading(doc, "objects");
-    table.fill = fill_folded_objects;
-    dcpk_doc_show(doc, &table);
+    dcpk_doc_show(doc, &(struct dcpk_doc_table){.flags = DCPK_DOC_TREE,
+                                                .indent = 2,
+                                                .fill = fill_folded_objects,
+                                                .context = in->summary});
 }
 
 /* ---- every key ---- */

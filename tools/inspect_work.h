@@ -10,6 +10,7 @@
 /* The request of the command line. */
 struct dcpk_inspect_request {
     bool as_json, has_chunks, has_stats, fails_nonfinite;
+    int n_largest;               /* 0: all tensors are listed */
     bool lists_meta, enable_msc; /* of Megatron's Python tool, without meaning here */
     const char *keys, *format, *iteration, *html;
     bool is_silent;            /* nothing to stdout */

@@ -160,15 +160,36 @@ struct scan {
     double reported_seconds;
 };
 
+static dcpk_status not_an_archive(const struct scan *s, struct dcpk_error *err)
+{
+    static const struct {
+        const char *magic, *name;
+    } packers[] = {{"\xfd"
+                    "7zXZ",
+                    "xz"},
+                   {"BZh", "bzip2"},
+                   {"\x04\x22\x4d\x18", "lz4"}};
+    char begin[8] = {0};
+
+    if (pread(s->archive_fd, begin, sizeof begin - 1, 0) > 0)
+        for (size_t i = 0; i < DCPK_COUNT(packers); i++)
+            if (strncmp(begin, packers[i].magic, strlen(packers[i].magic)) == 0)
+                return dcpk_fail(err, DCPK_EFORMAT,
+                                 "packed with %s, which is not read (gzip, zstd and zip are): "
+                                 "unpack it first, with 'tar -xf'",
+                                 packers[i].name);
+    return dcpk_fail(err, DCPK_EFORMAT,
+                     "neither a tar (plain, or packed with gzip or zstd) nor a zip archive; a "
+                     "checkpoint is a folder, or in such an archive");
+}
+
 static dcpk_status archive_error(const struct scan *s, struct dcpk_error *err)
 {
     const char *text = archive_error_string(s->archive);
     const int code = archive_errno(s->archive);
 
     if (archive_format(s->archive) == 0 && code == EILSEQ) /* its word for it */
-        return dcpk_fail(err, DCPK_EFORMAT,
-                         "neither a tar (plain, or packed with gzip or zstd) nor a zip archive; a "
-                         "checkpoint is a folder, or in such an archive");
+        return not_an_archive(s, err);
     if (code > 0 && code != ENOMEM && code != EILSEQ && code != EINVAL) /* of a system call */
         return dcpk_fail_errno(err, code, "%.400s", text == NULL ? "reading" : text);
     if (text == NULL)

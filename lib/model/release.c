@@ -59,10 +59,17 @@ const char *dcpk_release_title(enum dcpk_release release)
     return releases[release].title;
 }
 
+/* "0.19" and "v0.19" are core-0.19. */
+static bool is_number_of(const char *name, const char *number)
+{
+    return strncmp(name, "core-", 5) == 0 && strcmp(name + 5, number + (number[0] == 'v')) == 0;
+}
+
 bool dcpk_release_find(const char *name, enum dcpk_release *release)
 {
     for (unsigned r = 0; r < DCPK_N_RELEASES; r++)
-        if (strcmp(releases[r].name, name) == 0) {
+        if (strcmp(releases[r].name, name) == 0 || strcmp(releases[r].title, name) == 0 ||
+            is_number_of(releases[r].name, name)) {
             *release = (enum dcpk_release)r;
             return true;
         }

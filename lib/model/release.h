@@ -39,7 +39,8 @@ uint32_t dcpk_loaders_with_adam(enum dcpk_loader_adam adam); /* of all releases 
 /* "core-0.19", "main": in options and JSON; "core 0.19", "main since 2026-08-25": for people. */
 const char *dcpk_release_name(enum dcpk_release release);
 const char *dcpk_release_title(enum dcpk_release release);
-/* False when none is called that. */
+/* By name, title or number ("core-0.19", "core 0.19", "0.19", "v0.19"). False when none is called
+ * that. */
 bool dcpk_release_find(const char *name, enum dcpk_release *release);
 
 /*

@@ -39,3 +39,7 @@ awk 'length > 100 && NF > 1' said
     echo "the listing lacks the long key"
 [ "$(sed -n '/^statistics/,$p' said | tr -d ' \n' | grep -c "%$(printf 'deep.%.0s' {1..40})output_layer.weight1tensors")" -eq 1 ] ||
     echo "the table lacks the long key"
+
+# The largest ones, by the bytes of all keys of a row.
+"$DCPKIT" inspect --top 3 "$SAMPLES/torch_dist_c_moe_ep2pp2" | sed -n '/^tensors, by size/,/^  and/p'
+"$DCPKIT" inspect --json --top 3 "$sample" | diff - <("$DCPKIT" inspect --json "$sample")
