@@ -369,8 +369,8 @@ static dcpk_status make_args(const struct dcpk_model *model, struct dcpk_output 
         put_pair(&set, "no_save_rng", dcpk_value_bool(true));
     if (!is_rng_whole && !dcpk_value_is_true(attrs, "no_save_rng"))
         dcpk_output_event(out, DCPK_EVENT_NOTE, "args.no_save_rng",
-                          "args.no_save_rng is set: the source has no RNG state, or not that of "
-                          "every (pipeline, tensor) rank of its args");
+                          "args.no_save_rng is set: the output lacks RNG states of its (pipeline, "
+                          "tensor) ranks, and a resumed run seeds them again");
     /* A loader that finds this set asks for no state, and yet stops when it then has none. */
     if (!model->has_optimizer)
         out->load_needs |= DCPK_LOAD_WITHOUT_OPTIM;
