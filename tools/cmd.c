@@ -245,7 +245,7 @@ static bool find_near_target(const char *name, char near[DCPK_CLI_FLAG_BYTES])
             for (const char *at = dcpk_text_or(lists[list], "");
                  (word = dcpk_take_word(&at, &n)) != NULL;) {
                 snprintf(near, DCPK_CLI_FLAG_BYTES, "%.*s", (int)n, word);
-                if (dcpk_cli_is_near(name, near))
+                if (dcpk_option_is_near(name, near))
                     return true;
             }
     }

@@ -193,7 +193,7 @@ static int unknown_command(const char *name)
     dcpk_cli_printf(stderr, "dcpkit: unknown command '%s'", name);
     for (size_t i = 0; i < N_COMMANDS; i++) {
         const bool is_near = strncmp(name, commands[i].name, PREFIX_BYTES) == 0 ||
-                             dcpk_cli_is_near(name, commands[i].name);
+                             dcpk_option_is_near(name, commands[i].name);
 
         if (!is_near)
             continue;

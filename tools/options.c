@@ -133,19 +133,6 @@ static const struct dcpk_option *option_of(const struct dcpk_cli *cli, int c)
     return option;
 }
 
-bool dcpk_cli_is_near(const char *word, const char *name)
-{
-    const size_t n_word = strlen(word), n_name = strlen(name);
-    const size_t least = dcpk_min_size(n_word, n_name), most = n_word + n_name - least;
-    size_t before = 0, behind = 0;
-
-    while (before < least && word[before] == name[before])
-        before++;
-    while (behind < least - before && word[n_word - 1 - behind] == name[n_name - 1 - behind])
-        behind++;
-    return most - before - behind <= 3 && 2 * (most - before - behind) <= least;
-}
-
 /* A word, and where the name of the first row that it is near to is put. */
 struct near_flag {
     char asked[DCPK_CLI_FLAG_BYTES], *name;
@@ -158,7 +145,7 @@ static void find_near(void *context, const struct dcpk_option *row, const char *
     char flag[DCPK_CLI_FLAG_BYTES];
 
     (void)part;
-    if (near->is_found || !dcpk_cli_is_near(near->asked, dcpk_cli_flag(row->name, flag)))
+    if (near->is_found || !dcpk_option_is_near(near->asked, dcpk_cli_flag(row->name, flag)))
         return;
     snprintf(near->name, DCPK_CLI_FLAG_BYTES, "%s", row->name);
     near->is_found = true;
@@ -187,7 +174,7 @@ static int unknown_option(const struct dcpk_cli *cli, const char *word)
         name[n] = '\0';
         for (const struct dcpk_option *o = cli->options; o->kind != DCPK_OPTION_END; o++)
             if (near == NULL && o->kind != DCPK_OPTION_GROUP && o->help != NULL &&
-                (dcpk_starts_with(o->name, name) || dcpk_cli_is_near(name, o->name)))
+                (dcpk_starts_with(o->name, name) || dcpk_option_is_near(name, o->name)))
                 near = o->name;
         if (near == NULL && dcpk_cli_near_flag(cli->more, name, knob) != NULL)
             near = dcpk_cli_flag(knob, flag);

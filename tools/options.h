@@ -153,10 +153,4 @@ const char *dcpk_cli_near_flag(const struct dcpk_cli_more *more, const char *wor
 /* Copy a name to text, with dashes for its underscores. Returns text. */
 const char *dcpk_cli_flag(const char *name, char text[DCPK_CLI_FLAG_BYTES]);
 
-/*
- * True if `word` is `name` with a slip of the hand: the same except one place of at most 3 bytes,
- * and of no more than half of it.
- */
-bool dcpk_cli_is_near(const char *word, const char *name);
-
 #endif

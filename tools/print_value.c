@@ -100,7 +100,7 @@ static dcpk_status fail_member(const char *name, const struct dcpk_named_state *
     const char *rest = name + state->n_parent_bytes + 1, *near = NULL, *member;
 
     for (size_t i = 0; (member = dcpk_named_state_member(state->parent, i)) != NULL; i++)
-        if (near == NULL && (strstr(member, rest) != NULL || dcpk_cli_is_near(rest, member)))
+        if (near == NULL && (strstr(member, rest) != NULL || dcpk_option_is_near(rest, member)))
             near = member;
     return dcpk_fail(err, DCPK_EUSAGE, "there is no '%s' in '%.*s'%s", rest,
                      (int)state->n_parent_bytes, name, hint_text(near, hint));
@@ -115,7 +115,7 @@ static const char *near_key(struct dcpk_checkpoint *ckpt, const char *key)
         if (strstr(ckpt->objects[i].key, key) != NULL)
             return ckpt->objects[i].key;
     for (size_t i = 0; i < ckpt->n_tensors; i++)
-        if (dcpk_cli_is_near(key, ckpt->tensors[i].key))
+        if (dcpk_option_is_near(key, ckpt->tensors[i].key))
             return ckpt->tensors[i].key;
     return NULL;
 }
@@ -136,7 +136,7 @@ static dcpk_status fail_name(struct dcpk_checkpoint *ckpt, const char *name,
     if (*key != '\0')
         near = near_key(ckpt, key);
     for (; near == NULL && *names != NULL; names++)
-        if (dcpk_cli_is_near(key, *names))
+        if (dcpk_option_is_near(key, *names))
             near = *names;
     return dcpk_fail(err, DCPK_EUSAGE,
                      "there is no tensor or object '%s'%s; 'dcpkit inspect' lists them", key,

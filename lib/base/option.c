@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/base/order.h"
 #include "lib/base/text.h"
 
 /* ---- names ---- */
@@ -23,6 +24,19 @@ bool dcpk_option_has_word(const char *list, const char *word, size_t n_bytes)
         if (n == n_bytes && memcmp(other, word, n) == 0)
             return true;
     return false;
+}
+
+bool dcpk_option_is_near(const char *word, const char *name)
+{
+    const size_t n_word = strlen(word), n_name = strlen(name);
+    const size_t least = dcpk_min_size(n_word, n_name), most = n_word + n_name - least;
+    size_t before = 0, after = 0;
+
+    while (before < least && word[before] == name[before])
+        before++;
+    while (after < least - before && word[n_word - 1 - after] == name[n_name - 1 - after])
+        after++;
+    return most - before - after <= 3 && 2 * (most - before - after) <= least;
 }
 
 static bool option_is_spelled(const char *name, size_t name_bytes, const char *text, size_t n_bytes)

@@ -101,4 +101,10 @@ void dcpk_option_reset(const struct dcpk_option *option, void *values);
 #define DCPK_OPTION_TAKES_BYTES 80
 const char *dcpk_option_takes(const struct dcpk_option *option, char text[DCPK_OPTION_TAKES_BYTES]);
 
+/*
+ * True if `word` is `name` with a slip of the hand: the same except one place of at most 3 bytes,
+ * and of no more than half of it.
+ */
+bool dcpk_option_is_near(const char *word, const char *name);
+
 #endif
