@@ -103,7 +103,7 @@ mesh() {
 row() {
     local tol=1e-5 norm_tol=1e-4 state=ok gaps
     [ "$4" = fp32 ] || tol=${5:-5e-3} norm_tol=5e-2
-    "$dcpkit" losscmp --tol $tol --norm-tol $norm_tol "$2" "$3" >"$2.cmp" 2>&1 || state=DIFFERS
+    "$dcpkit" losscmp --tol "$tol" --norm-tol "$norm_tol" "$2" "$3" >"$2.cmp" 2>&1 || state=DIFFERS
     gaps=$(awk '$1 == "loss" { l = $2 "\t" $NF } $1 == "grad_norm" { n = $NF } END { print l "\t" n }' "$2.cmp")
     [[ $gaps == 4$'\t'* ]] || state=DIFFERS
     printf '%s\t%s\t%s\t%s\n' "$on" "$1" "$gaps" "$state"
