@@ -9,22 +9,12 @@
 #include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/ckpt/content.h"
+#include "lib/exec/find_layout.h"
 #include "tools/cmd.h"
 #include "tools/layers.h"
 
 #define MAX_RANKS  4096 /* of a stage, and stages: beyond, args are not believed */
 #define MAX_GROUPS 24   /* of layers in a part of the treemap */
-
-int64_t dcpk_rank_of_file(const char *name)
-{
-    int64_t rank = -1;
-
-    if (dcpk_starts_with(name, "__")) {
-        name += 2;
-        rank = dcpk_take_number(&name);
-    }
-    return *name == '_' ? rank : -1;
-}
 
 struct dcpk_doc_figure dcpk_grid_figure(const struct dcpk_grid *grid, struct dcpk_doc *doc)
 {

@@ -27,9 +27,6 @@ struct dcpk_holders {
     struct dcpk_grid grid;
 };
 
-/* "__3_1.distcp" was written by rank 3; -1: the name does not show it. */
-int64_t dcpk_rank_of_file(const char *name);
-
 /* The ranks of a data-parallel replica, numbered, and the layers that stages share out. Experts are
  * cut by as many tensor-parallel ranks as all else. */
 struct dcpk_replica {

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "lib/base/order.h"
+#include "lib/exec/find_layout.h"
 #include "tools/cmd.h"
 #include "tools/holders.h"
 #include "tools/inspect.h"

@@ -125,15 +125,14 @@ static void read_rng(const struct dcpk_checkpoint *ckpt, struct dcpk_saved_layou
     }
 }
 
-/* The rank whose file "__<rank>_<n>.distcp" it is; -1: it has another name. */
-static int64_t file_rank(const struct dcpk_source *file)
+int64_t dcpk_rank_of_file(const char *name)
 {
-    const char *name = dcpk_source_name(file);
-    int64_t rank;
+    int64_t rank = -1;
 
-    if (dcpk_starts_with(name, "__"))
+    if (dcpk_starts_with(name, "__")) {
         name += 2;
-    rank = dcpk_take_number(&name);
+        rank = dcpk_take_number(&name);
+    }
     return *name == '_' ? rank : -1;
 }
 
@@ -141,7 +140,8 @@ static int64_t file_rank(const struct dcpk_source *file)
 static void count_file_ranks(const struct dcpk_checkpoint *ckpt, struct dcpk_saved_layout *saved)
 {
     for (size_t i = 0; i < ckpt->n_files; i++)
-        saved->n_ranks = dcpk_max_i64(saved->n_ranks, file_rank(ckpt->files[i]) + 1);
+        saved->n_ranks =
+            dcpk_max_i64(saved->n_ranks, dcpk_rank_of_file(dcpk_source_name(ckpt->files[i])) + 1);
     if (saved->n_ranks == 1)
         saved->n_ranks = 0;
 }
@@ -210,7 +210,7 @@ static bool owner_holds(struct matching *m, const struct dcpk_placing *placing,
                         const struct dcpk_spread *spread, const struct part *part,
                         const struct dcpk_chunk *chunk)
 {
-    const int64_t rank = file_rank(m->ckpt->files[chunk->place.file]);
+    const int64_t rank = dcpk_rank_of_file(dcpk_source_name(m->ckpt->files[chunk->place.file]));
     struct dcpk_error err = DCPK_ERROR_INIT;
     const size_t n = (size_t)spread->rank;
     struct dcpk_local local;

@@ -33,4 +33,7 @@ struct dcpk_saved_layout {
 dcpk_status dcpk_find_layout(struct dcpk_checkpoint *ckpt, struct dcpk_saved_layout *saved,
                              struct dcpk_error *err);
 
+/* "__3_1.distcp" was written by rank 3; -1: the name does not show it. */
+int64_t dcpk_rank_of_file(const char *name);
+
 #endif
