@@ -65,7 +65,7 @@ static int compare_sizes(const void *left, const void *right)
     const struct dcpk_summary_row *a = left, *b = right;
 
     if (a->n_bytes != b->n_bytes)
-        return a->n_bytes > b->n_bytes ? -1 : 1;
+        return DCPK_THREE_WAY(b->n_bytes, a->n_bytes);
     return strcmp(a->pattern, b->pattern);
 }
 

@@ -127,7 +127,7 @@ static int compare_misfits(const void *left, const void *right)
     const struct misfit *a = left, *b = right;
 
     if (a->distance != b->distance)
-        return a->distance < b->distance ? -1 : 1;
+        return DCPK_THREE_WAY(a->distance, b->distance);
     return strcmp(a->family, b->family);
 }
 
