@@ -14,7 +14,8 @@ static const struct dcpk_doc_style style = {.label_columns = 12};
 
 static dcpk_status help_one(const char *name, struct dcpk_doc *doc, struct dcpk_error *err)
 {
-    char near[DCPK_CLI_FLAG_BYTES];
+    const struct dcpk_option *near;
+    struct dcpk_knob_walk walk;
 
     if (name == NULL)
         return dcpk_knob_list(doc, err);
@@ -22,8 +23,9 @@ static dcpk_status help_one(const char *name, struct dcpk_doc *doc, struct dcpk_
         return DCPK_OK;
     if (dcpk_knob_absence(name) != NULL)
         return err->status;
-    if (dcpk_cli_near_flag(&dcpk_train_flags, name + strspn(name, "-"), near) != NULL)
-        dcpk_append(err, "; did you mean '%s'?", near);
+    near = dcpk_knob_find_near(name + strspn(name, "-"), NULL, 0, &walk);
+    if (near != NULL)
+        dcpk_append(err, "; did you mean '%s'?", near->name);
     else
         dcpk_append(err, "; 'dcpkit help knob' lists all names");
     return err->status;

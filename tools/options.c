@@ -151,8 +151,10 @@ static void find_near(void *context, const struct dcpk_option *row, const char *
     near->is_found = true;
 }
 
-const char *dcpk_cli_near_flag(const struct dcpk_cli_more *more, const char *word,
-                               char name[DCPK_CLI_FLAG_BYTES])
+/* The name of the flag of `more` that `word`, without its dashes, is near to, copied; NULL: none.
+ */
+static const char *near_flag(const struct dcpk_cli_more *more, const char *word,
+                             char name[DCPK_CLI_FLAG_BYTES])
 {
     struct near_flag near = {.name = name};
 
@@ -176,7 +178,7 @@ static int unknown_option(const struct dcpk_cli *cli, const char *word)
             if (near == NULL && o->kind != DCPK_OPTION_GROUP && o->help != NULL &&
                 (dcpk_starts_with(o->name, name) || dcpk_option_is_near(name, o->name)))
                 near = o->name;
-        if (near == NULL && dcpk_cli_near_flag(cli->more, name, knob) != NULL)
+        if (near == NULL && near_flag(cli->more, name, knob) != NULL)
             near = dcpk_cli_flag(knob, flag);
     }
     if (near == NULL)

@@ -146,10 +146,6 @@ struct dcpk_cli {
 int dcpk_cli_parse(const struct dcpk_cli *cli, int argc, char **argv, char ***args, int *n_args);
 
 #define DCPK_CLI_FLAG_BYTES 64
-/* Find the flag of `more` that `word`, without its dashes, is near to, and copy its name. Returns
- * `name`, or NULL: none. */
-const char *dcpk_cli_near_flag(const struct dcpk_cli_more *more, const char *word,
-                               char name[DCPK_CLI_FLAG_BYTES]);
 /* Copy a name to text, with dashes for its underscores. Returns text. */
 const char *dcpk_cli_flag(const char *name, char text[DCPK_CLI_FLAG_BYTES]);
 

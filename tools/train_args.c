@@ -2,6 +2,7 @@
 /* train_args.c - knobs of a configuration, of the command line and of the environment. */
 #include "tools/train_args.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -173,21 +174,20 @@ void dcpk_train_args_release(struct dcpk_train_args *args)
 
 dcpk_status dcpk_train_unknown_word(const char *word, struct dcpk_error *err)
 {
-    const char *dot = strchr(word, '.'), *near = NULL, *sections;
+    const char *dot = strchr(word, '.');
     const size_t n = strcspn(word, "=");
-    char name[DCPK_CLI_FLAG_BYTES], knob[DCPK_CLI_FLAG_BYTES];
+    const struct dcpk_option *near = NULL;
+    char name[DCPK_KNOB_NAME_BYTES];
     struct dcpk_knob_walk walk;
 
     if (dot == NULL || word[n] == '\0')
         return dcpk_fail(err, DCPK_EUSAGE, "'%s' is neither a knob nor section.name=value", word);
     if (n < sizeof name && dot < word + n) {
-        memcpy(name, word, n);
-        name[n] = '\0';
-        near = dcpk_cli_near_flag(&dcpk_train_flags, name + (dot + 1 - word), knob);
+        snprintf(name, sizeof name, "%.*s", (int)(word + n - dot - 1), dot + 1);
+        near = dcpk_knob_find_near(name, NULL, 0, &walk);
     }
     if (near == NULL)
         return dcpk_fail(err, DCPK_EUSAGE, "there is no knob '%.*s'", (int)n, word);
-    sections = dcpk_knob_find(near, &walk)->sections;
     return dcpk_fail(err, DCPK_EUSAGE, "there is no knob '%.*s'; did you mean '%.*s.%s'?", (int)n,
-                     word, (int)strcspn(sections, " "), sections, near);
+                     word, (int)strcspn(near->sections, " "), near->sections, near->name);
 }

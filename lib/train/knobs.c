@@ -170,6 +170,24 @@ const struct dcpk_option *dcpk_knob_find(const char *name, struct dcpk_knob_walk
     return knob_spell(name, &s, walk);
 }
 
+const struct dcpk_option *dcpk_knob_find_near(const char *word, const char *section, size_t n_bytes,
+                                              struct dcpk_knob_walk *walk)
+{
+    const struct dcpk_option *knob;
+    char name[DCPK_KNOB_NAME_BYTES];
+
+    snprintf(name, sizeof name, "%s", word);
+    for (char *c = name; *c != '\0'; c++)
+        if (*c == '-')
+            *c = '_';
+    *walk = (struct dcpk_knob_walk){0};
+    while ((knob = dcpk_knob_next(walk)) != NULL)
+        if ((section == NULL || dcpk_option_has_word(knob->sections, section, n_bytes)) &&
+            dcpk_option_is_near(name, knob->name))
+            return knob;
+    return NULL;
+}
+
 bool dcpk_knobs_was_given(const struct dcpk_train_knobs *knobs, const char *name)
 {
     struct dcpk_knob_walk walk = {0};

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* knobs_take.c - knobs from the arguments of a program, and from a configuration. */
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "lib/base/bytes.h"
@@ -208,32 +207,14 @@ static bool config_has_section(const char *section)
     return false;
 }
 
-/* Writes "section.name" of the knob of this section that `name` is near to; false: there is none.
- */
-static bool config_find_near(const char *name, char *near, size_t n_bytes)
-{
-    const char *dot = strchr(name, '.');
-    struct dcpk_knob_walk walk = {0};
-    const struct dcpk_option *knob;
-
-    while (dot != NULL && (knob = dcpk_knob_next(&walk)) != NULL)
-        if (dcpk_option_has_word(knob->sections, name, (size_t)(dot - name)) &&
-            dcpk_option_is_near(dot + 1, knob->name)) {
-            snprintf(near, n_bytes, "%.*s%s", (int)(dot + 1 - name), name, knob->name);
-            return true;
-        }
-    return false;
-}
-
 /* Takes a name that no row knows: an object, or something that is off, is ignored; others may be
  * misspelt. */
 static dcpk_status config_unknown(struct dcpk_train_knobs *knobs, const char *name,
                                   const struct dcpk_value *v, struct dcpk_error *err)
 {
     const char *dot = strchr(name, '.');
-    const struct dcpk_option *elsewhere = NULL;
+    const struct dcpk_option *elsewhere = NULL, *near = NULL;
     struct dcpk_knob_walk walk;
-    char near[128];
 
     if (v->kind == DCPK_V_NONE || v->kind == DCPK_V_DICT || (v->kind == DCPK_V_BOOL && !v->as.b))
         return config_leave(knobs, name, err);
@@ -246,8 +227,11 @@ static dcpk_status config_unknown(struct dcpk_train_knobs *knobs, const char *na
     if (elsewhere != NULL)
         return dcpk_fail(err, DCPK_EUSAGE, "unknown key %s; %s is of the section %s", name, dot + 1,
                          elsewhere->sections);
-    if (config_find_near(name, near, sizeof near))
-        return dcpk_fail(err, DCPK_EUSAGE, "unknown key %s; did you mean %s?", name, near);
+    if (dot != NULL)
+        near = dcpk_knob_find_near(dot + 1, name, (size_t)(dot - name), &walk);
+    if (near != NULL)
+        return dcpk_fail(err, DCPK_EUSAGE, "unknown key %s; did you mean %.*s%s?", name,
+                         (int)(dot + 1 - name), name, near->name);
     return dcpk_fail(err, DCPK_EUSAGE, "unknown key %s; leave it out, or correct its name", name);
 }
 
