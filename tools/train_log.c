@@ -130,7 +130,7 @@ dcpk_status dcpk_train_log_put(struct dcpk_train_log *log, const struct dcpk_ste
 {
     const double now = dcpk_now_seconds(), seconds = now - log->before;
 
-    if (log->config == NULL)
+    if (!log->is_printed && log->file == NULL && log->events.file == NULL)
         return DCPK_OK;
     log->line.n_bytes = 0;
     dcpk_step_put(step, &log->line);
@@ -160,7 +160,7 @@ dcpk_status dcpk_train_log_end(struct dcpk_train_log *log, const uint64_t held[D
     struct dcpk_json_out j;
     char key[32];
 
-    if (log->config == NULL)
+    if (!log->is_printed && log->file == NULL)
         return DCPK_OK;
     log->line.n_bytes = 0;
     dcpk_json_out_init(&j, &log->line, 0);
