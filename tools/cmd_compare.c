@@ -96,8 +96,9 @@ static int compare(struct request *r, char *const *paths)
     if (st == DCPK_OK) {
         dcpk_cli_keep_private(a);
         dcpk_cli_keep_private(b);
-        st = print_answer(r, &report, &(struct dcpk_compare_shown){left, right, (uint64_t)r->top},
-                          &err);
+        st = print_answer(
+            r, &report,
+            &(struct dcpk_compare_shown){left, right, (uint64_t)r->top, r->html != NULL}, &err);
     }
     st = dcpk_ranks_agree(options->env.ranks, st, &err);
     if (st != DCPK_OK)

@@ -277,13 +277,15 @@ void dcpk_compare_report_put(const struct dcpk_compare_report *report,
     doc->media = DCPK_DOC_PAGE;
     doc->title =
         dcpk_doc_format(doc, "%s and %s", dcpk_page_title(shown->a), dcpk_page_title(shown->b));
-    dcpk_compare_report_headline(report, doc);
+    if (shown->has_page)
+        dcpk_compare_report_headline(report, doc);
     dcpk_doc_row(doc, "A", "%s", shown->a);
     dcpk_doc_row(doc, "B", "%s", shown->b);
     report_answer(report, doc);
     dcpk_doc_heading(doc, "parts");
     dcpk_doc_show(doc, &parts);
-    dcpk_compare_report_page(report, doc);
+    if (shown->has_page)
+        dcpk_compare_report_page(report, doc);
     doc->media = DCPK_DOC_TEXT;
     report_list(doc, "differences", "different",
                 &(struct difference_list){&report->differences, shown->top, false});

@@ -10,6 +10,7 @@
 struct dcpk_compare_shown {
     const char *a, *b; /* paths of the two; borrowed */
     uint64_t top;      /* tensors that the text lists, of those whose elements differ */
+    bool has_page;     /* figures are wanted */
 };
 
 /*
