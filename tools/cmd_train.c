@@ -22,6 +22,7 @@ struct train {
     uint64_t device_bytes; /* 0: not given */
     double link_rate;      /* GB/s; 0: not given */
     const char *device;    /* NULL: the processor */
+    const char *html;      /* NULL: no page */
     struct dcpk_verbosity verbosity;
     struct dcpk_bar bar; /* of the next save */
     struct dcpk_train_args asked;
@@ -112,6 +113,9 @@ static dcpk_status train_open_log(struct train *t, struct dcpk_error *err)
     if (dcpk_ranks_self(t->env.ranks) > 0)
         return DCPK_OK;
     t->log.as_json = t->as_json;
+    if (dcpk_check_page(t->html, t->asked.knobs.config.files.load, err) != DCPK_OK)
+        return err->status;
+    t->log.page.path = t->html;
     t->log.is_printed = t->as_json || !t->verbosity.is_quiet;
     if (path != NULL && (dcpk_train_log_check(path, err) ||
                          dcpk_file_begin(path, DCPK_FILE_APPEND, &t->log.file, err)))
@@ -157,6 +161,15 @@ static dcpk_status train_check_same(const struct train *t, struct dcpk_error *er
     return dcpk_ranks_check_same(t->env.ranks, number, "configuration", err);
 }
 
+/* Writes the page of a run that ended well or with err; a note holds why it cannot be written. */
+static void train_end_page(struct train *t, const struct dcpk_error *err)
+{
+    struct dcpk_error failure = DCPK_ERROR_INIT;
+
+    if (dcpk_train_page_end(&t->log.page, t->log.config, err, &failure) != DCPK_OK)
+        dcpk_cli_note(&t->verbosity, "the page is not complete: %s", failure.text);
+}
+
 static dcpk_status train_run(struct train *t, struct dcpk_error *err)
 {
     struct dcpk_train_job job = {.config = &t->asked.knobs.config,
@@ -177,6 +190,7 @@ static dcpk_status train_run(struct train *t, struct dcpk_error *err)
     st = dcpk_ranks_agree(t->env.ranks, st, err);
     if (st == DCPK_OK) {
         st = dcpk_ranks_agree(t->env.ranks, dcpk_train_run(&job, err), err);
+        train_end_page(t, err);
         if (st != DCPK_OK)
             train_add_saved(t, err);
     }
@@ -221,6 +235,7 @@ static const struct dcpk_option option_rows[] = {
     DCPK_OPT_FLAG("json", as_json,
                   "print a line of JSON for each iteration, as in the log, instead of text; "
                   "explanations as one document"),
+    DCPK_OPT_HTML(html),
     DCPK_OPT_THREADS(env.n_threads),
     DCPK_OPT_MEMORY(env.memory_bytes),
     DCPK_OPT_VERBOSITY(verbosity),

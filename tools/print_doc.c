@@ -127,7 +127,8 @@ dcpk_status dcpk_check_page(const char *path, const char *in, struct dcpk_error 
 
     if (path == NULL)
         return DCPK_OK;
-    if (dcpk_run_check_apart(in, path, err) || dcpk_path_look(AT_FDCWD, path, 0, &there, err))
+    if ((in != NULL && dcpk_run_check_apart(in, path, err)) ||
+        dcpk_path_look(AT_FDCWD, path, 0, &there, err))
         return err->status;
     if (there.kind == DCPK_PATH_FILE && !dcpk_is_page(path))
         return dcpk_fail(err, DCPK_EUSAGE, "'%s' is not a page of dcpkit: it is not replaced",

@@ -20,8 +20,8 @@ dcpk_status dcpk_print_doc(struct dcpk_doc *doc, const struct dcpk_print_options
                            struct dcpk_error *err);
 /*
  * Checks, before the work, that a page can be written at `path` (NULL: none is), apart from the
- * input `in`. Errors: DCPK_EUSAGE when a file other than a page is there, or it would lie in `in`;
- * DCPK_EIO when the folder cannot be written to.
+ * input `in` (NULL: there is none). Errors: DCPK_EUSAGE when a file other than a page is there, or
+ * it would lie in `in`; DCPK_EIO when the folder cannot be written to.
  */
 dcpk_status dcpk_check_page(const char *path, const char *in, struct dcpk_error *err);
 /* True if the file at `path` begins as a page does. */

@@ -130,14 +130,14 @@ dcpk_status dcpk_train_log_put(struct dcpk_train_log *log, const struct dcpk_ste
 {
     const double now = dcpk_now_seconds(), seconds = now - log->before;
 
-    if (!log->is_printed && log->file == NULL && log->events.file == NULL)
+    if (!log->is_printed && log->file == NULL && log->events.file == NULL && log->page.path == NULL)
         return DCPK_OK;
     log->line.n_bytes = 0;
     dcpk_step_put(step, &log->line);
     if (log->is_printed && !log->as_json)
         log_print(log, step, seconds);
     log->before = now;
-    if (log_add(log, err) != DCPK_OK)
+    if (log_add(log, err) || dcpk_train_page_put(&log->page, log->config, step, seconds, err))
         return err->status;
     return dcpk_train_events_put(&log->events, log->config, step, seconds,
                                  log_throughput(log, seconds), err);
@@ -184,6 +184,7 @@ void dcpk_train_log_close(struct dcpk_train_log *log)
 {
     dcpk_file_abandon(log->file); /* appended lines stay */
     dcpk_train_events_close(&log->events);
+    dcpk_train_page_release(&log->page);
     dcpk_bytes_release(&log->line);
     *log = (struct dcpk_train_log){0};
 }

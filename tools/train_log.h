@@ -8,6 +8,7 @@
 #include "lib/train/memory_account.h"
 #include "tools/train_args.h"
 #include "tools/train_events.h"
+#include "tools/train_page.h"
 
 /* Zeroed: nothing is logged, as on all ranks but the first. */
 struct dcpk_train_log {
@@ -16,6 +17,7 @@ struct dcpk_train_log {
     const struct dcpk_train_config *config;
     int n_ranks;
     struct dcpk_train_events events;
+    struct dcpk_train_page page;
     double before; /* seconds (lib/base/clock.h) when the last step was added, or the log began */
     struct dcpk_file *file; /* lines of JSON are appended to it; NULL: none */
     struct dcpk_bytes line; /* room */

@@ -299,8 +299,9 @@ struct dcpk_doc {
     struct dcpk_doc_style style;
     unsigned media;                         /* of the added items; 0: all */
     const char *command, *title, *subtitle; /* head of the page */
-    const char *verdict;                    /* the last one; NULL: there is none */
-    unsigned tone;                          /* of it */
+    int refresh_seconds; /* a browser loads the page again after so many; 0: never */
+    const char *verdict; /* the last one; NULL: there is none */
+    unsigned tone;       /* of it */
     struct dcpk_error err;
 };
 

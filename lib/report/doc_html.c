@@ -183,8 +183,11 @@ static void html_begin_page(struct dcpk_doc_pipe *pipe, const struct dcpk_doc *d
                    "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
                    "style-src 'unsafe-inline'; img-src data:; script-src 'sha256-");
     dcpk_pipe_text(pipe, dcpk_html_script_hash);
-    dcpk_pipe_text(pipe, "'\">\n"
-                         "<link rel=\"icon\" href=\"data:,\">\n<title>");
+    dcpk_pipe_text(pipe, "'\">\n");
+    if (doc->refresh_seconds > 0)
+        dcpk_pipe_printf(pipe, "<meta http-equiv=\"refresh\" content=\"%d\">\n",
+                         doc->refresh_seconds);
+    dcpk_pipe_text(pipe, "<link rel=\"icon\" href=\"data:,\">\n<title>");
     dcpk_html_text(pipe, title);
     dcpk_pipe_text(pipe, "</title>\n<style>\n");
     for (size_t i = 0; i < dcpk_n_html_style; i++)

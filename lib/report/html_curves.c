@@ -112,7 +112,7 @@ static void put_marks(struct dcpk_doc_pipe *pipe, const struct dcpk_doc_plot *pl
         if (plot->is_log)
             dcpk_pipe_printf(pipe, "1e%.0f</text>\n", v);
         else
-            dcpk_pipe_printf(pipe, "%.4g</text>\n", v);
+            dcpk_pipe_printf(pipe, "%.6g</text>\n", v);
     }
     for (int k = 0; k < MAX_MARKS && !isnan(mark_at(x, step_x, k)); k++)
         dcpk_pipe_printf(pipe, "<text x=\"%.1f\" y=\"%.0f\">%.9g</text>\n",

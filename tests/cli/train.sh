@@ -34,6 +34,12 @@ echo '{"ddp": {"use_megatron_fsdp": true, "data_parallel_sharding_strategy": "op
 train --use_megatron_fsdp true --ckpt-format fsdp_dtensor train.global_batch_size=8 optimizer.lr=1e-3 --exit-at 1 2>&1 |
     grep -E 'note: data_par|samples' | sed 's/^.*\] //; s/elapsed time per iteration (ms): [0-9.]* | //; s/lm.*//'
 
+# curves on a page, which names how the run ended
+train --quiet --html page.html
+train --quiet --exit-at 6 --html page.html
+grep -o 'badge good">ended\|<figcaption>[a-z ,]*\|[0-9]* of [0-9]*<\|refresh' page.html
+train --quiet --html tiny.yaml 2>&1 || echo "exit $?"
+
 # saved in each format, resumed by another; the log goes on
 train --exit-at 4 --save one/run --save-interval 2 --ckpt-format zarr --log part.jsonl >/dev/null
 ls one/run

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # train_stopped.sh - a run that is asked to stop names where it stood and what is saved, which is whole and can be resumed.
 tiny=$TOOLS/train_tiny.json
-"$DCPKIT" train --config "$tiny" --train-iters 200000 --save run --save-interval 3 --quiet 2>said &
+"$DCPKIT" train --config "$tiny" --train-iters 200000 --save run --save-interval 3 --quiet --html page.html 2>said &
 child=$!
 for ((i = 0; i < 600; i++)); do
     [ ! -e run/latest_checkpointed_iteration.txt ] || break
@@ -13,6 +13,7 @@ status=0
 wait $child || status=$?
 # a save that was under way says where it stood by itself
 echo "exit $status: $(sed -E 's/[0-9]+/N/g; s/saving (iteration N): .*(stopped on request)/\2 after \1/' said)"
+grep -c 'badge bad">.*stopped on request' page.html
 find run -name '*dcpkit*'
 "$DCPKIT" verify run | tail -n 1
 [ "$(sed "s/.* has iteration //" said)" = "$(cat run/latest_checkpointed_iteration.txt)" ] || cat said

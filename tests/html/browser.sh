@@ -136,11 +136,11 @@ rm -rf "$work/out"
 "$dcpkit" compare-two-checkpoint --html "$folder/compare.html" "$dense" \
     "$samples/torch_dist_b_dense_tp2pp2" >/dev/null || [ $? -eq 1 ]
 tiny=(train --config "$(dirname "${BASH_SOURCE[0]}")/../../tools/train_tiny.json" --json)
-"$dcpkit" "${tiny[@]}" >"$work/a.jsonl"
+"$dcpkit" "${tiny[@]}" --html "$folder/train.html" >"$work/a.jsonl"
 "$dcpkit" "${tiny[@]}" optimizer.lr=0.02 >"$work/b.jsonl"
 "$dcpkit" losscmp --html "$folder/losscmp.html" "$work/a.jsonl" "$work/b.jsonl" >/dev/null || [ $? -eq 1 ]
 n=0
-for page in inspect mesh plan check convert equal compare losscmp; do
+for page in inspect mesh plan check convert equal compare losscmp train; do
     for scheme in 0 1; do
         look "$page" 400 2400 "$scheme"
         look "$page" 1400 2000 "$scheme"
@@ -149,4 +149,4 @@ for page in inspect mesh plan check convert equal compare losscmp; do
 done
 rm -f "$folder/frame.html"
 [ "$failed" -eq 0 ] || exit 1
-echo "$n views of 8 pages, by $("$browser" --version 2>/dev/null | head -n 1); screenshots in $folder"
+echo "$n views of 9 pages, by $("$browser" --version 2>/dev/null | head -n 1); screenshots in $folder"
