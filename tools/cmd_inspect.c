@@ -33,6 +33,8 @@ static const struct dcpk_option option_rows[] = {
                   "list every chunk: its box, file, offset and length in bytes"),
     DCPK_OPT_COUNT("top", "N", n_largest,
                    "list the N largest tensors alone, by the bytes of all keys of a row"),
+    DCPK_OPT_FLAG("tree", is_tree,
+                  "list names in levels, with the bytes of each, instead of whole keys"),
     DCPK_OPT_FLAG("stats", has_stats,
                   "read all tensors and print, of each, min, max, mean and L2 norm of the finite "
                   "elements and how many are NaN, infinite or zero, the worst tensor first"),
@@ -63,7 +65,7 @@ int dcpk_cmd_inspect(int argc, char **argv)
         .summary = "Describe a checkpoint: format, iteration, layout, model, tensors, sizes. DIR: "
                    "the current folder where none is given.",
         .options = option_rows,
-        .everyday = "top chunks stats keys iteration json html",
+        .everyday = "top tree chunks stats keys iteration json html",
         .values = &r,
         .example = "dcpkit inspect --chunks checkpoints/run/iter_0000004",
         .max_args = INT_MAX,
@@ -76,6 +78,8 @@ int dcpk_cmd_inspect(int argc, char **argv)
 
     if (code >= 0)
         return code;
+    if (r.is_tree && r.n_largest > 0)
+        return dcpk_cli_usage(NAME, "--tree and --top list tensors in two ways: give one");
     r.has_stats = r.has_stats || r.fails_nonfinite;
     if (r.enable_msc)
         dcpk_cli_note_msc(&r.verbosity);

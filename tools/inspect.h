@@ -22,6 +22,7 @@ struct dcpk_inspection {
     const struct dcpk_summary *summary;
     int64_t iteration; /* of the checkpoint itself, else of its folder; DCPK_ITERATION_... */
     bool has_chunks;   /* --chunks */
+    bool is_tree;      /* --tree: the text lists names in levels, with the bytes of each */
     int n_largest;     /* --top: the text lists so many tensors, by size; 0: all, by key */
     const char *keys;  /* --keys; NULL: all */
     const struct dcpk_chosen *chosen; /* found by --keys; NULL: all */

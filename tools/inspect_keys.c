@@ -6,8 +6,11 @@
 #include <string.h>
 
 #include "lib/base/order.h"
+#include "lib/report/key_tree.h"
 #include "tools/cmd.h"
 #include "tools/inspect.h"
+
+#define NAME_BYTES 512 /* of a name in a tree, the rest is cut off */
 
 /* ---- folded ---- */
 
@@ -106,11 +109,73 @@ static void report_largest(const struct dcpk_inspection *in, struct dcpk_doc *do
         dcpk_doc_line(doc, "  and %zu rows of smaller tensors", n - n_shown);
 }
 
+/* ---- as a tree, for people at a terminal ---- */
+
+struct key_tree {
+    const struct dcpk_summary *summary;
+    const char **paths;         /* of the summary's tensors */
+    struct dcpk_doc_rows *rows; /* that take it */
+};
+
+static void put_tree_row(void *context, const struct dcpk_tree_node *node)
+{
+    const struct key_tree *tree = context;
+    const struct dcpk_summary_row *row = &tree->summary->tensors[node->first];
+    char size[DCPK_SIZE_TEXT_BYTES], name[NAME_BYTES];
+    uint64_t n_bytes = 0;
+
+    for (size_t i = node->first; i < node->last; i++)
+        n_bytes += tree->summary->tensors[i].n_bytes;
+    snprintf(name, sizeof name, "%*s%.*s", 2 * node->level, "", (int)(node->end - node->at),
+             row->pattern + node->at);
+    DCPK_DOC_PUT(tree->rows,
+                 {.title = "key",
+                  .fact = dcpk_fact_text(name),
+                  .flags = DCPK_DOC_BREAKS | DCPK_DOC_MEASURED},
+                 {.title = "size",
+                  .fact = dcpk_fact_text(dcpk_cli_short_size(n_bytes, size)),
+                  .flags = DCPK_DOC_MEASURED | DCPK_DOC_RIGHT},
+                 DCPK_DOC_SHOWN(node->is_leaf, .title = "dtype",
+                                .fact = dcpk_fact_text(dcpk_dtype_name(row->dtype)),
+                                .flags = DCPK_DOC_MEASURED),
+                 DCPK_DOC_SHOWN(node->is_leaf, .title = "shape",
+                                .fact = dcpk_fact_ints(row->shape, row->rank), .gap = 1));
+}
+
+static void fill_key_tree(const void *context, struct dcpk_doc_rows *rows)
+{
+    struct key_tree tree = *(const struct key_tree *)context;
+
+    tree.rows = rows;
+    dcpk_tree_walk(
+        &(struct dcpk_tree){.paths = tree.paths, .enter = put_tree_row, .context = &tree},
+        tree.summary->n_tensors);
+}
+
+static void report_key_tree(const struct dcpk_inspection *in, struct dcpk_doc *doc)
+{
+    const size_t n = in->summary->n_tensors;
+    struct key_tree *tree = dcpk_doc_take(doc, 1, sizeof *tree);
+    const char **paths = dcpk_doc_take(doc, n, sizeof *paths);
+
+    if (paths == NULL)
+        return;
+    for (size_t i = 0; i < n; i++)
+        paths[i] = in->summary->tensors[i].pattern;
+    *tree = (struct key_tree){in->summary, paths, NULL};
+    dcpk_doc_heading(doc, "tensors, as a tree");
+    dcpk_doc_show(doc,
+                  &(struct dcpk_doc_table){.indent = 2, .fill = fill_key_tree, .context = tree});
+}
+
 static void report_folded(const struct dcpk_inspection *in, struct dcpk_doc *doc)
 {
-    if (in->n_largest > 0) {
+    if (in->n_largest > 0 || in->is_tree) {
         doc->media = DCPK_DOC_TEXT;
-        report_largest(in, doc);
+        if (in->is_tree)
+            report_key_tree(in, doc);
+        else
+            report_largest(in, doc);
         doc->media = DCPK_DOC_PAGE;
     }
     show_folded(&(struct folded){in->summary->tensors, in->summary->n_tensors}, DCPK_DOC_TREE,

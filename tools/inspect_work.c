@@ -219,6 +219,7 @@ static dcpk_status inspect(struct dcpk_checkpoint *ckpt, const struct dcpk_run *
                                  .saved = &saved,
                                  .iteration = run->iteration,
                                  .has_chunks = r->has_chunks,
+                                 .is_tree = r->is_tree,
                                  .n_largest = r->n_largest,
                                  .has_page = r->html != NULL,
                                  .keys = r->keys};

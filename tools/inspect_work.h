@@ -9,7 +9,7 @@
 
 /* The request of the command line. */
 struct dcpk_inspect_request {
-    bool as_json, has_chunks, has_stats, fails_nonfinite;
+    bool as_json, is_tree, has_chunks, has_stats, fails_nonfinite;
     int n_largest;               /* 0: all tensors are listed */
     bool lists_meta, enable_msc; /* of Megatron's Python tool, without meaning here */
     const char *keys, *format, *iteration, *html;

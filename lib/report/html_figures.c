@@ -6,6 +6,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
 #include "lib/report/html_priv.h"
+#include "lib/report/key_tree.h"
 #include "lib/report/plain.h"
 
 size_t dcpk_html_pick(const struct dcpk_doc_cell *cells, size_t n,
@@ -20,26 +21,18 @@ size_t dcpk_html_pick(const struct dcpk_doc_cell *cells, size_t n,
     return n_shown;
 }
 
-/* ---- trees ----
- *
- *   decoder.layers.mlp.fc1  12 B        decoder            36 B
- *   decoder.layers.mlp.fc2  24 B   ->     layers.mlp       36 B
- *                                           fc1            12 B
- *                                           fc2            24 B
- * A node is a run of rows that begin with the same names. A node with one child is drawn as one
- * with it. Names past MAX_LEVELS stay in their leaf.
- */
-
-#define MAX_LEVELS 12
+/* ---- trees ---- */
 
 struct leaf {
-    char *path, *html; /* owned; html: the other cells */
+    char *html; /* the cells but path and size; owned */
     uint64_t n_bytes;
 };
 
 struct tree_rows {
     struct dcpk_doc_rows rows; /* first */
+    struct dcpk_doc_pipe *pipe;
     struct leaf *leaves;
+    char **paths; /* of leaves; owned */
     size_t n;
     uint64_t n_all, n_bytes;
 };
@@ -88,35 +81,10 @@ static void take_leaf(struct dcpk_doc_rows *rows, const struct dcpk_doc_cell *ce
     for (size_t i = 0; i < n_shown; i++)
         if (shown[i]->fact.kind == DCPK_FACT_BYTES)
             leaf->n_bytes = shown[i]->fact.as.count;
-    leaf->path = copy_text(shown[0]->fact.as.text, shown[0]->fact.n, rows->err);
+    r->paths[r->n] = copy_text(shown[0]->fact.as.text, shown[0]->fact.n, rows->err);
     leaf->html = describe_leaf(shown, n_shown, rows->err);
     r->n_bytes += leaf->n_bytes;
     r->n++;
-}
-
-/*
- * Bytes of path up to and with the separator that ends its next name from `at` on; 0: it has none.
- */
-static size_t next_name(const char *path, size_t at)
-{
-    const size_t n = strcspn(path + at, "./");
-    const char *closing = strchr(path + at + n, '}');
-    size_t end = at + n;
-
-    if (closing != NULL && memchr(path + at, '{', n) != NULL) /* "{0..3}" is one name */
-        end = (size_t)(closing - path);
-    end += strcspn(path + end, "./");
-    return path[end] == '\0' ? 0 : end + 1;
-}
-
-/* Leaves [first, result) that begin as `first` does with its first n_path bytes. */
-static size_t end_of_node(const struct tree_rows *r, size_t first, size_t last, size_t n_path)
-{
-    size_t i = first + 1;
-
-    while (i < last && strncmp(r->leaves[i].path, r->leaves[first].path, n_path) == 0)
-        i++;
-    return i;
 }
 
 static void put_size_bar(struct dcpk_doc_pipe *pipe, uint64_t n_bytes, uint64_t all)
@@ -143,69 +111,65 @@ static void put_name(struct dcpk_doc_pipe *pipe, const char *path, size_t at, si
     dcpk_pipe_text(pipe, "</span>");
 }
 
-static void put_leaf(struct dcpk_doc_pipe *pipe, const struct tree_rows *r, const struct leaf *leaf,
-                     size_t at)
+static void put_leaf_cells(const struct tree_rows *r, const struct leaf *leaf)
 {
-    dcpk_pipe_text(pipe, "<div class=\"leaf\">");
-    put_name(pipe, leaf->path, at, strlen(leaf->path));
-    dcpk_pipe_text(pipe, "<span class=\"what\">");
-    dcpk_pipe_text(pipe, leaf->html);
-    dcpk_pipe_text(pipe, "</span>");
-    put_size_bar(pipe, leaf->n_bytes, r->n_bytes);
-    dcpk_pipe_text(pipe, "</div>\n");
-    dcpk_pipe_rest(pipe);
+    dcpk_pipe_text(r->pipe, "<span class=\"what\">");
+    dcpk_pipe_text(r->pipe, leaf->html);
+    dcpk_pipe_text(r->pipe, "</span>");
+    put_size_bar(r->pipe, leaf->n_bytes, r->n_bytes);
+    dcpk_pipe_text(r->pipe, "</div>\n");
+    dcpk_pipe_rest(r->pipe);
 }
 
-/* Leaves [first, last) that share their first `at` bytes. At most MAX_LEVELS deep. */
-static void put_nodes(struct dcpk_doc_pipe *pipe, const struct tree_rows *r, size_t first,
-                      size_t last, size_t at, int level)
+static void enter_node(void *context, const struct dcpk_tree_node *node)
 {
-    for (size_t i = first, end; i < last; i = end) {
-        const char *path = r->leaves[i].path;
-        size_t name_end = 0, more;
-        uint64_t n_bytes = 0;
+    const struct tree_rows *r = context;
+    uint64_t n_bytes = 0;
 
-        end = i + 1;
-        if (level < MAX_LEVELS)
-            name_end = next_name(path, at);
-        if (name_end != 0)
-            end = end_of_node(r, i, last, name_end);
-        if (end == i + 1) {
-            put_leaf(pipe, r, &r->leaves[i], at);
-            continue;
-        }
-        while ((more = next_name(path, name_end)) != 0 && end_of_node(r, i, end, more) == end)
-            name_end = more;
-        for (size_t k = i; k < end; k++)
-            n_bytes += r->leaves[k].n_bytes;
-        dcpk_pipe_text(pipe, level < 1 ? "<details open><summary>" : "<details><summary>");
-        put_name(pipe, path, at, name_end - 1);
-        put_size_bar(pipe, n_bytes, r->n_bytes);
-        dcpk_pipe_text(pipe, "</summary>\n");
-        put_nodes(pipe, r, i, end, name_end, level + 1);
-        dcpk_pipe_text(pipe, "</details>\n");
+    if (node->is_leaf)
+        dcpk_pipe_text(r->pipe, "<div class=\"leaf\">");
+    else
+        dcpk_pipe_text(r->pipe, node->level < 1 ? "<details open><summary>" : "<details><summary>");
+    put_name(r->pipe, r->paths[node->first], node->at, node->end);
+    if (node->is_leaf) {
+        put_leaf_cells(r, &r->leaves[node->first]);
+        return;
     }
+    for (size_t i = node->first; i < node->last; i++)
+        n_bytes += r->leaves[i].n_bytes;
+    put_size_bar(r->pipe, n_bytes, r->n_bytes);
+    dcpk_pipe_text(r->pipe, "</summary>\n");
+}
+
+static void leave_node(void *context)
+{
+    const struct tree_rows *r = context;
+
+    dcpk_pipe_text(r->pipe, "</details>\n");
 }
 
 void dcpk_html_tree(struct dcpk_doc_pipe *pipe, const struct dcpk_doc_table *table)
 {
-    struct tree_rows r = {.rows = {take_leaf, pipe->err}};
+    struct tree_rows r = {.rows = {take_leaf, pipe->err}, .pipe = pipe};
+    struct dcpk_tree tree = {.enter = enter_node, .leave = leave_node, .context = &r};
 
     r.leaves = dcpk_alloc_array(DCPK_DOC_PAGE_ROWS, sizeof *r.leaves, pipe->err);
-    if (r.leaves == NULL)
-        return;
-    table->fill(table->context, &r.rows);
+    r.paths = dcpk_alloc_array(DCPK_DOC_PAGE_ROWS, sizeof *r.paths, pipe->err);
+    if (r.leaves != NULL && r.paths != NULL)
+        table->fill(table->context, &r.rows);
     if (pipe->err->status == DCPK_OK && r.n > 0) {
+        tree.paths = (const char *const *)r.paths;
         dcpk_pipe_text(pipe, "<div class=\"tree\">\n");
-        put_nodes(pipe, &r, 0, r.n, 0, 0);
+        dcpk_tree_walk(&tree, r.n);
         dcpk_pipe_text(pipe, "</div>\n");
     }
     dcpk_html_left_out(pipe, r.n_all - r.n, "rows");
     for (size_t i = 0; i < r.n; i++) {
-        dcpk_free(r.leaves[i].path);
+        dcpk_free(r.paths[i]);
         dcpk_free(r.leaves[i].html);
     }
     dcpk_free(r.leaves);
+    dcpk_free(r.paths);
 }
 
 /* ---- maps ---- */
