@@ -139,8 +139,8 @@ static const struct dcpk_option option_rows[] = {
         "as-stored", options.as_stored,
         "key by key as stored (default: by the model's parameters, where both hold a model)"),
     DCPK_OPT_COUNT("top", "N", top,
-                   "list the N tensors that differ most, by relative difference (default: 20; "
-                   "--json lists all)"),
+                   "list the N tensors that differ most, by relative difference, and N differences "
+                   "of each other kind (default: 20; --json lists all)"),
     DCPK_OPT_FLAG("strict", options.strict,
                   "also count differences that only the parallel layout makes (sizes of the mesh, "
                   "padding of the vocabulary, RNG states of other ranks), things that only one of "

@@ -232,6 +232,7 @@ int dcpk_cmd_verify(int argc, char **argv, struct dcpk_ranks *ranks)
         .example = "dcpkit verify checkpoints/run/iter_0000004",
         .min_args = 1,
         .max_args = 1,
+        .if_more = "; 'dcpkit verify --against SRC DIR' proves DIR against SRC",
         .writes_in = &v.writes_integrity,
     };
     int code = dcpk_cli_parse_run(&cli, argc, argv, &v.iteration, &in);

@@ -138,6 +138,7 @@ int dcpk_cmd_view(int argc, char **argv)
         .values = &r,
         .example = "dcpkit view checkpoints/run",
         .max_args = 1,
+        .if_more = "; 'dcpkit inspect --html FILE DIR' writes the page to FILE",
         .by_default = here,
         .settle = view_settle,
         .settled = settled_rows,

@@ -78,8 +78,8 @@ static void put_where(struct dcpk_bytes *line, const struct dcpk_difference_plac
     append_text(line, ", B ", place->b);
 }
 
-/* A table of one list: all of it for programs; for people only `most` differences of elements
- * (0: all), which come last. */
+/* A table of one list: all of it for programs; for people at most `most` differences of each kind
+ * (0: all). Those of elements come last. */
 struct difference_list {
     const struct dcpk_differences *list;
     uint64_t most;
@@ -91,12 +91,13 @@ static bool is_lacking(const struct dcpk_difference *d)
     return d->kind == DCPK_ONLY_IN_A || d->kind == DCPK_ONLY_IN_B;
 }
 
+/* n: differences so far, by kind. */
 static bool is_hidden(const struct difference_list *of, const struct dcpk_difference *d,
-                      uint64_t *n_elements)
+                      uint64_t n[DCPK_N_DIFFERENCES])
 {
-    if (d->kind != DCPK_ELEMENTS_DIFFER)
-        return of->hides_lacking && is_lacking(d);
-    return ++*n_elements > of->most && of->most > 0;
+    if (of->hides_lacking && is_lacking(d))
+        return true;
+    return ++n[d->kind] > of->most && of->most > 0;
 }
 
 /* what, where: for persons; NULL: not shown. */
@@ -130,10 +131,10 @@ static void fill_differences(const void *context, struct dcpk_doc_rows *rows)
 {
     const struct difference_list *of = context;
     struct dcpk_bytes what = {0}, where = {0};
-    uint64_t n_elements = 0;
+    uint64_t n[DCPK_N_DIFFERENCES] = {0};
 
     for (const struct dcpk_difference *d = of->list->first; d != NULL; d = d->next) {
-        const bool is_shown = !is_hidden(of, d, &n_elements);
+        const bool is_shown = !is_hidden(of, d, n);
         const bool has_place = is_shown && d->place.key != NULL;
         const char *what_text = NULL, *where_text = NULL;
 
@@ -157,30 +158,45 @@ static void fill_differences(const void *context, struct dcpk_doc_rows *rows)
     dcpk_bytes_release(&where);
 }
 
+static void report_hidden(struct dcpk_doc *doc, const struct difference_list *of)
+{
+    static const char *const more[DCPK_N_DIFFERENCES] = {
+        [DCPK_ONLY_IN_A] = "are only in A",
+        [DCPK_ONLY_IN_B] = "are only in B",
+        [DCPK_SHAPE_DIFFERS] = "have other shapes",
+        [DCPK_DTYPE_DIFFERS] = "have other dtypes",
+        [DCPK_ELEMENTS_DIFFER] = "are tensors that differ less",
+        [DCPK_VALUE_DIFFERS] = "are values that differ",
+        [DCPK_NOT_FAITHFUL] = "are values that differ",
+    };
+    uint64_t n[DCPK_N_DIFFERENCES] = {0}, n_lacking = 0;
+
+    for (const struct dcpk_difference *d = of->list->first; d != NULL; d = d->next) {
+        (void)is_hidden(of, d, n);
+        n_lacking += is_lacking(d);
+    }
+    for (int kind = 0; kind < DCPK_N_DIFFERENCES; kind++)
+        if (of->most > 0 && n[kind] > of->most)
+            dcpk_doc_line(doc, "  %" PRIu64 " more %s (--top N lists more, --json all)",
+                          n[kind] - of->most, more[kind]);
+    if (of->hides_lacking && n_lacking > 0)
+        dcpk_doc_line(doc,
+                      "  %" PRIu64 " things that only one of the two keeps (--json lists them)",
+                      n_lacking);
+}
+
 static void report_list(struct dcpk_doc *doc, const char *key, const char *title,
                         const struct difference_list *of)
 {
     const struct difference_list *kept = dcpk_doc_keep(doc, of, sizeof *of);
-    uint64_t n_elements = 0, n_lacking = 0;
 
-    for (const struct dcpk_difference *d = of->list->first; d != NULL; d = d->next) {
-        n_elements += d->kind == DCPK_ELEMENTS_DIFFER;
-        n_lacking += is_lacking(d);
-    }
     if (of->list->n > 0)
         dcpk_doc_line(doc, "%s (%" PRIu64 "):", title, of->list->n);
     dcpk_doc_table(
         doc, key,
         &(struct dcpk_doc_table){
             .flags = DCPK_DOC_PARAGRAPHS, .indent = 2, .fill = fill_differences, .context = kept});
-    if (of->most > 0 && n_elements > of->most)
-        dcpk_doc_line(
-            doc, "  %" PRIu64 " more tensors that differ less (--top N lists more, --json all)",
-            n_elements - of->most);
-    if (of->hides_lacking && n_lacking > 0)
-        dcpk_doc_line(doc,
-                      "  %" PRIu64 " things that only one of the two keeps (--json lists them)",
-                      n_lacking);
+    report_hidden(doc, of);
 }
 
 /* "54 compared, 0 differ, max rel 0.1; 27 only in A" */
@@ -290,7 +306,7 @@ void dcpk_compare_report_put(const struct dcpk_compare_report *report,
     report_list(doc, "differences", "different",
                 &(struct difference_list){&report->differences, shown->top, false});
     report_list(doc, "layout_differences", "layout differs",
-                &(struct difference_list){&report->layout, 0, false});
+                &(struct difference_list){&report->layout, shown->top, false});
     report_list(doc, "tolerated", "tolerated",
                 &(struct difference_list){&report->tolerated, shown->top, true});
     dcpk_doc_table(doc, "parts", &parts);

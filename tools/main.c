@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "formats/formats.h"
@@ -189,8 +190,13 @@ static bool asks_help(const char *word)
 static int unknown_command(const char *name)
 {
     const char *before = "; did you mean ";
+    struct stat there;
 
     dcpk_cli_printf(stderr, "dcpkit: unknown command '%s'", name);
+    if (stat(name, &there) == 0 && S_ISDIR(there.st_mode)) {
+        dcpk_cli_printf(stderr, "; 'dcpkit inspect %s' describes the folder\n", name);
+        return DCPK_EXIT_USAGE;
+    }
     for (size_t i = 0; i < N_COMMANDS; i++) {
         const bool is_near = strncmp(name, commands[i].name, PREFIX_BYTES) == 0 ||
                              dcpk_option_is_near(name, commands[i].name);

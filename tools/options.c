@@ -164,6 +164,19 @@ static const char *near_flag(const struct dcpk_cli_more *more, const char *word,
     return near.is_found ? name : NULL;
 }
 
+/* The option that takes a dimension of the mesh, where `word` is one; NULL: none. */
+static const char *mesh_option(const struct dcpk_cli *cli, const char *word)
+{
+    static const char *const sizes[] = {"tp", "pp", "vpp", "cp", "ep", "etp", "dp"};
+
+    for (const struct dcpk_option *o = cli->options; o->kind != DCPK_OPTION_END; o++)
+        for (size_t i = 0; i < DCPK_COUNT(sizes); i++)
+            if (o->kind != DCPK_OPTION_GROUP && strcmp(o->name, "target-mesh") == 0 &&
+                strcmp(word, sizes[i]) == 0)
+                return o->name;
+    return NULL;
+}
+
 /* "--dryrun": not one of ours, nor the beginning of just one. */
 static int unknown_option(const struct dcpk_cli *cli, const char *word)
 {
@@ -174,6 +187,7 @@ static int unknown_option(const struct dcpk_cli *cli, const char *word)
     if (n < sizeof name) {
         memcpy(name, begin, n);
         name[n] = '\0';
+        near = mesh_option(cli, name);
         for (const struct dcpk_option *o = cli->options; o->kind != DCPK_OPTION_END; o++)
             if (near == NULL && o->kind != DCPK_OPTION_GROUP && o->help != NULL &&
                 (dcpk_starts_with(o->name, name) || dcpk_option_is_near(name, o->name)))
@@ -246,7 +260,8 @@ static int check_args(const struct dcpk_cli *cli, char **args, int n_args)
         return dcpk_cli_usage(cli->name, "an argument is missing: dcpkit %s %s", cli->name,
                               cli->usage);
     if (n_args > cli->max_args)
-        return dcpk_cli_usage(cli->name, "unexpected argument '%s'", args[cli->max_args]);
+        return dcpk_cli_usage(cli->name, "unexpected argument '%s'%s", args[cli->max_args],
+                              dcpk_text_or(cli->if_more, ""));
     for (int i = 0; i < n_args && (cli->paths & DCPK_CLI_NO_PATHS) == 0; i++)
         if (dcpk_starts_with(args[i], "msc://"))
             return dcpk_cli_usage(cli->name,

@@ -121,9 +121,10 @@ struct dcpk_cli {
     void *values;        /* the struct that the table's fields are of */
     const char *example; /* one command line that works */
     int min_args, max_args;
-    char *by_default;   /* the argument where none is given; NULL: there is none */
-    unsigned paths;     /* of enum dcpk_cli_paths */
-    const bool *is_dry; /* nothing is written but files of options; NULL: false */
+    const char *if_more; /* after the message of an argument too many; NULL: nothing */
+    char *by_default;    /* the argument where none is given; NULL: there is none */
+    unsigned paths;      /* of enum dcpk_cli_paths */
+    const bool *is_dry;  /* nothing is written but files of options; NULL: false */
     /* A file is written into the first argument, unless an option names another place. NULL: no. */
     const bool *writes_in;
     const char *const *to; /* the format that is written; NULL, or NULL there: that of IN */

@@ -14,14 +14,15 @@ lines() {
 
 for document in README.md tools/MANUAL.md; do
     mkdir "$ckpt" && ln -s "$SAMPLES/torch_dist_c_moe_ep2pp2" "$ckpt/run" && ln -s "$SAMPLES/torch_dist_a_dense_tp2pp2" "$ckpt/old"
-    ln -s "$SAMPLES/torch_dist_c_moe_ep2pp2" "$ckpt/other" && ln -s "$SAMPLES/torch_dist_c_dense_tp2pp2" "$ckpt/llama"
+    ln -s "$SAMPLES/torch_dist_c_dense_tp2pp2" "$ckpt/llama"
+    [ "$document" = README.md ] || ln -s "$SAMPLES/torch_dist_c_moe_ep2pp2" "$ckpt/other" # README trains its own
     n=0
     while read -r line; do
         n=$((n + 1))
         code=0
         [[ $line != mpirun* ]] || line="need_mpi; ${line/ dcpkit / \"\$DCPKIT\" }"
         (eval "$line") >said 2>&1 </dev/null || code=$?
-        [ "$code" -eq 0 ] || [[ $code -eq 77 && $line == need_mpi* ]] ||
+        [ "$code" -eq 0 ] || [[ $code -eq 77 && $line == need_mpi* ]] || [[ $code -eq 1 && $line == "dcpkit diff "* ]] ||
             echo "$document: $line: exit $code: $(head -c 1000 said)"
         rm -rf OUT hashes.json.old
     done < <(lines $document)
