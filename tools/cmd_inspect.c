@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_inspect.c - dcpkit inspect: what a checkpoint is and what it holds. */
 #include <limits.h>
+#include <string.h>
 
 #include "tools/inspect_work.h"
 #include "tools/options.h"
@@ -33,6 +34,7 @@ static const struct dcpk_option option_rows[] = {
                   "list every chunk: its box, file, offset and length in bytes"),
     DCPK_OPT_COUNT("top", "N", n_largest,
                    "list the N largest tensors alone, by the bytes of all keys of a row"),
+    DCPK_OPT_TEXT("sort", "BY", sort, "order of tensors: key (default) or size, the largest first"),
     DCPK_OPT_FLAG("tree", is_tree,
                   "list names in levels, with the bytes of each, instead of whole keys"),
     DCPK_OPT_FLAG("stats", has_stats,
@@ -65,7 +67,7 @@ int dcpk_cmd_inspect(int argc, char **argv)
         .summary = "Describe a checkpoint: format, iteration, layout, model, tensors, sizes. DIR: "
                    "the current folder where none is given.",
         .options = option_rows,
-        .everyday = "top tree chunks stats keys iteration json html",
+        .everyday = "top sort tree chunks stats keys iteration json html",
         .values = &r,
         .example = "dcpkit inspect --chunks checkpoints/run/iter_0000004",
         .max_args = INT_MAX,
@@ -78,8 +80,12 @@ int dcpk_cmd_inspect(int argc, char **argv)
 
     if (code >= 0)
         return code;
+    if (r.sort != NULL && strcmp(r.sort, "size") != 0 && strcmp(r.sort, "key") != 0)
+        return dcpk_cli_usage(NAME, "--sort '%s' is neither key nor size", r.sort);
+    if (r.sort != NULL && strcmp(r.sort, "size") == 0 && r.n_largest == 0)
+        r.n_largest = INT_MAX;
     if (r.is_tree && r.n_largest > 0)
-        return dcpk_cli_usage(NAME, "--tree and --top list tensors in two ways: give one");
+        return dcpk_cli_usage(NAME, "--tree is in order of keys: leave --top and --sort out");
     r.has_stats = r.has_stats || r.fails_nonfinite;
     if (r.enable_msc)
         dcpk_cli_note_msc(&r.verbosity);

@@ -13,6 +13,7 @@ struct dcpk_inspect_request {
     int n_largest;               /* 0: all tensors are listed */
     bool lists_meta, enable_msc; /* of Megatron's Python tool, without meaning here */
     const char *keys, *format, *iteration, *html;
+    const char *sort;          /* key, size; NULL: key */
     bool is_silent;            /* nothing to stdout */
     struct dcpk_run_list list; /* of a run folder */
     struct dcpk_verbosity verbosity;

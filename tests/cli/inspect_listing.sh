@@ -43,5 +43,8 @@ awk 'length > 100 && NF > 1' said
 # The largest ones, by the bytes of all keys of a row.
 "$DCPKIT" inspect --tree "$SAMPLES/torch_dist_c_moe_ep2pp2" | sed -n '/^tensors, as a tree/,/^  optimizer/p'
 "$DCPKIT" inspect --tree --top 3 . 2>&1 || echo "exit $?"
+"$DCPKIT" inspect --sort size "$SAMPLES/torch_dist_c_dense_tp2pp2" | sed -n '/^tensors, by size/,/^objects/p' |
+    sed -n '3p;$p' # no row is left out before objects
+"$DCPKIT" inspect --sort name . 2>&1 || echo "exit $?"
 "$DCPKIT" inspect --top 3 "$SAMPLES/torch_dist_c_moe_ep2pp2" | sed -n '/^tensors, by size/,/^  and/p'
 "$DCPKIT" inspect --json --top 3 "$sample" | diff - <("$DCPKIT" inspect --json "$sample")
