@@ -7,6 +7,7 @@
 #include "formats/formats.h"
 #include "lib/exec/ranks.h"
 #include "lib/train/explain.h"
+#include "lib/train/fits.h"
 #include "tools/bar.h"
 #include "tools/cmd.h"
 #include "tools/print_doc.h"
@@ -23,6 +24,7 @@ struct train {
     double link_rate;      /* GB/s; 0: not given */
     const char *device;    /* NULL: the processor */
     const char *html;      /* NULL: no page */
+    const char *sweep;     /* sizes to change; NULL: none */
     struct dcpk_verbosity verbosity;
     struct dcpk_bar bar; /* of the next save */
     struct dcpk_train_args asked;
@@ -40,10 +42,15 @@ static dcpk_status train_explain(const struct train *t, struct dcpk_error *err)
     const struct dcpk_print_options way = {.as_json = t->as_json};
     struct dcpk_doc doc;
 
+    unsigned axes = 0;
+
+    if (t->sweep != NULL && dcpk_train_sweep_parse(t->sweep, &axes, err) != DCPK_OK)
+        return err->status;
     dcpk_doc_init(&doc, NAME, &style);
     if ((t->explains_memory &&
          dcpk_train_explain_memory(config, t->device_bytes, &doc, err) != DCPK_OK) ||
-        (t->explains_comm && dcpk_train_explain_comm(config, 1e9 * t->link_rate, &doc, err))) {
+        (t->explains_comm && dcpk_train_explain_comm(config, 1e9 * t->link_rate, &doc, err)) ||
+        (axes != 0 && dcpk_train_explain_sweep(config, axes, t->device_bytes, &doc, err))) {
         dcpk_doc_release(&doc);
         return err->status;
     }
@@ -204,7 +211,7 @@ static int train(struct train *t)
     struct dcpk_error err = DCPK_ERROR_INIT;
 
     t->env.progress = dcpk_bar_begin(&t->bar, "saving", &t->verbosity);
-    if (!t->explains_memory && !t->explains_comm)
+    if (!t->explains_memory && !t->explains_comm && t->sweep == NULL)
         (void)train_run(t, &err);
     else if (train_check(t, n_ranks, 0, &err) == DCPK_OK)
         (void)train_explain(t, &err);
@@ -226,6 +233,9 @@ static const struct dcpk_option option_rows[] = {
     DCPK_OPT_FLAG(
         "explain-comm", explains_comm,
         "train nothing: print how much a rank would send to data-parallel ranks in each step"),
+    DCPK_OPT_TEXT("sweep", "SIZES", sweep,
+                  "train nothing: print Megatron's memory for every layout of the ranks that "
+                  "differs in SIZES, one or more of tp,pp,dp"),
     DCPK_OPT_COUNT("ranks", "N", n_ranks,
                    "number of ranks to explain for (default: those that run)"),
     DCPK_OPT(DCPK_OPTION_SIZE, 0, "device-memory", "SIZE", uint64_t, device_bytes,
@@ -262,7 +272,7 @@ static int train_parse(struct train *t, int argc, char **argv)
                    "format.\nKNOBS are flags as Megatron spells them, or section.name=value as "
                    "Megatron-Bridge does.",
         .options = option_rows,
-        .everyday = "config device explain-memory explain-comm ranks json",
+        .everyday = "config device explain-memory explain-comm sweep ranks json",
         .values = t,
         .example = "dcpkit train --config logs/tiny.yaml --exit-at 3 --log logs/tiny.jsonl",
         .max_args = INT_MAX,

@@ -6,9 +6,8 @@
 #include <stdio.h>
 
 #include "lib/base/order.h"
-
-#define MAX_RANKS 4096
-#define MAX_TP    8
+#include "lib/report/plain.h"
+#include "lib/train/fits.h"
 
 /* Columns of both tables: what is measured, then each strategy. */
 #define WHAT_COLUMNS   8
@@ -23,122 +22,6 @@
 static enum dcpk_footprint_of column_of(int column)
 {
     return column == THIS_RUN ? DCPK_OF_THIS_RUN : DCPK_OF_MEGATRON;
-}
-
-/* The run as it would be under another strategy: Megatron-FSDP's, where DDP is configured. */
-static struct dcpk_train_config column_config(const struct dcpk_train_config *config, int column)
-{
-    const enum dcpk_strategy strategy = (enum dcpk_strategy)column;
-    struct dcpk_train_config c = *config;
-
-    if (column == THIS_RUN || strategy == config->fsdp.strategy)
-        return c;
-    c.fsdp.mode = DCPK_MODE_MEGATRON_FSDP;
-    c.fsdp.strategy = strategy;
-    c.fsdp.has_distributed_optimizer = true;
-    c.fsdp.overlaps_reduce = config->fsdp.asks_overlap || strategy >= DCPK_OPTIM_GRADS;
-    c.fsdp.is_outer_sharded &= strategy == DCPK_OPTIM_GRADS_PARAMS;
-    return c;
-}
-
-/* ---- what fits ---- */
-
-dcpk_status dcpk_train_need(const struct dcpk_train_config *config, enum dcpk_footprint_of of,
-                            uint64_t *n_bytes, struct dcpk_error *err)
-{
-    struct dcpk_train_footprint most;
-
-    if (dcpk_train_footprint_most(config, of, &most, err) != DCPK_OK)
-        return err->status;
-    *n_bytes = dcpk_train_held_sum(most.held);
-    return DCPK_OK;
-}
-
-/* Activations alone grow with the micro batch, each sample by as much. */
-dcpk_status dcpk_train_largest_batch(const struct dcpk_train_config *config,
-                                     enum dcpk_footprint_of of, uint64_t limit_bytes,
-                                     int64_t *micro_batch, struct dcpk_error *err)
-{
-    struct dcpk_train_config c = *config;
-    uint64_t one, two;
-
-    c.data.micro_batch = 1;
-    if (dcpk_train_need(&c, of, &one, err) != DCPK_OK)
-        return err->status;
-    c.data.micro_batch = 2;
-    if (dcpk_train_need(&c, of, &two, err) != DCPK_OK)
-        return err->status;
-    *micro_batch = 0;
-    if (limit_bytes >= one)
-        *micro_batch = 1 + (int64_t)((limit_bytes - one) / (two - one));
-    return DCPK_OK;
-}
-
-/* True if tp ranks can share a layer: the conditions of knobs_sizes.c on a run. */
-static bool layout_divides(const struct dcpk_train_config *c, int64_t tp)
-{
-    const struct dcpk_train_model *m = &c->model;
-
-    return m->heads % tp == 0 && m->groups % tp == 0 && m->ffn % tp == 0 && m->hidden % tp == 0 &&
-           m->shared_ffn % tp == 0 && c->precision.virtual_slices % tp == 0;
-}
-
-/* True if dp ranks can share experts and the batch. A batch that follows them fits any number of
- * them: those that experts need, times 1, 2, 4, ... */
-static bool layout_shares(const struct dcpk_train_config *c, int64_t dp)
-{
-    const struct dcpk_train_data *d = &c->data;
-    int64_t least = 1;
-
-    if (dp * c->layout.cp % c->layout.ep != 0)
-        return false;
-    if (!d->batch_follows_ranks)
-        return d->global_batch % (d->micro_batch * dp) == 0;
-    while (least * c->layout.cp % c->layout.ep != 0)
-        least++;
-    while (least < dp)
-        least *= 2;
-    return least == dp;
-}
-
-/* Changes `c` to tp and dp ranks where they make a run. */
-static bool layout_try(struct dcpk_train_config *c, int64_t tp, int64_t dp)
-{
-    struct dcpk_grid *l = &c->layout;
-
-    if (!layout_divides(c, tp) || !layout_shares(c, dp))
-        return false;
-    l->tp = tp;
-    l->dp = dp;
-    l->instances = 1;
-    c->fsdp.is_outer_sharded = false;
-    if (c->data.batch_follows_ranks)
-        c->data.global_batch = c->data.micro_batch * dp;
-    c->model.padded_vocab = dcpk_train_padded_vocab(&c->model, tp);
-    return true;
-}
-
-dcpk_status dcpk_train_smallest_layout(const struct dcpk_train_config *config,
-                                       enum dcpk_footprint_of of, uint64_t limit_bytes,
-                                       struct dcpk_grid *layout, struct dcpk_error *err)
-{
-    const int64_t most = MAX_RANKS / (config->layout.cp * config->layout.pp);
-    struct dcpk_train_config c = *config;
-    uint64_t n_bytes;
-
-    *layout = (struct dcpk_grid){0};
-    for (int64_t n = 1; n <= most; n++)
-        for (int64_t tp = 1; tp <= dcpk_min_i64(n, MAX_TP); tp++) {
-            if (n % tp != 0 || !layout_try(&c, tp, n / tp))
-                continue;
-            if (dcpk_train_need(&c, of, &n_bytes, err) != DCPK_OK)
-                return err->status;
-            if (n_bytes > limit_bytes)
-                continue;
-            *layout = c.layout;
-            return DCPK_OK;
-        }
-    return DCPK_OK;
 }
 
 /* ---- tables ---- */
@@ -297,7 +180,7 @@ static dcpk_status explain_fit(const struct dcpk_train_config *c, enum dcpk_foot
                  dcpk_fact_int(n_ranks));
     label = dcpk_doc_format(doc, "%slayout", label);
     if (l.tp == 0)
-        dcpk_doc_row(doc, label, "none of up to %d ranks fits", MAX_RANKS);
+        dcpk_doc_row(doc, label, "none of up to %d ranks fits", DCPK_TRAIN_MAX_RANKS);
     else
         dcpk_doc_row(doc, label,
                      "at least %" PRId64 " ranks: tensor %" PRId64 ", context %" PRId64
@@ -308,11 +191,88 @@ static dcpk_status explain_fit(const struct dcpk_train_config *c, enum dcpk_foot
     return DCPK_OK;
 }
 
+/* Why the first strategy that fits is the one to take. */
+static const char *choice_reason(const struct dcpk_train_config *config,
+                                 const uint64_t need[DCPK_N_STRATEGIES], int first,
+                                 const char *limit, struct dcpk_doc *doc)
+{
+    const int64_t n_shards = config->layout.dp * config->layout.cp / config->layout.instances;
+    char size[DCPK_PLAIN_SIZE_BYTES], less[DCPK_PLAIN_SIZE_BYTES];
+
+    dcpk_plain_size(need[first], size);
+    if (first == DCPK_NO_SHARD)
+        return dcpk_doc_format(doc, "DDP fits, with %s of %s: nothing has to be sharded", size,
+                               limit);
+    dcpk_plain_size(need[first - 1], less);
+    if (first == DCPK_OPTIM)
+        return dcpk_doc_format(doc,
+                               "the distributed optimizer is enough (use_distributed_optimizer): "
+                               "DDP needs %s of %s; with optimizer state shared by %" PRId64
+                               " data-parallel ranks it is %s",
+                               less, limit, n_shards, size);
+    return dcpk_doc_format(doc,
+                           "Megatron-FSDP is needed (use_megatron_fsdp, "
+                           "data_parallel_sharding_strategy %s): %s needs %s of %s; on %" PRId64
+                           " data-parallel ranks %s needs %s",
+                           dcpk_strategy_names[first], dcpk_strategy_names[first - 1], less, limit,
+                           n_shards, dcpk_strategy_names[first], size);
+}
+
+/* Names the fewest ranks that are enough, where no strategy fits on these. */
+static dcpk_status explain_more_ranks(const struct dcpk_train_config *config, uint64_t need,
+                                      uint64_t limit_bytes, const char **why, struct dcpk_doc *doc,
+                                      struct dcpk_error *err)
+{
+    const struct dcpk_train_config c = dcpk_train_under(config, DCPK_OPTIM_GRADS_PARAMS);
+    char size[DCPK_PLAIN_SIZE_BYTES], limit[DCPK_PLAIN_SIZE_BYTES];
+    struct dcpk_grid l;
+
+    if (dcpk_train_smallest_layout(&c, DCPK_OF_MEGATRON, limit_bytes, &l, err) != DCPK_OK)
+        return err->status;
+    *why = dcpk_doc_format(doc, "nothing fits in this layout: optim_grads_params needs %s of %s",
+                           dcpk_plain_size(need, size), dcpk_plain_size(limit_bytes, limit));
+    if (l.tp > 0)
+        *why = dcpk_doc_format(doc,
+                               "%s; Megatron-FSDP with it fits on %" PRId64
+                               " ranks as tensor %" PRId64 ", data %" PRId64,
+                               *why, l.tp * l.cp * l.pp * l.dp, l.tp, l.dp);
+    return DCPK_OK;
+}
+
+/* One sentence: the least that Megatron needs to fit, and why. */
+static dcpk_status explain_choice(const struct dcpk_train_config *config, uint64_t limit_bytes,
+                                  struct dcpk_doc *doc, struct dcpk_error *err)
+{
+    static const char *const choices[] = {"ddp", "distributed_optimizer", "optim_grads",
+                                          "optim_grads_params", "more_ranks"};
+    char limit[DCPK_PLAIN_SIZE_BYTES];
+    uint64_t need[DCPK_N_STRATEGIES] = {0};
+    const char *why = NULL;
+    int first = 0;
+
+    for (; first < DCPK_N_STRATEGIES; first++) {
+        const struct dcpk_train_config c = dcpk_train_under(config, first);
+
+        if (dcpk_train_need(&c, DCPK_OF_MEGATRON, &need[first], err) != DCPK_OK)
+            return err->status;
+        if (need[first] <= limit_bytes)
+            break;
+    }
+    if (first < DCPK_N_STRATEGIES)
+        why = choice_reason(config, need, first, dcpk_plain_size(limit_bytes, limit), doc);
+    else if (explain_more_ranks(config, need[first - 1], limit_bytes, &why, doc, err) != DCPK_OK)
+        return err->status;
+    dcpk_doc_set_text(doc, "choice", choices[first]);
+    dcpk_doc_fact(doc, "advice", "advice", dcpk_fact_text(why));
+    return DCPK_OK;
+}
+
 static dcpk_status explain_limit(const struct dcpk_train_config *c, uint64_t limit_bytes,
                                  struct dcpk_doc *doc, struct dcpk_error *err)
 {
     dcpk_doc_fact(doc, "limit", "limit_bytes", dcpk_fact_bytes(limit_bytes));
-    if (explain_fit(c, DCPK_OF_MEGATRON, limit_bytes, doc, err))
+    if (explain_choice(c, limit_bytes, doc, err) ||
+        explain_fit(c, DCPK_OF_MEGATRON, limit_bytes, doc, err))
         return err->status;
     return explain_fit(c, DCPK_OF_THIS_RUN, limit_bytes, doc, err);
 }
@@ -327,7 +287,7 @@ dcpk_status dcpk_train_explain_memory(const struct dcpk_train_config *config, ui
         return dcpk_doc_status(doc, err);
     all->chosen = config->fsdp.strategy;
     for (int i = 0; i < N_COLUMNS; i++) {
-        const struct dcpk_train_config c = column_config(config, i);
+        const struct dcpk_train_config c = dcpk_train_under(config, i);
 
         if (dcpk_train_footprint_most(&c, column_of(i), &most, err) != DCPK_OK)
             return err->status;
@@ -346,6 +306,143 @@ dcpk_status dcpk_train_explain_memory(const struct dcpk_train_config *config, ui
                   "async_save this memory is held during the whole run");
     if (limit_bytes > 0 && explain_limit(config, limit_bytes, doc, err) != DCPK_OK)
         return err->status;
+    return dcpk_doc_status(doc, err);
+}
+
+/* ---- sweeps ---- */
+
+struct swept {
+    struct dcpk_grid *layouts;
+    uint64_t (*needs)[DCPK_N_STRATEGIES];
+    size_t n;
+    uint64_t limit_bytes; /* 0: none */
+};
+
+static dcpk_status count_layout(void *context, const struct dcpk_train_config *c,
+                                struct dcpk_error *err)
+{
+    struct swept *swept = context;
+
+    (void)c;
+    (void)err;
+    swept->n++;
+    return DCPK_OK;
+}
+
+static dcpk_status sweep_layout(void *context, const struct dcpk_train_config *c,
+                                struct dcpk_error *err)
+{
+    struct swept *swept = context;
+
+    for (int i = 0; i < DCPK_N_STRATEGIES; i++) {
+        const struct dcpk_train_config under = dcpk_train_under(c, i);
+
+        if (dcpk_train_need(&under, DCPK_OF_MEGATRON, &swept->needs[swept->n][i], err) != DCPK_OK)
+            return err->status;
+    }
+    swept->layouts[swept->n++] = c->layout;
+    return DCPK_OK;
+}
+
+/* A line of text. */
+static void put_swept_line(struct dcpk_doc_rows *rows, const struct dcpk_fact sizes[3],
+                           const struct dcpk_fact needs[DCPK_N_STRATEGIES], const char *fits)
+{
+    struct dcpk_doc_cell cells[3 + DCPK_N_STRATEGIES + 1];
+    size_t n = 0;
+
+    for (size_t i = 0; i < 3; i++)
+        cells[n++] = (struct dcpk_doc_cell){
+            .title = "size", .fact = sizes[i], .flags = DCPK_DOC_RIGHT, .width = 4};
+    for (size_t i = 0; i < DCPK_N_STRATEGIES; i++)
+        cells[n++] = (struct dcpk_doc_cell){
+            .title = "bytes", .fact = needs[i], .flags = DCPK_DOC_RIGHT, .width = FIGURE_COLUMNS};
+    cells[n - 1].width = LAST_COLUMNS;
+    cells[n++] = DCPK_DOC_SHOWN(fits != NULL, .title = "fits", .fact = dcpk_fact_text(fits));
+    dcpk_doc_put(rows, cells, n);
+}
+
+static const char *swept_fits(const struct swept *swept, size_t row)
+{
+    for (int i = 0; i < DCPK_N_STRATEGIES; i++)
+        if (swept->needs[row][i] <= swept->limit_bytes)
+            return dcpk_strategy_names[i];
+    return "none";
+}
+
+static void fill_swept_lines(const void *context, struct dcpk_doc_rows *rows)
+{
+    const struct swept *swept = context;
+    const bool has_limit = swept->limit_bytes > 0;
+    struct dcpk_fact needs[DCPK_N_STRATEGIES];
+
+    for (int i = 0; i < DCPK_N_STRATEGIES; i++)
+        needs[i] = dcpk_fact_text(dcpk_strategy_names[i]);
+    put_swept_line(rows,
+                   (const struct dcpk_fact[]){dcpk_fact_text("tp"), dcpk_fact_text("pp"),
+                                              dcpk_fact_text("dp")},
+                   needs, has_limit ? "fits with" : NULL);
+    for (size_t row = 0; row < swept->n; row++) {
+        const struct dcpk_grid *l = &swept->layouts[row];
+
+        for (int i = 0; i < DCPK_N_STRATEGIES; i++)
+            needs[i] = dcpk_fact_bytes(swept->needs[row][i]);
+        put_swept_line(rows,
+                       (const struct dcpk_fact[]){dcpk_fact_int(l->tp), dcpk_fact_int(l->pp),
+                                                  dcpk_fact_int(l->dp)},
+                       needs, has_limit ? swept_fits(swept, row) : NULL);
+    }
+}
+
+/* For programs. */
+static void fill_swept(const void *context, struct dcpk_doc_rows *rows)
+{
+    const struct swept *swept = context;
+
+    for (size_t row = 0; row < swept->n; row++) {
+        const struct dcpk_grid *l = &swept->layouts[row];
+        const uint64_t *needs = swept->needs[row];
+
+        DCPK_DOC_PUT(rows, DCPK_MEMBER("tp", dcpk_fact_int(l->tp)),
+                     DCPK_MEMBER("pp", dcpk_fact_int(l->pp)),
+                     DCPK_MEMBER("dp", dcpk_fact_int(l->dp)),
+                     DCPK_MEMBER("no_shard_bytes", dcpk_fact_bytes(needs[DCPK_NO_SHARD])),
+                     DCPK_MEMBER("optim_bytes", dcpk_fact_bytes(needs[DCPK_OPTIM])),
+                     DCPK_MEMBER("optim_grads_bytes", dcpk_fact_bytes(needs[DCPK_OPTIM_GRADS])),
+                     DCPK_MEMBER("optim_grads_params_bytes",
+                                 dcpk_fact_bytes(needs[DCPK_OPTIM_GRADS_PARAMS])),
+                     dcpk_doc_member(swept->limit_bytes > 0, "fits",
+                                     dcpk_fact_text(swept_fits(swept, row))));
+    }
+}
+
+dcpk_status dcpk_train_explain_sweep(const struct dcpk_train_config *config, unsigned axes,
+                                     uint64_t limit_bytes, struct dcpk_doc *doc,
+                                     struct dcpk_error *err)
+{
+    struct swept *swept = dcpk_doc_take(doc, 1, sizeof *swept);
+
+    if (swept == NULL)
+        return dcpk_doc_status(doc, err);
+    if (dcpk_train_each_layout(config, axes, &(struct dcpk_layout_visit){count_layout, swept},
+                               err) != DCPK_OK)
+        return err->status;
+    if (swept->n == 0)
+        return dcpk_fail(err, DCPK_EUSAGE, "no layout of these ranks makes a run of this model");
+    swept->layouts = dcpk_doc_take(doc, swept->n, sizeof *swept->layouts);
+    swept->needs = dcpk_doc_take(doc, swept->n, sizeof *swept->needs);
+    if (swept->needs == NULL)
+        return dcpk_doc_status(doc, err);
+    swept->n = 0;
+    swept->limit_bytes = limit_bytes;
+    if (dcpk_train_each_layout(config, axes, &(struct dcpk_layout_visit){sweep_layout, swept},
+                               err) != DCPK_OK)
+        return err->status;
+    dcpk_doc_heading(doc, "Megatron, the rank that holds most, by layout of the same ranks and by "
+                          "strategy");
+    dcpk_doc_show(doc, &(struct dcpk_doc_table){.fill = fill_swept_lines, .context = swept});
+    dcpk_doc_set_table(doc, "sweep",
+                       &(struct dcpk_doc_table){.fill = fill_swept, .context = swept});
     return dcpk_doc_status(doc, err);
 }
 
@@ -382,7 +479,7 @@ dcpk_status dcpk_train_explain_comm(const struct dcpk_train_config *config, doub
         return dcpk_doc_status(doc, err);
     all->chosen = config->fsdp.strategy;
     for (int i = 0; i < N_COLUMNS; i++) {
-        const struct dcpk_train_config c = column_config(config, i);
+        const struct dcpk_train_config c = dcpk_train_under(config, i);
         struct dcpk_train_footprint first;
 
         if (dcpk_train_footprint(&c, 0, column_of(i), &first, err) != DCPK_OK)

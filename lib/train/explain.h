@@ -4,27 +4,7 @@
 #define DCPK_LIB_TRAIN_EXPLAIN_H
 
 #include "lib/report/doc.h"
-#include "lib/train/footprint.h"
-
-/* All bytes of the rank that holds most. config: checked (knobs.h). Errors: those of
- * dcpk_train_footprint. */
-dcpk_status dcpk_train_need(const struct dcpk_train_config *config, enum dcpk_footprint_of of,
-                            uint64_t *n_bytes, struct dcpk_error *err);
-
-/* The most samples of a micro batch with which every stage fits into limit_bytes; 0: not one. */
-dcpk_status dcpk_train_largest_batch(const struct dcpk_train_config *config,
-                                     enum dcpk_footprint_of of, uint64_t limit_bytes,
-                                     int64_t *micro_batch, struct dcpk_error *err);
-
-/*
- * The fewest ranks, up to 4096, by which the run fits into limit_bytes each; among layouts of as
- * many the least tensor parallelism, up to 8. All are layouts that `train` takes: data-parallel
- * ranks divide the batch, or, where it follows them, are what experts need times a power of two.
- * Stages, context and expert parallelism stay. layout: its sizes are 0 where none fits.
- */
-dcpk_status dcpk_train_smallest_layout(const struct dcpk_train_config *config,
-                                       enum dcpk_footprint_of of, uint64_t limit_bytes,
-                                       struct dcpk_grid *layout, struct dcpk_error *err);
+#include "lib/train/config.h"
 
 /*
  * Memory by tag, as this run holds it, and as Megatron would under each strategy; with a limit
@@ -33,6 +13,15 @@ dcpk_status dcpk_train_smallest_layout(const struct dcpk_train_config *config,
  */
 dcpk_status dcpk_train_explain_memory(const struct dcpk_train_config *config, uint64_t limit_bytes,
                                       struct dcpk_doc *doc, struct dcpk_error *err);
+
+/*
+ * A row for each layout of the run's ranks in which the sizes of `axes` (DCPK_SWEEP_...) differ:
+ * bytes that Megatron would hold under each strategy, and, with a limit (0: none), the first
+ * strategy that fits. Errors: DCPK_EUSAGE where no layout makes a run; those above.
+ */
+dcpk_status dcpk_train_explain_sweep(const struct dcpk_train_config *config, unsigned axes,
+                                     uint64_t limit_bytes, struct dcpk_doc *doc,
+                                     struct dcpk_error *err);
 
 /* Bytes that data-parallel ranks send in a step: of this run, and of Megatron by strategy; seconds
  * at so many bytes a second (0: not asked). */

@@ -158,3 +158,16 @@ refuses "a map where it saves" 2 "is inside the input 'new'" train --save new --
 refuses "a save in the checkpoint" 2 "is the input 'two/iter_0000006'" train --load two --save two/iter_0000006
 refuses "a save over the checkpoint" 2 "is the input 'two/iter_0000006'" train --load two --finetune --save two
 refuses "a log that cannot be" 4 "opening 'three'" train --log three --exit-at 1
+
+# the least that fits, and why; the sweep has what a layout of its own has
+wide=(--num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 --seq-length 4096 --vocab-size 128000
+    --micro-batch-size 1 --global-batch-size 64 --lr 1e-4 --train-iters 1 --bf16 --swiglu --recompute-granularity full)
+for memory in 200G 80G 40G 16G 1G; do
+    "$DCPKIT" train "${wide[@]}" --ranks 16 --explain-memory --device-memory $memory --json 2>/dev/null | jq -c '[.choice, .advice]'
+done
+"$DCPKIT" train "${wide[@]}" --ranks 16 --sweep dp,tp,pp --device-memory 80G --json |
+    jq '.sweep | length, (.[] | select(.tp == 2 and .pp == 2) | del(.fits, .tp, .pp, .dp))' >swept
+"$DCPKIT" train "${wide[@]}" --ranks 16 --explain-memory --json --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 |
+    jq '14, (.strategies | map({(.strategy + "_bytes"): .all_bytes}) | add)' | diff -w swept - && echo "the same"
+"$DCPKIT" train "${wide[@]}" --ranks 16 --sweep pp --device-memory 80G
+"$DCPKIT" train "${wide[@]}" --ranks 16 --sweep tp,cp 2>&1 || echo "exit $?"

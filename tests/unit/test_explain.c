@@ -5,6 +5,7 @@
 
 #include "lib/base/order.h"
 #include "lib/train/explain.h"
+#include "lib/train/fits.h"
 #include "lib/train/knobs.h"
 #include "tests/check.h"
 
