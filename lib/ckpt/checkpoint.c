@@ -74,8 +74,8 @@ static dcpk_status choose_format(struct dcpk_store *store, const struct dcpk_for
         return dcpk_fail_fix(err, DCPK_EUSAGE, DCPK_FIX_LIST_BUILT, "no format is called '%s'",
                              name);
     if (named != NULL && named_score == 0 && likely != NULL)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED, "it is of the format %s, not %s", likely->name,
-                         name);
+        return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_CONVERT,
+                             "it is of the format %s, not %s", likely->name, name);
     *chosen = named != NULL ? named : likely;
     if (*chosen == NULL)
         return dcpk_fail(err, DCPK_EUNSUPPORTED,

@@ -6,6 +6,7 @@
 
 #include "lib/base/text.h"
 #include "lib/report/doc.h"
+#include "lib/train/environment.h"
 #include "lib/train/knobs_priv.h"
 
 /* ---- one knob ---- */
@@ -102,12 +103,33 @@ static void fill_rules(const void *context, struct dcpk_doc_rows *rows)
     }
 }
 
+static void help_rules(struct dcpk_doc *doc, const char *name)
+{
+    dcpk_doc_table(doc, "rules",
+                   &(struct dcpk_doc_table){.fill = fill_rules,
+                                            .context = name,
+                                            .flags = DCPK_DOC_PARAGRAPHS,
+                                            .indent = doc->style.indent});
+}
+
+static dcpk_status help_variable(const struct dcpk_variable *variable, struct dcpk_doc *doc,
+                                 struct dcpk_error *err)
+{
+    dcpk_doc_fact(doc, "variable", "name", dcpk_fact_text(variable->name));
+    dcpk_doc_fact(doc, "what", "help", dcpk_fact_text(variable->help));
+    dcpk_doc_fact(doc, "wanted", "wanted", dcpk_fact_text(variable->wanted));
+    help_rules(doc, variable->name);
+    return dcpk_doc_status(doc, err);
+}
+
 dcpk_status dcpk_knob_explain(const char *name, struct dcpk_doc *doc, struct dcpk_error *err)
 {
     struct dcpk_knob_walk walk;
     const struct dcpk_option *knob = dcpk_knob_find(name, &walk);
     const char *absence = dcpk_knob_absence(name), *own;
 
+    if (dcpk_variable_find(name) != NULL)
+        return help_variable(dcpk_variable_find(name), doc, err);
     if (absence != NULL)
         return dcpk_fail(err, DCPK_EUSAGE, "%s is not in this loop: %s", name, absence);
     if (knob == NULL)
@@ -125,11 +147,7 @@ dcpk_status dcpk_knob_explain(const char *name, struct dcpk_doc *doc, struct dcp
     dcpk_doc_fact(doc, "changes", "changes",
                   dcpk_fact_text(help_of_effect((enum dcpk_knob_effect)knob->effect)));
     dcpk_doc_fact(doc, "source", "source", dcpk_fact_text(knob->source));
-    dcpk_doc_table(doc, "rules",
-                   &(struct dcpk_doc_table){.fill = fill_rules,
-                                            .context = own,
-                                            .flags = DCPK_DOC_PARAGRAPHS,
-                                            .indent = doc->style.indent});
+    help_rules(doc, own);
     return dcpk_doc_status(doc, err);
 }
 
@@ -151,6 +169,17 @@ static void help_fill_part(const void *context, struct dcpk_doc_rows *rows)
     }
 }
 
+static void fill_variables(const void *context, struct dcpk_doc_rows *rows)
+{
+    (void)context;
+    for (size_t i = 0; i < dcpk_n_variables; i++) {
+        const struct dcpk_variable *v = &dcpk_variables[i];
+
+        DCPK_DOC_PUT(rows, {.key = "name", .title = "variable", .fact = dcpk_fact_text(v->name)},
+                     {.key = "help", .title = "what", .fact = dcpk_fact_text(v->help)});
+    }
+}
+
 dcpk_status dcpk_knob_list(struct dcpk_doc *doc, struct dcpk_error *err)
 {
     struct dcpk_knob_walk walk = {0};
@@ -163,6 +192,9 @@ dcpk_status dcpk_knob_list(struct dcpk_doc *doc, struct dcpk_error *err)
                                                     .context = walk.part,
                                                     .flags = DCPK_DOC_PARAGRAPHS});
     }
+    dcpk_doc_heading(doc, "variables of the environment");
+    dcpk_doc_table(doc, "variables",
+                   &(struct dcpk_doc_table){.fill = fill_variables, .flags = DCPK_DOC_PARAGRAPHS});
     dcpk_doc_set_table(doc, "knobs", &(struct dcpk_doc_table){.fill = help_fill_part});
     return dcpk_doc_status(doc, err);
 }
