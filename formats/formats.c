@@ -36,9 +36,11 @@ const struct dcpk_side_file dcpk_side_files[] = {{.name = "run_config.yaml"},
 #ifdef DCPK_HAVE_YAML
 dcpk_read_value *const dcpk_yaml_args_reader = dcpk_bridge_read_args;
 dcpk_read_value *const dcpk_yaml_reader = dcpk_bridge_parse;
+dcpk_list_settings *const dcpk_yaml_settings = dcpk_bridge_settings;
 #else
 dcpk_read_value *const dcpk_yaml_args_reader = NULL;
 dcpk_read_value *const dcpk_yaml_reader = NULL;
+dcpk_list_settings *const dcpk_yaml_settings = NULL;
 #endif
 
 const struct dcpk_format *dcpk_format_find(const char *name)

@@ -4,6 +4,7 @@
 #ifndef DCPK_FORMATS_FORMATS_H
 #define DCPK_FORMATS_FORMATS_H
 
+#include "lib/base/setting.h"
 #include "lib/ckpt/format.h"
 #include "lib/ckpt/run.h"
 #include "lib/ckpt/side_file.h"
@@ -26,6 +27,12 @@ extern const struct dcpk_side_file dcpk_side_files[];
 typedef dcpk_status dcpk_read_value(const char *text, size_t n_bytes, struct dcpk_arena *arena,
                                     const struct dcpk_value **value, struct dcpk_error *err);
 extern dcpk_read_value *const dcpk_yaml_args_reader, *const dcpk_yaml_reader;
+
+/* List the settings of a configuration with their places (formats/bridge/bridge.h); NULL as above.
+ */
+typedef dcpk_status dcpk_list_settings(const char *text, size_t n_bytes, struct dcpk_settings *list,
+                                       struct dcpk_error *err);
+extern dcpk_list_settings *const dcpk_yaml_settings;
 
 /* The format of that name, or NULL. */
 const struct dcpk_format *dcpk_format_find(const char *name);

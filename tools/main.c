@@ -45,6 +45,8 @@ static const struct command commands[] = {
     {"losscmp", NULL, "compare the losses of two training runs", dcpk_cmd_losscmp, NULL},
     {"merge", NULL, "write the weighted sum of the weights of several checkpoints", NULL,
      dcpk_cmd_merge},
+    {"migrate", NULL, "change the configuration of a run for Megatron-FSDP, or back",
+     dcpk_cmd_migrate, NULL},
     {"modify-state-dict", "modify", "rename, remove or cast keys of a checkpoint", dcpk_cmd_modify,
      NULL},
     {"print-tensor", "cat get", "print elements of a stored tensor", dcpk_cmd_print_tensor, NULL},

@@ -56,10 +56,10 @@ static dcpk_status print_doc_json(const struct dcpk_doc *doc, struct dcpk_error 
     return err->status;
 }
 
-static dcpk_status print_doc_text(const struct dcpk_doc *doc, struct dcpk_error *err)
+static dcpk_status print_doc_text(const struct dcpk_doc *doc, FILE *to, struct dcpk_error *err)
 {
-    const struct dcpk_doc_out out = {print_plain, stdout, dcpk_cli_columns(stdout),
-                                     dcpk_cli_has_colour(stdout)};
+    const struct dcpk_doc_out out = {print_plain, to, dcpk_cli_columns(to),
+                                     dcpk_cli_has_colour(to)};
 
     if (dcpk_doc_text(doc, &out, err) || dcpk_cli_flush(err))
         return err->status;
@@ -171,7 +171,7 @@ dcpk_status dcpk_print_doc(struct dcpk_doc *doc, const struct dcpk_print_options
     if (st == DCPK_OK && !way->is_silent && way->as_json)
         st = print_doc_json(doc, err);
     if (st == DCPK_OK && !way->is_silent && !way->as_json)
-        st = print_doc_text(doc, err);
+        st = print_doc_text(doc, way->text_to_stderr ? stderr : stdout, err);
     dcpk_doc_release(doc);
     return st;
 }

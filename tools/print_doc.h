@@ -10,6 +10,7 @@
 struct dcpk_print_options {
     bool is_silent;          /* not to stdout */
     bool as_json;            /* there as one JSON document, else as text */
+    bool text_to_stderr;     /* stdout has a result of its own */
     const char *json, *html; /* files that a person named; NULL: none */
     bool replaces_links;     /* a program chose html: a link there is not written into */
 };

@@ -3,6 +3,7 @@
 #ifndef DCPK_FORMATS_BRIDGE_H
 #define DCPK_FORMATS_BRIDGE_H
 
+#include "lib/base/setting.h"
 #include "lib/ckpt/value.h"
 
 /*
@@ -21,5 +22,13 @@ dcpk_status dcpk_bridge_parse(const char *text, size_t n_bytes, struct dcpk_aren
  */
 dcpk_status dcpk_bridge_read_args(const char *text, size_t n_bytes, struct dcpk_arena *arena,
                                   const struct dcpk_value **args, struct dcpk_error *err);
+
+/*
+ * List the settings of a configuration, YAML or JSON, with their places in the text: the members of
+ * its sections, and those outside of sections. Errors: as dcpk_bridge_parse; DCPK_EUNSUPPORTED for
+ * what is not a mapping.
+ */
+dcpk_status dcpk_bridge_settings(const char *text, size_t n_bytes, struct dcpk_settings *list,
+                                 struct dcpk_error *err);
 
 #endif

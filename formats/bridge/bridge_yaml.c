@@ -5,9 +5,8 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <yaml.h>
 
-#include "formats/bridge/bridge.h"
+#include "formats/bridge/bridge_priv.h"
 #include "lib/base/map.h"
 
 #define MAX_DEPTH   64
@@ -280,24 +279,31 @@ static dcpk_status check_events(const char *text, size_t n_bytes, struct dcpk_er
     return st;
 }
 
-dcpk_status dcpk_bridge_parse(const char *text, size_t n_bytes, struct dcpk_arena *arena,
-                              const struct dcpk_value **value, struct dcpk_error *err)
+dcpk_status dcpk_bridge_load(const char *text, size_t n_bytes, yaml_document_t *document,
+                             struct dcpk_error *err)
 {
-    struct reading r = {.arena = arena};
     yaml_parser_t parser;
-    dcpk_status st;
 
     if (check_events(text, n_bytes, err))
         return err->status;
     if (!yaml_parser_initialize(&parser))
         return dcpk_fail(err, DCPK_ENOMEM, "out of memory for YAML");
     yaml_parser_set_input_string(&parser, (const unsigned char *)text, n_bytes);
-    if (yaml_parser_load(&parser, &r.document)) {
-        st = read_node(&r, 1, 0, value, err);
-        yaml_document_delete(&r.document);
-    } else {
-        st = bad_syntax(&parser, err);
-    }
+    if (!yaml_parser_load(&parser, document))
+        (void)bad_syntax(&parser, err);
     yaml_parser_delete(&parser);
+    return err->status;
+}
+
+dcpk_status dcpk_bridge_parse(const char *text, size_t n_bytes, struct dcpk_arena *arena,
+                              const struct dcpk_value **value, struct dcpk_error *err)
+{
+    struct reading r = {.arena = arena};
+    dcpk_status st;
+
+    if (dcpk_bridge_load(text, n_bytes, &r.document, err) != DCPK_OK)
+        return err->status;
+    st = read_node(&r, 1, 0, value, err);
+    yaml_document_delete(&r.document);
     return st;
 }

@@ -139,9 +139,22 @@ struct dcpk_knob_rule {
     const char *set;   /* "a=true b=0", before the notice; NULL: nothing */
     const char *value; /* the name whose text replaces "{}" in `text`; NULL: none */
     const char *text, *remedy;
+    const char *source; /* of a rule of Megatron's, which a migration follows; NULL: no other */
+    const char *mend;   /* what a migration sets, where it is not `set`: as `set`, and "a=None" */
 };
 /* Rule i, in their order. NULL: there are not so many. */
 const struct dcpk_knob_rule *dcpk_knob_rule_at(size_t i);
+
+/* True if the condition of a rule holds. */
+bool dcpk_knob_rule_holds(const struct dcpk_knob_rule *rule, struct dcpk_train_knobs *knobs,
+                          const struct dcpk_train_environment *environment);
+/* The text of a rule with its value, in the knobs' arena or constant. NULL and err: DCPK_ENOMEM. */
+const char *dcpk_knob_rule_sentence(const struct dcpk_knob_rule *rule,
+                                    struct dcpk_train_knobs *knobs,
+                                    const struct dcpk_train_environment *environment,
+                                    struct dcpk_error *err);
+/* True if a rule's name[0 .. n_bytes), "a" or "section.a", means the row. */
+bool dcpk_knob_rule_names(const struct dcpk_option *row, const char *name, size_t n_bytes);
 
 /* Fill in the defaults. arena: borrowed as long as the knobs. */
 void dcpk_train_knobs_init(struct dcpk_train_knobs *knobs, struct dcpk_arena *arena);
@@ -153,6 +166,11 @@ void dcpk_train_knobs_init(struct dcpk_train_knobs *knobs, struct dcpk_arena *ar
  */
 dcpk_status dcpk_train_knobs_set(struct dcpk_train_knobs *knobs, const char *name, const char *text,
                                  struct dcpk_error *err);
+
+/* A value of a configuration or of args as a flag has it. NULL: no flag has such a value, or err.
+ */
+const char *dcpk_knob_text(struct dcpk_arena *arena, const struct dcpk_value *v,
+                           struct dcpk_error *err);
 
 /*
  * Takes the flags that rows know from argv[1 .. *argc), with their values, and

@@ -156,7 +156,7 @@ static void operand_add(struct operand *r, const struct dcpk_option *row, const 
         r->number = number;
 }
 
-static bool rule_names_row(const struct dcpk_option *row, const char *name, size_t n_bytes)
+bool dcpk_knob_rule_names(const struct dcpk_option *row, const char *name, size_t n_bytes)
 {
     const char *dot = memchr(name, '.', n_bytes);
     const size_t n_section = dot == NULL ? 0 : (size_t)(dot - name) + 1;
@@ -173,7 +173,7 @@ static struct operand operand_read(const struct scene *s, const char *name, size
     struct operand r = {0};
 
     while ((row = dcpk_knob_next_row(&walk)) != NULL)
-        if (rule_names_row(row, name, n_bytes)) {
+        if (dcpk_knob_rule_names(row, name, n_bytes)) {
             operand_add(&r, row, (const char *)s->knobs + row->at_bytes);
             r.is_given |= s->knobs->given[walk.number];
         }
@@ -253,7 +253,7 @@ static dcpk_status rule_set(struct dcpk_train_knobs *knobs, const char *set, str
         if (value == NULL)
             return err->status;
         while ((row = dcpk_knob_next_row(&walk)) != NULL)
-            if (rule_names_row(row, name, n_name))
+            if (dcpk_knob_rule_names(row, name, n_name))
                 is_set = dcpk_option_read(row, value, knobs);
         assert(is_set);
     }
@@ -269,6 +269,20 @@ static dcpk_status notices_add(struct dcpk_train_notices *notices, const char *t
                          DCPK_MAX_NOTICES);
     notices->texts[notices->n++] = text;
     return DCPK_OK;
+}
+
+bool dcpk_knob_rule_holds(const struct dcpk_knob_rule *rule, struct dcpk_train_knobs *knobs,
+                          const struct dcpk_train_environment *environment)
+{
+    return condition_holds(&(struct scene){knobs, environment}, rule->when);
+}
+
+const char *dcpk_knob_rule_sentence(const struct dcpk_knob_rule *rule,
+                                    struct dcpk_train_knobs *knobs,
+                                    const struct dcpk_train_environment *environment,
+                                    struct dcpk_error *err)
+{
+    return rule_sentence(rule, &(struct scene){knobs, environment}, err);
 }
 
 static dcpk_status rules_apply(const struct dcpk_knob_rule *rules, const struct scene *s,

@@ -69,7 +69,8 @@ const struct dcpk_knob_set dcpk_knobs_without_effect[] = {
      "moe_shared_expert_overlap=false moe_enable_deepep=false moe_flex_dispatcher_backend",
      "model", TRANSFORMER, "there is one way to send tokens to experts"},
     {"persist_layer_norm=true", "model", ARGUMENTS, "there is one way to compute a norm"},
-    {"rope_fusion=true", "model", ARGUMENTS, "there is one way to turn queries and keys"},
+    {"rope_fusion=true,apply_rope_fusion", "model", ARGUMENTS,
+     "there is one way to turn queries and keys"},
     {"bias_swiglu_fusion=true", "model", ARGUMENTS, "there is one way to compute SwiGLU"},
     {"bias_dropout_fusion=true", "model", ARGUMENTS, "there are neither biases nor dropout"},
     {"log_params_norm=false log_progress=false log_num_zeros_in_grad=false "
@@ -219,7 +220,7 @@ static const struct {
      "save_retain_interval dist_ckpt_format dist_ckpt_save_pre_* override_ckpt_iteration "
      "load_main_params_from_ckpt replication replication_*",
      "a run saves whole checkpoints; set save_interval, ckpt_format and generation instead"},
-    {"ddp_average_in_collective ddp_num_buckets ddp_pad_* ddp_reduce_scatter_* ddp_param_name_* "
+    {"ddp_num_buckets ddp_pad_* ddp_reduce_scatter_* ddp_param_name_* "
      "overlap_param_gather_with_optimizer_step enable_full_sharding_in_hsdp torch_fsdp2_*",
      "buckets are Megatron FSDP's, or one of all parameters; set average_in_collective, "
      "ddp_bucket_size or outer_dp_sharding_strategy instead"},

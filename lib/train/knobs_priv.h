@@ -12,6 +12,7 @@
 #define DCPK_OF_OPTIMIZER   "megatron/core/optimizer/optimizer_config.py @core_v0.19.0"
 #define DCPK_OF_FSDP        "megatron/core/distributed/fsdp/src/megatron_fsdp @core_v0.19.0"
 #define DCPK_OF_ADAPTER     "megatron/core/distributed/fsdp/mcore_fsdp_adapter.py @HEAD"
+#define DCPK_OF_ADAPTER_019 "megatron/core/distributed/fsdp/mcore_fsdp_adapter.py @core_v0.19.0"
 #define DCPK_OF_BRIDGE      "src/megatron/bridge/training/config.py of Megatron-Bridge"
 #define DCPK_OF_DETERMINISM "megatron/training/determinism.py @HEAD"
 #define DCPK_OF_THIS_LOOP   "this program alone"

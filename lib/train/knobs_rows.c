@@ -155,10 +155,11 @@ const struct dcpk_option dcpk_knobs_of_fsdp[] = {
           "gradients are reduced during backward; always on from optim_grads on")},
     {FLAG("overlap_param_gather", "ddp optimizer", config.fsdp.overlaps_gather, "false", SCHEDULE,
           DDP, "weights are gathered before their use; always on with optim_grads_params")},
-    {FLAG("average_in_collective", "ddp", config.fsdp.averages_in_collective, "false", ADJUSTED,
-          DDP,
-          "gradients are divided by the collective instead of before it; off with Megatron-FSDP, "
-          "and without effect here")},
+    {FLAG_AS(
+        "average_in_collective", "ddp_average_in_collective", "ddp",
+        config.fsdp.averages_in_collective, "false", ADJUSTED, DDP,
+        "gradients are divided by the collective instead of before it; off with Megatron-FSDP, "
+        "and without effect here")},
     {FLAG("gradient_accumulation_fusion", "model optimizer", fuses_accumulation, "true", ADJUSTED,
           TRANSFORMER,
           "weight gradients are added up by the matrix product; off with Megatron-FSDP, and this "

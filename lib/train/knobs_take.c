@@ -132,9 +132,8 @@ static const char *config_list(struct dcpk_arena *arena, const struct dcpk_value
     return copy;
 }
 
-/* A value as a flag would have it. NULL: no flag has such a value, or err. */
-static const char *config_text(struct dcpk_arena *arena, const struct dcpk_value *v,
-                               struct dcpk_error *err)
+const char *dcpk_knob_text(struct dcpk_arena *arena, const struct dcpk_value *v,
+                           struct dcpk_error *err)
 {
     const char *target;
     char digits[32];
@@ -245,7 +244,7 @@ static dcpk_status config_take(struct dcpk_train_knobs *knobs, const char *name,
         return config_unknown(knobs, name, v, err);
     if (v->kind == DCPK_V_NONE)
         return dcpk_train_knobs_set(knobs, name, NULL, err);
-    text = config_text(knobs->arena, v, err);
+    text = dcpk_knob_text(knobs->arena, v, err);
     if (text == NULL && err->status != DCPK_OK)
         return err->status;
     if (text == NULL)

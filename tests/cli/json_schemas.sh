@@ -50,6 +50,8 @@ tiny=(--num-layers 1 --hidden-size 8 --ffn-hidden-size 8 --num-attention-heads 1
 "$DCPKIT" help knob --json num_layers | fits help-knob "help knob"
 "$DCPKIT" help knob --json use_nccl_ub | fits help-knob "help knob, rules"
 "$DCPKIT" help knob --json | fits help-knobs "help knobs"
+"$DCPKIT" migrate --json "$dense" | fits migrate "migrate, checkpoint"
+"$DCPKIT" migrate --json --out migrated.sh "$TOOLS/deepseek_v3.sh" | fits migrate "migrate, command line"
 "$DCPKIT" compare-two-checkpoint --json "$dense" fsdp | fits compare-two-checkpoint compare
 "$DCPKIT" compare-two-checkpoint --json "$SAMPLES/torch_dist_b_dense_tp2pp2" fsdp | fits compare-two-checkpoint "compare, other"
 "$DCPKIT" print-tensor --json fsdp 'model.module.decoder.final_layernorm.weight[0:2]' | fits print-tensor print-tensor

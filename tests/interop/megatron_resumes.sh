@@ -166,6 +166,29 @@ repaired() {
         "$golden/losses_uninterrupted.jsonl" bf16 3e-4 # unrepaired, it is 1.2e-3
 }
 
+# migrated MODEL RANKS SAVED [MESH]: `dcpkit migrate` makes Megatron-FSDP's command line of a run of three dimensions, from flags or from
+# the args of its checkpoint; the steps that it prints are taken, and Megatron trains on by that command line alone.
+migrated() {
+    local model=$1 m=$2 saved=$3 name whole flags from=$work/s.migrated.$1.${3//[^a-z0-9]/}
+    name="$model bf16"$'\t'"train $saved x2"$'\t'"migrate --to megatron-fsdp"$'\t'"Megatron fsdp x$m"
+    whole=$work/whole.$model.bf16
+    # shellcheck disable=SC2046,SC2086
+    {
+        flags="${models[$model]} $(words zero bf16)"
+        [ -e "$whole" ] || ours 1 "$whole" $flags || return
+        [ -e "$from" ] || ours 2 "$from.log" $flags $saved --exit-at 4 --save "$from" || return
+        rm -rf "$from"-fsdp_dtensor "$work/migrated"
+        printf '%s\n' "${toy[@]}" "${quiet[@]}" $flags $saved --use-tp-pp-dp-mapping --load "$from" >"$work/flags"
+        sed -i '/--no-gradient-accumulation-fusion/d; /--use-tp-pp-dp-mapping/d' "$work/flags" # the latter is Megatron-Bridge's
+        "$dcpkit" migrate --to megatron-fsdp --mesh "dp=$m" -o "$work/migrated" "$work/flags" >"$work/migrated.txt" || return
+        dcpkit() { "$dcpkit" "$@"; }
+        eval "$(sed -n 's/^  \(dcpkit \)/\1/p' "$work/migrated.txt")" >"$work/steps.txt" 2>&1 || return
+        local -a toy=() quiet=() # all flags are in the file
+        megatron "$m" "$work/g.log" $(cat "$work/migrated") || return
+    }
+    row "$name" "$work/g.log" "$whole" bf16
+}
+
 # attempt FUNCTION ARGUMENTS...: one case, unless it is not asked for or there are too few GPUs.
 attempt() {
     local -a ranks=()
@@ -229,6 +252,9 @@ attempt from_megatron dense bf16 fsdp 2 "" "" fsdp 1
 attempt from_megatron dense bf16 fsdp 2 "" "$to_td" zero 1
 attempt from_megatron moe fp32 zero 2 "$ep2" "" zero 1
 attempt from_megatron moe bf16 fsdp 2 "$ep2" "" fsdp 1
+attempt migrated dense 2 "$tp2"
+attempt migrated dense 1 "$pp2"
+attempt migrated moe 2 "$ep2"
 if [ -n "${DCPK_GOLDENS:-}" ]; then
     for golden in v019_shifted_dp2 v019_shifted_tp2dp2; do
         attempt repaired $golden "--to torch_dist" zero 2

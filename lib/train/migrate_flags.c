@@ -1,0 +1,484 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* migrate_flags.c - flags in a shell script or a list, where they stand, and edits of them. */
+/*
+ * A flag is a word that begins with two dashes, also in an array or a quoted text of flags. Its
+ * value is the next word. Everything that is not edited keeps its bytes: comments, variables,
+ * conditions.
+ */
+#include <ctype.h>
+#include <string.h>
+
+#include "lib/base/order.h"
+#include "lib/base/text.h"
+#include "lib/train/migrate.h"
+
+#define BLANKS    " \t\r\n"
+#define ENDS      BLANKS ";|&()`"
+#define MAX_DEPTH 4 /* of variables in variables */
+/* Switches whose default is not that of their knob: Megatron has biases on, the others off. */
+#define OTHER_DEFAULT "swiglu add_bias_linear tp_comm_overlap_rs_dgrad attention_softmax_in_fp32"
+
+/* ---- words ---- */
+
+struct scan {
+    const char *text;
+    size_t n_bytes, at;
+    char quote; /* of the text of flags that `at` is in; 0: none */
+    struct dcpk_settings *list, variables;
+};
+
+static bool scan_is_flag(const struct scan *s, size_t at)
+{
+    return at + 2 < s->n_bytes && memcmp(s->text + at, "--", 2) == 0 &&
+           isalpha((unsigned char)s->text[at + 2]);
+}
+
+/* The byte after what text[at] opens: a quoted text, ${...} or $(...); at + 1 for other bytes. */
+static size_t scan_skip(const struct scan *s, size_t at)
+{
+    const char c = s->text[at], next = at + 1 < s->n_bytes ? s->text[at + 1] : '\0';
+    const char *end = NULL;
+
+    if (c == '\\' && next != '\0')
+        return at + 2;
+    if (c == '"' || c == '\'')
+        end = memchr(s->text + at + 1, c, s->n_bytes - at - 1);
+    else if (c == '$' && (next == '{' || next == '('))
+        end = memchr(s->text + at, next == '{' ? '}' : ')', s->n_bytes - at);
+    if (end == NULL)
+        return at + 1;
+    return (size_t)(end - s->text) + 1;
+}
+
+/* True if the quoted text that begins at `at` has flags. */
+static bool scan_opens_flags(const struct scan *s, size_t at)
+{
+    const size_t end = scan_skip(s, at);
+
+    while (++at < end)
+        if (scan_is_flag(s, at) && strchr(BLANKS "\"'", s->text[at - 1]) != NULL)
+            return true;
+    return false;
+}
+
+/* Skips what is between words: blanks, ends of lines, comments, brackets; with `in_line` the blanks
+ * of a line and of those that continue it. */
+static void scan_gap(struct scan *s, bool in_line)
+{
+    for (; s->at < s->n_bytes; s->at++) {
+        const char c = s->text[s->at];
+
+        if (c == '\\' && s->at + 1 < s->n_bytes && strchr("\r\n", s->text[s->at + 1]) != NULL)
+            s->at++;
+        else if (in_line && strchr(" \t", c) == NULL)
+            return;
+        else if (c == '#')
+            s->at += strcspn(s->text + s->at, "\n") - 1;
+        else if (c == s->quote)
+            s->quote = '\0';
+        else if ((c == '"' || c == '\'') && s->quote == '\0' && scan_opens_flags(s, s->at))
+            s->quote = c;
+        else if (strchr(ENDS, c) == NULL)
+            return;
+    }
+}
+
+/* The byte after the word at `at`; *at where there is none. */
+static size_t scan_word(const struct scan *s, size_t at)
+{
+    while (at < s->n_bytes && strchr(ENDS, s->text[at]) == NULL && s->text[at] != s->quote &&
+           !((s->text[at] == '"' || s->text[at] == '\'') && scan_opens_flags(s, at)))
+        at = scan_skip(s, at);
+    return dcpk_min_size(at, s->n_bytes);
+}
+
+/* ---- variables ---- */
+
+/* The value of a variable that does not name itself. NULL: the text does not set it. */
+static const char *variable_find(const struct scan *s, const char *name, size_t n_bytes)
+{
+    for (size_t i = s->variables.n; i-- > 0;) {
+        const struct dcpk_setting *v = &s->variables.all[i];
+
+        if (strlen(v->name) == n_bytes && memcmp(v->name, name, n_bytes) == 0 &&
+            strstr(v->text, v->name) == NULL)
+            return v->text;
+    }
+    return NULL;
+}
+
+static bool scan_expand(const struct scan *s, const char *text, size_t n_bytes, int depth,
+                        struct dcpk_bytes *out);
+
+/* Appends the value of "$A", "${A}" or "${A:-b}", which text[0 .. n_bytes) begins with; *n: its
+ * bytes. */
+static bool variable_expand(const struct scan *s, const char *text, size_t n_bytes, int depth,
+                            size_t *n, struct dcpk_bytes *out)
+{
+    const bool has_brace = n_bytes > 1 && text[1] == '{';
+    const char *name = text + 1 + has_brace, *const end = text + n_bytes, *after = name, *value;
+
+    while (after < end && (isalnum((unsigned char)*after) || *after == '_'))
+        after++;
+    value = variable_find(s, name, (size_t)(after - name));
+    *n = (size_t)(after - text);
+    if (has_brace) {
+        const char *brace = memchr(after, '}', (size_t)(end - after));
+
+        *n = brace == NULL ? n_bytes : (size_t)(brace - text) + 1;
+    }
+    if (depth == MAX_DEPTH)
+        return false;
+    if (value != NULL)
+        return scan_expand(s, value, strlen(value), depth + 1, out);
+    if (!has_brace || end - after < 2 || memcmp(after, ":-", 2) != 0)
+        return false;
+    return scan_expand(s, after + 2, (size_t)(text + *n - 1 - (after + 2)), depth + 1, out);
+}
+
+/* Appends a word without quotes, with the variables that are known. Returns false if one is not. */
+static bool scan_expand(const struct scan *s, const char *text, size_t n_bytes, int depth,
+                        struct dcpk_bytes *out)
+{
+    bool is_known = true;
+
+    for (size_t i = 0, n = 1; i < n_bytes; i += n, n = 1)
+        if (text[i] == '$')
+            is_known &= variable_expand(s, text + i, n_bytes - i, depth, &n, out);
+        else if (text[i] != '"' && text[i] != '\'')
+            dcpk_bytes_put(out, text + i, 1);
+    return is_known;
+}
+
+/* The value of a setting, expanded, in the arena. */
+static dcpk_status scan_value(const struct scan *s, struct dcpk_setting *setting,
+                              struct dcpk_error *err)
+{
+    const char *raw = s->text + setting->value;
+    const size_t n_raw = setting->end - setting->value;
+    struct dcpk_bytes text = {0};
+
+    setting->is_open = !scan_expand(s, raw, n_raw, 0, &text);
+    if (!setting->is_open) {
+        raw = (const char *)text.data;
+        if (dcpk_bytes_status(&text, err) == DCPK_OK)
+            setting->text =
+                dcpk_arena_strndup(s->list->arena, dcpk_text_or(raw, ""), text.n_bytes, err);
+    } else {
+        setting->text = dcpk_arena_strndup(s->list->arena, raw, n_raw, err);
+    }
+    dcpk_bytes_release(&text);
+    return err->status;
+}
+
+/* ---- the list ---- */
+
+/* The name with underscores. */
+static const char *scan_name(const struct scan *s, size_t at, size_t n_bytes,
+                             struct dcpk_error *err)
+{
+    char *name = dcpk_arena_strndup(s->list->arena, s->text + at, n_bytes, err);
+
+    for (char *c = name; c != NULL && *c != '\0'; c++)
+        if (*c == '-')
+            *c = '_';
+    return name;
+}
+
+/* Finds the value of the flag before `at`: of a knob with values, the next word; of another
+ * name the next one in its line, unless it looks like a flag. */
+static void scan_find_value(struct scan *s, struct dcpk_setting *setting)
+{
+    const struct scan before = *s;
+    struct dcpk_knob_walk walk;
+    const struct dcpk_option *row = dcpk_knob_find(setting->name, &walk);
+    size_t end;
+
+    scan_gap(s, row == NULL || row->kind == DCPK_OPTION_FLAG);
+    end = scan_word(s, s->at);
+    setting->value = s->at;
+    if (end == s->at || s->text[s->at] == '#' ||
+        (row != NULL && row->kind == DCPK_OPTION_FLAG &&
+         !dcpk_option_has_word("true false True False", s->text + s->at, end - s->at)) ||
+        (s->text[s->at] == '-' && end - s->at > 1 && !isdigit((unsigned char)s->text[s->at + 1]))) {
+        *s = before;
+        setting->value = s->at;
+        return;
+    }
+    setting->end = s->at = end;
+}
+
+static dcpk_status scan_flag(struct scan *s, size_t end, struct dcpk_error *err)
+{
+    const char *equals = memchr(s->text + s->at, '=', end - s->at);
+    const size_t at = s->at, name_end = equals == NULL ? end : (size_t)(equals - s->text);
+    struct dcpk_setting setting = {.begin = at, .value = name_end + 1, .end = end, .text = "true"};
+
+    setting.name = scan_name(s, at + 2, name_end - at - 2, err);
+    if (setting.name == NULL)
+        return err->status;
+    s->at = end;
+    if (equals == NULL)
+        scan_find_value(s, &setting);
+    if (setting.value < setting.end && scan_value(s, &setting, err) != DCPK_OK)
+        return err->status;
+    return dcpk_settings_add(s->list, &setting, err);
+}
+
+/* "A=1": for the values after it; a variable of the environment that rules know is a setting. */
+static dcpk_status scan_variable(struct scan *s, size_t end, struct dcpk_error *err)
+{
+    const char *equals = memchr(s->text + s->at, '=', end - s->at);
+    struct dcpk_setting setting = {.begin = s->at, .end = end};
+    size_t n = 0;
+
+    while (isalnum((unsigned char)s->text[s->at + n]) || s->text[s->at + n] == '_')
+        n++;
+    if (equals == NULL || n == 0 || s->text + s->at + n != equals)
+        return DCPK_OK;
+    setting.value = s->at + n + 1;
+    setting.name = scan_name(s, s->at, n, err);
+    if (setting.name == NULL || scan_value(s, &setting, err) != DCPK_OK)
+        return err->status;
+    if (strcmp(setting.name, "CUDA_DEVICE_MAX_CONNECTIONS") == 0)
+        return dcpk_settings_add(s->list, &setting, err);
+    return dcpk_settings_add(&s->variables, &setting, err);
+}
+
+dcpk_status dcpk_flags_list(const char *text, size_t n_bytes, struct dcpk_settings *list,
+                            struct dcpk_error *err)
+{
+    struct scan s = {
+        .text = text, .n_bytes = n_bytes, .list = list, .variables.arena = list->arena};
+
+    for (scan_gap(&s, false); s.at < n_bytes; scan_gap(&s, false)) {
+        const size_t end = dcpk_max_size(scan_word(&s, s.at), s.at + 1);
+
+        if (scan_is_flag(&s, s.at)) {
+            if (scan_flag(&s, end, err) != DCPK_OK)
+                return err->status;
+            continue;
+        }
+        if (scan_variable(&s, end, err) != DCPK_OK)
+            return err->status;
+        s.at = end;
+    }
+    return DCPK_OK;
+}
+
+/* ---- flags as Megatron spells them ---- */
+
+static const char *const spellings[][2] = {
+    {"nccl_ub", "use_nccl_ub"},
+    {"perform_initialization", "initialization"},
+    {"average_in_collective", "ddp_average_in_collective"},
+    {"check_for_nan_in_grad", "check_for_nan_in_loss_and_grad"},
+    {"fine_grained_param_gather", "megatron_fsdp_enable_fine_grained_param_gather"},
+};
+
+static void flag_put_name(const char *before, const char *name, size_t n_bytes,
+                          struct dcpk_bytes *out)
+{
+    dcpk_bytes_text(out, before);
+    for (size_t i = 0; i < n_bytes; i++)
+        dcpk_bytes_u8(out, name[i] == '_' ? '-' : (uint8_t)name[i]);
+}
+
+/* A switch is given where it is off Megatron's default. */
+static void flag_put_switch(const struct dcpk_option *row, const char *name, bool is_on,
+                            struct dcpk_bytes *out)
+{
+    const char *others = dcpk_text_or(row->others, ""), *other;
+    bool is_usual = row->initial != NULL && *row->initial == 't';
+    size_t n;
+
+    if (dcpk_option_has_word(OTHER_DEFAULT, name, strlen(name)))
+        is_usual = strcmp(name, "add_bias_linear") == 0;
+    if (is_on == is_usual)
+        return;
+    while (!is_on && (other = dcpk_take_word(&others, &n)) != NULL)
+        if (*other == '!') {
+            flag_put_name("--", other + 1, n - 1, out);
+            return;
+        }
+    dcpk_bytes_text(out, "--");
+    flag_put_name(is_on ? "" : "no-", name, strlen(name), out);
+}
+
+void dcpk_flag_put(const struct dcpk_option *row, const char *value, struct dcpk_bytes *out)
+{
+    const char *name = row->name;
+
+    for (size_t i = 0; i < DCPK_COUNT(spellings); i++)
+        if (strcmp(name, spellings[i][0]) == 0)
+            name = spellings[i][1];
+    if (value == NULL)
+        return;
+    if (row->kind == DCPK_OPTION_FLAG) {
+        flag_put_switch(row, name, *value == 't' || *value == 'T', out);
+        return;
+    }
+    flag_put_name("--", name, strlen(name), out);
+    dcpk_bytes_printf(out, " %s", value);
+}
+
+/* ---- edits ---- */
+
+struct editing {
+    const struct dcpk_migration *m;
+    const char *text;
+    struct dcpk_text_edit *edits;
+    size_t n;
+};
+
+/* Removes a flag, with its line where nothing else is in it and no other line needs it. */
+static struct dcpk_text_edit edit_remove(const char *text, size_t begin, size_t end)
+{
+    size_t from = begin, to = end + strspn(text + end, " \t");
+    const bool continues = text[to] == '\\';
+
+    while (from > 0 && strchr(" \t", text[from - 1]) != NULL)
+        from--;
+    to += continues;
+    to += text[to] == '\r';
+    if ((from == 0 || text[from - 1] == '\n') && text[to] == '\n' &&
+        (continues || from < 2 || text[from - 2] != '\\'))
+        return (struct dcpk_text_edit){from, to + 1, ""};
+    return (struct dcpk_text_edit){from, end, ""};
+}
+
+/* A folder that stays a word of the shell: what follows a variable does not extend its name. */
+static const char *edit_folder(const struct editing *e, const struct dcpk_setting *s,
+                               const char *suffix, struct dcpk_error *err)
+{
+    size_t n = s->end - s->value;
+    const char *raw = e->text + s->value, *quote = "";
+
+    if (n > 1 && (raw[n - 1] == '"' || raw[n - 1] == '\''))
+        quote = raw[--n] == '"' ? "\"" : "'";
+    while (n > 1 && raw[n - 1] == '/')
+        n--;
+    return dcpk_arena_printf(e->m->from->arena, err, "%.*s%s%s", (int)n, raw, suffix, quote);
+}
+
+static dcpk_status edit_add(struct editing *e, const struct dcpk_change *c,
+                            const struct dcpk_setting *s, struct dcpk_error *err)
+{
+    struct dcpk_text_edit edit = {s->value, s->end, c->to};
+    struct dcpk_bytes flag = {0};
+
+    if (c->suffix != NULL) {
+        edit.text = edit_folder(e, s, c->suffix, err);
+    } else if (c->row != NULL && c->row->kind == DCPK_OPTION_FLAG) {
+        edit.begin = s->begin;
+        dcpk_flag_put(c->row, c->to, &flag);
+        if (dcpk_bytes_status(&flag, err) == DCPK_OK)
+            edit.text = dcpk_arena_strndup(
+                e->m->from->arena, dcpk_text_or((const char *)flag.data, ""), flag.n_bytes, err);
+        dcpk_bytes_release(&flag);
+    }
+    if (err->status != DCPK_OK)
+        return err->status;
+    if (edit.text == NULL || *edit.text == '\0')
+        edit = edit_remove(e->text, s->begin, s->end);
+    e->edits[e->n++] = edit;
+    return DCPK_OK;
+}
+
+/* The flag that new ones follow: one that no condition surrounds in a common script. NULL: none. */
+static const struct dcpk_setting *edit_anchor(const struct editing *e)
+{
+    static const char *const names[] = {"tensor_model_parallel_size", "micro_batch_size",
+                                        "num_layers", "hidden_size"};
+    const struct dcpk_settings *list = e->m->from;
+
+    for (size_t n = 0; n < DCPK_COUNT(names); n++)
+        for (size_t i = 0; i < list->n; i++)
+            if (strcmp(list->all[i].name, names[n]) == 0)
+                return &list->all[i];
+    for (size_t i = 0; i < list->n; i++) {
+        bool is_edited = list->all[i].number == DCPK_NO_NUMBER;
+
+        for (size_t c = 0; c < e->m->n_changes; c++)
+            is_edited |= dcpk_change_is_of(&e->m->changes[c], &list->all[i]);
+        if (!is_edited)
+            return &list->all[i];
+    }
+    return NULL;
+}
+
+/* The blanks and ends of lines before a flag, or after it where it is the first; else a blank. */
+static const char *edit_gap(const char *text, const struct dcpk_setting *anchor, size_t *n)
+{
+    const char *begin = text + anchor->begin, *const after = text + anchor->end;
+
+    while (begin > text && strchr(BLANKS "\\", begin[-1]) != NULL)
+        begin--;
+    *n = (size_t)(text + anchor->begin - begin);
+    if (begin > text && strchr("(\"'", begin[-1]) == NULL)
+        return begin;
+    *n = strspn(after, BLANKS "\\");
+    if (*n > 0 && after[*n] == '-')
+        return after;
+    *n = 1;
+    return " ";
+}
+
+/* Adds the flags of changes that no setting has, after one that stays. */
+static dcpk_status edit_insert(struct editing *e, const bool *is_there, struct dcpk_error *err)
+{
+    const struct dcpk_setting *anchor = edit_anchor(e);
+    struct dcpk_bytes flags = {0};
+    const char *gap;
+    size_t n_gap;
+
+    if (anchor == NULL)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "it has no flag of Megatron's that stays as it is");
+    gap = edit_gap(e->text, anchor, &n_gap);
+    for (size_t i = 0; i < e->m->n_changes; i++) {
+        const struct dcpk_change *c = &e->m->changes[i];
+        const size_t n_before = flags.n_bytes;
+
+        if (is_there[i] || c->row == NULL)
+            continue;
+        dcpk_bytes_put(&flags, gap, n_gap);
+        dcpk_flag_put(c->row, c->to, &flags);
+        if (flags.n_bytes == n_before + n_gap) /* it needs none */
+            flags.n_bytes = n_before;
+    }
+    e->edits[e->n] = (struct dcpk_text_edit){anchor->end, anchor->end, ""};
+    if (flags.n_bytes > 0 && dcpk_bytes_status(&flags, err) == DCPK_OK)
+        e->edits[e->n].text =
+            dcpk_arena_strndup(e->m->from->arena, (const char *)flags.data, flags.n_bytes, err);
+    e->n++;
+    dcpk_bytes_release(&flags);
+    return err->status;
+}
+
+dcpk_status dcpk_flags_edit(const struct dcpk_migration *m, const char *text,
+                            struct dcpk_text_edit **edits, size_t *n, struct dcpk_error *err)
+{
+    struct editing e = {.m = m, .text = text};
+    bool is_there[DCPK_MAX_CHANGES] = {false};
+
+    e.edits = dcpk_arena_array(m->from->arena, m->from->n + 1, sizeof *e.edits, err);
+    if (e.edits == NULL)
+        return err->status;
+    for (size_t k = 0; k < m->from->n; k++) {
+        size_t i = m->n_changes;
+
+        while (i-- > 0 && !dcpk_change_is_of(&m->changes[i], &m->from->all[k]))
+            continue;
+        if (i == SIZE_MAX)
+            continue;
+        is_there[i] = true;
+        if (edit_add(&e, &m->changes[i], &m->from->all[k], err) != DCPK_OK)
+            return err->status;
+    }
+    *edits = e.edits;
+    if (edit_insert(&e, is_there, err) != DCPK_OK)
+        return err->status;
+    *n = e.n;
+    return DCPK_OK;
+}

@@ -1,0 +1,127 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# migrate.sh - the configuration of a run becomes one for Megatron-FSDP, and one for DDP again: a shell script, flags, YAML, JSON, args of
+# a checkpoint. Everything that is not changed keeps its bytes; `train` runs what was written; steps are commands that work.
+migrate() { "$DCPKIT" migrate "$@"; }
+dcpkit() { "$DCPKIT" "$@"; }
+changed() { diff "$1" "$2" | grep '^[<>]'; }
+command -v jq >/dev/null || exit 77
+! dcpkit --version | grep -q 'not built in.*libyaml' || exit 77
+
+# a script: variables, arrays, a quoted text of flags, comments, tabs; flags that nobody knows stay and are named
+cat >run.sh <<'EOS'
+#!/bin/bash
+export CUDA_DEVICE_MAX_CONNECTIONS=1 # --load none
+TP=2; PP=${PP:-"4"}
+CKPT=/ckpt/llama
+MODEL="
+	--num-layers 32 \
+	--hidden-size 4096 --num-attention-heads 32 --swiglu --bf16
+"
+LAYOUT=(
+    --tensor-model-parallel-size $TP
+    --pipeline-model-parallel-size ${PP}  # stages
+    --num-layers-per-virtual-pipeline-stage 4
+    --sequence-parallel
+)
+torchrun --nproc-per-node 8 pretrain_gpt.py $MODEL ${LAYOUT[@]} --micro-batch-size 1 \
+    --global-batch-size $GBS --use-tp-pp-dp-mapping \
+    --ddp-average-in-collective \
+    --check-weight-hash-across-dp-replicas-interval 10 \
+    --load "$CKPT/" \
+    --save $CKPT/ --my-flag "a b" \
+    --ckpt-format=torch_dist
+EOS
+migrate --to megatron-fsdp run.sh -o fsdp.sh >said
+changed run.sh fsdp.sh
+bash -n fsdp.sh || echo "it is no script"
+sed -n '/^note/,$p' said
+migrate --json run.sh | jq -r '.changes[] | "\(.name): \(.from) -> \(.to); \(.source)"'
+migrate fsdp.sh 2>&1 >again.sh | grep '^changes' && cmp fsdp.sh again.sh
+migrate --to ddp --mesh tp=4,pp=2,dp=2 fsdp.sh -o ddp.sh >said
+changed fsdp.sh ddp.sh
+sed -n '/^steps/,$p' said
+
+# flags alone, on a mesh of several nodes
+printf -- '%s\n' --num-layers 4 --num-attention-heads 4 --pipeline-model-parallel-size=2 --global-batch-size 32 --micro-batch-size 1 >flags
+migrate --mesh tp=2,dp=16 flags 2>said
+tail -n 1 said
+"$DCPKIT" migrate --mesh tp=2,dp=16 flags --quiet 2>&1 >/dev/null
+
+# a configuration of Megatron-Bridge, YAML in blocks with comments, JSON in one line and in several: train runs it
+cat >bridge.yaml <<'EOS'
+# Größe
+model:
+  num_layers: 4 # vier
+  bf16: true
+  hidden_size: 16
+  num_attention_heads: 2
+  ffn_hidden_size: 32
+  seq_length: 8
+  pipeline_model_parallel_size: 2
+  vocab_size: 64
+train: {micro_batch_size: 1, global_batch_size: 4, train_iters: 4}
+dist:
+  use_tp_pp_dp_mapping: true
+optimizer: {}
+checkpoint:
+  save: "old run"
+  load: 'old run'
+  ckpt_format: torch_dist
+ddp:
+EOS
+dcpkit train --config bridge.yaml dist.use_tp_pp_dp_mapping=false model.pipeline_model_parallel_size=1 checkpoint.load=None \
+    --exit-at 2 >/dev/null 2>said || cat said
+migrate bridge.yaml -o fsdp.yaml >said
+changed bridge.yaml fsdp.yaml
+sed -n '/^steps/,$s/^  //p' said | head -n 2 >steps
+cat steps
+# shellcheck source=/dev/null # the steps that were printed
+. ./steps >/dev/null
+dcpkit train --config fsdp.yaml 2>&1 | sed -n 's/^.*\] \(iteration *[0-9]*\).*/\1/p'
+ls 'old run-fsdp_dtensor'
+sed '/vocab_size/i\  pipeline_model_parallel_layout:\n    - [embedding, decoder] # a\n    - [decoder, loss]\n\n  # rows' bridge.yaml >layout.yaml
+migrate layout.yaml --quiet | grep -A4 layout
+migrate --to ddp fsdp.yaml 2>/dev/null | grep -E 'fsdp|format|load'
+echo '{"model": {"num_layers": 4, "tensor_model_parallel_size": 2}, "ddp": {}, "checkpoint": {"load": "a/b"}}' >bridge.json
+for json in compact pretty; do
+    jq . bridge.json >pretty.json
+    jq -c . bridge.json >compact.json
+    migrate --quiet $json.json | tee out.json | head -n 4
+    jq -cS . out.json
+done
+
+# args of a checkpoint, as flags
+cp -RL --no-preserve=mode "$SAMPLES/torch_dist_c_dense_tp2pp2" run
+migrate run -o run.flags >said
+grep -E -- '--(num-layers|hidden-size|swiglu|disable-bias-linear|no-rope-fusion|load|save|ckpt-format|pipeline|no-grad)' run.flags
+sed -n 's/^note *\([0-9]* args\).*/\1/p; /^steps/,$p' said
+sed -n '/^steps/,$s/^  //p' said | head -n 2 >steps
+# shellcheck source=/dev/null
+. ./steps | grep -E '^(verdict|core 0.19)'
+grep -vE 'dropout|train-iters|-parallel-size|mtp-loss' run.flags | xargs "$DCPKIT" train --override-opt-param-scheduler --train-iters 6 2>&1 |
+    sed -n 's/^.*\] \(iteration *[0-9]*\).*/\1/p; /^dcpkit: train: [^n]/p'
+migrate --to ddp run/iter_0000004 --quiet | grep -E -- '--(use-meg|ckpt-f|load)'
+
+# the example of DeepSeek-V3's shape
+migrate --mesh ep=64,dp=1024 "$TOOLS/deepseek_v3.sh" -o deepseek.sh | tail -n 3
+changed "$TOOLS/deepseek_v3.sh" deepseek.sh
+LAUNCH=echo LAYERS=4 bash deepseek.sh | tr ' ' '\n' | grep -A1 -E -- '--(num-layers|moe-layer-freq|use-megatron-fsdp|load)'
+
+# refused
+: >empty
+refuses "an empty file" 3 'is empty' migrate empty
+echo 'just words' >words
+refuses "words" 3 'no command line.*no configuration.*no folder of a checkpoint' migrate words
+refuses "a folder without a checkpoint" 3 "args of '.*'" migrate "$GOT"
+echo '{"model": {"num_layers": 4}, "optimizer": {"optimizer": "muon"}}' >muon.json
+refuses "an optimizer" 3 'Megatron-FSDP does not support the muon optimizer yet.; choose adam or sgd' migrate muon.json
+refuses "another target" 2 "it takes megatron-fsdp or ddp" migrate --to fsdp2 run.sh
+refuses "stages" 2 'the mesh has pp=2: Megatron-FSDP has no pipeline stages' migrate --mesh pp=2 flags
+refuses "heads" 3 'tp=8' migrate --mesh tp=8 flags
+refuses "the batch" 3 'global_batch_size 32 is not a multiple' migrate --mesh tp=2,dp=24 flags
+refuses "chunks of stages" 2 'takes tp, pp, dp' migrate --mesh tp=2,vpp=2 flags
+refuses "a file that is there" 2 "'fsdp.sh' exists \(--force replaces it\)" migrate run.sh -o fsdp.sh
+migrate run.sh -o fsdp.sh --force >/dev/null && bash -n fsdp.sh
+printf 'model: {num_layers: &n 4}\ndist:\n  pipeline_model_parallel_size: *n\n' >alias.yaml
+refuses "an alias" 3 "line 3: the value of 'pipeline_model_parallel_size' is an alias" migrate alias.yaml
