@@ -15,7 +15,6 @@ struct cpu_math {
     struct dcpk_math base;
     float *scratch; /* grows */
     size_t n_scratch;
-    struct dcpk_error failed; /* of the first call that failed; for the next wait */
 };
 
 #define CPU_ALIGNMENT 256 /* bytes, of memory */

@@ -19,8 +19,7 @@ float *cpu_scratch(struct dcpk_math *math, int64_t n)
         return m->scratch;
     room = dcpk_alloc_aligned(CPU_ALIGNMENT, dcpk_max_size((size_t)n, 1) * sizeof *room, &err);
     if (room == NULL) {
-        if (m->failed.status == DCPK_OK)
-            m->failed = err;
+        dcpk_math_fault(math, &err);
         return NULL;
     }
     dcpk_free(m->scratch);

@@ -15,9 +15,9 @@ static const struct {
     enum math_module module;
 } kernels[MATH_N_KERNELS] = {MATH_KERNELS(MATH_ENTRY)};
 
-dcpk_status cuda_math_load(struct cuda_math *m, struct dcpk_error *err)
+static dcpk_status kernels_find(const struct cuda_driver *driver, struct cuda_math *m,
+                                struct dcpk_error *err)
 {
-    const struct cuda_driver *driver = &((const struct cuda_device *)m->device)->driver;
     const unsigned char *const images[MATH_N_MODULES] = {
         [MATH_LAYERS] = dcpk_cuda_math_layers,   [MATH_MATMUL] = dcpk_cuda_math_matmul,
         [MATH_HEADS] = dcpk_cuda_math_attention, [MATH_EXPERTS] = dcpk_cuda_math_experts,
@@ -39,11 +39,25 @@ dcpk_status cuda_math_load(struct cuda_math *m, struct dcpk_error *err)
     return DCPK_OK;
 }
 
-void cuda_math_unload(struct cuda_math *m)
+dcpk_status cuda_math_open(struct dcpk_math *math, struct dcpk_error *err)
 {
-    const struct cuda_driver *driver = &((const struct cuda_device *)m->device)->driver;
+    const struct cuda_device *s = cuda_math_device(math);
+    dcpk_status st;
 
+    dcpk_cuda_enter(&s->driver, s->context);
+    st = kernels_find(&s->driver, (struct cuda_math *)math, err);
+    dcpk_cuda_leave(&s->driver);
+    return st;
+}
+
+void cuda_math_close(struct dcpk_math *math)
+{
+    const struct cuda_device *s = cuda_math_device(math);
+    const struct cuda_math *m = (const struct cuda_math *)math;
+
+    dcpk_cuda_enter(&s->driver, s->context);
     for (int i = 0; i < MATH_N_MODULES; i++)
         if (m->modules[i] != NULL)
-            driver->module_unload(m->modules[i]);
+            s->driver.module_unload(m->modules[i]);
+    dcpk_cuda_leave(&s->driver);
 }

@@ -82,7 +82,7 @@ static dcpk_status layers_new(struct dcpk_gpt *gpt, struct dcpk_error *err)
 /* Sums of floats on a device need no leaves: the rows of a microbatch are one. */
 static int64_t leaf_rows(const struct dcpk_gpt *gpt)
 {
-    if (gpt->options.config->precision.is_exact || gpt->ops->is_host)
+    if (gpt->options.config->precision.is_exact || gpt->math->device->ops->is_host)
         return gpt->size.leaf;
     return gpt->size.rows;
 }

@@ -261,8 +261,8 @@ dcpk_status dcpk_memory_reserve(const struct dcpk_memory_run *run, uint64_t n_by
                                            .n_threads =
                                                dcpk_ranks_threads(run->ranks, run->n_threads)};
 
-    if (is_for_several)
-        options.math = run->math;
+    if (is_for_several && run->math != NULL)
+        options.device = run->math->device;
     options.n_threads = (int)dcpk_min_i64(options.n_threads, MAX_THREADS);
     return dcpk_reserve_new(&options, reserve, err);
 }

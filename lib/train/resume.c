@@ -202,20 +202,21 @@ static dcpk_status read_box(const struct reading *reading, const struct dcpk_mod
 static dcpk_status reading_begin(const struct resuming *r, struct reading *reading,
                                  struct dcpk_error *err)
 {
+    struct dcpk_device *device = r->run->state->math->device;
     size_t max_bytes = 1;
 
     reading->math = r->run->state->math;
-    if (dcpk_exec_new(r->ckpt, &r->alone, &reading->exec, err) || reading->math->ops->is_host)
+    if (dcpk_exec_new(r->ckpt, &r->alone, &reading->exec, err) || device->ops->is_host)
         return err->status;
     for (size_t i = 0; i < r->n; i++)
         max_bytes = dcpk_max_size(max_bytes, (size_t)dcpk_shard_bytes(&r->list[i]));
-    return reading->math->ops->alloc_host(reading->math, max_bytes, &reading->staging, err);
+    return device->ops->alloc(device, DCPK_MEMORY_HOST, max_bytes, &reading->staging, err);
 }
 
 static void reading_end(struct reading *reading)
 {
     if (reading->staging != NULL)
-        reading->math->ops->free_host(reading->math, reading->staging);
+        reading->math->device->ops->free(reading->math->device, reading->staging);
     dcpk_exec_free(reading->exec);
 }
 
@@ -249,7 +250,7 @@ static int count_readers(const struct resuming *r)
     const struct dcpk_env *env = r->run->env;
     const int n = dcpk_ranks_threads(env->ranks, env->n_threads);
 
-    if (!r->run->state->math->ops->is_host)
+    if (!r->run->state->math->device->ops->is_host)
         return 1;
     return (int)dcpk_max_i64(1, dcpk_min_i64(n, (int64_t)r->n));
 }

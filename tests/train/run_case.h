@@ -120,12 +120,12 @@ static inline dcpk_status run_case_at(const struct run_place *place, const char 
     CHECK_OK(dcpk_train_knobs_take_args(knobs, &argc, argv, &err), "flags");
     CHECK_EQ_INT(argc, 1, argv[1] != NULL ? argv[1] : "flags");
     CHECK_OK(dcpk_train_knobs_check(knobs, &environment, &notices, &err), "configuration");
-    CHECK_OK(dcpk_math_ops[0]->open(0, &job.math, &err), "math");
+    CHECK_OK(dcpk_math_open(dcpk_math_ops[0], 0, &job.math, &err), "math");
     CHECK_OK(dcpk_devices[0]->open(&first, &job.host, &err), "host");
     st = dcpk_train_run(&job, &err);
     job.host->ops->close(job.host);
     dcpk_collectives_alone.free(alone);
-    job.math->ops->close(job.math);
+    job.math->device->ops->close(job.math->device);
     dcpk_arena_free(arena);
     *failed = err;
     return st;
