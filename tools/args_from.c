@@ -10,7 +10,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/path.h"
 #include "lib/model/arg_table.h"
-#include "lib/model/run_state.h"
+#include "lib/model/named_state.h"
 
 #define MAX_CONFIG_BYTES (UINT64_C(4) << 20)
 #define RUN_CONFIG       "run_config.yaml"

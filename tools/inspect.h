@@ -8,7 +8,7 @@
 #include "lib/ckpt/summary.h"
 #include "lib/exec/find_layout.h"
 #include "lib/exec/stats.h"
-#include "lib/model/run_state.h"
+#include "lib/model/named_state.h"
 #include "lib/report/doc.h"
 
 /* Facts for the report. Borrowed. */

@@ -3,7 +3,7 @@
 #include <inttypes.h>
 
 #include "formats/safetensors/hf_config_priv.h"
-#include "lib/model/moe_layers.h"
+#include "lib/model/sizes.h"
 
 /* A number of experts that is 0 is none. */
 static bool has_experts(const struct dcpk_value *attrs)

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "lib/ckpt/checkpoint.h"
-#include "lib/ckpt/marks.h"
+#include "lib/ckpt/foreign.h"
 #include "lib/ckpt/output.h"
 #include "lib/io/sink.h"
 

@@ -3,7 +3,7 @@
 #include <inttypes.h>
 
 #include "lib/base/order.h"
-#include "lib/exec/same_checkpoint.h"
+#include "lib/exec/env.h"
 #include "lib/exec/workers.h"
 
 dcpk_status dcpk_pass_begin(struct dcpk_pass *pass, struct dcpk_exec *exec, struct dcpk_error *err)

@@ -9,7 +9,7 @@
 #include "lib/base/text.h"
 #include "lib/ckpt/format.h"
 #include "lib/model/laid_out.h"
-#include "lib/model/parallel.h"
+#include "lib/model/registered.h"
 #include "lib/rules/rules.h"
 
 #define LAYERS "decoder.layers."

@@ -11,8 +11,8 @@
 #include "lib/base/clock.h"
 #include "lib/base/digest.h"
 #include "lib/base/order.h"
+#include "lib/exec/env.h"
 #include "lib/exec/remap_files_inside.h"
-#include "lib/exec/same_checkpoint.h"
 #include "lib/exec/slab.h"
 
 /* A file system slower than this is not waited for. */

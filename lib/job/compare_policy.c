@@ -12,7 +12,6 @@
 #include "lib/model/portable.h"
 #include "lib/model/sizes.h"
 #include "lib/rules/mesh.h"
-#include "lib/rules/stages.h"
 
 /* ---- attributes and fields by name ---- */
 

@@ -5,7 +5,6 @@
 
 #include "lib/base/digest.h"
 #include "lib/base/json.h"
-#include "lib/base/sha256.h"
 #include "lib/ckpt/format.h"
 #include "lib/exec/exec.h"
 

@@ -11,7 +11,7 @@
 #include "lib/exec/thread_ranks.h"
 #include "lib/job/remap_checkpoint_priv.h"
 #include "lib/model/account.h"
-#include "lib/model/parallel.h"
+#include "lib/model/registered.h"
 
 /* ---- load, there, back: what a rank does, and what comes of it in figures ---- */
 

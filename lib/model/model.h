@@ -59,7 +59,7 @@ struct dcpk_param {
      */
     const struct dcpk_part_kind *parts;
     bool is_buffer; /* not trained: no optimizer state, no group */
-    /* Its spread over ranks; set by lib/model/parallel.h. */
+    /* Its spread over ranks; set by lib/model/registered.h. */
     /* The axis that tensor parallelism cuts, -1: none, DCPK_TP_UNKNOWN: no rule applies */
     int tp_axis;
     int64_t expert; /* the number of a routed expert, -1: dense */

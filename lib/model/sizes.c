@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sizes.c - sizes that several attributes of args give together. */
+/* sizes.c - sizes that several attributes of args give together, and which layers have experts. */
 #include "lib/model/sizes.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
 
 /* True if the value is there, and Python takes it for false. A number that is not 0 is on. */
 static bool is_off(const struct dcpk_value *value)
@@ -33,4 +35,162 @@ dcpk_status dcpk_tokens_fit(const struct dcpk_value *attrs, int64_t n_rows, stru
                      "a vocabulary of %" PRId64 " would cut into the %" PRId64
                      " tokens that args.vocab_size gives",
                      n_rows, n_tokens);
+}
+
+/* ---- layers with experts ---- */
+
+/*
+ *   sum  = term { "+" term }
+ *   term = ( list | "(" sum ")" ) { "*" n }
+ *   list = "[" { 0 | 1 | "," } "]"
+ *
+ * "([0]*1+[1]*3)*2": 0 1 1 1 0 1 1 1
+ */
+
+/* Sums of lists, each repeated. */
+struct frequency {
+    const char *at;
+    bool *layers;
+    size_t n, most; /* filled; n passes most where the text makes more */
+    int depth;
+    bool is_bad;
+};
+
+#define MAX_NESTED 8
+#define MAX_TEXT   4096
+
+static void skip_spaces(struct frequency *f)
+{
+    f->at += strspn(f->at, " \t");
+}
+
+static bool take(struct frequency *f, char c)
+{
+    skip_spaces(f);
+    if (*f->at != c)
+        return false;
+    f->at++;
+    return true;
+}
+
+static void add_layer(struct frequency *f, bool is_moe)
+{
+    if (f->n < f->most)
+        f->layers[f->n] = is_moe;
+    f->n += f->n <= f->most;
+}
+
+static void take_list(struct frequency *f)
+{
+    while (!take(f, ']')) {
+        skip_spaces(f);
+        f->is_bad |= *f->at != '0' && *f->at != '1';
+        if (f->is_bad)
+            return;
+        add_layer(f, *f->at++ == '1');
+        if (!take(f, ',') && *f->at != ']')
+            f->is_bad = true;
+    }
+}
+
+/* The layers from `first` on stand there `times` times in all. */
+static void repeat(struct frequency *f, size_t first, long times)
+{
+    const size_t n = f->n - first;
+
+    if (times < 1)
+        f->n = first;
+    for (long i = 1; i < times && n > 0 && f->n <= f->most; i++)
+        for (size_t j = 0; j < n && f->n <= f->most; j++)
+            add_layer(f, f->layers[first + j]);
+}
+
+static void take_sum(struct frequency *f);
+
+static void take_term(struct frequency *f)
+{
+    const size_t first = f->n;
+
+    if (take(f, '['))
+        take_list(f);
+    else if (f->depth < MAX_NESTED && take(f, '(')) {
+        f->depth++;
+        take_sum(f);
+        f->depth--;
+        f->is_bad |= !take(f, ')');
+    } else
+        f->is_bad = true;
+    while (!f->is_bad && take(f, '*')) {
+        char *end;
+
+        skip_spaces(f);
+        f->is_bad |= *f->at < '0' || *f->at > '9';
+        repeat(f, first, strtol(f->at, &end, 10));
+        f->at = end;
+    }
+}
+
+static void take_sum(struct frequency *f)
+{
+    do
+        take_term(f);
+    while (!f->is_bad && take(f, '+'));
+}
+
+/* All of the text, and as many layers as there are. */
+static bool parse_frequency(const char *text, bool *layers, size_t n_layers)
+{
+    struct frequency f = {.at = text, .layers = layers, .most = n_layers};
+
+    take_sum(&f);
+    skip_spaces(&f);
+    return !f.is_bad && *f.at == '\0' && f.n == n_layers;
+}
+
+static bool list_frequency(const struct dcpk_value *list, bool *layers, size_t n_layers)
+{
+    int64_t on;
+
+    if (list->n != n_layers)
+        return false;
+    for (size_t i = 0; i < n_layers; i++) {
+        if (!dcpk_value_as_int(list->as.items[i], &on) || (on != 0 && on != 1))
+            return false;
+        layers[i] = on == 1;
+    }
+    return true;
+}
+
+/* An int has every n-th layer, from the first on. */
+static bool int_frequency(int64_t every, bool *layers, size_t n_layers)
+{
+    for (size_t i = 0; i < n_layers && every > 0; i++)
+        layers[i] = (int64_t)i % every == 0;
+    return every > 0;
+}
+
+bool dcpk_moe_layers_parse(const char *text, bool *layers, size_t n_layers)
+{
+    char *end;
+    const long every = strtol(text, &end, 10);
+
+    if (strlen(text) > MAX_TEXT)
+        return false;
+    if (end != text && *end == '\0')
+        return int_frequency(every, layers, n_layers);
+    return parse_frequency(text, layers, n_layers);
+}
+
+bool dcpk_moe_layers_read(const struct dcpk_value *freq, bool *layers, size_t n_layers)
+{
+    int64_t every;
+
+    if (freq == NULL)
+        return false;
+    if (freq->kind == DCPK_V_LIST || freq->kind == DCPK_V_TUPLE)
+        return list_frequency(freq, layers, n_layers);
+    if (dcpk_value_as_int(freq, &every))
+        return int_frequency(every, layers, n_layers);
+    return dcpk_value_as_str(freq) != NULL &&
+           dcpk_moe_layers_parse(dcpk_value_as_str(freq), layers, n_layers);
 }

@@ -10,7 +10,7 @@
 #include "lib/base/json.h"
 #include "lib/base/order.h"
 #include "lib/base/text.h"
-#include "lib/model/parallel.h"
+#include "lib/model/registered.h"
 #include "lib/rules/args_fit.h"
 
 static bool is_trained(const struct dcpk_param *p)

@@ -2,7 +2,7 @@
 /* resume.c - opens a checkpoint, proves that it fits, reads this rank's boxes of its tensors. */
 /*
  *   open      the newest iteration -> canonical view, rules applied, as a conversion has it
- *   check     the boxes that all ranks ask for (memory_index.h) against the tensors of the view
+ *   check     the boxes that all ranks ask for (memory_checkpoint.h) against tensors of the view
  *   read      each box of this rank: its pieces of stored chunks, cast to fp32, into the shard
  *   state     iteration, samples, schedule, step, loss scale
  *
@@ -14,8 +14,8 @@
 #include <math.h>
 
 #include "lib/base/order.h"
+#include "lib/exec/env.h"
 #include "lib/exec/pool.h"
-#include "lib/exec/same_checkpoint.h"
 #include "lib/job/compare.h"
 #include "lib/model/account.h"
 #include "lib/model/arg_table.h"

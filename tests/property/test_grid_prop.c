@@ -13,7 +13,7 @@
 #include "lib/base/text.h"
 #include "lib/model/laid_out.h"
 #include "lib/model/layout.h"
-#include "lib/model/parallel.h"
+#include "lib/model/registered.h"
 #include "lib/place/grid.h"
 #include "lib/rules/mesh.h"
 #include "lib/train/fsdp_shares.h"

@@ -3,7 +3,7 @@
  * part is what it would hold. */
 #include "formats/megatron/megatron_spans.h"
 #include "lib/model/laid_out.h"
-#include "lib/model/parallel.h"
+#include "lib/model/registered.h"
 #include "tests/fake_model.h"
 
 #define N_ROUNDS 300

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_memory_index.c - the shards of ranks become tensors and parts, each box once. */
-#include "lib/train/memory_index.h"
+#include "lib/train/memory_checkpoint.h"
 
 #include "lib/base/order.h"
 #include "tests/check.h"
