@@ -9,7 +9,6 @@
 #include "lib/exec/ranks.h"
 #include "tools/bar.h"
 #include "tools/cmd.h"
-#include "tools/hash_files.h"
 #include "tools/hash_report.h"
 #include "tools/run_args.h"
 

@@ -2,7 +2,7 @@
 /* cmd_inspect.c - dcpkit inspect: what a checkpoint is and what it holds. */
 #include <limits.h>
 
-#include "tools/inspect_work.h"
+#include "tools/inspect.h"
 #include "tools/options.h"
 #include "tools/run_args.h"
 

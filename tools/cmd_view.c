@@ -10,7 +10,7 @@
 #include "lib/base/digest.h"
 #include "lib/base/path.h"
 #include "lib/base/text.h"
-#include "tools/inspect_work.h"
+#include "tools/inspect.h"
 #include "tools/options.h"
 #include "tools/print_doc.h"
 #include "tools/run_args.h"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* inspect_work.c - reads what inspect and view report, and prints it. */
-#include "tools/inspect_work.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 
 #include "formats/dcp/dcp.h"
 #include "formats/fsdp_dtensor/fsdp_dtensor_priv.h"
-#include "formats/fsdp_dtensor/fsdp_prefix.h"
+#include "formats/fsdp_dtensor/fsdp_keys.h"
 #include "formats/fsdp_dtensor/fsdp_v2.h"
 #include "formats/torch/pickle.h"
 #include "lib/base/alloc.h"

@@ -5,7 +5,6 @@
 
 #include "formats/fsdp_dtensor/fsdp_dtensor.h"
 #include "formats/fsdp_dtensor/fsdp_keys.h"
-#include "formats/fsdp_dtensor/fsdp_prefix.h"
 
 /* Values of a state that are flattened before the rest counts as hostile. */
 #define FD_MAX_VALUES 10000000
@@ -41,9 +40,6 @@ dcpk_status dcpk_fsdp_read_state(struct dcpk_model *model, struct dcpk_error *er
  * view already: torch AdamW's step tensors become the groups' field `step`.
  */
 dcpk_status dcpk_fsdp_read_groups(struct dcpk_model *model, struct dcpk_error *err);
-/* A tensor that is training state, as a value with its bytes; all its checksums are checked. */
-dcpk_status dcpk_fsdp_load_tensor(struct dcpk_model *model, uint32_t tensor,
-                                  const struct dcpk_value **value, struct dcpk_error *err);
 /* The step that torch's AdamW keeps with each parameter; Megatron's groups want it as a field. */
 dcpk_status dcpk_fsdp_read_step(struct dcpk_model *model, uint32_t tensor,
                                 const struct dcpk_value **step, struct dcpk_error *err);

@@ -19,7 +19,7 @@
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/cpu_priv.h"
 #include "lib/base/alloc.h"
-#include "lib/device/imports.h"
+#include "lib/device/device.h"
 #include "lib/tensor/fingerprint.h"
 
 /* Memory of this process. */

@@ -16,7 +16,7 @@
 #include <cublas_v2.h>
 #include <dlfcn.h>
 
-#include "kernels/cuda/cuda_symbols.h"
+#include "kernels/cuda/cuda_driver.h"
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
 

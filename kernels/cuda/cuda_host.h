@@ -7,7 +7,6 @@
 
 #include "kernels/cuda/cuda_driver.h"
 #include "lib/device/device.h"
-#include "lib/device/imports.h"
 
 /* The file `path` as data of this program, with 16 bytes' alignment. */
 #define CUDA_IMAGE(name, path)                                                                     \

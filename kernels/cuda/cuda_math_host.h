@@ -74,7 +74,7 @@ struct cuda_math {
     struct cuda_blas *blas; /* of the row "cublas", else NULL */
 };
 
-/* cuda_math_kernels.c: load and unload the kernels. */
+/* cuda_math.c: load and unload the kernels. */
 dcpk_status cuda_math_open(struct dcpk_math *math, struct dcpk_error *err);
 void cuda_math_close(struct dcpk_math *math);
 

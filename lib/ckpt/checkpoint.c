@@ -260,10 +260,10 @@ dcpk_status dcpk_checkpoint_load_object(struct dcpk_checkpoint *ckpt,
     return err->status;
 }
 
-dcpk_status dcpk_checkpoint_outline_object(struct dcpk_checkpoint *ckpt,
-                                           const struct dcpk_object *object,
-                                           struct dcpk_arena *arena,
-                                           const struct dcpk_value **value, struct dcpk_error *err)
+/* Its tensors hold the places of their bytes. */
+static dcpk_status outline_object(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object,
+                                  struct dcpk_arena *arena, const struct dcpk_value **value,
+                                  struct dcpk_error *err)
 {
     if (dcpk_checkpoint_outline_item(ckpt, object, arena, value, err) != DCPK_OK)
         dcpk_context(err, "object '%s'", object->key);
@@ -280,7 +280,7 @@ dcpk_status dcpk_checkpoint_show_object(struct dcpk_checkpoint *ckpt,
                                         const struct dcpk_value **value, struct dcpk_error *err)
 {
     if (dcpk_object_is_large(object))
-        return dcpk_checkpoint_outline_object(ckpt, object, arena, value, err);
+        return outline_object(ckpt, object, arena, value, err);
     return dcpk_checkpoint_load_object(ckpt, object, arena, value, err);
 }
 

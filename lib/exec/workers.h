@@ -8,7 +8,6 @@
 #include <stdatomic.h>
 
 #include "lib/ckpt/format.h"
-#include "lib/exec/decoded.h"
 #include "lib/exec/exec.h"
 #include "lib/exec/pool.h"
 #include "lib/exec/ranks.h"
@@ -178,5 +177,24 @@ dcpk_status dcpk_compute(struct dcpk_exec *exec, struct dcpk_worker *worker,
                          struct dcpk_error *err);
 void dcpk_compute_advise(struct dcpk_exec *exec, const struct dcpk_computed *computed,
                          const struct dcpk_box *box);
+
+/* Thread-safe: a chunk is decoded by the first thread that wants it, the others wait for it. */
+struct dcpk_decoded;
+
+/* limit_bytes: of all decoded chunks and of what they are decoded from, together. */
+dcpk_status dcpk_decoded_new(struct dcpk_checkpoint *ckpt, uint64_t limit_bytes,
+                             struct dcpk_decoded **decoded, struct dcpk_error *err);
+void dcpk_decoded_free(struct dcpk_decoded *decoded); /* NULL is a no-op */
+
+/*
+ * The where->decoded_bytes of a stored chunk, borrowed until dcpk_decoded_put. A thread holds one
+ * at a time, so that none waits for room that another one waiting holds.
+ * *read_bytes: grows by what was read for it, which is nothing where it was there.
+ * Errors: DCPK_ERANGE when the chunk does not fit into the limit; those of decode.
+ */
+dcpk_status dcpk_decoded_get(struct dcpk_decoded *decoded, const struct dcpk_chunk *chunk,
+                             const struct dcpk_extent *where, const uint8_t **data,
+                             uint64_t *read_bytes, struct dcpk_error *err);
+void dcpk_decoded_put(struct dcpk_decoded *decoded, const struct dcpk_chunk *chunk);
 
 #endif

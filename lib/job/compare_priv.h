@@ -203,8 +203,6 @@ dcpk_status dcpk_comparing_member(struct dcpk_comparing *c, const uint32_t param
  * them.
  */
 dcpk_status dcpk_comparing_extra_states(struct dcpk_comparing *c, struct dcpk_error *err);
-/* A must have those of B where its format keeps any. */
-dcpk_status dcpk_comparing_converted_extra_states(struct dcpk_comparing *c, struct dcpk_error *err);
 
 /* ---- what is stored (compare_objects.c, compare_rest.c, compare_files.c) ---- */
 

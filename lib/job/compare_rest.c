@@ -6,7 +6,6 @@
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
 #include "lib/base/text.h"
-#include "lib/ckpt/by_place.h"
 #include "lib/ckpt/format.h"
 #include "lib/ckpt/overlaps.h"
 #include "lib/job/compare_priv.h"

@@ -78,7 +78,7 @@ struct dcpk_conversion {
 /*
  * Decide everything: reads metadata and small objects, writes nothing.
  * Errors: DCPK_EUSAGE when IN and OUT are not apart, OUT exists without REPLACE, or the target
- * format cannot be written; DCPK_EIO where there is no room for it (lib/job/space.h);
+ * format cannot be written; DCPK_EIO where there is no room for it (lib/job/target.h);
  * DCPK_EUNSUPPORTED for what cannot be converted; those of the parts.
  */
 dcpk_status dcpk_conversion_plan(struct dcpk_conversion *c,

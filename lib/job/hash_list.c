@@ -32,7 +32,7 @@ void dcpk_hash_list_release(struct dcpk_hash_list *list)
     *list = (struct dcpk_hash_list){0};
 }
 
-const char *dcpk_hashed_kind_name(enum dcpk_hashed_kind kind)
+static const char *hashed_kind_name(enum dcpk_hashed_kind kind)
 {
     static const char *const names[DCPK_N_HASHED] = {"tensor", "object", "common"};
 
@@ -81,7 +81,7 @@ static void put_line(struct dcpk_bytes *line, const struct dcpk_hashed *item)
     char digits[DCPK_HASH_TEXT_BYTES];
 
     put_field(line, item->key);
-    put_field(line, dcpk_hashed_kind_name(item->kind));
+    put_field(line, hashed_kind_name(item->kind));
     put_field(line, item->kind == DCPK_HASHED_TENSOR ? dcpk_dtype_name(item->dtype) : "");
     for (int a = 0; a < item->rank; a++)
         dcpk_bytes_printf(line, a == 0 ? "%" PRId64 : ",%" PRId64, item->shape[a]);

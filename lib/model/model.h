@@ -3,8 +3,8 @@
 #ifndef DCPK_LIB_MODEL_MODEL_H
 #define DCPK_LIB_MODEL_MODEL_H
 
-#include "lib/ckpt/by_place.h"
 #include "lib/ckpt/checkpoint.h"
+#include "lib/ckpt/overlaps.h"
 #include "lib/tensor/piece.h"
 
 struct dcpk_part_kind;

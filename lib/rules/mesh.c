@@ -34,13 +34,17 @@ static bool has_own_cut(const struct dcpk_model *model)
     return false;
 }
 
-bool dcpk_stages_are_own(const struct dcpk_model *model, const struct dcpk_grid *mesh)
+/* True if the source's args cut its pipeline in a way of their own, which `mesh` leaves unchanged:
+ * lib/place/grid.h need not be able to cut it then. */
+static bool stages_are_own(const struct dcpk_model *model, const struct dcpk_grid *mesh)
 {
     return !is_other(model, mesh) && has_own_cut(model);
 }
 
-dcpk_status dcpk_stages_set_args(struct dcpk_model *model, const struct dcpk_grid *mesh,
-                                 struct dcpk_error *err)
+/* If the pipeline changes, unsets attributes of args that cut the source's and are not sizes of
+ * `mesh`. model->layout is the source's still. */
+static dcpk_status stages_set_args(struct dcpk_model *model, const struct dcpk_grid *mesh,
+                                   struct dcpk_error *err)
 {
     if (!is_other(model, mesh))
         return DCPK_OK;
@@ -75,7 +79,7 @@ static dcpk_status check_sizes(const struct dcpk_model *model, const struct dcpk
             sizes.layers = dcpk_max_i64(sizes.layers, (int64_t)p->unit + 1);
         sizes.experts = dcpk_max_i64(sizes.experts, p->expert + 1);
     }
-    if (dcpk_stages_are_own(model, mesh))
+    if (stages_are_own(model, mesh))
         sizes.layers = 0;
     return dcpk_grid_check_model(mesh, &sizes, err);
 }
@@ -110,7 +114,7 @@ static dcpk_status set_args(struct dcpk_model *model, const struct dcpk_grid *me
 {
     struct dcpk_layout_arg list[DCPK_LAYOUT_MAX_ARGS];
     const size_t n = dcpk_layout_args(mesh, dcpk_value_attrs(model->args), list);
-    dcpk_status st = dcpk_stages_set_args(model, mesh, err);
+    dcpk_status st = stages_set_args(model, mesh, err);
 
     for (size_t i = 0; i < n && st == DCPK_OK; i++)
         st = dcpk_model_set_arg(model, list[i].name, list[i].size, err);

@@ -54,15 +54,6 @@ dcpk_status dcpk_rules_vocab_resize(struct dcpk_model *model, int64_t n_rows, in
 dcpk_status dcpk_rules_vocab(struct dcpk_model *model, const struct dcpk_vocab *vocab,
                              struct dcpk_error *err);
 
-/* True if the source's args cut its pipeline in a way of their own, which `mesh` leaves unchanged:
- * lib/place/grid.h need not be able to cut it then. */
-bool dcpk_stages_are_own(const struct dcpk_model *model, const struct dcpk_grid *mesh);
-
-/* If the pipeline changes, unsets attributes of args that cut the source's and are not sizes of
- * `mesh`. model->layout is the source's still. */
-dcpk_status dcpk_stages_set_args(struct dcpk_model *model, const struct dcpk_grid *mesh,
-                                 struct dcpk_error *err);
-
 /* True for an attribute of args that cuts a pipeline into stages and chunks. */
 bool dcpk_stages_is_arg(const char *name);
 

@@ -11,7 +11,7 @@
 #include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/model/registered.h"
-#include "lib/rules/args_fit.h"
+#include "lib/rules/expect.h"
 
 static bool is_trained(const struct dcpk_param *p)
 {

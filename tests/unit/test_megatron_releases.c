@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_megatron_releases.c - which release's rules args ask for, and what they round:
  * MC/distributed/param_and_grad_buffer.py and MT/arguments.py of the releases. */
-#include "formats/megatron/buckets/megatron_releases.h"
+#include "formats/megatron/buckets/megatron_replay.h"
 #include "tests/fake_model.h"
 
 static void options_tell_the_release(void **state)

@@ -6,7 +6,7 @@
 #include <inttypes.h>
 
 #include "formats/megatron/buckets/megatron_bucket_layout.h"
-#include "formats/megatron/megatron_flat_pieces.h"
+#include "formats/megatron/megatron_flatten.h"
 #include "lib/base/order.h"
 
 /* One state of all buckets. */
