@@ -112,7 +112,7 @@ out:
 static dcpk_status print_folder(const char *place, const struct request *r, struct dcpk_error *err)
 {
     const struct dcpk_verbosity verbosity = {.command = NAME};
-    struct dcpk_arena *arena = dcpk_arena_new(0, err);
+    struct dcpk_arena *arena = dcpk_arena_new(err);
     struct dcpk_checkpoint *ckpt = NULL;
     const char *path = r->output;
     struct dcpk_run run = {0};

@@ -86,7 +86,7 @@ struct dcpk_inspect_request {
     struct dcpk_env env; /* of --stats */
 };
 
-/* Describe the checkpoint at `arg`, also as the page r->html. Returns the exit code. */
-int dcpk_inspect_path(struct dcpk_inspect_request *r, const char *arg);
+/* Describe the checkpoint at `arg`, also as the page html of the request. Returns the exit code. */
+int dcpk_inspect_path(void *request, const char *arg);
 
 #endif

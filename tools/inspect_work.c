@@ -206,7 +206,7 @@ static const struct dcpk_value *load_config(struct dcpk_checkpoint *ckpt, struct
 static dcpk_status inspect(struct dcpk_checkpoint *ckpt, const struct dcpk_run *run,
                            struct dcpk_inspect_request *r, int *code, struct dcpk_error *err)
 {
-    struct dcpk_arena *arena = dcpk_arena_new(0, err);
+    struct dcpk_arena *arena = dcpk_arena_new(err);
     struct dcpk_summary *summary = NULL;
     struct dcpk_run_state state;
     struct dcpk_saved_layout saved;
@@ -289,8 +289,9 @@ static void list_iterations(const char *path, struct dcpk_inspect_request *r)
         dcpk_cli_note(&r->verbosity, "the iterations are not listed: %s", err.text);
 }
 
-int dcpk_inspect_path(struct dcpk_inspect_request *r, const char *arg)
+int dcpk_inspect_path(void *request, const char *arg)
 {
+    struct dcpk_inspect_request *r = request;
     char path[DCPK_RUN_PATH_BYTES];
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_checkpoint *ckpt = NULL;

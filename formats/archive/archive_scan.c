@@ -508,7 +508,7 @@ static dcpk_status new_list(struct dcpk_member_list *list, struct dcpk_error *er
     list->n = 0;
     list->kept_bytes = 0;
     dcpk_arena_free(list->arena);
-    list->arena = dcpk_arena_new(0, err);
+    list->arena = dcpk_arena_new(err);
     if (list->arena == NULL)
         return err->status;
     return DCPK_OK;

@@ -317,7 +317,7 @@ dcpk_status dcpk_hf_class_takes(const struct dcpk_value *config, struct dcpk_are
 
 dcpk_status dcpk_hf_class_check(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
 {
-    struct dcpk_arena *arena = dcpk_arena_new(0, err);
+    struct dcpk_arena *arena = dcpk_arena_new(err);
     const struct dcpk_value *config = NULL;
 
     if (arena != NULL && dcpk_hf_load_config(ckpt, arena, &config, err) == DCPK_OK &&

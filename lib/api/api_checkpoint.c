@@ -165,7 +165,7 @@ static dcpk_status check_room(const struct dcpk_tensor *t, const struct dcpk_box
 static dcpk_status read_box(dcpkit_checkpoint *ckpt, size_t tensor, const struct dcpk_box *box,
                             void *out, struct dcpk_error *err)
 {
-    struct dcpk_arena *arena = dcpk_arena_new(0, err);
+    struct dcpk_arena *arena = dcpk_arena_new(err);
     struct dcpk_view_reader *reader = NULL;
     struct dcpk_view view;
 
@@ -230,7 +230,7 @@ static dcpk_status value_put(const struct dcpk_value *value, char **json, struct
 int dcpkit_json(dcpkit_checkpoint *ckpt, const char *name, char **json)
 {
     struct dcpk_error *err = api_begin(ckpt->session);
-    struct dcpk_arena *arena = dcpk_arena_new(0, err);
+    struct dcpk_arena *arena = dcpk_arena_new(err);
     const struct dcpk_value *value;
 
     if (arena == NULL)
@@ -273,7 +273,7 @@ int dcpkit_hash(dcpkit_checkpoint *ckpt, const size_t *tensors, size_t n, uint8_
         if (check_index(ckpt, tensors[i], err))
             return (int)err->status;
     ckpt->session->stage = "hashing";
-    arena = dcpk_arena_new(0, err);
+    arena = dcpk_arena_new(err);
     views = dcpk_alloc_array(n, sizeof *views, err);
     if (arena != NULL && views != NULL && api_exec(ckpt, err) != NULL &&
         views_make(ckpt->ckpt, tensors, n, arena, views, err) == DCPK_OK)

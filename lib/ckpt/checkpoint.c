@@ -180,7 +180,7 @@ static dcpk_status read_metadata(struct dcpk_checkpoint *c,
                                  const struct dcpk_format *const *formats, const char *name,
                                  struct dcpk_error *err)
 {
-    c->arena = dcpk_arena_new(0, err);
+    c->arena = dcpk_arena_new(err);
     if (c->arena == NULL || choose_format(c->store, formats, name, &c->format, err))
         return err->status;
     if (dcpk_store_note(c->store) != NULL)

@@ -25,7 +25,7 @@ void dcpk_integrity_release(struct dcpk_integrity *list)
 /* An arena and room for n files. */
 static dcpk_status integrity_begin(struct dcpk_integrity *list, size_t n, struct dcpk_error *err)
 {
-    list->arena = dcpk_arena_new(0, err);
+    list->arena = dcpk_arena_new(err);
     if (list->arena == NULL)
         return err->status;
     list->files = dcpk_arena_array(list->arena, n, sizeof *list->files, err);
@@ -267,7 +267,7 @@ static dcpk_status sort_files(const struct dcpk_integrity *found, struct dcpk_in
 dcpk_status dcpk_integrity_collect_all(struct dcpk_store *store, struct dcpk_integrity *list,
                                        struct dcpk_error *err)
 {
-    struct dcpk_integrity found = {.arena = dcpk_arena_new(0, err)};
+    struct dcpk_integrity found = {.arena = dcpk_arena_new(err)};
     struct walk w = {.store = store, .list = &found};
     dcpk_status st;
 

@@ -111,7 +111,7 @@ static dcpk_status check_object(struct checking *c, struct dcpk_worker *worker,
                                 const struct dcpk_object *object, struct dcpk_error *err)
 {
     struct dcpk_checkpoint *ckpt = c->exec->ckpt;
-    struct dcpk_arena *arena = dcpk_arena_new(0, err);
+    struct dcpk_arena *arena = dcpk_arena_new(err);
     const struct dcpk_value *value;
     dcpk_status st;
 

@@ -60,7 +60,7 @@ static int compare_places(const void *left, const void *right)
 
 dcpk_status dcpk_hash_list_begin(struct dcpk_hash_list *list, size_t n, struct dcpk_error *err)
 {
-    list->arena = dcpk_arena_new(0, err);
+    list->arena = dcpk_arena_new(err);
     if (list->arena == NULL)
         return err->status;
     list->items = dcpk_arena_array(list->arena, n, sizeof *list->items, err);
@@ -213,7 +213,7 @@ static dcpk_status add_common(struct dcpk_checkpoint *ckpt, struct dcpk_hash_lis
     struct dcpk_arena *arena;
     dcpk_status st;
 
-    arena = dcpk_arena_new(0, err);
+    arena = dcpk_arena_new(err);
     if (arena == NULL)
         return err->status;
     st = dcpk_checkpoint_load_common(ckpt, arena, &value, err);

@@ -38,7 +38,7 @@ static dcpk_status open_inputs(struct dcpk_merge *m, struct dcpk_error *err)
 {
     const struct dcpk_merge_options *o = m->options;
 
-    m->arena = dcpk_arena_new(0, err);
+    m->arena = dcpk_arena_new(err);
     m->inputs = dcpk_alloc_array(o->n_inputs, sizeof *m->inputs, err);
     if (m->arena == NULL || m->inputs == NULL)
         return err->status;

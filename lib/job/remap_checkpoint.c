@@ -317,7 +317,7 @@ static dcpk_status job_sum_files(struct dcpk_remap_job *job, struct dcpk_error *
 
 static dcpk_status job_fill(struct dcpk_remap_job *job, struct dcpk_error *err)
 {
-    job->arena = dcpk_arena_new(0, err);
+    job->arena = dcpk_arena_new(err);
     if (job->arena == NULL || job_read_model(job, err) || job_list_tensors(job, err) ||
         job_lay_out(job, err))
         return err->status;

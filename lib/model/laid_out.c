@@ -172,7 +172,7 @@ dcpk_status dcpk_lay_out(const struct dcpk_model *model, const struct dcpk_placi
 
     *laid = (struct dcpk_laid_out){.model = model, .placing = *placing};
     laid->placing.grid = grid;
-    laid->arena = dcpk_arena_new(0, err);
+    laid->arena = dcpk_arena_new(err);
     if (laid->arena == NULL)
         return err->status;
     for (size_t i = 0; i < model->n_params; i++)

@@ -392,7 +392,7 @@ dcpk_status dcpk_rules_args_fit(const struct dcpk_model *model, struct dcpk_erro
 
     if (model->ckpt->given.args == NULL || attrs == NULL)
         return DCPK_OK;
-    arena = dcpk_arena_new(0, err);
+    arena = dcpk_arena_new(err);
     if (arena == NULL || dcpk_rules_expect(attrs, &model->layout, arena, &expected, err) ||
         expected.unknown != NULL)
         goto out;

@@ -533,7 +533,7 @@ dcpk_status dcpk_memory_open(const struct dcpk_memory_run *run,
     if (made != NULL) {
         made->format = memory_format;
         made->state = run->state;
-        made->arena = dcpk_arena_new(0, err);
+        made->arena = dcpk_arena_new(err);
         st = err->status;
     }
     if (st == DCPK_OK)

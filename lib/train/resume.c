@@ -51,7 +51,7 @@ static dcpk_status resume_open(struct resuming *r, struct dcpk_error *err)
     r->alone = *r->run->env;
     r->alone.ranks = NULL;
     r->alone.n_threads = 1;
-    r->arena = dcpk_arena_new(0, err);
+    r->arena = dcpk_arena_new(err);
     if (r->arena == NULL ||
         dcpk_env_open(&r->alone, config->files.load, NULL, NULL, &r->ckpt, err) ||
         dcpk_checkpoint_check_cover(r->ckpt, err) ||

@@ -14,7 +14,7 @@ static struct dcpk_arena *arena;
 static int set_up(void **state)
 {
     (void)state;
-    arena = dcpk_arena_new(0, &err);
+    arena = dcpk_arena_new(&err);
     return arena == NULL;
 }
 

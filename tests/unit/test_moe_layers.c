@@ -76,7 +76,7 @@ static void values_are_read(void **state)
     (void)state;
     for (size_t i = 0; i < DCPK_COUNT(cases); i++) {
         struct dcpk_error err = DCPK_ERROR_INIT;
-        struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+        struct dcpk_arena *arena = dcpk_arena_new(&err);
         struct dcpk_json *doc = NULL;
         char text[80];
         bool layers[4], is_read;
