@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* args_from.c - args from JSON, from Megatron-Bridge's YAML, or from another checkpoint. */
 #include "tools/args_from.h"
+#include "lib/base/json.h"
 #include "tools/run_args.h"
 
 #include <string.h>

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "lib/base/clock.h"
+#include "lib/base/json.h"
 #include "lib/io/sink.h"
 #include "lib/report/plain.h"
 #include "lib/train/config.h"

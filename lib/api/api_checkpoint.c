@@ -6,6 +6,7 @@
 
 #include "lib/api/api_priv.h"
 #include "lib/base/alloc.h"
+#include "lib/base/json.h"
 #include "lib/ckpt/format.h"
 #include "lib/model/named_state.h"
 

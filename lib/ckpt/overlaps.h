@@ -4,8 +4,13 @@
 #ifndef DCPK_LIB_CKPT_OVERLAPS_H
 #define DCPK_LIB_CKPT_OVERLAPS_H
 
-#include "lib/ckpt/checkpoint.h"
+#include "lib/base/map.h"
 #include "lib/tensor/piece.h"
+
+struct dcpk_checkpoint;
+struct dcpk_object;
+struct dcpk_place;
+struct dcpk_value;
 
 /*
  * Mark aliases: is_alias[i] is set for chunk i, is_alias[n_chunks + i] for object i, for all but

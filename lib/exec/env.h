@@ -4,12 +4,10 @@
 #define DCPK_LIB_EXEC_ENV_H
 
 #include "lib/base/progress.h"
-#include "lib/ckpt/checkpoint.h"
 #include "lib/ckpt/format.h"
 #include "lib/ckpt/run.h"
 #include "lib/ckpt/side_file.h"
 #include "lib/device/host_kernels.h"
-#include "lib/exec/ranks.h"
 
 struct dcpk_ranks;
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "formats/torch/pickle.h"
+#include "lib/base/json.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
 

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "lib/base/json.h"
 #include "lib/base/order.h"
 #include "lib/model/arg_table.h"
 #include "tests/check.h"

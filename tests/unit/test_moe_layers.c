@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_moe_layers.c - which layers have experts: what CPython 3.12 makes of the texts
  * (moe_freq_type evaluates them), ints, lists. */
+#include "lib/base/json.h"
 #include "lib/model/sizes.h"
 
 #include <stdio.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_sizes.c - sizes that several attributes give, as Megatron's parser and configurations have
  * them. */
+#include "lib/base/json.h"
 #include "lib/base/order.h"
 #include "lib/model/sizes.h"
 #include "tests/check.h"

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "formats/formats.h"
+#include "lib/base/json.h"
 #include "lib/base/order.h"
 #include "lib/train/knobs.h"
 #include "tests/every_alloc.h"

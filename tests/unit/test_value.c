@@ -3,6 +3,8 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "lib/base/bytes.h"
+#include "lib/base/json.h"
 #include "lib/base/order.h"
 #include "lib/ckpt/value.h"
 #include "tests/check.h"
