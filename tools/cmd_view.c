@@ -61,7 +61,7 @@ static void name_page(struct view_request *r, const char *arg)
 }
 
 /* A page takes the place of a page; a link of that name is not followed. */
-static dcpk_status check_place(const struct view_request *r, struct dcpk_error *err)
+static dcpk_status view_check_place(const struct view_request *r, struct dcpk_error *err)
 {
     struct dcpk_path there;
 
@@ -93,7 +93,7 @@ static int view(struct view_request *r, const char *arg)
     int code;
 
     name_page(r, arg);
-    if (check_place(r, &err) != DCPK_OK)
+    if (view_check_place(r, &err) != DCPK_OK)
         return dcpk_cli_fail(NAME, &err);
     r->inspect.html = r->path;
     r->inspect.is_silent = true;

@@ -113,8 +113,8 @@ struct hash_counts {
 };
 enum { TENSORS, OBJECTS, N_COUNTED };
 
-static enum dcpk_hashed_kind kind_of(const struct dcpk_hashed *recorded,
-                                     const struct dcpk_hashed *found)
+static enum dcpk_hashed_kind hash_kind_of(const struct dcpk_hashed *recorded,
+                                          const struct dcpk_hashed *found)
 {
     return recorded == NULL ? found->kind : recorded->kind;
 }
@@ -124,7 +124,7 @@ static void count_difference(void *context, const struct dcpk_hashed *recorded,
 {
     struct hash_counts *counts = context;
     struct hash_counts *c =
-        &counts[kind_of(recorded, found) == DCPK_HASHED_TENSOR ? TENSORS : OBJECTS];
+        &counts[hash_kind_of(recorded, found) == DCPK_HASHED_TENSOR ? TENSORS : OBJECTS];
 
     c->n_different++;
     c->n_lost += found == NULL;

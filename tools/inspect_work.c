@@ -48,7 +48,7 @@ static dcpk_status choose(const struct dcpk_checkpoint *ckpt, const char *keys,
 }
 
 /* Layers of the chosen tensors that have them in their first axis, for a page. */
-static size_t count_layers(const struct dcpk_inspection *in)
+static size_t inspect_count_layers(const struct dcpk_inspection *in)
 {
     size_t n = 0;
 
@@ -112,7 +112,7 @@ static dcpk_status survey(struct dcpk_checkpoint *ckpt, struct dcpk_inspection *
                           struct dcpk_inspect_request *r, struct dcpk_arena *arena,
                           struct dcpk_error *err)
 {
-    const size_t n_layers = count_layers(in);
+    const size_t n_layers = inspect_count_layers(in);
     const size_t most = ckpt->n_tensors + n_layers;
     struct dcpk_view *views = dcpk_arena_array(arena, most, sizeof *views, err);
     struct dcpk_stats *made = dcpk_arena_array(arena, most, sizeof *made, err);

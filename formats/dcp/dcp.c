@@ -90,7 +90,7 @@ static bool is_stacked(const char *key)
 }
 
 /* The state of a parameter that is there under the rest of the key. */
-static bool is_state(const struct dcpk_checkpoint *ckpt, const char *key)
+static bool dcp_is_state(const struct dcpk_checkpoint *ckpt, const char *key)
 {
     for (size_t i = 0; i < DCPK_COUNT(states); i++)
         if (dcpk_starts_with(key, states[i]))
@@ -105,7 +105,7 @@ static const char *find_megatron_key(const struct dcpk_checkpoint *ckpt)
         if (is_sharded(ckpt->objects[i].key))
             return ckpt->objects[i].key;
     for (size_t i = 0; i < ckpt->n_tensors; i++)
-        if (is_stacked(ckpt->tensors[i].key) || is_state(ckpt, ckpt->tensors[i].key))
+        if (is_stacked(ckpt->tensors[i].key) || dcp_is_state(ckpt, ckpt->tensors[i].key))
             return ckpt->tensors[i].key;
     return NULL;
 }
@@ -274,8 +274,8 @@ static dcpk_status output_begin_file(struct dcpk_output *out, struct dcpk_error 
 }
 
 /* Give an item of n_bytes its place after what was placed before. */
-static dcpk_status place_item(struct dcpk_output *out, uint64_t n_bytes, uint32_t *file,
-                              uint64_t *offset_bytes, struct dcpk_error *err)
+static dcpk_status dcp_place_item(struct dcpk_output *out, uint64_t n_bytes, uint32_t *file,
+                                  uint64_t *offset_bytes, struct dcpk_error *err)
 {
     struct dcpk_out_file *last = out->n_files == 0 ? NULL : &out->files[out->n_files - 1];
     const uint64_t align = n_bytes >= LARGE_ITEM_BYTES ? LARGE_ITEM_ALIGN : 1;
@@ -324,7 +324,7 @@ static dcpk_status place_payload(struct dcpk_output *out, struct dcpk_out_payloa
     }
     dcpk_bytes_release(&bytes);
     if (st == DCPK_OK)
-        st = place_item(out, payload->n_bytes, &payload->file, &payload->offset_bytes, err);
+        st = dcp_place_item(out, payload->n_bytes, &payload->file, &payload->offset_bytes, err);
     return st;
 }
 
@@ -376,8 +376,8 @@ static dcpk_status place_chunk(struct dcpk_output *out, struct measured *table,
     const struct dcpk_out_tensor *tensor = &out->tensors[chunk->tensor];
 
     if (measure_chunk(tensor, table, chunk, err) ||
-        place_item(out, chunk->data_bytes + chunk->lead_bytes + chunk->tail_bytes, &chunk->file,
-                   &chunk->offset_bytes, err)) {
+        dcp_place_item(out, chunk->data_bytes + chunk->lead_bytes + chunk->tail_bytes, &chunk->file,
+                       &chunk->offset_bytes, err)) {
         dcpk_context(err, "placing a chunk of '%s'", tensor->keys[0]);
         return err->status;
     }

@@ -99,7 +99,7 @@ static struct marks find_marks(const struct dcpk_checkpoint *ckpt)
 }
 
 /* A: groups without default_config. Names that only some releases use narrow B down. */
-static void find_generation(struct dcpk_checkpoint *ckpt)
+static void fsdp_find_generation(struct dcpk_checkpoint *ckpt)
 {
     const struct marks m = find_marks(ckpt);
 
@@ -129,7 +129,7 @@ static dcpk_status fd_open(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
 {
     if (dcpk_dcp_open(ckpt, ckpt->state, err))
         return err->status;
-    find_generation(ckpt);
+    fsdp_find_generation(ckpt);
     return DCPK_OK;
 }
 

@@ -124,7 +124,7 @@ size_t dcpk_fsdp_prefix_bytes(const char *key)
     return SIZE_MAX;
 }
 
-static bool is_state(const char *key)
+static bool fsdp_is_state(const char *key)
 {
     for (size_t i = 0; i < DCPK_COUNT(states); i++)
         if (dcpk_ends_with(key, states[i]))
@@ -142,11 +142,11 @@ struct search {
     bool is_unique;
 };
 
-static void look_at(struct search *s, const char *key)
+static void fsdp_look_at(struct search *s, const char *key)
 {
     size_t n_bytes;
 
-    if (dcpk_starts_with(key, FD_RNG) || is_state(key) != s->wants_states)
+    if (dcpk_starts_with(key, FD_RNG) || fsdp_is_state(key) != s->wants_states)
         return;
     s->has_own |= dcpk_starts_with(key, s->own);
     n_bytes = dcpk_fsdp_prefix_bytes(key);
@@ -173,7 +173,7 @@ static dcpk_status find(struct dcpk_model *model, struct search *s, const char *
     }
     for (size_t t = 0; t < model->ckpt->n_tensors; t++)
         if (dcpk_checkpoint_tensor_left_out(model->ckpt, t) == NULL)
-            look_at(s, model->ckpt->tensors[t].key);
+            fsdp_look_at(s, model->ckpt->tensors[t].key);
     if (s->has_own || !s->is_unique)
         return DCPK_OK;
     *prefix = dcpk_arena_strndup(model->arena, s->key, s->n_bytes, err);
@@ -208,7 +208,7 @@ const char *dcpk_fsdp_optimizer_layout(const struct dcpk_checkpoint *ckpt,
         const char *key = ckpt->tensors[t].key, *state = strrchr(key, '.');
 
         if (dcpk_checkpoint_tensor_left_out(ckpt, t) == NULL && state != NULL &&
-            (dcpk_starts_with(key, FD_STATE) || is_state(key)) &&
+            (dcpk_starts_with(key, FD_STATE) || fsdp_is_state(key)) &&
             dcpk_fsdp_role(state + 1) != DCPK_MASTER)
             return "fsdp_dtensor";
     }

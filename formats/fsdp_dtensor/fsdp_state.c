@@ -160,8 +160,8 @@ static dcpk_status find_params(struct dcpk_model *model, char *name, uint32_t pa
 }
 
 /* Append the field that object i is, for the parameters whose group it determines. */
-static dcpk_status find_field(struct dcpk_model *model, size_t i, struct field *fields, size_t *n,
-                              struct dcpk_error *err)
+static dcpk_status fsdp_find_field(struct dcpk_model *model, size_t i, struct field *fields,
+                                   size_t *n, struct dcpk_error *err)
 {
     const char *key = model->ckpt->objects[i].key;
     const char *name = dcpk_fsdp_skip_q(key + strlen(FD_GROUP)), *dot = strrchr(name, '.');
@@ -195,7 +195,7 @@ dcpk_status dcpk_fsdp_read_groups(struct dcpk_model *model, struct dcpk_error *e
         if (!dcpk_starts_with(ckpt->objects[i].key, FD_GROUP) ||
             dcpk_checkpoint_object_left_out(ckpt, i) != NULL)
             continue;
-        st = find_field(model, i, fields, &n, err);
+        st = fsdp_find_field(model, i, fields, &n, err);
         if (st != DCPK_OK)
             goto out;
     }
@@ -296,7 +296,7 @@ static bool split_rng(const char *key, struct rng_leaf *leaf)
 }
 
 /* By rank, a rank's trackers after its other fields. */
-static int compare_leaves(const void *left, const void *right)
+static int fsdp_compare_leaves(const void *left, const void *right)
 {
     const struct rng_leaf *a = left, *b = right;
 
@@ -360,7 +360,7 @@ static dcpk_status read_leaves(struct dcpk_model *model, struct rng_leaf **leave
         (*leaves)[(*n)++] = leaf;
     }
     if (*n > 0)
-        qsort(*leaves, *n, sizeof **leaves, compare_leaves);
+        qsort(*leaves, *n, sizeof **leaves, fsdp_compare_leaves);
     return DCPK_OK;
 }
 
@@ -418,8 +418,8 @@ static void settle_leaves(struct dcpk_model *model, const struct rng_leaf *leave
 }
 
 /* The ranks of one (pp, tp): a list over data-parallel ranks. */
-static dcpk_status model_add_rng(struct dcpk_model *model, const struct rng_leaf *leaves, size_t n,
-                                 struct dcpk_error *err)
+static dcpk_status model_add_fsdp_rng(struct dcpk_model *model, const struct rng_leaf *leaves,
+                                      size_t n, struct dcpk_error *err)
 {
     const struct dcpk_value **ranks = dcpk_arena_array(model->arena, n, sizeof *ranks, err);
     struct dcpk_rng rng = {.pp = leaves[0].pp, .tp = leaves[0].tp};
@@ -447,7 +447,7 @@ static dcpk_status model_add_rng(struct dcpk_model *model, const struct rng_leaf
     return dcpk_model_add_rng(model, &rng, &existed, err);
 }
 
-static dcpk_status read_rng(struct dcpk_model *model, struct dcpk_error *err)
+static dcpk_status fsdp_read_rng(struct dcpk_model *model, struct dcpk_error *err)
 {
     struct rng_leaf *leaves = NULL;
     size_t n = 0;
@@ -459,7 +459,7 @@ static dcpk_status read_rng(struct dcpk_model *model, struct dcpk_error *err)
         for (end = i + 1;
              end < n && leaves[end].pp == leaves[i].pp && leaves[end].tp == leaves[i].tp; end++)
             ;
-        st = model_add_rng(model, leaves + i, end - i, err);
+        st = model_add_fsdp_rng(model, leaves + i, end - i, err);
         if (st != DCPK_OK)
             goto out;
     }
@@ -514,5 +514,5 @@ dcpk_status dcpk_fsdp_read_state(struct dcpk_model *model, struct dcpk_error *er
     note_unknown_objects(model);
     if (read_scheduler(model, err))
         return err->status;
-    return read_rng(model, err);
+    return fsdp_read_rng(model, err);
 }

@@ -85,7 +85,7 @@ dcpk_status dcpk_hf_dict_put_all(struct dcpk_hf_dict *dict, const struct dcpk_va
     return DCPK_OK;
 }
 
-static int compare_pairs(const void *a, const void *b)
+static int hf_compare_pairs(const void *a, const void *b)
 {
     const struct dcpk_value_pair *x = a, *y = b;
 
@@ -95,7 +95,7 @@ static int compare_pairs(const void *a, const void *b)
 void dcpk_hf_dict_sort(struct dcpk_hf_dict *dict)
 {
     if (dict->n > 0)
-        qsort(dict->pairs, dict->n, sizeof *dict->pairs, compare_pairs);
+        qsort(dict->pairs, dict->n, sizeof *dict->pairs, hf_compare_pairs);
 }
 
 void dcpk_hf_dict_remove(struct dcpk_hf_dict *dict, const char *key)

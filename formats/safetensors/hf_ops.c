@@ -294,8 +294,8 @@ static dcpk_status split_rows(const struct dcpk_hf_rule *rule, const struct dcpk
 }
 
 /* As many rows as the split has for the part, and otherwise like the first one. */
-static dcpk_status check_part(const struct dcpk_split *split, size_t i,
-                              const struct dcpk_model_tensor *parts, struct dcpk_error *err)
+static dcpk_status hf_check_part(const struct dcpk_split *split, size_t i,
+                                 const struct dcpk_model_tensor *parts, struct dcpk_error *err)
 {
     const struct dcpk_model_tensor *part = &parts[i];
     int64_t n_rows = 0;
@@ -337,7 +337,7 @@ dcpk_status dcpk_hf_ops_join(const struct dcpk_hf_rule *rule, const struct dcpk_
         return DCPK_OK;
     }
     for (size_t i = 0; i < split.n; i++)
-        if (check_part(&split, i, turned, err))
+        if (hf_check_part(&split, i, turned, err))
             return err->status;
     return dcpk_rows_join(arena, &split, turned, whole, err);
 }

@@ -197,7 +197,7 @@ out:
 
 static const struct dcpk_pickle_options defaults = {0};
 
-static dcpk_status check_bytes(uint64_t n_bytes, struct dcpk_error *err)
+static dcpk_status pickle_check_bytes(uint64_t n_bytes, struct dcpk_error *err)
 {
     if (n_bytes <= UINT32_MAX)
         return DCPK_OK;
@@ -211,7 +211,7 @@ dcpk_status dcpk_pickle_read(const void *data, size_t n_bytes,
 {
     struct dcpk_pickle_machine m = {.options = options != NULL ? options : &defaults};
 
-    if (check_bytes(n_bytes, err) != DCPK_OK)
+    if (pickle_check_bytes(n_bytes, err) != DCPK_OK)
         return err->status;
     input_from_memory(&m.in, data, n_bytes, m.options->base_bytes);
     return read_input(&m, arena, value, err);
@@ -224,7 +224,7 @@ dcpk_status dcpk_pickle_read_source(struct dcpk_source *source,
 {
     struct dcpk_pickle_machine m = {.options = options != NULL ? options : &defaults};
 
-    if (check_bytes(dcpk_source_bytes(source), err) != DCPK_OK)
+    if (pickle_check_bytes(dcpk_source_bytes(source), err) != DCPK_OK)
         return err->status;
     input_from_source(&m.in, source, m.options->base_bytes);
     return read_input(&m, arena, value, err);

@@ -321,8 +321,8 @@ static dcpk_status sum_landed(struct dcpk_remap *base, struct dcpk_error *err)
 
 /* Checks that every rank has given the number of its sums, and two sums for each: in a team as
  * many. */
-static dcpk_status check_sizes(const struct dcpk_remap_files *files, const struct dcpk_bytes *all,
-                               struct dcpk_error *err)
+static dcpk_status feed_check_sizes(const struct dcpk_remap_files *files,
+                                    const struct dcpk_bytes *all, struct dcpk_error *err)
 {
     const struct dcpk_remap *base = &files->base;
     size_t at = 0;
@@ -388,7 +388,7 @@ static dcpk_status check_sums(struct dcpk_remap_files *files, struct dcpk_error 
         st = dcpk_bytes_status(&mine, err);
     st = dcpk_ranks_share(base->options.ranks, mine.data, mine.n_bytes, &all, st, err);
     if (st == DCPK_OK)
-        st = check_sizes(files, &all, err);
+        st = feed_check_sizes(files, &all, err);
     if (st == DCPK_OK)
         st = compare_sums(files, &all, err);
     dcpk_bytes_release(&mine);

@@ -53,7 +53,7 @@ static int compare_items(const struct dcpk_hashed *a, const struct dcpk_hashed *
     return by_key != 0 ? by_key : (int)a->kind - (int)b->kind;
 }
 
-static int compare_places(const void *left, const void *right)
+static int compare_hash_places(const void *left, const void *right)
 {
     return compare_items(left, right);
 }
@@ -113,7 +113,7 @@ static dcpk_status hash_whole(struct dcpk_hash_list *list, struct dcpk_error *er
 void dcpk_hash_list_sort(struct dcpk_hash_list *list)
 {
     if (list->n > 0)
-        qsort(list->items, list->n, sizeof *list->items, compare_places);
+        qsort(list->items, list->n, sizeof *list->items, compare_hash_places);
     for (size_t i = 0; i < list->n; i++) {
         list->n_of[list->items[i].kind]++;
         list->n_not_covered += list->items[i].not_covered != NULL;

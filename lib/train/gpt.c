@@ -230,8 +230,8 @@ static double count_tokens(const struct gpt_sizes *s, const struct dcpk_gpt_batc
     return n;
 }
 
-static void take_rows(const struct dcpk_gpt *gpt, const struct dcpk_gpt_batch *batch, int64_t ahead,
-                      struct gpt_pass *pass)
+static void gpt_take_rows(const struct dcpk_gpt *gpt, const struct dcpk_gpt_batch *batch,
+                          int64_t ahead, struct gpt_pass *pass)
 {
     const struct gpt_sizes *s = &gpt->size;
 
@@ -255,12 +255,12 @@ void dcpk_gpt_take_batch(const struct dcpk_gpt *gpt, const struct dcpk_gpt_batch
     const struct dcpk_train_model *m = gpt->model;
     const double scale = m->mtp_loss_factor / (double)m->mtp_layers;
 
-    take_rows(gpt, batch, 0, pass);
+    gpt_take_rows(gpt, batch, 0, pass);
     for (int64_t i = 0; i < gpt->n_mtp; i++) {
         const double n = count_tokens(&gpt->size, batch, i + 1);
         const double more = count_tokens(&gpt->size, batch, 0) / (n > 1 ? n : 1);
 
-        take_rows(gpt, batch, i + 1, &pass->ahead[i]);
+        gpt_take_rows(gpt, batch, i + 1, &pass->ahead[i]);
         pass->ahead[i].factor = (float)((double)batch->factor * scale * more);
     }
 }

@@ -165,7 +165,7 @@ static void put_bytes(struct summing *s, const void *data, size_t n_bytes)
     dcpk_hasher_update(s->hasher, data, n_bytes);
 }
 
-static void put_number(struct summing *s, uint64_t v)
+static void journal_put_number(struct summing *s, uint64_t v)
 {
     put_bytes(s, &v, sizeof v); /* never leaves this kind of machine's byte order */
 }
@@ -191,27 +191,27 @@ static uint64_t literal_bytes(const struct dcpk_out_tensor *t)
 
 static void put_pieces(struct summing *s, const struct dcpk_piece *pieces, size_t n)
 {
-    put_number(s, n);
+    journal_put_number(s, n);
     for (size_t i = 0; i < n; i++) {
         const struct dcpk_piece *piece = &pieces[i];
 
-        put_number(s, piece->src);
-        put_number(s, piece->src_rank);
-        put_number(s, piece->dst_rank);
-        put_number(s, piece->axes);
+        journal_put_number(s, piece->src);
+        journal_put_number(s, piece->src_rank);
+        journal_put_number(s, piece->dst_rank);
+        journal_put_number(s, piece->axes);
         put_span(s, piece->span, 2 * (piece->src_rank + piece->dst_rank));
     }
 }
 
 static void put_tensor(struct summing *s, const struct dcpk_out_tensor *t)
 {
-    put_number(s, t->n_keys);
+    journal_put_number(s, t->n_keys);
     for (size_t i = 0; i < t->n_keys; i++)
         put_text(s, t->keys[i]);
-    put_number(s, (uint64_t)t->dtype);
-    put_number(s, (uint64_t)t->rank);
+    journal_put_number(s, (uint64_t)t->dtype);
+    journal_put_number(s, (uint64_t)t->rank);
     put_span(s, t->shape, t->rank);
-    put_number(s, t->literal != NULL);
+    journal_put_number(s, t->literal != NULL);
     if (t->literal != NULL)
         put_bytes(s, t->literal, (size_t)literal_bytes(t));
     put_pieces(s, t->pieces, t->n_pieces);
@@ -220,32 +220,32 @@ static void put_tensor(struct summing *s, const struct dcpk_out_tensor *t)
 static void put_chunk(struct summing *s, const struct dcpk_output *out,
                       const struct dcpk_out_chunk *chunk)
 {
-    put_number(s, chunk->tensor);
-    put_number(s, chunk->file);
+    journal_put_number(s, chunk->tensor);
+    journal_put_number(s, chunk->file);
     put_span(s, chunk->span, 2 * out->tensors[chunk->tensor].rank);
-    put_number(s, chunk->offset_bytes);
-    put_number(s, chunk->data_bytes);
-    put_number(s, chunk->lead_bytes);
-    put_number(s, chunk->tail_bytes);
+    journal_put_number(s, chunk->offset_bytes);
+    journal_put_number(s, chunk->data_bytes);
+    journal_put_number(s, chunk->lead_bytes);
+    journal_put_number(s, chunk->tail_bytes);
 }
 
 static void put_computed(struct summing *s, const struct dcpk_computed *how)
 {
-    put_number(s, how != NULL);
+    journal_put_number(s, how != NULL);
     if (how == NULL)
         return;
-    put_number(s, how->values);
-    put_number(s, how->scales);
-    put_number(s, (uint64_t)how->block_rows);
-    put_number(s, (uint64_t)how->block_cols);
+    journal_put_number(s, how->values);
+    journal_put_number(s, how->scales);
+    journal_put_number(s, (uint64_t)how->block_rows);
+    journal_put_number(s, (uint64_t)how->block_cols);
     put_bytes(s, &how->addend, sizeof how->addend);
 }
 
 static void put_place(struct summing *s, const struct dcpk_place *place)
 {
-    put_number(s, place->file);
-    put_number(s, place->offset_bytes);
-    put_number(s, place->n_bytes);
+    journal_put_number(s, place->file);
+    journal_put_number(s, place->offset_bytes);
+    journal_put_number(s, place->n_bytes);
 }
 
 /*
@@ -254,22 +254,22 @@ static void put_place(struct summing *s, const struct dcpk_place *place)
  */
 static void put_views(struct summing *s, const struct dcpk_checkpoint *source)
 {
-    put_number(s, source->n_views);
+    journal_put_number(s, source->n_views);
     for (size_t t = source->n_tensors; t < source->n_tensors + source->n_views; t++) {
         const struct dcpk_tensor *view = &source->tensors[t];
 
-        put_number(s, (uint64_t)view->dtype);
-        put_number(s, (uint64_t)view->rank);
+        journal_put_number(s, (uint64_t)view->dtype);
+        journal_put_number(s, (uint64_t)view->rank);
         put_span(s, view->shape, view->rank);
         put_computed(s, view->computed);
-        put_number(s, view->n_chunks);
+        journal_put_number(s, view->n_chunks);
         for (size_t c = view->first_chunk; c < view->first_chunk + view->n_chunks; c++) {
             const struct dcpk_chunk *chunk = &source->chunks[c];
             const struct dcpk_chunk_run *run = dcpk_checkpoint_chunk_run(source, chunk);
 
             put_span(s, chunk->span, 2 * view->rank);
-            put_number(s, run->of);
-            put_number(s, (uint64_t)run->first);
+            journal_put_number(s, run->of);
+            journal_put_number(s, (uint64_t)run->first);
             put_place(s, &chunk->place);
         }
     }
@@ -278,26 +278,26 @@ static void put_views(struct summing *s, const struct dcpk_checkpoint *source)
 static void put_plan(struct summing *s, const struct dcpk_output *out)
 {
     put_text(s, out->format->name);
-    put_number(s, out->n_tensors);
+    journal_put_number(s, out->n_tensors);
     for (size_t i = 0; i < out->n_tensors; i++)
         put_tensor(s, &out->tensors[i]);
     put_views(s, out->source);
-    put_number(s, out->n_chunks);
+    journal_put_number(s, out->n_chunks);
     for (size_t i = 0; i < out->n_chunks; i++)
         put_chunk(s, out, &out->chunks[i]);
-    put_number(s, out->n_payloads);
+    journal_put_number(s, out->n_payloads);
     for (size_t i = 0; i < out->n_payloads; i++) {
-        put_number(s, out->payloads[i].file);
-        put_number(s, out->payloads[i].offset_bytes);
-        put_number(s, out->payloads[i].n_bytes);
+        journal_put_number(s, out->payloads[i].file);
+        journal_put_number(s, out->payloads[i].offset_bytes);
+        journal_put_number(s, out->payloads[i].n_bytes);
     }
-    put_number(s, out->n_kept); /* so that no name is left of a run that kept others */
+    journal_put_number(s, out->n_kept); /* so that no name is left of a run that kept others */
     for (size_t i = 0; i < out->n_kept; i++)
         put_text(s, out->kept[i].name);
-    put_number(s, out->n_files);
+    journal_put_number(s, out->n_files);
     for (size_t i = 0; i < out->n_files; i++) {
         put_text(s, out->files[i].name);
-        put_number(s, out->files[i].n_bytes);
+        journal_put_number(s, out->files[i].n_bytes);
     }
 }
 
@@ -320,7 +320,7 @@ dcpk_status dcpk_journal_describe(const struct dcpk_units *units, const char *in
         dcpk_hasher_new(&s.hasher, err))
         return err->status;
     subject->n_units = units->n;
-    put_number(&s, units->limit_bytes);
+    journal_put_number(&s, units->limit_bytes);
     put_plan(&s, units->out);
     dcpk_hasher_digest(s.hasher, &subject->plan);
     dcpk_hasher_free(s.hasher);

@@ -221,7 +221,7 @@ struct buffer {
 };
 
 /* True if the buffer holds a part of this parameter. */
-static bool holds(const struct buffer *b, const struct dcpk_replay_slot *slot)
+static bool replay_holds(const struct buffer *b, const struct dcpk_replay_slot *slot)
 {
     const bool is_expert = slot->reg.expert >= 0 && b->list->has_expert_optimizer;
     const struct dcpk_cut *cut = &b->replay->cut;
@@ -234,23 +234,23 @@ static bool holds(const struct buffer *b, const struct dcpk_replay_slot *slot)
 static bool has_any(const struct buffer *b)
 {
     for (size_t i = 0; i < b->replay->n_slots; i++)
-        if (holds(b, &b->replay->slots[i]))
+        if (replay_holds(b, &b->replay->slots[i]))
             return true;
     return false;
 }
 
 /* Data-parallel ranks that share its buckets. */
-static int64_t slices_of(const struct buffer *b)
+static int64_t replay_slices_of(const struct buffer *b)
 {
     return b->is_expert ? b->replay->cut.n_expert_slices : b->replay->cut.n_slices;
 }
 
 /* The chunk boundaries of a bucket must be those that parameters and data-parallel slices make,
  * none missing, none more; zarr has those of slices alone. */
-static dcpk_status check_cuts(const struct buffer *b, const struct dcpk_bucket *bucket,
-                              struct dcpk_error *err)
+static dcpk_status replay_check_cuts(const struct buffer *b, const struct dcpk_bucket *bucket,
+                                     struct dcpk_error *err)
 {
-    const int64_t n_slices = slices_of(b);
+    const int64_t n_slices = replay_slices_of(b);
     const int64_t slice = bucket->n_padded_elems / n_slices;
     size_t m = 0, c = 0;
     int64_t next_slice = 0;
@@ -296,7 +296,7 @@ static dcpk_status close_bucket(struct buffer *b, struct dcpk_error *err)
                          "'%s' has %" PRId64
                          " elements, the parameters laid into it end at %" PRId64,
                          bucket->key, bucket->n_elems, b->at);
-    if (bucket->form == DCPK_SLICED && check_cuts(b, bucket, err))
+    if (bucket->form == DCPK_SLICED && replay_check_cuts(b, bucket, err))
         return err->status;
     b->bucket++;
     b->at = 0;
@@ -315,7 +315,7 @@ static dcpk_status close_before_shared(struct buffer *b, struct dcpk_error *err)
     const struct dcpk_replay_rules *rules = b->replay->rules;
 
     if (rules->shared_counts_padding)
-        b->at = dcpk_replay_round_up(b->at, dcpk_replay_end_multiple(rules, slices_of(b)));
+        b->at = dcpk_replay_round_up(b->at, dcpk_replay_end_multiple(rules, replay_slices_of(b)));
     return close_bucket(b, err);
 }
 
@@ -328,7 +328,7 @@ static bool is_full(const struct buffer *b, const struct dcpk_bucket *bucket)
 }
 
 /* Lay one parameter after the others. */
-static dcpk_status place(struct buffer *b, size_t s, struct dcpk_error *err)
+static dcpk_status replay_place(struct buffer *b, size_t s, struct dcpk_error *err)
 {
     const struct dcpk_replay_slot *slot = &b->replay->slots[s];
     const char *name = b->model->params[slot->param].name;
@@ -384,7 +384,7 @@ static dcpk_status finish_buffer(struct buffer *b, struct dcpk_error *err)
 static dcpk_status fill_buffer(struct buffer *b, struct dcpk_error *err)
 {
     for (size_t s = b->replay->n_slots; s-- > 0;)
-        if (holds(b, &b->replay->slots[s]) && place(b, s, err))
+        if (replay_holds(b, &b->replay->slots[s]) && replay_place(b, s, err))
             return err->status;
     return finish_buffer(b, err);
 }
@@ -487,8 +487,8 @@ static dcpk_status fill_group(struct buffer *b, size_t first, size_t end, struct
 }
 
 /* Every rank's part of every parameter must have its place. */
-static dcpk_status check_places(const struct dcpk_model *model, const struct dcpk_replay *replay,
-                                struct dcpk_error *err)
+static dcpk_status replay_check_places(const struct dcpk_model *model,
+                                       const struct dcpk_replay *replay, struct dcpk_error *err)
 {
     for (size_t s = 0; s < replay->n_slots; s++)
         for (int64_t r = 0; r < replay->slots[s].blocks->n_ranks; r++)
@@ -523,7 +523,7 @@ dcpk_status dcpk_replay_fill(const struct dcpk_model *model, const struct dcpk_b
         if (st != DCPK_OK)
             goto out;
     }
-    st = check_places(model, replay, err);
+    st = replay_check_places(model, replay, err);
 out:
     dcpk_free(marks);
     return st;
