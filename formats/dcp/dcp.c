@@ -18,9 +18,9 @@
 #define MAX_METADATA_BYTES (UINT64_C(1) << 30)
 
 /* Conversions have no use for it, so that opening drops it: the file is read again. */
-dcpk_status dcpk_dcp_load_paths(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
-                                const struct dcpk_value **paths, uint64_t *n_bytes,
-                                struct dcpk_error *err)
+static dcpk_status dcp_load_paths(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
+                                  const struct dcpk_value **paths, uint64_t *n_bytes,
+                                  struct dcpk_error *err)
 {
     const struct dcpk_pickle_options options = {0};
     const struct dcpk_value *root, *planner_data;
@@ -110,7 +110,12 @@ static const char *find_megatron_key(const struct dcpk_checkpoint *ckpt)
     return NULL;
 }
 
-dcpk_status dcpk_dcp_check_whole(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
+/*
+ * The check_whole hook of a plain folder, whose state is its info: nothing in it is Megatron's
+ * torch_dist, which cannot be loaded without its metadata.json. Errors: DCPK_EFORMAT naming the
+ * sign.
+ */
+static dcpk_status dcp_check_whole(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
 {
     static const char lost[] = "Megatron writes that with a metadata.json, without which it does "
                                "not load the folder, and there is none (the copy is not whole)";
@@ -512,7 +517,7 @@ const struct dcpk_format_reader dcpk_dcp_reader = {
     .load_object = dcp_load_object,
     .outline_object = dcp_outline_object,
     .each_record = dcpk_dcp_each_record,
-    .load_paths = dcpk_dcp_load_paths,
+    .load_paths = dcp_load_paths,
     .is_own = dcp_is_own,
 };
 
@@ -534,7 +539,7 @@ const struct dcpk_format dcpk_format_dcp = {
     .is_known = dcpk_pickle_is_known,
     .probe = dcp_probe,
     .open = dcp_open_plain,
-    .check_whole = dcpk_dcp_check_whole,
+    .check_whole = dcp_check_whole,
     .reader = &dcpk_dcp_reader,
     .writer = &dcpk_dcp_writer,
     .editor = &dcpk_dcp_editor,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fsdp_converted.c - reads what Megatron's converter from torch_dist leaves. */
-#include "formats/fsdp_dtensor/fsdp_converted.h"
+#include "formats/fsdp_dtensor/fsdp_dtensor_priv.h"
 
 #include <ctype.h>
 #include <inttypes.h>

@@ -5,7 +5,6 @@
 #include "formats/dcp/dcp.h"
 #include "formats/fsdp_dtensor/fsdp_dtensor_priv.h"
 #include "formats/fsdp_dtensor/fsdp_keys.h"
-#include "formats/fsdp_dtensor/fsdp_v2.h"
 #include "formats/torch/pickle.h"
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "formats/fsdp_dtensor/fsdp_dtensor_priv.h"
-#include "formats/fsdp_dtensor/fsdp_v2.h"
 #include "lib/base/order.h"
 #include "lib/base/text.h"
 

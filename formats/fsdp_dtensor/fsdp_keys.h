@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fsdp_keys.h - the keys of a folder: Megatron-FSDP's, and those that Megatron's converter leaves
- * (fsdp_converted.h); what stands before the names of parameters in them. */
+ * (fsdp_converted.c); what stands before the names of parameters in them. */
 #ifndef DCPK_FORMATS_FSDP_KEYS_H
 #define DCPK_FORMATS_FSDP_KEYS_H
 

@@ -6,7 +6,6 @@
 
 #include "formats/fsdp_dtensor/fsdp_dtensor_priv.h"
 #include "formats/fsdp_dtensor/fsdp_rows.h"
-#include "formats/fsdp_dtensor/fsdp_v2.h"
 #include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/model/request.h"

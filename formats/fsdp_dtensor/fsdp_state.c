@@ -10,7 +10,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
 #include "lib/base/text.h"
-#include "lib/model/rng_states.h"
+#include "lib/model/model.h"
 
 #define MAX_STATE_BYTES (1 << 20) /* of such a tensor */
 

@@ -2,7 +2,6 @@
 /* fsdp_to_model.c - Megatron-FSDP's tensors -> the canonical view: halves joined, masters named. */
 #include <string.h>
 
-#include "formats/fsdp_dtensor/fsdp_converted.h"
 #include "formats/fsdp_dtensor/fsdp_dtensor_priv.h"
 #include "formats/fsdp_dtensor/fsdp_rows.h"
 #include "lib/base/text.h"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fsdp_v2.c - keys of Megatron-FSDP v2 (FORMAT.md 13). */
-#include "formats/fsdp_dtensor/fsdp_v2.h"
 
 #include <ctype.h>
 #include <inttypes.h>

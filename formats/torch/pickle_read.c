@@ -69,6 +69,8 @@ dcpk_status dcpk_pickle_input_fill(struct dcpk_pickle_input *in, size_t n, struc
     return DCPK_OK;
 }
 
+/* ---- passes ---- */
+
 /* At STOP: one value, nothing open, nothing after. */
 static dcpk_status stop(struct dcpk_pickle_machine *m, struct dcpk_error *err)
 {

@@ -16,8 +16,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "kernels/cpu/cpu.h"
 #include "kernels/cpu/cpu_ops.h"
-#include "kernels/cpu/cpu_priv.h"
 #include "lib/base/alloc.h"
 #include "lib/device/device.h"
 #include "lib/tensor/fingerprint.h"

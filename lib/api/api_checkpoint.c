@@ -36,7 +36,8 @@ void dcpkit_close(dcpkit_checkpoint *ckpt)
     dcpk_free(ckpt);
 }
 
-struct dcpk_exec *api_exec(dcpkit_checkpoint *ckpt, struct dcpk_error *err)
+/* The executor of a checkpoint, made when first asked for. NULL: see err. */
+static struct dcpk_exec *api_exec(dcpkit_checkpoint *ckpt, struct dcpk_error *err)
 {
     if (ckpt->exec == NULL)
         dcpk_exec_new(ckpt->ckpt, &ckpt->session->env, &ckpt->exec, err);

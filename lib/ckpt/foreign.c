@@ -69,6 +69,8 @@ const char *dcpk_marks_words(const struct dcpk_format *const *formats, enum dcpk
     return text;
 }
 
+/* ---- folders of other programs ---- */
+
 #define MAX_FOLDERS  256 /* that are looked into */
 #define MAX_PATTERNS 2
 #define MAX_NAMED    4 /* folders that a hint lists */

@@ -51,7 +51,7 @@ struct dcpk_by_place {
 };
 void dcpk_by_place_release(struct dcpk_by_place *t); /* zeroed: a no-op */
 
-/* a, b: NULL is a place of its own; places without bytes are never shared, as in overlaps.h. */
+/* a, b: NULL is a place of its own; places without bytes are never shared, as above. */
 bool dcpk_by_place_get(const struct dcpk_by_place *t, const struct dcpk_place *a,
                        const struct dcpk_place *b, uint64_t *value);
 /* Keeps what is there already. Errors: DCPK_ENOMEM. */

@@ -6,7 +6,6 @@
 #include "lib/base/progress.h"
 #include "lib/ckpt/format.h"
 #include "lib/ckpt/run.h"
-#include "lib/ckpt/side_file.h"
 #include "lib/device/host_kernels.h"
 
 struct dcpk_ranks;

@@ -6,7 +6,6 @@
 #include "lib/base/alloc.h"
 #include "lib/base/digest.h"
 #include "lib/base/order.h"
-#include "lib/exec/item_order.h"
 #include "lib/exec/workers.h"
 
 struct checking {

@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "lib/ckpt/checkpoint.h"
 #include "lib/ckpt/format.h"
 #include "lib/exec/exec.h"
 #include "lib/exec/pool.h"
@@ -196,5 +197,17 @@ dcpk_status dcpk_decoded_get(struct dcpk_decoded *decoded, const struct dcpk_chu
                              const struct dcpk_extent *where, const uint8_t **data,
                              uint64_t *read_bytes, struct dcpk_error *err);
 void dcpk_decoded_put(struct dcpk_decoded *decoded, const struct dcpk_chunk *chunk);
+
+/*
+ * The numbers of the checkpoint's chunks in the order of the files, one of those that share a
+ * place; but chunks of tensors of another shape or dtype are apart, so that each is looked at.
+ * *chunks: dcpk_free. Errors: DCPK_ENOMEM; DCPK_ERANGE past 2^32 - 1 of them.
+ */
+dcpk_status dcpk_order_chunks(struct dcpk_checkpoint *ckpt, uint32_t **chunks, size_t *n_chunks,
+                              struct dcpk_error *err);
+/* The same of the objects. first: n_objects, by object the place in *objects of the one with its
+ * bytes; NULL: not wanted. */
+dcpk_status dcpk_order_objects(struct dcpk_checkpoint *ckpt, uint32_t *first, uint32_t **objects,
+                               size_t *n_objects, struct dcpk_error *err);
 
 #endif

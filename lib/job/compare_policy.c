@@ -7,7 +7,6 @@
 #include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/job/compare_priv.h"
-#include "lib/model/layout.h"
 #include "lib/model/norms.h"
 #include "lib/model/portable.h"
 #include "lib/model/sizes.h"

@@ -7,7 +7,6 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
-#include "lib/job/convert_check.h"
 #include "lib/job/target.h"
 #include "lib/model/account.h"
 

@@ -7,8 +7,8 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
+#include "lib/exec/ranks.h"
 #include "lib/exec/slab.h"
-#include "lib/exec/thread_ranks.h"
 #include "lib/job/remap_checkpoint_priv.h"
 #include "lib/model/account.h"
 #include "lib/model/registered.h"

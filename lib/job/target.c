@@ -110,6 +110,8 @@ bool dcpk_is_across(const char *a, const char *b)
     return stat(at_a, &info_a) != 0 || stat(at_b, &info_b) != 0 || info_a.st_dev != info_b.st_dev;
 }
 
+/* ---- the target ---- */
+
 /* Writing it leaves the input alone. */
 static dcpk_status check_apart(const struct dcpk_run *target,
                                const struct dcpk_target_options *options, struct dcpk_error *err)

@@ -10,10 +10,10 @@
 #include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/ckpt/foreign.h"
-#include "lib/model/layout.h"
 #include "lib/model/model.h"
+#include "lib/model/sizes.h"
 #include "lib/rules/expect.h"
-#include "lib/rules/forbidden.h"
+#include "lib/rules/rules.h"
 
 #define MAX_RANKS (1 << 20) /* of a mesh; args come from a file */
 

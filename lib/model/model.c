@@ -6,7 +6,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/model/arg_table.h"
-#include "lib/model/layout.h"
+#include "lib/model/sizes.h"
 
 static const char *const role_names[DCPK_N_ROLES] = {
     [DCPK_WEIGHT] = "weight",         [DCPK_MASTER] = "master", [DCPK_EXP_AVG] = "exp_avg",

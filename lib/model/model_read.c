@@ -171,6 +171,8 @@ dcpk_status dcpk_model_drop_unknown(struct dcpk_model *model, struct dcpk_error 
     return DCPK_OK;
 }
 
+/* ---- the view ---- */
+
 #define MAX_NAMED              3 /* unknown keys in a message */
 #define MAX_COMMAND_LINE_BYTES 65536
 

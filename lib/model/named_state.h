@@ -6,7 +6,7 @@
 
 #include "lib/ckpt/checkpoint.h"
 #include "lib/ckpt/value.h"
-#include "lib/model/layout.h"
+#include "lib/model/sizes.h"
 
 /* All of it; also an optional first part of every name, "common.args.lr". */
 #define DCPK_COMMON_NAME "common"
@@ -54,7 +54,7 @@ struct dcpk_run_state {
     const struct dcpk_value *version;   /* checkpoint_version, or NULL */
     struct dcpk_grid layout;            /* 0: not known */
     const char *optimizer_layout;       /* of the format's mapping; "unknown": it has none */
-    const char *const *names; /* of the state (lib/model/named_state.h); NULL-terminated */
+    const char *const *names;           /* as dcpk_named_state_list has them */
 };
 void dcpk_run_state_load(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
                          struct dcpk_run_state *state);

@@ -6,7 +6,6 @@
 
 #include "lib/base/order.h"
 #include "lib/base/text.h"
-#include "lib/model/layout.h"
 #include "lib/model/sizes.h"
 
 /* ---- stages of the pipeline ---- */
@@ -57,6 +56,8 @@ static dcpk_status stages_set_args(struct dcpk_model *model, const struct dcpk_g
     }
     return DCPK_OK;
 }
+
+/* ---- the mesh ---- */
 
 static int64_t int_arg(const struct dcpk_model *model, const char *name)
 {

@@ -10,8 +10,8 @@
 #include "lib/base/json.h"
 #include "lib/base/text.h"
 #include "lib/io/store.h"
-#include "lib/model/layout.h"
 #include "lib/model/request.h"
+#include "lib/model/sizes.h"
 #include "lib/rules/expect.h"
 #include "tests/check.h"
 

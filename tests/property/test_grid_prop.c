@@ -12,11 +12,11 @@
 #include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/model/laid_out.h"
-#include "lib/model/layout.h"
 #include "lib/model/registered.h"
+#include "lib/model/sizes.h"
 #include "lib/place/grid.h"
 #include "lib/rules/mesh.h"
-#include "lib/train/fsdp_shares.h"
+#include "lib/train/fsdp.h"
 #include "lib/train/run_mesh.h"
 #include "tests/fake_model.h"
 

@@ -4,7 +4,7 @@
 #include "lib/train/run_rng.h"
 
 #include "lib/base/cursor.h"
-#include "lib/model/rng_states.h"
+#include "lib/model/model.h"
 #include "tests/check.h"
 
 enum { N_WORDS = 624 };
