@@ -7,7 +7,6 @@
 #include "lib/base/setting.h"
 #include "lib/ckpt/format.h"
 #include "lib/ckpt/run.h"
-#include "lib/ckpt/side_file.h"
 
 /* NULL-terminated. */
 extern const struct dcpk_format *const dcpk_formats[];

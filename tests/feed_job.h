@@ -134,7 +134,7 @@ static inline void feed_make(struct feed_job *job, uint64_t seed, const char *la
     const size_t n_views = job->options.n_views;
     struct placed *layouts = calloc(n_views + 1, sizeof *layouts);
 
-    job->arena = dcpk_arena_new(0, &err);
+    job->arena = dcpk_arena_new(&err);
     CHECK(job->arena != NULL && layouts != NULL, label);
     for (size_t v = 0; v < n_views; v++)
         feed_choose_layout(job, &job->options.views[v].view, &seed, &layouts[v]);

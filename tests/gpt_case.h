@@ -136,7 +136,7 @@ static inline void gpt_whole_init(struct gpt_whole *whole, const struct dcpk_tra
     struct dcpk_error err = DCPK_ERROR_INIT;
     size_t n;
 
-    *whole = (struct gpt_whole){.config = *config, .arena = dcpk_arena_new(0, &err)};
+    *whole = (struct gpt_whole){.config = *config, .arena = dcpk_arena_new(&err)};
     CHECK(whole->arena != NULL, "arena");
     CHECK_OK(
         dcpk_train_params(config, &(struct dcpk_coords){0}, whole->arena, &whole->params, &err),
@@ -165,6 +165,7 @@ static inline void gpt_whole_release(struct gpt_whole *whole)
 static inline void gpt_rank_fill(struct gpt_rank *rank)
 {
     const struct dcpk_ops *ops = rank->math->ops;
+    struct dcpk_device *device = rank->math->device;
     struct dcpk_error err = DCPK_ERROR_INIT;
 
     rank->at = dcpk_alloc_array(rank->params.n, sizeof *rank->at, &err);
@@ -175,14 +176,18 @@ static inline void gpt_rank_fill(struct gpt_rank *rank)
         const int64_t n = p->shape[0] * p->shape[1];
         void *at, *wide;
 
-        CHECK_OK(ops->alloc(rank->math, (size_t)n * dcpk_dtype_bytes(dtype), &at, &err), "memory");
-        CHECK_OK(ops->alloc(rank->math, (size_t)n * sizeof(float), &wide, &err), "memory");
+        CHECK_OK(device->ops->alloc(device, DCPK_MEMORY_PRIVATE,
+                                    (size_t)n * dcpk_dtype_bytes(dtype), &at, &err),
+                 "memory");
+        CHECK_OK(
+            device->ops->alloc(device, DCPK_MEMORY_PRIVATE, (size_t)n * sizeof(float), &wide, &err),
+            "memory");
         for (int64_t e = 0; e < n; e++)
             ops->copy(rank->math, (float *)wide + e,
                       &rank->whole->values[gpt_place(rank, i, e / p->shape[1], e % p->shape[1])],
                       sizeof(float));
         ops->cast(rank->math, DCPK_F32, dtype, n, wide, at);
-        ops->free(rank->math, wide);
+        device->ops->free(device, wide);
         rank->at[i] = at;
     }
 }
@@ -234,7 +239,7 @@ static inline void gpt_run(struct gpt_whole *whole, const struct dcpk_train_conf
                            struct dcpk_group *world, const struct dcpk_ops *ops)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+    struct dcpk_arena *arena = dcpk_arena_new(&err);
     struct dcpk_train_mesh mesh = {0};
     struct gpt_rank rank = {.weights = {&gpt_plain_weights},
                             .whole = whole,
@@ -246,7 +251,7 @@ static inline void gpt_run(struct gpt_whole *whole, const struct dcpk_train_conf
     struct dcpk_gpt_batch *batches;
     int64_t n;
 
-    CHECK_OK(ops->open(0, &rank.math, &err), ops->name);
+    CHECK_OK(dcpk_math_open(ops, 0, &rank.math, &err), ops->name);
     account.math = rank.math;
     CHECK_OK(dcpk_train_mesh_init(&config->layout, world, &mesh, &err), "mesh");
     CHECK_OK(dcpk_train_params(config, &mesh.at, arena, &rank.params, &err), "table of parameters");
@@ -258,8 +263,8 @@ static inline void gpt_run(struct gpt_whole *whole, const struct dcpk_train_conf
     CHECK_EQ_INT(account.now_all, 0, "all memory is freed");
     dcpk_train_mesh_release(&mesh);
     for (size_t i = 0; i < rank.params.n; i++)
-        ops->free(rank.math, rank.at[i]);
-    ops->close(rank.math);
+        rank.math->device->ops->free(rank.math->device, rank.at[i]);
+    rank.math->device->ops->close(rank.math->device);
     dcpk_free(rank.at);
     dcpk_arena_free(arena);
 }

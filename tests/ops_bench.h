@@ -23,7 +23,7 @@ static inline bool ops_open(struct ops_bench *b, const struct dcpk_ops *ops)
     dcpk_status st;
 
     *b = (struct ops_bench){.ops = ops};
-    st = ops->open(0, &b->math, &err);
+    st = dcpk_math_open(ops, 0, &b->math, &err);
     if (st == DCPK_EUNSUPPORTED)
         return false;
     CHECK_OK(st, ops->name);
@@ -34,13 +34,13 @@ static inline bool ops_open(struct ops_bench *b, const struct dcpk_ops *ops)
 static inline void ops_clear(struct ops_bench *b)
 {
     while (b->n_held > 0)
-        b->ops->free(b->math, b->held[--b->n_held]);
+        b->math->device->ops->free(b->math->device, b->held[--b->n_held]);
 }
 
 static inline void ops_close(struct ops_bench *b)
 {
     ops_clear(b);
-    b->ops->close(b->math);
+    b->math->device->ops->close(b->math->device);
 }
 
 /* Memory of the device, freed by ops_clear; all its bytes are 0xa5. */
@@ -51,7 +51,9 @@ static inline void *ops_room(struct ops_bench *b, size_t n_bytes)
     void *at;
 
     CHECK(b->n_held < OPS_MAX, "pieces of memory");
-    CHECK_OK(b->ops->alloc(b->math, n_bytes + 1, &at, &err), b->ops->name);
+    CHECK_OK(
+        b->math->device->ops->alloc(b->math->device, DCPK_MEMORY_PRIVATE, n_bytes + 1, &at, &err),
+        b->ops->name);
     b->held[b->n_held++] = at;
     memset(poison, 0xa5, sizeof poison);
     for (size_t i = 0; i < n_bytes; i += sizeof poison) {

@@ -297,7 +297,7 @@ static inline void case_make(struct remap_case *c, uint64_t seed, int n_ranks)
     c->n_ranks = n_ranks;
     c->n_numbers = 0;
     c->n_tensors = 1 + (size_t)case_below(c, CASE_TENSORS);
-    c->arena = dcpk_arena_new(0, &err);
+    c->arena = dcpk_arena_new(&err);
     CHECK(c->arena != NULL, err.text);
     for (int side = 0; side < 2; side++) {
         c->sides[side].n = 0;

@@ -30,10 +30,11 @@ static inline void train_case_begin(struct train_case *c)
     struct dcpk_error err = DCPK_ERROR_INIT;
 
     *c = (struct train_case){.config.precision.virtual_slices = 4};
-    CHECK_OK(dcpk_math_ops[0]->open(0, &c->math, &err), "math");
+    CHECK_OK(dcpk_math_open(dcpk_math_ops[0], 0, &c->math, &err), "math");
     CHECK_OK(dcpk_collectives_alone.world(NULL, 0, &c->mesh.group[DCPK_G_WORLD], &err), "world");
-    CHECK_OK(c->math->ops->alloc(c->math, 4 * TRAIN_CASE_ELEMS * sizeof *c->memory,
-                                 (void **)&c->memory, &err),
+    CHECK_OK(c->math->device->ops->alloc(c->math->device, DCPK_MEMORY_PRIVATE,
+                                         4 * TRAIN_CASE_ELEMS * sizeof *c->memory,
+                                         (void **)&c->memory, &err),
              "memory");
     memset(c->memory, 0, 4 * TRAIN_CASE_ELEMS * sizeof *c->memory);
     c->params.list = c->param;
@@ -47,9 +48,9 @@ static inline void train_case_begin(struct train_case *c)
 
 static inline void train_case_end(struct train_case *c)
 {
-    c->math->ops->free(c->math, c->memory);
+    c->math->device->ops->free(c->math->device, c->memory);
     dcpk_collectives_alone.free(c->mesh.group[DCPK_G_WORLD]);
-    c->math->ops->close(c->math);
+    c->math->device->ops->close(c->math->device);
 }
 
 /* One more parameter, or part of one. */

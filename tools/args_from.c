@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* args_from.c - args from JSON, from Megatron-Bridge's YAML, or from another checkpoint. */
 #include "tools/args_from.h"
+#include "lib/base/json.h"
 #include "tools/run_args.h"
 
 #include <string.h>
@@ -10,7 +11,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/path.h"
 #include "lib/model/arg_table.h"
-#include "lib/model/run_state.h"
+#include "lib/model/named_state.h"
 
 #define MAX_CONFIG_BYTES (UINT64_C(4) << 20)
 #define RUN_CONFIG       "run_config.yaml"
@@ -149,7 +150,7 @@ dcpk_status dcpk_args_from_read(const char *path, const struct dcpk_verbosity *v
 
     if (path == NULL)
         return DCPK_OK;
-    from->arena = dcpk_arena_new(0, err);
+    from->arena = dcpk_arena_new(err);
     if (from->arena == NULL)
         return err->status;
     if (stat(path, &there) == 0 && S_ISDIR(there.st_mode))
@@ -164,7 +165,7 @@ dcpk_status dcpk_args_from_read(const char *path, const struct dcpk_verbosity *v
 dcpk_status dcpk_args_from_checkpoint(const char *path, const struct dcpk_verbosity *verbosity,
                                       struct dcpk_args_from *from, struct dcpk_error *err)
 {
-    from->arena = dcpk_arena_new(0, err);
+    from->arena = dcpk_arena_new(err);
     if (from->arena == NULL)
         return err->status;
     if (from_checkpoint(path, verbosity, from, err) != DCPK_OK)
@@ -188,7 +189,7 @@ dcpk_status dcpk_config_read(const char *path, struct dcpk_args_from *from, stru
     char *text = NULL;
     size_t n;
 
-    from->arena = dcpk_arena_new(0, err);
+    from->arena = dcpk_arena_new(err);
     if (from->arena != NULL &&
         dcpk_cli_read_file(path, MAX_CONFIG_BYTES, &text, &n, err) == DCPK_OK) {
         if (is_json(text))
@@ -211,7 +212,7 @@ void dcpk_args_from_release(struct dcpk_args_from *from)
 bool dcpk_lacks_args(struct dcpk_checkpoint *ckpt)
 {
     struct dcpk_error ignored = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(0, &ignored);
+    struct dcpk_arena *arena = dcpk_arena_new(&ignored);
     struct dcpk_run_state state = {0};
 
     if (arena != NULL)

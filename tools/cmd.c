@@ -196,6 +196,22 @@ void dcpk_cli_die_of_signal(void)
     raise(last_signal);
 }
 
+int dcpk_cli_each(char *const *args, int n_args, dcpk_cli_run *run, void *context)
+{
+    int code = DCPK_EXIT_OK;
+
+    for (int i = 0; i < n_args; i++) {
+        int found;
+
+        if (i > 0)
+            dcpk_cli_printf(stdout, "\n");
+        found = run(context, args[i]);
+        if (found > code)
+            code = found;
+    }
+    return code;
+}
+
 /* ---- opening ---- */
 
 dcpk_status dcpk_cli_read_file(const char *path, uint64_t max_bytes, char **text, size_t *n,

@@ -9,7 +9,6 @@
 #include "lib/exec/ranks.h"
 #include "tools/bar.h"
 #include "tools/cmd.h"
-#include "tools/hash_files.h"
 #include "tools/hash_report.h"
 #include "tools/run_args.h"
 
@@ -18,7 +17,7 @@
 struct hashing {
     const char *check_path; /* NULL: print */
     const char *format, *iteration;
-    bool as_json, of_files, of_fingerprints;
+    bool as_json, of_files, of_fingerprints, is_one_of_many;
     struct dcpk_verbosity verbosity;
     struct dcpk_env env;
     struct dcpk_checkpoint *ckpt;
@@ -123,13 +122,16 @@ static void print_notes(const struct hashing *h)
                   h->list.n_not_covered, h->list.items[i].key, h->list.items[i].not_covered);
 }
 
-static int run_hash(struct hashing *h, const char *arg)
+static int run_hash(void *asked, const char *arg)
 {
+    struct hashing hashing = *(const struct hashing *)asked, *h = &hashing;
     struct dcpk_ranks *ranks = h->env.ranks;
     struct dcpk_error err = DCPK_ERROR_INIT;
     char path[DCPK_RUN_PATH_BYTES];
     dcpk_status st = dcpk_choose_iteration(arg, h->iteration, path, &err);
 
+    if (h->is_one_of_many)
+        dcpk_cli_printf(stdout, "# %s\n", arg);
     if (st == DCPK_OK && h->check_path != NULL)
         st = read_recorded(h, &err);
     if (st == DCPK_OK)
@@ -153,28 +155,6 @@ static int run_hash(struct hashing *h, const char *arg)
     if (st != DCPK_OK)
         return dcpk_cli_fail(NAME, &err);
     return h->ok ? DCPK_EXIT_OK : DCPK_EXIT_NO;
-}
-
-/* One after the other, each after a line that names it. Returns the highest exit code. */
-static int hash_all(const struct hashing *asked, char **args, int n_args)
-{
-    int code = DCPK_EXIT_OK;
-
-    if (n_args > 1 && (asked->as_json || asked->check_path != NULL))
-        return dcpk_cli_usage(NAME, "--json and --check take one DIR, given are %d", n_args);
-    for (int i = 0; i < n_args; i++) {
-        struct hashing h = *asked;
-        int found;
-
-        if (i > 0)
-            dcpk_cli_printf(stdout, "\n");
-        if (n_args > 1)
-            dcpk_cli_printf(stdout, "# %s\n", args[i]);
-        found = run_hash(&h, args[i]);
-        if (found > code)
-            code = found;
-    }
-    return code;
 }
 
 #define DCPK_OPT_STRUCT struct hashing
@@ -222,5 +202,8 @@ int dcpk_cmd_hash(int argc, char **argv, struct dcpk_ranks *ranks)
         return code;
     if (h.of_files && h.of_fingerprints)
         return dcpk_cli_usage(NAME, "--files and --fingerprint are two kinds of lists: choose one");
-    return hash_all(&h, args, n_args);
+    if (n_args > 1 && (h.as_json || h.check_path != NULL))
+        return dcpk_cli_usage(NAME, "--json and --check take one DIR, given are %d", n_args);
+    h.is_one_of_many = n_args > 1;
+    return dcpk_cli_each(args, n_args, run_hash, &h);
 }

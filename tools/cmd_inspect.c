@@ -3,30 +3,11 @@
 #include <limits.h>
 #include <string.h>
 
-#include "tools/inspect_work.h"
+#include "tools/inspect.h"
 #include "tools/options.h"
 #include "tools/run_args.h"
 
 #define NAME "inspect"
-
-/* One after the other, an empty line between two. Returns the highest exit code. */
-static int inspect_all(struct dcpk_inspect_request *r, char **args, int n_args)
-{
-    int code = DCPK_EXIT_OK;
-
-    if (n_args > 1 && (r->as_json || r->html != NULL))
-        return dcpk_cli_usage(NAME, "--json and --html take one DIR, given are %d", n_args);
-    for (int i = 0; i < n_args; i++) {
-        int found;
-
-        if (i > 0)
-            dcpk_cli_printf(stdout, "\n");
-        found = dcpk_inspect_path(r, args[i]);
-        if (found > code)
-            code = found;
-    }
-    return code;
-}
 
 #define DCPK_OPT_STRUCT struct dcpk_inspect_request
 static const struct dcpk_option option_rows[] = {
@@ -89,5 +70,7 @@ int dcpk_cmd_inspect(int argc, char **argv)
     r.has_stats = r.has_stats || r.fails_nonfinite;
     if (r.enable_msc)
         dcpk_cli_note_msc(&r.verbosity);
-    return inspect_all(&r, args, n_args);
+    if (n_args > 1 && (r.as_json || r.html != NULL))
+        return dcpk_cli_usage(NAME, "--json and --html take one DIR, given are %d", n_args);
+    return dcpk_cli_each(args, n_args, dcpk_inspect_path, &r);
 }

@@ -101,7 +101,7 @@ static dcpk_status migrate_read(struct migrate *m, struct dcpk_error *err)
 {
     struct stat there;
 
-    m->arena = dcpk_arena_new(0, err);
+    m->arena = dcpk_arena_new(err);
     if (m->arena == NULL)
         return err->status;
     if (stat(m->path, &there) == 0 && S_ISDIR(there.st_mode))

@@ -23,7 +23,7 @@ struct request {
 };
 
 /* True if the file holds exactly these bytes. */
-static bool holds(const char *path, const struct dcpk_bytes *bytes)
+static bool print_json_holds(const char *path, const struct dcpk_bytes *bytes)
 {
     FILE *file = fopen(path, "rb");
     size_t at = 0, n;
@@ -40,8 +40,8 @@ static bool holds(const char *path, const struct dcpk_bytes *bytes)
 }
 
 /*
- * Writes the JSON, unless a file holds it already. Only a plain file is read to find that out:
- * reading a pipe would wait.
+ * Writes the JSON, unless a file holds it already. Only a plain file is read to find
+ * that out: reading a pipe would wait.
  */
 static dcpk_status write_json_file(const char *path, const struct dcpk_bytes *json, bool force,
                                    struct dcpk_error *err)
@@ -50,7 +50,7 @@ static dcpk_status write_json_file(const char *path, const struct dcpk_bytes *js
 
     if (dcpk_path_look(AT_FDCWD, path, 0, &there, err) != DCPK_OK)
         return err->status;
-    if (there.kind == DCPK_PATH_FILE && holds(path, json))
+    if (there.kind == DCPK_PATH_FILE && print_json_holds(path, json))
         return DCPK_OK;
     if (there.kind == DCPK_PATH_FILE && !force)
         return dcpk_fail(err, DCPK_EUSAGE, "'%s' exists with other content; --force replaces it",
@@ -112,7 +112,7 @@ out:
 static dcpk_status print_folder(const char *place, const struct request *r, struct dcpk_error *err)
 {
     const struct dcpk_verbosity verbosity = {.command = NAME};
-    struct dcpk_arena *arena = dcpk_arena_new(0, err);
+    struct dcpk_arena *arena = dcpk_arena_new(err);
     struct dcpk_checkpoint *ckpt = NULL;
     const char *path = r->output;
     struct dcpk_run run = {0};

@@ -5,7 +5,6 @@
 #include "kernels/kernels.h"
 #include "lib/base/order.h"
 #include "lib/exec/ranks.h"
-#include "lib/exec/thread_ranks.h"
 #include "lib/place/grid.h"
 #include "tools/bar.h"
 #include "tools/cmd.h"

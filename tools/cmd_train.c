@@ -190,7 +190,7 @@ static dcpk_status train_run(struct train *t, struct dcpk_error *err)
     dcpk_status st = dcpk_train_device_open(t->device, t->env.ranks, &job, err);
 
     if (st == DCPK_OK &&
-        (train_check(t, n_ranks, job.math->gpu_major, err) != DCPK_OK ||
+        (train_check(t, n_ranks, job.math->device->gpu_major, err) != DCPK_OK ||
          train_check_same(t, err) != DCPK_OK ||
          dcpk_train_check_leaves(job.config, err) != DCPK_OK || train_open_log(t, err) != DCPK_OK))
         st = err->status;

@@ -10,7 +10,7 @@
 #include "lib/base/digest.h"
 #include "lib/base/path.h"
 #include "lib/base/text.h"
-#include "tools/inspect_work.h"
+#include "tools/inspect.h"
 #include "tools/options.h"
 #include "tools/print_doc.h"
 #include "tools/run_args.h"
@@ -61,7 +61,7 @@ static void name_page(struct view_request *r, const char *arg)
 }
 
 /* A page takes the place of a page; a link of that name is not followed. */
-static dcpk_status check_place(const struct view_request *r, struct dcpk_error *err)
+static dcpk_status view_check_place(const struct view_request *r, struct dcpk_error *err)
 {
     struct dcpk_path there;
 
@@ -93,7 +93,7 @@ static int view(struct view_request *r, const char *arg)
     int code;
 
     name_page(r, arg);
-    if (check_place(r, &err) != DCPK_OK)
+    if (view_check_place(r, &err) != DCPK_OK)
         return dcpk_cli_fail(NAME, &err);
     r->inspect.html = r->path;
     r->inspect.is_silent = true;

@@ -66,8 +66,8 @@ static size_t n_made;
  * itself finds. flags: of fstatat. Errors: DCPK_EIO for any other refusal: an unknown entry cannot
  * be allowed.
  */
-static dcpk_status look_at(const char *path, int flags, bool *there, struct stat *info,
-                           struct dcpk_error *err)
+static dcpk_status confine_look_at(const char *path, int flags, bool *there, struct stat *info,
+                                   struct dcpk_error *err)
 {
     *there = fstatat(AT_FDCWD, path, info, flags) == 0;
     if (*there || errno == ENOENT || errno == ENOTDIR || errno == EACCES || errno == ELOOP ||
@@ -158,7 +158,7 @@ static dcpk_status allow_checkpoint(struct dcpk_sandbox *box, const struct dcpk_
 
     if (dcpk_run_split(path, archive) != NULL)
         path = archive;
-    if (dcpk_sandbox_allow(box, path, access, err) || look_at(path, 0, &there, &info, err))
+    if (dcpk_sandbox_allow(box, path, access, err) || confine_look_at(path, 0, &there, &info, err))
         return err->status;
     if (!there)
         return DCPK_OK;
@@ -203,11 +203,11 @@ static dcpk_status allow_out_file(struct dcpk_sandbox *box, const char *path,
     bool there;
 
     if (dcpk_sandbox_allow(box, path, DCPK_SANDBOX_READ | DCPK_SANDBOX_WRITE, err) ||
-        look_at(path, AT_SYMLINK_NOFOLLOW, &there, &info, err))
+        confine_look_at(path, AT_SYMLINK_NOFOLLOW, &there, &info, err))
         return err->status;
     if (!there || S_ISREG(info.st_mode))
         return allow_around(box, path, CAN_WRITE, err);
-    if (look_at(path, 0, &there, &info, err) != DCPK_OK)
+    if (confine_look_at(path, 0, &there, &info, err) != DCPK_OK)
         return err->status;
     if (there)
         return DCPK_OK;
@@ -271,7 +271,7 @@ static dcpk_status find_sound_place(const struct dcpk_cli *cli, const char *in, 
 
     if (dcpk_run_split(in, archive) != NULL)
         in = archive;
-    if (look_at(in, 0, &there, &info, err) != DCPK_OK || !there)
+    if (confine_look_at(in, 0, &there, &info, err) != DCPK_OK || !there)
         return err->status;
     (void)find_place(cli, in, out, &run, place, &refusal);
     dcpk_run_release(&run);

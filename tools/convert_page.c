@@ -6,7 +6,7 @@
 #include "lib/base/text.h"
 #include "lib/ckpt/content.h"
 #include "lib/ckpt/generation.h"
-#include "lib/model/run_state.h"
+#include "lib/model/named_state.h"
 #include "tools/cmd.h"
 #include "tools/convert_report.h"
 #include "tools/holders.h"

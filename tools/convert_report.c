@@ -10,7 +10,7 @@
 #include "lib/base/order.h"
 #include "lib/ckpt/generation.h"
 #include "lib/job/target.h"
-#include "lib/model/run_state.h"
+#include "lib/model/named_state.h"
 #include "tools/cmd.h"
 #include "tools/print_doc.h"
 #include "tools/run_args.h"

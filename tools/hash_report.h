@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hash_report.h - what hash prints: a list of hashes, and how it stands to a recorded one. */
+/* hash_report.h - what hash prints: a list of hashes, of tensors or of files, and how it stands to
+ * a recorded one. */
 #ifndef DCPK_TOOLS_HASH_REPORT_H
 #define DCPK_TOOLS_HASH_REPORT_H
 
+#include "lib/ckpt/integrity.h"
 #include "lib/job/hash_list.h"
 
 /* As text, or as the document of hash_list.h. */
@@ -24,5 +26,19 @@ struct dcpk_hash_check {
  */
 dcpk_status dcpk_hash_print_check(const struct dcpk_hash_check *check, bool as_json, bool *ok,
                                   struct dcpk_error *err);
+
+/* ---- files ---- */
+
+/* As lines of sha256sum, or as {"algorithm", "files": {name: hex}, "version"}. */
+dcpk_status dcpk_hash_files_print(const struct dcpk_integrity *list, bool as_json,
+                                  struct dcpk_error *err);
+/*
+ * Print which files are other ones, missing or new, and the verdict. As JSON: {"differences":
+ * {name: {"found", "recorded"}}, "ok", "version"}. *ok: all are as recorded, and there are no
+ * others.
+ */
+dcpk_status dcpk_hash_files_print_check(const struct dcpk_integrity *recorded,
+                                        const struct dcpk_integrity *found, bool as_json, bool *ok,
+                                        struct dcpk_error *err);
 
 #endif

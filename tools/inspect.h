@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* inspect.h - what dcpkit inspect reports. */
+/* inspect.h - the work of dcpkit inspect and view, and what they report. */
 #ifndef DCPK_TOOLS_INSPECT_H
 #define DCPK_TOOLS_INSPECT_H
 
 #include "lib/ckpt/run.h"
 #include "lib/ckpt/run_list.h"
 #include "lib/ckpt/summary.h"
+#include "lib/exec/exec.h"
 #include "lib/exec/find_layout.h"
 #include "lib/exec/stats.h"
-#include "lib/model/run_state.h"
+#include "lib/model/named_state.h"
 #include "lib/report/doc.h"
+#include "tools/cmd.h"
 
 /* Facts for the report. Borrowed. */
 struct dcpk_inspection {
@@ -72,5 +74,21 @@ void dcpk_inspect_report_bytes(const struct dcpk_inspection *in, struct dcpk_doc
 void dcpk_inspect_report_maps(const struct dcpk_inspection *in, struct dcpk_doc *doc);
 void dcpk_inspect_report_heat(const struct dcpk_inspection *in, struct dcpk_doc *doc);
 struct dcpk_doc_table dcpk_inspect_iterations(const struct dcpk_run_list *list);
+
+/* The request of the command line. */
+struct dcpk_inspect_request {
+    bool as_json, is_tree, has_chunks, has_stats, fails_nonfinite;
+    int n_largest;               /* 0: all tensors are listed */
+    bool lists_meta, enable_msc; /* of Megatron's Python tool, without meaning here */
+    const char *keys, *format, *iteration, *html;
+    const char *sort;          /* key, size; NULL: key */
+    bool is_silent;            /* nothing to stdout */
+    struct dcpk_run_list list; /* of a run folder */
+    struct dcpk_verbosity verbosity;
+    struct dcpk_env env; /* of --stats */
+};
+
+/* Describe the checkpoint at `arg`, also as the page html of the request. Returns the exit code. */
+int dcpk_inspect_path(void *request, const char *arg);
 
 #endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* inspect_work.c - reads what inspect and view report, and prints it. */
-#include "tools/inspect_work.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -49,7 +48,7 @@ static dcpk_status choose(const struct dcpk_checkpoint *ckpt, const char *keys,
 }
 
 /* Layers of the chosen tensors that have them in their first axis, for a page. */
-static size_t count_layers(const struct dcpk_inspection *in)
+static size_t inspect_count_layers(const struct dcpk_inspection *in)
 {
     size_t n = 0;
 
@@ -113,7 +112,7 @@ static dcpk_status survey(struct dcpk_checkpoint *ckpt, struct dcpk_inspection *
                           struct dcpk_inspect_request *r, struct dcpk_arena *arena,
                           struct dcpk_error *err)
 {
-    const size_t n_layers = count_layers(in);
+    const size_t n_layers = inspect_count_layers(in);
     const size_t most = ckpt->n_tensors + n_layers;
     struct dcpk_view *views = dcpk_arena_array(arena, most, sizeof *views, err);
     struct dcpk_stats *made = dcpk_arena_array(arena, most, sizeof *made, err);
@@ -207,7 +206,7 @@ static const struct dcpk_value *load_config(struct dcpk_checkpoint *ckpt, struct
 static dcpk_status inspect(struct dcpk_checkpoint *ckpt, const struct dcpk_run *run,
                            struct dcpk_inspect_request *r, int *code, struct dcpk_error *err)
 {
-    struct dcpk_arena *arena = dcpk_arena_new(0, err);
+    struct dcpk_arena *arena = dcpk_arena_new(err);
     struct dcpk_summary *summary = NULL;
     struct dcpk_run_state state;
     struct dcpk_saved_layout saved;
@@ -291,8 +290,9 @@ static void list_iterations(const char *path, struct dcpk_inspect_request *r)
         dcpk_cli_note(&r->verbosity, "the iterations are not listed: %s", err.text);
 }
 
-int dcpk_inspect_path(struct dcpk_inspect_request *r, const char *arg)
+int dcpk_inspect_path(void *request, const char *arg)
 {
+    struct dcpk_inspect_request *r = request;
     char path[DCPK_RUN_PATH_BYTES];
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_checkpoint *ckpt = NULL;

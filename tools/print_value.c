@@ -66,7 +66,7 @@ dcpk_status dcpk_print_value(struct dcpk_checkpoint *ckpt, const char *key, bool
                              const struct dcpk_verbosity *verbosity, bool *found,
                              struct dcpk_error *err)
 {
-    struct dcpk_arena *arena = dcpk_arena_new(0, err);
+    struct dcpk_arena *arena = dcpk_arena_new(err);
     const struct dcpk_object *object = dcpk_checkpoint_object(ckpt, key);
     const struct dcpk_value *value;
 
@@ -146,7 +146,7 @@ static dcpk_status fail_name(struct dcpk_checkpoint *ckpt, const char *name,
 dcpk_status dcpk_print_named(struct dcpk_checkpoint *ckpt, const char *name, bool as_json,
                              struct dcpk_error *err)
 {
-    struct dcpk_arena *arena = dcpk_arena_new(0, err);
+    struct dcpk_arena *arena = dcpk_arena_new(err);
     struct dcpk_named_state state = {0};
 
     if (arena == NULL || dcpk_named_state_find(ckpt, name, arena, &state, err))

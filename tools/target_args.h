@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* target_args.h - the options that describe the run which will load a conversion's output. */
+/* target_args.h - the options that describe the run which will load a conversion's output, and
+ * folders of Hugging Face's models, read or written. */
 #ifndef DCPK_TOOLS_TARGET_ARGS_H
 #define DCPK_TOOLS_TARGET_ARGS_H
 
+#include "lib/ckpt/format.h"
 #include "lib/job/convert.h"
 #include "tools/cmd.h"
 
@@ -21,5 +23,18 @@ extern const struct dcpk_option dcpk_target_rows[];
 dcpk_status dcpk_target_args_apply(const struct dcpk_target_args *a, const struct dcpk_format *to,
                                    struct dcpk_target *target, struct dcpk_rule_options *rules,
                                    struct dcpk_error *err);
+
+struct dcpk_family_args {
+    const char *maps, *family, *config, *assets, *dtype, *max_file;
+    bool without_mtp, allow_overflow;
+};
+
+extern const struct dcpk_option dcpk_family_rows[];
+#define DCPK_OPT_FAMILY(field) DCPK_OPT_ROWS(dcpk_family_rows, struct dcpk_family_args, field)
+
+/* Borrows `a`. Errors: DCPK_EUSAGE for a word that is not known, and for options of what is written
+ * where `to` is not such a folder. */
+dcpk_status dcpk_family_args_apply(const struct dcpk_family_args *a, const struct dcpk_format *to,
+                                   struct dcpk_family_settings *settings, struct dcpk_error *err);
 
 #endif

@@ -48,7 +48,7 @@ dcpk_status dcpk_train_args_begin(struct dcpk_train_args *args, int argc, char *
 {
     args->n_words = *n_rest = argc;
     args->words = argv;
-    args->arena = dcpk_arena_new(0, err);
+    args->arena = dcpk_arena_new(err);
     if (args->arena == NULL)
         return err->status;
     *rest = copy_words(args, err);

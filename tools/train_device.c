@@ -31,10 +31,10 @@ static dcpk_status find_collectives(const struct dcpk_ops *ops, const struct dcp
     size_t i = 0;
 
     *by = &dcpk_collectives_alone;
-    if (ops->is_host && ranks == NULL)
+    if (ops->device->is_host && ranks == NULL)
         return DCPK_OK;
     while (dcpk_collectives_built[i] != NULL &&
-           dcpk_collectives_built[i]->is_device == ops->is_host)
+           dcpk_collectives_built[i]->is_device == ops->device->is_host)
         i++;
     *by = dcpk_collectives_built[i];
     if (*by != NULL)
@@ -48,7 +48,7 @@ static dcpk_status job_open(const struct dcpk_ops *ops, int ordinal, struct dcpk
                             struct dcpk_error *err)
 {
     const struct dcpk_device_options first = {0};
-    dcpk_status st = ops->open(ordinal, &job->math, err);
+    dcpk_status st = dcpk_math_open(ops, ordinal, &job->math, err);
 
     if (st == DCPK_EUNSUPPORTED && ordinal > 0)
         dcpk_append(err, "; every process must see all devices of a machine, because each rank "
@@ -69,7 +69,7 @@ dcpk_status dcpk_train_device_open(const char *name, struct dcpk_ranks *ranks,
 
     if (st == DCPK_OK)
         st = find_collectives(ops, ranks, &by, err);
-    if (st == DCPK_OK && !ops->is_host)
+    if (st == DCPK_OK && !ops->device->is_host)
         st = dcpk_ranks_ordinal(ranks, &ordinal, err);
     if (st == DCPK_OK)
         st = job_open(ops, ordinal, job, err);
@@ -88,5 +88,5 @@ void dcpk_train_device_close(struct dcpk_train_job *job)
     if (job->host != NULL)
         job->host->ops->close(job->host);
     if (job->math != NULL)
-        job->math->ops->close(job->math);
+        job->math->device->ops->close(job->math->device);
 }

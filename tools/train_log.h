@@ -1,14 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* train_log.h - the steps of a run as lines: of JSON into its log, as Megatron's to stdout. */
+/* train_log.h - the steps of a run as lines: of JSON into its log, as Megatron's to stdout; and as
+ * scalars that TensorBoard shows. */
 #ifndef DCPK_TOOLS_TRAIN_LOG_H
 #define DCPK_TOOLS_TRAIN_LOG_H
 
+#include "lib/base/bytes.h"
 #include "lib/io/file.h"
 #include "lib/job/step_log.h"
+#include "lib/train/config.h"
 #include "lib/train/memory_account.h"
 #include "tools/train_args.h"
-#include "tools/train_events.h"
 #include "tools/train_page.h"
+
+/* ---- TensorBoard ---- */
+
+/*
+ * A file of events is a sequence of records: length (8 bytes) | masked CRC-32C of these 8 bytes
+ * (4) | data | masked CRC-32C of the data (4), little-endian; data is a protobuf message Event.
+ * Sources: tensorboard/compat/proto/{event,summary}.proto, tensorboard/summary/writer/
+ * record_writer.py @2.21; tags: megatron/training/training.py @core_v0.19.0 training_log.
+ */
+
+/* Zeroed: nothing is written. A value: dcpk_train_events_close. */
+struct dcpk_train_events {
+    struct dcpk_file *file;
+    struct dcpk_bytes scalars, record; /* room */
+};
+
+/* ---- the log ---- */
 
 /* Zeroed: nothing is logged, as on all ranks but the first. */
 struct dcpk_train_log {

@@ -243,7 +243,7 @@ size_t dcpk_cli_columns(FILE *to)
 }
 
 /* A variable that is set to more than "0" or nothing. */
-static bool is_set(const char *name)
+static bool wrap_is_set(const char *name)
 {
     const char *value = getenv(name);
 
@@ -254,9 +254,9 @@ bool dcpk_cli_has_colour(FILE *to)
 {
     const char *term = getenv("TERM");
 
-    if (is_set("NO_COLOR"))
+    if (wrap_is_set("NO_COLOR"))
         return false;
-    if (is_set("CLICOLOR_FORCE"))
+    if (wrap_is_set("CLICOLOR_FORCE"))
         return true;
     /* mpirun gives each rank a terminal of its own and passes the bytes on to a file, too. */
     if (dcpk_ranks_launched() > 1)

@@ -14,7 +14,7 @@
 
 #define FREE_VALUE_BYTES (UINT64_C(512) << 10)
 
-static int compare_members(const void *a, const void *b)
+static int compare_archived(const void *a, const void *b)
 {
     return strcmp(((const struct dcpk_member *)a)->name, ((const struct dcpk_member *)b)->name);
 }
@@ -32,7 +32,7 @@ static size_t sort_members(struct dcpk_member_list *list)
             list->members[n_files++] = member;
         }
     if (n_files > 0) /* else there may be no array */
-        qsort(list->members, n_files, sizeof *list->members, compare_members);
+        qsort(list->members, n_files, sizeof *list->members, compare_archived);
     return n_files;
 }
 
@@ -61,9 +61,9 @@ static dcpk_status read_member(void *context, size_t i, char *text, size_t limit
     return DCPK_OK;
 }
 
-static dcpk_status find_run(struct dcpk_member_list *list, size_t n_files, const char *inner,
-                            const struct dcpk_format *const *formats, struct dcpk_run *run,
-                            struct dcpk_error *err)
+static dcpk_status archive_find_run(struct dcpk_member_list *list, size_t n_files,
+                                    const char *inner, const struct dcpk_format *const *formats,
+                                    struct dcpk_run *run, struct dcpk_error *err)
 {
     struct dcpk_run_files files = {
         .n = n_files, .read = read_member, .context = list, .formats = formats};
@@ -189,7 +189,7 @@ dcpk_status dcpk_archive_open(const char *path, const char *inner,
     dcpk_status st = DCPK_OK;
 
     if (dcpk_archive_scan(&list, err) ||
-        find_run(&list, sort_members(&list), inner, opening->formats, &found, err) ||
+        archive_find_run(&list, sort_members(&list), inner, opening->formats, &found, err) ||
         open_store(&list, &found, store, err)) {
         st = err->status;
         dcpk_run_release(&found);

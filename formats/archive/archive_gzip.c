@@ -87,8 +87,8 @@ static dcpk_status find_member(struct gzip *g, bool *found, struct dcpk_error *e
 }
 
 /* Every member, one after another. */
-static dcpk_status check_members(struct gzip *g, const struct dcpk_progress *progress,
-                                 struct dcpk_error *err)
+static dcpk_status gzip_check_members(struct gzip *g, const struct dcpk_progress *progress,
+                                      struct dcpk_error *err)
 {
     bool found = true;
 
@@ -115,7 +115,7 @@ dcpk_status dcpk_archive_check_gzip(int fd, const struct dcpk_progress *progress
         return dcpk_fail(err, DCPK_ENOMEM, "no memory to inflate");
     g.in = dcpk_alloc(IN_BYTES, err);
     g.out = dcpk_alloc(OUT_BYTES, err);
-    if (g.in == NULL || g.out == NULL || check_members(&g, progress, err))
+    if (g.in == NULL || g.out == NULL || gzip_check_members(&g, progress, err))
         st = err->status;
     (void)inflateEnd(&g.stream);
     dcpk_free(g.in);

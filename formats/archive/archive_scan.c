@@ -129,8 +129,8 @@ static bool find_zip_header(int fd, const char *name, uint64_t offset_bytes, uin
  * offset_bytes, by the header in front of them. False also when it cannot be read: unpacking then
  * fails with the reason.
  */
-static bool check_place(int fd, enum dcpk_member_kind kind, const char *name, uint64_t offset_bytes,
-                        uint64_t n_bytes)
+static bool archive_check_place(int fd, enum dcpk_member_kind kind, const char *name,
+                                uint64_t offset_bytes, uint64_t n_bytes)
 {
     if (kind == DCPK_ARCHIVE_TAR)
         return check_tar(fd, offset_bytes, n_bytes);
@@ -292,8 +292,9 @@ static dcpk_status check_kept(struct dcpk_member_list *list, size_t n_name, stru
                      limit_bytes, list->archive_bytes, list->n);
 }
 
-static dcpk_status add_member(struct dcpk_member_list *list, const char *name, const char *oddity,
-                              struct dcpk_member **member, struct dcpk_error *err)
+static dcpk_status archive_add_member(struct dcpk_member_list *list, const char *name,
+                                      const char *oddity, struct dcpk_member **member,
+                                      struct dcpk_error *err)
 {
     const size_t n_name = strlen(name);
     uint64_t found;
@@ -392,8 +393,8 @@ static dcpk_status place_member(struct scan *s, struct archive_entry *entry, con
 
     if (!archive_entry_size_is_set(entry) || archive_entry_sparse_count(entry) > 0 || at < 0 ||
         n < 0 ||
-        !check_place(s->archive_fd, is_zip ? DCPK_ARCHIVE_ZIP : DCPK_ARCHIVE_TAR, raw, (uint64_t)at,
-                     (uint64_t)n)) {
+        !archive_check_place(s->archive_fd, is_zip ? DCPK_ARCHIVE_ZIP : DCPK_ARCHIVE_TAR, raw,
+                             (uint64_t)at, (uint64_t)n)) {
         s->needs_unpack = true;
         return DCPK_OK;
     }
@@ -409,7 +410,8 @@ static dcpk_status place_member(struct scan *s, struct archive_entry *entry, con
     return DCPK_OK;
 }
 
-static dcpk_status take_entry(struct scan *s, struct archive_entry *entry, struct dcpk_error *err)
+static dcpk_status archive_take_entry(struct scan *s, struct archive_entry *entry,
+                                      struct dcpk_error *err)
 {
     const char *raw = archive_entry_pathname(entry), *oddity = oddity_of(entry);
     char name[DCPK_ARCHIVE_NAME_BYTES];
@@ -425,7 +427,7 @@ static dcpk_status take_entry(struct scan *s, struct archive_entry *entry, struc
         return DCPK_OK;
     if (archive_entry_is_encrypted(entry))
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%.200s' is encrypted", name);
-    if (add_member(s->list, name, oddity, &member, err))
+    if (archive_add_member(s->list, name, oddity, &member, err))
         return err->status;
     if (oddity != NULL)
         return DCPK_OK;
@@ -448,7 +450,7 @@ static dcpk_status walk_members(struct scan *s, struct dcpk_error *err)
             return archive_error(s, err);
         if (!s->unpacks && archive_filter_code(s->archive, 0) != ARCHIVE_FILTER_NONE)
             s->needs_unpack = true;
-        else if (take_entry(s, entry, err))
+        else if (archive_take_entry(s, entry, err))
             return err->status;
         if (archive_filter_bytes(s->archive, 0) > 0 && /* headers count as well */
             check_unpacked(s, (uint64_t)archive_filter_bytes(s->archive, 0), err))
@@ -459,7 +461,7 @@ static dcpk_status walk_members(struct scan *s, struct dcpk_error *err)
     return DCPK_OK;
 }
 
-static dcpk_status walk(struct scan *s, struct dcpk_error *err)
+static dcpk_status archive_walk(struct scan *s, struct dcpk_error *err)
 {
     dcpk_status st = DCPK_OK;
 
@@ -471,7 +473,7 @@ static dcpk_status walk(struct scan *s, struct dcpk_error *err)
 }
 
 /* A file without a name, gone with its descriptor. */
-static dcpk_status open_temporary(struct dcpk_member_list *list, struct dcpk_error *err)
+static dcpk_status archive_open_temporary(struct dcpk_member_list *list, struct dcpk_error *err)
 {
     const char *folder = getenv("TMPDIR");
     struct dcpk_bytes path = {0};
@@ -508,7 +510,7 @@ static dcpk_status new_list(struct dcpk_member_list *list, struct dcpk_error *er
     list->n = 0;
     list->kept_bytes = 0;
     dcpk_arena_free(list->arena);
-    list->arena = dcpk_arena_new(0, err);
+    list->arena = dcpk_arena_new(err);
     if (list->arena == NULL)
         return err->status;
     return DCPK_OK;
@@ -519,7 +521,7 @@ static dcpk_status unpack(struct scan *s, struct dcpk_error *err)
 {
     s->needs_unpack = false;
     s->unpacks = s->list->is_unpacked = true;
-    if (new_list(s->list, err) || open_temporary(s->list, err) || walk(s, err))
+    if (new_list(s->list, err) || archive_open_temporary(s->list, err) || archive_walk(s, err))
         return err->status;
     return dcpk_archive_check_gzip(s->archive_fd, s->list->progress, err);
 }
@@ -539,7 +541,7 @@ dcpk_status dcpk_archive_scan(struct dcpk_member_list *list, struct dcpk_error *
     if (!dcpk_mul_u64(list->archive_bytes, MAX_RATIO, &s.limit_bytes) ||
         !dcpk_add_u64(s.limit_bytes, FREE_BYTES, &s.limit_bytes) || s.limit_bytes > INT64_MAX)
         s.limit_bytes = INT64_MAX;
-    if (new_list(list, err) || walk(&s, err) || (s.needs_unpack && unpack(&s, err)))
+    if (new_list(list, err) || archive_walk(&s, err) || (s.needs_unpack && unpack(&s, err)))
         st = err->status;
 out:
     if (st == DCPK_OK && !list->is_unpacked)

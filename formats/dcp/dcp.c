@@ -18,9 +18,9 @@
 #define MAX_METADATA_BYTES (UINT64_C(1) << 30)
 
 /* Conversions have no use for it, so that opening drops it: the file is read again. */
-dcpk_status dcpk_dcp_load_paths(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
-                                const struct dcpk_value **paths, uint64_t *n_bytes,
-                                struct dcpk_error *err)
+static dcpk_status dcp_load_paths(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
+                                  const struct dcpk_value **paths, uint64_t *n_bytes,
+                                  struct dcpk_error *err)
 {
     const struct dcpk_pickle_options options = {0};
     const struct dcpk_value *root, *planner_data;
@@ -90,7 +90,7 @@ static bool is_stacked(const char *key)
 }
 
 /* The state of a parameter that is there under the rest of the key. */
-static bool is_state(const struct dcpk_checkpoint *ckpt, const char *key)
+static bool dcp_is_state(const struct dcpk_checkpoint *ckpt, const char *key)
 {
     for (size_t i = 0; i < DCPK_COUNT(states); i++)
         if (dcpk_starts_with(key, states[i]))
@@ -105,12 +105,17 @@ static const char *find_megatron_key(const struct dcpk_checkpoint *ckpt)
         if (is_sharded(ckpt->objects[i].key))
             return ckpt->objects[i].key;
     for (size_t i = 0; i < ckpt->n_tensors; i++)
-        if (is_stacked(ckpt->tensors[i].key) || is_state(ckpt, ckpt->tensors[i].key))
+        if (is_stacked(ckpt->tensors[i].key) || dcp_is_state(ckpt, ckpt->tensors[i].key))
             return ckpt->tensors[i].key;
     return NULL;
 }
 
-dcpk_status dcpk_dcp_check_whole(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
+/*
+ * The check_whole hook of a plain folder, whose state is its info: nothing in it is Megatron's
+ * torch_dist, which cannot be loaded without its metadata.json. Errors: DCPK_EFORMAT naming the
+ * sign.
+ */
+static dcpk_status dcp_check_whole(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
 {
     static const char lost[] = "Megatron writes that with a metadata.json, without which it does "
                                "not load the folder, and there is none (the copy is not whole)";
@@ -274,8 +279,8 @@ static dcpk_status output_begin_file(struct dcpk_output *out, struct dcpk_error 
 }
 
 /* Give an item of n_bytes its place after what was placed before. */
-static dcpk_status place_item(struct dcpk_output *out, uint64_t n_bytes, uint32_t *file,
-                              uint64_t *offset_bytes, struct dcpk_error *err)
+static dcpk_status dcp_place_item(struct dcpk_output *out, uint64_t n_bytes, uint32_t *file,
+                                  uint64_t *offset_bytes, struct dcpk_error *err)
 {
     struct dcpk_out_file *last = out->n_files == 0 ? NULL : &out->files[out->n_files - 1];
     const uint64_t align = n_bytes >= LARGE_ITEM_BYTES ? LARGE_ITEM_ALIGN : 1;
@@ -324,7 +329,7 @@ static dcpk_status place_payload(struct dcpk_output *out, struct dcpk_out_payloa
     }
     dcpk_bytes_release(&bytes);
     if (st == DCPK_OK)
-        st = place_item(out, payload->n_bytes, &payload->file, &payload->offset_bytes, err);
+        st = dcp_place_item(out, payload->n_bytes, &payload->file, &payload->offset_bytes, err);
     return st;
 }
 
@@ -376,8 +381,8 @@ static dcpk_status place_chunk(struct dcpk_output *out, struct measured *table,
     const struct dcpk_out_tensor *tensor = &out->tensors[chunk->tensor];
 
     if (measure_chunk(tensor, table, chunk, err) ||
-        place_item(out, chunk->data_bytes + chunk->lead_bytes + chunk->tail_bytes, &chunk->file,
-                   &chunk->offset_bytes, err)) {
+        dcp_place_item(out, chunk->data_bytes + chunk->lead_bytes + chunk->tail_bytes, &chunk->file,
+                       &chunk->offset_bytes, err)) {
         dcpk_context(err, "placing a chunk of '%s'", tensor->keys[0]);
         return err->status;
     }
@@ -512,7 +517,7 @@ const struct dcpk_format_reader dcpk_dcp_reader = {
     .load_object = dcp_load_object,
     .outline_object = dcp_outline_object,
     .each_record = dcpk_dcp_each_record,
-    .load_paths = dcpk_dcp_load_paths,
+    .load_paths = dcp_load_paths,
     .is_own = dcp_is_own,
 };
 
@@ -534,7 +539,7 @@ const struct dcpk_format dcpk_format_dcp = {
     .is_known = dcpk_pickle_is_known,
     .probe = dcp_probe,
     .open = dcp_open_plain,
-    .check_whole = dcpk_dcp_check_whole,
+    .check_whole = dcp_check_whole,
     .reader = &dcpk_dcp_reader,
     .writer = &dcpk_dcp_writer,
     .editor = &dcpk_dcp_editor,

@@ -28,9 +28,6 @@ extern const struct dcpk_format_reader dcpk_dcp_reader;
 /* The hook each_record of dcpk_dcp_reader (lib/ckpt/format.h). */
 dcpk_status dcpk_dcp_each_record(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object,
                                  dcpk_take_record *take, void *context, struct dcpk_error *err);
-dcpk_status dcpk_dcp_load_paths(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
-                                const struct dcpk_value **paths, uint64_t *n_bytes,
-                                struct dcpk_error *err);
 /*
  * Files "__0_<n>.distcp" of at most 8 GiB; objects first, then chunks in their order; items of 1
  * MiB or more start at a multiple of 4096. Then .metadata with every key of every tensor and object
@@ -41,13 +38,6 @@ dcpk_status dcpk_dcp_load_paths(struct dcpk_checkpoint *ckpt, struct dcpk_arena 
 extern const struct dcpk_format_writer dcpk_dcp_writer;
 /* For checkpoints whose state is a dcpk_dcp_info. */
 extern const struct dcpk_format_editor dcpk_dcp_editor;
-
-/*
- * The check_whole hook of a plain folder, whose state is its info: nothing in it is Megatron's
- * torch_dist, which cannot be loaded without its metadata.json. Errors: DCPK_EFORMAT naming the
- * sign.
- */
-dcpk_status dcpk_dcp_check_whole(struct dcpk_checkpoint *ckpt, struct dcpk_error *err);
 
 /*
  * Parse .metadata, at most 4 GiB - 1, into ckpt (tensors, chunks, objects, file names resolved

@@ -97,7 +97,7 @@ dcpk_status dcpk_metadata_size(const struct dcpk_value *v, const char *what, int
 /* ---- interning ---- */
 
 /* Indexes are 32 bits wide; UINT32_MAX stands for none. */
-static dcpk_status check_room(size_t n, const char *what, struct dcpk_error *err)
+static dcpk_status metadata_check_room(size_t n, const char *what, struct dcpk_error *err)
 {
     if (n >= UINT32_MAX)
         return dcpk_fail(err, DCPK_ERANGE, "more than %u %s", UINT32_MAX, what);
@@ -120,7 +120,7 @@ static dcpk_status packed_find_key(struct dcpk_packed *p, const struct dcpk_valu
     }
     if (copy == NULL)
         return err->status;
-    if (check_room(p->n_keys, "keys", err) ||
+    if (metadata_check_room(p->n_keys, "keys", err) ||
         dcpk_grow(&p->keys, &p->keys_capacity, p->n_keys, sizeof *p->keys, err) ||
         dcpk_map_put(&p->key_by_text, copy, text->n, p->n_keys, &existed, &number, err))
         return err->status;
@@ -159,7 +159,7 @@ static dcpk_status intern_size(struct dcpk_packed *p, const int64_t *numbers, in
         *size = (uint32_t)number;
         return DCPK_OK;
     }
-    if (check_room(p->n_sizes, "sizes", err) ||
+    if (metadata_check_room(p->n_sizes, "sizes", err) ||
         dcpk_grow(&p->sizes, &p->sizes_capacity, p->n_sizes, sizeof *p->sizes, err))
         return err->status;
     copy = dcpk_arena_alloc(p->ckpt->arena, n_bytes, err);
@@ -196,7 +196,7 @@ static dcpk_status packed_add_chunk(struct dcpk_packed *p, const struct dcpk_val
         return fail_class(err, v, "ChunkStorageMetadata");
     if (pack_size(p, attrs, "offsets", &chunk.offsets, err) ||
         pack_size(p, attrs, "sizes", &chunk.extents, err) ||
-        check_room(p->n_chunks, "chunks", err) ||
+        metadata_check_room(p->n_chunks, "chunks", err) ||
         dcpk_grow(&p->chunks, &p->chunks_capacity, p->n_chunks, sizeof *p->chunks, err))
         return err->status;
     if (*list != 0) {
@@ -331,8 +331,8 @@ static dcpk_status find_source(struct dcpk_store *store, const char *name,
 }
 
 /* The number of a file in the checkpoint, which is opened when it is new. */
-static dcpk_status find_file(struct dcpk_packed *p, const char *name, uint32_t *file,
-                             struct dcpk_error *err)
+static dcpk_status metadata_find_file(struct dcpk_packed *p, const char *name, uint32_t *file,
+                                      struct dcpk_error *err)
 {
     struct dcpk_checkpoint *ckpt = p->ckpt;
     struct dcpk_source *source;
@@ -380,7 +380,7 @@ static dcpk_status pack_place(struct dcpk_packed *p, const struct dcpk_value *v,
         return dcpk_fail(err, DCPK_EFORMAT,
                          "offset or length of its place in '%s' is not a count of bytes", name);
     if (check_transforms(dcpk_value_get(attrs, "transform_descriptors"), err) ||
-        find_file(p, name, &place->file, err))
+        metadata_find_file(p, name, &place->file, err))
         return err->status;
     return DCPK_OK;
 }
@@ -411,7 +411,7 @@ dcpk_status dcpk_packed_add_place(struct dcpk_packed *p, const struct dcpk_value
     if (pack_offsets(p, dcpk_value_get(attrs, "offset"), &place.index.offsets, err) ||
         pack_place(p, value, &place, err) ||
         intern_key(p, dcpk_value_get(attrs, "fqn"), &place.index.key, err) ||
-        check_room(p->n_places, "places", err) ||
+        metadata_check_room(p->n_places, "places", err) ||
         dcpk_grow(&p->places, &p->places_capacity, p->n_places, sizeof *p->places, err)) {
         dcpk_context(err, "'%s'", fqn);
         return err->status;

@@ -37,7 +37,7 @@ struct reading {
 };
 
 /* A dict of which nothing was taken, or one whose dcpk_pickle_run is `run`. */
-static bool is_dict(const struct dcpk_value *v, enum dcpk_packed_run run)
+static bool metadata_is_dict(const struct dcpk_value *v, enum dcpk_packed_run run)
 {
     return v != NULL && v->kind == DCPK_V_DICT &&
            (dcpk_pickle_run(v) == DCPK_PACKED_NOTHING || dcpk_pickle_run(v) == (uint32_t)run);
@@ -45,7 +45,7 @@ static bool is_dict(const struct dcpk_value *v, enum dcpk_packed_run run)
 
 /* ---- storage_data ---- */
 
-static int compare_places(const void *left, const void *right)
+static int compare_metadata_places(const void *left, const void *right)
 {
     const struct dcpk_packed_index *a = left, *b = right;
 
@@ -59,11 +59,11 @@ static dcpk_status sort_places(struct dcpk_packed *p, struct dcpk_error *err)
     bool is_sorted = true;
 
     for (size_t i = 1; i < p->n_places && is_sorted; i++)
-        is_sorted = compare_places(&p->places[i - 1], &p->places[i]) < 0;
+        is_sorted = compare_metadata_places(&p->places[i - 1], &p->places[i]) < 0;
     if (!is_sorted)
-        qsort(p->places, p->n_places, sizeof *p->places, compare_places);
+        qsort(p->places, p->n_places, sizeof *p->places, compare_metadata_places);
     for (size_t i = 1; i < p->n_places && !is_sorted; i++)
-        if (compare_places(&p->places[i - 1], &p->places[i]) == 0) {
+        if (compare_metadata_places(&p->places[i - 1], &p->places[i]) == 0) {
             dcpk_fail(err, DCPK_EFORMAT, "two places for the same offsets");
             dcpk_context(err, "storage_data: '%s'", p->keys[p->places[i].index.key]);
             return err->status;
@@ -75,7 +75,7 @@ static dcpk_status sort_places(struct dcpk_packed *p, struct dcpk_error *err)
 static dcpk_status read_storage_data(struct reading *r, const struct dcpk_value *dict,
                                      struct dcpk_error *err)
 {
-    if (!is_dict(dict, DCPK_PACKED_PLACES))
+    if (!metadata_is_dict(dict, DCPK_PACKED_PLACES))
         return dcpk_fail(err, DCPK_EFORMAT,
                          "no storage_data: the places of the items are not known (not written by a "
                          "file system writer)");
@@ -100,8 +100,8 @@ static dcpk_status take_place(struct reading *r, uint32_t key, uint32_t offsets,
     struct dcpk_packed_place *packed = NULL;
 
     if (r->packed.n_places > 0)
-        packed =
-            bsearch(&index, r->packed.places, r->packed.n_places, sizeof *packed, compare_places);
+        packed = bsearch(&index, r->packed.places, r->packed.n_places, sizeof *packed,
+                         compare_metadata_places);
     if (packed == NULL)
         return dcpk_fail(err, DCPK_EFORMAT, "storage_data has no place for it");
     if (packed->is_used)
@@ -260,8 +260,8 @@ static dcpk_status make_tensor(struct reading *r, const struct dcpk_packed_entry
     return dcpk_checkpoint_add_tensor(r->ckpt, &tensor, err);
 }
 
-static dcpk_status make_object(struct reading *r, const struct dcpk_packed_entry *entry,
-                               struct dcpk_error *err)
+static dcpk_status metadata_make_object(struct reading *r, const struct dcpk_packed_entry *entry,
+                                        struct dcpk_error *err)
 {
     struct dcpk_object object = {.key = r->packed.keys[entry->key]};
 
@@ -274,7 +274,7 @@ static dcpk_status make_entry(struct reading *r, const struct dcpk_packed_entry 
                               struct dcpk_error *err)
 {
     if (entry->dtype == DCPK_DTYPE_NONE)
-        return make_object(r, entry, err);
+        return metadata_make_object(r, entry, err);
     return make_tensor(r, entry, err);
 }
 
@@ -305,7 +305,7 @@ static dcpk_status make_entries(struct reading *r, struct dcpk_error *err)
 static dcpk_status read_entries(struct reading *r, const struct dcpk_value *dict,
                                 struct dcpk_error *err)
 {
-    if (!is_dict(dict, DCPK_PACKED_ENTRIES))
+    if (!metadata_is_dict(dict, DCPK_PACKED_ENTRIES))
         return dcpk_fail(err, DCPK_EFORMAT, "no state_dict_metadata");
     if (dcpk_pickle_run(dict) == DCPK_PACKED_NOTHING)
         r->packed.n_entries = 0;
@@ -344,12 +344,12 @@ static dcpk_status read_mcore_entry(struct reading *r, const char *key,
 static dcpk_status read_mcore_entries(struct reading *r, const struct dcpk_value *dict,
                                       struct dcpk_error *err)
 {
-    if (!is_dict(dict, DCPK_PACKED_NOTHING))
+    if (!metadata_is_dict(dict, DCPK_PACKED_NOTHING))
         return dcpk_fail(err, DCPK_EFORMAT, "no dict");
     for (size_t i = 0; i < dict->n; i++) {
         const char *key = dcpk_metadata_text(dict->as.pairs[i].key);
 
-        if (key == NULL || !is_dict(dict->as.pairs[i].value, DCPK_PACKED_NOTHING))
+        if (key == NULL || !metadata_is_dict(dict->as.pairs[i].value, DCPK_PACKED_NOTHING))
             return dcpk_fail(err, DCPK_EFORMAT, "entry %zu is not text: dict", i);
         if (read_mcore_entry(r, key, dict->as.pairs[i].value, err))
             return err->status;
@@ -442,7 +442,7 @@ static dcpk_status keep_unknown(struct dcpk_checkpoint *ckpt, const struct dcpk_
 }
 
 /* It is read as a stream, into an eighth of the memory that another pickle may take for a byte. */
-static dcpk_status check_bytes(const struct dcpk_source *source, struct dcpk_error *err)
+static dcpk_status metadata_check_bytes(const struct dcpk_source *source, struct dcpk_error *err)
 {
     const uint64_t limit_bytes = 8 * dcpk_source_value_limit(source, UINT64_MAX / 8);
 
@@ -465,7 +465,7 @@ dcpk_status dcpk_metadata_read(struct dcpk_checkpoint *ckpt, struct dcpk_source 
     const struct dcpk_value *root = NULL;
     dcpk_status st = DCPK_OK;
 
-    if (check_bytes(source, err) ||
+    if (metadata_check_bytes(source, err) ||
         dcpk_pickle_read_source(source, &options, ckpt->arena, &root, err) ||
         read_root(&r, root, err) || keep_unknown(ckpt, &unknown, err))
         st = err->status;

@@ -222,7 +222,7 @@ static struct batch begin_batch(struct writing *m, uint8_t open_op, uint8_t clos
 }
 
 /* Before each item. */
-static void next_item(struct writing *m, struct batch *b)
+static void metadata_next_item(struct writing *m, struct batch *b)
 {
     if (m->piece.n_bytes >= PIECE_BYTES)
         put_piece(m);
@@ -310,7 +310,7 @@ static void tensor_entry(struct writing *m, const struct dcpk_out_tensor *t)
     for (size_t i = 0; i < t->n_chunks; i++) {
         const int64_t *span = m->out->chunks[t->first_chunk + i].span;
 
-        next_item(m, &b);
+        metadata_next_item(m, &b);
         if (begin_run(m, CHUNK_HEAD)) {
             instance(m, CHUNK_CLASS);
             begin_state(m);
@@ -326,7 +326,7 @@ static void tensor_entry(struct writing *m, const struct dcpk_out_tensor *t)
     end_state(m);
 }
 
-static size_t count_keys(const struct dcpk_output *out)
+static size_t metadata_count_keys(const struct dcpk_output *out)
 {
     size_t n = out->n_objects;
 
@@ -343,12 +343,12 @@ static void entries(struct writing *m)
 
     for (size_t i = 0; i < out->n_tensors; i++)
         for (size_t k = 0; k < out->tensors[i].n_keys; k++) {
-            next_item(m, &b);
+            metadata_next_item(m, &b);
             shared_text(m, out->tensors[i].keys[k], key++);
             tensor_entry(m, &out->tensors[i]);
         }
     for (size_t i = 0; i < out->n_objects; i++) {
-        next_item(m, &b);
+        metadata_next_item(m, &b);
         object_name(m, &out->objects[i], key++);
         if (begin_run(m, BYTES_ENTRY)) {
             instance(m, BYTES_CLASS);
@@ -362,10 +362,10 @@ static void entries(struct writing *m)
 static void planner_data(struct writing *m)
 {
     struct batch b = begin_batch(m, DCPK_OP_EMPTY_DICT, DCPK_OP_SETITEMS);
-    const size_t n = count_keys(m->out);
+    const size_t n = metadata_count_keys(m->out);
 
     for (size_t i = 0; i < n; i++) {
-        next_item(m, &b);
+        metadata_next_item(m, &b);
         known_text(m, &m->keys[i]);
         known_text(m, &m->keys[i]);
         op(m, DCPK_OP_TUPLE1);
@@ -443,19 +443,19 @@ static void storage_data(struct writing *m)
 
         for (size_t k = 0; k < t->n_keys; k++, key++)
             for (size_t c = 0; c < t->n_chunks; c++) {
-                next_item(m, &b);
+                metadata_next_item(m, &b);
                 chunk_place(m, t, key, c);
             }
     }
     for (size_t i = 0; i < out->n_objects; i++) {
-        next_item(m, &b);
+        metadata_next_item(m, &b);
         object_place(m, &out->objects[i], key++);
     }
     end_batch(m, &b);
 }
 
 /* splitmix64: spreads the identity over the digits of an id. */
-static uint64_t mix(uint64_t x)
+static uint64_t metadata_mix(uint64_t x)
 {
     x += 0x9e3779b97f4a7c15u;
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -466,7 +466,7 @@ static uint64_t mix(uint64_t x)
 /* A text of the form that uuid.uuid4 gives; the same for the same input and options. */
 static void identity_text(struct writing *m, uint64_t salt)
 {
-    const uint64_t hi = mix(m->out->identity + salt), lo = mix(hi);
+    const uint64_t hi = metadata_mix(m->out->identity + salt), lo = metadata_mix(hi);
     char id[40];
 
     snprintf(id, sizeof id, "%08" PRIx32 "-%04x-4%03x-%04x-%012" PRIx64, (uint32_t)(hi >> 32),
@@ -506,7 +506,7 @@ static void mcore_data(struct writing *m)
         const struct dcpk_out_tensor *t = &out->tensors[i];
 
         for (size_t k = 0; k < t->n_keys; k++) {
-            next_item(m, &b);
+            metadata_next_item(m, &b);
             known_text(m, key++);
             op(m, DCPK_OP_EMPTY_DICT);
             if (t->model_shape == NULL)
@@ -569,7 +569,7 @@ static dcpk_status write_all(struct writing *m)
 {
     m->files = dcpk_alloc_array(m->out->n_files, sizeof *m->files, m->err);
     if (m->files != NULL)
-        m->keys = dcpk_alloc_array(count_keys(m->out), sizeof *m->keys, m->err);
+        m->keys = dcpk_alloc_array(metadata_count_keys(m->out), sizeof *m->keys, m->err);
     if (m->keys != NULL)
         m->w = dcpk_pickle_writer_new(&m->piece, 2, m->err);
     if (m->w == NULL)

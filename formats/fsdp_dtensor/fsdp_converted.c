@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fsdp_converted.c - reads what Megatron's converter from torch_dist leaves. */
-#include "formats/fsdp_dtensor/fsdp_converted.h"
+#include "formats/fsdp_dtensor/fsdp_dtensor_priv.h"
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -66,9 +66,9 @@ static dcpk_status add_experts(struct dcpk_fsdp_reader *r, uint32_t source, cons
 }
 
 /* "X.in_proj.weight.<part>": the first part brings the others; what lacks one stays unknown. */
-static dcpk_status add_parts(struct dcpk_fsdp_reader *r, const char *key_name,
-                             const struct dcpk_found_parts *found,
-                             const struct dcpk_model_tensor *tensor, struct dcpk_error *err)
+static dcpk_status fsdp_add_parts(struct dcpk_fsdp_reader *r, const char *key_name,
+                                  const struct dcpk_found_parts *found,
+                                  const struct dcpk_model_tensor *tensor, struct dcpk_error *err)
 {
     const struct dcpk_sources sources = {.tensor = found->tensor, .n = found->n};
     struct dcpk_model_tensor whole = *tensor;
@@ -97,7 +97,7 @@ dcpk_status dcpk_fsdp_add_converted(struct dcpk_fsdp_reader *r, uint32_t source,
     *is_done = parts->name[found.whole_bytes] != '\0';
     if (!*is_done || found.n == 0 || found.tensor[0] != source)
         return DCPK_OK;
-    return add_parts(r, parts->name, &found, tensor, err);
+    return fsdp_add_parts(r, parts->name, &found, tensor, err);
 }
 
 /* ---- training state ---- */

@@ -4,8 +4,7 @@
 
 #include "formats/dcp/dcp.h"
 #include "formats/fsdp_dtensor/fsdp_dtensor_priv.h"
-#include "formats/fsdp_dtensor/fsdp_prefix.h"
-#include "formats/fsdp_dtensor/fsdp_v2.h"
+#include "formats/fsdp_dtensor/fsdp_keys.h"
 #include "formats/torch/pickle.h"
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
@@ -99,7 +98,7 @@ static struct marks find_marks(const struct dcpk_checkpoint *ckpt)
 }
 
 /* A: groups without default_config. Names that only some releases use narrow B down. */
-static void find_generation(struct dcpk_checkpoint *ckpt)
+static void fsdp_find_generation(struct dcpk_checkpoint *ckpt)
 {
     const struct marks m = find_marks(ckpt);
 
@@ -129,7 +128,7 @@ static dcpk_status fd_open(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
 {
     if (dcpk_dcp_open(ckpt, ckpt->state, err))
         return err->status;
-    find_generation(ckpt);
+    fsdp_find_generation(ckpt);
     return DCPK_OK;
 }
 

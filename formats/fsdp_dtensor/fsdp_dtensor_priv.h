@@ -5,7 +5,8 @@
 
 #include "formats/fsdp_dtensor/fsdp_dtensor.h"
 #include "formats/fsdp_dtensor/fsdp_keys.h"
-#include "formats/fsdp_dtensor/fsdp_prefix.h"
+#include "lib/ckpt/output.h"
+#include "lib/model/model.h"
 
 /* Values of a state that are flattened before the rest counts as hostile. */
 #define FD_MAX_VALUES 10000000
@@ -20,7 +21,7 @@ dcpk_status dcpk_fsdp_request(const struct dcpk_loading *loading, struct dcpk_er
 struct dcpk_fsdp_reader {
     struct dcpk_model *model;
     struct dcpk_fsdp_prefixes prefixes;
-    bool is_converted;             /* by Megatron's converter from torch_dist (fsdp_converted.h) */
+    bool is_converted;             /* by Megatron's converter from torch_dist (fsdp_converted.c) */
     const struct dcpk_value *step; /* of all parameters, where it left that; else NULL */
     bool has_parts; /* projections are stored in parts, whose order of rows is that of one rank */
 };
@@ -41,9 +42,6 @@ dcpk_status dcpk_fsdp_read_state(struct dcpk_model *model, struct dcpk_error *er
  * view already: torch AdamW's step tensors become the groups' field `step`.
  */
 dcpk_status dcpk_fsdp_read_groups(struct dcpk_model *model, struct dcpk_error *err);
-/* A tensor that is training state, as a value with its bytes; all its checksums are checked. */
-dcpk_status dcpk_fsdp_load_tensor(struct dcpk_model *model, uint32_t tensor,
-                                  const struct dcpk_value **value, struct dcpk_error *err);
 /* The step that torch's AdamW keeps with each parameter; Megatron's groups want it as a field. */
 dcpk_status dcpk_fsdp_read_step(struct dcpk_model *model, uint32_t tensor,
                                 const struct dcpk_value **step, struct dcpk_error *err);
@@ -56,5 +54,53 @@ dcpk_status dcpk_fsdp_read_step(struct dcpk_model *model, uint32_t tensor,
  */
 dcpk_status dcpk_fsdp_put_state(const struct dcpk_model *model, struct dcpk_output *out, int64_t tp,
                                 bool is_for_tp, struct dcpk_error *err);
+
+/* ---- Megatron-FSDP v2 (fsdp_v2.c) ---- */
+
+/* Keys begin with it and the parameter's name: there is no wrapper around the model. */
+#define FD_V2_MODEL "model."
+
+/* True if the folder was written by its own save_checkpoint(). */
+bool dcpk_fsdp_is_v2(const struct dcpk_checkpoint *ckpt);
+/* True if Megatron wrote it with --ckpt-format torch_dcp (--use-torch-fsdp2), which numbers
+ * optimizer state. */
+bool dcpk_fsdp_is_torch_dcp(const struct dcpk_checkpoint *ckpt);
+/* True if it is the target. */
+bool dcpk_fsdp_wants_v2(const struct dcpk_output *out);
+
+/* optimizer.param_groups.<g>.<field>, and .params: the names of the group's parameters. */
+dcpk_status dcpk_fsdp_v2_add_groups(const struct dcpk_model *model, struct dcpk_output *out,
+                                    struct dcpk_error *err);
+/* The extra states, each None, that Megatron's local linear layers have. */
+dcpk_status dcpk_fsdp_v2_add_extra_states(const struct dcpk_model *model, struct dcpk_output *out,
+                                          struct dcpk_error *err);
+
+/* ---- what Megatron's converter leaves (fsdp_converted.c) ---- */
+
+/*
+ * tools/checkpoint/checkpoint_inspector.py of core 0.14 to main, rule by rule in FORMAT.md 12. It
+ * keeps the parameter groups as a list, masters as a state `.param`, experts of homogeneous MoE
+ * layers in one tensor, the moments of expert biases under a number after the state, parts of
+ * projections apart, and whatever it does not know under the prefix of weights.
+ */
+
+/* "<expert's bias>.exp_avg3" (T13): the number goes to the name. */
+dcpk_status dcpk_fsdp_split_numbered(struct dcpk_arena *arena, struct dcpk_fsdp_key *parts,
+                                     struct dcpk_error *err);
+/*
+ * Add what is one tensor of several parameters (experts, T3) or one of several of a parameter
+ * (parts of projections, T14). *is_done: it was one, or comes with another. tensor: all but pieces
+ * and the shape is set.
+ */
+dcpk_status dcpk_fsdp_add_converted(struct dcpk_fsdp_reader *r, uint32_t source,
+                                    const struct dcpk_fsdp_key *parts,
+                                    const struct dcpk_model_tensor *tensor, bool *is_done,
+                                    struct dcpk_error *err);
+/* A tensor that does not belong to a parameter: torch AdamW's step by number, the loss scaler's. */
+dcpk_status dcpk_fsdp_map_scalar(struct dcpk_fsdp_reader *r, uint32_t source, bool *is_known,
+                                 struct dcpk_error *err);
+/* The listed groups "optimizer.param_groups.<g>.<field>", of several optimizers
+ * "optimizer.<i>.optimizer.param_groups.<g>.<field>", as the groups of the model. */
+dcpk_status dcpk_fsdp_read_listed_groups(struct dcpk_fsdp_reader *r, struct dcpk_error *err);
 
 #endif

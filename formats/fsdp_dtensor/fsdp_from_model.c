@@ -6,7 +6,6 @@
 
 #include "formats/fsdp_dtensor/fsdp_dtensor_priv.h"
 #include "formats/fsdp_dtensor/fsdp_rows.h"
-#include "formats/fsdp_dtensor/fsdp_v2.h"
 #include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/model/laid_out.h"
@@ -194,7 +193,7 @@ static void note_replaced(struct writer *w, const struct dcpk_param *p)
     }
 }
 
-static dcpk_status add_param(struct writer *w, uint32_t param, struct dcpk_error *err)
+static dcpk_status fsdp_add_param(struct writer *w, uint32_t param, struct dcpk_error *err)
 {
     static const struct {
         enum dcpk_role role;
@@ -438,7 +437,7 @@ static dcpk_status add_params(struct writer *w, struct dcpk_error *err)
     if (target->mesh.dp > 0)
         st = dcpk_lay_out(w->model, &placing, &w->laid, err);
     for (uint32_t i = 0; i < w->model->n_params && st == DCPK_OK; i++)
-        st = add_param(w, i, err);
+        st = fsdp_add_param(w, i, err);
     dcpk_laid_out_release(&w->laid);
     return st;
 }

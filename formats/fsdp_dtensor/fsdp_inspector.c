@@ -98,8 +98,8 @@ static bool has_layer_number(const char *name)
 }
 
 /* `text` with the first max_n occurrences of `old` replaced. */
-static const char *replace(struct dcpk_arena *arena, const char *text, const char *old,
-                           const char *new, size_t max_n, struct dcpk_error *err)
+static const char *fsdp_replace(struct dcpk_arena *arena, const char *text, const char *old,
+                                const char *new, size_t max_n, struct dcpk_error *err)
 {
     size_t n = 0;
     char *made, *to;
@@ -185,7 +185,7 @@ static const char *half_name(struct mapper *m, const char *name, char half, stru
 }
 
 /* R11 and the tensor itself. */
-static dcpk_status add_part(struct mapper *m, const struct part *part, struct dcpk_error *err)
+static dcpk_status fsdp_add_part(struct mapper *m, const struct part *part, struct dcpk_error *err)
 {
     const struct dcpk_tensor *source = &m->out->source->tensors[part->source];
     struct dcpk_piece *piece = dcpk_arena_alloc(m->out->arena, sizeof *piece, err);
@@ -201,8 +201,8 @@ static dcpk_status add_part(struct mapper *m, const struct part *part, struct dc
         shape[a] = to.extent[a] = part->box.extent[a + part->n_dropped];
     *key = part->key;
     if (m->rename_mtp && strstr(part->key, ".mtp.layers.") != NULL)
-        *key = replace(m->out->arena, part->key, ".transformer_layer.", ".mtp_model_layer.", false,
-                       err);
+        *key = fsdp_replace(m->out->arena, part->key, ".transformer_layer.", ".mtp_model_layer.",
+                            false, err);
     if (*key == NULL || dcpk_piece_make(m->out->arena, part->source, &part->box, &to, piece, err))
         return err->status;
     out = (struct dcpk_out_tensor){.keys = key,
@@ -224,19 +224,19 @@ static dcpk_status add_maybe_halves(struct mapper *m, const struct part *part,
     const int64_t rows = part->box.extent[a], first = (rows + 1) / 2;
 
     if (!is_swiglu(m, part->key))
-        return add_part(m, part, err);
+        return fsdp_add_part(m, part, err);
     if (rows < 2)
         return refuse(err, part->key, "the Python tool cannot cut a single row in halves");
     half.key = half_name(m, part->key, 'w', err);
     half.box.extent[a] = first;
-    if (half.key == NULL || add_part(m, &half, err))
+    if (half.key == NULL || fsdp_add_part(m, &half, err))
         return err->status;
     half.key = half_name(m, part->key, 'v', err);
     half.box.offset[a] = part->box.offset[a] + first;
     half.box.extent[a] = rows - first;
     if (half.key == NULL)
         return err->status;
-    return add_part(m, &half, err);
+    return fsdp_add_part(m, &half, err);
 }
 
 /* The name of slice i of R7a (layers) or R7b (experts). */
@@ -249,8 +249,8 @@ static const char *slice_name(struct mapper *m, const char *name, bool layers, i
     if (number == NULL)
         return NULL;
     if (layers)
-        return replace(m->out->arena, name, ".layers.", number, SIZE_MAX, err);
-    name = replace(m->out->arena, name, EXPERTS, ".experts.", SIZE_MAX, err);
+        return fsdp_replace(m->out->arena, name, ".layers.", number, SIZE_MAX, err);
+    name = fsdp_replace(m->out->arena, name, EXPERTS, ".experts.", SIZE_MAX, err);
     if (name == NULL)
         return NULL;
     weight = strstr(name, ".weight");

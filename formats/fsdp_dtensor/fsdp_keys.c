@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fsdp_keys.c - takes keys apart: Megatron-FSDP's own, and those that Megatron's converter leaves.
- */
+/* fsdp_keys.c - takes keys apart: Megatron-FSDP's own, and those that Megatron's converter leaves;
+ * finds the prefixes of keys by looking for the modules that Megatron's models have. */
 #include "formats/fsdp_dtensor/fsdp_keys.h"
 
 #include <ctype.h>
 #include <string.h>
 
+#include "formats/fsdp_dtensor/fsdp_dtensor_priv.h"
 #include "lib/base/order.h"
 #include "lib/base/text.h"
 
@@ -97,4 +98,148 @@ bool dcpk_fsdp_is_misplaced(const char *name)
     return dcpk_starts_with(name, "optimizer.") ||
            (dcpk_starts_with(name, "chained_") && strstr(name, ".optimizer.") != NULL) ||
            (single != NULL && isdigit((unsigned char)single[strlen(experts)]));
+}
+
+/* ---- prefixes ---- */
+
+/* The first components of parameters' names (MC/models/gpt/gpt_model.py, mamba, multimodal, T5,
+ * BERT
+ * @0.15 to main). */
+static const char *const modules[] = {
+    "embedding.", "decoder.",        "encoder.",        "output_layer.",
+    "mtp.",       "language_model.", "vision_model.",   "vision_projection.",
+    "lm_head.",   "pooler.",         "rotary_pos_emb.", "position_embeddings."};
+
+/* Ends of keys of optimizer state: Adam's, and what Megatron's converter leaves. */
+static const char *const states[] = {".exp_avg",    ".exp_avg_sq",      ".master_param", ".param",
+                                     ".fp32_param", ".momentum_buffer", ".step"};
+
+size_t dcpk_fsdp_prefix_bytes(const char *key)
+{
+    for (const char *p = key; p != NULL; p = strchr(p, '.'), p += p != NULL)
+        for (size_t i = 0; i < DCPK_COUNT(modules); i++)
+            if (dcpk_starts_with(p, modules[i]))
+                return (size_t)(p - key);
+    return SIZE_MAX;
+}
+
+static bool fsdp_is_state(const char *key)
+{
+    for (size_t i = 0; i < DCPK_COUNT(states); i++)
+        if (dcpk_ends_with(key, states[i]))
+            return true;
+    return false;
+}
+
+/* The prefix of one of the two kinds of keys, as far as it has been looked for. */
+struct search {
+    bool wants_states;
+    const char *own; /* the format's prefix */
+    bool has_own;    /* some key begins with it */
+    const char *key; /* the first with another one: its first n_bytes */
+    size_t n_bytes;
+    bool is_unique;
+};
+
+static void fsdp_look_at(struct search *s, const char *key)
+{
+    size_t n_bytes;
+
+    if (dcpk_starts_with(key, FD_RNG) || fsdp_is_state(key) != s->wants_states)
+        return;
+    s->has_own |= dcpk_starts_with(key, s->own);
+    n_bytes = dcpk_fsdp_prefix_bytes(key);
+    if (n_bytes == SIZE_MAX || n_bytes == 0)
+        return;
+    if (s->key == NULL) {
+        s->key = key;
+        s->n_bytes = n_bytes;
+        s->is_unique = true;
+    } else if (s->n_bytes != n_bytes || strncmp(s->key, key, n_bytes) != 0) {
+        s->is_unique = false;
+    }
+}
+
+/* *prefix: given, found, or the format's own. */
+static dcpk_status find(struct dcpk_model *model, struct search *s, const char *given,
+                        const char *what, const char **prefix, struct dcpk_error *err)
+{
+    *prefix = s->own;
+    if (given != NULL) {
+        *prefix = dcpk_arena_printf(model->arena, err, "%s.", given);
+        model->needs_rewrite = true;
+        return *prefix == NULL ? err->status : DCPK_OK;
+    }
+    for (size_t t = 0; t < model->ckpt->n_tensors; t++)
+        if (dcpk_checkpoint_tensor_left_out(model->ckpt, t) == NULL)
+            fsdp_look_at(s, model->ckpt->tensors[t].key);
+    if (s->has_own || !s->is_unique)
+        return DCPK_OK;
+    *prefix = dcpk_arena_strndup(model->arena, s->key, s->n_bytes, err);
+    if (*prefix == NULL)
+        return err->status;
+    model->needs_rewrite = true;
+    if (!dcpk_fsdp_is_v2(model->ckpt))
+        dcpk_checkpoint_note_once(model->ckpt, "the keys of %s begin with '%.*s' and not '%.*s'",
+                                  what, (int)s->n_bytes - 1, s->key, (int)strlen(s->own) - 1,
+                                  s->own);
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_fsdp_find_prefixes(struct dcpk_model *model, struct dcpk_fsdp_prefixes *prefixes,
+                                    struct dcpk_error *err)
+{
+    const struct dcpk_checkpoint *ckpt = model->ckpt;
+    struct search weights = {.own = FD_MODEL}, moments = {.own = FD_STATE, .wants_states = true};
+
+    if (find(model, &weights, ckpt->given.model_prefix, "weights", &prefixes->weight, err) ||
+        find(model, &moments, ckpt->given.state_prefix, "optimizer state", &prefixes->state, err))
+        return err->status;
+    prefixes->has_q = strcmp(prefixes->state, FD_STATE) == 0;
+    return DCPK_OK;
+}
+
+const char *dcpk_fsdp_optimizer_layout(const struct dcpk_checkpoint *ckpt,
+                                       const struct dcpk_value *common)
+{
+    (void)common;
+    for (size_t t = 0; t < ckpt->n_tensors; t++) {
+        const char *key = ckpt->tensors[t].key, *state = strrchr(key, '.');
+
+        if (dcpk_checkpoint_tensor_left_out(ckpt, t) == NULL && state != NULL &&
+            (dcpk_starts_with(key, FD_STATE) || fsdp_is_state(key)) &&
+            dcpk_fsdp_role(state + 1) != DCPK_MASTER)
+            return "fsdp_dtensor";
+    }
+    return "none";
+}
+
+/* A key of torch_dist that has lost its metadata.json has a state's name before the parameter's. */
+static bool is_stacked_state(const char *text, const char *name)
+{
+    const char *start = name;
+
+    while (start > text && isprint((unsigned char)start[-1]))
+        start--;
+    return memmem(start, (size_t)(name - start), "optimizer.state.", 16) != NULL ||
+           memmem(start, (size_t)(name - start), "chained_", 8) != NULL;
+}
+
+bool dcpk_fsdp_has_prefixed_key(const char *text, size_t n_bytes)
+{
+    static const char *const names[] = {".embedding.word_embeddings.weight", ".decoder.layers.0."};
+    static const char tensor[] = "TensorStorageMetadata"; /* a dumped map of groups has none */
+
+    if (memmem(text, n_bytes, tensor, strlen(tensor)) == NULL)
+        return false;
+    for (size_t i = 0; i < 2; i++) {
+        const char *p = text;
+
+        while ((p = memmem(p, n_bytes - (size_t)(p - text), names[i], strlen(names[i]))) != NULL) {
+            if (!is_stacked_state(text, p))
+                return true;
+            p++;
+        }
+    }
+    return false;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fsdp_keys.h - the keys of a folder: Megatron-FSDP's, and those that Megatron's converter leaves
- * (fsdp_converted.h). */
+ * (fsdp_converted.c); what stands before the names of parameters in them. */
 #ifndef DCPK_FORMATS_FSDP_KEYS_H
 #define DCPK_FORMATS_FSDP_KEYS_H
 
@@ -41,4 +41,35 @@ bool dcpk_fsdp_is_left_over(const char *key);
 /* True for a name after the prefix of weights that does not belong to a parameter: optimizer state
  * that was not recognised (T8, T14), rows of single experts (T12). */
 bool dcpk_fsdp_is_misplaced(const char *name);
+
+/* ---- prefixes ---- */
+
+/* Both with their last dot. */
+struct dcpk_fsdp_prefixes {
+    const char *weight; /* FD_MODEL, unless given or found */
+    const char *state;  /* FD_STATE, after which Q stands; else has_q is false */
+    bool has_q;
+};
+
+/*
+ * The prefixes of the checkpoint: given by the user, else the format's own where a key has it, else
+ * the one that stands before known names in every other key; the checkpoint then gets a note and
+ * the model needs rewriting.
+ */
+dcpk_status dcpk_fsdp_find_prefixes(struct dcpk_model *model, struct dcpk_fsdp_prefixes *prefixes,
+                                    struct dcpk_error *err);
+
+/*
+ * Bytes of `key` before the first module of Megatron's models in it ("decoder.", "embedding.",
+ * ...); 0 when it begins with one; SIZE_MAX when it has none.
+ */
+size_t dcpk_fsdp_prefix_bytes(const char *key);
+
+/* The optimizer_layout hook: "fsdp_dtensor", or "none" where there is no state but masters. */
+const char *dcpk_fsdp_optimizer_layout(const struct dcpk_checkpoint *ckpt,
+                                       const struct dcpk_value *common);
+
+/* True if text that begins a .metadata holds such a key after a prefix, and none of torch_dist. */
+bool dcpk_fsdp_has_prefixed_key(const char *text, size_t n_bytes);
+
 #endif

@@ -5,10 +5,9 @@
 #include <string.h>
 
 #include "formats/fsdp_dtensor/fsdp_dtensor_priv.h"
-#include "formats/fsdp_dtensor/fsdp_v2.h"
 #include "lib/base/order.h"
-#include "lib/model/layout.h"
 #include "lib/model/portable.h"
+#include "lib/model/sizes.h"
 
 struct writer {
     const struct dcpk_model *model;

@@ -6,7 +6,6 @@
 
 #include "formats/fsdp_dtensor/fsdp_dtensor_priv.h"
 #include "formats/fsdp_dtensor/fsdp_rows.h"
-#include "formats/fsdp_dtensor/fsdp_v2.h"
 #include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/model/request.h"
@@ -45,7 +44,7 @@ static const struct group_field {
     {"decoupled_weight_decay", WITH_TORCH},
 };
 
-static uint32_t loaders_of(enum who who)
+static uint32_t fsdp_loaders_of(enum who who)
 {
     switch (who) {
     case WITH_TE:
@@ -85,8 +84,8 @@ struct asking {
     struct dcpk_bytes key;
 };
 
-static dcpk_status request_put(struct asking *a, struct dcpk_request *request,
-                               struct dcpk_error *err)
+static dcpk_status request_put_fsdp(struct asking *a, struct dcpk_request *request,
+                                    struct dcpk_error *err)
 {
     request->loaders &= a->loading->loaders;
     request->key = (const char *)a->key.data;
@@ -110,8 +109,8 @@ struct spelling {
     uint32_t loaders;
 };
 
-static void put_head(struct dcpk_bytes *key, const struct dcpk_expected_layer *layer,
-                     const char *mtp_layer)
+static void fsdp_put_head(struct dcpk_bytes *key, const struct dcpk_expected_layer *layer,
+                          const char *mtp_layer)
 {
     if (layer->section == DCPK_DECODER_LAYERS)
         dcpk_bytes_text(key, "decoder.layers.");
@@ -150,11 +149,11 @@ static void put_rest(struct dcpk_bytes *key, const struct spelling *s)
     dcpk_bytes_text(key, s->rest);
 }
 
-static void put_name(struct asking *a, const char *prefix, const struct spelling *s)
+static void fsdp_put_name(struct asking *a, const char *prefix, const struct spelling *s)
 {
     a->key.n_bytes = 0;
     dcpk_bytes_text(&a->key, prefix);
-    put_head(&a->key, a->layer, s->mtp_layer);
+    fsdp_put_head(&a->key, a->layer, s->mtp_layer);
     put_rest(&a->key, s);
 }
 
@@ -183,11 +182,11 @@ static dcpk_status ask_tensor(struct asking *a, const struct spelling *s, const 
     int64_t shape[DCPK_EXPECTED_RANK];
     size_t n_bytes;
 
-    put_name(a, prefix, s);
+    fsdp_put_name(a, prefix, s);
     n_bytes = a->key.n_bytes;
     dcpk_bytes_text(&a->key, end);
     request.loaders = whole;
-    if (whole != 0 && request_put(a, &request, err))
+    if (whole != 0 && request_put_fsdp(a, &request, err))
         return err->status;
     request.loaders = split;
     memcpy(shape, s->param->shape, sizeof shape);
@@ -198,7 +197,7 @@ static dcpk_status ask_tensor(struct asking *a, const struct spelling *s, const 
         dcpk_bytes_text(&a->key, dcpk_fsdp_part_end(parts->list[i].name));
         dcpk_bytes_text(&a->key, end);
         shape[0] = parts->list[i].rows[0].n_rows;
-        if (request_put(a, &request, err))
+        if (request_put_fsdp(a, &request, err))
             return err->status;
     }
     return DCPK_OK;
@@ -231,17 +230,18 @@ static dcpk_status ask_group(struct asking *a, const struct spelling *s, struct 
 {
     struct dcpk_request request = {.purpose = DCPK_FOR_GROUPS, .rank = -1};
 
-    put_name(a, a->group_prefix, s);
+    fsdp_put_name(a, a->group_prefix, s);
     for (size_t i = 0; i < DCPK_COUNT(group_fields); i++) {
-        request.loaders = s->loaders & loaders_of(group_fields[i].who);
+        request.loaders = s->loaders & fsdp_loaders_of(group_fields[i].who);
         request.field = group_fields[i].name;
-        if (request.loaders != 0 && request_put(a, &request, err))
+        if (request.loaders != 0 && request_put_fsdp(a, &request, err))
             return err->status;
     }
     return DCPK_OK;
 }
 
-static dcpk_status ask_spelled(struct asking *a, const struct spelling *s, struct dcpk_error *err)
+static dcpk_status fsdp_ask_spelled(struct asking *a, const struct spelling *s,
+                                    struct dcpk_error *err)
 {
     const struct dcpk_expected_param *p = s->param;
     struct dcpk_request request = {
@@ -275,7 +275,7 @@ static dcpk_status ask_parts(struct asking *a, const struct spelling *s, bool te
 {
     const bool is_trained = (s->param->flags & DCPK_EXPECTED_BUFFER) == 0;
 
-    if (tensors && ask_spelled(a, s, err))
+    if (tensors && fsdp_ask_spelled(a, s, err))
         return err->status;
     if (groups && is_trained && dcpk_loading_wants(a->loading, DCPK_FOR_GROUPS) &&
         ask_group(a, s, err))
@@ -345,8 +345,8 @@ static dcpk_status ask_specs(struct asking *a, const struct dcpk_expected_param 
     return ask_conv(a, &s, err);
 }
 
-static dcpk_status ask_param(struct asking *a, const struct dcpk_expected_param *p,
-                             struct dcpk_error *err)
+static dcpk_status fsdp_ask_param(struct asking *a, const struct dcpk_expected_param *p,
+                                  struct dcpk_error *err)
 {
     if ((p->flags & DCPK_EXPECTED_EXPERT) == 0)
         return ask_specs(a, p, -1, err);
@@ -378,7 +378,7 @@ static dcpk_status ask_list(struct asking *a, const char *prefix, const struct l
         dcpk_bytes_text(&a->key, prefix);
         dcpk_bytes_text(&a->key, list->names[i]);
         request.loaders = list->loaders;
-        if (request_put(a, &request, err))
+        if (request_put_fsdp(a, &request, err))
             return err->status;
     }
     return DCPK_OK;
@@ -533,7 +533,7 @@ static dcpk_status ask_all(struct asking *a, struct dcpk_error *err)
     for (size_t i = 0; i < m->n_layers; i++) {
         a->layer = &m->layers[i];
         for (size_t p = 0; p < a->layer->kind->n_params; p++)
-            if (ask_param(a, &a->layer->kind->params[p], err))
+            if (fsdp_ask_param(a, &a->layer->kind->params[p], err))
                 return err->status;
     }
     return ask_training_state(a, err);

@@ -23,8 +23,6 @@ int dcpk_fsdp_half(const char *name);
  * (MC/transformer/fsdp_dtensor_checkpoint.py@main handle_mla_down_proj_in_state_dict).
  */
 
-/* True for the live name of one. */
-bool dcpk_fsdp_is_fused(const char *name);
 /* *fused: the live name of which the projection called `name` is a part; NULL where it is none. */
 dcpk_status dcpk_fsdp_fused_name(struct dcpk_arena *arena, const char *name, const char **fused,
                                  struct dcpk_error *err);

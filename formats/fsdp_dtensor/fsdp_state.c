@@ -10,7 +10,51 @@
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
 #include "lib/base/text.h"
-#include "lib/model/rng_states.h"
+#include "lib/model/model.h"
+
+#define MAX_STATE_BYTES (1 << 20) /* of such a tensor */
+
+/* A tensor that is training state, as a value with its bytes; all its checksums are checked. */
+static dcpk_status fsdp_load_tensor(struct dcpk_model *model, uint32_t tensor,
+                                    const struct dcpk_value **value, struct dcpk_error *err)
+{
+    const struct dcpk_checkpoint *ckpt = model->ckpt;
+    const struct dcpk_tensor *t = &ckpt->tensors[tensor];
+    struct dcpk_object item = {.key = t->key};
+    int64_t n_elems;
+
+    if (dcpk_shape_count(t->shape, t->rank, &n_elems, err))
+        return err->status;
+    if (t->n_chunks != 1 || n_elems > MAX_STATE_BYTES / 16)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "training state of %" PRId64 " elements in %zu chunks (known is one chunk "
+                         "of at most %d)",
+                         n_elems, t->n_chunks, MAX_STATE_BYTES / 16);
+    item.place = ckpt->chunks[t->first_chunk].place;
+    if (dcpk_by_place_load(&model->loaded, model->ckpt, &item, value, err))
+        return err->status;
+    if ((*value)->kind != DCPK_V_TENSOR)
+        return dcpk_fail(err, DCPK_EFORMAT, "its item is not a tensor");
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_fsdp_read_step(struct dcpk_model *model, uint32_t tensor,
+                                const struct dcpk_value **step, struct dcpk_error *err)
+{
+    const struct dcpk_value *value;
+    const char *key = model->ckpt->tensors[tensor].key;
+    float f;
+
+    if (fsdp_load_tensor(model, tensor, &value, err)) {
+        dcpk_context(err, "'%s'", key);
+        return err->status;
+    }
+    if (value->as.tensor->dtype != DCPK_F32 || value->as.tensor->n_bytes != sizeof f)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%s' is not a single float32", key);
+    memcpy(&f, value->as.tensor->data, sizeof f);
+    *step = dcpk_value_float(model->arena, (double)f, err);
+    return *step == NULL ? err->status : DCPK_OK;
+}
 
 /* One field of one parameter's group on its way into a dict. */
 struct field {
@@ -116,8 +160,8 @@ static dcpk_status find_params(struct dcpk_model *model, char *name, uint32_t pa
 }
 
 /* Append the field that object i is, for the parameters whose group it determines. */
-static dcpk_status find_field(struct dcpk_model *model, size_t i, struct field *fields, size_t *n,
-                              struct dcpk_error *err)
+static dcpk_status fsdp_find_field(struct dcpk_model *model, size_t i, struct field *fields,
+                                   size_t *n, struct dcpk_error *err)
 {
     const char *key = model->ckpt->objects[i].key;
     const char *name = dcpk_fsdp_skip_q(key + strlen(FD_GROUP)), *dot = strrchr(name, '.');
@@ -151,7 +195,7 @@ dcpk_status dcpk_fsdp_read_groups(struct dcpk_model *model, struct dcpk_error *e
         if (!dcpk_starts_with(ckpt->objects[i].key, FD_GROUP) ||
             dcpk_checkpoint_object_left_out(ckpt, i) != NULL)
             continue;
-        st = find_field(model, i, fields, &n, err);
+        st = fsdp_find_field(model, i, fields, &n, err);
         if (st != DCPK_OK)
             goto out;
     }
@@ -252,7 +296,7 @@ static bool split_rng(const char *key, struct rng_leaf *leaf)
 }
 
 /* By rank, a rank's trackers after its other fields. */
-static int compare_leaves(const void *left, const void *right)
+static int fsdp_compare_leaves(const void *left, const void *right)
 {
     const struct rng_leaf *a = left, *b = right;
 
@@ -277,7 +321,7 @@ static dcpk_status read_leaf(struct dcpk_model *model, size_t i, struct rng_leaf
     if (i < ckpt->n_objects)
         st = dcpk_by_place_load(&model->loaded, model->ckpt, &ckpt->objects[i], &leaf->value, err);
     else
-        st = dcpk_fsdp_load_tensor(model, (uint32_t)(i - ckpt->n_objects), &leaf->value, err);
+        st = fsdp_load_tensor(model, (uint32_t)(i - ckpt->n_objects), &leaf->value, err);
     if (!dcpk_status_is_content(st))
         return st;
     dcpk_model_drop(model, leaf->key, err->text);
@@ -316,7 +360,7 @@ static dcpk_status read_leaves(struct dcpk_model *model, struct rng_leaf **leave
         (*leaves)[(*n)++] = leaf;
     }
     if (*n > 0)
-        qsort(*leaves, *n, sizeof **leaves, compare_leaves);
+        qsort(*leaves, *n, sizeof **leaves, fsdp_compare_leaves);
     return DCPK_OK;
 }
 
@@ -374,8 +418,8 @@ static void settle_leaves(struct dcpk_model *model, const struct rng_leaf *leave
 }
 
 /* The ranks of one (pp, tp): a list over data-parallel ranks. */
-static dcpk_status model_add_rng(struct dcpk_model *model, const struct rng_leaf *leaves, size_t n,
-                                 struct dcpk_error *err)
+static dcpk_status model_add_fsdp_rng(struct dcpk_model *model, const struct rng_leaf *leaves,
+                                      size_t n, struct dcpk_error *err)
 {
     const struct dcpk_value **ranks = dcpk_arena_array(model->arena, n, sizeof *ranks, err);
     struct dcpk_rng rng = {.pp = leaves[0].pp, .tp = leaves[0].tp};
@@ -403,7 +447,7 @@ static dcpk_status model_add_rng(struct dcpk_model *model, const struct rng_leaf
     return dcpk_model_add_rng(model, &rng, &existed, err);
 }
 
-static dcpk_status read_rng(struct dcpk_model *model, struct dcpk_error *err)
+static dcpk_status fsdp_read_rng(struct dcpk_model *model, struct dcpk_error *err)
 {
     struct rng_leaf *leaves = NULL;
     size_t n = 0;
@@ -415,7 +459,7 @@ static dcpk_status read_rng(struct dcpk_model *model, struct dcpk_error *err)
         for (end = i + 1;
              end < n && leaves[end].pp == leaves[i].pp && leaves[end].tp == leaves[i].tp; end++)
             ;
-        st = model_add_rng(model, leaves + i, end - i, err);
+        st = model_add_fsdp_rng(model, leaves + i, end - i, err);
         if (st != DCPK_OK)
             goto out;
     }
@@ -470,5 +514,5 @@ dcpk_status dcpk_fsdp_read_state(struct dcpk_model *model, struct dcpk_error *er
     note_unknown_objects(model);
     if (read_scheduler(model, err))
         return err->status;
-    return read_rng(model, err);
+    return fsdp_read_rng(model, err);
 }

@@ -2,7 +2,6 @@
 /* fsdp_to_model.c - Megatron-FSDP's tensors -> the canonical view: halves joined, masters named. */
 #include <string.h>
 
-#include "formats/fsdp_dtensor/fsdp_converted.h"
 #include "formats/fsdp_dtensor/fsdp_dtensor_priv.h"
 #include "formats/fsdp_dtensor/fsdp_rows.h"
 #include "lib/base/text.h"
@@ -132,9 +131,9 @@ static dcpk_status mark_gated(struct dcpk_model *model, const char *name, struct
 }
 
 /* Add what `parts` name; the name is that of the whole parameter. */
-static dcpk_status stored_add_tensor(struct dcpk_fsdp_reader *r, uint32_t source,
-                                     const struct dcpk_fsdp_key *parts, const char *name,
-                                     bool halves, struct dcpk_error *err)
+static dcpk_status fsdp_stored_add_tensor(struct dcpk_fsdp_reader *r, uint32_t source,
+                                          const struct dcpk_fsdp_key *parts, const char *name,
+                                          bool halves, struct dcpk_error *err)
 {
     struct dcpk_model *model = r->model;
     const struct dcpk_sources sources = {.tensor = &source, .n = 1};
@@ -222,7 +221,7 @@ static dcpk_status reader_map_tensor(struct dcpk_fsdp_reader *r, uint32_t source
     }
     half = dcpk_fsdp_half(parts.name);
     if (half < 0)
-        return stored_add_tensor(r, source, &parts, parts.name, false, err);
+        return fsdp_stored_add_tensor(r, source, &parts, parts.name, false, err);
     if (is_cut(r, &parts, stored, &cut, err))
         return err->status;
     if (half > 0)
@@ -230,7 +229,7 @@ static dcpk_status reader_map_tensor(struct dcpk_fsdp_reader *r, uint32_t source
     name = dcpk_arena_strndup(model->arena, parts.name, strlen(parts.name) - 2, err);
     if (name == NULL)
         return err->status;
-    return stored_add_tensor(r, source, &parts, name, cut, err);
+    return fsdp_stored_add_tensor(r, source, &parts, name, cut, err);
 }
 
 /* Finds whether the parameter has a moment in the folder, wanted or not. */

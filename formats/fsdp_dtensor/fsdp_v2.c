@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fsdp_v2.c - keys of Megatron-FSDP v2 (FORMAT.md 13). */
-#include "formats/fsdp_dtensor/fsdp_v2.h"
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -50,9 +49,9 @@ static dcpk_status add_value(struct dcpk_output *out, const char *key,
 }
 
 /* Every spelling of every parameter of a group: a loader looks each of its own names up. */
-static dcpk_status list_names(const struct dcpk_model *model, struct dcpk_output *out,
-                              uint32_t group, const struct dcpk_value **names,
-                              struct dcpk_error *err)
+static dcpk_status fsdp_list_names(const struct dcpk_model *model, struct dcpk_output *out,
+                                   uint32_t group, const struct dcpk_value **names,
+                                   struct dcpk_error *err)
 {
     const struct dcpk_value **items;
     size_t n = 0;
@@ -83,7 +82,7 @@ static dcpk_status add_group(const struct dcpk_model *model, struct dcpk_output 
     const struct dcpk_value *dict = model->groups[group], *names;
     const char *key = dcpk_arena_printf(out->arena, err, FD_V2_GROUP "%" PRIu32 ".params", group);
 
-    if (key == NULL || list_names(model, out, group, &names, err) ||
+    if (key == NULL || fsdp_list_names(model, out, group, &names, err) ||
         add_value(out, key, names, err))
         return err->status;
     for (size_t i = 0; i < dict->n; i++) {
@@ -109,7 +108,7 @@ dcpk_status dcpk_fsdp_v2_add_groups(const struct dcpk_model *model, struct dcpk_
 
 /* True if "<...>.<module>.weight" is the weight of a ColumnParallelLinear or a RowParallelLinear
  * (MC/tensor_parallel/layers.py, get_extra_state). *n_bytes: of the module's name. */
-static bool is_linear(const char *name, size_t *n_bytes)
+static bool fsdp_is_linear(const char *name, size_t *n_bytes)
 {
     static const char *const modules[] = {"output_layer", "in_proj", "out_proj", "eh_proj"};
     const char *last;
@@ -144,7 +143,7 @@ dcpk_status dcpk_fsdp_v2_add_extra_states(const struct dcpk_model *model, struct
             size_t n_bytes;
             const char *key;
 
-            if (!is_linear(p->spellings[s], &n_bytes))
+            if (!fsdp_is_linear(p->spellings[s], &n_bytes))
                 continue;
             has_output_layer |= dcpk_starts_with(p->spellings[s], "output_layer.");
             key = dcpk_arena_printf(out->arena, err, FD_V2_MODEL "%.*s._extra_state", (int)n_bytes,

@@ -127,8 +127,9 @@ static const struct dcpk_value *bare_group(struct dcpk_arena *arena, const struc
 }
 
 /* Append the group unless an equal one is there. */
-static dcpk_status add_group(struct optimizers *o, struct dcpk_output *out,
-                             const struct dcpk_value *group, bool expert, struct dcpk_error *err)
+static dcpk_status megatron_add_group(struct optimizers *o, struct dcpk_output *out,
+                                      const struct dcpk_value *group, bool expert,
+                                      struct dcpk_error *err)
 {
     const struct dcpk_value *bare = bare_group(out->arena, group, expert, err);
 
@@ -173,7 +174,7 @@ static dcpk_status split_groups(const struct dcpk_model *model, struct dcpk_outp
             const bool unused = !used[g][0] && !used[g][1];
 
             if ((used[g][e] || (unused && e == (split && group_is_expert(model->groups[g])))) &&
-                add_group(o, out, model->groups[g], e == 1, err))
+                megatron_add_group(o, out, model->groups[g], e == 1, err))
                 return err->status;
         }
     return DCPK_OK;

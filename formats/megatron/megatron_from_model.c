@@ -8,7 +8,7 @@
 #include "formats/megatron/megatron_flatten.h"
 #include "formats/megatron/megatron_flattened.h"
 #include "formats/megatron/megatron_rng.h"
-#include "formats/megatron/megatron_spans.h"
+#include "formats/megatron/megatron_stacking.h"
 #include "formats/megatron/megatron_write_priv.h"
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"

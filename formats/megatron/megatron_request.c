@@ -54,7 +54,7 @@ static bool is_stacked(const struct asking *a)
     return a->is_stacked && a->layer->section == DCPK_DECODER_LAYERS;
 }
 
-static void put_head(struct asking *a)
+static void request_put_head(struct asking *a)
 {
     const struct dcpk_expected_layer *layer = a->layer;
 
@@ -82,9 +82,9 @@ static bool param_is_expert(const struct dcpk_expected_param *p)
     return (p->flags & DCPK_EXPECTED_EXPERT) != 0;
 }
 
-static void put_name(struct asking *a, const struct spelling *s)
+static void request_put_name(struct asking *a, const struct spelling *s)
 {
-    put_head(a);
+    request_put_head(a);
     if (s->other != NULL) {
         a->other.n_bytes = 0;
         dcpk_bytes_put(&a->other, a->key.data, a->key.n_bytes);
@@ -104,7 +104,8 @@ static void put_name(struct asking *a, const struct spelling *s)
 /* --- tensors --- */
 
 /* "optimizer.state.<state>." of the optimizer that has the parameter. */
-static void put_state(struct asking *a, const struct dcpk_expected_param *p, const char *state)
+static void request_put_state(struct asking *a, const struct dcpk_expected_param *p,
+                              const char *state)
 {
     if (a->optimizer.has_prefix)
         dcpk_bytes_text(&a->key, param_is_expert(p) ? "chained_1." : "chained_0.");
@@ -170,7 +171,7 @@ static dcpk_status ask_tensors(struct asking *a, const struct spelling *s, const
                                    .shape = shape};
 
     a->key.n_bytes = 0;
-    put_name(a, s);
+    request_put_name(a, s);
     if (request_put(a, s, request, err) != DCPK_OK)
         return err->status;
     request.loaders &= a->optimizer.loaders;
@@ -182,8 +183,8 @@ static dcpk_status ask_tensors(struct asking *a, const struct spelling *s, const
 
         request.purpose = is_master ? DCPK_FOR_MASTERS : DCPK_FOR_MOMENTS;
         a->key.n_bytes = 0;
-        put_state(a, s->param, *state);
-        put_name(a, s);
+        request_put_state(a, s->param, *state);
+        request_put_name(a, s);
         if (request_put(a, s, request, err) != DCPK_OK)
             return err->status;
     }
@@ -321,7 +322,7 @@ static dcpk_status ask_extra(struct asking *a, const struct dcpk_expected_module
             const int64_t at[] = {l, e};
 
             a->key.n_bytes = 0;
-            put_head(a);
+            request_put_head(a);
             if (of_experts)
                 dcpk_bytes_text(&a->key, "mlp.experts.experts.");
             dcpk_bytes_text(&a->key, module->te);

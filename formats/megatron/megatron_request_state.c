@@ -267,8 +267,8 @@ static dcpk_status ask_buffer(const struct dcpk_loading *loading, const char *gr
  * dp_reshardable: one rank of the model-parallel group has its optimizer, how many elements its
  * buckets have, and the buckets.
  */
-static dcpk_status ask_group(const struct dcpk_loading *loading, const char *group,
-                             struct dcpk_error *err)
+static dcpk_status request_ask_group(const struct dcpk_loading *loading, const char *group,
+                                     struct dcpk_error *err)
 {
     static const char *const objects[] = {"optimizer", "per_bucket_numel",
                                           "per_bucket_numel_unpadded"};
@@ -307,7 +307,7 @@ static dcpk_status ask_ranks(const struct dcpk_loading *loading,
         if (gathered == NULL)
             return err->status;
         if (asked->kind == DCPK_OPTIMIZER_BUCKETS) {
-            if (ask_group(loading, group, err))
+            if (request_ask_group(loading, group, err))
                 return err->status;
         } else if (dcpk_request_object_named(loading, DCPK_FOR_MOMENTS, DCPK_ALL_LOADERS, gathered,
                                              err)) {
@@ -418,7 +418,7 @@ out:
  * get_rng_state: two numbers; core 0.16 three with expert parallelism, main since Megatron-LM #6858
  * (2026-08-25) always. A run of other (tensor, pipeline) sizes than those of args asks for none.
  */
-static dcpk_status ask_rng(const struct dcpk_loading *loading, struct dcpk_error *err)
+static dcpk_status request_ask_rng(const struct dcpk_loading *loading, struct dcpk_error *err)
 {
     const struct dcpk_grid *mesh = &loading->mesh, *saved = &loading->saved;
     const int64_t n_data = dcpk_max_i64(mesh->dp, 1) * dcpk_max_i64(mesh->cp, 1);
@@ -516,7 +516,7 @@ dcpk_status dcpk_megatron_request_state(const struct dcpk_loading *loading,
                                         struct dcpk_error *err)
 {
     if (ask_common(loading, err) != DCPK_OK || ask_optimizer(loading, asked, err) != DCPK_OK ||
-        ask_rng(loading, err) != DCPK_OK)
+        request_ask_rng(loading, err) != DCPK_OK)
         return err->status;
     return ask_rerun(loading, err);
 }

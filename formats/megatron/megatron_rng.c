@@ -8,7 +8,7 @@
 #include "lib/base/checked.h"
 #include "lib/base/order.h"
 #include "lib/base/text.h"
-#include "lib/model/rng_states.h"
+#include "lib/model/model.h"
 
 #define MAX_AXES 8
 /* Limit of keys of three numbers; a run has as many ranks. Past it they are left out, with a

@@ -72,7 +72,7 @@ enum dcpk_role dcpk_megatron_role(const struct dcpk_megatron_key *key)
     return dcpk_megatron_state_is(key, "step") ? DCPK_STEP : DCPK_STATE;
 }
 
-static bool is_one_of(const struct dcpk_value *key, const char *const *names)
+static bool megatron_is_one_of(const struct dcpk_value *key, const char *const *names)
 {
     const char *name = dcpk_value_as_str(key);
 
@@ -152,7 +152,7 @@ static dcpk_status note_unknown_entries(struct dcpk_model *model,
     for (size_t i = 0; i < optimizer->n; i++) {
         const char *name = dcpk_value_as_str(optimizer->as.pairs[i].key), *key;
 
-        if (name == NULL || is_one_of(optimizer->as.pairs[i].key, known))
+        if (name == NULL || megatron_is_one_of(optimizer->as.pairs[i].key, known))
             continue;
         key = dcpk_arena_printf(model->arena, err, "optimizer.%s", name);
         if (key == NULL)
@@ -252,7 +252,7 @@ static dcpk_status read_further(struct dcpk_model *model, const struct dcpk_valu
     if (pairs == NULL)
         return err->status;
     for (size_t i = 0; i < common->n; i++)
-        if (!is_one_of(common->as.pairs[i].key, known))
+        if (!megatron_is_one_of(common->as.pairs[i].key, known))
             pairs[n++] = common->as.pairs[i];
     if (n == 0)
         model->further = NULL;

@@ -19,9 +19,9 @@
 #define MAX_SLICES (1 << 20)
 
 /* Add the slice of stored tensors that is layer `layer`, expert `expert`. */
-static dcpk_status add_slice(struct dcpk_model *model, const struct dcpk_sources *sources,
-                             const char *name, const struct dcpk_stacking *s,
-                             struct dcpk_model_tensor tensor, struct dcpk_error *err)
+static dcpk_status megatron_add_slice(struct dcpk_model *model, const struct dcpk_sources *sources,
+                                      const char *name, const struct dcpk_stacking *s,
+                                      struct dcpk_model_tensor tensor, struct dcpk_error *err)
 {
     const int64_t *lead = sources->at;
     const char *live = dcpk_stacking_name(model->arena, name, s, lead[0], lead[s->n_axes > 1], err);
@@ -56,7 +56,7 @@ static dcpk_status stored_add_tensor(struct dcpk_model *model, const struct dcpk
     sources = (struct dcpk_sources){found->tensor, found->n, lead, s.n_axes};
     for (lead[0] = 0; lead[0] < count[0]; lead[0]++)
         for (lead[1] = 0; lead[1] < count[1]; lead[1]++)
-            if (add_slice(model, &sources, name, &s, tensor, err))
+            if (megatron_add_slice(model, &sources, name, &s, tensor, err))
                 return err->status;
     return DCPK_OK;
 }
@@ -75,9 +75,9 @@ static dcpk_status check_state_shape(const struct dcpk_tensor *tensor,
 }
 
 /* The tensor in its model's shape: itself, or a view of it where it is flattened. */
-static dcpk_status find_state(struct dcpk_model *model, uint32_t stored,
-                              const struct dcpk_megatron_key *key, uint32_t *source,
-                              struct dcpk_error *err)
+static dcpk_status megatron_find_state(struct dcpk_model *model, uint32_t stored,
+                                       const struct dcpk_megatron_key *key, uint32_t *source,
+                                       struct dcpk_error *err)
 {
     struct dcpk_checkpoint *ckpt = model->ckpt;
     const struct dcpk_tensor *found = dcpk_checkpoint_tensor(ckpt, key->param);
@@ -103,7 +103,7 @@ static dcpk_status find_states(struct dcpk_model *model, struct dcpk_found_parts
         struct dcpk_megatron_key key;
 
         dcpk_megatron_split_key(model->ckpt->tensors[sources->tensor[i]].key, &key);
-        if (find_state(model, sources->tensor[i], &key, &sources->tensor[i], err))
+        if (megatron_find_state(model, sources->tensor[i], &key, &sources->tensor[i], err))
             return err->status;
     }
     return DCPK_OK;

@@ -147,7 +147,7 @@ static bool is_known(const char *type)
     return false;
 }
 
-static char kind_of(const struct dcpk_value *value)
+static char hf_kind_of(const struct dcpk_value *value)
 {
     static const char kinds[] = {
         [DCPK_V_NONE] = 'n', [DCPK_V_BOOL] = 'b',  [DCPK_V_INT] = 'i',  [DCPK_V_BIGINT] = 'i',
@@ -187,7 +187,7 @@ static void check_kinds(struct reading *r)
         const struct dcpk_value *value = dcpk_value_get(r->config, fields[i].name);
 
         if (value != NULL && field_is_of(&fields[i], r->type) &&
-            strchr(fields[i].kinds, kind_of(value)) == NULL)
+            strchr(fields[i].kinds, hf_kind_of(value)) == NULL)
             dcpk_hf_fault(&r->faults, DCPK_EMISMATCH, "'%s' is %s, not %s", fields[i].name,
                           dcpk_hf_show(r->arena, value), kinds_text(fields[i].kinds, text));
     }
@@ -317,7 +317,7 @@ dcpk_status dcpk_hf_class_takes(const struct dcpk_value *config, struct dcpk_are
 
 dcpk_status dcpk_hf_class_check(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
 {
-    struct dcpk_arena *arena = dcpk_arena_new(0, err);
+    struct dcpk_arena *arena = dcpk_arena_new(err);
     const struct dcpk_value *config = NULL;
 
     if (arena != NULL && dcpk_hf_load_config(ckpt, arena, &config, err) == DCPK_OK &&

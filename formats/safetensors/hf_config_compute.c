@@ -148,7 +148,7 @@ dcpk_status dcpk_hf_args_hold(const struct dcpk_hf_map *map, const struct dcpk_v
                               size_t *distance, struct dcpk_error *err)
 {
     struct dcpk_hf_exporting m = {.map = map, .attrs = args};
-    struct dcpk_arena *arena = dcpk_arena_new(0, err);
+    struct dcpk_arena *arena = dcpk_arena_new(err);
 
     if (arena == NULL)
         return err->status;

@@ -54,7 +54,7 @@ const char *dcpk_hf_show(struct dcpk_arena *arena, const struct dcpk_value *valu
 #define DCPK_HF_TRUTH(x)  DCPK_CONST_TRUTH(x)
 #define DCPK_HF_WORD(x)   DCPK_CONST_WORD(x)
 
-/* --- hf_moe_layers.c --- */
+/* --- hf_dict.c: layers with experts --- */
 
 /*
  * Finds the layers of n_layers that have experts, by moe_layer_freq: an int, a list, or the text of

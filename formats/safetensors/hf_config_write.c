@@ -216,7 +216,7 @@ dcpk_status dcpk_hf_config_write(const struct dcpk_hf_export *export, struct dcp
     struct dcpk_hf_traps traps = {
         .attrs = export->args, .remark = export->remark, .context = export->context};
     struct dcpk_hf_exporting m = {.map = export->map, .attrs = export->args};
-    struct dcpk_arena *arena = dcpk_arena_new(0, err);
+    struct dcpk_arena *arena = dcpk_arena_new(err);
     struct dcpk_hf_dict all = {.arena = arena};
     struct dcpk_json_out out;
     const struct dcpk_value *dict;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hf_dict.c - dicts under construction, faults that are collected, values that mean the same. */
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +9,7 @@
 #include "formats/safetensors/hf_config_priv.h"
 #include "lib/base/order.h"
 #include "lib/base/text.h"
+#include "lib/model/sizes.h"
 
 #define MAX_SHOWN 60
 
@@ -83,7 +85,7 @@ dcpk_status dcpk_hf_dict_put_all(struct dcpk_hf_dict *dict, const struct dcpk_va
     return DCPK_OK;
 }
 
-static int compare_pairs(const void *a, const void *b)
+static int hf_compare_pairs(const void *a, const void *b)
 {
     const struct dcpk_value_pair *x = a, *y = b;
 
@@ -93,7 +95,7 @@ static int compare_pairs(const void *a, const void *b)
 void dcpk_hf_dict_sort(struct dcpk_hf_dict *dict)
 {
     if (dict->n > 0)
-        qsort(dict->pairs, dict->n, sizeof *dict->pairs, compare_pairs);
+        qsort(dict->pairs, dict->n, sizeof *dict->pairs, hf_compare_pairs);
 }
 
 void dcpk_hf_dict_remove(struct dcpk_hf_dict *dict, const char *key)
@@ -150,4 +152,35 @@ const char *dcpk_hf_show(struct dcpk_arena *arena, const struct dcpk_value *valu
                               (const char *)text.data, text.n_bytes > MAX_SHOWN ? "..." : "");
     dcpk_bytes_release(&text);
     return dcpk_text_or(shown, "?");
+}
+
+/* A number of experts that is 0 is none. */
+static bool has_experts(const struct dcpk_value *attrs)
+{
+    const struct dcpk_value *value = dcpk_value_get(attrs, "num_experts");
+    int64_t n;
+
+    return !dcpk_value_is_none(value) && (!dcpk_value_as_int(value, &n) || n != 0);
+}
+
+dcpk_status dcpk_hf_moe_layers(const struct dcpk_value *attrs, int64_t n_layers,
+                               struct dcpk_arena *arena, const bool **is_moe,
+                               struct dcpk_error *err)
+{
+    const struct dcpk_value *freq = dcpk_arg_value(attrs, "moe_layer_freq");
+    const int64_t most = dcpk_arg_find("num_layers")->most;
+    bool *layers;
+
+    if (n_layers < 1 || n_layers > most)
+        return dcpk_fail(err, DCPK_EFORMAT, "num_layers is %" PRId64 ", not from 1 to %" PRId64,
+                         n_layers, most);
+    layers = dcpk_arena_array(arena, (size_t)n_layers, sizeof *layers, err);
+    if (layers == NULL)
+        return err->status;
+    *is_moe = layers;
+    if (has_experts(attrs) && !dcpk_moe_layers_read(freq, layers, (size_t)n_layers))
+        return dcpk_fail(err, DCPK_EFORMAT,
+                         "moe_layer_freq is %s, which is not of %" PRId64 " layers",
+                         dcpk_hf_show(arena, freq), n_layers);
+    return DCPK_OK;
 }

@@ -56,7 +56,7 @@ static const struct {
 };
 
 /* As Python's str: "15,0" of a window, "1e-06", "fp32". */
-static void put_value(const struct dcpk_value *value, struct dcpk_bytes *text)
+static void hf_put_value(const struct dcpk_value *value, struct dcpk_bytes *text)
 {
     char number[32];
     int64_t i;
@@ -92,7 +92,7 @@ dcpk_status dcpk_hf_flags_write(const struct dcpk_value *args, struct dcpk_bytes
         dcpk_bytes_printf(text, "%s--%s", space, flags[i].flag);
         if (!flags[i].is_switch) {
             dcpk_bytes_u8(text, ' ');
-            put_value(value, text);
+            hf_put_value(value, text);
         }
         space = " ";
     }

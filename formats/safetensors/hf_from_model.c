@@ -273,8 +273,9 @@ static dcpk_status join_pairs(struct exporting *e, const struct dcpk_hf_binding 
     return DCPK_OK;
 }
 
-static dcpk_status add_part(struct exporting *e, const struct dcpk_hf_binding *b, const char *name,
-                            const struct dcpk_model_tensor *part, struct dcpk_error *err)
+static dcpk_status hf_add_part(struct exporting *e, const struct dcpk_hf_binding *b,
+                               const char *name, const struct dcpk_model_tensor *part,
+                               struct dcpk_error *err)
 {
     struct dcpk_out_tensor tensor = {.n_keys = 1,
                                      .dtype = binding_dtype(e, b),
@@ -346,14 +347,14 @@ static dcpk_status add_binding(struct exporting *e, size_t i, struct dcpk_error 
     if (binding_split(e, i, parts, err))
         return err->status;
     for (size_t p = 0; p < b->rule->n_hf; p++)
-        if (add_part(e, b, b->hf[p], &parts[p], err))
+        if (hf_add_part(e, b, b->hf[p], &parts[p], err))
             return err->status;
     return DCPK_OK;
 }
 
 /* A slice's pieces, after the axis of the experts. */
-static dcpk_status add_slice(struct dcpk_arena *arena, const struct dcpk_model_tensor *slice,
-                             int64_t expert, struct dcpk_piece *pieces, struct dcpk_error *err)
+static dcpk_status hf_add_slice(struct dcpk_arena *arena, const struct dcpk_model_tensor *slice,
+                                int64_t expert, struct dcpk_piece *pieces, struct dcpk_error *err)
 {
     for (size_t i = 0; i < slice->n_pieces; i++) {
         const struct dcpk_piece *piece = &slice->pieces[i];
@@ -399,7 +400,7 @@ static dcpk_status stack_slices(struct exporting *e, const struct dcpk_model_ten
         if (slices[i].rank != slices[0].rank ||
             memcmp(slices[i].shape, slices[0].shape, (size_t)slices[0].rank * sizeof *shape) != 0)
             return dcpk_fail(err, DCPK_EMISMATCH, "experts differ in shape");
-        if (add_slice(arena, &slices[i], (int64_t)i, pieces + stack->n_pieces, err))
+        if (hf_add_slice(arena, &slices[i], (int64_t)i, pieces + stack->n_pieces, err))
             return err->status;
         stack->n_pieces += slices[i].n_pieces;
     }
@@ -426,7 +427,7 @@ static dcpk_status add_stack(struct exporting *e, size_t first, size_t n, struct
         dcpk_context(err, "'%s'", b->hf[0]);
         goto out;
     }
-    (void)add_part(e, b, b->hf[0], &stack, err);
+    (void)hf_add_part(e, b, b->hf[0], &stack, err);
 out:
     dcpk_free(slices);
     return err->status;
@@ -505,8 +506,8 @@ static dcpk_status put_config(struct exporting *e, struct dcpk_error *err)
 static const char reason_weight[] = "a layer that is left out, or a weight whose master is written";
 
 /* Stored tensors of the view that no output tensor is made of. */
-static void note_unused(const struct exporting *e, const bool *is_used, const bool *is_weight,
-                        const bool *is_state)
+static void hf_note_unused(const struct exporting *e, const bool *is_used, const bool *is_weight,
+                           const bool *is_state)
 {
     const struct dcpk_checkpoint *source = e->out->source;
 
@@ -532,7 +533,7 @@ static dcpk_status note_left(const struct exporting *e, struct dcpk_error *err)
         dcpk_account_pieces(tensor->role == DCPK_WEIGHT ? &weights : &states, tensor->pieces,
                             tensor->n_pieces);
     }
-    note_unused(e, used.tensors, weights.tensors, states.tensors);
+    hf_note_unused(e, used.tensors, weights.tensors, states.tensors);
 out:
     dcpk_account_release(&used);
     dcpk_account_release(&weights);

@@ -36,8 +36,9 @@ static void put_map(const struct dcpk_hf_map **list, size_t *n, const struct dcp
     list[(*n)++] = map;
 }
 
-static dcpk_status read_file(struct dcpk_store *store, const char *name, struct dcpk_arena *arena,
-                             const struct dcpk_hf_map **map, struct dcpk_error *err)
+static dcpk_status map_read_file(struct dcpk_store *store, const char *name,
+                                 struct dcpk_arena *arena, const struct dcpk_hf_map **map,
+                                 struct dcpk_error *err)
 {
     struct dcpk_source *source;
     char *text = NULL;
@@ -68,7 +69,7 @@ static dcpk_status read_names(struct listing *l, struct dcpk_store *store, char 
 
         if (!dcpk_ends_with(names[i], MAP_ENDING))
             continue;
-        if (read_file(store, names[i], l->arena, &map, err))
+        if (map_read_file(store, names[i], l->arena, &map, err))
             return err->status;
         put_map(l->list, &l->n, map);
         n_read++;

@@ -34,8 +34,6 @@ dcpk_status dcpk_hf_ops_split(const struct dcpk_hf_rule *rule, const struct dcpk
 float dcpk_hf_ops_addend(const struct dcpk_hf_map *map, const struct dcpk_hf_binding *binding,
                          const struct dcpk_value *attrs);
 
-/* --- hf_pairs.c --- */
-
 /*
  * A view of a tensor of safetensors, a stored one or one that is computed, with `axis` as two:
  * pairs, and 2. Errors: DCPK_EMISMATCH where it has no such axis, or an odd number of lines.

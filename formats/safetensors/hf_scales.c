@@ -251,7 +251,7 @@ static void fault_alone(struct scaling *s, uint32_t t, const struct pair *pair)
 
 /* One stored tensor: a weight that has scales, scales that have a weight, or neither. One that the
  * map drops may be alone, of whatever dtype: a mask, say. */
-static dcpk_status look_at(struct scaling *s, uint32_t t, struct dcpk_error *err)
+static dcpk_status hf_look_at(struct scaling *s, uint32_t t, struct dcpk_error *err)
 {
     const char *key = s->ckpt->tensors[t].key;
     struct pair pair;
@@ -279,7 +279,7 @@ dcpk_status dcpk_hf_scales_read(const struct dcpk_hf_scales_input *input,
     for (uint32_t t = 0; t < ckpt->n_tensors; t++)
         s.of[t] = (struct dcpk_hf_scaled){DCPK_NO_TENSOR, DCPK_NO_TENSOR};
     for (uint32_t t = 0; t < ckpt->n_tensors; t++)
-        if (dcpk_checkpoint_tensor_left_out(ckpt, t) == NULL && look_at(&s, t, err))
+        if (dcpk_checkpoint_tensor_left_out(ckpt, t) == NULL && hf_look_at(&s, t, err))
             return err->status;
     *of = s.of;
     return DCPK_OK;

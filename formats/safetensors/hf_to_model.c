@@ -60,8 +60,8 @@ static size_t binding_find(const struct matching *m, const struct dcpk_hf_bindin
 
 /* Finds the parts to read of a stored tensor: itself, its weight with scales, its lines in
  * pairs. */
-static dcpk_status find_source(struct matching *m, const struct dcpk_hf_binding *b, uint32_t stored,
-                               uint32_t *source, struct dcpk_error *err)
+static dcpk_status hf_find_source(struct matching *m, const struct dcpk_hf_binding *b,
+                                  uint32_t stored, uint32_t *source, struct dcpk_error *err)
 {
     const int axis = dcpk_hf_ops_pair_axis(b->rule);
 
@@ -94,7 +94,7 @@ static dcpk_status part_read(struct matching *m, const struct dcpk_hf_binding *b
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "it is %s without scales",
                          dcpk_dtype_name(tensor->dtype));
     *part = (struct dcpk_model_tensor){.role = DCPK_WEIGHT};
-    if (find_source(m, b, stored, &source, err) || dcpk_rows_read(m->model, &sources, part, err))
+    if (hf_find_source(m, b, stored, &source, err) || dcpk_rows_read(m->model, &sources, part, err))
         return err->status;
     if (m->scaled[stored].view != DCPK_NO_TENSOR)
         part->dtype = m->dtype;
@@ -505,7 +505,7 @@ out:
 }
 
 /* Puts the state that Megatron asks of a checkpoint in addition to args. */
-static dcpk_status put_state(struct matching *m, struct dcpk_error *err)
+static dcpk_status hf_put_state(struct matching *m, struct dcpk_error *err)
 {
     struct dcpk_model *model = m->model;
 
@@ -586,7 +586,7 @@ dcpk_status dcpk_hf_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_model *mo
         dcpk_bytes_release(&m.faults.text);
         return err->status;
     }
-    if (put_state(&m, err) || write_command_line(&m, err))
+    if (hf_put_state(&m, err) || write_command_line(&m, err))
         return err->status;
     note_norms_read(&m);
     model->family = m.map->family;

@@ -180,8 +180,8 @@ static int compare_entries(const void *a, const void *b)
 }
 
 /* The tensors lie one after the other, and fill the data. */
-static dcpk_status check_places(const struct dcpk_safetensors_header *header, uint64_t data_bytes,
-                                struct dcpk_error *err)
+static dcpk_status safetensors_check_places(const struct dcpk_safetensors_header *header,
+                                            uint64_t data_bytes, struct dcpk_error *err)
 {
     uint64_t end_bytes = 0;
 
@@ -246,7 +246,7 @@ dcpk_status dcpk_safetensors_parse(const char *text, size_t n, uint64_t data_byt
     if (n == 0 || text[0] != '{')
         return dcpk_fail(err, DCPK_EFORMAT, "the header does not begin with '{'");
     if (dcpk_json_parse(text, n, &doc, err) || header_read(doc, arena, &read, err) ||
-        check_places(&read, data_bytes, err))
+        safetensors_check_places(&read, data_bytes, err))
         goto out;
     *header = read;
 out:

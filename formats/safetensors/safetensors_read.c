@@ -167,7 +167,7 @@ static dcpk_status check_file_name(const char *key, const char *name, struct dcp
     return DCPK_OK;
 }
 
-static int compare_names(const void *a, const void *b)
+static int compare_safetensors(const void *a, const void *b)
 {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
@@ -194,7 +194,7 @@ static dcpk_status list_files(const struct dcpk_json *map, const char ***names, 
         (*names)[(*n)++] = name;
     }
     if (*n > 1)
-        qsort(*names, *n, sizeof **names, compare_names);
+        qsort(*names, *n, sizeof **names, compare_safetensors);
 out:
     dcpk_map_release(&seen);
     return err->status;

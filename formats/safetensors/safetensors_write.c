@@ -112,8 +112,9 @@ static void put_shape(const struct dcpk_out_tensor *tensor, struct dcpk_json_out
 }
 
 /* The header of n tensors, with spaces after it that align the data. */
-static void put_header(const struct dcpk_safetensors_state *from, const struct placing *placings,
-                       size_t n, struct dcpk_bytes *bytes)
+static void safetensors_put_header(const struct dcpk_safetensors_state *from,
+                                   const struct placing *placings, size_t n,
+                                   struct dcpk_bytes *bytes)
 {
     static const uint8_t unknown[DCPK_SAFETENSORS_LENGTH_BYTES] = {0};
     struct dcpk_json_out j;
@@ -158,8 +159,9 @@ static dcpk_status add_header(struct dcpk_output *out, uint32_t file,
  * The bytes of a chunk within its tensor, which are one run: row-aligned boxes, or all of it.
  * Errors: DCPK_EMISMATCH.
  */
-static dcpk_status find_run(const struct dcpk_out_tensor *tensor, const int64_t *span,
-                            uint64_t *first_bytes, uint64_t *n_bytes, struct dcpk_error *err)
+static dcpk_status safetensors_find_run(const struct dcpk_out_tensor *tensor, const int64_t *span,
+                                        uint64_t *first_bytes, uint64_t *n_bytes,
+                                        struct dcpk_error *err)
 {
     const size_t rank = (size_t)tensor->rank;
     bool is_cut = false; /* an axis before this one has more than one index in the box */
@@ -185,7 +187,7 @@ static dcpk_status place_tensor(struct dcpk_output *out, const struct placing *p
         struct dcpk_out_chunk *chunk = &out->chunks[p->tensor->first_chunk + i];
         uint64_t first_bytes;
 
-        if (find_run(p->tensor, chunk->span, &first_bytes, &chunk->data_bytes, err))
+        if (safetensors_find_run(p->tensor, chunk->span, &first_bytes, &chunk->data_bytes, err))
             return err->status;
         chunk->file = p->file;
         chunk->offset_bytes = data_at + p->first_bytes + first_bytes;
@@ -205,7 +207,7 @@ static dcpk_status lay_out_file(struct layout *l, struct placing *placings, size
         placings[i].first_bytes = n_bytes;
         n_bytes += placings[i].n_bytes;
     }
-    put_header(l->out->form, placings, n, &header);
+    safetensors_put_header(l->out->form, placings, n, &header);
     if (dcpk_bytes_status(&header, err))
         goto out;
     if (header.n_bytes - DCPK_SAFETENSORS_LENGTH_BYTES > DCPK_SAFETENSORS_MAX_HEADER_BYTES) {

@@ -71,7 +71,7 @@ dcpk_status dcpk_item_read_common(struct dcpk_store *store, const char *name,
  */
 dcpk_status dcpk_item_read_outline(const struct dcpk_item_range *range, struct dcpk_arena *arena,
                                    const struct dcpk_value **value, struct dcpk_error *err);
-/* The reason why a .pt file is nothing to load with Python (lib/ckpt/side_file.h): it holds what
+/* The reason why a .pt file is nothing to load with Python (lib/ckpt/format.h): it holds what
  * Python would import or call, or cannot be read. */
 dcpk_status dcpk_item_find_fault(struct dcpk_source *source, struct dcpk_arena *arena,
                                  const char **fault, struct dcpk_error *err);

@@ -424,7 +424,7 @@ dcpk_status dcpk_item_read_tensor(const struct dcpk_item_range *range,
                                   const struct dcpk_item_form *expected,
                                   struct dcpk_item_tensor *tensor, struct dcpk_error *err)
 {
-    struct dcpk_arena *arena = dcpk_arena_new(0, err);
+    struct dcpk_arena *arena = dcpk_arena_new(err);
     struct dcpk_zip zip;
     dcpk_status st = DCPK_OK;
 

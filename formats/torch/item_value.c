@@ -213,7 +213,7 @@ static dcpk_status walk_visit(struct walk *w, struct filling *f, const struct dc
 static dcpk_status fill_tensors(struct filling *f, const struct dcpk_value *root,
                                 struct dcpk_error *err)
 {
-    struct walk w = {.arena = dcpk_arena_new(0, err)};
+    struct walk w = {.arena = dcpk_arena_new(err)};
     dcpk_status st = DCPK_OK;
 
     if (w.arena == NULL || push_value(&w, root, err)) {

@@ -39,9 +39,9 @@ dcpk_status dcpk_builder_init(struct dcpk_builder *b, struct dcpk_arena *arena,
     if (options->consumer != NULL) {
         b->collect_bytes = limits->collect_bytes == 0 ? COLLECT_BYTES : limits->collect_bytes;
         b->collect_at_bytes = b->collect_bytes;
-        b->arena = dcpk_arena_new(0, err);
-        b->next_arena = dcpk_arena_new(0, err);
-        b->texts = dcpk_arena_new(0, err);
+        b->arena = dcpk_arena_new(err);
+        b->next_arena = dcpk_arena_new(err);
+        b->texts = dcpk_arena_new(err);
         if (b->arena == NULL || b->next_arena == NULL || b->texts == NULL)
             return err->status;
     }

@@ -105,8 +105,8 @@ static dcpk_status map_key(struct dcpk_map *texts, struct dcpk_map *ints,
 
 /* Python lets the last of two equal keys win, a look-up here finds the first: such a dict is not
  * read. */
-static dcpk_status check_keys(const struct dcpk_builder *b, const struct dcpk_node *dict,
-                              struct dcpk_error *err)
+static dcpk_status pickle_check_keys(const struct dcpk_builder *b, const struct dcpk_node *dict,
+                                     struct dcpk_error *err)
 {
     struct dcpk_map texts = {0}, ints = {0};
     dcpk_status st = DCPK_OK;
@@ -230,7 +230,7 @@ static dcpk_status leave(struct dcpk_check *c, struct dcpk_error *err)
         raise_height(c->build, &c->frames[c->n_frames - 1], top.node->height, err) != DCPK_OK)
         return err->status;
     if (top.node->v.kind == DCPK_V_DICT)
-        return check_keys(c->build, top.node, err);
+        return pickle_check_keys(c->build, top.node, err);
     return DCPK_OK;
 }
 

@@ -127,7 +127,7 @@ static const struct known known[] = {
     {"types", "SimpleNamespace"},
 };
 
-static int compare(const void *key, const void *row)
+static int compare_known(const void *key, const void *row)
 {
     const struct known *a = key, *b = row;
     const int by_module = strcmp(a->module, b->module);
@@ -139,5 +139,5 @@ bool dcpk_pickle_is_known(const char *module, const char *name)
 {
     const struct known key = {module, name};
 
-    return bsearch(&key, known, DCPK_COUNT(known), sizeof *known, compare) != NULL;
+    return bsearch(&key, known, DCPK_COUNT(known), sizeof *known, compare_known) != NULL;
 }

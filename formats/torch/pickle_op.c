@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "formats/torch/pickle_machine_priv.h"
+#include "formats/torch/pickle_priv.h"
 #include "lib/base/alloc.h"
 
 #define TO_THE_MARK 0xff /* argument of the opcodes that take everything down to the last MARK */

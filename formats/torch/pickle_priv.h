@@ -249,12 +249,6 @@ struct dcpk_pickle_input {
     uint8_t *window;
     size_t window_bytes;
 };
-void dcpk_pickle_input_memory(struct dcpk_pickle_input *in, const void *data, size_t n_bytes,
-                              uint64_t base_bytes); /* data borrowed */
-void dcpk_pickle_input_source(struct dcpk_pickle_input *in, struct dcpk_source *source,
-                              uint64_t base_bytes);           /* source borrowed */
-void dcpk_pickle_input_release(struct dcpk_pickle_input *in); /* keeps what was borrowed */
-void dcpk_pickle_input_rewind(struct dcpk_pickle_input *in);  /* back to the first byte */
 /* Bytes of the pickle before the cursor, and from there on. */
 static inline uint64_t dcpk_pickle_input_at(const struct dcpk_pickle_input *in)
 {
@@ -300,5 +294,31 @@ dcpk_status dcpk_memo_put(struct dcpk_memo *memo, uint64_t number, uint64_t at_b
 /* DCPK_EFORMAT: never set. */
 dcpk_status dcpk_memo_get(const struct dcpk_memo *memo, uint64_t number, struct dcpk_value **v,
                           struct dcpk_error *err);
+
+/* ---- the machine ---- */
+
+#define DCPK_PICKLE_STEP_BYTES                                                                     \
+    1024 /* in sight before each opcode: more than one without a length takes */
+
+/* Source: CPython 3.11 Lib/pickletools.py, and Lib/pickle.py class _Unpickler for what each opcode
+ * does. */
+struct dcpk_pickle_machine {
+    struct dcpk_builder build;
+    struct dcpk_pickle_input in;
+    const struct dcpk_pickle_options *options;
+    struct dcpk_value **stack;
+    size_t n_stack, stack_capacity;
+    size_t *marks; /* heights of the stack; nothing may be popped from below the last */
+    size_t n_marks, mark_capacity;
+    struct dcpk_memo memo;
+};
+
+/* Execute the opcode; its argument follows at the cursor. */
+dcpk_status dcpk_pickle_step(struct dcpk_pickle_machine *m, uint8_t opcode, struct dcpk_error *err);
+/* Pass over its argument only, and note a memo number that it asks for. */
+dcpk_status dcpk_pickle_skip(struct dcpk_pickle_machine *m, uint8_t opcode, struct dcpk_error *err);
+/* The same for all opcodes from here on that lie in sight with a number after them or nothing:
+ * most of a pickle, in a loop that does no more. */
+dcpk_status dcpk_pickle_skip_plain(struct dcpk_pickle_machine *m, struct dcpk_error *err);
 
 #endif

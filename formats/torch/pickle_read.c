@@ -3,9 +3,73 @@
  * makes values. */
 #include <assert.h>
 #include <inttypes.h>
+#include <string.h>
 
-#include "formats/torch/pickle_machine_priv.h"
+#include "formats/torch/pickle_priv.h"
 #include "lib/base/alloc.h"
+#include "lib/base/order.h"
+
+/* ---- the bytes ---- */
+
+#define WINDOW_BYTES ((size_t)256 * 1024) /* larger when one text or number is */
+
+static void input_from_memory(struct dcpk_pickle_input *in, const void *data, size_t n_bytes,
+                              uint64_t base_bytes)
+{
+    *in = (struct dcpk_pickle_input){.n_bytes = n_bytes, .base_bytes = base_bytes};
+    dcpk_cursor_init(&in->cursor, data, n_bytes, base_bytes);
+}
+
+static void input_from_source(struct dcpk_pickle_input *in, struct dcpk_source *source,
+                              uint64_t base_bytes)
+{
+    *in = (struct dcpk_pickle_input){
+        .source = source, .n_bytes = dcpk_source_bytes(source), .base_bytes = base_bytes};
+    dcpk_cursor_init(&in->cursor, NULL, 0, base_bytes);
+}
+
+static void input_release(struct dcpk_pickle_input *in)
+{
+    dcpk_free(in->window);
+}
+
+static void input_rewind(struct dcpk_pickle_input *in)
+{
+    if (in->source != NULL)
+        dcpk_cursor_init(&in->cursor, NULL, 0, in->base_bytes);
+    in->cursor.at_bytes = 0;
+}
+
+dcpk_status dcpk_pickle_input_fill(struct dcpk_pickle_input *in, size_t n, struct dcpk_error *err)
+{
+    struct dcpk_cursor *c = &in->cursor;
+    const uint64_t at = dcpk_pickle_input_at(in), left = in->n_bytes - at;
+    const size_t kept = c->n_bytes - c->at_bytes;
+    size_t room = dcpk_max_size(n, WINDOW_BYTES);
+
+    if (kept >= n || kept == left)
+        return DCPK_OK;
+    if (room > left)
+        room = (size_t)left;
+    if (room > in->window_bytes) {
+        uint8_t *window = dcpk_alloc(room, err);
+
+        if (window == NULL)
+            return err->status;
+        memcpy(window, c->data + c->at_bytes, kept);
+        dcpk_free(in->window);
+        in->window = window;
+        in->window_bytes = room;
+    } else {
+        memmove(in->window, c->data + c->at_bytes, kept);
+    }
+    if (dcpk_source_read(in->source, at + kept, in->window + kept, room - kept, err))
+        return err->status;
+    dcpk_cursor_init(c, in->window, room, in->base_bytes + at);
+    return DCPK_OK;
+}
+
+/* ---- passes ---- */
 
 /* At STOP: one value, nothing open, nothing after. */
 static dcpk_status stop(struct dcpk_pickle_machine *m, struct dcpk_error *err)
@@ -55,7 +119,7 @@ static dcpk_status find_gets(struct dcpk_pickle_machine *m, struct dcpk_error *e
     if (skim(m, err) && err->status != DCPK_EFORMAT)
         return err->status;
     *err = (struct dcpk_error)DCPK_ERROR_INIT;
-    dcpk_pickle_input_rewind(&m->in);
+    input_rewind(&m->in);
     return dcpk_memo_settle(&m->memo, err);
 }
 
@@ -127,7 +191,7 @@ static dcpk_status read_input(struct dcpk_pickle_machine *m, struct dcpk_arena *
 out:
     dcpk_builder_release(&m->build);
     dcpk_memo_release(&m->memo);
-    dcpk_pickle_input_release(&m->in);
+    input_release(&m->in);
     dcpk_free(m->stack);
     dcpk_free(m->marks);
     return st;
@@ -135,7 +199,7 @@ out:
 
 static const struct dcpk_pickle_options defaults = {0};
 
-static dcpk_status check_bytes(uint64_t n_bytes, struct dcpk_error *err)
+static dcpk_status pickle_check_bytes(uint64_t n_bytes, struct dcpk_error *err)
 {
     if (n_bytes <= UINT32_MAX)
         return DCPK_OK;
@@ -149,9 +213,9 @@ dcpk_status dcpk_pickle_read(const void *data, size_t n_bytes,
 {
     struct dcpk_pickle_machine m = {.options = options != NULL ? options : &defaults};
 
-    if (check_bytes(n_bytes, err) != DCPK_OK)
+    if (pickle_check_bytes(n_bytes, err) != DCPK_OK)
         return err->status;
-    dcpk_pickle_input_memory(&m.in, data, n_bytes, m.options->base_bytes);
+    input_from_memory(&m.in, data, n_bytes, m.options->base_bytes);
     return read_input(&m, arena, value, err);
 }
 
@@ -162,9 +226,9 @@ dcpk_status dcpk_pickle_read_source(struct dcpk_source *source,
 {
     struct dcpk_pickle_machine m = {.options = options != NULL ? options : &defaults};
 
-    if (check_bytes(dcpk_source_bytes(source), err) != DCPK_OK)
+    if (pickle_check_bytes(dcpk_source_bytes(source), err) != DCPK_OK)
         return err->status;
-    dcpk_pickle_input_source(&m.in, source, m.options->base_bytes);
+    input_from_source(&m.in, source, m.options->base_bytes);
     return read_input(&m, arena, value, err);
 }
 

@@ -58,7 +58,7 @@ struct dcpk_pickle_writer *dcpk_pickle_writer_new(struct dcpk_bytes *out, int pr
     assert(protocol == 2 || protocol == 4);
     if (w == NULL)
         return NULL;
-    w->arena = dcpk_arena_new(0, err);
+    w->arena = dcpk_arena_new(err);
     if (w->arena == NULL) {
         dcpk_free(w);
         return NULL;
@@ -260,8 +260,8 @@ void dcpk_pickle_put_global(struct dcpk_pickle_writer *w, const char *module, co
 
 /* ---- values ---- */
 
-static dcpk_status put_value(struct dcpk_pickle_writer *w, const struct dcpk_value *v, int depth,
-                             struct dcpk_error *err);
+static dcpk_status pickle_put_value(struct dcpk_pickle_writer *w, const struct dcpk_value *v,
+                                    int depth, struct dcpk_error *err);
 
 /* A global from the memo, or written and memoised. */
 static void put_shared_global(struct dcpk_pickle_writer *w, const char *module, const char *name)
@@ -346,7 +346,7 @@ static dcpk_status put_items(struct dcpk_pickle_writer *w, const struct dcpk_val
         if (!is_single)
             dcpk_pickle_put_op(w, DCPK_OP_MARK);
         for (size_t i = at; i < end; i++)
-            if (put_value(w, items[i], depth, err))
+            if (pickle_put_value(w, items[i], depth, err))
                 return err->status;
         dcpk_pickle_put_op(w, is_single ? ops.single : ops.marked);
     }
@@ -362,7 +362,8 @@ static dcpk_status put_pairs(struct dcpk_pickle_writer *w, const struct dcpk_val
         if (end - at > 1)
             dcpk_pickle_put_op(w, DCPK_OP_MARK);
         for (size_t i = at; i < end; i++)
-            if (put_value(w, pairs[i].key, depth, err) || put_value(w, pairs[i].value, depth, err))
+            if (pickle_put_value(w, pairs[i].key, depth, err) ||
+                pickle_put_value(w, pairs[i].value, depth, err))
                 return err->status;
         dcpk_pickle_put_op(w, end - at > 1 ? DCPK_OP_SETITEMS : DCPK_OP_SETITEM);
     }
@@ -379,7 +380,7 @@ static dcpk_status put_tuple(struct dcpk_pickle_writer *w, const struct dcpk_val
     if (form == 4)
         dcpk_pickle_put_op(w, DCPK_OP_MARK);
     for (size_t i = 0; i < v->n; i++)
-        if (put_value(w, v->as.items[i], depth, err))
+        if (pickle_put_value(w, v->as.items[i], depth, err))
             return err->status;
     dcpk_pickle_put_op(w, ops[form]);
     if (form > 0)
@@ -414,12 +415,12 @@ static dcpk_status put_object(struct dcpk_pickle_writer *w, const struct dcpk_va
     if (o->module[0] == '\0') {
         /* see value.h: the callable is args[0] */
         assert(o->args->n == 2);
-        if (put_value(w, o->args->as.items[0], depth, err) ||
-            put_value(w, o->args->as.items[1], depth, err))
+        if (pickle_put_value(w, o->args->as.items[0], depth, err) ||
+            pickle_put_value(w, o->args->as.items[1], depth, err))
             return err->status;
     } else {
         put_shared_global(w, o->module, o->name);
-        if (put_value(w, o->args, depth, err))
+        if (pickle_put_value(w, o->args, depth, err))
             return err->status;
     }
     dcpk_pickle_put_op(w, o->is_reduce ? DCPK_OP_REDUCE : DCPK_OP_NEWOBJ);
@@ -428,7 +429,7 @@ static dcpk_status put_object(struct dcpk_pickle_writer *w, const struct dcpk_va
         put_pairs(w, o->pairs, o->n_pairs, depth, err))
         return err->status;
     if (o->state != NULL) {
-        if (put_value(w, o->state, depth, err))
+        if (pickle_put_value(w, o->state, depth, err))
             return err->status;
         dcpk_pickle_put_op(w, DCPK_OP_BUILD);
     }
@@ -509,8 +510,8 @@ static dcpk_status put_new(struct dcpk_pickle_writer *w, const struct dcpk_value
 }
 
 /* Recursion is bounded by MAX_DEPTH; a failure of the bytes ends it early. */
-static dcpk_status put_value(struct dcpk_pickle_writer *w, const struct dcpk_value *v, int depth,
-                             struct dcpk_error *err)
+static dcpk_status pickle_put_value(struct dcpk_pickle_writer *w, const struct dcpk_value *v,
+                                    int depth, struct dcpk_error *err)
 {
     uint64_t memo;
 
@@ -537,7 +538,7 @@ dcpk_status dcpk_pickle_write(const struct dcpk_value *value, int protocol,
         return err->status;
     w->tensor = tensor;
     w->context = context;
-    st = put_value(w, value, 0, err);
+    st = pickle_put_value(w, value, 0, err);
     if (st != DCPK_OK)
         goto out;
     dcpk_pickle_put_op(w, DCPK_OP_STOP);

@@ -83,7 +83,7 @@ static uint16_t flags_of(const struct dcpk_zip_record *r)
 }
 
 /* Local header, name, zip64 field and the padding that brings the data to a multiple of 64. */
-static void put_header(struct dcpk_zip_writer *w, const struct dcpk_zip_record *r)
+static void zip_put_header(struct dcpk_zip_writer *w, const struct dcpk_zip_record *r)
 {
     struct dcpk_bytes *out = w->out;
     const size_t n_name = strlen(w->prefix) + 1 + strlen(r->name);
@@ -139,7 +139,7 @@ static struct dcpk_zip_record *begin(struct dcpk_zip_writer *w, const char *name
     memcpy(r->name, name, strlen(name) + 1);
     if (strncmp(name, "data/", 5) == 0)
         w->n_storages++;
-    put_header(w, r);
+    zip_put_header(w, r);
     return r;
 }
 

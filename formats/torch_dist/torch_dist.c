@@ -85,7 +85,7 @@ static dcpk_status outline_common(struct dcpk_checkpoint *ckpt, struct dcpk_aren
 static dcpk_status find_content(struct dcpk_checkpoint *ckpt, enum content *content,
                                 struct dcpk_error *err)
 {
-    struct dcpk_arena *arena = dcpk_arena_new(0, err);
+    struct dcpk_arena *arena = dcpk_arena_new(err);
     const struct dcpk_value *common = NULL;
     dcpk_status st = DCPK_OK;
 

@@ -45,7 +45,8 @@ static dcpk_status check_object(const char *name, const struct dcpk_map *arrays,
     return check_folder(name, (size_t)(slash - name), err);
 }
 
-static dcpk_status check_keys(const struct dcpk_kept_item *items, size_t n, struct dcpk_error *err)
+static dcpk_status zarr_check_keys(const struct dcpk_kept_item *items, size_t n,
+                                   struct dcpk_error *err)
 {
     struct dcpk_map arrays = {0};
     dcpk_status st = DCPK_OK;
@@ -130,7 +131,7 @@ static dcpk_status keep_object(struct dcpk_output *out, const struct dcpk_object
 static dcpk_status zarr_keep(struct dcpk_output *out, const struct dcpk_kept_item *items, size_t n,
                              struct dcpk_error *err)
 {
-    if (check_keys(items, n, err))
+    if (zarr_check_keys(items, n, err))
         return err->status;
     for (size_t i = 0; i < n; i++) {
         if (items[i].object != NULL) {

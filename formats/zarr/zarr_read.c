@@ -162,8 +162,8 @@ static dcpk_status check_length(const struct dcpk_zarr_array *array, struct dcpk
     return DCPK_OK;
 }
 
-static dcpk_status find_chunk(struct dcpk_checkpoint *ckpt, struct listing *l,
-                              struct dcpk_place *place, struct dcpk_error *err)
+static dcpk_status zarr_find_chunk(struct dcpk_checkpoint *ckpt, struct listing *l,
+                                   struct dcpk_place *place, struct dcpk_error *err)
 {
     enum dcpk_path_kind kind;
     struct dcpk_source *source;
@@ -201,7 +201,7 @@ static dcpk_status listing_add_chunk(struct dcpk_checkpoint *ckpt, struct listin
         span[a] = l->index[a] * array->chunk[a];
         span[rank + a] = dcpk_min_i64(left, array->chunk[a]);
     }
-    if (find_chunk(ckpt, l, &chunk.place, err) ||
+    if (zarr_find_chunk(ckpt, l, &chunk.place, err) ||
         dcpk_grow(&ckpt->chunks, &state->chunks_capacity, ckpt->n_chunks, sizeof chunk, err))
         return err->status;
     ckpt->chunks[ckpt->n_chunks++] = chunk;
@@ -387,7 +387,8 @@ static dcpk_status add_objects(struct dcpk_checkpoint *ckpt, const char *folder,
     return state->headless == NULL ? err->status : DCPK_OK;
 }
 
-static dcpk_status add_entry(struct dcpk_checkpoint *ckpt, const char *name, struct dcpk_error *err)
+static dcpk_status zarr_add_entry(struct dcpk_checkpoint *ckpt, const char *name,
+                                  struct dcpk_error *err)
 {
     enum dcpk_path_kind array, entry;
     struct dcpk_source *json;
@@ -436,7 +437,7 @@ dcpk_status dcpk_zarr_open(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
         goto out;
     }
     for (size_t i = 0; i < n; i++) {
-        st = add_entry(ckpt, names[i], err);
+        st = zarr_add_entry(ckpt, names[i], err);
         if (st != DCPK_OK)
             goto out;
     }

@@ -401,8 +401,8 @@ static const char *output_chunk_name(struct dcpk_output *out, const struct dcpk_
     return dcpk_arena_printf(out->arena, err, "%s/%s", tensor->keys[0], index);
 }
 
-static dcpk_status place_chunk(struct dcpk_output *out, struct dcpk_out_chunk *chunk,
-                               struct dcpk_error *err)
+static dcpk_status zarr_place_chunk(struct dcpk_output *out, struct dcpk_out_chunk *chunk,
+                                    struct dcpk_error *err)
 {
     const struct dcpk_out_tensor *tensor = &out->tensors[chunk->tensor];
     int64_t extent[DCPK_MAX_RANK], n_elems;
@@ -425,7 +425,7 @@ static dcpk_status zarr_lay_out(struct dcpk_output *out, struct dcpk_error *err)
         if (place_object(out, &out->objects[i], err))
             return err->status;
     for (size_t i = 0; i < out->n_chunks; i++)
-        if (place_chunk(out, &out->chunks[i], err))
+        if (zarr_place_chunk(out, &out->chunks[i], err))
             return err->status;
     return DCPK_OK;
 }

@@ -16,23 +16,25 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "kernels/cpu/cpu_priv.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/cpu_ops.h"
 #include "lib/base/alloc.h"
-#include "lib/device/imports.h"
+#include "lib/device/device.h"
 #include "lib/tensor/fingerprint.h"
 
 /* Memory of this process. */
 struct cpu_memory {
     struct cpu_memory *next;
-    struct dcpk_memory_id id; /* base, n_bytes and generation are set */
+    struct dcpk_memory_id id; /* base, n_bytes and generation are set; zero: it is private */
     void *at;
-    int fd;
+    int fd; /* -1: it is private */
 };
 
 struct cpu_device {
     struct dcpk_device base;
     struct cpu_memory *own; /* the latest first */
     struct dcpk_imports imports;
+    struct cpu_math math;
 };
 
 struct cpu_table {
@@ -88,7 +90,11 @@ static dcpk_status cpu_open(const struct dcpk_device_options *options, struct dc
     made = dcpk_alloc(sizeof *made, err);
     if (made == NULL)
         return err->status;
-    made->base = (struct dcpk_device){&dcpk_cpu_device, 0};
+    made->base.ops = &dcpk_cpu_device;
+    if (options->math != NULL) {
+        made->math.base = (struct dcpk_math){options->math, &made->base, DCPK_ERROR_INIT};
+        made->base.math = &made->math.base;
+    }
     made->imports.map = memory_map;
     made->imports.unmap = memory_unmap;
     *device = &made->base;
@@ -97,7 +103,9 @@ static dcpk_status cpu_open(const struct dcpk_device_options *options, struct dc
 
 static void memory_release(struct cpu_memory *memory)
 {
-    if (memory->at != NULL)
+    if (memory->fd < 0)
+        dcpk_free(memory->at);
+    else if (memory->at != NULL)
         munmap(memory->at, (size_t)memory->id.n_bytes);
     if (memory->fd >= 0)
         close(memory->fd);
@@ -115,6 +123,7 @@ static void cpu_close(struct dcpk_device *device)
         memory_release(memory);
     }
     dcpk_imports_release(&s->imports);
+    dcpk_free(s->math.scratch);
     dcpk_free(s);
 }
 
@@ -139,11 +148,16 @@ static dcpk_status fail_short(size_t n_bytes, uint64_t free_bytes, struct dcpk_e
 }
 
 /* Make the memory file and map it. */
-static dcpk_status memory_create(struct cpu_memory *memory, size_t n_bytes, uint64_t free_bytes,
-                                 struct dcpk_error *err)
+static dcpk_status memory_create(struct dcpk_device *device, struct cpu_memory *memory,
+                                 size_t n_bytes, struct dcpk_error *err)
 {
+    uint64_t free_bytes, total_bytes;
     struct stat info;
 
+    if (cpu_memory_info(device, &free_bytes, &total_bytes, err))
+        return err->status;
+    if (n_bytes > total_bytes)
+        return fail_short(n_bytes, free_bytes, err);
     memory->fd = memfd_create("dcpkit", MFD_CLOEXEC);
     if (memory->fd < 0 || ftruncate(memory->fd, (off_t)n_bytes) != 0 ||
         fstat(memory->fd, &info) != 0)
@@ -163,19 +177,17 @@ static dcpk_status cpu_alloc(struct dcpk_device *device, enum dcpk_memory_kind k
                              void **at, struct dcpk_error *err)
 {
     struct cpu_device *s = (struct cpu_device *)device;
-    uint64_t free_bytes, total_bytes;
-    struct cpu_memory *memory;
+    struct cpu_memory *memory = dcpk_alloc(sizeof *memory, err);
 
-    (void)kind;
     assert(n_bytes >= 1);
-    if (cpu_memory_info(device, &free_bytes, &total_bytes, err))
-        return err->status;
-    if (n_bytes > total_bytes)
-        return fail_short(n_bytes, free_bytes, err);
-    memory = dcpk_alloc(sizeof *memory, err);
     if (memory == NULL)
         return err->status;
-    if (memory_create(memory, n_bytes, free_bytes, err)) {
+    memory->fd = -1;
+    if (kind == DCPK_MEMORY_PRIVATE)
+        memory->at = dcpk_alloc_aligned(CPU_ALIGNMENT, n_bytes, err);
+    else
+        (void)memory_create(device, memory, n_bytes, err);
+    if (memory->at == NULL) {
         memory_release(memory);
         return err->status;
     }
@@ -243,7 +255,7 @@ static dcpk_status cpu_import(struct dcpk_device *device, const struct dcpk_memo
     return dcpk_imports_get(&s->imports, id, at, err);
 }
 
-static void cpu_unload(struct dcpk_device *device, struct dcpk_table *table)
+static void cpu_table_unload(struct dcpk_device *device, struct dcpk_table *table)
 {
     struct cpu_table *t = (struct cpu_table *)table;
 
@@ -255,8 +267,8 @@ static void cpu_unload(struct dcpk_device *device, struct dcpk_table *table)
     dcpk_free(t);
 }
 
-static dcpk_status cpu_load(struct dcpk_device *device, const struct dcpk_tiles *tiles,
-                            struct dcpk_table **table, struct dcpk_error *err)
+static dcpk_status cpu_table_load(struct dcpk_device *device, const struct dcpk_tiles *tiles,
+                                  struct dcpk_table **table, struct dcpk_error *err)
 {
     struct cpu_table *t;
 
@@ -270,7 +282,7 @@ static dcpk_status cpu_load(struct dcpk_device *device, const struct dcpk_tiles 
     if (t->tiles != NULL && tiles->words != NULL)
         t->words = dcpk_alloc_array(tiles->n, sizeof *t->words, err);
     if (t->tiles == NULL || (tiles->words != NULL && t->words == NULL)) {
-        cpu_unload(device, &t->base);
+        cpu_table_unload(device, &t->base);
         return err->status;
     }
     if (tiles->n > 0) {
@@ -361,8 +373,8 @@ const struct dcpk_device_ops dcpk_cpu_device = {
     .free = cpu_free,
     .export_memory = cpu_export,
     .import_memory = cpu_import,
-    .load = cpu_load,
-    .unload = cpu_unload,
+    .load = cpu_table_load,
+    .unload = cpu_table_unload,
     .run = cpu_run,
     .copy = cpu_copy,
     .ticket = cpu_ticket,

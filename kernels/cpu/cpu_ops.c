@@ -1,57 +1,62 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cpu_ops.c - the processor's mathematics: its table, memory, and what works element by element. */
+/* cpu_ops.c - the processor's mathematics: its table, and what works element by element. */
 #include "kernels/cpu/cpu_ops.h"
 
 #include <assert.h>
 #include <string.h>
 
-#include "kernels/cpu/cpu_priv.h"
+#include "kernels/cpu/cpu.h"
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
 
+float *cpu_scratch(struct dcpk_math *math, int64_t n)
+{
+    struct cpu_math *m = (struct cpu_math *)math;
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    float *room;
+
+    if (m->scratch != NULL && m->n_scratch >= (size_t)n)
+        return m->scratch;
+    room = dcpk_alloc_aligned(CPU_ALIGNMENT, dcpk_max_size((size_t)n, 1) * sizeof *room, &err);
+    if (room == NULL) {
+        dcpk_math_fault(math, &err);
+        return NULL;
+    }
+    dcpk_free(m->scratch);
+    m->scratch = room;
+    m->n_scratch = (size_t)n;
+    return room;
+}
+
+/* The address of element `first`. */
+static const void *element_at(enum dcpk_dtype dtype, const void *base, int64_t first)
+{
+    return (const char *)base + first * (int64_t)dcpk_dtype_bytes(dtype);
+}
+
+void cpu_load(enum dcpk_dtype dtype, const void *from, int64_t first, int64_t n, float *x)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+
+    if (dtype == DCPK_F32)
+        memcpy(x, (const float *)from + first, (size_t)n * sizeof *x);
+    else if (dcpk_host_kernels_tuned.cast(dtype, element_at(dtype, from, first), DCPK_F32, x,
+                                          (size_t)n, &err))
+        assert(false && "a dtype of activations");
+}
+
+void cpu_store(enum dcpk_dtype dtype, const float *x, int64_t n, void *to, int64_t first)
+{
+    void *at = (char *)to + first * (int64_t)dcpk_dtype_bytes(dtype);
+    struct dcpk_error err = DCPK_ERROR_INIT;
+
+    if (dtype == DCPK_F32)
+        memcpy(at, x, (size_t)n * sizeof *x);
+    else if (dcpk_host_kernels_tuned.cast(DCPK_F32, x, dtype, at, (size_t)n, &err))
+        assert(false && "a dtype of activations");
+}
+
 #define BLOCK 1024 /* elements that are in fp32 at a time */
-
-static dcpk_status math_open(int ordinal, struct dcpk_math **math, struct dcpk_error *err)
-{
-    struct cpu_math *made;
-
-    if (ordinal != 0)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED, "there is one CPU device, 0, and no %d", ordinal);
-    made = dcpk_alloc(sizeof *made, err);
-    if (made == NULL)
-        return err->status;
-    made->base.ops = &dcpk_cpu_ops;
-    made->failed = (struct dcpk_error)DCPK_ERROR_INIT;
-    *math = &made->base;
-    return DCPK_OK;
-}
-
-static void math_close(struct dcpk_math *math)
-{
-    if (math != NULL)
-        dcpk_free(((struct cpu_math *)math)->scratch);
-    dcpk_free(math);
-}
-
-static dcpk_status math_alloc(struct dcpk_math *math, size_t n_bytes, void **at,
-                              struct dcpk_error *err)
-{
-    void *made;
-
-    (void)math;
-    assert(n_bytes >= 1);
-    made = dcpk_alloc_aligned(CPU_ALIGNMENT, n_bytes, err);
-    if (made == NULL)
-        return err->status;
-    *at = made;
-    return DCPK_OK;
-}
-
-static void math_free(struct dcpk_math *math, void *at)
-{
-    (void)math;
-    dcpk_free(at);
-}
 
 static void math_copy(struct dcpk_math *math, void *to, const void *from, size_t n_bytes)
 {
@@ -65,17 +70,6 @@ static void math_zero(struct dcpk_math *math, void *at, size_t n_bytes)
     (void)math;
     if (n_bytes > 0)
         memset(at, 0, n_bytes);
-}
-
-static dcpk_status math_wait(struct dcpk_math *math, struct dcpk_error *err)
-{
-    struct cpu_math *m = (struct cpu_math *)math;
-
-    if (m->failed.status == DCPK_OK)
-        return DCPK_OK;
-    *err = m->failed;
-    m->failed = (struct dcpk_error)DCPK_ERROR_INIT;
-    return err->status;
 }
 
 static void math_add(struct dcpk_math *math, enum dcpk_dtype dtype, int64_t n, const void *a,
@@ -155,17 +149,11 @@ static void math_copy_rows(struct dcpk_math *math, const struct dcpk_strided_row
 
 const struct dcpk_ops dcpk_cpu_ops = {.name = "cpu",
                                       .summary = "host memory, plain loops, the specification",
-                                      .is_host = true,
+                                      .device = &dcpk_cpu_device,
                                       .is_ordered = true,
-                                      .open = math_open,
-                                      .close = math_close,
-                                      .alloc = math_alloc,
-                                      .free = math_free,
-                                      .alloc_host = math_alloc,
-                                      .free_host = math_free,
                                       .copy = math_copy,
                                       .zero = math_zero,
-                                      .wait = math_wait,
+                                      .wait = dcpk_math_take_fault,
                                       .add = math_add,
                                       .scale = math_scale,
                                       .cast = math_cast,

@@ -15,12 +15,11 @@ struct cpu_math {
     struct dcpk_math base;
     float *scratch; /* grows */
     size_t n_scratch;
-    struct dcpk_error failed; /* of the first call that failed; for the next wait */
 };
 
 #define CPU_ALIGNMENT 256 /* bytes, of memory */
 
-/* cpu_values.c: */
+/* cpu_ops.c: */
 /* Room for n floats, undefined, until the next call for room; NULL, and the fault is kept for
  * wait. */
 float *cpu_scratch(struct dcpk_math *math, int64_t n);
@@ -28,9 +27,6 @@ float *cpu_scratch(struct dcpk_math *math, int64_t n);
 /* n elements from `first` on to fp32, and back, rounded. */
 void cpu_load(enum dcpk_dtype dtype, const void *from, int64_t first, int64_t n, float *x);
 void cpu_store(enum dcpk_dtype dtype, const float *x, int64_t n, void *to, int64_t first);
-
-/* The address of element `first`. */
-const void *cpu_at(enum dcpk_dtype dtype, const void *base, int64_t first);
 
 /* Members of dcpk_ops, in the files that their names say. */
 DCPK_OPS_MAIN(DCPK_OPS_DECLARE, cpu)

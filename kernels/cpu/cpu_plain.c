@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "kernels/cpu/cpu_priv.h"
+#include "kernels/cpu/cpu.h"
 
 static void plain_copy(const struct dcpk_copy *c, const void *src, void *dst)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cpu_sum.c - terms of weighted sums. Compiled so that no product and sum become one operation. */
-#include "kernels/cpu/cpu_priv.h"
+#include "kernels/cpu/cpu.h"
 
 void dcpk_cpu_add_term(float weight, const float *x, bool first, float *sum, size_t n)
 {

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/cpu/cpu_priv.h"
+#include "kernels/cpu/cpu.h"
 #include "lib/base/order.h"
 
 /* ---- copy ----

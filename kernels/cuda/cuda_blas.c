@@ -16,7 +16,7 @@
 #include <cublas_v2.h>
 #include <dlfcn.h>
 
-#include "kernels/cuda/cuda_symbols.h"
+#include "kernels/cuda/cuda_driver.h"
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
 
@@ -39,7 +39,7 @@ struct cuda_blas {
     BLAS_CALLS(BLAS_MEMBER)
 #undef BLAS_MEMBER
     cublasHandle_t handle;
-    void *workspace; /* of the math */
+    void *workspace; /* of the device, which frees it */
 };
 
 static dcpk_status blas_load(struct cuda_blas *blas, struct dcpk_error *err)
@@ -77,7 +77,8 @@ static dcpk_status blas_fill(struct dcpk_math *math, struct cuda_blas *blas, str
     const struct cuda_device *s = cuda_math_device(math);
     cublasStatus_t code;
 
-    if (blas_load(blas, err) || math->ops->alloc(math, WORKSPACE_BYTES, &blas->workspace, err))
+    if (blas_load(blas, err) || cuda_memory_alloc(math->device, DCPK_MEMORY_PRIVATE,
+                                                  WORKSPACE_BYTES, &blas->workspace, err))
         return err->status;
     dcpk_cuda_enter(&s->driver, s->context);
     code = blas->create(&blas->handle);
@@ -116,7 +117,6 @@ void cuda_blas_close(struct dcpk_math *math, struct cuda_blas *blas)
         blas->destroy(blas->handle);
         dcpk_cuda_leave(&s->driver);
     }
-    math->ops->free(math, blas->workspace);
     dcpk_free(blas);
 }
 
@@ -156,5 +156,5 @@ void cuda_blas_multiply(struct dcpk_math *math, const struct blas_product *p)
                           CUBLAS_GEMM_DEFAULT);
     dcpk_cuda_leave(&s->driver);
     if (blas_check(blas, code, "a product", &err))
-        cuda_math_fault(math, &err);
+        dcpk_math_fault(math, &err);
 }

@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "kernels/cuda/cuda_host.h"
+#include "kernels/cuda/cuda_math_host.h"
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
 
@@ -40,7 +40,7 @@ static dcpk_status device_find(struct cuda_device *s, int ordinal, struct dcpk_e
         attribute_read(s, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, &n_multiprocessors, err))
         return err->status;
     s->n_multiprocessors = (unsigned)n_multiprocessors;
-    s->major = major;
+    s->base.gpu_major = major;
     if (major >= MIN_CAPABILITY)
         return DCPK_OK;
     return dcpk_fail(err, DCPK_EUNSUPPORTED,
@@ -95,6 +95,9 @@ static void device_empty(struct cuda_device *s)
         if (s->queues[i].stream != NULL)
             s->driver.stream_wait(s->queues[i].stream);
     dcpk_imports_release(&s->imports);
+    if (s->base.math != NULL)
+        s->base.math->ops->close(s->base.math);
+    dcpk_free(s->base.math);
     cuda_memory_release(s);
     cuda_kernels_unload(s);
     for (int i = 0; i < DCPK_N_QUEUES; i++)
@@ -120,12 +123,24 @@ static dcpk_status handle_map(void *context, const struct dcpk_memory_id *id, vo
                               struct dcpk_error *err);
 static void handle_unmap(void *context, const struct dcpk_import *import);
 
+static dcpk_status math_open(struct cuda_device *s, const struct dcpk_ops *ops,
+                             struct dcpk_error *err)
+{
+    struct cuda_math *made = dcpk_alloc(sizeof *made, err);
+
+    if (made == NULL)
+        return err->status;
+    made->base = (struct dcpk_math){ops, &s->base, DCPK_ERROR_INIT};
+    s->base.math = &made->base; /* closed with the device */
+    return ops->open(s->base.math, err);
+}
+
 static dcpk_status device_open(struct cuda_device *s, const struct dcpk_device_options *options,
                                struct dcpk_error *err)
 {
     dcpk_status st;
 
-    s->base = (struct dcpk_device){&dcpk_cuda_device, options->ordinal};
+    s->base = (struct dcpk_device){.ops = &dcpk_cuda_device, .ordinal = options->ordinal};
     s->imports = (struct dcpk_imports){.map = handle_map, .unmap = handle_unmap, .context = s};
     if (dcpk_cuda_driver_load(&s->driver, err) || device_find(s, options->ordinal, err) ||
         dcpk_cuda_check(&s->driver, s->driver.context_retain(&s->context, s->device),
@@ -134,6 +149,8 @@ static dcpk_status device_open(struct cuda_device *s, const struct dcpk_device_o
     dcpk_cuda_enter(&s->driver, s->context);
     st = device_fill(s, options->n_blocks, err);
     dcpk_cuda_leave(&s->driver);
+    if (st == DCPK_OK && options->math != NULL)
+        st = math_open(s, options->math, err);
     return st;
 }
 
@@ -235,6 +252,8 @@ const struct dcpk_device_ops dcpk_cuda_device = {
     .memory_info = cuda_memory_info,
     .alloc = cuda_memory_alloc,
     .free = cuda_memory_free,
+    .lock_host = cuda_memory_lock,
+    .unlock_host = cuda_memory_unlock,
     .export_memory = cuda_memory_export,
     .import_memory = cuda_memory_import,
     .load = cuda_table_load,

@@ -3,9 +3,21 @@
 #include "kernels/cuda/cuda_driver.h"
 
 #include <dlfcn.h>
+#include <string.h>
 
-#include "kernels/cuda/cuda_symbols.h"
 #include "lib/base/order.h"
+
+const char *cuda_symbols_find(void *library, const struct cuda_symbol *symbols, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        void *found = dlsym(library, symbols[i].name);
+
+        if (found == NULL)
+            return symbols[i].name;
+        memcpy(symbols[i].at, &found, sizeof found);
+    }
+    return NULL;
+}
 
 #define OLDEST_VERSION 12000
 

@@ -307,27 +307,17 @@ static void fast_rmsnorm_weight(struct dcpk_math *math, const struct dcpk_rmsnor
 
 /* ---- the row ---- */
 
-static dcpk_status fast_open(int ordinal, struct dcpk_math **math, struct dcpk_error *err)
+static dcpk_status fast_open(struct dcpk_math *math, struct dcpk_error *err)
 {
-    struct dcpk_math *made;
-
-    if (dcpk_cuda_ops.open(ordinal, &made, err))
+    if (cuda_math_open(math, err))
         return err->status;
-    if (cuda_blas_open(made, &((struct cuda_math *)made)->blas, err)) {
-        made->ops->close(made);
-        return err->status;
-    }
-    made->ops = &dcpk_cublas_ops;
-    *math = made;
-    return DCPK_OK;
+    return cuda_blas_open(math, &((struct cuda_math *)math)->blas, err);
 }
 
 static void fast_close(struct dcpk_math *math)
 {
-    if (math == NULL)
-        return;
     cuda_blas_close(math, ((struct cuda_math *)math)->blas);
-    dcpk_cuda_ops.close(math);
+    cuda_math_close(math);
 }
 
 const struct dcpk_ops dcpk_cublas_ops = {.name = "cublas",

@@ -7,7 +7,6 @@
 
 #include "kernels/cuda/cuda_driver.h"
 #include "lib/device/device.h"
-#include "lib/device/imports.h"
 
 /* The file `path` as data of this program, with 16 bytes' alignment. */
 #define CUDA_IMAGE(name, path)                                                                     \
@@ -57,7 +56,9 @@ struct cuda_queue {
 struct cuda_memory {
     struct cuda_memory *next;
     uint64_t at;
+    size_t n_bytes;
     enum dcpk_memory_kind kind;
+    bool is_free; /* DCPK_MEMORY_PRIVATE, kept for the next one who asks for as much */
 };
 
 struct cuda_device {
@@ -66,7 +67,6 @@ struct cuda_device {
     CUdevice device;
     CUcontext context; /* the device's primary one */
     unsigned n_multiprocessors;
-    int major;              /* of the compute capability */
     unsigned max_blocks[3]; /* of a launch, by enum dcpk_pace */
     struct cuda_kernels kernels;
     struct cuda_queue queues[DCPK_N_QUEUES];
@@ -85,6 +85,9 @@ dcpk_status cuda_memory_info(struct dcpk_device *device, uint64_t *free_bytes,
 dcpk_status cuda_memory_alloc(struct dcpk_device *device, enum dcpk_memory_kind kind,
                               size_t n_bytes, void **at, struct dcpk_error *err);
 void cuda_memory_free(struct dcpk_device *device, void *at);
+dcpk_status cuda_memory_lock(struct dcpk_device *device, void *at, size_t n_bytes,
+                             struct dcpk_error *err);
+void cuda_memory_unlock(struct dcpk_device *device, void *at);
 dcpk_status cuda_memory_export(struct dcpk_device *device, const void *at, size_t n_bytes,
                                struct dcpk_memory_id *id, struct dcpk_error *err);
 dcpk_status cuda_memory_import(struct dcpk_device *device, const struct dcpk_memory_id *id,

@@ -63,36 +63,23 @@ enum math_module {
     MATH_N_MODULES
 };
 
-/* The GPU's, kept for the next one who asks for as much. */
-struct math_memory {
-    void *at;
-    size_t n_bytes;
-    bool is_free;
-};
-
 struct cuda_blas;
 
 struct cuda_math {
     struct dcpk_math base;
-    struct dcpk_device *device; /* owned; its queue 0 is the stream of all work */
     CUmodule modules[MATH_N_MODULES];
     CUfunction functions[MATH_N_KERNELS];
     void *room; /* of the device; grows */
     size_t room_bytes;
-    struct math_memory *memory;
-    size_t n_memory, memory_capacity;
-    struct cuda_blas *blas;   /* of the row "cublas", else NULL */
-    struct dcpk_error failed; /* of the first call that failed; for the next wait */
+    struct cuda_blas *blas; /* of the row "cublas", else NULL */
 };
 
-/* cuda_math_kernels.c: load them into the thread's context. */
-dcpk_status cuda_math_load(struct cuda_math *m, struct dcpk_error *err);
-void cuda_math_unload(struct cuda_math *m);
+/* cuda_math.c: load and unload the kernels. */
+dcpk_status cuda_math_open(struct dcpk_math *math, struct dcpk_error *err);
+void cuda_math_close(struct dcpk_math *math);
 
 /* cuda_math.c. The GPU of the device. */
 const struct cuda_device *cuda_math_device(const struct dcpk_math *math);
-/* Keep the first fault for the next wait. */
-void cuda_math_fault(struct dcpk_math *math, const struct dcpk_error *err);
 /* Room of the device until the next call for room; NULL, and the fault is kept. */
 void *cuda_math_room(struct dcpk_math *math, int64_t n_bytes);
 /* Queue a kernel: n_blocks of MATH_THREADS, fewer where they go round; none where it is 0. */
@@ -103,15 +90,9 @@ void cuda_math_each(struct dcpk_math *math, enum math_kernel kernel, int64_t n, 
 /* Queue MATH_MULTIPLY. */
 void cuda_math_multiply(struct dcpk_math *math, struct math_product *product);
 
-/* Members of dcpk_ops (DCPK_OPS_MAIN, lib/device/ops.h): memory, and work element by element
+/* Members of dcpk_ops (DCPK_OPS_MAIN, lib/device/ops.h): copies, and work element by element
  * (cuda_math.c); layers (cuda_math_layers.c), losses and weights (cuda_math_optim.c). */
 #define CUDA_OPS_PLAIN(X, prefix)                                                                  \
-    X(alloc, prefix)                                                                               \
-    X(free, prefix)                                                                                \
-    X(alloc_host, prefix)                                                                          \
-    X(free_host, prefix)                                                                           \
-    X(lock_host, prefix)                                                                           \
-    X(unlock_host, prefix)                                                                         \
     X(copy, prefix)                                                                                \
     X(zero, prefix)                                                                                \
     X(wait, prefix)                                                                                \
@@ -125,6 +106,8 @@ DCPK_OPS_MAIN(DCPK_OPS_DECLARE, cuda)
 DCPK_OPS_OTHER(DCPK_OPS_DECLARE, cuda)
 
 /* Members that all rows of GPUs have in common. */
-#define CUDA_MATH_SHARED CUDA_OPS_PLAIN(DCPK_OPS_ROW, cuda_math) DCPK_OPS_OTHER(DCPK_OPS_ROW, cuda)
+#define CUDA_MATH_SHARED                                                                           \
+    .device = &dcpk_cuda_device,                                                                   \
+    CUDA_OPS_PLAIN(DCPK_OPS_ROW, cuda_math) DCPK_OPS_OTHER(DCPK_OPS_ROW, cuda)
 
 #endif

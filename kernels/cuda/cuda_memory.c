@@ -23,16 +23,16 @@ dcpk_status cuda_memory_info(struct dcpk_device *device, uint64_t *free_bytes,
 }
 
 /* In the thread's context, as memory_drop. */
-static CUresult memory_take(const struct cuda_device *s, struct cuda_memory *memory, size_t n_bytes)
+static CUresult memory_take(const struct cuda_device *s, struct cuda_memory *memory)
 {
     CUdeviceptr device = 0;
     void *host = NULL;
     CUresult code;
 
     if (memory->kind == DCPK_MEMORY_HOST)
-        code = s->driver.host_alloc(&host, n_bytes, CU_MEMHOSTALLOC_PORTABLE);
+        code = s->driver.host_alloc(&host, memory->n_bytes, CU_MEMHOSTALLOC_PORTABLE);
     else
-        code = s->driver.memory_alloc(&device, n_bytes);
+        code = s->driver.memory_alloc(&device, memory->n_bytes);
     memory->at = memory->kind == DCPK_MEMORY_HOST ? (uint64_t)(uintptr_t)host : (uint64_t)device;
     return code;
 }
@@ -57,30 +57,78 @@ static dcpk_status memory_missing(const struct cuda_device *s, size_t n_bytes,
                      s->base.ordinal, n_bytes, unused, total);
 }
 
-dcpk_status cuda_memory_alloc(struct dcpk_device *device, enum dcpk_memory_kind kind,
-                              size_t n_bytes, void **at, struct dcpk_error *err)
+/* Gives the GPU what is kept of freed memory, once no queued work uses it. In the thread's context.
+ * A fault of the stream shows at the next wait again. */
+static void memory_shrink(struct cuda_device *s)
 {
-    struct cuda_device *s = (struct cuda_device *)device;
+    s->driver.stream_wait(s->queues[0].stream);
+    for (struct cuda_memory **link = &s->own, *memory; (memory = *link) != NULL;)
+        if (memory->is_free) {
+            *link = memory->next;
+            memory_drop(s, memory);
+        } else {
+            link = &memory->next;
+        }
+}
+
+/* Private memory of that size, or a little more, that was freed; NULL: none. */
+static struct cuda_memory *memory_find(const struct cuda_device *s, size_t n_bytes)
+{
+    struct cuda_memory *best = NULL;
+
+    for (struct cuda_memory *one = s->own; one != NULL; one = one->next)
+        if (one->is_free && one->n_bytes >= n_bytes && one->n_bytes - n_bytes <= n_bytes / 8 &&
+            (best == NULL || one->n_bytes < best->n_bytes))
+            best = one;
+    return best;
+}
+
+static struct cuda_memory *memory_new(struct cuda_device *s, enum dcpk_memory_kind kind,
+                                      size_t n_bytes, struct dcpk_error *err)
+{
     struct cuda_memory *made = dcpk_alloc(sizeof *made, err);
     CUresult code;
 
     if (made == NULL)
-        return err->status;
+        return NULL;
     made->kind = kind;
+    made->n_bytes = n_bytes;
     dcpk_cuda_enter(&s->driver, s->context);
-    code = memory_take(s, made, n_bytes);
-    if (code == CUDA_ERROR_OUT_OF_MEMORY && kind == DCPK_MEMORY_DEVICE)
+    code = memory_take(s, made);
+    if (code == CUDA_ERROR_OUT_OF_MEMORY && kind != DCPK_MEMORY_HOST) {
+        memory_shrink(s);
+        code = memory_take(s, made);
+    }
+    if (code == CUDA_ERROR_OUT_OF_MEMORY && kind != DCPK_MEMORY_HOST)
         memory_missing(s, n_bytes, err);
     else
         dcpk_cuda_check(&s->driver, code, "taking memory", err);
     dcpk_cuda_leave(&s->driver);
     if (code != CUDA_SUCCESS) {
         dcpk_free(made);
-        return err->status;
+        return NULL;
     }
     made->next = s->own;
     s->own = made;
-    *at = (void *)(uintptr_t)made->at;
+    return made;
+}
+
+/* To take memory from the GPU, and to give it back, waits for all of its work: private memory,
+ * which a step of training takes and frees often, is kept. */
+dcpk_status cuda_memory_alloc(struct dcpk_device *device, enum dcpk_memory_kind kind,
+                              size_t n_bytes, void **at, struct dcpk_error *err)
+{
+    struct cuda_device *s = (struct cuda_device *)device;
+    struct cuda_memory *memory = NULL;
+
+    if (kind == DCPK_MEMORY_PRIVATE)
+        memory = memory_find(s, n_bytes);
+    if (memory == NULL)
+        memory = memory_new(s, kind, n_bytes, err);
+    if (memory == NULL)
+        return err->status;
+    memory->is_free = false;
+    *at = (void *)(uintptr_t)memory->at;
     return DCPK_OK;
 }
 
@@ -93,11 +141,38 @@ void cuda_memory_free(struct dcpk_device *device, void *at)
         return;
     while (*link != NULL && (*link)->at != (uint64_t)(uintptr_t)at)
         link = &(*link)->next;
-    assert(*link != NULL);
+    assert(*link != NULL && !(*link)->is_free);
     memory = *link;
+    if (memory->kind == DCPK_MEMORY_PRIVATE) {
+        memory->is_free = true;
+        return;
+    }
     *link = memory->next;
     dcpk_cuda_enter(&s->driver, s->context);
     memory_drop(s, memory);
+    dcpk_cuda_leave(&s->driver);
+}
+
+/* The GPU reaches it by itself; any other the driver copies through memory of its own. */
+dcpk_status cuda_memory_lock(struct dcpk_device *device, void *at, size_t n_bytes,
+                             struct dcpk_error *err)
+{
+    const struct cuda_device *s = (const struct cuda_device *)device;
+    CUresult code;
+
+    dcpk_cuda_enter(&s->driver, s->context);
+    code = s->driver.host_register(at, n_bytes, CU_MEMHOSTREGISTER_PORTABLE);
+    dcpk_cuda_leave(&s->driver);
+    return dcpk_cuda_check(&s->driver, code, "page-locking memory", err);
+}
+
+void cuda_memory_unlock(struct dcpk_device *device, void *at)
+{
+    const struct cuda_device *s = (const struct cuda_device *)device;
+
+    dcpk_cuda_enter(&s->driver, s->context);
+    s->driver.stream_wait(s->queues[0].stream);
+    s->driver.host_unregister(at);
     dcpk_cuda_leave(&s->driver);
 }
 

@@ -18,7 +18,6 @@
 #include "lib/base/alloc.h"
 #include "lib/base/clock.h"
 #include "lib/device/link.h"
-#include "lib/device/pause.h"
 
 enum { ALL, UP, DOWN, N_CHANNELS };
 

@@ -4,7 +4,7 @@
 
 #include <dlfcn.h>
 
-#include "kernels/cuda/cuda_symbols.h"
+#include "kernels/cuda/cuda_driver.h"
 #include "lib/base/order.h"
 
 static dcpk_status nccl_find(void *library, struct nccl *nccl, struct dcpk_error *err)

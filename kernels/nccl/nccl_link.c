@@ -10,7 +10,6 @@
 #include "lib/base/alloc.h"
 #include "lib/base/clock.h"
 #include "lib/base/order.h"
-#include "lib/device/pause.h"
 
 #define N_UNDER_WAY 2
 

@@ -6,6 +6,7 @@
 
 #include "lib/api/api_priv.h"
 #include "lib/base/alloc.h"
+#include "lib/base/json.h"
 #include "lib/ckpt/format.h"
 #include "lib/model/named_state.h"
 
@@ -35,7 +36,8 @@ void dcpkit_close(dcpkit_checkpoint *ckpt)
     dcpk_free(ckpt);
 }
 
-struct dcpk_exec *api_exec(dcpkit_checkpoint *ckpt, struct dcpk_error *err)
+/* The executor of a checkpoint, made when first asked for. NULL: see err. */
+static struct dcpk_exec *api_exec(dcpkit_checkpoint *ckpt, struct dcpk_error *err)
 {
     if (ckpt->exec == NULL)
         dcpk_exec_new(ckpt->ckpt, &ckpt->session->env, &ckpt->exec, err);
@@ -165,7 +167,7 @@ static dcpk_status check_room(const struct dcpk_tensor *t, const struct dcpk_box
 static dcpk_status read_box(dcpkit_checkpoint *ckpt, size_t tensor, const struct dcpk_box *box,
                             void *out, struct dcpk_error *err)
 {
-    struct dcpk_arena *arena = dcpk_arena_new(0, err);
+    struct dcpk_arena *arena = dcpk_arena_new(err);
     struct dcpk_view_reader *reader = NULL;
     struct dcpk_view view;
 
@@ -230,7 +232,7 @@ static dcpk_status value_put(const struct dcpk_value *value, char **json, struct
 int dcpkit_json(dcpkit_checkpoint *ckpt, const char *name, char **json)
 {
     struct dcpk_error *err = api_begin(ckpt->session);
-    struct dcpk_arena *arena = dcpk_arena_new(0, err);
+    struct dcpk_arena *arena = dcpk_arena_new(err);
     const struct dcpk_value *value;
 
     if (arena == NULL)
@@ -273,7 +275,7 @@ int dcpkit_hash(dcpkit_checkpoint *ckpt, const size_t *tensors, size_t n, uint8_
         if (check_index(ckpt, tensors[i], err))
             return (int)err->status;
     ckpt->session->stage = "hashing";
-    arena = dcpk_arena_new(0, err);
+    arena = dcpk_arena_new(err);
     views = dcpk_alloc_array(n, sizeof *views, err);
     if (arena != NULL && views != NULL && api_exec(ckpt, err) != NULL &&
         views_make(ckpt->ckpt, tensors, n, arena, views, err) == DCPK_OK)

@@ -41,9 +41,6 @@ dcpk_status api_check_size(size_t most, size_t n_bytes, struct dcpk_error *err);
 /* Fill a caller's struct of figures, which begins with its checked size, that stays. */
 void api_give(void *to, const void *from, size_t n_bytes);
 
-/* The executor of a checkpoint, made when first asked for. NULL: see err. */
-struct dcpk_exec *api_exec(dcpkit_checkpoint *ckpt, struct dcpk_error *err);
-
 /* Hand the bytes over as text that ends with a NUL; the caller of the library frees it. */
 dcpk_status api_give_text(struct dcpk_bytes *bytes, char **text, struct dcpk_error *err);
 

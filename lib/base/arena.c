@@ -27,16 +27,14 @@ struct dcpk_arena {
     struct block *spare;  /* of before dcpk_arena_clear: all zero */
     size_t next_block_bytes;
     uint64_t used_bytes;
-    uint64_t limit_bytes;
 };
 
-struct dcpk_arena *dcpk_arena_new(uint64_t limit_bytes, struct dcpk_error *err)
+struct dcpk_arena *dcpk_arena_new(struct dcpk_error *err)
 {
     struct dcpk_arena *arena = dcpk_alloc(sizeof *arena, err);
 
     if (arena == NULL)
         return NULL;
-    arena->limit_bytes = limit_bytes;
     arena->next_block_bytes = FIRST_BLOCK_BYTES;
     return arena;
 }
@@ -142,18 +140,9 @@ static void *arena_take(struct dcpk_arena *arena, size_t n_bytes, size_t alignme
         pad = -block->used_bytes & (alignment - 1); /* a power of two */
     if (block == NULL || block->n_bytes - block->used_bytes < pad ||
         block->n_bytes - block->used_bytes - pad < n_bytes) {
-        block = NULL;
+        block = add_block(arena, n_bytes, err);
         pad = 0;
     }
-    /* used_bytes counts memory that exists, so that the sum of three sizes cannot wrap here */
-    if (arena->limit_bytes != 0 &&
-        (n_bytes > arena->limit_bytes || arena->used_bytes + pad > arena->limit_bytes - n_bytes)) {
-        dcpk_fail(err, DCPK_ERANGE, "metadata passes the limit of %llu bytes: %zu more asked",
-                  (unsigned long long)arena->limit_bytes, n_bytes);
-        return NULL;
-    }
-    if (block == NULL)
-        block = add_block(arena, n_bytes, err);
     if (block == NULL)
         return NULL;
     memory = block->data + block->used_bytes + pad;

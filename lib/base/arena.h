@@ -10,15 +10,14 @@
 
 struct dcpk_arena;
 
-/* limit_bytes: the most it may hand out in all, 0 = no limit (passing it is DCPK_ERANGE). NULL and
- * err on failure. */
-struct dcpk_arena *dcpk_arena_new(uint64_t limit_bytes, struct dcpk_error *err);
+/* NULL and err on failure. */
+struct dcpk_arena *dcpk_arena_new(struct dcpk_error *err);
 
 /* Release everything that came from the arena. NULL is a no-op. */
 void dcpk_arena_free(struct dcpk_arena *arena);
 
 /* Release what came from the arena, but keep at most keep_bytes of its memory for what comes next.
- * Then it is as new, with the limit it had. */
+ * Then it is as new. */
 void dcpk_arena_clear(struct dcpk_arena *arena, size_t keep_bytes);
 
 /* n_bytes of zeroed memory, aligned to 8, valid until dcpk_arena_free; NULL with err set on

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* digest.h - checksums and hashes of bytes: CRC-32 as in zip, XXH3-128. */
+/* digest.h - checksums and hashes of bytes: CRC-32 as in zip, XXH3-128, SHA-256. */
 #ifndef DCPK_LIB_BASE_DIGEST_H
 #define DCPK_LIB_BASE_DIGEST_H
 
@@ -29,5 +29,18 @@ void dcpk_hasher_update(struct dcpk_hasher *hasher, const void *data, size_t n_b
 /* The hash of what came since the last reset; more may follow. */
 void dcpk_hasher_digest(const struct dcpk_hasher *hasher, struct dcpk_hash *hash);
 void dcpk_hasher_free(struct dcpk_hasher *hasher); /* NULL is a no-op */
+
+#define DCPK_SHA256_BYTES 32
+
+/* A hash under way; one thread's. */
+struct dcpk_sha256;
+
+/* Errors: DCPK_ENOMEM. */
+dcpk_status dcpk_sha256_new(struct dcpk_sha256 **hash, struct dcpk_error *err);
+/* The next n_bytes. */
+void dcpk_sha256_update(struct dcpk_sha256 *hash, const void *data, size_t n_bytes);
+/* The digest of all updates since the last one; the next update starts again. */
+void dcpk_sha256_digest(struct dcpk_sha256 *hash, uint8_t digest[DCPK_SHA256_BYTES]);
+void dcpk_sha256_free(struct dcpk_sha256 *hash); /* NULL is a no-op */
 
 #endif

@@ -357,7 +357,7 @@ static void shortest(double v, const struct number_type *type, struct decimal *d
  * Python's float_repr_style "short" (Python/pystrtod.c, format 'r'): positional for 1e-4 <= v <
  * 1e16. Digit i stands for 10^(exponent - i); positions without a digit of their own are 0.
  */
-static void lay_out(const struct decimal *d, char text[32])
+static void json_lay_out(const struct decimal *d, char text[32])
 {
     const int e = d->exponent;
     const int64_t n = dcpk_max_i64(d->n_digits, e + 2); /* at least one digit after the point */
@@ -390,7 +390,7 @@ static void format(double v, const struct number_type *type, char text[32])
         return;
     }
     shortest(fabs(v), type, &d);
-    lay_out(&d, text);
+    json_lay_out(&d, text);
 }
 
 void dcpk_format_double(double v, char text[32])

@@ -180,7 +180,7 @@ static dcpk_status read_metadata(struct dcpk_checkpoint *c,
                                  const struct dcpk_format *const *formats, const char *name,
                                  struct dcpk_error *err)
 {
-    c->arena = dcpk_arena_new(0, err);
+    c->arena = dcpk_arena_new(err);
     if (c->arena == NULL || choose_format(c->store, formats, name, &c->format, err))
         return err->status;
     if (dcpk_store_note(c->store) != NULL)
@@ -260,10 +260,10 @@ dcpk_status dcpk_checkpoint_load_object(struct dcpk_checkpoint *ckpt,
     return err->status;
 }
 
-dcpk_status dcpk_checkpoint_outline_object(struct dcpk_checkpoint *ckpt,
-                                           const struct dcpk_object *object,
-                                           struct dcpk_arena *arena,
-                                           const struct dcpk_value **value, struct dcpk_error *err)
+/* Its tensors hold the places of their bytes. */
+static dcpk_status outline_object(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object,
+                                  struct dcpk_arena *arena, const struct dcpk_value **value,
+                                  struct dcpk_error *err)
 {
     if (dcpk_checkpoint_outline_item(ckpt, object, arena, value, err) != DCPK_OK)
         dcpk_context(err, "object '%s'", object->key);
@@ -280,7 +280,7 @@ dcpk_status dcpk_checkpoint_show_object(struct dcpk_checkpoint *ckpt,
                                         const struct dcpk_value **value, struct dcpk_error *err)
 {
     if (dcpk_object_is_large(object))
-        return dcpk_checkpoint_outline_object(ckpt, object, arena, value, err);
+        return outline_object(ckpt, object, arena, value, err);
     return dcpk_checkpoint_load_object(ckpt, object, arena, value, err);
 }
 

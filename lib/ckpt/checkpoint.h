@@ -230,11 +230,6 @@ const struct dcpk_chunk_run *dcpk_checkpoint_chunk_run(const struct dcpk_checkpo
 dcpk_status dcpk_checkpoint_load_object(struct dcpk_checkpoint *ckpt,
                                         const struct dcpk_object *object, struct dcpk_arena *arena,
                                         const struct dcpk_value **value, struct dcpk_error *err);
-/* Its tensors hold the places of their bytes. */
-dcpk_status dcpk_checkpoint_outline_object(struct dcpk_checkpoint *ckpt,
-                                           const struct dcpk_object *object,
-                                           struct dcpk_arena *arena,
-                                           const struct dcpk_value **value, struct dcpk_error *err);
 /* The value, or past DCPK_MAX_LOADED_BYTES (dcpk_object_is_large) its outline: what can be shown
  * of an object of any size. */
 dcpk_status dcpk_checkpoint_show_object(struct dcpk_checkpoint *ckpt,

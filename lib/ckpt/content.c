@@ -18,7 +18,7 @@ static const struct {
 };
 
 /* The state called text[0 .. n); DCPK_CONTENT_OTHER for another name. */
-static enum dcpk_content find_state(const char *text, size_t n)
+static enum dcpk_content content_find_state(const char *text, size_t n)
 {
     for (size_t i = 0; i < DCPK_COUNT(states); i++)
         if (strlen(states[i].name) == n && memcmp(states[i].name, text, n) == 0)
@@ -42,10 +42,10 @@ enum dcpk_content dcpk_content_of(const char *key)
         return DCPK_CONTENT_WEIGHTS;
     if (dcpk_starts_with(key, state)) {
         key += strlen(state);
-        found = find_state(key, strcspn(key, "."));
+        found = content_find_state(key, strcspn(key, "."));
     }
     if (found == DCPK_CONTENT_OTHER)
-        found = find_state(last + 1, strlen(last + 1));
+        found = content_find_state(last + 1, strlen(last + 1));
     return found;
 }
 

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* foreign.h - describes a folder that is not a checkpoint we read. */
+/* foreign.h - names in folders by which checkpoints are known, and what is mistaken for one. */
 #ifndef DCPK_LIB_CKPT_FOREIGN_H
 #define DCPK_LIB_CKPT_FOREIGN_H
+
+#include <stddef.h>
 
 #include "lib/io/store.h"
 
@@ -28,5 +30,44 @@ const char *dcpk_foreign_of_keys(const struct dcpk_checkpoint *ckpt);
 
 /* Refuse an address ("s3://bucket/run") where a path is asked for. Errors: DCPK_EUNSUPPORTED. */
 dcpk_status dcpk_foreign_check_address(const char *path, struct dcpk_error *err);
+
+/* ---- marks ---- */
+
+struct dcpk_format;
+
+enum dcpk_mark_kind {
+    DCPK_MARK_CHECKPOINT, /* a folder with such a file is a checkpoint */
+    DCPK_MARK_INNER,      /* a folder with such a file belongs into a checkpoint's folder */
+    DCPK_MARK_PART,       /* a further file of a checkpoint's folder */
+    DCPK_MARK_OTHER,      /* a file or folder of something that is not a checkpoint we read */
+};
+
+/* A row of a format's table, which a zeroed row ends. */
+struct dcpk_mark {
+    enum dcpk_mark_kind kind;
+    const char *start, *end; /* the name begins and ends so; end NULL: start is all of it */
+    /*
+     * For people, NULL: nothing. For INNER: describes a folder that has it ("its folder 'x' is
+     * <text>"). For PART and OTHER: describes a folder that has it and no mark of a checkpoint.
+     */
+    const char *text;
+};
+
+/* The format's mark that fits `name`, NULL: none. */
+const struct dcpk_mark *dcpk_mark_of(const struct dcpk_format *format, const char *name);
+
+/*
+ * List the marks of folders among all formats, each name once: of kinds up to `most`, which is
+ * DCPK_MARK_CHECKPOINT or DCPK_MARK_INNER. formats: NULL-terminated, with at most DCPK_MAX_MARKS
+ * such names. Returns how many.
+ */
+#define DCPK_MAX_MARKS 16
+size_t dcpk_marks_list(const struct dcpk_format *const *formats, enum dcpk_mark_kind most,
+                       const struct dcpk_mark *list[DCPK_MAX_MARKS]);
+
+/* Their names: ".metadata, metadata.json or .zarray". Returns text. */
+#define DCPK_MARKS_BYTES 256
+const char *dcpk_marks_words(const struct dcpk_format *const *formats, enum dcpk_mark_kind most,
+                             char text[DCPK_MARKS_BYTES]);
 
 #endif

@@ -6,10 +6,12 @@
 
 #include <string.h>
 
+#include "lib/base/arena.h"
 #include "lib/ckpt/checkpoint.h"
-#include "lib/ckpt/marks.h"
+#include "lib/ckpt/foreign.h"
 #include "lib/ckpt/output.h"
 #include "lib/io/sink.h"
+#include "lib/io/store.h"
 
 struct dcpk_loading;
 struct dcpk_model;
@@ -224,5 +226,16 @@ static inline bool dcpk_format_is_target(const struct dcpk_format *format)
 {
     return format->mapping != NULL && format->mapping->from_model != NULL;
 }
+
+/* Inspects a file whose content a program runs on loading. *fault: why it should not be loaded, in
+ * `arena`; NULL: no fault. Errors: those of reading, not of the content. */
+typedef dcpk_status dcpk_find_fault(struct dcpk_source *source, struct dcpk_arena *arena,
+                                    const char **fault, struct dcpk_error *err);
+
+/* A file, or a folder of files; in tables the last has no name. */
+struct dcpk_side_file {
+    const char *name;
+    dcpk_find_fault *find_fault; /* of a file; NULL: no program runs it */
+};
 
 #endif

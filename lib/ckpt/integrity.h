@@ -7,8 +7,8 @@
 
 #include "lib/base/arena.h"
 #include "lib/base/bytes.h"
+#include "lib/base/digest.h"
 #include "lib/base/json.h"
-#include "lib/base/sha256.h"
 #include "lib/io/store.h"
 
 /*

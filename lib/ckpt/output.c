@@ -23,7 +23,7 @@ dcpk_status dcpk_output_new(struct dcpk_checkpoint *source, const struct dcpk_fo
     o->format = format;
     o->pickle_protocol = 2;
     o->events_end = &o->events;
-    o->arena = dcpk_arena_new(0, err);
+    o->arena = dcpk_arena_new(err);
     if (o->arena == NULL) {
         dcpk_free(o);
         return err->status;
@@ -71,7 +71,7 @@ static dcpk_status check_payload(struct dcpk_output *out, const struct dcpk_valu
     if (out->format->is_known == NULL) /* writes no pickles */
         return DCPK_OK;
     if (source != NULL) {
-        arena = dcpk_arena_new(0, err);
+        arena = dcpk_arena_new(err);
         if (arena == NULL)
             return err->status;
         st = dcpk_checkpoint_outline_item(out->source, source, arena, &value, err);

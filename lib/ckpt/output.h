@@ -5,8 +5,8 @@
 #define DCPK_LIB_CKPT_OUTPUT_H
 
 #include "lib/base/bytes.h"
-#include "lib/ckpt/by_place.h"
 #include "lib/ckpt/checkpoint.h"
+#include "lib/ckpt/overlaps.h"
 #include "lib/tensor/piece.h"
 
 /* A tensor to be written once and listed under n_keys names. */

@@ -35,16 +35,16 @@ static void seeing_release(struct seeing *s)
     dcpk_free(s->buffer);
 }
 
-static void put_number(struct seeing *s, uint64_t v)
+static void seen_put_number(struct seeing *s, uint64_t v)
 {
     dcpk_hasher_update(s->hasher, &v, sizeof v); /* never leaves this kind of machine */
 }
 
 static void put_place(struct seeing *s, const struct dcpk_place *place)
 {
-    put_number(s, place->file);
-    put_number(s, place->offset_bytes);
-    put_number(s, place->n_bytes);
+    seen_put_number(s, place->file);
+    seen_put_number(s, place->offset_bytes);
+    seen_put_number(s, place->n_bytes);
 }
 
 static uint64_t first_word(const struct dcpk_hash *hash)
@@ -67,8 +67,8 @@ static void hash_name(struct seeing *s, const char *name, uint64_t n_bytes, uint
 {
     dcpk_hasher_reset(s->hasher);
     dcpk_hasher_update(s->hasher, name, strlen(name) + 1);
-    put_number(s, n_bytes);
-    put_number(s, stamp);
+    seen_put_number(s, n_bytes);
+    seen_put_number(s, stamp);
     dcpk_hasher_digest(s->hasher, hash);
 }
 

@@ -468,7 +468,7 @@ dcpk_status dcpk_summary_new(const struct dcpk_checkpoint *ckpt, const struct dc
     if (is_alias != NULL)
         s = dcpk_alloc(sizeof *s, err);
     if (s != NULL)
-        s->arena = dcpk_arena_new(0, err);
+        s->arena = dcpk_arena_new(err);
     if (s == NULL || s->arena == NULL) {
         st = err->status;
         goto out;

@@ -86,7 +86,7 @@ static dcpk_status check_value(struct dcpk_checkpoint *ckpt, const struct dcpk_o
                                dcpk_is_known *is_known, struct dcpk_error *err)
 {
     const char *what = object == NULL ? "common state" : object->key;
-    struct dcpk_arena *arena = dcpk_arena_new(0, err);
+    struct dcpk_arena *arena = dcpk_arena_new(err);
     const struct dcpk_value *value = NULL;
     const char *module, *name;
     bool found = false;

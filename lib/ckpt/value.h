@@ -9,8 +9,10 @@
 #include <stdint.h>
 
 #include "lib/base/arena.h"
-#include "lib/base/json.h"
 #include "lib/tensor/dtype.h"
+
+struct dcpk_json;
+struct dcpk_json_out;
 
 enum dcpk_value_kind {
     DCPK_V_NONE,

@@ -2,6 +2,7 @@
 /* value_from_json.c - JSON that people write, as the values that a checkpoint would hold. */
 #include <string.h>
 
+#include "lib/base/json.h"
 #include "lib/base/text.h"
 #include "lib/ckpt/value.h"
 

@@ -3,7 +3,9 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "lib/base/bytes.h"
 #include "lib/base/hex.h"
+#include "lib/base/json.h"
 #include "lib/ckpt/value.h"
 
 #define LEVELS_A_NODE                                                                              \

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* device.h - an opened device: its memory, the tiles that move in it, waiting for them. */
+/* device.h - an opened device: its memory, the tiles that move in it, waiting for them; with the
+ * mathematics of a training step (ops.h) where that was asked for. */
 /*
  * One rank opens one device and makes all calls on it from one thread. Other devices of the process
  * may be used by other threads at the same time.
@@ -30,6 +31,9 @@
 enum dcpk_memory_kind {
     DCPK_MEMORY_DEVICE, /* the device's own; can be exported */
     DCPK_MEMORY_HOST,   /* the processor's, reached by tiles and copies as well (page-locked) */
+    /* The device's own, for work of queue 0: it cannot be exported. It may be freed while queued
+     * work uses it; the device keeps it for the next one, whose work comes later. */
+    DCPK_MEMORY_PRIVATE,
 };
 
 /*
@@ -45,17 +49,22 @@ struct dcpk_memory_id {
     uint8_t handle[64];
 };
 
+struct dcpk_device_ops;
+struct dcpk_ops;
+struct dcpk_math;
+
 struct dcpk_device_options {
     int ordinal;  /* number of the device among those of a kind, from 0 */
     int n_blocks; /* a GPU's blocks for moving to and from peers; 0: the fastest number */
+    const struct dcpk_ops *math; /* mathematics of this device to open; NULL: none */
 };
-
-struct dcpk_device_ops;
 
 /* Made by `open`, which may keep more after it. */
 struct dcpk_device {
     const struct dcpk_device_ops *ops;
     int ordinal;
+    int gpu_major;          /* of the compute capability: 9 is Hopper; 0: no GPU */
+    struct dcpk_math *math; /* as asked for in the options; NULL: none */
 };
 
 /* Tiles on the device, ready to run any number of times. Made by `load`, which may keep more after
@@ -85,9 +94,15 @@ struct dcpk_device_ops {
      * takes whole pages. Errors: DCPK_ENOMEM with the bytes wanted and those free. */
     dcpk_status (*alloc)(struct dcpk_device *device, enum dcpk_memory_kind kind, size_t n_bytes,
                          void **at, struct dcpk_error *err);
-    /* Frees memory of `alloc`; NULL is a no-op. No queued work may use it, and no rank may use an
-     * import of it. */
+    /* Frees memory of `alloc`; NULL is a no-op. No queued work may use it (DCPK_MEMORY_PRIVATE:
+     * none of other queues), and no rank may use an import of it. */
     void (*free)(struct dcpk_device *device, void *at);
+    /* Make host memory that lies elsewhere, written to before, as fast as DCPK_MEMORY_HOST, until
+     * unlock_host, which waits for queue 0. Any thread may lock. Both NULL: a device without need
+     * of it. Errors: DCPK_ENOMEM, DCPK_EIO; the memory may be used all the same. */
+    dcpk_status (*lock_host)(struct dcpk_device *device, void *at, size_t n_bytes,
+                             struct dcpk_error *err);
+    void (*unlock_host)(struct dcpk_device *device, void *at);
 
     /*
      * Describe the allocation that holds [at, at + n_bytes): of DCPK_MEMORY_DEVICE, or memory of
@@ -150,5 +165,34 @@ bool dcpk_memory_id_is_near(const struct dcpk_memory_id *id);
  * more than timeout_ms; those of ticket and poll. */
 dcpk_status dcpk_device_wait(struct dcpk_device *device, int queue, int timeout_ms,
                              struct dcpk_error *err);
+
+/* ---- imports ---- */
+
+struct dcpk_import {
+    struct dcpk_import *next;
+    struct dcpk_memory_id id;
+    void *at; /* where its base lies here */
+};
+
+/* The imports of one device. Zeros except for the functions and what they are given. */
+struct dcpk_imports {
+    struct dcpk_import *first; /* the latest */
+    /* *at: where the memory is mapped. On failure nothing is. */
+    dcpk_status (*map)(void *context, const struct dcpk_memory_id *id, void **at,
+                       struct dcpk_error *err);
+    void (*unmap)(void *context, const struct dcpk_import *import);
+    void *context;
+};
+
+/*
+ * *at: the place of the memory, mapped unless it is already. Earlier exports of the same process at
+ * a place that meets it are unmapped. Errors: DCPK_EUNSUPPORTED when the memory is of another
+ * machine; DCPK_ENOMEM; those of `map`.
+ */
+dcpk_status dcpk_imports_get(struct dcpk_imports *imports, const struct dcpk_memory_id *id,
+                             void **at, struct dcpk_error *err);
+
+/* Unmap all. */
+void dcpk_imports_release(struct dcpk_imports *imports);
 
 #endif

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "lib/base/clock.h"
-#include "lib/device/pause.h"
 
 dcpk_status dcpk_link_wait(struct dcpk_link *link, int timeout_ms, struct dcpk_error *err)
 {

@@ -4,6 +4,33 @@
 
 #include <math.h>
 
+dcpk_status dcpk_math_open(const struct dcpk_ops *ops, int ordinal, struct dcpk_math **math,
+                           struct dcpk_error *err)
+{
+    const struct dcpk_device_options options = {.ordinal = ordinal, .math = ops};
+    struct dcpk_device *device;
+
+    if (ops->device->open(&options, &device, err))
+        return err->status;
+    *math = device->math;
+    return DCPK_OK;
+}
+
+void dcpk_math_fault(struct dcpk_math *math, const struct dcpk_error *fault)
+{
+    if (math->failed.status == DCPK_OK)
+        math->failed = *fault;
+}
+
+dcpk_status dcpk_math_take_fault(struct dcpk_math *math, struct dcpk_error *err)
+{
+    if (math->failed.status == DCPK_OK)
+        return DCPK_OK;
+    *err = math->failed;
+    math->failed = (struct dcpk_error)DCPK_ERROR_INIT;
+    return err->status;
+}
+
 /* x to the nearest number of `digits` significant bits, ties to even; below 2^smallest in steps. */
 static float round_digits(double x, int digits, int smallest)
 {

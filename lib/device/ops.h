@@ -31,7 +31,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "lib/base/error.h"
+#include "lib/device/device.h"
 #include "lib/tensor/dtype.h"
 
 /* rows x columns, row-major. In all shapes below, sizes may be 0 where no comment excludes it. */
@@ -198,45 +198,31 @@ struct dcpk_normal {
     double std;
 };
 
-struct dcpk_ops;
-
-/* An opened device. A device's own fields follow it. */
+/* The mathematics of an opened device, which owns it. A device's own fields follow it. */
 struct dcpk_math {
     const struct dcpk_ops *ops;
-    int gpu_major; /* of the compute capability: 9 is Hopper; 0: no GPU */
+    struct dcpk_device *device;
+    struct dcpk_error failed; /* of the first call that failed; for the next wait */
 };
 
 /*
- * A dcpk_math is for one thread. Work is queued and done in order. Memory named in a call is the
- * device's (alloc), unless a comment allows the host's, and stays untouched by others until wait.
- * Queued work has no status: what fails in it is reported by the next wait, and what was queued
- * after it leaves undefined results. Shapes, and structs of pointers, are read before a call
+ * Work is done in order, in queue 0 of the device. Memory named in a call is the device's
+ * (DCPK_MEMORY_PRIVATE), unless a comment allows the host's, and stays untouched by others until
+ * wait. Queued work has no status: what fails in it is reported by the next wait, and what was
+ * queued after it leaves undefined results. Shapes, and structs of pointers, are read before a call
  * returns. Results do not overlap what is read, unless a comment allows it.
  */
 struct dcpk_ops {
     const char *name, *summary;
-    bool is_host; /* alloc's memory is the host's: it may be read and written after wait */
+    const struct dcpk_device_ops *device; /* what it computes on */
     /* Sums have orders of their own, as above. Else they have any: the same call gives the same
      * bits, and another layout of ranks others. */
     bool is_ordered;
 
-    /* ordinal: which device of the host. Errors: DCPK_EUNSUPPORTED: there is none; DCPK_ENOMEM. */
-    dcpk_status (*open)(int ordinal, struct dcpk_math **math, struct dcpk_error *err);
-    void (*close)(struct dcpk_math *math); /* waits; NULL is a no-op; its memory is freed before */
-    /* Contents undefined, aligned to 256 bytes, n_bytes at least 1. Errors: DCPK_ENOMEM. */
-    dcpk_status (*alloc)(struct dcpk_math *math, size_t n_bytes, void **at, struct dcpk_error *err);
-    /* Queued work may still use it, and comes before what a later owner queues. NULL is a no-op. */
-    void (*free)(struct dcpk_math *math, void *at);
-    /* Memory of the host that copies are fast from and to (page-locked). */
-    dcpk_status (*alloc_host)(struct dcpk_math *math, size_t n_bytes, void **at,
-                              struct dcpk_error *err);
-    void (*free_host)(struct dcpk_math *math, void *at);
-    /* Make host memory that lies elsewhere, written to before, as fast as that of alloc_host, until
-     * unlock_host, which waits. Any thread may lock. Both NULL: a device without need of it.
-     * Errors: DCPK_ENOMEM, DCPK_EIO; the memory may be used all the same. */
-    dcpk_status (*lock_host)(struct dcpk_math *math, void *at, size_t n_bytes,
-                             struct dcpk_error *err);
-    void (*unlock_host)(struct dcpk_math *math, void *at);
+    /* Called by open and close of the device, the latter also after an open that failed. NULL:
+     * there is nothing to do. Errors of open: DCPK_EUNSUPPORTED with the reason, DCPK_ENOMEM. */
+    dcpk_status (*open)(struct dcpk_math *math, struct dcpk_error *err);
+    void (*close)(struct dcpk_math *math);
     /* Queued. Either side is the device's memory or the host's. */
     void (*copy)(struct dcpk_math *math, void *to, const void *from, size_t n_bytes);
     void (*zero)(struct dcpk_math *math, void *at, size_t n_bytes);
@@ -414,6 +400,15 @@ struct dcpk_ops {
 #define DCPK_OPS_DECLARE(member, prefix)                                                           \
     __typeof__(*((struct dcpk_ops *)NULL)->member) prefix##_##member;
 #define DCPK_OPS_ROW(member, prefix) .member = prefix##_##member,
+
+/* Open device `ordinal` with this mathematics. *math is set on success only; close its device.
+ * Errors: those of dcpk_device_ops.open. */
+dcpk_status dcpk_math_open(const struct dcpk_ops *ops, int ordinal, struct dcpk_math **math,
+                           struct dcpk_error *err);
+
+/* For those that implement it: keeps the first fault for the next wait; returns it, once. */
+void dcpk_math_fault(struct dcpk_math *math, const struct dcpk_error *fault);
+dcpk_status dcpk_math_take_fault(struct dcpk_math *math, struct dcpk_error *err);
 
 /* Copy n_bytes once all that is queued is done, and wait. Errors: as of wait. */
 static inline dcpk_status dcpk_math_copy(struct dcpk_math *math, void *to, const void *from,

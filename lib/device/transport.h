@@ -17,7 +17,7 @@ struct dcpk_comm {
     int rank, n_ranks;
     /* The longest that a collective call waits, and a receive; it then fails, and so may all
      * further calls but abandon. 0: without end. A transport whose waits are not its own has their
-     * limit; one between threads of a process has none (lib/exec/thread_ranks.h). */
+     * limit; one between threads of a process has none (lib/exec/ranks.h). */
     int timeout_ms;
 };
 

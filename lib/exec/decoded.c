@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* decoded.c - the cache of decoded chunks: a few entries, the one not used for longest gives
  * way. */
-#include "lib/exec/decoded.h"
+#include "lib/exec/workers.h"
 
 #include <assert.h>
 #include <inttypes.h>

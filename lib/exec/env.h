@@ -6,7 +6,6 @@
 #include "lib/base/progress.h"
 #include "lib/ckpt/format.h"
 #include "lib/ckpt/run.h"
-#include "lib/ckpt/side_file.h"
 #include "lib/device/host_kernels.h"
 
 struct dcpk_ranks;
@@ -50,5 +49,19 @@ struct dcpk_env {
 dcpk_status dcpk_env_open(const struct dcpk_env *env, const char *path, const char *format,
                           struct dcpk_run *run, struct dcpk_checkpoint **ckpt,
                           struct dcpk_error *err);
+
+/* ---- the same checkpoint on all ranks ---- */
+
+/*
+ * Collective inside the work: checks that all ranks have the same iteration, names and sizes of
+ * files, places of chunks in them, and identities of the files when they were opened
+ * (dcpk_checkpoint_see). A run folder that is still written to may be opened at one iteration by
+ * some ranks and at the next one by others; ranks on other hosts may have copies that differ.
+ * Folders may have other paths on other ranks. Nothing is read. ranks NULL: DCPK_OK. Errors, the
+ * same on all ranks: DCPK_EIO with the lowest rank that differs from rank 0, and both iterations
+ * where these differ; DCPK_ENOMEM.
+ */
+dcpk_status dcpk_ranks_check_checkpoint(struct dcpk_ranks *ranks,
+                                        const struct dcpk_checkpoint *ckpt, struct dcpk_error *err);
 
 #endif

@@ -6,7 +6,6 @@
 #include "lib/base/alloc.h"
 #include "lib/base/digest.h"
 #include "lib/base/order.h"
-#include "lib/exec/item_order.h"
 #include "lib/exec/workers.h"
 
 struct checking {
@@ -111,7 +110,7 @@ static dcpk_status check_object(struct checking *c, struct dcpk_worker *worker,
                                 const struct dcpk_object *object, struct dcpk_error *err)
 {
     struct dcpk_checkpoint *ckpt = c->exec->ckpt;
-    struct dcpk_arena *arena = dcpk_arena_new(0, err);
+    struct dcpk_arena *arena = dcpk_arena_new(err);
     const struct dcpk_value *value;
     dcpk_status st;
 

@@ -5,8 +5,8 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
+#include "lib/exec/env.h"
 #include "lib/exec/measure.h"
-#include "lib/exec/same_checkpoint.h"
 #include "lib/exec/slab.h"
 #include "lib/exec/workers.h"
 #include "lib/tensor/elem.h"

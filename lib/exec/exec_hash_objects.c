@@ -7,7 +7,6 @@
 #include "lib/base/alloc.h"
 #include "lib/base/digest.h"
 #include "lib/base/order.h"
-#include "lib/exec/item_order.h"
 #include "lib/exec/value_hash.h"
 #include "lib/exec/workers.h"
 
@@ -93,7 +92,7 @@ static dcpk_status hash_object_task(void *context, int worker, uint64_t task,
     struct one o = {h, worker, &h->exec->ckpt->objects[h->objects[task]], 0};
     const uint64_t n_bytes = o.object->place.n_bytes;
     struct dcpk_object_hash *made = &h->made[task];
-    struct dcpk_arena *arena = dcpk_arena_new(0, err);
+    struct dcpk_arena *arena = dcpk_arena_new(err);
     dcpk_status st;
 
     if (arena == NULL)

@@ -77,7 +77,7 @@ struct dcpk_comm *dcpk_ranks_comm(struct dcpk_ranks *ranks);
  * as a rank may work for hours. Returns what it was. A rank that does not come in time is an error
  * as if the network had broken: dcpk_ranks_leave, which itself waits no longer than the last limit
  * that was set, if one was. Ranks that are threads of a process wait without
- * end whatever this is (thread_ranks.h).
+ * end whatever this is (dcpk_thread_ranks_run).
  */
 int dcpk_ranks_set_timeout(struct dcpk_ranks *ranks, int timeout_ms);
 
@@ -157,5 +157,28 @@ dcpk_status dcpk_ranks_send(struct dcpk_ranks *ranks, uint64_t word, struct dcpk
 dcpk_status dcpk_ranks_wait(struct dcpk_ranks *ranks,
                             dcpk_status (*tick)(void *context, struct dcpk_error *err),
                             void *context, struct dcpk_error *err);
+
+/* ---- ranks as threads of this process ---- */
+
+#define DCPK_MAX_THREAD_RANKS 64
+
+/*
+ * The work of a rank. Returns when its calls on `ranks` are over (NULL: alone), with the status
+ * that it has agreed on with the others.
+ */
+typedef dcpk_status dcpk_rank_script(struct dcpk_ranks *ranks, void *context,
+                                     struct dcpk_error *err);
+
+/*
+ * Run a script by n_ranks threads, 1 .. DCPK_MAX_THREAD_RANKS; the calling thread is one of them.
+ * Their transport gathers and broadcasts, and sends no messages: no work of theirs may report
+ * progress (dcpk_ranks_over). Waits for one another have no limit, whatever
+ * dcpk_ranks_set_timeout was given: a rank is a thread of this process, which cannot end before it
+ * does, and a script that returns ends the waits of the others. Returns what the scripts return, of
+ * several failures that of the lowest rank. Errors also: DCPK_EIO where the system starts too few
+ * threads; DCPK_ENOMEM.
+ */
+dcpk_status dcpk_thread_ranks_run(int n_ranks, dcpk_rank_script *script, void *context,
+                                  struct dcpk_error *err);
 
 #endif

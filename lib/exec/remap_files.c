@@ -11,8 +11,8 @@
 #include "lib/base/clock.h"
 #include "lib/base/digest.h"
 #include "lib/base/order.h"
+#include "lib/exec/env.h"
 #include "lib/exec/remap_files_inside.h"
-#include "lib/exec/same_checkpoint.h"
 #include "lib/exec/slab.h"
 
 /* A file system slower than this is not waited for. */
@@ -224,7 +224,7 @@ static dcpk_status files_fill(struct dcpk_remap_files *files, const struct dcpk_
 {
     struct dcpk_remap *base = &files->base;
 
-    base->arena = dcpk_arena_new(0, err);
+    base->arena = dcpk_arena_new(err);
     if (base->arena == NULL ||
         dcpk_exec_new(files->options.ckpt, files->options.env, &files->exec, err) ||
         dcpk_ranks_check_checkpoint(base->options.ranks, files->options.ckpt, err) ||
@@ -321,8 +321,8 @@ static dcpk_status sum_landed(struct dcpk_remap *base, struct dcpk_error *err)
 
 /* Checks that every rank has given the number of its sums, and two sums for each: in a team as
  * many. */
-static dcpk_status check_sizes(const struct dcpk_remap_files *files, const struct dcpk_bytes *all,
-                               struct dcpk_error *err)
+static dcpk_status feed_check_sizes(const struct dcpk_remap_files *files,
+                                    const struct dcpk_bytes *all, struct dcpk_error *err)
 {
     const struct dcpk_remap *base = &files->base;
     size_t at = 0;
@@ -388,7 +388,7 @@ static dcpk_status check_sums(struct dcpk_remap_files *files, struct dcpk_error 
         st = dcpk_bytes_status(&mine, err);
     st = dcpk_ranks_share(base->options.ranks, mine.data, mine.n_bytes, &all, st, err);
     if (st == DCPK_OK)
-        st = check_sizes(files, &all, err);
+        st = feed_check_sizes(files, &all, err);
     if (st == DCPK_OK)
         st = compare_sums(files, &all, err);
     dcpk_bytes_release(&mine);

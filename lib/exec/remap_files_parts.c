@@ -414,7 +414,7 @@ static dcpk_status make_all(struct parts_maker *m, struct dcpk_arena *scratch,
 dcpk_status dcpk_feed_make_parts(struct dcpk_remap_files *files, struct dcpk_error *err)
 {
     struct parts_maker m = {.files = files};
-    struct dcpk_arena *scratch = dcpk_arena_new(0, err);
+    struct dcpk_arena *scratch = dcpk_arena_new(err);
     dcpk_status st;
 
     if (scratch == NULL)

@@ -13,7 +13,6 @@
 #include "lib/base/alloc.h"
 #include "lib/base/clock.h"
 #include "lib/base/order.h"
-#include "lib/device/pause.h"
 #include "lib/exec/remap_files_inside.h"
 
 #define QUEUE_COPY QUEUE_UNPACK /* it has nothing else to do here */

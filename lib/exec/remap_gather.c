@@ -253,7 +253,7 @@ static size_t row_bytes(const struct dcpk_remap *remap)
 }
 
 /* The rows of all ranks: who reaches whom, and the first note of a rank that has one. */
-static void take_rows(struct dcpk_remap *remap, const uint8_t *rows)
+static void remap_take_rows(struct dcpk_remap *remap, const uint8_t *rows)
 {
     const size_t n = (size_t)remap->n_ranks, stride = row_bytes(remap);
 
@@ -292,7 +292,7 @@ dcpk_status dcpk_remap_reach(struct dcpk_remap *remap, struct dcpk_error *err)
     }
     st = dcpk_ranks_share_each(remap->options.ranks, row, row_bytes(remap), &rows, st, err);
     if (st == DCPK_OK)
-        take_rows(remap, rows.data);
+        remap_take_rows(remap, rows.data);
     dcpk_bytes_release(&rows);
     return st;
 }

@@ -3,8 +3,8 @@
 #ifndef DCPK_LIB_EXEC_SIDE_FILES_H
 #define DCPK_LIB_EXEC_SIDE_FILES_H
 
+#include "lib/ckpt/format.h"
 #include "lib/ckpt/output.h"
-#include "lib/ckpt/side_file.h"
 #include "lib/io/sink.h"
 
 /*

@@ -319,7 +319,7 @@ dcpk_status dcpk_exec_find_nonfinite(struct dcpk_exec *exec, uint64_t *n_bad,
                                      char place[DCPK_PLACE_TEXT_BYTES], struct dcpk_error *err)
 {
     const struct dcpk_checkpoint *ckpt = exec->ckpt;
-    struct dcpk_arena *arena = dcpk_arena_new(0, err);
+    struct dcpk_arena *arena = dcpk_arena_new(err);
     struct dcpk_view *views = dcpk_alloc_array(ckpt->n_tensors + 1, sizeof *views, err);
     struct dcpk_stats *stats = dcpk_alloc_array(ckpt->n_tensors + 1, sizeof *stats, err);
     uint64_t n = 0;

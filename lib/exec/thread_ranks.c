@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* thread_ranks.c - a transport between threads: each shows where its bytes lie, all copy them. */
-#include "lib/exec/thread_ranks.h"
+#include "lib/exec/ranks.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -7,8 +7,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "lib/ckpt/checkpoint.h"
 #include "lib/ckpt/format.h"
-#include "lib/exec/decoded.h"
 #include "lib/exec/exec.h"
 #include "lib/exec/pool.h"
 #include "lib/exec/ranks.h"
@@ -178,5 +178,36 @@ dcpk_status dcpk_compute(struct dcpk_exec *exec, struct dcpk_worker *worker,
                          struct dcpk_error *err);
 void dcpk_compute_advise(struct dcpk_exec *exec, const struct dcpk_computed *computed,
                          const struct dcpk_box *box);
+
+/* Thread-safe: a chunk is decoded by the first thread that wants it, the others wait for it. */
+struct dcpk_decoded;
+
+/* limit_bytes: of all decoded chunks and of what they are decoded from, together. */
+dcpk_status dcpk_decoded_new(struct dcpk_checkpoint *ckpt, uint64_t limit_bytes,
+                             struct dcpk_decoded **decoded, struct dcpk_error *err);
+void dcpk_decoded_free(struct dcpk_decoded *decoded); /* NULL is a no-op */
+
+/*
+ * The where->decoded_bytes of a stored chunk, borrowed until dcpk_decoded_put. A thread holds one
+ * at a time, so that none waits for room that another one waiting holds.
+ * *read_bytes: grows by what was read for it, which is nothing where it was there.
+ * Errors: DCPK_ERANGE when the chunk does not fit into the limit; those of decode.
+ */
+dcpk_status dcpk_decoded_get(struct dcpk_decoded *decoded, const struct dcpk_chunk *chunk,
+                             const struct dcpk_extent *where, const uint8_t **data,
+                             uint64_t *read_bytes, struct dcpk_error *err);
+void dcpk_decoded_put(struct dcpk_decoded *decoded, const struct dcpk_chunk *chunk);
+
+/*
+ * The numbers of the checkpoint's chunks in the order of the files, one of those that share a
+ * place; but chunks of tensors of another shape or dtype are apart, so that each is looked at.
+ * *chunks: dcpk_free. Errors: DCPK_ENOMEM; DCPK_ERANGE past 2^32 - 1 of them.
+ */
+dcpk_status dcpk_order_chunks(struct dcpk_checkpoint *ckpt, uint32_t **chunks, size_t *n_chunks,
+                              struct dcpk_error *err);
+/* The same of the objects. first: n_objects, by object the place in *objects of the one with its
+ * bytes; NULL: not wanted. */
+dcpk_status dcpk_order_objects(struct dcpk_checkpoint *ckpt, uint32_t *first, uint32_t **objects,
+                               size_t *n_objects, struct dcpk_error *err);
 
 #endif

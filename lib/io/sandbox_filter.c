@@ -167,7 +167,7 @@ static void put_argument(struct program *p, uint32_t number, size_t i, uint16_t 
     put_load(p, offsetof(struct seccomp_data, nr));
 }
 
-static void build(struct program *p, unsigned flags)
+static void filter_build(struct program *p, unsigned flags)
 {
     put_load(p, offsetof(struct seccomp_data, arch));
     program_put(p, BPF_JMP | BPF_JEQ | BPF_K, ARCHITECTURE, 1, 0);
@@ -201,7 +201,7 @@ dcpk_status dcpk_filter_enter(unsigned flags, struct dcpk_error *err)
 
     if (!dcpk_sandbox_has_filter())
         return DCPK_OK;
-    build(&p, flags);
+    filter_build(&p, flags);
     program.len = p.n;
     /* SPEC_ALLOW: without it older kernels slow down all of the process's work */
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||

@@ -10,7 +10,8 @@
 
 #define OLD_SUFFIX ".dcpkit-old"
 
-dcpk_status dcpk_folder_open_parent(struct dcpk_folder *folder, struct dcpk_error *err)
+/* Set parent_fd. */
+static dcpk_status folder_open_parent(struct dcpk_folder *folder, struct dcpk_error *err)
 {
     folder->parent_fd = dcpk_open_parent(folder->path, err);
     if (folder->parent_fd < 0)
@@ -109,7 +110,7 @@ static dcpk_status check_partial(struct dcpk_folder *folder, struct dcpk_error *
 static dcpk_status folder_begin(struct dcpk_folder *folder, struct dcpk_error *err)
 {
     if (check_way(folder, err) || dcpk_parents_make(folder->path, &folder->n_parents, err) ||
-        dcpk_folder_open_parent(folder, err) || check_partial(folder, err) ||
+        folder_open_parent(folder, err) || check_partial(folder, err) ||
         dcpk_partial_begin(folder, err))
         return err->status;
     return DCPK_OK;

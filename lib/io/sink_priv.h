@@ -167,14 +167,10 @@ dcpk_status dcpk_path_find(const char *path, bool *found, struct dcpk_error *err
 int dcpk_sync_folder(int fd);
 /* True if the folder's file system can sync all at once, and report errors of that. */
 bool dcpk_can_sync_at_once(int fd);
-/* Sync the folder around `path`, so that a rename in it lasts. */
-dcpk_status dcpk_sync_parent(const char *path, struct dcpk_error *err);
 /* A folder of which nothing is open yet. */
 struct dcpk_folder *dcpk_folder_new(const char *path, const struct dcpk_folder_ops *ops,
                                     unsigned flags, struct dcpk_error *err);
 void dcpk_folder_free(struct dcpk_folder *folder); /* closes what is open */
-/* Set parent_fd. */
-dcpk_status dcpk_folder_open_parent(struct dcpk_folder *folder, struct dcpk_error *err);
 
 /*
  * Make the partial folder or archive, or open the one that is there where the flags allow it; lock

@@ -137,8 +137,8 @@ static void end_read(struct dcpk_source *source)
     pthread_mutex_unlock(&store->lock);
 }
 
-static dcpk_status read_file(struct dcpk_source *source, uint64_t at, uint8_t *out, size_t n,
-                             struct dcpk_error *err)
+static dcpk_status store_read_file(struct dcpk_source *source, uint64_t at, uint8_t *out, size_t n,
+                                   struct dcpk_error *err)
 {
     dcpk_status st = begin_read(source, err);
 
@@ -186,7 +186,7 @@ static dcpk_status read_names(const struct dcpk_store *store, const char *folder
 
 static const struct dcpk_store_ops folder_ops = {.look = look_file,
                                                  .stamp = stamp_file,
-                                                 .read = read_file,
+                                                 .read = store_read_file,
                                                  .advise = advise_file,
                                                  .list = read_names};
 

@@ -338,7 +338,7 @@ static dcpk_status begin_report(struct dcpk_comparing *c, struct dcpk_error *err
     report->layout.end = &report->layout.first;
     report->is_logical =
         c->options->policy == DCPK_COMPARE_FAITHFUL || (!c->options->as_stored && has_views(c));
-    report->arena = c->compared.arena = dcpk_arena_new(0, err);
+    report->arena = c->compared.arena = dcpk_arena_new(err);
     if (report->arena == NULL)
         return err->status;
     return DCPK_OK;

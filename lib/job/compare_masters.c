@@ -18,9 +18,9 @@ struct misfits {
     struct dcpk_compare how;
 };
 
-static dcpk_status compare_pairs(const struct dcpk_tensor_pairs *pairs, struct dcpk_exec *exec,
-                                 enum dcpk_masters_extent extent, struct misfits *found,
-                                 struct dcpk_error *err)
+static dcpk_status compare_master_pairs(const struct dcpk_tensor_pairs *pairs,
+                                        struct dcpk_exec *exec, enum dcpk_masters_extent extent,
+                                        struct misfits *found, struct dcpk_error *err)
 {
     static const struct dcpk_tolerance by_value = {0, 0};
     const struct dcpk_pairs_options how = {.left = exec,
@@ -54,7 +54,7 @@ static dcpk_status find_misfits(const struct dcpk_model *model, struct dcpk_exec
 
     *found = (struct misfits){0};
     if (st == DCPK_OK && pairs.n > 0)
-        st = compare_pairs(&pairs, exec, extent, found, err);
+        st = compare_master_pairs(&pairs, exec, extent, found, err);
     dcpk_free(pairs.list);
     return st;
 }

@@ -21,7 +21,7 @@ static dcpk_status compare_loaded_objects(struct dcpk_comparing *c,
                                           const struct dcpk_object *const of[2],
                                           struct dcpk_error *err)
 {
-    struct dcpk_arena *arena = dcpk_arena_new(0, err);
+    struct dcpk_arena *arena = dcpk_arena_new(err);
     const struct dcpk_value *values[2] = {NULL, NULL};
     dcpk_status st = DCPK_OK;
 
@@ -170,7 +170,7 @@ static dcpk_status compare_common(struct dcpk_comparing *c, struct dcpk_error *e
     for (int s = 0; s < 2; s++)
         if (c->side[s].ckpt->format->load_common == NULL)
             return DCPK_OK;
-    arena = dcpk_arena_new(0, err);
+    arena = dcpk_arena_new(err);
     if (arena == NULL)
         return err->status;
     for (int s = 0; s < 2 && st == DCPK_OK; s++)

@@ -7,12 +7,10 @@
 #include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/job/compare_priv.h"
-#include "lib/model/layout.h"
 #include "lib/model/norms.h"
 #include "lib/model/portable.h"
 #include "lib/model/sizes.h"
 #include "lib/rules/mesh.h"
-#include "lib/rules/stages.h"
 
 /* ---- attributes and fields by name ---- */
 

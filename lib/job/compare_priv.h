@@ -199,12 +199,10 @@ dcpk_status dcpk_comparing_groups(struct dcpk_comparing *c, struct dcpk_error *e
 /* The group of one parameter; nothing where a side has no groups. */
 dcpk_status dcpk_comparing_member(struct dcpk_comparing *c, const uint32_t param[2],
                                   struct dcpk_error *err);
-/* Extra states by name (compare_extra_states.c): as objects; or so that a conversion may have lost
+/* Extra states by name (compare_state.c): as objects; or so that a conversion may have lost
  * them.
  */
 dcpk_status dcpk_comparing_extra_states(struct dcpk_comparing *c, struct dcpk_error *err);
-/* A must have those of B where its format keeps any. */
-dcpk_status dcpk_comparing_converted_extra_states(struct dcpk_comparing *c, struct dcpk_error *err);
 
 /* ---- what is stored (compare_objects.c, compare_rest.c, compare_files.c) ---- */
 

@@ -6,7 +6,6 @@
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
 #include "lib/base/text.h"
-#include "lib/ckpt/by_place.h"
 #include "lib/ckpt/format.h"
 #include "lib/ckpt/overlaps.h"
 #include "lib/job/compare_priv.h"
@@ -309,7 +308,7 @@ static dcpk_status compare_left(struct dcpk_comparing *c, struct dcpk_error *err
 
     if (dcpk_comparing_extra_states(c, err))
         return err->status;
-    arena = dcpk_arena_new(0, err);
+    arena = dcpk_arena_new(err);
     if (arena == NULL)
         return err->status;
     st = dcpk_checkpoint_load_common(c->side[DCPK_A].ckpt, arena, &common[DCPK_A], err);

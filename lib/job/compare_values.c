@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "lib/base/alloc.h"
+#include "lib/base/json.h"
 #include "lib/job/compare_priv.h"
 
 #define MAX_TEXT_BYTES 120 /* of a value in the answer */

@@ -19,7 +19,7 @@
 enum dcpk_convert_flags {
     DCPK_CONVERT_WEIGHTS_ONLY = 1, /* leave the optimizer out */
     DCPK_CONVERT_CHECK_INPUT = 2,  /* check every checksum of the source first: reads it twice */
-    /* Read the output back before it is published (lib/job/convert_check.h), and */
+    /* Read the output back before it is published (dcpk_conversion_check), and */
     DCPK_CONVERT_VERIFY = 4,          /* prove it against the source; */
     DCPK_CONVERT_HASHES = 8,          /* hash its tensors; */
     DCPK_CONVERT_INTEGRITY = 16,      /* add Megatron's integrity.json. */
@@ -78,7 +78,7 @@ struct dcpk_conversion {
 /*
  * Decide everything: reads metadata and small objects, writes nothing.
  * Errors: DCPK_EUSAGE when IN and OUT are not apart, OUT exists without REPLACE, or the target
- * format cannot be written; DCPK_EIO where there is no room for it (lib/job/space.h);
+ * format cannot be written; DCPK_EIO where there is no room for it (lib/job/target.h);
  * DCPK_EUNSUPPORTED for what cannot be converted; those of the parts.
  */
 dcpk_status dcpk_conversion_plan(struct dcpk_conversion *c,
@@ -125,5 +125,26 @@ bool dcpk_report_each_loss(const struct dcpk_conversion *c, dcpk_report_take *ta
 /* The source tensor of an output tensor's first element; NULL for literals and fills. */
 const struct dcpk_tensor *dcpk_report_source(const struct dcpk_conversion *c,
                                              const struct dcpk_out_tensor *t);
+
+/*
+ * Refuse what reads the written folder where there will be none, before anything is written.
+ * Errors: DCPK_EUSAGE for an archive; for an integrity.json of a format that keeps files in folders
+ * of their own, which the list cannot name.
+ */
+dcpk_status dcpk_conversion_can_check(const struct dcpk_conversion *c, struct dcpk_error *err);
+
+/* True if the flags ask for a step that reads the output back. */
+bool dcpk_conversion_reads_back(const struct dcpk_conversion *c);
+
+/*
+ * Open the folder under construction (NULL: the output that was there) afresh and do what the flags
+ * ask for: prove it (fills c->proof), hash its tensors (fills c->hashes), add integrity.json. Drops
+ * its files from the page cache first, so that what is read is what the storage holds; a system may
+ * still answer from memory. Without such flags nothing is done. Collective inside the work where
+ * the options have ranks: all must have closed what they wrote. Errors: DCPK_EMISMATCH when the
+ * output is not a faithful conversion, DCPK_EFORMAT when it is damaged.
+ */
+dcpk_status dcpk_conversion_check(struct dcpk_conversion *c, struct dcpk_folder *folder,
+                                  struct dcpk_error *err);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* convert_check.c - reads an output back before it is published. */
-#include "lib/job/convert_check.h"
+#include "lib/job/convert.h"
 
 #include <inttypes.h>
 #include <string.h>

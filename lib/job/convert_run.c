@@ -9,7 +9,6 @@
 #include "lib/exec/ranks.h"
 #include "lib/exec/side_files.h"
 #include "lib/job/convert.h"
-#include "lib/job/convert_check.h"
 #include "lib/job/output_job.h"
 #include "lib/tensor/elem.h"
 #include "lib/write/writing.h"

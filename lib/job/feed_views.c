@@ -85,7 +85,7 @@ dcpk_status dcpk_feed_views_new(struct dcpk_checkpoint *ckpt, const struct dcpk_
 
     if (made == NULL)
         return err->status;
-    made->arena = dcpk_arena_new(0, err);
+    made->arena = dcpk_arena_new(err);
     st = err->status;
     if (made->arena != NULL)
         st = dcpk_checkpoint_check_cover(ckpt, err);

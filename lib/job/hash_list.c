@@ -32,7 +32,7 @@ void dcpk_hash_list_release(struct dcpk_hash_list *list)
     *list = (struct dcpk_hash_list){0};
 }
 
-const char *dcpk_hashed_kind_name(enum dcpk_hashed_kind kind)
+static const char *hashed_kind_name(enum dcpk_hashed_kind kind)
 {
     static const char *const names[DCPK_N_HASHED] = {"tensor", "object", "common"};
 
@@ -53,14 +53,14 @@ static int compare_items(const struct dcpk_hashed *a, const struct dcpk_hashed *
     return by_key != 0 ? by_key : (int)a->kind - (int)b->kind;
 }
 
-static int compare_places(const void *left, const void *right)
+static int compare_hash_places(const void *left, const void *right)
 {
     return compare_items(left, right);
 }
 
 dcpk_status dcpk_hash_list_begin(struct dcpk_hash_list *list, size_t n, struct dcpk_error *err)
 {
-    list->arena = dcpk_arena_new(0, err);
+    list->arena = dcpk_arena_new(err);
     if (list->arena == NULL)
         return err->status;
     list->items = dcpk_arena_array(list->arena, n, sizeof *list->items, err);
@@ -81,7 +81,7 @@ static void put_line(struct dcpk_bytes *line, const struct dcpk_hashed *item)
     char digits[DCPK_HASH_TEXT_BYTES];
 
     put_field(line, item->key);
-    put_field(line, dcpk_hashed_kind_name(item->kind));
+    put_field(line, hashed_kind_name(item->kind));
     put_field(line, item->kind == DCPK_HASHED_TENSOR ? dcpk_dtype_name(item->dtype) : "");
     for (int a = 0; a < item->rank; a++)
         dcpk_bytes_printf(line, a == 0 ? "%" PRId64 : ",%" PRId64, item->shape[a]);
@@ -113,7 +113,7 @@ static dcpk_status hash_whole(struct dcpk_hash_list *list, struct dcpk_error *er
 void dcpk_hash_list_sort(struct dcpk_hash_list *list)
 {
     if (list->n > 0)
-        qsort(list->items, list->n, sizeof *list->items, compare_places);
+        qsort(list->items, list->n, sizeof *list->items, compare_hash_places);
     for (size_t i = 0; i < list->n; i++) {
         list->n_of[list->items[i].kind]++;
         list->n_not_covered += list->items[i].not_covered != NULL;
@@ -213,7 +213,7 @@ static dcpk_status add_common(struct dcpk_checkpoint *ckpt, struct dcpk_hash_lis
     struct dcpk_arena *arena;
     dcpk_status st;
 
-    arena = dcpk_arena_new(0, err);
+    arena = dcpk_arena_new(err);
     if (arena == NULL)
         return err->status;
     st = dcpk_checkpoint_load_common(ckpt, arena, &value, err);

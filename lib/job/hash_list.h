@@ -5,7 +5,6 @@
 
 #include "lib/base/digest.h"
 #include "lib/base/json.h"
-#include "lib/base/sha256.h"
 #include "lib/ckpt/format.h"
 #include "lib/exec/exec.h"
 
@@ -17,7 +16,6 @@ enum dcpk_hashed_kind {
     DCPK_HASHED_COMMON, /* of the common state (format->load_common), wherever it is kept */
     DCPK_N_HASHED,
 };
-const char *dcpk_hashed_kind_name(enum dcpk_hashed_kind kind); /* "tensor", "object", "common" */
 
 struct dcpk_hashed {
     const char *key; /* "" of the common state */

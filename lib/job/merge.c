@@ -12,7 +12,7 @@
 #include "lib/model/account.h"
 #include "lib/model/arg_table.h"
 #include "lib/model/norms.h"
-#include "lib/rules/args_fit.h"
+#include "lib/rules/expect.h"
 #include "lib/rules/rules.h"
 
 /* Longest list in a message, which has its cause before it: more would be cut. */
@@ -38,7 +38,7 @@ static dcpk_status open_inputs(struct dcpk_merge *m, struct dcpk_error *err)
 {
     const struct dcpk_merge_options *o = m->options;
 
-    m->arena = dcpk_arena_new(0, err);
+    m->arena = dcpk_arena_new(err);
     m->inputs = dcpk_alloc_array(o->n_inputs, sizeof *m->inputs, err);
     if (m->arena == NULL || m->inputs == NULL)
         return err->status;
@@ -223,6 +223,82 @@ static dcpk_status check_one_model(const struct dcpk_merge *m, uint64_t *n_diffe
     return err->status;
 }
 
+/* ---- what args of a merge's inputs say of their weights: how they are stored, and what they
+ * compute ---- */
+
+static const struct dcpk_value *attrs_of(const struct dcpk_merged *in)
+{
+    return dcpk_value_attrs(in->model->args);
+}
+
+/* See by args how each input stores its weights, and set its norm_addend. Errors: DCPK_EUNSUPPORTED
+ * for rows in another order than the first one's. */
+static dcpk_status merge_align_args(struct dcpk_merge *merge, struct dcpk_error *err)
+{
+    const struct dcpk_merged *first = &merge->inputs[0];
+    const struct dcpk_value *wanted = attrs_of(first);
+    const bool centered = dcpk_norms_are_centered(wanted);
+
+    for (size_t i = 1; i < merge->n_inputs; i++) {
+        struct dcpk_merged *in = &merge->inputs[i];
+        const struct dcpk_value *attrs = attrs_of(in);
+        const char *order;
+
+        if (wanted == NULL || attrs == NULL)
+            continue;
+        order = dcpk_ordering_arg(wanted, attrs);
+        if (order != NULL)
+            return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                             "'%s' and '%s' have their rows in other orders, by args.%s",
+                             in->run.folder, first->run.folder, order);
+        if (dcpk_norms_are_centered(attrs) != centered)
+            in->norm_addend = centered ? -1.0F : 1.0F;
+    }
+    return DCPK_OK;
+}
+
+/* *value: what an input has of a parameter, as the first one stores it; before it has an executor.
+ * Errors: those of dcpk_norm_add. */
+static dcpk_status merged_value(const struct dcpk_merge *merge, const struct dcpk_merged *in,
+                                const struct dcpk_model_tensor *stored, const char *name,
+                                struct dcpk_model_tensor *value, struct dcpk_error *err)
+{
+    *value = *stored;
+    if (in->norm_addend == 0 || !dcpk_name_is_norm_weight(name))
+        return DCPK_OK;
+    if (dcpk_norm_add(in->ckpt, stored, in->norm_addend, merge->arena, value, err) != DCPK_OK)
+        dcpk_context(err, "merging '%s'", in->run.folder);
+    return err->status;
+}
+
+static void note_args(const struct dcpk_merge *m, const struct dcpk_merged *first,
+                      const struct dcpk_merged *in)
+{
+    if (in->norm_addend != 0)
+        dcpk_checkpoint_note(m->ckpt,
+                             "weights of norms of '%s' are taken %s one, as '%s' stores them "
+                             "(args.%s)",
+                             in->run.folder, in->norm_addend > 0 ? "plus" : "less",
+                             first->run.folder, DCPK_ARG_ZERO_CENTERED);
+}
+
+void dcpk_merge_note_args(const struct dcpk_merge *merge)
+{
+    const struct dcpk_merged *first = &merge->inputs[0];
+
+    for (size_t i = 1; i < merge->n_inputs && attrs_of(first) != NULL; i++) {
+        const struct dcpk_merged *in = &merge->inputs[i];
+
+        if (attrs_of(in) == NULL)
+            dcpk_checkpoint_note(merge->ckpt,
+                                 "'%s' has no args: its weights are taken to be stored, and to "
+                                 "compute, as those of '%s'",
+                                 in->run.folder, first->run.folder);
+        else
+            note_args(merge, first, in);
+    }
+}
+
 /* ---- what is summed ---- */
 
 /* Sums are in the order of the first input's parameters. */
@@ -253,7 +329,7 @@ static dcpk_status input_list_views(const struct dcpk_merge *m, struct dcpk_merg
         const char *name = m->params[i]->name;
         struct dcpk_model_tensor value;
 
-        if (dcpk_merged_value(m, in, find_value(in->model, name), name, &value, err))
+        if (merged_value(m, in, find_value(in->model, name), name, &value, err))
             return err->status;
         in->views[i] = dcpk_model_view(&value);
         if (dcpk_dtype_is_float(value.dtype))
@@ -294,9 +370,8 @@ dcpk_status dcpk_merge_open(const struct dcpk_merge_options *options, struct dcp
     if (m == NULL)
         return err->status;
     m->options = options;
-    if (open_inputs(m, err) || dcpk_merge_align_args(m, err) ||
-        check_one_model(m, n_different, err) || list_sums(m, err) || make_sum(m, err) ||
-        dcpk_merge_make(m, err)) {
+    if (open_inputs(m, err) || merge_align_args(m, err) || check_one_model(m, n_different, err) ||
+        list_sums(m, err) || make_sum(m, err) || dcpk_merge_make(m, err)) {
         dcpk_merge_close(m);
         return err->status;
     }
@@ -360,76 +435,4 @@ dcpk_status dcpk_merge_check_inputs(const struct dcpk_merge *merge, struct dcpk_
             return err->status;
         }
     return DCPK_OK;
-}
-
-/* ---- what args of a merge's inputs say of their weights: how they are stored, and what they
- * compute ---- */
-
-static const struct dcpk_value *attrs_of(const struct dcpk_merged *in)
-{
-    return dcpk_value_attrs(in->model->args);
-}
-
-dcpk_status dcpk_merge_align_args(struct dcpk_merge *merge, struct dcpk_error *err)
-{
-    const struct dcpk_merged *first = &merge->inputs[0];
-    const struct dcpk_value *wanted = attrs_of(first);
-    const bool centered = dcpk_norms_are_centered(wanted);
-
-    for (size_t i = 1; i < merge->n_inputs; i++) {
-        struct dcpk_merged *in = &merge->inputs[i];
-        const struct dcpk_value *attrs = attrs_of(in);
-        const char *order;
-
-        if (wanted == NULL || attrs == NULL)
-            continue;
-        order = dcpk_ordering_arg(wanted, attrs);
-        if (order != NULL)
-            return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                             "'%s' and '%s' have their rows in other orders, by args.%s",
-                             in->run.folder, first->run.folder, order);
-        if (dcpk_norms_are_centered(attrs) != centered)
-            in->norm_addend = centered ? -1.0F : 1.0F;
-    }
-    return DCPK_OK;
-}
-
-dcpk_status dcpk_merged_value(const struct dcpk_merge *merge, const struct dcpk_merged *in,
-                              const struct dcpk_model_tensor *stored, const char *name,
-                              struct dcpk_model_tensor *value, struct dcpk_error *err)
-{
-    *value = *stored;
-    if (in->norm_addend == 0 || !dcpk_name_is_norm_weight(name))
-        return DCPK_OK;
-    if (dcpk_norm_add(in->ckpt, stored, in->norm_addend, merge->arena, value, err) != DCPK_OK)
-        dcpk_context(err, "merging '%s'", in->run.folder);
-    return err->status;
-}
-
-static void note_args(const struct dcpk_merge *m, const struct dcpk_merged *first,
-                      const struct dcpk_merged *in)
-{
-    if (in->norm_addend != 0)
-        dcpk_checkpoint_note(m->ckpt,
-                             "weights of norms of '%s' are taken %s one, as '%s' stores them "
-                             "(args.%s)",
-                             in->run.folder, in->norm_addend > 0 ? "plus" : "less",
-                             first->run.folder, DCPK_ARG_ZERO_CENTERED);
-}
-
-void dcpk_merge_note_args(const struct dcpk_merge *merge)
-{
-    const struct dcpk_merged *first = &merge->inputs[0];
-
-    for (size_t i = 1; i < merge->n_inputs && attrs_of(first) != NULL; i++) {
-        const struct dcpk_merged *in = &merge->inputs[i];
-
-        if (attrs_of(in) == NULL)
-            dcpk_checkpoint_note(merge->ckpt,
-                                 "'%s' has no args: its weights are taken to be stored, and to "
-                                 "compute, as those of '%s'",
-                                 in->run.folder, first->run.folder);
-        else
-            note_args(merge, first, in);
-    }
 }

@@ -32,14 +32,6 @@ struct dcpk_merge {
 
 /* ---- merge.c ---- */
 
-/* See by args how each input stores its weights, and set its norm_addend. Errors: DCPK_EUNSUPPORTED
- * for rows in another order than the first one's. */
-dcpk_status dcpk_merge_align_args(struct dcpk_merge *merge, struct dcpk_error *err);
-/* *value: what an input has of a parameter, as the first one stores it; before it has an executor.
- * Errors: those of dcpk_norm_add. */
-dcpk_status dcpk_merged_value(const struct dcpk_merge *merge, const struct dcpk_merged *in,
-                              const struct dcpk_model_tensor *stored, const char *name,
-                              struct dcpk_model_tensor *value, struct dcpk_error *err);
 /* Note in merge->ckpt what was aligned, and which inputs have no args. */
 void dcpk_merge_note_args(const struct dcpk_merge *merge);
 

@@ -10,8 +10,8 @@
 #include "lib/ckpt/overlaps.h"
 #include "lib/job/modify_priv.h"
 #include "lib/job/output_job.h"
-#include "lib/job/space.h"
-#include "lib/model/run_state.h"
+#include "lib/job/target.h"
+#include "lib/model/named_state.h"
 
 static dcpk_status modify_open_source(struct dcpk_modification *m, struct dcpk_error *err)
 {

@@ -42,8 +42,8 @@ struct dcpk_modification {
 /*
  * Decide everything; writes nothing. Errors: DCPK_EUSAGE for operations that cannot be
  * (lib/rules/edit.h), keys that the format cannot have, IN and OUT not apart, OUT existing without
- * REPLACE; DCPK_EIO where there is no room for it (lib/job/space.h); DCPK_EUNSUPPORTED for a format
- * whose keys are not changed.
+ * REPLACE; DCPK_EIO where there is no room for it (lib/job/target.h); DCPK_EUNSUPPORTED for a
+ * format whose keys are not changed.
  */
 dcpk_status dcpk_modification_plan(struct dcpk_modification *m,
                                    const struct dcpk_modify_options *options,

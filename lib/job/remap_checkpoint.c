@@ -7,11 +7,11 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
+#include "lib/exec/ranks.h"
 #include "lib/exec/slab.h"
-#include "lib/exec/thread_ranks.h"
 #include "lib/job/remap_checkpoint_priv.h"
 #include "lib/model/account.h"
-#include "lib/model/parallel.h"
+#include "lib/model/registered.h"
 
 /* ---- load, there, back: what a rank does, and what comes of it in figures ---- */
 
@@ -317,7 +317,7 @@ static dcpk_status job_sum_files(struct dcpk_remap_job *job, struct dcpk_error *
 
 static dcpk_status job_fill(struct dcpk_remap_job *job, struct dcpk_error *err)
 {
-    job->arena = dcpk_arena_new(0, err);
+    job->arena = dcpk_arena_new(err);
     if (job->arena == NULL || job_read_model(job, err) || job_list_tensors(job, err) ||
         job_lay_out(job, err))
         return err->status;

@@ -10,10 +10,10 @@
 #include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/ckpt/foreign.h"
-#include "lib/model/layout.h"
 #include "lib/model/model.h"
+#include "lib/model/sizes.h"
 #include "lib/rules/expect.h"
-#include "lib/rules/forbidden.h"
+#include "lib/rules/rules.h"
 
 #define MAX_RANKS (1 << 20) /* of a mesh; args come from a file */
 
@@ -514,7 +514,7 @@ dcpk_status dcpk_check_run(struct dcpk_holding *holding, const struct dcpk_check
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
                          "this is %s: the requests of its loaders are not known",
                          holding->format->name);
-    check->arena = dcpk_arena_new(0, err);
+    check->arena = dcpk_arena_new(err);
     c.is_claimed = dcpk_alloc_array(holding->n_tensors + 1, sizeof *c.is_claimed, err);
     if (check->arena == NULL || c.is_claimed == NULL || read_saved(&c, &saved, err) ||
         choose_loader(&c, options, &saved, err) || ask_loaders(&c, options, &saved, err)) {

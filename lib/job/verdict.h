@@ -10,7 +10,7 @@
 
 /* The run that is to load a checkpoint. Zeroed: every release, the rest as args name it. */
 struct dcpk_check_options {
-    /* "core-0.19", "main" (lib/model/release.h); NULL: the one that args show. */
+    /* "core-0.19", "main" (lib/model/request.h); NULL: the one that args show. */
     const char *release;
     const char *impl; /* "te", "local"; NULL: as args.transformer_impl */
     const char *adam; /* "te", "torch"; NULL: whose fields are there, else Transformer Engine's */

@@ -33,9 +33,6 @@ void dcpk_account_left(struct dcpk_account *account, const struct dcpk_model *mo
 dcpk_status dcpk_model_read(struct dcpk_checkpoint *ckpt, unsigned flags, struct dcpk_model **model,
                             struct dcpk_error *err);
 
-/* True if any parameter has a value. Optimizer state alone may be of names that are not
- * recognised. */
-bool dcpk_model_has_values(const struct dcpk_model *model);
 /* DCPK_OK when the view knows every stored tensor; else DCPK_EUNSUPPORTED with how many it does
  * not, the first of them, and what they may be. */
 dcpk_status dcpk_model_check_known(const struct dcpk_model *model, struct dcpk_error *err);
@@ -46,5 +43,16 @@ struct dcpk_left {
 };
 dcpk_status dcpk_model_count_left(const struct dcpk_model *model, struct dcpk_left *left,
                                   struct dcpk_error *err);
+
+/*
+ * Drop from the training state (not args: portable.h) every value, or entry of a dict, that holds a
+ * class, function or call which the format of model->ckpt does not know (dcpk_format, is_known),
+ * for a pickle of it would run foreign code when it is loaded; an iteration that is not an integer;
+ * and of the scheduler what is not a single value under a plain name, the whole where it is not a
+ * dict: formats that keep each setting by itself would take it apart. Each is named as dropped.
+ * Extra states are looked at when they are taken over (dcpk_output_add_payload). Errors:
+ * DCPK_ENOMEM.
+ */
+dcpk_status dcpk_model_drop_unknown(struct dcpk_model *model, struct dcpk_error *err);
 
 #endif

@@ -5,7 +5,7 @@
 #include "lib/base/order.h"
 #include "lib/model/registered.h"
 
-static int64_t count_layers(const struct dcpk_model *model)
+static int64_t laid_out_count_layers(const struct dcpk_model *model)
 {
     int64_t n_layers = 0;
 
@@ -167,12 +167,12 @@ static dcpk_status laid_add_flats(struct dcpk_laid_out *laid, struct dcpk_error 
 dcpk_status dcpk_lay_out(const struct dcpk_model *model, const struct dcpk_placing *placing,
                          struct dcpk_laid_out *laid, struct dcpk_error *err)
 {
-    struct dcpk_grid_model sizes = {.layers = count_layers(model)};
+    struct dcpk_grid_model sizes = {.layers = laid_out_count_layers(model)};
     const struct dcpk_grid grid = dcpk_grid_full(&placing->grid);
 
     *laid = (struct dcpk_laid_out){.model = model, .placing = *placing};
     laid->placing.grid = grid;
-    laid->arena = dcpk_arena_new(0, err);
+    laid->arena = dcpk_arena_new(err);
     if (laid->arena == NULL)
         return err->status;
     for (size_t i = 0; i < model->n_params; i++)

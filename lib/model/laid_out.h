@@ -29,7 +29,7 @@ struct dcpk_laid_out {
 };
 
 /*
- * Lay out the model, whose parameters have their place (lib/model/parallel.h) and fit the sizes
+ * Lay out the model, whose parameters have their place (lib/model/registered.h) and fit the sizes
  * (dcpk_rules_mesh). The first stage also has the embeddings, the last one the rest; tensors
  * without a rule are on all. Errors: DCPK_EMISMATCH naming what does not divide; DCPK_EUNSUPPORTED
  * for a parameter that no rule cuts, and for rows that FSDP would cut; DCPK_ENOMEM.

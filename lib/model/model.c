@@ -6,7 +6,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/model/arg_table.h"
-#include "lib/model/layout.h"
+#include "lib/model/sizes.h"
 
 static const char *const role_names[DCPK_N_ROLES] = {
     [DCPK_WEIGHT] = "weight",         [DCPK_MASTER] = "master", [DCPK_EXP_AVG] = "exp_avg",
@@ -30,7 +30,7 @@ dcpk_status dcpk_model_new(struct dcpk_checkpoint *ckpt, struct dcpk_model **mod
     m->dropped_end = &m->dropped;
     m->omitted_end = &m->omitted;
     m->carried_end = &m->carried;
-    m->arena = dcpk_arena_new(0, err);
+    m->arena = dcpk_arena_new(err);
     if (m->arena == NULL) {
         dcpk_free(m);
         return err->status;

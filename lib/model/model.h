@@ -3,8 +3,9 @@
 #ifndef DCPK_LIB_MODEL_MODEL_H
 #define DCPK_LIB_MODEL_MODEL_H
 
-#include "lib/ckpt/by_place.h"
 #include "lib/ckpt/checkpoint.h"
+#include "lib/ckpt/overlaps.h"
+#include "lib/ckpt/value.h"
 #include "lib/tensor/piece.h"
 
 struct dcpk_part_kind;
@@ -59,7 +60,7 @@ struct dcpk_param {
      */
     const struct dcpk_part_kind *parts;
     bool is_buffer; /* not trained: no optimizer state, no group */
-    /* Its spread over ranks; set by lib/model/parallel.h. */
+    /* Its spread over ranks; set by lib/model/registered.h. */
     /* The axis that tensor parallelism cuts, -1: none, DCPK_TP_UNKNOWN: no rule applies */
     int tp_axis;
     int64_t expert; /* the number of a routed expert, -1: dense */
@@ -286,5 +287,16 @@ const char *dcpk_model_drop_reason(const struct dcpk_note *note, size_t *key_byt
 
 /* "weight", "master", "exp_avg", ... */
 const char *dcpk_role_name(enum dcpk_role role);
+
+/*
+ * The reason why a loader would not understand `states` (dcpk_rng.states), as the reason for a
+ * drop; NULL: it would. RNG states are a list of dicts, one for each data-parallel rank or one for
+ * all, of random_rng_state, np_rng_state (tuples), torch_rng_state, cuda_rng_state (bytes, one
+ * axis) and rng_tracker_states (bytes or a generator by name, may be empty). A dict may have more
+ * fields as long as each is one value. Every format can keep what passes, so none carries a part of
+ * it. Source: megatron/training/checkpointing.py get_rng_state and load_checkpoint, core_v0.12.0 to
+ * main; formats/torch_dist/FORMAT.md 8, formats/fsdp_dtensor/FORMAT.md 4.
+ */
+const char *dcpk_rng_states_fault(const struct dcpk_value *states);
 
 #endif

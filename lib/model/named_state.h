@@ -6,6 +6,7 @@
 
 #include "lib/ckpt/checkpoint.h"
 #include "lib/ckpt/value.h"
+#include "lib/model/sizes.h"
 
 /* All of it; also an optional first part of every name, "common.args.lr". */
 #define DCPK_COMMON_NAME "common"
@@ -39,5 +40,23 @@ dcpk_status dcpk_named_state_list(struct dcpk_checkpoint *ckpt, struct dcpk_aren
 /* The names in a value, for a message: of the n-th pair or attribute; NULL past the end and for
  * what has no names. */
 const char *dcpk_named_state_member(const struct dcpk_value *value, size_t n);
+
+/* ---- the run that wrote a checkpoint ---- */
+
+/*
+ * Facts about the run, from common state (format->load_common) or, where there is none, the objects
+ * args, iteration, checkpoint_version. Values live in `arena`. A failing read becomes a note of the
+ * checkpoint, the fields stay empty: a checkpoint that cannot be converted can still be looked at.
+ */
+struct dcpk_run_state {
+    const struct dcpk_value *args;      /* the attributes of args: a DICT; NULL: unknown */
+    const struct dcpk_value *iteration; /* INT or NULL */
+    const struct dcpk_value *version;   /* checkpoint_version, or NULL */
+    struct dcpk_grid layout;            /* 0: not known */
+    const char *optimizer_layout;       /* of the format's mapping; "unknown": it has none */
+    const char *const *names;           /* as dcpk_named_state_list has them */
+};
+void dcpk_run_state_load(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
+                         struct dcpk_run_state *state);
 
 #endif

@@ -64,7 +64,7 @@ dcpk_status dcpk_parts_of(const struct dcpk_model *model, const struct dcpk_para
  */
 dcpk_status dcpk_parts_unite(struct dcpk_model *model, int64_t tp, struct dcpk_error *err);
 
-/* --- parts_find.c: parts that are stored tensors --- */
+/* --- parts that are stored tensors --- */
 
 /* A key "<prefix><name><tail>". */
 struct dcpk_part_key {

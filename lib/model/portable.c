@@ -9,7 +9,7 @@
 #include "lib/base/bytes.h"
 #include "lib/base/order.h"
 #include "lib/base/text.h"
-#include "lib/model/layout.h"
+#include "lib/model/sizes.h"
 
 enum tensors { NO_TENSORS, WITH_TENSORS };
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* registered.h - Megatron's parameters by their names: who registers first, what tensor parallelism
- * cuts. */
+/* registered.h - Megatron's parameters by their names: who registers first, what tensor
+ * parallelism cuts; a model's parameters in that order. */
 #ifndef DCPK_LIB_MODEL_REGISTERED_H
 #define DCPK_LIB_MODEL_REGISTERED_H
 
 #include "lib/model/model.h"
+#include "lib/model/names.h"
 
 /* How the modules of a model are built, which shows in the order of their parameters. */
 enum dcpk_spec {
@@ -43,5 +44,15 @@ bool dcpk_registered_find(const char *name, unsigned spec, struct dcpk_registere
 
 /* Less than 0 where `a` is registered before `b`; names that no rule knows come last. */
 int dcpk_registered_compare(const struct dcpk_registered *a, const struct dcpk_registered *b);
+
+/* ---- a model's parameters in their order ---- */
+
+/*
+ * Set tp_axis, expert, unit and place of every parameter; the names are canonical. Under
+ * DCPK_IMPL_ANY the modules are those that args.transformer_impl names, Transformer Engine's
+ * without it. Errors: DCPK_ENOMEM.
+ */
+dcpk_status dcpk_rules_parallel(struct dcpk_model *model, enum dcpk_impl impl,
+                                struct dcpk_error *err);
 
 #endif

@@ -364,9 +364,9 @@ dcpk_status dcpk_remap_plan_new(const struct dcpk_remap_input *input, struct dcp
         return err->status;
     assert(input->n_ranks >= 1);
     made->input = *input;
-    made->arena = dcpk_arena_new(0, err);
+    made->arena = dcpk_arena_new(err);
     if (made->arena != NULL)
-        scratch = dcpk_arena_new(0, err);
+        scratch = dcpk_arena_new(err);
     if (scratch == NULL)
         st = err->status;
     else

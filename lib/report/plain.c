@@ -30,7 +30,7 @@ static size_t claimed_length(unsigned char lead)
  * A terminal may have it: well-formed UTF-8 (RFC 3629), not a control character of C0 or C1
  * (U+0080 to U+009F), not one that turns text.
  */
-size_t dcpk_plain_measure(const char *text, size_t n)
+static size_t plain_measure(const char *text, size_t n)
 {
     const unsigned char *b = (const unsigned char *)text;
     const size_t n_bytes = claimed_length(b[0]);
@@ -62,7 +62,7 @@ void dcpk_plain_put(const struct dcpk_plain *out, const char *text, size_t n_byt
     char escape[8];
 
     for (size_t i = 0, n; i < n_bytes; i += n) {
-        n = is_plain(text[i]) ? 1 : dcpk_plain_measure(text + i, n_bytes - i);
+        n = is_plain(text[i]) ? 1 : plain_measure(text + i, n_bytes - i);
         if (n > 0)
             continue;
         out->put(out->to, text + done, i - done);
@@ -79,7 +79,7 @@ size_t dcpk_plain_columns(const char *text, size_t n_bytes)
     size_t n_columns = 0;
 
     for (size_t i = 0, n; i < n_bytes; i += dcpk_max_size(n, 1)) {
-        n = dcpk_plain_measure(text + i, n_bytes - i);
+        n = plain_measure(text + i, n_bytes - i);
         n_columns += n == 0 ? 4 : 1;
     }
     return n_columns;

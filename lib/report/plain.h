@@ -21,8 +21,6 @@ struct dcpk_plain {
 #define DCPK_PLAIN_COLUMNS 100
 size_t dcpk_plain_width(const struct dcpk_plain *out);
 
-/* Bytes of the character at text[0 .. n), n > 0, that is shown as it is. 0: escape the byte. */
-size_t dcpk_plain_measure(const char *text, size_t n);
 /* A character is one column, an escaped byte four. */
 size_t dcpk_plain_columns(const char *text, size_t n_bytes);
 

@@ -26,7 +26,7 @@ dcpk_status dcpk_arch_unknown(struct dcpk_arch *arch, struct dcpk_error *err, co
     return DCPK_OK;
 }
 
-dcpk_status dcpk_arch_assume(struct dcpk_arch *arch, const char *text, struct dcpk_error *err)
+static dcpk_status arch_assume(struct dcpk_arch *arch, const char *text, struct dcpk_error *err)
 {
     struct dcpk_note *note = dcpk_arena_alloc(arch->arena, sizeof *note, err);
 
@@ -214,7 +214,7 @@ static dcpk_status read_positions(struct dcpk_arch *arch, struct dcpk_error *err
 
     arch->size[DIM_POSITIONS] = dcpk_arch_int(arch, "max_position_embeddings", 0);
     if (kind == NULL)
-        return dcpk_arch_assume(
+        return arch_assume(
             arch, "no learned position embeddings (args do not name position_embedding_type)", err);
     if (strcmp(kind, "learned_absolute") == 0)
         arch->common |= WITH_POSITIONS;

@@ -92,7 +92,6 @@ dcpk_status dcpk_arch_kind(struct dcpk_arch *arch, unsigned traits,
 /* Records what no table knows, unless something is recorded already. NULL-safe text is copied. */
 dcpk_status dcpk_arch_unknown(struct dcpk_arch *arch, struct dcpk_error *err, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-dcpk_status dcpk_arch_assume(struct dcpk_arch *arch, const char *text, struct dcpk_error *err);
 
 /* An attribute that is there, and neither None, False, 0 nor empty. */
 bool dcpk_arch_given(const struct dcpk_arch *arch, const char *name);

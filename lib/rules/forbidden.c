@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* forbidden.c - a table of what Megatron-FSDP forbids (RULES.md 7). */
-#include "lib/rules/forbidden.h"
 #include "lib/base/order.h"
+#include "lib/rules/rules.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -6,9 +6,58 @@
 
 #include "lib/base/order.h"
 #include "lib/base/text.h"
-#include "lib/model/layout.h"
 #include "lib/model/sizes.h"
-#include "lib/rules/stages.h"
+
+/* ---- stages of the pipeline ---- */
+
+bool dcpk_stages_is_arg(const char *name)
+{
+    for (size_t i = 0; i < DCPK_N_STAGE_ARGS; i++)
+        if (strcmp(dcpk_stage_args[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+/* True if the target's pipeline differs from the source's. */
+static bool is_other(const struct dcpk_model *model, const struct dcpk_grid *mesh)
+{
+    return (mesh->pp > 0 && mesh->pp != model->layout.pp) || mesh->vpp > 0 || mesh->first > 0 ||
+           mesh->last > 0;
+}
+
+static bool has_own_cut(const struct dcpk_model *model)
+{
+    for (size_t i = 0; i < DCPK_N_STAGE_ARGS; i++)
+        if (dcpk_stage_arg_no(&dcpk_stage_args[i], dcpk_value_attrs(model->args)) != NULL)
+            return true;
+    return false;
+}
+
+/* True if the source's args cut its pipeline in a way of their own, which `mesh` leaves unchanged:
+ * lib/place/grid.h need not be able to cut it then. */
+static bool stages_are_own(const struct dcpk_model *model, const struct dcpk_grid *mesh)
+{
+    return !is_other(model, mesh) && has_own_cut(model);
+}
+
+/* If the pipeline changes, unsets attributes of args that cut the source's and are not sizes of
+ * `mesh`. model->layout is the source's still. */
+static dcpk_status stages_set_args(struct dcpk_model *model, const struct dcpk_grid *mesh,
+                                   struct dcpk_error *err)
+{
+    if (!is_other(model, mesh))
+        return DCPK_OK;
+    for (size_t i = 0; i < DCPK_N_STAGE_ARGS; i++) {
+        const struct dcpk_value *no =
+            dcpk_stage_arg_no(&dcpk_stage_args[i], dcpk_value_attrs(model->args));
+
+        if (no != NULL && dcpk_model_put_arg(model, dcpk_stage_args[i].name, no, err) != DCPK_OK)
+            return err->status;
+    }
+    return DCPK_OK;
+}
+
+/* ---- the mesh ---- */
 
 static int64_t int_arg(const struct dcpk_model *model, const char *name)
 {
@@ -31,7 +80,7 @@ static dcpk_status check_sizes(const struct dcpk_model *model, const struct dcpk
             sizes.layers = dcpk_max_i64(sizes.layers, (int64_t)p->unit + 1);
         sizes.experts = dcpk_max_i64(sizes.experts, p->expert + 1);
     }
-    if (dcpk_stages_are_own(model, mesh))
+    if (stages_are_own(model, mesh))
         sizes.layers = 0;
     return dcpk_grid_check_model(mesh, &sizes, err);
 }
@@ -66,7 +115,7 @@ static dcpk_status set_args(struct dcpk_model *model, const struct dcpk_grid *me
 {
     struct dcpk_layout_arg list[DCPK_LAYOUT_MAX_ARGS];
     const size_t n = dcpk_layout_args(mesh, dcpk_value_attrs(model->args), list);
-    dcpk_status st = dcpk_stages_set_args(model, mesh, err);
+    dcpk_status st = stages_set_args(model, mesh, err);
 
     for (size_t i = 0; i < n && st == DCPK_OK; i++)
         st = dcpk_model_set_arg(model, list[i].name, list[i].size, err);

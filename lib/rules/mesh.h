@@ -54,4 +54,7 @@ dcpk_status dcpk_rules_vocab_resize(struct dcpk_model *model, int64_t n_rows, in
 dcpk_status dcpk_rules_vocab(struct dcpk_model *model, const struct dcpk_vocab *vocab,
                              struct dcpk_error *err);
 
+/* True for an attribute of args that cuts a pipeline into stages and chunks. */
+bool dcpk_stages_is_arg(const char *name);
+
 #endif

@@ -10,8 +10,8 @@
 #include "lib/base/json.h"
 #include "lib/base/order.h"
 #include "lib/base/text.h"
-#include "lib/model/parallel.h"
-#include "lib/rules/args_fit.h"
+#include "lib/model/registered.h"
+#include "lib/rules/expect.h"
 
 static bool is_trained(const struct dcpk_param *p)
 {

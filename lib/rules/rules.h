@@ -4,6 +4,8 @@
 #ifndef DCPK_LIB_RULES_RULES_H
 #define DCPK_LIB_RULES_RULES_H
 
+#include "lib/base/arena.h"
+#include "lib/ckpt/checkpoint.h"
 #include "lib/model/names.h"
 #include "lib/rules/mesh.h"
 
@@ -78,5 +80,13 @@ dcpk_status dcpk_rules_check_model_rows(const struct dcpk_model *model, struct d
  * value (dcpk_model_value). */
 dcpk_status dcpk_rules_apply(struct dcpk_model *model, const struct dcpk_rule_options *options,
                              struct dcpk_error *err);
+
+/*
+ * Lists the settings in these attributes of args (a DICT) that Megatron-FSDP forbids: a sentence
+ * and its remedy each, in `arena`, in the order of the table. *notes: appended to. Errors:
+ * DCPK_ENOMEM.
+ */
+dcpk_status dcpk_rules_forbidden(const struct dcpk_value *attrs, struct dcpk_arena *arena,
+                                 struct dcpk_note **notes, struct dcpk_error *err);
 
 #endif

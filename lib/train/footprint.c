@@ -386,7 +386,7 @@ dcpk_status dcpk_train_footprint(const struct dcpk_train_config *config, int64_t
     struct planned p = {.config = &asked, .account.math = dcpk_memory_counted()};
     const struct dcpk_gpt_options gpt = {
         .config = &asked, .mesh = &p.mesh, .params = &p.params, .account = &p.account};
-    struct dcpk_arena *arena = dcpk_arena_new(0, err);
+    struct dcpk_arena *arena = dcpk_arena_new(err);
     dcpk_status st;
 
     if (arena == NULL)

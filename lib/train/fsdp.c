@@ -194,7 +194,7 @@ static dcpk_status check_choice(const struct dcpk_fsdp *f, struct dcpk_error *er
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
                          "gradients are added in float32 or bfloat16, not in %s and %s",
                          dcpk_dtype_name(f->main_grads), dcpk_dtype_name(f->comm));
-    if (f->math->ops->is_host == world->by->is_device)
+    if (f->math->device->ops->is_host == world->by->is_device)
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
                          "collectives of '%s' do not reach the memory of '%s'", world->by->name,
                          f->math->ops->name);
@@ -409,7 +409,8 @@ static dcpk_status replicas_hash(struct dcpk_fsdp *f, struct replicas *r, struct
     const size_t n = (size_t)f->options.mesh->group[DCPK_G_WORLD]->n_ranks;
     void *room;
 
-    if (f->math->ops->alloc(f->math, n * sizeof *r->room, &room, err))
+    if (f->math->device->ops->alloc(f->math->device, DCPK_MEMORY_PRIVATE, n * sizeof *r->room,
+                                    &room, err))
         return err->status;
     r->room = room;
     for (size_t i = 0; i < f->n_buckets; i++)
@@ -462,6 +463,6 @@ dcpk_status dcpk_fsdp_check_replicas(struct dcpk_fsdp *f, struct dcpk_error *err
     }
     st = dcpk_totals_agree(world, f->math, st, NULL, 0, err);
 out:
-    f->math->ops->free(f->math, r.room);
+    f->math->device->ops->free(f->math->device, r.room);
     return st;
 }

@@ -16,7 +16,6 @@
 #define DCPK_LIB_TRAIN_FSDP_PRIV_H
 
 #include "lib/train/fsdp.h"
-#include "lib/train/fsdp_shares.h"
 
 enum dcpk_fsdp_weights_state {
     DCPK_WEIGHTS_EMPTY,

@@ -82,7 +82,7 @@ static dcpk_status layers_new(struct dcpk_gpt *gpt, struct dcpk_error *err)
 /* Sums of floats on a device need no leaves: the rows of a microbatch are one. */
 static int64_t leaf_rows(const struct dcpk_gpt *gpt)
 {
-    if (gpt->options.config->precision.is_exact || gpt->ops->is_host)
+    if (gpt->options.config->precision.is_exact || gpt->math->device->ops->is_host)
         return gpt->size.leaf;
     return gpt->size.rows;
 }
@@ -144,7 +144,7 @@ static dcpk_status gpt_fill(struct dcpk_gpt *gpt, struct dcpk_error *err)
 
     gpt->is_first = stage == 0;
     gpt->is_last = stage == pp - 1;
-    gpt->arena = dcpk_arena_new(0, err);
+    gpt->arena = dcpk_arena_new(err);
     if (gpt->arena == NULL || dcpk_gpt_measure(gpt, err) || leaves_new(gpt, err) ||
         layers_new(gpt, err))
         return err->status;
@@ -230,8 +230,8 @@ static double count_tokens(const struct gpt_sizes *s, const struct dcpk_gpt_batc
     return n;
 }
 
-static void take_rows(const struct dcpk_gpt *gpt, const struct dcpk_gpt_batch *batch, int64_t ahead,
-                      struct gpt_pass *pass)
+static void gpt_take_rows(const struct dcpk_gpt *gpt, const struct dcpk_gpt_batch *batch,
+                          int64_t ahead, struct gpt_pass *pass)
 {
     const struct gpt_sizes *s = &gpt->size;
 
@@ -255,12 +255,12 @@ void dcpk_gpt_take_batch(const struct dcpk_gpt *gpt, const struct dcpk_gpt_batch
     const struct dcpk_train_model *m = gpt->model;
     const double scale = m->mtp_loss_factor / (double)m->mtp_layers;
 
-    take_rows(gpt, batch, 0, pass);
+    gpt_take_rows(gpt, batch, 0, pass);
     for (int64_t i = 0; i < gpt->n_mtp; i++) {
         const double n = count_tokens(&gpt->size, batch, i + 1);
         const double more = count_tokens(&gpt->size, batch, 0) / (n > 1 ? n : 1);
 
-        take_rows(gpt, batch, i + 1, &pass->ahead[i]);
+        gpt_take_rows(gpt, batch, i + 1, &pass->ahead[i]);
         pass->ahead[i].factor = (float)((double)batch->factor * scale * more);
     }
 }

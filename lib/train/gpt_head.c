@@ -138,7 +138,7 @@ dcpk_status dcpk_gpt_embed_backward(struct dcpk_gpt *gpt, const int32_t *tokens,
                                     struct dcpk_error *err)
 {
     for (int64_t i = 0; i < gpt->n_leaves; i++) {
-        if (!gpt->ops->is_host)
+        if (!gpt->math->device->ops->is_host)
             embed_leaf_whole(gpt, tokens, gpt->leaves[i], dx);
         else if (embed_leaf(gpt, tokens, gpt->leaves[i], dx, err))
             return err->status;

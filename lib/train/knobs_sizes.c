@@ -10,7 +10,7 @@
 #include "lib/base/checked.h"
 #include "lib/base/order.h"
 #include "lib/device/ops.h"
-#include "lib/model/moe_layers.h"
+#include "lib/model/sizes.h"
 #include "lib/train/knobs_priv.h"
 #include "lib/train/params.h"
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "lib/base/bytes.h"
+#include "lib/base/json.h"
 #include "lib/base/text.h"
 #include "lib/train/knobs_priv.h"
 

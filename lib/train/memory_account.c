@@ -10,10 +10,11 @@ const char *const dcpk_memory_tag_names[DCPK_N_TAGS] = {
     [DCPK_TAG_ACT] = "act",
 };
 
-static dcpk_status counted_alloc(struct dcpk_math *math, size_t n_bytes, void **at,
-                                 struct dcpk_error *err)
+static dcpk_status counted_alloc(struct dcpk_device *device, enum dcpk_memory_kind kind,
+                                 size_t n_bytes, void **at, struct dcpk_error *err)
 {
-    (void)math;
+    (void)device;
+    (void)kind;
     (void)n_bytes;
     (void)err;
     *at = NULL;
@@ -22,8 +23,10 @@ static dcpk_status counted_alloc(struct dcpk_math *math, size_t n_bytes, void **
 
 struct dcpk_math *dcpk_memory_counted(void)
 {
-    static const struct dcpk_ops ops = {.name = "none", .is_host = true, .alloc = counted_alloc};
-    static struct dcpk_math math = {.ops = &ops};
+    static const struct dcpk_device_ops memory = {.is_host = true, .alloc = counted_alloc};
+    static struct dcpk_device device = {.ops = &memory};
+    static const struct dcpk_ops ops = {.name = "none", .device = &memory};
+    static struct dcpk_math math = {.ops = &ops, .device = &device};
 
     return &math;
 }
@@ -31,11 +34,12 @@ struct dcpk_math *dcpk_memory_counted(void)
 dcpk_status dcpk_memory_account_alloc(struct dcpk_memory_account *account, enum dcpk_memory_tag tag,
                                       size_t n_bytes, void **at, struct dcpk_error *err)
 {
+    struct dcpk_device *device = account->math->device;
     size_t wanted = n_bytes;
 
     if (wanted == 0)
         wanted = 1;
-    if (account->math->ops->alloc(account->math, wanted, at, err)) {
+    if (device->ops->alloc(device, DCPK_MEMORY_PRIVATE, wanted, at, err)) {
         dcpk_context(err, "memory for %s", dcpk_memory_tag_names[tag]);
         return err->status;
     }
@@ -54,7 +58,7 @@ void dcpk_memory_account_free(struct dcpk_memory_account *account, enum dcpk_mem
     if (at == NULL)
         return;
     assert(account->now[tag] >= n_bytes);
-    account->math->ops->free(account->math, at);
+    account->math->device->ops->free(account->math->device, at);
     account->now[tag] -= n_bytes;
     account->now_all -= n_bytes;
 }

@@ -29,7 +29,8 @@ struct dcpk_memory_account {
 /* A device without memory: what is taken of it is NULL, counted, and not given back. */
 struct dcpk_math *dcpk_memory_counted(void);
 
-/* As ops->alloc; 0 bytes are allowed and give memory, too. Errors: DCPK_ENOMEM, naming the tag. */
+/* Private memory of the device; 0 bytes are allowed and give memory, too. Errors: DCPK_ENOMEM,
+ * naming the tag. */
 dcpk_status dcpk_memory_account_alloc(struct dcpk_memory_account *account, enum dcpk_memory_tag tag,
                                       size_t n_bytes, void **at, struct dcpk_error *err);
 /* Frees memory of alloc with the same tag and size; NULL is a no-op. */

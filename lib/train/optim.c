@@ -33,15 +33,15 @@ static dcpk_status fetch_squares(const struct dcpk_train_state *state,
     const struct dcpk_matrix shape = {DCPK_F32, shard->n_rows,
                                       state->params->list[shard->param].shape[1]};
     const size_t n_bytes = (size_t)(shard->n_rows * n_slices) * sizeof *host;
-    const struct dcpk_ops *ops = state->math->ops;
+    struct dcpk_device *device = state->math->device;
     void *sums;
     dcpk_status st;
 
-    if (ops->alloc(state->math, n_bytes, &sums, err) != DCPK_OK)
+    if (device->ops->alloc(device, DCPK_MEMORY_PRIVATE, n_bytes, &sums, err) != DCPK_OK)
         return err->status;
-    ops->sum_squares(state->math, &shape, n_slices, shard->grad, sums);
+    state->math->ops->sum_squares(state->math, &shape, n_slices, shard->grad, sums);
     st = dcpk_math_copy(state->math, host, sums, n_bytes, err);
-    ops->free(state->math, sums);
+    device->ops->free(device, sums);
     return st;
 }
 

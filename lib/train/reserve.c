@@ -50,11 +50,12 @@ static dcpk_status block_touch(void *context, int worker, uint64_t block, struct
 /* All of it at once: a copy may not cross from one locked piece to another. */
 static void reserve_lock(struct dcpk_reserve *r)
 {
-    struct dcpk_math *math = r->options.math;
+    struct dcpk_device *device = r->options.device;
 
-    if (math == NULL || math->ops->lock_host == NULL)
+    if (device == NULL || device->ops->lock_host == NULL)
         return;
-    r->is_locked = math->ops->lock_host(math, r->at, r->options.n_bytes, &r->unlocked) == DCPK_OK;
+    r->is_locked =
+        device->ops->lock_host(device, r->at, r->options.n_bytes, &r->unlocked) == DCPK_OK;
 }
 
 static dcpk_status reserve_prepare(void *context, struct dcpk_error *err)
@@ -94,16 +95,15 @@ dcpk_status dcpk_reserve_new(const struct dcpk_reserve_options *options,
 void dcpk_reserve_free(struct dcpk_reserve *reserve)
 {
     struct dcpk_error ignored = DCPK_ERROR_INIT;
-    struct dcpk_device *host;
-    struct dcpk_math *math;
+    struct dcpk_device *host, *device;
 
     if (reserve == NULL)
         return;
     (void)dcpk_reserve_wait(reserve, &ignored);
     host = reserve->options.host;
-    math = reserve->options.math;
+    device = reserve->options.device;
     if (reserve->is_locked)
-        math->ops->unlock_host(math, reserve->at);
+        device->ops->unlock_host(device, reserve->at);
     host->ops->free(host, reserve->at);
     dcpk_free(reserve);
 }

@@ -14,13 +14,12 @@
 #define DCPK_LIB_TRAIN_RESERVE_H
 
 #include "lib/device/device.h"
-#include "lib/device/ops.h"
 
 struct dcpk_reserve;
 
 struct dcpk_reserve_options {
-    struct dcpk_device *host; /* of host memory, which others can import; borrowed until free */
-    struct dcpk_math *math;   /* locks it; borrowed until free; NULL: it is not locked */
+    struct dcpk_device *host;   /* of host memory, which others can import; borrowed until free */
+    struct dcpk_device *device; /* locks it; borrowed until free; NULL: it is not locked */
     size_t n_bytes;
     size_t block_bytes; /* whole pages; 0: 256 MiB, tests take less */
     int n_threads;      /* that make the memory ready */

@@ -2,7 +2,7 @@
 /* resume.c - opens a checkpoint, proves that it fits, reads this rank's boxes of its tensors. */
 /*
  *   open      the newest iteration -> canonical view, rules applied, as a conversion has it
- *   check     the boxes that all ranks ask for (memory_index.h) against the tensors of the view
+ *   check     the boxes that all ranks ask for (memory_checkpoint.h) against tensors of the view
  *   read      each box of this rank: its pieces of stored chunks, cast to fp32, into the shard
  *   state     iteration, samples, schedule, step, loss scale
  *
@@ -14,8 +14,8 @@
 #include <math.h>
 
 #include "lib/base/order.h"
+#include "lib/exec/env.h"
 #include "lib/exec/pool.h"
-#include "lib/exec/same_checkpoint.h"
 #include "lib/job/compare.h"
 #include "lib/model/account.h"
 #include "lib/model/arg_table.h"
@@ -51,7 +51,7 @@ static dcpk_status resume_open(struct resuming *r, struct dcpk_error *err)
     r->alone = *r->run->env;
     r->alone.ranks = NULL;
     r->alone.n_threads = 1;
-    r->arena = dcpk_arena_new(0, err);
+    r->arena = dcpk_arena_new(err);
     if (r->arena == NULL ||
         dcpk_env_open(&r->alone, config->files.load, NULL, NULL, &r->ckpt, err) ||
         dcpk_checkpoint_check_cover(r->ckpt, err) ||
@@ -202,20 +202,21 @@ static dcpk_status read_box(const struct reading *reading, const struct dcpk_mod
 static dcpk_status reading_begin(const struct resuming *r, struct reading *reading,
                                  struct dcpk_error *err)
 {
+    struct dcpk_device *device = r->run->state->math->device;
     size_t max_bytes = 1;
 
     reading->math = r->run->state->math;
-    if (dcpk_exec_new(r->ckpt, &r->alone, &reading->exec, err) || reading->math->ops->is_host)
+    if (dcpk_exec_new(r->ckpt, &r->alone, &reading->exec, err) || device->ops->is_host)
         return err->status;
     for (size_t i = 0; i < r->n; i++)
         max_bytes = dcpk_max_size(max_bytes, (size_t)dcpk_shard_bytes(&r->list[i]));
-    return reading->math->ops->alloc_host(reading->math, max_bytes, &reading->staging, err);
+    return device->ops->alloc(device, DCPK_MEMORY_HOST, max_bytes, &reading->staging, err);
 }
 
 static void reading_end(struct reading *reading)
 {
     if (reading->staging != NULL)
-        reading->math->ops->free_host(reading->math, reading->staging);
+        reading->math->device->ops->free(reading->math->device, reading->staging);
     dcpk_exec_free(reading->exec);
 }
 
@@ -249,7 +250,7 @@ static int count_readers(const struct resuming *r)
     const struct dcpk_env *env = r->run->env;
     const int n = dcpk_ranks_threads(env->ranks, env->n_threads);
 
-    if (!r->run->state->math->ops->is_host)
+    if (!r->run->state->math->device->ops->is_host)
         return 1;
     return (int)dcpk_max_i64(1, dcpk_min_i64(n, (int64_t)r->n));
 }

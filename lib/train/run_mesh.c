@@ -96,22 +96,21 @@ void dcpk_train_mesh_release(struct dcpk_train_mesh *mesh)
 static dcpk_status add_numbers(struct dcpk_group *group, struct dcpk_math *math, int64_t *numbers,
                                size_t n, struct dcpk_error *err)
 {
-    const struct dcpk_ops *ops = math->ops;
+    struct dcpk_device *device = math->device;
     const size_t n_bytes = n * sizeof *numbers;
     void *moved;
     dcpk_status st;
 
-    if (ops->is_host)
+    if (device->ops->is_host)
         return group->by->all_reduce(group, DCPK_SUM_I64, numbers, n, NULL, err);
-    if (ops->alloc(math, n_bytes, &moved, err) != DCPK_OK)
+    if (device->ops->alloc(device, DCPK_MEMORY_PRIVATE, n_bytes, &moved, err) != DCPK_OK)
         return err->status;
     st = dcpk_math_copy(math, moved, numbers, n_bytes, err);
     if (st == DCPK_OK)
         st = group->by->all_reduce(group, DCPK_SUM_I64, moved, n, NULL, err);
-    if (st == DCPK_OK) {
+    if (st == DCPK_OK)
         st = dcpk_math_copy(math, numbers, moved, n_bytes, err);
-    }
-    ops->free(math, moved);
+    device->ops->free(device, moved);
     return st;
 }
 

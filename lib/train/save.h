@@ -11,7 +11,7 @@
 
 #include "lib/device/device.h"
 #include "lib/exec/exec.h"
-#include "lib/train/memory_index.h"
+#include "lib/train/memory_checkpoint.h"
 #include "lib/train/reserve.h"
 #include "lib/train/run_values.h"
 #include "lib/train/train_state.h"

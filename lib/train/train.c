@@ -181,7 +181,7 @@ static dcpk_status training_initial(struct training *t, struct dcpk_error *err)
 /* Makes everything that waits for no other rank. */
 static dcpk_status training_make(struct training *t, struct dcpk_error *err)
 {
-    t->arena = dcpk_arena_new(0, err);
+    t->arena = dcpk_arena_new(err);
     if (t->arena == NULL || training_make_model(t, err) || training_make_batches(t, err) ||
         dcpk_tokens_open(t->config, &t->tokens, err) || dcpk_optim_init(t->config, &t->optim, err))
         return err->status;

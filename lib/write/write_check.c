@@ -83,7 +83,8 @@ static dcpk_status reading_sum(struct reading *r, uint64_t at, uint64_t n_bytes,
 }
 
 /* A part of a chunk: its frame is written in any case. */
-static dcpk_status check_part(struct reading *r, size_t unit, bool *is_bad, struct dcpk_error *err)
+static dcpk_status write_check_part(struct reading *r, size_t unit, bool *is_bad,
+                                    struct dcpk_error *err)
 {
     const struct dcpk_units *units = &r->w->units;
     const struct dcpk_out_chunk *chunk = dcpk_units_chunk(units, units->units[unit].first);
@@ -170,7 +171,7 @@ static dcpk_status check_unit(void *checking, int worker, uint64_t task, struct 
     if (st != DCPK_OK)
         return st;
     if (c->w->units.units[unit].n_chunks == 0)
-        st = check_part(&r, unit, &c->is_bad[task], err);
+        st = write_check_part(&r, unit, &c->is_bad[task], err);
     else
         st = check_chunks(&r, unit, &c->is_bad[task], err);
     if (st == DCPK_OK)

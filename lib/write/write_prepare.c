@@ -61,8 +61,8 @@ static uint32_t measure_batch(const struct dcpk_writing *w, size_t first, size_t
     return n;
 }
 
-static dcpk_status add_entry(struct dcpk_writing *w, uint32_t unit, size_t first, uint32_t n_batch,
-                             struct dcpk_error *err)
+static dcpk_status write_add_entry(struct dcpk_writing *w, uint32_t unit, size_t first,
+                                   uint32_t n_batch, struct dcpk_error *err)
 {
     struct dcpk_entry *entry;
     struct dcpk_slabs slabs = {.n = 1};
@@ -91,11 +91,11 @@ static dcpk_status add_unit(struct dcpk_writing *w, uint32_t unit, struct dcpk_e
     w->states[unit].crc32 = 0;
     w->files[dcpk_unit_file(&w->units, unit)].n_users++;
     if (u->n_chunks == 0)
-        return add_entry(w, unit, u->first, 0, err);
+        return write_add_entry(w, unit, u->first, 0, err);
     for (size_t first = u->first; first < last;) {
         const uint32_t n_batch = measure_batch(w, first, last);
 
-        if (add_entry(w, unit, first, n_batch, err) != DCPK_OK)
+        if (write_add_entry(w, unit, first, n_batch, err) != DCPK_OK)
             return err->status;
         first += n_batch == 0 ? 1 : n_batch;
     }

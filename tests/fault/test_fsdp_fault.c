@@ -56,10 +56,10 @@ int main(void)
     int n_failed;
 
     if (dcpk_collectives_alone.world(NULL, 0, &world, &err) ||
-        dcpk_math_ops[0]->open(0, &math, &err))
+        dcpk_math_open(dcpk_math_ops[0], 0, &math, &err))
         return 4;
     n_failed = cmocka_run_group_tests(tests, NULL, NULL);
-    math->ops->close(math);
+    math->device->ops->close(math->device);
     world->by->free(world);
     return n_failed;
 }

@@ -159,7 +159,7 @@ static void common_open(struct common *common, const char *folder)
     struct dcpk_source *source;
     struct dcpk_item_range range;
 
-    common->arena = dcpk_arena_new(0, &err);
+    common->arena = dcpk_arena_new(&err);
     CHECK(common->arena != NULL, err.text);
     CHECK_OK(dcpk_store_open(scratch(folder), &store, &err), folder);
     CHECK_OK(dcpk_store_find(store, "common.pt", &source, &err), folder);
@@ -235,7 +235,7 @@ static void try_args(const struct common *common, const char *label, size_t key,
                      uint64_t *seed, size_t n)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+    struct dcpk_arena *arena = dcpk_arena_new(&err);
     struct dcpk_value_pair *args;
     char text[512];
 

@@ -28,7 +28,7 @@ static void make_files(void)
         fake_add(&fake, DCPK_F32, 2, shapes[i], 4, &seed);
     for (size_t c = 0; c < fake.n_chunks; c++) /* the gatherer has tests of its own */
         fake.chunks[c].extent.is_row_major = true;
-    arena = dcpk_arena_new(0, &err);
+    arena = dcpk_arena_new(&err);
     CHECK(arena != NULL, err.text);
 }
 

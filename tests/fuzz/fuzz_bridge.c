@@ -24,7 +24,7 @@ static void check(const struct dcpk_value *args)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new((uint64_t)64 << 20, &err);
+    struct dcpk_arena *arena = dcpk_arena_new(&err);
     const struct dcpk_value *args;
     char *text = fuzz_text(data, n_bytes);
 

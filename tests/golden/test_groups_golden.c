@@ -6,6 +6,7 @@
 
 #include "formats/formats.h"
 #include "lib/base/alloc.h"
+#include "lib/base/json.h"
 #include "lib/io/store.h"
 #include "lib/rules/rules.h"
 #include "tests/check.h"

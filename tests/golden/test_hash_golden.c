@@ -192,7 +192,7 @@ static void check_sample(const struct sample *s)
     struct dcpk_checkpoint *ckpt = sample_open(s);
     struct dcpk_json *manifest = sample_manifest(s);
     const struct dcpk_json *items = dcpk_json_member(manifest, "bytes_items");
-    struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+    struct dcpk_arena *arena = dcpk_arena_new(&err);
     struct dcpk_hash *hashes;
     size_t n_tensors = 0, n_objects = 0;
 

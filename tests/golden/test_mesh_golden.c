@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_mesh_golden.c - the rules cut every tensor as Megatron of that mesh did (the chunks are
  * PyTorch's, test_hash_golden.c). */
-#include "formats/megatron/megatron_spans.h"
+#include "formats/megatron/megatron_stacking.h"
 #include "lib/exec/find_layout.h"
 #include "lib/rules/rules.h"
 #include "tests/golden/samples.h"

@@ -112,7 +112,7 @@ static void check_sample(const struct sample *s)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_checkpoint *ckpt = sample_open(s);
-    struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+    struct dcpk_arena *arena = dcpk_arena_new(&err);
     struct census census = {.n_names = 0};
     const struct dcpk_value *value = NULL;
 

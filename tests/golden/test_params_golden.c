@@ -9,7 +9,6 @@
 #include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/io/store.h"
-#include "lib/model/parallel.h"
 #include "lib/model/registered.h"
 #include "lib/rules/rules.h"
 #include "lib/train/params.h"

@@ -124,7 +124,7 @@ static void check_sample(size_t number)
     struct dcpk_checkpoint *ckpt = sample_open(s);
     struct dcpk_json *manifest = sample_manifest(s);
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+    struct dcpk_arena *arena = dcpk_arena_new(&err);
     struct dcpk_remap_view *views;
 
     CHECK(arena != NULL, s->folder);

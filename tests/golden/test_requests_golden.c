@@ -10,8 +10,8 @@
 #include "lib/base/json.h"
 #include "lib/base/text.h"
 #include "lib/io/store.h"
-#include "lib/model/layout.h"
 #include "lib/model/request.h"
+#include "lib/model/sizes.h"
 #include "lib/rules/expect.h"
 #include "tests/check.h"
 
@@ -214,7 +214,7 @@ static void read_fixture(struct fixture *f)
     char *text = NULL, *rest = NULL;
     size_t n;
 
-    f->arena = dcpk_arena_new(0, &err);
+    f->arena = dcpk_arena_new(&err);
     f->want.list = dcpk_arena_array(f->arena, MAX_ITEMS, sizeof(struct item), &err);
     f->got.list = dcpk_arena_array(f->arena, MAX_ITEMS, sizeof(struct item), &err);
     CHECK_OK(dcpk_store_open(FOLDER, &store, &err), f->name);

@@ -275,7 +275,7 @@ static void round_trips_give_the_same(void **state)
         const struct wish back = {
             .to = "torch_dist", .generation = cases[i].generation, .impl = cases[i].impl};
         struct dcpk_error err = DCPK_ERROR_INIT;
-        struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+        struct dcpk_arena *arena = dcpk_arena_new(&err);
         struct dcpk_checkpoint *want, *got;
 
         CHECK(arena != NULL, "memory");

@@ -592,14 +592,14 @@ int main(void)
 
     if (exit_with != 0)
         return exit_with;
-    if (dcpk_math_ops[0]->open(0, &math, &err)) {
+    if (dcpk_math_open(dcpk_math_ops[0], 0, &math, &err)) {
         fprintf(stderr, "%s\n", err.text);
         return 4;
     }
     n_failed = cmocka_run_group_tests(tests, NULL, NULL);
     if (n_failed > 0)
         return n_failed; /* the launcher ends the others */
-    math->ops->close(math);
+    math->device->ops->close(math->device);
     world_leave();
     return 0;
 }

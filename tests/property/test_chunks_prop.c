@@ -15,7 +15,7 @@ static void row_chunks(void **state)
     (void)state;
     for (uint64_t seed = 1; seed <= 2000; seed++) {
         struct dcpk_error err = DCPK_ERROR_INIT;
-        struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+        struct dcpk_arena *arena = dcpk_arena_new(&err);
         uint64_t s = seed;
         const uint64_t limit = random_below(&s, 600);
         struct dcpk_span_list list;

@@ -168,7 +168,7 @@ static void ranks_hold_what_placements_say(void **state)
     (void)state;
     for (uint64_t seed = 1; seed <= N_ROUNDS; seed++) {
         struct dcpk_error err = DCPK_ERROR_INIT;
-        struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+        struct dcpk_arena *arena = dcpk_arena_new(&err);
 
         CHECK(arena != NULL, err.text);
         make_round(&r, seed);

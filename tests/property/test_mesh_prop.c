@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_mesh_prop.c - random models on random meshes: chunks cover every tensor, and each rank's
  * part is what it would hold. */
-#include "formats/megatron/megatron_spans.h"
+#include "formats/megatron/megatron_stacking.h"
 #include "lib/model/laid_out.h"
-#include "lib/model/parallel.h"
+#include "lib/model/registered.h"
 #include "tests/fake_model.h"
 
 #define N_ROUNDS 300

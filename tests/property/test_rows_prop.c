@@ -106,7 +106,7 @@ static void make_round(struct round *r, uint64_t seed)
     memset(r, 0, sizeof *r);
     r->seed = seed;
     snprintf(r->label, sizeof r->label, "seed %" PRIu64, seed);
-    r->arena = dcpk_arena_new(0, &err);
+    r->arena = dcpk_arena_new(&err);
     CHECK(r->arena != NULL, r->label);
     r->tp = 1 + below(r, 4);
     r->n_rows = r->tp * (1 + below(r, MAX_ROWS / 4));

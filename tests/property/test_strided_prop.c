@@ -143,7 +143,7 @@ static void check_round(uint64_t seed, struct dcpk_arena *arena, int *n_met)
 static void pieces(void **state)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+    struct dcpk_arena *arena = dcpk_arena_new(&err);
     int n_met = 0;
 
     (void)state;

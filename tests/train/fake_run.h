@@ -252,11 +252,11 @@ static inline dcpk_status fake_begin(struct fake_run *run, struct dcpk_ranks *ra
 {
     const struct dcpk_device_options first = {0};
 
-    run->arena = dcpk_arena_new(0, err);
+    run->arena = dcpk_arena_new(err);
     if (run->arena == NULL || fake_shards(run, dcpk_ranks_self(ranks), err) ||
         dcpk_schedule_init(&run->config, &run->schedule, err) ||
         dcpk_devices[0]->open(&first, &run->host, err) ||
-        dcpk_math_ops[0]->open(0, &run->math, err))
+        dcpk_math_open(dcpk_math_ops[0], 0, &run->math, err))
         return err->status;
     run->env = (struct dcpk_env){.formats = dcpk_formats,
                                  .open_file = dcpk_archive_opener,
@@ -283,7 +283,7 @@ static inline void fake_end(struct fake_run *run)
     if (run->host != NULL)
         run->host->ops->close(run->host);
     if (run->math != NULL)
-        run->math->ops->close(run->math);
+        run->math->device->ops->close(run->math->device);
     dcpk_arena_free(run->arena);
 }
 

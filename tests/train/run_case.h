@@ -43,7 +43,7 @@ static inline dcpk_status run_case_step(void *context, const struct dcpk_step *s
 static inline uint64_t run_case_flag_bytes(const struct dcpk_train_config *config, int64_t rank)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+    struct dcpk_arena *arena = dcpk_arena_new(&err);
     struct dcpk_group groups[DCPK_N_GROUPS];
     struct dcpk_train_params params;
     struct dcpk_train_mesh mesh;
@@ -83,7 +83,7 @@ static inline dcpk_status run_case_at(const struct run_place *place, const char 
                                       struct run_case *run, struct dcpk_error *failed)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+    struct dcpk_arena *arena = dcpk_arena_new(&err);
     struct dcpk_group *alone = NULL;
     const struct dcpk_device_options first = {0};
     struct dcpk_env env = {.formats = dcpk_formats,
@@ -120,12 +120,12 @@ static inline dcpk_status run_case_at(const struct run_place *place, const char 
     CHECK_OK(dcpk_train_knobs_take_args(knobs, &argc, argv, &err), "flags");
     CHECK_EQ_INT(argc, 1, argv[1] != NULL ? argv[1] : "flags");
     CHECK_OK(dcpk_train_knobs_check(knobs, &environment, &notices, &err), "configuration");
-    CHECK_OK(dcpk_math_ops[0]->open(0, &job.math, &err), "math");
+    CHECK_OK(dcpk_math_open(dcpk_math_ops[0], 0, &job.math, &err), "math");
     CHECK_OK(dcpk_devices[0]->open(&first, &job.host, &err), "host");
     st = dcpk_train_run(&job, &err);
     job.host->ops->close(job.host);
     dcpk_collectives_alone.free(alone);
-    job.math->ops->close(job.math);
+    job.math->device->ops->close(job.math->device);
     dcpk_arena_free(arena);
     *failed = err;
     return st;

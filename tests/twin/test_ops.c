@@ -146,7 +146,8 @@ static void products_are_plain_sums(struct ops_bench *b)
             sum += product;
         }
         for (int i = 0; i < 3; i++)
-            CHECK(b->ops->is_host ? got[i][at] == sum : fabsf(got[i][at] - sum) < 1e-5f, "product");
+            CHECK(b->ops->device->is_host ? got[i][at] == sum : fabsf(got[i][at] - sum) < 1e-5f,
+                  "product");
     }
 }
 
@@ -495,7 +496,7 @@ static void squares_are_sliced(struct ops_bench *b)
 
         for (int j = 0; j < 4; j++)
             want += (double)host[4 * i + j] * (double)host[4 * i + j];
-        CHECK(b->ops->is_host ? got[i] == want : fabs(got[i] - want) < 1e-14, "a slice");
+        CHECK(b->ops->device->is_host ? got[i] == want : fabs(got[i] - want) < 1e-14, "a slice");
     }
     for (int r = 0; r < 3; r++)
         CHECK(memcmp(got_right + 2 * r, got + 4 * r + 2, 16) == 0, "slices of a part");
@@ -536,7 +537,7 @@ static void faults_are_seen_by_wait(struct ops_bench *b)
     float *x = ops_room(b, 400000), *out = ops_room(b, 4);
     struct dcpk_error err = DCPK_ERROR_INIT;
 
-    if (!b->ops->is_host)
+    if (!b->ops->device->is_host)
         return;
     dcpk_alloc_fail_nth(1);
     OP(matmul, &shape, x, x, out);

@@ -96,7 +96,7 @@ static inline void fresh(void)
 {
     dcpk_arena_free(arena);
     err = (struct dcpk_error)DCPK_ERROR_INIT;
-    arena = dcpk_arena_new(0, &err);
+    arena = dcpk_arena_new(&err);
     if (arena == NULL)
         abort();
 }

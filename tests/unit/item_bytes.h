@@ -141,7 +141,7 @@ static inline void item_open(struct item *item)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
 
-    item->arena = dcpk_arena_new(0, &err);
+    item->arena = dcpk_arena_new(&err);
     CHECK(item->arena != NULL, err.text);
     CHECK_OK(dcpk_store_new_memory("memory", &item->store, &err), "store");
     CHECK_OK(

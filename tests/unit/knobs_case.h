@@ -81,7 +81,7 @@ static inline dcpk_status check_line(const char *line)
 static inline int knobs_set_up(void **state)
 {
     (void)state;
-    arena = dcpk_arena_new(0, &err);
+    arena = dcpk_arena_new(&err);
     return arena == NULL;
 }
 

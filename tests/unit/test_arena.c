@@ -19,7 +19,7 @@ static void apart_and_zeroed(void **state)
     enum { N = 2000 };
     static uint8_t *runs[N];
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+    struct dcpk_arena *arena = dcpk_arena_new(&err);
 
     (void)state;
     for (size_t i = 0; i < N; i++) {
@@ -42,7 +42,7 @@ static void apart_and_zeroed(void **state)
 static void texts(void **state)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+    struct dcpk_arena *arena = dcpk_arena_new(&err);
 
     (void)state;
     CHECK_EQ_STR(dcpk_arena_strdup(arena, "weight", &err), "weight", "strdup");
@@ -67,26 +67,9 @@ static void texts(void **state)
     dcpk_arena_free(arena);
 }
 
-static void limited(void **state)
-{
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(100, &err);
-
-    (void)state;
-    CHECK(dcpk_arena_alloc(arena, SIZE_MAX, &err) == NULL, "far past it");
-    CHECK_EQ_INT(err.status, DCPK_ERANGE, "far past it");
-    CHECK(dcpk_arena_alloc(arena, 64, &err) != NULL, "64 of 100");
-    CHECK(dcpk_arena_alloc(arena, 37, &err) == NULL, "101 of 100");
-    CHECK(strstr(err.text, "limit of 100 bytes") != NULL, err.text);
-    CHECK(dcpk_arena_alloc(arena, 36, &err) != NULL, "100 of 100");
-    CHECK_EQ_INT(dcpk_arena_used_bytes(arena), 100, "used");
-    CHECK(dcpk_arena_strdup(arena, "", &err) == NULL, "full");
-    dcpk_arena_free(arena);
-}
-
 static dcpk_status fill(struct dcpk_error *err)
 {
-    struct dcpk_arena *arena = dcpk_arena_new(0, err);
+    struct dcpk_arena *arena = dcpk_arena_new(err);
     bool ok = arena != NULL;
 
     for (size_t i = 0; ok && i < 200; i++)
@@ -97,13 +80,13 @@ static dcpk_status fill(struct dcpk_error *err)
     return err->status;
 }
 
-/* What comes after clearing is zeroed, within the same limit, and takes nothing from the heap but
+/* What comes after clearing is zeroed, and takes nothing from the heap but
  * for the large block, which is released each time. */
 static void cleared(void **state)
 {
     enum { N = 2000, LARGE = 1000 };
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(8 << 20, &err);
+    struct dcpk_arena *arena = dcpk_arena_new(&err);
     uint64_t n_made = 0;
 
     (void)state;
@@ -123,8 +106,6 @@ static void cleared(void **state)
         for (size_t i = 0; i < N; i++)
             CHECK(parts[i][0] == i % 255 + 1 && parts[i][899] == i % 255 + 1, "apart");
         n_made = dcpk_alloc_fail_nth(0);
-        CHECK(dcpk_arena_alloc(arena, 7 << 20, &err) == NULL, "past the limit");
-        CHECK_EQ_INT(err.status, DCPK_ERANGE, "limit");
         dcpk_arena_clear(arena, 8 << 20);
         CHECK_EQ_INT(dcpk_arena_used_bytes(arena), 0, "nothing is used");
     }
@@ -146,8 +127,9 @@ static void every_failure(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(apart_and_zeroed), cmocka_unit_test(texts),
-        cmocka_unit_test(limited),          cmocka_unit_test(cleared),
+        cmocka_unit_test(apart_and_zeroed),
+        cmocka_unit_test(texts),
+        cmocka_unit_test(cleared),
         cmocka_unit_test(every_failure),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

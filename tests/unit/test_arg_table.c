@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "lib/base/json.h"
 #include "lib/base/order.h"
 #include "lib/model/arg_table.h"
 #include "tests/check.h"
@@ -14,7 +15,7 @@ static struct dcpk_arena *arena;
 static int set_up(void **state)
 {
     (void)state;
-    arena = dcpk_arena_new(0, &err);
+    arena = dcpk_arena_new(&err);
     return arena == NULL;
 }
 

@@ -39,7 +39,7 @@ static const struct {
 static void block_chunks(void **state)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+    struct dcpk_arena *arena = dcpk_arena_new(&err);
     struct dcpk_span_list list;
     char text[1024];
 
@@ -85,7 +85,7 @@ static void row_chunks(void **state)
 {
     const int64_t huge[] = {INT64_MAX / 2, 3};
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+    struct dcpk_arena *arena = dcpk_arena_new(&err);
     struct dcpk_span_list list;
     char text[1024];
 

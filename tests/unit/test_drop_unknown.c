@@ -7,7 +7,7 @@
 
 #include "lib/base/text.h"
 #include "lib/ckpt/format.h"
-#include "lib/model/drop_unknown.h"
+#include "lib/model/account.h"
 
 static bool is_known(const char *module, const char *name)
 {

@@ -406,7 +406,7 @@ static void tables_keep_columns(void **state)
 static int set_up(void **state)
 {
     (void)state;
-    arena = dcpk_arena_new(0, &err);
+    arena = dcpk_arena_new(&err);
     return arena == NULL;
 }
 

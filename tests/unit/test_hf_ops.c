@@ -148,7 +148,7 @@ static void each_element_is_where_it_belongs(void **unused)
     (void)unused;
     for (size_t c = 0; c < DCPK_COUNT(cases); c++) {
         struct dcpk_error err = DCPK_ERROR_INIT;
-        struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+        struct dcpk_arena *arena = dcpk_arena_new(&err);
         struct dcpk_model_tensor parts[DCPK_HF_MAX_PARTS], whole;
         const struct dcpk_hf_rule rule = rule_of(c);
         int got[MOST];
@@ -197,7 +197,7 @@ static void norms_are_as_the_run_has_them(void **unused)
     (void)unused;
     for (size_t i = 0; i < DCPK_COUNT(sums); i++) {
         struct dcpk_error err = DCPK_ERROR_INIT;
-        struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+        struct dcpk_arena *arena = dcpk_arena_new(&err);
         const struct dcpk_hf_rule rule = {
             .mg = sums[i].mg, .n_ops = sums[i].has_op, .ops = {DCPK_HF_ADD_ONE}};
         const struct dcpk_hf_binding binding = {.rule = &rule, .mg = sums[i].mg};
@@ -227,7 +227,7 @@ static void split_is_the_inverse(void **unused)
     (void)unused;
     for (size_t c = 0; c < DCPK_COUNT(cases); c++) {
         struct dcpk_error err = DCPK_ERROR_INIT;
-        struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+        struct dcpk_arena *arena = dcpk_arena_new(&err);
         struct dcpk_model_tensor parts[DCPK_HF_MAX_PARTS], whole, again;
         const struct dcpk_hf_rule rule = rule_of(c);
         int got[MOST];
@@ -270,7 +270,7 @@ static void what_does_not_fit_is_refused(void **unused)
     (void)unused;
     for (size_t c = 0; c < DCPK_COUNT(wrong); c++) {
         struct dcpk_error err = DCPK_ERROR_INIT;
-        struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+        struct dcpk_arena *arena = dcpk_arena_new(&err);
         struct dcpk_model_tensor parts[DCPK_HF_MAX_PARTS], whole;
         const struct dcpk_hf_rule rule = {
             .mg = "x", .n_hf = wrong[c].n_parts, .ops = {wrong[c].op}, .n_ops = 1};

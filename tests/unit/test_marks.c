@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_marks.c - names that mark a checkpoint, over several formats. */
-#include "lib/ckpt/marks.h"
+#include "lib/ckpt/foreign.h"
 
 #include "lib/ckpt/format.h"
 #include "tests/check.h"

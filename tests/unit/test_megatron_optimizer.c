@@ -72,7 +72,7 @@ static void layouts_are_found(void **state)
 {
     static const int64_t shape[] = {2};
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+    struct dcpk_arena *arena = dcpk_arena_new(&err);
 
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_megatron_releases.c - which release's rules args ask for, and what they round:
  * MC/distributed/param_and_grad_buffer.py and MT/arguments.py of the releases. */
-#include "formats/megatron/buckets/megatron_releases.h"
+#include "formats/megatron/buckets/megatron_replay.h"
 #include "tests/fake_model.h"
 
 static void options_tell_the_release(void **state)
@@ -22,7 +22,7 @@ static void options_tell_the_release(void **state)
     for (size_t i = 0; i < n; i++) {
         struct fake_arg settings[sizeof cases / sizeof cases[0] + 1] = {{"num_layers", .value = 4}};
         struct dcpk_error err = DCPK_ERROR_INIT;
-        struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+        struct dcpk_arena *arena = dcpk_arena_new(&err);
 
         for (size_t k = 1; k <= i; k++)
             settings[k] = (struct fake_arg){cases[k].newest, .text = "None"};

@@ -3,7 +3,7 @@
  * rows. */
 #include "lib/rules/mesh.h"
 
-#include "lib/model/parallel.h"
+#include "lib/model/registered.h"
 #include "tests/fake_model.h"
 
 /* A model of 4 layers, 6 experts, 8 heads and 2 query groups, with a vocabulary of 100 rows in 2

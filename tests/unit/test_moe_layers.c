@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_moe_layers.c - which layers have experts: what CPython 3.12 makes of the texts
  * (moe_freq_type evaluates them), ints, lists. */
-#include "lib/model/moe_layers.h"
+#include "lib/base/json.h"
+#include "lib/model/sizes.h"
 
 #include <stdio.h>
 
@@ -76,7 +77,7 @@ static void values_are_read(void **state)
     (void)state;
     for (size_t i = 0; i < DCPK_COUNT(cases); i++) {
         struct dcpk_error err = DCPK_ERROR_INIT;
-        struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+        struct dcpk_arena *arena = dcpk_arena_new(&err);
         struct dcpk_json *doc = NULL;
         char text[80];
         bool layers[4], is_read;

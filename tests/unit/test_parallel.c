@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_parallel.c - a model's parameters in their order of registration, and FSDP units. */
-#include "lib/model/parallel.h"
+#include "lib/model/registered.h"
 
 #include "tests/fake_model.h"
 

@@ -44,7 +44,7 @@ static const struct {
 static void each_clip(void **state)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+    struct dcpk_arena *arena = dcpk_arena_new(&err);
     char text[256];
 
     (void)state;
@@ -72,7 +72,7 @@ static void round_trip(void **state)
 {
     const struct dcpk_box from = {3, {5, 1, 2}, {1, 8, 6}}, to = {2, {3, 4}, {8, 6}};
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+    struct dcpk_arena *arena = dcpk_arena_new(&err);
     struct dcpk_piece piece;
     struct dcpk_box got;
     char text[256];
@@ -91,7 +91,7 @@ static void fill(void **state)
 {
     const struct dcpk_box to = {2, {96, 0}, {32, 64}}, region = {2, {100, 0}, {64, 8}};
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+    struct dcpk_arena *arena = dcpk_arena_new(&err);
     struct dcpk_piece piece;
     struct dcpk_box got_from, got_to;
     char text[256];
@@ -126,7 +126,7 @@ static void flat(void **state)
 {
     const struct dcpk_box from = {2, {2, 1}, {4, 6}}, to = {2, {3, 5}, {1, 24}};
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+    struct dcpk_arena *arena = dcpk_arena_new(&err);
     struct dcpk_piece piece;
 
     (void)state;
@@ -158,7 +158,7 @@ static void next_of_a_box(void **state)
 {
     const struct dcpk_box from = {2, {8, 0}, {8, 6}}, to = {2, {0, 0}, {8, 6}};
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+    struct dcpk_arena *arena = dcpk_arena_new(&err);
     struct dcpk_box got_from, got_to;
     struct dcpk_piece piece;
     int64_t n_done = 0;
@@ -176,7 +176,7 @@ static void next_of_a_box(void **state)
 static void turned(void **unused)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+    struct dcpk_arena *arena = dcpk_arena_new(&err);
     const struct dcpk_piece_turn turn = {
         .src = 3,
         .from = {.rank = 4, .offset = {5, 0, 10, 1}, .extent = {1, 4, 6, 1}},

@@ -91,17 +91,17 @@ static void test_unused(void **state)
 /* ---- a device that locks ---- */
 
 struct locking {
-    struct dcpk_math base;
+    struct dcpk_device base;
     bool fails;
     size_t n_pages; /* that were there when it was locked */
     void *locked;   /* NULL: nothing is */
     int n_calls;
 };
 
-static dcpk_status fake_lock(struct dcpk_math *math, void *at, size_t n_bytes,
+static dcpk_status fake_lock(struct dcpk_device *device, void *at, size_t n_bytes,
                              struct dcpk_error *fault)
 {
-    struct locking *l = (struct locking *)math;
+    struct locking *l = (struct locking *)device;
     const size_t page_bytes = (size_t)sysconf(_SC_PAGESIZE);
 
     l->n_calls++;
@@ -112,16 +112,17 @@ static dcpk_status fake_lock(struct dcpk_math *math, void *at, size_t n_bytes,
     return DCPK_OK;
 }
 
-static void fake_unlock(struct dcpk_math *math, void *at)
+static void fake_unlock(struct dcpk_device *device, void *at)
 {
-    struct locking *l = (struct locking *)math;
+    struct locking *l = (struct locking *)device;
 
     CHECK(l->locked == at, "what was locked");
     CHECK_EQ_INT(*(uint8_t *)at, 7, "unlocked before it is freed");
     l->locked = NULL;
 }
 
-static const struct dcpk_ops locking_ops = {.lock_host = fake_lock, .unlock_host = fake_unlock};
+static const struct dcpk_device_ops locking_ops = {.lock_host = fake_lock,
+                                                   .unlock_host = fake_unlock};
 
 /* In one call, after all pages are there; where it fails the memory is good all the same. */
 static void test_locked(void **state)
@@ -137,7 +138,7 @@ static void test_locked(void **state)
         struct locking locking = {.base.ops = &locking_ops, .fails = fails != 0};
         const char *why;
 
-        options.math = &locking.base;
+        options.device = &locking.base;
         CHECK_OK(dcpk_reserve_new(&options, &reserve, &err), "new");
         CHECK_OK(dcpk_reserve_wait(reserve, &err), "wait");
         CHECK_EQ_INT(locking.n_calls, 1, "calls");

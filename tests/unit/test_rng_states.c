@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "lib/model/rng_states.h"
+#include "lib/model/model.h"
 
 static const int64_t bytes_shape[] = {16}, rows_shape[] = {4, 4}, large_shape[] = {65537};
 static const struct dcpk_value_tensor

@@ -44,7 +44,7 @@ static void scaler_comes_back(void **state)
 {
     const struct dcpk_loss_scale scale = {.scale = 65536, .n_good = 7, .n_left = 1};
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+    struct dcpk_arena *arena = dcpk_arena_new(&err);
     const struct dcpk_value *scaler;
     struct dcpk_loss_scale back = {0};
 
@@ -64,7 +64,7 @@ static void a_wrong_scaler_is_refused(void **state)
 {
     const struct dcpk_loss_scale wrong = {.scale = INFINITY};
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+    struct dcpk_arena *arena = dcpk_arena_new(&err);
     const struct dcpk_value *scaler;
     struct dcpk_loss_scale back = {.scale = 2};
 
@@ -95,7 +95,7 @@ static void groups_have_the_rates_of_the_schedule(void **state)
     const struct dcpk_train_progress progress = {.adam_steps = 2};
     const struct dcpk_value *groups[DCPK_TRAIN_GROUPS];
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+    struct dcpk_arena *arena = dcpk_arena_new(&err);
     size_t n;
 
     (void)state;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_sha256.c - SHA-256 and hexadecimal digits. */
-#include "lib/base/sha256.h"
+#include "lib/base/digest.h"
 
 #include "lib/base/hex.h"
 #include "tests/check.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_sizes.c - sizes that several attributes give, as Megatron's parser and configurations have
  * them. */
+#include "lib/base/json.h"
 #include "lib/base/order.h"
 #include "lib/model/sizes.h"
 #include "tests/check.h"
@@ -43,7 +44,7 @@ static void groups_count_unless_switched_off(void **state)
     (void)state;
     for (size_t i = 0; i < DCPK_COUNT(cases); i++) {
         struct dcpk_error err = DCPK_ERROR_INIT;
-        struct dcpk_arena *arena = dcpk_arena_new(0, &err);
+        struct dcpk_arena *arena = dcpk_arena_new(&err);
         struct dcpk_json *doc = NULL;
         const struct dcpk_value *attrs;
         int64_t n = -1;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_thread_ranks.c - ranks that are threads: what they gather, broadcast and agree on. */
-#include "lib/exec/thread_ranks.h"
+#include "lib/exec/ranks.h"
 
 #include <stdatomic.h>
 #include <string.h>

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "formats/formats.h"
+#include "lib/base/json.h"
 #include "lib/base/order.h"
 #include "lib/train/knobs.h"
 #include "tests/every_alloc.h"
@@ -20,7 +21,7 @@ static int set_up(void **state)
     (void)state;
     err = (struct dcpk_error)DCPK_ERROR_INIT;
     notices.n = 0;
-    arena = dcpk_arena_new(0, &err);
+    arena = dcpk_arena_new(&err);
     if (arena == NULL)
         return 1;
     dcpk_train_knobs_init(&knobs, arena);
@@ -589,7 +590,7 @@ static dcpk_status take_and_check(struct dcpk_error *e)
     const struct dcpk_train_environment environment = {.n_ranks = 2};
     struct dcpk_train_knobs taken;
     struct dcpk_train_notices given = {.n = 0};
-    struct dcpk_arena *own = dcpk_arena_new(0, e);
+    struct dcpk_arena *own = dcpk_arena_new(e);
     struct dcpk_json *doc = NULL;
     const struct dcpk_value *value = NULL;
     static const char text[] =

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_train_knobs_adjusted.c - what a run may ask for, what is adjusted, and the notices. A16. */
+#include "lib/base/json.h"
 #include "lib/base/text.h"
 #include "tests/unit/knobs_case.h"
 

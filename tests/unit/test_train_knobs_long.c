@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "lib/base/bytes.h"
+#include "lib/base/json.h"
 #include "lib/base/order.h"
 #include "tests/unit/knobs_case.h"
 

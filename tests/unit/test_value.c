@@ -3,6 +3,8 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "lib/base/bytes.h"
+#include "lib/base/json.h"
 #include "lib/base/order.h"
 #include "lib/ckpt/value.h"
 #include "tests/check.h"
@@ -13,7 +15,7 @@ static struct dcpk_arena *arena;
 static int set_up(void **state)
 {
     (void)state;
-    arena = dcpk_arena_new(0, &err);
+    arena = dcpk_arena_new(&err);
     return arena == NULL;
 }
 

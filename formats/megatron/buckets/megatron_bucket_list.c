@@ -40,7 +40,7 @@ static bool take_text(const char **p, const char *text)
     return true;
 }
 
-static bool take_number(const char **p, int64_t *out)
+static bool bucket_take_number(const char **p, int64_t *out)
 {
     const int64_t n = dcpk_take_number(p);
 
@@ -55,9 +55,9 @@ static bool take_group(const char **p, struct bucket_key *key)
     const char *start = *p;
 
     key->chained = 0;
-    if (take_text(p, "chained_") && (!take_number(p, &key->chained) || !take_text(p, ".")))
+    if (take_text(p, "chained_") && (!bucket_take_number(p, &key->chained) || !take_text(p, ".")))
         return false;
-    if (!take_text(p, "optimizer.distributed.dp_group_idx_") || !take_number(p, &key->group))
+    if (!take_text(p, "optimizer.distributed.dp_group_idx_") || !bucket_take_number(p, &key->group))
         return false;
     key->group_bytes = (size_t)(*p - start);
     return true;
@@ -67,13 +67,13 @@ static bool parse_key(const char *text, struct bucket_key *key)
 {
     const char *p = text;
 
-    if (!take_group(&p, key) || !take_text(&p, ".gbuf_idx_") || !take_number(&p, &key->buffer) ||
-        !take_text(&p, ".dtype_(torch."))
+    if (!take_group(&p, key) || !take_text(&p, ".gbuf_idx_") ||
+        !bucket_take_number(&p, &key->buffer) || !take_text(&p, ".dtype_(torch."))
         return false;
     key->dtype = p;
     key->dtype_bytes = strcspn(p, ",)");
     p = strchr(p, ')');
-    if (p == NULL || !take_text(&p, ").bucket_idx_") || !take_number(&p, &key->number) ||
+    if (p == NULL || !take_text(&p, ").bucket_idx_") || !bucket_take_number(&p, &key->number) ||
         !take_text(&p, "."))
         return false;
     key->state = p;
@@ -229,8 +229,8 @@ dcpk_status dcpk_bucket_find_state(struct dcpk_bucket_list *list, const char *st
  * the 16 bits that a bf16 weight lacks: with the weight they always make a number that rounds to
  * it, wherever they were taken from, and so nothing could prove their place.
  */
-static dcpk_status check_tensor(const struct dcpk_tensor *t, const struct bucket_key *key,
-                                unsigned flags, struct dcpk_error *err)
+static dcpk_status bucket_check_tensor(const struct dcpk_tensor *t, const struct bucket_key *key,
+                                       unsigned flags, struct dcpk_error *err)
 {
     const bool is_master = strcmp(key->state, "param") == 0;
 
@@ -303,8 +303,9 @@ dcpk_status dcpk_bucket_check_dtype(const char *name, size_t n_bytes, enum dcpk_
     return DCPK_OK;
 }
 
-static dcpk_status build(const struct dcpk_checkpoint *ckpt, const struct entry *entries, size_t n,
-                         unsigned flags, struct dcpk_bucket_list *list, struct dcpk_error *err)
+static dcpk_status bucket_list_build(const struct dcpk_checkpoint *ckpt,
+                                     const struct entry *entries, size_t n, unsigned flags,
+                                     struct dcpk_bucket_list *list, struct dcpk_error *err)
 {
     const struct bucket_key *last = NULL;
 
@@ -333,7 +334,7 @@ static dcpk_status build(const struct dcpk_checkpoint *ckpt, const struct entry 
             bucket = &list->buckets[list->n - 1];
         }
         list->has_expert_optimizer = list->has_expert_optimizer || bucket->is_expert;
-        if (check_tensor(&ckpt->tensors[entries[i].tensor], key, flags, err) ||
+        if (bucket_check_tensor(&ckpt->tensors[entries[i].tensor], key, flags, err) ||
             add_tensor(ckpt, list, bucket, &entries[i], err))
             return err->status;
         last = key;
@@ -388,8 +389,9 @@ static bool is_last_recorded(const struct dcpk_value *record, const struct dcpk_
 }
 
 /* Take over the recorded sizes of a bucket; one of them must be what is stored. */
-static dcpk_status check_sizes(const struct dcpk_value *padded, const struct dcpk_value *unpadded,
-                               unsigned flags, struct dcpk_bucket *b, struct dcpk_error *err)
+static dcpk_status bucket_check_sizes(const struct dcpk_value *padded,
+                                      const struct dcpk_value *unpadded, unsigned flags,
+                                      struct dcpk_bucket *b, struct dcpk_error *err)
 {
     const bool has_padding = (flags & DCPK_BUCKETS_PADDED) != 0;
 
@@ -420,7 +422,7 @@ static dcpk_status check_records(struct dcpk_checkpoint *ckpt, unsigned flags,
                 load_record(ckpt, b->key, "per_bucket_numel_unpadded", &unpadded, err))
                 return err->status;
         }
-        if (check_sizes(padded, unpadded, flags, b, err))
+        if (bucket_check_sizes(padded, unpadded, flags, b, err))
             return err->status;
         if ((is_last || b[1].number == 0) && !is_last_recorded(unpadded, b))
             return dcpk_fail(err, DCPK_EFORMAT,
@@ -450,7 +452,7 @@ dcpk_status dcpk_bucket_list_read(struct dcpk_checkpoint *ckpt, unsigned flags,
     if (st != DCPK_OK)
         goto out;
     *list = (struct dcpk_bucket_list){0};
-    if (n > 0 && (build(ckpt, entries, n, flags, list, err) ||
+    if (n > 0 && (bucket_list_build(ckpt, entries, n, flags, list, err) ||
                   dcpk_bucket_check_states(list, err) || check_records(ckpt, flags, list, err)))
         st = err->status;
 out:

@@ -6,7 +6,7 @@
 #include <inttypes.h>
 
 #include "formats/megatron/buckets/megatron_bucket_layout.h"
-#include "formats/megatron/megatron_flat_pieces.h"
+#include "formats/megatron/megatron_flatten.h"
 #include "lib/base/order.h"
 
 /* One state of all buckets. */
@@ -178,9 +178,10 @@ static const char *group_key(const struct bucket_writer *w, const struct dcpk_la
                              chained_prefix(w, bucket), bucket->group);
 }
 
-static dcpk_status put_state(const struct bucket_writer *w, const struct dcpk_laid_bucket *bucket,
-                             const struct bucket_state *state, struct dcpk_out_tensor tensor,
-                             struct dcpk_error *err)
+static dcpk_status bucket_put_state(const struct bucket_writer *w,
+                                    const struct dcpk_laid_bucket *bucket,
+                                    const struct bucket_state *state, struct dcpk_out_tensor tensor,
+                                    struct dcpk_error *err)
 {
     struct dcpk_flat_pieces pieces = {.arena = w->out->arena};
     dcpk_status st = pieces_add_bucket(w, bucket, state, &pieces, err);
@@ -214,7 +215,7 @@ static dcpk_status put_bucket(const struct bucket_writer *w, const struct dcpk_l
             bucket->buffer, dcpk_dtype_name(bucket->dtype), grad_dtype_name(w, bucket->dtype),
             bucket->number, w->states[s].name);
         tensor.keys = key;
-        if (*key == NULL || put_state(w, bucket, &w->states[s], tensor, err))
+        if (*key == NULL || bucket_put_state(w, bucket, &w->states[s], tensor, err))
             return err->status;
     }
     return DCPK_OK;
@@ -222,8 +223,9 @@ static dcpk_status put_bucket(const struct bucket_writer *w, const struct dcpk_l
 
 /* --- objects --- */
 
-static dcpk_status put_object(const struct bucket_writer *w, const char *group, const char *name,
-                              const struct dcpk_value *value, struct dcpk_error *err)
+static dcpk_status bucket_put_object(const struct bucket_writer *w, const char *group,
+                                     const char *name, const struct dcpk_value *value,
+                                     struct dcpk_error *err)
 {
     const struct dcpk_value *list = dcpk_value_seq(w->out->arena, DCPK_V_LIST, &value, 1, err);
     const char *key = dcpk_arena_printf(w->out->arena, err, "%s.%s/shard_0_1", group, name);
@@ -274,8 +276,8 @@ static size_t record_end(const struct dcpk_bucket_layout *layout, size_t first)
 }
 
 /* The sizes of all buckets [first, end) of a group: a list over its buffers. */
-static dcpk_status put_record(const struct bucket_writer *w, const char *group, size_t first,
-                              size_t end, bool padded, struct dcpk_error *err)
+static dcpk_status bucket_put_record(const struct bucket_writer *w, const char *group, size_t first,
+                                     size_t end, bool padded, struct dcpk_error *err)
 {
     const struct dcpk_value **buffers =
         dcpk_arena_array(w->out->arena, end - first, sizeof *buffers, err);
@@ -292,8 +294,8 @@ static dcpk_status put_record(const struct bucket_writer *w, const char *group, 
     list = dcpk_value_seq(w->out->arena, DCPK_V_LIST, buffers, n, err);
     if (list == NULL)
         return err->status;
-    return put_object(w, group, padded ? "per_bucket_numel" : "per_bucket_numel_unpadded", list,
-                      err);
+    return bucket_put_object(w, group, padded ? "per_bucket_numel" : "per_bucket_numel_unpadded",
+                             list, err);
 }
 
 /* Puts the objects that one rank of the group saves for all of them, next to the buckets [first,
@@ -308,10 +310,11 @@ static dcpk_status put_group(const struct bucket_writer *w, size_t first, size_t
     if (group == NULL)
         return err->status;
     for (size_t i = 0; i < state->n; i++)
-        if (put_object(w, group, dcpk_value_as_str(state->as.pairs[i].key),
-                       state->as.pairs[i].value, err))
+        if (bucket_put_object(w, group, dcpk_value_as_str(state->as.pairs[i].key),
+                              state->as.pairs[i].value, err))
             return err->status;
-    if (put_record(w, group, first, end, true, err) || put_record(w, group, first, end, false, err))
+    if (bucket_put_record(w, group, first, end, true, err) ||
+        bucket_put_record(w, group, first, end, false, err))
         return err->status;
     return DCPK_OK;
 }
@@ -342,7 +345,7 @@ static dcpk_status list_states(struct bucket_writer *w, struct dcpk_error *err)
     return DCPK_OK;
 }
 
-static size_t group_end(const struct dcpk_bucket_layout *layout, size_t first)
+static size_t bucket_group_end(const struct dcpk_bucket_layout *layout, size_t first)
 {
     size_t i = first + 1;
 
@@ -356,11 +359,11 @@ static dcpk_status put_groups(const struct bucket_writer *w, struct dcpk_error *
 {
     const struct dcpk_bucket_layout *layout = &w->layout;
 
-    for (size_t first = 0; first < layout->n; first = group_end(layout, first)) {
-        for (size_t i = first; i < group_end(layout, first); i++)
+    for (size_t first = 0; first < layout->n; first = bucket_group_end(layout, first)) {
+        for (size_t i = first; i < bucket_group_end(layout, first); i++)
             if (put_bucket(w, &layout->buckets[i], err))
                 return err->status;
-        if (put_group(w, first, group_end(layout, first), err))
+        if (put_group(w, first, bucket_group_end(layout, first), err))
             return err->status;
     }
     return DCPK_OK;

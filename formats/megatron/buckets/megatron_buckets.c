@@ -13,7 +13,7 @@
 #include "lib/base/order.h"
 
 /* The number of the first chunk of a bucket that reaches past element `at`. */
-static size_t find_chunk(const struct dcpk_bucket *bucket, int64_t at)
+static size_t bucket_find_chunk(const struct dcpk_bucket *bucket, int64_t at)
 {
     size_t low = 0, high = bucket->n_cuts;
 
@@ -36,13 +36,13 @@ struct stretch {
 };
 
 /* The first n elements of it are all of `block` of the last view added. */
-static dcpk_status add_block(struct dcpk_checkpoint *ckpt, const struct stretch *from, int64_t n,
-                             const struct dcpk_box *block, struct dcpk_error *err)
+static dcpk_status bucket_add_block(struct dcpk_checkpoint *ckpt, const struct stretch *from,
+                                    int64_t n, const struct dcpk_box *block, struct dcpk_error *err)
 {
     const struct dcpk_bucket *bucket = from->bucket;
     int64_t done = 0;
 
-    for (size_t c = find_chunk(bucket, from->first); done < n; c++) {
+    for (size_t c = bucket_find_chunk(bucket, from->first); done < n; c++) {
         const int64_t at = from->first + done;
         const struct dcpk_chunk_run run = {bucket->chunks[from->state][c], at - bucket->cuts[c]};
         int64_t end = bucket->n_stored_elems, here;
@@ -67,7 +67,7 @@ static dcpk_status add_rank(struct dcpk_checkpoint *ckpt, const struct dcpk_tens
         int64_t n = 0;
 
         dcpk_blocks_box(blocks, view->shape, view->rank, r, part, &block);
-        if (dcpk_box_count(&block, &n, err) || add_block(ckpt, &from, n, &block, err))
+        if (dcpk_box_count(&block, &n, err) || bucket_add_block(ckpt, &from, n, &block, err))
             return err->status;
         from.first += n;
     }
@@ -80,9 +80,9 @@ struct slot_state {
 };
 
 /* Add a view of one state of a parameter: every rank's blocks, wherever they lie. */
-static dcpk_status add_view(struct dcpk_model *model, const struct dcpk_bucket_list *list,
-                            const struct dcpk_replay *replay, struct slot_state of, uint32_t *index,
-                            struct dcpk_error *err)
+static dcpk_status bucket_add_view(struct dcpk_model *model, const struct dcpk_bucket_list *list,
+                                   const struct dcpk_replay *replay, struct slot_state of,
+                                   uint32_t *index, struct dcpk_error *err)
 {
     const struct dcpk_replay_slot *slot = &replay->slots[of.slot];
     const struct dcpk_param *param = &model->params[slot->param];
@@ -121,7 +121,8 @@ static dcpk_status bucket_add_state(struct dcpk_model *model, const struct dcpk_
     struct dcpk_box whole;
     uint32_t view;
 
-    if (piece == NULL || add_view(model, list, replay, (struct slot_state){s, state}, &view, err))
+    if (piece == NULL ||
+        bucket_add_view(model, list, replay, (struct slot_state){s, state}, &view, err))
         return err->status;
     if (tensor.role == DCPK_STATE)
         tensor.state = list->states[state];
@@ -174,8 +175,8 @@ static dcpk_status drop_copies(struct dcpk_model *model, const struct dcpk_bucke
  * Parameter groups are kept next to the buckets of each group of ranks, the same on all of them
  * (MC/optimizer/__init__.py@0.19.0 gathers the keys of all ranks): the first group's are taken.
  */
-static dcpk_status add_groups(struct dcpk_model *model, const struct dcpk_bucket *bucket,
-                              struct dcpk_error *err)
+static dcpk_status bucket_add_groups(struct dcpk_model *model, const struct dcpk_bucket *bucket,
+                                     struct dcpk_error *err)
 {
     int64_t unused;
     const size_t n = dcpk_bucket_take_group(bucket->key, &unused, &unused);
@@ -201,14 +202,14 @@ static dcpk_status add_all_groups(struct dcpk_model *model, const struct dcpk_bu
 {
     for (size_t i = 0; i < list->n; i++)
         if ((i == 0 || list->buckets[i].is_expert != list->buckets[i - 1].is_expert) &&
-            add_groups(model, &list->buckets[i], err))
+            bucket_add_groups(model, &list->buckets[i], err))
             return err->status;
     return DCPK_OK;
 }
 
 /* The buckets that the checkpoint has, in tensors or gathered in objects. */
-static dcpk_status read_list(struct dcpk_model *model, unsigned flags,
-                             struct dcpk_bucket_list *list, struct dcpk_error *err)
+static dcpk_status bucket_read_list(struct dcpk_model *model, unsigned flags,
+                                    struct dcpk_bucket_list *list, struct dcpk_error *err)
 {
     if (dcpk_bucket_list_read(model->ckpt, flags, list, err))
         return err->status;
@@ -241,7 +242,7 @@ dcpk_status dcpk_megatron_decode_buckets(struct dcpk_model *model, struct dcpk_e
     const bool is_old = strcmp(model->optimizer_layout, "dp_reshardable") != 0;
     struct dcpk_bucket_list list;
 
-    if (read_list(model, is_old ? DCPK_BUCKETS_PADDED : 0, &list, err) ||
+    if (bucket_read_list(model, is_old ? DCPK_BUCKETS_PADDED : 0, &list, err) ||
         (list.n > 0 && decode_list(model, &list, is_old, err))) {
         dcpk_context(err, "decoding the optimizer's buckets (%s%s)", model->optimizer_layout,
                      is_old ? "" : resave);

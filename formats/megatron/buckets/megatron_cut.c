@@ -14,7 +14,7 @@
 
 #define MTP_SEPARATOR '/' /* after the decoder's layers of a hybrid model */
 
-static bool is_set(const struct dcpk_value *attrs, const char *name)
+static bool cut_is_set(const struct dcpk_value *attrs, const char *name)
 {
     const struct dcpk_value *v = dcpk_value_get(attrs, name);
 
@@ -27,7 +27,7 @@ static dcpk_status read_size(const struct dcpk_value *attrs, const char *name, i
 {
     int64_t v = by_default;
 
-    if (!is_set(attrs, name)) {
+    if (!cut_is_set(attrs, name)) {
         if (by_default < 0)
             return dcpk_fail(
                 err, DCPK_EUNSUPPORTED,
@@ -64,7 +64,7 @@ static dcpk_status check_supported(const struct dcpk_value *attrs, struct dcpk_e
     };
 
     for (size_t i = 0; i < DCPK_COUNT(unset); i++)
-        if (is_set(attrs, unset[i].name))
+        if (cut_is_set(attrs, unset[i].name))
             return dcpk_fail(err, DCPK_EUNSUPPORTED,
                              "args.%s is set: buckets of a run with %s are not decoded",
                              unset[i].name, unset[i].what);
@@ -78,8 +78,8 @@ static dcpk_status check_supported(const struct dcpk_value *attrs, struct dcpk_e
 
 /* Data-parallel ranks that share a bucket: all of them with context parallelism, or those of one
  * instance of the optimizer. */
-static dcpk_status read_slices(const struct dcpk_value *attrs, struct dcpk_cut *cut,
-                               struct dcpk_error *err)
+static dcpk_status cut_read_slices(const struct dcpk_value *attrs, struct dcpk_cut *cut,
+                                   struct dcpk_error *err)
 {
     int64_t world, instances;
     const int64_t dense = cut->tp * cut->pp, expert = cut->etp * cut->ep * cut->pp;
@@ -115,9 +115,9 @@ static dcpk_status read_bucketing(const struct dcpk_value *attrs, struct dcpk_cu
     if (!dcpk_value_is_true(attrs, "overlap_grad_reduce"))
         return DCPK_OK;
     cut->bucketing.n_elems = dcpk_grid_bucket_elems(world / (cut->tp * cut->pp));
-    if (is_set(attrs, "ddp_num_buckets"))
+    if (cut_is_set(attrs, "ddp_num_buckets"))
         return read_size(attrs, "ddp_num_buckets", 1, 0, &cut->bucketing.n_buckets, err);
-    if (is_set(attrs, "ddp_bucket_size") &&
+    if (cut_is_set(attrs, "ddp_bucket_size") &&
         (!dcpk_value_as_int(dcpk_value_get(attrs, "ddp_bucket_size"), &cut->bucketing.n_elems) ||
          cut->bucketing.n_elems < 1))
         return dcpk_fail(err, DCPK_EFORMAT, "args.ddp_bucket_size is %" PRId64,
@@ -283,8 +283,9 @@ static const char *read_text(const struct dcpk_value *attrs, const char *name)
     return dcpk_value_as_str(dcpk_value_get(attrs, name));
 }
 
-static dcpk_status fill_chunks(const struct dcpk_value *attrs, struct dcpk_arena *arena,
-                               struct dcpk_cut *cut, struct chunks *chunks, struct dcpk_error *err)
+static dcpk_status cut_fill_chunks(const struct dcpk_value *attrs, struct dcpk_arena *arena,
+                                   struct dcpk_cut *cut, struct chunks *chunks,
+                                   struct dcpk_error *err)
 {
     const char *layout = read_text(attrs, "pipeline_model_parallel_layout");
     const char *hybrid = read_text(attrs, "hybrid_layer_pattern");
@@ -295,7 +296,7 @@ static dcpk_status fill_chunks(const struct dcpk_value *attrs, struct dcpk_arena
             return err->status;
         return fill_from_text(layout, "t", cut, chunks, err);
     }
-    if (is_set(attrs, "pipeline_model_parallel_layout"))
+    if (cut_is_set(attrs, "pipeline_model_parallel_layout"))
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
                          "args.pipeline_model_parallel_layout is not text: what it says of the "
                          "buckets is not known");
@@ -315,9 +316,9 @@ static dcpk_status read_chunks(const struct dcpk_value *attrs, struct dcpk_arena
     if (chunks.layers == NULL)
         return err->status;
     memset(chunks.layers, 0, chunks.n * sizeof *chunks.layers);
-    cut->has_mtp = is_set(attrs, "mtp_num_layers");
+    cut->has_mtp = cut_is_set(attrs, "mtp_num_layers");
     cut->norm_chunk = cut->mtp_chunk = (int64_t)chunks.n - 1;
-    if (fill_chunks(attrs, arena, cut, &chunks, err))
+    if (cut_fill_chunks(attrs, arena, cut, &chunks, err))
         return err->status;
     for (size_t c = 0; c < chunks.n; c++) {
         /* With multi-token prediction the norm is where the decoder ends
@@ -373,9 +374,9 @@ dcpk_status dcpk_cut_read(const struct dcpk_value *args, struct dcpk_arena *aren
     if (check_supported(attrs, err) ||
         read_size(attrs, "tensor_model_parallel_size", 1, -1, &c.tp, err) ||
         read_pipeline(attrs, arena, &c, err) || read_experts(attrs, &c, err) ||
-        read_slices(attrs, &c, err) || read_bucketing(attrs, &c, err))
+        cut_read_slices(attrs, &c, err) || read_bucketing(attrs, &c, err))
         return err->status;
-    c.is_tied = is_set(attrs, "untie_embeddings_and_output_weights") &&
+    c.is_tied = cut_is_set(attrs, "untie_embeddings_and_output_weights") &&
                 !dcpk_value_is_true(attrs, "untie_embeddings_and_output_weights");
     c.pads_for_bandwidth = dcpk_value_is_true(attrs, "ddp_pad_buckets_for_high_nccl_busbw");
     c.spec = dcpk_cut_spec(attrs, NULL); /* replay tries others too */

@@ -261,7 +261,7 @@ static dcpk_status read_form(struct reading *r, const struct dcpk_value *state,
     return DCPK_OK;
 }
 
-static dcpk_status read_group(struct reading *r, struct dcpk_error *err)
+static dcpk_status gathered_read_group(struct reading *r, struct dcpk_error *err)
 {
     const struct dcpk_value *item = NULL, *state;
     int64_t n_buffers = 0, n_others = 0;
@@ -293,8 +293,8 @@ static dcpk_status read_group(struct reading *r, struct dcpk_error *err)
 }
 
 /* The buckets of all entries, in the list's own memory until they are kept. */
-static dcpk_status read_entries(struct reading *r, const struct entry *entries, size_t n,
-                                struct dcpk_error *err)
+static dcpk_status gathered_read_entries(struct reading *r, const struct entry *entries, size_t n,
+                                         struct dcpk_error *err)
 {
     struct dcpk_bucket_list *list = r->list;
 
@@ -304,7 +304,7 @@ static dcpk_status read_entries(struct reading *r, const struct entry *entries, 
         r->object = entries[i].object;
         r->left_bytes = r->object->place.n_bytes;
         list->has_expert_optimizer = list->has_expert_optimizer || r->base.is_expert;
-        if (read_group(r, err)) {
+        if (gathered_read_group(r, err)) {
             dcpk_context(err, "'%s'", r->object->key);
             return err->status;
         }
@@ -325,7 +325,8 @@ dcpk_status dcpk_gathered_list_read(struct dcpk_checkpoint *ckpt, struct dcpk_bu
     dcpk_status st = DCPK_OK;
 
     *list = (struct dcpk_bucket_list){.is_gathered = true};
-    if (find_object_entries(ckpt, &entries, &n, err) || read_entries(&r, entries, n, err)) {
+    if (find_object_entries(ckpt, &entries, &n, err) ||
+        gathered_read_entries(&r, entries, n, err)) {
         st = err->status;
         goto out;
     }

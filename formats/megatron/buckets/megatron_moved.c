@@ -28,15 +28,16 @@ struct moving {
     size_t n_stored;
 };
 
-static const struct dcpk_replay_slot *slot_of(const struct moving *m, size_t part)
+static const struct dcpk_replay_slot *moved_slot_of(const struct moving *m, size_t part)
 {
     return &m->layout->replay.slots[m->layout->parts[part].slot];
 }
 
 /* True if the rank stores the part. */
-static bool is_own(const struct moving *m, const struct dcpk_laid_bucket *bucket, size_t part)
+static bool moved_is_own(const struct moving *m, const struct dcpk_laid_bucket *bucket, size_t part)
 {
-    return !slot_of(m, part)->is_copy && bucket->tp_rank < slot_of(m, part)->blocks->n_ranks;
+    return !moved_slot_of(m, part)->is_copy &&
+           bucket->tp_rank < moved_slot_of(m, part)->blocks->n_ranks;
 }
 
 /* The bucket after the last one of the buffer. */
@@ -63,9 +64,10 @@ static void list_stored(struct moving *m, size_t first, size_t end)
             const struct dcpk_bucket_part *part = &m->layout->parts[p];
             const int64_t from = start + part->first;
 
-            if (!slot_of(m, p)->is_copy && from < n_elems)
-                m->stored[m->n_stored++] = (struct stored_range){
-                    from, dcpk_min_i64(from + part->n_elems, n_elems), p, !is_own(m, bucket, p)};
+            if (!moved_slot_of(m, p)->is_copy && from < n_elems)
+                m->stored[m->n_stored++] =
+                    (struct stored_range){from, dcpk_min_i64(from + part->n_elems, n_elems), p,
+                                          !moved_is_own(m, bucket, p)};
         }
         start += bucket->n_padded_elems;
     }
@@ -125,7 +127,7 @@ static dcpk_status move_buffer(struct moving *m, size_t first, size_t end, struc
 
         for (size_t p = bucket->first_part; p < bucket->first_part + bucket->n_parts; p++) {
             m->moved->first_run[p] = m->moved->n_runs;
-            if (is_own(m, bucket, p) &&
+            if (moved_is_own(m, bucket, p) &&
                 find_runs(m, p, start + m->layout->parts[p].first, &next, err))
                 return err->status;
         }

@@ -44,7 +44,7 @@ struct mending {
 
 /* ---- the layout ---- */
 
-static dcpk_status lay_out(struct repair *r, struct dcpk_error *err)
+static dcpk_status padding_lay_out(struct repair *r, struct dcpk_error *err)
 {
     struct dcpk_model *model = r->model;
     struct dcpk_replay *replay = &r->layout.replay;
@@ -64,7 +64,7 @@ static dcpk_status lay_out(struct repair *r, struct dcpk_error *err)
     return DCPK_OK;
 }
 
-static dcpk_status find_parts(struct repair *r, struct dcpk_error *err)
+static dcpk_status padding_find_parts(struct repair *r, struct dcpk_error *err)
 {
     const size_t n_ranks = (size_t)r->layout.replay.n_ranks;
     const size_t n = r->layout.replay.n_slots * n_ranks;
@@ -232,7 +232,8 @@ static dcpk_status add_weights(struct mending *m, const struct dcpk_box *box,
     return DCPK_OK;
 }
 
-static dcpk_status add_lost(struct mending *m, const struct dcpk_box *box, struct dcpk_error *err)
+static dcpk_status padding_add_lost(struct mending *m, const struct dcpk_box *box,
+                                    struct dcpk_error *err)
 {
     if (m->tensor->role == DCPK_MASTER)
         return add_weights(m, box, err);
@@ -257,7 +258,7 @@ static dcpk_status add_boxes(struct mending *m, int64_t t, const struct dcpk_mov
         taken = dcpk_box_take_run(&block.box, at - block.first,
                                   dcpk_min_i64(n, block.first + block.n - at), &box);
         if (run->from == DCPK_MOVED_LOST)
-            (void)add_lost(m, &box, err);
+            (void)padding_add_lost(m, &box, err);
         else
             (void)add_same(m, m->view, &box, err);
         if (err->status != DCPK_OK)
@@ -294,7 +295,7 @@ static dcpk_status add_chunk_run(struct mending *m, int64_t t, int64_t at, int64
 }
 
 /* The same state of the parameter that a part is of. Its pieces are those that were stored. */
-static const struct dcpk_model_tensor *state_of(const struct mending *m, size_t part)
+static const struct dcpk_model_tensor *padding_state_of(const struct mending *m, size_t part)
 {
     const struct repair *r = m->r;
     const uint32_t param = r->layout.replay.slots[r->layout.parts[part].slot].param;
@@ -309,7 +310,7 @@ static dcpk_status find_segments(struct mending *m, int64_t t, const struct dcpk
 {
     struct repair *r = m->r;
     const struct dcpk_replay_slot *slot = &r->layout.replay.slots[r->layout.parts[run->from].slot];
-    const struct dcpk_model_tensor *state = state_of(m, run->from);
+    const struct dcpk_model_tensor *state = padding_state_of(m, run->from);
 
     if (state == NULL)
         return dcpk_fail(err, DCPK_EFORMAT, "'%s' lacks a state that others have",
@@ -343,8 +344,8 @@ static dcpk_status mending_add_run(struct mending *m, int64_t t, const struct dc
 /* ---- the mean ---- */
 
 /* The sum of n float32 of a file. */
-static dcpk_status add_up(const struct dcpk_extent *where, int64_t n, float *buffer, double *sum,
-                          struct dcpk_error *err)
+static dcpk_status padding_add_up(const struct dcpk_extent *where, int64_t n, float *buffer,
+                                  double *sum, struct dcpk_error *err)
 {
     uint64_t at = where->first_bytes;
 
@@ -383,7 +384,7 @@ static dcpk_status view_mean(struct dcpk_checkpoint *ckpt, uint32_t view, float 
             return err->status;
         if (where.decoded_bytes > 0)
             return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%s' is stored compressed", tensor->key);
-        if (!where.is_zero && add_up(&where, n, buffer, &sum, err))
+        if (!where.is_zero && padding_add_up(&where, n, buffer, &sum, err))
             return err->status;
         n_all += n;
     }
@@ -551,7 +552,7 @@ static dcpk_status repair(struct repair *r, struct dcpk_error *err)
 {
     struct dcpk_model *model = r->model;
 
-    if (lay_out(r, err) || find_parts(r, err) || keep_repaired(r, err) ||
+    if (padding_lay_out(r, err) || padding_find_parts(r, err) || keep_repaired(r, err) ||
         dcpk_chunk_rows_new(model->ckpt, &r->rows, err) || settle_all(r, err) || mend_all(r, err))
         return err->status;
     if (r->repaired->n_moved == 0)

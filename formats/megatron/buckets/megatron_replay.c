@@ -10,6 +10,52 @@
 #include "lib/base/checked.h"
 #include "lib/base/order.h"
 
+/* ---- rules of releases ---- */
+
+/*
+ * MC/distributed/param_and_grad_buffer.py of 0.6.0 to 0.16.1 (from 0.19 on
+ * MC/optimizer/distrib_optimizer.py _compute_per_buffer_param_layout), the number of experts'
+ * groups in MC/optimizer/__init__.py. The option is one that the release was first to have
+ * (MT/arguments.py): args hold every option, given or not.
+ */
+const struct dcpk_replay_rules dcpk_replay_rules[DCPK_N_REPLAY_RULES] = {
+    {"core 0.13 and later", "pipeline_model_parallel_layout", 64, 128, false, false},
+    {"core 0.10 to 0.12", "expert_tensor_parallel_size", 64, 128, true, false},
+    {"core 0.8 and 0.9", "dist_ckpt_strictness", 64, 128, true, true},
+    {"core 0.7", "ddp_bucket_size", 1, 128, true, true},
+    {"core 0.6", NULL, 1, 1, true, true},
+};
+
+const struct dcpk_replay_rules *dcpk_replay_rules_find(const struct dcpk_value *args)
+{
+    const struct dcpk_value *attrs = dcpk_value_attrs(args);
+    const struct dcpk_replay_rules *rules = dcpk_replay_rules;
+
+    while (rules->since_option != NULL && dcpk_value_get(attrs, rules->since_option) == NULL)
+        rules++;
+    return rules;
+}
+
+int64_t dcpk_replay_round_up(int64_t at, int64_t multiple)
+{
+    const int64_t over = at % multiple;
+
+    return over == 0 ? at : at + (multiple - over);
+}
+
+int64_t dcpk_replay_end_multiple(const struct dcpk_replay_rules *rules, int64_t n_slices)
+{
+    int64_t a = rules->end_alignment, b = n_slices;
+
+    while (b != 0) {
+        const int64_t rest = a % b;
+
+        a = b;
+        b = rest;
+    }
+    return rules->end_alignment / a * n_slices;
+}
+
 #define NO_BUCKET SIZE_MAX
 
 static const char shared_weight[] = "embedding.word_embeddings.weight";
@@ -175,7 +221,7 @@ struct buffer {
 };
 
 /* True if the buffer holds a part of this parameter. */
-static bool holds(const struct buffer *b, const struct dcpk_replay_slot *slot)
+static bool replay_holds(const struct buffer *b, const struct dcpk_replay_slot *slot)
 {
     const bool is_expert = slot->reg.expert >= 0 && b->list->has_expert_optimizer;
     const struct dcpk_cut *cut = &b->replay->cut;
@@ -188,23 +234,23 @@ static bool holds(const struct buffer *b, const struct dcpk_replay_slot *slot)
 static bool has_any(const struct buffer *b)
 {
     for (size_t i = 0; i < b->replay->n_slots; i++)
-        if (holds(b, &b->replay->slots[i]))
+        if (replay_holds(b, &b->replay->slots[i]))
             return true;
     return false;
 }
 
 /* Data-parallel ranks that share its buckets. */
-static int64_t slices_of(const struct buffer *b)
+static int64_t replay_slices_of(const struct buffer *b)
 {
     return b->is_expert ? b->replay->cut.n_expert_slices : b->replay->cut.n_slices;
 }
 
 /* The chunk boundaries of a bucket must be those that parameters and data-parallel slices make,
  * none missing, none more; zarr has those of slices alone. */
-static dcpk_status check_cuts(const struct buffer *b, const struct dcpk_bucket *bucket,
-                              struct dcpk_error *err)
+static dcpk_status replay_check_cuts(const struct buffer *b, const struct dcpk_bucket *bucket,
+                                     struct dcpk_error *err)
 {
-    const int64_t n_slices = slices_of(b);
+    const int64_t n_slices = replay_slices_of(b);
     const int64_t slice = bucket->n_padded_elems / n_slices;
     size_t m = 0, c = 0;
     int64_t next_slice = 0;
@@ -250,7 +296,7 @@ static dcpk_status close_bucket(struct buffer *b, struct dcpk_error *err)
                          "'%s' has %" PRId64
                          " elements, the parameters laid into it end at %" PRId64,
                          bucket->key, bucket->n_elems, b->at);
-    if (bucket->form == DCPK_SLICED && check_cuts(b, bucket, err))
+    if (bucket->form == DCPK_SLICED && replay_check_cuts(b, bucket, err))
         return err->status;
     b->bucket++;
     b->at = 0;
@@ -269,7 +315,7 @@ static dcpk_status close_before_shared(struct buffer *b, struct dcpk_error *err)
     const struct dcpk_replay_rules *rules = b->replay->rules;
 
     if (rules->shared_counts_padding)
-        b->at = dcpk_replay_round_up(b->at, dcpk_replay_end_multiple(rules, slices_of(b)));
+        b->at = dcpk_replay_round_up(b->at, dcpk_replay_end_multiple(rules, replay_slices_of(b)));
     return close_bucket(b, err);
 }
 
@@ -282,7 +328,7 @@ static bool is_full(const struct buffer *b, const struct dcpk_bucket *bucket)
 }
 
 /* Lay one parameter after the others. */
-static dcpk_status place(struct buffer *b, size_t s, struct dcpk_error *err)
+static dcpk_status replay_place(struct buffer *b, size_t s, struct dcpk_error *err)
 {
     const struct dcpk_replay_slot *slot = &b->replay->slots[s];
     const char *name = b->model->params[slot->param].name;
@@ -338,7 +384,7 @@ static dcpk_status finish_buffer(struct buffer *b, struct dcpk_error *err)
 static dcpk_status fill_buffer(struct buffer *b, struct dcpk_error *err)
 {
     for (size_t s = b->replay->n_slots; s-- > 0;)
-        if (holds(b, &b->replay->slots[s]) && place(b, s, err))
+        if (replay_holds(b, &b->replay->slots[s]) && replay_place(b, s, err))
             return err->status;
     return finish_buffer(b, err);
 }
@@ -441,8 +487,8 @@ static dcpk_status fill_group(struct buffer *b, size_t first, size_t end, struct
 }
 
 /* Every rank's part of every parameter must have its place. */
-static dcpk_status check_places(const struct dcpk_model *model, const struct dcpk_replay *replay,
-                                struct dcpk_error *err)
+static dcpk_status replay_check_places(const struct dcpk_model *model,
+                                       const struct dcpk_replay *replay, struct dcpk_error *err)
 {
     for (size_t s = 0; s < replay->n_slots; s++)
         for (int64_t r = 0; r < replay->slots[s].blocks->n_ranks; r++)
@@ -477,7 +523,7 @@ dcpk_status dcpk_replay_fill(const struct dcpk_model *model, const struct dcpk_b
         if (st != DCPK_OK)
             goto out;
     }
-    st = check_places(model, replay, err);
+    st = replay_check_places(model, replay, err);
 out:
     dcpk_free(marks);
     return st;

@@ -99,9 +99,10 @@ bool dcpk_replay_is_near(double weight, double master)
            (isinf(weight) && fabs(master) > 60000) || fabs(weight - master) <= reach;
 }
 
-static dcpk_status compare(const struct dcpk_model *model, const struct dcpk_replay_slot *slot,
-                           int64_t r, const struct run *weight, const struct run *master,
-                           struct dcpk_error *err)
+static dcpk_status sample_compare(const struct dcpk_model *model,
+                                  const struct dcpk_replay_slot *slot, int64_t r,
+                                  const struct run *weight, const struct run *master,
+                                  struct dcpk_error *err)
 {
     const int64_t n = dcpk_min_i64(weight->n, master->n);
 
@@ -132,7 +133,7 @@ static dcpk_status sample(const struct dcpk_model *model, const struct dcpk_repl
     if (read_weight(model, slot, r, &weight, err) ||
         (weight.n > 0 && read_run(model->ckpt, &model->ckpt->chunks[chunk], &first, &master, err)))
         return err->status;
-    return compare(model, slot, r, &weight, &master, err);
+    return sample_compare(model, slot, r, &weight, &master, err);
 }
 
 dcpk_status dcpk_replay_sample(const struct dcpk_model *model, const struct dcpk_bucket_list *list,

@@ -27,7 +27,7 @@ struct dcpk_chunk_rows {
     int64_t *most;          /* rows of the highest chunk of each tensor */
 };
 
-static int compare_rows(const void *left, const void *right)
+static int segments_compare_rows(const void *left, const void *right)
 {
     const struct row_chunk *a = left, *b = right;
 
@@ -49,7 +49,7 @@ static void rows_sort_chunks(struct dcpk_chunk_rows *rows, size_t t)
         rows->most[t] = dcpk_max_i64(rows->most[t], span[tensor->rank]);
     }
     if (tensor->n_chunks > 1)
-        qsort(list, tensor->n_chunks, sizeof *list, compare_rows);
+        qsort(list, tensor->n_chunks, sizeof *list, segments_compare_rows);
 }
 
 dcpk_status dcpk_chunk_rows_new(const struct dcpk_checkpoint *ckpt, struct dcpk_chunk_rows **rows,

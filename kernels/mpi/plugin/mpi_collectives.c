@@ -15,7 +15,6 @@
 #include "kernels/mpi/plugin/mpi_priv.h"
 #include "lib/base/alloc.h"
 #include "lib/base/clock.h"
-#include "lib/device/pause.h"
 
 #define TAG_MESSAGE    3
 #define TAG_ALL_TO_ALL 4

@@ -9,7 +9,6 @@
 #include "kernels/mpi/plugin/mpi_priv.h"
 #include "lib/base/alloc.h"
 #include "lib/base/clock.h"
-#include "lib/device/pause.h"
 
 #define TAG 1
 
