@@ -1,4 +1,4 @@
-#!/usr/bin/env bash
+#!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #SBATCH --job-name=dcpkit-convert
 #SBATCH --nodes=4

@@ -90,6 +90,7 @@ done
 for file in "$out"/*.deb; do
     ! command -v lintian >/dev/null || check "lintian ${file##*/}" lintian --allow-root --fail-on error "$file"
 done
+! command -v rpmlint >/dev/null || check "rpmlint" rpmlint -c "$root/tools/packaging/rpmlint.toml" "$out"/*.rpm
 
 # The archive, unpacked anywhere, with the machine's MPI.
 ranks() {

@@ -33,12 +33,22 @@ set(CPACK_DEBIAN_MPI_DESCRIPTION "MPI plug-in of dcpkit\n The plug-in by which d
 
 set(CPACK_RPM_COMPONENT_INSTALL ON)
 set(CPACK_RPM_SPEC_MORE_DEFINE # the same commit gives the same bytes
-    "%define _buildhost localhost\n%define use_source_date_epoch_as_buildtime 1\n%define clamp_mtime_to_source_date_epoch 1")
+    "%define _buildhost localhost\n%define use_source_date_epoch_as_buildtime 1\n%define clamp_mtime_to_source_date_epoch 1
+%define packager ${CPACK_PACKAGE_CONTACT}")
 set(CPACK_RPM_FILE_NAME RPM-DEFAULT)
 set(CPACK_RPM_PACKAGE_LICENSE "Apache-2.0")
 set(CPACK_RPM_DCPKIT_PACKAGE_NAME dcpkit)
 set(CPACK_RPM_MAIN_COMPONENT dcpkit)
+set(CPACK_RPM_PACKAGE_SUMMARY "Convert, reshard, inspect and prove checkpoints of Megatron")
+set(CPACK_RPM_DCPKIT_PACKAGE_DESCRIPTION "${CPACK_PACKAGE_DESCRIPTION}")
+# Debian wants libraries that are not executable; rpm looks into executable ones alone.
+set(CPACK_RPM_DCPKIT_USER_FILELIST "%attr(755, root, root) /usr/${CMAKE_INSTALL_LIBDIR}/libdcpkit.so.${PROJECT_VERSION}")
+set(CPACK_RPM_DCPKIT_POST_INSTALL_SCRIPT_FILE ${CMAKE_CURRENT_BINARY_DIR}/ldconfig)
+set(CPACK_RPM_DCPKIT_POST_UNINSTALL_SCRIPT_FILE ${CMAKE_CURRENT_BINARY_DIR}/ldconfig)
+file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/ldconfig "/sbin/ldconfig\n")
 set(CPACK_RPM_MPI_PACKAGE_NAME dcpkit-mpi)
+set(CPACK_RPM_MPI_PACKAGE_SUMMARY "MPI plug-in of dcpkit")
+set(CPACK_RPM_MPI_PACKAGE_REQUIRES "dcpkit = ${PROJECT_VERSION}")
 set(CPACK_RPM_EXCLUDE_FROM_AUTO_FILELIST_ADDITION
     /usr/share/man /usr/share/man/man1 /usr/share/man/man3 /usr/lib/pkgconfig /usr/lib/cmake /usr/share/doc)
 # A tarball of everything; where the components are apart, it would be two.

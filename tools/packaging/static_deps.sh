@@ -2,36 +2,41 @@
 # SPDX-License-Identifier: Apache-2.0
 # static_deps.sh - static archives of the libraries that the distribution has as shared ones alone, or with too much in them.
 #
-#   tools/packaging/static_deps.sh PREFIX
+#   tools/packaging/static_deps.sh PREFIX [SOURCES]
 #
 # cJSON has no archive on Debian; libarchive's needs eleven further libraries, and blosc's is C++ through snappy. Builds the three
 # from Debian's or Ubuntu's own source packages: libarchive reads tar and zip with gzip and zstd; blosc has lz4, zlib and zstd.
 # The other archives come with the -dev packages that tools/deps.sh release installs. Does nothing where PREFIX is complete.
+# SOURCES: a folder where `apt-get source` has unpacked the three; nothing is downloaded then.
 set -euo pipefail
 
-[ $# -eq 1 ] || { sed -n '5s/^# *//p' "${BASH_SOURCE[0]}" >&2 && exit 2; }
+[ $# -eq 1 ] || [ $# -eq 2 ] || { sed -n '5s/^# *//p' "${BASH_SOURCE[0]}" >&2 && exit 2; }
 mkdir -p "$1"
 prefix=$(realpath "$1")
 [ ! -e "$prefix/complete" ] || exit 0
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# The sources of the same release and mirror as the packages that are installed.
-mkdir -p "$work/parts" "$work/lists/partial" "$work/src"
-for list in /etc/apt/sources.list.d/*.sources; do
-    [ ! -e "$list" ] || sed 's/^Types: deb$/Types: deb-src/' "$list" >"$work/parts/${list##*/}"
-done
-[ ! -e /etc/apt/sources.list ] || sed -n 's/^deb /deb-src /p' /etc/apt/sources.list >"$work/parts/main.list"
-apt=(apt-get -q -o "Dir::Etc::SourceList=/dev/null" -o "Dir::Etc::SourceParts=$work/parts" -o "Dir::State::Lists=$work/lists"
-    -o APT::Sandbox::User=root)
-"${apt[@]}" update >"$work/log" 2>&1 || { cat "$work/log" >&2 && exit 1; }
+# download: the sources of the same release and mirror as the packages that are installed, with the distribution's patches.
+download() {
+    local list apt
+    mkdir -p "$work/parts" "$work/lists/partial" "$sources"
+    for list in /etc/apt/sources.list.d/*.sources; do
+        [ ! -e "$list" ] || sed 's/^Types: deb$/Types: deb-src/' "$list" >"$work/parts/${list##*/}"
+    done
+    [ ! -e /etc/apt/sources.list ] || sed -n 's/^deb /deb-src /p' /etc/apt/sources.list >"$work/parts/main.list"
+    apt=(apt-get -q -o "Dir::Etc::SourceList=/dev/null" -o "Dir::Etc::SourceParts=$work/parts" -o "Dir::State::Lists=$work/lists"
+        -o APT::Sandbox::User=root)
+    "${apt[@]}" update && cd "$sources" && "${apt[@]}" source cjson c-blosc libarchive
+}
+sources=${2:-$work/src}
+[ $# -eq 2 ] || (download) >"$work/log" 2>&1 || { cat "$work/log" >&2 && exit 1; }
 
-# build PACKAGE OPTION...: unpacks the distribution's source with its patches, builds and installs what OPTION says.
+# build PACKAGE OPTION...: builds and installs what OPTION says.
 build() {
     local package=$1 folder
     shift
-    (cd "$work/src" && "${apt[@]}" source "$package") >"$work/log" 2>&1 || { cat "$work/log" >&2 && return 1; }
-    folder=$(find "$work/src" -mindepth 1 -maxdepth 1 -type d -name "${package#lib}*" -o -mindepth 1 -maxdepth 1 -type d -name "$package*" | head -n 1)
+    folder=$(echo "$sources/$package"-[0-9]*/)
     {
         cmake -S "$folder" -B "$work/$package" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_POSITION_INDEPENDENT_CODE=ON \
             -DCMAKE_POLICY_VERSION_MINIMUM=3.5 -DCMAKE_INSTALL_PREFIX="$prefix" -DCMAKE_INSTALL_LIBDIR=lib -DBUILD_SHARED_LIBS=OFF "$@" &&

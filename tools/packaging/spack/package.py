@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# package.py - dcpkit for Spack 1.0 and later. In Python, unlike the rest of tools/, because Spack asks for it.
+# package.py - dcpkit for Spack 1.0 and later. In Python, unlike the rest of tools/, because
+# Spack asks for it.
 #
-# tools/release.sh fills in version and checksum: OUT/dcpkit-VERSION.spack.py is packages/dcpkit/package.py of a Spack repository.
+# tools/release.sh fills in version and checksum: OUT/dcpkit-VERSION.spack.py is
+# packages/dcpkit/package.py of a Spack repository.
 # Spack takes the source distribution from the folder that it is started in:
 #
 #   cd OUT && spack install dcpkit +mpi
@@ -21,7 +23,7 @@ class Dcpkit(CMakePackage):
 
     version("@VERSION@", sha256="@SHA256@")
 
-    variant("mpi", default=True, description="The plug-in by which mpirun and srun share a conversion")
+    variant("mpi", default=True, description="The plug-in for mpirun and srun")
     variant("cuda", default=False, description="Move tensors between the memory of NVIDIA GPUs")
 
     depends_on("c", type="build")
