@@ -21,10 +21,10 @@ refuses "zarr without its metadata.json" 3 "is an array in zarr, so a metadata.j
 
 # Another format than is asked for, by name or by a command that reads one alone.
 in=$SAMPLES/fsdp_dtensor_native_dp2
-refuses "--from" 3 'it is of the format fsdp_dtensor, not torch_dist$' inspect --from torch_dist "$in"
-refuses "the Python tool's command" 3 'it is of the format fsdp_dtensor, not torch_dist$' \
+refuses "--from" 3 'it is of the format fsdp_dtensor, not torch_dist \(without --from the format is detected; a run that needs' inspect --from torch_dist "$in"
+refuses "the Python tool's command" 3 'it is of the format fsdp_dtensor, not torch_dist \(without --from the format is detected; a run that needs' \
     "$DCPKIT" convert-torch-dist-to-fsdp-dtensor "$in" out
-refuses "objects of zarr" 3 'it is of the format zarr, not dcp$' "$DCPKIT" print-torch-dcp-in-json "$SAMPLES/zarr_dense_tp2dp2"
+refuses "objects of zarr" 3 'it is of the format zarr, not dcp \(without --from' "$DCPKIT" print-torch-dcp-in-json "$SAMPLES/zarr_dense_tp2dp2"
 
 # Without its common state the generation is not known, and that is said.
 sample torch_dist_b_dense_tp2pp2 headless && rm headless/iter_0000004/common.pt
