@@ -195,8 +195,7 @@ static void put_short_help(const struct dcpk_cli *cli)
 
 /* ---- a man page: man(7) of groff ---- */
 
-/* Prints text that troff takes as it is: no escape, no request, no hyphen for a dash. */
-static void put_troff(const char *text)
+void dcpk_cli_put_troff(const char *text)
 {
     for (bool is_start = true; *text != '\0'; is_start = *text++ == '\n')
         if (*text == '\n')
@@ -217,15 +216,15 @@ static void put_man_option(const struct dcpk_option *option)
     if (option->letter != 0)
         dcpk_cli_printf(stdout, "\\fB\\-%c\\fR, ", option->letter);
     dcpk_cli_printf(stdout, "\\fB\\-\\-");
-    put_troff(option->name);
+    dcpk_cli_put_troff(option->name);
     dcpk_cli_printf(stdout, "\\fR");
     if (option->argument != NULL) {
         dcpk_cli_printf(stdout, " \\fI");
-        put_troff(option->argument);
+        dcpk_cli_put_troff(option->argument);
         dcpk_cli_printf(stdout, "\\fR");
     }
     dcpk_cli_printf(stdout, "\n");
-    put_troff(option->help);
+    dcpk_cli_put_troff(option->help);
     dcpk_cli_printf(stdout, "\n");
 }
 
@@ -248,9 +247,9 @@ static void put_man_page(const struct dcpk_cli *cli)
                     cli->name);
     dcpk_cli_printf(stdout, "dcpkit\\-%s \\- %.*s\n.SH SYNOPSIS\n\\fBdcpkit %s\\fR ", cli->name,
                     (int)strcspn(cli->summary, ".:;\n"), cli->summary, cli->name);
-    put_troff(cli->usage);
+    dcpk_cli_put_troff(cli->usage);
     dcpk_cli_printf(stdout, "\n.SH DESCRIPTION\n");
-    put_troff(cli->summary);
+    dcpk_cli_put_troff(cli->summary);
     dcpk_cli_printf(stdout, "\n.SH OPTIONS\n");
     for (const struct dcpk_option *o = cli->options; o->kind != DCPK_OPTION_END; o++)
         if (o->kind == DCPK_OPTION_GROUP)
@@ -262,12 +261,12 @@ static void put_man_page(const struct dcpk_cli *cli)
         put_man_option(&common[i]);
     if (cli->more != NULL) {
         dcpk_cli_printf(stdout, ".SH FLAGS\n");
-        put_troff(cli->more->title);
+        dcpk_cli_put_troff(cli->more->title);
         dcpk_cli_printf(stdout, ".\n");
         cli->more->each(put_man_flag, &list);
     }
     dcpk_cli_printf(stdout, ".SH EXAMPLE\n.nf\n");
-    put_troff(cli->example);
+    dcpk_cli_put_troff(cli->example);
     dcpk_cli_printf(stdout, "\n.fi\n.SH SEE ALSO\n.BR dcpkit (1)\n");
 }
 

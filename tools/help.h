@@ -19,4 +19,7 @@
  */
 int dcpk_cli_help(const struct dcpk_cli *cli, const char *form);
 
+/* Prints text to stdout that troff takes as it is: no escape, no request, no hyphen for a dash. */
+void dcpk_cli_put_troff(const char *text);
+
 #endif

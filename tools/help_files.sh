@@ -4,14 +4,18 @@
 #
 #   tools/help_files.sh DCPKIT FOLDER
 #
-# FOLDER gets man1/dcpkit-COMMAND.1.gz, bash/dcpkit, zsh/_dcpkit and fish/dcpkit.fish. The build calls it.
+# FOLDER gets man1/dcpkit-COMMAND.1.gz, man7/dcpkit-TOPIC.7.gz, bash/dcpkit, zsh/_dcpkit and fish/dcpkit.fish. The build calls it.
 set -euo pipefail
 
 dcpkit=$1 out=$2
 rm -rf "$out"
-mkdir -p "$out"/{man1,bash,zsh,fish}
+mkdir -p "$out"/{man1,man7,bash,zsh,fish}
 "$dcpkit" --help | sed -n '/^commands:/,/^$/s/^  \([a-z][a-z-]*\).*/\1/p' | while read -r command; do
     "$dcpkit" "$command" --help=man | gzip -9nc >"$out/man1/dcpkit-$command.1.gz"
+done
+for topic in "$(dirname "${BASH_SOURCE[0]}")"/topics/*.txt; do
+    topic=$(basename "$topic" .txt)
+    "$dcpkit" help "$topic" --man | gzip -9nc >"$out/man7/dcpkit-$topic.7.gz"
 done
 "$dcpkit" completion bash >"$out/bash/dcpkit"
 "$dcpkit" completion zsh >"$out/zsh/_dcpkit"

@@ -15,6 +15,7 @@
 #include "lib/exec/ranks.h"
 #include "tools/cmd.h"
 #include "tools/confine.h"
+#include "tools/topics.h"
 #include "tools/version.h"
 
 #define COMMAND_COLUMNS 36 /* of names in the list of commands */
@@ -107,7 +108,9 @@ static int put_main_help(FILE *to)
             "options:\n"
             "  -h, --help                          print this, or with a command its help, as does "
             "'help'\n"
-            "                                      ('help knob' explains the flags of 'train')\n"
+            "                                      ('help knob' explains the flags of 'train';\n"
+            "                                      guides: 'help fsdp', 'help config',\n"
+            "                                      'help parallelism', 'help environment')\n"
             "  -V, --version                       print version, formats and devices\n"
             "\n"
             "exit codes: 0 done, 1 the answer is no, 2 usage, 3 malformed or unsupported input,\n"
@@ -374,6 +377,11 @@ int main(int argc, char **argv)
     }
     if (strcmp(argv[1], "help") == 0 && argc > 2 && strcmp(argv[2], "knob") == 0)
         return dcpk_cmd_help_knob(argc - 2, argv + 2);
+    if (strcmp(argv[1], "help") == 0 && argc > 2 && dcpk_topic_find(argv[2]) != NULL) {
+        if (argc > 3 && strcmp(argv[3], "--man") == 0)
+            return dcpk_topic_print_man(dcpk_topic_find(argv[2]));
+        return dcpk_topic_print(dcpk_topic_find(argv[2]));
+    }
     if (strcmp(argv[1], "help") == 0 && argc > 2 && !asks_help(argv[2]))
         return run_command(2, (char *[]){argv[2], help, NULL});
     if (asks_help(argv[1]))

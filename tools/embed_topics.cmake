@@ -1,0 +1,15 @@
+# embed_topics.cmake - the guides of FOLDER as C: each line a string. cmake -DFOLDER=... -DOUT=FILE.c -P embed_topics.cmake
+file(GLOB topics ${FOLDER}/*.txt)
+set(code "#include \"tools/topics.h\"\n\n")
+set(rows "")
+foreach(topic ${topics})
+    get_filename_component(name ${topic} NAME_WE)
+    file(READ ${topic} text)
+    string(REPLACE "\\" "\\\\" text "${text}")
+    string(REPLACE "\"" "\\\"" text "${text}")
+    string(REPLACE "\n" "\",\n    \"" text "${text}")
+    string(APPEND code "static const char *const ${name}[] = {\n    \"${text}\",\n};\n")
+    string(REPLACE "    \"\",\n};\n" "    0,\n};\n" code "${code}") # after the last line
+    string(APPEND rows "    {\"${name}\", ${name}},\n")
+endforeach()
+file(WRITE ${OUT} "${code}\nconst struct dcpk_topic dcpk_topics[] = {\n${rows}    {0, 0},\n};\n")
