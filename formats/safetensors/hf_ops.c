@@ -7,27 +7,32 @@
 #include "lib/base/order.h"
 #include "lib/model/norms.h"
 
+#define N_ROTATED 2 /* of q, k and v */
+
 /* The sum of a rule's ops: at most one of the two joins, the others before it. */
 struct op_sum {
-    bool transposes, deinterleaves, is_qkv, is_cat;
+    bool transposes, deinterleaves, halves, is_qkv, is_cat;
 };
 
-static struct op_sum sum_ops(const struct dcpk_hf_rule *rule)
+/* part: of rope_halves, which deinterleaves q and k, the first two. */
+static struct op_sum sum_ops(const struct dcpk_hf_rule *rule, size_t part)
 {
-    struct op_sum sum = {false, false, false, false};
+    struct op_sum sum = {.transposes = false};
 
     for (size_t i = 0; i < rule->n_ops; i++) {
         sum.transposes ^= rule->ops[i] == DCPK_HF_TRANSPOSE;
-        sum.deinterleaves |= rule->ops[i] == DCPK_HF_DEINTERLEAVE;
+        sum.halves |= rule->ops[i] == DCPK_HF_ROPE_HALVES;
+        sum.deinterleaves |=
+            rule->ops[i] == DCPK_HF_DEINTERLEAVE || (sum.halves && part < N_ROTATED);
         sum.is_qkv |= rule->ops[i] == DCPK_HF_QKV;
         sum.is_cat |= rule->ops[i] == DCPK_HF_CAT;
     }
     return sum;
 }
 
-int dcpk_hf_ops_pair_axis(const struct dcpk_hf_rule *rule)
+int dcpk_hf_ops_pair_axis(const struct dcpk_hf_rule *rule, size_t part)
 {
-    const struct op_sum sum = sum_ops(rule);
+    const struct op_sum sum = sum_ops(rule, part);
 
     return sum.deinterleaves ? sum.transposes : -1;
 }
@@ -169,11 +174,34 @@ static dcpk_status tensor_turn(const struct op_sum *sum, bool is_back, struct dc
 
 /* --- blocks of rows --- */
 
+/* The first halves of all heads of q or k, then the second ones, as deinterleave leaves them.
+ * block: of a group, with all its heads of the kind. */
+static dcpk_status split_heads(const struct dcpk_hf_sizes *sizes, struct dcpk_arena *arena,
+                               struct dcpk_stored *part, struct dcpk_error *err)
+{
+    const int64_t half = sizes->head_size / 2, n_heads = part->rows[0].n_rows / sizes->head_size;
+    struct dcpk_rows *rows =
+        dcpk_arena_array(arena, 2 * part->n_rows * (size_t)n_heads, sizeof *rows, err);
+    size_t n = 0;
+
+    if (rows == NULL)
+        return err->status;
+    for (int64_t kind = 0; kind < 2; kind++)
+        for (size_t g = 0; g < part->n_rows; g++)
+            for (int64_t h = 0; h < n_heads; h++)
+                rows[n++] = (struct dcpk_rows){
+                    part->rows[g].row + h * sizes->head_size + kind * half, half};
+    part->rows = rows;
+    part->n_rows = n;
+    return DCPK_OK;
+}
+
 /* q, k and v of every group; in one list, or in three. */
-static dcpk_status split_qkv(const struct dcpk_hf_sizes *sizes, size_t n_parts,
+static dcpk_status split_qkv(const struct dcpk_hf_rule *rule, const struct dcpk_hf_sizes *sizes,
                              struct dcpk_arena *arena, struct dcpk_split *split,
                              struct dcpk_error *err)
 {
+    const struct op_sum sum = sum_ops(rule, 0);
     static const char *const names[] = {"q", "k", "v"};
     const int64_t n_groups = sizes->n_groups, d = sizes->head_size;
     const int64_t per_group = n_groups > 0 ? sizes->n_heads / n_groups : 0;
@@ -182,7 +210,7 @@ static dcpk_status split_qkv(const struct dcpk_hf_sizes *sizes, size_t n_parts,
     struct dcpk_stored *list;
     struct dcpk_rows *rows;
 
-    if (per_group < 1 || d < 1 || sizes->n_heads % n_groups != 0)
+    if (per_group < 1 || d < 1 || sizes->n_heads % n_groups != 0 || (sum.halves && d % 2 != 0))
         return dcpk_fail(err, DCPK_EMISMATCH,
                          "%" PRId64 " heads of %" PRId64 " rows in %" PRId64 " groups",
                          sizes->n_heads, d, n_groups);
@@ -196,9 +224,12 @@ static dcpk_status split_qkv(const struct dcpk_hf_sizes *sizes, size_t n_parts,
             rows[i * (size_t)n_groups + (size_t)g] =
                 (struct dcpk_rows){g * (per_group + 2) * d + first[i], n_rows[i]};
     }
-    if (n_parts == 1)
+    if (rule->n_hf == 1)
         list[0].n_rows = DCPK_COUNT(names) * (size_t)n_groups;
-    *split = (struct dcpk_split){list, n_parts};
+    for (size_t i = 0; sum.halves && i < N_ROTATED; i++)
+        if (split_heads(sizes, arena, &list[i], err))
+            return err->status;
+    *split = (struct dcpk_split){list, rule->n_hf};
     return DCPK_OK;
 }
 
@@ -209,12 +240,12 @@ static dcpk_status split_rows(const struct dcpk_hf_rule *rule, const struct dcpk
                               struct dcpk_error *err)
 {
     static const char *const names[DCPK_HF_MAX_PARTS] = {"", "", "", ""};
-    const struct op_sum sum = sum_ops(rule);
+    const struct op_sum sum = sum_ops(rule, 0);
     int64_t rows[DCPK_HF_MAX_PARTS];
 
     *split = (struct dcpk_split){NULL, 0};
     if (sum.is_qkv)
-        return split_qkv(sizes, rule->n_hf, arena, split, err);
+        return split_qkv(rule, sizes, arena, split, err);
     if (!sum.is_cat)
         return DCPK_OK;
     if (n_rows % (int64_t)rule->n_hf != 0)
@@ -250,12 +281,13 @@ dcpk_status dcpk_hf_ops_join(const struct dcpk_hf_rule *rule, const struct dcpk_
                              const struct dcpk_model_tensor *parts, struct dcpk_arena *arena,
                              struct dcpk_model_tensor *whole, struct dcpk_error *err)
 {
-    const struct op_sum sum = sum_ops(rule);
     struct dcpk_model_tensor turned[DCPK_HF_MAX_PARTS];
     struct dcpk_split split;
     int64_t n_rows = 0;
 
     for (size_t i = 0; i < rule->n_hf; i++) {
+        const struct op_sum sum = sum_ops(rule, i);
+
         turned[i] = parts[i];
         if (tensor_turn(&sum, false, arena, &turned[i], err))
             return err->status;
@@ -278,7 +310,6 @@ dcpk_status dcpk_hf_ops_split(const struct dcpk_hf_rule *rule, const struct dcpk
                               const struct dcpk_model_tensor *whole, struct dcpk_arena *arena,
                               struct dcpk_model_tensor *parts, struct dcpk_error *err)
 {
-    const struct op_sum sum = sum_ops(rule);
     const int64_t n_rows = whole->rank > 0 ? whole->shape[0] : 0;
     struct dcpk_split split;
 
@@ -286,6 +317,8 @@ dcpk_status dcpk_hf_ops_split(const struct dcpk_hf_rule *rule, const struct dcpk
         (split.n > 0 && dcpk_rows_fit(&split, whole, err)))
         return err->status;
     for (size_t i = 0; i < rule->n_hf; i++) {
+        const struct op_sum sum = sum_ops(rule, i);
+
         parts[i] = *whole;
         if ((split.n > 0 && dcpk_rows_take(arena, whole, &split.list[i], &parts[i], err)) ||
             tensor_turn(&sum, true, arena, &parts[i], err))

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hf_pairs.c - tensors whose lines of two kinds take turns, as tensors with an axis of 2. */
 #include <inttypes.h>
+#include <string.h>
 
 #include "formats/safetensors/hf_ops.h"
 
@@ -28,26 +29,62 @@ static int64_t *pair_shape(struct dcpk_checkpoint *ckpt, const struct dcpk_tenso
     return shape;
 }
 
+/* The bytes of a chunk, stored or a view of all of one, as part of the last view: those of each
+ * step along the axes before `axis` follow each other in a block of all its pairs. */
+static dcpk_status pair_chunk(struct dcpk_checkpoint *ckpt, const struct dcpk_tensor *tensor,
+                              size_t chunk, int axis, struct dcpk_error *err)
+{
+    struct dcpk_box box, block = {.rank = tensor->rank + 1};
+    int64_t index[DCPK_MAX_RANK], n_run = 1, n_first = 1;
+
+    dcpk_box_unpack(ckpt->chunks[chunk].span, tensor->rank, &box);
+    if (chunk >= ckpt->n_chunks)
+        chunk = ckpt->runs[chunk - ckpt->n_chunks].of;
+    for (int a = 0; a < tensor->rank; a++) {
+        const int at = a + (a > axis);
+
+        if (box.extent[a] == 0)
+            return DCPK_OK;
+        block.offset[at] = box.offset[a];
+        block.extent[at] = a < axis ? 1 : box.extent[a];
+        if (a > axis)
+            n_first *= box.extent[a];
+        if (a >= axis)
+            n_run *= box.extent[a];
+    }
+    block.offset[axis] = 0;
+    block.extent[axis] = tensor->shape[axis] / 2;
+    block.offset[axis + 1] = 0;
+    block.extent[axis + 1] = 2;
+    n_first *= box.offset[axis];
+    memcpy(index, box.offset, sizeof index);
+    for (int64_t first = 0;; first += n_run) {
+        memcpy(block.offset, index, (size_t)axis * sizeof *index);
+        if (dcpk_checkpoint_add_run(ckpt, &block, n_first, n_run,
+                                    (struct dcpk_chunk_run){chunk, first}, err))
+            return err->status;
+        if (!dcpk_box_next(index, &box, axis))
+            return DCPK_OK;
+    }
+}
+
 /* The bytes of a stored tensor, or of a view of all of one, under the split shape. */
 static dcpk_status pair_bytes(struct dcpk_checkpoint *ckpt, uint32_t index, int axis,
                               uint32_t *view, struct dcpk_error *err)
 {
     struct dcpk_tensor tensor = ckpt->tensors[index];
-    size_t chunk = tensor.first_chunk;
-    struct dcpk_box whole;
-    int64_t n_elems;
+    const struct dcpk_tensor stored = tensor;
 
     tensor.shape = pair_shape(ckpt, &tensor, axis, err);
     if (tensor.shape == NULL)
         return err->status;
     tensor.rank++;
-    if (chunk >= ckpt->n_chunks)
-        chunk = ckpt->runs[chunk - ckpt->n_chunks].of;
-    dcpk_box_whole(tensor.shape, tensor.rank, &whole);
-    if (dcpk_box_count(&whole, &n_elems, err) || dcpk_checkpoint_add_view(ckpt, &tensor, view, err))
+    if (dcpk_checkpoint_add_view(ckpt, &tensor, view, err))
         return err->status;
-    return dcpk_checkpoint_add_run(ckpt, &whole, 0, n_elems, (struct dcpk_chunk_run){chunk, 0},
-                                   err);
+    for (size_t i = 0; i < stored.n_chunks; i++)
+        if (pair_chunk(ckpt, &stored, stored.first_chunk + i, axis, err))
+            return err->status;
+    return DCPK_OK;
 }
 
 dcpk_status dcpk_hf_pair_view(struct dcpk_checkpoint *ckpt, uint32_t tensor, int axis,

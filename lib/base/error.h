@@ -52,8 +52,9 @@ enum dcpk_fix {
     DCPK_FIX_RENAME = 67108864,   /* give keys the names that are known */
     DCPK_FIX_PREFIX = 134217728,  /* state the prefix of the keys */
     DCPK_FIX_REWRITE = 268435456, /* ask for another form of the same format */
+    DCPK_FIX_CONFIG = 536870912,  /* give the configuration of the model */
 };
-#define DCPK_N_FIXES 29
+#define DCPK_N_FIXES 30
 
 #define DCPK_ERROR_BYTES 2048
 

@@ -60,17 +60,11 @@ static const struct layout by_files[] = {
 };
 
 /* By keys of tensors in a folder of PyTorch's that no Megatron wrote. Sources: measured on what
- * accelerate 1.15, transformers 5.23, peft 0.21.2 and torchtitan 0.3.0 save. */
+ * accelerate 1.15 and peft 0.21.2 save. */
 static const struct layout by_keys[] = {
     {{{NULL, ".lora_A.", NULL}},
      "an adapter of PEFT with its base in shards of FSDP2: merge it in its trainer "
      "(merge_and_unload(), then save_pretrained()) and give that folder"},
-    {{{NULL, NULL, "tok_embeddings.weight"}, {NULL, "layers.", NULL}},
-     "a checkpoint of torchtitan: let it (checkpoint.last_save_in_hf, "
-     "scripts/checkpoint_conversion/convert_to_hf.py) " AS_HUGGING_FACE},
-    {{{NULL, NULL, "embed_tokens.weight"}},
-     "a model with Hugging Face's names in shards of FSDP2: let its trainer (save_pretrained(), "
-     "'accelerate merge-weights') " AS_HUGGING_FACE},
     {{{NULL, ".state.", ".exp_avg"}},
      "optimizer state of FSDP2 without its weights, which lie in a folder next to it"},
 };
