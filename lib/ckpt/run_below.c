@@ -72,7 +72,8 @@ static dcpk_status look_at(struct looking *l, char *path, int level, struct dcpk
 
     if (is_of_scheme(l, path, &has_mark, &is, err) == DCPK_OK)
         (void)dcpk_run_read_tracker(path, &iteration, err);
-    l->has_run |= iteration != DCPK_ITERATION_UNKNOWN || (has_mark && !is);
+    l->has_run |= iteration != DCPK_ITERATION_UNKNOWN || (has_mark && !is) ||
+                  dcpk_run_path_iteration(path) != DCPK_ITERATION_UNKNOWN;
     if (err->status == DCPK_OK && is && l->n_found < MAX_FOUND) {
         l->found[l->n_found++] = path;
         return DCPK_OK;
@@ -138,6 +139,8 @@ static dcpk_status choose(const struct looking *l, const char *path, char **fold
     }
     (void)dcpk_fail(err, DCPK_EFORMAT, "%s", "");
     for (size_t i = 0; i < l->n_found; i++) {
+        if (is_optimizer(l, i))
+            continue;
         dcpk_append(err, "%s'%s'", before, l->found[i] + dcpk_run_trimmed(path) + 1);
         before = ", ";
     }
