@@ -295,8 +295,8 @@ static dcpk_status map_fill(const struct dcpk_json *doc, struct dcpk_arena *aren
                             struct dcpk_hf_map *map, struct dcpk_error *err)
 {
     static const char *const known[] = {
-        "family", "architectures", "model_type", "config", "args",  "set",  "hf", "rope",
-        "scales", "prefix",        "top",        "at",     "layer", "drop", NULL};
+        "family", "architectures", "model_type", "config", "args",  "set",  "hf",   "rope",
+        "scales", "prefix",        "top",        "at",     "layer", "drop", "zero", NULL};
     static const char *const known_of_scheme[] = {"family", "scheme", "top",  "at",
                                                   "layer",  "drop",   "zero", NULL};
     const struct dcpk_json *scheme = dcpk_json_member(doc, "scheme");
