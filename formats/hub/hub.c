@@ -14,27 +14,30 @@
 
 /* Keys that show whose names they are. */
 struct signs {
-    const char *names[2]; /* of the embedding; NULL: no further one */
-    const char *layer;    /* before the number of a layer */
+    const char *names[2];  /* of the embedding; NULL: no further one */
+    const char *layers[2]; /* before the number of a layer; the same */
     const char *text;
 };
 
 static const struct signs hf = {{"embed_tokens.weight", "wte.weight"},
-                                ".layers.",
+                                {".layers.", ".h."},
                                 "Hugging Face's names in a checkpoint of FSDP2 or dcp.save"};
-static const struct signs titan = {{"tok_embeddings.weight"}, "layers.", "torchtitan's names"};
+static const struct signs titan = {{"tok_embeddings.weight"}, {"layers."}, "torchtitan's names"};
 
 /* The number of layers that the key proves. */
-static int64_t layers_by(const char *key, const char *layer)
+static int64_t layers_by(const char *key, const struct signs *signs)
 {
-    const char *at = strstr(key, layer);
-    int64_t number = -1;
+    int64_t most = -1;
 
-    if (at != NULL) {
-        at += strlen(layer);
-        number = dcpk_take_number(&at);
+    for (size_t i = 0; i < DCPK_COUNT(signs->layers) && signs->layers[i] != NULL; i++) {
+        const char *at = strstr(key, signs->layers[i]);
+
+        if (at == NULL)
+            continue;
+        at += strlen(signs->layers[i]);
+        most = dcpk_max_i64(most, dcpk_take_number(&at));
     }
-    return number + 1;
+    return most + 1;
 }
 
 /* True, with a note of the sizes, where a key ends with the embedding's name. An adapter of PEFT
@@ -49,7 +52,7 @@ static bool signs_fit(struct dcpk_checkpoint *ckpt, const struct signs *signs)
 
         if (strstr(key, ".lora_A.") != NULL)
             return false;
-        n_layers = dcpk_max_i64(n_layers, layers_by(key, signs->layer));
+        n_layers = dcpk_max_i64(n_layers, layers_by(key, signs));
         for (size_t i = 0; i < DCPK_COUNT(signs->names) && embedding == NULL; i++)
             if (signs->names[i] != NULL && dcpk_hf_name_in(key, signs->names[i]) != NULL &&
                 ckpt->tensors[t].rank == 2)

@@ -102,6 +102,21 @@ static void note_class(const struct dcpk_hf_matching *m, const struct dcpk_json 
             m->map->architectures[0]);
 }
 
+/* Trainers keep shards of float32 where the published model has another dtype. */
+static void note_dtype(const struct dcpk_hf_matching *m, const struct dcpk_json *config,
+                       enum dcpk_dtype stored)
+{
+    const char *named = dcpk_json_string(dcpk_json_member(config, "dtype"));
+
+    if (named == NULL)
+        named = dcpk_json_string(dcpk_json_member(config, "torch_dtype"));
+    if (m->names.list != NULL && named != NULL && stored != DCPK_DTYPE_NONE &&
+        strcmp(named, dcpk_dtype_name(stored)) != 0)
+        dcpk_checkpoint_note_once(m->ckpt,
+                                  "the weights are stored as %s, and config.json has %.20s",
+                                  dcpk_dtype_name(stored), named);
+}
+
 /* Puts the arg for zero-centered norms under both names, if the caller gives it under either. */
 static dcpk_status put_given_norms(struct dcpk_hf_matching *m, struct dcpk_error *err)
 {
@@ -183,6 +198,7 @@ dcpk_status dcpk_hf_matching_read_config(struct dcpk_hf_matching *m, struct dcpk
     import.config = config;
     import.has_lm_head = has_output_layer(m);
     import.dtype = stored_dtype(m, config);
+    note_dtype(m, config, import.dtype);
     import.is_lenient = (m->model->flags & DCPK_MODEL_OF_FAMILY) != 0;
     if (dcpk_hf_config_to_args(&import, m->model->arena, &m->model->args, err))
         goto out;
