@@ -6,18 +6,16 @@
 #include "formats/bridge/bridge.h"
 #include "formats/dcp/dcp.h"
 #include "formats/fsdp_dtensor/fsdp_dtensor.h"
+#include "formats/hub/hub.h"
 #include "formats/safetensors/safetensors.h"
 #include "formats/torch/item.h"
 #include "formats/torch_dist/torch_dist.h"
 #include "formats/zarr/zarr.h"
 
 const struct dcpk_format *const dcpk_formats[] = {
-    &dcpk_format_torch_dist,
-    &dcpk_format_zarr,
-    &dcpk_format_fsdp_dtensor,
-    &dcpk_format_safetensors,
-    &dcpk_format_dcp, /* any */
-    NULL,
+    &dcpk_format_torch_dist,  &dcpk_format_zarr,  &dcpk_format_fsdp_dtensor,
+    &dcpk_format_safetensors, &dcpk_format_dcp, /* any */
+    &dcpk_format_dcp_hf,      &dcpk_format_titan, NULL,
 };
 
 const char *const *const dcpk_formats_absent = dcpk_zarr_absent_codecs;

@@ -32,6 +32,7 @@ declare -A may=(
     [formats/torch_dist]="lib formats/torch formats/dcp formats/megatron"
     [formats/zarr]="lib formats/torch formats/dcp formats/megatron"
     [formats/fsdp_dtensor]="lib formats/torch formats/dcp"
+    [formats/hub]="lib formats/torch formats/dcp formats/safetensors"
     [formats]="lib formats"
 )
 for room in "${rooms[@]}"; do

@@ -22,7 +22,8 @@ static void note_remarks(const struct dcpk_conversion *c, const struct dcpk_verb
 void dcpk_check_model(struct dcpk_checkpoint *ckpt, const struct dcpk_env *env,
                       const struct dcpk_verbosity *verbosity, struct dcpk_checks *checks)
 {
-    const char *to = ckpt->format->is_model ? "torch_dist" : "huggingface";
+    const bool is_folder = ckpt->format->is_model && ckpt->format->container == NULL;
+    const char *to = is_folder ? "torch_dist" : "huggingface";
     const struct dcpk_convert_options options = {
         .env = *env, .to = dcpk_format_find(to), .opened = ckpt};
     struct dcpk_error err = DCPK_ERROR_INIT;
@@ -35,7 +36,7 @@ void dcpk_check_model(struct dcpk_checkpoint *ckpt, const struct dcpk_env *env,
         err = (struct dcpk_error)DCPK_ERROR_INIT;
     }
     st = dcpk_conversion_plan(&c, &options, &err);
-    if (st == DCPK_OK && !ckpt->format->is_model) {
+    if (st == DCPK_OK && !is_folder) {
         note_remarks(&c, verbosity);
         st = dcpk_fail(&err, DCPK_EMISMATCH,
                        "it does not load as stored: 'dcpkit convert --to huggingface %s OUT' makes "

@@ -12,13 +12,14 @@
 #include "tools/check_model.h"
 #include "tools/check_report.h"
 #include "tools/cmd.h"
+#include "tools/target_args.h"
 #include "tools/print_doc.h"
 #include "tools/run_args.h"
 
 #define NAME "check"
 
 struct check {
-    const char *path, *format, *mesh, *fsdp_version, *args_path, *html;
+    const char *path, *format, *mesh, *fsdp_version, *args_path, *config, *html;
     bool as_json, finite, lists_all, no_optimizer, no_rng, finetune;
     struct dcpk_verbosity verbosity;
     struct dcpk_env env;
@@ -153,7 +154,9 @@ static int run_check(struct check *c)
     if (st == DCPK_OK)
         st = dcpk_args_from_read(c->args_path, &c->verbosity, &from, &err);
     if (st == DCPK_OK)
-        st = dcpk_checkpoint_give(c->ckpt, &(struct dcpk_open_options){.args = from.args}, &err);
+        st = dcpk_checkpoint_give(
+            c->ckpt, &(struct dcpk_open_options){.args = from.args, .family.config = c->config},
+            &err);
     if (st == DCPK_OK) {
         dcpk_verify_metadata(c->ckpt, outcomes);
         dcpk_checks_structure(&c->checks, c->ckpt, outcomes);
@@ -208,6 +211,7 @@ static const struct dcpk_option option_rows[] = {
     DCPK_OPT_FLAG("finite", finite, "also look for NaN and Inf; this reads every tensor"),
     DCPK_OPT_FLAG("all", lists_all, "list every key that is missing"),
     DCPK_OPT_ARGS_FROM(args_path),
+    DCPK_OPT_HF_CONFIG(config),
     DCPK_OPT_JSON(as_json),
     DCPK_OPT_HTML(html),
     DCPK_OPT_THREADS(env.n_threads),

@@ -8,6 +8,7 @@
 #include "tools/bar.h"
 #include "tools/cmd.h"
 #include "tools/compare_report.h"
+#include "tools/target_args.h"
 #include "tools/print_doc.h"
 #include "tools/run_args.h"
 
@@ -15,7 +16,7 @@
 
 /* The request to compare. */
 struct request {
-    const char *iteration, *args_path, *maps, *html; /* args_path: --args-from */
+    const char *iteration, *args_path, *maps, *config, *html; /* args_path: --args-from */
     bool as_json, enable_msc;
     int top;
     int64_t bucket_elems;
@@ -52,7 +53,8 @@ static dcpk_status print_answer(const struct request *r, const struct dcpk_compa
 static dcpk_status give_options(const struct request *r, struct dcpk_checkpoint *ckpt,
                                 const struct dcpk_value *args, struct dcpk_error *err)
 {
-    struct dcpk_open_options given = {.family.maps = r->maps, .bucket_elems = r->bucket_elems};
+    struct dcpk_open_options given = {
+        .family.maps = r->maps, .family.config = r->config, .bucket_elems = r->bucket_elems};
 
     if (args != NULL && dcpk_lacks_args(ckpt))
         given.args = args;
@@ -154,6 +156,7 @@ static const struct dcpk_option option_rows[] = {
     DCPK_OPT_ARGS_FROM(args_path),
     DCPK_OPT_CHECKPOINT("maps", "DIR", maps,
                         "maps of Hugging Face model families, in addition to the built-in ones"),
+    DCPK_OPT_HF_CONFIG(config),
     DCPK_OPT_MSC(enable_msc),
     DCPK_OPT_JSON(as_json),
     DCPK_OPT_HTML(html),

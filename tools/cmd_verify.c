@@ -11,6 +11,7 @@
 #include "tools/bar.h"
 #include "tools/checks.h"
 #include "tools/cmd.h"
+#include "tools/target_args.h"
 #include "tools/input_args.h"
 #include "tools/run_args.h"
 
@@ -20,7 +21,7 @@
 struct verify {
     const char *path, *against; /* against: NULL without --against */
     const char *args_path;      /* --args-from */
-    const char *format, *iteration, *maps;
+    const char *format, *iteration, *maps, *config;
     bool as_json, weights_only;
     bool writes_integrity, force;
     int64_t vocab_size;
@@ -127,7 +128,7 @@ static dcpk_status check_writable(const struct verify *v, struct dcpk_error *err
 static dcpk_status verify_give(struct verify *v, const struct dcpk_value *args,
                                struct dcpk_error *err)
 {
-    const struct dcpk_open_options maps = {.family.maps = v->maps};
+    const struct dcpk_open_options maps = {.family.maps = v->maps, .family.config = v->config};
     struct dcpk_open_options given;
 
     if (dcpk_checkpoint_give(v->ckpt, &maps, err) || v->source == NULL ||
@@ -183,8 +184,9 @@ static int check_usage(const struct verify *v)
         return dcpk_cli_usage(NAME, "--force is for --write-integrity");
     if (v->against == NULL && v->args_path != NULL)
         return dcpk_cli_usage(NAME, "--args-from is for --against SRC, as for 'convert'");
-    if (v->against == NULL && v->maps != NULL)
-        return dcpk_cli_usage(NAME, "--maps is for --against SRC, as for 'convert'");
+    if (v->against == NULL && (v->maps != NULL || v->config != NULL))
+        return dcpk_cli_usage(NAME,
+                              "--maps and --hf-config are for --against SRC, as for 'convert'");
     return -1;
 }
 
@@ -208,6 +210,7 @@ static const struct dcpk_option option_rows[] = {
     DCPK_OPT_CHECKPOINT(
         "maps", "DIR", maps,
         "with --against: maps of Hugging Face model families, in addition to the built-in ones"),
+    DCPK_OPT_HF_CONFIG(config),
     DCPK_OPT_FORMAT(format),
     DCPK_OPT_ITERATION(iteration),
     DCPK_OPT_JSON(as_json),

@@ -472,7 +472,7 @@ static void report_files(const struct dcpk_conversion *c, const struct dcpk_conv
 /* A format as people call it: a folder of safetensors files that is a model is Hugging Face's. */
 static const char *name_of(const struct dcpk_format *format)
 {
-    return format->is_model ? "huggingface" : format->name;
+    return format->is_model && format->container == NULL ? "huggingface" : format->name;
 }
 
 /* From what to what: a line of text, the subtitle of a page. */

@@ -42,6 +42,7 @@ static const struct {
     {DCPK_FIX_RENAME, "modify-state-dict --op 'rename RE NEW' fixes keys"},
     {DCPK_FIX_PREFIX, "convert --input-model-weight-prefix takes keys with that prefix"},
     {DCPK_FIX_DROP, "convert --drop RE leaves them out"},
+    {DCPK_FIX_CONFIG, "convert --hf-config FILE takes the config.json of the model"},
     {DCPK_FIX_REWRITE,
      "--target-mesh or --target-generation, for fsdp_dtensor --target-dp instead, "
      "--weights-only or --make-vocab-size-divisible-by writes it again"},

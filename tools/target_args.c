@@ -122,10 +122,11 @@ const struct dcpk_option dcpk_family_rows[] = {
         "maps of families in addition to the built-in ones (formats/safetensors/MAPS.md)"),
     DCPK_OPT_FLAG("no-mtp", without_mtp, "leave MTP layers out"),
     DCPK_OPT_FILE("hf-config", "FILE", config,
-                  "OUT: a config.json to start from, which args override: for token ids, the real "
-                  "vocabulary"),
+                  "the config.json of IN, where a trainer stores none; OUT: one to start from, "
+                  "which args override: for token ids, the real vocabulary"),
     DCPK_OPT_CHECKPOINT("hf-assets", "DIR", assets,
-                        "OUT: copy files of the tokenizer and generation_config.json from DIR"),
+                        "OUT: copy files of the tokenizer and generation_config.json from DIR; its "
+                        "config.json is that of an IN without one"),
     DCPK_OPT_TEXT("dtype", "D", dtype,
                   "OUT: float32, bfloat16 or float16 (default: that of the model's weights)"),
     DCPK_OPT_FLAG("allow-overflow", allow_overflow,
@@ -170,8 +171,6 @@ static dcpk_status parse_file_size(const char *text, uint64_t *n_bytes, struct d
 /* The first option given that is about what is written; NULL: none. */
 static const char *output_option(const struct dcpk_family_args *a)
 {
-    if (a->config != NULL)
-        return "--hf-config";
     if (a->assets != NULL)
         return "--hf-assets";
     if (a->dtype != NULL)

@@ -31,6 +31,10 @@ struct dcpk_family_args {
 
 extern const struct dcpk_option dcpk_family_rows[];
 #define DCPK_OPT_FAMILY(field) DCPK_OPT_ROWS(dcpk_family_rows, struct dcpk_family_args, field)
+/* For commands that read alone. */
+#define DCPK_OPT_HF_CONFIG(field)                                                                  \
+    DCPK_OPT_FILE("hf-config", "FILE", field,                                                      \
+                  "the config.json of a model that a trainer stored without one")
 
 /* Borrows `a`. Errors: DCPK_EUSAGE for a word that is not known, and for options of what is written
  * where `to` is not such a folder. */

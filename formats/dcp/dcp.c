@@ -498,7 +498,8 @@ static void dcp_inherit(struct dcpk_output *out)
 {
     const struct dcpk_dcp_info *info = out->source->state;
 
-    if (info->has_planner_data && out->format == &dcpk_format_dcp)
+    if (info->has_planner_data &&
+        (out->format == &dcpk_format_dcp || out->format->container == &dcpk_format_dcp))
         dcpk_checkpoint_note(out->source, "planner_data is written flat: dcp_to_torch_save makes "
                                           "no nested dicts, and gives the keys as they are");
     out->form = info;

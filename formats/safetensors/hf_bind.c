@@ -128,12 +128,22 @@ bool dcpk_hf_name_fits(const char *pattern, const char *name)
     return true;
 }
 
-bool dcpk_hf_map_drops(const struct dcpk_hf_map *map, const char *name)
+static bool any_pattern_fits(const char *const *patterns, size_t n, const char *name)
 {
-    for (size_t i = 0; i < map->n_drop; i++)
-        if (dcpk_hf_name_fits(map->drop[i], name))
+    for (size_t i = 0; i < n; i++)
+        if (dcpk_hf_name_fits(patterns[i], name))
             return true;
     return false;
+}
+
+bool dcpk_hf_map_drops(const struct dcpk_hf_map *map, const char *name)
+{
+    return any_pattern_fits(map->drop, map->n_drop, name);
+}
+
+bool dcpk_hf_map_has_zero(const struct dcpk_hf_map *map, const char *name)
+{
+    return any_pattern_fits(map->zero, map->n_zero, name);
 }
 
 /* --- bindings --- */

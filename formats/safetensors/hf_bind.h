@@ -49,7 +49,9 @@ dcpk_status dcpk_hf_bind(const struct dcpk_hf_map *map, const struct dcpk_hf_siz
 
 /* True if a name fits a pattern of "drop". {*} is anything, the other captures numbers. */
 bool dcpk_hf_name_fits(const char *pattern, const char *name);
-/* True if it fits any of the map's. */
+/* True if it fits any of the map's "drop". */
 bool dcpk_hf_map_drops(const struct dcpk_hf_map *map, const char *name);
+/* True if it fits any of the map's "zero". */
+bool dcpk_hf_map_has_zero(const struct dcpk_hf_map *map, const char *name);
 
 #endif

@@ -25,6 +25,7 @@ struct dcpk_hf_import {
     const struct dcpk_hf_map *map;
     const struct dcpk_json *config;
     bool has_lm_head; /* the files hold a tensor of the output layer of its own */
+    bool is_lenient;  /* only tensors matter: takes what Megatron has no arg for */
     /* dtype of the written weights; DCPK_DTYPE_NONE: as config.json has it */
     enum dcpk_dtype dtype;
     dcpk_hf_remark *remark; /* NULL: none */
@@ -60,6 +61,8 @@ struct dcpk_hf_export {
     enum dcpk_dtype dtype;        /* of the weights */
     int64_t n_mtp;                /* MTP layers that are written; 0: none */
     const struct dcpk_json *base; /* the caller's config.json, which is laid under; NULL: none */
+    /* `base` stays as it is, except for its dtype, and for scales that weights have no more. */
+    bool keeps_base;
     dcpk_hf_remark *remark;
     void *context;
 };

@@ -368,6 +368,7 @@ static void remark_tie(const struct dcpk_hf_importing *m)
 static dcpk_status import_config(struct dcpk_hf_importing *m, const struct dcpk_value *config,
                                  struct dcpk_error *err)
 {
+    m->faults.skips_unsupported = m->in->is_lenient;
     dcpk_hf_view_init(&m->view, config, m->arena, &m->faults);
     (void)import_all(m, err);
     return dcpk_hf_faults_end(&m->faults, err);
@@ -404,7 +405,8 @@ dcpk_status dcpk_hf_config_to_args(const struct dcpk_hf_import *import, struct d
     if (*args == NULL)
         return err->status;
     traps.attrs = dcpk_value_attrs(*args);
-    dcpk_hf_traps_remark(&traps);
+    if (!import->is_lenient)
+        dcpk_hf_traps_remark(&traps);
     return DCPK_OK;
 }
 

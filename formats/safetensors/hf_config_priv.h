@@ -37,6 +37,7 @@ struct dcpk_hf_faults {
     struct dcpk_bytes text; /* joined by "; " */
     size_t n, first_bytes;  /* the first one's length */
     dcpk_status status;     /* of the first */
+    bool skips_unsupported; /* DCPK_EUNSUPPORTED is none */
 };
 /* Adds a fault; the status is that of the first. */
 void dcpk_hf_fault(struct dcpk_hf_faults *faults, dcpk_status status, const char *fmt, ...)

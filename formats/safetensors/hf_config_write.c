@@ -210,17 +210,68 @@ static void remark_class(const struct dcpk_hf_export *export, const struct dcpk_
         export->remark(export->context, "transformers 5.23 stops at this config.json", why.text);
 }
 
+/* Appends a document as transformers writes one. */
+static void put_document(const struct dcpk_hf_export *export, const struct dcpk_value *dict,
+                         struct dcpk_arena *arena, struct dcpk_bytes *text, struct dcpk_error *err)
+{
+    struct dcpk_json_out out;
+
+    remark_class(export, dict, arena);
+    dcpk_json_out_init(&out, text, 2);
+    dcpk_value_to_json(dict, &out);
+    dcpk_bytes_u8(text, '\n');
+    (void)dcpk_bytes_status(text, err);
+}
+
+/* Keys of a model that was quantised, and those of the dtype. */
+static dcpk_status change_dtype(const struct dcpk_hf_export *export, struct dcpk_hf_dict *config,
+                                struct dcpk_error *err)
+{
+    const bool is_new = dcpk_hf_dict_get(config, "dtype") != NULL;
+
+    dcpk_hf_dict_remove(config, "quantization_config");
+    if (is_new)
+        dcpk_hf_dict_remove(config, "torch_dtype");
+    return dcpk_hf_dict_put(config, is_new ? "dtype" : "torch_dtype",
+                            dcpk_value_str(config->arena, dcpk_dtype_name(export->dtype), err),
+                            err);
+}
+
+static dcpk_status copy_base(const struct dcpk_hf_export *export, struct dcpk_bytes *text,
+                             struct dcpk_error *err)
+{
+    struct dcpk_arena *arena = dcpk_arena_new(err);
+    struct dcpk_hf_dict config = {.arena = arena};
+    const struct dcpk_value *members, *dict;
+
+    if (arena == NULL)
+        return err->status;
+    members = dcpk_hf_value(arena, export->base, err);
+    if (members == NULL || dcpk_hf_dict_copy(&config, members, err) ||
+        change_dtype(export, &config, err))
+        goto out;
+    dict = dcpk_value_dict(arena, config.pairs, config.n, err);
+    if (dict != NULL)
+        put_document(export, dict, arena, text, err);
+out:
+    dcpk_arena_free(arena);
+    return err->status;
+}
+
 dcpk_status dcpk_hf_config_write(const struct dcpk_hf_export *export, struct dcpk_bytes *text,
                                  struct dcpk_error *err)
 {
     struct dcpk_hf_traps traps = {
         .attrs = export->args, .remark = export->remark, .context = export->context};
     struct dcpk_hf_exporting m = {.map = export->map, .attrs = export->args};
-    struct dcpk_arena *arena = dcpk_arena_new(err);
-    struct dcpk_hf_dict all = {.arena = arena};
-    struct dcpk_json_out out;
+    struct dcpk_arena *arena;
+    struct dcpk_hf_dict all = {0};
     const struct dcpk_value *dict;
 
+    if (export->keeps_base)
+        return copy_base(export, text, err);
+    arena = dcpk_arena_new(err);
+    all.arena = arena;
     m.arena = m.config.arena = traps.arena = arena;
     if (arena == NULL || compute(&m, export, err))
         goto out;
@@ -233,11 +284,7 @@ dcpk_status dcpk_hf_config_write(const struct dcpk_hf_export *export, struct dcp
     dict = dcpk_value_dict(arena, all.pairs, all.n, err);
     if (dict == NULL || (export->base != NULL && check_laid_over(export, dict, arena, err)))
         goto out;
-    remark_class(export, dict, arena);
-    dcpk_json_out_init(&out, text, 2);
-    dcpk_value_to_json(dict, &out);
-    dcpk_bytes_u8(text, '\n');
-    (void)dcpk_bytes_status(text, err);
+    put_document(export, dict, arena, text, err);
 out:
     dcpk_arena_free(arena);
     return err->status;

@@ -114,6 +114,8 @@ void dcpk_hf_fault(struct dcpk_hf_faults *faults, dcpk_status status, const char
     char text[400];
     va_list args;
 
+    if (faults->skips_unsupported && status == DCPK_EUNSUPPORTED)
+        return;
     va_start(args, fmt);
     (void)vsnprintf(text, sizeof text, fmt, args);
     va_end(args);

@@ -39,6 +39,60 @@ dcpk_status dcpk_hf_load_config(struct dcpk_checkpoint *ckpt, struct dcpk_arena 
     return err->status;
 }
 
+/* A file of its own, whose folder is a store. */
+static dcpk_status base_read(const char *path, struct dcpk_json **base, struct dcpk_error *err)
+{
+    const char *name = dcpk_name_last(path);
+    struct dcpk_store *store = NULL;
+    char dir[4096] = ".";
+
+    if ((size_t)(name - path) >= sizeof dir)
+        return dcpk_fail(err, DCPK_EUSAGE, "the path '%.80s...' is too long", path);
+    if (name > path) {
+        memcpy(dir, path, (size_t)(name - path));
+        dir[name - path] = '\0';
+    }
+    if (dcpk_store_open(dir, &store, err) == DCPK_OK)
+        (void)dcpk_json_read(store, name, DCPK_HF_MAX_CONFIG_BYTES, base, err);
+    dcpk_store_close(store);
+    if (err->status != DCPK_OK)
+        dcpk_context(err, "reading the configuration '%s'", path);
+    return err->status;
+}
+
+dcpk_status dcpk_hf_document_find(struct dcpk_checkpoint *ckpt, struct dcpk_json **config,
+                                  struct dcpk_error *err)
+{
+    const struct dcpk_family_settings *given = &ckpt->given.family;
+    struct dcpk_store *store = NULL;
+
+    *config = NULL;
+    if (ckpt->format->container == NULL &&
+        (dcpk_hf_document_read(ckpt->store, config, err) || *config != NULL))
+        return err->status;
+    if (given->config != NULL)
+        return base_read(given->config, config, err);
+    if (given->assets != NULL && dcpk_store_open(given->assets, &store, err) == DCPK_OK)
+        (void)dcpk_hf_document_read(store, config, err);
+    dcpk_store_close(store);
+    if (err->status != DCPK_OK || *config != NULL || ckpt->format->container == NULL)
+        return err->status;
+    return dcpk_hf_document_read(ckpt->store, config, err);
+}
+
+dcpk_status dcpk_hf_base_find(struct dcpk_output *out, struct dcpk_json **base,
+                              struct dcpk_error *err)
+{
+    const struct dcpk_format *from = out->source->format;
+
+    *base = NULL;
+    if (out->target.family.config != NULL)
+        return base_read(out->target.family.config, base, err);
+    if (from->container == NULL || !from->is_model)
+        return DCPK_OK;
+    return dcpk_hf_document_find(out->source, base, err);
+}
+
 bool dcpk_hf_is_asset(const char *name)
 {
     static const char *const names[] = {
@@ -113,6 +167,21 @@ static dcpk_status put_source_assets(struct dcpk_output *out, size_t *n, struct 
     return err->status;
 }
 
+/* Without a file of a tokenizer a folder is given for its config.json, or by mistake. */
+static dcpk_status check_no_asset(struct dcpk_output *out, struct dcpk_store *store,
+                                  struct dcpk_error *err)
+{
+    enum dcpk_path_kind kind = DCPK_PATH_NOTHING;
+
+    if (out->source->format->container != NULL &&
+        dcpk_store_look(store, DCPK_HF_CONFIG, &kind, err) != DCPK_OK)
+        return err->status;
+    if (kind != DCPK_PATH_FILE)
+        return dcpk_fail(err, DCPK_EUSAGE, "it holds no file of a tokenizer");
+    dcpk_output_event(out, DCPK_EVENT_NOTE, "tokenizer", "the folder has no tokenizer");
+    return DCPK_OK;
+}
+
 dcpk_status dcpk_hf_assets_put(struct dcpk_output *out, struct dcpk_error *err)
 {
     const char *dir = out->target.family.assets;
@@ -122,7 +191,7 @@ dcpk_status dcpk_hf_assets_put(struct dcpk_output *out, struct dcpk_error *err)
     if (dir != NULL) {
         if (dcpk_store_open(dir, &store, err) == DCPK_OK &&
             put_assets(out, store, ".", "", &n, err) == DCPK_OK && n == 0)
-            dcpk_fail(err, DCPK_EUSAGE, "it holds no file of a tokenizer");
+            (void)check_no_asset(out, store, err);
         dcpk_store_close(store);
         if (err->status != DCPK_OK)
             dcpk_context(err, "copying files of '%s'", dir);
@@ -130,26 +199,5 @@ dcpk_status dcpk_hf_assets_put(struct dcpk_output *out, struct dcpk_error *err)
     }
     if (put_source_assets(out, &n, err) == DCPK_OK && n == 0)
         dcpk_output_event(out, DCPK_EVENT_NOTE, "tokenizer", "the folder has no tokenizer");
-    return err->status;
-}
-
-/* A file of its own, whose folder is a store. */
-dcpk_status dcpk_hf_base_read(const char *path, struct dcpk_json **base, struct dcpk_error *err)
-{
-    const char *name = dcpk_name_last(path);
-    struct dcpk_store *store = NULL;
-    char dir[4096] = ".";
-
-    if ((size_t)(name - path) >= sizeof dir)
-        return dcpk_fail(err, DCPK_EUSAGE, "the path '%.80s...' is too long", path);
-    if (name > path) {
-        memcpy(dir, path, (size_t)(name - path));
-        dir[name - path] = '\0';
-    }
-    if (dcpk_store_open(dir, &store, err) == DCPK_OK)
-        (void)dcpk_json_read(store, name, DCPK_HF_MAX_CONFIG_BYTES, base, err);
-    dcpk_store_close(store);
-    if (err->status != DCPK_OK)
-        dcpk_context(err, "reading the configuration '%s'", path);
     return err->status;
 }

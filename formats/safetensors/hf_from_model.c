@@ -99,7 +99,8 @@ static dcpk_status match_map(struct exporting *e, const struct dcpk_hf_map *map,
     bool *is_taken;
 
     e->map = map;
-    if (dcpk_hf_args_hold(map, export_attrs(e), &e->distance, err) ||
+    if (((e->model->flags & DCPK_MODEL_OF_FAMILY) == 0 &&
+         dcpk_hf_args_hold(map, export_attrs(e), &e->distance, err)) ||
         dcpk_hf_sizes_read(export_attrs(e), arena, &e->sizes, err) ||
         dcpk_hf_bind(map, &e->sizes, NULL, arena, &e->bindings, err))
         return err->status;
@@ -254,10 +255,10 @@ static enum dcpk_dtype binding_dtype(const struct exporting *e, const struct dcp
 }
 
 /* Lines in pairs are written as lines. */
-static dcpk_status join_pairs(struct exporting *e, const struct dcpk_hf_binding *b,
+static dcpk_status join_pairs(struct exporting *e, const struct dcpk_hf_binding *b, size_t p,
                               struct dcpk_out_tensor *tensor, struct dcpk_error *err)
 {
-    const int of_expert = dcpk_hf_ops_pair_axis(b->rule), axis = of_expert + (b->expert >= 0);
+    const int of_expert = dcpk_hf_ops_pair_axis(b->rule, p), axis = of_expert + (b->expert >= 0);
     int64_t *shape;
 
     if (of_expert < 0)
@@ -273,9 +274,8 @@ static dcpk_status join_pairs(struct exporting *e, const struct dcpk_hf_binding 
     return DCPK_OK;
 }
 
-static dcpk_status hf_add_part(struct exporting *e, const struct dcpk_hf_binding *b,
-                               const char *name, const struct dcpk_model_tensor *part,
-                               struct dcpk_error *err)
+static dcpk_status hf_add_part(struct exporting *e, const struct dcpk_hf_binding *b, size_t p,
+                               const struct dcpk_model_tensor *part, struct dcpk_error *err)
 {
     struct dcpk_out_tensor tensor = {.n_keys = 1,
                                      .dtype = binding_dtype(e, b),
@@ -285,9 +285,9 @@ static dcpk_status hf_add_part(struct exporting *e, const struct dcpk_hf_binding
                                      .n_pieces = part->n_pieces};
     const char **keys = dcpk_arena_alloc(e->out->arena, sizeof *keys, err);
 
-    if (keys == NULL || join_pairs(e, b, &tensor, err))
+    if (keys == NULL || join_pairs(e, b, p, &tensor, err))
         return err->status;
-    *keys = name;
+    *keys = b->hf[p];
     tensor.keys = keys;
     return dcpk_output_add_tensor(e->out, &tensor, err);
 }
@@ -347,7 +347,7 @@ static dcpk_status add_binding(struct exporting *e, size_t i, struct dcpk_error 
     if (binding_split(e, i, parts, err))
         return err->status;
     for (size_t p = 0; p < b->rule->n_hf; p++)
-        if (hf_add_part(e, b, b->hf[p], &parts[p], err))
+        if (hf_add_part(e, b, p, &parts[p], err))
             return err->status;
     return DCPK_OK;
 }
@@ -427,7 +427,7 @@ static dcpk_status add_stack(struct exporting *e, size_t first, size_t n, struct
         dcpk_context(err, "'%s'", b->hf[0]);
         goto out;
     }
-    (void)hf_add_part(e, b, b->hf[0], &stack, err);
+    (void)hf_add_part(e, b, 0, &stack, err);
 out:
     dcpk_free(slices);
     return err->status;
@@ -490,6 +490,7 @@ static dcpk_status put_config(struct exporting *e, struct dcpk_error *err)
                                     .vocab_size = e->vocab_size,
                                     .dtype = e->dtype,
                                     .base = e->base,
+                                    .keeps_base = (e->model->flags & DCPK_MODEL_OF_FAMILY) != 0,
                                     .remark = take_export_remark,
                                     .context = e->out};
     struct dcpk_bytes text = {0};
@@ -582,8 +583,7 @@ dcpk_status dcpk_hf_from_model(const struct dcpk_model *model, struct dcpk_outpu
 {
     struct exporting e = {.model = model, .out = out, .dtype = out->target.family.dtype};
 
-    if (out->target.family.config != NULL &&
-        dcpk_hf_base_read(out->target.family.config, &e.base, err))
+    if (dcpk_hf_base_find(out, &e.base, err))
         return err->status;
     if (choose_map(&e, err))
         goto out;

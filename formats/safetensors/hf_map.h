@@ -11,6 +11,7 @@
 enum dcpk_hf_op {
     DCPK_HF_TRANSPOSE,    /* the last two axes */
     DCPK_HF_DEINTERLEAVE, /* the even rows, then the odd ones */
+    DCPK_HF_ROPE_HALVES,  /* deinterleave of every head of q and k, before qkv */
     DCPK_HF_QKV,          /* q, k, v, of three tensors or of one: group by group */
     DCPK_HF_CAT,          /* rows of equal parts one after the other */
     DCPK_HF_VOCAB,        /* rows of the vocabulary, whose padding differs */
@@ -113,6 +114,9 @@ struct dcpk_hf_rope_kind {
 struct dcpk_hf_map {
     const char *file;   /* its name, for messages */
     const char *family; /* "llama" */
+    /* The names of its tensors are these and not Hugging Face's ("torchtitan"), and it has nothing
+     * about config.json; NULL: a family's own. */
+    const char *scheme;
     const char *const *architectures;
     size_t n_architectures;
     const char *model_type;
@@ -137,12 +141,15 @@ struct dcpk_hf_map {
     size_t n_at;
     const char *const *drop; /* patterns of Hugging Face's names; {*} is anything */
     size_t n_drop;
+    const char *const *zero; /* the same of tensors that are left out if all of them is zero */
+    size_t n_zero;
 };
 
-/* All maps, in the order in which they are tried: llama first, then by family. */
+/* All maps, in the order in which they are tried: llama first, then by family; then n_schemes with
+ * names of other schemes. */
 struct dcpk_hf_maps {
     const struct dcpk_hf_map *const *list;
-    size_t n;
+    size_t n, n_schemes;
 };
 
 /*
@@ -159,6 +166,12 @@ dcpk_status dcpk_hf_map_read(const char *file, const char *text, size_t n_bytes,
  * dcpk_hf_map_read and of reading the folder; DCPK_EUSAGE where it holds no map.
  */
 dcpk_status dcpk_hf_maps_load(const char *dir, struct dcpk_arena *arena, struct dcpk_hf_maps *maps,
+                              struct dcpk_error *err);
+
+/* *map, of a family, becomes one with the rules of its map of the scheme; in `arena`. Errors:
+ * DCPK_EUNSUPPORTED where there is none, naming the families that have one. */
+dcpk_status dcpk_hf_maps_join(const struct dcpk_hf_maps *maps, const char *scheme,
+                              struct dcpk_arena *arena, const struct dcpk_hf_map **map,
                               struct dcpk_error *err);
 
 /* NULL: there is none of that family. */

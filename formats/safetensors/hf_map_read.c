@@ -46,6 +46,7 @@ dcpk_status dcpk_hf_check_keys(const struct dcpk_json *object, const char *const
 static const char *const ops[] = {
     [DCPK_HF_TRANSPOSE] = "transpose",
     [DCPK_HF_DEINTERLEAVE] = "deinterleave",
+    [DCPK_HF_ROPE_HALVES] = "rope_halves",
     [DCPK_HF_QKV] = "qkv",
     [DCPK_HF_CAT] = "cat",
     [DCPK_HF_VOCAB] = "vocab",
@@ -162,22 +163,25 @@ static dcpk_status rule_read_marks(const struct dcpk_json *node, struct dcpk_hf_
     return DCPK_OK;
 }
 
-/* As many parts as the ops take: qkv three or one, cat two or more, all else one. */
+/* As many parts as the ops take: qkv three or one, with rope_halves three, cat two or more, all
+ * else one. */
 static dcpk_status rule_check_parts(const struct dcpk_hf_rule *rule, struct dcpk_error *err)
 {
     size_t n_joins = 0;
-    bool fits = rule->n_hf == 1;
+    bool fits = rule->n_hf == 1, has_halves = false, has_qkv = false;
 
     for (size_t i = 0; i < rule->n_ops; i++) {
         const bool is_qkv = rule->ops[i] == DCPK_HF_QKV, is_cat = rule->ops[i] == DCPK_HF_CAT;
 
+        has_qkv |= is_qkv;
+        has_halves |= rule->ops[i] == DCPK_HF_ROPE_HALVES;
         n_joins += is_qkv || is_cat;
         if (is_qkv)
             fits = rule->n_hf == 3 || rule->n_hf == 1;
         if (is_cat)
             fits = rule->n_hf >= 2;
     }
-    if (n_joins > 1 || !fits)
+    if (n_joins > 1 || !fits || (has_halves && !(has_qkv && rule->n_hf == 3)))
         return dcpk_fail(err, DCPK_EFORMAT, "%zu names in \"hf\" do not fit its ops", rule->n_hf);
     return DCPK_OK;
 }
@@ -310,26 +314,40 @@ static dcpk_status read_rare(const struct dcpk_json *doc, struct dcpk_arena *are
     return err->status;
 }
 
+/* Reads the members that names of another scheme do not have. */
+static dcpk_status read_family(const struct dcpk_json *doc, struct dcpk_arena *arena,
+                               struct dcpk_hf_map *map, struct dcpk_error *err)
+{
+    if (dcpk_hf_read_text(arena, dcpk_json_member(doc, "model_type"), "\"model_type\"",
+                          &map->model_type, err) ||
+        read_list(doc, "architectures", arena, &map->architectures, &map->n_architectures, err) ||
+        dcpk_hf_map_read_config(doc, arena, map, err) || read_rare(doc, arena, map, err))
+        return err->status;
+    if (map->n_architectures == 0)
+        return dcpk_fail(err, DCPK_EFORMAT, "\"architectures\" names none");
+    return DCPK_OK;
+}
+
 static dcpk_status map_fill(const struct dcpk_json *doc, struct dcpk_arena *arena,
                             struct dcpk_hf_map *map, struct dcpk_error *err)
 {
     static const char *const known[] = {
-        "family", "architectures", "model_type", "config", "args",  "set",  "hf", "rope",
-        "scales", "prefix",        "top",        "at",     "layer", "drop", NULL};
+        "family", "architectures", "model_type", "config", "args",  "set",  "hf",   "rope",
+        "scales", "prefix",        "top",        "at",     "layer", "drop", "zero", NULL};
+    static const char *const known_of_scheme[] = {"family", "scheme", "top",  "at",
+                                                  "layer",  "drop",   "zero", NULL};
+    const struct dcpk_json *scheme = dcpk_json_member(doc, "scheme");
 
-    if (dcpk_hf_check_keys(doc, known, err) ||
+    if (dcpk_hf_check_keys(doc, scheme == NULL ? known : known_of_scheme, err) ||
         dcpk_hf_read_text(arena, dcpk_json_member(doc, "family"), "\"family\"", &map->family,
                           err) ||
-        dcpk_hf_read_text(arena, dcpk_json_member(doc, "model_type"), "\"model_type\"",
-                          &map->model_type, err) ||
-        read_list(doc, "architectures", arena, &map->architectures, &map->n_architectures, err) ||
-        dcpk_hf_map_read_config(doc, arena, map, err) || read_rare(doc, arena, map, err) ||
+        (scheme != NULL && dcpk_hf_read_text(arena, scheme, "\"scheme\"", &map->scheme, err)) ||
+        (scheme == NULL && read_family(doc, arena, map, err)) ||
+        read_list(doc, "zero", arena, &map->zero, &map->n_zero, err) ||
         read_rules(doc, "top", arena, &map->top, err) || read_at(doc, arena, map, err) ||
         read_rules(doc, "layer", arena, &map->layer, err) ||
         read_list(doc, "drop", arena, &map->drop, &map->n_drop, err))
         return err->status;
-    if (map->n_architectures == 0)
-        return dcpk_fail(err, DCPK_EFORMAT, "\"architectures\" names none");
     for (size_t i = 0; i < map->n_drop; i++)
         if (check_captures(map->drop[i], true, err)) {
             dcpk_context(err, "\"drop\"[%zu]", i);

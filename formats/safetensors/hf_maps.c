@@ -17,6 +17,8 @@ static int compare_maps(const void *a, const void *b)
 {
     const struct dcpk_hf_map *x = *(const struct dcpk_hf_map *const *)a;
     const struct dcpk_hf_map *y = *(const struct dcpk_hf_map *const *)b;
+    if ((x->scheme == NULL) != (y->scheme == NULL))
+        return x->scheme == NULL ? -1 : 1;
     const bool x_plain = strcmp(x->family, PLAIN_FAMILY) == 0;
     const bool y_plain = strcmp(y->family, PLAIN_FAMILY) == 0;
 
@@ -29,7 +31,8 @@ static int compare_maps(const void *a, const void *b)
 static void put_map(const struct dcpk_hf_map **list, size_t *n, const struct dcpk_hf_map *map)
 {
     for (size_t i = 0; i < *n; i++)
-        if (strcmp(list[i]->family, map->family) == 0) {
+        if (strcmp(list[i]->family, map->family) == 0 &&
+            strcmp(dcpk_text_or(list[i]->scheme, ""), dcpk_text_or(map->scheme, "")) == 0) {
             list[i] = map;
             return;
         }
@@ -120,8 +123,50 @@ dcpk_status dcpk_hf_maps_load(const char *dir, struct dcpk_arena *arena, struct 
     if (dir != NULL && read_folder(&l, dir, err))
         return err->status;
     qsort(l.list, l.n, sizeof *l.list, compare_maps);
-    *maps = (struct dcpk_hf_maps){l.list, l.n};
+    *maps = (struct dcpk_hf_maps){l.list, 0, 0};
+    while (maps->n < l.n && l.list[maps->n]->scheme == NULL)
+        maps->n++;
+    maps->n_schemes = l.n - maps->n;
     return DCPK_OK;
+}
+
+dcpk_status dcpk_hf_maps_join(const struct dcpk_hf_maps *maps, const char *scheme,
+                              struct dcpk_arena *arena, const struct dcpk_hf_map **map,
+                              struct dcpk_error *err)
+{
+    struct dcpk_hf_map *joined = dcpk_arena_alloc(arena, sizeof *joined, err);
+    const char *before = "";
+
+    if (joined == NULL)
+        return err->status;
+    for (size_t i = maps->n; i < maps->n + maps->n_schemes; i++) {
+        const struct dcpk_hf_map *names = maps->list[i];
+
+        if (strcmp(names->scheme, scheme) != 0 || strcmp(names->family, (*map)->family) != 0)
+            continue;
+        *joined = **map;
+        joined->file = names->file;
+        joined->prefix = NULL;
+        joined->scales_suffix = NULL;
+        joined->top = names->top;
+        joined->at = names->at;
+        joined->n_at = names->n_at;
+        joined->layer = names->layer;
+        joined->drop = names->drop;
+        joined->n_drop = names->n_drop;
+        joined->zero = names->zero;
+        joined->n_zero = names->n_zero;
+        *map = joined;
+        return DCPK_OK;
+    }
+    (void)dcpk_fail(err, DCPK_EUNSUPPORTED, "names of %s are known of the families ", scheme);
+    for (size_t i = maps->n; i < maps->n + maps->n_schemes; i++)
+        if (strcmp(maps->list[i]->scheme, scheme) == 0) {
+            dcpk_append(err, "%s%s", before, maps->list[i]->family);
+            before = ", ";
+        }
+    dcpk_append(err, ", not of '%s'", (*map)->family);
+    return err->status;
 }
 
 const struct dcpk_hf_map *dcpk_hf_maps_find(const struct dcpk_hf_maps *maps, const char *family)

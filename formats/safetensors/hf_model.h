@@ -21,6 +21,12 @@
  */
 dcpk_status dcpk_hf_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_model *model,
                              struct dcpk_error *err);
+/*
+ * The same for a scheme (hub.c): names of a trainer in another container. scheme: that of the map's
+ * file; NULL: Hugging Face's names. Errors: those of dcpk_hf_names_find too.
+ */
+dcpk_status dcpk_hf_scheme_to_model(struct dcpk_checkpoint *ckpt, const char *scheme,
+                                    struct dcpk_model *model, struct dcpk_error *err);
 /* mapping->load_config: config.json. Errors: DCPK_EFORMAT where it is not an object. */
 dcpk_status dcpk_hf_load_config(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
                                 const struct dcpk_value **value, struct dcpk_error *err);
@@ -45,9 +51,17 @@ dcpk_status dcpk_hf_from_model(const struct dcpk_model *model, struct dcpk_outpu
 dcpk_status dcpk_hf_document_read(struct dcpk_store *store, struct dcpk_json **config,
                                   struct dcpk_error *err);
 
-/* The configuration at `path` that is laid under the one that is written. *base: the caller's,
- * dcpk_json_free. Errors: those of reading it, with its path. */
-dcpk_status dcpk_hf_base_read(const char *path, struct dcpk_json **base, struct dcpk_error *err);
+/*
+ * The configuration of a checkpoint: config.json of its folder, else the caller's (given.family);
+ * for names in another container the caller's comes first. *config as above.
+ */
+dcpk_status dcpk_hf_document_find(struct dcpk_checkpoint *ckpt, struct dcpk_json **config,
+                                  struct dcpk_error *err);
+
+/* The configuration that is laid under the one that is written: the caller's, else that of a source
+ * in another container. *base as above; NULL: none. Errors: those of reading it, with its path. */
+dcpk_status dcpk_hf_base_find(struct dcpk_output *out, struct dcpk_json **base,
+                              struct dcpk_error *err);
 
 /*
  * Puts the files of a tokenizer next to the output: those of the caller's folder (--hf-assets),
@@ -61,5 +75,8 @@ dcpk_status dcpk_hf_assets_put(struct dcpk_output *out, struct dcpk_error *err);
 /* Sets *same if two stored tensors have the same dtype, shape and bytes. Reads both. */
 dcpk_status dcpk_hf_same_bytes(struct dcpk_checkpoint *ckpt, uint32_t a, uint32_t b, bool *same,
                                struct dcpk_error *err);
+/* Sets *is if all bytes of a stored tensor are zero. Reads it. */
+dcpk_status dcpk_hf_is_zero(struct dcpk_checkpoint *ckpt, uint32_t tensor, bool *is,
+                            struct dcpk_error *err);
 
 #endif

@@ -33,26 +33,62 @@ static int64_t *pair_shape(struct dcpk_checkpoint *ckpt, const struct dcpk_tenso
     return shape;
 }
 
+/* The bytes of a chunk, stored or a view of all of one, as part of the last view: those of each
+ * step along the axes before `axis` follow each other in a block of all its pairs. */
+static dcpk_status pair_chunk(struct dcpk_checkpoint *ckpt, const struct dcpk_tensor *tensor,
+                              size_t chunk, int axis, struct dcpk_error *err)
+{
+    struct dcpk_box box, block = {.rank = tensor->rank + 1};
+    int64_t index[DCPK_MAX_RANK], n_run = 1, n_first = 1;
+
+    dcpk_box_unpack(ckpt->chunks[chunk].span, tensor->rank, &box);
+    if (chunk >= ckpt->n_chunks)
+        chunk = ckpt->runs[chunk - ckpt->n_chunks].of;
+    for (int a = 0; a < tensor->rank; a++) {
+        const int at = a + (a > axis);
+
+        if (box.extent[a] == 0)
+            return DCPK_OK;
+        block.offset[at] = box.offset[a];
+        block.extent[at] = a < axis ? 1 : box.extent[a];
+        if (a > axis)
+            n_first *= box.extent[a];
+        if (a >= axis)
+            n_run *= box.extent[a];
+    }
+    block.offset[axis] = 0;
+    block.extent[axis] = tensor->shape[axis] / 2;
+    block.offset[axis + 1] = 0;
+    block.extent[axis + 1] = 2;
+    n_first *= box.offset[axis];
+    memcpy(index, box.offset, sizeof index);
+    for (int64_t first = 0;; first += n_run) {
+        memcpy(block.offset, index, (size_t)axis * sizeof *index);
+        if (dcpk_checkpoint_add_run(ckpt, &block, n_first, n_run,
+                                    (struct dcpk_chunk_run){chunk, first}, err))
+            return err->status;
+        if (!dcpk_box_next(index, &box, axis))
+            return DCPK_OK;
+    }
+}
+
 /* The bytes of a stored tensor, or of a view of all of one, under the split shape. */
 static dcpk_status pair_bytes(struct dcpk_checkpoint *ckpt, uint32_t index, int axis,
                               uint32_t *view, struct dcpk_error *err)
 {
     struct dcpk_tensor tensor = ckpt->tensors[index];
-    size_t chunk = tensor.first_chunk;
-    struct dcpk_box whole;
-    int64_t n_elems;
+    const struct dcpk_tensor stored = tensor;
 
     tensor.shape = pair_shape(ckpt, &tensor, axis, err);
     if (tensor.shape == NULL)
         return err->status;
     tensor.rank++;
-    if (chunk >= ckpt->n_chunks)
-        chunk = ckpt->runs[chunk - ckpt->n_chunks].of;
-    dcpk_box_whole(tensor.shape, tensor.rank, &whole);
-    if (dcpk_box_count(&whole, &n_elems, err) || dcpk_checkpoint_add_view(ckpt, &tensor, view, err))
+    if (dcpk_checkpoint_add_view(ckpt, &tensor, view, err))
         return err->status;
-    return dcpk_checkpoint_add_run(ckpt, &whole, 0, n_elems, (struct dcpk_chunk_run){chunk, 0},
-                                   err);
+    for (size_t i = 0; i < stored.n_chunks; i++)
+        if (pair_chunk(ckpt, &stored, stored.first_chunk + i, axis, err))
+            return err->status;
+    return DCPK_OK;
 }
 
 dcpk_status dcpk_hf_pair_view(struct dcpk_checkpoint *ckpt, uint32_t tensor, int axis,
@@ -75,27 +111,32 @@ dcpk_status dcpk_hf_pair_view(struct dcpk_checkpoint *ckpt, uint32_t tensor, int
     return dcpk_checkpoint_add_computed(ckpt, &paired, &how, view, err);
 }
 
+#define N_ROTATED 2 /* of q, k and v */
+
 /* The sum of a rule's ops: at most one of the two joins, the others before it. */
 struct op_sum {
-    bool transposes, deinterleaves, is_qkv, is_cat;
+    bool transposes, deinterleaves, halves, is_qkv, is_cat;
 };
 
-static struct op_sum sum_ops(const struct dcpk_hf_rule *rule)
+/* part: of rope_halves, which deinterleaves q and k, the first two. */
+static struct op_sum sum_ops(const struct dcpk_hf_rule *rule, size_t part)
 {
-    struct op_sum sum = {false, false, false, false};
+    struct op_sum sum = {.transposes = false};
 
     for (size_t i = 0; i < rule->n_ops; i++) {
         sum.transposes ^= rule->ops[i] == DCPK_HF_TRANSPOSE;
-        sum.deinterleaves |= rule->ops[i] == DCPK_HF_DEINTERLEAVE;
+        sum.halves |= rule->ops[i] == DCPK_HF_ROPE_HALVES;
+        sum.deinterleaves |=
+            rule->ops[i] == DCPK_HF_DEINTERLEAVE || (sum.halves && part < N_ROTATED);
         sum.is_qkv |= rule->ops[i] == DCPK_HF_QKV;
         sum.is_cat |= rule->ops[i] == DCPK_HF_CAT;
     }
     return sum;
 }
 
-int dcpk_hf_ops_pair_axis(const struct dcpk_hf_rule *rule)
+int dcpk_hf_ops_pair_axis(const struct dcpk_hf_rule *rule, size_t part)
 {
-    const struct op_sum sum = sum_ops(rule);
+    const struct op_sum sum = sum_ops(rule, part);
 
     return sum.deinterleaves ? sum.transposes : -1;
 }
@@ -237,11 +278,34 @@ static dcpk_status tensor_turn(const struct op_sum *sum, bool is_back, struct dc
 
 /* --- blocks of rows --- */
 
+/* The first halves of all heads of q or k, then the second ones, as deinterleave leaves them.
+ * block: of a group, with all its heads of the kind. */
+static dcpk_status split_heads(const struct dcpk_hf_sizes *sizes, struct dcpk_arena *arena,
+                               struct dcpk_stored *part, struct dcpk_error *err)
+{
+    const int64_t half = sizes->head_size / 2, n_heads = part->rows[0].n_rows / sizes->head_size;
+    struct dcpk_rows *rows =
+        dcpk_arena_array(arena, 2 * part->n_rows * (size_t)n_heads, sizeof *rows, err);
+    size_t n = 0;
+
+    if (rows == NULL)
+        return err->status;
+    for (int64_t kind = 0; kind < 2; kind++)
+        for (size_t g = 0; g < part->n_rows; g++)
+            for (int64_t h = 0; h < n_heads; h++)
+                rows[n++] = (struct dcpk_rows){
+                    part->rows[g].row + h * sizes->head_size + kind * half, half};
+    part->rows = rows;
+    part->n_rows = n;
+    return DCPK_OK;
+}
+
 /* q, k and v of every group; in one list, or in three. */
-static dcpk_status split_qkv(const struct dcpk_hf_sizes *sizes, size_t n_parts,
+static dcpk_status split_qkv(const struct dcpk_hf_rule *rule, const struct dcpk_hf_sizes *sizes,
                              struct dcpk_arena *arena, struct dcpk_split *split,
                              struct dcpk_error *err)
 {
+    const struct op_sum sum = sum_ops(rule, 0);
     static const char *const names[] = {"q", "k", "v"};
     const int64_t n_groups = sizes->n_groups, d = sizes->head_size;
     const int64_t per_group = n_groups > 0 ? sizes->n_heads / n_groups : 0;
@@ -250,7 +314,7 @@ static dcpk_status split_qkv(const struct dcpk_hf_sizes *sizes, size_t n_parts,
     struct dcpk_stored *list;
     struct dcpk_rows *rows;
 
-    if (per_group < 1 || d < 1 || sizes->n_heads % n_groups != 0)
+    if (per_group < 1 || d < 1 || sizes->n_heads % n_groups != 0 || (sum.halves && d % 2 != 0))
         return dcpk_fail(err, DCPK_EMISMATCH,
                          "%" PRId64 " heads of %" PRId64 " rows in %" PRId64 " groups",
                          sizes->n_heads, d, n_groups);
@@ -264,9 +328,12 @@ static dcpk_status split_qkv(const struct dcpk_hf_sizes *sizes, size_t n_parts,
             rows[i * (size_t)n_groups + (size_t)g] =
                 (struct dcpk_rows){g * (per_group + 2) * d + first[i], n_rows[i]};
     }
-    if (n_parts == 1)
+    if (rule->n_hf == 1)
         list[0].n_rows = DCPK_COUNT(names) * (size_t)n_groups;
-    *split = (struct dcpk_split){list, n_parts};
+    for (size_t i = 0; sum.halves && i < N_ROTATED; i++)
+        if (split_heads(sizes, arena, &list[i], err))
+            return err->status;
+    *split = (struct dcpk_split){list, rule->n_hf};
     return DCPK_OK;
 }
 
@@ -277,12 +344,12 @@ static dcpk_status split_rows(const struct dcpk_hf_rule *rule, const struct dcpk
                               struct dcpk_error *err)
 {
     static const char *const names[DCPK_HF_MAX_PARTS] = {"", "", "", ""};
-    const struct op_sum sum = sum_ops(rule);
+    const struct op_sum sum = sum_ops(rule, 0);
     int64_t rows[DCPK_HF_MAX_PARTS];
 
     *split = (struct dcpk_split){NULL, 0};
     if (sum.is_qkv)
-        return split_qkv(sizes, rule->n_hf, arena, split, err);
+        return split_qkv(rule, sizes, arena, split, err);
     if (!sum.is_cat)
         return DCPK_OK;
     if (n_rows % (int64_t)rule->n_hf != 0)
@@ -318,12 +385,13 @@ dcpk_status dcpk_hf_ops_join(const struct dcpk_hf_rule *rule, const struct dcpk_
                              const struct dcpk_model_tensor *parts, struct dcpk_arena *arena,
                              struct dcpk_model_tensor *whole, struct dcpk_error *err)
 {
-    const struct op_sum sum = sum_ops(rule);
     struct dcpk_model_tensor turned[DCPK_HF_MAX_PARTS];
     struct dcpk_split split;
     int64_t n_rows = 0;
 
     for (size_t i = 0; i < rule->n_hf; i++) {
+        const struct op_sum sum = sum_ops(rule, i);
+
         turned[i] = parts[i];
         if (tensor_turn(&sum, false, arena, &turned[i], err))
             return err->status;
@@ -346,7 +414,6 @@ dcpk_status dcpk_hf_ops_split(const struct dcpk_hf_rule *rule, const struct dcpk
                               const struct dcpk_model_tensor *whole, struct dcpk_arena *arena,
                               struct dcpk_model_tensor *parts, struct dcpk_error *err)
 {
-    const struct op_sum sum = sum_ops(rule);
     const int64_t n_rows = whole->rank > 0 ? whole->shape[0] : 0;
     struct dcpk_split split;
 
@@ -354,6 +421,8 @@ dcpk_status dcpk_hf_ops_split(const struct dcpk_hf_rule *rule, const struct dcpk
         (split.n > 0 && dcpk_rows_fit(&split, whole, err)))
         return err->status;
     for (size_t i = 0; i < rule->n_hf; i++) {
+        const struct op_sum sum = sum_ops(rule, i);
+
         parts[i] = *whole;
         if ((split.n > 0 && dcpk_rows_take(arena, whole, &split.list[i], &parts[i], err)) ||
             tensor_turn(&sum, true, arena, &parts[i], err))

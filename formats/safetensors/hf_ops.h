@@ -7,10 +7,11 @@
 #include "lib/model/rows.h"
 
 /*
- * The axis of Hugging Face's tensor (of one expert) whose lines of two kinds take turns, in pairs;
- * -1: none. To the functions below it is two axes: pairs, then the 2 of each.
+ * The axis of Hugging Face's tensor (of one expert), the rule's part `part`, whose lines of two
+ * kinds take turns, in pairs; -1: none. To the functions below it is two axes: pairs, then the 2 of
+ * each.
  */
-int dcpk_hf_ops_pair_axis(const struct dcpk_hf_rule *rule);
+int dcpk_hf_ops_pair_axis(const struct dcpk_hf_rule *rule, size_t part);
 
 /*
  * The tensor of Megatron's that rule->n_hf parts hold; made in `arena`, its dtype is that of the
@@ -35,8 +36,8 @@ float dcpk_hf_ops_addend(const struct dcpk_hf_map *map, const struct dcpk_hf_bin
                          const struct dcpk_value *attrs);
 
 /*
- * A view of a tensor of safetensors, a stored one or one that is computed, with `axis` as two:
- * pairs, and 2. Errors: DCPK_EMISMATCH where it has no such axis, or an odd number of lines.
+ * A view of a tensor, a stored one or one that is computed, with `axis` as two: pairs, and 2.
+ * Errors: DCPK_EMISMATCH where it has no such axis, or an odd number of lines.
  */
 dcpk_status dcpk_hf_pair_view(struct dcpk_checkpoint *ckpt, uint32_t tensor, int axis,
                               uint32_t *view, struct dcpk_error *err);

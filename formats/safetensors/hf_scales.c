@@ -279,7 +279,8 @@ dcpk_status dcpk_hf_scales_read(const struct dcpk_hf_scales_input *input,
     for (uint32_t t = 0; t < ckpt->n_tensors; t++)
         s.of[t] = (struct dcpk_hf_scaled){DCPK_NO_TENSOR, DCPK_NO_TENSOR};
     for (uint32_t t = 0; t < ckpt->n_tensors; t++)
-        if (dcpk_checkpoint_tensor_left_out(ckpt, t) == NULL && hf_look_at(&s, t, err))
+        if (dcpk_checkpoint_tensor_left_out(ckpt, t) == NULL &&
+            (input->names == NULL || input->names[t] != NULL) && hf_look_at(&s, t, err))
             return err->status;
     *of = s.of;
     return DCPK_OK;

@@ -18,6 +18,7 @@ struct dcpk_hf_scaled {
 struct dcpk_hf_scales_input {
     const struct dcpk_hf_map *map;
     const struct dcpk_json *config;
+    const char *const *names; /* by stored tensor: NULL in it: not of the model; NULL: the keys */
     struct dcpk_checkpoint *ckpt;
     struct dcpk_arena *arena;
     struct dcpk_hf_faults *faults;

@@ -3,54 +3,25 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "formats/safetensors/hf_config_priv.h"
-#include "formats/safetensors/hf_model.h"
+#include "formats/safetensors/hf_matching.h"
 #include "formats/safetensors/hf_ops.h"
-#include "formats/safetensors/hf_scales.h"
-#include "lib/base/json.h"
 #include "lib/base/text.h"
 #include "lib/model/names.h"
 #include "lib/model/norms.h"
 
-/* Everything while a folder is matched with its map. */
-struct matching {
-    struct dcpk_checkpoint *ckpt;
-    struct dcpk_model *model;
-    const struct dcpk_hf_map *map;
-    struct dcpk_hf_sizes sizes;
-    struct dcpk_hf_bindings bindings;
-    bool *is_taken;                        /* by stored tensor */
-    const struct dcpk_hf_scaled *scaled;   /* by stored tensor */
-    uint32_t *paired;                      /* by stored tensor: its view of pairs */
-    enum dcpk_dtype dtype;                 /* of the model's weights, by config.json */
-    const struct dcpk_hf_binding **givers; /* by parameter: the binding that gives it */
-    bool is_gated;                         /* gate and up rows lie in one parameter */
-    size_t n_added;                        /* weights of norms that are read plus addend, 1 or -1 */
-    const char *first_added;
-    float addend;
-    struct dcpk_hf_faults faults;
-};
-
 static const char reason_copy[] = "repeats another tensor, bit for bit";
 static const char reason_mtp[] = "belongs to MTP layers, which are left out";
+static const char reason_zero[] = "all zero, and no part of the family";
 static const char reason_drop[] = "computed by every model itself";
 
-/* The stored tensor of that name, or DCPK_NO_TENSOR. */
-static uint32_t find_stored(const struct dcpk_checkpoint *ckpt, const char *name)
-{
-    const struct dcpk_tensor *tensor = dcpk_checkpoint_tensor(ckpt, name);
-
-    return tensor == NULL ? DCPK_NO_TENSOR : (uint32_t)(tensor - ckpt->tensors);
-}
-
 /* The stored tensors of a binding's parts. Returns how many are there. */
-static size_t binding_find(const struct matching *m, const struct dcpk_hf_binding *b,
+static size_t binding_find(const struct dcpk_hf_matching *m, const struct dcpk_hf_binding *b,
                            uint32_t stored[DCPK_HF_MAX_PARTS])
 {
     size_t n = 0;
 
     for (size_t i = 0; i < b->rule->n_hf; i++) {
-        stored[i] = find_stored(m->ckpt, b->hf[i]);
+        stored[i] = dcpk_hf_matching_stored(m, b->hf[i]);
         n += stored[i] != DCPK_NO_TENSOR;
     }
     return n;
@@ -60,10 +31,11 @@ static size_t binding_find(const struct matching *m, const struct dcpk_hf_bindin
 
 /* Finds the parts to read of a stored tensor: itself, its weight with scales, its lines in
  * pairs. */
-static dcpk_status hf_find_source(struct matching *m, const struct dcpk_hf_binding *b,
-                                  uint32_t stored, uint32_t *source, struct dcpk_error *err)
+static dcpk_status hf_find_source(struct dcpk_hf_matching *m, const struct dcpk_hf_binding *b,
+                                  size_t part, uint32_t stored, uint32_t *source,
+                                  struct dcpk_error *err)
 {
-    const int axis = dcpk_hf_ops_pair_axis(b->rule);
+    const int axis = dcpk_hf_ops_pair_axis(b->rule, part);
 
     *source = stored;
     if (m->scaled[stored].view != DCPK_NO_TENSOR)
@@ -77,9 +49,10 @@ static dcpk_status hf_find_source(struct matching *m, const struct dcpk_hf_bindi
     return DCPK_OK;
 }
 
-/* One part: the stored tensor, or the slice of it that is the expert's. */
-static dcpk_status part_read(struct matching *m, const struct dcpk_hf_binding *b, uint32_t stored,
-                             struct dcpk_model_tensor *part, struct dcpk_error *err)
+/* Part i: the stored tensor, or the slice of it that is the expert's. */
+static dcpk_status part_read(struct dcpk_hf_matching *m, const struct dcpk_hf_binding *b, size_t i,
+                             uint32_t stored, struct dcpk_model_tensor *part,
+                             struct dcpk_error *err)
 {
     const struct dcpk_tensor *tensor = &m->ckpt->tensors[stored];
     uint32_t source;
@@ -90,32 +63,33 @@ static dcpk_status part_read(struct matching *m, const struct dcpk_hf_binding *b
                          m->sizes.n_experts);
     /* Its name is dropped too, else this is a fault already. */
     if (dcpk_dtype_bytes(tensor->dtype) < 2 && m->scaled[stored].view == DCPK_NO_TENSOR &&
-        dcpk_hf_map_drops(m->map, tensor->key))
+        dcpk_hf_map_drops(m->map, dcpk_hf_matching_name(m, stored)))
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "it is %s without scales",
                          dcpk_dtype_name(tensor->dtype));
     *part = (struct dcpk_model_tensor){.role = DCPK_WEIGHT};
-    if (hf_find_source(m, b, stored, &source, err) || dcpk_rows_read(m->model, &sources, part, err))
+    if (hf_find_source(m, b, i, stored, &source, err) ||
+        dcpk_rows_read(m->model, &sources, part, err))
         return err->status;
     if (m->scaled[stored].view != DCPK_NO_TENSOR)
         part->dtype = m->dtype;
     return DCPK_OK;
 }
 
-static dcpk_status binding_join(struct matching *m, const struct dcpk_hf_binding *b,
+static dcpk_status binding_join(struct dcpk_hf_matching *m, const struct dcpk_hf_binding *b,
                                 const uint32_t *stored, struct dcpk_model_tensor *whole,
                                 struct dcpk_error *err)
 {
     struct dcpk_model_tensor parts[DCPK_HF_MAX_PARTS];
 
     for (size_t i = 0; i < b->rule->n_hf; i++)
-        if (part_read(m, b, stored[i], &parts[i], err))
+        if (part_read(m, b, i, stored[i], &parts[i], err))
             return err->status;
     return dcpk_hf_ops_join(b->rule, &m->sizes, parts, m->model->arena, whole, err);
 }
 
 /* A fault of content is one of the list, and no end. That of a tensor of all experts is named
  * once. */
-static dcpk_status take_fault(struct matching *m, const struct dcpk_hf_binding *b,
+static dcpk_status take_fault(struct dcpk_hf_matching *m, const struct dcpk_hf_binding *b,
                               struct dcpk_error *err)
 {
     const dcpk_status st = err->status;
@@ -129,7 +103,7 @@ static dcpk_status take_fault(struct matching *m, const struct dcpk_hf_binding *
 }
 
 /* A row for each token, as the family's class makes them: rows more are not known to be padding. */
-static void check_tokens(struct matching *m, const struct dcpk_hf_binding *b,
+static void check_tokens(struct dcpk_hf_matching *m, const struct dcpk_hf_binding *b,
                          const struct dcpk_model_tensor *tensor)
 {
     const struct dcpk_value *attrs = dcpk_value_attrs(m->model->args);
@@ -145,7 +119,7 @@ static void check_tokens(struct matching *m, const struct dcpk_hf_binding *b,
 }
 
 /* A norm's weight, where only one side stores it less one. */
-static dcpk_status norm_read(struct matching *m, const struct dcpk_hf_binding *b,
+static dcpk_status norm_read(struct dcpk_hf_matching *m, const struct dcpk_hf_binding *b,
                              struct dcpk_model_tensor *tensor, struct dcpk_error *err)
 {
     const float addend = dcpk_hf_ops_addend(m->map, b, dcpk_value_attrs(m->model->args));
@@ -159,7 +133,7 @@ static dcpk_status norm_read(struct matching *m, const struct dcpk_hf_binding *b
 }
 
 /* All parts are there: the parameter, unless another binding gave it. */
-static dcpk_status binding_take(struct matching *m, const struct dcpk_hf_binding *b,
+static dcpk_status binding_take(struct dcpk_hf_matching *m, const struct dcpk_hf_binding *b,
                                 const uint32_t *stored, struct dcpk_error *err)
 {
     struct dcpk_model_tensor tensor;
@@ -190,7 +164,7 @@ static dcpk_status binding_take(struct matching *m, const struct dcpk_hf_binding
     return dcpk_model_add(m->model, &tensor, err);
 }
 
-static void binding_drop(struct matching *m, const struct dcpk_hf_binding *b,
+static void binding_drop(struct dcpk_hf_matching *m, const struct dcpk_hf_binding *b,
                          const uint32_t *stored)
 {
     for (size_t i = 0; i < b->rule->n_hf; i++)
@@ -198,13 +172,13 @@ static void binding_drop(struct matching *m, const struct dcpk_hf_binding *b,
             const uint32_t scales = m->scaled[stored[i]].scales;
 
             m->is_taken[stored[i]] = true;
-            dcpk_model_drop(m->model, b->hf[i], reason_mtp);
+            dcpk_model_drop(m->model, m->ckpt->tensors[stored[i]].key, reason_mtp);
             if (scales != DCPK_NO_TENSOR)
                 dcpk_model_drop(m->model, m->ckpt->tensors[scales].key, reason_mtp);
         }
 }
 
-static dcpk_status binding_match(struct matching *m, const struct dcpk_hf_binding *b,
+static dcpk_status binding_match(struct dcpk_hf_matching *m, const struct dcpk_hf_binding *b,
                                  struct dcpk_error *err)
 {
     uint32_t stored[DCPK_HF_MAX_PARTS];
@@ -233,7 +207,7 @@ static dcpk_status binding_match(struct matching *m, const struct dcpk_hf_bindin
 /* --- what is repeated, missing or left --- */
 
 /* Sets *same if two stored tensors are equal, with their scales. */
-static dcpk_status same_weight(struct matching *m, uint32_t a, uint32_t b, bool *same,
+static dcpk_status same_weight(struct dcpk_hf_matching *m, uint32_t a, uint32_t b, bool *same,
                                struct dcpk_error *err)
 {
     const uint32_t scales_a = m->scaled[a].scales, scales_b = m->scaled[b].scales;
@@ -247,7 +221,7 @@ static dcpk_status same_weight(struct matching *m, uint32_t a, uint32_t b, bool 
 }
 
 /* The same bits as the tensor that gives `mg`: it is left out, and nothing is lost. */
-static dcpk_status match_copy(struct matching *m, uint32_t copy, const char *mg,
+static dcpk_status match_copy(struct dcpk_hf_matching *m, uint32_t copy, const char *mg,
                               struct dcpk_error *err)
 {
     const char *key = m->ckpt->tensors[copy].key;
@@ -261,7 +235,7 @@ static dcpk_status match_copy(struct matching *m, uint32_t copy, const char *mg,
         dcpk_hf_fault(&m->faults, DCPK_EMISMATCH, "'%s' repeats '%s', which is missing", key, mg);
         return DCPK_OK;
     }
-    original = find_stored(m->ckpt, m->givers[param]->hf[0]);
+    original = dcpk_hf_matching_stored(m, m->givers[param]->hf[0]);
     if (same_weight(m, copy, original, &same, err))
         return err->status;
     if (same && scales != DCPK_NO_TENSOR)
@@ -275,7 +249,7 @@ static dcpk_status match_copy(struct matching *m, uint32_t copy, const char *mg,
 }
 
 /* Copies, and the output layer of a model that is tied. */
-static dcpk_status match_copies(struct matching *m, struct dcpk_error *err)
+static dcpk_status match_copies(struct dcpk_hf_matching *m, struct dcpk_error *err)
 {
     for (size_t i = 0; i < m->bindings.n; i++) {
         const struct dcpk_hf_binding *b = &m->bindings.list[i];
@@ -298,7 +272,7 @@ static dcpk_status match_copies(struct matching *m, struct dcpk_error *err)
 }
 
 /* A parameter that the map has, and no tensor gives. */
-static dcpk_status find_missing(struct matching *m, struct dcpk_error *err)
+static dcpk_status find_missing(struct dcpk_hf_matching *m, struct dcpk_error *err)
 {
     struct dcpk_map named = {0};
 
@@ -323,15 +297,35 @@ static dcpk_status find_missing(struct matching *m, struct dcpk_error *err)
     return err->status;
 }
 
-static void find_left(struct matching *m)
+/* A tensor that the family does not have, if it computes nothing: all of it is zero. */
+static dcpk_status match_zero(struct dcpk_hf_matching *m, size_t t, struct dcpk_error *err)
+{
+    const char *key = m->ckpt->tensors[t].key;
+    bool is_zero;
+
+    if (m->is_taken[t] || dcpk_hf_matching_name(m, t) == NULL ||
+        !dcpk_hf_map_has_zero(m->map, dcpk_hf_matching_name(m, t)))
+        return DCPK_OK;
+    m->is_taken[t] = true;
+    if (dcpk_hf_is_zero(m->ckpt, (uint32_t)t, &is_zero, err))
+        return err->status;
+    if (is_zero)
+        dcpk_model_omit(m->model, key, reason_zero);
+    else
+        dcpk_hf_fault(&m->faults, DCPK_EUNSUPPORTED, "'%s' is not zero, and family '%s' has none",
+                      key, m->map->family);
+    return DCPK_OK;
+}
+
+static void find_left(struct dcpk_hf_matching *m)
 {
     for (size_t t = 0; t < m->ckpt->n_tensors; t++) {
         const char *key = m->ckpt->tensors[t].key;
 
-        if (m->is_taken[t] || m->scaled[t].scales == t ||
+        if (m->is_taken[t] || m->scaled[t].scales == t || dcpk_hf_matching_name(m, t) == NULL ||
             dcpk_checkpoint_tensor_left_out(m->ckpt, t) != NULL)
             continue;
-        if (!dcpk_hf_map_drops(m->map, key)) {
+        if (!dcpk_hf_map_drops(m->map, dcpk_hf_matching_name(m, t))) {
             dcpk_hf_fault(&m->faults, DCPK_EMISMATCH, "no rule takes '%s'", key);
             continue;
         }
@@ -342,7 +336,7 @@ static void find_left(struct matching *m)
 }
 
 /* Every layer has tensors: what args claim costs no more than what is stored. */
-static dcpk_status check_layers(const struct matching *m, struct dcpk_error *err)
+static dcpk_status check_layers(const struct dcpk_hf_matching *m, struct dcpk_error *err)
 {
     if (m->sizes.n_layers + m->sizes.n_mtp <= (int64_t)m->ckpt->n_tensors)
         return DCPK_OK;
@@ -351,161 +345,24 @@ static dcpk_status check_layers(const struct matching *m, struct dcpk_error *err
                      m->ckpt->n_tensors, m->sizes.n_layers + m->sizes.n_mtp);
 }
 
-static dcpk_status match_all(struct matching *m, struct dcpk_error *err)
+static dcpk_status match_all(struct dcpk_hf_matching *m, struct dcpk_error *err)
 {
     for (size_t i = 0; i < m->bindings.n; i++)
         if (binding_match(m, &m->bindings.list[i], err))
             return err->status;
     if (match_copies(m, err) || find_missing(m, err))
         return err->status;
+    for (size_t t = 0; m->map->n_zero > 0 && t < m->ckpt->n_tensors; t++)
+        if (match_zero(m, t, err))
+            return err->status;
     find_left(m);
     return DCPK_OK;
 }
 
 /* --- the folder --- */
 
-/* The map's prefix, where no name of the files has it; else NULL. */
-static const char *absent_prefix(const struct matching *m)
-{
-    for (size_t t = 0; m->map->prefix != NULL && t < m->ckpt->n_tensors; t++)
-        if (dcpk_starts_with(m->ckpt->tensors[t].key, m->map->prefix))
-            return NULL;
-    return m->map->prefix;
-}
-
-static bool has_output_layer(const struct matching *m)
-{
-    for (size_t i = 0; i < m->map->top.n; i++) {
-        const struct dcpk_hf_rule *rule = &m->map->top.list[i];
-
-        if (strcmp(rule->mg, DCPK_HF_OUTPUT_LAYER) == 0 && (rule->flags & DCPK_HF_COPY) == 0 &&
-            find_stored(m->ckpt, rule->hf[0]) != DCPK_NO_TENSOR)
-            return true;
-    }
-    return false;
-}
-
-static void take_remark(void *context, const char *key, const char *text)
-{
-    dcpk_checkpoint_note_once(context, "%s: %s", key, text);
-}
-
-/* The dtype that config.json lacks: that of the embedding. */
-static enum dcpk_dtype stored_dtype(const struct matching *m, const struct dcpk_json *config)
-{
-    const char *prefix = absent_prefix(m);
-
-    if (dcpk_json_member(config, "torch_dtype") != NULL ||
-        dcpk_json_member(config, "dtype") != NULL)
-        return DCPK_DTYPE_NONE;
-    for (size_t i = 0; i < m->map->top.n; i++) {
-        const struct dcpk_hf_rule *rule = &m->map->top.list[i];
-        const char *name = rule->hf[0];
-        uint32_t stored;
-
-        if (prefix != NULL && dcpk_starts_with(name, prefix))
-            name += strlen(prefix);
-        stored = find_stored(m->ckpt, name);
-        if (strcmp(rule->mg, DCPK_HF_EMBEDDING) == 0 && stored != DCPK_NO_TENSOR)
-            return m->ckpt->tensors[stored].dtype;
-    }
-    return DCPK_DTYPE_NONE;
-}
-
-static dcpk_status matching_read_scales(struct matching *m, const struct dcpk_json *config,
-                                        struct dcpk_error *err)
-{
-    const struct dcpk_hf_scales_input settings = {.map = m->map,
-                                                  .config = config,
-                                                  .ckpt = m->ckpt,
-                                                  .arena = m->model->arena,
-                                                  .faults = &m->faults};
-
-    return dcpk_hf_scales_read(&settings, &m->scaled, err);
-}
-
-/* transformers goes by model_type, and so do we where no map has the class. */
-static void note_class(const struct matching *m, const struct dcpk_json *config)
-{
-    const struct dcpk_json *list = dcpk_json_member(config, "architectures");
-
-    if (m->ckpt->given.family.family == NULL && !dcpk_hf_config_names_map(m->map, config))
-        dcpk_checkpoint_note_once(
-            m->ckpt,
-            "architectures: '%.60s' is of no family; by its model_type it is read as %s, '%s'",
-            dcpk_text_or(dcpk_json_string(dcpk_json_first(list)), "?"), m->map->family,
-            m->map->architectures[0]);
-}
-
-/* Puts the arg for zero-centered norms under both names, if the caller gives it under either. */
-static dcpk_status put_given_norms(struct matching *m, struct dcpk_error *err)
-{
-    const struct dcpk_value *given = dcpk_value_attrs(m->ckpt->given.args);
-    const struct dcpk_value *centered = dcpk_value_bool(dcpk_norms_are_centered(given));
-
-    if (dcpk_value_get(given, DCPK_ARG_NORM_1P) == NULL &&
-        dcpk_value_get(given, DCPK_ARG_ZERO_CENTERED) == NULL)
-        return DCPK_OK;
-    if (dcpk_model_put_arg(m->model, DCPK_ARG_NORM_1P, centered, err))
-        return err->status;
-    return dcpk_model_put_arg(m->model, DCPK_ARG_ZERO_CENTERED, centered, err);
-}
-
-/* With peft installed transformers 5.23 adds it (modeling_utils.py from_pretrained): two models. */
-static dcpk_status refuse_adapter(struct matching *m, struct dcpk_error *err)
-{
-    static const char adapter[] = "adapter_config.json";
-    enum dcpk_path_kind kind;
-
-    if (dcpk_store_look(m->ckpt->store, adapter, &kind, err))
-        return err->status;
-    if (kind != DCPK_PATH_FILE)
-        return DCPK_OK;
-    return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                     "there is '%s' of PEFT with the model, and transformers loads both: merge the "
-                     "adapter into the model, or remove the adapter's files",
-                     adapter);
-}
-
-/* The map and the args, by config.json, and the weights' scales. */
-static dcpk_status read_config(struct matching *m, struct dcpk_error *err)
-{
-    const struct dcpk_family_settings *settings = &m->ckpt->given.family;
-    struct dcpk_hf_import import = {.remark = take_remark, .context = m->ckpt};
-    const struct dcpk_value *attrs;
-    struct dcpk_hf_maps maps;
-    struct dcpk_json *config;
-
-    if (refuse_adapter(m, err) || dcpk_hf_document_read(m->ckpt->store, &config, err))
-        return err->status;
-    if (config == NULL)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                         "there is no " DCPK_HF_CONFIG ", which gives the family of the model and "
-                         "its sizes: copy the model's into the folder");
-    if (dcpk_hf_maps_load(settings->maps, m->model->arena, &maps, err) ||
-        dcpk_hf_config_find_map(&maps, settings->family, config, &m->map, err))
-        goto out;
-    note_class(m, config);
-    import.map = m->map;
-    import.config = config;
-    import.has_lm_head = has_output_layer(m);
-    import.dtype = stored_dtype(m, config);
-    if (dcpk_hf_config_to_args(&import, m->model->arena, &m->model->args, err))
-        goto out;
-    attrs = dcpk_value_attrs(m->model->args);
-    m->dtype = dcpk_dtype_from_name(dcpk_value_get(attrs, "params_dtype")->as.global.name);
-    if (dcpk_model_merge_given_args(m->model, err) || put_given_norms(m, err))
-        goto out;
-    attrs = dcpk_value_attrs(m->model->args);
-    if (dcpk_hf_sizes_read(attrs, m->model->arena, &m->sizes, err) == DCPK_OK)
-        (void)matching_read_scales(m, config, err);
-out:
-    dcpk_json_free(config);
-    return err->status;
-}
-
 /* Puts the state that Megatron asks of a checkpoint in addition to args. */
-static dcpk_status hf_put_state(struct matching *m, struct dcpk_error *err)
+static dcpk_status hf_put_state(struct dcpk_hf_matching *m, struct dcpk_error *err)
 {
     struct dcpk_model *model = m->model;
 
@@ -525,7 +382,7 @@ static dcpk_status hf_put_state(struct matching *m, struct dcpk_error *err)
 }
 
 /* The command line that has Megatron compute what the model does. */
-static dcpk_status write_command_line(struct matching *m, struct dcpk_error *err)
+static dcpk_status write_command_line(struct dcpk_hf_matching *m, struct dcpk_error *err)
 {
     struct dcpk_model *model = m->model;
     struct dcpk_bytes text = {0};
@@ -539,7 +396,7 @@ static dcpk_status write_command_line(struct matching *m, struct dcpk_error *err
 }
 
 /* Reports all mismatches as one error. */
-static dcpk_status matching_end(struct matching *m, struct dcpk_error *err)
+static dcpk_status matching_end(struct dcpk_hf_matching *m, struct dcpk_error *err)
 {
     const size_t n = m->faults.n;
 
@@ -548,12 +405,13 @@ static dcpk_status matching_end(struct matching *m, struct dcpk_error *err)
     return err->status;
 }
 
-static dcpk_status matching_run(struct matching *m, struct dcpk_error *err)
+static dcpk_status matching_run(struct dcpk_hf_matching *m, struct dcpk_error *err)
 {
     const size_t n_tensors = m->ckpt->n_tensors;
 
-    if (read_config(m, err) || check_layers(m, err) ||
-        dcpk_hf_bind(m->map, &m->sizes, absent_prefix(m), m->model->arena, &m->bindings, err))
+    if (dcpk_hf_matching_read_config(m, err) || check_layers(m, err) ||
+        dcpk_hf_bind(m->map, &m->sizes, dcpk_hf_matching_absent_prefix(m), m->model->arena,
+                     &m->bindings, err))
         return err->status;
     m->is_taken = dcpk_arena_array(m->model->arena, n_tensors, sizeof *m->is_taken, err);
     m->givers = dcpk_arena_array(m->model->arena, m->bindings.n, sizeof *m->givers, err);
@@ -566,7 +424,7 @@ static dcpk_status matching_run(struct matching *m, struct dcpk_error *err)
     return matching_end(m, err);
 }
 
-static void note_norms_read(const struct matching *m)
+static void note_norms_read(const struct dcpk_hf_matching *m)
 {
     if (m->n_added > 0)
         dcpk_checkpoint_note_once(
@@ -580,9 +438,17 @@ static void note_norms_read(const struct matching *m)
 dcpk_status dcpk_hf_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_model *model,
                              struct dcpk_error *err)
 {
-    struct matching m = {.ckpt = ckpt, .model = model};
+    return dcpk_hf_scheme_to_model(ckpt, NULL, model, err);
+}
 
-    if (matching_run(&m, err)) {
+dcpk_status dcpk_hf_scheme_to_model(struct dcpk_checkpoint *ckpt, const char *scheme,
+                                    struct dcpk_model *model, struct dcpk_error *err)
+{
+    struct dcpk_hf_matching m = {.ckpt = ckpt, .scheme = scheme, .model = model};
+
+    (void)matching_run(&m, err);
+    dcpk_hf_names_release(&m.names);
+    if (err->status != DCPK_OK) {
         dcpk_bytes_release(&m.faults.text);
         return err->status;
     }

@@ -175,6 +175,21 @@ static dcpk_status check_stored(const struct dcpk_checkpoint *ckpt, struct dcpk_
                      chunk_bytes, is_counted ? "" : " and more", stored_bytes, MAX_UNPACKED);
 }
 
+/* The names of the keys may be of a scheme on the container. One that was asked for must fit. */
+static dcpk_status find_scheme(struct dcpk_checkpoint *c, const struct dcpk_format *const *formats,
+                               const char *name, struct dcpk_error *err)
+{
+    const struct dcpk_format *format = c->format;
+
+    if (format->container != NULL && !format->fits(c))
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "it is of the format %s, not %s",
+                         format->container->name, format->name);
+    for (; name == NULL && c->format == format && *formats != NULL; formats++)
+        if ((*formats)->container == format && (*formats)->fits(c))
+            c->format = *formats;
+    return DCPK_OK;
+}
+
 /* Choose the format of c->store, let it fill the tables, and check them. */
 static dcpk_status read_metadata(struct dcpk_checkpoint *c,
                                  const struct dcpk_format *const *formats, const char *name,
@@ -186,7 +201,8 @@ static dcpk_status read_metadata(struct dcpk_checkpoint *c,
     if (dcpk_store_note(c->store) != NULL)
         dcpk_checkpoint_note(c, "%s", dcpk_store_note(c->store));
     c->state = dcpk_alloc(c->format->state_bytes, err);
-    if (c->state == NULL || c->format->open(c, err) || check_tables(c, err) || check_stored(c, err))
+    if (c->state == NULL || c->format->open(c, err) || check_tables(c, err) ||
+        check_stored(c, err) || find_scheme(c, formats, name, err))
         return err->status;
     if (c->format->mapping == NULL && dcpk_foreign_of_keys(c) != NULL)
         dcpk_checkpoint_note(c, "this is %s", dcpk_foreign_of_keys(c));

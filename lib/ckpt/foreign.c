@@ -71,9 +71,11 @@ const char *dcpk_marks_words(const struct dcpk_format *const *formats, enum dcpk
 
 /* ---- folders of other programs ---- */
 
-#define MAX_FOLDERS  256 /* that are looked into */
-#define MAX_PATTERNS 2
-#define MAX_NAMED    4 /* folders that a hint lists */
+#define MAX_FOLDERS    256 /* that are looked into */
+#define MAX_PATTERNS   2
+#define MAX_LEVELS     3
+#define MAX_PATH_BYTES 200 /* that a hint names */
+#define MAX_NAMED      4   /* folders that a hint lists */
 
 /* A name begins, holds and ends with these; NULL: anything. */
 struct pattern {
@@ -116,17 +118,11 @@ static const struct layout by_files[] = {
 };
 
 /* By keys of tensors in a folder of PyTorch's that no Megatron wrote. Sources: measured on what
- * accelerate 1.15, transformers 5.23, peft 0.21.2 and torchtitan 0.3.0 save. */
+ * accelerate 1.15 and peft 0.21.2 save. */
 static const struct layout by_keys[] = {
     {{{NULL, ".lora_A.", NULL}},
      "an adapter of PEFT with its base in shards of FSDP2: merge it in its trainer "
      "(merge_and_unload(), then save_pretrained()) and give that folder"},
-    {{{NULL, NULL, "tok_embeddings.weight"}, {NULL, "layers.", NULL}},
-     "a checkpoint of torchtitan: let it (checkpoint.last_save_in_hf, "
-     "scripts/checkpoint_conversion/convert_to_hf.py) " AS_HUGGING_FACE},
-    {{{NULL, NULL, "embed_tokens.weight"}},
-     "a model with Hugging Face's names in shards of FSDP2: let its trainer (save_pretrained(), "
-     "'accelerate merge-weights') " AS_HUGGING_FACE},
     {{{NULL, ".state.", ".exp_avg"}},
      "optimizer state of FSDP2 without its weights, which lie in a folder next to it"},
 };
@@ -291,6 +287,33 @@ static const char *find_layout_in(struct dcpk_store *store, const char *folder)
     return text;
 }
 
+/* The same of folders in it, down to `levels`. path: of the one that is recognised. budget: folders
+ * that may still be looked into. */
+static const char *find_layout_below(struct dcpk_store *store, const char *folder, int levels,
+                                     size_t *budget, char path[MAX_PATH_BYTES])
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    const char *text = NULL;
+    char **names = NULL;
+    size_t n = 0;
+
+    if (levels == 0 || dcpk_store_list_in(store, folder, &names, &n, &err) != DCPK_OK)
+        return NULL;
+    for (size_t i = 0; i < n && text == NULL && *budget > 0; i++, *budget -= 1) {
+        char below[MAX_PATH_BYTES];
+
+        if (snprintf(below, sizeof below, "%s/%s", folder, names[i]) >= (int)sizeof below)
+            continue;
+        text = find_layout_in(store, below);
+        if (text != NULL)
+            memcpy(path, below, sizeof below);
+        else
+            text = find_layout_below(store, below, levels - 1, budget, path);
+    }
+    dcpk_free(names);
+    return text;
+}
+
 /* Contents of the folders of a folder. */
 struct inside {
     const char *checkpoints[MAX_NAMED]; /* and runs */
@@ -326,12 +349,18 @@ static void hint_inside(struct dcpk_store *store, const struct dcpk_format *cons
                         const struct file_names *names, char text[DCPK_FOREIGN_BYTES])
 {
     struct inside inside = {.n = 0};
-    size_t n = 0;
+    size_t n = 0, budget = MAX_FOLDERS;
+    char path[MAX_PATH_BYTES];
 
     for (size_t i = 0; i < names->n && i < MAX_FOLDERS; i++)
         look_inside(store, formats, names->list[i], &inside);
+    for (size_t i = 0; i < names->n && inside.n == 0 && inside.text == NULL; i++) {
+        inside.text = find_layout_below(store, names->list[i], MAX_LEVELS - 1, &budget, path);
+        inside.other = path;
+    }
     if (inside.n == 0 && inside.text != NULL) {
-        snprintf(text, DCPK_FOREIGN_BYTES, "; its folder '%s' is %s", inside.other, inside.text);
+        snprintf(text, DCPK_FOREIGN_BYTES, "; its folder '%.200s' is %s", inside.other,
+                 inside.text);
         return;
     }
     for (size_t i = 0; i < inside.n && n < DCPK_FOREIGN_BYTES; i++)

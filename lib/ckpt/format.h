@@ -178,6 +178,12 @@ struct dcpk_format {
     /* "core-0.15": the last release of Megatron whose loader reads it; NULL: the newest does. */
     const char *last_release;
     const struct dcpk_mark *marks; /* names of its files; ends with a zeroed row */
+    /*
+     * A scheme: names on the container of another format, whose row opens the folder. A folder
+     * that `container` opens and fits() accepts is of this row instead. NULL: its own container.
+     */
+    const struct dcpk_format *container;
+    bool (*fits)(struct dcpk_checkpoint *ckpt); /* may add notes */
     /* Optional: a plain file whose name ends so is a checkpoint by itself, ".safetensors". */
     const char *file_ending;
     /* The output is OUT itself: a model, not an iteration of a run. */
@@ -214,6 +220,14 @@ struct dcpk_format {
 
 /* True if `name` is one of the format's names, in letters of either case, with '-' or '_'. */
 bool dcpk_format_is_called(const struct dcpk_format *format, const char *name);
+
+/* True if a tensor goes from names of a model's family to others, and no args of Megatron's
+ * matter: one of the two is a scheme in another container. */
+static inline bool dcpk_format_stays_in_family(const struct dcpk_format *a,
+                                               const struct dcpk_format *b)
+{
+    return a->is_model && b->is_model && (a->container != NULL || b->container != NULL);
+}
 
 /* True if the requests of Megatron's loaders to this format are known. */
 static inline bool dcpk_format_has_loaders(const struct dcpk_format *format)

@@ -26,8 +26,10 @@ struct dcpk_family_settings {
     const char *maps;   /* a folder of further maps of families; NULL: those that are built in */
     const char *family; /* NULL: detected */
     bool without_mtp;   /* leave MTP layers out */
+    /* The configuration of a source that has none, or one that is laid under an output's; NULL:
+     * that in `assets`, for a source. */
+    const char *config;
     /* Only for outputs: */
-    const char *config;      /* a configuration that is laid under ours; NULL: none */
     const char *assets;      /* a folder of tokenizer files, which are copied; NULL: none */
     int64_t vocab_size;      /* rows of the vocabulary; 0: by config, else by args */
     enum dcpk_dtype dtype;   /* of weights; DCPK_DTYPE_NONE: as they are stored */

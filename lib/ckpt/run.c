@@ -217,6 +217,18 @@ out:
     return st;
 }
 
+/* Without a tracker: the one checkpoint of a trainer in it. */
+static dcpk_status find_inside(const char *path, const struct dcpk_format *const *formats,
+                               struct dcpk_run *run, struct dcpk_error *err)
+{
+    if (dcpk_run_find_below(path, formats, &run->folder, err))
+        return err->status;
+    run->is_below = run->folder != NULL;
+    if (run->is_below)
+        return DCPK_OK;
+    return neither(path, formats, err);
+}
+
 /* The tracker of the run folder `path` names a missing folder: names the newest one that exists. */
 static dcpk_status no_iteration(const char *path, const struct dcpk_format *const *formats,
                                 const char *folder, struct dcpk_error *err)
@@ -316,10 +328,11 @@ dcpk_status dcpk_run_find(const char *path, const struct dcpk_format *const *for
     } else {
         st = dcpk_run_read_tracker(path, &found.iteration, err);
         if (st == DCPK_OK && found.iteration == DCPK_ITERATION_UNKNOWN)
-            st = neither(path, formats, err);
+            st = find_inside(path, formats, &found, err);
         if (st != DCPK_OK)
             goto out;
-        found.folder = dcpk_run_iteration_path(path, found.iteration, err);
+        if (found.folder == NULL)
+            found.folder = dcpk_run_iteration_path(path, found.iteration, err);
     }
     if (found.folder == NULL) {
         st = err->status;

@@ -28,6 +28,8 @@ dcpk_status dcpk_env_open(const struct dcpk_env *env, const char *path, const ch
         return err->status;
     }
     opened->iteration = found.iteration;
+    if (found.is_below)
+        dcpk_checkpoint_note(opened, "the checkpoint in this folder is '%s'", found.folder);
     *ckpt = opened;
     if (run != NULL)
         *run = found;

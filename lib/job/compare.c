@@ -94,8 +94,10 @@ static dcpk_status comparing_verdict(struct dcpk_comparing *c, struct dcpk_error
 
 static dcpk_status view_models(struct dcpk_comparing *c, struct dcpk_error *err)
 {
-    const unsigned flags = c->options->weights_only ? DCPK_MODEL_WEIGHTS_ONLY : 0;
+    unsigned flags = c->options->weights_only ? DCPK_MODEL_WEIGHTS_ONLY : 0;
 
+    if (dcpk_format_stays_in_family(c->side[DCPK_A].ckpt->format, c->side[DCPK_B].ckpt->format))
+        flags |= DCPK_MODEL_OF_FAMILY;
     for (int s = 0; s < 2; s++)
         if (dcpk_model_read(c->side[s].ckpt, flags, &c->side[s].model, err) ||
             dcpk_rules_canonical(c->side[s].model, err))

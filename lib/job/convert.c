@@ -37,6 +37,10 @@ static dcpk_status convert_open_source(struct dcpk_conversion *c, struct dcpk_er
     if ((o->out != NULL && dcpk_run_check_apart(o->in, o->out, err)) ||
         dcpk_env_open(&o->env, o->in, o->from, &c->source, &c->ckpt, err))
         return err->status;
+    if (o->given.family.config != NULL && !c->ckpt->format->is_model && !o->to->is_model)
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "a config.json is given, and neither %s nor %s is a format of models",
+                         c->ckpt->format->name, o->to->name);
     return dcpk_checkpoint_give(c->ckpt, &o->given, err);
 }
 
@@ -72,13 +76,16 @@ static dcpk_status name_iteration(struct dcpk_conversion *c, struct dcpk_error *
 }
 
 /* A model's optimizer is left out, and with it masters, unless they are asked for. */
-static unsigned view_flags(const struct dcpk_convert_options *o)
+static unsigned view_flags(const struct dcpk_convert_options *o, const struct dcpk_format *from)
 {
     const bool needs_masters = o->target.family.dtype == DCPK_F32;
+    unsigned flags = 0;
 
     if ((o->flags & DCPK_CONVERT_WEIGHTS_ONLY) != 0 || (o->to->is_model && !needs_masters))
-        return DCPK_MODEL_WEIGHTS_ONLY;
-    return 0;
+        flags |= DCPK_MODEL_WEIGHTS_ONLY;
+    if (dcpk_format_stays_in_family(from, o->to) && !o->target.family.without_mtp)
+        flags |= DCPK_MODEL_OF_FAMILY;
+    return flags;
 }
 
 /*
@@ -118,7 +125,7 @@ static dcpk_status map_through_model(struct dcpk_conversion *c, struct dcpk_erro
     const struct dcpk_format *from = c->ckpt->format;
     const struct dcpk_rule_options rules = fit_rules(o, from);
 
-    if (dcpk_model_read(c->ckpt, view_flags(o), &c->model, err) ||
+    if (dcpk_model_read(c->ckpt, view_flags(o, from), &c->model, err) ||
         dcpk_model_check_known(c->model, err))
         return err->status;
     if (from == o->to && !c->model->needs_rewrite && !changes_something(o))

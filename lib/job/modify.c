@@ -76,7 +76,8 @@ static dcpk_status modify_find_target(struct dcpk_modification *m, struct dcpk_e
     const struct dcpk_target_options where = {.in = o->in,
                                               .source = &m->source,
                                               .out = o->out,
-                                              .is_model = m->ckpt->format->is_model,
+                                              .is_model = m->ckpt->format->is_model &&
+                                                          m->ckpt->format->container == NULL,
                                               .iteration = modification_iteration(m),
                                               .policy = o->tracker,
                                               .flags = o->folder_flags,

@@ -98,6 +98,8 @@ struct dcpk_extra {
 enum dcpk_model_flags {
     DCPK_MODEL_WEIGHTS_ONLY =
         1, /* leave optimizer state out; an optimizer layout that cannot be read is then no error */
+    DCPK_MODEL_OF_FAMILY =
+        2, /* from one model's names to another's: args need not be what Megatron computes */
 };
 
 #define DCPK_COMMAND_LINE_NAME "megatron_command_line.txt"

@@ -50,10 +50,14 @@ of "torch_checkpointing" "a checkpoint of torch_checkpointing 2.0.*last_save_in_
 touch other/sub/plain && rm other/sub/*_0.pt other/sub/model_1.pt
 inspect other/sub 2>said || grep -c torch_checkpointing said
 mkdir -p lora/adapter && touch lora/adapter/adapter_config.json
-mkdir -p several/optimizer_0 several/pytorch_model_fsdp_0 several/notes
-touch several/optimizer_0/.metadata several/pytorch_model_fsdp_0/.metadata several/notes/text
+mkdir -p several/checkpoint-{10,20}/{optimizer_0,pytorch_model_fsdp_0} several/notes
+touch several/checkpoint-{10,20}/{optimizer_0,pytorch_model_fsdp_0}/.metadata several/notes/text
 refuses "PEFT, convert" 3 "; its folder 'adapter' is an adapter" "$DCPKIT" convert --to torch_dist lora out
-refuses "several folders" 3 "such as 'optimizer_0', 'pytorch_model_fsdp_0'\$" inspect several
+refuses "several folders" 3 "several checkpoints; give one of them: 'checkpoint-10/pytorch_model_fsdp_0', 'check" inspect several
+rm -r several/checkpoint-20
+refuses "one of them" 3 "opening 'several/checkpoint-10/pytorch_model_fsdp_0': reading '.metadata'" inspect several
+mkdir -p deep/trainer/global_step_3/actor && touch deep/trainer/global_step_3/actor/model_world_size_2_rank_0.pt
+refuses "shards three folders down" 3 "; its folder 'trainer/global_step_3/actor' is FSDP shards of verl" inspect deep
 refuses "Megatron before core" 3 "convert.py --model-type GPT --loader legacy --saver core" inspect legacy
 
 # An adapter with its base in one folder: transformers 5.23 with peft 0.21.2 computes with both, without peft with the base.
@@ -63,25 +67,33 @@ rm both/config.json both/adapter_config.json
 refuses "no config.json" 3 "there is no config.json.*: copy the model's into the folder" "$DCPKIT" convert --to torch_dist both out
 
 # By keys of PyTorch's folders: those that accelerate, prime-rl, peft and torchtitan gave their embedding.
-# keys LABEL REGEX NAME...: each in turn the name of the only tensor but one.
+# plain NAME: a folder `plain` in which that is the name of the only tensor but two.
+plain() {
+    rm -rf plain
+    "$DCPKIT" modify-state-dict --quiet --op 'remove ^(args|iteration|checkpoint_version|num_float|rng|opt)' \
+        --op 'remove ^model\.module\.decoder\.(layers\.[123]|.*(norm|qkv|proj|fc2))' --op 'remove weight_v$' \
+        --op 'rename ^model\.module\.output_layer\.weight$ layers.0.attention.wo.weight' \
+        --op 'rename ^model\.module\.decoder\.layers\.0\.mlp\.linear_fc1\.weight_w$ layers.0.other.weight' \
+        --op "rename ^model\.module\.embedding\.word_embeddings\.weight\$ $1" "$in" plain >said
+}
+# keys LABEL REGEX NAME...: each in turn in a plain folder.
 keys() {
     local label=$1 regex=$2 name
     shift 2
     for name in "$@"; do
-        rm -rf plain
-        "$DCPKIT" modify-state-dict --quiet --op 'remove ^(args|iteration|checkpoint_version|num_float|rng|opt)' \
-            --op 'remove ^model\.module\.decoder\.(layers\.[123]|.*(norm|qkv|proj|fc2))' --op 'remove weight_v$' \
-            --op 'rename ^model\.module\.output_layer\.weight$ layers.0.attention.wo.weight' \
-            --op 'rename ^model\.module\.decoder\.layers\.0\.mlp\.linear_fc1\.weight_w$ layers.0.other.weight' \
-            --op "rename ^model\.module\.embedding\.word_embeddings\.weight\$ $name" "$in" plain >said
+        plain "$name"
         inspect plain 2>said >listed && grep -q '^format *dcp' listed && grep -cE "note: this is $regex" said
     done
     refuses "$label, convert" 3 "this is $regex" "$DCPKIT" convert --to huggingface plain out
     refuses "$label, check" 3 "this is $regex" "$DCPKIT" check plain
 }
-keys "Hugging Face's names" "a model with Hugging Face's names in shards of FSDP2.*save_pretrained" model.model.embed_tokens.weight \
-    app.model.model.embed_tokens.weight _fsdp_wrapped_module.model.embed_tokens.weight
-keys "torchtitan" "a checkpoint of torchtitan.*last_save_in_hf" tok_embeddings.weight
+for name in model.model.embed_tokens.weight app.model.model.embed_tokens.weight \
+    _fsdp_wrapped_module.model.embed_tokens.weight tok_embeddings.weight; do
+    plain "$name"
+    inspect plain 2>said | grep '^format' && grep -o "names.*: . layers" said
+    refuses "$name, convert" 3 "there is no config.json.*--hf-config FILE" "$DCPKIT" convert --to huggingface plain out
+    "$DCPKIT" check plain 2>said | grep -c '^model *FAILED.*there is no config.json'
+done
 keys "PEFT in shards" "an adapter of PEFT with its base" \
     model.base_model.model.model.layers.0.mlp.down_proj.lora_A.default.weight
 keys "optimizer alone" "optimizer state of FSDP2 without its weights" optimizer.state.model.embed_tokens.weight.exp_avg

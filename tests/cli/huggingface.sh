@@ -85,7 +85,7 @@ convert --quiet --maps "$source/tests/cli/maps" --to torch_dist toy toy_run
 equal run toy_run
 convert --verify --quiet --maps "$source/tests/cli/maps" --family toy --to huggingface toy_run toy_back
 "$DCPKIT" verify --quiet --maps "$source/tests/cli/maps" --against toy_run toy_back | tail -n 1
-refuses "verify --maps alone" 2 "is for --against SRC" "$DCPKIT" verify --maps "$source/tests/cli/maps" toy_back
+refuses "verify --maps alone" 2 "are for --against SRC" "$DCPKIT" verify --maps "$source/tests/cli/maps" toy_back
 equal --maps "$source/tests/cli/maps" toy toy_back
 equal --maps "$source/tests/cli/maps" run toy
 refuses "a family that is not there" 2 "no family is called 'toy': llama" convert --to huggingface --family toy run none

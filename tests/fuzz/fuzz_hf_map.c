@@ -39,6 +39,10 @@ static char *take_part(char **rest)
 
 /* --- the conversion --- */
 
+/* Bits of the second letter: from P on names lie in another container, and from X on the model
+ * stays one of the family. */
+enum { WITHOUT_MTP = 1, OF_FAMILY = 8, IN_CONTAINER = 16 };
+
 /* Each chunk lies in one of the files. */
 static void check_plan(const struct dcpk_output *out)
 {
@@ -57,13 +61,21 @@ static void convert(struct dcpk_checkpoint *ckpt, const uint8_t *letters)
     static const char *const names[] = {"huggingface", "torch_dist", "fsdp_dtensor", "zarr"};
     const struct dcpk_format *to = dcpk_format_find(names[letters[0] % 4]);
     const struct dcpk_rule_options rules = {.impl = DCPK_IMPL_TE, .vocab.divisible_by = 8};
+    const struct dcpk_format *format = ckpt->format;
     struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_format contained;
     struct dcpk_model *model = NULL;
     struct dcpk_output *out = NULL;
 
     if (dcpk_model_new(ckpt, &model, &err) || dcpk_output_new(ckpt, to, &out, &err))
         abort();
-    ckpt->given.family.without_mtp = (letters[1] & 1) != 0;
+    ckpt->given.family.without_mtp = (letters[1] & WITHOUT_MTP) != 0;
+    contained = *ckpt->format;
+    contained.container = dcpk_format_find("dcp");
+    if ((letters[1] & IN_CONTAINER) != 0)
+        ckpt->format = &contained;
+    if ((letters[1] & IN_CONTAINER) != 0 && (letters[1] & OF_FAMILY) != 0)
+        model->flags |= DCPK_MODEL_OF_FAMILY;
     out->target.family = ckpt->given.family;
     out->target.mesh = rules.mesh;
     if (ckpt->format->mapping->to_model(ckpt, model, &err) == DCPK_OK &&
@@ -75,6 +87,7 @@ static void convert(struct dcpk_checkpoint *ckpt, const uint8_t *letters)
         abort();
     dcpk_output_free(out);
     dcpk_model_free(model);
+    ckpt->format = format;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)

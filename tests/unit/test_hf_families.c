@@ -249,7 +249,7 @@ static bool tensor_is_of(const struct dcpk_model_tensor *t, struct flat_shape s,
 static void check_elements(struct trial *t, const struct expected *x,
                            const struct dcpk_hf_rule *rule)
 {
-    const int pair_axis = dcpk_hf_ops_pair_axis(rule);
+    const int pair_axis = dcpk_hf_ops_pair_axis(rule, 0);
     const struct flat_shape s = whole_shape(t->c, x->law);
     struct dcpk_model_tensor in[DCPK_HF_MAX_PARTS], out[DCPK_HF_MAX_PARTS], whole;
     int64_t joined[MAX_ELEMENTS], split[3][MAX_ELEMENTS];

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hub.c - the rows of Hugging Face's and torchtitan's names on DCP, and how keys show them. */
+#include "formats/hub/hub.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "formats/dcp/dcp.h"
+#include "formats/safetensors/hf_model.h"
+#include "formats/safetensors/hf_names.h"
+#include "formats/torch/pickle.h"
+#include "lib/base/order.h"
+#include "lib/base/text.h"
+
+/* Keys that show whose names they are. */
+struct signs {
+    const char *names[2];  /* of the embedding; NULL: no further one */
+    const char *layers[2]; /* before the number of a layer; the same */
+    const char *text;
+};
+
+static const struct signs hf = {{"embed_tokens.weight", "wte.weight"},
+                                {".layers.", ".h."},
+                                "Hugging Face's names in a checkpoint of FSDP2 or dcp.save"};
+static const struct signs titan = {{"tok_embeddings.weight"}, {"layers."}, "torchtitan's names"};
+
+/* The number of layers that the key proves. */
+static int64_t layers_by(const char *key, const struct signs *signs)
+{
+    int64_t most = -1;
+
+    for (size_t i = 0; i < DCPK_COUNT(signs->layers) && signs->layers[i] != NULL; i++) {
+        const char *at = strstr(key, signs->layers[i]);
+
+        if (at == NULL)
+            continue;
+        at += strlen(signs->layers[i]);
+        most = dcpk_max_i64(most, dcpk_take_number(&at));
+    }
+    return most + 1;
+}
+
+/* True, with a note of the sizes, where a key ends with the embedding's name. An adapter of PEFT
+ * is none: its base's weights are not the model's. */
+static bool signs_fit(struct dcpk_checkpoint *ckpt, const struct signs *signs)
+{
+    const struct dcpk_tensor *embedding = NULL;
+    int64_t n_layers = 0;
+
+    for (size_t t = 0; t < ckpt->n_tensors; t++) {
+        const char *key = ckpt->tensors[t].key;
+
+        if (strstr(key, ".lora_A.") != NULL)
+            return false;
+        n_layers = dcpk_max_i64(n_layers, layers_by(key, signs));
+        for (size_t i = 0; i < DCPK_COUNT(signs->names) && embedding == NULL; i++)
+            if (signs->names[i] != NULL && dcpk_hf_name_in(key, signs->names[i]) != NULL &&
+                ckpt->tensors[t].rank == 2)
+                embedding = &ckpt->tensors[t];
+    }
+    if (embedding == NULL)
+        return false;
+    dcpk_checkpoint_note(ckpt,
+                         "%s: %" PRId64 " layers, hidden %" PRId64 ", %" PRId64
+                         " rows of the vocabulary; config.json is not part of it",
+                         signs->text, n_layers, embedding->shape[1], embedding->shape[0]);
+    return true;
+}
+
+static bool hf_fits(struct dcpk_checkpoint *ckpt)
+{
+    return signs_fit(ckpt, &hf);
+}
+
+static bool titan_fits(struct dcpk_checkpoint *ckpt)
+{
+    return signs_fit(ckpt, &titan);
+}
+
+static dcpk_status hub_probe(struct dcpk_store *store, int *score, struct dcpk_error *err)
+{
+    return dcpk_format_dcp.probe(store, score, err);
+}
+
+static dcpk_status hub_open(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
+{
+    return dcpk_dcp_open(ckpt, ckpt->state, err);
+}
+
+static dcpk_status hf_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_model *model,
+                               struct dcpk_error *err)
+{
+    return dcpk_hf_scheme_to_model(ckpt, NULL, model, err);
+}
+
+static dcpk_status titan_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_model *model,
+                                  struct dcpk_error *err)
+{
+    return dcpk_hf_scheme_to_model(ckpt, dcpk_format_titan.name, model, err);
+}
+
+/* State of an optimizer has keys of its parameters. */
+static const char *hub_optimizer_layout(const struct dcpk_checkpoint *ckpt,
+                                        const struct dcpk_value *common)
+{
+    (void)common;
+    for (size_t t = 0; t < ckpt->n_tensors; t++)
+        if (dcpk_ends_with(ckpt->tensors[t].key, ".exp_avg"))
+            return "model-shaped";
+    return "none";
+}
+
+static const struct dcpk_format_mapping hf_mapping = {
+    .has_prefixes = true, .to_model = hf_to_model, .optimizer_layout = hub_optimizer_layout};
+static const struct dcpk_format_mapping titan_mapping = {
+    .has_prefixes = true, .to_model = titan_to_model, .optimizer_layout = hub_optimizer_layout};
+
+const struct dcpk_format dcpk_format_dcp_hf = {
+    .name = "dcp_hf",
+    .other_names = "fsdp2",
+    .summary = "Hugging Face's names in PyTorch's distributed checkpoint: accelerate, Trainer, "
+               "prime-rl, NeMo-RL",
+    .container = &dcpk_format_dcp,
+    .fits = hf_fits,
+    .marks = dcpk_dcp_marks,
+    .is_model = true,
+    .state_bytes = sizeof(struct dcpk_dcp_info),
+    .is_known = dcpk_pickle_is_known,
+    .probe = hub_probe,
+    .open = hub_open,
+    .reader = &dcpk_dcp_reader,
+    .writer = &dcpk_dcp_writer,
+    .mapping = &hf_mapping,
+    .editor = &dcpk_dcp_editor,
+};
+
+const struct dcpk_format dcpk_format_titan = {
+    .name = "torchtitan",
+    .other_names = "titan",
+    .summary = "torchtitan's names in PyTorch's distributed checkpoint",
+    .container = &dcpk_format_dcp,
+    .fits = titan_fits,
+    .marks = dcpk_dcp_marks,
+    .is_model = true,
+    .state_bytes = sizeof(struct dcpk_dcp_info),
+    .is_known = dcpk_pickle_is_known,
+    .probe = hub_probe,
+    .open = hub_open,
+    .reader = &dcpk_dcp_reader,
+    .writer = &dcpk_dcp_writer,
+    .mapping = &titan_mapping,
+    .editor = &dcpk_dcp_editor,
+};

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hub.h - models of Hugging Face's families in the container of PyTorch's trainers. */
+#ifndef DCPK_FORMATS_HUB_HUB_H
+#define DCPK_FORMATS_HUB_HUB_H
+
+#include "lib/ckpt/format.h"
+
+/* Hugging Face's names: accelerate, transformers' Trainer, prime-rl, NeMo-RL, dcp.save. */
+extern const struct dcpk_format dcpk_format_dcp_hf;
+/* torchtitan's names. */
+extern const struct dcpk_format dcpk_format_titan;
+
+#endif

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hf_matching.h - what is known while tensors are matched with a map: hf_to_model.c and
+ * hf_matching.c. */
+#ifndef DCPK_FORMATS_SAFETENSORS_HF_MATCHING_H
+#define DCPK_FORMATS_SAFETENSORS_HF_MATCHING_H
+
+#include "formats/safetensors/hf_config_priv.h"
+#include "formats/safetensors/hf_model.h"
+#include "formats/safetensors/hf_names.h"
+#include "formats/safetensors/hf_scales.h"
+
+/* Everything while a folder is matched with its map. */
+struct dcpk_hf_matching {
+    struct dcpk_checkpoint *ckpt;
+    struct dcpk_model *model;
+    const char *scheme; /* of names, other than Hugging Face's; NULL: those */
+    const struct dcpk_hf_map *map;
+    struct dcpk_hf_names names;
+    struct dcpk_hf_sizes sizes;
+    struct dcpk_hf_bindings bindings;
+    bool *is_taken;                        /* by stored tensor */
+    const struct dcpk_hf_scaled *scaled;   /* by stored tensor */
+    uint32_t *paired;                      /* by stored tensor: its view of pairs */
+    enum dcpk_dtype dtype;                 /* of the model's weights, by config.json */
+    const struct dcpk_hf_binding **givers; /* by parameter: the binding that gives it */
+    bool is_gated;                         /* gate and up rows lie in one parameter */
+    size_t n_added;                        /* weights of norms that are read plus addend, 1 or -1 */
+    const char *first_added;
+    float addend;
+    struct dcpk_hf_faults faults;
+};
+
+/* The stored tensor of that name, or DCPK_NO_TENSOR. */
+uint32_t dcpk_hf_matching_stored(const struct dcpk_hf_matching *m, const char *name);
+/* The name of a stored tensor; NULL: it is not of the model. */
+const char *dcpk_hf_matching_name(const struct dcpk_hf_matching *m, size_t stored);
+/* The map's prefix, where no name of the files has it; else NULL. */
+const char *dcpk_hf_matching_absent_prefix(const struct dcpk_hf_matching *m);
+/* Finds the map, the names and the args, by config.json, and the weights' scales. Errors: those of
+ * dcpk_hf_scheme_to_model. */
+dcpk_status dcpk_hf_matching_read_config(struct dcpk_hf_matching *m, struct dcpk_error *err);
+
+#endif

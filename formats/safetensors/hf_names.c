@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hf_names.c - keys of PyTorch's trainers as names of a map: without prefix and wrappers. */
+#include "formats/safetensors/hf_names.h"
+
+#include <string.h>
+
+#include "lib/base/order.h"
+#include "lib/base/text.h"
+
+/* Sources: torch 2.11 _dynamo/eval_frame.py, distributed/fsdp/_common_utils.py,
+ * distributed/algorithms/_checkpoint/checkpoint_wrapper.py; fairscale's FlattenParamsWrapper. */
+static const char *const wrappers[] = {"_orig_mod.", "_fsdp_wrapped_module.",
+                                       "_checkpoint_wrapped_module.", "_fpw_module."};
+
+/* Beginnings of keys of other state, where those of the model have no prefix. Sources: torchtitan
+ * 0.3.0 (components/checkpoint.py), accelerate 1.15, prime-rl and what users call theirs. */
+static const char *const others[] = {"optim",      "lr_scheduler", "scheduler", "train_state",
+                                     "dataloader", "progress",     "rng",       "step"};
+
+static const char reason_state[] = "optimizer state: of this layout weights alone are converted";
+static const char reason_run[] = "training state: of this layout weights alone are converted";
+
+/* The bytes of the wrapper that begins there; 0: none. */
+static size_t wrapper_bytes(const char *at)
+{
+    for (size_t i = 0; i < DCPK_COUNT(wrappers); i++)
+        if (dcpk_starts_with(at, wrappers[i]))
+            return strlen(wrappers[i]);
+    return 0;
+}
+
+const char *dcpk_hf_unwrap(struct dcpk_arena *arena, const char *key, struct dcpk_error *err)
+{
+    char *name = dcpk_arena_alloc(arena, strlen(key) + 1, err);
+    bool begins = true;
+    size_t n = 0;
+
+    if (name == NULL)
+        return NULL;
+    while (*key != '\0') {
+        const size_t n_wrapper = begins ? wrapper_bytes(key) : 0;
+
+        if (n_wrapper > 0) {
+            key += n_wrapper;
+            continue;
+        }
+        begins = *key == '.';
+        name[n++] = *key++;
+    }
+    return name;
+}
+
+const char *dcpk_hf_name_in(const char *key, const char *name)
+{
+    const char *at = key + strlen(key) - dcpk_min_size(strlen(key), strlen(name));
+
+    if (strcmp(at, name) != 0 || (at > key && at[-1] != '.') || strstr(key, ".state.") != NULL)
+        return NULL;
+    return at;
+}
+
+/* Keys as names while the prefix is looked for. */
+struct naming {
+    struct dcpk_checkpoint *ckpt;
+    const char **list; /* keys without wrappers, then names */
+    const char *prefix;
+    size_t n_wrapped;
+};
+
+static bool is_other(const struct naming *n, const char *name)
+{
+    if (!dcpk_starts_with(name, n->prefix))
+        return true;
+    for (size_t i = 0; n->prefix[0] == '\0' && i < DCPK_COUNT(others); i++)
+        if (dcpk_starts_with(name, others[i]))
+            return true;
+    return false;
+}
+
+static dcpk_status unwrap_all(struct naming *n, struct dcpk_arena *arena, struct dcpk_error *err)
+{
+    for (size_t t = 0; t < n->ckpt->n_tensors; t++) {
+        const char *key = n->ckpt->tensors[t].key;
+
+        if (dcpk_checkpoint_tensor_left_out(n->ckpt, t) != NULL)
+            continue;
+        n->list[t] = dcpk_hf_unwrap(arena, key, err);
+        if (n->list[t] == NULL)
+            return err->status;
+        n->n_wrapped += strcmp(n->list[t], key) != 0;
+    }
+    return DCPK_OK;
+}
+
+/* The part before the embedding's name in the one key that ends with it. */
+static dcpk_status find_prefix(struct naming *n, struct dcpk_arena *arena, const char *embedding,
+                               struct dcpk_error *err)
+{
+    const char *found = NULL;
+
+    for (size_t t = 0; t < n->ckpt->n_tensors; t++) {
+        const char *at = n->list[t] == NULL ? NULL : dcpk_hf_name_in(n->list[t], embedding);
+
+        if (at == NULL)
+            continue;
+        if (found != NULL)
+            return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_PREFIX | DCPK_FIX_DROP,
+                                 "'%s' and '%s' are both the embedding of a model", found,
+                                 n->ckpt->tensors[t].key);
+        found = n->ckpt->tensors[t].key;
+        n->prefix = dcpk_arena_strndup(arena, n->list[t], (size_t)(at - n->list[t]), err);
+        if (n->prefix == NULL)
+            return err->status;
+    }
+    if (found == NULL)
+        return dcpk_fail(err, DCPK_EMISMATCH,
+                         "no key ends with '%s', the embedding by the configuration", embedding);
+    return DCPK_OK;
+}
+
+static dcpk_status put_name(const struct naming *n, size_t t, struct dcpk_map *by_name,
+                            struct dcpk_error *err)
+{
+    const char *name = n->list[t];
+    uint64_t first = 0;
+    bool existed = false;
+
+    if (dcpk_map_put(by_name, name, strlen(name), t, &existed, &first, err))
+        return err->status;
+    if (existed)
+        return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_DROP,
+                             "'%s' and '%s' are one tensor of the model, '%s'",
+                             n->ckpt->tensors[first].key, n->ckpt->tensors[t].key, name);
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_hf_names_find(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
+                               const char *embedding, struct dcpk_hf_names *names,
+                               struct dcpk_error *err)
+{
+    const char *given = ckpt->given.model_prefix;
+    struct naming n = {.ckpt = ckpt};
+
+    n.list = dcpk_arena_array(arena, ckpt->n_tensors, sizeof *n.list, err);
+    if (n.list == NULL || unwrap_all(&n, arena, err))
+        return err->status;
+    if (given != NULL)
+        n.prefix = dcpk_arena_printf(arena, err, "%s%s", given, *given == '\0' ? "" : ".");
+    else if (find_prefix(&n, arena, embedding, err))
+        return err->status;
+    if (n.prefix == NULL)
+        return err->status;
+    for (size_t t = 0; t < ckpt->n_tensors; t++) {
+        if (n.list[t] == NULL || is_other(&n, n.list[t])) {
+            n.list[t] = NULL;
+            continue;
+        }
+        n.list[t] += strlen(n.prefix);
+        if (put_name(&n, t, &names->by_name, err))
+            return err->status;
+    }
+    if (n.n_wrapped > 0)
+        dcpk_checkpoint_note_once(ckpt,
+                                  "%zu keys name wrappers of modules ('_orig_mod', "
+                                  "'_fsdp_wrapped_module', ...), which are not part of the names",
+                                  n.n_wrapped);
+    names->list = n.list;
+    return DCPK_OK;
+}
+
+void dcpk_hf_names_release(struct dcpk_hf_names *names)
+{
+    dcpk_map_release(&names->by_name);
+}
+
+/* Keys that are not of the model. */
+struct left {
+    size_t n_tensors, n_objects; /* of optimizers */
+    size_t n_others;
+};
+
+/* Optimizer state or any other. Returns true for the first. */
+static bool leave(struct dcpk_model *model, const char *key)
+{
+    const bool is_state = strstr(key, "optim") != NULL;
+    const char *reason = is_state ? reason_state : reason_run;
+
+    if ((model->flags & DCPK_MODEL_WEIGHTS_ONLY) != 0)
+        dcpk_model_omit(model, key, reason);
+    else
+        dcpk_model_drop(model, key, reason);
+    return is_state;
+}
+
+void dcpk_hf_names_leave(const struct dcpk_hf_names *names, struct dcpk_model *model)
+{
+    struct dcpk_checkpoint *ckpt = model->ckpt;
+    struct left left = {0};
+    size_t n = 0;
+
+    for (size_t t = 0; t < ckpt->n_tensors; t++)
+        if (names->list[t] == NULL && dcpk_checkpoint_tensor_left_out(ckpt, t) == NULL) {
+            left.n_tensors += leave(model, ckpt->tensors[t].key);
+            n++;
+        }
+    for (size_t i = 0; i < ckpt->n_objects; i++)
+        if (dcpk_checkpoint_object_left_out(ckpt, i) == NULL) {
+            left.n_objects += leave(model, ckpt->objects[i].key);
+            n++;
+        }
+    left.n_others = n - left.n_tensors - left.n_objects;
+    if (n > 0)
+        dcpk_checkpoint_note_once(ckpt,
+                                  "weights alone are converted: %zu tensors and %zu objects of "
+                                  "optimizers and %zu keys of other training state (schedulers, "
+                                  "RNG, data) are left out",
+                                  left.n_tensors, left.n_objects, left.n_others);
+}

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+# test_hub.py - a model in torch's distributed checkpoint, under names of trainers, becomes Hugging Face's and Megatron's.
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+import unittest
+
+from safetensors.torch import load_file
+from tool import dcpkit, dcpkit_fails, sample
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+GOLDENS = os.environ.get("DCPK_GOLDENS")
+N = 3
+
+
+def hashes(folder):
+    """Name -> XXH3-128, as `dcpkit hash` lists them."""
+    lines = (line.split() for line in dcpkit("hash", folder).splitlines())
+    return {words[1]: words[0] for words in lines if len(words) == 2}
+
+
+class Hub(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.model = cls.at("model")
+        dcpkit("convert", "--to", "huggingface", sample("torch_dist_c_fp32_dp1"), cls.model)
+        cls.config = os.path.join(cls.model, "config.json")
+        cls.weights = load_file(os.path.join(cls.model, "model.safetensors"))
+        with open(cls.config, encoding="ascii") as f:
+            tied = json.load(f) | {"tie_word_embeddings": True}
+        cls.tied = cls.at("tied.json")
+        with open(cls.tied, "w", encoding="ascii") as f:
+            json.dump(tied, f)
+        command = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={N}"]
+        subprocess.run(
+            [sys.executable, *command, os.path.join(HERE, "hub_world.py"), cls.model, cls.at("")],
+            check=True,
+            capture_output=True,
+            timeout=300,
+        )
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    @classmethod
+    def at(cls, *names):
+        return os.path.join(cls.folder.name, *names)
+
+    def check(self, layout, config=None, without=()):
+        out = self.at("out_" + layout)
+        said = dcpkit(
+            "convert", "--verify", "--to", "huggingface", "--hf-config", config or self.config, self.at(layout), out
+        )
+        made = load_file(os.path.join(out, "model.safetensors"))
+        self.assertEqual(sorted(made), sorted(set(self.weights) - set(without)))
+        for name, tensor in made.items():
+            self.assertTrue(tensor.equal(self.weights[name]), name)
+        return said
+
+    def refuses(self, layout, regex, config=None):
+        out = self.at("none")
+        code, said = dcpkit_fails("convert", "--to", "huggingface", "--hf-config", config or self.config, self.at(layout), out)
+        self.assertEqual(code, 3, said)
+        self.assertRegex(said, regex)
+        self.assertFalse(os.path.exists(out))
+
+    def test_nested(self):
+        said = self.check("nested")
+        self.assertIn("nested/checkpoint-7/pytorch_model_fsdp_0", said.replace("\n" + " " * 13, ""))
+        self.refuses("several", r"several checkpoints; give one of them: 'a', 'b'$")
+
+    def test_wrapped(self):
+        said = " ".join(self.check("wrapped").split())
+        self.assertIn("78 tensors and 0 objects of optimizers and 1 keys of other training state", said)
+        self.assertIn("39 keys name wrappers of modules", said)
+
+    def test_tied(self):
+        self.check("tied", self.tied, ["lm_head.weight"])
+        self.refuses("differs", "'lm_head.weight' differs from 'model.embed_tokens.weight', with which it is tied", self.tied)
+
+    def test_refused(self):
+        self.refuses("collides", "'model._orig_mod.model.norm.weight' are one tensor of the model")
+        self.refuses("two", "'model.model.embed_tokens.weight' and 'ema.*' are both the embedding")
+        self.refuses("more", "no rule takes 'model.other.weight'")
+        code, said = dcpkit_fails("convert", "--to", "huggingface", self.at("tied"), self.at("none"))
+        self.assertEqual(code, 3)
+        self.assertRegex(said, r"there is no config.json.*--hf-config FILE")
+        code, said = dcpkit_fails("convert", "--to", "dcp_hf", self.at("tied"), self.at("none"))
+        self.assertEqual(code, 2)
+
+    def test_prefix(self):
+        out = self.at("out_two")
+        arguments = ["--input-model-weight-prefix", "ema", "--hf-config", self.config, self.at("two"), out]
+        dcpkit("convert", "--verify", "--to", "huggingface", *arguments)
+        self.assertEqual(hashes(out), hashes(self.model))
+
+    def test_titan(self):
+        self.check("titan")
+        self.refuses("titan_mixed", "is missing, a part of 'decoder.layers.1.self_attention.linear_qkv.weight'")
+
+    def test_megatron(self):
+        for layout in ("wrapped", "titan"):
+            for form in ("torch_dist", "fsdp_dtensor"):
+                run, back = self.at(f"{layout}_{form}"), self.at(f"{layout}_{form}_back")
+                dcpkit("convert", "--verify", "--to", form, "--hf-config", self.config, self.at(layout), run)
+                dcpkit("convert", "--to", "huggingface", "--hf-config", self.config, run, back)
+                self.assertEqual(hashes(back), hashes(self.model))
+
+    def test_commands(self):
+        layout, out = self.at("titan"), self.at("out_commands")
+        config = ["--hf-config", self.config]
+        dcpkit("convert", "--to", "huggingface", *config, layout, out)
+        self.assertIn("torchtitan", dcpkit("inspect", layout))
+        self.assertIn("dcp_hf", dcpkit("inspect", self.at("wrapped")))
+        self.assertIn("format       dcp\n", dcpkit("inspect", "--from", "dcp", layout))
+        code, said = dcpkit_fails("inspect", "--from", "dcp_hf", layout)
+        self.assertEqual(code, 3, said)
+        dcpkit("verify", "--against", layout, *config, out)
+        dcpkit("compare-two-checkpoint", *config, layout, out)
+        code, said = dcpkit_fails("compare-two-checkpoint", *config, self.at("differs"), out)
+        self.assertEqual(code, 1, said)
+        code, said = dcpkit_fails("check", *config, layout)
+        self.assertEqual(code, 1, said)
+
+
+@unittest.skipUnless(GOLDENS, "DCPK_GOLDENS does not name the folder of dcp_*.tar.xz and titan_*.tar.xz")
+class Goldens(unittest.TestCase):
+    """What accelerate 1.15, prime-rl's layout and torchtitan 0.3.0 saved: every tensor as transformers saves it."""
+
+    def test_all(self):
+        names = sorted(n for n in os.listdir(GOLDENS) if n.startswith(("dcp_", "titan_")) and n.endswith(".tar.xz"))
+        left_out = ("peft", "_tc20_", "_hflast_")
+        names = [name for name in names if not any(part in name for part in left_out)]
+        self.assertGreater(len(names), 16)
+        for name in names:
+            with self.subTest(name), tempfile.TemporaryDirectory() as folder:
+                with tarfile.open(os.path.join(GOLDENS, name)) as tar:
+                    tar.extractall(folder, filter="data")
+                (top,) = os.listdir(folder)
+                top, out = os.path.join(folder, top), os.path.join(folder, "out")
+                with open(os.path.join(top, "MANIFEST.json"), encoding="utf-8") as f:
+                    want = {key: t["xxh3_128"] for key, t in json.load(f)["hf"].items()}
+                assets, checkpoint = os.path.join(top, "assets"), os.path.join(top, "checkpoint")
+                dcpkit("convert", "--verify", "--to", "huggingface", "--hf-assets", assets, checkpoint, out)
+                self.assertEqual(hashes(out), want)
+
+
+if __name__ == "__main__":
+    unittest.main()
