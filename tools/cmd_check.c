@@ -12,9 +12,9 @@
 #include "tools/check_model.h"
 #include "tools/check_report.h"
 #include "tools/cmd.h"
-#include "tools/target_args.h"
 #include "tools/print_doc.h"
 #include "tools/run_args.h"
+#include "tools/target_args.h"
 
 #define NAME "check"
 

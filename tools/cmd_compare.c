@@ -8,9 +8,9 @@
 #include "tools/bar.h"
 #include "tools/cmd.h"
 #include "tools/compare_report.h"
-#include "tools/target_args.h"
 #include "tools/print_doc.h"
 #include "tools/run_args.h"
+#include "tools/target_args.h"
 
 #define NAME "compare-two-checkpoint"
 

@@ -11,9 +11,9 @@
 #include "tools/bar.h"
 #include "tools/checks.h"
 #include "tools/cmd.h"
-#include "tools/target_args.h"
 #include "tools/input_args.h"
 #include "tools/run_args.h"
+#include "tools/target_args.h"
 
 #define NAME                  "verify"
 #define MAX_DIFFERENCES_SHOWN 20

@@ -67,9 +67,14 @@ dcpk_status dcpk_hf_document_find(struct dcpk_checkpoint *ckpt, struct dcpk_json
     struct dcpk_store *store = NULL;
 
     *config = NULL;
-    if (ckpt->format->container == NULL &&
-        (dcpk_hf_document_read(ckpt->store, config, err) || *config != NULL))
+    if (ckpt->format->container == NULL && dcpk_hf_document_read(ckpt->store, config, err))
         return err->status;
+    if (*config != NULL && given->config != NULL)
+        dcpk_checkpoint_note_once(ckpt,
+                                  "the model is read by the " DCPK_HF_CONFIG " of its folder, "
+                                  "not by the one that is given");
+    if (*config != NULL)
+        return DCPK_OK;
     if (given->config != NULL)
         return base_read(given->config, config, err);
     if (given->assets != NULL && dcpk_store_open(given->assets, &store, err) == DCPK_OK)

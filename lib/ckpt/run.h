@@ -68,13 +68,13 @@ struct dcpk_run {
 void dcpk_run_release(struct dcpk_run *run); /* a zeroed struct is a no-op */
 
 /*
- * Find the folder to read. `path` itself when it holds a file that marks one (lib/ckpt/foreign.h) of
- * the formats, a NULL-terminated table here and below, or is named iter_<digits> or release; else
- * what its tracker names, else the one checkpoint of a trainer below it. run: set on success only.
- * Errors: DCPK_EIO when path is missing, no folder or not readable; DCPK_EFORMAT when it is neither
- * kind of folder (names what was searched for), the folder that the tracker names is missing (both
- * name the newest iteration folder if there is one), or the tracker is neither a number nor
- * "release".
+ * Find the folder to read. `path` itself when it holds a file that marks one (lib/ckpt/foreign.h)
+ * of the formats, a NULL-terminated table here and below, or is named iter_<digits> or release;
+ * else what its tracker names, else the one checkpoint of a trainer below it. run: set on success
+ * only. Errors: DCPK_EIO when path is missing, no folder or not readable; DCPK_EFORMAT when it is
+ * neither kind of folder (names what was searched for), the folder that the tracker names is
+ * missing (both name the newest iteration folder if there is one), or the tracker is neither a
+ * number nor "release".
  */
 dcpk_status dcpk_run_find(const char *path, const struct dcpk_format *const *formats,
                           struct dcpk_run *run, struct dcpk_error *err);

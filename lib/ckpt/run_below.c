@@ -61,6 +61,13 @@ static dcpk_status is_of_scheme(const struct looking *l, const char *folder, boo
     return DCPK_OK;
 }
 
+/* A folder that cannot be read is none of those looked for. */
+static void pass_over(struct dcpk_error *err)
+{
+    if (err->status != DCPK_ENOMEM)
+        *err = (struct dcpk_error)DCPK_ERROR_INIT;
+}
+
 static dcpk_status look_below(struct looking *l, const char *folder, int level,
                               struct dcpk_error *err);
 
@@ -103,8 +110,10 @@ static dcpk_status look_below(struct looking *l, const char *folder, int level,
             dcpk_free(path);
         else
             (void)look_at(l, path, level, err);
+        pass_over(err);
     }
     dcpk_free(names);
+    pass_over(err);
     return err->status;
 }
 

@@ -15,6 +15,10 @@
 static const struct dcpk_hf_sizes sizes = {
     .n_layers = 1, .n_heads = 4, .n_groups = 2, .head_size = 2};
 
+/* 2 heads of 4 rows in a group, whose halves can be told apart. */
+static const struct dcpk_hf_sizes sizes_of_halves = {
+    .n_layers = 1, .n_heads = 2, .n_groups = 1, .head_size = 4};
+
 /* Parts of `shape`, and the element of the parts (100 * part + number) at each place of the whole.
  */
 static const struct {
@@ -67,6 +71,15 @@ static const struct {
      {{16}},
      {16},
      {0, 1, 2, 3, 8, 9, 12, 13, 4, 5, 6, 7, 10, 11, 14, 15}},
+    {"rope halves of q and k",
+     {DCPK_HF_ROPE_HALVES, DCPK_HF_QKV},
+     2,
+     3,
+     2,
+     1,
+     {{4, 2}, {2, 2}, {4}},
+     {16},
+     {0, 2, 1, 3, 4, 6, 5, 7, 100, 102, 101, 103, 200, 201, 202, 203}},
     {"transpose, qkv of one",
      {DCPK_HF_TRANSPOSE, DCPK_HF_QKV},
      2,
@@ -143,6 +156,17 @@ static struct dcpk_hf_rule rule_of(size_t c)
     return rule;
 }
 
+static const struct dcpk_hf_sizes *sizes_of(size_t c)
+{
+    return cases[c].ops[0] == DCPK_HF_ROPE_HALVES ? &sizes_of_halves : &sizes;
+}
+
+/* Only q and k are in pairs where halves are turned. */
+static int rank_of(size_t c, size_t part)
+{
+    return cases[c].rank - (cases[c].ops[0] == DCPK_HF_ROPE_HALVES && part == 2);
+}
+
 static void each_element_is_where_it_belongs(void **unused)
 {
     (void)unused;
@@ -156,8 +180,8 @@ static void each_element_is_where_it_belongs(void **unused)
 
         CHECK(arena != NULL, "memory");
         for (size_t i = 0; i < cases[c].n_parts; i++)
-            parts[i] = whole_source(arena, (uint32_t)i, cases[c].shape[i], cases[c].rank);
-        CHECK_OK(dcpk_hf_ops_join(&rule, &sizes, parts, arena, &whole, &err), cases[c].label);
+            parts[i] = whole_source(arena, (uint32_t)i, cases[c].shape[i], rank_of(c, i));
+        CHECK_OK(dcpk_hf_ops_join(&rule, sizes_of(c), parts, arena, &whole, &err), cases[c].label);
         CHECK_EQ_INT(whole.rank, cases[c].want_rank, cases[c].label);
         for (int a = 0; a < whole.rank; a++) {
             CHECK_EQ_INT(whole.shape[a], cases[c].want_shape[a], cases[c].label);
@@ -235,11 +259,11 @@ static void split_is_the_inverse(void **unused)
 
         CHECK(arena != NULL, "memory");
         whole = whole_source(arena, 0, cases[c].want_shape, cases[c].want_rank);
-        CHECK_OK(dcpk_hf_ops_split(&rule, &sizes, &whole, arena, parts, &err), cases[c].label);
+        CHECK_OK(dcpk_hf_ops_split(&rule, sizes_of(c), &whole, arena, parts, &err), cases[c].label);
         for (size_t i = 0; i < cases[c].n_parts; i++)
-            for (int a = 0; a < cases[c].rank; a++)
+            for (int a = 0; a < rank_of(c, i); a++)
                 CHECK_EQ_INT(parts[i].shape[a], cases[c].shape[i][a], cases[c].label);
-        CHECK_OK(dcpk_hf_ops_join(&rule, &sizes, parts, arena, &again, &err), cases[c].label);
+        CHECK_OK(dcpk_hf_ops_join(&rule, sizes_of(c), parts, arena, &again, &err), cases[c].label);
         show(&again, &cases[c].want_shape, got);
         for (int a = 0; a < whole.rank; a++)
             n *= whole.shape[a];
@@ -278,8 +302,8 @@ static void what_does_not_fit_is_refused(void **unused)
         CHECK(arena != NULL, "memory");
         for (size_t i = 0; i < wrong[c].n_parts; i++)
             parts[i] = whole_source(arena, (uint32_t)i, wrong[c].shape[i], wrong[c].rank);
-        CHECK_FAILS(dcpk_hf_ops_join(&rule, &sizes, parts, arena, &whole, &err), DCPK_EMISMATCH,
-                    wrong[c].named, wrong[c].label);
+        CHECK_FAILS(dcpk_hf_ops_join(&rule, sizes_of(c), parts, arena, &whole, &err),
+                    DCPK_EMISMATCH, wrong[c].named, wrong[c].label);
         dcpk_arena_free(arena);
     }
 }
