@@ -75,6 +75,7 @@ layout=(
     --overlap-grad-reduce
     --overlap-param-gather
 )
+# shellcheck disable=SC2054 # the commas are of one word
 course=(
     --micro-batch-size 1
     --global-batch-size 15360

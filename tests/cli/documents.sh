@@ -25,7 +25,7 @@ for document in README.md tools/MANUAL.md $(cd "$TOOLS/.." && echo tools/topics/
         [ "$code" -eq 0 ] || [[ $code -eq 77 && $line == need_mpi* ]] || [[ $code -eq 1 && $line == "dcpkit diff "* ]] ||
             echo "$document: $line: exit $code: $(head -c 1000 said)"
         rm -rf OUT hashes.json.old
-    done < <(lines $document)
+    done < <(lines "$document")
     [ "$n" -ge 5 ] || [[ $document == */topics/* ]] || echo "$document: only $n commands found"
     rm -rf "$ckpt" ./*.json
 done

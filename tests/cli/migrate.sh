@@ -46,7 +46,8 @@ sed -n '/^steps/,$p' said
 printf -- '%s\n' --num-layers 4 --num-attention-heads 4 --pipeline-model-parallel-size=2 --global-batch-size 32 --micro-batch-size 1 >flags
 migrate --mesh tp=2,dp=16 flags 2>said
 tail -n 1 said
-"$DCPKIT" migrate --mesh tp=2,dp=16 flags --quiet 2>&1 >/dev/null
+"$DCPKIT" migrate --mesh tp=2,dp=16 flags --quiet 2>said >/dev/null
+cat said
 
 # a configuration of Megatron-Bridge, YAML in blocks with comments, JSON in one line and in several: train runs it
 cat >bridge.yaml <<'EOS'

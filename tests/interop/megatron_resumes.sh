@@ -181,6 +181,7 @@ migrated() {
         printf '%s\n' "${toy[@]}" "${quiet[@]}" $flags $saved --use-tp-pp-dp-mapping --load "$from" >"$work/flags"
         sed -i '/--no-gradient-accumulation-fusion/d; /--use-tp-pp-dp-mapping/d' "$work/flags" # the latter is Megatron-Bridge's
         "$dcpkit" migrate --to megatron-fsdp --mesh "dp=$m" -o "$work/migrated" "$work/flags" >"$work/migrated.txt" || return
+        # shellcheck disable=SC2317 # the steps call it
         dcpkit() { "$dcpkit" "$@"; }
         eval "$(sed -n 's/^  \(dcpkit \)/\1/p' "$work/migrated.txt")" >"$work/steps.txt" 2>&1 || return
         local -a toy=() quiet=() # all flags are in the file
