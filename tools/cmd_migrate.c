@@ -241,11 +241,26 @@ static void fill_texts(const void *context, struct dcpk_doc_rows *rows)
         DCPK_DOC_PUT(rows, {.key = "text", .title = "text", .fact = dcpk_fact_text(*text)});
 }
 
+/* A path as a shell takes it: a variable stays one. */
+static const char *step_path(const char *path, struct dcpk_doc *doc)
+{
+    struct dcpk_bytes word = {0};
+    const char *kept = NULL;
+
+    dcpk_bytes_shell_word(&word, path, true);
+    dcpk_bytes_u8(&word, 0);
+    if (word.status == DCPK_OK)
+        kept = dcpk_doc_keep(doc, word.data, word.n_bytes);
+    dcpk_bytes_release(&word);
+    return dcpk_text_or(kept, "");
+}
+
 /* The launcher: torchrun with the ranks that are known, and what the environment needs. */
 static const char *step_launch(const struct migrate *m, const char *script, struct dcpk_doc *doc)
 {
     const int64_t n = m->plan.n_ranks, nodes = (n + RANKS_OF_NODE - 1) / RANKS_OF_NODE;
-    const char *file = dcpk_text_or(m->out, "FILE"), *ranks = "gpu", *hosts = "", *env = "";
+    const char *file = step_path(dcpk_text_or(m->out, "FILE"), doc), *ranks = "gpu", *hosts = "",
+               *env = "";
     const struct dcpk_grid *g = &m->plan.grid;
 
     if (n > 0)
@@ -276,18 +291,10 @@ static const struct dcpk_change *step_folder(const struct migrate *m)
     return NULL;
 }
 
-/* A path as a shell takes it: a variable stays one. */
-static const char *step_path(const char *path, struct dcpk_doc *doc)
-{
-    if (path[strcspn(path, " \t&;|()<>#*?`\\'")] == '\0')
-        return path;
-    return dcpk_doc_format(doc, "'%s'", path);
-}
-
 static const char *const *migrate_steps(const struct migrate *m, struct dcpk_doc *doc)
 {
     const struct dcpk_change *folder = step_folder(m);
-    const char *file = dcpk_text_or(m->out, "FILE"), **steps = dcpk_doc_take(doc, 4, sizeof *steps);
+    const char **steps = dcpk_doc_take(doc, 4, sizeof *steps);
     const char *script = "pretrain_gpt.py";
     size_t n = 0;
 
@@ -302,7 +309,8 @@ static const char *const *migrate_steps(const struct migrate *m, struct dcpk_doc
         steps[n++] = dcpk_doc_format(doc, "dcpkit check %s", new);
     }
     if (m->form == FORM_CONFIG)
-        script = dcpk_doc_format(doc, "pretrain.py --config-file %s", file);
+        script = dcpk_doc_format(doc, "pretrain.py --config-file %s",
+                                 step_path(dcpk_text_or(m->out, "FILE"), doc));
     steps[n] = step_launch(m, script, doc);
     return steps;
 }

@@ -20,14 +20,6 @@ static bool has_word(const char *words, const char *name)
     return dcpk_option_has_word(words, name, strlen(name));
 }
 
-/* Appends a word as a shell takes it. */
-static void put_shell_word(const char *text, struct dcpk_bytes *out)
-{
-    const bool is_plain = text[strcspn(text, " \t\n\"$&;|()<>#*?`\\")] == '\0';
-
-    dcpk_bytes_printf(out, is_plain ? "%s" : "'%s'", text);
-}
-
 struct writing {
     const struct dcpk_value *attrs;
     struct dcpk_arena *arena;
@@ -56,7 +48,7 @@ static bool put_values(const struct writing *w, const char *name, const struct d
             return false;
         }
         dcpk_bytes_u8(w->out, ' ');
-        put_shell_word(text, w->out);
+        dcpk_bytes_shell_word(w->out, text, false);
     }
     return true;
 }
@@ -127,10 +119,10 @@ dcpk_status dcpk_args_to_flags(const struct dcpk_value *attrs, const char *folde
             dcpk_bytes_u8(out, '\n');
     }
     dcpk_bytes_text(out, "--load ");
-    put_shell_word(folder, out);
+    dcpk_bytes_shell_word(out, folder, false);
     if (!dcpk_value_is_none(dcpk_value_get(attrs, "save"))) {
         dcpk_bytes_text(out, "\n--save ");
-        put_shell_word(folder, out);
+        dcpk_bytes_shell_word(out, folder, false);
     }
     dcpk_bytes_u8(out, '\n');
     if (err->status == DCPK_OK && dcpk_bytes_status(left, err) == DCPK_OK)

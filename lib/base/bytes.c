@@ -50,6 +50,24 @@ void dcpk_bytes_text(struct dcpk_bytes *b, const char *text)
     dcpk_bytes_put(b, text, strlen(text));
 }
 
+void dcpk_bytes_shell_word(struct dcpk_bytes *b, const char *text, bool keeps_variables)
+{
+    const char *const special = " \t\r\n\"'`&;|()<>#*?![\\";
+    const bool is_variable = !keeps_variables && strchr(text, '$') != NULL;
+
+    if (text[0] != '\0' && text[strcspn(text, special)] == '\0' && !is_variable) {
+        dcpk_bytes_text(b, text);
+        return;
+    }
+    dcpk_bytes_u8(b, '\'');
+    for (; *text != '\0'; text++)
+        if (*text == '\'')
+            dcpk_bytes_text(b, "'\\''");
+        else
+            dcpk_bytes_u8(b, (uint8_t)*text);
+    dcpk_bytes_u8(b, '\'');
+}
+
 void dcpk_bytes_printf(struct dcpk_bytes *b, const char *fmt, ...)
 {
     va_list args;

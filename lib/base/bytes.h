@@ -73,6 +73,9 @@ static inline void dcpk_bytes_u32(struct dcpk_bytes *b, uint32_t v)
 
 /* Append a text without its NUL, formatted text, a little-endian number, n zeros. */
 void dcpk_bytes_text(struct dcpk_bytes *b, const char *text);
+/* Append text as one word of a POSIX shell: in quotes where the shell would read more into it. With
+ * keeps_variables "$A/b" stays one that it fills in. */
+void dcpk_bytes_shell_word(struct dcpk_bytes *b, const char *text, bool keeps_variables);
 void dcpk_bytes_printf(struct dcpk_bytes *b, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 void dcpk_bytes_u64(struct dcpk_bytes *b, uint64_t v);

@@ -126,3 +126,10 @@ refuses "a file that is there" 2 "'fsdp.sh' exists \(--force replaces it\)" migr
 migrate run.sh -o fsdp.sh --force >/dev/null && bash -n fsdp.sh
 printf 'model: {num_layers: &n 4}\ndist:\n  pipeline_model_parallel_size: *n\n' >alias.yaml
 refuses "an alias" 3 "line 3: the value of 'pipeline_model_parallel_size' is an alias" migrate alias.yaml
+
+# a path of a stranger's file is one word in the steps
+printf 'checkpoint: {load: "a'"'"'; touch pwned; echo '"'"'b", ckpt_format: torch_dist}\nmodel: {num_layers: 2}\n' >hostile.yaml
+"$DCPKIT" migrate hostile.yaml 2>said >/dev/null
+sed -n '/^steps/,/check/p' said
+(dcpkit() { printf '<%s>' "$@" && echo; } && eval "$(sed -n 's/^  \(dcpkit \)/\1/p' said)")
+[ ! -e pwned ] || echo "the path was run"
