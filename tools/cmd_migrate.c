@@ -325,6 +325,25 @@ static void put_texts(const void *context, struct dcpk_json_out *j)
 
 static const struct dcpk_doc_style style = {.label_columns = 12};
 
+/* Adds the sentence about args that are left out, and a NULL after all notes. */
+static dcpk_status migrate_end_notes(struct migrate *m, struct dcpk_error *err)
+{
+    struct dcpk_train_notices *notes = &m->plan.notes;
+    const char *text;
+
+    if (m->n_left > 0) {
+        text = dcpk_arena_printf(m->arena, err,
+                                 "%zu args have no flag that is known here, and keep Megatron's "
+                                 "defaults (--json lists them)",
+                                 m->n_left);
+        if (text == NULL || dcpk_train_notices_add(notes, text, err) != DCPK_OK)
+            return err->status;
+    }
+    if (dcpk_train_notices_add(notes, NULL, err) == DCPK_OK)
+        notes->n--;
+    return err->status;
+}
+
 static dcpk_status migrate_report(struct migrate *m, struct dcpk_error *err)
 {
     const struct dcpk_doc_table changes = {
@@ -333,18 +352,13 @@ static dcpk_status migrate_report(struct migrate *m, struct dcpk_error *err)
                                            .text_to_stderr = m->out == NULL,
                                            .is_silent = m->verbosity.is_quiet && m->out == NULL &&
                                                         !m->as_json};
-    struct dcpk_train_notices *notes = &m->plan.notes;
+    const struct dcpk_train_notices *notes = &m->plan.notes;
     struct dcpk_doc doc;
     const char *const *steps;
 
+    if (migrate_end_notes(m, err) != DCPK_OK)
+        return err->status;
     dcpk_doc_init(&doc, NAME, &style);
-    if (m->n_left > 0)
-        notes->texts[notes->n++] =
-            dcpk_doc_format(&doc,
-                            "%zu args have no flag that is known here, and keep Megatron's "
-                            "defaults (--json lists them)",
-                            m->n_left);
-    notes->texts[notes->n] = NULL;
     steps = migrate_steps(m, &doc);
     dcpk_doc_fact(&doc, "input", "input", dcpk_fact_text(form_names[m->form]));
     dcpk_doc_fact(&doc, "to", "to", dcpk_fact_text(m->to));

@@ -82,6 +82,10 @@ struct dcpk_train_notices {
     size_t n;
 };
 
+/* Adds a sentence; it is borrowed. Errors: DCPK_EUSAGE where there is no room. */
+dcpk_status dcpk_train_notices_add(struct dcpk_train_notices *notices, const char *text,
+                                   struct dcpk_error *err);
+
 /*
  * A walk over the table of knobs: rows of struct dcpk_option, whose fields are those of struct
  * dcpk_train_knobs. A name is Megatron's, with underscores; a flag spells them as dashes or

@@ -260,8 +260,8 @@ static dcpk_status rule_set(struct dcpk_train_knobs *knobs, const char *set, str
     return DCPK_OK;
 }
 
-static dcpk_status notices_add(struct dcpk_train_notices *notices, const char *text,
-                               struct dcpk_error *err)
+dcpk_status dcpk_train_notices_add(struct dcpk_train_notices *notices, const char *text,
+                                   struct dcpk_error *err)
 {
     if (notices->n == DCPK_MAX_NOTICES)
         return dcpk_fail(err, DCPK_EUSAGE,
@@ -299,7 +299,7 @@ static dcpk_status rules_apply(const struct dcpk_knob_rule *rules, const struct 
         if (rule->remedy != NULL)
             return dcpk_fail(err, DCPK_EUSAGE, "%s; %s", text, rule->remedy);
         if ((rule->set != NULL && rule_set(s->knobs, rule->set, err) != DCPK_OK) ||
-            notices_add(notices, text, err) != DCPK_OK)
+            dcpk_train_notices_add(notices, text, err) != DCPK_OK)
             return err->status;
     }
     return DCPK_OK;
@@ -319,7 +319,7 @@ static dcpk_status notices_of_no_effect(struct dcpk_train_knobs *knobs,
             continue;
         text = dcpk_arena_printf(knobs->arena, err, "%s has no effect here: %s", knob->name,
                                  knob->help);
-        if (text == NULL || notices_add(notices, text, err) != DCPK_OK)
+        if (text == NULL || dcpk_train_notices_add(notices, text, err) != DCPK_OK)
             return err->status;
     }
     return DCPK_OK;

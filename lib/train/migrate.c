@@ -282,8 +282,7 @@ static dcpk_status rule_follow(struct dcpk_migration *m, const struct dcpk_knob_
     for (size_t i = 0; i < m->notes.n; i++)
         if (strcmp(m->notes.texts[i], text) == 0)
             return DCPK_OK;
-    m->notes.texts[m->notes.n++] = text;
-    return DCPK_OK;
+    return dcpk_train_notices_add(&m->notes, text, err);
 }
 
 static dcpk_status rules_follow(struct dcpk_migration *m, const struct dcpk_knob_rule *rules,
@@ -465,7 +464,7 @@ static dcpk_status settings_note(struct dcpk_migration *m, const char *text,
                                  bool (*is)(const struct dcpk_setting *s), struct dcpk_error *err)
 {
     struct dcpk_bytes note = {0};
-    const char *comma = "";
+    const char *comma = "", *kept;
 
     dcpk_bytes_text(&note, text);
     for (size_t i = 0; i < m->from->n; i++)
@@ -474,9 +473,11 @@ static dcpk_status settings_note(struct dcpk_migration *m, const char *text,
             comma = ", ";
         }
     dcpk_bytes_u8(&note, 0);
-    if (*comma != '\0' && dcpk_bytes_status(&note, err) == DCPK_OK)
-        m->notes.texts[m->notes.n++] =
-            dcpk_arena_strdup(m->from->arena, (const char *)note.data, err);
+    if (*comma != '\0' && dcpk_bytes_status(&note, err) == DCPK_OK) {
+        kept = dcpk_arena_strdup(m->from->arena, (const char *)note.data, err);
+        if (kept != NULL)
+            (void)dcpk_train_notices_add(&m->notes, kept, err);
+    }
     dcpk_bytes_release(&note);
     return err->status;
 }
