@@ -191,6 +191,16 @@ static dcpk_status explain_fit(const struct dcpk_train_config *c, enum dcpk_foot
     return DCPK_OK;
 }
 
+/* The first strategy whose bytes fit; DCPK_N_STRATEGIES: none does. */
+static int first_that_fits(const uint64_t need[DCPK_N_STRATEGIES], uint64_t limit_bytes)
+{
+    int first = 0;
+
+    while (first < DCPK_N_STRATEGIES && need[first] > limit_bytes)
+        first++;
+    return first;
+}
+
 /* Why the first strategy that fits is the one to take. */
 static const char *choice_reason(const struct dcpk_train_config *config,
                                  const uint64_t need[DCPK_N_STRATEGIES], int first,
@@ -240,24 +250,16 @@ static dcpk_status explain_more_ranks(const struct dcpk_train_config *config, ui
 }
 
 /* One sentence: the least that Megatron needs to fit, and why. */
-static dcpk_status explain_choice(const struct dcpk_train_config *config, uint64_t limit_bytes,
+static dcpk_status explain_choice(const struct dcpk_train_config *config,
+                                  const uint64_t need[DCPK_N_STRATEGIES], uint64_t limit_bytes,
                                   struct dcpk_doc *doc, struct dcpk_error *err)
 {
     static const char *const choices[] = {"ddp", "distributed_optimizer", "optim_grads",
                                           "optim_grads_params", "more_ranks"};
+    const int first = first_that_fits(need, limit_bytes);
     char limit[DCPK_PLAIN_SIZE_BYTES];
-    uint64_t need[DCPK_N_STRATEGIES] = {0};
     const char *why = NULL;
-    int first = 0;
 
-    for (; first < DCPK_N_STRATEGIES; first++) {
-        const struct dcpk_train_config c = dcpk_train_under(config, first);
-
-        if (dcpk_train_need(&c, DCPK_OF_MEGATRON, &need[first], err) != DCPK_OK)
-            return err->status;
-        if (need[first] <= limit_bytes)
-            break;
-    }
     if (first < DCPK_N_STRATEGIES)
         why = choice_reason(config, need, first, dcpk_plain_size(limit_bytes, limit), doc);
     else if (explain_more_ranks(config, need[first - 1], limit_bytes, &why, doc, err) != DCPK_OK)
@@ -267,11 +269,12 @@ static dcpk_status explain_choice(const struct dcpk_train_config *config, uint64
     return DCPK_OK;
 }
 
-static dcpk_status explain_limit(const struct dcpk_train_config *c, uint64_t limit_bytes,
+static dcpk_status explain_limit(const struct dcpk_train_config *c,
+                                 const uint64_t need[DCPK_N_STRATEGIES], uint64_t limit_bytes,
                                  struct dcpk_doc *doc, struct dcpk_error *err)
 {
     dcpk_doc_fact(doc, "limit", "limit_bytes", dcpk_fact_bytes(limit_bytes));
-    if (explain_choice(c, limit_bytes, doc, err) ||
+    if (explain_choice(c, need, limit_bytes, doc, err) ||
         explain_fit(c, DCPK_OF_MEGATRON, limit_bytes, doc, err))
         return err->status;
     return explain_fit(c, DCPK_OF_THIS_RUN, limit_bytes, doc, err);
@@ -282,6 +285,7 @@ dcpk_status dcpk_train_explain_memory(const struct dcpk_train_config *config, ui
 {
     struct figures *all = dcpk_doc_take(doc, 1, sizeof *all);
     struct dcpk_train_footprint most;
+    uint64_t need[N_COLUMNS];
 
     if (all == NULL)
         return dcpk_doc_status(doc, err);
@@ -292,6 +296,7 @@ dcpk_status dcpk_train_explain_memory(const struct dcpk_train_config *config, ui
         if (dcpk_train_footprint_most(&c, column_of(i), &most, err) != DCPK_OK)
             return err->status;
         memory_figures(all, i, most.held);
+        need[i] = dcpk_train_held_sum(most.held);
     }
     dcpk_doc_heading(doc, "memory of the rank that holds most: Megatron by strategy, and this run");
     put_tables(doc, all, "strategies", "this_run");
@@ -304,7 +309,7 @@ dcpk_status dcpk_train_explain_memory(const struct dcpk_train_config *config, ui
     dcpk_doc_note(doc, "saving",
                   "copies a rank's shards to host memory while a checkpoint is written; with "
                   "async_save this memory is held during the whole run");
-    if (limit_bytes > 0 && explain_limit(config, limit_bytes, doc, err) != DCPK_OK)
+    if (limit_bytes > 0 && explain_limit(config, need, limit_bytes, doc, err) != DCPK_OK)
         return err->status;
     return dcpk_doc_status(doc, err);
 }
@@ -364,10 +369,9 @@ static void put_swept_line(struct dcpk_doc_rows *rows, const struct dcpk_fact si
 
 static const char *swept_fits(const struct swept *swept, size_t row)
 {
-    for (int i = 0; i < DCPK_N_STRATEGIES; i++)
-        if (swept->needs[row][i] <= swept->limit_bytes)
-            return dcpk_strategy_names[i];
-    return "none";
+    const int first = first_that_fits(swept->needs[row], swept->limit_bytes);
+
+    return first < DCPK_N_STRATEGIES ? dcpk_strategy_names[first] : "none";
 }
 
 static void fill_swept_lines(const void *context, struct dcpk_doc_rows *rows)
