@@ -115,39 +115,28 @@ static const struct dcpk_format_mapping hf_mapping = {
 static const struct dcpk_format_mapping titan_mapping = {
     .has_prefixes = true, .to_model = titan_to_model, .optimizer_layout = hub_optimizer_layout};
 
+/* A row whose bytes lie as those of DCP. */
+#define HUB_ON_DCP                                                                                 \
+    .container = &dcpk_format_dcp, .marks = dcpk_dcp_marks, .is_model = true,                      \
+    .state_bytes = sizeof(struct dcpk_dcp_info), .is_known = dcpk_pickle_is_known,                 \
+    .probe = hub_probe, .open = hub_open, .reader = &dcpk_dcp_reader, .writer = &dcpk_dcp_writer,  \
+    .editor = &dcpk_dcp_editor
+
 const struct dcpk_format dcpk_format_dcp_hf = {
     .name = "dcp_hf",
     .other_names = "fsdp2",
     .summary = "Hugging Face's names in PyTorch's distributed checkpoint: accelerate, Trainer, "
                "prime-rl, NeMo-RL",
-    .container = &dcpk_format_dcp,
     .fits = hf_fits,
-    .marks = dcpk_dcp_marks,
-    .is_model = true,
-    .state_bytes = sizeof(struct dcpk_dcp_info),
-    .is_known = dcpk_pickle_is_known,
-    .probe = hub_probe,
-    .open = hub_open,
-    .reader = &dcpk_dcp_reader,
-    .writer = &dcpk_dcp_writer,
     .mapping = &hf_mapping,
-    .editor = &dcpk_dcp_editor,
+    HUB_ON_DCP,
 };
 
 const struct dcpk_format dcpk_format_titan = {
     .name = "torchtitan",
     .other_names = "titan",
     .summary = "torchtitan's names in PyTorch's distributed checkpoint",
-    .container = &dcpk_format_dcp,
     .fits = titan_fits,
-    .marks = dcpk_dcp_marks,
-    .is_model = true,
-    .state_bytes = sizeof(struct dcpk_dcp_info),
-    .is_known = dcpk_pickle_is_known,
-    .probe = hub_probe,
-    .open = hub_open,
-    .reader = &dcpk_dcp_reader,
-    .writer = &dcpk_dcp_writer,
     .mapping = &titan_mapping,
-    .editor = &dcpk_dcp_editor,
+    HUB_ON_DCP,
 };
