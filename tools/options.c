@@ -9,6 +9,7 @@
 #include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/exec/exec.h"
+#include "lib/place/grid.h"
 #include "tools/cmd.h"
 #include "tools/confine.h"
 #include "tools/help.h"
@@ -167,13 +168,9 @@ static const char *near_flag(const struct dcpk_cli_more *more, const char *word,
 /* The option that takes a dimension of the mesh, where `word` is one; NULL: none. */
 static const char *mesh_option(const struct dcpk_cli *cli, const char *word)
 {
-    static const char *const sizes[] = {"tp", "pp", "vpp", "cp", "ep", "etp", "dp"};
-
     for (const struct dcpk_option *o = cli->options; o->kind != DCPK_OPTION_END; o++)
-        for (size_t i = 0; i < DCPK_COUNT(sizes); i++)
-            if (o->kind != DCPK_OPTION_GROUP && strcmp(o->name, "target-mesh") == 0 &&
-                strcmp(word, sizes[i]) == 0)
-                return o->name;
+        if (o->kind != DCPK_OPTION_GROUP && strcmp(o->name, "target-mesh") == 0)
+            return dcpk_grid_has_size(word) ? o->name : NULL;
     return NULL;
 }
 

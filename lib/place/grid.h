@@ -121,6 +121,8 @@ dcpk_status dcpk_grid_check_ranks(const struct dcpk_grid *grid, int64_t n_ranks,
 
 /* ---- as text ---- */
 
+bool dcpk_grid_has_size(const char *name); /* true for the name of a size of dcpk_grid_parse */
+
 /*
  * Reads "tp=2,pp=2": sizes left out are 1; dp, etp, vpp, first and last 0. `option` begins each
  * message. Errors: DCPK_EUSAGE for what cannot be read, or passes 2^20 ranks.

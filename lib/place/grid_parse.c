@@ -105,6 +105,11 @@ static dcpk_status refuse_ranks(const char *option, const char *text, struct dcp
                      MAX_DIM);
 }
 
+bool dcpk_grid_has_size(const char *name)
+{
+    return list_find(&(struct list){.kind = MESH}, name, strlen(name)) < DCPK_COUNT(dims);
+}
+
 dcpk_status dcpk_grid_parse(const char *option, const char *text, struct dcpk_grid *grid,
                             struct dcpk_error *err)
 {
