@@ -53,7 +53,7 @@ const void *dcpk_doc_keep(struct dcpk_doc *doc, const void *data, size_t n_bytes
 {
     void *copy = dcpk_doc_take(doc, 1, n_bytes);
 
-    if (copy != NULL)
+    if (copy != NULL && n_bytes > 0) /* data may be NULL then */
         memcpy(copy, data, n_bytes);
     return copy;
 }

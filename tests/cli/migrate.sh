@@ -131,5 +131,6 @@ refuses "an alias" 3 "line 3: the value of 'pipeline_model_parallel_size' is an 
 printf 'checkpoint: {load: "a'"'"'; touch pwned; echo '"'"'b", ckpt_format: torch_dist}\nmodel: {num_layers: 2}\n' >hostile.yaml
 "$DCPKIT" migrate hostile.yaml 2>said >/dev/null
 sed -n '/^steps/,/check/p' said
+# shellcheck disable=SC2317 # the steps call it
 (dcpkit() { printf '<%s>' "$@" && echo; } && eval "$(sed -n 's/^  \(dcpkit \)/\1/p' said)")
 [ ! -e pwned ] || echo "the path was run"
