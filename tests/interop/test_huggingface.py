@@ -84,9 +84,13 @@ def without(tensors, name):
     return {n: t for n, t in tensors.items() if n != name}
 
 
-def map_of(path):
-    with open(path) as file:
-        return json.load(file)
+def each_map():
+    """The maps of classes of transformers, as (map, class); a map with a scheme is of another trainer's names."""
+    for name in sorted(os.listdir(MAPS)):
+        with open(os.path.join(MAPS, name)) as file:
+            one = json.load(file)
+        if "scheme" not in one:
+            yield one, transformers.CONFIG_MAPPING[one["model_type"]]
 
 
 class HuggingFace(unittest.TestCase):
@@ -122,22 +126,19 @@ class HuggingFace(unittest.TestCase):
 
     def test_default_groups(self):
         """A map takes as many key and value heads as its class does where config.json has no number."""
-        for name in os.listdir(MAPS):
-            maps = map_of(os.path.join(MAPS, name))
-            kind = transformers.CONFIG_MAPPING[maps["model_type"]]
-            row = next((row for row in maps["config"] if row[0] == "num_key_value_heads"), None)
+        for one, kind in each_map():
+            row = next((row for row in one["config"] if row[0] == "num_key_value_heads"), None)
             if row is not None:
                 usual = next(f.default for f in dataclasses.fields(kind) if f.name == row[0])
-                self.assertEqual(dict(enumerate(row)).get(4), usual, name)
+                self.assertEqual(dict(enumerate(row)).get(4), usual, one["family"])
 
     def test_check_knows_kinds(self):
         """Each field of each class, with a value of each kind: `check` names those that from_dict refuses."""
         folder = self.path("kinds")
         os.mkdir(folder)
         save_file({"x": torch.zeros(1)}, self.path("kinds", "model.safetensors"))
-        types = sorted(map_of(os.path.join(MAPS, name))["model_type"] for name in os.listdir(MAPS))
-        for model_type in types:
-            kind = transformers.CONFIG_MAPPING[model_type]
+        for one, kind in each_map():
+            model_type = one["model_type"]
             usual = kind().to_dict()
             fields = [f.name for f in dataclasses.fields(kind) if f.name != "layer_types"]
             for value in (None, True, 1, 0.5, "x"):
@@ -433,16 +434,9 @@ HARMLESS = {"pad_token_id", "use_cache", "output_router_logits", "router_jitter_
 class Maps(unittest.TestCase):
     """The maps beside the classes of transformers, which are the judge."""
 
-    def each_map(self):
-        folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../formats/safetensors/maps")
-        for name in sorted(os.listdir(folder)):
-            with open(os.path.join(folder, name)) as file:
-                one = json.load(file)
-            yield one, transformers.CONFIG_MAPPING[one["model_type"]]
-
     def test_defaults(self):
         """What a map takes for an absent key is what the class computes with."""
-        for one, kind in self.each_map():
+        for one, kind in each_map():
             usual, small = kind(), kind(hidden_size=48, num_attention_heads=6)
             rope = getattr(usual, "rope_parameters", None) or {}
             for keys, _, *word in one["config"]:
@@ -463,7 +457,7 @@ class Maps(unittest.TestCase):
     def test_every_key_is_read(self):
         """No key of config.json that the class reads is passed over."""
         common = "".join(inspect.getsource(module) for module in (transformers.masking_utils, transformers.modeling_rope_utils))
-        for one, kind in self.each_map():
+        for one, kind in each_map():
             with open(inspect.getfile(kind).replace("configuration_", "modeling_")) as file:
                 source = common + file.read()
             read = re.findall(r"\bconfig\.([a-z]\w*)|getattr\(\w*config, \"(\w+)\"", source)

@@ -50,7 +50,7 @@ set(CPACK_RPM_MPI_PACKAGE_NAME dcpkit-mpi)
 set(CPACK_RPM_MPI_PACKAGE_SUMMARY "MPI plug-in of dcpkit")
 set(CPACK_RPM_MPI_PACKAGE_REQUIRES "dcpkit = ${PROJECT_VERSION}")
 set(CPACK_RPM_EXCLUDE_FROM_AUTO_FILELIST_ADDITION
-    /usr/share/man /usr/share/man/man1 /usr/share/man/man3 /usr/lib/pkgconfig /usr/lib/cmake /usr/share/doc)
+    /usr/share/man /usr/share/man/man1 /usr/share/man/man3 /usr/share/man/man7 /usr/lib/pkgconfig /usr/lib/cmake /usr/share/doc)
 # A tarball of everything; where the components are apart, it would be two.
 set(CPACK_ARCHIVE_COMPONENT_INSTALL OFF)
 
