@@ -23,7 +23,7 @@ mapfile -t product < <(printf '%s\n' "${sources[@]}" | grep -E '^(lib|formats|ke
 
 # What a folder may include besides itself, from the bottom up; lib/README.md draws it. A folder of lib may include those
 # before it in this row, and kernels those up to lib/device.
-rooms=(base report io tensor place device ckpt model rules plan exec write job train)
+rooms=(base report io tensor place device ckpt model knobs rules plan exec write job train)
 declare -A may=(
     [formats/torch]="lib"
     [formats/dcp]="lib formats/torch"

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "lib/base/text.h"
-#include "lib/train/knobs.h"
+#include "lib/knobs/knobs.h"
 #include "tools/cmd.h"
 #include "tools/print_doc.h"
 #include "tools/train_args.h"

@@ -9,7 +9,7 @@
 #include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/io/file.h"
-#include "lib/train/migrate.h"
+#include "lib/knobs/migrate.h"
 #include "tools/args_from.h"
 #include "tools/cmd.h"
 #include "tools/migrate_args.h"

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "lib/base/text.h"
+#include "lib/knobs/migrate.h"
 #include "lib/model/arg_table.h"
-#include "lib/train/migrate.h"
 
 /* Args that other ones make, and folders as they were called when the checkpoint was saved. */
 #define DERIVED "use_custom_fsdp start_weight_decay end_weight_decay use_dist_ckpt load save"

@@ -4,7 +4,7 @@
 #ifndef DCPK_TOOLS_TRAIN_ARGS_H
 #define DCPK_TOOLS_TRAIN_ARGS_H
 
-#include "lib/train/knobs.h"
+#include "lib/knobs/knobs.h"
 #include "tools/args_from.h"
 
 struct dcpk_train_args {

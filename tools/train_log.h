@@ -7,7 +7,7 @@
 #include "lib/base/bytes.h"
 #include "lib/io/file.h"
 #include "lib/job/step_log.h"
-#include "lib/train/config.h"
+#include "lib/knobs/config.h"
 #include "lib/train/memory_account.h"
 #include "tools/train_args.h"
 #include "tools/train_page.h"

@@ -4,7 +4,7 @@
 #define DCPK_TOOLS_TRAIN_PAGE_H
 
 #include "lib/job/step_log.h"
-#include "lib/train/config.h"
+#include "lib/knobs/config.h"
 
 #define DCPK_TRAIN_PAGE_POINTS 4096 /* of a curve at most; then every second one is left out */
 

@@ -6,7 +6,7 @@
  *        |
  *        +--> dcpk_option_read: "64M" becomes 67108864 in the field 24 bytes into the values
  *
- * The options of a command (tools/options.h) and the knobs of a training run (lib/train/knobs.h)
+ * The options of a command (tools/options.h) and the knobs of a training run (lib/knobs/knobs.h)
  * are such rows. Parsing, ranges, near misses and help come from them; a row also has all that
  * shell completion and a manual page need: names, the kind of file or the words that it takes.
  */

@@ -3,8 +3,8 @@
 #ifndef DCPK_LIB_TRAIN_EXPLAIN_H
 #define DCPK_LIB_TRAIN_EXPLAIN_H
 
+#include "lib/knobs/config.h"
 #include "lib/report/doc.h"
-#include "lib/train/config.h"
 
 /*
  * Memory by tag, as this run holds it, and as Megatron would under each strategy; with a limit

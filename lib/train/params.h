@@ -6,7 +6,7 @@
 
 #include "lib/base/arena.h"
 #include "lib/base/error.h"
-#include "lib/train/config.h"
+#include "lib/knobs/config.h"
 
 /* The role of a parameter in its layer. */
 enum dcpk_param_kind {
@@ -33,6 +33,7 @@ enum dcpk_param_kind {
     DCPK_P_OUTPUT, /* (V/t, h) */
     DCPK_N_PARAM_KINDS,
 };
+_Static_assert(DCPK_N_PARAM_KINDS <= DCPK_TRAIN_MAX_LAYER_PARAMS, "knobs bound sizes by it");
 
 /* One parameter of this rank. `shape` is what this rank's tensor-parallel part has; `whole` is that
  * of the model. */

@@ -5,7 +5,7 @@
 
 #include "lib/device/collectives.h"
 #include "lib/device/ops.h"
-#include "lib/train/config.h"
+#include "lib/knobs/config.h"
 
 enum dcpk_train_group {
     DCPK_G_WORLD,

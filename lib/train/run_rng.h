@@ -24,8 +24,8 @@
 #ifndef DCPK_LIB_TRAIN_RUN_RNG_H
 #define DCPK_LIB_TRAIN_RUN_RNG_H
 
+#include "lib/knobs/config.h"
 #include "lib/model/model.h"
-#include "lib/train/config.h"
 
 /*
  * One for each pipeline and tensor rank of config->layout, in `arena`, for the data-parallel ranks

@@ -10,7 +10,7 @@
 
 #include "lib/base/order.h"
 #include "lib/base/text.h"
-#include "lib/train/knobs.h"
+#include "lib/knobs/knobs.h"
 
 #define MAX_ARGS 160
 

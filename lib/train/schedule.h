@@ -23,7 +23,7 @@
 #define DCPK_LIB_TRAIN_SCHEDULE_H
 
 #include "lib/ckpt/value.h"
-#include "lib/train/config.h"
+#include "lib/knobs/config.h"
 
 enum dcpk_lr_style {
     DCPK_LR_CONSTANT,

@@ -24,7 +24,7 @@
 #define DCPK_LIB_TRAIN_TOKENS_H
 
 #include "lib/exec/ranks.h"
-#include "lib/train/config.h"
+#include "lib/knobs/config.h"
 
 struct dcpk_tokens;
 

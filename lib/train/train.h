@@ -24,7 +24,7 @@
 #include "lib/device/ops.h"
 #include "lib/exec/env.h"
 #include "lib/job/step_log.h"
-#include "lib/train/config.h"
+#include "lib/knobs/config.h"
 #include "lib/train/footprint.h"
 
 #define DCPK_TRAIN_APART_MS 120000

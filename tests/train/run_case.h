@@ -8,7 +8,7 @@
 
 #include "formats/formats.h"
 #include "kernels/kernels.h"
-#include "lib/train/knobs.h"
+#include "lib/knobs/knobs.h"
 #include "lib/train/train.h"
 #include "tests/check.h"
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "lib/base/order.h"
-#include "lib/train/knobs.h"
+#include "lib/knobs/knobs.h"
 #include "tests/check.h"
 
 #define MAX_WORDS 96

@@ -4,9 +4,9 @@
 #include <stdio.h>
 
 #include "lib/base/order.h"
+#include "lib/knobs/knobs.h"
 #include "lib/train/explain.h"
 #include "lib/train/fits.h"
-#include "lib/train/knobs.h"
 #include "tests/check.h"
 
 static struct dcpk_error err;

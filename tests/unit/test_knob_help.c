@@ -4,8 +4,8 @@
 
 #include "lib/base/bytes.h"
 #include "lib/base/order.h"
+#include "lib/knobs/knobs.h"
 #include "lib/report/doc.h"
-#include "lib/train/knobs.h"
 #include "tests/check.h"
 
 static struct dcpk_error err;

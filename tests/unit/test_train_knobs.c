@@ -5,7 +5,7 @@
 #include "formats/formats.h"
 #include "lib/base/json.h"
 #include "lib/base/order.h"
-#include "lib/train/knobs.h"
+#include "lib/knobs/knobs.h"
 #include "tests/every_alloc.h"
 #include "tests/unit/megatron_flags.h"
 

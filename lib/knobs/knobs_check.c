@@ -13,7 +13,7 @@
 
 #include "lib/base/order.h"
 #include "lib/base/text.h"
-#include "lib/train/knobs_priv.h"
+#include "lib/knobs/knobs_priv.h"
 
 #define MAX_EXACT_LSB 62 /* integers have 63 bits */
 

@@ -9,7 +9,7 @@
 
 #include "lib/base/order.h"
 #include "lib/base/text.h"
-#include "lib/train/knobs_priv.h"
+#include "lib/knobs/knobs_priv.h"
 
 /* ---- accepted without effect ---- */
 

@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "lib/base/text.h"
+#include "lib/knobs/environment.h"
+#include "lib/knobs/knobs_priv.h"
 #include "lib/report/doc.h"
-#include "lib/train/environment.h"
-#include "lib/train/knobs_priv.h"
 
 /* ---- one knob ---- */
 

@@ -11,7 +11,7 @@
  * kernels wait for each other by one connection; where no GPU computes, there is no such wait.
  */
 #include "lib/base/order.h"
-#include "lib/train/knobs_priv.h"
+#include "lib/knobs/knobs_priv.h"
 
 #define REFUSE(id_, when_, text_, remedy_)                                                         \
     .id = id_, .when = when_, .text = text_, .remedy = remedy_

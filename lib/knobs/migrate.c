@@ -4,7 +4,7 @@
  * A knob that no rule names stays. The rules are those of `train` (knobs_rules.c) that have a
  * source: a migration sets what the run would adjust, and what the remedy of a refusal asks for.
  */
-#include "lib/train/migrate.h"
+#include "lib/knobs/migrate.h"
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -12,7 +12,7 @@
 
 #include "lib/base/order.h"
 #include "lib/base/text.h"
-#include "lib/train/knobs_priv.h"
+#include "lib/knobs/knobs_priv.h"
 
 #define MAX_ROUNDS  4
 #define HOPPER      9 /* no GPU is known: that of the stricter rules */

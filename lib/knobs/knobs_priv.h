@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* knobs_priv.h - how knobs and rules are written, and what their files share. */
-#ifndef DCPK_LIB_TRAIN_KNOBS_PRIV_H
-#define DCPK_LIB_TRAIN_KNOBS_PRIV_H
+#ifndef DCPK_LIB_KNOBS_KNOBS_PRIV_H
+#define DCPK_LIB_KNOBS_KNOBS_PRIV_H
 
-#include "lib/train/knobs.h"
+#include "lib/knobs/knobs.h"
 
 /* The documents that define rows. */
 #define DCPK_OF_ARGUMENTS   "megatron/training/arguments.py @core_v0.19.0"

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* migrate.h - the settings of a run changed for Megatron-FSDP, or back for DDP, by the rules of
  * knobs. */
-#ifndef DCPK_LIB_TRAIN_MIGRATE_H
-#define DCPK_LIB_TRAIN_MIGRATE_H
+#ifndef DCPK_LIB_KNOBS_MIGRATE_H
+#define DCPK_LIB_KNOBS_MIGRATE_H
 
 #include "lib/base/setting.h"
+#include "lib/knobs/knobs.h"
 #include "lib/place/grid.h"
-#include "lib/train/knobs.h"
 
 /* A setting that becomes another one. Texts live in the arena of the settings. */
 struct dcpk_change {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* config.h - what a training run is asked for: model, layout of ranks, data parallelism, precision,
  * optimizer, schedule, data, saving. Plain values; knobs.h fills and checks them. */
-#ifndef DCPK_LIB_TRAIN_CONFIG_H
-#define DCPK_LIB_TRAIN_CONFIG_H
+#ifndef DCPK_LIB_KNOBS_CONFIG_H
+#define DCPK_LIB_KNOBS_CONFIG_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -15,6 +15,9 @@ struct dcpk_json_out;
 
 /* Iterations, samples and steps of a run: a schedule counts them in doubles. */
 #define DCPK_MAX_SAMPLES (INT64_C(1) << 53)
+
+/* Parameters of a layer at most, but those of its experts (train/params.h). */
+#define DCPK_TRAIN_MAX_LAYER_PARAMS 32
 
 /* A GPT as Megatron's flags describe it. Sizes are of the whole model. */
 struct dcpk_train_model {

@@ -5,7 +5,7 @@
 
 #include "lib/base/json.h"
 #include "lib/base/text.h"
-#include "lib/train/migrate.h"
+#include "lib/knobs/migrate.h"
 
 struct adding {
     const struct dcpk_migration *m;

@@ -4,8 +4,8 @@
  * Sources: megatron/training/arguments.py @core_v0.19.0 validate_args; the user guide of
  * Megatron-FSDP.
  */
-#ifndef DCPK_LIB_TRAIN_ENVIRONMENT_H
-#define DCPK_LIB_TRAIN_ENVIRONMENT_H
+#ifndef DCPK_LIB_KNOBS_ENVIRONMENT_H
+#define DCPK_LIB_KNOBS_ENVIRONMENT_H
 
 #include <stddef.h>
 

@@ -10,7 +10,7 @@
 
 #include "lib/base/order.h"
 #include "lib/base/text.h"
-#include "lib/train/migrate.h"
+#include "lib/knobs/migrate.h"
 
 #define BLANKS    " \t\r\n"
 #define ENDS      BLANKS ";|&()`"

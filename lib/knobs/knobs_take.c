@@ -6,7 +6,7 @@
 #include "lib/base/bytes.h"
 #include "lib/base/json.h"
 #include "lib/base/text.h"
-#include "lib/train/knobs_priv.h"
+#include "lib/knobs/knobs_priv.h"
 
 /* A name of Megatron's that no row has. */
 static dcpk_status knob_refuse_absent(const char *name, struct dcpk_error *err)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* knobs_rows.c - the table of knobs that do something, part by part. */
-#include "lib/train/knobs_priv.h"
+#include "lib/knobs/knobs_priv.h"
 
 /* Name, sections, field, default, what it may change, document, help. */
 #define ROW(kind_, type, name_, sections_, field, initial_, effect_, source_, help_)               \

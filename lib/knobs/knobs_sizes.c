@@ -10,9 +10,8 @@
 #include "lib/base/checked.h"
 #include "lib/base/order.h"
 #include "lib/device/ops.h"
+#include "lib/knobs/knobs_priv.h"
 #include "lib/model/sizes.h"
-#include "lib/train/knobs_priv.h"
-#include "lib/train/params.h"
 
 #define MAX_DEFAULT_SLICES 8
 #define WANTED_BLOCK       64 /* validate_args makes ffn_hidden_size of swiglu a multiple of it */
@@ -283,7 +282,7 @@ static dcpk_status sizes_of_parameters(const struct dcpk_train_model *m, struct 
     struct product all = {
         "elements of all parameters",
         MAX_ELEMS,
-        {m->layers + m->mtp_layers, DCPK_N_PARAM_KINDS + 2 * m->experts, m->hidden}};
+        {m->layers + m->mtp_layers, DCPK_TRAIN_MAX_LAYER_PARAMS + 2 * m->experts, m->hidden}};
 
     if (sizes_multiply(&queries, 1, err) != DCPK_OK)
         return err->status;

@@ -7,7 +7,7 @@
  *
  * Sources: fsdp/src/megatron_fsdp/param_and_grad_buffer.py, megatron_fsdp.py @core_v0.19.0.
  */
-#include "lib/train/config.h"
+#include "lib/knobs/config.h"
 
 #include "lib/base/json.h"
 #include "lib/base/order.h"

@@ -10,14 +10,14 @@
  *                                            |
  *                                 struct dcpk_train_config
  */
-#ifndef DCPK_LIB_TRAIN_KNOBS_H
-#define DCPK_LIB_TRAIN_KNOBS_H
+#ifndef DCPK_LIB_KNOBS_KNOBS_H
+#define DCPK_LIB_KNOBS_KNOBS_H
 
 #include "lib/base/arena.h"
 #include "lib/base/digest.h"
 #include "lib/base/option.h"
 #include "lib/ckpt/value.h"
-#include "lib/train/config.h"
+#include "lib/knobs/config.h"
 
 struct dcpk_doc;
 

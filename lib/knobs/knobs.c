@@ -6,7 +6,7 @@
 
 #include "lib/base/order.h"
 #include "lib/base/text.h"
-#include "lib/train/knobs_priv.h"
+#include "lib/knobs/knobs_priv.h"
 
 static const struct {
     const char *title;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* environment.c - variables of the environment that decide how Megatron trains. */
-#include "lib/train/environment.h"
+#include "lib/knobs/environment.h"
 
 #include <string.h>
 
