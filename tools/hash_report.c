@@ -35,6 +35,11 @@ dcpk_status dcpk_hash_print(const struct dcpk_hash_list *list, const struct dcpk
     return st;
 }
 
+static const char *ok_word(bool is_ok)
+{
+    return is_ok ? "ok" : "NOT ok";
+}
+
 /* "FILE has bfloat16 [4, 64] 662ef41f3aed3142ce8c66ff7dc8ae38" */
 static void describe_side(const char *side, const struct dcpk_hashed *item, char *text, size_t n)
 {
@@ -179,7 +184,7 @@ static const char *hash_verdict_text(const struct dcpk_hash_check *check,
 
     for (int i = 0; i < N_COUNTED; i++)
         texts[i] = dcpk_doc_format(doc, "%s %s (%zu recorded, %zu found, %zu differ)",
-                                   counts[i].name, counts[i].n_different == 0 ? "ok" : "NOT ok",
+                                   counts[i].name, ok_word(counts[i].n_different == 0),
                                    counts[i].n_recorded, counts[i].n_found, counts[i].n_different);
     if ((check->recorded->lacks & DCPK_LACKS_OBJECTS) != 0)
         return texts[TENSORS];
@@ -247,8 +252,7 @@ static void report_hash_check(const struct dcpk_hash_check *check, struct dcpk_d
     }
     dcpk_doc_set_text(doc, "lost", lost);
     report_not_covered(check, doc);
-    dcpk_doc_verdict(doc, *ok, "%s: %s", *ok ? "ok" : "NOT ok",
-                     hash_verdict_text(check, counts, doc));
+    dcpk_doc_verdict(doc, *ok, "%s: %s", ok_word(*ok), hash_verdict_text(check, counts, doc));
     set_counts(counts, doc);
     dcpk_doc_set_text(doc, "format.found", check->format);
     dcpk_doc_set_text(doc, "format.recorded", check->recorded->format);
@@ -385,7 +389,7 @@ dcpk_status dcpk_hash_files_print_check(const struct dcpk_integrity *recorded,
         n_different = compare_files(recorded, found, print_difference, NULL);
         *ok = n_different == 0;
         dcpk_cli_printf(stdout, "verdict     %s: %zu files recorded, %zu found, %zu differ\n",
-                        *ok ? "ok" : "NOT ok", recorded->n_files, found->n_files, n_different);
+                        ok_word(*ok), recorded->n_files, found->n_files, n_different);
         return dcpk_cli_flush(err);
     }
     dcpk_json_out_init(&j, &bytes, 2);

@@ -53,7 +53,7 @@ static dcpk_status add_arg(struct taking *t, const char *name, const struct dcpk
         return dcpk_fail(err, DCPK_ERANGE, "it names more than %zu args", t->capacity);
     t->pairs[t->n].key = dcpk_value_str(t->arena, name, err);
     t->pairs[t->n].value = value;
-    return t->pairs[t->n++].key == NULL ? err->status : DCPK_OK;
+    return dcpk_made(t->pairs[t->n++].key, err);
 }
 
 /* {"_target_": "torch.bfloat16", "_call_": false} -> torch.bfloat16; NULL: something else. */
@@ -278,5 +278,5 @@ dcpk_status dcpk_bridge_read_args(const char *text, size_t n_bytes, struct dcpk_
     if (t.n == 0)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "it names no args");
     *args = dcpk_value_namespace(arena, t.pairs, t.n, err);
-    return *args == NULL ? err->status : DCPK_OK;
+    return dcpk_made(*args, err);
 }

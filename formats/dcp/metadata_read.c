@@ -338,7 +338,7 @@ static dcpk_status read_mcore_entry(struct reading *r, const char *key,
                            err))
         return err->status;
     tensor->model_shape = keep_numbers(r->ckpt, shape, tensor->model_rank, err);
-    return tensor->model_shape == NULL ? err->status : DCPK_OK;
+    return dcpk_made(tensor->model_shape, err);
 }
 
 static dcpk_status read_mcore_entries(struct reading *r, const struct dcpk_value *dict,

@@ -257,7 +257,7 @@ static dcpk_status make_group(struct dcpk_fsdp_reader *r, const struct dcpk_fsdp
         pairs[n_pairs++].value = r->step;
     }
     *group = dcpk_value_dict(model->arena, pairs, n_pairs, err);
-    return *group == NULL ? err->status : DCPK_OK;
+    return dcpk_made(*group, err);
 }
 
 /* One group, from its fields: who has it, and its dict in the model. */

@@ -37,7 +37,7 @@ static dcpk_status keys_begin(struct writer *w, size_t capacity, struct keys *ke
 {
     keys->n = 0;
     keys->list = dcpk_arena_array(w->out->arena, capacity, sizeof *keys->list, err);
-    return keys->list == NULL ? err->status : DCPK_OK;
+    return dcpk_made(keys->list, err);
 }
 
 /* The form in which a parameter is written: rows under names, between a prefix and a suffix. */
@@ -275,7 +275,7 @@ static dcpk_status add_group_key(struct writer *w, const char *param, struct key
     const char *const parts[] = {FD_GROUP, w->q, param};
 
     keys->list[keys->n] = dcpk_arena_join(w->out->arena, parts, DCPK_COUNT(parts), err);
-    return keys->list[keys->n++] == NULL ? err->status : DCPK_OK;
+    return dcpk_made(keys->list[keys->n++], err);
 }
 
 /* Lists the keys for the fields of a group: every parameter of it (unsplit names, FORMAT.md 7). */

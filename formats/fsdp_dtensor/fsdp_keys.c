@@ -168,7 +168,7 @@ static dcpk_status find(struct dcpk_model *model, struct search *s, const char *
     if (given != NULL) {
         *prefix = dcpk_arena_printf(model->arena, err, "%s.", given);
         model->needs_rewrite = true;
-        return *prefix == NULL ? err->status : DCPK_OK;
+        return dcpk_made(*prefix, err);
     }
     for (size_t t = 0; t < model->ckpt->n_tensors; t++)
         if (dcpk_checkpoint_tensor_left_out(model->ckpt, t) == NULL)

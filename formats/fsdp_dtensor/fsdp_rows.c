@@ -58,7 +58,7 @@ dcpk_status dcpk_fsdp_fused_name(struct dcpk_arena *arena, const char *name, con
         if (!dcpk_ends_with(name, projections[i]))
             continue;
         *fused = with_end(arena, name, projections[i], FUSED "weight", err);
-        return *fused == NULL ? err->status : DCPK_OK;
+        return dcpk_made(*fused, err);
     }
     return DCPK_OK;
 }

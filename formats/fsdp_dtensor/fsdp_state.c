@@ -53,7 +53,7 @@ dcpk_status dcpk_fsdp_read_step(struct dcpk_model *model, uint32_t tensor,
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%s' is not a single float32", key);
     memcpy(&f, value->as.tensor->data, sizeof f);
     *step = dcpk_value_float(model->arena, (double)f, err);
-    return *step == NULL ? err->status : DCPK_OK;
+    return dcpk_made(*step, err);
 }
 
 /* One field of one parameter's group on its way into a dict. */
@@ -261,7 +261,7 @@ static dcpk_status read_scheduler(struct dcpk_model *model, struct dcpk_error *e
     if (n == 0) /* none can be read */
         return DCPK_OK;
     model->scheduler = dcpk_value_dict(model->arena, pairs, n, err);
-    return model->scheduler == NULL ? err->status : DCPK_OK;
+    return dcpk_made(model->scheduler, err);
 }
 
 /* A leaf of "rng_state.(<pp>, <tp>).<data-parallel rank>.<field>[.<tracker>]" (section 4). */

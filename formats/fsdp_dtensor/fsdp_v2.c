@@ -73,7 +73,7 @@ static dcpk_status fsdp_list_names(const struct dcpk_model *model, struct dcpk_o
         }
     }
     *names = dcpk_value_seq(out->arena, DCPK_V_LIST, items, n, err);
-    return *names == NULL ? err->status : DCPK_OK;
+    return dcpk_made(*names, err);
 }
 
 static dcpk_status add_group(const struct dcpk_model *model, struct dcpk_output *out,

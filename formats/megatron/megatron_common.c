@@ -334,7 +334,7 @@ static dcpk_status make_optimizer(const struct dcpk_model *model, struct dcpk_ou
         *optimizer = pairs[0].value;
     else
         *optimizer = dcpk_value_dict(out->arena, pairs, 2, err);
-    return *optimizer == NULL ? err->status : DCPK_OK;
+    return dcpk_made(*optimizer, err);
 }
 
 /* --- the common state --- */
@@ -442,5 +442,5 @@ dcpk_status dcpk_megatron_make_common(const struct dcpk_model *model, struct dcp
     if (err->status != DCPK_OK)
         return err->status;
     *common = add_further(model, out, &b, err);
-    return *common == NULL ? err->status : DCPK_OK;
+    return dcpk_made(*common, err);
 }

@@ -136,7 +136,7 @@ static dcpk_status part_keys(struct writer *w, const char *name, struct dcpk_out
             return err->status;
     }
     out->keys = keys;
-    return keys == NULL ? err->status : DCPK_OK;
+    return dcpk_made(keys, err);
 }
 
 /* Write the rows of all members that lie under one name. members: after them is room for as

@@ -224,7 +224,7 @@ static dcpk_status fill_name(const struct binding_list *l, const char *before, c
     if (l->without != NULL && dcpk_starts_with(text, l->without))
         from = text + strlen(l->without);
     *name = dcpk_arena_strndup(l->arena, from, n - (size_t)(from - text), err);
-    return *name == NULL ? err->status : DCPK_OK;
+    return dcpk_made(*name, err);
 }
 
 static dcpk_status binding_fill(const struct binding_list *l, const struct dcpk_hf_rule *rule,

@@ -175,7 +175,8 @@ static const char *kinds_text(const char *kinds, char text[64])
     for (; *kinds != '\0'; kinds++)
         for (size_t i = 0; i < DCPK_COUNT(names); i++)
             if (names[i].kind == *kinds)
-                n += (size_t)snprintf(text + n, 64 - n, "%s%s", n > 0 ? " or " : "", names[i].name);
+                n += (size_t)snprintf(text + n, 64 - n, "%s%s", dcpk_joint(n > 0, " or "),
+                                      names[i].name);
     return text;
 }
 

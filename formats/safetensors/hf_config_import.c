@@ -437,7 +437,7 @@ static dcpk_status fail_families(const struct dcpk_hf_maps *maps, dcpk_status st
 {
     (void)dcpk_fail(err, status, "%s; there are", what);
     for (size_t i = 0; i < maps->n; i++)
-        dcpk_append(err, "%s %s", i > 0 ? "," : "", maps->list[i]->family);
+        dcpk_append(err, "%s %s", dcpk_joint(i > 0, ","), maps->list[i]->family);
     return err->status;
 }
 

@@ -4,6 +4,7 @@
 
 #include "formats/safetensors/hf_config_priv.h"
 #include "lib/base/order.h"
+#include "lib/base/text.h"
 
 /*
  * Args that load_args_from_checkpoint does not take over
@@ -64,7 +65,7 @@ static void hf_put_value(const struct dcpk_value *value, struct dcpk_bytes *text
     if (value->kind == DCPK_V_TUPLE || value->kind == DCPK_V_LIST) {
         for (size_t k = 0; k < value->n; k++)
             if (dcpk_value_as_int(value->as.items[k], &i))
-                dcpk_bytes_printf(text, "%s%" PRId64, k > 0 ? "," : "", i);
+                dcpk_bytes_printf(text, "%s%" PRId64, dcpk_joint(k > 0, ","), i);
     } else if (value->kind == DCPK_V_FLOAT) {
         dcpk_format_double(value->as.f, number);
         dcpk_bytes_text(text, number);

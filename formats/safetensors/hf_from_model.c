@@ -11,6 +11,7 @@
 #include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/model/account.h"
+#include "lib/model/arg_table.h"
 #include "lib/model/norms.h"
 
 #define NO_PARAM    UINT32_MAX
@@ -139,7 +140,7 @@ static dcpk_status fail_no_family(struct misfit *misfits, size_t n, struct dcpk_
 
     qsort(misfits, n, sizeof *misfits, compare_misfits);
     for (size_t i = 0; i < n && i < MAX_NEAREST; i++)
-        dcpk_bytes_printf(&text, "%s%s: %.160s", i == 0 ? "" : "; ", misfits[i].family,
+        dcpk_bytes_printf(&text, "%s%s: %.160s", dcpk_joint(i > 0, "; "), misfits[i].family,
                           misfits[i].why.text);
     for (size_t i = MAX_NEAREST; i < n; i++)
         dcpk_bytes_printf(&text, "%s%s", i == MAX_NEAREST ? "; further away are " : ", ",
@@ -205,16 +206,13 @@ static dcpk_status choose_map(struct exporting *e, struct dcpk_error *err)
 /* The dtype that weights are stored in; where masters are all there is, that of args. */
 static enum dcpk_dtype weights_dtype(const struct exporting *e)
 {
-    const struct dcpk_value *attrs = export_attrs(e);
     const struct dcpk_model *m = e->model;
     uint64_t param;
 
     if (dcpk_map_get(&m->param_by_name, DCPK_HF_EMBEDDING, strlen(DCPK_HF_EMBEDDING), &param) &&
         m->params[param].tensor[DCPK_WEIGHT] != DCPK_NO_TENSOR)
         return m->tensors[m->params[param].tensor[DCPK_WEIGHT]].dtype;
-    if (dcpk_value_is_true(attrs, "bf16"))
-        return DCPK_BF16;
-    return dcpk_value_is_true(attrs, "fp16") ? DCPK_F16 : DCPK_F32;
+    return dcpk_args_working_dtype(export_attrs(e));
 }
 
 /* Weights without masters that are stored in several dtypes: float32 loses nothing of any. */

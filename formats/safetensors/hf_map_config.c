@@ -9,7 +9,7 @@ static dcpk_status value_read_text(struct dcpk_arena *arena, const char *text,
                                    const struct dcpk_value **value, struct dcpk_error *err)
 {
     *value = dcpk_value_str(arena, text, err);
-    return *value == NULL ? err->status : DCPK_OK;
+    return dcpk_made(*value, err);
 }
 
 static const struct dcpk_value *number_value(struct dcpk_arena *arena, const struct dcpk_json *node,
@@ -151,14 +151,14 @@ static dcpk_status row_read_rest(struct dcpk_arena *arena, const struct dcpk_jso
     *node = dcpk_json_next(at);
     if (takes == TAKES_VALUE || takes == TAKES_TABLE) {
         row->value = dcpk_hf_value(arena, at, err);
-        return row->value == NULL ? err->status : DCPK_OK;
+        return dcpk_made(row->value, err);
     }
     if (dcpk_hf_read_text(arena, at, words[row->how].word, &row->arg, err))
         return err->status;
     if (takes == TAKES_ARG_AND_DEFAULT && *node != NULL) {
         row->value = dcpk_hf_value(arena, *node, err);
         *node = dcpk_json_next(*node);
-        return row->value == NULL ? err->status : DCPK_OK;
+        return dcpk_made(row->value, err);
     }
     if (takes == TAKES_ARG || takes == TAKES_ARG_AND_DEFAULT)
         return DCPK_OK;
@@ -237,7 +237,7 @@ static dcpk_status rope_row_read(struct dcpk_arena *arena, const struct dcpk_jso
     if (n == 2)
         return DCPK_OK;
     row->by_default = dcpk_hf_value(arena, dcpk_json_next(node), err);
-    return row->by_default == NULL ? err->status : DCPK_OK;
+    return dcpk_made(row->by_default, err);
 }
 
 /* An object as a DICT, empty where there is none. */
@@ -252,7 +252,7 @@ static dcpk_status read_dict(struct dcpk_arena *arena, const struct dcpk_json *d
         *dict = dcpk_value_dict(arena, NULL, 0, err);
     else
         *dict = dcpk_hf_value(arena, node, err);
-    return *dict == NULL ? err->status : DCPK_OK;
+    return dcpk_made(*dict, err);
 }
 
 static dcpk_status rope_kind_read(struct dcpk_arena *arena, const struct dcpk_json *node,

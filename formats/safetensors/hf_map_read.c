@@ -23,7 +23,7 @@ dcpk_status dcpk_hf_read_text(struct dcpk_arena *arena, const struct dcpk_json *
     if (found == NULL || *found == '\0')
         return dcpk_fail(err, DCPK_EFORMAT, "%s is not a text", what);
     *text = dcpk_arena_strdup(arena, found, err);
-    return *text == NULL ? err->status : DCPK_OK;
+    return dcpk_made(*text, err);
 }
 
 dcpk_status dcpk_hf_check_keys(const struct dcpk_json *object, const char *const *known,

@@ -5,6 +5,7 @@
 
 #include "formats/safetensors/hf_config_priv.h"
 #include "lib/base/order.h"
+#include "lib/base/text.h"
 
 #define DEFAULT_KIND "default"
 
@@ -22,7 +23,7 @@ static const char *kinds_of(const struct dcpk_hf_map *map, struct dcpk_arena *ar
     const char *text = "";
 
     for (size_t i = 0; i < map->n_rope_kinds && text != NULL; i++)
-        text = dcpk_arena_printf(arena, &err, "%s%s%s", text, i > 0 ? ", " : "",
+        text = dcpk_arena_printf(arena, &err, "%s%s%s", text, dcpk_joint(i > 0, ", "),
                                  map->rope_kinds[i].name);
     return text == NULL ? "?" : text;
 }

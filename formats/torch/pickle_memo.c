@@ -84,7 +84,7 @@ dcpk_status dcpk_memo_settle(struct dcpk_memo *memo, struct dcpk_error *err)
         memo->n_values += count_bits(memo->asked.words[i]);
     }
     memo->values = dcpk_alloc_array(memo->n_values, sizeof(struct dcpk_value *), err);
-    return memo->values == NULL ? err->status : DCPK_OK;
+    return dcpk_made(memo->values, err);
 }
 
 /* The entry of a number, or NULL: no opcode asks for it. */

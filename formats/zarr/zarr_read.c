@@ -384,7 +384,7 @@ static dcpk_status add_objects(struct dcpk_checkpoint *ckpt, const char *folder,
                          ARRAY_JSON);
     if (state->headless == NULL)
         state->headless = dcpk_arena_strdup(ckpt->arena, folder, err);
-    return state->headless == NULL ? err->status : DCPK_OK;
+    return dcpk_made(state->headless, err);
 }
 
 static dcpk_status zarr_add_entry(struct dcpk_checkpoint *ckpt, const char *name,

@@ -87,6 +87,18 @@ __device__ __forceinline__ uint64_t dst_row(const struct dcpk_tile &t, uint32_t 
     return t.dst + static_cast<int64_t>(row) * t.dst_stride_bytes;
 }
 
+/* A stride of the tile that counts: of one row none does. */
+__device__ __forceinline__ uint64_t used_stride(const struct dcpk_tile &t, int64_t stride_bytes)
+{
+    return static_cast<uint64_t>(t.n_rows > 1 ? stride_bytes : 0);
+}
+
+/* The words that a fingerprint sums: elements, or their parts of 4 bytes. */
+__device__ __forceinline__ uint32_t word_bytes_of(uint32_t elem_bytes)
+{
+    return elem_bytes < 4 ? elem_bytes : 4;
+}
+
 /* Streaming: what is moved is not read again soon. */
 __device__ __forceinline__ uint4 load_16(uint64_t at)
 {

@@ -141,8 +141,8 @@ template <typename FROM, typename TO>
 __device__ __forceinline__ bool are_units(const struct dcpk_tile &t)
 {
     typedef cast_unit<FROM, TO> unit;
-    const uint64_t src = t.src | (t.n_rows > 1 ? t.src_stride_bytes : 0);
-    const uint64_t dst = t.dst | (t.n_rows > 1 ? t.dst_stride_bytes : 0);
+    const uint64_t src = t.src | used_stride(t, t.src_stride_bytes);
+    const uint64_t dst = t.dst | used_stride(t, t.dst_stride_bytes);
 
     return t.n_elems % unit::ELEMS == 0 && src % unit::LOAD_BYTES == 0 && dst % 16 == 0;
 }

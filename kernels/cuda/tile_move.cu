@@ -142,14 +142,14 @@ __device__ void move_narrow(const struct dcpk_tile &t, uint32_t row_bytes, uint3
 /* All of a tile's addresses and lengths that must be multiples of a unit, or-ed together. */
 __device__ __forceinline__ uint32_t dst_bits(const struct dcpk_tile &t, uint32_t row_bytes)
 {
-    const int64_t stride = t.n_rows > 1 ? t.dst_stride_bytes : 0;
+    const uint64_t stride = used_stride(t, t.dst_stride_bytes);
 
     return (static_cast<uint32_t>(t.dst) | static_cast<uint32_t>(stride) | row_bytes) & 15;
 }
 
 __device__ __forceinline__ uint32_t src_bits(const struct dcpk_tile &t)
 {
-    const int64_t stride = t.n_rows > 1 ? t.src_stride_bytes : 0;
+    const uint64_t stride = used_stride(t, t.src_stride_bytes);
 
     return (static_cast<uint32_t>(t.src) | static_cast<uint32_t>(stride)) & 15;
 }
@@ -188,7 +188,7 @@ __device__ __forceinline__ void move_tiles(const struct cuda_tiles &list)
     for (uint32_t i = tile_first<GROUP>(); i < list.n; i += tile_step<GROUP>()) {
         const struct dcpk_tile t = tile_load(list.tiles + i);
         const uint32_t elem_bytes = list.elem_bytes[t.to];
-        const uint32_t word_bytes = elem_bytes < 4 ? elem_bytes : 4;
+        const uint32_t word_bytes = word_bytes_of(elem_bytes);
         const uint32_t row_bytes = t.n_elems * elem_bytes;
         struct dcpk_tile_words words = {};
         uint64_t sum;

@@ -58,9 +58,9 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS)
         const struct dcpk_tile t = tile_load(list.tiles + i);
         const struct dcpk_tile_words words = list.words[i];
         const uint32_t elem_bytes = list.elem_bytes[t.to];
-        const uint32_t word_bytes = elem_bytes < 4 ? elem_bytes : 4;
+        const uint32_t word_bytes = word_bytes_of(elem_bytes);
         const uint32_t row_bytes = t.n_elems * elem_bytes;
-        const int64_t stride = t.n_rows > 1 ? t.src_stride_bytes : 0;
+        const uint64_t stride = used_stride(t, t.src_stride_bytes);
         const uint32_t bits = static_cast<uint32_t>(t.src) | static_cast<uint32_t>(stride);
         uint64_t sum;
 

@@ -254,7 +254,7 @@ static dcpk_status note_make(dcpkit_map *map, const struct meeting *meeting, str
     map->note = dcpk_arena_printf(map->arena, err, "ranks %d and %d%s go over the link '%s'%s%s",
                                   meeting->a, meeting->b, meeting->n_staged_pairs > 1 ? others : "",
                                   o->link->ops->name, why[0] == '\0' ? "" : ": ", why);
-    return map->note == NULL ? err->status : DCPK_OK;
+    return dcpk_made(map->note, err);
 }
 
 static void totals_fill(const dcpkit_map *map, const struct meeting *meeting,

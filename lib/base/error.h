@@ -4,6 +4,7 @@
 #define DCPK_LIB_BASE_ERROR_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 /* The kind of a failure: a caller can act on it. The sentence in dcpk_error has the details. */
 typedef enum dcpk_status {
@@ -99,5 +100,11 @@ void dcpk_append(struct dcpk_error *err, const char *fmt, ...)
 
 /* True for a fault of content, not of the system. */
 bool dcpk_status_is_content(dcpk_status status);
+
+/* DCPK_OK for a pointer that was made; the status of `err` for NULL. */
+static inline dcpk_status dcpk_made(const void *made, const struct dcpk_error *err)
+{
+    return made == NULL ? err->status : DCPK_OK;
+}
 
 #endif

@@ -35,6 +35,12 @@ static inline const char *dcpk_text_or(const char *text, const char *by_default)
     return text != NULL ? text : by_default;
 }
 
+/* `joint` before an item of a list that follows another; nothing before the first. */
+static inline const char *dcpk_joint(bool follows, const char *joint)
+{
+    return follows ? joint : "";
+}
+
 /* The most lines that text[0 .. n_bytes) can have, whether or not the last one ends. */
 static inline size_t dcpk_count_lines(const char *text, size_t n_bytes)
 {
@@ -56,7 +62,9 @@ static inline const char *dcpk_take_line(const char *text, size_t n_bytes, size_
         const char *line = text + *at;
         const char *end = memchr(line, '\n', n_bytes - *at);
 
-        *length = end == NULL ? n_bytes - *at : (size_t)(end - line);
+        if (end == NULL)
+            end = text + n_bytes;
+        *length = (size_t)(end - line);
         *at += *length + 1;
         if (*length > 0)
             return line;

@@ -156,7 +156,7 @@ static dcpk_status not_one(const struct candidates *c, const char *inner, struct
     dcpk_status st;
 
     for (size_t i = 0; i < c->n && i < MAX_SHOWN; i++)
-        dcpk_bytes_printf(&text, "%s'%.*s'", i == 0 ? "" : ", ", (int)c->list[i].n,
+        dcpk_bytes_printf(&text, "%s'%.*s'", dcpk_joint(i > 0, ", "), (int)c->list[i].n,
                           c->list[i].path);
     dcpk_bytes_u8(&text, 0);
     st = dcpk_bytes_status(&text, err);

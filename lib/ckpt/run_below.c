@@ -144,7 +144,7 @@ static dcpk_status choose(const struct looking *l, const char *path, char **fold
         }
     if (n == 1) {
         *folder = dcpk_run_text(err, "%s", l->found[chosen]);
-        return *folder == NULL ? err->status : DCPK_OK;
+        return dcpk_made(*folder, err);
     }
     (void)dcpk_fail(err, DCPK_EFORMAT, "%s", "");
     for (size_t i = 0; i < l->n_found; i++) {

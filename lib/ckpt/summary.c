@@ -10,6 +10,7 @@
 #include "lib/base/bytes.h"
 #include "lib/base/checked.h"
 #include "lib/base/order.h"
+#include "lib/base/text.h"
 #include "lib/ckpt/overlaps.h"
 
 #define MAX_NUMBERS 16 /* folded numbers of one key; later ones stay as they are */
@@ -294,7 +295,7 @@ static void put_set(struct dcpk_bytes *text, const uint64_t *v, size_t n)
     for (size_t i = 0, end; i < n; i = end) {
         for (end = i + 1; end < n && v[end] == v[end - 1] + 1; end++)
             continue;
-        dcpk_bytes_printf(text, "%s%" PRIu64, i == 0 ? "" : ",", v[i]);
+        dcpk_bytes_printf(text, "%s%" PRIu64, dcpk_joint(i > 0, ","), v[i]);
         if (end - i > 1)
             dcpk_bytes_printf(text, "%s%" PRIu64, end - i == 2 ? "," : "..", v[end - 1]);
     }

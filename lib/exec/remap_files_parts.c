@@ -340,7 +340,7 @@ static dcpk_status list_team(const struct dcpk_remap_files *files, int **ranks, 
     for (int r = 0; *ranks != NULL && r < files->base.n_ranks; r++)
         if (files->team[r] == files->team[self])
             (*ranks)[(*n)++] = r;
-    return *ranks == NULL ? err->status : DCPK_OK;
+    return dcpk_made(*ranks, err);
 }
 
 /* Parts as sources of the plan, each share of bytes with another rank of the team. */

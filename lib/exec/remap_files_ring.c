@@ -356,7 +356,7 @@ static dcpk_status stage_load(struct dcpk_remap_files *files, size_t stage, size
     const size_t n = (size_t)base->n_ranks;
     const uint64_t end = (stage + 1) * files->stage_bytes;
     struct dcpk_tile_list *lists = dcpk_alloc_array(n, sizeof *lists, err);
-    dcpk_status st = lists == NULL ? err->status : DCPK_OK;
+    dcpk_status st = dcpk_made(lists, err);
 
     for (; st == DCPK_OK && *load < files->n_loads && files->loads[*load].at < end; ++*load)
         st = load_tiles(files, *load, lists, err);

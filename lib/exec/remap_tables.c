@@ -92,7 +92,7 @@ static dcpk_status load_peers(struct dcpk_remap *remap, const struct dcpk_tile_l
     const size_t n = (size_t)remap->n_ranks, self = (size_t)remap->self;
     const struct dcpk_tile_list **in_turn = dcpk_alloc_array(n, sizeof *in_turn, err);
     struct dcpk_tile_list all = {0};
-    dcpk_status st = in_turn == NULL ? err->status : DCPK_OK;
+    dcpk_status st = dcpk_made(in_turn, err);
 
     for (size_t k = 1; k < n && st == DCPK_OK; k++)
         in_turn[k - 1] = &lists[(self + k) % n];
@@ -133,7 +133,7 @@ static dcpk_status load_direct(struct dcpk_remap *remap, size_t unit, struct dcp
 {
     const size_t n = (size_t)remap->n_ranks;
     struct dcpk_tile_list *lists = dcpk_alloc_array(n, sizeof *lists, err);
-    dcpk_status st = lists == NULL ? err->status : DCPK_OK;
+    dcpk_status st = dcpk_made(lists, err);
 
     if (st == DCPK_OK)
         st = direct_tiles(remap, unit, lists, err);
@@ -379,7 +379,7 @@ static dcpk_status share_rounds(struct dcpk_remap *remap, struct dcpk_error *err
 {
     const size_t n_units = remap->plan->n_units;
     uint64_t *mine = dcpk_alloc_array(n_units, sizeof *mine, err);
-    dcpk_status st = mine == NULL ? err->status : DCPK_OK;
+    dcpk_status st = dcpk_made(mine, err);
 
     for (size_t u = 0; u < n_units && st == DCPK_OK; u++)
         mine[u] = remap->rounds[u].n_rounds;

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 
 #include "lib/base/alloc.h"
+#include "lib/base/text.h"
 #include "lib/ckpt/output.h"
 #include "lib/exec/exec.h"
 #include "lib/exec/ranks.h"
@@ -76,7 +77,8 @@ static void add_overflow(const char *key, const struct dcpk_compare *result,
         return;
     n = result->n_not_finite[0] - result->n_not_finite[1];
     if (found->n_tensors < MAX_NAMED)
-        dcpk_bytes_printf(names, "%s'%s' (%" PRIu64 ")", found->n_tensors > 0 ? ", " : "", key, n);
+        dcpk_bytes_printf(names, "%s'%s' (%" PRIu64 ")", dcpk_joint(found->n_tensors > 0, ", "),
+                          key, n);
     else if (found->n_tensors == MAX_NAMED)
         dcpk_bytes_text(names, ", ...");
     found->n_elems += n;

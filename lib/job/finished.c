@@ -116,7 +116,7 @@ static dcpk_status check_objects(const struct dcpk_output_job *job, struct dcpk_
 {
     bool *done = dcpk_alloc_array(job->out->n_payloads, sizeof *done, err);
     struct dcpk_bytes name = {0};
-    dcpk_status st = done == NULL ? err->status : DCPK_OK;
+    dcpk_status st = dcpk_made(done, err);
 
     for (size_t i = 0; i < job->out->n_objects && st == DCPK_OK; i++) {
         const uint32_t number = job->out->objects[i].payload;

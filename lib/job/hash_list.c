@@ -65,7 +65,7 @@ dcpk_status dcpk_hash_list_begin(struct dcpk_hash_list *list, size_t n, struct d
         return err->status;
     list->items = dcpk_arena_array(list->arena, n, sizeof *list->items, err);
     list->capacity = n;
-    return list->items == NULL ? err->status : DCPK_OK;
+    return dcpk_made(list->items, err);
 }
 
 /* ---- the whole ---- */

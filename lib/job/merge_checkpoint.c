@@ -6,8 +6,10 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/bytes.h"
+#include "lib/base/text.h"
 #include "lib/ckpt/seen.h"
 #include "lib/job/merge_priv.h"
+#include "lib/model/arg_table.h"
 #include "lib/tensor/chunks.h"
 #include "lib/write/journal.h"
 
@@ -95,16 +97,6 @@ static bool merge_is_own(const struct dcpk_checkpoint *ckpt, const char *name)
 
 /* ---- its view ---- */
 
-/* The dtype of working weights, for a run that keeps masters alone. */
-static enum dcpk_dtype working_dtype(const struct dcpk_value *args)
-{
-    const struct dcpk_value *attrs = dcpk_value_attrs(args);
-
-    if (dcpk_value_is_true(attrs, "bf16"))
-        return DCPK_BF16;
-    return dcpk_value_is_true(attrs, "fp16") ? DCPK_F16 : DCPK_F32;
-}
-
 /* The dtype that a sum is rounded to: that of the first weight that is stored. */
 static enum dcpk_dtype sum_dtype(const struct dcpk_merge *m, size_t sum)
 {
@@ -126,7 +118,7 @@ static enum dcpk_dtype sum_dtype(const struct dcpk_merge *m, size_t sum)
     }
     if (wanted != DCPK_DTYPE_NONE)
         return wanted;
-    return working_dtype(m->inputs[0].model->args);
+    return dcpk_args_working_dtype(dcpk_value_attrs(m->inputs[0].model->args));
 }
 
 static dcpk_status sum_add_view(const struct dcpk_merge *m, uint32_t sum, struct dcpk_model *model,
@@ -284,7 +276,7 @@ static dcpk_status write_formula(const struct dcpk_merge *m, struct dcpk_bytes *
                                  struct dcpk_error *err)
 {
     for (size_t i = 0; i < m->n_inputs; i++)
-        dcpk_bytes_printf(text, "%s%g * %s", i == 0 ? "" : " + ", m->options->inputs[i].weight,
+        dcpk_bytes_printf(text, "%s%g * %s", dcpk_joint(i > 0, " + "), m->options->inputs[i].weight,
                           m->inputs[i].run.folder);
     dcpk_bytes_put(text, "", 1);
     return dcpk_bytes_status(text, err);

@@ -12,6 +12,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/bytes.h"
 #include "lib/base/order.h"
+#include "lib/base/text.h"
 
 #ifndef DCPK_NPY_BLOCK_BYTES
 #define DCPK_NPY_BLOCK_BYTES (4 << 20)
@@ -62,7 +63,7 @@ static dcpk_status npy_put_header(const struct npy_writing *w, struct dcpk_error
     dcpk_bytes_printf(&header, "{'descr': '%s', 'fortran_order': False, 'shape': (",
                       dcpk_npy_descr(w->view->dtype, w->options->flags));
     for (int i = 0; i < w->n_kept; i++)
-        dcpk_bytes_printf(&header, "%s%" PRId64 "%s", i == 0 ? "" : ", ",
+        dcpk_bytes_printf(&header, "%s%" PRId64 "%s", dcpk_joint(i > 0, ", "),
                           w->slice->axis[w->kept[i]].n, w->n_kept == 1 ? "," : "");
     dcpk_bytes_text(&header, "), }");
     while ((sizeof magic + 2 + header.n_bytes + 1) % HEADER_ALIGN != 0 && header.status == DCPK_OK)

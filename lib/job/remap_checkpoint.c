@@ -301,7 +301,7 @@ static dcpk_status job_sum_files(struct dcpk_remap_job *job, struct dcpk_error *
 {
     struct dcpk_exec *exec = NULL;
     struct dcpk_view *views = dcpk_alloc_array(job->n, sizeof *views, err);
-    dcpk_status st = views == NULL ? err->status : DCPK_OK;
+    dcpk_status st = dcpk_made(views, err);
 
     for (size_t i = 0; i < job->n && st == DCPK_OK; i++)
         views[i] = job->views[i].view;

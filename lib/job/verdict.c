@@ -66,7 +66,7 @@ static void put_shape(struct dcpk_bytes *text, const int64_t *shape, int rank)
 {
     dcpk_bytes_text(text, "[");
     for (int a = 0; a < rank; a++)
-        dcpk_bytes_printf(text, "%s%" PRId64, a == 0 ? "" : ", ", shape[a]);
+        dcpk_bytes_printf(text, "%s%" PRId64, dcpk_joint(a > 0, ", "), shape[a]);
     dcpk_bytes_text(text, "]");
 }
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "lib/base/order.h"
+#include "lib/base/text.h"
 #include "lib/job/verdict.h"
 
 static bool check_lacks(const struct dcpk_verdict *check, enum dcpk_purpose purpose,
@@ -72,7 +73,7 @@ static void put_releases(const struct dcpk_verdict *check, uint32_t loaders,
             continue;
         if (r == DCPK_MAIN && is_any_main)
             title = "main";
-        dcpk_bytes_text(text, n++ == 0 ? "" : ", ");
+        dcpk_bytes_text(text, dcpk_joint(n++ > 0, ", "));
         dcpk_bytes_text(text, is_core && has_core ? title + 5 : title);
         has_core |= is_core;
     }

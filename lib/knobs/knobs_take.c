@@ -176,7 +176,7 @@ const char *dcpk_knob_text(struct dcpk_arena *arena, const struct dcpk_value *v,
 static dcpk_status config_leave(struct dcpk_train_knobs *knobs, const char *name,
                                 struct dcpk_error *err)
 {
-    const char *comma = knobs->unread_bytes > 0 ? ", " : "";
+    const char *comma = dcpk_joint(knobs->unread_bytes > 0, ", ");
     const size_t n_comma = strlen(comma), n_name = strlen(name);
     const size_t n_bytes = knobs->unread_bytes + n_comma + n_name;
 

@@ -457,3 +457,10 @@ const char *dcpk_ordering_arg(const struct dcpk_value *a, const struct dcpk_valu
             return names[i];
     return NULL;
 }
+
+enum dcpk_dtype dcpk_args_working_dtype(const struct dcpk_value *attrs)
+{
+    if (dcpk_value_is_true(attrs, "bf16"))
+        return DCPK_BF16;
+    return dcpk_value_is_true(attrs, "fp16") ? DCPK_F16 : DCPK_F32;
+}

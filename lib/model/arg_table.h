@@ -101,4 +101,7 @@ const char *dcpk_args_next_difference(const struct dcpk_value *a, const struct d
  */
 const char *dcpk_ordering_arg(const struct dcpk_value *a, const struct dcpk_value *b);
 
+/* The dtype of a run's working weights by its args. attrs: as above. */
+enum dcpk_dtype dcpk_args_working_dtype(const struct dcpk_value *attrs);
+
 #endif

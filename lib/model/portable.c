@@ -126,7 +126,8 @@ static dcpk_status note_kept(struct dcpk_output *out, const struct dcpk_value *a
             !is_of_source(out, size, value != dcpk_value_get(attrs, size->name)))
             continue;
         is_notable = is_notable || n > 1;
-        dcpk_bytes_printf(&text, "%s%s %" PRId64, text.n_bytes > 0 ? ", " : "", size->name, n);
+        dcpk_bytes_printf(&text, "%s%s %" PRId64, dcpk_joint(text.n_bytes > 0, ", "), size->name,
+                          n);
     }
     dcpk_bytes_put(&text, "", 1);
     st = dcpk_bytes_status(&text, err);

@@ -118,7 +118,7 @@ dcpk_status dcpk_remap_rounds_new(const struct dcpk_staging *staging, size_t uni
         rounds->sends = dcpk_alloc_array(n_ranks, sizeof *rounds->sends, err);
     if (rounds->sends != NULL)
         rounds->receives = dcpk_alloc_array(n_ranks, sizeof *rounds->receives, err);
-    st = rounds->receives == NULL ? err->status : DCPK_OK;
+    st = dcpk_made(rounds->receives, err);
     if (st == DCPK_OK)
         st = rounds_fill(rounds, staging, unit, err);
     if (st != DCPK_OK)

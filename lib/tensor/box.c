@@ -10,6 +10,7 @@
 
 #include "lib/base/checked.h"
 #include "lib/base/order.h"
+#include "lib/base/text.h"
 
 void dcpk_box_unpack(const int64_t *span, int rank, struct dcpk_box *box)
 {
@@ -139,7 +140,7 @@ const char *dcpk_box_format(const struct dcpk_box *box, char *text, size_t n)
 
     append(&l, "[");
     for (int a = 0; a < box->rank; a++)
-        append(&l, "%s%" PRId64 ":%" PRId64, a == 0 ? "" : ", ", box->offset[a],
+        append(&l, "%s%" PRId64 ":%" PRId64, dcpk_joint(a > 0, ", "), box->offset[a],
                box->offset[a] + box->extent[a]);
     append(&l, "]");
     return text;
@@ -151,7 +152,7 @@ const char *dcpk_shape_format(const int64_t *shape, int rank, char *text, size_t
 
     append(&l, "[");
     for (int a = 0; a < rank; a++)
-        append(&l, "%s%" PRId64, a == 0 ? "" : ", ", shape[a]);
+        append(&l, "%s%" PRId64, dcpk_joint(a > 0, ", "), shape[a]);
     append(&l, "]");
     return text;
 }

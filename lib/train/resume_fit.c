@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "lib/base/order.h"
+#include "lib/base/text.h"
 #include "lib/train/resume.h"
 
 #define MAX_NAMED 3
@@ -73,7 +74,7 @@ static void fitting_add(struct fitting *f, enum verdict verdict, const char *sen
     if (verdict != REFUSED)
         return;
     if (f->n_refused < MAX_NAMED)
-        dcpk_bytes_printf(&f->refused, "%s%s", f->n_refused == 0 ? "" : "; ", sentence);
+        dcpk_bytes_printf(&f->refused, "%s%s", dcpk_joint(f->n_refused > 0, "; "), sentence);
     f->n_refused++;
 }
 

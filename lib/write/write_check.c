@@ -136,8 +136,8 @@ static void measure(struct reading *r, size_t unit)
         const size_t frame_bytes = (size_t)chunk->lead_bytes + chunk->tail_bytes;
         const uint64_t end = chunk->offset_bytes + dcpk_write_item_bytes(chunk);
 
-        r->frame_bytes = frame_bytes > r->frame_bytes ? frame_bytes : r->frame_bytes;
-        r->end_bytes = end > r->end_bytes ? end : r->end_bytes;
+        r->frame_bytes = dcpk_max_size(r->frame_bytes, frame_bytes);
+        r->end_bytes = dcpk_max_u64(r->end_bytes, end);
     }
 }
 

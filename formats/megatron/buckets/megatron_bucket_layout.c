@@ -53,7 +53,7 @@ static dcpk_status layout_fill_slot(const struct dcpk_model *model,
 {
     const struct dcpk_param *param = &model->params[slot->param];
     const struct dcpk_model_tensor *value = dcpk_model_value(model, param);
-    const int64_t tp = slot->reg.expert >= 0 ? cut->etp : cut->tp;
+    const int64_t tp = dcpk_cut_tp(cut, slot->reg.expert >= 0);
     struct dcpk_blocks *blocks = dcpk_arena_alloc(arena, sizeof *blocks, err);
 
     if (blocks == NULL || dcpk_cut_find(cut, &slot->reg, &slot->chunk, err) ||
@@ -207,7 +207,7 @@ static dcpk_status laying_fill_chunk(struct laying *l, struct dcpk_error *err)
 static dcpk_status laying_fill_groups(struct laying *l, bool is_expert, struct dcpk_error *err)
 {
     const struct dcpk_cut *cut = &l->layout->replay.cut;
-    const int64_t tp = is_expert ? cut->etp : cut->tp, ep = is_expert ? cut->ep : 1;
+    const int64_t tp = dcpk_cut_tp(cut, is_expert), ep = dcpk_cut_ep(cut, is_expert);
 
     for (int64_t group = 0; group < tp * ep * cut->pp; group++) {
         l->next = (struct dcpk_laid_bucket){.is_expert = is_expert,

@@ -33,6 +33,17 @@ struct dcpk_cut {
     unsigned spec; /* enum dcpk_spec, as far as args show it */
 };
 
+/* Ranks that share the tensors of experts, or of the others. */
+static inline int64_t dcpk_cut_tp(const struct dcpk_cut *cut, bool is_expert)
+{
+    return is_expert ? cut->etp : cut->tp;
+}
+
+static inline int64_t dcpk_cut_ep(const struct dcpk_cut *cut, bool is_expert)
+{
+    return is_expert ? cut->ep : 1;
+}
+
 /*
  * Read args (an argparse.Namespace). The data of cut is in `arena`. Errors: DCPK_EUNSUPPORTED for a
  * layout that cannot be replayed, or when args lack a fact, naming it; DCPK_EFORMAT for numbers

@@ -109,7 +109,7 @@ static dcpk_status fill_slot(struct dcpk_model *model, const struct dcpk_cut *cu
 {
     const struct dcpk_param *param = &model->params[slot->param];
     const struct dcpk_model_tensor *weight = &model->tensors[param->tensor[DCPK_WEIGHT]];
-    const int64_t tp = slot->reg.expert >= 0 ? cut->etp : cut->tp;
+    const int64_t tp = dcpk_cut_tp(cut, slot->reg.expert >= 0);
 
     if (dcpk_cut_find(cut, &slot->reg, &slot->chunk, err))
         return err->status;
@@ -409,7 +409,8 @@ static size_t buffer_end(const struct dcpk_bucket_list *list, size_t from)
 static dcpk_status find_rank(const struct dcpk_bucket *bucket, const struct dcpk_cut *cut,
                              struct buffer *b, struct dcpk_error *err)
 {
-    const int64_t tp = bucket->is_expert ? cut->etp : cut->tp, ep = bucket->is_expert ? cut->ep : 1;
+    const int64_t tp = dcpk_cut_tp(cut, bucket->is_expert),
+                  ep = dcpk_cut_ep(cut, bucket->is_expert);
 
     if (bucket->group >= tp * ep * cut->pp)
         return dcpk_fail(err, DCPK_EFORMAT,
