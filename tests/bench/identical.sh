@@ -75,7 +75,7 @@ run() {
     eval "words=($3)"
     (cd "$2" && "$1" "${words[@]}" >said 2>&1) || code=$?
     echo "exit $code" >>"$2/said"
-    sed -i -E 's/^  time .*/  time/; s/[0-9.]+ GB\/s//' "$2/said"
+    sed -i -E 's/^  time .*/  time/; s/[0-9.]+ GB\/s//; s/, [0-9.]+ [KMGT]?i?B in [0-9.e-]+ s$//' "$2/said"
     [ ! -f "$2/report.json" ] || sed -i -E '/"(seconds|read_bytes)":/d' "$2/report.json"
 }
 
