@@ -43,7 +43,7 @@ mv "$work"/build/dcpkit*.rpm "$out/" 2>/dev/null || echo "release.sh: no rpmbuil
 "$root/tools/packaging/wheel.sh" "$out" "$work/source" "$work/build" >/dev/null # what is built stays
 recipe=("-es/@VERSION@/$version/" "-es/@SHA256@/$(sha256sum "$out/dcpkit-$version.tar.gz" | cut -d' ' -f1)/")
 sed "${recipe[@]}" "$root/tools/packaging/spack/package.py" >"$out/dcpkit-$version.spack.py"
-sed "${recipe[@]}" "$root/tools/packaging/conda/meta.yaml" >"$out/dcpkit-$version.conda.yaml"
+sed "${recipe[@]}" "$root/tools/packaging/conda/recipe.yaml" >"$out/dcpkit-$version.conda.yaml"
 
 "$root/tools/packaging/third_party.sh" --list |
     jq -R -s --arg version "$version" --arg commit "$(git -C "$root" rev-parse HEAD)" --argjson at "$SOURCE_DATE_EPOCH" '
