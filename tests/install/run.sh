@@ -69,23 +69,23 @@ unpack() {
     esac
 }
 
-# works FOLDER: a system of nothing but libc converts and proves the sample.
+# works FOLDER SAMPLE: a system of nothing but libc converts and proves the sample that was installed.
 works() {
     local library
     while read -r library; do
         install -D "$library" "$1$library"
     done < <(ldd "$1/usr/bin/dcpkit" | grep -oE '/[^ ]+\.so[^ ]*')
     [ "$(find "$1/lib" "$1/lib64" -name '*.so*' 2>/dev/null | wc -l)" -le 5 ] || { ldd "$1/usr/bin/dcpkit" && return 1; }
-    cp -rL "$sample" "$1/in"
     mkdir "$1/tmp" "$1/proc"
-    chroot "$1" /usr/bin/dcpkit convert --quiet --verify --to fsdp_dtensor /in /out &&
-        chroot "$1" /usr/bin/dcpkit verify --against /in /out &&
+    chroot "$1" /usr/bin/dcpkit convert --quiet --verify --to fsdp_dtensor "$2" /out &&
+        chroot "$1" /usr/bin/dcpkit verify --against "$2" /out &&
         diff -r "$work/wanted" "$1/out" &&
         chroot "$1" /usr/bin/dcpkit --version | grep -q '^  no mpi ' # the plug-in, or its MPI, is not there
 }
 for file in "$out"/dcpkit-*-linux-*.tar.gz "$out"/dcpkit_*.deb "$out"/dcpkit-[0-9]*.rpm; do
     check "unpack ${file##*/}" unpack "$file" "$work/${file##*.}"
-    check "convert and verify in a root with libc alone: ${file##*/}" works "$work/${file##*.}"
+    check "convert and verify in a root with libc alone: ${file##*/}" works "$work/${file##*.}" \
+        "/usr/share/dcpkit/sample-data/${sample##*/}"
 done
 for file in "$out"/*.deb; do
     ! command -v lintian >/dev/null || check "lintian ${file##*/}" lintian --allow-root --fail-on error "$file"
