@@ -14,7 +14,7 @@ build=(gcc libc6-dev cmake ninja-build pkg-config libcjson-dev libxxhash-dev lib
     libpcre2-dev libssl-dev zlib1g-dev libzstd-dev libblosc-dev libarchive-dev libyaml-dev)
 tests=(libcmocka-dev jq zip zstd libopenmpi-dev openmpi-bin)
 ci=(clang clang-format libclang-rt-dev shellcheck codespell python3-venv)
-release=(libopenmpi-dev openmpi-bin liblz4-dev dpkg-dev rpm cpio lintian rpmlint patchelf jq git python3-venv)
+release=(libopenmpi-dev openmpi-bin liblz4-dev dpkg-dev rpm cpio lintian rpmlint patchelf jq git python3-venv python3-yaml)
 browser=(chromium)
 hosts=(iproute2 openmpi-bin slurmctld slurmd slurm-client munge sshfs openssh-sftp-server)
 

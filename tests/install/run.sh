@@ -69,23 +69,23 @@ unpack() {
     esac
 }
 
-# works FOLDER: a system of nothing but libc converts and proves the sample.
+# works FOLDER SAMPLE: a system of nothing but libc converts and proves the sample that was installed.
 works() {
     local library
     while read -r library; do
         install -D "$library" "$1$library"
     done < <(ldd "$1/usr/bin/dcpkit" | grep -oE '/[^ ]+\.so[^ ]*')
     [ "$(find "$1/lib" "$1/lib64" -name '*.so*' 2>/dev/null | wc -l)" -le 5 ] || { ldd "$1/usr/bin/dcpkit" && return 1; }
-    cp -rL "$sample" "$1/in"
     mkdir "$1/tmp" "$1/proc"
-    chroot "$1" /usr/bin/dcpkit convert --quiet --verify --to fsdp_dtensor /in /out &&
-        chroot "$1" /usr/bin/dcpkit verify --against /in /out &&
+    chroot "$1" /usr/bin/dcpkit convert --quiet --verify --to fsdp_dtensor "$2" /out &&
+        chroot "$1" /usr/bin/dcpkit verify --against "$2" /out &&
         diff -r "$work/wanted" "$1/out" &&
         chroot "$1" /usr/bin/dcpkit --version | grep -q '^  no mpi ' # the plug-in, or its MPI, is not there
 }
 for file in "$out"/dcpkit-*-linux-*.tar.gz "$out"/dcpkit_*.deb "$out"/dcpkit-[0-9]*.rpm; do
     check "unpack ${file##*/}" unpack "$file" "$work/${file##*.}"
-    check "convert and verify in a root with libc alone: ${file##*/}" works "$work/${file##*.}"
+    check "convert and verify in a root with libc alone: ${file##*/}" works "$work/${file##*.}" \
+        "/usr/share/dcpkit/sample-data/${sample##*/}"
 done
 for file in "$out"/*.deb; do
     ! command -v lintian >/dev/null || check "lintian ${file##*/}" lintian --allow-root --fail-on error "$file"
@@ -140,10 +140,11 @@ PYTHON
 }
 check "Ctrl-C during a conversion from Python" interrupted
 
-# The source distribution builds by itself.
+# The source distribution builds by itself, as conda's recipe has it.
 from_source() {
     mkdir "$work/sdist" && tar -xzf "$(find "$out" -name "dcpkit-*.tar.gz" ! -name "*linux*")" -C "$work/sdist" &&
-        cmake -S "$work"/sdist/dcpkit-* -B "$work/sdist/build" -G Ninja -DDCPK_TESTS=OFF -DDCPK_MPI=OFF -DDCPK_CUDA=OFF
+        (cd "$work"/sdist/dcpkit-* && CMAKE_ARGS='' sh -c "$(sed -n 's/^ *- \(cmake -S .*\)/\1/p' "$out"/dcpkit-*.conda.yaml)") &&
+        find "$work/sdist" -path '*/build/build.ninja' | grep -q .
 }
 check "the source distribution configures by itself" from_source
 
@@ -174,8 +175,8 @@ fi
 
 # The recipes for Spack and conda: they are Python and YAML, and name the source distribution's version and checksum.
 recipes() {
-    (cd "$out" && python3 - dcpkit-*.spack.py dcpkit-*.conda.yaml "$(find . -name 'dcpkit-*.tar.gz' ! -name '*linux*')") <<'PYTHON'
-import ast, hashlib, os, re, sys
+    (cd "$out" && /usr/bin/python3 - dcpkit-*.spack.py dcpkit-*.conda.yaml "$(find . -name 'dcpkit-*.tar.gz' ! -name '*linux*')") <<'PYTHON'
+import ast, hashlib, os, re, sys, yaml
 spack, conda, sdist = sys.argv[1:]
 version = re.search(r"dcpkit-(.*)\.tar\.gz", sdist).group(1)
 with open(sdist, "rb") as file:
@@ -184,15 +185,10 @@ with open(spack) as file:
     tree = ast.parse(file.read())
 calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "version"]
 assert [(c.args[0].value, c.keywords[0].value.value) for c in calls] == [(version, digest)], "package.py"
-try:
-    import jinja2, yaml
-except ImportError:
-    sys.exit(0)
 with open(conda) as file:
-    text = re.sub(r"  # \[not linux\]", "", file.read())
-recipe = yaml.safe_load(jinja2.Template(text).render(environ=os.environ, compiler=str, stdlib=str))
-assert recipe["package"]["version"] == version and recipe["source"]["sha256"] == digest, recipe
-assert os.path.samefile(recipe["source"]["url"].removeprefix("file://"), sdist), recipe
+    recipe = yaml.safe_load(file)
+assert recipe["context"]["version"] == version and recipe["source"]["sha256"] == digest, recipe
+assert recipe["source"]["path"].replace("${{ version }}", version) == os.path.basename(sdist), recipe
 PYTHON
 }
 check "recipes for Spack and conda" recipes
