@@ -29,5 +29,8 @@ sdist=${2:-$("$here/sdist.sh" "$work")}
 quiet "$work/venv/bin/pip" wheel --disable-pip-version-check --no-deps --no-build-isolation -w "$work/wheel" \
     -C cmake.define.DCPK_STATIC=ON -C "cmake.define.DCPK_COMMIT=${DCPK_COMMIT:-}" -C install.strip=true ${3:+-C "build-dir=$3"} "$sdist"
 PATH=$work/venv/bin:$PATH quiet "$work/venv/bin/auditwheel" repair --strip -w "$work/repaired" "$work"/wheel/*.whl
+# "... is consistent with the following platform tag:" and the tag, which the name has to be
+"$work/venv/bin/auditwheel" show "$work"/repaired/*.whl | tr -d '\n' | grep -o '"manylinux_2_[0-9]*_x86_64"' | head -n 1 | tr -d '"' |
+    xargs -I{} find "$work/repaired" -name "*-py3-none-*{}*.whl" | grep -q .
 mv "$work"/repaired/*.whl "$out/"
 find "$out" -name 'dcpkit-*.whl' -newer "$work/venv"
