@@ -15,6 +15,9 @@
 #ifdef DCPK_HAVE_NCCL
 #include "kernels/nccl/nccl.h"
 #endif
+#ifdef DCPK_HAVE_NVTX
+#include "kernels/nvtx/nvtx.h"
+#endif
 
 const struct dcpk_host_kernels *const dcpk_host_kernel_sets[] = {
     &dcpk_host_kernels_tuned,
@@ -66,6 +69,13 @@ const struct dcpk_ops *const dcpk_math_ops[] = {
 
 const struct dcpk_transport *const dcpk_transports[] = {
     &dcpk_transport_by_mpi,
+    NULL,
+};
+
+const struct dcpk_ranges *const dcpk_ranges_built[] = {
+#ifdef DCPK_HAVE_NVTX
+    &dcpk_ranges_nvtx,
+#endif
     NULL,
 };
 

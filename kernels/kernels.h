@@ -9,6 +9,7 @@
 #include "lib/device/host_kernels.h"
 #include "lib/device/link.h"
 #include "lib/device/ops.h"
+#include "lib/device/ranges.h"
 #include "lib/device/transport.h"
 
 /* NULL-terminated; the first is the one to use. */
@@ -34,6 +35,9 @@ extern const struct dcpk_collectives *const dcpk_collectives_built[];
 /* NULL-terminated: the mathematics of a training step; the first is the processor's, the
  * specification. A built-in device may still find no hardware: `open` reports it. */
 extern const struct dcpk_ops *const dcpk_math_ops[];
+
+/* NULL-terminated: ranges for profilers. `find` reports whether one listens. */
+extern const struct dcpk_ranges *const dcpk_ranges_built[];
 
 /* NULL-terminated: names of what an optional dependency would have brought. */
 extern const char *const dcpk_kernels_absent[];

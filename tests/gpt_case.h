@@ -247,7 +247,8 @@ static inline void gpt_run(struct gpt_whole *whole, const struct dcpk_train_conf
                             .dtype = config->precision.compute};
     struct dcpk_memory_account account = {0};
     struct dcpk_gpt *gpt = NULL;
-    const struct dcpk_gpt_options options = {config, &mesh, &rank.params, &account, &rank.weights};
+    const struct dcpk_gpt_options options = {config,   &mesh,         &rank.params,
+                                             &account, &rank.weights, NULL};
     struct dcpk_gpt_batch *batches;
     int64_t n;
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "formats/formats.h"
+#include "kernels/kernels.h"
 #include "lib/exec/ranks.h"
 #include "lib/train/explain.h"
 #include "lib/train/fits.h"
@@ -26,7 +27,9 @@ struct train {
     const char *html;      /* NULL: no page */
     const char *sweep;     /* sizes to change; NULL: none */
     struct dcpk_verbosity verbosity;
-    struct dcpk_bar bar; /* of the next save */
+    struct dcpk_bar bar;              /* of the next save */
+    const struct dcpk_ranges *ranges; /* NULL: none, because of no_ranges if they were wanted */
+    struct dcpk_error no_ranges;
     struct dcpk_train_args asked;
     struct dcpk_env env;
     struct dcpk_train_log log;
@@ -112,6 +115,26 @@ static dcpk_status train_measured(void *context, const struct dcpk_train_measure
                             err);
 }
 
+/* Collective, as the next. */
+static dcpk_status train_times(void *context, int64_t iteration, const struct dcpk_times *times,
+                               struct dcpk_error *err)
+{
+    struct train *t = context;
+
+    return dcpk_ranks_agree(t->env.ranks, dcpk_train_log_times(&t->log, iteration, times, err),
+                            err);
+}
+
+static dcpk_status train_times_of_run(void *context, int64_t n_iterations,
+                                      const struct dcpk_times *mean, const struct dcpk_times *most,
+                                      struct dcpk_error *err)
+{
+    struct train *t = context;
+
+    return dcpk_ranks_agree(
+        t->env.ranks, dcpk_train_log_times_of_run(&t->log, n_iterations, mean, most, err), err);
+}
+
 /* Rank 0's. */
 static dcpk_status train_open_log(struct train *t, struct dcpk_error *err)
 {
@@ -153,6 +176,8 @@ static dcpk_status train_check(struct train *t, int n_ranks, int gpu_major, stru
         return err->status;
     for (size_t i = 0; i < t->asked.notices.n; i++)
         dcpk_cli_note(&t->verbosity, "%s", t->asked.notices.texts[i]);
+    if (t->no_ranges.status != DCPK_OK)
+        dcpk_cli_note(&t->verbosity, "no ranges: %s", t->no_ranges.text);
     return DCPK_OK;
 }
 
@@ -185,6 +210,9 @@ static dcpk_status train_run(struct train *t, struct dcpk_error *err)
                                  .noisy_step = train_noisy_step,
                                  .notes = train_notes,
                                  .measured = train_measured,
+                                 .times = train_times,
+                                 .times_of_run = train_times_of_run,
+                                 .ranges = t->ranges,
                                  .context = t};
     const int n_ranks = dcpk_ranks_count(t->env.ranks);
     dcpk_status st = dcpk_train_device_open(t->device, t->env.ranks, &job, err);
@@ -254,11 +282,24 @@ static const struct dcpk_option option_rows[] = {
 static const struct dcpk_option settled_rows[] = {
     DCPK_OPT_ROWS(dcpk_knobs_of_run, struct dcpk_train_knobs, asked.knobs), DCPK_OPT_END};
 
+/* The ranges that a profiler takes. It is loaded here, before the sandbox is entered. */
+static void train_find_ranges(struct train *t)
+{
+    if (!t->asked.knobs.config.files.has_ranges)
+        return;
+    if (dcpk_ranges_built[0] == NULL)
+        dcpk_fail(&t->no_ranges, DCPK_EUNSUPPORTED, "NVTX is not built in");
+    else if (dcpk_ranges_built[0]->find(&t->no_ranges) == DCPK_OK)
+        t->ranges = dcpk_ranges_built[0];
+}
+
 static dcpk_status train_settle(void *values, struct dcpk_error *err)
 {
     struct train *t = values;
 
-    return dcpk_train_args_settle(&t->asked, err);
+    if (dcpk_train_args_settle(&t->asked, err) == DCPK_OK)
+        train_find_ranges(t);
+    return err->status;
 }
 
 /* Returns -1 to continue, else the exit code. */
@@ -296,7 +337,8 @@ static int train_parse(struct train *t, int argc, char **argv)
 
 int dcpk_cmd_train(int argc, char **argv, struct dcpk_ranks *ranks)
 {
-    struct train t = {.verbosity = {.command = NAME}, .env = dcpk_cli_env(ranks)};
+    struct train t = {
+        .verbosity = {.command = NAME}, .env = dcpk_cli_env(ranks), .no_ranges = DCPK_ERROR_INIT};
     int code = train_parse(&t, argc, argv);
 
     if (code < 0)

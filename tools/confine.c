@@ -474,7 +474,8 @@ static bool uses_device(const struct dcpk_cli *cli)
 {
     const char *name = text_of(cli, "device");
 
-    return name != NULL && strcmp(name, dcpk_devices[0]->name) != 0;
+    return (cli->paths & DCPK_CLI_ASKS_DRIVERS) != 0 ||
+           (name != NULL && strcmp(name, dcpk_devices[0]->name) != 0);
 }
 
 dcpk_status dcpk_confine(const struct dcpk_cli *cli, char **args, int n_args,

@@ -12,8 +12,8 @@
  * input can be read, with what links in it lead to, and the system's libraries; what it names as
  * output can be written, with the folder around. Makes a run folder to write, because a folder can
  * be allowed only when it is there. One of several processes under mpirun gets the filter alone,
- * with sockets, because they share memory; so does one that uses a device. Errors: DCPK_EIO,
- * DCPK_ENOMEM.
+ * with sockets, because they share memory; so does one that uses a device or asks drivers. Errors:
+ * DCPK_EIO, DCPK_ENOMEM.
  */
 dcpk_status dcpk_confine(const struct dcpk_cli *cli, char **args, int n_args,
                          struct dcpk_error *err);

@@ -41,6 +41,8 @@ static const struct command commands[] = {
      dcpk_cmd_convert_fsdp_dtensor},
     {"convert-torch-dist-to-fsdp-dtensor", NULL,
      "the same with the flags of Megatron's Python tool", NULL, dcpk_cmd_convert_torch_dist},
+    {"doctor", NULL, "check this machine for training: GPUs, libraries, limits, a folder",
+     dcpk_cmd_doctor, NULL},
     {"hash", NULL, "print the XXH3-128 of every tensor", NULL, dcpk_cmd_hash},
     {"inspect", "ls info", "describe a checkpoint and its contents", dcpk_cmd_inspect, NULL},
     {"losscmp", NULL, "compare the losses of two training runs", dcpk_cmd_losscmp, NULL},

@@ -99,6 +99,7 @@ enum dcpk_cli_paths {
     DCPK_CLI_LISTS_RUN = 8,     /* all iterations of a run folder are looked at */
     DCPK_CLI_NO_PATHS = 16,     /* they are words */
     DCPK_CLI_ARE_FILES = 32,    /* each is a plain file that is read */
+    DCPK_CLI_ASKS_DRIVERS = 64, /* which open what they like: no walls, as with a device */
 };
 
 /* Flags that a command has in addition to its table, and took before it: for help and hints. */

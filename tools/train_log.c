@@ -351,6 +351,101 @@ dcpk_status dcpk_train_log_end(struct dcpk_train_log *log, const uint64_t held[D
     return log_add(log, err);
 }
 
+/* ---- seconds ---- */
+
+/* Calls `put` for each number of `times`. */
+static void times_each(const struct dcpk_times *times, struct dcpk_json_out *j,
+                       void (*put)(struct dcpk_json_out *j, const char *name, double seconds))
+{
+    for (int i = 1; i < DCPK_N_PHASES; i++)
+        put(j, dcpk_phase_names[i], times->phase[i]);
+    put(j, dcpk_phase_names[DCPK_PHASE_OTHER], times->phase[DCPK_PHASE_OTHER]);
+    put(j, "all", times->all);
+    if (times->has_streams) {
+        put(j, "gather_stream", times->busy.gather);
+        put(j, "reduce_stream", times->busy.reduce);
+    }
+}
+
+static void put_json_seconds(struct dcpk_json_out *j, const char *name, double seconds)
+{
+    dcpk_json_put_key(j, name);
+    dcpk_json_put_double(j, round(seconds * 1e9) / 1e9);
+}
+
+static void print_seconds(struct dcpk_json_out *j, const char *name, double seconds)
+{
+    (void)j;
+    dcpk_cli_printf(stdout, " %s: %.4f |", name, seconds);
+}
+
+static void put_json_times(struct dcpk_json_out *j, const char *key, const struct dcpk_times *times)
+{
+    dcpk_json_put_key(j, key);
+    dcpk_json_begin_object(j);
+    times_each(times, j, put_json_seconds);
+    dcpk_json_end_object(j);
+}
+
+/* Adds what is in `j`, an object in two, as a line of the log. */
+static dcpk_status log_add_times(struct dcpk_train_log *log, struct dcpk_json_out *j,
+                                 struct dcpk_error *err)
+{
+    dcpk_json_end_object(j);
+    dcpk_json_end_object(j);
+    dcpk_bytes_text(&log->line, "\n");
+    return log_add(log, err);
+}
+
+static void log_begin_times(struct dcpk_train_log *log, struct dcpk_json_out *j, const char *key)
+{
+    log->line.n_bytes = 0;
+    dcpk_json_out_init(j, &log->line, 0);
+    dcpk_json_begin_object(j);
+    dcpk_json_put_key(j, key);
+    dcpk_json_begin_object(j);
+}
+
+dcpk_status dcpk_train_log_times(struct dcpk_train_log *log, int64_t iteration,
+                                 const struct dcpk_times *times, struct dcpk_error *err)
+{
+    struct dcpk_json_out j;
+
+    log_begin_times(log, &j, "seconds");
+    dcpk_json_add_int(&j, "iteration", iteration);
+    times_each(times, &j, put_json_seconds);
+    if (log->is_printed && !log->as_json) {
+        dcpk_cli_printf(stdout, " seconds to iteration %" PRId64 " |", iteration);
+        times_each(times, NULL, print_seconds);
+        dcpk_cli_printf(stdout, "\n");
+    }
+    return log_add_times(log, &j, err);
+}
+
+dcpk_status dcpk_train_log_times_of_run(struct dcpk_train_log *log, int64_t n_iterations,
+                                        const struct dcpk_times *mean,
+                                        const struct dcpk_times *most, struct dcpk_error *err)
+{
+    const struct {
+        const char *name;
+        const struct dcpk_times *times;
+    } rows[] = {{"mean", mean}, {"most", most}};
+    struct dcpk_json_out j;
+
+    log_begin_times(log, &j, "seconds_of_run");
+    dcpk_json_add_int(&j, "n_iterations", n_iterations);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        put_json_times(&j, rows[i].name, rows[i].times);
+        if (!log->is_printed || log->as_json || (i > 0 && log->n_ranks == 1))
+            continue;
+        dcpk_cli_printf(stdout, " seconds of the run, iterations: %" PRId64 ", %s of ranks |",
+                        n_iterations, rows[i].name);
+        times_each(rows[i].times, NULL, print_seconds);
+        dcpk_cli_printf(stdout, "\n");
+    }
+    return log_add_times(log, &j, err);
+}
+
 void dcpk_train_log_close(struct dcpk_train_log *log)
 {
     dcpk_file_abandon(log->file); /* appended lines stay */

@@ -9,6 +9,7 @@
 #include "lib/job/step_log.h"
 #include "lib/knobs/config.h"
 #include "lib/train/memory_account.h"
+#include "lib/train/phases.h"
 #include "tools/train_args.h"
 #include "tools/train_page.h"
 
@@ -54,6 +55,13 @@ dcpk_status dcpk_train_log_put(struct dcpk_train_log *log, const struct dcpk_ste
 /* The last line: bytes that the rank that held most held, by tag. Errors: DCPK_EIO. */
 dcpk_status dcpk_train_log_end(struct dcpk_train_log *log, const uint64_t held[DCPK_N_TAGS],
                                struct dcpk_error *err);
+/* Where the time of this rank went until the iteration was done. Errors: DCPK_EIO. */
+dcpk_status dcpk_train_log_times(struct dcpk_train_log *log, int64_t iteration,
+                                 const struct dcpk_times *times, struct dcpk_error *err);
+/* The same of the run. mean, most: of all ranks. Errors: DCPK_EIO. */
+dcpk_status dcpk_train_log_times_of_run(struct dcpk_train_log *log, int64_t n_iterations,
+                                        const struct dcpk_times *mean,
+                                        const struct dcpk_times *most, struct dcpk_error *err);
 void dcpk_train_log_close(struct dcpk_train_log *log); /* appended lines stay */
 
 #endif

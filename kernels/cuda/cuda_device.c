@@ -100,6 +100,9 @@ static void device_empty(struct cuda_device *s)
     dcpk_free(s->base.math);
     cuda_memory_release(s);
     cuda_kernels_unload(s);
+    for (size_t i = 0; i < s->n_marks; i++)
+        s->driver.event_destroy(s->marks[i]);
+    dcpk_free(s->marks);
     for (int i = 0; i < DCPK_N_QUEUES; i++)
         queue_close(s, &s->queues[i]);
 }
@@ -244,6 +247,49 @@ static dcpk_status cuda_poll(struct dcpk_device *device, uint64_t ticket, bool *
     return dcpk_cuda_check(&s->driver, code, "waiting for the GPU", err);
 }
 
+/* One more event, in the thread's context. */
+static dcpk_status mark_new(struct cuda_device *s, struct dcpk_error *err)
+{
+    if (dcpk_grow(&s->marks, &s->marks_capacity, s->n_marks, sizeof *s->marks, err) ||
+        dcpk_cuda_check(&s->driver, s->driver.event_create(&s->marks[s->n_marks], CU_EVENT_DEFAULT),
+                        "making an event", err))
+        return err->status;
+    s->n_marks++;
+    return DCPK_OK;
+}
+
+static dcpk_status cuda_mark(struct dcpk_device *device, size_t number, struct dcpk_error *err)
+{
+    struct cuda_device *s = (struct cuda_device *)device;
+    dcpk_status st = DCPK_OK;
+
+    dcpk_cuda_enter(&s->driver, s->context);
+    if (number == s->n_marks)
+        st = mark_new(s, err);
+    if (st == DCPK_OK)
+        st = dcpk_cuda_check(&s->driver,
+                             s->driver.event_record(s->marks[number], s->queues[0].stream),
+                             "marking a queue", err);
+    dcpk_cuda_leave(&s->driver);
+    return st;
+}
+
+static dcpk_status cuda_between(struct dcpk_device *device, size_t from, size_t to, double *seconds,
+                                struct dcpk_error *err)
+{
+    const struct cuda_device *s = (const struct cuda_device *)device;
+    float milliseconds = 0;
+    CUresult code;
+
+    dcpk_cuda_enter(&s->driver, s->context);
+    code = s->driver.event_wait(s->marks[to]);
+    if (code == CUDA_SUCCESS)
+        code = s->driver.event_elapsed(&milliseconds, s->marks[from], s->marks[to]);
+    dcpk_cuda_leave(&s->driver);
+    *seconds = 1e-3 * (double)milliseconds;
+    return dcpk_cuda_check(&s->driver, code, "timing a queue", err);
+}
+
 const struct dcpk_device_ops dcpk_cuda_device = {
     .name = "cuda",
     .summary = "NVIDIA GPUs",
@@ -262,4 +308,6 @@ const struct dcpk_device_ops dcpk_cuda_device = {
     .copy = cuda_copy,
     .ticket = cuda_ticket,
     .poll = cuda_poll,
+    .mark = cuda_mark,
+    .between = cuda_between,
 };

@@ -13,6 +13,10 @@
 
 #include "lib/base/error.h"
 
+/* Drivers before CUDA 12.8 have only the first version, whose calls are the same. */
+#undef cuEventElapsedTime
+CUresult CUDAAPI cuEventElapsedTime(float *milliseconds, CUevent from, CUevent to);
+
 /* name of the member, function. cuda.h gives the function its newest version. */
 #define CUDA_CALLS(CALL)                                                                           \
     CALL(init, cuInit)                                                                             \
@@ -39,6 +43,8 @@
     CALL(event_create, cuEventCreate)                                                              \
     CALL(event_record, cuEventRecord)                                                              \
     CALL(event_query, cuEventQuery)                                                                \
+    CALL(event_wait, cuEventSynchronize)                                                           \
+    CALL(event_elapsed, cuEventElapsedTime)                                                        \
     CALL(event_destroy, cuEventDestroy)                                                            \
     CALL(memory_info, cuMemGetInfo)                                                                \
     CALL(memory_alloc, cuMemAlloc)                                                                 \

@@ -70,6 +70,8 @@ struct cuda_device {
     unsigned max_blocks[3]; /* of a launch, by enum dcpk_pace */
     struct cuda_kernels kernels;
     struct cuda_queue queues[DCPK_N_QUEUES];
+    CUevent *marks; /* of queue 0 */
+    size_t n_marks, marks_capacity;
     struct cuda_memory *own; /* the latest first */
     struct dcpk_imports imports;
 };

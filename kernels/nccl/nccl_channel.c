@@ -21,9 +21,26 @@ static dcpk_status channel_open(struct nccl_channel *c, struct dcpk_error *err)
         "making a stream", err);
 }
 
-static dcpk_status call_new(struct nccl_channel *c, size_t *number, struct dcpk_error *err)
+/* Those of a call; the first one only where the group is timed. */
+static dcpk_status events_make(const struct nccl_channel *c, struct nccl_call *made,
+                               struct dcpk_error *err)
 {
     const struct cuda_driver *d = &c->device->driver;
+    const bool is_timed = *c->busy != NULL;
+    const unsigned flags = is_timed ? CU_EVENT_DEFAULT : CU_EVENT_DISABLE_TIMING;
+
+    if (dcpk_cuda_check(d, d->event_create(&made->event, flags), "making an event", err))
+        return err->status;
+    if (is_timed &&
+        dcpk_cuda_check(d, d->event_create(&made->begun, flags), "making an event", err)) {
+        d->event_destroy(made->event);
+        return err->status;
+    }
+    return DCPK_OK;
+}
+
+static dcpk_status call_new(struct nccl_channel *c, size_t *number, struct dcpk_error *err)
+{
     struct nccl_call *made;
 
     for (*number = 0; *number < c->n_calls; ++*number)
@@ -34,8 +51,7 @@ static dcpk_status call_new(struct nccl_channel *c, size_t *number, struct dcpk_
     made = dcpk_alloc(sizeof *made, err);
     if (made == NULL)
         return err->status;
-    if (dcpk_cuda_check(d, d->event_create(&made->event, CU_EVENT_DISABLE_TIMING),
-                        "making an event", err)) {
+    if (events_make(c, made, err)) {
         dcpk_free(made);
         return err->status;
     }
@@ -47,15 +63,17 @@ dcpk_status dcpk_nccl_channel_add(struct nccl_channel *c, const struct nccl_call
                                   size_t *number, struct dcpk_error *err)
 {
     struct nccl_call *slot;
-    CUevent event;
+    CUevent begun, event;
 
     if (channel_open(c, err) || call_new(c, number, err)) {
         dcpk_free(call->parts);
         return err->status;
     }
     slot = c->calls[*number];
+    begun = slot->begun;
     event = slot->event;
     *slot = *call;
+    slot->begun = begun;
     slot->event = event;
     slot->number = c->n_numbers++;
     slot->phase = NCCL_CALL_QUEUED;
@@ -186,7 +204,12 @@ static dcpk_status channel_join(struct nccl_channel *c, struct dcpk_error *err)
 static dcpk_status channel_start(struct nccl_channel *c, struct nccl_call *call,
                                  struct dcpk_error *err)
 {
+    const struct cuda_driver *d = &c->device->driver;
+
     call->phase = NCCL_CALL_STARTING;
+    if (call->begun != NULL &&
+        dcpk_cuda_check(d, d->event_record(call->begun, c->stream), "marking the stream", err))
+        return err->status;
     if (c->n_ranks == 1)
         return call_copy(c, call, err);
     return dcpk_nccl_check(&c->device->nccl, c->comm, call_start(c, call), "queueing a call", err);
@@ -233,6 +256,26 @@ dcpk_status dcpk_nccl_channel_pump(struct nccl_channel *c, struct dcpk_error *er
     }
 }
 
+/* Adds the time of a call that is done to what its group has of its kind. */
+static dcpk_status channel_time(const struct nccl_channel *c, const struct nccl_call *call,
+                                struct dcpk_error *err)
+{
+    const struct cuda_driver *d = &c->device->driver;
+    struct dcpk_busy *busy = *c->busy;
+    float milliseconds = 0;
+
+    if (call->begun == NULL)
+        return DCPK_OK;
+    if (dcpk_cuda_check(d, d->event_elapsed(&milliseconds, call->begun, call->event),
+                        "timing a call", err))
+        return err->status;
+    if (call->kind == NCCL_CALL_ALL_GATHER)
+        busy->gather += 1e-3 * (double)milliseconds;
+    else if (call->kind == NCCL_CALL_REDUCE_SCATTER || call->kind == NCCL_CALL_ALL_REDUCE)
+        busy->reduce += 1e-3 * (double)milliseconds;
+    return DCPK_OK;
+}
+
 dcpk_status dcpk_nccl_channel_poll(struct nccl_channel *c, size_t number, bool *done,
                                    struct dcpk_error *err)
 {
@@ -251,7 +294,7 @@ dcpk_status dcpk_nccl_channel_poll(struct nccl_channel *c, size_t number, bool *
         return dcpk_nccl_poll(&c->device->nccl, c->comm, &queued, err);
     if (code == CUDA_ERROR_NOT_READY)
         return DCPK_OK;
-    if (dcpk_cuda_check(d, code, "waiting for other ranks", err))
+    if (dcpk_cuda_check(d, code, "waiting for other ranks", err) || channel_time(c, call, err))
         return err->status;
     *done = true;
     dcpk_free(call->parts);
@@ -266,6 +309,8 @@ void dcpk_nccl_channel_close(struct nccl_channel *c)
     if (c->comm != NULL)
         c->device->nccl.abort(c->comm);
     for (size_t i = 0; i < c->n_calls; i++) {
+        if (c->calls[i]->begun != NULL)
+            c->device->driver.event_destroy(c->calls[i]->begun);
         c->device->driver.event_destroy(c->calls[i]->event);
         dcpk_free(c->calls[i]->parts);
         dcpk_free(c->calls[i]);

@@ -31,8 +31,8 @@ enum nccl_call_phase { NCCL_CALL_FREE, NCCL_CALL_QUEUED, NCCL_CALL_STARTING, NCC
 struct nccl_call {
     enum nccl_call_kind kind;
     enum nccl_call_phase phase;
-    uint64_t number; /* calls of a channel start in the order of their numbers */
-    CUevent event;
+    uint64_t number;      /* calls of a channel start in the order of their numbers */
+    CUevent begun, event; /* begun NULL: the call is not timed */
     const uint8_t *from;
     uint8_t *to;
     size_t n; /* elements, of a rank where each has as many */
@@ -59,6 +59,7 @@ struct nccl_channel {
     struct nccl_call **calls; /* each owned: they stay where they are */
     size_t n_calls, capacity;
     uint64_t n_numbers;
+    struct dcpk_busy *const *busy; /* that of the group, which may change */
 };
 
 /* Put a copy of `call` in the queue. *number: which of the channel's calls it is, until it is done.

@@ -232,8 +232,8 @@ static void group_fill(struct nccl_group *g, int rank, int n_ranks,
     g->base.rank = rank;
     g->base.n_ranks = n_ranks;
     for (int i = 0; i < N_CHANNELS; i++) {
-        g->channels[i] =
-            (struct nccl_channel){.device = &g->device, .rank = rank, .n_ranks = n_ranks};
+        g->channels[i] = (struct nccl_channel){
+            .device = &g->device, .rank = rank, .n_ranks = n_ranks, .busy = &g->base.busy};
         if (invitation != NULL)
             g->channels[i].id = invitation->ids[i];
     }

@@ -25,6 +25,12 @@ enum dcpk_reduction {
 /* Bytes of one element of a reduction. */
 size_t dcpk_reduction_bytes(enum dcpk_reduction reduction);
 
+/* Seconds that gathers, and reductions, took on streams of their own, from the turn of a call to
+ * its end: what ranks wait for one another is in it. */
+struct dcpk_busy {
+    double gather, reduce;
+};
+
 struct dcpk_collectives;
 
 /* Some ranks of a job, in an order of their own, as one of them sees them. Made by world or split,
@@ -33,6 +39,9 @@ struct dcpk_group {
     const struct dcpk_collectives *by;
     int rank, n_ranks;
     int timeout_ms; /* as in struct dcpk_comm */
+    /* Calls that end add to it, where they have a stream of their own (nccl). Borrowed; set
+     * before the first call and not changed. NULL: they are not timed. */
+    struct dcpk_busy *busy;
 };
 
 /* Messages to, or from, each rank of a group: n_bytes[r] for rank r, one after the other. */

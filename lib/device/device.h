@@ -147,6 +147,16 @@ struct dcpk_device_ops {
      * visible to this process and, once they have been notified, to all ranks. */
     dcpk_status (*poll)(struct dcpk_device *device, uint64_t ticket, bool *done,
                         struct dcpk_error *err);
+
+    /*
+     * Clock of queue 0; both NULL where work is done when its call returns: the host's clock times
+     * it. `mark`: mark `number` becomes the moment at which the work queued so far is done; at most
+     * one more than the highest number yet. `between`: seconds from a mark to a later one, for
+     * which it waits.
+     */
+    dcpk_status (*mark)(struct dcpk_device *device, size_t number, struct dcpk_error *err);
+    dcpk_status (*between)(struct dcpk_device *device, size_t from, size_t to, double *seconds,
+                           struct dcpk_error *err);
 };
 
 /* For `load`: checks that all of them can be moved. Errors: DCPK_EUNSUPPORTED for a pair of dtypes

@@ -114,8 +114,8 @@ struct dcpk_train_files {
     const char *strictness; /* dist_ckpt_strictness */
     const char *log;        /* JSON lines are appended to it; NULL: none */
     struct dcpk_train_logger logger;
-    bool notes_times;            /* a note of what each load and save took */
-    int64_t state_hash_interval; /* iterations between two hashes of the log; 0: none */
+    bool notes_times, has_ranges; /* seconds by phase; phases as ranges for Nsight */
+    int64_t state_hash_interval;  /* iterations between two hashes of the log; 0: none */
 };
 
 struct dcpk_train_config {

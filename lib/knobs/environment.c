@@ -10,16 +10,18 @@ const struct dcpk_variable dcpk_variables[] = {
     {"CUDA_DEVICE_MAX_CONNECTIONS",
      "how many queues a GPU takes work from; with one queue, communication waits for computation",
      "not set with Megatron-FSDP, which is refused with 1; 1 for tensor or context parallelism "
-     "without it, before compute capability 10"},
+     "without it, before compute capability 10",
+     "1"},
     {"PYTORCH_CUDA_ALLOC_CONF", "how PyTorch's allocator takes memory of a GPU",
-     "without expandable_segments:True where nccl_ub is on, which registers memory pools"},
+     "without expandable_segments:True where nccl_ub is on, which registers memory pools",
+     "expandable_segments:True"},
     {"NCCL_ALGO", "the algorithms that NCCL may choose from",
-     "of Ring, CollnetDirect, CollnetChain and ^NVLS alone in deterministic_mode"},
+     "of Ring, CollnetDirect, CollnetChain and ^NVLS alone in deterministic_mode", NULL},
     {"NVTE_ALLOW_NONDETERMINISTIC_ALGO",
      "lets Transformer Engine take attention whose sums change from run to run",
-     "0 in deterministic_mode"},
+     "0 in deterministic_mode", NULL},
     {"CUBLAS_WORKSPACE_CONFIG", "the workspace of cuBLAS, which decides the order of its sums",
-     ":4096:8 or :16:8 in deterministic_mode"},
+     ":4096:8 or :16:8 in deterministic_mode", NULL},
 };
 const size_t dcpk_n_variables = DCPK_COUNT(dcpk_variables);
 

@@ -13,6 +13,7 @@ struct dcpk_variable {
     const char *name;
     const char *help;   /* the meaning of it */
     const char *wanted; /* values, and when */
+    const char *bad;    /* a value, or one of several with commas, that some runs refuse; or NULL */
 };
 
 extern const struct dcpk_variable dcpk_variables[];

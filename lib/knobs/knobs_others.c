@@ -84,9 +84,10 @@ const struct dcpk_knob_set dcpk_knobs_without_effect[] = {
      "logger", ARGUMENTS, "this loop logs a line of JSON for each iteration"},
     {"moe_per_layer_logging=false", "model", TRANSFORMER,
      "this loop logs a line of JSON for each iteration"},
-    {"profile=false use_pytorch_profiler=false record_memory_history=false nvtx_ranges=false "
+    {"profile=false use_pytorch_profiler=false record_memory_history=false "
      "profile_step_start profile_step_end profile_ranks memory_snapshot_path",
-     "run", ARGUMENTS, "note_times has the seconds of loads and saves; there is no other profile"},
+     "run", ARGUMENTS,
+     "note_times has the seconds of phases, nvtx_ranges shows them in Nsight Systems"},
     {"manual_gc=false manual_gc_interval manual_gc_eval=true,!disable", "train", ARGUMENTS,
      "there is no garbage to collect"},
     {"empty_unused_memory_level", "train", ARGUMENTS, "memory is allocated once"},

@@ -394,7 +394,10 @@ const struct dcpk_option dcpk_knobs_of_run[] = {
     {FLAG("log_throughput", "logger", config.files.logger.has_throughput, "false", VALUE, ARGUMENTS,
           "print TFLOP/s of each rank")},
     {FLAG("note_times", "run", config.files.notes_times, "false", SCHEDULE, THIS_LOOP,
-          "print how many seconds training stopped for each load and save")},
+          "print how many seconds went into data, forward, backward, gather, reduce, optimizer, "
+          "save and load, for each iteration and at the end")},
+    {FLAG("nvtx_ranges", "run", config.files.has_ranges, "false", SCHEDULE, ARGUMENTS,
+          "mark the same phases as NVTX ranges, which Nsight Systems shows")},
     {.name = NULL},
 };
 

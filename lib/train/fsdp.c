@@ -55,13 +55,27 @@ static dcpk_status fsdp_enter(struct dcpk_weights *weights, int64_t unit, enum d
                               struct dcpk_error *err)
 {
     struct dcpk_fsdp *f = fsdp_of(weights);
+    const enum dcpk_phase before = dcpk_phase_enter(f->options.phases, DCPK_PHASE_GATHER);
     const size_t number = unit_number(f, unit);
+    const dcpk_status st = dcpk_fsdp_want(f, number, pass, err);
 
-    if (dcpk_fsdp_want(f, number, pass, err))
-        return err->status;
+    dcpk_phase_leave(f->options.phases, before);
+    if (st != DCPK_OK)
+        return st;
     if (pass == DCPK_BACKWARD)
         return dcpk_fsdp_fill(f, number, err);
     return DCPK_OK;
+}
+
+static dcpk_status reduce_unit(struct dcpk_fsdp *f, size_t number, struct dcpk_error *err)
+{
+    const enum dcpk_phase before = dcpk_phase_enter(f->options.phases, DCPK_PHASE_REDUCE);
+    dcpk_status st = dcpk_fsdp_reduce(f, number, err);
+
+    if (st == DCPK_OK && number == 0)
+        st = dcpk_fsdp_drain(f, 0, err);
+    dcpk_phase_leave(f->options.phases, before);
+    return st;
 }
 
 /* Weights gathered to be recomputed with serve the backward pass, too. */
@@ -71,12 +85,10 @@ static dcpk_status fsdp_leave(struct dcpk_weights *weights, int64_t unit, enum d
     struct dcpk_fsdp *f = fsdp_of(weights);
     const size_t number = unit_number(f, unit);
 
-    if (pass == DCPK_BACKWARD && dcpk_fsdp_reduce(f, number, err))
+    if (pass == DCPK_BACKWARD && reduce_unit(f, number, err))
         return err->status;
     if (number > 0 && pass != DCPK_RECOMPUTE)
         dcpk_fsdp_release(f, number, pass);
-    if (number == 0 && pass == DCPK_BACKWARD)
-        return dcpk_fsdp_drain(f, 0, err);
     return DCPK_OK;
 }
 
@@ -308,9 +320,14 @@ void dcpk_fsdp_scale_sums(struct dcpk_fsdp *f, double scale)
 
 dcpk_status dcpk_fsdp_finish(struct dcpk_fsdp *f, double factor, struct dcpk_error *err)
 {
+    const enum dcpk_phase before = dcpk_phase_enter(f->options.phases, DCPK_PHASE_REDUCE);
+    dcpk_status st;
+
     for (size_t i = 0; i < f->n_buckets; i++)
         assert(f->buckets[i].n_backward == f->n_microbatches);
-    return dcpk_fsdp_finish_grads(f, factor, err);
+    st = dcpk_fsdp_finish_grads(f, factor, err);
+    dcpk_phase_leave(f->options.phases, before);
+    return st;
 }
 
 /* Installs the rank's own elements as weights of the compute dtype. Where main parameters are to be
@@ -326,18 +343,9 @@ static void install_own(struct dcpk_fsdp *f, struct dcpk_fsdp_bucket *b)
     b->is_outer_stale = b->n_own < b->n_slice;
 }
 
-dcpk_status dcpk_fsdp_install(struct dcpk_fsdp *f, struct dcpk_error *err)
+/* Gathers what the strategy keeps whole. */
+static dcpk_status install_gather(struct dcpk_fsdp *f, struct dcpk_error *err)
 {
-    for (size_t i = 0; i < f->n_buckets; i++) /* an install that no pass has used yet */
-        if (dcpk_fsdp_bucket_ready(f, i, DCPK_FORWARD, err))
-            return err->status;
-    if (dcpk_fsdp_cuts_weights(f)) {
-        assert(f->n_live == 0);
-        if (f->units[0].n > 0 && f->buckets[0].weights_state == DCPK_WEIGHTS_READY)
-            dcpk_fsdp_release(f, 0, DCPK_BACKWARD);
-    }
-    for (size_t i = 0; i < f->n_buckets; i++)
-        install_own(f, &f->buckets[i]);
     for (size_t i = 0; i < f->n_buckets && !dcpk_fsdp_cuts_weights(f); i++) {
         struct dcpk_fsdp_bucket *b = &f->buckets[i];
 
@@ -350,6 +358,27 @@ dcpk_status dcpk_fsdp_install(struct dcpk_fsdp *f, struct dcpk_error *err)
             return err->status;
     }
     return f->math->ops->wait(f->math, err);
+}
+
+dcpk_status dcpk_fsdp_install(struct dcpk_fsdp *f, struct dcpk_error *err)
+{
+    enum dcpk_phase before;
+    dcpk_status st;
+
+    for (size_t i = 0; i < f->n_buckets; i++) /* an install that no pass has used yet */
+        if (dcpk_fsdp_bucket_ready(f, i, DCPK_FORWARD, err))
+            return err->status;
+    if (dcpk_fsdp_cuts_weights(f)) {
+        assert(f->n_live == 0);
+        if (f->units[0].n > 0 && f->buckets[0].weights_state == DCPK_WEIGHTS_READY)
+            dcpk_fsdp_release(f, 0, DCPK_BACKWARD);
+    }
+    for (size_t i = 0; i < f->n_buckets; i++)
+        install_own(f, &f->buckets[i]);
+    before = dcpk_phase_enter(f->options.phases, DCPK_PHASE_GATHER);
+    st = install_gather(f, err);
+    dcpk_phase_leave(f->options.phases, before);
+    return st;
 }
 
 /* ---- replicas ---- */

@@ -24,6 +24,7 @@
 #include "lib/place/fsdp_layout.h"
 #include "lib/train/memory_account.h"
 #include "lib/train/params.h"
+#include "lib/train/phases.h"
 #include "lib/train/run_mesh.h"
 #include "lib/train/shards.h"
 #include "lib/train/weights.h"
@@ -58,6 +59,7 @@ struct dcpk_fsdp_options { /* all borrowed until free */
     const struct dcpk_train_mesh *mesh;
     const struct dcpk_train_params *params;
     struct dcpk_memory_account *account;
+    struct dcpk_phases *phases; /* NULL: not timed */
     bool is_megatron; /* of a plan: no_shard fills nothing up, slices are not widened to be added */
     /* NULL: no log. Called in the order of the schedule, by the thread of the call. */
     void (*event)(void *context, const struct dcpk_fsdp_event *event);

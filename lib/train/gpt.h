@@ -13,6 +13,7 @@
 #define DCPK_LIB_TRAIN_GPT_H
 
 #include "lib/train/memory_account.h"
+#include "lib/train/phases.h"
 #include "lib/train/run_mesh.h"
 #include "lib/train/weights.h"
 
@@ -23,6 +24,7 @@ struct dcpk_gpt_options {
     const struct dcpk_train_params *params;
     struct dcpk_memory_account *account;
     struct dcpk_weights *weights;
+    struct dcpk_phases *phases; /* NULL: not timed */
 };
 
 /* A microbatch: [micro_batch, seq_length] each, whole samples also where context parallelism cuts

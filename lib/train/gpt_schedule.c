@@ -71,10 +71,18 @@ static dcpk_status run_forward(struct schedule *schedule, int64_t i, struct dcpk
     struct gpt_pass *pass = &gpt->passes[i % gpt->n_passes];
     const int stage = gpt_group(gpt, DCPK_G_PP)->rank;
 
+    enum dcpk_phase before;
+    dcpk_status st;
+
     dcpk_gpt_take_batch(gpt, &schedule->batches[i], pass);
     if (stage_receive(gpt, stage - 1, pass->kept[0].input, err) ||
-        sending_wait(gpt, &schedule->forward, err) || dcpk_gpt_forward(gpt, pass, err))
+        sending_wait(gpt, &schedule->forward, err))
         return err->status;
+    before = dcpk_phase_enter(gpt->options.phases, DCPK_PHASE_FORWARD);
+    st = dcpk_gpt_forward(gpt, pass, err);
+    dcpk_phase_leave(gpt->options.phases, before);
+    if (st != DCPK_OK)
+        return st;
     return stage_send(gpt, &schedule->forward, stage + 1, gpt->out, err);
 }
 
@@ -84,32 +92,51 @@ static dcpk_status run_backward(struct schedule *schedule, int64_t i, struct dcp
     struct gpt_pass *pass = &gpt->passes[i % gpt->n_passes];
     const int stage = gpt_group(gpt, DCPK_G_PP)->rank;
 
-    if (sending_wait(gpt, &schedule->backward, err) || stage_receive(gpt, stage + 1, gpt->d, err) ||
-        dcpk_gpt_backward(gpt, pass, err))
+    enum dcpk_phase before;
+    dcpk_status st;
+
+    if (sending_wait(gpt, &schedule->backward, err) || stage_receive(gpt, stage + 1, gpt->d, err))
         return err->status;
+    before = dcpk_phase_enter(gpt->options.phases, DCPK_PHASE_BACKWARD);
+    st = dcpk_gpt_backward(gpt, pass, err);
+    dcpk_phase_leave(gpt->options.phases, before);
+    if (st != DCPK_OK)
+        return st;
     return stage_send(gpt, &schedule->backward, stage - 1, gpt->d, err);
+}
+
+static dcpk_status run_step(struct schedule *schedule, int64_t n, struct dcpk_error *err)
+{
+    struct dcpk_gpt *gpt = schedule->gpt;
+    const struct dcpk_group *pp = gpt_group(gpt, DCPK_G_PP);
+    const int64_t n_first = pp->n_ranks - 1 - pp->rank < n ? pp->n_ranks - 1 - pp->rank : n;
+
+    for (int64_t i = 0; i < n_first; i++)
+        if (run_forward(schedule, i, err))
+            return err->status;
+    for (int64_t i = 0; i < n; i++) {
+        if (n_first + i < n && run_forward(schedule, n_first + i, err))
+            return err->status;
+        if (run_backward(schedule, i, err))
+            return err->status;
+    }
+    if (sending_wait(gpt, &schedule->forward, err) || sending_wait(gpt, &schedule->backward, err))
+        return err->status;
+    return dcpk_gpt_check_losses(gpt, err);
 }
 
 dcpk_status dcpk_gpt_step(struct dcpk_gpt *gpt, const struct dcpk_gpt_batch *batches, int64_t n,
                           struct dcpk_gpt_loss *loss, struct dcpk_error *err)
 {
-    const struct dcpk_group *pp = gpt_group(gpt, DCPK_G_PP);
-    const int64_t n_first = pp->n_ranks - 1 - pp->rank < n ? pp->n_ranks - 1 - pp->rank : n;
     struct schedule schedule = {.gpt = gpt, .batches = batches};
+    /* except for its passes */
+    const enum dcpk_phase before = dcpk_phase_enter(gpt->options.phases, DCPK_PHASE_PIPELINE);
+    dcpk_status st;
 
     dcpk_gpt_begin(gpt);
-    for (int64_t i = 0; i < n_first; i++)
-        if (run_forward(&schedule, i, err))
-            return err->status;
-    for (int64_t i = 0; i < n; i++) {
-        if (n_first + i < n && run_forward(&schedule, n_first + i, err))
-            return err->status;
-        if (run_backward(&schedule, i, err))
-            return err->status;
-    }
-    if (sending_wait(gpt, &schedule.forward, err) || sending_wait(gpt, &schedule.backward, err) ||
-        dcpk_gpt_check_losses(gpt, err))
-        return err->status;
-    *loss = gpt->loss;
-    return DCPK_OK;
+    st = run_step(&schedule, n, err);
+    dcpk_phase_leave(gpt->options.phases, before);
+    if (st == DCPK_OK)
+        *loss = gpt->loss;
+    return st;
 }

@@ -11,14 +11,15 @@
 #include "lib/base/clock.h"
 #include "lib/base/order.h"
 #include "lib/exec/ranks.h"
+#include "lib/train/batches.h"
 #include "lib/train/gpt.h"
 #include "lib/train/initial.h"
 #include "lib/train/optim.h"
+#include "lib/train/phases.h"
 #include "lib/train/resume.h"
 #include "lib/train/run_mesh.h"
 #include "lib/train/save.h"
 #include "lib/train/state_hash.h"
-#include "lib/train/tokens.h"
 
 /* Losses of the run from noisy weights, which comes first where noise is measured. */
 struct noisy_losses {
@@ -48,43 +49,24 @@ struct training {
     bool noted_unlocked;
     bool is_apart; /* other ranks wait for what this one, which failed, does not send */
     struct dcpk_fsdp_traffic sent_before; /* the step that runs, or ran last */
-    /* of this rank's microbatches, in the arena */
-    int64_t n_microbatches;
-    struct dcpk_gpt_batch *batches;
-    int32_t *token_room, *label_room;
-    float *mask_room;
+    struct dcpk_batches batches;
+    struct dcpk_phases *phases; /* NULL: nothing is timed */
 };
 
 /* ---- what a rank keeps ---- */
 
-static dcpk_status training_make_batches(struct training *t, struct dcpk_error *err)
-{
-    const struct dcpk_train_data *data = &t->config->data;
-    const size_t n = (size_t)(data->micro_batch * t->config->model.seq_length);
-    size_t n_places;
-
-    t->n_microbatches = data->global_batch / (data->micro_batch * t->config->layout.dp);
-    n_places = n * (size_t)t->n_microbatches;
-    t->batches = dcpk_arena_array(t->arena, (size_t)t->n_microbatches, sizeof *t->batches, err);
-    t->token_room = dcpk_arena_array(t->arena, n_places, sizeof *t->token_room, err);
-    t->label_room = dcpk_arena_array(t->arena, n_places, sizeof *t->label_room, err);
-    t->mask_room = dcpk_arena_array(t->arena, n_places, sizeof *t->mask_room, err);
-    if (t->batches == NULL || t->token_room == NULL || t->label_room == NULL ||
-        t->mask_room == NULL)
-        return err->status;
-    for (size_t k = 0; k < (size_t)t->n_microbatches; k++)
-        t->batches[k] = (struct dcpk_gpt_batch){.tokens = t->token_room + k * n,
-                                                .labels = t->label_room + k * n,
-                                                .mask = t->mask_room + k * n};
-    return DCPK_OK;
-}
-
 static dcpk_status training_make_model(struct training *t, struct dcpk_error *err)
 {
-    struct dcpk_fsdp_options fsdp = {
-        .config = t->config, .mesh = &t->mesh, .params = &t->params, .account = &t->account};
-    struct dcpk_gpt_options gpt = {
-        .config = t->config, .mesh = &t->mesh, .params = &t->params, .account = &t->account};
+    struct dcpk_fsdp_options fsdp = {.config = t->config,
+                                     .mesh = &t->mesh,
+                                     .params = &t->params,
+                                     .account = &t->account,
+                                     .phases = t->phases};
+    struct dcpk_gpt_options gpt = {.config = t->config,
+                                   .mesh = &t->mesh,
+                                   .params = &t->params,
+                                   .account = &t->account,
+                                   .phases = t->phases};
 
     if (dcpk_train_params(t->config, &t->mesh.at, t->arena, &t->params, err) ||
         dcpk_fsdp_new(&fsdp, &t->fsdp, err))
@@ -178,11 +160,28 @@ static dcpk_status training_initial(struct training *t, struct dcpk_error *err)
     return dcpk_initial_fill(&t->state, err);
 }
 
+/* Times phases, and the groups that carry weights and gradients, where that was asked for. */
+static dcpk_status training_make_phases(struct training *t, struct dcpk_error *err)
+{
+    static const enum dcpk_train_group watched[] = {DCPK_G_INNER, DCPK_G_OUTER, DCPK_G_EXPERT_DP,
+                                                    DCPK_G_GATHER, DCPK_G_EXPERT_GATHER};
+    const bool is_timed = t->config->files.notes_times;
+
+    if (t->is_noisy || (!is_timed && t->job->ranges == NULL))
+        return DCPK_OK;
+    if (dcpk_phases_new(t->job->math->device, t->job->ranges, is_timed, &t->phases, err))
+        return err->status;
+    for (size_t i = 0; i < DCPK_COUNT(watched); i++)
+        dcpk_phases_watch(t->phases, t->mesh.group[watched[i]]);
+    return DCPK_OK;
+}
+
 /* Makes everything that waits for no other rank. */
 static dcpk_status training_make(struct training *t, struct dcpk_error *err)
 {
     t->arena = dcpk_arena_new(err);
-    if (t->arena == NULL || training_make_model(t, err) || training_make_batches(t, err) ||
+    if (t->arena == NULL || training_make_phases(t, err) || training_make_model(t, err) ||
+        dcpk_batches_make(t->config, t->arena, &t->batches, err) ||
         dcpk_tokens_open(t->config, &t->tokens, err) || dcpk_optim_init(t->config, &t->optim, err))
         return err->status;
     return training_initial(t, err);
@@ -193,8 +192,12 @@ static dcpk_status training_fill(struct training *t, struct dcpk_error *err)
 {
     dcpk_status st = DCPK_OK;
 
-    if (t->config->files.load != NULL)
+    if (t->config->files.load != NULL) {
+        const enum dcpk_phase before = dcpk_phase_enter(t->phases, DCPK_PHASE_LOAD);
+
         st = training_resume(t, err);
+        dcpk_phase_leave(t->phases, before);
+    }
     if (st == DCPK_OK && t->is_noisy)
         st = dcpk_noise_add(&t->state, err);
     return training_agree(t, st, err);
@@ -230,6 +233,7 @@ static void training_end(struct training *t)
     dcpk_gpt_free(t->gpt);
     dcpk_fsdp_free(t->fsdp);
     dcpk_train_mesh_release(&t->mesh);
+    dcpk_phases_free(t->phases);
     dcpk_arena_free(t->arena);
 }
 
@@ -237,27 +241,14 @@ static void training_end(struct training *t)
 
 static dcpk_status training_read(struct training *t, struct dcpk_error *err)
 {
-    const struct dcpk_train_data *data = &t->config->data;
-    const size_t seq = (size_t)t->config->model.seq_length;
-    const size_t n = (size_t)data->micro_batch * seq;
-    const double scale = t->optim.loss_scale.scale;
+    const struct dcpk_microbatch first = {t->progress.consumed_samples, 0, t->mesh.at.dp,
+                                          t->config->layout.dp};
+    const enum dcpk_phase before = dcpk_phase_enter(t->phases, DCPK_PHASE_DATA);
+    const dcpk_status st = dcpk_batches_read(&t->batches, t->config, t->tokens, &first,
+                                             t->optim.loss_scale.scale, err);
 
-    for (int64_t k = 0; k < t->n_microbatches; k++) {
-        const struct dcpk_microbatch microbatch = {t->progress.consumed_samples, k, t->mesh.at.dp,
-                                                   t->config->layout.dp};
-        const int64_t first = dcpk_tokens_first(data, &microbatch);
-
-        for (int64_t i = 0; i < data->micro_batch; i++) {
-            const size_t at = (size_t)k * n + (size_t)i * seq;
-            const struct dcpk_sample sample = {t->token_room + at, t->label_room + at,
-                                               t->mask_room + at};
-
-            if (dcpk_tokens_read(t->tokens, first + i, &sample, err) != DCPK_OK)
-                return err->status;
-        }
-        t->batches[k].factor = dcpk_loss_factor(t->config, scale, t->mask_room + (size_t)k * n, n);
-    }
-    return DCPK_OK;
+    dcpk_phase_leave(t->phases, before);
+    return st;
 }
 
 /* Prepares everything that a step needs before ranks wait for one another in it. */
@@ -268,7 +259,7 @@ static dcpk_status training_prepare(struct training *t, struct dcpk_error *err)
     if (t->is_noisy &&
         dcpk_grow(&noisy->list, &noisy->capacity, noisy->n, sizeof *noisy->list, err) != DCPK_OK)
         return err->status;
-    if (training_read(t, err) || dcpk_fsdp_begin(t->fsdp, t->n_microbatches, err))
+    if (training_read(t, err) || dcpk_fsdp_begin(t->fsdp, t->batches.n, err))
         return err->status;
     dcpk_fsdp_scale_sums(t->fsdp, t->optim.loss_scale.scale / dcpk_loss_divisor(t->config));
     return DCPK_OK;
@@ -288,7 +279,7 @@ static dcpk_status training_pass(struct training *t, int64_t sums[2], struct dcp
 
     if (training_agree(t, training_prepare(t, err), err) != DCPK_OK)
         return err->status;
-    st = dcpk_gpt_step(t->gpt, t->batches, t->n_microbatches, &loss, err);
+    st = dcpk_gpt_step(t->gpt, t->batches.list, t->batches.n, &loss, err);
     t->is_apart = has_come_apart(st);
     if (t->is_apart)
         return st;
@@ -331,10 +322,12 @@ static dcpk_status training_update(struct training *t, int64_t n_tokens, struct 
 static dcpk_status training_apply(struct training *t, int64_t n_tokens, struct dcpk_step *step,
                                   struct dcpk_error *err)
 {
+    const enum dcpk_phase before = dcpk_phase_enter(t->phases, DCPK_PHASE_OPTIMIZER);
     dcpk_status st = training_update(t, n_tokens, step, err);
 
     if (st == DCPK_OK)
         st = dcpk_expert_bias_update(&t->state, t->gpt, err);
+    dcpk_phase_leave(t->phases, before);
     t->is_apart = has_come_apart(st);
     return st;
 }
@@ -437,9 +430,16 @@ static dcpk_status training_measure(struct training *t, struct dcpk_error *err)
 static dcpk_status training_finish_saving(struct training *t, struct dcpk_error *err)
 {
     struct dcpk_saving *saving = t->saving;
+    enum dcpk_phase before;
+    dcpk_status st;
 
+    if (saving == NULL)
+        return DCPK_OK;
     t->saving = NULL;
-    return dcpk_saving_finish(saving, err);
+    before = dcpk_phase_enter(t->phases, DCPK_PHASE_SAVE);
+    st = dcpk_saving_finish(saving, err);
+    dcpk_phase_leave(t->phases, before);
+    return st;
 }
 
 /* Note once why the copies of asynchronous saves are slow, where they are. */
@@ -457,25 +457,34 @@ static void training_note_unlocked(struct training *t)
     t->job->notes(t->job->context, text, (size_t)n);
 }
 
+static dcpk_status training_write(struct training *t, struct dcpk_error *err)
+{
+    const struct dcpk_saved_run saved = training_saved(t);
+
+    if (!t->config->files.is_async)
+        return dcpk_train_save(&saved, err);
+    if (training_finish_saving(t, err) || dcpk_saving_start(&saved, &t->saving, err))
+        return err->status;
+    training_note_unlocked(t);
+    return DCPK_OK;
+}
+
 static dcpk_status training_save(struct training *t, int64_t last, struct dcpk_error *err)
 {
     const struct dcpk_train_files *files = &t->config->files;
     const int64_t interval = files->save_interval, i = t->progress.iteration;
     const double begun = dcpk_now_seconds();
-    struct dcpk_saved_run saved;
+    enum dcpk_phase before;
+    dcpk_status st;
 
     if (files->save == NULL || (i != last && (interval <= 0 || i % interval != 0)))
         return DCPK_OK;
-    saved = training_saved(t);
-    if (files->is_async) {
-        if (training_finish_saving(t, err) || dcpk_saving_start(&saved, &t->saving, err))
-            return err->status;
-        training_note_unlocked(t);
-    } else if (dcpk_train_save(&saved, err) != DCPK_OK) {
-        return err->status;
-    }
-    training_note_time(t, "saved", begun);
-    return DCPK_OK;
+    before = dcpk_phase_enter(t->phases, DCPK_PHASE_SAVE);
+    st = training_write(t, err);
+    dcpk_phase_leave(t->phases, before);
+    if (st == DCPK_OK)
+        training_note_time(t, "saved", begun);
+    return st;
 }
 
 /* Note that the checkpoint is already where the run ends. */
@@ -539,13 +548,15 @@ static dcpk_status training_settle(struct training *t, struct dcpk_error *err)
 /* A run from its beginning to its last iteration; the caller ends it, also after a failure. */
 static dcpk_status training_iterate(struct training *t, struct dcpk_error *err)
 {
-    int64_t last;
+    int64_t begun, last;
 
     if (training_begin(t, err) != DCPK_OK)
         return err->status;
+    begun = t->progress.iteration;
     last = training_last(t);
     training_note_finished(t, last);
-    if (training_dump_groups(t, err) || training_save_resumed(t, last, err))
+    if (training_dump_groups(t, err) || training_save_resumed(t, last, err) ||
+        dcpk_phases_report(t->phases, t->job, begun, err))
         return err->status;
     while (t->progress.iteration < last) {
         if (training_step(t, err))
@@ -553,10 +564,13 @@ static dcpk_status training_iterate(struct training *t, struct dcpk_error *err)
         if (t->is_noisy)
             continue;
         if (training_save(t, last, err) ||
+            dcpk_phases_report(t->phases, t->job, t->progress.iteration, err) ||
             (t->progress.iteration == last && training_measure(t, err)))
             return err->status;
     }
-    return training_settle(t, err);
+    if (training_settle(t, err) != DCPK_OK)
+        return err->status;
+    return dcpk_phases_finish(t->phases, t->job, t->progress.iteration - begun, err);
 }
 
 static dcpk_status training_run(struct training *t, struct dcpk_error *err)

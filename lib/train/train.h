@@ -26,6 +26,7 @@
 #include "lib/job/step_log.h"
 #include "lib/knobs/config.h"
 #include "lib/train/footprint.h"
+#include "lib/train/phases.h"
 
 #define DCPK_TRAIN_APART_MS 120000
 
@@ -44,6 +45,13 @@ struct dcpk_train_job {
     /* The same of the run from noisy weights, which has no log: so that it can be stopped. NULL:
      * nothing is called. */
     dcpk_status (*noisy_step)(void *context, int64_t iteration, struct dcpk_error *err);
+    /* With config->files.notes_times, called on every rank: where its time went until `iteration`
+     * was trained and saved, since the last call or the beginning; and at the end of the run. */
+    dcpk_status (*times)(void *context, int64_t iteration, const struct dcpk_times *times,
+                         struct dcpk_error *err);
+    dcpk_status (*times_of_run)(void *context, int64_t n_iterations, const struct dcpk_times *mean,
+                                const struct dcpk_times *most, struct dcpk_error *err);
+    const struct dcpk_ranges *ranges; /* of phases, for a profiler; NULL: none */
     /* Lines on what resuming kept or left out. */
     void (*notes)(void *context, const char *text, size_t n_bytes);
     /* NULL (on all ranks): nothing is measured. Called on every rank after the last iteration, if

@@ -36,7 +36,7 @@ for command in $commands ''; do
 done
 for command in check convert inspect hash verify print-torch-dcp-in-json \
     convert-torch-dist-to-fsdp-dtensor convert-fsdp-dtensor-to-torch-dist compare-two-checkpoint print-tensor \
-    merge migrate modify-state-dict remap losscmp train view; do
+    merge migrate modify-state-dict remap losscmp train view doctor; do
     grep -qx "$command" <<<"$commands" || echo "$command: not listed by dcpkit --help"
 done
 dcpkit --version | head -n 1 | grep -qE '^dcpkit [0-9]+\.[0-9]+\.[0-9]+$' || echo "no version"

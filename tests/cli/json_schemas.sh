@@ -45,8 +45,10 @@ echo '{"iteration": 1, "loss": "NaN"}' >other.jsonl
 tiny=(--num-layers 1 --hidden-size 8 --ffn-hidden-size 8 --num-attention-heads 1 --seq-length 4 --micro-batch-size 1 --train-iters 2)
 "$DCPKIT" train --json "${tiny[@]}" | grep iteration | tail -n 1 | fits train train
 "$DCPKIT" train --json --state-hash-interval 2 "${tiny[@]}" | sed -n 2p | fits train "train, without hash"
+"$DCPKIT" train --json --note-times "${tiny[@]}" | grep seconds | fits train-times "train --note-times"
 "$DCPKIT" train --json --explain-memory --explain-comm "${tiny[@]}" | fits train-explain "train --explain"
 "$DCPKIT" train --json --explain-memory --explain-comm --sweep dp --device-memory 16M --link-rate 1 "${tiny[@]}" | fits train-explain "train --explain, all"
+"$DCPKIT" doctor --json . | fits doctor doctor
 "$DCPKIT" help knob --json num_layers | fits help-knob "help knob"
 "$DCPKIT" help knob --json CUDA_DEVICE_MAX_CONNECTIONS | fits help-knob "help knob, variable"
 "$DCPKIT" help knob --json use_nccl_ub | fits help-knob "help knob, rules"

@@ -155,6 +155,8 @@ done
 step train-fp32 1 60 "$here/train.sh" "$bin/dcpkit" fp32
 step train-bf16 1 60 "$here/train.sh" "$bin/dcpkit" bf16
 step train-cublas 1 60 "$here/train.sh" "$bin/dcpkit" cublas
+step train-times-1 1 60 "$here/train.sh" "$bin/dcpkit" times
+step train-times-2 2 120 "$here/train.sh" "$bin/dcpkit" times2
 for name in a1 a3 a5-tp2 a5-pp2 a5-ep2 a5-cp2; do
     step "train-$name" 2 120 "$here/train.sh" "$bin/dcpkit" "$name"
 done

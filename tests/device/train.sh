@@ -82,6 +82,29 @@ a5-cp2) # leaves of one size, so that the bits do not depend on CP
     model+=(--leaf-tokens 8)
     chain --context-parallel-size 2
     ;;
+times | times2) # phases add up to what passed; on two GPUs transfers have streams
+    ranks=1
+    [ "$name" = times ] || ranks=2
+    train times "$ranks" cuda "${zero3[@]}" --note-times --save "$work/saved"
+    python3 - "$work/times" "$ranks" <<'END'
+import json, sys
+lines = [json.loads(line) for line in open(sys.argv[1])]
+steps = [line["seconds"] for line in lines if "seconds" in line]
+run = [line["seconds_of_run"]["mean"] for line in lines if "seconds_of_run" in line]
+assert len(steps) == 21 and len(run) == 1, (len(steps), len(run))
+for t in steps + run:
+    phases = {key: t[key] for key in t if key not in ("iteration", "all", "gather_stream", "reduce_stream")}
+    total = sum(phases.values())
+    assert min(t.values()) >= 0, t
+    assert 0.8 * t["all"] - 1e-3 <= total <= 1.001 * t["all"] + 1e-4, (total, t)
+assert all(t[key] > 0 for t in steps[1:] for key in ("forward", "backward", "optimizer")), steps
+assert sys.argv[2] == "1" or all(t["gather_stream"] > 0 and t["reduce_stream"] > 0 for t in steps[1:]), steps
+print(json.dumps(run[0]))
+END
+    # timing changes no bit
+    train plain "$ranks" cuda "${zero3[@]}"
+    same plain times --exact
+    ;;
 step) # one iteration, for compute-sanitizer, by each row
     for device in cuda cublas; do
         compute-sanitizer --tool memcheck --report-api-errors no --error-exitcode 1 "$dcpkit" train --quiet --device "$device" \

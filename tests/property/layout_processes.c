@@ -95,8 +95,8 @@ static uint64_t run(struct dcpk_group *ranks)
                                       .shards = dcpk_fsdp_shards(c.fsdp),
                                       .mesh = &c.mesh,
                                       .math = math};
-    options = (struct dcpk_gpt_options){&c.config, &c.mesh, &c.params, &c.account,
-                                        dcpk_fsdp_weights(c.fsdp)};
+    options = (struct dcpk_gpt_options){
+        &c.config, &c.mesh, &c.params, &c.account, dcpk_fsdp_weights(c.fsdp), NULL};
     CHECK_OK(dcpk_gpt_new(&options, &gpt, &err), c.label);
     CHECK_OK(dcpk_tokens_open(&c.config, &tokens, &err), c.label);
     CHECK_OK(dcpk_optim_init(&c.config, &optim, &err), c.label);

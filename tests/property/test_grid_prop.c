@@ -142,7 +142,7 @@ static void check_training(const struct grid_line *g)
     if (g->etp != g->tp)
         return;
     for (int r = 0; r < n; r++) {
-        struct dcpk_group world = {&no_collectives, r, n, 0};
+        struct dcpk_group world = {&no_collectives, r, n, 0, NULL};
         struct dcpk_error err = DCPK_ERROR_INIT;
         struct dcpk_train_mesh m;
 
@@ -722,7 +722,7 @@ static void ranks_hold_the_same_everywhere(void **state)
     for (uint64_t seed = 1; seed <= N_ROUNDS; seed++) {
         round_make(&r, seed);
         for (int rank = 0; rank < (int)r.n_ranks; rank++) {
-            struct dcpk_group world = {&no_collectives, rank, (int)r.n_ranks, 0};
+            struct dcpk_group world = {&no_collectives, rank, (int)r.n_ranks, 0, NULL};
             struct dcpk_error err = DCPK_ERROR_INIT;
             struct dcpk_train_mesh at;
 

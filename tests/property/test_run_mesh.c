@@ -124,7 +124,7 @@ static void try_layout(const struct dcpk_grid *l)
              l->tp, l->cp, l->dp, l->pp, l->ep, l->instances, l->is_tp_pp_dp);
     find_places(l, places);
     for (int r = 0; r < n; r++) {
-        worlds[r] = (struct dcpk_group){&fake, r, n, 0};
+        worlds[r] = (struct dcpk_group){&fake, r, n, 0, NULL};
         CHECK_OK(dcpk_train_mesh_init(l, &worlds[r], &meshes[r], &err), label);
         check_mesh(&meshes[r], &places[r], label);
     }
