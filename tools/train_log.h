@@ -54,6 +54,9 @@ dcpk_status dcpk_train_log_put(struct dcpk_train_log *log, const struct dcpk_ste
 /* The last line: bytes that the rank that held most held, by tag. Errors: DCPK_EIO. */
 dcpk_status dcpk_train_log_end(struct dcpk_train_log *log, const uint64_t held[DCPK_N_TAGS],
                                struct dcpk_error *err);
+/* Names on stdout what the run has written: its newest checkpoint, log, page, map of groups,
+ * events. Errors: DCPK_EIO, DCPK_ENOMEM. */
+dcpk_status dcpk_train_log_written(struct dcpk_train_log *log, struct dcpk_error *err);
 void dcpk_train_log_close(struct dcpk_train_log *log); /* appended lines stay */
 
 #endif
