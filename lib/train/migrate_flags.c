@@ -130,7 +130,10 @@ static bool variable_expand(const struct scan *s, const char *text, size_t n_byt
     if (has_brace) {
         const char *brace = memchr(after, '}', (size_t)(end - after));
 
-        *n = brace == NULL ? n_bytes : (size_t)(brace - text) + 1;
+        *n = n_bytes;
+        if (brace == NULL) /* "${A:-" */
+            return false;
+        *n = (size_t)(brace - text) + 1;
     }
     if (depth == MAX_DEPTH)
         return false;

@@ -82,6 +82,11 @@ for other in empty blank hello cut.json deep.json folder binary missing "$SAMPLE
     refuses "${other##*/}" "$code" . args flags "$other"
     refuses "${other##*/} first" "$code" . args "$other" "$other"
 done
+# shellcheck disable=SC2016 # as in a script
+for brace in 'X=${A:-' 'X=${A:' 'X=${' 'X=$' '--n ${A:-${B:-' '--n "${A:-'; do
+    printf '%s' "--num-layers 4 $brace" >brace
+    args brace brace | tail -n 1
+done | uniq -c
 refuses "tensors" 2 'compares no tensors' args --rtol 1 flags flags
 printf -- '--num-layers 4\n--a\033[31m "b\033[0m\a"\n' >control
 args e control --top 100 | grep -a 'only in B' | grep -c '^  args\.a\\x1b\[31m: only in B: "b\\u001b\[0m\\u0007"$'
