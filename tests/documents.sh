@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # documents.sh - check what a program can check of the documents: files that they name, what sources and documents cite
-# of them, source files that comments name, README's size, drawn figures, the table of compatibility.
+# of them, source files that comments name, README's size, drawn figures, the table of compatibility; the last newline of all texts.
 #
 #   tests/documents.sh [ROOT]
 #
@@ -73,7 +73,14 @@ check_compatibility() {
         echo "formats/COMPATIBILITY.md:1: not what compatibility.sh computes of the tests' proofs (--write)"
 }
 
+# Texts end with a newline (POSIX); inputs of the fuzzer and archives do not.
+check_last_lines() {
+    find lib formats kernels tools tests .ci .github CMakeLists.txt ./*.md -type f -size +0 -not -path '*/corpus/*' ! -name '*.pt' -print0 |
+        { xargs -0 grep -lIzP '[^\n]\z' || true; } | sed 's|$|: the last line has no newline|'
+}
+
 {
+    check_last_lines
     check_files
     check_citations
     check_sources

@@ -184,6 +184,14 @@ static dcpk_status config_from_json(const char *text, size_t n_bytes, struct dcp
     return err->status;
 }
 
+dcpk_status dcpk_config_parse(const char *text, size_t n_bytes, struct dcpk_args_from *from,
+                              struct dcpk_error *err)
+{
+    if (is_json(text))
+        return config_from_json(text, n_bytes, from, err);
+    return from_yaml(dcpk_yaml_reader, text, n_bytes, from, err);
+}
+
 dcpk_status dcpk_config_read(const char *path, struct dcpk_args_from *from, struct dcpk_error *err)
 {
     char *text = NULL;
@@ -191,12 +199,8 @@ dcpk_status dcpk_config_read(const char *path, struct dcpk_args_from *from, stru
 
     from->arena = dcpk_arena_new(err);
     if (from->arena != NULL &&
-        dcpk_cli_read_file(path, MAX_CONFIG_BYTES, &text, &n, err) == DCPK_OK) {
-        if (is_json(text))
-            (void)config_from_json(text, n, from, err);
-        else
-            (void)from_yaml(dcpk_yaml_reader, text, n, from, err);
-    }
+        dcpk_cli_read_file(path, MAX_CONFIG_BYTES, &text, &n, err) == DCPK_OK)
+        (void)dcpk_config_parse(text, n, from, err);
     dcpk_free(text);
     if (err->status != DCPK_OK)
         dcpk_context(err, "configuration '%s'", path);

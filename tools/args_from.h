@@ -33,6 +33,9 @@ dcpk_status dcpk_args_from_checkpoint(const char *path, const struct dcpk_verbos
  * (dcpk_train_knobs_take_config). Errors: as dcpk_args_from_read. Release it in any case.
  */
 dcpk_status dcpk_config_read(const char *path, struct dcpk_args_from *from, struct dcpk_error *err);
+/* The same of a text, which ends with a NUL, into the arena of `from`. */
+dcpk_status dcpk_config_parse(const char *text, size_t n_bytes, struct dcpk_args_from *from,
+                              struct dcpk_error *err);
 void dcpk_args_from_release(struct dcpk_args_from *from); /* zeroed: a no-op */
 
 /* True if the checkpoint lacks args of its own. */

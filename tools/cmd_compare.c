@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_compare.c - dcpkit compare-two-checkpoint: do two checkpoints hold the same. */
 #include <math.h>
+#include <sys/stat.h>
 
 #include "lib/exec/ranks.h"
 #include "lib/job/give_options.h"
 #include "tools/args_from.h"
 #include "tools/bar.h"
 #include "tools/cmd.h"
+#include "tools/compare_args.h"
 #include "tools/compare_report.h"
 #include "tools/print_doc.h"
 #include "tools/run_args.h"
@@ -17,12 +19,14 @@
 /* The request to compare. */
 struct request {
     const char *iteration, *args_path, *maps, *config, *html; /* args_path: --args-from */
-    bool as_json, enable_msc;
+    bool as_json, enable_msc, of_args;
     int top;
     int64_t bucket_elems;
     struct dcpk_tolerance tolerance; /* negative: not given */
     struct dcpk_compare_options options;
     struct dcpk_verbosity verbosity;
+    struct dcpk_checkpoint *ckpt[2]; /* open until the answer is printed, which has keys of them */
+    struct dcpk_args_from from;
 };
 
 /* Checks, on rank 0, that a page can be written, apart from both. */
@@ -61,57 +65,88 @@ static dcpk_status give_options(const struct request *r, struct dcpk_checkpoint 
     return dcpk_checkpoint_give(ckpt, &given, err);
 }
 
+/* Compares two checkpoints. paths: of their iterations. */
+static dcpk_status compare_checkpoints(struct request *r, const char *const paths[2],
+                                       struct dcpk_compare_report *report, struct dcpk_error *err)
+{
+    struct dcpk_bar bar;
+
+    if (dcpk_cli_open(paths[0], NULL, &r->verbosity, &r->ckpt[0], NULL, err) ||
+        dcpk_cli_open(paths[1], NULL, &r->verbosity, &r->ckpt[1], NULL, err) ||
+        dcpk_args_from_read(r->args_path, &r->verbosity, &r->from, err) ||
+        give_options(r, r->ckpt[0], r->from.args, err) ||
+        give_options(r, r->ckpt[1], r->from.args, err))
+        return err->status;
+    r->options.env.progress = dcpk_bar_begin(&bar, "comparing", &r->verbosity);
+    (void)dcpk_compare_checkpoints(r->ckpt[0], r->ckpt[1], &r->options, report, err);
+    dcpk_bar_end(&bar);
+    if (err->status != DCPK_OK)
+        return err->status;
+    dcpk_cli_keep_private(r->ckpt[0]);
+    dcpk_cli_keep_private(r->ckpt[1]);
+    return DCPK_OK;
+}
+
+/* A file of settings has no iterations. */
+static dcpk_status choose_side(const struct request *r, const char *path,
+                               char chosen[DCPK_RUN_PATH_BYTES], struct dcpk_error *err)
+{
+    const char *iteration = r->iteration;
+    struct stat there;
+
+    if (r->of_args && stat(path, &there) == 0 && !S_ISDIR(there.st_mode))
+        iteration = NULL;
+    return dcpk_choose_iteration(path, iteration, chosen, err);
+}
+
 /* paths: of the two. */
 static int compare(struct request *r, char *const *paths)
 {
-    struct dcpk_compare_options *options = &r->options;
-    const struct dcpk_verbosity *verbosity = &r->verbosity;
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_args_from from = {0};
     struct dcpk_compare_report report = {0};
-    struct dcpk_checkpoint *a = NULL, *b = NULL;
-    struct dcpk_bar bar;
     char left[DCPK_RUN_PATH_BYTES], right[DCPK_RUN_PATH_BYTES];
+    const char *const chosen[2] = {left, right};
     int code = DCPK_EXIT_OK;
-    dcpk_status st = dcpk_choose_iteration(paths[0], r->iteration, left, &err);
+    dcpk_status st = choose_side(r, paths[0], left, &err);
 
     if (st == DCPK_OK)
-        st = dcpk_choose_iteration(paths[1], r->iteration, right, &err);
+        st = choose_side(r, paths[1], right, &err);
     if (st == DCPK_OK)
         st = check_page(r, paths, &err);
+    if (st == DCPK_OK && r->of_args)
+        st = dcpk_compare_args(chosen, &r->verbosity, &r->options, &report, &err);
+    else if (st == DCPK_OK)
+        st = compare_checkpoints(r, chosen, &report, &err);
+    st = dcpk_ranks_agree(r->options.env.ranks, st, &err);
     if (st == DCPK_OK)
-        st = dcpk_cli_open(left, NULL, verbosity, &a, NULL, &err);
-    if (st == DCPK_OK)
-        st = dcpk_cli_open(right, NULL, verbosity, &b, NULL, &err);
-    if (st == DCPK_OK)
-        st = dcpk_args_from_read(r->args_path, verbosity, &from, &err);
-    if (st == DCPK_OK)
-        st = give_options(r, a, from.args, &err);
-    if (st == DCPK_OK)
-        st = give_options(r, b, from.args, &err);
-    if (st == DCPK_OK) {
-        options->env.progress = dcpk_bar_begin(&bar, "comparing", verbosity);
-        st = dcpk_compare_checkpoints(a, b, options, &report, &err);
-        dcpk_bar_end(&bar);
-    }
-    st = dcpk_ranks_agree(options->env.ranks, st, &err);
-    if (st == DCPK_OK) {
-        dcpk_cli_keep_private(a);
-        dcpk_cli_keep_private(b);
         st = print_answer(
             r, &report,
             &(struct dcpk_compare_shown){left, right, (uint64_t)r->top, r->html != NULL}, &err);
-    }
-    st = dcpk_ranks_agree(options->env.ranks, st, &err);
+    st = dcpk_ranks_agree(r->options.env.ranks, st, &err);
     if (st != DCPK_OK)
         code = dcpk_cli_fail(NAME, &err);
     else if (!report.equal)
         code = DCPK_EXIT_NO;
     dcpk_compare_release(&report);
-    dcpk_checkpoint_close(b);
-    dcpk_checkpoint_close(a);
-    dcpk_args_from_release(&from);
+    dcpk_checkpoint_close(r->ckpt[1]);
+    dcpk_checkpoint_close(r->ckpt[0]);
+    dcpk_args_from_release(&r->from);
     return code;
+}
+
+/* Refuses what --args has no use for. */
+static dcpk_status check_args_alone(const struct request *r, struct dcpk_error *err)
+{
+    const struct dcpk_compare_options *o = &r->options;
+
+    if (r->of_args &&
+        (r->tolerance.rtol >= 0 || r->tolerance.atol >= 0 || o->casts || o->weights_only ||
+         o->tensors_only || o->as_stored || o->vocab_size > 0 || r->bucket_elems > 0 ||
+         r->args_path != NULL || r->maps != NULL || r->config != NULL))
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "--args compares no tensors: it takes --strict, --top, --iteration, "
+                         "--json and --html, and no other option of a comparison");
+    return DCPK_OK;
 }
 
 /* One of --rtol and --atol that is given alone has 0 for the other. */
@@ -137,6 +172,12 @@ static const struct dcpk_option option_rows[] = {
     DCPK_OPT_FLAG("weights-only", options.weights_only, "leave optimizer state out"),
     DCPK_OPT_FLAG("tensors-only", options.tensors_only,
                   "leave args, scheduler, parameter groups, RNG states and other objects out"),
+    DCPK_OPT_FLAG(
+        "args", of_args,
+        "compare the settings of two runs and nothing else, those of Megatron-FSDP first; "
+        "A and B are each a checkpoint, for its args, a file with flags of Megatron (a "
+        "shell script, or flags alone), or a configuration of Megatron-Bridge (YAML or "
+        "JSON)"),
     DCPK_OPT_FLAG(
         "as-stored", options.as_stored,
         "key by key as stored (default: by the model's parameters, where both hold a model)"),
@@ -177,7 +218,7 @@ int dcpk_cmd_compare(int argc, char **argv, struct dcpk_ranks *ranks)
         .summary = "Compare two checkpoints across formats, layouts and names; exit 0: they hold "
                    "the same, 1: they differ.",
         .options = option_rows,
-        .everyday = "rtol cast weights-only tensors-only top strict json html",
+        .everyday = "rtol cast weights-only tensors-only args top strict json html",
         .values = &r,
         .example = "dcpkit compare-two-checkpoint checkpoints/run checkpoints/run/iter_0000004",
         .min_args = 2,
@@ -186,9 +227,12 @@ int dcpk_cmd_compare(int argc, char **argv, struct dcpk_ranks *ranks)
     char **args;
     int n_args;
     const int code = dcpk_cli_parse(&cli, argc, argv, &args, &n_args);
+    struct dcpk_error err = DCPK_ERROR_INIT;
 
     if (code >= 0)
         return code;
+    if (check_args_alone(&r, &err) != DCPK_OK)
+        return dcpk_cli_fail(NAME, &err);
     if (r.enable_msc)
         dcpk_cli_note_msc(&r.verbosity);
     take_tolerance(&r.options, &r.tolerance);

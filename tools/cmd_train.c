@@ -198,8 +198,10 @@ static void train_end_page(struct train *t, const struct dcpk_error *err)
 {
     struct dcpk_error failure = DCPK_ERROR_INIT;
 
-    if (dcpk_train_page_end(&t->log.page, t->log.config, err, &failure) != DCPK_OK)
-        dcpk_cli_note(&t->verbosity, "the page is not complete: %s", failure.text);
+    if (dcpk_train_page_end(&t->log.page, t->log.config, err, &failure) == DCPK_OK)
+        return;
+    dcpk_cli_note(&t->verbosity, "the page is not complete: %s", failure.text);
+    t->log.page.path = NULL;
 }
 
 static dcpk_status train_run(struct train *t, struct dcpk_error *err)
@@ -228,6 +230,8 @@ static dcpk_status train_run(struct train *t, struct dcpk_error *err)
         train_end_page(t, err);
         if (st != DCPK_OK)
             train_add_saved(t, err);
+        else
+            st = dcpk_train_log_written(&t->log, err);
     }
     dcpk_train_device_close(&job);
     return st;

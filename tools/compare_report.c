@@ -265,8 +265,12 @@ static void report_answer(const struct dcpk_compare_report *report, struct dcpk_
 
     if (report->is_logical)
         how = dcpk_doc_format(doc, "%" PRIu64 " parameters, ", report->n_params);
-    dcpk_doc_row(doc, "compared", "%s%" PRIu64 " tensors, %s, %" PRIu64 " values", how,
-                 report->n_tensors, dcpk_cli_size(report->tensor_bytes, size), report->n_values);
+    if (report->is_named)
+        dcpk_doc_row(doc, "compared", "%" PRIu64 " settings", report->n_values);
+    else
+        dcpk_doc_row(doc, "compared", "%s%" PRIu64 " tensors, %s, %" PRIu64 " values", how,
+                     report->n_tensors, dcpk_cli_size(report->tensor_bytes, size),
+                     report->n_values);
     dcpk_doc_verdict(doc, report->differences.n == 0, "%s", report->verdict);
 }
 

@@ -1,15 +1,20 @@
-# embed_topics.cmake - the guides of FOLDER as C: each line a string. cmake -DFOLDER=... -DOUT=FILE.c -P embed_topics.cmake
+# embed_topics.cmake - the guides of FOLDER, and PAGE without backquotes, as C: each line a string.
+#   cmake -DFOLDER=... -DPAGE=FILE.md -DOUT=FILE.c -P embed_topics.cmake
 file(GLOB topics ${FOLDER}/*.txt)
 set(code "#include \"tools/topics.h\"\n\n")
 set(rows "")
-foreach(topic ${topics})
+foreach(topic ${topics} ${PAGE})
     get_filename_component(name ${topic} NAME_WE)
+    string(TOLOWER ${name} name)
     file(READ ${topic} text)
+    string(REPLACE "`" "" text "${text}")
     string(REPLACE "\\" "\\\\" text "${text}")
     string(REPLACE "\"" "\\\"" text "${text}")
     string(REPLACE "\n" "\",\n    \"" text "${text}")
     string(APPEND code "static const char *const ${name}[] = {\n    \"${text}\",\n};\n")
     string(REPLACE "    \"\",\n};\n" "    0,\n};\n" code "${code}") # after the last line
-    string(APPEND rows "    {\"${name}\", ${name}},\n")
+    if(NOT topic STREQUAL PAGE)
+        string(APPEND rows "    {\"${name}\", ${name}},\n")
+    endif()
 endforeach()
-file(WRITE ${OUT} "${code}\nconst struct dcpk_topic dcpk_topics[] = {\n${rows}    {0, 0},\n};\n")
+file(WRITE ${OUT} "${code}\nconst char *const *const dcpk_compatibility = ${name};\nconst struct dcpk_topic dcpk_topics[] = {\n${rows}    {0, 0},\n};\n")

@@ -32,6 +32,7 @@ struct command {
 };
 
 static const struct command commands[] = {
+    {"card", NULL, "print what is supported, each claim with its proof", dcpk_cmd_card, NULL},
     {"check", NULL, "check which releases of Megatron load a checkpoint", dcpk_cmd_check, NULL},
     {"compare-two-checkpoint", "diff compare", "compare two checkpoints, list what differs", NULL,
      dcpk_cmd_compare},
@@ -110,11 +111,14 @@ static int put_main_help(FILE *to)
             "options:\n"
             "  -h, --help                          print this, or with a command its help, as does "
             "'help'\n"
-            "                                      ('help knob' explains the flags of 'train';\n"
-            "                                      guides: 'help fsdp', 'help config',\n"
-            "                                      'help parallelism', 'help environment')\n"
+            "                                      ('help knob' explains the flags of 'train')\n"
             "  -V, --version                       print version, formats and devices\n"
             "\n"
+            "guides, each printed by 'help' and its name:");
+    for (const struct dcpk_topic *topic = dcpk_topics; topic->name != NULL; topic++)
+        dcpk_cli_printf(to, " %s", topic->name);
+    dcpk_cli_printf(
+        to, "\n\n"
             "exit codes: 0 done, 1 the answer is no, 2 usage, 3 malformed or unsupported input,\n"
             "4 system; a command that a signal stops ends by it (130 after Ctrl-C)\n"
             "\n"

@@ -16,6 +16,9 @@ struct dcpk_topic {
 
 extern const struct dcpk_topic dcpk_topics[]; /* made by the build; the last has no name */
 
+/* The lines of formats/COMPATIBILITY.md without backquotes, NULL after the last. */
+extern const char *const *const dcpk_compatibility;
+
 const struct dcpk_topic *dcpk_topic_find(const char *name); /* NULL: there is none */
 /* Print a guide as text, or, for the build, as a page of man(7). Returns the exit code. */
 int dcpk_topic_print(const struct dcpk_topic *topic);

@@ -12,8 +12,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "formats/formats.h"
 #include "lib/base/clock.h"
 #include "lib/base/json.h"
+#include "lib/ckpt/run.h"
 #include "lib/io/sink.h"
 #include "lib/knobs/config.h"
 #include "lib/report/plain.h"
@@ -444,6 +446,48 @@ dcpk_status dcpk_train_log_times_of_run(struct dcpk_train_log *log, int64_t n_it
         dcpk_cli_printf(stdout, "\n");
     }
     return log_add_times(log, &j, err);
+}
+
+dcpk_status dcpk_train_log_written(struct dcpk_train_log *log, struct dcpk_error *err)
+{
+    struct dcpk_error ignored = DCPK_ERROR_INIT;
+    struct dcpk_run run = {0};
+    struct dcpk_json_out j;
+
+    if (!log->is_printed)
+        return DCPK_OK;
+    if (log->config->files.save != NULL)
+        (void)dcpk_run_find(log->config->files.save, dcpk_formats, &run, &ignored);
+    const struct {
+        const char *key, *path;
+    } written[] = {
+        {"checkpoint", run.folder},
+        {"log", log->config->files.log},
+        {"page", log->page.path},
+        {"param_to_param_group_map", log->config->files.map_folder},
+        {"tensorboard", log->config->files.logger.folder},
+    };
+    log->line.n_bytes = 0;
+    dcpk_json_out_init(&j, &log->line, 0);
+    dcpk_json_begin_object(&j);
+    dcpk_json_put_key(&j, "written");
+    dcpk_json_begin_object(&j);
+    for (size_t i = 0; i < sizeof written / sizeof *written; i++) {
+        if (written[i].path == NULL)
+            continue;
+        dcpk_json_add_string(&j, written[i].key, written[i].path);
+        if (!log->as_json)
+            dcpk_cli_printf(stdout, " written: %s '%s'\n", written[i].key, written[i].path);
+    }
+    dcpk_json_end_object(&j);
+    dcpk_json_end_object(&j);
+    dcpk_bytes_text(&log->line, "\n");
+    dcpk_run_release(&run);
+    if (log->as_json && dcpk_bytes_status(&log->line, err) == DCPK_OK)
+        dcpk_cli_put_lines(stdout, (const char *)log->line.data, log->line.n_bytes);
+    if (err->status != DCPK_OK)
+        return err->status;
+    return dcpk_cli_flush(err);
 }
 
 void dcpk_train_log_close(struct dcpk_train_log *log)

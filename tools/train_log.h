@@ -62,6 +62,9 @@ dcpk_status dcpk_train_log_times(struct dcpk_train_log *log, int64_t iteration,
 dcpk_status dcpk_train_log_times_of_run(struct dcpk_train_log *log, int64_t n_iterations,
                                         const struct dcpk_times *mean,
                                         const struct dcpk_times *most, struct dcpk_error *err);
+/* Names on stdout what the run has written: its newest checkpoint, log, page, map of groups,
+ * events. Errors: DCPK_EIO, DCPK_ENOMEM. */
+dcpk_status dcpk_train_log_written(struct dcpk_train_log *log, struct dcpk_error *err);
 void dcpk_train_log_close(struct dcpk_train_log *log); /* appended lines stay */
 
 #endif

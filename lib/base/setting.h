@@ -17,6 +17,7 @@ struct dcpk_setting {
     const char *section;      /* NULL: none */
     const char *name;         /* with underscores, without dashes before it */
     const char *text;         /* its value; NULL: None, or not a scalar */
+    const char *texts;        /* of a flag: all its values, where it may have some; else NULL */
     size_t begin, value, end; /* bytes of the text; value == end: it has none of its own */
     bool is_open;             /* the value is a variable that the text does not set */
     size_t number;            /* for the owner of the list */

@@ -387,6 +387,26 @@ dcpk_status dcpk_compare_checkpoints(struct dcpk_checkpoint *a, struct dcpk_chec
     return st;
 }
 
+dcpk_status dcpk_compare_named(const struct dcpk_named_pair *pairs, size_t n,
+                               const struct dcpk_compare_options *options,
+                               struct dcpk_compare_report *report, struct dcpk_error *err)
+{
+    const struct dcpk_compare_options own = {.as_stored = true, .strict = options->strict};
+    struct dcpk_comparing c = {
+        .policy = dcpk_policy_of(DCPK_COMPARE_SAME), .options = &own, .report = report};
+
+    if (begin_report(&c, err) != DCPK_OK)
+        return err->status;
+    report->is_named = true;
+    for (size_t i = 0; i < n; i++) {
+        const enum dcpk_weight weight = pairs[i].is_tolerated ? DCPK_MAY_DIFFER : DCPK_COUNTS;
+
+        if (dcpk_comparing_weighed(&c, weight, &pairs[i], err) != DCPK_OK)
+            return err->status;
+    }
+    return comparing_verdict(&c, err);
+}
+
 void dcpk_compare_release(struct dcpk_compare_report *report)
 {
     dcpk_arena_free(report->arena);

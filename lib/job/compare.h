@@ -128,6 +128,7 @@ struct dcpk_compare_report {
     struct dcpk_arena *arena;
     bool equal;            /* no difference */
     const char *verdict;   /* in words: "equal", "DIFFERENT (3)", "weights equal; B has no args" */
+    bool is_named;         /* of dcpk_compare_named: values alone */
     bool is_logical;       /* through the canonical view of a model; else key by key as stored */
     uint64_t n_params;     /* parameters and buffers of A; FAITHFUL: of B. Logical only */
     uint64_t n_tensors;    /* compared element by element */
@@ -185,6 +186,18 @@ struct dcpk_compare_report {
 dcpk_status dcpk_compare_checkpoints(struct dcpk_checkpoint *a, struct dcpk_checkpoint *b,
                                      const struct dcpk_compare_options *options,
                                      struct dcpk_compare_report *report, struct dcpk_error *err);
+
+/* Two values of one name, "args.lr"; a NULL: that side has none. */
+struct dcpk_named_pair {
+    const char *name;
+    const struct dcpk_value *of[2];
+    bool is_equal;
+    bool is_tolerated; /* it does not count, unless strict */
+};
+/* Report pairs of values, in their order. Of the options `strict` counts. Errors: DCPK_ENOMEM. */
+dcpk_status dcpk_compare_named(const struct dcpk_named_pair *pairs, size_t n,
+                               const struct dcpk_compare_options *options,
+                               struct dcpk_compare_report *report, struct dcpk_error *err);
 
 /* True if one side has a kind of state that the other lacks entirely; the verdict then names it. */
 bool dcpk_compare_lacks(const struct dcpk_compare_report *report);

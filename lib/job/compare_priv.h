@@ -169,7 +169,10 @@ void dcpk_comparing_count_value(struct dcpk_comparing *c, const char *name);
 dcpk_status dcpk_comparing_value(struct dcpk_comparing *c, enum dcpk_subject subject,
                                  const char *name, const char *key,
                                  const struct dcpk_value *const values[2], struct dcpk_error *err);
-/* The same without a record: true if it would be a difference. */
+/* Record two values, not both NULL, that weigh so much. */
+dcpk_status dcpk_comparing_weighed(struct dcpk_comparing *c, enum dcpk_weight weight,
+                                   const struct dcpk_named_pair *pair, struct dcpk_error *err);
+/* dcpk_comparing_value without a record: true if it would be a difference. */
 bool dcpk_comparing_differs(const struct dcpk_comparing *c, enum dcpk_subject subject,
                             const char *key, const struct dcpk_value *const values[2]);
 /* The entries of two dicts, as "name.key". */

@@ -64,31 +64,38 @@ bool dcpk_comparing_differs(const struct dcpk_comparing *c, enum dcpk_subject su
            !are_equal(subject, values[DCPK_A], values[DCPK_B]);
 }
 
-dcpk_status dcpk_comparing_value(struct dcpk_comparing *c, enum dcpk_subject subject,
-                                 const char *name, const char *key,
-                                 const struct dcpk_value *const values[2], struct dcpk_error *err)
+dcpk_status dcpk_comparing_weighed(struct dcpk_comparing *c, enum dcpk_weight weight,
+                                   const struct dcpk_named_pair *pair, struct dcpk_error *err)
 {
-    const struct dcpk_value *a = values[DCPK_A], *b = values[DCPK_B];
+    const struct dcpk_value *a = pair->of[DCPK_A], *b = pair->of[DCPK_B];
     const bool is_lacking = a == NULL || b == NULL;
-    struct dcpk_difference d = {.kind = DCPK_VALUE_DIFFERS, .name = name, .is_value = true};
-    struct dcpk_differences *list;
-    enum dcpk_weight weight;
+    struct dcpk_difference d = {.kind = DCPK_VALUE_DIFFERS, .name = pair->name, .is_value = true};
+    struct dcpk_differences *list = dcpk_comparing_list(c, weight, is_lacking);
 
-    if (a == NULL && b == NULL)
-        return DCPK_OK;
-    weight = c->policy->weigh(c, subject, key, values);
-    list = dcpk_comparing_list(c, weight, is_lacking);
     if (list == NULL && weight == DCPK_MAY_LACK) /* nothing is compared, nor kept */
         return DCPK_OK;
     if (!is_lacking)
-        dcpk_comparing_count_value(c, name);
-    if (list == NULL || (!is_lacking && are_equal(subject, a, b)))
+        dcpk_comparing_count_value(c, pair->name);
+    if (list == NULL || (!is_lacking && pair->is_equal))
         return DCPK_OK;
     if (is_lacking)
         d.kind = dcpk_only_in((enum dcpk_side)(a == NULL));
     if (put_value_text(c, a, &d.a, err) || put_value_text(c, b, &d.b, err))
         return err->status;
     return dcpk_comparing_add(c, list, &d, err);
+}
+
+dcpk_status dcpk_comparing_value(struct dcpk_comparing *c, enum dcpk_subject subject,
+                                 const char *name, const char *key,
+                                 const struct dcpk_value *const values[2], struct dcpk_error *err)
+{
+    struct dcpk_named_pair pair = {.name = name, .of = {values[DCPK_A], values[DCPK_B]}};
+
+    if (pair.of[DCPK_A] == NULL && pair.of[DCPK_B] == NULL)
+        return DCPK_OK;
+    pair.is_equal = pair.of[DCPK_A] != NULL && pair.of[DCPK_B] != NULL &&
+                    are_equal(subject, pair.of[DCPK_A], pair.of[DCPK_B]);
+    return dcpk_comparing_weighed(c, c->policy->weigh(c, subject, key, values), &pair, err);
 }
 
 /* ---- dicts ---- */

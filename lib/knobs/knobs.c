@@ -188,6 +188,11 @@ const struct dcpk_option *dcpk_knob_find_near(const char *word, const char *sect
     return NULL;
 }
 
+bool dcpk_knob_is_of_fsdp(const struct dcpk_knob_walk *walk)
+{
+    return walk->at_part < DCPK_COUNT(parts) && parts[walk->at_part].rows == dcpk_knobs_of_fsdp;
+}
+
 bool dcpk_knobs_was_given(const struct dcpk_train_knobs *knobs, const char *name)
 {
     struct dcpk_knob_walk walk = {0};

@@ -136,7 +136,8 @@ static const char *config_list(struct dcpk_arena *arena, const struct dcpk_value
 const char *dcpk_knob_text(struct dcpk_arena *arena, const struct dcpk_value *v,
                            struct dcpk_error *err)
 {
-    const char *target;
+    const struct dcpk_value *target;
+    const char *name;
     char digits[32];
 
     switch (v->kind) {
@@ -156,9 +157,12 @@ const char *dcpk_knob_text(struct dcpk_arena *arena, const struct dcpk_value *v,
     case DCPK_V_GLOBAL:
         return config_dtype(v->as.global.name);
     case DCPK_V_DICT:
-        target = dcpk_value_as_str(dcpk_value_get(v, "_target_"));
-        if (target != NULL && dcpk_starts_with(target, "torch."))
-            return config_dtype(target + strlen("torch."));
+        target = dcpk_value_get(v, "_target_");
+        name = dcpk_value_as_str(target);
+        if (name != NULL && dcpk_starts_with(name, "torch."))
+            return config_dtype(name + strlen("torch."));
+        if (target != NULL && target->kind == DCPK_V_GLOBAL) /* in JSON */
+            return config_dtype(target->as.global.name);
         break;
     case DCPK_V_NONE:
     case DCPK_V_BIGINT:

@@ -16,7 +16,6 @@
 
 #define MAX_ROUNDS  4
 #define HOPPER      9 /* no GPU is known: that of the stricter rules */
-#define LAUNCHER    "nproc_per_node nnodes node_rank master_addr master_port standalone log_dir tee"
 #define OF_GUIDE    "Megatron FSDP guide of Megatron-Bridge, Migration from DDP"
 #define STRATEGY    "data_parallel_sharding_strategy"
 #define CONNECTIONS "CUDA_DEVICE_MAX_CONNECTIONS"
@@ -455,7 +454,7 @@ static bool setting_is_open(const struct dcpk_setting *s)
 static bool setting_is_unknown(const struct dcpk_setting *s)
 {
     return s->number == DCPK_NO_NUMBER && dcpk_knob_absence(s->name) == NULL &&
-           !dcpk_option_has_word(LAUNCHER, s->name, strlen(s->name)) &&
+           !dcpk_option_has_word(DCPK_LAUNCHER_FLAGS, s->name, strlen(s->name)) &&
            !dcpk_starts_with(s->name, "rdzv_") && !isupper((unsigned char)*s->name);
 }
 

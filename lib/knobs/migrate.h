@@ -20,6 +20,10 @@ struct dcpk_change {
     bool is_environment; /* a variable of the environment */
 };
 
+/* Flags of torchrun. */
+#define DCPK_LAUNCHER_FLAGS                                                                        \
+    "nproc_per_node nnodes node_rank master_addr master_port standalone log_dir tee"
+
 #define DCPK_MAX_CHANGES             128
 #define DCPK_MIGRATE_SUFFIX(to_fsdp) ((to_fsdp) ? "-fsdp_dtensor" : "-torch_dist")
 struct dcpk_migration {
@@ -54,6 +58,11 @@ bool dcpk_change_is_of(const struct dcpk_change *change, const struct dcpk_setti
  */
 dcpk_status dcpk_flags_list(const char *text, size_t n_bytes, struct dcpk_settings *list,
                             struct dcpk_error *err);
+
+/* The default that Megatron's parser has for a knob, as text; never NULL for a switch. NULL: it has
+ * none, computes it of other args, or releases differ. What decides a model has its default in
+ * lib/model/arg_table.h. */
+const char *dcpk_flag_default(const struct dcpk_option *row);
 
 /* Append the flag that gives a knob a value, with the value, as Megatron spells it; nothing where
  * that is the default, or value is NULL. */

@@ -17,6 +17,11 @@
 #define MAX_DEPTH 4 /* of variables in variables */
 /* Switches whose default is not that of their knob: Megatron has biases on, the others off. */
 #define OTHER_DEFAULT "swiglu add_bias_linear tp_comm_overlap_rs_dgrad attention_softmax_in_fp32"
+/* Knobs whose default a release of Megatron does not have, or computes of other args. */
+#define NO_DEFAULT                                                                                 \
+    "data_parallel_sharding_strategy dataloader_type expert_tensor_parallel_size ffn_hidden_size " \
+    "global_batch_size kv_channels lr lr_decay_iters max_position_embeddings "                     \
+    "megatron_fsdp_main_grads_dtype moe_ffn_hidden_size num_query_groups rope_type vocab_size"
 
 /* ---- words ---- */
 
@@ -125,7 +130,10 @@ static bool variable_expand(const struct scan *s, const char *text, size_t n_byt
     if (has_brace) {
         const char *brace = memchr(after, '}', (size_t)(end - after));
 
-        *n = brace == NULL ? n_bytes : (size_t)(brace - text) + 1;
+        *n = n_bytes;
+        if (brace == NULL) /* "${A:-" */
+            return false;
+        *n = (size_t)(brace - text) + 1;
     }
     if (depth == MAX_DEPTH)
         return false;
@@ -185,6 +193,14 @@ static const char *scan_name(const struct scan *s, size_t at, size_t n_bytes,
     return name;
 }
 
+/* True if no value ends at `end`: there is no word, or a flag, a comment, a redirection. */
+static bool scan_ends_values(const struct scan *s, size_t end)
+{
+    return end == s->at || strchr("#<>", s->text[s->at]) != NULL || s->text[end - 1] == '>' ||
+           (s->text[s->at] == '-' && end - s->at > 1 &&
+            !isdigit((unsigned char)s->text[s->at + 1]));
+}
+
 /* Finds the value of the flag before `at`: of a knob with values, the next word; of another
  * name the next one in its line, unless it looks like a flag. */
 static void scan_find_value(struct scan *s, struct dcpk_setting *setting)
@@ -197,15 +213,47 @@ static void scan_find_value(struct scan *s, struct dcpk_setting *setting)
     scan_gap(s, row == NULL || row->kind == DCPK_OPTION_FLAG);
     end = scan_word(s, s->at);
     setting->value = s->at;
-    if (end == s->at || s->text[s->at] == '#' ||
+    if (scan_ends_values(s, end) ||
         (row != NULL && row->kind == DCPK_OPTION_FLAG &&
-         !dcpk_option_has_word("true false True False", s->text + s->at, end - s->at)) ||
-        (s->text[s->at] == '-' && end - s->at > 1 && !isdigit((unsigned char)s->text[s->at + 1]))) {
+         !dcpk_option_has_word("true false True False", s->text + s->at, end - s->at))) {
         *s = before;
         setting->value = s->at;
         return;
     }
     setting->end = s->at = end;
+}
+
+/* The value of a setting with the words after it in its line: it may be a list, unless its knob
+ * has one value. */
+static dcpk_status scan_values(struct scan s, struct dcpk_setting *setting, struct dcpk_error *err)
+{
+    struct dcpk_bytes texts = {0};
+    struct dcpk_knob_walk walk;
+    const struct dcpk_option *row = dcpk_knob_find(setting->name, &walk);
+
+    if (row != NULL && (row->kind == DCPK_OPTION_FLAG || row->effect != DCPK_KNOB_NO_EFFECT))
+        return DCPK_OK;
+    dcpk_bytes_text(&texts, setting->text);
+    for (;;) {
+        size_t end, n_before;
+
+        scan_gap(&s, true);
+        end = scan_word(&s, s.at);
+        if (scan_ends_values(&s, end))
+            break;
+        dcpk_bytes_u8(&texts, ' ');
+        n_before = texts.n_bytes;
+        if (!scan_expand(&s, s.text + s.at, end - s.at, 0, &texts)) {
+            texts.n_bytes = n_before;
+            dcpk_bytes_put(&texts, s.text + s.at, end - s.at);
+        }
+        s.at = end;
+    }
+    if (dcpk_bytes_status(&texts, err) == DCPK_OK)
+        setting->texts = dcpk_arena_strndup(
+            s.list->arena, dcpk_text_or((const char *)texts.data, ""), texts.n_bytes, err);
+    dcpk_bytes_release(&texts);
+    return err->status;
 }
 
 static dcpk_status scan_flag(struct scan *s, size_t end, struct dcpk_error *err)
@@ -220,7 +268,8 @@ static dcpk_status scan_flag(struct scan *s, size_t end, struct dcpk_error *err)
     s->at = end;
     if (equals == NULL)
         scan_find_value(s, &setting);
-    if (setting.value < setting.end && scan_value(s, &setting, err) != DCPK_OK)
+    if (setting.value < setting.end &&
+        (scan_value(s, &setting, err) || scan_values(*s, &setting, err)))
         return err->status;
     return dcpk_settings_add(s->list, &setting, err);
 }
@@ -284,17 +333,25 @@ static void flag_put_name(const char *before, const char *name, size_t n_bytes,
         dcpk_bytes_u8(out, name[i] == '_' ? '-' : (uint8_t)name[i]);
 }
 
+const char *dcpk_flag_default(const struct dcpk_option *row)
+{
+    const size_t n = strlen(row->name);
+
+    if (dcpk_option_has_word(OTHER_DEFAULT, row->name, n))
+        return strcmp(row->name, "add_bias_linear") == 0 ? "true" : "false";
+    if (dcpk_option_has_word(NO_DEFAULT, row->name, n))
+        return NULL;
+    return row->kind == DCPK_OPTION_FLAG ? dcpk_text_or(row->initial, "false") : row->initial;
+}
+
 /* A switch is given where it is off Megatron's default. */
 static void flag_put_switch(const struct dcpk_option *row, const char *name, bool is_on,
                             struct dcpk_bytes *out)
 {
     const char *others = dcpk_text_or(row->others, ""), *other;
-    bool is_usual = row->initial != NULL && *row->initial == 't';
     size_t n;
 
-    if (dcpk_option_has_word(OTHER_DEFAULT, name, strlen(name)))
-        is_usual = strcmp(name, "add_bias_linear") == 0;
-    if (is_on == is_usual)
+    if (is_on == (*dcpk_flag_default(row) == 't'))
         return;
     while (!is_on && (other = dcpk_take_word(&others, &n)) != NULL)
         if (*other == '!') {

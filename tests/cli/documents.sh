@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# documents.sh - every command line of README.md, tools/MANUAL.md and the guides of tools/topics ends well, one after the other, on samples.
+# documents.sh - every command line of README.md, tools/MANUAL.md, tools/SKILL.md and the guides of tools/topics ends well, one after the other, on samples.
 ckpt=$TMP/ckpt
 export TMPDIR=$TMP # of view
 ln -s "$TOOLS" tools
@@ -12,7 +12,7 @@ lines() {
         sed -E "s| +#.*||; s|/ckpt/|$ckpt/|g; s|\bIN OUT\b|$ckpt/run OUT|; s|50257|255|"
 }
 
-for document in README.md tools/MANUAL.md $(cd "$TOOLS/.." && echo tools/topics/*.txt); do
+for document in README.md tools/MANUAL.md tools/SKILL.md $(cd "$TOOLS/.." && echo tools/topics/*.txt); do
     mkdir "$ckpt" && ln -s "$SAMPLES/torch_dist_c_moe_ep2pp2" "$ckpt/run" && ln -s "$SAMPLES/torch_dist_a_dense_tp2pp2" "$ckpt/old"
     ln -s "$SAMPLES/torch_dist_c_dense_tp2pp2" "$ckpt/llama"
     [ "$document" = README.md ] || ln -s "$SAMPLES/torch_dist_c_moe_ep2pp2" "$ckpt/other" # README trains its own

@@ -34,7 +34,7 @@ for command in $commands ''; do
     esac
     rm -rf converted
 done
-for command in check convert inspect hash verify print-torch-dcp-in-json \
+for command in card check convert inspect hash verify print-torch-dcp-in-json \
     convert-torch-dist-to-fsdp-dtensor convert-fsdp-dtensor-to-torch-dist compare-two-checkpoint print-tensor \
     merge migrate modify-state-dict remap losscmp train view doctor; do
     grep -qx "$command" <<<"$commands" || echo "$command: not listed by dcpkit --help"

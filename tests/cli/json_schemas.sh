@@ -53,10 +53,12 @@ tiny=(--num-layers 1 --hidden-size 8 --ffn-hidden-size 8 --num-attention-heads 1
 "$DCPKIT" help knob --json CUDA_DEVICE_MAX_CONNECTIONS | fits help-knob "help knob, variable"
 "$DCPKIT" help knob --json use_nccl_ub | fits help-knob "help knob, rules"
 "$DCPKIT" help knob --json | fits help-knobs "help knobs"
+"$DCPKIT" card --json | fits card card
 "$DCPKIT" migrate --json "$dense" | fits migrate "migrate, checkpoint"
 "$DCPKIT" migrate --json --out migrated.sh "$TOOLS/deepseek_v3.sh" | fits migrate "migrate, command line"
 "$DCPKIT" compare-two-checkpoint --json "$dense" fsdp | fits compare-two-checkpoint compare
 "$DCPKIT" compare-two-checkpoint --json "$SAMPLES/torch_dist_b_dense_tp2pp2" fsdp | fits compare-two-checkpoint "compare, other"
+"$DCPKIT" compare-two-checkpoint --json --args "$dense" fsdp | fits compare-two-checkpoint "compare --args"
 "$DCPKIT" print-tensor --json fsdp 'model.module.decoder.final_layernorm.weight[0:2]' | fits print-tensor print-tensor
 "$DCPKIT" print-tensor --json fsdp args | fits print-tensor-value "print-tensor args"
 "$DCPKIT" print-tensor --json --npy x.npy fsdp model.module.decoder.final_layernorm.weight | fits print-tensor-npy "print-tensor --npy"

@@ -71,6 +71,10 @@ refuses "dropout of args" 2 'dropout is not modelled; set hidden_dropout' \
 "$DCPKIT" train --use-checkpoint-args --load "$checkpoint" --micro-batch-size 1 --train-iters 6 --override-opt-param-scheduler \
     --hidden-dropout 0 --attention-dropout 0 2>/dev/null | grep -c 'lm loss'
 train --train-iters 0 --dump-param-to-param-group-map maps/of/groups
+wrote=(--exit-at 2 --save wrote/run --log wrote.jsonl --tensorboard-dir wrote/events --dump-param-to-param-group-map wrote/map)
+train "${wrote[@]}" --html wrote.html | grep '^ written' # each, and nothing else
+train "${wrote[@]}" --json | tail -n 1
+train --exit-at 1 --json | tail -n 1
 "$DCPKIT" print-torch-dcp-in-json maps/of/groups | grep -o '"module.embedding.word_embeddings.weight": [0-9]*'
 train --load two/iter_0000006 --train-iters 3 --override-opt-param-scheduler 2>&1 | grep 'nothing is trained'
 dd if=/dev/zero of=tokens bs=4 count=900 status=none
