@@ -6,8 +6,8 @@
 #include <sys/stat.h>
 
 #include "lib/base/alloc.h"
-#include "lib/train/migrate.h"
-#include "lib/train/settings_compare.h"
+#include "lib/job/settings_compare.h"
+#include "lib/knobs/migrate.h"
 #include "tools/args_from.h"
 
 #define MAX_BYTES (UINT64_C(4) << 20)

@@ -306,6 +306,9 @@ dcpk_status dcpk_train_log_put(struct dcpk_train_log *log, const struct dcpk_ste
 
     if (!log->is_printed && log->file == NULL && log->events.file == NULL && log->page.path == NULL)
         return DCPK_OK;
+    if (log->first == 0)
+        log->first = step->iteration;
+    log->last = step->iteration;
     log->line.n_bytes = 0;
     dcpk_step_put(step, &log->line);
     if (log->is_printed && !log->as_json)
@@ -448,16 +451,28 @@ dcpk_status dcpk_train_log_times_of_run(struct dcpk_train_log *log, int64_t n_it
     return log_add_times(log, &j, err);
 }
 
-dcpk_status dcpk_train_log_written(struct dcpk_train_log *log, struct dcpk_error *err)
+/* The newest checkpoint, if it is of an iteration of this run; else a zeroed run. */
+static struct dcpk_run log_find_saved(const struct dcpk_train_log *log)
 {
     struct dcpk_error ignored = DCPK_ERROR_INIT;
+    struct dcpk_run run = {0};
+
+    if (log->config->files.save == NULL || log->first == 0 ||
+        dcpk_run_find(log->config->files.save, dcpk_formats, &run, &ignored) != DCPK_OK)
+        return (struct dcpk_run){0};
+    if (run.iteration < log->first || run.iteration > log->last)
+        dcpk_run_release(&run);
+    return run;
+}
+
+dcpk_status dcpk_train_log_written(struct dcpk_train_log *log, struct dcpk_error *err)
+{
     struct dcpk_run run = {0};
     struct dcpk_json_out j;
 
     if (!log->is_printed)
         return DCPK_OK;
-    if (log->config->files.save != NULL)
-        (void)dcpk_run_find(log->config->files.save, dcpk_formats, &run, &ignored);
+    run = log_find_saved(log);
     const struct {
         const char *key, *path;
     } written[] = {

@@ -36,6 +36,7 @@ struct dcpk_train_log {
     bool as_json;
     const struct dcpk_train_config *config;
     int n_ranks;
+    int64_t first, last; /* iterations that were added; 0: none */
     struct dcpk_train_events events;
     struct dcpk_train_page page;
     double before; /* seconds (lib/base/clock.h) when the last step was added, or the log began */
@@ -62,7 +63,7 @@ dcpk_status dcpk_train_log_times(struct dcpk_train_log *log, int64_t iteration,
 dcpk_status dcpk_train_log_times_of_run(struct dcpk_train_log *log, int64_t n_iterations,
                                         const struct dcpk_times *mean,
                                         const struct dcpk_times *most, struct dcpk_error *err);
-/* Names on stdout what the run has written: its newest checkpoint, log, page, map of groups,
+/* Names on stdout all that the run has written: its newest checkpoint, log, page, map of groups,
  * events. Errors: DCPK_EIO, DCPK_ENOMEM. */
 dcpk_status dcpk_train_log_written(struct dcpk_train_log *log, struct dcpk_error *err);
 void dcpk_train_log_close(struct dcpk_train_log *log); /* appended lines stay */

@@ -109,6 +109,9 @@ const struct dcpk_option *dcpk_knob_next(struct dcpk_knob_walk *walk);
  * none. */
 const struct dcpk_option *dcpk_knob_find(const char *name, struct dcpk_knob_walk *walk);
 
+/* True if the row that a walk is at is of the part of FSDP. */
+bool dcpk_knob_is_of_fsdp(const struct dcpk_knob_walk *walk);
+
 /* Walk to the first row whose name `word` is a slip of, dashes and underscores being the same; of
  * the section section[0 .. n_bytes), NULL: of any. NULL: none. */
 const struct dcpk_option *dcpk_knob_find_near(const char *word, const char *section, size_t n_bytes,

@@ -36,9 +36,6 @@ extern const struct dcpk_knob_set dcpk_knobs_without_effect[];
 /* The next row that is not of a name in such a list. NULL: there are no more. */
 const struct dcpk_option *dcpk_knob_next_row(struct dcpk_knob_walk *walk);
 
-/* True if the row that a walk is at is of the part of FSDP. */
-bool dcpk_knob_is_of_fsdp(const struct dcpk_knob_walk *walk);
-
 /* True if a row of `name` was given. */
 bool dcpk_knobs_was_given(const struct dcpk_train_knobs *knobs, const char *name);
 

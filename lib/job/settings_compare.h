@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* settings_compare.h - the settings of two runs compared: flags, configurations, args of
  * checkpoints, each with each. */
-#ifndef DCPK_LIB_TRAIN_SETTINGS_COMPARE_H
-#define DCPK_LIB_TRAIN_SETTINGS_COMPARE_H
+#ifndef DCPK_LIB_JOB_SETTINGS_COMPARE_H
+#define DCPK_LIB_JOB_SETTINGS_COMPARE_H
 
 #include "lib/base/setting.h"
 #include "lib/job/compare.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* settings_compare.c - pairs the settings of two runs by the names of their knobs, with defaults
  * where one of them has none. */
-#include "lib/train/settings_compare.h"
+#include "lib/job/settings_compare.h"
 
 #include <errno.h>
 #include <math.h>
@@ -12,9 +12,9 @@
 #include "lib/base/map.h"
 #include "lib/base/order.h"
 #include "lib/base/text.h"
+#include "lib/knobs/knobs.h"
+#include "lib/knobs/migrate.h"
 #include "lib/model/arg_table.h"
-#include "lib/train/knobs_priv.h"
-#include "lib/train/migrate.h"
 
 #define MAX_PAIRS 20000
 /* Settings of Megatron-FSDP in addition to its knobs and to names with "fsdp". */
