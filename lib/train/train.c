@@ -57,17 +57,12 @@ struct training {
 
 static dcpk_status training_make_model(struct training *t, struct dcpk_error *err)
 {
-    struct dcpk_fsdp_options fsdp = {.config = t->config,
-                                     .mesh = &t->mesh,
-                                     .params = &t->params,
-                                     .account = &t->account,
-                                     .phases = t->phases};
-    struct dcpk_gpt_options gpt = {.config = t->config,
-                                   .mesh = &t->mesh,
-                                   .params = &t->params,
-                                   .account = &t->account,
-                                   .phases = t->phases};
+    struct dcpk_fsdp_options fsdp = {
+        .config = t->config, .mesh = &t->mesh, .params = &t->params, .account = &t->account};
+    struct dcpk_gpt_options gpt = {
+        .config = t->config, .mesh = &t->mesh, .params = &t->params, .account = &t->account};
 
+    fsdp.phases = gpt.phases = t->phases;
     if (dcpk_train_params(t->config, &t->mesh.at, t->arena, &t->params, err) ||
         dcpk_fsdp_new(&fsdp, &t->fsdp, err))
         return err->status;
