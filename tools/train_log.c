@@ -451,16 +451,20 @@ dcpk_status dcpk_train_log_times_of_run(struct dcpk_train_log *log, int64_t n_it
     return log_add_times(log, &j, err);
 }
 
-/* The newest checkpoint, if it is of an iteration of this run; else a zeroed run. */
+/* The newest checkpoint that this run saved; zeroed: it saved none. A run that trained nothing
+ * saves what it resumed, but not where it lies (train/train.c). */
 static struct dcpk_run log_find_saved(const struct dcpk_train_log *log)
 {
+    const struct dcpk_train_files *files = &log->config->files;
+    const bool has_trained = log->first > 0;
     struct dcpk_error ignored = DCPK_ERROR_INIT;
     struct dcpk_run run = {0};
 
-    if (log->config->files.save == NULL || log->first == 0 ||
-        dcpk_run_find(log->config->files.save, dcpk_formats, &run, &ignored) != DCPK_OK)
+    if (files->save == NULL ||
+        (!has_trained && (files->load == NULL || strcmp(files->save, files->load) == 0)) ||
+        dcpk_run_find(files->save, dcpk_formats, &run, &ignored) != DCPK_OK)
         return (struct dcpk_run){0};
-    if (run.iteration < log->first || run.iteration > log->last)
+    if (has_trained && (run.iteration < log->first || run.iteration > log->last))
         dcpk_run_release(&run);
     return run;
 }
