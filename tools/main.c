@@ -114,7 +114,7 @@ static int put_main_help(FILE *to)
             "                                      ('help knob' explains the flags of 'train')\n"
             "  -V, --version                       print version, formats and devices\n"
             "\n"
-            "guides, each printed by 'help' and its name:");
+            "guides ('help' and a name prints one):");
     for (const struct dcpk_topic *topic = dcpk_topics; topic->name != NULL; topic++)
         dcpk_cli_printf(to, " %s", topic->name);
     dcpk_cli_printf(
