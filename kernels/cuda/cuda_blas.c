@@ -19,6 +19,7 @@
 #include "kernels/cuda/cuda_driver.h"
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
+#include "lib/device/symbols.h"
 
 #define WORKSPACE_BYTES ((size_t)32 << 20) /* recommended by cuBLAS for Hopper */
 #define MATH_MODE                                                                                  \
@@ -45,8 +46,8 @@ struct cuda_blas {
 static dcpk_status blas_load(struct cuda_blas *blas, struct dcpk_error *err)
 {
     static const char *const libraries[] = {"libcublas.so.13", "libcublas.so.12"};
-    const struct cuda_symbol symbols[] = {
-#define BLAS_ROW(member, function) {CUDA_SYMBOL_NAME(function), &blas->member},
+    const struct dcpk_symbol symbols[] = {
+#define BLAS_ROW(member, function) {DCPK_SYMBOL_NAME(function), &blas->member},
         BLAS_CALLS(BLAS_ROW)
 #undef BLAS_ROW
     };
@@ -57,7 +58,7 @@ static dcpk_status blas_load(struct cuda_blas *blas, struct dcpk_error *err)
         library = dlopen(libraries[i], RTLD_NOW | RTLD_LOCAL);
     if (library == NULL)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "cuBLAS is not there: %s", dlerror());
-    missing = cuda_symbols_find(library, symbols, DCPK_COUNT(symbols));
+    missing = dcpk_symbols_find(library, symbols, DCPK_COUNT(symbols));
     if (missing != NULL)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "cuBLAS lacks %s", missing);
     return DCPK_OK;

@@ -3,32 +3,20 @@
 #include "kernels/cuda/cuda_driver.h"
 
 #include <dlfcn.h>
-#include <string.h>
 
 #include "lib/base/order.h"
-
-const char *cuda_symbols_find(void *library, const struct cuda_symbol *symbols, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        void *found = dlsym(library, symbols[i].name);
-
-        if (found == NULL)
-            return symbols[i].name;
-        memcpy(symbols[i].at, &found, sizeof found);
-    }
-    return NULL;
-}
+#include "lib/device/symbols.h"
 
 #define OLDEST_VERSION 12000
 
 static dcpk_status driver_find(void *library, struct cuda_driver *driver, struct dcpk_error *err)
 {
-    const struct cuda_symbol symbols[] = {
-#define CUDA_ROW(member, function) {CUDA_SYMBOL_NAME(function), &driver->member},
+    const struct dcpk_symbol symbols[] = {
+#define CUDA_ROW(member, function) {DCPK_SYMBOL_NAME(function), &driver->member},
         CUDA_CALLS(CUDA_ROW)
 #undef CUDA_ROW
     };
-    const char *missing = cuda_symbols_find(library, symbols, DCPK_COUNT(symbols));
+    const char *missing = dcpk_symbols_find(library, symbols, DCPK_COUNT(symbols));
 
     if (missing != NULL)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "the driver for NVIDIA GPUs lacks %s", missing);

@@ -82,17 +82,4 @@ dcpk_status dcpk_cuda_check(const struct cuda_driver *driver, CUresult code, con
 /* The reason in the driver's words, static. */
 const char *dcpk_cuda_reason(const struct cuda_driver *driver, CUresult code);
 
-/* A function's name and the function pointer that gets its address. Borrowed. */
-struct cuda_symbol {
-    const char *name;
-    void *at;
-};
-
-/* The name of the argument, where a macro of the vendor's header stands for the function. */
-#define CUDA_SYMBOL_NAME(function) #function
-
-/* Set all pointers to functions of `library`, a handle of dlopen. Returns the name of the first one
- * that it lacks, those before it set; NULL: it has all. */
-const char *cuda_symbols_find(void *library, const struct cuda_symbol *symbols, size_t n);
-
 #endif

@@ -6,15 +6,16 @@
 
 #include "kernels/cuda/cuda_driver.h"
 #include "lib/base/order.h"
+#include "lib/device/symbols.h"
 
 static dcpk_status nccl_find(void *library, struct nccl *nccl, struct dcpk_error *err)
 {
-    const struct cuda_symbol symbols[] = {
-#define NCCL_ROW(member, function) {CUDA_SYMBOL_NAME(function), &nccl->member},
+    const struct dcpk_symbol symbols[] = {
+#define NCCL_ROW(member, function) {DCPK_SYMBOL_NAME(function), &nccl->member},
         NCCL_CALLS(NCCL_ROW)
 #undef NCCL_ROW
     };
-    const char *missing = cuda_symbols_find(library, symbols, DCPK_COUNT(symbols));
+    const char *missing = dcpk_symbols_find(library, symbols, DCPK_COUNT(symbols));
 
     if (missing != NULL)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "libnccl.so.2 is older than 2.14: it lacks %s",

@@ -8,9 +8,9 @@
 
 #include <dlfcn.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "lib/base/order.h"
+#include "lib/device/symbols.h"
 
 #define NVML_P2P_NVLINK      2  /* NVML_P2P_CAPS_INDEX_NVLINK */
 #define NVML_SAME_HOSTBRIDGE 30 /* NVML_TOPOLOGY_HOSTBRIDGE */
@@ -43,21 +43,15 @@ struct nvml {
 #define NVML_ROW(member, function, arguments) {#function, &nvml->member},
 static dcpk_status nvml_load(struct nvml *nvml, struct dcpk_error *err)
 {
-    const struct {
-        const char *name;
-        void *at;
-    } symbols[] = {NVML_CALLS(NVML_ROW)};
+    const struct dcpk_symbol symbols[] = {NVML_CALLS(NVML_ROW)};
     void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+    const char *missing;
 
     if (library == NULL)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "no driver for NVIDIA GPUs (libnvidia-ml.so.1)");
-    for (size_t i = 0; i < DCPK_COUNT(symbols); i++) {
-        void *found = dlsym(library, symbols[i].name);
-
-        if (found == NULL)
-            return dcpk_fail(err, DCPK_EUNSUPPORTED, "libnvidia-ml.so.1 lacks %s", symbols[i].name);
-        memcpy(symbols[i].at, &found, sizeof found);
-    }
+    missing = dcpk_symbols_find(library, symbols, DCPK_COUNT(symbols));
+    if (missing != NULL)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "libnvidia-ml.so.1 lacks %s", missing);
     return DCPK_OK;
 }
 
@@ -122,14 +116,12 @@ dcpk_status dcpk_survey_gpus(struct dcpk_gpus *gpus, struct dcpk_error *err)
 
 dcpk_status dcpk_survey_nccl(int *version, struct dcpk_error *err)
 {
-    void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL), *found = NULL;
+    void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
     int (*get_version)(int *) = NULL;
+    const struct dcpk_symbol symbol = {"ncclGetVersion", &get_version};
 
-    if (library != NULL)
-        found = dlsym(library, "ncclGetVersion");
-    if (found == NULL)
+    if (library == NULL || dcpk_symbols_find(library, &symbol, 1) != NULL)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "libnccl.so.2 is not there");
-    memcpy(&get_version, &found, sizeof found);
     if (get_version(version) != 0)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "libnccl.so.2 has no version");
     return DCPK_OK;
