@@ -115,6 +115,13 @@ static dcpk_status train_measured(void *context, const struct dcpk_train_measure
                             err);
 }
 
+static void train_saved(void *context)
+{
+    struct train *t = context;
+
+    t->log.has_saved = true;
+}
+
 /* Collective, as the next. */
 static dcpk_status train_times(void *context, int64_t iteration, const struct dcpk_times *times,
                                struct dcpk_error *err)
@@ -211,6 +218,7 @@ static dcpk_status train_run(struct train *t, struct dcpk_error *err)
                                  .step = train_step,
                                  .noisy_step = train_noisy_step,
                                  .notes = train_notes,
+                                 .saved = train_saved,
                                  .measured = train_measured,
                                  .times = train_times,
                                  .times_of_run = train_times_of_run,

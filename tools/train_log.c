@@ -15,6 +15,7 @@
 #include "formats/formats.h"
 #include "lib/base/clock.h"
 #include "lib/base/json.h"
+#include "lib/base/order.h"
 #include "lib/ckpt/run.h"
 #include "lib/io/sink.h"
 #include "lib/knobs/config.h"
@@ -170,7 +171,7 @@ static dcpk_status events_put(struct dcpk_train_events *events,
         return DCPK_OK;
     for (int by_samples = 0; by_samples < 2; by_samples++) {
         b->n_bytes = 0;
-        for (size_t i = 0; i < sizeof scalars / sizeof *scalars; i++) {
+        for (size_t i = 0; i < DCPK_COUNT(scalars); i++) {
             if (!scalars[i].is_wanted || (by_samples && !scalars[i].has_samples))
                 continue;
             snprintf(tag, sizeof tag, "%s%s", scalars[i].tag, by_samples ? " vs samples" : "");
@@ -306,9 +307,6 @@ dcpk_status dcpk_train_log_put(struct dcpk_train_log *log, const struct dcpk_ste
 
     if (!log->is_printed && log->file == NULL && log->events.file == NULL && log->page.path == NULL)
         return DCPK_OK;
-    if (log->first == 0)
-        log->first = step->iteration;
-    log->last = step->iteration;
     log->line.n_bytes = 0;
     dcpk_step_put(step, &log->line);
     if (log->is_printed && !log->as_json)
@@ -330,6 +328,23 @@ static void log_print_held(const uint64_t held[DCPK_N_TAGS])
     dcpk_cli_printf(stdout, " all: %s |\n", dcpk_plain_size(dcpk_train_held_sum(held), bytes));
 }
 
+/* Begins a line that is an object with one member, an object: {"held": { */
+static void log_begin_member(struct dcpk_train_log *log, struct dcpk_json_out *j, const char *key)
+{
+    log->line.n_bytes = 0;
+    dcpk_json_out_init(j, &log->line, 0);
+    dcpk_json_begin_object(j);
+    dcpk_json_put_key(j, key);
+    dcpk_json_begin_object(j);
+}
+
+static void log_end_member(struct dcpk_train_log *log, struct dcpk_json_out *j)
+{
+    dcpk_json_end_object(j);
+    dcpk_json_end_object(j);
+    dcpk_bytes_text(&log->line, "\n");
+}
+
 dcpk_status dcpk_train_log_end(struct dcpk_train_log *log, const uint64_t held[DCPK_N_TAGS],
                                struct dcpk_error *err)
 {
@@ -338,19 +353,13 @@ dcpk_status dcpk_train_log_end(struct dcpk_train_log *log, const uint64_t held[D
 
     if (!log->is_printed && log->file == NULL)
         return DCPK_OK;
-    log->line.n_bytes = 0;
-    dcpk_json_out_init(&j, &log->line, 0);
-    dcpk_json_begin_object(&j);
-    dcpk_json_put_key(&j, "held");
-    dcpk_json_begin_object(&j);
+    log_begin_member(log, &j, "held");
     for (int tag = 0; tag < DCPK_N_TAGS; tag++) {
         snprintf(key, sizeof key, "%s_bytes", dcpk_memory_tag_names[tag]);
         dcpk_json_add_uint(&j, key, held[tag]);
     }
     dcpk_json_add_uint(&j, "all_bytes", dcpk_train_held_sum(held));
-    dcpk_json_end_object(&j);
-    dcpk_json_end_object(&j);
-    dcpk_bytes_text(&log->line, "\n");
+    log_end_member(log, &j);
     if (log->is_printed && !log->as_json)
         log_print_held(held);
     return log_add(log, err);
@@ -392,31 +401,12 @@ static void put_json_times(struct dcpk_json_out *j, const char *key, const struc
     dcpk_json_end_object(j);
 }
 
-/* Adds what is in `j`, an object in two, as a line of the log. */
-static dcpk_status log_add_times(struct dcpk_train_log *log, struct dcpk_json_out *j,
-                                 struct dcpk_error *err)
-{
-    dcpk_json_end_object(j);
-    dcpk_json_end_object(j);
-    dcpk_bytes_text(&log->line, "\n");
-    return log_add(log, err);
-}
-
-static void log_begin_times(struct dcpk_train_log *log, struct dcpk_json_out *j, const char *key)
-{
-    log->line.n_bytes = 0;
-    dcpk_json_out_init(j, &log->line, 0);
-    dcpk_json_begin_object(j);
-    dcpk_json_put_key(j, key);
-    dcpk_json_begin_object(j);
-}
-
 dcpk_status dcpk_train_log_times(struct dcpk_train_log *log, int64_t iteration,
                                  const struct dcpk_times *times, struct dcpk_error *err)
 {
     struct dcpk_json_out j;
 
-    log_begin_times(log, &j, "seconds");
+    log_begin_member(log, &j, "seconds");
     dcpk_json_add_int(&j, "iteration", iteration);
     times_each(times, &j, put_json_seconds);
     if (log->is_printed && !log->as_json) {
@@ -424,7 +414,8 @@ dcpk_status dcpk_train_log_times(struct dcpk_train_log *log, int64_t iteration,
         times_each(times, NULL, print_seconds);
         dcpk_cli_printf(stdout, "\n");
     }
-    return log_add_times(log, &j, err);
+    log_end_member(log, &j);
+    return log_add(log, err);
 }
 
 dcpk_status dcpk_train_log_times_of_run(struct dcpk_train_log *log, int64_t n_iterations,
@@ -437,9 +428,9 @@ dcpk_status dcpk_train_log_times_of_run(struct dcpk_train_log *log, int64_t n_it
     } rows[] = {{"mean", mean}, {"most", most}};
     struct dcpk_json_out j;
 
-    log_begin_times(log, &j, "seconds_of_run");
+    log_begin_member(log, &j, "seconds_of_run");
     dcpk_json_add_int(&j, "n_iterations", n_iterations);
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    for (size_t i = 0; i < DCPK_COUNT(rows); i++) {
         put_json_times(&j, rows[i].name, rows[i].times);
         if (!log->is_printed || log->as_json || (i > 0 && log->n_ranks == 1))
             continue;
@@ -448,35 +439,20 @@ dcpk_status dcpk_train_log_times_of_run(struct dcpk_train_log *log, int64_t n_it
         times_each(rows[i].times, NULL, print_seconds);
         dcpk_cli_printf(stdout, "\n");
     }
-    return log_add_times(log, &j, err);
-}
-
-/* The newest checkpoint that this run saved; zeroed: it saved none. A run that trained nothing
- * saves what it resumed, but not where it lies (train/train.c). */
-static struct dcpk_run log_find_saved(const struct dcpk_train_log *log)
-{
-    const struct dcpk_train_files *files = &log->config->files;
-    const bool has_trained = log->first > 0;
-    struct dcpk_error ignored = DCPK_ERROR_INIT;
-    struct dcpk_run run = {0};
-
-    if (files->save == NULL ||
-        (!has_trained && (files->load == NULL || strcmp(files->save, files->load) == 0)) ||
-        dcpk_run_find(files->save, dcpk_formats, &run, &ignored) != DCPK_OK)
-        return (struct dcpk_run){0};
-    if (has_trained && (run.iteration < log->first || run.iteration > log->last))
-        dcpk_run_release(&run);
-    return run;
+    log_end_member(log, &j);
+    return log_add(log, err);
 }
 
 dcpk_status dcpk_train_log_written(struct dcpk_train_log *log, struct dcpk_error *err)
 {
+    struct dcpk_error ignored = DCPK_ERROR_INIT;
     struct dcpk_run run = {0};
     struct dcpk_json_out j;
 
     if (!log->is_printed)
         return DCPK_OK;
-    run = log_find_saved(log);
+    if (log->has_saved) /* the newest of the folder, then */
+        (void)dcpk_run_find(log->config->files.save, dcpk_formats, &run, &ignored);
     const struct {
         const char *key, *path;
     } written[] = {
@@ -486,21 +462,15 @@ dcpk_status dcpk_train_log_written(struct dcpk_train_log *log, struct dcpk_error
         {"param_to_param_group_map", log->config->files.map_folder},
         {"tensorboard", log->config->files.logger.folder},
     };
-    log->line.n_bytes = 0;
-    dcpk_json_out_init(&j, &log->line, 0);
-    dcpk_json_begin_object(&j);
-    dcpk_json_put_key(&j, "written");
-    dcpk_json_begin_object(&j);
-    for (size_t i = 0; i < sizeof written / sizeof *written; i++) {
+    log_begin_member(log, &j, "written");
+    for (size_t i = 0; i < DCPK_COUNT(written); i++) {
         if (written[i].path == NULL)
             continue;
         dcpk_json_add_string(&j, written[i].key, written[i].path);
         if (!log->as_json)
             dcpk_cli_printf(stdout, " written: %s '%s'\n", written[i].key, written[i].path);
     }
-    dcpk_json_end_object(&j);
-    dcpk_json_end_object(&j);
-    dcpk_bytes_text(&log->line, "\n");
+    log_end_member(log, &j);
     dcpk_run_release(&run);
     if (log->as_json && dcpk_bytes_status(&log->line, err) == DCPK_OK)
         dcpk_cli_put_lines(stdout, (const char *)log->line.data, log->line.n_bytes);

@@ -36,7 +36,7 @@ struct dcpk_train_log {
     bool as_json;
     const struct dcpk_train_config *config;
     int n_ranks;
-    int64_t first, last; /* iterations that were added; 0: none */
+    bool has_saved; /* the run has saved a checkpoint */
     struct dcpk_train_events events;
     struct dcpk_train_page page;
     double before; /* seconds (lib/base/clock.h) when the last step was added, or the log began */

@@ -98,7 +98,7 @@ static const char *words_of(struct dcpk_arena *arena, const struct dcpk_value *l
         word = NULL;
         if (list->as.items[i]->kind != DCPK_V_LIST && list->as.items[i]->kind != DCPK_V_DICT)
             word = dcpk_knob_text(arena, list->as.items[i], err);
-        dcpk_bytes_printf(&words, "%s%s", i > 0 ? " " : "", dcpk_text_or(word, ""));
+        dcpk_bytes_printf(&words, "%s%s", dcpk_joint(i > 0, " "), dcpk_text_or(word, ""));
     }
     if (word != NULL && list->n > 0 && dcpk_bytes_status(&words, err) == DCPK_OK)
         text = dcpk_arena_strndup(arena, (const char *)words.data, words.n_bytes, err);

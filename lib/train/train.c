@@ -477,9 +477,12 @@ static dcpk_status training_save(struct training *t, int64_t last, struct dcpk_e
     before = dcpk_phase_enter(t->phases, DCPK_PHASE_SAVE);
     st = training_write(t, err);
     dcpk_phase_leave(t->phases, before);
-    if (st == DCPK_OK)
-        training_note_time(t, "saved", begun);
-    return st;
+    if (st != DCPK_OK)
+        return st;
+    training_note_time(t, "saved", begun);
+    if (t->job->saved != NULL)
+        t->job->saved(t->job->context);
+    return DCPK_OK;
 }
 
 /* Note that the checkpoint is already where the run ends. */

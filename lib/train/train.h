@@ -54,6 +54,9 @@ struct dcpk_train_job {
     const struct dcpk_ranges *ranges; /* of phases, for a profiler; NULL: none */
     /* Lines on what resuming kept or left out. */
     void (*notes)(void *context, const char *text, size_t n_bytes);
+    /* Called on every rank after a checkpoint was saved, or its asynchronous save began. NULL:
+     * nothing is called. */
+    void (*saved)(void *context);
     /* NULL (on all ranks): nothing is measured. Called on every rank after the last iteration, if
      * any. */
     dcpk_status (*measured)(void *context, const struct dcpk_train_measured *measured,
