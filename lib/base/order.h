@@ -36,6 +36,25 @@ static inline int dcpk_compare_i64s(const int64_t *a, const int64_t *b, size_t n
     return 0;
 }
 
+/* The place of the last of n numbers that is not above `value`. The first one is not; they ascend,
+ * a step of step_bytes apart: members of structs. */
+static inline size_t dcpk_find_last(const uint64_t *first, size_t step_bytes, size_t n,
+                                    uint64_t value)
+{
+    size_t low = 0, high = n;
+
+    while (high - low > 1) {
+        const size_t middle = low + (high - low) / 2;
+        const void *at = (const char *)first + middle * step_bytes;
+
+        if (*(const uint64_t *)at <= value)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
 static inline uint64_t dcpk_min_u64(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
