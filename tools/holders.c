@@ -162,12 +162,9 @@ static void take_leaf_part(void *to, const struct dcpk_held *held)
 static int compare_leaves(const void *left, const void *right)
 {
     const struct leaf *a = left, *b = right;
+    const int order = DCPK_ORDER_BY_2(a, b, content, group);
 
-    if (a->content != b->content)
-        return DCPK_THREE_WAY(a->content, b->content);
-    if (a->group != b->group)
-        return DCPK_THREE_WAY(a->group, b->group);
-    return strcmp(a->module, b->module);
+    return order != 0 ? order : strcmp(a->module, b->module);
 }
 
 static const char *group_name(struct work *w, int64_t group)

@@ -49,9 +49,7 @@ static int compare_metadata_places(const void *left, const void *right)
 {
     const struct dcpk_packed_index *a = left, *b = right;
 
-    if (a->key != b->key)
-        return DCPK_THREE_WAY(a->key, b->key);
-    return DCPK_THREE_WAY(a->offsets, b->offsets);
+    return DCPK_ORDER_BY_2(a, b, key, offsets);
 }
 
 static dcpk_status sort_places(struct dcpk_packed *p, struct dcpk_error *err)

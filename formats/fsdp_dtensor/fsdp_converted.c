@@ -153,11 +153,7 @@ static int compare_listed(const void *left, const void *right)
 {
     const struct dcpk_fsdp_listed *a = left, *b = right;
 
-    if (a->optimizer != b->optimizer)
-        return DCPK_THREE_WAY(a->optimizer, b->optimizer);
-    if (a->group != b->group)
-        return DCPK_THREE_WAY(a->group, b->group);
-    return DCPK_THREE_WAY(a->object, b->object);
+    return DCPK_ORDER_BY_3(a, b, optimizer, group, object);
 }
 
 /* All fields, sorted by group; owned by the caller. */

@@ -66,9 +66,7 @@ static int compare_fields(const void *left, const void *right)
 {
     const struct field *a = left, *b = right;
 
-    if (a->param != b->param)
-        return DCPK_THREE_WAY(a->param, b->param);
-    return DCPK_THREE_WAY(a->object, b->object);
+    return DCPK_ORDER_BY_2(a, b, param, object);
 }
 
 /* The group equal to `dict`, made when there is none yet. */
@@ -299,13 +297,10 @@ static bool split_rng(const char *key, struct rng_leaf *leaf)
 static int fsdp_compare_leaves(const void *left, const void *right)
 {
     const struct rng_leaf *a = left, *b = right;
+    const int order = DCPK_ORDER_BY_3(a, b, pp, tp, dp);
 
-    if (a->pp != b->pp)
-        return DCPK_THREE_WAY(a->pp, b->pp);
-    if (a->tp != b->tp)
-        return DCPK_THREE_WAY(a->tp, b->tp);
-    if (a->dp != b->dp)
-        return DCPK_THREE_WAY(a->dp, b->dp);
+    if (order != 0)
+        return order;
     if ((a->tracker != NULL) != (b->tracker != NULL))
         return DCPK_THREE_WAY(a->tracker != NULL, b->tracker != NULL);
     return strcmp(a->field, b->field);

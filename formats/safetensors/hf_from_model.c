@@ -443,9 +443,7 @@ static int compare_placed(const void *a, const void *b)
 {
     const struct placed_binding *x = a, *y = b;
 
-    if (x->place != y->place)
-        return DCPK_THREE_WAY(x->place, y->place);
-    return DCPK_THREE_WAY(x->index, y->index);
+    return DCPK_ORDER_BY_2(x, y, place, index);
 }
 
 /* Embedding, layers ascending, the rest: files that are cut hold layers that can be loaded

@@ -171,12 +171,9 @@ static dcpk_status read_remarks(const struct dcpk_json *node, struct dcpk_arena 
 static int compare_entries(const void *a, const void *b)
 {
     const struct dcpk_safetensors_entry *x = a, *y = b;
+    const int order = DCPK_ORDER_BY_2(x, y, first_bytes, end_bytes);
 
-    if (x->first_bytes != y->first_bytes)
-        return DCPK_THREE_WAY(x->first_bytes, y->first_bytes);
-    if (x->end_bytes != y->end_bytes)
-        return DCPK_THREE_WAY(x->end_bytes, y->end_bytes);
-    return strcmp(x->key, y->key);
+    return order != 0 ? order : strcmp(x->key, y->key);
 }
 
 /* The tensors lie one after the other, and fill the data. */

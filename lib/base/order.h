@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* order.h - the smaller and the larger of two numbers, their order, and the length of an array. */
+/* order.h - the smaller and the larger of two numbers, the order of numbers, structs and arrays,
+ * and the length of an array. */
 #ifndef DCPK_LIB_BASE_ORDER_H
 #define DCPK_LIB_BASE_ORDER_H
 
@@ -14,6 +15,45 @@
  * For numbers and pointers of one type. Evaluates both twice. A NaN equals everything.
  */
 #define DCPK_THREE_WAY(a, b) (((a) > (b)) - ((a) < (b)))
+
+/* Less than, equal to or greater than 0, for structs at a and b: by the first of the members in
+ * which they differ. A later member counts half as much, so it decides only where the others are
+ * equal. */
+#define DCPK_ORDER_BY(a, b, member) DCPK_THREE_WAY((a)->member, (b)->member)
+#define DCPK_ORDER_BY_2(a, b, member, last)                                                        \
+    (2 * DCPK_ORDER_BY(a, b, member) + DCPK_ORDER_BY(a, b, last))
+#define DCPK_ORDER_BY_3(a, b, member, ...)                                                         \
+    (4 * DCPK_ORDER_BY(a, b, member) + DCPK_ORDER_BY_2(a, b, __VA_ARGS__))
+#define DCPK_ORDER_BY_4(a, b, member, ...)                                                         \
+    (8 * DCPK_ORDER_BY(a, b, member) + DCPK_ORDER_BY_3(a, b, __VA_ARGS__))
+
+/* -1, 0 or 1 for arrays of n numbers, by the first item in which they differ. */
+static inline int dcpk_compare_i64s(const int64_t *a, const int64_t *b, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (a[i] != b[i])
+            return DCPK_THREE_WAY(a[i], b[i]);
+    return 0;
+}
+
+/* The place of the last of n numbers that is not above `value`. The first one is not; they ascend,
+ * a step of step_bytes apart: members of structs. */
+static inline size_t dcpk_find_last(const uint64_t *first, size_t step_bytes, size_t n,
+                                    uint64_t value)
+{
+    size_t low = 0, high = n;
+
+    while (high - low > 1) {
+        const size_t middle = low + (high - low) / 2;
+        const void *at = (const char *)first + middle * step_bytes;
+
+        if (*(const uint64_t *)at <= value)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
 
 static inline uint64_t dcpk_min_u64(uint64_t a, uint64_t b)
 {

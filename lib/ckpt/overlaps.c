@@ -89,13 +89,7 @@ static int compare_place_refs(const void *left, const void *right)
 {
     const struct place_ref *a = left, *b = right;
 
-    if (a->file != b->file)
-        return DCPK_THREE_WAY(a->file, b->file);
-    if (a->offset_bytes != b->offset_bytes)
-        return DCPK_THREE_WAY(a->offset_bytes, b->offset_bytes);
-    if (a->n_bytes != b->n_bytes)
-        return DCPK_THREE_WAY(a->n_bytes, b->n_bytes);
-    return DCPK_THREE_WAY(a->index, b->index);
+    return DCPK_ORDER_BY_4(a, b, file, offset_bytes, n_bytes, index);
 }
 
 static bool same_place(const struct place_ref *a, const struct place_ref *b)

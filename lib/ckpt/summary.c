@@ -353,20 +353,11 @@ out:
 static int compare_rows(const void *left, const void *right)
 {
     const struct dcpk_summary_row *a = left, *b = right;
-    const int order = strcmp(a->pattern, b->pattern);
+    int order = strcmp(a->pattern, b->pattern);
 
-    if (order != 0)
-        return order;
-    if (a->is_alias != b->is_alias)
-        return DCPK_THREE_WAY(a->is_alias, b->is_alias);
-    if (a->dtype != b->dtype)
-        return DCPK_THREE_WAY(a->dtype, b->dtype);
-    if (a->rank != b->rank)
-        return DCPK_THREE_WAY(a->rank, b->rank);
-    for (int i = 0; i < a->rank; i++)
-        if (a->shape[i] != b->shape[i])
-            return DCPK_THREE_WAY(a->shape[i], b->shape[i]);
-    return 0;
+    if (order == 0)
+        order = DCPK_ORDER_BY_3(a, b, is_alias, dtype, rank);
+    return order != 0 ? order : dcpk_compare_i64s(a->shape, b->shape, (size_t)a->rank);
 }
 
 static dcpk_status finish_rows(struct folding *f, struct dcpk_summary_row **rows, size_t *n_rows,

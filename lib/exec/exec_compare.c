@@ -77,17 +77,7 @@ static uint64_t slab_of(const struct comparison *c, size_t pair, const struct dc
 
 static size_t find_pair(const struct comparison *c, uint64_t task)
 {
-    size_t low = 0, high = c->pairs.n;
-
-    while (high - low > 1) {
-        const size_t middle = low + (high - low) / 2;
-
-        if (c->first_task[middle] <= task)
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
+    return dcpk_find_last(c->first_task, sizeof *c->first_task, c->pairs.n, task);
 }
 
 static dcpk_status gather_view(struct dcpk_exec *exec, struct dcpk_worker *worker,

@@ -117,17 +117,6 @@ static void order_views(struct view_hashing *h)
                 h->order[h->n_tasks++] = i;
 }
 
-static dcpk_status hashers_init(struct view_hashing *h, struct dcpk_error *err)
-{
-    h->hashers = dcpk_alloc_array((size_t)h->exec->n_threads, sizeof *h->hashers, err);
-    if (h->hashers == NULL)
-        return err->status;
-    for (int i = 0; i < h->exec->n_threads; i++)
-        if (dcpk_hasher_new(&h->hashers[i], err) != DCPK_OK)
-            return err->status;
-    return DCPK_OK;
-}
-
 static dcpk_status view_hashing_init(struct view_hashing *h, struct dcpk_error *err)
 {
     h->order = dcpk_alloc_array(h->n, sizeof *h->order, err);
@@ -158,27 +147,24 @@ static dcpk_status share_view_hashes(struct view_hashing *h, dcpk_status st, str
     return st;
 }
 
-/* Between the pass's begin and its end. */
-static dcpk_status hash_views(struct view_hashing *h, struct dcpk_error *err)
+static dcpk_status hash_views(struct view_hashing *h, struct dcpk_exec_stats *stats,
+                              struct dcpk_error *err)
 {
-    dcpk_status st = view_hashing_init(h, err);
+    dcpk_status st = dcpk_pass_begin(&h->pass, h->exec, err);
 
-    if (st != DCPK_OK)
-        return st;
-    h->pass.work = (struct dcpk_work){.n = h->n_tasks, .bytes_of = hash_task_bytes};
-    h->pass.task = hash_view_task;
-    h->pass.context = h;
-    st = dcpk_pass_run(&h->pass, err);
-    return share_view_hashes(h, st, err);
-}
-
-static void view_hashing_release(struct view_hashing *h)
-{
-    for (int i = 0; h->hashers != NULL && i < h->exec->n_threads; i++)
-        dcpk_hasher_free(h->hashers[i]);
-    dcpk_free(h->hashers);
+    if (st == DCPK_OK)
+        st = view_hashing_init(h, err);
+    if (st == DCPK_OK) {
+        h->pass.work = (struct dcpk_work){.n = h->n_tasks, .bytes_of = hash_task_bytes};
+        h->pass.task = hash_view_task;
+        h->pass.context = h;
+        st = share_view_hashes(h, dcpk_pass_run(&h->pass, err), err);
+    }
+    st = dcpk_pass_end(&h->pass, stats, st);
+    dcpk_hashers_free(h->exec, h->hashers);
     dcpk_free(h->order);
     dcpk_free(h->first);
+    return st;
 }
 
 dcpk_status dcpk_exec_hash(struct dcpk_exec *exec, const struct dcpk_view *views, size_t n,
@@ -188,17 +174,13 @@ dcpk_status dcpk_exec_hash(struct dcpk_exec *exec, const struct dcpk_view *views
     struct view_hashing h = {.exec = exec,
                              .views = views,
                              .n = n,
+                             .hashers = dcpk_hashers_new(exec, err),
                              .results = (uint8_t *)hashes,
                              .result_bytes = sizeof *hashes};
-    dcpk_status st = dcpk_pass_begin(&h.pass, exec, err);
 
-    if (st == DCPK_OK)
-        st = hashers_init(&h, err);
-    if (st == DCPK_OK)
-        st = hash_views(&h, err);
-    st = dcpk_pass_end(&h.pass, stats, st);
-    view_hashing_release(&h);
-    return st;
+    if (h.hashers == NULL)
+        return err->status;
+    return hash_views(&h, stats, err);
 }
 
 dcpk_status dcpk_exec_fingerprint(struct dcpk_exec *exec, const struct dcpk_view *views, size_t n,
@@ -209,11 +191,6 @@ dcpk_status dcpk_exec_fingerprint(struct dcpk_exec *exec, const struct dcpk_view
                              .n = n,
                              .results = (uint8_t *)sums,
                              .result_bytes = sizeof *sums};
-    dcpk_status st = dcpk_pass_begin(&h.pass, exec, err);
 
-    if (st == DCPK_OK)
-        st = hash_views(&h, err);
-    st = dcpk_pass_end(&h.pass, NULL, st);
-    view_hashing_release(&h);
-    return st;
+    return hash_views(&h, NULL, err);
 }

@@ -124,12 +124,10 @@ static uint64_t object_task_bytes(const void *context, uint64_t task)
 static dcpk_status object_hashing_init(struct object_hashing *h, struct dcpk_error *err)
 {
     struct dcpk_checkpoint *ckpt = h->exec->ckpt;
-    h->hashers = dcpk_alloc_array((size_t)h->exec->n_threads, sizeof *h->hashers, err);
+
+    h->hashers = dcpk_hashers_new(h->exec, err);
     if (h->hashers == NULL)
         return err->status;
-    for (int i = 0; i < h->exec->n_threads; i++)
-        if (dcpk_hasher_new(&h->hashers[i], err) != DCPK_OK)
-            return err->status;
     h->first = dcpk_alloc_array(ckpt->n_objects, sizeof *h->first, err);
     if (h->first == NULL ||
         dcpk_order_objects(ckpt, h->first, &h->objects, &h->n_objects, err) != DCPK_OK)
@@ -173,9 +171,7 @@ dcpk_status dcpk_exec_hash_objects(struct dcpk_exec *exec, struct dcpk_object_ha
         st = share_object_hashes(&h, hashes, dcpk_pass_run(&h.pass, err), err);
     }
     st = dcpk_pass_end(&h.pass, NULL, st);
-    for (int i = 0; h.hashers != NULL && i < exec->n_threads; i++)
-        dcpk_hasher_free(h.hashers[i]);
-    dcpk_free(h.hashers);
+    dcpk_hashers_free(exec, h.hashers);
     dcpk_free(h.objects);
     dcpk_free(h.first);
     dcpk_free(h.made);

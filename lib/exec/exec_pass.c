@@ -13,33 +13,25 @@
 
 static int compare_places(const struct dcpk_place *a, const struct dcpk_place *b)
 {
-    if (a->file != b->file)
-        return DCPK_THREE_WAY(a->file, b->file);
-    if (a->offset_bytes != b->offset_bytes)
-        return DCPK_THREE_WAY(a->offset_bytes, b->offset_bytes);
-    return DCPK_THREE_WAY(a->n_bytes, b->n_bytes);
+    return DCPK_ORDER_BY_3(a, b, file, offset_bytes, n_bytes);
 }
 
 static int compare_chunks(const void *a, const void *b, void *context)
 {
     const struct dcpk_chunk *chunks = ((const struct dcpk_checkpoint *)context)->chunks;
     const uint32_t i = *(const uint32_t *)a, j = *(const uint32_t *)b;
-    const int by_place = compare_places(&chunks[i].place, &chunks[j].place);
+    const int order = compare_places(&chunks[i].place, &chunks[j].place);
 
-    if (by_place != 0)
-        return by_place;
-    return DCPK_THREE_WAY(i, j);
+    return order != 0 ? order : DCPK_THREE_WAY(i, j);
 }
 
 static int compare_objects(const void *a, const void *b, void *context)
 {
     const struct dcpk_object *objects = ((const struct dcpk_checkpoint *)context)->objects;
     const uint32_t i = *(const uint32_t *)a, j = *(const uint32_t *)b;
-    const int by_place = compare_places(&objects[i].place, &objects[j].place);
+    const int order = compare_places(&objects[i].place, &objects[j].place);
 
-    if (by_place != 0)
-        return by_place;
-    return DCPK_THREE_WAY(i, j);
+    return order != 0 ? order : DCPK_THREE_WAY(i, j);
 }
 
 /* A kind of items: their order, and which of neighbours are one. */

@@ -284,13 +284,7 @@ static int compare_parts(const void *left, const void *right)
 {
     const struct feed_part *a = left, *b = right;
 
-    if (a->file != b->file)
-        return DCPK_THREE_WAY(a->file, b->file);
-    if (a->order != b->order)
-        return DCPK_THREE_WAY(a->order, b->order);
-    if (a->view != b->view)
-        return DCPK_THREE_WAY(a->view, b->view);
-    return DCPK_THREE_WAY(a->number, b->number);
+    return DCPK_ORDER_BY_4(a, b, file, order, view, number);
 }
 
 /* Bytes of a file up to which parts were seen. */

@@ -143,21 +143,6 @@ static void cut_view(const struct dcpk_view *view, struct dcpk_slabs *segments)
     dcpk_slabs_cut(&whole, dcpk_dtype_bytes(view->dtype), SEGMENT_BYTES, segments);
 }
 
-static size_t find_view(const struct surveying *s, uint64_t task)
-{
-    size_t low = 0, high = s->n;
-
-    while (high - low > 1) {
-        const size_t middle = low + (high - low) / 2;
-
-        if (s->first_task[middle] <= task)
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
-}
-
 static dcpk_status survey_segment(struct surveying *s, struct dcpk_worker *worker,
                                   const struct dcpk_view *view, const struct dcpk_box *segment,
                                   struct dcpk_stats *stats, struct dcpk_error *err)
@@ -188,7 +173,7 @@ static dcpk_status survey_segment(struct surveying *s, struct dcpk_worker *worke
 static dcpk_status survey_task(void *context, int worker, uint64_t task, struct dcpk_error *err)
 {
     struct surveying *s = context;
-    const size_t v = find_view(s, task);
+    const size_t v = dcpk_find_last(s->first_task, sizeof *s->first_task, s->n, task);
     struct dcpk_slabs segments;
     struct dcpk_box segment;
 

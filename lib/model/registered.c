@@ -243,13 +243,10 @@ bool dcpk_registered_find(const char *name, unsigned spec, struct dcpk_registere
 int dcpk_registered_compare(const struct dcpk_registered *a, const struct dcpk_registered *b)
 {
     if (a->section != b->section)
-        return DCPK_THREE_WAY(a->section, b->section);
+        return DCPK_ORDER_BY(a, b, section);
     if (a->layer != b->layer)
-        return DCPK_THREE_WAY(a->layer, b->layer);
-    for (size_t i = 0; i < DCPK_COUNT(a->order); i++)
-        if (a->order[i] != b->order[i])
-            return DCPK_THREE_WAY(a->order[i], b->order[i]);
-    return 0;
+        return DCPK_ORDER_BY(a, b, layer);
+    return dcpk_compare_i64s(a->order, b->order, DCPK_COUNT(a->order));
 }
 
 /* ---- a model's parameters in their order ---- */
@@ -265,9 +262,7 @@ static int compare_registered(const void *a, const void *b)
     const struct entry *x = a, *y = b;
     const int order = dcpk_registered_compare(&x->found, &y->found);
 
-    if (order != 0)
-        return order;
-    return DCPK_THREE_WAY(x->param, y->param);
+    return order != 0 ? order : DCPK_ORDER_BY(x, y, param);
 }
 
 static bool is_te(const struct dcpk_model *model, enum dcpk_impl impl)

@@ -56,9 +56,7 @@ static int by_group(const void *a, const void *b)
 {
     const struct item *x = a, *y = b;
 
-    if (x->param->group != y->param->group)
-        return DCPK_THREE_WAY(x->param->group, y->param->group);
-    return DCPK_THREE_WAY(x->at, y->at);
+    return DCPK_ORDER_BY_2(x, y, param->group, at);
 }
 
 /* Buckets together, in each the longest rows first; the sort is Python's, a stable one. */

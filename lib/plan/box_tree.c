@@ -10,31 +10,26 @@
 
 #define FANOUT 16
 
-static int compare_offsets(const int64_t *a, const int64_t *b, int rank)
+static int compare_offsets(const struct dcpk_box_tree *tree, size_t i, size_t j)
 {
-    for (int axis = 0; axis < rank; axis++)
-        if (a[axis] != b[axis])
-            return DCPK_THREE_WAY(a[axis], b[axis]);
-    return 0;
+    return dcpk_compare_i64s(tree->span(tree->items, i), tree->span(tree->items, j),
+                             (size_t)tree->rank);
 }
 
-static int compare_item_boxes(const void *a, const void *b, void *context)
+static int compare_item_boxes(const void *a, const void *b, void *tree)
 {
-    const struct dcpk_box_tree *tree = context;
     const uint32_t i = *(const uint32_t *)a, j = *(const uint32_t *)b;
-    const int by_offset =
-        compare_offsets(tree->span(tree->items, i), tree->span(tree->items, j), tree->rank);
+    const int order = compare_offsets(tree, i, j);
 
-    if (by_offset != 0)
-        return by_offset;
+    if (order != 0)
+        return order;
     return DCPK_THREE_WAY(i, j);
 }
 
 static bool in_order(const struct dcpk_box_tree *tree)
 {
     for (size_t i = 1; i < tree->n; i++)
-        if (compare_offsets(tree->span(tree->items, i - 1), tree->span(tree->items, i),
-                            tree->rank) > 0)
+        if (compare_offsets(tree, i - 1, i) > 0)
             return false;
     return true;
 }

@@ -170,11 +170,7 @@ static int compare_ranges(const void *a, const void *b)
 {
     const struct range *x = a, *y = b;
 
-    if (x->file != y->file)
-        return DCPK_THREE_WAY(x->file, y->file);
-    if (x->first_bytes != y->first_bytes)
-        return DCPK_THREE_WAY(x->first_bytes, y->first_bytes);
-    return DCPK_THREE_WAY(x->end_bytes, y->end_bytes);
+    return DCPK_ORDER_BY_3(x, y, file, first_bytes, end_bytes);
 }
 
 static dcpk_status chunk_range(const struct dcpk_output *out, uint32_t c, struct range *range,

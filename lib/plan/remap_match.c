@@ -90,23 +90,19 @@ static dcpk_status find_clips(struct matcher *m, struct dcpk_error *err)
 
 static int compare_clip_boxes(const struct dcpk_box *a, const struct dcpk_box *b)
 {
-    for (int axis = 0; axis < a->rank; axis++)
-        if (a->offset[axis] != b->offset[axis])
-            return DCPK_THREE_WAY(a->offset[axis], b->offset[axis]);
-    for (int axis = 0; axis < a->rank; axis++)
-        if (a->extent[axis] != b->extent[axis])
-            return DCPK_THREE_WAY(a->extent[axis], b->extent[axis]);
-    return 0;
+    const int order = dcpk_compare_i64s(a->offset, b->offset, (size_t)a->rank);
+
+    return order != 0 ? order : dcpk_compare_i64s(a->extent, b->extent, (size_t)a->rank);
 }
 
 static int compare_clips(const void *a, const void *b)
 {
     const struct clip *x = a, *y = b;
-    const int by_box = compare_clip_boxes(&x->box, &y->box);
+    const int order = compare_clip_boxes(&x->box, &y->box);
 
-    if (by_box != 0)
-        return by_box;
-    return DCPK_THREE_WAY(x->source, y->source);
+    if (order != 0)
+        return order;
+    return DCPK_ORDER_BY(x, y, source);
 }
 
 static void sort_clips(struct matcher *m)

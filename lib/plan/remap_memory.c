@@ -38,9 +38,7 @@ static int compare_regions(const void *a, const void *b)
 {
     const struct region *x = a, *y = b;
 
-    if (x->first != y->first)
-        return DCPK_THREE_WAY(x->first, y->first);
-    return DCPK_THREE_WAY(x->shard, y->shard);
+    return DCPK_ORDER_BY_2(x, y, first, shard);
 }
 
 /* True if each element that both hold has one address, and no other element has it. */

@@ -79,11 +79,7 @@ static int compare_view_refs(const void *left, const void *right)
 {
     const struct view_ref *a = left, *b = right;
 
-    if (a->file != b->file)
-        return DCPK_THREE_WAY(a->file, b->file);
-    if (a->offset_bytes != b->offset_bytes)
-        return DCPK_THREE_WAY(a->offset_bytes, b->offset_bytes);
-    return DCPK_THREE_WAY(a->view, b->view);
+    return DCPK_ORDER_BY_3(a, b, file, offset_bytes, view);
 }
 
 /* Returns false for a view without bytes of the checkpoint. */

@@ -90,14 +90,8 @@ static int compare_ranks(const void *left, const void *right)
     const struct rank *a = left, *b = right;
 
     if (a->place.kind != b->place.kind)
-        return DCPK_THREE_WAY(a->place.kind, b->place.kind);
-    if (a->place.layer != b->place.layer)
-        return DCPK_THREE_WAY(a->place.layer, b->place.layer);
-    if (a->param != b->param)
-        return DCPK_THREE_WAY(a->param, b->param);
-    if (a->role != b->role)
-        return DCPK_THREE_WAY(a->role, b->role);
-    return DCPK_THREE_WAY(a->tensor, b->tensor);
+        return DCPK_ORDER_BY(a, b, place.kind);
+    return DCPK_ORDER_BY_4(a, b, place.layer, param, role, tensor);
 }
 
 /* All tensors in their new order: those of a parameter one after the other. Owned; NULL and err on

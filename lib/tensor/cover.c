@@ -164,10 +164,7 @@ static int compare_terms(const void *a, const void *b, void *width)
 {
     const int64_t *x = a, *y = b;
 
-    for (size_t i = 1; i < *(const size_t *)width; i++)
-        if (x[i] != y[i])
-            return DCPK_THREE_WAY(x[i], y[i]);
-    return 0;
+    return dcpk_compare_i64s(x + 1, y + 1, *(const size_t *)width - 1);
 }
 
 /* Sort, add the weights of equal terms, drop those that cancel. */

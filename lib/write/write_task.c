@@ -3,6 +3,7 @@
 #include <assert.h>
 
 #include "lib/base/digest.h"
+#include "lib/base/order.h"
 #include "lib/write/write_priv.h"
 
 /* A task of the unit is done; the last one leaves its file, and may have to commit. */
@@ -208,17 +209,9 @@ out:
 /* The entry that holds a task. */
 static struct dcpk_entry *find_entry(const struct dcpk_writing *w, uint64_t task)
 {
-    size_t low = 0, high = w->n_entries;
+    struct dcpk_entry *all = w->entries;
 
-    while (high - low > 1) {
-        const size_t middle = low + (high - low) / 2;
-
-        if (w->entries[middle].first_task <= task)
-            low = middle;
-        else
-            high = middle;
-    }
-    return &w->entries[low];
+    return &all[dcpk_find_last(&all->first_task, sizeof *all, w->n_entries, task)];
 }
 
 /*

@@ -101,13 +101,7 @@ bool dcpk_bucket_is_key(const char *key)
 
 static int compare_buckets(const struct bucket_key *a, const struct bucket_key *b)
 {
-    if (a->chained != b->chained)
-        return DCPK_THREE_WAY(a->chained, b->chained);
-    if (a->group != b->group)
-        return DCPK_THREE_WAY(a->group, b->group);
-    if (a->buffer != b->buffer)
-        return DCPK_THREE_WAY(a->buffer, b->buffer);
-    return DCPK_THREE_WAY(a->number, b->number);
+    return DCPK_ORDER_BY_4(a, b, chained, group, buffer, number);
 }
 
 static int compare_bucket_entries(const void *left, const void *right)

@@ -12,22 +12,6 @@
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
 
-/* The number of the first chunk of a bucket that reaches past element `at`. */
-static size_t bucket_find_chunk(const struct dcpk_bucket *bucket, int64_t at)
-{
-    size_t low = 0, high = bucket->n_cuts;
-
-    while (high - low > 1) {
-        const size_t middle = low + (high - low) / 2;
-
-        if (bucket->cuts[middle] <= at)
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
-}
-
 /* One state of a bucket, from element `first` on. */
 struct stretch {
     const struct dcpk_bucket *bucket;
@@ -42,7 +26,9 @@ static dcpk_status bucket_add_block(struct dcpk_checkpoint *ckpt, const struct s
     const struct dcpk_bucket *bucket = from->bucket;
     int64_t done = 0;
 
-    for (size_t c = bucket_find_chunk(bucket, from->first); done < n; c++) {
+    for (size_t c = dcpk_find_last((const uint64_t *)bucket->cuts, sizeof *bucket->cuts,
+                                   bucket->n_cuts, (uint64_t)from->first);
+         done < n; c++) {
         const int64_t at = from->first + done;
         const struct dcpk_chunk_run run = {bucket->chunks[from->state][c], at - bucket->cuts[c]};
         int64_t end = bucket->n_stored_elems, here;

@@ -51,9 +51,7 @@ static int compare_object_entries(const void *left, const void *right)
 {
     const struct entry *a = left, *b = right;
 
-    if (a->chained != b->chained)
-        return DCPK_THREE_WAY(a->chained, b->chained);
-    return DCPK_THREE_WAY(a->group, b->group);
+    return DCPK_ORDER_BY_2(a, b, chained, group);
 }
 
 static bool is_gathered(const struct dcpk_object *object, int64_t *chained, int64_t *group)
