@@ -35,6 +35,9 @@ struct dcpk_hf_condition {
 enum dcpk_hf_rule_flags {
     DCPK_HF_READ_ONLY = 1, /* "read": "only": it is not written */
     DCPK_HF_COPY = 2,      /* the same bytes under one more of Hugging Face's names */
+    /* Forms that take the place of the parameter's other rules, both DCPK_HF_READ_ONLY too: */
+    DCPK_HF_IN_MEMORY = 4, /* "read": "memory": where names are those of the class in memory */
+    DCPK_HF_OF_STATE = 8,  /* "read": "state": of optimizer state, never of the weight */
 };
 
 #define DCPK_HF_MAX_PARTS 4

@@ -144,14 +144,21 @@ static dcpk_status rule_read_marks(const struct dcpk_json *node, struct dcpk_hf_
     const struct dcpk_json *read = dcpk_json_member(node, "read");
     const struct dcpk_json *copy = dcpk_json_member(node, "copy");
     const struct dcpk_json *dtype = dcpk_json_member(node, "dtype");
+    static const struct {
+        const char *word;
+        unsigned flags;
+    } reads[] = {{"only", DCPK_HF_READ_ONLY},
+                 {"memory", DCPK_HF_READ_ONLY | DCPK_HF_IN_MEMORY},
+                 {"state", DCPK_HF_READ_ONLY | DCPK_HF_OF_STATE}};
     bool is_copy = false;
 
-    if (read != NULL && strcmp(dcpk_text_or(dcpk_json_string(read), ""), "only") != 0)
-        return dcpk_fail(err, DCPK_EFORMAT, "\"read\" is not \"only\"");
+    for (size_t i = 0; read != NULL && i < DCPK_COUNT(reads); i++)
+        if (strcmp(dcpk_text_or(dcpk_json_string(read), ""), reads[i].word) == 0)
+            rule->flags |= reads[i].flags;
+    if (read != NULL && rule->flags == 0)
+        return dcpk_fail(err, DCPK_EFORMAT, "\"read\" is not \"only\", \"memory\" or \"state\"");
     if (copy != NULL && (!dcpk_json_bool(copy, &is_copy) || !is_copy))
         return dcpk_fail(err, DCPK_EFORMAT, "\"copy\" is not true");
-    if (read != NULL)
-        rule->flags |= DCPK_HF_READ_ONLY;
     if (is_copy)
         rule->flags |= DCPK_HF_COPY;
     rule->dtype = DCPK_DTYPE_NONE;
