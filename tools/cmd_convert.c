@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_convert.c - dcpkit convert, and the subcommand named as Megatron's Python tool names it. */
 
+#include <string.h>
+
 #include "formats/dcp/dcp.h"
 #include "formats/formats.h"
 #include "formats/hub/hub.h"
@@ -61,7 +63,8 @@ static dcpk_status choose_layout(struct dcpk_convert_args *a, const struct dcpk_
     if (a->model_prefix != NULL)
         return dcpk_fail(err, DCPK_EUSAGE,
                          "--layout and --output-model-weight-prefix exclude each other");
-    named = dcpk_format_find(a->layout);
+    a->family.splits_state = strcmp(a->layout, "titan-unfused") == 0;
+    named = a->family.splits_state ? &dcpk_format_titan : dcpk_format_find(a->layout);
     *to = named;
     if (named != NULL && named->container == &dcpk_format_dcp)
         return DCPK_OK;

@@ -94,7 +94,8 @@ const struct dcpk_option dcpk_convert_rows[] = {
         "dcp with --layout"),
     DCPK_OPT_TEXT("layout", "P", layout,
                   "with --to dcp: the prefix of the model's keys, in front of Hugging Face's names "
-                  "('model.', 'app.model.', '' for none), or 'titan' for torchtitan's names"),
+                  "('model.', 'app.model.', '' for none), or torchtitan's names: 'titan', "
+                  "'titan-unfused' where it trains without fuse_qkv"),
     DCPK_OPT_TEXT("from", "FORMAT", from, "format to read (default: detected)"),
     DCPK_OPT_FAMILY(family),
     DCPK_OPT_INCLUDE(shared_options),

@@ -99,6 +99,7 @@ static dcpk_status match_map(struct dcpk_hf_writing *e, const struct dcpk_hf_map
 {
     const unsigned forms =
         e->scheme != NULL && e->scheme->name == NULL ? (unsigned)DCPK_HF_IN_MEMORY : 0;
+    const unsigned of_state = e->out->target.family.splits_state ? 0 : (unsigned)DCPK_HF_OF_STATE;
     struct dcpk_arena *arena = e->out->arena;
 
     e->map = map;
@@ -110,7 +111,7 @@ static dcpk_status match_map(struct dcpk_hf_writing *e, const struct dcpk_hf_map
         dcpk_hf_sizes_read(dcpk_value_attrs(e->model->args), arena, &e->sizes, err) ||
         dcpk_hf_bind(e->map, &e->sizes, NULL, arena, &e->bindings, err) ||
         match_params(e, forms, &e->params, err) ||
-        (e->faults.n == 0 && match_params(e, forms | DCPK_HF_OF_STATE, &e->states, err)))
+        (e->faults.n == 0 && match_params(e, forms | of_state, &e->states, err)))
         return err->status;
     e->distance = e->faults.n;
     if (dcpk_hf_faults_end(&e->faults, err))

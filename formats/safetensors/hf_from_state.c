@@ -75,22 +75,24 @@ static dcpk_status put_step(struct dcpk_hf_writing *e, uint32_t group,
     return dcpk_output_add_tensor(e->out, &out, err);
 }
 
-/* A field of a group under its number, or under every member. */
+/* A field of a group under every member, and but for torchtitan under its number: a run asks for
+ * the one or the other, by its flatten_optimizer_state_dict. */
 static dcpk_status put_field(struct dcpk_hf_writing *e, size_t number,
                              const struct members *members, const struct dcpk_value_pair *field,
                              struct dcpk_error *err)
 {
-    const size_t n = e->scheme->is_flattened ? members->n : 1;
+    const bool is_params = strcmp(dcpk_value_as_str(field->key), "params") == 0;
+    const size_t n = is_params ? 0 : members->n;
     uint32_t payload;
 
     if (dcpk_output_add_payload(e->out, field->value, NULL, &payload, err))
         return err->status;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = e->scheme->is_flattened; i <= n; i++) {
         const char *key;
 
-        if (e->scheme->is_flattened)
+        if (i > 0)
             key = dcpk_arena_printf(e->out->arena, err, "%s.param_groups.%s", e->state_prefix,
-                                    members->list[i]);
+                                    members->list[i - 1]);
         else
             key = dcpk_arena_printf(e->out->arena, err, "%s.param_groups.%zu", e->state_prefix,
                                     number);

@@ -11,8 +11,9 @@
 enum dcpk_hf_op {
     DCPK_HF_TRANSPOSE,    /* the last two axes */
     DCPK_HF_DEINTERLEAVE, /* the even rows, then the odd ones */
-    DCPK_HF_ROPE_HALVES,  /* deinterleave of every head of q and k, before qkv */
+    DCPK_HF_ROPE_HALVES,  /* deinterleave of every head of q and k, before qkv or groups */
     DCPK_HF_QKV,          /* q, k, v, of three tensors or of one: group by group */
+    DCPK_HF_GROUPS,       /* one tensor has the groups of qkv already; for rope_halves */
     DCPK_HF_CAT,          /* rows of equal parts one after the other */
     DCPK_HF_VOCAB,        /* rows of the vocabulary, whose padding differs */
     DCPK_HF_ADD_ONE,      /* of norms: one side has 1 + w where the other has w */

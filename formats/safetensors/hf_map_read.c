@@ -48,6 +48,7 @@ static const char *const ops[] = {
     [DCPK_HF_DEINTERLEAVE] = "deinterleave",
     [DCPK_HF_ROPE_HALVES] = "rope_halves",
     [DCPK_HF_QKV] = "qkv",
+    [DCPK_HF_GROUPS] = "groups",
     [DCPK_HF_CAT] = "cat",
     [DCPK_HF_VOCAB] = "vocab",
     [DCPK_HF_ADD_ONE] = "add_one",
@@ -171,16 +172,16 @@ static dcpk_status rule_read_marks(const struct dcpk_json *node, struct dcpk_hf_
 }
 
 /* As many parts as the ops take: qkv three or one, with rope_halves three, cat two or more, all
- * else one. */
+ * else one. rope_halves needs heads. */
 static dcpk_status rule_check_parts(const struct dcpk_hf_rule *rule, struct dcpk_error *err)
 {
     size_t n_joins = 0;
-    bool fits = rule->n_hf == 1, has_halves = false, has_qkv = false;
+    bool fits = rule->n_hf == 1, has_halves = false, has_heads = false;
 
     for (size_t i = 0; i < rule->n_ops; i++) {
         const bool is_qkv = rule->ops[i] == DCPK_HF_QKV, is_cat = rule->ops[i] == DCPK_HF_CAT;
 
-        has_qkv |= is_qkv;
+        has_heads |= (is_qkv && rule->n_hf == 3) || rule->ops[i] == DCPK_HF_GROUPS;
         has_halves |= rule->ops[i] == DCPK_HF_ROPE_HALVES;
         n_joins += is_qkv || is_cat;
         if (is_qkv)
@@ -188,7 +189,7 @@ static dcpk_status rule_check_parts(const struct dcpk_hf_rule *rule, struct dcpk
         if (is_cat)
             fits = rule->n_hf >= 2;
     }
-    if (n_joins > 1 || !fits || (has_halves && !(has_qkv && rule->n_hf == 3)))
+    if (n_joins > 1 || !fits || (has_halves && !has_heads))
         return dcpk_fail(err, DCPK_EFORMAT, "%zu names in \"hf\" do not fit its ops", rule->n_hf);
     return DCPK_OK;
 }

@@ -32,7 +32,7 @@ dcpk_status dcpk_hf_pair_view(struct dcpk_checkpoint *ckpt, uint32_t tensor, int
 
 /* The sum of a rule's ops: at most one of the two joins, the others before it. */
 struct op_sum {
-    bool transposes, deinterleaves, halves, is_qkv, is_cat;
+    bool transposes, deinterleaves, halves, is_qkv, has_groups, is_cat;
 };
 
 /* part: of rope_halves, which deinterleaves q and k, the first two. */
@@ -46,6 +46,7 @@ static struct op_sum sum_ops(const struct dcpk_hf_rule *rule, size_t part)
         sum.deinterleaves |=
             rule->ops[i] == DCPK_HF_DEINTERLEAVE || (sum.halves && part < N_ROTATED);
         sum.is_qkv |= rule->ops[i] == DCPK_HF_QKV;
+        sum.has_groups |= rule->ops[i] == DCPK_HF_GROUPS;
         sum.is_cat |= rule->ops[i] == DCPK_HF_CAT;
     }
     return sum;
@@ -217,6 +218,13 @@ static dcpk_status split_heads(const struct dcpk_hf_sizes *sizes, struct dcpk_ar
     return DCPK_OK;
 }
 
+static dcpk_status fail_heads(const struct dcpk_hf_sizes *sizes, struct dcpk_error *err)
+{
+    return dcpk_fail(err, DCPK_EMISMATCH,
+                     "%" PRId64 " heads of %" PRId64 " rows in %" PRId64 " groups", sizes->n_heads,
+                     sizes->head_size, sizes->n_groups);
+}
+
 /* q, k and v of every group; in one list, or in three. */
 static dcpk_status split_qkv(const struct dcpk_hf_rule *rule, const struct dcpk_hf_sizes *sizes,
                              struct dcpk_arena *arena, struct dcpk_split *split,
@@ -232,9 +240,7 @@ static dcpk_status split_qkv(const struct dcpk_hf_rule *rule, const struct dcpk_
     struct dcpk_rows *rows;
 
     if (per_group < 1 || d < 1 || sizes->n_heads % n_groups != 0 || (sum.halves && d % 2 != 0))
-        return dcpk_fail(err, DCPK_EMISMATCH,
-                         "%" PRId64 " heads of %" PRId64 " rows in %" PRId64 " groups",
-                         sizes->n_heads, d, n_groups);
+        return fail_heads(sizes, err);
     list = dcpk_arena_array(arena, DCPK_COUNT(names), sizeof *list, err);
     rows = dcpk_arena_array(arena, DCPK_COUNT(names) * (size_t)n_groups, sizeof *rows, err);
     if (list == NULL || rows == NULL)
@@ -254,6 +260,38 @@ static dcpk_status split_qkv(const struct dcpk_hf_rule *rule, const struct dcpk_
     return DCPK_OK;
 }
 
+/*
+ * All groups in one tensor whose q and k have lines that take turns: of its even rows, then of its
+ * odd ones, those of each group. Rows of v stay in their places.
+ */
+static dcpk_status split_groups(const struct dcpk_hf_sizes *sizes, struct dcpk_arena *arena,
+                                struct dcpk_split *split, struct dcpk_error *err)
+{
+    const int64_t d = sizes->head_size, n_groups = sizes->n_groups;
+    const int64_t n_rotated = n_groups > 0 ? sizes->n_heads / n_groups + 1 : 0;
+    struct dcpk_stored *list = dcpk_arena_alloc(arena, sizeof *list, err);
+    struct dcpk_rows *rows;
+    size_t n = 0;
+
+    if (n_rotated < 2 || d < 2 || d % 2 != 0 || sizes->n_heads % n_groups != 0)
+        return fail_heads(sizes, err);
+    rows = dcpk_arena_array(arena, (size_t)(n_groups * (2 * n_rotated + d)), sizeof *rows, err);
+    if (list == NULL || rows == NULL)
+        return err->status;
+    for (int64_t kind = 0; kind < 2; kind++)
+        for (int64_t g = 0; g < n_groups; g++) {
+            int64_t row = g * (n_rotated + 1) * d;
+
+            for (int64_t h = 0; h < n_rotated; h++, row += d)
+                rows[n++] = (struct dcpk_rows){row + kind * (d / 2), d / 2};
+            for (int64_t i = 0; i < d / 2; i++)
+                rows[n++] = (struct dcpk_rows){row + 2 * i + kind, 1};
+        }
+    *list = (struct dcpk_stored){"", rows, n};
+    *split = (struct dcpk_split){list, 1};
+    return DCPK_OK;
+}
+
 /* The rows of the parts in the whole, of n_rows; split->n is 0 where there is one part, as it
  * is. */
 static dcpk_status split_rows(const struct dcpk_hf_rule *rule, const struct dcpk_hf_sizes *sizes,
@@ -267,6 +305,8 @@ static dcpk_status split_rows(const struct dcpk_hf_rule *rule, const struct dcpk
     *split = (struct dcpk_split){NULL, 0};
     if (sum.is_qkv)
         return split_qkv(rule, sizes, arena, split, err);
+    if (sum.has_groups && sum.halves)
+        return split_groups(sizes, arena, split, err);
     if (!sum.is_cat)
         return DCPK_OK;
     if (n_rows % (int64_t)rule->n_hf != 0)
