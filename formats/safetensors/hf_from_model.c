@@ -16,14 +16,18 @@
 
 /* --- tensors --- */
 
-/* The dtype that weights are stored in; where masters are all there is, that of args. */
+/* The dtype that weights are stored in; where masters are all there is, that of args. With an
+ * optimizer masters are the weights of a trainer. */
 static enum dcpk_dtype weights_dtype(const struct dcpk_hf_writing *e)
 {
     const struct dcpk_model *m = e->model;
     uint64_t param;
 
-    if (dcpk_map_get(&m->param_by_name, DCPK_HF_EMBEDDING, strlen(DCPK_HF_EMBEDDING), &param) &&
-        m->params[param].tensor[DCPK_WEIGHT] != DCPK_NO_TENSOR)
+    if (!dcpk_map_get(&m->param_by_name, DCPK_HF_EMBEDDING, strlen(DCPK_HF_EMBEDDING), &param))
+        return dcpk_args_working_dtype(dcpk_value_attrs(m->args));
+    if (e->scheme != NULL && m->has_optimizer)
+        return dcpk_model_value(m, &m->params[param])->dtype;
+    if (m->params[param].tensor[DCPK_WEIGHT] != DCPK_NO_TENSOR)
         return m->tensors[m->params[param].tensor[DCPK_WEIGHT]].dtype;
     return dcpk_args_working_dtype(dcpk_value_attrs(e->model->args));
 }

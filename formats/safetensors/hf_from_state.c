@@ -75,8 +75,8 @@ static dcpk_status put_step(struct dcpk_hf_writing *e, uint32_t group,
     return dcpk_output_add_tensor(e->out, &out, err);
 }
 
-/* A field of a group under every member, and but for torchtitan under its number: a run asks for
- * the one or the other, by its flatten_optimizer_state_dict. */
+/* A field of a group under every member, and under its number where names are not torchtitan's: a
+ * run asks for the one or the other, by its flatten_optimizer_state_dict. */
 static dcpk_status put_field(struct dcpk_hf_writing *e, size_t number,
                              const struct members *members, const struct dcpk_value_pair *field,
                              struct dcpk_error *err)

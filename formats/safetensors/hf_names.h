@@ -37,7 +37,7 @@ dcpk_status dcpk_hf_names_find(struct dcpk_checkpoint *ckpt, struct dcpk_arena *
 void dcpk_hf_names_release(struct dcpk_hf_names *names); /* a zeroed one is a no-op */
 
 /* Leaves tensors that are not of the model, and objects, out of the view: dropped, or omitted where
- * only weights are asked for. But for those that are taken, by tensor and by object. */
+ * only weights are asked for. Not those that are taken, by tensor and by object. */
 void dcpk_hf_names_leave(const struct dcpk_hf_names *names, struct dcpk_model *model,
                          const bool *is_taken, const bool *is_object_taken);
 

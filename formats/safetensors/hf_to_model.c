@@ -367,7 +367,8 @@ static dcpk_status hf_put_state(struct dcpk_hf_matching *m, struct dcpk_error *e
     struct dcpk_model *model = m->model;
 
     model->optimizer_layout = model->has_optimizer ? "model-shaped" : "none";
-    model->iteration = dcpk_value_int(model->arena, 0, err);
+    if (model->iteration == NULL)
+        model->iteration = dcpk_value_int(model->arena, 0, err);
     model->version = dcpk_value_float(model->arena, 3.0, err);
     if (model->iteration == NULL || model->version == NULL)
         return err->status;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hf_to_state.c - optimizer state under names of parameters -> the canonical view. */
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -211,7 +212,7 @@ static dcpk_status read_step(struct dcpk_hf_matching *m, const struct dcpk_hf_bi
 }
 
 /*
- * A trained parameter's group: its fields, its step and, for Megatron, what its loaders tell groups
+ * A trained parameter's group: its fields, its step and, for Megatron, what its loaders know groups
  * by (lib/rules/RULES.md 2): decay of matrices alone, no other multiplier.
  */
 static dcpk_status param_put_group(struct grouping *g, uint32_t param,
@@ -328,6 +329,89 @@ static dcpk_status name_masters(struct dcpk_model *model, struct dcpk_error *err
     return DCPK_OK;
 }
 
+/* --- the run --- */
+
+/* The most steps of any group, which is the iteration; *group: it. Returns -1 where none has one.
+ */
+static int64_t find_iteration(const struct dcpk_model *model, const struct dcpk_value **group)
+{
+    int64_t most = -1;
+
+    for (size_t g = 0; g < model->n_groups; g++) {
+        double step;
+
+        if (dcpk_value_as_float(dcpk_value_get(model->groups[g], "step"), &step) && step >= 0 &&
+            step < INT32_MAX && (int64_t)step > most) {
+            most = (int64_t)step;
+            *group = model->groups[g];
+        }
+    }
+    return most;
+}
+
+/*
+ * The state of Megatron's OptimizerParamScheduler (megatron/core/optimizer_param_scheduler.py
+ * @core_v0.19.0), without which no optimizer is loaded: a constant learning rate, at the sample
+ * that args have by their batch. A run overrides it by its own.
+ */
+static dcpk_status put_scheduler(struct dcpk_model *model, int64_t iteration,
+                                 const struct dcpk_value *group, struct dcpk_error *err)
+{
+    struct dcpk_arena *arena = model->arena;
+    const struct dcpk_value *attrs = dcpk_value_attrs(model->args);
+    const struct dcpk_value *wd = dcpk_value_get(group, "weight_decay");
+    const struct dcpk_value *style = dcpk_value_str(arena, "constant", err);
+    int64_t batch = 0;
+
+    (void)dcpk_value_as_int(dcpk_value_get(attrs, "global_batch_size"), &batch);
+    batch = batch > 0 && batch < INT32_MAX ? batch : 0;
+    const struct dcpk_value *n_samples = dcpk_value_int(arena, iteration * batch, err);
+    const struct dcpk_value *n_steps =
+        dcpk_value_int(arena, dcpk_max_i64(iteration * batch, 1), err);
+    const struct {
+        const char *name;
+        const struct dcpk_value *value;
+    } fields[] = {{"max_lr", dcpk_value_get(group, "max_lr")},
+                  {"min_lr", dcpk_value_get(group, "min_lr")},
+                  {"lr_warmup_steps", dcpk_value_int(arena, 0, err)},
+                  {"num_steps", n_samples},
+                  {"lr_decay_style", style},
+                  {"lr_decay_steps", n_steps},
+                  {"start_wd", wd},
+                  {"end_wd", wd},
+                  {"wd_incr_style", style},
+                  {"wd_incr_steps", n_steps}};
+    struct dcpk_value_pair *pairs = dcpk_arena_array(arena, DCPK_COUNT(fields), sizeof *pairs, err);
+
+    for (size_t i = 0; pairs != NULL && i < DCPK_COUNT(fields); i++) {
+        pairs[i] =
+            (struct dcpk_value_pair){dcpk_value_str(arena, fields[i].name, err), fields[i].value};
+        if (fields[i].value == NULL || err->status != DCPK_OK)
+            return err->status;
+    }
+    dcpk_checkpoint_note_once(model->ckpt,
+                              "the learning rate's schedule is made up, constant, after %" PRId64
+                              " samples (iteration times args.global_batch_size): a run overrides "
+                              "it by its own",
+                              iteration * batch);
+    model->scheduler = dcpk_value_dict(arena, pairs, DCPK_COUNT(fields), err);
+    return dcpk_made(model->scheduler, err);
+}
+
+/* Puts the state that Megatron's loaders ask for next to the optimizer's. */
+static dcpk_status put_run(struct dcpk_model *model, struct dcpk_error *err)
+{
+    const struct dcpk_value *group = NULL;
+    const int64_t iteration = find_iteration(model, &group);
+
+    if (name_masters(model, err) || iteration < 0)
+        return err->status;
+    model->iteration = dcpk_value_int(model->arena, iteration, err);
+    if (model->iteration == NULL)
+        return err->status;
+    return put_scheduler(model, iteration, group, err);
+}
+
 dcpk_status dcpk_hf_match_states(struct dcpk_hf_matching *m, struct dcpk_error *err)
 {
     const struct dcpk_hf_names *names = &m->names;
@@ -341,5 +425,5 @@ dcpk_status dcpk_hf_match_states(struct dcpk_hf_matching *m, struct dcpk_error *
     if (match_moments(m, err) || !m->model->has_optimizer || match_groups(m, err) ||
         (m->model->flags & DCPK_MODEL_OF_FAMILY) != 0)
         return err->status;
-    return name_masters(m->model, err);
+    return put_run(m->model, err);
 }

@@ -51,8 +51,8 @@ static bool changes_something(const struct dcpk_convert_options *options)
            options->target.generation != NULL || options->target.optimizer_layout != NULL ||
            options->rules.vocab.divisible_by > 0 || options->model_prefix != NULL ||
            options->state_prefix != NULL || options->given.n_drops > 0 ||
-           ((options->flags & DCPK_CONVERT_WEIGHTS_ONLY) != 0 &&
-            (!options->to->is_model || options->to->container != NULL)) ||
+           ((options->flags & DCPK_CONVERT_WEIGHTS_ONLY) != 0 && !options->to->is_model) ||
+           options->to->container != NULL ||
            (options->given.decisions & ~(unsigned)DCPK_ACCEPT_GTP) != 0 ||
            options->target.family.dtype != DCPK_DTYPE_NONE ||
            options->target.family.max_file_bytes > 0;
@@ -185,7 +185,7 @@ static int64_t conversion_iteration(const struct dcpk_conversion *c)
 {
     int64_t iteration = c->source.iteration;
 
-    if (c->ckpt->format->is_model)
+    if (c->ckpt->format->is_model && (c->model == NULL || !c->model->has_optimizer))
         return DCPK_ITERATION_RELEASE;
     if (iteration == DCPK_ITERATION_UNKNOWN && c->model != NULL)
         dcpk_value_as_int(c->model->iteration, &iteration);
