@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_convert.c - dcpkit convert, and the subcommand named as Megatron's Python tool names it. */
 
+#include <string.h>
+
+#include "formats/dcp/dcp.h"
 #include "formats/formats.h"
+#include "formats/hub/hub.h"
 #include "tools/bar.h"
 #include "tools/convert_job.h"
 
@@ -42,6 +46,33 @@ static int run_convert(struct dcpk_convert_args *a, const struct dcpk_format *to
     return DCPK_EXIT_OK;
 }
 
+/* --to dcp with --layout is a format of names on that container. */
+static dcpk_status choose_layout(struct dcpk_convert_args *a, const struct dcpk_format **to,
+                                 struct dcpk_error *err)
+{
+    const struct dcpk_format *named = NULL;
+
+    if (a->layout == NULL && dcpk_format_is_target(*to))
+        return DCPK_OK;
+    if (a->layout != NULL && *to != &dcpk_format_dcp)
+        return dcpk_fail(err, DCPK_EUSAGE, "--layout is for --to dcp, not for %s", (*to)->name);
+    if (a->layout == NULL)
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "--to dcp needs --layout: 'titan', or the prefix of the model's keys, "
+                         "'model.', 'app.model.' or ''");
+    if (a->model_prefix != NULL)
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "--layout and --output-model-weight-prefix exclude each other");
+    a->family.splits_state = strcmp(a->layout, "titan-unfused") == 0;
+    named = a->family.splits_state ? &dcpk_format_titan : dcpk_format_find(a->layout);
+    *to = named;
+    if (named != NULL && named->container == &dcpk_format_dcp)
+        return DCPK_OK;
+    *to = &dcpk_format_dcp_hf;
+    a->model_prefix = a->layout;
+    return DCPK_OK;
+}
+
 int dcpk_cmd_convert(int argc, char **argv, struct dcpk_ranks *ranks)
 {
     struct dcpk_convert_args a = {.verbosity = {.command = "convert"}};
@@ -70,7 +101,7 @@ int dcpk_cmd_convert(int argc, char **argv, struct dcpk_ranks *ranks)
         return exit_code;
     if (a.to == NULL)
         return dcpk_cli_usage("convert", "--to says which format to write: " DCPK_CLI_TARGETS);
-    if (dcpk_cli_find_target(a.to, &to, &err) != DCPK_OK)
+    if (dcpk_cli_find_target(a.to, &to, &err) || choose_layout(&a, &to, &err))
         return dcpk_cli_fail("convert", &err);
     return run_convert(&a, to, args, ranks);
 }

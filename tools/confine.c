@@ -222,7 +222,7 @@ static bool writes_model(const struct dcpk_cli *cli, const char *in)
     if (cli->to != NULL && *cli->to != NULL)
         to = dcpk_format_find(*cli->to);
     if (to != NULL)
-        return to->is_model;
+        return to->is_model || !dcpk_format_is_target(to); /* a container: names on it are */
     return (cli->to == NULL || *cli->to == NULL) && dcpk_run_is_model(in, dcpk_formats);
 }
 

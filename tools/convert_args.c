@@ -74,10 +74,10 @@ static const struct dcpk_option shared_options[] = {
     DCPK_OPT_GROUP("contents of OUT"),
     DCPK_OPT_FLAG("weights-only", weights_only, "leave the optimizer out"),
     DCPK_OPT_TEXT("output-model-weight-prefix", "P", model_prefix,
-                  "prefix of weight keys (default: model.module)"),
+                  "prefix of weight keys (default: model.module; dcp_hf: model)"),
     DCPK_OPT_TEXT("output-optimizer-state-prefix", "P", state_prefix,
                   "prefix of optimizer keys (default: optimizer.state.module.module.module; fp32 "
-                  "runs one module less)"),
+                  "runs one module less; dcp_hf: optim, torchtitan: optimizer)"),
     DCPK_OPT_FLAG("like-megatron-inspector", like_inspector,
                   "write the same keys as Megatron's Python tool, where that works"),
     DCPK_OPT_FLAG("rename-mtp-keys", rename_mtp,
@@ -88,10 +88,18 @@ static const struct dcpk_option shared_options[] = {
     DCPK_OPT_END};
 
 const struct dcpk_option dcpk_convert_rows[] = {
-    DCPK_OPT_TEXT("to", "FORMAT", to,
-                  "format to write: fsdp_dtensor, torch_dist, zarr, huggingface"),
+    DCPK_OPT_TEXT(
+        "to", "FORMAT", to,
+        "format to write: fsdp_dtensor, torch_dist, zarr, huggingface, dcp_hf, torchtitan, "
+        "dcp with --layout"),
+    DCPK_OPT_TEXT("layout", "P", layout,
+                  "with --to dcp: the prefix of the model's keys, in front of Hugging Face's names "
+                  "('model.', 'app.model.', '' for none), or torchtitan's names: 'titan', "
+                  "'titan-unfused' where it trains without fuse_qkv"),
     DCPK_OPT_TEXT("from", "FORMAT", from, "format to read (default: detected)"),
-    DCPK_OPT_FAMILY(family), DCPK_OPT_INCLUDE(shared_options), DCPK_OPT_END};
+    DCPK_OPT_FAMILY(family),
+    DCPK_OPT_INCLUDE(shared_options),
+    DCPK_OPT_END};
 
 const struct dcpk_option dcpk_named_convert_rows[] = {
     DCPK_OPT_INCLUDE(shared_options),
@@ -241,7 +249,8 @@ static dcpk_status check_fsdp_options(const struct dcpk_convert_args *a,
         option = "--output-optimizer-state-prefix";
     else if (a->like_inspector)
         option = "--like-megatron-inspector";
-    if (option == NULL || strcmp(to->name, "fsdp_dtensor") == 0)
+    if (option == NULL || strcmp(to->name, "fsdp_dtensor") == 0 ||
+        (to->container != NULL && !a->like_inspector))
         return DCPK_OK;
     return dcpk_fail(err, DCPK_EUSAGE, "%s is for --to fsdp_dtensor, not for %s", option, to->name);
 }

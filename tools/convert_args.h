@@ -16,7 +16,8 @@
 /* The options of a conversion, as given. */
 struct dcpk_convert_args {
     const char *from, *to, *impl, *generation, *optimizer, *modules, *map_path, *report_path,
-        *html_path, *hashes_path, *model_prefix, *state_prefix, *tracker, *iteration, *args_from;
+        *html_path, *hashes_path, *layout, *model_prefix, *state_prefix, *tracker, *iteration,
+        *args_from;
     struct dcpk_input_args input;
     bool swiglu, no_swiglu, weights_only, check_input, no_check_input, verify, integrity,
         like_inspector, rename_mtp, dry_run, force, resume, json, verbose;

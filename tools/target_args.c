@@ -190,7 +190,8 @@ dcpk_status dcpk_family_args_apply(const struct dcpk_family_args *a, const struc
                                               .family = a->family,
                                               .without_mtp = a->without_mtp,
                                               .config = a->config,
-                                              .assets = a->assets};
+                                              .assets = a->assets,
+                                              .splits_state = a->splits_state};
     if (parse_dtype(a->dtype, &settings->dtype, err) ||
         parse_file_size(a->max_file, &settings->max_file_bytes, err))
         return err->status;

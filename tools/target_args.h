@@ -27,6 +27,7 @@ dcpk_status dcpk_target_args_apply(const struct dcpk_target_args *a, const struc
 struct dcpk_family_args {
     const char *maps, *family, *config, *assets, *dtype, *max_file;
     bool without_mtp, allow_overflow;
+    bool splits_state; /* of --layout */
 };
 
 extern const struct dcpk_option dcpk_family_rows[];

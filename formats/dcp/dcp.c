@@ -283,13 +283,15 @@ static dcpk_status dcp_place_item(struct dcpk_output *out, uint64_t n_bytes, uin
                                   uint64_t *offset_bytes, struct dcpk_error *err)
 {
     struct dcpk_out_file *last = out->n_files == 0 ? NULL : &out->files[out->n_files - 1];
+    const uint64_t max_bytes =
+        out->target.family.max_file_bytes > 0 ? out->target.family.max_file_bytes : MAX_FILE_BYTES;
     const uint64_t align = n_bytes >= LARGE_ITEM_BYTES ? LARGE_ITEM_ALIGN : 1;
     uint64_t at = 0, end = 0;
 
     if (last != NULL &&
         (!dcpk_align_u64(last->n_bytes, align, &at) || !dcpk_add_u64(at, n_bytes, &end)))
         return dcpk_fail(err, DCPK_ERANGE, "an item of %" PRIu64 " bytes", n_bytes);
-    if (last == NULL || (last->n_bytes > 0 && end > MAX_FILE_BYTES)) {
+    if (last == NULL || (last->n_bytes > 0 && end > max_bytes)) {
         if (output_begin_file(out, err))
             return err->status;
         at = 0;
@@ -333,16 +335,22 @@ static dcpk_status place_payload(struct dcpk_output *out, struct dcpk_out_payloa
     return st;
 }
 
-static struct dcpk_item_form chunk_form(const struct dcpk_out_tensor *tensor,
-                                        const struct dcpk_out_chunk *chunk)
+/* room: where the form's shape may lie. */
+static struct dcpk_item_form chunk_form(const struct dcpk_output *out,
+                                        const struct dcpk_out_chunk *chunk,
+                                        int64_t room[2 * DCPK_MAX_RANK])
 {
-    return (struct dcpk_item_form){tensor->dtype, tensor->rank, chunk->span + tensor->rank};
+    int rank;
+    const int64_t *span = dcpk_out_chunk_span(out, chunk, &rank, room);
+
+    return (struct dcpk_item_form){out->tensors[chunk->tensor].dtype, rank, span + rank};
 }
 
 /* The sizes of a chunk's item follow from its dtype and extents alone, of which the layers of a
  * model repeat few: one that was measured, in each place of a table. */
 struct measured {
     struct dcpk_item_form form; /* shape NULL: none yet */
+    int64_t shape[DCPK_MAX_RANK];
     struct dcpk_item_sizes sizes;
 };
 #define N_MEASURED 256 /* a power of two */
@@ -356,10 +364,11 @@ static struct measured *find_measured(struct measured *table, const struct dcpk_
     return &table[hash >> 32 & (N_MEASURED - 1)];
 }
 
-static dcpk_status measure_chunk(const struct dcpk_out_tensor *tensor, struct measured *table,
+static dcpk_status measure_chunk(const struct dcpk_output *out, struct measured *table,
                                  struct dcpk_out_chunk *chunk, struct dcpk_error *err)
 {
-    const struct dcpk_item_form form = chunk_form(tensor, chunk);
+    int64_t room[2 * DCPK_MAX_RANK];
+    const struct dcpk_item_form form = chunk_form(out, chunk, room);
     struct measured *m = find_measured(table, &form);
 
     if (m->form.shape == NULL || m->form.dtype != form.dtype ||
@@ -368,6 +377,7 @@ static dcpk_status measure_chunk(const struct dcpk_out_tensor *tensor, struct me
         if (dcpk_item_measure(&form, &m->sizes, err) != DCPK_OK)
             return err->status;
         m->form = form;
+        m->form.shape = memcpy(m->shape, form.shape, (size_t)form.rank * sizeof *form.shape);
     }
     chunk->lead_bytes = m->sizes.lead_bytes;
     chunk->data_bytes = m->sizes.data_bytes;
@@ -378,12 +388,10 @@ static dcpk_status measure_chunk(const struct dcpk_out_tensor *tensor, struct me
 static dcpk_status place_chunk(struct dcpk_output *out, struct measured *table,
                                struct dcpk_out_chunk *chunk, struct dcpk_error *err)
 {
-    const struct dcpk_out_tensor *tensor = &out->tensors[chunk->tensor];
-
-    if (measure_chunk(tensor, table, chunk, err) ||
+    if (measure_chunk(out, table, chunk, err) ||
         dcp_place_item(out, chunk->data_bytes + chunk->lead_bytes + chunk->tail_bytes, &chunk->file,
                        &chunk->offset_bytes, err)) {
-        dcpk_context(err, "placing a chunk of '%s'", tensor->keys[0]);
+        dcpk_context(err, "placing a chunk of '%s'", out->tensors[chunk->tensor].keys[0]);
         return err->status;
     }
     return DCPK_OK;
@@ -405,7 +413,8 @@ static dcpk_status dcp_lay_out(struct dcpk_output *out, struct dcpk_error *err)
 static dcpk_status dcp_frame(const struct dcpk_output *out, const struct dcpk_out_chunk *chunk,
                              uint32_t crc32, uint8_t *lead, uint8_t *tail, struct dcpk_error *err)
 {
-    const struct dcpk_item_form form = chunk_form(&out->tensors[chunk->tensor], chunk);
+    int64_t room[2 * DCPK_MAX_RANK];
+    const struct dcpk_item_form form = chunk_form(out, chunk, room);
 
     return dcpk_item_frame(&form, crc32, lead, tail, err);
 }

@@ -304,11 +304,17 @@ static void tensor_entry(struct writing *m, const struct dcpk_out_tensor *t)
         word(m, SIZE);
         end_run(m, TENSOR_HEAD + t->dtype);
     }
-    size(m, t->shape, t->rank);
+    if (t->written_shape != NULL)
+        size(m, t->written_shape, t->written_rank);
+    else
+        size(m, t->shape, t->rank);
     word(m, CHUNKS);
     b = begin_batch(m, DCPK_OP_EMPTY_LIST, DCPK_OP_APPENDS);
     for (size_t i = 0; i < t->n_chunks; i++) {
-        const int64_t *span = m->out->chunks[t->first_chunk + i].span;
+        const struct dcpk_out_chunk *chunk = &m->out->chunks[t->first_chunk + i];
+        int64_t room[2 * DCPK_MAX_RANK];
+        int rank;
+        const int64_t *span = dcpk_out_chunk_span(m->out, chunk, &rank, room);
 
         metadata_next_item(m, &b);
         if (begin_run(m, CHUNK_HEAD)) {
@@ -317,9 +323,9 @@ static void tensor_entry(struct writing *m, const struct dcpk_out_tensor *t)
             word(m, OFFSETS);
             end_run(m, CHUNK_HEAD);
         }
-        size(m, span, t->rank);
+        size(m, span, rank);
         word(m, SIZES);
-        size(m, span + t->rank, t->rank);
+        size(m, span + rank, rank);
         end_state(m);
     }
     end_batch(m, &b);
@@ -406,6 +412,9 @@ static void chunk_place(struct writing *m, const struct dcpk_out_tensor *t, cons
                         size_t number)
 {
     const struct dcpk_out_chunk *chunk = &m->out->chunks[t->first_chunk + number];
+    int64_t room[2 * DCPK_MAX_RANK];
+    int rank;
+    const int64_t *span = dcpk_out_chunk_span(m->out, chunk, &rank, room);
 
     begin_index(m, key);
     word(m, INDEX);
@@ -414,7 +423,7 @@ static void chunk_place(struct writing *m, const struct dcpk_out_tensor *t, cons
     else
         dcpk_pickle_append_int(&m->piece, (int64_t)number);
     word(m, OFFSET);
-    size(m, chunk->span, t->rank);
+    size(m, span, rank);
     end_state(m);
     storage_info(m, chunk->file, chunk->offset_bytes,
                  chunk->data_bytes + chunk->lead_bytes + chunk->tail_bytes);

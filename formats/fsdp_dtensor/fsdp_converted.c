@@ -110,7 +110,7 @@ static dcpk_status take_step(struct dcpk_fsdp_reader *r, uint32_t source, struct
     const struct dcpk_value *step;
     double old, now;
 
-    if (dcpk_fsdp_read_step(model, source, &step, err))
+    if (dcpk_model_read_step(model, source, &step, err))
         return err->status;
     if (r->step != NULL && dcpk_value_as_float(r->step, &old) && dcpk_value_as_float(step, &now) &&
         old != now)

@@ -42,9 +42,6 @@ dcpk_status dcpk_fsdp_read_state(struct dcpk_model *model, struct dcpk_error *er
  * view already: torch AdamW's step tensors become the groups' field `step`.
  */
 dcpk_status dcpk_fsdp_read_groups(struct dcpk_model *model, struct dcpk_error *err);
-/* The step that torch's AdamW keeps with each parameter; Megatron's groups want it as a field. */
-dcpk_status dcpk_fsdp_read_step(struct dcpk_model *model, uint32_t tensor,
-                                const struct dcpk_value **step, struct dcpk_error *err);
 
 /*
  * args, iteration, scheduler and RNG states of the view into the output, and what a loader then has

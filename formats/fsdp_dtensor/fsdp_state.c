@@ -12,50 +12,6 @@
 #include "lib/base/text.h"
 #include "lib/model/model.h"
 
-#define MAX_STATE_BYTES (1 << 20) /* of such a tensor */
-
-/* A tensor that is training state, as a value with its bytes; all its checksums are checked. */
-static dcpk_status fsdp_load_tensor(struct dcpk_model *model, uint32_t tensor,
-                                    const struct dcpk_value **value, struct dcpk_error *err)
-{
-    const struct dcpk_checkpoint *ckpt = model->ckpt;
-    const struct dcpk_tensor *t = &ckpt->tensors[tensor];
-    struct dcpk_object item = {.key = t->key};
-    int64_t n_elems;
-
-    if (dcpk_shape_count(t->shape, t->rank, &n_elems, err))
-        return err->status;
-    if (t->n_chunks != 1 || n_elems > MAX_STATE_BYTES / 16)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                         "training state of %" PRId64 " elements in %zu chunks (known is one chunk "
-                         "of at most %d)",
-                         n_elems, t->n_chunks, MAX_STATE_BYTES / 16);
-    item.place = ckpt->chunks[t->first_chunk].place;
-    if (dcpk_by_place_load(&model->loaded, model->ckpt, &item, value, err))
-        return err->status;
-    if ((*value)->kind != DCPK_V_TENSOR)
-        return dcpk_fail(err, DCPK_EFORMAT, "its item is not a tensor");
-    return DCPK_OK;
-}
-
-dcpk_status dcpk_fsdp_read_step(struct dcpk_model *model, uint32_t tensor,
-                                const struct dcpk_value **step, struct dcpk_error *err)
-{
-    const struct dcpk_value *value;
-    const char *key = model->ckpt->tensors[tensor].key;
-    float f;
-
-    if (fsdp_load_tensor(model, tensor, &value, err)) {
-        dcpk_context(err, "'%s'", key);
-        return err->status;
-    }
-    if (value->as.tensor->dtype != DCPK_F32 || value->as.tensor->n_bytes != sizeof f)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%s' is not a single float32", key);
-    memcpy(&f, value->as.tensor->data, sizeof f);
-    *step = dcpk_value_float(model->arena, (double)f, err);
-    return dcpk_made(*step, err);
-}
-
 /* One field of one parameter's group on its way into a dict. */
 struct field {
     uint32_t param;
@@ -67,16 +23,6 @@ static int compare_fields(const void *left, const void *right)
     const struct field *a = left, *b = right;
 
     return DCPK_ORDER_BY_2(a, b, param, object);
-}
-
-/* The group equal to `dict`, made when there is none yet. */
-static dcpk_status intern_group(struct dcpk_model *model, const struct dcpk_value *dict,
-                                uint32_t *group, struct dcpk_error *err)
-{
-    for (*group = 0; *group < model->n_groups; ++*group)
-        if (dcpk_value_equal(model->groups[*group], dict))
-            return DCPK_OK;
-    return dcpk_model_add_group(model, dict, err);
 }
 
 /* Append the field `step` where the parameter has it as a tensor of its own. */
@@ -92,7 +38,7 @@ static dcpk_status pairs_add_step(struct dcpk_model *model, uint32_t param,
         return DCPK_OK;
     pairs[*n].key = dcpk_value_str(model->arena, "step", err);
     if (pairs[*n].key == NULL ||
-        dcpk_fsdp_read_step(model, model->tensors[tensor].pieces[0].src, &pairs[*n].value, err))
+        dcpk_model_read_step(model, model->tensors[tensor].pieces[0].src, &pairs[*n].value, err))
         return err->status;
     ++*n;
     return DCPK_OK;
@@ -137,7 +83,7 @@ static dcpk_status read_group(struct dcpk_model *model, const struct field *fiel
     dict = dcpk_value_dict(model->arena, pairs, n_pairs, err);
     if (dict == NULL)
         return err->status;
-    return intern_group(model, dict, &model->params[fields[0].param].group, err);
+    return dcpk_model_intern_group(model, dict, &model->params[fields[0].param].group, err);
 }
 
 /*
@@ -316,7 +262,7 @@ static dcpk_status read_leaf(struct dcpk_model *model, size_t i, struct rng_leaf
     if (i < ckpt->n_objects)
         st = dcpk_by_place_load(&model->loaded, model->ckpt, &ckpt->objects[i], &leaf->value, err);
     else
-        st = fsdp_load_tensor(model, (uint32_t)(i - ckpt->n_objects), &leaf->value, err);
+        st = dcpk_model_load_tensor(model, (uint32_t)(i - ckpt->n_objects), &leaf->value, err);
     if (!dcpk_status_is_content(st))
         return st;
     dcpk_model_drop(model, leaf->key, err->text);

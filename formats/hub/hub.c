@@ -60,10 +60,9 @@ static bool signs_fit(struct dcpk_checkpoint *ckpt, const struct signs *signs)
     }
     if (embedding == NULL)
         return false;
-    dcpk_checkpoint_note(ckpt,
-                         "%s: %" PRId64 " layers, hidden %" PRId64 ", %" PRId64
-                         " rows of the vocabulary; config.json is not part of it",
-                         signs->text, n_layers, embedding->shape[1], embedding->shape[0]);
+    dcpk_checkpoint_note(
+        ckpt, "%s: %" PRId64 " layers, hidden %" PRId64 ", %" PRId64 " rows of the vocabulary",
+        signs->text, n_layers, embedding->shape[1], embedding->shape[0]);
     return true;
 }
 
@@ -87,16 +86,32 @@ static dcpk_status hub_open(struct dcpk_checkpoint *ckpt, struct dcpk_error *err
     return dcpk_dcp_open(ckpt, ckpt->state, err);
 }
 
+/* accelerate's and NeMo-RL's prefix; torchtitan has none, and fields of groups by parameter. */
+static const struct dcpk_hf_scheme hf_scheme = {.name = NULL, .prefix = "model"};
+static const struct dcpk_hf_scheme titan_scheme = {"torchtitan", "", true};
+
 static dcpk_status hf_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_model *model,
                                struct dcpk_error *err)
 {
-    return dcpk_hf_scheme_to_model(ckpt, NULL, model, err);
+    return dcpk_hf_scheme_to_model(ckpt, hf_scheme.name, model, err);
 }
 
 static dcpk_status titan_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_model *model,
                                   struct dcpk_error *err)
 {
-    return dcpk_hf_scheme_to_model(ckpt, dcpk_format_titan.name, model, err);
+    return dcpk_hf_scheme_to_model(ckpt, titan_scheme.name, model, err);
+}
+
+static dcpk_status hf_from_model(const struct dcpk_model *model, struct dcpk_output *out,
+                                 struct dcpk_error *err)
+{
+    return dcpk_hf_scheme_from_model(model, out, &hf_scheme, err);
+}
+
+static dcpk_status titan_from_model(const struct dcpk_model *model, struct dcpk_output *out,
+                                    struct dcpk_error *err)
+{
+    return dcpk_hf_scheme_from_model(model, out, &titan_scheme, err);
 }
 
 /* State of an optimizer has keys of its parameters. */
@@ -110,10 +125,14 @@ static const char *hub_optimizer_layout(const struct dcpk_checkpoint *ckpt,
     return "none";
 }
 
-static const struct dcpk_format_mapping hf_mapping = {
-    .has_prefixes = true, .to_model = hf_to_model, .optimizer_layout = hub_optimizer_layout};
-static const struct dcpk_format_mapping titan_mapping = {
-    .has_prefixes = true, .to_model = titan_to_model, .optimizer_layout = hub_optimizer_layout};
+static const struct dcpk_format_mapping hf_mapping = {.has_prefixes = true,
+                                                      .to_model = hf_to_model,
+                                                      .from_model = hf_from_model,
+                                                      .optimizer_layout = hub_optimizer_layout};
+static const struct dcpk_format_mapping titan_mapping = {.has_prefixes = true,
+                                                         .to_model = titan_to_model,
+                                                         .from_model = titan_from_model,
+                                                         .optimizer_layout = hub_optimizer_layout};
 
 /* A row whose bytes lie as those of DCP. */
 #define HUB_ON_DCP                                                                                 \

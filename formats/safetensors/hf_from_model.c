@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "formats/safetensors/hf_config_priv.h"
-#include "formats/safetensors/hf_model.h"
 #include "formats/safetensors/hf_ops.h"
+#include "formats/safetensors/hf_writing.h"
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
 #include "lib/base/text.h"
@@ -14,215 +14,32 @@
 #include "lib/model/arg_table.h"
 #include "lib/model/norms.h"
 
-#define NO_PARAM    UINT32_MAX
-#define MAX_NEAREST 3 /* families that do not fit, named with why */
-
-/* Everything while a model is written by a map. */
-struct exporting {
-    const struct dcpk_model *model;
-    struct dcpk_output *out;
-    const struct dcpk_hf_map *map;
-    struct dcpk_hf_sizes sizes;
-    struct dcpk_hf_bindings bindings;
-    int64_t vocab_size;     /* rows of the vocabulary that are written */
-    enum dcpk_dtype dtype;  /* of all weights whose rule has none */
-    struct dcpk_json *base; /* owned; NULL: none */
-    uint32_t *params;       /* by binding; NO_PARAM: it is not written */
-    size_t n_added;         /* weights of norms that are written plus addend, 1 or -1 */
-    const char *first_added;
-    float addend;
-    struct dcpk_hf_faults faults;
-    size_t distance; /* from the map that was tried last */
-};
-
-static const struct dcpk_value *export_attrs(const struct exporting *e)
-{
-    return dcpk_value_attrs(e->model->args);
-}
-
-/* --- which map --- */
-
-static bool is_written(const struct exporting *e, const struct dcpk_hf_binding *b)
-{
-    return b->applies && (b->rule->flags & DCPK_HF_READ_ONLY) == 0 &&
-           !(b->is_mtp && e->out->target.family.without_mtp);
-}
-
-/* Finds the parameter of a binding. In a tied model a copy of the output layer is one of the
- * embedding. */
-static bool binding_find_param(const struct exporting *e, const struct dcpk_hf_binding *b,
-                               uint64_t *param)
-{
-    const struct dcpk_map *by_name = &e->model->param_by_name;
-
-    if (dcpk_map_get(by_name, b->mg, strlen(b->mg), param))
-        return true;
-    return (b->rule->flags & DCPK_HF_COPY) != 0 && strcmp(b->mg, DCPK_HF_OUTPUT_LAYER) == 0 &&
-           dcpk_map_get(by_name, DCPK_HF_EMBEDDING, strlen(DCPK_HF_EMBEDDING), param);
-}
-
-/* Every binding has its parameter, and every parameter one binding that is not a copy. */
-static void match_params(struct exporting *e, bool *is_taken)
-{
-    const bool without_mtp = e->out->target.family.without_mtp;
-
-    for (size_t i = 0; i < e->bindings.n; i++) {
-        const struct dcpk_hf_binding *b = &e->bindings.list[i];
-        uint64_t param;
-
-        e->params[i] = NO_PARAM;
-        if (!is_written(e, b))
-            continue;
-        if (!binding_find_param(e, b, &param)) {
-            dcpk_hf_fault(&e->faults, DCPK_EMISMATCH, "there is no '%s'", b->mg);
-            continue;
-        }
-        e->params[i] = (uint32_t)param;
-        if ((b->rule->flags & DCPK_HF_COPY) != 0)
-            continue;
-        if (is_taken[param])
-            dcpk_hf_fault(&e->faults, DCPK_EMISMATCH, "two rules take '%s'", b->mg);
-        is_taken[param] = true;
-    }
-    for (size_t p = 0; p < e->model->n_params; p++) {
-        const char *name = e->model->params[p].name;
-
-        if (!is_taken[p] && !(without_mtp && dcpk_starts_with(name, "mtp.")))
-            dcpk_hf_fault(&e->faults, DCPK_EMISMATCH, "no rule takes '%s'", name);
-    }
-}
-
-/* Checks that args meet the map, and that every rule has its parameter. */
-static dcpk_status match_map(struct exporting *e, const struct dcpk_hf_map *map,
-                             struct dcpk_error *err)
-{
-    struct dcpk_arena *arena = e->out->arena;
-    bool *is_taken;
-
-    e->map = map;
-    if (((e->model->flags & DCPK_MODEL_OF_FAMILY) == 0 &&
-         dcpk_hf_args_hold(map, export_attrs(e), &e->distance, err)) ||
-        dcpk_hf_sizes_read(export_attrs(e), arena, &e->sizes, err) ||
-        dcpk_hf_bind(map, &e->sizes, NULL, arena, &e->bindings, err))
-        return err->status;
-    e->params = dcpk_arena_array(arena, e->bindings.n, sizeof *e->params, err);
-    is_taken = dcpk_arena_array(arena, e->model->n_params, sizeof *is_taken, err);
-    if (e->params == NULL || is_taken == NULL)
-        return err->status;
-    match_params(e, is_taken);
-    e->distance = e->faults.n;
-    if (dcpk_hf_faults_end(&e->faults, err))
-        dcpk_context(err, "the map of %s does not fit, in %zu places", map->family, e->distance);
-    e->faults = (struct dcpk_hf_faults){.n = 0};
-    return err->status;
-}
-
-/* Why a family does not fit. */
-struct misfit {
-    const char *family;
-    size_t distance;
-    struct dcpk_error why;
-};
-
-static int compare_misfits(const void *left, const void *right)
-{
-    const struct misfit *a = left, *b = right;
-
-    if (a->distance != b->distance)
-        return DCPK_THREE_WAY(a->distance, b->distance);
-    return strcmp(a->family, b->family);
-}
-
-/* Reports why the nearest families do not fit, and the names of the others. */
-static dcpk_status fail_no_family(struct misfit *misfits, size_t n, struct dcpk_error *err)
-{
-    struct dcpk_bytes text = {0};
-
-    qsort(misfits, n, sizeof *misfits, compare_misfits);
-    for (size_t i = 0; i < n && i < MAX_NEAREST; i++)
-        dcpk_bytes_printf(&text, "%s%s: %.160s", dcpk_joint(i > 0, "; "), misfits[i].family,
-                          misfits[i].why.text);
-    for (size_t i = MAX_NEAREST; i < n; i++)
-        dcpk_bytes_printf(&text, "%s%s", i == MAX_NEAREST ? "; further away are " : ", ",
-                          misfits[i].family);
-    if (dcpk_bytes_status(&text, err) == DCPK_OK)
-        (void)dcpk_fail(err, DCPK_EMISMATCH, "no family fits it: %.*s", (int)text.n_bytes,
-                        (const char *)text.data);
-    dcpk_bytes_release(&text);
-    return err->status;
-}
-
-/* The first map that fits. */
-static dcpk_status find_map(struct exporting *e, const struct dcpk_hf_maps *maps,
-                            struct dcpk_error *err)
-{
-    struct misfit *misfits = dcpk_arena_array(e->out->arena, maps->n, sizeof *misfits, err);
-
-    if (misfits == NULL)
-        return err->status;
-    for (size_t i = 0; i < maps->n; i++) {
-        const dcpk_status st = match_map(e, maps->list[i], err);
-
-        if (st == DCPK_OK || !dcpk_status_is_content(st))
-            return st;
-        misfits[i] = (struct misfit){maps->list[i]->family, e->distance, *err};
-        *err = (struct dcpk_error)DCPK_ERROR_INIT;
-    }
-    return fail_no_family(misfits, maps->n, err);
-}
-
-/* The family that is named, that of the configuration that is laid under, or the first that
- * fits. */
-static dcpk_status choose_map(struct exporting *e, struct dcpk_error *err)
-{
-    const struct dcpk_family_settings *settings = &e->out->target.family;
-    const struct dcpk_hf_map *map;
-    struct dcpk_hf_maps maps;
-
-    if (e->model->args == NULL)
-        return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_ARGS,
-                             "the checkpoint has no args, and config.json is made from them");
-    if (dcpk_hf_maps_load(settings->maps, e->out->arena, &maps, err))
-        return err->status;
-    if (e->base != NULL) {
-        if (dcpk_hf_config_find_map(&maps, settings->family, e->base, &map, err))
-            return err->status;
-        return match_map(e, map, err);
-    }
-    if (settings->family == NULL)
-        return find_map(e, &maps, err);
-    map = dcpk_hf_maps_find(&maps, settings->family);
-    if (map == NULL) {
-        dcpk_fail(err, DCPK_EUSAGE, "no family is called '%s':", settings->family);
-        for (size_t i = 0; i < maps.n; i++)
-            dcpk_append(err, " %s", maps.list[i]->family);
-        return err->status;
-    }
-    return match_map(e, map, err);
-}
-
 /* --- tensors --- */
 
-/* The dtype that weights are stored in; where masters are all there is, that of args. */
-static enum dcpk_dtype weights_dtype(const struct exporting *e)
+/* The dtype that weights are stored in; where masters are all there is, that of args. With an
+ * optimizer masters are the weights of a trainer. */
+static enum dcpk_dtype weights_dtype(const struct dcpk_hf_writing *e)
 {
     const struct dcpk_model *m = e->model;
     uint64_t param;
 
-    if (dcpk_map_get(&m->param_by_name, DCPK_HF_EMBEDDING, strlen(DCPK_HF_EMBEDDING), &param) &&
-        m->params[param].tensor[DCPK_WEIGHT] != DCPK_NO_TENSOR)
+    if (!dcpk_map_get(&m->param_by_name, DCPK_HF_EMBEDDING, strlen(DCPK_HF_EMBEDDING), &param))
+        return dcpk_args_working_dtype(dcpk_value_attrs(m->args));
+    if (e->scheme != NULL && m->has_optimizer)
+        return dcpk_model_value(m, &m->params[param])->dtype;
+    if (m->params[param].tensor[DCPK_WEIGHT] != DCPK_NO_TENSOR)
         return m->tensors[m->params[param].tensor[DCPK_WEIGHT]].dtype;
-    return dcpk_args_working_dtype(export_attrs(e));
+    return dcpk_args_working_dtype(dcpk_value_attrs(e->model->args));
 }
 
 /* Weights without masters that are stored in several dtypes: float32 loses nothing of any. */
-static void widen_dtype(struct exporting *e)
+static void widen_dtype(struct dcpk_hf_writing *e)
 {
     for (size_t i = 0; i < e->bindings.n && e->dtype != DCPK_F32; i++) {
         const struct dcpk_hf_binding *b = &e->bindings.list[i];
         const struct dcpk_model_tensor *value;
 
-        if (e->params[i] == NO_PARAM || b->rule->dtype != DCPK_DTYPE_NONE)
+        if (e->params[i] == DCPK_NO_PARAM || b->rule->dtype != DCPK_DTYPE_NONE)
             continue;
         value = dcpk_model_value(e->model, &e->model->params[e->params[i]]);
         if (value->role != DCPK_WEIGHT || value->dtype == e->dtype ||
@@ -235,25 +52,28 @@ static void widen_dtype(struct exporting *e)
     }
 }
 
-/* The stored weight where its dtype is the one asked for, else the best there is. */
-static const struct dcpk_model_tensor *export_value(const struct exporting *e, uint32_t param,
+/* The moment, or the stored weight where its dtype is the one asked for, else the best there is. */
+static const struct dcpk_model_tensor *export_value(const struct dcpk_hf_writing *e, uint32_t param,
                                                     enum dcpk_dtype dtype)
 {
     const struct dcpk_param *p = &e->model->params[param];
     const uint32_t weight = p->tensor[DCPK_WEIGHT];
 
+    if (e->role != DCPK_WEIGHT)
+        return &e->model->tensors[p->tensor[e->role]];
     if (weight != DCPK_NO_TENSOR && e->model->tensors[weight].dtype == dtype)
         return &e->model->tensors[weight];
     return dcpk_model_value(e->model, p);
 }
 
-static enum dcpk_dtype binding_dtype(const struct exporting *e, const struct dcpk_hf_binding *b)
+static enum dcpk_dtype binding_dtype(const struct dcpk_hf_writing *e,
+                                     const struct dcpk_hf_binding *b)
 {
     return b->rule->dtype != DCPK_DTYPE_NONE ? b->rule->dtype : e->dtype;
 }
 
 /* Lines in pairs are written as lines. */
-static dcpk_status join_pairs(struct exporting *e, const struct dcpk_hf_binding *b, size_t p,
+static dcpk_status join_pairs(struct dcpk_hf_writing *e, const struct dcpk_hf_binding *b, size_t p,
                               struct dcpk_out_tensor *tensor, struct dcpk_error *err)
 {
     const int of_expert = dcpk_hf_ops_pair_axis(b->rule, p), axis = of_expert + (b->expert >= 0);
@@ -272,21 +92,40 @@ static dcpk_status join_pairs(struct exporting *e, const struct dcpk_hf_binding 
     return DCPK_OK;
 }
 
-static dcpk_status hf_add_part(struct exporting *e, const struct dcpk_hf_binding *b, size_t p,
+/* The keys of a part: the embedding of a tied model in memory is the output layer, too. */
+static dcpk_status part_keys(const struct dcpk_hf_writing *e, const struct dcpk_hf_binding *b,
+                             size_t p, struct dcpk_out_tensor *tensor, struct dcpk_error *err)
+{
+    const char *const names[] = {b->hf[p], e->tied_name};
+    const char **keys = dcpk_arena_array(e->out->arena, DCPK_COUNT(names), sizeof *keys, err);
+
+    if (keys == NULL)
+        return err->status;
+    tensor->n_keys = 1;
+    if (e->role == DCPK_WEIGHT && e->tied_name != NULL && strcmp(b->mg, DCPK_HF_EMBEDDING) == 0 &&
+        (b->rule->flags & DCPK_HF_COPY) == 0)
+        tensor->n_keys = 2;
+    for (size_t i = 0; i < tensor->n_keys; i++) {
+        keys[i] = dcpk_arena_printf(e->out->arena, err, "%s%s%s", e->prefix, names[i], e->ending);
+        if (keys[i] == NULL)
+            return err->status;
+    }
+    tensor->keys = keys;
+    return DCPK_OK;
+}
+
+static dcpk_status hf_add_part(struct dcpk_hf_writing *e, const struct dcpk_hf_binding *b, size_t p,
                                const struct dcpk_model_tensor *part, struct dcpk_error *err)
 {
-    struct dcpk_out_tensor tensor = {.n_keys = 1,
-                                     .dtype = binding_dtype(e, b),
+    struct dcpk_out_tensor tensor = {.dtype =
+                                         e->role == DCPK_WEIGHT ? binding_dtype(e, b) : part->dtype,
                                      .rank = part->rank,
                                      .shape = part->shape,
                                      .pieces = part->pieces,
                                      .n_pieces = part->n_pieces};
-    const char **keys = dcpk_arena_alloc(e->out->arena, sizeof *keys, err);
 
-    if (keys == NULL || join_pairs(e, b, p, &tensor, err))
+    if (part_keys(e, b, p, &tensor, err) || join_pairs(e, b, p, &tensor, err))
         return err->status;
-    *keys = b->hf[p];
-    tensor.keys = keys;
     return dcpk_output_add_tensor(e->out, &tensor, err);
 }
 
@@ -300,12 +139,12 @@ static bool has_vocab(const struct dcpk_hf_rule *rule)
 
 /* A norm's weight, where only one side stores it less one: of its master, so that it is rounded
  * once. */
-static dcpk_status norm_write(struct exporting *e, size_t i, struct dcpk_model_tensor *whole,
+static dcpk_status norm_write(struct dcpk_hf_writing *e, size_t i, struct dcpk_model_tensor *whole,
                               struct dcpk_error *err)
 {
     const struct dcpk_hf_binding *b = &e->bindings.list[i];
     const struct dcpk_model *m = e->model;
-    const float addend = -dcpk_hf_ops_addend(e->map, b, export_attrs(e));
+    const float addend = -dcpk_hf_ops_addend(e->map, b, dcpk_value_attrs(e->model->args));
 
     if (addend == 0)
         return DCPK_OK;
@@ -317,15 +156,16 @@ static dcpk_status norm_write(struct exporting *e, size_t i, struct dcpk_model_t
 }
 
 /* The parts of a binding's parameter; of the vocabulary the rows of tokens. */
-static dcpk_status binding_split(struct exporting *e, size_t i, struct dcpk_model_tensor *parts,
-                                 struct dcpk_error *err)
+static dcpk_status binding_split(struct dcpk_hf_writing *e, size_t i,
+                                 struct dcpk_model_tensor *parts, struct dcpk_error *err)
 {
     const struct dcpk_hf_binding *b = &e->bindings.list[i];
-    struct dcpk_model_tensor whole = *export_value(e, e->params[i], binding_dtype(e, b));
+    const uint32_t *params = e->role == DCPK_WEIGHT ? e->params : e->states;
+    struct dcpk_model_tensor whole = *export_value(e, params[i], binding_dtype(e, b));
     const struct dcpk_rows tokens = {0, e->vocab_size};
     const struct dcpk_stored kept = {"", &tokens, 1};
 
-    if (norm_write(e, i, &whole, err))
+    if (e->role == DCPK_WEIGHT && norm_write(e, i, &whole, err))
         return err->status;
     if (has_vocab(b->rule) && whole.rank > 0 && whole.shape[0] > e->vocab_size &&
         dcpk_rows_take(e->out->arena, &whole, &kept, &whole, err))
@@ -337,7 +177,7 @@ static dcpk_status binding_split(struct exporting *e, size_t i, struct dcpk_mode
     return DCPK_OK;
 }
 
-static dcpk_status add_binding(struct exporting *e, size_t i, struct dcpk_error *err)
+static dcpk_status add_binding(struct dcpk_hf_writing *e, size_t i, struct dcpk_error *err)
 {
     const struct dcpk_hf_binding *b = &e->bindings.list[i];
     struct dcpk_model_tensor parts[DCPK_HF_MAX_PARTS];
@@ -373,7 +213,7 @@ static dcpk_status hf_add_slice(struct dcpk_arena *arena, const struct dcpk_mode
     return DCPK_OK;
 }
 
-static dcpk_status stack_slices(struct exporting *e, const struct dcpk_model_tensor *slices,
+static dcpk_status stack_slices(struct dcpk_hf_writing *e, const struct dcpk_model_tensor *slices,
                                 size_t n, struct dcpk_model_tensor *stack, struct dcpk_error *err)
 {
     struct dcpk_arena *arena = e->out->arena;
@@ -405,27 +245,28 @@ static dcpk_status stack_slices(struct exporting *e, const struct dcpk_model_ten
     return DCPK_OK;
 }
 
-/* Slices of one tensor: the n bindings from the first on, an expert each. */
-static dcpk_status add_stack(struct exporting *e, size_t first, size_t n, struct dcpk_error *err)
+/* Slices of one tensor, or of one for each part: the n bindings from the first on, an expert
+ * each. */
+static dcpk_status add_stack(struct dcpk_hf_writing *e, size_t first, size_t n,
+                             struct dcpk_error *err)
 {
     const struct dcpk_hf_binding *b = &e->bindings.list[first];
-    struct dcpk_model_tensor *slices = dcpk_alloc_array(n, sizeof *slices, err);
-    struct dcpk_model_tensor stack;
+    struct dcpk_model_tensor *slices = dcpk_alloc_array(n * DCPK_HF_MAX_PARTS, sizeof *slices, err);
+    struct dcpk_model_tensor stack, parts[DCPK_HF_MAX_PARTS];
 
     if (slices == NULL)
         return err->status;
     for (size_t i = 0; i < n; i++) {
-        struct dcpk_model_tensor parts[DCPK_HF_MAX_PARTS];
-
         if (binding_split(e, first + i, parts, err))
             goto out;
-        slices[i] = parts[0];
+        for (size_t p = 0; p < b->rule->n_hf; p++)
+            slices[p * n + i] = parts[p];
     }
-    if (stack_slices(e, slices, n, &stack, err)) {
-        dcpk_context(err, "'%s'", b->hf[0]);
-        goto out;
-    }
-    (void)hf_add_part(e, b, 0, &stack, err);
+    for (size_t p = 0; p < b->rule->n_hf; p++)
+        if (stack_slices(e, slices + p * n, n, &stack, err) || hf_add_part(e, b, p, &stack, err)) {
+            dcpk_context(err, "'%s'", b->hf[p]);
+            goto out;
+        }
 out:
     dcpk_free(slices);
     return err->status;
@@ -446,9 +287,30 @@ static int compare_placed(const void *a, const void *b)
     return DCPK_ORDER_BY_2(x, y, place, index);
 }
 
+/* True if the binding has a tensor of the role that is written: frozen weights have no moments,
+ * and copies share those of what they repeat. */
+static bool has_value(const struct dcpk_hf_writing *e, size_t i)
+{
+    if (e->role == DCPK_WEIGHT)
+        return e->params[i] != DCPK_NO_PARAM;
+    return e->states[i] != DCPK_NO_PARAM && (e->bindings.list[i].rule->flags & DCPK_HF_COPY) == 0 &&
+           e->model->params[e->states[i]].tensor[e->role] != DCPK_NO_TENSOR;
+}
+
+/* The experts of one tensor that have a value; all of them, or none. */
+static dcpk_status check_stack(const struct dcpk_hf_writing *e, size_t first,
+                               struct dcpk_error *err)
+{
+    for (size_t i = 1; i < (size_t)e->sizes.n_experts; i++)
+        if (!has_value(e, first + i))
+            return dcpk_fail(err, DCPK_EMISMATCH, "'%s' is trained, and '%s' is not",
+                             e->bindings.list[first].mg, e->bindings.list[first + i].mg);
+    return DCPK_OK;
+}
+
 /* Embedding, layers ascending, the rest: files that are cut hold layers that can be loaded
  * alone. */
-static dcpk_status add_tensors(struct exporting *e, struct dcpk_error *err)
+static dcpk_status add_tensors(struct dcpk_hf_writing *e, struct dcpk_error *err)
 {
     struct placed_binding *placed = dcpk_alloc_array(e->bindings.n, sizeof *placed, err);
     size_t n_placed = 0;
@@ -456,7 +318,7 @@ static dcpk_status add_tensors(struct exporting *e, struct dcpk_error *err)
     if (placed == NULL)
         return err->status;
     for (size_t i = 0; i < e->bindings.n; i++)
-        if (e->params[i] != NO_PARAM && e->bindings.list[i].expert <= 0)
+        if (e->bindings.list[i].expert <= 0 && has_value(e, i))
             placed[n_placed++] = (struct placed_binding){e->bindings.list[i].place, i};
     qsort(placed, n_placed, sizeof *placed, compare_placed);
     for (size_t i = 0; i < n_placed; i++) {
@@ -465,7 +327,7 @@ static dcpk_status add_tensors(struct exporting *e, struct dcpk_error *err)
         if (e->bindings.list[first].expert < 0 && add_binding(e, first, err))
             break;
         if (e->bindings.list[first].expert == 0 &&
-            add_stack(e, first, (size_t)e->sizes.n_experts, err))
+            (check_stack(e, first, err) || add_stack(e, first, (size_t)e->sizes.n_experts, err)))
             break;
     }
     dcpk_free(placed);
@@ -479,10 +341,10 @@ static void take_export_remark(void *context, const char *key, const char *text)
     dcpk_output_event(context, DCPK_EVENT_NOTE, key, "%s: %s", key, text);
 }
 
-static dcpk_status put_config(struct exporting *e, struct dcpk_error *err)
+static dcpk_status put_config(struct dcpk_hf_writing *e, struct dcpk_error *err)
 {
     struct dcpk_hf_export export = {.map = e->map,
-                                    .args = export_attrs(e),
+                                    .args = dcpk_value_attrs(e->model->args),
                                     .vocab_size = e->vocab_size,
                                     .dtype = e->dtype,
                                     .base = e->base,
@@ -503,8 +365,8 @@ static dcpk_status put_config(struct exporting *e, struct dcpk_error *err)
 static const char reason_weight[] = "a layer that is left out, or a weight whose master is written";
 
 /* Stored tensors of the view that no output tensor is made of. */
-static void hf_note_unused(const struct exporting *e, const bool *is_used, const bool *is_weight,
-                           const bool *is_state)
+static void hf_note_unused(const struct dcpk_hf_writing *e, const bool *is_used,
+                           const bool *is_weight, const bool *is_state)
 {
     const struct dcpk_checkpoint *source = e->out->source;
 
@@ -514,7 +376,7 @@ static void hf_note_unused(const struct exporting *e, const bool *is_used, const
                               is_weight[t] ? reason_weight : dcpk_reason_weights_only);
 }
 
-static dcpk_status note_left(const struct exporting *e, struct dcpk_error *err)
+static dcpk_status note_left(const struct dcpk_hf_writing *e, struct dcpk_error *err)
 {
     const struct dcpk_checkpoint *source = e->out->source;
     struct dcpk_account used = {0}, weights = {0}, states = {0};
@@ -539,9 +401,9 @@ out:
 }
 
 /* The rows of the vocabulary, and what becomes of the others. */
-static dcpk_status find_vocab(struct exporting *e, struct dcpk_error *err)
+static dcpk_status find_vocab(struct dcpk_hf_writing *e, struct dcpk_error *err)
 {
-    struct dcpk_hf_vocab vocab = {.args = export_attrs(e),
+    struct dcpk_hf_vocab vocab = {.args = dcpk_value_attrs(e->model->args),
                                   .base = e->base,
                                   .given = e->out->target.family.vocab_size,
                                   .remark = take_export_remark,
@@ -563,7 +425,7 @@ static dcpk_status find_vocab(struct exporting *e, struct dcpk_error *err)
     return DCPK_OK;
 }
 
-static void note_norms_written(const struct exporting *e)
+static void note_norms_written(const struct dcpk_hf_writing *e)
 {
     if (e->n_added == 0)
         return;
@@ -574,26 +436,122 @@ static void note_norms_written(const struct exporting *e)
                       dcpk_dtype_name(e->dtype));
 }
 
+/* --- another container --- */
+
+/* The buffer that the family does not have, and a module of the scheme does: the first pattern of
+ * "zero", for each layer with experts. */
+static dcpk_status add_zeros(struct dcpk_hf_writing *e, struct dcpk_error *err)
+{
+    for (int64_t l = 0; e->map->n_zero > 0 && l < e->sizes.n_layers; l++) {
+        const char *pattern = e->map->zero[0], *at = strstr(pattern, "{l}");
+        const struct dcpk_box box = {1, {0}, {e->sizes.n_experts}};
+        struct dcpk_out_tensor tensor = {.n_keys = 1, .dtype = DCPK_F32, .rank = 1, .n_pieces = 1};
+        int64_t *shape = dcpk_arena_array(e->out->arena, 1, sizeof *shape, err);
+        struct dcpk_piece *piece = dcpk_arena_array(e->out->arena, 1, sizeof *piece, err);
+        const char **key = dcpk_arena_array(e->out->arena, 1, sizeof *key, err);
+
+        if (at == NULL || !e->sizes.is_moe[l])
+            continue;
+        if (shape == NULL || piece == NULL || key == NULL ||
+            dcpk_piece_make(e->out->arena, DCPK_PIECE_FILL, NULL, &box, piece, err))
+            return err->status;
+        *key = dcpk_arena_printf(e->out->arena, err, "%s%.*s%" PRId64 "%s", e->prefix,
+                                 (int)(at - pattern), pattern, l, at + strlen("{l}"));
+        if (*key == NULL)
+            return err->status;
+        *shape = e->sizes.n_experts;
+        tensor.keys = key;
+        tensor.shape = shape;
+        tensor.pieces = piece;
+        if (dcpk_output_add_tensor(e->out, &tensor, err))
+            return err->status;
+    }
+    return DCPK_OK;
+}
+
+/* The moments, and what belongs to them. */
+static dcpk_status add_states(struct dcpk_hf_writing *e, struct dcpk_error *err)
+{
+    static const struct {
+        enum dcpk_role role;
+        const char *ending;
+    } moments[] = {{DCPK_EXP_AVG, ".exp_avg"}, {DCPK_EXP_AVG_SQ, ".exp_avg_sq"}};
+
+    for (size_t i = 0; i < DCPK_COUNT(moments); i++) {
+        e->role = moments[i].role;
+        e->prefix = dcpk_arena_printf(e->out->arena, err, "%s.state.", e->state_prefix);
+        e->ending = moments[i].ending;
+        if (e->prefix == NULL || add_tensors(e, err))
+            return err->status;
+    }
+    return dcpk_hf_put_groups(e, err);
+}
+
+/* "app.model" is next to "app.optim", as PyTorch's tutorial has them; torchtitan has "optimizer".
+ */
+static dcpk_status find_prefixes(struct dcpk_hf_writing *e, struct dcpk_error *err)
+{
+    static const char model[] = "model";
+    const char *prefix = dcpk_text_or(e->out->model_prefix, e->scheme->prefix);
+    const char *optimizer = e->scheme->is_flattened ? "optimizer" : "optim";
+    int n = (int)strlen(prefix), n_before = 0;
+
+    n -= dcpk_ends_with(prefix, ".");
+    if (n >= (int)strlen(model) && strncmp(prefix + n - strlen(model), model, strlen(model)) == 0)
+        n_before = n - (int)strlen(model);
+    e->prefix = dcpk_arena_printf(e->out->arena, err, "%.*s%s", n, prefix, dcpk_joint(n > 0, "."));
+    e->state_prefix = e->out->state_prefix;
+    if (e->state_prefix == NULL)
+        e->state_prefix =
+            dcpk_arena_printf(e->out->arena, err, "%.*s%s", n_before, prefix, optimizer);
+    if (e->prefix == NULL || e->state_prefix == NULL)
+        return err->status;
+    for (size_t i = 0; i < e->bindings.n; i++) {
+        const struct dcpk_hf_binding *b = &e->bindings.list[i];
+
+        if (!b->applies && strcmp(b->mg, DCPK_HF_OUTPUT_LAYER) == 0 && b->rule->flags == 0)
+            e->tied_name = b->hf[0];
+    }
+    return DCPK_OK;
+}
+
+static dcpk_status write_model(struct dcpk_hf_writing *e, struct dcpk_error *err)
+{
+    if (dcpk_hf_choose_map(e, err) || (e->scheme != NULL && find_prefixes(e, err)))
+        return err->status;
+    if (e->dtype == DCPK_DTYPE_NONE) {
+        e->dtype = weights_dtype(e);
+        widen_dtype(e);
+    }
+    if (find_vocab(e, err) || add_tensors(e, err) || put_config(e, err) ||
+        (e->scheme == NULL && dcpk_hf_assets_put(e->out, err)) ||
+        (e->scheme != NULL && add_zeros(e, err)) ||
+        (e->scheme != NULL && e->model->has_optimizer && add_states(e, err)))
+        return err->status;
+    return note_left(e, err);
+}
+
+dcpk_status dcpk_hf_scheme_from_model(const struct dcpk_model *model, struct dcpk_output *out,
+                                      const struct dcpk_hf_scheme *scheme, struct dcpk_error *err)
+{
+    struct dcpk_hf_writing e = {.model = model,
+                                .out = out,
+                                .scheme = scheme,
+                                .prefix = "",
+                                .ending = "",
+                                .dtype = out->target.family.dtype};
+
+    if (dcpk_hf_base_find(out, &e.base, err) == DCPK_OK && write_model(&e, err) == DCPK_OK) {
+        note_norms_written(&e);
+        out->family = e.map->family;
+        dcpk_output_event(out, DCPK_EVENT_NOTE, "family", "the family is %s", out->family);
+    }
+    dcpk_json_free(e.base);
+    return err->status;
+}
+
 dcpk_status dcpk_hf_from_model(const struct dcpk_model *model, struct dcpk_output *out,
                                struct dcpk_error *err)
 {
-    struct exporting e = {.model = model, .out = out, .dtype = out->target.family.dtype};
-
-    if (dcpk_hf_base_find(out, &e.base, err))
-        return err->status;
-    if (choose_map(&e, err))
-        goto out;
-    if (e.dtype == DCPK_DTYPE_NONE) {
-        e.dtype = weights_dtype(&e);
-        widen_dtype(&e);
-    }
-    if (find_vocab(&e, err) || add_tensors(&e, err) || put_config(&e, err) ||
-        dcpk_hf_assets_put(out, err) || note_left(&e, err))
-        goto out;
-    note_norms_written(&e);
-    out->family = e.map->family;
-    dcpk_output_event(out, DCPK_EVENT_NOTE, "family", "the family is %s", out->family);
-out:
-    dcpk_json_free(e.base);
-    return err->status;
+    return dcpk_hf_scheme_from_model(model, out, NULL, err);
 }

@@ -11,8 +11,9 @@
 enum dcpk_hf_op {
     DCPK_HF_TRANSPOSE,    /* the last two axes */
     DCPK_HF_DEINTERLEAVE, /* the even rows, then the odd ones */
-    DCPK_HF_ROPE_HALVES,  /* deinterleave of every head of q and k, before qkv */
+    DCPK_HF_ROPE_HALVES,  /* deinterleave of every head of q and k, before qkv or groups */
     DCPK_HF_QKV,          /* q, k, v, of three tensors or of one: group by group */
+    DCPK_HF_GROUPS,       /* one tensor has the groups of qkv already; for rope_halves */
     DCPK_HF_CAT,          /* rows of equal parts one after the other */
     DCPK_HF_VOCAB,        /* rows of the vocabulary, whose padding differs */
     DCPK_HF_ADD_ONE,      /* of norms: one side has 1 + w where the other has w */
@@ -35,6 +36,9 @@ struct dcpk_hf_condition {
 enum dcpk_hf_rule_flags {
     DCPK_HF_READ_ONLY = 1, /* "read": "only": it is not written */
     DCPK_HF_COPY = 2,      /* the same bytes under one more of Hugging Face's names */
+    /* Forms that take the place of the parameter's other rules, both DCPK_HF_READ_ONLY too: */
+    DCPK_HF_IN_MEMORY = 4, /* "read": "memory": where names are those of the class in memory */
+    DCPK_HF_OF_STATE = 8,  /* "read": "state": of optimizer state, never of the weight */
 };
 
 #define DCPK_HF_MAX_PARTS 4

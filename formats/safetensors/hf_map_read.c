@@ -48,6 +48,7 @@ static const char *const ops[] = {
     [DCPK_HF_DEINTERLEAVE] = "deinterleave",
     [DCPK_HF_ROPE_HALVES] = "rope_halves",
     [DCPK_HF_QKV] = "qkv",
+    [DCPK_HF_GROUPS] = "groups",
     [DCPK_HF_CAT] = "cat",
     [DCPK_HF_VOCAB] = "vocab",
     [DCPK_HF_ADD_ONE] = "add_one",
@@ -144,14 +145,21 @@ static dcpk_status rule_read_marks(const struct dcpk_json *node, struct dcpk_hf_
     const struct dcpk_json *read = dcpk_json_member(node, "read");
     const struct dcpk_json *copy = dcpk_json_member(node, "copy");
     const struct dcpk_json *dtype = dcpk_json_member(node, "dtype");
+    static const struct {
+        const char *word;
+        unsigned flags;
+    } reads[] = {{"only", DCPK_HF_READ_ONLY},
+                 {"memory", DCPK_HF_READ_ONLY | DCPK_HF_IN_MEMORY},
+                 {"state", DCPK_HF_READ_ONLY | DCPK_HF_OF_STATE}};
     bool is_copy = false;
 
-    if (read != NULL && strcmp(dcpk_text_or(dcpk_json_string(read), ""), "only") != 0)
-        return dcpk_fail(err, DCPK_EFORMAT, "\"read\" is not \"only\"");
+    for (size_t i = 0; read != NULL && i < DCPK_COUNT(reads); i++)
+        if (strcmp(dcpk_text_or(dcpk_json_string(read), ""), reads[i].word) == 0)
+            rule->flags |= reads[i].flags;
+    if (read != NULL && rule->flags == 0)
+        return dcpk_fail(err, DCPK_EFORMAT, "\"read\" is not \"only\", \"memory\" or \"state\"");
     if (copy != NULL && (!dcpk_json_bool(copy, &is_copy) || !is_copy))
         return dcpk_fail(err, DCPK_EFORMAT, "\"copy\" is not true");
-    if (read != NULL)
-        rule->flags |= DCPK_HF_READ_ONLY;
     if (is_copy)
         rule->flags |= DCPK_HF_COPY;
     rule->dtype = DCPK_DTYPE_NONE;
@@ -164,16 +172,16 @@ static dcpk_status rule_read_marks(const struct dcpk_json *node, struct dcpk_hf_
 }
 
 /* As many parts as the ops take: qkv three or one, with rope_halves three, cat two or more, all
- * else one. */
+ * else one. rope_halves needs heads. */
 static dcpk_status rule_check_parts(const struct dcpk_hf_rule *rule, struct dcpk_error *err)
 {
     size_t n_joins = 0;
-    bool fits = rule->n_hf == 1, has_halves = false, has_qkv = false;
+    bool fits = rule->n_hf == 1, has_halves = false, has_heads = false;
 
     for (size_t i = 0; i < rule->n_ops; i++) {
         const bool is_qkv = rule->ops[i] == DCPK_HF_QKV, is_cat = rule->ops[i] == DCPK_HF_CAT;
 
-        has_qkv |= is_qkv;
+        has_heads |= (is_qkv && rule->n_hf == 3) || rule->ops[i] == DCPK_HF_GROUPS;
         has_halves |= rule->ops[i] == DCPK_HF_ROPE_HALVES;
         n_joins += is_qkv || is_cat;
         if (is_qkv)
@@ -181,7 +189,7 @@ static dcpk_status rule_check_parts(const struct dcpk_hf_rule *rule, struct dcpk
         if (is_cat)
             fits = rule->n_hf >= 2;
     }
-    if (n_joins > 1 || !fits || (has_halves && !(has_qkv && rule->n_hf == 3)))
+    if (n_joins > 1 || !fits || (has_halves && !has_heads))
         return dcpk_fail(err, DCPK_EFORMAT, "%zu names in \"hf\" do not fit its ops", rule->n_hf);
     return DCPK_OK;
 }

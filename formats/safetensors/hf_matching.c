@@ -2,6 +2,7 @@
 /* hf_matching.c - the configuration, the map and the names by which tensors are matched. */
 #include "formats/safetensors/hf_matching.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "lib/base/json.h"
@@ -13,6 +14,13 @@ uint32_t dcpk_hf_matching_stored(const struct dcpk_hf_matching *m, const char *n
     const struct dcpk_tensor *tensor;
     uint64_t t = DCPK_NO_TENSOR;
 
+    if (m->state != NULL) {
+        char text[512];
+        const int n = snprintf(text, sizeof text, "%s.%s", name, m->state);
+
+        (void)dcpk_map_get(&m->names.states, text, (size_t)n, &t);
+        return (uint32_t)t;
+    }
     if (m->names.list != NULL) {
         (void)dcpk_map_get(&m->names.by_name, name, strlen(name), &t);
         return (uint32_t)t;
@@ -175,7 +183,6 @@ static dcpk_status find_names(struct dcpk_hf_matching *m, const struct dcpk_hf_m
             embedding = m->map->top.list[i].hf[0];
     if (dcpk_hf_names_find(m->ckpt, m->model->arena, dcpk_text_or(embedding, "?"), &m->names, err))
         return err->status;
-    dcpk_hf_names_leave(&m->names, m->model);
     return DCPK_OK;
 }
 

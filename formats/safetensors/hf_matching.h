@@ -18,7 +18,9 @@ struct dcpk_hf_matching {
     struct dcpk_hf_names names;
     struct dcpk_hf_sizes sizes;
     struct dcpk_hf_bindings bindings;
-    bool *is_taken;                        /* by stored tensor */
+    const char *state;     /* of the parameters that are matched, "exp_avg"; NULL: their weights */
+    bool *is_taken;        /* by stored tensor */
+    bool *is_object_taken; /* by object */
     const struct dcpk_hf_scaled *scaled;   /* by stored tensor */
     uint32_t *paired;                      /* by stored tensor: its view of pairs */
     enum dcpk_dtype dtype;                 /* of the model's weights, by config.json */
@@ -32,6 +34,16 @@ struct dcpk_hf_matching {
 
 /* The stored tensor of that name, or DCPK_NO_TENSOR. */
 uint32_t dcpk_hf_matching_stored(const struct dcpk_hf_matching *m, const char *name);
+/* The stored tensors of a binding's parts. Returns how many are there. */
+size_t dcpk_hf_binding_find(const struct dcpk_hf_matching *m, const struct dcpk_hf_binding *b,
+                            uint32_t stored[DCPK_HF_MAX_PARTS]);
+/* The parameter, or its state, that the stored tensors are. Errors: DCPK_EMISMATCH. */
+dcpk_status dcpk_hf_binding_join(struct dcpk_hf_matching *m, const struct dcpk_hf_binding *b,
+                                 const uint32_t *stored, struct dcpk_model_tensor *whole,
+                                 struct dcpk_error *err);
+/* hf_to_state.c: the moments of an optimizer through the rules of their weights, its groups and
+ * steps. */
+dcpk_status dcpk_hf_match_states(struct dcpk_hf_matching *m, struct dcpk_error *err);
 /* The name of a stored tensor; NULL: it is not of the model. */
 const char *dcpk_hf_matching_name(const struct dcpk_hf_matching *m, size_t stored);
 /* The map's prefix, where no name of the files has it; else NULL. */

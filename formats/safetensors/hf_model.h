@@ -7,6 +7,15 @@
 #include "lib/ckpt/format.h"
 #include "lib/model/model.h"
 
+/* Names of a trainer in another container than files of safetensors: a row of hub.c. */
+struct dcpk_hf_scheme {
+    const char *name;   /* of the maps' files; NULL: of transformers' class in memory */
+    const char *prefix; /* before names, without the last dot, where the caller gives none */
+    /* Fields of groups are listed by parameter, as by flatten_optimizer_state_dict, and not by
+     * group. */
+    bool is_flattened;
+};
+
 #define DCPK_HF_CONFIG           "config.json"
 #define DCPK_HF_MAX_CONFIG_BYTES (UINT64_C(16) << 20)
 #define DCPK_HF_OUTPUT_LAYER     "output_layer.weight"
@@ -44,6 +53,9 @@ dcpk_status dcpk_hf_class_check(struct dcpk_checkpoint *ckpt, struct dcpk_error 
  */
 dcpk_status dcpk_hf_from_model(const struct dcpk_model *model, struct dcpk_output *out,
                                struct dcpk_error *err);
+/* The same under names of a scheme, with optimizer state where the model has any. */
+dcpk_status dcpk_hf_scheme_from_model(const struct dcpk_model *model, struct dcpk_output *out,
+                                      const struct dcpk_hf_scheme *scheme, struct dcpk_error *err);
 
 /* --- hf_files.c --- */
 

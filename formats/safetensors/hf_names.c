@@ -17,8 +17,9 @@ static const char *const wrappers[] = {"_orig_mod.", "_fsdp_wrapped_module.",
 static const char *const others[] = {"optim",      "lr_scheduler", "scheduler", "train_state",
                                      "dataloader", "progress",     "rng",       "step"};
 
-static const char reason_state[] = "optimizer state: of this layout weights alone are converted";
-static const char reason_run[] = "training state: of this layout weights alone are converted";
+static const char reason_state[] = "optimizer state of no parameter that is known";
+static const char reason_run[] = "training state that other trainers do not have";
+static const char state_joint[] = ".state.";
 
 /* The bytes of the wrapper that begins there; 0: none. */
 static size_t wrapper_bytes(const char *at)
@@ -118,10 +119,9 @@ static dcpk_status find_prefix(struct naming *n, struct dcpk_arena *arena, const
     return DCPK_OK;
 }
 
-static dcpk_status put_name(const struct naming *n, size_t t, struct dcpk_map *by_name,
-                            struct dcpk_error *err)
+static dcpk_status put_name(const struct naming *n, size_t t, const char *name,
+                            struct dcpk_map *by_name, struct dcpk_error *err)
 {
-    const char *name = n->list[t];
     uint64_t first = 0;
     bool existed = false;
 
@@ -132,6 +132,29 @@ static dcpk_status put_name(const struct naming *n, size_t t, struct dcpk_map *b
                              "'%s' and '%s' are one tensor of the model, '%s'",
                              n->ckpt->tensors[first].key, n->ckpt->tensors[t].key, name);
     return DCPK_OK;
+}
+
+/* A tensor of the optimizer's: whose, and which state. */
+static dcpk_status put_state(const struct naming *n, size_t t, struct dcpk_hf_names *names,
+                             struct dcpk_arena *arena, struct dcpk_error *err)
+{
+    const char *name = n->list[t], *at = strstr(name, state_joint);
+    const char *given = n->ckpt->given.state_prefix;
+    const size_t n_prefix = at == NULL ? 0 : (size_t)(at - name);
+
+    if (at == NULL ||
+        (given != NULL && (strlen(given) != n_prefix || strncmp(given, name, n_prefix) != 0)))
+        return DCPK_OK;
+    if (names->state_prefix == NULL)
+        names->state_prefix = dcpk_arena_strndup(arena, name, n_prefix, err);
+    if (names->state_prefix == NULL)
+        return err->status;
+    if (strlen(names->state_prefix) != n_prefix ||
+        strncmp(names->state_prefix, name, n_prefix) != 0) {
+        names->other_state = n->ckpt->tensors[t].key;
+        return DCPK_OK;
+    }
+    return put_name(n, t, at + strlen(state_joint), &names->states, err);
 }
 
 dcpk_status dcpk_hf_names_find(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
@@ -151,12 +174,16 @@ dcpk_status dcpk_hf_names_find(struct dcpk_checkpoint *ckpt, struct dcpk_arena *
     if (n.prefix == NULL)
         return err->status;
     for (size_t t = 0; t < ckpt->n_tensors; t++) {
-        if (n.list[t] == NULL || is_other(&n, n.list[t])) {
+        if (n.list[t] == NULL)
+            continue;
+        if (is_other(&n, n.list[t])) {
+            if (put_state(&n, t, names, arena, err))
+                return err->status;
             n.list[t] = NULL;
             continue;
         }
         n.list[t] += strlen(n.prefix);
-        if (put_name(&n, t, &names->by_name, err))
+        if (put_name(&n, t, n.list[t], &names->by_name, err))
             return err->status;
     }
     if (n.n_wrapped > 0)
@@ -171,6 +198,7 @@ dcpk_status dcpk_hf_names_find(struct dcpk_checkpoint *ckpt, struct dcpk_arena *
 void dcpk_hf_names_release(struct dcpk_hf_names *names)
 {
     dcpk_map_release(&names->by_name);
+    dcpk_map_release(&names->states);
 }
 
 /* Keys that are not of the model. */
@@ -186,33 +214,35 @@ static bool leave(struct dcpk_model *model, const char *key)
     const char *reason = is_state ? reason_state : reason_run;
 
     if ((model->flags & DCPK_MODEL_WEIGHTS_ONLY) != 0)
-        dcpk_model_omit(model, key, reason);
+        dcpk_model_omit(model, key, is_state ? dcpk_reason_weights_only : reason);
     else
         dcpk_model_drop(model, key, reason);
     return is_state;
 }
 
-void dcpk_hf_names_leave(const struct dcpk_hf_names *names, struct dcpk_model *model)
+void dcpk_hf_names_leave(const struct dcpk_hf_names *names, struct dcpk_model *model,
+                         const bool *is_taken, const bool *is_object_taken)
 {
     struct dcpk_checkpoint *ckpt = model->ckpt;
     struct left left = {0};
     size_t n = 0;
 
     for (size_t t = 0; t < ckpt->n_tensors; t++)
-        if (names->list[t] == NULL && dcpk_checkpoint_tensor_left_out(ckpt, t) == NULL) {
+        if (names->list[t] == NULL && !is_taken[t] &&
+            dcpk_checkpoint_tensor_left_out(ckpt, t) == NULL) {
             left.n_tensors += leave(model, ckpt->tensors[t].key);
             n++;
         }
     for (size_t i = 0; i < ckpt->n_objects; i++)
-        if (dcpk_checkpoint_object_left_out(ckpt, i) == NULL) {
+        if (!is_object_taken[i] && dcpk_checkpoint_object_left_out(ckpt, i) == NULL) {
             left.n_objects += leave(model, ckpt->objects[i].key);
             n++;
         }
     left.n_others = n - left.n_tensors - left.n_objects;
     if (n > 0)
         dcpk_checkpoint_note_once(ckpt,
-                                  "weights alone are converted: %zu tensors and %zu objects of "
-                                  "optimizers and %zu keys of other training state (schedulers, "
-                                  "RNG, data) are left out",
+                                  "%s%zu tensors and %zu objects of optimizers and %zu keys of "
+                                  "other training state (schedulers, RNG, data) are left out",
+                                  model->has_optimizer ? "" : "weights alone are converted: ",
                                   left.n_tensors, left.n_objects, left.n_others);
 }

@@ -9,6 +9,11 @@
 struct dcpk_hf_names {
     const char **list;       /* by stored tensor; a NULL in it: not of the model. NULL: the keys */
     struct dcpk_map by_name; /* of the list; owned */
+    /* Optimizer state: "<name>.<state>" -> stored tensor; owned. The part of the keys in front of
+     * ".state."; NULL: there is none. */
+    struct dcpk_map states;
+    const char *state_prefix;
+    const char *other_state; /* a key with another such prefix; NULL: none */
 };
 
 /* The key without the modules that torch.compile, FSDP and activation checkpointing wrap around
@@ -32,7 +37,8 @@ dcpk_status dcpk_hf_names_find(struct dcpk_checkpoint *ckpt, struct dcpk_arena *
 void dcpk_hf_names_release(struct dcpk_hf_names *names); /* a zeroed one is a no-op */
 
 /* Leaves tensors that are not of the model, and objects, out of the view: dropped, or omitted where
- * only weights are asked for. */
-void dcpk_hf_names_leave(const struct dcpk_hf_names *names, struct dcpk_model *model);
+ * only weights are asked for. Not those that are taken, by tensor and by object. */
+void dcpk_hf_names_leave(const struct dcpk_hf_names *names, struct dcpk_model *model,
+                         const bool *is_taken, const bool *is_object_taken);
 
 #endif

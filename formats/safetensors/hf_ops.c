@@ -9,88 +9,6 @@
 
 /* ---- lines that take turns ---- */
 
-/* A shape with `axis` as two, in the checkpoint's arena. NULL and err on failure. */
-static int64_t *pair_shape(struct dcpk_checkpoint *ckpt, const struct dcpk_tensor *tensor, int axis,
-                           struct dcpk_error *err)
-{
-    int64_t *shape = NULL;
-
-    if (axis >= tensor->rank || tensor->rank == DCPK_MAX_RANK) {
-        (void)dcpk_fail(err, DCPK_EMISMATCH, "a tensor of %d axes has no lines to be moved",
-                        tensor->rank);
-    } else if (tensor->shape[axis] % 2 != 0) {
-        (void)dcpk_fail(err, DCPK_EMISMATCH, "its %" PRId64 " rows are not pairs",
-                        tensor->shape[axis]);
-    } else {
-        shape = dcpk_arena_array(ckpt->arena, (size_t)tensor->rank + 1, sizeof *shape, err);
-    }
-    if (shape == NULL)
-        return NULL;
-    for (int a = 0; a <= tensor->rank; a++)
-        shape[a] = tensor->shape[a - (a > axis)];
-    shape[axis] /= 2;
-    shape[axis + 1] = 2;
-    return shape;
-}
-
-/* The bytes of a chunk, stored or a view of all of one, as part of the last view: those of each
- * step along the axes before `axis` follow each other in a block of all its pairs. */
-static dcpk_status pair_chunk(struct dcpk_checkpoint *ckpt, const struct dcpk_tensor *tensor,
-                              size_t chunk, int axis, struct dcpk_error *err)
-{
-    struct dcpk_box box, block = {.rank = tensor->rank + 1};
-    int64_t index[DCPK_MAX_RANK], n_run = 1, n_first = 1;
-
-    dcpk_box_unpack(ckpt->chunks[chunk].span, tensor->rank, &box);
-    if (chunk >= ckpt->n_chunks)
-        chunk = ckpt->runs[chunk - ckpt->n_chunks].of;
-    for (int a = 0; a < tensor->rank; a++) {
-        const int at = a + (a > axis);
-
-        if (box.extent[a] == 0)
-            return DCPK_OK;
-        block.offset[at] = box.offset[a];
-        block.extent[at] = a < axis ? 1 : box.extent[a];
-        if (a > axis)
-            n_first *= box.extent[a];
-        if (a >= axis)
-            n_run *= box.extent[a];
-    }
-    block.offset[axis] = 0;
-    block.extent[axis] = tensor->shape[axis] / 2;
-    block.offset[axis + 1] = 0;
-    block.extent[axis + 1] = 2;
-    n_first *= box.offset[axis];
-    memcpy(index, box.offset, sizeof index);
-    for (int64_t first = 0;; first += n_run) {
-        memcpy(block.offset, index, (size_t)axis * sizeof *index);
-        if (dcpk_checkpoint_add_run(ckpt, &block, n_first, n_run,
-                                    (struct dcpk_chunk_run){chunk, first}, err))
-            return err->status;
-        if (!dcpk_box_next(index, &box, axis))
-            return DCPK_OK;
-    }
-}
-
-/* The bytes of a stored tensor, or of a view of all of one, under the split shape. */
-static dcpk_status pair_bytes(struct dcpk_checkpoint *ckpt, uint32_t index, int axis,
-                              uint32_t *view, struct dcpk_error *err)
-{
-    struct dcpk_tensor tensor = ckpt->tensors[index];
-    const struct dcpk_tensor stored = tensor;
-
-    tensor.shape = pair_shape(ckpt, &tensor, axis, err);
-    if (tensor.shape == NULL)
-        return err->status;
-    tensor.rank++;
-    if (dcpk_checkpoint_add_view(ckpt, &tensor, view, err))
-        return err->status;
-    for (size_t i = 0; i < stored.n_chunks; i++)
-        if (pair_chunk(ckpt, &stored, stored.first_chunk + i, axis, err))
-            return err->status;
-    return DCPK_OK;
-}
-
 dcpk_status dcpk_hf_pair_view(struct dcpk_checkpoint *ckpt, uint32_t tensor, int axis,
                               uint32_t *view, struct dcpk_error *err)
 {
@@ -98,16 +16,15 @@ dcpk_status dcpk_hf_pair_view(struct dcpk_checkpoint *ckpt, uint32_t tensor, int
     struct dcpk_computed how;
 
     if (paired.computed == NULL)
-        return pair_bytes(ckpt, tensor, axis, view, err);
+        return dcpk_checkpoint_pair_view(ckpt, tensor, axis, view, err);
     how = *paired.computed;
     /* A pair of rows would share a scale, or a block be cut. */
     if (axis != paired.rank - 2 || how.block_rows != 1)
         return dcpk_fail(err, DCPK_EMISMATCH, "its blocks are not those of a row");
-    paired.shape = pair_shape(ckpt, &paired, axis, err);
-    if (paired.shape == NULL || pair_bytes(ckpt, how.values, axis, &how.values, err) ||
-        pair_bytes(ckpt, how.scales, axis, &how.scales, err))
+    if (dcpk_checkpoint_pair_shape(ckpt, &paired, axis, err) ||
+        dcpk_checkpoint_pair_view(ckpt, how.values, axis, &how.values, err) ||
+        dcpk_checkpoint_pair_view(ckpt, how.scales, axis, &how.scales, err))
         return err->status;
-    paired.rank++;
     return dcpk_checkpoint_add_computed(ckpt, &paired, &how, view, err);
 }
 
@@ -115,7 +32,7 @@ dcpk_status dcpk_hf_pair_view(struct dcpk_checkpoint *ckpt, uint32_t tensor, int
 
 /* The sum of a rule's ops: at most one of the two joins, the others before it. */
 struct op_sum {
-    bool transposes, deinterleaves, halves, is_qkv, is_cat;
+    bool transposes, deinterleaves, halves, is_qkv, has_groups, is_cat;
 };
 
 /* part: of rope_halves, which deinterleaves q and k, the first two. */
@@ -129,6 +46,7 @@ static struct op_sum sum_ops(const struct dcpk_hf_rule *rule, size_t part)
         sum.deinterleaves |=
             rule->ops[i] == DCPK_HF_DEINTERLEAVE || (sum.halves && part < N_ROTATED);
         sum.is_qkv |= rule->ops[i] == DCPK_HF_QKV;
+        sum.has_groups |= rule->ops[i] == DCPK_HF_GROUPS;
         sum.is_cat |= rule->ops[i] == DCPK_HF_CAT;
     }
     return sum;
@@ -300,6 +218,13 @@ static dcpk_status split_heads(const struct dcpk_hf_sizes *sizes, struct dcpk_ar
     return DCPK_OK;
 }
 
+static dcpk_status fail_heads(const struct dcpk_hf_sizes *sizes, struct dcpk_error *err)
+{
+    return dcpk_fail(err, DCPK_EMISMATCH,
+                     "%" PRId64 " heads of %" PRId64 " rows in %" PRId64 " groups", sizes->n_heads,
+                     sizes->head_size, sizes->n_groups);
+}
+
 /* q, k and v of every group; in one list, or in three. */
 static dcpk_status split_qkv(const struct dcpk_hf_rule *rule, const struct dcpk_hf_sizes *sizes,
                              struct dcpk_arena *arena, struct dcpk_split *split,
@@ -315,9 +240,7 @@ static dcpk_status split_qkv(const struct dcpk_hf_rule *rule, const struct dcpk_
     struct dcpk_rows *rows;
 
     if (per_group < 1 || d < 1 || sizes->n_heads % n_groups != 0 || (sum.halves && d % 2 != 0))
-        return dcpk_fail(err, DCPK_EMISMATCH,
-                         "%" PRId64 " heads of %" PRId64 " rows in %" PRId64 " groups",
-                         sizes->n_heads, d, n_groups);
+        return fail_heads(sizes, err);
     list = dcpk_arena_array(arena, DCPK_COUNT(names), sizeof *list, err);
     rows = dcpk_arena_array(arena, DCPK_COUNT(names) * (size_t)n_groups, sizeof *rows, err);
     if (list == NULL || rows == NULL)
@@ -337,6 +260,38 @@ static dcpk_status split_qkv(const struct dcpk_hf_rule *rule, const struct dcpk_
     return DCPK_OK;
 }
 
+/*
+ * All groups in one tensor whose q and k have lines that take turns: of its even rows, then of its
+ * odd ones, those of each group. Rows of v stay in their places.
+ */
+static dcpk_status split_groups(const struct dcpk_hf_sizes *sizes, struct dcpk_arena *arena,
+                                struct dcpk_split *split, struct dcpk_error *err)
+{
+    const int64_t d = sizes->head_size, n_groups = sizes->n_groups;
+    const int64_t n_rotated = n_groups > 0 ? sizes->n_heads / n_groups + 1 : 0;
+    struct dcpk_stored *list = dcpk_arena_alloc(arena, sizeof *list, err);
+    struct dcpk_rows *rows;
+    size_t n = 0;
+
+    if (n_rotated < 2 || d < 2 || d % 2 != 0 || sizes->n_heads % n_groups != 0)
+        return fail_heads(sizes, err);
+    rows = dcpk_arena_array(arena, (size_t)(n_groups * (2 * n_rotated + d)), sizeof *rows, err);
+    if (list == NULL || rows == NULL)
+        return err->status;
+    for (int64_t kind = 0; kind < 2; kind++)
+        for (int64_t g = 0; g < n_groups; g++) {
+            int64_t row = g * (n_rotated + 1) * d;
+
+            for (int64_t h = 0; h < n_rotated; h++, row += d)
+                rows[n++] = (struct dcpk_rows){row + kind * (d / 2), d / 2};
+            for (int64_t i = 0; i < d / 2; i++)
+                rows[n++] = (struct dcpk_rows){row + 2 * i + kind, 1};
+        }
+    *list = (struct dcpk_stored){"", rows, n};
+    *split = (struct dcpk_split){list, 1};
+    return DCPK_OK;
+}
+
 /* The rows of the parts in the whole, of n_rows; split->n is 0 where there is one part, as it
  * is. */
 static dcpk_status split_rows(const struct dcpk_hf_rule *rule, const struct dcpk_hf_sizes *sizes,
@@ -350,6 +305,8 @@ static dcpk_status split_rows(const struct dcpk_hf_rule *rule, const struct dcpk
     *split = (struct dcpk_split){NULL, 0};
     if (sum.is_qkv)
         return split_qkv(rule, sizes, arena, split, err);
+    if (sum.has_groups && sum.halves)
+        return split_groups(sizes, arena, split, err);
     if (!sum.is_cat)
         return DCPK_OK;
     if (n_rows % (int64_t)rule->n_hf != 0)

@@ -14,9 +14,8 @@ static const char reason_mtp[] = "belongs to MTP layers, which are left out";
 static const char reason_zero[] = "all zero, and no part of the family";
 static const char reason_drop[] = "computed by every model itself";
 
-/* The stored tensors of a binding's parts. Returns how many are there. */
-static size_t binding_find(const struct dcpk_hf_matching *m, const struct dcpk_hf_binding *b,
-                           uint32_t stored[DCPK_HF_MAX_PARTS])
+size_t dcpk_hf_binding_find(const struct dcpk_hf_matching *m, const struct dcpk_hf_binding *b,
+                            uint32_t stored[DCPK_HF_MAX_PARTS])
 {
     size_t n = 0;
 
@@ -62,7 +61,8 @@ static dcpk_status part_read(struct dcpk_hf_matching *m, const struct dcpk_hf_bi
         return dcpk_fail(err, DCPK_EMISMATCH, "it is not of %" PRId64 " experts",
                          m->sizes.n_experts);
     /* Its name is dropped too, else this is a fault already. */
-    if (dcpk_dtype_bytes(tensor->dtype) < 2 && m->scaled[stored].view == DCPK_NO_TENSOR &&
+    if (m->state == NULL && dcpk_dtype_bytes(tensor->dtype) < 2 &&
+        m->scaled[stored].view == DCPK_NO_TENSOR &&
         dcpk_hf_map_drops(m->map, dcpk_hf_matching_name(m, stored)))
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "it is %s without scales",
                          dcpk_dtype_name(tensor->dtype));
@@ -75,9 +75,9 @@ static dcpk_status part_read(struct dcpk_hf_matching *m, const struct dcpk_hf_bi
     return DCPK_OK;
 }
 
-static dcpk_status binding_join(struct dcpk_hf_matching *m, const struct dcpk_hf_binding *b,
-                                const uint32_t *stored, struct dcpk_model_tensor *whole,
-                                struct dcpk_error *err)
+dcpk_status dcpk_hf_binding_join(struct dcpk_hf_matching *m, const struct dcpk_hf_binding *b,
+                                 const uint32_t *stored, struct dcpk_model_tensor *whole,
+                                 struct dcpk_error *err)
 {
     struct dcpk_model_tensor parts[DCPK_HF_MAX_PARTS];
 
@@ -150,7 +150,7 @@ static dcpk_status binding_take(struct dcpk_hf_matching *m, const struct dcpk_hf
         return DCPK_OK;
     }
     m->givers[param] = b;
-    if (binding_join(m, b, stored, &tensor, err))
+    if (dcpk_hf_binding_join(m, b, stored, &tensor, err))
         return take_fault(m, b, err);
     check_tokens(m, b, &tensor);
     tensor.param = param;
@@ -182,9 +182,9 @@ static dcpk_status binding_match(struct dcpk_hf_matching *m, const struct dcpk_h
                                  struct dcpk_error *err)
 {
     uint32_t stored[DCPK_HF_MAX_PARTS];
-    const size_t n = binding_find(m, b, stored);
+    const size_t n = dcpk_hf_binding_find(m, b, stored);
 
-    if (n == 0 || !b->applies)
+    if (n == 0 || !b->applies || (b->rule->flags & DCPK_HF_OF_STATE) != 0)
         return DCPK_OK;
     if (b->is_mtp && m->ckpt->given.family.without_mtp) {
         binding_drop(m, b, stored);
@@ -259,7 +259,7 @@ static dcpk_status match_copies(struct dcpk_hf_matching *m, struct dcpk_error *e
         const char *mg = b->mg;
         uint64_t param;
 
-        if ((!is_copy && !is_tied) || binding_find(m, b, stored) == 0 ||
+        if ((!is_copy && !is_tied) || dcpk_hf_binding_find(m, b, stored) == 0 ||
             stored[0] == DCPK_NO_TENSOR || m->is_taken[stored[0]])
             continue;
         /* in a tied model both are the embedding */
@@ -285,7 +285,7 @@ static dcpk_status find_missing(struct dcpk_hf_matching *m, struct dcpk_error *e
         if (!b->applies || (b->rule->flags & (DCPK_HF_COPY | DCPK_HF_READ_ONLY)) != 0 ||
             (b->is_mtp && m->ckpt->given.family.without_mtp) ||
             dcpk_map_get(&m->model->param_by_name, b->mg, strlen(b->mg), &found) ||
-            binding_find(m, b, stored) > 0)
+            dcpk_hf_binding_find(m, b, stored) > 0)
             continue;
         if (dcpk_map_put(&named, b->mg, strlen(b->mg), 0, &existed, &found, err))
             break;
@@ -366,8 +366,9 @@ static dcpk_status hf_put_state(struct dcpk_hf_matching *m, struct dcpk_error *e
 {
     struct dcpk_model *model = m->model;
 
-    model->optimizer_layout = "none";
-    model->iteration = dcpk_value_int(model->arena, 0, err);
+    model->optimizer_layout = model->has_optimizer ? "model-shaped" : "none";
+    if (model->iteration == NULL)
+        model->iteration = dcpk_value_int(model->arena, 0, err);
     model->version = dcpk_value_float(model->arena, 3.0, err);
     if (model->iteration == NULL || model->version == NULL)
         return err->status;
@@ -416,12 +417,17 @@ static dcpk_status matching_run(struct dcpk_hf_matching *m, struct dcpk_error *e
     m->is_taken = dcpk_arena_array(m->model->arena, n_tensors, sizeof *m->is_taken, err);
     m->givers = dcpk_arena_array(m->model->arena, m->bindings.n, sizeof *m->givers, err);
     m->paired = dcpk_arena_array(m->model->arena, n_tensors, sizeof *m->paired, err);
-    if (m->is_taken == NULL || m->givers == NULL || m->paired == NULL)
+    m->is_object_taken =
+        dcpk_arena_array(m->model->arena, m->ckpt->n_objects, sizeof *m->is_object_taken, err);
+    if (m->is_taken == NULL || m->givers == NULL || m->paired == NULL || m->is_object_taken == NULL)
         return err->status;
     memset(m->paired, 0xff, n_tensors * sizeof *m->paired); /* DCPK_NO_TENSOR */
-    if (match_all(m, err))
+    if (match_all(m, err) || matching_end(m, err) || m->names.list == NULL)
         return err->status;
-    return matching_end(m, err);
+    if (dcpk_hf_match_states(m, err) || matching_end(m, err))
+        return err->status;
+    dcpk_hf_names_leave(&m->names, m->model, m->is_taken, m->is_object_taken);
+    return DCPK_OK;
 }
 
 static void note_norms_read(const struct dcpk_hf_matching *m)

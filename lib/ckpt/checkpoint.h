@@ -217,6 +217,14 @@ dcpk_status dcpk_checkpoint_add_run(struct dcpk_checkpoint *ckpt, const struct d
                                     int64_t start, int64_t n, struct dcpk_chunk_run run,
                                     struct dcpk_error *err);
 
+/* The shape of a tensor with `axis` as two, pairs and the 2 of each; in the checkpoint's arena.
+ * Errors: DCPK_EMISMATCH where it has no such axis, or an odd number of lines. */
+dcpk_status dcpk_checkpoint_pair_shape(struct dcpk_checkpoint *ckpt, struct dcpk_tensor *tensor,
+                                       int axis, struct dcpk_error *err);
+/* A view of a stored tensor, or of a view of all of one, in that shape. Errors: as above. */
+dcpk_status dcpk_checkpoint_pair_view(struct dcpk_checkpoint *ckpt, uint32_t index, int axis,
+                                      uint32_t *view, struct dcpk_error *err);
+
 /* Room for one more tensor and chunk after those numbers; the tables may move. For flat_view.c. */
 dcpk_status dcpk_checkpoint_reserve(struct dcpk_checkpoint *ckpt, size_t n_tensors, size_t n_chunks,
                                     struct dcpk_error *err);

@@ -34,6 +34,8 @@ struct dcpk_family_settings {
     int64_t vocab_size;      /* rows of the vocabulary; 0: by config, else by args */
     enum dcpk_dtype dtype;   /* of weights; DCPK_DTYPE_NONE: as they are stored */
     uint64_t max_file_bytes; /* of tensors in a file; 0: the format's own */
+    bool splits_state;       /* names of optimizer state are those of weights, also where a trainer
+                              * has fused them */
 };
 
 /* Zeroed: nothing. Borrowed until the checkpoint is closed. lib/job/give_options.h sets them. */

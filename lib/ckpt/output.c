@@ -2,6 +2,7 @@
 /* output.c - the tables of a checkpoint to be written. */
 #include "lib/ckpt/output.h"
 
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -47,6 +48,30 @@ void dcpk_output_free(struct dcpk_output *out)
     dcpk_free(out->small_files);
     dcpk_arena_free(out->arena);
     dcpk_free(out);
+}
+
+const int64_t *dcpk_out_chunk_span(const struct dcpk_output *out,
+                                   const struct dcpk_out_chunk *chunk, int *rank,
+                                   int64_t room[2 * DCPK_MAX_RANK])
+{
+    const struct dcpk_out_tensor *tensor = &out->tensors[chunk->tensor];
+    const int n = tensor->rank;
+    int axis = 0;
+
+    *rank = n;
+    if (tensor->written_shape == NULL)
+        return chunk->span;
+    *rank = tensor->written_rank;
+    while (axis < n - 2 && tensor->shape[axis] == tensor->written_shape[axis])
+        axis++;
+    assert(chunk->span[n + axis + 1] == tensor->shape[axis + 1]);
+    for (int a = 0; a < n - 1; a++) {
+        room[a] = chunk->span[a + (a > axis)];
+        room[n - 1 + a] = chunk->span[n + a + (a > axis)];
+    }
+    room[axis] *= tensor->shape[axis + 1];
+    room[n - 1 + axis] *= tensor->shape[axis + 1];
+    return room;
 }
 
 dcpk_status dcpk_output_add_tensor(struct dcpk_output *out, const struct dcpk_out_tensor *tensor,

@@ -16,8 +16,8 @@ struct dcpk_out_tensor {
     enum dcpk_dtype dtype;
     int rank;
     const int64_t *shape;
-    /* The shape to write instead of `shape`: the same elements in the same order, in other axes.
-     * NULL: `shape`. For formats that store a tensor as one row-major run. */
+    /* The shape to write instead of `shape`: the same elements in the same order, with an axis and
+     * the one of length 2 after it as one. NULL: `shape`. */
     const int64_t *written_shape;
     int written_rank;
     const struct dcpk_piece *pieces; /* cover shape exactly; sources are tensors of `source` */
@@ -196,6 +196,13 @@ dcpk_status dcpk_output_add_object(struct dcpk_output *out, const char *key, uin
                                    struct dcpk_error *err);
 dcpk_status dcpk_output_add_field(struct dcpk_output *out, const char *key, const char *field,
                                   uint32_t payload, struct dcpk_error *err);
+/*
+ * The box of a chunk in the axes that are written: chunk->span, or in `room` that span with two of
+ * its axes as one. The chunk holds all of the second one (asserted). *rank: of the box.
+ */
+const int64_t *dcpk_out_chunk_span(const struct dcpk_output *out,
+                                   const struct dcpk_out_chunk *chunk, int *rank,
+                                   int64_t room[2 * DCPK_MAX_RANK]);
 /* Append an object's name, without a NUL. */
 void dcpk_out_object_name(const struct dcpk_out_object *object, struct dcpk_bytes *name);
 /* The first name of a payload, for messages; lives in out->arena. */

@@ -52,6 +52,7 @@ static bool changes_something(const struct dcpk_convert_options *options)
            options->rules.vocab.divisible_by > 0 || options->model_prefix != NULL ||
            options->state_prefix != NULL || options->given.n_drops > 0 ||
            ((options->flags & DCPK_CONVERT_WEIGHTS_ONLY) != 0 && !options->to->is_model) ||
+           options->to->container != NULL ||
            (options->given.decisions & ~(unsigned)DCPK_ACCEPT_GTP) != 0 ||
            options->target.family.dtype != DCPK_DTYPE_NONE ||
            options->target.family.max_file_bytes > 0;
@@ -81,7 +82,8 @@ static unsigned view_flags(const struct dcpk_convert_options *o, const struct dc
     const bool needs_masters = o->target.family.dtype == DCPK_F32;
     unsigned flags = 0;
 
-    if ((o->flags & DCPK_CONVERT_WEIGHTS_ONLY) != 0 || (o->to->is_model && !needs_masters))
+    if ((o->flags & DCPK_CONVERT_WEIGHTS_ONLY) != 0 ||
+        (o->to->is_model && o->to->container == NULL && !needs_masters))
         flags |= DCPK_MODEL_WEIGHTS_ONLY;
     if (dcpk_format_stays_in_family(from, o->to) && !o->target.family.without_mtp)
         flags |= DCPK_MODEL_OF_FAMILY;
@@ -183,7 +185,7 @@ static int64_t conversion_iteration(const struct dcpk_conversion *c)
 {
     int64_t iteration = c->source.iteration;
 
-    if (c->ckpt->format->is_model)
+    if (c->ckpt->format->is_model && (c->model == NULL || !c->model->has_optimizer))
         return DCPK_ITERATION_RELEASE;
     if (iteration == DCPK_ITERATION_UNKNOWN && c->model != NULL)
         dcpk_value_as_int(c->model->iteration, &iteration);

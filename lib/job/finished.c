@@ -173,23 +173,19 @@ static dcpk_status tensor_find(const struct dcpk_output_job *job,
     return DCPK_OK;
 }
 
-/* Sees a tensor that was written as one row-major run in the axes that were planned. */
-static dcpk_status tensor_reshape(struct dcpk_checkpoint *there, uint32_t number,
-                                  const struct dcpk_out_tensor *planned, struct dcpk_error *err)
+/* The tensor that is there, in the axes that were planned. */
+static dcpk_status tensor_see(struct dcpk_checkpoint *there, uint32_t number,
+                              const struct dcpk_out_tensor *planned, uint32_t *seen,
+                              struct dcpk_error *err)
 {
-    struct dcpk_tensor *tensor = &there->tensors[number];
-    const size_t rank = (size_t)planned->rank;
-    int64_t *span = dcpk_arena_array(there->arena, 2 * rank, sizeof *span, err);
+    int axis = 0;
 
-    if (span == NULL)
-        return err->status;
-    memset(span, 0, rank * sizeof *span);
-    memcpy(span + rank, planned->shape, rank * sizeof *span);
-    tensor->rank = planned->rank;
-    tensor->shape = span + rank;
-    if (tensor->n_chunks > 0)
-        there->chunks[tensor->first_chunk].span = span;
-    return DCPK_OK;
+    *seen = number;
+    if (planned->written_shape == NULL)
+        return DCPK_OK;
+    while (planned->shape[axis] == planned->written_shape[axis] && axis < planned->written_rank - 1)
+        axis++;
+    return dcpk_checkpoint_pair_view(there, number, axis, seen, err);
 }
 
 /* Pairs a planned tensor with the one that is there; its further keys name the same bytes. */
@@ -209,7 +205,7 @@ static dcpk_status tensor_pair(const struct dcpk_output_job *job,
     }
     if (planned->n_pieces == 0 && planned->literal == NULL)
         return DCPK_OK; /* it is empty, or lies in files that are kept */
-    if ((planned->written_shape != NULL && tensor_reshape(job->there, first, planned, err)) ||
+    if (tensor_see(job->there, first, planned, &first, err) ||
         dcpk_view_stored(job->there, first, job->there->arena, &pair.view[1], err))
         return err->status;
     return dcpk_pairs_add(pairs, &pair, err);

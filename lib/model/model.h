@@ -245,6 +245,17 @@ dcpk_status dcpk_model_load(struct dcpk_model *model, const struct dcpk_object *
 dcpk_status dcpk_model_need(struct dcpk_model *model, const struct dcpk_object *object,
                             const struct dcpk_value **value, struct dcpk_error *err);
 
+/* A tensor that is training state, as a value with its bytes; all its checksums are checked.
+ * Errors: DCPK_EUNSUPPORTED for a large one, or one in several chunks; those of reading it. */
+dcpk_status dcpk_model_load_tensor(struct dcpk_model *model, uint32_t tensor,
+                                   const struct dcpk_value **value, struct dcpk_error *err);
+/* A parameter's step, which is stored as a single float32. */
+dcpk_status dcpk_model_read_step(struct dcpk_model *model, uint32_t tensor,
+                                 const struct dcpk_value **step, struct dcpk_error *err);
+/* The group equal to `dict`, made when there is none yet. */
+dcpk_status dcpk_model_intern_group(struct dcpk_model *model, const struct dcpk_value *dict,
+                                    uint32_t *group, struct dcpk_error *err);
+
 /* Add RNG states. *existed: that rank has some already, which stay. */
 dcpk_status dcpk_model_add_rng(struct dcpk_model *model, const struct dcpk_rng *rng, bool *existed,
                                struct dcpk_error *err);

@@ -12,8 +12,9 @@
 
 /* ---- a rank's RNG states ---- */
 
-#define MAX_FIELDS      256 /* of a dict: five and a few; bounds the look-ups in a shared one */
-#define MAX_STATE_BYTES (1 << 16) /* of a tensor: 5056 on a CPU, 16 on a GPU */
+#define MAX_FIELDS       256 /* of a dict: five and a few; bounds the look-ups in a shared one */
+#define MAX_LOADED_BYTES (1 << 20) /* of a tensor that is read as a value */
+#define MAX_STATE_BYTES  (1 << 16) /* of a tensor: 5056 on a CPU, 16 on a GPU */
 
 static bool is_bytes(const struct dcpk_value *v)
 {
@@ -144,6 +145,56 @@ dcpk_status dcpk_model_need(struct dcpk_model *model, const struct dcpk_object *
     if (dcpk_by_place_load(&model->loaded, model->ckpt, object, value, err) != DCPK_OK)
         dcpk_context(err, "object '%s'", object->key);
     return err->status;
+}
+
+dcpk_status dcpk_model_load_tensor(struct dcpk_model *model, uint32_t tensor,
+                                   const struct dcpk_value **value, struct dcpk_error *err)
+{
+    const struct dcpk_checkpoint *ckpt = model->ckpt;
+    const struct dcpk_tensor *t = &ckpt->tensors[tensor];
+    struct dcpk_object item = {.key = t->key};
+    int64_t n_elems;
+
+    if (dcpk_shape_count(t->shape, t->rank, &n_elems, err))
+        return err->status;
+    if (t->n_chunks != 1 || n_elems > MAX_LOADED_BYTES / 16)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "training state of %" PRId64 " elements in %zu chunks (known is one chunk "
+                         "of at most %d)",
+                         n_elems, t->n_chunks, MAX_LOADED_BYTES / 16);
+    item.place = ckpt->chunks[t->first_chunk].place;
+    if (dcpk_by_place_load(&model->loaded, model->ckpt, &item, value, err))
+        return err->status;
+    if ((*value)->kind != DCPK_V_TENSOR)
+        return dcpk_fail(err, DCPK_EFORMAT, "its item is not a tensor");
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_model_read_step(struct dcpk_model *model, uint32_t tensor,
+                                 const struct dcpk_value **step, struct dcpk_error *err)
+{
+    const struct dcpk_value *value;
+    const char *key = model->ckpt->tensors[tensor].key;
+    float f;
+
+    if (dcpk_model_load_tensor(model, tensor, &value, err)) {
+        dcpk_context(err, "'%s'", key);
+        return err->status;
+    }
+    if (value->as.tensor->dtype != DCPK_F32 || value->as.tensor->n_bytes != sizeof f)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%s' is not a single float32", key);
+    memcpy(&f, value->as.tensor->data, sizeof f);
+    *step = dcpk_value_float(model->arena, (double)f, err);
+    return dcpk_made(*step, err);
+}
+
+dcpk_status dcpk_model_intern_group(struct dcpk_model *model, const struct dcpk_value *dict,
+                                    uint32_t *group, struct dcpk_error *err)
+{
+    for (*group = 0; *group < model->n_groups; ++*group)
+        if (dcpk_value_equal(model->groups[*group], dict))
+            return DCPK_OK;
+    return dcpk_model_add_group(model, dict, err);
 }
 
 /* --- RNG states --- */

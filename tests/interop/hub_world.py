@@ -52,7 +52,18 @@ def to_titan(name, tensor):
 
 
 def state_of(tensors):
-    return {name: {"exp_avg": t, "step": torch.tensor(1.0)} for name, t in tensors.items()}
+    return {name: {"exp_avg": t / 2, "exp_avg_sq": t * t, "step": torch.tensor(3.0)} for name, t in tensors.items()}
+
+
+def fields_of(shape):
+    """Two groups: matrices decay."""
+    return {"lr": 1e-3, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1 * (len(shape) > 1), "foreach": None}
+
+
+def groups_of(tensors):
+    """As get_state_dict has them, by number."""
+    groups = [{"params": [n for n, t in tensors.items() if t.dim() == dim]} for dim in (1, 2)]
+    return [group | fields_of(range(i + 1)) for i, group in enumerate(groups)]
 
 
 model = shards(weights)
@@ -62,7 +73,8 @@ save("nested/checkpoint-7/optimizer_0", {"optimizer": {"state": state_of(model)}
 save("several/a", model)
 save("several/b", model)
 wrapped = {"_orig_mod." + name.replace(".mlp.", "._checkpoint_wrapped_module.mlp."): t for name, t in model.items()}
-save("wrapped", {"app": {"model": wrapped, "optim": {"state": state_of(model)}, "progress": {"step": 7}}})
+optimizer = {"state": state_of(model), "param_groups": groups_of(model)}
+save("wrapped", {"app": {"model": wrapped, "optim": optimizer, "progress": {"step": 7}}})
 save("collides", {"model": model | {"_orig_mod.model.norm.weight": model["model.norm.weight"]}})
 save("two", {"model": model, "ema": model})
 tied = weights | {"lm_head.weight": weights[EMBEDDING].clone()}
@@ -70,7 +82,8 @@ save("tied", shards(tied))
 tied["lm_head.weight"][-1, -1] += 1
 save("differs", shards(tied))
 save("more", model | {"model.other.weight": model[EMBEDDING]})
-save("titan", titan | {"optimizer": {"state": state_of(titan)}, "train_state": {"step": 7}})
+flat = {name: fields_of(t.shape) for name, t in titan.items()}  # flatten_optimizer_state_dict
+save("titan", titan | {"optimizer": {"state": state_of(titan), "param_groups": flat}, "train_state": {"step": 7}})
 mixed = {name.replace("layers.1.attention.qkv_linear.wk", "layers.1.attention.wk"): t for name, t in titan.items()}
 save("titan_mixed", mixed)
 dist.barrier()

@@ -8,6 +8,8 @@ import tarfile
 import tempfile
 import unittest
 
+import torch
+import torch.distributed.checkpoint as dcp
 from safetensors.torch import load_file
 from tool import dcpkit, dcpkit_fails, sample
 
@@ -20,6 +22,18 @@ def hashes(folder):
     """Name -> XXH3-128, as `dcpkit hash` lists them."""
     lines = (line.split() for line in dcpkit("hash", folder).splitlines())
     return {words[1]: words[0] for words in lines if len(words) == 2}
+
+
+def tensors_of(folder, without=""):
+    """The same of tensors alone, by keys without wrappers."""
+    wrappers = ("_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")
+    found = {}
+    for key, value in hashes(folder).items():
+        for wrapper in wrappers:
+            key = key.replace(wrapper, "")
+        if not key.startswith("*") and not any(key.endswith(end) for end in without.split()):
+            found[key] = value
+    return found
 
 
 class Hub(unittest.TestCase):
@@ -76,7 +90,7 @@ class Hub(unittest.TestCase):
 
     def test_wrapped(self):
         said = " ".join(self.check("wrapped").split())
-        self.assertIn("78 tensors and 0 objects of optimizers and 1 keys of other training state", said)
+        self.assertIn("117 tensors and 12 objects of optimizers and 1 keys of other training state", said)
         self.assertIn("39 keys name wrappers of modules", said)
 
     def test_tied(self):
@@ -90,8 +104,6 @@ class Hub(unittest.TestCase):
         code, said = dcpkit_fails("convert", "--to", "huggingface", self.at("tied"), self.at("none"))
         self.assertEqual(code, 3)
         self.assertRegex(said, r"there is no config.json.*--hf-config FILE")
-        code, said = dcpkit_fails("convert", "--to", "dcp_hf", self.at("tied"), self.at("none"))
-        self.assertEqual(code, 2)
 
     def test_prefix(self):
         out = self.at("out_two")
@@ -104,12 +116,56 @@ class Hub(unittest.TestCase):
         self.refuses("titan_mixed", "is missing, a part of 'decoder.layers.1.self_attention.linear_qkv.weight'")
 
     def test_megatron(self):
-        for layout in ("wrapped", "titan"):
-            for form in ("torch_dist", "fsdp_dtensor"):
-                run, back = self.at(f"{layout}_{form}"), self.at(f"{layout}_{form}_back")
-                dcpkit("convert", "--verify", "--to", form, "--hf-config", self.config, self.at(layout), run)
-                dcpkit("convert", "--to", "huggingface", "--hf-config", self.config, run, back)
-                self.assertEqual(hashes(back), hashes(self.model))
+        """Weights and optimizer, as a run of float32 and as one of bfloat16 with masters."""
+        args = self.at("args.json")
+        with open(args, "w", encoding="ascii") as f:
+            json.dump({"bf16": True, "params_dtype": "torch.bfloat16", "global_batch_size": 4}, f)
+        for layout, name in (("wrapped", "app.model"), ("titan", "titan-unfused")):
+            want = tensors_of(self.at(layout), without="progress.step train_state.step")
+            for form, given in (("torch_dist", []), ("fsdp_dtensor", []), ("torch_dist", ["--args-from", args])):
+                run, back, hf = (self.at(f"{layout}_{form}_{len(given)}_{step}") for step in ("run", "back", "hf"))
+                dcpkit("convert", "--verify", "--to", form, "--hf-config", self.config, *given, self.at(layout), run)
+                self.assertIn("iter_0000003", os.listdir(run))
+                dcpkit("convert", "--verify", "--to", "dcp", "--layout", name, "--hf-config", self.config, run, back)
+                self.assertEqual(tensors_of(back), want)
+                dcpkit("convert", "--to", "huggingface", "--dtype", "float32", "--hf-config", self.config, run, hf)
+                self.assertEqual(hashes(hf), hashes(self.model))
+
+    def test_back(self):
+        """torch loads what is written, under any prefix; fused or not, torchtitan's optimizer is the same."""
+        for i, prefix in enumerate(("model.", "app.model.", "")):
+            out = self.at(f"back_{i}")
+            dcpkit("convert", "--verify", "--to", "dcp", "--layout", prefix, "--max-shard-size", "50KB", self.model, out)
+            self.assertGreater(len([name for name in os.listdir(out) if name.endswith(".distcp")]), 1)
+            found = {prefix + name: torch.empty_like(t) for name, t in self.weights.items()}
+            dcp.load(found, checkpoint_id=out, no_dist=True)
+            for name, t in self.weights.items():
+                self.assertTrue(found[prefix + name].equal(t), name)
+        want = tensors_of(self.at("titan"), without="train_state.step")
+        config, step = ["--hf-config", self.config], self.at("titan")
+        for i, layout in enumerate(("model.", "titan", "app.model.", "titan-unfused")):
+            dcpkit("convert", "--verify", "--to", "dcp", "--layout", layout, *config, step, self.at(f"step_{i}"))
+            step = self.at(f"step_{i}")
+        self.assertEqual(tensors_of(step), want)
+        nested = tensors_of(self.at("step_0"))
+        wrapped = tensors_of(self.at("wrapped"), without="app.progress.step")
+        self.assertEqual({"app." + key: value for key, value in nested.items()}, wrapped)
+
+    def test_groups(self):
+        """What set_optimizer_state_dict asks for, by number or by parameter."""
+        out, name = self.at("groups"), "model.norm.weight"
+        dcpkit("convert", "--to", "dcp", "--layout", "model.", "--hf-config", self.config, self.at("titan"), out)
+        groups = [{"params": None, "lr": 0.0, "betas": None, "weight_decay": 1.0} for _ in range(2)]
+        found = {"optim": {"param_groups": groups, "state": {name: {"step": torch.tensor(0.0)}}}}
+        dcp.load(found, checkpoint_id=out, no_dist=True)
+        members = {group["weight_decay"]: group["params"] for group in groups}
+        self.assertEqual(sorted(members[0.0] + members[0.1]), sorted(self.weights))
+        self.assertIn(name, members[0.0])
+        self.assertEqual((groups[0]["lr"], groups[0]["betas"]), (1e-3, (0.9, 0.95)))
+        self.assertEqual(found["optim"]["state"][name]["step"].item(), 3.0)
+        flat = {f"optim.param_groups.{name}.weight_decay": 1.0}
+        dcp.load(flat, checkpoint_id=out, no_dist=True)
+        self.assertEqual(list(flat.values()), [0.0])
 
     def test_commands(self):
         layout, out = self.at("titan"), self.at("out_commands")
@@ -148,6 +204,29 @@ class Goldens(unittest.TestCase):
                 assets, checkpoint = os.path.join(top, "assets"), os.path.join(top, "checkpoint")
                 dcpkit("convert", "--verify", "--to", "huggingface", "--hf-assets", assets, checkpoint, out)
                 self.assertEqual(hashes(out), want)
+                self.check_back(top, checkpoint, out)
+
+    def check_back(self, top, checkpoint, out):
+        """From Hugging Face's folder the model's keys, and through the other naming the optimizer, too."""
+        with open(os.path.join(top, "MANIFEST.json"), encoding="utf-8") as f:
+            manifest = json.load(f)
+        back, other, again = (out + end for end in ("_back", "_other", "_again"))
+        config = ["--hf-config", os.path.join(top, "assets", "config.json")]
+        want = tensors_of(os.path.join(top, manifest["input"]))
+        if os.path.isdir(os.path.join(checkpoint, "pytorch_model_fsdp_0")):
+            want = tensors_of(os.path.join(checkpoint, "pytorch_model_fsdp_0"))
+        names = ["titan-unfused" if "unfused" in top else "titan"]
+        if manifest["kind"] == "dcp_hf":
+            prefix = manifest["model_prefix"].replace("_orig_mod.", "").replace("_fsdp_wrapped_module.", "")
+            optimizer = (manifest["optimizer_prefix"] or "optim.")[:-1]
+            names = [prefix, "--output-optimizer-state-prefix", optimizer]
+        want = {key: t for key, t in want.items() if not key.startswith(("train_state.", "dataloader.")) and key != "step"}
+        dcpkit("convert", "--verify", "--to", "dcp", "--layout", *names, out, back)
+        self.assertEqual(tensors_of(back), {key: t for key, t in want.items() if ".state." not in key})
+        via = "model." if manifest["kind"] == "torchtitan" else "titan"
+        dcpkit("convert", "--to", "dcp", "--layout", via, *config, checkpoint, other)
+        dcpkit("convert", "--to", "dcp", "--layout", *names, other, again)
+        self.assertEqual(tensors_of(again), want)
 
 
 if __name__ == "__main__":

@@ -56,8 +56,9 @@ enum law {
 enum where { AT_TOP, IN_EACH, IN_DENSE, IN_MOE, AT_MTP };
 
 enum law_flags {
-    LAW_READ = 1, /* another form that files have: read, not written */
-    LAW_COPY = 2, /* one more name: compared, and written */
+    LAW_READ = 1,              /* another form that files have: read, not written */
+    LAW_COPY = 2,              /* one more name: compared, and written */
+    LAW_MEMORY = LAW_READ | 4, /* of the class in memory: written under its names alone */
 };
 
 struct tensor_law {
@@ -175,11 +176,11 @@ static const struct tensor_law tensor_laws[] = {
     ONE(EXPERTS, IN_MOE, "mlp.experts.linear_fc2.weight{e}", AS_IS,
         "mlp.experts.{e}.down_proj.weight", "hm"),
     ONE_MORE(EXPERTS, IN_MOE, "mlp.experts.linear_fc1.weight{e}", AS_IS, "mlp.experts.gate_up_proj",
-             "Mh", LAW_READ, 0),
+             "Mh", LAW_MEMORY, 0),
     ONE_MORE(EXPERTS, IN_MOE, "mlp.experts.linear_fc2.weight{e}", AS_IS, "mlp.experts.down_proj",
-             "hm", LAW_READ, 0),
+             "hm", LAW_MEMORY, 0),
     ONE(EXPERTS_W, IN_MOE, "mlp.router.weight", AS_IS, "block_sparse_moe.gate.weight", "eh"),
-    ONE_MORE(EXPERTS_W, IN_MOE, "mlp.router.weight", AS_IS, "mlp.gate.weight", "eh", LAW_READ, 0),
+    ONE_MORE(EXPERTS_W, IN_MOE, "mlp.router.weight", AS_IS, "mlp.gate.weight", "eh", LAW_MEMORY, 0),
     {EXPERTS_W,
      IN_MOE,
      "mlp.experts.linear_fc1.weight{e}",
@@ -191,9 +192,9 @@ static const struct tensor_law tensor_laws[] = {
     ONE(EXPERTS_W, IN_MOE, "mlp.experts.linear_fc2.weight{e}", AS_IS,
         "block_sparse_moe.experts.{e}.w2.weight", "hm"),
     ONE_MORE(EXPERTS_W, IN_MOE, "mlp.experts.linear_fc1.weight{e}", AS_IS,
-             "mlp.experts.gate_up_proj", "Mh", LAW_READ, 0),
+             "mlp.experts.gate_up_proj", "Mh", LAW_MEMORY, 0),
     ONE_MORE(EXPERTS_W, IN_MOE, "mlp.experts.linear_fc2.weight{e}", AS_IS, "mlp.experts.down_proj",
-             "hm", LAW_READ, 0),
+             "hm", LAW_MEMORY, 0),
     ONE_MORE(ROUTED_BIAS, IN_MOE, "mlp.router.expert_bias", AS_IS,
              "mlp.gate.e_score_correction_bias", "e", 0, DCPK_F32),
     {SHARED,

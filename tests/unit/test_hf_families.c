@@ -526,9 +526,9 @@ static const struct {
      "\"layer\": [{\"mg\": \"mlp.linear_fc2.weight\", \"hf\": \"mlp.down_proj.weight\"},"},
     {"the fused form is not read", "qwen3_moe",
      "{\"mg\": \"mlp.experts.linear_fc2.weight{e}\", \"hf\": \"mlp.experts.down_proj\", \"read\": "
-     "\"only\"}",
+     "\"memory\"}",
      "{\"mg\": \"x\", \"hf\": \"x\"}"},
-    {"the fused form is written too", "qwen3_moe", ", \"read\": \"only\"", ""},
+    {"the fused form is written too", "qwen3_moe", ", \"read\": \"memory\"", ""},
 };
 
 /* The map of a family with that change, or why it is none. */

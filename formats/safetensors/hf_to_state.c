@@ -1,0 +1,429 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hf_to_state.c - optimizer state under names of parameters -> the canonical view. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/safetensors/hf_matching.h"
+#include "formats/safetensors/hf_ops.h"
+#include "lib/base/alloc.h"
+#include "lib/base/order.h"
+#include "lib/base/text.h"
+#include "lib/model/arg_table.h"
+#include "lib/model/names.h"
+
+/* --- moments --- */
+
+/* The state of a binding's parameter. Frozen parameters have none, and tied ones have it once. */
+static dcpk_status match_state(struct dcpk_hf_matching *m, const struct dcpk_hf_binding *b,
+                               enum dcpk_role role, struct dcpk_error *err)
+{
+    uint32_t stored[DCPK_HF_MAX_PARTS];
+    struct dcpk_model_tensor tensor;
+    const size_t n = dcpk_hf_binding_find(m, b, stored);
+    uint64_t param;
+
+    if (n == 0 || !b->applies || (b->rule->flags & DCPK_HF_COPY) != 0 ||
+        !dcpk_map_get(&m->model->param_by_name, b->mg, strlen(b->mg), &param))
+        return DCPK_OK;
+    for (size_t i = 0; i < b->rule->n_hf; i++)
+        if (stored[i] == DCPK_NO_TENSOR)
+            return dcpk_fail(err, DCPK_EMISMATCH, "'%s' has no %s, and other parts of '%s' do",
+                             b->hf[i], m->state, b->mg);
+        else
+            m->is_taken[stored[i]] = true;
+    if (dcpk_hf_binding_join(m, b, stored, &tensor, err)) {
+        dcpk_context(err, "the %s of '%s'", m->state, b->hf[0]);
+        return err->status;
+    }
+    tensor.param = (uint32_t)param;
+    tensor.role = role;
+    m->givers[param] = b;
+    m->model->has_optimizer = true;
+    return dcpk_model_add(m->model, &tensor, err);
+}
+
+static dcpk_status match_moments(struct dcpk_hf_matching *m, struct dcpk_error *err)
+{
+    static const struct {
+        enum dcpk_role role;
+        const char *name;
+    } moments[] = {{DCPK_EXP_AVG, "exp_avg"}, {DCPK_EXP_AVG_SQ, "exp_avg_sq"}};
+
+    for (size_t k = 0; k < DCPK_COUNT(moments); k++) {
+        m->state = moments[k].name;
+        for (size_t i = 0; i < m->bindings.n; i++)
+            if (match_state(m, &m->bindings.list[i], moments[k].role, err))
+                return err->status;
+    }
+    m->state = NULL;
+    return DCPK_OK;
+}
+
+/* --- groups --- */
+
+/* A field of a group on its way into a dict. */
+struct group_field {
+    const char *group; /* its number, or the parameter that it is listed under */
+    size_t object;
+};
+
+/* Fields by their groups. */
+struct grouping {
+    struct dcpk_hf_matching *m;
+    struct group_field *fields;
+    size_t n;
+    const struct dcpk_value **groups; /* dicts without "params" */
+    size_t n_groups;
+    struct dcpk_map by_name; /* of a parameter -> its group */
+};
+
+static int compare_group_fields(const void *left, const void *right)
+{
+    const struct group_field *a = left, *b = right;
+    const int order = strcmp(a->group, b->group);
+
+    return order != 0 ? order : DCPK_THREE_WAY(a->object, b->object);
+}
+
+/* Lists "<prefix>.param_groups.<group>.<field>". */
+static dcpk_status list_fields(struct grouping *g, struct dcpk_error *err)
+{
+    const struct dcpk_checkpoint *ckpt = g->m->ckpt;
+    struct dcpk_arena *arena = g->m->model->arena;
+    const char *before =
+        dcpk_arena_printf(arena, err, "%s.param_groups.", g->m->names.state_prefix);
+
+    if (before == NULL)
+        return err->status;
+    for (size_t i = 0; i < ckpt->n_objects; i++) {
+        const char *name, *dot;
+
+        if (dcpk_checkpoint_object_left_out(ckpt, i) != NULL)
+            continue;
+        name = dcpk_hf_unwrap(arena, ckpt->objects[i].key, err);
+        if (name == NULL)
+            return err->status;
+        dot = strrchr(name, '.');
+        if (!dcpk_starts_with(name, before) || dot < name + strlen(before))
+            continue;
+        name += strlen(before);
+        g->fields[g->n].object = i;
+        g->fields[g->n].group = dcpk_arena_strndup(arena, name, (size_t)(dot - name), err);
+        if (g->fields[g->n++].group == NULL)
+            return err->status;
+    }
+    qsort(g->fields, g->n, sizeof *g->fields, compare_group_fields);
+    return DCPK_OK;
+}
+
+/* A parameter is of the group that was read last. */
+static dcpk_status put_member(struct grouping *g, const char *name, struct dcpk_error *err)
+{
+    uint64_t found;
+    bool existed;
+
+    name = dcpk_hf_unwrap(g->m->model->arena, name, err);
+    if (name == NULL ||
+        dcpk_map_put(&g->by_name, name, strlen(name), g->n_groups - 1, &existed, &found, err))
+        return err->status;
+    if (existed && !dcpk_value_equal(g->groups[found], g->groups[g->n_groups - 1]))
+        return dcpk_fail(err, DCPK_EFORMAT, "'%s' is in two parameter groups", name);
+    return DCPK_OK;
+}
+
+/* Its members: those that it lists, or the one that it is listed under. */
+static dcpk_status put_members(struct grouping *g, const struct dcpk_value *params,
+                               const char *name, struct dcpk_error *err)
+{
+    if (params == NULL)
+        return put_member(g, name, err);
+    if (params->kind != DCPK_V_LIST)
+        return dcpk_fail(err, DCPK_EFORMAT, "the params of group %s are not a list", name);
+    for (size_t i = 0; i < params->n; i++) {
+        const char *member = dcpk_value_as_str(params->as.items[i]);
+
+        if (member != NULL && put_member(g, member, err))
+            return err->status;
+    }
+    return DCPK_OK;
+}
+
+/* One group of n fields. */
+static dcpk_status read_fields(struct grouping *g, const struct group_field *fields, size_t n,
+                               struct dcpk_error *err)
+{
+    struct dcpk_model *model = g->m->model;
+    struct dcpk_value_pair *pairs = dcpk_arena_array(model->arena, n, sizeof *pairs, err);
+    const struct dcpk_value *value, *params = NULL;
+    size_t n_pairs = 0;
+
+    if (pairs == NULL)
+        return err->status;
+    for (size_t i = 0; i < n; i++) {
+        const struct dcpk_object *object = &model->ckpt->objects[fields[i].object];
+        const char *name = strrchr(object->key, '.') + 1;
+
+        g->m->is_object_taken[fields[i].object] = true;
+        if (dcpk_model_need(model, object, &value, err))
+            return err->status;
+        if (strcmp(name, "params") == 0) {
+            params = value;
+            continue;
+        }
+        pairs[n_pairs].key = dcpk_value_str(model->arena, name, err);
+        pairs[n_pairs].value = value;
+        if (pairs[n_pairs++].key == NULL)
+            return err->status;
+    }
+    g->groups[g->n_groups] = dcpk_value_dict(model->arena, pairs, n_pairs, err);
+    if (g->groups[g->n_groups++] == NULL)
+        return err->status;
+    return put_members(g, params, fields[0].group, err);
+}
+
+/* The step of a parameter: of all its parts, which are trained together. *step: untouched where
+ * there is none. */
+static dcpk_status read_step(struct dcpk_hf_matching *m, const struct dcpk_hf_binding *b,
+                             const struct dcpk_value **step, struct dcpk_error *err)
+{
+    uint32_t stored[DCPK_HF_MAX_PARTS];
+
+    m->state = "step";
+    (void)dcpk_hf_binding_find(m, b, stored);
+    m->state = NULL;
+    for (size_t i = 0; i < b->rule->n_hf; i++) {
+        const struct dcpk_value *other;
+
+        if (stored[i] == DCPK_NO_TENSOR)
+            continue;
+        if (dcpk_model_read_step(m->model, stored[i], &other, err))
+            return err->status;
+        if (*step != NULL && !dcpk_value_equal(*step, other))
+            return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                             "'%s' and '%s' are at different steps, and one parameter of the view",
+                             b->hf[0], b->hf[i]);
+        *step = other;
+        if (!m->is_taken[stored[i]])
+            dcpk_model_carry(m->model, m->ckpt->tensors[stored[i]].key);
+        m->is_taken[stored[i]] = true;
+    }
+    return DCPK_OK;
+}
+
+/*
+ * A trained parameter's group: its fields, its step and, for Megatron, what its loaders know groups
+ * by (lib/rules/RULES.md 2): decay of matrices alone, no other multiplier.
+ */
+static dcpk_status param_put_group(struct grouping *g, uint32_t param,
+                                   const struct dcpk_value *fields, struct dcpk_error *err)
+{
+    struct dcpk_model *model = g->m->model;
+    struct dcpk_param *p = &model->params[param];
+    const bool decays = model->tensors[p->tensor[DCPK_EXP_AVG]].rank > 1;
+    const struct dcpk_value *lr = dcpk_value_get(fields, "initial_lr"), *step = NULL, *dict;
+    struct dcpk_value_pair *pairs;
+    size_t n = fields->n;
+
+    if (lr == NULL)
+        lr = dcpk_value_get(fields, "lr");
+    if (read_step(g->m, g->m->givers[param], &step, err))
+        return err->status;
+    const struct {
+        const char *name;
+        const struct dcpk_value *value; /* NULL: left out */
+        bool is_megatron;
+    } more[] = {{"step", step, false},
+                {"wd_mult", dcpk_value_float(model->arena, decays, err), true},
+                {"lr_mult", dcpk_value_float(model->arena, 1.0, err), true},
+                {"is_expert_parallel", dcpk_value_bool(false), true},
+                {"is_decoupled_lr", dcpk_value_bool(false), true},
+                {"max_lr", lr, true},
+                {"min_lr", dcpk_value_float(model->arena, 0.0, err), true}};
+
+    pairs = dcpk_arena_array(model->arena, n + DCPK_COUNT(more), sizeof *pairs, err);
+    if (pairs == NULL)
+        return err->status;
+    memcpy(pairs, fields->as.pairs, n * sizeof *pairs);
+    for (size_t i = 0; i < DCPK_COUNT(more); i++) {
+        if (more[i].value == NULL || dcpk_value_get(fields, more[i].name) != NULL ||
+            (more[i].is_megatron && (model->flags & DCPK_MODEL_OF_FAMILY) != 0))
+            continue;
+        pairs[n].key = dcpk_value_str(model->arena, more[i].name, err);
+        pairs[n++].value = more[i].value;
+    }
+    if (err->status != DCPK_OK)
+        return err->status;
+    dict = dcpk_value_dict(model->arena, pairs, n, err);
+    if (dict == NULL)
+        return err->status;
+    return dcpk_model_intern_group(model, dict, &p->group, err);
+}
+
+static dcpk_status put_groups(struct grouping *g, struct dcpk_error *err)
+{
+    for (uint32_t i = 0; i < g->m->model->n_params; i++) {
+        const struct dcpk_hf_binding *b = g->m->givers[i];
+        uint64_t group;
+
+        if (g->m->model->params[i].tensor[DCPK_EXP_AVG] == DCPK_NO_TENSOR)
+            continue;
+        if (!dcpk_map_get(&g->by_name, b->hf[0], strlen(b->hf[0]), &group))
+            return dcpk_fail_fix(err, DCPK_EFORMAT, DCPK_FIX_WEIGHTS_ONLY,
+                                 "'%s' has optimizer state and is in no parameter group", b->hf[0]);
+        if (param_put_group(g, i, g->groups[group], err))
+            return err->status;
+    }
+    return DCPK_OK;
+}
+
+static dcpk_status match_groups(struct dcpk_hf_matching *m, struct dcpk_error *err)
+{
+    const size_t n_objects = m->ckpt->n_objects;
+    struct grouping g = {.m = m};
+
+    g.fields = dcpk_alloc_array(n_objects + 1, sizeof *g.fields, err);
+    g.groups = dcpk_alloc_array(n_objects + 1, sizeof *g.groups, err);
+    if (g.fields == NULL || g.groups == NULL || list_fields(&g, err))
+        goto out;
+    for (size_t i = 0, end; i < g.n; i = end) {
+        for (end = i + 1; end < g.n && strcmp(g.fields[i].group, g.fields[end].group) == 0; end++)
+            ;
+        if (read_fields(&g, &g.fields[i], end - i, err))
+            goto out;
+    }
+    (void)put_groups(&g, err);
+out:
+    dcpk_map_release(&g.by_name);
+    dcpk_free(g.groups);
+    dcpk_free(g.fields);
+    return err->status;
+}
+
+/* --- masters --- */
+
+/*
+ * Trainers with FSDP2 keep float32 weights. For Megatron these are the masters, unless its run is
+ * one of float32; weights of fewer bits have none.
+ */
+static dcpk_status name_masters(struct dcpk_model *model, struct dcpk_error *err)
+{
+    model->is_fp32 = dcpk_args_working_dtype(dcpk_value_attrs(model->args)) == DCPK_F32;
+    for (size_t i = 0; i < model->n_params; i++) {
+        struct dcpk_param *p = &model->params[i];
+        const uint32_t weight = p->tensor[DCPK_WEIGHT];
+
+        if (p->tensor[DCPK_EXP_AVG] == DCPK_NO_TENSOR)
+            continue;
+        if (model->tensors[weight].dtype != DCPK_F32)
+            return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_WEIGHTS_ONLY,
+                                 "'%s' is %s and trained: Megatron loads optimizer state with "
+                                 "float32 masters, and there are none",
+                                 p->name, dcpk_dtype_name(model->tensors[weight].dtype));
+        if (model->is_fp32)
+            continue;
+        model->tensors[weight].role = DCPK_MASTER;
+        p->tensor[DCPK_MASTER] = weight;
+        p->tensor[DCPK_WEIGHT] = DCPK_NO_TENSOR;
+    }
+    return DCPK_OK;
+}
+
+/* --- the run --- */
+
+/* The most steps of any group, which is the iteration; *group: it. Returns -1 where none has one.
+ */
+static int64_t find_iteration(const struct dcpk_model *model, const struct dcpk_value **group)
+{
+    int64_t most = -1;
+
+    for (size_t g = 0; g < model->n_groups; g++) {
+        double step;
+
+        if (dcpk_value_as_float(dcpk_value_get(model->groups[g], "step"), &step) && step >= 0 &&
+            step < INT32_MAX && (int64_t)step > most) {
+            most = (int64_t)step;
+            *group = model->groups[g];
+        }
+    }
+    return most;
+}
+
+/*
+ * The state of Megatron's OptimizerParamScheduler (megatron/core/optimizer_param_scheduler.py
+ * @core_v0.19.0), without which no optimizer is loaded: a constant learning rate, at the sample
+ * that args have by their batch. A run overrides it by its own.
+ */
+static dcpk_status put_scheduler(struct dcpk_model *model, int64_t iteration,
+                                 const struct dcpk_value *group, struct dcpk_error *err)
+{
+    struct dcpk_arena *arena = model->arena;
+    const struct dcpk_value *attrs = dcpk_value_attrs(model->args);
+    const struct dcpk_value *wd = dcpk_value_get(group, "weight_decay");
+    const struct dcpk_value *style = dcpk_value_str(arena, "constant", err);
+    int64_t batch = 0;
+
+    (void)dcpk_value_as_int(dcpk_value_get(attrs, "global_batch_size"), &batch);
+    batch = batch > 0 && batch < INT32_MAX ? batch : 0;
+    const struct dcpk_value *n_samples = dcpk_value_int(arena, iteration * batch, err);
+    const struct dcpk_value *n_steps =
+        dcpk_value_int(arena, dcpk_max_i64(iteration * batch, 1), err);
+    const struct {
+        const char *name;
+        const struct dcpk_value *value;
+    } fields[] = {{"max_lr", dcpk_value_get(group, "max_lr")},
+                  {"min_lr", dcpk_value_get(group, "min_lr")},
+                  {"lr_warmup_steps", dcpk_value_int(arena, 0, err)},
+                  {"num_steps", n_samples},
+                  {"lr_decay_style", style},
+                  {"lr_decay_steps", n_steps},
+                  {"start_wd", wd},
+                  {"end_wd", wd},
+                  {"wd_incr_style", style},
+                  {"wd_incr_steps", n_steps}};
+    struct dcpk_value_pair *pairs = dcpk_arena_array(arena, DCPK_COUNT(fields), sizeof *pairs, err);
+
+    for (size_t i = 0; pairs != NULL && i < DCPK_COUNT(fields); i++) {
+        pairs[i] =
+            (struct dcpk_value_pair){dcpk_value_str(arena, fields[i].name, err), fields[i].value};
+        if (fields[i].value == NULL || err->status != DCPK_OK)
+            return err->status;
+    }
+    dcpk_checkpoint_note_once(model->ckpt,
+                              "the learning rate's schedule is made up, constant, after %" PRId64
+                              " samples (iteration times args.global_batch_size): a run overrides "
+                              "it by its own",
+                              iteration * batch);
+    model->scheduler = dcpk_value_dict(arena, pairs, DCPK_COUNT(fields), err);
+    return dcpk_made(model->scheduler, err);
+}
+
+/* Puts the state that Megatron's loaders ask for next to the optimizer's. */
+static dcpk_status put_run(struct dcpk_model *model, struct dcpk_error *err)
+{
+    const struct dcpk_value *group = NULL;
+    const int64_t iteration = find_iteration(model, &group);
+
+    if (name_masters(model, err) || iteration < 0)
+        return err->status;
+    model->iteration = dcpk_value_int(model->arena, iteration, err);
+    if (model->iteration == NULL)
+        return err->status;
+    return put_scheduler(model, iteration, group, err);
+}
+
+dcpk_status dcpk_hf_match_states(struct dcpk_hf_matching *m, struct dcpk_error *err)
+{
+    const struct dcpk_hf_names *names = &m->names;
+
+    if ((m->model->flags & DCPK_MODEL_WEIGHTS_ONLY) != 0 || names->state_prefix == NULL)
+        return DCPK_OK;
+    if (names->other_state != NULL)
+        return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_PREFIX | DCPK_FIX_DROP,
+                             "'%s.state' and '%s' are of two optimizers", names->state_prefix,
+                             names->other_state);
+    if (match_moments(m, err) || !m->model->has_optimizer || match_groups(m, err) ||
+        (m->model->flags & DCPK_MODEL_OF_FAMILY) != 0)
+        return err->status;
+    return put_run(m->model, err);
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hf_writing.h - what is known while a model is written by a map: hf_choose_map.c, hf_from_model.c
+ * and hf_from_state.c. */
+#ifndef DCPK_FORMATS_SAFETENSORS_HF_WRITING_H
+#define DCPK_FORMATS_SAFETENSORS_HF_WRITING_H
+
+#include "formats/safetensors/hf_config_priv.h"
+#include "formats/safetensors/hf_model.h"
+
+#define DCPK_NO_PARAM UINT32_MAX
+
+/* Everything while a model is written by a map. */
+struct dcpk_hf_writing {
+    const struct dcpk_model *model;
+    struct dcpk_output *out;
+    const struct dcpk_hf_scheme *scheme; /* of names in another container; NULL: files */
+    struct dcpk_hf_maps maps;
+    const struct dcpk_hf_map *map;
+    struct dcpk_hf_sizes sizes;
+    struct dcpk_hf_bindings bindings;
+    int64_t vocab_size;          /* rows of the vocabulary that are written */
+    enum dcpk_dtype dtype;       /* of all weights whose rule has none */
+    struct dcpk_json *base;      /* owned; NULL: none */
+    uint32_t *params;            /* by binding; DCPK_NO_PARAM: its weight is not written */
+    uint32_t *states;            /* the same of optimizer state */
+    enum dcpk_role role;         /* of the tensors that are added now */
+    const char *prefix, *ending; /* of their keys, around names */
+    const char *state_prefix;    /* of the optimizer's, without the last dot */
+    const char *tied_name;       /* the embedding's second name; NULL: none */
+    size_t n_added;              /* weights of norms that are written plus addend, 1 or -1 */
+    const char *first_added;
+    float addend;
+    struct dcpk_hf_faults faults;
+    size_t distance; /* from the map that was tried last */
+};
+
+/*
+ * Finds the family that is named, that of the configuration that is laid under, or the first that
+ * fits, and for each of its bindings the parameter. Errors: DCPK_EMISMATCH with what does not fit;
+ * those of dcpk_hf_maps_join.
+ */
+dcpk_status dcpk_hf_choose_map(struct dcpk_hf_writing *e, struct dcpk_error *err);
+
+/* Adds the groups of the optimizer and the steps, under the names of their parameters:
+ * hf_from_state.c. */
+dcpk_status dcpk_hf_put_groups(struct dcpk_hf_writing *e, struct dcpk_error *err);
+
+#endif

@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# hub.sh - a run of Megatron's and a model of Hugging Face's under names of trainers on DCP, and back.
+convert() { "$DCPKIT" convert "$@"; }
+keys() { "$DCPKIT" hash "$1" | awk '{print $2}'; }
+run=$SAMPLES/torch_dist_c_dense_tp2pp2
+sample safetensors_qwen3 model
+
+# The optimizer goes along, through both schemes: all but the padding of the vocabulary and what trainers do not have.
+for layout in app.model. titan; do
+    convert --quiet --verify --to dcp --layout $layout "$run" "$layout"
+    "$DCPKIT" inspect --quiet "$layout" | grep '^format'
+    convert --quiet --to torch_dist --args-from "$run" "$layout" "back_$layout" && ls "back_$layout"
+    "$DCPKIT" compare-two-checkpoint "$run" "back_$layout" | grep -E '^  [a-z_.]*weight |^(weights|masters|moments)' | sed 's/;.*//'
+done
+keys titan | grep -E '^optim.*(s.0.*wqkv.weight.(exp|step|lr)|groups.norm.weight.(lr|params))|^norm'
+keys app.model. | grep -E 'param_groups.(0.params|0.lr)|optim.state.lm_head|param_groups.lm_head.weight.betas'
+convert --quiet --to dcp --layout titan app.model. titan2
+convert --quiet --to dcp --layout app.model titan2 app2
+diff <("$DCPKIT" hash app.model.) <("$DCPKIT" hash app2) && echo "there and back: equal"
+convert --quiet --to dcp --layout titan-unfused titan2 unfused && keys unfused | grep -c 'state.*w[qkv].weight.exp_avg$'
+convert --quiet --to torchtitan unfused fused && diff <("$DCPKIT" hash titan2) <("$DCPKIT" hash fused) && echo "fused again: equal"
+
+# A model of Hugging Face's: one file for each size, resumed, without a prefix.
+convert --quiet --to dcp --layout titan --max-shard-size 20KB model small && find small -name '*.distcp' | wc -l
+convert --resume --to dcp --layout titan --max-shard-size 20KB model small | sed -n '1s/, .*//p'
+convert --quiet --to huggingface small again && diff <("$DCPKIT" hash model) <("$DCPKIT" hash again) && echo "and back: equal"
+convert --quiet --to dcp --layout '' model plain && keys plain | grep embed
+convert --quiet --to dcp_hf --output-model-weight-prefix x.model --output-optimizer-state-prefix y app.model. named && keys named |
+    grep -E 'norm.weight(.step)?$' | tail -n 2
+
+refuses "no layout" 2 '--to dcp needs --layout' convert --to dcp model out
+refuses "a layout of another format" 2 '--layout is for --to dcp, not for zarr' convert --to zarr --layout titan model out
+refuses "two prefixes" 2 'exclude each other' convert --to dcp --layout '' --output-model-weight-prefix x model out
+
+# Damage: state of two optimizers, in part, of no group, at two steps, of other shapes; weights of 16 bits.
+damage() {
+    local ops=()
+    for op; do ops+=(--op "$op"); done
+    rm -rf bad release && "$DCPKIT" modify-state-dict --quiet "${ops[@]}" titan2 release >/dev/null && mv release bad
+}
+damaged() { refuses "$1" 3 "$2" convert --to torch_dist bad out; }
+damage 'rename ^optimizer(.state.norm) optim_ema\1'
+damaged "two optimizers" "'optim.*.state' and 'optim.*.state.*' are of two optimizers .*--drop RE"
+damage 'remove wqkv.weight.exp_avg_sq'
+damaged "one moment of two" "'decoder.layers.0.self_attention.linear_qkv.weight' has the state exp_avg but no exp_avg_sq"
+damage 'remove state.layers.1.feed_forward.w3.weight.exp_avg$'
+damaged "a part" "'layers.1.feed_forward.w3.weight' has no exp_avg, and other parts"
+damage 'remove param_groups.norm'
+damaged "no group" "'norm.weight' has optimizer state and is in no parameter group .*--weights-only"
+damage 'cast norm.weight.step bfloat16'
+damaged "a step that is none" "'optimizer.state.norm.weight.step' is not a single float32"
+damage 'cast ^(norm|layers|tok|lm) bfloat16'
+damaged "no masters" "is bfloat16 and trained: Megatron loads optimizer state with float32 masters"
+convert --quiet --weights-only --to torch_dist bad weights && ls weights
