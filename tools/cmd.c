@@ -196,16 +196,16 @@ void dcpk_cli_die_of_signal(void)
     raise(last_signal);
 }
 
-int dcpk_cli_each(char *const *args, int n_args, dcpk_cli_run *run, void *context)
+int dcpk_cli_each(const struct dcpk_cli_args *args, dcpk_cli_run *run, void *context)
 {
     int code = DCPK_EXIT_OK;
 
-    for (int i = 0; i < n_args; i++) {
+    for (int i = 0; i < args->n; i++) {
         int found;
 
         if (i > 0)
             dcpk_cli_printf(stdout, "\n");
-        found = run(context, args[i]);
+        found = run(context, args->words[i]);
         if (found > code)
             code = found;
     }

@@ -40,7 +40,7 @@ enum { DCPK_EXIT_OK, DCPK_EXIT_NO, DCPK_EXIT_USAGE, DCPK_EXIT_INPUT, DCPK_EXIT_S
 /* Runs a command for each of its arguments, an empty line between two. Returns the highest exit
  * code. */
 typedef int dcpk_cli_run(void *context, const char *arg);
-int dcpk_cli_each(char *const *args, int n_args, dcpk_cli_run *run, void *context);
+int dcpk_cli_each(const struct dcpk_cli_args *args, dcpk_cli_run *run, void *context);
 
 /* "dcpkit: <command>: <text>" to stderr. The first returns DCPK_EXIT_USAGE, the second the code of
  * err->status; it prints nothing when the text is DCPK_CLI_NO_READER. */

@@ -210,6 +210,13 @@ static dcpk_status card_print(const struct dcpk_print_options *way, struct dcpk_
 #define DCPK_OPT_STRUCT struct dcpk_print_options
 static const struct dcpk_option option_rows[] = {DCPK_OPT_JSON(as_json), DCPK_OPT_END};
 
+static int card_main(void *values, const struct dcpk_cli_args *args, struct dcpk_error *err)
+{
+    (void)args;
+    (void)card_print(values, err);
+    return DCPK_EXIT_OK;
+}
+
 int dcpk_cmd_card(int argc, char **argv)
 {
     struct dcpk_print_options way = {0};
@@ -222,15 +229,8 @@ int dcpk_cmd_card(int argc, char **argv)
         .values = &way,
         .example = "dcpkit card",
         .paths = DCPK_CLI_NO_PATHS,
+        .run = card_main,
     };
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    char **args;
-    int n_args;
-    const int code = dcpk_cli_parse(&cli, argc, argv, &args, &n_args);
 
-    if (code >= 0)
-        return code;
-    if (card_print(&way, &err) != DCPK_OK)
-        return dcpk_cli_fail(NAME, &err);
-    return DCPK_EXIT_OK;
+    return dcpk_cli_main(&cli, argc, argv);
 }

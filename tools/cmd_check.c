@@ -80,16 +80,14 @@ static bool is_plain(const struct dcpk_check_options *o)
     return o->impl == NULL && o->adam == NULL && o->mesh.tp == 0;
 }
 
-static int report_check(struct check *c)
+static int report_check(struct check *c, struct dcpk_error *err)
 {
     struct dcpk_check_report r = {.folder = c->run.folder,
                                   .ckpt = c->ckpt,
                                   .check = &c->answer,
                                   .checks = &c->checks,
                                   .lists_all = c->lists_all};
-    struct dcpk_error err = DCPK_ERROR_INIT;
     char remedy[DCPK_REMEDY_BYTES];
-    dcpk_status st;
 
     dcpk_check_report_fill(&r);
     check_masters(c);
@@ -100,11 +98,9 @@ static int report_check(struct check *c)
         check_finite(c);
     dcpk_cli_notes(&c->verbosity, c->ckpt);
     if (dcpk_cli_interrupted())
-        st = dcpk_fail(&err, DCPK_ECANCELLED, "stopped on request");
+        dcpk_fail(err, DCPK_ECANCELLED, "stopped on request");
     else
-        st = print_report(c, &r, &err);
-    if (st != DCPK_OK)
-        return dcpk_cli_fail(NAME, &err);
+        (void)print_report(c, &r, err);
     return dcpk_checks_exit_code(&c->checks);
 }
 
@@ -125,38 +121,34 @@ static dcpk_status choose_loader(struct check *c, struct dcpk_error *err)
 }
 
 /* The answer of a class of transformers, which has no loader of Megatron's to report. */
-static int report_transformers(struct check *c)
+static int report_transformers(struct check *c, struct dcpk_error *err)
 {
-    struct dcpk_error err = DCPK_ERROR_INIT;
-
     dcpk_check_model(c->ckpt, &c->env, &c->verbosity, &c->checks);
     if (c->finite)
         check_finite(c);
     dcpk_cli_notes(&c->verbosity, c->ckpt);
-    if (dcpk_checks_print(&c->checks, c->ckpt->format->name, NULL, c->as_json, &err) != DCPK_OK)
-        return dcpk_cli_fail(NAME, &err);
+    (void)dcpk_checks_print(&c->checks, c->ckpt->format->name, NULL, c->as_json, err);
     return dcpk_checks_exit_code(&c->checks);
 }
 
-static int run_check(struct check *c)
+static int run_check(struct check *c, struct dcpk_error *err)
 {
     struct dcpk_outcome outcomes[DCPK_N_VERIFY_CHECKS] = {0};
     struct dcpk_holding holding = {.format = NULL};
     struct dcpk_args_from from = {0};
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    dcpk_status st = dcpk_check_page(c->html, c->path, &err);
-    int code;
+    dcpk_status st = dcpk_check_page(c->html, c->path, err);
+    int code = DCPK_EXIT_OK;
 
     if (st == DCPK_OK)
-        st = dcpk_cli_open(c->path, c->format, &c->verbosity, &c->ckpt, &c->run, &err);
+        st = dcpk_cli_open(c->path, c->format, &c->verbosity, &c->ckpt, &c->run, err);
     if (st == DCPK_OK)
-        st = choose_loader(c, &err);
+        st = choose_loader(c, err);
     if (st == DCPK_OK)
-        st = dcpk_args_from_read(c->args_path, &c->verbosity, &from, &err);
+        st = dcpk_args_from_read(c->args_path, &c->verbosity, &from, err);
     if (st == DCPK_OK)
         st = dcpk_checkpoint_give(
             c->ckpt, &(struct dcpk_open_options){.args = from.args, .family.config = c->config},
-            &err);
+            err);
     if (st == DCPK_OK) {
         dcpk_verify_metadata(c->ckpt, outcomes);
         dcpk_checks_structure(&c->checks, c->ckpt, outcomes);
@@ -165,16 +157,14 @@ static int run_check(struct check *c)
         dcpk_holding_of_checkpoint(&holding, c->ckpt);
         if (c->run.iteration == DCPK_ITERATION_RELEASE) /* a run begins with it, as by --finetune */
             c->options.flags |= (unsigned)DCPK_LOADING_FINETUNE;
-        st = dcpk_check_run(&holding, &c->options, &c->answer, &err);
+        st = dcpk_check_run(&holding, &c->options, &c->answer, err);
         if (st != DCPK_OK)
-            dcpk_context(&err, "'%s'", c->run.folder);
+            dcpk_context(err, "'%s'", c->run.folder);
     }
-    if (st != DCPK_OK)
-        code = dcpk_cli_fail(NAME, &err);
-    else if (is_for_transformers(c))
-        code = report_transformers(c);
-    else
-        code = report_check(c);
+    if (st == DCPK_OK && is_for_transformers(c))
+        code = report_transformers(c, err);
+    else if (st == DCPK_OK)
+        code = report_check(c, err);
     dcpk_holding_release(&holding);
     dcpk_verdict_release(&c->answer);
     dcpk_checkpoint_close(c->ckpt);
@@ -219,6 +209,28 @@ static const struct dcpk_option option_rows[] = {
     DCPK_OPT_VERBOSITY(verbosity),
     DCPK_OPT_END};
 
+static int check_main(void *values, const struct dcpk_cli_args *args, struct dcpk_error *err)
+{
+    struct check *c = values;
+
+    if (c->mesh != NULL && dcpk_grid_parse("--mesh", c->mesh, &c->options.mesh, err) != DCPK_OK)
+        return DCPK_EXIT_USAGE;
+    if (c->no_optimizer)
+        c->options.flags |= DCPK_LOADING_NO_OPTIMIZER;
+    if (c->no_rng)
+        c->options.flags |= DCPK_LOADING_NO_RNG;
+    if (c->finetune)
+        c->options.flags |= DCPK_LOADING_FINETUNE;
+    if (c->fsdp_version != NULL && strcmp(c->fsdp_version, "1") != 0 &&
+        strcmp(c->fsdp_version, "2") != 0)
+        return dcpk_cli_usage(NAME, "--megatron-fsdp-version '%s' is neither 1 nor 2",
+                              c->fsdp_version);
+    if (c->fsdp_version != NULL)
+        c->options.flags |= *c->fsdp_version == '2' ? DCPK_LOADING_FSDP_V2 : DCPK_LOADING_FSDP_V1;
+    c->path = args->words[0];
+    return run_check(c, err);
+}
+
 int dcpk_cmd_check(int argc, char **argv)
 {
     struct check c = {.verbosity = {.command = NAME}, .env = dcpk_cli_env(NULL)};
@@ -234,30 +246,8 @@ int dcpk_cmd_check(int argc, char **argv)
         .example = "dcpkit check --loads-in core-0.19 sample-data/torch_dist_c_dense_tp2pp2",
         .min_args = 1,
         .max_args = 1,
+        .run = check_main,
     };
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    char **args;
-    int n_args;
-    const int code = dcpk_cli_parse(&cli, argc, argv, &args, &n_args);
 
-    if (code >= 0)
-        return code;
-    if (c.mesh != NULL && dcpk_grid_parse("--mesh", c.mesh, &c.options.mesh, &err) != DCPK_OK)
-        return dcpk_cli_fail(NAME, &err);
-    if (c.no_optimizer)
-        c.options.flags |= DCPK_LOADING_NO_OPTIMIZER;
-    if (c.no_rng)
-        c.options.flags |= DCPK_LOADING_NO_RNG;
-    if (c.finetune)
-        c.options.flags |= DCPK_LOADING_FINETUNE;
-    if (c.fsdp_version != NULL && strcmp(c.fsdp_version, "1") != 0 &&
-        strcmp(c.fsdp_version, "2") != 0) {
-        dcpk_fail(&err, DCPK_EUSAGE, "--megatron-fsdp-version '%s' is neither 1 nor 2",
-                  c.fsdp_version);
-        return dcpk_cli_fail(NAME, &err);
-    }
-    if (c.fsdp_version != NULL)
-        c.options.flags |= *c.fsdp_version == '2' ? DCPK_LOADING_FSDP_V2 : DCPK_LOADING_FSDP_V1;
-    c.path = args[0];
-    return run_check(&c);
+    return dcpk_cli_main(&cli, argc, argv);
 }

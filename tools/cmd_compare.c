@@ -100,38 +100,34 @@ static dcpk_status choose_side(const struct request *r, const char *path,
 }
 
 /* paths: of the two. */
-static int compare(struct request *r, char *const *paths)
+static int compare(struct request *r, char *const *paths, struct dcpk_error *err)
 {
-    struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_compare_report report = {0};
     char left[DCPK_RUN_PATH_BYTES], right[DCPK_RUN_PATH_BYTES];
     const char *const chosen[2] = {left, right};
-    int code = DCPK_EXIT_OK;
-    dcpk_status st = choose_side(r, paths[0], left, &err);
+    bool is_equal;
+    dcpk_status st = choose_side(r, paths[0], left, err);
 
     if (st == DCPK_OK)
-        st = choose_side(r, paths[1], right, &err);
+        st = choose_side(r, paths[1], right, err);
     if (st == DCPK_OK)
-        st = check_page(r, paths, &err);
+        st = check_page(r, paths, err);
     if (st == DCPK_OK && r->of_args)
-        st = dcpk_compare_args(chosen, &r->verbosity, &r->options, &report, &err);
+        st = dcpk_compare_args(chosen, &r->verbosity, &r->options, &report, err);
     else if (st == DCPK_OK)
-        st = compare_checkpoints(r, chosen, &report, &err);
-    st = dcpk_ranks_agree(r->options.env.ranks, st, &err);
+        st = compare_checkpoints(r, chosen, &report, err);
+    st = dcpk_ranks_agree(r->options.env.ranks, st, err);
     if (st == DCPK_OK)
         st = print_answer(
             r, &report,
-            &(struct dcpk_compare_shown){left, right, (uint64_t)r->top, r->html != NULL}, &err);
-    st = dcpk_ranks_agree(r->options.env.ranks, st, &err);
-    if (st != DCPK_OK)
-        code = dcpk_cli_fail(NAME, &err);
-    else if (!report.equal)
-        code = DCPK_EXIT_NO;
+            &(struct dcpk_compare_shown){left, right, (uint64_t)r->top, r->html != NULL}, err);
+    (void)dcpk_ranks_agree(r->options.env.ranks, st, err);
+    is_equal = report.equal;
     dcpk_compare_release(&report);
     dcpk_checkpoint_close(r->ckpt[1]);
     dcpk_checkpoint_close(r->ckpt[0]);
     dcpk_args_from_release(&r->from);
-    return code;
+    return is_equal ? DCPK_EXIT_OK : DCPK_EXIT_NO;
 }
 
 /* Refuses what --args has no use for. */
@@ -206,6 +202,18 @@ static const struct dcpk_option option_rows[] = {
     DCPK_OPT_VERBOSITY(verbosity),
     DCPK_OPT_END};
 
+static int compare_main(void *values, const struct dcpk_cli_args *args, struct dcpk_error *err)
+{
+    struct request *r = values;
+
+    if (check_args_alone(r, err) != DCPK_OK)
+        return DCPK_EXIT_USAGE;
+    if (r->enable_msc)
+        dcpk_cli_note_msc(&r->verbosity);
+    take_tolerance(&r->options, &r->tolerance);
+    return compare(r, args->words, err);
+}
+
 int dcpk_cmd_compare(int argc, char **argv, struct dcpk_ranks *ranks)
 {
     struct request r = {.top = 20,
@@ -223,18 +231,8 @@ int dcpk_cmd_compare(int argc, char **argv, struct dcpk_ranks *ranks)
         .example = "dcpkit compare-two-checkpoint checkpoints/run checkpoints/run/iter_0000004",
         .min_args = 2,
         .max_args = 2,
+        .run = compare_main,
     };
-    char **args;
-    int n_args;
-    const int code = dcpk_cli_parse(&cli, argc, argv, &args, &n_args);
-    struct dcpk_error err = DCPK_ERROR_INIT;
 
-    if (code >= 0)
-        return code;
-    if (check_args_alone(&r, &err) != DCPK_OK)
-        return dcpk_cli_fail(NAME, &err);
-    if (r.enable_msc)
-        dcpk_cli_note_msc(&r.verbosity);
-    take_tolerance(&r.options, &r.tolerance);
-    return compare(&r, args);
+    return dcpk_cli_main(&cli, argc, argv);
 }

@@ -6,6 +6,8 @@
 #include "lib/base/order.h"
 #include "tools/cmd.h"
 
+#define NAME "completion"
+
 /* Each script has both marks, in this order: the names of all commands, of all formats. */
 #define COMMANDS "@commands@"
 #define FORMATS  "@formats@"
@@ -84,11 +86,24 @@ static void put_script(const char *script)
     put_lines(script, script + strlen(script));
 }
 
+static int completion_main(void *values, const struct dcpk_cli_args *args, struct dcpk_error *err)
+{
+    (void)values;
+    for (size_t i = 0; i < DCPK_COUNT(shells); i++) {
+        if (strcmp(args->words[0], shells[i].shell) != 0)
+            continue;
+        put_script(shells[i].script);
+        (void)dcpk_cli_flush(err);
+        return DCPK_EXIT_OK;
+    }
+    return dcpk_cli_usage(NAME, "'%s' is not bash, zsh or fish", args->words[0]);
+}
+
 int dcpk_cmd_completion(int argc, char **argv)
 {
     static const struct dcpk_option none[] = {DCPK_OPT_END};
     const struct dcpk_cli cli = {
-        .name = "completion",
+        .name = NAME,
         .usage = "bash|zsh|fish",
         .summary = "Print the script that completes commands, options and formats in a shell.",
         .options = none,
@@ -96,21 +111,8 @@ int dcpk_cmd_completion(int argc, char **argv)
         .min_args = 1,
         .max_args = 1,
         .paths = DCPK_CLI_NO_PATHS,
+        .run = completion_main,
     };
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    char **args;
-    int n_args;
-    const int code = dcpk_cli_parse(&cli, argc, argv, &args, &n_args);
 
-    if (code >= 0)
-        return code;
-    for (size_t i = 0; i < DCPK_COUNT(shells); i++) {
-        if (strcmp(args[0], shells[i].shell) != 0)
-            continue;
-        put_script(shells[i].script);
-        if (dcpk_cli_flush(&err) != DCPK_OK)
-            return dcpk_cli_fail(cli.name, &err);
-        return DCPK_EXIT_OK;
-    }
-    return dcpk_cli_usage(cli.name, "'%s' is not bash, zsh or fish", args[0]);
+    return dcpk_cli_main(&cli, argc, argv);
 }

@@ -9,6 +9,11 @@
 #include "tools/bar.h"
 #include "tools/convert_job.h"
 
+struct conversion {
+    struct dcpk_convert_args args; /* first: the tables of options fill it */
+    struct dcpk_ranks *ranks;
+};
+
 /* Remarks on flags that are accepted because the Python tool has them. */
 static void remark(const struct dcpk_convert_args *a)
 {
@@ -22,28 +27,23 @@ static void remark(const struct dcpk_convert_args *a)
             "--rename-mtp-keys is not needed: both names of MTP's inner layer are written");
 }
 
-static int run_convert(struct dcpk_convert_args *a, const struct dcpk_format *to, char **in_out,
-                       struct dcpk_ranks *ranks)
+static dcpk_status run_convert(struct conversion *c, const struct dcpk_format *to,
+                               struct dcpk_error *err)
 {
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_convert_options options = {.to = to, .env = dcpk_cli_env(ranks)};
+    struct dcpk_convert_options options = {.to = to, .env = dcpk_cli_env(c->ranks)};
+    struct dcpk_convert_args *a = &c->args;
     struct dcpk_convert_parsed parsed = {0};
     struct dcpk_bar bar;
-    dcpk_status st;
+    dcpk_status st = dcpk_convert_args_apply(a, a->inputs[1], &options, &parsed, err);
 
-    a->inputs = in_out;
-    a->n_inputs = 1;
-    st = dcpk_convert_args_apply(a, in_out[1], &options, &parsed, &err);
-    st = dcpk_ranks_agree(ranks, st, &err); /* a file that it reads may be missing on one node */
+    st = dcpk_ranks_agree(c->ranks, st, err); /* a file that it reads may be missing on one node */
     if (st == DCPK_OK) {
         remark(a);
         options.env.progress = dcpk_bar_begin(&bar, "reading metadata", &a->verbosity);
-        st = dcpk_convert_job(a, &options, &bar, &err);
+        st = dcpk_convert_job(a, &options, &bar, err);
     }
     dcpk_convert_parsed_release(&parsed);
-    if (st != DCPK_OK)
-        return dcpk_cli_fail(a->verbosity.command, &err);
-    return DCPK_EXIT_OK;
+    return st;
 }
 
 /* --to dcp with --layout is a format of names on that container. */
@@ -73,9 +73,24 @@ static dcpk_status choose_layout(struct dcpk_convert_args *a, const struct dcpk_
     return DCPK_OK;
 }
 
+static int convert_main(void *values, const struct dcpk_cli_args *args, struct dcpk_error *err)
+{
+    struct conversion *c = values;
+    const struct dcpk_format *to;
+
+    if (c->args.to == NULL)
+        return dcpk_cli_usage("convert", "--to says which format to write: " DCPK_CLI_TARGETS);
+    c->args.inputs = args->words;
+    c->args.n_inputs = 1;
+    if (dcpk_cli_find_target(c->args.to, &to, err) == DCPK_OK &&
+        choose_layout(&c->args, &to, err) == DCPK_OK)
+        (void)run_convert(c, to, err);
+    return DCPK_EXIT_OK;
+}
+
 int dcpk_cmd_convert(int argc, char **argv, struct dcpk_ranks *ranks)
 {
-    struct dcpk_convert_args a = {.verbosity = {.command = "convert"}};
+    struct conversion c = {.args.verbosity = {.command = "convert"}, .ranks = ranks};
     const struct dcpk_cli cli = {
         .name = "convert",
         .usage = "--to FORMAT [options] IN OUT",
@@ -84,26 +99,18 @@ int dcpk_cmd_convert(int argc, char **argv, struct dcpk_ranks *ranks)
                    "folder iter_NNNNNNN, or a name that ends in .tar.",
         .options = dcpk_convert_rows,
         .everyday = "to verify dry-run force resume weights-only target-mesh hf-assets report html",
-        .values = &a,
+        .values = &c,
         .example =
             "dcpkit convert --to fsdp_dtensor sample-data/torch_dist_c_dense_tp2pp2 converted",
         .min_args = 2,
         .max_args = 2,
         .paths = DCPK_CLI_LAST_IS_OUT,
-        .is_dry = &a.dry_run,
-        .to = &a.to};
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    const struct dcpk_format *to;
-    char **args;
-    int n_args, exit_code = dcpk_cli_parse(&cli, argc, argv, &args, &n_args);
+        .is_dry = &c.args.dry_run,
+        .to = &c.args.to,
+        .run = convert_main,
+    };
 
-    if (exit_code >= 0)
-        return exit_code;
-    if (a.to == NULL)
-        return dcpk_cli_usage("convert", "--to says which format to write: " DCPK_CLI_TARGETS);
-    if (dcpk_cli_find_target(a.to, &to, &err) || choose_layout(&a, &to, &err))
-        return dcpk_cli_fail("convert", &err);
-    return run_convert(&a, to, args, ranks);
+    return dcpk_cli_main(&cli, argc, argv);
 }
 
 /* A command that names both formats, with the flags of Megatron's Python tool. */
@@ -114,24 +121,23 @@ struct named_conversion {
 static int convert_by_name(const struct named_conversion *named, int argc, char **argv,
                            struct dcpk_ranks *ranks)
 {
-    struct dcpk_convert_args a = {.from = named->from, .verbosity = {.command = named->name}};
+    struct conversion c = {
+        .args = {.from = named->from, .to = named->to, .verbosity = {.command = named->name}},
+        .ranks = ranks};
     const struct dcpk_cli cli = {.name = named->name,
                                  .usage = "[options] IN OUT",
                                  .summary = named->summary,
                                  .options = dcpk_named_convert_rows,
                                  .everyday = "swiglu verify dry-run force resume report quiet",
-                                 .values = &a,
+                                 .values = &c,
                                  .example = named->example,
                                  .min_args = 2,
                                  .max_args = 2,
                                  .paths = DCPK_CLI_LAST_IS_OUT,
-                                 .is_dry = &a.dry_run};
-    char **args;
-    int n_args, exit_code = dcpk_cli_parse(&cli, argc, argv, &args, &n_args);
+                                 .is_dry = &c.args.dry_run,
+                                 .run = convert_main};
 
-    if (exit_code >= 0)
-        return exit_code;
-    return run_convert(&a, dcpk_format_find(named->to), args, ranks);
+    return dcpk_cli_main(&cli, argc, argv);
 }
 
 int dcpk_cmd_convert_torch_dist(int argc, char **argv, struct dcpk_ranks *ranks)

@@ -178,6 +178,19 @@ static const struct dcpk_option option_rows[] = {
     DCPK_OPT_VERBOSITY(verbosity),
     DCPK_OPT_END};
 
+static int hash_main(void *values, const struct dcpk_cli_args *args, struct dcpk_error *err)
+{
+    struct hashing *h = values;
+
+    (void)err;
+    if (h->of_files && h->of_fingerprints)
+        return dcpk_cli_usage(NAME, "--files and --fingerprint are two kinds of lists: choose one");
+    if (args->n > 1 && (h->as_json || h->check_path != NULL))
+        return dcpk_cli_usage(NAME, "--json and --check take one DIR, given are %d", args->n);
+    h->is_one_of_many = args->n > 1;
+    return dcpk_cli_each(args, run_hash, h);
+}
+
 int dcpk_cmd_hash(int argc, char **argv, struct dcpk_ranks *ranks)
 {
     struct hashing h = {.verbosity = {.command = NAME}, .env = dcpk_cli_env(ranks)};
@@ -193,17 +206,8 @@ int dcpk_cmd_hash(int argc, char **argv, struct dcpk_ranks *ranks)
         .example = "dcpkit hash --threads 2 checkpoints/run/iter_0000004",
         .min_args = 1,
         .max_args = INT_MAX,
+        .run = hash_main,
     };
-    char **args;
-    int n_args;
-    const int code = dcpk_cli_parse(&cli, argc, argv, &args, &n_args);
 
-    if (code >= 0)
-        return code;
-    if (h.of_files && h.of_fingerprints)
-        return dcpk_cli_usage(NAME, "--files and --fingerprint are two kinds of lists: choose one");
-    if (n_args > 1 && (h.as_json || h.check_path != NULL))
-        return dcpk_cli_usage(NAME, "--json and --check take one DIR, given are %d", n_args);
-    h.is_one_of_many = n_args > 1;
-    return dcpk_cli_each(args, n_args, run_hash, &h);
+    return dcpk_cli_main(&cli, argc, argv);
 }

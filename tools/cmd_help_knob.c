@@ -34,6 +34,20 @@ static dcpk_status help_one(const char *name, struct dcpk_doc *doc, struct dcpk_
 #define DCPK_OPT_STRUCT struct dcpk_print_options
 static const struct dcpk_option option_rows[] = {DCPK_OPT_JSON(as_json), DCPK_OPT_END};
 
+static int help_knob_main(void *values, const struct dcpk_cli_args *args, struct dcpk_error *err)
+{
+    const char *name = args->n > 0 ? args->words[0] : NULL;
+    struct dcpk_doc doc;
+
+    dcpk_doc_init(&doc, NAME, &style);
+    dcpk_doc_set_count(&doc, "version", 1);
+    if (help_one(name, &doc, err) == DCPK_OK)
+        (void)dcpk_print_doc(&doc, values, err);
+    else
+        dcpk_doc_release(&doc);
+    return DCPK_EXIT_OK;
+}
+
 int dcpk_cmd_help_knob(int argc, char **argv)
 {
     struct dcpk_print_options way = {0};
@@ -47,27 +61,13 @@ int dcpk_cmd_help_knob(int argc, char **argv)
         .example = "dcpkit help knob --data-parallel-sharding-strategy",
         .max_args = 1,
         .paths = DCPK_CLI_NO_PATHS,
+        .run = help_knob_main,
     };
-    struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_knob_walk walk;
-    struct dcpk_doc doc;
-    char **args;
-    int n_args, code;
 
     for (int i = 1; i < argc; i++)
         if (dcpk_starts_with(argv[i], "--") &&
             (dcpk_knob_find(argv[i], &walk) != NULL || dcpk_knob_absence(argv[i]) != NULL))
             argv[i] += 2; /* a name, not an option */
-    code = dcpk_cli_parse(&cli, argc, argv, &args, &n_args);
-    if (code >= 0)
-        return code;
-    dcpk_doc_init(&doc, NAME, &style);
-    dcpk_doc_set_count(&doc, "version", 1);
-    if (help_one(n_args > 0 ? args[0] : NULL, &doc, &err) == DCPK_OK)
-        (void)dcpk_print_doc(&doc, &way, &err);
-    else
-        dcpk_doc_release(&doc);
-    if (err.status != DCPK_OK)
-        return dcpk_cli_fail(NAME, &err);
-    return DCPK_EXIT_OK;
+    return dcpk_cli_main(&cli, argc, argv);
 }

@@ -38,6 +38,25 @@ static const struct dcpk_option option_rows[] = {
     DCPK_OPT_VERBOSITY(verbosity),
     DCPK_OPT_END};
 
+static int inspect_main(void *values, const struct dcpk_cli_args *args, struct dcpk_error *err)
+{
+    struct dcpk_inspect_request *r = values;
+
+    (void)err;
+    if (r->sort != NULL && strcmp(r->sort, "size") != 0 && strcmp(r->sort, "key") != 0)
+        return dcpk_cli_usage(NAME, "--sort '%s' is neither key nor size", r->sort);
+    if (r->sort != NULL && strcmp(r->sort, "size") == 0 && r->n_largest == 0)
+        r->n_largest = INT_MAX;
+    if (r->is_tree && r->n_largest > 0)
+        return dcpk_cli_usage(NAME, "--tree is in order of keys: leave --top and --sort out");
+    r->has_stats = r->has_stats || r->fails_nonfinite;
+    if (r->enable_msc)
+        dcpk_cli_note_msc(&r->verbosity);
+    if (args->n > 1 && (r->as_json || r->html != NULL))
+        return dcpk_cli_usage(NAME, "--json and --html take one DIR, given are %d", args->n);
+    return dcpk_cli_each(args, dcpk_inspect_path, r);
+}
+
 int dcpk_cmd_inspect(int argc, char **argv)
 {
     struct dcpk_inspect_request r = {.verbosity = {.command = NAME}, .env = dcpk_cli_env(NULL)};
@@ -54,23 +73,8 @@ int dcpk_cmd_inspect(int argc, char **argv)
         .max_args = INT_MAX,
         .by_default = here,
         .paths = DCPK_CLI_LISTS_RUN,
+        .run = inspect_main,
     };
-    char **args;
-    int n_args;
-    const int code = dcpk_cli_parse(&cli, argc, argv, &args, &n_args);
 
-    if (code >= 0)
-        return code;
-    if (r.sort != NULL && strcmp(r.sort, "size") != 0 && strcmp(r.sort, "key") != 0)
-        return dcpk_cli_usage(NAME, "--sort '%s' is neither key nor size", r.sort);
-    if (r.sort != NULL && strcmp(r.sort, "size") == 0 && r.n_largest == 0)
-        r.n_largest = INT_MAX;
-    if (r.is_tree && r.n_largest > 0)
-        return dcpk_cli_usage(NAME, "--tree is in order of keys: leave --top and --sort out");
-    r.has_stats = r.has_stats || r.fails_nonfinite;
-    if (r.enable_msc)
-        dcpk_cli_note_msc(&r.verbosity);
-    if (n_args > 1 && (r.as_json || r.html != NULL))
-        return dcpk_cli_usage(NAME, "--json and --html take one DIR, given are %d", n_args);
-    return dcpk_cli_each(args, n_args, dcpk_inspect_path, &r);
+    return dcpk_cli_main(&cli, argc, argv);
 }

@@ -40,15 +40,14 @@ static dcpk_status print_losses(const struct losscmp_request *r,
 }
 
 /* paths: of the two. */
-static int losscmp(const struct losscmp_request *r, char *const *paths)
+static int losscmp(const struct losscmp_request *r, char *const *paths, struct dcpk_error *err)
 {
     struct dcpk_loss_options options = {
         .has_hashes = r->tolerance < 0, .takes_nonfinite = r->is_exact, .asks_all = r->asks_all};
     struct dcpk_step_log a = {0}, b = {0};
     struct dcpk_loss_report report = {0};
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    int code = DCPK_EXIT_OK;
-    dcpk_status st = dcpk_check_page(r->html, paths[0], &err);
+    dcpk_status st = dcpk_check_page(r->html, paths[0], err);
+    bool is_equal;
 
     if (r->allows_noise) {
         options.allows_noise = true;
@@ -60,24 +59,21 @@ static int losscmp(const struct losscmp_request *r, char *const *paths)
     if (r->norm_tolerance >= 0)
         options.norm_rtol = r->norm_tolerance;
     if (st == DCPK_OK)
-        st = dcpk_check_page(r->html, paths[1], &err);
+        st = dcpk_check_page(r->html, paths[1], err);
     if (st == DCPK_OK)
-        st = read_log(paths[0], &a, &err);
+        st = read_log(paths[0], &a, err);
     if (st == DCPK_OK)
-        st = read_log(paths[1], &b, &err);
+        st = read_log(paths[1], &b, err);
     if (st == DCPK_OK)
-        st = dcpk_loss_compare(&a, &b, &options, &report, &err);
+        st = dcpk_loss_compare(&a, &b, &options, &report, err);
     if (st == DCPK_OK)
         st = print_losses(
-            r, &(struct dcpk_losscmp_shown){paths[0], paths[1], &a, &b, &options, &report}, &err);
-    if (st != DCPK_OK)
-        code = dcpk_cli_fail(NAME, &err);
-    else if (!report.is_equal)
-        code = DCPK_EXIT_NO;
+            r, &(struct dcpk_losscmp_shown){paths[0], paths[1], &a, &b, &options, &report}, err);
+    is_equal = report.is_equal;
     dcpk_loss_report_release(&report);
     dcpk_step_log_release(&b);
     dcpk_step_log_release(&a);
-    return code;
+    return is_equal ? DCPK_EXIT_OK : DCPK_EXIT_NO;
 }
 
 #define DCPK_OPT_STRUCT struct losscmp_request
@@ -102,6 +98,15 @@ static const struct dcpk_option option_rows[] = {
     DCPK_OPT_HTML(html),
     DCPK_OPT_END};
 
+static int losscmp_main(void *values, const struct dcpk_cli_args *args, struct dcpk_error *err)
+{
+    const struct losscmp_request *r = values;
+
+    if (r->is_exact && (r->tolerance >= 0 || r->allows_noise))
+        return dcpk_cli_usage(NAME, "--exact and --tol or --noise exclude each other");
+    return losscmp(r, args->words, err);
+}
+
 int dcpk_cmd_losscmp(int argc, char **argv)
 {
     struct losscmp_request r = {.tolerance = -1, .norm_tolerance = -1};
@@ -119,14 +124,8 @@ int dcpk_cmd_losscmp(int argc, char **argv)
         .min_args = 2,
         .max_args = 2,
         .paths = DCPK_CLI_ARE_FILES,
+        .run = losscmp_main,
     };
-    char **args;
-    int n_args;
-    const int code = dcpk_cli_parse(&cli, argc, argv, &args, &n_args);
 
-    if (code >= 0)
-        return code;
-    if (r.is_exact && (r.tolerance >= 0 || r.allows_noise))
-        return dcpk_cli_usage(NAME, "--exact and --tol or --noise exclude each other");
-    return losscmp(&r, args);
+    return dcpk_cli_main(&cli, argc, argv);
 }

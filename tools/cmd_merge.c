@@ -157,6 +157,19 @@ static int run_merge(struct request *r)
     return r->n_different > 0 ? DCPK_EXIT_NO : code;
 }
 
+static int merge_main(void *values, const struct dcpk_cli_args *args, struct dcpk_error *err)
+{
+    struct request *r = values;
+
+    (void)err;
+    if (r->args.weights == NULL)
+        return dcpk_cli_usage(NAME, "--weights is missing: give a number for each checkpoint");
+    r->args.inputs = args->words;
+    r->args.n_inputs = (size_t)args->n - 1;
+    r->out = args->words[args->n - 1];
+    return run_merge(r);
+}
+
 int dcpk_cmd_merge(int argc, char **argv, struct dcpk_ranks *ranks)
 {
     struct request r = {.args.verbosity = {.command = NAME}, .ranks = ranks};
@@ -169,22 +182,15 @@ int dcpk_cmd_merge(int argc, char **argv, struct dcpk_ranks *ranks)
             "Args are A's; optimizer state is left out. Exit 1: the models differ.",
         .options = dcpk_merge_rows,
         .everyday = "weights to dtype verify dry-run force resume report",
-        .values = &r.args,
+        .values = &r,
         .example = "dcpkit merge --weights 0.5,0.5 checkpoints/run checkpoints/fsdp converted",
         .min_args = 3,
         .max_args = DCPK_MAX_MERGED + 1,
         .paths = DCPK_CLI_LAST_IS_OUT,
         .is_dry = &r.args.dry_run,
-        .to = &r.args.to};
-    char **args;
-    int n_args, exit_code = dcpk_cli_parse(&cli, argc, argv, &args, &n_args);
+        .to = &r.args.to,
+        .run = merge_main,
+    };
 
-    if (exit_code >= 0)
-        return exit_code;
-    if (r.args.weights == NULL)
-        return dcpk_cli_usage(NAME, "--weights is missing: give a number for each checkpoint");
-    r.args.inputs = args;
-    r.args.n_inputs = (size_t)n_args - 1;
-    r.out = args[n_args - 1];
-    return run_merge(&r);
+    return dcpk_cli_main(&cli, argc, argv);
 }

@@ -424,6 +424,19 @@ static const struct dcpk_option option_rows[] = {
     DCPK_OPT_VERBOSITY(verbosity),
     DCPK_OPT_END};
 
+static int migrate_main(void *values, const struct dcpk_cli_args *args, struct dcpk_error *err)
+{
+    struct migrate *m = values;
+
+    m->path = args->words[0];
+    (void)migrate(m, err);
+    dcpk_bytes_release(&m->result);
+    dcpk_bytes_release(&m->flags);
+    dcpk_free(m->read);
+    dcpk_arena_free(m->arena);
+    return DCPK_EXIT_OK;
+}
+
 int dcpk_cmd_migrate(int argc, char **argv)
 {
     struct migrate m = {.to = "megatron-fsdp", .verbosity = {.command = NAME}};
@@ -441,20 +454,8 @@ int dcpk_cmd_migrate(int argc, char **argv)
         .example = "dcpkit migrate --to megatron-fsdp checkpoints/run",
         .min_args = 1,
         .max_args = 1,
+        .run = migrate_main,
     };
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    char **args;
-    int n_args, code = dcpk_cli_parse(&cli, argc, argv, &args, &n_args);
 
-    if (code >= 0)
-        return code;
-    m.path = args[0];
-    (void)migrate(&m, &err);
-    dcpk_bytes_release(&m.result);
-    dcpk_bytes_release(&m.flags);
-    dcpk_free(m.read);
-    dcpk_arena_free(m.arena);
-    if (err.status != DCPK_OK)
-        return dcpk_cli_fail(NAME, &err);
-    return DCPK_EXIT_OK;
+    return dcpk_cli_main(&cli, argc, argv);
 }

@@ -151,12 +151,11 @@ static dcpk_status print_modified_json(const struct dcpk_modification *m, bool d
     return dcpk_cli_print_bytes(&bytes, err);
 }
 
-static int modify(struct request *r)
+static dcpk_status modify(struct request *r, struct dcpk_error *err)
 {
     const bool dry_run = r->dry_run, as_json = r->as_json;
     struct dcpk_modify_options *options = &r->options;
     const struct dcpk_verbosity *verbosity = &r->verbosity;
-    struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_modification m = {0};
     struct dcpk_bar bar;
     bool is_there;
@@ -165,15 +164,15 @@ static int modify(struct request *r)
     options->env.progress = dcpk_bar_begin(&bar, "writing", verbosity);
     st = DCPK_OK;
     if (as_json || !verbosity->is_quiet)
-        st = dcpk_cli_check_stdout(&err);
+        st = dcpk_cli_check_stdout(err);
     if (st == DCPK_OK)
-        st = dcpk_modification_plan(&m, options, &err);
+        st = dcpk_modification_plan(&m, options, err);
     if (st == DCPK_OK)
         dcpk_warn_verdict(verbosity, &m.verdict);
     if (st == DCPK_OK)
         dcpk_cli_keep_private(m.ckpt);
     if (st == DCPK_OK && !dry_run)
-        st = dcpk_modification_run(&m, &err);
+        st = dcpk_modification_run(&m, err);
     is_there = st == DCPK_OK && !dry_run;
     dcpk_bar_end(&bar);
     if (st == DCPK_OK)
@@ -185,17 +184,15 @@ static int modify(struct request *r)
                       " data files were copied: the output's file system cannot link to them",
                       m.n_copied);
     if (st == DCPK_OK && as_json)
-        st = print_modified_json(&m, dry_run, &err);
+        st = print_modified_json(&m, dry_run, err);
     else if (st == DCPK_OK && (!verbosity->is_quiet || dry_run))
-        st = print_modified(&m, dry_run, &err);
+        st = print_modified(&m, dry_run, err);
     if (st == DCPK_OK)
         dcpk_note_tracker(verbosity, &m.target);
     else if (is_there)
-        dcpk_context(&err, "'%s' is in place, and then", m.target.folder);
+        dcpk_context(err, "'%s' is in place, and then", m.target.folder);
     dcpk_modification_free(&m);
-    if (st != DCPK_OK)
-        return dcpk_cli_fail(NAME, &err);
-    return DCPK_EXIT_OK;
+    return st;
 }
 
 #define HELP_OF_OP                                                                                 \
@@ -227,10 +224,28 @@ static const struct dcpk_option option_rows[] = {
     DCPK_OPT_VERBOSITY(verbosity),
     DCPK_OPT_END};
 
+static int modify_main(void *values, const struct dcpk_cli_args *args, struct dcpk_error *err)
+{
+    struct request *r = values;
+
+    if (r->edits.n == 0)
+        return dcpk_cli_usage(NAME, "--op is missing: it names the operation");
+    if (dcpk_parse_tracker(r->tracker, &r->options.tracker, err) != DCPK_OK)
+        return DCPK_EXIT_USAGE;
+    if (r->enable_msc)
+        dcpk_cli_note_msc(&r->verbosity);
+    r->options.folder_flags = dcpk_folder_flags_of(r->force, r->resume);
+    r->options.in = args->words[0];
+    r->options.out = args->words[1];
+    r->options.edits = r->edits.texts;
+    r->options.n_edits = r->edits.n;
+    (void)modify(r, err);
+    return DCPK_EXIT_OK;
+}
+
 int dcpk_cmd_modify(int argc, char **argv)
 {
     struct request r = {.options.env = dcpk_cli_env(NULL), .verbosity = {.command = NAME}};
-    struct dcpk_error err = DCPK_ERROR_INIT;
     const struct dcpk_cli cli = {
         .name = NAME,
         .usage = "--op OP [options] IN OUT",
@@ -244,22 +259,9 @@ int dcpk_cmd_modify(int argc, char **argv)
         .max_args = 2,
         .paths = DCPK_CLI_LAST_IS_OUT | DCPK_CLI_LINKS_IN,
         .is_dry = &r.dry_run,
+        .iteration = &r.iteration,
+        .run = modify_main,
     };
-    struct dcpk_run_args in;
-    const int code = dcpk_cli_parse_run(&cli, argc, argv, &r.iteration, &in);
 
-    if (code >= 0)
-        return code;
-    if (r.edits.n == 0)
-        return dcpk_cli_usage(NAME, "--op is missing: it names the operation");
-    if (dcpk_parse_tracker(r.tracker, &r.options.tracker, &err) != DCPK_OK)
-        return dcpk_cli_fail(NAME, &err);
-    if (r.enable_msc)
-        dcpk_cli_note_msc(&r.verbosity);
-    r.options.folder_flags = dcpk_folder_flags_of(r.force, r.resume);
-    r.options.in = in.path;
-    r.options.out = in.args[1];
-    r.options.edits = r.edits.texts;
-    r.options.n_edits = r.edits.n;
-    return modify(&r);
+    return dcpk_cli_main(&cli, argc, argv);
 }

@@ -140,6 +140,12 @@ static const struct dcpk_option option_rows[] = {
     DCPK_OPT_FLAG("dry-run", is_dry, "print only, write no file"), DCPK_OPT_ITERATION(iteration),
     DCPK_OPT_END};
 
+static int print_json_main(void *values, const struct dcpk_cli_args *args, struct dcpk_error *err)
+{
+    (void)print_folder(args->words[0], values, err);
+    return DCPK_EXIT_OK;
+}
+
 int dcpk_cmd_print_json(int argc, char **argv)
 {
     const bool writes_in = true; /* the default of --output */
@@ -156,14 +162,9 @@ int dcpk_cmd_print_json(int argc, char **argv)
         .max_args = 1,
         .is_dry = &r.is_dry,
         .writes_in = &writes_in,
+        .iteration = &r.iteration,
+        .run = print_json_main,
     };
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_run_args in;
-    const int code = dcpk_cli_parse_run(&cli, argc, argv, &r.iteration, &in);
 
-    if (code >= 0)
-        return code;
-    if (print_folder(in.path, &r, &err) != DCPK_OK)
-        return dcpk_cli_fail(NAME, &err);
-    return DCPK_EXIT_OK;
+    return dcpk_cli_main(&cli, argc, argv);
 }

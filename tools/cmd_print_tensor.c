@@ -187,6 +187,15 @@ static const struct dcpk_option option_rows[] = {
         "text"),
     DCPK_OPT_END};
 
+static int print_tensor_main(void *values, const struct dcpk_cli_args *args, struct dcpk_error *err)
+{
+    struct request *r = values;
+
+    r->text = args->words[1];
+    (void)print_at(args->words[0], r, err);
+    return DCPK_EXIT_OK;
+}
+
 int dcpk_cmd_print_tensor(int argc, char **argv)
 {
     struct request r = {.verbosity = {.command = NAME}};
@@ -203,15 +212,9 @@ int dcpk_cmd_print_tensor(int argc, char **argv)
         .min_args = 2,
         .max_args = 2,
         .paths = DCPK_CLI_SECOND_IS_KEY,
+        .iteration = &r.iteration,
+        .run = print_tensor_main,
     };
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_run_args in;
-    const int code = dcpk_cli_parse_run(&cli, argc, argv, &r.iteration, &in);
 
-    if (code >= 0)
-        return code;
-    r.text = in.args[1];
-    if (print_at(in.path, &r, &err) != DCPK_OK)
-        return dcpk_cli_fail(NAME, &err);
-    return DCPK_EXIT_OK;
+    return dcpk_cli_main(&cli, argc, argv);
 }

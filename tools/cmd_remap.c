@@ -161,29 +161,26 @@ static dcpk_status remap_work(struct remap *r, struct dcpk_error *err)
     return st;
 }
 
-static int remap_run(struct remap *r)
+static int remap_run(struct remap *r, struct dcpk_error *err)
 {
     const struct dcpk_remap_report report = {
         .folder = r->path, .device = r->device, .from = r->from, .to = r->to, .result = &r->result};
     struct dcpk_ranks *ranks = r->options.env.ranks;
-    struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_remap_report full;
-    dcpk_status st = dcpk_cli_open(r->path, r->format, &r->verbosity, &r->ckpt, NULL, &err);
+    dcpk_status st = dcpk_cli_open(r->path, r->format, &r->verbosity, &r->ckpt, NULL, err);
 
-    st = dcpk_ranks_agree(ranks, st, &err);
+    st = dcpk_ranks_agree(ranks, st, err);
     if (st == DCPK_OK)
-        st = remap_work(r, &err);
+        st = remap_work(r, err);
     if (st == DCPK_OK && dcpk_ranks_self(ranks) == 0) {
         full = report;
         full.ckpt = r->ckpt;
         dcpk_cli_notes(&r->verbosity, r->ckpt);
-        st = dcpk_remap_print(&full, r->as_json, &err);
+        st = dcpk_remap_print(&full, r->as_json, err);
     }
-    st = dcpk_ranks_agree(ranks, st, &err);
+    (void)dcpk_ranks_agree(ranks, st, err);
     dcpk_remap_job_free(r->job);
     dcpk_checkpoint_close(r->ckpt);
-    if (st != DCPK_OK)
-        return dcpk_cli_fail(NAME, &err);
     return r->result.ok ? DCPK_EXIT_OK : DCPK_EXIT_NO;
 }
 
@@ -225,6 +222,16 @@ static const struct dcpk_option option_rows[] = {
     DCPK_OPT_ITERATION(iteration), DCPK_OPT_JSON(as_json), DCPK_OPT_THREADS(options.env.n_threads),
     DCPK_OPT_MEMORY(options.env.memory_bytes), DCPK_OPT_VERBOSITY(verbosity), DCPK_OPT_END};
 
+static int remap_main(void *values, const struct dcpk_cli_args *args, struct dcpk_error *err)
+{
+    struct remap *r = values;
+
+    if (read_options(r, err) != DCPK_OK)
+        return DCPK_EXIT_USAGE;
+    r->path = args->words[0];
+    return remap_run(r, err);
+}
+
 int dcpk_cmd_remap(int argc, char **argv, struct dcpk_ranks *ranks)
 {
     struct remap r = {.verbosity = {.command = NAME}, .options = {.env = dcpk_cli_env(ranks)}};
@@ -240,15 +247,9 @@ int dcpk_cmd_remap(int argc, char **argv, struct dcpk_ranks *ranks)
         .example = "dcpkit remap --from tp=2 --to fsdp=2 checkpoints/run/iter_0000004",
         .min_args = 1,
         .max_args = 1,
+        .iteration = &r.iteration,
+        .run = remap_main,
     };
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_run_args in;
-    const int code = dcpk_cli_parse_run(&cli, argc, argv, &r.iteration, &in);
 
-    if (code >= 0)
-        return code;
-    if (read_options(&r, &err) != DCPK_OK)
-        return dcpk_cli_fail(NAME, &err);
-    r.path = in.path;
-    return remap_run(&r);
+    return dcpk_cli_main(&cli, argc, argv);
 }

@@ -335,15 +335,16 @@ static int train_parse(struct train *t, int argc, char **argv)
         .more = &dcpk_train_flags,
     };
     struct dcpk_error err = DCPK_ERROR_INIT;
-    char **rest, **args;
-    int n, n_args, code;
+    struct dcpk_cli_args args;
+    char **rest;
+    int n, code;
 
     if (dcpk_train_args_begin(&t->asked, argc, argv, &rest, &n, &err) != DCPK_OK)
         return dcpk_cli_fail(NAME, &err);
-    code = dcpk_cli_parse(&cli, n, rest, &args, &n_args);
-    if (code >= 0 || n_args == 0)
+    code = dcpk_cli_parse(&cli, n, rest, &args);
+    if (code >= 0 || args.n == 0)
         return code;
-    (void)dcpk_train_unknown_word(args[0], &err);
+    (void)dcpk_train_unknown_word(args.words[0], &err);
     return dcpk_cli_fail(NAME, &err);
 }
 

@@ -155,17 +155,14 @@ static dcpk_status open_both(struct verify *v, struct dcpk_args_from *from, stru
     return DCPK_OK;
 }
 
-static int verify(struct verify *v)
+static int verify(struct verify *v, struct dcpk_error *err)
 {
-    struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_args_from from = {0};
-    int code;
+    int code = DCPK_EXIT_OK;
 
-    (void)open_both(v, &from, &err);
-    if (dcpk_ranks_agree(v->env.ranks, err.status, &err) == DCPK_OK)
+    (void)open_both(v, &from, err);
+    if (dcpk_ranks_agree(v->env.ranks, err->status, err) == DCPK_OK)
         code = share_code(v->env.ranks, run_verify(v));
-    else
-        code = dcpk_cli_fail(NAME, &err);
     dcpk_verification_release(&v->result);
     dcpk_checkpoint_close(v->source);
     dcpk_checkpoint_close(v->ckpt);
@@ -219,12 +216,26 @@ static const struct dcpk_option option_rows[] = {
     DCPK_OPT_VERBOSITY(verbosity),
     DCPK_OPT_END};
 
+static int verify_main(void *values, const struct dcpk_cli_args *args, struct dcpk_error *err)
+{
+    char against[DCPK_RUN_PATH_BYTES];
+    struct verify *v = values;
+    const int code = check_usage(v);
+
+    if (code >= 0)
+        return code;
+    v->path = args->words[0];
+    if (v->against != NULL &&
+        dcpk_choose_iteration(v->against, v->iteration, against, err) != DCPK_OK)
+        return DCPK_EXIT_USAGE;
+    if (v->against != NULL)
+        v->against = against;
+    return verify(v, err);
+}
+
 int dcpk_cmd_verify(int argc, char **argv, struct dcpk_ranks *ranks)
 {
     struct verify v = {.verbosity = {.command = NAME}, .env = dcpk_cli_env(ranks)};
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    char against[DCPK_RUN_PATH_BYTES];
-    struct dcpk_run_args in;
     const struct dcpk_cli cli = {
         .name = NAME,
         .usage = "[options] DIR",
@@ -237,18 +248,9 @@ int dcpk_cmd_verify(int argc, char **argv, struct dcpk_ranks *ranks)
         .max_args = 1,
         .if_more = "; 'dcpkit verify --against SRC DIR' proves DIR against SRC",
         .writes_in = &v.writes_integrity,
+        .iteration = &v.iteration,
+        .run = verify_main,
     };
-    int code = dcpk_cli_parse_run(&cli, argc, argv, &v.iteration, &in);
 
-    if (code < 0)
-        code = check_usage(&v);
-    if (code >= 0)
-        return code;
-    v.path = in.path;
-    if (v.against != NULL &&
-        dcpk_choose_iteration(v.against, v.iteration, against, &err) != DCPK_OK)
-        return dcpk_cli_fail(NAME, &err);
-    if (v.against != NULL)
-        v.against = against;
-    return verify(&v);
+    return dcpk_cli_main(&cli, argc, argv);
 }

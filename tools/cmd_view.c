@@ -87,22 +87,21 @@ static void put_address(const char *path)
     dcpk_cli_printf(stdout, "file://%s\n", text);
 }
 
-static int view(struct view_request *r, const char *arg)
+static int view_main(void *values, const struct dcpk_cli_args *args, struct dcpk_error *err)
 {
-    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct view_request *r = values;
     int code;
 
-    name_page(r, arg);
-    if (view_check_place(r, &err) != DCPK_OK)
-        return dcpk_cli_fail(NAME, &err);
+    name_page(r, args->words[0]);
+    if (view_check_place(r, err) != DCPK_OK)
+        return DCPK_EXIT_USAGE;
     r->inspect.html = r->path;
     r->inspect.is_silent = true;
-    code = dcpk_inspect_path(&r->inspect, arg);
+    code = dcpk_inspect_path(&r->inspect, args->words[0]);
     if (code != DCPK_EXIT_OK)
         return code;
     put_address(r->path);
-    if (dcpk_cli_flush(&err) != DCPK_OK)
-        return dcpk_cli_fail(NAME, &err);
+    (void)dcpk_cli_flush(err);
     return DCPK_EXIT_OK;
 }
 
@@ -142,12 +141,8 @@ int dcpk_cmd_view(int argc, char **argv)
         .by_default = here,
         .settle = view_settle,
         .settled = settled_rows,
+        .run = view_main,
     };
-    char **args;
-    int n_args;
-    const int code = dcpk_cli_parse(&cli, argc, argv, &args, &n_args);
 
-    if (code >= 0)
-        return code;
-    return view(&r, args[0]);
+    return dcpk_cli_main(&cli, argc, argv);
 }

@@ -13,6 +13,7 @@
 #include "tools/cmd.h"
 #include "tools/confine.h"
 #include "tools/help.h"
+#include "tools/run_args.h"
 #include "tools/wrap.h"
 
 #define MAX_OPTIONS    64
@@ -268,7 +269,7 @@ static int check_args(const struct dcpk_cli *cli, char **args, int n_args)
     return -1;
 }
 
-int dcpk_cli_parse(const struct dcpk_cli *cli, int argc, char **argv, char ***args, int *n_args)
+int dcpk_cli_parse(const struct dcpk_cli *cli, int argc, char **argv, struct dcpk_cli_args *args)
 {
     struct dcpk_option rows[MAX_OPTIONS + 1];
     struct dcpk_error err = DCPK_ERROR_INIT;
@@ -283,21 +284,39 @@ int dcpk_cli_parse(const struct dcpk_cli *cli, int argc, char **argv, char ***ar
     code = take_options(&flat, argc, argv, &has_sandbox);
     if (code >= 0)
         return code;
-    *args = argv + optind;
-    *n_args = argc - optind;
-    if (*n_args == 0 && cli->by_default != NULL) {
+    *args = (struct dcpk_cli_args){argv + optind, argc - optind};
+    if (args->n == 0 && cli->by_default != NULL) {
         only[0] = cli->by_default;
-        *args = only;
-        *n_args = 1;
+        *args = (struct dcpk_cli_args){only, 1};
     }
-    code = check_args(cli, *args, *n_args);
+    code = check_args(cli, args->words, args->n);
     if (code >= 0)
         return code;
     if (cli->settle != NULL && cli->settle(cli->values, &err) != DCPK_OK)
         return dcpk_cli_fail(cli->name, &err);
     if (cli->settled != NULL)
         (void)options_flatten(cli->settled, 0, rows, n_rows);
-    if (has_sandbox && dcpk_confine(&flat, *args, *n_args, &err) != DCPK_OK)
+    if (has_sandbox && dcpk_confine(&flat, args->words, args->n, &err) != DCPK_OK)
         return dcpk_cli_fail(cli->name, &err);
     return -1;
+}
+
+int dcpk_cli_main(const struct dcpk_cli *cli, int argc, char **argv)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    char path[DCPK_RUN_PATH_BYTES];
+    struct dcpk_cli_args args;
+    int code = dcpk_cli_parse(cli, argc, argv, &args);
+
+    if (code >= 0)
+        return code;
+    if (cli->iteration != NULL &&
+        dcpk_choose_iteration(args.words[0], *cli->iteration, path, &err) != DCPK_OK)
+        return dcpk_cli_fail(cli->name, &err);
+    if (cli->iteration != NULL)
+        args.words[0] = path;
+    code = cli->run(cli->values, &args, &err);
+    if (err.status != DCPK_OK)
+        return dcpk_cli_fail(cli->name, &err);
+    return code;
 }

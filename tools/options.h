@@ -110,6 +110,12 @@ struct dcpk_cli_more {
                  void *context);
 };
 
+/* The arguments that are not options, borrowed from argv; words[n] is NULL. */
+struct dcpk_cli_args {
+    char **words;
+    int n;
+};
+
 /* A command. The pointers to bool point into `values` as parsing leaves it. */
 struct dcpk_cli {
     const char *name;    /* "inspect" */
@@ -136,16 +142,26 @@ struct dcpk_cli {
      * none. */
     const struct dcpk_option *settled;
     const struct dcpk_cli_more *more; /* NULL: none */
+    /* The value of an option that chooses an iteration of the first argument, a run. NULL: none. */
+    const char *const *iteration;
+    /* The command itself, after dcpk_cli_parse; the first argument is the path of the iteration.
+     * Returns the exit code; where it sets *err, the code is that of the error. */
+    int (*run)(void *values, const struct dcpk_cli_args *args, struct dcpk_error *err);
 };
 
 /*
  * Parse argv[1..] into cli->values and enter the sandbox that follows from it (tools/confine.h),
- * unless --no-sandbox is there. Returns -1 to continue; *args are then the *n_args arguments that
- * are not options (borrowed from argv): names of folders and files or what is in them, none of a
- * store that is not a file system. Else returns the exit code: 0 after -h and --help, 2 or 4 after
- * a message on stderr.
+ * unless --no-sandbox is there. Returns -1 to continue; *args are then names of folders and files
+ * or what is in them, none of a store that is not a file system. Else returns the exit code: 0
+ * after -h and --help, 2 or 4 after a message on stderr.
  */
-int dcpk_cli_parse(const struct dcpk_cli *cli, int argc, char **argv, char ***args, int *n_args);
+int dcpk_cli_parse(const struct dcpk_cli *cli, int argc, char **argv, struct dcpk_cli_args *args);
+
+/* Parses, runs the command, prints its error. Returns the exit code. */
+int dcpk_cli_main(const struct dcpk_cli *cli, int argc, char **argv);
+
+/* Parses, runs the command, prints its error. Returns the exit code. */
+int dcpk_cli_main(const struct dcpk_cli *cli, int argc, char **argv);
 
 #define DCPK_CLI_FLAG_BYTES 64
 /* Copy a name to text, with dashes for its underscores. Returns text. */

@@ -47,20 +47,6 @@ dcpk_status dcpk_choose_iteration(const char *path, const char *iteration,
     return dcpk_run_choose(path, n, dcpk_formats, chosen, err);
 }
 
-int dcpk_cli_parse_run(const struct dcpk_cli *cli, int argc, char **argv,
-                       const char *const *iteration, struct dcpk_run_args *in)
-{
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    int n_args;
-    const int code = dcpk_cli_parse(cli, argc, argv, &in->args, &n_args);
-
-    if (code >= 0)
-        return code;
-    if (dcpk_choose_iteration(in->args[0], *iteration, in->path, &err) != DCPK_OK)
-        return dcpk_cli_fail(cli->name, &err);
-    return code;
-}
-
 unsigned dcpk_folder_flags_of(bool force, bool resume)
 {
     unsigned flags = 0;

@@ -25,17 +25,6 @@
 dcpk_status dcpk_choose_iteration(const char *path, const char *iteration,
                                   char chosen[DCPK_RUN_PATH_BYTES], struct dcpk_error *err);
 
-/* The arguments of a command whose first one is a run; path: the iteration of it that was
- * chosen. */
-struct dcpk_run_args {
-    char **args;
-    char path[DCPK_RUN_PATH_BYTES];
-};
-/* As dcpk_cli_parse, then dcpk_choose_iteration, which it prints the error of. iteration: where the
- * option's value is. */
-int dcpk_cli_parse_run(const struct dcpk_cli *cli, int argc, char **argv,
-                       const char *const *iteration, struct dcpk_run_args *in);
-
 /* newest, set or keep; NULL: the usual. Errors: DCPK_EUSAGE. */
 dcpk_status dcpk_parse_tracker(const char *text, enum dcpk_tracker_policy *policy,
                                struct dcpk_error *err);
