@@ -68,6 +68,11 @@ static dcpk_status choose_layout(struct dcpk_convert_args *a, const struct dcpk_
     *to = named;
     if (named != NULL && named->container == &dcpk_format_dcp)
         return DCPK_OK;
+    if (named != NULL)
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "--layout '%s' is the name of a format: choose it by --to, or write "
+                         "'%s.' for a prefix",
+                         named->name, named->name);
     *to = &dcpk_format_dcp_hf;
     a->model_prefix = a->layout;
     return DCPK_OK;
