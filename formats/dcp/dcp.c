@@ -545,12 +545,8 @@ const struct dcpk_format dcpk_format_dcp = {
     .name = "dcp",
     .summary = "any PyTorch distributed checkpoint folder: .metadata and .distcp files",
     .marks = dcpk_dcp_marks,
-    .state_bytes = sizeof(struct dcpk_dcp_info),
-    .is_known = dcpk_pickle_is_known,
     .probe = dcp_probe,
     .open = dcp_open_plain,
     .check_whole = dcp_check_whole,
-    .reader = &dcpk_dcp_reader,
-    .writer = &dcpk_dcp_writer,
-    .editor = &dcpk_dcp_editor,
+    DCPK_DCP_CONTAINER,
 };

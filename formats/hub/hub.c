@@ -136,10 +136,8 @@ static const struct dcpk_format_mapping titan_mapping = {.has_prefixes = true,
 
 /* A row whose bytes lie as those of DCP. */
 #define HUB_ON_DCP                                                                                 \
-    .container = &dcpk_format_dcp, .marks = dcpk_dcp_marks, .is_model = true,                      \
-    .state_bytes = sizeof(struct dcpk_dcp_info), .is_known = dcpk_pickle_is_known,                 \
-    .probe = hub_probe, .open = hub_open, .reader = &dcpk_dcp_reader, .writer = &dcpk_dcp_writer,  \
-    .editor = &dcpk_dcp_editor
+    .container = &dcpk_format_dcp, .marks = dcpk_dcp_marks, .is_model = true, .probe = hub_probe,  \
+    .open = hub_open, DCPK_DCP_CONTAINER
 
 const struct dcpk_format dcpk_format_dcp_hf = {
     .name = "dcp_hf",

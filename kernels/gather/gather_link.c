@@ -215,9 +215,5 @@ const struct dcpk_link_ops dcpk_link_gather = {
     .summary = "the collective call of any transport, for those with nothing better",
     .memory = DCPK_MEMORY_HOST,
     .n_under_way = 1,
-    .open = gather_open,
-    .close = gather_close,
-    .begin = gather_begin,
-    .poll = gather_poll,
-    .abort = gather_abort,
+    DCPK_LINK_FUNCTIONS(gather),
 };

@@ -243,9 +243,5 @@ const struct dcpk_link_ops dcpk_link_local = {
     .summary = "threads of one process",
     .memory = DCPK_MEMORY_HOST,
     .n_under_way = N_UNDER_WAY,
-    .open = local_open,
-    .close = local_close,
-    .begin = local_begin,
-    .poll = local_poll,
-    .abort = local_abort,
+    DCPK_LINK_FUNCTIONS(local),
 };

@@ -280,9 +280,5 @@ const struct dcpk_link_ops dcpk_link_nccl = {
     .summary = "NVIDIA's NCCL, between GPUs",
     .memory = DCPK_MEMORY_DEVICE,
     .n_under_way = N_UNDER_WAY,
-    .open = nccl_open,
-    .close = nccl_close,
-    .begin = nccl_begin,
-    .poll = nccl_poll,
-    .abort = nccl_abort,
+    DCPK_LINK_FUNCTIONS(nccl),
 };

@@ -101,6 +101,14 @@ struct dcpk_collectives {
     dcpk_status (*wait)(struct dcpk_group *group, uint64_t ticket, struct dcpk_error *err);
 };
 
+/* The functions of a row, named prefix_world and so on. */
+#define DCPK_COLLECTIVES_FUNCTIONS(prefix)                                                         \
+    .world = prefix##_world, .split = prefix##_split, .free = prefix##_free,                       \
+    .all_gather = prefix##_all_gather, .all_reduce = prefix##_all_reduce,                          \
+    .reduce_scatter = prefix##_reduce_scatter, .all_to_all = prefix##_all_to_all,                  \
+    .broadcast = prefix##_broadcast, .send = prefix##_send, .receive = prefix##_receive,           \
+    .wait = prefix##_wait
+
 /* The row of a process that is alone: world(NULL) and its splits have one rank; all calls copy.
  * world of a comm: DCPK_EUNSUPPORTED where it has more ranks. */
 extern const struct dcpk_collectives dcpk_collectives_alone;

@@ -60,6 +60,11 @@ struct dcpk_link_ops {
     void (*abort)(struct dcpk_link *link);
 };
 
+/* The functions of a row, named prefix_open and so on. */
+#define DCPK_LINK_FUNCTIONS(prefix)                                                                \
+    .open = prefix##_open, .close = prefix##_close, .begin = prefix##_begin,                       \
+    .poll = prefix##_poll, .abort = prefix##_abort
+
 /* Poll until the oldest exchange is done. Errors: DCPK_EIO when that takes more than timeout_ms,
  * and those of poll; the link is then aborted. */
 dcpk_status dcpk_link_wait(struct dcpk_link *link, int timeout_ms, struct dcpk_error *err);

@@ -110,9 +110,5 @@ const struct dcpk_link_ops dcpk_link_mpi = {
     .summary = "processes of one MPI job, from host memory",
     .memory = DCPK_MEMORY_HOST,
     .n_under_way = 1,
-    .open = mpi_open,
-    .close = mpi_close,
-    .begin = mpi_begin,
-    .poll = mpi_poll,
-    .abort = mpi_abort,
+    DCPK_LINK_FUNCTIONS(mpi),
 };
