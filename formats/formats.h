@@ -4,6 +4,7 @@
 #ifndef DCPK_FORMATS_FORMATS_H
 #define DCPK_FORMATS_FORMATS_H
 
+#include "formats/remote/remote.h"
 #include "lib/base/setting.h"
 #include "lib/ckpt/format.h"
 #include "lib/ckpt/run.h"

@@ -49,6 +49,12 @@ static const struct {
     {"/dev/urandom", CAN_READ},
 };
 
+/* Files that naming a server and trusting it take. */
+static const char *const network_paths[] = {
+    "/etc/resolv.conf", "/etc/hosts", "/etc/host.conf", "/etc/nsswitch.conf",   "/etc/gai.conf",
+    "/etc/services",    "/etc/ssl",   "/etc/pki",       "/etc/ca-certificates",
+};
+
 /*
  * Folders and files made before the sandbox was entered. main removes them at the end; the command
  * between the two does not see them. `path` lies in the innermost folder.
@@ -156,6 +162,11 @@ static dcpk_status allow_checkpoint(struct dcpk_sandbox *box, const struct dcpk_
     struct stat info;
     bool there;
 
+    for (size_t i = 0; i < DCPK_COUNT(network_paths) && dcpk_run_is_remote(path); i++)
+        if (dcpk_sandbox_allow(box, network_paths[i], CAN_READ, err) != DCPK_OK)
+            return err->status;
+    if (dcpk_run_is_remote(path))
+        return DCPK_OK;
     if (dcpk_run_split(path, archive) != NULL)
         path = archive;
     if (dcpk_sandbox_allow(box, path, access, err) || confine_look_at(path, 0, &there, &info, err))
@@ -250,7 +261,7 @@ static dcpk_status find_place(const struct dcpk_cli *cli, const char *in, const 
             return err->status;
         inside = run->tracker;
     }
-    if (dcpk_folder_check_apart(inside, in, err) != DCPK_OK)
+    if (!dcpk_run_is_remote(in) && dcpk_folder_check_apart(inside, in, err) != DCPK_OK)
         return err->status;
     set_place(place, inside);
     return DCPK_OK;
@@ -271,7 +282,8 @@ static dcpk_status find_sound_place(const struct dcpk_cli *cli, const char *in, 
 
     if (dcpk_run_split(in, archive) != NULL)
         in = archive;
-    if (confine_look_at(in, 0, &there, &info, err) != DCPK_OK || !there)
+    if (confine_look_at(in, 0, &there, &info, err) != DCPK_OK ||
+        (!there && !dcpk_run_is_remote(in)))
         return err->status;
     (void)find_place(cli, in, out, &run, place, &refusal);
     dcpk_run_release(&run);
@@ -478,6 +490,21 @@ static bool uses_device(const struct dcpk_cli *cli)
            (name != NULL && strcmp(name, dcpk_devices[0]->name) != 0);
 }
 
+/* A checkpoint is on a server. */
+static bool reads_server(const struct dcpk_cli *cli, char **args, int n_args)
+{
+    const struct dcpk_option *o = cli->options;
+
+    for (int i = 0; i < n_args && (cli->paths & DCPK_CLI_NO_PATHS) == 0; i++)
+        if (dcpk_run_is_remote(args[i]))
+            return true;
+    for (; o->kind != DCPK_OPTION_END; o++)
+        if (o->kind == DCPK_OPTION_CHECKPOINT && given_text(cli, o) != NULL &&
+            dcpk_run_is_remote(given_text(cli, o)))
+            return true;
+    return false;
+}
+
 dcpk_status dcpk_confine(const struct dcpk_cli *cli, char **args, int n_args,
                          struct dcpk_error *err)
 {
@@ -486,6 +513,8 @@ dcpk_status dcpk_confine(const struct dcpk_cli *cli, char **args, int n_args,
 
     if (dcpk_ranks_launched() > 1 || uses_device(cli))
         flags = DCPK_SANDBOX_NO_WALLS | DCPK_SANDBOX_SOCKETS;
+    else if (reads_server(cli, args, n_args))
+        flags = DCPK_SANDBOX_SOCKETS;
     if (dcpk_sandbox_new(flags, &box, err) != DCPK_OK)
         dcpk_context(err, DOING);
     else if (!dcpk_sandbox_has_walls(box) || is_dry(cli) ||

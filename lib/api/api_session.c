@@ -115,6 +115,7 @@ int dcpkit_new(const struct dcpkit_options *options, dcpkit **session)
     made->env = (struct dcpk_env){
         .formats = dcpk_formats,
         .open_file = dcpk_archive_opener,
+        .open_url = dcpk_remote_open,
         .side_files = dcpk_side_files,
         .kernels = dcpk_host_kernel_sets[0],
         .n_threads = made->options.n_threads,

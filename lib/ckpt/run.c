@@ -351,6 +351,12 @@ out:
     return DCPK_OK;
 }
 
+bool dcpk_run_is_remote(const char *path)
+{
+    return dcpk_starts_with(path, "s3://") || dcpk_starts_with(path, "https://") ||
+           dcpk_starts_with(path, "http://");
+}
+
 const char *dcpk_run_split(const char *path, char archive[DCPK_RUN_PATH_BYTES])
 {
     struct dcpk_error ignored = DCPK_ERROR_INIT;
@@ -455,8 +461,11 @@ dcpk_status dcpk_run_open(const char *path, const struct dcpk_opening *opening,
     const char *inner = NULL;
     char archive[DCPK_RUN_PATH_BYTES];
     enum dcpk_path_kind kind;
-    dcpk_status st = dcpk_run_look(path, &kind, err);
+    dcpk_status st;
 
+    if (dcpk_run_is_remote(path) && opening->open_url != NULL)
+        return opening->open_url(path, NULL, opening, run, store, err);
+    st = dcpk_run_look(path, &kind, err);
     if (st == DCPK_OK && kind == DCPK_PATH_NOTHING)
         inner = dcpk_run_split(path, archive);
     if (st == DCPK_OK && inner != NULL && opening->open_file != NULL)

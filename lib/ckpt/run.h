@@ -110,6 +110,9 @@ dcpk_status dcpk_run_find_among(const struct dcpk_run_files *files, const char *
 #define DCPK_RUN_PATH_BYTES 4096
 const char *dcpk_run_split(const char *path, char archive[DCPK_RUN_PATH_BYTES]);
 
+/* True for "s3://...", "https://..." and "http://...": nothing of it is on this machine. */
+bool dcpk_run_is_remote(const char *path);
+
 /*
  * The path that means iteration `iteration` of what `path` means: its folder in a run folder, in
  * an archive, or in a folder of an archive. chosen: set on success only. Errors: DCPK_EUSAGE when
@@ -132,6 +135,7 @@ typedef dcpk_status dcpk_run_open_file(const char *path, const char *inner,
 struct dcpk_opening {
     const struct dcpk_format *const *formats;
     dcpk_run_open_file *open_file;        /* NULL: no archives can be read */
+    dcpk_run_open_file *open_url;         /* the same of dcpk_run_is_remote */
     const struct dcpk_progress *progress; /* of unpacking; may be NULL */
 };
 

@@ -225,7 +225,7 @@ static dcpk_status by_looking(const struct search *s, const char *inner, struct 
         return not_one(&c, inner, err);
     if (c.n == 0)
         return dcpk_fail(err, DCPK_EFORMAT,
-                         "no checkpoint among the %zu files of the archive (looked for a folder "
+                         "no checkpoint among the %zu files (looked for a folder "
                          "with %s in it, or called iter_NNNNNNN or release, and for %s)",
                          s->files->n, dcpk_marks_words(s->files->formats, DCPK_MARK_INNER, marks),
                          DCPK_TRACKER_NAME);

@@ -257,6 +257,22 @@ static dcpk_status check_is(const char *path, int64_t iteration, struct dcpk_err
                      path, dcpk_run_iteration_text(iteration, number));
 }
 
+/* Opening it reports what is missing there. */
+static dcpk_status choose_remote(const char *url, int64_t iteration,
+                                 char chosen[DCPK_RUN_PATH_BYTES], struct dcpk_error *err)
+{
+    char *folder = dcpk_run_iteration_path(url, iteration, err);
+
+    if (folder == NULL)
+        return err->status;
+    if (strlen(folder) >= DCPK_RUN_PATH_BYTES)
+        dcpk_fail(err, DCPK_EUSAGE, "the URL '%.100s...' is too long", url);
+    else
+        memcpy(chosen, folder, strlen(folder) + 1);
+    dcpk_free(folder);
+    return err->status;
+}
+
 dcpk_status dcpk_run_choose(const char *path, int64_t iteration,
                             const struct dcpk_format *const *formats,
                             char chosen[DCPK_RUN_PATH_BYTES], struct dcpk_error *err)
@@ -266,6 +282,8 @@ dcpk_status dcpk_run_choose(const char *path, int64_t iteration,
     char *folder = NULL;
     dcpk_status st = dcpk_run_look(path, &kind, err);
 
+    if (st == DCPK_OK && dcpk_run_is_remote(path))
+        return choose_remote(path, iteration, chosen, err);
     if (st == DCPK_OK && strlen(path) >= DCPK_RUN_PATH_BYTES - sizeof "/iter_" - 20)
         st = dcpk_fail(err, DCPK_EUSAGE, "the path '%.100s...' is too long", path);
     if (st != DCPK_OK)

@@ -365,6 +365,8 @@ dcpk_status dcpk_run_check_apart(const char *in, const char *out, struct dcpk_er
 
     if (*in == '\0') /* resolved it would be the current folder */
         return dcpk_fail(err, DCPK_EUSAGE, "the name of the input is empty");
+    if (dcpk_run_is_remote(in))
+        return DCPK_OK;
     if (dcpk_run_split(in, archive) != NULL)
         file = archive;
     if (resolve_path(file, real_in, err) || resolve_path(out, real_out, err))

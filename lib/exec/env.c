@@ -13,7 +13,8 @@ dcpk_status dcpk_env_open(const struct dcpk_env *env, const char *path, const ch
                           struct dcpk_run *run, struct dcpk_checkpoint **ckpt,
                           struct dcpk_error *err)
 {
-    const struct dcpk_opening opening = {env->formats, env->open_file, &env->progress};
+    const struct dcpk_opening opening = {env->formats, env->open_file, env->open_url,
+                                         &env->progress};
     const bool is_one_of_several = env->ranks != NULL || dcpk_ranks_launched() > 1;
     struct dcpk_checkpoint *opened = NULL;
     struct dcpk_run found = {0};

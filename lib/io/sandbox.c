@@ -87,7 +87,8 @@ dcpk_status dcpk_sandbox_new(unsigned flags, struct dcpk_sandbox **sandbox, stru
     s->flags = flags;
     s->fd = -1;
     if (abi != 0) {
-        rules = (struct ruleset){handled_by(abi), abi < ABI_NET ? 0 : NET_ALL,
+        rules = (struct ruleset){handled_by(abi),
+                                 abi < ABI_NET || (flags & DCPK_SANDBOX_SOCKETS) != 0 ? 0 : NET_ALL,
                                  abi < ABI_SCOPE ? 0 : SCOPE_ALL};
         s->handled = rules.fs;
         s->fd = (int)syscall(SYS_landlock_create_ruleset, &rules, sizeof rules, 0);

@@ -33,7 +33,7 @@ enum dcpk_sandbox_access {
 
 enum dcpk_sandbox_flags {
     DCPK_SANDBOX_NO_WALLS = 1, /* no Landlock: processes that share memory stay able to */
-    DCPK_SANDBOX_SOCKETS = 2,  /* the filter leaves sockets and such memory alone */
+    DCPK_SANDBOX_SOCKETS = 2,  /* sockets, TCP and such memory are left alone */
 };
 
 /* The newest Landlock ABI that is used, 0: the kernel has none that can be. */

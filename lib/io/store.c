@@ -59,6 +59,8 @@ void dcpk_store_close(struct dcpk_store *store)
     dcpk_map_release(&store->by_name);
     if (store->fd >= 0)
         close(store->fd);
+    if (store->calls.free != NULL)
+        store->calls.free(store->calls.context);
     pthread_cond_destroy(&store->idle);
     pthread_mutex_destroy(&store->lock);
     dcpk_free(store->note);
@@ -441,6 +443,14 @@ static dcpk_status read_range(struct dcpk_source *source, uint64_t at, uint8_t *
     return dcpk_source_pread(source, source->store->fd, at, out, n, err);
 }
 
+static dcpk_status read_by_call(struct dcpk_source *source, uint64_t at, uint8_t *out, size_t n,
+                                struct dcpk_error *err)
+{
+    const struct dcpk_store_calls *calls = &source->store->calls;
+
+    return calls->read(calls->context, source->offset_bytes, at, out, n, err);
+}
+
 static void advise_range(struct dcpk_source *source, uint64_t at, uint64_t n, int how)
 {
     (void)posix_fadvise(source->store->fd, (off_t)(source->offset_bytes + at), (off_t)n, how);
@@ -449,6 +459,7 @@ static void advise_range(struct dcpk_source *source, uint64_t at, uint64_t n, in
 static const struct dcpk_store_ops memory_ops = {.read = read_memory, .list = list_known};
 static const struct dcpk_store_ops range_ops = {
     .read = read_range, .advise = advise_range, .list = list_known};
+static const struct dcpk_store_ops call_ops = {.read = read_by_call, .list = list_known};
 
 dcpk_status dcpk_store_new_memory(const char *name, struct dcpk_store **store,
                                   struct dcpk_error *err)
@@ -460,6 +471,17 @@ dcpk_status dcpk_store_new_ranges(const char *name, int fd, struct dcpk_store **
                                   struct dcpk_error *err)
 {
     return dcpk_store_new(&range_ops, name, fd, store, err);
+}
+
+dcpk_status dcpk_store_new_calls(const char *name, struct dcpk_store **store,
+                                 struct dcpk_error *err)
+{
+    return dcpk_store_new(&call_ops, name, -1, store, err);
+}
+
+void dcpk_store_set_calls(struct dcpk_store *store, const struct dcpk_store_calls *calls)
+{
+    store->calls = *calls;
 }
 
 static dcpk_status add_new(struct dcpk_store *store, const char *name, uint64_t n_bytes,
@@ -504,7 +526,8 @@ dcpk_status dcpk_store_add_range(struct dcpk_store *store, const char *name, uin
 {
     struct dcpk_source *source = NULL;
 
-    assert(store->ops == &range_ops && n_bytes <= INT64_MAX && offset_bytes <= INT64_MAX - n_bytes);
+    assert(store->ops != &memory_ops && n_bytes <= INT64_MAX &&
+           offset_bytes <= INT64_MAX - n_bytes);
     if (add_new(store, name, n_bytes, &source, err) != DCPK_OK)
         return err->status;
     source->offset_bytes = offset_bytes;

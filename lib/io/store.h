@@ -45,6 +45,20 @@ dcpk_status dcpk_store_new_ranges(const char *name, int fd, struct dcpk_store **
 dcpk_status dcpk_store_add_range(struct dcpk_store *store, const char *name, uint64_t offset_bytes,
                                  uint64_t n_bytes, struct dcpk_error *err);
 
+/* Reads sources that lie in no file of this machine. */
+struct dcpk_store_calls {
+    /* Exactly n bytes from byte `at` of the source that was added as `id`. Thread-safe. */
+    dcpk_status (*read)(void *context, uint64_t id, uint64_t at, void *out, size_t n,
+                        struct dcpk_error *err);
+    void (*free)(void *context); /* with the store */
+    void *context;
+};
+/* A store whose sources are read by calls: add them with dcpk_store_add_range, `id` for the offset,
+ * then set the calls, which are copied. */
+dcpk_status dcpk_store_new_calls(const char *name, struct dcpk_store **store,
+                                 struct dcpk_error *err);
+void dcpk_store_set_calls(struct dcpk_store *store, const struct dcpk_store_calls *calls);
+
 /* Something a person should know about how the bytes are read; copied. NULL when there is none. */
 dcpk_status dcpk_store_set_note(struct dcpk_store *store, const char *note, struct dcpk_error *err);
 const char *dcpk_store_note(const struct dcpk_store *store); /* NULL: none; borrowed until close */

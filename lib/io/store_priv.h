@@ -41,7 +41,7 @@ struct dcpk_source {
     uint64_t n_bytes;
     const uint8_t *data;   /* NULL except for memory */
     uint8_t *copy;         /* owned: `data` where it was copied, else NULL */
-    uint64_t offset_bytes; /* of ranges: its place in the file */
+    uint64_t offset_bytes; /* of ranges: its place in the file; of calls: its id */
     int fd;                /* -1: not open */
     unsigned n_readers;    /* reads under way: fd stays open as long as there is one */
     uint64_t last_used;
@@ -55,6 +55,7 @@ struct dcpk_store {
     char *note;           /* owned, or NULL */
     uint64_t value_bytes; /* limit of what becomes values of one source; 0: none */
     int fd;               /* of the folder or the one file; -1: memory */
+    struct dcpk_store_calls calls;
     pthread_mutex_t lock;
     pthread_cond_t idle;     /* a source lost its last reader: its descriptor may be closed */
     struct dcpk_map by_name; /* -> pointer to the source; keys are the sources' names */

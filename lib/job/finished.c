@@ -237,8 +237,9 @@ static dcpk_status compare_elements(struct dcpk_output_job *job,
 
 dcpk_status dcpk_output_job_open_there(struct dcpk_output_job *job, struct dcpk_error *err)
 {
-    const struct dcpk_opening opening = {job->env->formats, job->env->open_file,
-                                         &job->env->progress};
+    const struct dcpk_opening opening = {.formats = job->env->formats,
+                                         .open_file = job->env->open_file,
+                                         .progress = &job->env->progress};
     struct dcpk_verify_options options = {.env = *job->env};
     struct dcpk_verification v = {.has_checksums = false};
     struct dcpk_run found = {0};

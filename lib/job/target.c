@@ -118,7 +118,7 @@ static dcpk_status check_apart(const struct dcpk_run *target,
 {
     char archive[DCPK_RUN_PATH_BYTES];
 
-    if (options->in == NULL)
+    if (options->in == NULL || dcpk_run_is_remote(options->in))
         return DCPK_OK;
     (void)dcpk_run_split(options->in, archive);
     if (dcpk_folder_check_apart(target->folder, archive, err) != DCPK_OK)
