@@ -38,7 +38,7 @@ dcpk_status dcpk_dcp_each_record(struct dcpk_checkpoint *ckpt, const struct dcpk
 extern const struct dcpk_format_writer dcpk_dcp_writer;
 /* For checkpoints whose state is a dcpk_dcp_info. */
 extern const struct dcpk_format_editor dcpk_dcp_editor;
-/* What formats on this container have in common. */
+/* Common to formats on this container. */
 #define DCPK_DCP_CONTAINER                                                                         \
     .state_bytes = sizeof(struct dcpk_dcp_info), .is_known = dcpk_pickle_is_known,                 \
     .reader = &dcpk_dcp_reader, .writer = &dcpk_dcp_writer, .editor = &dcpk_dcp_editor

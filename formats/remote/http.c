@@ -13,8 +13,8 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
+#include "lib/base/symbols.h"
 #include "lib/base/text.h"
-#include "lib/device/symbols.h"
 
 /*
  * The part of libcurl's ABI that is used here. Names and numbers: curl/curl.h, which has kept them
@@ -197,7 +197,9 @@ static size_t take_head(char *data, size_t one, size_t n, void *context)
     if (strncasecmp(line, "HTTP/", 5) == 0) {
         const char *blank = strchr(line, ' ');
 
-        r->status = blank != NULL ? strtol(blank, NULL, 10) : 0;
+        r->status = 0;
+        if (blank != NULL)
+            r->status = strtol(blank, NULL, 10);
         r->has_length = false;
         r->total = UINT64_MAX;
     } else if (strncasecmp(line, "content-length:", 15) == 0) {
@@ -220,7 +222,9 @@ static void *take_connection(struct http *h)
     if (h->n_idle > 0)
         easy = h->idle[--h->n_idle];
     pthread_mutex_unlock(&h->lock);
-    return easy != NULL ? easy : h->easy_init();
+    if (easy == NULL)
+        easy = h->easy_init();
+    return easy;
 }
 
 static void leave_connection(struct http *h, void *easy)
@@ -288,18 +292,23 @@ static void request_wait(int n_tries)
     nanosleep(&pause, NULL);
 }
 
+/* The first text, unless it is empty. */
+static const char *first_text(const char *text, const char *otherwise)
+{
+    return *text != '\0' ? text : otherwise;
+}
+
 /* Ask, as often as it takes. `r` is filled in; its body is only there for a status of 2xx. */
 static dcpk_status request_run(struct http *h, struct request *r, struct dcpk_error *err)
 {
     const struct request asked = *r;
-    const size_t n_text = r->text != NULL ? r->text->n_bytes : 0;
     void *easy = take_connection(h);
     int code = -1;
 
     for (int i = 1; easy != NULL && i <= N_TRIES; i++) {
         *r = asked;
         if (r->text != NULL)
-            r->text->n_bytes = n_text;
+            r->text->n_bytes = 0;
         code = request_set(h, easy, r);
         if (code == 0)
             code = h->easy_perform(easy);
@@ -314,7 +323,7 @@ static dcpk_status request_run(struct http *h, struct request *r, struct dcpk_er
         return dcpk_fail(err, DCPK_ERANGE, "'%s' has more than %zu bytes", r->url, asked.room);
     if (code != 0)
         return dcpk_fail(err, DCPK_EIO, "'%s': %s", r->url,
-                         r->reason[0] != '\0' ? r->reason : h->easy_strerror(code));
+                         first_text(r->reason, h->easy_strerror(code)));
     return DCPK_OK;
 }
 
@@ -326,7 +335,7 @@ static dcpk_status refuse(const struct http *h, const struct request *r, struct 
     if (r->status == 404)
         return dcpk_fail(err, DCPK_EIO, "'%s' is not there (HTTP status 404)", r->url);
     dcpk_fail(err, DCPK_EIO, "'%s': the server answers with HTTP status %ld%s", r->url, r->status,
-              is_refused ? ", which is a refusal" : "");
+              dcpk_joint(is_refused, ", which is a refusal"));
     if (is_refused && h->user == NULL)
         dcpk_append(err, "; the request was not signed: " ADVICE);
     else if (is_refused)
@@ -349,7 +358,7 @@ dcpk_status http_look(struct http *http, const char *url, struct http_file *file
     if (r.status != 200)
         return refuse(http, &r, err);
     if (!r.has_length)
-        return dcpk_fail(err, DCPK_EIO, "'%s': the server does not tell its length", url);
+        return dcpk_fail(err, DCPK_EIO, "'%s': the server does not send its length", url);
     return DCPK_OK;
 }
 

@@ -39,8 +39,9 @@ struct http_file {
 dcpk_status http_look(struct http *http, const char *url, struct http_file *file,
                       struct dcpk_error *err);
 
-/* Read the whole of `url`, which may be a listing, into `text`. *is_there: false where the server
- * answers 404. Errors: DCPK_EIO; DCPK_ERANGE for more than limit_bytes. */
+/* Read the whole of `url`, which may be a listing, into `text`, in place of what it holds.
+ * *is_there: false where the server answers 404. Errors: DCPK_EIO; DCPK_ERANGE for more than
+ * limit_bytes. */
 dcpk_status http_fetch(struct http *http, const char *url, size_t limit_bytes,
                        struct dcpk_bytes *text, bool *is_there, struct dcpk_error *err);
 

@@ -23,7 +23,9 @@ static const char *first_set(const char *a, const char *b)
 
     if (value == NULL || *value == '\0')
         value = getenv(b);
-    return value != NULL && *value != '\0' ? value : NULL;
+    if (value != NULL && *value == '\0')
+        value = NULL;
+    return value;
 }
 
 /* The variables that AWS's own tools read. Returns false where there are no keys. */
@@ -43,8 +45,8 @@ static dcpk_status address_s3(struct remote *r, const struct http_keys *keys,
                               struct dcpk_error *err)
 {
     const char *endpoint = first_set("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL");
-    const char *name = r->shown + strlen(S3), *slash = strchr(name, '/');
-    const int n_name = slash != NULL ? (int)(slash - name) : (int)strlen(name);
+    const char *name = r->shown + strlen(S3);
+    const int n_name = (int)strcspn(name, "/");
     struct dcpk_bytes base = {0};
 
     if (n_name == 0 || strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789.-_") < (size_t)n_name)
@@ -59,11 +61,11 @@ static dcpk_status address_s3(struct remote *r, const struct http_keys *keys,
     else
         r->bucket = dcpk_arena_printf(r->arena, err, "https://%.*s.s3.%s." DEFAULT_ENDPOINT "/",
                                       n_name, name, keys->region);
-    name = slash != NULL ? slash + 1 : "";
-    r->prefix = dcpk_arena_printf(r->arena, err, "%s%s", name, *name != '\0' ? "/" : "");
+    name += n_name + (name[n_name] == '/');
+    r->prefix = dcpk_arena_printf(r->arena, err, "%s%s", name, dcpk_joint(*name != '\0', "/"));
     if (r->bucket == NULL || r->prefix == NULL)
         return err->status;
-    dcpk_bytes_printf(&base, "%s%s", r->bucket, dcpk_ends_with(r->bucket, "/") ? "" : "/");
+    dcpk_bytes_printf(&base, "%s%s", r->bucket, dcpk_joint(!dcpk_ends_with(r->bucket, "/"), "/"));
     http_put_path(&base, r->prefix, false);
     dcpk_bytes_u8(&base, 0);
     if (dcpk_bytes_status(&base, err) == DCPK_OK)
@@ -256,7 +258,9 @@ static dcpk_status list_iteration(struct remote *r, struct dcpk_error *err)
         return err->status;
     folder = dcpk_arena_printf(r->arena, err, "%s/", path + 1);
     dcpk_free(path);
-    return folder == NULL ? err->status : dcpk_remote_list(r, folder, true, &is_there, err);
+    if (folder != NULL)
+        (void)dcpk_remote_list(r, folder, true, &is_there, err);
+    return err->status;
 }
 
 /* List the files of the checkpoint that is meant; without a tracker all that there are. */

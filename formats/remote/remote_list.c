@@ -44,6 +44,16 @@ static dcpk_status add_file(struct remote *r, const char *folder, const char *na
     return DCPK_OK;
 }
 
+static dcpk_status count_page(struct remote *r, struct dcpk_error *err)
+{
+    if (r->n_pages++ < MAX_PAGES)
+        return DCPK_OK;
+    return dcpk_fail(err, DCPK_ERANGE,
+                     "the listing of '%s' has more than %d pages: name the "
+                     "folder of one checkpoint",
+                     r->shown, MAX_PAGES);
+}
+
 /* Replace the names of characters in XML and HTML. */
 static void resolve_entities(char *text)
 {
@@ -71,66 +81,80 @@ static void resolve_entities(char *text)
 
 /* ---- S3 ---- */
 
-/*
- * The text of the first <tag> in [*at, end), ended by a NUL that is written there; *at: after it.
- * NULL: there is none.
- */
-static char *take_element(char **at, const char *end, const char *tag)
-{
-    char open[64], close[64], *begin, *last;
+/* A part of a text. */
+struct part {
+    const char *at;
+    size_t n;
+};
 
-    snprintf(open, sizeof open, "<%s>", tag);
-    snprintf(close, sizeof close, "</%s>", tag);
-    begin = strstr(*at, open);
-    if (begin == NULL || begin >= end)
-        return NULL;
-    begin += strlen(open);
-    last = strstr(begin, close);
-    if (last == NULL || last >= end)
-        return NULL;
-    *last = '\0';
-    *at = last + strlen(close);
-    return begin;
+/* The text of the first <tag> in `in`; *rest: what is after it; NULL: not wanted. */
+static bool find_element(struct part in, const char *tag, struct part *text, struct part *rest)
+{
+    const size_t n_tag = strlen(tag);
+    const char *last = in.at + in.n, *begin = in.at, *end;
+
+    while ((begin = memmem(begin, (size_t)(last - begin), tag, n_tag)) != NULL &&
+           (begin == in.at || begin[-1] != '<' || begin[n_tag] != '>'))
+        begin += n_tag;
+    if (begin == NULL)
+        return false;
+    begin += n_tag + 1;
+    end = begin;
+    while ((end = memmem(end, (size_t)(last - end), tag, n_tag)) != NULL &&
+           (end[-1] != '/' || end[-2] != '<' || end[n_tag] != '>'))
+        end += n_tag;
+    if (end == NULL)
+        return false;
+    *text = (struct part){begin, (size_t)(end - 2 - begin)};
+    if (rest != NULL)
+        *rest = (struct part){end + n_tag, (size_t)(last - end) - n_tag};
+    return true;
 }
 
-static dcpk_status add_key(struct remote *r, char *content, struct dcpk_error *err)
+static dcpk_status add_key(struct remote *r, struct part content, struct dcpk_error *err)
 {
-    const char *end = content + strlen(content);
-    char *at = content, *key = take_element(&at, end, "Key"), *size;
-    int64_t n_bytes;
+    struct part key, size;
     const char *digits;
+    int64_t n_bytes;
+    char *name;
 
-    at = key == NULL ? content : at;
-    size = take_element(&at, end, "Size");
-    digits = size;
-    if (key == NULL || size == NULL || !dcpk_take_size(&digits, &n_bytes) || *digits != '\0')
+    if (!find_element(content, "Key", &key, NULL) || !find_element(content, "Size", &size, NULL))
         return dcpk_fail(err, DCPK_EFORMAT, "the listing of '%s' has an entry without key or size",
                          r->shown);
-    resolve_entities(key);
-    if (!http_resolve(key) || !dcpk_starts_with(key, r->prefix))
-        return dcpk_fail(err, DCPK_EFORMAT, "the listing of '%s' has the key '%.200s'", r->shown,
-                         key);
-    key += strlen(r->prefix);
-    if (*key == '\0' || dcpk_ends_with(key, "/")) /* stands for a folder */
+    name = dcpk_arena_strndup(r->arena, key.at, key.n, err);
+    if (name == NULL)
+        return err->status;
+    resolve_entities(name);
+    digits = size.at;
+    if (!http_resolve(name) || !dcpk_starts_with(name, r->prefix) ||
+        !dcpk_take_size(&digits, &n_bytes) || *digits != '<')
+        return dcpk_fail(err, DCPK_EFORMAT, "the listing of '%s' has '%.200s' with a size of %.*s",
+                         r->shown, name, (int)dcpk_min_size(size.n, 20), size.at);
+    name += strlen(r->prefix);
+    if (*name == '\0' || dcpk_ends_with(name, "/")) /* stands for a folder */
         return DCPK_OK;
-    return add_file(r, "", key, (uint64_t)n_bytes, err);
+    return add_file(r, "", name, (uint64_t)n_bytes, err);
 }
 
-/* Take one page of the listing. *token: where the next one begins, borrowed from text; NULL: it is
- * the last. */
-static dcpk_status read_page(struct remote *r, char *text, char **token, struct dcpk_error *err)
+/* Take one page of the listing. *token: where the next one begins; NULL: it is the last. */
+static dcpk_status read_page(struct remote *r, struct part page, char **token,
+                             struct dcpk_error *err)
 {
-    char *at = text, *entry;
-    const char *end = text + strlen(text);
+    struct part entry, rest = page;
 
-    if (strstr(text, "<ListBucketResult") == NULL)
+    *token = NULL;
+    if (memmem(page.at, page.n, "<ListBucketResult", strlen("<ListBucketResult")) == NULL)
         return dcpk_fail(err, DCPK_EFORMAT, "'%s': the server's answer is no listing of S3",
                          r->shown);
-    *token = take_element(&at, end, "NextContinuationToken");
-    for (at = *token == NULL ? text : *token + strlen(*token) + 1;
-         (entry = take_element(&at, end, "Contents")) != NULL;)
+    while (find_element(rest, "Contents", &entry, &rest))
         if (add_key(r, entry, err) != DCPK_OK)
             return err->status;
+    if (!find_element(page, "NextContinuationToken", &entry, NULL))
+        return DCPK_OK;
+    *token = dcpk_arena_strndup(r->arena, entry.at, entry.n, err);
+    if (*token == NULL)
+        return err->status;
+    resolve_entities(*token);
     return DCPK_OK;
 }
 
@@ -139,41 +163,35 @@ static dcpk_status read_page(struct remote *r, char *text, char **token, struct 
 static dcpk_status list_s3(struct remote *r, const char *folder, bool deep, bool *is_there,
                            struct dcpk_error *err)
 {
-    struct dcpk_bytes url = {0}, text = {0}, next = {0};
+    struct dcpk_bytes url = {0}, text = {0};
+    const size_t n_before = r->n;
     char *token = NULL;
-    size_t n_before = r->n;
 
     do {
+        if (count_page(r, err) != DCPK_OK)
+            break;
         url.n_bytes = text.n_bytes = 0;
-        dcpk_bytes_text(&url, r->bucket);
-        dcpk_bytes_text(&url, "?");
+        dcpk_bytes_printf(&url, "%s?", r->bucket);
         if (token != NULL) {
             dcpk_bytes_text(&url, "continuation-token=");
-            http_put_path(&url, (const char *)next.data, true);
+            http_put_path(&url, token, true);
             dcpk_bytes_text(&url, "&");
         }
-        dcpk_bytes_printf(&url,
-                          "%sencoding-type=url&list-type=2&prefix=", deep ? "" : "delimiter=%2F&");
+        dcpk_bytes_printf(
+            &url, "%sencoding-type=url&list-type=2&prefix=", dcpk_joint(!deep, "delimiter=%2F&"));
         http_put_path(&url, r->prefix, true);
         http_put_path(&url, folder, true);
         dcpk_bytes_u8(&url, 0);
-        if (dcpk_bytes_status(&url, err) ||
-            http_fetch(r->http, (const char *)url.data, MAX_PAGE_BYTES, &text, is_there, err))
-            break;
-        dcpk_bytes_u8(&text, 0);
-        if (!*is_there || dcpk_bytes_status(&text, err) ||
-            read_page(r, (char *)text.data, &token, err) != DCPK_OK)
-            break;
-        next.n_bytes = 0;
-        if (token != NULL) {
-            resolve_entities(token);
-            dcpk_bytes_printf(&next, "%s%c", token, 0);
-        }
-    } while (token != NULL && dcpk_bytes_status(&next, err) == DCPK_OK);
-    *is_there = *is_there && r->n > n_before;
+        token = NULL;
+        if (dcpk_bytes_status(&url, err) == DCPK_OK &&
+            http_fetch(r->http, (const char *)url.data, MAX_PAGE_BYTES, &text, is_there, err) ==
+                DCPK_OK &&
+            *is_there)
+            (void)read_page(r, (struct part){(const char *)text.data, text.n_bytes}, &token, err);
+    } while (err->status == DCPK_OK && token != NULL);
+    *is_there = r->n > n_before;
     dcpk_bytes_release(&url);
     dcpk_bytes_release(&text);
-    dcpk_bytes_release(&next);
     return err->status;
 }
 
@@ -245,10 +263,8 @@ static dcpk_status list_page(struct remote *r, const char *folder, int n_levels,
     const size_t n_before = r->n;
     char *at, *end;
 
-    if (r->n_pages++ == MAX_PAGES)
-        return dcpk_fail(err, DCPK_ERANGE,
-                         "'%s' has more than %d folders: name that of one checkpoint", r->shown,
-                         MAX_PAGES);
+    if (count_page(r, err) != DCPK_OK)
+        return err->status;
     dcpk_bytes_text(&url, r->base);
     http_put_path(&url, folder, false);
     dcpk_bytes_u8(&url, 0);

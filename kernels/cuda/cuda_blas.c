@@ -19,7 +19,7 @@
 #include "kernels/cuda/cuda_driver.h"
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
-#include "lib/device/symbols.h"
+#include "lib/base/symbols.h"
 
 #define WORKSPACE_BYTES ((size_t)32 << 20) /* recommended by cuBLAS for Hopper */
 #define MATH_MODE                                                                                  \

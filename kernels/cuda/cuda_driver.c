@@ -5,7 +5,7 @@
 #include <dlfcn.h>
 
 #include "lib/base/order.h"
-#include "lib/device/symbols.h"
+#include "lib/base/symbols.h"
 
 #define OLDEST_VERSION 12000
 

@@ -6,7 +6,7 @@
 
 #include "kernels/cuda/cuda_driver.h"
 #include "lib/base/order.h"
-#include "lib/device/symbols.h"
+#include "lib/base/symbols.h"
 
 static dcpk_status nccl_find(void *library, struct nccl *nccl, struct dcpk_error *err)
 {

@@ -10,7 +10,7 @@
 #include <stdio.h>
 
 #include "lib/base/order.h"
-#include "lib/device/symbols.h"
+#include "lib/base/symbols.h"
 
 #define NVML_P2P_NVLINK      2  /* NVML_P2P_CAPS_INDEX_NVLINK */
 #define NVML_SAME_HOSTBRIDGE 30 /* NVML_TOPOLOGY_HOSTBRIDGE */

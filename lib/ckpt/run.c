@@ -353,8 +353,13 @@ out:
 
 bool dcpk_run_is_remote(const char *path)
 {
-    return dcpk_starts_with(path, "s3://") || dcpk_starts_with(path, "https://") ||
-           dcpk_starts_with(path, "http://");
+    struct dcpk_error ignored = DCPK_ERROR_INIT;
+    enum dcpk_path_kind kind;
+
+    if (!dcpk_starts_with(path, "s3://") && !dcpk_starts_with(path, "https://") &&
+        !dcpk_starts_with(path, "http://"))
+        return false;
+    return dcpk_run_look(path, &kind, &ignored) == DCPK_OK && kind == DCPK_PATH_NOTHING;
 }
 
 const char *dcpk_run_split(const char *path, char archive[DCPK_RUN_PATH_BYTES])

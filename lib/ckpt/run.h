@@ -110,7 +110,7 @@ dcpk_status dcpk_run_find_among(const struct dcpk_run_files *files, const char *
 #define DCPK_RUN_PATH_BYTES 4096
 const char *dcpk_run_split(const char *path, char archive[DCPK_RUN_PATH_BYTES]);
 
-/* True for "s3://...", "https://..." and "http://...": nothing of it is on this machine. */
+/* True for "s3://...", "https://..." and "http://...", unless a folder is called so. */
 bool dcpk_run_is_remote(const char *path);
 
 /*

@@ -99,7 +99,8 @@ keys "PEFT in shards" "an adapter of PEFT with its base" \
 keys "optimizer alone" "optimizer state of FSDP2 without its weights" optimizer.state.model.embed_tokens.weight.exp_avg
 
 # Addresses are not folders, to be read or written.
-refuses "an address" 3 "'s3://bucket/run' is an address.*'aws s3 sync'" inspect s3://bucket/run
+refuses "an address" 3 "'gs://bucket/run' is an address" inspect gs://bucket/run
+refuses "an S3 address to write" 3 "'s3://bucket/out' is an address.*'aws s3 sync'" "$DCPKIT" convert --to torch_dist "$in" s3://bucket/out
 refuses "an address, convert" 3 "'hf://a/b' is an address.*'hf download'" "$DCPKIT" convert --to torch_dist hf://a/b out
 refuses "an address to write" 3 "'gs://bucket/out' is an address" "$DCPKIT" convert --to torch_dist "$in" gs://bucket/out
 refuses "another scheme" 3 "'https://a/b.tar' is an address.*: copy it, or mount it" "$DCPKIT" convert --to torch_dist "$in" https://a/b.tar

@@ -10,6 +10,7 @@
 #   $TOOLS                           the folder of scripts
 #   $BOUNDED                         the command that a case of tests/attacks/ runs within
 #   $CAPTIVE                         the library that stands for hostile code (tests/attacks/captive.c)
+#   $SERVER                          the server of files (tests/cli/server.c)
 #   $INJECTION                       the profiler that prints NVTX ranges (tests/cli/injection.c); "": not built
 #   $FAKE_GPUS                       the folder of libraries that tell of GPUs: tests/cli/fake_nvml.c, fake_nccl.c
 #   the functions of helpers.bash

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* symbols.h - the functions of a library that is loaded at run time. */
-#ifndef DCPK_LIB_DEVICE_SYMBOLS_H
-#define DCPK_LIB_DEVICE_SYMBOLS_H
+#ifndef DCPK_LIB_BASE_SYMBOLS_H
+#define DCPK_LIB_BASE_SYMBOLS_H
 
 #include <stddef.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* symbols.c - addresses, by dlsym. */
-#include "lib/device/symbols.h"
+#include "lib/base/symbols.h"
 
 #include <dlfcn.h>
 #include <string.h>
