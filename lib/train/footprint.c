@@ -199,7 +199,7 @@ static uint64_t predict_comm(const struct dcpk_fsdp *f)
 }
 
 /* Elements of parameters in the parts of the optimizer's state that one rank has: of dense buckets
- * part `shard`; ranks that share out experts are neighbours. */
+ * part `shard`; inner ranks that share out experts are neighbours. */
 static int64_t own_elems(const struct dcpk_fsdp *f, int64_t n_shards, int64_t shard)
 {
     const struct dcpk_train_params *params = f->options.params;
@@ -209,12 +209,14 @@ static int64_t own_elems(const struct dcpk_fsdp *f, int64_t n_shards, int64_t sh
         const struct dcpk_train_param *p = &params->list[i];
         const int64_t first = f->spots[i].first, end = first + p->shape[0] * p->shape[1];
         const struct dcpk_fsdp_bucket *b;
-        int64_t from;
+        int64_t from, n_outer = 1;
 
         if (p->is_buffer)
             continue;
         b = &f->buckets[f->spots[i].bucket];
-        from = shard / (n_shards / b->n_shards) * b->n_own;
+        if (f->is_hfsdp && b->outer != NULL)
+            n_outer = b->outer->n_ranks;
+        from = (shard / n_outer / (n_shards / b->n_shards) * n_outer + shard % n_outer) * b->n_own;
         if (b->n_shards == 1)
             n += end - first;
         else

@@ -158,8 +158,9 @@ static dcpk_status training_initial(struct training *t, struct dcpk_error *err)
 /* Times phases, and the groups that carry weights and gradients, where that was asked for. */
 static dcpk_status training_make_phases(struct training *t, struct dcpk_error *err)
 {
-    static const enum dcpk_train_group watched[] = {DCPK_G_INNER, DCPK_G_OUTER, DCPK_G_EXPERT_DP,
-                                                    DCPK_G_GATHER, DCPK_G_EXPERT_GATHER};
+    static const enum dcpk_train_group watched[] = {DCPK_G_INNER,        DCPK_G_OUTER,
+                                                    DCPK_G_EXPERT_DP,    DCPK_G_GATHER,
+                                                    DCPK_G_EXPERT_INNER, DCPK_G_EXPERT_GATHER};
     const bool is_timed = t->config->files.notes_times;
 
     if (t->is_noisy || (!is_timed && t->job->ranges == NULL))
