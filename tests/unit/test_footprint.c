@@ -267,6 +267,31 @@ static void outer_ranks(void **state)
     CHECK_EQ_INT(f.held[DCPK_TAG_MAIN], 4 * whole / 4, "HFSDP");
 }
 
+/* Ranks of an instance share out experts: they hold what they would without others, and add what
+ * they own (4 bytes each, over two) to the other instance's. */
+static void outer_ranks_of_experts(void **state)
+{
+    static const uint8_t layers[] = {1, 0, 1, 1};
+    struct dcpk_train_config c = toy(DCPK_OPTIM_GRADS_PARAMS, 4);
+    struct dcpk_train_footprint inner, f;
+
+    (void)state;
+    c.model.experts = 4;
+    c.model.topk = 1;
+    c.model.moe_ffn = 96;
+    c.model.moe_layers = layers;
+    c.layout.ep = 2;
+    inner = megatron(&c, "an instance");
+    c.layout.dp = 8;
+    c.data.global_batch *= 2;
+    c.layout.instances = 2;
+    f = megatron(&c, "two instances");
+    for (int tag = 0; tag < DCPK_N_TAGS; tag++)
+        CHECK_EQ_INT(f.held[tag], inner.held[tag], dcpk_memory_tag_names[tag]);
+    CHECK_EQ_INT(gathered(&f), gathered(&inner), "gathered");
+    CHECK_EQ_INT(reduced(&f), reduced(&inner) + f.held[DCPK_TAG_MAIN], "reduced");
+}
+
 /* Four instances: nothing is sharded among inner ranks, all is added over outer ones. Without
  * sharding there are no such slices, and gradients are reduced over all ranks. */
 static void outer_traffic(void **state)
@@ -333,6 +358,7 @@ int main(void)
         cmocka_unit_test(this_run_adds_integers),
         cmocka_unit_test(S2_25_activations),
         cmocka_unit_test(outer_ranks),
+        cmocka_unit_test(outer_ranks_of_experts),
         cmocka_unit_test(outer_traffic),
         cmocka_unit_test(copied_embedding),
         cmocka_unit_test(without_memory),
