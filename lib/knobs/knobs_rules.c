@@ -321,15 +321,15 @@ const struct dcpk_knob_rule dcpk_knob_rules[] = {
             "leave it out, and convert the checkpoint")},
     {REFUSE("optimizer", "!optimizer=adam !optimizer=sgd", "the optimizer is neither adam nor sgd",
             "choose one of them")},
-    {REFUSE("outer-experts", "num_distributed_optimizer_instances>1 expert_model_parallel_size>1",
-            "several instances of the distributed optimizer are not modelled with expert "
-            "parallelism",
-            "set num_distributed_optimizer_instances or expert_model_parallel_size to 1")},
 
     /* ---- what may surprise ---- */
     {NOTICE("fsdp-pp", FSDP "pipeline_model_parallel_size>1",
             "pipeline parallelism with Megatron FSDP is an extension of this loop: no release of "
             "Megatron runs it")},
+    {NOTICE("outer-experts",
+            FSDP "num_distributed_optimizer_instances>1 expert_model_parallel_size>1",
+            "several instances of the distributed optimizer with expert parallelism: Megatron-FSDP "
+            "has a mesh of experts for them from core 0.17 on, and none in 0.16")},
     {NOTICE("unsharded", FSDP STRATEGY "=no_shard",
             "data_parallel_sharding_strategy is no_shard: nothing is sharded")},
     {NOTICE("default-strategy", FSDP "!?" STRATEGY,

@@ -135,6 +135,9 @@ static dcpk_status sizes_of_layers(const struct dcpk_train_config *c, struct dcp
          l->dp * l->cp, l->instances},
         {"data-parallel times context-parallel size", "expert_model_parallel_size", l->dp * l->cp,
          l->ep},
+        {"data-parallel times context-parallel size",
+         "expert_model_parallel_size times num_distributed_optimizer_instances", l->dp * l->cp,
+         l->ep * l->instances},
     };
 
     if (m->layers % l->pp != 0)

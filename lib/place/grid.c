@@ -98,6 +98,12 @@ static int64_t instance_ranks(const struct dcpk_grid *full)
     return full->cp * full->dp / full->instances;
 }
 
+/* The same of routed experts. */
+static int64_t instance_expert_ranks(const struct dcpk_grid *full)
+{
+    return dcpk_max_i64(1, expert_radix(full).outer / full->instances);
+}
+
 struct dcpk_coords dcpk_grid_coords(const struct dcpk_grid *grid, int64_t rank)
 {
     const struct dcpk_grid full = dcpk_grid_full(grid);
@@ -113,6 +119,7 @@ struct dcpk_coords dcpk_grid_coords(const struct dcpk_grid *grid, int64_t rank)
     c.instance = at / n_shards;
     c.ep = expert_at % full.ep;
     c.edp = expert_at / full.ep;
+    c.expert_shard = c.edp % instance_expert_ranks(&full);
     return c;
 }
 
@@ -131,10 +138,12 @@ int64_t dcpk_grid_first(const struct dcpk_grid *grid, const struct dcpk_coords *
     const int64_t pp = first_along(axes, DCPK_AXIS_PP, c.pp);
     int64_t dense_at = c.cp + full.cp * c.dp;
 
-    if ((axes & (DCPK_AXIS_EP | DCPK_AXIS_EDP)) != 0) {
+    if ((axes & (DCPK_AXIS_EP | DCPK_AXIS_EDP | DCPK_AXIS_EXPERT_SHARD)) != 0) {
         const int64_t ep = first_along(axes, DCPK_AXIS_EP, c.ep);
-        const int64_t edp = first_along(axes, DCPK_AXIS_EDP, c.edp);
+        int64_t edp = first_along(axes, DCPK_AXIS_EDP, c.edp);
 
+        if ((axes & DCPK_AXIS_EXPERT_SHARD) != 0)
+            edp -= c.expert_shard;
         return rank_at(&full, expert_radix(&full), c.etp, ep + full.ep * edp, pp);
     }
     if ((axes & DCPK_AXIS_CP) != 0)
@@ -278,8 +287,8 @@ static dcpk_status check_expert_ranks(const struct dcpk_grid *full, int64_t n_ra
         return DCPK_OK;
     return dcpk_fail(err, code,
                      "etp=%" PRId64 " times ep=%" PRId64 " does not divide the %" PRId64
-                     " ranks of a pipeline stage",
-                     full->etp, full->ep, n_ranks);
+                     " ranks of %sa pipeline stage",
+                     full->etp, full->ep, n_ranks, full->instances > 1 ? "an instance in " : "");
 }
 
 static dcpk_status check_experts(const struct dcpk_grid *grid, int64_t n_experts,
@@ -323,8 +332,6 @@ dcpk_status dcpk_grid_check_ranks(const struct dcpk_grid *grid, int64_t n_ranks,
                          "tp=%" PRId64 " x cp=%" PRId64 " x dp=%" PRId64 " x pp=%" PRId64
                          " are not the %" PRId64 " ranks of the job",
                          g.tp, g.cp, g.dp, g.pp, n_ranks);
-    if (check_expert_ranks(&g, stage_ranks(&g), DCPK_EUSAGE, err))
-        return err->status;
     if (g.is_tp_pp_dp && g.pp > 1 && expert_radix(&g).outer != g.dp)
         return dcpk_fail(err, DCPK_EUSAGE,
                          "with the rank order tp-cp-ep-pp-dp, experts need as many data-parallel "
@@ -336,5 +343,5 @@ dcpk_status dcpk_grid_check_ranks(const struct dcpk_grid *grid, int64_t n_ranks,
                          " instances of the distributed optimizer do not divide cp x dp, %" PRId64
                          " ranks",
                          g.instances, g.cp * g.dp);
-    return DCPK_OK;
+    return check_expert_ranks(&g, stage_ranks(&g) / g.instances, DCPK_EUSAGE, err);
 }

@@ -8,7 +8,7 @@
  *
  * In the order tp-cp-ep-pp-dp dp and pp change places, and so do edp and pp. Data-parallel ranks
  * count on over context parallelism, cp + CP * dp; those of one optimizer instance follow each
- * other: that number is shard + SHARDS * instance.
+ * other: that number is shard + SHARDS * instance. An instance has whole groups of ep ranks.
  *
  *   layers of pp=2, vpp=2    chunk 0 of stage 0 | chunk 0 of stage 1 | chunk 1 of stage 0 | ...
  *
@@ -53,6 +53,7 @@ struct dcpk_coords {
     int64_t tp, cp, dp, pp;
     int64_t etp, ep, edp; /* for routed experts */
     int64_t shard, instance;
+    int64_t expert_shard; /* the place of edp in its instance: edp % (EDP / instances) */
 };
 struct dcpk_coords dcpk_grid_coords(const struct dcpk_grid *grid, int64_t rank);
 
@@ -66,6 +67,7 @@ enum dcpk_axes {
     DCPK_AXIS_INSTANCE = 32,
     DCPK_AXIS_EP = 64,
     DCPK_AXIS_EDP = 128,
+    DCPK_AXIS_EXPERT_SHARD = 256,
 };
 
 /* The first rank of a rank's group along `axes` (enum dcpk_axes): ranks with the same first one are

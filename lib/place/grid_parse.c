@@ -136,9 +136,6 @@ static dcpk_status list_finish_fsdp(struct list *list, struct dcpk_placing *plac
         return dcpk_fail(err, DCPK_EUSAGE,
                          "%s: %" PRId64 " ranks are not %" PRId64 " equal instances", list->option,
                          g->dp, g->instances);
-    if (g->instances > 1 && g->ep > 1)
-        return dcpk_fail(err, DCPK_EUSAGE, "%s: hsdp with ep is not known to work in Megatron-FSDP",
-                         list->option);
     if (list->read.bucket_elems < 0)
         list->read.bucket_elems = dcpk_grid_bucket_elems(g->dp);
     g->world = g->dp * g->tp;

@@ -280,6 +280,49 @@ static dcpk_status explain_limit(const struct dcpk_train_config *c,
     return explain_fit(c, DCPK_OF_THIS_RUN, limit_bytes, doc, err);
 }
 
+/* For programs: a row a stage. */
+struct apart_of_stages {
+    struct dcpk_train_apart *stages;
+    int64_t n;
+};
+
+static void fill_apart(const void *context, struct dcpk_doc_rows *rows)
+{
+    const struct apart_of_stages *all = context;
+
+    for (int64_t pp = 0; pp < all->n; pp++)
+        DCPK_DOC_PUT(rows,
+                     DCPK_MEMBER("buffer_bytes", dcpk_fact_bytes(all->stages[pp].buffer_bytes)),
+                     DCPK_MEMBER("layer_bytes", dcpk_fact_bytes(all->stages[pp].layer_bytes)),
+                     DCPK_MEMBER("outside_bytes", dcpk_fact_bytes(all->stages[pp].outside_bytes)));
+}
+
+/* Explains what the double buffer does not hold, where there is one. */
+static dcpk_status explain_apart(const struct dcpk_train_config *config, struct dcpk_doc *doc,
+                                 struct dcpk_error *err)
+{
+    struct apart_of_stages *all = dcpk_doc_take(doc, 1, sizeof *all);
+    struct dcpk_bytes text = {0};
+
+    if (all == NULL)
+        return dcpk_doc_status(doc, err);
+    all->stages = dcpk_doc_take(doc, (size_t)config->layout.pp, sizeof *all->stages);
+    for (; all->stages != NULL && all->n < config->layout.pp; all->n++) {
+        text.n_bytes = 0;
+        if (dcpk_train_apart(config, all->n, &all->stages[all->n], &text, err) != DCPK_OK)
+            break;
+        if (text.n_bytes == 0)
+            continue;
+        dcpk_bytes_u8(&text, 0);
+        dcpk_doc_note(doc, "double buffer", dcpk_doc_keep(doc, text.data, text.n_bytes));
+    }
+    if (err->status == DCPK_OK && all->n > 0 && all->stages[0].buffer_bytes > 0)
+        dcpk_doc_set_table(doc, "double_buffer",
+                           &(struct dcpk_doc_table){.fill = fill_apart, .context = all});
+    dcpk_bytes_release(&text);
+    return err->status;
+}
+
 dcpk_status dcpk_train_explain_memory(const struct dcpk_train_config *config, uint64_t limit_bytes,
                                       struct dcpk_doc *doc, struct dcpk_error *err)
 {
@@ -305,6 +348,8 @@ dcpk_status dcpk_train_explain_memory(const struct dcpk_train_config *config, ui
     dcpk_doc_note(
         doc, "act",
         "an estimate for Megatron: activations that backward reads, without attention scores");
+    if (explain_apart(config, doc, err) != DCPK_OK)
+        return err->status;
     dcpk_doc_fact(doc, "host memory", "save_copy_bytes", dcpk_fact_bytes(most.save_copy_bytes));
     dcpk_doc_note(doc, "saving",
                   "copies a rank's shards to host memory while a checkpoint is written; with "

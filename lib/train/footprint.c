@@ -31,6 +31,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
+#include "lib/report/plain.h"
 #include "lib/train/fsdp_priv.h"
 #include "lib/train/gpt.h"
 
@@ -198,7 +199,7 @@ static uint64_t predict_comm(const struct dcpk_fsdp *f)
 }
 
 /* Elements of parameters in the parts of the optimizer's state that one rank has: of dense buckets
- * part `shard`; ranks that share out experts are neighbours. */
+ * part `shard`; inner ranks that share out experts are neighbours. */
 static int64_t own_elems(const struct dcpk_fsdp *f, int64_t n_shards, int64_t shard)
 {
     const struct dcpk_train_params *params = f->options.params;
@@ -208,12 +209,14 @@ static int64_t own_elems(const struct dcpk_fsdp *f, int64_t n_shards, int64_t sh
         const struct dcpk_train_param *p = &params->list[i];
         const int64_t first = f->spots[i].first, end = first + p->shape[0] * p->shape[1];
         const struct dcpk_fsdp_bucket *b;
-        int64_t from;
+        int64_t from, n_outer = 1;
 
         if (p->is_buffer)
             continue;
         b = &f->buckets[f->spots[i].bucket];
-        from = shard / (n_shards / b->n_shards) * b->n_own;
+        if (f->is_hfsdp && b->outer != NULL)
+            n_outer = b->outer->n_ranks;
+        from = (shard / n_outer / (n_shards / b->n_shards) * n_outer + shard % n_outer) * b->n_own;
         if (b->n_shards == 1)
             n += end - first;
         else
@@ -402,6 +405,93 @@ dcpk_status dcpk_train_footprint(const struct dcpk_train_config *config, int64_t
         footprint->held[DCPK_TAG_ACT] = p.account.most[DCPK_TAG_ACT];
         if (of == DCPK_OF_MEGATRON)
             footprint->held[DCPK_TAG_ACT] = act_bytes(config);
+    }
+    dcpk_fsdp_free(p.fsdp);
+    dcpk_arena_free(arena);
+    return st;
+}
+
+/* ---- next to the double buffer ---- */
+
+/* The layer that is unit number `unit`. */
+static int64_t layer_of_unit(const struct dcpk_train_params *params, size_t unit)
+{
+    const struct dcpk_train_param *p = params->list;
+
+    while (p->unit + 1 != (int64_t)unit)
+        p++;
+    return p->layer;
+}
+
+/* Lists layers that do not fit, those of one size that follow each other together. */
+static void put_layers_apart(const struct planned *p, struct dcpk_bytes *text)
+{
+    const struct dcpk_fsdp *f = p->fsdp;
+    const char *before = ". Apart, because of another size: ";
+    char size[DCPK_PLAIN_SIZE_BYTES];
+
+    for (size_t u = 1, end; u < f->n_units; u = end) {
+        const uint64_t n_bytes = unit_bytes_outside_pool(f, u);
+        const int64_t first = layer_of_unit(&p->params, u);
+        const bool is_mtp = first >= DCPK_TRAIN_MTP;
+
+        for (end = u + 1; end < f->n_units && unit_bytes_outside_pool(f, end) == n_bytes &&
+                          layer_of_unit(&p->params, end) == first + (int64_t)(end - u);)
+            end++;
+        if (n_bytes == 0)
+            continue;
+        dcpk_bytes_printf(text, "%s%slayer%s %" PRId64, before, is_mtp ? "MTP " : "",
+                          end > u + 1 ? "s" : "", first % DCPK_TRAIN_MTP);
+        if (end > u + 1)
+            dcpk_bytes_printf(text, "-%" PRId64, first % DCPK_TRAIN_MTP + (int64_t)(end - u) - 1);
+        dcpk_bytes_printf(text, " (%s%s)", dcpk_plain_size(n_bytes, size),
+                          end > u + 1 ? " each" : "");
+        before = ", ";
+    }
+}
+
+static void put_apart(const struct planned *p, const struct dcpk_train_apart *apart,
+                      struct dcpk_bytes *text)
+{
+    const bool has_max = p->config->fsdp.has_max_pool;
+    char size[DCPK_PLAIN_SIZE_BYTES];
+
+    if (p->config->layout.pp > 1)
+        dcpk_bytes_printf(text, "stage %" PRId64 ": ", p->mesh.at.pp);
+    dcpk_bytes_printf(text, "the double buffer is two of %s, the size %s",
+                      dcpk_plain_size(apart->buffer_bytes, size),
+                      has_max ? "of the largest layer" : "that most layers have");
+    put_layers_apart(p, text);
+    if (apart->layer_bytes > 0)
+        dcpk_bytes_printf(text, "; at most %s of them at one time",
+                          dcpk_plain_size(apart->layer_bytes, size));
+    if (apart->outside_bytes > 0)
+        dcpk_bytes_printf(text,
+                          ". Outside layers (embedding, norms, head) %s stay whole, in no buffer",
+                          dcpk_plain_size(apart->outside_bytes, size));
+    if (!has_max)
+        dcpk_bytes_text(text, ". Megatron-FSDP has the same limit (FixedPoolAllocator)");
+}
+
+dcpk_status dcpk_train_apart(const struct dcpk_train_config *config, int64_t stage,
+                             struct dcpk_train_apart *apart, struct dcpk_bytes *text,
+                             struct dcpk_error *err)
+{
+    struct planned p = {.config = config, .account.math = dcpk_memory_counted()};
+    struct dcpk_arena *arena = dcpk_arena_new(err);
+    dcpk_status st;
+
+    if (arena == NULL)
+        return err->status;
+    *apart = (struct dcpk_train_apart){0};
+    st = planned_make(&p, dcpk_grid_stage_rank(&config->layout, stage), DCPK_OF_THIS_RUN, arena,
+                      err);
+    if (st == DCPK_OK && dcpk_fsdp_pool_bytes(p.fsdp) > 0) {
+        apart->buffer_bytes = dcpk_fsdp_pool_bytes(p.fsdp);
+        apart->layer_bytes = predict_gathered(p.fsdp) - 2 * apart->buffer_bytes;
+        apart->outside_bytes = (uint64_t)p.fsdp->units[0].n_elems * p.fsdp->compute_bytes;
+        put_apart(&p, apart, text);
+        st = dcpk_bytes_status(text, err);
     }
     dcpk_fsdp_free(p.fsdp);
     dcpk_arena_free(arena);

@@ -8,6 +8,7 @@
 #ifndef DCPK_LIB_TRAIN_FOOTPRINT_H
 #define DCPK_LIB_TRAIN_FOOTPRINT_H
 
+#include "lib/base/bytes.h"
 #include "lib/train/fsdp.h"
 
 enum dcpk_footprint_of { DCPK_OF_THIS_RUN, DCPK_OF_MEGATRON };
@@ -41,6 +42,23 @@ dcpk_status dcpk_train_footprint_most(const struct dcpk_train_config *config,
                                       struct dcpk_error *err);
 
 uint64_t dcpk_train_held_sum(const uint64_t held[DCPK_N_TAGS]); /* bytes of all tags */
+
+/* Weights of a rank that the double buffer does not hold, of this run. */
+struct dcpk_train_apart {
+    uint64_t buffer_bytes;  /* of each of the two buffers; 0: there are none, and no rest */
+    uint64_t layer_bytes;   /* of layers of another size, gathered at one time, at most: with both
+                             * buffers they are held[DCPK_TAG_GATHER] */
+    uint64_t outside_bytes; /* of held[DCPK_TAG_WEIGHTS]: whole weights outside layers */
+};
+
+/*
+ * Finds what the double buffer does not hold on the ranks of a stage. text: gets a line, without
+ * its end, that names it, its bytes and why; nothing where there is no double buffer. Errors: those
+ * of dcpk_train_footprint. Source: param_and_grad_buffer.py FixedPoolAllocator @core_v0.19.0.
+ */
+dcpk_status dcpk_train_apart(const struct dcpk_train_config *config, int64_t stage,
+                             struct dcpk_train_apart *apart, struct dcpk_bytes *text,
+                             struct dcpk_error *err);
 
 /* Memory and bytes sent of this rank, and the footprint of its configuration. */
 struct dcpk_train_measured {

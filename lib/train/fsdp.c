@@ -191,16 +191,12 @@ static void choose(struct dcpk_fsdp *f)
 /* Checks that this loop runs the choice. */
 static dcpk_status check_choice(const struct dcpk_fsdp *f, struct dcpk_error *err)
 {
-    const struct dcpk_grid *layout = &f->options.config->layout;
     const struct dcpk_group *world = f->options.mesh->group[DCPK_G_WORLD];
 
     if (f->is_hfsdp && f->strategy != DCPK_OPTIM_GRADS_PARAMS)
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
                          "Optimizer fully-sharded HFSDP is only supported with full-sharding on "
                          "DP-Shard");
-    if (layout->instances > 1 && layout->ep > 1)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                         "several optimizer instances (HSDP) with expert parallelism");
     if (!f->is_exact && ((f->comm != DCPK_F32 && f->comm != DCPK_BF16) ||
                          (f->main_grads != DCPK_F32 && f->main_grads != DCPK_BF16)))
         return dcpk_fail(err, DCPK_EUNSUPPORTED,

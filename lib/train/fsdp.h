@@ -76,9 +76,8 @@ struct dcpk_fsdp;
 
 /*
  * All memory but what passes gather. Main parameters and moments are zeroed: initialisation or
- * loading fills shards, then calls install. Errors: DCPK_EUNSUPPORTED where a row would be cut, for
- * HSDP with expert parallelism, and for a pair of math and collectives that share no memory;
- * DCPK_ENOMEM.
+ * loading fills shards, then calls install. Errors: DCPK_EUNSUPPORTED where a row would be cut, and
+ * for a pair of math and collectives that share no memory; DCPK_ENOMEM.
  */
 dcpk_status dcpk_fsdp_new(const struct dcpk_fsdp_options *options, struct dcpk_fsdp **fsdp,
                           struct dcpk_error *err);
@@ -138,7 +137,10 @@ const struct dcpk_fsdp_traffic *dcpk_fsdp_traffic(const struct dcpk_fsdp *fsdp);
  *                               reduced over   then over   parts of the optimizer
  *   no_shard                    D              -           1
  *   others                      inner          outer       inner; HFSDP: D
- *   experts, without instances  D / EP         -           D / EP
+ *   experts                     inner / EP     outer       inner / EP; HFSDP: D / EP
+ *
+ * Experts have the outer ranks of the rest. Source: _init_dist_index of mcore_fsdp_adapter.py, the
+ * same from core 0.17 to main; in 0.16 HSDP has no groups of experts.
  */
 
 /* The strategy that a run goes by; without Megatron-FSDP it is optim or no_shard. */

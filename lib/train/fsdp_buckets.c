@@ -42,14 +42,14 @@ bool dcpk_fsdp_has_units(const struct dcpk_train_config *config)
 static int64_t count_shards(const struct dcpk_train_config *config, bool is_expert)
 {
     const struct dcpk_grid *l = &config->layout;
-    const int64_t n = l->dp * l->cp;
+    int64_t n = l->dp * l->cp;
 
     if (dcpk_fsdp_strategy(config) == DCPK_NO_SHARD)
         return 1;
-    if (l->instances > 1 && !config->fsdp.is_outer_sharded)
-        return n / l->instances;
-    if (l->instances == 1 && is_expert)
-        return n / l->ep;
+    if (!config->fsdp.is_outer_sharded)
+        n /= l->instances;
+    if (is_expert)
+        n /= l->ep;
     return n;
 }
 
@@ -101,20 +101,16 @@ static void plan_add(const struct dcpk_fsdp *f, size_t at, struct fsdp_plan *pla
 
 static void bucket_find_groups(struct dcpk_fsdp *f, struct dcpk_fsdp_bucket *b)
 {
+    static const enum dcpk_train_group whole[] = {DCPK_G_DP_CP, DCPK_G_EXPERT_DP},
+                                       inner[] = {DCPK_G_INNER, DCPK_G_EXPERT_INNER},
+                                       gather[] = {DCPK_G_GATHER, DCPK_G_EXPERT_GATHER};
     struct dcpk_group *const *group = f->options.mesh->group;
-    const bool is_whole = b->is_expert && f->options.config->layout.instances == 1;
 
-    if (is_whole || f->strategy == DCPK_NO_SHARD) {
-        b->reduce = group[DCPK_G_DP_CP];
-        b->gather = group[DCPK_G_GATHER];
-        if (b->is_expert) {
-            b->reduce = group[DCPK_G_EXPERT_DP];
-            b->gather = group[DCPK_G_EXPERT_GATHER];
-        }
+    b->gather = group[gather[b->is_expert]];
+    b->reduce = group[whole[b->is_expert]];
+    if (f->strategy == DCPK_NO_SHARD)
         return;
-    }
-    b->reduce = group[DCPK_G_INNER];
-    b->gather = group[DCPK_G_GATHER];
+    b->reduce = group[inner[b->is_expert]];
     if (group[DCPK_G_OUTER]->n_ranks > 1)
         b->outer = group[DCPK_G_OUTER];
 }

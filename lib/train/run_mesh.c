@@ -19,9 +19,10 @@ static const unsigned axes_of[DCPK_N_GROUPS] = {
     [DCPK_G_OUTER] = DCPK_AXIS_INSTANCE,
     [DCPK_G_EP] = DCPK_AXIS_EP,
     [DCPK_G_EXPERT_DP] = DCPK_AXIS_EDP,
+    [DCPK_G_EXPERT_INNER] = DCPK_AXIS_EXPERT_SHARD,
     [DCPK_G_MODEL] = DCPK_AXIS_TP | DCPK_AXIS_PP,
     [DCPK_G_GATHER] = DCPK_AXIS_SHARD,
-    [DCPK_G_EXPERT_GATHER] = DCPK_AXIS_EDP,
+    [DCPK_G_EXPERT_GATHER] = DCPK_AXIS_EXPERT_SHARD,
 };
 
 /* The first rank of a rank's group of a kind. */

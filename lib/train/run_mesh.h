@@ -12,16 +12,17 @@ enum dcpk_train_group {
     DCPK_G_TP,
     DCPK_G_CP,
     DCPK_G_PP,
-    DCPK_G_DP,        /* data-parallel ranks of one cp */
-    DCPK_G_DP_CP,     /* shards dense parameters */
-    DCPK_G_INNER,     /* of DP_CP: one instance, which shards; all of DP_CP without HSDP */
-    DCPK_G_OUTER,     /* of DP_CP: one rank of each instance */
-    DCPK_G_EP,        /* ranks that share out the experts of one batch */
-    DCPK_G_EXPERT_DP, /* shards experts' parameters */
-    DCPK_G_EMBEDDING, /* first and last stage, where both have word embeddings */
-    DCPK_G_MODEL,     /* all ranks of one data-parallel place: tp x pp */
-    DCPK_G_GATHER,    /* the ranks of INNER again, for gathers next to its reductions */
-    DCPK_G_EXPERT_GATHER,
+    DCPK_G_DP,            /* data-parallel ranks of one cp */
+    DCPK_G_DP_CP,         /* shards dense parameters */
+    DCPK_G_INNER,         /* of DP_CP: one instance, which shards; all of DP_CP without HSDP */
+    DCPK_G_OUTER,         /* of DP_CP: one rank of each instance */
+    DCPK_G_EP,            /* ranks that share out the experts of one batch */
+    DCPK_G_EXPERT_DP,     /* shards experts' parameters */
+    DCPK_G_EXPERT_INNER,  /* of EXPERT_DP: one instance; OUTER has one rank of each of them, too */
+    DCPK_G_EMBEDDING,     /* first and last stage, where both have word embeddings */
+    DCPK_G_MODEL,         /* all ranks of one data-parallel place: tp x pp */
+    DCPK_G_GATHER,        /* the ranks of INNER again, for gathers next to its reductions */
+    DCPK_G_EXPERT_GATHER, /* the same of EXPERT_INNER */
     DCPK_N_GROUPS,
 };
 

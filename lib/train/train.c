@@ -158,8 +158,9 @@ static dcpk_status training_initial(struct training *t, struct dcpk_error *err)
 /* Times phases, and the groups that carry weights and gradients, where that was asked for. */
 static dcpk_status training_make_phases(struct training *t, struct dcpk_error *err)
 {
-    static const enum dcpk_train_group watched[] = {DCPK_G_INNER, DCPK_G_OUTER, DCPK_G_EXPERT_DP,
-                                                    DCPK_G_GATHER, DCPK_G_EXPERT_GATHER};
+    static const enum dcpk_train_group watched[] = {DCPK_G_INNER,        DCPK_G_OUTER,
+                                                    DCPK_G_EXPERT_DP,    DCPK_G_GATHER,
+                                                    DCPK_G_EXPERT_INNER, DCPK_G_EXPERT_GATHER};
     const bool is_timed = t->config->files.notes_times;
 
     if (t->is_noisy || (!is_timed && t->job->ranges == NULL))
@@ -171,13 +172,31 @@ static dcpk_status training_make_phases(struct training *t, struct dcpk_error *e
     return DCPK_OK;
 }
 
+/* Notes what the double buffer does not hold. */
+static dcpk_status training_note_apart(const struct training *t, struct dcpk_error *err)
+{
+    struct dcpk_bytes text = {0};
+    struct dcpk_train_apart ignored;
+
+    for (int64_t pp = 0; !t->is_noisy && pp < t->config->layout.pp; pp++) {
+        text.n_bytes = 0;
+        if (dcpk_train_apart(t->config, pp, &ignored, &text, err) != DCPK_OK)
+            break;
+        if (text.n_bytes > 0)
+            t->job->notes(t->job->context, (const char *)text.data, text.n_bytes);
+    }
+    dcpk_bytes_release(&text);
+    return err->status;
+}
+
 /* Makes everything that waits for no other rank. */
 static dcpk_status training_make(struct training *t, struct dcpk_error *err)
 {
     t->arena = dcpk_arena_new(err);
     if (t->arena == NULL || training_make_phases(t, err) || training_make_model(t, err) ||
         dcpk_batches_make(t->config, t->arena, &t->batches, err) ||
-        dcpk_tokens_open(t->config, &t->tokens, err) || dcpk_optim_init(t->config, &t->optim, err))
+        dcpk_tokens_open(t->config, &t->tokens, err) ||
+        dcpk_optim_init(t->config, &t->optim, err) || training_note_apart(t, err))
         return err->status;
     return training_initial(t, err);
 }

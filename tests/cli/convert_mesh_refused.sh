@@ -24,7 +24,7 @@ dp "rows" 3 "'embedding.word_embeddings.weight': tp=3 does not divide the 256 ro
 dp "experts of FSDP" 3 "ep=3 does not divide the 4 experts" 3,ep=3 "$moe"
 dp "ranks of FSDP" 3 'etp=1 times ep=2 does not divide the 3 ranks of a pipeline stage' 3,ep=2 "$moe"
 dp "instances" 2 '3 ranks are not 2 equal instances' 3,hsdp=2
-dp "instances and experts" 2 'hsdp with ep' 4,hsdp=2,ep=2 "$moe"
+dp "instances and experts" 3 'etp=1 times ep=4 does not divide the 2 ranks of an instance' 4,hsdp=2,ep=4 "$moe"
 dp "no ranks" 2 'does not start with a number of ranks' tp=2
 refuses "another format's mesh" 2 'target-mesh is for --to torch_dist or zarr, not for fsdp_dtensor$' \
     "$DCPKIT" convert --to fsdp_dtensor --target-mesh tp=2 "$dense" out

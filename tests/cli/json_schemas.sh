@@ -47,7 +47,7 @@ tiny=(--num-layers 1 --hidden-size 8 --ffn-hidden-size 8 --num-attention-heads 1
 "$DCPKIT" train --json --state-hash-interval 2 "${tiny[@]}" | sed -n 2p | fits train "train, without hash"
 "$DCPKIT" train --json --note-times "${tiny[@]}" | grep seconds | fits train-times "train --note-times"
 "$DCPKIT" train --json --explain-memory --explain-comm "${tiny[@]}" | fits train-explain "train --explain"
-"$DCPKIT" train --json --explain-memory --explain-comm --sweep dp --device-memory 16M --link-rate 1 "${tiny[@]}" | fits train-explain "train --explain, all"
+"$DCPKIT" train --json --explain-memory --explain-comm --sweep dp --device-memory 16M --link-rate 1 --use-megatron-fsdp --fsdp-double-buffer "${tiny[@]}" 2>/dev/null | fits train-explain "train --explain, all"
 "$DCPKIT" doctor --json . | fits doctor doctor
 "$DCPKIT" help knob --json num_layers | fits help-knob "help knob"
 "$DCPKIT" help knob --json CUDA_DEVICE_MAX_CONNECTIONS | fits help-knob "help knob, variable"

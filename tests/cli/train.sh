@@ -99,6 +99,11 @@ for more in "" "--use-megatron-fsdp --ckpt-format fsdp_dtensor --fsdp-double-buf
     # shellcheck disable=SC2086
     train $more --explain-memory --json 2>/dev/null | jq -S .this_run | diff - <(tail -n 1 held.jsonl | jq -S .held)
 done
+pool="--num-experts 4 --moe-layer-freq [0,1] --use-megatron-fsdp --ckpt-format fsdp_dtensor --fsdp-double-buffer"
+# shellcheck disable=SC2086 # flags
+train $pool --exit-at 1 2>&1 | sed -n 's/^.*note: the double buffer/the double buffer/p'
+# shellcheck disable=SC2086
+train $pool --explain-memory --json 2>/dev/null | jq -c '.this_run.gather_bytes - (.double_buffer[0] | 2 * .buffer_bytes + .layer_bytes)'
 train --explain-comm | head -n 1
 train model.num_layers=6 --pipeline-model-parallel-size 3 --use-megatron-fsdp --ranks 3 --explain-memory --device-memory 80G --json \
     2>/dev/null | jq -c '[.fits, .smallest_layout]'

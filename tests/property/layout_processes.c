@@ -132,6 +132,8 @@ static const struct {
     {{.tp = 1, .cp = 1, .ep = 1, .pp = 2, .dp = 2, .instances = 1}, false},
     {{.tp = 2, .cp = 1, .ep = 1, .pp = 2, .dp = 1, .instances = 1}, false},
     {{.tp = 1, .cp = 2, .ep = 2, .pp = 1, .dp = 2, .instances = 1}, false},
+    {{.tp = 1, .cp = 1, .ep = 2, .pp = 1, .dp = 4, .instances = 2}, false},
+    {{.tp = 1, .cp = 1, .ep = 2, .pp = 1, .dp = 4, .instances = 2}, true},
 };
 
 static void try_layout(int kind, size_t i, uint64_t want)

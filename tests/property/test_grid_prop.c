@@ -481,11 +481,8 @@ static void round_make_config(struct round *r, uint64_t seed)
             l->pp = 1;
         else
             l->instances = 1;
-        if (l->instances > 1)
-            l->ep = 1;
         r->n_ranks = l->tp * l->cp * l->dp * l->pp;
-    } while (r->n_ranks > MAX_RANKS || l->cp * l->dp % l->ep != 0 ||
-             l->cp * l->dp % l->instances != 0);
+    } while (r->n_ranks > MAX_RANKS || l->cp * l->dp % (l->ep * l->instances) != 0);
     *m = (struct dcpk_train_model){.layers = l->pp * (1 + fake_below(&seed, 2)),
                                    .hidden = 8 * l->tp * (1 + fake_below(&seed, 3)),
                                    .ffn = 4 * l->tp * (1 + fake_below(&seed, 9)),

@@ -76,7 +76,9 @@ static bool are_together(const struct dcpk_grid *l, enum dcpk_train_group g, con
     const bool tp = a->tp == b->tp, cp = a->cp == b->cp, dp = a->dp == b->dp, pp = a->pp == b->pp;
     const bool ep = a->ep == b->ep, xdp = a->xdp == b->xdp;
     const int64_t n = l->cp * l->dp / l->instances;
+    const int64_t n_expert = n / l->ep; /* ranks of one expert in an instance */
     const int64_t at = a->cp + l->cp * a->dp, bt = b->cp + l->cp * b->dp;
+    const bool inner = a->xdp / n_expert == b->xdp / n_expert;
     const bool is_end = (a->pp == 0 || a->pp == l->pp - 1) && (b->pp == 0 || b->pp == l->pp - 1);
     const bool wanted[DCPK_N_GROUPS] = {
         [DCPK_G_WORLD] = true,
@@ -89,12 +91,15 @@ static bool are_together(const struct dcpk_grid *l, enum dcpk_train_group g, con
         [DCPK_G_OUTER] = tp && pp && at % n == bt % n,
         [DCPK_G_EP] = tp && xdp && pp,
         [DCPK_G_EXPERT_DP] = tp && ep && pp,
+        [DCPK_G_EXPERT_INNER] = tp && ep && pp && inner,
         [DCPK_G_EMBEDDING] = tp && cp && dp && (pp || is_end),
         [DCPK_G_MODEL] = cp && dp,
         [DCPK_G_GATHER] = tp && pp && at / n == bt / n,
-        [DCPK_G_EXPERT_GATHER] = tp && ep && pp,
+        [DCPK_G_EXPERT_GATHER] = tp && ep && pp && inner,
     };
 
+    if (g == DCPK_G_OUTER) /* dense parameters and experts have the same outer ranks */
+        CHECK_EQ_INT(wanted[g], tp && ep && pp && a->xdp % n_expert == b->xdp % n_expert, "outer");
     return wanted[g];
 }
 
@@ -154,8 +159,7 @@ static void groups_are_those_of_the_formulas(void **state)
                               .instances = 1 + code / 162 % 2,
                               .is_tp_pp_dp = code / 324 % 2 == 1};
 
-        if (l.cp * l.dp % l.ep != 0 || l.cp * l.dp % l.instances != 0 ||
-            (l.is_tp_pp_dp && l.pp > 1 && l.ep != l.cp))
+        if (l.cp * l.dp % (l.ep * l.instances) != 0 || (l.is_tp_pp_dp && l.pp > 1 && l.ep != l.cp))
             continue;
         try_layout(&l);
     }

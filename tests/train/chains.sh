@@ -134,6 +134,7 @@ chains() {
 - A4_optim      dense          f:dp4,optim      none              f:dp2 f:dp3,no_shard
 - A4_no_shard   dense          f:dp2,no_shard   none              f:dp4 f:dp4,optim_grads
 - A4_hfsdp      moe            f:dp4,hfsdp      none              f:dp2 f:dp4,hsdp
+- A4_hfsdp_ep   moe            f:ep2dp4,hfsdp   none              f:dp2 f:ep2dp4,hsdp f:ep2dp8,hsdp
 - A4_experts    moe            f:ep2dp4         none              f:dp2 f:ep2dp8 f:ep2dp2,bucket
 + A5_tp2pp2     dense          tp2pp2           fsdp_dtensor      f:dp4 f:tp2dp2
 - A5_tp2dp2     dense          tp2dp2           fsdp_dtensor      f:dp4 f:tp2dp2
@@ -208,6 +209,25 @@ chain() {
 }
 
 # ---- the others ----
+
+# Instances of two ranks, which share out the experts, save what one instance of four ranks does, in the chunks of a
+# conversion to such ranks; another cut resumes it.
+A4_outer_experts() { # [,WORD]
+    local model=moe${1:-} folder
+    whole "$model"
+    save f:ep2dp4 "$model"
+    convert saved converted --to fsdp_dtensor --target-impl local --target-dp 4,ep=2,hsdp=2
+    save f:ep2dp4,hsdp "$model"
+    same "whole.$model.log" saved.log 10
+    equal converted saved
+    for folder in converted saved; do
+        "$DCPKIT" inspect --chunks --json "$folder" |
+            jq -S '.tensors | map_values(.chunks | map([.offsets, .extents]) | sort)' >"$folder.json"
+    done
+    grep -q 'experts.*linear_fc1' saved.json || fail "no chunks of experts"
+    cmp -s converted.json saved.json || fail "the chunks are not those of a conversion"
+    resume saved f:ep2dp4,hfsdp "$model"
+}
 
 # A checkpoint of 256 rows of the vocabulary, 255 of which are tokens, for a run whose ranks pad to 512. Rows that come are
 # zero, whoever adds them; they take part in the softmax, so that the steps are not those of 256 rows.
@@ -361,6 +381,8 @@ while read -r quick name model row; do
     run "$quick" "$name" chain "$model,bf16" "${row[@]}"
     run - "${name}_fp32" chain "$model" "${row[@]}"
 done < <(chains)
+run + A4_outer_experts A4_outer_experts ,bf16
+run - A4_outer_experts_fp32 A4_outer_experts
 run - A11_padded_vocabulary A11_padded_vocabulary
 run - A11_padded_vocabulary_bf16 A11_padded_vocabulary ,bf16
 run + A14_golden_curve A14_golden_curve dp1 z:dp1 f:dp1

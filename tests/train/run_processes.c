@@ -101,6 +101,9 @@ static void A1_layouts_of_experts(void **state)
         {4, ONE "--expert-model-parallel-size 2 --tensor-model-parallel-size 2 "},
         {4, ZERO_1 "--expert-model-parallel-size 2 --pipeline-model-parallel-size 2 "},
         {4, ZERO_3 "--context-parallel-size 2 --expert-model-parallel-size 4 "},
+        {4, ZERO_3 HSDP "--expert-model-parallel-size 2 "},
+        {8, ZERO_3 HSDP "--expert-model-parallel-size 2 "}, /* experts: 2 inner, 2 outer ranks */
+        {8, ZERO_3 HSDP "--expert-model-parallel-size 2 --outer-dp-sharding-strategy optim "},
         {8, ZERO_3 "--tensor-model-parallel-size 2 --expert-model-parallel-size 2 "},
         {8, ONE "--pipeline-model-parallel-size 2 --expert-model-parallel-size 4 "},
     };
@@ -233,10 +236,16 @@ static void A2_bytes_are_those_of_the_formulas(void **state)
         {ONE "--use-distributed-optimizer --pipeline-model-parallel-size 2 "
              "--no-untie-embeddings-and-output-weights ",
          false},
+        /* of 4 ranks and more */
+        {ZERO_3 HSDP "--num-experts 4 --expert-model-parallel-size 2 ", false},
+        {ZERO_3 HSDP "--num-experts 4 --expert-model-parallel-size 2 "
+                     "--outer-dp-sharding-strategy optim ",
+         false},
     };
+    const size_t n = DCPK_COUNT(rows) - (world->n_ranks < 4 ? 2 : 0);
 
     (void)state;
-    for (size_t i = 0; i < DCPK_COUNT(rows); i++) {
+    for (size_t i = 0; i < n; i++) {
         const char *label = rows[i].flags;
         const struct dcpk_train_measured *m = &among.measured;
         uint64_t grads = 0;

@@ -139,11 +139,33 @@ static void S1_13_double_buffer(void **state)
     CHECK_EQ_INT(f.held[DCPK_TAG_GATHER], 2 * 2 * U, "one unit ahead");
 }
 
+/* Weights next to the double buffer of a stage: a text that names them, bytes that add up to those
+ * that a run holds. */
+static void check_apart(const struct dcpk_train_config *c, int64_t stage, const char *wanted)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_bytes text = {0};
+    struct dcpk_train_apart apart;
+
+    CHECK_OK(dcpk_train_apart(c, stage, &apart, &text, &err), wanted);
+    CHECK_EQ_INT(text.n_bytes > 0, wanted[0] != 0, wanted);
+    if (apart.buffer_bytes > 0)
+        CHECK_EQ_INT(
+            footprint_of(c, dcpk_grid_stage_rank(&c->layout, stage), DCPK_OF_THIS_RUN, wanted)
+                .held[DCPK_TAG_GATHER],
+            2 * apart.buffer_bytes + apart.layer_bytes, wanted);
+    dcpk_bytes_u8(&text, 0);
+    CHECK(strstr((const char *)text.data, wanted) != NULL, (const char *)text.data);
+    dcpk_bytes_release(&text);
+}
+
 /* S1-15: of experts, layers 1 to 3 are larger than layer 0: it has memory of its own next to the
- * two buffers, and is gathered while both are in use. */
+ * two buffers, and is gathered while both are in use. In bf16, a layer of experts: qkv 192 x 64,
+ * proj 64 x 64, two norms, router 4 x 64, 4 x (192 + 96) x 64; outside: 32896
+ * (formats/fsdp_dtensor/FORMAT.md 8.3). */
 static void S1_15_units_of_two_sizes(void **state)
 {
-    static const uint8_t layers[] = {0, 1, 1, 1};
+    static const uint8_t layers[] = {0, 1, 1, 1}, last[] = {0, 0, 1, 1};
     struct dcpk_train_config c = toy(DCPK_OPTIM_GRADS_PARAMS, 2);
     struct dcpk_train_footprint f;
 
@@ -158,6 +180,23 @@ static void S1_15_units_of_two_sizes(void **state)
     c.fsdp.has_double_buffer = true;
     CHECK_EQ_INT(megatron(&c, "experts").held[DCPK_TAG_GATHER], f.held[DCPK_TAG_GATHER] + 2 * U,
                  "the dense layer");
+    check_apart(&c, 0,
+                "the double buffer is two of 176.75 KiB, the size that most layers have. Apart, "
+                "because of another size: layer 0 (68.25 KiB); at most 68.25 KiB of them at one "
+                "time. Outside layers (embedding, norms, head) 64.25 KiB stay whole, in no buffer. "
+                "Megatron-FSDP has the same limit (FixedPoolAllocator)");
+    c.model.moe_layers = last;
+    check_apart(&c, 0, "because of another size: layers 2-3 (176.75 KiB each); at most 353.50 KiB");
+    c.layout.pp = 2;
+    check_apart(&c, 0,
+                "stage 0: the double buffer is two of 68.25 KiB, the size that most layers have. "
+                "Outside");
+    check_apart(&c, 1, "stage 1: the double buffer is two of 176.75 KiB");
+    c.layout.pp = 1;
+    c.fsdp.has_max_pool = true;
+    check_apart(&c, 0, "the size of the largest layer. Outside");
+    c.fsdp.has_double_buffer = c.fsdp.has_max_pool = false;
+    check_apart(&c, 0, "");
 }
 
 /* The sums of this run are integers of 8 bytes, and its optimizer has fp32 gradients next to them;
@@ -228,6 +267,31 @@ static void outer_ranks(void **state)
     CHECK_EQ_INT(f.held[DCPK_TAG_MAIN], 4 * whole / 4, "HFSDP");
 }
 
+/* Ranks of an instance share out experts: they hold what they would without others, and add what
+ * they own (4 bytes each, over two) to the other instance's. */
+static void outer_ranks_of_experts(void **state)
+{
+    static const uint8_t layers[] = {1, 0, 1, 1};
+    struct dcpk_train_config c = toy(DCPK_OPTIM_GRADS_PARAMS, 4);
+    struct dcpk_train_footprint inner, f;
+
+    (void)state;
+    c.model.experts = 4;
+    c.model.topk = 1;
+    c.model.moe_ffn = 96;
+    c.model.moe_layers = layers;
+    c.layout.ep = 2;
+    inner = megatron(&c, "an instance");
+    c.layout.dp = 8;
+    c.data.global_batch *= 2;
+    c.layout.instances = 2;
+    f = megatron(&c, "two instances");
+    for (int tag = 0; tag < DCPK_N_TAGS; tag++)
+        CHECK_EQ_INT(f.held[tag], inner.held[tag], dcpk_memory_tag_names[tag]);
+    CHECK_EQ_INT(gathered(&f), gathered(&inner), "gathered");
+    CHECK_EQ_INT(reduced(&f), reduced(&inner) + f.held[DCPK_TAG_MAIN], "reduced");
+}
+
 /* Four instances: nothing is sharded among inner ranks, all is added over outer ones. Without
  * sharding there are no such slices, and gradients are reduced over all ranks. */
 static void outer_traffic(void **state)
@@ -294,6 +358,7 @@ int main(void)
         cmocka_unit_test(this_run_adds_integers),
         cmocka_unit_test(S2_25_activations),
         cmocka_unit_test(outer_ranks),
+        cmocka_unit_test(outer_ranks_of_experts),
         cmocka_unit_test(outer_traffic),
         cmocka_unit_test(copied_embedding),
         cmocka_unit_test(without_memory),

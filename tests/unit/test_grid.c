@@ -54,7 +54,6 @@ static void other_texts_are_refused(void **state)
         {"tp=2x", "'tp=2x' is not a list"},
         {"fsdp=2,pp=2", "'pp=2' is not a list like fsdp=2,tp=2"},
         {"fsdp=3,hsdp=2", "3 ranks are not 2 equal instances"},
-        {"fsdp=4,hsdp=2,ep=2", "hsdp with ep is not known to work"},
         {"tp=1048576,pp=2", "has more ranks than 1048576"},
         {"tp=99999999999999999999", "is not a list"},
     };
@@ -77,6 +76,9 @@ static void ranks_of_fsdp_begin_with_a_number(void **state)
     (void)state;
     CHECK_OK(dcpk_placing_parse_fsdp("--target-dp", "4,tp=2,hsdp=2", &p, &err), "4,tp=2,hsdp=2");
     CHECK_EQ_INT(p.grid.dp, 4, "both instances");
+    CHECK_OK(dcpk_placing_parse_fsdp("--target-dp", "4,ep=2,hsdp=2", &p, &err), "4,ep=2,hsdp=2");
+    CHECK_EQ_INT(p.grid.ep * p.grid.instances, 4, "experts in both instances");
+    CHECK_OK(dcpk_placing_parse_fsdp("--target-dp", "4,tp=2,hsdp=2", &p, &err), "4,tp=2,hsdp=2");
     CHECK_EQ_INT(p.grid.world, 8, "ranks");
     CHECK_FAILS(dcpk_placing_parse_fsdp("--target-dp", "fsdp=4", &p, &err), DCPK_EUSAGE,
                 "does not start with a number of ranks", "fsdp=4");
@@ -95,6 +97,7 @@ static void sizes_that_do_not_fit_are_named(void **state)
         {{.tp = 2, .dp = 2}, 8, "tp=2 x cp=1 x dp=2 x pp=1 are not the 8 ranks"},
         {{.ep = 3, .dp = 8}, 8, "etp=1 times ep=3 does not divide the 8 ranks"},
         {{.dp = 8, .instances = 3}, 8, "3 instances"},
+        {{.ep = 4, .dp = 4, .instances = 2}, 4, "divide the 2 ranks of an instance in a pipeline"},
         {{.ep = 2, .pp = 2, .dp = 4, .is_tp_pp_dp = true}, 8, "2 are not dp=4"},
     };
 
