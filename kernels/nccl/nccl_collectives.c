@@ -12,6 +12,7 @@
 #include "kernels/nccl/nccl.h"
 
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/nccl/nccl_channel.h"
@@ -227,28 +228,30 @@ static void group_buffer_free(struct dcpk_group *group, void *at)
     dcpk_cuda_leave(&d->driver);
 }
 
-/* NCCL 2.28 gives the handle of a local registration, in host memory, where it has no symmetric
- * windows, which lie in the GPU's; later ones give none. 2.27 has one form: what it calls a window
- * counts as one. Source: ncclCommWindowRegister in src/register/register.cc @2.27.3,
- * src/dev_runtime.cc @2.28.9 and @2.29.2. */
-static enum dcpk_registration kind_of_handle(const struct nccl_group *g, const struct registered *r)
+/*
+ * NCCL 2.28 gives the handle of a local registration, in host memory, where it has no symmetric
+ * windows, which lie in the GPU's; later ones give none. 2.27 gives the same for both: it counts as
+ * a window unless NCCL_WIN_ENABLE=0 turns windows off, so also between hosts, where 2.27 has none.
+ * Source: ncclCommWindowRegister in src/register/register.cc @2.27.3, src/dev_runtime.cc @2.28.9,
+ * @2.29.2.
+ */
+static bool handle_is_window(const struct nccl_group *g, const struct registered *r)
 {
     const struct nccl_device *d = &g->device;
+    const char *wanted = getenv("NCCL_WIN_ENABLE");
     CUmemorytype type = CU_MEMORYTYPE_HOST;
     int version = 0;
 
-    if (r->handle == NULL)
-        return DCPK_NOT_REGISTERED;
-    if (!r->is_window)
-        return DCPK_REGISTERED_LOCALLY;
+    if (!r->is_window || r->handle == NULL)
+        return false;
     if (d->nccl.get_version(&version) == ncclSuccess && version < NCCL_WINDOW_SHOWS)
-        return DCPK_REGISTERED_WINDOW;
+        return wanted == NULL || strcmp(wanted, "0") != 0;
     dcpk_cuda_enter(&d->driver, d->context);
     if (d->driver.pointer_attribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
                                     (CUdeviceptr)(uintptr_t)r->handle) != CUDA_SUCCESS)
-        type = CU_MEMORYTYPE_HOST;
+        type = CU_MEMORYTYPE_HOST; /* the driver does not know it */
     dcpk_cuda_leave(&d->driver);
-    return type == CU_MEMORYTYPE_DEVICE ? DCPK_REGISTERED_WINDOW : DCPK_REGISTERED_LOCALLY;
+    return type == CU_MEMORYTYPE_DEVICE;
 }
 
 static dcpk_status group_buffer_register(struct dcpk_group *group, void *at, size_t n_bytes,
@@ -277,7 +280,10 @@ static dcpk_status group_buffer_register(struct dcpk_group *group, void *at, siz
         dcpk_context(err, "registering a user buffer of %zu bytes", n_bytes);
         return err->status;
     }
-    *got = kind_of_handle(g, made);
+    if (handle_is_window(g, made))
+        *got = DCPK_REGISTERED_WINDOW;
+    else if (made->handle != NULL)
+        *got = DCPK_REGISTERED_LOCALLY;
     return DCPK_OK;
 }
 

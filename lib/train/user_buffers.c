@@ -115,20 +115,18 @@ void dcpk_user_buffers_join(struct dcpk_user_buffers *b, enum dcpk_buffer_use us
     b->groups[i].uses[use] = true;
 }
 
-/* A free buffer of that size, or a little more: the smallest; NULL: none. */
+/* A free buffer of that size, NULL: none. One that is larger would be missing later: the second
+ * step could then take others than the first. */
 static struct user_buffer *find_free(const struct dcpk_user_buffers *b, enum dcpk_buffer_use use,
                                      size_t n_bytes)
 {
-    struct user_buffer *best = NULL;
-
     for (size_t i = 0; i < b->n; i++) {
         struct user_buffer *one = &b->list[i];
 
-        if (!one->is_taken && one->use == use && one->n_bytes >= n_bytes &&
-            one->n_bytes - n_bytes <= n_bytes / 8 && (best == NULL || one->n_bytes < best->n_bytes))
-            best = one;
+        if (!one->is_taken && one->use == use && one->n_bytes == n_bytes)
+            return one;
     }
-    return best;
+    return NULL;
 }
 
 dcpk_status dcpk_user_buffers_take(struct dcpk_user_buffers *b, enum dcpk_buffer_use use,

@@ -176,16 +176,18 @@ static void end(struct dcpk_user_buffers *b)
 static void reuses_what_is_given_back(void **state)
 {
     struct dcpk_user_buffers *b = make();
-    void *first = take(b, DCPK_BUFFER_REDUCE, 1000), *second = take(b, DCPK_BUFFER_REDUCE, 900);
+    void *first = take(b, DCPK_BUFFER_REDUCE, 1000), *second = take(b, DCPK_BUFFER_REDUCE, 1000);
 
     (void)state;
     check_calls("alloc 0.1 alloc 0.2 ", "both are taken");
     dcpk_user_buffers_give(b, first);
     CHECK(take(b, DCPK_BUFFER_GATHER, 1000) != first, "of another use");
-    CHECK(take(b, DCPK_BUFFER_REDUCE, 880) != first, "a ninth too large");
+    CHECK(take(b, DCPK_BUFFER_REDUCE, 999) != first, "of another size");
+    check_calls("alloc 0.3 alloc 0.4 ", "new ones");
     dcpk_user_buffers_give(b, second);
-    CHECK(take(b, DCPK_BUFFER_REDUCE, 890) == second, "the smallest that fits");
-    CHECK(take(b, DCPK_BUFFER_REDUCE, 890) == first, "the next one");
+    CHECK(take(b, DCPK_BUFFER_REDUCE, 1000) == first, "one of the two");
+    CHECK(take(b, DCPK_BUFFER_REDUCE, 1000) == second, "the other one");
+    check_calls("", "kept");
     CHECK(take(b, DCPK_BUFFER_REDUCE, 0) != NULL, "no bytes");
     dcpk_user_buffers_give(b, NULL);
     dcpk_user_buffers_free(b);
