@@ -262,7 +262,7 @@ static void note_registered(const struct dcpk_user_buffers *b)
     else if (locals != 0)
         how = "locally: there are no symmetric windows";
     if (n > 0)
-        snprintf(text, sizeof text, "nccl_ub: rank %d registered %llu bytes in %zu buffers, %s\n",
+        snprintf(text, sizeof text, "nccl_ub: rank %d registered %llu bytes (buffers: %zu), %s\n",
                  world->rank, n_bytes, n, how);
     else
         snprintf(text, sizeof text, "nccl_ub registers nothing: '%s' takes no registrations\n",

@@ -111,8 +111,11 @@ ub) # registered buffers change no bit: as windows, locally when asked to, local
     buffers() {
         local log=$1 how=$2
         shift 2
-        train "$log" 2 cuda "$@" --use-nccl-ub 2>"$work/text"
-        grep -E "note: nccl_ub: rank 0 registered [1-9][0-9]* bytes in [1-9][0-9]* buffers, $how\$" "$work/text"
+        if ! train "$log" 2 cuda "$@" --use-nccl-ub 2>"$work/text" ||
+            ! grep -E "note: nccl_ub: rank 0 registered [1-9][0-9]* bytes [(]buffers: [1-9][0-9]*[)], $how\$" "$work/text"; then
+            cat "$work/text"
+            exit 1
+        fi
     }
     quiet=()
     train plain 2 cuda "${zero3[@]}"

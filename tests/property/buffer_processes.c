@@ -4,6 +4,7 @@
  * layout; bits and counted bytes are those without. Started by mpirun. */
 #include "lib/train/footprint.h"
 #include "lib/train/train.h"
+#include "tests/buffer_case.h"
 #include "tests/fsdp_case.h"
 #include "tests/world_case.h"
 
@@ -12,63 +13,8 @@ static struct fsdp_case c;
 
 /* ---- collectives that watch those of MPI ---- */
 
-static const struct dcpk_collectives *plain;
-static struct dcpk_collectives watching;
-static struct {
-    struct dcpk_group *group;
-    uint8_t *at;
-    size_t n_bytes;
-} known[512];
-static size_t n_known, n_windows, n_moved; /* n_moved: pieces of registered memory */
-static bool is_over;                       /* registration */
-
-static dcpk_status watch_alloc(struct dcpk_group *group, size_t n_bytes, void **at,
-                               struct dcpk_error *err)
-{
-    (void)group;
-    *at = dcpk_alloc_aligned(256, n_bytes, err);
-    return err->status;
-}
-
-static void watch_free(struct dcpk_group *group, void *at)
-{
-    (void)group;
-    for (size_t i = 0; i < n_known; i++)
-        CHECK(known[i].at != at, "memory that is registered is not freed");
-    dcpk_free(at);
-}
-
-/* All ranks of the group have a buffer of that size in this place. */
-static dcpk_status watch_register(struct dcpk_group *group, void *at, size_t n_bytes,
-                                  enum dcpk_registration by, enum dcpk_registration *got,
-                                  struct dcpk_error *err)
-{
-    int64_t sum = (int64_t)n_bytes;
-
-    if (by == DCPK_REGISTERED_WINDOW) {
-        if (dcpk_totals_agree(group, math, DCPK_OK, &sum, 1, err))
-            return err->status;
-        CHECK_EQ_INT(sum, (int64_t)n_bytes * group->n_ranks, "windows have one size");
-        n_windows++;
-    }
-    CHECK(n_known < sizeof known / sizeof known[0], "registrations");
-    known[n_known].group = group;
-    known[n_known].at = at;
-    known[n_known++].n_bytes = n_bytes;
-    *got = by;
-    return DCPK_OK;
-}
-
-static void watch_unregister(struct dcpk_group *group, void *at)
-{
-    size_t n = 0;
-
-    for (size_t i = 0; i < n_known; i++)
-        if (known[i].group != group || known[i].at != at)
-            known[n++] = known[i];
-    CHECK(n < n_known, "it was registered");
-    n_known = n;
-}
+static size_t n_moved; /* pieces of registered memory */
+static bool is_over;   /* registration */
 
 /* A group with registrations moves nothing else, once all are made. */
 static void watch(const struct dcpk_group *group, const void *at, size_t n_bytes)
@@ -76,11 +22,12 @@ static void watch(const struct dcpk_group *group, const void *at, size_t n_bytes
     const uint8_t *first = at;
     bool has_some = false;
 
-    for (size_t i = 0; i < n_known; i++) {
-        if (known[i].group != group)
+    for (size_t i = 0; i < n_buffer_known; i++) {
+        if (buffer_known[i].group != group)
             continue;
         has_some = true;
-        if (first >= known[i].at && first + n_bytes <= known[i].at + known[i].n_bytes) {
+        if (first >= buffer_known[i].at &&
+            first + n_bytes <= buffer_known[i].at + buffer_known[i].n_bytes) {
             n_moved++;
             return;
         }
@@ -93,7 +40,7 @@ static dcpk_status watch_gather(struct dcpk_group *group, const void *mine, size
 {
     watch(group, mine, n_bytes);
     watch(group, all, n_bytes * (size_t)group->n_ranks);
-    return plain->all_gather(group, mine, n_bytes, all, ticket, err);
+    return buffer_plain->all_gather(group, mine, n_bytes, all, ticket, err);
 }
 
 static dcpk_status watch_reduce(struct dcpk_group *group, enum dcpk_reduction reduction, void *all,
@@ -101,14 +48,14 @@ static dcpk_status watch_reduce(struct dcpk_group *group, enum dcpk_reduction re
 {
     if (n > 2) /* few numbers are what ranks agree on */
         watch(group, all, n * dcpk_reduction_bytes(reduction));
-    return plain->all_reduce(group, reduction, all, n, ticket, err);
+    return buffer_plain->all_reduce(group, reduction, all, n, ticket, err);
 }
 
 static dcpk_status watch_scatter(struct dcpk_group *group, enum dcpk_reduction reduction, void *all,
                                  size_t n, uint64_t *ticket, struct dcpk_error *err)
 {
     watch(group, all, n * (size_t)group->n_ranks * dcpk_reduction_bytes(reduction));
-    return plain->reduce_scatter(group, reduction, all, n, ticket, err);
+    return buffer_plain->reduce_scatter(group, reduction, all, n, ticket, err);
 }
 
 static struct dcpk_user_buffers *make_buffers(struct fsdp_case *of)
@@ -117,9 +64,6 @@ static struct dcpk_user_buffers *make_buffers(struct fsdp_case *of)
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_user_buffers *made;
 
-    for (int g = 0; g < DCPK_N_GROUPS; g++)
-        if (of->mesh.group[g] != NULL)
-            of->mesh.group[g]->by = &watching;
     job = (struct dcpk_train_job){.config = &of->config, .world = world, .math = math};
     math->device->gpu_major = 9;
     CHECK_OK(dcpk_user_buffers_new(&job, true, &made, &err), of->label);
@@ -142,12 +86,12 @@ static void run_case(bool by_hand)
              (int)c.config.fsdp.strategy, (int)c.config.fsdp.mode, (int)c.config.layout.tp,
              (int)c.config.layout.cp, (int)c.config.layout.ep, (int)c.config.layout.pp,
              (int)c.config.layout.instances, world->rank, world->n_ranks);
-    n_windows = 0;
+    n_buffer_windows = 0;
     is_over = false;
     CHECK_OK(case_begin(&c, world, math, &err), c.label);
     case_initialise(&c);
     CHECK_OK(dcpk_user_buffers_register(c.buffers, 0, &err), c.label);
-    CHECK(n_windows == 0 || !by_hand, c.label);
+    CHECK(n_buffer_windows == 0 || !by_hand, c.label);
     CHECK_OK(dcpk_fsdp_install(c.fsdp, &err), c.label);
     case_step(&c, 0, 0.25);
     CHECK_OK(dcpk_fsdp_settle(c.fsdp, &err), c.label);
@@ -157,12 +101,12 @@ static void run_case(bool by_hand)
     case_step(&c, 1, 0.25);
     case_step(&c, 2, 0.25);
     if (c.config.layout.cp * c.config.layout.dp > 1)
-        CHECK(n_windows > 0 && n_moved > 0, c.label);
+        CHECK(n_buffer_windows > 0 && n_moved > 0, c.label);
     dcpk_fsdp_footprint(c.fsdp, DCPK_OF_THIS_RUN, case_microbatches(&c), &want);
     for (int t = 0; t < DCPK_N_TAGS; t++)
         CHECK_EQ_INT(c.account.most[t], want.held[t], c.label);
     case_end(&c);
-    CHECK_EQ_INT(n_known, 0, c.label);
+    CHECK_EQ_INT(n_buffer_known, 0, c.label);
 }
 
 static void run_strategies(const struct dcpk_grid *layout)
@@ -242,15 +186,10 @@ int main(void)
         fprintf(stderr, "%s\n", err.text);
         return 4;
     }
-    plain = world->by;
-    watching = *plain;
-    watching.all_gather = watch_gather;
-    watching.all_reduce = watch_reduce;
-    watching.reduce_scatter = watch_scatter;
-    watching.buffer_alloc = watch_alloc;
-    watching.buffer_free = watch_free;
-    watching.buffer_register = watch_register;
-    watching.buffer_unregister = watch_unregister;
+    buffer_case_begin(world);
+    buffer_collectives.all_gather = watch_gather;
+    buffer_collectives.all_reduce = watch_reduce;
+    buffer_collectives.reduce_scatter = watch_scatter;
     c.make_buffers = make_buffers;
     n_failed = cmocka_run_group_tests(tests, NULL, NULL);
     if (n_failed > 0)

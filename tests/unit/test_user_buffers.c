@@ -205,7 +205,7 @@ static void registers_by_hand_after_the_first_iteration(void **state)
     CHECK_OK(dcpk_user_buffers_register(b, 2, &err), "after two");
     check_calls("", "once");
     CHECK_EQ_STR(noted,
-                 "nccl_ub: rank 0 registered 1800 bytes in 2 buffers, as symmetric windows\n",
+                 "nccl_ub: rank 0 registered 1800 bytes (buffers: 2), as symmetric windows\n",
                  "noted");
     end(b);
 }
@@ -226,14 +226,14 @@ static void registers_when_made(void **state)
     check_calls("undo 1.1 undo 1.2 undo 1.3 undo 2.2 ", "all of them");
     dcpk_user_buffers_free(b);
     CHECK_EQ_STR(noted,
-                 "nccl_ub: rank 0 registered 1800 bytes in 2 buffers, as symmetric windows\n"
-                 "nccl_ub: rank 0 registered 2000 bytes in 3 buffers, as symmetric windows\n",
+                 "nccl_ub: rank 0 registered 1800 bytes (buffers: 2), as symmetric windows\n"
+                 "nccl_ub: rank 0 registered 2000 bytes (buffers: 3), as symmetric windows\n",
                  "noted");
 }
 
 #define FALLS_BACK                                                                                 \
     "window 1.1 window 1.2 undo 1.1 undo 1.2 local 1.1 local 1.2 window 2.2 undo 2.2 local 2.2 "
-#define LOCALLY "nccl_ub: rank 0 registered 1800 bytes in 2 buffers, locally"
+#define LOCALLY "nccl_ub: rank 0 registered 1800 bytes (buffers: 2), locally"
 
 /* Windows where there are none, on this rank or another one; none wanted; nothing registered. */
 static void registers_locally(void **state)
