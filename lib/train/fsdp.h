@@ -117,7 +117,8 @@ void dcpk_fsdp_scale_sums(struct dcpk_fsdp *fsdp, double scale);
  */
 dcpk_status dcpk_fsdp_finish(struct dcpk_fsdp *fsdp, double factor, struct dcpk_error *err);
 
-/* Wait for gathers that are under way, as a run ends. Errors: those of the groups. */
+/* Wait for gathers that are under way: as a run ends, or registers buffers. Errors: those of the
+ * groups. */
 dcpk_status dcpk_fsdp_settle(struct dcpk_fsdp *fsdp, struct dcpk_error *err);
 
 /* Main parameters into weights of the compute dtype; what strategies keep whole is gathered. */
