@@ -23,6 +23,9 @@ struct fsdp_case {
     struct dcpk_train_params params;
     struct dcpk_memory_account account;
     struct dcpk_fsdp *fsdp;
+    /* Makes `buffers`, of groups that are there; NULL: there are none. */
+    struct dcpk_user_buffers *(*make_buffers)(struct fsdp_case *c);
+    struct dcpk_user_buffers *buffers;
     struct dcpk_fsdp_event log[CASE_LOG];
     size_t n_log;
     char label[160];
@@ -146,12 +149,12 @@ static inline void case_event(void *context, const struct dcpk_fsdp_event *event
 static inline dcpk_status case_begin(struct fsdp_case *c, struct dcpk_group *world,
                                      struct dcpk_math *math, struct dcpk_error *err)
 {
-    const struct dcpk_fsdp_options options = {.config = &c->config,
-                                              .mesh = &c->mesh,
-                                              .params = &c->params,
-                                              .account = &c->account,
-                                              .event = case_event,
-                                              .context = c};
+    struct dcpk_fsdp_options options = {.config = &c->config,
+                                        .mesh = &c->mesh,
+                                        .params = &c->params,
+                                        .account = &c->account,
+                                        .event = case_event,
+                                        .context = c};
     c->account = (struct dcpk_memory_account){.math = math};
     c->fsdp = NULL;
     c->n_log = 0;
@@ -160,13 +163,18 @@ static inline dcpk_status case_begin(struct fsdp_case *c, struct dcpk_group *wor
         return err->status;
     if (dcpk_train_params(&c->config, &c->mesh.at, c->arena, &c->params, err))
         return err->status;
+    if (c->make_buffers != NULL)
+        options.buffers = c->buffers = c->make_buffers(c);
     return dcpk_fsdp_new(&options, &c->fsdp, err);
 }
 
 static inline void case_end(struct fsdp_case *c)
 {
     dcpk_fsdp_free(c->fsdp);
+    dcpk_user_buffers_unregister(c->buffers);
     dcpk_train_mesh_release(&c->mesh);
+    dcpk_user_buffers_free(c->buffers);
+    c->buffers = NULL;
     dcpk_arena_free(c->arena);
     CHECK_EQ_INT(c->account.now_all, 0, c->label);
 }

@@ -158,6 +158,11 @@ static ncclResult_t call_start(const struct nccl_channel *c, const struct nccl_c
         return nccl->send(call->from, call->n, ncclUint8, call->peer, c->comm, c->stream);
     case NCCL_CALL_RECEIVE:
         return nccl->receive(call->to, call->n, ncclUint8, call->peer, c->comm, c->stream);
+    case NCCL_CALL_REGISTER:
+        return nccl->comm_register(c->comm, call->to, call->n, call->handle);
+    case NCCL_CALL_REGISTER_WINDOW:
+        return nccl->window_register(c->comm, call->to, call->n, call->handle,
+                                     NCCL_WINDOW_SYMMETRIC);
     }
     return ncclInternalError;
 }

@@ -24,6 +24,8 @@ enum nccl_call_kind {
     NCCL_CALL_BROADCAST,
     NCCL_CALL_SEND,
     NCCL_CALL_RECEIVE,
+    NCCL_CALL_REGISTER,
+    NCCL_CALL_REGISTER_WINDOW,
 };
 
 enum nccl_call_phase { NCCL_CALL_FREE, NCCL_CALL_QUEUED, NCCL_CALL_STARTING, NCCL_CALL_RUNNING };
@@ -35,10 +37,11 @@ struct nccl_call {
     CUevent begun, event; /* begun NULL: the call is not timed */
     const uint8_t *from;
     uint8_t *to;
-    size_t n; /* elements, of a rank where each has as many */
+    size_t n; /* elements, of a rank where each has as many; bytes to register */
     enum dcpk_reduction reduction;
     int peer;      /* root, receiver, sender */
     size_t *parts; /* all to all: bytes to each rank, then from each; owned */
+    void **handle; /* of what is registered: set when the call is done */
 };
 
 /* The GPU and the libraries, the same for all channels of a group. */

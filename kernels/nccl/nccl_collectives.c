@@ -12,6 +12,7 @@
 #include "kernels/nccl/nccl.h"
 
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/nccl/nccl_channel.h"
@@ -26,6 +27,14 @@ struct nccl_group {
     struct nccl_device device;
     struct nccl_channel channels[N_CHANNELS];
     bool has_failed;
+    struct registered **registered; /* each owned: NCCL writes into it */
+    size_t n_registered, capacity;
+};
+
+/* A user buffer that the channel of collectives knows. */
+struct registered {
+    void *at, *handle;
+    bool is_window; /* made by a call for windows, and undone by one */
 };
 
 /* The message of the first rank of a future group to the others. */
@@ -187,6 +196,134 @@ static dcpk_status group_receive(struct dcpk_group *group, int from, void *data,
     return group_call(group_of(group), from < group->rank ? UP : DOWN, &call, ticket, err);
 }
 
+/* ---- user buffers ---- */
+
+static dcpk_status group_buffer_alloc(struct dcpk_group *group, size_t n_bytes, void **at,
+                                      struct dcpk_error *err)
+{
+    const struct nccl_device *d = &group_of(group)->device;
+    ncclResult_t result;
+
+    if (d->nccl.mem_alloc == NULL)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "libnccl.so.2 is older than " NCCL_MEMORY_RELEASE
+                         ": it has no user buffers");
+    dcpk_cuda_enter(&d->driver, d->context);
+    result = d->nccl.mem_alloc(at, n_bytes);
+    dcpk_cuda_leave(&d->driver);
+    if (result != ncclSuccess)
+        return dcpk_fail(err, DCPK_ENOMEM, "NCCL gives no user buffer of %zu bytes: %s", n_bytes,
+                         d->nccl.error_string(result));
+    return DCPK_OK;
+}
+
+static void group_buffer_free(struct dcpk_group *group, void *at)
+{
+    const struct nccl_device *d = &group_of(group)->device;
+
+    if (at == NULL)
+        return;
+    dcpk_cuda_enter(&d->driver, d->context);
+    d->nccl.mem_free(at);
+    dcpk_cuda_leave(&d->driver);
+}
+
+/*
+ * NCCL 2.28 gives the handle of a local registration, in host memory, where it has no symmetric
+ * windows, which lie in the GPU's; later ones give none. 2.27 gives the same for both: it counts as
+ * a window unless NCCL_WIN_ENABLE=0 turns windows off, so also between hosts, where 2.27 has none.
+ * Source: ncclCommWindowRegister in src/register/register.cc @2.27.3, src/dev_runtime.cc @2.28.9,
+ * @2.29.2.
+ */
+static bool handle_is_window(const struct nccl_group *g, const struct registered *r)
+{
+    const struct nccl_device *d = &g->device;
+    const char *wanted = getenv("NCCL_WIN_ENABLE");
+    CUmemorytype type = CU_MEMORYTYPE_HOST;
+    int version = 0;
+
+    if (!r->is_window || r->handle == NULL)
+        return false;
+    if (d->nccl.get_version(&version) == ncclSuccess && version < NCCL_WINDOW_SHOWS)
+        return wanted == NULL || strcmp(wanted, "0") != 0;
+    dcpk_cuda_enter(&d->driver, d->context);
+    if (d->driver.pointer_attribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                    (CUdeviceptr)(uintptr_t)r->handle) != CUDA_SUCCESS)
+        type = CU_MEMORYTYPE_HOST; /* the driver does not know it */
+    dcpk_cuda_leave(&d->driver);
+    return type == CU_MEMORYTYPE_DEVICE;
+}
+
+static dcpk_status group_buffer_register(struct dcpk_group *group, void *at, size_t n_bytes,
+                                         enum dcpk_registration by, enum dcpk_registration *got,
+                                         struct dcpk_error *err)
+{
+    struct nccl_group *g = group_of(group);
+    struct nccl_call call = {.kind = NCCL_CALL_REGISTER, .to = at, .n = n_bytes};
+    struct registered *made;
+
+    *got = DCPK_NOT_REGISTERED;
+    if (by == DCPK_REGISTERED_WINDOW && g->device.nccl.window_register == NULL)
+        return DCPK_OK;
+    if (dcpk_grow(&g->registered, &g->capacity, g->n_registered, sizeof(struct registered *), err))
+        return err->status;
+    made = dcpk_alloc(sizeof *made, err);
+    if (made == NULL)
+        return err->status;
+    g->registered[g->n_registered++] = made;
+    made->at = at;
+    made->is_window = by == DCPK_REGISTERED_WINDOW;
+    if (made->is_window)
+        call.kind = NCCL_CALL_REGISTER_WINDOW;
+    call.handle = &made->handle;
+    if (group_call(g, ALL, &call, NULL, err)) {
+        dcpk_context(err, "registering a user buffer of %zu bytes", n_bytes);
+        return err->status;
+    }
+    if (handle_is_window(g, made))
+        *got = DCPK_REGISTERED_WINDOW;
+    else if (made->handle != NULL)
+        *got = DCPK_REGISTERED_LOCALLY;
+    return DCPK_OK;
+}
+
+/* A communicator that has failed is aborted soon, which undoes it. */
+static void registered_drop(const struct nccl_group *g, const struct registered *r)
+{
+    const struct nccl *nccl = &g->device.nccl;
+    ncclComm_t comm = g->channels[ALL].comm;
+
+    if (g->has_failed || comm == NULL || r->handle == NULL)
+        return;
+    dcpk_cuda_enter(&g->device.driver, g->device.context);
+    if (r->is_window)
+        nccl->window_deregister(comm, r->handle);
+    else
+        nccl->comm_deregister(comm, r->handle);
+    dcpk_cuda_leave(&g->device.driver);
+}
+
+static void group_buffer_unregister(struct dcpk_group *group, void *at)
+{
+    struct nccl_group *g = group_of(group);
+    size_t n = 0;
+
+    for (size_t i = 0; i < g->n_registered; i++) {
+        struct registered *r = g->registered[i];
+
+        if (r->at != at) {
+            g->registered[n++] = r;
+            continue;
+        }
+        registered_drop(g, r);
+        if (g->has_failed)
+            g->registered[n++] = r; /* NCCL may still write into it, until the group is freed */
+        else
+            dcpk_free(r);
+    }
+    g->n_registered = n;
+}
+
 /* ---- groups ---- */
 
 static void group_free(struct dcpk_group *group)
@@ -202,6 +339,9 @@ static void group_free(struct dcpk_group *group)
         dcpk_cuda_leave(&g->device.driver);
         g->device.driver.context_release(g->device.device);
     }
+    for (size_t i = 0; i < g->n_registered; i++)
+        dcpk_free(g->registered[i]);
+    dcpk_free(g->registered);
     dcpk_free(g);
 }
 
@@ -394,4 +534,8 @@ const struct dcpk_collectives dcpk_collectives_nccl = {
     .summary = "NVIDIA's NCCL, between GPUs",
     .is_device = true,
     DCPK_COLLECTIVES_FUNCTIONS(group),
+    .buffer_alloc = group_buffer_alloc,
+    .buffer_free = group_buffer_free,
+    .buffer_register = group_buffer_register,
+    .buffer_unregister = group_buffer_unregister,
 };

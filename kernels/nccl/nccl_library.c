@@ -23,6 +23,22 @@ static dcpk_status nccl_find(void *library, struct nccl *nccl, struct dcpk_error
     return DCPK_OK;
 }
 
+/* Functions of later releases, of each group all or none. */
+static void nccl_find_later(void *library, struct nccl *nccl)
+{
+    const struct dcpk_symbol memory[] = {{"ncclMemAlloc", &nccl->mem_alloc},
+                                         {"ncclMemFree", &nccl->mem_free},
+                                         {"ncclCommRegister", &nccl->comm_register},
+                                         {"ncclCommDeregister", &nccl->comm_deregister}};
+    const struct dcpk_symbol windows[] = {{"ncclCommWindowRegister", &nccl->window_register},
+                                          {"ncclCommWindowDeregister", &nccl->window_deregister}};
+
+    if (dcpk_symbols_find(library, memory, DCPK_COUNT(memory)) != NULL)
+        nccl->mem_alloc = NULL;
+    if (dcpk_symbols_find(library, windows, DCPK_COUNT(windows)) != NULL)
+        nccl->window_register = NULL;
+}
+
 dcpk_status dcpk_nccl_load(struct nccl *nccl, struct dcpk_error *err)
 {
     void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD);
@@ -31,6 +47,7 @@ dcpk_status dcpk_nccl_load(struct nccl *nccl, struct dcpk_error *err)
         library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
     if (library == NULL)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "NCCL is not there: %s", dlerror());
+    nccl_find_later(library, nccl);
     return nccl_find(library, nccl, err);
 }
 

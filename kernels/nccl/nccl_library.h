@@ -27,14 +27,29 @@
     CALL(reduce_scatter, ncclReduceScatter)                                                        \
     CALL(broadcast, ncclBroadcast)                                                                 \
     CALL(abort, ncclCommAbort)                                                                     \
+    CALL(get_version, ncclGetVersion)                                                              \
     CALL(error_string, ncclGetErrorString)                                                         \
     CALL(last_error, ncclGetLastError)
+
+/* Later functions, which the header of an older NCCL does not declare. Windows are pointers. */
+#define NCCL_MEMORY_RELEASE   "2.19"
+#define NCCL_WINDOW_SHOWS     NCCL_VERSION(2, 28, 0) /* from then on a window shows what it is */
+#define NCCL_WINDOW_SYMMETRIC 0x01                   /* nccl.h: NCCL_WIN_COLL_SYMMETRIC */
 
 /* A value. */
 struct nccl {
 #define NCCL_MEMBER(name, function) __typeof__(function) *name;
     NCCL_CALLS(NCCL_MEMBER)
 #undef NCCL_MEMBER
+    /* Since 2.19; mem_alloc NULL: an older one. */
+    ncclResult_t (*mem_alloc)(void **at, size_t n_bytes);
+    ncclResult_t (*mem_free)(void *at);
+    ncclResult_t (*comm_register)(ncclComm_t comm, void *at, size_t n_bytes, void **handle);
+    ncclResult_t (*comm_deregister)(ncclComm_t comm, void *handle);
+    /* Since 2.27; window_register NULL: an older one. */
+    ncclResult_t (*window_register)(ncclComm_t comm, void *at, size_t n_bytes, void **window,
+                                    int flags);
+    ncclResult_t (*window_deregister)(ncclComm_t comm, void *window);
 };
 
 /* The copy that is in the process comes first: two of them in one process disturb each other. It is

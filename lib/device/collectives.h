@@ -31,6 +31,10 @@ struct dcpk_busy {
     double gather, reduce;
 };
 
+/* How a library knows memory that its calls use: not in advance, by this rank alone, or by all
+ * ranks of a group, which then reach each other's at the same place (NCCL's symmetric windows). */
+enum dcpk_registration { DCPK_NOT_REGISTERED, DCPK_REGISTERED_LOCALLY, DCPK_REGISTERED_WINDOW };
+
 struct dcpk_collectives;
 
 /* Some ranks of a job, in an order of their own, as one of them sees them. Made by world or split,
@@ -99,6 +103,27 @@ struct dcpk_collectives {
     dcpk_status (*receive)(struct dcpk_group *group, int from, void *data, size_t n_bytes,
                            uint64_t *ticket, struct dcpk_error *err);
     dcpk_status (*wait)(struct dcpk_group *group, uint64_t ticket, struct dcpk_error *err);
+
+    /*
+     * User buffers: memory that the library can know in advance. All four NULL: there are none.
+     * Memory belongs to the library, not to a group: any group of the same ordinal may use,
+     * register and free it. Errors: DCPK_EUNSUPPORTED with the reason where the library has none;
+     * DCPK_ENOMEM.
+     */
+    dcpk_status (*buffer_alloc)(struct dcpk_group *group, size_t n_bytes, void **at,
+                                struct dcpk_error *err);
+    void (*buffer_free)(struct dcpk_group *group, void *at); /* registered nowhere; NULL: no-op */
+    /*
+     * Register memory of buffer_alloc, all n_bytes of it, for the calls of one group. by: a window
+     * is collective over the group, with buffers of equal sizes in one order; a local one is not.
+     * *got: what became of it, which may be less than was asked for: then all ranks have to undo
+     * what they have of a window. Errors: those of a call.
+     */
+    dcpk_status (*buffer_register)(struct dcpk_group *group, void *at, size_t n_bytes,
+                                   enum dcpk_registration by, enum dcpk_registration *got,
+                                   struct dcpk_error *err);
+    /* Undo it, when no call of the group uses the memory; also where nothing was registered. */
+    void (*buffer_unregister)(struct dcpk_group *group, void *at);
 };
 
 /* The functions of a row, named prefix_world and so on. */

@@ -53,6 +53,7 @@ struct dcpk_train_fsdp {
     bool overlaps_reduce, overlaps_gather, has_double_buffer, has_max_pool;
     bool averages_in_collective, checks_nan, recomputes, is_fine_grained;
     bool is_outer_sharded; /* outer_dp_sharding_strategy optim: HFSDP, else HSDP */
+    bool has_user_buffers, registers_by_hand, has_local_registration; /* nccl_ub */
     bool asks_overlap;     /* overlaps_reduce was asked for; optim_grads has it in any case */
     int64_t bucket_elems;  /* -1: Megatron's default */
     int64_t unit_elems;    /* suggested_communication_unit_size; 0: Megatron's default */

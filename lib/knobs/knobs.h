@@ -48,7 +48,7 @@ struct dcpk_train_knobs {
     bool is_untied, is_group_query, reuses_grad_buf_in_ddp, reuses_grad_buf_in_optimizer;
     bool has_single_grouped_weight, has_single_grouped_bias, has_hybrid_cp, overlaps_experts;
     bool fuses_accumulation, reduces_in_bf16, preserves_fp32;
-    bool has_nccl_ub, registers_by_hand, asks_meta_init;
+    bool asks_meta_init;
     bool is_bf16, is_fp16, is_deterministic, fuses_cross_entropy, overlaps_tp;
     bool offloads_to_cpu, saves_hf, is_strict_load, is_fully_reshardable;
     bool is_swiglu, adds_bias, takes_saved_args;

@@ -20,8 +20,6 @@ const struct dcpk_knob_set dcpk_knobs_without_effect[] = {
     {"keep_fp8_transpose_cache=false", "ddp", DCPK_OF_DDP, "there is no FP8 compute in this loop"},
     {"fp8_param_gather=false,fp8_param", "ddp model mixed_precision", DCPK_OF_DDP,
      "there is no FP8 compute in this loop"},
-    {"disable_symmetric_registration=false", "ddp", DCPK_OF_DDP,
-     "no buffer is registered with NCCL"},
     {"report_nan_in_param_grad=false", "ddp", DCPK_OF_FSDP,
      "a gradient that is not finite is named, with and without it"},
     {"no_load_rng=false,!load_rng", "checkpoint", ARGUMENTS,

@@ -175,11 +175,16 @@ const struct dcpk_option dcpk_knobs_of_fsdp[] = {
           SCHEDULE, ARGUMENTS,
           "the two buffers are as large as the largest unit, so that every unit fits; turns the "
           "double buffer on")},
-    {FLAG_AS(
-        "nccl_ub", "use_nccl_ub", "ddp", has_nccl_ub, "false", NO_EFFECT, DDP,
-        "no buffer is registered with NCCL; with Megatron-FSDP it turns the double buffer on")},
-    {FLAG("fsdp_manual_registration", "ddp", registers_by_hand, "false", NO_EFFECT, ARGUMENTS,
-          "no buffer is registered with NCCL")},
+    {FLAG_AS("nccl_ub", "use_nccl_ub", "ddp", config.fsdp.has_user_buffers, "false", SCHEDULE, DDP,
+             "buffers of weights and gradients that are sent are NCCL's and registered with it, as "
+             "symmetric windows where it has them, else locally; with Megatron-FSDP it turns the "
+             "double buffer on")},
+    {FLAG("disable_symmetric_registration", "ddp", config.fsdp.has_local_registration, "false",
+          SCHEDULE, DDP, "nccl_ub registers locally, without windows")},
+    {FLAG("fsdp_manual_registration", "ddp", config.fsdp.registers_by_hand, "false", SCHEDULE,
+          ARGUMENTS,
+          "nccl_ub registers once, after the first iteration, and not when buffers are made; with "
+          "Megatron-FSDP always")},
     {FLAG("init_model_with_meta_device", "model dist", asks_meta_init, "false", NO_EFFECT,
           ARGUMENTS, "a rank makes only the weights of its own shards, with and without it")},
     {WORD("recompute_granularity", "full selective", "model", recompute, NULL, SCHEDULE,

@@ -344,6 +344,10 @@ const struct dcpk_knob_rule dcpk_knob_rules[] = {
             "fsdp_double_buffer=false megatron_fsdp_max_pool_double_buffer=false",
             "fsdp_double_buffer has no effect without Megatron FSDP, nor has "
             "megatron_fsdp_max_pool_double_buffer: set use_megatron_fsdp for them")},
+    {NOTICE("no-gpu-buffers", "nccl_ub !GPU",
+            "nccl_ub has no effect without GPUs: NCCL has no buffers there")},
+    {NOTICE("lone-registration", "disable_symmetric_registration !nccl_ub",
+            "disable_symmetric_registration has no effect without nccl_ub")},
     {NOTICE(
         "average", "average_in_collective",
         "average_in_collective has no effect here: gradients are scaled once, after their sum")},

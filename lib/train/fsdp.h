@@ -27,6 +27,7 @@
 #include "lib/train/phases.h"
 #include "lib/train/run_mesh.h"
 #include "lib/train/shards.h"
+#include "lib/train/user_buffers.h"
 #include "lib/train/weights.h"
 
 enum dcpk_fsdp_action {
@@ -60,6 +61,8 @@ struct dcpk_fsdp_options { /* all borrowed until free */
     const struct dcpk_train_params *params;
     struct dcpk_memory_account *account;
     struct dcpk_phases *phases; /* NULL: not timed */
+    struct dcpk_user_buffers
+        *buffers;     /* of what is sent; NULL: the device's memory like all else */
     bool is_megatron; /* of a plan: no_shard fills nothing up, slices are not widened to be added */
     /* NULL: no log. Called in the order of the schedule, by the thread of the call. */
     void (*event)(void *context, const struct dcpk_fsdp_event *event);
@@ -113,7 +116,8 @@ void dcpk_fsdp_scale_sums(struct dcpk_fsdp *fsdp, double scale);
  */
 dcpk_status dcpk_fsdp_finish(struct dcpk_fsdp *fsdp, double factor, struct dcpk_error *err);
 
-/* Wait for gathers that are under way, as a run ends. Errors: those of the groups. */
+/* Wait for gathers that are under way: as a run ends, or registers buffers. Errors: those of the
+ * groups. */
 dcpk_status dcpk_fsdp_settle(struct dcpk_fsdp *fsdp, struct dcpk_error *err);
 
 /* Main parameters into weights of the compute dtype; what strategies keep whole is gathered. */

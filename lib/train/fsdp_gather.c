@@ -90,7 +90,7 @@ static dcpk_status unit_take_memory(struct dcpk_fsdp *f, struct dcpk_fsdp_unit *
             u->gathered = f->pool[i];
             return DCPK_OK;
         }
-    if (dcpk_memory_account_alloc(f->options.account, DCPK_TAG_GATHER, n_bytes, &at, err))
+    if (dcpk_fsdp_take(f, DCPK_TAG_GATHER, n_bytes, &at, err))
         return err->status;
     u->buffer = -1;
     u->gathered = at;
@@ -186,8 +186,7 @@ void dcpk_fsdp_release(struct dcpk_fsdp *f, size_t unit, enum dcpk_train_pass pa
     if (u->buffer >= 0)
         f->is_taken[u->buffer] = false;
     else
-        dcpk_memory_account_free(f->options.account, DCPK_TAG_GATHER,
-                                 (size_t)u->n_elems * f->compute_bytes, u->gathered);
+        dcpk_fsdp_give(f, DCPK_TAG_GATHER, (size_t)u->n_elems * f->compute_bytes, u->gathered);
     u->gathered = NULL;
     u->buffer = -1;
 }

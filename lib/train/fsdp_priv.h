@@ -150,6 +150,11 @@ dcpk_status dcpk_fsdp_make_shards(struct dcpk_fsdp *f, struct dcpk_error *err);
 dcpk_status dcpk_fsdp_allocate(struct dcpk_fsdp *f, struct dcpk_error *err);
 void dcpk_fsdp_deallocate(struct dcpk_fsdp *f); /* Frees it; also after a failure */
 
+/* Memory that collectives move, of a user buffer if there are some. Errors: DCPK_ENOMEM. */
+dcpk_status dcpk_fsdp_take(struct dcpk_fsdp *f, enum dcpk_memory_tag tag, size_t n_bytes, void **at,
+                           struct dcpk_error *err);
+void dcpk_fsdp_give(struct dcpk_fsdp *f, enum dcpk_memory_tag tag, size_t n_bytes, void *at);
+
 /* Log and count; n_bytes as in the event. */
 void dcpk_fsdp_log(struct dcpk_fsdp *f, enum dcpk_fsdp_action action, size_t bucket,
                    enum dcpk_train_pass pass);

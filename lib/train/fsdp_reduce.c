@@ -39,8 +39,7 @@ static dcpk_status comm_take(struct dcpk_fsdp *f, struct dcpk_fsdp_bucket *b,
 {
     void *at;
 
-    if (dcpk_memory_account_alloc(f->options.account, DCPK_TAG_COMM,
-                                  (size_t)b->n_elems * f->comm_bytes, &at, err))
+    if (dcpk_fsdp_take(f, DCPK_TAG_COMM, (size_t)b->n_elems * f->comm_bytes, &at, err))
         return err->status;
     b->comm = at;
     return DCPK_OK;
@@ -48,8 +47,7 @@ static dcpk_status comm_take(struct dcpk_fsdp *f, struct dcpk_fsdp_bucket *b,
 
 static void comm_free(struct dcpk_fsdp *f, struct dcpk_fsdp_bucket *b)
 {
-    dcpk_memory_account_free(f->options.account, DCPK_TAG_COMM, (size_t)b->n_elems * f->comm_bytes,
-                             b->comm);
+    dcpk_fsdp_give(f, DCPK_TAG_COMM, (size_t)b->n_elems * f->comm_bytes, b->comm);
     b->comm = NULL;
 }
 

@@ -4,6 +4,8 @@
 
 #include <assert.h>
 
+#include "lib/base/order.h"
+
 const char *const dcpk_memory_tag_names[DCPK_N_TAGS] = {
     [DCPK_TAG_WEIGHTS] = "weights", [DCPK_TAG_MAIN] = "main",     [DCPK_TAG_GRADS] = "grads",
     [DCPK_TAG_ADAM] = "adam",       [DCPK_TAG_GATHER] = "gather", [DCPK_TAG_COMM] = "comm",
@@ -43,13 +45,18 @@ dcpk_status dcpk_memory_account_alloc(struct dcpk_memory_account *account, enum 
         dcpk_context(err, "memory for %s", dcpk_memory_tag_names[tag]);
         return err->status;
     }
-    account->now[tag] += n_bytes;
-    account->now_all += n_bytes;
-    if (account->now[tag] > account->most[tag])
-        account->most[tag] = account->now[tag];
-    if (account->now_all > account->most_all)
-        account->most_all = account->now_all;
+    dcpk_memory_account_count(account, tag, (int64_t)n_bytes);
     return DCPK_OK;
+}
+
+void dcpk_memory_account_count(struct dcpk_memory_account *account, enum dcpk_memory_tag tag,
+                               int64_t n_bytes)
+{
+    assert(n_bytes >= 0 || account->now[tag] >= (uint64_t)-n_bytes);
+    account->now[tag] += (uint64_t)n_bytes;
+    account->now_all += (uint64_t)n_bytes;
+    account->most[tag] = dcpk_max_u64(account->most[tag], account->now[tag]);
+    account->most_all = dcpk_max_u64(account->most_all, account->now_all);
 }
 
 void dcpk_memory_account_free(struct dcpk_memory_account *account, enum dcpk_memory_tag tag,
@@ -57,8 +64,6 @@ void dcpk_memory_account_free(struct dcpk_memory_account *account, enum dcpk_mem
 {
     if (at == NULL)
         return;
-    assert(account->now[tag] >= n_bytes);
     account->math->device->ops->free(account->math->device, at);
-    account->now[tag] -= n_bytes;
-    account->now_all -= n_bytes;
+    dcpk_memory_account_count(account, tag, -(int64_t)n_bytes);
 }

@@ -33,6 +33,9 @@ struct dcpk_math *dcpk_memory_counted(void);
  * naming the tag. */
 dcpk_status dcpk_memory_account_alloc(struct dcpk_memory_account *account, enum dcpk_memory_tag tag,
                                       size_t n_bytes, void **at, struct dcpk_error *err);
+/* Counts memory from elsewhere; a negative n_bytes: it was given back. */
+void dcpk_memory_account_count(struct dcpk_memory_account *account, enum dcpk_memory_tag tag,
+                               int64_t n_bytes);
 /* Frees memory of alloc with the same tag and size; NULL is a no-op. */
 void dcpk_memory_account_free(struct dcpk_memory_account *account, enum dcpk_memory_tag tag,
                               size_t n_bytes, void *at);

@@ -37,6 +37,7 @@ struct training {
     struct dcpk_train_mesh mesh;
     struct dcpk_train_params params;
     struct dcpk_memory_account account;
+    struct dcpk_user_buffers *user_buffers; /* NULL: none */
     struct dcpk_fsdp *fsdp;
     struct dcpk_gpt *gpt;
     struct dcpk_tokens *tokens;
@@ -63,6 +64,7 @@ static dcpk_status training_make_model(struct training *t, struct dcpk_error *er
         .config = t->config, .mesh = &t->mesh, .params = &t->params, .account = &t->account};
 
     fsdp.phases = gpt.phases = t->phases;
+    fsdp.buffers = t->user_buffers;
     if (dcpk_train_params(t->config, &t->mesh.at, t->arena, &t->params, err) ||
         dcpk_fsdp_new(&fsdp, &t->fsdp, err))
         return err->status;
@@ -217,12 +219,33 @@ static dcpk_status training_fill(struct training *t, struct dcpk_error *err)
     return training_agree(t, st, err);
 }
 
+/* True if this rank alone left a step. Ranks agree on a number, or on another's failure. */
+static bool has_come_apart(dcpk_status st)
+{
+    return st != DCPK_OK && st != DCPK_ERANGE && st != DCPK_EMISMATCH && st != DCPK_ECANCELLED;
+}
+
+/* User buffers, when no gather is under way. n_trained: iterations since the run began. */
+static dcpk_status training_register(struct training *t, int64_t n_trained, struct dcpk_error *err)
+{
+    dcpk_status st = DCPK_OK;
+
+    if (t->user_buffers == NULL || n_trained > 1)
+        return DCPK_OK;
+    st = dcpk_fsdp_settle(t->fsdp, err);
+    if (st == DCPK_OK)
+        st = dcpk_user_buffers_register(t->user_buffers, n_trained, err);
+    t->is_apart = has_come_apart(st);
+    return st;
+}
+
 static dcpk_status training_begin(struct training *t, struct dcpk_error *err)
 {
     if (dcpk_train_mesh_init(&t->config->layout, t->job->world, &t->mesh, err) ||
+        dcpk_user_buffers_new(t->job, t->is_noisy, &t->user_buffers, err) ||
         training_agree(t, training_make(t, err), err) ||
         dcpk_tokens_check_same(t->tokens, t->job->env->ranks, err) || training_fill(t, err) ||
-        training_reserve(t, err))
+        training_reserve(t, err) || training_register(t, 0, err))
         return err->status;
     return dcpk_fsdp_install(t->fsdp, err);
 }
@@ -246,7 +269,9 @@ static void training_end(struct training *t)
     dcpk_tokens_close(t->tokens);
     dcpk_gpt_free(t->gpt);
     dcpk_fsdp_free(t->fsdp);
+    dcpk_user_buffers_unregister(t->user_buffers);
     dcpk_train_mesh_release(&t->mesh);
+    dcpk_user_buffers_free(t->user_buffers); /* what failed calls may still use ends with groups */
     dcpk_phases_free(t->phases);
     dcpk_arena_free(t->arena);
 }
@@ -277,12 +302,6 @@ static dcpk_status training_prepare(struct training *t, struct dcpk_error *err)
         return err->status;
     dcpk_fsdp_scale_sums(t->fsdp, t->optim.loss_scale.scale / dcpk_loss_divisor(t->config));
     return DCPK_OK;
-}
-
-/* True if this rank alone left a step. Ranks agree on a number, or on another's failure. */
-static bool has_come_apart(dcpk_status st)
-{
-    return st != DCPK_OK && st != DCPK_ERANGE && st != DCPK_EMISMATCH && st != DCPK_ECANCELLED;
 }
 
 /* Forward and backward of all microbatches, on all ranks. sums: loss in units of 2^-32, tokens. */
@@ -576,7 +595,7 @@ static dcpk_status training_iterate(struct training *t, struct dcpk_error *err)
         dcpk_phases_report(t->phases, t->job, begun, err))
         return err->status;
     while (t->progress.iteration < last) {
-        if (training_step(t, err))
+        if (training_step(t, err) || training_register(t, t->progress.iteration - begun, err))
             return err->status;
         if (t->is_noisy)
             continue;

@@ -160,6 +160,7 @@ step train-times-2 2 120 "$here/train.sh" "$bin/dcpkit" times2
 for name in a1 a3 a5-tp2 a5-pp2 a5-ep2 a5-cp2; do
     step "train-$name" 2 120 "$here/train.sh" "$bin/dcpkit" "$name"
 done
+step train-ub 2 240 "$here/train.sh" "$bin/dcpkit" ub
 step sanitizer-train 1 120 "$here/train.sh" "$bin/dcpkit" step
 step sanitizer-memcheck 1 300 compute-sanitizer --tool memcheck --report-api-errors no --error-exitcode 1 \
     "$bin/test_device"

@@ -21,11 +21,12 @@ ddp=(--use-distributed-optimizer --dist-ckpt-optim-fully-reshardable)
 fsdp=(--use-megatron-fsdp --ckpt-format fsdp_dtensor --use-distributed-optimizer --no-gradient-accumulation-fusion)
 zero3=("${fsdp[@]}" --data-parallel-sharding-strategy optim_grads_params)
 
+quiet=(--quiet)
 # train LOG RANKS DEVICE KNOB...
 train() {
     local log=$work/$1 ranks=$2 device=$3
     shift 3
-    mpirun -n "$ranks" "$dcpkit" train --quiet --device "$device" --log "$log" "${model[@]}" "$@"
+    mpirun -n "$ranks" "$dcpkit" train "${quiet[@]}" --device "$device" --log "$log" "${model[@]}" "$@"
 }
 
 # same A B [OPTION...]: the verdict of losscmp.
@@ -104,6 +105,33 @@ END
     # timing changes no bit
     train plain "$ranks" cuda "${zero3[@]}"
     same plain times --exact
+    ;;
+ub) # registered buffers change no bit: as windows, locally when asked to, locally where NCCL is made to have no windows
+    # buffers LOG HOW KNOB...: with --use-nccl-ub; the note has bytes, and HOW
+    buffers() {
+        local log=$1 how=$2
+        shift 2
+        if ! train "$log" 2 cuda "$@" --use-nccl-ub 2>"$work/text" ||
+            ! grep -E "note: nccl_ub: rank 0 registered [1-9][0-9]* bytes [(]buffers: [1-9][0-9]*[)], $how\$" "$work/text"; then
+            cat "$work/text"
+            exit 1
+        fi
+    }
+    quiet=()
+    train plain 2 cuda "${zero3[@]}"
+    buffers windows 'as symmetric windows' "${zero3[@]}"
+    same plain windows --exact
+    buffers local locally "${zero3[@]}" --disable-symmetric-registration
+    same plain local --exact
+    for name in NCCL_WIN_ENABLE NCCL_CUMEM_ENABLE; do
+        export "$name=0"
+        buffers "$name" 'locally: there are no symmetric windows' "${zero3[@]}"
+        unset "$name"
+        same plain "$name" --exact
+    done
+    train ddp 2 cuda "${ddp[@]}"
+    buffers ddp-windows 'as symmetric windows' "${ddp[@]}"
+    same ddp ddp-windows --exact
     ;;
 step) # one iteration, for compute-sanitizer, by each row
     for device in cuda cublas; do

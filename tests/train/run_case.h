@@ -19,6 +19,7 @@ struct run_case {
     struct dcpk_step steps[RUN_CASE_STEPS];
     size_t n;
     int apart_ms;                           /* of the job */
+    int gpu_major;                          /* that the device claims; 0: it is what it is */
     void (*between)(void);                  /* called behind the first step; NULL: nothing is */
     const struct dcpk_train_config *config; /* while it runs */
     struct dcpk_train_measured measured;    /* at the end; it is what its configuration says */
@@ -121,6 +122,7 @@ static inline dcpk_status run_case_at(const struct run_place *place, const char 
     CHECK_EQ_INT(argc, 1, argv[1] != NULL ? argv[1] : "flags");
     CHECK_OK(dcpk_train_knobs_check(knobs, &environment, &notices, &err), "configuration");
     CHECK_OK(dcpk_math_open(dcpk_math_ops[0], 0, &job.math, &err), "math");
+    job.math->device->gpu_major = run->gpu_major;
     CHECK_OK(dcpk_devices[0]->open(&first, &job.host, &err), "host");
     st = dcpk_train_run(&job, &err);
     job.host->ops->close(job.host);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "lib/base/order.h"
+#include "tests/buffer_case.h"
 #include "tests/train/run_case.h"
 #include "tests/world_case.h"
 
@@ -205,6 +206,37 @@ static void A2_schedules_change_no_bit(void **state)
     check_rows(DENSE, ONE, rows, DCPK_COUNT(rows));
 }
 
+static size_t n_first_windows; /* when the first step was logged */
+
+static void count_windows(void)
+{
+    n_first_windows = n_buffer_windows;
+}
+
+/* Registered after the first iteration, or by DDP before it; undone when the run ends. */
+static void A2_user_buffers_change_no_bit(void **state)
+{
+    static const char *const rows[] = {ONE "--use-distributed-optimizer ", ZERO_0, ZERO_1, ZERO_2,
+                                       ZERO_3};
+    const struct dcpk_collectives *plain = world->by;
+
+    (void)state;
+    run_case_flags(NULL, DENSE "--exit-at 4 ", ONE, &alone);
+    among.gpu_major = 9;
+    among.between = count_windows;
+    for (size_t i = 0; i < DCPK_COUNT(rows); i++) {
+        buffer_case_begin(world);
+        run_case_flags(world, DENSE "--exit-at 4 --use-nccl-ub ", rows[i], &among);
+        world->by = plain;
+        run_case_check_same(&alone, &among, 0, rows[i]);
+        CHECK((n_buffer_windows > 0) == (world->n_ranks > 1), rows[i]);
+        CHECK_EQ_INT(n_first_windows, i == 0 ? n_buffer_windows : 0, rows[i]);
+        CHECK_EQ_INT(n_buffer_known, 0, rows[i]);
+    }
+    among.gpu_major = 0;
+    among.between = NULL;
+}
+
 /* What Megatron would hold and send, where sums are floats as Megatron's are. What this loop holds
  * is compared in every run of these tests (run_case.h). */
 static void A2_bytes_are_those_of_the_formulas(void **state)
@@ -336,6 +368,7 @@ int main(void)
         cmocka_unit_test(A1_layouts_in_fp16),
         cmocka_unit_test(A1_layouts_with_other_sums),
         cmocka_unit_test(A2_schedules_change_no_bit),
+        cmocka_unit_test(A2_user_buffers_change_no_bit),
         cmocka_unit_test(A2_bytes_are_those_of_the_formulas),
         cmocka_unit_test(A2_recomputation_gathers_no_more),
         cmocka_unit_test(A2_bytes_of_options),

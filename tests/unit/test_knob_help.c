@@ -50,6 +50,8 @@ static const struct {
     {"--use-tp-pp-dp-mapping", "use_tp_pp_dp_mapping is not supported with Megatron FSDP"},
     {"use_nccl_ub", "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True is currently not supported"},
     {"use_nccl_ub", "other names use_nccl_ub"},
+    {"use_nccl_ub", "registered with it, as symmetric windows where it has them, else locally"},
+    {"disable_symmetric_registration", "has no effect without nccl_ub"},
     {"use_torch_fsdp2", "--use-torch-fsdp2 is not supported with pipeline parallelism"},
     {"ddp.use_megatron_fsdp", "sections dist ddp"},
     {"use_megatron_fsdp", "Using use_megatron_fsdp and use_torch_fsdp2 at the same time"},

@@ -429,7 +429,7 @@ static void fills_defaults(void **state)
     CHECK_OK(check(4), "toy");
     CHECK_EQ_INT(c->fsdp.mode, DCPK_MODE_DDP, "mode");
     CHECK_EQ_INT(c->fsdp.strategy, DCPK_NO_SHARD, "strategy without the distributed optimizer");
-    CHECK(!c->fsdp.has_double_buffer && !knobs.has_nccl_ub, "buffers are off by default");
+    CHECK(!c->fsdp.has_double_buffer && !c->fsdp.has_user_buffers, "buffers are off by default");
     CHECK_EQ_INT(c->fsdp.bucket_elems, -1, "bucket_elems");
     CHECK_EQ_INT(c->layout.dp, 4, "dp");
     CHECK_EQ_INT(c->data.global_batch, 4, "global_batch");

@@ -23,12 +23,9 @@ static const struct {
      FSDP "--num-distributed-optimizer-instances 2 --num-experts 4 --expert-model-parallel-size 2",
      "outer-experts"},
     {"max pool", FSDP "--megatron-fsdp-max-pool-double-buffer", "max-pool"},
-    {"user buffers on a CPU", FSDP "--use-nccl-ub", "nccl_ub"},
-    {"user buffers on a GPU", "GPU=9 " FSDP "--use-nccl-ub", "nccl_ub"},
-    {"user buffers without FSDP", "GPU=9 " TOY "--nccl-ub", "nccl_ub"},
-    {"windows", "GPU=9 " FSDP "--disable-symmetric-registration", "disable_symmetric_registration"},
-    {"registration by hand", "GPU=9 " FSDP "--use-nccl-ub --fsdp-manual-registration",
-     "fsdp_manual_registration"},
+    {"S1-17: user buffers on a CPU", FSDP "--use-nccl-ub", "no-gpu-buffers"},
+    {"S1-17: of DDP", TOY "--nccl-ub", "no-gpu-buffers"},
+    {"S1-19: no windows of nothing", FSDP "--disable-symmetric-registration", "lone-registration"},
     {"meta device", "GPU=9 " FSDP "--init-model-with-meta-device", "init_model_with_meta_device"},
     {"TP and FSDP", "CUDA_DEVICE_MAX_CONNECTIONS=8 " FSDP "--tensor-model-parallel-size 2",
      "two-wishes"},
@@ -82,6 +79,11 @@ static const struct {
     {"DDP: double buffer", TOY "--fsdp-double-buffer", "lone-buffer"},
     {"DDP: pool", TOY "--megatron-fsdp-max-pool-double-buffer", "lone-buffer"},
     {"DDP: average", TOY "--average-in-collective", "average"},
+    {"S1-17: user buffers on a CPU", TOY "--use-nccl-ub", "no-gpu-buffers"},
+    {"S1-17: user buffers on a GPU", "GPU=9 " FSDP "--use-nccl-ub", NULL},
+    {"S1-17: of DDP", "GPU=9 " TOY "--nccl-ub", NULL},
+    {"S1-19: without windows", "GPU=9 " FSDP "--use-nccl-ub --disable-symmetric-registration",
+     NULL},
     {"fine-grained", FSDP "--fine-grained-param-gather", "fine-grained"},
     {"FSDP: strategy", FSDP "--data-parallel-sharding-strategy optim --fsdp-double-buffer", NULL},
     {"DDP: what Megatron-Bridge writes of its own accord",
@@ -230,9 +232,13 @@ static void A16_adjusts(void **state)
     CHECK(!knobs.fuses_accumulation, "fuses_accumulation");
     CHECK(c->fsdp.has_distributed_optimizer, "has_distributed_optimizer");
     CHECK(c->fsdp.overlaps_reduce && c->fsdp.overlaps_gather, "overlap");
-    CHECK(c->fsdp.has_double_buffer && knobs.registers_by_hand, "user buffers");
+    CHECK(c->fsdp.has_double_buffer && c->fsdp.registers_by_hand, "user buffers");
+    CHECK(c->fsdp.has_user_buffers && !c->fsdp.has_local_registration, "windows");
     CHECK_OK(check_line(TOY "--average-in-collective"), "DDP");
     CHECK(c->fsdp.averages_in_collective, "of DDP");
+    CHECK_OK(check_line(TOY "--nccl-ub --disable-symmetric-registration"), "DDP");
+    CHECK(c->fsdp.has_user_buffers && c->fsdp.has_local_registration, "user buffers of DDP");
+    CHECK(!c->fsdp.registers_by_hand && !c->fsdp.has_double_buffer, "registered when made");
 }
 
 /* Megatron's flag and its two places in a configuration ask for the same run. */
@@ -283,7 +289,7 @@ static void S1_09_recommended_set(void **state)
                         "--grad-reduce-in-bf16 --fsdp-double-buffer --use-nccl-ub"),
              "recommended");
     CHECK(c->precision.is_per_token_loss && knobs.asks_meta_init, "loss and initialization");
-    CHECK(c->fsdp.has_double_buffer && knobs.has_nccl_ub, "buffers");
+    CHECK(c->fsdp.has_double_buffer && c->fsdp.has_user_buffers, "buffers");
 }
 
 /* compute, main weights, main gradients, communication. */
