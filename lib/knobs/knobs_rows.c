@@ -178,7 +178,7 @@ const struct dcpk_option dcpk_knobs_of_fsdp[] = {
     {FLAG_AS("nccl_ub", "use_nccl_ub", "ddp", config.fsdp.has_user_buffers, "false", SCHEDULE, DDP,
              "buffers of weights and gradients that are sent are NCCL's and registered with it, as "
              "symmetric windows where it has them, else locally; with Megatron-FSDP it turns the "
-             "double buffer on")},
+             "double buffer on; native sums may be added in another order by windows")},
     {FLAG("disable_symmetric_registration", "ddp", config.fsdp.has_local_registration, "false",
           SCHEDULE, DDP, "nccl_ub registers locally, without windows")},
     {FLAG("fsdp_manual_registration", "ddp", config.fsdp.registers_by_hand, "false", SCHEDULE,
