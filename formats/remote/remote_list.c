@@ -81,12 +81,6 @@ static void resolve_entities(char *text)
 
 /* ---- S3 ---- */
 
-/* A part of a text. */
-struct part {
-    const char *at;
-    size_t n;
-};
-
 /* The text of the first <tag> in `in`; *rest: what is after it; NULL: not wanted. */
 static bool find_element(struct part in, const char *tag, struct part *text, struct part *rest)
 {
@@ -136,9 +130,8 @@ static dcpk_status add_key(struct remote *r, struct part content, struct dcpk_er
     return add_file(r, "", name, (uint64_t)n_bytes, err);
 }
 
-/* Take one page of the listing. *token: where the next one begins; NULL: it is the last. */
-static dcpk_status read_page(struct remote *r, struct part page, char **token,
-                             struct dcpk_error *err)
+dcpk_status dcpk_remote_take_keys(struct remote *r, struct part page, char **token,
+                                  struct dcpk_error *err)
 {
     struct part entry, rest = page;
 
@@ -187,7 +180,8 @@ static dcpk_status list_s3(struct remote *r, const char *folder, bool deep, bool
             http_fetch(r->http, (const char *)url.data, MAX_PAGE_BYTES, &text, is_there, err) ==
                 DCPK_OK &&
             *is_there)
-            (void)read_page(r, (struct part){(const char *)text.data, text.n_bytes}, &token, err);
+            (void)dcpk_remote_take_keys(r, (struct part){(const char *)text.data, text.n_bytes},
+                                        &token, err);
     } while (err->status == DCPK_OK && token != NULL);
     *is_there = r->n > n_before;
     dcpk_bytes_release(&url);
@@ -232,6 +226,23 @@ static dcpk_status add_link(struct remote *r, const char *folder, const char *li
     return list_page(r, inner, n_levels - 1, &is_there, err);
 }
 
+dcpk_status dcpk_remote_take_links(struct remote *r, const char *folder, char *page, int n_levels,
+                                   struct dcpk_error *err)
+{
+    char *at = page, *end;
+
+    for (; (at = strcasestr(at, "href=\"")) != NULL; at = end + 1) {
+        at += strlen("href=\"");
+        end = strchr(at, '"');
+        if (end == NULL)
+            break;
+        *end = '\0';
+        if (is_entry(at) && add_link(r, folder, at, n_levels, err) != DCPK_OK)
+            return err->status;
+    }
+    return DCPK_OK;
+}
+
 /* Some servers leave names that begin with a dot out of their pages. */
 static dcpk_status add_hidden(struct remote *r, const char *folder, size_t n_before,
                               struct dcpk_error *err)
@@ -261,7 +272,6 @@ static dcpk_status list_page(struct remote *r, const char *folder, int n_levels,
 {
     struct dcpk_bytes url = {0}, page = {0};
     const size_t n_before = r->n;
-    char *at, *end;
 
     if (count_page(r, err) != DCPK_OK)
         return err->status;
@@ -271,19 +281,8 @@ static dcpk_status list_page(struct remote *r, const char *folder, int n_levels,
     if (dcpk_bytes_status(&url, err) == DCPK_OK)
         (void)http_fetch(r->http, (const char *)url.data, MAX_PAGE_BYTES, &page, is_there, err);
     dcpk_bytes_u8(&page, 0);
-    if (err->status == DCPK_OK)
-        (void)dcpk_bytes_status(&page, err);
-    for (at = (char *)page.data; err->status == DCPK_OK && (at = strcasestr(at, "href=\"")) != NULL;
-         at = end + 1) {
-        at += strlen("href=\"");
-        end = strchr(at, '"');
-        if (end == NULL)
-            break;
-        *end = '\0';
-        if (is_entry(at))
-            (void)add_link(r, folder, at, n_levels, err);
-    }
-    if (err->status == DCPK_OK)
+    if (err->status == DCPK_OK && dcpk_bytes_status(&page, err) == DCPK_OK &&
+        dcpk_remote_take_links(r, folder, (char *)page.data, n_levels, err) == DCPK_OK)
         (void)add_hidden(r, folder, n_before, err);
     dcpk_bytes_release(&url);
     dcpk_bytes_release(&page);

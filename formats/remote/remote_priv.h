@@ -53,4 +53,18 @@ dcpk_status dcpk_remote_address(struct remote *r, const char *url, struct dcpk_e
 dcpk_status dcpk_remote_list(struct remote *r, const char *folder, bool deep, bool *is_there,
                              struct dcpk_error *err);
 
+/* A part of a text. */
+struct part {
+    const char *at;
+    size_t n;
+};
+/* The two parsers, of what a server sends. Add the files of a page of S3's; *token: where the next
+ * one begins, in the arena; NULL: it is the last. Errors: DCPK_EFORMAT, DCPK_ERANGE. */
+dcpk_status dcpk_remote_take_keys(struct remote *r, struct part page, char **token,
+                                  struct dcpk_error *err);
+/* Add the files that a page of `folder` has links to, and list its folders, n_levels of them. The
+ * page ends in a NUL and is changed. Errors: DCPK_ERANGE; those of dcpk_remote_list. */
+dcpk_status dcpk_remote_take_links(struct remote *r, const char *folder, char *page, int n_levels,
+                                   struct dcpk_error *err);
+
 #endif

@@ -528,6 +528,9 @@ dcpk_status dcpk_store_add_range(struct dcpk_store *store, const char *name, uin
 
     assert(store->ops != &memory_ops && n_bytes <= INT64_MAX &&
            offset_bytes <= INT64_MAX - n_bytes);
+    if (leaves_folder(name) || is_too_long(name))
+        return dcpk_fail(err, DCPK_EFORMAT, "file name '%.200s' leaves the folder '%s'", name,
+                         store->path);
     if (add_new(store, name, n_bytes, &source, err) != DCPK_OK)
         return err->status;
     source->offset_bytes = offset_bytes;

@@ -41,7 +41,7 @@ dcpk_status dcpk_store_add_borrowed(struct dcpk_store *store, const char *name, 
 dcpk_status dcpk_store_new_ranges(const char *name, int fd, struct dcpk_store **store,
                                   struct dcpk_error *err);
 /* The range lies in the file (the caller's care). Both add functions: DCPK_EUSAGE when there is a
- * source of that name. */
+ * source of that name; of a range DCPK_EFORMAT for a name that leaves the folder. */
 dcpk_status dcpk_store_add_range(struct dcpk_store *store, const char *name, uint64_t offset_bytes,
                                  uint64_t n_bytes, struct dcpk_error *err);
 
