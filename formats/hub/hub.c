@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "formats/dcp/dcp.h"
+#include "formats/fsdp_shards/fsdp_shards.h"
 #include "formats/safetensors/hf_model.h"
 #include "formats/safetensors/hf_names.h"
 #include "formats/torch/pickle.h"
@@ -134,6 +135,18 @@ static const struct dcpk_format_mapping titan_mapping = {.has_prefixes = true,
                                                          .from_model = titan_from_model,
                                                          .optimizer_layout = hub_optimizer_layout};
 
+/* A tensor that no mesh spreads is read from the first file: all have the same bytes. */
+static dcpk_status verl_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_model *model,
+                                 struct dcpk_error *err)
+{
+    if (dcpk_shards_check_whole_copies(ckpt, err))
+        return err->status;
+    return dcpk_hf_scheme_to_model(ckpt, hf_scheme.name, model, err);
+}
+
+static const struct dcpk_format_mapping verl_mapping = {
+    .has_prefixes = true, .to_model = verl_to_model, .optimizer_layout = hub_optimizer_layout};
+
 /* A row whose bytes lie as those of DCP. */
 #define HUB_ON_DCP                                                                                 \
     .container = &dcpk_format_dcp, .marks = dcpk_dcp_marks, .is_model = true,                      \
@@ -158,4 +171,22 @@ const struct dcpk_format dcpk_format_titan = {
     .fits = titan_fits,
     .mapping = &titan_mapping,
     HUB_ON_DCP,
+};
+
+const struct dcpk_format dcpk_format_verl = {
+    .name = "verl",
+    .other_names = "skyrl",
+    .summary = "Hugging Face's names in shards of FSDP, a file a rank: verl, SkyRL (read only)",
+    .container = &dcpk_format_fsdp_shards,
+    .fits = hf_fits,
+    .mapping = &verl_mapping,
+    .marks = dcpk_shards_marks,
+    .is_model = true,
+    .state_bytes = sizeof(struct dcpk_shards_state),
+    .is_known = dcpk_shards_is_known,
+    .probe = dcpk_shards_probe,
+    .open = dcpk_shards_open,
+    .close = dcpk_shards_close,
+    .check_copies = dcpk_shards_check_copies,
+    .reader = &dcpk_shards_reader,
 };

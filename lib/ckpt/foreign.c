@@ -106,9 +106,6 @@ struct layout {
 static const struct layout by_files[] = {
     {{{NULL, "zero_pp_rank_", ".pt"}}, DEEPSPEED},
     {{{"mp_rank_", NULL, "_model_states.pt"}}, DEEPSPEED},
-    {{{"model_world_size_", "_rank_", ".pt"}},
-     "FSDP shards of verl or SkyRL, which are not read: 'python -m verl.model_merger merge "
-     "--backend fsdp --local_dir FOLDER --target_dir OUT' makes a Hugging Face model"},
     {{{"adapter_config.json", NULL, NULL}},
      "an adapter of PEFT, not a model: merge it into its base (merge_and_unload(), then "
      "save_pretrained()) and give that folder"},

@@ -2,6 +2,7 @@
 # test_hub.py - a model in torch's distributed checkpoint, under names of trainers, becomes Hugging Face's and Megatron's.
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -11,7 +12,7 @@ import unittest
 import torch
 import torch.distributed.checkpoint as dcp
 from safetensors.torch import load_file
-from tool import dcpkit, dcpkit_fails, sample
+from tool import DCPKIT, dcpkit, dcpkit_fails, sample
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 GOLDENS = os.environ.get("DCPK_GOLDENS")
@@ -184,9 +185,102 @@ class Hub(unittest.TestCase):
         self.assertEqual(code, 1, said)
 
 
+class Shards(unittest.TestCase):
+    """A file for each rank, as verl and SkyRL save them: torch's FSDP2 has cut the model."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.model = cls.at("model")
+        dcpkit("convert", "--to", "huggingface", sample("torch_dist_c_fp32_dp1"), cls.model)
+        command = [sys.executable, "-W", "ignore", os.path.join(HERE, "verl_shards.py"), cls.model, cls.at("")]
+        subprocess.run(command, check=True, capture_output=True, timeout=300)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    @classmethod
+    def at(cls, *names):
+        return os.path.join(cls.folder.name, *names)
+
+    @classmethod
+    def shards(cls, layout):
+        return cls.at(layout, "global_step_3", "actor")
+
+    def refuses(self, code, regex, *arguments):
+        done = subprocess.run([DCPKIT, *arguments], capture_output=True, text=True, check=False)
+        said = " ".join((done.stdout + done.stderr).split())
+        self.assertEqual(done.returncode, code, said)
+        self.assertRegex(said, regex)
+
+    def test_models(self):
+        for layout in ("flat", "replicated", "strided"):
+            folder, out = self.shards(layout), self.at("out_" + layout)
+            dcpkit("convert", "--verify", "--to", "huggingface", folder, out)
+            self.assertEqual(hashes(out), hashes(self.model))
+            self.assertEqual(hashes(folder), hashes(self.model))
+            self.assertIn("format       verl\n", dcpkit("inspect", folder))
+            dcpkit("verify", folder)
+            dcpkit("verify", "--against", folder, out)
+            dcpkit("compare-two-checkpoint", folder, out)
+
+    def test_targets(self):
+        folder = self.shards("flat")
+        for form in ("torch_dist", "fsdp_dtensor", "dcp_hf"):
+            out, back = self.at("to_" + form), self.at("back_" + form)
+            dcpkit("convert", "--verify", "--weights-only", "--to", form, folder, out)
+            config = [] if form == "dcp_hf" else ["--hf-config", os.path.join(folder, "huggingface", "config.json")]
+            dcpkit("convert", "--to", "huggingface", "--dtype", "float32", *config, out, back)
+            self.assertEqual(hashes(back), hashes(self.model))
+
+    def test_whole(self):
+        self.assertIn("x1", dcpkit("inspect", self.at("whole")))
+        dcpkit("verify", self.at("whole"))
+        self.refuses(1, "hold the same elements of 'model.norm.weight', and their bytes differ", "verify", self.at("unequal"))
+        config = ["--hf-config", os.path.join(self.model, "config.json")]
+        convert = ["convert", "--to", "huggingface", *config]
+        self.refuses(3, "hold the same elements of 'model.norm.weight'", *convert, self.at("unequal"), self.at("none"))
+        self.refuses(3, "is fewer than the|are fewer than the|is missing", *convert, self.at("whole"), self.at("none"))
+
+    def test_copies(self):
+        """The bytes of a replica that is not read are changed: only verify reads them."""
+        folder = self.at("changed")
+        shutil.copytree(self.shards("replicated"), folder)
+        name = os.path.join(folder, "model_world_size_4_rank_3.pt")
+        state = torch.load(name, weights_only=False)
+        state["model.norm.weight"].to_local()[0] += 1
+        torch.save(state, name)
+        self.refuses(1, "'model_world_size_4_rank_1.pt' and 'model_world_size_4_rank_3.pt' hold the same", "verify", folder)
+        dcpkit("convert", "--to", "huggingface", folder, self.at("out_changed"))
+        self.refuses(3, "hold the same", "convert", "--verify", "--to", "huggingface", folder, self.at("none"))
+
+    def test_refused(self):
+        for layout, regex in (
+            ("fewer", "'model_world_size_2_rank_1.pt': it has 1 tensors, and rank 0 has 2"),
+            ("dtypes", "rank 0 has it with another dtype, shape, mesh or placements"),
+            ("foreign", "it holds 'torch.nn.modules.linear.Linear', which is none of the classes"),
+            ("apart", "'model.norm.weight': the elements of its local tensor do not lie in order"),
+            ("cycle", "'model_world_size_2_rank_0.pt': .*holds itself"),
+            ("partial", "'model.norm.weight': a placement of it is Partial"),
+            ("cut", "its local tensor has the shape .5, 6., and its placements give the rank .4, 6."),
+        ):
+            with self.subTest(layout):
+                self.refuses(3, regex, "inspect", self.at(layout))
+        folder = self.at("sizes")
+        shutil.copytree(self.at("whole"), folder)
+        shutil.copy(os.path.join(folder, "model_world_size_2_rank_0.pt"), os.path.join(folder, "model_world_size_4_rank_0.pt"))
+        self.refuses(3, "'model_world_size_4_rank_0.pt' is of another world size than 2", "inspect", folder)
+        os.remove(os.path.join(folder, "model_world_size_4_rank_0.pt"))
+        os.remove(os.path.join(folder, "model_world_size_2_rank_1.pt"))
+        self.refuses(3, "there is no 'model_world_size_2_rank_1.pt'", "inspect", folder)
+        os.remove(os.path.join(folder, "fsdp_config.json"))
+        self.refuses(3, "no fsdp_config.json, which verl and SkyRL write last", "inspect", folder)
+
+
 @unittest.skipUnless(GOLDENS, "DCPK_GOLDENS does not name the folder of dcp_*.tar.xz and titan_*.tar.xz")
 class Goldens(unittest.TestCase):
-    """What accelerate 1.15, prime-rl's layout and torchtitan 0.3.0 saved: every tensor as transformers saves it."""
+    """What accelerate 1.15, prime-rl's layout, torchtitan 0.3.0 and verl's layout saved: every tensor as transformers saves it."""
 
     def test_all(self):
         names = sorted(n for n in os.listdir(GOLDENS) if n.startswith(("dcp_", "titan_")) and n.endswith(".tar.xz"))
@@ -205,6 +299,22 @@ class Goldens(unittest.TestCase):
                 dcpkit("convert", "--verify", "--to", "huggingface", "--hf-assets", assets, checkpoint, out)
                 self.assertEqual(hashes(out), want)
                 self.check_back(top, checkpoint, out)
+
+    def test_shards(self):
+        names = sorted(n for n in os.listdir(GOLDENS) if n.startswith("verl_") and n.endswith(".tar.xz") and "lora" not in n)
+        self.assertEqual(len(names), 7)
+        for name in names:
+            with self.subTest(name), tempfile.TemporaryDirectory() as folder:
+                with tarfile.open(os.path.join(GOLDENS, name)) as tar:
+                    tar.extractall(folder, filter="data")
+                (top,) = os.listdir(folder)
+                top = os.path.join(folder, top)
+                with open(os.path.join(top, "MANIFEST.json"), encoding="utf-8") as f:
+                    manifest = json.load(f)
+                for what, dtype in (("hf", []), ("hf_bf16", ["--dtype", "bfloat16"])):
+                    out = os.path.join(folder, what)
+                    dcpkit("convert", "--verify", "--to", "huggingface", *dtype, os.path.join(top, manifest["input"]), out)
+                    self.assertEqual(hashes(out), {key: t["xxh3_128"] for key, t in manifest[what].items()})
 
     def check_back(self, top, checkpoint, out):
         """From Hugging Face's folder the model's keys, and through the other naming the optimizer, too."""
