@@ -234,6 +234,44 @@ class Shards(unittest.TestCase):
             dcpkit("convert", "--to", "huggingface", "--dtype", "float32", *config, out, back)
             self.assertEqual(hashes(back), hashes(self.model))
 
+    def test_run(self):
+        """The folder above the steps, with verl's tracker and without."""
+        run, step = self.at("run"), self.at("run", "global_step_3")
+        shutil.copytree(self.at("flat"), run)
+        self.assertIn("checkpoint   " + self.at("run", "global_step_3", "actor"), dcpkit("inspect", run))
+        shutil.copytree(step, self.at("run", "global_step_4"))
+        self.refuses(3, "several checkpoints; .*'global_step_3/actor', 'global_step_4/actor'", "inspect", run)
+        tracker = self.at("run", "latest_checkpointed_iteration.txt")
+        for number in ("3", "4"):
+            with open(tracker, "w", encoding="ascii") as f:
+                f.write(number)
+            self.assertIn(self.at("run", f"global_step_{number}", "actor"), dcpkit("inspect", run))
+        shutil.copytree(self.at("run", "global_step_4", "actor"), self.at("run", "global_step_4", "critic"))
+        self.refuses(3, "several checkpoints; give one of them: 'actor', 'critic'$", "inspect", run)
+        shutil.rmtree(self.at("run", "global_step_4"))
+        self.refuses(3, "names '.*iter_0000004', but there is no such folder", "inspect", run)
+        os.makedirs(self.at("run", "global_step_4"))
+        self.refuses(3, "neither a checkpoint .* nor a run folder .*it is empty", "inspect", run)
+
+    def test_adapter(self):
+        """LoRA is not merged: the base is converted where its keys are dropped."""
+        name = os.path.join(self.at("adapter"), "model_world_size_1_rank_0.pt")
+        os.makedirs(self.at("adapter"))
+        state = {}
+        for key, tensor in load_file(os.path.join(self.model, "model.safetensors")).items():
+            key = "base_model.model." + key
+            if key.endswith("q_proj.weight"):
+                stem, key = key[: -len("weight")], key.replace("q_proj", "q_proj.base_layer")
+                state |= {f"{stem}lora_{ab}.default.weight": torch.ones(2) for ab in "AB"}
+            state[key] = tensor
+        torch.save(state, name)
+        with open(os.path.join(self.at("adapter"), "fsdp_config.json"), "w", encoding="ascii") as f:
+            json.dump({"FSDP_version": 1, "world_size": 1}, f)
+        convert = ["convert", "--to", "huggingface", "--hf-config", os.path.join(self.model, "config.json")]
+        self.refuses(3, "lora_A.default.weight' is of an adapter .LoRA.*--drop RE", *convert, self.at("adapter"), self.at("none"))
+        dcpkit(*convert, "--drop", "lora_", self.at("adapter"), self.at("base"))
+        self.assertEqual(hashes(self.at("base")), hashes(self.model))
+
     def test_whole(self):
         self.assertIn("x1", dcpkit("inspect", self.at("whole")))
         dcpkit("verify", self.at("whole"))
@@ -301,8 +339,8 @@ class Goldens(unittest.TestCase):
                 self.check_back(top, checkpoint, out)
 
     def test_shards(self):
-        names = sorted(n for n in os.listdir(GOLDENS) if n.startswith("verl_") and n.endswith(".tar.xz") and "lora" not in n)
-        self.assertEqual(len(names), 7)
+        names = sorted(n for n in os.listdir(GOLDENS) if n.startswith("verl_") and n.endswith(".tar.xz") and "loraonly" not in n)
+        self.assertEqual(len(names), 8)
         for name in names:
             with self.subTest(name), tempfile.TemporaryDirectory() as folder:
                 with tarfile.open(os.path.join(GOLDENS, name)) as tar:
@@ -311,9 +349,12 @@ class Goldens(unittest.TestCase):
                 top = os.path.join(folder, top)
                 with open(os.path.join(top, "MANIFEST.json"), encoding="utf-8") as f:
                     manifest = json.load(f)
-                for what, dtype in (("hf", []), ("hf_bf16", ["--dtype", "bfloat16"])):
+                wanted = {"hf": [], "hf_bf16": ["--dtype", "bfloat16"]}
+                if "lora" in name:
+                    wanted = {"base": ["--drop", "lora_"]}
+                for what, options in wanted.items():
                     out = os.path.join(folder, what)
-                    dcpkit("convert", "--verify", "--to", "huggingface", *dtype, os.path.join(top, manifest["input"]), out)
+                    dcpkit("convert", "--verify", "--to", "huggingface", *options, os.path.join(top, manifest["input"]), out)
                     self.assertEqual(hashes(out), {key: t["xxh3_128"] for key, t in manifest[what].items()})
 
     def check_back(self, top, checkpoint, out):
