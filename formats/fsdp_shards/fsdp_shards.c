@@ -19,7 +19,6 @@
 #define MAX_CONFIG_BYTES (UINT64_C(1) << 20)
 #define MAX_RANKS        65536
 #define MODEL_PREFIX     "model_world_size_"
-#define OPTIM_PREFIX     "optim_world_size_"
 #define EXTRA_PREFIX     "extra_state_world_size_"
 #define SCORE            90 /* a Hugging Face model may lie in the same folder */
 
@@ -61,7 +60,7 @@ static bool shards_is_own(const struct dcpk_checkpoint *ckpt, const char *name)
 {
     (void)ckpt;
     return strcmp(name, CONFIG_NAME) == 0 || dcpk_starts_with(name, MODEL_PREFIX) ||
-           dcpk_starts_with(name, OPTIM_PREFIX) || dcpk_starts_with(name, EXTRA_PREFIX);
+           dcpk_starts_with(name, DCPK_SHARDS_OPTIM) || dcpk_starts_with(name, EXTRA_PREFIX);
 }
 
 dcpk_status dcpk_shards_probe(struct dcpk_store *store, int *score, struct dcpk_error *err)
@@ -74,19 +73,21 @@ dcpk_status dcpk_shards_probe(struct dcpk_store *store, int *score, struct dcpk_
     return DCPK_OK;
 }
 
-static dcpk_status read_config(struct dcpk_store *store, int64_t *n_ranks, struct dcpk_error *err)
+static dcpk_status read_config(struct dcpk_store *store, int64_t *version, int64_t *n_ranks,
+                               struct dcpk_error *err)
 {
     struct dcpk_json *config = NULL;
-    int64_t version = 0, n = 0;
+    int64_t n = 0;
 
+    *version = 0;
     if (dcpk_json_read(store, CONFIG_NAME, MAX_CONFIG_BYTES, &config, err))
         return err->status;
     if (dcpk_json_kind(config) == DCPK_JSON_OBJECT) {
-        (void)dcpk_json_int(dcpk_json_member(config, "FSDP_version"), &version);
+        (void)dcpk_json_int(dcpk_json_member(config, "FSDP_version"), version);
         (void)dcpk_json_int(dcpk_json_member(config, "world_size"), &n);
     }
     dcpk_json_free(config);
-    if (version != 1 && version != 2)
+    if (*version != 1 && *version != 2)
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
                          "'" CONFIG_NAME "' has no FSDP_version 1 or 2, which are read");
     if (n < 1 || n > MAX_RANKS)
@@ -121,25 +122,11 @@ static dcpk_status check_sizes(struct dcpk_store *store, int64_t n_ranks, struct
 
 /* ---- the tensors of a file ---- */
 
-/* Opening: the tensors of rank 0, which all others have too. */
-struct shards_reading {
-    struct dcpk_checkpoint *ckpt;
-    struct dcpk_shards_state *state;
-    struct dcpk_arena *arena;             /* of the layouts and of keys of the maps */
-    struct dcpk_dtensor_layout **layouts; /* of the checkpoint's tensors */
-    size_t layouts_capacity;
-    struct dcpk_map boxes; /* of all chunks, by tensor and span -> its number */
-    /* of the file at hand */
-    struct dcpk_shard_file file;
-    uint32_t number;
-    struct dcpk_map records; /* its first chunk in each record of the file, by place */
-};
-
 /* A chunk's span is followed by the record that is checked with it: its place, bytes (0: none) and
  * CRC-32. The first chunk of a record has it, and all at its place. */
 enum { RECORD_AT, RECORD_BYTES, RECORD_CRC32, N_RECORD };
 
-static dcpk_status add_record(struct shards_reading *r, const struct dcpk_value_tensor *local,
+static dcpk_status add_record(struct dcpk_shards_reading *r, const struct dcpk_value_tensor *local,
                               int64_t *record, struct dcpk_error *err)
 {
     uint64_t *key = dcpk_arena_alloc(r->arena, sizeof *key, err);
@@ -160,7 +147,7 @@ static dcpk_status add_record(struct shards_reading *r, const struct dcpk_value_
     return DCPK_OK;
 }
 
-static dcpk_status add_copy(struct shards_reading *r, const struct dcpk_chunk *chunk,
+static dcpk_status add_copy(struct dcpk_shards_reading *r, const struct dcpk_chunk *chunk,
                             const struct dcpk_chunk *again, struct dcpk_error *err)
 {
     struct dcpk_shards_state *state = r->state;
@@ -174,7 +161,7 @@ static dcpk_status add_copy(struct shards_reading *r, const struct dcpk_chunk *c
 }
 
 /* A rank's box of tensor t: a chunk, or a copy of one. */
-static dcpk_status add_shard(struct shards_reading *r, uint32_t t,
+static dcpk_status add_shard(struct dcpk_shards_reading *r, uint32_t t,
                              const struct dcpk_dtensor *tensor, const struct dcpk_box *box,
                              struct dcpk_error *err)
 {
@@ -205,7 +192,7 @@ static dcpk_status add_shard(struct shards_reading *r, uint32_t t,
 }
 
 /* A tensor of rank 0: its layout is that of all ranks. */
-static dcpk_status add_tensor(struct shards_reading *r, const char *key,
+static dcpk_status add_tensor(struct dcpk_shards_reading *r, const char *key,
                               const struct dcpk_dtensor_layout *layout, struct dcpk_error *err)
 {
     struct dcpk_checkpoint *ckpt = r->ckpt;
@@ -225,7 +212,7 @@ static dcpk_status add_tensor(struct shards_reading *r, const char *key,
     return dcpk_checkpoint_add_tensor(ckpt, &tensor, err);
 }
 
-static dcpk_status find_tensor(struct shards_reading *r, const char *key,
+static dcpk_status find_tensor(struct dcpk_shards_reading *r, const char *key,
                                const struct dcpk_dtensor_layout *layout, uint32_t *t,
                                struct dcpk_error *err)
 {
@@ -243,8 +230,8 @@ static dcpk_status find_tensor(struct shards_reading *r, const char *key,
     return DCPK_OK;
 }
 
-static dcpk_status read_pair(struct shards_reading *r, const char *key,
-                             const struct dcpk_value *value, struct dcpk_error *err)
+dcpk_status dcpk_rank_file_take(struct dcpk_shards_reading *r, const char *key,
+                                const struct dcpk_value *value, struct dcpk_error *err)
 {
     struct dcpk_dtensor tensor;
     struct dcpk_box box;
@@ -258,7 +245,7 @@ static dcpk_status read_pair(struct shards_reading *r, const char *key,
 }
 
 /* The pairs of a state dict: an OrderedDict, perhaps with attributes. */
-static dcpk_status read_pairs(struct shards_reading *r, const struct dcpk_value *value,
+static dcpk_status read_pairs(struct dcpk_shards_reading *r, const struct dcpk_value *value,
                               struct dcpk_error *err)
 {
     const bool is_object = dcpk_value_is_object(value, "collections", "OrderedDict");
@@ -272,7 +259,7 @@ static dcpk_status read_pairs(struct shards_reading *r, const struct dcpk_value 
 
         if (key == NULL || strlen(key) != pairs[i].key->n)
             return dcpk_fail(err, DCPK_EFORMAT, "a key of the state dict is not a name");
-        if (read_pair(r, key, pairs[i].value, err))
+        if (dcpk_rank_file_take(r, key, pairs[i].value, err))
             return err->status;
     }
     if (n != r->ckpt->n_tensors)
@@ -297,27 +284,36 @@ static dcpk_status find_file(struct dcpk_store *store, const char *name,
     return dcpk_store_find(store, name, source, err);
 }
 
-static dcpk_status read_file(struct shards_reading *r, int64_t rank, int64_t n_ranks,
-                             struct dcpk_error *err)
+dcpk_status dcpk_rank_file_read(struct dcpk_shards_reading *r, const char *prefix, int64_t rank,
+                                struct dcpk_arena *arena, const struct dcpk_value **value,
+                                struct dcpk_error *err)
 {
-    struct dcpk_arena *arena = dcpk_arena_new(err);
-    const struct dcpk_value *value;
     struct dcpk_item_range range;
     struct dcpk_source *source;
     char name[80];
 
-    snprintf(name, sizeof name, MODEL_PREFIX "%" PRId64 "_rank_%" PRId64 ".pt", n_ranks, rank);
-    if (arena == NULL || find_file(r->ckpt->store, name, &source, err) ||
-        dcpk_checkpoint_add_file(r->ckpt, source, &r->number, err))
-        goto out;
-    r->file = (struct dcpk_shard_file){.source = source, .rank = rank, .n_ranks = n_ranks};
-    range = dcpk_item_whole(source);
-    if (dcpk_item_read_known(&range, dcpk_shards_is_known, arena, &value, err) == DCPK_OK)
-        (void)read_pairs(r, value, err);
-    if (err->status != DCPK_OK)
-        dcpk_context(err, "reading '%s'", name);
-out:
+    snprintf(name, sizeof name, "%s%" PRId64 "_rank_%" PRId64 ".pt", prefix, r->n_ranks, rank);
+    r->name = dcpk_arena_strdup(arena, name, err);
     dcpk_map_release(&r->records);
+    if (r->name == NULL || find_file(r->ckpt->store, name, &source, err) ||
+        dcpk_checkpoint_add_file(r->ckpt, source, &r->number, err))
+        return err->status;
+    r->file = (struct dcpk_shard_file){.source = source, .rank = rank, .n_ranks = r->n_ranks};
+    range = dcpk_item_whole(source);
+    if (dcpk_item_read_known(&range, dcpk_shards_is_known, arena, value, err))
+        dcpk_context(err, "reading '%s'", name);
+    return err->status;
+}
+
+static dcpk_status read_model(struct dcpk_shards_reading *r, int64_t rank, struct dcpk_error *err)
+{
+    struct dcpk_arena *arena = dcpk_arena_new(err);
+    const struct dcpk_value *value;
+
+    if (arena != NULL &&
+        dcpk_rank_file_read(r, MODEL_PREFIX, rank, arena, &value, err) == DCPK_OK &&
+        read_pairs(r, value, err))
+        dcpk_context(err, "reading '%s'", r->name);
     dcpk_arena_free(arena);
     return err->status;
 }
@@ -347,18 +343,19 @@ static dcpk_status order_chunks(struct dcpk_checkpoint *ckpt, struct dcpk_error 
 
 dcpk_status dcpk_shards_open(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
 {
-    struct shards_reading r = {.ckpt = ckpt, .state = ckpt->state};
-    int64_t n_ranks = 0;
+    struct dcpk_shards_reading r = {.ckpt = ckpt, .state = ckpt->state};
 
     r.arena = dcpk_arena_new(err);
-    if (r.arena == NULL || read_config(ckpt->store, &n_ranks, err) ||
-        check_sizes(ckpt->store, n_ranks, err))
+    if (r.arena == NULL || read_config(ckpt->store, &r.version, &r.n_ranks, err) ||
+        check_sizes(ckpt->store, r.n_ranks, err))
         goto out;
-    for (int64_t rank = 0; rank < n_ranks; rank++)
-        if (read_file(&r, rank, n_ranks, err))
+    for (int64_t rank = 0; rank < r.n_ranks; rank++)
+        if (read_model(&r, rank, err))
             goto out;
-    (void)order_chunks(ckpt, err);
+    if (dcpk_shards_read_optimizer(&r, err) == DCPK_OK)
+        (void)order_chunks(ckpt, err);
 out:
+    dcpk_map_release(&r.records);
     dcpk_map_release(&r.boxes);
     dcpk_free(r.layouts);
     dcpk_arena_free(r.arena);
@@ -370,6 +367,7 @@ void dcpk_shards_close(struct dcpk_checkpoint *ckpt)
     struct dcpk_shards_state *state = ckpt->state;
 
     dcpk_free(state->copies);
+    dcpk_free(state->fields);
 }
 
 /* ---- reading ---- */
@@ -398,7 +396,54 @@ static dcpk_status shards_locate(struct dcpk_checkpoint *ckpt, const struct dcpk
     return DCPK_OK;
 }
 
+/* A tensor with one chunk, such as a step, as a value. */
+static dcpk_status load_tensor(struct dcpk_checkpoint *ckpt, const struct dcpk_tensor *tensor,
+                               const struct dcpk_place *place, struct dcpk_arena *arena,
+                               const struct dcpk_value **value, struct dcpk_error *err)
+{
+    struct dcpk_value_tensor *t = dcpk_arena_alloc(arena, sizeof *t, err);
+    struct dcpk_value *v = dcpk_arena_alloc(arena, sizeof *v, err);
+    uint8_t *data;
+
+    if (place->n_bytes > DCPK_MAX_LOADED_BYTES)
+        return dcpk_fail(err, DCPK_ERANGE, "%" PRIu64 " bytes are not loaded", place->n_bytes);
+    data = dcpk_arena_alloc(arena, (size_t)place->n_bytes, err);
+    if (t == NULL || v == NULL || data == NULL ||
+        dcpk_source_read(ckpt->files[place->file], place->offset_bytes, data,
+                         (size_t)place->n_bytes, err))
+        return err->status;
+    *t = (struct dcpk_value_tensor){.dtype = tensor->dtype,
+                                    .rank = tensor->rank,
+                                    .shape = tensor->shape,
+                                    .n_bytes = place->n_bytes,
+                                    .data = data};
+    *v = (struct dcpk_value){.kind = DCPK_V_TENSOR, .as.tensor = t};
+    *value = v;
+    return DCPK_OK;
+}
+
+/* Fields of groups, which were read on opening; or a tensor at its place. */
+static dcpk_status shards_load_object(struct dcpk_checkpoint *ckpt,
+                                      const struct dcpk_object *object, struct dcpk_arena *arena,
+                                      const struct dcpk_value **value, struct dcpk_error *err)
+{
+    const struct dcpk_shards_state *state = ckpt->state;
+    uint64_t t = 0;
+
+    if (dcpk_map_get(&ckpt->tensor_by_key, object->key, strlen(object->key), &t))
+        return load_tensor(ckpt, &ckpt->tensors[t], &object->place, arena, value, err);
+    for (size_t i = 0; i < state->n_fields; i++)
+        if (strcmp(state->fields[i].key, object->key) == 0) {
+            *value = state->fields[i].value;
+            return DCPK_OK;
+        }
+    return dcpk_fail(err, DCPK_EFORMAT, "'%.200s' is not in the group of the optimizer",
+                     object->key);
+}
+
 const struct dcpk_format_reader dcpk_shards_reader = {.locate = shards_locate,
+                                                      .load_object = shards_load_object,
+                                                      .outline_object = shards_load_object,
                                                       .is_own = shards_is_own};
 
 /* ---- copies ---- */
@@ -462,7 +507,7 @@ const struct dcpk_mark dcpk_shards_marks[] = {
     {DCPK_MARK_PART, MODEL_PREFIX, ".pt",
      "it has shards of FSDP and no " CONFIG_NAME ", which verl and SkyRL write last: the copy is "
      "not whole"},
-    {DCPK_MARK_PART, OPTIM_PREFIX, ".pt", NULL},
+    {DCPK_MARK_PART, DCPK_SHARDS_OPTIM, ".pt", NULL},
     {DCPK_MARK_PART, EXTRA_PREFIX, ".pt", NULL},
     {0},
 };

@@ -7,6 +7,13 @@
 
 /* A folder, in addition to its tensors: the checkpoint's state. */
 struct dcpk_shards_state {
+    /* The reason why the optimizer's files are not read; NULL: there is none. */
+    const char *optimizer_fault;
+    struct dcpk_shard_field { /* of an object */
+        const char *key;
+        const struct dcpk_value *value;
+    } * fields; /* owned */
+    size_t n_fields, fields_capacity;
     size_t chunks_capacity;
     struct dcpk_shard_copy *copies; /* elements that a chunk holds already; owned */
     size_t n_copies, copies_capacity;

@@ -153,6 +153,8 @@ static const struct dcpk_format_mapping titan_mapping = {.has_prefixes = true,
 static dcpk_status verl_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_model *model,
                                  struct dcpk_error *err)
 {
+    const struct dcpk_shards_state *state = ckpt->state;
+
     for (size_t t = 0; t < ckpt->n_tensors; t++)
         if (strstr(ckpt->tensors[t].key, lora) != NULL &&
             dcpk_checkpoint_tensor_left_out(ckpt, t) == NULL)
@@ -160,6 +162,9 @@ static dcpk_status verl_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_model
                                  "'%s' is of an adapter (LoRA), which is not merged: without the "
                                  "keys 'lora_' the base is the model",
                                  ckpt->tensors[t].key);
+    if (state->optimizer_fault != NULL && (model->flags & DCPK_MODEL_WEIGHTS_ONLY) == 0)
+        return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_WEIGHTS_ONLY, "%s",
+                             state->optimizer_fault);
     if (dcpk_shards_check_whole_copies(ckpt, err))
         return err->status;
     return dcpk_hf_scheme_to_model(ckpt, hf_scheme.name, model, err);

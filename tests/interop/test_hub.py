@@ -219,11 +219,78 @@ class Shards(unittest.TestCase):
             folder, out = self.shards(layout), self.at("out_" + layout)
             dcpkit("convert", "--verify", "--to", "huggingface", folder, out)
             self.assertEqual(hashes(out), hashes(self.model))
-            self.assertEqual(hashes(folder), hashes(self.model))
+            weights = {key: value for key, value in tensors_of(folder).items() if not key.startswith("optimizer.")}
+            self.assertEqual(weights, tensors_of(self.model))
             self.assertIn("format       verl\n", dcpkit("inspect", folder))
             dcpkit("verify", folder)
             dcpkit("verify", "--against", folder, out)
             dcpkit("compare-two-checkpoint", folder, out)
+
+    def test_optimizer(self):
+        """Numbers become names: the moments of one step with weights as gradients, through DCP and Megatron."""
+        outs = {layout: self.at("dcp_" + layout) for layout in ("flat", "replicated", "strided")}
+        for layout, out in outs.items():
+            dcpkit("convert", "--verify", "--to", "dcp", "--layout", "model.", self.shards(layout), out)
+            self.assertEqual(hashes(out), hashes(outs["flat"]))
+        weights = load_file(os.path.join(self.model, "model.safetensors"))
+        found = {f"optim.state.{name}.{s}": torch.empty_like(t) for name, t in weights.items() for s in ("exp_avg", "exp_avg_sq")}
+        found |= {f"optim.state.{name}.step": torch.tensor(0.0) for name in weights}
+        dcp.load(found, checkpoint_id=outs["flat"], no_dist=True)
+        for name, t in weights.items():
+            torch.testing.assert_close(found[f"optim.state.{name}.exp_avg"], 0.1 * t)
+            torch.testing.assert_close(found[f"optim.state.{name}.exp_avg_sq"], 0.001 * t * t)
+            self.assertEqual(found[f"optim.state.{name}.step"].item(), 1.0)
+        groups = {"optim": {"param_groups": [{"params": None, "lr": 0.0, "betas": None}]}}
+        dcp.load(groups, checkpoint_id=outs["flat"], no_dist=True)
+        (group,) = groups["optim"]["param_groups"]
+        self.assertEqual((sorted(group["params"]), group["lr"], group["betas"]), (sorted(weights), 1e-3, (0.9, 0.999)))
+        dcpkit("convert", "--verify", "--to", "torch_dist", self.shards("strided"), self.at("run_dist"))
+        self.assertEqual(os.listdir(self.at("run_dist")).count("iter_0000001"), 1)
+        config = ["--hf-config", os.path.join(self.model, "config.json")]
+        dcpkit("convert", "--to", "dcp", "--layout", "model.", *config, self.at("run_dist"), self.at("run_back"))
+        self.assertEqual(tensors_of(self.at("run_back")), tensors_of(outs["flat"]))
+
+    def test_optimizer_refused(self):
+        """The weights convert, and an optimizer without names does not."""
+        def two_groups(rank, state):
+            state["param_groups"].append(dict(state["param_groups"][0], params=[]))
+
+        def frozen(rank, state):
+            del state["param_groups"][0]["params"][-2:]
+
+        def turned(rank, state):
+            state["state"][0], state["state"][1] = state["state"][1], state["state"][0]
+
+        def apart(rank, state):
+            state["param_groups"][0]["lr"] = float(rank)
+
+        def fewer(rank, state):
+            del state["state"][3 + rank]
+
+        def foreign(rank, state):
+            state["param_groups"][0]["lr"] = torch.nn.Linear(1, 1)
+
+        for change, regex in (
+            (two_groups, "it does not have one parameter group"),
+            (frozen, "state of 37 parameters, and the model has 39"),
+            (turned, "its exp_avg of parameter . does not have the shape of"),
+            (apart, "world_size_3_rank_1.pt': its parameter groups are not those of rank 0"),
+            (fewer, "world_size_3_rank_1.pt': .*rank 0 does not have it"),
+            (foreign, "it holds 'torch.nn.modules.linear.Linear'"),
+        ):
+            with self.subTest(change.__name__):
+                folder = self.at("optimizer_" + change.__name__)
+                shutil.copytree(self.shards("flat"), folder)
+                for rank in range(3):
+                    name = os.path.join(folder, f"optim_world_size_3_rank_{rank}.pt")
+                    state = torch.load(name, weights_only=False)
+                    change(rank, state)
+                    torch.save(state, name)
+                self.assertNotIn("optimizer.", dcpkit("inspect", folder))
+                self.refuses(3, regex + ".*--weights-only", "convert", "--to", "torch_dist", folder, self.at("none"))
+                dcpkit("convert", "--verify", "--weights-only", "--to", "torch_dist", folder, folder + "_dist")
+                dcpkit("convert", "--verify", "--to", "huggingface", folder, folder + "_hf")
+                self.assertEqual(hashes(folder + "_hf"), hashes(self.model))
 
     def test_targets(self):
         folder = self.shards("flat")
@@ -356,6 +423,19 @@ class Goldens(unittest.TestCase):
                     out = os.path.join(folder, what)
                     dcpkit("convert", "--verify", "--to", "huggingface", *options, os.path.join(top, manifest["input"]), out)
                     self.assertEqual(hashes(out), {key: t["xxh3_128"] for key, t in manifest[what].items()})
+                self.check_optimizer(os.path.join(top, manifest["input"]), manifest)
+
+    def check_optimizer(self, checkpoint, manifest):
+        """Of FSDP2, each state under the name that its number has, as it is stored."""
+        found = tensors_of(checkpoint)
+        if manifest["spec"].get("version") == 1:
+            self.assertEqual([key for key in found if "optimizer" in key], [])
+            return
+        self.assertEqual(len(manifest["optimizer_names"]), len(manifest["optimizer"]))
+        for number, states in manifest["optimizer"].items():
+            for state, tensor in states.items():
+                key = f"optimizer.state.{manifest['optimizer_names'][int(number)]}.{state}"
+                self.assertEqual(found[key.replace("base_layer.", "")], tensor["xxh3_128"], key)
 
     def check_back(self, top, checkpoint, out):
         """From Hugging Face's folder the model's keys, and through the other naming the optimizer, too."""
