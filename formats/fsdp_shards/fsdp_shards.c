@@ -14,6 +14,7 @@
 #include "lib/base/json.h"
 #include "lib/base/order.h"
 #include "lib/base/text.h"
+#include "lib/ckpt/overlaps.h"
 
 #define CONFIG_NAME      "fsdp_config.json"
 #define MAX_CONFIG_BYTES (UINT64_C(1) << 20)
@@ -191,12 +192,33 @@ static dcpk_status add_shard(struct dcpk_shards_reading *r, uint32_t t,
     return DCPK_OK;
 }
 
+/* A copy of the layout, the same one for all tensors that have it. */
+static const struct dcpk_dtensor_layout *keep_layout(struct dcpk_shards_reading *r,
+                                                     const struct dcpk_dtensor_layout *layout,
+                                                     struct dcpk_error *err)
+{
+    struct dcpk_dtensor_layout *kept;
+    uint64_t found;
+    bool existed;
+
+    if (dcpk_map_get(&r->by_layout, (const char *)layout, sizeof *layout, &found))
+        return (const struct dcpk_dtensor_layout *)(uintptr_t)found;
+    kept = dcpk_arena_alloc(r->arena, sizeof *kept, err);
+    if (kept == NULL)
+        return NULL;
+    memcpy(kept, layout, sizeof *kept);
+    if (dcpk_map_put(&r->by_layout, (const char *)kept, sizeof *kept, (uint64_t)(uintptr_t)kept,
+                     &existed, &found, err))
+        return NULL;
+    return kept;
+}
+
 /* A tensor of rank 0: its layout is that of all ranks. */
 static dcpk_status add_tensor(struct dcpk_shards_reading *r, const char *key,
                               const struct dcpk_dtensor_layout *layout, struct dcpk_error *err)
 {
     struct dcpk_checkpoint *ckpt = r->ckpt;
-    struct dcpk_dtensor_layout *kept = dcpk_arena_alloc(r->arena, sizeof *kept, err);
+    const struct dcpk_dtensor_layout *kept = keep_layout(r, layout, err);
     int64_t *shape = dcpk_arena_array(ckpt->arena, (size_t)layout->rank, sizeof *shape, err);
     struct dcpk_tensor tensor = {.key = dcpk_arena_strdup(ckpt->arena, key, err),
                                  .dtype = (enum dcpk_dtype)layout->dtype,
@@ -207,7 +229,6 @@ static dcpk_status add_tensor(struct dcpk_shards_reading *r, const char *key,
         dcpk_grow(&r->layouts, &r->layouts_capacity, ckpt->n_tensors, sizeof kept, err))
         return err->status;
     memcpy(shape, layout->shape, (size_t)layout->rank * sizeof *shape);
-    memcpy(kept, layout, sizeof *kept);
     r->layouts[ckpt->n_tensors] = kept;
     return dcpk_checkpoint_add_tensor(ckpt, &tensor, err);
 }
@@ -357,6 +378,7 @@ dcpk_status dcpk_shards_open(struct dcpk_checkpoint *ckpt, struct dcpk_error *er
 out:
     dcpk_map_release(&r.records);
     dcpk_map_release(&r.boxes);
+    dcpk_map_release(&r.by_layout);
     dcpk_free(r.layouts);
     dcpk_arena_free(r.arena);
     return err->status;
@@ -475,17 +497,26 @@ static dcpk_status compare_copy(struct dcpk_checkpoint *ckpt, const struct dcpk_
     return DCPK_OK;
 }
 
+/* Each two places once: several tensors may share them. */
 static dcpk_status compare_copies(struct dcpk_checkpoint *ckpt, bool whole_ones_alone,
                                   struct dcpk_error *err)
 {
     const struct dcpk_shards_state *state = ckpt->state;
     uint8_t *buffer = dcpk_alloc(2 * PIECE_BYTES, err);
+    struct dcpk_by_place done = {.arena = dcpk_arena_new(err)};
 
-    if (buffer == NULL)
-        return err->status;
-    for (size_t i = 0; i < state->n_copies && err->status == DCPK_OK; i++)
-        if (state->copies[i].is_whole || !whole_ones_alone)
-            (void)compare_copy(ckpt, &state->copies[i], buffer, err);
+    for (size_t i = 0; i < state->n_copies && err->status == DCPK_OK; i++) {
+        const struct dcpk_shard_copy *copy = &state->copies[i];
+        uint64_t unused;
+
+        if ((whole_ones_alone && !copy->is_whole) ||
+            dcpk_by_place_get(&done, &copy->first, &copy->again, &unused))
+            continue;
+        if (compare_copy(ckpt, copy, buffer, err) == DCPK_OK)
+            (void)dcpk_by_place_put(&done, &copy->first, &copy->again, 0, err);
+    }
+    dcpk_by_place_release(&done);
+    dcpk_arena_free(done.arena);
     dcpk_free(buffer);
     return err->status;
 }

@@ -68,11 +68,12 @@ dcpk_status dcpk_dtensor_place(const struct dcpk_dtensor *tensor, struct dcpk_bo
 struct dcpk_shards_reading {
     struct dcpk_checkpoint *ckpt;
     struct dcpk_shards_state *state;
-    int64_t version, n_ranks;             /* of fsdp_config.json */
-    struct dcpk_arena *arena;             /* of the layouts and of keys of the maps */
-    struct dcpk_dtensor_layout **layouts; /* of the checkpoint's tensors */
+    int64_t version, n_ranks;                   /* of fsdp_config.json */
+    struct dcpk_arena *arena;                   /* of the layouts and of keys of the maps */
+    const struct dcpk_dtensor_layout **layouts; /* of the checkpoint's tensors */
     size_t layouts_capacity;
-    struct dcpk_map boxes; /* of all chunks, by tensor and span -> its number */
+    struct dcpk_map by_layout; /* its address in the arena */
+    struct dcpk_map boxes;     /* of all chunks, by tensor and span -> its number */
     /* of the file at hand */
     struct dcpk_shard_file file;
     const char *name;
