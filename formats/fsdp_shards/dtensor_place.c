@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dtensor_place.c - from a rank's place in the mesh to its box of the tensor. */
-#include "formats/fsdp_shards/shards_priv.h"
+#include "formats/fsdp_shards/dtensor.h"
 #include "lib/base/order.h"
 
 dcpk_status dcpk_dtensor_place(const struct dcpk_dtensor *tensor, struct dcpk_box *box,

@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "formats/fsdp_shards/shards_priv.h"
+#include "formats/fsdp_shards/dtensor.h"
 #include "lib/base/alloc.h"
 #include "lib/base/cursor.h"
 

@@ -321,8 +321,11 @@ dcpk_status dcpk_rank_file_read(struct dcpk_shards_reading *r, const char *prefi
         return err->status;
     r->file = (struct dcpk_shard_file){.source = source, .rank = rank, .n_ranks = r->n_ranks};
     range = dcpk_item_whole(source);
-    if (dcpk_item_read_known(&range, dcpk_shards_is_known, arena, value, err))
+    if (dcpk_item_read_known(&range, dcpk_shards_is_known, arena, value, err)) {
+        if (strstr(err->text, "ShardedTensor") != NULL)
+            dcpk_append(err, ": save with FSDP2, or give FSDP1 a device mesh");
         dcpk_context(err, "reading '%s'", name);
+    }
     return err->status;
 }
 

@@ -366,6 +366,7 @@ class Shards(unittest.TestCase):
             ("dtypes", "rank 0 has it with another dtype, shape, mesh or placements"),
             ("foreign", "it holds 'torch.nn.modules.linear.Linear', which is none of the classes"),
             ("apart", "'model.norm.weight': the elements of its local tensor do not lie in order"),
+            ("sharded", "ShardedTensor'.*: save with FSDP2, or give FSDP1 a device mesh"),
             ("cycle", "'model_world_size_2_rank_0.pt': .*holds itself"),
             ("partial", "'model.norm.weight': a placement of it is Partial"),
             ("cut", "its local tensor has the shape .5, 6., and its placements give the rank .4, 6."),

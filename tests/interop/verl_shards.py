@@ -11,6 +11,7 @@ import sys
 
 import torch
 import torch.distributed as dist
+from torch.distributed._shard.sharded_tensor import ShardedTensor
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor, init_device_mesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -22,8 +23,9 @@ STEP = os.path.join("global_step_3", "actor")
 
 def cut_by_tp(model, mesh):
     """Rows of some projections, columns of others: Shard(0) and Shard(1)."""
+    axes = dict.fromkeys(("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj"), 0) | {"o_proj": 1, "down_proj": 1}
     for name, module in model.named_modules():
-        axis = {"q_proj": 0, "k_proj": 0, "v_proj": 0, "gate_proj": 0, "up_proj": 0, "o_proj": 1, "down_proj": 1}.get(name.rpartition(".")[2])
+        axis = axes.get(name.rpartition(".")[2])
         if axis is not None:
             cut = distribute_tensor(module.weight.data, mesh, [Shard(axis)], src_data_rank=None)
             module.weight = torch.nn.Parameter(cut)
@@ -82,6 +84,13 @@ def cycle(rank, mesh, state):
     return state | {"model.norm.weight": DTensor.from_local(torch.ones(3), mesh, [Shard(0), Replicate()], run_check=False)}
 
 
+class Sharded:
+    """A ShardedTensor by its class alone: making a real one needs all ranks at once."""
+
+    def __reduce__(self):
+        return ShardedTensor, ()
+
+
 def partial(rank, mesh, state):
     return state | {"model.norm.weight": DTensor.from_local(torch.ones(6), mesh, [Partial()], run_check=False)}
 
@@ -100,6 +109,7 @@ ODD = {
     "dtypes": lambda rank, mesh, state: {name: t.to(torch.bfloat16) if rank else t for name, t in state.items()},
     "foreign": lambda rank, mesh, state: state | {"model.norm.weight": torch.nn.Linear(6, 1)},
     "apart": lambda rank, mesh, state: state | {"model.norm.weight": torch.ones(6, 6).t()},
+    "sharded": lambda rank, mesh, state: state | {"model.norm.weight": Sharded()},
     "cycle": cycle,
     "partial": partial,
     "cut": cut,
