@@ -6,6 +6,7 @@
 #include "formats/bridge/bridge.h"
 #include "formats/dcp/dcp.h"
 #include "formats/fsdp_dtensor/fsdp_dtensor.h"
+#include "formats/fsdp_shards/fsdp_shards.h"
 #include "formats/hub/hub.h"
 #include "formats/safetensors/safetensors.h"
 #include "formats/torch/item.h"
@@ -13,9 +14,12 @@
 #include "formats/zarr/zarr.h"
 
 const struct dcpk_format *const dcpk_formats[] = {
-    &dcpk_format_torch_dist,  &dcpk_format_zarr,  &dcpk_format_fsdp_dtensor,
-    &dcpk_format_safetensors, &dcpk_format_dcp, /* any */
-    &dcpk_format_dcp_hf,      &dcpk_format_titan, NULL,
+    &dcpk_format_torch_dist,   &dcpk_format_zarr,
+    &dcpk_format_fsdp_dtensor, &dcpk_format_safetensors,
+    &dcpk_format_dcp, /* any */
+    &dcpk_format_dcp_hf,       &dcpk_format_titan,
+    &dcpk_format_fsdp_shards, /* any */
+    &dcpk_format_verl,         NULL,
 };
 
 const char *const *const dcpk_formats_absent = dcpk_zarr_absent_codecs;

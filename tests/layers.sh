@@ -32,7 +32,8 @@ declare -A may=(
     [formats/torch_dist]="lib formats/torch formats/dcp formats/megatron"
     [formats/zarr]="lib formats/torch formats/dcp formats/megatron"
     [formats/fsdp_dtensor]="lib formats/torch formats/dcp"
-    [formats/hub]="lib formats/torch formats/dcp formats/safetensors"
+    [formats/fsdp_shards]="lib formats/torch"
+    [formats/hub]="lib formats/torch formats/dcp formats/fsdp_shards formats/safetensors"
     [formats]="lib formats"
 )
 for room in "${rooms[@]}"; do

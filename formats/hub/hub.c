@@ -6,23 +6,33 @@
 #include <string.h>
 
 #include "formats/dcp/dcp.h"
+#include "formats/fsdp_shards/fsdp_shards.h"
 #include "formats/safetensors/hf_model.h"
 #include "formats/safetensors/hf_names.h"
 #include "formats/torch/pickle.h"
 #include "lib/base/order.h"
 #include "lib/base/text.h"
 
+static const char lora[] = ".lora_A.";
+
 /* Keys that show whose names they are. */
 struct signs {
     const char *names[2];  /* of the embedding; NULL: no further one */
     const char *layers[2]; /* before the number of a layer; the same */
     const char *text;
+    bool has_adapters; /* of PEFT; else its base's weights are not the model's */
 };
 
 static const struct signs hf = {{"embed_tokens.weight", "wte.weight"},
                                 {".layers.", ".h."},
-                                "Hugging Face's names in a checkpoint of FSDP2 or dcp.save"};
-static const struct signs titan = {{"tok_embeddings.weight"}, {"layers."}, "torchtitan's names"};
+                                "Hugging Face's names in a checkpoint of FSDP2 or dcp.save",
+                                false};
+static const struct signs verl = {{"embed_tokens.weight", "wte.weight"},
+                                  {".layers.", ".h."},
+                                  "Hugging Face's names in shards of FSDP",
+                                  true};
+static const struct signs titan = {
+    {"tok_embeddings.weight"}, {"layers."}, "torchtitan's names", false};
 
 /* The number of layers that the key proves. */
 static int64_t layers_by(const char *key, const struct signs *signs)
@@ -40,8 +50,7 @@ static int64_t layers_by(const char *key, const struct signs *signs)
     return most + 1;
 }
 
-/* True, with a note of the sizes, where a key ends with the embedding's name. An adapter of PEFT
- * is none: its base's weights are not the model's. */
+/* True, with a note of the sizes, where a key ends with the embedding's name. */
 static bool signs_fit(struct dcpk_checkpoint *ckpt, const struct signs *signs)
 {
     const struct dcpk_tensor *embedding = NULL;
@@ -50,7 +59,7 @@ static bool signs_fit(struct dcpk_checkpoint *ckpt, const struct signs *signs)
     for (size_t t = 0; t < ckpt->n_tensors; t++) {
         const char *key = ckpt->tensors[t].key;
 
-        if (strstr(key, ".lora_A.") != NULL)
+        if (strstr(key, lora) != NULL && !signs->has_adapters)
             return false;
         n_layers = dcpk_max_i64(n_layers, layers_by(key, signs));
         for (size_t i = 0; i < DCPK_COUNT(signs->names) && embedding == NULL; i++)
@@ -69,6 +78,11 @@ static bool signs_fit(struct dcpk_checkpoint *ckpt, const struct signs *signs)
 static bool hf_fits(struct dcpk_checkpoint *ckpt)
 {
     return signs_fit(ckpt, &hf);
+}
+
+static bool verl_fits(struct dcpk_checkpoint *ckpt)
+{
+    return signs_fit(ckpt, &verl);
 }
 
 static bool titan_fits(struct dcpk_checkpoint *ckpt)
@@ -134,6 +148,31 @@ static const struct dcpk_format_mapping titan_mapping = {.has_prefixes = true,
                                                          .from_model = titan_from_model,
                                                          .optimizer_layout = hub_optimizer_layout};
 
+/* An adapter is not merged, and the base alone only where the caller drops its keys. A tensor that
+ * no mesh spreads is read from the first file: all have the same bytes. */
+static dcpk_status verl_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_model *model,
+                                 struct dcpk_error *err)
+{
+    const struct dcpk_shards_state *state = ckpt->state;
+
+    for (size_t t = 0; t < ckpt->n_tensors; t++)
+        if (strstr(ckpt->tensors[t].key, lora) != NULL &&
+            dcpk_checkpoint_tensor_left_out(ckpt, t) == NULL)
+            return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_DROP,
+                                 "'%s' is of an adapter (LoRA), which is not merged: without the "
+                                 "keys 'lora_' the base is the model",
+                                 ckpt->tensors[t].key);
+    if (state->optimizer_fault != NULL && (model->flags & DCPK_MODEL_WEIGHTS_ONLY) == 0)
+        return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_WEIGHTS_ONLY, "%s",
+                             state->optimizer_fault);
+    if (dcpk_shards_check_whole_copies(ckpt, err))
+        return err->status;
+    return dcpk_hf_scheme_to_model(ckpt, hf_scheme.name, model, err);
+}
+
+static const struct dcpk_format_mapping verl_mapping = {
+    .has_prefixes = true, .to_model = verl_to_model, .optimizer_layout = hub_optimizer_layout};
+
 /* A row whose bytes lie as those of DCP. */
 #define HUB_ON_DCP                                                                                 \
     .container = &dcpk_format_dcp, .marks = dcpk_dcp_marks, .is_model = true, .probe = hub_probe,  \
@@ -156,4 +195,22 @@ const struct dcpk_format dcpk_format_titan = {
     .fits = titan_fits,
     .mapping = &titan_mapping,
     HUB_ON_DCP,
+};
+
+const struct dcpk_format dcpk_format_verl = {
+    .name = "verl",
+    .other_names = "skyrl",
+    .summary = "Hugging Face's names in shards of FSDP, a file a rank: verl, SkyRL (read only)",
+    .container = &dcpk_format_fsdp_shards,
+    .fits = verl_fits,
+    .mapping = &verl_mapping,
+    .marks = dcpk_shards_marks,
+    .is_model = true,
+    .state_bytes = sizeof(struct dcpk_shards_state),
+    .is_known = dcpk_shards_is_known,
+    .probe = dcpk_shards_probe,
+    .open = dcpk_shards_open,
+    .close = dcpk_shards_close,
+    .check_copies = dcpk_shards_check_copies,
+    .reader = &dcpk_shards_reader,
 };

@@ -9,5 +9,7 @@
 extern const struct dcpk_format dcpk_format_dcp_hf;
 /* torchtitan's names. */
 extern const struct dcpk_format dcpk_format_titan;
+/* Hugging Face's names in shards of FSDP: verl, SkyRL. */
+extern const struct dcpk_format dcpk_format_verl;
 
 #endif

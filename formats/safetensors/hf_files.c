@@ -17,10 +17,16 @@ dcpk_status dcpk_hf_document_read(struct dcpk_store *store, struct dcpk_json **c
 {
     enum dcpk_path_kind kind;
 
+    static const char *const names[] = {DCPK_HF_CONFIG, DCPK_HF_INNER "/" DCPK_HF_CONFIG};
+
     *config = NULL;
-    if (dcpk_store_look(store, DCPK_HF_CONFIG, &kind, err) || kind != DCPK_PATH_FILE)
-        return err->status;
-    return dcpk_json_read(store, DCPK_HF_CONFIG, DCPK_HF_MAX_CONFIG_BYTES, config, err);
+    for (size_t i = 0; i < DCPK_COUNT(names); i++) {
+        if (dcpk_store_look(store, names[i], &kind, err))
+            return err->status;
+        if (kind == DCPK_PATH_FILE)
+            return dcpk_json_read(store, names[i], DCPK_HF_MAX_CONFIG_BYTES, config, err);
+    }
+    return DCPK_OK;
 }
 
 dcpk_status dcpk_hf_load_config(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
@@ -159,16 +165,19 @@ static dcpk_status put_assets(struct dcpk_output *out, struct dcpk_store *store,
     return err->status;
 }
 
-/* The tokenizer of the source: its own, or one in the folder of Megatron-Bridge. */
+/* The tokenizer of the source: its own, or one in the folder of Megatron-Bridge or of verl. */
 static dcpk_status put_source_assets(struct dcpk_output *out, size_t *n, struct dcpk_error *err)
 {
+    const bool is_model = out->source->format->is_model;
+    const char *folder = is_model ? DCPK_HF_INNER : "tokenizer";
+    const char *prefix = is_model ? DCPK_HF_INNER "/" : "tokenizer/";
     enum dcpk_path_kind kind = DCPK_PATH_NOTHING;
 
-    if (out->source->format->is_model)
-        return put_assets(out, out->source->store, ".", "", n, err);
-    if (dcpk_store_look(out->source->store, "tokenizer", &kind, err) == DCPK_OK &&
+    if (is_model && (put_assets(out, out->source->store, ".", "", n, err) || *n > 0))
+        return err->status;
+    if (dcpk_store_look(out->source->store, folder, &kind, err) == DCPK_OK &&
         kind == DCPK_PATH_FOLDER)
-        (void)put_assets(out, out->source->store, "tokenizer", "tokenizer/", n, err);
+        (void)put_assets(out, out->source->store, folder, prefix, n, err);
     return err->status;
 }
 

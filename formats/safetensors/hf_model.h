@@ -17,6 +17,7 @@ struct dcpk_hf_scheme {
 };
 
 #define DCPK_HF_CONFIG           "config.json"
+#define DCPK_HF_INNER            "huggingface" /* the folder with it in verl's and SkyRL's */
 #define DCPK_HF_MAX_CONFIG_BYTES (UINT64_C(16) << 20)
 #define DCPK_HF_OUTPUT_LAYER     "output_layer.weight"
 #define DCPK_HF_EMBEDDING        "embedding.word_embeddings.weight"
@@ -59,7 +60,8 @@ dcpk_status dcpk_hf_scheme_from_model(const struct dcpk_model *model, struct dcp
 
 /* --- hf_files.c --- */
 
-/* config.json of a folder. *config: the caller's, dcpk_json_free; NULL: there is none. */
+/* config.json of a folder, or of the folder huggingface/ in it. *config: the caller's,
+ * dcpk_json_free; NULL: there is none. */
 dcpk_status dcpk_hf_document_read(struct dcpk_store *store, struct dcpk_json **config,
                                   struct dcpk_error *err);
 

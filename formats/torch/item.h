@@ -5,6 +5,7 @@
 #define DCPK_FORMATS_TORCH_ITEM_H
 
 #include "lib/ckpt/format.h"
+#include "lib/ckpt/unknown.h"
 #include "lib/io/store.h"
 #include "lib/tensor/box.h"
 
@@ -71,6 +72,11 @@ dcpk_status dcpk_item_read_common(struct dcpk_store *store, const char *name,
  */
 dcpk_status dcpk_item_read_outline(const struct dcpk_item_range *range, struct dcpk_arena *arena,
                                    const struct dcpk_value **value, struct dcpk_error *err);
+/* The same of a file that may name only what is_known accepts. Errors: also DCPK_EUNSUPPORTED with
+ * the first other class or function. */
+dcpk_status dcpk_item_read_known(const struct dcpk_item_range *range, dcpk_is_known *is_known,
+                                 struct dcpk_arena *arena, const struct dcpk_value **value,
+                                 struct dcpk_error *err);
 /* The reason why a .pt file is nothing to load with Python (lib/ckpt/format.h): it holds what
  * Python would import or call, or cannot be read. */
 dcpk_status dcpk_item_find_fault(struct dcpk_source *source, struct dcpk_arena *arena,

@@ -221,16 +221,65 @@ static dcpk_status read_call(const struct dcpk_value_object *call, bool is_v3,
     return check_bounds(r, err);
 }
 
+/* The attributes in args are a dict of names and flags: none sets the tensor's data. */
+static bool has_flags_alone(const struct dcpk_value *args)
+{
+    const struct dcpk_value *attributes = args->as.items[3];
+
+    for (size_t i = 0; attributes->kind == DCPK_V_DICT && i < attributes->n; i++)
+        if (attributes->as.pairs[i].value->kind != DCPK_V_BOOL)
+            return false;
+    return attributes->kind == DCPK_V_DICT;
+}
+
+/*
+ * The call in _rebuild_from_type_v2(_rebuild_tensor_v2, torch.Tensor, (..), attributes): a plain
+ * tensor with attributes, which are nothing of it. NULL: it is none. *call: room for it.
+ * torch/_tensor.py@2.11.0
+ */
+static const struct dcpk_value_object *attributed_call(const struct dcpk_value *v,
+                                                       struct dcpk_value_object *call)
+{
+    const struct dcpk_value *function, *type, *args;
+
+    if (!dcpk_value_is_object(v, "torch._tensor", "_rebuild_from_type_v2") ||
+        v->as.object->state != NULL || v->as.object->args->n != 4)
+        return NULL;
+    function = v->as.object->args->as.items[0];
+    type = v->as.object->args->as.items[1];
+    args = v->as.object->args->as.items[2];
+    if (function->kind != DCPK_V_GLOBAL || type->kind != DCPK_V_GLOBAL ||
+        args->kind != DCPK_V_TUPLE || strcmp(function->as.global.module, "torch._utils") != 0 ||
+        strcmp(function->as.global.name, "_rebuild_tensor_v2") != 0 ||
+        strcmp(type->as.global.module, "torch") != 0 ||
+        strcmp(type->as.global.name, "Tensor") != 0 || !has_flags_alone(v->as.object->args))
+        return NULL;
+    *call = (struct dcpk_value_object){.module = function->as.global.module,
+                                       .name = function->as.global.name,
+                                       .is_reduce = true,
+                                       .args = args};
+    return call;
+}
+
 /* Calls of torch._utils; a _rebuild_parameter may be around them. */
 dcpk_status dcpk_rebuilt_read(const struct dcpk_value *v, bool *is_tensor, struct dcpk_rebuilt *r,
                               struct dcpk_error *err)
 {
     const struct dcpk_value *outer = v;
     const bool is_parameter = dcpk_value_is_object(v, "torch._utils", "_rebuild_parameter");
+    struct dcpk_value_object room;
+    const struct dcpk_value_object *call;
     bool is_v3;
 
     if (is_parameter)
         v = dcpk_value_at(v->as.object->args, 0);
+    call = attributed_call(v, &room);
+    if (call != NULL && !is_parameter) {
+        *is_tensor = true;
+        if (check_rest(call, 4, 7, err))
+            return err->status;
+        return read_call(call, false, r, err);
+    }
     is_v3 = dcpk_value_is_object(v, "torch._utils", "_rebuild_tensor_v3");
     *is_tensor = is_v3 || dcpk_value_is_object(v, "torch._utils", "_rebuild_tensor_v2");
     if (!*is_tensor)

@@ -9,7 +9,6 @@
 #include "formats/torch/pickle.h"
 #include "lib/base/alloc.h"
 #include "lib/base/checked.h"
-#include "lib/ckpt/unknown.h"
 #include "lib/model/model.h"
 
 #define MAX_VALUE_MEMBERS 65536u
@@ -22,7 +21,8 @@
 struct filling {
     struct dcpk_zip *zip;
     struct dcpk_arena *arena;
-    uint64_t budget_bytes; /* for tensor bytes in memory */
+    uint64_t budget_bytes;   /* for tensor bytes in memory */
+    dcpk_is_known *is_known; /* NULL: any class or function may be named */
 };
 
 /* Copy elements into row-major order: an odometer over all axes but the last. */
@@ -77,6 +77,9 @@ static void point_at_elements(const struct filling *f, const struct dcpk_rebuilt
     t->first_bytes = f->zip->base_bytes + member->data_offset_bytes +
                      (uint64_t)r->offset_elems * dcpk_dtype_bytes(r->dtype);
     t->is_row_major = dcpk_strides_are_row_major(r->shape, r->stride_elems, r->rank);
+    t->record_offset_bytes = f->zip->base_bytes + member->data_offset_bytes;
+    t->record_bytes = member->n_bytes;
+    t->record_crc32 = member->crc32;
 }
 
 /* Make the tensor that `r` describes. */
@@ -111,14 +114,28 @@ static dcpk_status fill_tensor(struct filling *f, const struct dcpk_rebuilt *r,
 /* Nodes still to be looked at, and those that were: nodes may be shared. */
 struct walk {
     struct dcpk_arena *arena; /* of `seen` keys */
+    dcpk_is_known *is_known;
     const struct dcpk_value **stack;
     size_t n, capacity;
     struct dcpk_map seen;
 };
 
+/* Errors: DCPK_EUNSUPPORTED where the file may not name it. */
+static dcpk_status check_known(const struct walk *w, const char *module, const char *name,
+                               struct dcpk_error *err)
+{
+    if (w->is_known == NULL || w->is_known(module, name))
+        return DCPK_OK;
+    return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                     "it holds '%.200s.%.200s', which is none of the classes that are read in it",
+                     module, name);
+}
+
 static dcpk_status push_value(struct walk *w, const struct dcpk_value *v, struct dcpk_error *err)
 {
-    if (v == NULL || (v->kind < DCPK_V_TUPLE || v->kind == DCPK_V_GLOBAL))
+    if (v != NULL && v->kind == DCPK_V_GLOBAL)
+        return check_known(w, v->as.global.module, v->as.global.name, err);
+    if (v == NULL || v->kind < DCPK_V_TUPLE)
         return DCPK_OK;
     if (dcpk_grow(&w->stack, &w->capacity, w->n, sizeof *w->stack, err))
         return err->status;
@@ -156,8 +173,8 @@ static dcpk_status push_children(struct walk *w, const struct dcpk_value *v, str
     if (v->kind != DCPK_V_OBJECT)
         return DCPK_OK;
     object = v->as.object;
-    if (push_value(w, object->args, err) || push_value(w, object->state, err) ||
-        push_items(w, object->items, object->n_items, err))
+    if (check_known(w, object->module, object->name, err) || push_value(w, object->args, err) ||
+        push_value(w, object->state, err) || push_items(w, object->items, object->n_items, err))
         return err->status;
     return push_pairs(w, object->pairs, object->n_pairs, err);
 }
@@ -213,7 +230,7 @@ static dcpk_status walk_visit(struct walk *w, struct filling *f, const struct dc
 static dcpk_status fill_tensors(struct filling *f, const struct dcpk_value *root,
                                 struct dcpk_error *err)
 {
-    struct walk w = {.arena = dcpk_arena_new(err)};
+    struct walk w = {.arena = dcpk_arena_new(err), .is_known = f->is_known};
     dcpk_status st = DCPK_OK;
 
     if (w.arena == NULL || push_value(&w, root, err)) {
@@ -250,7 +267,7 @@ static dcpk_status build_value(struct filling *f, uint64_t limit_bytes,
     size_t n_storages;
 
     if (dcpk_item_read_pickle(f->zip, limit_bytes, f->arena, &v, &n_storages, err) ||
-        (n_storages > 0 && fill_tensors(f, v, err)))
+        ((n_storages > 0 || f->is_known != NULL) && fill_tensors(f, v, err)))
         return err->status;
     if (n_storages > 0 && dcpk_value_unfolded(v) > dcpk_unfold_limit(f->zip->n_bytes))
         return dcpk_fail(
@@ -375,8 +392,15 @@ dcpk_status dcpk_item_read_common(struct dcpk_store *store, const char *name,
 dcpk_status dcpk_item_read_outline(const struct dcpk_item_range *range, struct dcpk_arena *arena,
                                    const struct dcpk_value **value, struct dcpk_error *err)
 {
+    return dcpk_item_read_known(range, NULL, arena, value, err);
+}
+
+dcpk_status dcpk_item_read_known(const struct dcpk_item_range *range, dcpk_is_known *is_known,
+                                 struct dcpk_arena *arena, const struct dcpk_value **value,
+                                 struct dcpk_error *err)
+{
     struct dcpk_zip zip;
-    struct filling f = {.zip = &zip, .arena = arena};
+    struct filling f = {.zip = &zip, .arena = arena, .is_known = is_known};
     dcpk_status st = DCPK_OK;
 
     if (dcpk_zip_open(&zip, range, MAX_VALUE_MEMBERS, err) ||

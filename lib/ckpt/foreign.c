@@ -106,9 +106,6 @@ struct layout {
 static const struct layout by_files[] = {
     {{{NULL, "zero_pp_rank_", ".pt"}}, DEEPSPEED},
     {{{"mp_rank_", NULL, "_model_states.pt"}}, DEEPSPEED},
-    {{{"model_world_size_", "_rank_", ".pt"}},
-     "FSDP shards of verl or SkyRL, which are not read: 'python -m verl.model_merger merge "
-     "--backend fsdp --local_dir FOLDER --target_dir OUT' makes a Hugging Face model"},
     {{{"adapter_config.json", NULL, NULL}},
      "an adapter of PEFT, not a model: merge it into its base (merge_and_unload(), then "
      "save_pretrained()) and give that folder"},
@@ -117,8 +114,8 @@ static const struct layout by_files[] = {
      "(torchtitan: checkpoint.last_save_in_hf) " AS_HUGGING_FACE},
 };
 
-/* By keys of tensors in a folder of PyTorch's that no Megatron wrote. Sources: measured on what
- * accelerate 1.15 and peft 0.21.2 save. */
+/* By keys of tensors in a folder of PyTorch's that no Megatron wrote; the last row, where there are
+ * no weights. Sources: measured on what accelerate 1.15 and peft 0.21.2 save. */
 static const struct layout by_keys[] = {
     {{{NULL, ".lora_A.", NULL}},
      "an adapter of PEFT with its base in shards of FSDP2: merge it in its trainer "
@@ -202,8 +199,32 @@ static const char *find_by_files(char *const *names, size_t n)
     return find_layout(by_files, DCPK_COUNT(by_files), &(struct names){file_at, &files});
 }
 
+/* True if a tensor is there under the name that a state is of. */
+static bool has_weights(const struct dcpk_checkpoint *ckpt)
+{
+    static const char end[] = ".exp_avg";
+    uint64_t unused;
+
+    for (size_t t = 0; t < ckpt->n_tensors; t++) {
+        const char *name = strstr(ckpt->tensors[t].key, ".state.");
+
+        if (name == NULL || !dcpk_ends_with(name, end))
+            continue;
+        name += strlen(".state.");
+        if (strlen(name) > strlen(end) &&
+            dcpk_map_get(&ckpt->tensor_by_key, name, strlen(name) - strlen(end), &unused))
+            return true;
+    }
+    return false;
+}
+
 const char *dcpk_foreign_of_keys(const struct dcpk_checkpoint *ckpt)
 {
+    const char *text =
+        find_layout(by_keys, DCPK_COUNT(by_keys) - 1, &(struct names){tensor_at, ckpt});
+
+    if (text != NULL || has_weights(ckpt))
+        return text;
     return find_layout(by_keys, DCPK_COUNT(by_keys), &(struct names){tensor_at, ckpt});
 }
 

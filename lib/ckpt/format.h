@@ -211,6 +211,9 @@ struct dcpk_format {
      * answer.
      */
     dcpk_status (*check_whole)(struct dcpk_checkpoint *ckpt, struct dcpk_error *err);
+    /* Optional: checks that what several files hold, of which one is read, has the same bytes in
+     * all of them. Reads them. Errors: DCPK_EFORMAT naming two files; those of reading. */
+    dcpk_status (*check_copies)(struct dcpk_checkpoint *ckpt, struct dcpk_error *err);
 
     const struct dcpk_format_reader *reader;
     const struct dcpk_format_writer *writer;   /* NULL: it is not written */

@@ -26,6 +26,7 @@
 #define MAX_ITERATION_DIGIT 18 /* below 2^63 whatever they are */
 #define ITERATION_PREFIX    "iter_"
 #define RELEASE_NAME        "release"
+#define STEP_PREFIX         "global_step_" /* of verl, whose tracker has the same name */
 
 void dcpk_run_release(struct dcpk_run *run)
 {
@@ -256,6 +257,32 @@ out:
     return st;
 }
 
+/* The tracker of `path` may be verl's, which names global_step_N: a folder for each of the models
+ * that it trains. Errors: those of no_iteration, too. */
+static dcpk_status find_step(const char *path, const struct dcpk_format *const *formats,
+                             struct dcpk_run *run, struct dcpk_error *err)
+{
+    char *step = dcpk_run_text(err, "%.*s/" STEP_PREFIX "%" PRId64, dcpk_run_trimmed(path), path,
+                               run->iteration);
+    enum dcpk_path_kind kind = DCPK_PATH_NOTHING;
+    char *folder = NULL;
+
+    if (step == NULL || dcpk_run_look(step, &kind, err) != DCPK_OK)
+        goto out;
+    if (kind != DCPK_PATH_FOLDER) {
+        (void)no_iteration(path, formats, run->folder, err);
+    } else if (dcpk_run_find_below(step, formats, &folder, err) == DCPK_OK && folder == NULL) {
+        (void)neither(step, formats, err);
+    } else if (folder != NULL) {
+        dcpk_free(run->folder);
+        *run = (struct dcpk_run){
+            .folder = folder, .iteration = DCPK_ITERATION_UNKNOWN, .is_below = true};
+    }
+out:
+    dcpk_free(step);
+    return err->status;
+}
+
 dcpk_status dcpk_run_parse_tracker(const char *text, size_t n, int64_t *iteration,
                                    struct dcpk_error *err)
 {
@@ -340,7 +367,7 @@ dcpk_status dcpk_run_find(const char *path, const struct dcpk_format *const *for
     }
     st = dcpk_run_look(found.folder, &kind, err);
     if (st == DCPK_OK && kind != DCPK_PATH_FOLDER)
-        st = no_iteration(path, formats, found.folder, err);
+        st = find_step(path, formats, &found, err);
 out:
     if (st != DCPK_OK) {
         dcpk_run_release(&found);

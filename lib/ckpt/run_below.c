@@ -33,6 +33,14 @@ static void find_schemes(struct looking *l)
             l->schemes[n++] = *f;
 }
 
+static bool is_mark_of_scheme(const struct looking *l, const char *name)
+{
+    for (size_t i = 0; l->schemes[i] != NULL; i++)
+        if (dcpk_mark_of(l->schemes[i], name) != NULL)
+            return true;
+    return false;
+}
+
 /* True if the folder has a mark of a scheme's container and of no other format. */
 static dcpk_status is_of_scheme(const struct looking *l, const char *folder, bool *has_mark,
                                 bool *is, struct dcpk_error *err)
@@ -55,8 +63,7 @@ static dcpk_status is_of_scheme(const struct looking *l, const char *folder, boo
         if (kind != DCPK_PATH_FILE)
             continue;
         *has_mark = true;
-        if (dcpk_mark_of(l->schemes[0], marks[i]->start) == NULL)
-            *is = false;
+        *is = *is && is_mark_of_scheme(l, marks[i]->start);
     }
     return DCPK_OK;
 }

@@ -48,6 +48,9 @@ struct dcpk_value_tensor {
     const void *data;
     uint64_t first_bytes; /* outline: of the first element, in the file that holds the object */
     bool is_row_major;    /* outline: n_bytes from there on are all elements in order */
+    /* outline: the stored record that holds the elements, in the same file, and its CRC-32 */
+    uint64_t record_offset_bytes, record_bytes;
+    uint32_t record_crc32;
 };
 
 /* How an object was pickled: REDUCE(callable, args) or NEWOBJ(class, args), then optionally

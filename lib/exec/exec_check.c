@@ -65,8 +65,11 @@ static dcpk_status check_stored_chunk(struct checking *c, struct dcpk_worker *wo
             return err->status;
         dcpk_decoded_put(c->exec->decoded, chunk);
     }
-    /* the bytes around the record, or those not read as one */
-    return dcpk_meter_add(&c->pass.meter, chunk->place.n_bytes - where.record_bytes, err);
+    /* the bytes around the record, or those not read as one; a record may hold more than the chunk
+     */
+    return dcpk_meter_add(
+        &c->pass.meter,
+        chunk->place.n_bytes - dcpk_min_u64(where.record_bytes, chunk->place.n_bytes), err);
 }
 
 /* Checking the records of one object. */
@@ -170,12 +173,24 @@ static dcpk_status checking_init(struct checking *c, struct dcpk_error *err)
     return DCPK_OK;
 }
 
+/* Bytes that are stored more than once are read from one place: rank 0 looks at the others. */
+static dcpk_status check_copies(struct dcpk_exec *exec, struct dcpk_error *err)
+{
+    if (exec->ckpt->format->check_copies == NULL)
+        return DCPK_OK;
+    if (dcpk_ranks_self(exec->ranks) == 0)
+        (void)exec->ckpt->format->check_copies(exec->ckpt, err);
+    return dcpk_ranks_agree(exec->ranks, err->status, err);
+}
+
 dcpk_status dcpk_exec_check_items(struct dcpk_exec *exec, struct dcpk_exec_stats *stats,
                                   struct dcpk_error *err)
 {
     struct checking c = {.exec = exec};
-    dcpk_status st = dcpk_pass_begin(&c.pass, exec, err);
+    dcpk_status st = check_copies(exec, err);
 
+    if (st == DCPK_OK)
+        st = dcpk_pass_begin(&c.pass, exec, err);
     if (st == DCPK_OK)
         st = checking_init(&c, err);
     if (st == DCPK_OK) {

@@ -3,8 +3,8 @@
 # foreign_folders.sh - folders that people take for a checkpoint: the message says what they are and the way on.
 inspect() { "$DCPKIT" inspect "$@"; }
 mkdir above && sample torch_dist_c_dense_tp2pp2 above/run
-mkdir -p legacy/iter_0000010/mp_rank_00 cut/iter_0000004.dcpkit-partial hf pickled
-touch legacy/iter_0000010/mp_rank_00/model_optim_rng.pt hf/config.json hf/model-00001-of-00002.safetensors \
+mkdir -p legacy/iter_0000010/mp_rank_00 cut/iter_0000004.dcpkit-partial hf pickled shards
+touch shards/model_world_size_2_rank_0.pt legacy/iter_0000010/mp_rank_00/model_optim_rng.pt hf/config.json hf/model-00001-of-00002.safetensors \
     pickled/pytorch_model-00001-of-00002.bin
 printf 10 >legacy/latest_checkpointed_iteration.txt
 mkdir star && cp above/run/iter_0000004/*.distcp star
@@ -14,6 +14,7 @@ refuses "the folder above" 3 "; give a folder in it, such as 'run'" inspect abov
 refuses "Megatron's old format, run" 3 "--ckpt-convert-format torch_dist" inspect legacy
 refuses "Megatron's old format, rank" 3 "--ckpt-convert-format torch_dist" inspect legacy/iter_0000010/mp_rank_00
 refuses "Hugging Face without its index" 3 "; its files have lost their model.safetensors.index.json" inspect hf
+refuses "verl's shards alone" 3 "; it has shards of FSDP and no fsdp_config.json, which verl and SkyRL write last" inspect shards
 refuses "Hugging Face in pickles" 3 "; it is a Hugging Face model in pickles" inspect pickled
 refuses "copied with a star" 3 "lost their .metadata: a copy of 'FOLDER/\*'" inspect star
 refuses "a conversion cut short" 3 "; a conversion to it was cut short and can be resumed" inspect cut
@@ -43,8 +44,6 @@ of() {
 of "DeepSpeed" "a checkpoint of DeepSpeed .*zero_to_fp32.py . OUT --safe_serialization" \
     mp_rank_00_model_states.pt zero_pp_rank_0_mp_rank_00_optim_states.pt
 of "DeepSpeed, stage 3" "a checkpoint of DeepSpeed" bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt zero_pp_rank_0_mp_rank_00_model_states.pt
-of "verl" "FSDP shards of verl or SkyRL.*verl.model_merger merge --backend fsdp" \
-    model_world_size_2_rank_0.pt model_world_size_2_rank_1.pt optim_world_size_2_rank_0.pt fsdp_config.json
 of "PEFT" "an adapter of PEFT.*merge_and_unload" adapter_config.json adapter_model.safetensors README.md
 of "torch_checkpointing" "a checkpoint of torch_checkpointing 2.0.*last_save_in_hf" metadata.pkl model_0.pt model_1.pt train_state_0.pt
 touch other/sub/plain && rm other/sub/*_0.pt other/sub/model_1.pt
@@ -56,8 +55,8 @@ refuses "PEFT, convert" 3 "; its folder 'adapter' is an adapter" "$DCPKIT" conve
 refuses "several folders" 3 "several checkpoints; give one of them: 'checkpoint-10/pytorch_model_fsdp_0', 'check" inspect several
 rm -r several/checkpoint-20
 refuses "one of them" 3 "opening 'several/checkpoint-10/pytorch_model_fsdp_0': reading '.metadata'" inspect several
-mkdir -p deep/trainer/global_step_3/actor && touch deep/trainer/global_step_3/actor/model_world_size_2_rank_0.pt
-refuses "shards three folders down" 3 "; its folder 'trainer/global_step_3/actor' is FSDP shards of verl" inspect deep
+mkdir -p deep/trainer/global_step_3/actor && touch deep/trainer/global_step_3/actor/adapter_config.json
+refuses "three folders down" 3 "; its folder 'trainer/global_step_3/actor' is an adapter" inspect deep
 refuses "Megatron before core" 3 "convert.py --model-type GPT --loader legacy --saver core" inspect legacy
 
 # An adapter with its base in one folder: transformers 5.23 with peft 0.21.2 computes with both, without peft with the base.

@@ -2,6 +2,7 @@
 # test_hub.py - a model in torch's distributed checkpoint, under names of trainers, becomes Hugging Face's and Megatron's.
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -11,7 +12,7 @@ import unittest
 import torch
 import torch.distributed.checkpoint as dcp
 from safetensors.torch import load_file
-from tool import dcpkit, dcpkit_fails, sample
+from tool import DCPKIT, dcpkit, dcpkit_fails, sample
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 GOLDENS = os.environ.get("DCPK_GOLDENS")
@@ -184,9 +185,208 @@ class Hub(unittest.TestCase):
         self.assertEqual(code, 1, said)
 
 
+class Shards(unittest.TestCase):
+    """A file for each rank, as verl and SkyRL save them: torch's FSDP2 has cut the model."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.model = cls.at("model")
+        dcpkit("convert", "--to", "huggingface", sample("torch_dist_c_fp32_dp1"), cls.model)
+        command = [sys.executable, "-W", "ignore", os.path.join(HERE, "verl_shards.py"), cls.model, cls.at("")]
+        subprocess.run(command, check=True, capture_output=True, timeout=300)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    @classmethod
+    def at(cls, *names):
+        return os.path.join(cls.folder.name, *names)
+
+    @classmethod
+    def shards(cls, layout):
+        return cls.at(layout, "global_step_3", "actor")
+
+    def refuses(self, code, regex, *arguments):
+        done = subprocess.run([DCPKIT, *arguments], capture_output=True, text=True, check=False)
+        said = " ".join((done.stdout + done.stderr).split())
+        self.assertEqual(done.returncode, code, said)
+        self.assertRegex(said, regex)
+
+    def test_models(self):
+        for layout in ("flat", "replicated", "strided"):
+            folder, out = self.shards(layout), self.at("out_" + layout)
+            dcpkit("convert", "--verify", "--to", "huggingface", folder, out)
+            self.assertEqual(hashes(out), hashes(self.model))
+            weights = {key: value for key, value in tensors_of(folder).items() if not key.startswith("optimizer.")}
+            self.assertEqual(weights, tensors_of(self.model))
+            self.assertIn("format       verl\n", dcpkit("inspect", folder))
+            dcpkit("verify", folder)
+            dcpkit("verify", "--against", folder, out)
+            dcpkit("compare-two-checkpoint", folder, out)
+
+    def test_optimizer(self):
+        """Numbers become names: the moments of one step with weights as gradients, through DCP and Megatron."""
+        outs = {layout: self.at("dcp_" + layout) for layout in ("flat", "replicated", "strided")}
+        for layout, out in outs.items():
+            dcpkit("convert", "--verify", "--to", "dcp", "--layout", "model.", self.shards(layout), out)
+            self.assertEqual(hashes(out), hashes(outs["flat"]))
+        weights = load_file(os.path.join(self.model, "model.safetensors"))
+        found = {f"optim.state.{name}.{s}": torch.empty_like(t) for name, t in weights.items() for s in ("exp_avg", "exp_avg_sq")}
+        found |= {f"optim.state.{name}.step": torch.tensor(0.0) for name in weights}
+        dcp.load(found, checkpoint_id=outs["flat"], no_dist=True)
+        for name, t in weights.items():
+            torch.testing.assert_close(found[f"optim.state.{name}.exp_avg"], 0.1 * t)
+            torch.testing.assert_close(found[f"optim.state.{name}.exp_avg_sq"], 0.001 * t * t)
+            self.assertEqual(found[f"optim.state.{name}.step"].item(), 1.0)
+        groups = {"optim": {"param_groups": [{"params": None, "lr": 0.0, "betas": None}]}}
+        dcp.load(groups, checkpoint_id=outs["flat"], no_dist=True)
+        (group,) = groups["optim"]["param_groups"]
+        self.assertEqual((sorted(group["params"]), group["lr"], group["betas"]), (sorted(weights), 1e-3, (0.9, 0.999)))
+        dcpkit("convert", "--verify", "--to", "torch_dist", self.shards("strided"), self.at("run_dist"))
+        self.assertEqual(os.listdir(self.at("run_dist")).count("iter_0000001"), 1)
+        config = ["--hf-config", os.path.join(self.model, "config.json")]
+        dcpkit("convert", "--to", "dcp", "--layout", "model.", *config, self.at("run_dist"), self.at("run_back"))
+        self.assertEqual(tensors_of(self.at("run_back")), tensors_of(outs["flat"]))
+
+    def test_optimizer_refused(self):
+        """The weights convert, and an optimizer without names does not."""
+        def two_groups(rank, state):
+            state["param_groups"].append(dict(state["param_groups"][0], params=[]))
+
+        def frozen(rank, state):
+            del state["param_groups"][0]["params"][-2:]
+
+        def turned(rank, state):
+            state["state"][0], state["state"][1] = state["state"][1], state["state"][0]
+
+        def apart(rank, state):
+            state["param_groups"][0]["lr"] = float(rank)
+
+        def fewer(rank, state):
+            del state["state"][3 + rank]
+
+        def foreign(rank, state):
+            state["param_groups"][0]["lr"] = torch.nn.Linear(1, 1)
+
+        for change, regex in (
+            (two_groups, "it does not have one parameter group"),
+            (frozen, "state of 37 parameters, and the model has 39"),
+            (turned, "its exp_avg of parameter . does not have the shape of"),
+            (apart, "world_size_3_rank_1.pt': its parameter groups are not those of rank 0"),
+            (fewer, "world_size_3_rank_1.pt': .*rank 0 does not have it"),
+            (foreign, "it holds 'torch.nn.modules.linear.Linear'"),
+        ):
+            with self.subTest(change.__name__):
+                folder = self.at("optimizer_" + change.__name__)
+                shutil.copytree(self.shards("flat"), folder)
+                for rank in range(3):
+                    name = os.path.join(folder, f"optim_world_size_3_rank_{rank}.pt")
+                    state = torch.load(name, weights_only=False)
+                    change(rank, state)
+                    torch.save(state, name)
+                self.assertNotIn("optimizer.", dcpkit("inspect", folder))
+                self.refuses(3, regex + ".*--weights-only", "convert", "--to", "torch_dist", folder, self.at("none"))
+                dcpkit("convert", "--verify", "--weights-only", "--to", "torch_dist", folder, folder + "_dist")
+                dcpkit("convert", "--verify", "--to", "huggingface", folder, folder + "_hf")
+                self.assertEqual(hashes(folder + "_hf"), hashes(self.model))
+
+    def test_targets(self):
+        folder = self.shards("flat")
+        for form in ("torch_dist", "fsdp_dtensor", "dcp_hf"):
+            out, back = self.at("to_" + form), self.at("back_" + form)
+            dcpkit("convert", "--verify", "--weights-only", "--to", form, folder, out)
+            config = [] if form == "dcp_hf" else ["--hf-config", os.path.join(folder, "huggingface", "config.json")]
+            dcpkit("convert", "--to", "huggingface", "--dtype", "float32", *config, out, back)
+            self.assertEqual(hashes(back), hashes(self.model))
+
+    def test_run(self):
+        """The folder above the steps, with verl's tracker and without."""
+        run, step = self.at("run"), self.at("run", "global_step_3")
+        shutil.copytree(self.at("flat"), run)
+        self.assertIn("checkpoint   " + self.at("run", "global_step_3", "actor"), dcpkit("inspect", run))
+        shutil.copytree(step, self.at("run", "global_step_4"))
+        self.refuses(3, "several checkpoints; .*'global_step_3/actor', 'global_step_4/actor'", "inspect", run)
+        tracker = self.at("run", "latest_checkpointed_iteration.txt")
+        for number in ("3", "4"):
+            with open(tracker, "w", encoding="ascii") as f:
+                f.write(number)
+            self.assertIn(self.at("run", f"global_step_{number}", "actor"), dcpkit("inspect", run))
+        shutil.copytree(self.at("run", "global_step_4", "actor"), self.at("run", "global_step_4", "critic"))
+        self.refuses(3, "several checkpoints; give one of them: 'actor', 'critic'$", "inspect", run)
+        shutil.rmtree(self.at("run", "global_step_4"))
+        self.refuses(3, "names '.*iter_0000004', but there is no such folder", "inspect", run)
+        os.makedirs(self.at("run", "global_step_4"))
+        self.refuses(3, "neither a checkpoint .* nor a run folder .*it is empty", "inspect", run)
+
+    def test_adapter(self):
+        """LoRA is not merged: the base is converted where its keys are dropped."""
+        name = os.path.join(self.at("adapter"), "model_world_size_1_rank_0.pt")
+        os.makedirs(self.at("adapter"))
+        state = {}
+        for key, tensor in load_file(os.path.join(self.model, "model.safetensors")).items():
+            key = "base_model.model." + key
+            if key.endswith("q_proj.weight"):
+                stem, key = key[: -len("weight")], key.replace("q_proj", "q_proj.base_layer")
+                state |= {f"{stem}lora_{ab}.default.weight": torch.ones(2) for ab in "AB"}
+            state[key] = tensor
+        torch.save(state, name)
+        with open(os.path.join(self.at("adapter"), "fsdp_config.json"), "w", encoding="ascii") as f:
+            json.dump({"FSDP_version": 1, "world_size": 1}, f)
+        convert = ["convert", "--to", "huggingface", "--hf-config", os.path.join(self.model, "config.json")]
+        self.refuses(3, "lora_A.default.weight' is of an adapter .LoRA.*--drop RE", *convert, self.at("adapter"), self.at("none"))
+        dcpkit(*convert, "--drop", "lora_", self.at("adapter"), self.at("base"))
+        self.assertEqual(hashes(self.at("base")), hashes(self.model))
+
+    def test_whole(self):
+        self.assertIn("x1", dcpkit("inspect", self.at("whole")))
+        dcpkit("verify", self.at("whole"))
+        self.refuses(1, "hold the same elements of 'model.norm.weight', and their bytes differ", "verify", self.at("unequal"))
+        config = ["--hf-config", os.path.join(self.model, "config.json")]
+        convert = ["convert", "--to", "huggingface", *config]
+        self.refuses(3, "hold the same elements of 'model.norm.weight'", *convert, self.at("unequal"), self.at("none"))
+        self.refuses(3, "is fewer than the|are fewer than the|is missing", *convert, self.at("whole"), self.at("none"))
+
+    def test_copies(self):
+        """The bytes of a replica that is not read are changed: only verify reads them."""
+        folder = self.at("changed")
+        shutil.copytree(self.shards("replicated"), folder)
+        name = os.path.join(folder, "model_world_size_4_rank_3.pt")
+        state = torch.load(name, weights_only=False)
+        state["model.norm.weight"].to_local()[0] += 1
+        torch.save(state, name)
+        self.refuses(1, "'model_world_size_4_rank_1.pt' and 'model_world_size_4_rank_3.pt' hold the same", "verify", folder)
+        dcpkit("convert", "--to", "huggingface", folder, self.at("out_changed"))
+        self.refuses(3, "hold the same", "convert", "--verify", "--to", "huggingface", folder, self.at("none"))
+
+    def test_refused(self):
+        for layout, regex in (
+            ("fewer", "'model_world_size_2_rank_1.pt': it has 1 tensors, and rank 0 has 2"),
+            ("dtypes", "rank 0 has it with another dtype, shape, mesh or placements"),
+            ("foreign", "it holds 'torch.nn.modules.linear.Linear', which is none of the classes"),
+            ("apart", "'model.norm.weight': the elements of its local tensor do not lie in order"),
+            ("sharded", "ShardedTensor'.*: save with FSDP2, or give FSDP1 a device mesh"),
+            ("cycle", "'model_world_size_2_rank_0.pt': .*holds itself"),
+            ("partial", "'model.norm.weight': a placement of it is Partial"),
+            ("cut", "its local tensor has the shape .5, 6., and its placements give the rank .4, 6."),
+        ):
+            with self.subTest(layout):
+                self.refuses(3, regex, "inspect", self.at(layout))
+        folder = self.at("sizes")
+        shutil.copytree(self.at("whole"), folder)
+        shutil.copy(os.path.join(folder, "model_world_size_2_rank_0.pt"), os.path.join(folder, "model_world_size_4_rank_0.pt"))
+        self.refuses(3, "'model_world_size_4_rank_0.pt' is of another world size than 2", "inspect", folder)
+        os.remove(os.path.join(folder, "model_world_size_4_rank_0.pt"))
+        os.remove(os.path.join(folder, "model_world_size_2_rank_1.pt"))
+        self.refuses(3, "there is no 'model_world_size_2_rank_1.pt'", "inspect", folder)
+        os.remove(os.path.join(folder, "fsdp_config.json"))
+        self.refuses(3, "no fsdp_config.json, which verl and SkyRL write last", "inspect", folder)
+
+
 @unittest.skipUnless(GOLDENS, "DCPK_GOLDENS does not name the folder of dcp_*.tar.xz and titan_*.tar.xz")
 class Goldens(unittest.TestCase):
-    """What accelerate 1.15, prime-rl's layout and torchtitan 0.3.0 saved: every tensor as transformers saves it."""
+    """What accelerate 1.15, prime-rl's layout, torchtitan 0.3.0 and verl's layout saved: every tensor as transformers saves it."""
 
     def test_all(self):
         names = sorted(n for n in os.listdir(GOLDENS) if n.startswith(("dcp_", "titan_")) and n.endswith(".tar.xz"))
@@ -205,6 +405,38 @@ class Goldens(unittest.TestCase):
                 dcpkit("convert", "--verify", "--to", "huggingface", "--hf-assets", assets, checkpoint, out)
                 self.assertEqual(hashes(out), want)
                 self.check_back(top, checkpoint, out)
+
+    def test_shards(self):
+        names = sorted(n for n in os.listdir(GOLDENS) if n.startswith("verl_") and n.endswith(".tar.xz") and "loraonly" not in n)
+        self.assertEqual(len(names), 8)
+        for name in names:
+            with self.subTest(name), tempfile.TemporaryDirectory() as folder:
+                with tarfile.open(os.path.join(GOLDENS, name)) as tar:
+                    tar.extractall(folder, filter="data")
+                (top,) = os.listdir(folder)
+                top = os.path.join(folder, top)
+                with open(os.path.join(top, "MANIFEST.json"), encoding="utf-8") as f:
+                    manifest = json.load(f)
+                wanted = {"hf": [], "hf_bf16": ["--dtype", "bfloat16"]}
+                if "lora" in name:
+                    wanted = {"base": ["--drop", "lora_"]}
+                for what, options in wanted.items():
+                    out = os.path.join(folder, what)
+                    dcpkit("convert", "--verify", "--to", "huggingface", *options, os.path.join(top, manifest["input"]), out)
+                    self.assertEqual(hashes(out), {key: t["xxh3_128"] for key, t in manifest[what].items()})
+                self.check_optimizer(os.path.join(top, manifest["input"]), manifest)
+
+    def check_optimizer(self, checkpoint, manifest):
+        """Of FSDP2, each state under the name that its number has, as it is stored."""
+        found = tensors_of(checkpoint)
+        if manifest["spec"].get("version") == 1:
+            self.assertEqual([key for key in found if "optimizer" in key], [])
+            return
+        self.assertEqual(len(manifest["optimizer_names"]), len(manifest["optimizer"]))
+        for number, states in manifest["optimizer"].items():
+            for state, tensor in states.items():
+                key = f"optimizer.state.{manifest['optimizer_names'][int(number)]}.{state}"
+                self.assertEqual(found[key.replace("base_layer.", "")], tensor["xxh3_128"], key)
 
     def check_back(self, top, checkpoint, out):
         """From Hugging Face's folder the model's keys, and through the other naming the optimizer, too."""

@@ -235,8 +235,10 @@ static void values_come_back(void **state)
 {
     static const int64_t shape[] = {2, 3};
     static const uint8_t bytes[12] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
-    const struct dcpk_value_tensor f16 = {DCPK_F16, 2, shape, 12, bytes, 0, false};
-    const struct dcpk_value_tensor f8 = {DCPK_F8_E5M2, 1, shape, 2, bytes, 0, false};
+    const struct dcpk_value_tensor f16 = {
+        .dtype = DCPK_F16, .rank = 2, .shape = shape, .n_bytes = 12, .data = bytes};
+    const struct dcpk_value_tensor f8 = {
+        .dtype = DCPK_F8_E5M2, .rank = 1, .shape = shape, .n_bytes = 2, .data = bytes};
     const struct dcpk_value a = {.kind = DCPK_V_TENSOR, .as.tensor = &f16};
     const struct dcpk_value b = {.kind = DCPK_V_TENSOR, .as.tensor = &f8};
     struct dcpk_error err = DCPK_ERROR_INIT;

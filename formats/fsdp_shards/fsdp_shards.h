@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fsdp_shards.h - a folder of verl's or SkyRL's: a torch.save file for each rank of FSDP. */
+#ifndef DCPK_FORMATS_FSDP_SHARDS_FSDP_SHARDS_H
+#define DCPK_FORMATS_FSDP_SHARDS_FSDP_SHARDS_H
+
+#include "lib/ckpt/format.h"
+
+/* A folder, in addition to its tensors: the checkpoint's state. */
+struct dcpk_shards_state {
+    /* The reason why the optimizer's files are not read; NULL: there is none. */
+    const char *optimizer_fault;
+    struct dcpk_shard_field { /* of an object */
+        const char *key;
+        const struct dcpk_value *value;
+    } * fields; /* owned */
+    size_t n_fields, fields_capacity;
+    size_t chunks_capacity;
+    struct dcpk_shard_copy *copies; /* elements that a chunk holds already; owned */
+    size_t n_copies, copies_capacity;
+};
+
+/* The container, with any names: inspect, hash, verify; not converted. */
+extern const struct dcpk_format dcpk_format_fsdp_shards;
+
+/* The hooks of its row, for schemes on it (lib/ckpt/format.h). */
+extern const struct dcpk_mark dcpk_shards_marks[];
+extern const struct dcpk_format_reader dcpk_shards_reader;
+bool dcpk_shards_is_known(const char *module, const char *name);
+dcpk_status dcpk_shards_probe(struct dcpk_store *store, int *score, struct dcpk_error *err);
+dcpk_status dcpk_shards_open(struct dcpk_checkpoint *ckpt, struct dcpk_error *err);
+void dcpk_shards_close(struct dcpk_checkpoint *ckpt);
+dcpk_status dcpk_shards_check_copies(struct dcpk_checkpoint *ckpt, struct dcpk_error *err);
+
+/* The same of tensors that are whole in every file, and that a conversion reads from one of them:
+ * no mesh shows that they are replicas. */
+dcpk_status dcpk_shards_check_whole_copies(struct dcpk_checkpoint *ckpt, struct dcpk_error *err);
+
+#endif

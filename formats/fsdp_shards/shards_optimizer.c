@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* shards_optimizer.c - the optimizer's state by numbers of parameters, which become names. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "formats/fsdp_shards/shards_priv.h"
+#include "lib/base/alloc.h"
+#include "lib/base/text.h"
+
+struct optimizer_reading {
+    struct dcpk_shards_reading *r;
+    size_t n_weights;                /* tensors of the model, the first of the checkpoint's */
+    const struct dcpk_value *groups; /* of rank 0 */
+    const char **names;              /* by number of a parameter */
+    int64_t n_params;
+    size_t n_states; /* of rank 0: tensors */
+};
+
+static bool is_adapter(const char *key)
+{
+    return strstr(key, ".lora_") != NULL;
+}
+
+/* Numbers count the parameters that are trained, in the order of the model's keys: all of them, all
+ * but a tied output layer, or those of an adapter (golden). */
+static dcpk_status name_params(struct optimizer_reading *o, struct dcpk_error *err)
+{
+    const struct dcpk_checkpoint *ckpt = o->r->ckpt;
+    const int64_t n_weights = (int64_t)o->n_weights;
+    int64_t n = 0, n_adapters = 0, n_outputs = 0;
+
+    for (size_t t = 0; t < o->n_weights; t++) {
+        n_adapters += is_adapter(ckpt->tensors[t].key);
+        n_outputs += dcpk_ends_with(ckpt->tensors[t].key, "lm_head.weight");
+    }
+    if (o->n_params != n_weights && o->n_params != n_weights - n_outputs &&
+        o->n_params != n_adapters)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "it has state of %" PRId64 " parameters, and the model has %" PRId64
+                         ": which ones they are is not stored",
+                         o->n_params, n_weights);
+    o->names = dcpk_arena_array(o->r->arena, o->n_weights, sizeof *o->names, err);
+    for (size_t t = 0; o->names != NULL && t < o->n_weights; t++) {
+        const char *key = ckpt->tensors[t].key;
+
+        if (o->n_params == n_weights ||
+            (o->n_params == n_adapters ? is_adapter(key) : !dcpk_ends_with(key, "lm_head.weight")))
+            o->names[n++] = key;
+    }
+    return dcpk_made(o->names, err);
+}
+
+/* One group, of all parameters in their order: the numbers of several count in another order. */
+static dcpk_status read_group(struct optimizer_reading *o, const struct dcpk_value *group,
+                              struct dcpk_error *err)
+{
+    const struct dcpk_value *params = dcpk_value_get(group, "params");
+
+    if (o->groups->kind != DCPK_V_LIST || o->groups->n != 1 || params == NULL ||
+        params->kind != DCPK_V_LIST)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "it does not have one parameter group, in whose order parameters are "
+                         "numbered");
+    for (size_t i = 0; i < params->n; i++) {
+        int64_t number = -1;
+
+        if (!dcpk_value_as_int(params->as.items[i], &number) || number != (int64_t)i)
+            return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                             "the parameters of its group are not numbered from 0 on");
+    }
+    o->n_params = (int64_t)params->n;
+    return name_params(o, err);
+}
+
+static bool is_plain(const struct dcpk_value *v)
+{
+    bool is = v->kind <= DCPK_V_LIST;
+
+    for (size_t i = 0; is && v->kind >= DCPK_V_TUPLE && i < v->n; i++)
+        is = v->as.items[i]->kind < DCPK_V_TUPLE;
+    return is;
+}
+
+static dcpk_status add_field(struct optimizer_reading *o, const char *name,
+                             const struct dcpk_value *value, struct dcpk_error *err)
+{
+    struct dcpk_shards_state *state = o->r->state;
+    /* without bytes: no two objects share a place */
+    struct dcpk_object object = {.place = {.file = o->r->number}};
+
+    if (!is_plain(value))
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "the field '%.100s' of its group is no plain value", name);
+    object.key = dcpk_arena_printf(o->r->ckpt->arena, err, "optimizer.param_groups.0.%s", name);
+    if (object.key == NULL || dcpk_grow(&state->fields, &state->fields_capacity, state->n_fields,
+                                        sizeof *state->fields, err))
+        return err->status;
+    state->fields[state->n_fields++] = (struct dcpk_shard_field){object.key, value};
+    return dcpk_checkpoint_add_object(o->r->ckpt, &object, err);
+}
+
+/* The fields of the group, with names for numbers. */
+static dcpk_status add_fields(struct optimizer_reading *o, const struct dcpk_value *group,
+                              struct dcpk_error *err)
+{
+    struct dcpk_arena *arena = o->r->ckpt->arena;
+    const struct dcpk_value **names =
+        dcpk_arena_array(arena, (size_t)o->n_params, sizeof *names, err);
+    const struct dcpk_value *list;
+
+    for (int64_t i = 0; names != NULL && i < o->n_params; i++) {
+        names[i] = dcpk_value_str(arena, o->names[i], err);
+        if (names[i] == NULL)
+            return err->status;
+    }
+    if (names == NULL)
+        return err->status;
+    list = dcpk_value_seq(arena, DCPK_V_LIST, names, (size_t)o->n_params, err);
+    if (list == NULL)
+        return err->status;
+    for (size_t i = 0; i < group->n; i++) {
+        const char *name = dcpk_value_as_str(group->as.pairs[i].key);
+        const struct dcpk_value *value = group->as.pairs[i].value;
+
+        if (name == NULL)
+            return dcpk_fail(err, DCPK_EUNSUPPORTED, "a field of its group has no name");
+        if (add_field(o, name, strcmp(name, "params") == 0 ? list : value, err))
+            return err->status;
+    }
+    return DCPK_OK;
+}
+
+/* State of a parameter: a scalar, or of the parameter's shape. */
+static dcpk_status add_state(struct optimizer_reading *o, int64_t number, const char *state,
+                             const struct dcpk_value *value, struct dcpk_arena *arena,
+                             struct dcpk_error *err)
+{
+    struct dcpk_checkpoint *ckpt = o->r->ckpt;
+    const char *name = o->names[number];
+    const char *key = dcpk_arena_printf(arena, err, "optimizer.state.%s.%s", name, state);
+    const struct dcpk_tensor *weight, *tensor;
+
+    if (key == NULL || dcpk_rank_file_take(o->r, key, value, err))
+        return err->status;
+    tensor = dcpk_checkpoint_tensor(ckpt, key);
+    weight = dcpk_checkpoint_tensor(ckpt, name);
+    if (tensor->rank > 0 &&
+        !dcpk_shape_equal(tensor->shape, tensor->rank, weight->shape, weight->rank))
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "its %.100s of parameter %" PRId64 " does not have the shape of '%s'",
+                         state, number, name);
+    return DCPK_OK;
+}
+
+/* The states of one parameter. *n counts them. */
+static dcpk_status add_param(struct optimizer_reading *o, const struct dcpk_value_pair *param,
+                             struct dcpk_arena *arena, size_t *n, struct dcpk_error *err)
+{
+    int64_t number = -1;
+
+    if (!dcpk_value_as_int(param->key, &number) || number < 0 || number >= o->n_params ||
+        param->value->kind != DCPK_V_DICT)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "it has state of what is no parameter of a group");
+    for (size_t i = 0; i < param->value->n; i++) {
+        const char *state = dcpk_value_as_str(param->value->as.pairs[i].key);
+
+        if (state == NULL)
+            return dcpk_fail(err, DCPK_EUNSUPPORTED, "a state of a parameter has no name");
+        if (add_state(o, number, state, param->value->as.pairs[i].value, arena, err))
+            return err->status;
+        *n += 1;
+    }
+    return DCPK_OK;
+}
+
+static dcpk_status add_states(struct optimizer_reading *o, const struct dcpk_value *states,
+                              struct dcpk_arena *arena, struct dcpk_error *err)
+{
+    size_t n = 0;
+
+    if (states == NULL || states->kind != DCPK_V_DICT)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "it is no state dict of an optimizer");
+    for (size_t i = 0; i < states->n; i++)
+        if (add_param(o, &states->as.pairs[i], arena, &n, err))
+            return err->status;
+    if (o->r->file.rank == 0)
+        o->n_states = n;
+    if (n != o->n_states)
+        return dcpk_fail(err, DCPK_EFORMAT, "it has %zu states, and rank 0 has %zu", n,
+                         o->n_states);
+    return DCPK_OK;
+}
+
+/* The file of a rank; that of rank 0 decides. */
+static dcpk_status read_state_dict(struct optimizer_reading *o, const struct dcpk_value *value,
+                                   struct dcpk_arena *arena, struct dcpk_error *err)
+{
+    const struct dcpk_value *groups = dcpk_value_get(value, "param_groups");
+
+    if (groups == NULL)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "it is no state dict of an optimizer");
+    if (o->r->file.rank == 0) {
+        o->groups = groups;
+        if (read_group(o, dcpk_value_at(groups, 0), err) ||
+            add_fields(o, dcpk_value_at(groups, 0), err))
+            return err->status;
+    } else if (!dcpk_value_equal(o->groups, groups)) {
+        return dcpk_fail(err, DCPK_EFORMAT, "its parameter groups are not those of rank 0");
+    }
+    return add_states(o, dcpk_value_get(value, "state"), arena, err);
+}
+
+static dcpk_status read_rank(struct optimizer_reading *o, int64_t rank, struct dcpk_error *err)
+{
+    struct dcpk_arena *own = NULL, *arena = o->r->ckpt->arena; /* keeps the groups */
+    const struct dcpk_value *value;
+
+    if (rank > 0)
+        arena = own = dcpk_arena_new(err);
+    if (arena != NULL &&
+        dcpk_rank_file_read(o->r, DCPK_SHARDS_OPTIM, rank, arena, &value, err) == DCPK_OK &&
+        read_state_dict(o, value, arena, err))
+        dcpk_context(err, "reading '%s'", o->r->name);
+    dcpk_arena_free(own);
+    return err->status;
+}
+
+/* Forgets all that was added since the weights. */
+static dcpk_status forget(struct optimizer_reading *o, size_t n_chunks, size_t n_copies,
+                          struct dcpk_error *err)
+{
+    struct dcpk_checkpoint *ckpt = o->r->ckpt;
+
+    dcpk_map_release(&ckpt->tensor_by_key);
+    dcpk_map_release(&ckpt->object_by_key);
+    ckpt->n_tensors = o->n_weights;
+    ckpt->n_chunks = n_chunks;
+    ckpt->n_objects = 0;
+    o->r->state->n_copies = n_copies;
+    o->r->state->n_fields = 0;
+    for (size_t t = 0; t < ckpt->n_tensors; t++) {
+        uint64_t unused;
+        bool existed;
+
+        if (dcpk_map_put(&ckpt->tensor_by_key, ckpt->tensors[t].key, strlen(ckpt->tensors[t].key),
+                         t, &existed, &unused, err))
+            break;
+    }
+    return err->status;
+}
+
+dcpk_status dcpk_shards_read_optimizer(struct dcpk_shards_reading *r, struct dcpk_error *err)
+{
+    struct optimizer_reading o = {.r = r, .n_weights = r->ckpt->n_tensors};
+    const size_t n_chunks = r->ckpt->n_chunks, n_copies = r->state->n_copies;
+    enum dcpk_path_kind kind;
+    const char *first =
+        dcpk_arena_printf(r->arena, err, DCPK_SHARDS_OPTIM "%" PRId64 "_rank_0.pt", r->n_ranks);
+
+    if (first == NULL || dcpk_store_look(r->ckpt->store, first, &kind, err) ||
+        kind != DCPK_PATH_FILE)
+        return err->status;
+    if (r->version == 1)
+        (void)dcpk_fail(err, DCPK_EUNSUPPORTED,
+                        "'%s': FSDP1 saves the state of flat parameters, which have no names",
+                        first);
+    for (int64_t rank = 0; rank < r->n_ranks && err->status == DCPK_OK; rank++)
+        (void)read_rank(&o, rank, err);
+    if (err->status == DCPK_OK || !dcpk_status_is_content(err->status))
+        return err->status;
+    r->state->optimizer_fault = dcpk_arena_strdup(r->ckpt->arena, err->text, err);
+    if (r->state->optimizer_fault == NULL)
+        return err->status;
+    *err = (struct dcpk_error)DCPK_ERROR_INIT;
+    dcpk_checkpoint_note(r->ckpt, "the optimizer is not read: %s", r->state->optimizer_fault);
+    return forget(&o, n_chunks, n_copies, err);
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* shards_priv.h - the files of all ranks while they are opened. */
+#ifndef DCPK_FORMATS_FSDP_SHARDS_SHARDS_PRIV_H
+#define DCPK_FORMATS_FSDP_SHARDS_SHARDS_PRIV_H
+
+#include "formats/fsdp_shards/dtensor.h"
+#include "formats/fsdp_shards/fsdp_shards.h"
+#include "lib/base/map.h"
+
+/* Opening a folder: the tensors of rank 0, which all others have too. */
+struct dcpk_shards_reading {
+    struct dcpk_checkpoint *ckpt;
+    struct dcpk_shards_state *state;
+    int64_t version, n_ranks;                   /* of fsdp_config.json */
+    struct dcpk_arena *arena;                   /* of the layouts and of keys of the maps */
+    const struct dcpk_dtensor_layout **layouts; /* of the checkpoint's tensors */
+    size_t layouts_capacity;
+    struct dcpk_map by_layout; /* its address in the arena */
+    struct dcpk_map boxes;     /* of all chunks, by tensor and span -> its number */
+    /* of the file at hand */
+    struct dcpk_shard_file file;
+    const char *name;
+    uint32_t number;
+    struct dcpk_map records; /* its first chunk in each record of the file, by place */
+};
+
+/* Reads the file of a rank into `arena`: the next one whose tensors are taken. */
+#define DCPK_SHARDS_OPTIM "optim_world_size_"
+dcpk_status dcpk_rank_file_read(struct dcpk_shards_reading *r, const char *prefix, int64_t rank,
+                                struct dcpk_arena *arena, const struct dcpk_value **value,
+                                struct dcpk_error *err);
+/* Takes a tensor of that file under a key: a chunk, or a copy of one. Errors: those of reading it;
+ * DCPK_EFORMAT where rank 0 has another. */
+dcpk_status dcpk_rank_file_take(struct dcpk_shards_reading *r, const char *key,
+                                const struct dcpk_value *value, struct dcpk_error *err);
+
+/*
+ * Reads the optimizer, where there is one: tensors optimizer.state.<name>.<state> and objects
+ * optimizer.param_groups.0.<field>, as DCP has them. An optimizer that cannot be read under names
+ * leaves the weights as they are, and its fault in the state. Errors: DCPK_EIO, DCPK_ENOMEM.
+ */
+dcpk_status dcpk_shards_read_optimizer(struct dcpk_shards_reading *r, struct dcpk_error *err);
+
+#endif
