@@ -549,13 +549,5 @@ const struct dcpk_mark dcpk_shards_marks[] = {
 const struct dcpk_format dcpk_format_fsdp_shards = {
     .name = "fsdp_shards",
     .summary = "verl's and SkyRL's shards of FSDP, a file a rank, with any names (not converted)",
-    .marks = dcpk_shards_marks,
-    .is_model = true,
-    .state_bytes = sizeof(struct dcpk_shards_state),
-    .is_known = dcpk_shards_is_known,
-    .probe = dcpk_shards_probe,
-    .open = dcpk_shards_open,
-    .close = dcpk_shards_close,
-    .check_copies = dcpk_shards_check_copies,
-    .reader = &dcpk_shards_reader,
+    DCPK_SHARDS_CONTAINER,
 };

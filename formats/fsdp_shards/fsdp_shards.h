@@ -30,6 +30,11 @@ dcpk_status dcpk_shards_probe(struct dcpk_store *store, int *score, struct dcpk_
 dcpk_status dcpk_shards_open(struct dcpk_checkpoint *ckpt, struct dcpk_error *err);
 void dcpk_shards_close(struct dcpk_checkpoint *ckpt);
 dcpk_status dcpk_shards_check_copies(struct dcpk_checkpoint *ckpt, struct dcpk_error *err);
+#define DCPK_SHARDS_CONTAINER                                                                      \
+    .marks = dcpk_shards_marks, .is_model = true, .probe = dcpk_shards_probe,                      \
+    .state_bytes = sizeof(struct dcpk_shards_state), .is_known = dcpk_shards_is_known,             \
+    .open = dcpk_shards_open, .close = dcpk_shards_close,                                          \
+    .check_copies = dcpk_shards_check_copies, .reader = &dcpk_shards_reader
 
 /* The same of tensors that are whole in every file, and that a conversion reads from one of them:
  * no mesh shows that they are replicas. */
