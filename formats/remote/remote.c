@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#include "formats/remote/remote_priv.h"
+#include "formats/remote/remote_folder.h"
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
 #include "lib/base/text.h"

@@ -3,7 +3,7 @@
  * store takes or refuses, or an error. */
 #include <stdlib.h>
 
-#include "formats/remote/remote_priv.h"
+#include "formats/remote/remote_folder.h"
 #include "lib/base/alloc.h"
 #include "lib/io/store.h"
 #include "tests/fuzz/bounded.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* remote_priv.h - a folder on a server and the files that its listing shows. */
-#ifndef DCPK_FORMATS_REMOTE_REMOTE_PRIV_H
-#define DCPK_FORMATS_REMOTE_REMOTE_PRIV_H
+/* remote_folder.h - a folder on a server and the files that its listing shows. */
+#ifndef DCPK_FORMATS_REMOTE_REMOTE_FOLDER_H
+#define DCPK_FORMATS_REMOTE_REMOTE_FOLDER_H
 
 #include <pthread.h>
 
