@@ -151,16 +151,23 @@ static void job_run(struct dcpk_math *math, const struct matmul_job *job)
             job_block(job, slice, row, room, room + BLOCK_ROWS * length);
 }
 
+/* Factors as a linear layer has them: rows of `a` times rows of `b`. */
+static struct matmul_job job_of(const struct dcpk_matmul *shape, const void *a, const void *b,
+                                void *out)
+{
+    return (struct matmul_job){{shape->dtype, a, shape->rows, shape->inner, false},
+                               {shape->dtype, b, shape->columns, shape->inner, false},
+                               shape->out,
+                               out,
+                               shape->inner,
+                               shape->n_slices,
+                               shape->n_parts};
+}
+
 void cpu_matmul(struct dcpk_math *math, const struct dcpk_matmul *shape, const void *x,
                 const void *w, void *out)
 {
-    const struct matmul_job job = {{shape->dtype, x, shape->rows, shape->inner, false},
-                                   {shape->dtype, w, shape->columns, shape->inner, false},
-                                   shape->out,
-                                   out,
-                                   shape->inner,
-                                   shape->n_slices,
-                                   shape->n_parts};
+    const struct matmul_job job = job_of(shape, x, w, out);
 
     job_run(math, &job);
 }
@@ -168,28 +175,20 @@ void cpu_matmul(struct dcpk_math *math, const struct dcpk_matmul *shape, const v
 void cpu_matmul_input(struct dcpk_math *math, const struct dcpk_matmul *shape, const void *dy,
                       const void *w, void *out)
 {
-    const struct matmul_job job = {{shape->dtype, dy, shape->rows, shape->inner, false},
-                                   {shape->dtype, w, shape->columns, shape->inner, true},
-                                   shape->out,
-                                   out,
-                                   shape->inner,
-                                   shape->n_slices,
-                                   shape->n_parts};
+    struct matmul_job job = job_of(shape, dy, w, out);
 
+    job.b.is_inner_first = true;
     job_run(math, &job);
 }
 
 void cpu_matmul_weight(struct dcpk_math *math, const struct dcpk_matmul *shape, const void *dy,
                        const void *x, float *dw)
 {
-    const struct matmul_job job = {{shape->dtype, dy, shape->rows, shape->inner, true},
-                                   {shape->dtype, x, shape->columns, shape->inner, true},
-                                   DCPK_F32,
-                                   dw,
-                                   shape->inner,
-                                   1,
-                                   1};
+    struct matmul_job job = job_of(shape, dy, x, dw);
 
+    job.a.is_inner_first = job.b.is_inner_first = true;
+    job.out_dtype = DCPK_F32;
+    job.n_slices = job.n_parts = 1;
     job_run(math, &job);
 }
 

@@ -10,16 +10,23 @@
 
 /* ---- products ---- */
 
+/* Factors as a linear layer has them: rows of `a` times rows of `b`. */
+static struct math_product product_of(const struct dcpk_matmul *shape, const void *a, const void *b,
+                                      void *out)
+{
+    return (struct math_product){{a, shape->rows, (int32_t)shape->dtype, 0},
+                                 {b, shape->columns, (int32_t)shape->dtype, 0},
+                                 out,
+                                 shape->inner,
+                                 shape->n_slices,
+                                 shape->n_parts,
+                                 (int32_t)shape->out};
+}
+
 void cuda_matmul(struct dcpk_math *math, const struct dcpk_matmul *shape, const void *x,
                  const void *w, void *out)
 {
-    struct math_product product = {{x, shape->rows, (int32_t)shape->dtype, 0},
-                                   {w, shape->columns, (int32_t)shape->dtype, 0},
-                                   out,
-                                   shape->inner,
-                                   shape->n_slices,
-                                   shape->n_parts,
-                                   (int32_t)shape->out};
+    struct math_product product = product_of(shape, x, w, out);
 
     cuda_math_multiply(math, &product);
 }
@@ -27,28 +34,20 @@ void cuda_matmul(struct dcpk_math *math, const struct dcpk_matmul *shape, const 
 void cuda_matmul_input(struct dcpk_math *math, const struct dcpk_matmul *shape, const void *dy,
                        const void *w, void *out)
 {
-    struct math_product product = {{dy, shape->rows, (int32_t)shape->dtype, 0},
-                                   {w, shape->columns, (int32_t)shape->dtype, 1},
-                                   out,
-                                   shape->inner,
-                                   shape->n_slices,
-                                   shape->n_parts,
-                                   (int32_t)shape->out};
+    struct math_product product = product_of(shape, dy, w, out);
 
+    product.b.is_inner_first = 1;
     cuda_math_multiply(math, &product);
 }
 
 void cuda_matmul_weight(struct dcpk_math *math, const struct dcpk_matmul *shape, const void *dy,
                         const void *x, float *dw)
 {
-    struct math_product product = {{dy, shape->rows, (int32_t)shape->dtype, 1},
-                                   {x, shape->columns, (int32_t)shape->dtype, 1},
-                                   dw,
-                                   shape->inner,
-                                   1,
-                                   1,
-                                   DCPK_F32};
+    struct math_product product = product_of(shape, dy, x, dw);
 
+    product.a.is_inner_first = product.b.is_inner_first = 1;
+    product.out_dtype = DCPK_F32;
+    product.n_slices = product.n_parts = 1;
     cuda_math_multiply(math, &product);
 }
 

@@ -29,16 +29,23 @@ dcpk_status dcpk_gpt_add_slices(struct dcpk_gpt *gpt, int64_t columns, enum dcpk
     return DCPK_OK;
 }
 
+/* A product of the layer's rows with its weight, whole. */
+static struct dcpk_matmul linear_shape(const struct dcpk_gpt *gpt, int64_t rows, int64_t columns,
+                                       int64_t inner)
+{
+    return (struct dcpk_matmul){.dtype = gpt->dtype,
+                                .out = gpt->dtype,
+                                .rows = rows,
+                                .columns = columns,
+                                .inner = inner,
+                                .n_slices = 1,
+                                .n_parts = 1};
+}
+
 void dcpk_gpt_linear(struct dcpk_gpt *gpt, size_t param, int64_t rows, const void *x, void *y)
 {
     const struct dcpk_train_param *p = gpt_param(gpt, param);
-    const struct dcpk_matmul shape = {.dtype = gpt->dtype,
-                                      .out = gpt->dtype,
-                                      .rows = rows,
-                                      .columns = p->shape[0],
-                                      .inner = p->shape[1],
-                                      .n_slices = 1,
-                                      .n_parts = 1};
+    const struct dcpk_matmul shape = linear_shape(gpt, rows, p->shape[0], p->shape[1]);
 
     gpt->ops->matmul(gpt->math, &shape, x, gpt_weight(gpt, param), y);
 }
@@ -53,15 +60,11 @@ dcpk_status dcpk_gpt_linear_cut(struct dcpk_gpt *gpt, size_t param, const void *
                                 struct dcpk_error *err)
 {
     const struct dcpk_train_param *p = gpt_param(gpt, param);
-    const struct dcpk_matmul shape = {.dtype = gpt->dtype,
-                                      .out = DCPK_F32,
-                                      .rows = gpt->size.rows,
-                                      .columns = p->shape[0],
-                                      .inner = p->shape[1],
-                                      .n_slices = gpt->size.my_slices,
-                                      .n_parts = 1};
+    struct dcpk_matmul shape = linear_shape(gpt, gpt->size.rows, p->shape[0], p->shape[1]);
     float *slices = gpt->scratch.slices;
 
+    shape.out = DCPK_F32;
+    shape.n_slices = gpt->size.my_slices;
     if (linear_is_whole(gpt)) {
         dcpk_gpt_linear(gpt, param, shape.rows, x, y);
         return DCPK_OK;
@@ -75,13 +78,7 @@ void dcpk_gpt_linear_input(struct dcpk_gpt *gpt, size_t param, int64_t rows, con
                            void *dx)
 {
     const struct dcpk_train_param *p = gpt_param(gpt, param);
-    const struct dcpk_matmul shape = {.dtype = gpt->dtype,
-                                      .out = gpt->dtype,
-                                      .rows = rows,
-                                      .columns = p->shape[1],
-                                      .inner = p->shape[0],
-                                      .n_slices = 1,
-                                      .n_parts = 1};
+    const struct dcpk_matmul shape = linear_shape(gpt, rows, p->shape[1], p->shape[0]);
 
     gpt->ops->matmul_input(gpt->math, &shape, dy, gpt_weight(gpt, param), dx);
 }
@@ -90,15 +87,12 @@ dcpk_status dcpk_gpt_linear_input_cut(struct dcpk_gpt *gpt, size_t param, const 
                                       struct dcpk_error *err)
 {
     const struct dcpk_train_param *p = gpt_param(gpt, param);
-    const struct dcpk_matmul shape = {.dtype = gpt->dtype,
-                                      .out = DCPK_F32,
-                                      .rows = gpt->size.rows,
-                                      .columns = p->shape[1],
-                                      .inner = p->shape[0],
-                                      .n_slices = gpt->size.my_slices,
-                                      .n_parts = p->has_halves ? 2 : 1};
+    struct dcpk_matmul shape = linear_shape(gpt, gpt->size.rows, p->shape[1], p->shape[0]);
     float *slices = gpt->scratch.slices;
 
+    shape.out = DCPK_F32;
+    shape.n_slices = gpt->size.my_slices;
+    shape.n_parts = p->has_halves ? 2 : 1;
     if (linear_is_whole(gpt)) {
         dcpk_gpt_linear_input(gpt, param, shape.rows, dy, dx);
         return DCPK_OK;
@@ -112,15 +106,10 @@ void dcpk_gpt_linear_leaf(struct dcpk_gpt *gpt, size_t param, struct gpt_leaf le
                           const void *x)
 {
     const struct dcpk_train_param *p = gpt_param(gpt, param);
-    const struct dcpk_matmul shape = {.dtype = gpt->dtype,
-                                      .out = DCPK_F32,
-                                      .rows = p->shape[0],
-                                      .columns = p->shape[1],
-                                      .inner = leaf.n,
-                                      .n_slices = 1,
-                                      .n_parts = 1};
+    struct dcpk_matmul shape = linear_shape(gpt, p->shape[0], p->shape[1], leaf.n);
     struct dcpk_weights *weights = gpt->options.weights;
 
+    shape.out = DCPK_F32;
     if (leaf.n == 0)
         return;
     gpt->ops->matmul_weight(gpt->math, &shape, gpt_at(gpt, dy, leaf.first * shape.rows),
