@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_migrate.c - dcpkit migrate: the configuration of a run for Megatron-FSDP, or back for DDP. */
+#include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -104,7 +105,9 @@ static dcpk_status migrate_read(struct migrate *m, struct dcpk_error *err)
     m->arena = dcpk_arena_new(err);
     if (m->arena == NULL)
         return err->status;
-    if (stat(m->path, &there) == 0 && S_ISDIR(there.st_mode))
+    if (stat(m->path, &there) != 0)
+        return dcpk_fail_errno(err, errno, "'%s'", m->path);
+    if (S_ISDIR(there.st_mode))
         return migrate_read_checkpoint(m, err);
     if (dcpk_cli_read_file(m->path, MAX_BYTES, &m->read, &m->n_bytes, err) != DCPK_OK)
         return err->status;
@@ -187,8 +190,10 @@ static dcpk_status migrate_write(struct migrate *m, struct dcpk_error *err)
     size_t n;
 
     if (migrate_edit(m, &edits, &n, err) != DCPK_OK ||
-        dcpk_text_edit_apply(m->text, m->n_bytes, edits, n, &m->result, err) != DCPK_OK)
+        dcpk_text_edit_apply(m->text, m->n_bytes, edits, n, &m->result, err) != DCPK_OK) {
+        dcpk_context(err, "'%s'", m->path);
         return err->status;
+    }
     dcpk_bytes_u8(&m->result, 0);
     if (dcpk_bytes_status(&m->result, err) != DCPK_OK)
         return err->status;

@@ -42,6 +42,11 @@ migrate --to ddp --mesh tp=4,pp=2,dp=2 fsdp.sh -o ddp.sh >said
 changed fsdp.sh ddp.sh
 sed -n '/^steps/,$p' said
 
+# a script of one line, there and back: new flags stand next to those that go
+echo 'torchrun p.py --num-layers 2 --use-tp-pp-dp-mapping --ckpt-format torch_dist' >one.sh
+migrate one.sh -o one_fsdp.sh >said && cat one_fsdp.sh
+migrate --to ddp one_fsdp.sh --quiet
+
 # flags alone, on a mesh of several nodes
 printf -- '%s\n' --num-layers 4 --num-attention-heads 4 --pipeline-model-parallel-size=2 --global-batch-size 32 --micro-batch-size 1 >flags
 migrate --mesh tp=2,dp=16 flags 2>said
@@ -115,6 +120,7 @@ refuses "an empty file" 3 'is empty' migrate empty
 echo 'just words' >words
 refuses "words" 3 'no command line.*no configuration.*no folder of a checkpoint' migrate words
 refuses "a folder without a checkpoint" 3 "args of '.*'" migrate "$GOT"
+refuses "no file" 4 "'no/such': No such file" migrate no/such
 echo '{"model": {"num_layers": 4}, "optimizer": {"optimizer": "muon"}}' >muon.json
 refuses "an optimizer" 3 'Megatron-FSDP does not support the muon optimizer yet.; choose adam or sgd' migrate muon.json
 refuses "another target" 2 "it takes megatron-fsdp or ddp" migrate --to fsdp2 run.sh
