@@ -12,9 +12,11 @@
 #include "lib/base/text.h"
 #include "lib/knobs/migrate.h"
 
-#define BLANKS    " \t\r\n"
-#define ENDS      BLANKS ";|&()`"
-#define MAX_DEPTH 4 /* of variables in variables */
+#define BLANKS     " \t\r\n"
+#define ENDS       BLANKS ";|&()`"
+#define QUOTES     "\"'`" /* that flags may be in */
+#define MAX_DEPTH  4      /* of variables in variables */
+#define MAX_NESTED 4096   /* bytes of a command in a word */
 /* Switches whose default is not that of their knob: Megatron has biases on, the others off. */
 #define OTHER_DEFAULT "swiglu add_bias_linear tp_comm_overlap_rs_dgrad attention_softmax_in_fp32"
 /* Knobs whose default a release of Megatron does not have, or computes of other args. */
@@ -38,7 +40,30 @@ static bool scan_is_flag(const struct scan *s, size_t at)
            isalpha((unsigned char)s->text[at + 2]);
 }
 
-/* The byte after what text[at] opens: a quoted text, ${...} or $(...); at + 1 for other bytes. */
+/* The quote or bracket that closes the one at the begin of n bytes, with those inside counted, and
+ * the quoted texts of a command left out. NULL: there is none near. */
+static const char *scan_closing(const char *text, size_t n_bytes)
+{
+    static const char pairs[] = "(){}``";
+    const char open = *text, close = strchr(pairs, open)[1];
+    const char *const end = text + dcpk_min_size(n_bytes, MAX_NESTED), *quote;
+    size_t depth = 1;
+
+    for (const char *c = text + 1; c < end; c++)
+        if (*c == '\\')
+            c++;
+        else if (*c == close && --depth == 0)
+            return c;
+        else if (*c == open)
+            depth++;
+        else if ((*c == '"' || *c == '\'') && open != '{' &&
+                 (quote = memchr(c + 1, *c, (size_t)(end - c) - 1)) != NULL)
+            c = quote;
+    return NULL;
+}
+
+/* The byte after what text[at] opens: a quoted text, `...`, ${...} or $(...); at + 1 for other
+ * bytes. */
 static size_t scan_skip(const struct scan *s, size_t at)
 {
     const char c = s->text[at], next = at + 1 < s->n_bytes ? s->text[at + 1] : '\0';
@@ -48,8 +73,10 @@ static size_t scan_skip(const struct scan *s, size_t at)
         return at + 2;
     if (c == '"' || c == '\'')
         end = memchr(s->text + at + 1, c, s->n_bytes - at - 1);
+    else if (c == '`')
+        end = scan_closing(s->text + at, s->n_bytes - at);
     else if (c == '$' && (next == '{' || next == '('))
-        end = memchr(s->text + at, next == '{' ? '}' : ')', s->n_bytes - at);
+        end = scan_closing(s->text + at + 1, s->n_bytes - at - 1);
     if (end == NULL)
         return at + 1;
     return (size_t)(end - s->text) + 1;
@@ -61,9 +88,15 @@ static bool scan_opens_flags(const struct scan *s, size_t at)
     const size_t end = scan_skip(s, at);
 
     while (++at < end)
-        if (scan_is_flag(s, at) && strchr(BLANKS "\"'", s->text[at - 1]) != NULL)
+        if (scan_is_flag(s, at) && strchr(BLANKS QUOTES, s->text[at - 1]) != NULL)
             return true;
     return false;
+}
+
+/* True if `...` begins at `at`, and has no flags. */
+static bool scan_is_command(const struct scan *s, size_t at)
+{
+    return s->text[at] == '`' && scan_skip(s, at) > at + 1 && !scan_opens_flags(s, at);
 }
 
 /* Skips what is between words: blanks, ends of lines, comments, brackets; with `in_line` the blanks
@@ -81,9 +114,9 @@ static void scan_gap(struct scan *s, bool in_line)
             s->at += strcspn(s->text + s->at, "\n") - 1;
         else if (c == s->quote)
             s->quote = '\0';
-        else if ((c == '"' || c == '\'') && s->quote == '\0' && scan_opens_flags(s, s->at))
+        else if (strchr(QUOTES, c) != NULL && s->quote == '\0' && scan_opens_flags(s, s->at))
             s->quote = c;
-        else if (strchr(ENDS, c) == NULL)
+        else if (strchr(ENDS, c) == NULL || scan_is_command(s, s->at))
             return;
     }
 }
@@ -91,8 +124,9 @@ static void scan_gap(struct scan *s, bool in_line)
 /* The byte after the word at `at`; *at where there is none. */
 static size_t scan_word(const struct scan *s, size_t at)
 {
-    while (at < s->n_bytes && strchr(ENDS, s->text[at]) == NULL && s->text[at] != s->quote &&
-           !((s->text[at] == '"' || s->text[at] == '\'') && scan_opens_flags(s, at)))
+    while (at < s->n_bytes && (strchr(ENDS, s->text[at]) == NULL || scan_is_command(s, at)) &&
+           s->text[at] != s->quote &&
+           !(strchr(QUOTES, s->text[at]) != NULL && scan_opens_flags(s, at)))
         at = scan_skip(s, at);
     return dcpk_min_size(at, s->n_bytes);
 }
@@ -128,7 +162,7 @@ static bool variable_expand(const struct scan *s, const char *text, size_t n_byt
     value = variable_find(s, name, (size_t)(after - name));
     *n = (size_t)(after - text);
     if (has_brace) {
-        const char *brace = memchr(after, '}', (size_t)(end - after));
+        const char *brace = scan_closing(text + 1, n_bytes - 1);
 
         *n = n_bytes;
         if (brace == NULL) /* "${A:-" */
@@ -153,6 +187,8 @@ static bool scan_expand(const struct scan *s, const char *text, size_t n_bytes, 
     for (size_t i = 0, n = 1; i < n_bytes; i += n, n = 1)
         if (text[i] == '$')
             is_known &= variable_expand(s, text + i, n_bytes - i, depth, &n, out);
+        else if (text[i] == '`')
+            is_known = false;
         else if (text[i] != '"' && text[i] != '\'')
             dcpk_bytes_put(out, text + i, 1);
     return is_known;

@@ -47,6 +47,16 @@ echo 'torchrun p.py --num-layers 2 --use-tp-pp-dp-mapping --ckpt-format torch_di
 migrate one.sh -o one_fsdp.sh >said && cat one_fsdp.sh
 migrate --to ddp one_fsdp.sh --quiet
 
+# a command in a word, with blanks and brackets, is left whole
+cat >command.sh <<'EOS'
+N=`nproc`
+torchrun --nproc-per-node `nproc` p.py --load `pwd`/c --micro-batch-size $(( (GBS+1)/$(echo "$DP)") )) --num-layers ${L:-${M}} \
+    --hidden-size $N --use-tp-pp-dp-mapping --ckpt-format torch_dist --save `cd "a b"; pwd`/c --lr `echo --lr 3`
+EOS
+migrate command.sh 2>/dev/null >command_fsdp.sh
+bash -n command_fsdp.sh && changed command.sh command_fsdp.sh
+migrate --to ddp command_fsdp.sh --quiet | bash -n
+
 # flags alone, on a mesh of several nodes
 printf -- '%s\n' --num-layers 4 --num-attention-heads 4 --pipeline-model-parallel-size=2 --global-batch-size 32 --micro-batch-size 1 >flags
 migrate --mesh tp=2,dp=16 flags 2>said
