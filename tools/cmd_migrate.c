@@ -296,6 +296,12 @@ static const struct dcpk_change *step_folder(const struct migrate *m)
     return NULL;
 }
 
+/* True if only the run's shell knows the folder. */
+static bool folder_is_open(const struct dcpk_change *folder)
+{
+    return strpbrk(folder->from, "$`") != NULL;
+}
+
 static const char *const *migrate_steps(const struct migrate *m, struct dcpk_doc *doc)
 {
     const struct dcpk_change *folder = step_folder(m);
@@ -306,11 +312,14 @@ static const char *const *migrate_steps(const struct migrate *m, struct dcpk_doc
     if (steps == NULL)
         return NULL;
     if (folder != NULL) {
-        const char *new = step_path(folder->to, doc);
+        const char *old = step_path(folder->from, doc), *new = step_path(folder->to, doc);
 
+        if (folder_is_open(folder)) {
+            old = "RUN";
+            new = dcpk_doc_format(doc, "RUN%s", folder->suffix);
+        }
         steps[n++] = dcpk_doc_format(doc, "dcpkit convert --verify --to %s %s %s",
-                                     DCPK_MIGRATE_SUFFIX(m->plan.to_fsdp) + 1,
-                                     step_path(folder->from, doc), new);
+                                     DCPK_MIGRATE_SUFFIX(m->plan.to_fsdp) + 1, old, new);
         steps[n++] = dcpk_doc_format(doc, "dcpkit check %s", new);
     }
     if (m->form == FORM_CONFIG)
@@ -330,9 +339,11 @@ static void put_texts(const void *context, struct dcpk_json_out *j)
 
 static const struct dcpk_doc_style style = {.label_columns = 12};
 
-/* Adds the sentence about args that are left out, and a NULL after all notes. */
+/* Adds the sentences about args that are left out and about a folder that steps cannot name, and a
+ * NULL after all notes. */
 static dcpk_status migrate_end_notes(struct migrate *m, struct dcpk_error *err)
 {
+    const struct dcpk_change *folder = step_folder(m);
     struct dcpk_train_notices *notes = &m->plan.notes;
     const char *text;
 
@@ -341,6 +352,14 @@ static dcpk_status migrate_end_notes(struct migrate *m, struct dcpk_error *err)
                                  "%zu args have no flag that is known here, and keep Megatron's "
                                  "defaults (--json lists them)",
                                  m->n_left);
+        if (text == NULL || dcpk_train_notices_add(notes, text, err) != DCPK_OK)
+            return err->status;
+    }
+    if (folder != NULL && folder_is_open(folder)) {
+        text = dcpk_arena_printf(m->arena, err,
+                                 "RUN in the steps is the folder of --%s, %s, whose "
+                                 "variables are not set here: put that folder there",
+                                 folder->name, folder->from);
         if (text == NULL || dcpk_train_notices_add(notes, text, err) != DCPK_OK)
             return err->status;
     }

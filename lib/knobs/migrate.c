@@ -364,6 +364,39 @@ static dcpk_status mesh_follow(struct dcpk_migration *m, struct dcpk_error *err)
     return DCPK_OK;
 }
 
+/* A folder without quotes and slashes at its end; "${A}" and "${A:?why}" as "$A". */
+static const char *folder_plain(const struct dcpk_migration *m, const char *text,
+                                struct dcpk_error *err)
+{
+    char *const plain = dcpk_arena_strdup(m->from->arena, text, err), *to = plain;
+
+    if (plain == NULL)
+        return NULL;
+    for (const char *c = text; *c != '\0'; c++) {
+        if (dcpk_starts_with(c, ":?"))
+            c += strcspn(c + 1, "}");
+        else if (strchr("\"'{}", *c) == NULL || (*c == '}' && isalnum((unsigned char)c[1])))
+            *to++ = *c;
+    }
+    while (to > plain + 1 && to[-1] == '/')
+        to--;
+    *to = '\0';
+    return plain;
+}
+
+/* True if a run saves into the folder that it loads from. */
+static bool folder_is_shared(const struct dcpk_migration *m, const struct dcpk_setting *load,
+                             const struct dcpk_setting *save, struct dcpk_error *err)
+{
+    const char *texts[2];
+
+    if (!drop_is_set(load) || !drop_is_set(save))
+        return false;
+    texts[0] = folder_plain(m, load->text, err);
+    texts[1] = folder_plain(m, save->text, err);
+    return texts[0] != NULL && texts[1] != NULL && strcmp(texts[0], texts[1]) == 0;
+}
+
 /* A checkpoint of the other format does not load, and what is saved into its folder would mix the
  * two. */
 static dcpk_status folders_follow(struct dcpk_migration *m, struct dcpk_error *err)
@@ -378,7 +411,7 @@ static dcpk_status folders_follow(struct dcpk_migration *m, struct dcpk_error *e
             .name = names[i], .number = DCPK_NO_NUMBER, .suffix = suffix, .source = OF_GUIDE};
         size_t n;
 
-        if (!drop_is_set(s) || (i == 2 && !(drop_is_set(load) && strcmp(load->text, s->text) == 0)))
+        if (!drop_is_set(s) || (i == 2 && !folder_is_shared(m, load, s, err)))
             continue;
         change.reason = "a checkpoint of the other format is converted first: step 1";
         if (i == 2)

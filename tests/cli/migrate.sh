@@ -57,6 +57,14 @@ migrate command.sh 2>/dev/null >command_fsdp.sh
 bash -n command_fsdp.sh && changed command.sh command_fsdp.sh
 migrate --to ddp command_fsdp.sh --quiet | bash -n
 
+# load and save of one folder stay one, however each is written; steps with a folder that variables make have a word for it
+# shellcheck disable=SC2016 # as in a script
+for folders in '--load /a --save /a/' '--load $CKPT/ --save "$CKPT"' '--load ${CKPT:?not set} --save "${CKPT}"' '--load ${A}b --save $Ab'; do
+    echo "--num-layers 2 $folders --ckpt-format torch_dist" >folders
+    migrate folders 2>said | grep -o -- '--load.*'
+    sed -n '/^note *RUN/p; /^  dcpkit/p' said
+done
+
 # flags alone, on a mesh of several nodes
 printf -- '%s\n' --num-layers 4 --num-attention-heads 4 --pipeline-model-parallel-size=2 --global-batch-size 32 --micro-batch-size 1 >flags
 migrate --mesh tp=2,dp=16 flags 2>said
