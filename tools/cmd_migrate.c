@@ -117,11 +117,31 @@ static dcpk_status migrate_read(struct migrate *m, struct dcpk_error *err)
     return DCPK_OK;
 }
 
+/* The settings of a configuration. A name outside of sections has its own before a dot. */
+static dcpk_status migrate_list_config(const struct migrate *m, const char *text, size_t n_bytes,
+                                       struct dcpk_settings *list, struct dcpk_error *err)
+{
+    if (dcpk_yaml_settings(text, n_bytes, list, err) != DCPK_OK)
+        return err->status;
+    for (size_t i = 0; i < list->n; i++) {
+        struct dcpk_setting *s = &list->all[i];
+        const char *dot = strrchr(s->name, '.');
+
+        if (s->section != NULL || dot == NULL)
+            continue;
+        s->section = dcpk_arena_strndup(m->arena, s->name, (size_t)(dot - s->name), err);
+        if (s->section == NULL)
+            return err->status;
+        s->name = dot + 1;
+    }
+    return DCPK_OK;
+}
+
 static dcpk_status migrate_list_form(const struct migrate *m, const char *text, size_t n_bytes,
                                      struct dcpk_settings *list, struct dcpk_error *err)
 {
     if (m->form == FORM_CONFIG)
-        return dcpk_yaml_settings(text, n_bytes, list, err);
+        return migrate_list_config(m, text, n_bytes, list, err);
     return dcpk_flags_list(text, n_bytes, list, err);
 }
 
@@ -152,13 +172,14 @@ static dcpk_status migrate_list(struct migrate *m, const char *text, size_t n_by
                          "built without libyaml",
                          m->path);
     m->settings = (struct dcpk_settings){.arena = m->arena};
-    if (dcpk_yaml_settings(text, n_bytes, &m->settings, &of_yaml) != DCPK_OK)
+    if (migrate_list_config(m, text, n_bytes, &m->settings, &of_yaml) != DCPK_OK)
         return dcpk_fail(err, of_yaml.status,
                          "'%s' is no command line (it has no flags), no configuration (%s) and no "
                          "folder of a checkpoint",
                          m->path, of_yaml.text);
     for (size_t i = 0; i < m->settings.n; i++)
         m->plan.has_sections |= m->settings.all[i].section != NULL;
+    m->plan.is_flat = m->settings.n_rooms == 1;
     return DCPK_OK;
 }
 

@@ -115,6 +115,13 @@ for json in compact pretty; do
     jq -cS . out.json
 done
 
+# flat names, with their sections before a dot: each switch is one of them
+echo '{"model.num_layers": 4, "ddp.use_megatron_fsdp": false, "checkpoint.load": "a", "checkpoint.save": "a/"}' >flat.json
+migrate --quiet flat.json | tee flat_fsdp.json
+migrate --quiet --to ddp flat_fsdp.json
+printf 'model.num_layers: 4 # a\nnum_attention_heads: 2\n' >flat.yaml
+migrate --quiet flat.yaml
+
 # args of a checkpoint, as flags
 cp -RL --no-preserve=mode "$SAMPLES/torch_dist_c_dense_tp2pp2" run
 migrate run -o run.flags >said
