@@ -117,6 +117,17 @@ static dcpk_status migrate_read(struct migrate *m, struct dcpk_error *err)
     return DCPK_OK;
 }
 
+static bool is_section_name(const char *name)
+{
+    struct dcpk_knob_walk walk = {0};
+    const struct dcpk_option *row;
+
+    while ((row = dcpk_knob_next(&walk)) != NULL)
+        if (row->sections != NULL && dcpk_option_has_word(row->sections, name, strlen(name)))
+            return dcpk_knob_find(name, &walk) == NULL;
+    return false;
+}
+
 /* The settings of a configuration. A name outside of sections has its own before a dot. */
 static dcpk_status migrate_list_config(const struct migrate *m, const char *text, size_t n_bytes,
                                        struct dcpk_settings *list, struct dcpk_error *err)
@@ -127,6 +138,11 @@ static dcpk_status migrate_list_config(const struct migrate *m, const char *text
         struct dcpk_setting *s = &list->all[i];
         const char *dot = strrchr(s->name, '.');
 
+        if (s->section == NULL && is_section_name(s->name))
+            return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                             "'%s' is a section: write a mapping of names to values, or leave it "
+                             "out",
+                             s->name);
         if (s->section != NULL || dot == NULL)
             continue;
         s->section = dcpk_arena_strndup(m->arena, s->name, (size_t)(dot - s->name), err);

@@ -364,6 +364,12 @@ static dcpk_status mesh_follow(struct dcpk_migration *m, struct dcpk_error *err)
     return DCPK_OK;
 }
 
+/* True if a folder is written out. */
+static bool folder_is_set(const struct dcpk_setting *s)
+{
+    return drop_is_set(s) && s->value < s->end && *s->text != '\0';
+}
+
 /* A folder without quotes and slashes at its end; "${A}" and "${A:?why}" as "$A". */
 static const char *folder_plain(const struct dcpk_migration *m, const char *text,
                                 struct dcpk_error *err)
@@ -375,7 +381,7 @@ static const char *folder_plain(const struct dcpk_migration *m, const char *text
     for (const char *c = text; *c != '\0'; c++) {
         if (dcpk_starts_with(c, ":?"))
             c += strcspn(c + 1, "}");
-        else if (strchr("\"'{}", *c) == NULL || (*c == '}' && isalnum((unsigned char)c[1])))
+        else if (strchr("\\\"'{}", *c) == NULL || (*c == '}' && isalnum((unsigned char)c[1])))
             *to++ = *c;
     }
     while (to > plain + 1 && to[-1] == '/')
@@ -390,7 +396,7 @@ static bool folder_is_shared(const struct dcpk_migration *m, const struct dcpk_s
 {
     const char *texts[2];
 
-    if (!drop_is_set(load) || !drop_is_set(save))
+    if (!folder_is_set(load))
         return false;
     texts[0] = folder_plain(m, load->text, err);
     texts[1] = folder_plain(m, save->text, err);
@@ -411,7 +417,7 @@ static dcpk_status folders_follow(struct dcpk_migration *m, struct dcpk_error *e
             .name = names[i], .number = DCPK_NO_NUMBER, .suffix = suffix, .source = OF_GUIDE};
         size_t n;
 
-        if (!drop_is_set(s) || (i == 2 && !folder_is_shared(m, load, s, err)))
+        if (!folder_is_set(s) || (i == 2 && !folder_is_shared(m, load, s, err)))
             continue;
         change.reason = "a checkpoint of the other format is converted first: step 1";
         if (i == 2)

@@ -189,6 +189,8 @@ static bool scan_expand(const struct scan *s, const char *text, size_t n_bytes, 
             is_known &= variable_expand(s, text + i, n_bytes - i, depth, &n, out);
         else if (text[i] == '`')
             is_known = false;
+        else if (text[i] == '\\' && i + 1 < n_bytes && text[i + 1] == '"')
+            n = 2;
         else if (text[i] != '"' && text[i] != '\'')
             dcpk_bytes_put(out, text + i, 1);
     return is_known;
@@ -292,6 +294,30 @@ static dcpk_status scan_values(struct scan s, struct dcpk_setting *setting, stru
     return err->status;
 }
 
+/* Refuses a flag that is an item of a list, `"--a", "1"`, or in a text that is quoted twice. */
+static dcpk_status scan_check(const struct scan *s, const struct dcpk_setting *setting,
+                              size_t name_end, struct dcpk_error *err)
+{
+    const char *const begin = s->text + setting->begin, *const after = s->text + name_end;
+    bool is_item = false;
+    size_t n_escaped = 0, line = 1;
+
+    if (*after == '"' || *after == '\'')
+        is_item =
+            after[1] == ']' ||
+            (after[1] == ',' && strchr("\"'])", after[2 + strspn(after + 2, BLANKS)]) != NULL);
+    for (const char *c = begin; c + 1 < s->text + setting->end; c++)
+        n_escaped += *c == '\\' && strchr("\"'", c[1]) != NULL;
+    if (!is_item && n_escaped % 2 == 0)
+        return DCPK_OK;
+    for (const char *c = s->text; c < begin; c++)
+        line += *c == '\n';
+    return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                     "line %zu: '%.*s' is in a list of another language, or in quotes within "
+                     "quotes; write the flags as in a command line",
+                     line, (int)(name_end - setting->begin), begin);
+}
+
 static dcpk_status scan_flag(struct scan *s, size_t end, struct dcpk_error *err)
 {
     const char *equals = memchr(s->text + s->at, '=', end - s->at);
@@ -304,6 +330,8 @@ static dcpk_status scan_flag(struct scan *s, size_t end, struct dcpk_error *err)
     s->at = end;
     if (equals == NULL)
         scan_find_value(s, &setting);
+    if (scan_check(s, &setting, end, err) != DCPK_OK)
+        return err->status;
     if (setting.value < setting.end &&
         (scan_value(s, &setting, err) || scan_values(*s, &setting, err)))
         return err->status;
@@ -445,13 +473,15 @@ static const char *edit_folder(const struct editing *e, const struct dcpk_settin
                                const char *suffix, struct dcpk_error *err)
 {
     size_t n = s->end - s->value;
-    const char *raw = e->text + s->value, *quote = "";
+    const char *raw = e->text + s->value;
+    size_t n_quote = n > 1 && strchr("\"'", raw[n - 1]) != NULL;
 
-    if (n > 1 && (raw[n - 1] == '"' || raw[n - 1] == '\''))
-        quote = raw[--n] == '"' ? "\"" : "'";
+    n_quote += n_quote > 0 && n > 2 && raw[n - 2] == '\\';
+    n -= n_quote;
     while (n > 1 && raw[n - 1] == '/')
         n--;
-    return dcpk_arena_printf(e->m->from->arena, err, "%.*s%s%s", (int)n, raw, suffix, quote);
+    return dcpk_arena_printf(e->m->from->arena, err, "%.*s%s%.*s", (int)n, raw, suffix,
+                             (int)n_quote, e->text + s->end - n_quote);
 }
 
 static dcpk_status edit_add(struct editing *e, const struct dcpk_change *c,

@@ -65,6 +65,17 @@ for folders in '--load /a --save /a/' '--load $CKPT/ --save "$CKPT"' '--load ${C
     sed -n '/^note *RUN/p; /^  dcpkit/p' said
 done
 
+# quotes within quotes; a folder that is not there stays so
+cat >quotes.sh <<'EOS'
+bash -c "torchrun p.py --num-layers 2 --load \"$X\" --save \"$X/\" --ckpt-format torch_dist"
+EOS
+migrate quotes.sh 2>/dev/null >quotes_fsdp.sh
+bash -n quotes_fsdp.sh && cat quotes_fsdp.sh
+for load in '--load' '--load ""' '--load="" --save ""'; do
+    echo "--num-layers 2 $load --ckpt-format torch_dist" >folders
+    migrate folders --quiet | grep -oF -- "$load --ckpt-format fsdp_dtensor"
+done
+
 # flags alone, on a mesh of several nodes
 printf -- '%s\n' --num-layers 4 --num-attention-heads 4 --pipeline-model-parallel-size=2 --global-batch-size 32 --micro-batch-size 1 >flags
 migrate --mesh tp=2,dp=16 flags 2>said
@@ -150,6 +161,14 @@ echo '{"model": {"num_layers": 4}, "optimizer": {"optimizer": "muon"}}' >muon.js
 refuses "an optimizer" 3 'Megatron-FSDP does not support the muon optimizer yet.; choose adam or sgd' migrate muon.json
 refuses "another target" 2 "it takes megatron-fsdp or ddp" migrate --to fsdp2 run.sh
 refuses "stages" 2 'the mesh has pp=2: Megatron-FSDP has no pipeline stages' migrate --mesh pp=2 flags
+for list in '["--num-layers", "2"]' "['--num-layers=2',"$'\n'"'--bf16']" 'bash -c "bash -c \"p.py --num-layers 2\""'; do
+    echo "$list" >list
+    refuses "a list or quotes" 3 "line 1: '--num-layers.*' is in a list of another language, or in quotes" migrate list
+done
+for section in 'model: 3' 'ddp: [a]' 'ddp: null'; do
+    printf '%s\ntrain: {train_iters: 1}\n' "$section" >section.yaml
+    refuses "$section" 3 "is a section: write a mapping" migrate section.yaml
+done
 refuses "heads" 3 'tp=8' migrate --mesh tp=8 flags
 refuses "the batch" 3 'global_batch_size 32 is not a multiple' migrate --mesh tp=2,dp=24 flags
 refuses "chunks of stages" 2 'takes tp, pp, dp' migrate --mesh tp=2,vpp=2 flags
