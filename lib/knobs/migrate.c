@@ -432,12 +432,33 @@ static dcpk_status folders_follow(struct dcpk_migration *m, struct dcpk_error *e
     return DCPK_OK;
 }
 
+/* Checks that stages get layers in equal parts, unless settings cut them; `layers` is 0 then. */
+static dcpk_status stages_check(const struct dcpk_migration *m, int64_t *layers,
+                                struct dcpk_error *err)
+{
+    static const char *const names[] = {
+        "decoder_first_pipeline_num_layers",  "decoder_last_pipeline_num_layers",
+        "num_layers_in_first_pipeline_stage", "num_layers_in_last_pipeline_stage",
+        "pipeline_model_parallel_layout",     "account_for_embedding_in_pipeline_split",
+        "account_for_loss_in_pipeline_split"};
+
+    for (size_t i = 0; i < DCPK_COUNT(names); i++)
+        if (drop_is_set(setting_named(m, names[i])))
+            *layers = 0;
+    if (m->grid.pp <= 1 || *layers % m->grid.pp == 0)
+        return DCPK_OK;
+    return dcpk_fail(err, DCPK_EMISMATCH,
+                     "pp=%" PRId64 " does not divide the %" PRId64
+                     " layers; choose another size, or set %s and %s",
+                     m->grid.pp, *layers, names[0], names[1]);
+}
+
 /* Checks that the new mesh takes the model and the batch. */
 static dcpk_status sizes_check(struct dcpk_migration *m, struct dcpk_error *err)
 {
     const struct dcpk_train_config *c = &m->knobs.config;
-    const struct dcpk_grid_model model = {c->model.heads, c->model.groups, c->model.layers,
-                                          c->model.experts};
+    struct dcpk_grid_model model = {c->model.heads, c->model.groups, c->model.layers,
+                                    c->model.experts};
     int64_t dp;
 
     m->grid = (struct dcpk_grid){.tp = c->layout.tp,
@@ -445,7 +466,7 @@ static dcpk_status sizes_check(struct dcpk_migration *m, struct dcpk_error *err)
                                  .cp = c->layout.cp,
                                  .ep = c->layout.ep,
                                  .etp = c->model.experts > 0 ? m->knobs.expert_tp : 0};
-    if (dcpk_grid_check_model(&m->grid, &model, err) != DCPK_OK)
+    if (stages_check(m, &model.layers, err) || dcpk_grid_check_model(&m->grid, &model, err))
         return err->status;
     if (m->n_ranks == 0)
         return DCPK_OK;

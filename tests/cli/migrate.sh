@@ -131,7 +131,9 @@ echo '{"model.num_layers": 4, "ddp.use_megatron_fsdp": false, "checkpoint.load":
 migrate --quiet flat.json | tee flat_fsdp.json
 migrate --quiet --to ddp flat_fsdp.json
 printf 'model.num_layers: 4 # a\nnum_attention_heads: 2\n' >flat.yaml
+(printf '\xef\xbb\xbf' && cat flat.yaml) >bom.yaml
 migrate --quiet flat.yaml
+diff <(migrate --quiet flat.yaml) <(migrate --quiet bom.yaml | tail -c +4)
 
 # args of a checkpoint, as flags
 cp -RL --no-preserve=mode "$SAMPLES/torch_dist_c_dense_tp2pp2" run
@@ -171,6 +173,9 @@ for section in 'model: 3' 'ddp: [a]' 'ddp: null'; do
 done
 refuses "heads" 3 'tp=8' migrate --mesh tp=8 flags
 refuses "the batch" 3 'global_batch_size 32 is not a multiple' migrate --mesh tp=2,dp=24 flags
+refuses "layers" 3 'pp=3 does not divide the 4 layers; choose another size, or set' migrate --to ddp --mesh pp=3 flags
+(cat flags && echo --decoder-first-pipeline-num-layers 2) >uneven
+migrate --to ddp --mesh pp=3 uneven --quiet | grep -c decoder-first
 refuses "chunks of stages" 2 'takes tp, pp, dp' migrate --mesh tp=2,vpp=2 flags
 refuses "a file that is there" 2 "'fsdp.sh' exists \(--force replaces it\)" migrate run.sh -o fsdp.sh
 migrate run.sh -o fsdp.sh --force >/dev/null && bash -n fsdp.sh
