@@ -294,7 +294,7 @@ static dcpk_status scan_values(struct scan s, struct dcpk_setting *setting, stru
     return err->status;
 }
 
-/* Refuses a flag that is an item of a list, `"--a", "1"`, or in a text that is quoted twice. */
+/* Refuses a flag that is an item of a list, as in Python, or in a text that is quoted twice. */
 static dcpk_status scan_check(const struct scan *s, const struct dcpk_setting *setting,
                               size_t name_end, struct dcpk_error *err)
 {
