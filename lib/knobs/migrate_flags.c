@@ -12,11 +12,12 @@
 #include "lib/base/text.h"
 #include "lib/knobs/migrate.h"
 
-#define BLANKS     " \t\r\n"
-#define ENDS       BLANKS ";|&()`"
-#define QUOTES     "\"'`" /* that flags may be in */
-#define MAX_DEPTH  4      /* of variables in variables */
-#define MAX_NESTED 4096   /* bytes of a command in a word */
+#define BLANKS       " \t\r\n"
+#define ENDS         BLANKS ";|&()`"
+#define QUOTES       "\"'`" /* that flags may be in */
+#define MAX_DEPTH    4      /* of variables in variables */
+#define MAX_NESTED   4096   /* bytes of a command in a word */
+#define MAX_BRACKETS 64     /* open ones in it */
 /* Switches whose default is not that of their knob: Megatron has biases on, the others off. */
 #define OTHER_DEFAULT "swiglu add_bias_linear tp_comm_overlap_rs_dgrad attention_softmax_in_fp32"
 /* Knobs whose default a release of Megatron does not have, or computes of other args. */
@@ -54,8 +55,8 @@ static const char *scan_closing(const char *text, size_t n_bytes)
             c++;
         else if (*c == close && --depth == 0)
             return c;
-        else if (*c == open)
-            depth++;
+        else if (*c == open && ++depth > MAX_BRACKETS)
+            return NULL;
         else if ((*c == '"' || *c == '\'') && open != '{' &&
                  (quote = memchr(c + 1, *c, (size_t)(end - c) - 1)) != NULL)
             c = quote;
