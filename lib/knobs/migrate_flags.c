@@ -241,7 +241,7 @@ static bool scan_ends_values(const struct scan *s, size_t end)
 }
 
 /* Finds the value of the flag before `at`: of a knob with values, the next word; of another
- * name the next one in its line, unless it looks like a flag. */
+ * name the next one in its line, unless it looks like a flag. Another command has none. */
 static void scan_find_value(struct scan *s, struct dcpk_setting *setting)
 {
     const struct scan before = *s;
@@ -252,7 +252,8 @@ static void scan_find_value(struct scan *s, struct dcpk_setting *setting)
     scan_gap(s, row == NULL || row->kind == DCPK_OPTION_FLAG);
     end = scan_word(s, s->at);
     setting->value = s->at;
-    if (scan_ends_values(s, end) ||
+    if (scan_ends_values(s, end) || (before.quote != '\0' && s->quote != before.quote) ||
+        strcspn(s->text + before.at, ";|&()") < s->at - before.at ||
         (row != NULL && row->kind == DCPK_OPTION_FLAG &&
          !dcpk_option_has_word("true false True False", s->text + s->at, end - s->at))) {
         *s = before;

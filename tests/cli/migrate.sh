@@ -76,6 +76,9 @@ for load in '--load' '--load ""' '--load="" --save ""'; do
     migrate folders --quiet | grep -oF -- "$load --ckpt-format fsdp_dtensor"
 done
 
+echo 'echo "see --load"; torchrun p.py --num-layers 2 --save; ls' >prose
+migrate prose --quiet | grep -c '"see --load"; torchrun p.py .* --save; ls$'
+
 # flags alone, on a mesh of several nodes
 printf -- '%s\n' --num-layers 4 --num-attention-heads 4 --pipeline-model-parallel-size=2 --global-batch-size 32 --micro-batch-size 1 >flags
 migrate --mesh tp=2,dp=16 flags 2>said
