@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_migrate.c - dcpkit migrate: the configuration of a run for Megatron-FSDP, or back for DDP. */
+#include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -104,7 +105,9 @@ static dcpk_status migrate_read(struct migrate *m, struct dcpk_error *err)
     m->arena = dcpk_arena_new(err);
     if (m->arena == NULL)
         return err->status;
-    if (stat(m->path, &there) == 0 && S_ISDIR(there.st_mode))
+    if (stat(m->path, &there) != 0)
+        return dcpk_fail_errno(err, errno, "'%s'", m->path);
+    if (S_ISDIR(there.st_mode))
         return migrate_read_checkpoint(m, err);
     if (dcpk_cli_read_file(m->path, MAX_BYTES, &m->read, &m->n_bytes, err) != DCPK_OK)
         return err->status;
@@ -114,11 +117,47 @@ static dcpk_status migrate_read(struct migrate *m, struct dcpk_error *err)
     return DCPK_OK;
 }
 
+static bool is_section_name(const char *name)
+{
+    struct dcpk_knob_walk walk = {0};
+    const struct dcpk_option *row;
+
+    while ((row = dcpk_knob_next(&walk)) != NULL)
+        if (row->sections != NULL && dcpk_option_has_word(row->sections, name, strlen(name)))
+            return dcpk_knob_find(name, &walk) == NULL;
+    return false;
+}
+
+/* The settings of a configuration. A name outside of sections has its own before a dot. */
+static dcpk_status migrate_list_config(const struct migrate *m, const char *text, size_t n_bytes,
+                                       struct dcpk_settings *list, struct dcpk_error *err)
+{
+    if (dcpk_yaml_settings(text, n_bytes, list, err) != DCPK_OK)
+        return err->status;
+    for (size_t i = 0; i < list->n; i++) {
+        struct dcpk_setting *s = &list->all[i];
+        const char *dot = strrchr(s->name, '.');
+
+        if (s->section == NULL && is_section_name(s->name))
+            return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                             "'%s' is a section: write a mapping of names to values, or leave it "
+                             "out",
+                             s->name);
+        if (s->section != NULL || dot == NULL)
+            continue;
+        s->section = dcpk_arena_strndup(m->arena, s->name, (size_t)(dot - s->name), err);
+        if (s->section == NULL)
+            return err->status;
+        s->name = dot + 1;
+    }
+    return DCPK_OK;
+}
+
 static dcpk_status migrate_list_form(const struct migrate *m, const char *text, size_t n_bytes,
                                      struct dcpk_settings *list, struct dcpk_error *err)
 {
     if (m->form == FORM_CONFIG)
-        return dcpk_yaml_settings(text, n_bytes, list, err);
+        return migrate_list_config(m, text, n_bytes, list, err);
     return dcpk_flags_list(text, n_bytes, list, err);
 }
 
@@ -149,13 +188,14 @@ static dcpk_status migrate_list(struct migrate *m, const char *text, size_t n_by
                          "built without libyaml",
                          m->path);
     m->settings = (struct dcpk_settings){.arena = m->arena};
-    if (dcpk_yaml_settings(text, n_bytes, &m->settings, &of_yaml) != DCPK_OK)
+    if (migrate_list_config(m, text, n_bytes, &m->settings, &of_yaml) != DCPK_OK)
         return dcpk_fail(err, of_yaml.status,
                          "'%s' is no command line (it has no flags), no configuration (%s) and no "
                          "folder of a checkpoint",
                          m->path, of_yaml.text);
     for (size_t i = 0; i < m->settings.n; i++)
         m->plan.has_sections |= m->settings.all[i].section != NULL;
+    m->plan.is_flat = m->settings.n_rooms == 1;
     return DCPK_OK;
 }
 
@@ -187,8 +227,10 @@ static dcpk_status migrate_write(struct migrate *m, struct dcpk_error *err)
     size_t n;
 
     if (migrate_edit(m, &edits, &n, err) != DCPK_OK ||
-        dcpk_text_edit_apply(m->text, m->n_bytes, edits, n, &m->result, err) != DCPK_OK)
+        dcpk_text_edit_apply(m->text, m->n_bytes, edits, n, &m->result, err) != DCPK_OK) {
+        dcpk_context(err, "'%s'", m->path);
         return err->status;
+    }
     dcpk_bytes_u8(&m->result, 0);
     if (dcpk_bytes_status(&m->result, err) != DCPK_OK)
         return err->status;
@@ -291,6 +333,12 @@ static const struct dcpk_change *step_folder(const struct migrate *m)
     return NULL;
 }
 
+/* True if only the run's shell knows the folder. */
+static bool folder_is_open(const struct dcpk_change *folder)
+{
+    return strpbrk(folder->from, "$`") != NULL;
+}
+
 static const char *const *migrate_steps(const struct migrate *m, struct dcpk_doc *doc)
 {
     const struct dcpk_change *folder = step_folder(m);
@@ -301,11 +349,14 @@ static const char *const *migrate_steps(const struct migrate *m, struct dcpk_doc
     if (steps == NULL)
         return NULL;
     if (folder != NULL) {
-        const char *new = step_path(folder->to, doc);
+        const char *old = step_path(folder->from, doc), *new = step_path(folder->to, doc);
 
+        if (folder_is_open(folder)) {
+            old = "RUN";
+            new = dcpk_doc_format(doc, "RUN%s", folder->suffix);
+        }
         steps[n++] = dcpk_doc_format(doc, "dcpkit convert --verify --to %s %s %s",
-                                     DCPK_MIGRATE_SUFFIX(m->plan.to_fsdp) + 1,
-                                     step_path(folder->from, doc), new);
+                                     DCPK_MIGRATE_SUFFIX(m->plan.to_fsdp) + 1, old, new);
         steps[n++] = dcpk_doc_format(doc, "dcpkit check %s", new);
     }
     if (m->form == FORM_CONFIG)
@@ -325,9 +376,11 @@ static void put_texts(const void *context, struct dcpk_json_out *j)
 
 static const struct dcpk_doc_style style = {.label_columns = 12};
 
-/* Adds the sentence about args that are left out, and a NULL after all notes. */
+/* Adds the sentences about args that are left out and about a folder that steps cannot name, and a
+ * NULL after all notes. */
 static dcpk_status migrate_end_notes(struct migrate *m, struct dcpk_error *err)
 {
+    const struct dcpk_change *folder = step_folder(m);
     struct dcpk_train_notices *notes = &m->plan.notes;
     const char *text;
 
@@ -336,6 +389,14 @@ static dcpk_status migrate_end_notes(struct migrate *m, struct dcpk_error *err)
                                  "%zu args have no flag that is known here, and keep Megatron's "
                                  "defaults (--json lists them)",
                                  m->n_left);
+        if (text == NULL || dcpk_train_notices_add(notes, text, err) != DCPK_OK)
+            return err->status;
+    }
+    if (folder != NULL && folder_is_open(folder)) {
+        text = dcpk_arena_printf(m->arena, err,
+                                 "RUN in the steps is the folder of --%s, %s, whose "
+                                 "variables are not set here: put that folder there",
+                                 folder->name, folder->from);
         if (text == NULL || dcpk_train_notices_add(notes, text, err) != DCPK_OK)
             return err->status;
     }

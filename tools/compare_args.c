@@ -2,6 +2,7 @@
 /* compare_args.c - reads the settings of two runs, whatever form they have. */
 #include "tools/compare_args.h"
 
+#include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -65,7 +66,9 @@ static dcpk_status settings_read(const char *path, const struct dcpk_verbosity *
     char *text = NULL;
     size_t n;
 
-    if (stat(path, &there) == 0 && S_ISDIR(there.st_mode)) {
+    if (stat(path, &there) != 0)
+        return dcpk_fail_errno(err, errno, "'%s'", path);
+    if (S_ISDIR(there.st_mode)) {
         if (dcpk_args_from_checkpoint(path, verbosity, from, err) == DCPK_OK &&
             dcpk_cli_keep_folder_private(path, err) == DCPK_OK)
             *settings =

@@ -12,12 +12,18 @@ struct places {
     struct dcpk_settings *list;
 };
 
+/* The byte after a byte order mark. */
+static size_t begin_of(const struct places *p)
+{
+    return p->n_bytes >= 3 && memcmp(p->text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+}
+
 /* The byte of a mark. libyaml counts characters, without a byte order mark. */
 static size_t byte_of(struct places *p, const yaml_mark_t *mark)
 {
     if (mark->index < p->index) {
         p->index = 0;
-        p->at = p->n_bytes >= 3 && memcmp(p->text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+        p->at = begin_of(p);
     }
     for (; p->index < mark->index && p->at < p->n_bytes; p->index++)
         do
@@ -120,7 +126,8 @@ static dcpk_status take_mapping(struct places *p, const char *section, const yam
         room.at = byte_of(p, &first->start_mark);
         while (room.indent < room.at && strchr(" \t", p->text[room.at - room.indent - 1]) != NULL)
             room.indent++;
-        room.has_line = room.indent == room.at || p->text[room.at - room.indent - 1] == '\n';
+        room.has_line =
+            room.at - room.indent == begin_of(p) || p->text[room.at - room.indent - 1] == '\n';
     }
     if (dcpk_settings_add_room(p->list, &room, err) != DCPK_OK)
         return err->status;

@@ -51,13 +51,19 @@ dcpk_status dcpk_settings_add_room(struct dcpk_settings *list, const struct dcpk
     return DCPK_OK;
 }
 
+/* By place; what is put before another edit comes before it. */
+static bool text_edit_is_after(const struct dcpk_text_edit *a, const struct dcpk_text_edit *b)
+{
+    return a->begin > b->begin || (a->begin == b->begin && a->end > b->end);
+}
+
 static void text_edits_sort(struct dcpk_text_edit *edits, size_t n)
 {
     for (size_t i = 1; i < n; i++) {
         const struct dcpk_text_edit edit = edits[i];
         size_t at = i;
 
-        for (; at > 0 && edits[at - 1].begin > edit.begin; at--)
+        for (; at > 0 && text_edit_is_after(&edits[at - 1], &edit); at--)
             edits[at] = edits[at - 1];
         edits[at] = edit;
     }
@@ -71,7 +77,9 @@ dcpk_status dcpk_text_edit_apply(const char *text, size_t n_bytes, struct dcpk_t
     text_edits_sort(edits, n);
     for (size_t i = 0; i < n; at = edits[i++].end) {
         if (edits[i].begin < at || edits[i].end > n_bytes)
-            return dcpk_fail(err, DCPK_EUNSUPPORTED, "two of its settings have one place");
+            return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                             "two changes overlap at '%.*s'; write each setting out once",
+                             (int)strcspn(text + edits[i].begin, "\n"), text + edits[i].begin);
         dcpk_bytes_put(out, text + at, edits[i].begin - at);
         dcpk_bytes_text(out, edits[i].text);
     }

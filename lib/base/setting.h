@@ -52,8 +52,8 @@ struct dcpk_text_edit {
     const char *text;
 };
 
-/* Append text[0 .. n_bytes) to `out` with n edits, which are sorted by `begin` here, those of one
- * place in their order. Errors: DCPK_EUNSUPPORTED where two overlap; DCPK_ENOMEM. */
+/* Append text[0 .. n_bytes) to `out` with n edits, which are sorted here: by `begin`, then `end`,
+ * those of one place in their order. Errors: DCPK_EUNSUPPORTED where two overlap; DCPK_ENOMEM. */
 dcpk_status dcpk_text_edit_apply(const char *text, size_t n_bytes, struct dcpk_text_edit *edits,
                                  size_t n, struct dcpk_bytes *out, struct dcpk_error *err);
 

@@ -364,6 +364,45 @@ static dcpk_status mesh_follow(struct dcpk_migration *m, struct dcpk_error *err)
     return DCPK_OK;
 }
 
+/* True if a folder is written out. */
+static bool folder_is_set(const struct dcpk_setting *s)
+{
+    return drop_is_set(s) && s->value < s->end && *s->text != '\0';
+}
+
+/* A folder without quotes and slashes at its end; "${A}" and "${A:?why}" as "$A". */
+static const char *folder_plain(const struct dcpk_migration *m, const char *text,
+                                struct dcpk_error *err)
+{
+    char *const plain = dcpk_arena_strdup(m->from->arena, text, err), *to = plain;
+
+    if (plain == NULL)
+        return NULL;
+    for (const char *c = text; *c != '\0'; c++) {
+        if (dcpk_starts_with(c, ":?"))
+            c += strcspn(c + 1, "}");
+        else if (strchr("\\\"'{}", *c) == NULL || (*c == '}' && isalnum((unsigned char)c[1])))
+            *to++ = *c;
+    }
+    while (to > plain + 1 && to[-1] == '/')
+        to--;
+    *to = '\0';
+    return plain;
+}
+
+/* True if a run saves into the folder that it loads from. */
+static bool folder_is_shared(const struct dcpk_migration *m, const struct dcpk_setting *load,
+                             const struct dcpk_setting *save, struct dcpk_error *err)
+{
+    const char *texts[2];
+
+    if (!folder_is_set(load))
+        return false;
+    texts[0] = folder_plain(m, load->text, err);
+    texts[1] = folder_plain(m, save->text, err);
+    return texts[0] != NULL && texts[1] != NULL && strcmp(texts[0], texts[1]) == 0;
+}
+
 /* A checkpoint of the other format does not load, and what is saved into its folder would mix the
  * two. */
 static dcpk_status folders_follow(struct dcpk_migration *m, struct dcpk_error *err)
@@ -378,7 +417,7 @@ static dcpk_status folders_follow(struct dcpk_migration *m, struct dcpk_error *e
             .name = names[i], .number = DCPK_NO_NUMBER, .suffix = suffix, .source = OF_GUIDE};
         size_t n;
 
-        if (!drop_is_set(s) || (i == 2 && !(drop_is_set(load) && strcmp(load->text, s->text) == 0)))
+        if (!folder_is_set(s) || (i == 2 && !folder_is_shared(m, load, s, err)))
             continue;
         change.reason = "a checkpoint of the other format is converted first: step 1";
         if (i == 2)
@@ -393,12 +432,33 @@ static dcpk_status folders_follow(struct dcpk_migration *m, struct dcpk_error *e
     return DCPK_OK;
 }
 
+/* Checks that stages get layers in equal parts, unless settings cut them; `layers` is 0 then. */
+static dcpk_status stages_check(const struct dcpk_migration *m, int64_t *layers,
+                                struct dcpk_error *err)
+{
+    static const char *const names[] = {
+        "decoder_first_pipeline_num_layers",  "decoder_last_pipeline_num_layers",
+        "num_layers_in_first_pipeline_stage", "num_layers_in_last_pipeline_stage",
+        "pipeline_model_parallel_layout",     "account_for_embedding_in_pipeline_split",
+        "account_for_loss_in_pipeline_split"};
+
+    for (size_t i = 0; i < DCPK_COUNT(names); i++)
+        if (drop_is_set(setting_named(m, names[i])))
+            *layers = 0;
+    if (m->grid.pp <= 1 || *layers % m->grid.pp == 0)
+        return DCPK_OK;
+    return dcpk_fail(err, DCPK_EMISMATCH,
+                     "pp=%" PRId64 " does not divide the %" PRId64
+                     " layers; choose another size, or set %s and %s",
+                     m->grid.pp, *layers, names[0], names[1]);
+}
+
 /* Checks that the new mesh takes the model and the batch. */
 static dcpk_status sizes_check(struct dcpk_migration *m, struct dcpk_error *err)
 {
     const struct dcpk_train_config *c = &m->knobs.config;
-    const struct dcpk_grid_model model = {c->model.heads, c->model.groups, c->model.layers,
-                                          c->model.experts};
+    struct dcpk_grid_model model = {c->model.heads, c->model.groups, c->model.layers,
+                                    c->model.experts};
     int64_t dp;
 
     m->grid = (struct dcpk_grid){.tp = c->layout.tp,
@@ -406,7 +466,7 @@ static dcpk_status sizes_check(struct dcpk_migration *m, struct dcpk_error *err)
                                  .cp = c->layout.cp,
                                  .ep = c->layout.ep,
                                  .etp = c->model.experts > 0 ? m->knobs.expert_tp : 0};
-    if (dcpk_grid_check_model(&m->grid, &model, err) != DCPK_OK)
+    if (stages_check(m, &model.layers, err) || dcpk_grid_check_model(&m->grid, &model, err))
         return err->status;
     if (m->n_ranks == 0)
         return DCPK_OK;

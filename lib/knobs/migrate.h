@@ -29,6 +29,7 @@ struct dcpk_change {
 struct dcpk_migration {
     bool to_fsdp;                 /* else to DDP, with a distributed optimizer where it has one */
     bool has_sections;            /* a configuration's settings are in sections */
+    bool is_flat;                 /* with sections: they are parts of names, "ddp.a" */
     bool keeps_folders;           /* load and save stay */
     const struct dcpk_grid *mesh; /* NULL: as the settings have it */
     int64_t n_ranks;              /* 0: not known */

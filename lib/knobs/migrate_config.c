@@ -82,6 +82,12 @@ static void put_room(struct adding *a, const struct dcpk_setting_room *room, str
 
         if (!is_wanted(a, i))
             continue;
+        if (a->m->is_flat) {
+            dcpk_bytes_printf(out, "%s%s.%s%s: ", quote, c->section, c->name, quote);
+            put_value(c, NULL, out);
+            dcpk_bytes_text(out, after);
+            continue;
+        }
         dcpk_bytes_printf(out, "%s%s%s: {", quote, c->section, quote);
         put_members(a, c->section, quote, ", ", "", out);
         dcpk_bytes_printf(out, "}%s", after);

@@ -12,9 +12,12 @@
 #include "lib/base/text.h"
 #include "lib/knobs/migrate.h"
 
-#define BLANKS    " \t\r\n"
-#define ENDS      BLANKS ";|&()`"
-#define MAX_DEPTH 4 /* of variables in variables */
+#define BLANKS       " \t\r\n"
+#define ENDS         BLANKS ";|&()`"
+#define QUOTES       "\"'`" /* that flags may be in */
+#define MAX_DEPTH    4      /* of variables in variables */
+#define MAX_NESTED   4096   /* bytes of a command in a word */
+#define MAX_BRACKETS 64     /* open ones in it */
 /* Switches whose default is not that of their knob: Megatron has biases on, the others off. */
 #define OTHER_DEFAULT "swiglu add_bias_linear tp_comm_overlap_rs_dgrad attention_softmax_in_fp32"
 /* Knobs whose default a release of Megatron does not have, or computes of other args. */
@@ -38,7 +41,30 @@ static bool scan_is_flag(const struct scan *s, size_t at)
            isalpha((unsigned char)s->text[at + 2]);
 }
 
-/* The byte after what text[at] opens: a quoted text, ${...} or $(...); at + 1 for other bytes. */
+/* The quote or bracket that closes the one at the begin of n bytes, with those inside counted, and
+ * the quoted texts of a command left out. NULL: there is none near. */
+static const char *scan_closing(const char *text, size_t n_bytes)
+{
+    static const char pairs[] = "(){}``";
+    const char open = *text, close = strchr(pairs, open)[1];
+    const char *const end = text + dcpk_min_size(n_bytes, MAX_NESTED), *quote;
+    size_t depth = 1;
+
+    for (const char *c = text + 1; c < end; c++)
+        if (*c == '\\')
+            c++;
+        else if (*c == close && --depth == 0)
+            return c;
+        else if (*c == open && ++depth > MAX_BRACKETS)
+            return NULL;
+        else if ((*c == '"' || *c == '\'') && open != '{' &&
+                 (quote = memchr(c + 1, *c, (size_t)(end - c) - 1)) != NULL)
+            c = quote;
+    return NULL;
+}
+
+/* The byte after what text[at] opens: a quoted text, `...`, ${...} or $(...); at + 1 for other
+ * bytes. */
 static size_t scan_skip(const struct scan *s, size_t at)
 {
     const char c = s->text[at], next = at + 1 < s->n_bytes ? s->text[at + 1] : '\0';
@@ -48,8 +74,10 @@ static size_t scan_skip(const struct scan *s, size_t at)
         return at + 2;
     if (c == '"' || c == '\'')
         end = memchr(s->text + at + 1, c, s->n_bytes - at - 1);
+    else if (c == '`')
+        end = scan_closing(s->text + at, s->n_bytes - at);
     else if (c == '$' && (next == '{' || next == '('))
-        end = memchr(s->text + at, next == '{' ? '}' : ')', s->n_bytes - at);
+        end = scan_closing(s->text + at + 1, s->n_bytes - at - 1);
     if (end == NULL)
         return at + 1;
     return (size_t)(end - s->text) + 1;
@@ -61,9 +89,15 @@ static bool scan_opens_flags(const struct scan *s, size_t at)
     const size_t end = scan_skip(s, at);
 
     while (++at < end)
-        if (scan_is_flag(s, at) && strchr(BLANKS "\"'", s->text[at - 1]) != NULL)
+        if (scan_is_flag(s, at) && strchr(BLANKS QUOTES, s->text[at - 1]) != NULL)
             return true;
     return false;
+}
+
+/* True if `...` begins at `at`, and has no flags. */
+static bool scan_is_command(const struct scan *s, size_t at)
+{
+    return s->text[at] == '`' && scan_skip(s, at) > at + 1 && !scan_opens_flags(s, at);
 }
 
 /* Skips what is between words: blanks, ends of lines, comments, brackets; with `in_line` the blanks
@@ -81,9 +115,9 @@ static void scan_gap(struct scan *s, bool in_line)
             s->at += strcspn(s->text + s->at, "\n") - 1;
         else if (c == s->quote)
             s->quote = '\0';
-        else if ((c == '"' || c == '\'') && s->quote == '\0' && scan_opens_flags(s, s->at))
+        else if (strchr(QUOTES, c) != NULL && s->quote == '\0' && scan_opens_flags(s, s->at))
             s->quote = c;
-        else if (strchr(ENDS, c) == NULL)
+        else if (strchr(ENDS, c) == NULL || scan_is_command(s, s->at))
             return;
     }
 }
@@ -91,8 +125,9 @@ static void scan_gap(struct scan *s, bool in_line)
 /* The byte after the word at `at`; *at where there is none. */
 static size_t scan_word(const struct scan *s, size_t at)
 {
-    while (at < s->n_bytes && strchr(ENDS, s->text[at]) == NULL && s->text[at] != s->quote &&
-           !((s->text[at] == '"' || s->text[at] == '\'') && scan_opens_flags(s, at)))
+    while (at < s->n_bytes && (strchr(ENDS, s->text[at]) == NULL || scan_is_command(s, at)) &&
+           s->text[at] != s->quote &&
+           !(strchr(QUOTES, s->text[at]) != NULL && scan_opens_flags(s, at)))
         at = scan_skip(s, at);
     return dcpk_min_size(at, s->n_bytes);
 }
@@ -128,7 +163,7 @@ static bool variable_expand(const struct scan *s, const char *text, size_t n_byt
     value = variable_find(s, name, (size_t)(after - name));
     *n = (size_t)(after - text);
     if (has_brace) {
-        const char *brace = memchr(after, '}', (size_t)(end - after));
+        const char *brace = scan_closing(text + 1, n_bytes - 1);
 
         *n = n_bytes;
         if (brace == NULL) /* "${A:-" */
@@ -153,6 +188,10 @@ static bool scan_expand(const struct scan *s, const char *text, size_t n_bytes, 
     for (size_t i = 0, n = 1; i < n_bytes; i += n, n = 1)
         if (text[i] == '$')
             is_known &= variable_expand(s, text + i, n_bytes - i, depth, &n, out);
+        else if (text[i] == '`')
+            is_known = false;
+        else if (text[i] == '\\' && i + 1 < n_bytes && text[i + 1] == '"')
+            n = 2;
         else if (text[i] != '"' && text[i] != '\'')
             dcpk_bytes_put(out, text + i, 1);
     return is_known;
@@ -202,7 +241,7 @@ static bool scan_ends_values(const struct scan *s, size_t end)
 }
 
 /* Finds the value of the flag before `at`: of a knob with values, the next word; of another
- * name the next one in its line, unless it looks like a flag. */
+ * name the next one in its line, unless it looks like a flag. Another command has none. */
 static void scan_find_value(struct scan *s, struct dcpk_setting *setting)
 {
     const struct scan before = *s;
@@ -213,7 +252,8 @@ static void scan_find_value(struct scan *s, struct dcpk_setting *setting)
     scan_gap(s, row == NULL || row->kind == DCPK_OPTION_FLAG);
     end = scan_word(s, s->at);
     setting->value = s->at;
-    if (scan_ends_values(s, end) ||
+    if (scan_ends_values(s, end) || (before.quote != '\0' && s->quote != before.quote) ||
+        strcspn(s->text + before.at, ";|&()") < s->at - before.at ||
         (row != NULL && row->kind == DCPK_OPTION_FLAG &&
          !dcpk_option_has_word("true false True False", s->text + s->at, end - s->at))) {
         *s = before;
@@ -256,6 +296,30 @@ static dcpk_status scan_values(struct scan s, struct dcpk_setting *setting, stru
     return err->status;
 }
 
+/* Refuses a flag that is an item of a list, as in Python, or in a text that is quoted twice. */
+static dcpk_status scan_check(const struct scan *s, const struct dcpk_setting *setting,
+                              size_t name_end, struct dcpk_error *err)
+{
+    const char *const begin = s->text + setting->begin, *const after = s->text + name_end;
+    bool is_item = false;
+    size_t n_escaped = 0, line = 1;
+
+    if (*after == '"' || *after == '\'')
+        is_item =
+            after[1] == ']' ||
+            (after[1] == ',' && strchr("\"'])", after[2 + strspn(after + 2, BLANKS)]) != NULL);
+    for (const char *c = begin; c + 1 < s->text + setting->end; c++)
+        n_escaped += *c == '\\' && strchr("\"'", c[1]) != NULL;
+    if (!is_item && n_escaped % 2 == 0)
+        return DCPK_OK;
+    for (const char *c = s->text; c < begin; c++)
+        line += *c == '\n';
+    return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                     "line %zu: '%.*s' is in a list of another language, or in quotes within "
+                     "quotes; write the flags as in a command line",
+                     line, (int)(name_end - setting->begin), begin);
+}
+
 static dcpk_status scan_flag(struct scan *s, size_t end, struct dcpk_error *err)
 {
     const char *equals = memchr(s->text + s->at, '=', end - s->at);
@@ -268,6 +332,8 @@ static dcpk_status scan_flag(struct scan *s, size_t end, struct dcpk_error *err)
     s->at = end;
     if (equals == NULL)
         scan_find_value(s, &setting);
+    if (scan_check(s, &setting, end, err) != DCPK_OK)
+        return err->status;
     if (setting.value < setting.end &&
         (scan_value(s, &setting, err) || scan_values(*s, &setting, err)))
         return err->status;
@@ -409,13 +475,15 @@ static const char *edit_folder(const struct editing *e, const struct dcpk_settin
                                const char *suffix, struct dcpk_error *err)
 {
     size_t n = s->end - s->value;
-    const char *raw = e->text + s->value, *quote = "";
+    const char *raw = e->text + s->value;
+    size_t n_quote = n > 1 && strchr("\"'", raw[n - 1]) != NULL;
 
-    if (n > 1 && (raw[n - 1] == '"' || raw[n - 1] == '\''))
-        quote = raw[--n] == '"' ? "\"" : "'";
+    n_quote += n_quote > 0 && n > 2 && raw[n - 2] == '\\';
+    n -= n_quote;
     while (n > 1 && raw[n - 1] == '/')
         n--;
-    return dcpk_arena_printf(e->m->from->arena, err, "%.*s%s%s", (int)n, raw, suffix, quote);
+    return dcpk_arena_printf(e->m->from->arena, err, "%.*s%s%.*s", (int)n, raw, suffix,
+                             (int)n_quote, e->text + s->end - n_quote);
 }
 
 static dcpk_status edit_add(struct editing *e, const struct dcpk_change *c,

@@ -77,10 +77,10 @@ head -c 300000 /dev/zero | tr '\0' '[' >deep.json
 head -c 100 "$DCPKIT" >binary
 seq 20001 | sed 's/.*/--flag-& &/' >many
 for other in empty blank hello cut.json deep.json folder binary missing "$SAMPLES/safetensors_qwen3" many; do
-    code=3
-    [ "$other" != missing ] || code=4
-    refuses "${other##*/}" "$code" . args flags "$other"
-    refuses "${other##*/} first" "$code" . args "$other" "$other"
+    code=3 text=.
+    [ "$other" != missing ] || code=4 text="'missing': No such file"
+    refuses "${other##*/}" "$code" "$text" args flags "$other"
+    refuses "${other##*/} first" "$code" "$text" args "$other" "$other"
 done
 # shellcheck disable=SC2016 # as in a script
 for brace in 'X=${A:-' 'X=${A:' 'X=${' 'X=$' '--n ${A:-${B:-' '--n "${A:-'; do

@@ -42,6 +42,43 @@ migrate --to ddp --mesh tp=4,pp=2,dp=2 fsdp.sh -o ddp.sh >said
 changed fsdp.sh ddp.sh
 sed -n '/^steps/,$p' said
 
+# a script of one line, there and back: new flags stand next to those that go
+echo 'torchrun p.py --num-layers 2 --use-tp-pp-dp-mapping --ckpt-format torch_dist' >one.sh
+migrate one.sh -o one_fsdp.sh >said && cat one_fsdp.sh
+migrate --to ddp one_fsdp.sh --quiet
+
+# a command in a word, with blanks and brackets, is left whole
+cat >command.sh <<'EOS'
+N=`nproc`
+torchrun --nproc-per-node `nproc` p.py --load `pwd`/c --micro-batch-size $(( (GBS+1)/$(echo "$DP)") )) --num-layers ${L:-${M}} \
+    --hidden-size $N --use-tp-pp-dp-mapping --ckpt-format torch_dist --save `cd "a b"; pwd`/c --lr `echo --lr 3`
+EOS
+migrate command.sh 2>/dev/null >command_fsdp.sh
+bash -n command_fsdp.sh && changed command.sh command_fsdp.sh
+migrate --to ddp command_fsdp.sh --quiet | bash -n
+
+# load and save of one folder stay one, however each is written; steps with a folder that variables make have a word for it
+# shellcheck disable=SC2016 # as in a script
+for folders in '--load /a --save /a/' '--load $CKPT/ --save "$CKPT"' '--load ${CKPT:?not set} --save "${CKPT}"' '--load ${A}b --save $Ab'; do
+    echo "--num-layers 2 $folders --ckpt-format torch_dist" >folders
+    migrate folders 2>said | grep -o -- '--load.*'
+    sed -n '/^note *RUN/p; /^  dcpkit/p' said
+done
+
+# quotes within quotes; a folder that is not there stays so
+cat >quotes.sh <<'EOS'
+bash -c "torchrun p.py --num-layers 2 --load \"$X\" --save \"$X/\" --ckpt-format torch_dist"
+EOS
+migrate quotes.sh 2>/dev/null >quotes_fsdp.sh
+bash -n quotes_fsdp.sh && cat quotes_fsdp.sh
+for load in '--load' '--load ""' '--load="" --save ""'; do
+    echo "--num-layers 2 $load --ckpt-format torch_dist" >folders
+    migrate folders --quiet | grep -oF -- "$load --ckpt-format fsdp_dtensor"
+done
+
+echo 'echo "see --load"; torchrun p.py --num-layers 2 --save; ls' >prose
+migrate prose --quiet | grep -c '"see --load"; torchrun p.py .* --save; ls$'
+
 # flags alone, on a mesh of several nodes
 printf -- '%s\n' --num-layers 4 --num-attention-heads 4 --pipeline-model-parallel-size=2 --global-batch-size 32 --micro-batch-size 1 >flags
 migrate --mesh tp=2,dp=16 flags 2>said
@@ -92,6 +129,15 @@ for json in compact pretty; do
     jq -cS . out.json
 done
 
+# flat names, with their sections before a dot: each switch is one of them
+echo '{"model.num_layers": 4, "ddp.use_megatron_fsdp": false, "checkpoint.load": "a", "checkpoint.save": "a/"}' >flat.json
+migrate --quiet flat.json | tee flat_fsdp.json
+migrate --quiet --to ddp flat_fsdp.json
+printf 'model.num_layers: 4 # a\nnum_attention_heads: 2\n' >flat.yaml
+(printf '\xef\xbb\xbf' && cat flat.yaml) >bom.yaml
+migrate --quiet flat.yaml
+diff <(migrate --quiet flat.yaml) <(migrate --quiet bom.yaml | tail -c +4)
+
 # args of a checkpoint, as flags
 cp -RL --no-preserve=mode "$SAMPLES/torch_dist_c_dense_tp2pp2" run
 migrate run -o run.flags >said
@@ -115,12 +161,24 @@ refuses "an empty file" 3 'is empty' migrate empty
 echo 'just words' >words
 refuses "words" 3 'no command line.*no configuration.*no folder of a checkpoint' migrate words
 refuses "a folder without a checkpoint" 3 "args of '.*'" migrate "$GOT"
+refuses "no file" 4 "'no/such': No such file" migrate no/such
 echo '{"model": {"num_layers": 4}, "optimizer": {"optimizer": "muon"}}' >muon.json
 refuses "an optimizer" 3 'Megatron-FSDP does not support the muon optimizer yet.; choose adam or sgd' migrate muon.json
 refuses "another target" 2 "it takes megatron-fsdp or ddp" migrate --to fsdp2 run.sh
 refuses "stages" 2 'the mesh has pp=2: Megatron-FSDP has no pipeline stages' migrate --mesh pp=2 flags
+for list in '["--num-layers", "2"]' "['--num-layers=2',"$'\n'"'--bf16']" 'bash -c "bash -c \"p.py --num-layers 2\""'; do
+    echo "$list" >list
+    refuses "a list or quotes" 3 "line 1: '--num-layers.*' is in a list of another language, or in quotes" migrate list
+done
+for section in 'model: 3' 'ddp: [a]' 'ddp: null'; do
+    printf '%s\ntrain: {train_iters: 1}\n' "$section" >section.yaml
+    refuses "$section" 3 "is a section: write a mapping" migrate section.yaml
+done
 refuses "heads" 3 'tp=8' migrate --mesh tp=8 flags
 refuses "the batch" 3 'global_batch_size 32 is not a multiple' migrate --mesh tp=2,dp=24 flags
+refuses "layers" 3 'pp=3 does not divide the 4 layers; choose another size, or set' migrate --to ddp --mesh pp=3 flags
+(cat flags && echo --decoder-first-pipeline-num-layers 2) >uneven
+migrate --to ddp --mesh pp=3 uneven --quiet | grep -c decoder-first
 refuses "chunks of stages" 2 'takes tp, pp, dp' migrate --mesh tp=2,vpp=2 flags
 refuses "a file that is there" 2 "'fsdp.sh' exists \(--force replaces it\)" migrate run.sh -o fsdp.sh
 migrate run.sh -o fsdp.sh --force >/dev/null && bash -n fsdp.sh
