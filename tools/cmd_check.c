@@ -21,6 +21,7 @@
 struct check {
     const char *path, *format, *mesh, *fsdp_version, *args_path, *config, *html;
     bool as_json, finite, lists_all, no_optimizer, no_rng, finetune;
+    bool is_covered; /* by chunks, every tensor */
     struct dcpk_verbosity verbosity;
     struct dcpk_env env;
     struct dcpk_check_options options;
@@ -96,6 +97,8 @@ static int report_check(struct check *c, struct dcpk_error *err)
         r.remedy = remedy;
     if (c->finite)
         check_finite(c);
+    if (!c->is_covered && c->answer.unknown == NULL) /* loaders are asked by keys and shapes */
+        c->answer.unknown = "the chunks of a tensor do not cover it";
     dcpk_cli_notes(&c->verbosity, c->ckpt);
     if (dcpk_cli_interrupted())
         dcpk_fail(err, DCPK_ECANCELLED, "stopped on request");
@@ -152,6 +155,7 @@ static int run_check(struct check *c, struct dcpk_error *err)
     if (st == DCPK_OK) {
         dcpk_verify_metadata(c->ckpt, outcomes);
         dcpk_checks_structure(&c->checks, c->ckpt, outcomes);
+        c->is_covered = outcomes[DCPK_VERIFY_COVER].err.status == DCPK_OK;
     }
     if (st == DCPK_OK && !is_for_transformers(c)) {
         dcpk_holding_of_checkpoint(&holding, c->ckpt);

@@ -123,6 +123,17 @@ struct named_conversion {
     const char *name, *from, *to, *summary, *example;
 };
 
+static int named_main(void *values, const struct dcpk_cli_args *args, struct dcpk_error *err)
+{
+    const struct conversion *c = values;
+    const int code = convert_main(values, args, err);
+
+    if ((err->fixes & DCPK_FIX_DETECT) != 0) /* it has no --from */
+        dcpk_append(err, "; 'dcpkit convert --to %s' takes every format", c->args.to);
+    err->fixes &= ~(unsigned)DCPK_FIX_DETECT;
+    return code;
+}
+
 static int convert_by_name(const struct named_conversion *named, int argc, char **argv,
                            struct dcpk_ranks *ranks)
 {
@@ -140,7 +151,7 @@ static int convert_by_name(const struct named_conversion *named, int argc, char 
                                  .max_args = 2,
                                  .paths = DCPK_CLI_LAST_IS_OUT,
                                  .is_dry = &c.args.dry_run,
-                                 .run = convert_main};
+                                 .run = named_main};
 
     return dcpk_cli_main(&cli, argc, argv);
 }

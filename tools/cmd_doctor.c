@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -204,6 +205,32 @@ static bool is_refused(const struct dcpk_variable *v, const char *value)
     return strcmp(value, v->bad) == 0 || (strchr(v->bad, ':') != NULL && strstr(value, v->bad));
 }
 
+/* Values that no run refuses, each alone or one of several with commas; others: any. */
+static const struct {
+    const char *name, *words;
+} wanted_values[] = {
+    {"CUDA_DEVICE_MAX_CONNECTIONS", "1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 "
+                                    "24 25 26 27 28 29 30 31 32"},
+    {"NCCL_ALGO", "Ring CollnetDirect CollnetChain ^NVLS"},
+    {"NVTE_ALLOW_NONDETERMINISTIC_ALGO", "0"},
+    {"CUBLAS_WORKSPACE_CONFIG", ":4096:8 :16:8"},
+};
+
+static bool is_wanted(const struct dcpk_variable *v, const char *value)
+{
+    size_t i = 0, n;
+
+    while (i < DCPK_COUNT(wanted_values) && strcmp(wanted_values[i].name, v->name) != 0)
+        i++;
+    if (i == DCPK_COUNT(wanted_values))
+        return true;
+    for (; dcpk_option_has_word(wanted_values[i].words, value, n = strcspn(value, ","));
+         value += n + 1)
+        if (value[n] == '\0')
+            return true;
+    return false;
+}
+
 static void look_at_environment(struct doctor *d)
 {
     for (size_t i = 0; i < dcpk_n_variables; i++) {
@@ -212,8 +239,11 @@ static void look_at_environment(struct doctor *d)
 
         if (value == NULL)
             put(d, OK, v->name, NULL, "not set; should be: %s", v->wanted);
+        else if (is_refused(v, value))
+            put(d, NOTE, v->name, "unset it for runs that refuse it", "'%s'; should be: %s", value,
+                v->wanted);
         else
-            put(d, unless(!is_refused(v, value), NOTE), v->name, "unset it for runs that refuse it",
+            put(d, unless(is_wanted(v, value), NOTE), v->name, "set it so, or unset it",
                 "'%s'; should be: %s", value, v->wanted);
     }
 }
@@ -348,9 +378,15 @@ static int doctor_main(void *values, const struct dcpk_cli_args *args, struct dc
 {
     struct doctor *d = values;
     struct statfs fs;
+    struct stat there;
 
-    if (args->n > 0 && statfs(args->words[0], &fs) != 0) {
+    if (args->n > 0 && (statfs(args->words[0], &fs) != 0 || stat(args->words[0], &there) != 0)) {
         dcpk_fail_errno(err, errno, "looking at '%s'", args->words[0]);
+        return DCPK_EXIT_USAGE;
+    }
+    if (args->n > 0 && !S_ISDIR(there.st_mode)) {
+        dcpk_fail(err, DCPK_EUSAGE, "'%s' is no folder: give the one for checkpoints",
+                  args->words[0]);
         return DCPK_EXIT_USAGE;
     }
     look_at_gpus(d);

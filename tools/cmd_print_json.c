@@ -126,6 +126,7 @@ static dcpk_status print_folder(const char *place, const struct request *r, stru
     if (path != NULL)
         (void)print_and_write(ckpt, arena, path, r, err);
 out:
+    err->fixes &= ~(unsigned)DCPK_FIX_DETECT; /* it has no --from */
     dcpk_arena_free(arena);
     dcpk_run_release(&run);
     dcpk_checkpoint_close(ckpt);

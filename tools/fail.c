@@ -46,8 +46,7 @@ static const struct {
     {DCPK_FIX_REWRITE,
      "--target-mesh or --target-generation, for fsdp_dtensor --target-dp instead, "
      "--weights-only or --make-vocab-size-divisible-by writes it again"},
-    {DCPK_FIX_CONVERT, "without --from the format is detected; a run that needs the other one "
-                       "loads it after 'dcpkit convert --to FORMAT DIR OUT'"},
+    {DCPK_FIX_DETECT, "without --from the format is detected"},
 };
 
 int dcpk_cli_exit_code(dcpk_status status)

@@ -53,7 +53,7 @@ static const struct named_fact training_facts[] = {
     {"min_lr", "min lr ", "", NULL},
     {"lr_decay_style", "decay ", "", NULL},
     {"use_megatron_fsdp", "Megatron-FSDP", "", NULL},
-    {"data_parallel_sharding_strategy", "", "", "use_megatron_fsdp"},
+    {"data_parallel_sharding_strategy", "", " by args", "use_megatron_fsdp"},
     {"use_torch_fsdp2", "torch FSDP2", "", NULL},
 };
 /* Keys of config.json; a family has some of them. */

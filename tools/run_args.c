@@ -101,6 +101,18 @@ const char *dcpk_deed(const struct dcpk_run *target, bool dry_run, const char *w
     return dry_run ? "would compare with the existing output:" : "already complete:";
 }
 
+/* Where another format is there than `name`, which was asked for: the command that makes it. */
+static void suggest_conversion(const char *path, const char *name, struct dcpk_error *err)
+{
+    const struct dcpk_format *format;
+
+    if ((err->fixes & DCPK_FIX_DETECT) == 0)
+        return;
+    format = dcpk_format_find(name);
+    if (format != NULL && dcpk_format_is_target(format))
+        dcpk_append(err, "; 'dcpkit convert --to %s %s OUT' makes that", format->name, path);
+}
+
 dcpk_status dcpk_cli_open(const char *path, const char *format,
                           const struct dcpk_verbosity *verbosity, struct dcpk_checkpoint **ckpt,
                           struct dcpk_run *run, struct dcpk_error *err)
@@ -113,8 +125,10 @@ dcpk_status dcpk_cli_open(const char *path, const char *format,
     env.progress = dcpk_bar_begin(&bar, "unpacking", verbosity);
     st = dcpk_env_open(&env, path, format, run, &opened, err);
     dcpk_bar_end(&bar);
-    if (st != DCPK_OK)
+    if (st != DCPK_OK) {
+        suggest_conversion(path, format, err);
         return st;
+    }
     if (dcpk_cli_interrupted()) {
         dcpk_checkpoint_close(opened);
         if (run != NULL)

@@ -53,7 +53,7 @@ enum dcpk_fix {
     DCPK_FIX_RENAME = 67108864,   /* give keys the names that are known */
     DCPK_FIX_PREFIX = 134217728,  /* state the prefix of the keys */
     DCPK_FIX_REWRITE = 268435456, /* ask for another form of the same format */
-    DCPK_FIX_CONVERT = 536870912, /* convert it to the format that was expected */
+    DCPK_FIX_DETECT = 536870912,  /* name no format */
     DCPK_FIX_CONFIG = 1073741824, /* give the configuration of the model */
 };
 #define DCPK_N_FIXES 31

@@ -48,8 +48,9 @@ bool dcpk_format_is_called(const struct dcpk_format *format, const char *name)
     return strcmp(format->name, word) == 0 || dcpk_option_has_word(format->other_names, word, n);
 }
 
-static dcpk_status choose_format(struct dcpk_store *store, const struct dcpk_format *const *formats,
-                                 const char *name, const struct dcpk_format **chosen,
+/* Sets c->format and c->likely. */
+static dcpk_status choose_format(struct dcpk_checkpoint *c,
+                                 const struct dcpk_format *const *formats, const char *name,
                                  struct dcpk_error *err)
 {
     const struct dcpk_format *likely = NULL, *named = NULL;
@@ -59,7 +60,7 @@ static dcpk_status choose_format(struct dcpk_store *store, const struct dcpk_for
     for (const struct dcpk_format *const *f = formats; *f != NULL; f++) {
         int score;
 
-        if ((*f)->probe(store, &score, err) != DCPK_OK)
+        if ((*f)->probe(c->store, &score, err) != DCPK_OK)
             return err->status;
         if (name != NULL && dcpk_format_is_called(*f, name)) {
             named = *f;
@@ -74,14 +75,15 @@ static dcpk_status choose_format(struct dcpk_store *store, const struct dcpk_for
         return dcpk_fail_fix(err, DCPK_EUSAGE, DCPK_FIX_LIST_BUILT, "no format is called '%s'",
                              name);
     if (named != NULL && named_score == 0 && likely != NULL)
-        return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_CONVERT,
+        return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_DETECT,
                              "it is of the format %s, not %s", likely->name, name);
-    *chosen = named != NULL ? named : likely;
-    if (*chosen == NULL)
+    c->likely = likely;
+    c->format = named != NULL ? named : likely;
+    if (c->format == NULL)
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
                          "not a checkpoint that this program knows: no %s is in the folder%s",
                          dcpk_marks_words(formats, DCPK_MARK_CHECKPOINT, marks),
-                         dcpk_foreign_hint(store, formats, hint));
+                         dcpk_foreign_hint(c->store, formats, hint));
     return DCPK_OK;
 }
 
@@ -196,7 +198,7 @@ static dcpk_status read_metadata(struct dcpk_checkpoint *c,
                                  struct dcpk_error *err)
 {
     c->arena = dcpk_arena_new(err);
-    if (c->arena == NULL || choose_format(c->store, formats, name, &c->format, err))
+    if (c->arena == NULL || choose_format(c, formats, name, err))
         return err->status;
     if (dcpk_store_note(c->store) != NULL)
         dcpk_checkpoint_note(c, "%s", dcpk_store_note(c->store));

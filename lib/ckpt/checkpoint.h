@@ -115,6 +115,9 @@ struct dcpk_checkpoint {
     struct dcpk_arena *arena;
     struct dcpk_store *store;
     const struct dcpk_format *format;
+    /* the one that detection finds; `format` is another where that was asked for by name, or a
+     * scheme on it */
+    const struct dcpk_format *likely;
     /* of its folder (lib/ckpt/run.h), set by dcpk_env_open; DCPK_ITERATION_UNKNOWN until then */
     int64_t iteration;
     void *state; /* the format's own, state_bytes of it */

@@ -218,14 +218,35 @@ static bool has_weights(const struct dcpk_checkpoint *ckpt)
     return false;
 }
 
+/* True if it is opened as a container, by name, and has a format with a model. */
+static bool is_read_plain(const struct dcpk_checkpoint *ckpt)
+{
+    return ckpt->format->mapping == NULL && ckpt->likely != NULL && ckpt->likely->mapping != NULL;
+}
+
 const char *dcpk_foreign_of_keys(const struct dcpk_checkpoint *ckpt)
 {
-    const char *text =
-        find_layout(by_keys, DCPK_COUNT(by_keys) - 1, &(struct names){tensor_at, ckpt});
+    const char *text;
 
+    if (is_read_plain(ckpt))
+        return NULL;
+    text = find_layout(by_keys, DCPK_COUNT(by_keys) - 1, &(struct names){tensor_at, ckpt});
     if (text != NULL || has_weights(ckpt))
         return text;
     return find_layout(by_keys, DCPK_COUNT(by_keys), &(struct names){tensor_at, ckpt});
+}
+
+dcpk_status dcpk_foreign_check_keys(const struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
+{
+    const char *text = dcpk_foreign_of_keys(ckpt);
+
+    if (text != NULL)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "this is %s", text);
+    if (is_read_plain(ckpt))
+        return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_DETECT,
+                             "it is of the format %s; read as %s it has keys, and no model",
+                             ckpt->likely->name, ckpt->format->name);
+    return DCPK_OK;
 }
 
 dcpk_status dcpk_foreign_check_address(const char *path, struct dcpk_error *err)

@@ -28,6 +28,12 @@ const char *dcpk_foreign_hint(struct dcpk_store *store, const struct dcpk_format
  */
 const char *dcpk_foreign_of_keys(const struct dcpk_checkpoint *ckpt);
 
+/*
+ * Refuse, where a model is asked for, what dcpk_foreign_of_keys recognises, and a checkpoint of
+ * another format that was opened as its container. Errors: DCPK_EUNSUPPORTED.
+ */
+dcpk_status dcpk_foreign_check_keys(const struct dcpk_checkpoint *ckpt, struct dcpk_error *err);
+
 /* Refuse an address ("s3://bucket/run") where a path is asked for. Errors: DCPK_EUNSUPPORTED. */
 dcpk_status dcpk_foreign_check_address(const char *path, struct dcpk_error *err);
 

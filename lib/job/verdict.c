@@ -508,8 +508,8 @@ dcpk_status dcpk_check_run(struct dcpk_holding *holding, const struct dcpk_check
 
     check->findings_end = &check->findings;
     check->asked = DCPK_ALL_LOADERS;
-    if (holding->format->mapping == NULL && dcpk_foreign_of_keys(holding->ckpt) != NULL)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED, "this is %s", dcpk_foreign_of_keys(holding->ckpt));
+    if (holding->format->mapping == NULL && dcpk_foreign_check_keys(holding->ckpt, err) != DCPK_OK)
+        return err->status;
     if (!dcpk_format_has_loaders(holding->format))
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
                          "this is %s: the requests of its loaders are not known",

@@ -330,8 +330,8 @@ dcpk_status dcpk_model_read(struct dcpk_checkpoint *ckpt, unsigned flags, struct
 {
     dcpk_status st;
 
-    if (ckpt->format->mapping == NULL && dcpk_foreign_of_keys(ckpt) != NULL)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED, "this is %s", dcpk_foreign_of_keys(ckpt));
+    if (ckpt->format->mapping == NULL && dcpk_foreign_check_keys(ckpt, err) != DCPK_OK)
+        return err->status;
     if (ckpt->format->mapping == NULL)
         return dcpk_fail(
             err, DCPK_EUNSUPPORTED,

@@ -73,7 +73,8 @@ static const struct rule {
      "init_model_with_meta_device is on without sharding: choose another "
      "--data-parallel-sharding-strategy, or leave it out"},
     {{FSDP, {SET, "swiglu", NULL}, {IS, "data_parallel_sharding_strategy", "no_shard"}},
-     "swiglu without sharding: Megatron-FSDP fails when it saves; choose another "
+     "args have swiglu and no_shard, which a conversion leaves as they were: a run of "
+     "Megatron-FSDP with both fails when it saves; choose another "
      "--data-parallel-sharding-strategy"},
     {{FSDP, {SET, "gradient_accumulation_fusion", NULL}},
      "gradient_accumulation_fusion is on: Megatron-FSDP needs Transformer Engine 2.10 or later for "

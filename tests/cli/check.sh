@@ -75,6 +75,10 @@ mkdir released && mv unsaved/iter_* released/release && printf release >released
 echo "not told:"
 answers_no "args without sizes" 'no table has the requests of loaders for a model without args.num_layers' \
     "$DCPKIT" check "$SAMPLES/fsdp_dtensor_telike_dp2_019/iter_0000004"
+rm -rf less && sample $fd less && "$MANGLE" replace less/iter_0000004/.metadata 'h3K@\x85' 'h3K?\x85' 1
+answers_no "a gap between chunks" '^cover +FAILED +the chunks of .model.module.decoder' "$DCPKIT" check less
+! grep '^loads in' "$GOT/out"
+"$DCPKIT" check --json less >said || jq -c '[.ok, .loads.unknown, (.loads.loads_in | [.[]] | unique)]' said
 rm -rf less
 "$DCPKIT" modify-state-dict --quiet --op 'remove ^args$' "$SAMPLES/$fd" less >modified
 refuses "no args" 3 'there are no args' "$DCPKIT" check less

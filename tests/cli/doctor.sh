@@ -35,6 +35,10 @@ says "small files" 'size of a file' limited -f 1024
 says "a variable" 'CUDA_DEVICE_MAX_CONNECTIONS' env CUDA_DEVICE_MAX_CONNECTIONS=1 "$DCPKIT" doctor
 says "one of several settings" 'PYTORCH_CUDA_ALLOC_CONF' env PYTORCH_CUDA_ALLOC_CONF=a:1,expandable_segments:True "$DCPKIT" doctor
 says "another" 'CUDA_DEVICE_MAX_CONNECTIONS' env CUDA_DEVICE_MAX_CONNECTIONS=16 "$DCPKIT" doctor
+says "no number" 'CUDA_DEVICE_MAX_CONNECTIONS' env CUDA_DEVICE_MAX_CONNECTIONS=abc "$DCPKIT" doctor
+says "one algorithm that differs" 'NCCL_ALGO' env NCCL_ALGO=Ring,Tree "$DCPKIT" doctor
+says "algorithms" 'NCCL_ALGO' env NCCL_ALGO=Ring,^NVLS "$DCPKIT" doctor
+says "values for determinism" 'NVTE.*|CUBLAS.*' env NVTE_ALLOW_NONDETERMINISTIC_ALGO=1 CUBLAS_WORKSPACE_CONFIG=:16:8 "$DCPKIT" doctor
 [ "$(id -u)" -eq 0 ] || { mkdir -m 500 closed && says "a closed folder" writing alone closed; }
 says "two GPUs" 'driver|GPU.*|NVLink|NCCL' gpus FAKE_N=2
 says "four GPUs, one of which has lost links" 'NVLink|GPU pairs' gpus FAKE_N=4 FAKE_DOWN=3
@@ -43,6 +47,7 @@ says "an old driver" driver gpus FAKE_CUDA=11040
 says "a driver without GPUs" GPUs gpus FAKE_N=0
 says "a driver that fails" GPUs gpus FAKE_FAILS=9
 says "a folder that is not there" none alone nothing 2>&1
+says "a file" writing alone none/libnvidia-ml.so.1 2>&1
 # as programs read it: the same answer
 alone --json . | jq -c '[.version, .ok, .n_wrong, (.findings | map(select(.state == "wrong")) | length), (.findings | map(.subject) | index("file system") != null)]'
 limited -n 256 >/dev/null || (good && ulimit -S -n 256 && "$DCPKIT" doctor --json | jq -c '[.ok, (.findings[] | select(.subject == "open files"))]')

@@ -22,10 +22,19 @@ refuses "zarr without its metadata.json" 3 "is an array in zarr, so a metadata.j
 
 # Another format than is asked for, by name or by a command that reads one alone.
 in=$SAMPLES/fsdp_dtensor_native_dp2
-refuses "--from" 3 'it is of the format fsdp_dtensor, not torch_dist \(without --from the format is detected; a run that needs' inspect --from torch_dist "$in"
-refuses "the Python tool's command" 3 'it is of the format fsdp_dtensor, not torch_dist \(without --from the format is detected; a run that needs' \
+refuses "--from" 3 "not torch_dist; 'dcpkit convert --to torch_dist $in OUT' makes that \(without --from the format is detected\)$" inspect --from torch_dist "$in"
+refuses "--from of convert" 3 'fsdp_dtensor, not torch_dist \(without --from the format is detected\)$' "$DCPKIT" convert --from torch_dist --to fsdp_dtensor "$in" out
+refuses "--from, no target" 3 'zarr, not dcp \(without --from the format is detected\)$' inspect --from dcp "$SAMPLES/zarr_dense_tp2dp2"
+refuses "the Python tool's command" 3 "it is of the format fsdp_dtensor, not torch_dist; 'dcpkit convert --to fsdp_dtensor' takes every format$" \
     "$DCPKIT" convert-torch-dist-to-fsdp-dtensor "$in" out
-refuses "objects of zarr" 3 'it is of the format zarr, not dcp \(without --from' "$DCPKIT" print-torch-dcp-in-json "$SAMPLES/zarr_dense_tp2dp2"
+refuses "its reverse" 3 "torch_dist, not fsdp_dtensor; 'dcpkit convert --to torch_dist' takes every format$" \
+    "$DCPKIT" convert-fsdp-dtensor-to-torch-dist above/run out
+refuses "objects of zarr" 3 'it is of the format zarr, not dcp$' "$DCPKIT" print-torch-dcp-in-json "$SAMPLES/zarr_dense_tp2dp2"
+# ... or as its container, which has keys and no model.
+refuses "--from dcp" 3 'it is of the format fsdp_dtensor; read as dcp it has keys, and no model \(without --from' \
+    "$DCPKIT" convert --from dcp --to fsdp_dtensor "$in" out
+refuses "--from dcp, check" 3 'it is of the format fsdp_dtensor; read as dcp' "$DCPKIT" check --from dcp "$in"
+inspect --from dcp "$in" 2>said | grep ^format && cat said
 
 # Without its common state the generation is not known, and that is said.
 sample torch_dist_b_dense_tp2pp2 headless && rm headless/iter_0000004/common.pt

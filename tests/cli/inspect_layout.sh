@@ -29,3 +29,7 @@ dense torch_dist --target-mesh tp=4
 moe torch_dist --target-mesh tp=2,ep=2
 dense zarr --target-mesh tp=4
 END
+
+# A conversion leaves the strategy in args as it was: it is told as theirs.
+"$DCPKIT" convert --quiet --to fsdp_dtensor "$SAMPLES/torch_dist_b_dense_tp2pp2" sharded
+"$DCPKIT" inspect sharded | grep -o 'Megatron-FSDP, no_shard.*'
