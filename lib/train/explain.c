@@ -208,6 +208,7 @@ static const char *choice_reason(const struct dcpk_train_config *config,
 {
     const int64_t n_shards = config->layout.dp * config->layout.cp / config->layout.instances;
     char size[DCPK_PLAIN_SIZE_BYTES], less[DCPK_PLAIN_SIZE_BYTES];
+    const char *before = "the distributed optimizer";
 
     dcpk_plain_size(need[first], size);
     if (first == DCPK_NO_SHARD)
@@ -220,12 +221,14 @@ static const char *choice_reason(const struct dcpk_train_config *config,
                                "DDP needs %s of %s; with optimizer state shared by %" PRId64
                                " data-parallel ranks it is %s",
                                less, limit, n_shards, size);
+    if (first - 1 > DCPK_OPTIM)
+        before = dcpk_strategy_names[first - 1];
     return dcpk_doc_format(doc,
                            "Megatron-FSDP is needed (use_megatron_fsdp, "
                            "data_parallel_sharding_strategy %s): %s needs %s of %s; on %" PRId64
                            " data-parallel ranks %s needs %s",
-                           dcpk_strategy_names[first], dcpk_strategy_names[first - 1], less, limit,
-                           n_shards, dcpk_strategy_names[first], size);
+                           dcpk_strategy_names[first], before, less, limit, n_shards,
+                           dcpk_strategy_names[first], size);
 }
 
 /* Names the fewest ranks that are enough, where no strategy fits on these. */
@@ -250,16 +253,23 @@ static dcpk_status explain_more_ranks(const struct dcpk_train_config *config, ui
 }
 
 /* One sentence: the least that Megatron needs to fit, and why. */
-static dcpk_status explain_choice(const struct dcpk_train_config *config,
-                                  const uint64_t need[DCPK_N_STRATEGIES], uint64_t limit_bytes,
+static dcpk_status explain_choice(const struct dcpk_train_config *config, uint64_t limit_bytes,
                                   struct dcpk_doc *doc, struct dcpk_error *err)
 {
     static const char *const choices[] = {"ddp", "distributed_optimizer", "optim_grads",
                                           "optim_grads_params", "more_ranks"};
-    const int first = first_that_fits(need, limit_bytes);
+    uint64_t need[DCPK_N_STRATEGIES];
     char limit[DCPK_PLAIN_SIZE_BYTES];
     const char *why = NULL;
+    int first;
 
+    for (int i = 0; i < DCPK_N_STRATEGIES; i++) {
+        const struct dcpk_train_config c = dcpk_train_choice(config, (enum dcpk_strategy)i);
+
+        if (dcpk_train_need(&c, DCPK_OF_MEGATRON, &need[i], err) != DCPK_OK)
+            return err->status;
+    }
+    first = first_that_fits(need, limit_bytes);
     if (first < DCPK_N_STRATEGIES)
         why = choice_reason(config, need, first, dcpk_plain_size(limit_bytes, limit), doc);
     else if (explain_more_ranks(config, need[first - 1], limit_bytes, &why, doc, err) != DCPK_OK)
@@ -269,12 +279,11 @@ static dcpk_status explain_choice(const struct dcpk_train_config *config,
     return DCPK_OK;
 }
 
-static dcpk_status explain_limit(const struct dcpk_train_config *c,
-                                 const uint64_t need[DCPK_N_STRATEGIES], uint64_t limit_bytes,
+static dcpk_status explain_limit(const struct dcpk_train_config *c, uint64_t limit_bytes,
                                  struct dcpk_doc *doc, struct dcpk_error *err)
 {
     dcpk_doc_fact(doc, "limit", "limit_bytes", dcpk_fact_bytes(limit_bytes));
-    if (explain_choice(c, need, limit_bytes, doc, err) ||
+    if (explain_choice(c, limit_bytes, doc, err) ||
         explain_fit(c, DCPK_OF_MEGATRON, limit_bytes, doc, err))
         return err->status;
     return explain_fit(c, DCPK_OF_THIS_RUN, limit_bytes, doc, err);
@@ -328,7 +337,6 @@ dcpk_status dcpk_train_explain_memory(const struct dcpk_train_config *config, ui
 {
     struct figures *all = dcpk_doc_take(doc, 1, sizeof *all);
     struct dcpk_train_footprint most;
-    uint64_t need[N_COLUMNS];
 
     if (all == NULL)
         return dcpk_doc_status(doc, err);
@@ -339,7 +347,6 @@ dcpk_status dcpk_train_explain_memory(const struct dcpk_train_config *config, ui
         if (dcpk_train_footprint_most(&c, column_of(i), &most, err) != DCPK_OK)
             return err->status;
         memory_figures(all, i, most.held);
-        need[i] = dcpk_train_held_sum(most.held);
     }
     dcpk_doc_heading(doc, "memory of the rank that holds most: Megatron by strategy, and this run");
     put_tables(doc, all, "strategies", "this_run");
@@ -354,7 +361,7 @@ dcpk_status dcpk_train_explain_memory(const struct dcpk_train_config *config, ui
     dcpk_doc_note(doc, "saving",
                   "copies a rank's shards to host memory while a checkpoint is written; with "
                   "async_save this memory is held during the whole run");
-    if (limit_bytes > 0 && explain_limit(config, need, limit_bytes, doc, err) != DCPK_OK)
+    if (limit_bytes > 0 && explain_limit(config, limit_bytes, doc, err) != DCPK_OK)
         return err->status;
     return dcpk_doc_status(doc, err);
 }

@@ -362,6 +362,60 @@ static void columns_are_runs(void **state)
     }
 }
 
+/* The choice and the advice of a document; released by the caller. */
+static struct dcpk_bytes advice_of(const struct setting *more, int64_t n_ranks,
+                                   uint64_t limit_bytes)
+{
+    struct dcpk_bytes bytes = {0}, advice = {0};
+    struct dcpk_doc doc = {0};
+    const char *at;
+
+    dcpk_doc_init(&doc, "train", &(struct dcpk_doc_style){.label_columns = 20});
+    CHECK_OK(dcpk_train_explain_memory(example_on(n_ranks, more), limit_bytes, &doc, &err),
+             "advice");
+    at = strstr(json_of(&doc, &bytes), "\"advice\": ");
+    CHECK(at != NULL, "there is advice");
+    dcpk_bytes_put(&advice, at, (size_t)(strstr(at, "\"fits\"") - at));
+    dcpk_bytes_u8(&advice, 0);
+    dcpk_bytes_release(&bytes);
+    dcpk_doc_release(&doc);
+    return advice;
+}
+
+/* The mode that is configured does not change the advice, at the size of every kind of it. Buffers
+ * of Megatron-FSDP are padded to all ranks. */
+static void advice_of_every_mode(void **state)
+{
+    static const struct setting modes[][4] = {
+        {{"global_batch_size", "0"}, {NULL, NULL}},
+        {{"global_batch_size", "0"}, {"use_megatron_fsdp", "false"}, {NULL, NULL}},
+        {{"global_batch_size", "0"},
+         {"use_megatron_fsdp", "false"},
+         {"use_distributed_optimizer", "true"},
+         {NULL, NULL}},
+    };
+    static const struct {
+        uint64_t limit_bytes;
+        const char *choice;
+    } cases[] = {{UINT64_C(400) << 30, "\"ddp\""},
+                 {UINT64_C(60) << 30, "\"distributed_optimizer\""},
+                 {UINT64_C(1) << 30, "\"more_ranks\""}};
+
+    (void)state;
+    for (size_t i = 0; i < DCPK_COUNT(cases); i++) {
+        struct dcpk_bytes one = advice_of(modes[0], 2048, cases[i].limit_bytes);
+
+        CHECK(strstr((const char *)one.data, cases[i].choice) != NULL, (const char *)one.data);
+        for (size_t m = 1; m < DCPK_COUNT(modes); m++) {
+            struct dcpk_bytes other = advice_of(modes[m], 2048, cases[i].limit_bytes);
+
+            CHECK_EQ_STR((const char *)other.data, (const char *)one.data, cases[i].choice);
+            dcpk_bytes_release(&other);
+        }
+        dcpk_bytes_release(&one);
+    }
+}
+
 /* n lines from `line` on end in one column. */
 static void check_columns(const char *line, size_t n)
 {
@@ -424,7 +478,7 @@ int main(void)
         cmocka_unit_test(S0_34_smallest_layout),  cmocka_unit_test(S4_43_advice),
         cmocka_unit_test(S4_34_traffic),          cmocka_unit_test(copy_of_a_save),
         cmocka_unit_test(tables_keep_columns),    cmocka_unit_test(columns_are_runs),
-        cmocka_unit_test(finds_what_train_takes),
+        cmocka_unit_test(finds_what_train_takes), cmocka_unit_test(advice_of_every_mode),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);
