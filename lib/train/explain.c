@@ -191,14 +191,16 @@ static dcpk_status explain_fit(const struct dcpk_train_config *c, enum dcpk_foot
     return DCPK_OK;
 }
 
-/* The first strategy whose bytes fit; DCPK_N_STRATEGIES: none does. */
-static int first_that_fits(const uint64_t need[DCPK_N_STRATEGIES], uint64_t limit_bytes)
+/* The first strategy whose bytes fit on layouts of pp stages, of which Megatron-FSDP takes one;
+ * DCPK_N_STRATEGIES: none does. */
+static int first_that_fits(const uint64_t need[DCPK_N_STRATEGIES], int64_t pp, uint64_t limit_bytes)
 {
-    int first = 0;
+    const int n = pp > 1 ? DCPK_OPTIM_GRADS : DCPK_N_STRATEGIES;
 
-    while (first < DCPK_N_STRATEGIES && need[first] > limit_bytes)
-        first++;
-    return first;
+    for (int first = 0; first < n; first++)
+        if (need[first] <= limit_bytes)
+            return first;
+    return DCPK_N_STRATEGIES;
 }
 
 /* Why the first strategy that fits is the one to take. */
@@ -231,24 +233,37 @@ static const char *choice_reason(const struct dcpk_train_config *config,
                            dcpk_strategy_names[first], size);
 }
 
-/* Names the fewest ranks that are enough, where no strategy fits on these. */
-static dcpk_status explain_more_ranks(const struct dcpk_train_config *config, uint64_t need,
-                                      uint64_t limit_bytes, const char **why, struct dcpk_doc *doc,
+/* Names the fewest ranks that are enough for Megatron-FSDP, where no strategy fits on these. */
+static dcpk_status explain_more_ranks(const struct dcpk_train_config *config,
+                                      const uint64_t need[DCPK_N_STRATEGIES], uint64_t limit_bytes,
+                                      const char **why, struct dcpk_doc *doc,
                                       struct dcpk_error *err)
 {
-    const struct dcpk_train_config c = dcpk_train_under(config, DCPK_OPTIM_GRADS_PARAMS);
+    const bool has_stages = config->layout.pp > 1;
+    struct dcpk_train_config c = dcpk_train_under(config, DCPK_OPTIM_GRADS_PARAMS);
     char size[DCPK_PLAIN_SIZE_BYTES], limit[DCPK_PLAIN_SIZE_BYTES];
     struct dcpk_grid l;
 
+    c.layout.pp = 1;
+    c.layout.first = c.layout.last = 0;
     if (dcpk_train_smallest_layout(&c, DCPK_OF_MEGATRON, limit_bytes, &l, err) != DCPK_OK)
         return err->status;
-    *why = dcpk_doc_format(doc, "nothing fits in this layout: optim_grads_params needs %s of %s",
-                           dcpk_plain_size(need, size), dcpk_plain_size(limit_bytes, limit));
+    dcpk_plain_size(limit_bytes, limit);
+    if (has_stages)
+        *why = dcpk_doc_format(doc,
+                               "nothing fits in this layout: the distributed optimizer needs %s of "
+                               "%s, and Megatron-FSDP has no pipeline stages",
+                               dcpk_plain_size(need[DCPK_OPTIM], size), limit);
+    else
+        *why =
+            dcpk_doc_format(doc, "nothing fits in this layout: optim_grads_params needs %s of %s",
+                            dcpk_plain_size(need[DCPK_OPTIM_GRADS_PARAMS], size), limit);
     if (l.tp > 0)
         *why = dcpk_doc_format(doc,
-                               "%s; Megatron-FSDP with it fits on %" PRId64
-                               " ranks as tensor %" PRId64 ", data %" PRId64,
-                               *why, l.tp * l.cp * l.pp * l.dp, l.tp, l.dp);
+                               "%s; Megatron-FSDP with optim_grads_params fits on %" PRId64
+                               " ranks as tensor %" PRId64 ", context %" PRId64
+                               ", pipeline 1, data %" PRId64,
+                               *why, l.tp * l.cp * l.dp, l.tp, l.cp, l.dp);
     return DCPK_OK;
 }
 
@@ -269,10 +284,10 @@ static dcpk_status explain_choice(const struct dcpk_train_config *config, uint64
         if (dcpk_train_need(&c, DCPK_OF_MEGATRON, &need[i], err) != DCPK_OK)
             return err->status;
     }
-    first = first_that_fits(need, limit_bytes);
+    first = first_that_fits(need, config->layout.pp, limit_bytes);
     if (first < DCPK_N_STRATEGIES)
         why = choice_reason(config, need, first, dcpk_plain_size(limit_bytes, limit), doc);
-    else if (explain_more_ranks(config, need[first - 1], limit_bytes, &why, doc, err) != DCPK_OK)
+    else if (explain_more_ranks(config, need, limit_bytes, &why, doc, err) != DCPK_OK)
         return err->status;
     dcpk_doc_set_text(doc, "choice", choices[first]);
     dcpk_doc_fact(doc, "advice", "advice", dcpk_fact_text(why));
@@ -421,7 +436,8 @@ static void put_swept_line(struct dcpk_doc_rows *rows, const struct dcpk_fact si
 
 static const char *swept_fits(const struct swept *swept, size_t row)
 {
-    const int first = first_that_fits(swept->needs[row], swept->limit_bytes);
+    const int first =
+        first_that_fits(swept->needs[row], swept->layouts[row].pp, swept->limit_bytes);
 
     return first < DCPK_N_STRATEGIES ? dcpk_strategy_names[first] : "none";
 }

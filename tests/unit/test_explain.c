@@ -416,6 +416,34 @@ static void advice_of_every_mode(void **state)
     }
 }
 
+/* Megatron-FSDP has no stages: it is advised with one. The sizes of a layout are a product. */
+static void advice_with_stages(void **state)
+{
+    static const struct setting stages[] = {{"pipeline_model_parallel_size", "2"},
+                                            {"context_parallel_size", "2"},
+                                            {"global_batch_size", "0"},
+                                            {"use_megatron_fsdp", "false"},
+                                            {NULL, NULL}};
+    struct dcpk_bytes advice = advice_of(stages, 16, UINT64_C(14) << 30);
+    const char *text = (const char *)advice.data, *at = strstr(text, "fits on ");
+    long long n, tp, cp, dp;
+
+    (void)state;
+    CHECK(strstr(text, "\"more_ranks\"") != NULL, text);
+    CHECK(strstr(text, "and Megatron-FSDP has no pipeline stages; ") != NULL, text);
+    CHECK(at != NULL, text);
+    CHECK_EQ_INT(sscanf(at,
+                        "fits on %lld ranks as tensor %lld, context %lld, pipeline 1, data %lld",
+                        &n, &tp, &cp, &dp),
+                 4, text);
+    CHECK_EQ_INT(n, tp * cp * dp, text);
+    CHECK_EQ_INT(cp, 2, text);
+    dcpk_bytes_release(&advice);
+    advice = advice_of(stages, 16, UINT64_C(30) << 30);
+    CHECK(strstr((const char *)advice.data, "\"distributed_optimizer\"") != NULL, "30 GiB");
+    dcpk_bytes_release(&advice);
+}
+
 /* n lines from `line` on end in one column. */
 static void check_columns(const char *line, size_t n)
 {
@@ -479,6 +507,7 @@ int main(void)
         cmocka_unit_test(S4_34_traffic),          cmocka_unit_test(copy_of_a_save),
         cmocka_unit_test(tables_keep_columns),    cmocka_unit_test(columns_are_runs),
         cmocka_unit_test(finds_what_train_takes), cmocka_unit_test(advice_of_every_mode),
+        cmocka_unit_test(advice_with_stages),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);
