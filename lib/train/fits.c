@@ -37,6 +37,7 @@ struct dcpk_train_config dcpk_train_choice(const struct dcpk_train_config *confi
     c.fsdp.has_double_buffer = c.fsdp.has_max_pool = c.fsdp.is_outer_sharded = false;
     c.precision.main_params = DCPK_F32;
     c.precision.comm = c.precision.main_grads;
+    c.precision.asked_comm = c.precision.asked_grads;
     return c;
 }
 

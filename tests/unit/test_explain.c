@@ -362,6 +362,38 @@ static void columns_are_runs(void **state)
     }
 }
 
+/* Exact sums are this loop's: columns of Megatron have the dtypes that are asked for. */
+static void columns_have_dtypes_asked_for(void **state)
+{
+    static const struct setting end = {NULL, NULL}, native = {"reduce", "native"};
+    static const struct setting ddp = {"use_megatron_fsdp", "false"};
+    const struct setting asked[][4] = {
+        {ddp, {"grad_reduce_in_bf16", "true"}, end},
+        {{"megatron_fsdp_main_grads_dtype", "bf16"}, end},
+        {{"megatron_fsdp_grad_comm_dtype", "bf16"}, end},
+    };
+    struct dcpk_bytes plain = explained(example_config());
+
+    (void)state;
+    for (size_t i = 0; i < DCPK_COUNT(asked); i++) {
+        struct setting with_native[4] = {native};
+        struct dcpk_bytes exact = explained(example_with(asked[i])), other;
+        const char *at;
+
+        for (size_t j = 0; j < 3; j++)
+            with_native[1 + j] = asked[i][j];
+        other = explained(example_with(with_native));
+        for (int s = 0; s < DCPK_N_STRATEGIES; s++)
+            check_rows(&exact, &other, s);
+        at = strstr((const char *)exact.data, "\"volumes\"");
+        CHECK(strncmp(at, strstr((const char *)plain.data, "\"volumes\""), 400) != 0,
+              asked[i][0].name);
+        dcpk_bytes_release(&exact);
+        dcpk_bytes_release(&other);
+    }
+    dcpk_bytes_release(&plain);
+}
+
 /* The choice and the advice of a document; released by the caller. */
 static struct dcpk_bytes advice_of(const struct setting *more, int64_t n_ranks,
                                    uint64_t limit_bytes)
@@ -502,11 +534,17 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(S4_21_complete_example), cmocka_unit_test(S4_36_largest_batch),
-        cmocka_unit_test(S0_34_smallest_layout),  cmocka_unit_test(S4_43_advice),
-        cmocka_unit_test(S4_34_traffic),          cmocka_unit_test(copy_of_a_save),
-        cmocka_unit_test(tables_keep_columns),    cmocka_unit_test(columns_are_runs),
-        cmocka_unit_test(finds_what_train_takes), cmocka_unit_test(advice_of_every_mode),
+        cmocka_unit_test(S4_21_complete_example),
+        cmocka_unit_test(S4_36_largest_batch),
+        cmocka_unit_test(S0_34_smallest_layout),
+        cmocka_unit_test(S4_43_advice),
+        cmocka_unit_test(S4_34_traffic),
+        cmocka_unit_test(copy_of_a_save),
+        cmocka_unit_test(tables_keep_columns),
+        cmocka_unit_test(columns_are_runs),
+        cmocka_unit_test(finds_what_train_takes),
+        cmocka_unit_test(advice_of_every_mode),
+        cmocka_unit_test(columns_have_dtypes_asked_for),
         cmocka_unit_test(advice_with_stages),
     };
 
