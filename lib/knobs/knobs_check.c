@@ -75,10 +75,10 @@ static const char *scene_other_nccl(const struct scene *s)
     return NULL;
 }
 
-/* The setting of PYTORCH_CUDA_ALLOC_CONF, if it is there. */
-static const char *scene_segments(const struct scene *s)
+/* The setting that rules refuse, if it is among those from `at` on. at: NULL: there are none. */
+static const char *scene_segments(const char *at)
 {
-    const char *at = s->environment->alloc_conf, *const word = "expandable_segments:True";
+    const char *const word = "expandable_segments:True";
 
     while (at != NULL) {
         const size_t n = strcspn(at, ",");
@@ -122,7 +122,8 @@ static struct operand scene_read(const struct scene *s, const char *name, size_t
         {"NVTE_ALLOW_NONDETERMINISTIC_ALGO", s->environment->te_algo},
         {"CUBLAS_WORKSPACE_CONFIG", s->environment->cublas_config},
         {"OTHER_NCCL_ALGO", scene_other_nccl(s)},
-        {"EXPANDABLE_SEGMENTS", scene_segments(s)},
+        {"CUDA_SEGMENTS", scene_segments(s->environment->alloc_conf)},
+        {"ANY_SEGMENTS", scene_segments(s->environment->alloc_any)},
         {"LACKING", scene_lacking(s->knobs)},
         {"UNREAD", s->knobs->unread},
         {"MAIN_PARAMS", number_of_main_params(s->knobs)},
