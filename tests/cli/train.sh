@@ -68,6 +68,8 @@ same whole.jsonl parts.jsonl
 checkpoint=$SAMPLES/torch_dist_c_dense_tp2pp2 # its args have dropout
 refuses "dropout of args" 2 'dropout is not modelled; set hidden_dropout' \
     "$DCPKIT" train --use-checkpoint-args --load "$checkpoint" --micro-batch-size 1 --train-iters 6
+refuses "a model without args" 3 "no args.*'dcpkit convert --to torch_dist' writes one" \
+    "$DCPKIT" train --use-checkpoint-args --load "$SAMPLES/safetensors_qwen3" --micro-batch-size 1 --train-iters 6
 "$DCPKIT" train --use-checkpoint-args --load "$checkpoint" --micro-batch-size 1 --train-iters 6 --override-opt-param-scheduler \
     --hidden-dropout 0 --attention-dropout 0 2>/dev/null | grep -c 'lm loss'
 train --train-iters 0 --dump-param-to-param-group-map maps/of/groups
