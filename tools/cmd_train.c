@@ -245,13 +245,33 @@ static dcpk_status train_run(struct train *t, struct dcpk_error *err)
     return st;
 }
 
+/* The option that does nothing in what is asked for, and where it does; NULL: there is none. */
+static const char *train_idle_option(const struct train *t, bool is_run)
+{
+    if (t->html != NULL && !is_run)
+        return "--html is the page of a run: leave it out, or --explain-memory, --explain-comm and "
+               "--sweep";
+    if (t->n_ranks > 0 && is_run)
+        return "--ranks is for --explain-memory, --explain-comm or --sweep; a run has the ranks "
+               "that mpirun, srun or torchrun start";
+    if (t->device_bytes > 0 && !t->explains_memory && t->sweep == NULL)
+        return "--device-memory is for --explain-memory or --sweep";
+    if (t->link_rate > 0 && !t->explains_comm)
+        return "--link-rate is for --explain-comm";
+    return NULL;
+}
+
 static int train(struct train *t)
 {
     const int n_ranks = t->n_ranks > 0 ? t->n_ranks : dcpk_ranks_count(t->env.ranks);
+    const bool is_run = !t->explains_memory && !t->explains_comm && t->sweep == NULL;
+    const char *idle = train_idle_option(t, is_run);
     struct dcpk_error err = DCPK_ERROR_INIT;
 
+    if (idle != NULL)
+        return dcpk_cli_usage(NAME, "%s", idle);
     t->env.progress = dcpk_bar_begin(&t->bar, "saving", &t->verbosity);
-    if (!t->explains_memory && !t->explains_comm && t->sweep == NULL)
+    if (is_run)
         (void)train_run(t, &err);
     else if (train_check(t, n_ranks, 0, &err) == DCPK_OK)
         (void)train_explain(t, &err);

@@ -101,6 +101,7 @@ dcpk_status dcpk_train_args_check(struct dcpk_train_args *args, int64_t n_ranks,
     const struct dcpk_train_environment environment = {
         .max_connections = getenv("CUDA_DEVICE_MAX_CONNECTIONS"),
         .alloc_conf = getenv("PYTORCH_CUDA_ALLOC_CONF"),
+        .alloc_any = getenv("PYTORCH_ALLOC_CONF"),
         .nccl_algo = getenv("NCCL_ALGO"),
         .te_algo = getenv("NVTE_ALLOW_NONDETERMINISTIC_ALGO"),
         .cublas_config = getenv("CUBLAS_WORKSPACE_CONFIG"),

@@ -181,7 +181,7 @@ static dcpk_status pairing_take(struct pairing *p, int s, const char *section, c
     struct dcpk_knob_walk walk;
     const struct dcpk_option *row;
     struct pair *pair;
-    bool truth;
+    bool truth, is_switch;
 
     if (section != NULL)
         full = dcpk_arena_printf(p->arena, err, "%s.%s", section, name);
@@ -198,10 +198,14 @@ static dcpk_status pairing_take(struct pairing *p, int s, const char *section, c
         name = dcpk_arena_strdup(p->arena, row->name, err);
     if (err->status != DCPK_OK)
         return err->status;
+    is_switch = row != NULL && strcmp(row->name, "use_megatron_fsdp") == 0 && full != bare;
+    if (is_switch) /* the switch of either section is that of the run, and the flag */
+        section = NULL;
     pair = pair_choose(p, s, section, name, v, err);
     if (pair == NULL)
         return err->status;
-    pair->named.of[s] = v;
+    if (!is_switch || !dcpk_value_as_bool(pair->named.of[s], &truth) || !truth)
+        pair->named.of[s] = v;
     pair->name = name;
     pair->number = row != NULL && dcpk_knob_is_of_fsdp(&walk) ? walk.number : SIZE_MAX;
     pair->is_of_fsdp = pair->number != SIZE_MAX || strstr(name, "fsdp") != NULL ||

@@ -63,11 +63,12 @@ struct dcpk_train_fsdp {
 struct dcpk_train_precision {
     enum dcpk_dtype compute;                       /* F32, BF16, F16 */
     enum dcpk_dtype main_params, main_grads, comm; /* AUTO is resolved by knobs.c */
-    bool is_exact;                                 /* --reduce exact, else native */
-    int exact_lsb;                                 /* 44: the integers' unit is 2^-44 */
-    int64_t virtual_slices;                        /* 0: 8 or fewer; resolved by knobs.c */
-    int64_t leaf_tokens;             /* 0: the whole sequence, with cp > 1 a chunk of it */
-    double initial_scale, min_scale; /* of fp16 */
+    enum dcpk_dtype asked_grads, asked_comm; /* what exact sums replace by fp32; NONE: the same */
+    bool is_exact;                           /* --reduce exact, else native */
+    int exact_lsb;                           /* 44: the integers' unit is 2^-44 */
+    int64_t virtual_slices;                  /* 0: 8 or fewer; resolved by knobs.c */
+    int64_t leaf_tokens;                     /* 0: the whole sequence, with cp > 1 a chunk of it */
+    double initial_scale, min_scale;         /* of fp16 */
     int64_t scale_window, hysteresis;
     bool is_per_token_loss;
 };

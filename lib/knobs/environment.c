@@ -15,6 +15,8 @@ const struct dcpk_variable dcpk_variables[] = {
     {"PYTORCH_CUDA_ALLOC_CONF", "how PyTorch's allocator takes memory of a GPU",
      "without expandable_segments:True where nccl_ub is on, which registers memory pools",
      "expandable_segments:True"},
+    {"PYTORCH_ALLOC_CONF", "how PyTorch's allocator takes memory; newer releases have this name",
+     "without expandable_segments:True where nccl_ub is on", "expandable_segments:True"},
     {"NCCL_ALGO", "the algorithms that NCCL may choose from",
      "of Ring, CollnetDirect, CollnetChain and ^NVLS alone in deterministic_mode", NULL},
     {"NVTE_ALLOW_NONDETERMINISTIC_ALGO",

@@ -68,6 +68,7 @@ struct dcpk_train_knobs {
 struct dcpk_train_environment {
     const char *max_connections; /* CUDA_DEVICE_MAX_CONNECTIONS */
     const char *alloc_conf;      /* PYTORCH_CUDA_ALLOC_CONF */
+    const char *alloc_any;       /* PYTORCH_ALLOC_CONF, the same for every kind of device */
     const char *nccl_algo;       /* NCCL_ALGO */
     const char *te_algo;         /* NVTE_ALLOW_NONDETERMINISTIC_ALGO */
     const char *cublas_config;   /* CUBLAS_WORKSPACE_CONFIG */

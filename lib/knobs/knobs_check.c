@@ -75,10 +75,10 @@ static const char *scene_other_nccl(const struct scene *s)
     return NULL;
 }
 
-/* The setting of PYTORCH_CUDA_ALLOC_CONF, if it is there. */
-static const char *scene_segments(const struct scene *s)
+/* The setting that rules refuse, if it is among those from `at` on. at: NULL: there are none. */
+static const char *scene_segments(const char *at)
 {
-    const char *at = s->environment->alloc_conf, *const word = "expandable_segments:True";
+    const char *const word = "expandable_segments:True";
 
     while (at != NULL) {
         const size_t n = strcspn(at, ",");
@@ -122,7 +122,8 @@ static struct operand scene_read(const struct scene *s, const char *name, size_t
         {"NVTE_ALLOW_NONDETERMINISTIC_ALGO", s->environment->te_algo},
         {"CUBLAS_WORKSPACE_CONFIG", s->environment->cublas_config},
         {"OTHER_NCCL_ALGO", scene_other_nccl(s)},
-        {"EXPANDABLE_SEGMENTS", scene_segments(s)},
+        {"CUDA_SEGMENTS", scene_segments(s->environment->alloc_conf)},
+        {"ANY_SEGMENTS", scene_segments(s->environment->alloc_any)},
         {"LACKING", scene_lacking(s->knobs)},
         {"UNREAD", s->knobs->unread},
         {"MAIN_PARAMS", number_of_main_params(s->knobs)},
@@ -452,6 +453,18 @@ static enum dcpk_dtype number_dtype(const char *word)
     return DCPK_F32;
 }
 
+/* dtypes of gradients as knobs have them. */
+static void course_number_grads(const struct dcpk_train_knobs *k, enum dcpk_dtype *grads,
+                                enum dcpk_dtype *comm)
+{
+    *grads = number_dtype(number_of_main_grads(k));
+    *comm = number_dtype(number_or(k->comm, number_of_main_grads(k)));
+    if (k->use_fsdp_in_dist || k->use_fsdp_in_ddp)
+        return;
+    *grads = k->reduces_in_bf16 ? DCPK_BF16 : DCPK_F32;
+    *comm = *grads;
+}
+
 /* config.fsdp.mode is set. */
 static void course_resolve_numbers(struct dcpk_train_knobs *k)
 {
@@ -459,13 +472,9 @@ static void course_resolve_numbers(struct dcpk_train_knobs *k)
 
     p->compute = number_dtype(number_of_model(k));
     p->main_params = number_dtype(number_of_main_params(k));
-    p->main_grads = number_dtype(number_of_main_grads(k));
-    p->comm = number_dtype(number_or(k->comm, number_of_main_grads(k)));
-    if (k->config.fsdp.mode == DCPK_MODE_DDP) {
+    if (k->config.fsdp.mode == DCPK_MODE_DDP)
         p->main_params = DCPK_F32;
-        p->main_grads = k->reduces_in_bf16 ? DCPK_BF16 : DCPK_F32;
-        p->comm = p->main_grads;
-    }
+    course_number_grads(k, &p->main_grads, &p->comm);
     p->is_exact = strcmp(k->reduce, "exact") == 0;
     p->exact_lsb = (int)k->exact_lsb;
 }
@@ -495,10 +504,13 @@ dcpk_status dcpk_train_knobs_check(struct dcpk_train_knobs *knobs,
                                    struct dcpk_train_notices *notices, struct dcpk_error *err)
 {
     const struct scene s = {knobs, environment};
+    struct dcpk_train_precision *p = &knobs->config.precision;
 
     if (rules_apply(dcpk_knob_rules_of_modes, &s, notices, err) ||
-        dcpk_knobs_check_sizes(knobs, environment, err) ||
-        rules_apply(dcpk_knob_rules, &s, notices, err) || course_check(knobs, err) ||
+        dcpk_knobs_check_sizes(knobs, environment, err))
+        return err->status;
+    course_number_grads(knobs, &p->asked_grads, &p->asked_comm);
+    if (rules_apply(dcpk_knob_rules, &s, notices, err) || course_check(knobs, err) ||
         notices_of_no_effect(knobs, notices, err))
         return err->status;
     course_resolve(knobs);

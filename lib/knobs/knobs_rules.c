@@ -191,10 +191,14 @@ const struct dcpk_knob_rule dcpk_knob_rules[] = {
             NO_FSDP "save ckpt_format=fsdp_dtensor | " NO_FSDP "load ckpt_format=fsdp_dtensor",
             "fsdp_dtensor checkpoint format only supports Megatron FSDP",
             "set use_megatron_fsdp, or checkpoint.ckpt_format=\"torch_dist\"")},
-    {REFUSE("segments", "nccl_ub EXPANDABLE_SEGMENTS",
+    {REFUSE("segments", "nccl_ub CUDA_SEGMENTS",
             "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True is currently not supported with "
             "nccl_ub due to compatibility issue with torch.cuda.MemPool API.",
             "unset PYTORCH_CUDA_ALLOC_CONF, or leave nccl_ub out")},
+    {REFUSE("any-segments", "nccl_ub ANY_SEGMENTS",
+            "PYTORCH_ALLOC_CONF=expandable_segments:True is PYTORCH_CUDA_ALLOC_CONF by another "
+            "name, which nccl_ub does not work with",
+            "unset PYTORCH_ALLOC_CONF, or leave nccl_ub out")},
     {REFUSE("hfsdp",
             FSDP "outer_dp_sharding_strategy=optim num_distributed_optimizer_instances>1 "
                  "!" STRATEGY "=optim_grads_params",

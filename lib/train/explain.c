@@ -191,14 +191,16 @@ static dcpk_status explain_fit(const struct dcpk_train_config *c, enum dcpk_foot
     return DCPK_OK;
 }
 
-/* The first strategy whose bytes fit; DCPK_N_STRATEGIES: none does. */
-static int first_that_fits(const uint64_t need[DCPK_N_STRATEGIES], uint64_t limit_bytes)
+/* The first strategy whose bytes fit on layouts of pp stages, of which Megatron-FSDP takes one;
+ * DCPK_N_STRATEGIES: none does. */
+static int first_that_fits(const uint64_t need[DCPK_N_STRATEGIES], int64_t pp, uint64_t limit_bytes)
 {
-    int first = 0;
+    const int n = pp > 1 ? DCPK_OPTIM_GRADS : DCPK_N_STRATEGIES;
 
-    while (first < DCPK_N_STRATEGIES && need[first] > limit_bytes)
-        first++;
-    return first;
+    for (int first = 0; first < n; first++)
+        if (need[first] <= limit_bytes)
+            return first;
+    return DCPK_N_STRATEGIES;
 }
 
 /* Why the first strategy that fits is the one to take. */
@@ -208,6 +210,7 @@ static const char *choice_reason(const struct dcpk_train_config *config,
 {
     const int64_t n_shards = config->layout.dp * config->layout.cp / config->layout.instances;
     char size[DCPK_PLAIN_SIZE_BYTES], less[DCPK_PLAIN_SIZE_BYTES];
+    const char *before = "the distributed optimizer";
 
     dcpk_plain_size(need[first], size);
     if (first == DCPK_NO_SHARD)
@@ -220,61 +223,82 @@ static const char *choice_reason(const struct dcpk_train_config *config,
                                "DDP needs %s of %s; with optimizer state shared by %" PRId64
                                " data-parallel ranks it is %s",
                                less, limit, n_shards, size);
+    if (first - 1 > DCPK_OPTIM)
+        before = dcpk_strategy_names[first - 1];
     return dcpk_doc_format(doc,
                            "Megatron-FSDP is needed (use_megatron_fsdp, "
                            "data_parallel_sharding_strategy %s): %s needs %s of %s; on %" PRId64
                            " data-parallel ranks %s needs %s",
-                           dcpk_strategy_names[first], dcpk_strategy_names[first - 1], less, limit,
-                           n_shards, dcpk_strategy_names[first], size);
+                           dcpk_strategy_names[first], before, less, limit, n_shards,
+                           dcpk_strategy_names[first], size);
 }
 
-/* Names the fewest ranks that are enough, where no strategy fits on these. */
-static dcpk_status explain_more_ranks(const struct dcpk_train_config *config, uint64_t need,
-                                      uint64_t limit_bytes, const char **why, struct dcpk_doc *doc,
+/* Names the fewest ranks that are enough for Megatron-FSDP, where no strategy fits on these. */
+static dcpk_status explain_more_ranks(const struct dcpk_train_config *config,
+                                      const uint64_t need[DCPK_N_STRATEGIES], uint64_t limit_bytes,
+                                      const char **why, struct dcpk_doc *doc,
                                       struct dcpk_error *err)
 {
-    const struct dcpk_train_config c = dcpk_train_under(config, DCPK_OPTIM_GRADS_PARAMS);
+    const bool has_stages = config->layout.pp > 1;
+    struct dcpk_train_config c = dcpk_train_under(config, DCPK_OPTIM_GRADS_PARAMS);
     char size[DCPK_PLAIN_SIZE_BYTES], limit[DCPK_PLAIN_SIZE_BYTES];
     struct dcpk_grid l;
 
+    c.layout.pp = 1;
+    c.layout.first = c.layout.last = 0;
     if (dcpk_train_smallest_layout(&c, DCPK_OF_MEGATRON, limit_bytes, &l, err) != DCPK_OK)
         return err->status;
-    *why = dcpk_doc_format(doc, "nothing fits in this layout: optim_grads_params needs %s of %s",
-                           dcpk_plain_size(need, size), dcpk_plain_size(limit_bytes, limit));
+    dcpk_plain_size(limit_bytes, limit);
+    if (has_stages)
+        *why = dcpk_doc_format(doc,
+                               "nothing fits in this layout: the distributed optimizer needs %s of "
+                               "%s, and Megatron-FSDP has no pipeline stages",
+                               dcpk_plain_size(need[DCPK_OPTIM], size), limit);
+    else
+        *why =
+            dcpk_doc_format(doc, "nothing fits in this layout: optim_grads_params needs %s of %s",
+                            dcpk_plain_size(need[DCPK_OPTIM_GRADS_PARAMS], size), limit);
     if (l.tp > 0)
         *why = dcpk_doc_format(doc,
-                               "%s; Megatron-FSDP with it fits on %" PRId64
-                               " ranks as tensor %" PRId64 ", data %" PRId64,
-                               *why, l.tp * l.cp * l.pp * l.dp, l.tp, l.dp);
+                               "%s; Megatron-FSDP with optim_grads_params fits on %" PRId64
+                               " ranks as tensor %" PRId64 ", context %" PRId64
+                               ", pipeline 1, data %" PRId64,
+                               *why, l.tp * l.cp * l.dp, l.tp, l.cp, l.dp);
     return DCPK_OK;
 }
 
 /* One sentence: the least that Megatron needs to fit, and why. */
-static dcpk_status explain_choice(const struct dcpk_train_config *config,
-                                  const uint64_t need[DCPK_N_STRATEGIES], uint64_t limit_bytes,
+static dcpk_status explain_choice(const struct dcpk_train_config *config, uint64_t limit_bytes,
                                   struct dcpk_doc *doc, struct dcpk_error *err)
 {
     static const char *const choices[] = {"ddp", "distributed_optimizer", "optim_grads",
                                           "optim_grads_params", "more_ranks"};
-    const int first = first_that_fits(need, limit_bytes);
+    uint64_t need[DCPK_N_STRATEGIES];
     char limit[DCPK_PLAIN_SIZE_BYTES];
     const char *why = NULL;
+    int first;
 
+    for (int i = 0; i < DCPK_N_STRATEGIES; i++) {
+        const struct dcpk_train_config c = dcpk_train_choice(config, (enum dcpk_strategy)i);
+
+        if (dcpk_train_need(&c, DCPK_OF_MEGATRON, &need[i], err) != DCPK_OK)
+            return err->status;
+    }
+    first = first_that_fits(need, config->layout.pp, limit_bytes);
     if (first < DCPK_N_STRATEGIES)
         why = choice_reason(config, need, first, dcpk_plain_size(limit_bytes, limit), doc);
-    else if (explain_more_ranks(config, need[first - 1], limit_bytes, &why, doc, err) != DCPK_OK)
+    else if (explain_more_ranks(config, need, limit_bytes, &why, doc, err) != DCPK_OK)
         return err->status;
     dcpk_doc_set_text(doc, "choice", choices[first]);
     dcpk_doc_fact(doc, "advice", "advice", dcpk_fact_text(why));
     return DCPK_OK;
 }
 
-static dcpk_status explain_limit(const struct dcpk_train_config *c,
-                                 const uint64_t need[DCPK_N_STRATEGIES], uint64_t limit_bytes,
+static dcpk_status explain_limit(const struct dcpk_train_config *c, uint64_t limit_bytes,
                                  struct dcpk_doc *doc, struct dcpk_error *err)
 {
     dcpk_doc_fact(doc, "limit", "limit_bytes", dcpk_fact_bytes(limit_bytes));
-    if (explain_choice(c, need, limit_bytes, doc, err) ||
+    if (explain_choice(c, limit_bytes, doc, err) ||
         explain_fit(c, DCPK_OF_MEGATRON, limit_bytes, doc, err))
         return err->status;
     return explain_fit(c, DCPK_OF_THIS_RUN, limit_bytes, doc, err);
@@ -328,7 +352,6 @@ dcpk_status dcpk_train_explain_memory(const struct dcpk_train_config *config, ui
 {
     struct figures *all = dcpk_doc_take(doc, 1, sizeof *all);
     struct dcpk_train_footprint most;
-    uint64_t need[N_COLUMNS];
 
     if (all == NULL)
         return dcpk_doc_status(doc, err);
@@ -339,7 +362,6 @@ dcpk_status dcpk_train_explain_memory(const struct dcpk_train_config *config, ui
         if (dcpk_train_footprint_most(&c, column_of(i), &most, err) != DCPK_OK)
             return err->status;
         memory_figures(all, i, most.held);
-        need[i] = dcpk_train_held_sum(most.held);
     }
     dcpk_doc_heading(doc, "memory of the rank that holds most: Megatron by strategy, and this run");
     put_tables(doc, all, "strategies", "this_run");
@@ -354,7 +376,7 @@ dcpk_status dcpk_train_explain_memory(const struct dcpk_train_config *config, ui
     dcpk_doc_note(doc, "saving",
                   "copies a rank's shards to host memory while a checkpoint is written; with "
                   "async_save this memory is held during the whole run");
-    if (limit_bytes > 0 && explain_limit(config, need, limit_bytes, doc, err) != DCPK_OK)
+    if (limit_bytes > 0 && explain_limit(config, limit_bytes, doc, err) != DCPK_OK)
         return err->status;
     return dcpk_doc_status(doc, err);
 }
@@ -414,7 +436,8 @@ static void put_swept_line(struct dcpk_doc_rows *rows, const struct dcpk_fact si
 
 static const char *swept_fits(const struct swept *swept, size_t row)
 {
-    const int first = first_that_fits(swept->needs[row], swept->limit_bytes);
+    const int first =
+        first_that_fits(swept->needs[row], swept->layouts[row].pp, swept->limit_bytes);
 
     return first < DCPK_N_STRATEGIES ? dcpk_strategy_names[first] : "none";
 }

@@ -23,6 +23,24 @@ struct dcpk_train_config dcpk_train_under(const struct dcpk_train_config *config
     return c;
 }
 
+struct dcpk_train_config dcpk_train_choice(const struct dcpk_train_config *config,
+                                           enum dcpk_strategy strategy)
+{
+    struct dcpk_train_config c = dcpk_train_under(config, strategy);
+
+    if (strategy >= DCPK_OPTIM_GRADS)
+        return c;
+    c.fsdp.mode = DCPK_MODE_DDP;
+    c.fsdp.strategy = strategy;
+    c.fsdp.has_distributed_optimizer = strategy == DCPK_OPTIM;
+    c.fsdp.overlaps_reduce = config->fsdp.asks_overlap;
+    c.fsdp.has_double_buffer = c.fsdp.has_max_pool = c.fsdp.is_outer_sharded = false;
+    c.precision.main_params = DCPK_F32;
+    c.precision.comm = c.precision.main_grads;
+    c.precision.asked_comm = c.precision.asked_grads;
+    return c;
+}
+
 dcpk_status dcpk_train_need(const struct dcpk_train_config *config, enum dcpk_footprint_of of,
                             uint64_t *n_bytes, struct dcpk_error *err)
 {

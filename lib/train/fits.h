@@ -11,6 +11,12 @@
  * DCPK_N_STRATEGIES: the run itself. */
 struct dcpk_train_config dcpk_train_under(const struct dcpk_train_config *config, int strategy);
 
+/* The run as Megatron's user has it with the least sharding: no_shard is DDP, optim is DDP with the
+ * distributed optimizer, the others are Megatron-FSDP. It does not depend on the mode of the run.
+ */
+struct dcpk_train_config dcpk_train_choice(const struct dcpk_train_config *config,
+                                           enum dcpk_strategy strategy);
+
 /* All bytes of the rank that holds most. config: checked (knobs.h). Errors: those of
  * dcpk_train_footprint. */
 dcpk_status dcpk_train_need(const struct dcpk_train_config *config, enum dcpk_footprint_of of,

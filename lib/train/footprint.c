@@ -380,6 +380,16 @@ static dcpk_status planned_make(struct planned *p, int64_t rank, enum dcpk_footp
     return dcpk_fsdp_plan(&options, &p->fsdp, err);
 }
 
+/* Megatron's numbers: exact sums are this loop's. */
+static void as_asked(struct dcpk_train_precision *p)
+{
+    if (p->is_exact && p->asked_grads != DCPK_DTYPE_NONE) {
+        p->main_grads = p->asked_grads;
+        p->comm = p->asked_comm;
+    }
+    p->is_exact = false;
+}
+
 dcpk_status dcpk_train_footprint(const struct dcpk_train_config *config, int64_t rank,
                                  enum dcpk_footprint_of of, struct dcpk_train_footprint *footprint,
                                  struct dcpk_error *err)
@@ -395,7 +405,7 @@ dcpk_status dcpk_train_footprint(const struct dcpk_train_config *config, int64_t
     if (arena == NULL)
         return err->status;
     if (of == DCPK_OF_MEGATRON)
-        asked.precision.is_exact = false;
+        as_asked(&asked.precision);
     st = planned_make(&p, rank, of, arena, err);
     if (st == DCPK_OK && of == DCPK_OF_THIS_RUN)
         st = dcpk_gpt_count(&gpt, err);

@@ -197,8 +197,9 @@ static dcpk_status check_choice(const struct dcpk_fsdp *f, struct dcpk_error *er
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
                          "Optimizer fully-sharded HFSDP is only supported with full-sharding on "
                          "DP-Shard");
-    if (!f->is_exact && ((f->comm != DCPK_F32 && f->comm != DCPK_BF16) ||
-                         (f->main_grads != DCPK_F32 && f->main_grads != DCPK_BF16)))
+    if (!f->options.is_megatron && !f->is_exact &&
+        ((f->comm != DCPK_F32 && f->comm != DCPK_BF16) ||
+         (f->main_grads != DCPK_F32 && f->main_grads != DCPK_BF16)))
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
                          "gradients are added in float32 or bfloat16, not in %s and %s",
                          dcpk_dtype_name(f->main_grads), dcpk_dtype_name(f->comm));

@@ -52,8 +52,11 @@ jq -c '.ddp.use_megatron_fsdp = true | .dist.use_megatron_fsdp = true | .dataset
 differing a.json b.json
 printf '%s\n' --num-layers 4 --use-megatron-fsdp --lr 0.0001 --overlap-grad-reduce --moe-layer-freq '"[0,1,1,1]"' '--names u v' '--x 1.10' >flags
 args flags b.json
-jq -c '.dist.use_megatron_fsdp = true' a.json >one.json # the two switches of one configuration
+jq -c '.dist.use_megatron_fsdp = true' a.json >one.json # either of the two switches of one configuration is that of the run
+jq -c '.ddp.use_megatron_fsdp = true' a.json >other.json
 differing flags one.json | sed -n '/fsdp/p'
+differing one.json other.json
+differing a.json other.json
 echo '{"ddp.use_megatron_fsdp": true, "checkpoint.strict_fsdp_dtensor_load": false, "no.such": 1}' >flat.json
 printf '%s\n' --use-megatron-fsdp --disable-strict-fsdp-dtensor-load >same
 differing flat.json same

@@ -12,7 +12,7 @@ says() {
 }
 good() {
     ulimit -n 4096
-    unset CUDA_DEVICE_MAX_CONNECTIONS PYTORCH_CUDA_ALLOC_CONF NCCL_ALGO NVTE_ALLOW_NONDETERMINISTIC_ALGO CUBLAS_WORKSPACE_CONFIG
+    unset CUDA_DEVICE_MAX_CONNECTIONS PYTORCH_CUDA_ALLOC_CONF PYTORCH_ALLOC_CONF NCCL_ALGO NVTE_ALLOW_NONDETERMINISTIC_ALGO CUBLAS_WORKSPACE_CONFIG
 }
 # without GPUs, on any machine
 mkdir none
@@ -34,6 +34,7 @@ says "no locked memory" 'locked memory' limited -l 16
 says "small files" 'size of a file' limited -f 1024
 says "a variable" 'CUDA_DEVICE_MAX_CONNECTIONS' env CUDA_DEVICE_MAX_CONNECTIONS=1 "$DCPKIT" doctor
 says "one of several settings" 'PYTORCH_CUDA_ALLOC_CONF' env PYTORCH_CUDA_ALLOC_CONF=a:1,expandable_segments:True "$DCPKIT" doctor
+says "its other name" 'PYTORCH_ALLOC_CONF' env PYTORCH_ALLOC_CONF=expandable_segments:True "$DCPKIT" doctor
 says "another" 'CUDA_DEVICE_MAX_CONNECTIONS' env CUDA_DEVICE_MAX_CONNECTIONS=16 "$DCPKIT" doctor
 says "no number" 'CUDA_DEVICE_MAX_CONNECTIONS' env CUDA_DEVICE_MAX_CONNECTIONS=abc "$DCPKIT" doctor
 says "one algorithm that differs" 'NCCL_ALGO' env NCCL_ALGO=Ring,Tree "$DCPKIT" doctor

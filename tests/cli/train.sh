@@ -68,6 +68,8 @@ same whole.jsonl parts.jsonl
 checkpoint=$SAMPLES/torch_dist_c_dense_tp2pp2 # its args have dropout
 refuses "dropout of args" 2 'dropout is not modelled; set hidden_dropout' \
     "$DCPKIT" train --use-checkpoint-args --load "$checkpoint" --micro-batch-size 1 --train-iters 6
+refuses "a model without args" 3 "no args.*'dcpkit convert --to torch_dist' writes one" \
+    "$DCPKIT" train --use-checkpoint-args --load "$SAMPLES/safetensors_qwen3" --micro-batch-size 1 --train-iters 6
 "$DCPKIT" train --use-checkpoint-args --load "$checkpoint" --micro-batch-size 1 --train-iters 6 --override-opt-param-scheduler \
     --hidden-dropout 0 --attention-dropout 0 2>/dev/null | grep -c 'lm loss'
 train --train-iters 0 --dump-param-to-param-group-map maps/of/groups
@@ -119,6 +121,13 @@ refuses "a wrong checksum" 3 "checking 'embedding.*CRC-32" train --load bitten -
 train --load bitten --exit-at 7 --no-check-input | grep -c 'lm loss'
 
 # refused: the words of the reference documents, what mends it, and nothing is written
+refuses "a page of what is explained" 2 '--html is the page of a run' train --explain-memory --html idle.html
+refuses "a page of a sweep" 2 '--html is the page of a run' train --sweep tp --html idle.html
+refuses "ranks of a run" 2 '--ranks is for --explain-memory' train --ranks 4
+refuses "memory in a run" 2 '--device-memory is for --explain-memory' train --device-memory 1G
+refuses "memory next to traffic" 2 '--device-memory is for --explain-memory' train --explain-comm --device-memory 1G
+refuses "a rate in a run" 2 '--link-rate is for --explain-comm' train --link-rate 1
+refuses "a rate next to memory" 2 '--link-rate is for --explain-comm' train --explain-memory --link-rate 1
 refuses "a slip in a knob" 2 "'--num-layer'; did you mean '--num-layers'" train --num-layer 3
 refuses "a slip in an override" 2 "'model.num_layer'; did you mean 'model.num_layers'" train model.num_layer=3
 refuses "another section" 2 "no knob 'ddp.num_layers'" train ddp.num_layers=3

@@ -33,6 +33,7 @@ static inline void set_environment(struct dcpk_train_environment *e, const char 
     } all[] = {
         {"CUDA_DEVICE_MAX_CONNECTIONS", &e->max_connections},
         {"PYTORCH_CUDA_ALLOC_CONF", &e->alloc_conf},
+        {"PYTORCH_ALLOC_CONF", &e->alloc_any},
         {"NCCL_ALGO", &e->nccl_algo},
         {"NVTE_ALLOW_NONDETERMINISTIC_ALGO", &e->te_algo},
         {"CUBLAS_WORKSPACE_CONFIG", &e->cublas_config},

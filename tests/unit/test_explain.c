@@ -362,6 +362,120 @@ static void columns_are_runs(void **state)
     }
 }
 
+/* Exact sums are this loop's: columns of Megatron have the dtypes that are asked for. */
+static void columns_have_dtypes_asked_for(void **state)
+{
+    static const struct setting end = {NULL, NULL}, native = {"reduce", "native"};
+    static const struct setting ddp = {"use_megatron_fsdp", "false"};
+    const struct setting asked[][4] = {
+        {ddp, {"grad_reduce_in_bf16", "true"}, end},
+        {{"megatron_fsdp_main_grads_dtype", "bf16"}, end},
+        {{"megatron_fsdp_grad_comm_dtype", "bf16"}, end},
+    };
+    struct dcpk_bytes plain = explained(example_config());
+
+    (void)state;
+    for (size_t i = 0; i < DCPK_COUNT(asked); i++) {
+        struct setting with_native[4] = {native};
+        struct dcpk_bytes exact = explained(example_with(asked[i])), other;
+        const char *at;
+
+        for (size_t j = 0; j < 3; j++)
+            with_native[1 + j] = asked[i][j];
+        other = explained(example_with(with_native));
+        for (int s = 0; s < DCPK_N_STRATEGIES; s++)
+            check_rows(&exact, &other, s);
+        at = strstr((const char *)exact.data, "\"volumes\"");
+        CHECK(strncmp(at, strstr((const char *)plain.data, "\"volumes\""), 400) != 0,
+              asked[i][0].name);
+        dcpk_bytes_release(&exact);
+        dcpk_bytes_release(&other);
+    }
+    dcpk_bytes_release(&plain);
+}
+
+/* The choice and the advice of a document; released by the caller. */
+static struct dcpk_bytes advice_of(const struct setting *more, int64_t n_ranks,
+                                   uint64_t limit_bytes)
+{
+    struct dcpk_bytes bytes = {0}, advice = {0};
+    struct dcpk_doc doc = {0};
+    const char *at;
+
+    dcpk_doc_init(&doc, "train", &(struct dcpk_doc_style){.label_columns = 20});
+    CHECK_OK(dcpk_train_explain_memory(example_on(n_ranks, more), limit_bytes, &doc, &err),
+             "advice");
+    at = strstr(json_of(&doc, &bytes), "\"advice\": ");
+    CHECK(at != NULL, "there is advice");
+    dcpk_bytes_put(&advice, at, (size_t)(strstr(at, "\"fits\"") - at));
+    dcpk_bytes_u8(&advice, 0);
+    dcpk_bytes_release(&bytes);
+    dcpk_doc_release(&doc);
+    return advice;
+}
+
+/* The mode that is configured does not change the advice, at the size of every kind of it. Buffers
+ * of Megatron-FSDP are padded to all ranks. */
+static void advice_of_every_mode(void **state)
+{
+    static const struct setting modes[][4] = {
+        {{"global_batch_size", "0"}, {NULL, NULL}},
+        {{"global_batch_size", "0"}, {"use_megatron_fsdp", "false"}, {NULL, NULL}},
+        {{"global_batch_size", "0"},
+         {"use_megatron_fsdp", "false"},
+         {"use_distributed_optimizer", "true"},
+         {NULL, NULL}},
+    };
+    static const struct {
+        uint64_t limit_bytes;
+        const char *choice;
+    } cases[] = {{UINT64_C(400) << 30, "\"ddp\""},
+                 {UINT64_C(60) << 30, "\"distributed_optimizer\""},
+                 {UINT64_C(1) << 30, "\"more_ranks\""}};
+
+    (void)state;
+    for (size_t i = 0; i < DCPK_COUNT(cases); i++) {
+        struct dcpk_bytes one = advice_of(modes[0], 2048, cases[i].limit_bytes);
+
+        CHECK(strstr((const char *)one.data, cases[i].choice) != NULL, (const char *)one.data);
+        for (size_t m = 1; m < DCPK_COUNT(modes); m++) {
+            struct dcpk_bytes other = advice_of(modes[m], 2048, cases[i].limit_bytes);
+
+            CHECK_EQ_STR((const char *)other.data, (const char *)one.data, cases[i].choice);
+            dcpk_bytes_release(&other);
+        }
+        dcpk_bytes_release(&one);
+    }
+}
+
+/* Megatron-FSDP has no stages: it is advised with one. The sizes of a layout are a product. */
+static void advice_with_stages(void **state)
+{
+    static const struct setting stages[] = {{"pipeline_model_parallel_size", "2"},
+                                            {"context_parallel_size", "2"},
+                                            {"global_batch_size", "0"},
+                                            {"use_megatron_fsdp", "false"},
+                                            {NULL, NULL}};
+    struct dcpk_bytes advice = advice_of(stages, 16, UINT64_C(14) << 30);
+    const char *text = (const char *)advice.data, *at = strstr(text, "fits on ");
+    long long n, tp, cp, dp;
+
+    (void)state;
+    CHECK(strstr(text, "\"more_ranks\"") != NULL, text);
+    CHECK(strstr(text, "and Megatron-FSDP has no pipeline stages; ") != NULL, text);
+    CHECK(at != NULL, text);
+    CHECK_EQ_INT(sscanf(at,
+                        "fits on %lld ranks as tensor %lld, context %lld, pipeline 1, data %lld",
+                        &n, &tp, &cp, &dp),
+                 4, text);
+    CHECK_EQ_INT(n, tp * cp * dp, text);
+    CHECK_EQ_INT(cp, 2, text);
+    dcpk_bytes_release(&advice);
+    advice = advice_of(stages, 16, UINT64_C(30) << 30);
+    CHECK(strstr((const char *)advice.data, "\"distributed_optimizer\"") != NULL, "30 GiB");
+    dcpk_bytes_release(&advice);
+}
+
 /* n lines from `line` on end in one column. */
 static void check_columns(const char *line, size_t n)
 {
@@ -420,11 +534,18 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(S4_21_complete_example), cmocka_unit_test(S4_36_largest_batch),
-        cmocka_unit_test(S0_34_smallest_layout),  cmocka_unit_test(S4_43_advice),
-        cmocka_unit_test(S4_34_traffic),          cmocka_unit_test(copy_of_a_save),
-        cmocka_unit_test(tables_keep_columns),    cmocka_unit_test(columns_are_runs),
+        cmocka_unit_test(S4_21_complete_example),
+        cmocka_unit_test(S4_36_largest_batch),
+        cmocka_unit_test(S0_34_smallest_layout),
+        cmocka_unit_test(S4_43_advice),
+        cmocka_unit_test(S4_34_traffic),
+        cmocka_unit_test(copy_of_a_save),
+        cmocka_unit_test(tables_keep_columns),
+        cmocka_unit_test(columns_are_runs),
         cmocka_unit_test(finds_what_train_takes),
+        cmocka_unit_test(advice_of_every_mode),
+        cmocka_unit_test(columns_have_dtypes_asked_for),
+        cmocka_unit_test(advice_with_stages),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);

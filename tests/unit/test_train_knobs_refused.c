@@ -78,6 +78,8 @@ static const struct {
     {"S1-20",
      "PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:64,expandable_segments:True " FSDP "--use-nccl-ub",
      "segments"},
+    {"the other name", "PYTORCH_ALLOC_CONF=expandable_segments:True " FSDP "--use-nccl-ub",
+     "any-segments"},
     {"S0-32", FSDP "--overlap-moe-expert-parallel-comm --fsdp-double-buffer", "expert-overlap"},
     {"S0-20: pipeline", TOY "--cpu-offloading --pipeline-model-parallel-size 2", "offload-pp"},
     {"S0-20: recomputation", TOY "--cpu-offloading --recompute-granularity full",
