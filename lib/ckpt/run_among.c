@@ -105,6 +105,13 @@ static bool same_folder(const struct folder *a, const struct folder *b)
     return a->n == b->n && memcmp(a->path, b->path, a->n) == 0;
 }
 
+/* The folder that the file is in. */
+static struct folder folder_around(const char *file)
+{
+    return (struct folder){file,
+                           (size_t)(dcpk_name_last(file) - file) - (strchr(file, '/') != NULL)};
+}
+
 /* True if the folder's path ends with `inner`, a whole one. Slashes around it do not count. */
 static bool is_meant(const struct folder *folder, const char *inner)
 {
@@ -126,10 +133,14 @@ static void candidates_collect(const struct search *s, bool by_name, const char 
                                struct candidates *c)
 {
     const struct dcpk_run_files *files = s->files;
-    struct folder folder;
+    struct folder folder, before = {NULL, 0};
 
     for (size_t i = 0; i < files->n; i++) {
-        if (!find_outermost(s, files->names[i], by_name, &folder) ||
+        const struct folder around = folder_around(files->names[i]);
+        const bool is_seen = i > 0 && same_folder(&around, &before);
+
+        before = around;
+        if (is_seen || !find_outermost(s, files->names[i], by_name, &folder) ||
             (inner != NULL && !is_meant(&folder, inner)) ||
             (c->n > 0 && same_folder(&folder, &c->last)))
             continue;
