@@ -26,7 +26,7 @@ struct dcpk_train_config dcpk_train_under(const struct dcpk_train_config *config
 struct dcpk_train_config dcpk_train_choice(const struct dcpk_train_config *config,
                                            enum dcpk_strategy strategy)
 {
-    struct dcpk_train_config c = dcpk_train_under(config, strategy);
+    struct dcpk_train_config c = dcpk_train_under(config, (int)strategy);
 
     if (strategy >= DCPK_OPTIM_GRADS)
         return c;
