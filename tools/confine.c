@@ -153,6 +153,14 @@ static dcpk_status allow_links(struct dcpk_sandbox *box, const struct dcpk_cli *
     return err->status;
 }
 
+static dcpk_status allow_network(struct dcpk_sandbox *box, struct dcpk_error *err)
+{
+    for (size_t i = 0; i < DCPK_COUNT(network_paths); i++)
+        if (dcpk_sandbox_allow(box, network_paths[i], CAN_READ, err) != DCPK_OK)
+            return err->status;
+    return DCPK_OK;
+}
+
 /* A checkpoint: a folder, an archive, or a folder in one. */
 static dcpk_status allow_checkpoint(struct dcpk_sandbox *box, const struct dcpk_cli *cli,
                                     const char *path, unsigned access, struct dcpk_error *err)
@@ -162,11 +170,8 @@ static dcpk_status allow_checkpoint(struct dcpk_sandbox *box, const struct dcpk_
     struct stat info;
     bool there;
 
-    for (size_t i = 0; i < DCPK_COUNT(network_paths) && dcpk_run_is_remote(path); i++)
-        if (dcpk_sandbox_allow(box, network_paths[i], CAN_READ, err) != DCPK_OK)
-            return err->status;
     if (dcpk_run_is_remote(path))
-        return DCPK_OK;
+        return allow_network(box, err);
     if (dcpk_run_split(path, archive) != NULL)
         path = archive;
     if (dcpk_sandbox_allow(box, path, access, err) || confine_look_at(path, 0, &there, &info, err))

@@ -40,7 +40,6 @@ enum {
     CURL_PROTOCOLS = 181, /* bits: 1 http, 2 https */
     CURL_PATH_AS_IS = 234,
     CURL_AWS_SIGV4 = 10305, /* 7.75 */
-    CURL_RESPONSE_CODE = 0x200002,
     CURL_ERROR_BYTES = 256,
     CURL_GLOBAL_ALL = 3,
 };
@@ -59,7 +58,6 @@ struct http {
     void (*easy_cleanup)(void *easy);
     void (*easy_reset)(void *easy);
     int (*easy_setopt)(void *easy, int option, ...);
-    int (*easy_getinfo)(void *easy, int info, ...);
     int (*easy_perform)(void *easy);
     const char *(*easy_strerror)(int code);
     void *(*slist_append)(void *list, const char *text);
@@ -91,11 +89,11 @@ struct request {
 static dcpk_status http_load(struct http *h, struct dcpk_error *err)
 {
     const struct dcpk_symbol symbols[] = {
-        {"curl_global_init", &h->global_init},   {"curl_easy_init", &h->easy_init},
-        {"curl_easy_cleanup", &h->easy_cleanup}, {"curl_easy_reset", &h->easy_reset},
-        {"curl_easy_setopt", &h->easy_setopt},   {"curl_easy_getinfo", &h->easy_getinfo},
-        {"curl_easy_perform", &h->easy_perform}, {"curl_easy_strerror", &h->easy_strerror},
-        {"curl_slist_append", &h->slist_append}, {"curl_slist_free_all", &h->slist_free},
+        {"curl_global_init", &h->global_init},     {"curl_easy_init", &h->easy_init},
+        {"curl_easy_cleanup", &h->easy_cleanup},   {"curl_easy_reset", &h->easy_reset},
+        {"curl_easy_setopt", &h->easy_setopt},     {"curl_easy_perform", &h->easy_perform},
+        {"curl_easy_strerror", &h->easy_strerror}, {"curl_slist_append", &h->slist_append},
+        {"curl_slist_free_all", &h->slist_free},
     };
     void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
     const char *missing;

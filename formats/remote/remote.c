@@ -223,6 +223,7 @@ static void remote_free(void *context)
     struct remote *r = context;
 
     http_free(r->http);
+    dcpk_free(r->files);
     for (size_t i = 0; i < DCPK_REMOTE_N_BLOCKS; i++)
         dcpk_free(r->blocks[i].data);
     pthread_mutex_destroy(&r->lock);
@@ -325,16 +326,11 @@ static dcpk_status fill(struct remote *r, const char *folder, struct dcpk_store 
 /* run->folder: from the path below the URL to the URL. */
 static dcpk_status name_folder(const struct remote *r, struct dcpk_run *run, struct dcpk_error *err)
 {
-    const size_t n = strlen(r->shown), n_folder = strlen(run->folder);
-    char *name = dcpk_alloc(n + n_folder + 2, err);
+    char *name =
+        dcpk_run_text(err, "%s%s%s", r->shown, dcpk_joint(*run->folder != '\0', "/"), run->folder);
 
     if (name == NULL)
         return err->status;
-    memcpy(name, r->shown, n);
-    if (n_folder > 0) {
-        name[n] = '/';
-        memcpy(name + n + 1, run->folder, n_folder);
-    }
     dcpk_free(run->folder);
     run->folder = name;
     return DCPK_OK;

@@ -33,7 +33,7 @@ struct remote {
     const char *base;   /* the URL of the folder, for requests, with a slash at its end */
     const char *bucket; /* of S3: the URL that listings are asked of; NULL: plain HTTP */
     const char *prefix; /* of S3: what all keys begin with: "", or text that ends in a slash */
-    struct remote_file *files; /* sorted by name, none twice */
+    struct remote_file *files; /* owned; sorted by name, none twice */
     size_t n, capacity;
     int n_pages;          /* listings that were read */
     pthread_mutex_t lock; /* of the rest */

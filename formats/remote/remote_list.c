@@ -25,17 +25,8 @@ static dcpk_status add_file(struct remote *r, const char *folder, const char *na
                          "'%s' has more than %zu files: name the folder of one "
                          "checkpoint",
                          r->shown, MAX_FILES);
-    if (r->n == r->capacity) {
-        const size_t more = r->capacity == 0 ? 256 : 2 * r->capacity;
-        struct remote_file *grown = dcpk_arena_array(r->arena, more, sizeof *grown, err);
-
-        if (grown == NULL)
-            return err->status;
-        if (r->n > 0)
-            memcpy(grown, r->files, r->n * sizeof *grown);
-        r->files = grown;
-        r->capacity = more;
-    }
+    if (dcpk_grow(&r->files, &r->capacity, r->n, sizeof *r->files, err))
+        return err->status;
     file = &r->files[r->n];
     *file = (struct remote_file){dcpk_arena_join(r->arena, parts, 2, err), n_bytes};
     if (file->name == NULL)

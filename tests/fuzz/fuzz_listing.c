@@ -47,6 +47,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
         abort();
     enter(&r);
     dcpk_free(page);
+    dcpk_free(r.files);
     dcpk_arena_free(r.arena);
     return 0;
 }
