@@ -99,15 +99,6 @@ dcpk_status dcpk_remote_address(struct remote *r, const char *url, struct dcpk_e
 
 /* ---- reading ---- */
 
-static dcpk_status url_of(const struct remote *r, const char *name, struct dcpk_bytes *url,
-                          struct dcpk_error *err)
-{
-    dcpk_bytes_text(url, r->base);
-    http_put_path(url, name, false);
-    dcpk_bytes_u8(url, 0);
-    return dcpk_bytes_status(url, err);
-}
-
 /* The tracker's whole text: a dcpk_run_files reads by this, too. */
 static dcpk_status read_small(void *context, size_t i, char *text, size_t limit_bytes,
                               size_t *n_bytes, struct dcpk_error *err)
@@ -116,7 +107,7 @@ static dcpk_status read_small(void *context, size_t i, char *text, size_t limit_
     struct dcpk_bytes url = {0}, got = {0};
     bool is_there = false;
 
-    if (url_of(r, r->files[i].name, &url, err) == DCPK_OK &&
+    if (dcpk_remote_url(r, "", r->files[i].name, &url, err) == DCPK_OK &&
         http_fetch(r->http, (const char *)url.data, limit_bytes, &got, &is_there, err) == DCPK_OK &&
         !is_there)
         dcpk_fail(err, DCPK_EIO, "'%s' is not there any more", (const char *)url.data);
@@ -134,7 +125,7 @@ static dcpk_status read_direct(const struct remote *r, uint64_t id, uint64_t at,
     const struct remote_file *file = &r->files[id];
     struct dcpk_bytes url = {0};
 
-    if (url_of(r, file->name, &url, err) == DCPK_OK)
+    if (dcpk_remote_url(r, "", file->name, &url, err) == DCPK_OK)
         (void)http_read(r->http, (const char *)url.data, &(struct http_range){at, n, file->n_bytes},
                         out, err);
     dcpk_bytes_release(&url);
@@ -248,7 +239,6 @@ static dcpk_status list_iteration(struct remote *r, struct dcpk_error *err)
     char text[DCPK_RUN_TRACKER_BYTES], *path;
     const char *folder;
     int64_t iteration;
-    bool is_there;
     size_t n;
 
     if (read_small(r, 0, text, sizeof text, &n, err) ||
@@ -260,7 +250,7 @@ static dcpk_status list_iteration(struct remote *r, struct dcpk_error *err)
     folder = dcpk_arena_printf(r->arena, err, "%s/", path + 1);
     dcpk_free(path);
     if (folder != NULL)
-        (void)dcpk_remote_list(r, folder, true, &is_there, err);
+        (void)dcpk_remote_list(r, folder, true, err);
     return err->status;
 }
 
@@ -268,9 +258,8 @@ static dcpk_status list_iteration(struct remote *r, struct dcpk_error *err)
 static dcpk_status list_files(struct remote *r, struct dcpk_error *err)
 {
     const struct remote_file *tracker;
-    bool is_there;
 
-    if (dcpk_remote_list(r, "", false, &is_there, err) != DCPK_OK)
+    if (dcpk_remote_list(r, "", false, err) != DCPK_OK)
         return err->status;
     tracker = find_tracker(r);
     if (tracker != NULL) {
@@ -278,7 +267,7 @@ static dcpk_status list_files(struct remote *r, struct dcpk_error *err)
         r->n = 1;
         return list_iteration(r, err);
     }
-    if (dcpk_remote_list(r, "", true, &is_there, err) == DCPK_OK && r->n == 0)
+    if (dcpk_remote_list(r, "", true, err) == DCPK_OK && r->n == 0)
         dcpk_fail(err, DCPK_EIO, "the server lists no file there");
     return err->status;
 }
@@ -311,7 +300,8 @@ static dcpk_status fill(struct remote *r, const char *folder, struct dcpk_store 
 
         if (n > 0 && (strncmp(file->name, folder, n) != 0 || file->name[n] != '/'))
             continue;
-        if (file->n_bytes == DCPK_REMOTE_UNKNOWN && url_of(r, file->name, &url, err) == DCPK_OK)
+        if (file->n_bytes == DCPK_REMOTE_UNKNOWN &&
+            dcpk_remote_url(r, "", file->name, &url, err) == DCPK_OK)
             (void)http_look(r->http, (const char *)url.data, &there, err);
         dcpk_bytes_release(&url);
         file->n_bytes = there.n_bytes;

@@ -44,13 +44,18 @@ struct remote {
 /* Set the URLs, and what requests are signed with. Errors: DCPK_EUSAGE; those of http_new. */
 dcpk_status dcpk_remote_address(struct remote *r, const char *url, struct dcpk_error *err);
 
+/* Append the URL, with a NUL, of `name` in `folder` ("" or a name with a slash at its end). Errors:
+ * DCPK_ENOMEM. */
+dcpk_status dcpk_remote_url(const struct remote *r, const char *folder, const char *name,
+                            struct dcpk_bytes *url, struct dcpk_error *err);
+
 /*
  * Add the files of `folder` ("" or a name with a slash at its end) to those that are known; `deep`:
- * with those of its folders. *is_there: false where the server has no such folder. Errors:
+ * with those of its folders. A folder that the server does not have has none. Errors:
  * DCPK_EFORMAT for a listing that makes no sense, DCPK_ERANGE for too many files; those of
  * http_fetch.
  */
-dcpk_status dcpk_remote_list(struct remote *r, const char *folder, bool deep, bool *is_there,
+dcpk_status dcpk_remote_list(struct remote *r, const char *folder, bool deep,
                              struct dcpk_error *err);
 
 /* A part of a text. */

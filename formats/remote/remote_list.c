@@ -14,6 +14,16 @@
 #define MAX_PAGES        10000
 #define MAX_PAGE_BYTES   ((size_t)64 << 20)
 
+dcpk_status dcpk_remote_url(const struct remote *r, const char *folder, const char *name,
+                            struct dcpk_bytes *url, struct dcpk_error *err)
+{
+    dcpk_bytes_text(url, r->base);
+    http_put_path(url, folder, false);
+    http_put_path(url, name, false);
+    dcpk_bytes_u8(url, 0);
+    return dcpk_bytes_status(url, err);
+}
+
 static dcpk_status add_file(struct remote *r, const char *folder, const char *name,
                             uint64_t n_bytes, struct dcpk_error *err)
 {
@@ -144,12 +154,11 @@ dcpk_status dcpk_remote_take_keys(struct remote *r, struct part page, char **tok
 
 /* https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListObjectsV2.html. Parameters stand in the
  * order of their names, as the signature wants them. */
-static dcpk_status list_s3(struct remote *r, const char *folder, bool deep, bool *is_there,
-                           struct dcpk_error *err)
+static dcpk_status list_s3(struct remote *r, const char *folder, bool deep, struct dcpk_error *err)
 {
     struct dcpk_bytes url = {0}, text = {0};
-    const size_t n_before = r->n;
     char *token = NULL;
+    bool is_there;
 
     do {
         if (count_page(r, err) != DCPK_OK)
@@ -168,13 +177,12 @@ static dcpk_status list_s3(struct remote *r, const char *folder, bool deep, bool
         dcpk_bytes_u8(&url, 0);
         token = NULL;
         if (dcpk_bytes_status(&url, err) == DCPK_OK &&
-            http_fetch(r->http, (const char *)url.data, MAX_PAGE_BYTES, &text, is_there, err) ==
+            http_fetch(r->http, (const char *)url.data, MAX_PAGE_BYTES, &text, &is_there, err) ==
                 DCPK_OK &&
-            *is_there)
+            is_there)
             (void)dcpk_remote_take_keys(r, (struct part){(const char *)text.data, text.n_bytes},
                                         &token, err);
     } while (err->status == DCPK_OK && token != NULL);
-    *is_there = r->n > n_before;
     dcpk_bytes_release(&url);
     dcpk_bytes_release(&text);
     return err->status;
@@ -182,7 +190,7 @@ static dcpk_status list_s3(struct remote *r, const char *folder, bool deep, bool
 
 /* ---- a page with links ---- */
 
-static dcpk_status list_page(struct remote *r, const char *folder, int n_levels, bool *is_there,
+static dcpk_status list_page(struct remote *r, const char *folder, int n_levels,
                              struct dcpk_error *err);
 
 /* True if a link leads to an entry of the folder itself. */
@@ -204,7 +212,6 @@ static bool is_entry(char *link)
 static dcpk_status add_link(struct remote *r, const char *folder, const char *link, int n_levels,
                             struct dcpk_error *err)
 {
-    bool is_there;
     char *inner;
 
     if (!dcpk_ends_with(link, "/"))
@@ -214,7 +221,7 @@ static dcpk_status add_link(struct remote *r, const char *folder, const char *li
     inner = dcpk_arena_join(r->arena, (const char *const[]){folder, link}, 2, err);
     if (inner == NULL)
         return err->status;
-    return list_page(r, inner, n_levels - 1, &is_there, err);
+    return list_page(r, inner, n_levels - 1, err);
 }
 
 dcpk_status dcpk_remote_take_links(struct remote *r, const char *folder, char *page, int n_levels,
@@ -248,29 +255,24 @@ static dcpk_status add_hidden(struct remote *r, const char *folder, size_t n_bef
     }
     if (!has_data || has_it)
         return DCPK_OK;
-    dcpk_bytes_text(&url, r->base);
-    http_put_path(&url, folder, false);
-    dcpk_bytes_printf(&url, ".metadata%c", 0);
-    if (dcpk_bytes_status(&url, err) == DCPK_OK &&
+    if (dcpk_remote_url(r, folder, ".metadata", &url, err) == DCPK_OK &&
         http_look(r->http, (const char *)url.data, &file, err) == DCPK_OK && file.is_there)
         (void)add_file(r, folder, ".metadata", file.n_bytes, err);
     dcpk_bytes_release(&url);
     return err->status;
 }
 
-static dcpk_status list_page(struct remote *r, const char *folder, int n_levels, bool *is_there,
+static dcpk_status list_page(struct remote *r, const char *folder, int n_levels,
                              struct dcpk_error *err)
 {
     struct dcpk_bytes url = {0}, page = {0};
     const size_t n_before = r->n;
+    bool is_there;
 
     if (count_page(r, err) != DCPK_OK)
         return err->status;
-    dcpk_bytes_text(&url, r->base);
-    http_put_path(&url, folder, false);
-    dcpk_bytes_u8(&url, 0);
-    if (dcpk_bytes_status(&url, err) == DCPK_OK)
-        (void)http_fetch(r->http, (const char *)url.data, MAX_PAGE_BYTES, &page, is_there, err);
+    if (dcpk_remote_url(r, folder, "", &url, err) == DCPK_OK)
+        (void)http_fetch(r->http, (const char *)url.data, MAX_PAGE_BYTES, &page, &is_there, err);
     dcpk_bytes_u8(&page, 0);
     if (err->status == DCPK_OK && dcpk_bytes_status(&page, err) == DCPK_OK &&
         dcpk_remote_take_links(r, folder, (char *)page.data, n_levels, err) == DCPK_OK)
@@ -285,15 +287,15 @@ static int compare_files(const void *a, const void *b)
     return strcmp(((const struct remote_file *)a)->name, ((const struct remote_file *)b)->name);
 }
 
-dcpk_status dcpk_remote_list(struct remote *r, const char *folder, bool deep, bool *is_there,
+dcpk_status dcpk_remote_list(struct remote *r, const char *folder, bool deep,
                              struct dcpk_error *err)
 {
     size_t n = 0;
 
     if (r->bucket != NULL)
-        (void)list_s3(r, folder, deep, is_there, err);
+        (void)list_s3(r, folder, deep, err);
     else
-        (void)list_page(r, folder, deep ? MAX_FOLDERS_DEEP : 0, is_there, err);
+        (void)list_page(r, folder, deep ? MAX_FOLDERS_DEEP : 0, err);
     if (err->status != DCPK_OK)
         return err->status;
     if (r->n > 0)
