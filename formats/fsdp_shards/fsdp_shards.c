@@ -23,13 +23,6 @@
 #define EXTRA_PREFIX     "extra_state_world_size_"
 #define SCORE            90 /* a Hugging Face model may lie in the same folder */
 
-/* Elements of a chunk that another file holds, too. */
-struct dcpk_shard_copy {
-    uint32_t tensor;
-    bool is_whole; /* of a tensor that is whole in each file, by no mesh */
-    struct dcpk_place first, again;
-};
-
 /* ---- names ---- */
 
 bool dcpk_shards_is_known(const char *module, const char *name)
@@ -123,75 +116,6 @@ static dcpk_status check_sizes(struct dcpk_store *store, int64_t n_ranks, struct
 
 /* ---- the tensors of a file ---- */
 
-/* A chunk's span is followed by the record that is checked with it: its place, bytes (0: none) and
- * CRC-32. The first chunk of a record has it, and all at its place. */
-enum { RECORD_AT, RECORD_BYTES, RECORD_CRC32, N_RECORD };
-
-static dcpk_status add_record(struct dcpk_shards_reading *r, const struct dcpk_value_tensor *local,
-                              int64_t *record, struct dcpk_error *err)
-{
-    uint64_t *key = dcpk_arena_alloc(r->arena, sizeof *key, err);
-    bool existed = false;
-    uint64_t first = 0;
-
-    if (key == NULL)
-        return err->status;
-    *key = local->record_offset_bytes;
-    if (dcpk_map_put(&r->records, (const char *)key, sizeof *key, local->first_bytes, &existed,
-                     &first, err))
-        return err->status;
-    if (existed && first != local->first_bytes)
-        return DCPK_OK;
-    record[RECORD_AT] = (int64_t)local->record_offset_bytes;
-    record[RECORD_BYTES] = (int64_t)local->record_bytes;
-    record[RECORD_CRC32] = local->record_crc32;
-    return DCPK_OK;
-}
-
-static dcpk_status add_copy(struct dcpk_shards_reading *r, const struct dcpk_chunk *chunk,
-                            const struct dcpk_chunk *again, struct dcpk_error *err)
-{
-    struct dcpk_shards_state *state = r->state;
-
-    if (dcpk_grow(&state->copies, &state->copies_capacity, state->n_copies, sizeof *state->copies,
-                  err))
-        return err->status;
-    state->copies[state->n_copies++] = (struct dcpk_shard_copy){
-        again->tensor, r->layouts[again->tensor]->n_mesh == 0, chunk->place, again->place};
-    return DCPK_OK;
-}
-
-/* A rank's box of tensor t: a chunk, or a copy of one. */
-static dcpk_status add_shard(struct dcpk_shards_reading *r, uint32_t t,
-                             const struct dcpk_dtensor *tensor, const struct dcpk_box *box,
-                             struct dcpk_error *err)
-{
-    const size_t rank = (size_t)box->rank;
-    int64_t *key = dcpk_arena_array(r->ckpt->arena, 1 + 2 * rank + N_RECORD, sizeof *key, err);
-    struct dcpk_chunk chunk = {
-        .tensor = t, .place = {r->number, tensor->local->first_bytes, tensor->local->n_bytes}};
-    uint64_t number = r->ckpt->n_chunks;
-    bool existed = false;
-
-    if (key == NULL)
-        return err->status;
-    key[0] = t;
-    dcpk_box_pack(box, key + 1);
-    chunk.span = key + 1;
-    if (dcpk_map_put(&r->boxes, (const char *)key, (1 + 2 * rank) * sizeof *key, number, &existed,
-                     &number, err))
-        return err->status;
-    if (existed)
-        return add_copy(r, &r->ckpt->chunks[number], &chunk, err);
-    if (add_record(r, tensor->local, key + 1 + 2 * rank, err) ||
-        dcpk_grow(&r->ckpt->chunks, &r->state->chunks_capacity, r->ckpt->n_chunks, sizeof chunk,
-                  err))
-        return err->status;
-    r->ckpt->chunks[r->ckpt->n_chunks++] = chunk;
-    r->ckpt->tensors[t].n_chunks++;
-    return DCPK_OK;
-}
-
 /* A copy of the layout, the same one for all tensors that have it. */
 static const struct dcpk_dtensor_layout *keep_layout(struct dcpk_shards_reading *r,
                                                      const struct dcpk_dtensor_layout *layout,
@@ -203,7 +127,7 @@ static const struct dcpk_dtensor_layout *keep_layout(struct dcpk_shards_reading 
 
     if (dcpk_map_get(&r->by_layout, (const char *)layout, sizeof *layout, &found))
         return (const struct dcpk_dtensor_layout *)(uintptr_t)found;
-    kept = dcpk_arena_alloc(r->arena, sizeof *kept, err);
+    kept = dcpk_arena_alloc(r->rank.arena, sizeof *kept, err);
     if (kept == NULL)
         return NULL;
     memcpy(kept, layout, sizeof *kept);
@@ -217,7 +141,7 @@ static const struct dcpk_dtensor_layout *keep_layout(struct dcpk_shards_reading 
 static dcpk_status add_tensor(struct dcpk_shards_reading *r, const char *key,
                               const struct dcpk_dtensor_layout *layout, struct dcpk_error *err)
 {
-    struct dcpk_checkpoint *ckpt = r->ckpt;
+    struct dcpk_checkpoint *ckpt = r->rank.ckpt;
     const struct dcpk_dtensor_layout *kept = keep_layout(r, layout, err);
     int64_t *shape = dcpk_arena_array(ckpt->arena, (size_t)layout->rank, sizeof *shape, err);
     struct dcpk_tensor tensor = {.key = dcpk_arena_strdup(ckpt->arena, key, err),
@@ -241,10 +165,10 @@ static dcpk_status find_tensor(struct dcpk_shards_reading *r, const char *key,
 
     if (r->file.rank == 0 && add_tensor(r, key, layout, err))
         return err->status;
-    found = dcpk_checkpoint_tensor(r->ckpt, key);
+    found = dcpk_checkpoint_tensor(r->rank.ckpt, key);
     if (found == NULL)
         return dcpk_fail(err, DCPK_EFORMAT, "rank 0 does not have it");
-    *t = (uint32_t)(found - r->ckpt->tensors);
+    *t = (uint32_t)(found - r->rank.ckpt->tensors);
     if (memcmp(r->layouts[*t], layout, sizeof *layout) != 0)
         return dcpk_fail(err, DCPK_EFORMAT,
                          "rank 0 has it with another dtype, shape, mesh or placements");
@@ -254,15 +178,20 @@ static dcpk_status find_tensor(struct dcpk_shards_reading *r, const char *key,
 dcpk_status dcpk_rank_file_take(struct dcpk_shards_reading *r, const char *key,
                                 const struct dcpk_value *value, struct dcpk_error *err)
 {
+    struct dcpk_rank_piece piece;
     struct dcpk_dtensor tensor;
-    struct dcpk_box box;
-    uint32_t t;
 
     if (dcpk_dtensor_read(&r->file, value, &tensor, err) ||
-        dcpk_dtensor_place(&tensor, &box, err) || find_tensor(r, key, &tensor.layout, &t, err) ||
-        (tensor.local->n_bytes > 0 && add_shard(r, t, &tensor, &box, err)))
+        dcpk_dtensor_place(&tensor, &piece.box, err) ||
+        find_tensor(r, key, &tensor.layout, &piece.tensor, err)) {
         dcpk_context(err, "'%.200s'", key);
-    return err->status;
+        return err->status;
+    }
+    piece.local = tensor.local;
+    piece.first_bytes = tensor.local->first_bytes;
+    piece.n_bytes = tensor.local->n_bytes;
+    piece.is_whole = tensor.layout.n_mesh == 0;
+    return dcpk_rank_reading_add(&r->rank, &piece, err);
 }
 
 /* The pairs of a state dict: an OrderedDict, perhaps with attributes. */
@@ -283,9 +212,9 @@ static dcpk_status read_pairs(struct dcpk_shards_reading *r, const struct dcpk_v
         if (dcpk_rank_file_take(r, key, pairs[i].value, err))
             return err->status;
     }
-    if (n != r->ckpt->n_tensors)
+    if (n != r->rank.ckpt->n_tensors)
         return dcpk_fail(err, DCPK_EFORMAT, "it has %zu tensors, and rank 0 has %zu", n,
-                         r->ckpt->n_tensors);
+                         r->rank.ckpt->n_tensors);
     return DCPK_OK;
 }
 
@@ -309,23 +238,17 @@ dcpk_status dcpk_rank_file_read(struct dcpk_shards_reading *r, const char *prefi
                                 struct dcpk_arena *arena, const struct dcpk_value **value,
                                 struct dcpk_error *err)
 {
-    struct dcpk_item_range range;
     struct dcpk_source *source;
     char name[80];
 
     snprintf(name, sizeof name, "%s%" PRId64 "_rank_%" PRId64 ".pt", prefix, r->n_ranks, rank);
     r->name = dcpk_arena_strdup(arena, name, err);
-    dcpk_map_release(&r->records);
-    if (r->name == NULL || find_file(r->ckpt->store, name, &source, err) ||
-        dcpk_checkpoint_add_file(r->ckpt, source, &r->number, err))
+    if (r->name == NULL || find_file(r->rank.ckpt->store, name, &source, err))
         return err->status;
     r->file = (struct dcpk_shard_file){.source = source, .rank = rank, .n_ranks = r->n_ranks};
-    range = dcpk_item_whole(source);
-    if (dcpk_item_read_known(&range, dcpk_shards_is_known, arena, value, err)) {
-        if (strstr(err->text, "ShardedTensor") != NULL)
-            dcpk_append(err, ": save with FSDP2, or give FSDP1 a device mesh");
-        dcpk_context(err, "reading '%s'", name);
-    }
+    if (dcpk_rank_reading_open(&r->rank, source, dcpk_shards_is_known, arena, value, err) &&
+        strstr(err->text, "ShardedTensor") != NULL)
+        dcpk_append(err, ": save with FSDP2, or give FSDP1 a device mesh");
     return err->status;
 }
 
@@ -342,48 +265,26 @@ static dcpk_status read_model(struct dcpk_shards_reading *r, int64_t rank, struc
     return err->status;
 }
 
-/* Orders the chunks by their tensors, in each by ranks. */
-static dcpk_status order_chunks(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
-{
-    struct dcpk_chunk *ordered = dcpk_alloc_array(ckpt->n_chunks, sizeof *ordered, err);
-    size_t n = 0;
-
-    if (ordered == NULL)
-        return err->status;
-    for (size_t t = 0; t < ckpt->n_tensors; t++) {
-        ckpt->tensors[t].first_chunk = n;
-        n += ckpt->tensors[t].n_chunks;
-        ckpt->tensors[t].n_chunks = 0;
-    }
-    for (size_t i = 0; i < ckpt->n_chunks; i++) {
-        struct dcpk_tensor *tensor = &ckpt->tensors[ckpt->chunks[i].tensor];
-
-        ordered[tensor->first_chunk + tensor->n_chunks++] = ckpt->chunks[i];
-    }
-    dcpk_free(ckpt->chunks);
-    ckpt->chunks = ordered;
-    return DCPK_OK;
-}
-
 dcpk_status dcpk_shards_open(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
 {
-    struct dcpk_shards_reading r = {.ckpt = ckpt, .state = ckpt->state};
+    struct dcpk_shards_reading r = {.state = ckpt->state};
 
-    r.arena = dcpk_arena_new(err);
-    if (r.arena == NULL || read_config(ckpt->store, &r.version, &r.n_ranks, err) ||
+    r.rank.ckpt = ckpt;
+    r.rank.files = &r.state->files;
+    r.rank.arena = dcpk_arena_new(err);
+    if (r.rank.arena == NULL || read_config(ckpt->store, &r.version, &r.n_ranks, err) ||
         check_sizes(ckpt->store, r.n_ranks, err))
         goto out;
     for (int64_t rank = 0; rank < r.n_ranks; rank++)
         if (read_model(&r, rank, err))
             goto out;
     if (dcpk_shards_read_optimizer(&r, err) == DCPK_OK)
-        (void)order_chunks(ckpt, err);
+        (void)dcpk_rank_reading_order(&r.rank, err);
 out:
-    dcpk_map_release(&r.records);
-    dcpk_map_release(&r.boxes);
+    dcpk_rank_reading_release(&r.rank);
     dcpk_map_release(&r.by_layout);
     dcpk_free(r.layouts);
-    dcpk_arena_free(r.arena);
+    dcpk_arena_free(r.rank.arena);
     return err->status;
 }
 
@@ -391,61 +292,11 @@ void dcpk_shards_close(struct dcpk_checkpoint *ckpt)
 {
     struct dcpk_shards_state *state = ckpt->state;
 
-    dcpk_free(state->copies);
+    dcpk_rank_files_release(&state->files);
     dcpk_free(state->fields);
 }
 
 /* ---- reading ---- */
-
-static dcpk_status shards_locate(struct dcpk_checkpoint *ckpt, const struct dcpk_chunk *chunk,
-                                 const struct dcpk_reader *reader, struct dcpk_extent *where,
-                                 struct dcpk_error *err)
-{
-    const struct dcpk_tensor *tensor = &ckpt->tensors[chunk->tensor];
-    const int64_t *extent = chunk->span + tensor->rank, *record = extent + tensor->rank;
-    int64_t stride = (int64_t)dcpk_dtype_bytes(tensor->dtype);
-
-    (void)reader;
-    (void)err;
-    *where = (struct dcpk_extent){.source = ckpt->files[chunk->place.file],
-                                  .first_bytes = chunk->place.offset_bytes,
-                                  .is_row_major = true,
-                                  .has_crc32 = record[RECORD_BYTES] > 0,
-                                  .crc32 = (uint32_t)record[RECORD_CRC32],
-                                  .record_offset_bytes = (uint64_t)record[RECORD_AT],
-                                  .record_bytes = (uint64_t)record[RECORD_BYTES]};
-    for (int a = tensor->rank; a-- > 0;) {
-        where->stride_bytes[a] = stride;
-        stride *= extent[a]; /* a chunk has elements, and they lie in the file */
-    }
-    return DCPK_OK;
-}
-
-/* A tensor with one chunk, such as a step, as a value. */
-static dcpk_status load_tensor(struct dcpk_checkpoint *ckpt, const struct dcpk_tensor *tensor,
-                               const struct dcpk_place *place, struct dcpk_arena *arena,
-                               const struct dcpk_value **value, struct dcpk_error *err)
-{
-    struct dcpk_value_tensor *t = dcpk_arena_alloc(arena, sizeof *t, err);
-    struct dcpk_value *v = dcpk_arena_alloc(arena, sizeof *v, err);
-    uint8_t *data;
-
-    if (place->n_bytes > DCPK_MAX_LOADED_BYTES)
-        return dcpk_fail(err, DCPK_ERANGE, "%" PRIu64 " bytes are not loaded", place->n_bytes);
-    data = dcpk_arena_alloc(arena, (size_t)place->n_bytes, err);
-    if (t == NULL || v == NULL || data == NULL ||
-        dcpk_source_read(ckpt->files[place->file], place->offset_bytes, data,
-                         (size_t)place->n_bytes, err))
-        return err->status;
-    *t = (struct dcpk_value_tensor){.dtype = tensor->dtype,
-                                    .rank = tensor->rank,
-                                    .shape = tensor->shape,
-                                    .n_bytes = place->n_bytes,
-                                    .data = data};
-    *v = (struct dcpk_value){.kind = DCPK_V_TENSOR, .as.tensor = t};
-    *value = v;
-    return DCPK_OK;
-}
 
 /* Fields of groups, which were read on opening; or a tensor at its place. */
 static dcpk_status shards_load_object(struct dcpk_checkpoint *ckpt,
@@ -456,7 +307,7 @@ static dcpk_status shards_load_object(struct dcpk_checkpoint *ckpt,
     uint64_t t = 0;
 
     if (dcpk_map_get(&ckpt->tensor_by_key, object->key, strlen(object->key), &t))
-        return load_tensor(ckpt, &ckpt->tensors[t], &object->place, arena, value, err);
+        return dcpk_rank_files_load(ckpt, &ckpt->tensors[t], &object->place, arena, value, err);
     for (size_t i = 0; i < state->n_fields; i++)
         if (strcmp(state->fields[i].key, object->key) == 0) {
             *value = state->fields[i].value;
@@ -466,72 +317,25 @@ static dcpk_status shards_load_object(struct dcpk_checkpoint *ckpt,
                      object->key);
 }
 
-const struct dcpk_format_reader dcpk_shards_reader = {.locate = shards_locate,
+const struct dcpk_format_reader dcpk_shards_reader = {.locate = dcpk_rank_files_locate,
                                                       .load_object = shards_load_object,
                                                       .outline_object = shards_load_object,
                                                       .is_own = shards_is_own};
 
 /* ---- copies ---- */
 
-#define PIECE_BYTES ((size_t)1 << 20)
-
-static dcpk_status compare_copy(struct dcpk_checkpoint *ckpt, const struct dcpk_shard_copy *copy,
-                                uint8_t *buffer, struct dcpk_error *err)
-{
-    struct dcpk_source *first = ckpt->files[copy->first.file];
-    struct dcpk_source *again = ckpt->files[copy->again.file];
-
-    if (copy->first.n_bytes != copy->again.n_bytes)
-        return dcpk_fail(err, DCPK_EFORMAT, "'%s': equal boxes of unequal bytes",
-                         ckpt->tensors[copy->tensor].key);
-    for (uint64_t at = 0; at < copy->first.n_bytes; at += PIECE_BYTES) {
-        const size_t n = (size_t)dcpk_min_u64(PIECE_BYTES, copy->first.n_bytes - at);
-
-        if (dcpk_source_read(first, copy->first.offset_bytes + at, buffer, n, err) ||
-            dcpk_source_read(again, copy->again.offset_bytes + at, buffer + PIECE_BYTES, n, err))
-            return err->status;
-        if (memcmp(buffer, buffer + PIECE_BYTES, n) != 0)
-            return dcpk_fail(
-                err, DCPK_EFORMAT,
-                "'%s' and '%s' hold the same elements of '%s', and their bytes differ: "
-                "the ranks did not agree, or one of the files is damaged",
-                dcpk_source_name(first), dcpk_source_name(again), ckpt->tensors[copy->tensor].key);
-    }
-    return DCPK_OK;
-}
-
-/* Each two places once: several tensors may share them. */
-static dcpk_status compare_copies(struct dcpk_checkpoint *ckpt, bool whole_ones_alone,
-                                  struct dcpk_error *err)
-{
-    const struct dcpk_shards_state *state = ckpt->state;
-    uint8_t *buffer = dcpk_alloc(2 * PIECE_BYTES, err);
-    struct dcpk_by_place done = {.arena = dcpk_arena_new(err)};
-
-    for (size_t i = 0; i < state->n_copies && err->status == DCPK_OK; i++) {
-        const struct dcpk_shard_copy *copy = &state->copies[i];
-        uint64_t unused;
-
-        if ((whole_ones_alone && !copy->is_whole) ||
-            dcpk_by_place_get(&done, &copy->first, &copy->again, &unused))
-            continue;
-        if (compare_copy(ckpt, copy, buffer, err) == DCPK_OK)
-            (void)dcpk_by_place_put(&done, &copy->first, &copy->again, 0, err);
-    }
-    dcpk_by_place_release(&done);
-    dcpk_arena_free(done.arena);
-    dcpk_free(buffer);
-    return err->status;
-}
-
 dcpk_status dcpk_shards_check_copies(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
 {
-    return compare_copies(ckpt, false, err);
+    const struct dcpk_shards_state *state = ckpt->state;
+
+    return dcpk_rank_files_compare(ckpt, &state->files, false, err);
 }
 
 dcpk_status dcpk_shards_check_whole_copies(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
 {
-    return compare_copies(ckpt, true, err);
+    const struct dcpk_shards_state *state = ckpt->state;
+
+    return dcpk_rank_files_compare(ckpt, &state->files, true, err);
 }
 
 /* ---- the row ---- */

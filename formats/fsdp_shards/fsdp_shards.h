@@ -3,10 +3,11 @@
 #ifndef DCPK_FORMATS_FSDP_SHARDS_FSDP_SHARDS_H
 #define DCPK_FORMATS_FSDP_SHARDS_FSDP_SHARDS_H
 
-#include "lib/ckpt/format.h"
+#include "formats/torch/rank_files.h"
 
 /* A folder, in addition to its tensors: the checkpoint's state. */
 struct dcpk_shards_state {
+    struct dcpk_rank_files files;
     /* The reason why the optimizer's files are not read; NULL: there is none. */
     const char *optimizer_fault;
     struct dcpk_shard_field { /* of an object */
@@ -14,9 +15,6 @@ struct dcpk_shards_state {
         const struct dcpk_value *value;
     } * fields; /* owned */
     size_t n_fields, fields_capacity;
-    size_t chunks_capacity;
-    struct dcpk_shard_copy *copies; /* elements that a chunk holds already; owned */
-    size_t n_copies, copies_capacity;
 };
 
 /* The container, with any names: inspect, hash, verify; not converted. */

@@ -25,7 +25,7 @@ static bool is_adapter(const char *key)
  * but a tied output layer, or those of an adapter (golden). */
 static dcpk_status name_params(struct optimizer_reading *o, struct dcpk_error *err)
 {
-    const struct dcpk_checkpoint *ckpt = o->r->ckpt;
+    const struct dcpk_checkpoint *ckpt = o->r->rank.ckpt;
     const int64_t n_weights = (int64_t)o->n_weights;
     int64_t n = 0, n_adapters = 0, n_outputs = 0;
 
@@ -39,7 +39,7 @@ static dcpk_status name_params(struct optimizer_reading *o, struct dcpk_error *e
                          "it has state of %" PRId64 " parameters, and the model has %" PRId64
                          ": which ones they are is not stored",
                          o->n_params, n_weights);
-    o->names = dcpk_arena_array(o->r->arena, o->n_weights, sizeof *o->names, err);
+    o->names = dcpk_arena_array(o->r->rank.arena, o->n_weights, sizeof *o->names, err);
     for (size_t t = 0; o->names != NULL && t < o->n_weights; t++) {
         const char *key = ckpt->tensors[t].key;
 
@@ -86,24 +86,25 @@ static dcpk_status add_field(struct optimizer_reading *o, const char *name,
 {
     struct dcpk_shards_state *state = o->r->state;
     /* without bytes: no two objects share a place */
-    struct dcpk_object object = {.place = {.file = o->r->number}};
+    struct dcpk_object object = {.place = {.file = o->r->rank.number}};
 
     if (!is_plain(value))
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
                          "the field '%.100s' of its group is no plain value", name);
-    object.key = dcpk_arena_printf(o->r->ckpt->arena, err, "optimizer.param_groups.0.%s", name);
+    object.key =
+        dcpk_arena_printf(o->r->rank.ckpt->arena, err, "optimizer.param_groups.0.%s", name);
     if (object.key == NULL || dcpk_grow(&state->fields, &state->fields_capacity, state->n_fields,
                                         sizeof *state->fields, err))
         return err->status;
     state->fields[state->n_fields++] = (struct dcpk_shard_field){object.key, value};
-    return dcpk_checkpoint_add_object(o->r->ckpt, &object, err);
+    return dcpk_checkpoint_add_object(o->r->rank.ckpt, &object, err);
 }
 
 /* The fields of the group, with names for numbers. */
 static dcpk_status add_fields(struct optimizer_reading *o, const struct dcpk_value *group,
                               struct dcpk_error *err)
 {
-    struct dcpk_arena *arena = o->r->ckpt->arena;
+    struct dcpk_arena *arena = o->r->rank.ckpt->arena;
     const struct dcpk_value **names =
         dcpk_arena_array(arena, (size_t)o->n_params, sizeof *names, err);
     const struct dcpk_value *list;
@@ -135,7 +136,7 @@ static dcpk_status add_state(struct optimizer_reading *o, int64_t number, const 
                              const struct dcpk_value *value, struct dcpk_arena *arena,
                              struct dcpk_error *err)
 {
-    struct dcpk_checkpoint *ckpt = o->r->ckpt;
+    struct dcpk_checkpoint *ckpt = o->r->rank.ckpt;
     const char *name = o->names[number];
     const char *key = dcpk_arena_printf(arena, err, "optimizer.state.%s.%s", name, state);
     const struct dcpk_tensor *weight, *tensor;
@@ -212,7 +213,7 @@ static dcpk_status read_state_dict(struct optimizer_reading *o, const struct dcp
 
 static dcpk_status read_rank(struct optimizer_reading *o, int64_t rank, struct dcpk_error *err)
 {
-    struct dcpk_arena *own = NULL, *arena = o->r->ckpt->arena; /* keeps the groups */
+    struct dcpk_arena *own = NULL, *arena = o->r->rank.ckpt->arena; /* keeps the groups */
     const struct dcpk_value *value;
 
     if (rank > 0)
@@ -225,39 +226,15 @@ static dcpk_status read_rank(struct optimizer_reading *o, int64_t rank, struct d
     return err->status;
 }
 
-/* Forgets all that was added since the weights. */
-static dcpk_status forget(struct optimizer_reading *o, size_t n_chunks, size_t n_copies,
-                          struct dcpk_error *err)
-{
-    struct dcpk_checkpoint *ckpt = o->r->ckpt;
-
-    dcpk_map_release(&ckpt->tensor_by_key);
-    dcpk_map_release(&ckpt->object_by_key);
-    ckpt->n_tensors = o->n_weights;
-    ckpt->n_chunks = n_chunks;
-    ckpt->n_objects = 0;
-    o->r->state->n_copies = n_copies;
-    o->r->state->n_fields = 0;
-    for (size_t t = 0; t < ckpt->n_tensors; t++) {
-        uint64_t unused;
-        bool existed;
-
-        if (dcpk_map_put(&ckpt->tensor_by_key, ckpt->tensors[t].key, strlen(ckpt->tensors[t].key),
-                         t, &existed, &unused, err))
-            break;
-    }
-    return err->status;
-}
-
 dcpk_status dcpk_shards_read_optimizer(struct dcpk_shards_reading *r, struct dcpk_error *err)
 {
-    struct optimizer_reading o = {.r = r, .n_weights = r->ckpt->n_tensors};
-    const size_t n_chunks = r->ckpt->n_chunks, n_copies = r->state->n_copies;
+    struct optimizer_reading o = {.r = r, .n_weights = r->rank.ckpt->n_tensors};
+    const struct dcpk_rank_moment weights = dcpk_rank_reading_moment(&r->rank);
     enum dcpk_path_kind kind;
-    const char *first =
-        dcpk_arena_printf(r->arena, err, DCPK_SHARDS_OPTIM "%" PRId64 "_rank_0.pt", r->n_ranks);
+    const char *first = dcpk_arena_printf(r->rank.arena, err,
+                                          DCPK_SHARDS_OPTIM "%" PRId64 "_rank_0.pt", r->n_ranks);
 
-    if (first == NULL || dcpk_store_look(r->ckpt->store, first, &kind, err) ||
+    if (first == NULL || dcpk_store_look(r->rank.ckpt->store, first, &kind, err) ||
         kind != DCPK_PATH_FILE)
         return err->status;
     if (r->version == 1)
@@ -268,10 +245,11 @@ dcpk_status dcpk_shards_read_optimizer(struct dcpk_shards_reading *r, struct dcp
         (void)read_rank(&o, rank, err);
     if (err->status == DCPK_OK || !dcpk_status_is_content(err->status))
         return err->status;
-    r->state->optimizer_fault = dcpk_arena_strdup(r->ckpt->arena, err->text, err);
+    r->state->optimizer_fault = dcpk_arena_strdup(r->rank.ckpt->arena, err->text, err);
     if (r->state->optimizer_fault == NULL)
         return err->status;
     *err = (struct dcpk_error)DCPK_ERROR_INIT;
-    dcpk_checkpoint_note(r->ckpt, "the optimizer is not read: %s", r->state->optimizer_fault);
-    return forget(&o, n_chunks, n_copies, err);
+    dcpk_checkpoint_note(r->rank.ckpt, "the optimizer is not read: %s", r->state->optimizer_fault);
+    r->state->n_fields = 0;
+    return dcpk_rank_reading_forget(&r->rank, &weights, err);
 }

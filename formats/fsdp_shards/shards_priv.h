@@ -5,23 +5,18 @@
 
 #include "formats/fsdp_shards/dtensor.h"
 #include "formats/fsdp_shards/fsdp_shards.h"
-#include "lib/base/map.h"
 
 /* Opening a folder: the tensors of rank 0, which all others have too. */
 struct dcpk_shards_reading {
-    struct dcpk_checkpoint *ckpt;
+    struct dcpk_rank_reading rank; /* its arena: of the layouts, too */
     struct dcpk_shards_state *state;
     int64_t version, n_ranks;                   /* of fsdp_config.json */
-    struct dcpk_arena *arena;                   /* of the layouts and of keys of the maps */
     const struct dcpk_dtensor_layout **layouts; /* of the checkpoint's tensors */
     size_t layouts_capacity;
     struct dcpk_map by_layout; /* its address in the arena */
-    struct dcpk_map boxes;     /* of all chunks, by tensor and span -> its number */
     /* of the file at hand */
     struct dcpk_shard_file file;
     const char *name;
-    uint32_t number;
-    struct dcpk_map records; /* its first chunk in each record of the file, by place */
 };
 
 /* Reads the file of a rank into `arena`: the next one whose tensors are taken. */
