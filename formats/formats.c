@@ -8,6 +8,7 @@
 #include "formats/fsdp_dtensor/fsdp_dtensor.h"
 #include "formats/fsdp_shards/fsdp_shards.h"
 #include "formats/hub/hub.h"
+#include "formats/mp_rank/mp_rank.h"
 #include "formats/safetensors/safetensors.h"
 #include "formats/torch/item.h"
 #include "formats/torch_dist/torch_dist.h"
@@ -19,7 +20,8 @@ const struct dcpk_format *const dcpk_formats[] = {
     &dcpk_format_dcp, /* any */
     &dcpk_format_dcp_hf,       &dcpk_format_titan,
     &dcpk_format_fsdp_shards, /* any */
-    &dcpk_format_verl,         NULL,
+    &dcpk_format_verl,         &dcpk_format_torch,
+    NULL,
 };
 
 const char *const *const dcpk_formats_absent = dcpk_zarr_absent_codecs;

@@ -32,6 +32,7 @@ declare -A may=(
     [formats/torch_dist]="lib formats/torch formats/dcp formats/megatron"
     [formats/zarr]="lib formats/torch formats/dcp formats/megatron"
     [formats/fsdp_dtensor]="lib formats/torch formats/dcp"
+    [formats/mp_rank]="lib formats/torch formats/megatron formats/megatron/buckets"
     [formats/fsdp_shards]="lib formats/torch"
     [formats/hub]="lib formats/torch formats/dcp formats/fsdp_shards formats/safetensors"
     [formats]="lib formats"

@@ -194,24 +194,18 @@ dcpk_status dcpk_rank_file_take(struct dcpk_shards_reading *r, const char *key,
     return dcpk_rank_reading_add(&r->rank, &piece, err);
 }
 
-/* The pairs of a state dict: an OrderedDict, perhaps with attributes. */
+/* The tensors of a file. */
 static dcpk_status read_pairs(struct dcpk_shards_reading *r, const struct dcpk_value *value,
                               struct dcpk_error *err)
 {
-    const bool is_object = dcpk_value_is_object(value, "collections", "OrderedDict");
-    const struct dcpk_value_pair *pairs = is_object ? value->as.object->pairs : value->as.pairs;
-    const size_t n = is_object ? value->as.object->n_pairs : value->n;
+    const struct dcpk_value_pair *pairs;
+    size_t n;
 
-    if (!is_object && value->kind != DCPK_V_DICT)
-        return dcpk_fail(err, DCPK_EFORMAT, "it does not hold a state dict");
-    for (size_t i = 0; i < n; i++) {
-        const char *key = dcpk_value_as_str(pairs[i].key);
-
-        if (key == NULL || strlen(key) != pairs[i].key->n)
-            return dcpk_fail(err, DCPK_EFORMAT, "a key of the state dict is not a name");
-        if (dcpk_rank_file_take(r, key, pairs[i].value, err))
+    if (dcpk_rank_state_dict(value, &pairs, &n, err))
+        return err->status;
+    for (size_t i = 0; i < n; i++)
+        if (dcpk_rank_file_take(r, dcpk_value_as_str(pairs[i].key), pairs[i].value, err))
             return err->status;
-    }
     if (n != r->rank.ckpt->n_tensors)
         return dcpk_fail(err, DCPK_EFORMAT, "it has %zu tensors, and rank 0 has %zu", n,
                          r->rank.ckpt->n_tensors);

@@ -77,6 +77,13 @@ dcpk_status dcpk_item_read_outline(const struct dcpk_item_range *range, struct d
 dcpk_status dcpk_item_read_known(const struct dcpk_item_range *range, dcpk_is_known *is_known,
                                  struct dcpk_arena *arena, const struct dcpk_value **value,
                                  struct dcpk_error *err);
+/*
+ * Loads the tensors in (a part of) an outline, whose `data` is then set; in its arena. For small
+ * ones, such as RNG states: at most 64 MiB with the records that hold them, whose CRCs are checked.
+ * Errors: DCPK_ERANGE past that; DCPK_EUNSUPPORTED for elements that do not lie in order.
+ */
+dcpk_status dcpk_item_fill_outline(struct dcpk_source *source, struct dcpk_arena *arena,
+                                   const struct dcpk_value *value, struct dcpk_error *err);
 /* The reason why a .pt file is nothing to load with Python (lib/ckpt/format.h): it holds what
  * Python would import or call, or cannot be read. */
 dcpk_status dcpk_item_find_fault(struct dcpk_source *source, struct dcpk_arena *arena,

@@ -9,6 +9,7 @@
 #include "formats/torch/pickle.h"
 #include "lib/base/alloc.h"
 #include "lib/base/checked.h"
+#include "lib/base/digest.h"
 #include "lib/model/model.h"
 
 #define MAX_VALUE_MEMBERS 65536u
@@ -410,6 +411,60 @@ dcpk_status dcpk_item_read_known(const struct dcpk_item_range *range, dcpk_is_kn
     if (st != DCPK_OK)
         add_range_context(range, err);
     return st;
+}
+
+/* Loads one tensor of an outline. *left_bytes: of records that may still be read. */
+static dcpk_status load_outlined(struct dcpk_source *source, struct dcpk_arena *arena,
+                                 const struct dcpk_value_tensor *tensor, uint64_t *left_bytes,
+                                 struct dcpk_error *err)
+{
+    /* The reader made it in our arena. */
+    struct dcpk_value_tensor *filled = (struct dcpk_value_tensor *)(uintptr_t)tensor;
+    uint8_t *record;
+
+    if (tensor->data != NULL)
+        return DCPK_OK;
+    if (tensor->record_bytes > *left_bytes)
+        return dcpk_fail(err, DCPK_ERANGE, "tensors of more than %" PRIu64 " bytes in a value",
+                         MAX_OUTLINE_BYTES);
+    if (!tensor->is_row_major)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "a tensor in a value, whose elements do not lie in order");
+    *left_bytes -= tensor->record_bytes;
+    record = dcpk_arena_alloc(arena, (size_t)tensor->record_bytes, err);
+    if (record == NULL || dcpk_source_read(source, tensor->record_offset_bytes, record,
+                                           (size_t)tensor->record_bytes, err))
+        return err->status;
+    if (dcpk_crc32(0, record, (size_t)tensor->record_bytes) != tensor->record_crc32)
+        return dcpk_fail(err, DCPK_EFORMAT, "the checksum at byte %" PRIu64 " does not match",
+                         tensor->record_offset_bytes);
+    filled->data = record + (tensor->first_bytes - tensor->record_offset_bytes);
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_item_fill_outline(struct dcpk_source *source, struct dcpk_arena *arena,
+                                   const struct dcpk_value *value, struct dcpk_error *err)
+{
+    struct walk w = {.arena = dcpk_arena_new(err)};
+    uint64_t left_bytes = dcpk_source_value_limit(source, MAX_OUTLINE_BYTES);
+    bool was_seen;
+
+    if (w.arena != NULL)
+        (void)push_value(&w, value, err);
+    while (w.n > 0 && err->status == DCPK_OK) {
+        const struct dcpk_value *v = w.stack[--w.n];
+
+        if (mark_seen(&w, v, &was_seen, err) || was_seen)
+            continue;
+        if (v->kind == DCPK_V_TENSOR)
+            (void)load_outlined(source, arena, v->as.tensor, &left_bytes, err);
+        else
+            (void)push_children(&w, v, err);
+    }
+    dcpk_map_release(&w.seen);
+    dcpk_free(w.stack);
+    dcpk_arena_free(w.arena);
+    return err->status;
 }
 
 dcpk_status dcpk_item_find_fault(struct dcpk_source *source, struct dcpk_arena *arena,

@@ -44,6 +44,25 @@ dcpk_status dcpk_rank_reading_open(struct dcpk_rank_reading *r, struct dcpk_sour
     return err->status;
 }
 
+dcpk_status dcpk_rank_state_dict(const struct dcpk_value *value,
+                                 const struct dcpk_value_pair **pairs, size_t *n,
+                                 struct dcpk_error *err)
+{
+    const bool is_object = dcpk_value_is_object(value, "collections", "OrderedDict");
+
+    if (!is_object && (value == NULL || value->kind != DCPK_V_DICT))
+        return dcpk_fail(err, DCPK_EFORMAT, "it does not hold a state dict");
+    *pairs = is_object ? value->as.object->pairs : value->as.pairs;
+    *n = is_object ? value->as.object->n_pairs : value->n;
+    for (size_t i = 0; i < *n; i++) {
+        const char *key = dcpk_value_as_str((*pairs)[i].key);
+
+        if (key == NULL || strlen(key) != (*pairs)[i].key->n)
+            return dcpk_fail(err, DCPK_EFORMAT, "a key of the state dict is not a name");
+    }
+    return DCPK_OK;
+}
+
 /* A chunk's span is followed by the record that is checked with it: its place, bytes (0: none) and
  * CRC-32. The first chunk of a record has it, and all at its place. */
 enum { RECORD_AT, RECORD_BYTES, RECORD_CRC32, N_RECORD };

@@ -35,6 +35,12 @@ dcpk_status dcpk_rank_reading_open(struct dcpk_rank_reading *r, struct dcpk_sour
                                    dcpk_is_known *is_known, struct dcpk_arena *arena,
                                    const struct dcpk_value **value, struct dcpk_error *err);
 
+/* The pairs of a state dict: a dict, or an OrderedDict with attributes. Errors: DCPK_EFORMAT for
+ * what is none, or has a key that is not a name. */
+dcpk_status dcpk_rank_state_dict(const struct dcpk_value *value,
+                                 const struct dcpk_value_pair **pairs, size_t *n,
+                                 struct dcpk_error *err);
+
 /* A box whose elements lie in the file at hand, in row-major order. */
 struct dcpk_rank_piece {
     uint32_t tensor; /* of the checkpoint */

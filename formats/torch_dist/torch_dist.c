@@ -311,20 +311,10 @@ static dcpk_status td_request(const struct dcpk_loading *loading, struct dcpk_er
     return dcpk_megatron_request(loading, err);
 }
 
-/* megatron/training/checkpointing.py get_checkpoint_name @core_v0.19.0; --ckpt-convert-format is in
- * arguments.py of core 0.10 to main, tools/checkpoint/loader_legacy.py up to 0.17. */
-static const char legacy[] =
-    "it is of Megatron's old format 'torch', which is not read here: let Megatron load it and save "
-    "it with --ckpt-convert-format torch_dist; of models from before core (language_model., "
-    "--use-legacy-models) first make core's with 'tools/checkpoint/convert.py --model-type GPT "
-    "--loader legacy --saver core' of core 0.17 or older";
-
 static const struct dcpk_mark marks[] = {
     {DCPK_MARK_CHECKPOINT, ".metadata", NULL, NULL},
     {DCPK_MARK_CHECKPOINT, DCPK_MEGATRON_METADATA_JSON, NULL, NULL},
     {DCPK_MARK_PART, COMMON_PT, NULL, NULL},
-    {DCPK_MARK_OTHER, "mp_rank_", "", legacy},
-    {DCPK_MARK_OTHER, "model_optim_rng", ".pt", legacy},
     {0},
 };
 

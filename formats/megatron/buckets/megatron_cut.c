@@ -29,9 +29,9 @@ static dcpk_status read_size(const struct dcpk_value *attrs, const char *name, i
 
     if (!cut_is_set(attrs, name)) {
         if (by_default < 0)
-            return dcpk_fail(
-                err, DCPK_EUNSUPPORTED,
-                "args.%s is not set: without it the layout of the buckets is not known", name);
+            return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                             "args.%s is not set: without it the layout of the ranks is not known",
+                             name);
         *out = by_default;
         return DCPK_OK;
     }
@@ -43,36 +43,36 @@ static dcpk_status read_size(const struct dcpk_value *attrs, const char *name, i
 }
 
 /* Layouts that change which rank holds what in ways that are not replayed. */
-static dcpk_status check_supported(const struct dcpk_value *attrs, struct dcpk_error *err)
-{
-    static const struct {
-        const char *name, *what;
-    } unset[] = {
+static const struct unsupported {
+    const char *name, *what;
+} of_ranks[] =
+    {
         {"pipeline_model_parallel_split_rank", "an encoder on pipeline stages of its own"},
-        {"heterogeneous_layers_config_path", "layers of different kinds"},
-    };
-    static const struct {
-        const char *name, *what;
-    } off[] = {
-        {"fp8_param_gather", "FP8 weights, whose rounded masters prove nothing"},
-        {"fp4_param_gather", "FP4 weights, whose rounded masters prove nothing"},
-        {"overlap_param_gather_with_optimizer_step", "an optimizer for each model chunk"},
         {"standalone_embedding_stage", "a pipeline stage for the embedding alone"},
-        {"moe_use_legacy_grouped_gemm", "experts in legacy GroupedMLP"},
-        {"mla_down_proj_fusion", "MLA's down-projections in one parameter"},
         {"moe_extended_tp", "experts cut over tensor and expert parallel ranks alike"},
-    };
+},
+  of_buckets[] = {
+      {"heterogeneous_layers_config_path", "layers of different kinds"},
+      {"fp8_param_gather", "FP8 weights, whose rounded masters prove nothing"},
+      {"fp4_param_gather", "FP4 weights, whose rounded masters prove nothing"},
+      {"overlap_param_gather_with_optimizer_step", "an optimizer for each model chunk"},
+      {"moe_use_legacy_grouped_gemm", "experts in legacy GroupedMLP"},
+      {"mla_down_proj_fusion", "MLA's down-projections in one parameter"},
+};
 
-    for (size_t i = 0; i < DCPK_COUNT(unset); i++)
-        if (cut_is_set(attrs, unset[i].name))
+static dcpk_status check_supported(const struct dcpk_value *attrs, const struct unsupported *list,
+                                   size_t n, struct dcpk_error *err)
+{
+    for (size_t i = 0; i < n; i++) {
+        const struct dcpk_value *v = dcpk_value_get(attrs, list[i].name);
+        bool is_on = cut_is_set(attrs, list[i].name);
+
+        (void)dcpk_value_as_bool(v, &is_on);
+        if (is_on)
             return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                             "args.%s is set: buckets of a run with %s are not decoded",
-                             unset[i].name, unset[i].what);
-    for (size_t i = 0; i < DCPK_COUNT(off); i++)
-        if (dcpk_value_is_true(attrs, off[i].name))
-            return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                             "args.%s is true: buckets of a run with %s are not decoded",
-                             off[i].name, off[i].what);
+                             "args.%s is set: what the ranks of a run with %s hold is not decoded",
+                             list[i].name, list[i].what);
+    }
     return DCPK_OK;
 }
 
@@ -361,8 +361,8 @@ unsigned dcpk_cut_spec(const struct dcpk_value *attrs, const char *impl)
     return DCPK_SPEC_TE;
 }
 
-dcpk_status dcpk_cut_read(const struct dcpk_value *args, struct dcpk_arena *arena,
-                          struct dcpk_cut *cut, struct dcpk_error *err)
+dcpk_status dcpk_cut_read_ranks(const struct dcpk_value *args, struct dcpk_arena *arena,
+                                struct dcpk_cut *cut, struct dcpk_error *err)
 {
     const struct dcpk_value *attrs = dcpk_value_attrs(args);
     struct dcpk_cut c = {0};
@@ -370,16 +370,29 @@ dcpk_status dcpk_cut_read(const struct dcpk_value *args, struct dcpk_arena *aren
     if (attrs == NULL)
         return dcpk_fail_fix(
             err, DCPK_EUNSUPPORTED, DCPK_FIX_ARGS,
-            "there are no args: without them the layout of the buckets is not known");
-    if (check_supported(attrs, err) ||
+            "there are no args: without them the layout of the ranks is not known");
+    if (check_supported(attrs, of_ranks, DCPK_COUNT(of_ranks), err) ||
         read_size(attrs, "tensor_model_parallel_size", 1, -1, &c.tp, err) ||
-        read_pipeline(attrs, arena, &c, err) || read_experts(attrs, &c, err) ||
-        cut_read_slices(attrs, &c, err) || read_bucketing(attrs, &c, err))
+        read_pipeline(attrs, arena, &c, err) || read_experts(attrs, &c, err))
         return err->status;
     c.is_tied = cut_is_set(attrs, "untie_embeddings_and_output_weights") &&
                 !dcpk_value_is_true(attrs, "untie_embeddings_and_output_weights");
-    c.pads_for_bandwidth = dcpk_value_is_true(attrs, "ddp_pad_buckets_for_high_nccl_busbw");
     c.spec = dcpk_cut_spec(attrs, NULL); /* replay tries others too */
+    *cut = c;
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_cut_read(const struct dcpk_value *args, struct dcpk_arena *arena,
+                          struct dcpk_cut *cut, struct dcpk_error *err)
+{
+    const struct dcpk_value *attrs = dcpk_value_attrs(args);
+    struct dcpk_cut c = {0};
+
+    if (check_supported(attrs, of_buckets, DCPK_COUNT(of_buckets), err) ||
+        dcpk_cut_read_ranks(args, arena, &c, err) || cut_read_slices(attrs, &c, err) ||
+        read_bucketing(attrs, &c, err))
+        return err->status;
+    c.pads_for_bandwidth = dcpk_value_is_true(attrs, "ddp_pad_buckets_for_high_nccl_busbw");
     *cut = c;
     return DCPK_OK;
 }

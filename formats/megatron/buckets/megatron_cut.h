@@ -52,6 +52,11 @@ static inline int64_t dcpk_cut_ep(const struct dcpk_cut *cut, bool is_expert)
 dcpk_status dcpk_cut_read(const struct dcpk_value *args, struct dcpk_arena *arena,
                           struct dcpk_cut *cut, struct dcpk_error *err);
 
+/* The same without the buckets, which may then be of any kind; n_slices, n_expert_slices, bucketing
+ * and pads_for_bandwidth are not set. */
+dcpk_status dcpk_cut_read_ranks(const struct dcpk_value *args, struct dcpk_arena *arena,
+                                struct dcpk_cut *cut, struct dcpk_error *err);
+
 /* The order of registration (enum dcpk_spec) of a run with these attributes of args; impl: "local"
  * or "te", whatever they say; NULL: as they say. */
 unsigned dcpk_cut_spec(const struct dcpk_value *attrs, const char *impl);

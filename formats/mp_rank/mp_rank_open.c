@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* mp_rank_open.c - the folders of all ranks: none is missing, none is of another run. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "formats/megatron/buckets/megatron_replay.h"
+#include "formats/mp_rank/mp_rank_priv.h"
+#include "formats/torch/item.h"
+#include "lib/base/alloc.h"
+#include "lib/base/order.h"
+#include "lib/base/text.h"
+
+#define NAME_BYTES 96
+
+/* ---- names of folders ---- */
+
+/* "mp_rank_00", "mp_rank_00_001", "mp_rank_00_001_003": the stage where there are several, then the
+ * expert-parallel rank (FORMAT.md 1). */
+static void name_folder(const struct dcpk_cut *cut, const struct dcpk_mp_rank *at,
+                        char name[NAME_BYTES])
+{
+    int n = snprintf(name, NAME_BYTES, DCPK_MP_FOLDER "%02" PRId64, at->tp);
+
+    if (cut->pp > 1)
+        n += snprintf(name + n, NAME_BYTES - (size_t)n, "_%03" PRId64, at->pp);
+    if (cut->ep > 1)
+        snprintf(name + n, NAME_BYTES - (size_t)n, "_%03" PRId64, at->ep);
+}
+
+/* Folders of ranks, sorted. Owned: dcpk_free(all). */
+struct folders {
+    char **all;
+    char *const *first; /* of the n, in all */
+    size_t n;
+};
+
+static dcpk_status list_folders(struct dcpk_store *store, struct folders *folders,
+                                struct dcpk_error *err)
+{
+    size_t n = 0, at = 0;
+
+    *folders = (struct folders){0};
+    if (dcpk_store_list(store, &folders->all, &n, err))
+        return err->status;
+    while (at < n && !dcpk_starts_with(folders->all[at], DCPK_MP_FOLDER))
+        at++;
+    folders->first = folders->all + at;
+    while (at + folders->n < n && dcpk_starts_with(folders->first[folders->n], DCPK_MP_FOLDER))
+        folders->n++;
+    return DCPK_OK;
+}
+
+/* The file `name` of a rank's folder; NULL, where it may be: there is none. */
+static dcpk_status find_file(const struct dcpk_mp_reading *r, const char *name, bool may_lack,
+                             struct dcpk_source **source, struct dcpk_error *err)
+{
+    char path[2 * NAME_BYTES], folder[NAME_BYTES];
+    enum dcpk_path_kind kind;
+
+    *source = NULL;
+    name_folder(&r->cut, &r->at, folder);
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    if (dcpk_store_look(r->rank.ckpt->store, path, &kind, err))
+        return err->status;
+    if (kind == DCPK_PATH_FILE)
+        return dcpk_store_find(r->rank.ckpt->store, path, source, err);
+    if (may_lack)
+        return DCPK_OK;
+    return dcpk_fail(err, DCPK_EFORMAT,
+                     "there is no '%s', and by args the run has tensor %" PRId64
+                     ", pipeline %" PRId64 ", expert parallelism %" PRId64
+                     ": copy the folders of all ranks",
+                     path, r->cut.tp, r->cut.pp, r->cut.ep);
+}
+
+/* ---- args ---- */
+
+static dcpk_status check_args(const struct dcpk_mp_reading *r, const struct dcpk_value *file,
+                              struct dcpk_error *err)
+{
+    const struct dcpk_value *attrs = dcpk_value_attrs(dcpk_value_get(file, "args"));
+    const struct {
+        const char *name;
+        int64_t size;
+    } sizes[] = {
+        {"tensor_model_parallel_size", r->cut.tp},
+        {"pipeline_model_parallel_size", r->cut.pp},
+        {"expert_model_parallel_size", r->cut.ep},
+    };
+
+    for (size_t i = 0; i < DCPK_COUNT(sizes); i++) {
+        int64_t size = 1;
+
+        (void)dcpk_value_as_int(dcpk_value_get(attrs, sizes[i].name), &size);
+        if (size != sizes[i].size && !(i == 2 && r->cut.n_experts == 0))
+            return dcpk_fail(err, DCPK_EFORMAT,
+                             "its args.%s is %" PRId64 ", and that of rank 0 %" PRId64
+                             ": the folders are of two runs",
+                             sizes[i].name, size, sizes[i].size);
+    }
+    if (!dcpk_value_same(dcpk_value_get(file, "iteration"), r->iteration))
+        return dcpk_fail(err, DCPK_EFORMAT,
+                         "its iteration is not that of rank 0: the folders are of two saves");
+    return DCPK_OK;
+}
+
+static dcpk_status take_args(struct dcpk_mp_reading *r, const struct dcpk_value *file,
+                             struct dcpk_error *err)
+{
+    const struct dcpk_value *args = dcpk_value_get(file, "args"), *attrs = dcpk_value_attrs(args);
+
+    if (dcpk_cut_read_ranks(args, r->rank.arena, &r->cut, err))
+        return err->status;
+    if (r->cut.n_experts > 0 && r->cut.etp != r->cut.tp)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "args.expert_tensor_parallel_size is %" PRId64
+                         ", and tensor parallelism %" PRId64
+                         ": the ranks of such a run overwrite each other's folders",
+                         r->cut.etp, r->cut.tp);
+    r->iteration = dcpk_value_get(file, "iteration");
+    /* MC/transformer/mlp.py@0.19.0 gated_linear_unit; MT/arguments.py: --quick-geglu sets it. */
+    r->is_gated = dcpk_value_is_true(attrs, "swiglu") || dcpk_value_is_true(attrs, "quick_geglu") ||
+                  dcpk_value_is_true(attrs, "gated_linear_unit");
+    r->state->tp = r->cut.tp;
+    return DCPK_OK;
+}
+
+/* ---- objects ---- */
+
+static dcpk_status add_object(struct dcpk_mp_reading *r, const char *key,
+                              const struct dcpk_place *place, struct dcpk_error *err)
+{
+    const struct dcpk_object object = {key, *place};
+
+    if (key == NULL)
+        return err->status;
+    return dcpk_checkpoint_add_object(r->rank.ckpt, &object, err);
+}
+
+/* RNG states of a rank, as a 3D-parallel checkpoint keeps them. Without bytes of their own: they
+ * are a part of the file. */
+static dcpk_status add_rng(struct dcpk_mp_reading *r, const struct dcpk_value *file,
+                           struct dcpk_error *err)
+{
+    const struct dcpk_place place = {.file = r->rank.number};
+
+    if (r->at.ep > 0 || dcpk_value_is_none(dcpk_value_get(file, "rng_state")))
+        return DCPK_OK;
+    return add_object(r,
+                      dcpk_arena_printf(r->rank.ckpt->arena, err,
+                                        "rng_state/shard_%" PRId64 ".%" PRId64 "_%" PRId64
+                                        ".%" PRId64,
+                                        r->at.pp, r->at.tp, r->cut.pp, r->cut.tp),
+                      &place, err);
+}
+
+/* The number of the ranks of an optimizer's buckets as they number themselves
+ * (formats/megatron/buckets/megatron_replay.c, find_rank). */
+static int64_t group_number(const struct dcpk_mp_reading *r, const struct dcpk_value *args,
+                            bool is_expert)
+{
+    if (!is_expert)
+        return r->at.tp + r->cut.tp * r->at.pp;
+    if (dcpk_replay_rules_find(args)->stage_before_expert)
+        return r->at.tp + r->cut.tp * (r->at.pp + r->cut.pp * r->at.ep);
+    return r->at.tp + r->cut.tp * (r->at.ep + r->cut.ep * r->at.pp);
+}
+
+/* The buckets of one optimizer, and its groups next to them. */
+static dcpk_status add_buckets(struct dcpk_mp_reading *r, const struct dcpk_value *file,
+                               uint32_t model_file, bool is_expert, struct dcpk_error *err)
+{
+    const struct dcpk_place groups = {.file = model_file};
+    const struct dcpk_place all = {
+        .file = r->rank.number, .n_bytes = dcpk_source_bytes(r->rank.ckpt->files[r->rank.number])};
+    const char *start = dcpk_arena_printf(
+        r->rank.ckpt->arena, err, "%soptimizer.distributed.dp_group_idx_%" PRId64,
+        is_expert ? "chained_1." : "", group_number(r, dcpk_value_get(file, "args"), is_expert));
+
+    if (start == NULL)
+        return err->status;
+    r->state->has_buckets = true;
+    if (add_object(r, dcpk_arena_printf(r->rank.ckpt->arena, err, "%s%s", start, DCPK_MP_BUCKETS),
+                   &all, err))
+        return err->status;
+    return add_object(r, dcpk_arena_printf(r->rank.ckpt->arena, err, "%s%s", start, DCPK_MP_GROUPS),
+                      &groups, err);
+}
+
+/* A distributed optimizer leaves its state to a second file. */
+static dcpk_status add_distributed(struct dcpk_mp_reading *r, const struct dcpk_value *file,
+                                   struct dcpk_arena *arena, struct dcpk_error *err)
+{
+    const uint32_t model_file = r->rank.number;
+    const struct dcpk_value *optimizers[2], *value;
+    struct dcpk_source *source;
+    bool may_lack;
+
+    dcpk_mp_optimizers(file, optimizers);
+    may_lack = optimizers[0] == NULL || r->at.ep > 0 ||
+               dcpk_value_get(dcpk_mp_inner(optimizers[0]), "state") != NULL;
+    if (find_file(r, DCPK_MP_OPTIM, may_lack, &source, err) || source == NULL ||
+        dcpk_rank_reading_open(&r->rank, source, dcpk_mp_is_known, arena, &value, err))
+        return err->status;
+    if (value->kind != DCPK_V_LIST)
+        return add_buckets(r, file, model_file, false, err);
+    for (size_t i = 0; i < value->n && i < 2; i++)
+        if (value->as.items[i]->kind == DCPK_V_DICT && value->as.items[i]->n > 0 &&
+            add_buckets(r, file, model_file, i == 1, err))
+            return err->status;
+    return DCPK_OK;
+}
+
+/* ---- files ---- */
+
+static dcpk_status add_weights(struct dcpk_mp_reading *r, const struct dcpk_value *file,
+                               struct dcpk_arena *arena, struct dcpk_error *err)
+{
+    struct dcpk_mp_tensors tensors;
+
+    if (dcpk_mp_list(r, file, arena, &tensors, err))
+        return err->status;
+    for (size_t i = 0; i < tensors.n; i++)
+        if (dcpk_mp_add(r, &tensors.list[i], tensors.list[i].local, tensors.list[i].name, err))
+            return err->status;
+    if (add_rng(r, file, err))
+        return err->status;
+    return add_distributed(r, file, arena, err);
+}
+
+/* The file of the rank at hand; once more for its optimizer, after all weights. */
+static dcpk_status read_rank(struct dcpk_mp_reading *r, bool again, struct dcpk_error *err)
+{
+    struct dcpk_arena *arena = dcpk_arena_new(err);
+    struct dcpk_source *source = NULL;
+    const struct dcpk_value *file;
+
+    if (arena != NULL && find_file(r, DCPK_MP_MODEL, false, &source, err) == DCPK_OK &&
+        dcpk_rank_reading_open(&r->rank, source, dcpk_mp_is_known, arena, &file, err) == DCPK_OK) {
+        if (again)
+            (void)dcpk_mp_add_optimizer(r, file, arena, err);
+        else if (check_args(r, file, err) == DCPK_OK)
+            (void)add_weights(r, file, arena, err);
+        if (err->status != DCPK_OK)
+            dcpk_context(err, "reading '%s'", dcpk_source_name(source));
+    }
+    dcpk_arena_free(arena);
+    return err->status;
+}
+
+static dcpk_status read_ranks(struct dcpk_mp_reading *r, bool again, struct dcpk_error *err)
+{
+    struct dcpk_mp_rank *at = &r->at;
+
+    for (at->pp = 0; at->pp < r->cut.pp; at->pp++)
+        for (at->ep = 0; at->ep < r->cut.ep; at->ep++)
+            for (at->tp = 0; at->tp < r->cut.tp; at->tp++)
+                if (read_rank(r, again, err))
+                    return err->status;
+    return DCPK_OK;
+}
+
+/* The first folder's args give the ranks, and all folders are theirs. */
+static dcpk_status read_first(struct dcpk_mp_reading *r, const struct folders *folders,
+                              struct dcpk_error *err)
+{
+    char path[NAME_BYTES + sizeof DCPK_MP_MODEL], last[NAME_BYTES];
+    struct dcpk_item_range range;
+    struct dcpk_source *source;
+    const struct dcpk_value *file;
+
+    if (folders->n == 0 ||
+        snprintf(path, sizeof path, "%s/" DCPK_MP_MODEL, folders->first[0]) >= (int)sizeof path)
+        return dcpk_fail(err, DCPK_EFORMAT, "there is no '" DCPK_MP_FOLDER "00/" DCPK_MP_MODEL "'");
+    if (dcpk_store_find(r->rank.ckpt->store, path, &source, err))
+        return err->status;
+    range = dcpk_item_whole(source);
+    if (dcpk_item_read_known(&range, dcpk_mp_is_known, r->rank.arena, &file, err) ||
+        take_args(r, file, err)) {
+        dcpk_context(err, "reading '%s'", path);
+        return err->status;
+    }
+    r->at = (struct dcpk_mp_rank){r->cut.tp - 1, r->cut.pp - 1, r->cut.ep - 1};
+    name_folder(&r->cut, &r->at, last);
+    for (size_t i = 0; i < folders->n; i++)
+        if (strlen(folders->first[i]) != strlen(last) || strcmp(folders->first[i], last) > 0)
+            return dcpk_fail(err, DCPK_EFORMAT,
+                             "'%.200s' is no folder of a run of tensor %" PRId64
+                             ", pipeline %" PRId64 ", expert parallelism %" PRId64
+                             ", which args of rank 0 have: remove the folders of one of two runs",
+                             folders->first[i], r->cut.tp, r->cut.pp, r->cut.ep);
+    return DCPK_OK;
+}
+
+/* A state whose names are not known leaves the weights as they are. */
+static dcpk_status read_optimizers(struct dcpk_mp_reading *r, struct dcpk_error *err)
+{
+    const struct dcpk_rank_moment weights = dcpk_rank_reading_moment(&r->rank);
+
+    if (r->state->has_buckets || read_ranks(r, true, err) == DCPK_OK ||
+        !dcpk_status_is_content(err->status))
+        return err->status;
+    r->state->optimizer_fault = dcpk_arena_strdup(r->rank.ckpt->arena, err->text, err);
+    if (r->state->optimizer_fault == NULL)
+        return err->status;
+    *err = (struct dcpk_error)DCPK_ERROR_INIT;
+    dcpk_checkpoint_note(r->rank.ckpt, "the optimizer is not read: %s", r->state->optimizer_fault);
+    return dcpk_rank_reading_forget(&r->rank, &weights, err);
+}
+
+dcpk_status dcpk_mp_open(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
+{
+    struct dcpk_mp_reading r = {.state = ckpt->state};
+    struct folders folders = {0};
+
+    r.rank.ckpt = ckpt;
+    r.rank.files = &r.state->files;
+    r.rank.arena = dcpk_arena_new(err);
+    if (r.rank.arena != NULL && list_folders(ckpt->store, &folders, err) == DCPK_OK &&
+        read_first(&r, &folders, err) == DCPK_OK && read_ranks(&r, false, err) == DCPK_OK &&
+        read_optimizers(&r, err) == DCPK_OK)
+        (void)dcpk_rank_reading_order(&r.rank, err);
+    dcpk_free(folders.all);
+    dcpk_rank_reading_release(&r.rank);
+    dcpk_arena_free(r.rank.arena);
+    return err->status;
+}

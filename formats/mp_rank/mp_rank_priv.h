@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* mp_rank_priv.h - the files of all ranks, and what their names mean. */
+#ifndef DCPK_FORMATS_MP_RANK_PRIV_H
+#define DCPK_FORMATS_MP_RANK_PRIV_H
+
+#include "formats/megatron/buckets/megatron_cut.h"
+#include "formats/mp_rank/mp_rank.h"
+#include "formats/torch/rank_files.h"
+#include "lib/place/held.h"
+
+#define DCPK_MP_FOLDER "mp_rank_"
+#define DCPK_MP_MODEL  "model_optim_rng.pt"
+#define DCPK_MP_OPTIM  "distrib_optim.pt"
+
+/* Ends of the keys of objects that a rank's optimizer becomes (formats/torch_dist/FORMAT.md 5.5).
+ */
+#define DCPK_MP_GROUPS  ".optimizer/shard_0_1"
+#define DCPK_MP_BUCKETS ".param_state/shard_0_1"
+
+/* ckpt->state */
+struct dcpk_mp_state {
+    struct dcpk_rank_files files;
+    int64_t tp;
+    /* The reason why the optimizer's numbers have no names; NULL: there is none. */
+    const char *optimizer_fault;
+    bool has_buckets; /* the optimizer's state lies in distrib_optim.pt */
+};
+
+/* A file's place among the ranks. */
+struct dcpk_mp_rank {
+    int64_t tp, pp, ep;
+};
+
+/* Opening a checkpoint. */
+struct dcpk_mp_reading {
+    struct dcpk_rank_reading rank;
+    struct dcpk_mp_state *state;
+    struct dcpk_cut cut; /* of the run, by args of the first file */
+    const struct dcpk_value *iteration;
+    bool is_gated;          /* fc1 has gate and up rows */
+    struct dcpk_mp_rank at; /* of the file at hand */
+};
+
+/* A tensor of a rank's model. In an arena. */
+struct dcpk_mp_tensor {
+    const char *name; /* in the whole model: the checkpoint's key */
+    const struct dcpk_value_tensor *local;
+    struct dcpk_spread spread; /* how ranks share it */
+    bool is_buffer, is_expert;
+};
+struct dcpk_mp_tensors {
+    struct dcpk_mp_tensor *list;
+    size_t n;
+};
+
+/*
+ * List the tensors of the models in a rank's file, in the order of registration. In `arena`.
+ * Errors: DCPK_EUNSUPPORTED for a model from before core, what is no tensor, and one that no rule
+ * cuts; DCPK_EFORMAT for layers that the stage does not have.
+ */
+dcpk_status dcpk_mp_list(const struct dcpk_mp_reading *r, const struct dcpk_value *file,
+                         struct dcpk_arena *arena, struct dcpk_mp_tensors *tensors,
+                         struct dcpk_error *err);
+
+/* Adds the file's part of a tensor under `key`: of the weight, or of state of its shape. Errors:
+ * DCPK_EFORMAT where another rank has it in another shape or dtype. */
+dcpk_status dcpk_mp_add(struct dcpk_mp_reading *r, const struct dcpk_mp_tensor *tensor,
+                        const struct dcpk_value_tensor *local, const char *key,
+                        struct dcpk_error *err);
+
+/*
+ * Adds the state of a rank's optimizers that are not distributed, as
+ * optimizer.state.<state>.<weight>. Nothing for a file without. Errors: DCPK_EUNSUPPORTED where its
+ * numbers cannot become names.
+ */
+dcpk_status dcpk_mp_add_optimizer(struct dcpk_mp_reading *r, const struct dcpk_value *file,
+                                  struct dcpk_arena *arena, struct dcpk_error *err);
+
+/* The dicts of a file's optimizers: [0] is that of dense parameters or of all, [1] that of experts;
+ * NULL: there is none. */
+void dcpk_mp_optimizers(const struct dcpk_value *file, const struct dcpk_value *optimizers[2]);
+/* The dict with the groups: in another one, except in fp32 runs. */
+const struct dcpk_value *dcpk_mp_inner(const struct dcpk_value *optimizer);
+
+dcpk_status dcpk_mp_open(struct dcpk_checkpoint *ckpt, struct dcpk_error *err);
+
+/* True if a rank's file may name it: what torch_dist's may, and every enum of Megatron's. */
+bool dcpk_mp_is_known(const char *module, const char *name);
+
+/* The load_common hook, and those of objects (lib/ckpt/format.h). */
+dcpk_status dcpk_mp_load_common(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
+                                const struct dcpk_value **value, struct dcpk_error *err);
+dcpk_status dcpk_mp_load_object(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object,
+                                struct dcpk_arena *arena, const struct dcpk_value **value,
+                                struct dcpk_error *err);
+dcpk_status dcpk_mp_outline_object(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object,
+                                   struct dcpk_arena *arena, const struct dcpk_value **value,
+                                   struct dcpk_error *err);
+
+#endif

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* mp_rank_state.c - what the first rank's file has of the run, and objects of all ranks. */
+#include <string.h>
+
+#include "formats/mp_rank/mp_rank_priv.h"
+#include "formats/torch/item.h"
+#include "formats/torch/pickle.h"
+#include "lib/base/text.h"
+
+bool dcpk_mp_is_known(const char *module, const char *name)
+{
+    return strcmp(module, "megatron.core.transformer.enums") == 0 ||
+           strcmp(module, "megatron.core.enums") == 0 || dcpk_pickle_is_known(module, name);
+}
+
+static dcpk_status outline(struct dcpk_source *source, struct dcpk_arena *arena,
+                           const struct dcpk_value **value, struct dcpk_error *err)
+{
+    const struct dcpk_item_range range = dcpk_item_whole(source);
+
+    return dcpk_item_read_known(&range, dcpk_mp_is_known, arena, value, err);
+}
+
+/* ---- the common state ---- */
+
+/* A dict that is made, of `n` pairs; room for what a caller puts in. */
+struct making {
+    struct dcpk_arena *arena;
+    struct dcpk_value_pair *pairs;
+    size_t n;
+};
+
+static dcpk_status put_pair(struct making *m, const struct dcpk_value *key,
+                            const struct dcpk_value *value, struct dcpk_error *err)
+{
+    if (key == NULL || value == NULL)
+        return err->status;
+    m->pairs[m->n++] = (struct dcpk_value_pair){key, value};
+    return DCPK_OK;
+}
+
+/* {"common_step": step} of the first parameter, where torch's Adam keeps a tensor for each. */
+static const struct dcpk_value *common_step(struct dcpk_arena *arena,
+                                            const struct dcpk_value *states, struct dcpk_error *err)
+{
+    struct dcpk_value_pair pair = {dcpk_value_str(arena, "common_step", err), NULL};
+    const bool has_state = states->kind == DCPK_V_DICT && states->n > 0;
+
+    if (has_state)
+        pair.value = dcpk_value_get(states->as.pairs[0].value, "step");
+    if (pair.key == NULL)
+        return NULL;
+    return dcpk_value_dict(arena, &pair, pair.value != NULL, err);
+}
+
+/* An optimizer's dict without what became tensors (mp_rank_optimizer.c). */
+static const struct dcpk_value *strip_optimizer(struct dcpk_arena *arena,
+                                                const struct dcpk_value *optimizer,
+                                                struct dcpk_error *err)
+{
+    struct making m = {.arena = arena};
+
+    if (optimizer == NULL || optimizer->kind != DCPK_V_DICT)
+        return optimizer == NULL ? dcpk_value_none() : optimizer;
+    m.pairs = dcpk_arena_array(arena, optimizer->n, sizeof *m.pairs, err);
+    if (m.pairs == NULL)
+        return NULL;
+    for (size_t i = 0; i < optimizer->n; i++) {
+        const struct dcpk_value_pair *pair = &optimizer->as.pairs[i];
+        const char *name = dcpk_text_or(dcpk_value_as_str(pair->key), "");
+        const struct dcpk_value *value = pair->value;
+
+        if (strcmp(name, "fp32_from_fp16_params") == 0)
+            continue;
+        if (strcmp(name, "optimizer") == 0)
+            value = strip_optimizer(arena, value, err);
+        else if (strcmp(name, "state") == 0)
+            value = common_step(arena, value, err);
+        if (put_pair(&m, pair->key, value, err))
+            return NULL;
+    }
+    return dcpk_value_dict(arena, m.pairs, m.n, err);
+}
+
+/* One optimizer, or {0: dense, 1: expert}. */
+static const struct dcpk_value *
+strip_optimizers(struct dcpk_arena *arena, const struct dcpk_value *all, struct dcpk_error *err)
+{
+    struct making m = {.arena = arena};
+
+    if (all->kind != DCPK_V_LIST)
+        return strip_optimizer(arena, all, err);
+    m.pairs = dcpk_arena_array(arena, all->n, sizeof *m.pairs, err);
+    for (size_t i = 0; m.pairs != NULL && i < all->n; i++)
+        if (put_pair(&m, dcpk_value_int(arena, (int64_t)i, err),
+                     strip_optimizer(arena, all->as.items[i], err), err))
+            return NULL;
+    return m.pairs == NULL ? NULL : dcpk_value_dict(arena, m.pairs, m.n, err);
+}
+
+/* True if the entry is a model, or is read as objects. */
+static bool is_elsewhere(const struct dcpk_mp_state *state, const char *name)
+{
+    return dcpk_starts_with(name, "model") || strcmp(name, "rng_state") == 0 ||
+           (strcmp(name, "optimizer") == 0 && state->has_buckets);
+}
+
+dcpk_status dcpk_mp_load_common(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
+                                const struct dcpk_value **value, struct dcpk_error *err)
+{
+    struct making m = {.arena = arena};
+    const struct dcpk_value *file, *made;
+
+    if (outline(ckpt->files[0], arena, &file, err))
+        return err->status;
+    m.pairs = dcpk_arena_array(arena, file->n, sizeof *m.pairs, err);
+    for (size_t i = 0; m.pairs != NULL && i < file->n; i++) {
+        const struct dcpk_value_pair *pair = &file->as.pairs[i];
+        const char *name = dcpk_text_or(dcpk_value_as_str(pair->key), "");
+        const struct dcpk_value *kept = pair->value;
+
+        if (is_elsewhere(ckpt->state, name))
+            continue;
+        if (strcmp(name, "optimizer") == 0)
+            kept = strip_optimizers(arena, kept, err);
+        if (put_pair(&m, pair->key, kept, err))
+            return err->status;
+    }
+    if (m.pairs == NULL)
+        return err->status;
+    made = dcpk_value_dict(arena, m.pairs, m.n, err);
+    if (made == NULL || dcpk_item_fill_outline(ckpt->files[0], arena, made, err))
+        return err->status;
+    *value = made;
+    return DCPK_OK;
+}
+
+/* ---- objects ---- */
+
+/* The part of its file that the object is, as a list of one, which torch_dist's items are. */
+static dcpk_status take_part(const struct dcpk_object *object, struct dcpk_arena *arena,
+                             const struct dcpk_value *file, const struct dcpk_value **value,
+                             struct dcpk_error *err)
+{
+    const bool is_expert = dcpk_starts_with(object->key, "chained_1.");
+    const struct dcpk_value *optimizers[2], *part = file;
+
+    if (dcpk_ends_with(object->key, DCPK_MP_GROUPS)) {
+        dcpk_mp_optimizers(file, optimizers);
+        part = optimizers[is_expert];
+    } else if (!dcpk_ends_with(object->key, DCPK_MP_BUCKETS)) {
+        part = dcpk_value_get(file, "rng_state");
+    } else if (file->kind == DCPK_V_LIST) {
+        part = dcpk_value_at(file, is_expert);
+    }
+    if (part == NULL)
+        return dcpk_fail(err, DCPK_EFORMAT, "it is not in its rank's file");
+    *value = dcpk_value_seq(arena, DCPK_V_LIST, &part, 1, err);
+    return dcpk_made(*value, err);
+}
+
+dcpk_status dcpk_mp_outline_object(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object,
+                                   struct dcpk_arena *arena, const struct dcpk_value **value,
+                                   struct dcpk_error *err)
+{
+    const struct dcpk_value *file;
+
+    if (outline(ckpt->files[object->place.file], arena, &file, err))
+        return err->status;
+    return take_part(object, arena, file, value, err);
+}
+
+/* Buckets are all of their file; the others are small parts of one with all weights. */
+dcpk_status dcpk_mp_load_object(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object,
+                                struct dcpk_arena *arena, const struct dcpk_value **value,
+                                struct dcpk_error *err)
+{
+    struct dcpk_source *source = ckpt->files[object->place.file];
+    const struct dcpk_item_range range = dcpk_item_whole(source);
+    const struct dcpk_value *file, *part;
+
+    if (object->place.n_bytes > 0) {
+        if (dcpk_item_read_value(&range, arena, &file, err))
+            return err->status;
+        return take_part(object, arena, file, value, err);
+    }
+    if (dcpk_mp_outline_object(ckpt, object, arena, &part, err) ||
+        dcpk_item_fill_outline(source, arena, part, err))
+        return err->status;
+    *value = part;
+    return DCPK_OK;
+}
