@@ -21,7 +21,7 @@ const struct dcpk_format *const dcpk_formats[] = {
     &dcpk_format_dcp_hf,       &dcpk_format_titan,
     &dcpk_format_fsdp_shards, /* any */
     &dcpk_format_verl,         &dcpk_format_torch,
-    NULL,
+    &dcpk_format_torch_dcp,    NULL,
 };
 
 const char *const *const dcpk_formats_absent = dcpk_zarr_absent_codecs;

@@ -177,8 +177,27 @@ static dcpk_status find_listed(const struct dcpk_checkpoint *ckpt, struct dcpk_f
     return DCPK_OK;
 }
 
+/* The names of numbers (dcpk_fsdp_number). */
+static dcpk_status name_numbers(const struct dcpk_fsdp_reader *r, const struct dcpk_value *numbers,
+                                const struct dcpk_value **names, struct dcpk_error *err)
+{
+    struct dcpk_arena *arena = r->model->arena;
+    const struct dcpk_value **list = dcpk_arena_array(arena, numbers->n, sizeof *list, err);
+
+    for (size_t i = 0; list != NULL && i < numbers->n; i++) {
+        int64_t number = 0;
+
+        dcpk_value_as_int(numbers->as.items[i], &number);
+        list[i] = dcpk_value_str(arena, r->numbered[number], err);
+        if (list[i] == NULL)
+            return err->status;
+    }
+    *names = list == NULL ? NULL : dcpk_value_seq(arena, DCPK_V_LIST, list, numbers->n, err);
+    return dcpk_made(*names, err);
+}
+
 /* One group: the names of its parameters, as torch's get_optimizer_state_dict lists them
- * (Megatron-FSDP v2); NULL where they are numbers, which mean nothing outside the run. */
+ * (Megatron-FSDP v2); NULL where they are numbers that nothing gives a name. */
 static dcpk_status find_names(struct dcpk_fsdp_reader *r, const struct dcpk_fsdp_listed *fields,
                               size_t n, const struct dcpk_value **names, struct dcpk_error *err)
 {
@@ -189,6 +208,8 @@ static dcpk_status find_names(struct dcpk_fsdp_reader *r, const struct dcpk_fsdp
         if (strcmp(fields[i].field, "params") == 0 &&
             dcpk_model_need(r->model, &ckpt->objects[fields[i].object], names, err))
             return err->status;
+    if (*names != NULL && r->numbered != NULL)
+        return name_numbers(r, *names, names, err);
     if (*names != NULL && ((*names)->kind != DCPK_V_LIST || (*names)->n == 0 ||
                            dcpk_value_as_str((*names)->as.items[0]) == NULL))
         *names = NULL;

@@ -103,9 +103,7 @@ static void fsdp_find_generation(struct dcpk_checkpoint *ckpt)
     const struct marks m = find_marks(ckpt);
 
     if (dcpk_fsdp_is_torch_dcp(ckpt)) {
-        ckpt->generation = "torch_dcp";
-        dcpk_checkpoint_note(ckpt, "this is of Megatron's format torch_dcp (--use-torch-fsdp2): "
-                                   "its weights are read, its optimizer state is not");
+        ckpt->generation = ""; /* of another row */
     } else if (dcpk_fsdp_is_v2(ckpt)) {
         ckpt->generation = "V2";
         ckpt->releases = (struct dcpk_releases){"main", "main"};

@@ -6,5 +6,6 @@
 #include "lib/ckpt/format.h"
 
 extern const struct dcpk_format dcpk_format_fsdp_dtensor;
+extern const struct dcpk_format dcpk_format_torch_dcp; /* a scheme on it */
 
 #endif

@@ -23,6 +23,9 @@ struct dcpk_fsdp_reader {
     struct dcpk_fsdp_prefixes prefixes;
     bool is_converted;             /* by Megatron's converter from torch_dist (fsdp_converted.c) */
     const struct dcpk_value *step; /* of all parameters, where it left that; else NULL */
+    /* torch_dcp: the parameters by the numbers that their optimizer's state has; NULL: by names */
+    const char *const *numbered;
+    size_t n_numbered;
     bool has_parts; /* projections are stored in parts, whose order of rows is that of one rank */
 };
 
@@ -62,6 +65,14 @@ bool dcpk_fsdp_is_v2(const struct dcpk_checkpoint *ckpt);
 /* True if Megatron wrote it with --ckpt-format torch_dcp (--use-torch-fsdp2), which numbers
  * optimizer state. */
 bool dcpk_fsdp_is_torch_dcp(const struct dcpk_checkpoint *ckpt);
+/*
+ * Find the parameters that its numbers stand for (r->numbered), by their order of registration.
+ * Errors: DCPK_EUNSUPPORTED where that is not known; those of reading groups.
+ */
+dcpk_status dcpk_fsdp_number(struct dcpk_fsdp_reader *r, struct dcpk_error *err);
+/* The parameter of a number's digits, "12". Errors: DCPK_EFORMAT: no group has it. */
+dcpk_status dcpk_fsdp_numbered_name(const struct dcpk_fsdp_reader *r, const char *digits,
+                                    const char **name, struct dcpk_error *err);
 /* True if it is the target. */
 bool dcpk_fsdp_wants_v2(const struct dcpk_output *out);
 

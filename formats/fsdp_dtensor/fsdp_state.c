@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fsdp_state.c - Megatron-FSDP's training state -> the canonical view: parameter groups, scheduler,
  * RNG. */
+#include <ctype.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -208,7 +209,8 @@ static dcpk_status read_scheduler(struct dcpk_model *model, struct dcpk_error *e
     return dcpk_made(model->scheduler, err);
 }
 
-/* A leaf of "rng_state.(<pp>, <tp>).<data-parallel rank>.<field>[.<tracker>]" (section 4). */
+/* A leaf of "rng_state.(<pp>, <tp>).<data-parallel rank>.<field>[.<tracker>]" (section 4); in
+ * torch_dcp without the ranks, which all save the same keys (section 14). */
 struct rng_leaf {
     int64_t pp, tp, dp;
     const char *key;
@@ -225,12 +227,15 @@ static bool split_rng(const char *key, struct rng_leaf *leaf)
     const char *text = key + strlen(FD_RNG);
 
     *leaf = (struct rng_leaf){.key = key};
-    if (*text++ != '(' || (leaf->pp = dcpk_take_number(&text)) < 0 || !dcpk_starts_with(text, ", "))
-        return false;
-    text += strlen(", ");
-    if ((leaf->tp = dcpk_take_number(&text)) < 0 || !dcpk_starts_with(text, ")."))
-        return false;
-    text += strlen(").");
+    if (!isdigit((unsigned char)*text)) {
+        if (*text++ != '(' || (leaf->pp = dcpk_take_number(&text)) < 0 ||
+            !dcpk_starts_with(text, ", "))
+            return false;
+        text += strlen(", ");
+        if ((leaf->tp = dcpk_take_number(&text)) < 0 || !dcpk_starts_with(text, ")."))
+            return false;
+        text += strlen(").");
+    }
     if ((leaf->dp = dcpk_take_number(&text)) < 0 || *text != '.')
         return false;
     leaf->field = text + 1;

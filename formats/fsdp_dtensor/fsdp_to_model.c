@@ -44,7 +44,30 @@ static dcpk_status split_key(const struct dcpk_fsdp_reader *r, const char *key,
     parts->prefix = dcpk_arena_strndup(arena, key, (size_t)(name - key), err);
     if (parts->name == NULL || parts->prefix == NULL)
         return err->status;
+    if (r->numbered != NULL)
+        return dcpk_fsdp_numbered_name(r, parts->name, &parts->name, err);
     return dcpk_fsdp_split_numbered(arena, parts, err);
+}
+
+/* State by numbers is only as sure as the order of parameters: it must look like its weight. */
+static dcpk_status check_numbered(const struct dcpk_fsdp_reader *r,
+                                  const struct dcpk_fsdp_key *parts,
+                                  const struct dcpk_tensor *stored, struct dcpk_error *err)
+{
+    const char *key =
+        dcpk_arena_printf(r->model->arena, err, "%s%s", r->prefixes.weight, parts->name);
+    const struct dcpk_tensor *weight;
+
+    if (key == NULL)
+        return err->status;
+    weight = dcpk_checkpoint_tensor(r->model->ckpt, key);
+    if (parts->role == DCPK_STEP || weight == NULL ||
+        dcpk_shape_equal(weight->shape, weight->rank, stored->shape, stored->rank))
+        return DCPK_OK;
+    return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_WEIGHTS_ONLY,
+                         "it does not have the shape of '%s', whose number it has by the order in "
+                         "which modules register parameters",
+                         key);
 }
 
 /* Both halves' tensors, gate and up. */
@@ -219,6 +242,8 @@ static dcpk_status reader_map_tensor(struct dcpk_fsdp_reader *r, uint32_t source
         dcpk_model_omit(model, stored->key, unwanted(r, parts.role));
         return DCPK_OK;
     }
+    if (r->numbered != NULL && check_numbered(r, &parts, stored, err))
+        return err->status;
     half = dcpk_fsdp_half(parts.name);
     if (half < 0)
         return fsdp_stored_add_tensor(r, source, &parts, parts.name, false, err);
@@ -324,7 +349,7 @@ static bool is_fp32_run(const struct dcpk_fsdp_reader *r)
 {
     const struct dcpk_checkpoint *ckpt = r->model->ckpt;
 
-    if (r->is_converted)
+    if (r->is_converted || dcpk_fsdp_is_torch_dcp(ckpt))
         return is_fp32_by_args(r->model);
     if ((r->prefixes.has_q && has_key(ckpt, FD_STATE FD_Q_LOW)) || has_key(ckpt, FD_GROUP FD_Q_LOW))
         return false;
@@ -348,7 +373,8 @@ dcpk_status dcpk_fsdp_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_model *
 {
     struct dcpk_fsdp_reader r = {.model = model, .is_converted = dcpk_fsdp_is_converted(ckpt)};
 
-    if (dcpk_fsdp_find_prefixes(model, &r.prefixes, err) || dcpk_fsdp_read_state(model, err))
+    if (dcpk_fsdp_find_prefixes(model, &r.prefixes, err) || dcpk_fsdp_read_state(model, err) ||
+        dcpk_fsdp_number(&r, err))
         return err->status;
     model->is_fp32 = is_fp32_run(&r);
     model->needs_rewrite |= r.is_converted;
@@ -367,7 +393,7 @@ dcpk_status dcpk_fsdp_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_model *
     doubt_masters(&r);
     dcpk_model_read_layout(model);
     model->rows_tp = r.has_parts ? 1 : model->layout.tp;
-    model->optimizer_layout = dcpk_fsdp_optimizer_layout(ckpt, NULL);
+    model->optimizer_layout = ckpt->format->mapping->optimizer_layout(ckpt, NULL);
     if (model->rows_tp <= 1)
         return DCPK_OK;
     return dcpk_parts_unite(model, model->rows_tp, err);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fsdp_v2.c - keys of Megatron-FSDP v2 (FORMAT.md 13). */
 
-#include <ctype.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -20,17 +19,6 @@ bool dcpk_fsdp_is_v2(const struct dcpk_checkpoint *ckpt)
             dcpk_starts_with(ckpt->tensors[i].key, FD_STATE FD_Q_FP32))
             return false;
     return true;
-}
-
-bool dcpk_fsdp_is_torch_dcp(const struct dcpk_checkpoint *ckpt)
-{
-    static const char state[] = "optimizer.state.";
-
-    for (size_t i = 0; i < ckpt->n_tensors; i++)
-        if (dcpk_starts_with(ckpt->tensors[i].key, state) &&
-            isdigit((unsigned char)ckpt->tensors[i].key[strlen(state)]))
-            return dcpk_fsdp_is_v2(ckpt);
-    return false;
 }
 
 bool dcpk_fsdp_wants_v2(const struct dcpk_output *out)

@@ -28,6 +28,41 @@ static void name_folder(const struct dcpk_cut *cut, const struct dcpk_mp_rank *a
         snprintf(name + n, NAME_BYTES - (size_t)n, "_%03" PRId64, at->ep);
 }
 
+/*
+ * True if a rank of the run has these coordinates: with fewer ranks of tensor parallelism for
+ * experts, a rank's number gives it a place in both (lib/place/grid.h).
+ */
+static bool has_rank(const struct dcpk_mp_reading *r, const struct dcpk_mp_rank *at)
+{
+    const struct dcpk_cut *cut = &r->cut;
+    bool has = cut->ep == 1;
+
+    for (int64_t d = 0; d < r->n_data_parallel && d < cut->ep; d++)
+        has = has || (at->tp + cut->tp * d) / cut->etp % cut->ep == at->ep;
+    return has && at->tp < cut->tp && at->pp < cut->pp && at->ep < cut->ep;
+}
+
+/* True for the name of a rank's folder. */
+static bool is_folder(const struct dcpk_mp_reading *r, const char *name)
+{
+    const char *text = name + strlen(DCPK_MP_FOLDER);
+    char whole[NAME_BYTES];
+    struct dcpk_mp_rank at = {.tp = dcpk_take_number(&text)};
+
+    if (r->cut.pp > 1 && *text == '_') {
+        text++;
+        at.pp = dcpk_take_number(&text);
+    }
+    if (r->cut.ep > 1 && *text == '_') {
+        text++;
+        at.ep = dcpk_take_number(&text);
+    }
+    if (at.tp < 0 || at.pp < 0 || at.ep < 0 || !has_rank(r, &at))
+        return false;
+    name_folder(&r->cut, &at, whole);
+    return strcmp(name, whole) == 0;
+}
+
 /* Folders of ranks, sorted. Owned: dcpk_free(all). */
 struct folders {
     char **all;
@@ -112,12 +147,15 @@ static dcpk_status take_args(struct dcpk_mp_reading *r, const struct dcpk_value 
 
     if (dcpk_cut_read_ranks(args, r->rank.arena, &r->cut, err))
         return err->status;
-    if (r->cut.n_experts > 0 && r->cut.etp != r->cut.tp)
+    if (r->cut.tp % r->cut.etp != 0)
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                         "args.expert_tensor_parallel_size is %" PRId64
-                         ", and tensor parallelism %" PRId64
-                         ": the ranks of such a run overwrite each other's folders",
+                         "args.expert_tensor_parallel_size %" PRId64
+                         " does not divide tensor parallelism %" PRId64
+                         ": ranks of such a run have the same folders",
                          r->cut.etp, r->cut.tp);
+    if (!dcpk_value_as_int(dcpk_value_get(attrs, "world_size"), &r->n_data_parallel))
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "args.world_size is not set");
+    r->n_data_parallel /= r->cut.tp * r->cut.pp;
     r->iteration = dcpk_value_get(file, "iteration");
     /* MC/transformer/mlp.py@0.19.0 gated_linear_unit; MT/arguments.py: --quick-geglu sets it. */
     r->is_gated = dcpk_value_is_true(attrs, "swiglu") || dcpk_value_is_true(attrs, "quick_geglu") ||
@@ -144,15 +182,14 @@ static dcpk_status add_rng(struct dcpk_mp_reading *r, const struct dcpk_value *f
                            struct dcpk_error *err)
 {
     const struct dcpk_place place = {.file = r->rank.number};
+    const char *key = dcpk_arena_printf(
+        r->rank.ckpt->arena, err, "rng_state/shard_%" PRId64 ".%" PRId64 "_%" PRId64 ".%" PRId64,
+        r->at.pp, r->at.tp, r->cut.pp, r->cut.tp);
 
-    if (r->at.ep > 0 || dcpk_value_is_none(dcpk_value_get(file, "rng_state")))
-        return DCPK_OK;
-    return add_object(r,
-                      dcpk_arena_printf(r->rank.ckpt->arena, err,
-                                        "rng_state/shard_%" PRId64 ".%" PRId64 "_%" PRId64
-                                        ".%" PRId64,
-                                        r->at.pp, r->at.tp, r->cut.pp, r->cut.tp),
-                      &place, err);
+    if (key == NULL || dcpk_value_is_none(dcpk_value_get(file, "rng_state")) ||
+        dcpk_checkpoint_object(r->rank.ckpt, key) != NULL) /* of another expert-parallel rank */
+        return err->status;
+    return add_object(r, key, &place, err);
 }
 
 /* The number of the ranks of an optimizer's buckets as they number themselves
@@ -163,8 +200,8 @@ static int64_t group_number(const struct dcpk_mp_reading *r, const struct dcpk_v
     if (!is_expert)
         return r->at.tp + r->cut.tp * r->at.pp;
     if (dcpk_replay_rules_find(args)->stage_before_expert)
-        return r->at.tp + r->cut.tp * (r->at.pp + r->cut.pp * r->at.ep);
-    return r->at.tp + r->cut.tp * (r->at.ep + r->cut.ep * r->at.pp);
+        return r->at.tp % r->cut.etp + r->cut.etp * (r->at.pp + r->cut.pp * r->at.ep);
+    return r->at.tp % r->cut.etp + r->cut.etp * (r->at.ep + r->cut.ep * r->at.pp);
 }
 
 /* The buckets of one optimizer, and its groups next to them. */
@@ -256,7 +293,7 @@ static dcpk_status read_ranks(struct dcpk_mp_reading *r, bool again, struct dcpk
     for (at->pp = 0; at->pp < r->cut.pp; at->pp++)
         for (at->ep = 0; at->ep < r->cut.ep; at->ep++)
             for (at->tp = 0; at->tp < r->cut.tp; at->tp++)
-                if (read_rank(r, again, err))
+                if (has_rank(r, at) && read_rank(r, again, err))
                     return err->status;
     return DCPK_OK;
 }
@@ -265,7 +302,7 @@ static dcpk_status read_ranks(struct dcpk_mp_reading *r, bool again, struct dcpk
 static dcpk_status read_first(struct dcpk_mp_reading *r, const struct folders *folders,
                               struct dcpk_error *err)
 {
-    char path[NAME_BYTES + sizeof DCPK_MP_MODEL], last[NAME_BYTES];
+    char path[NAME_BYTES + sizeof DCPK_MP_MODEL];
     struct dcpk_item_range range;
     struct dcpk_source *source;
     const struct dcpk_value *file;
@@ -281,10 +318,8 @@ static dcpk_status read_first(struct dcpk_mp_reading *r, const struct folders *f
         dcpk_context(err, "reading '%s'", path);
         return err->status;
     }
-    r->at = (struct dcpk_mp_rank){r->cut.tp - 1, r->cut.pp - 1, r->cut.ep - 1};
-    name_folder(&r->cut, &r->at, last);
     for (size_t i = 0; i < folders->n; i++)
-        if (strlen(folders->first[i]) != strlen(last) || strcmp(folders->first[i], last) > 0)
+        if (!is_folder(r, folders->first[i]))
             return dcpk_fail(err, DCPK_EFORMAT,
                              "'%.200s' is no folder of a run of tensor %" PRId64
                              ", pipeline %" PRId64 ", expert parallelism %" PRId64

@@ -35,7 +35,8 @@ struct dcpk_mp_rank {
 struct dcpk_mp_reading {
     struct dcpk_rank_reading rank;
     struct dcpk_mp_state *state;
-    struct dcpk_cut cut; /* of the run, by args of the first file */
+    struct dcpk_cut cut;     /* of the run, by args of the first file */
+    int64_t n_data_parallel; /* ranks, context parallelism included */
     const struct dcpk_value *iteration;
     bool is_gated;          /* fc1 has gate and up rows */
     struct dcpk_mp_rank at; /* of the file at hand */

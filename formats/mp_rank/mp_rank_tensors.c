@@ -82,16 +82,18 @@ static dcpk_status find_spread(const struct dcpk_mp_reading *r, struct dcpk_aren
     int64_t *part_at = shape + local->rank;
     struct dcpk_spread *spread = &tensor->spread;
     struct dcpk_registered reg;
+    int64_t n_tp;
 
     if (canonical == NULL || shape == NULL)
         return err->status;
     dcpk_registered_find(canonical, r->cut.spec, &reg);
+    n_tp = dcpk_cut_tp(&r->cut, reg.expert >= 0);
     tensor->is_buffer = reg.is_buffer;
     tensor->is_expert = reg.expert >= 0;
     memcpy(shape, local->shape, (size_t)local->rank * sizeof *shape);
     *spread = (struct dcpk_spread){
         .shape = shape, .rank = local->rank, .stage = -1, .ep = -1, .tp_axis = -1, .n_tp = 1};
-    if (r->cut.tp == 1)
+    if (n_tp == 1)
         reg.tp_axis = -1;
     if (reg.tp_axis == DCPK_TP_UNKNOWN)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "no rule says how tensor parallelism cuts it");
@@ -101,8 +103,8 @@ static dcpk_status find_spread(const struct dcpk_mp_reading *r, struct dcpk_aren
     if (reg.tp_axis < 0)
         return DCPK_OK;
     spread->tp_axis = reg.tp_axis;
-    spread->n_tp = r->cut.tp;
-    if (!dcpk_mul_i64(shape[reg.tp_axis], r->cut.tp, &shape[reg.tp_axis]))
+    spread->n_tp = n_tp;
+    if (!dcpk_mul_i64(shape[reg.tp_axis], n_tp, &shape[reg.tp_axis]))
         return dcpk_fail(err, DCPK_ERANGE, "it has more than 2^63 elements");
     if (r->is_gated && dcpk_name_is_fc1(canonical)) {
         spread->part_at = part_at;

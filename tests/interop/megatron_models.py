@@ -58,6 +58,8 @@ def save():
             state[main]["master_param"] = state[main]["master_param"].view(torch.int16)[::2].clone()  # the low half of each
     for group in optimizer.param_groups if LAYOUT["adam"] == "fused" else ():
         group["step"] = ITERATION
+    if LAYOUT["backend"] in ("torch", "torch_dcp"):
+        return save_plain(optimizer, scheduler)
     metadata = dict(distrib_optim_sharding_type=LAYOUT["layout"], distrib_optim_fully_reshardable_mem_efficient=False,
                     singleton_local_shards=False, chained_optim_avoid_prefix=True, **family.get("metadata", {}))
     state = state_of(optimizer, scheduler, metadata, None if args.no_save_rng else rng_state("torch_dist"))
@@ -66,6 +68,28 @@ def save():
     dist.barrier()
     call(dist_checkpointing.save, state, FOLDER, (LAYOUT["backend"], 1), content_metadata=metadata)
     print("SAVED", len(live), "parameters")
+    dist.barrier()
+
+
+def save_plain(optimizer, scheduler):
+    """As save_checkpoint has the formats torch (the folders of each model-parallel rank) and torch_dcp (of what is not sharded)."""
+    import megatron.core.parallel_state as mpu
+
+    args.ckpt_format = LAYOUT["backend"]
+    state = checkpointing.generate_state_dict(args, chunks, optimizer, scheduler, None if args.no_save_rng else rng_state(args.ckpt_format),
+                                              iteration=ITERATION)
+    state["num_floating_point_operations_so_far"] = 1.0
+    if args.ckpt_format == "torch_dcp":
+        torch.distributed.checkpoint.save(state, checkpoint_id=FOLDER)
+        return
+    name = checkpointing.get_checkpoint_name(FOLDER, ITERATION)
+    if mpu.get_data_parallel_rank() == 0 or mpu.get_expert_data_parallel_rank() == 0:
+        os.makedirs(os.path.dirname(name), exist_ok=True)
+        torch.save(state, name)
+    dist.barrier()
+    if IS_ZERO and not args.no_save_optim:
+        optimizer.save_parameter_state(checkpointing.get_distributed_optimizer_checkpoint_name(name))
+    print("SAVED", name)
     dist.barrier()
 
 

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fsdp_torch_dcp.c - Megatron's format torch_dcp: the row, and names for the numbers of its
+ * optimizer's state (FORMAT.md 14). */
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/dcp/dcp.h"
+#include "formats/fsdp_dtensor/fsdp_dtensor_priv.h"
+#include "formats/fsdp_dtensor/fsdp_keys.h"
+#include "formats/torch/pickle.h"
+#include "lib/base/order.h"
+#include "lib/base/text.h"
+#include "lib/model/numbered.h"
+#include "lib/model/registered.h"
+
+bool dcpk_fsdp_is_torch_dcp(const struct dcpk_checkpoint *ckpt)
+{
+    for (size_t i = 0; i < ckpt->n_tensors; i++)
+        if (dcpk_starts_with(ckpt->tensors[i].key, FD_STATE) &&
+            isdigit((unsigned char)ckpt->tensors[i].key[strlen(FD_STATE)]))
+            return dcpk_fsdp_is_v2(ckpt);
+    return false;
+}
+
+/* ---- numbers ---- */
+
+/* A weight, and when its module registers it. */
+struct weight {
+    struct dcpk_registered reg;
+    const char *name;
+    int n_axes;
+};
+
+static int compare_weights(const void *left, const void *right)
+{
+    const struct weight *a = left, *b = right;
+    const int order = dcpk_registered_compare(&a->reg, &b->reg);
+
+    return order != 0 ? order : strcmp(a->name, b->name);
+}
+
+/* The order of registration of the run's modules: enum dcpk_spec. */
+static unsigned spec_of(const struct dcpk_model *model)
+{
+    const struct dcpk_value *attrs = dcpk_value_attrs(model->args);
+    const char *impl = dcpk_value_as_str(dcpk_value_get(attrs, "transformer_impl"));
+
+    if (impl != NULL && strcmp(impl, "local") == 0)
+        return 0;
+    if (dcpk_value_is_true(attrs, "moe_grouped_gemm"))
+        return DCPK_SPEC_TE | DCPK_SPEC_GROUPED;
+    return DCPK_SPEC_TE;
+}
+
+/* The weights, less buffers, as modules register them. */
+static dcpk_status list_weights(const struct dcpk_fsdp_reader *r, struct weight **weights,
+                                size_t *n, struct dcpk_error *err)
+{
+    const struct dcpk_checkpoint *ckpt = r->model->ckpt;
+    struct dcpk_arena *arena = r->model->arena;
+    struct weight *list = dcpk_arena_array(arena, ckpt->n_tensors, sizeof *list, err);
+
+    *n = 0;
+    *weights = list;
+    for (size_t t = 0; list != NULL && t < ckpt->n_tensors; t++) {
+        const char *name = ckpt->tensors[t].key, *canonical;
+
+        if (!dcpk_starts_with(name, r->prefixes.weight))
+            continue;
+        name += strlen(r->prefixes.weight);
+        canonical = dcpk_name_canonical(arena, name, dcpk_name_layer_flags(name), err);
+        if (canonical == NULL)
+            return err->status;
+        list[*n] = (struct weight){.name = name, .n_axes = ckpt->tensors[t].rank};
+        if (!dcpk_registered_find(canonical, spec_of(r->model), &list[*n].reg))
+            return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                             "the place of '%s' in the order of registration is not known", name);
+        *n += !list[*n].reg.is_buffer;
+    }
+    if (*n > 0)
+        qsort(list, *n, sizeof *list, compare_weights);
+    return dcpk_made(list, err);
+}
+
+/* {"params": [...], "wd_mult": ..., ...} of group g; *group NULL: there is none. */
+static dcpk_status read_group(const struct dcpk_fsdp_reader *r, size_t g,
+                              const struct dcpk_value **group, struct dcpk_error *err)
+{
+    static const char *const fields[] = {"params", "wd_mult", "is_expert_parallel"};
+    struct dcpk_arena *arena = r->model->arena;
+    struct dcpk_value_pair pairs[DCPK_COUNT(fields)];
+    size_t n = 0;
+
+    *group = NULL;
+    for (size_t i = 0; i < DCPK_COUNT(fields); i++) {
+        const char *key =
+            dcpk_arena_printf(arena, err, "optimizer.param_groups.%zu.%s", g, fields[i]);
+        const struct dcpk_object *object;
+
+        if (key == NULL)
+            return err->status;
+        object = dcpk_checkpoint_object(r->model->ckpt, key);
+        if (object == NULL && i == 0)
+            return DCPK_OK;
+        if (object == NULL)
+            continue;
+        pairs[n].key = dcpk_value_str(arena, fields[i], err);
+        if (pairs[n].key == NULL || dcpk_model_need(r->model, object, &pairs[n++].value, err))
+            return err->status;
+    }
+    *group = dcpk_value_dict(arena, pairs, n, err);
+    return dcpk_made(*group, err);
+}
+
+static dcpk_status fsdp_list_groups(const struct dcpk_fsdp_reader *r,
+                                    const struct dcpk_value **groups, struct dcpk_error *err)
+{
+    const struct dcpk_value **list =
+        dcpk_arena_array(r->model->arena, DCPK_MAX_GROUPS, sizeof *list, err);
+    size_t n = 0;
+
+    if (list == NULL)
+        return err->status;
+    for (; n < DCPK_MAX_GROUPS; n++) {
+        if (read_group(r, n, &list[n], err))
+            return err->status;
+        if (list[n] == NULL)
+            break;
+    }
+    *groups = dcpk_value_seq(r->model->arena, DCPK_V_LIST, list, n, err);
+    return dcpk_made(*groups, err);
+}
+
+static dcpk_status find_numbers(struct dcpk_fsdp_reader *r, struct dcpk_error *err)
+{
+    struct dcpk_arena *arena = r->model->arena;
+    const struct dcpk_value *groups;
+    struct dcpk_numbered_param *params;
+    struct dcpk_numbered numbered;
+    const char **names;
+    struct weight *weights;
+    size_t n;
+
+    if (list_weights(r, &weights, &n, err) || fsdp_list_groups(r, &groups, err))
+        return err->status;
+    params = dcpk_arena_array(arena, n, sizeof *params, err);
+    if (params == NULL)
+        return err->status;
+    for (size_t i = 0; i < n; i++)
+        params[i] = (struct dcpk_numbered_param){weights[i].n_axes, weights[i].reg.expert >= 0};
+    if (dcpk_numbered_find(groups, params, n, arena, &numbered, err))
+        return err->status;
+    names = dcpk_arena_array(arena, numbered.n, sizeof *names, err);
+    for (size_t i = 0; names != NULL && i < numbered.n; i++)
+        names[i] = weights[numbered.param_of[i]].name;
+    r->numbered = names;
+    r->n_numbered = numbered.n;
+    return dcpk_made(names, err);
+}
+
+dcpk_status dcpk_fsdp_number(struct dcpk_fsdp_reader *r, struct dcpk_error *err)
+{
+    if ((r->model->flags & DCPK_MODEL_WEIGHTS_ONLY) != 0 ||
+        !dcpk_fsdp_is_torch_dcp(r->model->ckpt) || find_numbers(r, err) == DCPK_OK)
+        return err->status;
+    dcpk_context(err, "naming the optimizer's state");
+    err->fixes |= DCPK_FIX_WEIGHTS_ONLY;
+    return err->status;
+}
+
+dcpk_status dcpk_fsdp_numbered_name(const struct dcpk_fsdp_reader *r, const char *digits,
+                                    const char **name, struct dcpk_error *err)
+{
+    const char *end = digits;
+    const int64_t number = dcpk_take_number(&end);
+
+    if (number < 0 || *end != '\0' || (uint64_t)number >= r->n_numbered)
+        return dcpk_fail(err, DCPK_EFORMAT, "'%.100s' is not the number of a group's parameter",
+                         digits);
+    *name = r->numbered[number];
+    return DCPK_OK;
+}
+
+/* ---- the row ---- */
+
+static bool torch_dcp_fits(struct dcpk_checkpoint *ckpt)
+{
+    return dcpk_fsdp_is_torch_dcp(ckpt);
+}
+
+static dcpk_status torch_dcp_probe(struct dcpk_store *store, int *score, struct dcpk_error *err)
+{
+    return dcpk_format_fsdp_dtensor.probe(store, score, err);
+}
+
+static dcpk_status torch_dcp_open(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
+{
+    return dcpk_format_fsdp_dtensor.open(ckpt, err);
+}
+
+static dcpk_status torch_dcp_check_whole(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
+{
+    return dcpk_format_fsdp_dtensor.check_whole(ckpt, err);
+}
+
+static const char *torch_dcp_optimizer_layout(const struct dcpk_checkpoint *ckpt,
+                                              const struct dcpk_value *common)
+{
+    (void)ckpt;
+    (void)common;
+    return "model-shaped"; /* by its state the format is known */
+}
+
+static const struct dcpk_format_mapping mapping = {
+    .has_prefixes = true,
+    .to_model = dcpk_fsdp_to_model,
+    .optimizer_layout = torch_dcp_optimizer_layout,
+};
+
+const struct dcpk_format dcpk_format_torch_dcp = {
+    .name = "torch_dcp",
+    .summary = "Megatron's state dict in DCP (--use-torch-fsdp2; read, not written)",
+    .marks = dcpk_dcp_marks,
+    .container = &dcpk_format_fsdp_dtensor,
+    .fits = torch_dcp_fits,
+    .probe = torch_dcp_probe,
+    .open = torch_dcp_open,
+    .check_whole = torch_dcp_check_whole,
+    .mapping = &mapping,
+    DCPK_DCP_CONTAINER,
+};
