@@ -9,6 +9,11 @@
 
 bool dcpk_mp_is_known(const char *module, const char *name)
 {
+    /* A tensor with attributes of Megatron's, such as a master. */
+    if (strcmp(module, "torch._tensor") == 0)
+        return strcmp(name, "_rebuild_from_type_v2") == 0;
+    if (strcmp(module, "torch") == 0 && strcmp(name, "Tensor") == 0)
+        return true;
     return strcmp(module, "megatron.core.transformer.enums") == 0 ||
            strcmp(module, "megatron.core.enums") == 0 || dcpk_pickle_is_known(module, name);
 }

@@ -66,6 +66,8 @@ static dcpk_status find_name(const struct dcpk_mp_reading *r, int64_t chunk, con
     at = experts + strlen(EXPERTS);
     at = dcpk_starts_with(at, LOCAL) ? at + strlen(LOCAL) : last_number(at);
     *global = renumber(arena, *global, at, r->at.ep * (r->cut.n_experts / r->cut.ep), err);
+    if (*global != NULL) /* with the number at its end, however the rank keeps its experts */
+        *global = dcpk_name_canonical(arena, *global, DCPK_LAYER_MOE, err);
     return dcpk_made(*global, err);
 }
 

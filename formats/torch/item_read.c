@@ -221,13 +221,14 @@ static dcpk_status read_call(const struct dcpk_value_object *call, bool is_v3,
     return check_bounds(r, err);
 }
 
-/* The attributes in args are a dict of names and flags: none sets the tensor's data. */
+/* The attributes in args are a dict of names and flags or integers: none sets the tensor's data. */
 static bool has_flags_alone(const struct dcpk_value *args)
 {
     const struct dcpk_value *attributes = args->as.items[3];
 
     for (size_t i = 0; attributes->kind == DCPK_V_DICT && i < attributes->n; i++)
-        if (attributes->as.pairs[i].value->kind != DCPK_V_BOOL)
+        if (attributes->as.pairs[i].value->kind != DCPK_V_BOOL &&
+            attributes->as.pairs[i].value->kind != DCPK_V_INT)
             return false;
     return attributes->kind == DCPK_V_DICT;
 }
