@@ -54,6 +54,9 @@ static dcpk_status choose_layout(struct dcpk_convert_args *a, const struct dcpk_
 
     if (a->layout == NULL && dcpk_format_is_target(*to))
         return DCPK_OK;
+    if (a->layout == NULL && *to != &dcpk_format_dcp)
+        return dcpk_fail(err, DCPK_EUSAGE, "%s is read, not written; --to takes " DCPK_CLI_TARGETS,
+                         (*to)->name);
     if (a->layout != NULL && *to != &dcpk_format_dcp)
         return dcpk_fail(err, DCPK_EUSAGE, "--layout is for --to dcp, not for %s", (*to)->name);
     if (a->layout == NULL)

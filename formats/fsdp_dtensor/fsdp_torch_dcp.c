@@ -141,15 +141,19 @@ static dcpk_status find_numbers(struct dcpk_fsdp_reader *r, struct dcpk_error *e
     struct dcpk_numbered numbered;
     const char **names;
     struct weight *weights;
+    int64_t ep = 1; /* experts have groups of their own where it is more */
     size_t n;
 
+    (void)dcpk_value_as_int(
+        dcpk_value_get(dcpk_value_attrs(r->model->args), "expert_model_parallel_size"), &ep);
     if (list_weights(r, &weights, &n, err) || fsdp_list_groups(r, &groups, err))
         return err->status;
     params = dcpk_arena_array(arena, n, sizeof *params, err);
     if (params == NULL)
         return err->status;
     for (size_t i = 0; i < n; i++)
-        params[i] = (struct dcpk_numbered_param){weights[i].n_axes, weights[i].reg.expert >= 0};
+        params[i] =
+            (struct dcpk_numbered_param){weights[i].n_axes, weights[i].reg.expert >= 0 && ep > 1};
     if (dcpk_numbered_find(groups, params, n, arena, &numbered, err))
         return err->status;
     names = dcpk_arena_array(arena, numbered.n, sizeof *names, err);

@@ -10,6 +10,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
 #include "lib/base/text.h"
+#include "lib/model/sizes.h"
 
 #define NAME_BYTES 96
 
@@ -111,6 +112,31 @@ static dcpk_status find_file(const struct dcpk_mp_reading *r, const char *name, 
 
 /* ---- args ---- */
 
+/* The process that wrote the file, by its args, has the folder's place among the ranks. */
+static dcpk_status check_writer(const struct dcpk_mp_reading *r, const struct dcpk_value *attrs,
+                                struct dcpk_error *err)
+{
+    struct dcpk_grid grid;
+    struct dcpk_coords at;
+    int64_t rank, world;
+
+    dcpk_layout_read(attrs, &grid);
+    grid.is_tp_pp_dp = dcpk_value_is_true(attrs, "use_tp_pp_dp_mapping");
+    grid = dcpk_grid_full(&grid);
+    if (!dcpk_value_as_int(dcpk_value_get(attrs, "rank"), &rank) ||
+        !dcpk_value_as_int(dcpk_value_get(attrs, "world_size"), &world) || rank < 0 ||
+        rank >= world || dcpk_grid_ranks(&grid) != world)
+        return DCPK_OK; /* not known */
+    at = dcpk_grid_coords(&grid, rank);
+    if (at.tp == r->at.tp && at.pp == r->at.pp && (r->cut.ep == 1 || at.ep == r->at.ep))
+        return DCPK_OK;
+    return dcpk_fail(err, DCPK_EFORMAT,
+                     "it is the file of another folder: by its args rank %" PRId64
+                     " wrote it, tensor %" PRId64 ", pipeline %" PRId64
+                     ", expert-parallel %" PRId64,
+                     rank, at.tp, at.pp, at.ep);
+}
+
 static dcpk_status check_args(const struct dcpk_mp_reading *r, const struct dcpk_value *file,
                               struct dcpk_error *err)
 {
@@ -137,7 +163,7 @@ static dcpk_status check_args(const struct dcpk_mp_reading *r, const struct dcpk
     if (!dcpk_value_same(dcpk_value_get(file, "iteration"), r->iteration))
         return dcpk_fail(err, DCPK_EFORMAT,
                          "its iteration is not that of rank 0: the folders are of two saves");
-    return DCPK_OK;
+    return check_writer(r, attrs, err);
 }
 
 static dcpk_status take_args(struct dcpk_mp_reading *r, const struct dcpk_value *file,

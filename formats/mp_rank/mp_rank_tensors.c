@@ -11,6 +11,7 @@
 #include "lib/model/names.h"
 
 #define LAYERS  "decoder.layers."
+#define MTP     "mtp.layers."
 #define EXPERTS ".mlp.experts."
 #define LOCAL   "local_experts."
 #define EMBED   "embedding.word_embeddings.weight"
@@ -61,12 +62,14 @@ static dcpk_status find_name(const struct dcpk_mp_reading *r, int64_t chunk, con
         *global = renumber(arena, name, name + strlen(LAYERS), first, err);
     }
     experts = *global == NULL ? NULL : strstr(*global, EXPERTS);
-    if (experts == NULL)
-        return dcpk_made(*global, err);
-    at = experts + strlen(EXPERTS);
-    at = dcpk_starts_with(at, LOCAL) ? at + strlen(LOCAL) : last_number(at);
-    *global = renumber(arena, *global, at, r->at.ep * (r->cut.n_experts / r->cut.ep), err);
-    if (*global != NULL) /* with the number at its end, however the rank keeps its experts */
+    if (experts != NULL) {
+        at = experts + strlen(EXPERTS);
+        at = dcpk_starts_with(at, LOCAL) ? at + strlen(LOCAL) : last_number(at);
+        *global = renumber(arena, *global, at, r->at.ep * (r->cut.n_experts / r->cut.ep), err);
+    }
+    /* By one name, however modules keep experts and the layer in multi-token prediction; its norms
+     * stay. */
+    if (*global != NULL && (experts != NULL || dcpk_starts_with(*global, MTP)))
         *global = dcpk_name_canonical(arena, *global, DCPK_LAYER_MOE, err);
     return dcpk_made(*global, err);
 }
@@ -91,7 +94,9 @@ static dcpk_status find_spread(const struct dcpk_mp_reading *r, struct dcpk_aren
     dcpk_registered_find(canonical, r->cut.spec, &reg);
     n_tp = dcpk_cut_tp(&r->cut, reg.expert >= 0);
     tensor->is_buffer = reg.is_buffer;
-    tensor->is_expert = reg.expert >= 0;
+    /* Only then has Megatron optimizers, and groups, for them
+     * (MC/tensor_parallel/layers.py@0.19.0). */
+    tensor->is_expert = reg.expert >= 0 && r->cut.ep > 1;
     memcpy(shape, local->shape, (size_t)local->rank * sizeof *shape);
     *spread = (struct dcpk_spread){
         .shape = shape, .rank = local->rank, .stage = -1, .ep = -1, .tp_axis = -1, .n_tp = 1};

@@ -28,6 +28,25 @@ void dcpk_rank_reading_release(struct dcpk_rank_reading *r)
 {
     dcpk_map_release(&r->records);
     dcpk_map_release(&r->boxes);
+    dcpk_map_release(&r->files_by_source);
+}
+
+/* The file's number in the checkpoint, made when it is new. */
+static dcpk_status add_file(struct dcpk_rank_reading *r, struct dcpk_source *source,
+                            struct dcpk_error *err)
+{
+    struct dcpk_source **key = dcpk_arena_alloc(r->arena, sizeof *key, err);
+    uint64_t number = r->ckpt->n_files;
+    bool existed;
+
+    if (key == NULL)
+        return err->status;
+    *key = source;
+    if (dcpk_map_put(&r->files_by_source, (const char *)key, sizeof *key, number, &existed, &number,
+                     err))
+        return err->status;
+    r->number = (uint32_t)number;
+    return existed ? DCPK_OK : dcpk_checkpoint_add_file(r->ckpt, source, &r->number, err);
 }
 
 dcpk_status dcpk_rank_reading_open(struct dcpk_rank_reading *r, struct dcpk_source *source,
@@ -37,7 +56,7 @@ dcpk_status dcpk_rank_reading_open(struct dcpk_rank_reading *r, struct dcpk_sour
     const struct dcpk_item_range range = dcpk_item_whole(source);
 
     dcpk_map_release(&r->records);
-    if (dcpk_checkpoint_add_file(r->ckpt, source, &r->number, err))
+    if (add_file(r, source, err))
         return err->status;
     if (dcpk_item_read_known(&range, is_known, arena, value, err))
         dcpk_context(err, "reading '%s'", dcpk_source_name(source));

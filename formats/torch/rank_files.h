@@ -24,12 +24,13 @@ struct dcpk_rank_reading {
     struct dcpk_map boxes;    /* of all chunks, by tensor and span -> its number */
     struct dcpk_map records;  /* the first chunk in each record of the file at hand, by place */
     uint32_t number;          /* of that file in the checkpoint */
+    struct dcpk_map files_by_source; /* by the source's address -> that number */
 };
 void dcpk_rank_reading_release(struct dcpk_rank_reading *r);
 
 /*
- * Reads a file's outline into `arena`; it is then the file at hand. Errors: those of
- * dcpk_item_read_known, with the file's name.
+ * Reads a file's outline into `arena`, also once more; it is then the file at hand. Errors: those
+ * of dcpk_item_read_known, with the file's name.
  */
 dcpk_status dcpk_rank_reading_open(struct dcpk_rank_reading *r, struct dcpk_source *source,
                                    dcpk_is_known *is_known, struct dcpk_arena *arena,
