@@ -192,7 +192,9 @@ static dcpk_status name_numbers(const struct dcpk_fsdp_reader *r, const struct d
         if (list[i] == NULL)
             return err->status;
     }
-    *names = list == NULL ? NULL : dcpk_value_seq(arena, DCPK_V_LIST, list, numbers->n, err);
+    if (list == NULL)
+        return err->status;
+    *names = dcpk_value_seq(arena, DCPK_V_LIST, list, numbers->n, err);
     return dcpk_made(*names, err);
 }
 

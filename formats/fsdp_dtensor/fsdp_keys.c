@@ -209,7 +209,7 @@ const char *dcpk_fsdp_optimizer_layout(const struct dcpk_checkpoint *ckpt,
         if (dcpk_checkpoint_tensor_left_out(ckpt, t) == NULL && state != NULL &&
             (dcpk_starts_with(key, FD_STATE) || fsdp_is_state(key)) &&
             dcpk_fsdp_role(state + 1) != DCPK_MASTER)
-            return "fsdp_dtensor";
+            return dcpk_fsdp_is_torch_dcp(ckpt) ? "model-shaped" : "fsdp_dtensor";
     }
     return "none";
 }

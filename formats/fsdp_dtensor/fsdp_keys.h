@@ -65,7 +65,8 @@ dcpk_status dcpk_fsdp_find_prefixes(struct dcpk_model *model, struct dcpk_fsdp_p
  */
 size_t dcpk_fsdp_prefix_bytes(const char *key);
 
-/* The optimizer_layout hook: "fsdp_dtensor", or "none" where there is no state but masters. */
+/* The optimizer_layout hook: "fsdp_dtensor", of torch_dcp "model-shaped", or "none" where there is
+ * no state but masters. */
 const char *dcpk_fsdp_optimizer_layout(const struct dcpk_checkpoint *ckpt,
                                        const struct dcpk_value *common);
 

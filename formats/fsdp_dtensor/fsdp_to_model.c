@@ -393,7 +393,7 @@ dcpk_status dcpk_fsdp_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_model *
     doubt_masters(&r);
     dcpk_model_read_layout(model);
     model->rows_tp = r.has_parts ? 1 : model->layout.tp;
-    model->optimizer_layout = ckpt->format->mapping->optimizer_layout(ckpt, NULL);
+    model->optimizer_layout = dcpk_fsdp_optimizer_layout(ckpt, NULL);
     if (model->rows_tp <= 1)
         return DCPK_OK;
     return dcpk_parts_unite(model, model->rows_tp, err);

@@ -85,8 +85,8 @@ static dcpk_status list_weights(const struct dcpk_fsdp_reader *r, struct weight 
 }
 
 /* {"params": [...], "wd_mult": ..., ...} of group g; *group NULL: there is none. */
-static dcpk_status read_group(const struct dcpk_fsdp_reader *r, size_t g,
-                              const struct dcpk_value **group, struct dcpk_error *err)
+static dcpk_status number_read_group(const struct dcpk_fsdp_reader *r, size_t g,
+                                     const struct dcpk_value **group, struct dcpk_error *err)
 {
     static const char *const fields[] = {"params", "wd_mult", "is_expert_parallel"};
     struct dcpk_arena *arena = r->model->arena;
@@ -124,7 +124,7 @@ static dcpk_status fsdp_list_groups(const struct dcpk_fsdp_reader *r,
     if (list == NULL)
         return err->status;
     for (; n < DCPK_MAX_GROUPS; n++) {
-        if (read_group(r, n, &list[n], err))
+        if (number_read_group(r, n, &list[n], err))
             return err->status;
         if (list[n] == NULL)
             break;
@@ -209,18 +209,10 @@ static dcpk_status torch_dcp_check_whole(struct dcpk_checkpoint *ckpt, struct dc
     return dcpk_format_fsdp_dtensor.check_whole(ckpt, err);
 }
 
-static const char *torch_dcp_optimizer_layout(const struct dcpk_checkpoint *ckpt,
-                                              const struct dcpk_value *common)
-{
-    (void)ckpt;
-    (void)common;
-    return "model-shaped"; /* by its state the format is known */
-}
-
 static const struct dcpk_format_mapping mapping = {
     .has_prefixes = true,
     .to_model = dcpk_fsdp_to_model,
-    .optimizer_layout = torch_dcp_optimizer_layout,
+    .optimizer_layout = dcpk_fsdp_optimizer_layout,
 };
 
 const struct dcpk_format dcpk_format_torch_dcp = {

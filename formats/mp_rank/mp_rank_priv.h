@@ -56,8 +56,8 @@ struct dcpk_mp_tensors {
 
 /*
  * List the tensors of the models in a rank's file, in the order of registration. In `arena`.
- * Errors: DCPK_EUNSUPPORTED for a model from before core, what is no tensor, and one that no rule
- * cuts; DCPK_EFORMAT for layers that the stage does not have.
+ * Errors: DCPK_EUNSUPPORTED for a model from before core, for other values than tensors, and where
+ * no rule cuts one; DCPK_EFORMAT for layers that the stage does not have.
  */
 dcpk_status dcpk_mp_list(const struct dcpk_mp_reading *r, const struct dcpk_value *file,
                          struct dcpk_arena *arena, struct dcpk_mp_tensors *tensors,

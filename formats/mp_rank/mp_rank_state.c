@@ -100,7 +100,9 @@ strip_optimizers(struct dcpk_arena *arena, const struct dcpk_value *all, struct 
         if (put_pair(&m, dcpk_value_int(arena, (int64_t)i, err),
                      strip_optimizer(arena, all->as.items[i], err), err))
             return NULL;
-    return m.pairs == NULL ? NULL : dcpk_value_dict(arena, m.pairs, m.n, err);
+    if (m.pairs == NULL)
+        return NULL;
+    return dcpk_value_dict(arena, m.pairs, m.n, err);
 }
 
 /* True if the entry is a model, or is read as objects. */

@@ -46,7 +46,9 @@ static dcpk_status add_file(struct dcpk_rank_reading *r, struct dcpk_source *sou
                      err))
         return err->status;
     r->number = (uint32_t)number;
-    return existed ? DCPK_OK : dcpk_checkpoint_add_file(r->ckpt, source, &r->number, err);
+    if (existed)
+        return DCPK_OK;
+    return dcpk_checkpoint_add_file(r->ckpt, source, &r->number, err);
 }
 
 dcpk_status dcpk_rank_reading_open(struct dcpk_rank_reading *r, struct dcpk_source *source,

@@ -104,6 +104,7 @@ static const struct sample samples[] = {
     {TINY("torch_dist_0.17.0_torch2.5"), "torch_dist", "B", ""},
     {TINY("torch_dist_0.19.0_torch2.11"), "torch_dist", "C", ""},
     {TINY("torch_dist_main_torch2.11"), "torch_dist", "C", ""},
+    {RUN("torch_dcp_tied"), "torch_dcp", NULL, "argparse.Namespace " NUMPY " torch.float32"},
     {BARE("safetensors_qwen3"), "safetensors", NULL, ""},
     {BARE("safetensors_dtypes"), "safetensors", NULL, ""},
     {RUN("zarr_dense_tp2dp2"), "zarr", NULL, RUN_OF_12},
