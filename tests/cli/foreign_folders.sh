@@ -11,8 +11,8 @@ mkdir star && cp above/run/iter_0000004/*.distcp star
 sample tiny_generations/zarr_0.12.0_torch2.5 bare_zarr && rm bare_zarr/metadata.json
 
 refuses "the folder above" 3 "; give a folder in it, such as 'run'" inspect above
-refuses "Megatron's old format, run" 3 "--ckpt-convert-format torch_dist" inspect legacy
-refuses "Megatron's old format, rank" 3 "--ckpt-convert-format torch_dist" inspect legacy/iter_0000010/mp_rank_00
+refuses "Megatron's old format, empty" 3 "opening 'legacy/iter_0000010': reading 'mp_rank_00/model_optim_rng.pt'" inspect legacy
+refuses "Megatron's old format, rank" 3 "it is the folder of one rank of Megatron's format torch: give the folder above it" inspect legacy/iter_0000010/mp_rank_00
 refuses "Hugging Face without its index" 3 "; its files have lost their model.safetensors.index.json" inspect hf
 refuses "verl's shards alone" 3 "; it has shards of FSDP and no fsdp_config.json, which verl and SkyRL write last" inspect shards
 refuses "Hugging Face in pickles" 3 "; it is a Hugging Face model in pickles" inspect pickled
@@ -66,7 +66,6 @@ rm -r several/checkpoint-20
 refuses "one of them" 3 "opening 'several/checkpoint-10/pytorch_model_fsdp_0': reading '.metadata'" inspect several
 mkdir -p deep/trainer/global_step_3/actor && touch deep/trainer/global_step_3/actor/adapter_config.json
 refuses "three folders down" 3 "; its folder 'trainer/global_step_3/actor' is an adapter" inspect deep
-refuses "Megatron before core" 3 "convert.py --model-type GPT --loader legacy --saver core" inspect legacy
 
 # An adapter with its base in one folder: transformers 5.23 with peft 0.21.2 computes with both, without peft with the base.
 sample safetensors_qwen3 both && touch both/adapter_config.json
