@@ -304,10 +304,14 @@ out:
 
 /*
  * Trainers with FSDP2 keep float32 weights. For Megatron these are the masters, unless its run is
- * one of float32; weights of fewer bits have none.
+ * one of float32; weights of fewer bits have none, and become some only if the caller trusts them.
  */
 static dcpk_status name_masters(struct dcpk_model *model, struct dcpk_error *err)
 {
+    static const enum dcpk_role stated[] = {DCPK_MASTER, DCPK_EXP_AVG, DCPK_EXP_AVG_SQ};
+    const bool trusts_weights = (model->ckpt->given.decisions & DCPK_TRUST_WEIGHTS) != 0;
+    size_t n_made = 0;
+
     model->is_fp32 = dcpk_args_working_dtype(dcpk_value_attrs(model->args)) == DCPK_F32;
     for (size_t i = 0; i < model->n_params; i++) {
         struct dcpk_param *p = &model->params[i];
@@ -315,17 +319,26 @@ static dcpk_status name_masters(struct dcpk_model *model, struct dcpk_error *err
 
         if (p->tensor[DCPK_EXP_AVG] == DCPK_NO_TENSOR)
             continue;
-        if (model->tensors[weight].dtype != DCPK_F32)
-            return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_WEIGHTS_ONLY,
+        if (model->tensors[weight].dtype != DCPK_F32 && !trusts_weights)
+            return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_TRUST | DCPK_FIX_WEIGHTS_ONLY,
                                  "'%s' is %s and trained: Megatron loads optimizer state with "
                                  "float32 masters, and there are none",
                                  p->name, dcpk_dtype_name(model->tensors[weight].dtype));
         if (model->is_fp32)
             continue;
+        n_made += model->tensors[weight].dtype != DCPK_F32;
         model->tensors[weight].role = DCPK_MASTER;
         p->tensor[DCPK_MASTER] = weight;
         p->tensor[DCPK_WEIGHT] = DCPK_NO_TENSOR;
+        for (size_t r = 0; r < DCPK_COUNT(stated); r++)
+            if (p->tensor[stated[r]] != DCPK_NO_TENSOR)
+                model->tensors[p->tensor[stated[r]]].dtype = DCPK_F32;
     }
+    if (n_made > 0)
+        dcpk_checkpoint_note(model->ckpt,
+                             "masters of %zu parameters are their weights, which have fewer bits "
+                             "than float32",
+                             n_made);
     return DCPK_OK;
 }
 
