@@ -45,8 +45,8 @@ extern const struct dcpk_format_editor dcpk_dcp_editor;
 
 /*
  * Parse .metadata, at most 4 GiB - 1, into ckpt (tensors, chunks, objects; files lie next to it in
- * ckpt->store), in addition to what is there. Memory: about 70 bytes a chunk or object while reading, in addition to what
- * ckpt keeps.
+ * ckpt->store), in addition to what is there. Memory: about 70 bytes a chunk or object while
+ * reading, in addition to what ckpt keeps.
  */
 dcpk_status dcpk_metadata_read(struct dcpk_checkpoint *ckpt, struct dcpk_source *source,
                                struct dcpk_dcp_info *info, struct dcpk_error *err);
