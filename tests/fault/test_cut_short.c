@@ -13,7 +13,7 @@
  */
 #include "tests/fault/rank_scene.h"
 
-#define DEFAULT_ROUNDS 3
+#define DEFAULT_ROUNDS 1
 #define MAX_CUTS       3
 #define UNTOUCHED      UINT64_MAX /* an n that no run reaches: the calls are counted only */
 #define MOE            DCPK_SAMPLES "/torch_dist_c_moe_ep2pp2"
