@@ -260,6 +260,31 @@ static dcpk_status param_put_group(struct grouping *g, uint32_t param,
     return dcpk_model_intern_group(model, dict, &p->group, err);
 }
 
+/* Trainers with one group decay norms and biases, too. */
+static void note_decay(const struct dcpk_model *model)
+{
+    double decay = 0;
+    size_t n = 0;
+
+    for (size_t i = 0; i < model->n_params; i++) {
+        const uint32_t moment = model->params[i].tensor[DCPK_EXP_AVG];
+        double by;
+
+        if (moment == DCPK_NO_TENSOR || model->tensors[moment].rank > 1 ||
+            !dcpk_value_as_float(
+                dcpk_value_get(model->groups[model->params[i].group], "weight_decay"), &by) ||
+            by <= 0)
+            continue;
+        decay = by;
+        n++;
+    }
+    if (n > 0)
+        dcpk_checkpoint_note_once(model->ckpt,
+                                  "the trainer decays %zu parameters of one dimension (norms, "
+                                  "biases), by %g; Megatron decays none of them",
+                                  n, decay);
+}
+
 static dcpk_status put_groups(struct grouping *g, struct dcpk_error *err)
 {
     for (uint32_t i = 0; i < g->m->model->n_params; i++) {
@@ -274,6 +299,8 @@ static dcpk_status put_groups(struct grouping *g, struct dcpk_error *err)
         if (param_put_group(g, i, g->groups[group], err))
             return err->status;
     }
+    if ((g->m->model->flags & DCPK_MODEL_OF_FAMILY) == 0)
+        note_decay(g->m->model);
     return DCPK_OK;
 }
 
@@ -375,7 +402,9 @@ static dcpk_status put_scheduler(struct dcpk_model *model, int64_t iteration,
     const struct dcpk_value *wd = dcpk_value_get(group, "weight_decay");
     const struct dcpk_value *style = dcpk_value_str(arena, "constant", err);
     int64_t batch = 0;
+    double lr = 0;
 
+    (void)dcpk_value_as_float(dcpk_value_get(group, "max_lr"), &lr);
     (void)dcpk_value_as_int(dcpk_value_get(attrs, "global_batch_size"), &batch);
     batch = batch > 0 && batch < INT32_MAX ? batch : 0;
     const struct dcpk_value *n_samples = dcpk_value_int(arena, iteration * batch, err);
@@ -405,8 +434,9 @@ static dcpk_status put_scheduler(struct dcpk_model *model, int64_t iteration,
     dcpk_checkpoint_note_once(model->ckpt,
                               "the learning rate's schedule is made up, constant, after %" PRId64
                               " samples (iteration times args.global_batch_size): a run overrides "
-                              "it by its own",
-                              iteration * batch);
+                              "it by its own; core 0.19 finds parameter groups by the run's lr, "
+                              "here %.9g, and min_lr, here 0",
+                              iteration * batch, lr);
     model->scheduler = dcpk_value_dict(arena, pairs, DCPK_COUNT(fields), err);
     return dcpk_made(model->scheduler, err);
 }

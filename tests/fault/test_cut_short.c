@@ -8,7 +8,7 @@
  * was; a run that was not killed has said so in one line, and has closed what it opened. The last
  * run goes on from there, undisturbed, and gives the same bytes, with nothing left beside them.
  *
- * By default some rounds of each command; DCPK_FAULT_POINTS=N: N of them, of ranks a fifth. The
+ * By default a round of each command; DCPK_FAULT_POINTS=N: N of them, of ranks a fifth. The
  * round's number is its seed; DCPK_FAULT_FIRST=N begins with it.
  */
 #include "tests/fault/rank_scene.h"
