@@ -34,7 +34,7 @@ static const struct {
     {DCPK_FIX_SCHEDULE, "--override-opt-param-scheduler keeps that of this run, "
                         "--use-checkpoint-opt-param-scheduler takes that of the checkpoint"},
     {DCPK_FIX_ALLOW_OVERFLOW, "--allow-overflow writes them as infinities"},
-    {DCPK_FIX_TRUST, "--trust weights or --trust masters says which side is right"},
+    {DCPK_FIX_TRUST, "--trust weights derives masters from weights, --trust masters the reverse"},
     {DCPK_FIX_REPAIR, "'convert --repair bucket-padding' puts it back and reports what is lost"},
     {DCPK_FIX_GTP, "convert --accept-gtp takes them as they are stored"},
     {DCPK_FIX_ARGS, "--args-from takes args from a JSON object, a run_config.yaml of "

@@ -26,8 +26,8 @@ struct word {
                              "optimizer state gathered by data-parallel rank 0 "                   \
                              "(dp_zero_gather_scatter) does not fit args.ddp_bucket_size"),        \
         DCPK_OPT_TEXT("trust", "weights|masters", trust,                                           \
-                      when "if weights of " name " are not its rounded masters, trust these and "  \
-                           "derive the others (default: that is an error)"),                       \
+                      when "if weights of " name " are not its rounded masters, or have none, "    \
+                           "trust these and derive the others (default: that is an error)"),       \
         DCPK_OPT_TEXT("repair", "bucket-padding", repair,                                          \
                       when "move optimizer state of " name " back that core 0.15 to 0.19.2 moved " \
                            "over the padding of DDP buckets; lost masters become their weights, "  \

@@ -6,41 +6,13 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "formats/dcp/dcp_parts.h"
 #include "formats/torch/item.h"
 #include "formats/torch/pickle.h"
 #include "lib/base/alloc.h"
 #include "lib/base/checked.h"
 #include "lib/base/order.h"
 #include "lib/base/text.h"
-
-/* ---- planner_data of .metadata: where the nested dict that was saved has each flat key ---- */
-
-#define MAX_METADATA_BYTES (UINT64_C(1) << 30)
-
-/* Conversions have no use for it, so that opening drops it: the file is read again. */
-static dcpk_status dcp_load_paths(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
-                                  const struct dcpk_value **paths, uint64_t *n_bytes,
-                                  struct dcpk_error *err)
-{
-    const struct dcpk_pickle_options options = {0};
-    const struct dcpk_value *root, *planner_data;
-    struct dcpk_source *source;
-    char *data;
-    size_t n;
-
-    if (dcpk_store_find(ckpt->store, ".metadata", &source, err) ||
-        dcpk_source_slurp(source, MAX_METADATA_BYTES, &data, &n, err))
-        return err->status;
-    (void)dcpk_pickle_read(data, n, &options, arena, &root, err);
-    dcpk_free(data);
-    if (err->status != DCPK_OK)
-        return err->status;
-    planner_data = dcpk_value_get(dcpk_value_attrs(root), "planner_data");
-    *n_bytes = n;
-    if (planner_data != NULL && planner_data->kind == DCPK_V_DICT)
-        *paths = planner_data;
-    return DCPK_OK;
-}
 
 /* ---- what in a plain folder shows that Megatron wrote it, whose metadata.json is then lost ----
  */
@@ -137,46 +109,9 @@ static dcpk_status dcp_check_whole(struct dcpk_checkpoint *ckpt, struct dcpk_err
     return DCPK_OK;
 }
 
-#define METADATA_NAME    ".metadata"
 #define MAX_FILE_BYTES   ((uint64_t)8 << 30)
 #define LARGE_ITEM_BYTES ((uint64_t)1 << 20)
 #define LARGE_ITEM_ALIGN 4096u
-
-dcpk_status dcpk_dcp_is_folder(struct dcpk_store *store, bool *is, struct dcpk_error *err)
-{
-    enum dcpk_path_kind kind = DCPK_PATH_NOTHING;
-
-    if (dcpk_store_look(store, METADATA_NAME, &kind, err))
-        return err->status;
-    *is = kind == DCPK_PATH_FILE;
-    return DCPK_OK;
-}
-
-static dcpk_status find_metadata(struct dcpk_checkpoint *ckpt, struct dcpk_source **source,
-                                 struct dcpk_error *err)
-{
-    enum dcpk_path_kind kind;
-
-    if (dcpk_store_look(ckpt->store, METADATA_NAME, &kind, err))
-        return err->status;
-    if (kind == DCPK_PATH_NOTHING)
-        return dcpk_fail(err, DCPK_EFORMAT,
-                         "there is no such file: a copy of 'FOLDER/*' leaves hidden files out, and "
-                         "a save that was cut short has none");
-    return dcpk_store_find(ckpt->store, METADATA_NAME, source, err);
-}
-
-dcpk_status dcpk_dcp_open(struct dcpk_checkpoint *ckpt, struct dcpk_dcp_info *info,
-                          struct dcpk_error *err)
-{
-    struct dcpk_source *source;
-
-    if (find_metadata(ckpt, &source, err) || dcpk_metadata_read(ckpt, source, info, err)) {
-        dcpk_context(err, "reading '" METADATA_NAME "'");
-        return err->status;
-    }
-    return DCPK_OK;
-}
 
 /* The item holds what .metadata records: torch asserts the same when it loads. */
 static dcpk_status check_item(const struct dcpk_tensor *tensor, const struct dcpk_chunk *chunk,
@@ -456,7 +391,7 @@ static dcpk_status dcp_write_ahead(const struct dcpk_output *out, struct dcpk_fo
     dcpk_status st = DCPK_OK;
 
     if (dcpk_metadata_write(out, count_piece, &n_bytes, err) ||
-        dcpk_folder_create_hidden(folder, METADATA_NAME, n_bytes, &file.sink, err) ||
+        dcpk_folder_create_hidden(folder, DCPK_DCP_METADATA, n_bytes, &file.sink, err) ||
         dcpk_metadata_write(out, write_piece, &file, err)) {
         st = err->status;
         dcpk_sink_abandon(file.sink);
@@ -465,7 +400,7 @@ static dcpk_status dcp_write_ahead(const struct dcpk_output *out, struct dcpk_fo
     st = dcpk_sink_close(file.sink, err);
 out:
     if (st != DCPK_OK)
-        dcpk_context(err, "writing '" METADATA_NAME "'");
+        dcpk_context(err, "writing '" DCPK_DCP_METADATA "'");
     return st;
 }
 
@@ -473,27 +408,32 @@ static dcpk_status dcp_finish(struct dcpk_output *out, struct dcpk_folder *folde
                               struct dcpk_error *err)
 {
     (void)out;
-    return dcpk_folder_show(folder, METADATA_NAME, err);
+    return dcpk_folder_show(folder, DCPK_DCP_METADATA, err);
 }
 
-/* A data file that no key needs belongs to the tensors all the same. */
+/* A data file that no key needs belongs to the tensors all the same. Files may lie in folders. */
 static bool dcp_is_own(const struct dcpk_checkpoint *ckpt, const char *name)
 {
-    if (strcmp(name, METADATA_NAME) == 0 || dcpk_ends_with(name, ".distcp"))
+    const size_t n = strlen(name);
+
+    if (strcmp(name, DCPK_DCP_METADATA) == 0 || dcpk_ends_with(name, ".distcp"))
         return true;
-    for (size_t i = 0; i < ckpt->n_files; i++)
-        if (strcmp(dcpk_source_name(ckpt->files[i]), name) == 0)
+    for (size_t i = 0; i < ckpt->n_files; i++) {
+        const char *file = dcpk_source_name(ckpt->files[i]);
+
+        if (strncmp(file, name, n) == 0 && (file[n] == '\0' || file[n] == '/'))
             return true;
+    }
     return false;
 }
 
 static dcpk_status dcp_probe(struct dcpk_store *store, int *score, struct dcpk_error *err)
 {
-    bool is_folder;
+    struct dcpk_dcp_parts parts;
 
-    if (dcpk_dcp_is_folder(store, &is_folder, err))
+    if (dcpk_dcp_find_parts(store, &parts, err))
         return err->status;
-    *score = is_folder ? 10 : 0;
+    *score = parts.n > 0 ? 10 : 0;
     return DCPK_OK;
 }
 
@@ -515,7 +455,7 @@ static void dcp_inherit(struct dcpk_output *out)
 }
 
 const struct dcpk_mark dcpk_dcp_marks[] = {
-    {DCPK_MARK_CHECKPOINT, METADATA_NAME, NULL, NULL},
+    {DCPK_MARK_CHECKPOINT, DCPK_DCP_METADATA, NULL, NULL},
     {DCPK_MARK_PART, "", ".distcp",
      "its data files have lost their .metadata: a copy of 'FOLDER/*' leaves hidden files out, and "
      "a save that was cut short has none"},
@@ -527,7 +467,7 @@ const struct dcpk_format_reader dcpk_dcp_reader = {
     .load_object = dcp_load_object,
     .outline_object = dcp_outline_object,
     .each_record = dcpk_dcp_each_record,
-    .load_paths = dcp_load_paths,
+    .load_paths = dcpk_dcp_load_paths,
     .is_own = dcp_is_own,
 };
 

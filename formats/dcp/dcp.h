@@ -19,7 +19,7 @@ struct dcpk_dcp_info {
 /* Sets *is if there is a .metadata. */
 dcpk_status dcpk_dcp_is_folder(struct dcpk_store *store, bool *is, struct dcpk_error *err);
 
-/* The open hook's work for every DCP folder: fills ckpt and info. */
+/* The open hook's work for every DCP folder, in two parts or not: fills ckpt and info. */
 dcpk_status dcpk_dcp_open(struct dcpk_checkpoint *ckpt, struct dcpk_dcp_info *info,
                           struct dcpk_error *err);
 extern const struct dcpk_mark dcpk_dcp_marks[];
@@ -44,9 +44,9 @@ extern const struct dcpk_format_editor dcpk_dcp_editor;
     .reader = &dcpk_dcp_reader, .writer = &dcpk_dcp_writer, .editor = &dcpk_dcp_editor
 
 /*
- * Parse .metadata, at most 4 GiB - 1, into ckpt (tensors, chunks, objects, file names resolved
- * against ckpt->store). Memory: about 70 bytes a chunk or object while reading, in addition to what
- * ckpt keeps.
+ * Parse .metadata, at most 4 GiB - 1, into ckpt (tensors, chunks, objects; files lie next to it in
+ * ckpt->store), in addition to what is there. Memory: about 70 bytes a chunk or object while
+ * reading, in addition to what ckpt keeps.
  */
 dcpk_status dcpk_metadata_read(struct dcpk_checkpoint *ckpt, struct dcpk_source *source,
                                struct dcpk_dcp_info *info, struct dcpk_error *err);

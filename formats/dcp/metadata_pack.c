@@ -330,13 +330,14 @@ static dcpk_status find_source(struct dcpk_store *store, const char *name,
     return st;
 }
 
-/* The number of a file in the checkpoint, which is opened when it is new. */
+/* The number of a file in the checkpoint, which is opened when it is new. Files lie where their
+ * .metadata does. */
 static dcpk_status metadata_find_file(struct dcpk_packed *p, const char *name, uint32_t *file,
                                       struct dcpk_error *err)
 {
     struct dcpk_checkpoint *ckpt = p->ckpt;
     struct dcpk_source *source;
-    const char *copy;
+    char *copy;
     uint64_t i;
     bool existed;
 
@@ -344,12 +345,11 @@ static dcpk_status metadata_find_file(struct dcpk_packed *p, const char *name, u
         *file = (uint32_t)i;
         return DCPK_OK;
     }
-    if (find_source(ckpt->store, name, &source, err) ||
+    copy = dcpk_arena_printf(ckpt->arena, err, "%.*s%s", p->folder_bytes, p->folder, name);
+    if (copy == NULL || find_source(ckpt->store, copy, &source, err) ||
         dcpk_checkpoint_add_file(ckpt, source, file, err))
         return err->status;
-    copy = dcpk_arena_strdup(ckpt->arena, name, err);
-    if (copy == NULL)
-        return err->status;
+    copy += p->folder_bytes;
     return dcpk_map_put(&p->file_by_name, copy, strlen(copy), *file, &existed, &i, err);
 }
 

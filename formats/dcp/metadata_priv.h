@@ -47,6 +47,8 @@ enum dcpk_packed_run {
 
 struct dcpk_packed {
     struct dcpk_checkpoint *ckpt; /* borrowed: files are added to it; its arena holds keys, sizes */
+    const char *folder;           /* what stands before names of files, with a slash, or nothing */
+    int folder_bytes;
     const char **keys;
     const int64_t **sizes; /* rank, then that many numbers */
     struct dcpk_packed_chunk *chunks;
@@ -59,7 +61,7 @@ struct dcpk_packed {
     bool is_old_module; /* TensorProperties of torch 2.1 or 2.2 */
 };
 
-/* Zeroed except ckpt before use; the pickle is read into the checkpoint's arena. */
+/* Zeroed except ckpt and the folder before use; the pickle is read into the checkpoint's arena. */
 void dcpk_packed_release(struct dcpk_packed *p);
 /* Nothing more is added: forget what only that needs. */
 void dcpk_packed_close(struct dcpk_packed *p);

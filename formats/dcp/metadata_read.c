@@ -9,6 +9,7 @@
 #include "formats/dcp/metadata_priv.h"
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
+#include "lib/base/text.h"
 
 /*
  * Entries, chunks and places are packed while the pickle is read (metadata_pack.c); then
@@ -455,7 +456,13 @@ static dcpk_status metadata_check_bytes(const struct dcpk_source *source, struct
 dcpk_status dcpk_metadata_read(struct dcpk_checkpoint *ckpt, struct dcpk_source *source,
                                struct dcpk_dcp_info *info, struct dcpk_error *err)
 {
-    struct reading r = {.ckpt = ckpt, .info = info, .packed.ckpt = ckpt};
+    const char *name = dcpk_source_name(source);
+    struct reading r = {.ckpt = ckpt,
+                        .info = info,
+                        .packed = {.ckpt = ckpt,
+                                   .folder = name,
+                                   .folder_bytes = (int)(dcpk_name_last(name) - name)},
+                        .chunks_capacity = ckpt->n_chunks};
     const struct dcpk_pickle_consumer consumer = {
         .keys = dcpk_packed_keys, .take = dcpk_packed_take, .context = &r.packed};
     struct dcpk_pickle_name unknown = {NULL, NULL};

@@ -260,6 +260,31 @@ static dcpk_status param_put_group(struct grouping *g, uint32_t param,
     return dcpk_model_intern_group(model, dict, &p->group, err);
 }
 
+/* Trainers with one group decay norms and biases, too. */
+static void note_decay(const struct dcpk_model *model)
+{
+    double decay = 0;
+    size_t n = 0;
+
+    for (size_t i = 0; i < model->n_params; i++) {
+        const uint32_t moment = model->params[i].tensor[DCPK_EXP_AVG];
+        double by;
+
+        if (moment == DCPK_NO_TENSOR || model->tensors[moment].rank > 1 ||
+            !dcpk_value_as_float(
+                dcpk_value_get(model->groups[model->params[i].group], "weight_decay"), &by) ||
+            by <= 0)
+            continue;
+        decay = by;
+        n++;
+    }
+    if (n > 0)
+        dcpk_checkpoint_note_once(model->ckpt,
+                                  "the trainer decays %zu parameters of one dimension (norms, "
+                                  "biases), by %g; Megatron decays none of them",
+                                  n, decay);
+}
+
 static dcpk_status put_groups(struct grouping *g, struct dcpk_error *err)
 {
     for (uint32_t i = 0; i < g->m->model->n_params; i++) {
@@ -274,6 +299,8 @@ static dcpk_status put_groups(struct grouping *g, struct dcpk_error *err)
         if (param_put_group(g, i, g->groups[group], err))
             return err->status;
     }
+    if ((g->m->model->flags & DCPK_MODEL_OF_FAMILY) == 0)
+        note_decay(g->m->model);
     return DCPK_OK;
 }
 
@@ -304,10 +331,14 @@ out:
 
 /*
  * Trainers with FSDP2 keep float32 weights. For Megatron these are the masters, unless its run is
- * one of float32; weights of fewer bits have none.
+ * one of float32; weights of fewer bits have none, and become some only if the caller trusts them.
  */
 static dcpk_status name_masters(struct dcpk_model *model, struct dcpk_error *err)
 {
+    static const enum dcpk_role stated[] = {DCPK_MASTER, DCPK_EXP_AVG, DCPK_EXP_AVG_SQ};
+    const bool trusts_weights = (model->ckpt->given.decisions & DCPK_TRUST_WEIGHTS) != 0;
+    size_t n_made = 0;
+
     model->is_fp32 = dcpk_args_working_dtype(dcpk_value_attrs(model->args)) == DCPK_F32;
     for (size_t i = 0; i < model->n_params; i++) {
         struct dcpk_param *p = &model->params[i];
@@ -315,17 +346,26 @@ static dcpk_status name_masters(struct dcpk_model *model, struct dcpk_error *err
 
         if (p->tensor[DCPK_EXP_AVG] == DCPK_NO_TENSOR)
             continue;
-        if (model->tensors[weight].dtype != DCPK_F32)
-            return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_WEIGHTS_ONLY,
+        if (model->tensors[weight].dtype != DCPK_F32 && !trusts_weights)
+            return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_TRUST | DCPK_FIX_WEIGHTS_ONLY,
                                  "'%s' is %s and trained: Megatron loads optimizer state with "
                                  "float32 masters, and there are none",
                                  p->name, dcpk_dtype_name(model->tensors[weight].dtype));
         if (model->is_fp32)
             continue;
+        n_made += model->tensors[weight].dtype != DCPK_F32;
         model->tensors[weight].role = DCPK_MASTER;
         p->tensor[DCPK_MASTER] = weight;
         p->tensor[DCPK_WEIGHT] = DCPK_NO_TENSOR;
+        for (size_t r = 0; r < DCPK_COUNT(stated); r++)
+            if (p->tensor[stated[r]] != DCPK_NO_TENSOR)
+                model->tensors[p->tensor[stated[r]]].dtype = DCPK_F32;
     }
+    if (n_made > 0)
+        dcpk_checkpoint_note(model->ckpt,
+                             "masters of %zu parameters are their weights, which have fewer bits "
+                             "than float32",
+                             n_made);
     return DCPK_OK;
 }
 
@@ -362,7 +402,9 @@ static dcpk_status put_scheduler(struct dcpk_model *model, int64_t iteration,
     const struct dcpk_value *wd = dcpk_value_get(group, "weight_decay");
     const struct dcpk_value *style = dcpk_value_str(arena, "constant", err);
     int64_t batch = 0;
+    double lr = 0;
 
+    (void)dcpk_value_as_float(dcpk_value_get(group, "max_lr"), &lr);
     (void)dcpk_value_as_int(dcpk_value_get(attrs, "global_batch_size"), &batch);
     batch = batch > 0 && batch < INT32_MAX ? batch : 0;
     const struct dcpk_value *n_samples = dcpk_value_int(arena, iteration * batch, err);
@@ -392,8 +434,9 @@ static dcpk_status put_scheduler(struct dcpk_model *model, int64_t iteration,
     dcpk_checkpoint_note_once(model->ckpt,
                               "the learning rate's schedule is made up, constant, after %" PRId64
                               " samples (iteration times args.global_batch_size): a run overrides "
-                              "it by its own",
-                              iteration * batch);
+                              "it by its own; core 0.19 finds parameter groups by the run's lr, "
+                              "here %.9g, and min_lr, here 0",
+                              iteration * batch, lr);
     model->scheduler = dcpk_value_dict(arena, pairs, DCPK_COUNT(fields), err);
     return dcpk_made(model->scheduler, err);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* content.c - states of an optimizer by the first or last part of what follows
- * "optimizer.state.". */
+/* content.c - states of an optimizer by the first or last part of what follows its name and
+ * "state.". */
 #include "lib/ckpt/content.h"
 
 #include <string.h>
@@ -26,19 +26,35 @@ static enum dcpk_content content_find_state(const char *text, size_t n)
     return DCPK_CONTENT_OTHER;
 }
 
+/* Finds the rest of a key after the name of an optimizer, which is its first or second part:
+ * "app.optim.state...". NULL: it has none. */
+static const char *skip_optimizer(const char *key)
+{
+    static const char *const optimizers[] = {"optimizer.", "optim.", "optimizers."};
+
+    for (int part = 0; part < 2 && key != NULL; part++) {
+        const char *dot = strchr(key, '.');
+
+        for (size_t i = 0; i < DCPK_COUNT(optimizers); i++)
+            if (dcpk_starts_with(key, optimizers[i]))
+                return dot + 1;
+        key = dot == NULL ? NULL : dot + 1;
+    }
+    return NULL;
+}
+
 enum dcpk_content dcpk_content_of(const char *key)
 {
     static const char *const others[] = {"rng_state", "opt_param_scheduler", "rerun_state_machine"};
-    static const char optimizer[] = "optimizer.", state[] = "optimizer.state.";
+    static const char state[] = "state.";
     const char *last = strrchr(key, '.');
     enum dcpk_content found = DCPK_CONTENT_OTHER;
 
     for (size_t i = 0; i < DCPK_COUNT(others); i++)
         if (dcpk_starts_with(key, others[i]))
             return DCPK_CONTENT_OTHER;
-    if (dcpk_starts_with(key, "chained_") && strchr(key, '.') != NULL)
-        key = strchr(key, '.') + 1;
-    if (!dcpk_starts_with(key, optimizer))
+    key = skip_optimizer(key);
+    if (key == NULL)
         return DCPK_CONTENT_WEIGHTS;
     if (dcpk_starts_with(key, state)) {
         key += strlen(state);

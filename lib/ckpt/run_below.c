@@ -138,24 +138,28 @@ static bool is_optimizer(const struct looking *l, size_t at)
     return false;
 }
 
+/* A model and its optimizer, one of each, are read as one: by the folder that they lie in. */
 static dcpk_status choose(const struct looking *l, const char *path, char **folder,
                           struct dcpk_error *err)
 {
     const char *before = "it holds several checkpoints; give one of them: ";
-    size_t n = 0, chosen = 0;
+    size_t n_models = 0, chosen = 0;
 
     for (size_t i = 0; i < l->n_found; i++)
         if (!is_optimizer(l, i)) {
             chosen = i;
-            n++;
+            n_models++;
         }
-    if (n == 1) {
-        *folder = dcpk_run_text(err, "%s", l->found[chosen]);
+    if (n_models == 1 && l->n_found <= 2) {
+        const char *model = l->found[chosen];
+        const int n = (int)(dcpk_name_last(model) - model) - 1;
+
+        *folder = dcpk_run_text(err, "%.*s", l->n_found == 2 ? n : (int)strlen(model), model);
         return dcpk_made(*folder, err);
     }
     (void)dcpk_fail(err, DCPK_EFORMAT, "%s", "");
     for (size_t i = 0; i < l->n_found; i++) {
-        if (is_optimizer(l, i))
+        if (n_models > 1 && is_optimizer(l, i))
             continue;
         dcpk_append(err, "%s'%s'", before, l->found[i] + dcpk_run_trimmed(path) + 1);
         before = ", ";

@@ -63,7 +63,7 @@ touch several/checkpoint-{10,20}/{optimizer_0,pytorch_model_fsdp_0}/.metadata se
 refuses "PEFT, convert" 3 "; its folder 'adapter' is an adapter" "$DCPKIT" convert --to torch_dist lora out
 refuses "several folders" 3 "several checkpoints; give one of them: 'checkpoint-10/pytorch_model_fsdp_0', 'check" inspect several
 rm -r several/checkpoint-20
-refuses "one of them" 3 "opening 'several/checkpoint-10/pytorch_model_fsdp_0': reading '.metadata'" inspect several
+refuses "one of them" 3 "opening 'several/checkpoint-10': reading 'pytorch_model_fsdp_0/.metadata'" inspect several
 mkdir -p deep/trainer/global_step_3/actor && touch deep/trainer/global_step_3/actor/adapter_config.json
 refuses "three folders down" 3 "; its folder 'trainer/global_step_3/actor' is an adapter" inspect deep
 

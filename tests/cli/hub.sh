@@ -53,3 +53,19 @@ damaged "a step that is none" "'optimizer.state.norm.weight.step' is not a singl
 damage 'cast ^(norm|layers|tok|lm) bfloat16'
 damaged "no masters" "is bfloat16 and trained: Megatron loads optimizer state with float32 masters"
 convert --quiet --weights-only --to torch_dist bad weights && ls weights
+convert --quiet --trust weights --verify --to torch_dist bad trusted && "$DCPKIT" inspect trusted | grep -E '^ +(weights|masters|moments) '
+
+# The model and its optimizer in a folder each, as accelerate has them, are one checkpoint.
+mkdir -p run/checkpoint-4 parts
+part() {
+    "$DCPKIT" modify-state-dict --quiet --compact --op "$2" app2 release >/dev/null && mv release "run/checkpoint-4/$1"
+}
+part pytorch_model_fsdp_0 'keep ^app\.model\.' && part optimizer_0 'remove ^app\.model\.'
+"$DCPKIT" inspect run 2>/dev/null | grep -E '^(checkpoint|format|stored)'
+diff <("$DCPKIT" hash app2) <("$DCPKIT" hash run) && echo "in two folders: equal"
+convert --quiet --to dcp --layout titan --hf-config app2/config.json run titan3 && diff <("$DCPKIT" hash titan2) <("$DCPKIT" hash titan3) && echo "converted: equal"
+"$DCPKIT" verify --quiet run | tail -n 1
+cp -r run/checkpoint-4/optimizer_0 run/checkpoint-4/optimizer_1
+refuses "two optimizers" 3 "several checkpoints; give one of them: 'checkpoint-4/optimizer_0', 'checkpoint-4/opt" "$DCPKIT" inspect run
+rm -r run/checkpoint-4/optimizer_1 && cp run/checkpoint-4/{pytorch_model_fsdp_0,optimizer_0}/.metadata
+refuses "a key in both" 3 "reading 'optimizer_0/.metadata': .*occurs twice" "$DCPKIT" inspect run

@@ -8,12 +8,12 @@
  * was; a run that was not killed has said so in one line, and has closed what it opened. The last
  * run goes on from there, undisturbed, and gives the same bytes, with nothing left beside them.
  *
- * By default some rounds of each command; DCPK_FAULT_POINTS=N: N of them, of ranks a fifth. The
+ * By default a round of each command; DCPK_FAULT_POINTS=N: N of them, of ranks a fifth. The
  * round's number is its seed; DCPK_FAULT_FIRST=N begins with it.
  */
 #include "tests/fault/rank_scene.h"
 
-#define DEFAULT_ROUNDS 3
+#define DEFAULT_ROUNDS 1
 #define MAX_CUTS       3
 #define UNTOUCHED      UINT64_MAX /* an n that no run reaches: the calls are counted only */
 #define MOE            DCPK_SAMPLES "/torch_dist_c_moe_ep2pp2"

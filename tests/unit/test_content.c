@@ -30,6 +30,10 @@ static const struct {
     {"chained_0.optimizer.distributed.dp_group_idx_3.gbuf_idx_0.dtype_(torch.bfloat16, "
      "torch.float32).bucket_idx_2.exp_avg_sq",
      DCPK_CONTENT_MOMENTS},
+    {"app.optim.state.model.norm.weight.exp_avg", DCPK_CONTENT_MOMENTS},
+    {"optim.state.lm_head.weight.exp_avg_sq", DCPK_CONTENT_MOMENTS},
+    {"optim.state.lm_head.weight.step", DCPK_CONTENT_OTHER},
+    {"model.layers.0.optim.weight", DCPK_CONTENT_WEIGHTS},
     {"rng_state.(0, 0).0.torch_rng_state", DCPK_CONTENT_OTHER},
     {"decoder.layers.0.mlp.router.expert_bias", DCPK_CONTENT_WEIGHTS},
 };
