@@ -175,7 +175,7 @@ static int put_version(void)
         stdout, "dcpkit %s\nbuilt from %s, %s, by " COMPILER "\nformats:\n", DCPK_VERSION,
         DCPK_COMMIT[0] == '\0' ? "a source archive" : "commit " DCPK_COMMIT, DCPK_BUILD_TYPE);
     for (size_t i = 0; dcpk_formats[i] != NULL; i++)
-        dcpk_cli_printf(stdout, "  %-14s%s%s\n", dcpk_formats[i]->name, dcpk_formats[i]->summary,
+        dcpk_cli_printf(stdout, "  %-13s %s%s\n", dcpk_formats[i]->name, dcpk_formats[i]->summary,
                         dcpk_format_is_target(dcpk_formats[i]) ? "" : " (no target of convert)");
     dcpk_cli_printf(stdout, "devices:\n");
     for (size_t i = 0; dcpk_host_kernel_sets[i] != NULL; i++)

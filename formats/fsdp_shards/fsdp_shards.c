@@ -18,7 +18,6 @@
 
 #define CONFIG_NAME      "fsdp_config.json"
 #define MAX_CONFIG_BYTES (UINT64_C(1) << 20)
-#define MAX_RANKS        65536
 #define MODEL_PREFIX     "model_world_size_"
 #define EXTRA_PREFIX     "extra_state_world_size_"
 #define SCORE            90 /* a Hugging Face model may lie in the same folder */
@@ -84,9 +83,9 @@ static dcpk_status read_config(struct dcpk_store *store, int64_t *version, int64
     if (*version != 1 && *version != 2)
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
                          "'" CONFIG_NAME "' has no FSDP_version 1 or 2, which are read");
-    if (n < 1 || n > MAX_RANKS)
+    if (n < 1 || n > DCPK_SHARDS_MAX_RANKS)
         return dcpk_fail(err, DCPK_EFORMAT, "'" CONFIG_NAME "' has no world_size from 1 to %d",
-                         MAX_RANKS);
+                         DCPK_SHARDS_MAX_RANKS);
     *n_ranks = n;
     return DCPK_OK;
 }
@@ -212,20 +211,20 @@ static dcpk_status read_pairs(struct dcpk_shards_reading *r, const struct dcpk_v
     return DCPK_OK;
 }
 
-static dcpk_status find_file(struct dcpk_store *store, const char *name,
-                             struct dcpk_source **source, struct dcpk_error *err)
+static dcpk_status find_file(const struct dcpk_shards_reading *r, struct dcpk_source **source,
+                             struct dcpk_error *err)
 {
+    struct dcpk_store *store = r->rank.ckpt->store;
     enum dcpk_path_kind kind;
 
-    if (dcpk_store_look(store, name, &kind, err))
+    if (dcpk_store_look(store, r->name, &kind, err))
         return err->status;
     if (kind == DCPK_PATH_NOTHING)
         return dcpk_fail(err, DCPK_EFORMAT,
-                         "there is no '%s', and '" CONFIG_NAME
-                         "' has its world size: copy the files "
-                         "of all ranks",
-                         name);
-    return dcpk_store_find(store, name, source, err);
+                         "there is no '%s', and '%s' has its world size: copy the files of all "
+                         "ranks",
+                         r->name, r->config);
+    return dcpk_store_find(store, r->name, source, err);
 }
 
 dcpk_status dcpk_rank_file_read(struct dcpk_shards_reading *r, const char *prefix, int64_t rank,
@@ -233,11 +232,9 @@ dcpk_status dcpk_rank_file_read(struct dcpk_shards_reading *r, const char *prefi
                                 struct dcpk_error *err)
 {
     struct dcpk_source *source;
-    char name[80];
 
-    snprintf(name, sizeof name, "%s%" PRId64 "_rank_%" PRId64 ".pt", prefix, r->n_ranks, rank);
-    r->name = dcpk_arena_strdup(arena, name, err);
-    if (r->name == NULL || find_file(r->rank.ckpt->store, name, &source, err))
+    r->name = dcpk_arena_printf(arena, err, "%s%" PRId64 ".pt", prefix, rank);
+    if (r->name == NULL || find_file(r, &source, err))
         return err->status;
     r->file = (struct dcpk_shard_file){.source = source, .rank = rank, .n_ranks = r->n_ranks};
     if (dcpk_rank_reading_open(&r->rank, source, dcpk_shards_is_known, arena, value, err) &&
@@ -250,36 +247,49 @@ static dcpk_status read_model(struct dcpk_shards_reading *r, int64_t rank, struc
 {
     struct dcpk_arena *arena = dcpk_arena_new(err);
     const struct dcpk_value *value;
+    char prefix[64];
 
-    if (arena != NULL &&
-        dcpk_rank_file_read(r, MODEL_PREFIX, rank, arena, &value, err) == DCPK_OK &&
+    snprintf(prefix, sizeof prefix, MODEL_PREFIX "%" PRId64 "_rank_", r->n_ranks);
+    if (arena != NULL && dcpk_rank_file_read(r, prefix, rank, arena, &value, err) == DCPK_OK &&
         read_pairs(r, value, err))
         dcpk_context(err, "reading '%s'", r->name);
     dcpk_arena_free(arena);
     return err->status;
 }
 
-dcpk_status dcpk_shards_open(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
+dcpk_status dcpk_shards_read(struct dcpk_checkpoint *ckpt, dcpk_read_shards *read,
+                             struct dcpk_error *err)
 {
     struct dcpk_shards_reading r = {.state = ckpt->state};
 
     r.rank.ckpt = ckpt;
     r.rank.files = &r.state->files;
     r.rank.arena = dcpk_arena_new(err);
-    if (r.rank.arena == NULL || read_config(ckpt->store, &r.version, &r.n_ranks, err) ||
-        check_sizes(ckpt->store, r.n_ranks, err))
-        goto out;
-    for (int64_t rank = 0; rank < r.n_ranks; rank++)
-        if (read_model(&r, rank, err))
-            goto out;
-    if (dcpk_shards_read_optimizer(&r, err) == DCPK_OK)
+    if (r.rank.arena != NULL && read(&r, err) == DCPK_OK)
         (void)dcpk_rank_reading_order(&r.rank, err);
-out:
     dcpk_rank_reading_release(&r.rank);
     dcpk_map_release(&r.by_layout);
     dcpk_free(r.layouts);
     dcpk_arena_free(r.rank.arena);
     return err->status;
+}
+
+static dcpk_status read_shards(struct dcpk_shards_reading *r, struct dcpk_error *err)
+{
+    struct dcpk_store *store = r->rank.ckpt->store;
+
+    r->config = CONFIG_NAME;
+    if (read_config(store, &r->version, &r->n_ranks, err) || check_sizes(store, r->n_ranks, err))
+        return err->status;
+    for (int64_t rank = 0; rank < r->n_ranks; rank++)
+        if (read_model(r, rank, err))
+            return err->status;
+    return dcpk_shards_read_optimizer(r, err);
+}
+
+dcpk_status dcpk_shards_open(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
+{
+    return dcpk_shards_read(ckpt, read_shards, err);
 }
 
 void dcpk_shards_close(struct dcpk_checkpoint *ckpt)
@@ -293,27 +303,26 @@ void dcpk_shards_close(struct dcpk_checkpoint *ckpt)
 /* ---- reading ---- */
 
 /* Fields of groups, which were read on opening; or a tensor at its place. */
-static dcpk_status shards_load_object(struct dcpk_checkpoint *ckpt,
-                                      const struct dcpk_object *object, struct dcpk_arena *arena,
-                                      const struct dcpk_value **value, struct dcpk_error *err)
+dcpk_status dcpk_shards_load_object(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object,
+                                    struct dcpk_arena *arena, const struct dcpk_value **value,
+                                    struct dcpk_error *err)
 {
     const struct dcpk_shards_state *state = ckpt->state;
     uint64_t t = 0;
 
     if (dcpk_map_get(&ckpt->tensor_by_key, object->key, strlen(object->key), &t))
         return dcpk_rank_files_load(ckpt, &ckpt->tensors[t], &object->place, arena, value, err);
-    for (size_t i = 0; i < state->n_fields; i++)
-        if (strcmp(state->fields[i].key, object->key) == 0) {
-            *value = state->fields[i].value;
-            return DCPK_OK;
-        }
-    return dcpk_fail(err, DCPK_EFORMAT, "'%.200s' is not in the group of the optimizer",
-                     object->key);
+    if (!dcpk_map_get(&ckpt->object_by_key, object->key, strlen(object->key), &t) ||
+        t >= state->n_fields)
+        return dcpk_fail(err, DCPK_EFORMAT, "'%.200s' is not in the group of the optimizer",
+                         object->key);
+    *value = state->fields[t];
+    return DCPK_OK;
 }
 
 const struct dcpk_format_reader dcpk_shards_reader = {.locate = dcpk_rank_files_locate,
-                                                      .load_object = shards_load_object,
-                                                      .outline_object = shards_load_object,
+                                                      .load_object = dcpk_shards_load_object,
+                                                      .outline_object = dcpk_shards_load_object,
                                                       .is_own = shards_is_own};
 
 /* ---- copies ---- */

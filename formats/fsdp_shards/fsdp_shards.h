@@ -10,15 +10,13 @@ struct dcpk_shards_state {
     struct dcpk_rank_files files;
     /* The reason why the optimizer's files are not read; NULL: there is none. */
     const char *optimizer_fault;
-    struct dcpk_shard_field { /* of an object */
-        const char *key;
-        const struct dcpk_value *value;
-    } * fields; /* owned */
+    const struct dcpk_value **fields; /* of the objects; the array is owned */
     size_t n_fields, fields_capacity;
 };
 
-/* The container, with any names: inspect, hash, verify; not converted. */
+/* The containers, with any names: inspect, hash, verify; not converted. */
 extern const struct dcpk_format dcpk_format_fsdp_shards;
+extern const struct dcpk_format dcpk_format_checkpointing;
 
 /* The hooks of its row, for schemes on it (lib/ckpt/format.h). */
 extern const struct dcpk_mark dcpk_shards_marks[];
@@ -33,6 +31,17 @@ dcpk_status dcpk_shards_check_copies(struct dcpk_checkpoint *ckpt, struct dcpk_e
     .state_bytes = sizeof(struct dcpk_shards_state), .is_known = dcpk_shards_is_known,             \
     .open = dcpk_shards_open, .close = dcpk_shards_close,                                          \
     .check_copies = dcpk_shards_check_copies, .reader = &dcpk_shards_reader
+
+/* Those of torch_checkpointing 2.0, which has the same files under other names. */
+extern const struct dcpk_mark dcpk_checkpointing_marks[];
+extern const struct dcpk_format_reader dcpk_checkpointing_reader;
+dcpk_status dcpk_checkpointing_probe(struct dcpk_store *store, int *score, struct dcpk_error *err);
+dcpk_status dcpk_checkpointing_open(struct dcpk_checkpoint *ckpt, struct dcpk_error *err);
+#define DCPK_CHECKPOINTING_CONTAINER                                                               \
+    .marks = dcpk_checkpointing_marks, .is_model = true, .probe = dcpk_checkpointing_probe,        \
+    .state_bytes = sizeof(struct dcpk_shards_state), .is_known = dcpk_shards_is_known,             \
+    .open = dcpk_checkpointing_open, .close = dcpk_shards_close,                                   \
+    .check_copies = dcpk_shards_check_copies, .reader = &dcpk_checkpointing_reader
 
 /* The same of tensors that are whole in every file, and that a conversion reads from one of them:
  * no mesh shows that they are replicas. */

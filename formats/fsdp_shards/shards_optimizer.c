@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* shards_optimizer.c - the optimizer's state by numbers of parameters, which become names. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "formats/fsdp_shards/shards_priv.h"
@@ -72,32 +73,41 @@ static dcpk_status read_group(struct optimizer_reading *o, const struct dcpk_val
     return name_params(o, err);
 }
 
-static bool is_plain(const struct dcpk_value *v)
+bool dcpk_shards_is_plain(const struct dcpk_value *value)
 {
-    bool is = v->kind <= DCPK_V_LIST;
+    bool is = value->kind <= DCPK_V_LIST;
 
-    for (size_t i = 0; is && v->kind >= DCPK_V_TUPLE && i < v->n; i++)
-        is = v->as.items[i]->kind < DCPK_V_TUPLE;
+    for (size_t i = 0; is && value->kind >= DCPK_V_TUPLE && i < value->n; i++)
+        is = value->as.items[i]->kind < DCPK_V_TUPLE;
     return is;
+}
+
+dcpk_status dcpk_shards_add_field(struct dcpk_shards_reading *r, const char *key,
+                                  const struct dcpk_value *value, struct dcpk_error *err)
+{
+    struct dcpk_shards_state *state = r->state;
+    /* without bytes: no two objects share a place */
+    const struct dcpk_object object = {.key = key, .place = {.file = r->rank.number}};
+
+    if (dcpk_grow(&state->fields, &state->fields_capacity, state->n_fields, sizeof *state->fields,
+                  err))
+        return err->status;
+    state->fields[state->n_fields++] = value;
+    return dcpk_checkpoint_add_object(r->rank.ckpt, &object, err);
 }
 
 static dcpk_status add_field(struct optimizer_reading *o, const char *name,
                              const struct dcpk_value *value, struct dcpk_error *err)
 {
-    struct dcpk_shards_state *state = o->r->state;
-    /* without bytes: no two objects share a place */
-    struct dcpk_object object = {.place = {.file = o->r->rank.number}};
+    const char *key;
 
-    if (!is_plain(value))
+    if (!dcpk_shards_is_plain(value))
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
                          "the field '%.100s' of its group is no plain value", name);
-    object.key =
-        dcpk_arena_printf(o->r->rank.ckpt->arena, err, "optimizer.param_groups.0.%s", name);
-    if (object.key == NULL || dcpk_grow(&state->fields, &state->fields_capacity, state->n_fields,
-                                        sizeof *state->fields, err))
+    key = dcpk_arena_printf(o->r->rank.ckpt->arena, err, "optimizer.param_groups.0.%s", name);
+    if (key == NULL)
         return err->status;
-    state->fields[state->n_fields++] = (struct dcpk_shard_field){object.key, value};
-    return dcpk_checkpoint_add_object(o->r->rank.ckpt, &object, err);
+    return dcpk_shards_add_field(o->r, key, value, err);
 }
 
 /* The fields of the group, with names for numbers. */
@@ -215,11 +225,12 @@ static dcpk_status read_rank(struct optimizer_reading *o, int64_t rank, struct d
 {
     struct dcpk_arena *own = NULL, *arena = o->r->rank.ckpt->arena; /* keeps the groups */
     const struct dcpk_value *value;
+    char prefix[64];
 
+    snprintf(prefix, sizeof prefix, DCPK_SHARDS_OPTIM "%" PRId64 "_rank_", o->r->n_ranks);
     if (rank > 0)
         arena = own = dcpk_arena_new(err);
-    if (arena != NULL &&
-        dcpk_rank_file_read(o->r, DCPK_SHARDS_OPTIM, rank, arena, &value, err) == DCPK_OK &&
+    if (arena != NULL && dcpk_rank_file_read(o->r, prefix, rank, arena, &value, err) == DCPK_OK &&
         read_state_dict(o, value, arena, err))
         dcpk_context(err, "reading '%s'", o->r->name);
     dcpk_arena_free(own);

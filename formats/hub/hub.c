@@ -173,6 +173,19 @@ static dcpk_status verl_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_model
 static const struct dcpk_format_mapping verl_mapping = {
     .has_prefixes = true, .to_model = verl_to_model, .optimizer_layout = hub_optimizer_layout};
 
+static dcpk_status checkpointing_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_model *model,
+                                          struct dcpk_error *err)
+{
+    if (dcpk_shards_check_whole_copies(ckpt, err))
+        return err->status;
+    return titan_to_model(ckpt, model, err);
+}
+
+static const struct dcpk_format_mapping checkpointing_mapping = {.has_prefixes = true,
+                                                                 .to_model = checkpointing_to_model,
+                                                                 .optimizer_layout =
+                                                                     hub_optimizer_layout};
+
 /* A row whose bytes lie as those of DCP. */
 #define HUB_ON_DCP                                                                                 \
     .container = &dcpk_format_dcp, .marks = dcpk_dcp_marks, .is_model = true, .probe = hub_probe,  \
@@ -205,4 +218,13 @@ const struct dcpk_format dcpk_format_verl = {
     .fits = verl_fits,
     .mapping = &verl_mapping,
     DCPK_SHARDS_CONTAINER,
+};
+
+const struct dcpk_format dcpk_format_titan_checkpointing = {
+    .name = "titan_checkpointing",
+    .summary = "torchtitan's names in torch_checkpointing 2.0, a file a rank (read only)",
+    .container = &dcpk_format_checkpointing,
+    .fits = titan_fits,
+    .mapping = &checkpointing_mapping,
+    DCPK_CHECKPOINTING_CONTAINER,
 };

@@ -11,5 +11,7 @@ extern const struct dcpk_format dcpk_format_dcp_hf;
 extern const struct dcpk_format dcpk_format_titan;
 /* Hugging Face's names in shards of FSDP: verl, SkyRL. */
 extern const struct dcpk_format dcpk_format_verl;
+/* torchtitan's names in files of torch_checkpointing 2.0. */
+extern const struct dcpk_format dcpk_format_titan_checkpointing;
 
 #endif

@@ -101,7 +101,7 @@ struct layout {
 /*
  * By names of files in a folder that no format knows. Sources: the writers, at deepspeed 0.17
  * (runtime/engine.py, utils/zero_to_fp32.py), verl 0.5 (utils/checkpoint, model_merger), peft
- * 0.21.2 (PeftModel.save_pretrained), torch_checkpointing 0.1.1.
+ * 0.21.2 (PeftModel.save_pretrained).
  */
 static const struct layout by_files[] = {
     {{{NULL, "zero_pp_rank_", ".pt"}}, DEEPSPEED},
@@ -109,9 +109,6 @@ static const struct layout by_files[] = {
     {{{"adapter_config.json", NULL, NULL}},
      "an adapter of PEFT, not a model: merge it into its base (merge_and_unload(), then "
      "save_pretrained()) and give that folder"},
-    {{{"metadata.pkl", NULL, NULL}, {NULL, NULL, "_0.pt"}},
-     "a checkpoint of torch_checkpointing 2.0, which is not read: let its trainer "
-     "(torchtitan: checkpoint.last_save_in_hf) " AS_HUGGING_FACE},
 };
 
 /* By keys of tensors in a folder of PyTorch's that no Megatron wrote; the last row, where there are

@@ -54,9 +54,6 @@ of "DeepSpeed" "a checkpoint of DeepSpeed .*zero_to_fp32.py . OUT --safe_seriali
     mp_rank_00_model_states.pt zero_pp_rank_0_mp_rank_00_optim_states.pt
 of "DeepSpeed, stage 3" "a checkpoint of DeepSpeed" bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt zero_pp_rank_0_mp_rank_00_model_states.pt
 of "PEFT" "an adapter of PEFT.*merge_and_unload" adapter_config.json adapter_model.safetensors README.md
-of "torch_checkpointing" "a checkpoint of torch_checkpointing 2.0.*last_save_in_hf" metadata.pkl model_0.pt model_1.pt train_state_0.pt
-touch other/sub/plain && rm other/sub/*_0.pt other/sub/model_1.pt
-inspect other/sub 2>said || grep -c torch_checkpointing said
 mkdir -p lora/adapter && touch lora/adapter/adapter_config.json
 mkdir -p several/checkpoint-{10,20}/{optimizer_0,pytorch_model_fsdp_0} several/notes
 touch several/checkpoint-{10,20}/{optimizer_0,pytorch_model_fsdp_0}/.metadata several/notes/text

@@ -6,6 +6,7 @@ No rank runs: a process group of the kind "fake" lets this one be each of them i
 """
 import json
 import os
+import pickle
 import shutil
 import sys
 
@@ -29,6 +30,17 @@ def cut_by_tp(model, mesh):
         if axis is not None:
             cut = distribute_tensor(module.weight.data, mesh, [Shard(axis)], src_data_rank=None)
             module.weight = torch.nn.Parameter(cut)
+
+
+def save_items(folder, rank, n_ranks, model, optimizer):
+    """The same as torch_checkpointing 2.0 lays it out: items by name, a file for each rank."""
+    os.makedirs(folder, exist_ok=True)
+    flat = {f"state.{name}.{key}": t for name, p in model.named_parameters() for key, t in optimizer.state[p].items()}
+    flat |= {f"param_groups.{name}.lr": 1e-3 for name, _ in model.named_parameters()}
+    torch.save(dict(model.state_dict()), os.path.join(folder, f"model_{rank}.pt"))
+    torch.save(flat, os.path.join(folder, f"optimizer_{rank}.pt"))
+    with open(os.path.join(folder, "metadata.pkl"), "wb") as f:
+        pickle.dump({"version": "2.0", "world_size": n_ranks, "metadata": {"model": {}, "optimizer": {}}}, f)
 
 
 def save(name, rank, n_ranks, shape, names, version=2):
@@ -59,6 +71,7 @@ def save(name, rank, n_ranks, shape, names, version=2):
     shutil.copy(os.path.join(source, "config.json"), os.path.join(folder, "huggingface"))
     with open(os.path.join(folder, "fsdp_config.json"), "w", encoding="ascii") as f:
         json.dump({"FSDP_version": version, "world_size": n_ranks}, f, indent=4)
+    save_items(os.path.join(out, "items", name, "step-3"), rank, n_ranks, model, optimizer)
     placements = {str(t.placements) for t in state.values()}
     dist.destroy_process_group()
     return placements
