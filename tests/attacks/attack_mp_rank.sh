@@ -32,6 +32,7 @@ lie "a class to make" "it holds 'argparse.Namespacf'" 'argparse\x0aNamespace' 'a
 lie "a function to call" "it holds 'torch._utils._rebuild_tensor_w2'" '_rebuild_tensor_v2' '_rebuild_tensor_w2'
 evil numbered_tp2 1 && attack "a rank that is not there" 3 "no 'mp_rank_01/model_optim_rng.pt'" evil inspect verify hash
 evil numbered_tp1 2 && attack "a rank too many" 3 "'mp_rank_01' is no folder of a run" evil inspect verify hash
+evil writer 2 && attack "the file of another rank" 3 "mp_rank_00/model_optim_rng.pt': it is the file of another folder: by its args rank 1 wrote it" evil inspect verify hash
 evil before_core 1 && attack "a model from before core" 3 'language_model.*--loader legacy --saver core' evil inspect verify hash
 evil distributed 1 && rm evil/mp_rank_00/distrib_optim.pt && attack "no optimizer" 3 "no 'mp_rank_00/distrib_optim.pt'" evil inspect verify hash
 evil distributed 1 && head -c 900 evil/mp_rank_00/distrib_optim.pt >short && mv short evil/mp_rank_00/distrib_optim.pt &&
