@@ -30,7 +30,7 @@ static int score_head(const char *head, size_t n_bytes)
  * FORMAT.md 1), and a key of a model or of parameter groups near its start; less certain where its
  * keys have another prefix.
  */
-static dcpk_status fd_probe(struct dcpk_store *store, int *score, struct dcpk_error *err)
+dcpk_status dcpk_fsdp_probe(struct dcpk_store *store, int *score, struct dcpk_error *err)
 {
     enum dcpk_path_kind metadata_json;
     struct dcpk_source *source;
@@ -122,7 +122,7 @@ static void fsdp_find_generation(struct dcpk_checkpoint *ckpt)
     }
 }
 
-static dcpk_status fd_open(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
+dcpk_status dcpk_fsdp_open(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
 {
     if (dcpk_dcp_open(ckpt, ckpt->state, err))
         return err->status;
@@ -145,7 +145,7 @@ static bool has_object_below(const struct dcpk_checkpoint *ckpt, const char *pre
  * scheduler, and not all has lost some. Weights alone have none. Megatron-Bridge keeps the content
  * of args and iteration in a file of its own.
  */
-static dcpk_status fd_check_whole(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
+dcpk_status dcpk_fsdp_check_whole(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
 {
     static const char *const names[] = {"args", "iteration"};
     bool is_of_run = dcpk_checkpoint_object(ckpt, "checkpoint_version") != NULL ||
@@ -180,10 +180,6 @@ const struct dcpk_format dcpk_format_fsdp_dtensor = {
     .name = "fsdp_dtensor",
     .other_names = "fsdp megatron_fsdp",
     .summary = "Megatron-FSDP's checkpoint, core 0.14 to main",
-    .marks = dcpk_dcp_marks,
-    .probe = fd_probe,
-    .open = fd_open,
-    .check_whole = fd_check_whole,
     .mapping = &mapping,
-    DCPK_DCP_CONTAINER,
+    DCPK_FSDP_CONTAINER,
 };

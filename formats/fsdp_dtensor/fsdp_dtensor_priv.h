@@ -8,6 +8,14 @@
 #include "lib/ckpt/output.h"
 #include "lib/model/model.h"
 
+/* The hooks of a row on the container (lib/ckpt/format.h). */
+dcpk_status dcpk_fsdp_probe(struct dcpk_store *store, int *score, struct dcpk_error *err);
+dcpk_status dcpk_fsdp_open(struct dcpk_checkpoint *ckpt, struct dcpk_error *err);
+dcpk_status dcpk_fsdp_check_whole(struct dcpk_checkpoint *ckpt, struct dcpk_error *err);
+#define DCPK_FSDP_CONTAINER                                                                        \
+    .marks = dcpk_dcp_marks, .probe = dcpk_fsdp_probe, .open = dcpk_fsdp_open,                     \
+    .check_whole = dcpk_fsdp_check_whole, DCPK_DCP_CONTAINER
+
 /* Values of a state that are flattened before the rest counts as hostile. */
 #define FD_MAX_VALUES 10000000
 

@@ -194,21 +194,6 @@ static bool torch_dcp_fits(struct dcpk_checkpoint *ckpt)
     return dcpk_fsdp_is_torch_dcp(ckpt);
 }
 
-static dcpk_status torch_dcp_probe(struct dcpk_store *store, int *score, struct dcpk_error *err)
-{
-    return dcpk_format_fsdp_dtensor.probe(store, score, err);
-}
-
-static dcpk_status torch_dcp_open(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
-{
-    return dcpk_format_fsdp_dtensor.open(ckpt, err);
-}
-
-static dcpk_status torch_dcp_check_whole(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
-{
-    return dcpk_format_fsdp_dtensor.check_whole(ckpt, err);
-}
-
 static const struct dcpk_format_mapping mapping = {
     .has_prefixes = true,
     .to_model = dcpk_fsdp_to_model,
@@ -218,12 +203,8 @@ static const struct dcpk_format_mapping mapping = {
 const struct dcpk_format dcpk_format_torch_dcp = {
     .name = "torch_dcp",
     .summary = "Megatron's state dict in DCP (--use-torch-fsdp2; read, not written)",
-    .marks = dcpk_dcp_marks,
     .container = &dcpk_format_fsdp_dtensor,
     .fits = torch_dcp_fits,
-    .probe = torch_dcp_probe,
-    .open = torch_dcp_open,
-    .check_whole = torch_dcp_check_whole,
     .mapping = &mapping,
-    DCPK_DCP_CONTAINER,
+    DCPK_FSDP_CONTAINER,
 };

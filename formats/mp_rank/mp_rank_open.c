@@ -112,7 +112,10 @@ static dcpk_status find_file(const struct dcpk_mp_reading *r, const char *name, 
 
 /* ---- args ---- */
 
-/* The process that wrote the file, by its args, has the folder's place among the ranks. */
+/*
+ * The process that wrote the file, by its args, has the folder's place among the ranks. One process
+ * of number 0 may have written all of them (tools/checkpoint/saver_base.py of core 0.15).
+ */
 static dcpk_status check_writer(const struct dcpk_mp_reading *r, const struct dcpk_value *attrs,
                                 struct dcpk_error *err)
 {
@@ -124,7 +127,7 @@ static dcpk_status check_writer(const struct dcpk_mp_reading *r, const struct dc
     grid.is_tp_pp_dp = dcpk_value_is_true(attrs, "use_tp_pp_dp_mapping");
     grid = dcpk_grid_full(&grid);
     if (!dcpk_value_as_int(dcpk_value_get(attrs, "rank"), &rank) ||
-        !dcpk_value_as_int(dcpk_value_get(attrs, "world_size"), &world) || rank < 0 ||
+        !dcpk_value_as_int(dcpk_value_get(attrs, "world_size"), &world) || rank < 1 ||
         rank >= world || dcpk_grid_ranks(&grid) != world)
         return DCPK_OK; /* not known */
     at = dcpk_grid_coords(&grid, rank);

@@ -36,12 +36,14 @@ damage 'cp -r mp_rank_01_001 mp_rank_01'
 damaged "a rank of another name" "'mp_rank_01' is no folder of a run of tensor 2"
 damage 'cp mp_rank_00_000/model_optim_rng.pt mp_rank_00_001'
 damaged "the file of another stage" "element 0 of 'decoder.layers.1.input_layernorm.weight' .* is -1.61719 as a weight"
+# shellcheck disable=SC2016 # damage expands it
 damage 'cp "$SAMPLES"/mp_rank_moe_shared/iter_0000004/mp_rank_00_000/model_optim_rng.pt mp_rank_01_000'
 damaged "two runs" "reading 'mp_rank_01_000/model_optim_rng.pt': its args.pipeline_model_parallel_size is 1, and that of rank 0 2"
 damage 'truncate -s -4000 mp_rank_01_000/model_optim_rng.pt'
 damaged "a file cut off" "mp_rank_01_000/model_optim_rng.pt"
 damage 'truncate -s -4000 mp_rank_01_000/distrib_optim.pt'
 damaged "an optimizer cut off" "mp_rank_01_000/distrib_optim.pt"
+# shellcheck disable=SC2016
 damage 'printf x | dd of=mp_rank_01_000/model_optim_rng.pt bs=1 seek=$(($(grep -abo data/0 mp_rank_01_000/model_optim_rng.pt | head -n 1 | cut -d: -f1) + 256)) conv=notrunc status=none'
 damaged "a changed byte" "bytes at byte 13184 of 'mp_rank_01_000/model_optim_rng.pt' have CRC-32"
 refuses "one rank" 3 "it is the folder of one rank of Megatron's format torch: give the folder above it" "$DCPKIT" inspect "$tied/iter_0000004/mp_rank_00_000"

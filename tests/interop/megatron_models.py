@@ -14,6 +14,13 @@ with torch 2.5:
     torchrun --standalone --nproc-per-node 4 megatron_models.py save core_v0.19.0 FAMILY FOLDER tp=2 layout=dp_reshardable
     torchrun --standalone --nproc-per-node 2 megatron_models.py load core_v0.19.0 FAMILY OUT/iter_0000004 tp=2
 
+The older formats, loaded as what dcpkit makes of them:
+
+    torchrun --standalone --nproc-per-node 4 megatron_models.py save core_v0.19.0 FAMILY RUN backend=torch tp=2 ep=2 zero=0
+    python megatron_models.py save core_v0.19.0 FAMILY FOLDER backend=torch_dcp zero=0 dtype=fp32
+    dcpkit convert --to torch_dist --target-mesh tp=1 RUN/iter_0000004 OUT
+    python megatron_models.py load core_v0.19.0 FAMILY OUT/iter_0000004
+
 Families: see FAMILIES there. Every value is a function of the parameter's name, so `load` needs nothing from `save`. It loads fsdp_dtensor
 strictly with Megatron-FSDP's own code, through PyTorch's reader, and prints "REQUESTED n MISSING 0" and "CHECKED n bad 0"; torch_dist and
 zarr (core 0.15) with Megatron's dist_checkpointing and default strictness, model and optimizer strict, and prints "EXTRA STATE n none m"

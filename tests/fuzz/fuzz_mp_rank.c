@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fuzz_mp_rank.c - any bytes as the files of Megatron's tensor-parallel ranks: chunks inside the
+ * files, objects that can be read, or an error. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "formats/mp_rank/mp_rank.h"
+#include "lib/base/cursor.h"
+#include "lib/base/order.h"
+#include "lib/model/model.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
+
+/* Each chunk has its bytes in its file, and so has its record. */
+static void check_chunks(struct dcpk_checkpoint *ckpt)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+
+    for (size_t i = 0; i < ckpt->n_chunks; i++) {
+        const struct dcpk_chunk *chunk = &ckpt->chunks[i];
+        const struct dcpk_tensor *tensor = &ckpt->tensors[chunk->tensor];
+        uint64_t n = dcpk_dtype_bytes(tensor->dtype), file_bytes;
+        struct dcpk_extent where;
+
+        if (ckpt->format->reader->locate(ckpt, chunk, NULL, &where, &err) != DCPK_OK)
+            abort();
+        for (int a = 0; a < tensor->rank; a++)
+            n *= (uint64_t)chunk->span[tensor->rank + a];
+        file_bytes = dcpk_source_bytes(where.source);
+        if (n == 0 || n != chunk->place.n_bytes || !where.is_row_major ||
+            where.first_bytes > file_bytes || n > file_bytes - where.first_bytes ||
+            where.record_offset_bytes > file_bytes ||
+            where.record_bytes > file_bytes - where.record_offset_bytes)
+            abort();
+    }
+}
+
+/* Objects and the common state are values or an error; then the whole becomes a view. */
+static void check_values(struct dcpk_checkpoint *ckpt)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_model *model = NULL;
+    const struct dcpk_value *value;
+
+    for (size_t i = 0; i < ckpt->n_objects; i++) {
+        if (dcpk_checkpoint_load_item(ckpt, &ckpt->objects[i], ckpt->arena, &value, &err) ==
+                DCPK_OK &&
+            value->kind != DCPK_V_LIST)
+            abort();
+        err = (struct dcpk_error)DCPK_ERROR_INIT;
+    }
+    if (dcpk_model_new(ckpt, &model, &err) == DCPK_OK)
+        (void)ckpt->format->mapping->to_model(ckpt, model, &err);
+    dcpk_model_free(model);
+}
+
+static void add_file(struct dcpk_store *store, int rank, const char *file, const uint8_t *data,
+                     size_t n_bytes)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    char name[80];
+
+    snprintf(name, sizeof name, "mp_rank_%02d/%s", rank, file);
+    if (n_bytes > 0 && dcpk_store_add_memory(store, name, data, n_bytes, &err) != DCPK_OK)
+        abort();
+}
+
+/* The number of ranks less one (a bit), the bytes of the model's file (four), that file, that of
+ * the optimizer; the same for each rank. */
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
+{
+    static const struct dcpk_format *const formats[] = {&dcpk_format_torch, NULL};
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_checkpoint *ckpt = NULL;
+    struct dcpk_store *store = NULL;
+    size_t n_model;
+
+    if (n_bytes < 5 || dcpk_store_new_memory("fuzz", &store, &err) != DCPK_OK)
+        return 0;
+    n_model = dcpk_min_size(dcpk_load_u32le(data + 1), n_bytes - 5);
+    for (int rank = 0; rank <= data[0] % 2; rank++) {
+        add_file(store, rank, "model_optim_rng.pt", data + 5, n_model);
+        add_file(store, rank, "distrib_optim.pt", data + 5 + n_model, n_bytes - 5 - n_model);
+    }
+    if (dcpk_checkpoint_open(store, formats, NULL, &ckpt, &err) == DCPK_OK) {
+        check_chunks(ckpt);
+        (void)dcpk_checkpoint_check_cover(ckpt, &err);
+        err = (struct dcpk_error)DCPK_ERROR_INIT;
+        if (ckpt->format->check_copies(ckpt, &err) != DCPK_OK && err.status == DCPK_EIO)
+            abort();
+        check_values(ckpt);
+    }
+    dcpk_checkpoint_close(ckpt);
+    return 0;
+}
