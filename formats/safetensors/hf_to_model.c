@@ -70,8 +70,10 @@ static dcpk_status part_read(struct dcpk_hf_matching *m, const struct dcpk_hf_bi
     if (hf_find_source(m, b, i, stored, &source, err) ||
         dcpk_rows_read(m->model, &sources, part, err))
         return err->status;
-    if (m->scaled[stored].view != DCPK_NO_TENSOR)
+    if (m->scaled[stored].scales != DCPK_NO_TENSOR)
         part->dtype = m->dtype;
+    else if (m->scaled[stored].view != DCPK_NO_TENSOR) /* with an adapter */
+        part->dtype = m->ckpt->tensors[stored].dtype;
     return DCPK_OK;
 }
 
@@ -220,6 +222,12 @@ static dcpk_status same_weight(struct dcpk_hf_matching *m, uint32_t a, uint32_t 
     return DCPK_OK;
 }
 
+/* True if a weight is read with an adapter. */
+static bool has_adapter(const struct dcpk_hf_matching *m, uint32_t stored)
+{
+    return m->scaled[stored].view != DCPK_NO_TENSOR && m->scaled[stored].scales == DCPK_NO_TENSOR;
+}
+
 /* The same bits as the tensor that gives `mg`: it is left out, and nothing is lost. */
 static dcpk_status match_copy(struct dcpk_hf_matching *m, uint32_t copy, const char *mg,
                               struct dcpk_error *err)
@@ -236,6 +244,12 @@ static dcpk_status match_copy(struct dcpk_hf_matching *m, uint32_t copy, const c
         return DCPK_OK;
     }
     original = dcpk_hf_matching_stored(m, m->givers[param]->hf[0]);
+    if (has_adapter(m, copy) || has_adapter(m, original)) {
+        dcpk_hf_fault(&m->faults, DCPK_EUNSUPPORTED,
+                      "the adapter changes '%s' or '%s', which are tied", key,
+                      m->ckpt->tensors[original].key);
+        return DCPK_OK;
+    }
     if (same_weight(m, copy, original, &same, err))
         return err->status;
     if (same && scales != DCPK_NO_TENSOR)
@@ -422,7 +436,7 @@ static dcpk_status matching_run(struct dcpk_hf_matching *m, struct dcpk_error *e
     if (m->is_taken == NULL || m->givers == NULL || m->paired == NULL || m->is_object_taken == NULL)
         return err->status;
     memset(m->paired, 0xff, n_tensors * sizeof *m->paired); /* DCPK_NO_TENSOR */
-    if (match_all(m, err) || matching_end(m, err) || m->names.list == NULL)
+    if (dcpk_hf_lora_merge(m, err) || match_all(m, err) || matching_end(m, err) || m->names.list == NULL)
         return err->status;
     if (dcpk_hf_match_states(m, err) || matching_end(m, err))
         return err->status;
