@@ -16,7 +16,7 @@
 const struct dcpk_format *const dcpk_formats[] = {
     &dcpk_format_torch_dist,   &dcpk_format_zarr,
     &dcpk_format_fsdp_dtensor, &dcpk_format_safetensors,
-    &dcpk_format_dcp, /* any */
+    &dcpk_format_peft,         &dcpk_format_dcp, /* any */
     &dcpk_format_dcp_hf,       &dcpk_format_titan,
     &dcpk_format_fsdp_shards, /* any */
     &dcpk_format_verl,         NULL,

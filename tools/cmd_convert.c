@@ -116,8 +116,9 @@ int dcpk_cmd_convert(int argc, char **argv, struct dcpk_ranks *ranks)
                    "folder, or an archive of one; it is never changed. OUT is a run folder, a "
                    "folder iter_NNNNNNN, or a name that ends in .tar.",
         .options = dcpk_convert_rows,
-        .everyday = "to verify dry-run force resume weights-only target-mesh hf-assets merge-lora base "
-                    "report html",
+        .everyday =
+            "to verify dry-run force resume weights-only target-mesh hf-assets merge-lora base "
+            "report html",
         .values = &c,
         .example =
             "dcpkit convert --to fsdp_dtensor sample-data/torch_dist_c_dense_tp2pp2 converted",

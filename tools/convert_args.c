@@ -176,14 +176,16 @@ static dcpk_status split_modules(const char *text, struct dcpk_convert_parsed *p
 }
 
 static dcpk_status check_convert_arguments(const struct dcpk_convert_args *a,
-                                           struct dcpk_error *err)
+                                           const struct dcpk_format *to, struct dcpk_error *err)
 {
     if (a->check_input && a->no_check_input)
         return dcpk_fail(err, DCPK_EUSAGE, "--check-input and --no-check-input exclude each other");
     if (a->base != NULL && !a->lora.merges)
         return dcpk_fail(err, DCPK_EUSAGE, "--base is for --merge-lora");
-    if (a->lora.config != NULL && !a->lora.merges)
-        return dcpk_fail(err, DCPK_EUSAGE, "--adapter-config is for --merge-lora");
+    if (a->lora.config != NULL && !a->lora.merges && !dcpk_format_is_called(to, "peft"))
+        return dcpk_fail(err, DCPK_EUSAGE, "--adapter-config is for --merge-lora and --to peft");
+    if (a->lora.merges && dcpk_format_is_called(to, "peft"))
+        return dcpk_fail(err, DCPK_EUSAGE, "--merge-lora and --to peft exclude each other");
     if (a->swiglu && a->no_swiglu)
         return dcpk_fail(err, DCPK_EUSAGE, "--swiglu and --no-swiglu exclude each other");
     if (a->no_swiglu && a->modules != NULL)
@@ -318,7 +320,7 @@ static dcpk_status parse_options(const struct dcpk_convert_args *a,
 {
     const char *in = a->base != NULL ? a->base : a->inputs[0];
 
-    if (check_convert_arguments(a, err) ||
+    if (check_convert_arguments(a, options->to, err) ||
         dcpk_choose_iteration(in, a->iteration, parsed->in, err) ||
         dcpk_parse_tracker(a->tracker, &options->tracker, err) ||
         check_generation(a, options->to, err) ||

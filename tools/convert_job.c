@@ -140,8 +140,7 @@ static dcpk_status job_run(struct job *job, struct dcpk_error *err)
         dcpk_warn_verdict(&job->args->verbosity, &job->c.verdict);
     dcpk_cli_keep_private(job->c.ckpt);
     if (dcpk_cli_keep_folder_private(job->options->target.family.assets, err) ||
-        dcpk_cli_keep_folder_private(job->options->given.lora.adapter, err) ||
-        job->args->dry_run)
+        dcpk_cli_keep_folder_private(job->options->given.lora.adapter, err) || job->args->dry_run)
         return err->status;
     return dcpk_conversion_run(&job->c, err);
 }

@@ -41,7 +41,7 @@ static uint32_t find_base(const struct adapting *a, const char *name)
 }
 
 /* Floats of at most 4 bytes without scales. */
-static bool is_plain(const struct adapting *a, uint32_t stored)
+static bool lora_is_plain(const struct adapting *a, uint32_t stored)
 {
     const struct dcpk_tensor *tensor = &a->m->ckpt->tensors[stored];
 
@@ -50,8 +50,8 @@ static bool is_plain(const struct adapting *a, uint32_t stored)
            (stored >= a->m->ckpt->n_tensors || a->m->scaled[stored].view == DCPK_NO_TENSOR);
 }
 
-static dcpk_status fail_shapes(const struct adapting *a, const struct lora_pair *pair, uint32_t base,
-                               struct dcpk_error *err)
+static dcpk_status fail_shapes(const struct adapting *a, const struct lora_pair *pair,
+                               uint32_t base, struct dcpk_error *err)
 {
     const uint32_t parts[] = {pair->a, pair->b, base};
     const char *before = "";
@@ -93,9 +93,10 @@ static dcpk_status pair_merge(struct adapting *a, const struct lora_pair *pair,
     weight = ckpt->tensors[how.values];
     left = &ckpt->tensors[pair->b];
     right = &ckpt->tensors[pair->a];
-    if (weight.rank != 2 || left->rank != 2 || right->rank != 2 || !is_plain(a, how.values) ||
-        !is_plain(a, pair->a) || !is_plain(a, pair->b) || right->shape[1] != weight.shape[in] ||
-        left->shape[0] != weight.shape[1 - in] || left->shape[1] != right->shape[0])
+    if (weight.rank != 2 || left->rank != 2 || right->rank != 2 || !lora_is_plain(a, how.values) ||
+        !lora_is_plain(a, pair->a) || !lora_is_plain(a, pair->b) ||
+        right->shape[1] != weight.shape[in] || left->shape[0] != weight.shape[1 - in] ||
+        left->shape[1] != right->shape[0])
         return fail_shapes(a, pair, how.values, err);
     if (how.product.is_turned) {
         how.product.left = pair->a;
@@ -141,8 +142,8 @@ static dcpk_status saved_put(struct adapting *a, const char *name, uint32_t tens
         return dcpk_fail(err, DCPK_EMISMATCH, "the base has no '%s', which the adapter replaces",
                          name);
     b = &ckpt->tensors[base];
-    if (!dcpk_shape_equal(t->shape, t->rank, b->shape, b->rank) || !is_plain(a, tensor) ||
-        !is_plain(a, base))
+    if (!dcpk_shape_equal(t->shape, t->rank, b->shape, b->rank) || !lora_is_plain(a, tensor) ||
+        !lora_is_plain(a, base))
         return fail_shapes(a, &(struct lora_pair){name, tensor, tensor}, base, err);
     a->m->scaled[base].view = tensor;
     a->n_saved++;
@@ -161,8 +162,8 @@ static dcpk_status pair_put(struct adapting *a, const char *key, const struct dc
     uint64_t i = a->n_pairs;
     uint32_t *part;
 
-    if (module == NULL || dcpk_map_put(&a->pair_by_module, module, name->n_module, a->n_pairs,
-                                       &existed, &i, err))
+    if (module == NULL ||
+        dcpk_map_put(&a->pair_by_module, module, name->n_module, a->n_pairs, &existed, &i, err))
         return err->status;
     pair = &a->pairs[existed ? i : a->n_pairs++];
     if (!existed)
@@ -244,10 +245,9 @@ static dcpk_status take_own(struct adapting *a, struct dcpk_error *err)
             a->first = name;
         if (name.n_adapter != a->first.n_adapter ||
             strncmp(name.adapter, a->first.adapter, name.n_adapter) != 0)
-            return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_DROP,
-                                 "there are two adapters, '%.*s' and '%.*s'",
-                                 (int)a->first.n_adapter, a->first.adapter, (int)name.n_adapter,
-                                 name.adapter);
+            return dcpk_fail_fix(
+                err, DCPK_EUNSUPPORTED, DCPK_FIX_DROP, "there are two adapters, '%.*s' and '%.*s'",
+                (int)a->first.n_adapter, a->first.adapter, (int)name.n_adapter, name.adapter);
         m->is_taken[t] = true;
         if (part_take(a, key, t, err))
             return err->status;

@@ -10,7 +10,7 @@
 
 /* The role of a stored tensor for scales. */
 struct dcpk_hf_scaled {
-    /* Of a weight with scales, or with an adapter: what is read instead; DCPK_NO_TENSOR: none. */
+    /* Read instead of a weight that has scales, or an adapter; DCPK_NO_TENSOR: none. */
     uint32_t view;
     uint32_t scales; /* of such a weight; of scales: themselves; DCPK_NO_TENSOR: neither */
 };

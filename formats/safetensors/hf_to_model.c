@@ -28,6 +28,12 @@ size_t dcpk_hf_binding_find(const struct dcpk_hf_matching *m, const struct dcpk_
 
 /* --- one parameter --- */
 
+/* True if a weight is read with an adapter. */
+static bool has_adapter(const struct dcpk_hf_matching *m, uint32_t stored)
+{
+    return m->scaled[stored].view != DCPK_NO_TENSOR && m->scaled[stored].scales == DCPK_NO_TENSOR;
+}
+
 /* Finds the parts to read of a stored tensor: itself, its weight with scales, its lines in
  * pairs. */
 static dcpk_status hf_find_source(struct dcpk_hf_matching *m, const struct dcpk_hf_binding *b,
@@ -72,7 +78,9 @@ static dcpk_status part_read(struct dcpk_hf_matching *m, const struct dcpk_hf_bi
         return err->status;
     if (m->scaled[stored].scales != DCPK_NO_TENSOR)
         part->dtype = m->dtype;
-    else if (m->scaled[stored].view != DCPK_NO_TENSOR) /* with an adapter */
+    else if (m->ckpt->given.family.dtype != DCPK_DTYPE_NONE && has_adapter(m, stored))
+        part->dtype = m->ckpt->given.family.dtype; /* a sum is rounded once, to what is written */
+    else if (has_adapter(m, stored))
         part->dtype = m->ckpt->tensors[stored].dtype;
     return DCPK_OK;
 }
@@ -220,12 +228,6 @@ static dcpk_status same_weight(struct dcpk_hf_matching *m, uint32_t a, uint32_t 
         return dcpk_hf_same_bytes(m->ckpt, scales_a, scales_b, same, err);
     *same = scales_a == scales_b;
     return DCPK_OK;
-}
-
-/* True if a weight is read with an adapter. */
-static bool has_adapter(const struct dcpk_hf_matching *m, uint32_t stored)
-{
-    return m->scaled[stored].view != DCPK_NO_TENSOR && m->scaled[stored].scales == DCPK_NO_TENSOR;
 }
 
 /* The same bits as the tensor that gives `mg`: it is left out, and nothing is lost. */
@@ -436,7 +438,8 @@ static dcpk_status matching_run(struct dcpk_hf_matching *m, struct dcpk_error *e
     if (m->is_taken == NULL || m->givers == NULL || m->paired == NULL || m->is_object_taken == NULL)
         return err->status;
     memset(m->paired, 0xff, n_tensors * sizeof *m->paired); /* DCPK_NO_TENSOR */
-    if (dcpk_hf_lora_merge(m, err) || match_all(m, err) || matching_end(m, err) || m->names.list == NULL)
+    if (dcpk_hf_lora_merge(m, err) || match_all(m, err) || matching_end(m, err) ||
+        m->names.list == NULL)
         return err->status;
     if (dcpk_hf_match_states(m, err) || matching_end(m, err))
         return err->status;

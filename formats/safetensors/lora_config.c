@@ -54,7 +54,7 @@ static bool changes_kind(const char *key)
 {
     static const char *const kinds[] = {"lora_bias", "target_parameters", "layer_replication",
                                         "trainable_token_indices", "alora_invocation_tokens"};
-    static const char *const plain[] = {"use_rslora",    "eva_config",  "corda_config",
+    static const char *const plain[] = {"use_rslora",     "eva_config",   "corda_config",
                                         "lora_ga_config", "loftq_config", "runtime_config"};
 
     if (is_one_of(key, plain, DCPK_COUNT(plain)))
@@ -220,8 +220,11 @@ static dcpk_status find_document(const struct dcpk_checkpoint *ckpt, struct dcpk
 
         if (dcpk_store_look(store, names[i], &kind, err))
             return err->status;
-        if (kind == DCPK_PATH_FILE)
-            return dcpk_json_read(store, names[i], DCPK_HF_MAX_CONFIG_BYTES, doc, err);
+        if (kind != DCPK_PATH_FILE)
+            continue;
+        if (dcpk_json_read(store, names[i], DCPK_HF_MAX_CONFIG_BYTES, doc, err))
+            dcpk_context(err, "reading '%s'", names[i]);
+        return err->status;
     }
     return DCPK_OK;
 }
@@ -306,7 +309,8 @@ const struct dcpk_tensor *dcpk_lora_find(const struct dcpk_checkpoint *ckpt)
         struct dcpk_lora_name name;
 
         dcpk_lora_name_parse(ckpt->tensors[t].key, &name);
-        if (name.part != DCPK_LORA_BASE && strstr(ckpt->tensors[t].key, ".state.") == NULL &&
+        if (name.part != DCPK_LORA_BASE && name.part != DCPK_LORA_SAVED &&
+            strstr(ckpt->tensors[t].key, ".state.") == NULL &&
             dcpk_checkpoint_tensor_left_out(ckpt, t) == NULL)
             return &ckpt->tensors[t];
     }

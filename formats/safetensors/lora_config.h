@@ -65,7 +65,7 @@ struct dcpk_lora_name {
 /* Takes a key apart. Points into it. */
 void dcpk_lora_name_parse(const char *key, struct dcpk_lora_name *name);
 
-/* The first tensor of the checkpoint, not left out, that is of an adapter; NULL: none. */
+/* The first matrix of an adapter in the checkpoint that is not left out; NULL: none. */
 const struct dcpk_tensor *dcpk_lora_find(const struct dcpk_checkpoint *ckpt);
 
 #endif

@@ -377,4 +377,5 @@ const struct dcpk_host_kernels dcpk_host_kernels_tuned = {
     .cast = tuned_cast,
     .scale = tuned_scale,
     .add_term = dcpk_cpu_add_term,
+    .add_fused = dcpk_cpu_add_fused,
 };

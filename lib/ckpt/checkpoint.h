@@ -29,9 +29,10 @@ struct dcpk_format;
  * Values plus a number: the values are floats of the tensor's shape, each one's float32 is added
  * to. Without values: the number.
  * Values plus a product of two matrices: the values are a matrix, [rows, columns], and the products
- * of `left` [rows, rank] and `right` [rank, columns] are summed in ascending order, in float32; that
- * times `addend` is added to each value's float32. is_turned: left is stored as [rank, rows], right
- * as [columns, rank]. All three are floats of at most 4 bytes.
+ * of `left` [rows, rank] and `right` [rank, columns] are summed in ascending order, in float32 and
+ * each rounded with its sum; that times `addend`, rounded, is added to each value's float32.
+ * is_turned: left is stored as [rank, rows], right as [columns, rank]. All three are floats of at
+ * most 4 bytes.
  */
 struct dcpk_computed {
     uint32_t values; /* DCPK_NO_VALUES: all elements are `addend` */

@@ -107,19 +107,15 @@ static const struct layout by_files[] = {
     {{{NULL, "zero_pp_rank_", ".pt"}}, DEEPSPEED},
     {{{"mp_rank_", NULL, "_model_states.pt"}}, DEEPSPEED},
     {{{"adapter_config.json", NULL, NULL}},
-     "an adapter of PEFT, not a model: merge it into its base (merge_and_unload(), then "
-     "save_pretrained()) and give that folder"},
+     "an adapter of PEFT without its adapter_model.safetensors"},
     {{{"metadata.pkl", NULL, NULL}, {NULL, NULL, "_0.pt"}},
      "a checkpoint of torch_checkpointing 2.0, which is not read: let its trainer "
      "(torchtitan: checkpoint.last_save_in_hf) " AS_HUGGING_FACE},
 };
 
-/* By keys of tensors in a folder of PyTorch's that no Megatron wrote; the last row, where there are
- * no weights. Sources: measured on what accelerate 1.15 and peft 0.21.2 save. */
+/* By keys of tensors in a folder of PyTorch's that no Megatron wrote, where there are no weights.
+ * Source: measured on what accelerate 1.15 saves. */
 static const struct layout by_keys[] = {
-    {{{NULL, ".lora_A.", NULL}},
-     "an adapter of PEFT with its base in shards of FSDP2: merge it in its trainer "
-     "(merge_and_unload(), then save_pretrained()) and give that folder"},
     {{{NULL, ".state.", ".exp_avg"}},
      "optimizer state of FSDP2 without its weights, which lie in a folder next to it"},
 };
@@ -226,13 +222,8 @@ static bool is_read_plain(const struct dcpk_checkpoint *ckpt)
 
 const char *dcpk_foreign_of_keys(const struct dcpk_checkpoint *ckpt)
 {
-    const char *text;
-
-    if (is_read_plain(ckpt))
+    if (is_read_plain(ckpt) || has_weights(ckpt))
         return NULL;
-    text = find_layout(by_keys, DCPK_COUNT(by_keys) - 1, &(struct names){tensor_at, ckpt});
-    if (text != NULL || has_weights(ckpt))
-        return text;
     return find_layout(by_keys, DCPK_COUNT(by_keys), &(struct names){tensor_at, ckpt});
 }
 

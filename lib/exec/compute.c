@@ -208,10 +208,10 @@ static void add_products(const struct multiplying *m)
     for (int64_t at = 0; at < n_cols; at += TILE_COLS)
         for (int64_t row = 0; row < n_rows; row++)
             for (int64_t k = 0; k < m->n; k++)
-                m->exec->kernels->add_term(m->left[row * row_step + k * step],
-                                           m->right + k * n_cols + at, m->first + k == 0,
-                                           m->sum + row * n_cols + at,
-                                           (size_t)dcpk_min_i64(TILE_COLS, n_cols - at));
+                m->exec->kernels->add_fused(m->left[row * row_step + k * step],
+                                            m->right + k * n_cols + at, m->first + k == 0,
+                                            m->sum + row * n_cols + at,
+                                            (size_t)dcpk_min_i64(TILE_COLS, n_cols - at));
 }
 
 static dcpk_status compute_with_product(struct dcpk_exec *exec, struct dcpk_worker *worker,

@@ -292,6 +292,8 @@ static dcpk_status map_keys(struct dcpk_conversion *c, struct dcpk_error *err)
 
     if (o->mapping != NULL)
         st = o->mapping->from_keys(c->out, o->mapping_options, err);
+    else if (o->to->mapping->from_keys != NULL)
+        st = o->to->mapping->from_keys(c->out, NULL, err);
     else
         st = map_through_model(c, err);
     if (st != DCPK_OK)
