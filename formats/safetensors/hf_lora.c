@@ -192,9 +192,11 @@ static dcpk_status part_take(struct adapting *a, const char *key, uint32_t tenso
         return pair_put(a, key, &name, tensor, err);
     key = dcpk_arena_printf(a->m->model->arena, err, "%.*s%s%s", (int)name.n_module, key,
                             dcpk_joint(*name.rest != '\0', "."), name.rest);
+    if (key != NULL)
+        key = dcpk_hf_unwrap(a->m->model->arena, key, err);
     if (key == NULL)
         return err->status;
-    return saved_put(a, dcpk_hf_unwrap(a->m->model->arena, key, err), tensor, err);
+    return saved_put(a, key, tensor, err);
 }
 
 /* The tensors of a folder of PEFT's, as views in its one file. */
