@@ -131,9 +131,10 @@ static dcpk_status pattern_read(const struct dcpk_json *node, bool is_rank,
 
     dcpk_bytes_printf(&text, "^(?:(.*\\.)?(%s)$)", dcpk_json_key(node));
     if (number_read(node, dcpk_json_key(node), is_rank, &pattern->value, err) == DCPK_OK &&
-        dcpk_bytes_status(&text, err) == DCPK_OK &&
-        dcpk_regex_new((const char *)text.data, text.n_bytes, &pattern->regex, err) != DCPK_OK)
-        err->status = DCPK_EFORMAT; /* it is the file's, not the user's */
+        dcpk_bytes_status(&text, err) == DCPK_OK)
+        (void)dcpk_regex_new((const char *)text.data, text.n_bytes, &pattern->regex, err);
+    if (err->status == DCPK_EUSAGE)
+        err->status = DCPK_EFORMAT; /* it is the file's fault, not the user's */
     dcpk_bytes_release(&text);
     return err->status;
 }
