@@ -11,7 +11,7 @@ import unittest
 
 import torch
 import torch.distributed.checkpoint as dcp
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from tool import DCPKIT, dcpkit, dcpkit_fails, sample
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -367,6 +367,40 @@ class Shards(unittest.TestCase):
         state[next(key for key in state if "lora_A" in key).replace("default", "other")] = torch.ones(3, 3)
         torch.save(state, name)
         self.refuses(3, "there are two adapters, 'default' and 'other'", *merge, self.at("adapter"), self.at("none"))
+
+    def test_turned_adapter(self):
+        """GPT-2's weights are [in, out], and its files have no prefix 'transformer.'."""
+        torch.manual_seed(2)
+        sizes = {"attn.c_attn": (8, 24), "attn.c_proj": (8, 8), "mlp.c_fc": (8, 32), "mlp.c_proj": (32, 8)}
+        shapes = {"wte.weight": (10, 8), "wpe.weight": (16, 8), "ln_f.weight": (8,), "ln_f.bias": (8,)}
+        shapes |= {f"h.0.ln_{n}.{part}": (8,) for n in "12" for part in ("weight", "bias")}
+        for name, (n_in, n_out) in sizes.items():
+            shapes |= {f"h.0.{name}.weight": (n_in, n_out), f"h.0.{name}.bias": (n_out,)}
+        base, parts = {name: torch.randn(shape) for name, shape in shapes.items()}, {}
+        merged = dict(base)
+        for name, (n_in, n_out) in sizes.items():
+            a, b = torch.randn(4, n_in), torch.randn(n_out, 4)
+            stem = f"base_model.model.transformer.h.0.{name}.lora_"
+            parts |= {stem + "A.weight": a, stem + "B.weight": b}
+            merged[f"h.0.{name}.weight"] = base[f"h.0.{name}.weight"] + 0.75 * (b @ a).T
+        config = {"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "n_embd": 8, "n_layer": 1, "n_head": 2}
+        files = {
+            "gpt2/config.json": config | {"n_positions": 16, "vocab_size": 10, "dtype": "float32", "layer_norm_epsilon": 1e-5, "activation_function": "gelu_new"},
+            "turned/adapter_config.json": {"peft_type": "LORA", "r": 4, "lora_alpha": 3, "fan_in_fan_out": True},
+        }
+        for name, value in files.items():
+            os.makedirs(os.path.dirname(self.at(name)))
+            with open(self.at(name), "w", encoding="ascii") as f:
+                json.dump(value, f)
+        save_file(base, self.at("gpt2", "model.safetensors"), metadata={"format": "pt"})
+        save_file(parts, self.at("turned", "adapter_model.safetensors"))
+        dcpkit("convert", "--merge-lora", "--verify", "--base", self.at("gpt2"), self.at("turned"), self.at("out_turned"))
+        made = load_file(self.at("out_turned", "model.safetensors"))
+        for key, tensor in made.items():
+            want = merged[key.removeprefix("transformer.")]
+            bound = 4 * 2.0**-23 * (want.abs() + want.abs().mean())
+            self.assertTrue(bool(((tensor - want).abs() <= bound).all()), key)
+        self.assertEqual(len(made), len(merged))
 
     def test_whole(self):
         self.assertIn("x1", dcpkit("inspect", self.at("whole")))
