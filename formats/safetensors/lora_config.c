@@ -158,6 +158,8 @@ static dcpk_status patterns_read(const struct dcpk_json *doc, const char *name, 
     for (const struct dcpk_json *m = dcpk_json_first(node); m != NULL && err->status == DCPK_OK;
          m = dcpk_json_next(m))
         (void)pattern_read(m, is_rank, &patterns->list[patterns->n++], err);
+    for (size_t i = 0; i < n && err->status == DCPK_OK; i++)
+        dcpk_regex_share(patterns->list[i].regex, n);
     if (err->status != DCPK_OK)
         dcpk_context(err, "\"%s\"", name);
     return err->status;

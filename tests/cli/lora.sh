@@ -64,6 +64,8 @@ scale '.use_rslora = true | .lora_alpha = 8' 5.656854249492381
 scale '.alpha_pattern = {"k_proj": 9, "o_proj": 2, "self_attn.o_proj": 100}' 1
 scale '.alpha_pattern = {"proj": 9, "^model.layers.1.self_attn.o_proj": 1}' 0.5
 scale '.rank_pattern = {"layers\\.[0-9]+\\.self_attn\\.(o|q)_proj": 2} | .r = 8' 3
+scale '.alpha_pattern = ([range(4000) | {("m" + tostring): 1}] | add + {"o_proj": 2})' 1
+scale '.alpha_pattern = {"(.*)(.*)(.*)[!?]": 1}' 3 # takes steps, and does not match; of many each has fewer
 scale '.init_lora_weights = "gaussian" | .loftq_config = {} | .modules_to_save = ["lm_head"]' 3
 echo '{"r": 2, "lora_alpha": -4}' >given.json && rm -rf out && merge --dtype float32 --adapter-config given.json lora out && sums -2 out
 
@@ -117,6 +119,7 @@ kind "no object" "it is not an object" '[.]'
 kind "patterns in a list" '"alpha_pattern" is not an object' '.alpha_pattern = ["q"]'
 kind "a pattern that is none" '"alpha_pattern"' '.alpha_pattern = {"q(": 1}'
 kind "a pattern that tries all ways" 'o_proj|steps' '.alpha_pattern = {"([a-z_.0-9]+)+[!?]": 1}'
+kind "one of many that takes steps" 'needs more than 2500 steps' '.alpha_pattern = ([range(3999) | {("m" + tostring): 1}] | add + {"(.*)(.*)(.*)[!?]": 1})'
 kind "too many patterns" '5000 patterns, the limit is 4096' '.alpha_pattern = ([range(5000) | {("m" + tostring): 1}] | add)'
 kind "a rank of a pattern" '"o_proj" is not a rank' '.rank_pattern = {"o_proj": -2}'
 sed 's/"lora_alpha": 6/"lora_alpha": NaN/' plain.json >nan.json && rm -rf other && adapter other nan.json $o.lora_A.weight 2,48 1 $o.lora_B.weight 32,2 3
