@@ -305,9 +305,10 @@ dcpk_status dcpk_hf_lora_merge(struct dcpk_hf_matching *m, struct dcpk_error *er
     if (err->status == DCPK_OK)
         dcpk_checkpoint_note_once(
             m->ckpt,
-            "an adapter (LoRA) is merged: %zu weights, in float32 and rounded once; %zu tensors "
-            "are the adapter's instead of the base's",
-            a.n_pairs, a.n_saved);
+            "the adapter (LoRA) in '%s' is merged: %zu weights, in float32 and rounded once; %zu "
+            "tensors are the adapter's instead of the base's",
+            dcpk_text_or(m->ckpt->given.lora.adapter, dcpk_store_path(m->ckpt->store)), a.n_pairs,
+            a.n_saved);
     dcpk_map_release(&a.pair_by_module);
     dcpk_lora_config_release(&a.config);
     return err->status;
