@@ -19,13 +19,14 @@ const struct dcpk_format *const dcpk_formats[] = {
     &dcpk_format_zarr,
     &dcpk_format_fsdp_dtensor,
     &dcpk_format_safetensors,
+    &dcpk_format_peft,
     &dcpk_format_dcp, /* any */
     &dcpk_format_dcp_hf,
     &dcpk_format_titan,
     &dcpk_format_fsdp_shards, /* any */
     &dcpk_format_verl,
-    &dcpk_format_checkpointing,
-    /* any */ &dcpk_format_titan_checkpointing,
+    &dcpk_format_checkpointing, /* any */
+    &dcpk_format_titan_checkpointing,
     &dcpk_format_torch,
     &dcpk_format_torch_dcp,
     NULL,

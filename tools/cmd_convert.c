@@ -81,6 +81,17 @@ static dcpk_status choose_layout(struct dcpk_convert_args *a, const struct dcpk_
     return DCPK_OK;
 }
 
+/* Before the sandbox, which asks what is written. */
+static dcpk_status convert_settle(void *values, struct dcpk_error *err)
+{
+    struct conversion *c = values;
+
+    (void)err;
+    if (c->args.to == NULL && c->args.lora.merges)
+        c->args.to = "huggingface";
+    return DCPK_OK;
+}
+
 static int convert_main(void *values, const struct dcpk_cli_args *args, struct dcpk_error *err)
 {
     struct conversion *c = values;
@@ -90,6 +101,8 @@ static int convert_main(void *values, const struct dcpk_cli_args *args, struct d
         return dcpk_cli_usage("convert", "--to says which format to write: " DCPK_CLI_TARGETS);
     c->args.inputs = args->words;
     c->args.n_inputs = 1;
+    if (c->args.base != NULL)
+        c->args.lora.adapter = args->words[0];
     if (dcpk_cli_find_target(c->args.to, &to, err) == DCPK_OK &&
         choose_layout(&c->args, &to, err) == DCPK_OK)
         (void)run_convert(c, to, err);
@@ -106,7 +119,9 @@ int dcpk_cmd_convert(int argc, char **argv, struct dcpk_ranks *ranks)
                    "folder, or an archive of one; it is never changed. OUT is a run folder, a "
                    "folder iter_NNNNNNN, or a name that ends in .tar.",
         .options = dcpk_convert_rows,
-        .everyday = "to verify dry-run force resume weights-only target-mesh hf-assets report html",
+        .everyday =
+            "to verify dry-run force resume weights-only target-mesh hf-assets merge-lora base "
+            "report html",
         .values = &c,
         .example =
             "dcpkit convert --to fsdp_dtensor sample-data/torch_dist_c_dense_tp2pp2 converted",
@@ -115,6 +130,7 @@ int dcpk_cmd_convert(int argc, char **argv, struct dcpk_ranks *ranks)
         .paths = DCPK_CLI_LAST_IS_OUT,
         .is_dry = &c.args.dry_run,
         .to = &c.args.to,
+        .settle = convert_settle,
         .run = convert_main,
     };
 

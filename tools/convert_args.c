@@ -97,6 +97,16 @@ const struct dcpk_option dcpk_convert_rows[] = {
                   "('model.', 'app.model.', '' for none), or torchtitan's names: 'titan', "
                   "'titan-unfused' where it trains without fuse_qkv"),
     DCPK_OPT_TEXT("from", "FORMAT", from, "format to read (default: detected)"),
+    DCPK_OPT_GROUP("adapters of PEFT (LoRA)"),
+    DCPK_OPT_FLAG("merge-lora", lora.merges,
+                  "add the adapter to the weights, in float32 and rounded once; --to is "
+                  "huggingface if it is not given"),
+    DCPK_OPT_CHECKPOINT("base", "DIR", base,
+                        "IN is an adapter, a folder of PEFT's, and DIR its model (default: IN "
+                        "holds both)"),
+    DCPK_OPT_FILE("adapter-config", "FILE", lora.config,
+                  "JSON with r and lora_alpha (default: adapter_config.json of the adapter, or "
+                  "lora_train_meta.json next to IN)"),
     DCPK_OPT_FAMILY(family),
     DCPK_OPT_INCLUDE(shared_options),
     DCPK_OPT_END};
@@ -166,10 +176,16 @@ static dcpk_status split_modules(const char *text, struct dcpk_convert_parsed *p
 }
 
 static dcpk_status check_convert_arguments(const struct dcpk_convert_args *a,
-                                           struct dcpk_error *err)
+                                           const struct dcpk_format *to, struct dcpk_error *err)
 {
     if (a->check_input && a->no_check_input)
         return dcpk_fail(err, DCPK_EUSAGE, "--check-input and --no-check-input exclude each other");
+    if (a->base != NULL && !a->lora.merges)
+        return dcpk_fail(err, DCPK_EUSAGE, "--base is for --merge-lora");
+    if (a->lora.config != NULL && !a->lora.merges && !dcpk_format_is_called(to, "peft"))
+        return dcpk_fail(err, DCPK_EUSAGE, "--adapter-config is for --merge-lora and --to peft");
+    if (a->lora.merges && dcpk_format_is_called(to, "peft"))
+        return dcpk_fail(err, DCPK_EUSAGE, "--merge-lora and --to peft exclude each other");
     if (a->swiglu && a->no_swiglu)
         return dcpk_fail(err, DCPK_EUSAGE, "--swiglu and --no-swiglu exclude each other");
     if (a->no_swiglu && a->modules != NULL)
@@ -302,8 +318,10 @@ static dcpk_status parse_options(const struct dcpk_convert_args *a,
                                  struct dcpk_convert_options *options,
                                  struct dcpk_convert_parsed *parsed, struct dcpk_error *err)
 {
-    if (check_convert_arguments(a, err) ||
-        dcpk_choose_iteration(a->inputs[0], a->iteration, parsed->in, err) ||
+    const char *in = a->base != NULL ? a->base : a->inputs[0];
+
+    if (check_convert_arguments(a, options->to, err) ||
+        dcpk_choose_iteration(in, a->iteration, parsed->in, err) ||
         dcpk_parse_tracker(a->tracker, &options->tracker, err) ||
         check_generation(a, options->to, err) ||
         parse_optimizer(a, options->to, &options->target.optimizer_layout, err) ||
@@ -355,6 +373,7 @@ dcpk_status dcpk_convert_args_apply(const struct dcpk_convert_args *a, const cha
         return err->status;
     options->given.args = parsed->args_from.args;
     options->given.family = options->target.family;
+    options->given.lora = a->lora;
     if (a->modules != NULL) {
         options->rules.swiglu_modules = parsed->modules;
         options->rules.n_swiglu_modules = parsed->n_modules;

@@ -17,7 +17,8 @@
 struct dcpk_convert_args {
     const char *from, *to, *impl, *generation, *optimizer, *modules, *map_path, *report_path,
         *html_path, *hashes_path, *layout, *model_prefix, *state_prefix, *tracker, *iteration,
-        *args_from;
+        *args_from, *base;
+    struct dcpk_lora_settings lora; /* of --merge-lora; its adapter is IN where there is a base */
     struct dcpk_input_args input;
     bool swiglu, no_swiglu, weights_only, check_input, no_check_input, verify, integrity,
         like_inspector, rename_mtp, dry_run, force, resume, json, verbose;

@@ -41,6 +41,8 @@ static dcpk_status check_path(const struct job *job, const char *what, const cha
                          "the %s '%s' would be inside the output '%s', which holds a checkpoint "
                          "and nothing else; write it next to the output",
                          what, path, out);
+    if (job->args->base != NULL && dcpk_run_check_apart(job->args->base, path, err) != DCPK_OK)
+        return err->status;
     for (size_t i = 0; i < job->args->n_inputs; i++)
         if (dcpk_run_check_apart(job->args->inputs[i], path, err) != DCPK_OK)
             return err->status;
@@ -137,8 +139,8 @@ static dcpk_status job_run(struct job *job, struct dcpk_error *err)
     if (leads(job))
         dcpk_warn_verdict(&job->args->verbosity, &job->c.verdict);
     dcpk_cli_keep_private(job->c.ckpt);
-    if (dcpk_cli_keep_folder_private(job->options->target.family.assets, err) != DCPK_OK ||
-        job->args->dry_run)
+    if (dcpk_cli_keep_folder_private(job->options->target.family.assets, err) ||
+        dcpk_cli_keep_folder_private(job->options->given.lora.adapter, err) || job->args->dry_run)
         return err->status;
     return dcpk_conversion_run(&job->c, err);
 }

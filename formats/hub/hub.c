@@ -9,30 +9,25 @@
 #include "formats/fsdp_shards/fsdp_shards.h"
 #include "formats/safetensors/hf_model.h"
 #include "formats/safetensors/hf_names.h"
+#include "formats/safetensors/lora_config.h"
 #include "formats/torch/pickle.h"
 #include "lib/base/order.h"
 #include "lib/base/text.h"
-
-static const char lora[] = ".lora_A.";
 
 /* Keys that show whose names they are. */
 struct signs {
     const char *names[2];  /* of the embedding; NULL: no further one */
     const char *layers[2]; /* before the number of a layer; the same */
     const char *text;
-    bool has_adapters; /* of PEFT; else its base's weights are not the model's */
 };
 
 static const struct signs hf = {{"embed_tokens.weight", "wte.weight"},
                                 {".layers.", ".h."},
-                                "Hugging Face's names in a checkpoint of FSDP2 or dcp.save",
-                                false};
+                                "Hugging Face's names in a checkpoint of FSDP2 or dcp.save"};
 static const struct signs verl = {{"embed_tokens.weight", "wte.weight"},
                                   {".layers.", ".h."},
-                                  "Hugging Face's names in shards of FSDP",
-                                  true};
-static const struct signs titan = {
-    {"tok_embeddings.weight"}, {"layers."}, "torchtitan's names", false};
+                                  "Hugging Face's names in shards of FSDP"};
+static const struct signs titan = {{"tok_embeddings.weight"}, {"layers."}, "torchtitan's names"};
 
 /* The number of layers that the key proves. */
 static int64_t layers_by(const char *key, const struct signs *signs)
@@ -59,8 +54,6 @@ static bool signs_fit(struct dcpk_checkpoint *ckpt, const struct signs *signs)
     for (size_t t = 0; t < ckpt->n_tensors; t++) {
         const char *key = ckpt->tensors[t].key;
 
-        if (strstr(key, lora) != NULL && !signs->has_adapters)
-            return false;
         n_layers = dcpk_max_i64(n_layers, layers_by(key, signs));
         for (size_t i = 0; i < DCPK_COUNT(signs->names) && embedding == NULL; i++)
             if (signs->names[i] != NULL && dcpk_hf_name_in(key, signs->names[i]) != NULL &&
@@ -104,9 +97,25 @@ static dcpk_status hub_open(struct dcpk_checkpoint *ckpt, struct dcpk_error *err
 static const struct dcpk_hf_scheme hf_scheme = {.name = NULL, .prefix = "model"};
 static const struct dcpk_hf_scheme titan_scheme = {"torchtitan", "", true};
 
+/* An adapter is merged where the caller asks for it; the base alone is read only where the caller
+ * drops its keys. */
+static dcpk_status check_adapter(const struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
+{
+    const struct dcpk_tensor *first = dcpk_lora_find(ckpt);
+
+    if (first == NULL || ckpt->given.lora.merges)
+        return DCPK_OK;
+    return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_LORA | DCPK_FIX_DROP,
+                         "'%s' is of an adapter (LoRA): without the keys 'lora_' the base is the "
+                         "model",
+                         first->key);
+}
+
 static dcpk_status hf_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_model *model,
                                struct dcpk_error *err)
 {
+    if (check_adapter(ckpt, err))
+        return err->status;
     return dcpk_hf_scheme_to_model(ckpt, hf_scheme.name, model, err);
 }
 
@@ -148,20 +157,14 @@ static const struct dcpk_format_mapping titan_mapping = {.has_prefixes = true,
                                                          .from_model = titan_from_model,
                                                          .optimizer_layout = hub_optimizer_layout};
 
-/* An adapter is not merged, and the base alone only where the caller drops its keys. A tensor that
- * no mesh spreads is read from the first file: all have the same bytes. */
+/* A tensor that no mesh spreads is read from the first file: all have the same bytes. */
 static dcpk_status verl_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_model *model,
                                  struct dcpk_error *err)
 {
     const struct dcpk_shards_state *state = ckpt->state;
 
-    for (size_t t = 0; t < ckpt->n_tensors; t++)
-        if (strstr(ckpt->tensors[t].key, lora) != NULL &&
-            dcpk_checkpoint_tensor_left_out(ckpt, t) == NULL)
-            return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_DROP,
-                                 "'%s' is of an adapter (LoRA), which is not merged: without the "
-                                 "keys 'lora_' the base is the model",
-                                 ckpt->tensors[t].key);
+    if (check_adapter(ckpt, err))
+        return err->status;
     if (state->optimizer_fault != NULL && (model->flags & DCPK_MODEL_WEIGHTS_ONLY) == 0)
         return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_WEIGHTS_ONLY, "%s",
                              state->optimizer_fault);

@@ -45,8 +45,7 @@ dcpk_status dcpk_hf_load_config(struct dcpk_checkpoint *ckpt, struct dcpk_arena 
     return err->status;
 }
 
-/* A file of its own, whose folder is a store. */
-static dcpk_status base_read(const char *path, struct dcpk_json **base, struct dcpk_error *err)
+dcpk_status dcpk_hf_file_read(const char *path, struct dcpk_json **base, struct dcpk_error *err)
 {
     const char *name = dcpk_name_last(path);
     struct dcpk_store *store = NULL;
@@ -82,7 +81,7 @@ dcpk_status dcpk_hf_document_find(struct dcpk_checkpoint *ckpt, struct dcpk_json
     if (*config != NULL)
         return DCPK_OK;
     if (given->config != NULL)
-        return base_read(given->config, config, err);
+        return dcpk_hf_file_read(given->config, config, err);
     if (given->assets != NULL && dcpk_store_open(given->assets, &store, err) == DCPK_OK)
         (void)dcpk_hf_document_read(store, config, err);
     dcpk_store_close(store);
@@ -98,8 +97,9 @@ dcpk_status dcpk_hf_base_find(struct dcpk_output *out, struct dcpk_json **base,
 
     *base = NULL;
     if (out->target.family.config != NULL)
-        return base_read(out->target.family.config, base, err);
-    if (!dcpk_format_stays_in_family(from, out->format))
+        return dcpk_hf_file_read(out->target.family.config, base, err);
+    if (!dcpk_format_stays_in_family(from, out->format) &&
+        !(out->source->given.lora.merges && from->is_model))
         return DCPK_OK;
     return dcpk_hf_document_find(out->source, base, err);
 }

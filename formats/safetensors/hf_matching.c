@@ -147,7 +147,7 @@ static dcpk_status refuse_adapter(struct dcpk_hf_matching *m, struct dcpk_error 
 
     if (dcpk_store_look(m->ckpt->store, adapter, &kind, err))
         return err->status;
-    if (kind != DCPK_PATH_FILE)
+    if (kind != DCPK_PATH_FILE || m->ckpt->format->container != NULL)
         return DCPK_OK;
     return dcpk_fail(err, DCPK_EUNSUPPORTED,
                      "there is '%s' of PEFT with the model, and transformers loads both: merge the "

@@ -21,7 +21,7 @@ struct dcpk_hf_matching {
     const char *state;     /* of the parameters that are matched, "exp_avg"; NULL: their weights */
     bool *is_taken;        /* by stored tensor */
     bool *is_object_taken; /* by object */
-    const struct dcpk_hf_scaled *scaled;   /* by stored tensor */
+    struct dcpk_hf_scaled *scaled;         /* by stored tensor */
     uint32_t *paired;                      /* by stored tensor: its view of pairs */
     enum dcpk_dtype dtype;                 /* of the model's weights, by config.json */
     const struct dcpk_hf_binding **givers; /* by parameter: the binding that gives it */
@@ -44,6 +44,10 @@ dcpk_status dcpk_hf_binding_join(struct dcpk_hf_matching *m, const struct dcpk_h
 /* hf_to_state.c: the moments of an optimizer through the rules of their weights, its groups and
  * steps. */
 dcpk_status dcpk_hf_match_states(struct dcpk_hf_matching *m, struct dcpk_error *err);
+/* hf_lora.c: views of weights with an adapter (LoRA) merged into them, where the caller asks for it
+ * (given.lora): `view` of m->scaled. Errors: DCPK_EMISMATCH for what does not fit together,
+ * DCPK_EUNSUPPORTED for kinds of adapters that are not plain LoRA; those of reading. */
+dcpk_status dcpk_hf_lora_merge(struct dcpk_hf_matching *m, struct dcpk_error *err);
 /* The name of a stored tensor; NULL: it is not of the model. */
 const char *dcpk_hf_matching_name(const struct dcpk_hf_matching *m, size_t stored);
 /* The map's prefix, where no name of the files has it; else NULL. */

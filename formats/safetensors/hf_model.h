@@ -60,6 +60,10 @@ dcpk_status dcpk_hf_scheme_from_model(const struct dcpk_model *model, struct dcp
 
 /* --- hf_files.c --- */
 
+/* The JSON of a file of its own, by its path. *doc: the caller's, dcpk_json_free. Errors: those of
+ * reading it, with its path. */
+dcpk_status dcpk_hf_file_read(const char *path, struct dcpk_json **doc, struct dcpk_error *err);
+
 /* config.json of a folder, or of the folder huggingface/ in it. *config: the caller's,
  * dcpk_json_free; NULL: there is none. */
 dcpk_status dcpk_hf_document_read(struct dcpk_store *store, struct dcpk_json **config,

@@ -18,6 +18,9 @@ dcpk_status dcpk_hf_pair_view(struct dcpk_checkpoint *ckpt, uint32_t tensor, int
     if (paired.computed == NULL)
         return dcpk_checkpoint_pair_view(ckpt, tensor, axis, view, err);
     how = *paired.computed;
+    if (how.product.rank > 0)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "an adapter is merged into it: merge to huggingface, and convert that");
     /* A pair of rows would share a scale, or a block be cut. */
     if (axis != paired.rank - 2 || how.block_rows != 1)
         return dcpk_fail(err, DCPK_EMISMATCH, "its blocks are not those of a row");

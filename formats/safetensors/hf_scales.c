@@ -267,7 +267,7 @@ static dcpk_status hf_look_at(struct scaling *s, uint32_t t, struct dcpk_error *
 }
 
 dcpk_status dcpk_hf_scales_read(const struct dcpk_hf_scales_input *input,
-                                const struct dcpk_hf_scaled **of, struct dcpk_error *err)
+                                struct dcpk_hf_scaled **of, struct dcpk_error *err)
 {
     struct dcpk_checkpoint *ckpt = input->ckpt;
     struct scaling s = {.map = input->map, .ckpt = ckpt, .faults = input->faults};

@@ -10,7 +10,8 @@
 
 /* The role of a stored tensor for scales. */
 struct dcpk_hf_scaled {
-    uint32_t view;   /* of a weight with scales: what is read instead; DCPK_NO_TENSOR: none */
+    /* Read instead of a weight that has scales, or an adapter; DCPK_NO_TENSOR: none. */
+    uint32_t view;
     uint32_t scales; /* of such a weight; of scales: themselves; DCPK_NO_TENSOR: neither */
 };
 
@@ -32,6 +33,6 @@ struct dcpk_hf_scales_input {
  * fit each other, or the size of the blocks in config.json. Errors: DCPK_ENOMEM, DCPK_ERANGE.
  */
 dcpk_status dcpk_hf_scales_read(const struct dcpk_hf_scales_input *input,
-                                const struct dcpk_hf_scaled **of, struct dcpk_error *err);
+                                struct dcpk_hf_scaled **of, struct dcpk_error *err);
 
 #endif

@@ -28,6 +28,12 @@ size_t dcpk_hf_binding_find(const struct dcpk_hf_matching *m, const struct dcpk_
 
 /* --- one parameter --- */
 
+/* True if a weight is read with an adapter. */
+static bool has_adapter(const struct dcpk_hf_matching *m, uint32_t stored)
+{
+    return m->scaled[stored].view != DCPK_NO_TENSOR && m->scaled[stored].scales == DCPK_NO_TENSOR;
+}
+
 /* Finds the parts to read of a stored tensor: itself, its weight with scales, its lines in
  * pairs. */
 static dcpk_status hf_find_source(struct dcpk_hf_matching *m, const struct dcpk_hf_binding *b,
@@ -70,8 +76,12 @@ static dcpk_status part_read(struct dcpk_hf_matching *m, const struct dcpk_hf_bi
     if (hf_find_source(m, b, i, stored, &source, err) ||
         dcpk_rows_read(m->model, &sources, part, err))
         return err->status;
-    if (m->scaled[stored].view != DCPK_NO_TENSOR)
+    if (m->scaled[stored].scales != DCPK_NO_TENSOR)
         part->dtype = m->dtype;
+    else if (m->ckpt->given.family.dtype != DCPK_DTYPE_NONE && has_adapter(m, stored))
+        part->dtype = m->ckpt->given.family.dtype; /* a sum is rounded once, to what is written */
+    else if (has_adapter(m, stored))
+        part->dtype = m->ckpt->tensors[stored].dtype;
     return DCPK_OK;
 }
 
@@ -236,6 +246,12 @@ static dcpk_status match_copy(struct dcpk_hf_matching *m, uint32_t copy, const c
         return DCPK_OK;
     }
     original = dcpk_hf_matching_stored(m, m->givers[param]->hf[0]);
+    if (has_adapter(m, copy) || has_adapter(m, original)) {
+        dcpk_hf_fault(&m->faults, DCPK_EUNSUPPORTED,
+                      "the adapter changes '%s' or '%s', which are tied", key,
+                      m->ckpt->tensors[original].key);
+        return DCPK_OK;
+    }
     if (same_weight(m, copy, original, &same, err))
         return err->status;
     if (same && scales != DCPK_NO_TENSOR)
@@ -422,7 +438,8 @@ static dcpk_status matching_run(struct dcpk_hf_matching *m, struct dcpk_error *e
     if (m->is_taken == NULL || m->givers == NULL || m->paired == NULL || m->is_object_taken == NULL)
         return err->status;
     memset(m->paired, 0xff, n_tensors * sizeof *m->paired); /* DCPK_NO_TENSOR */
-    if (match_all(m, err) || matching_end(m, err) || m->names.list == NULL)
+    if (dcpk_hf_lora_merge(m, err) || match_all(m, err) || matching_end(m, err) ||
+        m->names.list == NULL)
         return err->status;
     if (dcpk_hf_match_states(m, err) || matching_end(m, err))
         return err->status;

@@ -13,7 +13,7 @@
 /* A folder that is another format's may hold such files next to its own: theirs score higher. */
 #define SCORE 80
 
-static dcpk_status safetensors_probe(struct dcpk_store *store, int *score, struct dcpk_error *err)
+dcpk_status dcpk_safetensors_probe(struct dcpk_store *store, int *score, struct dcpk_error *err)
 {
     static const char *const sure[] = {DCPK_SAFETENSORS_INDEX, DCPK_SAFETENSORS_SINGLE};
     enum dcpk_path_kind kind;
@@ -47,14 +47,14 @@ static bool safetensors_is_own(const struct dcpk_checkpoint *ckpt, const char *n
 }
 
 /* There are no objects, so no class is known. */
-static bool knows_no_class(const char *module, const char *name)
+bool dcpk_safetensors_is_known(const char *module, const char *name)
 {
     (void)module;
     (void)name;
     return false;
 }
 
-static const struct dcpk_format_reader reader = {
+const struct dcpk_format_reader dcpk_safetensors_reader = {
     .locate = dcpk_safetensors_locate,
     .is_own = safetensors_is_own,
 };
@@ -65,7 +65,8 @@ static void safetensors_inherit(struct dcpk_output *out)
     out->form = out->source->state;
 }
 
-static const struct dcpk_format_editor editor = {.rewrites = true, .inherit = safetensors_inherit};
+const struct dcpk_format_editor dcpk_safetensors_editor = {.rewrites = true,
+                                                           .inherit = safetensors_inherit};
 
 /* A model is its weights: what trained them is not known. */
 static const char *no_optimizer_layout(const struct dcpk_checkpoint *ckpt,
@@ -99,14 +100,6 @@ const struct dcpk_format dcpk_format_safetensors = {
     .summary = "a folder of safetensors files, as Hugging Face models have, or one such file",
     .marks = marks,
     .file_ending = DCPK_SAFETENSORS_ENDING,
-    .is_model = true,
-    .state_bytes = sizeof(struct dcpk_safetensors_state),
-    .is_known = knows_no_class,
-    .probe = safetensors_probe,
-    .open = dcpk_safetensors_open,
-    .close = dcpk_safetensors_close,
-    .reader = &reader,
-    .writer = &dcpk_safetensors_writer,
     .mapping = &mapping,
-    .editor = &editor,
+    DCPK_SAFETENSORS_CONTAINER,
 };

@@ -6,5 +6,6 @@
 #include "lib/ckpt/format.h"
 
 extern const struct dcpk_format dcpk_format_safetensors;
+extern const struct dcpk_format dcpk_format_peft; /* an adapter, on that container (peft.c) */
 
 #endif

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/safetensors/lora_config.h"
+#include "formats/safetensors/safetensors.h"
 #include "formats/safetensors/safetensors_header.h"
 #include "formats/safetensors/safetensors_priv.h"
 #include "lib/base/alloc.h"
@@ -63,7 +65,8 @@ static dcpk_status choose_files(struct layout *l, struct dcpk_error *err)
             return err->status;
         p->tensor = tensor;
         p->n_bytes = (uint64_t)n_elems * dcpk_dtype_bytes(tensor->dtype); /* the plan checked it */
-        if (n_bytes > 0 && (p->n_bytes > max_bytes || n_bytes > max_bytes - p->n_bytes)) {
+        if (n_bytes > 0 && out->format != &dcpk_format_peft &&
+            (p->n_bytes > max_bytes || n_bytes > max_bytes - p->n_bytes)) {
             file++;
             n_bytes = 0;
         }
@@ -232,7 +235,9 @@ static dcpk_status name_files(struct dcpk_output *out, uint32_t n, struct dcpk_e
     for (uint32_t f = 0; f < n; f++) {
         const char *name = DCPK_SAFETENSORS_SINGLE;
 
-        if (n > 1)
+        if (out->format == &dcpk_format_peft)
+            name = DCPK_PEFT_FILE;
+        else if (n > 1)
             name = dcpk_arena_printf(out->arena, err,
                                      "model-%05" PRIu32 "-of-%05" PRIu32 DCPK_SAFETENSORS_ENDING,
                                      f + 1, n);

@@ -22,7 +22,8 @@ dcpk_status dcpk_cpu_cast(enum dcpk_dtype from, const void *src, enum dcpk_dtype
 /* The values of a float of 4 bits. Source: OCP MX 1.0, 5.3.3 (FP4). */
 extern const float dcpk_cpu_e2m1[16];
 
-/* cpu_sum.c: dcpk_host_kernels' add_term. */
+/* cpu_sum.c: dcpk_host_kernels' add_term, add_fused. */
 void dcpk_cpu_add_term(float weight, const float *x, bool first, float *sum, size_t n);
+void dcpk_cpu_add_fused(float weight, const float *x, bool first, float *sum, size_t n);
 
 #endif

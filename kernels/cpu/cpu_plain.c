@@ -251,4 +251,5 @@ const struct dcpk_host_kernels dcpk_host_kernels_plain = {
     .cast = dcpk_cpu_cast,
     .scale = plain_scale,
     .add_term = dcpk_cpu_add_term,
+    .add_fused = dcpk_cpu_add_fused,
 };

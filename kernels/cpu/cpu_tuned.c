@@ -264,14 +264,18 @@ DCPK_CAST_LOOP(cast_f32_to_bf16, f32_to_bf16, uint32_t, uint16_t)
 DCPK_CAST_LOOP(cast_f16_to_f32, f16_to_f32, uint16_t, uint32_t)
 DCPK_CAST_LOOP(cast_f32_to_f16, f32_to_f16, uint32_t, uint16_t)
 
+static void cast_f32_to_f32(const char *restrict src, char *restrict dst, size_t n)
+{
+    memcpy(dst, src, n * sizeof(float));
+}
+
 static const struct {
     enum dcpk_dtype from, to;
     void (*cast)(const char *restrict src, char *restrict dst, size_t n);
 } casts[] = {
-    {DCPK_BF16, DCPK_F32, cast_bf16_to_f32},
-    {DCPK_F32, DCPK_BF16, cast_f32_to_bf16},
-    {DCPK_F16, DCPK_F32, cast_f16_to_f32},
-    {DCPK_F32, DCPK_F16, cast_f32_to_f16},
+    {DCPK_BF16, DCPK_F32, cast_bf16_to_f32}, {DCPK_F32, DCPK_BF16, cast_f32_to_bf16},
+    {DCPK_F16, DCPK_F32, cast_f16_to_f32},   {DCPK_F32, DCPK_F16, cast_f32_to_f16},
+    {DCPK_F32, DCPK_F32, cast_f32_to_f32},
 };
 
 static dcpk_status tuned_cast(enum dcpk_dtype from, const void *src, enum dcpk_dtype to, void *dst,
@@ -377,4 +381,5 @@ const struct dcpk_host_kernels dcpk_host_kernels_tuned = {
     .cast = tuned_cast,
     .scale = tuned_scale,
     .add_term = dcpk_cpu_add_term,
+    .add_fused = dcpk_cpu_add_fused,
 };

@@ -39,7 +39,7 @@ enum dcpk_fix {
     DCPK_FIX_NO_READ_BACK = 4096,
     DCPK_FIX_NO_INTEGRITY = 8192, /* write no integrity.json */
     DCPK_FIX_LIST_BUILT = 16384,  /* list what is built in */
-    DCPK_FIX_HASH_LIST = 32768,   /* make the list of hashes with this program */
+    DCPK_FIX_LORA = 32768,        /* merge an adapter, with its base and its alpha */
     DCPK_FIX_MODEL_FLAGS = 65536, /* describe the model as the checkpoint has it, or convert that */
     DCPK_FIX_NO_LOAD_OPTIM = 131072,   /* load weights alone */
     DCPK_FIX_FINETUNE = 262144,        /* load weights alone, and begin at iteration 0 */

@@ -24,6 +24,7 @@
 #ifndef DCPK_REGEX_STEPS
 #define DCPK_REGEX_STEPS 10000000 /* a test may have fewer */
 #endif
+#define MIN_STEPS         1000
 #define MAX_HEAP_KIB      (16 * 1024)
 #define MAX_PATTERN_BYTES (64 * 1024)
 #define MESSAGE_BYTES     256
@@ -35,6 +36,7 @@ struct dcpk_regex {
     pcre2_match_context *matching;
     pcre2_code *code;
     pcre2_match_data *match;
+    uint32_t n_steps; /* of one text */
     uint32_t n_groups;
 };
 
@@ -93,7 +95,7 @@ static dcpk_status make_contexts(struct dcpk_regex *r, struct dcpk_error *err)
     pcre2_set_max_pattern_length(r->compiling, MAX_PATTERN_BYTES);
     pcre2_set_newline(r->compiling,
                       PCRE2_NEWLINE_LF); /* the only newline of Python's '.' and '$' */
-    pcre2_set_match_limit(r->matching, DCPK_REGEX_STEPS);
+    dcpk_regex_share(r, 1);
     pcre2_set_heap_limit(r->matching, MAX_HEAP_KIB);
     return DCPK_OK;
 }
@@ -167,12 +169,19 @@ static dcpk_status subject_find(struct dcpk_regex *r, struct subject *s, bool *f
         return regex_no_memory(err);
     if (code == PCRE2_ERROR_MATCHLIMIT || code == PCRE2_ERROR_HEAPLIMIT)
         return dcpk_fail(err, DCPK_EUSAGE,
-                         "the regular expression needs more than %d steps or %d MiB for the text "
+                         "the regular expression needs more than %" PRIu32
+                         " steps or %d MiB for the text "
                          "'%.200s'",
-                         DCPK_REGEX_STEPS, MAX_HEAP_KIB / 1024, s->text);
+                         r->n_steps, MAX_HEAP_KIB / 1024, s->text);
     pcre2_get_error_message(code, message, sizeof message);
     return dcpk_fail(err, DCPK_EUNSUPPORTED, "searching the text '%.200s': %s", s->text,
                      (const char *)message);
+}
+
+void dcpk_regex_share(struct dcpk_regex *regex, size_t n)
+{
+    regex->n_steps = (uint32_t)dcpk_max_size(DCPK_REGEX_STEPS / n, MIN_STEPS);
+    pcre2_set_match_limit(regex->matching, regex->n_steps);
 }
 
 dcpk_status dcpk_regex_search(struct dcpk_regex *regex, const char *text, bool *found,

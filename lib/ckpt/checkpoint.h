@@ -28,6 +28,11 @@ struct dcpk_format;
  * last axis.
  * Values plus a number: the values are floats of the tensor's shape, each one's float32 is added
  * to. Without values: the number.
+ * Values plus a product of two matrices: the values are a matrix, [rows, columns], and the products
+ * of `left` [rows, rank] and `right` [rank, columns] are summed in ascending order, in float32 and
+ * each rounded with its sum; that times `addend`, rounded, is added to each value's float32.
+ * is_turned: left is stored as [rank, rows], right as [columns, rank]. All three are floats of at
+ * most 4 bytes.
  */
 struct dcpk_computed {
     uint32_t values; /* DCPK_NO_VALUES: all elements are `addend` */
@@ -36,6 +41,11 @@ struct dcpk_computed {
     uint32_t scales;
     int64_t block_rows, block_cols; /* of scales */
     float addend;                   /* without scales */
+    struct dcpk_product {
+        uint32_t left, right;
+        int64_t rank; /* 0: there is no product */
+        bool is_turned;
+    } product; /* without scales */
 };
 #define DCPK_NO_SCALES UINT32_MAX
 #define DCPK_NO_VALUES UINT32_MAX
@@ -114,6 +124,7 @@ struct dcpk_note {
 struct dcpk_checkpoint {
     struct dcpk_arena *arena;
     struct dcpk_store *store;
+    struct dcpk_store *beside; /* a further one, of files that views are in; NULL: none */
     const struct dcpk_format *format;
     /* the one that detection finds; `format` is another where that was asked for by name, or a
      * scheme on it */

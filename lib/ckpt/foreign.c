@@ -91,9 +91,6 @@ struct layout {
     const char *text; /* description, and the way to a folder that is read */
 };
 
-#define AS_HUGGING_FACE                                                                            \
-    "save it as a Hugging Face model (safetensors, and config.json with them) and give that "      \
-    "folder"
 #define DEEPSPEED                                                                                  \
     "a checkpoint of DeepSpeed (ZeRO), which is not read: 'python zero_to_fp32.py . OUT "          \
     "--safe_serialization' in the folder above it makes safetensors; copy config.json to them"
@@ -107,16 +104,12 @@ static const struct layout by_files[] = {
     {{{NULL, "zero_pp_rank_", ".pt"}}, DEEPSPEED},
     {{{"mp_rank_", NULL, "_model_states.pt"}}, DEEPSPEED},
     {{{"adapter_config.json", NULL, NULL}},
-     "an adapter of PEFT, not a model: merge it into its base (merge_and_unload(), then "
-     "save_pretrained()) and give that folder"},
+     "an adapter of PEFT without its adapter_model.safetensors"},
 };
 
-/* By keys of tensors in a folder of PyTorch's that no Megatron wrote; the last row, where there are
- * no weights. Sources: measured on what accelerate 1.15 and peft 0.21.2 save. */
+/* By keys of tensors in a folder of PyTorch's that no Megatron wrote, where there are no weights.
+ * Source: measured on what accelerate 1.15 saves. */
 static const struct layout by_keys[] = {
-    {{{NULL, ".lora_A.", NULL}},
-     "an adapter of PEFT with its base in shards of FSDP2: merge it in its trainer "
-     "(merge_and_unload(), then save_pretrained()) and give that folder"},
     {{{NULL, ".state.", ".exp_avg"}},
      "optimizer state of FSDP2 without its weights, which lie in a folder next to it"},
 };
@@ -223,13 +216,8 @@ static bool is_read_plain(const struct dcpk_checkpoint *ckpt)
 
 const char *dcpk_foreign_of_keys(const struct dcpk_checkpoint *ckpt)
 {
-    const char *text;
-
-    if (is_read_plain(ckpt))
+    if (is_read_plain(ckpt) || has_weights(ckpt))
         return NULL;
-    text = find_layout(by_keys, DCPK_COUNT(by_keys) - 1, &(struct names){tensor_at, ckpt});
-    if (text != NULL || has_weights(ckpt))
-        return text;
     return find_layout(by_keys, DCPK_COUNT(by_keys), &(struct names){tensor_at, ckpt});
 }
 

@@ -124,9 +124,9 @@ struct dcpk_format_mapping {
     dcpk_status (*from_model)(const struct dcpk_model *model, struct dcpk_output *out,
                               struct dcpk_error *err);
     /*
-     * Instead of all others, for a mapping in addition to a format's own: the keys of out->source
-     * become the output's one by one, as another tool does it. options: the mapping's own, given
-     * with it.
+     * Instead of all others, for a mapping in addition to a format's own, as another tool does it,
+     * and for a format of parts of a model: the keys of out->source become the output's one by one.
+     * options: the mapping's own, given with it; NULL: none.
      */
     dcpk_status (*from_keys)(struct dcpk_output *out, const void *options, struct dcpk_error *err);
     /* Hand over what loading->loaders ask a checkpoint of this format for, each thing once
@@ -241,7 +241,8 @@ static inline bool dcpk_format_has_loaders(const struct dcpk_format *format)
 /* True if a conversion can write it. */
 static inline bool dcpk_format_is_target(const struct dcpk_format *format)
 {
-    return format->mapping != NULL && format->mapping->from_model != NULL;
+    return format->mapping != NULL &&
+           (format->mapping->from_model != NULL || format->mapping->from_keys != NULL);
 }
 
 /* Inspects a file whose content a program runs on loading. *fault: why it should not be loaded, in

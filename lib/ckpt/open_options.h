@@ -38,6 +38,13 @@ struct dcpk_family_settings {
                               * has fused them */
 };
 
+/* An adapter (LoRA) of a model. Zeroed: none is merged. Texts are borrowed as above. */
+struct dcpk_lora_settings {
+    bool merges;         /* add it to the weights that are read */
+    const char *adapter; /* a folder of PEFT's; NULL: the checkpoint holds it, too */
+    const char *config;  /* a file that gives its rank and alpha; NULL: that which lies with it */
+};
+
 /* Zeroed: nothing. Borrowed until the checkpoint is closed. lib/job/give_options.h sets them. */
 struct dcpk_value;
 struct dcpk_open_options {
@@ -51,6 +58,7 @@ struct dcpk_open_options {
      * format's own, else the one that its keys have. */
     const char *model_prefix, *state_prefix;
     struct dcpk_family_settings family;
+    struct dcpk_lora_settings lora;
     const char *const *drops; /* regular expressions (lib/rules/edit.h): keys to be left out */
     size_t n_drops;
 };

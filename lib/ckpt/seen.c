@@ -162,7 +162,8 @@ dcpk_status dcpk_seen_checkpoint(const struct dcpk_checkpoint *ckpt, const char 
             hash_archive(&s, in, &sum);
         hash_places(&s, ckpt, &places);
         mix(&sum, &places);
-        if (hash_files(&s, ckpt->store, &sum, err) == DCPK_OK)
+        if (hash_files(&s, ckpt->store, &sum, err) == DCPK_OK &&
+            (ckpt->beside == NULL || hash_files(&s, ckpt->beside, &sum, err) == DCPK_OK))
             *hash = sum;
     }
     seeing_release(&s);

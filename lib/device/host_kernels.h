@@ -38,6 +38,9 @@ struct dcpk_host_kernels {
      * x, sum: n floats each, apart or the same. Cannot fail. Thread-safe.
      */
     void (*add_term)(float weight, const float *x, bool first, float *sum, size_t n);
+    /* The same, but each product and sum is rounded once, together (fma of C), as in the products
+     * of matrices of processors that have it. */
+    void (*add_fused)(float weight, const float *x, bool first, float *sum, size_t n);
 };
 
 #endif

@@ -1,14 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* compute.c - slabs of tensors that others make by arithmetic: values times scales, or plus a
- * number, or that number alone. */
+ * number or a product of matrices, or that number alone. */
 /*
  * Values times scales, in the two buffers of a worker (the formula: lib/tensor/scale.h):
  *
  *   cast_to     | values of the box | scales of its blocks, float32 |
  *   cast_from   | scales as they are stored, then the box of the weight, float32 |
+ *
+ * Values plus a product of matrices; each part has a float32 for each element of the box:
+ *
+ *   cast_to     | sum of products | a matrix as it is stored |
+ *   cast_from   | columns of right, then the box of the weight | rows of left |
  */
 #include <string.h>
 
+#include "lib/base/order.h"
 #include "lib/exec/slab.h"
 #include "lib/exec/workers.h"
 
@@ -147,6 +153,98 @@ static dcpk_status compute_product(struct dcpk_exec *exec, struct dcpk_worker *w
     return DCPK_OK;
 }
 
+#define TILE_COLS 4096 /* floats of a row that stay in a core's first cache */
+
+/* A product of matrices under way, for a box of the tensor. */
+struct multiplying {
+    struct dcpk_exec *exec;
+    struct dcpk_worker *worker;
+    const struct dcpk_product *of;
+    const struct dcpk_box *box;
+    int64_t first, n; /* of the rank: the part that is in `left` and `right` */
+    float *left, *right, *sum;
+    uint8_t *stored;
+};
+
+/* Reads a box of a matrix, `axis` along the rank, as float32; the other axis is that of the box. */
+static dcpk_status read_factor(const struct multiplying *m, uint32_t tensor, int axis, float *out,
+                               struct dcpk_error *err)
+{
+    const bool is_left = tensor == m->of->left;
+    const int along = is_left ? 0 : 1;
+    struct dcpk_box box = {.rank = 2};
+
+    box.offset[axis] = m->first;
+    box.extent[axis] = m->n;
+    box.offset[1 - axis] = m->box->offset[along];
+    box.extent[1 - axis] = m->box->extent[along];
+    if (gather_tensor(m->exec, m->worker, tensor, &box, m->stored, err))
+        return err->status;
+    return m->exec->kernels->cast(m->exec->ckpt->tensors[tensor].dtype, m->stored, DCPK_F32, out,
+                                  (size_t)dcpk_slab_elems(&box), err);
+}
+
+/* Columns of right, [rank, columns]; as it is stored turned, through the room of left. */
+static dcpk_status read_right(const struct multiplying *m, struct dcpk_error *err)
+{
+    const int64_t n_cols = m->box->extent[1];
+
+    if (!m->of->is_turned)
+        return read_factor(m, m->of->right, 0, m->right, err);
+    if (read_factor(m, m->of->right, 1, m->left, err))
+        return err->status;
+    for (int64_t c = 0; c < n_cols; c++)
+        for (int64_t k = 0; k < m->n; k++)
+            m->right[k * n_cols + c] = m->left[c * m->n + k];
+    return DCPK_OK;
+}
+
+/* Adds the products of the part of the rank that was read. */
+static void add_products(const struct multiplying *m)
+{
+    const int64_t n_rows = m->box->extent[0], n_cols = m->box->extent[1];
+    const int64_t row_step = m->of->is_turned ? 1 : m->n, step = m->of->is_turned ? n_rows : 1;
+
+    for (int64_t at = 0; at < n_cols; at += TILE_COLS)
+        for (int64_t row = 0; row < n_rows; row++)
+            for (int64_t k = 0; k < m->n; k++)
+                m->exec->kernels->add_fused(m->left[row * row_step + k * step],
+                                            m->right + k * n_cols + at, m->first + k == 0,
+                                            m->sum + row * n_cols + at,
+                                            (size_t)dcpk_min_i64(TILE_COLS, n_cols - at));
+}
+
+static dcpk_status compute_with_product(struct dcpk_exec *exec, struct dcpk_worker *worker,
+                                        const struct dcpk_computed *computed,
+                                        const struct dcpk_box *box, struct dcpk_error *err)
+{
+    const size_t n = (size_t)dcpk_slab_elems(box);
+    float *out = (float *)(void *)worker->cast_from, *sum = (float *)(void *)worker->cast_to;
+    struct multiplying m = {.exec = exec,
+                            .worker = worker,
+                            .of = &computed->product,
+                            .box = box,
+                            .left = out + n,
+                            .right = out,
+                            .sum = sum,
+                            .stored = (uint8_t *)(sum + n)};
+    /* So many of the rank fit next to the longer side of the box. */
+    const int64_t most = dcpk_min_i64(box->extent[0], box->extent[1]);
+
+    for (; m.first < m.of->rank; m.first += m.n) {
+        m.n = dcpk_min_i64(most, m.of->rank - m.first);
+        if (read_right(&m, err) || read_factor(&m, m.of->left, !m.of->is_turned, m.left, err))
+            return err->status;
+        add_products(&m);
+    }
+    if (gather_tensor(exec, worker, computed->values, box, m.stored, err) ||
+        exec->kernels->cast(exec->ckpt->tensors[computed->values].dtype, m.stored, DCPK_F32, out, n,
+                            err))
+        return err->status;
+    exec->kernels->add_term(computed->addend, sum, false, out, n);
+    return DCPK_OK;
+}
+
 dcpk_status dcpk_compute(struct dcpk_exec *exec, struct dcpk_worker *worker,
                          const struct dcpk_computed *computed, const struct dcpk_box *box,
                          struct dcpk_error *err)
@@ -155,6 +253,8 @@ dcpk_status dcpk_compute(struct dcpk_exec *exec, struct dcpk_worker *worker,
         compute_constant(worker, computed->addend, box);
         return DCPK_OK;
     }
+    if (computed->product.rank > 0)
+        return compute_with_product(exec, worker, computed, box, err);
     if (computed->scales == DCPK_NO_SCALES)
         return compute_sum(exec, worker, computed, box, err);
     return compute_product(exec, worker, computed, box, err);

@@ -170,7 +170,7 @@ void dcpk_gather_advise(struct dcpk_exec *exec, const struct dcpk_gather_from *f
                         const struct dcpk_box *region);
 
 /* Bytes of the cast buffers that an element of a tensor that is computed takes: in one its float32;
- * in the other its value, and a scale where it has one. */
+ * in the other its value, and a scale where it has one (of a product: compute.c). */
 #define DCPK_COMPUTED_BYTES 8
 
 /*

@@ -37,6 +37,14 @@ static dcpk_status convert_open_source(struct dcpk_conversion *c, struct dcpk_er
     if ((o->out != NULL && dcpk_run_check_apart(o->in, o->out, err)) ||
         dcpk_env_open(&o->env, o->in, o->from, &c->source, &c->ckpt, err))
         return err->status;
+    if (o->given.lora.merges && !c->ckpt->format->is_model)
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "'%s' is of the format %s: an adapter is merged into a model with Hugging "
+                         "Face's names",
+                         o->in, c->ckpt->format->name);
+    if (o->given.lora.adapter != NULL && o->out != NULL &&
+        dcpk_run_check_apart(o->given.lora.adapter, o->out, err))
+        return err->status;
     if (o->given.family.config != NULL && !c->ckpt->format->is_model && !o->to->is_model)
         return dcpk_fail(err, DCPK_EUSAGE,
                          "a config.json is given, and neither %s nor %s is a format of models",
@@ -52,7 +60,7 @@ static bool changes_something(const struct dcpk_convert_options *options)
            options->rules.vocab.divisible_by > 0 || options->model_prefix != NULL ||
            options->state_prefix != NULL || options->given.n_drops > 0 ||
            ((options->flags & DCPK_CONVERT_WEIGHTS_ONLY) != 0 && !options->to->is_model) ||
-           options->to->container != NULL ||
+           options->to->container != NULL || options->given.lora.merges ||
            (options->given.decisions & ~(unsigned)DCPK_ACCEPT_GTP) != 0 ||
            options->target.family.dtype != DCPK_DTYPE_NONE ||
            options->target.family.max_file_bytes > 0;
@@ -85,7 +93,9 @@ static unsigned view_flags(const struct dcpk_convert_options *o, const struct dc
     if ((o->flags & DCPK_CONVERT_WEIGHTS_ONLY) != 0 ||
         (o->to->is_model && o->to->container == NULL && !needs_masters))
         flags |= DCPK_MODEL_WEIGHTS_ONLY;
-    if (dcpk_format_stays_in_family(from, o->to) && !o->target.family.without_mtp)
+    if ((dcpk_format_stays_in_family(from, o->to) ||
+         (o->given.lora.merges && from->is_model && o->to->is_model)) &&
+        !o->target.family.without_mtp)
         flags |= DCPK_MODEL_OF_FAMILY;
     return flags;
 }
@@ -282,6 +292,8 @@ static dcpk_status map_keys(struct dcpk_conversion *c, struct dcpk_error *err)
 
     if (o->mapping != NULL)
         st = o->mapping->from_keys(c->out, o->mapping_options, err);
+    else if (o->to->mapping->from_keys != NULL)
+        st = o->to->mapping->from_keys(c->out, NULL, err);
     else
         st = map_through_model(c, err);
     if (st != DCPK_OK)

@@ -28,6 +28,10 @@ dcpk_status dcpk_conversion_can_check(const struct dcpk_conversion *c, struct dc
             "the output cannot be read back before it is published, because '%s' is an archive: "
             "write a folder and pack that, or verify the archive afterwards",
             c->options->out);
+    if ((flags & DCPK_CONVERT_VERIFY) != 0 && c->options->to->mapping->from_model == NULL)
+        return dcpk_fail_fix(err, DCPK_EUSAGE, DCPK_FIX_NO_READ_BACK,
+                             "%s is a part of a model, which is not compared with all of it",
+                             c->options->to->name);
     for (size_t i = 0; i < c->out->n_files && (flags & DCPK_CONVERT_INTEGRITY) != 0; i++)
         if (strchr(c->out->files[i].name, '/') != NULL)
             return dcpk_fail_fix(err, DCPK_EUSAGE, DCPK_FIX_NO_INTEGRITY,

@@ -65,7 +65,7 @@ static dcpk_status see_as(struct dcpk_feed_views *made, struct dcpk_checkpoint *
 {
     static const struct dcpk_rule_options rules;
 
-    if (!dcpk_format_is_target(as))
+    if (!dcpk_format_is_target(as) || as->mapping->from_model == NULL)
         return dcpk_fail(err, DCPK_EUSAGE, "the format %s is read only in this version", as->name);
     if (dcpk_model_read(ckpt, 0, &made->model, err) || dcpk_model_check_known(made->model, err) ||
         dcpk_rules_apply(made->model, &rules, err) ||

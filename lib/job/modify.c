@@ -73,15 +73,16 @@ static int64_t modification_iteration(const struct dcpk_modification *m)
 static dcpk_status modify_find_target(struct dcpk_modification *m, struct dcpk_error *err)
 {
     const struct dcpk_modify_options *o = m->options;
-    const struct dcpk_target_options where = {.in = o->in,
-                                              .source = &m->source,
-                                              .out = o->out,
-                                              .is_model = m->ckpt->format->is_model &&
-                                                          m->ckpt->format->container == NULL,
-                                              .iteration = modification_iteration(m),
-                                              .policy = o->tracker,
-                                              .flags = o->folder_flags,
-                                              .formats = o->env.formats};
+    const struct dcpk_target_options where = {
+        .in = o->in,
+        .source = &m->source,
+        .out = o->out,
+        .is_model = m->ckpt->format->is_model &&
+                    (m->ckpt->format->container == NULL || m->ckpt->format->container->is_model),
+        .iteration = modification_iteration(m),
+        .policy = o->tracker,
+        .flags = o->folder_flags,
+        .formats = o->env.formats};
 
     return dcpk_target_find(&where, &m->target, err);
 }

@@ -46,6 +46,10 @@ static void account_source(struct dcpk_account *account, uint32_t source)
             account_source(account, tensor->computed->values);
         if (tensor->computed->scales != DCPK_NO_SCALES)
             account_source(account, tensor->computed->scales);
+        if (tensor->computed->product.rank > 0) {
+            account_source(account, tensor->computed->product.left);
+            account_source(account, tensor->computed->product.right);
+        }
     }
     for (size_t i = tensor->first_chunk; i < tensor->first_chunk + tensor->n_chunks; i++) {
         const size_t of = ckpt->runs[i - ckpt->n_chunks].of;

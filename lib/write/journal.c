@@ -239,6 +239,10 @@ static void put_computed(struct summing *s, const struct dcpk_computed *how)
     journal_put_number(s, (uint64_t)how->block_rows);
     journal_put_number(s, (uint64_t)how->block_cols);
     put_bytes(s, &how->addend, sizeof how->addend);
+    journal_put_number(s, how->product.left);
+    journal_put_number(s, how->product.right);
+    journal_put_number(s, (uint64_t)how->product.rank);
+    journal_put_number(s, how->product.is_turned);
 }
 
 static void put_place(struct summing *s, const struct dcpk_place *place)

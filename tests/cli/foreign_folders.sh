@@ -53,7 +53,7 @@ of() {
 of "DeepSpeed" "a checkpoint of DeepSpeed .*zero_to_fp32.py . OUT --safe_serialization" \
     mp_rank_00_model_states.pt zero_pp_rank_0_mp_rank_00_optim_states.pt
 of "DeepSpeed, stage 3" "a checkpoint of DeepSpeed" bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt zero_pp_rank_0_mp_rank_00_model_states.pt
-of "PEFT" "an adapter of PEFT.*merge_and_unload" adapter_config.json adapter_model.safetensors README.md
+of "PEFT" "an adapter of PEFT without its adapter_model.safetensors" adapter_config.json README.md
 mkdir -p lora/adapter && touch lora/adapter/adapter_config.json
 mkdir -p several/checkpoint-{10,20}/{optimizer_0,pytorch_model_fsdp_0} several/notes
 touch several/checkpoint-{10,20}/{optimizer_0,pytorch_model_fsdp_0}/.metadata several/notes/text
@@ -70,7 +70,7 @@ refuses "an adapter with its base" 3 "'adapter_config.json' of PEFT with the mod
 rm both/config.json both/adapter_config.json
 refuses "no config.json" 3 "there is no config.json.*: copy the model's into the folder" "$DCPKIT" convert --to torch_dist both out
 
-# By keys of PyTorch's folders: those that accelerate, prime-rl, peft and torchtitan gave their embedding.
+# By keys of PyTorch's folders: those that accelerate, prime-rl and torchtitan gave their embedding.
 # plain NAME: a folder `plain` in which that is the name of the only tensor but two.
 plain() {
     rm -rf plain
@@ -98,8 +98,6 @@ for name in model.model.embed_tokens.weight app.model.model.embed_tokens.weight 
     refuses "$name, convert" 3 "there is no config.json.*--hf-config FILE" "$DCPKIT" convert --to huggingface plain out
     "$DCPKIT" check plain 2>said | grep -c '^model *FAILED.*there is no config.json'
 done
-keys "PEFT in shards" "an adapter of PEFT with its base" \
-    model.base_model.model.model.layers.0.mlp.down_proj.lora_A.default.weight
 keys "optimizer alone" "optimizer state of FSDP2 without its weights" optimizer.state.model.embed_tokens.weight.exp_avg
 
 # Addresses are not folders, to be read or written.

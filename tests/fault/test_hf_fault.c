@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_hf_fault.c - every allocation fails once while a folder of Hugging Face's is planned as a
- * checkpoint, back, and merged: DCPK_ENOMEM, and nothing is lost. */
+ * checkpoint, with an adapter, back, and merged: DCPK_ENOMEM, and nothing is lost. */
 /*
  * The family is made up, so that one small layer has all that maps know: each op, experts in one
  * tensor, weights of 8 bits. Its map is the only one that is built in: of the others each would add
@@ -39,7 +39,7 @@ static const char map_text[] =
     " \"layer\": [{\"mg\": \"self_attention.linear_qkv.layer_norm_weight\", \"hf\": \"n1\"},"
     "  {\"mg\": \"self_attention.linear_qkv.weight\", \"hf\": [\"q\", \"k\", \"v\"], \"op\": "
     "\"qkv\"},"
-    "  {\"mg\": \"self_attention.linear_proj.weight\", \"hf\": \"o\"},"
+    "  {\"mg\": \"self_attention.linear_proj.weight\", \"hf\": \"o.weight\"},"
     "  {\"mg\": \"mlp.linear_fc1.layer_norm_weight\", \"hf\": \"n2\", \"if\": \"dense\"},"
     "  {\"mg\": \"mlp.linear_fc1.weight\", \"hf\": [\"gate\", \"up\"], \"op\": \"cat\", \"if\": "
     "\"dense\"},"
@@ -69,7 +69,7 @@ static const char config_text[] =
     "\"bfloat16\","
     " \"quantization_config\": {\"quant_method\": \"fp8\", \"block\": [2, 2]}}";
 
-static const struct {
+static const struct stored {
     const char *name, *dtype, *shape;
     size_t n_bytes;
 } stored[] = {
@@ -82,7 +82,7 @@ static const struct {
     {"0.q_scale", "F32", "2, 2", 16},
     {"0.k", "BF16", "4, 4", 32},
     {"0.v", "BF16", "4, 4", 32},
-    {"0.o", "BF16", "4, 4", 32},
+    {"0.o.weight", "BF16", "4, 4", 32},
     {"0.n2", "BF16", "4", 8},
     {"0.gate", "BF16", "6, 4", 48},
     {"0.up", "BF16", "6, 4", 48},
@@ -91,40 +91,57 @@ static const struct {
     {"1.q", "BF16", "4, 4", 32},
     {"1.k", "BF16", "4, 4", 32},
     {"1.v", "BF16", "4, 4", 32},
-    {"1.o", "BF16", "4, 4", 32},
+    {"1.o.weight", "BF16", "4, 4", 32},
     {"1.n2", "BF16", "4", 8},
     {"1.router", "F32", "2, 4", 32},
     {"1.all_up", "BF16", "2, 4, 12", 192},
     {"1.all_down", "BF16", "2, 6, 4", 96},
 };
 
-static char folder[4096], run[4096];
+/* Of an adapter: two matrices, and a tensor in the place of the base's. */
+static const struct stored adapted[] = {
+    {"base_model.model.0.o.lora_A.weight", "F32", "2, 4", 32},
+    {"base_model.model.0.o.lora_B.weight", "F32", "4, 2", 32},
+    {"base_model.model.norm", "BF16", "4", 8},
+};
+static const char adapter_text[] =
+    "{\"peft_type\": \"LORA\", \"r\": 4, \"lora_alpha\": 8, \"rank_pattern\": {\"o\": 2}}";
 
-/* The model's folder, every byte of it 0. */
-static void write_folder(void)
+static char folder[4096], run[4096], adapter[4096];
+
+/* A file of tensors, every byte of them 0. */
+static void write_tensors(const char *name, const struct stored *list, size_t n)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_bytes header = {0}, file = {0};
     size_t at = 0;
     FILE *f;
 
-    CHECK_EQ_INT(mkdir(folder, 0700), 0, folder);
-    scratch_write("hf/config.json", config_text);
-    for (size_t i = 0; i < DCPK_COUNT(stored); i++, at += stored[i - 1].n_bytes)
+    for (size_t i = 0; i < n; i++, at += list[i - 1].n_bytes)
         dcpk_bytes_printf(
             &header, "%s\"%s\": {\"dtype\": \"%s\", \"shape\": [%s], \"data_offsets\": [%zu, %zu]}",
-            i == 0 ? "{" : ", ", stored[i].name, stored[i].dtype, stored[i].shape, at,
-            at + stored[i].n_bytes);
+            i == 0 ? "{" : ", ", list[i].name, list[i].dtype, list[i].shape, at,
+            at + list[i].n_bytes);
     dcpk_bytes_u8(&header, '}');
     dcpk_bytes_u64(&file, header.n_bytes);
     dcpk_bytes_put(&file, header.data, header.n_bytes);
     dcpk_bytes_zeros(&file, at);
     CHECK_OK(dcpk_bytes_status(&file, &err), "a file");
-    f = fopen(scratch("hf/model.safetensors"), "w");
-    CHECK(f != NULL && fwrite(file.data, 1, file.n_bytes, f) == file.n_bytes, folder);
-    CHECK_EQ_INT(fclose(f), 0, folder);
+    f = fopen(scratch(name), "w");
+    CHECK(f != NULL && fwrite(file.data, 1, file.n_bytes, f) == file.n_bytes, name);
+    CHECK_EQ_INT(fclose(f), 0, name);
     dcpk_bytes_release(&header);
     dcpk_bytes_release(&file);
+}
+
+static void write_folders(void)
+{
+    CHECK_EQ_INT(mkdir(folder, 0700), 0, folder);
+    scratch_write("hf/config.json", config_text);
+    write_tensors("hf/model.safetensors", stored, DCPK_COUNT(stored));
+    CHECK_EQ_INT(mkdir(adapter, 0700), 0, adapter);
+    scratch_write("lora/adapter_config.json", adapter_text);
+    write_tensors("lora/adapter_model.safetensors", adapted, DCPK_COUNT(adapted));
 }
 
 static struct dcpk_env usual_env(void)
@@ -155,6 +172,15 @@ static dcpk_status import_use(struct dcpk_error *err)
     struct dcpk_convert_options options = usual_options("torch_dist");
 
     options.in = folder;
+    return plan_only(&options, err);
+}
+
+static dcpk_status adapt_use(struct dcpk_error *err)
+{
+    struct dcpk_convert_options options = usual_options("torch_dist");
+
+    options.in = folder;
+    options.given.lora = (struct dcpk_lora_settings){.merges = true, .adapter = adapter};
     return plan_only(&options, err);
 }
 
@@ -195,7 +221,8 @@ static int set_up(void **state)
         return -1;
     (void)snprintf(folder, sizeof folder, "%s", scratch("hf"));
     (void)snprintf(run, sizeof run, "%s", scratch("run"));
-    write_folder();
+    (void)snprintf(adapter, sizeof adapter, "%s", scratch("lora"));
+    write_folders();
     options.in = folder;
     options.out = run;
     CHECK_OK(dcpk_conversion_plan(&c, &options, &err), "a run");
@@ -208,6 +235,12 @@ static void imports(void **state)
 {
     (void)state;
     every_alloc_fails_but(import_use, 300, 8);
+}
+
+static void adapters(void **state)
+{
+    (void)state;
+    every_alloc_fails_but(adapt_use, 300, 8);
 }
 
 static void exports(void **state)
@@ -226,6 +259,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(imports),
+        cmocka_unit_test(adapters),
         cmocka_unit_test(exports),
         cmocka_unit_test(merges),
     };

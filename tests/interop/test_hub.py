@@ -12,7 +12,7 @@ import unittest
 
 import torch
 import torch.distributed.checkpoint as dcp
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from tool import DCPKIT, dcpkit, dcpkit_fails, sample
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -339,23 +339,86 @@ class Shards(unittest.TestCase):
         self.refuses(3, "neither a checkpoint .* nor a run folder .*it is empty", "inspect", run)
 
     def test_adapter(self):
-        """LoRA is not merged: the base is converted where its keys are dropped."""
+        """LoRA is merged as torch computes it, taken out bit for bit, or left out."""
         name = os.path.join(self.at("adapter"), "model_world_size_1_rank_0.pt")
         os.makedirs(self.at("adapter"))
-        state = {}
+        torch.manual_seed(29)
+        state, merged, parts = {}, {}, {}
         for key, tensor in load_file(os.path.join(self.model, "model.safetensors")).items():
-            key = "base_model.model." + key
-            if key.endswith("q_proj.weight"):
-                stem, key = key[: -len("weight")], key.replace("q_proj", "q_proj.base_layer")
-                state |= {f"{stem}lora_{ab}.default.weight": torch.ones(2) for ab in "AB"}
+            name_in_base, merged[key], key = key, tensor, "base_model.model." + key
+            if key.endswith(("q_proj.weight", "down_proj.weight")):
+                stem, key = key[: -len("weight")], key.replace("_proj", "_proj.base_layer")
+                a, b = torch.randn(3, tensor.shape[1]), torch.randn(tensor.shape[0], 3)
+                state |= {f"{stem}lora_A.default.weight": a, f"{stem}lora_B.default.weight": b}
+                parts |= {f"{stem}lora_A.weight": a, f"{stem}lora_B.weight": b}
+                product = torch.addcmul(torch.addcmul(b[:, :1] * a[:1], b[:, 1:2], a[1:2]), b[:, 2:], a[2:])
+                merged[name_in_base] = tensor + product * (5 / 3)
+            if key.endswith("lm_head.weight"):
+                parts[key] = merged[name_in_base] = tensor + 1
+                state[key.replace("lm_head", "lm_head.modules_to_save.default")] = tensor + 1
+                key = key.replace("lm_head", "lm_head.original_module")
             state[key] = tensor
         torch.save(state, name)
         with open(os.path.join(self.at("adapter"), "fsdp_config.json"), "w", encoding="ascii") as f:
             json.dump({"FSDP_version": 1, "world_size": 1}, f)
         convert = ["convert", "--to", "huggingface", "--hf-config", os.path.join(self.model, "config.json")]
         self.refuses(3, "lora_A.default.weight' is of an adapter .LoRA.*--drop RE", *convert, self.at("adapter"), self.at("none"))
-        dcpkit(*convert, "--drop", "lora_", self.at("adapter"), self.at("base"))
+        dcpkit(*convert, "--drop", "lora_|modules_to_save", self.at("adapter"), self.at("base"))
         self.assertEqual(hashes(self.at("base")), hashes(self.model))
+        merge = [*convert, "--merge-lora"]
+        self.refuses(3, "no adapter_config.json or lora_train_meta.json lies with it", *merge, self.at("adapter"), self.at("none"))
+        with open(os.path.join(self.at("adapter"), "lora_train_meta.json"), "w", encoding="ascii") as f:
+            json.dump({"r": 3, "lora_alpha": 5, "task_type": "CAUSAL_LM"}, f)
+        dcpkit("convert", "--to", "peft", self.at("adapter"), self.at("peft"))
+        made = load_file(os.path.join(self.at("peft"), "adapter_model.safetensors"))
+        self.assertEqual(sorted(made), sorted(parts))
+        for key, tensor in made.items():
+            self.assertTrue(tensor.equal(parts[key]), key)
+        base = ["convert", "--merge-lora", "--base", self.model]
+        for out, command in (("merged", [*merge, "--verify", self.at("adapter")]), ("joined", [*base, "--verify", self.at("peft")])):
+            dcpkit(*command, self.at(out))
+            made = load_file(os.path.join(self.at(out), "model.safetensors"))
+            self.assertEqual(sorted(made), sorted(merged))
+            for key, tensor in made.items():
+                bound = 4 * 2.0**-23 * (merged[key].abs() + merged[key].abs().mean())
+                self.assertTrue(bool(((tensor - merged[key]).abs() <= bound).all()), key)
+        state[next(key for key in state if "lora_A" in key).replace("default", "other")] = torch.ones(3, 3)
+        torch.save(state, name)
+        self.refuses(3, "there are two adapters, 'default' and 'other'", *merge, self.at("adapter"), self.at("none"))
+
+    def test_turned_adapter(self):
+        """GPT-2's weights are [in, out], and its files have no prefix 'transformer.'."""
+        torch.manual_seed(2)
+        sizes = {"attn.c_attn": (8, 24), "attn.c_proj": (8, 8), "mlp.c_fc": (8, 32), "mlp.c_proj": (32, 8)}
+        shapes = {"wte.weight": (10, 8), "wpe.weight": (16, 8), "ln_f.weight": (8,), "ln_f.bias": (8,)}
+        shapes |= {f"h.0.ln_{n}.{part}": (8,) for n in "12" for part in ("weight", "bias")}
+        for name, (n_in, n_out) in sizes.items():
+            shapes |= {f"h.0.{name}.weight": (n_in, n_out), f"h.0.{name}.bias": (n_out,)}
+        base, parts = {name: torch.randn(shape) for name, shape in shapes.items()}, {}
+        merged = dict(base)
+        for name, (n_in, n_out) in sizes.items():
+            a, b = torch.randn(4, n_in), torch.randn(n_out, 4)
+            stem = f"base_model.model.transformer.h.0.{name}.lora_"
+            parts |= {stem + "A.weight": a, stem + "B.weight": b}
+            merged[f"h.0.{name}.weight"] = base[f"h.0.{name}.weight"] + 0.75 * (b @ a).T
+        config = {"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "n_embd": 8, "n_layer": 1, "n_head": 2}
+        files = {
+            "gpt2/config.json": config | {"n_positions": 16, "vocab_size": 10, "dtype": "float32", "layer_norm_epsilon": 1e-5, "activation_function": "gelu_new"},
+            "turned/adapter_config.json": {"peft_type": "LORA", "r": 4, "lora_alpha": 3, "fan_in_fan_out": True},
+        }
+        for name, value in files.items():
+            os.makedirs(os.path.dirname(self.at(name)))
+            with open(self.at(name), "w", encoding="ascii") as f:
+                json.dump(value, f)
+        save_file(base, self.at("gpt2", "model.safetensors"), metadata={"format": "pt"})
+        save_file(parts, self.at("turned", "adapter_model.safetensors"))
+        dcpkit("convert", "--merge-lora", "--verify", "--base", self.at("gpt2"), self.at("turned"), self.at("out_turned"))
+        made = load_file(self.at("out_turned", "model.safetensors"))
+        for key, tensor in made.items():
+            want = merged[key.removeprefix("transformer.")]
+            bound = 4 * 2.0**-23 * (want.abs() + want.abs().mean())
+            self.assertTrue(bool(((tensor - want).abs() <= bound).all()), key)
+        self.assertEqual(len(made), len(merged))
 
     def test_whole(self):
         self.assertIn("x1", dcpkit("inspect", self.at("whole")))
@@ -408,7 +471,7 @@ class Goldens(unittest.TestCase):
 
     def test_all(self):
         names = sorted(n for n in os.listdir(GOLDENS) if n.startswith(("dcp_", "titan_")) and n.endswith(".tar.xz"))
-        left_out = ("peft", "_hflast_")
+        left_out = ("peft", "_hflast_")  # PEFT's: test_adapters
         names = [name for name in names if not any(part in name for part in left_out)]
         self.assertGreater(len(names), 16)
         for name in names:
@@ -437,12 +500,33 @@ class Goldens(unittest.TestCase):
                     manifest = json.load(f)
                 wanted = {"hf": [], "hf_bf16": ["--dtype", "bfloat16"]}
                 if "lora" in name:
-                    wanted = {"base": ["--drop", "lora_"]}
+                    wanted = {"base": ["--drop", "lora_"], "hf": ["--merge-lora"], "hf_bf16": ["--merge-lora", "--dtype", "bfloat16"]}
                 for what, options in wanted.items():
                     out = os.path.join(folder, what)
                     dcpkit("convert", "--verify", "--to", "huggingface", *options, os.path.join(top, manifest["input"]), out)
                     self.assertEqual(hashes(out), {key: t["xxh3_128"] for key, t in manifest[what].items()})
                 self.check_optimizer(os.path.join(top, manifest["input"]), manifest)
+
+    def test_adapters(self):
+        """What PEFT 0.21.2 merges, to the bit in float32; adapters of verl taken out, to the bit."""
+        for name in ("peft_llama_f32", "peft_qwen3_bf16_rslora_patterns", "dcp_llama_peft_fsdp2", "verl_llama_fsdp2_lora_n2", "verl_llama_fsdp2_loraonly_n2"):
+            with self.subTest(name), tempfile.TemporaryDirectory() as folder:
+                with tarfile.open(os.path.join(GOLDENS, name + ".tar.xz")) as tar:
+                    tar.extractall(folder, filter="data")
+                top, out = os.path.join(folder, name), os.path.join(folder, "out")
+                with open(os.path.join(top, "MANIFEST.json"), encoding="utf-8") as f:
+                    manifest = json.load(f)
+                checkpoint, options = os.path.join(top, manifest["input"]), ["--to", "peft"]
+                wanted = manifest.get("adapter", manifest.get("merged_with_alpha_8"))
+                if manifest["kind"] == "peft":
+                    wanted, options = manifest["hf"], ["--merge-lora", "--verify", "--dtype", "float32", "--base", os.path.join(top, "base")]
+                elif "merged_with_alpha_8" in manifest:
+                    config = os.path.join(folder, "config.json")
+                    with open(config, "w", encoding="ascii") as f:
+                        json.dump({"r": 4, "lora_alpha": 8}, f)
+                    options = ["--merge-lora", "--adapter-config", config, "--hf-assets", os.path.join(top, "assets")]
+                dcpkit("convert", *options, checkpoint, out)
+                self.assertEqual(hashes(out), {key: t["xxh3_128"] for key, t in wanted.items()})
 
     def check_optimizer(self, checkpoint, manifest):
         """Of FSDP2, each state under the name that its number has, as it is stored."""

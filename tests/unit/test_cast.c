@@ -294,11 +294,29 @@ static void weighted_sums(void **state)
         }
 }
 
+/* The case of add_term in which the product is rounded: 2^-46 is what it loses. */
+static void fused_sums(void **state)
+{
+    (void)state;
+    for (const struct dcpk_host_kernels *const *b = dcpk_host_kernel_sets; *b != NULL; b++) {
+        float sum[37], x[37];
+
+        for (size_t i = 0; i < 37; i++)
+            x[i] = 0x1.000004p0f;
+        (*b)->add_fused(-1, x, true, sum, 37);
+        for (size_t i = 0; i < 37; i++)
+            x[i] = 0x1.000002p0f;
+        (*b)->add_fused(0x1.000002p0f, x, false, sum, 37);
+        for (size_t i = 0; i < 37; i++)
+            CHECK(sum[i] == 0x1p-46f, (*b)->name);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(single_codes),
-                                       cmocka_unit_test(whole_types), cmocka_unit_test(refused),
-                                       cmocka_unit_test(weighted_sums)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(single_codes), cmocka_unit_test(whole_types), cmocka_unit_test(refused),
+        cmocka_unit_test(weighted_sums), cmocka_unit_test(fused_sums)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

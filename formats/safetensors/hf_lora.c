@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hf_lora.c - weights with an adapter (LoRA) merged into them, as views that are computed. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "formats/safetensors/hf_matching.h"
+#include "formats/safetensors/lora_config.h"
+#include "formats/safetensors/safetensors_priv.h"
+#include "lib/base/order.h"
+#include "lib/base/text.h"
+
+static const char reason_replaced[] = "the adapter has another in its place (modules_to_save)";
+
+/* The two matrices of a module; DCPK_NO_TENSOR: not there. */
+struct lora_pair {
+    const char *module;
+    uint32_t a, b;
+};
+
+/* Everything while an adapter is merged. */
+struct adapting {
+    struct dcpk_hf_matching *m;
+    struct dcpk_lora_config config;
+    struct lora_pair *pairs; /* in the arena of the model */
+    size_t n_pairs, n_saved;
+    struct dcpk_map pair_by_module;
+    struct dcpk_lora_name first; /* of a checkpoint of a run: whose adapter all are of */
+};
+
+/* ---- the base ---- */
+
+/* The stored tensor of the base that a name of the adapter's is, or DCPK_NO_TENSOR. */
+static uint32_t find_base(const struct adapting *a, const char *name)
+{
+    const char *absent = dcpk_hf_matching_absent_prefix(a->m);
+    const uint32_t stored = dcpk_hf_matching_stored(a->m, name);
+
+    if (stored != DCPK_NO_TENSOR || absent == NULL || !dcpk_starts_with(name, absent))
+        return stored;
+    return dcpk_hf_matching_stored(a->m, name + strlen(absent));
+}
+
+/* Floats of at most 4 bytes without scales. */
+static bool lora_is_plain(const struct adapting *a, uint32_t stored)
+{
+    const struct dcpk_tensor *tensor = &a->m->ckpt->tensors[stored];
+
+    return dcpk_dtype_is_float(tensor->dtype) && dcpk_dtype_bytes(tensor->dtype) >= 2 &&
+           dcpk_dtype_bytes(tensor->dtype) <= sizeof(float) &&
+           (stored >= a->m->ckpt->n_tensors || a->m->scaled[stored].view == DCPK_NO_TENSOR);
+}
+
+static dcpk_status fail_shapes(const struct adapting *a, const struct lora_pair *pair,
+                               uint32_t base, struct dcpk_error *err)
+{
+    const uint32_t parts[] = {pair->a, pair->b, base};
+    const char *before = "";
+
+    dcpk_fail(err, DCPK_EMISMATCH, "the adapter does not fit its base: ");
+    for (size_t i = 0; i < DCPK_COUNT(parts); i++, before = ", ") {
+        const struct dcpk_tensor *t = &a->m->ckpt->tensors[parts[i]];
+        char shape[256];
+
+        dcpk_append(err, "%s'%s' is %s %s", before, t->key, dcpk_dtype_name(t->dtype),
+                    dcpk_shape_format(t->shape, t->rank, shape, sizeof shape));
+    }
+    return err->status;
+}
+
+/* The weight of a module, with the product of its matrices. */
+static dcpk_status pair_merge(struct adapting *a, const struct lora_pair *pair,
+                              struct dcpk_error *err)
+{
+    struct dcpk_checkpoint *ckpt = a->m->ckpt;
+    const char *name = dcpk_arena_printf(a->m->model->arena, err, "%s.weight", pair->module);
+    struct dcpk_computed how = {
+        .scales = DCPK_NO_SCALES,
+        .product = {.left = pair->b, .right = pair->a, .is_turned = a->config.is_turned}};
+    const int in = !how.product.is_turned;
+    const struct dcpk_tensor *left, *right;
+    struct dcpk_tensor weight;
+
+    if (name == NULL)
+        return err->status;
+    if (pair->a == DCPK_NO_TENSOR || pair->b == DCPK_NO_TENSOR)
+        return dcpk_fail(err, DCPK_EMISMATCH, "the adapter has lora_%c of '%s' and no lora_%c",
+                         pair->a == DCPK_NO_TENSOR ? 'B' : 'A', pair->module,
+                         pair->a == DCPK_NO_TENSOR ? 'A' : 'B');
+    how.values = find_base(a, name);
+    if (how.values == DCPK_NO_TENSOR)
+        return dcpk_fail(err, DCPK_EMISMATCH, "the base has no '%s', which the adapter changes",
+                         name);
+    weight = ckpt->tensors[how.values];
+    left = &ckpt->tensors[pair->b];
+    right = &ckpt->tensors[pair->a];
+    if (weight.rank != 2 || left->rank != 2 || right->rank != 2 || !lora_is_plain(a, how.values) ||
+        !lora_is_plain(a, pair->a) || !lora_is_plain(a, pair->b) ||
+        right->shape[1] != weight.shape[in] || left->shape[0] != weight.shape[1 - in] ||
+        left->shape[1] != right->shape[0])
+        return fail_shapes(a, pair, how.values, err);
+    if (how.product.is_turned) {
+        how.product.left = pair->a;
+        how.product.right = pair->b;
+    }
+    how.product.rank = right->shape[0];
+    weight.dtype = DCPK_F32;
+    weight.n_chunks = 0;
+    if (dcpk_lora_scale(&a->config, pair->module, how.product.rank, &how.addend, err))
+        return err->status;
+    return dcpk_checkpoint_add_computed(ckpt, &weight, &how, &a->m->scaled[how.values].view, err);
+}
+
+/* The adapter has another embedding, which is the output layer, too: PEFT changes one of the two
+ * (peft 0.21.2, tied layers). */
+static dcpk_status check_tied(const struct adapting *a, const char *name, struct dcpk_error *err)
+{
+    static const char untied[] = "untie_embeddings_and_output_weights";
+    const struct dcpk_hf_map *map = a->m->map;
+
+    for (size_t i = 0; i < map->top.n; i++)
+        if (strcmp(map->top.list[i].mg, DCPK_HF_EMBEDDING) == 0 &&
+            strcmp(map->top.list[i].hf[0], name) == 0 &&
+            !dcpk_value_is_true(dcpk_value_attrs(a->m->model->args), untied))
+            return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                             "the adapter has another '%s', with which the base's output layer is "
+                             "tied",
+                             name);
+    return DCPK_OK;
+}
+
+/* A whole tensor of the adapter in the place of the base's `name`. */
+static dcpk_status saved_put(struct adapting *a, const char *name, uint32_t tensor,
+                             struct dcpk_error *err)
+{
+    struct dcpk_checkpoint *ckpt = a->m->ckpt;
+    const uint32_t base = find_base(a, name);
+    const struct dcpk_tensor *t = &ckpt->tensors[tensor], *b;
+
+    if (check_tied(a, name, err))
+        return err->status;
+    if (base == DCPK_NO_TENSOR)
+        return dcpk_fail(err, DCPK_EMISMATCH, "the base has no '%s', which the adapter replaces",
+                         name);
+    b = &ckpt->tensors[base];
+    if (!dcpk_shape_equal(t->shape, t->rank, b->shape, b->rank) || !lora_is_plain(a, tensor) ||
+        !lora_is_plain(a, base))
+        return fail_shapes(a, &(struct lora_pair){name, tensor, tensor}, base, err);
+    a->m->scaled[base].view = tensor;
+    a->n_saved++;
+    dcpk_model_omit(a->m->model, b->key, reason_replaced);
+    return DCPK_OK;
+}
+
+/* ---- the adapter ---- */
+
+static dcpk_status pair_put(struct adapting *a, const char *key, const struct dcpk_lora_name *name,
+                            uint32_t tensor, struct dcpk_error *err)
+{
+    const char *module = dcpk_arena_strndup(a->m->model->arena, key, name->n_module, err);
+    struct lora_pair *pair;
+    bool existed = false;
+    uint64_t i = a->n_pairs;
+    uint32_t *part;
+
+    if (module == NULL ||
+        dcpk_map_put(&a->pair_by_module, module, name->n_module, a->n_pairs, &existed, &i, err))
+        return err->status;
+    pair = &a->pairs[existed ? i : a->n_pairs++];
+    if (!existed)
+        *pair = (struct lora_pair){module, DCPK_NO_TENSOR, DCPK_NO_TENSOR};
+    part = name->part == DCPK_LORA_A ? &pair->a : &pair->b;
+    if (*part != DCPK_NO_TENSOR)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%s' and '%s' are both of '%s'",
+                         a->m->ckpt->tensors[*part].key, a->m->ckpt->tensors[tensor].key, module);
+    *part = tensor;
+    return DCPK_OK;
+}
+
+/* A tensor of the adapter; key: as a name of the base's has its beginning. */
+static dcpk_status part_take(struct adapting *a, const char *key, uint32_t tensor,
+                             struct dcpk_error *err)
+{
+    struct dcpk_lora_name name;
+
+    dcpk_lora_name_parse(key, &name);
+    if (name.part == DCPK_LORA_OTHER)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "'%s' is of an adapter that is not plain LoRA: let PEFT merge it "
+                         "(merge_and_unload())",
+                         a->m->ckpt->tensors[tensor].key);
+    if (name.part < DCPK_LORA_SAVED)
+        return pair_put(a, key, &name, tensor, err);
+    key = dcpk_arena_printf(a->m->model->arena, err, "%.*s%s%s", (int)name.n_module, key,
+                            dcpk_joint(*name.rest != '\0', "."), name.rest);
+    if (key != NULL)
+        key = dcpk_hf_unwrap(a->m->model->arena, key, err);
+    if (key == NULL)
+        return err->status;
+    return saved_put(a, key, tensor, err);
+}
+
+/* The tensors of a folder of PEFT's, as views in its one file. */
+static dcpk_status take_folder(struct adapting *a, struct dcpk_error *err)
+{
+    struct dcpk_checkpoint *ckpt = a->m->ckpt;
+    struct dcpk_safetensors_header header;
+    struct dcpk_place data;
+
+    if (dcpk_safetensors_add_file(ckpt, ckpt->beside, DCPK_PEFT_FILE, &header, &data, err))
+        return err->status;
+    a->pairs = dcpk_arena_array(a->m->model->arena, header.n_entries, sizeof *a->pairs, err);
+    for (size_t i = 0; a->pairs != NULL && i < header.n_entries; i++) {
+        const struct dcpk_safetensors_entry *e = &header.entries[i];
+        const struct dcpk_place place = {data.file, data.offset_bytes + e->first_bytes,
+                                         e->end_bytes - e->first_bytes};
+        const struct dcpk_tensor tensor = {
+            .key = e->key, .dtype = e->dtype, .rank = e->rank, .shape = e->shape};
+        uint32_t index;
+        size_t chunk;
+
+        if (!dcpk_starts_with(e->key, DCPK_PEFT_PREFIX))
+            return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                             "'%s' of the adapter does not begin with '" DCPK_PEFT_PREFIX "'",
+                             e->key);
+        if (dcpk_checkpoint_add_inner(ckpt, &tensor, &place, &index, &chunk, err) ||
+            part_take(a, e->key + strlen(DCPK_PEFT_PREFIX), index, err))
+            return err->status;
+    }
+    return err->status;
+}
+
+/* Those of the checkpoint of a run, whose names have PEFT's name of the adapter. */
+static dcpk_status take_own(struct adapting *a, struct dcpk_error *err)
+{
+    struct dcpk_hf_matching *m = a->m;
+
+    a->pairs = dcpk_arena_array(m->model->arena, m->ckpt->n_tensors, sizeof *a->pairs, err);
+    for (uint32_t t = 0; a->pairs != NULL && t < m->ckpt->n_tensors; t++) {
+        const char *key = dcpk_hf_matching_name(m, t);
+        struct dcpk_lora_name name = {.part = DCPK_LORA_BASE};
+
+        if (key != NULL)
+            dcpk_lora_name_parse(key, &name);
+        if (name.part == DCPK_LORA_BASE)
+            continue;
+        if (a->first.adapter == NULL)
+            a->first = name;
+        if (name.n_adapter != a->first.n_adapter ||
+            strncmp(name.adapter, a->first.adapter, name.n_adapter) != 0)
+            return dcpk_fail_fix(
+                err, DCPK_EUNSUPPORTED, DCPK_FIX_DROP, "there are two adapters, '%.*s' and '%.*s'",
+                (int)a->first.n_adapter, a->first.adapter, (int)name.n_adapter, name.adapter);
+        m->is_taken[t] = true;
+        if (part_take(a, key, t, err))
+            return err->status;
+        m->names.list[t] = NULL; /* no name of the model */
+    }
+    return err->status;
+}
+
+static dcpk_status open_adapter(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
+{
+    enum dcpk_path_kind kind;
+
+    if (ckpt->beside == NULL && dcpk_store_open(ckpt->given.lora.adapter, &ckpt->beside, err))
+        return err->status;
+    if (dcpk_store_look(ckpt->beside, DCPK_PEFT_FILE, &kind, err))
+        return err->status;
+    if (kind == DCPK_PATH_FILE)
+        return DCPK_OK;
+    return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                     "there is no " DCPK_PEFT_FILE ", which PEFT's save_pretrained() writes");
+}
+
+static dcpk_status take_adapter(struct adapting *a, struct dcpk_error *err)
+{
+    struct dcpk_checkpoint *ckpt = a->m->ckpt;
+    const struct dcpk_tensor *own = dcpk_lora_find(ckpt);
+
+    if (ckpt->given.lora.adapter != NULL) {
+        if (open_adapter(ckpt, err) ||
+            dcpk_lora_config_read(ckpt, ckpt->beside, DCPK_PEFT_FILE, &a->config, err) ||
+            take_folder(a, err))
+            dcpk_context(err, "the adapter '%s'", ckpt->given.lora.adapter);
+        return err->status;
+    }
+    if (own == NULL || a->m->names.list == NULL)
+        return dcpk_fail_fix(err, DCPK_EUSAGE, DCPK_FIX_LORA,
+                             "the checkpoint has no tensors of an adapter (lora_A)");
+    if (dcpk_lora_config_read(ckpt, ckpt->store, own->key, &a->config, err))
+        return err->status;
+    return take_own(a, err);
+}
+
+dcpk_status dcpk_hf_lora_merge(struct dcpk_hf_matching *m, struct dcpk_error *err)
+{
+    struct adapting a = {.m = m};
+
+    if (!m->ckpt->given.lora.merges)
+        return DCPK_OK;
+    if (take_adapter(&a, err) == DCPK_OK && a.n_pairs == 0)
+        (void)dcpk_fail(err, DCPK_EUNSUPPORTED, "the adapter has no lora_A");
+    for (size_t i = 0; i < a.n_pairs && err->status == DCPK_OK; i++)
+        (void)pair_merge(&a, &a.pairs[i], err);
+    if (err->status == DCPK_OK)
+        dcpk_checkpoint_note_once(
+            m->ckpt,
+            "the adapter (LoRA) in '%s' is merged: %zu weights, in float32 and rounded once; %zu "
+            "tensors are the adapter's instead of the base's",
+            dcpk_text_or(m->ckpt->given.lora.adapter, dcpk_store_path(m->ckpt->store)), a.n_pairs,
+            a.n_saved);
+    dcpk_map_release(&a.pair_by_module);
+    dcpk_lora_config_release(&a.config);
+    return err->status;
+}

@@ -1,0 +1,151 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# lora.sh - adapters of PEFT: merged into their base, taken out of a run, refused.
+convert() { "$DCPKIT" convert "$@"; }
+merge() { convert --quiet --merge-lora --base model "$@"; }
+sample safetensors_qwen3 model
+o=base_model.model.model.layers.1.self_attn.o_proj # [32, 48]
+echo '{"peft_type": "LORA", "r": 2, "lora_alpha": 6, "base_model_name_or_path": "qwen/small", "bias": "none", "use_dora": false}' >plain.json
+
+# numbers N STEP: elements 0, STEP, 2 STEP, ... modulo 4, as bytes of bfloat16.
+numbers() {
+    awk -v n="$1" -v step="$2" 'BEGIN {
+        split("\\x00\\x00 \\x80\\x3f \\x00\\x40 \\x40\\x40", bytes, " ")
+        for (i = 0; i < n; i++) printf "%s", bytes[i * step % 4 + 1]
+    }'
+}
+# adapter FOLDER CONFIG [NAME SHAPE STEP]...: a folder of PEFT's of tensors of such numbers.
+adapter() {
+    local folder=$1 header='' at=0 n data=''
+    mkdir -p "$folder" && cp "$2" "$folder/adapter_config.json"
+    shift 2
+    for (( ; $# > 0; )); do
+        n=$((${2/,/*}))
+        header+=", \"$1\": {\"dtype\": \"BF16\", \"shape\": [$2], \"data_offsets\": [$at, $((at + 2 * n))]}"
+        at=$((at + 2 * n))
+        data+=$(numbers "$n" "$3")
+        shift 3
+    done
+    header="{${header#, }}"
+    # shellcheck disable=SC2059 # they are escapes
+    { printf "\\x$(printf %x $((${#header} % 256)))\\x$(printf %x $((${#header} / 256)))\\0\\0\\0\\0\\0\\0%s" "$header" && printf "$data"; } \
+        >"$folder/adapter_model.safetensors"
+}
+hashes() { "$DCPKIT" hash "$1" 2>said | awk 'NF == 2 {print $1, $2}'; } # of tensors
+values() { "$DCPKIT" print-tensor --json "$1" model.layers.1.self_attn.o_proj.weight | jq -c '.values | flatten'; }
+# sums SCALE OUT: elements of OUT that are not w + SCALE * sum over k of B[i, k] A[k, j], with A[e] = e % 4, B[e] = 3 e % 4.
+sums() {
+    jq -n --argjson s "$1" --argjson w "$(values model)" --argjson m "$(values "$2")" '[range(1536) | . as $e |
+        ((($e / 48 | floor) * 2) as $b | ($e % 48) as $j |
+        ([0, 1] | map((3 * ($b + .) % 4) * ((. * 48 + $j) % 4)) | add) * $s + $w[$e] - $m[$e] | fabs) | select(. > 2e-5)] | length'
+}
+
+adapter lora plain.json $o.lora_A.weight 2,48 1 $o.lora_B.weight 32,2 3
+"$DCPKIT" inspect lora 2>said | grep -E '^(format|tensors  )' && cat said
+"$DCPKIT" check lora 2>said | grep -o '^model.*it is an adapter of PEFT (LoRA), not a model (convert --merge-lora'
+"$DCPKIT" compare-two-checkpoint lora lora 2>said | grep '^verdict'
+
+# Into the base: one weight changes, by 3 B A; with any threads and memory; for Megatron the same.
+merge --verify --dtype float32 --threads 1 --memory 16M lora merged && sums 3 merged
+convert --quiet --to huggingface --dtype float32 model wide
+diff <(hashes wide) <(hashes merged) | grep '^[<>]' | cut -d ' ' -f 1,3
+merge --dtype float32 --threads 7 lora merged7 && diff -r merged merged7 && echo "the same bytes"
+merge lora rounded && convert --quiet --to huggingface --dtype bfloat16 merged again && cmp rounded/model.safetensors again/model.safetensors
+diff model/config.json rounded/config.json | grep -E 'eps|theta|layers' || echo "the same configuration"
+merge --to torch_dist lora run && convert --quiet --to torch_dist rounded run2 && "$DCPKIT" compare-two-checkpoint run run2 | grep '^verdict'
+convert --merge-lora --base model --dry-run lora nothing | grep 'note.*adapter'
+
+# Scales: of rsLoRA, of patterns (the first that matches counts), of a file of the caller's.
+scale() {
+    rm -rf other out && jq "$1" plain.json >other.json
+    adapter other other.json $o.lora_A.weight 2,48 1 $o.lora_B.weight 32,2 3 && merge --dtype float32 other out && sums "$2" out
+}
+scale '.use_rslora = true | .lora_alpha = 8' 5.656854249492381
+scale '.alpha_pattern = {"k_proj": 9, "o_proj": 2, "self_attn.o_proj": 100}' 1
+scale '.alpha_pattern = {"proj": 9, "^model.layers.1.self_attn.o_proj": 1}' 0.5
+scale '.rank_pattern = {"layers\\.[0-9]+\\.self_attn\\.(o|q)_proj": 2} | .r = 8' 3
+scale '.alpha_pattern = ([range(4000) | {("m" + tostring): 1}] | add + {"o_proj": 2})' 1
+scale '.alpha_pattern = {"(.*)(.*)(.*)[!?]": 1}' 3 # takes steps, and does not match; of many each has fewer
+scale '.init_lora_weights = "gaussian" | .loftq_config = {} | .modules_to_save = ["lm_head"]' 3
+echo '{"r": 2, "lora_alpha": -4}' >given.json && rm -rf out && merge --dtype float32 --adapter-config given.json lora out && sums -2 out
+
+# A whole module in the place of the base's; one that is stored turned does not fit this base.
+rm -rf other && adapter other plain.json $o.lora_A.weight 2,48 1 $o.lora_B.weight 32,2 3 base_model.model.lm_head.weight 99,32 1
+merge other saved && "$DCPKIT" print-tensor saved 'lm_head.weight[98, :6]'
+
+# Out of a checkpoint of a run: the keys as PEFT has them, the bytes as they are stored.
+convert --quiet --to dcp --layout model.base_model.model. model whole
+"$DCPKIT" modify-state-dict --quiet --op 'rename (layers.0.self_attn.)k_proj \1x.lora_A.default' --op 'rename (layers.0.self_attn.)v_proj \1x.lora_B.default' \
+    --op 'rename lm_head lm_head.modules_to_save.default' whole release && mv release of_run
+refuses "no alpha" 3 "no adapter_config.json or lora_train_meta.json lies with it.*--adapter-config" convert --to peft of_run none
+convert --quiet --to peft --adapter-config plain.json of_run out_of && find out_of -type f | LC_ALL=C sort && jq -c . out_of/adapter_config.json
+hashes out_of | cut -d ' ' -f 2
+diff <(hashes out_of | cut -d ' ' -f 1 | sort) <(hashes whole | grep -E 'layers.0.self_attn.[kv]_proj|lm_head' | cut -d ' ' -f 1 | sort) && echo "the same tensors"
+echo '{"r": 24, "lora_alpha": 1.5, "task_type": "CAUSAL_LM"}' >of_run/lora_train_meta.json
+convert --to peft of_run with_meta 2>said | grep 'left out' && jq -c . with_meta/adapter_config.json
+refuses "an adapter with its base" 3 "is of an adapter .LoRA.*--merge-lora merges it.*--drop RE" convert --to huggingface of_run none
+refuses "a module that is not in the base" 3 "the base has no 'lm_head.weight', which the adapter replaces" convert --merge-lora --hf-config model/config.json of_run none
+refuses "no adapter in it" 3 "no tensors of an adapter" convert --to peft whole none
+refuses "--to peft, --verify" 2 "is a part of a model.*leave --verify" convert --verify --to peft of_run none
+
+refuses "an adapter alone" 3 "it is an adapter of PEFT .LoRA., not a model .convert --merge-lora" convert --to huggingface lora none
+refuses "no --base" 3 "not a model .*--base DIR" convert --merge-lora lora none
+refuses "a base alone" 2 "--base is for --merge-lora" convert --to huggingface --base model lora none
+refuses "a model alone" 2 "no tensors of an adapter" convert --merge-lora model none
+refuses "a base of Megatron's" 2 "of the format torch_dist: an adapter is merged into a model" convert --merge-lora --base run lora none
+refuses "two models" 3 "'model': there is no adapter_model.safetensors" merge model none
+refuses "OUT in the adapter" 2 "" merge lora lora/out
+refuses "a report in the base" 2 "" merge --report model/report lora none
+# kind LABEL REGEX JQ: a configuration that is refused.
+kind() {
+    rm -rf other && jq "$3" plain.json >other.json
+    adapter other other.json $o.lora_A.weight 2,48 1 $o.lora_B.weight 32,2 3
+    refuses "$1" 3 "$2" merge other none
+}
+for key in use_dora use_qalora use_new lora_bias megatron_config kasa_config target_parameters layer_replication alora_invocation_tokens; do
+    kind "$key" "\"$key\" is set" ".$key = [1]"
+done
+kind "another kind" "\"peft_type\" is 'IA3'" '.peft_type = "IA3"'
+kind "biases" "\"bias\" is 'lora_only'" '.bias = "lora_only"'
+kind "PiSSA" "\"init_lora_weights\" is 'pissa_niter_4'" '.init_lora_weights = "pissa_niter_4"'
+kind "rank 0" '"r" is not a rank from 1 on' '.r = 0'
+kind "half a rank" '"r" is not a rank from 1 on' '.r = 2.5'
+kind "another rank" "the rank of 'model.layers.1.self_attn.o_proj' is 2, and the configuration has 3" '.r = 3'
+kind "no alpha" '"lora_alpha" is missing' 'del(.lora_alpha)'
+kind "alpha of 0" '"lora_alpha" is not a number other than 0' '.lora_alpha = 0'
+kind "text for alpha" '"lora_alpha" is not a number' '.lora_alpha = "16"'
+kind "too large an alpha" "which float32 cannot hold" '.lora_alpha = 1e300'
+kind "no object" "it is not an object" '[.]'
+kind "patterns in a list" '"alpha_pattern" is not an object' '.alpha_pattern = ["q"]'
+kind "a pattern that is none" '"alpha_pattern"' '.alpha_pattern = {"q(": 1}'
+kind "a pattern that tries all ways" 'o_proj|steps' '.alpha_pattern = {"([a-z_.0-9]+)+[!?]": 1}'
+kind "one of many that takes steps" 'needs more than 2500 steps' '.alpha_pattern = ([range(3999) | {("m" + tostring): 1}] | add + {"(.*)(.*)(.*)[!?]": 1})'
+kind "too many patterns" '5000 patterns, the limit is 4096' '.alpha_pattern = ([range(5000) | {("m" + tostring): 1}] | add)'
+kind "a rank of a pattern" '"o_proj" is not a rank' '.rank_pattern = {"o_proj": -2}'
+sed 's/"lora_alpha": 6/"lora_alpha": NaN/' plain.json >nan.json && rm -rf other && adapter other nan.json $o.lora_A.weight 2,48 1 $o.lora_B.weight 32,2 3
+refuses "alpha NaN" 3 "adapter_config.json" merge other none
+# parts LABEL REGEX [NAME SHAPE STEP]...: tensors that are refused.
+parts() {
+    local label=$1 regex=$2
+    shift 2
+    rm -rf other && adapter other plain.json "$@"
+    refuses "$label" 3 "$regex" merge other none
+}
+parts "lora_A alone" "has lora_A of 'model.layers.1.self_attn.o_proj' and no lora_B" $o.lora_A.weight 2,48 1
+parts "lora_B alone" "has lora_B of 'model.layers.1.self_attn.o_proj' and no lora_A" $o.lora_B.weight 32,2 1
+parts "another width" "does not fit its base: .*lora_A.weight' is bfloat16 .2, 47" $o.lora_A.weight 2,47 1 $o.lora_B.weight 32,2 3
+parts "turned" "does not fit its base" $o.lora_A.weight 2,32 1 $o.lora_B.weight 48,2 3
+parts "ranks that differ" "does not fit its base" $o.lora_A.weight 2,48 1 $o.lora_B.weight 32,3 3
+parts "a vector" "does not fit its base" $o.lora_A.weight 96 1 $o.lora_B.weight 32,2 3
+parts "no layer" "the base has no 'model.layers.7.x.weight'" ${o/1.self_attn.o_proj/7.x}.lora_A.weight 2,48 1 ${o/1.self_attn.o_proj/7.x}.lora_B.weight 32,2 3
+parts "a norm" "does not fit its base" ${o/self_attn.o_proj/input_layernorm}.lora_A.weight 2,32 1 ${o/self_attn.o_proj/input_layernorm}.lora_B.weight 32,2 3
+parts "an embedding's" "lora_embedding_A' is of an adapter that is not plain LoRA" base_model.model.model.embed_tokens.lora_embedding_A 2,99 1
+parts "a magnitude" "lora_magnitude_vector' is of an adapter that is not plain" $o.lora_magnitude_vector 32 1
+parts "another beginning" "does not begin with 'base_model.model.'" model.layers.1.self_attn.o_proj.lora_A.weight 2,48 1
+parts "another head" "does not fit its base" base_model.model.lm_head.weight 100,32 1
+parts "nothing" "the adapter has no lora_A" base_model.model.lm_head.weight 99,32 1
+cp -r lora cut && truncate -s -1 cut/adapter_model.safetensors && refuses "cut short" 3 "adapter_model.safetensors" merge cut none
+rm lora/adapter_config.json && refuses "no configuration" 3 "no adapter_config.json" merge lora none
+touch lora/adapter_config.json && refuses "an empty configuration" 3 "adapter_config.json" merge lora none
+"$DCPKIT" inspect lora 2>said | grep ^format && cat said
+mkdir pickled && touch pickled/adapter_model.bin && refuses "a pickle" 3 "it is an adapter of PEFT in a pickle" "$DCPKIT" inspect pickled
