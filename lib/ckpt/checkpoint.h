@@ -36,6 +36,8 @@ struct dcpk_computed {
     uint32_t scales;
     int64_t block_rows, block_cols; /* of scales */
     float addend;                   /* without scales */
+    /* The distance of a value to the next one takes its place; of float8_e4m3fn times scales. */
+    bool gives_steps;
 };
 #define DCPK_NO_SCALES UINT32_MAX
 #define DCPK_NO_VALUES UINT32_MAX

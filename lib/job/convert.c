@@ -55,6 +55,7 @@ static bool changes_something(const struct dcpk_convert_options *options)
            options->to->container != NULL ||
            (options->given.decisions & ~(unsigned)DCPK_ACCEPT_GTP) != 0 ||
            options->target.family.dtype != DCPK_DTYPE_NONE ||
+           options->target.family.fp8.variant != DCPK_FP8_NONE ||
            options->target.family.max_file_bytes > 0;
 }
 

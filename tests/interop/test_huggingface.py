@@ -10,13 +10,14 @@ import re
 import shutil
 import subprocess
 import tempfile
+import types
 import unittest
 
 os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", TQDM_DISABLE="1")
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
-from transformers.integrations.finegrained_fp8 import Fp8Dequantize
+from transformers.integrations.finegrained_fp8 import Fp8Dequantize, Fp8Quantize
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 from dcp_folder import Folder
@@ -78,6 +79,38 @@ def logits(model):
 def spread(scales, block, shape):
     """Each scale over its block, cut to the shape."""
     return scales.repeat_interleave(block[0], 0).repeat_interleave(block[1], 1)[: shape[0], : shape[1]]
+
+
+def quantised(name, tensor, variant):
+    """A weight in blocks of fp8, in torch; transformers' by its own quantiser where it takes the shape."""
+    variant, _, fmt = variant.partition(",")
+    if variant == "transformers" and all(n % 128 == 0 for n in tensor.shape):
+        config = types.SimpleNamespace(weight_block_size=(128, 128), scale_fmt=fmt or "float")
+        return Fp8Quantize(types.SimpleNamespace(quantization_config=config)).convert({name: tensor})
+    rows, cols = (-(-n // 128) for n in tensor.shape)
+    padded = torch.zeros(rows * 128, cols * 128)
+    padded[: tensor.shape[0], : tensor.shape[1]] = tensor
+    blocks = padded.view(rows, 128, cols, 128)
+    most = blocks.abs().amax(dim=(1, 3))
+    ones = torch.ones_like(most)
+    if variant == "transformers":
+        scale = 1.0 / torch.where(most > 0, 448.0 / torch.where(most > 0, most, ones), ones)
+        factor = torch.where(most > 0, 448.0 / most, ones)
+    elif variant == "deepgemm" or fmt:
+        scale = most.clamp(min=1e-4) / 448.0
+        factor = 1.0 / scale
+    else:
+        scale, factor = torch.where(most > 0, most / 448.0, ones), None
+    if fmt:
+        part, exponent = torch.frexp(scale)
+        scale = torch.ldexp(ones, torch.where(part == 0.5, exponent - 1, exponent))
+        factor = 1.0 / scale
+    spread = (lambda s: s[:, None, :, None])
+    small = blocks / spread(scale) if factor is None else blocks * spread(factor)
+    small = small.clamp(-448, 448).to(torch.float8_e4m3fn).view_as(padded)[: tensor.shape[0], : tensor.shape[1]]
+    if variant == "transformers" and fmt:
+        scale = scale.to(torch.float8_e8m0fnu)
+    return {name: small.contiguous(), name + "_scale_inv": scale}
 
 
 def without(tensors, name):
@@ -331,6 +364,66 @@ class HuggingFace(unittest.TestCase):
         self.refuses(lambda t: without(t, down), f"'{down}_scale_inv' scales '{down}', which is missing")
         self.refuses(lambda t: {**t, down + "_scale_inv": t[down + "_scale_inv"].T.contiguous()}, "for each block")
         self.refuses(lambda t: {**t, down: t[down].bfloat16()}, "a scale is for values of float8_e4m3fn")
+
+    def test_fp8_blocks(self):
+        """--quantize: the bits of each public quantiser, whatever the source and its cuts; verify holds to half a step."""
+        make("gpt2", self.path("gpt2"))
+        make("qwen3_moe", self.path("in"), hidden_size=192, head_dim=64, intermediate_size=256, moe_intermediate_size=130)
+        self.rewrite("in", lambda tensors: {**tensors, **self.hard_blocks(tensors)})
+        stored = load_file(self.path("in", "model.safetensors"))
+        dcpkit("convert", "--to", "torch_dist", "--target-mesh", "tp=2", self.path("in"), self.path("cut"))
+        for variant in ("deepseek", "deepgemm", "transformers", "deepseek,ue8m0", "transformers,ue8m0"):
+            with self.subTest(variant=variant):
+                out = self.path(variant)
+                says = dcpkit("convert", "--to", "huggingface", "--verify", "--quantize", "fp8-block:" + variant,
+                              self.path("in"), out)
+                self.assertRegex(" ".join(says.split()), r"rounded to fp8 blocks, within half a step.*variant " + variant[:8])
+                made = load_file(os.path.join(out, "model.safetensors"))
+                small = {n for n, t in stored.items() if t.ndim == 2 and ".layers." in n and not n.endswith("mlp.gate.weight")}
+                self.assertEqual(made.keys(), stored.keys() | {n + "_scale_inv" for n in small})
+                for name, tensor in stored.items():
+                    want = {name: tensor}
+                    if name in small:
+                        want = quantised(name, tensor, variant)
+                    for key in want:
+                        self.assertEqual(made[key].dtype, want[key].dtype, key)
+                        self.assertTrue(torch.equal(made[key].view(torch.uint8), want[key].view(torch.uint8)), key)
+                again = self.path(variant + "_cut")
+                dcpkit("convert", "--to", "huggingface", "--memory", "16MiB", "--max-shard-size", "90KB", "--quantize",
+                       "fp8-block:" + variant, self.path("cut"), again)
+                parts = {}
+                for file in os.listdir(again):
+                    if file.endswith(".safetensors"):
+                        parts.update(load_file(os.path.join(again, file)))
+                self.assertEqual(parts.keys(), made.keys())
+                for key in made:
+                    self.assertTrue(torch.equal(parts[key].view(torch.uint8), made[key].view(torch.uint8)), key)
+        one = "model.layers.0.self_attn.o_proj.weight"
+        bad = load_file(self.path("deepseek", "model.safetensors"))
+        bad[one].view(torch.uint8)[150, 7] ^= 2
+        save_file(bad, self.path("deepseek", "model.safetensors"), metadata={"format": "pt"})
+        done = subprocess.run([DCPKIT, "verify", "--against", self.path("in"), self.path("deepseek")], capture_output=True,
+                              text=True)
+        self.assertEqual((done.returncode, "1 elements of the weight" in done.stdout.replace("\n" + 20 * " ", " ")), (1, True))
+        stored[one][150, 7] = float("nan")
+        save_file(stored, self.path("in", "model.safetensors"), metadata={"format": "pt"})
+        for folder, why in (("in", f"'{one}'[150, 7] is NaN or infinite"), ("gpt2", "there are no blocks of fp8 for it")):
+            code, says = dcpkit_fails("convert", "--to", "huggingface", "--quantize", "fp8-block", self.path(folder),
+                                      self.path("none"))
+            self.assertEqual((code, why in says), (3, True), says)
+            self.assertFalse(os.path.exists(self.path("none")))
+
+    @staticmethod
+    def hard_blocks(tensors):
+        """A block of zeros, of tiny numbers, of one huge number, ties of the rounding at a scale of 1."""
+        made = {n: tensors[f"model.layers.0.self_attn.{n[0]}_proj.weight"].clone() for n in ("q", "k", "v", "o")}
+        made["q"][:128, :128] = 0
+        made["k"][:, :128] *= 1e-35
+        made["v"][3, 5] = 3e38
+        made["o"][:, :128] = (torch.arange(128) / 8 + 400)[None]
+        made["o"][0, 0] = 448
+        made["o"][1, :128] = -0.0
+        return {f"model.layers.0.self_attn.{n}_proj.weight": t for n, t in made.items()}
 
     def test_mxfp4(self):
         """Blocks of 32 values of 4 bits with an exponent each, as OpenAI publishes GPT-OSS; config.json has no dtype."""
