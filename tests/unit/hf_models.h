@@ -91,6 +91,13 @@ static const struct model_case {
      "\"moe_shared_expert_intermediate_size\": 14, \"moe_layer_freq\": [0, 1, 1], "
      "\"moe_ffn_hidden_size\": 6, \"moe_router_topk\": 4, \"add_qkv_bias\": true",
      BLOCKS},
+    {"olmoe", LLAMA | UNTIED | HEADS | HEADS_NORM_ALL | NORMS | EXPERTS, 2, 3, 0, FFN, 0,
+     SIZES "\"num_key_value_heads\": 2, \"num_experts_per_tok\": 4, \"rope_theta\": 1e4, "
+           "\"num_experts\": 8, \"norm_topk_prob\": false, \"clip_qkv\": null",
+     "\"moe_router_pre_softmax\": true, \"qk_layernorm\": true, \"moe_layer_freq\": 1, "
+     "\"moe_ffn_hidden_size\": 10, \"layernorm_epsilon\": 1e-05, "
+     "\"qk_layernorm_full_width\": true",
+     BLOCKS},
     {"qwen3_moe", LLAMA | UNTIED | HEADS | HEADS_NORM | NORMS | EXPERTS, 2, 5, 0, MOE_FFN, 0,
      SIZES GROUPS ROUTED "\"rope_theta\": 1e4, \"num_experts\": 8, \"norm_topk_prob\": true",
      "\"moe_router_pre_softmax\": false, \"qk_layernorm\": true, \"moe_layer_freq\": 1", BLOCKS},
