@@ -91,6 +91,19 @@ static const struct model_case {
      "\"moe_shared_expert_intermediate_size\": 14, \"moe_layer_freq\": [0, 1, 1], "
      "\"moe_ffn_hidden_size\": 6, \"moe_router_topk\": 4, \"add_qkv_bias\": true",
      BLOCKS},
+    {"minimax_m2", LLAMA | UNTIED | HEADS | HEADS_NORM_ALL | NORMS | EXPERTS_W | ROUTED_BIAS_W, 2,
+     5, 0, FFN, 0,
+     SIZES GROUPS "\"num_local_experts\": 8, \"num_experts_per_tok\": 2, \"rope_theta\": 5e6",
+     "\"moe_router_score_function\": \"sigmoid\", \"qk_layernorm\": true, "
+     "\"moe_router_enable_expert_bias\": true, \"moe_layer_freq\": 1, "
+     "\"moe_ffn_hidden_size\": 10, \"qk_layernorm_full_width\": true",
+     BLOCKS},
+    {"gemma3_text", LLAMA | HEADS | HEADS_NORM | NORMS_FOUR | GATED, 2, 5, 3, 0, 0,
+     SIZES GROUPS "\"sliding_window\": 8, \"hidden_activation\": \"gelu_pytorch_tanh\", "
+                  "\"query_pre_attn_scalar\": 144",
+     "\"query_pre_attn_scalar\": 144, \"apply_layernorm_1p\": true, \"qk_layernorm\": true, "
+     "\"window_size\": [7, 0], \"untie_embeddings_and_output_weights\": false",
+     BLOCKS},
     {"olmoe", LLAMA | UNTIED | HEADS | HEADS_NORM_ALL | NORMS | EXPERTS, 2, 3, 0, FFN, 0,
      SIZES "\"num_key_value_heads\": 2, \"num_experts_per_tok\": 4, \"rope_theta\": 1e4, "
            "\"num_experts\": 8, \"norm_topk_prob\": false, \"clip_qkv\": null",
