@@ -109,6 +109,7 @@ static void report_verify_proof(const struct dcpk_compare_report *proof, struct 
     dcpk_doc_set_count(doc, "n_differences", proof->differences.n);
     dcpk_doc_set_count(doc, "n_not_finite", proof->n_not_finite);
     dcpk_doc_set_count(doc, "n_overflowed", proof->n_overflowed);
+    dcpk_doc_set_count(doc, "n_rounded", proof->n_rounded);
     dcpk_doc_set_count(doc, "n_source_objects", left->n_objects);
     dcpk_doc_set_count(doc, "n_source_objects_left_out", left->n_objects_left);
     dcpk_doc_set_count(doc, "n_source_tensors", left->n_tensors);

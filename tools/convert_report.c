@@ -247,17 +247,24 @@ static const char *vocab_text(const struct dcpk_compare_report *report, char tex
     return text;
 }
 
-/* "all elements finite", "3 elements NaN or infinite, 2 of them finite in the source". */
-static const char *finite_text(const struct dcpk_compare_report *report, char *text)
+/* "all elements finite", "3 elements NaN or infinite, 2 of them finite in the source"; and how many
+ * tensors are rounded to fp8. */
+#define FINITE_TEXT_BYTES 256
+static const char *finite_text(const struct dcpk_compare_report *report,
+                               char text[FINITE_TEXT_BYTES])
 {
-    int n;
+    const size_t size = FINITE_TEXT_BYTES;
+    int n = snprintf(text, size, "all elements finite");
 
-    if (report->n_not_finite == 0)
-        return "all elements finite";
-    n = snprintf(text, 128, "%" PRIu64 " elements NaN or infinite", report->n_not_finite);
+    if (report->n_not_finite > 0)
+        n = snprintf(text, size, "%" PRIu64 " elements NaN or infinite", report->n_not_finite);
     if (report->n_overflowed > 0)
-        snprintf(text + n, 128 - (size_t)n, ", %" PRIu64 " of them finite in the source",
-                 report->n_overflowed);
+        n += snprintf(text + n, size - (size_t)n, ", %" PRIu64 " of them finite in the source",
+                      report->n_overflowed);
+    if (report->n_rounded > 0)
+        snprintf(text + n, size - (size_t)n,
+                 ", %" PRIu64 " of the tensors rounded to fp8 blocks, within half a step",
+                 report->n_rounded);
     return text;
 }
 
@@ -277,7 +284,7 @@ static const char *left_text(const struct dcpk_left *left, char text[192])
 const char *dcpk_proof_text(const struct dcpk_compare_report *report,
                             char text[DCPK_PROOF_TEXT_BYTES])
 {
-    char size[DCPK_SIZE_TEXT_BYTES], vocab[128], left[192], finite[128];
+    char size[DCPK_SIZE_TEXT_BYTES], vocab[128], left[192], finite[FINITE_TEXT_BYTES];
 
     snprintf(text, DCPK_PROOF_TEXT_BYTES,
              "%" PRIu64 " parameters, %" PRIu64 " tensors, %s, %" PRIu64
@@ -312,6 +319,7 @@ static void report_convert_proof(const struct dcpk_conversion *c,
     dcpk_doc_set_count(doc, "verified.n_not_finite", proof->n_not_finite);
     dcpk_doc_set_count(doc, "verified.n_overflowed", proof->n_overflowed);
     dcpk_doc_set_count(doc, "verified.n_parameters", proof->n_params);
+    dcpk_doc_set_count(doc, "verified.n_rounded", proof->n_rounded);
     dcpk_doc_set_count(doc, "verified.n_source_objects", left->n_objects);
     dcpk_doc_set_count(doc, "verified.n_source_objects_left_out", left->n_objects_left);
     dcpk_doc_set_count(doc, "verified.n_source_tensors", left->n_tensors);

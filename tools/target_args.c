@@ -132,6 +132,10 @@ const struct dcpk_option dcpk_family_rows[] = {
     DCPK_OPT_FLAG("allow-overflow", allow_overflow,
                   "OUT: write finite elements that --dtype cannot hold as infinities (default: "
                   "refuse them, exit 1)"),
+    DCPK_OPT_TEXT("quantize", "fp8-block[:V][,ue8m0]", quantize,
+                  "OUT: matrices of attention and MLP in blocks of 128 x 128 values of fp8, with "
+                  "scales; V: deepseek, deepgemm or transformers, whose bits differ (default: "
+                  "deepseek); ue8m0: scales are powers of two"),
     DCPK_OPT_TEXT("max-shard-size", "SIZE", max_file,
                   "OUT: bytes of tensors in a file, also with KB, MB or GB (default: 5GB)"),
     DCPK_OPT_END};
@@ -145,6 +149,37 @@ static dcpk_status parse_dtype(const char *text, enum dcpk_dtype *dtype, struct 
         return dcpk_fail(err, DCPK_EUSAGE, "--dtype '%s' is not one of float32, bfloat16, float16",
                          text);
     return DCPK_OK;
+}
+
+/* "fp8-block[:V][,ue8m0]"; also V alone may be ue8m0. */
+static dcpk_status parse_quantize(const char *text, struct dcpk_fp8_format *fp8,
+                                  struct dcpk_error *err)
+{
+    static const struct {
+        const char *text;
+        struct dcpk_fp8_format format;
+    } known[] = {{"", {DCPK_FP8_DEEPSEEK, false}},
+                 {",ue8m0", {DCPK_FP8_DEEPSEEK, true}},
+                 {":ue8m0", {DCPK_FP8_DEEPSEEK, true}},
+                 {":deepseek", {DCPK_FP8_DEEPSEEK, false}},
+                 {":deepseek,ue8m0", {DCPK_FP8_DEEPSEEK, true}},
+                 {":deepgemm", {DCPK_FP8_DEEPGEMM, false}},
+                 {":deepgemm,ue8m0", {DCPK_FP8_DEEPGEMM, true}},
+                 {":transformers", {DCPK_FP8_TRANSFORMERS, false}},
+                 {":transformers,ue8m0", {DCPK_FP8_TRANSFORMERS, true}}};
+    static const char method[] = "fp8-block";
+
+    if (text == NULL)
+        return DCPK_OK;
+    for (size_t i = 0; i < DCPK_COUNT(known) && dcpk_starts_with(text, method); i++)
+        if (strcmp(text + strlen(method), known[i].text) == 0) {
+            *fp8 = known[i].format;
+            return DCPK_OK;
+        }
+    return dcpk_fail(err, DCPK_EUSAGE,
+                     "--quantize '%s' is not fp8-block, with :deepseek, :deepgemm or "
+                     ":transformers and ,ue8m0 after it",
+                     text);
 }
 
 /* As Hugging Face reads it: powers of ten. */
@@ -175,6 +210,8 @@ static const char *output_option(const struct dcpk_family_args *a)
         return "--hf-assets";
     if (a->dtype != NULL)
         return "--dtype";
+    if (a->quantize != NULL)
+        return "--quantize";
     return a->max_file != NULL ? "--max-shard-size" : NULL;
 }
 
@@ -192,7 +229,11 @@ dcpk_status dcpk_family_args_apply(const struct dcpk_family_args *a, const struc
                                               .config = a->config,
                                               .assets = a->assets,
                                               .splits_state = a->splits_state};
+    if (a->quantize != NULL && to->container != NULL)
+        return dcpk_fail(err, DCPK_EUSAGE, "--quantize is for files of Hugging Face's, not for %s",
+                         to->name);
     if (parse_dtype(a->dtype, &settings->dtype, err) ||
+        parse_quantize(a->quantize, &settings->fp8, err) ||
         parse_file_size(a->max_file, &settings->max_file_bytes, err))
         return err->status;
     return DCPK_OK;

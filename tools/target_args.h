@@ -25,7 +25,7 @@ dcpk_status dcpk_target_args_apply(const struct dcpk_target_args *a, const struc
                                    struct dcpk_error *err);
 
 struct dcpk_family_args {
-    const char *maps, *family, *config, *assets, *dtype, *max_file;
+    const char *maps, *family, *config, *assets, *dtype, *quantize, *max_file;
     bool without_mtp, allow_overflow;
     bool splits_state; /* of --layout */
 };

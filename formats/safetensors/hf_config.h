@@ -5,6 +5,7 @@
 
 #include "formats/safetensors/hf_map.h"
 #include "lib/base/bytes.h"
+#include "lib/tensor/fp8_blocks.h"
 
 /* A remark for the user: of what, and what about it. */
 typedef void dcpk_hf_remark(void *context, const char *key, const char *text);
@@ -61,6 +62,7 @@ struct dcpk_hf_export {
     enum dcpk_dtype dtype;        /* of the weights */
     int64_t n_mtp;                /* MTP layers that are written; 0: none */
     const struct dcpk_json *base; /* the caller's config.json, which is laid under; NULL: none */
+    struct dcpk_fp8_format fp8;   /* of weights in blocks; zeroed: none are */
     /* `base` stays as it is, except for its dtype, and for scales that weights have no more. */
     bool keeps_base;
     dcpk_hf_remark *remark;

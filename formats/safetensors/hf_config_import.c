@@ -424,6 +424,14 @@ static bool names_architecture(const struct dcpk_hf_map *map, const struct dcpk_
     return false;
 }
 
+static bool names_type(const struct dcpk_hf_map *map, const char *model_type)
+{
+    for (size_t i = 0; i < map->n_other_types; i++)
+        if (strcmp(map->other_types[i], model_type) == 0)
+            return true;
+    return strcmp(map->model_type, model_type) == 0;
+}
+
 bool dcpk_hf_config_names_map(const struct dcpk_hf_map *map, const struct dcpk_json *config)
 {
     const struct dcpk_json *list = dcpk_json_member(config, "architectures");
@@ -464,9 +472,9 @@ dcpk_status dcpk_hf_config_find_map(const struct dcpk_hf_maps *maps, const char 
             found = maps->list[i];
         }
     for (size_t i = 0; found == NULL && model_type != NULL && i < maps->n; i++)
-        if (strcmp(maps->list[i]->model_type, model_type) == 0)
+        if (names_type(maps->list[i], model_type))
             found = maps->list[i];
-    if (found != NULL && model_type != NULL && strcmp(found->model_type, model_type) != 0)
+    if (found != NULL && model_type != NULL && !names_type(found, model_type))
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
                          "config.json: 'architectures' is of family '%s', and 'model_type' is "
                          "'%.60s', by which transformers makes the model: write '%s', or the class "

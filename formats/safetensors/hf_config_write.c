@@ -210,6 +210,31 @@ static void remark_class(const struct dcpk_hf_export *export, const struct dcpk_
         export->remark(export->context, "transformers 5.23 stops at this config.json", why.text);
 }
 
+/* quantization_config, as transformers and vLLM read it. */
+static dcpk_status put_blocks(struct dcpk_hf_dict *config, const struct dcpk_fp8_format *fp8,
+                              struct dcpk_error *err)
+{
+    struct dcpk_arena *arena = config->arena;
+    struct dcpk_hf_dict all = {.arena = arena};
+    const struct dcpk_value *size = dcpk_value_int(arena, DCPK_FP8_BLOCK, err), *sizes[2];
+
+    if (fp8->variant == DCPK_FP8_NONE)
+        return DCPK_OK;
+    if (size == NULL)
+        return err->status;
+    sizes[0] = sizes[1] = size;
+    if (dcpk_hf_dict_put(&all, "activation_scheme", dcpk_value_str(arena, "dynamic", err), err) ||
+        dcpk_hf_dict_put(&all, "fmt", dcpk_value_str(arena, "e4m3", err), err) ||
+        dcpk_hf_dict_put(&all, "quant_method", dcpk_value_str(arena, "fp8", err), err) ||
+        (fp8->is_ue8m0 &&
+         dcpk_hf_dict_put(&all, "scale_fmt", dcpk_value_str(arena, "ue8m0", err), err)) ||
+        dcpk_hf_dict_put(&all, "weight_block_size",
+                         dcpk_value_seq(arena, DCPK_V_LIST, sizes, 2, err), err))
+        return err->status;
+    return dcpk_hf_dict_put(config, "quantization_config",
+                            dcpk_value_dict(arena, all.pairs, all.n, err), err);
+}
+
 /* Appends a document as transformers writes one. */
 static void put_document(const struct dcpk_hf_export *export, const struct dcpk_value *dict,
                          struct dcpk_arena *arena, struct dcpk_bytes *text, struct dcpk_error *err)
@@ -248,7 +273,7 @@ static dcpk_status copy_base(const struct dcpk_hf_export *export, struct dcpk_by
         return err->status;
     members = dcpk_hf_value(arena, export->base, err);
     if (members == NULL || dcpk_hf_dict_copy(&config, members, err) ||
-        change_dtype(export, &config, err))
+        change_dtype(export, &config, err) || put_blocks(&config, &export->fp8, err))
         goto out;
     dict = dcpk_value_dict(arena, config.pairs, config.n, err);
     if (dict != NULL)
@@ -280,6 +305,8 @@ dcpk_status dcpk_hf_config_write(const struct dcpk_hf_export *export, struct dcp
     else if (lay_over(export, &m.config, &all, err))
         goto out;
     dcpk_hf_traps_remark(&traps);
+    if (put_blocks(&all, &export->fp8, err))
+        goto out;
     dcpk_hf_dict_sort(&all);
     dict = dcpk_value_dict(arena, all.pairs, all.n, err);
     if (dict == NULL || (export->base != NULL && check_laid_over(export, dict, arena, err)))

@@ -98,8 +98,7 @@ dcpk_status dcpk_hf_base_find(struct dcpk_output *out, struct dcpk_json **base,
     *base = NULL;
     if (out->target.family.config != NULL)
         return dcpk_hf_file_read(out->target.family.config, base, err);
-    if (!dcpk_format_stays_in_family(from, out->format) &&
-        !(out->source->given.lora.merges && from->is_model))
+    if (!from->is_model)
         return DCPK_OK;
     return dcpk_hf_document_find(out->source, base, err);
 }

@@ -126,6 +126,8 @@ static dcpk_status hf_add_part(struct dcpk_hf_writing *e, const struct dcpk_hf_b
 
     if (part_keys(e, b, p, &tensor, err) || join_pairs(e, b, p, &tensor, err))
         return err->status;
+    if (dcpk_hf_is_quantised(e, b, &tensor))
+        return dcpk_hf_add_blocks(e, b, &tensor, err);
     return dcpk_output_add_tensor(e->out, &tensor, err);
 }
 
@@ -349,6 +351,7 @@ static dcpk_status put_config(struct dcpk_hf_writing *e, struct dcpk_error *err)
                                     .dtype = e->dtype,
                                     .base = e->base,
                                     .keeps_base = (e->model->flags & DCPK_MODEL_OF_FAMILY) != 0,
+                                    .fp8 = e->out->target.family.fp8,
                                     .remark = take_export_remark,
                                     .context = e->out};
     struct dcpk_bytes text = {0};
@@ -545,6 +548,7 @@ dcpk_status dcpk_hf_scheme_from_model(const struct dcpk_model *model, struct dcp
         note_norms_written(&e);
         out->family = e.map->family;
         dcpk_output_event(out, DCPK_EVENT_NOTE, "family", "the family is %s", out->family);
+        (void)dcpk_hf_check_blocks(&e, err);
     }
     dcpk_json_free(e.base);
     return err->status;

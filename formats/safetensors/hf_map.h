@@ -124,6 +124,9 @@ struct dcpk_hf_map {
     const char *const *architectures;
     size_t n_architectures;
     const char *model_type;
+    const char *const *other_types; /* model_types that are read as this one */
+    size_t n_other_types;
+    const char *foreign; /* the reason why Megatron core has no such model; NULL: it has */
 
     const struct dcpk_hf_row *config;
     size_t n_config;

@@ -308,13 +308,17 @@ static dcpk_status map_read_scales(const struct dcpk_json *scales, struct dcpk_a
     return dcpk_hf_read_text(arena, values, "\"values\"", &map->scales_values, err);
 }
 
-/* "scales" and "prefix", which few families have. */
+/* Members that few families have. */
 static dcpk_status read_rare(const struct dcpk_json *doc, struct dcpk_arena *arena,
                              struct dcpk_hf_map *map, struct dcpk_error *err)
 {
     const struct dcpk_json *scales = dcpk_json_member(doc, "scales");
     const struct dcpk_json *prefix = dcpk_json_member(doc, "prefix");
+    const struct dcpk_json *foreign = dcpk_json_member(doc, "foreign");
 
+    if (read_list(doc, "other_model_types", arena, &map->other_types, &map->n_other_types, err) ||
+        (foreign != NULL && dcpk_hf_read_text(arena, foreign, "\"foreign\"", &map->foreign, err)))
+        return err->status;
     if (prefix != NULL && dcpk_hf_read_text(arena, prefix, "\"prefix\"", &map->prefix, err))
         return err->status;
     if (scales != NULL && map_read_scales(scales, arena, map, err))
@@ -339,9 +343,24 @@ static dcpk_status read_family(const struct dcpk_json *doc, struct dcpk_arena *a
 static dcpk_status map_fill(const struct dcpk_json *doc, struct dcpk_arena *arena,
                             struct dcpk_hf_map *map, struct dcpk_error *err)
 {
-    static const char *const known[] = {
-        "family", "architectures", "model_type", "config", "args",  "set",  "hf",   "rope",
-        "scales", "prefix",        "top",        "at",     "layer", "drop", "zero", NULL};
+    static const char *const known[] = {"family",
+                                        "architectures",
+                                        "model_type",
+                                        "config",
+                                        "args",
+                                        "set",
+                                        "hf",
+                                        "rope",
+                                        "scales",
+                                        "prefix",
+                                        "top",
+                                        "at",
+                                        "layer",
+                                        "drop",
+                                        "zero",
+                                        "foreign",
+                                        "other_model_types",
+                                        NULL};
     static const char *const known_of_scheme[] = {"family", "scheme", "top",  "at",
                                                   "layer",  "drop",   "zero", NULL};
     const struct dcpk_json *scheme = dcpk_json_member(doc, "scheme");

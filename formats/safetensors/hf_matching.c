@@ -201,6 +201,8 @@ dcpk_status dcpk_hf_matching_read_config(struct dcpk_hf_matching *m, struct dcpk
         find_names(m, &maps, err))
         goto out;
     note_class(m, config);
+    if (m->map->foreign != NULL) /* args do not describe it: only tensors matter */
+        m->model->flags |= DCPK_MODEL_OF_FAMILY;
     import.map = m->map;
     import.config = config;
     import.has_lm_head = has_output_layer(m);

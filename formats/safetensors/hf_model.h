@@ -77,7 +77,7 @@ dcpk_status dcpk_hf_document_find(struct dcpk_checkpoint *ckpt, struct dcpk_json
                                   struct dcpk_error *err);
 
 /* The configuration that is laid under the one that is written: the caller's, else that of a source
- * in another container. *base as above; NULL: none. Errors: those of reading it, with its path. */
+ * that is a model. *base as above; NULL: none. Errors: those of reading it, with its path. */
 dcpk_status dcpk_hf_base_find(struct dcpk_output *out, struct dcpk_json **base,
                               struct dcpk_error *err);
 

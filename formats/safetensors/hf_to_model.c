@@ -479,6 +479,7 @@ dcpk_status dcpk_hf_scheme_to_model(struct dcpk_checkpoint *ckpt, const char *sc
         return err->status;
     note_norms_read(&m);
     model->family = m.map->family;
+    model->foreign = m.map->foreign;
     dcpk_checkpoint_note_once(ckpt, "the family is %s", model->family);
     return DCPK_OK;
 }

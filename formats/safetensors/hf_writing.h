@@ -30,6 +30,7 @@ struct dcpk_hf_writing {
     size_t n_added;              /* weights of norms that are written plus addend, 1 or -1 */
     const char *first_added;
     float addend;
+    size_t n_quantised; /* matrices that are written in blocks of fp8 */
     struct dcpk_hf_faults faults;
     size_t distance; /* from the map that was tried last */
 };
@@ -40,6 +41,18 @@ struct dcpk_hf_writing {
  * those of dcpk_hf_maps_join.
  */
 dcpk_status dcpk_hf_choose_map(struct dcpk_hf_writing *e, struct dcpk_error *err);
+
+/* --- hf_blocks.c: weights in blocks of fp8 (MAPS.md, "scales") --- */
+
+/* True if that is asked for, and the part is the matrix of a linear layer of attention or MLP. */
+bool dcpk_hf_is_quantised(const struct dcpk_hf_writing *e, const struct dcpk_hf_binding *b,
+                          const struct dcpk_out_tensor *part);
+/* Adds its values and its scales in the place of the part. Errors: DCPK_EUNSUPPORTED for a matrix
+ * that the class keeps transposed, or as one tensor of all experts. */
+dcpk_status dcpk_hf_add_blocks(struct dcpk_hf_writing *e, const struct dcpk_hf_binding *b,
+                               const struct dcpk_out_tensor *part, struct dcpk_error *err);
+/* Notes the variant, where blocks were asked for. Errors: DCPK_EUNSUPPORTED where there is none. */
+dcpk_status dcpk_hf_check_blocks(const struct dcpk_hf_writing *e, struct dcpk_error *err);
 
 /* Adds the groups of the optimizer and the steps, under the names of their parameters:
  * hf_from_state.c. */

@@ -239,7 +239,20 @@ static inline uint16_t f32_to_f16(uint32_t bits)
     return (uint16_t)(sign | code);
 }
 
-/* From 16 to 32 bits and back, n elements, by the function `convert`. */
+static inline uint8_t f32_to_e4m3(uint32_t bits)
+{
+    const uint32_t sign = (bits >> 24) & 0x80, size = bits & 0x7fffffff;
+    /* exponents from 127 to 7, then round off 20 bits */
+    const uint32_t normal = (size - (120u << 23) + 0x7ffff + ((size >> 20) & 1)) >> 20;
+    /* at 2^14 the last mantissa bit of an f32 is 2^-9, e4m3fn's smallest number */
+    const uint32_t small = bits_of(float_of(size) + 16384.0f) - 0x46800000;
+    uint32_t code = choose(size < 0x3c800000, small, normal); /* 2^-6 */
+
+    code = choose(size > 0x43e80000, 0x7f, code); /* above 464: NaN, as NaN is */
+    return (uint8_t)(sign | code);
+}
+
+/* From 16 to 32 bits and back, and to 8, n elements, by the function `convert`. */
 #define DCPK_CAST_LOOP(name, convert, in_type, out_type)                                           \
     static void name(const char *restrict src, char *restrict dst, size_t n)                       \
     {                                                                                              \
@@ -263,6 +276,7 @@ DCPK_CAST_LOOP(cast_bf16_to_f32, bf16_to_f32, uint16_t, uint32_t)
 DCPK_CAST_LOOP(cast_f32_to_bf16, f32_to_bf16, uint32_t, uint16_t)
 DCPK_CAST_LOOP(cast_f16_to_f32, f16_to_f32, uint16_t, uint32_t)
 DCPK_CAST_LOOP(cast_f32_to_f16, f32_to_f16, uint32_t, uint16_t)
+DCPK_CAST_LOOP(cast_f32_to_e4m3, f32_to_e4m3, uint32_t, uint8_t)
 
 static void cast_f32_to_f32(const char *restrict src, char *restrict dst, size_t n)
 {
@@ -273,9 +287,9 @@ static const struct {
     enum dcpk_dtype from, to;
     void (*cast)(const char *restrict src, char *restrict dst, size_t n);
 } casts[] = {
-    {DCPK_BF16, DCPK_F32, cast_bf16_to_f32}, {DCPK_F32, DCPK_BF16, cast_f32_to_bf16},
-    {DCPK_F16, DCPK_F32, cast_f16_to_f32},   {DCPK_F32, DCPK_F16, cast_f32_to_f16},
-    {DCPK_F32, DCPK_F32, cast_f32_to_f32},
+    {DCPK_BF16, DCPK_F32, cast_bf16_to_f32},      {DCPK_F32, DCPK_BF16, cast_f32_to_bf16},
+    {DCPK_F16, DCPK_F32, cast_f16_to_f32},        {DCPK_F32, DCPK_F16, cast_f32_to_f16},
+    {DCPK_F32, DCPK_F8_E4M3FN, cast_f32_to_e4m3}, {DCPK_F32, DCPK_F32, cast_f32_to_f32},
 };
 
 static dcpk_status tuned_cast(enum dcpk_dtype from, const void *src, enum dcpk_dtype to, void *dst,

@@ -46,6 +46,8 @@ struct dcpk_computed {
         int64_t rank; /* 0: there is no product */
         bool is_turned;
     } product; /* without scales */
+    /* The distance of a value to the next one takes its place; of float8_e4m3fn times scales. */
+    bool gives_steps;
 };
 #define DCPK_NO_SCALES UINT32_MAX
 #define DCPK_NO_VALUES UINT32_MAX

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "lib/tensor/dtype.h"
+#include "lib/tensor/fp8_blocks.h"
 
 /* The caller's decisions about possible faults of a checkpoint. */
 enum dcpk_decision {
@@ -30,12 +31,13 @@ struct dcpk_family_settings {
      * that in `assets`, for a source. */
     const char *config;
     /* Only for outputs: */
-    const char *assets;      /* a folder of tokenizer files, which are copied; NULL: none */
-    int64_t vocab_size;      /* rows of the vocabulary; 0: by config, else by args */
-    enum dcpk_dtype dtype;   /* of weights; DCPK_DTYPE_NONE: as they are stored */
-    uint64_t max_file_bytes; /* of tensors in a file; 0: the format's own */
-    bool splits_state;       /* names of optimizer state are those of weights, also where a trainer
-                              * has fused them */
+    const char *assets;         /* a folder of tokenizer files, which are copied; NULL: none */
+    int64_t vocab_size;         /* rows of the vocabulary; 0: by config, else by args */
+    enum dcpk_dtype dtype;      /* of weights; DCPK_DTYPE_NONE: as they are stored */
+    struct dcpk_fp8_format fp8; /* of matrices of attention and MLP; zeroed: not quantised */
+    uint64_t max_file_bytes;    /* of tensors in a file; 0: the format's own */
+    bool splits_state; /* names of optimizer state are those of weights, also where a trainer
+                        * has fused them */
 };
 
 /* An adapter (LoRA) of a model. Zeroed: none is merged. Texts are borrowed as above. */

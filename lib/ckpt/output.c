@@ -300,6 +300,12 @@ uint64_t dcpk_output_identity(const struct dcpk_output *out)
         hash = hash_mix(hash, &out->target.mesh, offsetof(struct dcpk_grid, instances));
         hash = hash_mix(hash, &out->target.bucket_elems, sizeof out->target.bucket_elems);
     }
+    if (out->target.family.fp8.variant != DCPK_FP8_NONE) {
+        hash =
+            hash_mix(hash, &out->target.family.fp8.variant, sizeof out->target.family.fp8.variant);
+        hash = hash_mix(hash, &out->target.family.fp8.is_ue8m0,
+                        sizeof out->target.family.fp8.is_ue8m0);
+    }
     for (size_t i = 0; i < out->source->n_files; i++) {
         const uint64_t n_bytes = dcpk_source_bytes(out->source->files[i]);
 

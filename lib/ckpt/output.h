@@ -7,6 +7,7 @@
 #include "lib/base/bytes.h"
 #include "lib/ckpt/checkpoint.h"
 #include "lib/ckpt/overlaps.h"
+#include "lib/tensor/fp8_blocks.h"
 #include "lib/tensor/piece.h"
 
 /* A tensor to be written once and listed under n_keys names. */
@@ -23,6 +24,8 @@ struct dcpk_out_tensor {
     const struct dcpk_piece *pieces; /* cover shape exactly; sources are tensors of `source` */
     size_t n_pieces;
     const void *literal; /* instead of pieces: the bytes, row-major (RNG states, step) */
+    /* Values or scales of a matrix, which the pieces are, in blocks of fp8; NULL: the pieces. */
+    const struct dcpk_fp8_blocks *blocks;
     /* For a flattened tensor that is taken over as it is (struct dcpk_tensor); otherwise NULL. */
     const int64_t *model_shape;
     int model_rank;

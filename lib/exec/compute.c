@@ -121,6 +121,19 @@ static dcpk_status compute_sum(struct dcpk_exec *exec, struct dcpk_worker *worke
     return DCPK_OK;
 }
 
+/* Codes of float8_e4m3fn as those of the distance to the next number: from 2^-9, the smallest of
+ * all, up to 2^5. */
+static void find_steps(uint8_t *codes, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++) {
+        const int exponent = codes[i] >> 3 & 15;
+
+        codes[i] = (uint8_t)((exponent - 3) << 3);
+        if (exponent < 4)
+            codes[i] = (uint8_t)(1 << (exponent - (exponent > 0)));
+    }
+}
+
 static dcpk_status compute_product(struct dcpk_exec *exec, struct dcpk_worker *worker,
                                    const struct dcpk_computed *computed, const struct dcpk_box *box,
                                    struct dcpk_error *err)
@@ -147,6 +160,8 @@ static dcpk_status compute_product(struct dcpk_exec *exec, struct dcpk_worker *w
     if (read_scales(exec, worker, computed->scales, &scales_box, scales, err) ||
         gather_tensor(exec, worker, computed->values, &values_box, worker->cast_to, err))
         return err->status;
+    if (computed->gives_steps)
+        find_steps(worker->cast_to, n_all);
     for (uint64_t i = 0; i < n_all / n; i++)
         exec->kernels->scale(&one, worker->cast_to + i * n_values, scales + i * n_scales,
                              out + i * n);

@@ -88,6 +88,9 @@ struct dcpk_view_pairs {
     struct dcpk_exec *left_exec, *right_exec; /* may be the same */
     const struct dcpk_view *left, *right;     /* n of each */
     size_t n;
+    /* By pair: the left one is values of float8_e4m3fn times scales, and elements within half a
+     * step of it are equal; n_unequal_bits counts those whose bits differ. NULL: none. */
+    const bool *rounds;
     /* 0: all elements. Else a sample: at most so many bytes of the wider side from the first
      * element on, and as many up to the last one; of a pair of at most 16 times as many, one of the
      * two. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exec_compare.c - compares views of two checkpoints slab by slab, on all threads. */
 #include <assert.h>
+#include <math.h>
 #include <string.h>
 
 #include "lib/base/alloc.h"
@@ -38,18 +39,26 @@ static dcpk_status choose_slabs(struct comparison *c, struct dcpk_error *err)
     return st;
 }
 
+static bool is_rounded(const struct comparison *c, size_t pair)
+{
+    return c->pairs.rounds != NULL && c->pairs.rounds[pair];
+}
+
 static void cut_pair(const struct comparison *c, size_t pair, struct dcpk_slabs *slabs)
 {
     const struct dcpk_view *left = &c->pairs.left[pair];
     const size_t a = dcpk_dtype_bytes(left->dtype),
                  b = dcpk_dtype_bytes(c->pairs.right[pair].dtype);
+    size_t elem_bytes = dcpk_max_size(a, b);
     uint64_t limit_bytes = c->side_bytes;
     struct dcpk_box whole;
 
+    if (is_rounded(c, pair)) /* compared in float32 at last */
+        elem_bytes = dcpk_max_size(elem_bytes, sizeof(float));
     if (c->pairs.sample_bytes > 0)
         limit_bytes = dcpk_min_u64(limit_bytes, c->pairs.sample_bytes);
     dcpk_box_whole(left->shape, left->rank, &whole);
-    dcpk_slabs_cut(&whole, dcpk_max_size(a, b), limit_bytes, slabs);
+    dcpk_slabs_cut(&whole, elem_bytes, limit_bytes, slabs);
 }
 
 /*
@@ -163,6 +172,37 @@ static const struct dcpk_tolerance *tolerance_of(const struct comparison *c, con
     return c->tolerance;
 }
 
+/* Elements of a slab that differ: those more than half a step apart, in float32. `result` has them
+ * by their bits. */
+static dcpk_status compare_rounded(const struct comparison *c, struct dcpk_worker *worker,
+                                   size_t pair, const struct dcpk_box *slab,
+                                   struct dcpk_compare *result, struct dcpk_error *err)
+{
+    struct dcpk_view left = c->pairs.left[pair], right = c->pairs.right[pair];
+    float *of[3]; /* left, right, steps */
+
+    for (int i = 0; i < 3; i++)
+        of[i] = (float *)(void *)(worker->buffer + (size_t)i * c->side_bytes);
+    left.dtype = right.dtype = DCPK_F32;
+    if (gather_view(c->pairs.left_exec, worker, &left, slab, of[0], err) ||
+        gather_view(c->pairs.right_exec, worker, &right, slab, of[1], err))
+        return err->status;
+    left.gives_steps = true;
+    if (gather_view(c->pairs.left_exec, worker, &left, slab, of[2], err))
+        return err->status;
+    result->n_unequal_bits = result->n_different;
+    result->n_different = 0;
+    for (uint64_t i = 0; i < dcpk_slab_elems(slab); i++) {
+        const double apart = fabs((double)of[0][i] - (double)of[1][i]);
+
+        /* a little more: quotients and products are rounded, too */
+        if (!(apart <= (double)of[2][i] * (0.5 + 0x1p-16) + 0x1p-149))
+            result->n_different++;
+    }
+    result->equal = result->n_different == 0;
+    return DCPK_OK;
+}
+
 static dcpk_status compare_task(void *context, int worker_number, uint64_t task,
                                 struct dcpk_error *err)
 {
@@ -197,6 +237,9 @@ static dcpk_status compare_task(void *context, int worker_number, uint64_t task,
         dcpk_measure(&run, tolerance_of(c, &a, &b), &result);
     else
         count_different(&run, &result);
+    if (!result.equal && is_rounded(c, pair) &&
+        compare_rounded(c, worker, pair, &slab, &result, err))
+        return err->status;
     add_result(c, pair, &result);
     return dcpk_meter_add(&c->pass.meter, dcpk_slab_elems(&slab) * dcpk_dtype_bytes(left->dtype),
                           err);

@@ -467,8 +467,10 @@ static dcpk_status gather_computed(const struct gather *g, const struct dcpk_pie
                                    const struct dcpk_tensor *tensor, const struct dcpk_box *from,
                                    struct dcpk_error *err)
 {
-    const struct part part = {piece, tensor->computed, NULL, NULL, NULL, tensor->dtype};
+    struct dcpk_computed how = *tensor->computed;
+    const struct part part = {piece, &how, NULL, NULL, NULL, tensor->dtype};
 
+    how.gives_steps = g->view->gives_steps;
     if (g->out == NULL)
         dcpk_compute_advise(g->exec, tensor->computed, from);
     else if (cast_part(g, &part, from, err))
@@ -565,6 +567,8 @@ dcpk_status dcpk_gather(struct dcpk_exec *exec, struct dcpk_worker *worker,
 
     if (dcpk_slab_elems(region) == 0)
         return DCPK_OK;
+    if (view->blocks != NULL)
+        return dcpk_gather_blocks(exec, worker, from, region, out, err);
     dcpk_row_major_strides(dcpk_dtype_bytes(view->dtype), region->extent, region->rank,
                            g.stride_bytes);
     if (view->literal != NULL) {
@@ -583,6 +587,7 @@ void dcpk_gather_advise(struct dcpk_exec *exec, const struct dcpk_gather_from *f
 
     dcpk_row_major_strides(dcpk_dtype_bytes(view->dtype), region->extent, region->rank,
                            g.stride_bytes);
-    if (view->literal == NULL && dcpk_slab_elems(region) > 0)
+    if (view->literal == NULL && dcpk_slab_elems(region) > 0 &&
+        (view->blocks == NULL || !view->blocks->gives_scales))
         (void)gather_all(&g, from->pieces, &ignored);
 }

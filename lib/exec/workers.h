@@ -164,6 +164,12 @@ dcpk_status dcpk_gather(struct dcpk_exec *exec, struct dcpk_worker *worker,
                         const struct dcpk_gather_from *from, const struct dcpk_box *region,
                         void *out, struct dcpk_error *err);
 
+/* The same of a view with `blocks` (gather_blocks.c), which dcpk_gather calls. Errors:
+ * DCPK_EUNSUPPORTED, naming the element, where the matrix is not finite. */
+dcpk_status dcpk_gather_blocks(struct dcpk_exec *exec, struct dcpk_worker *worker,
+                               const struct dcpk_gather_from *from, const struct dcpk_box *region,
+                               void *out, struct dcpk_error *err);
+
 /* Advises the system that dcpk_gather will read this region soon. Failures show when it is
  * gathered. */
 void dcpk_gather_advise(struct dcpk_exec *exec, const struct dcpk_gather_from *from,

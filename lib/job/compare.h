@@ -133,6 +133,7 @@ struct dcpk_compare_report {
     uint64_t n_params;     /* parameters and buffers of A; FAITHFUL: of B. Logical only */
     uint64_t n_tensors;    /* compared element by element */
     uint64_t n_masters;    /* FAITHFUL: weights compared with their rounded masters, of both */
+    uint64_t n_rounded;    /* FAITHFUL: tensors of A that are fp8, within half a step of B's */
     uint64_t n_values;     /* of training state, or objects, that both sides have */
     uint64_t tensor_bytes; /* of A's side */
     /* FAITHFUL: elements of A that are NaN or infinite; and how many of them are more than in B:

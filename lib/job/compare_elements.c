@@ -23,22 +23,25 @@ dcpk_status dcpk_pairs_compare(const struct dcpk_tensor_pairs *pairs,
 {
     const size_t n = pairs->n;
     struct dcpk_view *views = dcpk_alloc_array(2 * n, sizeof *views, err);
+    bool *rounds = dcpk_alloc_array(n, sizeof *rounds, err);
     const struct dcpk_view_pairs view_pairs = {
-        options->left, options->right, views, views + n, n, options->sample_bytes};
-    dcpk_status st;
+        options->left, options->right, views, views + n, n, rounds, options->sample_bytes};
 
-    if (views == NULL)
-        return err->status;
+    if (views == NULL || rounds == NULL)
+        goto out;
     for (size_t i = 0; i < n; i++) {
+        rounds[i] = pairs->list[i].rounds;
         views[i] = pairs->list[i].view[0];
         views[n + i] = pairs->list[i].view[1];
     }
     if (options->is_measured)
-        st = dcpk_exec_measure(&view_pairs, options->tolerance, results, stats, err);
+        (void)dcpk_exec_measure(&view_pairs, options->tolerance, results, stats, err);
     else
-        st = dcpk_exec_compare(&view_pairs, results, stats, err);
+        (void)dcpk_exec_compare(&view_pairs, results, stats, err);
+out:
+    dcpk_free(rounds);
     dcpk_free(views);
-    return st;
+    return err->status;
 }
 
 /* Weights of a run that gathers them in FP8 or FP4 are not rounded masters. */
@@ -128,7 +131,8 @@ static dcpk_status add_elements(struct dcpk_comparing *c, const struct dcpk_tens
         return err->status;
     if (result->max_rel > part->max_rel)
         part->max_rel = result->max_rel;
-    if (result->equal && result->n_unequal_bits == 0)
+    c->report->n_rounded += result->equal && pair->rounds && result->n_unequal_bits > 0;
+    if (result->equal && (result->n_unequal_bits == 0 || pair->rounds))
         return DCPK_OK;
     views = dcpk_arena_array(c->report->arena, 2, sizeof *views, err);
     if (views == NULL)

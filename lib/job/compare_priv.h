@@ -67,6 +67,7 @@ dcpk_status dcpk_pair_param_faithful(struct dcpk_comparing *c, const struct dcpk
 struct dcpk_tensor_pair {
     const char *name, *part; /* borrowed */
     struct dcpk_view view[2];
+    bool rounds; /* view[0] is rounded to fp8: half a step makes no difference */
 };
 struct dcpk_tensor_pairs {
     struct dcpk_tensor_pair *list; /* owned */

@@ -34,13 +34,29 @@ static dcpk_status add_lacking(struct dcpk_comparing *c, const struct named_pair
     return dcpk_comparing_add_tensor(c, list, &d, p->view, err);
 }
 
+/* True if all of a view is values of float8_e4m3fn times scales. */
+static bool is_of_fp8(const struct dcpk_checkpoint *ckpt, const struct dcpk_view *view)
+{
+    for (size_t i = 0; i < view->n_pieces; i++) {
+        const uint32_t src = view->pieces[i].src;
+        const struct dcpk_computed *how = NULL;
+
+        if (src != DCPK_PIECE_FILL)
+            how = ckpt->tensors[src].computed;
+        if (how == NULL || how->scales == DCPK_NO_SCALES ||
+            ckpt->tensors[how->values].dtype != DCPK_F8_E4M3FN)
+            return false;
+    }
+    return view->n_pieces > 0;
+}
+
 /* Plan the comparison of the elements; what is not comparable is a difference. */
 static dcpk_status pair_views(struct dcpk_comparing *c, const struct named_pair *p,
                               struct dcpk_error *err)
 {
     struct dcpk_differences *list = &c->report->differences;
     struct dcpk_difference d = {.kind = DCPK_DTYPE_DIFFERS, .name = p->name, .part = p->part};
-    struct dcpk_tensor_pair pair = {p->name, p->part, {{0}, {0}}};
+    struct dcpk_tensor_pair pair = {.name = p->name, .part = p->part};
 
     if (p->view[DCPK_A] == NULL && p->view[DCPK_B] == NULL)
         return DCPK_OK;
@@ -55,6 +71,7 @@ static dcpk_status pair_views(struct dcpk_comparing *c, const struct named_pair 
         return dcpk_comparing_add_tensor(c, list, &d, p->view, err);
     pair.view[DCPK_A] = *p->view[DCPK_A];
     pair.view[DCPK_B] = *p->view[DCPK_B];
+    pair.rounds = p->may_round && is_of_fp8(c->side[DCPK_A].ckpt, p->view[DCPK_A]);
     return dcpk_pairs_add(&c->pairs, &pair, err);
 }
 

@@ -63,6 +63,7 @@ static bool changes_something(const struct dcpk_convert_options *options)
            options->to->container != NULL || options->given.lora.merges ||
            (options->given.decisions & ~(unsigned)DCPK_ACCEPT_GTP) != 0 ||
            options->target.family.dtype != DCPK_DTYPE_NONE ||
+           options->target.family.fp8.variant != DCPK_FP8_NONE ||
            options->target.family.max_file_bytes > 0;
 }
 
@@ -137,8 +138,12 @@ static dcpk_status map_through_model(struct dcpk_conversion *c, struct dcpk_erro
     const struct dcpk_format *from = c->ckpt->format;
     const struct dcpk_rule_options rules = fit_rules(o, from);
 
-    if (dcpk_model_read(c->ckpt, view_flags(o, from), &c->model, err) ||
-        dcpk_model_check_known(c->model, err))
+    if (dcpk_model_read(c->ckpt, view_flags(o, from), &c->model, err))
+        return err->status;
+    if (c->model->foreign != NULL && !o->to->is_model)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "Megatron core has no model of family %s: %s",
+                         c->model->family, c->model->foreign);
+    if (dcpk_model_check_known(c->model, err))
         return err->status;
     if (from == o->to && !c->model->needs_rewrite && !changes_something(o))
         return dcpk_fail_fix(err, DCPK_EUSAGE, DCPK_FIX_REWRITE, "the checkpoint is %s already",

@@ -35,7 +35,7 @@ static enum dcpk_dtype find_wider(const struct dcpk_checkpoint *ckpt,
     for (size_t i = 0; i < tensor->n_pieces; i++) {
         const uint32_t src = tensor->pieces[i].src;
 
-        if (src != DCPK_PIECE_FILL &&
+        if (src != DCPK_PIECE_FILL && tensor->blocks == NULL && /* they refuse it themselves */
             dcpk_elem_is_narrower(tensor->dtype, ckpt->tensors[src].dtype) &&
             (widest == DCPK_DTYPE_NONE || dcpk_elem_is_narrower(widest, ckpt->tensors[src].dtype)))
             widest = ckpt->tensors[src].dtype;

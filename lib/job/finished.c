@@ -193,7 +193,7 @@ static dcpk_status tensor_pair(const struct dcpk_output_job *job,
                                const struct dcpk_out_tensor *planned,
                                struct dcpk_tensor_pairs *pairs, struct dcpk_error *err)
 {
-    struct dcpk_tensor_pair pair = {planned->keys[0], NULL, {dcpk_write_view(planned), {0}}};
+    struct dcpk_tensor_pair pair = {.name = planned->keys[0], .view = {dcpk_write_view(planned)}};
     uint32_t first = 0, other;
 
     for (size_t i = 0; i < planned->n_keys; i++) {

@@ -166,7 +166,8 @@ struct dcpk_model {
      * DCPK_COMMAND_LINE_NAME of its folder. NULL: not known.
      */
     const char *command_line;
-    const char *family; /* of a model's folder: that of its map; else NULL */
+    const char *foreign; /* the reason why Megatron core has no such model; NULL: it has */
+    const char *family;  /* of a model's folder: that of its map; else NULL */
     bool has_optimizer;
     bool has_expert_optimizer; /* routed experts had one of their own; of Megatron's formats */
     /*

@@ -39,7 +39,8 @@ static dcpk_status check_source(const struct dcpk_output *out, const struct dcpk
                          dcpk_box_format(&from, box, sizeof box), source->key,
                          dcpk_shape_format(source->shape, source->rank, shape, sizeof shape));
     if (source->dtype != tensor->dtype &&
-        !(dcpk_dtype_is_float(source->dtype) && dcpk_dtype_is_float(tensor->dtype)))
+        !(dcpk_dtype_is_float(source->dtype) &&
+          (dcpk_dtype_is_float(tensor->dtype) || tensor->blocks != NULL)))
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%s' is %s, which is not cast to %s", source->key,
                          dcpk_dtype_name(source->dtype), dcpk_dtype_name(tensor->dtype));
     return DCPK_OK;
@@ -74,6 +75,9 @@ static dcpk_status check_pieces(const struct dcpk_output *out, const struct dcpk
                              piece->dst_rank, tensor->rank);
         spans->span[i] = piece->span + 2 * piece->src_rank;
     }
+    if (tensor->blocks != NULL)
+        return dcpk_cover_check(tensor->blocks->shape, tensor->rank, spans->span, tensor->n_pieces,
+                                err);
     return dcpk_cover_check(tensor->shape, tensor->rank, spans->span, tensor->n_pieces, err);
 }
 

@@ -20,6 +20,12 @@ struct dcpk_view {
     const struct dcpk_piece *pieces;
     size_t n_pieces;
     const void *literal; /* instead of pieces */
+    /* The pieces are a matrix of floats, and the view is that in blocks of fp8: its values, or its
+     * scales. NULL: the pieces themselves. */
+    const struct dcpk_fp8_blocks *blocks;
+    /* The sources are float8_e4m3fn times scales, and the view has their steps (struct
+     * dcpk_computed). */
+    bool gives_steps;
 };
 
 /* True if two views, of one checkpoint or of two, have the same shape. */

@@ -211,6 +211,10 @@ static void put_tensor(struct summing *s, const struct dcpk_out_tensor *t)
     journal_put_number(s, (uint64_t)t->dtype);
     journal_put_number(s, (uint64_t)t->rank);
     put_span(s, t->shape, t->rank);
+    if (t->blocks != NULL) {
+        journal_put_number(s, (uint64_t)t->blocks->format.variant);
+        journal_put_number(s, t->blocks->format.is_ue8m0);
+    }
     journal_put_number(s, t->literal != NULL);
     if (t->literal != NULL)
         put_bytes(s, t->literal, (size_t)literal_bytes(t));

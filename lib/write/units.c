@@ -29,6 +29,22 @@ static size_t elem_bytes_of(const struct dcpk_units *units, const struct dcpk_ou
     return dcpk_dtype_bytes(units->out->tensors[chunk->tensor].dtype);
 }
 
+/* Work for a byte of a chunk, by which units are cut and shared out: each scale of a block needs
+ * all values of it. */
+static uint64_t work_of_byte(const struct dcpk_units *units, const struct dcpk_out_chunk *chunk)
+{
+    const struct dcpk_fp8_blocks *blocks = units->out->tensors[chunk->tensor].blocks;
+
+    if (blocks == NULL || !blocks->gives_scales)
+        return 1;
+    return DCPK_FP8_BLOCK * DCPK_FP8_BLOCK / elem_bytes_of(units, chunk);
+}
+
+static uint64_t chunk_work(const struct dcpk_units *units, const struct dcpk_out_chunk *chunk)
+{
+    return chunk->data_bytes * work_of_byte(units, chunk);
+}
+
 /* A chunk in parts of at most a unit's size. */
 static void cut_chunk(const struct dcpk_units *units, const struct dcpk_out_chunk *chunk,
                       struct dcpk_slabs *parts)
@@ -65,6 +81,19 @@ uint64_t dcpk_unit_bytes(const struct dcpk_units *units, size_t unit)
     for (uint32_t i = 0; i < u->n_chunks; i++)
         n_bytes += dcpk_units_chunk(units, u->first + i)->data_bytes;
     return n_bytes;
+}
+
+uint64_t dcpk_unit_work(const struct dcpk_units *units, size_t unit)
+{
+    const struct dcpk_unit *u = &units->units[unit];
+    uint64_t n = 0;
+
+    if (u->n_chunks == 0)
+        return dcpk_unit_bytes(units, unit) *
+               work_of_byte(units, dcpk_units_chunk(units, u->first));
+    for (uint32_t i = 0; i < u->n_chunks; i++)
+        n += chunk_work(units, dcpk_units_chunk(units, u->first + i));
+    return n;
 }
 
 static int compare_chunks(const void *a, const void *b, void *context)
@@ -104,7 +133,7 @@ static dcpk_status order_chunks(struct dcpk_units *units, struct dcpk_error *err
 static uint32_t measure_unit(const struct dcpk_units *units, size_t first)
 {
     const struct dcpk_out_chunk *chunk = dcpk_units_chunk(units, first);
-    uint64_t n_bytes = chunk->data_bytes;
+    uint64_t n_bytes = chunk_work(units, chunk);
     uint32_t n = 1;
 
     if (n_bytes > units->limit_bytes)
@@ -112,9 +141,9 @@ static uint32_t measure_unit(const struct dcpk_units *units, size_t first)
     for (size_t i = first + 1; i < units->out->n_chunks; i++, n++) {
         const struct dcpk_out_chunk *next = dcpk_units_chunk(units, i);
 
-        if (next->file != chunk->file || next->data_bytes > units->limit_bytes - n_bytes)
+        if (next->file != chunk->file || chunk_work(units, next) > units->limit_bytes - n_bytes)
             break;
-        n_bytes += next->data_bytes;
+        n_bytes += chunk_work(units, next);
     }
     return n;
 }

@@ -48,6 +48,8 @@ const struct dcpk_out_chunk *dcpk_units_chunk(const struct dcpk_units *units, si
 uint32_t dcpk_unit_file(const struct dcpk_units *units, size_t unit);
 /* Bytes of tensor data of a unit. */
 uint64_t dcpk_unit_bytes(const struct dcpk_units *units, size_t unit);
+/* The same as work: of scales of blocks, the elements that they are found from. */
+uint64_t dcpk_unit_work(const struct dcpk_units *units, size_t unit);
 /* The box of a chunk in its tensor's coordinates. */
 void dcpk_units_chunk_box(const struct dcpk_units *units, const struct dcpk_out_chunk *chunk,
                           struct dcpk_box *box);

@@ -20,6 +20,7 @@ struct dcpk_view dcpk_write_view(const struct dcpk_out_tensor *tensor)
         .pieces = tensor->pieces,
         .n_pieces = tensor->n_pieces,
         .literal = tensor->literal,
+        .blocks = tensor->blocks,
     };
 }
 

@@ -49,12 +49,12 @@ static dcpk_status share_found(struct dcpk_writing *w, struct dcpk_ranks *ranks,
     return st;
 }
 
-/* Bytes of a unit that are left. */
+/* Work of a unit that is left. */
 static uint64_t left_of(const void *writing, uint64_t unit)
 {
     const struct dcpk_writing *w = writing;
 
-    return w->states[unit].is_done ? 0 : dcpk_unit_bytes(&w->units, (size_t)unit);
+    return w->states[unit].is_done ? 0 : dcpk_unit_work(&w->units, (size_t)unit);
 }
 
 static dcpk_status record_turn(void *writing, struct dcpk_error *err)

@@ -145,6 +145,8 @@ sample safetensors_qwen3 damaged
 sample safetensors_qwen3 many
 sed -i 's/"num_hidden_layers": [0-9]*/"num_hidden_layers": 200/; /"layer_types"/,/]/d' many/config.json
 refuses "more layers than tensors" 3 "fewer than the 200 layers" convert --to torch_dist many none
+refuses "--quantize for another target" 2 "--quantize is for --to huggingface" convert --quantize fp8-block --to zarr model none
+refuses "--quantize of another kind" 2 "is not fp8-block" convert --quantize fp8 --to huggingface model none
 refuses "--dtype for another target" 2 "--dtype is for --to huggingface" convert --dtype float32 --to zarr model none
 [ ! -e none ] && echo "nothing is written"
 

@@ -18,6 +18,7 @@ same() {
 }
 same import convert --to torch_dist --target-mesh tp=2 model
 same export convert "${small[@]}" one_import
+same fp8 convert "${small[@]}" --quantize fp8-block one_import
 same merge merge "${small[@]}" --verify --weights 0.5,0.3,0.2 one_import one_export model
 find one_export -name '*.safetensors' | wc -l
 

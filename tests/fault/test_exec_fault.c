@@ -86,8 +86,8 @@ static dcpk_status prove(struct dcpk_exec *exec, const struct dcpk_output *out,
                                       .n_pieces = out->tensors[t].n_pieces};
     st = dcpk_exec_hash(exec, views, 2, hashes, NULL, err);
     if (st == DCPK_OK)
-        st = dcpk_exec_compare(&(struct dcpk_view_pairs){exec, exec, views, views, 2, 0}, results,
-                               NULL, err);
+        st = dcpk_exec_compare(&(struct dcpk_view_pairs){exec, exec, views, views, 2, NULL, 0},
+                               results, NULL, err);
     if (st == DCPK_OK && !(results[0].equal && results[1].equal))
         st = dcpk_fail(err, DCPK_EMISMATCH, "not equal to itself");
     if (st == DCPK_OK)

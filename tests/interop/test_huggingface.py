@@ -10,13 +10,14 @@ import re
 import shutil
 import subprocess
 import tempfile
+import types
 import unittest
 
 os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", TQDM_DISABLE="1")
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
-from transformers.integrations.finegrained_fp8 import Fp8Dequantize
+from transformers.integrations.finegrained_fp8 import Fp8Dequantize, Fp8Quantize
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 from dcp_folder import Folder
@@ -50,6 +51,18 @@ FAMILIES = {
         first_k_dense_replace=1, n_routed_experts=8, num_experts_per_tok=4, n_group=4, topk_group=2, norm_topk_prob=True,
         routed_scaling_factor=2.5, num_mtp_layers=0, rope_parameters=dict(BASE["rope_parameters"], partial_rotary_factor=0.5))),
 }
+# Models that Megatron core has no layers for: between Hugging Face's folders and FSDP2's alone.
+FOREIGN = {
+    "olmoe": ("OlmoeForCausalLM", dict(BASE, num_experts=6, num_experts_per_tok=2)),
+    "minimax_m2": ("MiniMaxM2ForCausalLM", dict(BASE, head_dim=12, num_local_experts=6, num_experts_per_tok=2,
+                                                rope_parameters=dict(BASE["rope_parameters"], partial_rotary_factor=0.5))),
+    "gemma3_text": ("Gemma3ForCausalLM", {k: v for k, v in dict(
+        BASE, head_dim=12, sliding_window=8, sliding_window_pattern=2, tie_word_embeddings=True).items()
+        if k not in ("rope_parameters", "pad_token_id")}),
+}
+# Types that are read as those of a family.
+ALIASES = {"kimi_k2": ("deepseek_v3", dict(n_group=1, topk_group=1, n_shared_experts=1, rope_parameters=dict(
+    YARN, beta_fast=1.0, factor=32.0, original_max_position_embeddings=4096, mscale=1.0, mscale_all_dim=1.0)))}
 MAPS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "formats", "safetensors", "maps")
 # Said by the writer, or no part of what the model computes.
 NOT_COMPARED = {"transformers_version", "_name_or_path", "dtype", "torch_dtype"}
@@ -57,7 +70,7 @@ NOT_COMPARED = {"transformers_version", "_name_or_path", "dtype", "torch_dtype"}
 
 def make(family, folder, seed=0, **changes):
     """A model whose weights are larger than a fresh one's, and whose norms are not 1."""
-    name, config = FAMILIES[family]
+    name, config = {**FAMILIES, **FOREIGN}[family]
     config = copy.deepcopy({**config, **changes})  # the class writes into it
     kind = getattr(transformers, name)
     torch.manual_seed(len(family) + seed)
@@ -78,6 +91,38 @@ def logits(model):
 def spread(scales, block, shape):
     """Each scale over its block, cut to the shape."""
     return scales.repeat_interleave(block[0], 0).repeat_interleave(block[1], 1)[: shape[0], : shape[1]]
+
+
+def quantised(name, tensor, variant):
+    """A weight in blocks of fp8, in torch; transformers' by its own quantiser where it takes the shape."""
+    variant, _, fmt = variant.partition(",")
+    if variant == "transformers" and all(n % 128 == 0 for n in tensor.shape):
+        config = types.SimpleNamespace(weight_block_size=(128, 128), scale_fmt=fmt or "float")
+        return Fp8Quantize(types.SimpleNamespace(quantization_config=config)).convert({name: tensor})
+    rows, cols = (-(-n // 128) for n in tensor.shape)
+    padded = torch.zeros(rows * 128, cols * 128)
+    padded[: tensor.shape[0], : tensor.shape[1]] = tensor
+    blocks = padded.view(rows, 128, cols, 128)
+    most = blocks.abs().amax(dim=(1, 3))
+    ones = torch.ones_like(most)
+    if variant == "transformers":
+        scale = 1.0 / torch.where(most > 0, 448.0 / torch.where(most > 0, most, ones), ones)
+        factor = torch.where(most > 0, 448.0 / most, ones)
+    elif variant == "deepgemm" or fmt:
+        scale = most.clamp(min=1e-4) / 448.0
+        factor = 1.0 / scale
+    else:
+        scale, factor = torch.where(most > 0, most / 448.0, ones), None
+    if fmt:
+        part, exponent = torch.frexp(scale)
+        scale = torch.ldexp(ones, torch.where(part == 0.5, exponent - 1, exponent))
+        factor = 1.0 / scale
+    spread = (lambda s: s[:, None, :, None])
+    small = blocks / spread(scale) if factor is None else blocks * spread(factor)
+    small = small.clamp(-448, 448).to(torch.float8_e4m3fn).view_as(padded)[: tensor.shape[0], : tensor.shape[1]]
+    if variant == "transformers" and fmt:
+        scale = scale.to(torch.float8_e8m0fnu)
+    return {name: small.contiguous(), name + "_scale_inv": scale}
 
 
 def without(tensors, name):
@@ -118,6 +163,35 @@ class HuggingFace(unittest.TestCase):
                 ours, theirs = again.config.to_dict(), model.config.to_dict()
                 for key in theirs.keys() - NOT_COMPARED:
                     self.assertEqual(ours[key], theirs[key], f"{family}: {key}")
+
+    def test_foreign(self):
+        """The same through shards of FSDP2 and another size of files; Megatron's formats are refused by name."""
+        for family in FOREIGN:
+            with self.subTest(family=family):
+                model = make(family, self.path("in"))
+                dcpkit("convert", "--force", "--to", "dcp", "--layout", "model.", self.path("in"), self.path("shards"))
+                for source, *options in ((self.path("shards"), "--hf-assets", self.path("in")),
+                                         (self.path("in"), "--max-shard-size", "50KB")):
+                    dcpkit("convert", "--force", "--verify", "--to", "huggingface", *options, source, self.path("back"))
+                    again, told = transformers.AutoModelForCausalLM.from_pretrained(self.path("back"),
+                                                                                    output_loading_info=True)
+                    self.assertEqual({k: v for k, v in told.items() if v}, {})
+                    self.assertTrue(torch.equal(logits(again.eval()), logits(model)))
+                    for key in model.config.to_dict().keys() - NOT_COMPARED:
+                        self.assertEqual(again.config.to_dict()[key], model.config.to_dict()[key], key)
+                self.assertIn(f"Megatron core has no model of family {family}: it", dcpkit_fails(
+                    "convert", "--to", "torch_dist", self.path("in"), self.path("none"))[1])
+
+    def test_aliases(self):
+        """A published model whose type is another name of a class: made a run, it comes back as that class."""
+        for name, (family, changes) in ALIASES.items():
+            with self.subTest(name=name):
+                model = make(family, self.path("in"), **changes)
+                self.rewrite("in", lambda tensors: tensors, model_type=name)
+                self.there_and_back()
+                again = transformers.AutoModelForCausalLM.from_pretrained(self.path("back")).eval()
+                self.assertEqual(type(again), type(model))
+                self.assertTrue(torch.equal(logits(again), logits(model)))
 
     def config_row(self, folder):
         """What `check` says of config.json."""
@@ -332,6 +406,66 @@ class HuggingFace(unittest.TestCase):
         self.refuses(lambda t: {**t, down + "_scale_inv": t[down + "_scale_inv"].T.contiguous()}, "for each block")
         self.refuses(lambda t: {**t, down: t[down].bfloat16()}, "a scale is for values of float8_e4m3fn")
 
+    def test_fp8_blocks(self):
+        """--quantize: the bits of each public quantiser, whatever the source and its cuts; verify holds to half a step."""
+        make("gpt2", self.path("gpt2"))
+        make("qwen3_moe", self.path("in"), hidden_size=192, head_dim=64, intermediate_size=256, moe_intermediate_size=130)
+        self.rewrite("in", lambda tensors: {**tensors, **self.hard_blocks(tensors)})
+        stored = load_file(self.path("in", "model.safetensors"))
+        dcpkit("convert", "--to", "torch_dist", "--target-mesh", "tp=2", self.path("in"), self.path("cut"))
+        for variant in ("deepseek", "deepgemm", "transformers", "deepseek,ue8m0", "transformers,ue8m0"):
+            with self.subTest(variant=variant):
+                out = self.path(variant)
+                says = dcpkit("convert", "--to", "huggingface", "--verify", "--quantize", "fp8-block:" + variant,
+                              self.path("in"), out)
+                self.assertRegex(" ".join(says.split()), r"rounded to fp8 blocks, within half a step.*variant " + variant[:8])
+                made = load_file(os.path.join(out, "model.safetensors"))
+                small = {n for n, t in stored.items() if t.ndim == 2 and ".layers." in n and not n.endswith("mlp.gate.weight")}
+                self.assertEqual(made.keys(), stored.keys() | {n + "_scale_inv" for n in small})
+                for name, tensor in stored.items():
+                    want = {name: tensor}
+                    if name in small:
+                        want = quantised(name, tensor, variant)
+                    for key in want:
+                        self.assertEqual(made[key].dtype, want[key].dtype, key)
+                        self.assertTrue(torch.equal(made[key].view(torch.uint8), want[key].view(torch.uint8)), key)
+                again = self.path(variant + "_cut")
+                dcpkit("convert", "--to", "huggingface", "--memory", "16MiB", "--max-shard-size", "90KB", "--quantize",
+                       "fp8-block:" + variant, self.path("cut"), again)
+                parts = {}
+                for file in os.listdir(again):
+                    if file.endswith(".safetensors"):
+                        parts.update(load_file(os.path.join(again, file)))
+                self.assertEqual(parts.keys(), made.keys())
+                for key in made:
+                    self.assertTrue(torch.equal(parts[key].view(torch.uint8), made[key].view(torch.uint8)), key)
+        one = "model.layers.0.self_attn.o_proj.weight"
+        bad = load_file(self.path("deepseek", "model.safetensors"))
+        bad[one].view(torch.uint8)[150, 7] ^= 2
+        save_file(bad, self.path("deepseek", "model.safetensors"), metadata={"format": "pt"})
+        done = subprocess.run([DCPKIT, "verify", "--against", self.path("in"), self.path("deepseek")], capture_output=True,
+                              text=True)
+        self.assertEqual((done.returncode, "1 elements of the weight" in done.stdout.replace("\n" + 20 * " ", " ")), (1, True))
+        stored[one][150, 7] = float("nan")
+        save_file(stored, self.path("in", "model.safetensors"), metadata={"format": "pt"})
+        for folder, why in (("in", f"'{one}'[150, 7] is NaN or infinite"), ("gpt2", "there are no blocks of fp8 for it")):
+            code, says = dcpkit_fails("convert", "--to", "huggingface", "--quantize", "fp8-block", self.path(folder),
+                                      self.path("none"))
+            self.assertEqual((code, why in says), (3, True), says)
+            self.assertFalse(os.path.exists(self.path("none")))
+
+    @staticmethod
+    def hard_blocks(tensors):
+        """A block of zeros, of tiny numbers, of one huge number, ties of the rounding at a scale of 1."""
+        made = {n: tensors[f"model.layers.0.self_attn.{n[0]}_proj.weight"].clone() for n in ("q", "k", "v", "o")}
+        made["q"][:128, :128] = 0
+        made["k"][:, :128] *= 1e-35
+        made["v"][3, 5] = 3e38
+        made["o"][:, :128] = (torch.arange(128) / 8 + 400)[None]
+        made["o"][0, 0] = 448
+        made["o"][1, :128] = -0.0
+        return {f"model.layers.0.self_attn.{n}_proj.weight": t for n, t in made.items()}
+
     def test_mxfp4(self):
         """Blocks of 32 values of 4 bits with an exponent each, as OpenAI publishes GPT-OSS; config.json has no dtype."""
         make("gpt_oss", self.path("in"), hidden_size=64, intermediate_size=96)
@@ -458,6 +592,8 @@ class Maps(unittest.TestCase):
         """No key of config.json that the class reads is passed over."""
         common = "".join(inspect.getsource(module) for module in (transformers.masking_utils, transformers.modeling_rope_utils))
         for one, kind in each_map():
+            if "foreign" in one:  # its config.json is kept as it is
+                continue
             with open(inspect.getfile(kind).replace("configuration_", "modeling_")) as file:
                 source = common + file.read()
             read = re.findall(r"\bconfig\.([a-z]\w*)|getattr\(\w*config, \"(\w+)\"", source)

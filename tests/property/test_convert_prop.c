@@ -142,8 +142,12 @@ static void make_views(const struct out_case *r, struct dcpk_view *pieces,
     for (size_t t = 0; t < r->out->n_tensors; t++) {
         const struct dcpk_out_tensor *tensor = &r->out->tensors[t];
 
-        pieces[t] = (struct dcpk_view){tensor->dtype,  tensor->rank,     tensor->shape,
-                                       tensor->pieces, tensor->n_pieces, tensor->literal};
+        pieces[t] = (struct dcpk_view){.dtype = tensor->dtype,
+                                       .rank = tensor->rank,
+                                       .shape = tensor->shape,
+                                       .pieces = tensor->pieces,
+                                       .n_pieces = tensor->n_pieces,
+                                       .literal = tensor->literal};
         literal[t] = pieces[t];
         literal[t].literal = r->want[t];
     }
@@ -179,7 +183,7 @@ static void check_compare(struct out_case *r, struct dcpk_exec *exec, const stru
     struct dcpk_compare results[OUT_MAX];
     const size_t n = r->out->n_tensors;
 
-    CHECK_OK(dcpk_exec_compare(&(struct dcpk_view_pairs){exec, exec, views, literals, n, 0},
+    CHECK_OK(dcpk_exec_compare(&(struct dcpk_view_pairs){exec, exec, views, literals, n, NULL, 0},
                                results, NULL, &err),
              label);
     for (size_t t = 0; t < n; t++) {
@@ -198,9 +202,10 @@ static void check_compare(struct out_case *r, struct dcpk_exec *exec, const stru
         at[1] = fake_below(&r->seed, n_elems);
         for (int i = 0; i < (at[0] == at[1] ? 1 : 2); i++)
             r->want[t][((size_t)at[i] + 1) * elem_bytes - 1] ^= 0x10;
-        CHECK_OK(dcpk_exec_compare(&(struct dcpk_view_pairs){exec, exec, &views[t], view, 1, 0},
-                                   results, NULL, &err),
-                 label);
+        CHECK_OK(
+            dcpk_exec_compare(&(struct dcpk_view_pairs){exec, exec, &views[t], view, 1, NULL, 0},
+                              results, NULL, &err),
+            label);
         for (int i = 0; i < (at[0] == at[1] ? 1 : 2); i++)
             r->want[t][((size_t)at[i] + 1) * elem_bytes - 1] ^= 0x10;
         CHECK(!results[0].equal, label);

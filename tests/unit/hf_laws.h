@@ -38,7 +38,9 @@ enum trait {
     SHARED_GATE = 1 << 19, /* a shared expert with a gate */
     OSS = 1 << 20,         /* GPT-OSS */
     GPT2 = 1 << 21,
-    MTP = 1 << 22, /* a layer behind the last */
+    MTP = 1 << 22,            /* a layer behind the last */
+    ROUTED_BIAS_W = 1 << 24,  /* a bias of the router next to it, with EXPERTS_W */
+    HEADS_NORM_ALL = 1 << 23, /* norms of q and k over all heads together */
 };
 
 /* How Megatron's rows come from those of the parts. */
@@ -127,6 +129,14 @@ static const struct tensor_law tensor_laws[] = {
         "d"),
     ONE(HEADS_NORM, IN_EACH, "self_attention.k_layernorm.weight", AS_IS, "self_attn.k_norm.weight",
         "d"),
+    ONE(HEADS_NORM_ALL, IN_EACH, "self_attention.q_layernorm.weight", AS_IS,
+        "self_attn.q_norm.weight", "q"),
+    ONE(HEADS_NORM_ALL, IN_EACH, "self_attention.k_layernorm.weight", AS_IS,
+        "self_attn.k_norm.weight", "k"),
+    ONE_MORE(ROUTED_BIAS_W, IN_MOE, "mlp.router.expert_bias", AS_IS,
+             "block_sparse_moe.e_score_correction_bias", "e", 0, DCPK_F32),
+    ONE_MORE(ROUTED_BIAS_W, IN_MOE, "mlp.router.expert_bias", AS_IS, "mlp.e_score_correction_bias",
+             "e", LAW_MEMORY, DCPK_F32),
     ONE(HEADS_ONE, IN_EACH, QKV "weight", BY_GROUP_OF_ONE, "self_attn.qkv_proj.weight", "ah"),
     ONE(HEADS_ONE, IN_EACH, "self_attention.linear_proj.weight", AS_IS, "self_attn.o_proj.weight",
         "hq"),

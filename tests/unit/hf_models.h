@@ -33,6 +33,8 @@ enum {
     "\"n_routed_experts\": 8, \"n_shared_experts\": 3, \"first_k_dense_replace\": 1, "             \
     "\"routed_scaling_factor\": 2.5, "
 
+#define BLOCKS "_scale_inv||quantization_config.weight_block_size"
+
 /* One model of a family: its config.json, and the args that have Megatron compute the same. */
 static const struct model_case {
     const char *family;
@@ -54,34 +56,33 @@ static const struct model_case {
      "\"use_rotary_position_embeddings\": true, \"add_position_embedding\": true, "
      "\"add_bias_linear\": false, \"add_qkv_bias\": false, \"group_query_attention\": true, "
      "\"untie_embeddings_and_output_weights\": true, \"vocab_size\": 7",
-     ""},
+     BLOCKS},
     {"llama", LLAMA | HEADS | NORMS | GATED, 4, 3, 3, 0, 0,
      SIZES "\"rms_norm_eps\": 1e-5, \"rope_theta\": 1e4, \"tie_word_embeddings\": true, "
            "\"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}",
      "\"num_query_groups\": 4, \"kv_channels\": 3, \"layernorm_epsilon\": 1e-05, "
      "\"rotary_seq_len_interpolation_factor\": 2, \"use_rope_scaling\": false, "
      "\"untie_embeddings_and_output_weights\": false",
-     ""},
+     BLOCKS},
     {"mistral", LLAMA | UNTIED | HEADS | NORMS | GATED, 2, 5, 3, 0, 0,
      SIZES GROUPS "\"rope_theta\": 1e4, \"sliding_window\": 8",
-     "\"window_size\": [7, 0], \"swiglu\": true, \"add_qkv_bias\": false", ""},
+     "\"window_size\": [7, 0], \"swiglu\": true, \"add_qkv_bias\": false", BLOCKS},
     {"phi3", LLAMA | UNTIED | HEADS_ONE | NORMS | GATED_ONE, 2, 5, 3, 0, 0,
      SIZES GROUPS "\"rope_theta\": 1e4, \"sliding_window\": 8, \"partial_rotary_factor\": 0.5",
      "\"window_size\": [7, 0], \"swiglu\": true, \"rotary_percent\": 0.5, \"norm_epsilon\": 1e-05",
-     ""},
+     BLOCKS},
     {"qwen2", LLAMA | UNTIED | HEADS | HEADS_BIAS | NORMS | GATED, 2, 5, 3, 0, 0,
      SIZES GROUPS "\"rope_theta\": 1e6",
-     "\"add_qkv_bias\": true, \"add_bias_linear\": false, \"rotary_base\": 1000000", ""},
+     "\"add_qkv_bias\": true, \"add_bias_linear\": false, \"rotary_base\": 1000000", BLOCKS},
     {"qwen3", LLAMA | UNTIED | HEADS | HEADS_NORM | NORMS | GATED, 2, 5, 3, 0, 0,
-     SIZES GROUPS "\"rope_theta\": 1e6", "\"qk_layernorm\": true, \"kv_channels\": 5",
-     "_scale_inv||quantization_config.weight_block_size"},
+     SIZES GROUPS "\"rope_theta\": 1e6", "\"qk_layernorm\": true, \"kv_channels\": 5", BLOCKS},
     {"mixtral", LLAMA | UNTIED | HEADS | NORMS | EXPERTS_W, 2, 5, 0, FFN, 0,
      SIZES GROUPS "\"rope_theta\": 1e4, \"num_local_experts\": 8, \"num_experts_per_tok\": 2, "
                   "\"sliding_window\": null",
      "\"num_experts\": 8, \"moe_router_topk\": 2, \"moe_ffn_hidden_size\": 10, "
      "\"moe_router_pre_softmax\": false, \"moe_router_score_function\": \"softmax\", "
      "\"moe_layer_freq\": 1, \"window_size\": null",
-     ""},
+     BLOCKS},
     {"qwen2_moe", LLAMA | UNTIED | HEADS | HEADS_BIAS | NORMS | GATED | EXPERTS | SHARED_GATE, 2, 5,
      1, MOE_FFN, 14,
      SIZES GROUPS ROUTED "\"rope_theta\": 1e4, \"num_experts\": 8, \"norm_topk_prob\": false, "
@@ -89,11 +90,30 @@ static const struct model_case {
      "\"moe_router_pre_softmax\": true, \"moe_shared_expert_gate\": true, "
      "\"moe_shared_expert_intermediate_size\": 14, \"moe_layer_freq\": [0, 1, 1], "
      "\"moe_ffn_hidden_size\": 6, \"moe_router_topk\": 4, \"add_qkv_bias\": true",
-     ""},
+     BLOCKS},
+    {"minimax_m2", LLAMA | UNTIED | HEADS | HEADS_NORM_ALL | NORMS | EXPERTS_W | ROUTED_BIAS_W, 2,
+     5, 0, FFN, 0,
+     SIZES GROUPS "\"num_local_experts\": 8, \"num_experts_per_tok\": 2, \"rope_theta\": 5e6",
+     "\"moe_router_score_function\": \"sigmoid\", \"qk_layernorm\": true, "
+     "\"moe_router_enable_expert_bias\": true, \"moe_layer_freq\": 1, "
+     "\"moe_ffn_hidden_size\": 10, \"qk_layernorm_full_width\": true",
+     BLOCKS},
+    {"gemma3_text", LLAMA | HEADS | HEADS_NORM | NORMS_FOUR | GATED, 2, 5, 3, 0, 0,
+     SIZES GROUPS "\"sliding_window\": 8, \"hidden_activation\": \"gelu_pytorch_tanh\", "
+                  "\"query_pre_attn_scalar\": 144",
+     "\"query_pre_attn_scalar\": 144, \"apply_layernorm_1p\": true, \"qk_layernorm\": true, "
+     "\"window_size\": [7, 0], \"untie_embeddings_and_output_weights\": false",
+     BLOCKS},
+    {"olmoe", LLAMA | UNTIED | HEADS | HEADS_NORM_ALL | NORMS | EXPERTS, 2, 3, 0, FFN, 0,
+     SIZES "\"num_key_value_heads\": 2, \"num_experts_per_tok\": 4, \"rope_theta\": 1e4, "
+           "\"num_experts\": 8, \"norm_topk_prob\": false, \"clip_qkv\": null",
+     "\"moe_router_pre_softmax\": true, \"qk_layernorm\": true, \"moe_layer_freq\": 1, "
+     "\"moe_ffn_hidden_size\": 10, \"layernorm_epsilon\": 1e-05, "
+     "\"qk_layernorm_full_width\": true",
+     BLOCKS},
     {"qwen3_moe", LLAMA | UNTIED | HEADS | HEADS_NORM | NORMS | EXPERTS, 2, 5, 0, MOE_FFN, 0,
      SIZES GROUPS ROUTED "\"rope_theta\": 1e4, \"num_experts\": 8, \"norm_topk_prob\": true",
-     "\"moe_router_pre_softmax\": false, \"qk_layernorm\": true, \"moe_layer_freq\": 1",
-     "_scale_inv||quantization_config.weight_block_size"},
+     "\"moe_router_pre_softmax\": false, \"qk_layernorm\": true, \"moe_layer_freq\": 1", BLOCKS},
     {"deepseek_v2", LLAMA | UNTIED | MLA | Q_WHOLE | GATED | EXPERTS | SHARED, 4, 0, 1, MOE_FFN, 18,
      SIZES ROUTED LATENT "\"q_lora_rank\": null, \"rope_theta\": 1e4, \"norm_topk_prob\": false, "
                          "\"n_group\": 1, \"topk_group\": 1, \"topk_method\": \"greedy\", "
@@ -103,7 +123,7 @@ static const struct model_case {
      "\"rope_type\": \"rope\", \"rotary_scaling_factor\": 1.0, \"mscale\": 1.0, "
      "\"mscale_all_dim\": 0.0, \"moe_router_topk_scaling_factor\": 2.5, "
      "\"moe_router_score_function\": \"softmax\"",
-     ""},
+     BLOCKS},
     {"deepseek_v3", LLAMA | UNTIED | MLA | Q_LATENT | GATED | EXPERTS | ROUTED_BIAS | SHARED | MTP,
      4, 0, 1, MOE_FFN, 18,
      SIZES ROUTED LATENT
@@ -119,7 +139,7 @@ static const struct model_case {
      "\"original_max_position_embeddings\": 4096, \"beta_fast\": 32.0, \"beta_slow\": 1.0, "
      "\"multi_latent_attention\": true, \"qk_layernorm\": true, \"norm_epsilon\": 1e-06, "
      "\"rotary_interleaved\": false",
-     "_scale_inv||quantization_config.weight_block_size"},
+     BLOCKS},
     {"glm4_moe",
      LLAMA | UNTIED | HEADS | HEADS_BIAS | HEADS_NORM | NORMS | GATED | EXPERTS | ROUTED_BIAS |
          SHARED | MTP,
@@ -132,7 +152,7 @@ static const struct model_case {
      "\"moe_router_enable_expert_bias\": true, \"moe_router_score_function\": \"sigmoid\", "
      "\"rotary_percent\": 0.5, \"add_qkv_bias\": true, \"qk_layernorm\": true, "
      "\"moe_layer_freq\": [0, 1, 1]",
-     "_scale_inv||quantization_config.weight_block_size"},
+     BLOCKS},
     {"gpt_oss", LLAMA | UNTIED | HEADS | HEADS_BIAS | NORMS | OSS, 2, 5, 0, FFN, 0,
      SIZES GROUPS
      "\"num_local_experts\": 8, \"num_experts_per_tok\": 2, \"rope_theta\": 150000, "
@@ -160,7 +180,7 @@ static const struct model_case {
      "\"normalization\": \"LayerNorm\", \"squared_relu\": true, \"swiglu\": false, "
      "\"apply_layernorm_1p\": true, \"layernorm_zero_centered_gamma\": true, "
      "\"rotary_percent\": 0.25, \"norm_epsilon\": 1e-05",
-     ""},
+     BLOCKS},
     {"gemma2", LLAMA | HEADS | NORMS_FOUR | GATED, 2, 5, 3, 0, 0,
      SIZES GROUPS
      "\"rope_theta\": 1e4, \"sliding_window\": 8, \"hidden_activation\": \"gelu_pytorch_tanh\", "
@@ -170,7 +190,7 @@ static const struct model_case {
      "\"final_logit_softcapping\": 20.0, "
      "\"apply_layernorm_1p\": true, \"window_size\": [7, 0], \"window_attn_skip_freq\": 2, "
      "\"untie_embeddings_and_output_weights\": false",
-     ""},
+     BLOCKS},
 };
 
 /* The extent that a letter of a shape means. */

@@ -322,18 +322,18 @@ static void test_compare_casts(void **state)
 
     (void)state;
     CHECK_OK(dcpk_exec_new(ckpt, &env, &exec, &err), "casts");
-    CHECK_OK(dcpk_exec_compare(&(struct dcpk_view_pairs){exec, exec, &left, &right, 1, 0}, &result,
-                               NULL, &err),
+    CHECK_OK(dcpk_exec_compare(&(struct dcpk_view_pairs){exec, exec, &left, &right, 1, NULL, 0},
+                               &result, NULL, &err),
              "casts");
     CHECK(result.equal, "casts");
-    CHECK_OK(dcpk_exec_compare(&(struct dcpk_view_pairs){exec, exec, &right, &left, 1, 0}, &result,
-                               NULL, &err),
+    CHECK_OK(dcpk_exec_compare(&(struct dcpk_view_pairs){exec, exec, &right, &left, 1, NULL, 0},
+                               &result, NULL, &err),
              "casts");
     CHECK(!result.equal, "casts");
     CHECK_EQ_INT(result.n_different, 2, "casts"); /* what bf16 cannot hold: 1.00390625 and 1e30 */
     CHECK_EQ_INT(result.first_different, 1, "casts");
     left.dtype = DCPK_I16;
-    CHECK_FAILS(dcpk_exec_compare(&(struct dcpk_view_pairs){exec, exec, &left, &right, 1, 0},
+    CHECK_FAILS(dcpk_exec_compare(&(struct dcpk_view_pairs){exec, exec, &left, &right, 1, NULL, 0},
                                   &result, NULL, &err),
                 DCPK_EUNSUPPORTED, "", "casts");
     dcpk_exec_free(exec);
