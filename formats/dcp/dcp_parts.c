@@ -50,22 +50,26 @@ dcpk_status dcpk_dcp_find_parts(struct dcpk_store *store, struct dcpk_dcp_parts 
                                 struct dcpk_error *err)
 {
     int n_found[2] = {0, 0}; /* models, optimizers */
+    enum dcpk_path_kind kind = DCPK_PATH_NOTHING;
     char **names = NULL;
     size_t n = 0;
-    bool is_folder;
+    dcpk_status st = DCPK_OK;
 
     *parts = (struct dcpk_dcp_parts){.metadata = {DCPK_DCP_METADATA}};
-    if (dcpk_dcp_is_folder(store, &is_folder, err))
+    if (dcpk_store_look(store, DCPK_DCP_METADATA, &kind, err))
         return err->status;
-    parts->n = is_folder;
-    if (is_folder || dcpk_store_list(store, &names, &n, err))
+    if (kind != DCPK_PATH_NOTHING) { /* to be opened, or refused as what it is */
+        parts->n = 1;
+        return DCPK_OK;
+    }
+    if (dcpk_store_list(store, &names, &n, err))
         return err->status;
-    for (size_t i = 0; i < n && err->status == DCPK_OK; i++)
-        (void)look_at_part(store, names[i], parts, n_found, err);
+    for (size_t i = 0; i < n && st == DCPK_OK; i++)
+        st = look_at_part(store, names[i], parts, n_found, err);
     dcpk_free(names);
     if (n_found[0] == 1 && n_found[1] == 1)
         parts->n = 2;
-    return err->status;
+    return st;
 }
 
 static dcpk_status open_part(struct dcpk_checkpoint *ckpt, const char *metadata,
@@ -96,8 +100,10 @@ dcpk_status dcpk_dcp_open(struct dcpk_checkpoint *ckpt, struct dcpk_dcp_info *in
         dcpk_context(err, "reading '" DCPK_DCP_METADATA "'");
         return err->status;
     }
-    if (open_part(ckpt, parts.metadata[0], info, err) || parts.n == 1)
+    if (open_part(ckpt, parts.metadata[0], info, err))
         return err->status;
+    if (parts.n == 1)
+        return DCPK_OK;
     dcpk_checkpoint_note(ckpt, "in two folders: the model by '%s', its optimizer by '%s'",
                          parts.metadata[0], parts.metadata[1]);
     return open_part(ckpt, parts.metadata[1], &of_optimizer, err);
@@ -116,14 +122,15 @@ static dcpk_status load_part_paths(struct dcpk_checkpoint *ckpt, const char *met
     struct dcpk_source *source;
     char *data;
     size_t n;
+    dcpk_status st;
 
     if (dcpk_store_find(ckpt->store, metadata, &source, err) ||
         dcpk_source_slurp(source, MAX_METADATA_BYTES, &data, &n, err))
         return err->status;
-    (void)dcpk_pickle_read(data, n, &options, arena, &root, err);
+    st = dcpk_pickle_read(data, n, &options, arena, &root, err);
     dcpk_free(data);
-    if (err->status != DCPK_OK)
-        return err->status;
+    if (st != DCPK_OK)
+        return st;
     *n_bytes += n;
     found = dcpk_value_get(dcpk_value_attrs(root), "planner_data");
     if (found == NULL || found->kind != DCPK_V_DICT)

@@ -46,7 +46,7 @@ sample torch_dist_c_dense_tp2pp2/iter_0000004 right
 "$DCPKIT" modify-state-dict --quiet --op 'rename ^output_layer.weight$ x' --op 'rename ^embedding.word_embeddings.weight$ output_layer.weight' \
     --op 'rename ^x$ embedding.word_embeddings.weight' right edited || exit
 place="'embedding.word_embeddings.weight'\[0, 0\] is [-0-9.e]+, its master [-0-9.e]+; 2 of 27 parameters differ"
-refuses "edited" 3 "$place.*--trust weights or --trust masters" "$DCPKIT" convert --to fsdp_dtensor edited out
+refuses "edited" 3 "$place.*--trust weights derives masters from weights" "$DCPKIT" convert --to fsdp_dtensor edited out
 refuses "edited, a word" 2 "'both' is not one of weights, masters" "$DCPKIT" convert --trust both --to fsdp_dtensor edited out
 answers_no "edited, check" "values *FAILED.*; 2 of 27 parameters differ: the weights were changed" "$DCPKIT" check edited
 same() { # A B KIND: does every tensor of the kind agree?
