@@ -124,6 +124,25 @@ static dcpk_status mesh_take(const struct dcpkit_mesh *from, struct dcpk_grid *m
     return DCPK_OK;
 }
 
+static dcpk_status family_take(const struct dcpkit_convert_options *from,
+                               struct dcpk_convert_options *to, struct dcpk_error *err)
+{
+    to->target.family.config = from->hf_config;
+    to->target.family.assets = from->hf_assets;
+    if (from->dtype != NULL) {
+        if (!to->to->is_model)
+            return dcpk_fail(err, DCPK_EUSAGE, "a dtype is for Hugging Face's models, not for %s",
+                             to->to->name);
+        to->target.family.dtype = dcpk_dtype_from_name(from->dtype);
+        if (to->target.family.dtype != DCPK_F32 && to->target.family.dtype != DCPK_BF16 &&
+            to->target.family.dtype != DCPK_F16)
+            return dcpk_fail(err, DCPK_EUSAGE, "the dtype '%s' is not float32, bfloat16 or float16",
+                             from->dtype);
+    }
+    to->given.family = to->target.family;
+    return DCPK_OK;
+}
+
 static dcpk_status options_apply(const struct dcpkit_convert_options *from,
                                  struct dcpk_convert_options *to, struct dcpk_error *err)
 {
@@ -131,6 +150,8 @@ static dcpk_status options_apply(const struct dcpkit_convert_options *from,
     flags_apply(from->flags, to);
     if (from->swiglu != 0)
         to->rules.swiglu = from->swiglu > 0 ? DCPK_SWIGLU_ON : DCPK_SWIGLU_OFF;
+    if (family_take(from, to, err))
+        return err->status;
     if (!mesh_is_given(&from->mesh))
         return DCPK_OK;
     if (strcmp(to->to->name, "fsdp_dtensor") == 0)

@@ -26,7 +26,7 @@ SAME(ECANCELLED);
                       sizeof(struct type),                                                         \
                   "a struct with a size has no padding at its end")
 ENDS_WITH(dcpkit_options, context);
-ENDS_WITH(dcpkit_convert_options, mesh);
+ENDS_WITH(dcpkit_convert_options, dtype);
 ENDS_WITH(dcpkit_engine_options, reserved);
 ENDS_WITH(dcpkit_map_totals, note);
 ENDS_WITH(dcpkit_map_stats, read_bytes);
@@ -148,12 +148,13 @@ FIX(SWIGLU, SWIGLU);
 FIX(NO_MESH, NO_MESH);
 FIX(NO_PROOF, NO_READ_BACK);
 FIX(NO_INTEGRITY, NO_INTEGRITY);
+FIX(CONFIG, CONFIG);
 
 unsigned dcpkit_fixes(const dcpkit *session)
 {
     const unsigned ours = DCPKIT_FIX_REPLACE | DCPKIT_FIX_RESUME | DCPKIT_FIX_MEMORY |
                           DCPKIT_FIX_WEIGHTS_ONLY | DCPKIT_FIX_SWIGLU | DCPKIT_FIX_NO_MESH |
-                          DCPKIT_FIX_NO_PROOF | DCPKIT_FIX_NO_INTEGRITY;
+                          DCPKIT_FIX_NO_PROOF | DCPKIT_FIX_NO_INTEGRITY | DCPKIT_FIX_CONFIG;
 
     return session->err.fixes & ours;
 }

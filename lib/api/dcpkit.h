@@ -101,14 +101,15 @@ DCPKIT_API const char *dcpkit_error(const dcpkit *session);
 
 /* The caller's remedies for a failure. */
 enum dcpkit_fix {
-    DCPKIT_FIX_REPLACE = 1,        /* convert with DCPKIT_REPLACE */
-    DCPKIT_FIX_RESUME = 2,         /* convert with DCPKIT_RESUME */
-    DCPKIT_FIX_MEMORY = 4,         /* make a session with more memory_bytes */
-    DCPKIT_FIX_WEIGHTS_ONLY = 8,   /* convert with DCPKIT_WEIGHTS_ONLY */
-    DCPKIT_FIX_SWIGLU = 16,        /* set swiglu in the options of dcpkit_convert */
-    DCPKIT_FIX_NO_MESH = 1024,     /* convert without a mesh */
-    DCPKIT_FIX_NO_PROOF = 4096,    /* convert without DCPKIT_PROVE */
-    DCPKIT_FIX_NO_INTEGRITY = 8192 /* convert without DCPKIT_INTEGRITY */
+    DCPKIT_FIX_REPLACE = 1,         /* convert with DCPKIT_REPLACE */
+    DCPKIT_FIX_RESUME = 2,          /* convert with DCPKIT_RESUME */
+    DCPKIT_FIX_MEMORY = 4,          /* make a session with more memory_bytes */
+    DCPKIT_FIX_WEIGHTS_ONLY = 8,    /* convert with DCPKIT_WEIGHTS_ONLY */
+    DCPKIT_FIX_SWIGLU = 16,         /* set swiglu in the options of dcpkit_convert */
+    DCPKIT_FIX_NO_MESH = 1024,      /* convert without a mesh */
+    DCPKIT_FIX_NO_PROOF = 4096,     /* convert without DCPKIT_PROVE */
+    DCPKIT_FIX_NO_INTEGRITY = 8192, /* convert without DCPKIT_INTEGRITY */
+    DCPKIT_FIX_CONFIG = 1073741824  /* set hf_config in the options of dcpkit_convert */
 };
 /* The remedies for the session's last failure: a set, often 0. */
 DCPKIT_API unsigned dcpkit_fixes(const dcpkit *session);
@@ -234,16 +235,20 @@ struct dcpkit_convert_options {
     unsigned flags;   /* of enum dcpkit_convert_flags */
     int swiglu;       /* 1: fc1 holds gate and up rows, -1: it does not, 0: by args.swiglu */
     struct dcpkit_mesh mesh;
+    /* For Hugging Face's models; NULL: none. A config.json: of an IN whose trainer stores none, or
+     * the one that OUT starts from. A folder: its tokenizer goes into OUT, its config.json is that
+     * of an IN without one. The dtype of OUT: "float32", "bfloat16" or "float16". */
+    const char *hf_config, *hf_assets, *dtype;
 };
 
 /*
- * Convert the checkpoint at `in`, which is never touched, to the format `to` ("torch_dist", "zarr"
- * or "fsdp_dtensor") at `out`: a run folder, a folder iter_NNNNNNN, or a name that ends in ".tar".
- * options: NULL: the defaults.
- * *report: what became of the keys, as JSON: "n_kept", "n_renamed", "n_made", "n_cast",
- * "n_aliased", "n_left_out", and "left_out": key, reason and whether it is harmless, of each; freed
- * by dcpkit_text_free; report may be NULL. On failure nothing is left that looks whole. Errors:
- * DCPKIT_EUSAGE when `out` exists; all others.
+ * Convert the checkpoint at `in`, which is never touched, to the format `to` ("torch_dist", "zarr",
+ * "fsdp_dtensor", "huggingface", "dcp_hf" or "torchtitan") at `out`: a run folder, a folder
+ * iter_NNNNNNN, or a name that ends in ".tar". options: NULL: the defaults. *report: what became of
+ * the keys, as JSON: "n_kept", "n_renamed", "n_made", "n_cast", "n_aliased", "n_left_out", and
+ * "left_out": key, reason and whether it is harmless, of each; freed by dcpkit_text_free; report
+ * may be NULL. On failure nothing is left that looks whole. Errors: DCPKIT_EUSAGE when `out`
+ * exists; all others.
  */
 DCPKIT_API int dcpkit_convert(dcpkit *session, const char *in, const char *out, const char *to,
                               const struct dcpkit_convert_options *options, char **report);

@@ -315,6 +315,30 @@ class Working(unittest.TestCase):
                 for key in after.keys() & before.keys():
                     self.assertEqual(before[key], after[key], key)
 
+    def test_models_and_trainers(self):
+        """A model's dtype; a trainer's checkpoint without a config.json, which a folder or a file gives."""
+        with tempfile.TemporaryDirectory() as folder:
+            hf, trainer, back = (os.path.join(folder, name) for name in ("hf", "trainer", "back"))
+            dcpkit.convert(SAMPLE, hf, "huggingface", dtype="float16")
+            with dcpkit.open(hf) as model:
+                self.assertEqual({str(model[key].dtype) for key in model}, {"float16"})
+            dcpkit.convert(SAMPLE, trainer, "dcp_hf")
+            config = os.path.join(hf, "config.json")
+            os.remove(os.path.join(trainer, "config.json"))
+            with self.assertRaisesRegex(dcpkit.UnsupportedError, "there is no config.json.*hf_config=... gives it"):
+                dcpkit.convert(trainer, back, "torch_dist")
+            for given in ({"hf_config": config}, {"hf_assets": hf}):
+                dcpkit.convert(trainer, back, "torch_dist", replace=True, **given)
+            with dcpkit.open(SAMPLE) as source, dcpkit.open(back) as made:
+                shared = [key for key in source if key.startswith("optimizer.state.exp_avg.decoder")]
+                self.assertGreater(len(shared), 5)
+                for key in shared:
+                    self.assertEqual(source[key].hash(), made[key].hash(), key)
+            with self.assertRaisesRegex(dcpkit.UsageError, "'float8' is not float32"):
+                dcpkit.convert(SAMPLE, hf, "huggingface", dtype="float8", replace=True)
+            with self.assertRaisesRegex(dcpkit.UsageError, "a dtype is for Hugging Face's models"):
+                dcpkit.convert(SAMPLE, back, "zarr", dtype="float32", replace=True)
+
     def test_what_only_one_has_is_told(self):
         with tempfile.TemporaryDirectory() as folder:
             there = pathlib.Path(folder) / "hf"

@@ -422,6 +422,9 @@ def convert(
     integrity: bool = False,
     swiglu: bool | None = None,
     mesh: Mapping[str, int] | None = None,
+    hf_config: str | os.PathLike[str] | None = None,
+    hf_assets: str | os.PathLike[str] | None = None,
+    dtype: str | None = None,
     threads: int = 0,
     memory: int = 0,
     progress: Progress | None = None,
@@ -432,7 +435,9 @@ def convert(
     was cut short; check_input: check every checksum of the source first, None: where prove is set;
     prove: read the output back and compare before it is published. swiglu: whether
     fc1 holds gate and up rows, None: as the checkpoint's args say. mesh: {"tp": 2, "pp": 2, ...} of
-    the run that will load torch_dist or zarr, None: chunks that any run loads.
+    the run that will load torch_dist or zarr, None: chunks that any run loads. hf_config: the config.json of
+    a source without one, or one that a model of Hugging Face's starts from; hf_assets: a folder with its
+    tokenizer; dtype: "float32", "bfloat16" or "float16" of that model.
     """
     flags = dict(
         replace=replace,
@@ -447,6 +452,9 @@ def convert(
     options.from_ = None if format is None else _library.key_bytes(format)
     options.flags = sum(_library.CONVERT_FLAGS[name] for name, is_set in flags.items() if is_set)
     options.swiglu = 0 if swiglu is None else 1 if swiglu else -1
+    options.hf_config = None if hf_config is None else _library.path_bytes(hf_config)
+    options.hf_assets = None if hf_assets is None else _library.path_bytes(hf_assets)
+    options.dtype = None if dtype is None else _library.key_bytes(dtype)
     for name, size in (mesh or {}).items():
         if name not in dict(_library.Mesh._fields_):
             raise UsageError(f"a mesh has no dimension {name!r}")

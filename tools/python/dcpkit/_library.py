@@ -105,6 +105,9 @@ class ConvertOptions(Struct):
         ("flags", ctypes.c_uint),
         ("swiglu", c_int),
         ("mesh", Mesh),
+        ("hf_config", c_char_p),
+        ("hf_assets", c_char_p),
+        ("dtype", c_char_p),
     ]
 
 
@@ -227,6 +230,7 @@ _FIXES = {
     1024: "mesh=None cuts it for no mesh",
     4096: "prove=False does not read it back",
     8192: "integrity=False writes no list of files",
+    1073741824: "hf_config=... gives it",
 }
 
 _EXCEPTIONS = {
