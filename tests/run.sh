@@ -18,4 +18,4 @@ cmake -S "$root" -B "$build" -G Ninja -DCMAKE_C_COMPILER=gcc -DDCPK_WERROR=ON >"
 }
 rm -f "$build.log"
 cmake --build "$build" --parallel 2
-exec ctest --test-dir "$build" --output-on-failure -j2 "$@"
+exec ctest --test-dir "$build" --output-on-failure -j3 "$@"
