@@ -2,38 +2,14 @@
 /* fuzz_mp_rank.c - any bytes as the files of Megatron's tensor-parallel ranks: chunks inside the
  * files, objects that can be read, or an error. */
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "formats/mp_rank/mp_rank.h"
 #include "lib/base/cursor.h"
 #include "lib/base/order.h"
 #include "lib/model/model.h"
+#include "tests/fuzz/fuzz_ranks.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
-
-/* Each chunk has its bytes in its file, and so has its record. */
-static void check_chunks(struct dcpk_checkpoint *ckpt)
-{
-    struct dcpk_error err = DCPK_ERROR_INIT;
-
-    for (size_t i = 0; i < ckpt->n_chunks; i++) {
-        const struct dcpk_chunk *chunk = &ckpt->chunks[i];
-        const struct dcpk_tensor *tensor = &ckpt->tensors[chunk->tensor];
-        uint64_t n = dcpk_dtype_bytes(tensor->dtype), file_bytes;
-        struct dcpk_extent where;
-
-        if (ckpt->format->reader->locate(ckpt, chunk, NULL, &where, &err) != DCPK_OK)
-            abort();
-        for (int a = 0; a < tensor->rank; a++)
-            n *= (uint64_t)chunk->span[tensor->rank + a];
-        file_bytes = dcpk_source_bytes(where.source);
-        if (n == 0 || n != chunk->place.n_bytes || !where.is_row_major ||
-            where.first_bytes > file_bytes || n > file_bytes - where.first_bytes ||
-            where.record_offset_bytes > file_bytes ||
-            where.record_bytes > file_bytes - where.record_offset_bytes)
-            abort();
-    }
-}
 
 /* Objects and the common state are values or an error; then the whole becomes a view. */
 static void check_values(struct dcpk_checkpoint *ckpt)
@@ -83,11 +59,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
         add_file(store, rank, "distrib_optim.pt", data + 5 + n_model, n_bytes - 5 - n_model);
     }
     if (dcpk_checkpoint_open(store, formats, NULL, &ckpt, &err) == DCPK_OK) {
-        check_chunks(ckpt);
-        (void)dcpk_checkpoint_check_cover(ckpt, &err);
-        err = (struct dcpk_error)DCPK_ERROR_INIT;
-        if (ckpt->format->check_copies(ckpt, &err) != DCPK_OK && err.status == DCPK_EIO)
-            abort();
+        fuzz_check_pieces(ckpt);
         check_values(ckpt);
     }
     dcpk_checkpoint_close(ckpt);
