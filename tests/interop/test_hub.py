@@ -88,7 +88,7 @@ class Hub(unittest.TestCase):
     def test_nested(self):
         said = self.check("nested")
         self.assertIn("nested/checkpoint-7'", said.replace("\n" + " " * 13, ""))
-        self.assertIn("78 tensors and 0 objects of optimizers", " ".join(said.split()))
+        self.assertIn("117 tensors and 0 objects of optimizers", " ".join(said.split()))
         self.refuses("several", r"several checkpoints; give one of them: 'a', 'b'$")
 
     def test_wrapped(self):
