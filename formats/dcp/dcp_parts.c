@@ -22,6 +22,11 @@ dcpk_status dcpk_dcp_is_folder(struct dcpk_store *store, bool *is, struct dcpk_e
     return DCPK_OK;
 }
 
+static bool names_optimizer(const char *name)
+{
+    return dcpk_starts_with(name, "optim");
+}
+
 /* A folder that cannot be looked into has no .metadata. */
 static dcpk_status look_at_part(struct dcpk_store *store, const char *folder,
                                 struct dcpk_dcp_parts *parts, int n_found[2],
@@ -29,7 +34,7 @@ static dcpk_status look_at_part(struct dcpk_store *store, const char *folder,
 {
     char name[sizeof parts->metadata[0]];
     const int n = snprintf(name, sizeof name, "%s/" DCPK_DCP_METADATA, folder);
-    const int which = dcpk_starts_with(folder, "optim"); /* a model or an optimizer */
+    const int which = names_optimizer(folder); /* a model or an optimizer */
     enum dcpk_path_kind kind = DCPK_PATH_NOTHING;
 
     if (n >= (int)sizeof name)
@@ -52,7 +57,7 @@ dcpk_status dcpk_dcp_find_parts(struct dcpk_store *store, struct dcpk_dcp_parts 
     int n_found[2] = {0, 0}; /* models, optimizers */
     enum dcpk_path_kind kind = DCPK_PATH_NOTHING;
     char **names = NULL;
-    size_t n = 0;
+    size_t n = 0, n_named = 0;
     dcpk_status st = DCPK_OK;
 
     *parts = (struct dcpk_dcp_parts){.metadata = {DCPK_DCP_METADATA}};
@@ -64,7 +69,9 @@ dcpk_status dcpk_dcp_find_parts(struct dcpk_store *store, struct dcpk_dcp_parts 
     }
     if (dcpk_store_list(store, &names, &n, err))
         return err->status;
-    for (size_t i = 0; i < n && st == DCPK_OK; i++)
+    for (size_t i = 0; i < n; i++)
+        n_named += names_optimizer(names[i]);
+    for (size_t i = 0; i < n && n_named > 0 && st == DCPK_OK; i++)
         st = look_at_part(store, names[i], parts, n_found, err);
     dcpk_free(names);
     if (n_found[0] == 1 && n_found[1] == 1)

@@ -58,11 +58,14 @@ static dcpk_status choose_format(struct dcpk_checkpoint *c,
     int best = 0, named_score = 0;
 
     for (const struct dcpk_format *const *f = formats; *f != NULL; f++) {
+        const bool is_named = name != NULL && dcpk_format_is_called(*f, name);
         int score;
 
+        if ((*f)->container != NULL && !is_named) /* it scores as its container */
+            continue;
         if ((*f)->probe(c->store, &score, err) != DCPK_OK)
             return err->status;
-        if (name != NULL && dcpk_format_is_called(*f, name)) {
+        if (is_named) {
             named = *f;
             named_score = score;
         }
