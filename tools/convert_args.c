@@ -42,6 +42,8 @@ static const struct dcpk_option proof_options[] = {
                   "add integrity.json, which Megatron's --verify-integrity and 'verify' check"),
     DCPK_OPT_GROUP("the run of this program"),
     DCPK_OPT_FLAG("dry-run", dry_run, "print the plan and write nothing"),
+    DCPK_OPT_COUNT("ranks", "N", n_ranks,
+                   "with --dry-run: add how much each of N processes would do (default: none)"),
     DCPK_OPT_FLAG("force", force,
                   "replace an output that exists, and files of --report, --html and --hashes"),
     DCPK_OPT_FLAG("resume", resume,
@@ -182,6 +184,10 @@ static dcpk_status check_convert_arguments(const struct dcpk_convert_args *a,
         return dcpk_fail(err, DCPK_EUSAGE, "--check-input and --no-check-input exclude each other");
     if (a->base != NULL && !a->lora.merges)
         return dcpk_fail(err, DCPK_EUSAGE, "--base is for --merge-lora");
+    if (a->n_ranks > 0 && !a->dry_run)
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "--ranks is for --dry-run; to share the work, start dcpkit N times by "
+                         "mpirun or srun");
     if (a->lora.config != NULL && !a->lora.merges && !dcpk_format_is_called(to, "peft"))
         return dcpk_fail(err, DCPK_EUSAGE, "--adapter-config is for --merge-lora and --to peft");
     if (a->lora.merges && dcpk_format_is_called(to, "peft"))

@@ -24,7 +24,7 @@ struct dcpk_convert_args {
         like_inspector, rename_mtp, dry_run, force, resume, json, verbose;
     struct dcpk_verbosity verbosity;
     bool oom_traceback, enable_msc; /* of the Python tool; without meaning here */
-    int n_threads;
+    int n_threads, n_ranks;         /* ranks that a dry run plans for */
     uint64_t memory_bytes;
     struct dcpk_target_args target;
     struct dcpk_family_args family;

@@ -17,6 +17,7 @@ struct job {
     const struct dcpk_convert_args *args;
     const struct dcpk_convert_options *options;
     struct dcpk_conversion c;
+    struct dcpk_conversion_shares shares; /* of a dry run with --ranks */
 };
 
 static bool leads(const struct job *job)
@@ -91,9 +92,70 @@ static const char *file_to_write(const struct dcpk_convert_args *a, const struct
     return path;
 }
 
-static dcpk_status write_report(const struct dcpk_convert_args *a, const struct dcpk_conversion *c,
-                                const struct dcpk_convert_files *files, struct dcpk_error *err)
+/* "4.47 h at 1 GB/s, 26.8 min at 10 GB/s, 161 s at 100 GB/s". */
+#define SPEEDS_TEXT_BYTES 128
+#define RANGE_TEXT_BYTES  (2 * DCPK_SIZE_TEXT_BYTES + 4)
+static const char *at_speeds(uint64_t n_bytes, char text[SPEEDS_TEXT_BYTES])
 {
+    int at = 0;
+
+    for (int speed = 1; speed <= 100; speed *= 10) {
+        const double s = (double)n_bytes / 1e9 / speed;
+        const struct {
+            double seconds;
+            const char *name;
+        } units[] = {{3600, "h"}, {60, "min"}, {1, "s"}};
+        size_t u = 0;
+
+        while (u < 2 && s < 2 * units[u].seconds)
+            u++;
+        at += snprintf(text + at, SPEEDS_TEXT_BYTES - (size_t)at, "%s%.3g %s at %d GB/s",
+                       at == 0 ? "" : ", ", s / units[u].seconds, units[u].name, speed);
+    }
+    return text;
+}
+
+/* "14.60 GiB to 14.69 GiB". */
+static const char *range_text(uint64_t least, uint64_t most, char text[RANGE_TEXT_BYTES])
+{
+    char a[DCPK_SIZE_TEXT_BYTES], b[DCPK_SIZE_TEXT_BYTES];
+
+    if (least == most)
+        snprintf(text, RANGE_TEXT_BYTES, "%s", dcpk_cli_short_size(most, b));
+    else
+        snprintf(text, RANGE_TEXT_BYTES, "%s to %s", dcpk_cli_short_size(least, a),
+                 dcpk_cli_short_size(most, b));
+    return text;
+}
+
+/* Reports the least and the most that any rank would do, and the time that all of it takes. */
+static void report_shares(const struct dcpk_conversion_shares *s, uint64_t written_bytes,
+                          struct dcpk_doc *doc)
+{
+    char written[RANGE_TEXT_BYTES], read[RANGE_TEXT_BYTES], speeds[SPEEDS_TEXT_BYTES];
+
+    if (s->n_ranks == 0) {
+        dcpk_doc_set(doc, "ranks", dcpk_fact_null());
+        return;
+    }
+    dcpk_doc_row(doc, "ranks", "%d: each would read %s and write %s", s->n_ranks,
+                 range_text(s->least.read_bytes, s->most.read_bytes, read),
+                 range_text(s->least.written_bytes, s->most.written_bytes, written));
+    dcpk_doc_row(doc, "time", "%s, reading and writing of all ranks together",
+                 at_speeds(s->read_bytes + written_bytes, speeds));
+    dcpk_doc_set_count(doc, "ranks.n", (uint64_t)s->n_ranks);
+    dcpk_doc_set_count(doc, "ranks.least_read_bytes", s->least.read_bytes);
+    dcpk_doc_set_count(doc, "ranks.least_written_bytes", s->least.written_bytes);
+    dcpk_doc_set_count(doc, "ranks.most_read_bytes", s->most.read_bytes);
+    dcpk_doc_set_count(doc, "ranks.most_written_bytes", s->most.written_bytes);
+    dcpk_doc_set_count(doc, "ranks.read_bytes", s->read_bytes);
+}
+
+static dcpk_status write_report(const struct job *job, const struct dcpk_convert_files *files,
+                                struct dcpk_error *err)
+{
+    const struct dcpk_convert_args *a = job->args;
+    const struct dcpk_conversion *c = &job->c;
     const struct dcpk_print_options way = {.is_silent =
                                                a->verbosity.is_quiet && !a->json && !a->dry_run,
                                            .as_json = a->json,
@@ -103,6 +165,7 @@ static dcpk_status write_report(const struct dcpk_convert_args *a, const struct 
 
     dcpk_doc_init(&doc, a->verbosity.command, &dcpk_convert_style);
     dcpk_convert_report(c, files, &doc);
+    report_shares(&job->shares, c->totals.tensor_bytes, &doc);
     return dcpk_print_doc(&doc, &way, err);
 }
 
@@ -119,7 +182,7 @@ static dcpk_status put_results(const struct job *job, struct dcpk_error *err)
     if (files.hashes != NULL && !a->dry_run)
         st = dcpk_file_write(files.hashes, DCPK_FILE_INTO, c->hashes.data, c->hashes.n_bytes, err);
     if (st == DCPK_OK)
-        st = write_report(a, c, &files, err);
+        st = write_report(job, &files, err);
     if (st != DCPK_OK && !a->dry_run)
         dcpk_context(err, "'%s' is in place, and then", c->target.folder);
     return st;
@@ -140,8 +203,12 @@ static dcpk_status job_run(struct job *job, struct dcpk_error *err)
         dcpk_warn_verdict(&job->args->verbosity, &job->c.verdict);
     dcpk_cli_keep_private(job->c.ckpt);
     if (dcpk_cli_keep_folder_private(job->options->target.family.assets, err) ||
-        dcpk_cli_keep_folder_private(job->options->given.lora.adapter, err) || job->args->dry_run)
+        dcpk_cli_keep_folder_private(job->options->given.lora.adapter, err))
         return err->status;
+    if (job->args->n_ranks > 0)
+        return dcpk_conversion_share(&job->c, job->args->n_ranks, &job->shares, err);
+    if (job->args->dry_run)
+        return DCPK_OK;
     return dcpk_conversion_run(&job->c, err);
 }
 
@@ -151,6 +218,8 @@ static dcpk_status job_report(struct job *job, struct dcpk_error *err)
 
     if (leads(job))
         st = put_results(job, err);
+    if (st == DCPK_OK && leads(job) && job->args->dry_run) /* it would fail for this alone */
+        st = dcpk_conversion_check_space(&job->c, err);
     st = dcpk_ranks_agree(job->options->env.ranks, st, err);
     if (st == DCPK_OK)
         dcpk_note_tracker(&job->args->verbosity, &job->c.target);

@@ -16,7 +16,7 @@
 #include "tools/run_args.h"
 #include "tools/wrap.h"
 
-#define MAX_OPTIONS    64
+#define MAX_OPTIONS    96
 #define NO_SANDBOX_VAL 1 /* of getopt_long: not a letter, not a row */
 #define COLOR_VAL      2
 #define HELP_VAL       3

@@ -400,10 +400,14 @@ void dcpk_ranks_abandon(struct dcpk_ranks *ranks)
     ranks_free(ranks);
 }
 
+int dcpk_work_rank(uint64_t total_bytes, int n_ranks, uint64_t before_bytes)
+{
+    return (int)(before_bytes / (total_bytes / (uint64_t)n_ranks + 1));
+}
+
 void dcpk_ranks_divide(const struct dcpk_ranks *ranks, struct dcpk_work *work)
 {
-    const uint64_t self = (uint64_t)dcpk_ranks_self(ranks);
-    uint64_t before = 0, share;
+    uint64_t before = 0;
 
     work->total_bytes = work->first = work->last = 0;
     for (uint64_t i = 0; i < work->n; i++)
@@ -412,10 +416,11 @@ void dcpk_ranks_divide(const struct dcpk_ranks *ranks, struct dcpk_work *work)
         work->last = work->n;
         return;
     }
-    share = work->total_bytes / (uint64_t)ranks->comm->n_ranks + 1;
     for (uint64_t i = 0; i < work->n; i++) {
-        work->first += before < self * share;
-        work->last += before < (self + 1) * share;
+        const int rank = dcpk_work_rank(work->total_bytes, ranks->comm->n_ranks, before);
+
+        work->first += rank < ranks->comm->rank;
+        work->last += rank <= ranks->comm->rank;
         before += work->bytes_of(work->context, i);
     }
 }

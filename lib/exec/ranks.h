@@ -130,7 +130,10 @@ struct dcpk_work {
     uint64_t total_bytes;
     uint64_t first, last; /* this rank's pieces are first .. last - 1 */
 };
-/* Give this rank its share: as many bytes as any other's, to a piece. Sends nothing. */
+/* The one of n_ranks that does the piece with before_bytes in front of it: all do as many bytes as
+ * any other, to a piece. */
+int dcpk_work_rank(uint64_t total_bytes, int n_ranks, uint64_t before_bytes);
+/* Give this rank its share of the pieces. Sends nothing. */
 void dcpk_ranks_divide(const struct dcpk_ranks *ranks, struct dcpk_work *work);
 
 /* Receives the number that another rank has sent, on rank 0; called by one thread at a time, any

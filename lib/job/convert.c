@@ -322,8 +322,11 @@ dcpk_status dcpk_conversion_plan(struct dcpk_conversion *c,
         check_made_args(c, err))
         return err->status;
     dcpk_plan_totals(c->out, &c->totals);
-    if (options->out == NULL)
-        return DCPK_OK;
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_conversion_check_space(const struct dcpk_conversion *c, struct dcpk_error *err)
+{
     return dcpk_check_space(&c->target, c->totals.file_bytes, err);
 }
 

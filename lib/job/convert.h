@@ -15,6 +15,7 @@
 #include "lib/job/verdict.h"
 #include "lib/job/verify.h"
 #include "lib/rules/rules.h"
+#include "lib/write/units.h"
 
 enum dcpk_convert_flags {
     DCPK_CONVERT_WEIGHTS_ONLY = 1, /* leave the optimizer out */
@@ -78,12 +79,22 @@ struct dcpk_conversion {
 /*
  * Decide everything: reads metadata and small objects, writes nothing.
  * Errors: DCPK_EUSAGE when IN and OUT are not apart, OUT exists without REPLACE, or the target
- * format cannot be written; DCPK_EIO where there is no room for it (lib/job/target.h);
- * DCPK_EUNSUPPORTED for what cannot be converted; those of the parts.
+ * format cannot be written; DCPK_EUNSUPPORTED for what cannot be converted; those of the parts.
  */
 dcpk_status dcpk_conversion_plan(struct dcpk_conversion *c,
                                  const struct dcpk_convert_options *options,
                                  struct dcpk_error *err);
+/* Tensor data that the ranks of a job would read and write: the least and the most of any. */
+struct dcpk_conversion_shares {
+    int n_ranks;
+    struct dcpk_unit_share least, most;
+    uint64_t read_bytes; /* of all */
+};
+/* The shares of n_ranks, at least 1, for a planned conversion. Errors: DCPK_ENOMEM. */
+dcpk_status dcpk_conversion_share(const struct dcpk_conversion *c, int n_ranks,
+                                  struct dcpk_conversion_shares *shares, struct dcpk_error *err);
+/* There is room for the planned output: dcpk_check_space. dcpk_conversion_run begins with it. */
+dcpk_status dcpk_conversion_check_space(const struct dcpk_conversion *c, struct dcpk_error *err);
 /*
  * Write the planned output, publish it, then the tracker. On failure nothing is left that looks
  * whole; what is worth resuming stays in the partial folder with its journal, and the error

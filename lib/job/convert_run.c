@@ -4,6 +4,7 @@
 #include <inttypes.h>
 
 #include "lib/base/alloc.h"
+#include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/ckpt/output.h"
 #include "lib/exec/exec.h"
@@ -222,6 +223,42 @@ static size_t count_keys(const struct dcpk_output *out)
     return n;
 }
 
+/* The least and the most of any rank. */
+static void sum_up(const struct dcpk_unit_share *each, struct dcpk_conversion_shares *shares)
+{
+    struct dcpk_unit_share *least = &shares->least, *most = &shares->most;
+
+    *least = *most = each[0];
+    for (int r = 0; r < shares->n_ranks; r++) {
+        shares->read_bytes += each[r].read_bytes;
+        least->read_bytes = dcpk_min_u64(least->read_bytes, each[r].read_bytes);
+        least->written_bytes = dcpk_min_u64(least->written_bytes, each[r].written_bytes);
+        most->read_bytes = dcpk_max_u64(most->read_bytes, each[r].read_bytes);
+        most->written_bytes = dcpk_max_u64(most->written_bytes, each[r].written_bytes);
+    }
+}
+
+dcpk_status dcpk_conversion_share(const struct dcpk_conversion *c, int n_ranks,
+                                  struct dcpk_conversion_shares *shares, struct dcpk_error *err)
+{
+    const uint64_t given = c->options->env.unit_bytes;
+    struct dcpk_unit_share *each = dcpk_alloc_array((size_t)n_ranks, sizeof *each, err);
+    struct dcpk_units units = {0};
+    dcpk_status st;
+
+    *shares = (struct dcpk_conversion_shares){.n_ranks = n_ranks};
+    if (each == NULL)
+        return err->status;
+    st = dcpk_units_cut(c->out, given == 0 ? DCPK_UNIT_BYTES : given, &units, err);
+    if (st == DCPK_OK)
+        st = dcpk_units_share(&units, n_ranks, each, err);
+    if (st == DCPK_OK)
+        sum_up(each, shares);
+    dcpk_units_release(&units);
+    dcpk_free(each);
+    return st;
+}
+
 static const struct dcpk_output_step there_steps[] = {{dcpk_output_job_begin_exec, false},
                                                       {conversion_check_input, false},
                                                       {dcpk_output_job_open_there, false},
@@ -259,8 +296,11 @@ dcpk_status dcpk_conversion_run(struct dcpk_conversion *c, struct dcpk_error *er
                                   .context = c,
                                   .there_steps = there_steps,
                                   .n_keys = count_keys(c->out)};
-    const dcpk_status st = dcpk_output_job_run(&job, steps, err);
+    dcpk_status st = dcpk_conversion_check_space(c, err);
 
+    st = dcpk_ranks_agree(c->options->env.ranks, st, err);
+    if (st == DCPK_OK)
+        st = dcpk_output_job_run(&job, steps, err);
     c->stats = job.stats;
     c->resumed_bytes = job.resumed_bytes;
     c->is_complete = st == DCPK_OK && c->target.is_there;

@@ -7,6 +7,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
+#include "lib/exec/ranks.h"
 
 const struct dcpk_out_chunk *dcpk_units_chunk(const struct dcpk_units *units, size_t i)
 {
@@ -170,6 +171,56 @@ dcpk_status dcpk_units_cut(const struct dcpk_output *out, uint64_t limit_bytes,
         }
         first += n_chunks == 0 ? 1 : n_chunks;
     }
+    return DCPK_OK;
+}
+
+/* Bytes of its sources that an output tensor takes for each of its own. */
+static double read_ratio(const struct dcpk_output *out, const struct dcpk_out_tensor *t)
+{
+    double read_bytes = 0, n_bytes = (double)dcpk_dtype_bytes(t->dtype);
+    struct dcpk_box box;
+
+    for (int d = 0; d < t->rank; d++)
+        n_bytes *= (double)t->shape[d];
+    for (size_t i = 0; i < t->n_pieces; i++) {
+        const struct dcpk_piece *piece = &t->pieces[i];
+
+        if (piece->src == DCPK_PIECE_FILL)
+            continue;
+        dcpk_piece_to(piece, &box);
+        read_bytes += (double)dcpk_slab_elems(&box) *
+                      (double)dcpk_dtype_bytes(out->source->tensors[piece->src].dtype);
+    }
+    return n_bytes > 0 ? read_bytes / n_bytes : 0;
+}
+
+dcpk_status dcpk_units_share(const struct dcpk_units *units, int n_ranks,
+                             struct dcpk_unit_share *shares, struct dcpk_error *err)
+{
+    const struct dcpk_output *out = units->out;
+    double *ratios = dcpk_alloc_array(out->n_tensors, sizeof *ratios, err);
+    uint64_t total = 0, before = 0;
+
+    if (ratios == NULL)
+        return err->status;
+    for (size_t t = 0; t < out->n_tensors; t++)
+        ratios[t] = read_ratio(out, &out->tensors[t]);
+    for (size_t i = 0; i < units->n; i++)
+        total += dcpk_unit_work(units, i);
+    for (size_t i = 0; i < units->n; i++) {
+        const struct dcpk_unit *u = &units->units[i];
+        struct dcpk_unit_share *share = &shares[dcpk_work_rank(total, n_ranks, before)];
+
+        for (uint32_t k = 0; k < (u->n_chunks == 0 ? 1 : u->n_chunks); k++) {
+            const struct dcpk_out_chunk *chunk = dcpk_units_chunk(units, u->first + k);
+            const uint64_t n = u->n_chunks == 0 ? dcpk_unit_bytes(units, i) : chunk->data_bytes;
+
+            share->written_bytes += n;
+            share->read_bytes += (uint64_t)((double)n * ratios[chunk->tensor]);
+        }
+        before += dcpk_unit_work(units, i);
+    }
+    dcpk_free(ratios);
     return DCPK_OK;
 }
 

@@ -60,4 +60,14 @@ void dcpk_units_chunk_box(const struct dcpk_units *units, const struct dcpk_out_
 void dcpk_unit_part_box(const struct dcpk_units *units, size_t unit, struct dcpk_box *box,
                         uint64_t *first_bytes);
 
+/* Bytes of tensor data that a rank writes, and bytes of source tensors that it reads for them: of
+ * each output tensor as many for each of its bytes. Metadata and objects, of rank 0, are not in
+ * them. */
+struct dcpk_unit_share {
+    uint64_t written_bytes, read_bytes;
+};
+/* The shares of n_ranks (dcpk_work_rank). shares: room for n_ranks, zeroed. Errors: DCPK_ENOMEM. */
+dcpk_status dcpk_units_share(const struct dcpk_units *units, int n_ranks,
+                             struct dcpk_unit_share *shares, struct dcpk_error *err);
+
 #endif

@@ -15,6 +15,7 @@ fits() {
 "$DCPKIT" convert --to fsdp_dtensor --verify --json "$dense" fsdp | fits convert convert
 "$DCPKIT" convert --to fsdp_dtensor --resume --json "$dense" fsdp | fits convert "convert, complete"
 "$DCPKIT" convert --to zarr --dry-run --json "$dense" zarr | fits convert "convert, to be"
+"$DCPKIT" convert --to zarr --dry-run --ranks 3 --json "$dense" zarr | fits convert "convert, shares"
 "$DCPKIT" convert --to torch_dist --quiet --report report.json fsdp back && fits convert report <report.json
 "$DCPKIT" convert --to zarr --json "$dense" zarr.tar | fits convert "convert to an archive"
 "$DCPKIT" merge --weights 0.5,0.5 --verify --json "$dense" fsdp sum | fits convert merge
