@@ -3,7 +3,8 @@
 /*
  *   open      the newest iteration -> canonical view, rules applied, as a conversion has it
  *   check     the boxes that all ranks ask for (memory_checkpoint.h) against tensors of the view
- *   read      each box of this rank: its pieces of stored chunks, cast to fp32, into the shard
+ *   read      each box of this rank: its pieces of stored chunks, cast, into the shard, by the
+ *             remap engine (lib/exec/remap_files.h)
  *   state     iteration, samples, schedule, step, loss scale
  *
  * Ranks agree after each step; what a run had is replaced when all have succeeded.
@@ -15,7 +16,7 @@
 
 #include "lib/base/order.h"
 #include "lib/exec/env.h"
-#include "lib/exec/pool.h"
+#include "lib/exec/remap_files.h"
 #include "lib/job/compare.h"
 #include "lib/model/account.h"
 #include "lib/model/arg_table.h"
@@ -33,6 +34,7 @@ struct resuming {
     struct dcpk_model *model;
     struct dcpk_shard *list;
     size_t n;
+    struct dcpk_memory_index asked; /* by all ranks */
 };
 
 static bool resume_has_state(const struct resuming *r)
@@ -131,14 +133,10 @@ static dcpk_status resume_check_deciding(const struct resuming *r, struct dcpk_e
 static dcpk_status resume_check_boxes(struct resuming *r, struct dcpk_error *err)
 {
     const char *strictness = r->run->state->config->files.strictness;
-    struct dcpk_memory_index asked = {.n_ranks = 0};
-    dcpk_status st =
-        dcpk_memory_index_gather(r->run->env->ranks, r->list, r->n, r->arena, &asked, err);
 
-    if (st == DCPK_OK)
-        st = dcpk_resume_check_fit(&asked, r->model, strictness, r->notes, err);
-    dcpk_memory_index_release(&asked);
-    return st;
+    if (dcpk_memory_index_gather(r->run->env->ranks, r->list, r->n, r->arena, &r->asked, err))
+        return err->status;
+    return dcpk_resume_check_fit(&r->asked, r->model, strictness, r->notes, err);
 }
 
 /* Collective inside the work: what was damaged on its way is not trained on. */
@@ -171,107 +169,68 @@ static dcpk_status resume_check(struct resuming *r, struct dcpk_error *err)
 
 /* ---- tensors ---- */
 
-/* How one thread reads boxes. */
-struct reading {
-    struct dcpk_exec *exec;
-    struct dcpk_math *math;
-    void *staging; /* host memory for any box, where the math's is not the host's; else NULL */
-};
-
-static dcpk_status read_box(const struct reading *reading, const struct dcpk_model_tensor *tensor,
-                            const struct dcpk_shard *shard, struct dcpk_error *err)
+/* Makes views of the tensors that any rank asks for and that the checkpoint has. This rank's list
+ * keeps the boxes of these. */
+static dcpk_status resume_make_views(struct resuming *r, struct dcpk_remap_view **views,
+                                     size_t *n_views, struct dcpk_error *err)
 {
-    void *const at = (void *)(uintptr_t)shard->at;
-    struct dcpk_view view = dcpk_model_view(tensor);
-    struct dcpk_view_reader *reader = NULL;
-    void *to = reading->staging != NULL ? reading->staging : at;
-    struct dcpk_box box;
-    dcpk_status st;
-
-    view.dtype = shard->dtype;
-    dcpk_box_unpack(shard->span, shard->rank, &box);
-    st = dcpk_view_reader_new(reading->exec, &view, &reader, err);
-    if (st == DCPK_OK)
-        st = dcpk_view_reader_read(reader, &box, to, err);
-    dcpk_view_reader_free(reader);
-    if (st == DCPK_OK && reading->staging != NULL)
-        st = dcpk_math_copy(reading->math, at, to, (size_t)dcpk_shard_bytes(shard), err);
-    return st;
-}
-
-static dcpk_status reading_begin(const struct resuming *r, struct reading *reading,
-                                 struct dcpk_error *err)
-{
-    struct dcpk_device *device = r->run->state->math->device;
-    size_t max_bytes = 1;
-
-    reading->math = r->run->state->math;
-    if (dcpk_exec_new(r->ckpt, &r->alone, &reading->exec, err) || device->ops->is_host)
-        return err->status;
-    for (size_t i = 0; i < r->n; i++)
-        max_bytes = dcpk_max_size(max_bytes, (size_t)dcpk_shard_bytes(&r->list[i]));
-    return device->ops->alloc(device, DCPK_MEMORY_HOST, max_bytes, &reading->staging, err);
-}
-
-static void reading_end(struct reading *reading)
-{
-    if (reading->staging != NULL)
-        reading->math->device->ops->free(reading->math->device, reading->staging);
-    dcpk_exec_free(reading->exec);
-}
-
-/* All threads of a rank. */
-struct readings {
-    const struct resuming *r;
-    struct reading *list; /* by worker of the pool */
-    int n;
-};
-
-static dcpk_status readings_read(void *context, int worker, uint64_t i, struct dcpk_error *err)
-{
-    const struct readings *readings = context;
-    const struct resuming *r = readings->r;
-    const struct dcpk_shard *shard = &r->list[i];
     const struct dcpk_model_tensor *tensor;
     enum dcpk_role role;
     const char *param;
+    size_t n = 0;
 
-    if (!dcpk_memory_name(shard->name, &role, &param))
-        return dcpk_shards_fail(shard->holder, err);
-    tensor = dcpk_resume_find(r->model, param, role);
-    if (tensor != NULL && read_box(&readings->list[worker], tensor, shard, err))
-        dcpk_context(err, "reading '%s' (%s)", param, dcpk_role_name(role));
-    return err->status;
+    *views = dcpk_arena_array(r->arena, r->asked.n_tensors, sizeof **views, err);
+    if (*views == NULL || r->run->state->math->ops->wait(r->run->state->math, err))
+        return err->status;
+    for (size_t i = 0; i < r->asked.n_tensors; i++) {
+        const struct dcpk_memory_tensor *asked = &r->asked.tensors[i];
+
+        tensor = dcpk_resume_find(r->model, asked->param, asked->role);
+        if (tensor == NULL)
+            continue;
+        (*views)[*n_views] = (struct dcpk_remap_view){asked->shard->name, dcpk_model_view(tensor)};
+        (*views)[(*n_views)++].view.dtype = asked->shard->dtype; /* one cast, not two */
+    }
+    for (size_t i = 0; i < r->n; i++) {
+        if (!dcpk_memory_name(r->list[i].name, &role, &param))
+            return dcpk_shards_fail(r->list[i].holder, err);
+        if (dcpk_resume_find(r->model, param, role) != NULL)
+            r->list[n++] = r->list[i];
+    }
+    r->n = n;
+    return DCPK_OK;
 }
 
-/* A rank's share of the CPUs; one thread where boxes go through the queue of a device. */
-static int count_readers(const struct resuming *r)
-{
-    const struct dcpk_env *env = r->run->env;
-    const int n = dcpk_ranks_threads(env->ranks, env->n_threads);
+/* More does not load faster (tests/bench/README.md). */
+#define RING_BYTES      (UINT64_C(128) << 20)
+#define HOST_RING_BYTES (UINT64_C(4) << 20)
 
-    if (!r->run->state->math->device->ops->is_host)
-        return 1;
-    return (int)dcpk_max_i64(1, dcpk_min_i64(n, (int64_t)r->n));
-}
-
+/*
+ * Collective. Each rank reads all that it wants: ranks of FSDP want different bytes, and memory
+ * that others map may not be freed while they have it.
+ */
 static dcpk_status resume_read(struct resuming *r, struct dcpk_error *err)
 {
-    struct readings readings = {.r = r, .n = count_readers(r)};
-    dcpk_status st = DCPK_OK;
+    struct dcpk_remap_files_options options = {.env = r->run->env,
+                                               .ckpt = r->ckpt,
+                                               .device = r->run->state->math->device,
+                                               .path = DCPK_REMAP_STAGED,
+                                               .ring_bytes = DCPK_REMAP_MIN_RING_BYTES};
+    const uint64_t max_bytes = options.device->ops->is_host ? HOST_RING_BYTES : RING_BYTES;
+    struct dcpk_remap_files *files = NULL;
+    struct dcpk_remap_view *views = NULL;
+    dcpk_status st = resume_make_views(r, &views, &options.n_views, err);
 
-    readings.list = dcpk_arena_array(r->arena, (size_t)readings.n, sizeof *readings.list, err);
-    if (readings.list == NULL || r->run->state->math->ops->wait(r->run->state->math, err))
+    options.views = views;
+    for (size_t i = 0; i < r->asked.n_parts && options.ring_bytes < max_bytes; i++)
+        options.ring_bytes += dcpk_shard_bytes(r->asked.parts[i].shard);
+    options.ring_bytes = dcpk_min_u64(options.ring_bytes, max_bytes);
+    if (dcpk_ranks_agree(r->run->env->ranks, st, err))
         return err->status;
-    if (r->alone.memory_bytes == 0)
-        r->alone.memory_bytes = DCPK_EXEC_USUAL_MEMORY_BYTES;
-    r->alone.memory_bytes /= (uint64_t)readings.n;
-    for (int i = 0; i < readings.n && st == DCPK_OK; i++)
-        st = reading_begin(r, &readings.list[i], err);
+    st = dcpk_remap_files_new(&options, r->list, r->n, &files, err);
     if (st == DCPK_OK)
-        st = dcpk_pool_run(readings.n, r->n, readings_read, &readings, err);
-    for (int i = 0; i < readings.n; i++)
-        reading_end(&readings.list[i]);
+        st = dcpk_remap_files_run(files, err);
+    dcpk_remap_files_free(files);
     return st;
 }
 
@@ -386,6 +345,7 @@ dcpk_status dcpk_train_resume(const struct dcpk_saved_run *run, struct dcpk_byte
         *run->schedule = schedule;
         *run->loss_scale = scale;
     }
+    dcpk_memory_index_release(&r.asked);
     dcpk_model_free(r.model);
     dcpk_checkpoint_close(r.ckpt);
     dcpk_arena_free(r.arena);
