@@ -227,10 +227,8 @@ static dcpk_status migrate_write(struct migrate *m, struct dcpk_error *err)
     size_t n;
 
     if (migrate_edit(m, &edits, &n, err) != DCPK_OK ||
-        dcpk_text_edit_apply(m->text, m->n_bytes, edits, n, &m->result, err) != DCPK_OK) {
-        dcpk_context(err, "'%s'", m->path);
-        return err->status;
-    }
+        dcpk_text_edit_apply(m->text, m->n_bytes, edits, n, &m->result, err) != DCPK_OK)
+        return dcpk_context(err, "'%s'", m->path);
     dcpk_bytes_u8(&m->result, 0);
     if (dcpk_bytes_status(&m->result, err) != DCPK_OK)
         return err->status;
@@ -239,10 +237,8 @@ static dcpk_status migrate_write(struct migrate *m, struct dcpk_error *err)
     again.from = &(struct dcpk_settings){.arena = m->arena};
     if (migrate_list_form(m, (const char *)m->result.data, m->result.n_bytes, again.from, err) !=
             DCPK_OK ||
-        dcpk_migrate(&again, err) != DCPK_OK) {
-        dcpk_context(err, "the changed text of '%s'", m->path);
-        return err->status;
-    }
+        dcpk_migrate(&again, err) != DCPK_OK)
+        return dcpk_context(err, "the changed text of '%s'", m->path);
     for (size_t i = 0; i < again.n_changes; i++)
         if (!again.changes[i].is_environment)
             return dcpk_fail(err, DCPK_EUNSUPPORTED,
@@ -456,10 +452,8 @@ static dcpk_status migrate(struct migrate *m, struct dcpk_error *err)
          dcpk_check_file_path("configuration", m->out, m->may_replace, err) != DCPK_OK) ||
         migrate_read(m, err) || migrate_list(m, m->text, m->n_bytes, err))
         return err->status;
-    if (dcpk_migrate(&m->plan, err) != DCPK_OK) {
-        dcpk_context(err, "'%s'", m->path);
-        return err->status;
-    }
+    if (dcpk_migrate(&m->plan, err) != DCPK_OK)
+        return dcpk_context(err, "'%s'", m->path);
     if (migrate_write(m, err) != DCPK_OK)
         return err->status;
     if (m->out != NULL)

@@ -345,10 +345,8 @@ static dcpk_status read_group_map(const char *path, struct dcpk_convert_parsed *
     if (path == NULL)
         return DCPK_OK;
     if (dcpk_cli_read_file(path, DCPK_CLI_MAX_FILE_BYTES, &parsed->map, &parsed->map_bytes, err) !=
-        DCPK_OK) {
-        dcpk_context(err, "reading the parameter group map");
-        return err->status;
-    }
+        DCPK_OK)
+        return dcpk_context(err, "reading the parameter group map");
     rules->group_map_name = path;
     rules->group_map = parsed->map;
     rules->group_map_bytes = parsed->map_bytes;

@@ -69,10 +69,8 @@ dcpk_status dcpk_train_args_settle(struct dcpk_train_args *args, struct dcpk_err
     if (words == NULL || dcpk_config_read(args->config, &args->from, err) != DCPK_OK)
         return err->status;
     dcpk_train_knobs_init(&args->knobs, args->arena);
-    if (dcpk_train_knobs_take_config(&args->knobs, args->from.args, err) != DCPK_OK) {
-        dcpk_context(err, "configuration '%s'", args->config);
-        return err->status;
-    }
+    if (dcpk_train_knobs_take_config(&args->knobs, args->from.args, err) != DCPK_OK)
+        return dcpk_context(err, "configuration '%s'", args->config);
     return dcpk_train_knobs_take_args(&args->knobs, &n, words, err);
 }
 

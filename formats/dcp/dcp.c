@@ -148,8 +148,7 @@ static dcpk_status dcp_locate(struct dcpk_checkpoint *ckpt, const struct dcpk_ch
     if (dcpk_item_read_tensor(&range, &expected, &item, err) ||
         check_item(tensor, chunk, &item, err)) {
         dcpk_box_unpack(chunk->span, tensor->rank, &box);
-        dcpk_context(err, "chunk %s", dcpk_box_format(&box, text, sizeof text));
-        return err->status;
+        return dcpk_context(err, "chunk %s", dcpk_box_format(&box, text, sizeof text));
     }
     *where = (struct dcpk_extent){
         .source = source,
@@ -240,10 +239,8 @@ static dcpk_status dcp_place_item(struct dcpk_output *out, uint64_t n_bytes, uin
 static dcpk_status dcp_encode(const struct dcpk_output *out, const struct dcpk_out_payload *payload,
                               struct dcpk_bytes *bytes, struct dcpk_error *err)
 {
-    if (dcpk_item_encode(payload->value, "archive", out->pickle_protocol, bytes, err)) {
-        dcpk_context(err, "encoding an object");
-        return err->status;
-    }
+    if (dcpk_item_encode(payload->value, "archive", out->pickle_protocol, bytes, err))
+        return dcpk_context(err, "encoding an object");
     return DCPK_OK;
 }
 
@@ -325,10 +322,8 @@ static dcpk_status place_chunk(struct dcpk_output *out, struct measured *table,
 {
     if (measure_chunk(out, table, chunk, err) ||
         dcp_place_item(out, chunk->data_bytes + chunk->lead_bytes + chunk->tail_bytes, &chunk->file,
-                       &chunk->offset_bytes, err)) {
-        dcpk_context(err, "placing a chunk of '%s'", out->tensors[chunk->tensor].keys[0]);
-        return err->status;
-    }
+                       &chunk->offset_bytes, err))
+        return dcpk_context(err, "placing a chunk of '%s'", out->tensors[chunk->tensor].keys[0]);
     return DCPK_OK;
 }
 

@@ -231,8 +231,7 @@ static dcpk_status find_list(struct dcpk_packed *p, const struct dcpk_value *lis
         return DCPK_OK;
     if (packed_add_chunk(p, list->as.items[0], &rest, err) == DCPK_OK)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "its list of chunks was not made in its place");
-    dcpk_context(err, "chunk %zu", dcpk_packed_count(p, *number));
-    return err->status;
+    return dcpk_context(err, "chunk %zu", dcpk_packed_count(p, *number));
 }
 
 /* TensorProperties: BUILD of the tuple (dtype, layout, requires_grad, memory format,
@@ -300,10 +299,8 @@ dcpk_status dcpk_packed_add_entry(struct dcpk_packed *p, const struct dcpk_value
     if (text == NULL)
         return dcpk_fail(err, DCPK_EFORMAT, "a key that is not text, or holds a NUL");
     if (pack_entry(p, value, &entry, err) || intern_key(p, key, &entry.key, err) ||
-        dcpk_grow(&p->entries, &p->entries_capacity, p->n_entries, sizeof *p->entries, err)) {
-        dcpk_context(err, "'%s'", text);
-        return err->status;
-    }
+        dcpk_grow(&p->entries, &p->entries_capacity, p->n_entries, sizeof *p->entries, err))
+        return dcpk_context(err, "'%s'", text);
     p->entries[p->n_entries++] = entry;
     return DCPK_OK;
 }
@@ -412,10 +409,8 @@ dcpk_status dcpk_packed_add_place(struct dcpk_packed *p, const struct dcpk_value
         pack_place(p, value, &place, err) ||
         intern_key(p, dcpk_value_get(attrs, "fqn"), &place.index.key, err) ||
         metadata_check_room(p->n_places, "places", err) ||
-        dcpk_grow(&p->places, &p->places_capacity, p->n_places, sizeof *p->places, err)) {
-        dcpk_context(err, "'%s'", fqn);
-        return err->status;
-    }
+        dcpk_grow(&p->places, &p->places_capacity, p->n_places, sizeof *p->places, err))
+        return dcpk_context(err, "'%s'", fqn);
     p->places[p->n_places++] = place;
     return DCPK_OK;
 }

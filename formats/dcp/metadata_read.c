@@ -64,8 +64,7 @@ static dcpk_status sort_places(struct dcpk_packed *p, struct dcpk_error *err)
     for (size_t i = 1; i < p->n_places && !is_sorted; i++)
         if (compare_metadata_places(&p->places[i - 1], &p->places[i]) == 0) {
             dcpk_fail(err, DCPK_EFORMAT, "two places for the same offsets");
-            dcpk_context(err, "storage_data: '%s'", p->keys[p->places[i].index.key]);
-            return err->status;
+            return dcpk_context(err, "storage_data: '%s'", p->keys[p->places[i].index.key]);
         }
     return DCPK_OK;
 }
@@ -83,10 +82,8 @@ static dcpk_status read_storage_data(struct reading *r, const struct dcpk_value 
     for (size_t i = 0; i < dict->n; i++) {
         const struct dcpk_value_pair *pair = &dict->as.pairs[i];
 
-        if (dcpk_packed_add_place(&r->packed, pair->key, pair->value, err)) {
-            dcpk_context(err, "storage_data");
-            return err->status;
-        }
+        if (dcpk_packed_add_place(&r->packed, pair->key, pair->value, err))
+            return dcpk_context(err, "storage_data");
     }
     return DCPK_OK;
 }
@@ -222,10 +219,8 @@ static dcpk_status make_chunks(struct reading *r, struct dcpk_tensor *tensor,
         struct dcpk_chunk chunk = {.tensor = (uint32_t)ckpt->n_tensors};
 
         next = packed->next;
-        if (make_chunk(r, tensor, entry->key, packed, &chunk, err)) {
-            dcpk_context(err, "chunk %zu", i);
-            return err->status;
-        }
+        if (make_chunk(r, tensor, entry->key, packed, &chunk, err))
+            return dcpk_context(err, "chunk %zu", i);
         if (dcpk_grow(&ckpt->chunks, &r->chunks_capacity, ckpt->n_chunks, sizeof *ckpt->chunks,
                       err))
             return err->status;
@@ -292,10 +287,8 @@ static dcpk_status make_entries(struct reading *r, struct dcpk_error *err)
     for (size_t i = 0; i < r->packed.n_entries; i++) {
         const struct dcpk_packed_entry *entry = &r->packed.entries[i];
 
-        if (make_entry(r, entry, err)) {
-            dcpk_context(err, "'%s'", r->packed.keys[entry->key]);
-            return err->status;
-        }
+        if (make_entry(r, entry, err))
+            return dcpk_context(err, "'%s'", r->packed.keys[entry->key]);
     }
     return DCPK_OK;
 }
@@ -362,10 +355,8 @@ static dcpk_status read_mcore_data(struct reading *r, const struct dcpk_value *d
     r->info->has_mcore_data = dict != NULL;
     if (dict == NULL)
         return DCPK_OK;
-    if (read_mcore_entries(r, dict, err)) {
-        dcpk_context(err, "mcore_data");
-        return err->status;
-    }
+    if (read_mcore_entries(r, dict, err))
+        return dcpk_context(err, "mcore_data");
     return DCPK_OK;
 }
 

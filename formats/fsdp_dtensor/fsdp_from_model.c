@@ -104,10 +104,8 @@ static dcpk_status param_split(struct writer *w, const struct dcpk_param *p,
     ranked = dcpk_arena_alloc(w->out->arena, sizeof *ranked, err);
     if (ranked == NULL)
         return err->status;
-    if (dcpk_rows_by_rank(w->out->arena, &parts, w->tp, ranked, err)) {
-        dcpk_context(err, "'%s'", p->name);
-        return err->status;
-    }
+    if (dcpk_rows_by_rank(w->out->arena, &parts, w->tp, ranked, err))
+        return dcpk_context(err, "'%s'", p->name);
     *split = (struct dcpk_split){ranked, 1};
     return DCPK_OK;
 }
@@ -137,10 +135,8 @@ static dcpk_status param_add_rows(struct writer *w, const struct stored_param *e
 static dcpk_status add_param_tensor(struct writer *w, const struct stored_param *e,
                                     const struct dcpk_model_tensor *tensor, struct dcpk_error *err)
 {
-    if (dcpk_rows_fit(&e->split, tensor, err)) {
-        dcpk_context(err, "'%s'", e->param->name);
-        return err->status;
-    }
+    if (dcpk_rows_fit(&e->split, tensor, err))
+        return dcpk_context(err, "'%s'", e->param->name);
     for (size_t i = 0; i < e->split.n; i++)
         if (param_add_rows(w, e, tensor, &e->split.list[i], err))
             return err->status;

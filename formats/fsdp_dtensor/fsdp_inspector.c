@@ -373,8 +373,7 @@ static dcpk_status map_objects(struct mapper *m, struct dcpk_error *err)
             if (flatten(m, "rerun_state_machine.sharded", dcpk_value_at(value, 0), err))
                 return err->status;
         } else if (dcpk_output_add_payload(m->out, NULL, object, &payload, err)) {
-            dcpk_context(err, "object '%s'", object->key);
-            return err->status;
+            return dcpk_context(err, "object '%s'", object->key);
         } else if (dcpk_output_add_object(m->out, object->key, payload, err)) {
             return err->status;
         }

@@ -126,10 +126,8 @@ static dcpk_status find_rows(struct dcpk_model *model, const char *name, struct 
     dcpk_value_as_int(dcpk_value_get(attrs, "tensor_model_parallel_size"), &tp);
     if (tp <= 1)
         return DCPK_OK;
-    if (dcpk_rows_by_rank(model->arena, parts, tp, &ranked, err)) {
-        dcpk_context(err, "'%s'", name);
-        return err->status;
-    }
+    if (dcpk_rows_by_rank(model->arena, parts, tp, &ranked, err))
+        return dcpk_context(err, "'%s'", name);
     return dcpk_rows_join(model->arena, &by_rank, whole, whole, err);
 }
 

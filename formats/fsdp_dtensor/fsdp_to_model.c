@@ -381,10 +381,8 @@ dcpk_status dcpk_fsdp_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_model *
     for (uint32_t t = 0; t < ckpt->n_tensors; t++) {
         if (dcpk_checkpoint_tensor_left_out(ckpt, t) != NULL)
             continue;
-        if (reader_map_tensor(&r, t, err)) {
-            dcpk_context(err, "'%s'", ckpt->tensors[t].key);
-            return err->status;
-        }
+        if (reader_map_tensor(&r, t, err))
+            return dcpk_context(err, "'%s'", ckpt->tensors[t].key);
     }
     if (((model->flags & DCPK_MODEL_WEIGHTS_ONLY) == 0 && dcpk_fsdp_read_groups(model, err)) ||
         (model->has_optimizer && model->n_groups == 0 && dcpk_fsdp_read_listed_groups(&r, err)) ||

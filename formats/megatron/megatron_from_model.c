@@ -172,10 +172,8 @@ static dcpk_status slot_add_members(struct writer *w, const struct dcpk_slot *sl
                              "'%s': the %s of layers or experts differ in shape", slot->keys[0],
                              dcpk_role_name(members[m].role));
     }
-    if (dcpk_rows_fit(&slot->split, &members[0], err)) {
-        dcpk_context(err, "'%s'", slot->keys[0]);
-        return err->status;
-    }
+    if (dcpk_rows_fit(&slot->split, &members[0], err))
+        return dcpk_context(err, "'%s'", slot->keys[0]);
     for (size_t i = 0; i < slot->split.n; i++)
         if (slot_add_rows(w, slot, &slot->split.list[i], members, *out, err))
             return err->status;

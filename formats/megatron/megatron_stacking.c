@@ -88,10 +88,8 @@ static dcpk_status count_blocks(const struct dcpk_grid *mesh, const struct dcpk_
         return DCPK_OK;
     *n_blocks = n_parts * tp;
     if (dcpk_check_blocks(stored->shape + n_lead, stored->rank - n_lead, *axis - n_lead, n_parts,
-                          tp, err)) {
-        dcpk_context(err, "'%s'", param->name);
-        return err->status;
-    }
+                          tp, err))
+        return dcpk_context(err, "'%s'", param->name);
     return DCPK_OK;
 }
 

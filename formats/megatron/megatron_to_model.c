@@ -335,10 +335,8 @@ dcpk_status dcpk_megatron_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_mod
     for (uint32_t t = 0; t < ckpt->n_tensors; t++) {
         if (dcpk_checkpoint_tensor_left_out(ckpt, t) != NULL)
             continue;
-        if (model_map_tensor(model, t, err)) {
-            dcpk_context(err, "'%s'", ckpt->tensors[t].key);
-            return err->status;
-        }
+        if (model_map_tensor(model, t, err))
+            return dcpk_context(err, "'%s'", ckpt->tensors[t].key);
     }
     if ((model->flags & DCPK_MODEL_WEIGHTS_ONLY) == 0 && dcpk_megatron_decode_buckets(model, err))
         return err->status;
@@ -348,10 +346,8 @@ dcpk_status dcpk_megatron_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_mod
     for (size_t i = 0; i < ckpt->n_objects; i++) {
         if (dcpk_checkpoint_object_left_out(ckpt, i) != NULL)
             continue;
-        if (map_object(model, &ckpt->objects[i], err)) {
-            dcpk_context(err, "'%s'", ckpt->objects[i].key);
-            return err->status;
-        }
+        if (map_object(model, &ckpt->objects[i], err))
+            return dcpk_context(err, "'%s'", ckpt->objects[i].key);
     }
     return DCPK_OK;
 }

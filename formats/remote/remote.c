@@ -360,8 +360,7 @@ dcpk_status dcpk_remote_open(const char *path, const char *inner,
         remote_find_run(r, opening, &found, err) || open_found(r, &found, store, err)) {
         dcpk_run_release(&found);
         remote_free(r);
-        dcpk_context(err, "reading '%s'", path);
-        return err->status;
+        return dcpk_context(err, "reading '%s'", path);
     }
     found.is_archive = true;
     *run = found;

@@ -396,10 +396,8 @@ dcpk_status dcpk_hf_config_to_args(const struct dcpk_hf_import *import, struct d
     config = dcpk_hf_value(arena, import->config, err);
     if (config == NULL)
         return err->status;
-    if (import_config(&m, config, err)) {
-        dcpk_context(err, "config.json of family '%s'", import->map->family);
-        return err->status;
-    }
+    if (import_config(&m, config, err))
+        return dcpk_context(err, "config.json of family '%s'", import->map->family);
     remark_tie(&m);
     *args = dcpk_value_namespace(arena, m.args.pairs, m.args.n, err);
     if (*args == NULL)

@@ -125,10 +125,8 @@ static dcpk_status lay_over(const struct dcpk_hf_export *export, const struct dc
     if (base == NULL || dcpk_hf_dict_copy(all, base, err))
         return err->status;
     dcpk_hf_view_init(&view, base, all->arena, &faults);
-    if (dcpk_hf_faults_end(&faults, err)) {
-        dcpk_context(err, "the given config.json");
-        return err->status;
-    }
+    if (dcpk_hf_faults_end(&faults, err))
+        return dcpk_context(err, "the given config.json");
     compare_rope(export, &view, made, all->arena);
     if (respell_rope(export, &view, all, made, err))
         return err->status;
@@ -196,8 +194,7 @@ static dcpk_status compute(struct dcpk_hf_exporting *m, const struct dcpk_hf_exp
     (void)dcpk_hf_faults_end(&m->faults, err);
     if (err->status == DCPK_OK)
         return put_wanted(m, export, err);
-    dcpk_context(err, "writing args as config.json of family '%s'", export->map->family);
-    return err->status;
+    return dcpk_context(err, "writing args as config.json of family '%s'", export->map->family);
 }
 
 /* A model that Megatron computes may be one that the class refuses. */

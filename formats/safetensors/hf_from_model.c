@@ -172,10 +172,8 @@ static dcpk_status binding_split(struct dcpk_hf_writing *e, size_t i,
     if (has_vocab(b->rule) && whole.rank > 0 && whole.shape[0] > e->vocab_size &&
         dcpk_rows_take(e->out->arena, &whole, &kept, &whole, err))
         return err->status;
-    if (dcpk_hf_ops_split(b->rule, &e->sizes, &whole, e->out->arena, parts, err)) {
-        dcpk_context(err, "'%s'", b->mg);
-        return err->status;
-    }
+    if (dcpk_hf_ops_split(b->rule, &e->sizes, &whole, e->out->arena, parts, err))
+        return dcpk_context(err, "'%s'", b->mg);
     return DCPK_OK;
 }
 

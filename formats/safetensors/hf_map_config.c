@@ -210,10 +210,8 @@ static dcpk_status read_rows(const struct dcpk_json *list, struct dcpk_arena *ar
         return err->status;
     map->config = rows;
     for (list = dcpk_json_first(list); list != NULL; list = dcpk_json_next(list)) {
-        if (row_read(arena, list, &rows[map->n_config], err)) {
-            dcpk_context(err, "\"config\"[%zu]", map->n_config);
-            return err->status;
-        }
+        if (row_read(arena, list, &rows[map->n_config], err))
+            return dcpk_context(err, "\"config\"[%zu]", map->n_config);
         map->n_config++;
     }
     return DCPK_OK;
@@ -316,10 +314,8 @@ static dcpk_status read_rope(const struct dcpk_json *rope, struct dcpk_arena *ar
         return err->status;
     map->rope_kinds = kinds;
     for (list = dcpk_json_first(list); list != NULL; list = dcpk_json_next(list))
-        if (rope_kind_read(arena, list, &kinds[map->n_rope_kinds++], err)) {
-            dcpk_context(err, "'%s'", dcpk_json_key(list));
-            return err->status;
-        }
+        if (rope_kind_read(arena, list, &kinds[map->n_rope_kinds++], err))
+            return dcpk_context(err, "'%s'", dcpk_json_key(list));
     return DCPK_OK;
 }
 

@@ -228,11 +228,9 @@ static dcpk_status read_rules(const struct dcpk_json *doc, const char *key,
         return err->status;
     rules->list = made;
     for (list = dcpk_json_first(list); list != NULL; list = dcpk_json_next(list)) {
-        if (rule_read(arena, list, &made[rules->n], err)) {
-            dcpk_context(err, "\"%s\"[%zu] ('%.80s')", key, rules->n,
-                         dcpk_text_or(dcpk_json_string(dcpk_json_member(list, "mg")), ""));
-            return err->status;
-        }
+        if (rule_read(arena, list, &made[rules->n], err))
+            return dcpk_context(err, "\"%s\"[%zu] ('%.80s')", key, rules->n,
+                                dcpk_text_or(dcpk_json_string(dcpk_json_member(list, "mg")), ""));
         rules->n++;
     }
     return DCPK_OK;
@@ -257,10 +255,8 @@ static dcpk_status read_at(const struct dcpk_json *doc, struct dcpk_arena *arena
         if (dcpk_hf_check_keys(list, known, err) ||
             dcpk_hf_read_text(arena, dcpk_json_member(list, "mg"), "\"mg\"", &at->mg, err) ||
             dcpk_hf_read_text(arena, dcpk_json_member(list, "hf"), "\"hf\"", &at->hf, err) ||
-            check_captures(at->mg, false, err) || check_captures(at->hf, false, err)) {
-            dcpk_context(err, "\"at\"[%zu]", map->n_at - 1);
-            return err->status;
-        }
+            check_captures(at->mg, false, err) || check_captures(at->hf, false, err))
+            return dcpk_context(err, "\"at\"[%zu]", map->n_at - 1);
     }
     return DCPK_OK;
 }
@@ -376,10 +372,8 @@ static dcpk_status map_fill(const struct dcpk_json *doc, struct dcpk_arena *aren
         read_list(doc, "drop", arena, &map->drop, &map->n_drop, err))
         return err->status;
     for (size_t i = 0; i < map->n_drop; i++)
-        if (check_captures(map->drop[i], true, err)) {
-            dcpk_context(err, "\"drop\"[%zu]", i);
-            return err->status;
-        }
+        if (check_captures(map->drop[i], true, err))
+            return dcpk_context(err, "\"drop\"[%zu]", i);
     return DCPK_OK;
 }
 

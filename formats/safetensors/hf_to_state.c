@@ -32,10 +32,8 @@ static dcpk_status match_state(struct dcpk_hf_matching *m, const struct dcpk_hf_
                              b->hf[i], m->state, b->mg);
         else
             m->is_taken[stored[i]] = true;
-    if (dcpk_hf_binding_join(m, b, stored, &tensor, err)) {
-        dcpk_context(err, "the %s of '%s'", m->state, b->hf[0]);
-        return err->status;
-    }
+    if (dcpk_hf_binding_join(m, b, stored, &tensor, err))
+        return dcpk_context(err, "the %s of '%s'", m->state, b->hf[0]);
     tensor.param = (uint32_t)param;
     tensor.role = role;
     m->givers[param] = b;

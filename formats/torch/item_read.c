@@ -361,10 +361,8 @@ dcpk_status dcpk_item_read_pickle(struct dcpk_zip *zip, uint64_t limit_bytes,
     if (find_pickle(zip, limit_bytes, &member, &data, err))
         return err->status;
     options.base_bytes = zip->base_bytes + member->data_offset_bytes;
-    if (dcpk_pickle_read(data, (size_t)member->n_bytes, &options, arena, value, err)) {
-        dcpk_context(err, "data.pkl");
-        return err->status;
-    }
+    if (dcpk_pickle_read(data, (size_t)member->n_bytes, &options, arena, value, err))
+        return dcpk_context(err, "data.pkl");
     return DCPK_OK;
 }
 

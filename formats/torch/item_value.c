@@ -382,10 +382,8 @@ dcpk_status dcpk_item_read_common(struct dcpk_store *store, const char *name,
     enum dcpk_path_kind kind;
 
     if (dcpk_store_look(store, name, &kind, err) ||
-        (kind != DCPK_PATH_NOTHING && read_dict(store, name, arena, &v, err))) {
-        dcpk_context(err, "reading '%s'", name);
-        return err->status;
-    }
+        (kind != DCPK_PATH_NOTHING && read_dict(store, name, arena, &v, err)))
+        return dcpk_context(err, "reading '%s'", name);
     *value = v;
     return DCPK_OK;
 }

@@ -135,9 +135,8 @@ static dcpk_status collect(struct dcpk_pickle_machine *m, struct dcpk_error *err
 static dcpk_status name_opcode(const struct dcpk_pickle_machine *m, uint8_t opcode,
                                struct dcpk_error *err)
 {
-    dcpk_context(err, "pickle opcode 0x%02x at byte %" PRIu64, opcode,
-                 m->in.base_bytes + m->build.at_bytes);
-    return err->status;
+    return dcpk_context(err, "pickle opcode 0x%02x at byte %" PRIu64, opcode,
+                        m->in.base_bytes + m->build.at_bytes);
 }
 
 static dcpk_status run(struct dcpk_pickle_machine *m, struct dcpk_error *err)

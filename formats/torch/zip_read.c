@@ -203,10 +203,8 @@ static dcpk_status read_wide(const uint8_t *extra, size_t n_bytes, uint64_t *con
 static dcpk_status widen(const uint8_t *extra, size_t n_bytes, uint64_t *const *numbers,
                          struct dcpk_error *err)
 {
-    if (read_wide(extra, n_bytes, numbers, err)) {
-        dcpk_context(err, "zip64 field");
-        return err->status;
-    }
+    if (read_wide(extra, n_bytes, numbers, err))
+        return dcpk_context(err, "zip64 field");
     return DCPK_OK;
 }
 
@@ -435,10 +433,8 @@ static dcpk_status read_directory(struct dcpk_zip *zip, size_t max_members, stru
     zip->n_members = (size_t)dir.n_members;
     dcpk_cursor_init(&c, data, (size_t)dir.n_bytes, zip->base_bytes + dir.offset_bytes);
     for (size_t i = 0; i < zip->n_members; i++) {
-        if (read_central(&c, &zip->members[i], err)) {
-            dcpk_context(err, "zip: directory entry %zu", i);
-            return err->status;
-        }
+        if (read_central(&c, &zip->members[i], err))
+            return dcpk_context(err, "zip: directory entry %zu", i);
         if (read_local(zip, &zip->members[i], err))
             return err->status;
     }

@@ -323,10 +323,8 @@ dcpk_status dcpk_zarr_from_model(const struct dcpk_model *model, struct dcpk_out
         put_files(out, err) || choose_keys(out, err) || split_objects(out, err))
         return err->status;
     for (size_t t = 0; t < out->n_tensors; t++) {
-        if (prepare_tensor(out, &out->tensors[t], err)) {
-            dcpk_context(err, "'%s'", out->tensors[t].keys[0]);
-            return err->status;
-        }
+        if (prepare_tensor(out, &out->tensors[t], err))
+            return dcpk_context(err, "'%s'", out->tensors[t].keys[0]);
     }
     return DCPK_OK;
 }

@@ -36,10 +36,8 @@ static dcpk_status kernels_find(const struct cuda_driver *driver, struct cuda_ma
         if (dcpk_cuda_check(driver,
                             driver->module_function(&m->functions[i], m->modules[kernels[i].module],
                                                     kernels[i].name),
-                            "finding a kernel", err)) {
-            dcpk_context(err, "%s", kernels[i].name);
-            return err->status;
-        }
+                            "finding a kernel", err))
+            return dcpk_context(err, "%s", kernels[i].name);
     return DCPK_OK;
 }
 

@@ -276,10 +276,8 @@ static dcpk_status group_buffer_register(struct dcpk_group *group, void *at, siz
     if (made->is_window)
         call.kind = NCCL_CALL_REGISTER_WINDOW;
     call.handle = &made->handle;
-    if (group_call(g, ALL, &call, NULL, err)) {
-        dcpk_context(err, "registering a user buffer of %zu bytes", n_bytes);
-        return err->status;
-    }
+    if (group_call(g, ALL, &call, NULL, err))
+        return dcpk_context(err, "registering a user buffer of %zu bytes", n_bytes);
     if (handle_is_window(g, made))
         *got = DCPK_REGISTERED_WINDOW;
     else if (made->handle != NULL)

@@ -78,7 +78,7 @@ dcpk_status dcpk_fail_errno(struct dcpk_error *err, int code, const char *fmt, .
     return DCPK_EIO;
 }
 
-void dcpk_context(struct dcpk_error *err, const char *fmt, ...)
+dcpk_status dcpk_context(struct dcpk_error *err, const char *fmt, ...)
 {
     char inner[DCPK_ERROR_BYTES];
     va_list args;
@@ -89,6 +89,7 @@ void dcpk_context(struct dcpk_error *err, const char *fmt, ...)
     va_end(args);
     append(err, ": ");
     append(err, inner);
+    return err->status;
 }
 
 void dcpk_append(struct dcpk_error *err, const char *fmt, ...)

@@ -90,8 +90,9 @@ dcpk_status dcpk_fail_fix(struct dcpk_error *err, dcpk_status status, unsigned f
 dcpk_status dcpk_fail_errno(struct dcpk_error *err, int code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Put "<fmt>: " in front of the text: what the calling function was doing to which object. */
-void dcpk_context(struct dcpk_error *err, const char *fmt, ...)
+/* Put "<fmt>: " in front of the text: what the calling function was doing to which object. Returns
+ * the error's status, as dcpk_fail does. */
+dcpk_status dcpk_context(struct dcpk_error *err, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
 /* Put text after that of an error, from other memory than its own. Its status and fixes stay. */

@@ -137,10 +137,8 @@ static dcpk_status check_tables(const struct dcpk_checkpoint *ckpt, struct dcpk_
         if (st == DCPK_OK &&
             (uint64_t)n_elems > (uint64_t)INT64_MAX / dcpk_dtype_bytes(tensor->dtype))
             st = dcpk_fail(err, DCPK_ERANGE, "more than 2^63 bytes");
-        if (st != DCPK_OK) {
-            dcpk_context(err, "tensor '%s'", tensor->key);
-            return st;
-        }
+        if (st != DCPK_OK)
+            return dcpk_context(err, "tensor '%s'", tensor->key);
         for (size_t i = 0; i < tensor->n_chunks; i++)
             if (check_chunk_span(ckpt, tensor, &ckpt->chunks[tensor->first_chunk + i], err) !=
                 DCPK_OK)

@@ -113,10 +113,8 @@ dcpk_status dcpk_exec_locate(struct dcpk_exec *exec, const struct dcpk_chunk *ch
     }
     memset(where, 0, sizeof *where);
     st = dcpk_checkpoint_locate(exec->ckpt, chunk, reader, where, err);
-    if (st != DCPK_OK) {
-        dcpk_context(err, "finding '%s'", tensor->key);
-        return st;
-    }
+    if (st != DCPK_OK)
+        return dcpk_context(err, "finding '%s'", tensor->key);
     for (int axis = 0; axis < tensor->rank; axis++)
         if (where->stride_bytes[axis] < 0)
             return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%s' is stored backwards along axis %d",

@@ -501,11 +501,9 @@ static dcpk_status gather_box(const struct gather *g, const struct dcpk_piece *p
             continue;
         if (dcpk_exec_locate(g->exec, chunk, reader, &extent, err) != DCPK_OK)
             return err->status;
-        if (gather_chunk(g, chunk, &part, &box, err) != DCPK_OK) {
-            dcpk_context(err, "reading '%s' from '%s'", tensor->key,
-                         dcpk_source_name(extent.source));
-            return err->status;
-        }
+        if (gather_chunk(g, chunk, &part, &box, err) != DCPK_OK)
+            return dcpk_context(err, "reading '%s' from '%s'", tensor->key,
+                                dcpk_source_name(extent.source));
         n_left -= dcpk_slab_elems(&box);
     }
     /* Memory that no chunk filled must not get out; the full check is check_cover's. */

@@ -69,10 +69,8 @@ dcpk_status dcpk_ranks_join(const struct dcpk_transport *const *transports,
     if (n_launched == 1)
         return DCPK_OK;
     st = transports[0]->join(&comm, err);
-    if (st != DCPK_OK) {
-        dcpk_context(err, "started as one of %d processes", n_launched);
-        return st;
-    }
+    if (st != DCPK_OK)
+        return dcpk_context(err, "started as one of %d processes", n_launched);
     if (comm->n_ranks == 1) {
         comm->transport->leave(comm);
         return dcpk_fail(err, DCPK_EUSAGE,

@@ -46,10 +46,8 @@ static dcpk_status compare_bytes(struct dcpk_comparing *c, const struct dcpk_obj
     for (int s = 0; s < 2; s++)
         range[s] = (struct dcpk_range){c->side[s].ckpt->files[of[s]->place.file],
                                        of[s]->place.offset_bytes, of[s]->place.n_bytes};
-    if (dcpk_ranges_compare(range, &c->options->env.progress, &first, err)) {
-        dcpk_context(err, "object '%s'", of[DCPK_A]->key);
-        return err->status;
-    }
+    if (dcpk_ranges_compare(range, &c->options->env.progress, &first, err))
+        return dcpk_context(err, "object '%s'", of[DCPK_A]->key);
     *same = first == range[DCPK_A].n_bytes;
     return DCPK_OK;
 }

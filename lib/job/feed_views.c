@@ -70,10 +70,8 @@ static dcpk_status see_as(struct dcpk_feed_views *made, struct dcpk_checkpoint *
     if (dcpk_model_read(ckpt, 0, &made->model, err) || dcpk_model_check_known(made->model, err) ||
         dcpk_rules_apply(made->model, &rules, err) ||
         dcpk_output_new(ckpt, as, &made->output, err) ||
-        as->mapping->from_model(made->model, made->output, err)) {
-        dcpk_context(err, "seeing '%s' as %s", dcpk_store_path(ckpt->store), as->name);
-        return err->status;
-    }
+        as->mapping->from_model(made->model, made->output, err))
+        return dcpk_context(err, "seeing '%s' as %s", dcpk_store_path(ckpt->store), as->name);
     return take_output(made, err);
 }
 

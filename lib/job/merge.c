@@ -430,9 +430,7 @@ dcpk_status dcpk_merge_check_inputs(const struct dcpk_merge *merge, struct dcpk_
     struct dcpk_input_check check;
 
     for (size_t i = 0; i < merge->n_inputs; i++)
-        if (dcpk_check_input(merge->inputs[i].exec, &check, err)) {
-            dcpk_context(err, "checking '%s'", merge->inputs[i].run.folder);
-            return err->status;
-        }
+        if (dcpk_check_input(merge->inputs[i].exec, &check, err))
+            return dcpk_context(err, "checking '%s'", merge->inputs[i].run.folder);
     return DCPK_OK;
 }

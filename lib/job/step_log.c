@@ -309,10 +309,8 @@ static dcpk_status read_lines(const char *text, size_t n_bytes, struct dcpk_step
             st = read_megatron_line(line, n, &step, &is_step, err);
         if (st == DCPK_OK && is_step)
             st = log_add(log, &capacity, &step, err);
-        if (st != DCPK_OK) {
-            dcpk_context(err, "the line at byte %zu", (size_t)(line - text));
-            return st;
-        }
+        if (st != DCPK_OK)
+            return dcpk_context(err, "the line at byte %zu", (size_t)(line - text));
     }
     return DCPK_OK;
 }

@@ -258,10 +258,8 @@ dcpk_status dcpk_target_publish(struct dcpk_run *target, struct dcpk_folder **fo
     if (dcpk_folder_publish(*folder, err) != DCPK_OK)
         return err->status;
     *folder = NULL; /* published and freed */
-    if (write_tracker(target, err) != DCPK_OK) {
-        dcpk_context(err, "'%s' is in place, and then", target->folder);
-        return err->status;
-    }
+    if (write_tracker(target, err) != DCPK_OK)
+        return dcpk_context(err, "'%s' is in place, and then", target->folder);
     return DCPK_OK;
 }
 

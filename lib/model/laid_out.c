@@ -95,10 +95,8 @@ static dcpk_status laid_add_param(struct dcpk_laid_out *laid, size_t i, int64_t 
     if (laid->placing.is_fsdp && param->tp_axis == DCPK_TP_UNKNOWN && param->place != DCPK_NO_PLACE)
         return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_NO_SHARDS,
                              "no rule gives the place of '%s' in Megatron-FSDP", param->name);
-    if (dcpk_spread_of(laid->model, param, n_tp, laid->arena, spread, err)) {
-        dcpk_context(err, "'%s'", param->name);
-        return err->status;
-    }
+    if (dcpk_spread_of(laid->model, param, n_tp, laid->arena, spread, err))
+        return dcpk_context(err, "'%s'", param->name);
     return DCPK_OK;
 }
 

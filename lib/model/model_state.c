@@ -177,10 +177,8 @@ dcpk_status dcpk_model_read_step(struct dcpk_model *model, uint32_t tensor,
     const char *key = model->ckpt->tensors[tensor].key;
     float f;
 
-    if (dcpk_model_load_tensor(model, tensor, &value, err)) {
-        dcpk_context(err, "'%s'", key);
-        return err->status;
-    }
+    if (dcpk_model_load_tensor(model, tensor, &value, err))
+        return dcpk_context(err, "'%s'", key);
     if (value->as.tensor->dtype != DCPK_F32 || value->as.tensor->n_bytes != sizeof f)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%s' is not a single float32", key);
     memcpy(&f, value->as.tensor->data, sizeof f);

@@ -227,10 +227,9 @@ dcpk_status dcpk_parts_unite(struct dcpk_model *model, int64_t tp, struct dcpk_e
             continue;
         if (dcpk_parts_of(model, param, model->arena, &parts, err))
             return err->status;
-        if (parts.n > 0 && unite(model, &parts, tp, tensor, err)) {
-            dcpk_context(err, "'%s', held by %" PRId64 " tensor-parallel ranks", param->name, tp);
-            return err->status;
-        }
+        if (parts.n > 0 && unite(model, &parts, tp, tensor, err))
+            return dcpk_context(err, "'%s', held by %" PRId64 " tensor-parallel ranks", param->name,
+                                tp);
     }
     return DCPK_OK;
 }

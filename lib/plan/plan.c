@@ -134,10 +134,8 @@ static dcpk_status plan_tensor(struct dcpk_output *out, uint32_t t, struct spans
 
     if (check_size(tensor, err) ||
         (tensor->literal == NULL && check_pieces(out, tensor, spans, err)) ||
-        cut_tensor(out, t, err)) {
-        dcpk_context(err, "planning '%s'", tensor->keys[0]);
-        return err->status;
-    }
+        cut_tensor(out, t, err))
+        return dcpk_context(err, "planning '%s'", tensor->keys[0]);
     return DCPK_OK;
 }
 
@@ -273,11 +271,8 @@ static dcpk_status check_places(const struct dcpk_output *out, struct dcpk_error
 dcpk_status dcpk_plan_build(struct dcpk_output *out, struct dcpk_error *err)
 {
     assert(out->n_chunks == 0);
-    if (check_and_cut(out, err) || out->format->writer->lay_out(out, err) ||
-        check_places(out, err)) {
-        dcpk_context(err, "planning the %s output", out->format->name);
-        return err->status;
-    }
+    if (check_and_cut(out, err) || out->format->writer->lay_out(out, err) || check_places(out, err))
+        return dcpk_context(err, "planning the %s output", out->format->name);
     return DCPK_OK;
 }
 

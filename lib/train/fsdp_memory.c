@@ -24,10 +24,8 @@ dcpk_status dcpk_fsdp_take(struct dcpk_fsdp *f, enum dcpk_memory_tag tag, size_t
         return dcpk_memory_account_alloc(f->options.account, tag, n_bytes, at, err);
     if (tag == DCPK_TAG_GRADS || tag == DCPK_TAG_COMM)
         use = DCPK_BUFFER_REDUCE;
-    if (dcpk_user_buffers_take(f->options.buffers, use, n_bytes, at, err)) {
-        dcpk_context(err, "memory for %s", dcpk_memory_tag_names[tag]);
-        return err->status;
-    }
+    if (dcpk_user_buffers_take(f->options.buffers, use, n_bytes, at, err))
+        return dcpk_context(err, "memory for %s", dcpk_memory_tag_names[tag]);
     dcpk_memory_account_count(f->options.account, tag, (int64_t)n_bytes);
     return DCPK_OK;
 }

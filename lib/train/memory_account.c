@@ -41,10 +41,8 @@ dcpk_status dcpk_memory_account_alloc(struct dcpk_memory_account *account, enum 
 
     if (wanted == 0)
         wanted = 1;
-    if (device->ops->alloc(device, DCPK_MEMORY_PRIVATE, wanted, at, err)) {
-        dcpk_context(err, "memory for %s", dcpk_memory_tag_names[tag]);
-        return err->status;
-    }
+    if (device->ops->alloc(device, DCPK_MEMORY_PRIVATE, wanted, at, err))
+        return dcpk_context(err, "memory for %s", dcpk_memory_tag_names[tag]);
     dcpk_memory_account_count(account, tag, (int64_t)n_bytes);
     return DCPK_OK;
 }

@@ -419,10 +419,8 @@ static dcpk_status training_step(struct training *t, struct dcpk_error *err)
     int64_t sums[2];
 
     t->sent_before = *dcpk_fsdp_traffic(t->fsdp);
-    if (training_pass(t, sums, err) || training_apply(t, sums[1], &step, err)) {
-        dcpk_context(err, "iteration %" PRId64, t->progress.iteration + 1);
-        return err->status;
-    }
+    if (training_pass(t, sums, err) || training_apply(t, sums[1], &step, err))
+        return dcpk_context(err, "iteration %" PRId64, t->progress.iteration + 1);
     t->progress.iteration++;
     t->progress.consumed_samples += t->config->data.global_batch;
     t->progress.flops += dcpk_train_step_flops(t->config);

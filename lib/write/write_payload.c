@@ -126,11 +126,8 @@ dcpk_status dcpk_writing_payloads(struct dcpk_writing *w, struct dcpk_error *err
     for (size_t p = 0; p < w->out->n_payloads; p++) {
         const struct dcpk_out_payload *payload = &w->out->payloads[p];
 
-        if (put_payload(w, payload, &run, err) ||
-            dcpk_meter_add(&w->meter, payload->n_bytes, err)) {
-            dcpk_context(err, "writing '%s'", dcpk_output_payload_name(w->out, (uint32_t)p));
-            return err->status;
-        }
+        if (put_payload(w, payload, &run, err) || dcpk_meter_add(&w->meter, payload->n_bytes, err))
+            return dcpk_context(err, "writing '%s'", dcpk_output_payload_name(w->out, (uint32_t)p));
     }
     return write_run(w, &run, err);
 }

@@ -196,10 +196,8 @@ static dcpk_status write_small_files(struct dcpk_writing *w, struct dcpk_error *
     for (size_t i = 0; i < w->out->n_small_files; i++) {
         const struct dcpk_small_file *file = &w->out->small_files[i];
 
-        if (dcpk_folder_put(w->folder, file->name, file->data, file->n_bytes, err) != DCPK_OK) {
-            dcpk_context(err, "writing '%s'", file->name);
-            return err->status;
-        }
+        if (dcpk_folder_put(w->folder, file->name, file->data, file->n_bytes, err) != DCPK_OK)
+            return dcpk_context(err, "writing '%s'", file->name);
     }
     return DCPK_OK;
 }

@@ -91,10 +91,8 @@ static dcpk_status layout_collect(const struct dcpk_model *model, const struct d
                              model->params[p].name);
         if (slot->reg.is_buffer)
             continue;
-        if (layout_fill_slot(model, run, &replay->cut, arena, slot, err)) {
-            dcpk_context(err, "parameter '%s'", model->params[p].name);
-            return err->status;
-        }
+        if (layout_fill_slot(model, run, &replay->cut, arena, slot, err))
+            return dcpk_context(err, "parameter '%s'", model->params[p].name);
         replay->n_slots++;
     }
     dcpk_replay_add_copies(replay);

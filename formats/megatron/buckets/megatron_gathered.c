@@ -274,10 +274,8 @@ static dcpk_status gathered_read_group(struct reading *r, struct dcpk_error *err
     for (const struct dcpk_value *v; (v = dcpk_value_get_int(state, n_buffers)) != NULL;
          n_buffers++) {
         r->base.buffer = n_buffers;
-        if (read_buffer(r, v, err)) {
-            dcpk_context(err, "buffer %" PRId64, n_buffers);
-            return err->status;
-        }
+        if (read_buffer(r, v, err))
+            return dcpk_context(err, "buffer %" PRId64, n_buffers);
     }
     for (size_t i = 0; i < state->n; i++)
         n_others += dcpk_value_as_str(state->as.pairs[i].key) != NULL;
@@ -302,10 +300,8 @@ static dcpk_status gathered_read_entries(struct reading *r, const struct entry *
         r->object = entries[i].object;
         r->left_bytes = r->object->place.n_bytes;
         list->has_expert_optimizer = list->has_expert_optimizer || r->base.is_expert;
-        if (gathered_read_group(r, err)) {
-            dcpk_context(err, "'%s'", r->object->key);
-            return err->status;
-        }
+        if (gathered_read_group(r, err))
+            return dcpk_context(err, "'%s'", r->object->key);
     }
     if (n > 0 && list->n == 0)
         return dcpk_fail(err, DCPK_EFORMAT, "'%s': neither it nor its like has a buffer",
