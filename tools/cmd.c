@@ -16,7 +16,6 @@
 #include "kernels/kernels.h"
 #include "lib/base/alloc.h"
 #include "lib/base/text.h"
-#include "lib/model/model.h"
 #include "tools/wrap.h"
 
 void dcpk_cli_note(const struct dcpk_verbosity *verbosity, const char *fmt, ...)

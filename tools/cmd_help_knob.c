@@ -6,7 +6,6 @@
 #include "lib/knobs/knobs.h"
 #include "tools/cmd.h"
 #include "tools/print_doc.h"
-#include "tools/train_args.h"
 
 #define NAME "help knob"
 

@@ -5,7 +5,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "formats/formats.h"
 #include "lib/base/alloc.h"
 #include "lib/exec/ranks.h"
 #include "lib/job/merge.h"

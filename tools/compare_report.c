@@ -3,7 +3,6 @@
 #include "tools/compare_report.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 
 #include "lib/base/bytes.h"
 #include "tools/cmd.h"

@@ -2,7 +2,6 @@
 /* inspect_map.c - a figure of dcpkit inspect: which file and rank holds which box. */
 #include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 
 #include "lib/base/order.h"
 #include "lib/exec/find_layout.h"

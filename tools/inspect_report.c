@@ -2,7 +2,6 @@
 /* inspect_report.c - what dcpkit inspect reports: facts of the whole, then every key. */
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "lib/base/order.h"
 #include "lib/ckpt/format.h"

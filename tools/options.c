@@ -14,7 +14,6 @@
 #include "tools/confine.h"
 #include "tools/help.h"
 #include "tools/run_args.h"
-#include "tools/wrap.h"
 
 #define MAX_OPTIONS    96
 #define NO_SANDBOX_VAL 1 /* of getopt_long: not a letter, not a row */

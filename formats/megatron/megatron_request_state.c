@@ -2,7 +2,6 @@
 /* megatron_request_state.c - the training state that loaders of 3D-parallel checkpoints ask for:
  * common state, groups, buckets, RNG (formats/torch_dist/FORMAT.md 5 to 7). */
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "formats/megatron/megatron_request_priv.h"

@@ -2,7 +2,6 @@
 /* megatron_to_model.c - keys of 3D-parallel checkpoints -> the canonical view: unstacked layers,
  * single experts, training state. */
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "formats/megatron/buckets/megatron_bucket_list.h"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* remote_list.c - the files of a folder on a server: S3's listing in XML, or a page with links. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <strings.h>
 

@@ -9,7 +9,6 @@
 #include "formats/safetensors/hf_config_priv.h"
 #include "lib/base/order.h"
 #include "lib/base/text.h"
-#include "lib/model/names.h"
 #include "lib/model/sizes.h"
 
 #define MAX_LAYERS   (INT64_C(1) << 16)

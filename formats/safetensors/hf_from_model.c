@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/safetensors/hf_config_priv.h"
 #include "formats/safetensors/hf_ops.h"
 #include "formats/safetensors/hf_writing.h"
 #include "lib/base/alloc.h"

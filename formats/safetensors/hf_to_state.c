@@ -5,12 +5,10 @@
 #include <string.h>
 
 #include "formats/safetensors/hf_matching.h"
-#include "formats/safetensors/hf_ops.h"
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/model/arg_table.h"
-#include "lib/model/names.h"
 
 /* --- moments --- */
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* peft.c - the row of adapters of PEFT (LoRA): a folder of their own, or taken out of the
  * checkpoint of a run. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "formats/safetensors/hf_model.h"

@@ -10,7 +10,6 @@
 #include "lib/base/alloc.h"
 #include "lib/base/checked.h"
 #include "lib/base/digest.h"
-#include "lib/model/model.h"
 
 #define MAX_VALUE_MEMBERS 65536u
 #define MAX_OUTLINE_BYTES ((uint64_t)64 << 20) /* of the pickle alone */

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cpu_plain.c - the specification of every kernel: one element at a time, nothing clever. */
-#include <assert.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <string.h>

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cpu_tuned.c - the results of cpu_plain.c, sooner: runs, tiles, and loops made for vectors. */
-#include <assert.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>

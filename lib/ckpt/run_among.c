@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* run_among.c - finds the checkpoint among the files of an archive. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "lib/base/alloc.h"

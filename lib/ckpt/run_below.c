@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* run_below.c - the one checkpoint in a run folder of a trainer, as accelerate and others nest it.
  */
-#include <stdio.h>
 #include <string.h>
 
 #include "lib/base/alloc.h"

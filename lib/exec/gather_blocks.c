@@ -11,7 +11,6 @@
 #include <string.h>
 
 #include "lib/base/order.h"
-#include "lib/exec/slab.h"
 #include "lib/exec/workers.h"
 
 #define BLOCK           DCPK_FP8_BLOCK

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* compare_policy.c - what becomes of each thing that differs: the table of policies. */
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "lib/base/order.h"

@@ -3,7 +3,6 @@
 #include "lib/job/state_dict_priv.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "lib/base/bytes.h"

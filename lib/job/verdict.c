@@ -3,7 +3,6 @@
 #include "lib/job/verdict.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "lib/base/alloc.h"

@@ -3,7 +3,6 @@
 #include "lib/model/names.h"
 
 #include <ctype.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "lib/base/order.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* doc_html.c - a document as one page that needs nothing else. */
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "lib/base/order.h"

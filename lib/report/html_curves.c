@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* html_curves.c - curves of a page, drawn as SVG. */
 #include <math.h>
-#include <stdio.h>
 
 #include "lib/report/html_priv.h"
 

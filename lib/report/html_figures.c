@@ -2,7 +2,6 @@
 /* html_figures.c - trees and maps of a page. */
 #include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "lib/base/alloc.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* html_head.c - the first screen of a page, and chips. */
 #include <inttypes.h>
-#include <stdio.h>
 
 #include "lib/base/order.h"
 #include "lib/report/html_priv.h"

@@ -12,7 +12,6 @@
  */
 #include "lib/train/gpt.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "lib/base/alloc.h"

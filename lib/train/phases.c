@@ -4,7 +4,6 @@
 #include "lib/train/phases.h"
 
 #include <assert.h>
-#include <string.h>
 
 #include "lib/base/alloc.h"
 #include "lib/base/clock.h"

@@ -3,7 +3,6 @@
 #include "formats/megatron/buckets/megatron_replay.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "lib/base/alloc.h"
