@@ -88,6 +88,15 @@ dcpk_status dcpk_cli_flush(struct dcpk_error *err)
     return dcpk_fail_errno(err, code, "writing to stdout");
 }
 
+int dcpk_cli_end(const char *command)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+
+    if (dcpk_cli_flush(&err) != DCPK_OK)
+        return dcpk_cli_fail(command, &err);
+    return DCPK_EXIT_OK;
+}
+
 static void keep_store_private(struct dcpk_store *store)
 {
     const mode_t before = umask(0);

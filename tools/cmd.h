@@ -91,6 +91,8 @@ dcpk_status dcpk_cli_keep_folder_private(const char *folder, struct dcpk_error *
 /* Flush stdout: what was printed has arrived, or DCPK_EIO. That its reader has gone is an error
  * that dcpk_cli_fail does not print, unless a context names what was done before. */
 dcpk_status dcpk_cli_flush(struct dcpk_error *err);
+/* The same at the end of a command that only prints: its exit code, failures printed. */
+int dcpk_cli_end(const char *command);
 
 /*
  * SIGINT, SIGTERM and SIGHUP ask the work to stop at the next progress call (DCPK_ECANCELLED) so

@@ -310,7 +310,6 @@ int dcpk_cli_help(const struct dcpk_cli *cli, const char *form)
         {"man", put_man_page},
         {"words", put_words},
     };
-    struct dcpk_error err = DCPK_ERROR_INIT;
     size_t i = 0;
 
     while (i < DCPK_COUNT(forms) && strcmp(forms[i].form, form) != 0)
@@ -318,7 +317,5 @@ int dcpk_cli_help(const struct dcpk_cli *cli, const char *form)
     if (i == DCPK_COUNT(forms))
         return dcpk_cli_usage(cli->name, "--help '%s' is not man or words", form);
     forms[i].put(cli);
-    if (dcpk_cli_flush(&err) != DCPK_OK)
-        return dcpk_cli_fail(cli->name, &err);
-    return DCPK_EXIT_OK;
+    return dcpk_cli_end(cli->name);
 }

@@ -78,15 +78,6 @@ static bool is_called(const struct command *command, const char *name)
            (command->others != NULL && dcpk_option_has_word(command->others, name, strlen(name)));
 }
 
-static int finish(void)
-{
-    struct dcpk_error err = DCPK_ERROR_INIT;
-
-    if (dcpk_cli_flush(&err) != DCPK_OK)
-        return dcpk_cli_fail("main", &err);
-    return DCPK_EXIT_OK;
-}
-
 static int put_main_help(FILE *to)
 {
     dcpk_cli_printf(to,
@@ -124,7 +115,7 @@ static int put_main_help(FILE *to)
             "\n"
             "example:\n"
             "  dcpkit inspect checkpoints/run/iter_0000004\n");
-    return finish();
+    return dcpk_cli_end("main");
 }
 
 /* Prints the features that missing optional dependencies would add. */
@@ -190,7 +181,7 @@ static int put_version(void)
         dcpk_cli_printf(stdout, "  %-14s%s\n", dcpk_links[i]->name, dcpk_links[i]->summary);
     put_absent();
     dcpk_confine_print(stdout);
-    return finish();
+    return dcpk_cli_end("main");
 }
 
 static bool asks_help(const char *word)

@@ -21,15 +21,6 @@ const struct dcpk_topic *dcpk_topic_find(const char *name)
     return NULL;
 }
 
-static int topic_end(void)
-{
-    struct dcpk_error err = DCPK_ERROR_INIT;
-
-    if (dcpk_cli_flush(&err) != DCPK_OK)
-        return dcpk_cli_fail("help", &err);
-    return DCPK_EXIT_OK;
-}
-
 int dcpk_topic_print(const struct dcpk_topic *topic)
 {
     for (const char *const *line = topic->lines; *line != NULL; line++) {
@@ -45,7 +36,7 @@ int dcpk_topic_print(const struct dcpk_topic *topic)
             dcpk_cli_put_wrapped(stdout, *line + skipped, strlen(*line + skipped), 0, 0);
         dcpk_cli_printf(stdout, "\n");
     }
-    return topic_end();
+    return dcpk_cli_end("help");
 }
 
 int dcpk_topic_print_man(const struct dcpk_topic *topic)
@@ -73,5 +64,5 @@ int dcpk_topic_print_man(const struct dcpk_topic *topic)
             dcpk_cli_printf(stdout, ".fi\n");
     }
     dcpk_cli_printf(stdout, ".SH SEE ALSO\n.BR dcpkit (1)\n");
-    return topic_end();
+    return dcpk_cli_end("help");
 }

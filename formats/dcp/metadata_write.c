@@ -332,15 +332,6 @@ static void tensor_entry(struct writing *m, const struct dcpk_out_tensor *t)
     end_state(m);
 }
 
-static size_t metadata_count_keys(const struct dcpk_output *out)
-{
-    size_t n = out->n_objects;
-
-    for (size_t i = 0; i < out->n_tensors; i++)
-        n += out->tensors[i].n_keys;
-    return n;
-}
-
 static void entries(struct writing *m)
 {
     const struct dcpk_output *out = m->out;
@@ -368,7 +359,7 @@ static void entries(struct writing *m)
 static void planner_data(struct writing *m)
 {
     struct batch b = begin_batch(m, DCPK_OP_EMPTY_DICT, DCPK_OP_SETITEMS);
-    const size_t n = metadata_count_keys(m->out);
+    const size_t n = dcpk_output_count_keys(m->out);
 
     for (size_t i = 0; i < n; i++) {
         metadata_next_item(m, &b);
@@ -578,7 +569,7 @@ static dcpk_status write_all(struct writing *m)
 {
     m->files = dcpk_alloc_array(m->out->n_files, sizeof *m->files, m->err);
     if (m->files != NULL)
-        m->keys = dcpk_alloc_array(metadata_count_keys(m->out), sizeof *m->keys, m->err);
+        m->keys = dcpk_alloc_array(dcpk_output_count_keys(m->out), sizeof *m->keys, m->err);
     if (m->keys != NULL)
         m->w = dcpk_pickle_writer_new(&m->piece, 2, m->err);
     if (m->w == NULL)

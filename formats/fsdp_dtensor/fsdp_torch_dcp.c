@@ -45,9 +45,8 @@ static int compare_weights(const void *left, const void *right)
 static unsigned spec_of(const struct dcpk_model *model)
 {
     const struct dcpk_value *attrs = dcpk_value_attrs(model->args);
-    const char *impl = dcpk_value_as_str(dcpk_value_get(attrs, "transformer_impl"));
 
-    if (impl != NULL && strcmp(impl, "local") == 0)
+    if (dcpk_value_is_str(dcpk_value_get(attrs, "transformer_impl"), "local"))
         return 0;
     if (dcpk_value_is_true(attrs, "moe_grouped_gemm"))
         return DCPK_SPEC_TE | DCPK_SPEC_GROUPED;

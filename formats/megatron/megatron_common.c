@@ -115,12 +115,12 @@ static const struct dcpk_value *bare_group(struct dcpk_arena *arena, const struc
     if (pairs == NULL)
         return NULL;
     for (size_t i = 0; i < group->n; i++) {
-        const char *name = dcpk_value_as_str(group->as.pairs[i].key);
+        const struct dcpk_value *name = group->as.pairs[i].key;
 
-        if (name != NULL && strcmp(name, "params") == 0)
+        if (dcpk_value_is_str(name, "params"))
             continue;
         pairs[n++] = group->as.pairs[i];
-        if (name != NULL && strcmp(name, "is_expert_parallel") == 0)
+        if (dcpk_value_is_str(name, "is_expert_parallel"))
             pairs[n - 1].value = dcpk_value_bool(expert);
     }
     return dcpk_value_dict(arena, pairs, n, err);

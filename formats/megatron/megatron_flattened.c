@@ -122,11 +122,10 @@ dcpk_status dcpk_megatron_add_flattened(struct dcpk_checkpoint *ckpt, uint32_t s
 bool dcpk_megatron_has_grouped_mlp(const struct dcpk_model *model)
 {
     const struct dcpk_value *attrs = dcpk_value_attrs(model->args);
-    const char *impl = dcpk_value_as_str(dcpk_value_get(attrs, "transformer_impl"));
 
     return dcpk_value_is_true(attrs, "moe_grouped_gemm") &&
            (dcpk_value_is_true(attrs, "moe_use_legacy_grouped_gemm") ||
-            (impl != NULL && strcmp(impl, "local") == 0));
+            dcpk_value_is_str(dcpk_value_get(attrs, "transformer_impl"), "local"));
 }
 
 enum order {

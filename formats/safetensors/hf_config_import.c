@@ -282,8 +282,8 @@ static dcpk_status put_common(struct dcpk_hf_importing *m, struct dcpk_error *er
         {"add_position_embedding", true},
         {"rotary_interleaved", false},
     };
-    const char *position = dcpk_value_as_str(dcpk_hf_dict_get(&m->args, "position_embedding_type"));
-    const bool is_rope = position != NULL && strcmp(position, "rope") == 0;
+    const bool is_rope =
+        dcpk_value_is_str(dcpk_hf_dict_get(&m->args, "position_embedding_type"), "rope");
     const struct dcpk_value *length = dcpk_hf_dict_get(&m->args, "max_position_embeddings");
 
     for (size_t i = 0; i < DCPK_COUNT(ints); i++)

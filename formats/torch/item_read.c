@@ -33,13 +33,6 @@ bool dcpk_strides_are_row_major(const int64_t *shape, const int64_t *stride_elem
     return is_row_major;
 }
 
-static bool is_text(const struct dcpk_value *v, const char *text)
-{
-    const char *s = dcpk_value_as_str(v);
-
-    return s != NULL && strcmp(s, text) == 0;
-}
-
 /* ('storage', class, key, location, numel): torch/serialization.py@2.11.0 persistent_id. context:
  * counts them. */
 static dcpk_status take_storage(void *context, struct dcpk_arena *arena,
@@ -52,9 +45,9 @@ static dcpk_status take_storage(void *context, struct dcpk_arena *arena,
     struct dcpk_value_object *object;
     int64_t numel;
 
-    if (!is_text(dcpk_value_at(pid, 0), "storage") || cls == NULL || cls->kind != DCPK_V_GLOBAL ||
-        dcpk_value_as_str(key) == NULL || key->n == 0 || key->n > MAX_KEY_BYTES ||
-        strspn(key->as.str, "0123456789") != key->n ||
+    if (!dcpk_value_is_str(dcpk_value_at(pid, 0), "storage") || cls == NULL ||
+        cls->kind != DCPK_V_GLOBAL || dcpk_value_as_str(key) == NULL || key->n == 0 ||
+        key->n > MAX_KEY_BYTES || strspn(key->as.str, "0123456789") != key->n ||
         dcpk_value_as_str(dcpk_value_at(pid, 3)) == NULL ||
         !dcpk_value_as_int(dcpk_value_at(pid, 4), &numel) || numel < 0 || pid->n != 5)
         return dcpk_fail(err, DCPK_EUNSUPPORTED,

@@ -230,24 +230,25 @@ static dcpk_status op_empty(struct dcpk_pickle_machine *m, unsigned arg, struct 
     return push(m, dcpk_builder_empty(&m->build, (enum dcpk_value_kind)arg, err), err);
 }
 
-static dcpk_status op_tuple(struct dcpk_pickle_machine *m, unsigned arg, struct dcpk_error *err)
+static dcpk_status push_fixed(struct dcpk_pickle_machine *m, enum dcpk_value_kind kind,
+                              unsigned arg, struct dcpk_error *err)
 {
     struct dcpk_value **items = NULL;
     size_t n = 0;
 
     if (pop_many(m, arg, &items, &n, err) != DCPK_OK)
         return err->status;
-    return push(m, dcpk_builder_fixed(&m->build, DCPK_V_TUPLE, items, n, err), err);
+    return push(m, dcpk_builder_fixed(&m->build, kind, items, n, err), err);
+}
+
+static dcpk_status op_tuple(struct dcpk_pickle_machine *m, unsigned arg, struct dcpk_error *err)
+{
+    return push_fixed(m, DCPK_V_TUPLE, arg, err);
 }
 
 static dcpk_status op_frozenset(struct dcpk_pickle_machine *m, unsigned arg, struct dcpk_error *err)
 {
-    struct dcpk_value **items = NULL;
-    size_t n = 0;
-
-    if (pop_many(m, arg, &items, &n, err) != DCPK_OK)
-        return err->status;
-    return push(m, dcpk_builder_fixed(&m->build, DCPK_V_SET, items, n, err), err);
+    return push_fixed(m, DCPK_V_SET, arg, err);
 }
 
 /* The key of the dict that `to`, the top of the stack, is on its way into, if the consumer wants

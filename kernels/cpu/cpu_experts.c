@@ -8,28 +8,11 @@
 
 /* ---- router ---- */
 
-#define SIGMOID_SUM 1e-20f /* added to a sum of sigmoids that is divided by */
-
-/* p = softmax(x), n at least 1; p may be x. */
-static void probs_softmax(int64_t n, const float *x, float *p)
-{
-    float most = x[0], sum = 0;
-
-    for (int64_t i = 1; i < n; i++)
-        most = x[i] > most ? x[i] : most;
-    for (int64_t i = 0; i < n; i++)
-        p[i] = dcpk_exp(x[i] - most);
-    for (int64_t i = 0; i < n; i++)
-        sum += p[i];
-    for (int64_t i = 0; i < n; i++)
-        p[i] /= sum;
-}
-
 /* Scores that experts are chosen by: logits or probabilities, all `experts` of them. */
 static void row_scores(const struct dcpk_router *shape, const float *logits, float *scores)
 {
     if (shape->score == DCPK_TOPK_OF_SOFTMAX)
-        probs_softmax(shape->experts, logits, scores);
+        dcpk_softmax(shape->experts, logits, scores);
     else if (shape->score == DCPK_TOPK_OF_SIGMOID)
         for (int64_t e = 0; e < shape->experts; e++)
             scores[e] = dcpk_sigmoid(logits[e]);
@@ -66,7 +49,7 @@ static float sigmoid_sum(const struct dcpk_router *shape, const float *sigmoids)
 
     for (int64_t slot = 0; slot < shape->topk; slot++)
         sum += sigmoids[slot];
-    return sum + SIGMOID_SUM;
+    return sum + DCPK_SIGMOID_SUM;
 }
 
 void cpu_router(struct dcpk_math *math, const struct dcpk_router *shape, const float *logits,
@@ -82,7 +65,7 @@ void cpu_router(struct dcpk_math *math, const struct dcpk_router *shape, const f
         for (int64_t slot = 0; slot < topk; slot++)
             probs[slot] = scores[chosen[slot]];
         if (shape->score == DCPK_SOFTMAX_OF_TOPK) {
-            probs_softmax(topk, probs, probs);
+            dcpk_softmax(topk, probs, probs);
         } else if (shape->score == DCPK_TOPK_OF_SIGMOID && topk > 1) {
             const float sum = sigmoid_sum(shape, probs);
 
@@ -118,7 +101,7 @@ static void row_backward(const struct dcpk_router *shape, const float *scores,
         for (int64_t slot = 0; slot < topk; slot++)
             d[chosen[slot]] = room[slot] * (d_probs[slot] - dot);
     } else if (shape->score == DCPK_SOFTMAX_OF_TOPK) {
-        probs_softmax(topk, room, room);
+        dcpk_softmax(topk, room, room);
         dot = probs_dot(topk, room, d_probs);
         for (int64_t slot = 0; slot < topk; slot++)
             d[chosen[slot]] = room[slot] * (d_probs[slot] - dot);

@@ -28,19 +28,6 @@ static bool goes_before(const struct dcpk_copy *c, int a, int b)
     return llabs(c->src_stride_bytes[a]) > llabs(c->src_stride_bytes[b]);
 }
 
-static void swap_axes(struct dcpk_copy *c, int a, int b)
-{
-    const int64_t extent = c->extent[a];
-    const int64_t src = c->src_stride_bytes[a], dst = c->dst_stride_bytes[a];
-
-    c->extent[a] = c->extent[b];
-    c->src_stride_bytes[a] = c->src_stride_bytes[b];
-    c->dst_stride_bytes[a] = c->dst_stride_bytes[b];
-    c->extent[b] = extent;
-    c->src_stride_bytes[b] = src;
-    c->dst_stride_bytes[b] = dst;
-}
-
 /* Destination order, as few axes as possible, the dense run folded into the element. */
 static void arrange(struct dcpk_copy *c)
 {
@@ -49,7 +36,7 @@ static void arrange(struct dcpk_copy *c)
     dcpk_copy_simplify(c);
     for (int a = 1; a < c->rank; a++)
         for (int b = a; b > 0 && goes_before(c, b, b - 1); b--)
-            swap_axes(c, b, b - 1);
+            dcpk_copy_swap_axes(c, b, b - 1);
     dcpk_copy_simplify(c);
     last = c->rank - 1;
     if (last >= 0 && c->src_stride_bytes[last] == (int64_t)c->elem_bytes &&
@@ -128,7 +115,7 @@ static struct plane take_plane(struct dcpk_copy *c)
             if (llabs(c->src_stride_bytes[a]) < llabs(c->src_stride_bytes[row]))
                 row = a;
         for (; row < c->rank - 1; row++) /* the order of the others stays */
-            swap_axes(c, row, row + 1);
+            dcpk_copy_swap_axes(c, row, row + 1);
         c->rank--;
         p.rows = c->extent[c->rank];
         p.src_row = c->src_stride_bytes[c->rank];

@@ -3,29 +3,13 @@
  * The computation is defined in kernels/cpu/cpu_experts.c. */
 #include "kernels/cuda/math.cuh"
 
-#define SIGMOID_SUM 1e-20f /* added to a sum of sigmoids that is divided by */
-
 /* ---- router: a thread is a token ---- */
-
-static __device__ void probs_softmax(int64_t n, const float *x, float *p)
-{
-    float most = x[0], sum = 0;
-
-    for (int64_t i = 1; i < n; i++)
-        most = x[i] > most ? x[i] : most;
-    for (int64_t i = 0; i < n; i++)
-        p[i] = dcpk_exp(x[i] - most);
-    for (int64_t i = 0; i < n; i++)
-        sum += p[i];
-    for (int64_t i = 0; i < n; i++)
-        p[i] /= sum;
-}
 
 static __device__ void row_scores(const struct dcpk_router &shape, const float *logits,
                                   float *scores)
 {
     if (shape.score == DCPK_TOPK_OF_SOFTMAX)
-        probs_softmax(shape.experts, logits, scores);
+        dcpk_softmax(shape.experts, logits, scores);
     else
         for (int64_t e = 0; e < shape.experts; e++)
             scores[e] = shape.score == DCPK_TOPK_OF_SIGMOID ? dcpk_sigmoid(logits[e]) : logits[e];
@@ -64,7 +48,7 @@ static __device__ float sigmoid_sum(const struct dcpk_router &shape, const float
 
     for (int64_t slot = 0; slot < shape.topk; slot++)
         sum += sigmoids[slot];
-    return sum + SIGMOID_SUM;
+    return sum + DCPK_SIGMOID_SUM;
 }
 
 /* room: `experts` floats for each row. */
@@ -81,7 +65,7 @@ extern "C" __global__ void math_router(struct dcpk_router shape, const float *lo
         for (int64_t slot = 0; slot < shape.topk; slot++)
             p[slot] = scores[slots[slot]];
         if (shape.score == DCPK_SOFTMAX_OF_TOPK)
-            probs_softmax(shape.topk, p, p);
+            dcpk_softmax(shape.topk, p, p);
         else if (shape.score == DCPK_TOPK_OF_SIGMOID && shape.topk > 1)
             sum = sigmoid_sum(shape, p);
         for (int64_t slot = 0; slot < shape.topk; slot++)
@@ -107,7 +91,7 @@ static __device__ void row_backward(const struct dcpk_router &shape, const float
     float dot, sum;
 
     if (shape.score == DCPK_SOFTMAX_OF_TOPK)
-        probs_softmax(shape.topk, p, p);
+        dcpk_softmax(shape.topk, p, p);
     sum = is_divided ? sigmoid_sum(shape, p) : 1.0f;
     dot = is_sigmoid && !is_divided ? 0.0f : probs_dot(shape.topk, p, d_probs) / sum;
     if (shape.score == DCPK_TOPK_OF_SOFTMAX)

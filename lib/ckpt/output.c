@@ -313,3 +313,12 @@ uint64_t dcpk_output_identity(const struct dcpk_output *out)
     }
     return hash;
 }
+
+size_t dcpk_output_count_keys(const struct dcpk_output *out)
+{
+    size_t n = out->n_objects;
+
+    for (size_t i = 0; i < out->n_tensors; i++)
+        n += out->tensors[i].n_keys;
+    return n;
+}

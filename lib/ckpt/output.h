@@ -177,6 +177,8 @@ dcpk_status dcpk_output_new(struct dcpk_checkpoint *source, const struct dcpk_fo
                             struct dcpk_output **out, struct dcpk_error *err);
 void dcpk_output_free(struct dcpk_output *out); /* NULL is a no-op */
 
+size_t dcpk_output_count_keys(const struct dcpk_output *out); /* of tensors and objects */
+
 /* Append; `tensor` and what it points to must live in out->arena or the source's. */
 dcpk_status dcpk_output_add_tensor(struct dcpk_output *out, const struct dcpk_out_tensor *tensor,
                                    struct dcpk_error *err);

@@ -265,6 +265,13 @@ const char *dcpk_value_as_str(const struct dcpk_value *v)
     return v->as.str;
 }
 
+bool dcpk_value_is_str(const struct dcpk_value *v, const char *text)
+{
+    const char *own = dcpk_value_as_str(v);
+
+    return own != NULL && strcmp(own, text) == 0;
+}
+
 /* ---- measuring ---- */
 
 #define CONTENT_BYTES 8 /* count as much as a node */

@@ -187,7 +187,8 @@ bool dcpk_value_as_bool(const struct dcpk_value *v, bool *out);    /* only a BOO
 bool dcpk_value_is_none(const struct dcpk_value *v);
 /* True if a dict (NULL: none) has a member of that name, and it is True. */
 bool dcpk_value_is_true(const struct dcpk_value *dict, const char *name);
-const char *dcpk_value_as_str(const struct dcpk_value *v); /* NULL unless STR */
+const char *dcpk_value_as_str(const struct dcpk_value *v);            /* NULL unless STR */
+bool dcpk_value_is_str(const struct dcpk_value *v, const char *text); /* NULL: false */
 
 /*
  * Same content: kinds, order of sequences, dicts as sets of pairs, floats by bits but NaN equal

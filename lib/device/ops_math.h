@@ -80,4 +80,21 @@ DCPK_BOTH float dcpk_sigmoid(float x)
     return 1.0f / (1.0f + dcpk_exp(-x));
 }
 
+#define DCPK_SIGMOID_SUM 1e-20f /* added to a sum of sigmoids that is divided by */
+
+/* p = softmax(x), n at least 1; p may be x. */
+DCPK_BOTH void dcpk_softmax(int64_t n, const float *x, float *p)
+{
+    float most = x[0], sum = 0;
+
+    for (int64_t i = 1; i < n; i++)
+        most = x[i] > most ? x[i] : most;
+    for (int64_t i = 0; i < n; i++)
+        p[i] = dcpk_exp(x[i] - most);
+    for (int64_t i = 0; i < n; i++)
+        sum += p[i];
+    for (int64_t i = 0; i < n; i++)
+        p[i] /= sum;
+}
+
 #endif

@@ -44,26 +44,13 @@ struct file_copy {
     uint8_t *out;
 };
 
-static void swap_axes(struct dcpk_copy *copy, int a, int b)
-{
-    const int64_t extent = copy->extent[a];
-    const int64_t src = copy->src_stride_bytes[a], dst = copy->dst_stride_bytes[a];
-
-    copy->extent[a] = copy->extent[b];
-    copy->src_stride_bytes[a] = copy->src_stride_bytes[b];
-    copy->dst_stride_bytes[a] = copy->dst_stride_bytes[b];
-    copy->extent[b] = extent;
-    copy->src_stride_bytes[b] = src;
-    copy->dst_stride_bytes[b] = dst;
-}
-
 /* The order of the loops is free: let the source's widest stride come first, so that inner loops
  * span few bytes. */
 static void sort_axes(struct dcpk_copy *copy)
 {
     for (int a = 1; a < copy->rank; a++)
         for (int b = a; b > 0 && copy->src_stride_bytes[b - 1] < copy->src_stride_bytes[b]; b--)
-            swap_axes(copy, b - 1, b);
+            dcpk_copy_swap_axes(copy, b - 1, b);
 }
 
 /* Bytes from the first to the end of the last element that the axes from `axis` on reach in the

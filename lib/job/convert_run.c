@@ -214,15 +214,6 @@ static dcpk_status conversion_check_output(struct dcpk_output_job *job, struct d
     return dcpk_conversion_check(conversion_of(job), job->folder, err);
 }
 
-static size_t count_keys(const struct dcpk_output *out)
-{
-    size_t n = out->n_objects;
-
-    for (size_t i = 0; i < out->n_tensors; i++)
-        n += out->tensors[i].n_keys;
-    return n;
-}
-
 /* The least and the most of any rank. */
 static void sum_up(const struct dcpk_unit_share *each, struct dcpk_conversion_shares *shares)
 {
@@ -295,7 +286,7 @@ dcpk_status dcpk_conversion_run(struct dcpk_conversion *c, struct dcpk_error *er
                                   .label = "converting",
                                   .context = c,
                                   .there_steps = there_steps,
-                                  .n_keys = count_keys(c->out)};
+                                  .n_keys = dcpk_output_count_keys(c->out)};
     dcpk_status st = dcpk_conversion_check_space(c, err);
 
     st = dcpk_ranks_agree(c->options->env.ranks, st, err);

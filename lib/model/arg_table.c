@@ -210,13 +210,6 @@ static const char *const switches[] = {
 
 /* ---- values ---- */
 
-static bool is_word(const struct dcpk_value *value, const char *word)
-{
-    const char *text = dcpk_value_as_str(value);
-
-    return text != NULL && strcmp(text, word) == 0;
-}
-
 const struct dcpk_arg *dcpk_arg_find(const char *name)
 {
     for (size_t i = 0; i < dcpk_n_args; i++)
@@ -288,8 +281,8 @@ static const struct dcpk_value *arg_stored(const struct dcpk_arg *arg,
  * (megatron/core/transformer/moe/router.py@core_v0.19.0, TopKRouter.routing). */
 static bool is_loss(const struct dcpk_value *type)
 {
-    return is_word(type, "aux_loss") || is_word(type, "seq_aux_loss") ||
-           is_word(type, "global_aux_loss") || is_word(type, "none");
+    return dcpk_value_is_str(type, "aux_loss") || dcpk_value_is_str(type, "seq_aux_loss") ||
+           dcpk_value_is_str(type, "global_aux_loss") || dcpk_value_is_str(type, "none");
 }
 
 /* One kind of balancing, or a list of them, as the parser takes it. */
@@ -344,7 +337,7 @@ static bool is_on(const struct dcpk_value *attrs, const char *name)
     bool truth;
     double number;
 
-    if (dcpk_value_is_none(value) || is_word(value, ""))
+    if (dcpk_value_is_none(value) || dcpk_value_is_str(value, ""))
         return false;
     if (dcpk_value_as_bool(value, &truth))
         return truth;
@@ -361,13 +354,13 @@ static bool has_rope(const struct dcpk_value *attrs)
     const struct dcpk_value *kind = dcpk_value_get(attrs, "position_embedding_type");
 
     return is_on(attrs, "multi_latent_attention") ||
-           !(dcpk_value_is_none(kind) || is_word(kind, "learned_absolute") ||
-             is_word(kind, "none"));
+           !(dcpk_value_is_none(kind) || dcpk_value_is_str(kind, "learned_absolute") ||
+             dcpk_value_is_str(kind, "none"));
 }
 
 static bool has_gpt_yarn(const struct dcpk_value *attrs)
 {
-    return is_word(dcpk_value_get(attrs, "position_embedding_type"), "yarn") &&
+    return dcpk_value_is_str(dcpk_value_get(attrs, "position_embedding_type"), "yarn") &&
            !is_on(attrs, "multi_latent_attention");
 }
 

@@ -223,10 +223,8 @@ static dcpk_status complete_group(struct dcpk_model *model, size_t g, struct dcp
     if (pairs == NULL)
         return err->status;
     for (size_t i = 0; i < group->n; i++) {
-        const char *name = dcpk_value_as_str(group->as.pairs[i].key);
-
         pairs[n] = group->as.pairs[i];
-        if (name != NULL && strcmp(name, "step") == 0)
+        if (dcpk_value_is_str(pairs[n].key, "step"))
             pairs[n].value = whole_step(model, pairs[n].value, err);
         if (pairs[n++].value == NULL)
             return err->status;

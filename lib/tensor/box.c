@@ -227,3 +227,10 @@ bool dcpk_box_next(int64_t *index, const struct dcpk_box *box, int n)
     }
     return false;
 }
+
+int dcpk_box_next_axis(const struct dcpk_box *box, int a)
+{
+    while (a < box->rank && box->extent[a] == 1)
+        a++;
+    return a;
+}

@@ -56,6 +56,9 @@ bool dcpk_box_contains(const struct dcpk_box *outer, const struct dcpk_box *inne
  */
 dcpk_status dcpk_box_count(const struct dcpk_box *box, int64_t *n_elems, struct dcpk_error *err);
 
+/* The next axis at or after `a` whose extent is not 1; box->rank: there is none. */
+int dcpk_box_next_axis(const struct dcpk_box *box, int a);
+
 /* Elements of a shape, DCPK_ERANGE as above, DCPK_EFORMAT for a negative extent. */
 dcpk_status dcpk_shape_count(const int64_t *shape, int rank, int64_t *n_elems,
                              struct dcpk_error *err);

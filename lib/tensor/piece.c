@@ -4,25 +4,17 @@
 
 #include <assert.h>
 
-/* The next axis at or after `a` whose extent in `box` is not 1. */
-static int next_axis(const struct dcpk_box *box, int a)
-{
-    while (a < box->rank && box->extent[a] == 1)
-        a++;
-    return a;
-}
-
 /* The axes of `from` in the order of those of `to`, those of length 1 left out. */
 static void pair_axes(const struct dcpk_box *from, const struct dcpk_box *to, uint8_t *axis)
 {
-    int f = next_axis(from, 0);
+    int f = dcpk_box_next_axis(from, 0);
 
     for (int t = 0; t < to->rank; t++) {
         axis[t] = DCPK_PIECE_NO_AXIS;
         if (to->extent[t] == 1 || f >= from->rank)
             continue;
         axis[t] = (uint8_t)f;
-        f = next_axis(from, f + 1);
+        f = dcpk_box_next_axis(from, f + 1);
     }
 }
 
@@ -59,11 +51,11 @@ static void move_over(const struct dcpk_piece *piece, const struct dcpk_box *par
 /* Equal extents after dropping axes of length 1? */
 static bool same_extents(const struct dcpk_box *a, const struct dcpk_box *b)
 {
-    int i = next_axis(a, 0), k = next_axis(b, 0);
+    int i = dcpk_box_next_axis(a, 0), k = dcpk_box_next_axis(b, 0);
 
     while (i < a->rank && k < b->rank && a->extent[i] == b->extent[k]) {
-        i = next_axis(a, i + 1);
-        k = next_axis(b, k + 1);
+        i = dcpk_box_next_axis(a, i + 1);
+        k = dcpk_box_next_axis(b, k + 1);
     }
     return i == a->rank && k == b->rank;
 }
@@ -71,7 +63,7 @@ static bool same_extents(const struct dcpk_box *a, const struct dcpk_box *b)
 /* True if at most one axis of `box` has a length other than 1. */
 static bool is_line(const struct dcpk_box *box)
 {
-    return next_axis(box, next_axis(box, 0) + 1) >= box->rank;
+    return dcpk_box_next_axis(box, dcpk_box_next_axis(box, 0) + 1) >= box->rank;
 }
 
 /* Boxes of valid pieces: their numbers of elements are known to fit. */
@@ -221,7 +213,7 @@ bool dcpk_piece_next(const struct dcpk_piece *piece, const struct dcpk_box *regi
     if (!dcpk_piece_is_flat(piece))
         return (*n_done)++ == 0 && dcpk_piece_clip(piece, region, from, to);
     dcpk_piece_to(piece, &whole_to);
-    axis = next_axis(&whole_to, 0);
+    axis = dcpk_box_next_axis(&whole_to, 0);
     if (!dcpk_box_intersect(&whole_to, region, &part) || *n_done == part.extent[axis])
         return false;
     dcpk_piece_from(piece, &whole_from);

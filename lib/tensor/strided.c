@@ -16,19 +16,11 @@ void dcpk_row_major_strides(size_t elem_bytes, const int64_t *extent, int rank,
     }
 }
 
-/* The next axis at or after `a` that is not of length 1. */
-static int skip_ones(const struct dcpk_box *box, int a)
-{
-    while (a < box->rank && box->extent[a] == 1)
-        a++;
-    return a;
-}
-
 void dcpk_copy_pair(size_t elem_bytes, const struct dcpk_box *from, const int64_t *src_stride_bytes,
                     const struct dcpk_box *to, const int64_t *dst_stride_bytes,
                     struct dcpk_copy *copy)
 {
-    int s = skip_ones(from, 0), d = skip_ones(to, 0);
+    int s = dcpk_box_next_axis(from, 0), d = dcpk_box_next_axis(to, 0);
 
     copy->rank = 0;
     copy->elem_bytes = elem_bytes;
@@ -37,8 +29,8 @@ void dcpk_copy_pair(size_t elem_bytes, const struct dcpk_box *from, const int64_
         copy->extent[copy->rank] = from->extent[s];
         copy->src_stride_bytes[copy->rank] = src_stride_bytes[s];
         copy->dst_stride_bytes[copy->rank++] = dst_stride_bytes[d];
-        s = skip_ones(from, s + 1);
-        d = skip_ones(to, d + 1);
+        s = dcpk_box_next_axis(from, s + 1);
+        d = dcpk_box_next_axis(to, d + 1);
     }
     assert(s == from->rank && d == to->rank);
 }
@@ -88,4 +80,17 @@ void dcpk_copy_simplify(struct dcpk_copy *copy)
         if (copy->extent[a] != 1)
             keep_axis(copy, &n_kept, a);
     copy->rank = n_kept;
+}
+
+void dcpk_copy_swap_axes(struct dcpk_copy *copy, int a, int b)
+{
+    const int64_t extent = copy->extent[a];
+    const int64_t src = copy->src_stride_bytes[a], dst = copy->dst_stride_bytes[a];
+
+    copy->extent[a] = copy->extent[b];
+    copy->src_stride_bytes[a] = copy->src_stride_bytes[b];
+    copy->dst_stride_bytes[a] = copy->dst_stride_bytes[b];
+    copy->extent[b] = extent;
+    copy->src_stride_bytes[b] = src;
+    copy->dst_stride_bytes[b] = dst;
 }

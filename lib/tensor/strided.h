@@ -45,4 +45,6 @@ void dcpk_copy_pair(size_t elem_bytes, const struct dcpk_box *from, const int64_
  */
 void dcpk_copy_simplify(struct dcpk_copy *copy);
 
+void dcpk_copy_swap_axes(struct dcpk_copy *copy, int a, int b); /* of both sides */
+
 #endif
