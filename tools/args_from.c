@@ -128,9 +128,8 @@ static dcpk_status from_checkpoint(const char *path, const struct dcpk_verbosity
     else if (from_run_config(ckpt, from, err) == DCPK_OK && from->args == NULL)
         dcpk_fail(err, DCPK_EUNSUPPORTED,
                   "the checkpoint has no args, and no " RUN_CONFIG
-                  " is next to it; 'dcpkit convert "
-                  "--to torch_dist' writes one that has them, from config.json or from what "
-                  "--args-from names");
+                  " is next to it; 'dcpkit convert --to torch_dist' writes one that has them, from "
+                  "config.json or from what --args-from names");
     dcpk_checkpoint_close(ckpt);
     return err->status;
 }

@@ -170,10 +170,9 @@ static const struct dcpk_option option_rows[] = {
                   "leave args, scheduler, parameter groups, RNG states and other objects out"),
     DCPK_OPT_FLAG(
         "args", of_args,
-        "compare the settings of two runs and nothing else, those of Megatron-FSDP first; "
-        "A and B are each a checkpoint, for its args, a file with flags of Megatron (a "
-        "shell script, or flags alone), or a configuration of Megatron-Bridge (YAML or "
-        "JSON)"),
+        "compare the settings of two runs and nothing else, those of Megatron-FSDP first; A and B "
+        "are each a checkpoint, for its args, a file with flags of Megatron (a shell script, or "
+        "flags alone), or a configuration of Megatron-Bridge (YAML or JSON)"),
     DCPK_OPT_FLAG(
         "as-stored", options.as_stored,
         "key by key as stored (default: by the model's parameters, where both hold a model)"),

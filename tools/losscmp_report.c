@@ -175,8 +175,7 @@ static void report_lack(struct dcpk_doc *doc, const char *label, const struct dc
     if (lack->n_between + lack->n_after > 0)
         from = dcpk_doc_format(doc, "; from %" PRId64 " on", lack->first);
     dcpk_doc_row(doc, label,
-                 "%zu before the first iteration that both have, %zu between, %zu after "
-                 "the last%s",
+                 "%zu before the first iteration that both have, %zu between, %zu after the last%s",
                  lack->n_before, lack->n_between, lack->n_after, from);
 }
 

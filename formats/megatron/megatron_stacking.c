@@ -29,8 +29,7 @@ dcpk_status dcpk_stacking_find(const char *name, int rank, struct dcpk_stacking 
         if (isdigit((unsigned char)experts[strlen(EXPERTS)]))
             return dcpk_fail(err, DCPK_EUNSUPPORTED,
                              "experts as single shards (singleton_local_shards) are not read by "
-                             "this version (save without "
-                             "that option)");
+                             "this version (save without that option)");
         s->expert_at = (size_t)(experts - name);
         s->n_axes++;
     }

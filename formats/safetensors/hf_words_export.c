@@ -40,26 +40,10 @@ static bool is_float_key(const char *key)
 /* True if JSON and the family can hold the value: no tensor, class or number that is not finite. */
 static bool is_plain(const struct dcpk_value *value)
 {
-    switch (value->kind) {
-    case DCPK_V_NONE:
-    case DCPK_V_BOOL:
-    case DCPK_V_INT:
-    case DCPK_V_STR:
-        return true;
-    case DCPK_V_FLOAT:
+    if (value->kind == DCPK_V_FLOAT)
         return isfinite(value->as.f);
-    case DCPK_V_BIGINT:
-    case DCPK_V_BYTES:
-    case DCPK_V_TUPLE:
-    case DCPK_V_LIST:
-    case DCPK_V_SET:
-    case DCPK_V_DICT:
-    case DCPK_V_TENSOR:
-    case DCPK_V_GLOBAL:
-    case DCPK_V_OBJECT:
-        break;
-    }
-    return false;
+    return value->kind == DCPK_V_NONE || value->kind == DCPK_V_BOOL || value->kind == DCPK_V_INT ||
+           value->kind == DCPK_V_STR;
 }
 
 /* True if an arg's value is of its kind. */

@@ -69,19 +69,10 @@ const struct dcpk_format_editor dcpk_safetensors_editor = {.rewrites = true,
                                                            .inherit = safetensors_inherit};
 
 /* A model is its weights: what trained them is not known. */
-static const char *no_optimizer_layout(const struct dcpk_checkpoint *ckpt,
-                                       const struct dcpk_value *common)
-{
-    (void)ckpt;
-    (void)common;
-    return "unknown";
-}
-
 static const struct dcpk_format_mapping mapping = {.to_model = dcpk_hf_to_model,
                                                    .from_model = dcpk_hf_from_model,
                                                    .load_config = dcpk_hf_load_config,
-                                                   .check_class = dcpk_hf_class_check,
-                                                   .optimizer_layout = no_optimizer_layout};
+                                                   .check_class = dcpk_hf_class_check};
 
 static const struct dcpk_mark marks[] = {
     {DCPK_MARK_CHECKPOINT, DCPK_SAFETENSORS_INDEX, NULL, NULL},

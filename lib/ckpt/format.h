@@ -144,10 +144,10 @@ struct dcpk_format_mapping {
      */
     dcpk_status (*check_class)(struct dcpk_checkpoint *ckpt, struct dcpk_error *err);
     /*
-     * Names the layout of the optimizer's state, by keys that are not left out and by the common
-     * state (NULL: there is none): Megatron's name for it ("fully_reshardable", ...),
-     * "fsdp_dtensor", "model-shaped" (whole, of an optimizer that is not distributed), "none" or
-     * "unknown". `inspect` shows it, and to_model follows it.
+     * Optional, NULL: unknown. Names the layout of the optimizer's state, by keys that are not left
+     * out and by the common state (NULL: there is none): Megatron's name for it
+     * ("fully_reshardable", ...), "fsdp_dtensor", "model-shaped" (whole, of an optimizer that is
+     * not distributed), "none" or "unknown". `inspect` shows it, and to_model follows it.
      */
     const char *(*optimizer_layout)(const struct dcpk_checkpoint *ckpt,
                                     const struct dcpk_value *common);

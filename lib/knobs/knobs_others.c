@@ -75,10 +75,9 @@ const struct dcpk_knob_set dcpk_knobs_without_effect[] = {
      "log_memory_to_tensorboard=false log_validation_ppl_to_tensorboard=false "
      "log_world_size_to_tensorboard=false log_device_memory_used=false log_energy=false "
      "log_straggler=false log_max_attention_logit=false tensorboard_queue_size wandb_project "
-     "wandb_exp_name wandb_save_dir wandb_entity "
-     "timing_log_level timing_log_option logging_level log_memory_interval one_logger=true "
-     "one_logger_project one_logger_run_name app_tag_run_name app_tag_run_version "
-     "one_logger_async=false",
+     "wandb_exp_name wandb_save_dir wandb_entity timing_log_level timing_log_option logging_level "
+     "log_memory_interval one_logger=true one_logger_project one_logger_run_name app_tag_run_name "
+     "app_tag_run_version one_logger_async=false",
      "logger", ARGUMENTS, "this loop logs a line of JSON for each iteration"},
     {"moe_per_layer_logging=false", "model", TRANSFORMER,
      "this loop logs a line of JSON for each iteration"},
@@ -153,8 +152,7 @@ static const struct {
      "moe_router_padding_* moe_enable_routing_replay",
      "experts are chosen by the scores of the router alone" ABSENT_LEAVE},
     {"moe_expert_capacity_factor moe_expert_rank_capacity_factor moe_pad_expert_* "
-     "moe_pad_experts_* "
-     "moe_token_drop_policy",
+     "moe_pad_experts_* moe_token_drop_policy",
      "an expert takes every token that is routed to it" ABSENT_LEAVE},
     {"moe_shared_expert_gate moe_shared_expert_glu_* moe_latent_size moe_apply_probs_on_input "
      "moe_mlp_glu_* moe_use_upcycling moe_upcycling_granularity",
@@ -166,9 +164,8 @@ static const struct {
     {"window_size window_attn_skip_freq softmax_type qk_l2_norm qk_clip qk_clip_* "
      "attention_output_gate add_qkv_bias apply_query_key_layer_scaling",
      "attention is full and causal, and has no bias" ABSENT_LEAVE},
-    {"use_rope_scaling rope_scaling_factor rotary_interleaved "
-     "rotary_seq_len_interpolation_factor yarn_* mrope_section no_rope_freq "
-     "relative_attention_*",
+    {"use_rope_scaling rope_scaling_factor rotary_interleaved rotary_seq_len_interpolation_factor "
+     "yarn_* mrope_section no_rope_freq relative_attention_*",
      "positions are rotary, with one base over the whole head" ABSENT_LEAVE},
     {"squared_relu quick_geglu openai_gelu glu_linear_offset activation_func_clamp_value "
      "apply_residual_connection_post_layernorm apply_layernorm_1p fp32_residual_connection "
@@ -188,11 +185,10 @@ static const struct {
      "megatron_fsdp_main_grads_dtype instead"},
     {"num_layers_per_virtual_pipeline_stage num_virtual_stages_per_pipeline_rank "
      "virtual_pipeline_model_parallel_size pipeline_model_parallel_layout "
-     "decoder_first_pipeline_num_layers decoder_last_pipeline_num_layers "
-     "account_for_embedding_* account_for_loss_* "
-     "microbatch_group_size_* model_parallel_size tensor_parallel_num_weight_shards "
-     "expert_tensor_parallel_num_weight_shards hierarchical_context_parallel_sizes "
-     "max_seqlen_per_dp_cp_rank",
+     "decoder_first_pipeline_num_layers decoder_last_pipeline_num_layers account_for_embedding_* "
+     "account_for_loss_* microbatch_group_size_* model_parallel_size "
+     "tensor_parallel_num_weight_shards expert_tensor_parallel_num_weight_shards "
+     "hierarchical_context_parallel_sizes max_seqlen_per_dp_cp_rank",
      "pipeline stages have equal numbers of layers and one chunk each; set "
      "pipeline_model_parallel_size and tensor_model_parallel_size alone"},
     {"use_mp_args_from_checkpoint_args",

@@ -146,8 +146,7 @@ const struct dcpk_option dcpk_knobs_of_fsdp[] = {
             "the implementation of Megatron-FSDP; 2 is experimental and refused")},
     {TEXT("data_parallel_sharding_strategy", "ddp", strategy, "optim_grads_params", SCHEDULE, FSDP,
           "the state that data-parallel ranks shard: no_shard, optim, optim_grads or "
-          "optim_grads_params "
-          "(ZeRO 0 to 3)")},
+          "optim_grads_params (ZeRO 0 to 3)")},
     {FLAG("use_distributed_optimizer", "ddp optimizer", config.fsdp.has_distributed_optimizer,
           "false", ADJUSTED, ARGUMENTS,
           "data-parallel ranks shard the optimizer state; always on with Megatron-FSDP")},
@@ -197,8 +196,7 @@ const struct dcpk_option dcpk_knobs_of_fsdp[] = {
              "weights are gathered by module instead of by layer; without effect here")},
     {COUNT("ddp_bucket_size", "ddp", config.fsdp.bucket_elems, NULL, SCHEDULE, DDP,
            "elements after which parameters outside layers start another buffer; none: 40 million, "
-           "or "
-           "a million for each data-parallel rank"),
+           "or a million for each data-parallel rank"),
      .others = "bucket_size"},
     {COUNT("suggested_communication_unit_size", "ddp", config.fsdp.unit_elems, "0", SCHEDULE, FSDP,
            "elements that may wait to be reduced, and twice those that are gathered ahead; 0: a "

@@ -91,11 +91,10 @@ static const struct drop fsdp_drops[] = {
 static const struct drop ddp_drops[] = {
     {"outer_dp_sharding_strategy fsdp_double_buffer megatron_fsdp_version "
      "megatron_fsdp_max_pool_double_buffer fsdp_db_use_persist_buf_on_alloc_fail "
-     "fsdp_manual_registration init_model_with_meta_device "
-     "megatron_fsdp_main_params_dtype megatron_fsdp_main_grads_dtype "
-     "megatron_fsdp_grad_comm_dtype megatron_fsdp_enable_fine_grained_param_gather "
-     "suggested_communication_unit_size keep_fp8_transpose_cache "
-     "fsdp_all_gather_in_start_param_sync enable_full_sharding_in_hsdp "
+     "fsdp_manual_registration init_model_with_meta_device megatron_fsdp_main_params_dtype "
+     "megatron_fsdp_main_grads_dtype megatron_fsdp_grad_comm_dtype "
+     "megatron_fsdp_enable_fine_grained_param_gather suggested_communication_unit_size "
+     "keep_fp8_transpose_cache fsdp_all_gather_in_start_param_sync enable_full_sharding_in_hsdp "
      "preserve_fp32_weights",
      "it is for Megatron-FSDP alone", DCPK_OF_DDP},
     {.names = NULL},

@@ -323,7 +323,7 @@ static const char *optimizer_layout(const struct dcpk_checkpoint *ckpt,
 {
     const struct dcpk_format_mapping *mapping = ckpt->format->mapping;
 
-    if (mapping == NULL)
+    if (mapping == NULL || mapping->optimizer_layout == NULL)
         return "unknown";
     return mapping->optimizer_layout(ckpt, common);
 }

@@ -33,12 +33,10 @@ static const struct rule {
 } rules[] = {
     {{FSDP, {IS_NOT, "ckpt_format", "fsdp_dtensor"}},
      "use_megatron_fsdp is on and ckpt_format is not fsdp_dtensor: Megatron-FSDP saves and loads "
-     "no "
-     "other format; run with --ckpt-format fsdp_dtensor"},
+     "no other format; run with --ckpt-format fsdp_dtensor"},
     {{{UNSET, "use_megatron_fsdp", NULL}, {IS, "ckpt_format", "fsdp_dtensor"}},
      "ckpt_format is fsdp_dtensor and use_megatron_fsdp is off: no other run loads this format; "
-     "run "
-     "with --use-megatron-fsdp, or convert to torch_dist"},
+     "run with --use-megatron-fsdp, or convert to torch_dist"},
     {{FSDP, {SET, "use_torch_fsdp2", NULL}},
      "use_megatron_fsdp and use_torch_fsdp2 are both on: leave one of them out"},
     {{FSDP, {SET, "use_tp_pp_dp_mapping", NULL}},
@@ -81,8 +79,7 @@ static const struct rule {
      "it; run with --no-gradient-accumulation-fusion"},
     {{FSDP, {IS, "megatron_fsdp_version", "2"}},
      "megatron_fsdp_version is 2: it saves and loads no optimizer state; run version 1, or load "
-     "with "
-     "--no-load-optim"},
+     "with --no-load-optim"},
 };
 
 static bool is_set(const struct dcpk_value *v)
