@@ -71,18 +71,6 @@ static dcpk_status pop_many(struct dcpk_pickle_machine *m, unsigned arg, struct 
 
 /* ---- opcodes with something after them ---- */
 
-/* A little-endian number of 1, 2, 4 or 8 bytes. */
-static uint64_t load_number(const uint8_t *p, unsigned n_bytes)
-{
-    if (n_bytes == 1)
-        return *p;
-    if (n_bytes == 2)
-        return dcpk_load_u16le(p);
-    if (n_bytes == 4)
-        return dcpk_load_u32le(p);
-    return dcpk_load_u64le(p);
-}
-
 static dcpk_status read_number(struct dcpk_pickle_machine *m, unsigned n_bytes, uint64_t *out,
                                struct dcpk_error *err)
 {
@@ -90,7 +78,7 @@ static dcpk_status read_number(struct dcpk_pickle_machine *m, unsigned n_bytes, 
 
     if (dcpk_cursor_bytes(&m->in.cursor, n_bytes, &p, err) != DCPK_OK)
         return err->status;
-    *out = load_number(p, n_bytes);
+    *out = dcpk_load_le(p, n_bytes);
     return DCPK_OK;
 }
 
@@ -591,7 +579,7 @@ dcpk_status dcpk_pickle_skip_plain(struct dcpk_pickle_machine *m, struct dcpk_er
         const struct op *op = &ops[*p];
 
         if (op->number == op_get) {
-            if (dcpk_memo_ask(&m->memo, load_number(p + 1, op->arg), err))
+            if (dcpk_memo_ask(&m->memo, dcpk_load_le(p + 1, op->arg), err))
                 return err->status;
         } else if (op->number == NULL && (op->run == NULL || op->run == op_global))
             break;

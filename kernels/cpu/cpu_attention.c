@@ -77,20 +77,12 @@ static void rows_dot(const struct dcpk_attention *shape, int64_t n, const float 
 static void query_probs(const struct dcpk_attention *shape, int64_t n,
                         const struct attention_room *room)
 {
-    float *p = room->p, most, sum = 0;
+    float *p = room->p;
 
     rows_dot(shape, n, room->q, room->k_turned, p);
     for (int64_t j = 0; j < n; j++)
         p[j] *= shape->scale;
-    most = p[0];
-    for (int64_t j = 1; j < n; j++)
-        most = p[j] > most ? p[j] : most;
-    for (int64_t j = 0; j < n; j++)
-        p[j] = dcpk_exp(p[j] - most);
-    for (int64_t j = 0; j < n; j++)
-        sum += p[j];
-    for (int64_t j = 0; j < n; j++)
-        p[j] /= sum;
+    dcpk_softmax(n, p, p);
 }
 
 /* The element where query row `row` of a head begins. */

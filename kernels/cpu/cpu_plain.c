@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "kernels/cpu/cpu.h"
+#include "lib/base/cursor.h"
 
 static void plain_copy(const struct dcpk_copy *c, const void *src, void *dst)
 {
@@ -173,16 +174,6 @@ static uint64_t narrow(const struct float_type *t, uint64_t wide)
     return sign | code;
 }
 
-static uint64_t code_load(const void *at, int n_bytes)
-{
-    const uint8_t *bytes = at;
-    uint64_t code = 0;
-
-    for (int i = 0; i < n_bytes; i++)
-        code |= (uint64_t)bytes[i] << (8 * i);
-    return code;
-}
-
 static void code_store(void *at, int n_bytes, uint64_t code)
 {
     uint8_t *bytes = at;
@@ -202,7 +193,7 @@ dcpk_status dcpk_cpu_cast(enum dcpk_dtype from, const void *src, enum dcpk_dtype
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "cannot cast %s to %s", dcpk_dtype_name(from),
                          dcpk_dtype_name(to));
     for (size_t i = 0; i < n_elems; i++) {
-        uint64_t code = code_load(in, f->n_bytes);
+        uint64_t code = dcpk_load_le(in, (size_t)f->n_bytes);
 
         if (from != to)
             code = narrow(t, widen(f, code));

@@ -54,6 +54,17 @@ static inline uint64_t dcpk_load_u64le(const uint8_t *p)
     return (uint64_t)dcpk_load_u32le(p) | (uint64_t)dcpk_load_u32le(p + 4) << 32;
 }
 
+/* A number of n_bytes, at most 8. */
+static inline uint64_t dcpk_load_le(const void *at, size_t n_bytes)
+{
+    const uint8_t *bytes = at;
+    uint64_t n = 0;
+
+    for (size_t i = 0; i < n_bytes; i++)
+        n |= (uint64_t)bytes[i] << (8 * i);
+    return n;
+}
+
 static inline void dcpk_store_u16le(uint8_t *p, uint16_t v)
 {
     p[0] = (uint8_t)v;

@@ -33,16 +33,6 @@ static const struct float_type *find_float(enum dcpk_dtype dtype)
     return NULL;
 }
 
-static uint64_t elem_code(const void *at, size_t n_bytes)
-{
-    const uint8_t *bytes = at;
-    uint64_t code = 0;
-
-    for (size_t i = 0; i < n_bytes; i++)
-        code |= (uint64_t)bytes[i] << (8 * i);
-    return code;
-}
-
 static uint64_t sign_bit(const struct float_type *t)
 {
     return UINT64_C(1) << (t->exponent_bits + t->mantissa_bits);
@@ -107,7 +97,7 @@ static uint64_t count_top(const struct float_type *t, const uint8_t *at, uint64_
             count += (dcpk_load_u32le(at + 4 * i) & (uint32_t)mask) >= (uint32_t)top;
     else
         for (uint64_t i = 0; i < n; i++)
-            count += (elem_code(at + n_bytes * i, n_bytes) & mask) >= top;
+            count += (dcpk_load_le(at + n_bytes * i, n_bytes) & mask) >= top;
     return count;
 }
 
@@ -123,7 +113,7 @@ uint64_t dcpk_elems_count_not_finite(enum dcpk_dtype dtype, const void *elems, u
     if (t->special == IEEE)
         return count_top(t, at, n);
     for (uint64_t i = 0; i < n; i++)
-        count += is_nan(t, elem_code(at + n_bytes * i, n_bytes));
+        count += is_nan(t, dcpk_load_le(at + n_bytes * i, n_bytes));
     return count;
 }
 
@@ -172,23 +162,23 @@ struct dcpk_elem dcpk_elem_load(enum dcpk_dtype dtype, const void *at)
 
     switch (elem.kind) {
     case DCPK_ELEM_FLOAT:
-        elem.re = float_value(find_float(dtype), elem_code(at, n_bytes));
+        elem.re = float_value(find_float(dtype), dcpk_load_le(at, n_bytes));
         break;
     case DCPK_ELEM_COMPLEX:
-        elem.re = float_value(half_of(dtype), elem_code(at, half));
-        elem.im = float_value(half_of(dtype), elem_code((const uint8_t *)at + half, half));
+        elem.re = float_value(half_of(dtype), dcpk_load_le(at, half));
+        elem.im = float_value(half_of(dtype), dcpk_load_le((const uint8_t *)at + half, half));
         break;
     case DCPK_ELEM_INT:
         sign = UINT64_C(1) << (8 * n_bytes - 1);
         elem.i =
-            (int64_t)((elem_code(at, n_bytes) ^ sign) - sign); /* the sign in all higher bits */
+            (int64_t)((dcpk_load_le(at, n_bytes) ^ sign) - sign); /* the sign in all higher bits */
         break;
     case DCPK_ELEM_BOOL:
-        elem.u = elem_code(at, n_bytes) != 0;
+        elem.u = dcpk_load_le(at, n_bytes) != 0;
         break;
     case DCPK_ELEM_UINT:
     case DCPK_ELEM_BITS:
-        elem.u = elem_code(at, n_bytes);
+        elem.u = dcpk_load_le(at, n_bytes);
         break;
     }
     return elem;
@@ -219,8 +209,8 @@ bool dcpk_elem_ulp(enum dcpk_dtype dtype, const void *a, const void *b, uint64_t
 
     if (t == NULL)
         return false;
-    x = elem_code(a, n_bytes);
-    y = elem_code(b, n_bytes);
+    x = dcpk_load_le(a, n_bytes);
+    y = dcpk_load_le(b, n_bytes);
     if (is_nan(t, x) || is_nan(t, y))
         return false;
     x_size = x & (sign_bit(t) - 1);
