@@ -78,8 +78,6 @@ static dcpk_status part_read(struct dcpk_hf_matching *m, const struct dcpk_hf_bi
         return err->status;
     if (m->scaled[stored].scales != DCPK_NO_TENSOR)
         part->dtype = m->dtype;
-    else if (m->ckpt->given.family.dtype != DCPK_DTYPE_NONE && has_adapter(m, stored))
-        part->dtype = m->ckpt->given.family.dtype; /* a sum is rounded once, to what is written */
     else if (has_adapter(m, stored))
         part->dtype = m->ckpt->tensors[stored].dtype;
     return DCPK_OK;
@@ -89,11 +87,18 @@ dcpk_status dcpk_hf_binding_join(struct dcpk_hf_matching *m, const struct dcpk_h
                                  const uint32_t *stored, struct dcpk_model_tensor *whole,
                                  struct dcpk_error *err)
 {
+    const enum dcpk_dtype written = m->ckpt->given.family.dtype;
     struct dcpk_model_tensor parts[DCPK_HF_MAX_PARTS];
+    bool is_summed = false;
 
-    for (size_t i = 0; i < b->rule->n_hf; i++)
+    for (size_t i = 0; i < b->rule->n_hf; i++) {
         if (part_read(m, b, i, stored[i], &parts[i], err))
             return err->status;
+        is_summed |= has_adapter(m, stored[i]);
+    }
+    /* a sum is rounded once, to what is written, and with it the parts that have no adapter */
+    for (size_t i = 0; i < b->rule->n_hf && is_summed && written != DCPK_DTYPE_NONE; i++)
+        parts[i].dtype = written;
     return dcpk_hf_ops_join(b->rule, &m->sizes, parts, m->model->arena, whole, err);
 }
 
@@ -351,6 +356,24 @@ static void find_left(struct dcpk_hf_matching *m)
     }
 }
 
+/* Leaves out MTP layers that no tensor is of: transformers' classes do not have them, so that what
+ * they save has config.json's number of MTP layers and none of their weights. */
+static void leave_absent_mtp(struct dcpk_hf_matching *m)
+{
+    uint32_t stored[DCPK_HF_MAX_PARTS];
+
+    if (m->sizes.n_mtp == 0 || m->ckpt->given.family.without_mtp)
+        return;
+    for (size_t i = 0; i < m->bindings.n; i++)
+        if (m->bindings.list[i].is_mtp && dcpk_hf_binding_find(m, &m->bindings.list[i], stored) > 0)
+            return;
+    m->ckpt->given.family.without_mtp = true;
+    dcpk_checkpoint_note_once(m->ckpt,
+                              "config.json has %" PRId64 " MTP layers, and no tensor is of one: "
+                              "they are left out",
+                              m->sizes.n_mtp);
+}
+
 /* Every layer has tensors: what args claim costs no more than what is stored. */
 static dcpk_status check_layers(const struct dcpk_hf_matching *m, struct dcpk_error *err)
 {
@@ -438,6 +461,7 @@ static dcpk_status matching_run(struct dcpk_hf_matching *m, struct dcpk_error *e
     if (m->is_taken == NULL || m->givers == NULL || m->paired == NULL || m->is_object_taken == NULL)
         return err->status;
     memset(m->paired, 0xff, n_tensors * sizeof *m->paired); /* DCPK_NO_TENSOR */
+    leave_absent_mtp(m);
     if (dcpk_hf_lora_merge(m, err) || match_all(m, err) || matching_end(m, err) ||
         m->names.list == NULL)
         return err->status;

@@ -55,6 +55,12 @@ diff model/config.json rounded/config.json | grep -E 'eps|theta|layers' || echo 
 merge --to torch_dist lora run && convert --quiet --to torch_dist rounded run2 && "$DCPKIT" compare-two-checkpoint run run2 | grep '^verdict'
 convert --merge-lora --base model --dry-run lora nothing | grep 'note.*adapter'
 
+# One projection of the attention has an adapter, and all three become one dtype.
+q=base_model.model.model.layers.0.self_attn.q_proj # [48, 32]
+rm -rf other && adapter other plain.json $q.lora_A.weight 2,32 1 $q.lora_B.weight 48,2 3
+merge --verify other one && merge --verify --dtype float32 other one32 && convert --quiet --to huggingface --dtype bfloat16 one32 again32
+diff <(hashes one) <(hashes again32) && echo "rounded once"
+
 # Scales: of rsLoRA, of patterns (the first that matches counts), of a file of the caller's.
 scale() {
     rm -rf other out && jq "$1" plain.json >other.json

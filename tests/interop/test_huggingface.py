@@ -15,6 +15,7 @@ import unittest
 
 os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", TQDM_DISABLE="1")
 import torch
+import torch.distributed.checkpoint as dcp
 import transformers
 from safetensors.torch import load_file, save_file
 from transformers.integrations.finegrained_fp8 import Fp8Dequantize, Fp8Quantize
@@ -181,6 +182,40 @@ class HuggingFace(unittest.TestCase):
                         self.assertEqual(again.config.to_dict()[key], model.config.to_dict()[key], key)
                 self.assertIn(f"Megatron core has no model of family {family}: it", dcpkit_fails(
                     "convert", "--to", "torch_dist", self.path("in"), self.path("none"))[1])
+
+    def test_state_dicts(self):
+        """What dcp.save makes of a class in memory: tied heads, fused experts, and none of the MTP layers of its configuration."""
+        for family in {**FAMILIES, **FOREIGN}:
+            with self.subTest(family=family):
+                folder, saved, made = (self.path(family + end) for end in ("", "_dcp", "_made"))
+                model = make(family, folder, **(dict(num_nextn_predict_layers=1) if family == "glm4_moe" else {}))
+                dcp.save({"model": model.state_dict()}, checkpoint_id=saved, no_dist=True)
+                config = ["--hf-config", os.path.join(folder, "config.json")]
+                dcpkit("convert", "--verify", "--to", "huggingface", *config, saved, self.path(family + "_back"))
+                want, back = (load_file(os.path.join(f, "model.safetensors")) for f in (folder, self.path(family + "_back")))
+                self.assertEqual(want.keys(), back.keys())
+                for name, tensor in want.items():
+                    self.assertTrue(torch.equal(back[name], tensor), name)
+                dcpkit("convert", "--to", "dcp", "--layout", "model.", folder, made)
+                lists = [[line.split()[:2] for line in dcpkit("hash", f).splitlines() if "model." in line] for f in (saved, made)]
+                self.assertEqual(*lists)
+
+    def test_mtp_of_torchtitan(self):
+        """MTP layers come back without copies of the embedding and the output layer, as torchtitan's own export has them."""
+        make("deepseek_v3", self.path("in"))
+
+        def add(tensors):
+            last = {n.replace("layers.2.", "layers.3."): t + 1 for n, t in tensors.items() if "layers.2." in n}
+            shapes = {"enorm": [32], "hnorm": [32], "eh_proj": [32, 64], "shared_head.norm": [32]}
+            return tensors | last | {f"model.layers.3.{n}.weight": torch.randn(shape) for n, shape in shapes.items()}
+
+        self.rewrite("in", add, num_nextn_predict_layers=1)
+        dcpkit("convert", "--verify", "--to", "dcp", "--layout", "titan", self.path("in"), self.path("titan"))
+        config = ["--hf-config", self.path("in", "config.json")]
+        dcpkit("convert", "--verify", "--to", "huggingface", *config, self.path("titan"), self.path("out"))
+        want, made = (load_file(self.path(name, "model.safetensors")) for name in ("in", "out"))
+        self.assertEqual(want.keys(), made.keys())
+        self.assertTrue(all(torch.equal(made[name], tensor) for name, tensor in want.items()))
 
     def test_aliases(self):
         """A published model whose type is another name of a class: made a run, it comes back as that class."""
