@@ -22,33 +22,50 @@ static bool is_adapter(const char *key)
     return strstr(key, ".lora_") != NULL;
 }
 
+/* Parameters that are numbered. */
+enum numbered { ALL_PARAMS, NOT_OUTPUT /* it is tied */, OF_ADAPTER, N_NUMBERED };
+
+/* True if parameters are DTensors: a tensor that no mesh spreads is a buffer. */
+static bool has_meshes(const struct optimizer_reading *o)
+{
+    size_t t = 0;
+
+    while (t < o->n_weights && o->r->layouts[t]->n_mesh == 0)
+        t++;
+    return t < o->n_weights;
+}
+
+static bool is_numbered(const char *key, enum numbered which)
+{
+    return which == ALL_PARAMS ||
+           (which == OF_ADAPTER ? is_adapter(key) : !dcpk_ends_with(key, "lm_head.weight"));
+}
+
 /* Numbers count the parameters that are trained, in the order of the model's keys: all of them, all
  * but a tied output layer, or those of an adapter (golden). */
 static dcpk_status name_params(struct optimizer_reading *o, struct dcpk_error *err)
 {
-    const struct dcpk_checkpoint *ckpt = o->r->rank.ckpt;
-    const int64_t n_weights = (int64_t)o->n_weights;
-    int64_t n = 0, n_adapters = 0, n_outputs = 0;
+    const bool has_buffers = has_meshes(o);
+    int64_t n = -1;
 
-    for (size_t t = 0; t < o->n_weights; t++) {
-        n_adapters += is_adapter(ckpt->tensors[t].key);
-        n_outputs += dcpk_ends_with(ckpt->tensors[t].key, "lm_head.weight");
-    }
-    if (o->n_params != n_weights && o->n_params != n_weights - n_outputs &&
-        o->n_params != n_adapters)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                         "it has state of %" PRId64 " parameters, and the model has %" PRId64
-                         ": which ones they are is not stored",
-                         o->n_params, n_weights);
     o->names = dcpk_arena_array(o->r->rank.arena, o->n_weights, sizeof *o->names, err);
-    for (size_t t = 0; o->names != NULL && t < o->n_weights; t++) {
-        const char *key = ckpt->tensors[t].key;
+    if (o->names == NULL)
+        return err->status;
+    for (enum numbered which = ALL_PARAMS; which < N_NUMBERED && n != o->n_params; which++) {
+        n = 0;
+        for (size_t t = 0; t < o->n_weights; t++) {
+            const char *key = o->r->rank.ckpt->tensors[t].key;
 
-        if (o->n_params == n_weights ||
-            (o->n_params == n_adapters ? is_adapter(key) : !dcpk_ends_with(key, "lm_head.weight")))
-            o->names[n++] = key;
+            if ((!has_buffers || o->r->layouts[t]->n_mesh > 0) && is_numbered(key, which))
+                o->names[n++] = key;
+        }
     }
-    return dcpk_made(o->names, err);
+    if (n != o->n_params)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "it has state of %" PRId64 " parameters, and the model has %zu: which "
+                         "ones they are is not stored",
+                         o->n_params, o->n_weights);
+    return DCPK_OK;
 }
 
 /* One group, of all parameters in their order: the numbers of several count in another order. */

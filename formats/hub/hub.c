@@ -73,9 +73,10 @@ static bool hf_fits(struct dcpk_checkpoint *ckpt)
     return signs_fit(ckpt, &hf);
 }
 
+/* An adapter that was saved alone, too, which is taken out or refused by name. */
 static bool verl_fits(struct dcpk_checkpoint *ckpt)
 {
-    return signs_fit(ckpt, &verl);
+    return signs_fit(ckpt, &verl) || dcpk_lora_find(ckpt) != NULL;
 }
 
 static bool titan_fits(struct dcpk_checkpoint *ckpt)

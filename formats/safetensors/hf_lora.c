@@ -269,7 +269,8 @@ static dcpk_status open_adapter(struct dcpk_checkpoint *ckpt, struct dcpk_error 
     if (kind == DCPK_PATH_FILE)
         return DCPK_OK;
     return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                     "there is no " DCPK_PEFT_FILE ", which PEFT's save_pretrained() writes");
+                     "there is no " DCPK_PEFT_FILE ", which PEFT's save_pretrained() writes, and a "
+                     "conversion of a run's checkpoint to the format peft");
 }
 
 static dcpk_status take_adapter(struct adapting *a, struct dcpk_error *err)
