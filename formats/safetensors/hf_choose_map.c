@@ -12,13 +12,23 @@
 
 /* --- which map --- */
 
+/* torchtitan's own export has no copies of the embedding and output layer for MTP layers
+ * (StateDictAdapter.to_hf@0.3.0). A merge has no one source. */
+static bool is_copy_left(const struct dcpk_hf_writing *e, const struct dcpk_hf_binding *b)
+{
+    const struct dcpk_checkpoint *source = e->model->ckpt;
+
+    return b->is_mtp && (b->rule->flags & DCPK_HF_COPY) != 0 && e->scheme == NULL &&
+           source != NULL && source->format->is_model && source->format->container != NULL;
+}
+
 /* forms: flags of rules that are written, though others that are only read are not. */
 static bool is_written(const struct dcpk_hf_writing *e, const struct dcpk_hf_binding *b,
                        unsigned forms)
 {
     return b->applies &&
            ((b->rule->flags & DCPK_HF_READ_ONLY) == 0 || (b->rule->flags & forms) != 0) &&
-           !(b->is_mtp && e->out->target.family.without_mtp);
+           !(b->is_mtp && e->out->target.family.without_mtp) && !is_copy_left(e, b);
 }
 
 /* Finds the parameter of a binding. In a tied model a copy of the output layer is one of the

@@ -184,9 +184,12 @@ static dcpk_status put_source_assets(struct dcpk_output *out, size_t *n, struct 
 static dcpk_status check_no_asset(struct dcpk_output *out, struct dcpk_store *store,
                                   struct dcpk_error *err)
 {
-    enum dcpk_path_kind kind = DCPK_PATH_NOTHING;
+    enum dcpk_path_kind own = DCPK_PATH_FILE, kind = DCPK_PATH_NOTHING;
 
-    if (out->source->format->container != NULL &&
+    if (out->source->format->is_model && out->source->format->container == NULL &&
+        dcpk_store_look(out->source->store, DCPK_HF_CONFIG, &own, err) != DCPK_OK)
+        return err->status;
+    if ((out->source->format->container != NULL || own != DCPK_PATH_FILE) &&
         dcpk_store_look(store, DCPK_HF_CONFIG, &kind, err) != DCPK_OK)
         return err->status;
     if (kind != DCPK_PATH_FILE)

@@ -347,7 +347,8 @@ static dcpk_status put_config(struct dcpk_hf_writing *e, struct dcpk_error *err)
                                     .vocab_size = e->vocab_size,
                                     .dtype = e->dtype,
                                     .base = e->base,
-                                    .keeps_base = (e->model->flags & DCPK_MODEL_OF_FAMILY) != 0,
+                                    .keeps_base = e->base != NULL &&
+                                                  (e->model->flags & DCPK_MODEL_OF_FAMILY) != 0,
                                     .fp8 = e->out->target.family.fp8,
                                     .remark = take_export_remark,
                                     .context = e->out};

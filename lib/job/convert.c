@@ -64,6 +64,7 @@ static bool changes_something(const struct dcpk_convert_options *options)
            (options->given.decisions & ~(unsigned)DCPK_ACCEPT_GTP) != 0 ||
            options->target.family.dtype != DCPK_DTYPE_NONE ||
            options->target.family.fp8.variant != DCPK_FP8_NONE ||
+           options->target.family.config != NULL || options->target.family.assets != NULL ||
            options->target.family.max_file_bytes > 0;
 }
 
@@ -95,7 +96,8 @@ static unsigned view_flags(const struct dcpk_convert_options *o, const struct dc
         (o->to->is_model && o->to->container == NULL && !needs_masters))
         flags |= DCPK_MODEL_WEIGHTS_ONLY;
     if ((dcpk_format_stays_in_family(from, o->to) ||
-         (o->given.lora.merges && from->is_model && o->to->is_model)) &&
+         (o->given.lora.merges && from->is_model && o->to->is_model) ||
+         (from == o->to && from->is_model && o->target.family.family == NULL)) &&
         !o->target.family.without_mtp)
         flags |= DCPK_MODEL_OF_FAMILY;
     return flags;

@@ -25,6 +25,8 @@ convert --quiet --to torchtitan unfused fused && diff <("$DCPKIT" hash titan2) <
 convert --quiet --to dcp --layout titan --max-shard-size 20KB model small && find small -name '*.distcp' | wc -l
 convert --resume --to dcp --layout titan --max-shard-size 20KB model small | sed -n '1s/, .*//p'
 convert --quiet --to huggingface small again && diff <("$DCPKIT" hash model) <("$DCPKIT" hash again) && echo "and back: equal"
+mkdir bare && cp model/*.safetensors* bare # torchtitan's last export, of Hugging Face's names
+convert --quiet --verify --to huggingface --hf-config model/config.json bare whole && diff <("$DCPKIT" hash model) <("$DCPKIT" hash whole) && ls whole
 convert --quiet --to dcp --layout '' model plain && keys plain | grep embed
 convert --quiet --to dcp_hf --output-model-weight-prefix x.model --output-optimizer-state-prefix y app.model. named && keys named |
     grep -E 'norm.weight(.step)?$' | tail -n 2
