@@ -8,6 +8,7 @@
 
 #include "formats/formats.h"
 #include "lib/base/order.h"
+#include "lib/base/text.h"
 #include "lib/job/convert.h"
 
 /* Prints what a person should know of the model, but not of the folder that would be made. */
@@ -49,6 +50,44 @@ void dcpk_check_model(struct dcpk_checkpoint *ckpt, const struct dcpk_env *env,
                         c.model->family, ckpt->n_tensors);
     else
         dcpk_checks_add(checks, "model", st, &err, "%s", "");
+    dcpk_conversion_free(&c);
+}
+
+/* True if a run of some release loads it, in part at least. */
+static bool any_release_loads(const struct dcpk_verdict *verdict)
+{
+    unsigned r = 0;
+
+    while (r < DCPK_N_RELEASES &&
+           dcpk_verdict_loads(verdict, verdict->variants & dcpk_loaders_of((enum dcpk_release)r,
+                                                                           (enum dcpk_release)r)) ==
+               DCPK_LOADS_NOT)
+        r++;
+    return r < DCPK_N_RELEASES;
+}
+
+void dcpk_check_converted(struct dcpk_checkpoint *ckpt, const struct dcpk_env *env,
+                          const struct dcpk_verbosity *verbosity, struct dcpk_checks *checks)
+{
+    const struct dcpk_convert_options options = {
+        .env = *env, .to = dcpk_format_find("torch_dist"), .opened = ckpt};
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_conversion c = {0};
+    struct dcpk_bytes text = {0};
+
+    if (dcpk_conversion_plan(&c, &options, &err) == DCPK_OK) {
+        note_remarks(&c, verbosity);
+        dcpk_verdict_sentence(&c.verdict, &text);
+        if (dcpk_bytes_status(&text, &err) == DCPK_OK && !any_release_loads(&c.verdict))
+            (void)dcpk_fail(&err, DCPK_EMISMATCH, "made torch_dist it loads in %.*s",
+                            (int)text.n_bytes, (const char *)text.data);
+    }
+    dcpk_checks_add(checks, "model", err.status, &err,
+                    "the requests of the loaders of %s are not known; 'dcpkit convert --to "
+                    "torch_dist %s OUT' makes a folder that loads in %.*s",
+                    ckpt->format->name, dcpk_store_path(ckpt->store), (int)text.n_bytes,
+                    dcpk_text_or((const char *)text.data, ""));
+    dcpk_bytes_release(&text);
     dcpk_conversion_free(&c);
 }
 

@@ -19,6 +19,14 @@ void dcpk_check_model(struct dcpk_checkpoint *ckpt, const struct dcpk_env *env,
                       const struct dcpk_verbosity *verbosity, struct dcpk_checks *checks);
 
 /*
+ * Adds the check "model" of a format whose loaders' requests are not known: it answers if the
+ * folder becomes one of torch_dist that a release loads, and which releases do. Reads metadata and
+ * small objects.
+ */
+void dcpk_check_converted(struct dcpk_checkpoint *ckpt, const struct dcpk_env *env,
+                          const struct dcpk_verbosity *verbosity, struct dcpk_checks *checks);
+
+/*
  * The command that makes a folder of which the verdict's release loads more, planned to the end and
  * judged: "dcpkit convert ...", and what the run has to leave out. False: there is none. Reads
  * metadata and small objects.

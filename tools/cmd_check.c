@@ -112,6 +112,15 @@ static bool is_for_transformers(const struct check *c)
     return c->options.release != NULL && strcmp(c->options.release, DCPK_TRANSFORMERS) == 0;
 }
 
+/* A format that is read alone: the requests of its own loaders are not known. */
+static bool is_read_only(const struct check *c)
+{
+    const struct dcpk_format *format = c->ckpt->format;
+
+    return c->options.release == NULL && !format->is_model && format->mapping != NULL &&
+           !dcpk_format_has_loaders(format);
+}
+
 /* A model's folder is for transformers, unless a release is asked for. */
 static dcpk_status choose_loader(struct check *c, struct dcpk_error *err)
 {
@@ -120,13 +129,22 @@ static dcpk_status choose_loader(struct check *c, struct dcpk_error *err)
     if (is_for_transformers(c) && c->html != NULL)
         return dcpk_fail(err, DCPK_EUSAGE,
                          "--html cannot show --loads-in transformers: leave one of them out");
+    if (is_read_only(c) && c->html != NULL)
+        return dcpk_fail(err, DCPK_EUSAGE, "--html cannot show the check of %s: leave it out",
+                         c->ckpt->format->name);
     return DCPK_OK;
 }
 
-/* The answer of a class of transformers, which has no loader of Megatron's to report. */
-static int report_transformers(struct check *c, struct dcpk_error *err)
+/* The answer of a class of transformers, or what a conversion finds: there is no loader of
+ * Megatron's to report. */
+static int report_checks_alone(struct check *c, struct dcpk_error *err)
 {
-    dcpk_check_model(c->ckpt, &c->env, &c->verbosity, &c->checks);
+    if (is_read_only(c)) {
+        dcpk_check_converted(c->ckpt, &c->env, &c->verbosity, &c->checks);
+        check_masters(c);
+    } else {
+        dcpk_check_model(c->ckpt, &c->env, &c->verbosity, &c->checks);
+    }
     if (c->finite)
         check_finite(c);
     dcpk_cli_notes(&c->verbosity, c->ckpt);
@@ -157,7 +175,7 @@ static int run_check(struct check *c, struct dcpk_error *err)
         dcpk_checks_structure(&c->checks, c->ckpt, outcomes);
         c->is_covered = outcomes[DCPK_VERIFY_COVER].err.status == DCPK_OK;
     }
-    if (st == DCPK_OK && !is_for_transformers(c)) {
+    if (st == DCPK_OK && !is_for_transformers(c) && !is_read_only(c)) {
         dcpk_holding_of_checkpoint(&holding, c->ckpt);
         if (c->run.iteration == DCPK_ITERATION_RELEASE) /* a run begins with it, as by --finetune */
             c->options.flags |= (unsigned)DCPK_LOADING_FINETUNE;
@@ -165,8 +183,8 @@ static int run_check(struct check *c, struct dcpk_error *err)
         if (st != DCPK_OK)
             dcpk_context(err, "'%s'", c->run.folder);
     }
-    if (st == DCPK_OK && is_for_transformers(c))
-        code = report_transformers(c, err);
+    if (st == DCPK_OK && (is_for_transformers(c) || is_read_only(c)))
+        code = report_checks_alone(c, err);
     else if (st == DCPK_OK)
         code = report_check(c, err);
     dcpk_holding_release(&holding);

@@ -18,6 +18,12 @@ convert --verify --to fsdp_dtensor "$moe" moe_fsdp && same moe_fsdp moe | tail -
 convert --verify --to torch_dist "$dcp" dcp && same dcp "$dcp" | tail -n 1
 convert --verify --weights-only --to torch_dist "$dcp" weights && same weights "$SAMPLES/torch_dist_c_tied" | head -n 1
 "$DCPKIT" verify "$tied" | tail -n 1 && "$DCPKIT" verify "$dcp" | tail -n 1 && "$DCPKIT" hash "$moe" | grep -c 'optimizer.state.fp32_param'
+for folder in "$tied" "$dcp"; do
+    "$DCPKIT" check --quiet "$folder" | tr -s ' \n' ' ' | grep -o 'cover ok .*OUT. makes a folder that loads in core 0.15.*' | sed "s,$SAMPLES/,,; s/ \$//"
+done
+"$DCPKIT" check --quiet --json "$moe" | jq -c '[.ok, (.checks[] | .name)]'
+refuses "check of a release" 3 "this is torch: the requests of its loaders are not known" "$DCPKIT" check --loads-in core-0.19 "$moe"
+refuses "a page of it" 2 "--html cannot show the check of torch" "$DCPKIT" check --html page.html "$moe"
 
 # Damage: a rank's file, all of its folder, another run's folder, another save's file, a cut and a changed file.
 damage() { rm -rf bad && sample mp_rank_tied_tp2pp2 bad && cd bad/iter_0000004 && eval "$1" && cd ../..; }
@@ -36,6 +42,7 @@ damage 'cp -r mp_rank_01_001 mp_rank_01'
 damaged "a rank of another name" "'mp_rank_01' is no folder of a run of tensor 2"
 damage 'cp mp_rank_00_000/model_optim_rng.pt mp_rank_00_001'
 damaged "the file of another stage" "element 0 of 'decoder.layers.1.input_layernorm.weight' .* is -1.61719 as a weight"
+"$DCPKIT" check --quiet bad | grep '^verdict'
 # shellcheck disable=SC2016 # damage expands it
 damage 'cp "$SAMPLES"/mp_rank_moe_shared/iter_0000004/mp_rank_00_000/model_optim_rng.pt mp_rank_01_000'
 damaged "two runs" "reading 'mp_rank_01_000/model_optim_rng.pt': its args.pipeline_model_parallel_size is 1, and that of rank 0 2"
