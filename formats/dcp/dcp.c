@@ -479,6 +479,7 @@ const struct dcpk_format_editor dcpk_dcp_editor = {.inherit = dcp_inherit};
 const struct dcpk_format dcpk_format_dcp = {
     .name = "dcp",
     .summary = "any PyTorch distributed checkpoint folder: .metadata and .distcp files",
+    .part_folder = DCPK_DCP_OPTIMIZER,
     .marks = dcpk_dcp_marks,
     .probe = dcp_probe,
     .open = dcp_open_plain,

@@ -24,7 +24,7 @@ dcpk_status dcpk_dcp_is_folder(struct dcpk_store *store, bool *is, struct dcpk_e
 
 static bool names_optimizer(const char *name)
 {
-    return dcpk_starts_with(name, "optim");
+    return dcpk_starts_with(name, DCPK_DCP_OPTIMIZER);
 }
 
 /* A folder that cannot be looked into has no .metadata. */

@@ -5,7 +5,8 @@
 
 #include "formats/dcp/dcp.h"
 
-#define DCPK_DCP_METADATA ".metadata"
+#define DCPK_DCP_METADATA  ".metadata"
+#define DCPK_DCP_OPTIMIZER "optim" /* begins the name of the optimizer's folder */
 
 /*
  * Paths of the .metadata files that make one checkpoint: of the folder itself; or of its two

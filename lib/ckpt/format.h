@@ -186,6 +186,9 @@ struct dcpk_format {
     bool (*fits)(struct dcpk_checkpoint *ckpt); /* may add notes */
     /* Optional: a plain file whose name ends so is a checkpoint by itself, ".safetensors". */
     const char *file_ending;
+    /* A folder whose name begins so and one whose name does not, next to each other and each with
+     * the first of the marks, are one checkpoint: the folder around them. NULL: none are. */
+    const char *part_folder;
     /* The output is OUT itself: a model, not an iteration of a run. */
     bool is_model;
     size_t state_bytes; /* the core allocates this much, zeroed, as ckpt->state before open() */

@@ -70,12 +70,20 @@ static bool has_mark(const struct search *s, const struct folder *folder)
     return false;
 }
 
-static int64_t folder_iteration(const struct folder *folder)
+/* Where the folder's name begins in its path. */
+static size_t name_at(const struct folder *folder)
 {
     size_t at = folder->n;
 
     while (at > 0 && folder->path[at - 1] != '/')
         at--;
+    return at;
+}
+
+static int64_t folder_iteration(const struct folder *folder)
+{
+    const size_t at = name_at(folder);
+
     return dcpk_run_name_iteration(folder->path + at, (int)(folder->n - at));
 }
 
@@ -148,6 +156,23 @@ static void candidates_collect(const struct search *s, bool by_name, const char 
         c->last = folder;
         c->n++;
     }
+}
+
+/* A model and its optimizer in a folder each, and no other one, become the folder around them. */
+static void join_parts(const struct search *s, struct candidates *c)
+{
+    const struct folder a = c->list[0], b = c->list[1];
+    size_t at;
+
+    if (c->n != 2 || name_at(&a) != name_at(&b) || strncmp(a.path, b.path, name_at(&a)) != 0)
+        return;
+    at = name_at(&a);
+    for (const struct dcpk_format *const *f = s->files->formats; *f != NULL; f++)
+        if ((*f)->part_folder != NULL && folder_holds(s, &a, (*f)->marks[0].start) &&
+            folder_holds(s, &b, (*f)->marks[0].start) &&
+            dcpk_starts_with(a.path + at, (*f)->part_folder) !=
+                dcpk_starts_with(b.path + at, (*f)->part_folder))
+            *c = (struct candidates){.last = {a.path, at - (at > 0)}, .n = 1};
 }
 
 /* True if the file is a tracker outside of all checkpoints. */
@@ -228,6 +253,8 @@ static dcpk_status by_looking(const struct search *s, const char *inner, struct 
     candidates_collect(s, false, inner, &c);
     if (c.n == 0)
         candidates_collect(s, true, inner, &c);
+    if (inner == NULL)
+        join_parts(s, &c);
     is_other = c.n == 0 && inner != NULL;
     if (is_other)
         candidates_collect(s, false, NULL, &c);

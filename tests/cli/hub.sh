@@ -67,7 +67,14 @@ part pytorch_model_fsdp_0 'keep ^app\.model\.' && part optimizer_0 'remove ^app\
 diff <("$DCPKIT" hash app2) <("$DCPKIT" hash run) && echo "in two folders: equal"
 convert --quiet --to dcp --layout titan --hf-config app2/config.json run titan3 && diff <("$DCPKIT" hash titan2) <("$DCPKIT" hash titan3) && echo "converted: equal"
 "$DCPKIT" verify --quiet run | tail -n 1
+for inside in checkpoint-4 .; do # and in an archive, with a folder around them and without
+    tar -C "run/$([ $inside = . ] && echo checkpoint-4)" -cf parts.tar $inside
+    diff <("$DCPKIT" hash app2) <("$DCPKIT" hash parts.tar) && "$DCPKIT" inspect --quiet parts.tar | grep -E '^(checkpoint|format)'
+done
+"$DCPKIT" inspect --quiet parts.tar:pytorch_model_fsdp_0 | grep '^stored'
 cp -r run/checkpoint-4/optimizer_0 run/checkpoint-4/optimizer_1
 refuses "two optimizers" 3 "several checkpoints; give one of them: 'checkpoint-4/optimizer_0', 'checkpoint-4/opt" "$DCPKIT" inspect run
+tar -C run -cf parts.tar checkpoint-4
+refuses "two optimizers in an archive" 3 "the archive holds 3 checkpoints" "$DCPKIT" inspect parts.tar
 rm -r run/checkpoint-4/optimizer_1 && cp run/checkpoint-4/{pytorch_model_fsdp_0,optimizer_0}/.metadata
 refuses "a key in both" 3 "reading 'optimizer_0/.metadata': .*occurs twice" "$DCPKIT" inspect run
