@@ -5,6 +5,7 @@
 #define DCPK_FORMATS_FORMATS_H
 
 #include "formats/remote/remote.h"
+#include "formats/zarr/zarr.h"
 #include "lib/base/setting.h"
 #include "lib/ckpt/format.h"
 #include "lib/ckpt/run.h"

@@ -97,7 +97,7 @@ int dcpk_cli_end(const char *command)
     return DCPK_EXIT_OK;
 }
 
-static void keep_store_private(struct dcpk_store *store)
+void dcpk_cli_keep_store_private(struct dcpk_store *store)
 {
     const mode_t before = umask(0);
 
@@ -106,7 +106,7 @@ static void keep_store_private(struct dcpk_store *store)
 
 void dcpk_cli_keep_private(const struct dcpk_checkpoint *ckpt)
 {
-    keep_store_private(ckpt->store);
+    dcpk_cli_keep_store_private(ckpt->store);
 }
 
 dcpk_status dcpk_cli_keep_folder_private(const char *folder, struct dcpk_error *err)
@@ -117,7 +117,7 @@ dcpk_status dcpk_cli_keep_folder_private(const char *folder, struct dcpk_error *
         return DCPK_OK;
     if (dcpk_store_open(folder, &store, err) != DCPK_OK)
         return err->status;
-    keep_store_private(store);
+    dcpk_cli_keep_store_private(store);
     dcpk_store_close(store);
     return DCPK_OK;
 }
@@ -253,6 +253,7 @@ struct dcpk_env dcpk_cli_env(struct dcpk_ranks *ranks)
                              .open_url = dcpk_remote_open,
                              .side_files = dcpk_side_files,
                              .kernels = dcpk_host_kernel_sets[0],
+                             .codec = dcpk_zstd,
                              .ranks = ranks};
 }
 

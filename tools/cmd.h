@@ -86,6 +86,7 @@ dcpk_status dcpk_cli_print_bytes(struct dcpk_bytes *bytes, struct dcpk_error *er
 dcpk_status dcpk_cli_check_stdout(struct dcpk_error *err);
 /* Lets later files be read by no more people than the checkpoint is (umask). */
 void dcpk_cli_keep_private(const struct dcpk_checkpoint *ckpt);
+void dcpk_cli_keep_store_private(struct dcpk_store *store);
 /* The same of a folder whose files are copied; NULL: none. Errors: DCPK_EIO. */
 dcpk_status dcpk_cli_keep_folder_private(const char *folder, struct dcpk_error *err);
 /* Flush stdout: what was printed has arrived, or DCPK_EIO. That its reader has gone is an error

@@ -3,6 +3,7 @@
 #ifndef DCPK_LIB_EXEC_ENV_H
 #define DCPK_LIB_EXEC_ENV_H
 
+#include "lib/base/codec.h"
 #include "lib/base/progress.h"
 #include "lib/ckpt/format.h"
 #include "lib/ckpt/run.h"
@@ -23,6 +24,7 @@ struct dcpk_env {
     /* Files next to a checkpoint that belong to it; the last has no name; NULL: none. */
     const struct dcpk_side_file *side_files;
     const struct dcpk_host_kernels *kernels;
+    const struct dcpk_codec *codec; /* packs blocks of a delta (lib/base/codec.h); NULL: none */
 
     /* The resources of a job. */
     int n_threads; /* 0: the CPUs this process may use, at most 16 */

@@ -285,9 +285,10 @@ dcpk_status dcpk_worker_read(struct dcpk_worker *worker, struct dcpk_source *sou
     return DCPK_OK;
 }
 
-void dcpk_meter_begin(struct dcpk_meter *meter, const struct dcpk_exec *exec, uint64_t total_bytes)
+void dcpk_meter_begin(struct dcpk_meter *meter, const struct dcpk_progress *progress,
+                      uint64_t total_bytes)
 {
-    meter->progress = exec->progress;
+    meter->progress = *progress;
     meter->total_bytes = total_bytes;
     atomic_init(&meter->done_bytes, 0);
     atomic_init(&meter->stopped, false);

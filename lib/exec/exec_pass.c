@@ -112,7 +112,7 @@ dcpk_status dcpk_order_objects(struct dcpk_checkpoint *ckpt, uint32_t *first, ui
 dcpk_status dcpk_pass_begin(struct dcpk_pass *pass, struct dcpk_exec *exec, struct dcpk_error *err)
 {
     pass->exec = exec;
-    dcpk_meter_begin(&pass->meter, exec, 0);
+    dcpk_meter_begin(&pass->meter, &exec->progress, 0);
     pass->workers = dcpk_workers_new(exec, err);
     if (pass->workers == NULL)
         return err->status;

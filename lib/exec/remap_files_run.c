@@ -458,7 +458,7 @@ dcpk_status dcpk_feed_push(struct dcpk_remap_files *files, struct dcpk_error *er
     }
     for (int i = 0; i < n_threads; i++)
         files->workers[i].read_bytes = 0;
-    dcpk_meter_begin(&f.meter, files->exec,
+    dcpk_meter_begin(&f.meter, &files->exec->progress,
                      files->record_bytes + files->stats.plan_bytes + files->stats.gathered_bytes);
     if (files->records != NULL)
         st = dcpk_pool_run(n_threads, files->n_loads, load_check, &f, err);

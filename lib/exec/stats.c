@@ -238,7 +238,7 @@ dcpk_status dcpk_exec_stats_of(struct dcpk_exec *exec, const struct dcpk_view *v
     struct surveying s = {.exec = exec, .views = views, .n = n};
     dcpk_status st;
 
-    dcpk_meter_begin(&s.meter, exec, 0);
+    dcpk_meter_begin(&s.meter, &exec->progress, 0);
     st = surveying_init(&s, err);
     if (st == DCPK_OK)
         st = dcpk_pool_run(exec->n_threads, s.first_task[n], survey_task, &s, err);

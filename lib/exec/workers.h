@@ -102,7 +102,8 @@ struct dcpk_meter {
     pthread_mutex_t mutex; /* of progress.update and the time of the next call */
     double begun, next;    /* seconds */
 };
-void dcpk_meter_begin(struct dcpk_meter *meter, const struct dcpk_exec *exec, uint64_t total_bytes);
+void dcpk_meter_begin(struct dcpk_meter *meter, const struct dcpk_progress *progress,
+                      uint64_t total_bytes);
 /* Errors: DCPK_ECANCELLED once update has returned false. Thread-safe. */
 dcpk_status dcpk_meter_add(struct dcpk_meter *meter, uint64_t n_bytes, struct dcpk_error *err);
 /* The last call of update, when st is DCPK_OK; stats (NULL: not wanted) from the workers. Returns

@@ -177,19 +177,25 @@ dcpk_status dcpk_target_find(const struct dcpk_target_options *options, struct d
 #define TRACKER_SECONDS 10         /* another process writes a few bytes meanwhile */
 #define SMALL_BYTES     (1u << 20) /* of a file on average: larger ones are worth a sync each */
 
-unsigned dcpk_target_flags(const struct dcpk_output *out)
+unsigned dcpk_target_flags_of(size_t n_files, uint64_t n_bytes)
 {
     const int64_t memory_bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
-    uint64_t n_bytes = 0;
     unsigned flags = 0;
 
-    for (size_t i = 0; i < out->n_files; i++)
-        n_bytes += out->files[i].n_bytes;
-    if (out->n_files >= DCPK_MANY_FILES && n_bytes / out->n_files < SMALL_BYTES)
+    if (n_files >= DCPK_MANY_FILES && n_bytes / n_files < SMALL_BYTES)
         flags |= DCPK_FOLDER_MANY;
     if (memory_bytes > 0 && n_bytes > (uint64_t)memory_bytes / 4)
         flags |= DCPK_FOLDER_LARGE;
     return flags;
+}
+
+unsigned dcpk_target_flags(const struct dcpk_output *out)
+{
+    uint64_t n_bytes = 0;
+
+    for (size_t i = 0; i < out->n_files; i++)
+        n_bytes += out->files[i].n_bytes;
+    return dcpk_target_flags_of(out->n_files, n_bytes);
 }
 
 /* An archive holds what a run folder does: the tracker, and the iteration's folder. */

@@ -40,6 +40,8 @@ dcpk_status dcpk_target_find(const struct dcpk_target_options *options, struct d
 #define DCPK_MANY_FILES 1000
 #endif
 unsigned dcpk_target_flags(const struct dcpk_output *out);
+/* The same of any n_files with n_bytes together. */
+unsigned dcpk_target_flags_of(size_t n_files, uint64_t n_bytes);
 
 /* Begin it, an archive with its tracker and the iteration's folder. Errors: dcpk_folder_begin. */
 dcpk_status dcpk_target_begin(const struct dcpk_run *target, unsigned flags,

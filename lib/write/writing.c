@@ -74,7 +74,7 @@ dcpk_status dcpk_writing_new(struct dcpk_exec *exec, struct dcpk_output *out,
     w->folder = folder;
     w->is_ahead = out->format->writer->write_ahead == NULL;
     pthread_mutex_init(&w->mutex, NULL);
-    dcpk_meter_begin(&w->meter, exec, total_bytes(out));
+    dcpk_meter_begin(&w->meter, &exec->progress, total_bytes(out));
     st = dcpk_units_cut(out, exec->unit_bytes, &w->units, err);
     if (st == DCPK_OK)
         st = allocate(w, err);

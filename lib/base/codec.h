@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* codec.h - what a compressor of blocks of memory implements. */
+#ifndef DCPK_LIB_BASE_CODEC_H
+#define DCPK_LIB_BASE_CODEC_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "lib/base/error.h"
+
+/* Both functions are thread-safe. */
+struct dcpk_codec {
+    /* Returns the bytes that it wrote to out; 0: they would be more than limit_bytes, or memory is
+     * out. */
+    size_t (*encode)(const uint8_t *in, size_t n_in, uint8_t *out, size_t limit_bytes);
+    /* Decode n_in bytes into exactly n_out. Errors: DCPK_EFORMAT, also for a wrong checksum. */
+    dcpk_status (*decode)(const uint8_t *in, size_t n_in, uint8_t *out, size_t n_out,
+                          struct dcpk_error *err);
+};
+
+#endif
