@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_compare.c - dcpkit compare-two-checkpoint: do two checkpoints hold the same. */
 #include <math.h>
+#include <string.h>
 #include <sys/stat.h>
 
 #include "lib/exec/ranks.h"
@@ -19,7 +20,7 @@
 /* The request to compare. */
 struct request {
     const char *iteration, *args_path, *maps, *config, *html; /* args_path: --args-from */
-    bool as_json, enable_msc, of_args;
+    bool as_json, enable_msc, of_args, of_delta;              /* of_delta: for help */
     int top;
     int64_t bucket_elems;
     struct dcpk_tolerance tolerance; /* negative: not given */
@@ -173,6 +174,8 @@ static const struct dcpk_option option_rows[] = {
         "compare the settings of two runs and nothing else, those of Megatron-FSDP first; A and B "
         "are each a checkpoint, for its args, a file with flags of Megatron (a shell script, or "
         "flags alone), or a configuration of Megatron-Bridge (YAML or JSON)"),
+    DCPK_OPT_FLAG("delta", of_delta,
+                  "write what changed from A to B to a folder OUT after them: 'dcpkit delta'"),
     DCPK_OPT_FLAG(
         "as-stored", options.as_stored,
         "key by key as stored (default: by the model's parameters, where both hold a model)"),
@@ -213,6 +216,15 @@ static int compare_main(void *values, const struct dcpk_cli_args *args, struct d
     return compare(r, args->words, err);
 }
 
+/* True if the arguments ask for a delta on disk, which is another command. */
+static bool asks_delta(int argc, char **argv)
+{
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (strcmp(argv[i], "--delta") == 0)
+            return true;
+    return false;
+}
+
 int dcpk_cmd_compare(int argc, char **argv, struct dcpk_ranks *ranks)
 {
     struct request r = {.top = 20,
@@ -233,5 +245,9 @@ int dcpk_cmd_compare(int argc, char **argv, struct dcpk_ranks *ranks)
         .run = compare_main,
     };
 
+    if (asks_delta(argc, argv) && ranks != NULL)
+        return dcpk_cli_usage(NAME, "--delta works in one process");
+    if (asks_delta(argc, argv))
+        return dcpk_cmd_delta(argc, argv);
     return dcpk_cli_main(&cli, argc, argv);
 }

@@ -17,12 +17,13 @@
 struct hashing {
     const char *check_path; /* NULL: print */
     const char *format, *iteration;
-    bool as_json, of_files, of_fingerprints, is_one_of_many;
+    bool as_json, of_files, of_fingerprints, of_blocks, is_one_of_many;
     struct dcpk_verbosity verbosity;
     struct dcpk_env env;
     struct dcpk_checkpoint *ckpt;
     struct dcpk_hash_list list, recorded;
     struct dcpk_integrity files, recorded_files; /* of_files */
+    struct dcpk_blocks blocks;                   /* of_blocks */
     struct dcpk_error lost;                      /* found by check_whole */
     bool ok;
 };
@@ -40,8 +41,13 @@ static dcpk_status hash(struct hashing *h, struct dcpk_error *err)
     struct dcpk_bar bar;
     dcpk_status st;
 
-    h->env.progress =
-        dcpk_bar_begin(&bar, h->of_files ? "hashing files" : "hashing", &h->verbosity);
+    h->env.progress = dcpk_bar_begin(
+        &bar, h->of_files || h->of_blocks ? "hashing files" : "hashing", &h->verbosity);
+    if (h->of_blocks) {
+        st = dcpk_blocks_hash(h->ckpt->store, &h->env, &h->blocks, err);
+        dcpk_bar_end(&bar);
+        return st;
+    }
     st = dcpk_exec_new(h->ckpt, &h->env, &exec, err);
     if (st == DCPK_OK && h->of_files)
         st = list_files(h, exec, err);
@@ -87,7 +93,7 @@ static dcpk_status find_lost(struct hashing *h, struct dcpk_error *err)
 {
     dcpk_status st = DCPK_OK;
 
-    if (!h->of_files && h->ckpt->format->check_whole != NULL)
+    if (!h->of_files && !h->of_blocks && h->ckpt->format->check_whole != NULL)
         st = h->ckpt->format->check_whole(h->ckpt, &h->lost);
     if (st == DCPK_OK || st == DCPK_EFORMAT)
         return DCPK_OK;
@@ -99,6 +105,8 @@ static dcpk_status print_hashes(struct hashing *h, struct dcpk_error *err)
 {
     const struct dcpk_hash_check check = {&h->recorded, &h->list, h->ckpt->format->name, &h->lost};
 
+    if (h->of_blocks)
+        return dcpk_hash_blocks_print(&h->blocks, err);
     if (h->of_files && h->check_path != NULL)
         return dcpk_hash_files_print_check(&h->recorded_files, &h->files, h->as_json, &h->ok, err);
     if (h->of_files)
@@ -151,6 +159,7 @@ static int run_hash(void *asked, const char *arg)
     dcpk_hash_list_release(&h->list);
     dcpk_integrity_release(&h->recorded_files);
     dcpk_integrity_release(&h->files);
+    dcpk_blocks_release(&h->blocks);
     dcpk_checkpoint_close(h->ckpt);
     if (st != DCPK_OK)
         return dcpk_cli_fail(NAME, &err);
@@ -172,6 +181,9 @@ static const struct dcpk_option option_rows[] = {
         "files", of_files,
         "print the SHA-256 of every file of the folder instead, as sha256sum does, before a copy; "
         "--json: as Megatron's integrity.json. --check accepts such a FILE"),
+    DCPK_OPT_FLAG("blocks", of_blocks,
+                  "print the XXH3-128 of every MiB of every file instead, with its first byte, to "
+                  "find with diff where two copies differ; text alone, in one process"),
     DCPK_OPT_JSON(as_json),
     DCPK_OPT_THREADS(env.n_threads),
     DCPK_OPT_MEMORY(env.memory_bytes),
@@ -185,6 +197,11 @@ static int hash_main(void *values, const struct dcpk_cli_args *args, struct dcpk
     (void)err;
     if (h->of_files && h->of_fingerprints)
         return dcpk_cli_usage(NAME, "--files and --fingerprint are two kinds of lists: choose one");
+    if (h->of_blocks && (h->of_files || h->of_fingerprints || h->as_json || h->check_path != NULL ||
+                         h->env.ranks != NULL))
+        return dcpk_cli_usage(NAME, "--blocks is a list of its own, printed as text by one "
+                                    "process: it takes no --files, --fingerprint, --json or "
+                                    "--check");
     if (args->n > 1 && (h->as_json || h->check_path != NULL))
         return dcpk_cli_usage(NAME, "--json and --check take one DIR, given are %d", args->n);
     h->is_one_of_many = args->n > 1;

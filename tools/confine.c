@@ -230,11 +230,13 @@ static dcpk_status allow_out_file(struct dcpk_sandbox *box, const char *path,
     return allow_target(box, path, err);
 }
 
-/* True if OUT itself will be a model, not a run folder. */
-static bool writes_model(const struct dcpk_cli *cli, const char *in)
+/* True if OUT itself will be the folder, as of a model, not a run folder. */
+static bool writes_folder(const struct dcpk_cli *cli, const char *in)
 {
     const struct dcpk_format *to = NULL;
 
+    if ((cli->paths & DCPK_CLI_OUT_IS_FOLDER) != 0)
+        return true;
     if (cli->to != NULL && *cli->to != NULL)
         to = dcpk_format_find(*cli->to);
     if (to != NULL)
@@ -258,7 +260,7 @@ static dcpk_status find_place(const struct dcpk_cli *cli, const char *in, const 
 
     if (dcpk_run_check_apart(in, out, err) || dcpk_run_is_archive(out, &is_archive, err))
         return err->status;
-    if (!is_archive && writes_model(cli, in)) {
+    if (!is_archive && writes_folder(cli, in)) {
         if (dcpk_run_target_model(out, run, err) != DCPK_OK)
             return err->status;
     } else if (!is_archive) {

@@ -3,6 +3,7 @@
  */
 #include "tools/hash_report.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -402,4 +403,21 @@ dcpk_status dcpk_hash_files_print_check(const struct dcpk_integrity *recorded,
     dcpk_json_add_uint(&j, "version", 1);
     dcpk_json_end_object(&j);
     return dcpk_cli_print_bytes(&bytes, err);
+}
+
+dcpk_status dcpk_hash_blocks_print(const struct dcpk_blocks *blocks, struct dcpk_error *err)
+{
+    char digits[2 * sizeof((struct dcpk_hash *)0)->digest + 1];
+
+    for (size_t i = 0; i < blocks->n_files; i++) {
+        const struct dcpk_file_blocks *file = &blocks->files[i];
+
+        for (uint64_t at = 0, k = 0; at < file->n_bytes; at += DCPK_BLOCK_BYTES, k++) {
+            dcpk_hex_put(file->hashes[k].digest, sizeof file->hashes[k].digest, digits);
+            dcpk_cli_printf(stdout, "%s %12" PRIu64 "  ", digits, at);
+            dcpk_cli_put_text(stdout, file->name);
+            dcpk_cli_printf(stdout, "\n");
+        }
+    }
+    return dcpk_cli_flush(err);
 }

@@ -5,6 +5,7 @@
 #define DCPK_TOOLS_HASH_REPORT_H
 
 #include "lib/ckpt/integrity.h"
+#include "lib/job/delta.h"
 #include "lib/job/hash_list.h"
 
 /* As text, or as the document of hash_list.h. */
@@ -40,5 +41,8 @@ dcpk_status dcpk_hash_files_print(const struct dcpk_integrity *list, bool as_jso
 dcpk_status dcpk_hash_files_print_check(const struct dcpk_integrity *recorded,
                                         const struct dcpk_integrity *found, bool as_json, bool *ok,
                                         struct dcpk_error *err);
+
+/* A line for each block: its hash, its first byte, the file. */
+dcpk_status dcpk_hash_blocks_print(const struct dcpk_blocks *blocks, struct dcpk_error *err);
 
 #endif

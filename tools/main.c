@@ -32,6 +32,7 @@ struct command {
 };
 
 static const struct command commands[] = {
+    {"apply", NULL, "make a checkpoint from another and a delta", dcpk_cmd_apply, NULL},
     {"card", NULL, "print what is supported, each claim with its proof", dcpk_cmd_card, NULL},
     {"check", NULL, "check which releases of Megatron load a checkpoint", dcpk_cmd_check, NULL},
     {"compare-two-checkpoint", "diff compare", "compare two checkpoints, list what differs", NULL,
@@ -42,6 +43,7 @@ static const struct command commands[] = {
      dcpk_cmd_convert_fsdp_dtensor},
     {"convert-torch-dist-to-fsdp-dtensor", NULL,
      "the same with the flags of Megatron's Python tool", NULL, dcpk_cmd_convert_torch_dist},
+    {"delta", NULL, "write what changed between two checkpoints on disk", dcpk_cmd_delta, NULL},
     {"doctor", NULL, "check this machine for training: GPUs, libraries, limits, a folder",
      dcpk_cmd_doctor, NULL},
     {"hash", NULL, "print the XXH3-128 of every tensor", NULL, dcpk_cmd_hash},

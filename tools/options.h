@@ -93,13 +93,14 @@ extern const struct dcpk_option dcpk_verbosity_rows[];
 /* The kind of the arguments, apart from checkpoints to read: it decides what the sandbox lets
  * through. */
 enum dcpk_cli_paths {
-    DCPK_CLI_LAST_IS_OUT = 1,   /* the last is OUT, where a checkpoint is written */
-    DCPK_CLI_SECOND_IS_KEY = 2, /* the second is not a path */
-    DCPK_CLI_LINKS_IN = 4,      /* files of the first are linked into OUT */
-    DCPK_CLI_LISTS_RUN = 8,     /* all iterations of a run folder are looked at */
-    DCPK_CLI_NO_PATHS = 16,     /* they are words */
-    DCPK_CLI_ARE_FILES = 32,    /* each is a plain file that is read */
-    DCPK_CLI_ASKS_DRIVERS = 64, /* which open what they like: no walls, as with a device */
+    DCPK_CLI_LAST_IS_OUT = 1,     /* the last is OUT, where a checkpoint is written */
+    DCPK_CLI_SECOND_IS_KEY = 2,   /* the second is not a path */
+    DCPK_CLI_LINKS_IN = 4,        /* files of the first are linked into OUT */
+    DCPK_CLI_LISTS_RUN = 8,       /* all iterations of a run folder are looked at */
+    DCPK_CLI_NO_PATHS = 16,       /* they are words */
+    DCPK_CLI_ARE_FILES = 32,      /* each is a plain file that is read */
+    DCPK_CLI_ASKS_DRIVERS = 64,   /* which open what they like: no walls, as with a device */
+    DCPK_CLI_OUT_IS_FOLDER = 128, /* OUT itself is written, not an iteration in it */
 };
 
 /* Flags that a command has in addition to its table, and took before it: for help and hints. */

@@ -51,7 +51,7 @@ struct dcpk_file_blocks {
     struct dcpk_hash *hashes;
 };
 struct dcpk_blocks {
-    struct dcpk_arena *arena; /* owns all */
+    struct dcpk_arena *arena;       /* owns all */
     struct dcpk_file_blocks *files; /* by name */
     size_t n_files;
 };
