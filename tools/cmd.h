@@ -26,8 +26,8 @@ struct dcpk_ranks;
 typedef int dcpk_command(int argc, char **argv);
 typedef int dcpk_shared_command(int argc, char **argv, struct dcpk_ranks *ranks);
 dcpk_command dcpk_cmd_apply, dcpk_cmd_card, dcpk_cmd_check, dcpk_cmd_completion, dcpk_cmd_delta,
-    dcpk_cmd_doctor, dcpk_cmd_help_knob, dcpk_cmd_inspect, dcpk_cmd_losscmp, dcpk_cmd_migrate, dcpk_cmd_modify,
-    dcpk_cmd_print_json, dcpk_cmd_print_tensor, dcpk_cmd_view;
+    dcpk_cmd_doctor, dcpk_cmd_help_knob, dcpk_cmd_inspect, dcpk_cmd_losscmp, dcpk_cmd_migrate,
+    dcpk_cmd_modify, dcpk_cmd_print_json, dcpk_cmd_print_tensor, dcpk_cmd_view;
 dcpk_shared_command dcpk_cmd_compare, dcpk_cmd_convert, dcpk_cmd_convert_fsdp_dtensor,
     dcpk_cmd_convert_torch_dist, dcpk_cmd_hash, dcpk_cmd_merge, dcpk_cmd_remap, dcpk_cmd_train,
     dcpk_cmd_verify;

@@ -16,7 +16,7 @@ struct delta_request {
     struct dcpk_verbosity verbosity;
 };
 
-/* What is made of the first two arguments. */
+/* The work on the first two arguments. */
 typedef dcpk_status delta_work(struct delta_request *r, char *const *paths,
                                struct dcpk_delta_counts *counts, struct dcpk_error *err);
 
@@ -119,8 +119,9 @@ static int run_delta(struct delta_request *r, const char *label, const char *dee
     if (st == DCPK_OK)
         st = work(r, paths, &counts, err);
     dcpk_bar_end(&bar);
-    if (st == DCPK_OK && (r->as_json || r->job.is_dry || !r->verbosity.is_quiet))
-        (void)print_counts(r, deed, paths, &counts, err);
+    if (st == DCPK_OK && (r->as_json || r->job.is_dry || !r->verbosity.is_quiet) &&
+        print_counts(r, deed, paths, &counts, err) != DCPK_OK && !r->job.is_dry)
+        dcpk_context(err, "'%s' is in place, and then", paths[2]);
     return DCPK_EXIT_OK; /* err decides */
 }
 

@@ -23,7 +23,7 @@ struct hashing {
     struct dcpk_checkpoint *ckpt;
     struct dcpk_hash_list list, recorded;
     struct dcpk_integrity files, recorded_files; /* of_files */
-    struct dcpk_blocks blocks;                   /* of_blocks */
+    struct dcpk_block_list blocks;               /* of_blocks */
     struct dcpk_error lost;                      /* found by check_whole */
     bool ok;
 };

@@ -405,7 +405,7 @@ dcpk_status dcpk_hash_files_print_check(const struct dcpk_integrity *recorded,
     return dcpk_cli_print_bytes(&bytes, err);
 }
 
-dcpk_status dcpk_hash_blocks_print(const struct dcpk_blocks *blocks, struct dcpk_error *err)
+dcpk_status dcpk_hash_blocks_print(const struct dcpk_block_list *blocks, struct dcpk_error *err)
 {
     char digits[2 * sizeof((struct dcpk_hash *)0)->digest + 1];
 

@@ -43,6 +43,6 @@ dcpk_status dcpk_hash_files_print_check(const struct dcpk_integrity *recorded,
                                         struct dcpk_error *err);
 
 /* A line for each block: its hash, its first byte, the file. */
-dcpk_status dcpk_hash_blocks_print(const struct dcpk_blocks *blocks, struct dcpk_error *err);
+dcpk_status dcpk_hash_blocks_print(const struct dcpk_block_list *blocks, struct dcpk_error *err);
 
 #endif

@@ -50,14 +50,14 @@ struct dcpk_file_blocks {
     uint64_t n_bytes;
     struct dcpk_hash *hashes;
 };
-struct dcpk_blocks {
+struct dcpk_block_list {
     struct dcpk_arena *arena;       /* owns all */
     struct dcpk_file_blocks *files; /* by name */
     size_t n_files;
 };
 /* Hash all files of a store. Zero `blocks` before, release it in any case. */
 dcpk_status dcpk_blocks_hash(struct dcpk_store *store, const struct dcpk_env *env,
-                             struct dcpk_blocks *blocks, struct dcpk_error *err);
-void dcpk_blocks_release(struct dcpk_blocks *blocks);
+                             struct dcpk_block_list *blocks, struct dcpk_error *err);
+void dcpk_blocks_release(struct dcpk_block_list *blocks);
 
 #endif

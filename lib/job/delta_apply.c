@@ -61,7 +61,7 @@ static dcpk_status find_base_file(struct applying *a, size_t i, uint64_t *sum,
         return err->status;
     if (dcpk_source_bytes(a->sources[i]) != file->n_bytes ||
         memcmp(seen.digest, file->seen.digest, sizeof seen.digest) != 0)
-        return dcpk_fail(err, DCPK_EMISMATCH, "its file '%.200s' is another one", file->name);
+        return dcpk_fail(err, DCPK_EMISMATCH, "its file '%.200s' is not the same", file->name);
     if (!dcpk_add_u64(*sum, file->n_bytes, sum))
         return dcpk_fail(err, DCPK_ERANGE, "its files have more than 2^64 bytes");
     return DCPK_OK;
@@ -175,7 +175,7 @@ static dcpk_status apply_step(void *context, int worker, uint64_t task, struct d
 }
 
 /* Runs the first n steps, all of one file, and begins that. */
-static dcpk_status run_steps(struct applying *a, size_t n, struct dcpk_error *err)
+static dcpk_status apply_steps(struct applying *a, size_t n, struct dcpk_error *err)
 {
     const struct dcpk_delta_file *file = &a->index.next[a->file];
 
@@ -269,14 +269,14 @@ static dcpk_status take_records(struct applying *a, size_t n, uint64_t stored_at
             a->counts->changed_bytes += s->record.n_bytes;
         if (a->at_bytes != a->index.next[a->file].n_bytes)
             continue;
-        if (run_steps(a, n_steps, err) || pass_files(a, err))
+        if (apply_steps(a, n_steps, err) || pass_files(a, err))
             return err->status;
         n_steps = 0;
     }
     if (stored_at != dcpk_source_bytes(a->part))
         return dcpk_fail(err, DCPK_EFORMAT, "it has %" PRIu64 " bytes, its records need %" PRIu64,
                          dcpk_source_bytes(a->part), stored_at);
-    return run_steps(a, n_steps, err);
+    return apply_steps(a, n_steps, err);
 }
 
 static dcpk_status take_part(struct applying *a, const char *name, struct dcpk_error *err)

@@ -96,8 +96,8 @@ static dcpk_status take_hash(struct dcpk_cursor *c, struct dcpk_hash *hash, stru
     return DCPK_OK;
 }
 
-static dcpk_status take_file(struct dcpk_cursor *c, bool has_seen, struct dcpk_arena *arena,
-                             struct dcpk_delta_file *file, struct dcpk_error *err)
+static dcpk_status index_take_file(struct dcpk_cursor *c, bool has_seen, struct dcpk_arena *arena,
+                                   struct dcpk_delta_file *file, struct dcpk_error *err)
 {
     const uint8_t *name;
     uint16_t n_name;
@@ -113,9 +113,9 @@ static dcpk_status take_file(struct dcpk_cursor *c, bool has_seen, struct dcpk_a
 }
 
 /* A list; its memory is that of the bytes, whatever number it claims. */
-static dcpk_status take_files(struct dcpk_cursor *c, bool has_seen, struct dcpk_arena *arena,
-                              struct dcpk_delta_file **files, size_t *n_files,
-                              struct dcpk_error *err)
+static dcpk_status index_take_files(struct dcpk_cursor *c, bool has_seen, struct dcpk_arena *arena,
+                                    struct dcpk_delta_file **files, size_t *n_files,
+                                    struct dcpk_error *err)
 {
     uint64_t n;
 
@@ -127,7 +127,7 @@ static dcpk_status take_files(struct dcpk_cursor *c, bool has_seen, struct dcpk_
     if (*files == NULL)
         return err->status;
     for (*n_files = 0; *n_files < n; ++*n_files)
-        if (take_file(c, has_seen, arena, &(*files)[*n_files], err) != DCPK_OK)
+        if (index_take_file(c, has_seen, arena, &(*files)[*n_files], err) != DCPK_OK)
             return err->status;
     return DCPK_OK;
 }
@@ -148,8 +148,8 @@ static dcpk_status parse_index(const char *data, size_t n_bytes, struct dcpk_del
     dcpk_cursor_init(&c, data, n_bytes - HASH_BYTES, 0);
     c.at_bytes = n_magic;
     if (dcpk_cursor_u64(&c, &index->n_parts, err) || take_hash(&c, &index->records, err) ||
-        take_files(&c, true, index->arena, &index->base, &index->n_base, err) ||
-        take_files(&c, false, index->arena, &index->next, &index->n_next, err))
+        index_take_files(&c, true, index->arena, &index->base, &index->n_base, err) ||
+        index_take_files(&c, false, index->arena, &index->next, &index->n_next, err))
         return err->status;
     if (c.at_bytes != c.n_bytes)
         return dcpk_fail(err, DCPK_EFORMAT, "%zu bytes follow its lists", c.n_bytes - c.at_bytes);
@@ -316,7 +316,7 @@ static dcpk_status hash_file_blocks(struct block_hashing *h, struct dcpk_store *
 }
 
 dcpk_status dcpk_blocks_hash(struct dcpk_store *store, const struct dcpk_env *env,
-                             struct dcpk_blocks *blocks, struct dcpk_error *err)
+                             struct dcpk_block_list *blocks, struct dcpk_error *err)
 {
     struct block_hashing h = {0};
     struct dcpk_delta_file *files;
@@ -343,7 +343,7 @@ dcpk_status dcpk_blocks_hash(struct dcpk_store *store, const struct dcpk_env *en
     return st;
 }
 
-void dcpk_blocks_release(struct dcpk_blocks *blocks)
+void dcpk_blocks_release(struct dcpk_block_list *blocks)
 {
     dcpk_arena_free(blocks->arena);
 }

@@ -70,7 +70,7 @@ struct dcpk_delta_crew {
     uint8_t *memory;
     struct dcpk_meter meter;
 };
-/* thread_bytes: of memory that a thread takes, all told. Release it in any case. */
+/* thread_bytes: all memory that a thread takes. Release it in any case. */
 dcpk_status dcpk_delta_crew_init(struct dcpk_delta_crew *crew, const struct dcpk_env *env,
                                  uint64_t thread_bytes, uint64_t total_bytes,
                                  struct dcpk_error *err);

@@ -11,6 +11,7 @@ cp -RL --no-preserve=mode "$SAMPLES/torch_dist_c_dense_tp2pp2" checkpoints/run
 cp -RL --no-preserve=mode "$SAMPLES/fsdp_dtensor_native_dp2" checkpoints/fsdp
 cp -RL --no-preserve=mode "$SAMPLES/torch_dist_b_dense_tp2pp2_p2g" dumps/param_groups
 rm dumps/param_groups/param_to_param_group_map.json
+"$DCPKIT" delta --quiet checkpoints/run checkpoints/fsdp checkpoints/delta
 mkdir bin && ln -s "$DCPKIT" bin/dcpkit
 PATH=$TMP/bin:$PATH
 export TMPDIR=$TMP # of view
@@ -34,7 +35,7 @@ for command in $commands ''; do
     esac
     rm -rf converted
 done
-for command in card check convert inspect hash verify print-torch-dcp-in-json \
+for command in apply card check delta convert inspect hash verify print-torch-dcp-in-json \
     convert-torch-dist-to-fsdp-dtensor convert-fsdp-dtensor-to-torch-dist compare-two-checkpoint print-tensor \
     merge migrate modify-state-dict remap losscmp train view doctor; do
     grep -qx "$command" <<<"$commands" || echo "$command: not listed by dcpkit --help"
