@@ -90,7 +90,7 @@ for share in "$@"; do
         diff -r "$next" "$work/out"
     fi
     # shellcheck disable=SC2016
-    if command -v xdelta3 >/dev/null; then
+    if command -v xdelta3 >/dev/null && awk -v s="$share" 'BEGIN { exit s > 0.1 }'; then # with all changed it takes minutes
         timed "$share" 'xdelta3 -1 -S none' "$work/peer" bash -c "$(each 'xdelta3 -1 -S none -B 512000000 -e -s "$b" "$n" "$d"' "$work/peer")"
         timed "$share" 'xdelta3 -d' "$work/out" bash -c "$(each 'xdelta3 -B 512000000 -d -s "$b" "$d" "$o"' "$work/out")"
         diff -r "$next" "$work/out"

@@ -31,6 +31,8 @@ done < <(find -L "$SAMPLES" -name latest_checkpointed_iteration.txt | sort)
 "$DCPKIT" hash --check hashes.json --json modified | fits hash-check "hash --check, other"
 "$DCPKIT" hash --fingerprint --json fsdp | fits hash-fingerprint "hash --fingerprint"
 "$DCPKIT" hash --files --json fsdp | fits hash-files "hash --files"
+"$DCPKIT" diff --delta --json fsdp "$dense" changed | fits delta delta
+"$DCPKIT" apply --json fsdp changed again | fits apply apply
 "$DCPKIT" remap --json --from tp=2 --to fsdp=4 fsdp | fits remap remap
 "$DCPKIT" remap --json --from tp=1 --to tp=1 --transport staged fsdp | fits remap "remap alone"
 "$DCPKIT" verify --json fsdp | fits verify verify
