@@ -6,7 +6,7 @@
 #
 # Makes a synthetic torch_dist checkpoint of N GB (default 1), and by turns a second one in which SHARE (0.001 0.01 0.1 1 by
 # default) of all pieces of BYTES (default 65536) differ: of each four bytes of a piece the lower two are random, as those
-# of float32 weights after a step. Times are the best of N runs (default 3), warm, with what is written synced: dcpkit's
+# of float32 weights after a step. Times and CPU times are the least of N runs (default 3), warm, with what is written synced: dcpkit's
 # delta and apply, `cp -r` of the second one, and where they are installed `zstd -1 --patch-from` and
 # `xdelta3 -1 -S none` of each file. The results are compared with `diff -r`. Needs five times N
 # on DIR.
@@ -31,9 +31,8 @@ work=$(mktemp -d "$parent/dcpkit_bench.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 "$build/tests/bench/make_checkpoint" --like "$build/samples/torch_dist_c_dense_tp2pp2/iter_0000004" --gb "$gb" "$work/in"
 base=$work/in/iter_0000004 next=$work/next
-n_bytes=$(du -sb "$base" | cut -f1)
 echo "$(nproc) CPUs, load $(cut -d' ' -f1-3 /proc/loadavg), folder on $(stat -f -c %T "$work")"
-printf '%-7s %-28s %8s %8s %12s %7s\n' share what seconds GB/s bytes peak
+printf '%-6s %-22s %8s %8s %12s %7s\n' share what seconds CPU bytes peak
 
 # change FOLDER SHARE PIECE: seeded; the last bytes of each file, its index, stay.
 change='
@@ -57,17 +56,18 @@ for name in sorted(os.listdir(folder)):
 
 # timed SHARE WHAT OUT COMMAND...: the best of all runs; OUT may be made anew each time.
 timed() {
-    local share=$1 what=$2 out=$3 best='' seconds peak rest
+    local share=$1 what=$2 out=$3 best='' least='' seconds peak cached cpu
     shift 3
     for ((i = 0; i < reps; i++)); do
         rm -rf "$out"
         sync
-        read -r seconds peak rest < <("$build/tests/bench/measure" --warm "$base" --warm "$next" --sync "$out" -- "$@" 2>"$work/said") ||
+        read -r seconds peak cached cpu < <("$build/tests/bench/measure" --warm "$base" --warm "$next" --sync "$out" -- "$@" 2>"$work/said") ||
             { cat "$work/said" >&2; exit 1; }
-        best=$(awk -v a="$best" -v b="$seconds" 'BEGIN { print a == "" || b < a ? b : a }')
+        : "$cached"
+        best=$(printf '%s\n' $best "$seconds" | sort -g | head -n 1)
+        least=$(printf '%s\n' $least "$cpu" | sort -g | head -n 1)
     done
-    awk -v share="$share" -v what="$what" -v s="$best" -v n="$n_bytes" -v size="$(du -sb "$out" | cut -f1)" -v peak="$peak" \
-        'BEGIN { printf "%-7s %-28s %8.2f %8.2f %12d %6.0fM\n", share, what, s, n / s / 1e9, size, peak / 1048576 }'
+    printf '%-6s %-22s %8.2f %8.2f %12d %6dM\n' "$share" "$what" "$best" "$least" "$(du -sb "$out" | cut -f1)" $((peak >> 20))
 }
 
 # each TOOL: a command for each file of the checkpoint; $b, $n, $d: in BASE, in NEW, in the delta.
