@@ -53,6 +53,8 @@ dcpk_status api_checkpoint_totals(const dcpkit_map *map, struct dcpkit_map_total
 /* Collective. stats is set on failure as well. */
 dcpk_status api_checkpoint_run(dcpkit_map *map, struct dcpkit_map_stats *stats,
                                struct dcpk_error *err);
+/* Collective: differs[i]: whether a target of tensor i of the plan is not what the files have. */
+dcpk_status api_checkpoint_verify(dcpkit_map *map, uint64_t *differs, struct dcpk_error *err);
 void api_checkpoint_release(dcpkit_map *map);
 
 /* One holder less; the last one frees the engine. */

@@ -403,3 +403,62 @@ int dcpkit_map_fingerprint(dcpkit_map *map, enum dcpkit_side side, uint64_t *sum
         return (int)err->status;
     return (int)dcpk_remap_fingerprint(map->remap, (enum dcpk_remap_side)side, sums, err);
 }
+
+static dcpk_status map_verify(dcpkit_map *map, uint64_t *differs, struct dcpk_error *err)
+{
+    const size_t n = dcpk_remap_plan(map->remap)->n_tensors;
+    uint64_t *sums;
+
+    if (map->from.ckpt != NULL)
+        return api_checkpoint_verify(map, differs, err);
+    sums = dcpk_alloc_array(2 * n, sizeof *sums, err);
+    if (dcpk_ranks_agree(map->engine->options.ranks, err->status, err) == DCPK_OK &&
+        dcpk_remap_verify(map->remap, sums, err) == DCPK_OK)
+        for (size_t i = 0; i < n; i++)
+            differs[i] = sums[i] != sums[n + i];
+    dcpk_free(sums);
+    return err->status;
+}
+
+/* Names the first of the tensors that differ. */
+static dcpk_status fail_different(const dcpkit_map *map, const uint64_t *differs,
+                                  struct dcpk_error *err)
+{
+    const struct dcpk_remap_plan *plan = dcpk_remap_plan(map->remap);
+    size_t n = 0, first = 0;
+
+    for (size_t i = plan->n_tensors; i-- > 0;)
+        if (differs[i] != 0) {
+            first = i;
+            n++;
+        }
+    if (n == 0)
+        return DCPK_OK;
+    return dcpk_fail(err, DCPK_EMISMATCH,
+                     "targets of %zu of %u tensors do not hold what their sources do; the first is "
+                     "'%.200s'",
+                     n, plan->n_tensors, plan->tensors[first].name);
+}
+
+int dcpkit_map_verify(dcpkit_map *map, uint8_t *differs, size_t n)
+{
+    struct dcpk_error *err = api_begin(map->engine->session);
+    uint64_t *found = NULL;
+    size_t n_tensors;
+
+    if (map->remap == NULL)
+        return (int)dcpk_fail(err, DCPK_EUSAGE, "a map is planned before it is verified");
+    n_tensors = dcpk_remap_plan(map->remap)->n_tensors;
+    if (differs != NULL && n < n_tensors)
+        dcpk_fail(err, DCPK_EUSAGE, "%zu tensors have as many answers, not %zu", n_tensors, n);
+    else
+        found = dcpk_alloc_array(n_tensors, sizeof *found, err);
+    if (dcpk_ranks_agree(map->engine->options.ranks, err->status, err) == DCPK_OK &&
+        map_verify(map, found, err) == DCPK_OK) {
+        for (size_t i = 0; differs != NULL && i < n_tensors; i++)
+            differs[i] = found[i] != 0;
+        fail_different(map, found, err);
+    }
+    dcpk_free(found);
+    return (int)err->status;
+}

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* api_map_checkpoint.c - a map whose sources are the tensors of a checkpoint. */
 
+#include <string.h>
+
 #include "formats/formats.h"
 #include "lib/api/api_engine_priv.h"
+#include "lib/base/map.h"
 
 static dcpk_status checkpoint_take(dcpkit_map *map, const char *path, const char *as,
                                    struct dcpk_error *err)
@@ -42,7 +45,20 @@ void api_checkpoint_release(dcpkit_map *map)
     dcpk_checkpoint_close(map->from.ckpt);
 }
 
-static dcpk_status files_make(dcpkit_map *map, struct dcpk_error *err)
+const char *dcpkit_map_checkpoint_tensor(const dcpkit_map *map, size_t index)
+{
+    const struct dcpk_remap_view *views;
+    size_t n = 0;
+
+    if (map->from.views == NULL)
+        return NULL;
+    views = dcpk_feed_views(map->from.views, &n);
+    return index < n ? views[index].name : NULL;
+}
+
+/* only_compares: see dcpk_remap_files_options. */
+static dcpk_status files_make(dcpkit_map *map, bool only_compares, struct dcpk_remap_files **files,
+                              struct dcpk_error *err)
 {
     const struct dcpk_remap_options *o = &map->engine->options;
     const struct map_side *targets = &map->sides[DCPKIT_TARGETS];
@@ -53,11 +69,12 @@ static dcpk_status files_make(dcpkit_map *map, struct dcpk_error *err)
         .path = o->path,
         .link_bytes_a_second = o->link_bytes_a_second,
         .timeout_ms = o->timeout_ms,
-        .checks = o->checks,
+        .checks = o->checks || only_compares,
+        .only_compares = only_compares,
     };
 
     options.views = dcpk_feed_views(map->from.views, &options.n_views);
-    return dcpk_remap_files_new(&options, targets->shards, targets->n, &map->from.files, err);
+    return dcpk_remap_files_new(&options, targets->shards, targets->n, files, err);
 }
 
 /* From targets to themselves: nothing moves, and no rank meets another's memory. */
@@ -77,7 +94,7 @@ static dcpk_status targets_make(dcpkit_map *map, struct dcpk_error *err)
 
 dcpk_status api_checkpoint_plan(dcpkit_map *map, struct dcpk_error *err)
 {
-    if (files_make(map, err) || targets_make(map, err))
+    if (files_make(map, false, &map->from.files, err) || targets_make(map, err))
         return err->status;
     return DCPK_OK;
 }
@@ -122,4 +139,50 @@ dcpk_status api_checkpoint_run(dcpkit_map *map, struct dcpkit_map_stats *stats,
     if (st == DCPK_OK && map->done != NULL)
         map->done(map->context, 0, 0, dcpk_remap_plan(map->remap)->n_tensors);
     return st;
+}
+
+/* Find the tensors that differ in a rank's team by their names: each team has a plan of its own. */
+static dcpk_status mark_different(const dcpkit_map *map, const struct dcpk_remap_files *files,
+                                  uint64_t *differs, struct dcpk_error *err)
+{
+    const struct dcpk_remap_plan *all = dcpk_remap_plan(map->remap);
+    const struct dcpk_remap_plan *read = dcpk_remap_files_plan(files);
+    const uint64_t *sums = dcpk_remap_files_sums(files);
+    struct dcpk_map numbers = {0};
+    dcpk_status st = DCPK_OK;
+
+    for (uint32_t i = 0; i < all->n_tensors && st == DCPK_OK; i++) {
+        const char *name = all->tensors[i].name;
+        uint64_t found;
+        bool existed;
+
+        st = dcpk_map_put(&numbers, name, strlen(name), i, &existed, &found, err);
+    }
+    for (uint32_t i = 0; i < read->n_tensors && st == DCPK_OK; i++) {
+        const char *name = read->tensors[i].name;
+        uint64_t number;
+
+        if (sums[i] != sums[read->n_tensors + i] &&
+            dcpk_map_get(&numbers, name, strlen(name), &number))
+            differs[number] = 1;
+    }
+    dcpk_map_release(&numbers);
+    return st;
+}
+
+dcpk_status api_checkpoint_verify(dcpkit_map *map, uint64_t *differs, struct dcpk_error *err)
+{
+    const size_t n = dcpk_remap_plan(map->remap)->n_tensors;
+    struct dcpk_remap_files *files = NULL;
+    dcpk_status st;
+
+    map->engine->session->stage = "verifying";
+    if (files_make(map, true, &files, err))
+        return err->status;
+    st = dcpk_remap_files_run(files, err);
+    if (st == DCPK_OK)
+        st = mark_different(map, files, differs, err);
+    st = dcpk_ranks_sum(map->engine->options.ranks, differs, n, st, err);
+    dcpk_remap_files_free(files);
+    return dcpk_ranks_agree(map->engine->options.ranks, st, err);
 }

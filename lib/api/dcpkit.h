@@ -364,6 +364,8 @@ DCPKIT_API void dcpkit_map_fail(dcpkit_map *map, const char *sentence);
  * unit then. Errors as of dcpkit_open; DCPKIT_EUSAGE. dcpkit_map_plan returns them on all ranks.
  */
 DCPKIT_API int dcpkit_map_source_checkpoint(dcpkit_map *map, const char *path, const char *as);
+/* The name of tensor `index` of the map's checkpoint; NULL past the end, and when it has none. */
+DCPKIT_API const char *dcpkit_map_checkpoint_tensor(const dcpkit_map *map, size_t index);
 
 /* Sums over a plan; bytes are those of the narrower dtype of a cast. */
 struct dcpkit_map_totals {
@@ -436,6 +438,16 @@ enum dcpkit_side { DCPKIT_SOURCES = 0, DCPKIT_TARGETS = 1 };
  */
 DCPKIT_API int dcpkit_map_fingerprint(dcpkit_map *map, enum dcpkit_side side, uint64_t *sums,
                                       size_t n);
+
+/*
+ * Collective: prove that all targets, replicas too, hold now what a run would store in them: the
+ * elements that sources hold now, in memory or in the files, cast to the dtype of the target. Both
+ * are read and compared by fingerprints; nothing is stored. differs: NULL, or room for a number of
+ * each of the plan's n_tensors, 0: equal. n: that room. Errors: DCPKIT_EMISMATCH when tensors
+ * differ, with the name of the first and how many they are; `differs` is set then, too. Those of
+ * dcpkit_map_run and, for a checkpoint, of dcpkit_map_plan.
+ */
+DCPKIT_API int dcpkit_map_verify(dcpkit_map *map, uint8_t *differs, size_t n);
 
 #ifdef __cplusplus
 }

@@ -103,4 +103,12 @@ enum dcpk_remap_side { DCPK_REMAP_SOURCES, DCPK_REMAP_TARGETS };
 dcpk_status dcpk_remap_fingerprint(struct dcpk_remap *remap, enum dcpk_remap_side side,
                                    uint64_t *sums, struct dcpk_error *err);
 
+/*
+ * Collective, while no run is: fingerprints of what a run would store now, and of what all targets
+ * hold, replicas and all, of each tensor of the plan: 2 * plan->n_tensors numbers, first those to
+ * be stored. Tensors whose two are equal need no run. Sources are cast as a run casts them; nothing
+ * is stored. Errors, the same on all ranks: DCPK_ENOMEM; DCPK_EIO.
+ */
+dcpk_status dcpk_remap_verify(struct dcpk_remap *remap, uint64_t *sums, struct dcpk_error *err);
+
 #endif

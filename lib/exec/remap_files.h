@@ -53,6 +53,9 @@ struct dcpk_remap_files_options {
     /* Check the stored checksums of all chunks that are read, each before its bytes move. That is a
      * read of its own, of whole chunks; the one that follows finds them in the page cache. */
     bool checks_files;
+    /* Runs read all and store nothing: they find out whether targets hold what they would store
+     * (dcpk_remap_files_sums). With `checks`. */
+    bool only_compares;
 };
 
 /* Results, of this rank unless stated differently. */
@@ -98,9 +101,14 @@ const struct dcpk_remap_files_stats *dcpk_remap_files_stats(const struct dcpk_re
  * Errors, the same on all ranks: those of reading, naming file and tensor; DCPK_EFORMAT for a
  * checksum that differs; DCPK_ECANCELLED;
  * DCPK_EIO when a device fails, is not done in time, or fingerprints differ (naming the tensor and
- * both). Targets are undefined then, nothing is under way any more, and another run may follow
- * unless the device has failed.
+ * both; not where it only compares). Targets are undefined then, nothing is under way any more, and
+ * another run may follow unless the device has failed.
  */
 dcpk_status dcpk_remap_files_run(struct dcpk_remap_files *files, struct dcpk_error *err);
+
+/* After a run that only compares: the tensors of this rank's team, and the fingerprints of each, of
+ * all its targets: first what a run would store, then, n_tensors on, what they hold. Borrowed. */
+const struct dcpk_remap_plan *dcpk_remap_files_plan(const struct dcpk_remap_files *files);
+const uint64_t *dcpk_remap_files_sums(const struct dcpk_remap_files *files);
 
 #endif

@@ -45,6 +45,7 @@ struct feed_range {
 /* Tables of one stage. */
 struct feed_stage {
     struct dcpk_table *local, *peers; /* NULL: no tiles */
+    struct remap_reading reading;     /* instead of both, where runs only compare */
     size_t first_range;               /* in it; ranges do not pass its end */
     uint64_t n_bytes;                 /* up to the end of the last */
 };

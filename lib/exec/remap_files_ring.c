@@ -360,7 +360,10 @@ static dcpk_status stage_load(struct dcpk_remap_files *files, size_t stage, size
 
     for (; st == DCPK_OK && *load < files->n_loads && files->loads[*load].at < end; ++*load)
         st = load_tiles(files, *load, lists, err);
-    if (st == DCPK_OK)
+    for (size_t r = 0; files->options.only_compares && r < n && st == DCPK_OK; r++)
+        if (lists[r].n > 0)
+            st = dcpk_remap_load_reading(base, &lists[r], &files->stages[stage].reading, err);
+    if (st == DCPK_OK && !files->options.only_compares)
         st = dcpk_remap_load_lists(base, lists, DCPK_PACE_MEMORY, &files->stages[stage].local,
                                    &files->stages[stage].peers, err);
     for (size_t r = 0; lists != NULL && r < n; r++)
@@ -420,6 +423,7 @@ void dcpk_feed_free_ring(struct dcpk_remap_files *files)
     for (size_t s = 0; files->stages != NULL && s < files->n_stages; s++) {
         device->ops->unload(device, files->stages[s].local);
         device->ops->unload(device, files->stages[s].peers);
+        dcpk_remap_free_reading(&files->base, &files->stages[s].reading);
     }
     device->ops->free(device, files->ring);
     device->ops->free(device, files->slots);

@@ -291,6 +291,7 @@ static dcpk_status run_stages(struct feeder *f, bool *moved, struct dcpk_error *
 
         if (dcpk_remap_run_table(base, QUEUE_MOVE, stage->peers, base->sums, err) ||
             dcpk_remap_run_table(base, QUEUE_LOCAL, stage->local, base->sums, err) ||
+            dcpk_remap_queue_reading(base, &stage->reading, base->sums, err) ||
             device->ops->ticket(device, QUEUE_MOVE, &running->peers, err) ||
             device->ops->ticket(device, QUEUE_LOCAL, &running->local, err))
             return err->status;

@@ -32,6 +32,12 @@ struct remap_unit {
     size_t n_rounds;                  /* the same on all ranks */
 };
 
+/* Tables of tiles that are only read, to be run in order; zeroed = none. */
+struct remap_reading {
+    struct dcpk_table **tables; /* owned */
+    size_t n, capacity;
+};
+
 struct dcpk_remap {
     struct dcpk_remap_options options;
     int self, n_ranks;
@@ -49,6 +55,7 @@ struct dcpk_remap {
     uint8_t *staging;                 /* of the device */
     uint64_t *sums, *host_sums;       /* stored, then landed, of a unit's tensors */
     size_t n_sums;                    /* of each of the two */
+    uint8_t *scratch;                 /* of the device: casts that are only read; or NULL */
     struct dcpk_remap_stats stats;
 };
 
@@ -79,6 +86,16 @@ dcpk_status dcpk_remap_drain(struct dcpk_remap *remap, dcpk_status st, struct dc
 /* Checks, for work that needs the link, that it has not broken in a run of any remap; else
  * DCPK_EIO. */
 dcpk_status dcpk_remap_check_link(const struct dcpk_remap *remap, struct dcpk_error *err);
+/*
+ * remap_reading.c: the sums of what tiles would store, with nothing stored: for each tile of a list
+ * with words its dst is dropped, or becomes scratch memory where it casts. `queue` adds them to
+ * sums of the device, in QUEUE_MOVE.
+ */
+dcpk_status dcpk_remap_load_reading(struct dcpk_remap *remap, struct dcpk_tile_list *list,
+                                    struct remap_reading *reading, struct dcpk_error *err);
+dcpk_status dcpk_remap_queue_reading(struct dcpk_remap *remap, const struct remap_reading *reading,
+                                     uint64_t *sums, struct dcpk_error *err);
+void dcpk_remap_free_reading(struct dcpk_remap *remap, struct remap_reading *reading);
 /* One side of `box` in a shard; another rank's in the mapping of its memory. */
 struct dcpk_tile_side dcpk_remap_side(const struct dcpk_remap *remap,
                                       const struct dcpk_shard *shard, const struct dcpk_box *box);

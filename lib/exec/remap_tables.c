@@ -503,4 +503,5 @@ void dcpk_remap_free_tables(struct dcpk_remap *remap)
         device->ops->free(device, remap->staging);
     device->ops->free(device, remap->sums);
     device->ops->free(device, remap->host_sums);
+    device->ops->free(device, remap->scratch);
 }

@@ -87,6 +87,7 @@ static void feed(const char *in, dcpkit_checkpoint *ckpt, size_t index)
     struct dcpkit_shard shards[2];
     int64_t offset[16] = {0}, extent[2][16];
     uint64_t sums[2];
+    uint8_t differs = 0;
     dcpkit_engine *engine;
     dcpkit_map *map;
     size_t n_bytes;
@@ -124,6 +125,11 @@ static void feed(const char *in, dcpkit_checkpoint *ckpt, size_t index)
     MUST(memcmp(want, got, n_bytes) == 0);
     MUST(dcpkit_map_fingerprint(map, DCPKIT_TARGETS, sums, 2) == DCPKIT_OK && sums[0] != 0);
     MUST(dcpkit_map_fingerprint(map, DCPKIT_SOURCES, sums, 2) == DCPKIT_EUSAGE);
+    MUST(dcpkit_map_verify(map, NULL, 0) == DCPKIT_OK);
+    MUST(dcpkit_map_checkpoint_tensor(map, 0) != NULL);
+    ((char *)got)[n_bytes - 1] ^= 1;
+    MUST(dcpkit_map_verify(map, &differs, 1) == DCPKIT_EMISMATCH && differs == 1);
+    MUST(strstr(dcpkit_error(session), t.key) != NULL);
     dcpkit_map_free(map);
     MUST(dcpkit_map_new(engine, &map) == DCPKIT_OK);
     MUST(dcpkit_map_source_checkpoint(map, in, "no_format") == DCPKIT_EUSAGE);

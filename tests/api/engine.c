@@ -257,6 +257,32 @@ static void compare_sides(dcpkit_map *map)
     MUST(casts || memcmp(before, after, sizeof before) == 0);
 }
 
+/* What one rank changes in its targets, all hear of: how many tensors differ, and the first. */
+static void verify_sides(dcpkit_map *map, int rank, struct local *targets)
+{
+    uint8_t differs[N_TENSORS], changed = 0;
+    float *first = (float *)targets[1].shard.data; /* of a double: its low bits */
+    const float was = *first;
+
+    for (int a = 0; a < tensors[1].rank; a++)
+        changed |= (uint8_t)(targets[1].extent[a] == 0);
+    changed = rank != 2 || changed ? 0 : 1;
+    MUST(dcpkit_map_verify(map, differs, N_TENSORS - 1) == DCPKIT_EUSAGE);
+    MUST(dcpkit_map_verify(map, differs, N_TENSORS) == DCPKIT_OK);
+    MUST(dcpkit_map_verify(map, NULL, 0) == DCPKIT_OK);
+    if (changed)
+        *first = was + 1;
+    if (dcpkit_map_verify(map, differs, N_TENSORS) == DCPKIT_OK) {
+        MUST(!changed && differs[0] + differs[1] + differs[2] == 0);
+    } else {
+        MUST(strstr(dcpkit_error(session), "of 1 of 3 tensors") != NULL);
+        for (size_t i = 0; i < N_TENSORS; i++)
+            MUST(differs[i] == (strcmp(dcpkit_map_tensor(map, i), "t1") == 0));
+        MUST(strstr(dcpkit_error(session), "'t1'") != NULL);
+    }
+    *first = was;
+}
+
 static void *move(void *context)
 {
     struct self *self = (struct self *)context;
@@ -275,6 +301,8 @@ static void *move(void *context)
     MUST(locals != NULL && engine_open(self, &options, &engine) == DCPKIT_OK);
     MUST(dcpkit_map_new(engine, &map) == DCPKIT_OK);
     MUST(dcpkit_map_run(map, NULL) == DCPKIT_EUSAGE && dcpkit_map_tensor(map, 0) == NULL);
+    MUST(dcpkit_map_verify(map, NULL, 0) == DCPKIT_EUSAGE);
+    MUST(dcpkit_map_checkpoint_tensor(map, 0) == NULL);
     for (int i = 0; i < N_TENSORS; i++) {
         struct local *from = &locals[i], *to = &locals[N_TENSORS + i];
 
@@ -301,6 +329,7 @@ static void *move(void *context)
         local_visit(&locals[N_TENSORS + i], &tensors[i], 0, casts);
     MUST(dcpkit_map_run(map, NULL) == DCPKIT_OK);
     compare_sides(map);
+    verify_sides(map, self->rank, locals + N_TENSORS);
     if (self->rank % 2 == 0) { /* in any order */
         dcpkit_engine_close(engine);
         dcpkit_map_free(map);
@@ -439,6 +468,8 @@ static void *lose_others(void *context)
     }
     if (status == DCPKIT_OK)
         status = dcpkit_map_run(map, NULL);
+    if (status == DCPKIT_OK)
+        status = dcpkit_map_verify(map, NULL, 0);
     MUST(status == DCPKIT_EIO || (status == DCPKIT_OK && !meeting.is_over));
     MUST(status == DCPKIT_OK || strstr(dcpkit_error(session), "all_gather") != NULL);
     MUST(data[0] == 1 && data[1] == 2);
@@ -470,7 +501,9 @@ static void be_alone(void)
     MUST(dcpkit_map_source(map, &from, 1) == DCPKIT_OK);
     MUST(dcpkit_map_target(map, &to, 1) == DCPKIT_OK);
     MUST(dcpkit_map_plan(map, NULL) == DCPKIT_OK && dcpkit_map_run(map, NULL) == DCPKIT_OK);
-    MUST(there[0] == 2 && there[1] == 1);
+    MUST(there[0] == 2 && there[1] == 1 && dcpkit_map_verify(map, NULL, 0) == DCPKIT_OK);
+    data[1] = 3;
+    MUST(dcpkit_map_verify(map, NULL, 0) == DCPKIT_EMISMATCH);
     dcpkit_map_free(map);
     dcpkit_map_free(NULL);
     dcpkit_engine_close(NULL);

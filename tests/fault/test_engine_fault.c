@@ -42,6 +42,8 @@ static int map_use(dcpkit_map *map, struct attempt *a)
         status = dcpkit_map_run(map, NULL);
     if (status == DCPKIT_OK)
         status = dcpkit_map_fingerprint(map, DCPKIT_TARGETS, &a->sum, 1);
+    if (status == DCPKIT_OK)
+        status = dcpkit_map_verify(map, NULL, 0);
     return status;
 }
 

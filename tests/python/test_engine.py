@@ -32,6 +32,7 @@ except ImportError:
 try:
     import torch
     import torch.distributed as dist
+    import torch.distributed.checkpoint as dcp
     from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
     from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
     from torch.distributed.tensor.placement_types import _StridedShard
@@ -294,8 +295,18 @@ def ranks_feed_from_a_checkpoint(rank):
             assert plan.n_tensors == len(wholes) and plan.read_bytes > 0 and stats.read_bytes > 0
             assert set(m.fingerprints()) == set(wholes)
             assert seen and all(stage == "loading" and n <= total for stage, n, total in seen), seen
+            assert m.verify() == len(wholes)
+            names = sorted(wholes)
+            changed = [targets[name].to_local().view(-1)[-1:] for name in names[2:6:3] if rank == 3]
+            before = [last.clone() for last in changed]
+            for last in changed:  # in one replica
+                last += 1
+            differ(m.verify, names[2:6:3])
+            for last, was in zip(changed, before):
+                last.copy_(was)
         for key, whole in wholes.items():
             assert same_bits(targets[key].full_tensor(), whole.to(targets[key].dtype)), key
+        check_model(rank, sample, targets, [key for key in ckpt if key not in wholes])
         with engine.map() as m:  # only some ranks know it
             if rank > 0:
                 m.checkpoint(sample)
@@ -304,6 +315,59 @@ def ranks_feed_from_a_checkpoint(rank):
         with engine.map() as m:
             raises(dcpkit.SystemError, "/nowhere", m.checkpoint, "/nowhere")
             raises(dcpkit.SystemError, "/nowhere", m.plan)
+
+
+def differ(call, names, no_file=(), no_model=()):
+    try:
+        call()
+    except dcpkit.DifferenceError as raised:
+        got = sorted(raised.differing), raised.not_in_checkpoint, raised.not_in_model
+        assert got == (sorted(names), sorted(no_file), list(no_model)), got
+        for first in (*names[:1], *no_file[:1], *no_model[:1]):
+            assert len(names) > 1 or repr(first) in str(raised), raised
+        return
+    raise AssertionError("all is equal")
+
+
+def check_model(rank, sample, targets, others):
+    """verify_weights: a rank lists some tensors only, one is of no file, one has other elements."""
+    mine = {key: t for i, (key, t) in enumerate(targets.items()) if i % 3 != 1 or rank % 2 == 0}
+    assert dcpkit.verify_weights(mine, sample, ignore=others) == len(targets)
+    differ(lambda: dcpkit.verify_weights(mine, sample), [], (), others)
+    gone, changed = list(targets)[4], list(targets)[6]
+    strange = {**{key: t for key, t in mine.items() if key != gone}, "strange.w": torch.ones(2)}
+    if rank == 1:
+        targets[changed].to_local().view(-1)[:1] += 1
+    differ(lambda: dcpkit.verify_weights(strange, sample, ignore=others), [changed], ["strange.w"], [gone])
+    path = "/nowhere" if rank == 2 else sample
+    raises(dcpkit.SystemError, "/nowhere", dcpkit.verify_weights, mine, path)
+
+
+def ranks_verify(rank):
+    """What a caller changes after a run is found: in one replica, in a source, under a cast."""
+    mesh = init_device_mesh("cpu", (2, 2))
+    names = list("abcd")
+    sources = {n: distribute_tensor(numbers((9, 6), torch.float32, i), mesh, [Shard(0), Shard(1)]) for i, n in enumerate(names)}
+    targets = {n: poisoned((9, 6), (torch.float32, torch.bfloat16)[i % 2], mesh, [Replicate(), Shard(0)]) for i, n in enumerate(names)}
+    for transport in ("auto", "staged"):
+        with dcpkit.Engine(dcpkit.torch_world(), transport=transport) as engine, engine.map() as m:
+            m.sources(sources)
+            m.targets(targets)
+            raises(dcpkit.UsageError, "planned", m.verify)
+            m.plan()
+            if transport == "auto":
+                differ(m.verify, names)
+            m.run()
+            assert m.verify() == 4
+            if rank == 2:
+                targets["b"].to_local()[-1, -1] += 128
+                sources["c"].to_local()[0, 0] += 1
+            differ(m.verify, ["b", "c"])
+            m.run()
+            assert m.verify() == 4
+            if rank == 0:  # less than the cast keeps
+                sources["d"].to_local()[0, 0] += 2.0**-20
+            assert m.verify() == 4
 
 
 def raises(kind, words, call, *arguments, **named):
@@ -543,6 +607,28 @@ class Alone(unittest.TestCase):
             self.assertEqual(m.fingerprints(), {"w": want})
             with self.assertRaises(dcpkit.UsageError):
                 m.fingerprints("edges")
+
+    @unittest.skipIf(torch is None, "needs torch")
+    def test_a_model_is_that_of_a_checkpoint(self):
+        """Parameters, a tied one once, a buffer, and none that is not kept; two casts on the way."""
+        model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(3, 4))
+        model[2].weight = model[0].weight
+        model[0].register_buffer("mask", torch.ones(3), persistent=False)
+        model[1].running_mean.copy_(torch.arange(4.0) + 2.0**-20)
+        state = {name: t for name, t in model.state_dict().items() if name != "2.weight"}
+        with tempfile.TemporaryDirectory() as folder:
+            dcp.save(state, checkpoint_id=folder, no_dist=True)
+            self.assertEqual(dcpkit.verify_weights(model, folder), 8)
+            self.assertEqual(dcpkit.verify_weights(model.state_dict(), folder, ignore=["2."]), 8)
+            with self.assertRaises(dcpkit.UsageError):
+                dcpkit.verify_weights(model, folder, ignore="2.")
+            model[1].running_mean[1] = 1
+            with self.assertRaises(dcpkit.DifferenceError) as caught:
+                dcpkit.verify_weights(model, folder)
+            self.assertEqual(caught.exception.differing, ["1.running_mean"])
+            model[1].running_mean[1] += 2.0**-20
+            half = {name: t.bfloat16() if t.is_floating_point() else t for name, t in state.items()}
+            self.assertEqual(dcpkit.verify_weights(half, folder), 8)
 
     def test_what_cannot_be_is_refused(self):
         array = numpy.zeros(4, numpy.float32)

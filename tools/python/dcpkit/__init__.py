@@ -27,6 +27,7 @@ from . import _library
 from ._engine import Engine, Map, Plan, Stats, World, is_torch, memory_of, torch_world
 from ._library import (
     Cancelled,
+    DifferenceError,
     Error,
     FormatError,
     Progress,
@@ -35,10 +36,12 @@ from ._library import (
     UsageError,
 )
 from ._library import Session as _Session
+from ._weights import verify_weights
 
 __all__ = [
     "Cancelled",
     "Checkpoint",
+    "DifferenceError",
     "Engine",
     "Error",
     "FormatError",
@@ -54,6 +57,7 @@ __all__ = [
     "formats",
     "open",
     "torch_world",
+    "verify_weights",
     "version",
 ]
 

@@ -486,6 +486,28 @@ class Map(_library.Handle):
         self._call(_lib.dcpkit_map_fingerprint, _library.SIDES[side], sums, len(sums))
         return dict(zip(self._names, sums))
 
+    def verify(self) -> int:
+        """Collective: prove that all targets, replicas too, hold now what a run would store in them:
+        the elements of the sources, in memory or in files, cast to the target's dtype. Returns the
+        number of tensors. Raises DifferenceError with the names of those that differ."""
+        differs = (ctypes.c_uint8 * len(self._names))()
+        self._synchronize()
+        try:
+            self._call(_lib.dcpkit_map_verify, differs, len(differs))
+        except _library.FormatError as raised:
+            names = [name for name, flag in zip(self._names, differs) if flag]
+            if not names:  # the files are malformed
+                raise
+            raise _library.DifferenceError(str(raised), names) from None
+        return len(self._names)
+
+    def _checkpoint_names(self) -> list[str]:
+        """The names of the tensors of the map's checkpoint."""
+        with self._use() as handle:
+            numbers = itertools.count()
+            names = iter(lambda: _lib.dcpkit_map_checkpoint_tensor(handle, next(numbers)), None)
+            return [_library.key_text(name) for name in names]
+
 
 class Engine(_library.Handle):
     """What moves tensors between the ranks of a world. Opening is collective, closing is not.

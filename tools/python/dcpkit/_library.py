@@ -11,7 +11,7 @@ import pathlib
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from ctypes import POINTER, c_char_p, c_double, c_int, c_int64, c_size_t, c_uint64, c_void_p
+from ctypes import POINTER, c_char_p, c_double, c_int, c_int64, c_size_t, c_uint8, c_uint64, c_void_p
 from typing import Any
 
 Progress = Callable[[str, int, int], Any]
@@ -208,6 +208,26 @@ class FormatError(Error):
     """Bytes of a file are malformed, or two things that must agree do not."""
 
 
+class DifferenceError(FormatError):
+    """Tensors do not hold what they should.
+
+    differing: their names; not_in_checkpoint, not_in_model: names that one side lacks, of
+    verify_weights.
+    """
+
+    def __init__(
+        self,
+        sentence: str,
+        differing: list[str],
+        not_in_checkpoint: list[str] | None = None,
+        not_in_model: list[str] | None = None,
+    ) -> None:
+        super().__init__(sentence)
+        self.differing = differing
+        self.not_in_checkpoint = not_in_checkpoint or []
+        self.not_in_model = not_in_model or []
+
+
 class UnsupportedError(Error):
     """Well formed, but neither read nor written."""
 
@@ -282,11 +302,13 @@ _SIGNATURES = {
     "dcpkit_map_target": (c_int, [c_void_p, POINTER(Shard), c_size_t]),
     "dcpkit_map_fail": (None, [c_void_p, c_char_p]),
     "dcpkit_map_source_checkpoint": (c_int, [c_void_p, c_char_p, c_char_p]),
+    "dcpkit_map_checkpoint_tensor": (c_char_p, [c_void_p, c_size_t]),
     "dcpkit_map_plan": (c_int, [c_void_p, POINTER(MapTotals)]),
     "dcpkit_map_tensor": (c_char_p, [c_void_p, c_size_t]),
     "dcpkit_map_each_unit": (None, [c_void_p, UNIT_DONE, c_void_p]),
     "dcpkit_map_run": (c_int, [c_void_p, POINTER(MapStats)]),
     "dcpkit_map_fingerprint": (c_int, [c_void_p, c_int, POINTER(c_uint64), c_size_t]),
+    "dcpkit_map_verify": (c_int, [c_void_p, POINTER(c_uint8), c_size_t]),
 }
 
 
