@@ -372,7 +372,30 @@ static dcpk_status map_run(dcpkit_map *map, struct dcpkit_map_stats *stats, stru
     return err->status;
 }
 
-int dcpkit_map_run(dcpkit_map *map, struct dcpkit_map_stats *stats)
+static dcpk_status map_run_changed(dcpkit_map *map, struct dcpkit_map_stats *stats,
+                                   struct dcpk_error *err)
+{
+    const struct dcpk_remap_stats *made = dcpk_remap_stats(map->remap);
+    struct dcpk_remap_changes changes = {0};
+
+    *stats = (struct dcpkit_map_stats){0};
+    if (map->from.ckpt != NULL)
+        return dcpk_fail(err, DCPK_EUSAGE, "a checkpoint's files have no changes to send: run all");
+    dcpk_remap_run_changed(map->remap, unit_done, map, &changes, err);
+    *stats = (struct dcpkit_map_stats){.units_done = made->units_done,
+                                       .seconds = made->seconds,
+                                       .n_tiles = changes.n_tiles,
+                                       .n_messages = changes.n_messages,
+                                       .n_blocks = changes.n_blocks,
+                                       .n_sent_blocks = changes.n_sent_blocks,
+                                       .sent_bytes = changes.sent_bytes};
+    return err->status;
+}
+
+typedef dcpk_status map_runner(dcpkit_map *map, struct dcpkit_map_stats *stats,
+                               struct dcpk_error *err);
+
+static int run_by(map_runner *run, dcpkit_map *map, struct dcpkit_map_stats *stats)
 {
     struct dcpk_error *err = api_begin(map->engine->session);
     struct dcpkit_map_stats made;
@@ -381,10 +404,20 @@ int dcpkit_map_run(dcpkit_map *map, struct dcpkit_map_stats *stats)
         return (int)dcpk_fail(err, DCPK_EUSAGE, "a map is planned before it runs");
     if (stats != NULL && api_check_size(sizeof made, stats->size, err))
         return (int)err->status; /* on all ranks: they run one program */
-    map_run(map, &made, err);
+    run(map, &made, err);
     if (stats != NULL)
         api_give(stats, &made, stats->size);
     return (int)err->status;
+}
+
+int dcpkit_map_run(dcpkit_map *map, struct dcpkit_map_stats *stats)
+{
+    return run_by(map_run, map, stats);
+}
+
+int dcpkit_map_run_changed(dcpkit_map *map, struct dcpkit_map_stats *stats)
+{
+    return run_by(map_run_changed, map, stats);
 }
 
 int dcpkit_map_fingerprint(dcpkit_map *map, enum dcpkit_side side, uint64_t *sums, size_t n)

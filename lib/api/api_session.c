@@ -29,7 +29,7 @@ ENDS_WITH(dcpkit_options, context);
 ENDS_WITH(dcpkit_convert_options, dtype);
 ENDS_WITH(dcpkit_engine_options, reserved);
 ENDS_WITH(dcpkit_map_totals, note);
-ENDS_WITH(dcpkit_map_stats, read_bytes);
+ENDS_WITH(dcpkit_map_stats, sent_bytes);
 
 const char *dcpkit_version(void)
 {

@@ -416,6 +416,8 @@ struct dcpkit_map_stats {
     double seconds;               /* this rank's */
     uint64_t n_tiles, n_messages; /* that this rank moved and sent */
     uint64_t read_bytes;          /* from files, by this rank */
+    /* of dcpkit_map_run_changed: blocks of this rank's sources, and what was sent of them */
+    uint64_t n_blocks, n_sent_blocks, sent_bytes;
 };
 
 /*
@@ -427,6 +429,23 @@ struct dcpkit_map_stats {
  * move on, free the maps, close the engine and open another one.
  */
 DCPKIT_API int dcpkit_map_run(dcpkit_map *map, struct dcpkit_map_stats *stats);
+
+/*
+ * Collective: as dcpkit_map_run, but move only blocks (256 KiB) of sources that changed since the
+ * last run of this kind. What lands is what dcpkit_map_run would leave, where the targets still
+ * hold what that run left in them: who overwrites a target calls dcpkit_map_run next. With `check`
+ * all targets are compared with the sources, also those that were not sent, and one that was
+ * overwritten is DCPKIT_EIO. All blocks move the first time, after dcpkit_map_run and after a
+ * failure.
+ *
+ * A block is seen as unchanged by its fingerprint, of what would be stored: a source that changed
+ * by less than its cast keeps is not sent. One changed word of 4 bytes (or an element of 1 or 2) is
+ * always seen. Of random changes of several words one block in 2^64 is missed; where nothing but
+ * signs changes, one in 2^32 (4-byte words) or 2^48 (bfloat16). It does not defend against chosen
+ * elements. Keeps twice the tables of the plan; may allocate. Errors as of dcpkit_map_run;
+ * DCPKIT_EUSAGE for a checkpoint; DCPKIT_ENOMEM.
+ */
+DCPKIT_API int dcpkit_map_run_changed(dcpkit_map *map, struct dcpkit_map_stats *stats);
 
 enum dcpkit_side { DCPKIT_SOURCES = 0, DCPKIT_TARGETS = 1 };
 

@@ -52,7 +52,8 @@ static dcpk_status check_paths(struct dcpk_remap *remap, struct dcpk_error *err)
     const struct dcpk_remap_options *options = &remap->options;
     int from, to;
 
-    if (!find_staged(remap, &from, &to)) {
+    remap->is_staging_used = find_staged(remap, &from, &to);
+    if (!remap->is_staging_used) {
         remap->note[0] = '\0'; /* others do not matter */
         return DCPK_OK;
     }
@@ -126,6 +127,7 @@ void dcpk_remap_free(struct dcpk_remap *remap)
 {
     if (remap == NULL)
         return;
+    dcpk_remap_free_delta(remap->delta);
     dcpk_remap_free_tables(remap);
     dcpk_remap_plan_free(remap->plan);
     dcpk_bytes_release(&remap->gathered);

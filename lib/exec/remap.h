@@ -41,7 +41,8 @@ struct dcpk_remap_options {
     /* of each wait for the device; twice as long for messages, three times to agree, where the
      * transport has a limit. 0: 120 s, and one more for each GB. */
     int timeout_ms;
-    bool checks; /* compare the fingerprints of what was stored and what has landed */
+    bool checks;          /* compare the fingerprints of what was stored and what has landed */
+    uint32_t block_bytes; /* dcpk_remap_run_changed; 0: DCPK_REMAP_BLOCK_BYTES */
 };
 
 /* This rank's shards; their holder is not looked at. Copied, except for the memory at `at`, which
@@ -91,6 +92,32 @@ typedef void dcpk_remap_done(void *context, size_t unit);
  */
 dcpk_status dcpk_remap_run(struct dcpk_remap *remap, dcpk_remap_done *done, void *context,
                            struct dcpk_error *err);
+
+/* Results of a run of what changed, of this rank's sources. */
+struct dcpk_remap_changes {
+    uint64_t n_blocks, n_sent_blocks; /* of block_bytes at most */
+    uint64_t sent_bytes;              /* of targets */
+    uint64_t n_tiles, n_messages;     /* of this run */
+};
+#define DCPK_REMAP_BLOCK_BYTES (256u << 10)
+
+/*
+ * Collective, as dcpk_remap_run, for targets that hold what the last run of this kind left in them:
+ * move the blocks of sources that changed since. All blocks move where that is not known: the first
+ * time, and after any other run or one that failed. changes: set on success.
+ *
+ * A block counts as unchanged where its fingerprint (lib/tensor/fingerprint.h) of what would be
+ * stored, after a cast, is the one of the last run. One changed word is always seen. Of several
+ * changed words at random, 2^-64 are not seen; where all differences are multiples of 2^t (signs
+ * alone of 4-byte words: t = 31), 2^(t - 63). With `checks` all targets are read again, those that
+ * were not sent, too: one that was overwritten is an error, and the next run moves all.
+ *
+ * Sums are read before anything moves where fewer than half of the bytes changed the last time;
+ * else everything moves and its sums come with it. The first run allocates twice the memory of the
+ * tables, later ones as much as they move needs. Errors as of dcpk_remap_run; DCPK_ENOMEM.
+ */
+dcpk_status dcpk_remap_run_changed(struct dcpk_remap *remap, dcpk_remap_done *done, void *context,
+                                   struct dcpk_remap_changes *changes, struct dcpk_error *err);
 
 enum dcpk_remap_side { DCPK_REMAP_SOURCES, DCPK_REMAP_TARGETS };
 

@@ -53,9 +53,15 @@ struct dcpk_remap {
     struct remap_unit *units;
     struct dcpk_remap_rounds *rounds; /* of each unit; NULL once tables are made */
     uint8_t *staging;                 /* of the device */
+    uint64_t staging_stride;          /* room of each message there */
+    bool has_others_staging;          /* of another remap, which owns it */
+    bool is_staging_used;             /* some ranks of all exchange messages */
     uint64_t *sums, *host_sums;       /* stored, then landed, of a unit's tensors */
+    uint64_t *stored;                 /* where tiles add what they store: sums, others, or NULL */
+    bool has_sums_by_move;            /* those stored are of all moves, not of a unit's tensors */
     size_t n_sums;                    /* of each of the two */
     uint8_t *scratch;                 /* of the device: casts that are only read; or NULL */
+    struct dcpk_remap_delta *delta;   /* NULL until a run of what changed */
     struct dcpk_remap_stats stats;
 };
 
@@ -63,6 +69,23 @@ struct dcpk_remap {
 dcpk_status dcpk_remap_gather(struct dcpk_remap *remap, const struct dcpk_remap_shards *mine,
                               struct dcpk_error *err);
 dcpk_status dcpk_remap_reach(struct dcpk_remap *remap, struct dcpk_error *err);
+
+/* remap_delta.c */
+struct dcpk_remap_delta;
+void dcpk_remap_free_delta(struct dcpk_remap_delta *delta); /* NULL is a no-op */
+/* Targets will not be what the last run of what changed has left. */
+void dcpk_remap_forget(struct dcpk_remap_delta *delta); /* NULL is a no-op */
+
+/*
+ * remap_run.c, parts of a run. Collective: ranks agree that targets may be written. Not collective:
+ * this rank's moves of a unit; the terms of what landed in it, after those stored in host_sums (all
+ * 0 at first). Collective: compare the two.
+ */
+dcpk_status dcpk_remap_begin_run(struct dcpk_remap *remap, struct dcpk_error *err);
+dcpk_status dcpk_remap_move_unit(struct dcpk_remap *remap, size_t unit, struct dcpk_error *err);
+dcpk_status dcpk_remap_sum_landed(struct dcpk_remap *remap, size_t unit, struct dcpk_error *err);
+dcpk_status dcpk_remap_compare_unit(struct dcpk_remap *remap, size_t unit, dcpk_status st,
+                                    struct dcpk_error *err);
 
 /* remap_tables.c: everything that a run needs, once there is a plan; collective. */
 dcpk_status dcpk_remap_make_tables(struct dcpk_remap *remap, struct dcpk_error *err);
@@ -95,6 +118,11 @@ dcpk_status dcpk_remap_load_reading(struct dcpk_remap *remap, struct dcpk_tile_l
                                     struct remap_reading *reading, struct dcpk_error *err);
 dcpk_status dcpk_remap_queue_reading(struct dcpk_remap *remap, const struct remap_reading *reading,
                                      uint64_t *sums, struct dcpk_error *err);
+/* Appends the tiles of one side of a move, for number `sum`, to what is only read, if this rank has
+ * it and it has to move. */
+dcpk_status dcpk_remap_add_reading(struct dcpk_remap *remap, const struct dcpk_move *m,
+                                   const struct dcpk_shard *shard, uint32_t sum,
+                                   struct dcpk_tile_list *list, struct dcpk_error *err);
 void dcpk_remap_free_reading(struct dcpk_remap *remap, struct remap_reading *reading);
 /* One side of `box` in a shard; another rank's in the mapping of its memory. */
 struct dcpk_tile_side dcpk_remap_side(const struct dcpk_remap *remap,

@@ -90,10 +90,9 @@ void dcpk_remap_free_reading(struct dcpk_remap *remap, struct remap_reading *rea
     *reading = (struct remap_reading){0};
 }
 
-/* One side of a move, if this rank has it: its tiles, for number `sum`. */
-static dcpk_status side_tiles(struct dcpk_remap *remap, const struct dcpk_move *m,
-                              const struct dcpk_shard *shard, uint32_t sum,
-                              struct dcpk_tile_list *list, struct dcpk_error *err)
+dcpk_status dcpk_remap_add_reading(struct dcpk_remap *remap, const struct dcpk_move *m,
+                                   const struct dcpk_shard *shard, uint32_t sum,
+                                   struct dcpk_tile_list *list, struct dcpk_error *err)
 {
     const struct dcpk_shard *t = &remap->targets[m->target];
     struct dcpk_tile_box box = {.shape = t->shape, .sum = sum, .has_words = true};
@@ -121,8 +120,9 @@ static dcpk_status verify_tiles(struct dcpk_remap *remap, struct dcpk_tile_list 
         const struct dcpk_move *m = &plan->moves[i];
         const uint32_t tensor = plan->target_tensor[m->target];
 
-        if (side_tiles(remap, m, &remap->sources[m->source], tensor, list, err) ||
-            side_tiles(remap, m, &remap->targets[m->target], plan->n_tensors + tensor, list, err))
+        if (dcpk_remap_add_reading(remap, m, &remap->sources[m->source], tensor, list, err) ||
+            dcpk_remap_add_reading(remap, m, &remap->targets[m->target], plan->n_tensors + tensor,
+                                   list, err))
             return err->status;
     }
     return DCPK_OK;

@@ -49,15 +49,15 @@ static dcpk_status pack_round(struct dcpk_remap *remap, const struct remap_unit 
 {
     if (round >= unit->n_rounds)
         return DCPK_OK;
-    return dcpk_remap_run_table(remap, QUEUE_PACK, unit->rounds[round].pack, remap->sums, err);
+    return dcpk_remap_run_table(remap, QUEUE_PACK, unit->rounds[round].pack, remap->stored, err);
 }
 
 /* Runs the moves that need no messages. */
 static dcpk_status run_direct(struct dcpk_remap *remap, const struct remap_unit *unit,
                               struct dcpk_error *err)
 {
-    if (dcpk_remap_run_table(remap, QUEUE_MOVE, unit->peers, remap->sums, err) ||
-        dcpk_remap_run_table(remap, QUEUE_LOCAL, unit->local, remap->sums, err))
+    if (dcpk_remap_run_table(remap, QUEUE_MOVE, unit->peers, remap->stored, err) ||
+        dcpk_remap_run_table(remap, QUEUE_LOCAL, unit->local, remap->stored, err))
         return err->status;
     return DCPK_OK;
 }
@@ -142,9 +142,7 @@ static dcpk_status run_rounds(struct dcpk_remap *remap, const struct remap_unit 
     return st;
 }
 
-/* All of this rank's moves of a unit. */
-static dcpk_status move_unit(struct dcpk_remap *remap, const struct remap_unit *unit,
-                             struct dcpk_error *err)
+dcpk_status dcpk_remap_move_unit(struct dcpk_remap *remap, size_t unit, struct dcpk_error *err)
 {
     struct dcpk_device *device = remap->options.device;
     const size_t sums_bytes = 2 * remap->n_sums * sizeof *remap->sums;
@@ -156,10 +154,10 @@ static dcpk_status move_unit(struct dcpk_remap *remap, const struct remap_unit *
         if (st == DCPK_OK) /* for the other queue, too */
             st = wait_for(remap, QUEUE_MOVE, err);
     }
-    if (unit->n_rounds > 0)
-        st = run_rounds(remap, unit, st, err);
+    if (remap->units[unit].n_rounds > 0)
+        st = run_rounds(remap, &remap->units[unit], st, err);
     else if (st == DCPK_OK)
-        st = run_direct(remap, unit, err);
+        st = run_direct(remap, &remap->units[unit], err);
     return dcpk_remap_drain(remap, st, err);
 }
 
@@ -191,24 +189,40 @@ static dcpk_status compare_unit_sums(const struct dcpk_remap *remap, size_t u,
     return DCPK_OK;
 }
 
-/* Collective: add up what has landed, and compare. */
-static dcpk_status check_unit(struct dcpk_remap *remap, size_t u, struct dcpk_error *err)
+dcpk_status dcpk_remap_sum_landed(struct dcpk_remap *remap, size_t unit, struct dcpk_error *err)
 {
     struct dcpk_device *device = remap->options.device;
     const size_t sums_bytes = 2 * remap->n_sums * sizeof *remap->sums;
-    struct dcpk_bytes all = {0};
     dcpk_status st;
 
-    st = dcpk_remap_run_table(remap, QUEUE_MOVE, remap->units[u].landed,
+    st = dcpk_remap_run_table(remap, QUEUE_MOVE, remap->units[unit].landed,
                               remap->sums + remap->n_sums, err);
     if (st == DCPK_OK)
         st = device->ops->copy(device, QUEUE_MOVE, remap->host_sums, remap->sums, sums_bytes, err);
-    st = dcpk_remap_drain(remap, st, err);
-    st = dcpk_ranks_share_each(remap->options.ranks, remap->host_sums, sums_bytes, &all, st, err);
+    return dcpk_remap_drain(remap, st, err);
+}
+
+dcpk_status dcpk_remap_compare_unit(struct dcpk_remap *remap, size_t unit, dcpk_status st,
+                                    struct dcpk_error *err)
+{
+    struct dcpk_bytes all = {0};
+
+    st = dcpk_ranks_share_each(remap->options.ranks, remap->host_sums,
+                               2 * remap->n_sums * sizeof *remap->sums, &all, st, err);
     if (st == DCPK_OK)
-        st = compare_unit_sums(remap, u, &all, err);
+        st = compare_unit_sums(remap, unit, &all, err);
     dcpk_bytes_release(&all);
-    return st;
+    return dcpk_ranks_agree(remap->options.ranks, st, err);
+}
+
+dcpk_status dcpk_remap_begin_run(struct dcpk_remap *remap, struct dcpk_error *err)
+{
+    dcpk_status st = DCPK_OK;
+
+    for (size_t u = 0; u < remap->plan->n_units && st == DCPK_OK; u++)
+        if (remap->units[u].n_rounds > 0)
+            st = dcpk_remap_check_link(remap, err);
+    return dcpk_ranks_agree(remap->options.ranks, st, err);
 }
 
 /* Collective: unit after unit. */
@@ -216,19 +230,15 @@ static dcpk_status run_units(struct dcpk_remap *remap, dcpk_remap_done *done, vo
                              struct dcpk_error *err)
 {
     struct dcpk_ranks *ranks = remap->options.ranks;
-    dcpk_status st = DCPK_OK;
 
     remap->stats.units_done = 0;
-    for (size_t u = 0; u < remap->plan->n_units && st == DCPK_OK; u++)
-        if (remap->units[u].n_rounds > 0)
-            st = dcpk_remap_check_link(remap, err);
-    if (dcpk_ranks_agree(ranks, st, err)) /* all targets may be written now */
+    if (dcpk_remap_begin_run(remap, err))
         return err->status;
     for (size_t u = 0; u < remap->plan->n_units; u++) {
-        st = move_unit(remap, &remap->units[u], err);
-        if (dcpk_ranks_agree(ranks, st, err))
+        if (dcpk_ranks_agree(ranks, dcpk_remap_move_unit(remap, u, err), err))
             return err->status;
-        if (remap->sums != NULL && dcpk_ranks_agree(ranks, check_unit(remap, u, err), err))
+        if (remap->sums != NULL &&
+            dcpk_remap_compare_unit(remap, u, dcpk_remap_sum_landed(remap, u, err), err))
             return err->status;
         remap->stats.units_done++;
         if (done != NULL)
@@ -243,8 +253,10 @@ dcpk_status dcpk_remap_run(struct dcpk_remap *remap, dcpk_remap_done *done, void
     const double begun = dcpk_now_seconds();
     const int timeout_ms = dcpk_remap_times(REMAP_RANKS_FACTOR, dcpk_remap_timeout(remap));
     const int before = dcpk_ranks_set_timeout(remap->options.ranks, timeout_ms);
-    const dcpk_status st = run_units(remap, done, context, err);
+    dcpk_status st;
 
+    dcpk_remap_forget(remap->delta);
+    st = run_units(remap, done, context, err);
     (void)dcpk_ranks_set_timeout(remap->options.ranks, before);
     remap->stats.seconds = dcpk_now_seconds() - begun;
     return st;

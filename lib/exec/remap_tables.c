@@ -42,11 +42,26 @@ struct dcpk_tile_side dcpk_remap_side(const struct dcpk_remap *remap,
     return side;
 }
 
-static uint32_t sum_of(const struct dcpk_remap *remap, size_t unit, const struct dcpk_move *move)
+static uint32_t tensor_of(const struct dcpk_remap *remap, size_t unit, const struct dcpk_move *move)
 {
     const size_t tensor = remap->plan->target_tensor[move->target];
 
     return (uint32_t)(tensor - remap->plan->units[unit].first_tensor);
+}
+
+/* The sum of what a move stores. */
+static uint32_t sum_of(const struct dcpk_remap *remap, size_t unit, const struct dcpk_move *move)
+{
+    const struct dcpk_remap_plan *plan = remap->plan;
+
+    if (remap->has_sums_by_move)
+        return (uint32_t)(move - plan->moves);
+    return tensor_of(remap, unit, move);
+}
+
+static bool are_stored_summed(const struct dcpk_remap *remap)
+{
+    return remap->options.checks || remap->has_sums_by_move;
 }
 
 /* Tiles as large as keeps their number at bay. */
@@ -70,8 +85,9 @@ static dcpk_status direct_tiles(struct dcpk_remap *remap, size_t unit, struct dc
         const struct dcpk_move *m = &plan->moves[i];
         const struct dcpk_shard *s = &remap->sources[m->source], *t = &remap->targets[m->target];
         const int peer = s->holder == remap->self ? t->holder : s->holder;
-        struct dcpk_tile_box box = {
-            .shape = t->shape, .sum = sum_of(remap, unit, m), .has_words = remap->options.checks};
+        struct dcpk_tile_box box = {.shape = t->shape,
+                                    .sum = sum_of(remap, unit, m),
+                                    .has_words = are_stored_summed(remap)};
 
         if (dcpk_move_mover(plan, m) != remap->self ||
             remap->is_staged[remap->self * remap->n_ranks + peer] || dcpk_move_is_kept(plan, m))
@@ -159,7 +175,7 @@ dcpk_status dcpk_remap_load_landed(struct dcpk_remap *remap, size_t unit, struct
         const struct dcpk_move *m = &plan->moves[i];
         const struct dcpk_shard *t = &remap->targets[m->target];
         struct dcpk_tile_box box = {
-            .shape = t->shape, .sum = sum_of(remap, unit, m), .has_words = true};
+            .shape = t->shape, .sum = tensor_of(remap, unit, m), .has_words = true};
 
         if (t->holder != remap->self || dcpk_move_is_kept(plan, m))
             continue;
@@ -207,7 +223,7 @@ static dcpk_status part_tiles(struct dcpk_remap *remap, struct passage *p,
     const struct dcpk_shard *s = &remap->sources[m->source], *t = &remap->targets[m->target];
     struct dcpk_tile_box box = {.shape = t->shape,
                                 .sum = sum_of(remap, p->unit, m),
-                                .has_words = remap->options.checks && p->is_sent};
+                                .has_words = are_stored_summed(remap) && p->is_sent};
     int64_t strides[DCPK_MAX_RANK];
     struct dcpk_tile_side dense = {(uint64_t)(uintptr_t)message, strides, t->dtype};
 
@@ -293,7 +309,7 @@ static dcpk_status message_make(struct dcpk_remap *remap, struct passage *p,
     size_t n;
     const struct dcpk_remap_part *parts = round_parts(stream, round, &n);
     const uint64_t place = message_place(remap, p->is_sent, parts, n);
-    const bool is_summed = p->is_sent && remap->options.checks;
+    const bool is_summed = p->is_sent && are_stored_summed(remap);
 
     message->n_bytes = (size_t)stream->message_bytes[round];
     if (place != 0)
@@ -381,6 +397,11 @@ static dcpk_status share_rounds(struct dcpk_remap *remap, struct dcpk_error *err
     uint64_t *mine = dcpk_alloc_array(n_units, sizeof *mine, err);
     dcpk_status st = dcpk_made(mine, err);
 
+    if (!remap->is_staging_used) {
+        dcpk_free(mine);
+        return st;
+    }
+
     for (size_t u = 0; u < n_units && st == DCPK_OK; u++)
         mine[u] = remap->rounds[u].n_rounds;
     st = dcpk_ranks_most(remap->options.ranks, mine, n_units, st, err);
@@ -410,18 +431,20 @@ static dcpk_status make_rounds(struct dcpk_remap *remap, struct dcpk_error *err)
 static dcpk_status load_staged(struct dcpk_remap *remap, struct dcpk_error *err)
 {
     struct dcpk_device *device = remap->options.device;
-    const uint64_t stride = widest_message(remap);
+    const uint64_t widest = widest_message(remap);
     void *at;
 
     for (size_t u = 0; u < remap->plan->n_units; u++)
         if (remap->units[u].n_rounds > 0 && remap->options.link == NULL)
             return dcpk_fail(err, DCPK_EUNSUPPORTED, "other ranks need a link, and here is none");
-    remap->stats.staging_bytes = slot_count(remap) * stride;
-    if (stride > 0) {
+    if (widest > remap->staging_stride) {
+        remap->stats.staging_bytes = slot_count(remap) * widest;
         if (device->ops->alloc(device, remap->options.link->ops->memory,
                                (size_t)remap->stats.staging_bytes, &at, err))
             return err->status;
         remap->staging = at;
+        remap->staging_stride = widest;
+        remap->has_others_staging = false;
     }
     for (size_t u = 0; u < remap->plan->n_units; u++) {
         struct remap_unit *unit = &remap->units[u];
@@ -429,7 +452,7 @@ static dcpk_status load_staged(struct dcpk_remap *remap, struct dcpk_error *err)
         unit->rounds = dcpk_arena_array(remap->arena, unit->n_rounds, sizeof *unit->rounds, err);
         if (unit->rounds == NULL)
             return err->status;
-        if (load_rounds(remap, u, stride, err))
+        if (load_rounds(remap, u, remap->staging_stride, err))
             return err->status;
     }
     return DCPK_OK;
@@ -450,7 +473,7 @@ dcpk_status dcpk_remap_make_sums(struct dcpk_remap *remap, struct dcpk_error *er
     if (device->ops->alloc(device, DCPK_MEMORY_DEVICE, 2 * remap->n_sums * sizeof *remap->sums, &at,
                            err))
         return err->status;
-    remap->sums = at;
+    remap->sums = remap->stored = at;
     if (device->ops->alloc(device, DCPK_MEMORY_HOST, 2 * remap->n_sums * sizeof *remap->sums, &at,
                            err))
         return err->status;
@@ -498,6 +521,8 @@ void dcpk_remap_free_tables(struct dcpk_remap *remap)
         }
     }
     free_rounds(remap);
+    if (remap->has_others_staging)
+        remap->staging = NULL;
     /* After a failure messages may still be under way: the device frees it at its end. */
     if (remap->options.link == NULL || !remap->options.link->is_broken)
         device->ops->free(device, remap->staging);

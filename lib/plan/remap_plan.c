@@ -35,7 +35,7 @@ int dcpk_move_mover(const struct dcpk_remap_plan *plan, const struct dcpk_move *
     const struct dcpk_shard *target = &plan->input.targets[move->target];
     const bool widens = dcpk_dtype_bytes(target->dtype) > dcpk_dtype_bytes(source->dtype);
 
-    if (widens)
+    if (widens && !plan->only_pushes)
         return target->holder;
     return source->holder;
 }

@@ -70,6 +70,7 @@ struct dcpk_remap_plan {
     uint64_t n_unwanted;              /* source shards of tensors without a target */
     double seconds;                   /* predicted: of the rank with the most bytes in or out */
     uint64_t digest;                  /* equal plans have equal ones */
+    bool only_pushes;                 /* a widening cast is pushed, too; the planner sets false */
 };
 
 /*

@@ -126,6 +126,7 @@ static void feed(const char *in, dcpkit_checkpoint *ckpt, size_t index)
     MUST(dcpkit_map_fingerprint(map, DCPKIT_TARGETS, sums, 2) == DCPKIT_OK && sums[0] != 0);
     MUST(dcpkit_map_fingerprint(map, DCPKIT_SOURCES, sums, 2) == DCPKIT_EUSAGE);
     MUST(dcpkit_map_verify(map, NULL, 0) == DCPKIT_OK);
+    MUST(dcpkit_map_run_changed(map, NULL) == DCPKIT_EUSAGE);
     MUST(dcpkit_map_checkpoint_tensor(map, 0) != NULL);
     ((char *)got)[n_bytes - 1] ^= 1;
     MUST(dcpkit_map_verify(map, &differs, 1) == DCPKIT_EMISMATCH && differs == 1);

@@ -8,6 +8,7 @@
  */
 #include <dcpkit.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -257,6 +258,32 @@ static void compare_sides(dcpkit_map *map)
     MUST(casts || memcmp(before, after, sizeof before) == 0);
 }
 
+/* Nothing changed, then one element on all ranks that have it; a caller of an older header. */
+static void run_changes(dcpkit_map *map, struct local *sources)
+{
+    struct dcpkit_map_stats stats = DCPKIT_INIT(struct dcpkit_map_stats);
+    const struct local *l = &sources[0];
+    float *first = (float *)l->shard.data;
+    int has_first = 1;
+
+    for (int a = 0; a < tensors[0].rank; a++)
+        has_first &= l->offset[a] == 0 && l->extent[a] > 0;
+    MUST(dcpkit_map_run_changed(map, &stats) == DCPKIT_OK);
+    MUST(stats.n_sent_blocks == stats.n_blocks && (stats.sent_bytes > 0) == (stats.n_blocks > 0));
+    MUST(dcpkit_map_run_changed(map, &stats) == DCPKIT_OK);
+    MUST(stats.n_sent_blocks == 0 && stats.sent_bytes == 0 && stats.units_done > 0);
+    if (has_first)
+        *first += 1;
+    MUST(dcpkit_map_run_changed(map, &stats) == DCPKIT_OK);
+    MUST(has_first || stats.n_sent_blocks == 0);
+    MUST(dcpkit_map_verify(map, NULL, 0) == DCPKIT_OK);
+    if (has_first)
+        *first -= 1;
+    stats.size = offsetof(struct dcpkit_map_stats, n_blocks);
+    MUST(dcpkit_map_run_changed(map, &stats) == DCPKIT_OK);
+    MUST(dcpkit_map_verify(map, NULL, 0) == DCPKIT_OK);
+}
+
 /* What one rank changes in its targets, all hear of: how many tensors differ, and the first. */
 static void verify_sides(dcpkit_map *map, int rank, struct local *targets)
 {
@@ -302,6 +329,7 @@ static void *move(void *context)
     MUST(dcpkit_map_new(engine, &map) == DCPKIT_OK);
     MUST(dcpkit_map_run(map, NULL) == DCPKIT_EUSAGE && dcpkit_map_tensor(map, 0) == NULL);
     MUST(dcpkit_map_verify(map, NULL, 0) == DCPKIT_EUSAGE);
+    MUST(dcpkit_map_run_changed(map, NULL) == DCPKIT_EUSAGE);
     MUST(dcpkit_map_checkpoint_tensor(map, 0) == NULL);
     for (int i = 0; i < N_TENSORS; i++) {
         struct local *from = &locals[i], *to = &locals[N_TENSORS + i];
@@ -328,6 +356,7 @@ static void *move(void *context)
     for (int i = 0; i < N_TENSORS; i++)
         local_visit(&locals[N_TENSORS + i], &tensors[i], 0, casts);
     MUST(dcpkit_map_run(map, NULL) == DCPKIT_OK);
+    run_changes(map, locals);
     compare_sides(map);
     verify_sides(map, self->rank, locals + N_TENSORS);
     if (self->rank % 2 == 0) { /* in any order */
@@ -468,6 +497,8 @@ static void *lose_others(void *context)
     }
     if (status == DCPKIT_OK)
         status = dcpkit_map_run(map, NULL);
+    if (status == DCPKIT_OK)
+        status = dcpkit_map_run_changed(map, NULL);
     if (status == DCPKIT_OK)
         status = dcpkit_map_verify(map, NULL, 0);
     MUST(status == DCPKIT_EIO || (status == DCPKIT_OK && !meeting.is_over));

@@ -44,6 +44,8 @@ static int map_use(dcpkit_map *map, struct attempt *a)
         status = dcpkit_map_fingerprint(map, DCPKIT_TARGETS, &a->sum, 1);
     if (status == DCPKIT_OK)
         status = dcpkit_map_verify(map, NULL, 0);
+    for (int i = 0; i < 2 && status == DCPKIT_OK; i++) /* all, then what changed: nothing */
+        status = dcpkit_map_run_changed(map, NULL);
     return status;
 }
 

@@ -370,6 +370,38 @@ def ranks_verify(rank):
             assert m.verify() == 4
 
 
+def ranks_run_what_changed(rank):
+    mesh = init_device_mesh("cpu", (N_RANKS,))
+    wholes = {n: numbers((64, 1100), torch.float32, i) for i, n in enumerate("abcde")}
+    sources = {n: distribute_tensor(w, mesh, [Shard(0)]) for n, w in wholes.items()}
+    targets = {n: poisoned((64, 1100), (torch.float32, torch.bfloat16)[i % 2], mesh, [Shard(1)]) for i, n in enumerate(wholes)}
+    for check in (False, True):
+        with dcpkit.Engine(dcpkit.torch_world(), check=check, unit_bytes=200000) as engine, engine.map() as m:
+            m.sources(sources)
+            m.targets(targets)
+            m.plan()
+            stats = m.run(delta=True)
+            assert stats.n_sent_blocks == stats.n_blocks == 20 and stats.n_messages > 0, stats
+            if rank == 1:
+                sources["c"].to_local()[0, 0] += 1  # goes to rank 0
+            if rank == 2:
+                sources["b"].to_local()[0, 0] += 2.0**-20  # less than the cast keeps
+            stats = m.run(delta=True)
+            want = (1, 16 * 275 * 4, 1) if rank == 1 else (0, 0, 0)
+            assert (stats.n_sent_blocks, stats.sent_bytes, stats.n_messages) == want, stats
+            assert m.verify() == 5
+            if rank == 3:
+                targets["e"].to_local()[0, 0] += 1
+            if check:
+                raises(dcpkit.SystemError, "'e'", m.run, delta=True)
+                assert m.run(delta=True).n_sent_blocks == 20
+            else:
+                m.run(delta=True)
+                differ(m.verify, ["e"])
+                m.run()
+            assert m.verify() == 5
+
+
 def raises(kind, words, call, *arguments, **named):
     try:
         call(*arguments, **named)

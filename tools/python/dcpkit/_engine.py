@@ -159,6 +159,9 @@ class Stats:
     n_tiles: int  #: that this rank moved
     n_messages: int  #: that this rank sent
     read_bytes: int  #: from files, by this rank
+    n_blocks: int  #: of this rank's sources, in a run with delta
+    n_sent_blocks: int  #: of them, that were sent
+    sent_bytes: int  #: and their bytes, in targets
 
 
 def _size(n_bytes: float) -> str:
@@ -451,9 +454,15 @@ class Map(_library.Handle):
 
             torch.cuda.synchronize(self._engine.device)
 
-    def run(self, done: Callable[[int, list[str]], Any] | None = None) -> Stats:
+    def run(
+        self, done: Callable[[int, list[str]], Any] | None = None, *, delta: bool = False
+    ) -> Stats:
         """Collective: move everything. Waits for the device's streams first; results are there after.
 
+        delta: move only blocks of sources that changed since the last run with delta, for targets
+        that hold what it left in them; everything the first time, after a run without it, and after
+        a failure. With check=True a target that was overwritten raises SystemError. Blocks are
+        compared by fingerprints: see dcpkit_map_run_changed in dcpkit.h.
         done(unit, names): called when a unit's tensors are in their targets on all ranks, and their
         sources are not read any more by this run.
         Raises on all ranks SystemError when a device, a link or a rank fails, or fingerprints differ:
@@ -470,7 +479,8 @@ class Map(_library.Handle):
             self._synchronize()
             _lib.dcpkit_map_each_unit(handle, callback, None)
             try:
-                session.call(_lib.dcpkit_map_run, handle, ctypes.byref(stats))
+                run = _lib.dcpkit_map_run_changed if delta else _lib.dcpkit_map_run
+                session.call(run, handle, ctypes.byref(stats))
             finally:
                 _lib.dcpkit_map_each_unit(handle, _library.UNIT_DONE(), None)
         return _figures(Stats, stats)

@@ -178,6 +178,9 @@ class MapStats(Struct):
         ("n_tiles", c_uint64),
         ("n_messages", c_uint64),
         ("read_bytes", c_uint64),
+        ("n_blocks", c_uint64),
+        ("n_sent_blocks", c_uint64),
+        ("sent_bytes", c_uint64),
     ]
 
 
@@ -307,6 +310,7 @@ _SIGNATURES = {
     "dcpkit_map_tensor": (c_char_p, [c_void_p, c_size_t]),
     "dcpkit_map_each_unit": (None, [c_void_p, UNIT_DONE, c_void_p]),
     "dcpkit_map_run": (c_int, [c_void_p, POINTER(MapStats)]),
+    "dcpkit_map_run_changed": (c_int, [c_void_p, POINTER(MapStats)]),
     "dcpkit_map_fingerprint": (c_int, [c_void_p, c_int, POINTER(c_uint64), c_size_t]),
     "dcpkit_map_verify": (c_int, [c_void_p, POINTER(c_uint8), c_size_t]),
 }
