@@ -8,6 +8,9 @@
  *   sums of the last run ---+
  *   read sources -> sums -> differ? -> receivers of messages learn of it -> tables -> units
  *
+ * While most changes in each run, everything moves as in a full run. A sample of the blocks
+ * then shows when sums are worth their time again: all move once more, with sums.
+ *
  * The holder of a source sums and pushes it, also where the plan has widening casts pulled. Ranks
  * that are written into directly need not know which blocks come.
  */
@@ -16,6 +19,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/clock.h"
 #include "lib/base/cursor.h"
+#include "lib/base/order.h"
 #include "lib/exec/remap_inside.h"
 #include "lib/exec/slab.h"
 
@@ -25,13 +29,16 @@ struct dcpk_remap_delta {
     struct dcpk_remap_plan plan; /* of whole: moves owned, of which this rank has a side */
     size_t capacity;
     struct dcpk_remap whole;
-    struct remap_reading reading; /* of this rank's sources; empty until needed */
-    uint64_t *kept, *now; /* sums of each block of this rank's sources; `now` the device's */
-    uint64_t *sums;       /* of the device */
-    uint8_t *is_changed;  /* of each block */
-    bool has_kept;
+    struct remap_reading reading, sample; /* of this rank's sources; empty until needed */
+    uint64_t *kept, *now;      /* sums of each block of this rank's sources; `now` the device's */
+    uint64_t *sums;            /* of the device */
+    uint8_t *is_changed;       /* of each block */
+    bool has_kept, has_sample; /* sums of the last run: of all blocks, of the sample */
+    bool mostly_changes;       /* more than half in the last run, of all ranks' bytes */
     uint64_t changed_bytes, all_bytes; /* of the last run, of this rank's sources */
 };
+
+#define SAMPLE_NTH 16 /* block */
 
 /* Some blocks of a delta as a remap. */
 struct selection {
@@ -185,6 +192,7 @@ void dcpk_remap_free_delta(struct dcpk_remap_delta *d)
     device = d->base->options.device;
     if (d->whole.arena != NULL) { /* it was begun */
         dcpk_remap_free_reading(&d->whole, &d->reading);
+        dcpk_remap_free_reading(&d->whole, &d->sample);
         dcpk_remap_free_tables(&d->whole);
     }
     device->ops->free(device, d->sums);
@@ -197,7 +205,7 @@ void dcpk_remap_free_delta(struct dcpk_remap_delta *d)
 void dcpk_remap_forget(struct dcpk_remap_delta *delta)
 {
     if (delta != NULL)
-        delta->has_kept = false;
+        delta->has_kept = delta->has_sample = false;
 }
 
 /* All sums become 0. */
@@ -213,40 +221,51 @@ static dcpk_status delta_clear(struct dcpk_remap_delta *d, struct dcpk_error *er
     return DCPK_OK;
 }
 
-/* Read this rank's sources, for the sums of what they would store now. */
-static dcpk_status delta_read(struct dcpk_remap_delta *d, struct dcpk_error *err)
+/* Read every nth block of this rank's sources, for the sums of what they would store now. */
+static dcpk_status delta_read(struct dcpk_remap_delta *d, struct remap_reading *reading, size_t nth,
+                              struct dcpk_error *err)
 {
     const size_t n = d->plan.n_moves, n_bytes = (n + 1) * sizeof *d->now;
     struct dcpk_device *device = d->base->options.device;
     struct dcpk_tile_list list = {0};
     dcpk_status st = DCPK_OK;
 
-    for (size_t i = 0; i < n && d->reading.n == 0 && st == DCPK_OK; i++)
+    for (size_t i = 0; i < n && reading->n == 0 && st == DCPK_OK; i += nth)
         st = dcpk_remap_add_reading(&d->whole, &d->plan.moves[i],
                                     &d->base->sources[d->plan.moves[i].source], (uint32_t)i, &list,
                                     err);
     if (st == DCPK_OK && list.n > 0)
-        st = dcpk_remap_load_reading(&d->whole, &list, &d->reading, err);
+        st = dcpk_remap_load_reading(&d->whole, &list, reading, err);
     dcpk_tile_list_release(&list);
     if (st != DCPK_OK) { /* not half of it the next time */
-        dcpk_remap_free_reading(&d->whole, &d->reading);
+        dcpk_remap_free_reading(&d->whole, reading);
         return st;
     }
-    if (dcpk_remap_queue_reading(&d->whole, &d->reading, d->sums, err) ||
+    if (dcpk_remap_queue_reading(&d->whole, reading, d->sums, err) ||
         device->ops->copy(device, QUEUE_MOVE, d->now, d->sums, n_bytes, err))
         st = err->status;
     return dcpk_remap_drain(&d->whole, st, err);
 }
 
-/* Compare with the last run. Without one: all blocks have changed. */
-static void delta_mark(struct dcpk_remap_delta *d, bool has_kept)
+/* Collective: compare every nth block with the last run; st: of this rank's sums. Sets
+ * mostly_changes. */
+static dcpk_status delta_mark(struct dcpk_remap_delta *d, size_t nth, dcpk_status st,
+                              struct dcpk_error *err)
 {
-    d->changed_bytes = 0;
-    for (size_t i = 0; i < d->plan.n_moves; i++) {
-        d->is_changed[i] = is_mine(d, i) && (!has_kept || d->now[i] != d->kept[i]);
+    uint64_t bytes[2] = {0}; /* changed, compared */
+
+    for (size_t i = 0; i < d->plan.n_moves; i += nth) {
+        d->is_changed[i] = is_mine(d, i) && d->now[i] != d->kept[i];
         if (d->is_changed[i])
-            d->changed_bytes += bytes_of(d, i);
+            bytes[0] += bytes_of(d, i);
+        if (is_mine(d, i))
+            bytes[1] += bytes_of(d, i);
     }
+    d->changed_bytes = bytes[0];
+    st = dcpk_ranks_sum(d->base->options.ranks, bytes, 2, st, err);
+    if (st == DCPK_OK)
+        d->mostly_changes = bytes[0] > bytes[1] / 2;
+    return st;
 }
 
 /* For each rank the number of blocks that go there by messages, then a byte for each of them. */
@@ -386,26 +405,38 @@ static dcpk_status selection_make(struct selection *s, const struct dcpk_remap_d
     return dcpk_remap_make_tables(&s->remap, err);
 }
 
-/* Collective: find out what changed, and what to run: *moving stays NULL for all that there is. */
+/*
+ * Collective: find out what changed, and what to run: those blocks, all of them, or the base, where
+ * most will change again. `kept` of what is known becomes `now` once it has moved.
+ */
 static dcpk_status delta_choose(struct dcpk_remap_delta *d, struct selection *s,
                                 struct dcpk_remap **moving, struct dcpk_error *err)
 {
-    struct dcpk_ranks *ranks = d->base->options.ranks;
-    uint64_t numbers[] = {!d->has_kept, d->changed_bytes, d->all_bytes};
-    dcpk_status st = dcpk_ranks_sum(ranks, numbers, 3, delta_clear(d, err), err);
+    uint64_t lacks[] = {!d->has_kept, !d->has_kept && !d->has_sample};
+    dcpk_status st =
+        dcpk_ranks_sum(d->base->options.ranks, lacks, DCPK_COUNT(lacks), delta_clear(d, err), err);
+    const bool is_sampled = d->mostly_changes && lacks[1] == 0;
 
+    *moving = &d->whole;
     d->whole.stored = d->sums;
-    if (st != DCPK_OK || numbers[0] > 0 || numbers[1] > numbers[2] / 2)
+    if (st != DCPK_OK || (lacks[0] > 0 && !is_sampled))
         return st;
-    st = delta_read(d, err);
-    if (st == DCPK_OK)
-        delta_mark(d, true);
-    numbers[1] = d->changed_bytes;
-    numbers[2] = d->all_bytes;
-    st = dcpk_ranks_sum(ranks, numbers, 3, st, err);
+    if (is_sampled) {
+        st = delta_read(d, &d->sample, SAMPLE_NTH, err);
+        if (delta_mark(d, SAMPLE_NTH, st, err))
+            return err->status;
+        if (d->mostly_changes) {
+            *moving = d->base;
+            return DCPK_OK;
+        }
+        return delta_clear(d, err);
+    }
+    st = delta_read(d, &d->reading, 1, err);
+    if (delta_mark(d, 1, st, err))
+        return err->status;
     d->whole.stored = NULL; /* its sums are known */
-    if (st != DCPK_OK || numbers[1] > numbers[2] / 2)
-        return st;
+    if (d->mostly_changes)
+        return DCPK_OK;
     if (d->base->is_staging_used && delta_share(d, err))
         return err->status;
     *moving = &s->remap;
@@ -454,6 +485,8 @@ static dcpk_status delta_move(struct dcpk_remap_delta *d, struct dcpk_remap *mov
 {
     struct dcpk_remap *base = d->base;
 
+    if (moving == base)
+        return dcpk_remap_run_units(base, done, context, err);
     if (dcpk_remap_begin_run(moving, err))
         return err->status;
     for (size_t u = 0; u < d->plan.n_units; u++) {
@@ -475,7 +508,7 @@ static dcpk_status delta_move(struct dcpk_remap_delta *d, struct dcpk_remap *mov
 static void changes_fill(const struct dcpk_remap_delta *d, const struct dcpk_remap *moving,
                          struct dcpk_remap_changes *changes)
 {
-    const bool is_part = moving != &d->whole;
+    const bool is_part = moving != &d->whole && moving != d->base;
 
     *changes = (struct dcpk_remap_changes){.n_tiles = moving->stats.n_tiles,
                                            .n_messages = moving->stats.n_messages,
@@ -513,26 +546,23 @@ static dcpk_status run_changed(struct dcpk_remap *remap, dcpk_remap_done *done, 
     struct dcpk_remap *moving = NULL;
     struct selection selection = {0};
     struct dcpk_remap_delta *d;
-    bool had_kept;
 
     remap->stats.units_done = 0;
     if (delta_make(remap, err))
         return err->status;
     d = remap->delta;
-    had_kept = d->has_kept;
     if (dcpk_ranks_agree(remap->options.ranks, delta_choose(d, &selection, &moving, err), err) ==
         DCPK_OK) {
-        d->has_kept = false; /* unless all goes well */
-        if (moving == NULL)
-            moving = &d->whole;
+        const size_t nth = moving == d->base ? SAMPLE_NTH : 1;
+
+        dcpk_remap_forget(d); /* unless all goes well */
         if (delta_move(d, moving, done, context, err) == DCPK_OK) {
-            if (moving->stored != NULL)
-                delta_mark(d, had_kept);
-            if (!had_kept)
-                d->changed_bytes = 0; /* unknown: look before the next run */
+            for (size_t i = 0; i < d->plan.n_moves; i += nth)
+                d->kept[i] = d->now[i];
+            d->has_sample = true;
+            d->has_kept = moving != d->base;
+            d->mostly_changes = d->mostly_changes && moving->stored != d->sums;
             changes_fill(d, moving, changes);
-            memcpy(d->kept, d->now, d->plan.n_moves * sizeof *d->kept);
-            d->has_kept = true;
         }
     }
     selection_release(&selection);

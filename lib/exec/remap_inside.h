@@ -77,10 +77,12 @@ void dcpk_remap_free_delta(struct dcpk_remap_delta *delta); /* NULL is a no-op *
 void dcpk_remap_forget(struct dcpk_remap_delta *delta); /* NULL is a no-op */
 
 /*
- * remap_run.c, parts of a run. Collective: ranks agree that targets may be written. Not collective:
- * this rank's moves of a unit; the terms of what landed in it, after those stored in host_sums (all
- * 0 at first). Collective: compare the two.
+ * remap_run.c, parts of a run. Collective: all units, one after the other. Collective: ranks agree
+ * that targets may be written. Not collective: this rank's moves of a unit; the terms of what
+ * landed in it, after those stored in host_sums (all 0 at first). Collective: compare the two.
  */
+dcpk_status dcpk_remap_run_units(struct dcpk_remap *remap, dcpk_remap_done *done, void *context,
+                                 struct dcpk_error *err);
 dcpk_status dcpk_remap_begin_run(struct dcpk_remap *remap, struct dcpk_error *err);
 dcpk_status dcpk_remap_move_unit(struct dcpk_remap *remap, size_t unit, struct dcpk_error *err);
 dcpk_status dcpk_remap_sum_landed(struct dcpk_remap *remap, size_t unit, struct dcpk_error *err);

@@ -225,9 +225,8 @@ dcpk_status dcpk_remap_begin_run(struct dcpk_remap *remap, struct dcpk_error *er
     return dcpk_ranks_agree(remap->options.ranks, st, err);
 }
 
-/* Collective: unit after unit. */
-static dcpk_status run_units(struct dcpk_remap *remap, dcpk_remap_done *done, void *context,
-                             struct dcpk_error *err)
+dcpk_status dcpk_remap_run_units(struct dcpk_remap *remap, dcpk_remap_done *done, void *context,
+                                 struct dcpk_error *err)
 {
     struct dcpk_ranks *ranks = remap->options.ranks;
 
@@ -256,7 +255,7 @@ dcpk_status dcpk_remap_run(struct dcpk_remap *remap, dcpk_remap_done *done, void
     dcpk_status st;
 
     dcpk_remap_forget(remap->delta);
-    st = run_units(remap, done, context, err);
+    st = dcpk_remap_run_units(remap, done, context, err);
     (void)dcpk_ranks_set_timeout(remap->options.ranks, before);
     remap->stats.seconds = dcpk_now_seconds() - begun;
     return st;

@@ -175,6 +175,8 @@ for n in 2 4; do
     step "bench-layouts-$n-staged-1024" "$n" 60 ranks "$n" "$bin/layouts" cuda 3584 staged 0 1024
     step "bench-layouts-$n-staged-2048" "$n" 60 ranks "$n" "$bin/layouts" cuda 3584 staged 0 2048
     step "bench-layouts-$n-staged-checked" "$n" 60 ranks "$n" "$bin/layouts" cuda 3584 staged 1
+    step "bench-layouts-$n-changed" "$n" 90 ranks "$n" "$bin/layouts" cuda 3584 direct 0 0 256
+    step "bench-layouts-$n-staged-changed" "$n" 90 ranks "$n" "$bin/layouts" cuda 3584 staged 0 0 256
     step "bench-peers-$n" "$n" 180 torch_ranks "$n" "$peers" "${peers_options[@]}"
 done
 

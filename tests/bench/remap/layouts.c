@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* layouts.c - how fast tensors go from one layout over ranks to another, and back. */
 /*
- *     mpirun -n 2 layouts SPACE [MIB [PATH [CHECK [STAGING_MIB]]]]
+ *     mpirun -n 2 layouts SPACE [MIB [PATH [CHECK [STAGING_MIB [BLOCK_KIB]]]]]
  *
  * SPACE: cpu or cuda (GPU i for rank i). MIB: of a rank, default 1024. PATH: direct (default) or
  * staged, then over NCCL between GPUs, else MPI. CHECK: 1 compares fingerprints in each run.
  * A line a row of the table G6 to G8 of tests/bench/README.md: one large tensor, layers of an 8B,
  * thousands of small tensors; rows to columns. Sources are random, targets poisoned; after one run
  * the way back must give the first bytes again, compared on the host, before anything is timed.
- * Time: of the slowest rank, the best of 5.
+ * Time: of the slowest rank, the best of 5. BLOCK_KIB: then also runs of what changed, by blocks of
+ * that size: a word in 0 to 100 % of the pieces of 256 KiB of the sources; the slowest of 5 is that
+ * after fewer changes, which reads the sources first. What lands is verified.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -20,8 +22,9 @@
 #include "lib/exec/remap.h"
 #include "tests/random.h"
 
-#define N_RUNS     5
-#define TIMEOUT_MS 60000
+#define N_RUNS      5
+#define TIMEOUT_MS  60000
+#define PIECE_BYTES (UINT64_C(256) << 10)
 
 struct bench {
     struct dcpk_ranks *ranks;
@@ -30,6 +33,7 @@ struct bench {
     struct dcpk_remap_options options;
     char *a, *b, *back; /* of the device: source, target, what came back */
     uint64_t n_bytes;   /* of each */
+    uint64_t seed;      /* of what changes: no two scenes may make the same changes */
 };
 
 /* Tensors of one shape, each cut along one axis before and another one after. */
@@ -45,6 +49,15 @@ static void must(struct bench *b, dcpk_status st, struct dcpk_error *err)
         return;
     if (b->self == 0)
         fprintf(stderr, "layouts: %s\n", err->text);
+    exit(4);
+}
+
+/* The same, where other ranks are not asked. */
+static void must_alone(dcpk_status st, struct dcpk_error *err)
+{
+    if (st == DCPK_OK)
+        return;
+    fprintf(stderr, "layouts: %s\n", err->text);
     exit(4);
 }
 
@@ -107,6 +120,22 @@ static struct dcpk_remap *plan(struct bench *b, const struct side *from, const s
     return remap;
 }
 
+/* Seconds of the slowest rank. */
+static double slowest_of(struct bench *b, const struct dcpk_remap *remap)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    double all[64] = {dcpk_remap_stats(remap)->seconds}, slowest = 0;
+    struct dcpk_comm *comm;
+
+    if (b->n_ranks > 1) {
+        comm = dcpk_ranks_comm(b->ranks);
+        must(b, comm->transport->all_gather(comm, &all[0], sizeof all[0], all, &err), &err);
+    }
+    for (int r = 0; r < b->n_ranks; r++)
+        slowest = all[r] > slowest ? all[r] : slowest;
+    return slowest;
+}
+
 /* Seconds of the slowest rank, the best of n runs. */
 static double best_of(struct bench *b, struct dcpk_remap *remap, int n)
 {
@@ -114,17 +143,10 @@ static double best_of(struct bench *b, struct dcpk_remap *remap, int n)
 
     for (int i = 0; i < n; i++) {
         struct dcpk_error err = DCPK_ERROR_INIT;
-        double all[64], slowest = 0;
+        double slowest;
 
         must(b, dcpk_remap_run(remap, NULL, NULL, &err), &err);
-        all[0] = dcpk_remap_stats(remap)->seconds;
-        if (b->n_ranks > 1) {
-            struct dcpk_comm *comm = dcpk_ranks_comm(b->ranks);
-
-            must(b, comm->transport->all_gather(comm, &all[0], sizeof all[0], all, &err), &err);
-        }
-        for (int r = 0; r < b->n_ranks; r++)
-            slowest = all[r] > slowest ? all[r] : slowest;
+        slowest = slowest_of(b, remap);
         best = slowest < best ? slowest : best;
     }
     return best;
@@ -152,6 +174,70 @@ static void compare(struct bench *b, const struct scene *scene)
     }
     free(one);
     free(other);
+}
+
+/* Change a word in each of `percent` of the pieces of the sources. */
+static void touch(struct bench *b, double percent)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    uint64_t word = 0;
+
+    for (uint64_t at = 0; at + PIECE_BYTES <= b->n_bytes; at += PIECE_BYTES) {
+        const uint64_t draw = random_next(&b->seed);
+
+        if ((double)(draw % 100000) >= 1000 * percent)
+            continue;
+        word = draw;
+        must_alone(b->ops->copy(b->options.device, 0, b->a + at + draw / 8 % (PIECE_BYTES / 8) * 8,
+                                &word, sizeof word, &err),
+                   &err);
+        must_alone(dcpk_device_wait(b->options.device, 0, TIMEOUT_MS, &err), &err);
+    }
+}
+
+/* Targets hold what sources do. */
+static void verify(struct bench *b, struct dcpk_remap *remap)
+{
+    const size_t n = dcpk_remap_plan(remap)->n_tensors;
+    uint64_t *sums = calloc(2 * n, sizeof *sums);
+    struct dcpk_error err = DCPK_ERROR_INIT;
+
+    if (sums == NULL)
+        abort();
+    must(b, dcpk_remap_verify(remap, sums, &err), &err);
+    if (memcmp(sums, sums + n, n * sizeof *sums) != 0)
+        must(b, dcpk_fail(&err, DCPK_EMISMATCH, "a run of what changed left something out"), &err);
+    free(sums);
+}
+
+static void run_changes(struct bench *b, struct dcpk_remap *remap, double full)
+{
+    static const double percents[] = {0, 0.1, 1, 3, 10, 100};
+    for (size_t p = 0; p < DCPK_COUNT(percents); p++) {
+        struct dcpk_remap_changes changes = {0};
+        double best = 1e9, worst = 0;
+
+        for (int i = 0; i < N_RUNS + 2; i++) { /* the first two make tables */
+            struct dcpk_error err = DCPK_ERROR_INIT;
+            double seconds;
+
+            touch(b, percents[p]);
+            must(b, dcpk_remap_run_changed(remap, NULL, NULL, &changes, &err), &err);
+            seconds = slowest_of(b, remap);
+            if (p == 0 && i < 2)
+                continue;
+            best = seconds < best ? seconds : best;
+            worst = seconds > worst ? seconds : worst;
+        }
+        verify(b, remap);
+        if (b->self == 0)
+            printf("    %5.1f %% changed: sent %5.1f %% of %" PRIu64 " blocks, %7.1f MB, %8.3f ms, "
+                   "slowest %8.3f; %.2f of a full run\n",
+                   percents[p], 100.0 * (double)changes.n_sent_blocks / (double)changes.n_blocks,
+                   changes.n_blocks, (double)changes.sent_bytes / 1e6, 1e3 * best, 1e3 * worst,
+                   best / full);
+    }
+    fflush(stdout);
 }
 
 static void run(struct bench *b, const struct scene *scene)
@@ -186,6 +272,8 @@ static void run(struct bench *b, const struct scene *scene)
                (double)stats->staging_bytes / (1 << 20), stats->note == NULL ? "" : stats->note);
         fflush(stdout);
     }
+    if (b->options.block_bytes > 0)
+        run_changes(b, there, seconds);
     dcpk_remap_free(there);
     dcpk_remap_free(back);
     side_free(&rows);
@@ -247,6 +335,7 @@ int main(int argc, char **argv)
     }
     b.self = dcpk_ranks_self(b.ranks);
     b.n_ranks = dcpk_ranks_count(b.ranks);
+    b.seed = 77 + (uint64_t)b.self;
     for (size_t i = 0; argc > 1 && dcpk_devices[i] != NULL; i++)
         if (strcmp(dcpk_devices[i]->name, argv[1]) == 0)
             b.ops = dcpk_devices[i];
@@ -257,6 +346,7 @@ int main(int argc, char **argv)
     b.options.ranks = b.ranks;
     b.options.checks = argc > 4 && strcmp(argv[4], "1") == 0;
     b.options.staging_bytes = argc > 5 ? strtoull(argv[5], NULL, 10) << 20 : 0;
+    b.options.block_bytes = argc > 6 ? (uint32_t)strtoul(argv[6], NULL, 10) << 10 : 0;
     b.options.path = DCPK_REMAP_DIRECT;
     if (argc > 3 && strcmp(argv[3], "staged") == 0) {
         b.options.path = DCPK_REMAP_STAGED;
