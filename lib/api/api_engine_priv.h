@@ -28,11 +28,18 @@ struct map_checkpoint {
     struct dcpk_remap_files *files;
 };
 
+/* A checkpoint whose names sources and targets have. All are NULL in a map without. */
+struct map_names {
+    struct dcpk_checkpoint *ckpt;
+    struct dcpk_feed_views *sources, *targets;
+};
+
 struct dcpkit_map {
     dcpkit_engine *engine;
     struct dcpk_arena *arena;
     struct map_side sides[2]; /* enum dcpkit_side */
     struct map_checkpoint from;
+    struct map_names names;
     struct dcpk_error failed; /* of listing shards: what the plan returns on all ranks */
     /* NULL until there is a plan. Where sources are a checkpoint's: from targets to themselves, for
      * the list of tensors and their fingerprints. */
@@ -56,6 +63,9 @@ dcpk_status api_checkpoint_run(dcpkit_map *map, struct dcpkit_map_stats *stats,
 /* Collective: differs[i]: whether a target of tensor i of the plan is not what the files have. */
 dcpk_status api_checkpoint_verify(dcpkit_map *map, uint64_t *differs, struct dcpk_error *err);
 void api_checkpoint_release(dcpkit_map *map);
+/* The sources under the names of the targets, where the map has both; not collective. */
+dcpk_status api_names_apply(dcpkit_map *map, struct dcpk_error *err);
+void api_names_release(dcpkit_map *map);
 
 /* One holder less; the last one frees the engine. */
 void api_engine_drop(dcpkit_engine *engine);

@@ -39,6 +39,7 @@ void dcpkit_map_free(dcpkit_map *map)
         return;
     dcpk_remap_free(map->remap);
     api_checkpoint_release(map);
+    api_names_release(map);
     api_engine_drop(map->engine);
     dcpk_free(map->sides[DCPKIT_SOURCES].shards);
     dcpk_free(map->sides[DCPKIT_TARGETS].shards);
@@ -161,12 +162,14 @@ void dcpkit_map_fail(dcpkit_map *map, const char *sentence)
 }
 
 /* Collective: checks that all ranks have a checkpoint as their source, or none has. */
-static dcpk_status check_kind(const dcpkit_map *map, struct dcpk_error *err)
+static dcpk_status check_kind(dcpkit_map *map, struct dcpk_error *err)
 {
     struct dcpk_ranks *ranks = map->engine->options.ranks;
     const uint64_t mine = map->from.ckpt != NULL;
     uint64_t least = mine;
 
+    if (map->failed.status == DCPK_OK)
+        (void)api_names_apply(map, &map->failed);
     if (map->failed.status != DCPK_OK)
         *err = map->failed;
     if (dcpk_ranks_agree(ranks, err->status, err))

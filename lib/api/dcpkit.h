@@ -364,6 +364,18 @@ DCPKIT_API void dcpkit_map_fail(dcpkit_map *map, const char *sentence);
  * unit then. Errors as of dcpkit_open; DCPKIT_EUSAGE. dcpkit_map_plan returns them on all ranks.
  */
 DCPKIT_API int dcpkit_map_source_checkpoint(dcpkit_map *map, const char *path, const char *as);
+/*
+ * Not collective: sources have the names, shapes and boxes of one format, targets those of another
+ * one: of what dcpkit_convert of the checkpoint at `path` to it would write; NULL: of what is
+ * stored there. The same on all ranks, before or after shards are listed. Only the metadata of the
+ * checkpoint is read: one that a run of the same model has saved, with the same rows of vocabulary.
+ * Sources are its weights, not masters. Fused, stacked and transposed tensors are boxes of the
+ * others; nothing is copied. dcpkit_map_plan finds targets whose elements no source has, as those
+ * that a conversion computes. Errors as of dcpkit_open; DCPKIT_EUSAGE. dcpkit_map_plan returns
+ * them on all ranks, and DCPKIT_EMISMATCH for a source that the checkpoint does not have so.
+ */
+DCPKIT_API int dcpkit_map_names(dcpkit_map *map, const char *path, const char *sources,
+                                const char *targets);
 /* The name of tensor `index` of the map's checkpoint; NULL past the end, and when it has none. */
 DCPKIT_API const char *dcpkit_map_checkpoint_tensor(const dcpkit_map *map, size_t index);
 

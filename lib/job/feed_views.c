@@ -60,23 +60,36 @@ static dcpk_status take_output(struct dcpk_feed_views *made, struct dcpk_error *
     return DCPK_OK;
 }
 
-static dcpk_status see_as(struct dcpk_feed_views *made, struct dcpk_checkpoint *ckpt,
-                          const struct dcpk_format *as, struct dcpk_error *err)
+/* Parameters have their stored weight, where they have one. */
+static void drop_masters(struct dcpk_model *model)
 {
+    for (size_t i = 0; i < model->n_params; i++)
+        if (model->params[i].tensor[DCPK_WEIGHT] != DCPK_NO_TENSOR)
+            model->params[i].tensor[DCPK_MASTER] = DCPK_NO_TENSOR;
+}
+
+static dcpk_status see_as(struct dcpk_feed_views *made, struct dcpk_checkpoint *ckpt,
+                          const struct dcpk_format *as, unsigned flags, struct dcpk_error *err)
+{
+    const bool only_weights = (flags & DCPK_FEED_WEIGHTS) != 0;
     static const struct dcpk_rule_options rules;
 
     if (!dcpk_format_is_target(as) || as->mapping->from_model == NULL)
         return dcpk_fail(err, DCPK_EUSAGE, "the format %s is read only in this version", as->name);
-    if (dcpk_model_read(ckpt, 0, &made->model, err) || dcpk_model_check_known(made->model, err) ||
-        dcpk_rules_apply(made->model, &rules, err) ||
-        dcpk_output_new(ckpt, as, &made->output, err) ||
-        as->mapping->from_model(made->model, made->output, err))
+    if (dcpk_model_read(ckpt, only_weights ? DCPK_MODEL_WEIGHTS_ONLY : 0, &made->model, err) ||
+        dcpk_model_check_known(made->model, err) || dcpk_rules_apply(made->model, &rules, err) ||
+        dcpk_output_new(ckpt, as, &made->output, err))
+        return dcpk_context(err, "seeing '%s' as %s", dcpk_store_path(ckpt->store), as->name);
+    if (only_weights)
+        drop_masters(made->model);
+    if (as->mapping->from_model(made->model, made->output, err))
         return dcpk_context(err, "seeing '%s' as %s", dcpk_store_path(ckpt->store), as->name);
     return take_output(made, err);
 }
 
 dcpk_status dcpk_feed_views_new(struct dcpk_checkpoint *ckpt, const struct dcpk_format *as,
-                                struct dcpk_feed_views **views, struct dcpk_error *err)
+                                unsigned flags, struct dcpk_feed_views **views,
+                                struct dcpk_error *err)
 {
     struct dcpk_feed_views *made = dcpk_alloc(sizeof *made, err);
     dcpk_status st;
@@ -90,7 +103,7 @@ dcpk_status dcpk_feed_views_new(struct dcpk_checkpoint *ckpt, const struct dcpk_
     if (st == DCPK_OK && as == NULL)
         st = see_stored(made, ckpt, err);
     else if (st == DCPK_OK)
-        st = see_as(made, ckpt, as, err);
+        st = see_as(made, ckpt, as, flags, err);
     if (st == DCPK_OK)
         *views = made;
     else

@@ -7,6 +7,10 @@
 
 struct dcpk_feed_views;
 
+enum dcpk_feed_flags {
+    DCPK_FEED_WEIGHTS = 1 /* the stored weights, not their masters; no optimizer state */
+};
+
 /*
  * Views for dcpk_remap_files_options. as NULL: tensors as they are stored. A format: what a
  * conversion to it would write, stacked layers apart, gated parameters in its halves, masters as
@@ -17,7 +21,8 @@ struct dcpk_feed_views;
  * their tensors; those of reading the model and of the rules; DCPK_ENOMEM.
  */
 dcpk_status dcpk_feed_views_new(struct dcpk_checkpoint *ckpt, const struct dcpk_format *as,
-                                struct dcpk_feed_views **views, struct dcpk_error *err);
+                                unsigned flags, struct dcpk_feed_views **views,
+                                struct dcpk_error *err);
 void dcpk_feed_views_free(struct dcpk_feed_views *views); /* NULL is a no-op */
 
 /* All of them, in the order of the checkpoint or the output; borrowed. *n: how many. */

@@ -137,6 +137,14 @@ static void feed(const char *in, dcpkit_checkpoint *ckpt, size_t index)
     MUST(dcpkit_map_plan(map, NULL) == DCPKIT_EUSAGE);
     dcpkit_map_free(map);
     MUST(dcpkit_map_new(engine, &map) == DCPKIT_OK);
+    MUST(dcpkit_map_names(map, in, NULL, NULL) == DCPKIT_OK);
+    MUST(dcpkit_map_names(map, in, NULL, NULL) == DCPKIT_EUSAGE);
+    MUST(dcpkit_map_plan(map, NULL) == DCPKIT_EUSAGE);
+    dcpkit_map_free(map);
+    MUST(dcpkit_map_new(engine, &map) == DCPKIT_OK);
+    MUST(dcpkit_map_names(map, in, "no_format", NULL) == DCPKIT_EUSAGE);
+    dcpkit_map_free(map);
+    MUST(dcpkit_map_new(engine, &map) == DCPKIT_OK);
     shards[0].name = "there.is.none";
     MUST(dcpkit_map_source_checkpoint(map, in, NULL) == DCPKIT_OK);
     MUST(dcpkit_map_source(map, shards, 1) == DCPKIT_EUSAGE);

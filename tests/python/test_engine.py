@@ -640,6 +640,55 @@ class Alone(unittest.TestCase):
             with self.assertRaises(dcpkit.UsageError):
                 m.fingerprints("edges")
 
+    def test_sources_have_the_names_of_another_format(self):
+        """What a conversion writes to disk is what lands, from halves of tensors, by two kinds of names."""
+        sample = pathlib.Path(os.environ["DCPKIT_SAMPLES"]) / "torch_dist_c_dense_tp2pp2/iter_0000004"
+        try:
+            import ml_dtypes  # noqa: F401 - numpy's bfloat16
+        except ImportError:
+            self.skipTest("needs ml_dtypes")
+
+        def arrays(path):
+            with dcpkit.open(path) as ckpt:
+                return {key: numpy.array(t) for key, t in ckpt.items() if not key.startswith("optimizer")}
+
+        with tempfile.TemporaryDirectory() as folder:
+            dcpkit.convert(sample, f"{folder}/hf", "huggingface", weights_only=True)
+            dcpkit.convert(sample, f"{folder}/fsdp", "fsdp_dtensor", weights_only=True)
+            want = arrays(f"{folder}/hf")
+            for kind, held in ((None, arrays(sample)), ("fsdp_dtensor", arrays(f"{folder}/fsdp"))):
+                got = {key: numpy.zeros_like(array) for key, array in want.items()}
+                with dcpkit.Engine() as engine, engine.map() as m:
+                    m.targets(got)
+                    for key, array in held.items():
+                        for half in numpy.array_split(numpy.arange(array.shape[0]), 2):
+                            box = ((int(half[0]), *[0] * (array.ndim - 1)), (len(half), *array.shape[1:]))
+                            m.source(key, array[half], box=box, shape=array.shape)
+                    m.names(sample, sources=kind, targets="huggingface")
+                    m.plan()
+                    m.run()
+                    self.assertEqual(m.verify(), len(want))
+                for key, array in want.items():
+                    self.assertEqual(got[key].tobytes(), array.tobytes(), key)
+        for source, words in (("strange", "no tensor of that name"), ("embedding.word_embeddings.weight", r"\[256, 64\]")):
+            with dcpkit.Engine() as engine, engine.map() as m:
+                m.names(sample, targets="huggingface")
+                m.source(source, numpy.zeros(3, numpy.float32))
+                with self.assertRaisesRegex(dcpkit.FormatError, words):
+                    m.plan()
+        with dcpkit.Engine() as engine, engine.map() as m:
+            m.names(sample, targets="huggingface")
+            m.target("model.norm.weight", numpy.zeros(64, numpy.float32))
+            with self.assertRaisesRegex(dcpkit.FormatError, "model.norm.weight.*no source"):
+                m.plan()
+        for names, words in ((("huggingface", None), "names already"), (("nonsense",), "nonsense")):
+            with dcpkit.Engine() as engine, engine.map() as m:
+                with self.assertRaisesRegex(dcpkit.UsageError, words):
+                    for name in names:
+                        m.names(sample, targets=name)
+                with self.assertRaisesRegex(dcpkit.UsageError, words):
+                    m.plan()
+
     @unittest.skipIf(torch is None, "needs torch")
     def test_a_model_is_that_of_a_checkpoint(self):
         """Parameters, a tied one once, a buffer, and none that is not kept; two casts on the way."""

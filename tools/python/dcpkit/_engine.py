@@ -430,6 +430,19 @@ class Map(_library.Handle):
                 None if as_ is None else _library.key_bytes(as_),
             )
 
+    def names(
+        self, like: str | os.PathLike[str], *, sources: str | None = None, targets: str | None = None
+    ) -> None:
+        """Let sources have names, shapes and boxes of one format, targets those of another one.
+
+        like: a checkpoint that a run of the same model saved; only its metadata is read. sources, targets: a format, whose names are
+        those that convert() of it would write ("huggingface", "fsdp_dtensor", "torch_dist"); None:
+        those that are stored.
+        """
+        with self._listing():
+            formats = (None if f is None else _library.key_bytes(f) for f in (sources, targets))
+            self._call(_lib.dcpkit_map_names, _library.path_bytes(like), *formats)
+
     def plan(self) -> Plan:
         """Collective, once: find out who moves what to whom, and make ready all that runs need.
 

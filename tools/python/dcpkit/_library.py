@@ -305,6 +305,7 @@ _SIGNATURES = {
     "dcpkit_map_target": (c_int, [c_void_p, POINTER(Shard), c_size_t]),
     "dcpkit_map_fail": (None, [c_void_p, c_char_p]),
     "dcpkit_map_source_checkpoint": (c_int, [c_void_p, c_char_p, c_char_p]),
+    "dcpkit_map_names": (c_int, [c_void_p, c_char_p, c_char_p, c_char_p]),
     "dcpkit_map_checkpoint_tensor": (c_char_p, [c_void_p, c_size_t]),
     "dcpkit_map_plan": (c_int, [c_void_p, POINTER(MapTotals)]),
     "dcpkit_map_tensor": (c_char_p, [c_void_p, c_size_t]),

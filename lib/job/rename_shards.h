@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* rename_shards.h - shards of tensors in memory under the names of another format. */
+#ifndef DCPK_LIB_JOB_RENAME_SHARDS_H
+#define DCPK_LIB_JOB_RENAME_SHARDS_H
+
+#include "lib/job/feed_views.h"
+
+/* Shards in the arena. */
+struct dcpk_renamed {
+    struct dcpk_arena *arena;
+    struct dcpk_shard *shards; /* owned by the caller: dcpk_free */
+    size_t n, capacity;
+};
+
+/*
+ * Append to `made` the boxes of `shards` as boxes of the tensors of `to`, in the same memory. Two
+ * lists of views of one checkpoint: a shard's name and box are of a tensor of `from`; the stored
+ * elements that its pieces take are looked for in the pieces of `to`. Elements that `to` lacks are
+ * left out; whether targets are covered is for the plan to find. Only boxes are looked at: a cast
+ * between the two is the remap's.
+ * Errors, naming the tensor: DCPK_EMISMATCH for a name or a shape that `from` has not;
+ * DCPK_EUNSUPPORTED for elements that are not a box of a stored tensor (optimizer state in
+ * buckets), and for quantised ones; DCPK_ENOMEM.
+ */
+dcpk_status dcpk_rename_shards(const struct dcpk_feed_views *from, const struct dcpk_feed_views *to,
+                               const struct dcpk_shard *shards, size_t n, struct dcpk_renamed *made,
+                               struct dcpk_error *err);
+
+#endif
