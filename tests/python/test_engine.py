@@ -690,6 +690,46 @@ class Alone(unittest.TestCase):
                     m.plan()
 
     @unittest.skipIf(torch is None, "needs torch")
+    def test_changes_and_casts_on_every_device(self):
+        """Runs of what changed and proofs, where tensors are in several blocks, of each kind of tile."""
+        for device in ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]:
+            with self.subTest(device), dcpkit.Engine(device=device) as engine, engine.map() as m:
+                sources, targets = {}, {}
+                for i, (dtype, to) in enumerate(itertools.product((torch.float32, torch.bfloat16), repeat=2)):
+                    sources[f"w{i}"] = torch.randn(1100, 1000, device=device).to(dtype)
+                    targets[f"w{i}"] = torch.zeros(1000, 1100, dtype=to, device=device).t() if i == 3 else torch.zeros(1100, 1000, dtype=to, device=device)
+                m.sources(sources)
+                m.targets(targets)
+                m.plan()
+
+                def run(least, most):
+                    stats = m.run(delta=True)
+                    self.assertTrue(least <= stats.n_sent_blocks <= most, stats)
+                    self.assertEqual(m.verify(), 4)
+                    for name, source in sources.items():
+                        self.assertTrue(same_bits(targets[name], source.to(targets[name].dtype)), name)
+                    return stats.n_blocks
+
+                n = run(20, 100)
+                run(0, 0)
+                sources["w0"][1099, 999] += 1
+                sources["w1"][0, 0] += 1
+                sources["w3"][600] += 1
+                run(3, 3)
+                for _ in range(3):
+                    for source in sources.values():
+                        source += 1
+                    run(n, n)
+                run(n, n)  # a sample has not changed: sums of all again
+                run(0, 0)
+                targets["w1"][500, 500] += 1
+                differ(m.verify, ["w1"])
+                m.run(delta=True)
+                differ(m.verify, ["w1"])
+                m.run()
+                run(n, n)
+
+    @unittest.skipIf(torch is None, "needs torch")
     def test_a_model_is_that_of_a_checkpoint(self):
         """Parameters, a tied one once, a buffer, and none that is not kept; two casts on the way."""
         model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(3, 4))
@@ -710,6 +750,8 @@ class Alone(unittest.TestCase):
             model[1].running_mean[1] += 2.0**-20
             half = {name: t.bfloat16() if t.is_floating_point() else t for name, t in state.items()}
             self.assertEqual(dcpkit.verify_weights(half, folder), 8)
+            if torch.cuda.is_available():
+                self.assertEqual(dcpkit.verify_weights(model.cuda().bfloat16(), folder), 8)
 
     def test_what_cannot_be_is_refused(self):
         array = numpy.zeros(4, numpy.float32)
