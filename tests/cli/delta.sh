@@ -82,7 +82,7 @@ done
 echo end | dd of=bigger/model.safetensors bs=1 seek=50000000 conv=notrunc status=none
 "$DCPKIT" delta --quiet big bigger changed && [ "$(du -sb changed | cut -f1)" -lt 50000 ] || echo "a large delta"
 "$DCPKIT" apply --quiet --threads 1 big changed out &
-while [ ! -e out.dcpkit-partial ]; do :; done
+while [ ! -e out.dcpkit-partial/model.safetensors ]; do :; done
 kill -KILL $!
 wait $! 2>/dev/null || echo "killed"
 [ ! -e out ] || echo "it looks whole"
