@@ -104,61 +104,24 @@ static struct place_ref make_place_ref(const struct dcpk_place *place, size_t in
     return (struct place_ref){place->offset_bytes, place->n_bytes, place->file, (uint32_t)index};
 }
 
-/* Sorts the refs of each file, of which writers leave most in order. ends: by file, of its refs. */
-static void sort_refs(struct place_ref *refs, const size_t *ends, size_t n_files)
-{
-    size_t first = 0;
-
-    for (size_t file = 0; file < n_files; file++) {
-        size_t i = first + 1;
-
-        while (i < ends[file] && compare_place_refs(&refs[i - 1], &refs[i]) < 0)
-            i++;
-        if (i < ends[file])
-            qsort(refs + first, ends[file] - first, sizeof *refs, compare_place_refs);
-        first = ends[file];
-    }
-}
-
-static const struct dcpk_place *item_place(const struct dcpk_checkpoint *ckpt, size_t index)
-{
-    if (index < ckpt->n_chunks)
-        return &ckpt->chunks[index].place;
-    return &ckpt->objects[index - ckpt->n_chunks].place;
-}
-
-/* The places of all items in the order of compare_place_refs; heap, one for each chunk and
- * object. */
+/* The places of all items in the order of compare_refs; heap, one for each chunk and object. */
 static dcpk_status sorted_refs(const struct dcpk_checkpoint *ckpt, struct place_ref **refs,
                                struct dcpk_error *err)
 {
     const size_t n = ckpt->n_chunks + ckpt->n_objects;
     struct place_ref *r;
-    size_t *ends; /* by file: first the number of its refs, then where they begin, at last end */
 
     if (n > UINT32_MAX)
         return dcpk_fail(err, DCPK_ERANGE, "%zu chunks and objects, the limit is %u", n,
                          UINT32_MAX);
-    ends = dcpk_alloc_array(ckpt->n_files, sizeof *ends, err);
-    if (ends == NULL)
-        return err->status;
     r = dcpk_alloc_array(n, sizeof *r, err);
-    if (r == NULL) {
-        dcpk_free(ends);
+    if (r == NULL)
         return err->status;
-    }
-    for (size_t i = 0; i < n; i++)
-        ends[item_place(ckpt, i)->file]++;
-    for (size_t file = 0, first = 0; file < ckpt->n_files; file++) {
-        const size_t n_refs = ends[file];
-
-        ends[file] = first;
-        first += n_refs;
-    }
-    for (size_t i = 0; i < n; i++)
-        r[ends[item_place(ckpt, i)->file]++] = make_place_ref(item_place(ckpt, i), i);
-    sort_refs(r, ends, ckpt->n_files);
-    dcpk_free(ends);
+    for (size_t i = 0; i < ckpt->n_chunks; i++)
+        r[i] = make_place_ref(&ckpt->chunks[i].place, i);
+    for (size_t i = 0; i < ckpt->n_objects; i++)
+        r[ckpt->n_chunks + i] = make_place_ref(&ckpt->objects[i].place, ckpt->n_chunks + i);
+    qsort(r, n, sizeof *r, compare_place_refs);
     *refs = r;
     return DCPK_OK;
 }
