@@ -8,7 +8,7 @@
  *   sums of the last run ---+
  *   read sources -> sums -> differ? -> receivers of messages learn of it -> tables -> units
  *
- * While most changes in each run, everything moves as in a full run. A sample of the blocks
+ * While much changes in each run, everything moves as in a full run. A sample of the blocks
  * then shows when sums are worth their time again: all move once more, with sums.
  *
  * The holder of a source sums and pushes it, also where the plan has widening casts pulled. Ranks
@@ -34,11 +34,12 @@ struct dcpk_remap_delta {
     uint64_t *sums;            /* of the device */
     uint8_t *is_changed;       /* of each block */
     bool has_kept, has_sample; /* sums of the last run: of all blocks, of the sample */
-    bool mostly_changes;       /* more than half in the last run, of all ranks' bytes */
+    bool changes_much;         /* more than 1 / MUCH_NTH in the last run, of all ranks' bytes */
     uint64_t changed_bytes, all_bytes; /* of the last run, of this rank's sources */
 };
 
 #define SAMPLE_NTH 16 /* block */
+#define MUCH_NTH   8  /* part of the bytes: blocks apart take longer then (tests/bench/README.md) */
 
 /* Some blocks of a delta as a remap. */
 struct selection {
@@ -248,7 +249,7 @@ static dcpk_status delta_read(struct dcpk_remap_delta *d, struct remap_reading *
 }
 
 /* Collective: compare every nth block with the last run; st: of this rank's sums. Sets
- * mostly_changes. */
+ * changes_much. */
 static dcpk_status delta_mark(struct dcpk_remap_delta *d, size_t nth, dcpk_status st,
                               struct dcpk_error *err)
 {
@@ -264,7 +265,7 @@ static dcpk_status delta_mark(struct dcpk_remap_delta *d, size_t nth, dcpk_statu
     d->changed_bytes = bytes[0];
     st = dcpk_ranks_sum(d->base->options.ranks, bytes, 2, st, err);
     if (st == DCPK_OK)
-        d->mostly_changes = bytes[0] > bytes[1] / 2;
+        d->changes_much = bytes[0] > bytes[1] / MUCH_NTH;
     return st;
 }
 
@@ -407,7 +408,7 @@ static dcpk_status selection_make(struct selection *s, const struct dcpk_remap_d
 
 /*
  * Collective: find out what changed, and what to run: those blocks, all of them, or the base, where
- * most will change again. `kept` of what is known becomes `now` once it has moved.
+ * much will change again. `kept` of what is known becomes `now` once it has moved.
  */
 static dcpk_status delta_choose(struct dcpk_remap_delta *d, struct selection *s,
                                 struct dcpk_remap **moving, struct dcpk_error *err)
@@ -415,7 +416,7 @@ static dcpk_status delta_choose(struct dcpk_remap_delta *d, struct selection *s,
     uint64_t lacks[] = {!d->has_kept, !d->has_kept && !d->has_sample};
     dcpk_status st =
         dcpk_ranks_sum(d->base->options.ranks, lacks, DCPK_COUNT(lacks), delta_clear(d, err), err);
-    const bool is_sampled = d->mostly_changes && lacks[1] == 0;
+    const bool is_sampled = d->changes_much && lacks[1] == 0;
 
     *moving = &d->whole;
     d->whole.stored = d->sums;
@@ -425,7 +426,7 @@ static dcpk_status delta_choose(struct dcpk_remap_delta *d, struct selection *s,
         st = delta_read(d, &d->sample, SAMPLE_NTH, err);
         if (delta_mark(d, SAMPLE_NTH, st, err))
             return err->status;
-        if (d->mostly_changes) {
+        if (d->changes_much) {
             *moving = d->base;
             return DCPK_OK;
         }
@@ -435,7 +436,7 @@ static dcpk_status delta_choose(struct dcpk_remap_delta *d, struct selection *s,
     if (delta_mark(d, 1, st, err))
         return err->status;
     d->whole.stored = NULL; /* its sums are known */
-    if (d->mostly_changes)
+    if (d->changes_much)
         return DCPK_OK;
     if (d->base->is_staging_used && delta_share(d, err))
         return err->status;
@@ -561,7 +562,7 @@ static dcpk_status run_changed(struct dcpk_remap *remap, dcpk_remap_done *done, 
                 d->kept[i] = d->now[i];
             d->has_sample = true;
             d->has_kept = moving != d->base;
-            d->mostly_changes = d->mostly_changes && moving->stored != d->sums;
+            d->changes_much = d->changes_much && moving->stored != d->sums;
             changes_fill(d, moving, changes);
         }
     }

@@ -96,7 +96,7 @@ static void check_step(int self, size_t step, const char *label)
     const struct dcpk_remap_changes *s = &sent[self][step];
 
     CHECK(s->n_sent_blocks <= s->n_blocks, label);
-    if (step == 1) /* before some later ones more than half had changed: they send all */
+    if (step == 1) /* before some later ones much had changed: they send all */
         CHECK(s->n_sent_blocks == 0 && s->sent_bytes == 0 && s->n_messages == 0, label);
     n_saved += s->n_blocks - s->n_sent_blocks;
     n_messages += s->n_messages;
