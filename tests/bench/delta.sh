@@ -56,7 +56,7 @@ for name in sorted(os.listdir(folder)):
 
 # timed SHARE WHAT OUT COMMAND...: the best of all runs; OUT may be made anew each time.
 timed() {
-    local share=$1 what=$2 out=$3 best='' least='' seconds peak cached cpu
+    local share=$1 what=$2 out=$3 seconds peak cached cpu times='' cpus=''
     shift 3
     for ((i = 0; i < reps; i++)); do
         rm -rf "$out"
@@ -64,10 +64,10 @@ timed() {
         read -r seconds peak cached cpu < <("$build/tests/bench/measure" --warm "$base" --warm "$next" --sync "$out" -- "$@" 2>"$work/said") ||
             { cat "$work/said" >&2; exit 1; }
         : "$cached"
-        best=$(printf '%s\n' $best "$seconds" | sort -g | head -n 1)
-        least=$(printf '%s\n' $least "$cpu" | sort -g | head -n 1)
+        times+="$seconds"$'\n' cpus+="$cpu"$'\n'
     done
-    printf '%-6s %-22s %8.2f %8.2f %12d %6dM\n' "$share" "$what" "$best" "$least" "$(du -sb "$out" | cut -f1)" $((peak >> 20))
+    printf '%-6s %-22s %8.2f %8.2f %12d %6dM\n' "$share" "$what" "$(sort -g <<<"${times%?}" | head -n 1)" \
+        "$(sort -g <<<"${cpus%?}" | head -n 1)" "$(du -sb "$out" | cut -f1)" $((peak >> 20))
 }
 
 # each TOOL: a command for each file of the checkpoint; $b, $n, $d: in BASE, in NEW, in the delta.
