@@ -8,6 +8,7 @@
 #include "lib/base/order.h"
 #ifdef DCPK_HAVE_ZSTD
 #include <zstd.h>
+#include <zstd_errors.h>
 
 #define ZSTD_LEVEL 1 /* the difference of two iterations: level 3 takes 1 % less room */
 #endif
@@ -65,17 +66,26 @@ static dcpk_status decode_zstd(const uint8_t *in, size_t n_in, uint8_t *out, siz
     return DCPK_OK;
 }
 
-static size_t encode_zstd(const uint8_t *in, size_t n_in, uint8_t *out, size_t limit_bytes)
+static dcpk_status encode_zstd(const uint8_t *in, size_t n_in, uint8_t *out, size_t *n_out,
+                               struct dcpk_error *err)
 {
     ZSTD_CCtx *context = ZSTD_createCCtx();
-    size_t n = 0;
+    size_t n;
 
-    if (context != NULL &&
-        !ZSTD_isError(ZSTD_CCtx_setParameter(context, ZSTD_c_compressionLevel, ZSTD_LEVEL)) &&
-        !ZSTD_isError(ZSTD_CCtx_setParameter(context, ZSTD_c_checksumFlag, 1)))
-        n = ZSTD_compress2(context, out, limit_bytes, in, n_in);
+    if (context == NULL ||
+        ZSTD_isError(ZSTD_CCtx_setParameter(context, ZSTD_c_compressionLevel, ZSTD_LEVEL)) ||
+        ZSTD_isError(ZSTD_CCtx_setParameter(context, ZSTD_c_checksumFlag, 1))) {
+        ZSTD_freeCCtx(context);
+        return dcpk_fail(err, DCPK_ENOMEM, "out of memory for a compressor");
+    }
+    n = ZSTD_compress2(context, out, *n_out, in, n_in);
     ZSTD_freeCCtx(context);
-    return ZSTD_isError(n) ? 0 : n;
+    *n_out = 0;
+    if (!ZSTD_isError(n))
+        *n_out = n;
+    else if (ZSTD_getErrorCode(n) != ZSTD_error_dstSize_tooSmall)
+        return dcpk_fail(err, DCPK_ENOMEM, "zstd: %s", ZSTD_getErrorName(n));
+    return DCPK_OK;
 }
 
 static const struct dcpk_codec zstd = {encode_zstd, decode_zstd};

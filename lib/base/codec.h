@@ -10,9 +10,10 @@
 
 /* Both functions are thread-safe. */
 struct dcpk_codec {
-    /* Returns the bytes that it wrote to out; 0: they would be more than limit_bytes, or memory is
-     * out. */
-    size_t (*encode)(const uint8_t *in, size_t n_in, uint8_t *out, size_t limit_bytes);
+    /* *n_out: the room in out; becomes the bytes written, 0 where they need more. Errors:
+     * DCPK_ENOMEM. */
+    dcpk_status (*encode)(const uint8_t *in, size_t n_in, uint8_t *out, size_t *n_out,
+                          struct dcpk_error *err);
     /* Decode n_in bytes into exactly n_out. Errors: DCPK_EFORMAT, also for a wrong checksum. */
     dcpk_status (*decode)(const uint8_t *in, size_t n_in, uint8_t *out, size_t n_out,
                           struct dcpk_error *err);

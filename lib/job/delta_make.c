@@ -228,51 +228,65 @@ static dcpk_status make_cuts(struct making *m, struct dcpk_error *err)
 
 /* ---- a span ---- */
 
-/* Packs a run of bytes at a, which it may change; b: as many of BASE's, NULL: there are none. */
-static uint32_t pack_run(const struct dcpk_codec *codec, uint8_t *a, const uint8_t *b, size_t n,
-                         uint8_t *out, size_t *n_stored)
-{
-    const size_t limit_bytes = n - n / 16; /* less is not worth unpacking */
+/* A run of blocks of a span, which all changed or did not. */
+struct run {
+    size_t at, n;
+    bool is_changed;
+    const uint8_t *b; /* as many bytes of BASE; NULL: there are none */
+};
 
-    *n_stored = 0;
-    if (codec != NULL && b != NULL) {
-        dcpk_delta_xor(a, b, n);
-        *n_stored = codec->encode(a, n, out, limit_bytes);
-        if (*n_stored > 0)
-            return DCPK_DELTA_PACKED_XOR;
-        dcpk_delta_xor(a, b, n);
+/* Packs a run's bytes at a, which it may change, to out. */
+static dcpk_status pack_run(const struct dcpk_codec *codec, const struct run *run, uint8_t *a,
+                            uint8_t *out, struct dcpk_delta_record *record, struct dcpk_error *err)
+{
+    size_t n_stored = run->n - run->n / 16; /* less is not worth unpacking */
+    dcpk_status st = DCPK_OK;
+
+    if (codec == NULL)
+        n_stored = 0;
+    record->method = DCPK_DELTA_PACKED;
+    if (codec != NULL && run->b != NULL) {
+        size_t n_xor = n_stored;
+
+        dcpk_delta_xor(a, run->b, run->n);
+        st = codec->encode(a, run->n, out, &n_xor, err);
+        record->method = DCPK_DELTA_PACKED_XOR;
+        record->stored_bytes = (uint32_t)n_xor;
+        if (st != DCPK_OK || n_xor > 0)
+            return st;
+        dcpk_delta_xor(a, run->b, run->n);
+        record->method = DCPK_DELTA_PACKED;
     }
     if (codec != NULL)
-        *n_stored = codec->encode(a, n, out, limit_bytes);
-    if (*n_stored > 0)
-        return DCPK_DELTA_PACKED;
-    memcpy(out, a, n);
-    *n_stored = n;
-    return DCPK_DELTA_STORED;
+        st = codec->encode(a, run->n, out, &n_stored, err);
+    if (n_stored == 0) {
+        record->method = DCPK_DELTA_STORED;
+        memcpy(out, a, run->n);
+        n_stored = run->n;
+    }
+    record->stored_bytes = (uint32_t)n_stored;
+    return st;
 }
 
-static void add_run(const struct making *m, struct dcpk_delta_hand *hand, struct slot *slot,
-                    size_t at, size_t n, bool is_changed)
+static dcpk_status add_run(const struct making *m, struct dcpk_delta_hand *hand, struct slot *slot,
+                           const struct run *run, struct dcpk_error *err)
 {
     const struct span *span = &slot->span;
     struct dcpk_delta_record *record = &slot->records[slot->n_records++];
-    const uint8_t *b = NULL;
-    size_t n_stored = 0;
+    dcpk_status st = DCPK_OK;
 
-    *record = (struct dcpk_delta_record){.n_bytes = (uint32_t)n, .base = DCPK_DELTA_NO_FILE};
-    dcpk_delta_hash(hand, hand->a + at, n, &record->hash);
-    if (is_changed) {
-        if (at + n <= span->n_base)
-            b = hand->b + at;
-        record->method = pack_run(m->job->env->codec, hand->a + at, b, n,
-                                  slot->stored + slot->n_stored, &n_stored);
-        record->stored_bytes = (uint32_t)n_stored;
-        slot->n_stored += n_stored;
+    *record = (struct dcpk_delta_record){.n_bytes = (uint32_t)run->n, .base = DCPK_DELTA_NO_FILE};
+    dcpk_delta_hash(hand, hand->a + run->at, run->n, &record->hash);
+    if (run->is_changed) {
+        st = pack_run(m->job->env->codec, run, hand->a + run->at, slot->stored + slot->n_stored,
+                      record, err);
+        slot->n_stored += record->stored_bytes;
     }
-    if (!is_changed || record->method == DCPK_DELTA_PACKED_XOR) {
+    if (!run->is_changed || record->method == DCPK_DELTA_PACKED_XOR) {
         record->base = span->base;
-        record->base_at_bytes = span->base_at + at;
+        record->base_at_bytes = span->base_at + run->at;
     }
+    return st;
 }
 
 static bool differs(const struct dcpk_delta_hand *hand, const struct span *span, size_t at)
@@ -294,13 +308,17 @@ static dcpk_status make_span(void *context, int worker, uint64_t task, struct dc
         (span->n_base > 0 &&
          dcpk_source_read(m->base.sources[span->base], span->base_at, hand->b, span->n_base, err)))
         return err->status;
-    for (size_t at = 0, end; at < span->n_bytes; at = end) {
-        const bool is_changed = differs(hand, span, at);
+    for (struct run run = {0}; run.at < span->n_bytes; run.at += run.n) {
+        size_t end = run.at + BLOCK_BYTES;
 
-        for (end = at + BLOCK_BYTES; end < span->n_bytes && differs(hand, span, end) == is_changed;)
+        run.is_changed = differs(hand, span, run.at);
+        while (end < span->n_bytes && differs(hand, span, end) == run.is_changed)
             end += BLOCK_BYTES;
         end = dcpk_min_size(end, span->n_bytes);
-        add_run(m, hand, slot, at, end - at, is_changed);
+        run.n = end - run.at;
+        run.b = end <= span->n_base ? hand->b + run.at : NULL;
+        if (add_run(m, hand, slot, &run, err) != DCPK_OK)
+            return err->status;
     }
     return dcpk_meter_add(&m->crew.meter, span->n_bytes, err);
 }
