@@ -58,6 +58,8 @@ static dcpk_status decode_zstd(const uint8_t *in, size_t n_in, uint8_t *out, siz
 {
     const size_t n = ZSTD_decompress(out, n_out, in, n_in);
 
+    if (ZSTD_isError(n) && ZSTD_getErrorCode(n) == ZSTD_error_memory_allocation)
+        return dcpk_fail(err, DCPK_ENOMEM, "out of memory for a decompressor");
     if (ZSTD_isError(n))
         return dcpk_fail(err, DCPK_EFORMAT, "zstd: %s", ZSTD_getErrorName(n));
     if (n != n_out)
