@@ -41,23 +41,32 @@ static size_t choose_located(size_t n_chunks, uint64_t memory_bytes)
     return n;
 }
 
+uint64_t dcpk_exec_memory_bytes(const struct dcpk_env *env)
+{
+    if (env->memory_bytes == 0)
+        return DCPK_EXEC_USUAL_MEMORY_BYTES;
+    return dcpk_max_u64(env->memory_bytes, DCPK_EXEC_MIN_MEMORY_BYTES);
+}
+
+uint64_t dcpk_exec_unit_bytes(const struct dcpk_env *env)
+{
+    return env->unit_bytes == 0 ? DCPK_UNIT_BYTES : env->unit_bytes;
+}
+
 dcpk_status dcpk_exec_new(struct dcpk_checkpoint *ckpt, const struct dcpk_env *env,
                           struct dcpk_exec **exec, struct dcpk_error *err)
 {
     struct dcpk_exec *made = dcpk_alloc(sizeof *made, err);
-    uint64_t memory_bytes = env->memory_bytes, decoded_bytes = 0, share_bytes;
+    uint64_t memory_bytes = dcpk_exec_memory_bytes(env), decoded_bytes = 0, share_bytes;
 
     if (made == NULL)
         return err->status;
-    if (memory_bytes == 0)
-        memory_bytes = DCPK_EXEC_USUAL_MEMORY_BYTES;
-    memory_bytes = dcpk_max_u64(memory_bytes, DCPK_EXEC_MIN_MEMORY_BYTES);
     made->ckpt = ckpt;
     assert(env->kernels != NULL);
     made->kernels = env->kernels;
     made->progress = env->progress;
     made->ranks = env->ranks;
-    made->unit_bytes = env->unit_bytes == 0 ? DCPK_UNIT_BYTES : env->unit_bytes;
+    made->unit_bytes = dcpk_exec_unit_bytes(env);
     if (ckpt->format->reader->decode != NULL)
         decoded_bytes = memory_bytes / 2;
     memory_bytes -= decoded_bytes;

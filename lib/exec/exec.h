@@ -26,6 +26,11 @@ struct dcpk_exec_stats { /* of all ranks */
     double seconds;
 };
 
+/* The memory of all buffers, at least DCPK_EXEC_MIN_MEMORY_BYTES, and the bytes of a unit: those of
+ * env, or the default. */
+uint64_t dcpk_exec_memory_bytes(const struct dcpk_env *env);
+uint64_t dcpk_exec_unit_bytes(const struct dcpk_env *env);
+
 /* State that threads share to gather tensors of one checkpoint. */
 struct dcpk_exec;
 /* ckpt: borrowed. env: copied, except for its tables, which are not looked at. Errors:

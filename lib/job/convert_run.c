@@ -232,7 +232,6 @@ static void sum_up(const struct dcpk_unit_share *each, struct dcpk_conversion_sh
 dcpk_status dcpk_conversion_share(const struct dcpk_conversion *c, int n_ranks,
                                   struct dcpk_conversion_shares *shares, struct dcpk_error *err)
 {
-    const uint64_t given = c->options->env.unit_bytes;
     struct dcpk_unit_share *each = dcpk_alloc_array((size_t)n_ranks, sizeof *each, err);
     struct dcpk_units units = {0};
     dcpk_status st;
@@ -240,7 +239,7 @@ dcpk_status dcpk_conversion_share(const struct dcpk_conversion *c, int n_ranks,
     *shares = (struct dcpk_conversion_shares){.n_ranks = n_ranks};
     if (each == NULL)
         return err->status;
-    st = dcpk_units_cut(c->out, given == 0 ? DCPK_UNIT_BYTES : given, &units, err);
+    st = dcpk_units_cut(c->out, dcpk_exec_unit_bytes(&c->options->env), &units, err);
     if (st == DCPK_OK)
         st = dcpk_units_share(&units, n_ranks, each, err);
     if (st == DCPK_OK)

@@ -228,13 +228,6 @@ dcpk_status dcpk_delta_list(struct dcpk_store *store, struct dcpk_arena **arena,
 
 /* ---- threads ---- */
 
-uint64_t dcpk_delta_memory(const struct dcpk_env *env)
-{
-    if (env->memory_bytes == 0)
-        return DCPK_EXEC_USUAL_MEMORY_BYTES;
-    return dcpk_max_u64(env->memory_bytes, DCPK_EXEC_MIN_MEMORY_BYTES);
-}
-
 dcpk_status dcpk_delta_crew_init(struct dcpk_delta_crew *crew, const struct dcpk_env *env,
                                  uint64_t thread_bytes, uint64_t total_bytes,
                                  struct dcpk_error *err)
@@ -243,7 +236,7 @@ dcpk_status dcpk_delta_crew_init(struct dcpk_delta_crew *crew, const struct dcpk
 
     if (n <= 0)
         n = dcpk_pool_default_threads();
-    n = (int)dcpk_min_u64((uint64_t)n, dcpk_delta_memory(env) / thread_bytes);
+    n = (int)dcpk_min_u64((uint64_t)n, dcpk_exec_memory_bytes(env) / thread_bytes);
     dcpk_meter_begin(&crew->meter, &env->progress, total_bytes);
     crew->hands = dcpk_alloc_array((size_t)n, sizeof *crew->hands, err);
     if (crew->hands == NULL)

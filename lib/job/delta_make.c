@@ -475,7 +475,7 @@ static dcpk_status making_init(struct making *m, struct dcpk_error *err)
     if (dcpk_delta_crew_init(&m->crew, env, (2 + SLOTS_A_THREAD) * DCPK_DELTA_SPAN_BYTES * 4 / 3,
                              m->counts->n_bytes, err) != DCPK_OK)
         return err->status;
-    m->part_bytes = dcpk_min_u64(dcpk_delta_memory(env) / 4, PART_BYTES);
+    m->part_bytes = dcpk_min_u64(dcpk_exec_memory_bytes(env) / 4, PART_BYTES);
     m->n_slots = SLOTS_A_THREAD * (size_t)m->crew.n_threads;
     m->slots = dcpk_alloc_array(m->n_slots, sizeof *m->slots, err);
     if (m->slots == NULL)

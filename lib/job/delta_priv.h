@@ -75,8 +75,6 @@ dcpk_status dcpk_delta_crew_init(struct dcpk_delta_crew *crew, const struct dcpk
                                  uint64_t thread_bytes, uint64_t total_bytes,
                                  struct dcpk_error *err);
 void dcpk_delta_crew_release(struct dcpk_delta_crew *crew);
-/* env->memory_bytes, or its default. */
-uint64_t dcpk_delta_memory(const struct dcpk_env *env);
 
 void dcpk_delta_hash(struct dcpk_delta_hand *hand, const uint8_t *data, size_t n_bytes,
                      struct dcpk_hash *hash);

@@ -29,7 +29,6 @@ struct resuming {
     const struct dcpk_saved_run *run;
     struct dcpk_bytes *notes;
     struct dcpk_arena *arena;
-    struct dcpk_env alone; /* the run's environment, one thread, without its ranks */
     struct dcpk_checkpoint *ckpt;
     struct dcpk_model *model;
     struct dcpk_shard *list;
@@ -49,13 +48,11 @@ static dcpk_status resume_open(struct resuming *r, struct dcpk_error *err)
     const struct dcpk_train_config *config = r->run->state->config;
     const struct dcpk_rule_options rules = {.impl = config->model.impl};
     const unsigned flags = resume_has_state(r) ? 0 : DCPK_MODEL_WEIGHTS_ONLY;
+    struct dcpk_env alone = *r->run->env;
 
-    r->alone = *r->run->env;
-    r->alone.ranks = NULL;
-    r->alone.n_threads = 1;
+    alone.ranks = NULL; /* threads of one process see the same files */
     r->arena = dcpk_arena_new(err);
-    if (r->arena == NULL ||
-        dcpk_env_open(&r->alone, config->files.load, NULL, NULL, &r->ckpt, err) ||
+    if (r->arena == NULL || dcpk_env_open(&alone, config->files.load, NULL, NULL, &r->ckpt, err) ||
         dcpk_checkpoint_check_cover(r->ckpt, err) ||
         dcpk_model_read(r->ckpt, flags, &r->model, err) || dcpk_model_check_known(r->model, err) ||
         dcpk_rules_apply(r->model, &rules, err))
