@@ -206,7 +206,7 @@ static inline void feed_rank(struct dcpk_ranks *ranks, int self, void *context)
     struct dcpk_error *err = &job->errs[self];
     dcpk_status st;
 
-    *err = (struct dcpk_error)DCPK_ERROR_INIT;
+    dcpk_error_clear(err);
     options.env = &env;
     if (self == job->n_ranks - 1 && job->last_ckpt != NULL)
         options.ckpt = job->last_ckpt;

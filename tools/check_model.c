@@ -34,7 +34,7 @@ void dcpk_check_model(struct dcpk_checkpoint *ckpt, const struct dcpk_env *env,
     if (ckpt->format->mapping != NULL && ckpt->format->mapping->check_class != NULL) {
         st = ckpt->format->mapping->check_class(ckpt, &err);
         dcpk_checks_add(checks, "config", st, &err, "its class accepts config.json");
-        err = (struct dcpk_error)DCPK_ERROR_INIT;
+        dcpk_error_clear(&err);
     }
     st = dcpk_conversion_plan(&c, &options, &err);
     if (st == DCPK_OK && !is_folder) {

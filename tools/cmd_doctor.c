@@ -147,7 +147,7 @@ static void look_at_libraries(struct doctor *d)
         "several GPUs need 2.14 or later: install libnccl2, or put its folder into LD_LIBRARY_PATH",
         "%s", err.text);
     for (size_t i = 0; dcpk_transports[i] != NULL; i++) {
-        err = (struct dcpk_error)DCPK_ERROR_INIT;
+        dcpk_error_clear(&err);
         if (dcpk_transports[i]->find(version, sizeof version, &err) == DCPK_OK)
             put(d, OK, "MPI", NULL, "%s", version);
         else

@@ -182,7 +182,7 @@ static void note_faults(struct dcpk_checkpoint *ckpt, const struct dcpk_inspecti
 
     if (dcpk_rules_check_rows(in->state->args, &err) != DCPK_OK)
         dcpk_checkpoint_note(ckpt, "%s", err.text);
-    err = (struct dcpk_error)DCPK_ERROR_INIT;
+    dcpk_error_clear(&err);
     if (strcmp(in->state->optimizer_layout, "fully_reshardable") == 0 &&
         dcpk_look_at_masters(ckpt, env, &err) == DCPK_EMISMATCH &&
         (err.fixes & DCPK_FIX_REPAIR) != 0)

@@ -42,7 +42,7 @@ static dcpk_status look_at_part(struct dcpk_store *store, const char *folder,
     if (dcpk_store_look(store, name, &kind, err) != DCPK_OK) {
         if (err->status == DCPK_ENOMEM)
             return err->status;
-        *err = (struct dcpk_error)DCPK_ERROR_INIT;
+        dcpk_error_clear(err);
     }
     if (kind == DCPK_PATH_FILE) {
         n_found[which]++;

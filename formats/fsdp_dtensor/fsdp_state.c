@@ -271,7 +271,7 @@ static dcpk_status read_leaf(struct dcpk_model *model, size_t i, struct rng_leaf
     if (!dcpk_status_is_content(st))
         return st;
     dcpk_model_drop(model, leaf->key, err->text);
-    *err = (struct dcpk_error)DCPK_ERROR_INIT;
+    dcpk_error_clear(err);
     leaf->value = NULL;
     return DCPK_OK;
 }

@@ -276,7 +276,7 @@ dcpk_status dcpk_shards_read_optimizer(struct dcpk_shards_reading *r, struct dcp
     r->state->optimizer_fault = dcpk_arena_strdup(r->rank.ckpt->arena, err->text, err);
     if (r->state->optimizer_fault == NULL)
         return err->status;
-    *err = (struct dcpk_error)DCPK_ERROR_INIT;
+    dcpk_error_clear(err);
     dcpk_checkpoint_note(r->rank.ckpt, "the optimizer is not read: %s", r->state->optimizer_fault);
     r->state->n_fields = 0;
     return dcpk_rank_reading_forget(&r->rank, &weights, err);

@@ -97,7 +97,7 @@ static dcpk_status carry_extra(struct extra_state *x, size_t i, uint32_t *payloa
         st = put_loaded(x, object, payload, err);
     if (dcpk_status_is_content(st)) {
         dcpk_output_event(x->out, DCPK_EVENT_DROPPED, object->key, "%s", err->text);
-        *err = (struct dcpk_error)DCPK_ERROR_INIT;
+        dcpk_error_clear(err);
         return DCPK_OK;
     }
     return st;

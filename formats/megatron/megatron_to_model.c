@@ -144,7 +144,7 @@ static dcpk_status stored_add_state(struct dcpk_model *model, struct dcpk_found_
     }
     st = find_states(model, sources, err);
     if (st == DCPK_EUNSUPPORTED && weights_only) {
-        *err = (struct dcpk_error)DCPK_ERROR_INIT;
+        dcpk_error_clear(err);
         dcpk_model_omit(model, name,
                         "fp32 master in a form that is not read; the stored weight is taken");
         return DCPK_OK;
@@ -295,7 +295,7 @@ static dcpk_status read_extra(struct dcpk_model *model, const struct dcpk_object
         st = dcpk_stacking_find(name, rank, &s, err);
     if (dcpk_status_is_content(st)) {
         dcpk_model_drop(model, object->key, err->text);
-        *err = (struct dcpk_error)DCPK_ERROR_INIT;
+        dcpk_error_clear(err);
         return DCPK_OK;
     }
     if (st != DCPK_OK)

@@ -368,7 +368,7 @@ static dcpk_status read_optimizers(struct dcpk_mp_reading *r, struct dcpk_error 
     r->state->optimizer_fault = dcpk_arena_strdup(r->rank.ckpt->arena, err->text, err);
     if (r->state->optimizer_fault == NULL)
         return err->status;
-    *err = (struct dcpk_error)DCPK_ERROR_INIT;
+    dcpk_error_clear(err);
     dcpk_checkpoint_note(r->rank.ckpt, "the optimizer is not read: %s", r->state->optimizer_fault);
     return dcpk_rank_reading_forget(&r->rank, &weights, err);
 }

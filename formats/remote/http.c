@@ -384,7 +384,7 @@ dcpk_status http_read(struct http *http, const char *url, const struct http_rang
     st = request_run(http, &r, err);
     if ((st == DCPK_ERANGE || st == DCPK_OK) && r.status == 200 &&
         range->n_bytes < range->file_bytes) {
-        *err = (struct dcpk_error)DCPK_ERROR_INIT;
+        dcpk_error_clear(err);
         return dcpk_fail(err, DCPK_EIO, "'%s': the server sends whole files and knows no ranges",
                          url);
     }

@@ -178,7 +178,7 @@ static dcpk_status find_map(struct dcpk_hf_writing *e, struct dcpk_error *err)
         if (st == DCPK_OK || !dcpk_status_is_content(st))
             return st;
         misfits[i] = (struct misfit){e->maps.list[i]->family, e->distance, *err};
-        *err = (struct dcpk_error)DCPK_ERROR_INIT;
+        dcpk_error_clear(err);
     }
     return fail_no_family(misfits, e->maps.n, err);
 }

@@ -113,7 +113,7 @@ static dcpk_status take_fault(struct dcpk_hf_matching *m, const struct dcpk_hf_b
         return st;
     if (b->expert <= 0 || m->faults.n == 0)
         dcpk_hf_fault(&m->faults, DCPK_EMISMATCH, "'%s': %s", b->hf[0], err->text);
-    *err = (struct dcpk_error)DCPK_ERROR_INIT;
+    dcpk_error_clear(err);
     return DCPK_OK;
 }
 

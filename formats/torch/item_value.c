@@ -487,7 +487,7 @@ dcpk_status dcpk_item_find_fault(struct dcpk_source *source, struct dcpk_arena *
     }
     if (*fault == NULL)
         return err->status;
-    *err = (struct dcpk_error)DCPK_ERROR_INIT;
+    dcpk_error_clear(err);
     return DCPK_OK;
 }
 

@@ -118,7 +118,7 @@ static dcpk_status find_gets(struct dcpk_pickle_machine *m, struct dcpk_error *e
 {
     if (skim(m, err) && err->status != DCPK_EFORMAT)
         return err->status;
-    *err = (struct dcpk_error)DCPK_ERROR_INIT;
+    dcpk_error_clear(err);
     input_rewind(&m->in);
     return dcpk_memo_settle(&m->memo, err);
 }

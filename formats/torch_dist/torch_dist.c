@@ -77,7 +77,7 @@ static dcpk_status outline_common(struct dcpk_checkpoint *ckpt, struct dcpk_aren
     }
     if (!dcpk_status_is_content(err->status))
         return err->status;
-    *err = (struct dcpk_error)DCPK_ERROR_INIT;
+    dcpk_error_clear(err);
     return DCPK_OK;
 }
 

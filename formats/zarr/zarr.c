@@ -158,7 +158,7 @@ static dcpk_status zarr_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_model
 
     if (state->headless == NULL || (st != DCPK_OK && !dcpk_status_is_content(st)))
         return st;
-    *err = (struct dcpk_error)DCPK_ERROR_INIT;
+    dcpk_error_clear(err);
     return check_arrays(ckpt, err);
 }
 

@@ -233,7 +233,7 @@ static dcpk_status find_bare(struct splitting *s, const struct dcpk_out_object *
             return err->status;
         bare->is_dropped = true;
         dcpk_output_event(s->out, DCPK_EVENT_DROPPED, object->key, "%s", err->text);
-        *err = (struct dcpk_error)DCPK_ERROR_INIT;
+        dcpk_error_clear(err);
     }
     bare->value = value;
     bare->unfolded = dcpk_value_unfolded(value);

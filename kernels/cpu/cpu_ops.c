@@ -36,8 +36,9 @@ static const void *element_at(enum dcpk_dtype dtype, const void *base, int64_t f
 
 void cpu_load(enum dcpk_dtype dtype, const void *from, int64_t first, int64_t n, float *x)
 {
-    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_error err;
 
+    dcpk_error_clear(&err);
     if (dtype == DCPK_F32)
         memcpy(x, (const float *)from + first, (size_t)n * sizeof *x);
     else if (dcpk_host_kernels_tuned.cast(dtype, element_at(dtype, from, first), DCPK_F32, x,
@@ -48,8 +49,9 @@ void cpu_load(enum dcpk_dtype dtype, const void *from, int64_t first, int64_t n,
 void cpu_store(enum dcpk_dtype dtype, const float *x, int64_t n, void *to, int64_t first)
 {
     void *at = (char *)to + first * (int64_t)dcpk_dtype_bytes(dtype);
-    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_error err;
 
+    dcpk_error_clear(&err);
     if (dtype == DCPK_F32)
         memcpy(at, x, (size_t)n * sizeof *x);
     else if (dcpk_host_kernels_tuned.cast(DCPK_F32, x, dtype, at, (size_t)n, &err))

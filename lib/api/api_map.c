@@ -197,7 +197,7 @@ static dcpk_status map_make(dcpkit_map *map, struct dcpk_error *err)
     }
     if (o->link == NULL)
         return err->status;
-    *err = (struct dcpk_error)DCPK_ERROR_INIT;
+    dcpk_error_clear(err);
     return dcpk_remap_new(o, &mine, &map->remap, err);
 }
 

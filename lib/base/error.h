@@ -102,6 +102,14 @@ void dcpk_append(struct dcpk_error *err, const char *fmt, ...)
 /* True for a fault of content, not of the system. */
 bool dcpk_status_is_content(dcpk_status status);
 
+/* Forget a failure. (Clearing all of `text` would cost more than most calls that may fail.) */
+static inline void dcpk_error_clear(struct dcpk_error *err)
+{
+    err->status = DCPK_OK;
+    err->fixes = 0;
+    err->text[0] = '\0';
+}
+
 /* DCPK_OK for a pointer that was made; the status of `err` for NULL. */
 static inline dcpk_status dcpk_made(const void *made, const struct dcpk_error *err)
 {

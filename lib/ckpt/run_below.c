@@ -71,7 +71,7 @@ static dcpk_status is_of_scheme(const struct looking *l, const char *folder, boo
 static void pass_over(struct dcpk_error *err)
 {
     if (err->status != DCPK_ENOMEM)
-        *err = (struct dcpk_error)DCPK_ERROR_INIT;
+        dcpk_error_clear(err);
 }
 
 static dcpk_status look_below(struct looking *l, const char *folder, int level,

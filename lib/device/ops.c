@@ -27,7 +27,7 @@ dcpk_status dcpk_math_take_fault(struct dcpk_math *math, struct dcpk_error *err)
     if (math->failed.status == DCPK_OK)
         return DCPK_OK;
     *err = math->failed;
-    math->failed = (struct dcpk_error)DCPK_ERROR_INIT;
+    dcpk_error_clear(&math->failed);
     return err->status;
 }
 

@@ -81,7 +81,7 @@ static dcpk_status hash_large(struct one *o, struct dcpk_arena *arena, struct dc
         st = dcpk_value_hash(value, &hashing, hash, err);
     if (st != DCPK_ERANGE || o->object->place.n_bytes > DCPK_MAX_LOADED_BYTES)
         return st;
-    *err = (struct dcpk_error)DCPK_ERROR_INIT;
+    dcpk_error_clear(err);
     return hash_loaded(o, arena, hash, err);
 }
 
@@ -104,7 +104,7 @@ static dcpk_status hash_object_task(void *context, int worker, uint64_t task,
     dcpk_arena_free(arena);
     if (st == DCPK_ERANGE || st == DCPK_EUNSUPPORTED) { /* an answer, not a failure */
         made->state = st == DCPK_ERANGE ? DCPK_OBJECT_TOO_LARGE : DCPK_OBJECT_NOT_UNDERSTOOD;
-        *err = (struct dcpk_error)DCPK_ERROR_INIT;
+        dcpk_error_clear(err);
         st = DCPK_OK;
     }
     if (st == DCPK_OK)

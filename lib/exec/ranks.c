@@ -189,7 +189,7 @@ static dcpk_status drain(struct dcpk_ranks *ranks, struct dcpk_error *err)
     ranks->n_stops_got = ranks->n_sent = 0;
     ranks->n_done = 0;
     ranks->receive = NULL;
-    ranks->broken = (struct dcpk_error)DCPK_ERROR_INIT;
+    dcpk_error_clear(&ranks->broken);
     return DCPK_OK;
 }
 

@@ -15,7 +15,7 @@ static dcpk_status find_groups(struct dcpk_compared *side, struct dcpk_error *er
     side->has_groups = st == DCPK_OK;
     if (st != DCPK_EUNSUPPORTED)
         return st;
-    *err = (struct dcpk_error)DCPK_ERROR_INIT;
+    dcpk_error_clear(err);
     return DCPK_OK;
 }
 

@@ -62,7 +62,7 @@ static dcpk_status compare_converted(struct dcpk_comparing *c, const char *name,
     st = compare_loaded_extra_states(c, name, of, arena, err);
     dcpk_arena_free(arena);
     if (dcpk_status_is_content(st)) {
-        *err = (struct dcpk_error)DCPK_ERROR_INIT;
+        dcpk_error_clear(err);
         st = DCPK_OK;
     }
     if (st != DCPK_OK)
@@ -179,7 +179,7 @@ static dcpk_status read_both(struct dcpk_comparing *c, bool *are_models, struct 
             continue;
         if (!dcpk_status_is_content(err->status))
             return err->status;
-        *err = (struct dcpk_error)DCPK_ERROR_INIT;
+        dcpk_error_clear(err);
         *are_models = false;
     }
     return DCPK_OK;

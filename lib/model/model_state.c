@@ -134,7 +134,7 @@ dcpk_status dcpk_model_load(struct dcpk_model *model, const struct dcpk_object *
     if (!dcpk_status_is_content(st))
         return st;
     dcpk_model_drop(model, object->key, err->text);
-    *err = (struct dcpk_error)DCPK_ERROR_INIT;
+    dcpk_error_clear(err);
     *value = NULL;
     return DCPK_OK;
 }

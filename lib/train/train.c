@@ -336,7 +336,7 @@ static dcpk_status training_update(struct training *t, int64_t n_tokens, struct 
 
     step->is_skipped = is_f16 && st == DCPK_ERANGE;
     if (step->is_skipped) {
-        *err = (struct dcpk_error)DCPK_ERROR_INIT;
+        dcpk_error_clear(err);
         st = DCPK_OK;
     } else if (st == DCPK_OK) {
         st = dcpk_optim_step(&t->optim, &t->state, &result, err);

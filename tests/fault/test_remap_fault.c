@@ -406,7 +406,7 @@ static void share_link(struct dcpk_ranks *ranks, int self, void *context)
     for (int i = 0; i < 4; i++) { /* the third begins after the break, the fourth needs no link */
         struct dcpk_error *why = &after_break[i][self];
 
-        *why = (struct dcpk_error)DCPK_ERROR_INIT;
+        dcpk_error_clear(why);
         options.path = i == 3 ? DCPK_REMAP_DIRECT : DCPK_REMAP_STAGED;
         if (i == 0)
             CHECK_OK(dcpk_remap_new(&options, &mine, &remaps[1], why), "before the break");

@@ -42,7 +42,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
     (void)dcpk_remote_take_keys(&r, (struct part){(const char *)data, n_bytes}, &token, &err);
     if (n_bytes > 0)
         memcpy(page, data, n_bytes);
-    err = (struct dcpk_error)DCPK_ERROR_INIT;
+    dcpk_error_clear(&err);
     if (dcpk_remote_take_links(&r, "", page, 0, &err) != DCPK_OK && err.status != DCPK_ERANGE)
         abort();
     enter(&r);

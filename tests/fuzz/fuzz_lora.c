@@ -39,7 +39,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
         for (size_t i = 0; i < sizeof modules / sizeof *modules; i++) {
             float scale = NAN;
 
-            err = (struct dcpk_error)DCPK_ERROR_INIT;
+            dcpk_error_clear(&err);
             if (dcpk_lora_scale(&config, modules[i], 8, &scale, &err) == DCPK_OK &&
                 !isfinite(scale))
                 abort();

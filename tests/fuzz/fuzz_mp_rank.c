@@ -23,7 +23,7 @@ static void check_values(struct dcpk_checkpoint *ckpt)
                 DCPK_OK &&
             value->kind != DCPK_V_LIST)
             abort();
-        err = (struct dcpk_error)DCPK_ERROR_INIT;
+        dcpk_error_clear(&err);
     }
     if (dcpk_model_new(ckpt, &model, &err) == DCPK_OK)
         (void)ckpt->format->mapping->to_model(ckpt, model, &err);

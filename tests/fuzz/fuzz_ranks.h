@@ -38,7 +38,7 @@ static inline void fuzz_check_pieces(struct dcpk_checkpoint *ckpt)
 
     fuzz_check_chunks(ckpt);
     (void)dcpk_checkpoint_check_cover(ckpt, &err);
-    err = (struct dcpk_error)DCPK_ERROR_INIT;
+    dcpk_error_clear(&err);
     if (ckpt->format->check_copies(ckpt, &err) != DCPK_OK && err.status == DCPK_EIO)
         abort();
 }

@@ -226,7 +226,7 @@ static void older_layouts_become_todays(void **state)
 
         CHECK_FAILS(convert_as(sample_path(label), scratch("out"), &no_wish, &err), DCPK_EUSAGE,
                     "already", label);
-        err = (struct dcpk_error)DCPK_ERROR_INIT;
+        dcpk_error_clear(&err);
         CHECK_OK(convert_as(sample_path(label), scratch("out"), &wish, &err), label);
         ours = open_at(scratch("out"));
         source = open_at(sample_path(label));

@@ -396,7 +396,7 @@ static void infinite_sum_fails_everywhere(void **state)
         CHECK(strstr(err.text, "2^") == NULL && strstr(err.text, "too large") == NULL, err.text);
         CHECK(strstr(err.text, "embedding") == NULL || strstr(err.text, "at [2, 3]") != NULL,
               err.text);
-        err = (struct dcpk_error)DCPK_ERROR_INIT;
+        dcpk_error_clear(&err);
         case_end(&c);
     }
 }
@@ -494,7 +494,7 @@ static void replicas_are_compared(void **state)
                     memset((void *)(uintptr_t)w->ops->weight(w, i), 1, 1);
             st = dcpk_fsdp_check_replicas(c.fsdp, &err);
             CHECK_EQ_INT(st, world->rank == 1 ? DCPK_EMISMATCH : DCPK_ECANCELLED, c.label);
-            err = (struct dcpk_error)DCPK_ERROR_INIT;
+            dcpk_error_clear(&err);
         }
         case_end(&c);
     }

@@ -282,7 +282,7 @@ static void do_phase(struct worker *w)
     dcpk_status st = DCPK_OK;
     int i;
 
-    w->err = (struct dcpk_error)DCPK_ERROR_INIT;
+    dcpk_error_clear(&w->err);
     w->part = 0;
     o->failed_in = o->stopped_in = NEVER;
     begin_part(w);

@@ -130,7 +130,7 @@ int main(int argc, char **argv)
     if (n_wrong > 0)
         fprintf(stderr, "rank %d: %zu numbers are wrong\n", dcpk_ranks_self(ranks), n_wrong);
     fake_end(&run);
-    err = (struct dcpk_error)DCPK_ERROR_INIT;
+    dcpk_error_clear(&err);
     if (dcpk_ranks_leave(ranks, &err) != DCPK_OK)
         return 4;
     return st != DCPK_OK ? 2 + (int)st : n_wrong > 0;

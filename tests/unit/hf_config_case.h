@@ -95,7 +95,7 @@ static inline const char *member(const struct dcpk_bytes *text, const char *key,
 static inline void fresh(void)
 {
     dcpk_arena_free(arena);
-    err = (struct dcpk_error)DCPK_ERROR_INIT;
+    dcpk_error_clear(&err);
     arena = dcpk_arena_new(&err);
     if (arena == NULL)
         abort();

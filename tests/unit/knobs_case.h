@@ -70,7 +70,7 @@ static inline dcpk_status check_line(const char *line)
         set_environment(&environment, word, equals + 1);
     }
     words[n] = NULL;
-    err = (struct dcpk_error)DCPK_ERROR_INIT;
+    dcpk_error_clear(&err);
     notices.n = 0;
     dcpk_train_knobs_init(&knobs, arena);
     if (dcpk_train_knobs_take_args(&knobs, &n, words, &err) != DCPK_OK)

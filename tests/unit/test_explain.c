@@ -38,7 +38,7 @@ static const struct dcpk_train_config *example_on(int64_t n_ranks, const struct 
     const struct dcpk_train_environment environment = {.n_ranks = n_ranks};
     struct dcpk_train_notices notices = {.n = 0};
 
-    err = (struct dcpk_error)DCPK_ERROR_INIT;
+    dcpk_error_clear(&err);
     dcpk_train_knobs_init(&knobs, arena);
     for (size_t i = 0; i < DCPK_COUNT(example); i++)
         CHECK_OK(dcpk_train_knobs_set(&knobs, example[i].name, example[i].text, &err),

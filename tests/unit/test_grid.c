@@ -82,7 +82,7 @@ static void ranks_of_fsdp_begin_with_a_number(void **state)
     CHECK_EQ_INT(p.grid.world, 8, "ranks");
     CHECK_FAILS(dcpk_placing_parse_fsdp("--target-dp", "fsdp=4", &p, &err), DCPK_EUSAGE,
                 "does not start with a number of ranks", "fsdp=4");
-    err = (struct dcpk_error)DCPK_ERROR_INIT;
+    dcpk_error_clear(&err);
     CHECK_FAILS(dcpk_placing_parse_fsdp("--target-dp", "4,dp=2", &p, &err), DCPK_EUSAGE,
                 "'dp=2' is not a list like tp=2,ep=2", "4,dp=2");
 }

@@ -117,7 +117,7 @@ static const char *exported(size_t model, const struct dcpk_value *attrs)
         made = dcpk_arena_strdup(arena, err.text, &(struct dcpk_error)DCPK_ERROR_INIT);
     else
         made = dcpk_arena_printf(arena, &err, "%.*s", (int)text.n_bytes, (const char *)text.data);
-    err = (struct dcpk_error)DCPK_ERROR_INIT;
+    dcpk_error_clear(&err);
     dcpk_bytes_release(&text);
     return made;
 }

@@ -200,7 +200,7 @@ static void refuses_what_torch_would_do_besides(void **state)
         } else {
             CHECK_FAILS(dcpk_item_read_tensor(&item.range, NULL, &t, &err), DCPK_EUNSUPPORTED,
                         cases[i].text, cases[i].label);
-            err = (struct dcpk_error)DCPK_ERROR_INIT;
+            dcpk_error_clear(&err);
             CHECK_FAILS(item_value(&item, &value, &err), DCPK_EUNSUPPORTED, cases[i].text,
                         cases[i].label);
         }

@@ -80,7 +80,7 @@ static void S1_32_explains(void **state)
     dcpk_doc_init(&doc, "help", &(struct dcpk_doc_style){0});
     CHECK_FAILS(dcpk_knob_explain("speed", &doc, &err), DCPK_EUSAGE, "speed: unknown knob",
                 "unknown");
-    err = (struct dcpk_error)DCPK_ERROR_INIT;
+    dcpk_error_clear(&err);
     dcpk_doc_release(&doc);
 }
 

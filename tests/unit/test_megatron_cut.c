@@ -112,7 +112,7 @@ static void layers_are_on_their_chunks(void **state)
         CHECK_EQ_STR(places(text, &cut, DCPK_OUTPUT_LAYER, 1), last, label);
         past.layer = cut.n_layers;
         CHECK_FAILS(dcpk_cut_find(&cut, &past, &chunk, &err), DCPK_EFORMAT, "args say", label);
-        err = (struct dcpk_error)DCPK_ERROR_INIT;
+        dcpk_error_clear(&err);
     }
     dcpk_arena_free(arena);
 }
@@ -178,11 +178,11 @@ static void args_that_do_not_tell_are_refused(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof bad_args / sizeof bad_args[0]; i++) {
-        err = (struct dcpk_error)DCPK_ERROR_INIT;
+        dcpk_error_clear(&err);
         CHECK_FAILS(dcpk_cut_read(fake_args(arena, bad_args[i].settings), arena, &cut, &err),
                     bad_args[i].status, bad_args[i].text, bad_args[i].label);
     }
-    err = (struct dcpk_error)DCPK_ERROR_INIT;
+    dcpk_error_clear(&err);
     CHECK_FAILS(dcpk_cut_read(NULL, arena, &cut, &err), DCPK_EUNSUPPORTED, "no args", "none");
     dcpk_arena_free(arena);
 }
@@ -336,7 +336,7 @@ static void parts_follow_each_other(void **state)
     CHECK_FAILS(dcpk_blocks_append(&got, &columns, &err), DCPK_EUNSUPPORTED, "not cut alike",
                 "columns do not follow each other");
     got = whole;
-    err = (struct dcpk_error)DCPK_ERROR_INIT;
+    dcpk_error_clear(&err);
     CHECK_OK(dcpk_blocks_append(&got, &whole, &err), "none is cut");
     CHECK_EQ_INT(got.n_parts, 1, "one block of all");
 }

@@ -63,7 +63,7 @@ static void shards_that_disagree_are_refused(void **state)
         const struct dcpk_shard shards[] = {shard_of("exp_avg_sq.a", first), *cases[i].shard};
         struct dcpk_memory_index index = {.n_ranks = 0};
 
-        err = (struct dcpk_error)DCPK_ERROR_INIT;
+        dcpk_error_clear(&err);
         CHECK_FAILS(dcpk_memory_index_gather(NULL, shards, 2, arena, &index, &err), cases[i].status,
                     cases[i].says, cases[i].label);
         dcpk_memory_index_release(&index);

@@ -394,7 +394,7 @@ static void writes_in_pieces(void **state)
         CHECK_FAILS(dcpk_metadata_write(out, take_some, &n_left, &err), DCPK_EIO, "no space",
                     "the error is that of put");
         CHECK_EQ_INT(n_left, -1, "the piece after those was tried");
-        err = (struct dcpk_error)DCPK_ERROR_INIT;
+        dcpk_error_clear(&err);
     }
     dcpk_output_free(out);
 }

@@ -146,7 +146,7 @@ static void test_failure(void **state)
     CHECK_EQ_INT(dcpk_phases_take(p, &times, &err), DCPK_EIO, "take");
     CHECK_EQ_STR(err.text, "the clock broke", "reason");
     dcpk_phases_free(p);
-    err = (struct dcpk_error)DCPK_ERROR_INIT;
+    dcpk_error_clear(&err);
     seen[0] = '\0';
     CHECK_OK(dcpk_phases_new(&gpu.base, &ranges, false, &p, &err), "ranges alone");
     iterate(p);

@@ -105,7 +105,7 @@ static void parts_that_ranks_cannot_hold_are_refused(void **state)
     CHECK_FAILS(dcpk_rows_by_rank(arena, &parts, 4, &ranked, &err), DCPK_EMISMATCH,
                 "tp=4 does not divide the 2 rows of its part 'B'", "four ranks");
     make_parts(arena, none, &parts);
-    err = (struct dcpk_error)DCPK_ERROR_INIT;
+    dcpk_error_clear(&err);
     CHECK_OK(dcpk_rows_by_rank(arena, &parts, INT64_MAX, &ranked, &err), "no rows");
     CHECK_EQ_INT(ranked.n_rows, 0, "what has no rows costs nothing, whatever args say");
     make_parts(arena, few, &parts);

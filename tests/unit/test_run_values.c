@@ -74,9 +74,9 @@ static void a_wrong_scaler_is_refused(void **state)
     CHECK(scaler != NULL, err.text);
     CHECK_EQ_INT(dcpk_train_scaler_read(scaler, &back, &err), DCPK_EFORMAT, "an infinite scale");
     scaler = dcpk_train_scaler(&(struct dcpk_loss_scale){1, INT64_MAX, 1}, arena, &err);
-    err = (struct dcpk_error)DCPK_ERROR_INIT;
+    dcpk_error_clear(&err);
     CHECK_EQ_INT(dcpk_train_scaler_read(scaler, &back, &err), DCPK_EFORMAT, "a tracker that ends");
-    err = (struct dcpk_error)DCPK_ERROR_INIT;
+    dcpk_error_clear(&err);
     scaler = dcpk_value_dict(arena, NULL, 0, &err);
     CHECK(scaler != NULL, err.text);
     CHECK_EQ_INT(dcpk_train_scaler_read(scaler, &back, &err), DCPK_EFORMAT, "nothing in it");

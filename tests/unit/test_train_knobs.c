@@ -19,7 +19,7 @@ static struct dcpk_train_notices notices;
 static int set_up(void **state)
 {
     (void)state;
-    err = (struct dcpk_error)DCPK_ERROR_INIT;
+    dcpk_error_clear(&err);
     notices.n = 0;
     arena = dcpk_arena_new(&err);
     if (arena == NULL)
@@ -229,11 +229,11 @@ static void refuses_arguments(void **state)
 
     (void)state;
     for (size_t i = 0; i < DCPK_COUNT(refused); i++) {
-        err = (struct dcpk_error)DCPK_ERROR_INIT;
+        dcpk_error_clear(&err);
         CHECK_FAILS(take(refused[i].words, left, &n), DCPK_EUSAGE, refused[i].text,
                     refused[i].words);
     }
-    err = (struct dcpk_error)DCPK_ERROR_INIT;
+    dcpk_error_clear(&err);
     CHECK_FAILS(dcpk_train_knobs_set(&knobs, "speed", "1", &err), DCPK_EUSAGE,
                 "speed: unknown knob", "set");
 }
@@ -322,7 +322,7 @@ static void sorts_configs(void **state)
     for (size_t i = 0; i < DCPK_COUNT(configs); i++) {
         const struct dcpk_value *value = config(configs[i].text);
 
-        err = (struct dcpk_error)DCPK_ERROR_INIT;
+        dcpk_error_clear(&err);
         dcpk_train_knobs_init(&knobs, arena);
         if (configs[i].unread == NULL) {
             CHECK_FAILS(dcpk_train_knobs_take_config(&knobs, value, &err), DCPK_EUSAGE,
@@ -332,7 +332,7 @@ static void sorts_configs(void **state)
         CHECK_OK(dcpk_train_knobs_take_config(&knobs, value, &err), configs[i].text);
         CHECK_EQ_STR(knobs.unread == NULL ? "" : knobs.unread, configs[i].unread, configs[i].text);
     }
-    err = (struct dcpk_error)DCPK_ERROR_INIT;
+    dcpk_error_clear(&err);
     CHECK_FAILS(dcpk_train_knobs_take_config(&knobs, config("[1]"), &err), DCPK_EUNSUPPORTED,
                 "not a mapping", "a list");
 }
@@ -407,7 +407,7 @@ static void takes_yaml(void **state)
         skip();
     CHECK_FAILS(dcpk_yaml_reader(twice, sizeof twice - 1, arena, &value, &err), DCPK_EFORMAT,
                 "YAML, line 1: a mapping has key 'model' twice", "a section twice");
-    err = (struct dcpk_error)DCPK_ERROR_INIT;
+    dcpk_error_clear(&err);
     CHECK_OK(dcpk_yaml_reader(text, sizeof text - 1, arena, &value, &err), "YAML");
     CHECK_OK(dcpk_train_knobs_take_config(&knobs, value, &err), "YAML");
     CHECK_EQ_INT(knobs.config.model.layers, 4, "num_layers");
@@ -568,7 +568,7 @@ static void reads_moe_layers(void **state)
     for (size_t i = 0; i < DCPK_COUNT(patterns); i++) {
         const char *layers = patterns[i].layers, *text = patterns[i].text;
 
-        err = (struct dcpk_error)DCPK_ERROR_INIT;
+        dcpk_error_clear(&err);
         dcpk_train_knobs_init(&knobs, arena);
         take_toy();
         CHECK_OK(dcpk_train_knobs_set(&knobs, "num_experts", "4", &err), text);

@@ -325,11 +325,11 @@ static void fails_with_the_library(void **state)
     fails = true;
     CHECK_EQ_INT(dcpk_user_buffers_register(b, 1, &err), DCPK_EIO, "register");
     CHECK_EQ_STR(err.text, "the network broke", "register");
-    err = (struct dcpk_error)DCPK_ERROR_INIT;
+    dcpk_error_clear(&err);
     lacks_buffers = true;
     CHECK_EQ_INT(dcpk_user_buffers_take(b, DCPK_BUFFER_GATHER, 9, &at, &err), DCPK_EUNSUPPORTED,
                  "take");
-    err = (struct dcpk_error)DCPK_ERROR_INIT;
+    dcpk_error_clear(&err);
     CHECK_EQ_STR(noted, "", "nothing was registered");
     dcpk_user_buffers_unregister(b);
     check_calls("", "nothing to undo");

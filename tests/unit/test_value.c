@@ -408,7 +408,7 @@ static void reads_json(void **state)
         const struct dcpk_value *v;
         struct dcpk_json *doc;
 
-        err = (struct dcpk_error)DCPK_ERROR_INIT;
+        dcpk_error_clear(&err);
         CHECK_OK(dcpk_json_parse(written[i].json, strlen(written[i].json), &doc, &err),
                  written[i].json);
         v = dcpk_value_from_json(arena, doc, &err);
@@ -424,7 +424,7 @@ static void reads_json(void **state)
         CHECK_EQ_STR((const char *)bytes.data, written[i].shown, written[i].json);
         dcpk_bytes_release(&bytes);
     }
-    err = (struct dcpk_error)DCPK_ERROR_INIT;
+    dcpk_error_clear(&err);
 }
 
 int main(void)

@@ -133,7 +133,7 @@ static dcpk_status try_orders(struct dcpk_model *model, const struct dcpk_bucket
                                  "which contradicts args.transformer_impl",
                                  (spec & DCPK_SPEC_TE) != 0 ? "Transformer Engine" : "local",
                                  (spec & DCPK_SPEC_GROUPED) != 0 ? " with grouped experts" : "");
-        *err = (struct dcpk_error)DCPK_ERROR_INIT;
+        dcpk_error_clear(err);
         return DCPK_OK;
     }
     if (st != DCPK_EMISMATCH)
@@ -163,7 +163,7 @@ static dcpk_status try_releases(struct dcpk_model *model, const struct dcpk_buck
             continue;
         dcpk_checkpoint_note(model->ckpt, "the buckets are laid out as by %s, args look like %s",
                              replay->rules->releases, given->releases);
-        *err = (struct dcpk_error)DCPK_ERROR_INIT;
+        dcpk_error_clear(err);
         return DCPK_OK;
     }
     return st;
