@@ -518,7 +518,7 @@ def scripts():
 def run_ranks():
     """What each script came to: {name: {rank: traceback}}."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["test_engine"])
+    context.set_forkserver_preload(["test_engine", "torch._dynamo"])  # DTensor imports it
     results = context.Queue()
     with tempfile.TemporaryDirectory() as folder:
         rendezvous = os.path.join(folder, "rendezvous")

@@ -36,6 +36,7 @@ from ._library import (
     UsageError,
 )
 from ._library import Session as _Session
+from ._meeting import meet
 from ._weights import verify_weights
 
 __all__ = [
@@ -55,6 +56,7 @@ __all__ = [
     "World",
     "convert",
     "formats",
+    "meet",
     "open",
     "torch_world",
     "verify_weights",

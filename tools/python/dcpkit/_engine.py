@@ -38,7 +38,7 @@ Box = tuple[Sequence[int], Sequence[int]]
 
 
 class World:
-    """The ranks of a job.
+    """The ranks of a job, or of several (meet).
 
     all_gather(mine, all): collective; the bytes of every rank, as many of each, in the order of
     ranks, into `all` of every rank. Both are writable memoryviews of bytes. It raises when a rank
@@ -535,7 +535,7 @@ class Map(_library.Handle):
 class Engine(_library.Handle):
     """What moves tensors between the ranks of a world. Opening is collective, closing is not.
 
-    world: of torch_world(), or one of your own; None: this process is alone. device: "cpu" or
+    world: of torch_world(), of meet(), or one of your own; None: this process is alone. device: "cpu" or
     "cuda:N", where all tensors lie ("cuda": the first). transport: "auto": straight into the memory of other ranks where
     it can be mapped, else over a link; "direct", "staged", or the name of a link ("nccl", "gather").
     check: compare fingerprints of what was sent and what has landed. unit_bytes: of a
