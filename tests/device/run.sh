@@ -210,6 +210,7 @@ step fault-no-nccl 2 60 fault 'NCCL is not there' env "LD_LIBRARY_PATH=$logs/no-
     mpirun -n 2 "$bin/layouts" cuda 64 staged
 step fault-old-driver 1 60 fault 'needed is 12.0' env "LD_LIBRARY_PATH=$old_driver:${LD_LIBRARY_PATH:-}" "$bin/tiles" cuda 1
 
+step union 1 60 python3 -B -m unittest discover -s "$python_tests" -p test_meeting.py -k gpus
 step python 1 120 python3 -B -m unittest discover -s "$python_tests"
 
 cat "$table"

@@ -314,6 +314,14 @@ class Meetings(unittest.TestCase):
         ):
             with self.subTest((address, job, jobs, place)), self.assertRaises(dcpkit.UsageError):
                 dcpkit.meet(address, job, jobs, place=place)
+        with open(f"{self.folder}/text", "w") as text:
+            text.write("This is text.")
+        for path, kind, words in (
+            (text.name, dcpkit.UsageError, "is not that of a meeting"),
+            (f"{self.folder}/none/meeting", dcpkit.SystemError, "No such file"),
+        ):
+            with self.subTest(path), self.assertRaisesRegex(kind, words):
+                dcpkit.meet(f"file://{path}", "trainer", JOBS, place=(0, 1))
         with socket.socket() as s:
             s.bind(("0.0.0.0", 0))
             s.listen()

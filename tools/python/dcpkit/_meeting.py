@@ -22,6 +22,7 @@ _Member = dict[str, Any]
 _SETTLE_SECONDS = 1.0  # those who disagree have all come when nobody came for so long
 _FAREWELL_SECONDS = 5.0  # the store's host stays for so long, until all have read why it goes
 _LONGEST_PAUSE_SECONDS = 0.5
+_MOST_KEY_BYTES = 4096  # the first number in a file of torch's FileStore is that of its first key
 
 
 def _named(member: _Member) -> str:
@@ -193,6 +194,10 @@ def _store_at(address: str, is_leader: bool, jobs: Sequence[str], end: float, wi
     except ValueError:
         parts, host, port = urllib.parse.urlsplit(""), None, None
     if parts.scheme == "file" and not parts.netloc and parts.path.startswith("/"):
+        with open(parts.path, "a+b") as file:  # torch would try for minutes what cannot be
+            file.seek(0)
+            if int.from_bytes(file.read(4), "little") > _MOST_KEY_BYTES:
+                raise UsageError("the file is there already, and is not that of a meeting: give another path")
         return dist.FileStore(parts.path)
     if parts.scheme != "tcp" or not host or not port or parts.path:
         raise UsageError("an address is tcp://HOST:PORT or file:///PATH")
@@ -271,8 +276,8 @@ def meet(
         session, sizes = _Meeting(store, me).hold(is_leader, end, within)
         first = sum(sizes[other] for other in jobs[: jobs.index(job)])
         world = _gloo_world(dist.PrefixStore(session, store), first + rank, sum(sizes.values()), wait, timeout)
-    except (RuntimeError, SystemError, UsageError) as raised:
-        kind = type(raised) if isinstance(raised, (SystemError, UsageError)) else SystemError
+    except (RuntimeError, OSError, UsageError) as raised:
+        kind = UsageError if isinstance(raised, UsageError) else SystemError
         raise kind(f"meeting at {address!r}: {str(raised).splitlines()[0]}") from None
     world._store = store  # those who meet next may know its server already
     return world
