@@ -36,27 +36,33 @@ SHAPE = (4096, 1024)  # 16 blocks of each trainer, and more
 # --- what processes do ---
 
 
-def cut(whole, device, axis):
-    """A DTensor over the ranks of this job alone."""
-    mesh = init_device_mesh(device.split(":")[0], (dist.get_world_size(),))
-    return distribute_tensor(whole.clone().to(device), mesh, [Shard(axis)], src_data_rank=None)
+def cut(add, whole, device, axis):
+    """A DTensor over the ranks of this job alone; a box on a GPU, which NCCL would refuse to two ranks of a mesh."""
+    n, rank = dist.get_world_size(), dist.get_rank()
+    if device == "cpu":
+        tensor = distribute_tensor(whole.clone(), init_device_mesh(device, (n,)), [Shard(axis)], src_data_rank=None)
+        add("w", tensor)
+        return tensor.to_local()
+    local = whole.chunk(n, axis)[rank].contiguous().to(device)
+    offset = [0, 0]
+    offset[axis] = rank * local.shape[axis]
+    add("w", local, box=(offset, local.shape), shape=whole.shape)
+    return local
 
 
 def listed(m, job, device, rank):
     """A trainer's rows, a rollout's columns, in another dtype and the whole of a small tensor."""
     whole = torch.arange(4096.0 * 1024).reshape(SHAPE) % 251
     if job == "trainer":
-        w = cut(whole, device, 0)
-        m.source("w", w)
+        local = cut(m.source, whole, device, 0)
         small = torch.full((3,), float(rank), device=device)
         if rank == 0:
             m.source("small", small)
     else:
-        w = cut(torch.zeros(SHAPE, dtype=torch.bfloat16), device, 1)
-        m.target("w", w)
+        local = cut(m.target, torch.zeros(SHAPE, dtype=torch.bfloat16), device, 1)
         small = torch.full((3,), 9.0, device=device)
         m.target("small", small)
-    return whole, w.to_local(), small
+    return whole, local, small
 
 
 def refit(job, address, transport, meetings):
