@@ -31,7 +31,7 @@ struct map_checkpoint {
 /* A checkpoint whose names sources and targets have. All are NULL in a map without. */
 struct map_names {
     struct dcpk_checkpoint *ckpt;
-    struct dcpk_feed_views *sources, *targets;
+    struct dcpk_feed_views *stored, *sides[2]; /* enum dcpkit_side */
 };
 
 struct dcpkit_map {

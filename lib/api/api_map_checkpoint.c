@@ -24,7 +24,7 @@ static dcpk_status checkpoint_take(dcpkit_map *map, const char *path, const char
     from->env = session->env;
     from->env.ranks = map->engine->options.ranks;
     if (dcpk_env_open(&from->env, path, NULL, NULL, &from->ckpt, err) ||
-        dcpk_feed_views_new(from->ckpt, format, 0, &from->views, err))
+        dcpk_feed_views_new(from->ckpt, format, NULL, 0, &from->views, err))
         return err->status;
     return DCPK_OK;
 }

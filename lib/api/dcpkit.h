@@ -370,9 +370,24 @@ DCPKIT_API int dcpkit_map_source_checkpoint(dcpkit_map *map, const char *path, c
  * stored there. The same on all ranks, before or after shards are listed. Only the metadata of the
  * checkpoint is read: one that a run of the same model has saved, with the same rows of vocabulary.
  * Sources are its weights, not masters. Fused, stacked and transposed tensors are boxes of the
- * others; nothing is copied. dcpkit_map_plan finds targets whose elements no source has, as those
- * that a conversion computes. Errors as of dcpkit_open; DCPKIT_EUSAGE. dcpkit_map_plan returns
- * them on all ranks, and DCPKIT_EMISMATCH for a source that the checkpoint does not have so.
+ * others; nothing is copied. dcpkit_map_plan finds targets whose elements no source has.
+ *
+ * Instead of a format: names of modules in memory, with the shapes that each rank has there.
+ *   "megatron:tp=2,pp=2,vpp=2,ep=2,etp=1"  named_parameters() of Megatron's model on a rank: layers
+ *         and experts by its own numbers. Prefixes "module." may be there. With vpp names begin
+ *         with the number of their chunk, as those of torch.nn.ModuleList(model) do.
+ *   "megatron:fsdp=8"  the same of Megatron-FSDP, whose shards are boxes of whole parameters (tp=1)
+ *   "transformers"  the model of a class of transformers 5
+ * Sizes left out are 1, dp as many as there are ranks for. "at=4,ranks=2" is a run on the 2 ranks
+ * from 4 on; else it is on all. "family=phi3", also "huggingface:family=phi3", is for args that
+ * fit several families. Rows that pad a vocabulary are left as they are in targets. With such
+ * names, and those of tensors whose rows take turns (GPT-OSS), the tensors of the plan are the
+ * stored ones.
+ *
+ * Errors as of dcpkit_open; DCPKIT_EUSAGE; DCPKIT_EMISMATCH for sizes that do not divide;
+ * DCPKIT_EUNSUPPORTED for a model that the scheme does not have. dcpkit_map_plan returns them on
+ * all ranks, DCPKIT_EMISMATCH for a name or shape that the checkpoint does not have so, and
+ * DCPKIT_EUNSUPPORTED for targets that a conversion computes (norms plus one).
  */
 DCPKIT_API int dcpkit_map_names(dcpkit_map *map, const char *path, const char *sources,
                                 const char *targets);

@@ -7,7 +7,11 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/map.h"
+#include "lib/base/text.h"
+#include "lib/job/feed_views_priv.h"
 #include "lib/tensor/strided.h"
+
+#define MAX_NAME 1024 /* bytes; longer ones have no prefix that goes */
 
 /* A piece of a view, by the stored tensor that it takes from. */
 struct taking {
@@ -15,6 +19,7 @@ struct taking {
 };
 
 struct renamer {
+    const struct dcpk_feed_views *source; /* that `from` is of */
     const struct dcpk_remap_view *from, *to;
     size_t n_from, n_to;
     struct dcpk_map names;  /* of from */
@@ -151,6 +156,7 @@ static dcpk_status piece_rename(struct renamer *r, const struct dcpk_remap_view 
     struct stored_box stored = {.src = piece->src};
     struct dcpk_box region, to;
     uint8_t axis[DCPK_MAX_RANK];
+    size_t first;
 
     dcpk_box_unpack(shard->span, shard->rank, &region);
     if (piece->src == DCPK_PIECE_FILL)
@@ -164,35 +170,124 @@ static dcpk_status piece_rename(struct renamer *r, const struct dcpk_remap_view 
         if (axis[t] != DCPK_PIECE_NO_AXIS)
             stored.stride_bytes[axis[t]] = shard->stride_bytes[t];
     stored.at = dcpk_shard_address(shard, to.offset);
-    for (size_t i = find_takings(r, piece->src);
-         i < r->n_takings && r->takings[i].src == piece->src; i++)
+    first = find_takings(r, piece->src);
+    for (size_t i = first; i < r->n_takings && r->takings[i].src == piece->src; i++)
         if (taking_add(r, &r->takings[i], &stored, shard, err))
             return err->status;
+    if (r->made->are_targets && (first == r->n_takings || r->takings[first].src != piece->src))
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "'%.200s' is computed from what is stored: only a conversion does that",
+                         view->name);
     return DCPK_OK;
 }
 
-static dcpk_status shard_rename(struct renamer *r, const struct dcpk_shard *shard,
+/*
+ * The name that views have: of Megatron's modules without wrappers, "1.module.module.decoder" is
+ * "1.decoder", and "0." goes where there is one chunk. key: of MAX_NAME bytes, may be used.
+ */
+static const char *find_name(const struct dcpk_feed_views *views, const char *name, char *key)
+{
+    static const char wrapper[] = "module.";
+    size_t n_chunk = strspn(name, "0123456789");
+    const char *rest = name;
+
+    if (views->n_chunks == 0 || strlen(name) >= MAX_NAME)
+        return name;
+    n_chunk = n_chunk > 0 && name[n_chunk] == '.' ? n_chunk + 1 : 0;
+    for (rest += n_chunk; dcpk_starts_with(rest, wrapper); rest += strlen(wrapper))
+        continue;
+    if (views->n_chunks == 1 && n_chunk == 2 && name[0] == '0')
+        return rest;
+    memcpy(key, name, n_chunk);
+    memcpy(key + n_chunk, rest, strlen(rest) + 1);
+    return key;
+}
+
+/*
+ * A shard of a tensor whose lines take turns, with the axis of 2 that the view has for them: lines
+ * [2a, 2b) are [a, b) of either kind, and each is two strides from the next.
+ */
+static dcpk_status shard_pair(struct renamer *r, const struct dcpk_remap_view *view,
+                              const struct dcpk_out_tensor *of, struct dcpk_shard *shard,
+                              struct dcpk_error *err)
+{
+    const size_t rank = (size_t)view->view.rank, old = rank - 1;
+    int64_t *numbers = dcpk_arena_array(r->made->arena, 3 * rank, sizeof *numbers, err);
+    size_t pair = 0;
+
+    if (numbers == NULL)
+        return err->status;
+    while (pair < old - 1 && of->written_shape[pair] == view->view.shape[pair])
+        pair++;
+    if (shard->span[pair] % 2 != 0 || shard->span[old + pair] % 2 != 0)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "'%.200s': its lines take turns on axis %zu, where a box must begin and "
+                         "end with an even one",
+                         view->name, pair);
+    for (size_t a = 0; a < rank; a++) {
+        const size_t from = a - (a > pair);
+        const int64_t by = 1 + (a == pair);
+
+        numbers[a] = shard->span[from] / by;
+        numbers[rank + a] = shard->span[old + from] / by;
+        numbers[2 * rank + a] = shard->stride_bytes[from] * by;
+    }
+    numbers[pair + 1] = 0;
+    numbers[rank + pair + 1] = 2;
+    shard->rank = view->view.rank;
+    shard->shape = view->view.shape;
+    shard->span = numbers;
+    shard->stride_bytes = numbers + 2 * rank;
+    return DCPK_OK;
+}
+
+/* Makes the shard one of the view, or finds that it is of another shape. */
+static dcpk_status shard_fit(struct renamer *r, size_t found, struct dcpk_shard *shard,
+                             struct dcpk_error *err)
+{
+    const struct dcpk_remap_view *view = &r->from[found];
+    const struct dcpk_out_tensor *of = r->source->of == NULL ? NULL : r->source->of[found];
+    const int64_t *shape = view->view.shape;
+    int rank = view->view.rank;
+    char listed[256], wanted[256];
+
+    if (of != NULL && of->written_shape != NULL) {
+        shape = of->written_shape;
+        rank = of->written_rank;
+    }
+    if (!dcpk_shape_equal(shard->shape, shard->rank, shape, rank))
+        return dcpk_fail(err, DCPK_EMISMATCH,
+                         "the %s '%.200s' is of a tensor %s, by the checkpoint it is %s",
+                         r->made->are_targets ? "target" : "source", shard->name,
+                         dcpk_shape_format(shard->shape, shard->rank, listed, sizeof listed),
+                         dcpk_shape_format(shape, rank, wanted, sizeof wanted));
+    if (shape != view->view.shape)
+        return shard_pair(r, view, of, shard, err);
+    return DCPK_OK;
+}
+
+static dcpk_status shard_rename(struct renamer *r, const struct dcpk_shard *listed,
                                 struct dcpk_error *err)
 {
-    char listed[256], stored[256];
+    struct dcpk_shard shard = *listed;
     const struct dcpk_remap_view *view;
+    const char *name;
+    char key[MAX_NAME];
     uint64_t found;
 
-    if (!dcpk_map_get(&r->names, shard->name, strlen(shard->name), &found))
+    name = find_name(r->source, shard.name, key);
+    if (!dcpk_map_get(&r->names, name, strlen(name), &found))
         return dcpk_fail(err, DCPK_EMISMATCH,
-                         "the source '%.200s': the checkpoint has no tensor of that name",
-                         shard->name);
+                         "the %s '%.200s': the checkpoint has no tensor of that name%s",
+                         r->made->are_targets ? "target" : "source", shard.name,
+                         r->source->is_of_rank ? " on this rank" : "");
     view = &r->from[found];
-    if (!dcpk_shape_equal(shard->shape, shard->rank, view->view.shape, view->view.rank))
-        return dcpk_fail(
-            err, DCPK_EMISMATCH,
-            "the source '%.200s' is of a tensor %s, in the checkpoint it is %s", shard->name,
-            dcpk_shape_format(shard->shape, shard->rank, listed, sizeof listed),
-            dcpk_shape_format(view->view.shape, view->view.rank, stored, sizeof stored));
-    if (dcpk_shard_is_empty(shard))
+    if (shard_fit(r, found, &shard, err))
+        return err->status;
+    if (dcpk_shard_is_empty(&shard))
         return DCPK_OK;
     for (size_t p = 0; p < view->view.n_pieces; p++)
-        if (piece_rename(r, view, &view->view.pieces[p], shard, err))
+        if (piece_rename(r, view, &view->view.pieces[p], &shard, err))
             return err->status;
     return DCPK_OK;
 }
@@ -201,7 +296,7 @@ dcpk_status dcpk_rename_shards(const struct dcpk_feed_views *from, const struct 
                                const struct dcpk_shard *shards, size_t n, struct dcpk_renamed *made,
                                struct dcpk_error *err)
 {
-    struct renamer r = {.made = made};
+    struct renamer r = {.source = from, .made = made};
     dcpk_status st;
 
     r.from = dcpk_feed_views(from, &r.n_from);

@@ -8,6 +8,7 @@
 /* Shards in the arena. */
 struct dcpk_renamed {
     struct dcpk_arena *arena;
+    bool are_targets;          /* else sources */
     struct dcpk_shard *shards; /* owned by the caller: dcpk_free */
     size_t n, capacity;
 };
@@ -15,12 +16,14 @@ struct dcpk_renamed {
 /*
  * Append to `made` the boxes of `shards` as boxes of the tensors of `to`, in the same memory. Two
  * lists of views of one checkpoint: a shard's name and box are of a tensor of `from`; the stored
- * elements that its pieces take are looked for in the pieces of `to`. Elements that `to` lacks are
- * left out; whether targets are covered is for the plan to find. Only boxes are looked at: a cast
- * between the two is the remap's.
+ * elements that its pieces take are looked for in the pieces of `to`. Elements of sources that `to`
+ * lacks are left out, padding of both; whether targets are covered is for the plan to find. Only
+ * boxes are looked at: a cast between the two is the remap's. Lines that take turns in a tensor are
+ * boxes of every second one (struct dcpk_out_tensor, written_shape).
  * Errors, naming the tensor: DCPK_EMISMATCH for a name or a shape that `from` has not;
  * DCPK_EUNSUPPORTED for elements that are not a box of a stored tensor (optimizer state in
- * buckets), and for quantised ones; DCPK_ENOMEM.
+ * buckets), for quantised ones, for targets that are computed, and for a box that has one line of
+ * two that take turns; DCPK_ENOMEM.
  */
 dcpk_status dcpk_rename_shards(const struct dcpk_feed_views *from, const struct dcpk_feed_views *to,
                                const struct dcpk_shard *shards, size_t n, struct dcpk_renamed *made,

@@ -211,7 +211,8 @@ static void check_as(const char *from, const char *converted, size_t n_least)
 
     job.options.ckpt = ckpt;
     job.options.checks = true;
-    CHECK_OK(dcpk_feed_views_new(ckpt, dcpk_format_find("fsdp_dtensor"), 0, &views, &err), from);
+    CHECK_OK(dcpk_feed_views_new(ckpt, dcpk_format_find("fsdp_dtensor"), NULL, 0, &views, &err),
+             from);
     job.options.views = dcpk_feed_views(views, &job.options.n_views);
     feed_make(&job, n_least, from);
     feed_run(&job, 0, from);

@@ -21,6 +21,10 @@ The older formats, loaded as what dcpkit makes of them:
     dcpkit convert --to torch_dist --target-mesh tp=1 RUN/iter_0000004 OUT
     python megatron_models.py load core_v0.19.0 FAMILY OUT/iter_0000004
 
+Modules in memory, pushed by the engine (the library: see tools/python/README.md) to where FOLDER, saved by Megatron, has the same values:
+
+    torchrun --standalone --nproc-per-node 4 megatron_models.py push core_v0.19.0 FAMILY FOLDER tp=2 pp=2 vpp=2
+
 Families: see FAMILIES there. Every value is a function of the parameter's name, so `load` needs nothing from `save`. It loads fsdp_dtensor
 strictly with Megatron-FSDP's own code, through PyTorch's reader, and prints "REQUESTED n MISSING 0" and "CHECKED n bad 0"; torch_dist and
 zarr (core 0.15) with Megatron's dist_checkpointing and default strictness, model and optimizer strict, and prints "EXTRA STATE n none m"
@@ -200,6 +204,30 @@ def load_fsdp():
     return report(checked, bad) or int(bool(missing))
 
 
-code = save() if ACTION == "save" else load_fsdp() if IS_FSDP else load_3d()
+def push():
+    """named_parameters() of all ranks as sources of the stored tensors, on rank 0."""
+    import dcpkit
+
+    for param, (chunk, name) in live_parameters().items():
+        param.data.copy_(local_value(chunk, name, param, "").to(param.dtype))
+    names = [f"{size}={LAYOUT[size]}" for size in ("tp", "pp", "vpp", "ep", "etp", "first", "last") if LAYOUT[size] not in ("", "1")]
+    modules = torch.nn.ModuleList(chunks) if VPP > 1 else chunks[0]
+    with dcpkit.open(FOLDER) as ckpt:
+        stored = {key: tensor.torch() for key, tensor in ckpt.items() if not key.startswith("optimizer.")}
+    trained = {key for key in stored if not key.endswith(("expert_bias", "local_tokens_per_expert"))}
+    got = {key: torch.zeros_like(stored[key]) for key in sorted(trained) if dist.get_rank() == 0}
+    with dcpkit.Engine(dcpkit.torch_world()) as engine, engine.map() as m:
+        m.names(FOLDER, sources=":".join(["megatron", *filter(None, [",".join(names)])]))
+        m.sources(modules.named_parameters())
+        m.targets(got)
+        m.plan()
+        m.run()
+        m.verify()
+    bad = [key for key, tensor in got.items() if not torch.equal(tensor, stored[key])]
+    dist.barrier()
+    return report(len(trained), bad)
+
+
+code = save() if ACTION == "save" else push() if ACTION == "push" else load_fsdp() if IS_FSDP else load_3d()
 sys.stdout.flush()
 os._exit(code or 0)

@@ -53,5 +53,5 @@ for need in "$DCPKIT" "$DCPKIT_LIBRARY" "$DCPK_SAMPLES" "$DCPK_WRITE_ITEMS" "$DC
     fi
 done
 cd "$here"
-[ $# -gt 0 ] || set -- test_default test_buckets test_gathered test_variants test_inspector test_items test_hash test_commands test_zarr test_state test_objects test_torchrun test_dcpkit test_engine test_meeting test_ops test_gpt test_train test_huggingface test_hub
+[ $# -gt 0 ] || set -- test_default test_buckets test_gathered test_variants test_inspector test_items test_hash test_commands test_zarr test_state test_objects test_torchrun test_dcpkit test_engine test_meeting test_names test_ops test_gpt test_train test_huggingface test_hub
 exec "$venv/bin/python" -W ignore -m unittest -v "$@"

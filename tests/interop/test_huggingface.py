@@ -14,7 +14,6 @@ import types
 import unittest
 
 os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", TQDM_DISABLE="1")
-import dcpkit as library
 import torch
 import torch.distributed.checkpoint as dcp
 import transformers
@@ -140,20 +139,6 @@ def each_map():
             yield one, transformers.CONFIG_MAPPING[one["model_type"]]
 
 
-def list_weights(m, model):
-    """A model's weights as targets by the names of its files: experts, stacked in memory, one by one."""
-    for name, p in model.named_parameters():
-        base, _, last = name.rpartition(".")
-        if not base.endswith("experts"):
-            m.target(name, p)
-            continue
-        for number, expert in enumerate(p):
-            parts = [("gate_proj", "up_proj"), expert.chunk(2)] if last == "gate_up_proj" else [(last,), (expert,)]
-            for part, rows in zip(*parts):
-                m.target(f"{base}.{number}.{part}.weight", rows)
-    m.targets((name, b) for name, b in model.named_buffers() if name.endswith("correction_bias"))
-
-
 class HuggingFace(unittest.TestCase):
     def setUp(self):
         holder = tempfile.TemporaryDirectory()
@@ -179,28 +164,6 @@ class HuggingFace(unittest.TestCase):
                 ours, theirs = again.config.to_dict(), model.config.to_dict()
                 for key in theirs.keys() - NOT_COMPARED:
                     self.assertEqual(ours[key], theirs[key], f"{family}: {key}")
-
-    def test_names_of_the_other_side(self):
-        """Tensors in memory by Megatron's names go into a model of transformers, which computes what it did."""
-        for family, fmt in (("gpt2", "fsdp_dtensor"), ("qwen3_moe", "fsdp_dtensor"), ("deepseek_v3", "torch_dist")):
-            with self.subTest(family), tempfile.TemporaryDirectory() as tmp:
-                model = make(family, os.path.join(tmp, "hf"))
-                like = os.path.join(tmp, "megatron")
-                library.convert(os.path.join(tmp, "hf"), like, fmt)
-                with library.open(like) as ckpt:
-                    held = {key: tensor.torch() for key, tensor in ckpt.items()}
-                got = copy.deepcopy(model)
-                with torch.no_grad():
-                    for p in got.parameters():
-                        p.fill_(99)
-                with library.Engine() as engine, engine.map() as m:
-                    m.names(like, sources=fmt, targets="huggingface")
-                    m.sources(held)
-                    list_weights(m, got)
-                    m.plan()
-                    m.run()
-                    m.verify()
-                self.assertTrue(torch.equal(logits(got), logits(model)))
 
     def test_foreign(self):
         """The same through shards of FSDP2 and another size of files; Megatron's formats are refused by name."""

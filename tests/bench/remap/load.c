@@ -276,7 +276,7 @@ int main(int argc, char **argv)
     where.ordinal = strcmp(b.ops->name, "cuda") == 0 ? b.self : 0;
     must(&b, b.ops->open(&where, &b.device, &err), &err);
     must(&b, dcpk_env_open(&env, argv[2], NULL, NULL, &b.ckpt, &err), &err);
-    must(&b, dcpk_feed_views_new(b.ckpt, as, 0, &b.views, &err), &err);
+    must(&b, dcpk_feed_views_new(b.ckpt, as, NULL, 0, &b.views, &err), &err);
     n_bytes = make_targets(&b);
     must(&b, b.ops->alloc(b.device, DCPK_MEMORY_DEVICE, n_bytes + 1, &at, &err), &err);
     for (size_t i = 0; i < b.n_targets; i++)

@@ -433,11 +433,12 @@ class Map(_library.Handle):
     def names(
         self, like: str | os.PathLike[str], *, sources: str | None = None, targets: str | None = None
     ) -> None:
-        """Let sources have names, shapes and boxes of one format, targets those of another one.
+        """Let sources have names, shapes and boxes of one format or program, targets those of another one.
 
-        like: a checkpoint that a run of the same model saved; only its metadata is read. sources, targets: a format, whose names are
-        those that convert() of it would write ("huggingface", "fsdp_dtensor", "torch_dist"); None:
-        those that are stored.
+        like: a checkpoint that a run of the same model saved, or its Hugging Face folder; only metadata is read. sources, targets:
+        a format, whose names are those that convert() of it would write ("huggingface", "fsdp_dtensor", "torch_dist"); None: those
+        that are stored; or modules in memory, listed by their named_parameters() as they are on this rank: "megatron:tp=2,pp=2",
+        "megatron:fsdp=8", "transformers". See dcpkit_map_names in dcpkit.h.
         """
         with self._listing():
             formats = (None if f is None else _library.key_bytes(f) for f in (sources, targets))

@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: Apache-2.0
+# test_names.py - the engine between the names of Megatron's modules, transformers'.
+"""What a rank of each program holds is cut here, by rules of their own sources, from whole tensors; ranks are threads."""
+import copy
+import json
+import os
+import re
+import tempfile
+import threading
+import unittest
+
+import dcpkit as library
+import torch
+from safetensors.torch import load_file
+
+import test_huggingface
+from test_huggingface import BASE, FAMILIES, logits, make
+from tool import dcpkit
+
+MOE = dict(num_experts_per_tok=2, moe_intermediate_size=12)
+MORE = {
+    "mistral": ("MistralForCausalLM", dict(BASE, sliding_window=8, head_dim=8)),
+    "mixtral": ("MixtralForCausalLM", dict(BASE, num_local_experts=4, num_experts_per_tok=2)),
+    "nemotron": ("NemotronForCausalLM", dict(BASE, rope_parameters=dict(BASE["rope_parameters"], partial_rotary_factor=0.5))),
+    "qwen2": ("Qwen2ForCausalLM", dict(BASE, tie_word_embeddings=True)),
+    "qwen3": ("Qwen3ForCausalLM", dict(BASE, head_dim=12)),
+    "qwen2_moe": ("Qwen2MoeForCausalLM", dict(BASE, **MOE, num_experts=4, shared_expert_intermediate_size=20)),
+    "deepseek_v2": ("DeepseekV2ForCausalLM", dict(
+        BASE, **MOE, num_key_value_heads=4, q_lora_rank=None, kv_lora_rank=8, qk_nope_head_dim=8, qk_rope_head_dim=4,
+        v_head_dim=6, n_shared_experts=2, first_k_dense_replace=1, n_routed_experts=8)),
+    "gemma2": ("Gemma2ForCausalLM", dict(BASE, head_dim=8, sliding_window=8, tie_word_embeddings=True)),
+}
+test_huggingface.FAMILIES.update(MORE)
+N_LAYERS = 4
+
+
+def whole_model(folder):
+    """The tensors of a Megatron checkpoint by the names of modules: layers and experts apart."""
+    with library.open(folder) as ckpt:
+        stored = {key: tensor.torch() for key, tensor in ckpt.items()}
+    whole = {}
+    for key, tensor in stored.items():
+        layers = re.match(r"decoder\.layers\.(?!\d)(.*)", key)
+        pairs = [(f"decoder.layers.{l}.{layers[1]}", t) for l, t in enumerate(tensor)] if layers else [(key, tensor)]
+        for name, one in pairs:
+            if ".experts.experts." in name:
+                name = name.replace(".experts.experts.", ".experts.")
+                whole.update((f"{name}{e}", t) for e, t in enumerate(one))
+            else:
+                whole[name] = one
+    return whole
+
+
+def spell(whole, is_te):
+    """The spelling of Transformer Engine's modules or of Megatron's local ones."""
+    fused = {"self_attention.linear_qkv.layer_norm_": "input_layernorm.", "mlp.linear_fc1.layer_norm_": "pre_mlp_layernorm.",
+             "self_attention.linear_q_up_proj.layer_norm_": "self_attention.q_layernorm.",
+             "self_attention.linear_kv_up_proj.layer_norm_": "self_attention.kv_layernorm."}
+    made = {}
+    for name, tensor in whole.items():
+        layer = re.match(r"decoder\.layers\.\d+\.|", name)[0]
+        has_router = layer + "mlp.router.weight" in whole
+        for te, local in fused.items():
+            keeps = te.startswith("mlp") and has_router  # the norm before experts is a module in both
+            if name.startswith(layer + te):
+                name = name if is_te and not keeps else name.replace(te, local)
+            elif layer and name.startswith(layer + local) and is_te and not keeps and name.replace(local, te) in whole:
+                name = name.replace(local, te)
+        if not is_te:
+            name = re.sub(r"(mlp\.experts\.)(linear_fc\d\.\w+?)(\d+)$", r"\1local_experts.\3.\2", name)
+        made[name] = tensor
+    return made
+
+
+def cut_rows(tensor, n, index, parts=1):
+    return torch.cat([part.chunk(n)[index] for part in tensor.chunk(parts)])
+
+
+ROW_PARALLEL = re.compile(r"(word_embeddings|output_layer|linear_qkv|linear_fc1|linear_q_up_proj|linear_kv_up_proj"
+                          r"|linear_q_proj)\.(weight|bias)|softmax_offset$")
+COLUMN_PARALLEL = re.compile(r"(linear_proj|linear_fc2)\.weight")
+
+
+def megatron_rank(whole, rank, gated, is_tied, tp, pp, vpp, ep, etp):
+    """Parameters of a rank, in the order tp-cp-ep-dp-pp, as ModuleList(model).named_parameters() lists them."""
+    r, stage = rank % tp, rank // tp
+    e_rank, et_rank = rank % tp // etp % ep, rank % etp
+    n_experts = 1 + max((int(re.search(r"\d+", n.partition(".experts.")[2].partition("linear_fc1.weight")[2] or
+                                       n.partition("local_experts.")[2])[0])
+                         for n in whole if ".experts.local_experts." in n or re.search(r"experts\.linear_fc1\.weight\d", n)), default=0)
+    held = {}
+    for name, tensor in whole.items():
+        layer = re.match(r"decoder\.layers\.(\d+)\.(.*)", name)
+        chunk = 0
+        if layer:
+            per_chunk = N_LAYERS // (pp * vpp)
+            which, local = divmod(int(layer[1]), per_chunk)
+            if which % pp != stage:
+                continue
+            chunk, name = which // pp, f"decoder.layers.{local}.{layer[2]}"
+        elif stage != (0 if name.startswith("embedding.") else pp - 1):
+            continue
+        elif not name.startswith("embedding."):
+            chunk = vpp - 1
+        n, index = tp, r
+        if ".mlp.experts." in name:
+            n, index = etp, et_rank
+            number = re.search(r"local_experts\.(\d+)|(\d+)$", name)
+            expert = int(number[1] or number[2])
+            if expert // (n_experts // ep) != e_rank:
+                continue
+            at = number.start(1) if number[1] else number.start(2)
+            name = f"{name[:at]}{expert % (n_experts // ep)}{name[at + len(str(expert)):]}"
+        if re.search("word_embeddings|output_layer", name):
+            rows = torch.full((128 * tp, *tensor.shape[1:]), 77.0)  # padding for this many ranks
+            rows[:99] = tensor[:99]
+            tensor = rows
+        if ROW_PARALLEL.search(name):
+            tensor = cut_rows(tensor, n, index, 2 if gated and "linear_fc1" in name else 1)
+        elif COLUMN_PARALLEL.search(name):
+            tensor = tensor.chunk(n, 1)[index]
+        held[f"{chunk}.module.module.{name}" if vpp > 1 else name] = tensor.clone()
+    if is_tied and stage == pp - 1 and pp > 1:
+        rows = torch.full((128 * tp, whole["embedding.word_embeddings.weight"].shape[1]), 77.0)
+        rows[:99] = whole["embedding.word_embeddings.weight"][:99]
+        held[f"{vpp - 1}.output_layer.weight" if vpp > 1 else "output_layer.weight"] = cut_rows(rows, tp, r)
+    return held
+
+
+class Ranks:
+    """Threads of this process as the ranks of a world."""
+
+    def __init__(self, n):
+        self.n, self.barrier, self.given, self.failed = n, threading.Barrier(n), [b""] * n, []
+
+    def world(self, rank):
+        def all_gather(mine, everything):
+            self.given[rank] = bytes(mine)
+            self.barrier.wait(30)
+            everything[:] = b"".join(self.given)
+            self.barrier.wait(30)
+
+        return library.World(rank, self.n, all_gather)
+
+    def run(self, work):
+        def of_rank(rank):
+            try:
+                with library.Engine(self.world(rank), transport="gather") as engine:
+                    work(rank, engine)
+            except BaseException as error:  # noqa: BLE001 - the first one is raised
+                self.failed.append(error)
+                self.barrier.abort()
+
+        threads = [threading.Thread(target=of_rank, args=(rank,)) for rank in range(self.n)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if self.failed:
+            raise self.failed[0]
+
+
+def push(engine, like, sources, targets, held, wanted):
+    """From what this rank holds to what it wants, by two schemes."""
+    with engine.map() as m:
+        m.names(like, sources=sources, targets=targets)
+        m.sources(held)
+        m.targets(wanted)
+        m.plan()
+        m.run()
+        m.verify()
+
+
+def in_memory(model):
+    yield from model.named_parameters()
+    yield from ((n, b) for n, b in model.named_buffers() if n.endswith("correction_bias"))
+
+
+class Names(unittest.TestCase):
+    def prepare(self, family, folder):
+        """A model, a Megatron checkpoint of it, and the same after a step of training: in transformers' memory, as its files, as
+        whole tensors of Megatron."""
+        layers = {"n_layer" if family == "gpt2" else "num_hidden_layers": N_LAYERS}
+        model = make(family, os.path.join(folder, "hf"), **layers)
+        like = os.path.join(folder, "like")
+        library.convert(os.path.join(folder, "hf"), like, "torch_dist")
+        tokens = torch.arange(24).mul(7).remainder(99)[None]
+        model(input_ids=tokens, labels=tokens).loss.backward()
+        with torch.no_grad():
+            for p in model.parameters():
+                if p.grad is not None:
+                    p.sub_(0.1 * p.grad)
+        model.save_pretrained(os.path.join(folder, "stepped"))
+        library.convert(os.path.join(folder, "stepped"), os.path.join(folder, "trained"), "torch_dist")
+        files = load_file(os.path.join(folder, "stepped", "model.safetensors"))
+        return model, like, files, whole_model(os.path.join(folder, "trained"))
+
+    def test_every_family(self):
+        """Modules of Megatron on 4 ranks, with stages, chunks, tensor and expert parallelism, after a step: into transformers'
+        class, which computes what it computed."""
+        for family in FAMILIES:
+            with self.subTest(family), tempfile.TemporaryDirectory() as folder:
+                self.check_family(family, folder)
+
+    def check_family(self, family, folder):
+        model, like, files, whole = self.prepare(family, folder)
+        is_te = len(family) % 2 == 0
+        live = spell(whole, is_te)
+        sizes = dict(tp=2, pp=2, vpp=2, ep=2, etp=1)
+        if family == "gemma2":  # which Megatron core does not have: no rule cuts its norms after projections
+            sizes.update(tp=1, pp=4, vpp=1)
+        if not any(".experts.linear_fc1" in n for n in whole):
+            sizes.update(ep=1, etp=sizes["tp"])
+        layout = ",".join(f"{k}={v}" for k, v in sizes.items() if sizes["ep"] > 1 or k not in ("ep", "etp"))
+        phi = ":family=phi3" if family == "phi3" else ""  # args fit Mistral, too
+        gated = family not in ("gpt2", "nemotron")
+        got = copy.deepcopy(model)
+        with torch.no_grad():
+            for _, p in in_memory(got):
+                p.fill_(99)
+        written = {name: torch.full_like(tensor, 99) for name, tensor in files.items()}
+
+        def work(rank, engine):
+            held = megatron_rank(live, rank, gated, model.config.tie_word_embeddings, **sizes)
+            push(engine, like, f"megatron:{layout}", "transformers" + phi, held, in_memory(got) if rank == 0 else [])
+            push(engine, like, f"megatron:{layout}", "huggingface" + phi, held, written if rank == 0 else {})
+
+        Ranks(4).run(work)
+        self.assertTrue(torch.equal(logits(got), logits(model)))
+        for name, tensor in files.items():
+            self.assertTrue(torch.equal(written[name], tensor), name)
+
+    def test_fsdp(self):
+        """Parameters of Megatron-FSDP are rows of whole ones, experts of this rank's."""
+        with tempfile.TemporaryDirectory() as folder:
+            _, like, files, whole = self.prepare("qwen3_moe", folder)
+            got = {name: torch.zeros_like(tensor) for name, tensor in files.items()}
+
+            def work(rank, engine):
+                held = megatron_rank(spell(whole, True), 0, True, False, tp=1, pp=1, vpp=1, ep=1, etp=1)
+                with engine.map() as m:
+                    m.names(like, sources="megatron:fsdp=2", targets="huggingface")
+                    for name, tensor in held.items():
+                        rows = torch.tensor_split(torch.arange(len(tensor)), [1 + len(tensor) // 3])[rank].tolist()
+                        m.source("module." + name, tensor[rows], box=((rows[0], *[0] * (tensor.dim() - 1)), (len(rows), *tensor.shape[1:])),
+                                 shape=tensor.shape)
+                    m.targets(got if rank == 0 else {})
+                    m.plan()
+                    m.run()
+
+            Ranks(2).run(work)
+            for name, tensor in files.items():
+                self.assertTrue(torch.equal(got[name], tensor), name)
+
+    def test_refused(self):
+        with tempfile.TemporaryDirectory() as folder:
+            make("qwen3_moe", os.path.join(folder, "hf"))
+            like, centered = os.path.join(folder, "like"), os.path.join(folder, "centered")
+            library.convert(os.path.join(folder, "hf"), like, "torch_dist")
+            with open(os.path.join(folder, "args.json"), "w") as file:
+                json.dump({"apply_layernorm_1p": True}, file)
+            dcpkit("convert", "--to", "torch_dist", "--args-from", os.path.join(folder, "args.json"), os.path.join(folder, "hf"), centered)
+            for scheme, words in (("transformers:tp=3", "ranks"), ("megatron:tp=2", "are not the 1 ranks"), ("transformers:at=1", "has not"),
+                                  ("megatron:pp", "tp=2"), ("nemo:tp=1", "are called 'nemo:tp=1'"), ("megatron:at=x", "no number"),
+                                  ("huggingface:tp=1", "are called"), ("transformers:family=none", "no family is called 'none'"),
+                                  ("megatron:pp=1,cp=1,ranks=1,at=0,tp", "tp=2"), ("megatron:fsdp=1,tp=2", "ranks")):
+                with self.subTest(scheme), library.Engine() as engine, engine.map() as m:
+                    with self.assertRaisesRegex(library.Error, words):
+                        m.names(like, targets=scheme)
+
+
+if __name__ == "__main__":
+    unittest.main()
