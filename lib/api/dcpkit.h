@@ -377,6 +377,7 @@ DCPKIT_API int dcpkit_map_source_checkpoint(dcpkit_map *map, const char *path, c
  *         and experts by its own numbers. Prefixes "module." may be there. With vpp names begin
  *         with the number of their chunk, as those of torch.nn.ModuleList(model) do.
  *   "megatron:fsdp=8"  the same of Megatron-FSDP, whose shards are boxes of whole parameters (tp=1)
+ *   "vllm:tp=4", "sglang:tp=4,ep=4"  fused and stacked projections and experts of such a rank
  *   "transformers"  the model of a class of transformers 5
  * Sizes left out are 1, dp as many as there are ranks for. "at=4,ranks=2" is a run on the 2 ranks
  * from 4 on; else it is on all. "family=phi3", also "huggingface:family=phi3", is for args that

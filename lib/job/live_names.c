@@ -40,6 +40,8 @@ static const struct scheme {
                         const struct dcpk_live *live, struct dcpk_error *err);
 } schemes[] = {
     {"megatron", dcpk_live_megatron},
+    {"vllm", dcpk_live_vllm},
+    {"sglang", dcpk_live_sglang},
     {"transformers", live_transformers},
 };
 

@@ -2,7 +2,7 @@
 /* live_names.h - the parameters of the modules that one rank of a run has in memory, as views of a
  * checkpoint of that model. */
 /*
- *     megatron:tp=2,pp=2,vpp=2      megatron:tp=4,ep=4,at=8      transformers
+ *     megatron:tp=2,pp=2,vpp=2      vllm:tp=4      sglang:tp=4,ep=4,at=8      transformers
  *
  * A layout is that of dcpk_placing_parse, over the ranks of the world; with at=A it begins at its
  * rank A, with ranks=N it has N of them. Its ranks are numbered from 0 there. family=F: of Hugging
@@ -15,7 +15,8 @@
  * Embeddings and the output layer may be on any stage: tied ones and those of multi-token
  * prediction are on several.
  *
- * transformers: the model in memory, of transformers 5: experts are stacked.
+ * vllm, sglang: projections and experts are fused and cut as their weight loaders do
+ * (live_serving.c). transformers: the model in memory, of transformers 5: experts are stacked.
  */
 #ifndef DCPK_LIB_JOB_LIVE_NAMES_H
 #define DCPK_LIB_JOB_LIVE_NAMES_H

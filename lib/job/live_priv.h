@@ -34,5 +34,9 @@ dcpk_status dcpk_live_put(struct dcpk_live_tensor *tensor, const char *name, enu
 
 dcpk_status dcpk_live_megatron(struct dcpk_feed_views *views, struct dcpk_checkpoint *ckpt,
                                const struct dcpk_live *live, struct dcpk_error *err);
+dcpk_status dcpk_live_vllm(struct dcpk_feed_views *views, struct dcpk_checkpoint *ckpt,
+                           const struct dcpk_live *live, struct dcpk_error *err);
+dcpk_status dcpk_live_sglang(struct dcpk_feed_views *views, struct dcpk_checkpoint *ckpt,
+                             const struct dcpk_live *live, struct dcpk_error *err);
 
 #endif

@@ -210,7 +210,8 @@ def push():
 
     for param, (chunk, name) in live_parameters().items():
         param.data.copy_(local_value(chunk, name, param, "").to(param.dtype))
-    names = [f"{size}={LAYOUT[size]}" for size in ("tp", "pp", "vpp", "ep", "etp", "first", "last") if LAYOUT[size] not in ("", "1")]
+    names = [f"{size}={LAYOUT[size]}" for size in ("tp", "pp", "vpp", "ep", "etp", "first", "last")
+             if LAYOUT[size] not in ("", "1") or size == "etp" and LAYOUT["etp"]]
     modules = torch.nn.ModuleList(chunks) if VPP > 1 else chunks[0]
     with dcpkit.open(FOLDER) as ckpt:
         stored = {key: tensor.torch() for key, tensor in ckpt.items() if not key.startswith("optimizer.")}

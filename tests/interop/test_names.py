@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# test_names.py - the engine between the names of Megatron's modules, transformers'.
+# test_names.py - the engine between the names of Megatron's modules, transformers', vLLM's and SGLang's.
 """What a rank of each program holds is cut here, by rules of their own sources, from whole tensors; ranks are threads."""
 import copy
 import json
@@ -32,6 +32,8 @@ MORE = {
 }
 test_huggingface.FAMILIES.update(MORE)
 N_LAYERS = 4
+#: of vLLM and SGLang: families whose modules have the names of Hugging Face's files
+SERVED = [name for name in FAMILIES if name not in ("gpt2", "gpt_oss")]
 
 
 def whole_model(folder):
@@ -127,6 +129,57 @@ def megatron_rank(whole, rank, gated, is_tied, tp, pp, vpp, ep, etp):
     return held
 
 
+def served_rank(files, config, tp, rank, ep=1, a_proj="fused_qkv_a_proj", experts="experts."):
+    """What the weight loaders of vLLM leave on a rank (linear.py, fused_moe/layer.py, vocab_parallel_embedding.py)."""
+    heads, kv_heads = config.num_attention_heads, getattr(config, "num_key_value_heads", config.num_attention_heads)
+    r, copies = rank % tp, max(1, tp // kv_heads)
+    fused, held = {}, {}
+
+    def put(name, number, tensor):
+        fused.setdefault(name, {})[number] = tensor
+
+    for name, w in files.items():
+        base, _, ending = name.rpartition(".")
+        before, _, module = base.rpartition(".")
+        expert = re.match(r"(.*\.)experts\.(\d+)\.(\w+)\.weight", name)
+        has_kv = before + ".k_proj.weight" in files
+        if expert:
+            number = {"w2": 0, "down_proj": 0, "w1": 0, "gate_proj": 0, "w3": 1, "up_proj": 1}[expert[3]]
+            kind, axis = ("w2_weight", 1) if expert[3] in ("w2", "down_proj") else ("w13_weight", 0)
+            put(f"{expert[1]}{experts}{kind}", (int(expert[2]), number), w if ep > 1 else w.chunk(tp, axis)[r])
+        elif module == "qkv_proj":
+            q, k, v = w.split([w.shape[0] * n // (heads + 2 * kv_heads) for n in (heads, kv_heads, kv_heads)])
+            held[name] = torch.cat([q.chunk(tp)[r], *(x.chunk(min(tp, kv_heads))[r // copies] for x in (k, v))])
+        elif module == "q_proj" and has_kv:
+            put(f"{before}.qkv_proj.{ending}", 0, w.chunk(tp)[r])
+        elif module in ("k_proj", "v_proj"):
+            put(f"{before}.qkv_proj.{ending}", 1 + (module == "v_proj"), w.chunk(min(tp, kv_heads))[r // copies])
+        elif module in ("gate_proj", "up_proj") and before + ".gate_proj.weight" in files:
+            put(f"{before}.gate_up_proj.{ending}", int(module == "up_proj"), w.chunk(tp)[r])
+        elif module == "gate_up_proj":
+            held[name] = torch.cat([half.chunk(tp)[r] for half in w.chunk(2)])
+        elif module in ("q_a_proj", "kv_a_proj_with_mqa") and before + ".q_a_proj.weight" in files:
+            put(f"{before}.{a_proj}.{ending}", int(module != "q_a_proj"), w)
+        elif module in ("q_proj", "q_b_proj", "kv_b_proj", "up_proj"):
+            held[name] = w.chunk(tp)[r]
+        elif module in ("o_proj", "down_proj"):
+            held[name] = w.chunk(tp, 1)[r] if w.dim() > 1 else w
+        elif module in ("embed_tokens", "lm_head"):
+            rows = torch.full((128, w.shape[1]), -5.0)  # padding is not loaded
+            rows[:99] = w
+            held[name] = rows.chunk(tp)[r]
+        else:
+            held[name] = w
+    for name, parts in fused.items():
+        if not name.endswith(("w13_weight", "w2_weight")):
+            held[name] = torch.cat([parts[n] for n in sorted(parts)])
+            continue
+        n = 1 + max(e for e, _ in parts)
+        mine = range(rank % ep * n // ep, (rank % ep + 1) * n // ep)
+        held[name] = torch.stack([torch.cat([parts[e, i] for i in range(2) if (e, i) in parts]) for e in mine])
+    return held
+
+
 class Ranks:
     """Threads of this process as the ranks of a world."""
 
@@ -197,7 +250,7 @@ class Names(unittest.TestCase):
 
     def test_every_family(self):
         """Modules of Megatron on 4 ranks, with stages, chunks, tensor and expert parallelism, after a step: into transformers'
-        class, which computes what it computed."""
+        class, which computes what it computed, and into tensors of vLLM and SGLang on 1, 2 and 4 ranks."""
         for family in FAMILIES:
             with self.subTest(family), tempfile.TemporaryDirectory() as folder:
                 self.check_family(family, folder)
@@ -219,16 +272,52 @@ class Names(unittest.TestCase):
             for _, p in in_memory(got):
                 p.fill_(99)
         written = {name: torch.full_like(tensor, 99) for name, tensor in files.items()}
+        serving = [("vllm:tp=4", dict(tp=4)), ("sglang:tp=2", dict(tp=2, a_proj="fused_qkv_a_proj_with_mqa")), ("vllm", dict(tp=1))]
+        if sizes["ep"] > 1:
+            serving.append(("vllm:tp=2,ep=2", dict(tp=2, ep=2, experts="experts.routed_experts.")))
 
         def work(rank, engine):
             held = megatron_rank(live, rank, gated, model.config.tie_word_embeddings, **sizes)
             push(engine, like, f"megatron:{layout}", "transformers" + phi, held, in_memory(got) if rank == 0 else [])
             push(engine, like, f"megatron:{layout}", "huggingface" + phi, held, written if rank == 0 else {})
+            for scheme, options in serving if family in SERVED else []:
+                want = served_rank(files, model.config, rank=rank, **options)
+                mine = {name: torch.full_like(tensor, -5.0) for name, tensor in want.items()}
+                push(engine, like, f"megatron:{layout}", scheme + (phi if ":" not in scheme else phi.replace(":", ",")), held, mine)
+                for name, tensor in want.items():
+                    self.assertTrue(torch.equal(mine[name], tensor), f"{scheme}: {name}")
 
         Ranks(4).run(work)
         self.assertTrue(torch.equal(logits(got), logits(model)))
         for name, tensor in files.items():
             self.assertTrue(torch.equal(written[name], tensor), name)
+
+    def test_apart_and_back(self):
+        """Two ranks train, a third one serves; then what it serves goes into modules of Megatron, whose padding stays."""
+        with tempfile.TemporaryDirectory() as folder:
+            model, like, files, whole = self.prepare("qwen3", folder)
+            want = served_rank(files, model.config, 1, 0)
+            served = {name: torch.full_like(tensor, -5.0) for name, tensor in want.items()}
+            sizes = dict(tp=2, pp=1, vpp=1, ep=1, etp=2)
+            held = [megatron_rank(spell(whole, True), rank, True, False, **sizes) for rank in range(2)] + [{}]
+            back = [{name: torch.full_like(tensor, 77.0) for name, tensor in one.items()} for one in held]
+
+            def work(rank, engine):
+                push(engine, like, "megatron:tp=2,ranks=2", "vllm:at=2", held[rank], served if rank == 2 else {})
+                push(engine, like, "vllm:at=2", "megatron:tp=2,ranks=2", served if rank == 2 else {}, back[rank])
+                with engine.map() as m:
+                    m.names(like, sources="megatron:tp=2,ranks=2", targets="vllm:at=2")
+                    if rank == 1:
+                        with self.assertRaisesRegex(library.FormatError, "layers.4.input_layernorm.*no tensor of that name on this rank"):
+                            m.source("decoder.layers.4.input_layernorm.weight", torch.zeros(32))
+                            m.plan()
+                    else:
+                        self.assertRaises(library.FormatError, m.plan)
+
+            Ranks(3).run(work)
+            for made, wanted in [(served, want), *zip(back, held)]:
+                for name, tensor in wanted.items():
+                    self.assertTrue(torch.equal(made[name], tensor), name)
 
     def test_fsdp(self):
         """Parameters of Megatron-FSDP are rows of whole ones, experts of this rank's."""
@@ -260,13 +349,22 @@ class Names(unittest.TestCase):
             with open(os.path.join(folder, "args.json"), "w") as file:
                 json.dump({"apply_layernorm_1p": True}, file)
             dcpkit("convert", "--to", "torch_dist", "--args-from", os.path.join(folder, "args.json"), os.path.join(folder, "hf"), centered)
-            for scheme, words in (("transformers:tp=3", "ranks"), ("megatron:tp=2", "are not the 1 ranks"), ("transformers:at=1", "has not"),
+            for scheme, words in (("vllm:tp=3", "ranks"), ("megatron:tp=2", "are not the 1 ranks"), ("vllm:at=1", "has not"),
                                   ("megatron:pp", "tp=2"), ("nemo:tp=1", "are called 'nemo:tp=1'"), ("megatron:at=x", "no number"),
                                   ("huggingface:tp=1", "are called"), ("transformers:family=none", "no family is called 'none'"),
-                                  ("megatron:pp=1,cp=1,ranks=1,at=0,tp", "tp=2"), ("megatron:fsdp=1,tp=2", "ranks")):
+                                  ("sglang:pp=1,cp=1,ranks=1,at=0,tp", "tp=2"), ("megatron:fsdp=1,tp=2", "ranks")):
                 with self.subTest(scheme), library.Engine() as engine, engine.map() as m:
                     with self.assertRaisesRegex(library.Error, words):
                         m.names(like, targets=scheme)
+            for path, name, tensor, words in (
+                    (like, "model.layers.0.self_attn.qkv_proj.weight", torch.zeros(4, 32), r"\[4, 32\], by the checkpoint it is \[96, 32\]"),
+                    (like, "model.layers.0.self_attn.q_proj.weight", torch.zeros(48, 32), "no tensor of that name"),
+                    (centered, "model.norm.weight", torch.zeros(32), "is computed")):
+                with self.subTest(name), library.Engine() as engine, engine.map() as m:
+                    m.names(path, targets="vllm")
+                    m.target(name, tensor)
+                    with self.assertRaisesRegex(library.Error, words):
+                        m.plan()
 
 
 if __name__ == "__main__":

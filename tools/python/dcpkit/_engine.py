@@ -438,7 +438,7 @@ class Map(_library.Handle):
         like: a checkpoint that a run of the same model saved, or its Hugging Face folder; only metadata is read. sources, targets:
         a format, whose names are those that convert() of it would write ("huggingface", "fsdp_dtensor", "torch_dist"); None: those
         that are stored; or modules in memory, listed by their named_parameters() as they are on this rank: "megatron:tp=2,pp=2",
-        "megatron:fsdp=8", "transformers". See dcpkit_map_names in dcpkit.h.
+        "megatron:fsdp=8", "vllm:tp=4", "sglang:tp=4", "transformers". See dcpkit_map_names in dcpkit.h.
         """
         with self._listing():
             formats = (None if f is None else _library.key_bytes(f) for f in (sources, targets))
