@@ -31,7 +31,7 @@ MORE = {
     "gemma2": ("Gemma2ForCausalLM", dict(BASE, head_dim=8, sliding_window=8, tie_word_embeddings=True)),
 }
 test_huggingface.FAMILIES.update(MORE)
-N_LAYERS = 4
+N_LAYERS, VOCAB = 4, 130  # tokens: padded to 256 by Megatron, to 192 by vLLM
 #: of vLLM and SGLang: families whose modules have the names of Hugging Face's files
 SERVED = [name for name in FAMILIES if name not in ("gpt2", "gpt_oss")]
 
@@ -78,6 +78,13 @@ def cut_rows(tensor, n, index, parts=1):
     return torch.cat([part.chunk(n)[index] for part in tensor.chunk(parts)])
 
 
+def pad(tensor, multiple, value):
+    """Rows of tokens, then others, to a multiple."""
+    rows = torch.full((-(-VOCAB // multiple) * multiple, *tensor.shape[1:]), value)
+    rows[:VOCAB] = tensor[:VOCAB]
+    return rows
+
+
 ROW_PARALLEL = re.compile(r"(word_embeddings|output_layer|linear_qkv|linear_fc1|linear_q_up_proj|linear_kv_up_proj"
                           r"|linear_q_proj)\.(weight|bias)|softmax_offset$")
 COLUMN_PARALLEL = re.compile(r"(linear_proj|linear_fc2)\.weight")
@@ -114,17 +121,14 @@ def megatron_rank(whole, rank, gated, is_tied, tp, pp, vpp, ep, etp):
             at = number.start(1) if number[1] else number.start(2)
             name = f"{name[:at]}{expert % (n_experts // ep)}{name[at + len(str(expert)):]}"
         if re.search("word_embeddings|output_layer", name):
-            rows = torch.full((128 * tp, *tensor.shape[1:]), 77.0)  # padding for this many ranks
-            rows[:99] = tensor[:99]
-            tensor = rows
+            tensor = pad(tensor, 128 * tp, 77.0)
         if ROW_PARALLEL.search(name):
             tensor = cut_rows(tensor, n, index, 2 if gated and "linear_fc1" in name else 1)
         elif COLUMN_PARALLEL.search(name):
             tensor = tensor.chunk(n, 1)[index]
         held[f"{chunk}.module.module.{name}" if vpp > 1 else name] = tensor.clone()
     if is_tied and stage == pp - 1 and pp > 1:
-        rows = torch.full((128 * tp, whole["embedding.word_embeddings.weight"].shape[1]), 77.0)
-        rows[:99] = whole["embedding.word_embeddings.weight"][:99]
+        rows = pad(whole["embedding.word_embeddings.weight"], 128 * tp, 77.0)
         held[f"{vpp - 1}.output_layer.weight" if vpp > 1 else "output_layer.weight"] = cut_rows(rows, tp, r)
     return held
 
@@ -165,9 +169,7 @@ def served_rank(files, config, tp, rank, ep=1, a_proj="fused_qkv_a_proj", expert
         elif module in ("o_proj", "down_proj"):
             held[name] = w.chunk(tp, 1)[r] if w.dim() > 1 else w
         elif module in ("embed_tokens", "lm_head"):
-            rows = torch.full((128, w.shape[1]), -5.0)  # padding is not loaded
-            rows[:99] = w
-            held[name] = rows.chunk(tp)[r]
+            held[name] = pad(w, 64, -5.0).chunk(tp)[r]  # padding is not loaded
         else:
             held[name] = w
     for name, parts in fused.items():
@@ -234,7 +236,7 @@ class Names(unittest.TestCase):
         """A model, a Megatron checkpoint of it, and the same after a step of training: in transformers' memory, as its files, as
         whole tensors of Megatron."""
         layers = {"n_layer" if family == "gpt2" else "num_hidden_layers": N_LAYERS}
-        model = make(family, os.path.join(folder, "hf"), **layers)
+        model = make(family, os.path.join(folder, "hf"), vocab_size=VOCAB, **layers)
         like = os.path.join(folder, "like")
         library.convert(os.path.join(folder, "hf"), like, "torch_dist")
         tokens = torch.arange(24).mul(7).remainder(99)[None]
