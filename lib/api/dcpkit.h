@@ -368,7 +368,8 @@ DCPKIT_API int dcpkit_map_source_checkpoint(dcpkit_map *map, const char *path, c
  * Not collective: sources have the names, shapes and boxes of one format, targets those of another
  * one: of what dcpkit_convert of the checkpoint at `path` to it would write; NULL: of what is
  * stored there. The same on all ranks, before or after shards are listed. Only the metadata of the
- * checkpoint is read: one that a run of the same model has saved, with the same rows of vocabulary.
+ * checkpoint is read: one that a run of the same model has saved, with the same rows of vocabulary,
+ * or, for modules in memory, a folder of Hugging Face's (except GPT-OSS).
  * Sources are its weights, not masters. Fused, stacked and transposed tensors are boxes of the
  * others; nothing is copied. dcpkit_map_plan finds targets whose elements no source has.
  *

@@ -10,6 +10,7 @@ them, and is a test. Without torch those are skipped.
 
 import datetime
 import itertools
+import json
 import multiprocessing
 import os
 import pathlib
@@ -488,6 +489,88 @@ def ranks_lose_one(rank):
     engine.close()  # before its map
 
 
+# --- models in memory ---
+
+SIZES = {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
+         "intermediate_size": 24, "max_position_embeddings": 64, "tie_word_embeddings": False, "num_experts_per_tok": 2}
+ATTENTION = {"q_proj": (32, 32), "k_proj": (16, 32), "v_proj": (16, 32), "o_proj": (32, 32)}
+
+
+def qwen3_moe():
+    """A configuration of Hugging Face's, and shapes of the tensors of its layer."""
+    shapes = {f"self_attn.{n}.weight": shape for n, shape in ATTENTION.items()} | {f"self_attn.{n}_norm.weight": (8,) for n in "qk"}
+    for e in range(4):
+        shapes.update({f"mlp.experts.{e}.{n}_proj.weight": (24, 32) for n in ("gate", "up")}, **{f"mlp.experts.{e}.down_proj.weight": (32, 24)})
+    config = {"model_type": "qwen3_moe", "architectures": ["Qwen3MoeForCausalLM"], "num_experts": 4, "moe_intermediate_size": 24,
+              "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": [], "rope_theta": 10000.0, "rms_norm_eps": 1e-6}
+    return config, shapes | {"mlp.gate.weight": (4, 32)}
+
+
+def gpt_oss():
+    """The same, of experts whose gate and up columns take turns."""
+    shapes = {f"self_attn.{n}.weight": shape for n, shape in ATTENTION.items()} | {f"self_attn.{n}.bias": shape[:1] for n, shape in ATTENTION.items()}
+    shapes.update({"mlp.experts.gate_up_proj": (4, 32, 48), "mlp.experts.gate_up_proj_bias": (4, 48), "mlp.experts.down_proj": (4, 24, 32),
+                   "mlp.experts.down_proj_bias": (4, 32), "mlp.router.weight": (4, 32), "mlp.router.bias": (4,), "self_attn.sinks": (4,)})
+    yarn = {"rope_type": "yarn", "factor": 8.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False, "original_max_position_embeddings": 32}
+    config = {"model_type": "gpt_oss", "architectures": ["GptOssForCausalLM"], "num_local_experts": 4, "sliding_window": 8, "rope_theta": 150000,
+              "rope_scaling": yarn, "attention_bias": True, "layer_types": ["sliding_attention"], "rms_norm_eps": 1e-5, "swiglu_limit": 7.0}
+    return config, shapes
+
+
+def write_model(folder, config, shapes):
+    """A folder of Hugging Face's. Returns its tensors."""
+    norms = ("model.norm", "model.layers.0.input_layernorm", "model.layers.0.post_attention_layernorm")
+    shapes = {f"model.layers.0.{n}": shape for n, shape in shapes.items()} | {n + ".weight": (32,) for n in norms}
+    shapes |= {"model.embed_tokens.weight": (64, 32), "lm_head.weight": (64, 32)}
+    files = {name: torch.randn(shape) for name, shape in sorted(shapes.items())}
+    header, at = {}, 0
+    for name, tensor in files.items():
+        header[name] = {"dtype": "F32", "shape": list(tensor.shape), "data_offsets": [at, at + 4 * tensor.numel()]}
+        at += 4 * tensor.numel()
+    text = json.dumps(header).encode()
+    os.mkdir(folder)
+    with open(f"{folder}/config.json", "w") as file:
+        json.dump({**SIZES, **config}, file)
+    with open(f"{folder}/model.safetensors", "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text + b"".join(t.numpy().tobytes() for t in files.values()))
+    return files
+
+
+def megatron_layer(files):
+    """Parameters of Megatron's layer 0, by the formulas of its modules."""
+    of = {name.removeprefix("model.layers.0."): tensor for name, tensor in files.items()}
+    made = {}
+    for kind in ("weight", "bias"):
+        if f"self_attn.q_proj.{kind}" in of:
+            q, k, v = (of[f"self_attn.{n}_proj.{kind}"].chunk(2) for n in "qkv")
+            made[f"decoder.layers.0.self_attention.linear_qkv.{kind}"] = torch.cat([t for group in zip(q, k, v) for t in group])
+    for e in range(4):
+        fc1, fc2 = (f"decoder.layers.0.mlp.experts.linear_fc{n}.weight{e}" for n in (1, 2))
+        if "mlp.experts.down_proj" in of:
+            both = of["mlp.experts.gate_up_proj"][e]
+            made[fc1] = torch.cat([both[:, 0::2].t(), both[:, 1::2].t()])
+            made[fc2] = of["mlp.experts.down_proj"][e].t().contiguous()
+            both = of["mlp.experts.gate_up_proj_bias"][e]
+            made[fc1.replace("weight", "bias")] = torch.cat([both[0::2], both[1::2]])
+        else:
+            made[fc1] = torch.cat([of[f"mlp.experts.{e}.{n}_proj.weight"] for n in ("gate", "up")])
+            made[fc2] = of[f"mlp.experts.{e}.down_proj.weight"]
+    return made
+
+
+def served_layer(files):
+    """Tensors of transformers 5 and of vLLM that the above makes."""
+    layer = "model.layers.0."
+    if layer + "mlp.experts.down_proj" in files:
+        return {"transformers": {layer + n: files[layer + n] for n in ("mlp.experts.gate_up_proj", "mlp.experts.gate_up_proj_bias",
+                                                                      "mlp.experts.down_proj", "self_attn.k_proj.bias")}}
+    gate, up, down = (torch.stack([files[f"{layer}mlp.experts.{e}.{n}_proj.weight"] for e in range(4)]) for n in ("gate", "up", "down"))
+    qkv = torch.cat([files[f"{layer}self_attn.{n}_proj.weight"] for n in "qkv"])
+    both = torch.cat([gate, up], 1)
+    return {"transformers": {layer + "mlp.experts.gate_up_proj": both, layer + "mlp.experts.down_proj": down},
+            "vllm": {layer + "mlp.experts.w13_weight": both, layer + "mlp.experts.w2_weight": down, layer + "self_attn.qkv_proj.weight": qkv}}
+
+
 # --- processes ---
 
 
@@ -688,6 +771,40 @@ class Alone(unittest.TestCase):
                         m.names(sample, targets=name)
                 with self.assertRaisesRegex(dcpkit.UsageError, words):
                     m.plan()
+
+    @unittest.skipIf(torch is None, "needs torch")
+    def test_models_in_memory_on_every_device(self):
+        """Files' tensors become Megatron's modules, and those tensors of transformers and vLLM: transposes, rows that take turns."""
+        for device, family in itertools.product(["cpu", *(["cuda"] if torch.cuda.is_available() else [])], (qwen3_moe, gpt_oss)):
+            with self.subTest(device=device, family=family.__name__), tempfile.TemporaryDirectory() as folder:
+                files = write_model(f"{folder}/hf", *family())
+                dcpkit.convert(f"{folder}/hf", f"{folder}/like", "torch_dist")
+                held = {name: tensor.to(device) for name, tensor in files.items()}
+                with dcpkit.Engine(device=device) as engine:
+
+                    def push(names, sources, want):
+                        made = {name: torch.full(t.shape, 99.0, device=device) for name, t in want.items()}
+                        with engine.map() as m:
+                            m.names(f"{folder}/like", sources=names[0], targets=names[1])
+                            m.sources(sources)
+                            m.targets(made)
+                            m.plan()
+                            m.run()
+                            m.verify()
+                        for name, tensor in want.items():
+                            self.assertTrue(same_bits(made[name].cpu(), tensor), f"{names}: {name}")
+                        return made
+
+                    modules = push(("huggingface", "megatron"), held, megatron_layer(files))
+                    for scheme, want in served_layer(files).items():
+                        push(("megatron", scheme), modules, want)
+                    with engine.map() as m:
+                        odd = torch.zeros(4, 32, 47, device=device)
+                        m.names(f"{folder}/like", targets="huggingface")
+                        m.target("model.layers.0.mlp.experts.gate_up_proj", odd, box=((0, 0, 0), (4, 32, 47)), shape=(4, 32, 48))
+                        words = "take turns" if family is gpt_oss else "no source"
+                        with self.assertRaisesRegex(dcpkit.Error, words):
+                            m.plan()
 
     @unittest.skipIf(torch is None, "needs torch")
     def test_changes_and_casts_on_every_device(self):

@@ -435,7 +435,7 @@ class Map(_library.Handle):
     ) -> None:
         """Let sources have names, shapes and boxes of one format or program, targets those of another one.
 
-        like: a checkpoint that a run of the same model saved, or its Hugging Face folder; only metadata is read. sources, targets:
+        like: a checkpoint that a run of the same model saved, or its Hugging Face folder (except GPT-OSS); only metadata is read. sources, targets:
         a format, whose names are those that convert() of it would write ("huggingface", "fsdp_dtensor", "torch_dist"); None: those
         that are stored; or modules in memory, listed by their named_parameters() as they are on this rank: "megatron:tp=2,pp=2",
         "megatron:fsdp=8", "vllm:tp=4", "sglang:tp=4", "transformers". See dcpkit_map_names in dcpkit.h.
