@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_hf_fault.c - every allocation fails once while a folder of Hugging Face's is planned as a
- * checkpoint, with an adapter, back, and merged: DCPK_ENOMEM, and nothing is lost. */
+ * checkpoint, with an adapter, back, merged, as modules in memory: DCPK_ENOMEM, nothing is lost.
+ */
 /*
  * The family is made up, so that one small layer has all that maps know: each op, experts in one
  * tensor, weights of 8 bits. Its map is the only one that is built in: of the others each would add
@@ -11,7 +12,9 @@
 #include "lib/base/bytes.h"
 #include "lib/base/order.h"
 #include "lib/job/convert.h"
+#include "lib/job/live_names.h"
 #include "lib/job/merge.h"
+#include "lib/job/rename_shards.h"
 #include "tests/every_alloc.h"
 #include "tests/unit/scratch.h"
 
@@ -30,20 +33,23 @@ static const char map_text[] =
     " \"rope\": {\"theta\": \"rotary_base\", \"kinds\": {\"default\": {\"args\":"
     "  {\"use_rope_scaling\": false, \"position_embedding_type\": \"rope\"}}}},"
     " \"scales\": {\"suffix\": \"_scale\", \"block\": \"quantization_config.block\"},"
-    " \"top\": [{\"mg\": \"embedding.word_embeddings.weight\", \"hf\": \"words\", \"op\": "
+    " \"top\": [{\"mg\": \"embedding.word_embeddings.weight\", \"hf\": \"embed_tokens.weight\", "
+    "\"op\": "
     "\"vocab\"},"
     "  {\"mg\": \"output_layer.weight\", \"hf\": \"head\", \"op\": \"vocab\", \"if\":"
     "   \"untie_embeddings_and_output_weights\"},"
     "  {\"mg\": \"decoder.final_layernorm.weight\", \"hf\": \"norm\"}],"
     " \"at\": [{\"mg\": \"decoder.layers.{l}.\", \"hf\": \"{l}.\"}],"
     " \"layer\": [{\"mg\": \"self_attention.linear_qkv.layer_norm_weight\", \"hf\": \"n1\"},"
-    "  {\"mg\": \"self_attention.linear_qkv.weight\", \"hf\": [\"q\", \"k\", \"v\"], \"op\": "
+    "  {\"mg\": \"self_attention.linear_qkv.weight\", \"hf\": [\"q_proj.weight\", "
+    "\"k_proj.weight\", \"v_proj.weight\"], \"op\": "
     "\"qkv\"},"
-    "  {\"mg\": \"self_attention.linear_proj.weight\", \"hf\": \"o.weight\"},"
+    "  {\"mg\": \"self_attention.linear_proj.weight\", \"hf\": \"o_proj.weight\"},"
     "  {\"mg\": \"mlp.linear_fc1.layer_norm_weight\", \"hf\": \"n2\", \"if\": \"dense\"},"
-    "  {\"mg\": \"mlp.linear_fc1.weight\", \"hf\": [\"gate\", \"up\"], \"op\": \"cat\", \"if\": "
+    "  {\"mg\": \"mlp.linear_fc1.weight\", \"hf\": [\"gate_proj.weight\", \"up_proj.weight\"], "
+    "\"op\": \"cat\", \"if\": "
     "\"dense\"},"
-    "  {\"mg\": \"mlp.linear_fc2.weight\", \"hf\": \"down\", \"if\": \"dense\"},"
+    "  {\"mg\": \"mlp.linear_fc2.weight\", \"hf\": \"down_proj.weight\", \"if\": \"dense\"},"
     "  {\"mg\": \"pre_mlp_layernorm.weight\", \"hf\": \"n2\", \"if\": \"moe\"},"
     "  {\"mg\": \"mlp.router.weight\", \"hf\": \"router\", \"dtype\": \"float32\"},"
     "  {\"mg\": \"mlp.experts.linear_fc1.weight{e}\", \"hf\": \"all_up\", \"op\":"
@@ -73,25 +79,25 @@ static const struct stored {
     const char *name, *dtype, *shape;
     size_t n_bytes;
 } stored[] = {
-    {"words", "BF16", "5, 4", 40},
+    {"embed_tokens.weight", "BF16", "5, 4", 40},
     {"head", "BF16", "5, 4", 40},
     {"norm", "BF16", "4", 8},
     {"inv_freq", "F32", "1", 4},
     {"0.n1", "BF16", "4", 8},
-    {"0.q", "F8_E4M3", "4, 4", 16},
-    {"0.q_scale", "F32", "2, 2", 16},
-    {"0.k", "BF16", "4, 4", 32},
-    {"0.v", "BF16", "4, 4", 32},
-    {"0.o.weight", "BF16", "4, 4", 32},
+    {"0.q_proj.weight", "F8_E4M3", "4, 4", 16},
+    {"0.q_proj.weight_scale", "F32", "2, 2", 16},
+    {"0.k_proj.weight", "BF16", "4, 4", 32},
+    {"0.v_proj.weight", "BF16", "4, 4", 32},
+    {"0.o_proj.weight", "BF16", "4, 4", 32},
     {"0.n2", "BF16", "4", 8},
-    {"0.gate", "BF16", "6, 4", 48},
-    {"0.up", "BF16", "6, 4", 48},
-    {"0.down", "BF16", "4, 6", 48},
+    {"0.gate_proj.weight", "BF16", "6, 4", 48},
+    {"0.up_proj.weight", "BF16", "6, 4", 48},
+    {"0.down_proj.weight", "BF16", "4, 6", 48},
     {"1.n1", "BF16", "4", 8},
-    {"1.q", "BF16", "4, 4", 32},
-    {"1.k", "BF16", "4, 4", 32},
-    {"1.v", "BF16", "4, 4", 32},
-    {"1.o.weight", "BF16", "4, 4", 32},
+    {"1.q_proj.weight", "BF16", "4, 4", 32},
+    {"1.k_proj.weight", "BF16", "4, 4", 32},
+    {"1.v_proj.weight", "BF16", "4, 4", 32},
+    {"1.o_proj.weight", "BF16", "4, 4", 32},
     {"1.n2", "BF16", "4", 8},
     {"1.router", "F32", "2, 4", 32},
     {"1.all_up", "BF16", "2, 4, 12", 192},
@@ -100,12 +106,12 @@ static const struct stored {
 
 /* Of an adapter: two matrices, and a tensor in the place of the base's. */
 static const struct stored adapted[] = {
-    {"base_model.model.0.o.lora_A.weight", "F32", "2, 4", 32},
-    {"base_model.model.0.o.lora_B.weight", "F32", "4, 2", 32},
+    {"base_model.model.0.o_proj.lora_A.weight", "F32", "2, 4", 32},
+    {"base_model.model.0.o_proj.lora_B.weight", "F32", "4, 2", 32},
     {"base_model.model.norm", "BF16", "4", 8},
 };
 static const char adapter_text[] =
-    "{\"peft_type\": \"LORA\", \"r\": 4, \"lora_alpha\": 8, \"rank_pattern\": {\"o\": 2}}";
+    "{\"peft_type\": \"LORA\", \"r\": 4, \"lora_alpha\": 8, \"rank_pattern\": {\"o_proj\": 2}}";
 
 static char folder[4096], run[4096], adapter[4096];
 
@@ -210,6 +216,60 @@ static dcpk_status merge_use(struct dcpk_error *err)
     return err->status;
 }
 
+/* A shard of a view's tensor, in memory that nothing touches, as boxes of stored tensors. */
+static dcpk_status rename_one(const struct dcpk_remap_view *view,
+                              const struct dcpk_feed_views *from, const struct dcpk_feed_views *to,
+                              struct dcpk_error *err)
+{
+    const size_t rank = (size_t)view->view.rank;
+    struct dcpk_renamed made = {.arena = dcpk_arena_new(err), .are_targets = true};
+    int64_t span[2 * DCPK_MAX_RANK] = {0}, strides[DCPK_MAX_RANK] = {0};
+    const struct dcpk_shard shard = {.name = view->name,
+                                     .dtype = view->view.dtype,
+                                     .rank = view->view.rank,
+                                     .shape = view->view.shape,
+                                     .span = span,
+                                     .stride_bytes = strides};
+    dcpk_status st = err->status;
+
+    memcpy(span + rank, view->view.shape, rank * sizeof *span);
+    if (made.arena != NULL)
+        st = dcpk_rename_shards(from, to, &shard, 1, &made, err);
+    dcpk_free(made.shards);
+    dcpk_arena_free(made.arena);
+    return st;
+}
+
+static dcpk_status names_use(struct dcpk_error *err)
+{
+    static const char *const texts[] = {"megatron:tp=2,ranks=2", "vllm:tp=2,family=toy",
+                                        "transformers"};
+    const struct dcpk_env env = usual_env();
+    struct dcpk_live_options options = {.rank = 1,
+                                        .n_ranks = 2,
+                                        .hf = dcpk_format_find("safetensors"),
+                                        .dcp_hf = dcpk_format_find("dcp_hf")};
+    struct dcpk_feed_views *as_stored = NULL, *views = NULL;
+    struct dcpk_checkpoint *ckpt = NULL;
+    dcpk_status st = dcpk_env_open(&env, run, NULL, NULL, &ckpt, err);
+
+    if (st == DCPK_OK)
+        st = dcpk_feed_views_new(ckpt, NULL, NULL, DCPK_FEED_WEIGHTS, &as_stored, err);
+    for (size_t i = 0; i < DCPK_COUNT(texts) && st == DCPK_OK; i++) {
+        size_t n;
+
+        options.text = texts[i];
+        st = dcpk_live_views_new(ckpt, &options, &views, err);
+        if (st == DCPK_OK)
+            st = rename_one(&dcpk_feed_views(views, &n)[0], views, as_stored, err);
+        dcpk_feed_views_free(views);
+        views = NULL;
+    }
+    dcpk_feed_views_free(as_stored);
+    dcpk_checkpoint_close(ckpt);
+    return st;
+}
+
 /* The run that the folder becomes, with which the others begin. */
 static int set_up(void **state)
 {
@@ -255,13 +315,17 @@ static void merges(void **state)
     every_alloc_fails_but(merge_use, 500, 8);
 }
 
+static void names(void **state)
+{
+    (void)state;
+    every_alloc_fails_but(names_use, 500, 40);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(imports),
-        cmocka_unit_test(adapters),
-        cmocka_unit_test(exports),
-        cmocka_unit_test(merges),
+        cmocka_unit_test(imports), cmocka_unit_test(adapters), cmocka_unit_test(exports),
+        cmocka_unit_test(merges),  cmocka_unit_test(names),
     };
 
     return cmocka_run_group_tests(tests, set_up, scratch_teardown);
