@@ -145,6 +145,16 @@ static void feed(const char *in, dcpkit_checkpoint *ckpt, size_t index)
     MUST(dcpkit_map_names(map, in, "no_format", NULL) == DCPKIT_EUSAGE);
     dcpkit_map_free(map);
     MUST(dcpkit_map_new(engine, &map) == DCPKIT_OK);
+    MUST(dcpkit_map_names(map, in, "megatron:tp=1", "transformers") == DCPKIT_OK);
+    shards[0].name = "module.no.such.parameter";
+    MUST(dcpkit_map_source(map, shards, 1) == DCPKIT_OK);
+    MUST(dcpkit_map_plan(map, NULL) == DCPKIT_EMISMATCH);
+    MUST(strstr(dcpkit_error(session), "on this rank") != NULL);
+    dcpkit_map_free(map);
+    MUST(dcpkit_map_new(engine, &map) == DCPKIT_OK);
+    MUST(dcpkit_map_names(map, in, "megatron:tp=2", NULL) == DCPKIT_EUSAGE);
+    dcpkit_map_free(map);
+    MUST(dcpkit_map_new(engine, &map) == DCPKIT_OK);
     shards[0].name = "there.is.none";
     MUST(dcpkit_map_source_checkpoint(map, in, NULL) == DCPKIT_OK);
     MUST(dcpkit_map_source(map, shards, 1) == DCPKIT_EUSAGE);
