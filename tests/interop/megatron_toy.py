@@ -10,6 +10,7 @@ import inspect
 import io
 import json
 import os
+import re
 import sys
 import types
 import zlib
@@ -370,6 +371,9 @@ def whole_name(chunk, name):
     if "local_experts" in parts:
         at = parts.index("local_experts") + 1
         parts[at] = str(int(parts[at]) + mpu.get_expert_model_parallel_rank() * (with_experts // EP))
+    grouped = re.fullmatch(r"(weight|bias)(\d+)", parts[-1])
+    if grouped and "experts" in parts:  # of Transformer Engine's grouped linear layers
+        parts[-1] = grouped[1] + str(int(grouped[2]) + mpu.get_expert_model_parallel_rank() * (with_experts // EP))
     if parts[0] == "output_layer" and family.get("tied", False):
         parts[0] = "embedding.word_embeddings"  # a pipeline's copy
     return ".".join(parts)
@@ -395,7 +399,7 @@ def local_value(chunk, name, param, kind):
     """This rank's part of what `kind` of a parameter holds."""
     whole = whole_name(chunk, name)
     n_ranks, rank = TP, mpu.get_tensor_model_parallel_rank()
-    if "local_experts" in name:
+    if ".experts." in name:
         n_ranks, rank = ETP, getattr(mpu, "get_expert_tensor_parallel_rank", mpu.get_tensor_model_parallel_rank)()
     is_cut = getattr(param, "tensor_model_parallel", False) or ".mixer.norm." in name  # old releases do not flag it
     if n_ranks == 1 or not is_cut:
