@@ -188,8 +188,10 @@ static dcpk_status check_convert_arguments(const struct dcpk_convert_args *a,
         return dcpk_fail(err, DCPK_EUSAGE,
                          "--ranks is for --dry-run; to share the work, start dcpkit N times by "
                          "mpirun or srun");
-    if (a->lora.config != NULL && !a->lora.merges && !dcpk_format_is_called(to, "peft"))
-        return dcpk_fail(err, DCPK_EUSAGE, "--adapter-config is for --merge-lora and --to peft");
+    if (a->lora.config != NULL && !a->lora.merges && !dcpk_format_is_called(to, "peft") &&
+        !to->mapping->writes_adapter)
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "--adapter-config is for --merge-lora and --to peft or huggingface");
     if (a->lora.merges && dcpk_format_is_called(to, "peft"))
         return dcpk_fail(err, DCPK_EUSAGE, "--merge-lora and --to peft exclude each other");
     if (a->swiglu && a->no_swiglu)

@@ -98,13 +98,13 @@ static dcpk_status hub_open(struct dcpk_checkpoint *ckpt, struct dcpk_error *err
 static const struct dcpk_hf_scheme hf_scheme = {.name = NULL, .prefix = "model"};
 static const struct dcpk_hf_scheme titan_scheme = {"torchtitan", "", true};
 
-/* An adapter is merged where the caller asks for it; the base alone is read only where the caller
- * drops its keys. */
+/* An adapter is merged where the caller asks for it, or goes along; the base alone is read only
+ * where the caller drops its keys. */
 static dcpk_status check_adapter(const struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
 {
     const struct dcpk_tensor *first = dcpk_lora_find(ckpt);
 
-    if (first == NULL || ckpt->given.lora.merges)
+    if (first == NULL || ckpt->given.lora.merges || ckpt->given.lora.goes_along)
         return DCPK_OK;
     return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_LORA | DCPK_FIX_DROP,
                          "'%s' is of an adapter (LoRA): without the keys 'lora_' the base is the "

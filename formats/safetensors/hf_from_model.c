@@ -6,6 +6,7 @@
 
 #include "formats/safetensors/hf_ops.h"
 #include "formats/safetensors/hf_writing.h"
+#include "formats/safetensors/lora_config.h"
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
 #include "lib/base/text.h"
@@ -516,6 +517,17 @@ static dcpk_status find_prefixes(struct dcpk_hf_writing *e, struct dcpk_error *e
     return DCPK_OK;
 }
 
+/* An adapter in the checkpoint of a run, which is not merged, next to its base. */
+static dcpk_status put_adapter(struct dcpk_output *out, struct dcpk_error *err)
+{
+    if (!out->source->given.lora.goes_along || dcpk_lora_find(out->source) == NULL)
+        return DCPK_OK;
+    dcpk_output_event(out, DCPK_EVENT_NOTE, "adapter",
+                      "the adapter (LoRA) is not merged: it is in " DCPK_PEFT_FOLDER
+                      ", and the model is its base");
+    return dcpk_peft_put(out, err);
+}
+
 static dcpk_status write_model(struct dcpk_hf_writing *e, struct dcpk_error *err)
 {
     if (dcpk_hf_choose_map(e, err) || (e->scheme != NULL && find_prefixes(e, err)))
@@ -527,7 +539,8 @@ static dcpk_status write_model(struct dcpk_hf_writing *e, struct dcpk_error *err
     if (find_vocab(e, err) || add_tensors(e, err) || put_config(e, err) ||
         (e->scheme == NULL && dcpk_hf_assets_put(e->out, err)) ||
         (e->scheme != NULL && add_zeros(e, err)) ||
-        (e->scheme != NULL && e->model->has_optimizer && add_states(e, err)))
+        (e->scheme != NULL && e->model->has_optimizer && add_states(e, err)) ||
+        put_adapter(e->out, err))
         return err->status;
     return note_left(e, err);
 }

@@ -293,10 +293,29 @@ static dcpk_status take_adapter(struct adapting *a, struct dcpk_error *err)
     return take_own(a, err);
 }
 
+/* Tensors of an adapter that goes along are not tensors of the base. */
+static void leave_adapter(struct dcpk_hf_matching *m)
+{
+    for (uint32_t t = 0; m->names.list != NULL && t < m->ckpt->n_tensors; t++) {
+        const char *key = dcpk_hf_matching_name(m, t);
+        struct dcpk_lora_name name = {.part = DCPK_LORA_BASE};
+
+        if (key != NULL)
+            dcpk_lora_name_parse(key, &name);
+        if (name.part == DCPK_LORA_BASE)
+            continue;
+        m->is_taken[t] = true;
+        m->names.list[t] = NULL;
+        dcpk_model_carry(m->model, m->ckpt->tensors[t].key);
+    }
+}
+
 dcpk_status dcpk_hf_lora_merge(struct dcpk_hf_matching *m, struct dcpk_error *err)
 {
     struct adapting a = {.m = m};
 
+    if (m->ckpt->given.lora.goes_along && dcpk_lora_find(m->ckpt) != NULL)
+        leave_adapter(m);
     if (!m->ckpt->given.lora.merges)
         return DCPK_OK;
     if (take_adapter(&a, err) == DCPK_OK && a.n_pairs == 0)

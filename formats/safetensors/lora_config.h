@@ -6,10 +6,11 @@
 
 #include "lib/base/json.h"
 #include "lib/base/regex.h"
-#include "lib/ckpt/checkpoint.h"
+#include "lib/ckpt/output.h"
 
 #define DCPK_PEFT_CONFIG "adapter_config.json"
 #define DCPK_PEFT_FILE   "adapter_model.safetensors"
+#define DCPK_PEFT_FOLDER "lora_adapter/"     /* in the folder of its base, as of verl's merger */
 #define DCPK_PEFT_PREFIX "base_model.model." /* of every key in that file */
 #define DCPK_VERL_CONFIG "lora_train_meta.json"
 
@@ -64,6 +65,12 @@ struct dcpk_lora_name {
 };
 /* Takes a key apart. Points into it. */
 void dcpk_lora_name_parse(const char *key, struct dcpk_lora_name *name);
+
+/* peft.c: puts the adapter in the checkpoint of a run into the output, as tensors and a
+ * configuration that PEFT loads; into DCPK_PEFT_FOLDER where the output is of another format.
+ * Errors: DCPK_EUNSUPPORTED where there is none, or it is not a plain LoRA adapter; those of
+ * dcpk_lora_config_read. */
+dcpk_status dcpk_peft_put(struct dcpk_output *out, struct dcpk_error *err);
 
 /* The first matrix of an adapter in the checkpoint that is not left out; NULL: none. */
 const struct dcpk_tensor *dcpk_lora_find(const struct dcpk_checkpoint *ckpt);

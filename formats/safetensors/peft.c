@@ -68,6 +68,7 @@ static const char *peft_optimizer_layout(const struct dcpk_checkpoint *ckpt,
 /* An adapter on its way out of the checkpoint of a run. */
 struct taking {
     struct dcpk_output *out;
+    bool is_beside;       /* its base, which the output is */
     const char **modules; /* last parts of the names of those with matrices, and of whole ones */
     bool *is_saved;
     size_t n_modules;
@@ -136,7 +137,8 @@ static dcpk_status tensor_take(struct taking *t, uint32_t source, struct dcpk_er
         name = prefix + strlen(DCPK_PEFT_PREFIX);
     dcpk_lora_name_parse(name, &part);
     if (part.part == DCPK_LORA_BASE || strstr(key, ".state.") != NULL) {
-        dcpk_output_event(t->out, DCPK_EVENT_OMITTED, key, "%s", reason_base);
+        if (!t->is_beside)
+            dcpk_output_event(t->out, DCPK_EVENT_OMITTED, key, "%s", reason_base);
         return DCPK_OK;
     }
     if (part.part == DCPK_LORA_OTHER || prefix == NULL)
@@ -189,20 +191,21 @@ static dcpk_status adapter_put_config(const struct taking *t, const struct dcpk_
     }
     dcpk_bytes_u8(&text, '\n');
     if (dcpk_bytes_status(&text, err) == DCPK_OK)
-        (void)dcpk_output_put_small_file(t->out, DCPK_PEFT_CONFIG, text.data, text.n_bytes, err);
+        (void)dcpk_output_put_small_file(
+            t->out, t->is_beside ? DCPK_PEFT_FOLDER DCPK_PEFT_CONFIG : DCPK_PEFT_CONFIG, text.data,
+            text.n_bytes, err);
     dcpk_bytes_release(&text);
     return err->status;
 }
 
-static dcpk_status peft_from_keys(struct dcpk_output *out, const void *options,
-                                  struct dcpk_error *err)
+dcpk_status dcpk_peft_put(struct dcpk_output *out, struct dcpk_error *err)
 {
     const struct dcpk_checkpoint *ckpt = out->source;
     const struct dcpk_tensor *first = dcpk_lora_find(ckpt);
+    const size_t n_before = out->n_tensors;
     struct dcpk_lora_config config = {0};
-    struct taking t = {.out = out};
+    struct taking t = {.out = out, .is_beside = out->format != &dcpk_format_peft};
 
-    (void)options;
     if (first == NULL)
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
                          "the checkpoint has no tensors of an adapter (lora_A)");
@@ -217,7 +220,16 @@ static dcpk_status peft_from_keys(struct dcpk_output *out, const void *options,
             (void)adapter_put_config(&t, &config, err);
     }
     dcpk_lora_config_release(&config);
+    if (t.is_beside)
+        out->n_of_adapter = out->n_tensors - n_before;
     return err->status;
+}
+
+static dcpk_status peft_from_keys(struct dcpk_output *out, const void *options,
+                                  struct dcpk_error *err)
+{
+    (void)options;
+    return dcpk_peft_put(out, err);
 }
 
 /* ---- the row ---- */

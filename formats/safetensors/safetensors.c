@@ -69,7 +69,8 @@ const struct dcpk_format_editor dcpk_safetensors_editor = {.rewrites = true,
                                                            .inherit = safetensors_inherit};
 
 /* A model is its weights: what trained them is not known. */
-static const struct dcpk_format_mapping mapping = {.to_model = dcpk_hf_to_model,
+static const struct dcpk_format_mapping mapping = {.writes_adapter = true,
+                                                   .to_model = dcpk_hf_to_model,
                                                    .from_model = dcpk_hf_from_model,
                                                    .load_config = dcpk_hf_load_config,
                                                    .check_class = dcpk_hf_class_check};

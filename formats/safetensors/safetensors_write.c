@@ -46,6 +46,12 @@ static dcpk_status check_tensor(const struct dcpk_out_tensor *tensor, struct dcp
     return DCPK_OK;
 }
 
+/* True for a tensor whose file PEFT reads, which is one. */
+static bool is_in_adapter(const struct dcpk_output *out, size_t tensor)
+{
+    return out->format == &dcpk_format_peft || tensor >= out->n_tensors - out->n_of_adapter;
+}
+
 /* Assigns tensors to files: in their order, as many as fit. */
 static dcpk_status choose_files(struct layout *l, struct dcpk_error *err)
 {
@@ -57,6 +63,7 @@ static dcpk_status choose_files(struct layout *l, struct dcpk_error *err)
 
     for (size_t t = 0; t < out->n_tensors; t++) {
         const struct dcpk_out_tensor *tensor = &out->tensors[t];
+        const bool begins_adapter = t > 0 && t == out->n_tensors - out->n_of_adapter;
         struct placing *p = &l->placings[t];
         int64_t n_elems;
 
@@ -65,8 +72,8 @@ static dcpk_status choose_files(struct layout *l, struct dcpk_error *err)
             return err->status;
         p->tensor = tensor;
         p->n_bytes = (uint64_t)n_elems * dcpk_dtype_bytes(tensor->dtype); /* the plan checked it */
-        if (n_bytes > 0 && out->format != &dcpk_format_peft &&
-            (p->n_bytes > max_bytes || n_bytes > max_bytes - p->n_bytes)) {
+        if (begins_adapter || (n_bytes > 0 && !is_in_adapter(out, t) &&
+                               (p->n_bytes > max_bytes || n_bytes > max_bytes - p->n_bytes))) {
             file++;
             n_bytes = 0;
         }
@@ -229,14 +236,19 @@ out:
     return err->status;
 }
 
-/* "model-00001-of-00002.safetensors", or model.safetensors where there is one. */
-static dcpk_status name_files(struct dcpk_output *out, uint32_t n, struct dcpk_error *err)
+/* "model-00001-of-00002.safetensors", or model.safetensors where there is one; an adapter's after
+ * them. */
+static dcpk_status name_files(struct dcpk_output *out, uint32_t n_files, struct dcpk_error *err)
 {
-    for (uint32_t f = 0; f < n; f++) {
+    const uint32_t n = n_files - (out->n_of_adapter > 0);
+
+    for (uint32_t f = 0; f < n_files; f++) {
         const char *name = DCPK_SAFETENSORS_SINGLE;
 
         if (out->format == &dcpk_format_peft)
             name = DCPK_PEFT_FILE;
+        else if (f == n)
+            name = DCPK_PEFT_FOLDER DCPK_PEFT_FILE;
         else if (n > 1)
             name = dcpk_arena_printf(out->arena, err,
                                      "model-%05" PRIu32 "-of-%05" PRIu32 DCPK_SAFETENSORS_ENDING,
@@ -295,13 +307,14 @@ static int compare_keys(const void *a, const void *b)
 
 /* As json.dumps(indent=2, sort_keys=True) and a newline, which the readers' own writer uses. */
 static void put_index(const struct dcpk_output *out, const struct dcpk_out_tensor *const *sorted,
-                      struct dcpk_bytes *bytes)
+                      size_t n, struct dcpk_bytes *bytes)
 {
     struct dcpk_json_out j;
     uint64_t n_bytes = 0;
 
-    for (size_t i = 0; i < out->n_chunks; i++)
-        n_bytes += out->chunks[i].data_bytes;
+    for (size_t t = 0; t < n; t++)
+        for (size_t i = 0; i < sorted[t]->n_chunks; i++)
+            n_bytes += out->chunks[sorted[t]->first_chunk + i].data_bytes;
     dcpk_json_out_init(&j, bytes, 2);
     dcpk_json_begin_object(&j);
     dcpk_json_put_key(&j, "metadata");
@@ -310,7 +323,7 @@ static void put_index(const struct dcpk_output *out, const struct dcpk_out_tenso
     dcpk_json_end_object(&j);
     dcpk_json_put_key(&j, "weight_map");
     dcpk_json_begin_object(&j);
-    for (size_t t = 0; t < out->n_tensors; t++)
+    for (size_t t = 0; t < n; t++)
         dcpk_json_add_string(&j, sorted[t]->keys[0],
                              out->files[out->chunks[sorted[t]->first_chunk].file].name);
     dcpk_json_end_object(&j);
@@ -322,18 +335,19 @@ static void put_index(const struct dcpk_output *out, const struct dcpk_out_tenso
 static dcpk_status safetensors_finish(struct dcpk_output *out, struct dcpk_folder *folder,
                                       struct dcpk_error *err)
 {
+    const size_t n = out->n_tensors - out->n_of_adapter;
     const struct dcpk_out_tensor **sorted;
     struct dcpk_bytes text = {0};
 
-    if (out->n_files == 1)
+    if (out->n_files == (out->n_of_adapter > 0 ? 2U : 1U))
         return DCPK_OK;
-    sorted = dcpk_alloc_array(out->n_tensors, sizeof *sorted, err);
+    sorted = dcpk_alloc_array(n, sizeof *sorted, err);
     if (sorted == NULL)
         return err->status;
-    for (size_t t = 0; t < out->n_tensors; t++)
+    for (size_t t = 0; t < n; t++)
         sorted[t] = &out->tensors[t];
-    qsort(sorted, out->n_tensors, sizeof *sorted, compare_keys);
-    put_index(out, sorted, &text);
+    qsort(sorted, n, sizeof *sorted, compare_keys);
+    put_index(out, sorted, n, &text);
     if (dcpk_bytes_status(&text, err) == DCPK_OK)
         (void)dcpk_folder_put(folder, DCPK_SAFETENSORS_INDEX, text.data, text.n_bytes, err);
     dcpk_bytes_release(&text);

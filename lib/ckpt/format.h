@@ -117,6 +117,8 @@ struct dcpk_format_mapping {
     bool has_prefixes;
     /* Its weights are chunks of Megatron-FSDP's flat buffers (lib/place/fsdp_layout.h). */
     bool has_flat_buffers;
+    /* from_model writes an adapter of out->source (given.lora.goes_along), too. */
+    bool writes_adapter;
     /* This format's names and leaves -> the canonical view. */
     dcpk_status (*to_model)(struct dcpk_checkpoint *ckpt, struct dcpk_model *model,
                             struct dcpk_error *err);

@@ -43,6 +43,7 @@ struct dcpk_family_settings {
 /* An adapter (LoRA) of a model. Zeroed: none is merged. Texts are borrowed as above. */
 struct dcpk_lora_settings {
     bool merges;         /* add it to the weights that are read */
+    bool goes_along;     /* not merged: the target writes it, too (writes_adapter) */
     const char *adapter; /* a folder of PEFT's; NULL: the checkpoint holds it, too */
     const char *config;  /* a file that gives its rank and alpha; NULL: that which lies with it */
 };

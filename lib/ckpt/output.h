@@ -153,6 +153,7 @@ struct dcpk_output {
 
     struct dcpk_out_tensor *tensors;
     size_t n_tensors, tensors_capacity;
+    size_t n_of_adapter; /* the last ones of them, which lie in a folder of their own */
     struct dcpk_out_payload *payloads;
     size_t n_payloads, payloads_capacity;
     struct dcpk_by_place taken; /* items of the source -> their payload, or DCPK_NOT_TAKEN */

@@ -31,6 +31,7 @@ static dcpk_status take_opened(struct dcpk_conversion *c, struct dcpk_error *err
 static dcpk_status convert_open_source(struct dcpk_conversion *c, struct dcpk_error *err)
 {
     const struct dcpk_convert_options *o = c->options;
+    struct dcpk_open_options given = o->given;
 
     if (o->opened != NULL)
         return take_opened(c, err);
@@ -49,7 +50,8 @@ static dcpk_status convert_open_source(struct dcpk_conversion *c, struct dcpk_er
         return dcpk_fail(err, DCPK_EUSAGE,
                          "a config.json is given, and neither %s nor %s is a format of models",
                          c->ckpt->format->name, o->to->name);
-    return dcpk_checkpoint_give(c->ckpt, &o->given, err);
+    given.lora.goes_along = o->to->mapping->writes_adapter && !given.lora.merges;
+    return dcpk_checkpoint_give(c->ckpt, &given, err);
 }
 
 /* True if the options change something although the format stays the same. */

@@ -28,6 +28,10 @@ dcpk_status dcpk_conversion_can_check(const struct dcpk_conversion *c, struct dc
             "the output cannot be read back before it is published, because '%s' is an archive: "
             "write a folder and pack that, or verify the archive afterwards",
             c->options->out);
+    if ((flags & DCPK_CONVERT_VERIFY) != 0 && c->out->n_of_adapter > 0)
+        return dcpk_fail_fix(
+            err, DCPK_EUSAGE, DCPK_FIX_NO_READ_BACK | DCPK_FIX_LORA,
+            "an adapter is written next to its base, and only models are compared");
     if ((flags & DCPK_CONVERT_VERIFY) != 0 && c->options->to->mapping->from_model == NULL)
         return dcpk_fail_fix(err, DCPK_EUSAGE, DCPK_FIX_NO_READ_BACK,
                              "%s is a part of a model, which is not compared with all of it",

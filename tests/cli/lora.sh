@@ -89,7 +89,7 @@ hashes out_of | cut -d ' ' -f 2
 diff <(hashes out_of | cut -d ' ' -f 1 | sort) <(hashes whole | grep -E 'layers.0.self_attn.[kv]_proj|lm_head' | cut -d ' ' -f 1 | sort) && echo "the same tensors"
 echo '{"r": 24, "lora_alpha": 1.5, "task_type": "CAUSAL_LM"}' >of_run/lora_train_meta.json
 convert --to peft of_run with_meta 2>said | grep 'left out' && jq -c . with_meta/adapter_config.json
-refuses "an adapter with its base" 3 "is of an adapter .LoRA.*--merge-lora merges it.*--drop RE" convert --to huggingface of_run none
+refuses "an adapter with its base" 3 "is of an adapter .LoRA.*--merge-lora merges it.*--drop RE" convert --to dcp --layout model. of_run none
 refuses "a module that is not in the base" 3 "the base has no 'lm_head.weight', which the adapter replaces" convert --merge-lora --hf-config model/config.json of_run none
 refuses "no adapter in it" 3 "no tensors of an adapter" convert --to peft whole none
 refuses "--to peft, --verify" 2 "is a part of a model.*leave --verify" convert --verify --to peft of_run none

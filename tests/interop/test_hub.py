@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # test_hub.py - a model in torch's distributed checkpoint, under names of trainers, becomes Hugging Face's and Megatron's.
+import filecmp
 import json
 import os
 import pickle
@@ -374,7 +375,7 @@ class Shards(unittest.TestCase):
         with open(os.path.join(self.at("adapter"), "fsdp_config.json"), "w", encoding="ascii") as f:
             json.dump({"FSDP_version": 1, "world_size": 1}, f)
         convert = ["convert", "--to", "huggingface", "--hf-config", os.path.join(self.model, "config.json")]
-        self.refuses(3, "lora_A.default.weight' is of an adapter .LoRA.*--drop RE", *convert, self.at("adapter"), self.at("none"))
+        self.refuses(3, "lora_A.default.weight' is of an adapter .LoRA.*--drop RE", "convert", "--to", "dcp", "--layout", "model.", *convert[3:], self.at("adapter"), self.at("none"))
         dcpkit(*convert, "--drop", "lora_|modules_to_save", self.at("adapter"), self.at("base"))
         self.assertEqual(hashes(self.at("base")), hashes(self.model))
         merge = [*convert, "--merge-lora"]
@@ -382,6 +383,12 @@ class Shards(unittest.TestCase):
         with open(os.path.join(self.at("adapter"), "lora_train_meta.json"), "w", encoding="ascii") as f:
             json.dump({"r": 3, "lora_alpha": 5, "task_type": "CAUSAL_LM"}, f)
         dcpkit("convert", "--to", "peft", self.at("adapter"), self.at("peft"))
+        self.refuses(2, "an adapter is written next to its base", *convert, "--verify", self.at("adapter"), self.at("none"))
+        for size in ("5GB", "4KB"):
+            dcpkit(*convert, "--max-shard-size", size, self.at("adapter"), self.at(size))
+            self.assertEqual(hashes(self.at(size)), hashes(self.model))
+            for file in os.listdir(self.at("peft")):
+                self.assertTrue(filecmp.cmp(os.path.join(self.at("peft"), file), os.path.join(self.at(size), "lora_adapter", file), shallow=False), file)
         made = load_file(os.path.join(self.at("peft"), "adapter_model.safetensors"))
         self.assertEqual(sorted(made), sorted(parts))
         for key, tensor in made.items():
@@ -514,11 +521,13 @@ class Goldens(unittest.TestCase):
                     manifest = json.load(f)
                 wanted = {"hf": [], "hf_bf16": ["--dtype", "bfloat16"]}
                 if "lora" in name:
-                    wanted = {"base": ["--drop", "lora_"], "hf": ["--merge-lora"], "hf_bf16": ["--merge-lora", "--dtype", "bfloat16"]}
+                    wanted = {"base": [], "hf": ["--merge-lora"], "hf_bf16": ["--merge-lora", "--dtype", "bfloat16"]}
                 for what, options in wanted.items():
                     out = os.path.join(folder, what)
-                    dcpkit("convert", "--verify", "--to", "huggingface", *options, os.path.join(top, manifest["input"]), out)
+                    dcpkit("convert", *["--verify"][what == "base" :], "--to", "huggingface", *options, os.path.join(top, manifest["input"]), out)
                     self.assertEqual(hashes(out), {key: t["xxh3_128"] for key, t in manifest[what].items()})
+                    if what == "base":
+                        self.assertEqual(hashes(os.path.join(out, "lora_adapter")), {key: t["xxh3_128"] for key, t in manifest["adapter"].items()})
                 self.check_optimizer(os.path.join(top, manifest["input"]), manifest)
 
     def test_adapters(self):
