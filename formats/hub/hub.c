@@ -220,6 +220,7 @@ const struct dcpk_format dcpk_format_verl = {
     .summary = "Hugging Face's names in shards of FSDP, a file a rank: verl, SkyRL (read only)",
     .container = &dcpk_format_fsdp_shards,
     .fits = verl_fits,
+    .check_whole = dcpk_shards_check_whole_copies,
     .mapping = &verl_mapping,
     DCPK_SHARDS_CONTAINER,
 };

@@ -5,6 +5,7 @@
 
 #include "formats/safetensors/hf_matching.h"
 #include "formats/safetensors/lora_config.h"
+#include "formats/safetensors/safetensors.h"
 #include "formats/safetensors/safetensors_priv.h"
 #include "lib/base/order.h"
 #include "lib/base/text.h"
@@ -199,33 +200,74 @@ static dcpk_status part_take(struct adapting *a, const char *key, uint32_t tenso
     return saved_put(a, key, tensor, err);
 }
 
-/* The tensors of a folder of PEFT's, as views in its one file. */
-static dcpk_status take_folder(struct adapting *a, struct dcpk_error *err)
+/* All tensors are of one adapter. */
+static dcpk_status check_one(struct adapting *a, const struct dcpk_lora_name *name,
+                             struct dcpk_error *err)
+{
+    if (a->first.adapter == NULL)
+        a->first = *name;
+    if (name->n_adapter == a->first.n_adapter &&
+        strncmp(dcpk_text_or(name->adapter, ""), dcpk_text_or(a->first.adapter, ""),
+                name->n_adapter) == 0)
+        return DCPK_OK;
+    return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_DROP,
+                         "there are two adapters, '%.*s' and '%.*s'", (int)a->first.n_adapter,
+                         a->first.adapter, (int)name->n_adapter, name->adapter);
+}
+
+/* A tensor of a checkpoint of its own, as a view: of PEFT's folder, or of a run. */
+static dcpk_status take_other(struct adapting *a, const struct dcpk_tensor *tensor,
+                              uint32_t first_file, struct dcpk_error *err)
 {
     struct dcpk_checkpoint *ckpt = a->m->ckpt;
-    struct dcpk_safetensors_header header;
-    struct dcpk_place data;
+    const bool is_run = ckpt->adapter->format != &dcpk_format_peft;
+    const char *key = tensor->key, *at;
+    struct dcpk_lora_name name;
+    uint32_t index;
 
-    if (dcpk_safetensors_add_file(ckpt, ckpt->beside, DCPK_PEFT_FILE, &header, &data, err))
+    if (is_run && strstr(key, ".state.") != NULL)
+        return DCPK_OK; /* of the optimizer */
+    if (is_run)
+        key = dcpk_hf_unwrap(ckpt->arena, key, err);
+    if (key == NULL)
         return err->status;
-    a->pairs = dcpk_arena_array(a->m->model->arena, header.n_entries, sizeof *a->pairs, err);
-    for (size_t i = 0; a->pairs != NULL && i < header.n_entries; i++) {
-        const struct dcpk_safetensors_entry *e = &header.entries[i];
-        const struct dcpk_place place = {data.file, data.offset_bytes + e->first_bytes,
-                                         e->end_bytes - e->first_bytes};
-        const struct dcpk_tensor tensor = {
-            .key = e->key, .dtype = e->dtype, .rank = e->rank, .shape = e->shape};
-        uint32_t index;
-        size_t chunk;
+    at = strstr(key, DCPK_PEFT_PREFIX);
+    if (at == NULL || (at > key && !is_run))
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "'%s' of the adapter does not begin with '" DCPK_PEFT_PREFIX "'", key);
+    at += strlen(DCPK_PEFT_PREFIX);
+    dcpk_lora_name_parse(at, &name);
+    if (is_run && name.part == DCPK_LORA_BASE)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "'%s' is of a base, which lies with the adapter: convert that checkpoint "
+                         "without another base",
+                         tensor->key);
+    if ((is_run && check_one(a, &name, err)) ||
+        dcpk_checkpoint_add_stored_view(ckpt, tensor, first_file, &index, err))
+        return err->status;
+    return part_take(a, at, index, err);
+}
 
-        if (!dcpk_starts_with(e->key, DCPK_PEFT_PREFIX))
-            return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                             "'%s' of the adapter does not begin with '" DCPK_PEFT_PREFIX "'",
-                             e->key);
-        if (dcpk_checkpoint_add_inner(ckpt, &tensor, &place, &index, &chunk, err) ||
-            part_take(a, e->key + strlen(DCPK_PEFT_PREFIX), index, err))
+static dcpk_status take_others(struct adapting *a, struct dcpk_error *err)
+{
+    struct dcpk_checkpoint *ckpt = a->m->ckpt, *from = ckpt->adapter;
+    const uint32_t first_file = (uint32_t)ckpt->n_files;
+    uint32_t file;
+
+    if (from->format != &dcpk_format_peft && dcpk_lora_find(from) == NULL)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "there is no " DCPK_PEFT_FILE
+                         ", which PEFT's save_pretrained() writes, and "
+                         "no tensor of an adapter (lora_A)");
+    if (dcpk_lora_config_read(ckpt, from->store, DCPK_PEFT_FILE, &a->config, err))
+        return err->status;
+    for (size_t i = 0; i < from->n_files; i++)
+        if (dcpk_checkpoint_add_file(ckpt, from->files[i], &file, err))
             return err->status;
-    }
+    a->pairs = dcpk_arena_array(a->m->model->arena, from->n_tensors, sizeof *a->pairs, err);
+    for (size_t t = 0; a->pairs != NULL && t < from->n_tensors; t++)
+        if (take_other(a, &from->tensors[t], first_file, err))
+            return err->status;
     return err->status;
 }
 
@@ -243,13 +285,8 @@ static dcpk_status take_own(struct adapting *a, struct dcpk_error *err)
             dcpk_lora_name_parse(key, &name);
         if (name.part == DCPK_LORA_BASE)
             continue;
-        if (a->first.adapter == NULL)
-            a->first = name;
-        if (name.n_adapter != a->first.n_adapter ||
-            strncmp(name.adapter, a->first.adapter, name.n_adapter) != 0)
-            return dcpk_fail_fix(
-                err, DCPK_EUNSUPPORTED, DCPK_FIX_DROP, "there are two adapters, '%.*s' and '%.*s'",
-                (int)a->first.n_adapter, a->first.adapter, (int)name.n_adapter, name.adapter);
+        if (check_one(a, &name, err))
+            return err->status;
         m->is_taken[t] = true;
         if (part_take(a, key, t, err))
             return err->status;
@@ -258,30 +295,13 @@ static dcpk_status take_own(struct adapting *a, struct dcpk_error *err)
     return err->status;
 }
 
-static dcpk_status open_adapter(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
-{
-    enum dcpk_path_kind kind;
-
-    if (ckpt->beside == NULL && dcpk_store_open(ckpt->given.lora.adapter, &ckpt->beside, err))
-        return err->status;
-    if (dcpk_store_look(ckpt->beside, DCPK_PEFT_FILE, &kind, err))
-        return err->status;
-    if (kind == DCPK_PATH_FILE)
-        return DCPK_OK;
-    return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                     "there is no " DCPK_PEFT_FILE ", which PEFT's save_pretrained() writes, and a "
-                     "conversion of a run's checkpoint to the format peft");
-}
-
 static dcpk_status take_adapter(struct adapting *a, struct dcpk_error *err)
 {
     struct dcpk_checkpoint *ckpt = a->m->ckpt;
     const struct dcpk_tensor *own = dcpk_lora_find(ckpt);
 
     if (ckpt->given.lora.adapter != NULL) {
-        if (open_adapter(ckpt, err) ||
-            dcpk_lora_config_read(ckpt, ckpt->beside, DCPK_PEFT_FILE, &a->config, err) ||
-            take_folder(a, err))
+        if (take_others(a, err))
             dcpk_context(err, "the adapter '%s'", ckpt->given.lora.adapter);
         return err->status;
     }

@@ -26,12 +26,6 @@ dcpk_status dcpk_safetensors_locate(struct dcpk_checkpoint *ckpt, const struct d
                                     const struct dcpk_reader *reader, struct dcpk_extent *where,
                                     struct dcpk_error *err);
 
-/* Read the header of the file `name` of a store, a further one of the checkpoint's. *data: the
- * bytes after the header. Errors: those of finding and of dcpk_safetensors_parse, with the name. */
-dcpk_status dcpk_safetensors_add_file(struct dcpk_checkpoint *ckpt, struct dcpk_store *store,
-                                      const char *name, struct dcpk_safetensors_header *header,
-                                      struct dcpk_place *data, struct dcpk_error *err);
-
 /* Common to the rows on this container. */
 dcpk_status dcpk_safetensors_probe(struct dcpk_store *store, int *score, struct dcpk_error *err);
 bool dcpk_safetensors_is_known(const char *module, const char *name);

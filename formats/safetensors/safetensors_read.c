@@ -123,36 +123,24 @@ void dcpk_safetensors_close(struct dcpk_checkpoint *ckpt)
     dcpk_map_release(&state->remark_by_key);
 }
 
-dcpk_status dcpk_safetensors_add_file(struct dcpk_checkpoint *ckpt, struct dcpk_store *store,
-                                      const char *name, struct dcpk_safetensors_header *header,
-                                      struct dcpk_place *data, struct dcpk_error *err)
+/* All tensors of the file `name`. */
+static dcpk_status file_add(struct dcpk_checkpoint *ckpt, const char *name, struct dcpk_error *err)
 {
+    struct dcpk_safetensors_header header = {0};
+    struct dcpk_place data = {0};
     struct dcpk_source *source;
     char *text = NULL;
     size_t n = 0;
 
-    if (dcpk_store_find(store, name, &source, err) ||
-        dcpk_checkpoint_add_file(ckpt, source, &data->file, err))
+    if (dcpk_store_find(ckpt->store, name, &source, err) ||
+        dcpk_checkpoint_add_file(ckpt, source, &data.file, err))
         return err->status;
     if (header_slurp(source, &text, &n, err) == DCPK_OK) {
-        data->offset_bytes = DCPK_SAFETENSORS_LENGTH_BYTES + n;
-        data->n_bytes = dcpk_source_bytes(source) - data->offset_bytes;
-        (void)dcpk_safetensors_parse(text, n, data->n_bytes, ckpt->arena, header, err);
+        data.offset_bytes = DCPK_SAFETENSORS_LENGTH_BYTES + n;
+        data.n_bytes = dcpk_source_bytes(source) - data.offset_bytes;
+        (void)dcpk_safetensors_parse(text, n, data.n_bytes, ckpt->arena, &header, err);
     }
     dcpk_free(text);
-    if (err->status != DCPK_OK)
-        dcpk_context(err, "reading '%s'", name);
-    return err->status;
-}
-
-/* All tensors of the file `name`. */
-static dcpk_status file_add(struct dcpk_checkpoint *ckpt, const char *name, struct dcpk_error *err)
-{
-    struct dcpk_safetensors_header header;
-    struct dcpk_place data = {0};
-
-    if (dcpk_safetensors_add_file(ckpt, ckpt->store, name, &header, &data, err))
-        return err->status;
     for (size_t i = 0; i < header.n_remarks && err->status == DCPK_OK; i++)
         (void)remark_add(ckpt, &header.remarks[i], name, err);
     for (size_t i = 0; i < header.n_entries && err->status == DCPK_OK; i++)

@@ -252,7 +252,7 @@ void dcpk_checkpoint_close(struct dcpk_checkpoint *ckpt)
     dcpk_free(ckpt->objects);
     dcpk_free(ckpt->files);
     dcpk_arena_free(ckpt->arena);
-    dcpk_store_close(ckpt->beside);
+    dcpk_checkpoint_close(ckpt->adapter);
     dcpk_store_close(ckpt->store);
     dcpk_free(ckpt);
 }

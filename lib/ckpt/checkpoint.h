@@ -126,7 +126,9 @@ struct dcpk_note {
 struct dcpk_checkpoint {
     struct dcpk_arena *arena;
     struct dcpk_store *store;
-    struct dcpk_store *beside; /* a further one, of files that views are in; NULL: none */
+    /* A further one, of the files that views are in (dcpk_checkpoint_add_stored_view); closed with
+     * it; NULL: none. */
+    struct dcpk_checkpoint *adapter;
     const struct dcpk_format *format;
     /* the one that detection finds; `format` is another where that was asked for by name, or a
      * scheme on it */
@@ -223,6 +225,14 @@ dcpk_status dcpk_checkpoint_add_inner(struct dcpk_checkpoint *ckpt,
                                       const struct dcpk_tensor *tensor,
                                       const struct dcpk_place *place, uint32_t *index,
                                       size_t *chunk, struct dcpk_error *err);
+/*
+ * A new view of a tensor that ckpt->adapter stores, through its bytes. first_file: the number of
+ * that checkpoint's first file here, after dcpk_checkpoint_add_file of all. Errors:
+ * DCPK_EUNSUPPORTED for a tensor whose elements are not stored one after the other.
+ */
+dcpk_status dcpk_checkpoint_add_stored_view(struct dcpk_checkpoint *ckpt,
+                                            const struct dcpk_tensor *tensor, uint32_t first_file,
+                                            uint32_t *index, struct dcpk_error *err);
 /*
  * The n elements from run.first on of the chunk run.of, a stored one or that of an inner tensor,
  * counted row-major in it, are elements [start, start + n) of `block`, counted row-major in that

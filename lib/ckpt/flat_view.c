@@ -88,6 +88,39 @@ dcpk_status dcpk_checkpoint_add_inner(struct dcpk_checkpoint *ckpt,
     return view_add_chunk(ckpt, &whole, (struct dcpk_chunk_run){DCPK_IN_PLACE, 0}, place, err);
 }
 
+dcpk_status dcpk_checkpoint_add_stored_view(struct dcpk_checkpoint *ckpt,
+                                            const struct dcpk_tensor *tensor, uint32_t first_file,
+                                            uint32_t *index, struct dcpk_error *err)
+{
+    struct dcpk_checkpoint *from = ckpt->adapter;
+
+    if (dcpk_checkpoint_add_view(ckpt, tensor, index, err))
+        return err->status;
+    for (size_t i = 0; i < tensor->n_chunks; i++) {
+        const struct dcpk_chunk *chunk = &from->chunks[tensor->first_chunk + i];
+        struct dcpk_place place = {.file = first_file + chunk->place.file};
+        struct dcpk_extent where;
+        struct dcpk_box box;
+        int64_t n_elems;
+
+        dcpk_box_unpack(chunk->span, tensor->rank, &box);
+        if (dcpk_box_count(&box, &n_elems, err))
+            return err->status;
+        if (n_elems == 0)
+            continue;
+        if (dcpk_checkpoint_locate(from, chunk, NULL, &where, err))
+            return err->status;
+        if (!where.is_row_major || where.decoded_bytes != 0 || where.is_zero)
+            return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                             "'%s' is not stored as one run of its elements", tensor->key);
+        place.offset_bytes = where.first_bytes;
+        place.n_bytes = (uint64_t)n_elems * dcpk_dtype_bytes(tensor->dtype);
+        if (view_add_chunk(ckpt, &box, (struct dcpk_chunk_run){DCPK_IN_PLACE, 0}, &place, err))
+            return err->status;
+    }
+    return DCPK_OK;
+}
+
 static bool run_fits(int64_t start, int64_t n, int64_t end)
 {
     return start >= 0 && n >= 0 && n <= end && start <= end - n;

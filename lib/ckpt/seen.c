@@ -163,7 +163,7 @@ dcpk_status dcpk_seen_checkpoint(const struct dcpk_checkpoint *ckpt, const char 
         hash_places(&s, ckpt, &places);
         mix(&sum, &places);
         if (hash_files(&s, ckpt->store, &sum, err) == DCPK_OK &&
-            (ckpt->beside == NULL || hash_files(&s, ckpt->beside, &sum, err) == DCPK_OK))
+            (ckpt->adapter == NULL || hash_files(&s, ckpt->adapter->store, &sum, err) == DCPK_OK))
             *hash = sum;
     }
     seeing_release(&s);

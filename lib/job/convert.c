@@ -28,6 +28,27 @@ static dcpk_status take_opened(struct dcpk_conversion *c, struct dcpk_error *err
     return DCPK_OK;
 }
 
+/* A folder of PEFT's, or the checkpoint of a run with an adapter alone; all of it is read, for it
+ * is small, and its checksums are compared. */
+static dcpk_status open_adapter(struct dcpk_conversion *c, const char *path, struct dcpk_error *err)
+{
+    struct dcpk_env env = c->options->env;
+    struct dcpk_checkpoint *adapter;
+    struct dcpk_exec *exec = NULL;
+
+    if ((c->options->out != NULL && dcpk_run_check_apart(path, c->options->out, err)) ||
+        dcpk_env_open(&env, path, NULL, NULL, &c->ckpt->adapter, err))
+        return err->status;
+    adapter = c->ckpt->adapter;
+    env.ranks = NULL;
+    if ((adapter->format->check_whole == NULL || adapter->format->check_whole(adapter, err) == 0) &&
+        dcpk_checkpoint_check_cover(adapter, err) == DCPK_OK &&
+        dcpk_exec_new(adapter, &env, &exec, err) == DCPK_OK)
+        (void)dcpk_exec_check_items(exec, NULL, err);
+    dcpk_exec_free(exec);
+    return err->status;
+}
+
 static dcpk_status convert_open_source(struct dcpk_conversion *c, struct dcpk_error *err)
 {
     const struct dcpk_convert_options *o = c->options;
@@ -43,9 +64,8 @@ static dcpk_status convert_open_source(struct dcpk_conversion *c, struct dcpk_er
                          "'%s' is of the format %s: an adapter is merged into a model with Hugging "
                          "Face's names",
                          o->in, c->ckpt->format->name);
-    if (o->given.lora.adapter != NULL && o->out != NULL &&
-        dcpk_run_check_apart(o->given.lora.adapter, o->out, err))
-        return err->status;
+    if (o->given.lora.adapter != NULL && open_adapter(c, o->given.lora.adapter, err))
+        return dcpk_context(err, "the adapter '%s'", o->given.lora.adapter);
     if (o->given.family.config != NULL && !c->ckpt->format->is_model && !o->to->is_model)
         return dcpk_fail(err, DCPK_EUSAGE,
                          "a config.json is given, and neither %s nor %s is a format of models",

@@ -101,10 +101,6 @@ static dcpk_status check_depth(const char *name, struct dcpk_error *err)
 static dcpk_status side_init(struct side *s, struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
 {
     s->ckpt = ckpt;
-    if (ckpt->beside != NULL)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                         "the files of '%s' are in two folders: make a delta of each",
-                         dcpk_store_path(ckpt->store));
     if (dcpk_delta_list(ckpt->store, &s->arena, &s->files, &s->n_files, err) != DCPK_OK)
         return err->status;
     s->sources = dcpk_arena_array(s->arena, s->n_files, sizeof *s->sources, err);

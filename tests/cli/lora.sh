@@ -99,7 +99,7 @@ refuses "no --base" 3 "not a model .*--base DIR" convert --merge-lora lora none
 refuses "a base alone" 2 "--base is for --merge-lora" convert --to huggingface --base model lora none
 refuses "a model alone" 2 "no tensors of an adapter" convert --merge-lora model none
 refuses "a base of Megatron's" 2 "of the format torch_dist: an adapter is merged into a model" convert --merge-lora --base run lora none
-refuses "two models" 3 "'model': there is no adapter_model.safetensors" merge model none
+refuses "two models" 3 "'model': there is no adapter_model.safetensors.*no tensor of an adapter" merge model none
 refuses "OUT in the adapter" 2 "" merge lora lora/out
 refuses "a report in the base" 2 "" merge --report model/report lora none
 # kind LABEL REGEX JQ: a configuration that is refused.

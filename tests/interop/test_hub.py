@@ -401,6 +401,11 @@ class Shards(unittest.TestCase):
             for key, tensor in made.items():
                 bound = 4 * 2.0**-23 * (merged[key].abs() + merged[key].abs().mean())
                 self.assertTrue(bool(((tensor - merged[key]).abs() <= bound).all()), key)
+        shutil.copytree(self.at("adapter"), self.at("alone"))
+        torch.save({key: tensor for key, tensor in state.items() if ".lora_" in key or "modules_to_save" in key}, os.path.join(self.at("alone"), os.path.basename(name)))
+        dcpkit(*base, "--verify", self.at("alone"), self.at("at once"))
+        self.assertEqual(hashes(self.at("at once")), hashes(self.at("joined")))
+        self.refuses(3, "is of a base, which lies with the adapter", *base, self.at("adapter"), self.at("none"))
         state[next(key for key in state if "lora_A" in key).replace("default", "other")] = torch.ones(3, 3)
         torch.save(state, name)
         self.refuses(3, "there are two adapters, 'default' and 'other'", *merge, self.at("adapter"), self.at("none"))
