@@ -75,6 +75,10 @@ static const struct dcpk_option shared_options[] = {
                   "ep of --target-mesh"),
     DCPK_OPT_GROUP("contents of OUT"),
     DCPK_OPT_FLAG("weights-only", weights_only, "leave the optimizer out"),
+    DCPK_OPT_FLAG(
+        "keep-other", keep_other,
+        "between formats with Hugging Face's names: carry over by their names tensors that "
+        "no map of a family knows (a vision tower), and families that have no map"),
     DCPK_OPT_TEXT("output-model-weight-prefix", "P", model_prefix,
                   "prefix of weight keys (default: model.module; dcp_hf: model)"),
     DCPK_OPT_TEXT("output-optimizer-state-prefix", "P", state_prefix,
@@ -308,6 +312,8 @@ static unsigned flags_of(const struct dcpk_convert_args *a)
 
     if (a->weights_only)
         flags |= DCPK_CONVERT_WEIGHTS_ONLY;
+    if (a->keep_other)
+        flags |= DCPK_CONVERT_KEEP_OTHER;
     if (a->check_input || (a->verify && !a->no_check_input))
         flags |= DCPK_CONVERT_CHECK_INPUT;
     if (a->verify)

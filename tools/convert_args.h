@@ -20,8 +20,8 @@ struct dcpk_convert_args {
         *args_from, *base;
     struct dcpk_lora_settings lora; /* of --merge-lora; its adapter is IN where there is a base */
     struct dcpk_input_args input;
-    bool swiglu, no_swiglu, weights_only, check_input, no_check_input, verify, integrity,
-        like_inspector, rename_mtp, dry_run, force, resume, json, verbose;
+    bool swiglu, no_swiglu, weights_only, keep_other, check_input, no_check_input, verify,
+        integrity, like_inspector, rename_mtp, dry_run, force, resume, json, verbose;
     struct dcpk_verbosity verbosity;
     bool oom_traceback, enable_msc; /* of the Python tool; without meaning here */
     int n_threads, n_ranks;         /* ranks that a dry run plans for */

@@ -16,15 +16,15 @@
 
 /* Keys that show whose names they are. */
 struct signs {
-    const char *names[2];  /* of the embedding; NULL: no further one */
+    const char *names[3];  /* of the embedding; NULL: no further one */
     const char *layers[2]; /* before the number of a layer; the same */
     const char *text;
 };
 
-static const struct signs hf = {{"embed_tokens.weight", "wte.weight"},
+static const struct signs hf = {{"embed_tokens.weight", "wte.weight", "embeddings.weight"},
                                 {".layers.", ".h."},
                                 "Hugging Face's names in a checkpoint of FSDP2 or dcp.save"};
-static const struct signs verl = {{"embed_tokens.weight", "wte.weight"},
+static const struct signs verl = {{"embed_tokens.weight", "wte.weight", "embeddings.weight"},
                                   {".layers.", ".h."},
                                   "Hugging Face's names in shards of FSDP"};
 static const struct signs titan = {{"tok_embeddings.weight"}, {"layers."}, "torchtitan's names"};

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "formats/safetensors/hf_config_priv.h"
+#include "formats/safetensors/hf_names.h"
 #include "formats/safetensors/hf_writing.h"
 #include "lib/base/order.h"
 #include "lib/base/text.h"
@@ -61,8 +62,12 @@ static void find_untaken(struct dcpk_hf_writing *e, const bool *is_taken)
 {
     for (size_t p = 0; p < e->model->n_params; p++) {
         const char *name = e->model->params[p].name;
+        bool is_other = false;
 
-        if (!is_taken[p] && !(e->out->target.family.without_mtp && dcpk_starts_with(name, "mtp.")))
+        if (e->scheme == NULL || e->scheme->name == NULL)
+            is_other = dcpk_starts_with(name, DCPK_HF_OTHER);
+        if (!is_taken[p] && !is_other &&
+            !(e->out->target.family.without_mtp && dcpk_starts_with(name, "mtp.")))
             dcpk_hf_fault(&e->faults, DCPK_EMISMATCH, "no rule takes '%s'", name);
     }
 }
@@ -191,7 +196,10 @@ dcpk_status dcpk_hf_choose_map(struct dcpk_hf_writing *e, struct dcpk_error *err
     if (e->model->args == NULL)
         return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_ARGS,
                              "the checkpoint has no args, and config.json is made from them");
-    if (dcpk_hf_maps_load(settings->maps, e->out->arena, &e->maps, err))
+    if (dcpk_hf_maps_load(settings->maps, e->out->arena, &e->maps, err) ||
+        ((e->model->flags & DCPK_MODEL_KEEPS_OTHER) != 0 &&
+         (e->scheme == NULL || e->scheme->name == NULL) &&
+         dcpk_hf_maps_add_any(&e->maps, e->out->arena, err)))
         return err->status;
     if (e->base != NULL) {
         if (dcpk_hf_config_find_map(&e->maps, settings->family, e->base, &map, err))

@@ -65,6 +65,7 @@ struct dcpk_hf_export {
     struct dcpk_fp8_format fp8;   /* of weights in blocks; zeroed: none are */
     /* `base` stays as it is, except for its dtype, and for scales that weights have no more. */
     bool keeps_base;
+    bool is_as_stored; /* of it also the dtype */
     dcpk_hf_remark *remark;
     void *context;
 };

@@ -479,8 +479,13 @@ dcpk_status dcpk_hf_config_find_map(const struct dcpk_hf_maps *maps, const char 
                          "of that type",
                          found->family, model_type, found->model_type);
     if (found == NULL)
-        return fail_families(maps, DCPK_EUNSUPPORTED, err,
-                             "config.json: 'architectures' and 'model_type' are of no family");
+        found = maps->any;
+    if (found == NULL) {
+        (void)fail_families(maps, DCPK_EUNSUPPORTED, err,
+                            "config.json: 'architectures' and 'model_type' are of no family");
+        dcpk_append(err, "; the option keep-other keeps the names of others");
+        return err->status;
+    }
     *map = found;
     return DCPK_OK;
 }

@@ -270,7 +270,8 @@ static dcpk_status copy_base(const struct dcpk_hf_export *export, struct dcpk_by
         return err->status;
     members = dcpk_hf_value(arena, export->base, err);
     if (members == NULL || dcpk_hf_dict_copy(&config, members, err) ||
-        change_dtype(export, &config, err) || put_blocks(&config, &export->fp8, err))
+        (!export->is_as_stored && change_dtype(export, &config, err)) ||
+        put_blocks(&config, &export->fp8, err))
         goto out;
     dict = dcpk_value_dict(arena, config.pairs, config.n, err);
     if (dict != NULL)

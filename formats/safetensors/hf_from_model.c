@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/safetensors/hf_names.h"
 #include "formats/safetensors/hf_ops.h"
 #include "formats/safetensors/hf_writing.h"
 #include "formats/safetensors/lora_config.h"
@@ -174,6 +175,48 @@ static dcpk_status binding_split(struct dcpk_hf_writing *e, size_t i,
         return err->status;
     if (dcpk_hf_ops_split(b->rule, &e->sizes, &whole, e->out->arena, parts, err))
         return dcpk_context(err, "'%s'", b->mg);
+    return DCPK_OK;
+}
+
+/* Parameters that no map knows, by their own names. */
+static dcpk_status add_others(struct dcpk_hf_writing *e, struct dcpk_error *err)
+{
+    const struct dcpk_model *m = e->model;
+
+    for (size_t p = 0; p < m->n_params; p++) {
+        const char *name = m->params[p].name;
+        const struct dcpk_model_tensor *value = dcpk_model_value(m, &m->params[p]);
+        const char **key = dcpk_arena_array(e->out->arena, 1, sizeof *key, err);
+        struct dcpk_out_tensor tensor = {.keys = key, .n_keys = 1};
+        char *text;
+
+        if (key == NULL)
+            return err->status;
+        if (!dcpk_starts_with(name, DCPK_HF_OTHER) || value == NULL)
+            continue;
+        text =
+            dcpk_arena_printf(e->out->arena, err, "%s%s", e->prefix, name + strlen(DCPK_HF_OTHER));
+        if (text == NULL)
+            return err->status;
+        *key = text;
+        for (text += strlen(e->prefix); (text = strchr(text, '/')) != NULL;)
+            *text = '.';
+        tensor.dtype = value->dtype;
+        if (e->out->target.family.dtype != DCPK_DTYPE_NONE && dcpk_dtype_is_float(value->dtype)) {
+            if (dcpk_dtype_bytes(value->dtype) < 2)
+                return dcpk_fail(
+                    err, DCPK_EUNSUPPORTED,
+                    "'%s' is %s, perhaps with scales, and no map knows it: it is not cast", *key,
+                    dcpk_dtype_name(value->dtype));
+            tensor.dtype = e->out->target.family.dtype;
+        }
+        tensor.rank = value->rank;
+        tensor.shape = value->shape;
+        tensor.pieces = value->pieces;
+        tensor.n_pieces = value->n_pieces;
+        if (dcpk_output_add_tensor(e->out, &tensor, err))
+            return err->status;
+    }
     return DCPK_OK;
 }
 
@@ -350,6 +393,8 @@ static dcpk_status put_config(struct dcpk_hf_writing *e, struct dcpk_error *err)
                                     .base = e->base,
                                     .keeps_base = e->base != NULL &&
                                                   (e->model->flags & DCPK_MODEL_OF_FAMILY) != 0,
+                                    .is_as_stored = dcpk_hf_map_is_any(e->map) &&
+                                                    e->out->target.family.dtype == DCPK_DTYPE_NONE,
                                     .fp8 = e->out->target.family.fp8,
                                     .remark = take_export_remark,
                                     .context = e->out};
@@ -536,7 +581,8 @@ static dcpk_status write_model(struct dcpk_hf_writing *e, struct dcpk_error *err
         e->dtype = weights_dtype(e);
         widen_dtype(e);
     }
-    if (find_vocab(e, err) || add_tensors(e, err) || put_config(e, err) ||
+    if ((!dcpk_hf_map_is_any(e->map) && find_vocab(e, err)) || add_tensors(e, err) ||
+        add_others(e, err) || put_config(e, err) ||
         (e->scheme == NULL && dcpk_hf_assets_put(e->out, err)) ||
         (e->scheme != NULL && add_zeros(e, err)) ||
         (e->scheme != NULL && e->model->has_optimizer && add_states(e, err)) ||

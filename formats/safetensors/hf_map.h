@@ -157,6 +157,7 @@ struct dcpk_hf_map {
 struct dcpk_hf_maps {
     const struct dcpk_hf_map *const *list;
     size_t n, n_schemes;
+    const struct dcpk_hf_map *any; /* of a model that none of the list fits; NULL: there is none */
 };
 
 /*
@@ -174,6 +175,11 @@ dcpk_status dcpk_hf_map_read(const char *file, const char *text, size_t n_bytes,
  */
 dcpk_status dcpk_hf_maps_load(const char *dir, struct dcpk_arena *arena, struct dcpk_hf_maps *maps,
                               struct dcpk_error *err);
+
+/* Sets maps->any: without rules, so that all tensors keep their names. */
+dcpk_status dcpk_hf_maps_add_any(struct dcpk_hf_maps *maps, struct dcpk_arena *arena,
+                                 struct dcpk_error *err);
+bool dcpk_hf_map_is_any(const struct dcpk_hf_map *map); /* true for that one */
 
 /* *map, of a family, becomes one with the rules of its map of the scheme; in `arena`. Errors:
  * DCPK_EUNSUPPORTED where there is none, naming the families that have one. */

@@ -123,11 +123,27 @@ dcpk_status dcpk_hf_maps_load(const char *dir, struct dcpk_arena *arena, struct 
     if (dir != NULL && read_folder(&l, dir, err))
         return err->status;
     qsort(l.list, l.n, sizeof *l.list, compare_maps);
-    *maps = (struct dcpk_hf_maps){l.list, 0, 0};
+    *maps = (struct dcpk_hf_maps){.list = l.list};
     while (maps->n < l.n && l.list[maps->n]->scheme == NULL)
         maps->n++;
     maps->n_schemes = l.n - maps->n;
     return DCPK_OK;
+}
+
+dcpk_status dcpk_hf_maps_add_any(struct dcpk_hf_maps *maps, struct dcpk_arena *arena,
+                                 struct dcpk_error *err)
+{
+    static const char text[] =
+        "{\"family\": \"any\", \"architectures\": [\"any\"], \"model_type\": \"any\", \"config\": "
+        "[], "
+        "\"foreign\": \"no map has its names\", \"top\": [], \"at\": [], \"layer\": []}";
+
+    return dcpk_hf_map_read("any", text, sizeof text - 1, arena, &maps->any, err);
+}
+
+bool dcpk_hf_map_is_any(const struct dcpk_hf_map *map)
+{
+    return strcmp(map->family, "any") == 0;
 }
 
 dcpk_status dcpk_hf_maps_join(const struct dcpk_hf_maps *maps, const char *scheme,

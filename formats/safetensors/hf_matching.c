@@ -181,9 +181,34 @@ static dcpk_status find_names(struct dcpk_hf_matching *m, const struct dcpk_hf_m
     for (size_t i = 0; i < m->map->top.n; i++)
         if (embedding == NULL && strcmp(m->map->top.list[i].mg, DCPK_HF_EMBEDDING) == 0)
             embedding = m->map->top.list[i].hf[0];
-    if (dcpk_hf_names_find(m->ckpt, m->model->arena, dcpk_text_or(embedding, "?"), &m->names, err))
+    if (embedding == NULL && !dcpk_hf_map_is_any(m->map))
+        embedding = "?";
+    if (dcpk_hf_names_find(m->ckpt, m->model->arena, embedding, &m->names, err))
         return err->status;
     return DCPK_OK;
+}
+
+static bool keeps_other(const struct dcpk_hf_matching *m)
+{
+    return (m->model->flags & DCPK_MODEL_KEEPS_OTHER) != 0 && m->scheme == NULL;
+}
+
+/* A model that no map describes has what every reader asks for, and no more. */
+static dcpk_status put_any_args(struct dcpk_hf_matching *m, struct dcpk_error *err)
+{
+    struct dcpk_arena *arena = m->model->arena;
+    enum dcpk_dtype dtype = DCPK_F32;
+    struct dcpk_hf_dict args = {.arena = arena};
+
+    for (size_t t = m->ckpt->n_tensors; t-- > 0;)
+        if (dcpk_hf_matching_name(m, t) != NULL && dcpk_dtype_is_float(m->ckpt->tensors[t].dtype))
+            dtype = m->ckpt->tensors[t].dtype;
+    if (dcpk_hf_dict_put(&args, "num_layers", dcpk_value_int(arena, 1, err), err) ||
+        dcpk_hf_dict_put(&args, "params_dtype",
+                         dcpk_value_global(arena, "torch", dcpk_dtype_name(dtype), err), err))
+        return err->status;
+    m->model->args = dcpk_value_namespace(arena, args.pairs, args.n, err);
+    return dcpk_made(m->model->args, err);
 }
 
 dcpk_status dcpk_hf_matching_read_config(struct dcpk_hf_matching *m, struct dcpk_error *err)
@@ -197,10 +222,12 @@ dcpk_status dcpk_hf_matching_read_config(struct dcpk_hf_matching *m, struct dcpk
     if (refuse_adapter(m, err) || read_document(m, &config, err))
         return err->status;
     if (dcpk_hf_maps_load(settings->maps, m->model->arena, &maps, err) ||
+        (keeps_other(m) && dcpk_hf_maps_add_any(&maps, m->model->arena, err)) ||
         dcpk_hf_config_find_map(&maps, settings->family, config, &m->map, err) ||
         find_names(m, &maps, err))
         goto out;
-    note_class(m, config);
+    if (!dcpk_hf_map_is_any(m->map))
+        note_class(m, config);
     if (m->map->foreign != NULL) /* args do not describe it: only tensors matter */
         m->model->flags |= DCPK_MODEL_OF_FAMILY;
     import.map = m->map;
@@ -209,7 +236,11 @@ dcpk_status dcpk_hf_matching_read_config(struct dcpk_hf_matching *m, struct dcpk
     import.dtype = stored_dtype(m, config);
     note_dtype(m, config, import.dtype);
     import.is_lenient = (m->model->flags & DCPK_MODEL_OF_FAMILY) != 0;
-    if (dcpk_hf_config_to_args(&import, m->model->arena, &m->model->args, err))
+    if (dcpk_hf_map_is_any(m->map))
+        (void)put_any_args(m, err);
+    else
+        (void)dcpk_hf_config_to_args(&import, m->model->arena, &m->model->args, err);
+    if (err->status != DCPK_OK)
         goto out;
     attrs = dcpk_value_attrs(m->model->args);
     m->dtype = dcpk_dtype_from_name(dcpk_value_get(attrs, "params_dtype")->as.global.name);

@@ -29,6 +29,8 @@ struct dcpk_hf_matching {
     size_t n_added;                        /* weights of norms that are read plus addend, 1 or -1 */
     const char *first_added;
     float addend;
+    size_t n_other; /* tensors that no map knows, and that keep their names */
+    const char *first_other;
     struct dcpk_hf_faults faults;
 };
 

@@ -121,6 +121,53 @@ static dcpk_status find_prefix(struct naming *n, struct dcpk_arena *arena, const
     return DCPK_OK;
 }
 
+/* True for keys that trainers keep next to those of a model, at the top or one module below. */
+static bool is_of_run(const char *name)
+{
+    const char *below = strchr(name, '.');
+
+    for (size_t i = 0; i < DCPK_COUNT(others); i++)
+        if (dcpk_starts_with(name, others[i]) ||
+            (below != NULL && dcpk_starts_with(below + 1, others[i])))
+            return true;
+    return strstr(name, state_joint) != NULL;
+}
+
+/* The modules that all keys begin with, where the output layer is below them: of a model that no
+ * map describes. */
+static dcpk_status find_any_prefix(struct naming *n, struct dcpk_arena *arena,
+                                   struct dcpk_error *err)
+{
+    const char *first = NULL, *head = NULL;
+    size_t n_same = 0;
+
+    for (size_t t = 0; t < n->ckpt->n_tensors; t++) {
+        const char *name = n->list[t];
+        size_t i = 0, n_dot = 0;
+
+        if (name == NULL || is_of_run(name))
+            continue;
+        if (first == NULL) {
+            first = name;
+            n_same = strlen(name);
+        }
+        for (; i < n_same && name[i] == first[i]; i++)
+            if (name[i] == '.')
+                n_dot = i + 1;
+        n_same = n_dot;
+        if (head == NULL || strlen(name) < strlen(head))
+            head = dcpk_hf_name_in(name, "lm_head.weight") != NULL ? name : head;
+    }
+    n->prefix = dcpk_arena_strndup(arena, dcpk_text_or(first, ""), n_same, err);
+    if (n->prefix == NULL || n_same == 0 ||
+        (head != NULL && strlen(head) == n_same + strlen("lm_head.weight")))
+        return err->status;
+    return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_PREFIX,
+                         "all keys begin with '%s', without an lm_head.weight next: it may be a "
+                         "prefix, or the model's own name",
+                         n->prefix);
+}
+
 static dcpk_status put_name(const struct naming *n, size_t t, const char *name,
                             struct dcpk_map *by_name, struct dcpk_error *err)
 {
@@ -171,7 +218,11 @@ dcpk_status dcpk_hf_names_find(struct dcpk_checkpoint *ckpt, struct dcpk_arena *
         return err->status;
     if (given != NULL)
         n.prefix = dcpk_arena_printf(arena, err, "%s%s", given, *given == '\0' ? "" : ".");
-    else if (find_prefix(&n, arena, embedding, err))
+    else if (embedding == NULL)
+        (void)find_any_prefix(&n, arena, err);
+    else
+        (void)find_prefix(&n, arena, embedding, err);
+    if (err->status != DCPK_OK)
         return err->status;
     if (n.prefix == NULL)
         return err->status;

@@ -27,14 +27,20 @@ const char *dcpk_hf_name_in(const char *key, const char *name);
 /*
  * Finds the names in a checkpoint of a trainer: a key without wrappers (dcpk_hf_unwrap) and without
  * the prefix of all keys of the model. That is what stands before `embedding`, a name of the map,
- * in the one key that ends so; given.model_prefix decides where it is set. Tensors that are not
- * below it are not of the model. Errors: DCPK_EMISMATCH where no key ends so, DCPK_EUNSUPPORTED
- * where several do, or two keys have one name, with those keys.
+ * in the one key that ends so (embedding NULL: of no known model; that of lm_head.weight, or what
+ * stands before the last module "model", "transformer" or "backbone" of an embedding);
+ * given.model_prefix decides where it is set. Tensors that are not below it are not of the model.
+ * Errors: DCPK_EMISMATCH where no key ends so, DCPK_EUNSUPPORTED where several do, or two keys have
+ * one name, with those keys.
  */
 dcpk_status dcpk_hf_names_find(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
                                const char *embedding, struct dcpk_hf_names *names,
                                struct dcpk_error *err);
 void dcpk_hf_names_release(struct dcpk_hf_names *names); /* a zeroed one is a no-op */
+
+/* A parameter that no map knows has its own name after this, with slashes, so that it is never
+ * taken for one of Megatron's: "huggingface:visual/norm/weight". */
+#define DCPK_HF_OTHER "huggingface:"
 
 /* Leaves tensors that are not of the model, and objects, out of the view: dropped, or omitted where
  * only weights are asked for. Not those that are taken, by tensor and by object. */

@@ -338,8 +338,33 @@ static dcpk_status match_zero(struct dcpk_hf_matching *m, size_t t, struct dcpk_
     return DCPK_OK;
 }
 
-static void find_left(struct dcpk_hf_matching *m)
+/* A tensor that no rule takes, by its own name; not one with scales, which others would lose. */
+static dcpk_status keep_other(struct dcpk_hf_matching *m, uint32_t t, struct dcpk_error *err)
 {
+    const char *own = dcpk_hf_matching_name(m, t);
+    char *name = dcpk_arena_printf(m->model->arena, err, DCPK_HF_OTHER "%s", own);
+    struct dcpk_model_tensor tensor = {.role = DCPK_WEIGHT};
+    const struct dcpk_sources sources = {.tensor = &t, .n = 1};
+
+    if (name == NULL)
+        return err->status;
+    if (strchr(own, '/') != NULL)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%s' has a slash in its name", own);
+    for (char *at = name; (at = strchr(at, '.')) != NULL;)
+        *at = '/';
+    if (dcpk_rows_read(m->model, &sources, &tensor, err) ||
+        dcpk_model_param(m->model, name, &tensor.param, err))
+        return err->status;
+    m->is_taken[t] = true;
+    if (m->n_other++ == 0)
+        m->first_other = m->ckpt->tensors[t].key;
+    return dcpk_model_add(m->model, &tensor, err);
+}
+
+static dcpk_status find_left(struct dcpk_hf_matching *m, struct dcpk_error *err)
+{
+    const bool keeps = (m->model->flags & DCPK_MODEL_KEEPS_OTHER) != 0 && m->scheme == NULL;
+
     for (size_t t = 0; t < m->ckpt->n_tensors; t++) {
         const char *key = m->ckpt->tensors[t].key;
 
@@ -347,6 +372,12 @@ static void find_left(struct dcpk_hf_matching *m)
             dcpk_checkpoint_tensor_left_out(m->ckpt, t) != NULL)
             continue;
         if (!dcpk_hf_map_drops(m->map, dcpk_hf_matching_name(m, t))) {
+            if (keeps && m->scaled[t].scales == DCPK_NO_TENSOR) {
+                if (keep_other(m, (uint32_t)t, err))
+                    return err->status;
+                continue;
+            }
+            m->n_other += !keeps;
             dcpk_hf_fault(&m->faults, DCPK_EMISMATCH, "no rule takes '%s'", key);
             continue;
         }
@@ -354,6 +385,11 @@ static void find_left(struct dcpk_hf_matching *m)
         if (m->scaled[t].scales != DCPK_NO_TENSOR)
             dcpk_model_omit(m->model, m->ckpt->tensors[m->scaled[t].scales].key, reason_drop);
     }
+    if (m->n_other > 0 && keeps)
+        dcpk_checkpoint_note_once(m->ckpt,
+                                  "%zu tensors that no map knows keep their names, '%s' the first",
+                                  m->n_other, m->first_other);
+    return DCPK_OK;
 }
 
 /* Leaves out MTP layers that no tensor is of: transformers' classes do not have them, so that what
@@ -394,8 +430,7 @@ static dcpk_status match_all(struct dcpk_hf_matching *m, struct dcpk_error *err)
     for (size_t t = 0; m->map->n_zero > 0 && t < m->ckpt->n_tensors; t++)
         if (match_zero(m, t, err))
             return err->status;
-    find_left(m);
-    return DCPK_OK;
+    return find_left(m, err);
 }
 
 /* --- the folder --- */
@@ -442,6 +477,8 @@ static dcpk_status matching_end(struct dcpk_hf_matching *m, struct dcpk_error *e
 
     if (dcpk_hf_faults_end(&m->faults, err))
         dcpk_context(err, "the map of %s does not fit, in %zu places", m->map->family, n);
+    if (err->status != DCPK_OK && m->n_other > 0 && (m->model->flags & DCPK_MODEL_KEEPS_OTHER) == 0)
+        dcpk_append(err, "; the option keep-other would keep what no rule takes");
     return err->status;
 }
 

@@ -98,6 +98,8 @@ static dcpk_status view_models(struct dcpk_comparing *c, struct dcpk_error *err)
 
     if (dcpk_format_stays_in_family(c->side[DCPK_A].ckpt->format, c->side[DCPK_B].ckpt->format))
         flags |= DCPK_MODEL_OF_FAMILY;
+    if (c->side[DCPK_A].ckpt->format->is_model && c->side[DCPK_B].ckpt->format->is_model)
+        flags |= DCPK_MODEL_KEEPS_OTHER;
     for (int s = 0; s < 2; s++)
         if (dcpk_model_read(c->side[s].ckpt, flags, &c->side[s].model, err) ||
             dcpk_rules_canonical(c->side[s].model, err))

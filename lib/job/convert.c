@@ -117,6 +117,8 @@ static unsigned view_flags(const struct dcpk_convert_options *o, const struct dc
     if ((o->flags & DCPK_CONVERT_WEIGHTS_ONLY) != 0 ||
         (o->to->is_model && o->to->container == NULL && !needs_masters))
         flags |= DCPK_MODEL_WEIGHTS_ONLY;
+    if ((o->flags & DCPK_CONVERT_KEEP_OTHER) != 0)
+        flags |= DCPK_MODEL_KEEPS_OTHER;
     if ((dcpk_format_stays_in_family(from, o->to) ||
          (o->given.lora.merges && from->is_model && o->to->is_model) ||
          (from == o->to && from->is_model && o->target.family.family == NULL)) &&
@@ -162,6 +164,11 @@ static dcpk_status map_through_model(struct dcpk_conversion *c, struct dcpk_erro
     const struct dcpk_format *from = c->ckpt->format;
     const struct dcpk_rule_options rules = fit_rules(o, from);
 
+    if ((o->flags & DCPK_CONVERT_KEEP_OTHER) != 0 && !(from->is_model && o->to->is_model))
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "tensors that no map knows are kept between formats with Hugging Face's "
+                         "names, which %s is not",
+                         from->is_model ? o->to->name : from->name);
     if (dcpk_model_read(c->ckpt, view_flags(o, from), &c->model, err))
         return err->status;
     if (c->model->foreign != NULL && !o->to->is_model)

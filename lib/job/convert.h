@@ -21,9 +21,10 @@ enum dcpk_convert_flags {
     DCPK_CONVERT_WEIGHTS_ONLY = 1, /* leave the optimizer out */
     DCPK_CONVERT_CHECK_INPUT = 2,  /* check every checksum of the source first: reads it twice */
     /* Read the output back before it is published (dcpk_conversion_check), and */
-    DCPK_CONVERT_VERIFY = 4,          /* prove it against the source; */
-    DCPK_CONVERT_HASHES = 8,          /* hash its tensors; */
-    DCPK_CONVERT_INTEGRITY = 16,      /* add Megatron's integrity.json. */
+    DCPK_CONVERT_VERIFY = 4,       /* prove it against the source; */
+    DCPK_CONVERT_HASHES = 8,       /* hash its tensors; */
+    DCPK_CONVERT_INTEGRITY = 16,   /* add Megatron's integrity.json. */
+    DCPK_CONVERT_KEEP_OTHER = 128, /* between models: also tensors that no map of a family knows */
     DCPK_CONVERT_ALLOW_OVERFLOW = 64, /* casts may make finite elements infinite */
     DCPK_CONVERT_ONCE = 32, /* the source ends with this process: what was cut short is not kept */
 };

@@ -100,6 +100,7 @@ enum dcpk_model_flags {
         1, /* leave optimizer state out; an optimizer layout that cannot be read is then no error */
     DCPK_MODEL_OF_FAMILY =
         2, /* from one model's names to another's: args need not be what Megatron computes */
+    DCPK_MODEL_KEEPS_OTHER = 4, /* tensors that no map of a family knows, by their own names */
 };
 
 #define DCPK_COMMAND_LINE_NAME "megatron_command_line.txt"

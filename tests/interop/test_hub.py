@@ -101,10 +101,38 @@ class Hub(unittest.TestCase):
         self.check("tied", self.tied, ["lm_head.weight"])
         self.refuses("differs", "'lm_head.weight' differs from 'model.embed_tokens.weight', with which it is tied", self.tied)
 
+    def test_kept(self):
+        """What no map knows keeps name and bytes, there and back; so does a whole model without a map."""
+        config = self.at("new.json")
+        with open(self.config, encoding="utf-8") as f:
+            document = json.load(f) | {"model_type": "new", "architectures": ["NewForCausalLM"]}
+        with open(config, "w", encoding="utf-8") as f:
+            json.dump(document, f)
+        weights = {"model." + key: tensor for key, tensor in self.weights.items()}
+        weights |= {"model.visual.blocks.0.mlp.linear_fc1.weight": torch.randn(6, 3, 2, 2), "model.model.layers.0.mixer.conv1d.weight": torch.randn(4, 1, 3).bfloat16(), "model.visual.index": torch.arange(5), "model.scale": torch.tensor(0.5)}
+        dcp.save({**weights, "scheduler.last": torch.ones(2)}, checkpoint_id=self.at("kept"), no_dist=True)
+        keep = ["convert", "--verify", "--keep-other", "--to"]
+        for number, given in enumerate((self.config, config)):
+            out, back = self.at(f"kept{number}"), self.at(f"back{number}")
+            said = " ".join(dcpkit(*keep, "huggingface", "--hf-config", given, self.at("kept"), out).split())
+            self.assertIn(f"{(4, len(weights))[number]} tensors that no map knows keep their names", said)
+            dcpkit(*keep, "dcp", "--layout", "model.", out, back)
+            for folder, prefix in ((out, "model."), (back, "")):
+                self.assertEqual({prefix + key: h for key, h in hashes(folder).items()}, {key: h for key, h in hashes(self.at("kept")).items() if key in weights})
+            self.assertIn("equal", dcpkit("compare-two-checkpoint", out, back))
+            code, said = dcpkit_fails(*keep, "torch_dist", out, self.at("none"))
+            self.assertEqual((code, "kept between formats with Hugging Face's names" in said), (2, True), said)
+        with open(os.path.join(out, "config.json"), encoding="utf-8") as f:
+            self.assertEqual(json.load(f), document)
+        dcpkit(*keep, "huggingface", "--dtype", "bfloat16", "--hf-config", config, self.at("kept"), self.at("kept16"))
+        for key, tensor in load_file(os.path.join(self.at("kept16"), "model.safetensors")).items():
+            stored = weights["model." + key]
+            self.assertTrue(tensor.equal(stored.bfloat16() if stored.is_floating_point() else stored), key)
+
     def test_refused(self):
         self.refuses("collides", "'model._orig_mod.model.norm.weight' are one tensor of the model")
         self.refuses("two", "'model.model.embed_tokens.weight' and 'ema.*' are both the embedding")
-        self.refuses("more", "no rule takes 'model.other.weight'")
+        self.refuses("more", "no rule takes 'model.other.weight'; the option keep-other")
         code, said = dcpkit_fails("convert", "--to", "huggingface", self.at("tied"), self.at("none"))
         self.assertEqual(code, 3)
         self.assertRegex(said, r"there is no config.json.*--hf-config FILE")
