@@ -74,9 +74,17 @@ static dcpk_status put_args(struct dcpk_hf_importing *m, const struct dcpk_hf_ro
 {
     if (value == NULL)
         return err->status;
-    for (size_t i = 0; i < row->n_args; i++)
+    for (size_t i = 0; i < row->n_args; i++) {
+        const struct dcpk_value *before = dcpk_hf_dict_get(&m->args, row->args[i]);
+
+        if (before != NULL && before->kind == DCPK_V_BOOL && !dcpk_value_same(before, value))
+            dcpk_hf_fault(&m->faults, DCPK_EUNSUPPORTED,
+                          "'%s' is %s, and by another key args.%s is %s", row->keys[0],
+                          dcpk_hf_show(m->arena, value), row->args[i],
+                          dcpk_hf_show(m->arena, before));
         if (dcpk_hf_arg_import(m, row->keys[0], row->args[i], value, err))
             return err->status;
+    }
     return DCPK_OK;
 }
 

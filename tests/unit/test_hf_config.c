@@ -153,6 +153,8 @@ static const struct {
     {"llama", "", "use_rotary_position_embeddings", "true"},
     {"llama", "", "padded_vocab_size", "99"},
     {"llama", "", "no_save_optim", "true"},
+    {"llama", ", \"attention_bias\": true, \"mlp_bias\": true", "add_bias_linear", "true"},
+    {"llama", "", "add_bias_linear", "false"},
 };
 
 /* What cannot be, with the words that the message has; `&` stands between two faults. */
@@ -161,8 +163,10 @@ static const struct {
 } refused[] = {
     {"llama", ", \"hidden_act\": \"gelu\"",
      "'hidden_act' is \"gelu\", which Megatron has no args for"},
-    {"llama", ", \"attention_bias\": true", "'attention_bias' is true"},
-    {"llama", ", \"mlp_bias\": true", "'mlp_bias' is true"},
+    {"llama", ", \"attention_bias\": true",
+     "'mlp_bias' is false, and by another key args.add_bias_linear is true"},
+    {"llama", ", \"mlp_bias\": true",
+     "'mlp_bias' is true, and by another key args.add_bias_linear is false"},
     {"llama", ", \"head_dim\": \"8\"", "'head_dim' is \"8\", not a whole number"},
     {"llama", ", \"head_dim\": 0", "'head_dim' is 0"},
     {"llama", ", \"head_dim\": -8", "'head_dim' is -8"},
