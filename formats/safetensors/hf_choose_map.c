@@ -191,6 +191,7 @@ static dcpk_status find_map(struct dcpk_hf_writing *e, struct dcpk_error *err)
 dcpk_status dcpk_hf_choose_map(struct dcpk_hf_writing *e, struct dcpk_error *err)
 {
     const struct dcpk_family_settings *settings = &e->out->target.family;
+    const char *family = dcpk_text_or(settings->family, e->model->family);
     const struct dcpk_hf_map *map;
 
     if (e->model->args == NULL)
@@ -206,11 +207,11 @@ dcpk_status dcpk_hf_choose_map(struct dcpk_hf_writing *e, struct dcpk_error *err
             return err->status;
         return match_map(e, map, err);
     }
-    if (settings->family == NULL)
+    if (family == NULL)
         return find_map(e, err);
-    map = dcpk_hf_maps_find(&e->maps, settings->family);
+    map = dcpk_hf_maps_find(&e->maps, family); /* of a merge: that of its sources */
     if (map == NULL) {
-        dcpk_fail(err, DCPK_EUSAGE, "no family is called '%s':", settings->family);
+        dcpk_fail(err, DCPK_EUSAGE, "no family is called '%s':", family);
         for (size_t i = 0; i < e->maps.n; i++)
             dcpk_append(err, " %s", e->maps.list[i]->family);
         return err->status;

@@ -84,6 +84,11 @@ static enum dcpk_dtype stored_dtype(const struct dcpk_hf_matching *m,
     return DCPK_DTYPE_NONE;
 }
 
+bool dcpk_hf_matching_keeps_other(const struct dcpk_hf_matching *m)
+{
+    return (m->model->flags & DCPK_MODEL_KEEPS_OTHER) != 0 && m->scheme == NULL;
+}
+
 static dcpk_status matching_read_scales(struct dcpk_hf_matching *m, const struct dcpk_json *config,
                                         struct dcpk_error *err)
 {
@@ -92,7 +97,8 @@ static dcpk_status matching_read_scales(struct dcpk_hf_matching *m, const struct
                                                   .names = m->names.list,
                                                   .ckpt = m->ckpt,
                                                   .arena = m->model->arena,
-                                                  .faults = &m->faults};
+                                                  .faults = &m->faults,
+                                                  .takes_alone = dcpk_hf_matching_keeps_other(m)};
 
     return dcpk_hf_scales_read(&settings, &m->scaled, err);
 }
@@ -188,11 +194,6 @@ static dcpk_status find_names(struct dcpk_hf_matching *m, const struct dcpk_hf_m
     return DCPK_OK;
 }
 
-static bool keeps_other(const struct dcpk_hf_matching *m)
-{
-    return (m->model->flags & DCPK_MODEL_KEEPS_OTHER) != 0 && m->scheme == NULL;
-}
-
 /* A model that no map describes has what every reader asks for, and no more. */
 static dcpk_status put_any_args(struct dcpk_hf_matching *m, struct dcpk_error *err)
 {
@@ -222,7 +223,7 @@ dcpk_status dcpk_hf_matching_read_config(struct dcpk_hf_matching *m, struct dcpk
     if (refuse_adapter(m, err) || read_document(m, &config, err))
         return err->status;
     if (dcpk_hf_maps_load(settings->maps, m->model->arena, &maps, err) ||
-        (keeps_other(m) && dcpk_hf_maps_add_any(&maps, m->model->arena, err)) ||
+        (dcpk_hf_matching_keeps_other(m) && dcpk_hf_maps_add_any(&maps, m->model->arena, err)) ||
         dcpk_hf_config_find_map(&maps, settings->family, config, &m->map, err) ||
         find_names(m, &maps, err))
         goto out;

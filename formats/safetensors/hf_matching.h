@@ -50,6 +50,8 @@ dcpk_status dcpk_hf_match_states(struct dcpk_hf_matching *m, struct dcpk_error *
  * (given.lora): `view` of m->scaled. Errors: DCPK_EMISMATCH for what does not fit together,
  * DCPK_EUNSUPPORTED for kinds of adapters that are not plain LoRA; those of reading. */
 dcpk_status dcpk_hf_lora_merge(struct dcpk_hf_matching *m, struct dcpk_error *err);
+/* True if tensors that no rule takes keep their names, as the caller asks for. */
+bool dcpk_hf_matching_keeps_other(const struct dcpk_hf_matching *m);
 /* The name of a stored tensor; NULL: it is not of the model. */
 const char *dcpk_hf_matching_name(const struct dcpk_hf_matching *m, size_t stored);
 /* The map's prefix, where no name of the files has it; else NULL. */

@@ -22,6 +22,7 @@ struct scaling {
     int64_t block[2]; /* rows, columns; 0: config.json has none */
     struct dcpk_hf_scaled *of;
     struct dcpk_hf_faults *faults;
+    bool takes_alone;
 };
 
 /* --- the size of blocks --- */
@@ -237,7 +238,7 @@ static void fault_alone(struct scaling *s, uint32_t t, const struct pair *pair)
         s->of[t].scales = t;
         dcpk_hf_fault(s->faults, DCPK_EMISMATCH, "'%s' scales '%s', which is missing", tensor->key,
                       pair->partner);
-    } else if (dcpk_dtype_bytes(tensor->dtype) >= 2) {
+    } else if (dcpk_dtype_bytes(tensor->dtype) >= 2 || s->takes_alone) {
         return;
     } else if (pair->is_value) {
         dcpk_hf_fault(s->faults, DCPK_EMISMATCH, "'%s' is %s without its scales '%s'", tensor->key,
@@ -270,7 +271,10 @@ dcpk_status dcpk_hf_scales_read(const struct dcpk_hf_scales_input *input,
                                 struct dcpk_hf_scaled **of, struct dcpk_error *err)
 {
     struct dcpk_checkpoint *ckpt = input->ckpt;
-    struct scaling s = {.map = input->map, .ckpt = ckpt, .faults = input->faults};
+    struct scaling s = {.map = input->map,
+                        .ckpt = ckpt,
+                        .faults = input->faults,
+                        .takes_alone = input->takes_alone};
 
     s.of = dcpk_arena_array(input->arena, ckpt->n_tensors, sizeof *s.of, err);
     if (s.of == NULL)

@@ -23,6 +23,7 @@ struct dcpk_hf_scales_input {
     struct dcpk_checkpoint *ckpt;
     struct dcpk_arena *arena;
     struct dcpk_hf_faults *faults;
+    bool takes_alone; /* a value without scales is fine: a rule that takes one refuses it */
 };
 
 /*

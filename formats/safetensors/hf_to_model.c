@@ -69,7 +69,8 @@ static dcpk_status part_read(struct dcpk_hf_matching *m, const struct dcpk_hf_bi
     /* Its name is dropped too, else this is a fault already. */
     if (m->state == NULL && dcpk_dtype_bytes(tensor->dtype) < 2 &&
         m->scaled[stored].view == DCPK_NO_TENSOR &&
-        dcpk_hf_map_drops(m->map, dcpk_hf_matching_name(m, stored)))
+        (dcpk_hf_matching_keeps_other(m) ||
+         dcpk_hf_map_drops(m->map, dcpk_hf_matching_name(m, stored))))
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "it is %s without scales",
                          dcpk_dtype_name(tensor->dtype));
     *part = (struct dcpk_model_tensor){.role = DCPK_WEIGHT};
@@ -363,7 +364,7 @@ static dcpk_status keep_other(struct dcpk_hf_matching *m, uint32_t t, struct dcp
 
 static dcpk_status find_left(struct dcpk_hf_matching *m, struct dcpk_error *err)
 {
-    const bool keeps = (m->model->flags & DCPK_MODEL_KEEPS_OTHER) != 0 && m->scheme == NULL;
+    const bool keeps = dcpk_hf_matching_keeps_other(m);
 
     for (size_t t = 0; t < m->ckpt->n_tensors; t++) {
         const char *key = m->ckpt->tensors[t].key;
@@ -477,7 +478,7 @@ static dcpk_status matching_end(struct dcpk_hf_matching *m, struct dcpk_error *e
 
     if (dcpk_hf_faults_end(&m->faults, err))
         dcpk_context(err, "the map of %s does not fit, in %zu places", m->map->family, n);
-    if (err->status != DCPK_OK && m->n_other > 0 && (m->model->flags & DCPK_MODEL_KEEPS_OTHER) == 0)
+    if (err->status != DCPK_OK && m->n_other > 0 && !dcpk_hf_matching_keeps_other(m))
         dcpk_append(err, "; the option keep-other would keep what no rule takes");
     return err->status;
 }

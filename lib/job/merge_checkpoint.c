@@ -153,6 +153,8 @@ static dcpk_status put_merged_state(const struct dcpk_merge *m, struct dcpk_mode
     const struct dcpk_model *first = m->inputs[0].model;
 
     model->args = first->args;
+    model->family = first->family;
+    model->foreign = first->foreign;
     for (size_t i = 0; i < m->n_inputs && model->command_line == NULL; i++)
         model->command_line = m->inputs[i].model->command_line;
     model->is_fp32 = first->is_fp32;
