@@ -200,21 +200,6 @@ static dcpk_status part_take(struct adapting *a, const char *key, uint32_t tenso
     return saved_put(a, key, tensor, err);
 }
 
-/* All tensors are of one adapter. */
-static dcpk_status check_one(struct adapting *a, const struct dcpk_lora_name *name,
-                             struct dcpk_error *err)
-{
-    if (a->first.adapter == NULL)
-        a->first = *name;
-    if (name->n_adapter == a->first.n_adapter &&
-        strncmp(dcpk_text_or(name->adapter, ""), dcpk_text_or(a->first.adapter, ""),
-                name->n_adapter) == 0)
-        return DCPK_OK;
-    return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_DROP,
-                         "there are two adapters, '%.*s' and '%.*s'", (int)a->first.n_adapter,
-                         a->first.adapter, (int)name->n_adapter, name->adapter);
-}
-
 /* A tensor of a checkpoint of its own, as a view: of PEFT's folder, or of a run. */
 static dcpk_status take_other(struct adapting *a, const struct dcpk_tensor *tensor,
                               uint32_t first_file, struct dcpk_error *err)
@@ -242,7 +227,7 @@ static dcpk_status take_other(struct adapting *a, const struct dcpk_tensor *tens
                          "'%s' is of a base, which lies with the adapter: convert that checkpoint "
                          "without another base",
                          tensor->key);
-    if ((is_run && check_one(a, &name, err)) ||
+    if ((is_run && dcpk_lora_check_one(&a->first, &name, err)) ||
         dcpk_checkpoint_add_stored_view(ckpt, tensor, first_file, &index, err))
         return err->status;
     return part_take(a, at, index, err);
@@ -285,7 +270,7 @@ static dcpk_status take_own(struct adapting *a, struct dcpk_error *err)
             dcpk_lora_name_parse(key, &name);
         if (name.part == DCPK_LORA_BASE)
             continue;
-        if (check_one(a, &name, err))
+        if (dcpk_lora_check_one(&a->first, &name, err))
             return err->status;
         m->is_taken[t] = true;
         if (part_take(a, key, t, err))

@@ -306,6 +306,20 @@ void dcpk_lora_name_parse(const char *key, struct dcpk_lora_name *name)
     }
 }
 
+dcpk_status dcpk_lora_check_one(struct dcpk_lora_name *first, const struct dcpk_lora_name *name,
+                                struct dcpk_error *err)
+{
+    if (first->adapter == NULL)
+        *first = *name;
+    if (name->n_adapter == first->n_adapter &&
+        strncmp(dcpk_text_or(name->adapter, ""), dcpk_text_or(first->adapter, ""),
+                name->n_adapter) == 0)
+        return DCPK_OK;
+    return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_DROP,
+                         "there are two adapters, '%.*s' and '%.*s'", (int)first->n_adapter,
+                         first->adapter, (int)name->n_adapter, dcpk_text_or(name->adapter, ""));
+}
+
 const struct dcpk_tensor *dcpk_lora_find(const struct dcpk_checkpoint *ckpt)
 {
     for (size_t t = 0; t < ckpt->n_tensors; t++) {

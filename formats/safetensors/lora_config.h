@@ -66,6 +66,11 @@ struct dcpk_lora_name {
 /* Takes a key apart. Points into it. */
 void dcpk_lora_name_parse(const char *key, struct dcpk_lora_name *name);
 
+/* Checks that a tensor is of the adapter that the first one is of. *first: zeroed before that.
+ * Errors: DCPK_EUNSUPPORTED with both names. */
+dcpk_status dcpk_lora_check_one(struct dcpk_lora_name *first, const struct dcpk_lora_name *name,
+                                struct dcpk_error *err);
+
 /* peft.c: puts the adapter in the checkpoint of a run into the output, as tensors and a
  * configuration that PEFT loads; into DCPK_PEFT_FOLDER where the output is of another format.
  * Errors: DCPK_EUNSUPPORTED where there is none, or it is not a plain LoRA adapter; those of

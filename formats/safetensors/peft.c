@@ -68,6 +68,7 @@ static const char *peft_optimizer_layout(const struct dcpk_checkpoint *ckpt,
 /* An adapter on its way out of the checkpoint of a run. */
 struct taking {
     struct dcpk_output *out;
+    struct dcpk_lora_name first;
     bool is_beside;       /* its base, which the output is */
     const char **modules; /* last parts of the names of those with matrices, and of whole ones */
     bool *is_saved;
@@ -146,6 +147,8 @@ static dcpk_status tensor_take(struct taking *t, uint32_t source, struct dcpk_er
                              "'%s' is not of a plain LoRA adapter with PEFT's names "
                              "('" DCPK_PEFT_PREFIX "')",
                              key);
+    if (dcpk_lora_check_one(&t->first, &part, err))
+        return err->status;
     return part_put(t, source, name, &part, err);
 }
 

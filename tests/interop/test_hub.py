@@ -437,6 +437,10 @@ class Shards(unittest.TestCase):
         state[next(key for key in state if "lora_A" in key).replace("default", "other")] = torch.ones(3, 3)
         torch.save(state, name)
         self.refuses(3, "there are two adapters, 'default' and 'other'", *merge, self.at("adapter"), self.at("none"))
+        for to in ("peft", "huggingface"):
+            state[next(key for key in state if "lora_A.other" in key).replace("other", "default")] = torch.ones(3, 3)
+            torch.save(state, name)
+            self.refuses(3, "there are two adapters, 'default' and 'other'", "convert", "--to", to, *convert[3:], self.at("adapter"), self.at("none"))
 
     def test_turned_adapter(self):
         """GPT-2's weights are [in, out], and its files have no prefix 'transformer.'."""
