@@ -3,7 +3,7 @@
  * OpenSSL's libcrypto. */
 #include "lib/base/digest.h"
 
-/* Makes the state's size known, so that it comes from our allocator. */
+/* Makes the state's size known. */
 #define XXH_STATIC_LINKING_ONLY
 /* The functions of SHA-256 itself are deprecated for EVP's, but they need no memory. EVP asks for a
  * provider first, and OpenSSL 3.0 crashes where that finds no memory. */
@@ -14,12 +14,6 @@
 #include <string.h>
 #include <xxhash.h>
 #include <zlib.h>
-
-#include "lib/base/alloc.h"
-
-struct dcpk_hasher {
-    XXH3_state_t state; /* wants 64 byte alignment */
-};
 
 uint32_t dcpk_crc32(uint32_t crc, const void *data, size_t n_bytes)
 {
@@ -36,47 +30,47 @@ uint32_t dcpk_crc32_combine(uint32_t crc_a, uint32_t crc_b, uint64_t b_bytes)
     return (uint32_t)crc32_combine(crc_a, crc_b, (z_off_t)b_bytes);
 }
 
-dcpk_status dcpk_hasher_new(struct dcpk_hasher **hasher, struct dcpk_error *err)
+static void put_digest(XXH128_hash_t value, struct dcpk_hash *hash)
 {
-    struct dcpk_hasher *h = dcpk_alloc_aligned(64, sizeof *h, err);
+    XXH128_canonical_t canonical;
 
-    if (h == NULL)
-        return err->status;
-    XXH3_INITSTATE(&h->state);
-    dcpk_hasher_reset(h);
-    *hasher = h;
-    return DCPK_OK;
+    XXH128_canonicalFromHash(&canonical, value);
+    static_assert(sizeof canonical.digest == sizeof hash->digest, "128 bits");
+    memcpy(hash->digest, canonical.digest, sizeof hash->digest);
 }
 
-/* The three calls below report XXH_ERROR for a NULL state only. */
-void dcpk_hasher_reset(struct dcpk_hasher *hasher)
+void dcpk_hash_bytes(const void *data, size_t n_bytes, struct dcpk_hash *hash)
 {
-    (void)XXH3_128bits_reset(&hasher->state);
+    put_digest(XXH3_128bits(data, n_bytes), hash);
+}
+
+static_assert(sizeof(XXH3_state_t) <= sizeof(struct dcpk_hasher) &&
+                  alignof(XXH3_state_t) <= alignof(struct dcpk_hasher),
+              "the header has room for it");
+
+/* The calls below report XXH_ERROR for a NULL state only. */
+void dcpk_hasher_begin(struct dcpk_hasher *hasher)
+{
+    XXH3_state_t *state = (void *)hasher;
+
+    XXH3_INITSTATE(state);
+    (void)XXH3_128bits_reset(state);
 }
 
 void dcpk_hasher_update(struct dcpk_hasher *hasher, const void *data, size_t n_bytes)
 {
     if (n_bytes > 0)
-        (void)XXH3_128bits_update(&hasher->state, data, n_bytes);
+        (void)XXH3_128bits_update((void *)hasher, data, n_bytes);
 }
 
 void dcpk_hasher_digest(const struct dcpk_hasher *hasher, struct dcpk_hash *hash)
 {
-    XXH128_canonical_t canonical;
-
-    XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(&hasher->state));
-    static_assert(sizeof canonical.digest == sizeof hash->digest, "128 bits");
-    memcpy(hash->digest, canonical.digest, sizeof hash->digest);
+    put_digest(XXH3_128bits_digest((const void *)hasher), hash);
 }
 
-void dcpk_hasher_free(struct dcpk_hasher *hasher)
-{
-    dcpk_free(hasher);
-}
-
-struct dcpk_sha256 {
-    SHA256_CTX context;
-};
+static_assert(sizeof(SHA256_CTX) <= sizeof(struct dcpk_sha256) &&
+                  alignof(SHA256_CTX) <= alignof(struct dcpk_sha256),
+              "the header has room for it");
 
 /* They always return 1. */
 static void check_result(int result)
@@ -85,29 +79,17 @@ static void check_result(int result)
     (void)result;
 }
 
-dcpk_status dcpk_sha256_new(struct dcpk_sha256 **hash, struct dcpk_error *err)
+void dcpk_sha256_begin(struct dcpk_sha256 *hash)
 {
-    struct dcpk_sha256 *h = dcpk_alloc(sizeof *h, err);
-
-    if (h == NULL)
-        return err->status;
-    check_result(SHA256_Init(&h->context));
-    *hash = h;
-    return DCPK_OK;
+    check_result(SHA256_Init((void *)hash));
 }
 
 void dcpk_sha256_update(struct dcpk_sha256 *hash, const void *data, size_t n_bytes)
 {
-    check_result(SHA256_Update(&hash->context, data, n_bytes));
+    check_result(SHA256_Update((void *)hash, data, n_bytes));
 }
 
 void dcpk_sha256_digest(struct dcpk_sha256 *hash, uint8_t digest[DCPK_SHA256_BYTES])
 {
-    check_result(SHA256_Final(digest, &hash->context));
-    check_result(SHA256_Init(&hash->context));
-}
-
-void dcpk_sha256_free(struct dcpk_sha256 *hash)
-{
-    dcpk_free(hash);
+    check_result(SHA256_Final(digest, (void *)hash));
 }

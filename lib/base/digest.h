@@ -3,10 +3,9 @@
 #ifndef DCPK_LIB_BASE_DIGEST_H
 #define DCPK_LIB_BASE_DIGEST_H
 
+#include <stdalign.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#include "lib/base/error.h"
 
 /* The CRC-32 of zip (ISO 3309, polynomial 0xedb88320) over bytes that follow those of `crc`; start
  * with 0. */
@@ -19,28 +18,30 @@ struct dcpk_hash {
     uint8_t digest[16];
 };
 
-/* The state of one running hash; for one thread at a time. */
-struct dcpk_hasher;
-/* Owned by the caller: dcpk_hasher_free. Errors: DCPK_ENOMEM. */
-dcpk_status dcpk_hasher_new(struct dcpk_hasher **hasher, struct dcpk_error *err);
-void dcpk_hasher_reset(struct dcpk_hasher *hasher);
+/* The hash of n_bytes. */
+void dcpk_hash_bytes(const void *data, size_t n_bytes, struct dcpk_hash *hash);
+
+/* The state of one running hash, for one thread at a time: a variable of a function, because the
+ * heap is not aligned for it. */
+struct dcpk_hasher {
+    alignas(64) unsigned char state[576];
+};
+void dcpk_hasher_begin(struct dcpk_hasher *hasher);
 /* The next n_bytes. */
 void dcpk_hasher_update(struct dcpk_hasher *hasher, const void *data, size_t n_bytes);
-/* The hash of what came since the last reset; more may follow. */
+/* The hash of what came since the beginning; more may follow. */
 void dcpk_hasher_digest(const struct dcpk_hasher *hasher, struct dcpk_hash *hash);
-void dcpk_hasher_free(struct dcpk_hasher *hasher); /* NULL is a no-op */
 
 #define DCPK_SHA256_BYTES 32
 
-/* A hash under way; one thread's. */
-struct dcpk_sha256;
-
-/* Errors: DCPK_ENOMEM. */
-dcpk_status dcpk_sha256_new(struct dcpk_sha256 **hash, struct dcpk_error *err);
+/* A hash under way, for one thread at a time. */
+struct dcpk_sha256 {
+    alignas(8) unsigned char context[112];
+};
+void dcpk_sha256_begin(struct dcpk_sha256 *hash);
 /* The next n_bytes. */
 void dcpk_sha256_update(struct dcpk_sha256 *hash, const void *data, size_t n_bytes);
-/* The digest of all updates since the last one; the next update starts again. */
+/* The digest of all that came since the beginning, which is over. */
 void dcpk_sha256_digest(struct dcpk_sha256 *hash, uint8_t digest[DCPK_SHA256_BYTES]);
-void dcpk_sha256_free(struct dcpk_sha256 *hash); /* NULL is a no-op */
 
 #endif

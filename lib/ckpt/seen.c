@@ -17,27 +17,13 @@
 #define END_BYTES      ((size_t)64 << 10)
 
 struct seeing {
-    struct dcpk_hasher *hasher;
+    struct dcpk_hasher hasher;
     uint8_t *buffer; /* END_BYTES, for the ends of files */
 };
 
-static dcpk_status seeing_init(struct seeing *s, struct dcpk_error *err)
-{
-    s->buffer = dcpk_alloc(END_BYTES, err);
-    if (s->buffer == NULL)
-        return err->status;
-    return dcpk_hasher_new(&s->hasher, err);
-}
-
-static void seeing_release(struct seeing *s)
-{
-    dcpk_hasher_free(s->hasher);
-    dcpk_free(s->buffer);
-}
-
 static void seen_put_number(struct seeing *s, uint64_t v)
 {
-    dcpk_hasher_update(s->hasher, &v, sizeof v); /* never leaves this kind of machine */
+    dcpk_hasher_update(&s->hasher, &v, sizeof v); /* never leaves this kind of machine */
 }
 
 static void put_place(struct seeing *s, const struct dcpk_place *place)
@@ -65,11 +51,11 @@ static void mix(struct dcpk_hash *sum, const struct dcpk_hash *hash)
 static void hash_name(struct seeing *s, const char *name, uint64_t n_bytes, uint64_t stamp,
                       struct dcpk_hash *hash)
 {
-    dcpk_hasher_reset(s->hasher);
-    dcpk_hasher_update(s->hasher, name, strlen(name) + 1);
+    dcpk_hasher_begin(&s->hasher);
+    dcpk_hasher_update(&s->hasher, name, strlen(name) + 1);
     seen_put_number(s, n_bytes);
     seen_put_number(s, stamp);
-    dcpk_hasher_digest(s->hasher, hash);
+    dcpk_hasher_digest(&s->hasher, hash);
 }
 
 /* Both ends of a file, END_BYTES of each. `hash` begins it, and is set. */
@@ -79,39 +65,39 @@ static dcpk_status hash_ends(struct seeing *s, struct dcpk_source *source, struc
     const uint64_t n_bytes = dcpk_source_bytes(source);
     const size_t n = (size_t)dcpk_min_u64(n_bytes, END_BYTES);
 
-    dcpk_hasher_reset(s->hasher);
-    dcpk_hasher_update(s->hasher, hash->digest, sizeof hash->digest);
+    dcpk_hasher_begin(&s->hasher);
+    dcpk_hasher_update(&s->hasher, hash->digest, sizeof hash->digest);
     for (int end = 0; end < 2 && n > 0; end++) {
         if (dcpk_source_read(source, end == 0 ? 0 : n_bytes - n, s->buffer, n, err) != DCPK_OK)
             return err->status;
-        dcpk_hasher_update(s->hasher, s->buffer, n);
+        dcpk_hasher_update(&s->hasher, s->buffer, n);
     }
-    dcpk_hasher_digest(s->hasher, hash);
+    dcpk_hasher_digest(&s->hasher, hash);
     return DCPK_OK;
 }
 
 dcpk_status dcpk_seen_file(struct dcpk_source *source, struct dcpk_hash *hash,
                            struct dcpk_error *err)
 {
-    struct seeing s = {0};
+    struct seeing s = {.buffer = dcpk_alloc(END_BYTES, err)};
 
-    if (seeing_init(&s, err) == DCPK_OK) {
+    if (s.buffer != NULL) {
         hash_name(&s, dcpk_source_name(source), dcpk_source_bytes(source), 0, hash);
         (void)hash_ends(&s, source, hash, err);
     }
-    seeing_release(&s);
+    dcpk_free(s.buffer);
     return err->status;
 }
 
 static void hash_places(struct seeing *s, const struct dcpk_checkpoint *ckpt,
                         struct dcpk_hash *hash)
 {
-    dcpk_hasher_reset(s->hasher);
+    dcpk_hasher_begin(&s->hasher);
     for (size_t i = 0; i < ckpt->n_chunks; i++)
         put_place(s, &ckpt->chunks[i].place);
     for (size_t i = 0; i < ckpt->n_objects; i++)
         put_place(s, &ckpt->objects[i].place);
-    dcpk_hasher_digest(s->hasher, hash);
+    dcpk_hasher_digest(&s->hasher, hash);
 }
 
 static void hash_archive(struct seeing *s, const char *in, struct dcpk_hash *sum)
@@ -154,10 +140,10 @@ static dcpk_status hash_files(struct seeing *s, struct dcpk_store *store, struct
 dcpk_status dcpk_seen_checkpoint(const struct dcpk_checkpoint *ckpt, const char *in,
                                  struct dcpk_hash *hash, struct dcpk_error *err)
 {
-    struct seeing s = {0};
+    struct seeing s = {.buffer = dcpk_alloc(END_BYTES, err)};
     struct dcpk_hash sum = {0}, places;
 
-    if (seeing_init(&s, err) == DCPK_OK) {
+    if (s.buffer != NULL) {
         if (in != NULL)
             hash_archive(&s, in, &sum);
         hash_places(&s, ckpt, &places);
@@ -166,7 +152,7 @@ dcpk_status dcpk_seen_checkpoint(const struct dcpk_checkpoint *ckpt, const char 
             (ckpt->adapter == NULL || hash_files(&s, ckpt->adapter->store, &sum, err) == DCPK_OK))
             *hash = sum;
     }
-    seeing_release(&s);
+    dcpk_free(s.buffer);
     return err->status;
 }
 

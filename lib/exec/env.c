@@ -48,31 +48,27 @@ struct opened {
 };
 
 /* The files by name and length, and by what they were recognised by when they were opened. */
-static dcpk_status opened_hash_files(struct opened *opened, const struct dcpk_checkpoint *ckpt,
-                                     struct dcpk_error *err)
+static void opened_hash_files(struct opened *opened, const struct dcpk_checkpoint *ckpt)
 {
-    struct dcpk_hasher *hasher;
+    struct dcpk_hasher hasher;
 
-    if (dcpk_hasher_new(&hasher, err))
-        return err->status;
+    dcpk_hasher_begin(&hasher);
     for (size_t i = 0; i < ckpt->n_files; i++) {
         const char *name = dcpk_name_last(dcpk_source_name(ckpt->files[i]));
         const uint64_t n_bytes = dcpk_source_bytes(ckpt->files[i]);
 
-        dcpk_hasher_update(hasher, name, strlen(name) + 1);
-        dcpk_hasher_update(hasher, &n_bytes, sizeof n_bytes);
+        dcpk_hasher_update(&hasher, name, strlen(name) + 1);
+        dcpk_hasher_update(&hasher, &n_bytes, sizeof n_bytes);
     }
     for (size_t c = 0; c < ckpt->n_chunks; c++) {
         const struct dcpk_place *place = &ckpt->chunks[c].place;
         const uint64_t numbers[] = {ckpt->chunks[c].tensor, place->file, place->offset_bytes,
                                     place->n_bytes};
 
-        dcpk_hasher_update(hasher, numbers, sizeof numbers);
+        dcpk_hasher_update(&hasher, numbers, sizeof numbers);
     }
-    dcpk_hasher_update(hasher, &ckpt->seen, sizeof ckpt->seen);
-    dcpk_hasher_digest(hasher, &opened->files);
-    dcpk_hasher_free(hasher);
-    return DCPK_OK;
+    dcpk_hasher_update(&hasher, &ckpt->seen, sizeof ckpt->seen);
+    dcpk_hasher_digest(&hasher, &opened->files);
 }
 
 static const char *iteration_text(int64_t iteration, char text[DCPK_ITERATION_TEXT_BYTES])
@@ -112,8 +108,8 @@ dcpk_status dcpk_ranks_check_checkpoint(struct dcpk_ranks *ranks,
 
     if (ranks == NULL)
         return DCPK_OK;
-    st = opened_hash_files(&mine, ckpt, err);
-    st = dcpk_ranks_share_each(ranks, &mine, sizeof mine, &all, st, err);
+    opened_hash_files(&mine, ckpt);
+    st = dcpk_ranks_share_each(ranks, &mine, sizeof mine, &all, DCPK_OK, err);
     for (int r = 1; r < n_ranks && st == DCPK_OK; r++) {
         memcpy(&first, all.data, sizeof first);
         memcpy(&other, all.data + (size_t)r * sizeof other, sizeof other);

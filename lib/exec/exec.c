@@ -190,26 +190,6 @@ void dcpk_workers_free(const struct dcpk_exec *exec, struct dcpk_worker *workers
     dcpk_free(workers);
 }
 
-struct dcpk_hasher **dcpk_hashers_new(const struct dcpk_exec *exec, struct dcpk_error *err)
-{
-    struct dcpk_hasher **hashers = dcpk_alloc_array((size_t)exec->n_threads, sizeof *hashers, err);
-
-    for (int i = 0; hashers != NULL && i < exec->n_threads; i++) {
-        if (dcpk_hasher_new(&hashers[i], err) != DCPK_OK) {
-            dcpk_hashers_free(exec, hashers);
-            return NULL;
-        }
-    }
-    return hashers;
-}
-
-void dcpk_hashers_free(const struct dcpk_exec *exec, struct dcpk_hasher **hashers)
-{
-    for (int i = 0; hashers != NULL && i < exec->n_threads; i++)
-        dcpk_hasher_free(hashers[i]);
-    dcpk_free(hashers);
-}
-
 /* An empty window if there is one, else the one not used for longest. */
 static struct dcpk_window *oldest_window(struct dcpk_worker *worker)
 {

@@ -16,7 +16,7 @@
 struct view_hashing {
     struct dcpk_exec *exec;
     struct dcpk_pass pass;
-    struct dcpk_hasher **hashers; /* one a worker; NULL: fingerprints are made */
+    bool is_fingerprint;
     const struct dcpk_view *views;
     size_t n;
     size_t *first; /* by view: the one that it is another name of, or itself */
@@ -39,7 +39,7 @@ static uint64_t view_bytes(const struct dcpk_view *view)
     return dcpk_slab_elems(&whole) * dcpk_dtype_bytes(view->dtype);
 }
 
-/* hasher: NULL: add the terms of the view to *sum. */
+/* Adds the view to the hasher, or its terms to *sum. */
 static dcpk_status hash_slabs(struct view_hashing *h, struct dcpk_worker *worker,
                               const struct dcpk_gather_from *from, struct dcpk_hasher *hasher,
                               uint64_t *sum, struct dcpk_error *err)
@@ -66,7 +66,7 @@ static dcpk_status hash_slabs(struct view_hashing *h, struct dcpk_worker *worker
         st = dcpk_gather(h->exec, worker, from, &slab, worker->buffer, err);
         if (st != DCPK_OK)
             break;
-        if (hasher != NULL)
+        if (!h->is_fingerprint)
             dcpk_hasher_update(hasher, worker->buffer, n_bytes);
         else
             *sum += dcpk_fingerprint_sum(worker->buffer, word_bytes, n_bytes / word_bytes, word);
@@ -79,7 +79,7 @@ static dcpk_status hash_slabs(struct view_hashing *h, struct dcpk_worker *worker
 static dcpk_status hash_view_task(void *context, int worker, uint64_t task, struct dcpk_error *err)
 {
     struct view_hashing *h = context;
-    struct dcpk_hasher *hasher = NULL;
+    struct dcpk_hasher hasher;
     struct dcpk_box_tree pieces;
     const struct dcpk_gather_from from = {&h->views[h->order[task]], &pieces};
     void *result = view_result(h, h->order[task]);
@@ -88,13 +88,10 @@ static dcpk_status hash_view_task(void *context, int worker, uint64_t task, stru
 
     if (st != DCPK_OK)
         return st;
-    if (h->hashers != NULL) {
-        hasher = h->hashers[worker];
-        dcpk_hasher_reset(hasher);
-    }
-    st = hash_slabs(h, &h->pass.workers[worker], &from, hasher, &sum, err);
-    if (st == DCPK_OK && hasher != NULL)
-        dcpk_hasher_digest(hasher, result);
+    dcpk_hasher_begin(&hasher);
+    st = hash_slabs(h, &h->pass.workers[worker], &from, &hasher, &sum, err);
+    if (st == DCPK_OK && !h->is_fingerprint)
+        dcpk_hasher_digest(&hasher, result);
     else if (st == DCPK_OK)
         memcpy(result, &sum, sizeof sum);
     dcpk_box_tree_release(&pieces);
@@ -161,7 +158,6 @@ static dcpk_status hash_views(struct view_hashing *h, struct dcpk_exec_stats *st
         st = share_view_hashes(h, dcpk_pass_run(&h->pass, err), err);
     }
     st = dcpk_pass_end(&h->pass, stats, st);
-    dcpk_hashers_free(h->exec, h->hashers);
     dcpk_free(h->order);
     dcpk_free(h->first);
     return st;
@@ -174,12 +170,9 @@ dcpk_status dcpk_exec_hash(struct dcpk_exec *exec, const struct dcpk_view *views
     struct view_hashing h = {.exec = exec,
                              .views = views,
                              .n = n,
-                             .hashers = dcpk_hashers_new(exec, err),
                              .results = (uint8_t *)hashes,
                              .result_bytes = sizeof *hashes};
 
-    if (h.hashers == NULL)
-        return err->status;
     return hash_views(&h, stats, err);
 }
 
@@ -189,6 +182,7 @@ dcpk_status dcpk_exec_fingerprint(struct dcpk_exec *exec, const struct dcpk_view
     struct view_hashing h = {.exec = exec,
                              .views = views,
                              .n = n,
+                             .is_fingerprint = true,
                              .results = (uint8_t *)sums,
                              .result_bytes = sizeof *sums};
 

@@ -13,8 +13,7 @@
 struct object_hashing {
     struct dcpk_exec *exec;
     struct dcpk_pass pass;
-    struct dcpk_hasher **hashers; /* one a worker, for tensors in large objects */
-    uint32_t *objects;            /* one of those that share a place */
+    uint32_t *objects; /* one of those that share a place */
     size_t n_objects;
     uint32_t *first; /* by object: its place in `objects` */
     struct dcpk_object_hash *made;
@@ -33,12 +32,12 @@ static dcpk_status hash_elements(void *context, const struct dcpk_value_tensor *
 {
     struct one *o = context;
     struct dcpk_worker *worker = &o->h->pass.workers[o->worker];
-    struct dcpk_hasher *hasher = o->h->hashers[o->worker];
     struct dcpk_source *source = o->h->exec->ckpt->files[o->object->place.file];
+    struct dcpk_hasher hasher;
 
     if (!tensor->is_row_major && tensor->n_bytes > 0)
         return dcpk_fail(err, DCPK_ERANGE, "a tensor in it is strided");
-    dcpk_hasher_reset(hasher);
+    dcpk_hasher_begin(&hasher);
     for (uint64_t at = 0; at < tensor->n_bytes; at += worker->buffer_bytes) {
         const uint64_t left = tensor->n_bytes - at;
         const size_t n = (size_t)dcpk_min_u64(left, worker->buffer_bytes);
@@ -46,12 +45,12 @@ static dcpk_status hash_elements(void *context, const struct dcpk_value_tensor *
         if (dcpk_worker_read(worker, source, tensor->first_bytes + at, worker->buffer, n, err) !=
             DCPK_OK)
             return err->status;
-        dcpk_hasher_update(hasher, worker->buffer, n);
+        dcpk_hasher_update(&hasher, worker->buffer, n);
         o->metered_bytes += n;
         if (dcpk_meter_add(&o->h->pass.meter, n, err) != DCPK_OK)
             return err->status;
     }
-    dcpk_hasher_digest(hasher, hash);
+    dcpk_hasher_digest(&hasher, hash);
     return DCPK_OK;
 }
 
@@ -125,9 +124,6 @@ static dcpk_status object_hashing_init(struct object_hashing *h, struct dcpk_err
 {
     struct dcpk_checkpoint *ckpt = h->exec->ckpt;
 
-    h->hashers = dcpk_hashers_new(h->exec, err);
-    if (h->hashers == NULL)
-        return err->status;
     h->first = dcpk_alloc_array(ckpt->n_objects, sizeof *h->first, err);
     if (h->first == NULL ||
         dcpk_order_objects(ckpt, h->first, &h->objects, &h->n_objects, err) != DCPK_OK)
@@ -171,7 +167,6 @@ dcpk_status dcpk_exec_hash_objects(struct dcpk_exec *exec, struct dcpk_object_ha
         st = share_object_hashes(&h, hashes, dcpk_pass_run(&h.pass, err), err);
     }
     st = dcpk_pass_end(&h.pass, NULL, st);
-    dcpk_hashers_free(exec, h.hashers);
     dcpk_free(h.objects);
     dcpk_free(h.first);
     dcpk_free(h.made);

@@ -22,8 +22,7 @@ struct file {
 struct summing {
     struct dcpk_exec *exec;
     struct dcpk_pass pass;
-    struct dcpk_sha256 **hashes; /* one a worker */
-    struct file *files;          /* the longest first: one begun last would keep a thread busy */
+    struct file *files; /* the longest first: one begun last would keep a thread busy */
     size_t n_files;
 };
 
@@ -46,21 +45,22 @@ static dcpk_status sum_task(void *context, int worker_number, uint64_t task, str
 {
     struct summing *s = context;
     struct dcpk_worker *worker = &s->pass.workers[worker_number];
-    struct dcpk_sha256 *hash = s->hashes[worker_number];
     struct dcpk_source *source = s->files[task].source;
     const uint64_t n_bytes = dcpk_source_bytes(source);
+    struct dcpk_sha256 hash;
 
+    dcpk_sha256_begin(&hash);
     for (uint64_t at = 0; at < n_bytes; at += worker->buffer_bytes) {
         const size_t n = (size_t)dcpk_min_u64(n_bytes - at, worker->buffer_bytes);
 
         dcpk_source_advise(source, at + n, worker->buffer_bytes, DCPK_WILL_NEED);
         if (dcpk_worker_read(worker, source, at, worker->buffer, n, err) != DCPK_OK)
             return err->status;
-        dcpk_sha256_update(hash, worker->buffer, n);
+        dcpk_sha256_update(&hash, worker->buffer, n);
         if (dcpk_meter_add(&s->pass.meter, n, err) != DCPK_OK)
             return err->status;
     }
-    dcpk_sha256_digest(hash, s->files[task].sum->sha256);
+    dcpk_sha256_digest(&hash, s->files[task].sum->sha256);
     return DCPK_OK;
 }
 
@@ -68,17 +68,9 @@ static dcpk_status sum_task(void *context, int worker_number, uint64_t task, str
 static dcpk_status summing_init(struct summing *s, struct dcpk_file_sum *sums,
                                 struct dcpk_error *err)
 {
-    const size_t n_threads = (size_t)s->exec->n_threads;
-
-    s->hashes = dcpk_alloc_array(n_threads, sizeof *s->hashes, err);
-    if (s->hashes == NULL)
-        return err->status;
     s->files = dcpk_alloc_array(s->n_files, sizeof *s->files, err);
     if (s->files == NULL)
         return err->status;
-    for (size_t i = 0; i < n_threads; i++)
-        if (dcpk_sha256_new(&s->hashes[i], err) != DCPK_OK)
-            return err->status;
     for (size_t i = 0; i < s->n_files; i++) {
         s->files[i].sum = &sums[i];
         if (dcpk_store_find(s->exec->ckpt->store, sums[i].name, &s->files[i].source, err))
@@ -119,9 +111,6 @@ static dcpk_status sum_files(struct dcpk_exec *exec, struct dcpk_file_sum *sums,
         st = share_sums(&s, dcpk_pass_run(&s.pass, err), err);
     }
     st = dcpk_pass_end(&s.pass, NULL, st);
-    for (int i = 0; s.hashes != NULL && i < exec->n_threads; i++)
-        dcpk_sha256_free(s.hashes[i]);
-    dcpk_free(s.hashes);
     dcpk_free(s.files);
     return st;
 }

@@ -122,28 +122,24 @@ static dcpk_status files_make_plan(struct dcpk_remap_files *files, struct dcpk_e
 }
 
 /* The plan, and what its sources are: a plan knows of boxes alone. */
-static dcpk_status digest_parts(const struct dcpk_remap_files *files, uint64_t *digest,
-                                struct dcpk_error *err)
+static uint64_t digest_parts(const struct dcpk_remap_files *files)
 {
-    struct dcpk_hasher *hasher;
+    struct dcpk_hasher hasher;
     struct dcpk_hash hash;
 
-    if (dcpk_hasher_new(&hasher, err))
-        return err->status;
-    dcpk_hasher_update(hasher, &files->base.plan->digest, sizeof files->base.plan->digest);
+    dcpk_hasher_begin(&hasher);
+    dcpk_hasher_update(&hasher, &files->base.plan->digest, sizeof files->base.plan->digest);
     for (size_t i = 0; i < files->n_parts; i++) {
         const struct feed_part *part = &files->parts[i];
         const uint64_t numbers[] = {part->view, part->piece, part->file, part->order,
                                     part->n_bytes};
         const size_t rank = (size_t)files->base.sources[i].rank;
 
-        dcpk_hasher_update(hasher, numbers, sizeof numbers);
-        dcpk_hasher_update(hasher, part->span, 2 * rank * sizeof *part->span);
+        dcpk_hasher_update(&hasher, numbers, sizeof numbers);
+        dcpk_hasher_update(&hasher, part->span, 2 * rank * sizeof *part->span);
     }
-    dcpk_hasher_digest(hasher, &hash);
-    dcpk_hasher_free(hasher);
-    memcpy(digest, hash.digest, sizeof *digest);
-    return DCPK_OK;
+    dcpk_hasher_digest(&hasher, &hash);
+    return dcpk_load_u64le(hash.digest);
 }
 
 /* Collective: the ranks of a team must have the same plan of the same parts. */
@@ -151,10 +147,10 @@ static dcpk_status check_digests(const struct dcpk_remap_files *files, struct dc
 {
     const struct dcpk_remap *base = &files->base;
     struct dcpk_bytes all = {0};
-    uint64_t mine = 0;
-    dcpk_status st = digest_parts(files, &mine, err);
+    const uint64_t mine = digest_parts(files);
+    dcpk_status st =
+        dcpk_ranks_share_each(base->options.ranks, &mine, sizeof mine, &all, DCPK_OK, err);
 
-    st = dcpk_ranks_share_each(base->options.ranks, &mine, sizeof mine, &all, st, err);
     for (int r = 0; r < base->n_ranks && st == DCPK_OK; r++)
         if (files->team[r] == files->team[base->self] &&
             memcmp(all.data + (size_t)r * sizeof mine, &mine, sizeof mine) != 0)

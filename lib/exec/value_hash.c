@@ -6,7 +6,6 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 #include "lib/base/alloc.h"
 #include "lib/base/bytes.h"
@@ -34,15 +33,6 @@ struct walk {
 static dcpk_status hash_value(struct walk *w, const struct dcpk_value *v, int depth,
                               struct dcpk_hash *hash, struct dcpk_error *err);
 
-static void hash_bytes(const void *data, size_t n_bytes, struct dcpk_hash *hash)
-{
-    XXH128_canonical_t canonical;
-
-    XXH128_canonicalFromHash(&canonical, XXH3_128bits(data, n_bytes));
-    static_assert(sizeof canonical.digest == sizeof hash->digest, "128 bits");
-    memcpy(hash->digest, canonical.digest, sizeof hash->digest);
-}
-
 /* The hash of a form that is put together; releases it. */
 static dcpk_status hash_form(struct dcpk_bytes *form, struct dcpk_hash *hash,
                              struct dcpk_error *err)
@@ -50,7 +40,7 @@ static dcpk_status hash_form(struct dcpk_bytes *form, struct dcpk_hash *hash,
     const dcpk_status st = dcpk_bytes_status(form, err);
 
     if (st == DCPK_OK)
-        hash_bytes(form->data, form->n_bytes, hash);
+        dcpk_hash_bytes(form->data, form->n_bytes, hash);
     dcpk_bytes_release(form);
     return st;
 }
@@ -66,7 +56,7 @@ static dcpk_status hash_run(char letter, const void *data, size_t n, struct dcpk
         small[0] = (uint8_t)letter;
         if (n > 0)
             memcpy(small + 1, data, n);
-        hash_bytes(small, n + 1, hash);
+        dcpk_hash_bytes(small, n + 1, hash);
         return DCPK_OK;
     }
     dcpk_bytes_u8(&form, (uint8_t)letter);
@@ -240,13 +230,13 @@ static dcpk_status hash_tensor(struct walk *w, const struct dcpk_value_tensor *t
     }
     if (hash_text(dcpk_dtype_name(t->dtype), &part[0], err) != DCPK_OK)
         return err->status;
-    hash_bytes(sizes, 1 + (size_t)t->rank * HASH_BYTES, &part[1]);
+    dcpk_hash_bytes(sizes, 1 + (size_t)t->rank * HASH_BYTES, &part[1]);
     if (w->options->elements == NULL)
-        hash_bytes(t->data, (size_t)t->n_bytes, &part[2]);
+        dcpk_hash_bytes(t->data, (size_t)t->n_bytes, &part[2]);
     else if (w->options->elements(w->options->context, t, &part[2], err) != DCPK_OK)
         return err->status;
     memcpy(form + 1, part, sizeof part);
-    hash_bytes(form, sizeof form, hash);
+    dcpk_hash_bytes(form, sizeof form, hash);
     return DCPK_OK;
 }
 

@@ -80,10 +80,6 @@ struct dcpk_worker {
 struct dcpk_worker *dcpk_workers_new(const struct dcpk_exec *exec, struct dcpk_error *err);
 void dcpk_workers_free(const struct dcpk_exec *exec,
                        struct dcpk_worker *workers); /* NULL is a no-op */
-/* A hasher for each worker; NULL and err on failure. */
-struct dcpk_hasher **dcpk_hashers_new(const struct dcpk_exec *exec, struct dcpk_error *err);
-void dcpk_hashers_free(const struct dcpk_exec *exec,
-                       struct dcpk_hasher **hashers); /* NULL is a no-op */
 /* Add the bytes that all workers have moved to those of stats. */
 void dcpk_workers_count(const struct dcpk_exec *exec, const struct dcpk_worker *workers,
                         struct dcpk_exec_stats *stats);

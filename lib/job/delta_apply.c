@@ -23,7 +23,7 @@ struct applying {
     struct dcpk_delta_counts *counts;
     struct dcpk_delta_crew crew;
     struct dcpk_folder *folder; /* NULL: records are only checked */
-    struct dcpk_hasher *hasher; /* of all records */
+    struct dcpk_hasher hasher;  /* of all records */
     /* The part at hand. */
     struct dcpk_source *part;
     uint8_t *records;
@@ -166,7 +166,7 @@ static dcpk_status apply_step(void *context, int worker, uint64_t task, struct d
 
     if (make_bytes(a, s, hand, err) != DCPK_OK)
         return err->status;
-    dcpk_delta_hash(hand, hand->a, s->record.n_bytes, &hash);
+    dcpk_hash_bytes(hand->a, s->record.n_bytes, &hash);
     if (memcmp(hash.digest, s->record.hash.digest, sizeof hash.digest) != 0)
         return fail_changed(a, s, err);
     if (dcpk_sink_write(a->sink, s->at_bytes, hand->a, s->record.n_bytes, err) != DCPK_OK)
@@ -251,7 +251,7 @@ static dcpk_status take_records(struct applying *a, size_t n, uint64_t stored_at
 {
     size_t n_steps = 0;
 
-    dcpk_hasher_update(a->hasher, a->records, n * DCPK_DELTA_RECORD_BYTES);
+    dcpk_hasher_update(&a->hasher, a->records, n * DCPK_DELTA_RECORD_BYTES);
     for (size_t i = 0; i < n; i++) {
         struct step *s = &a->steps[n_steps];
 
@@ -312,7 +312,7 @@ static dcpk_status take_parts(struct applying *a, struct dcpk_error *err)
 
     a->file = 0;
     a->at_bytes = 0;
-    dcpk_hasher_reset(a->hasher);
+    dcpk_hasher_begin(&a->hasher);
     if (pass_files(a, err) != DCPK_OK)
         return err->status;
     for (uint64_t i = 0; i < a->index.n_parts; i++)
@@ -320,7 +320,7 @@ static dcpk_status take_parts(struct applying *a, struct dcpk_error *err)
             dcpk_context(err, "'%s'", name);
             return err->status;
         }
-    dcpk_hasher_digest(a->hasher, &hash);
+    dcpk_hasher_digest(&a->hasher, &hash);
     if (memcmp(hash.digest, a->index.records.digest, sizeof hash.digest) != 0)
         return dcpk_fail(err, DCPK_EFORMAT, "the hash of the records differs: they are damaged");
     if (a->file < a->index.n_next)
@@ -336,8 +336,7 @@ static dcpk_status applying_check(struct applying *a, struct dcpk_error *err)
     uint64_t from_bytes = 0;
     dcpk_status st;
 
-    if (dcpk_delta_index_read(a->delta, &a->index, err) || find_base(a, &from_bytes, err) ||
-        dcpk_hasher_new(&a->hasher, err))
+    if (dcpk_delta_index_read(a->delta, &a->index, err) || find_base(a, &from_bytes, err))
         return err->status;
     a->records = dcpk_arena_alloc(a->index.arena,
                                   DCPK_DELTA_MAX_RECORDS * (size_t)DCPK_DELTA_RECORD_BYTES, err);
@@ -386,7 +385,6 @@ dcpk_status dcpk_delta_apply(struct dcpk_store *base, struct dcpk_store *delta,
     st = applying_check(&a, err);
     if (st == DCPK_OK && !job->is_dry)
         st = applying_write(&a, err);
-    dcpk_hasher_free(a.hasher);
     dcpk_arena_free(a.index.arena);
     return st;
 }

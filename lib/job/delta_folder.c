@@ -42,19 +42,6 @@ const char *dcpk_delta_part_name(uint64_t part, char name[DCPK_DELTA_PART_NAME_B
 
 /* ---- delta.index ---- */
 
-static dcpk_status hash_bytes(const void *data, size_t n_bytes, struct dcpk_hash *hash,
-                              struct dcpk_error *err)
-{
-    struct dcpk_hasher *hasher;
-
-    if (dcpk_hasher_new(&hasher, err) != DCPK_OK)
-        return err->status;
-    dcpk_hasher_update(hasher, data, n_bytes);
-    dcpk_hasher_digest(hasher, hash);
-    dcpk_hasher_free(hasher);
-    return DCPK_OK;
-}
-
 static void put_files(const struct dcpk_delta_file *files, size_t n, bool has_seen,
                       struct dcpk_bytes *out)
 {
@@ -80,8 +67,9 @@ dcpk_status dcpk_delta_index_put(const struct dcpk_delta_index *index, struct dc
     dcpk_bytes_put(out, index->records.digest, HASH_BYTES);
     put_files(index->base, index->n_base, true, out);
     put_files(index->next, index->n_next, false, out);
-    if (dcpk_bytes_status(out, err) || hash_bytes(out->data, out->n_bytes, &hash, err))
+    if (dcpk_bytes_status(out, err) != DCPK_OK)
         return err->status;
+    dcpk_hash_bytes(out->data, out->n_bytes, &hash);
     dcpk_bytes_put(out, hash.digest, HASH_BYTES);
     return dcpk_bytes_status(out, err);
 }
@@ -141,8 +129,7 @@ static dcpk_status parse_index(const char *data, size_t n_bytes, struct dcpk_del
 
     if (n_bytes < n_magic + HASH_BYTES || memcmp(data, DCPK_DELTA_MAGIC, n_magic) != 0)
         return dcpk_fail(err, DCPK_EFORMAT, "it does not begin as one of this version does");
-    if (hash_bytes(data, n_bytes - HASH_BYTES, &hash, err) != DCPK_OK)
-        return err->status;
+    dcpk_hash_bytes(data, n_bytes - HASH_BYTES, &hash);
     if (memcmp(data + n_bytes - HASH_BYTES, hash.digest, HASH_BYTES) != 0)
         return dcpk_fail(err, DCPK_EFORMAT, "it is damaged: its hash differs");
     dcpk_cursor_init(&c, data, n_bytes - HASH_BYTES, 0);
@@ -248,26 +235,14 @@ dcpk_status dcpk_delta_crew_init(struct dcpk_delta_crew *crew, const struct dcpk
     for (int i = 0; i < n; i++) {
         crew->hands[i].a = crew->memory + 2 * DCPK_DELTA_SPAN_BYTES * (size_t)i;
         crew->hands[i].b = crew->hands[i].a + DCPK_DELTA_SPAN_BYTES;
-        if (dcpk_hasher_new(&crew->hands[i].hasher, err) != DCPK_OK)
-            return err->status;
     }
     return DCPK_OK;
 }
 
 void dcpk_delta_crew_release(struct dcpk_delta_crew *crew)
 {
-    for (int i = 0; i < crew->n_threads; i++)
-        dcpk_hasher_free(crew->hands[i].hasher);
     dcpk_free(crew->memory);
     dcpk_free(crew->hands);
-}
-
-void dcpk_delta_hash(struct dcpk_delta_hand *hand, const uint8_t *data, size_t n_bytes,
-                     struct dcpk_hash *hash)
-{
-    dcpk_hasher_reset(hand->hasher);
-    dcpk_hasher_update(hand->hasher, data, n_bytes);
-    dcpk_hasher_digest(hand->hasher, hash);
 }
 
 void dcpk_delta_xor(uint8_t *a, const uint8_t *b, size_t n_bytes)
@@ -293,7 +268,7 @@ static dcpk_status hash_block(void *context, int worker, uint64_t i, struct dcpk
 
     if (dcpk_source_read(h->source, at, hand->a, n, err) != DCPK_OK)
         return err->status;
-    dcpk_delta_hash(hand, hand->a, n, &h->file->hashes[i]);
+    dcpk_hash_bytes(hand->a, n, &h->file->hashes[i]);
     return dcpk_meter_add(&h->crew.meter, n, err);
 }
 

@@ -62,7 +62,7 @@ struct making {
     uint8_t *stored; /* of all slots */
     size_t n_slots;
     struct dcpk_folder *folder;         /* NULL: a dry run */
-    struct dcpk_hasher *hasher;         /* of all records */
+    struct dcpk_hasher hasher;          /* of all records */
     struct dcpk_bytes records, payload; /* of the part under way */
     uint32_t n_records;
     uint64_t part_bytes; /* most of a payload */
@@ -272,7 +272,7 @@ static dcpk_status add_run(const struct making *m, struct dcpk_delta_hand *hand,
     dcpk_status st = DCPK_OK;
 
     *record = (struct dcpk_delta_record){.n_bytes = (uint32_t)run->n, .base = DCPK_DELTA_NO_FILE};
-    dcpk_delta_hash(hand, hand->a + run->at, run->n, &record->hash);
+    dcpk_hash_bytes(hand->a + run->at, run->n, &record->hash);
     if (run->is_changed) {
         st = pack_run(m->job->env->codec, run, hand->a + run->at, slot->stored + slot->n_stored,
                       record, err);
@@ -386,7 +386,7 @@ static dcpk_status put_slot(struct making *m, struct slot *slot, struct dcpk_err
         dcpk_delta_record_put(&m->records, record);
         if (dcpk_bytes_status(&m->records, err) != DCPK_OK)
             return err->status;
-        dcpk_hasher_update(m->hasher,
+        dcpk_hasher_update(&m->hasher,
                            m->records.data + m->records.n_bytes - DCPK_DELTA_RECORD_BYTES,
                            DCPK_DELTA_RECORD_BYTES);
         m->n_records++;
@@ -400,7 +400,7 @@ static dcpk_status put_index(struct making *m, struct dcpk_error *err)
     struct dcpk_bytes bytes = {0};
     dcpk_status st;
 
-    dcpk_hasher_digest(m->hasher, &m->index.records);
+    dcpk_hasher_digest(&m->hasher, &m->index.records);
     st = dcpk_delta_index_put(&m->index, &bytes, err);
     if (st == DCPK_OK && m->folder != NULL)
         st = dcpk_folder_put(m->folder, DCPK_DELTA_INDEX, bytes.data, bytes.n_bytes, err);
@@ -490,14 +490,14 @@ static dcpk_status making_init(struct making *m, struct dcpk_error *err)
         return err->status;
     m->index.next = m->next.files;
     m->index.n_next = m->next.n_files;
-    return dcpk_hasher_new(&m->hasher, err);
+    dcpk_hasher_begin(&m->hasher);
+    return DCPK_OK;
 }
 
 static void making_release(struct making *m)
 {
     dcpk_bytes_release(&m->records);
     dcpk_bytes_release(&m->payload);
-    dcpk_hasher_free(m->hasher);
     dcpk_free(m->stored);
     dcpk_free(m->slots);
     dcpk_delta_crew_release(&m->crew);

@@ -59,10 +59,9 @@ dcpk_status dcpk_delta_index_read(struct dcpk_store *delta, struct dcpk_delta_in
 #define DCPK_DELTA_PART_NAME_BYTES 32
 const char *dcpk_delta_part_name(uint64_t part, char name[DCPK_DELTA_PART_NAME_BYTES]);
 
-/* Threads, each with two buffers of DCPK_DELTA_SPAN_BYTES and a hasher. */
+/* Threads, each with two buffers of DCPK_DELTA_SPAN_BYTES. */
 struct dcpk_delta_hand {
     uint8_t *a, *b;
-    struct dcpk_hasher *hasher;
 };
 struct dcpk_delta_crew {
     int n_threads;
@@ -76,8 +75,6 @@ dcpk_status dcpk_delta_crew_init(struct dcpk_delta_crew *crew, const struct dcpk
                                  struct dcpk_error *err);
 void dcpk_delta_crew_release(struct dcpk_delta_crew *crew);
 
-void dcpk_delta_hash(struct dcpk_delta_hand *hand, const uint8_t *data, size_t n_bytes,
-                     struct dcpk_hash *hash);
 /* a becomes a xor b. */
 void dcpk_delta_xor(uint8_t *a, const uint8_t *b, size_t n_bytes);
 

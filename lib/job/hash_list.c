@@ -92,21 +92,21 @@ static void put_line(struct dcpk_bytes *line, const struct dcpk_hashed *item)
 
 static dcpk_status hash_whole(struct dcpk_hash_list *list, struct dcpk_error *err)
 {
-    struct dcpk_sha256 *hash = NULL;
+    struct dcpk_sha256 hash;
     struct dcpk_bytes line = {0};
-    dcpk_status st = dcpk_sha256_new(&hash, err);
+    dcpk_status st = DCPK_OK;
 
+    dcpk_sha256_begin(&hash);
     for (size_t i = 0; i < list->n && st == DCPK_OK; i++) {
         line.n_bytes = 0;
         put_line(&line, &list->items[i]);
         st = dcpk_bytes_status(&line, err);
         if (st == DCPK_OK)
-            dcpk_sha256_update(hash, line.data, line.n_bytes);
+            dcpk_sha256_update(&hash, line.data, line.n_bytes);
     }
     if (st == DCPK_OK)
-        dcpk_sha256_digest(hash, list->whole);
+        dcpk_sha256_digest(&hash, list->whole);
     dcpk_bytes_release(&line);
-    dcpk_sha256_free(hash);
     return st;
 }
 

@@ -225,16 +225,17 @@ static const struct dcpk_mark merge_marks[1]; /* the row that ends a table */
 /* ---- making it ---- */
 
 /* Hashes the views that the sums take from an input; every option of viewing shows there. */
-static void hash_views(const struct dcpk_merged *in, size_t n, struct dcpk_hasher *hasher,
-                       struct dcpk_hash *hash)
+static void hash_views(const struct dcpk_merged *in, size_t n, struct dcpk_hash *hash)
 {
-    dcpk_hasher_reset(hasher);
+    struct dcpk_hasher hasher;
+
+    dcpk_hasher_begin(&hasher);
     for (size_t i = 0; i < n; i++) {
-        dcpk_hasher_update(hasher, &in->views[i].dtype, sizeof in->views[i].dtype);
-        dcpk_journal_put_pieces(hasher, in->views[i].pieces, in->views[i].n_pieces);
+        dcpk_hasher_update(&hasher, &in->views[i].dtype, sizeof in->views[i].dtype);
+        dcpk_journal_put_pieces(&hasher, in->views[i].pieces, in->views[i].n_pieces);
     }
-    dcpk_journal_put_views(hasher, in->ckpt);
-    dcpk_hasher_digest(hasher, hash);
+    dcpk_journal_put_views(&hasher, in->ckpt);
+    dcpk_hasher_digest(&hasher, hash);
 }
 
 static void put_hash(struct dcpk_bytes *text, const struct dcpk_hash *hash)
@@ -251,25 +252,18 @@ static void put_hash(struct dcpk_bytes *text, const struct dcpk_hash *hash)
 static dcpk_status write_summary(const struct dcpk_merge *m, struct dcpk_bytes *text,
                                  struct dcpk_error *err)
 {
-    struct dcpk_hasher *hasher = NULL;
-
-    if (dcpk_hasher_new(&hasher, err))
-        return err->status;
     for (size_t i = 0; i < m->n_inputs; i++) {
         const struct dcpk_merge_input *input = &m->options->inputs[i];
         struct dcpk_hash files, views;
 
         if (dcpk_seen_checkpoint(m->inputs[i].ckpt, input->path, &files, err))
-            break;
-        hash_views(&m->inputs[i], m->n_params, hasher, &views);
+            return err->status;
+        hash_views(&m->inputs[i], m->n_params, &views);
         dcpk_bytes_printf(text, "%.17g", input->weight);
         put_hash(text, &files);
         put_hash(text, &views);
         dcpk_bytes_text(text, "\n");
     }
-    dcpk_hasher_free(hasher);
-    if (err->status != DCPK_OK)
-        return err->status;
     return dcpk_bytes_status(text, err);
 }
 

@@ -262,29 +262,25 @@ dcpk_status dcpk_train_knobs_set(struct dcpk_train_knobs *knobs, const char *nam
     return DCPK_OK;
 }
 
-dcpk_status dcpk_train_knobs_hash(const struct dcpk_train_knobs *knobs, struct dcpk_hash *hash,
-                                  struct dcpk_error *err)
+void dcpk_train_knobs_hash(const struct dcpk_train_knobs *knobs, struct dcpk_hash *hash)
 {
     struct dcpk_knob_walk walk = {0};
     const struct dcpk_option *knob;
-    struct dcpk_hasher *hasher;
+    struct dcpk_hasher hasher;
 
-    if (dcpk_hasher_new(&hasher, err) != DCPK_OK)
-        return err->status;
+    dcpk_hasher_begin(&hasher);
     while ((knob = dcpk_knob_next_row(&walk)) != NULL) {
         const void *field = (const char *)knobs + knob->at_bytes;
         const char *text;
 
         if (!dcpk_option_is_text(knob)) {
-            dcpk_hasher_update(hasher, field, dcpk_option_bytes(knob));
+            dcpk_hasher_update(&hasher, field, dcpk_option_bytes(knob));
             continue;
         }
         memcpy(&text, field, sizeof text);
-        dcpk_hasher_update(hasher, text != NULL ? "t" : "n", 1);
+        dcpk_hasher_update(&hasher, text != NULL ? "t" : "n", 1);
         text = dcpk_text_or(text, "");
-        dcpk_hasher_update(hasher, text, strlen(text) + 1);
+        dcpk_hasher_update(&hasher, text, strlen(text) + 1);
     }
-    dcpk_hasher_digest(hasher, hash);
-    dcpk_hasher_free(hasher);
-    return DCPK_OK;
+    dcpk_hasher_digest(&hasher, hash);
 }

@@ -216,9 +216,8 @@ dcpk_status dcpk_train_knobs_check(struct dcpk_train_knobs *knobs,
                                    const struct dcpk_train_environment *environment,
                                    struct dcpk_train_notices *notices, struct dcpk_error *err);
 
-/* Hash the values of all rows. Errors: DCPK_ENOMEM. */
-dcpk_status dcpk_train_knobs_hash(const struct dcpk_train_knobs *knobs, struct dcpk_hash *hash,
-                                  struct dcpk_error *err);
+/* Hash the values of all rows. */
+void dcpk_train_knobs_hash(const struct dcpk_train_knobs *knobs, struct dcpk_hash *hash);
 
 /*
  * Check that a run of a complete configuration has the bits of every other layout: with context

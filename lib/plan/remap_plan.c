@@ -289,21 +289,18 @@ static dcpk_status plan_moves(struct remap_planner *p, struct dcpk_error *err)
 
 /* Hashes all that ranks must agree on. Spans of moves follow from the shards, addresses are left
  * out. */
-static dcpk_status plan_digest(struct dcpk_remap_plan *plan, struct dcpk_error *err)
+static void plan_digest(struct dcpk_remap_plan *plan)
 {
-    struct dcpk_hasher *hasher;
+    struct dcpk_hasher hasher;
     struct dcpk_hash hash;
 
-    if (dcpk_hasher_new(&hasher, err))
-        return err->status;
+    dcpk_hasher_begin(&hasher);
     for (size_t i = 0; i < plan->n_moves; i++)
-        dcpk_hasher_update(hasher, &plan->moves[i], offsetof(struct dcpk_move, span));
-    dcpk_hasher_update(hasher, plan->units, (plan->n_units + 1) * sizeof *plan->units);
-    dcpk_hasher_update(hasher, plan->totals, (size_t)plan->input.n_ranks * sizeof *plan->totals);
-    dcpk_hasher_digest(hasher, &hash);
-    dcpk_hasher_free(hasher);
+        dcpk_hasher_update(&hasher, &plan->moves[i], offsetof(struct dcpk_move, span));
+    dcpk_hasher_update(&hasher, plan->units, (plan->n_units + 1) * sizeof *plan->units);
+    dcpk_hasher_update(&hasher, plan->totals, (size_t)plan->input.n_ranks * sizeof *plan->totals);
+    dcpk_hasher_digest(&hasher, &hash);
     memcpy(&plan->digest, hash.digest, sizeof plan->digest);
-    return DCPK_OK;
 }
 
 static void plan_predict(struct dcpk_remap_plan *plan)
@@ -347,8 +344,9 @@ static dcpk_status plan_fill(struct dcpk_remap_plan *plan, struct dcpk_arena *sc
     if (plan_alloc(plan, err) || plan_tensors(plan, scratch, err) ||
         side_build(&p, input->sources, input->n_sources, plan->source_tensor, &p.sources, err) ||
         side_build(&p, input->targets, input->n_targets, plan->target_tensor, &p.targets, err) ||
-        plan_moves(&p, err) || plan_digest(plan, err))
+        plan_moves(&p, err))
         return err->status;
+    plan_digest(plan);
     plan_predict(plan);
     return DCPK_OK;
 }

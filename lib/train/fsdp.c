@@ -408,19 +408,16 @@ static dcpk_status replica_add(struct dcpk_fsdp *f, const struct dcpk_fsdp_bucke
 static dcpk_status replica_hash(struct dcpk_fsdp *f, bool is_expert, uint64_t *hash,
                                 struct dcpk_error *err)
 {
-    struct dcpk_hasher *hasher = NULL;
+    struct dcpk_hasher hasher;
     struct dcpk_hash made;
-    dcpk_status st = dcpk_hasher_new(&hasher, err);
+    dcpk_status st = DCPK_OK;
 
-    if (st != DCPK_OK)
-        return st;
-    dcpk_hasher_reset(hasher);
+    dcpk_hasher_begin(&hasher);
     for (size_t i = 0; st == DCPK_OK && i < f->n_buckets; i++)
         if (f->buckets[i].is_expert == is_expert)
-            st = replica_add(f, &f->buckets[i], hasher, err);
-    dcpk_hasher_digest(hasher, &made);
+            st = replica_add(f, &f->buckets[i], &hasher, err);
+    dcpk_hasher_digest(&hasher, &made);
     *hash = dcpk_load_u64le(made.digest);
-    dcpk_hasher_free(hasher);
     return st;
 }
 

@@ -20,16 +20,17 @@ static double kind_std(const struct dcpk_train_model *m, enum dcpk_param_kind ki
     return m->init_std;
 }
 
-static uint64_t stream_key(struct dcpk_hasher *hasher, uint64_t seed, const char *name)
+static uint64_t stream_key(uint64_t seed, const char *name)
 {
+    struct dcpk_hasher hasher;
     uint8_t bytes[8];
     struct dcpk_hash hash;
 
     dcpk_store_u64le(bytes, seed);
-    dcpk_hasher_reset(hasher);
-    dcpk_hasher_update(hasher, bytes, sizeof bytes);
-    dcpk_hasher_update(hasher, name, strlen(name));
-    dcpk_hasher_digest(hasher, &hash);
+    dcpk_hasher_begin(&hasher);
+    dcpk_hasher_update(&hasher, bytes, sizeof bytes);
+    dcpk_hasher_update(&hasher, name, strlen(name));
+    dcpk_hasher_digest(&hasher, &hash);
     return dcpk_load_u64le(hash.digest);
 }
 
@@ -87,8 +88,7 @@ static dcpk_status fill_norm(const struct dcpk_train_state *state,
 
 dcpk_status dcpk_initial_fill(const struct dcpk_train_state *state, struct dcpk_error *err)
 {
-    struct dcpk_hasher *hasher = NULL;
-    dcpk_status st = dcpk_hasher_new(&hasher, err);
+    dcpk_status st = DCPK_OK;
 
     for (size_t i = 0; st == DCPK_OK && i < state->shards->n; i++) {
         const struct dcpk_train_shard *shard = &state->shards->list[i];
@@ -97,12 +97,10 @@ dcpk_status dcpk_initial_fill(const struct dcpk_train_state *state, struct dcpk_
         if (param->rank == 1)
             st = fill_norm(state, shard, err);
         else
-            fill_matrix(state, shard,
-                        stream_key(hasher, state->config->data.seed, param->canonical));
+            fill_matrix(state, shard, stream_key(state->config->data.seed, param->canonical));
     }
     if (st == DCPK_OK)
         st = state->math->ops->wait(state->math, err);
-    dcpk_hasher_free(hasher);
     return st;
 }
 

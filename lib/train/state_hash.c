@@ -20,9 +20,9 @@ struct hashed_shard {
 };
 
 /* H of slice `slice` of row `row`, both of the shard. */
-static uint64_t hash_slice(const struct hashed_shard *h, struct dcpk_hasher *hasher, int64_t row,
-                           int64_t slice)
+static uint64_t hash_slice(const struct hashed_shard *h, int64_t row, int64_t slice)
 {
+    struct dcpk_hasher hasher;
     const int64_t columns = h->param->shape[1], n = columns / h->n_slices;
     const int64_t whole_row = dcpk_train_param_row(h->param, h->shard->row + row);
     uint8_t place[16];
@@ -30,24 +30,24 @@ static uint64_t hash_slice(const struct hashed_shard *h, struct dcpk_hasher *has
 
     dcpk_store_u64le(place, (uint64_t)whole_row);
     dcpk_store_u64le(place + 8, (uint64_t)(h->first_slice + slice));
-    dcpk_hasher_reset(hasher);
-    dcpk_hasher_update(hasher, h->param->canonical, strlen(h->param->canonical));
-    dcpk_hasher_update(hasher, place, sizeof place);
+    dcpk_hasher_begin(&hasher);
+    dcpk_hasher_update(&hasher, h->param->canonical, strlen(h->param->canonical));
+    dcpk_hasher_update(&hasher, place, sizeof place);
     for (int a = 0; a < N_ARRAYS; a++)
         if (h->arrays[a] != NULL)
-            dcpk_hasher_update(hasher, h->arrays[a] + row * columns + slice * n,
+            dcpk_hasher_update(&hasher, h->arrays[a] + row * columns + slice * n,
                                (size_t)n * sizeof(float));
-    dcpk_hasher_digest(hasher, &hash);
+    dcpk_hasher_digest(&hasher, &hash);
     return dcpk_load_u64le(hash.digest);
 }
 
-static uint64_t hash_shard(const struct hashed_shard *h, struct dcpk_hasher *hasher)
+static uint64_t hash_shard(const struct hashed_shard *h)
 {
     uint64_t sum = 0;
 
     for (int64_t row = 0; row < h->shard->n_rows; row++)
         for (int64_t slice = 0; slice < h->n_slices; slice++)
-            sum += hash_slice(h, hasher, row, slice);
+            sum += hash_slice(h, row, slice);
     return sum;
 }
 
@@ -69,8 +69,8 @@ static dcpk_status fetch_shard(const struct dcpk_train_state *state, struct hash
     return ops->wait(state->math, err);
 }
 
-static dcpk_status hash_shards(const struct dcpk_train_state *state, struct dcpk_hasher *hasher,
-                               float *host, uint64_t *sum, struct dcpk_error *err)
+static dcpk_status hash_shards(const struct dcpk_train_state *state, float *host, uint64_t *sum,
+                               struct dcpk_error *err)
 {
     for (size_t i = 0; i < state->shards->n; i++) {
         const struct dcpk_train_shard *shard = &state->shards->list[i];
@@ -81,7 +81,7 @@ static dcpk_status hash_shards(const struct dcpk_train_state *state, struct dcpk
         h.n_slices = dcpk_train_slices(state->config, h.param, &h.first_slice);
         if (fetch_shard(state, &h, host, err) != DCPK_OK)
             return err->status;
-        *sum += hash_shard(&h, hasher);
+        *sum += hash_shard(&h);
     }
     return DCPK_OK;
 }
@@ -97,8 +97,8 @@ static int64_t largest_shard(const struct dcpk_train_shards *shards)
 }
 
 /* Buffers are whole on all ranks of a stage: one of them counts. */
-static dcpk_status hash_buffers(const struct dcpk_train_state *state, struct dcpk_hasher *hasher,
-                                uint64_t *sum, struct dcpk_error *err)
+static dcpk_status hash_buffers(const struct dcpk_train_state *state, uint64_t *sum,
+                                struct dcpk_error *err)
 {
     const struct dcpk_train_mesh *mesh = state->mesh;
 
@@ -118,7 +118,7 @@ static dcpk_status hash_buffers(const struct dcpk_train_state *state, struct dcp
             dcpk_free(host);
             return err->status;
         }
-        *sum += hash_shard(&h, hasher);
+        *sum += hash_shard(&h);
         dcpk_free(host);
     }
     return DCPK_OK;
@@ -129,20 +129,14 @@ static dcpk_status hash_counted(const struct dcpk_train_state *state, uint64_t *
                                 struct dcpk_error *err)
 {
     const size_t n = (size_t)largest_shard(state->shards);
-    struct dcpk_hasher *hasher;
-    float *host;
-    dcpk_status st;
+    float *host = dcpk_alloc_array(n, N_ARRAYS * sizeof *host, err);
+    dcpk_status st = err->status;
 
-    if (dcpk_hasher_new(&hasher, err) != DCPK_OK)
-        return err->status;
-    host = dcpk_alloc_array(n, N_ARRAYS * sizeof *host, err);
-    st = err->status;
     if (host != NULL)
-        st = hash_shards(state, hasher, host, sum, err);
+        st = hash_shards(state, host, sum, err);
     if (st == DCPK_OK)
-        st = hash_buffers(state, hasher, sum, err);
+        st = hash_buffers(state, sum, err);
     dcpk_free(host);
-    dcpk_hasher_free(hasher);
     return st;
 }
 

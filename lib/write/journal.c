@@ -155,29 +155,19 @@ void dcpk_journal_release(struct dcpk_journal *journal)
 
 /* ---- what decides the bytes of an output ---- */
 
-/* A running hash of numbers and texts. */
-struct summing {
-    struct dcpk_hasher *hasher;
-};
-
-static void put_bytes(struct summing *s, const void *data, size_t n_bytes)
+static void journal_put_number(struct dcpk_hasher *s, uint64_t v)
 {
-    dcpk_hasher_update(s->hasher, data, n_bytes);
+    dcpk_hasher_update(s, &v, sizeof v); /* never leaves this kind of machine's byte order */
 }
 
-static void journal_put_number(struct summing *s, uint64_t v)
+static void put_text(struct dcpk_hasher *s, const char *text)
 {
-    put_bytes(s, &v, sizeof v); /* never leaves this kind of machine's byte order */
+    dcpk_hasher_update(s, text, strlen(text) + 1);
 }
 
-static void put_text(struct summing *s, const char *text)
+static void put_span(struct dcpk_hasher *s, const int64_t *span, int n)
 {
-    put_bytes(s, text, strlen(text) + 1);
-}
-
-static void put_span(struct summing *s, const int64_t *span, int n)
-{
-    put_bytes(s, span, (size_t)n * sizeof *span);
+    dcpk_hasher_update(s, span, (size_t)n * sizeof *span);
 }
 
 static uint64_t literal_bytes(const struct dcpk_out_tensor *t)
@@ -189,7 +179,7 @@ static uint64_t literal_bytes(const struct dcpk_out_tensor *t)
     return n;
 }
 
-static void put_pieces(struct summing *s, const struct dcpk_piece *pieces, size_t n)
+void dcpk_journal_put_pieces(struct dcpk_hasher *s, const struct dcpk_piece *pieces, size_t n)
 {
     journal_put_number(s, n);
     for (size_t i = 0; i < n; i++) {
@@ -203,7 +193,7 @@ static void put_pieces(struct summing *s, const struct dcpk_piece *pieces, size_
     }
 }
 
-static void put_tensor(struct summing *s, const struct dcpk_out_tensor *t)
+static void put_tensor(struct dcpk_hasher *s, const struct dcpk_out_tensor *t)
 {
     journal_put_number(s, t->n_keys);
     for (size_t i = 0; i < t->n_keys; i++)
@@ -217,11 +207,11 @@ static void put_tensor(struct summing *s, const struct dcpk_out_tensor *t)
     }
     journal_put_number(s, t->literal != NULL);
     if (t->literal != NULL)
-        put_bytes(s, t->literal, (size_t)literal_bytes(t));
-    put_pieces(s, t->pieces, t->n_pieces);
+        dcpk_hasher_update(s, t->literal, (size_t)literal_bytes(t));
+    dcpk_journal_put_pieces(s, t->pieces, t->n_pieces);
 }
 
-static void put_chunk(struct summing *s, const struct dcpk_output *out,
+static void put_chunk(struct dcpk_hasher *s, const struct dcpk_output *out,
                       const struct dcpk_out_chunk *chunk)
 {
     journal_put_number(s, chunk->tensor);
@@ -233,7 +223,7 @@ static void put_chunk(struct summing *s, const struct dcpk_output *out,
     journal_put_number(s, chunk->tail_bytes);
 }
 
-static void put_computed(struct summing *s, const struct dcpk_computed *how)
+static void put_computed(struct dcpk_hasher *s, const struct dcpk_computed *how)
 {
     journal_put_number(s, how != NULL);
     if (how == NULL)
@@ -242,14 +232,14 @@ static void put_computed(struct summing *s, const struct dcpk_computed *how)
     journal_put_number(s, how->scales);
     journal_put_number(s, (uint64_t)how->block_rows);
     journal_put_number(s, (uint64_t)how->block_cols);
-    put_bytes(s, &how->addend, sizeof how->addend);
+    dcpk_hasher_update(s, &how->addend, sizeof how->addend);
     journal_put_number(s, how->product.left);
     journal_put_number(s, how->product.right);
     journal_put_number(s, (uint64_t)how->product.rank);
     journal_put_number(s, how->product.is_turned);
 }
 
-static void put_place(struct summing *s, const struct dcpk_place *place)
+static void put_place(struct dcpk_hasher *s, const struct dcpk_place *place)
 {
     journal_put_number(s, place->file);
     journal_put_number(s, place->offset_bytes);
@@ -260,7 +250,7 @@ static void put_place(struct summing *s, const struct dcpk_place *place)
  * Adds the views: pieces have but their numbers. The size of buckets, args, and other facts outside
  * the input's files may decide it; the places of stored bytes belong to the input.
  */
-static void put_views(struct summing *s, const struct dcpk_checkpoint *source)
+void dcpk_journal_put_views(struct dcpk_hasher *s, const struct dcpk_checkpoint *source)
 {
     journal_put_number(s, source->n_views);
     for (size_t t = source->n_tensors; t < source->n_tensors + source->n_views; t++) {
@@ -283,13 +273,13 @@ static void put_views(struct summing *s, const struct dcpk_checkpoint *source)
     }
 }
 
-static void put_plan(struct summing *s, const struct dcpk_output *out)
+static void put_plan(struct dcpk_hasher *s, const struct dcpk_output *out)
 {
     put_text(s, out->format->name);
     journal_put_number(s, out->n_tensors);
     for (size_t i = 0; i < out->n_tensors; i++)
         put_tensor(s, &out->tensors[i]);
-    put_views(s, out->source);
+    dcpk_journal_put_views(s, out->source);
     journal_put_number(s, out->n_chunks);
     for (size_t i = 0; i < out->n_chunks; i++)
         put_chunk(s, out, &out->chunks[i]);
@@ -309,28 +299,17 @@ static void put_plan(struct summing *s, const struct dcpk_output *out)
     }
 }
 
-void dcpk_journal_put_pieces(struct dcpk_hasher *hasher, const struct dcpk_piece *pieces, size_t n)
-{
-    put_pieces(&(struct summing){.hasher = hasher}, pieces, n);
-}
-
-void dcpk_journal_put_views(struct dcpk_hasher *hasher, const struct dcpk_checkpoint *ckpt)
-{
-    put_views(&(struct summing){.hasher = hasher}, ckpt);
-}
-
 dcpk_status dcpk_journal_describe(const struct dcpk_units *units, const char *in,
                                   struct dcpk_journal_subject *subject, struct dcpk_error *err)
 {
-    struct summing s = {0};
+    struct dcpk_hasher s;
 
-    if (dcpk_seen_checkpoint(units->out->source, in, &subject->input, err) ||
-        dcpk_hasher_new(&s.hasher, err))
+    if (dcpk_seen_checkpoint(units->out->source, in, &subject->input, err) != DCPK_OK)
         return err->status;
+    dcpk_hasher_begin(&s);
     subject->n_units = units->n;
     journal_put_number(&s, units->limit_bytes);
     put_plan(&s, units->out);
-    dcpk_hasher_digest(s.hasher, &subject->plan);
-    dcpk_hasher_free(s.hasher);
+    dcpk_hasher_digest(&s, &subject->plan);
     return DCPK_OK;
 }

@@ -19,15 +19,9 @@ enum { BASE_BYTES = 4096, RECORD_BYTES = 40, RECORDS_AT = 24, SEEN_AT = 56 }; /*
 
 static void put_hash(const uint8_t *data, size_t n_bytes, uint8_t *out)
 {
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_hasher *hasher;
     struct dcpk_hash hash;
 
-    if (dcpk_hasher_new(&hasher, &err) != DCPK_OK)
-        abort();
-    dcpk_hasher_update(hasher, data, n_bytes);
-    dcpk_hasher_digest(hasher, &hash);
-    dcpk_hasher_free(hasher);
+    dcpk_hash_bytes(data, n_bytes, &hash);
     memcpy(out, hash.digest, sizeof hash.digest);
 }
 

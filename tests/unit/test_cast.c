@@ -175,15 +175,10 @@ static void make_inputs(enum dcpk_dtype from, uint8_t *in)
 static void check_digest(const void *data, size_t n_bytes, const char *want, const char *label)
 {
     static const char digits[] = "0123456789abcdef";
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_hasher *hasher = NULL;
     struct dcpk_hash hash;
     char got[33];
 
-    CHECK_OK(dcpk_hasher_new(&hasher, &err), label);
-    dcpk_hasher_update(hasher, data, n_bytes);
-    dcpk_hasher_digest(hasher, &hash);
-    dcpk_hasher_free(hasher);
+    dcpk_hash_bytes(data, n_bytes, &hash);
     for (size_t i = 0; i < 16; i++) {
         got[2 * i] = digits[hash.digest[i] >> 4];
         got[2 * i + 1] = digits[hash.digest[i] & 15];

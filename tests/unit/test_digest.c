@@ -83,52 +83,45 @@ static void check_hash(const struct dcpk_hash *hash, const char *want, const cha
 
 static void hashes_text(void **state)
 {
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_hasher *hasher = NULL;
+    struct dcpk_hasher hasher;
     struct dcpk_hash hash;
 
     (void)state;
-    dcpk_hasher_free(NULL);
-    CHECK_OK(dcpk_hasher_new(&hasher, &err), "new");
     for (size_t i = 0; i < sizeof hashes / sizeof hashes[0]; i++) {
         const size_t n = strlen(hashes[i].text);
 
-        dcpk_hasher_reset(hasher);
-        dcpk_hasher_update(hasher, hashes[i].text, n / 3);
-        dcpk_hasher_digest(hasher, &hash); /* asking does not disturb */
-        dcpk_hasher_update(hasher, NULL, 0);
-        dcpk_hasher_update(hasher, hashes[i].text + n / 3, n - n / 3);
-        dcpk_hasher_digest(hasher, &hash);
+        dcpk_hasher_begin(&hasher);
+        dcpk_hasher_update(&hasher, hashes[i].text, n / 3);
+        dcpk_hasher_digest(&hasher, &hash); /* asking does not disturb */
+        dcpk_hasher_update(&hasher, NULL, 0);
+        dcpk_hasher_update(&hasher, hashes[i].text + n / 3, n - n / 3);
+        dcpk_hasher_digest(&hasher, &hash);
         check_hash(&hash, hashes[i].want, hashes[i].text);
+        dcpk_hash_bytes(hashes[i].text, n, &hash);
+        check_hash(&hash, hashes[i].want, "in one call");
     }
-    dcpk_hasher_free(hasher);
 }
 
 /* Any cutting of a long run gives the hash of the whole. */
 static void hashes_in_parts(void **state)
 {
     const uint8_t *bytes = *state;
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_hasher *whole = NULL, *parts = NULL;
+    struct dcpk_hasher parts;
     struct dcpk_hash want, got;
     uint64_t seed = 9;
 
-    CHECK_OK(dcpk_hasher_new(&whole, &err), "whole");
-    CHECK_OK(dcpk_hasher_new(&parts, &err), "parts");
-    dcpk_hasher_update(whole, bytes, BUFFER_BYTES);
-    dcpk_hasher_digest(whole, &want);
+    dcpk_hash_bytes(bytes, BUFFER_BYTES, &want);
+    dcpk_hasher_begin(&parts);
     for (size_t at = 0; at < BUFFER_BYTES;) {
         const size_t left = BUFFER_BYTES - at;
         size_t n = (size_t)random_below(&seed, 3000);
 
         n = n < left ? n : left;
-        dcpk_hasher_update(parts, bytes + at, n);
+        dcpk_hasher_update(&parts, bytes + at, n);
         at += n;
     }
-    dcpk_hasher_digest(parts, &got);
+    dcpk_hasher_digest(&parts, &got);
     CHECK(memcmp(&want, &got, sizeof want) == 0, "parts");
-    dcpk_hasher_free(whole);
-    dcpk_hasher_free(parts);
 }
 
 int main(void)
