@@ -130,12 +130,11 @@ static inline void feed_put_local(struct feed_job *job, size_t view, int holder,
 /* Choose layouts and make the memory of all ranks. free with feed_release. */
 static inline void feed_make(struct feed_job *job, uint64_t seed, const char *label)
 {
-    struct dcpk_error err = DCPK_ERROR_INIT;
     const size_t n_views = job->options.n_views;
     struct placed *layouts = calloc(n_views + 1, sizeof *layouts);
 
-    job->arena = dcpk_arena_new(&err);
-    CHECK(job->arena != NULL && layouts != NULL, label);
+    job->arena = dcpk_arena_new();
+    CHECK(layouts != NULL, label);
     for (size_t v = 0; v < n_views; v++)
         feed_choose_layout(job, &job->options.views[v].view, &seed, &layouts[v]);
     for (int r = 0; r < job->n_ranks; r++) {

@@ -158,7 +158,7 @@ static inline dcpk_status case_begin(struct fsdp_case *c, struct dcpk_group *wor
     c->account = (struct dcpk_memory_account){.math = math};
     c->fsdp = NULL;
     c->n_log = 0;
-    c->arena = dcpk_arena_new(err);
+    c->arena = dcpk_arena_new();
     if (c->arena == NULL || dcpk_train_mesh_init(&c->config.layout, world, &c->mesh, err))
         return err->status;
     if (dcpk_train_params(&c->config, &c->mesh.at, c->arena, &c->params, err))

@@ -136,8 +136,7 @@ static inline void gpt_whole_init(struct gpt_whole *whole, const struct dcpk_tra
     struct dcpk_error err = DCPK_ERROR_INIT;
     size_t n;
 
-    *whole = (struct gpt_whole){.config = *config, .arena = dcpk_arena_new(&err)};
-    CHECK(whole->arena != NULL, "arena");
+    *whole = (struct gpt_whole){.config = *config, .arena = dcpk_arena_new()};
     CHECK_OK(
         dcpk_train_params(config, &(struct dcpk_coords){0}, whole->arena, &whole->params, &err),
         "table of parameters");
@@ -239,7 +238,7 @@ static inline void gpt_run(struct gpt_whole *whole, const struct dcpk_train_conf
                            struct dcpk_group *world, const struct dcpk_ops *ops)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(&err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     struct dcpk_train_mesh mesh = {0};
     struct gpt_rank rank = {.weights = {&gpt_plain_weights},
                             .whole = whole,

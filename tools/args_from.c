@@ -152,9 +152,7 @@ dcpk_status dcpk_args_from_read(const char *path, const struct dcpk_verbosity *v
 
     if (path == NULL)
         return DCPK_OK;
-    from->arena = dcpk_arena_new(err);
-    if (from->arena == NULL)
-        return err->status;
+    from->arena = dcpk_arena_new();
     if (stat(path, &there) == 0 && S_ISDIR(there.st_mode))
         (void)from_checkpoint(path, verbosity, from, err);
     else
@@ -167,9 +165,7 @@ dcpk_status dcpk_args_from_read(const char *path, const struct dcpk_verbosity *v
 dcpk_status dcpk_args_from_checkpoint(const char *path, const struct dcpk_verbosity *verbosity,
                                       struct dcpk_args_from *from, struct dcpk_error *err)
 {
-    from->arena = dcpk_arena_new(err);
-    if (from->arena == NULL)
-        return err->status;
+    from->arena = dcpk_arena_new();
     if (from_checkpoint(path, verbosity, from, err) != DCPK_OK)
         dcpk_context(err, "args of '%s'", path);
     return err->status;
@@ -199,9 +195,8 @@ dcpk_status dcpk_config_read(const char *path, struct dcpk_args_from *from, stru
     char *text = NULL;
     size_t n;
 
-    from->arena = dcpk_arena_new(err);
-    if (from->arena != NULL &&
-        dcpk_cli_read_file(path, MAX_CONFIG_BYTES, &text, &n, err) == DCPK_OK)
+    from->arena = dcpk_arena_new();
+    if (dcpk_cli_read_file(path, MAX_CONFIG_BYTES, &text, &n, err) == DCPK_OK)
         (void)dcpk_config_parse(text, n, from, err);
     dcpk_free(text);
     if (err->status != DCPK_OK)
@@ -217,12 +212,10 @@ void dcpk_args_from_release(struct dcpk_args_from *from)
 
 bool dcpk_lacks_args(struct dcpk_checkpoint *ckpt)
 {
-    struct dcpk_error ignored = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(&ignored);
+    struct dcpk_arena *arena = dcpk_arena_new();
     struct dcpk_run_state state = {0};
 
-    if (arena != NULL)
-        dcpk_run_state_load(ckpt, arena, &state);
+    dcpk_run_state_load(ckpt, arena, &state);
     dcpk_arena_free(arena);
     return state.args == NULL;
 }

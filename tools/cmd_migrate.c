@@ -102,9 +102,7 @@ static dcpk_status migrate_read(struct migrate *m, struct dcpk_error *err)
 {
     struct stat there;
 
-    m->arena = dcpk_arena_new(err);
-    if (m->arena == NULL)
-        return err->status;
+    m->arena = dcpk_arena_new();
     if (stat(m->path, &there) != 0)
         return dcpk_fail_errno(err, errno, "'%s'", m->path);
     if (S_ISDIR(there.st_mode))

@@ -112,12 +112,12 @@ out:
 static dcpk_status print_folder(const char *place, const struct request *r, struct dcpk_error *err)
 {
     const struct dcpk_verbosity verbosity = {.command = NAME};
-    struct dcpk_arena *arena = dcpk_arena_new(err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     struct dcpk_checkpoint *ckpt = NULL;
     const char *path = r->output;
     struct dcpk_run run = {0};
 
-    if (arena == NULL || dcpk_cli_open(place, "dcp", &verbosity, &ckpt, &run, err) ||
+    if (dcpk_cli_open(place, "dcp", &verbosity, &ckpt, &run, err) ||
         check_output(place, &run, r, err))
         goto out;
     dcpk_cli_keep_private(ckpt);

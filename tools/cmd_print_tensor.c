@@ -154,10 +154,10 @@ static dcpk_status print_key(struct dcpk_checkpoint *ckpt, struct request *r,
 
 static dcpk_status print_at(const char *path, struct request *r, struct dcpk_error *err)
 {
-    struct dcpk_arena *arena = dcpk_arena_new(err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     struct dcpk_checkpoint *ckpt = NULL;
 
-    if (arena == NULL || dcpk_cli_open(path, r->format, &r->verbosity, &ckpt, NULL, err) ||
+    if (dcpk_cli_open(path, r->format, &r->verbosity, &ckpt, NULL, err) ||
         (r->npy.path != NULL && dcpk_run_check_apart(path, r->npy.path, err)))
         goto out;
     dcpk_cli_keep_private(ckpt);

@@ -75,8 +75,8 @@ static dcpk_status settings_read(const char *path, const struct dcpk_verbosity *
                 (struct dcpk_run_settings){DCPK_FORM_CHECKPOINT, dcpk_value_attrs(from->args)};
         return err->status;
     }
-    from->arena = dcpk_arena_new(err);
-    if (from->arena != NULL && dcpk_cli_read_file(path, MAX_BYTES, &text, &n, err) == DCPK_OK)
+    from->arena = dcpk_arena_new();
+    if (dcpk_cli_read_file(path, MAX_BYTES, &text, &n, err) == DCPK_OK)
         (void)settings_parse(path, text, n, from, settings, err);
     dcpk_free(text);
     return err->status;

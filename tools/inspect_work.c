@@ -206,7 +206,7 @@ static const struct dcpk_value *load_config(struct dcpk_checkpoint *ckpt, struct
 static dcpk_status inspect(struct dcpk_checkpoint *ckpt, const struct dcpk_run *run,
                            struct dcpk_inspect_request *r, int *code, struct dcpk_error *err)
 {
-    struct dcpk_arena *arena = dcpk_arena_new(err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     struct dcpk_summary *summary = NULL;
     struct dcpk_run_state state;
     struct dcpk_saved_layout saved;
@@ -224,8 +224,6 @@ static dcpk_status inspect(struct dcpk_checkpoint *ckpt, const struct dcpk_run *
                                  .keys = r->keys};
     dcpk_status st = DCPK_OK;
 
-    if (arena == NULL)
-        return err->status;
     dcpk_run_state_load(ckpt, arena, &state);
     in.config = load_config(ckpt, arena);
     if (dcpk_value_as_int(state.iteration, &in.iteration) && run->iteration >= 0 &&

@@ -66,13 +66,12 @@ dcpk_status dcpk_print_value(struct dcpk_checkpoint *ckpt, const char *key, bool
                              const struct dcpk_verbosity *verbosity, bool *found,
                              struct dcpk_error *err)
 {
-    struct dcpk_arena *arena = dcpk_arena_new(err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     const struct dcpk_object *object = dcpk_checkpoint_object(ckpt, key);
     const struct dcpk_value *value;
 
     *found = false;
-    if (arena == NULL || object == NULL ||
-        dcpk_checkpoint_show_object(ckpt, object, arena, &value, err))
+    if (object == NULL || dcpk_checkpoint_show_object(ckpt, object, arena, &value, err))
         goto out;
     *found = true;
     if (dcpk_object_is_large(object))
@@ -146,10 +145,10 @@ static dcpk_status fail_name(struct dcpk_checkpoint *ckpt, const char *name,
 dcpk_status dcpk_print_named(struct dcpk_checkpoint *ckpt, const char *name, bool as_json,
                              struct dcpk_error *err)
 {
-    struct dcpk_arena *arena = dcpk_arena_new(err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     struct dcpk_named_state state = {0};
 
-    if (arena == NULL || dcpk_named_state_find(ckpt, name, arena, &state, err))
+    if (dcpk_named_state_find(ckpt, name, arena, &state, err))
         goto out;
     if (state.value != NULL)
         (void)print_value(name, state.value, as_json, err);

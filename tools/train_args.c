@@ -48,9 +48,7 @@ dcpk_status dcpk_train_args_begin(struct dcpk_train_args *args, int argc, char *
 {
     args->n_words = *n_rest = argc;
     args->words = argv;
-    args->arena = dcpk_arena_new(err);
-    if (args->arena == NULL)
-        return err->status;
+    args->arena = dcpk_arena_new();
     *rest = copy_words(args, err);
     if (*rest == NULL)
         return err->status;

@@ -503,17 +503,14 @@ out:
     return st;
 }
 
-static dcpk_status new_list(struct dcpk_member_list *list, struct dcpk_error *err)
+static void new_list(struct dcpk_member_list *list)
 {
     dcpk_map_release(&list->by_name);
     list->by_name = (struct dcpk_map){0};
     list->n = 0;
     list->kept_bytes = 0;
     dcpk_arena_free(list->arena);
-    list->arena = dcpk_arena_new(err);
-    if (list->arena == NULL)
-        return err->status;
-    return DCPK_OK;
+    list->arena = dcpk_arena_new();
 }
 
 /* Once more, with a temporary file that takes what the members hold. */
@@ -521,7 +518,8 @@ static dcpk_status unpack(struct scan *s, struct dcpk_error *err)
 {
     s->needs_unpack = false;
     s->unpacks = s->list->is_unpacked = true;
-    if (new_list(s->list, err) || archive_open_temporary(s->list, err) || archive_walk(s, err))
+    new_list(s->list);
+    if (archive_open_temporary(s->list, err) || archive_walk(s, err))
         return err->status;
     return dcpk_archive_check_gzip(s->archive_fd, s->list->progress, err);
 }
@@ -541,7 +539,8 @@ dcpk_status dcpk_archive_scan(struct dcpk_member_list *list, struct dcpk_error *
     if (!dcpk_mul_u64(list->archive_bytes, MAX_RATIO, &s.limit_bytes) ||
         !dcpk_add_u64(s.limit_bytes, FREE_BYTES, &s.limit_bytes) || s.limit_bytes > INT64_MAX)
         s.limit_bytes = INT64_MAX;
-    if (new_list(list, err) || archive_walk(&s, err) || (s.needs_unpack && unpack(&s, err)))
+    new_list(list);
+    if (archive_walk(&s, err) || (s.needs_unpack && unpack(&s, err)))
         st = err->status;
 out:
     if (st == DCPK_OK && !list->is_unpacked)

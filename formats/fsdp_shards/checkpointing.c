@@ -118,9 +118,8 @@ static dcpk_status read_item(struct dcpk_shards_reading *r, size_t item, int64_t
     const struct dcpk_value *value;
 
     if (rank > 0)
-        arena = own = dcpk_arena_new(err);
-    if (arena != NULL &&
-        dcpk_rank_file_read(r, items[item].file, rank, arena, &value, err) == DCPK_OK &&
+        arena = own = dcpk_arena_new();
+    if (dcpk_rank_file_read(r, items[item].file, rank, arena, &value, err) == DCPK_OK &&
         take_all(r, value, items[item].prefix, arena, err))
         dcpk_context(err, "reading '%s'", r->name);
     dcpk_arena_free(own);

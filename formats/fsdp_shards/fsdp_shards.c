@@ -245,12 +245,12 @@ dcpk_status dcpk_rank_file_read(struct dcpk_shards_reading *r, const char *prefi
 
 static dcpk_status read_model(struct dcpk_shards_reading *r, int64_t rank, struct dcpk_error *err)
 {
-    struct dcpk_arena *arena = dcpk_arena_new(err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     const struct dcpk_value *value;
     char prefix[64];
 
     snprintf(prefix, sizeof prefix, MODEL_PREFIX "%" PRId64 "_rank_", r->n_ranks);
-    if (arena != NULL && dcpk_rank_file_read(r, prefix, rank, arena, &value, err) == DCPK_OK &&
+    if (dcpk_rank_file_read(r, prefix, rank, arena, &value, err) == DCPK_OK &&
         read_pairs(r, value, err))
         dcpk_context(err, "reading '%s'", r->name);
     dcpk_arena_free(arena);
@@ -264,8 +264,8 @@ dcpk_status dcpk_shards_read(struct dcpk_checkpoint *ckpt, dcpk_read_shards *rea
 
     r.rank.ckpt = ckpt;
     r.rank.files = &r.state->files;
-    r.rank.arena = dcpk_arena_new(err);
-    if (r.rank.arena != NULL && read(&r, err) == DCPK_OK)
+    r.rank.arena = dcpk_arena_new();
+    if (read(&r, err) == DCPK_OK)
         (void)dcpk_rank_reading_order(&r.rank, err);
     dcpk_rank_reading_release(&r.rank);
     dcpk_map_release(&r.by_layout);

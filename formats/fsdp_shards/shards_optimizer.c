@@ -246,8 +246,8 @@ static dcpk_status read_rank(struct optimizer_reading *o, int64_t rank, struct d
 
     snprintf(prefix, sizeof prefix, DCPK_SHARDS_OPTIM "%" PRId64 "_rank_", o->r->n_ranks);
     if (rank > 0)
-        arena = own = dcpk_arena_new(err);
-    if (arena != NULL && dcpk_rank_file_read(o->r, prefix, rank, arena, &value, err) == DCPK_OK &&
+        arena = own = dcpk_arena_new();
+    if (dcpk_rank_file_read(o->r, prefix, rank, arena, &value, err) == DCPK_OK &&
         read_state_dict(o, value, arena, err))
         dcpk_context(err, "reading '%s'", o->r->name);
     dcpk_arena_free(own);

@@ -298,11 +298,11 @@ static dcpk_status add_weights(struct dcpk_mp_reading *r, const struct dcpk_valu
 /* The file of the rank at hand; once more for its optimizer, after all weights. */
 static dcpk_status read_rank(struct dcpk_mp_reading *r, bool again, struct dcpk_error *err)
 {
-    struct dcpk_arena *arena = dcpk_arena_new(err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     struct dcpk_source *source = NULL;
     const struct dcpk_value *file;
 
-    if (arena != NULL && find_file(r, DCPK_MP_MODEL, false, &source, err) == DCPK_OK &&
+    if (find_file(r, DCPK_MP_MODEL, false, &source, err) == DCPK_OK &&
         dcpk_rank_reading_open(&r->rank, source, dcpk_mp_is_known, arena, &file, err) == DCPK_OK) {
         if (again)
             (void)dcpk_mp_add_optimizer(r, file, arena, err);
@@ -380,8 +380,8 @@ dcpk_status dcpk_mp_open(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
 
     r.rank.ckpt = ckpt;
     r.rank.files = &r.state->files;
-    r.rank.arena = dcpk_arena_new(err);
-    if (r.rank.arena != NULL && list_folders(ckpt->store, &folders, err) == DCPK_OK &&
+    r.rank.arena = dcpk_arena_new();
+    if (list_folders(ckpt->store, &folders, err) == DCPK_OK &&
         read_first(&r, &folders, err) == DCPK_OK && read_ranks(&r, false, err) == DCPK_OK &&
         read_optimizers(&r, err) == DCPK_OK)
         (void)dcpk_rank_reading_order(&r.rank, err);

@@ -355,8 +355,8 @@ dcpk_status dcpk_remote_open(const char *path, const char *inner,
     if (r == NULL)
         return err->status;
     pthread_mutex_init(&r->lock, NULL);
-    r->arena = dcpk_arena_new(err);
-    if (r->arena == NULL || dcpk_remote_address(r, path, err) || list_files(r, err) ||
+    r->arena = dcpk_arena_new();
+    if (dcpk_remote_address(r, path, err) || list_files(r, err) ||
         remote_find_run(r, opening, &found, err) || open_found(r, &found, store, err)) {
         dcpk_run_release(&found);
         remote_free(r);

@@ -323,11 +323,11 @@ dcpk_status dcpk_hf_class_takes(const struct dcpk_value *config, struct dcpk_are
 
 dcpk_status dcpk_hf_class_check(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
 {
-    struct dcpk_arena *arena = dcpk_arena_new(err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     const struct dcpk_value *config = NULL;
 
-    if (arena != NULL && dcpk_hf_load_config(ckpt, arena, &config, err) == DCPK_OK &&
-        config != NULL && dcpk_hf_class_takes(config, arena, err) != DCPK_OK)
+    if (dcpk_hf_load_config(ckpt, arena, &config, err) == DCPK_OK && config != NULL &&
+        dcpk_hf_class_takes(config, arena, err) != DCPK_OK)
         dcpk_context(err, "transformers 5.23 stops at config.json");
     dcpk_arena_free(arena);
     return err->status;

@@ -148,10 +148,8 @@ dcpk_status dcpk_hf_args_hold(const struct dcpk_hf_map *map, const struct dcpk_v
                               size_t *distance, struct dcpk_error *err)
 {
     struct dcpk_hf_exporting m = {.map = map, .attrs = args};
-    struct dcpk_arena *arena = dcpk_arena_new(err);
+    struct dcpk_arena *arena = dcpk_arena_new();
 
-    if (arena == NULL)
-        return err->status;
     m.arena = m.config.arena = arena;
     if (dcpk_hf_config_compute(&m, err) == DCPK_OK && m.faults.n > 0)
         (void)dcpk_fail(err, DCPK_EMISMATCH, "%.*s", (int)m.faults.first_bytes,

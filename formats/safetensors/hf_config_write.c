@@ -262,12 +262,10 @@ static dcpk_status change_dtype(const struct dcpk_hf_export *export, struct dcpk
 static dcpk_status copy_base(const struct dcpk_hf_export *export, struct dcpk_bytes *text,
                              struct dcpk_error *err)
 {
-    struct dcpk_arena *arena = dcpk_arena_new(err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     struct dcpk_hf_dict config = {.arena = arena};
     const struct dcpk_value *members, *dict;
 
-    if (arena == NULL)
-        return err->status;
     members = dcpk_hf_value(arena, export->base, err);
     if (members == NULL || dcpk_hf_dict_copy(&config, members, err) ||
         (!export->is_as_stored && change_dtype(export, &config, err)) ||
@@ -293,10 +291,10 @@ dcpk_status dcpk_hf_config_write(const struct dcpk_hf_export *export, struct dcp
 
     if (export->keeps_base)
         return copy_base(export, text, err);
-    arena = dcpk_arena_new(err);
+    arena = dcpk_arena_new();
     all.arena = arena;
     m.arena = m.config.arena = traps.arena = arena;
-    if (arena == NULL || compute(&m, export, err))
+    if (compute(&m, export, err))
         goto out;
     if (export->base == NULL)
         all = m.config;

@@ -465,12 +465,10 @@ dcpk_status dcpk_item_read_tensor(const struct dcpk_item_range *range,
                                   const struct dcpk_item_form *expected,
                                   struct dcpk_item_tensor *tensor, struct dcpk_error *err)
 {
-    struct dcpk_arena *arena = dcpk_arena_new(err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     struct dcpk_zip zip;
     dcpk_status st = DCPK_OK;
 
-    if (arena == NULL)
-        return err->status;
     if (dcpk_zip_open(&zip, range, MAX_TENSOR_MEMBERS, err) ||
         read_only_tensor(&zip, expected, arena, tensor, err)) {
         st = err->status;

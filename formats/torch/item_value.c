@@ -230,10 +230,10 @@ static dcpk_status walk_visit(struct walk *w, struct filling *f, const struct dc
 static dcpk_status fill_tensors(struct filling *f, const struct dcpk_value *root,
                                 struct dcpk_error *err)
 {
-    struct walk w = {.arena = dcpk_arena_new(err), .is_known = f->is_known};
+    struct walk w = {.arena = dcpk_arena_new(), .is_known = f->is_known};
     dcpk_status st = DCPK_OK;
 
-    if (w.arena == NULL || push_value(&w, root, err)) {
+    if (push_value(&w, root, err)) {
         st = err->status;
         goto out;
     }
@@ -442,12 +442,11 @@ static dcpk_status load_outlined(struct dcpk_source *source, struct dcpk_arena *
 dcpk_status dcpk_item_fill_outline(struct dcpk_source *source, struct dcpk_arena *arena,
                                    const struct dcpk_value *value, struct dcpk_error *err)
 {
-    struct walk w = {.arena = dcpk_arena_new(err)};
+    struct walk w = {.arena = dcpk_arena_new()};
     uint64_t left_bytes = dcpk_source_value_limit(source, MAX_OUTLINE_BYTES);
     bool was_seen;
 
-    if (w.arena != NULL)
-        (void)push_value(&w, value, err);
+    (void)push_value(&w, value, err);
     while (w.n > 0 && err->status == DCPK_OK) {
         const struct dcpk_value *v = w.stack[--w.n];
 

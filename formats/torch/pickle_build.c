@@ -26,9 +26,8 @@ const char *dcpk_builder_kind_name(enum dcpk_value_kind kind)
  * that looking at the roots costs little. */
 #define COLLECT_BYTES ((uint64_t)896 << 10)
 
-dcpk_status dcpk_builder_init(struct dcpk_builder *b, struct dcpk_arena *arena,
-                              const struct dcpk_pickle_options *options, size_t n_bytes,
-                              struct dcpk_error *err)
+void dcpk_builder_init(struct dcpk_builder *b, struct dcpk_arena *arena,
+                       const struct dcpk_pickle_options *options, size_t n_bytes)
 {
     const struct dcpk_pickle_limits *limits = &options->limits;
 
@@ -39,11 +38,9 @@ dcpk_status dcpk_builder_init(struct dcpk_builder *b, struct dcpk_arena *arena,
     if (options->consumer != NULL) {
         b->collect_bytes = limits->collect_bytes == 0 ? COLLECT_BYTES : limits->collect_bytes;
         b->collect_at_bytes = b->collect_bytes;
-        b->arena = dcpk_arena_new(err);
-        b->next_arena = dcpk_arena_new(err);
-        b->texts = dcpk_arena_new(err);
-        if (b->arena == NULL || b->next_arena == NULL || b->texts == NULL)
-            return err->status;
+        b->arena = dcpk_arena_new();
+        b->next_arena = dcpk_arena_new();
+        b->texts = dcpk_arena_new();
     }
     b->base_bytes = options->base_bytes;
     b->max_nodes = limits->max_nodes == 0 ? 64 * (uint64_t)n_bytes + 1024 : limits->max_nodes;
@@ -51,7 +48,6 @@ dcpk_status dcpk_builder_init(struct dcpk_builder *b, struct dcpk_arena *arena,
     if (b->max_depth > DCPK_PICKLE_MAX_DEPTH)
         b->max_depth = DCPK_PICKLE_MAX_DEPTH;
     b->max_unfolded = dcpk_unfold_limit(n_bytes);
-    return DCPK_OK;
 }
 
 void dcpk_builder_release(struct dcpk_builder *b)

@@ -143,9 +143,8 @@ void *dcpk_builder_node(struct dcpk_builder *b, enum dcpk_value_kind kind, size_
 void dcpk_builder_classify(struct dcpk_global_node *g);
 
 /* arena: takes the result and the names, and all other values too unless there is a consumer. */
-dcpk_status dcpk_builder_init(struct dcpk_builder *b, struct dcpk_arena *arena,
-                              const struct dcpk_pickle_options *options, size_t n_bytes,
-                              struct dcpk_error *err);
+void dcpk_builder_init(struct dcpk_builder *b, struct dcpk_arena *arena,
+                       const struct dcpk_pickle_options *options, size_t n_bytes);
 /* Frees all but what it made in the arena of init. */
 void dcpk_builder_release(struct dcpk_builder *b);
 

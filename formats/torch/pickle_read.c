@@ -173,8 +173,8 @@ static dcpk_status read_input(struct dcpk_pickle_machine *m, struct dcpk_arena *
     dcpk_status st = DCPK_OK;
 
     dcpk_memo_init(&m->memo, max_memo == 0 ? n_bytes : max_memo, n_bytes);
-    if (dcpk_builder_init(&m->build, arena, m->options, (size_t)n_bytes, err) ||
-        find_gets(m, err) || dcpk_grow(&m->stack, &m->stack_capacity, 0, sizeof *m->stack, err) ||
+    dcpk_builder_init(&m->build, arena, m->options, (size_t)n_bytes);
+    if (find_gets(m, err) || dcpk_grow(&m->stack, &m->stack_capacity, 0, sizeof *m->stack, err) ||
         run(m, err)) {
         st = err->status;
         goto out;

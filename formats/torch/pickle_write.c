@@ -58,11 +58,7 @@ struct dcpk_pickle_writer *dcpk_pickle_writer_new(struct dcpk_bytes *out, int pr
     assert(protocol == 2 || protocol == 4);
     if (w == NULL)
         return NULL;
-    w->arena = dcpk_arena_new(err);
-    if (w->arena == NULL) {
-        dcpk_free(w);
-        return NULL;
-    }
+    w->arena = dcpk_arena_new();
     w->out = out;
     w->protocol = protocol;
     dcpk_bytes_u8(out, OP_PROTO);

@@ -288,7 +288,7 @@ dcpk_status dcpk_rank_files_compare(struct dcpk_checkpoint *ckpt,
                                     struct dcpk_error *err)
 {
     uint8_t *buffer = dcpk_alloc(2 * PIECE_BYTES, err);
-    struct dcpk_by_place done = {.arena = dcpk_arena_new(err)};
+    struct dcpk_by_place done = {.arena = dcpk_arena_new()};
 
     for (size_t i = 0; i < files->n_copies && err->status == DCPK_OK; i++) {
         const struct dcpk_rank_copy *copy = &files->copies[i];

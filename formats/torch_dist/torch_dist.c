@@ -85,12 +85,12 @@ static dcpk_status outline_common(struct dcpk_checkpoint *ckpt, struct dcpk_aren
 static dcpk_status find_content(struct dcpk_checkpoint *ckpt, enum content *content,
                                 struct dcpk_error *err)
 {
-    struct dcpk_arena *arena = dcpk_arena_new(err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     const struct dcpk_value *common = NULL;
     dcpk_status st = DCPK_OK;
 
     *content = CONTENT_UNKNOWN;
-    if (arena == NULL || outline_common(ckpt, arena, &common, err))
+    if (outline_common(ckpt, arena, &common, err))
         st = err->status;
     else if (dcpk_value_get(common, "content_metadata") != NULL)
         *content = CONTENT_DESCRIBED;

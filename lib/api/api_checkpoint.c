@@ -167,12 +167,10 @@ static dcpk_status check_room(const struct dcpk_tensor *t, const struct dcpk_box
 static dcpk_status read_box(dcpkit_checkpoint *ckpt, size_t tensor, const struct dcpk_box *box,
                             void *out, struct dcpk_error *err)
 {
-    struct dcpk_arena *arena = dcpk_arena_new(err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     struct dcpk_view_reader *reader = NULL;
     struct dcpk_view view;
 
-    if (arena == NULL)
-        return err->status;
     if (api_exec(ckpt, err) != NULL &&
         dcpk_view_stored(ckpt->ckpt, (uint32_t)tensor, arena, &view, err) == DCPK_OK &&
         dcpk_view_reader_new(ckpt->exec, &view, &reader, err) == DCPK_OK)
@@ -232,11 +230,9 @@ static dcpk_status value_put(const struct dcpk_value *value, char **json, struct
 int dcpkit_json(dcpkit_checkpoint *ckpt, const char *name, char **json)
 {
     struct dcpk_error *err = api_begin(ckpt->session);
-    struct dcpk_arena *arena = dcpk_arena_new(err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     const struct dcpk_value *value;
 
-    if (arena == NULL)
-        return (int)err->status;
     if (value_find(ckpt->ckpt, name, arena, &value, err) == DCPK_OK) {
         if (value == NULL)
             dcpk_fail(err, DCPK_EUSAGE, "there is no object or state '%s'", name);
@@ -275,9 +271,9 @@ int dcpkit_hash(dcpkit_checkpoint *ckpt, const size_t *tensors, size_t n, uint8_
         if (check_index(ckpt, tensors[i], err))
             return (int)err->status;
     ckpt->session->stage = "hashing";
-    arena = dcpk_arena_new(err);
+    arena = dcpk_arena_new();
     views = dcpk_alloc_array(n, sizeof *views, err);
-    if (arena != NULL && views != NULL && api_exec(ckpt, err) != NULL &&
+    if (views != NULL && api_exec(ckpt, err) != NULL &&
         views_make(ckpt->ckpt, tensors, n, arena, views, err) == DCPK_OK)
         dcpk_exec_hash(ckpt->exec, views, n, (struct dcpk_hash *)hashes, NULL, err);
     dcpk_free(views);

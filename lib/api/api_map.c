@@ -21,11 +21,7 @@ int dcpkit_map_new(dcpkit_engine *engine, dcpkit_map **map)
 
     if (made == NULL)
         return (int)err->status;
-    made->arena = dcpk_arena_new(err);
-    if (made->arena == NULL) {
-        dcpk_free(made);
-        return (int)err->status;
-    }
+    made->arena = dcpk_arena_new();
     made->engine = engine;
     made->note = "";
     engine->n_holders++;

@@ -45,6 +45,11 @@ void *dcpk_alloc(size_t n_bytes, struct dcpk_error *err)
     return memory;
 }
 
+void *dcpk_alloc_uncounted(size_t n_bytes)
+{
+    return calloc(1, n_bytes);
+}
+
 void *dcpk_alloc_array(size_t n_items, size_t item_bytes, struct dcpk_error *err)
 {
     size_t n_bytes;

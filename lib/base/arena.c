@@ -29,12 +29,15 @@ struct dcpk_arena {
     uint64_t used_bytes;
 };
 
-struct dcpk_arena *dcpk_arena_new(struct dcpk_error *err)
+/* Stands for all arenas that there was no memory for. */
+static struct dcpk_arena failed;
+
+struct dcpk_arena *dcpk_arena_new(void)
 {
-    struct dcpk_arena *arena = dcpk_alloc(sizeof *arena, err);
+    struct dcpk_arena *arena = dcpk_alloc_uncounted(sizeof *arena);
 
     if (arena == NULL)
-        return NULL;
+        return &failed;
     arena->next_block_bytes = FIRST_BLOCK_BYTES;
     return arena;
 }
@@ -51,7 +54,7 @@ static void free_blocks(struct block *block)
 
 void dcpk_arena_free(struct dcpk_arena *arena)
 {
-    if (arena == NULL)
+    if (arena == NULL || arena == &failed)
         return;
     free_blocks(arena->blocks);
     free_blocks(arena->spare);
@@ -62,6 +65,8 @@ void dcpk_arena_clear(struct dcpk_arena *arena, size_t keep_bytes)
 {
     size_t kept_bytes = 0;
 
+    if (arena == &failed)
+        return;
     while (arena->blocks != NULL) {
         struct block *block = arena->blocks;
 
@@ -108,7 +113,7 @@ static struct block *add_block(struct dcpk_arena *arena, size_t n_bytes, struct 
 
     if (!own && take_spare(arena, n_bytes))
         return arena->blocks;
-    if (room > SIZE_MAX - sizeof *block) {
+    if (arena == &failed || room > SIZE_MAX - sizeof *block) {
         dcpk_fail(err, DCPK_ENOMEM, "out of memory: %zu bytes asked", n_bytes);
         return NULL;
     }

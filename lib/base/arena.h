@@ -10,8 +10,8 @@
 
 struct dcpk_arena;
 
-/* NULL and err on failure. */
-struct dcpk_arena *dcpk_arena_new(struct dcpk_error *err);
+/* Never NULL: where there is no memory for it, each request fails. */
+struct dcpk_arena *dcpk_arena_new(void);
 
 /* Release everything that came from the arena. NULL is a no-op. */
 void dcpk_arena_free(struct dcpk_arena *arena);

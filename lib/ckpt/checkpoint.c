@@ -198,8 +198,8 @@ static dcpk_status read_metadata(struct dcpk_checkpoint *c,
                                  const struct dcpk_format *const *formats, const char *name,
                                  struct dcpk_error *err)
 {
-    c->arena = dcpk_arena_new(err);
-    if (c->arena == NULL || choose_format(c, formats, name, err))
+    c->arena = dcpk_arena_new();
+    if (choose_format(c, formats, name, err))
         return err->status;
     if (dcpk_store_note(c->store) != NULL)
         dcpk_checkpoint_note(c, "%s", dcpk_store_note(c->store));

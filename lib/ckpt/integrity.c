@@ -25,9 +25,7 @@ void dcpk_integrity_release(struct dcpk_integrity *list)
 /* An arena and room for n files. */
 static dcpk_status integrity_begin(struct dcpk_integrity *list, size_t n, struct dcpk_error *err)
 {
-    list->arena = dcpk_arena_new(err);
-    if (list->arena == NULL)
-        return err->status;
+    list->arena = dcpk_arena_new();
     list->files = dcpk_arena_array(list->arena, n, sizeof *list->files, err);
     if (list->files == NULL)
         return err->status;
@@ -267,13 +265,10 @@ static dcpk_status sort_files(const struct dcpk_integrity *found, struct dcpk_in
 dcpk_status dcpk_integrity_collect_all(struct dcpk_store *store, struct dcpk_integrity *list,
                                        struct dcpk_error *err)
 {
-    struct dcpk_integrity found = {.arena = dcpk_arena_new(err)};
+    struct dcpk_integrity found = {.arena = dcpk_arena_new()};
     struct walk w = {.store = store, .list = &found};
-    dcpk_status st;
+    dcpk_status st = walk_all(&w, err);
 
-    if (found.arena == NULL)
-        return err->status;
-    st = walk_all(&w, err);
     if (st == DCPK_OK)
         st = sort_files(&found, list, err);
     dcpk_free(found.files);

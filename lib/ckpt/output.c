@@ -24,11 +24,7 @@ dcpk_status dcpk_output_new(struct dcpk_checkpoint *source, const struct dcpk_fo
     o->format = format;
     o->pickle_protocol = 2;
     o->events_end = &o->events;
-    o->arena = dcpk_arena_new(err);
-    if (o->arena == NULL) {
-        dcpk_free(o);
-        return err->status;
-    }
+    o->arena = dcpk_arena_new();
     o->taken.arena = o->arena;
     *out = o;
     return DCPK_OK;
@@ -96,9 +92,7 @@ static dcpk_status check_payload(struct dcpk_output *out, const struct dcpk_valu
     if (out->format->is_known == NULL) /* writes no pickles */
         return DCPK_OK;
     if (source != NULL) {
-        arena = dcpk_arena_new(err);
-        if (arena == NULL)
-            return err->status;
+        arena = dcpk_arena_new();
         st = dcpk_checkpoint_outline_item(out->source, source, arena, &value, err);
     }
     if (st == DCPK_OK)

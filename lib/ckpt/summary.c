@@ -459,12 +459,11 @@ dcpk_status dcpk_summary_new(const struct dcpk_checkpoint *ckpt, const struct dc
         chosen = &all;
     if (is_alias != NULL)
         s = dcpk_alloc(sizeof *s, err);
-    if (s != NULL)
-        s->arena = dcpk_arena_new(err);
-    if (s == NULL || s->arena == NULL) {
+    if (s == NULL) {
         st = err->status;
         goto out;
     }
+    s->arena = dcpk_arena_new();
     s->totals.n_tensors = ckpt->n_tensors;
     s->totals.n_chunks = ckpt->n_chunks;
     s->totals.n_objects = ckpt->n_objects;

@@ -86,14 +86,12 @@ static dcpk_status check_value(struct dcpk_checkpoint *ckpt, const struct dcpk_o
                                dcpk_is_known *is_known, struct dcpk_error *err)
 {
     const char *what = object == NULL ? "common state" : object->key;
-    struct dcpk_arena *arena = dcpk_arena_new(err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     const struct dcpk_value *value = NULL;
     const char *module, *name;
     bool found = false;
     dcpk_status st;
 
-    if (arena == NULL)
-        return err->status;
     if (object == NULL)
         st = dcpk_checkpoint_load_common(ckpt, arena, &value, err);
     else

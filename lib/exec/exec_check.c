@@ -113,12 +113,10 @@ static dcpk_status check_object(struct checking *c, struct dcpk_worker *worker,
                                 const struct dcpk_object *object, struct dcpk_error *err)
 {
     struct dcpk_checkpoint *ckpt = c->exec->ckpt;
-    struct dcpk_arena *arena = dcpk_arena_new(err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     const struct dcpk_value *value;
     dcpk_status st;
 
-    if (arena == NULL)
-        return err->status;
     if (object->place.n_bytes > worker->buffer_bytes) {
         st = check_large_object(c, worker, object, arena, err);
     } else {

@@ -91,11 +91,9 @@ static dcpk_status hash_object_task(void *context, int worker, uint64_t task,
     struct one o = {h, worker, &h->exec->ckpt->objects[h->objects[task]], 0};
     const uint64_t n_bytes = o.object->place.n_bytes;
     struct dcpk_object_hash *made = &h->made[task];
-    struct dcpk_arena *arena = dcpk_arena_new(err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     dcpk_status st;
 
-    if (arena == NULL)
-        return err->status;
     if (n_bytes > h->pass.workers[worker].buffer_bytes)
         st = hash_large(&o, arena, &made->hash, err);
     else

@@ -410,7 +410,7 @@ dcpk_status dcpk_find_layout(struct dcpk_checkpoint *ckpt, struct dcpk_saved_lay
         return DCPK_OK;
     m.tp = dcpk_max_i64(saved->tp, 1);
     m.n_ranks = saved->n_ranks;
-    m.scratch = dcpk_arena_new(&why);
+    m.scratch = dcpk_arena_new();
     if (m.scratch != NULL && dcpk_model_new(ckpt, &m.model, &why) == DCPK_OK &&
         read_weights(ckpt, m.model, &why) == DCPK_OK)
         find_sizes(&m, saved);

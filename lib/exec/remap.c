@@ -86,9 +86,9 @@ static dcpk_status make_plan(struct dcpk_remap *remap, struct dcpk_error *err)
 static dcpk_status remap_fill(struct dcpk_remap *remap, const struct dcpk_remap_shards *mine,
                               struct dcpk_error *err)
 {
-    remap->arena = dcpk_arena_new(err);
-    if (remap->arena == NULL || dcpk_remap_gather(remap, mine, err) ||
-        dcpk_remap_reach(remap, err) || make_plan(remap, err) ||
+    remap->arena = dcpk_arena_new();
+    if (dcpk_remap_gather(remap, mine, err) || dcpk_remap_reach(remap, err) ||
+        make_plan(remap, err) ||
         dcpk_ranks_check_same(remap->options.ranks, remap->plan->digest, "the plan", err) ||
         dcpk_remap_make_tables(remap, err))
         return err->status;

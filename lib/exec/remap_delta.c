@@ -176,8 +176,8 @@ static dcpk_status delta_make_sums(struct dcpk_remap_delta *d, struct dcpk_error
 /* Collective. */
 static dcpk_status delta_fill(struct dcpk_remap_delta *d, struct dcpk_error *err)
 {
-    d->arena = dcpk_arena_new(err);
-    if (d->arena == NULL || delta_list(d, err) || delta_make_sums(d, err))
+    d->arena = dcpk_arena_new();
+    if (delta_list(d, err) || delta_make_sums(d, err))
         return err->status;
     remap_begin_part(&d->whole, d->base, d->arena, &d->plan);
     d->whole.has_sums_by_move = true;
@@ -384,9 +384,7 @@ static dcpk_status selection_make(struct selection *s, const struct dcpk_remap_d
     s->plan = d->plan;
     s->plan.moves = NULL;
     s->plan.n_moves = 0;
-    s->arena = dcpk_arena_new(err);
-    if (s->arena == NULL)
-        return err->status;
+    s->arena = dcpk_arena_new();
     s->plan.units = dcpk_arena_array(s->arena, n_units + 1, sizeof *s->plan.units, err);
     if (s->plan.units == NULL)
         return err->status;

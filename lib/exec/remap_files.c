@@ -220,9 +220,8 @@ static dcpk_status files_fill(struct dcpk_remap_files *files, const struct dcpk_
 {
     struct dcpk_remap *base = &files->base;
 
-    base->arena = dcpk_arena_new(err);
-    if (base->arena == NULL ||
-        dcpk_exec_new(files->options.ckpt, files->options.env, &files->exec, err) ||
+    base->arena = dcpk_arena_new();
+    if (dcpk_exec_new(files->options.ckpt, files->options.env, &files->exec, err) ||
         dcpk_ranks_check_checkpoint(base->options.ranks, files->options.ckpt, err) ||
         dcpk_remap_gather(base, mine, err) || dcpk_remap_reach(base, err) ||
         make_teams(files, err) || note_teams(files, err))

@@ -408,11 +408,9 @@ static dcpk_status make_all(struct parts_maker *m, struct dcpk_arena *scratch,
 dcpk_status dcpk_feed_make_parts(struct dcpk_remap_files *files, struct dcpk_error *err)
 {
     struct parts_maker m = {.files = files};
-    struct dcpk_arena *scratch = dcpk_arena_new(err);
+    struct dcpk_arena *scratch = dcpk_arena_new();
     dcpk_status st;
 
-    if (scratch == NULL)
-        return err->status;
     st = make_all(&m, scratch, err);
     dcpk_arena_free(scratch);
     if (st != DCPK_OK)

@@ -142,9 +142,8 @@ static dcpk_status reading_run(struct reading *r, size_t n_bytes, struct dcpk_er
 
 static dcpk_status reading_make(struct reading *r, size_t n_bytes, struct dcpk_error *err)
 {
-    r->arena = dcpk_arena_new(err);
-    if (r->arena == NULL || reading_want(r, err) || reading_plan(r, err) || reading_cut(r, err) ||
-        reading_load(r, err))
+    r->arena = dcpk_arena_new();
+    if (reading_want(r, err) || reading_plan(r, err) || reading_cut(r, err) || reading_load(r, err))
         return err->status;
     return reading_run(r, n_bytes, err);
 }

@@ -120,11 +120,9 @@ dcpk_status dcpk_side_files_copy(struct dcpk_output *out, const struct dcpk_side
 dcpk_status dcpk_side_files_check(struct dcpk_store *store, const struct dcpk_side_file *file,
                                   struct dcpk_error *err)
 {
-    struct dcpk_arena *arena = dcpk_arena_new(err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     dcpk_status st = DCPK_OK;
 
-    if (arena == NULL)
-        return err->status;
     for (; file != NULL && file->name != NULL && st == DCPK_OK; file++) {
         const char *fault;
 

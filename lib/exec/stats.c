@@ -304,13 +304,13 @@ dcpk_status dcpk_exec_find_nonfinite(struct dcpk_exec *exec, uint64_t *n_bad,
                                      char place[DCPK_PLACE_TEXT_BYTES], struct dcpk_error *err)
 {
     const struct dcpk_checkpoint *ckpt = exec->ckpt;
-    struct dcpk_arena *arena = dcpk_arena_new(err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     struct dcpk_view *views = dcpk_alloc_array(ckpt->n_tensors + 1, sizeof *views, err);
     struct dcpk_stats *stats = dcpk_alloc_array(ckpt->n_tensors + 1, sizeof *stats, err);
     uint64_t n = 0;
     dcpk_status st = DCPK_OK;
 
-    if (arena == NULL || views == NULL || stats == NULL) {
+    if (views == NULL || stats == NULL) {
         st = err->status;
         goto out;
     }

@@ -52,7 +52,7 @@ static const char *keep_name(struct dcpk_written *w, const char *name, size_t n,
                              struct dcpk_error *err)
 {
     if (w->names == NULL)
-        w->names = dcpk_arena_new(err);
+        w->names = dcpk_arena_new();
     if (w->names == NULL)
         return NULL;
     return dcpk_arena_strndup(w->names, name, n, err);

@@ -332,7 +332,7 @@ static bool has_views(const struct dcpk_comparing *c)
     return a->mapping != NULL && b->mapping != NULL && !(a == b && a->is_model);
 }
 
-static dcpk_status begin_report(struct dcpk_comparing *c, struct dcpk_error *err)
+static void begin_report(struct dcpk_comparing *c)
 {
     struct dcpk_compare_report *report = c->report;
 
@@ -342,18 +342,14 @@ static dcpk_status begin_report(struct dcpk_comparing *c, struct dcpk_error *err
     report->layout.end = &report->layout.first;
     report->is_logical =
         c->options->policy == DCPK_COMPARE_FAITHFUL || (!c->options->as_stored && has_views(c));
-    report->arena = c->compared.arena = dcpk_arena_new(err);
-    if (report->arena == NULL)
-        return err->status;
-    return DCPK_OK;
+    report->arena = c->compared.arena = dcpk_arena_new();
 }
 
 static dcpk_status compare_sides(struct dcpk_comparing *c, struct dcpk_error *err)
 {
     struct dcpk_compare_report *report = c->report;
 
-    if (begin_report(c, err) != DCPK_OK)
-        return err->status;
+    begin_report(c);
     if (report->is_logical && view_models(c, err) != DCPK_OK)
         return err->status;
     if (c->options->policy == DCPK_COMPARE_FAITHFUL)
@@ -397,8 +393,7 @@ dcpk_status dcpk_compare_named(const struct dcpk_named_pair *pairs, size_t n,
     struct dcpk_comparing c = {
         .policy = dcpk_policy_of(DCPK_COMPARE_SAME), .options = &own, .report = report};
 
-    if (begin_report(&c, err) != DCPK_OK)
-        return err->status;
+    begin_report(&c);
     report->is_named = true;
     for (size_t i = 0; i < n; i++) {
         const enum dcpk_weight weight = pairs[i].is_tolerated ? DCPK_MAY_DIFFER : DCPK_COUNTS;

@@ -21,12 +21,10 @@ static dcpk_status compare_loaded_objects(struct dcpk_comparing *c,
                                           const struct dcpk_object *const of[2],
                                           struct dcpk_error *err)
 {
-    struct dcpk_arena *arena = dcpk_arena_new(err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     const struct dcpk_value *values[2] = {NULL, NULL};
     dcpk_status st = DCPK_OK;
 
-    if (arena == NULL)
-        return err->status;
     for (int s = 0; s < 2 && st == DCPK_OK; s++)
         if (of[s] != NULL)
             st = dcpk_checkpoint_load_object(c->side[s].ckpt, of[s], arena, &values[s], err);
@@ -168,9 +166,7 @@ static dcpk_status compare_common(struct dcpk_comparing *c, struct dcpk_error *e
     for (int s = 0; s < 2; s++)
         if (c->side[s].ckpt->format->load_common == NULL)
             return DCPK_OK;
-    arena = dcpk_arena_new(err);
-    if (arena == NULL)
-        return err->status;
+    arena = dcpk_arena_new();
     for (int s = 0; s < 2 && st == DCPK_OK; s++)
         st = dcpk_checkpoint_load_common(c->side[s].ckpt, arena, &common.of[s], err);
     if (st == DCPK_OK)

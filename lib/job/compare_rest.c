@@ -308,9 +308,7 @@ static dcpk_status compare_left(struct dcpk_comparing *c, struct dcpk_error *err
 
     if (dcpk_comparing_extra_states(c, err))
         return err->status;
-    arena = dcpk_arena_new(err);
-    if (arena == NULL)
-        return err->status;
+    arena = dcpk_arena_new();
     st = dcpk_checkpoint_load_common(c->side[DCPK_A].ckpt, arena, &common[DCPK_A], err);
     if (st == DCPK_OK)
         st = dcpk_checkpoint_load_common(c->side[DCPK_B].ckpt, arena, &common[DCPK_B], err);

@@ -56,9 +56,7 @@ static dcpk_status compare_converted(struct dcpk_comparing *c, const char *name,
         return dcpk_comparing_add(c, &c->report->differences, &missing, err);
     if (dcpk_by_place_get(&c->compared, &of[DCPK_A]->place, &of[DCPK_B]->place, &found))
         return DCPK_OK; /* other names of two items that were compared */
-    arena = dcpk_arena_new(err);
-    if (arena == NULL)
-        return err->status;
+    arena = dcpk_arena_new();
     st = compare_loaded_extra_states(c, name, of, arena, err);
     dcpk_arena_free(arena);
     if (dcpk_status_is_content(st)) {

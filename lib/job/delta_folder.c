@@ -161,9 +161,7 @@ dcpk_status dcpk_delta_index_read(struct dcpk_store *delta, struct dcpk_delta_in
     if (kind != DCPK_PATH_FILE)
         return dcpk_fail(err, DCPK_EFORMAT, "'%s' is not a delta: it has no '" DCPK_DELTA_INDEX "'",
                          dcpk_store_path(delta));
-    index->arena = dcpk_arena_new(err);
-    if (index->arena == NULL)
-        return err->status;
+    index->arena = dcpk_arena_new();
     st = dcpk_store_find(delta, DCPK_DELTA_INDEX, &source, err);
     if (st == DCPK_OK)
         st = dcpk_source_slurp(source, MAX_INDEX_BYTES, &data, &n_bytes, err);

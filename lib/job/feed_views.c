@@ -11,11 +11,7 @@ dcpk_status dcpk_feed_views_begin(struct dcpk_feed_views **views, struct dcpk_er
 
     if (made == NULL)
         return err->status;
-    made->arena = dcpk_arena_new(err);
-    if (made->arena == NULL) {
-        dcpk_free(made);
-        return err->status;
-    }
+    made->arena = dcpk_arena_new();
     *views = made;
     return DCPK_OK;
 }

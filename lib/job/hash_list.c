@@ -60,9 +60,7 @@ static int compare_hash_places(const void *left, const void *right)
 
 dcpk_status dcpk_hash_list_begin(struct dcpk_hash_list *list, size_t n, struct dcpk_error *err)
 {
-    list->arena = dcpk_arena_new(err);
-    if (list->arena == NULL)
-        return err->status;
+    list->arena = dcpk_arena_new();
     list->items = dcpk_arena_array(list->arena, n, sizeof *list->items, err);
     list->capacity = n;
     return dcpk_made(list->items, err);
@@ -213,9 +211,7 @@ static dcpk_status add_common(struct dcpk_checkpoint *ckpt, struct dcpk_hash_lis
     struct dcpk_arena *arena;
     dcpk_status st;
 
-    arena = dcpk_arena_new(err);
-    if (arena == NULL)
-        return err->status;
+    arena = dcpk_arena_new();
     st = dcpk_checkpoint_load_common(ckpt, arena, &value, err);
     if (st == DCPK_OK && value != NULL)
         st = dcpk_value_hash(value, &hashing, &item.hash, err);

@@ -38,9 +38,9 @@ static dcpk_status open_inputs(struct dcpk_merge *m, struct dcpk_error *err)
 {
     const struct dcpk_merge_options *o = m->options;
 
-    m->arena = dcpk_arena_new(err);
+    m->arena = dcpk_arena_new();
     m->inputs = dcpk_alloc_array(o->n_inputs, sizeof *m->inputs, err);
-    if (m->arena == NULL || m->inputs == NULL)
+    if (m->inputs == NULL)
         return err->status;
     m->n_inputs = o->n_inputs;
     for (size_t i = 0; i < m->n_inputs; i++) {

@@ -317,9 +317,8 @@ static dcpk_status job_sum_files(struct dcpk_remap_job *job, struct dcpk_error *
 
 static dcpk_status job_fill(struct dcpk_remap_job *job, struct dcpk_error *err)
 {
-    job->arena = dcpk_arena_new(err);
-    if (job->arena == NULL || job_read_model(job, err) || job_list_tensors(job, err) ||
-        job_lay_out(job, err))
+    job->arena = dcpk_arena_new();
+    if (job_read_model(job, err) || job_list_tensors(job, err) || job_lay_out(job, err))
         return err->status;
     return DCPK_OK;
 }

@@ -153,9 +153,8 @@ dcpk_status dcpk_remap_held_make(struct dcpk_remap_rank *rank, const struct dcpk
                                  struct dcpk_remap_held *held, struct dcpk_error *err)
 {
     *held = (struct dcpk_remap_held){.rank = rank};
-    held->arena = dcpk_arena_new(err);
-    if (held->arena == NULL || held_lay_out(held, laid, err) || held_take_memory(held, err) ||
-        held_load_table(held, err))
+    held->arena = dcpk_arena_new();
+    if (held_lay_out(held, laid, err) || held_take_memory(held, err) || held_load_table(held, err))
         return err->status;
     return DCPK_OK;
 }

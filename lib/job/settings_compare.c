@@ -265,9 +265,7 @@ static dcpk_status pairing_make(struct pairing *p, const struct dcpk_run_setting
     p->has_sections = has_sections[0] && has_sections[1];
     if (n > MAX_PAIRS)
         return dcpk_fail(err, DCPK_ERANGE, "they have %zu settings, more than %d", n, MAX_PAIRS);
-    p->arena = dcpk_arena_new(err);
-    if (p->arena == NULL)
-        return err->status;
+    p->arena = dcpk_arena_new();
     p->pairs = dcpk_arena_array(p->arena, n + 1, sizeof *p->pairs, err);
     if (p->pairs == NULL || pairing_take_dict(p, 0, NULL, &side[0], err) != DCPK_OK)
         return err->status;

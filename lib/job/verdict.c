@@ -513,9 +513,9 @@ dcpk_status dcpk_check_run(struct dcpk_holding *holding, const struct dcpk_check
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
                          "this is %s: the requests of its loaders are not known",
                          holding->format->name);
-    check->arena = dcpk_arena_new(err);
+    check->arena = dcpk_arena_new();
     c.is_claimed = dcpk_alloc_array(holding->n_tensors + 1, sizeof *c.is_claimed, err);
-    if (check->arena == NULL || c.is_claimed == NULL || read_saved(&c, &saved, err) ||
+    if (c.is_claimed == NULL || read_saved(&c, &saved, err) ||
         choose_loader(&c, options, &saved, err) || ask_loaders(&c, options, &saved, err)) {
         st = err->status;
         goto out;

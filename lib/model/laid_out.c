@@ -170,9 +170,7 @@ dcpk_status dcpk_lay_out(const struct dcpk_model *model, const struct dcpk_placi
 
     *laid = (struct dcpk_laid_out){.model = model, .placing = *placing};
     laid->placing.grid = grid;
-    laid->arena = dcpk_arena_new(err);
-    if (laid->arena == NULL)
-        return err->status;
+    laid->arena = dcpk_arena_new();
     for (size_t i = 0; i < model->n_params; i++)
         sizes.experts = dcpk_max_i64(sizes.experts, model->params[i].expert + 1);
     if (sizes.experts == 0) /* ep cuts nothing then, but has to divide the ranks */

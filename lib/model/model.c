@@ -30,11 +30,7 @@ dcpk_status dcpk_model_new(struct dcpk_checkpoint *ckpt, struct dcpk_model **mod
     m->dropped_end = &m->dropped;
     m->omitted_end = &m->omitted;
     m->carried_end = &m->carried;
-    m->arena = dcpk_arena_new(err);
-    if (m->arena == NULL) {
-        dcpk_free(m);
-        return err->status;
-    }
+    m->arena = dcpk_arena_new();
     m->loaded.arena = m->arena;
     *model = m;
     return DCPK_OK;

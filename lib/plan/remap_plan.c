@@ -355,20 +355,16 @@ dcpk_status dcpk_remap_plan_new(const struct dcpk_remap_input *input, struct dcp
                                 struct dcpk_error *err)
 {
     struct dcpk_remap_plan *made = dcpk_alloc(sizeof *made, err);
-    struct dcpk_arena *scratch = NULL;
-    dcpk_status st = DCPK_OK;
+    struct dcpk_arena *scratch;
+    dcpk_status st;
 
     if (made == NULL)
         return err->status;
     assert(input->n_ranks >= 1);
     made->input = *input;
-    made->arena = dcpk_arena_new(err);
-    if (made->arena != NULL)
-        scratch = dcpk_arena_new(err);
-    if (scratch == NULL)
-        st = err->status;
-    else
-        st = plan_fill(made, scratch, err);
+    made->arena = dcpk_arena_new();
+    scratch = dcpk_arena_new();
+    st = plan_fill(made, scratch, err);
     dcpk_arena_free(scratch);
     if (st == DCPK_OK)
         *plan = made;

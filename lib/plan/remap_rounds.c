@@ -113,9 +113,8 @@ dcpk_status dcpk_remap_rounds_new(const struct dcpk_staging *staging, size_t uni
 
     assert(staging->room_bytes >= 4 * DCPK_PART_ALIGN);
     *rounds = (struct dcpk_remap_rounds){.n_ranks = (int)n_ranks};
-    rounds->arena = dcpk_arena_new(err);
-    if (rounds->arena != NULL)
-        rounds->sends = dcpk_alloc_array(n_ranks, sizeof *rounds->sends, err);
+    rounds->arena = dcpk_arena_new();
+    rounds->sends = dcpk_alloc_array(n_ranks, sizeof *rounds->sends, err);
     if (rounds->sends != NULL)
         rounds->receives = dcpk_alloc_array(n_ranks, sizeof *rounds->receives, err);
     st = dcpk_made(rounds->receives, err);

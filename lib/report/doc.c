@@ -25,7 +25,7 @@ struct dcpk_fact dcpk_fact_text(const char *text)
 void dcpk_doc_init(struct dcpk_doc *doc, const char *command, const struct dcpk_doc_style *style)
 {
     *doc = (struct dcpk_doc){.style = *style, .command = command};
-    doc->arena = dcpk_arena_new(&doc->err);
+    doc->arena = dcpk_arena_new();
 }
 
 void dcpk_doc_release(struct dcpk_doc *doc)

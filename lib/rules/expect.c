@@ -392,9 +392,8 @@ dcpk_status dcpk_rules_args_fit(const struct dcpk_model *model, struct dcpk_erro
 
     if (model->ckpt->given.args == NULL || attrs == NULL)
         return DCPK_OK;
-    arena = dcpk_arena_new(err);
-    if (arena == NULL || dcpk_rules_expect(attrs, &model->layout, arena, &expected, err) ||
-        expected.unknown != NULL)
+    arena = dcpk_arena_new();
+    if (dcpk_rules_expect(attrs, &model->layout, arena, &expected, err) || expected.unknown != NULL)
         goto out;
     if (n_layers > 0 && n_layers != expected.n_decoder_layers)
         dcpk_fail(err, DCPK_EMISMATCH,

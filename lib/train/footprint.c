@@ -399,11 +399,9 @@ dcpk_status dcpk_train_footprint(const struct dcpk_train_config *config, int64_t
     struct planned p = {.config = &asked, .account.math = dcpk_memory_counted()};
     const struct dcpk_gpt_options gpt = {
         .config = &asked, .mesh = &p.mesh, .params = &p.params, .account = &p.account};
-    struct dcpk_arena *arena = dcpk_arena_new(err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     dcpk_status st;
 
-    if (arena == NULL)
-        return err->status;
     if (of == DCPK_OF_MEGATRON)
         as_asked(&asked.precision);
     st = planned_make(&p, rank, of, arena, err);
@@ -488,11 +486,9 @@ dcpk_status dcpk_train_apart(const struct dcpk_train_config *config, int64_t sta
                              struct dcpk_error *err)
 {
     struct planned p = {.config = config, .account.math = dcpk_memory_counted()};
-    struct dcpk_arena *arena = dcpk_arena_new(err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     dcpk_status st;
 
-    if (arena == NULL)
-        return err->status;
     *apart = (struct dcpk_train_apart){0};
     st = planned_make(&p, dcpk_grid_stage_rank(&config->layout, stage), DCPK_OF_THIS_RUN, arena,
                       err);

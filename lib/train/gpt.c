@@ -143,9 +143,8 @@ static dcpk_status gpt_fill(struct dcpk_gpt *gpt, struct dcpk_error *err)
 
     gpt->is_first = stage == 0;
     gpt->is_last = stage == pp - 1;
-    gpt->arena = dcpk_arena_new(err);
-    if (gpt->arena == NULL || dcpk_gpt_measure(gpt, err) || leaves_new(gpt, err) ||
-        layers_new(gpt, err))
+    gpt->arena = dcpk_arena_new();
+    if (dcpk_gpt_measure(gpt, err) || leaves_new(gpt, err) || layers_new(gpt, err))
         return err->status;
     gpt->n_passes = pp - stage;
     gpt->passes = dcpk_arena_array(gpt->arena, (size_t)gpt->n_passes, sizeof *gpt->passes, err);

@@ -533,11 +533,9 @@ dcpk_status dcpk_memory_open(const struct dcpk_memory_run *run,
     if (made != NULL) {
         made->format = memory_format;
         made->state = run->state;
-        made->arena = dcpk_arena_new(err);
-        st = err->status;
-    }
-    if (st == DCPK_OK)
+        made->arena = dcpk_arena_new();
         st = memory_make(made, run, err);
+    }
     st = dcpk_ranks_agree(run->ranks, st, err);
     if (st != DCPK_OK) {
         dcpk_memory_close(made);

@@ -51,8 +51,8 @@ static dcpk_status resume_open(struct resuming *r, struct dcpk_error *err)
     struct dcpk_env alone = *r->run->env;
 
     alone.ranks = NULL; /* threads of one process see the same files */
-    r->arena = dcpk_arena_new(err);
-    if (r->arena == NULL || dcpk_env_open(&alone, config->files.load, NULL, NULL, &r->ckpt, err) ||
+    r->arena = dcpk_arena_new();
+    if (dcpk_env_open(&alone, config->files.load, NULL, NULL, &r->ckpt, err) ||
         dcpk_checkpoint_check_cover(r->ckpt, err) ||
         dcpk_model_read(r->ckpt, flags, &r->model, err) || dcpk_model_check_known(r->model, err) ||
         dcpk_rules_apply(r->model, &rules, err))

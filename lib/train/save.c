@@ -215,9 +215,8 @@ struct dcpk_saving {
 static dcpk_status saving_list(struct dcpk_saving *s, struct dcpk_shard **list, size_t *n,
                                struct dcpk_error *err)
 {
-    s->arena = dcpk_arena_new(err);
-    if (s->arena == NULL || find_format(&s->run, &s->format, err) ||
-        save_state(&s->run, s->arena, &s->kept, err) ||
+    s->arena = dcpk_arena_new();
+    if (find_format(&s->run, &s->format, err) || save_state(&s->run, s->arena, &s->kept, err) ||
         dcpk_train_list(&s->run, DCPK_LIST_OWN, s->arena, list, n, err))
         return err->status;
     return DCPK_OK;
@@ -303,13 +302,11 @@ dcpk_status dcpk_saving_reserve(const struct dcpk_saved_run *run, struct dcpk_re
                                 struct dcpk_error *err)
 {
     const struct dcpk_memory_run memory_run = saving_memory(run);
-    struct dcpk_arena *arena = dcpk_arena_new(err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     struct dcpk_shard *list;
-    dcpk_status st = err->status;
     size_t n;
+    dcpk_status st = dcpk_train_list(run, DCPK_LIST_OWN, arena, &list, &n, err);
 
-    if (arena != NULL)
-        st = dcpk_train_list(run, DCPK_LIST_OWN, arena, &list, &n, err);
     if (st == DCPK_OK)
         st = dcpk_memory_reserve(&memory_run, dcpk_memory_bytes(list, n), true, reserve, err);
     dcpk_arena_free(arena);

@@ -194,8 +194,8 @@ static dcpk_status training_note_apart(const struct training *t, struct dcpk_err
 /* Makes everything that waits for no other rank. */
 static dcpk_status training_make(struct training *t, struct dcpk_error *err)
 {
-    t->arena = dcpk_arena_new(err);
-    if (t->arena == NULL || training_make_phases(t, err) || training_make_model(t, err) ||
+    t->arena = dcpk_arena_new();
+    if (training_make_phases(t, err) || training_make_model(t, err) ||
         dcpk_batches_make(t->config, t->arena, &t->batches, err) ||
         dcpk_tokens_open(t->config, &t->tokens, err) ||
         dcpk_optim_init(t->config, &t->optim, err) || training_note_apart(t, err))

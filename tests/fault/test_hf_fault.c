@@ -222,7 +222,7 @@ static dcpk_status rename_one(const struct dcpk_remap_view *view,
                               struct dcpk_error *err)
 {
     const size_t rank = (size_t)view->view.rank;
-    struct dcpk_renamed made = {.arena = dcpk_arena_new(err), .are_targets = true};
+    struct dcpk_renamed made = {.arena = dcpk_arena_new(), .are_targets = true};
     int64_t span[2 * DCPK_MAX_RANK] = {0}, strides[DCPK_MAX_RANK] = {0};
     const struct dcpk_shard shard = {.name = view->name,
                                      .dtype = view->view.dtype,

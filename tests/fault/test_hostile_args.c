@@ -159,8 +159,7 @@ static void common_open(struct common *common, const char *folder)
     struct dcpk_source *source;
     struct dcpk_item_range range;
 
-    common->arena = dcpk_arena_new(&err);
-    CHECK(common->arena != NULL, err.text);
+    common->arena = dcpk_arena_new();
     CHECK_OK(dcpk_store_open(scratch(folder), &store, &err), folder);
     CHECK_OK(dcpk_store_find(store, "common.pt", &source, &err), folder);
     range = dcpk_item_whole(source);
@@ -234,12 +233,10 @@ static void run_commands(const char *label)
 static void try_args(const struct common *common, const char *label, size_t key, size_t v,
                      uint64_t *seed, size_t n)
 {
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(&err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     struct dcpk_value_pair *args;
     char text[512];
 
-    CHECK(arena != NULL, err.text);
     args = copy_pairs(arena, common->args);
     snprintf(text, sizeof text, "%s: args.%s is hostile value %zu", label,
              dcpk_value_as_str(args[key].key), v);

@@ -24,7 +24,7 @@ static void check(const struct dcpk_value *args)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(&err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     const struct dcpk_value *args;
     char *text = fuzz_text(data, n_bytes);
 

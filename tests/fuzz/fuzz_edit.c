@@ -58,7 +58,7 @@ static void check(const struct dcpk_edit_item *items, size_t n)
 static void apply(const struct dcpk_edits *edits, char *keys)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(&err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     struct dcpk_edit_item items[MAX_KEYS];
     size_t n = 0;
 

@@ -34,7 +34,7 @@ static void enter(const struct remote *r)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct remote r = {.shown = "fuzz", .prefix = "run/", .arena = dcpk_arena_new(&err)};
+    struct remote r = {.shown = "fuzz", .prefix = "run/", .arena = dcpk_arena_new()};
     char *page = dcpk_alloc(n_bytes + 1, &err), *token;
 
     if (r.arena == NULL || page == NULL)

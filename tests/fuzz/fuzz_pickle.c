@@ -83,7 +83,7 @@ static void check_collected(const uint8_t *data, size_t n_bytes, struct dcpk_are
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(&err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     const struct dcpk_pickle_options options = {.persistent = find_storage};
     const struct dcpk_value *v;
     struct dcpk_bytes text = {0};

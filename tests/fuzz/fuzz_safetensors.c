@@ -45,7 +45,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
     n_bytes -= sizeof n_header;
     if (n_header > n_bytes)
         n_header = n_bytes;
-    arena = dcpk_arena_new(&err);
+    arena = dcpk_arena_new();
     if (arena == NULL)
         abort();
     if (dcpk_safetensors_parse((const char *)data, n_header, n_bytes - n_header, arena, &header,

@@ -149,8 +149,7 @@ static const struct dcpk_value *changed(struct change *c, const struct dcpk_valu
 
 static size_t count_leaves(const struct dcpk_value *v)
 {
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    struct change c = {.arena = dcpk_arena_new(&err), .left = SIZE_MAX};
+    struct change c = {.arena = dcpk_arena_new(), .left = SIZE_MAX};
 
     (void)changed(&c, v);
     dcpk_arena_free(c.arena);
@@ -288,7 +287,7 @@ static void change_objects(struct twins *t)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_map seen = {0};
-    struct dcpk_arena *arena = dcpk_arena_new(&err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     const struct dcpk_value *value;
 
     for (size_t i = 0; i < t->b->n_objects; i++) {
@@ -309,7 +308,7 @@ static void change_objects(struct twins *t)
 static void change_common(struct twins *t)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(&err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     const struct dcpk_value *common = NULL;
 
     if (lie.real->load_common != NULL)
@@ -414,9 +413,8 @@ static void test_elements(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
-        struct dcpk_error err = DCPK_ERROR_INIT;
         struct dcpk_map seen = {0};
-        struct dcpk_arena *arena = dcpk_arena_new(&err);
+        struct dcpk_arena *arena = dcpk_arena_new();
         struct dcpk_checkpoint *kept;
         struct twins t;
 

@@ -214,7 +214,7 @@ static void read_fixture(struct fixture *f)
     char *text = NULL, *rest = NULL;
     size_t n;
 
-    f->arena = dcpk_arena_new(&err);
+    f->arena = dcpk_arena_new();
     f->want.list = dcpk_arena_array(f->arena, MAX_ITEMS, sizeof(struct item), &err);
     f->got.list = dcpk_arena_array(f->arena, MAX_ITEMS, sizeof(struct item), &err);
     CHECK_OK(dcpk_store_open(FOLDER, &store, &err), f->name);

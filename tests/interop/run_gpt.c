@@ -42,7 +42,7 @@ static void give_batch(const struct gpt_whole *whole)
 {
     const int64_t rows = whole->config.data.global_batch, seq = whole->config.model.seq_length;
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(&err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     double *numbers = dcpk_arena_array(arena, (size_t)(3 * rows * seq), sizeof *numbers, &err);
     int64_t n;
     const struct dcpk_gpt_batch *batches = gpt_batches(whole, &whole->config, 0, &n, arena);

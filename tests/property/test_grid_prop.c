@@ -268,7 +268,7 @@ static void check_buckets(const struct grid_line *g)
         {.name = NULL},
     };
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(&err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     int64_t n_slices = 0, n_expert_slices = 0;
     struct dcpk_cut cut;
 
@@ -329,7 +329,7 @@ static void check_stages_of_cut(const struct stages_line *s)
         {.name = NULL},
     };
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(&err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     struct dcpk_cut cut;
 
     for (size_t i = 4; i < 7; i++)
@@ -550,7 +550,7 @@ static void round_make(struct round *r, uint64_t seed)
              " pp %" PRId64 " instances %" PRId64 " experts %" PRId64 " %s",
              seed, l->tp, l->cp, l->ep, l->dp, l->pp, l->instances, r->config.model.experts,
              r->is_fsdp ? "FSDP" : "DDP");
-    r->arena = dcpk_arena_new(&err);
+    r->arena = dcpk_arena_new();
     round_fill_model(r);
     layout.grid = (struct dcpk_grid){
         .tp = l->tp, .cp = l->cp, .dp = l->dp, .pp = l->pp, .ep = l->ep, .etp = 1};

@@ -165,7 +165,7 @@ static void elements_are_where_they_are_found(void **state)
     (void)state;
     for (uint64_t seed = 1; seed <= 2000; seed++) {
         struct dcpk_error err = DCPK_ERROR_INIT;
-        struct dcpk_arena *arena = dcpk_arena_new(&err);
+        struct dcpk_arena *arena = dcpk_arena_new();
         struct dcpk_moved moved;
         char label[32];
 

@@ -101,13 +101,11 @@ static void make_split(struct round *r)
 
 static void make_round(struct round *r, uint64_t seed)
 {
-    struct dcpk_error err = DCPK_ERROR_INIT;
 
     memset(r, 0, sizeof *r);
     r->seed = seed;
     snprintf(r->label, sizeof r->label, "seed %" PRIu64, seed);
-    r->arena = dcpk_arena_new(&err);
-    CHECK(r->arena != NULL, r->label);
+    r->arena = dcpk_arena_new();
     r->tp = 1 + below(r, 4);
     r->n_rows = r->tp * (1 + below(r, MAX_ROWS / 4));
     make_tensor(r);

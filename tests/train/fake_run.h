@@ -252,7 +252,7 @@ static inline dcpk_status fake_begin(struct fake_run *run, struct dcpk_ranks *ra
 {
     const struct dcpk_device_options first = {0};
 
-    run->arena = dcpk_arena_new(err);
+    run->arena = dcpk_arena_new();
     if (run->arena == NULL || fake_shards(run, dcpk_ranks_self(ranks), err) ||
         dcpk_schedule_init(&run->config, &run->schedule, err) ||
         dcpk_devices[0]->open(&first, &run->host, err) ||

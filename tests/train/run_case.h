@@ -44,7 +44,7 @@ static inline dcpk_status run_case_step(void *context, const struct dcpk_step *s
 static inline uint64_t run_case_flag_bytes(const struct dcpk_train_config *config, int64_t rank)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(&err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     struct dcpk_group groups[DCPK_N_GROUPS];
     struct dcpk_train_params params;
     struct dcpk_train_mesh mesh;
@@ -84,7 +84,7 @@ static inline dcpk_status run_case_at(const struct run_place *place, const char 
                                       struct run_case *run, struct dcpk_error *failed)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(&err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     struct dcpk_group *alone = NULL;
     const struct dcpk_device_options first = {0};
     struct dcpk_env env = {.formats = dcpk_formats,

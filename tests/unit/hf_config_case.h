@@ -96,7 +96,7 @@ static inline void fresh(void)
 {
     dcpk_arena_free(arena);
     dcpk_error_clear(&err);
-    arena = dcpk_arena_new(&err);
+    arena = dcpk_arena_new();
     if (arena == NULL)
         abort();
 }

@@ -141,8 +141,7 @@ static inline void item_open(struct item *item)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
 
-    item->arena = dcpk_arena_new(&err);
-    CHECK(item->arena != NULL, err.text);
+    item->arena = dcpk_arena_new();
     CHECK_OK(dcpk_store_new_memory("memory", &item->store, &err), "store");
     CHECK_OK(
         dcpk_store_add_memory(item->store, "item", item->archive.data, item->archive.n_bytes, &err),

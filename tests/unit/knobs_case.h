@@ -82,7 +82,7 @@ static inline dcpk_status check_line(const char *line)
 static inline int knobs_set_up(void **state)
 {
     (void)state;
-    arena = dcpk_arena_new(&err);
+    arena = dcpk_arena_new();
     return arena == NULL;
 }
 

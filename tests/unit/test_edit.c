@@ -82,7 +82,7 @@ static void test_cases(void **state)
     (void)state;
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         struct dcpk_error err = DCPK_ERROR_INIT;
-        struct dcpk_arena *arena = dcpk_arena_new(&err);
+        struct dcpk_arena *arena = dcpk_arena_new();
         struct dcpk_edit_item items[N_KEYS];
         struct dcpk_edits *edits = NULL;
 
@@ -108,7 +108,7 @@ static void test_long_key(void **state)
     static const char *const op = "rename (a) b\\1";
     const size_t n = 2 << 20;
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(&err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     char *key = malloc(n + 1);
     struct dcpk_edit_item item = {.key = key, .dtype = DCPK_F32};
     struct dcpk_edits *edits = NULL;
@@ -158,7 +158,7 @@ static void test_bad(void **state)
     (void)state;
     for (size_t c = 0; c < sizeof bad / sizeof *bad; c++) {
         struct dcpk_error err = DCPK_ERROR_INIT;
-        struct dcpk_arena *arena = dcpk_arena_new(&err);
+        struct dcpk_arena *arena = dcpk_arena_new();
         struct dcpk_edit_item items[N_KEYS];
         struct dcpk_edits *edits = NULL;
         dcpk_status st = dcpk_edits_parse(bad[c].ops, count_ops(bad[c].ops), &edits, &err);

@@ -120,7 +120,7 @@ static void test_faults(void **state)
         const char *label = fault_cases[c].label;
         const struct dcpk_env env = {.kernels = dcpk_host_kernel_sets[0], .n_threads = 2};
         struct dcpk_error err = DCPK_ERROR_INIT, hash_err = DCPK_ERROR_INIT;
-        struct dcpk_arena *arena = dcpk_arena_new(&err);
+        struct dcpk_arena *arena = dcpk_arena_new();
         struct dcpk_checkpoint *ckpt;
         struct dcpk_view views[2];
         struct dcpk_hash hashes[2];
@@ -194,7 +194,7 @@ static void test_aliases_once(void **state)
     static const int64_t shape[] = {64, 64};
     const struct dcpk_env env = {.kernels = dcpk_host_kernel_sets[0], .n_threads = 2};
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(&err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     struct dcpk_exec_stats stats;
     struct dcpk_checkpoint *ckpt;
     struct dcpk_hash hashes[3];
@@ -231,7 +231,7 @@ static void test_located_once(void **state)
     const struct dcpk_env env = {
         .kernels = dcpk_host_kernel_sets[0], .n_threads = 1, .memory_bytes = 16 << 20};
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(&err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     struct dcpk_checkpoint *ckpt;
     struct dcpk_hash hash;
     struct dcpk_view view;
@@ -277,7 +277,7 @@ static void test_progress(void **state)
                                  .n_threads = 2,
                                  .progress = {.update = tell, .context = &told}};
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(&err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     struct dcpk_checkpoint *ckpt;
     struct dcpk_view views[200];
     struct dcpk_hash hashes[200];

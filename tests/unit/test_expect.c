@@ -80,7 +80,7 @@ static void bounds_what_args_say(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct dcpk_error err = DCPK_ERROR_INIT;
-        struct dcpk_arena *arena = dcpk_arena_new(&err);
+        struct dcpk_arena *arena = dcpk_arena_new();
         const struct dcpk_grid mesh = {.tp = 1};
         struct dcpk_expected expected;
 

@@ -520,7 +520,7 @@ static void tables_keep_columns(void **state)
 static int set_up(void **state)
 {
     (void)state;
-    arena = dcpk_arena_new(&err);
+    arena = dcpk_arena_new();
     return arena == NULL;
 }
 

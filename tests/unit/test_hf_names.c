@@ -23,10 +23,9 @@ static const struct {
 static void wrappers_are_left_out(void **unused)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(&err);
+    struct dcpk_arena *arena = dcpk_arena_new();
 
     (void)unused;
-    CHECK(arena != NULL, "memory");
     for (size_t i = 0; i < DCPK_COUNT(wrapped); i++) {
         const char *got = dcpk_hf_unwrap(arena, wrapped[i].key, &err);
 

@@ -172,13 +172,12 @@ static void each_element_is_where_it_belongs(void **unused)
     (void)unused;
     for (size_t c = 0; c < DCPK_COUNT(cases); c++) {
         struct dcpk_error err = DCPK_ERROR_INIT;
-        struct dcpk_arena *arena = dcpk_arena_new(&err);
+        struct dcpk_arena *arena = dcpk_arena_new();
         struct dcpk_model_tensor parts[DCPK_HF_MAX_PARTS], whole;
         const struct dcpk_hf_rule rule = rule_of(c);
         int got[MOST];
         int64_t n = 1;
 
-        CHECK(arena != NULL, "memory");
         for (size_t i = 0; i < cases[c].n_parts; i++)
             parts[i] = whole_source(arena, (uint32_t)i, cases[c].shape[i], rank_of(c, i));
         CHECK_OK(dcpk_hf_ops_join(&rule, sizes_of(c), parts, arena, &whole, &err), cases[c].label);
@@ -221,7 +220,7 @@ static void norms_are_as_the_run_has_them(void **unused)
     (void)unused;
     for (size_t i = 0; i < DCPK_COUNT(sums); i++) {
         struct dcpk_error err = DCPK_ERROR_INIT;
-        struct dcpk_arena *arena = dcpk_arena_new(&err);
+        struct dcpk_arena *arena = dcpk_arena_new();
         const struct dcpk_hf_rule rule = {
             .mg = sums[i].mg, .n_ops = sums[i].has_op, .ops = {DCPK_HF_ADD_ONE}};
         const struct dcpk_hf_binding binding = {.rule = &rule, .mg = sums[i].mg};
@@ -229,7 +228,6 @@ static void norms_are_as_the_run_has_them(void **unused)
         const struct dcpk_value *args[2];
         struct dcpk_hf_map map = {0};
 
-        CHECK(arena != NULL, "memory");
         for (int s = 0; s < 2; s++) {
             struct dcpk_value_pair pair = {
                 dcpk_value_str(
@@ -251,13 +249,12 @@ static void split_is_the_inverse(void **unused)
     (void)unused;
     for (size_t c = 0; c < DCPK_COUNT(cases); c++) {
         struct dcpk_error err = DCPK_ERROR_INIT;
-        struct dcpk_arena *arena = dcpk_arena_new(&err);
+        struct dcpk_arena *arena = dcpk_arena_new();
         struct dcpk_model_tensor parts[DCPK_HF_MAX_PARTS], whole, again;
         const struct dcpk_hf_rule rule = rule_of(c);
         int got[MOST];
         int64_t n = 1;
 
-        CHECK(arena != NULL, "memory");
         whole = whole_source(arena, 0, cases[c].want_shape, cases[c].want_rank);
         CHECK_OK(dcpk_hf_ops_split(&rule, sizes_of(c), &whole, arena, parts, &err), cases[c].label);
         for (size_t i = 0; i < cases[c].n_parts; i++)
@@ -294,12 +291,11 @@ static void what_does_not_fit_is_refused(void **unused)
     (void)unused;
     for (size_t c = 0; c < DCPK_COUNT(wrong); c++) {
         struct dcpk_error err = DCPK_ERROR_INIT;
-        struct dcpk_arena *arena = dcpk_arena_new(&err);
+        struct dcpk_arena *arena = dcpk_arena_new();
         struct dcpk_model_tensor parts[DCPK_HF_MAX_PARTS], whole;
         const struct dcpk_hf_rule rule = {
             .mg = "x", .n_hf = wrong[c].n_parts, .ops = {wrong[c].op}, .n_ops = 1};
 
-        CHECK(arena != NULL, "memory");
         for (size_t i = 0; i < wrong[c].n_parts; i++)
             parts[i] = whole_source(arena, (uint32_t)i, wrong[c].shape[i], wrong[c].rank);
         CHECK_FAILS(dcpk_hf_ops_join(&rule, sizes_of(c), parts, arena, &whole, &err),

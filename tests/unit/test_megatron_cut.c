@@ -81,7 +81,7 @@ static const char *places(char text[64], const struct dcpk_cut *cut, enum dcpk_s
 static void layers_are_on_their_chunks(void **state)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(&err);
+    struct dcpk_arena *arena = dcpk_arena_new();
 
     (void)state;
     for (size_t i = 0; i < sizeof cuts / sizeof cuts[0]; i++) {
@@ -173,7 +173,7 @@ static const struct {
 static void args_that_do_not_tell_are_refused(void **state)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(&err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     struct dcpk_cut cut;
 
     (void)state;

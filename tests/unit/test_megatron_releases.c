@@ -21,8 +21,7 @@ static void options_tell_the_release(void **state)
     (void)state;
     for (size_t i = 0; i < n; i++) {
         struct fake_arg settings[sizeof cases / sizeof cases[0] + 1] = {{"num_layers", .value = 4}};
-        struct dcpk_error err = DCPK_ERROR_INIT;
-        struct dcpk_arena *arena = dcpk_arena_new(&err);
+        struct dcpk_arena *arena = dcpk_arena_new();
 
         for (size_t k = 1; k <= i; k++)
             settings[k] = (struct fake_arg){cases[k].newest, .text = "None"};

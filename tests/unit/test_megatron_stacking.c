@@ -24,7 +24,7 @@ static void names_of_layer_3_and_expert_5(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct dcpk_error err = DCPK_ERROR_INIT;
-        struct dcpk_arena *arena = dcpk_arena_new(&err);
+        struct dcpk_arena *arena = dcpk_arena_new();
         struct dcpk_stacking s;
 
         CHECK_OK(dcpk_stacking_find(cases[i].key, cases[i].rank, &s, &err), cases[i].key);

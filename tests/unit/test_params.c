@@ -38,10 +38,8 @@ static struct dcpk_train_params params_of(const struct dcpk_train_config *config
 
 static struct dcpk_arena *new_arena(void)
 {
-    struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(&err);
+    struct dcpk_arena *arena = dcpk_arena_new();
 
-    CHECK(arena != NULL, "arena");
     return arena;
 }
 

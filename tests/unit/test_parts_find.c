@@ -30,8 +30,7 @@ static void keyed_make(struct keyed *keyed, const char *const *keys, const char 
     struct dcpk_error err = DCPK_ERROR_INIT;
 
     memset(keyed, 0, sizeof *keyed);
-    keyed->ckpt.arena = dcpk_arena_new(&err);
-    CHECK(keyed->ckpt.arena != NULL, label);
+    keyed->ckpt.arena = dcpk_arena_new();
     CHECK_OK(dcpk_model_new(&keyed->ckpt, &keyed->model, &err), label);
     keyed->ckpt.tensors = keyed->tensors;
     for (size_t i = 0; i < MAX_TENSORS && keys[i] != NULL; i++) {

@@ -48,7 +48,7 @@ static dcpk_status read_hex(const char *hex, struct dcpk_arena *arena, struct ta
 static void check_tree(const char *hex, const char *tree, int64_t sum, const char *label)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(&err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     const struct dcpk_value *v = NULL;
     struct dcpk_bytes text = {0};
     struct tally tally = {0};
@@ -156,7 +156,7 @@ static void refuses_what_changes_later(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         struct dcpk_error err = DCPK_ERROR_INIT;
-        struct dcpk_arena *arena = dcpk_arena_new(&err);
+        struct dcpk_arena *arena = dcpk_arena_new();
         const struct dcpk_value *v = NULL;
         struct tally tally = {0};
 
@@ -203,7 +203,7 @@ static void numbers_texts_that_are_kept(void **state)
         .keys = keys, .take = take_texts, .context = &texts};
     const struct dcpk_pickle_options options = {.consumer = &consumer, .limits.collect_bytes = 1};
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(&err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     const struct dcpk_value *v = NULL;
     size_t n;
     uint8_t *data = from_hex("7d8c016b5d288c017971006800"
@@ -228,7 +228,7 @@ static void numbers_texts_that_are_kept(void **state)
 static void tells_runs_apart(void **state)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(&err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     const struct dcpk_value *v = NULL;
     struct tally tally = {0};
 
@@ -253,7 +253,7 @@ static void reads_through_a_window(void **state)
 {
     static const size_t n_texts = 5000, n_long = 600000;
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(&err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     struct dcpk_store *store = NULL;
     struct dcpk_source *source = NULL;
     struct dcpk_bytes p = {0};
@@ -288,7 +288,7 @@ static void reads_through_a_window(void **state)
 static void hands_out_what_is_left(void **state)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(&err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     struct tally tally = {0};
     const struct dcpk_pickle_consumer consumer = {
         .keys = keys, .take = take_numbers, .context = &tally};

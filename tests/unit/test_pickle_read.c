@@ -11,7 +11,7 @@ static void reads_what_cpython_writes(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof pickle_cases / sizeof *pickle_cases; i++) {
         const struct pickle_case *c = &pickle_cases[i];
-        struct dcpk_arena *arena = dcpk_arena_new(&err);
+        struct dcpk_arena *arena = dcpk_arena_new();
         const struct dcpk_value *v = NULL;
         struct dcpk_bytes text = {0};
         size_t n;
@@ -73,7 +73,7 @@ static void reads_odd_opcodes(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof odd_cases / sizeof *odd_cases; i++) {
-        struct dcpk_arena *arena = dcpk_arena_new(&err);
+        struct dcpk_arena *arena = dcpk_arena_new();
         const struct dcpk_value *v = NULL;
         struct dcpk_bytes text = {0};
         size_t n;
@@ -206,7 +206,7 @@ static void refuses_lies(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof hostile_cases / sizeof *hostile_cases; i++) {
-        struct dcpk_arena *arena = dcpk_arena_new(&err);
+        struct dcpk_arena *arena = dcpk_arena_new();
         struct dcpk_pickle_options options = {.limits = hostile_cases[i].limits};
         const struct dcpk_value *v = NULL;
         size_t n;
@@ -223,7 +223,7 @@ static void refuses_lies(void **state)
 static void offsets_count_from_the_file(void **state)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(&err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     struct dcpk_pickle_options options = {.base_bytes = 1000};
     const struct dcpk_value *v = NULL;
 
@@ -240,7 +240,7 @@ static void offsets_count_from_the_file(void **state)
 static void finds_double_keys_in_large_dicts(void **state)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(&err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     const struct dcpk_value *v = NULL;
     struct dcpk_bytes p = {0};
     size_t n;
@@ -270,7 +270,7 @@ static void finds_double_keys_in_large_dicts(void **state)
 static void bombs_stay_small(void **state)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(&err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     const struct dcpk_value *v = NULL;
     struct dcpk_bytes p = {0};
 
@@ -342,7 +342,7 @@ static void names_what_is_unknown(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct dcpk_error err = DCPK_ERROR_INIT;
-        struct dcpk_arena *arena = dcpk_arena_new(&err);
+        struct dcpk_arena *arena = dcpk_arena_new();
         struct dcpk_pickle_name unknown = {"unset", "unset"};
         const struct dcpk_pickle_options options = {.unknown = &unknown};
         const struct dcpk_value *v = NULL;
@@ -374,7 +374,7 @@ static dcpk_status find_storage(void *context, struct dcpk_arena *arena,
 static void resolves_persistent_ids(void **state)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(&err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     const struct dcpk_value *one = dcpk_value_int(arena, 1, &err);
     const struct dcpk_value *list = dcpk_value_seq(arena, DCPK_V_LIST, &one, 1, &err);
     struct dcpk_pickle_options options = {.persistent = find_storage,
@@ -396,7 +396,7 @@ static void resolves_persistent_ids(void **state)
 static void knows_its_classes(void **state)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(&err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     const struct dcpk_value *v = NULL;
 
     (void)state;

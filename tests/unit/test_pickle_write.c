@@ -31,7 +31,7 @@ static void writes_what_it_read(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof pickle_cases / sizeof *pickle_cases; i++) {
         const struct pickle_case *c = &pickle_cases[i];
-        struct dcpk_arena *arena = dcpk_arena_new(&err);
+        struct dcpk_arena *arena = dcpk_arena_new();
         const struct dcpk_value *v = NULL;
         struct dcpk_bytes p = {0};
         size_t n;
@@ -182,8 +182,7 @@ static void random_trees_come_back(void **state)
 
     (void)state;
     for (uint64_t seed = 1; seed <= 200; seed++) {
-        struct dcpk_error err = DCPK_ERROR_INIT;
-        struct forest f = {.arena = dcpk_arena_new(&err), .seed = seed};
+        struct forest f = {.arena = dcpk_arena_new(), .seed = seed};
         const struct dcpk_value *v = make_tree(&f);
         struct dcpk_bytes p = {0};
         char label[32];
@@ -202,7 +201,7 @@ static void random_trees_come_back(void **state)
 static void shared_nodes_are_written_once(void **state)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(&err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     const struct dcpk_value *v = dcpk_value_seq(arena, DCPK_V_LIST, NULL, 0, &err);
     const struct dcpk_value *again = NULL;
     struct dcpk_bytes p = {0};
@@ -235,7 +234,7 @@ static dcpk_status put_marker(void *context, struct dcpk_pickle_writer *w,
 static void tensors_go_through_the_callback(void **state)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(&err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     const struct dcpk_value_tensor tensor = {.dtype = DCPK_F32, .rank = 3};
     const struct dcpk_value leaf = {.kind = DCPK_V_TENSOR, .as.tensor = &tensor};
     const struct dcpk_value *twice[] = {&leaf, &leaf};
@@ -262,7 +261,7 @@ static void tensors_go_through_the_callback(void **state)
 static void refuses_endless_nesting(void **state)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(&err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     const struct dcpk_value *v = dcpk_value_none();
     struct dcpk_bytes p = {0};
 

@@ -423,7 +423,7 @@ static void test_view_and_index(void **state)
     struct dcpk_chunk_index *index;
     const struct dcpk_chunk *chunk;
     struct dcpk_checkpoint *ckpt;
-    struct dcpk_arena *arena = dcpk_arena_new(&err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     struct dcpk_view view;
     struct dcpk_box from;
     uint64_t seed = 3;
@@ -470,7 +470,7 @@ static void test_views_fold(void **state)
     };
     enum { N = sizeof tensors / sizeof tensors[0] };
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(&err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     struct dcpk_checkpoint *ckpt;
     struct dcpk_view views[N + 1];
     size_t first[N + 1];

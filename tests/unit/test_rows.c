@@ -61,7 +61,7 @@ static void ranks_hold_a_block_of_every_part(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct dcpk_error err = DCPK_ERROR_INIT;
-        struct dcpk_arena *arena = dcpk_arena_new(&err);
+        struct dcpk_arena *arena = dcpk_arena_new();
         struct dcpk_model_tensor tensor;
         struct dcpk_stored ranked;
         const struct dcpk_split by_rank = {&ranked, 1};
@@ -91,7 +91,7 @@ static void parts_that_ranks_cannot_hold_are_refused(void **state)
 {
     static const int64_t n_rows[] = {4, 2, 2}, few[] = {2, 2, 2}, none[3] = {0};
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(&err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     struct dcpk_model_tensor tensor;
     struct dcpk_stored ranked;
     struct dcpk_split parts;
@@ -123,7 +123,7 @@ static void queries_keys_and_values_come_apart(void **state)
     static const struct dcpk_split qkv = {list, 3};
     static const int64_t want[3][4] = {{0, 1, 4, 5}, {2, 6}, {3, 7}}, n_rows[] = {4, 2, 2};
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(&err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     struct dcpk_model_tensor tensor, parts[3], whole;
     int64_t rows[8];
 

@@ -26,7 +26,7 @@ static void words_are_those_of_the_seed(void **state)
         struct dcpk_train_config config = {.layout = {.tp = 1, .pp = 1},
                                            .data.seed = seeded[i].seed};
         struct dcpk_error err = DCPK_ERROR_INIT;
-        struct dcpk_arena *arena = dcpk_arena_new(&err);
+        struct dcpk_arena *arena = dcpk_arena_new();
         const struct dcpk_value *states, *python, *array;
         const uint8_t *numpy, *torch;
         struct dcpk_rng *list;
@@ -66,7 +66,7 @@ static void each_rank_has_its_own(void **state)
 {
     const struct dcpk_train_config config = {.layout = {.tp = 2, .pp = 3}, .data.seed = 1234};
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(&err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     struct dcpk_rng *list;
     size_t n;
 
@@ -94,7 +94,7 @@ static void some_runs_have_none(void **state)
         {"that of the last stage", {.layout = {.tp = 1, .pp = 2}, .data.seed = UINT32_MAX - 99}},
     };
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(&err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     struct dcpk_rng *list;
 
     (void)state;

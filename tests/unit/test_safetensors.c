@@ -122,7 +122,7 @@ static void test_headers(void **state)
     for (size_t i = 0; i < DCPK_COUNT(headers); i++) {
         struct dcpk_error err = DCPK_ERROR_INIT;
         struct dcpk_safetensors_header header = {0};
-        struct dcpk_arena *arena = dcpk_arena_new(&err);
+        struct dcpk_arena *arena = dcpk_arena_new();
         const dcpk_status st = dcpk_safetensors_parse(headers[i].header, strlen(headers[i].header),
                                                       headers[i].data_bytes, arena, &header, &err);
 

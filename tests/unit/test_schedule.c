@@ -131,7 +131,7 @@ static void saves_megatrons_keys(void **state)
 {
     const struct dcpk_train_config config = config_of("cosine", "linear", "linear");
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(&err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     struct dcpk_schedule schedule;
     const struct dcpk_value *saved;
     int64_t n;
@@ -166,7 +166,7 @@ static void loads_by_the_options(void **state)
     };
     struct dcpk_train_config config = config_of("cosine", "linear", "linear");
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(&err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     struct dcpk_schedule saved, loaded;
     const struct dcpk_value *dict;
 
@@ -227,7 +227,7 @@ static void refuses_numbers_that_are_none(void **state)
     };
     struct dcpk_train_config config = config_of("cosine", "linear", "linear");
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(&err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     struct dcpk_schedule schedule;
     const struct dcpk_value *saved;
 
@@ -260,7 +260,7 @@ static void a_warm_up_is_saved_as_it_was_loaded(void **state)
         {"own iterations", 0.033, 0, true, DCPK_V_INT, 16},
     };
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(&err);
+    struct dcpk_arena *arena = dcpk_arena_new();
 
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -294,7 +294,7 @@ static void loads_older_keys(void **state)
                                       "end_iter", "decay_style", "num_iters"};
     struct dcpk_train_config config = config_of("cosine", "linear", "linear");
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(&err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     const struct dcpk_value *values_of[] = {
         dcpk_value_float(arena, 0.5, &err),    dcpk_value_float(arena, 0.25, &err),
         dcpk_value_int(arena, 8, &err),        dcpk_value_int(arena, 40, &err),

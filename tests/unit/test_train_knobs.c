@@ -21,7 +21,7 @@ static int set_up(void **state)
     (void)state;
     dcpk_error_clear(&err);
     notices.n = 0;
-    arena = dcpk_arena_new(&err);
+    arena = dcpk_arena_new();
     if (arena == NULL)
         return 1;
     dcpk_train_knobs_init(&knobs, arena);
@@ -590,7 +590,7 @@ static dcpk_status take_and_check(struct dcpk_error *e)
     const struct dcpk_train_environment environment = {.n_ranks = 2};
     struct dcpk_train_knobs taken;
     struct dcpk_train_notices given = {.n = 0};
-    struct dcpk_arena *own = dcpk_arena_new(e);
+    struct dcpk_arena *own = dcpk_arena_new();
     struct dcpk_json *doc = NULL;
     const struct dcpk_value *value = NULL;
     static const char text[] =

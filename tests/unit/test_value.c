@@ -15,7 +15,7 @@ static struct dcpk_arena *arena;
 static int set_up(void **state)
 {
     (void)state;
-    arena = dcpk_arena_new(&err);
+    arena = dcpk_arena_new();
     return arena == NULL;
 }
 

@@ -80,7 +80,7 @@ static const char *hash_of(const char *hex, char text[33], const char *label)
 {
     const struct dcpk_value_hashing hashing = {.elements = NULL};
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(&err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     const struct dcpk_value *v = NULL;
     struct dcpk_hash hash = {{0}};
     size_t n;

@@ -62,7 +62,7 @@ static dcpk_status hash_two(struct dcpk_checkpoint *ckpt, const char *a, const c
         .kernels = dcpk_host_kernel_sets[0], .n_threads = 2, .memory_bytes = 16 << 20};
     const char *const keys[2] = {a, b};
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_arena *arena = dcpk_arena_new(&err);
+    struct dcpk_arena *arena = dcpk_arena_new();
     struct dcpk_exec *exec = NULL;
     struct dcpk_view views[2];
     dcpk_status st;
