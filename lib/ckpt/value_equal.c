@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "lib/base/alloc.h"
-#include "lib/base/map.h"
-#include "lib/ckpt/value.h"
+#include "lib/base/cursor.h"
+#include "lib/ckpt/value_hash.h"
 
 #define MAX_DEPTH                                                                                  \
     1000            /* the pickle reader stops at 200; guards the C stack against hand-made trees */
@@ -15,15 +15,11 @@
 struct proven {
     const struct dcpk_value *a, *b;
 };
-struct hashed {
-    const struct dcpk_value *v;
-    uint64_t hash;
-};
 
-/* Two caches by identity: what is pushed out is only compared, or hashed, again. */
+/* Two caches: a pair that is pushed out of the first is only compared again. */
 struct comparison {
-    struct proven proven[N_KEPT]; /* pairs of containers that are equal */
-    struct hashed hashed[N_KEPT]; /* containers */
+    struct proven proven[N_KEPT]; /* pairs of containers that are equal, by identity */
+    struct dcpk_value_walk walk;
 };
 
 static bool equal_values(struct comparison *c, const struct dcpk_value *a,
@@ -45,117 +41,18 @@ static const struct dcpk_value *member_key(const struct dcpk_value *v, size_t i)
     return v->kind == DCPK_V_DICT ? v->as.pairs[i].key : v->as.items[i];
 }
 
-/* ---- hashes: of equal values the same ---- */
-
-static uint64_t quick_hash_value(struct comparison *c, const struct dcpk_value *v, int depth);
-
-static uint64_t hash_word(uint64_t word, uint64_t seed)
+/* Hash a member of a SET or DICT: of equal ones the same. Returns false where it has no hash. */
+static bool hash_member(struct comparison *c, const struct dcpk_value *v, size_t i, uint64_t *hash)
 {
-    return dcpk_map_hash(&word, sizeof word, seed);
-}
+    struct dcpk_error ignored = DCPK_ERROR_INIT;
+    struct dcpk_hash key, value = {{0}};
 
-static uint64_t hash_member(struct comparison *c, const struct dcpk_value *v, size_t i, int depth)
-{
-    const uint64_t hash = quick_hash_value(c, member_key(v, i), depth);
-
-    if (v->kind != DCPK_V_DICT)
-        return hash;
-    return hash_word(quick_hash_value(c, v->as.pairs[i].value, depth), hash);
-}
-
-static uint64_t quick_hash_items(struct comparison *c, const struct dcpk_value *const *items,
-                                 size_t n, uint64_t seed, int depth)
-{
-    for (size_t i = 0; i < n; i++)
-        seed = hash_word(quick_hash_value(c, items[i], depth), seed);
-    return seed;
-}
-
-/* A sum, for their order means nothing. */
-static uint64_t hash_members(struct comparison *c, const struct dcpk_value *v, int depth)
-{
-    uint64_t sum = v->kind;
-
-    for (size_t i = 0; i < v->n; i++)
-        sum += hash_word(hash_member(c, v, i, depth), v->kind);
-    return sum;
-}
-
-static uint64_t quick_hash_object(struct comparison *c, const struct dcpk_value_object *o,
-                                  int depth)
-{
-    uint64_t hash = dcpk_map_hash(o->module, strlen(o->module), o->is_reduce);
-
-    hash = dcpk_map_hash(o->name, strlen(o->name), hash);
-    hash = hash_word(quick_hash_value(c, o->args, depth), hash);
-    hash = quick_hash_items(c, o->items, o->n_items, hash, depth);
-    for (size_t i = 0; i < o->n_pairs; i++) {
-        hash = hash_word(quick_hash_value(c, o->pairs[i].key, depth), hash);
-        hash = hash_word(quick_hash_value(c, o->pairs[i].value, depth), hash);
-    }
-    if (o->state == NULL)
-        return hash;
-    return hash_word(quick_hash_value(c, o->state, depth), hash);
-}
-
-static uint64_t quick_hash_container(struct comparison *c, const struct dcpk_value *v, int depth)
-{
-    struct hashed *slot = &c->hashed[slot_of((uintptr_t)v)];
-    uint64_t hash = v->kind;
-
-    if (slot->v == v)
-        return slot->hash;
-    if (depth < MAX_DEPTH && v->kind == DCPK_V_OBJECT)
-        hash = quick_hash_object(c, v->as.object, depth);
-    else if (depth < MAX_DEPTH && (v->kind == DCPK_V_DICT || v->kind == DCPK_V_SET))
-        hash = hash_members(c, v, depth);
-    else if (depth < MAX_DEPTH)
-        hash = quick_hash_items(c, v->as.items, v->n, v->kind, depth);
-    *slot = (struct hashed){v, hash};
-    return hash;
-}
-
-static uint64_t quick_hash_tensor(const struct dcpk_value_tensor *t)
-{
-    const uint64_t hash =
-        dcpk_map_hash(t->shape, (size_t)t->rank * sizeof *t->shape, (uint64_t)t->dtype);
-
-    return dcpk_map_hash(t->data, (size_t)t->n_bytes, hash);
-}
-
-static uint64_t quick_hash_value(struct comparison *c, const struct dcpk_value *v, int depth)
-{
-    uint64_t word = 0;
-
-    switch (v->kind) {
-    case DCPK_V_NONE:
-        break;
-    case DCPK_V_BOOL:
-        word = v->as.b;
-        break;
-    case DCPK_V_INT:
-        word = (uint64_t)v->as.i;
-        break;
-    case DCPK_V_FLOAT:
-        if (v->as.f == v->as.f)
-            memcpy(&word, &v->as.f, sizeof word);
-        break;
-    case DCPK_V_BIGINT:
-    case DCPK_V_STR:
-    case DCPK_V_BYTES:
-        return dcpk_map_hash(v->as.str, v->n, v->kind);
-    case DCPK_V_TENSOR:
-        return quick_hash_tensor(v->as.tensor);
-    case DCPK_V_GLOBAL:
-        return dcpk_map_hash(v->as.global.name, strlen(v->as.global.name), v->kind);
-    case DCPK_V_TUPLE:
-    case DCPK_V_LIST:
-    case DCPK_V_SET:
-    case DCPK_V_DICT:
-    case DCPK_V_OBJECT:
-        return quick_hash_container(c, v, depth + 1);
-    }
-    return hash_word(word, v->kind);
+    if (dcpk_value_hash_next(&c->walk, member_key(v, i), &key, &ignored) != DCPK_OK ||
+        (v->kind == DCPK_V_DICT &&
+         dcpk_value_hash_next(&c->walk, v->as.pairs[i].value, &value, &ignored) != DCPK_OK))
+        return false;
+    *hash = dcpk_load_u64le(key.digest) ^ dcpk_load_u64le(value.digest + 8);
+    return true;
 }
 
 /* ---- members in any order ---- */
@@ -176,8 +73,7 @@ struct members {
     size_t from, n_chains;
 };
 
-static bool members_init(struct members *m, struct comparison *c, const struct dcpk_value *v,
-                         int depth)
+static bool members_init(struct members *m, struct comparison *c, const struct dcpk_value *v)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
     const size_t n = v->n - m->from;
@@ -192,7 +88,8 @@ static bool members_init(struct members *m, struct comparison *c, const struct d
     for (size_t i = n; i-- > 0;) {
         uint32_t *first;
 
-        m->hashes[i] = hash_member(c, v, m->from + i, depth);
+        if (!hash_member(c, v, m->from + i, &m->hashes[i]))
+            return false;
         first = &m->first[m->hashes[i] & (m->n_chains - 1)];
         m->next[i] = *first;
         *first = (uint32_t)i + 1;
@@ -204,9 +101,12 @@ static bool members_init(struct members *m, struct comparison *c, const struct d
 static bool members_take(struct members *m, struct comparison *c, const struct dcpk_value *a,
                          size_t i, const struct dcpk_value *b, int depth)
 {
-    const uint64_t hash = hash_member(c, a, i, depth);
-    uint32_t *link = &m->first[hash & (m->n_chains - 1)];
+    uint64_t hash;
+    uint32_t *link;
 
+    if (!hash_member(c, a, i, &hash))
+        return false;
+    link = &m->first[hash & (m->n_chains - 1)];
     for (; *link != 0; link = &m->next[*link - 1]) {
         const size_t k = *link - 1;
 
@@ -243,7 +143,7 @@ static bool same_members(struct comparison *c, const struct dcpk_value *a,
     }
     if (m.from == a->n)
         return true;
-    equal = members_init(&m, c, b, depth);
+    equal = members_init(&m, c, b);
     for (size_t i = m.from; equal && i < a->n; i++)
         equal = members_take(&m, c, a, i, b, depth);
     members_release(&m);
@@ -359,12 +259,17 @@ static bool equal_values(struct comparison *c, const struct dcpk_value *a,
 
 bool dcpk_value_equal(const struct dcpk_value *a, const struct dcpk_value *b)
 {
+    static const struct dcpk_value_hashing whole = {.elements = NULL};
     struct comparison c;
+    bool equal;
 
-    if (a == b || a->kind != b->kind || !is_container(a)) /* needs no caches */
+    if (a == b || a->kind != b->kind || !is_container(a)) /* needs no cache */
         return equal_values(&c, a, b, 0);
     memset(&c, 0, sizeof c);
-    return equal_values(&c, a, b, 0);
+    c.walk.options = &whole;
+    equal = equal_values(&c, a, b, 0);
+    dcpk_free(c.walk.kept);
+    return equal;
 }
 
 /* ---- of options ---- */

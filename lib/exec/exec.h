@@ -61,7 +61,7 @@ struct dcpk_object_hash {
     } state;
 };
 /*
- * The hash of every object's value (lib/exec/value_hash.h), by number; hashes: n_objects of them.
+ * The hash of every object's value (lib/ckpt/value_hash.h), by number; hashes: n_objects of them.
  * Those that share a place are read once. Errors: those of reading, except those that `state`
  * holds.
  */

@@ -7,7 +7,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/digest.h"
 #include "lib/base/order.h"
-#include "lib/exec/value_hash.h"
+#include "lib/ckpt/value_hash.h"
 #include "lib/exec/workers.h"
 
 struct object_hashing {

@@ -10,7 +10,7 @@
 #include "lib/base/digest.h"
 #include "lib/base/hex.h"
 #include "lib/ckpt/summary.h"
-#include "lib/exec/value_hash.h"
+#include "lib/ckpt/value_hash.h"
 #include "lib/job/hash_list_priv.h"
 
 dcpk_status dcpk_hashed_count(struct dcpk_hashed *item, struct dcpk_error *err)

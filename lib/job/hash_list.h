@@ -12,7 +12,7 @@ enum dcpk_hashed_kind {
     /* XXH3-128 of its elements, row-major, or its fingerprint (lib/tensor/fingerprint.h): the same
      * however it is chunked. */
     DCPK_HASHED_TENSOR,
-    DCPK_HASHED_OBJECT, /* of its value (lib/exec/value_hash.h): the same however it is pickled */
+    DCPK_HASHED_OBJECT, /* of its value (lib/ckpt/value_hash.h): the same however it is pickled */
     DCPK_HASHED_COMMON, /* of the common state (format->load_common), wherever it is kept */
     DCPK_N_HASHED,
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_value_hash.c - one hash for a value, whichever protocol pickled it. */
 #include "lib/base/digest.h"
-#include "lib/exec/value_hash.h"
+#include "lib/ckpt/value_hash.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* value_hash.h - one hash for a value, whichever pickle, torch or Python spelled it. */
-#ifndef DCPK_LIB_EXEC_VALUE_HASH_H
-#define DCPK_LIB_EXEC_VALUE_HASH_H
+#ifndef DCPK_LIB_CKPT_VALUE_HASH_H
+#define DCPK_LIB_CKPT_VALUE_HASH_H
 
 #include "lib/base/digest.h"
 #include "lib/ckpt/value.h"
-#include "lib/device/host_kernels.h"
 
 /*
  * The hash of a value is the XXH3-128 of its form: a letter, and then its content or the hashes of
@@ -47,5 +46,15 @@ struct dcpk_value_hashing {
 dcpk_status dcpk_value_hash(const struct dcpk_value *value,
                             const struct dcpk_value_hashing *hashing, struct dcpk_hash *hash,
                             struct dcpk_error *err);
+
+/* Several values one after the other: what they share is hashed once. Zeroed = none yet, apart from
+ * `options`. */
+struct dcpk_value_walk {
+    const struct dcpk_value_hashing *options;
+    uint64_t n_containers;
+    struct dcpk_kept_hash *kept; /* owned: dcpk_free; NULL: none yet */
+};
+dcpk_status dcpk_value_hash_next(struct dcpk_value_walk *walk, const struct dcpk_value *value,
+                                 struct dcpk_hash *hash, struct dcpk_error *err);
 
 #endif
