@@ -302,14 +302,38 @@ dcpk_status dcpk_hash_files_print(const struct dcpk_integrity *list, bool as_jso
     return dcpk_cli_flush(err);
 }
 
-typedef void dcpk_files_differ(void *context, const struct dcpk_file_sum *recorded,
-                               const struct dcpk_file_sum *found);
+struct files_check {
+    const struct dcpk_integrity *recorded, *found;
+};
 
-/* Both in the order of the names. Returns how many differ; NULL: that side has none. */
-static size_t compare_files(const struct dcpk_integrity *recorded,
-                            const struct dcpk_integrity *found, dcpk_files_differ *each,
-                            void *context)
+/* A file that differs; NULL: that side has none. */
+static void put_file_difference(struct dcpk_doc_rows *rows, const struct dcpk_file_sum *recorded,
+                                const struct dcpk_file_sum *found)
 {
+    struct dcpk_fact was = dcpk_fact_null(), is = dcpk_fact_null();
+    char digits[2][DIGITS_BYTES];
+    const char *name = NULL, *label = "differs     ";
+
+    if (recorded != NULL) {
+        name = recorded->name;
+        was = dcpk_fact_text(dcpk_hex_put(recorded->sha256, DCPK_SHA256_BYTES, digits[0]));
+    } else {
+        label = "new         ";
+    }
+    if (found != NULL) {
+        name = found->name;
+        is = dcpk_fact_text(dcpk_hex_put(found->sha256, DCPK_SHA256_BYTES, digits[1]));
+    } else {
+        label = "missing     ";
+    }
+    DCPK_DOC_PUT(rows, {.title = "what", .fact = dcpk_fact_text(name), .label = label},
+                 DCPK_MEMBER("found", is), DCPK_MEMBER("recorded", was));
+}
+
+/* Both in the order of the names. Returns how many differ; rows NULL: they are counted. */
+static size_t compare_files(const struct files_check *check, struct dcpk_doc_rows *rows)
+{
+    const struct dcpk_integrity *recorded = check->recorded, *found = check->found;
     size_t i = 0, k = 0, n = 0;
 
     while (i < recorded->n_files || k < found->n_files) {
@@ -332,77 +356,37 @@ static size_t compare_files(const struct dcpk_integrity *recorded,
         if (x != NULL && y != NULL && memcmp(x->sha256, y->sha256, DCPK_SHA256_BYTES) == 0)
             continue;
         n++;
-        each(context, x, y);
+        if (rows != NULL)
+            put_file_difference(rows, x, y);
     }
     return n;
 }
 
-static void print_difference(void *context, const struct dcpk_file_sum *recorded,
-                             const struct dcpk_file_sum *found)
+static void fill_file_differences(const void *context, struct dcpk_doc_rows *rows)
 {
-    const struct dcpk_file_sum *file = recorded;
-    const char *what = "differs";
-
-    (void)context;
-    if (recorded == NULL) {
-        file = found;
-        what = "new";
-    } else if (found == NULL) {
-        what = "missing";
-    }
-    dcpk_cli_printf(stdout, "%-10s  ", what);
-    dcpk_cli_put_text(stdout, file->name);
-    dcpk_cli_printf(stdout, "\n");
-}
-
-static void put_side(struct dcpk_json_out *j, const char *side, const struct dcpk_file_sum *file)
-{
-    char digits[DIGITS_BYTES];
-
-    dcpk_json_put_key(j, side);
-    if (file == NULL)
-        dcpk_json_put_null(j);
-    else
-        dcpk_json_put_string(j, dcpk_hex_put(file->sha256, DCPK_SHA256_BYTES, digits));
-}
-
-static void put_difference(void *context, const struct dcpk_file_sum *recorded,
-                           const struct dcpk_file_sum *found)
-{
-    struct dcpk_json_out *j = context;
-
-    dcpk_json_put_key(j, recorded == NULL ? found->name : recorded->name);
-    dcpk_json_begin_object(j);
-    put_side(j, "found", found);
-    put_side(j, "recorded", recorded);
-    dcpk_json_end_object(j);
+    (void)compare_files(context, rows);
 }
 
 dcpk_status dcpk_hash_files_print_check(const struct dcpk_integrity *recorded,
                                         const struct dcpk_integrity *found, bool as_json, bool *ok,
                                         struct dcpk_error *err)
 {
-    struct dcpk_bytes bytes = {0};
-    struct dcpk_json_out j;
-    size_t n_different;
+    const struct files_check check = {recorded, found};
+    const size_t n_different = compare_files(&check, NULL);
+    const struct dcpk_doc_style style = {.label_columns = 12};
+    struct dcpk_doc doc;
 
-    if (!as_json) {
-        n_different = compare_files(recorded, found, print_difference, NULL);
-        *ok = n_different == 0;
-        dcpk_cli_printf(stdout, "verdict     %s: %zu files recorded, %zu found, %zu differ\n",
-                        ok_word(*ok), recorded->n_files, found->n_files, n_different);
-        return dcpk_cli_flush(err);
-    }
-    dcpk_json_out_init(&j, &bytes, 2);
-    dcpk_json_begin_object(&j);
-    dcpk_json_put_key(&j, "differences");
-    dcpk_json_begin_object(&j);
-    *ok = compare_files(recorded, found, put_difference, &j) == 0;
-    dcpk_json_end_object(&j);
-    dcpk_json_add_bool(&j, "ok", *ok);
-    dcpk_json_add_uint(&j, "version", 1);
-    dcpk_json_end_object(&j);
-    return dcpk_cli_print_bytes(&bytes, err);
+    *ok = n_different == 0;
+    dcpk_doc_init(&doc, "hash", &style);
+    dcpk_doc_table(&doc, "differences",
+                   &(struct dcpk_doc_table){.flags = DCPK_DOC_KEYED | DCPK_DOC_LINES,
+                                            .fill = fill_file_differences,
+                                            .context = &check});
+    dcpk_doc_verdict(&doc, *ok, "%s: %zu files recorded, %zu found, %zu differ", ok_word(*ok),
+                     recorded->n_files, found->n_files, n_different);
+    dcpk_doc_set_flag(&doc, "ok", *ok);
+    dcpk_doc_set_count(&doc, "version", 1);
+    return dcpk_print_doc(&doc, &(struct dcpk_print_options){.as_json = as_json}, err);
 }
 
 dcpk_status dcpk_hash_blocks_print(const struct dcpk_block_list *blocks, struct dcpk_error *err)

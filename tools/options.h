@@ -161,9 +161,6 @@ int dcpk_cli_parse(const struct dcpk_cli *cli, int argc, char **argv, struct dcp
 /* Parses, runs the command, prints its error. Returns the exit code. */
 int dcpk_cli_main(const struct dcpk_cli *cli, int argc, char **argv);
 
-/* Parses, runs the command, prints its error. Returns the exit code. */
-int dcpk_cli_main(const struct dcpk_cli *cli, int argc, char **argv);
-
 #define DCPK_CLI_FLAG_BYTES 64
 /* Copy a name to text, with dashes for its underscores. Returns text. */
 const char *dcpk_cli_flag(const char *name, char text[DCPK_CLI_FLAG_BYTES]);
