@@ -21,13 +21,9 @@ static dcpk_status put_members(const struct dcpk_json *object, struct dcpk_args_
                                struct dcpk_error *err)
 {
     const struct dcpk_value *all = dcpk_value_from_json(from->arena, object, err);
-    struct dcpk_value_pair *pairs;
-    size_t n = 0;
+    struct dcpk_dict made = {.arena = from->arena, .err = err};
 
     if (all == NULL)
-        return err->status;
-    pairs = dcpk_arena_array(from->arena, all->n, sizeof *pairs, err);
-    if (pairs == NULL)
         return err->status;
     for (size_t i = 0; i < all->n; i++) {
         const char *field = dcpk_value_as_str(all->as.pairs[i].key), *name;
@@ -36,16 +32,14 @@ static dcpk_status put_members(const struct dcpk_json *object, struct dcpk_args_
             continue;
         if (dcpk_arg_of_field(all, field, &name, err) != DCPK_OK)
             return err->status;
-        if (name == NULL)
-            continue;
-        pairs[n].key = dcpk_value_str(from->arena, name, err);
-        pairs[n].value = all->as.pairs[i].value;
-        if (pairs[n++].key == NULL)
-            return err->status;
+        if (name != NULL)
+            dcpk_dict_put(&made, name, all->as.pairs[i].value);
     }
-    if (n == 0)
+    if (err->status != DCPK_OK)
+        return err->status;
+    if (made.n == 0)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "it names no args");
-    from->args = dcpk_value_namespace(from->arena, pairs, n, err);
+    from->args = dcpk_value_namespace(from->arena, made.pairs, made.n, err);
     return err->status;
 }
 

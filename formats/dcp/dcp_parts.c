@@ -125,7 +125,7 @@ static dcpk_status load_part_paths(struct dcpk_checkpoint *ckpt, const char *met
 {
     const struct dcpk_pickle_options options = {0};
     const struct dcpk_value *root, *found, *before = *paths;
-    struct dcpk_value_pair *pairs;
+    struct dcpk_dict both = {.arena = arena, .err = err};
     struct dcpk_source *source;
     char *data;
     size_t n;
@@ -145,12 +145,9 @@ static dcpk_status load_part_paths(struct dcpk_checkpoint *ckpt, const char *met
     *paths = found;
     if (before == NULL)
         return DCPK_OK;
-    pairs = dcpk_arena_array(arena, before->n + found->n, sizeof *pairs, err);
-    if (pairs == NULL)
-        return err->status;
-    for (size_t i = 0; i < before->n + found->n; i++)
-        pairs[i] = i < before->n ? before->as.pairs[i] : found->as.pairs[i - before->n];
-    *paths = dcpk_value_dict(arena, pairs, before->n + found->n, err);
+    dcpk_dict_put_all(&both, before);
+    dcpk_dict_put_all(&both, found);
+    *paths = dcpk_dict_end(&both);
     return dcpk_made(*paths, err);
 }
 

@@ -251,31 +251,23 @@ static dcpk_status make_group(struct dcpk_fsdp_reader *r, const struct dcpk_fsdp
                               size_t n, const struct dcpk_value **group, struct dcpk_error *err)
 {
     struct dcpk_model *model = r->model;
-    struct dcpk_value_pair *pairs = dcpk_arena_array(model->arena, n + 1, sizeof *pairs, err);
-    size_t n_pairs = 0;
+    struct dcpk_dict made = {.arena = model->arena, .err = err};
     bool has_step = false;
 
-    if (pairs == NULL)
-        return err->status;
     for (size_t i = 0; i < n; i++) {
         const struct dcpk_object *object = &model->ckpt->objects[fields[i].object];
+        const struct dcpk_value *value;
 
         if (dcpk_starts_with(fields[i].field, "params"))
             continue;
         has_step |= strcmp(fields[i].field, "step") == 0;
-        pairs[n_pairs].key = dcpk_value_str(model->arena, fields[i].field, err);
-        if (pairs[n_pairs].key == NULL ||
-            dcpk_model_need(model, object, &pairs[n_pairs].value, err))
+        if (dcpk_model_need(model, object, &value, err))
             return err->status;
-        n_pairs++;
+        dcpk_dict_put(&made, fields[i].field, value);
     }
-    if (!has_step && r->step != NULL) {
-        pairs[n_pairs].key = dcpk_value_str(model->arena, "step", err);
-        if (pairs[n_pairs].key == NULL)
-            return err->status;
-        pairs[n_pairs++].value = r->step;
-    }
-    *group = dcpk_value_dict(model->arena, pairs, n_pairs, err);
+    if (!has_step)
+        dcpk_dict_put(&made, "step", r->step);
+    *group = dcpk_dict_end(&made);
     return dcpk_made(*group, err);
 }
 

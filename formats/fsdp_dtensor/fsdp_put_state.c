@@ -113,18 +113,6 @@ static dcpk_status add_flat(struct writer *w, const char *prefix, const struct d
     return DCPK_OK;
 }
 
-/* Attributes that args get. */
-struct settings {
-    struct dcpk_value_pair pairs[DCPK_LAYOUT_MAX_ARGS + DCPK_N_STAGE_ARGS + 3];
-    size_t n;
-};
-
-static void set_arg(struct writer *w, struct settings *s, const char *name,
-                    const struct dcpk_value *value, struct dcpk_error *err)
-{
-    s->pairs[s->n++] = (struct dcpk_value_pair){dcpk_value_str(w->out->arena, name, err), value};
-}
-
 /*
  * The mesh that the target settles: one pipeline stage, and data parallelism over the ranks of a
  * tensor-parallel rank: those that are given (--target-dp counts context parallelism, which stays
@@ -156,7 +144,7 @@ static struct dcpk_grid settled_mesh(const struct writer *w)
 }
 
 /* Sizes of the mesh; except those that Megatron-FSDP's loader asks for, where args have them. */
-static void set_mesh(struct writer *w, struct settings *s, struct dcpk_error *err)
+static void set_mesh(struct writer *w, struct dcpk_dict *s, struct dcpk_error *err)
 {
     static const char instances[] = "num_distributed_optimizer_instances";
     const struct dcpk_value *attrs = dcpk_value_attrs(w->model->args);
@@ -168,16 +156,12 @@ static void set_mesh(struct writer *w, struct settings *s, struct dcpk_error *er
         if (strcmp(list[i].name, "pipeline_model_parallel_size") == 0 ||
             strcmp(list[i].name, "tensor_model_parallel_size") == 0 ||
             dcpk_value_get(attrs, list[i].name) != NULL)
-            set_arg(w, s, list[i].name, dcpk_value_int(w->out->arena, list[i].size, err), err);
+            dcpk_dict_put(s, list[i].name, dcpk_value_int(s->arena, list[i].size, err));
     if (target->dp > 0 && dcpk_value_get(attrs, instances) != NULL)
-        set_arg(w, s, instances,
-                dcpk_value_int(w->out->arena, dcpk_max_i64(target->instances, 1), err), err);
-    for (size_t i = 0; i < DCPK_N_STAGE_ARGS; i++) {
-        const struct dcpk_value *no = dcpk_stage_arg_no(&dcpk_stage_args[i], attrs);
-
-        if (no != NULL)
-            set_arg(w, s, dcpk_stage_args[i].name, no, err);
-    }
+        dcpk_dict_put(s, instances,
+                      dcpk_value_int(s->arena, dcpk_max_i64(target->instances, 1), err));
+    for (size_t i = 0; i < DCPK_N_STAGE_ARGS; i++)
+        dcpk_dict_put(s, dcpk_stage_args[i].name, dcpk_stage_arg_no(&dcpk_stage_args[i], attrs));
 }
 
 /*
@@ -189,17 +173,15 @@ static dcpk_status add_args(struct writer *w, struct dcpk_error *err)
     const bool is_v2 = dcpk_fsdp_wants_v2(w->out);
     const bool has_version =
         dcpk_value_get(dcpk_value_attrs(w->model->args), "megatron_fsdp_version") != NULL;
-    struct settings s = {.n = 0};
+    struct dcpk_dict s = {.arena = w->out->arena, .err = err};
     const struct dcpk_value *args;
 
-    set_arg(w, &s, "ckpt_format", dcpk_value_str(w->out->arena, w->out->format->name, err), err);
-    set_arg(w, &s, "use_megatron_fsdp", dcpk_value_bool(true), err);
+    dcpk_dict_put(&s, "ckpt_format", dcpk_value_str(s.arena, w->out->format->name, err));
+    dcpk_dict_put(&s, "use_megatron_fsdp", dcpk_value_bool(true));
     if (is_v2 || has_version)
-        set_arg(w, &s, "megatron_fsdp_version", dcpk_value_int(w->out->arena, is_v2 ? 2 : 1, err),
-                err);
+        dcpk_dict_put(&s, "megatron_fsdp_version", dcpk_value_int(s.arena, is_v2 ? 2 : 1, err));
     set_mesh(w, &s, err);
-    if (err->status != DCPK_OK ||
-        dcpk_args_portable(w->out, w->model->args, s.pairs, s.n, &args, err))
+    if (err->status != DCPK_OK || dcpk_args_portable(w->out, w->model->args, &s, &args, err))
         return err->status;
     return state_add_value(w, "args", args, err);
 }

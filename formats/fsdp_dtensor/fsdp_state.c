@@ -26,65 +26,62 @@ static int compare_fields(const void *left, const void *right)
     return DCPK_ORDER_BY_2(a, b, param, object);
 }
 
+static const struct dcpk_value *pairs_find(const struct dcpk_dict *dict, const char *name)
+{
+    for (size_t i = 0; i < dict->n; i++)
+        if (dcpk_value_is_str(dict->pairs[i].key, name))
+            return dict->pairs[i].value;
+    return NULL;
+}
+
 /* Append the field `step` where the parameter has it as a tensor of its own. */
-static dcpk_status pairs_add_step(struct dcpk_model *model, uint32_t param,
-                                  struct dcpk_value_pair *pairs, size_t *n, struct dcpk_error *err)
+static dcpk_status pairs_add_step(struct dcpk_model *model, uint32_t param, struct dcpk_dict *dict,
+                                  struct dcpk_error *err)
 {
     const uint32_t tensor = model->params[param].tensor[DCPK_STEP];
+    const struct dcpk_value *step;
 
-    for (size_t i = 0; i < *n; i++)
-        if (strcmp(dcpk_value_as_str(pairs[i].key), "step") == 0)
-            return DCPK_OK;
-    if (tensor == DCPK_NO_TENSOR)
+    if (pairs_find(dict, "step") != NULL || tensor == DCPK_NO_TENSOR)
         return DCPK_OK;
-    pairs[*n].key = dcpk_value_str(model->arena, "step", err);
-    if (pairs[*n].key == NULL ||
-        dcpk_model_read_step(model, model->tensors[tensor].pieces[0].src, &pairs[*n].value, err))
+    if (dcpk_model_read_step(model, model->tensors[tensor].pieces[0].src, &step, err))
         return err->status;
-    ++*n;
-    return DCPK_OK;
+    dcpk_dict_put(dict, "step", step);
+    return err->status;
 }
 
 /* Append a field. Another name of a fused parameter may have added it already. */
 static dcpk_status add_field(struct dcpk_model *model, const struct dcpk_object *object,
-                             struct dcpk_value_pair *pairs, size_t *n, struct dcpk_error *err)
+                             struct dcpk_dict *dict, struct dcpk_error *err)
 {
     const char *name = strrchr(object->key, '.') + 1;
-    struct dcpk_value_pair pair = {dcpk_value_str(model->arena, name, err), NULL};
+    const struct dcpk_value *value, *before = pairs_find(dict, name);
 
-    if (pair.key == NULL || dcpk_model_need(model, object, &pair.value, err))
+    if (dcpk_model_need(model, object, &value, err))
         return err->status;
-    for (size_t i = 0; i < *n; i++) {
-        if (strcmp(dcpk_value_as_str(pairs[i].key), name) != 0)
-            continue;
-        if (!dcpk_value_equal(pairs[i].value, pair.value))
-            return dcpk_fail(err, DCPK_EFORMAT, "'%s' differs under another name of its parameter",
-                             object->key);
-        return DCPK_OK;
-    }
-    pairs[(*n)++] = pair;
-    return DCPK_OK;
+    if (before != NULL && !dcpk_value_equal(before, value))
+        return dcpk_fail(err, DCPK_EFORMAT, "'%s' differs under another name of its parameter",
+                         object->key);
+    if (before == NULL)
+        dcpk_dict_put(dict, name, value);
+    return err->status;
 }
 
 /* The fields of one parameter -> its group. */
 static dcpk_status read_group(struct dcpk_model *model, const struct field *fields, size_t n,
                               struct dcpk_error *err)
 {
-    struct dcpk_value_pair *pairs = dcpk_arena_array(model->arena, n + 1, sizeof *pairs, err);
-    const struct dcpk_value *dict;
-    size_t n_pairs = 0;
+    struct dcpk_dict made = {.arena = model->arena, .err = err};
+    const struct dcpk_value *group;
 
-    if (pairs == NULL)
-        return err->status;
     for (size_t i = 0; i < n; i++)
-        if (add_field(model, &model->ckpt->objects[fields[i].object], pairs, &n_pairs, err))
+        if (add_field(model, &model->ckpt->objects[fields[i].object], &made, err))
             return err->status;
-    if (pairs_add_step(model, fields[0].param, pairs, &n_pairs, err))
+    if (pairs_add_step(model, fields[0].param, &made, err))
         return err->status;
-    dict = dcpk_value_dict(model->arena, pairs, n_pairs, err);
-    if (dict == NULL)
+    group = dcpk_dict_end(&made);
+    if (group == NULL)
         return err->status;
-    return dcpk_model_intern_group(model, dict, &model->params[fields[0].param].group, err);
+    return dcpk_model_intern_group(model, group, &model->params[fields[0].param].group, err);
 }
 
 /*
@@ -181,31 +178,21 @@ static bool is_scheduler(const struct dcpk_checkpoint *ckpt, size_t object)
 static dcpk_status read_scheduler(struct dcpk_model *model, struct dcpk_error *err)
 {
     const struct dcpk_checkpoint *ckpt = model->ckpt;
-    struct dcpk_value_pair *pairs;
-    size_t n = 0, n_max = 0;
+    struct dcpk_dict made = {.arena = model->arena, .err = err};
 
-    for (size_t i = 0; i < ckpt->n_objects; i++)
-        n_max += is_scheduler(ckpt, i);
-    if (n_max == 0)
-        return DCPK_OK;
-    pairs = dcpk_arena_array(model->arena, n_max, sizeof *pairs, err);
-    if (pairs == NULL)
-        return err->status;
     for (size_t i = 0; i < ckpt->n_objects; i++) {
         const char *key = ckpt->objects[i].key;
+        const struct dcpk_value *value = NULL;
 
         if (!is_scheduler(ckpt, i))
             continue;
-        pairs[n].key = dcpk_value_str(model->arena, key + strlen(FD_SCHEDULER), err);
-        if (pairs[n].key == NULL)
+        if (load_named(model, key, OPTIONAL, &value, err))
             return err->status;
-        if (load_named(model, key, OPTIONAL, &pairs[n].value, err))
-            return err->status;
-        n += pairs[n].value != NULL;
+        dcpk_dict_put(&made, key + strlen(FD_SCHEDULER), value);
     }
-    if (n == 0) /* none can be read */
-        return DCPK_OK;
-    model->scheduler = dcpk_value_dict(model->arena, pairs, n, err);
+    if (made.n == 0) /* there is none, or none can be read */
+        return err->status;
+    model->scheduler = dcpk_dict_end(&made);
     return dcpk_made(model->scheduler, err);
 }
 
@@ -314,26 +301,16 @@ static dcpk_status read_leaves(struct dcpk_model *model, struct rng_leaf **leave
 static const struct dcpk_value *make_rank(struct dcpk_arena *arena, const struct rng_leaf *leaves,
                                           size_t n, struct dcpk_error *err)
 {
-    struct dcpk_value_pair *pairs = dcpk_arena_array(arena, n + 1, sizeof *pairs, err);
-    size_t n_fields = 0;
+    struct dcpk_dict fields = {.arena = arena, .err = err}, trackers = fields;
 
-    if (pairs == NULL)
-        return NULL;
-    for (size_t i = 0; i < n; i++) {
-        const char *name = leaves[i].tracker != NULL ? leaves[i].tracker : leaves[i].field;
-
-        n_fields += leaves[i].tracker == NULL;
-        pairs[i] = (struct dcpk_value_pair){dcpk_value_str(arena, name, err), leaves[i].value};
-        if (pairs[i].key == NULL)
-            return NULL;
-    }
+    for (size_t i = 0; i < n; i++)
+        if (leaves[i].tracker != NULL)
+            dcpk_dict_put(&trackers, leaves[i].tracker, leaves[i].value);
+        else
+            dcpk_dict_put(&fields, leaves[i].field, leaves[i].value);
     /* An empty dict leaves no key (3.1): without trackers there is one all the same. */
-    pairs[n_fields] =
-        (struct dcpk_value_pair){dcpk_value_str(arena, "rng_tracker_states", err),
-                                 dcpk_value_dict(arena, pairs + n_fields, n - n_fields, err)};
-    if (pairs[n_fields].key == NULL || pairs[n_fields].value == NULL)
-        return NULL;
-    return dcpk_value_dict(arena, pairs, n_fields + 1, err);
+    dcpk_dict_put(&fields, "rng_tracker_states", dcpk_dict_end(&trackers));
+    return dcpk_dict_end(&fields);
 }
 
 /* The reason why the leaves of one (pp, tp) are not all of its states; NULL: they are. */

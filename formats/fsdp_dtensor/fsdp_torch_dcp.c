@@ -89,14 +89,14 @@ static dcpk_status number_read_group(const struct dcpk_fsdp_reader *r, size_t g,
 {
     static const char *const fields[] = {"params", "wd_mult", "is_expert_parallel"};
     struct dcpk_arena *arena = r->model->arena;
-    struct dcpk_value_pair pairs[DCPK_COUNT(fields)];
-    size_t n = 0;
+    struct dcpk_dict made = {.arena = arena, .err = err};
 
     *group = NULL;
     for (size_t i = 0; i < DCPK_COUNT(fields); i++) {
         const char *key =
             dcpk_arena_printf(arena, err, "optimizer.param_groups.%zu.%s", g, fields[i]);
         const struct dcpk_object *object;
+        const struct dcpk_value *value;
 
         if (key == NULL)
             return err->status;
@@ -105,11 +105,11 @@ static dcpk_status number_read_group(const struct dcpk_fsdp_reader *r, size_t g,
             return DCPK_OK;
         if (object == NULL)
             continue;
-        pairs[n].key = dcpk_value_str(arena, fields[i], err);
-        if (pairs[n].key == NULL || dcpk_model_need(r->model, object, &pairs[n++].value, err))
+        if (dcpk_model_need(r->model, object, &value, err))
             return err->status;
+        dcpk_dict_put(&made, fields[i], value);
     }
-    *group = dcpk_value_dict(arena, pairs, n, err);
+    *group = dcpk_dict_end(&made);
     return dcpk_made(*group, err);
 }
 

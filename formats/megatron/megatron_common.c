@@ -14,30 +14,6 @@
 #define FLATTENED_TYPE "fully_sharded_model_space"
 #define BUCKETS_TYPE   DCPK_MEGATRON_BUCKETS
 
-/* A dict under construction; errors are sticky in `err`. */
-struct builder {
-    struct dcpk_arena *arena;
-    struct dcpk_error *err;
-    struct dcpk_value_pair pairs[16];
-    size_t n;
-};
-
-static void put_pair(struct builder *b, const char *name, const struct dcpk_value *value)
-{
-    const struct dcpk_value *key = dcpk_value_str(b->arena, name, b->err);
-
-    if (key != NULL && value != NULL)
-        b->pairs[b->n++] = (struct dcpk_value_pair){key, value};
-}
-
-/* The dict, NULL when memory was out on the way. */
-static const struct dcpk_value *finish(struct builder *b)
-{
-    if (b->err->status != DCPK_OK)
-        return NULL;
-    return dcpk_value_dict(b->arena, b->pairs, b->n, b->err);
-}
-
 /* --- parameter groups --- */
 
 /*
@@ -109,21 +85,17 @@ static void find_uses(const struct dcpk_model *model, const struct dcpk_slots *s
 static const struct dcpk_value *bare_group(struct dcpk_arena *arena, const struct dcpk_value *group,
                                            bool expert, struct dcpk_error *err)
 {
-    struct dcpk_value_pair *pairs = dcpk_arena_array(arena, group->n, sizeof *pairs, err);
-    size_t n = 0;
+    struct dcpk_dict bare = {.arena = arena, .err = err};
 
-    if (pairs == NULL)
-        return NULL;
     for (size_t i = 0; i < group->n; i++) {
-        const struct dcpk_value *name = group->as.pairs[i].key;
+        const struct dcpk_value *name = group->as.pairs[i].key, *value = group->as.pairs[i].value;
 
-        if (dcpk_value_is_str(name, "params"))
-            continue;
-        pairs[n++] = group->as.pairs[i];
         if (dcpk_value_is_str(name, "is_expert_parallel"))
-            pairs[n - 1].value = dcpk_value_bool(expert);
+            value = dcpk_value_bool(expert);
+        if (!dcpk_value_is_str(name, "params"))
+            dcpk_dict_add(&bare, name, value);
     }
-    return dcpk_value_dict(arena, pairs, n, err);
+    return dcpk_dict_end(&bare);
 }
 
 /* Append the group unless an equal one is there. */
@@ -203,27 +175,28 @@ static const struct dcpk_value *one_optimizer(const struct dcpk_model *model,
                                               int e, const char *sharding_type,
                                               struct dcpk_error *err)
 {
-    struct builder inner = {.arena = arena, .err = err}, outer = inner;
+    struct dcpk_dict inner = {.arena = arena, .err = err}, outer = inner;
     const struct dcpk_value *list = dcpk_value_seq(arena, DCPK_V_LIST, o->groups[e], o->n[e], err);
 
-    put_pair(&inner, "param_groups", list);
+    dcpk_dict_put(&inner, "param_groups", list);
     if (!dcpk_megatron_is_distributed(model)) {
-        struct builder beside = {.arena = arena, .err = err};
+        struct dcpk_dict beside = {.arena = arena, .err = err};
         const struct dcpk_value *state;
 
-        put_pair(&beside, "common_step", model->common_step);
-        state = finish(&beside);
-        put_pair(&inner, "state", state);
+        dcpk_dict_put(&beside, "common_step", model->common_step);
+        state = dcpk_dict_end(&beside);
+        dcpk_dict_put(&inner, "state", state);
         if (model->is_fp32) {
-            put_pair(&outer, "param_groups", list);
-            put_pair(&outer, "state", state);
+            dcpk_dict_put(&outer, "param_groups", list);
+            dcpk_dict_put(&outer, "state", state);
         }
     }
-    put_pair(&outer, "optimizer", finish(&inner));
+    dcpk_dict_put(&outer, "optimizer", dcpk_dict_end(&inner));
     if (sharding_type != NULL)
-        put_pair(&outer, "param_state_sharding_type", dcpk_value_str(arena, sharding_type, err));
-    put_pair(&outer, "grad_scaler", model->scaler);
-    return finish(&outer);
+        dcpk_dict_put(&outer, "param_state_sharding_type",
+                      dcpk_value_str(arena, sharding_type, err));
+    dcpk_dict_put(&outer, "grad_scaler", model->scaler);
+    return dcpk_dict_end(&outer);
 }
 
 enum dcpk_dtype dcpk_megatron_model_dtype(const struct dcpk_model *model, bool *known)
@@ -271,10 +244,10 @@ static const char *stated_sharding(const struct dcpk_model *model, const struct 
 /* {'param_state_sharding_type': ...}: each group of ranks has the rest next to its buckets. */
 static const struct dcpk_value *name_buckets(struct dcpk_arena *arena, struct dcpk_error *err)
 {
-    struct builder named = {.arena = arena, .err = err};
+    struct dcpk_dict named = {.arena = arena, .err = err};
 
-    put_pair(&named, "param_state_sharding_type", dcpk_value_str(arena, BUCKETS_TYPE, err));
-    return finish(&named);
+    dcpk_dict_put(&named, "param_state_sharding_type", dcpk_value_str(arena, BUCKETS_TYPE, err));
+    return dcpk_dict_end(&named);
 }
 
 /* common[e]: what the common state has of each optimizer; not one dict twice, which a loader that
@@ -313,27 +286,23 @@ static dcpk_status make_optimizer(const struct dcpk_model *model, struct dcpk_ou
 {
     const struct dcpk_value *state[2] = {NULL};
     const char *type = stated_sharding(model, out);
-    struct dcpk_value_pair pairs[2];
+    struct dcpk_dict both = {.arena = out->arena, .err = err};
     struct optimizers o = {.n = {0}};
 
     if (split_groups(model, out, slots, &o, err) ||
         (dcpk_megatron_has_buckets(model, out) && put_in_buckets(model, out, &o, args, state, err)))
         return err->status;
     for (int e = 0; e < 2; e++) {
-        pairs[e].key = dcpk_value_int(out->arena, e, err);
-        pairs[e].value = state[e];
-        if (pairs[e].value == NULL)
-            pairs[e].value = one_optimizer(model, out->arena, &o, e, type, err);
-        if (pairs[e].key == NULL || pairs[e].value == NULL)
-            return err->status;
+        if (state[e] == NULL)
+            state[e] = one_optimizer(model, out->arena, &o, e, type, err);
+        dcpk_dict_add(&both, dcpk_value_int(out->arena, e, err), state[e]);
     }
     for (size_t i = 0; i < model->n_params; i++)
         if (model->params[i].expert >= 0)
             out->load_needs |= o.n[1] > 0 ? DCPK_LOAD_WITH_EP : DCPK_LOAD_WITHOUT_EP;
+    *optimizer = dcpk_dict_end(&both);
     if (o.n[1] == 0)
-        *optimizer = pairs[0].value;
-    else
-        *optimizer = dcpk_value_dict(out->arena, pairs, 2, err);
+        *optimizer = state[0];
     return dcpk_made(*optimizer, err);
 }
 
@@ -345,17 +314,17 @@ static const struct dcpk_value *make_content(const struct dcpk_model *model,
 {
     const bool has_buckets = dcpk_megatron_has_buckets(model, out);
     const bool is_flattened = dcpk_megatron_flattens(model, out);
-    struct builder b = {.arena = out->arena, .err = err};
+    struct dcpk_dict b = {.arena = out->arena, .err = err};
     const char *type = stated_sharding(model, out);
 
-    put_pair(&b, "distrib_optim_sharding_type", dcpk_value_str(out->arena, type, err));
+    dcpk_dict_put(&b, "distrib_optim_sharding_type", dcpk_value_str(out->arena, type, err));
     if (!has_buckets && !is_flattened)
-        put_pair(&b, "distrib_optim_fully_reshardable_mem_efficient", dcpk_value_bool(false));
-    put_pair(&b, "singleton_local_shards", dcpk_value_bool(false));
-    put_pair(&b, "chained_optim_avoid_prefix", dcpk_value_bool(true));
+        dcpk_dict_put(&b, "distrib_optim_fully_reshardable_mem_efficient", dcpk_value_bool(false));
+    dcpk_dict_put(&b, "singleton_local_shards", dcpk_value_bool(false));
+    dcpk_dict_put(&b, "chained_optim_avoid_prefix", dcpk_value_bool(true));
     if (slots->is_homogeneous_by_args && !slots->is_stacked)
-        put_pair(&b, "non_homogeneous_layers", dcpk_value_bool(true));
-    return finish(&b);
+        dcpk_dict_put(&b, "non_homogeneous_layers", dcpk_value_bool(true));
+    return dcpk_dict_end(&b);
 }
 
 /* args, changed to name what the folder lacks: else a loader asks for it and stops. */
@@ -364,10 +333,10 @@ static dcpk_status make_args(const struct dcpk_model *model, struct dcpk_output 
                              struct dcpk_error *err)
 {
     const struct dcpk_value *attrs = dcpk_value_attrs(model->args);
-    struct builder set = {.arena = out->arena, .err = err};
+    struct dcpk_dict set = {.arena = out->arena, .err = err};
 
     if (!is_rng_whole)
-        put_pair(&set, "no_save_rng", dcpk_value_bool(true));
+        dcpk_dict_put(&set, "no_save_rng", dcpk_value_bool(true));
     if (!is_rng_whole && !dcpk_value_is_true(attrs, "no_save_rng"))
         dcpk_output_event(out, DCPK_EVENT_NOTE, "args.no_save_rng",
                           "args.no_save_rng is set: the output lacks RNG states of its (pipeline, "
@@ -376,50 +345,41 @@ static dcpk_status make_args(const struct dcpk_model *model, struct dcpk_output 
     if (!model->has_optimizer)
         out->load_needs |= DCPK_LOAD_WITHOUT_OPTIM;
     if (!model->has_optimizer)
-        put_pair(&set, "no_save_optim", dcpk_value_bool(true));
+        dcpk_dict_put(&set, "no_save_optim", dcpk_value_bool(true));
     if (!model->has_optimizer && !dcpk_value_is_true(attrs, "no_save_optim"))
         dcpk_output_event(out, DCPK_EVENT_NOTE, "args.no_save_optim",
                           "args.no_save_optim is set: no optimizer state is written");
     if (dcpk_value_get(attrs, "ckpt_format") != NULL)
-        put_pair(&set, "ckpt_format", dcpk_value_str(out->arena, out->format->name, err));
+        dcpk_dict_put(&set, "ckpt_format", dcpk_value_str(out->arena, out->format->name, err));
     if (dcpk_value_get(attrs, "use_megatron_fsdp") != NULL)
-        put_pair(&set, "use_megatron_fsdp", dcpk_value_bool(false));
-    if (err->status != DCPK_OK)
-        return err->status;
-    return dcpk_args_portable(out, model->args, set.pairs, set.n, args, err);
+        dcpk_dict_put(&set, "use_megatron_fsdp", dcpk_value_bool(false));
+    return dcpk_args_portable(out, model->args, &set, args, err);
 }
 
 /* Append what else the source's common state held, except classes: those are dropped by name. */
-static const struct dcpk_value *add_further(const struct dcpk_model *model, struct dcpk_output *out,
-                                            const struct builder *b, struct dcpk_error *err)
+static void add_further(const struct dcpk_model *model, struct dcpk_output *out,
+                        struct dcpk_dict *b)
 {
     const struct dcpk_value *more = model->further;
-    const size_t n_more = more == NULL ? 0 : more->n;
-    struct dcpk_value_pair *pairs = dcpk_arena_array(out->arena, b->n + n_more, sizeof *pairs, err);
-    size_t n = b->n;
 
-    if (pairs == NULL)
-        return NULL;
-    memcpy(pairs, b->pairs, n * sizeof *pairs);
     for (size_t i = 0; more != NULL && i < more->n; i++) {
         const char *name = dcpk_value_as_str(more->as.pairs[i].key);
 
         if (name == NULL)
             name = "?";
         if (dcpk_value_is_portable(more->as.pairs[i].value))
-            pairs[n++] = more->as.pairs[i];
+            dcpk_dict_add(b, more->as.pairs[i].key, more->as.pairs[i].value);
         else
             dcpk_output_event(out, DCPK_EVENT_DROPPED, name,
                               "holds a class, which another Megatron may not have");
     }
-    return dcpk_value_dict(out->arena, pairs, n, err);
 }
 
 dcpk_status dcpk_megatron_make_common(const struct dcpk_model *model, struct dcpk_output *out,
                                       const struct dcpk_slots *slots, bool is_rng_whole,
                                       const struct dcpk_value **common, struct dcpk_error *err)
 {
-    struct builder b = {.arena = out->arena, .err = err};
+    struct dcpk_dict b = {.arena = out->arena, .err = err};
     const struct dcpk_value *args, *optimizer = NULL, *version = model->version;
 
     if (make_args(model, out, is_rng_whole, &args, err))
@@ -432,15 +392,14 @@ dcpk_status dcpk_megatron_make_common(const struct dcpk_model *model, struct dcp
         return err->status;
     if (version == NULL)
         version = dcpk_value_float(out->arena, 3.0, err);
-    put_pair(&b, "args", args);
-    put_pair(&b, "checkpoint_version", version);
-    put_pair(&b, "iteration", model->iteration);
-    put_pair(&b, "optimizer", optimizer);
-    put_pair(&b, "opt_param_scheduler", model->scheduler);
-    put_pair(&b, "num_floating_point_operations_so_far", model->flops);
-    put_pair(&b, "content_metadata", make_content(model, out, slots, err));
-    if (err->status != DCPK_OK)
-        return err->status;
-    *common = add_further(model, out, &b, err);
+    dcpk_dict_put(&b, "args", args);
+    dcpk_dict_put(&b, "checkpoint_version", version);
+    dcpk_dict_put(&b, "iteration", model->iteration);
+    dcpk_dict_put(&b, "optimizer", optimizer);
+    dcpk_dict_put(&b, "opt_param_scheduler", model->scheduler);
+    dcpk_dict_put(&b, "num_floating_point_operations_so_far", model->flops);
+    dcpk_dict_put(&b, "content_metadata", make_content(model, out, slots, err));
+    add_further(model, out, &b);
+    *common = dcpk_dict_end(&b);
     return dcpk_made(*common, err);
 }

@@ -112,18 +112,13 @@ static dcpk_status read_common_step(struct dcpk_model *model, const struct dcpk_
 static const struct dcpk_value *with_step(struct dcpk_arena *arena, const struct dcpk_value *group,
                                           const struct dcpk_value *step, struct dcpk_error *err)
 {
-    struct dcpk_value_pair *pairs;
+    struct dcpk_dict made = {.arena = arena, .err = err};
 
     if (step == NULL || dcpk_value_get(group, "step") != NULL)
         return group;
-    pairs = dcpk_arena_array(arena, group->n + 1, sizeof *pairs, err);
-    if (pairs == NULL)
-        return NULL;
-    memcpy(pairs, group->as.pairs, group->n * sizeof *pairs);
-    pairs[group->n] = (struct dcpk_value_pair){dcpk_value_str(arena, "step", err), step};
-    if (pairs[group->n].key == NULL)
-        return NULL;
-    return dcpk_value_dict(arena, pairs, group->n + 1, err);
+    dcpk_dict_put_all(&made, group);
+    dcpk_dict_put(&made, "step", step);
+    return dcpk_dict_end(&made);
 }
 
 void dcpk_megatron_add_scaler(struct dcpk_model *model, const struct dcpk_value *scaler)
@@ -243,21 +238,16 @@ static dcpk_status read_further(struct dcpk_model *model, const struct dcpk_valu
                                         "optimizer",
                                         "rerun_state_machine",
                                         NULL};
-    struct dcpk_value_pair *pairs;
-    size_t n = 0;
+    struct dcpk_dict made = {.arena = model->arena, .err = err};
 
     if (common->kind != DCPK_V_DICT || common->n == 0)
         return DCPK_OK;
-    pairs = dcpk_arena_array(model->arena, common->n, sizeof *pairs, err);
-    if (pairs == NULL)
-        return err->status;
     for (size_t i = 0; i < common->n; i++)
         if (!megatron_is_one_of(common->as.pairs[i].key, known))
-            pairs[n++] = common->as.pairs[i];
-    if (n == 0)
-        model->further = NULL;
-    else
-        model->further = dcpk_value_dict(model->arena, pairs, n, err);
+            dcpk_dict_add(&made, common->as.pairs[i].key, common->as.pairs[i].value);
+    model->further = NULL;
+    if (made.n > 0)
+        model->further = dcpk_dict_end(&made);
     return err->status;
 }
 

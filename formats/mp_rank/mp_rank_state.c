@@ -28,34 +28,15 @@ static dcpk_status outline(struct dcpk_source *source, struct dcpk_arena *arena,
 
 /* ---- the common state ---- */
 
-/* A dict that is made, of `n` pairs; room for what a caller puts in. */
-struct making {
-    struct dcpk_arena *arena;
-    struct dcpk_value_pair *pairs;
-    size_t n;
-};
-
-static dcpk_status put_pair(struct making *m, const struct dcpk_value *key,
-                            const struct dcpk_value *value, struct dcpk_error *err)
-{
-    if (key == NULL || value == NULL)
-        return err->status;
-    m->pairs[m->n++] = (struct dcpk_value_pair){key, value};
-    return DCPK_OK;
-}
-
 /* {"common_step": step} of the first parameter, where torch's Adam keeps a tensor for each. */
 static const struct dcpk_value *common_step(struct dcpk_arena *arena,
                                             const struct dcpk_value *states, struct dcpk_error *err)
 {
-    struct dcpk_value_pair pair = {dcpk_value_str(arena, "common_step", err), NULL};
-    const bool has_state = states->kind == DCPK_V_DICT && states->n > 0;
+    struct dcpk_dict made = {.arena = arena, .err = err};
 
-    if (has_state)
-        pair.value = dcpk_value_get(states->as.pairs[0].value, "step");
-    if (pair.key == NULL)
-        return NULL;
-    return dcpk_value_dict(arena, &pair, pair.value != NULL, err);
+    if (states->kind == DCPK_V_DICT && states->n > 0)
+        dcpk_dict_put(&made, "common_step", dcpk_value_get(states->as.pairs[0].value, "step"));
+    return dcpk_dict_end(&made);
 }
 
 /* An optimizer's dict without what became tensors (mp_rank_optimizer.c). */
@@ -63,13 +44,10 @@ static const struct dcpk_value *strip_optimizer(struct dcpk_arena *arena,
                                                 const struct dcpk_value *optimizer,
                                                 struct dcpk_error *err)
 {
-    struct making m = {.arena = arena};
+    struct dcpk_dict m = {.arena = arena, .err = err};
 
     if (optimizer == NULL || optimizer->kind != DCPK_V_DICT)
         return optimizer == NULL ? dcpk_value_none() : optimizer;
-    m.pairs = dcpk_arena_array(arena, optimizer->n, sizeof *m.pairs, err);
-    if (m.pairs == NULL)
-        return NULL;
     for (size_t i = 0; i < optimizer->n; i++) {
         const struct dcpk_value_pair *pair = &optimizer->as.pairs[i];
         const char *name = dcpk_text_or(dcpk_value_as_str(pair->key), "");
@@ -81,28 +59,23 @@ static const struct dcpk_value *strip_optimizer(struct dcpk_arena *arena,
             value = strip_optimizer(arena, value, err);
         else if (strcmp(name, "state") == 0)
             value = common_step(arena, value, err);
-        if (put_pair(&m, pair->key, value, err))
-            return NULL;
+        dcpk_dict_add(&m, pair->key, value);
     }
-    return dcpk_value_dict(arena, m.pairs, m.n, err);
+    return dcpk_dict_end(&m);
 }
 
 /* One optimizer, or {0: dense, 1: expert}. */
 static const struct dcpk_value *
 strip_optimizers(struct dcpk_arena *arena, const struct dcpk_value *all, struct dcpk_error *err)
 {
-    struct making m = {.arena = arena};
+    struct dcpk_dict m = {.arena = arena, .err = err};
 
     if (all->kind != DCPK_V_LIST)
         return strip_optimizer(arena, all, err);
-    m.pairs = dcpk_arena_array(arena, all->n, sizeof *m.pairs, err);
-    for (size_t i = 0; m.pairs != NULL && i < all->n; i++)
-        if (put_pair(&m, dcpk_value_int(arena, (int64_t)i, err),
-                     strip_optimizer(arena, all->as.items[i], err), err))
-            return NULL;
-    if (m.pairs == NULL)
-        return NULL;
-    return dcpk_value_dict(arena, m.pairs, m.n, err);
+    for (size_t i = 0; i < all->n; i++)
+        dcpk_dict_add(&m, dcpk_value_int(arena, (int64_t)i, err),
+                      strip_optimizer(arena, all->as.items[i], err));
+    return dcpk_dict_end(&m);
 }
 
 /* True if the entry is a model, or is read as objects. */
@@ -115,13 +88,12 @@ static bool is_elsewhere(const struct dcpk_mp_state *state, const char *name)
 dcpk_status dcpk_mp_load_common(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
                                 const struct dcpk_value **value, struct dcpk_error *err)
 {
-    struct making m = {.arena = arena};
+    struct dcpk_dict m = {.arena = arena, .err = err};
     const struct dcpk_value *file, *made;
 
     if (outline(ckpt->files[0], arena, &file, err))
         return err->status;
-    m.pairs = dcpk_arena_array(arena, file->n, sizeof *m.pairs, err);
-    for (size_t i = 0; m.pairs != NULL && i < file->n; i++) {
+    for (size_t i = 0; i < file->n; i++) {
         const struct dcpk_value_pair *pair = &file->as.pairs[i];
         const char *name = dcpk_text_or(dcpk_value_as_str(pair->key), "");
         const struct dcpk_value *kept = pair->value;
@@ -130,12 +102,9 @@ dcpk_status dcpk_mp_load_common(struct dcpk_checkpoint *ckpt, struct dcpk_arena 
             continue;
         if (strcmp(name, "optimizer") == 0)
             kept = strip_optimizers(arena, kept, err);
-        if (put_pair(&m, pair->key, kept, err))
-            return err->status;
+        dcpk_dict_add(&m, pair->key, kept);
     }
-    if (m.pairs == NULL)
-        return err->status;
-    made = dcpk_value_dict(arena, m.pairs, m.n, err);
+    made = dcpk_dict_end(&m);
     if (made == NULL || dcpk_item_fill_outline(ckpt->files[0], arena, made, err))
         return err->status;
     *value = made;

@@ -150,12 +150,9 @@ static dcpk_status read_fields(struct grouping *g, const struct group_field *fie
                                struct dcpk_error *err)
 {
     struct dcpk_model *model = g->m->model;
-    struct dcpk_value_pair *pairs = dcpk_arena_array(model->arena, n, sizeof *pairs, err);
+    struct dcpk_dict group = {.arena = model->arena, .err = err};
     const struct dcpk_value *value, *params = NULL;
-    size_t n_pairs = 0;
 
-    if (pairs == NULL)
-        return err->status;
     for (size_t i = 0; i < n; i++) {
         const struct dcpk_object *object = &model->ckpt->objects[fields[i].object];
         const char *name = strrchr(object->key, '.') + 1;
@@ -163,16 +160,12 @@ static dcpk_status read_fields(struct grouping *g, const struct group_field *fie
         g->m->is_object_taken[fields[i].object] = true;
         if (dcpk_model_need(model, object, &value, err))
             return err->status;
-        if (strcmp(name, "params") == 0) {
+        if (strcmp(name, "params") == 0)
             params = value;
-            continue;
-        }
-        pairs[n_pairs].key = dcpk_value_str(model->arena, name, err);
-        pairs[n_pairs].value = value;
-        if (pairs[n_pairs++].key == NULL)
-            return err->status;
+        else
+            dcpk_dict_put(&group, name, value);
     }
-    g->groups[g->n_groups] = dcpk_value_dict(model->arena, pairs, n_pairs, err);
+    g->groups[g->n_groups] = dcpk_dict_end(&group);
     if (g->groups[g->n_groups++] == NULL)
         return err->status;
     return put_members(g, params, fields[0].group, err);
@@ -218,8 +211,7 @@ static dcpk_status param_put_group(struct grouping *g, uint32_t param,
     struct dcpk_param *p = &model->params[param];
     const bool decays = model->tensors[p->tensor[DCPK_EXP_AVG]].rank > 1;
     const struct dcpk_value *lr = dcpk_value_get(fields, "initial_lr"), *step = NULL, *dict;
-    struct dcpk_value_pair *pairs;
-    size_t n = fields->n;
+    struct dcpk_dict group = {.arena = model->arena, .err = err};
 
     if (lr == NULL)
         lr = dcpk_value_get(fields, "lr");
@@ -237,20 +229,12 @@ static dcpk_status param_put_group(struct grouping *g, uint32_t param,
                 {"max_lr", lr, true},
                 {"min_lr", dcpk_value_float(model->arena, 0.0, err), true}};
 
-    pairs = dcpk_arena_array(model->arena, n + DCPK_COUNT(more), sizeof *pairs, err);
-    if (pairs == NULL)
-        return err->status;
-    memcpy(pairs, fields->as.pairs, n * sizeof *pairs);
-    for (size_t i = 0; i < DCPK_COUNT(more); i++) {
-        if (more[i].value == NULL || dcpk_value_get(fields, more[i].name) != NULL ||
-            (more[i].is_megatron && (model->flags & DCPK_MODEL_OF_FAMILY) != 0))
-            continue;
-        pairs[n].key = dcpk_value_str(model->arena, more[i].name, err);
-        pairs[n++].value = more[i].value;
-    }
-    if (err->status != DCPK_OK)
-        return err->status;
-    dict = dcpk_value_dict(model->arena, pairs, n, err);
+    dcpk_dict_put_all(&group, fields);
+    for (size_t i = 0; i < DCPK_COUNT(more); i++)
+        if (dcpk_value_get(fields, more[i].name) == NULL &&
+            !(more[i].is_megatron && (model->flags & DCPK_MODEL_OF_FAMILY) != 0))
+            dcpk_dict_put(&group, more[i].name, more[i].value);
+    dict = dcpk_dict_end(&group);
     if (dict == NULL)
         return err->status;
     return dcpk_model_intern_group(model, dict, &p->group, err);
@@ -419,13 +403,12 @@ static dcpk_status put_scheduler(struct dcpk_model *model, int64_t iteration,
                   {"end_wd", wd},
                   {"wd_incr_style", style},
                   {"wd_incr_steps", n_steps}};
-    struct dcpk_value_pair *pairs = dcpk_arena_array(arena, DCPK_COUNT(fields), sizeof *pairs, err);
+    struct dcpk_dict made = {.arena = arena, .err = err};
 
-    for (size_t i = 0; pairs != NULL && i < DCPK_COUNT(fields); i++) {
-        pairs[i] =
-            (struct dcpk_value_pair){dcpk_value_str(arena, fields[i].name, err), fields[i].value};
-        if (fields[i].value == NULL || err->status != DCPK_OK)
+    for (size_t i = 0; i < DCPK_COUNT(fields); i++) {
+        if (fields[i].value == NULL)
             return err->status;
+        dcpk_dict_put(&made, fields[i].name, fields[i].value);
     }
     dcpk_checkpoint_note_once(model->ckpt,
                               "the learning rate's schedule is made up, constant, after %" PRId64
@@ -433,7 +416,7 @@ static dcpk_status put_scheduler(struct dcpk_model *model, int64_t iteration,
                               "it by its own; core 0.19 finds parameter groups by the run's lr, "
                               "here %.9g, and min_lr, here 0",
                               iteration * batch, lr);
-    model->scheduler = dcpk_value_dict(arena, pairs, DCPK_COUNT(fields), err);
+    model->scheduler = dcpk_dict_end(&made);
     return dcpk_made(model->scheduler, err);
 }
 

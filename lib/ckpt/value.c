@@ -144,6 +144,51 @@ const struct dcpk_value *dcpk_value_dict(struct dcpk_arena *arena,
     return v;
 }
 
+void dcpk_dict_add(struct dcpk_dict *dict, const struct dcpk_value *key,
+                   const struct dcpk_value *value)
+{
+    if (key == NULL || value == NULL)
+        return;
+    if (dict->n == dict->capacity) {
+        const size_t capacity = 2 * dict->capacity + 16;
+        struct dcpk_value_pair *larger =
+            dcpk_arena_array(dict->arena, capacity, sizeof *larger, dict->err);
+
+        if (larger == NULL)
+            return;
+        if (dict->n > 0)
+            memcpy(larger, dict->pairs, dict->n * sizeof *larger);
+        dict->pairs = larger;
+        dict->capacity = capacity;
+    }
+    dict->pairs[dict->n++] = (struct dcpk_value_pair){key, value};
+}
+
+void dcpk_dict_put(struct dcpk_dict *dict, const char *name, const struct dcpk_value *value)
+{
+    if (value != NULL)
+        dcpk_dict_add(dict, dcpk_value_str(dict->arena, name, dict->err), value);
+}
+
+void dcpk_dict_put_all(struct dcpk_dict *dict, const struct dcpk_value *members)
+{
+    for (size_t i = 0; i < members->n; i++)
+        dcpk_dict_add(dict, members->as.pairs[i].key, members->as.pairs[i].value);
+}
+
+const struct dcpk_value *dcpk_dict_end(const struct dcpk_dict *dict)
+{
+    static const struct dcpk_value_pair none[1];
+    struct dcpk_value *v;
+
+    if (dict->err->status != DCPK_OK ||
+        (v = value_make(dict->arena, DCPK_V_DICT, dict->err)) == NULL)
+        return NULL;
+    v->n = dict->n;
+    v->as.pairs = dict->n > 0 ? dict->pairs : none;
+    return v;
+}
+
 const struct dcpk_value *dcpk_value_namespace(struct dcpk_arena *arena,
                                               const struct dcpk_value_pair *pairs, size_t n,
                                               struct dcpk_error *err)

@@ -166,6 +166,22 @@ const struct dcpk_value *dcpk_value_namespace(struct dcpk_arena *arena,
                                               const struct dcpk_value_pair *pairs, size_t n,
                                               struct dcpk_error *err);
 
+/* A dict under construction, in `arena`; the first failure is in *err, which is zeroed before. */
+struct dcpk_dict {
+    struct dcpk_arena *arena;
+    struct dcpk_error *err;
+    struct dcpk_value_pair *pairs;
+    size_t n, capacity;
+};
+/* Append a pair, whose name is copied. Nothing where the key or the value is NULL. */
+void dcpk_dict_add(struct dcpk_dict *dict, const struct dcpk_value *key,
+                   const struct dcpk_value *value);
+void dcpk_dict_put(struct dcpk_dict *dict, const char *name, const struct dcpk_value *value);
+/* Append the pairs of a DICT. */
+void dcpk_dict_put_all(struct dcpk_dict *dict, const struct dcpk_value *members);
+/* The DICT, of which the pairs are a part then; NULL after a failure. */
+const struct dcpk_value *dcpk_dict_end(const struct dcpk_dict *dict);
+
 /* Look-ups; NULL when absent or when `v` is NULL or of another kind, so that calls chain. O(n). */
 const struct dcpk_value *dcpk_value_get(const struct dcpk_value *dict,
                                         const char *key); /* str key of a DICT */

@@ -150,25 +150,15 @@ static dcpk_status walk_entries(struct dcpk_comparing *c, const struct dcpk_dict
 static dcpk_status take_unnamed(struct dcpk_arena *arena, const struct dcpk_value *dict,
                                 const struct dcpk_value **unnamed, struct dcpk_error *err)
 {
-    struct dcpk_value_pair *pairs;
-    size_t n = 0;
+    struct dcpk_dict made = {.arena = arena, .err = err};
 
-    *unnamed = NULL;
-    for (size_t i = 0; i < dict->n; i++)
-        n += dict->as.pairs[i].key->kind != DCPK_V_STR;
-    if (n == 0)
-        return DCPK_OK;
-    pairs = dcpk_arena_array(arena, n, sizeof *pairs, err);
-    if (pairs == NULL)
-        return err->status;
-    n = 0;
     for (size_t i = 0; i < dict->n; i++)
         if (dict->as.pairs[i].key->kind != DCPK_V_STR)
-            pairs[n++] = dict->as.pairs[i];
-    *unnamed = dcpk_value_dict(arena, pairs, n, err);
-    if (*unnamed == NULL)
-        return err->status;
-    return DCPK_OK;
+            dcpk_dict_add(&made, dict->as.pairs[i].key, dict->as.pairs[i].value);
+    *unnamed = NULL;
+    if (made.n > 0)
+        *unnamed = dcpk_dict_end(&made);
+    return err->status;
 }
 
 /* All entries without a name are one value, "prefix[...]". */

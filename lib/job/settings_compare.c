@@ -341,20 +341,16 @@ dcpk_status dcpk_compare_settings(const struct dcpk_run_settings side[2],
 dcpk_status dcpk_flags_to_dict(const struct dcpk_settings *list, const struct dcpk_value **all,
                                struct dcpk_error *err)
 {
-    struct dcpk_value_pair *pairs = dcpk_arena_array(list->arena, list->n + 1, sizeof *pairs, err);
+    struct dcpk_dict made = {.arena = list->arena, .err = err};
 
-    if (pairs == NULL)
-        return err->status;
     for (size_t i = 0; i < list->n; i++) {
         const struct dcpk_setting *s = &list->all[i];
         const bool is_alone =
             s->texts == NULL || dcpk_option_has_word(DCPK_LAUNCHER_FLAGS, s->name, strlen(s->name));
 
-        pairs[i].key = dcpk_value_str(list->arena, s->name, err);
-        pairs[i].value = dcpk_value_str(list->arena, is_alone ? s->text : s->texts, err);
-        if (pairs[i].key == NULL || pairs[i].value == NULL)
-            return err->status;
+        dcpk_dict_put(&made, s->name,
+                      dcpk_value_str(list->arena, is_alone ? s->text : s->texts, err));
     }
-    *all = dcpk_value_dict(list->arena, pairs, list->n, err);
+    *all = dcpk_dict_end(&made);
     return err->status;
 }

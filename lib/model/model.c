@@ -195,24 +195,20 @@ dcpk_status dcpk_args_merge_given(const struct dcpk_checkpoint *ckpt, struct dcp
 {
     const struct dcpk_value *given = dcpk_value_attrs(ckpt->given.args);
     const struct dcpk_value *stored = dcpk_value_attrs(*args), *both;
-    const size_t n_stored = stored == NULL ? 0 : stored->n;
-    struct dcpk_value_pair *pairs;
-    size_t n = 0;
+    struct dcpk_dict made = {.arena = arena, .err = err};
 
     if (given == NULL)
         return DCPK_OK;
-    pairs = dcpk_arena_array(arena, n_stored + given->n, sizeof *pairs, err);
-    if (pairs == NULL)
-        return err->status;
-    for (size_t i = 0; i < n_stored; i++) {
+    for (size_t i = 0; stored != NULL && i < stored->n; i++) {
         const char *name = dcpk_value_as_str(stored->as.pairs[i].key);
 
         if (name == NULL || !dcpk_arg_is_given(given, name))
-            pairs[n++] = stored->as.pairs[i];
+            dcpk_dict_add(&made, stored->as.pairs[i].key, stored->as.pairs[i].value);
     }
-    for (size_t i = 0; i < given->n; i++)
-        pairs[n++] = given->as.pairs[i];
-    both = dcpk_value_namespace(arena, pairs, n, err);
+    dcpk_dict_put_all(&made, given);
+    if (err->status != DCPK_OK)
+        return err->status;
+    both = dcpk_value_namespace(arena, made.pairs, made.n, err);
     if (both == NULL)
         return err->status;
     *args = both;
@@ -233,26 +229,18 @@ dcpk_status dcpk_model_put_arg(struct dcpk_model *model, const char *name,
                                const struct dcpk_value *value, struct dcpk_error *err)
 {
     const struct dcpk_value *attrs = dcpk_value_attrs(model->args), *args;
-    const size_t n_old = attrs == NULL ? 0 : attrs->n;
-    struct dcpk_value_pair *pairs = dcpk_arena_array(model->arena, n_old + 1, sizeof *pairs, err);
-    size_t n = 0, at;
+    struct dcpk_dict made = {.arena = model->arena, .err = err};
 
-    if (pairs == NULL)
+    for (size_t i = 0; attrs != NULL && i < attrs->n; i++) {
+        const struct dcpk_value_pair *pair = &attrs->as.pairs[i];
+
+        dcpk_dict_add(&made, pair->key, dcpk_value_is_str(pair->key, name) ? value : pair->value);
+    }
+    if (dcpk_value_get(attrs, name) == NULL)
+        dcpk_dict_put(&made, name, value);
+    if (err->status != DCPK_OK)
         return err->status;
-    for (at = n_old; n < n_old; n++) {
-        const char *key = dcpk_value_as_str(attrs->as.pairs[n].key);
-
-        pairs[n] = attrs->as.pairs[n];
-        if (key != NULL && strcmp(key, name) == 0)
-            at = n;
-    }
-    if (at == n_old) {
-        pairs[n].key = dcpk_value_str(model->arena, name, err);
-        if (pairs[n++].key == NULL)
-            return err->status;
-    }
-    pairs[at].value = value;
-    args = dcpk_value_namespace(model->arena, pairs, n, err);
+    args = dcpk_value_namespace(model->arena, made.pairs, made.n, err);
     if (args == NULL)
         return err->status;
     model->args = args;

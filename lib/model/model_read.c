@@ -54,14 +54,10 @@ static dcpk_status clean_dict(struct dcpk_model *model, const char *path,
                               const struct dcpk_value **v, struct dcpk_error *err)
 {
     const struct dcpk_value *dict = *v;
-    struct dcpk_value_pair *kept;
-    size_t n = 0;
+    struct dcpk_dict kept = {.arena = model->arena, .err = err};
 
     if (dict == NULL || dict->kind != DCPK_V_DICT)
         return clean_value(model, path, v, err);
-    kept = dcpk_arena_array(model->arena, dict->n, sizeof *kept, err);
-    if (kept == NULL)
-        return err->status;
     for (size_t i = 0; i < dict->n; i++) {
         const struct dcpk_value_pair *pair = &dict->as.pairs[i];
         const char *name = dcpk_value_as_str(pair->key);
@@ -74,13 +70,11 @@ static dcpk_status clean_dict(struct dcpk_model *model, const char *path,
         if (entry == NULL || judge_value(model, entry, &whole, &is_strange, err) != DCPK_OK)
             return err->status;
         if (!is_strange)
-            kept[n++] = *pair;
+            dcpk_dict_add(&kept, pair->key, pair->value);
     }
-    if (n < dict->n)
-        *v = dcpk_value_dict(model->arena, kept, n, err);
-    if (*v == NULL)
-        return err->status;
-    return DCPK_OK;
+    if (kept.n < dict->n)
+        *v = dcpk_dict_end(&kept);
+    return dcpk_made(*v, err);
 }
 
 /* A run cannot resume from the states of only some ranks. */
@@ -119,8 +113,7 @@ static bool is_setting(const struct dcpk_value_pair *pair)
 static dcpk_status keep_settings(struct dcpk_model *model, struct dcpk_error *err)
 {
     const struct dcpk_value *dict = model->scheduler;
-    struct dcpk_value_pair *kept;
-    size_t n = 0;
+    struct dcpk_dict kept = {.arena = model->arena, .err = err};
 
     if (dict == NULL)
         return DCPK_OK;
@@ -129,14 +122,11 @@ static dcpk_status keep_settings(struct dcpk_model *model, struct dcpk_error *er
         dcpk_model_drop(model, SCHEDULER, "is not a dict of settings by their names");
         return DCPK_OK;
     }
-    kept = dcpk_arena_array(model->arena, dict->n, sizeof *kept, err);
-    if (kept == NULL)
-        return err->status;
     for (size_t i = 0; i < dict->n; i++) {
         const char *name = dcpk_value_as_str(dict->as.pairs[i].key), *entry;
 
         if (is_setting(&dict->as.pairs[i])) {
-            kept[n++] = dict->as.pairs[i];
+            dcpk_dict_add(&kept, dict->as.pairs[i].key, dict->as.pairs[i].value);
             continue;
         }
         entry = dcpk_arena_printf(model->arena, err, SCHEDULER ".%s", dcpk_text_or(name, "?"));
@@ -144,8 +134,8 @@ static dcpk_status keep_settings(struct dcpk_model *model, struct dcpk_error *er
             return err->status;
         dcpk_model_drop(model, entry, "is not a single value with a plain name");
     }
-    if (n > 0)
-        model->scheduler = dcpk_value_dict(model->arena, kept, n, err);
+    if (kept.n > 0)
+        model->scheduler = dcpk_dict_end(&kept);
     return err->status;
 }
 

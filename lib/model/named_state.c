@@ -138,20 +138,23 @@ static dcpk_status group_gather(struct dcpk_checkpoint *ckpt, const struct group
 
 static dcpk_status group_gather_part(struct dcpk_checkpoint *ckpt, const struct group *g,
                                      size_t n_part, struct dcpk_arena *arena,
-                                     struct dcpk_value_pair *pair, struct dcpk_error *err)
+                                     struct dcpk_dict *dict, struct dcpk_error *err)
 {
     const char *part = g->objects[0]->key + g->n_prefix;
     const struct group inner = {g->objects, g->n, g->n_prefix + n_part + 1, g->depth + 1};
     char *name = dcpk_arena_strndup(arena, part, n_part, err);
+    const struct dcpk_value *value;
+    dcpk_status st;
 
     if (name == NULL)
         return err->status;
-    pair->key = dcpk_value_str(arena, name, err);
-    if (pair->key == NULL)
-        return err->status;
     if (part[n_part] == '\0')
-        return dcpk_checkpoint_show_object(ckpt, g->objects[0], arena, &pair->value, err);
-    return group_gather(ckpt, &inner, arena, &pair->value, err);
+        st = dcpk_checkpoint_show_object(ckpt, g->objects[0], arena, &value, err);
+    else
+        st = group_gather(ckpt, &inner, arena, &value, err);
+    if (st == DCPK_OK)
+        dcpk_dict_put(dict, name, value);
+    return st;
 }
 
 /* The dict of a group: bounded in depth by MAX_PARTS. */
@@ -159,24 +162,19 @@ static dcpk_status group_gather(struct dcpk_checkpoint *ckpt, const struct group
                                 struct dcpk_arena *arena, const struct dcpk_value **value,
                                 struct dcpk_error *err)
 {
-    struct dcpk_value_pair *pairs = dcpk_arena_array(arena, g->n, sizeof *pairs, err);
-    size_t n_pairs = 0;
+    struct dcpk_dict made = {.arena = arena, .err = err};
 
-    if (pairs == NULL)
-        return err->status;
     for (size_t i = 0; i < g->n;) {
         size_t n_part;
         const size_t n = run_of(g, i, &n_part);
         const struct group part = {g->objects + i, n, g->n_prefix, g->depth};
 
-        if (group_gather_part(ckpt, &part, n_part, arena, &pairs[n_pairs++], err) != DCPK_OK)
+        if (group_gather_part(ckpt, &part, n_part, arena, &made, err) != DCPK_OK)
             return err->status;
         i += n;
     }
-    *value = dcpk_value_dict(arena, pairs, n_pairs, err);
-    if (*value == NULL)
-        return err->status;
-    return DCPK_OK;
+    *value = dcpk_dict_end(&made);
+    return dcpk_made(*value, err);
 }
 
 static dcpk_status sort_objects(struct dcpk_checkpoint *ckpt, const struct dcpk_object ***sorted,

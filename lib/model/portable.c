@@ -61,10 +61,10 @@ static bool names(const struct dcpk_value *key, const struct dcpk_value *other)
     return a != NULL && b != NULL && strcmp(a, b) == 0;
 }
 
-static bool is_in_set(const struct dcpk_value *key, const struct dcpk_value_pair *set, size_t n_set)
+static bool is_in_set(const struct dcpk_value *key, const struct dcpk_dict *set)
 {
-    for (size_t i = 0; i < n_set; i++)
-        if (names(key, set[i].key))
+    for (size_t i = 0; i < set->n; i++)
+        if (names(key, set->pairs[i].key))
             return true;
     return false;
 }
@@ -83,11 +83,11 @@ static bool is_setting_class(const struct dcpk_value *v)
 
 /* The value that an attribute gets: of `set`, else its own. NULL: neither has it. */
 static const struct dcpk_value *find_set(const char *name, const struct dcpk_value *attrs,
-                                         const struct dcpk_value_pair *set, size_t n_set)
+                                         const struct dcpk_dict *set)
 {
-    for (size_t i = 0; i < n_set; i++)
-        if (strcmp(dcpk_value_as_str(set[i].key), name) == 0)
-            return set[i].value;
+    for (size_t i = 0; i < set->n; i++)
+        if (strcmp(dcpk_value_as_str(set->pairs[i].key), name) == 0)
+            return set->pairs[i].value;
     return dcpk_value_get(attrs, name);
 }
 
@@ -109,8 +109,7 @@ static bool is_of_source(const struct dcpk_output *out, const struct dcpk_layout
 
 /* Name sizes in args that follow from the source's mesh. A run of one rank gives no note. */
 static dcpk_status note_kept(struct dcpk_output *out, const struct dcpk_value *attrs,
-                             const struct dcpk_value_pair *set, size_t n_set,
-                             struct dcpk_error *err)
+                             const struct dcpk_dict *set, struct dcpk_error *err)
 {
     struct dcpk_bytes text = {0};
     bool is_notable = false;
@@ -118,7 +117,7 @@ static dcpk_status note_kept(struct dcpk_output *out, const struct dcpk_value *a
 
     for (size_t i = 0; i < DCPK_LAYOUT_N_SIZES; i++) {
         const struct dcpk_layout_size *size = &dcpk_layout_sizes[i];
-        const struct dcpk_value *value = find_set(size->name, attrs, set, n_set);
+        const struct dcpk_value *value = find_set(size->name, attrs, set);
         int64_t n = 0;
 
         if (!dcpk_value_as_int(value, &n) || n <= 0 ||
@@ -140,29 +139,25 @@ static dcpk_status note_kept(struct dcpk_output *out, const struct dcpk_value *a
 }
 
 dcpk_status dcpk_args_portable(struct dcpk_output *out, const struct dcpk_value *args,
-                               const struct dcpk_value_pair *set, size_t n_set,
-                               const struct dcpk_value **portable, struct dcpk_error *err)
+                               const struct dcpk_dict *set, const struct dcpk_value **portable,
+                               struct dcpk_error *err)
 {
     const struct dcpk_value *attrs = dcpk_value_attrs(args);
-    struct dcpk_value_pair *kept;
-    size_t n = 0;
+    struct dcpk_dict kept = {.arena = out->arena, .err = err};
 
     if (attrs == NULL)
         return dcpk_fail_fix(
             err, DCPK_EFORMAT, DCPK_FIX_ARGS,
             "the source has no args: Megatron does not load a checkpoint without them");
-    kept = dcpk_arena_array(out->arena, attrs->n + n_set, sizeof *kept, err);
-    if (kept == NULL)
-        return err->status;
     for (size_t i = 0; i < attrs->n; i++) {
         const struct dcpk_value_pair *pair = &attrs->as.pairs[i];
         const char *name = dcpk_value_as_str(pair->key), *key;
         const struct dcpk_value *v = pair->value;
 
-        if (is_in_set(pair->key, set, n_set))
+        if (is_in_set(pair->key, set))
             continue;
         if (name != NULL && is_portable(v, NO_TENSORS)) {
-            kept[n++] = *pair;
+            dcpk_dict_add(&kept, pair->key, v);
             continue;
         }
         key = dcpk_arena_printf(out->arena, err, "args.%s", dcpk_text_or(name, "?"));
@@ -178,11 +173,11 @@ dcpk_status dcpk_args_portable(struct dcpk_output *out, const struct dcpk_value 
                               v->kind == DCPK_V_OBJECT ? v->as.object->module : "?",
                               v->kind == DCPK_V_OBJECT ? v->as.object->name : "?");
     }
-    for (size_t i = 0; i < n_set; i++)
-        kept[n++] = set[i];
-    if (note_kept(out, attrs, set, n_set, err) != DCPK_OK)
+    for (size_t i = 0; i < set->n; i++)
+        dcpk_dict_add(&kept, set->pairs[i].key, set->pairs[i].value);
+    if (err->status != DCPK_OK || note_kept(out, attrs, set, err) != DCPK_OK)
         return err->status;
-    *portable = dcpk_value_namespace(out->arena, kept, n, err);
+    *portable = dcpk_value_namespace(out->arena, kept.pairs, kept.n, err);
     if (*portable == NULL)
         return err->status;
     dcpk_layout_read(dcpk_value_attrs(*portable), &out->layout);

@@ -216,35 +216,27 @@ static const struct dcpk_value *whole_step(struct dcpk_model *model, const struc
 static dcpk_status complete_group(struct dcpk_model *model, size_t g, struct dcpk_error *err)
 {
     const struct dcpk_value *group = model->groups[g];
-    struct dcpk_value_pair *pairs =
-        dcpk_arena_array(model->arena, group->n + N_DEFAULT_FIELDS, sizeof *pairs, err);
-    size_t n = 0;
+    struct dcpk_dict made = {.arena = model->arena, .err = err};
 
-    if (pairs == NULL)
-        return err->status;
     for (size_t i = 0; i < group->n; i++) {
-        pairs[n] = group->as.pairs[i];
-        if (dcpk_value_is_str(pairs[n].key, "step"))
-            pairs[n].value = whole_step(model, pairs[n].value, err);
-        if (pairs[n++].value == NULL)
-            return err->status;
+        struct dcpk_value_pair pair = group->as.pairs[i];
+
+        if (dcpk_value_is_str(pair.key, "step"))
+            pair.value = whole_step(model, pair.value, err);
+        dcpk_dict_add(&made, pair.key, pair.value);
     }
     for (size_t i = 0; i < N_DEFAULT_FIELDS; i++) {
         const struct default_field *field = &default_fields[i];
 
         if (dcpk_value_get(group, field->name) != NULL)
             continue;
-        pairs[n].key = dcpk_value_str(model->arena, field->name, err);
-        pairs[n].value = dcpk_value_bool(field->value == IS_TRUE);
         if (field->value == IS_NONE)
-            pairs[n].value = dcpk_value_none();
-        if (pairs[n++].key == NULL)
-            return err->status;
+            dcpk_dict_put(&made, field->name, dcpk_value_none());
+        else
+            dcpk_dict_put(&made, field->name, dcpk_value_bool(field->value == IS_TRUE));
     }
-    model->groups[g] = dcpk_value_dict(model->arena, pairs, n, err);
-    if (model->groups[g] == NULL)
-        return err->status;
-    return DCPK_OK;
+    model->groups[g] = dcpk_dict_end(&made);
+    return dcpk_made(model->groups[g], err);
 }
 
 dcpk_status dcpk_rules_complete_groups(struct dcpk_model *model, struct dcpk_error *err)

@@ -105,16 +105,11 @@ static const struct dcpk_value *make_call(struct making *m, const char *module, 
 static const struct dcpk_value *make_dict(struct making *m, const char *const *names,
                                           const struct dcpk_value *const *values, size_t n)
 {
-    struct dcpk_value_pair *pairs = dcpk_arena_array(m->arena, n, sizeof *pairs, m->err);
+    struct dcpk_dict dict = {.arena = m->arena, .err = m->err};
 
-    if (pairs == NULL)
-        return NULL;
-    for (size_t i = 0; i < n; i++) {
-        pairs[i] = (struct dcpk_value_pair){make_str(m, names[i]), values[i]};
-        if (pairs[i].key == NULL || values[i] == NULL)
-            return NULL;
-    }
-    return dcpk_value_dict(m->arena, pairs, n, m->err);
+    for (size_t i = 0; i < n; i++)
+        dcpk_dict_put(&dict, names[i], values[i]);
+    return dcpk_dict_end(&dict);
 }
 
 /* ---- the generators ---- */

@@ -12,56 +12,37 @@
 #include "lib/base/text.h"
 #include "lib/knobs/knobs.h"
 
-#define MAX_ARGS 160
-
-/* A dict under construction; the first failure is in err. */
-struct values {
-    struct dcpk_arena *arena;
-    struct dcpk_error *err;
-    struct dcpk_value_pair pairs[MAX_ARGS];
-    size_t n;
-};
-
-static void values_put(struct values *v, const char *name, const struct dcpk_value *value)
+static void values_put_int(struct dcpk_dict *v, const char *name, int64_t number)
 {
-    const struct dcpk_value *key = dcpk_value_str(v->arena, name, v->err);
-
-    assert(v->n < MAX_ARGS);
-    if (key != NULL && value != NULL)
-        v->pairs[v->n++] = (struct dcpk_value_pair){key, value};
+    dcpk_dict_put(v, name, dcpk_value_int(v->arena, number, v->err));
 }
 
-static void values_put_int(struct values *v, const char *name, int64_t number)
+static void values_put_float(struct dcpk_dict *v, const char *name, double number)
 {
-    values_put(v, name, dcpk_value_int(v->arena, number, v->err));
+    dcpk_dict_put(v, name, dcpk_value_float(v->arena, number, v->err));
 }
 
-static void values_put_float(struct values *v, const char *name, double number)
+static void values_put_flag(struct dcpk_dict *v, const char *name, bool flag)
 {
-    values_put(v, name, dcpk_value_float(v->arena, number, v->err));
+    dcpk_dict_put(v, name, dcpk_value_bool(flag));
 }
 
-static void values_put_flag(struct values *v, const char *name, bool flag)
+static void values_put_text(struct dcpk_dict *v, const char *name, const char *text)
 {
-    values_put(v, name, dcpk_value_bool(flag));
-}
-
-static void values_put_text(struct values *v, const char *name, const char *text)
-{
-    values_put(v, name, dcpk_value_str(v->arena, text, v->err));
+    dcpk_dict_put(v, name, dcpk_value_str(v->arena, text, v->err));
 }
 
 /* 0: None. */
-static void values_put_count(struct values *v, const char *name, int64_t number)
+static void values_put_count(struct dcpk_dict *v, const char *name, int64_t number)
 {
     if (number == 0)
-        values_put(v, name, dcpk_value_none());
+        dcpk_dict_put(v, name, dcpk_value_none());
     else
         values_put_int(v, name, number);
 }
 
 /* The value that the config has in the field of a knob. */
-static void values_put_knob(struct values *v, const char *name,
+static void values_put_knob(struct dcpk_dict *v, const char *name,
                             const struct dcpk_train_config *config)
 {
     struct dcpk_knob_walk walk;
@@ -82,12 +63,12 @@ static void values_put_knob(struct values *v, const char *name,
 }
 
 /* "None", "True", "0", "1.0" or a text. */
-static void values_put_constant(struct values *v, const char *name, const char *text)
+static void values_put_constant(struct dcpk_dict *v, const char *name, const char *text)
 {
     const bool is_true = strcmp(text, "True") == 0;
 
     if (strcmp(text, "None") == 0)
-        values_put(v, name, dcpk_value_none());
+        dcpk_dict_put(v, name, dcpk_value_none());
     else if (is_true || strcmp(text, "False") == 0)
         values_put_flag(v, name, is_true);
     else if (!isdigit((unsigned char)*text))
@@ -114,7 +95,7 @@ static int64_t moe_frequency(const struct dcpk_train_model *m)
 }
 
 /* moe_layer_freq: a number, or a list of a 0 or 1 a layer. */
-static void put_moe_layers(struct values *v, const struct dcpk_train_model *m)
+static void put_moe_layers(struct dcpk_dict *v, const struct dcpk_train_model *m)
 {
     const int64_t n = moe_frequency(m);
     const struct dcpk_value **list;
@@ -124,18 +105,15 @@ static void put_moe_layers(struct values *v, const struct dcpk_train_model *m)
         return;
     }
     list = dcpk_arena_array(v->arena, (size_t)m->layers, sizeof *list, v->err);
-    for (int64_t i = 0; list != NULL && i < m->layers; i++) {
+    for (int64_t i = 0; list != NULL && i < m->layers; i++)
         list[i] = dcpk_value_int(v->arena, dcpk_train_is_moe(m, i), v->err);
-        if (list[i] == NULL)
-            return;
-    }
     if (list != NULL)
-        values_put(v, "moe_layer_freq",
-                   dcpk_value_seq(v->arena, DCPK_V_LIST, list, (size_t)m->layers, v->err));
+        dcpk_dict_put(v, "moe_layer_freq",
+                      dcpk_value_seq(v->arena, DCPK_V_LIST, list, (size_t)m->layers, v->err));
 }
 
 /* Args that are not the value of one knob, in any order. */
-static void args_compute(struct values *v, const struct dcpk_train_config *c,
+static void args_compute(struct dcpk_dict *v, const struct dcpk_train_config *c,
                          const struct dcpk_train_progress *progress)
 {
     const struct dcpk_train_model *m = &c->model;
@@ -171,8 +149,8 @@ static void args_compute(struct values *v, const struct dcpk_train_config *c,
     values_put_count(v, "ddp_bucket_size", dcpk_max_i64(c->fsdp.bucket_elems, 0));
     values_put_flag(v, "bf16", compute == DCPK_BF16);
     values_put_flag(v, "fp16", compute == DCPK_F16);
-    values_put(v, "params_dtype",
-               dcpk_value_global(v->arena, "torch", dcpk_dtype_name(compute), v->err));
+    dcpk_dict_put(v, "params_dtype",
+                  dcpk_value_global(v->arena, "torch", dcpk_dtype_name(compute), v->err));
     values_put_flag(v, "accumulate_allreduce_grads_in_fp32", sums != DCPK_BF16 && sums != DCPK_F16);
     values_put_text(v, "optimizer", c->optim.kind == DCPK_ADAM ? "adam" : "sgd");
     values_put_count(v, "lr_decay_iters", c->optim.decay_iters);
@@ -217,14 +195,14 @@ static const char all_args[] =
     "consumed_valid_samples=0 ckpt_format use_dist_ckpt=True dist_ckpt_optim_fully_reshardable "
     "no_save_optim";
 
-static void args_put(struct values *v, const struct dcpk_value *computed, char *name,
+static void args_put(struct dcpk_dict *v, const struct dcpk_value *computed, char *name,
                      const struct dcpk_train_config *config)
 {
     const struct dcpk_value *value = dcpk_value_get(computed, name);
     char *equals = strchr(name, '=');
 
     if (value != NULL) {
-        values_put(v, name, value);
+        dcpk_dict_put(v, name, value);
     } else if (equals != NULL) {
         *equals = '\0';
         values_put_constant(v, name, equals + 1);
@@ -237,14 +215,14 @@ const struct dcpk_value *dcpk_train_args_make(const struct dcpk_train_config *co
                                               const struct dcpk_train_progress *progress,
                                               struct dcpk_arena *arena, struct dcpk_error *err)
 {
-    struct values v = {.arena = arena, .err = err};
+    struct dcpk_dict v = {.arena = arena, .err = err};
     const struct dcpk_value *computed;
     const char *at = all_args, *word;
     size_t n;
 
     args_compute(&v, config, progress);
-    computed = dcpk_value_dict(arena, v.pairs, v.n, err);
-    v.n = 0;
+    computed = dcpk_dict_end(&v);
+    v = (struct dcpk_dict){.arena = arena, .err = err};
     while ((word = dcpk_take_word(&at, &n)) != NULL && err->status == DCPK_OK) {
         char *name = dcpk_arena_strndup(arena, word, n, err);
 
@@ -257,13 +235,12 @@ const struct dcpk_value *dcpk_train_args_make(const struct dcpk_train_config *co
 }
 
 /* (beta1, beta2) */
-static void put_betas(struct values *v, const struct dcpk_train_optim *o)
+static void put_betas(struct dcpk_dict *v, const struct dcpk_train_optim *o)
 {
     const struct dcpk_value *pair[2] = {dcpk_value_float(v->arena, o->beta1, v->err),
                                         dcpk_value_float(v->arena, o->beta2, v->err)};
 
-    if (pair[0] != NULL && pair[1] != NULL)
-        values_put(v, "betas", dcpk_value_seq(v->arena, DCPK_V_TUPLE, pair, 2, v->err));
+    dcpk_dict_put(v, "betas", dcpk_value_seq(v->arena, DCPK_V_TUPLE, pair, 2, v->err));
 }
 
 /*
@@ -272,11 +249,10 @@ static void put_betas(struct values *v, const struct dcpk_train_optim *o)
  */
 static const struct dcpk_value *train_group(const struct dcpk_train_config *config,
                                             const struct dcpk_schedule *schedule, int64_t steps,
-                                            int kind, struct values *v)
+                                            int kind, struct dcpk_dict *v)
 {
     const double wd_mult = kind == DCPK_GROUP_PLAIN ? 0.0 : 1.0;
 
-    v->n = 0;
     values_put_flag(v, "is_expert_parallel", kind == DCPK_GROUP_EXPERT);
     values_put_flag(v, "default_config", true);
     values_put_float(v, "wd_mult", wd_mult);
@@ -297,9 +273,7 @@ static const struct dcpk_value *train_group(const struct dcpk_train_config *conf
         values_put_int(v, "step", steps);
     else
         values_put_float(v, "step", (double)steps);
-    if (v->err->status != DCPK_OK)
-        return NULL;
-    return dcpk_value_dict(v->arena, v->pairs, v->n, v->err);
+    return dcpk_dict_end(v);
 }
 
 size_t dcpk_train_groups(const struct dcpk_train_config *config,
@@ -309,9 +283,10 @@ size_t dcpk_train_groups(const struct dcpk_train_config *config,
 {
     const bool has_experts = config->model.experts > 0 && config->layout.ep > 1;
     const size_t n = has_experts ? DCPK_TRAIN_GROUPS : DCPK_TRAIN_GROUPS - 1;
-    struct values v = {.arena = arena, .err = err};
 
     for (size_t g = 0; g < n; g++) {
+        struct dcpk_dict v = {.arena = arena, .err = err};
+
         groups[g] = train_group(config, schedule, progress->adam_steps, (int)g, &v);
         if (groups[g] == NULL)
             return 0;
@@ -360,14 +335,12 @@ const struct dcpk_value *dcpk_train_scaler(const struct dcpk_loss_scale *scale,
                                            struct dcpk_arena *arena, struct dcpk_error *err)
 {
     const float factor = (float)scale->scale;
-    struct values v = {.arena = arena, .err = err};
+    struct dcpk_dict v = {.arena = arena, .err = err};
 
-    values_put(&v, "scale", dcpk_value_vector(arena, DCPK_F32, &factor, 1, err));
+    dcpk_dict_put(&v, "scale", dcpk_value_vector(arena, DCPK_F32, &factor, 1, err));
     values_put_int(&v, "growth_tracker", scale->n_good);
     values_put_int(&v, "hysteresis_tracker", scale->n_left);
-    if (err->status != DCPK_OK)
-        return NULL;
-    return dcpk_value_dict(arena, v.pairs, v.n, err);
+    return dcpk_dict_end(&v);
 }
 
 static bool read_scale(const struct dcpk_value *value, double *scale)

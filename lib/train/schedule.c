@@ -196,30 +196,19 @@ const struct dcpk_value *dcpk_schedule_state(const struct dcpk_schedule *schedul
                                              struct dcpk_arena *arena, struct dcpk_error *err)
 {
     const struct dcpk_schedule *s = schedule;
-    const struct {
-        const char *key;
-        const struct dcpk_value *value;
-    } rows[] = {
-        {"max_lr", dcpk_value_float(arena, s->max_lr, err)},
-        {"lr_warmup_steps", warmup_value(s, arena, err)},
-        {"num_steps", dcpk_value_int(arena, s->num_steps, err)},
-        {"lr_decay_style", dcpk_value_str(arena, lr_names[s->lr_style], err)},
-        {"lr_decay_steps", dcpk_value_int(arena, s->lr_decay_steps, err)},
-        {"min_lr", dcpk_value_float(arena, s->min_lr, err)},
-        {"start_wd", dcpk_value_float(arena, s->start_wd, err)},
-        {"end_wd", dcpk_value_float(arena, s->end_wd, err)},
-        {"wd_incr_style", dcpk_value_str(arena, wd_names[s->wd_style], err)},
-        {"wd_incr_steps", dcpk_value_int(arena, s->wd_incr_steps, err)},
-    };
-    struct dcpk_value_pair pairs[DCPK_COUNT(rows)];
+    struct dcpk_dict state = {.arena = arena, .err = err};
 
-    for (size_t i = 0; i < DCPK_COUNT(rows); i++) {
-        pairs[i].key = dcpk_value_str(arena, rows[i].key, err);
-        pairs[i].value = rows[i].value;
-        if (pairs[i].key == NULL || pairs[i].value == NULL)
-            return NULL;
-    }
-    return dcpk_value_dict(arena, pairs, DCPK_COUNT(rows), err);
+    dcpk_dict_put(&state, "max_lr", dcpk_value_float(arena, s->max_lr, err));
+    dcpk_dict_put(&state, "lr_warmup_steps", warmup_value(s, arena, err));
+    dcpk_dict_put(&state, "num_steps", dcpk_value_int(arena, s->num_steps, err));
+    dcpk_dict_put(&state, "lr_decay_style", dcpk_value_str(arena, lr_names[s->lr_style], err));
+    dcpk_dict_put(&state, "lr_decay_steps", dcpk_value_int(arena, s->lr_decay_steps, err));
+    dcpk_dict_put(&state, "min_lr", dcpk_value_float(arena, s->min_lr, err));
+    dcpk_dict_put(&state, "start_wd", dcpk_value_float(arena, s->start_wd, err));
+    dcpk_dict_put(&state, "end_wd", dcpk_value_float(arena, s->end_wd, err));
+    dcpk_dict_put(&state, "wd_incr_style", dcpk_value_str(arena, wd_names[s->wd_style], err));
+    dcpk_dict_put(&state, "wd_incr_steps", dcpk_value_int(arena, s->wd_incr_steps, err));
+    return dcpk_dict_end(&state);
 }
 
 /* The state that is loaded, and the rule for it. */

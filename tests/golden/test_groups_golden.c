@@ -144,6 +144,7 @@ static void a_contradicting_swiglu_switch_is_refused(void **state)
     close_model(model);
     model = open_model(goldens[0].checkpoint);
     options.swiglu = DCPK_SWIGLU_ON;
+    err = (struct dcpk_error)DCPK_ERROR_INIT;
     CHECK_OK(dcpk_rules_apply(model, &options, &err), "on");
     for (size_t i = 0; i < model->n_params; i++)
         CHECK_EQ_INT(model->params[i].parts != NULL,
