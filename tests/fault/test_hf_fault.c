@@ -300,7 +300,7 @@ static void imports(void **state)
 static void adapters(void **state)
 {
     (void)state;
-    every_alloc_fails_but(adapt_use, 300, 8);
+    every_alloc_fails_but(adapt_use, 300, 30); /* reading its configuration for a note */
 }
 
 static void exports(void **state)

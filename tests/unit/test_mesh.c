@@ -125,6 +125,7 @@ static void groups_that_would_be_torn_are_refused(void **state)
     set_arg(&f, "num_query_groups", 6);
     CHECK_FAILS(dcpk_rules_mesh(f.model, &(struct dcpk_grid){.tp = 4}, &err), DCPK_EMISMATCH,
                 "tp=4 does not divide the 6 query groups", "groups");
+    dcpk_error_clear(&err);
     set_arg(&f, "group_query_attention", 0);
     CHECK_OK(dcpk_rules_mesh(f.model, &(struct dcpk_grid){.tp = 4}, &err), "switched off");
     teardown(&f);
