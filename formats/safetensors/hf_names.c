@@ -14,12 +14,16 @@ static const char *const wrappers[] = {
     "_orig_mod.",   "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.",
     "_fpw_module.", "base_layer.",           "original_module."};
 
-/* Beginnings of keys of other state, where those of the model have no prefix. Sources: torchtitan
- * 0.3.0 (components/checkpoint.py), accelerate 1.15, prime-rl and what users call theirs. */
-static const char *const others[] = {"optim",      "lr_scheduler", "scheduler", "train_state",
-                                     "dataloader", "progress",     "rng",       "step"};
+/* First modules of keys of other state, where those of the model have no prefix. Sources:
+ * torchtitan 0.3.0 (components/checkpoint.py), accelerate 1.15, prime-rl and what users call
+ * theirs. */
+static const char *const others[] = {"optim",         "optimizer", "optimizers", "lr_scheduler",
+                                     "lr_schedulers", "scheduler", "schedulers", "train_state",
+                                     "dataloader",    "progress",  "rng",        "rng_state",
+                                     "rng_states",    "step"};
 
 static const char reason_state[] = "optimizer state of no parameter that is known";
+static const char reason_merged[] = "optimizer state of weights as they were without the adapter";
 static const char reason_run[] = "training state that other trainers do not have";
 static const char state_joint[] = ".state.";
 
@@ -70,14 +74,24 @@ struct naming {
     size_t n_wrapped;
 };
 
+/* Also of an optimizer that has a name of its own: "optim_ema.state.<...>". */
+static bool begins_other(const char *name)
+{
+    if (dcpk_starts_with(name, "optim") &&
+        (strstr(name, state_joint) != NULL || strstr(name, ".param_groups.") != NULL))
+        return true;
+    for (size_t i = 0; i < DCPK_COUNT(others); i++) {
+        const size_t n = strlen(others[i]);
+
+        if (strncmp(name, others[i], n) == 0 && (name[n] == '.' || name[n] == '\0'))
+            return true;
+    }
+    return false;
+}
+
 static bool is_other(const struct naming *n, const char *name)
 {
-    if (!dcpk_starts_with(name, n->prefix))
-        return true;
-    for (size_t i = 0; n->prefix[0] == '\0' && i < DCPK_COUNT(others); i++)
-        if (dcpk_starts_with(name, others[i]))
-            return true;
-    return false;
+    return !dcpk_starts_with(name, n->prefix) || (n->prefix[0] == '\0' && begins_other(name));
 }
 
 static dcpk_status unwrap_all(struct naming *n, struct dcpk_arena *arena, struct dcpk_error *err)
@@ -126,11 +140,8 @@ static bool is_of_run(const char *name)
 {
     const char *below = strchr(name, '.');
 
-    for (size_t i = 0; i < DCPK_COUNT(others); i++)
-        if (dcpk_starts_with(name, others[i]) ||
-            (below != NULL && dcpk_starts_with(below + 1, others[i])))
-            return true;
-    return strstr(name, state_joint) != NULL;
+    return begins_other(name) || (below != NULL && begins_other(below + 1)) ||
+           strstr(name, state_joint) != NULL;
 }
 
 /* The modules that all keys begin with, where the output layer is below them: of a model that no
@@ -266,6 +277,8 @@ static bool leave(struct dcpk_model *model, const char *key)
     const bool is_state = strstr(key, "optim") != NULL;
     const char *reason = is_state ? reason_state : reason_run;
 
+    if (is_state && model->ckpt->given.lora.merges)
+        reason = reason_merged;
     if ((model->flags & DCPK_MODEL_WEIGHTS_ONLY) != 0)
         dcpk_model_omit(model, key, is_state ? dcpk_reason_weights_only : reason);
     else

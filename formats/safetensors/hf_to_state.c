@@ -438,7 +438,8 @@ dcpk_status dcpk_hf_match_states(struct dcpk_hf_matching *m, struct dcpk_error *
 {
     const struct dcpk_hf_names *names = &m->names;
 
-    if ((m->model->flags & DCPK_MODEL_WEIGHTS_ONLY) != 0 || names->state_prefix == NULL)
+    if ((m->model->flags & DCPK_MODEL_WEIGHTS_ONLY) != 0 || names->state_prefix == NULL ||
+        m->ckpt->given.lora.merges) /* the moments and masters are of other weights */
         return DCPK_OK;
     if (names->other_state != NULL)
         return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_PREFIX | DCPK_FIX_DROP,

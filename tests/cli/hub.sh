@@ -31,6 +31,10 @@ convert --quiet --to dcp --layout '' model plain && keys plain | grep embed
 convert --quiet --to dcp_hf --output-model-weight-prefix x.model --output-optimizer-state-prefix y app.model. named && keys named |
     grep -E 'norm.weight(.step)?$' | tail -n 2
 
+# Without a prefix, state of the run is known by whole names: "step_size" and "optimal" are of a model.
+"$DCPKIT" modify-state-dict --quiet --op 'rename ^model.norm.weight$ step_size.w' --op 'rename ^lm_head.weight optimal.w' plain release && mv release odd
+refuses "keys that begin as others" 3 "'step_size.w'" convert --to huggingface odd out
+
 refuses "no layout" 2 '--to dcp needs --layout' convert --to dcp model out
 refuses "a layout of another format" 2 '--layout is for --to dcp, not for zarr' convert --to zarr --layout titan model out
 refuses "two prefixes" 2 'exclude each other' convert --to dcp --layout '' --output-model-weight-prefix x model out

@@ -55,6 +55,11 @@ diff model/config.json rounded/config.json | grep -E 'eps|theta|layers' || echo 
 merge --to torch_dist lora run && convert --quiet --to torch_dist rounded run2 && "$DCPKIT" compare-two-checkpoint run run2 | grep '^verdict'
 convert --merge-lora --base model --dry-run lora nothing | grep 'note.*adapter'
 
+# A base of a run: its moments are of other weights than the merged ones, and stay behind.
+convert --quiet --to dcp --layout model. "$SAMPLES/torch_dist_c_dense_tp2pp2" trained
+rm -rf other && adapter other plain.json $o.lora_A.weight 2,64 1 $o.lora_B.weight 64,2 3
+convert --merge-lora --base trained --to torch_dist other resumed | grep 'of weights as' && ls resumed && "$DCPKIT" inspect --quiet resumed | grep '^optim'
+
 # One projection of the attention has an adapter, and all three become one dtype.
 q=base_model.model.model.layers.0.self_attn.q_proj # [48, 32]
 rm -rf other && adapter other plain.json $q.lora_A.weight 2,32 1 $q.lora_B.weight 48,2 3
