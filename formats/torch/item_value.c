@@ -9,7 +9,9 @@
 #include "formats/torch/pickle.h"
 #include "lib/base/alloc.h"
 #include "lib/base/checked.h"
+#include "lib/base/cursor.h"
 #include "lib/base/digest.h"
+#include "lib/base/order.h"
 
 #define MAX_VALUE_MEMBERS 65536u
 #define MAX_OUTLINE_BYTES ((uint64_t)64 << 20) /* of the pickle alone */
@@ -384,6 +386,22 @@ dcpk_status dcpk_item_read_common(struct dcpk_store *store, const char *name,
         (kind != DCPK_PATH_NOTHING && read_dict(store, name, arena, &v, err)))
         return dcpk_context(err, "reading '%s'", name);
     *value = v;
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_item_read_folder(struct dcpk_source *source, char *folder, size_t n_bytes,
+                                  struct dcpk_error *err)
+{
+    uint8_t head[DCPK_ZIP_LOCAL_BYTES];
+    size_t n;
+
+    if (dcpk_source_read(source, 0, head, sizeof head, err))
+        return err->status;
+    n = dcpk_min_size(dcpk_load_u16le(head + 26), n_bytes - 1);
+    if (dcpk_source_read(source, sizeof head, folder, n, err))
+        return err->status;
+    folder[n] = '\0';
+    folder[strcspn(folder, "/")] = '\0';
     return DCPK_OK;
 }
 

@@ -515,6 +515,8 @@ class Shards(unittest.TestCase):
         shutil.copy(os.path.join(folder, "model_world_size_2_rank_0.pt"), os.path.join(folder, "model_world_size_4_rank_0.pt"))
         self.refuses(3, "'model_world_size_4_rank_0.pt' is of another world size than 2", "inspect", folder)
         os.remove(os.path.join(folder, "model_world_size_4_rank_0.pt"))
+        shutil.copy(os.path.join(folder, "model_world_size_2_rank_0.pt"), os.path.join(folder, "model_world_size_2_rank_1.pt"))
+        self.refuses(3, "'model_world_size_2_rank_1.pt' was saved as 'model_world_size_2_rank_0.pt'", "inspect", folder)
         os.remove(os.path.join(folder, "model_world_size_2_rank_1.pt"))
         self.refuses(3, "there is no 'model_world_size_2_rank_1.pt'", "inspect", folder)
         os.remove(os.path.join(folder, "fsdp_config.json"))
