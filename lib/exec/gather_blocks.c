@@ -158,6 +158,17 @@ static dcpk_status refuse_elem(const struct blocks *b, struct dcpk_error *err)
                      b->box.offset[1] + i % b->box.extent[1]);
 }
 
+/* Refuses a block whose elements would be NaN or lost. */
+static dcpk_status refuse_scale(const struct blocks *b, int64_t col, float amax,
+                                struct dcpk_error *err)
+{
+    return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                     "'%s': no element of the block at [%" PRId64 ", %" PRId64
+                     "] is above %g, whose scale is 0 in float32: deepgemm and ue8m0 have a least "
+                     "scale",
+                     b->view->blocks->name, b->box.offset[0], b->box.offset[1] + col, (double)amax);
+}
+
 /* Blocks next to each other. */
 static dcpk_status blocks_gather(struct blocks *b, const struct dcpk_box_tree *pieces,
                                  struct dcpk_error *err)
@@ -181,6 +192,8 @@ static dcpk_status blocks_gather(struct blocks *b, const struct dcpk_box_tree *p
             return refuse_elem(b, err);
         memcpy(&amax, &bits, sizeof amax);
         s = find_scale(&b->view->blocks->format, amax);
+        if (s.scale == 0)
+            return refuse_scale(b, col, amax, err);
         if (b->view->blocks->gives_scales)
             put_scale(b, s.scale, col);
         else if (put_values(b, &s, col, n_cols, err))

@@ -481,11 +481,13 @@ class HuggingFace(unittest.TestCase):
         done = subprocess.run([DCPKIT, "verify", "--against", self.path("in"), self.path("deepseek")], capture_output=True,
                               text=True)
         self.assertEqual((done.returncode, "1 elements of the weight" in done.stdout.replace("\n" + 20 * " ", " ")), (1, True))
-        stored[one][150, 7] = float("nan")
-        save_file(stored, self.path("in", "model.safetensors"), metadata={"format": "pt"})
-        for folder, why in (("in", f"'{one}'[150, 7] is NaN or infinite"), ("gpt2", "there are no blocks of fp8 for it")):
-            code, says = dcpkit_fails("convert", "--to", "huggingface", "--quantize", "fp8-block", self.path(folder),
-                                      self.path("none"))
+        for value, variant, folder, why in ((1e-38, ":transformers", "in", "whose scale is 0"),
+                                            (float("nan"), "", "in", f"'{one}'[150, 7] is NaN or infinite"),
+                                            (0, "", "gpt2", "there are no blocks of fp8 for it")):
+            stored[one].fill_(1e-38)[150, 7] = value
+            save_file(stored, self.path("in", "model.safetensors"), metadata={"format": "pt"})
+            code, says = dcpkit_fails("convert", "--to", "huggingface", "--quantize", "fp8-block" + variant,
+                                      self.path(folder), self.path("none"))
             self.assertEqual((code, why in says), (3, True), says)
             self.assertFalse(os.path.exists(self.path("none")))
 
