@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/safetensors/lora_config.h"
 #include "formats/safetensors/safetensors_header.h"
 #include "formats/safetensors/safetensors_priv.h"
 #include "lib/base/alloc.h"
@@ -317,6 +318,11 @@ dcpk_status dcpk_safetensors_open(struct dcpk_checkpoint *ckpt, struct dcpk_erro
 {
     enum dcpk_path_kind kind;
 
+    if (dcpk_store_look(ckpt->store, DCPK_PEFT_FOLDER DCPK_PEFT_FILE, &kind, err))
+        return err->status;
+    if (kind == DCPK_PATH_FILE)
+        dcpk_checkpoint_note_once(ckpt, "an adapter (LoRA) lies in " DCPK_PEFT_FOLDER
+                                        ": it is not part of this model");
     if (dcpk_store_look(ckpt->store, DCPK_SAFETENSORS_INDEX, &kind, err))
         return err->status;
     if (kind == DCPK_PATH_FILE)

@@ -50,6 +50,7 @@ merge --verify --dtype float32 --threads 1 --memory 16M lora merged && sums 3 me
 convert --quiet --to huggingface --dtype float32 model wide
 diff <(hashes wide) <(hashes merged) | grep '^[<>]' | cut -d ' ' -f 1,3
 merge --dtype float32 --threads 7 lora merged7 && diff -r merged merged7 && echo "the same bytes"
+cp -r lora merged7/lora_adapter && "$DCPKIT" inspect merged7 2>&1 | grep 'note: an adapter'
 merge lora rounded && convert --quiet --to huggingface --dtype bfloat16 merged again && cmp rounded/model.safetensors again/model.safetensors
 diff model/config.json rounded/config.json | grep -E 'eps|theta|layers' || echo "the same configuration"
 merge --to torch_dist lora run && convert --quiet --to torch_dist rounded run2 && "$DCPKIT" compare-two-checkpoint run run2 | grep '^verdict'
