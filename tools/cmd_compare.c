@@ -184,8 +184,8 @@ static const struct dcpk_option option_rows[] = {
                    "of each other kind (default: 20; --json lists all)"),
     DCPK_OPT_FLAG("strict", options.strict,
                   "also count differences that only the parallel layout makes (sizes of the mesh, "
-                  "padding of the vocabulary, RNG states of other ranks), things that only one of "
-                  "the two keeps (classes in args, defaults in parameter groups) and things "
+                  "padding of the vocabulary, RNG states of other ranks), values that only one of "
+                  "the formats keeps (classes in args, defaults in parameter groups), and all "
                   "outside the model: extra states, other objects, files next to the tensors"),
     DCPK_OPT_LENGTH("vocab-size", "N", options.vocab_size,
                     "tokens of the vocabulary, if its padding differs (default: args.vocab_size)"),

@@ -145,7 +145,7 @@ static const struct dcpk_option apply_rows[] = {
     DCPK_OPT_VERBOSITY(verbosity),
     DCPK_OPT_END};
 static const struct dcpk_option delta_rows[] = {
-    DCPK_OPT_FLAG("delta", is_named, "of 'diff': write a delta. 'delta' does that without it"),
+    DCPK_OPT_FLAG("delta", is_named, "for 'diff': write a delta ('delta' always does)"),
     DCPK_OPT_INCLUDE(apply_rows), DCPK_OPT_END};
 
 int dcpk_cmd_delta(int argc, char **argv)
@@ -176,8 +176,8 @@ int dcpk_cmd_apply(int argc, char **argv)
     const struct dcpk_cli cli = {
         .name = "apply",
         .usage = "[options] BASE DELTA OUT",
-        .summary = "Make the checkpoint that 'dcpkit delta BASE NEW DELTA' was given as NEW, in "
-                   "the folder OUT. Every byte is checked; another BASE is refused.",
+        .summary = "Make NEW of 'dcpkit delta BASE NEW DELTA' again, in the folder OUT. Every byte "
+                   "is checked; another BASE is refused.",
         .options = apply_rows,
         .values = &r,
         .example = "dcpkit apply checkpoints/run/iter_0000004 checkpoints/delta converted",

@@ -284,7 +284,7 @@ static void look_at_folder(struct doctor *d, const char *folder, const struct st
            file_systems[i].magic != (unsigned long)fs->f_type % (1ul << 32))
         i++;
     if (i == DCPK_COUNT(file_systems))
-        put(d, NOTE, "file system", "nothing is known of it here", "type 0x%lx",
+        put(d, NOTE, "file system", "dcpkit does not know it", "type 0x%lx",
             (unsigned long)fs->f_type);
     else
         put(d, unless(file_systems[i].remedy == NULL, NOTE), "file system", file_systems[i].remedy,
@@ -385,7 +385,7 @@ static int doctor_main(void *values, const struct dcpk_cli_args *args, struct dc
         return DCPK_EXIT_USAGE;
     }
     if (args->n > 0 && !S_ISDIR(there.st_mode)) {
-        dcpk_fail(err, DCPK_EUSAGE, "'%s' is no folder: give the one for checkpoints",
+        dcpk_fail(err, DCPK_EUSAGE, "'%s' is not a folder: give the folder for checkpoints",
                   args->words[0]);
         return DCPK_EXIT_USAGE;
     }
@@ -406,8 +406,8 @@ int dcpk_cmd_doctor(int argc, char **argv)
         .name = NAME,
         .usage = "[options] [FOLDER]",
         .summary = "Check this machine for training: GPUs and how they are joined, driver, NCCL, "
-                   "MPI, limits, variables of the environment, and the file system of FOLDER; "
-                   "exit 0: nothing is wrong, 1: something is, with what to do.",
+                   "MPI, limits, variables of the environment, and the file system of FOLDER; exit "
+                   "0: nothing is wrong, 1: something is wrong, and the report has the remedy.",
         .options = option_rows,
         .values = &d,
         .example = "dcpkit doctor sample-data",

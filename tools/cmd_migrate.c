@@ -188,8 +188,8 @@ static dcpk_status migrate_list(struct migrate *m, const char *text, size_t n_by
     m->settings = (struct dcpk_settings){.arena = m->arena};
     if (migrate_list_config(m, text, n_bytes, &m->settings, &of_yaml) != DCPK_OK)
         return dcpk_fail(err, of_yaml.status,
-                         "'%s' is no command line (it has no flags), no configuration (%s) and no "
-                         "folder of a checkpoint",
+                         "'%s' is not a command line (it has no flags), a configuration (%s) or a "
+                         "checkpoint's folder",
                          m->path, of_yaml.text);
     for (size_t i = 0; i < m->settings.n; i++)
         m->plan.has_sections |= m->settings.all[i].section != NULL;
@@ -388,8 +388,8 @@ static dcpk_status migrate_end_notes(struct migrate *m, struct dcpk_error *err)
     }
     if (folder != NULL && folder_is_open(folder)) {
         text = dcpk_arena_printf(m->arena, err,
-                                 "RUN in the steps is the folder of --%s, %s, whose "
-                                 "variables are not set here: put that folder there",
+                                 "RUN in the steps is the folder of --%s, %s; its variables are "
+                                 "not set here, so replace RUN by that folder",
                                  folder->name, folder->from);
         if (text == NULL || dcpk_train_notices_add(notes, text, err) != DCPK_OK)
             return err->status;

@@ -98,8 +98,8 @@ static dcpk_status find_ranks(struct remap *r, struct dcpk_error *err)
 
     if (o->env.ranks != NULL && r->n_ranks > 0 && r->n_ranks != n_processes)
         return dcpk_fail(err, DCPK_EUSAGE,
-                         "--ranks %d starts threads of one process, and this is one of %d "
-                         "processes, each of them a rank: leave --ranks out",
+                         "--ranks %d starts threads in one process, but here each of %d processes "
+                         "is a rank: leave --ranks out",
                          r->n_ranks, n_processes);
     if (r->n_ranks > DCPK_MAX_THREAD_RANKS)
         return dcpk_fail(err, DCPK_EUSAGE, "--ranks %d: at most %d threads can be ranks",
@@ -199,8 +199,8 @@ static const struct dcpk_option option_rows[] = {
                    "larger layout, at most 64)"),
     DCPK_OPT_TEXT("transport", "WAY", transport,
                   "direct: into the memory of other ranks; staged: through messages over nccl, mpi "
-                  "or (between threads) local, each of which can be named, too; auto: direct where "
-                  "possible, or staged (default)"),
+                  "or (between threads) local, or one of these by name; auto (default): direct if "
+                  "possible, else staged"),
     DCPK_OPT_FLAG("check", options.checks,
                   "also compare fingerprints of sent and received data within each remap"),
     DCPK_OPT_FLAG("swiglu", swiglu, "fc1 holds gate and up rows (default: as args say)"),

@@ -37,7 +37,7 @@ static dcpk_status settings_parse(const char *path, const char *text, size_t n_b
     struct dcpk_error of_config = DCPK_ERROR_INIT;
 
     if (strlen(text) < n_bytes)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%s' is no text: it has a NUL", path);
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%s' is not text: it has a NUL", path);
     if (text[strspn(text, " \t\r\n")] == '\0')
         return dcpk_fail(err, DCPK_EFORMAT, "'%s' is empty", path);
     *settings = (struct dcpk_run_settings){.form = DCPK_FORM_CONFIG};
@@ -53,8 +53,8 @@ static dcpk_status settings_parse(const char *path, const char *text, size_t n_b
     if (of_config.status == DCPK_OK)
         dcpk_fail(&of_config, DCPK_EUNSUPPORTED, "it is not a mapping of names to values");
     return dcpk_fail(err, of_config.status,
-                     "'%s' is no command line (it has no flags), no configuration (%s) and no "
-                     "folder of a checkpoint",
+                     "'%s' is not a command line (it has no flags), a configuration (%s) or a "
+                     "checkpoint's folder",
                      path, of_config.text);
 }
 

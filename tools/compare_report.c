@@ -179,8 +179,7 @@ static void report_hidden(struct dcpk_doc *doc, const struct difference_list *of
             dcpk_doc_line(doc, "  %" PRIu64 " more %s (--top N lists more, --json all)",
                           n[kind] - of->most, more[kind]);
     if (of->hides_lacking && n_lacking > 0)
-        dcpk_doc_line(doc,
-                      "  %" PRIu64 " things that only one of the two keeps (--json lists them)",
+        dcpk_doc_line(doc, "  %" PRIu64 " values that only one side keeps (--json lists them)",
                       n_lacking);
 }
 

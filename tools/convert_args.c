@@ -32,9 +32,9 @@ static const struct dcpk_option proof_options[] = {
                   "check every checksum of IN first, and its integrity.json (reads it twice)"),
     DCPK_OPT_FLAG("no-check-input", no_check_input, "with --verify: skip that check"),
     DCPK_OPT_FLAG("verify", verify,
-                  "prove the output against IN before it is published: check the checksums of IN "
-                  "(--check-input), read the output back (from disk, if the system drops its page "
-                  "cache) and compare as 'verify --against' does"),
+                  "prove the output against IN before it is published; this checks the checksums "
+                  "of IN (--check-input), reads the output back (from disk, if the system drops "
+                  "its page cache) and compares as 'verify --against' does"),
     DCPK_OPT_OUT_FILE("hashes", "FILE", hashes_path,
                       "read the output back and write the hashes of its tensors, for 'hash "
                       "--check'"),
@@ -77,8 +77,9 @@ static const struct dcpk_option shared_options[] = {
     DCPK_OPT_FLAG("weights-only", weights_only, "leave the optimizer out"),
     DCPK_OPT_FLAG(
         "keep-other", keep_other,
-        "between formats with Hugging Face's names: carry over by their names tensors that "
-        "no map of a family knows (a vision tower), and families that have no map"),
+        "copy tensors that no map of a family knows (a vision tower), and whole models of families "
+        "without a map, with their names and bytes; only between formats with Hugging Face's "
+        "names"),
     DCPK_OPT_TEXT("output-model-weight-prefix", "P", model_prefix,
                   "prefix of weight keys (default: model.module; dcp_hf: model)"),
     DCPK_OPT_TEXT("output-optimizer-state-prefix", "P", state_prefix,
@@ -96,20 +97,20 @@ static const struct dcpk_option shared_options[] = {
 const struct dcpk_option dcpk_convert_rows[] = {
     DCPK_OPT_TEXT(
         "to", "FORMAT", to,
-        "format to write: fsdp_dtensor, torch_dist, zarr, huggingface, dcp_hf, torchtitan, "
-        "dcp with --layout"),
+        "format to write: fsdp_dtensor, torch_dist, zarr, huggingface, dcp_hf, torchtitan, dcp "
+        "with --layout, peft (an adapter alone)"),
     DCPK_OPT_TEXT("layout", "P", layout,
-                  "with --to dcp: the prefix of the model's keys, in front of Hugging Face's names "
-                  "('model.', 'app.model.', '' for none), or torchtitan's names: 'titan', "
-                  "'titan-unfused' where it trains without fuse_qkv"),
+                  "with --to dcp: the prefix before Hugging Face's names in the keys ('model.', "
+                  "'app.model.', '' for none), or 'titan' for torchtitan's names, 'titan-unfused' "
+                  "if it trains without fuse_qkv"),
     DCPK_OPT_TEXT("from", "FORMAT", from, "format to read (default: detected)"),
     DCPK_OPT_GROUP("adapters of PEFT (LoRA)"),
     DCPK_OPT_FLAG("merge-lora", lora.merges,
                   "add the adapter to the weights, in float32 and rounded once; --to is "
                   "huggingface if it is not given"),
     DCPK_OPT_CHECKPOINT("base", "DIR", base,
-                        "IN is an adapter, a folder of PEFT's, and DIR its model (default: IN "
-                        "holds both)"),
+                        "the model of the adapter in IN: a Hugging Face folder (default: IN holds "
+                        "both)"),
     DCPK_OPT_FILE("adapter-config", "FILE", lora.config,
                   "JSON with r and lora_alpha (default: adapter_config.json of the adapter, or "
                   "lora_train_meta.json next to IN)"),

@@ -223,8 +223,8 @@ static int run_alone(const struct command *command, int argc, char **argv)
         return command->run(argc, argv);
     return dcpk_cli_usage(
         command->name,
-        "started as one of %d processes, but this command runs in one: start it without mpirun or "
-        "srun, or, if a process of a job starts it, with DCPKIT_ALONE=1 in the environment",
+        "started as one of %d processes, but this command runs in a single one: start it without "
+        "mpirun or srun, or from a job's process with DCPKIT_ALONE=1 in the environment",
         n);
 }
 

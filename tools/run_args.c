@@ -66,8 +66,8 @@ void dcpk_note_tracker(const struct dcpk_verbosity *verbosity, const struct dcpk
         return;
     if (target->tracker_was == DCPK_ITERATION_UNKNOWN)
         dcpk_cli_note(verbosity,
-                      "'%s' names no iteration and is left as it is, so that nothing loads '%s' "
-                      "from there; --tracker set makes it name %s",
+                      "'%s' names no iteration and is not changed, so nothing loads '%s' from "
+                      "there; --tracker set makes it name %s",
                       target->tracker, target->folder, target->tracker_text);
     else
         dcpk_cli_note(verbosity,

@@ -122,20 +122,20 @@ const struct dcpk_option dcpk_family_rows[] = {
         "maps of families in addition to the built-in ones (formats/safetensors/MAPS.md)"),
     DCPK_OPT_FLAG("no-mtp", without_mtp, "leave MTP layers out"),
     DCPK_OPT_FILE("hf-config", "FILE", config,
-                  "the config.json of IN, where a trainer stores none; OUT: one to start from, "
-                  "which args override: for token ids, the real vocabulary"),
+                  "IN: its config.json if the trainer stored none; OUT: a config.json to start "
+                  "from (token ids, the real vocabulary), which args override"),
     DCPK_OPT_CHECKPOINT("hf-assets", "DIR", assets,
-                        "OUT: copy files of the tokenizer and generation_config.json from DIR; its "
-                        "config.json is that of an IN without one"),
+                        "OUT: copy files of the tokenizer and generation_config.json from DIR; an "
+                        "IN without config.json takes that of DIR"),
     DCPK_OPT_TEXT("dtype", "D", dtype,
                   "OUT: float32, bfloat16 or float16 (default: that of the model's weights)"),
     DCPK_OPT_FLAG("allow-overflow", allow_overflow,
                   "OUT: write finite elements that --dtype cannot hold as infinities (default: "
                   "refuse them, exit 1)"),
     DCPK_OPT_TEXT("quantize", "fp8-block[:V][,ue8m0]", quantize,
-                  "OUT: matrices of attention and MLP in blocks of 128 x 128 values of fp8, with "
-                  "scales; V: deepseek, deepgemm or transformers, whose bits differ (default: "
-                  "deepseek); ue8m0: scales are powers of two"),
+                  "OUT: store matrices of attention and MLP as fp8 in blocks of 128 x 128 with "
+                  "scales; V: deepseek (default), deepgemm or transformers, which round "
+                  "differently; ue8m0: scales are powers of two"),
     DCPK_OPT_TEXT("max-shard-size", "SIZE", max_file,
                   "OUT: bytes of tensors in a file, also with KB, MB or GB (default: 5GB)"),
     DCPK_OPT_END};

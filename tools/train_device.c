@@ -52,7 +52,7 @@ static dcpk_status job_open(const struct dcpk_ops *ops, int ordinal, struct dcpk
 
     if (st == DCPK_EUNSUPPORTED && ordinal > 0)
         dcpk_append(err, "; every process must see all devices of a machine, because each rank "
-                         "takes one of its own");
+                         "takes a different one");
     if (st != DCPK_OK)
         return st;
     return dcpk_devices[0]->open(&first, &job->host, err);

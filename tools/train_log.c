@@ -260,9 +260,7 @@ dcpk_status dcpk_train_log_check(const char *path, struct dcpk_error *err)
     if (ferror(file) != 0)
         (void)dcpk_fail_errno(err, errno, "reading '%s'", path);
     else if (n > 0 && (n < sizeof text || memcmp(text, LOG_BEGIN, n) != 0))
-        (void)dcpk_fail(err, DCPK_EUSAGE,
-                        "'%s' is not a log, because it does not begin with a command: nothing is "
-                        "appended to it",
+        (void)dcpk_fail(err, DCPK_EUSAGE, "'%s' is not a log of 'train': nothing is appended to it",
                         path);
     (void)fclose(file);
     return err->status;

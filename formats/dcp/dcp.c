@@ -89,8 +89,8 @@ static const char *find_megatron_key(const struct dcpk_checkpoint *ckpt)
  */
 static dcpk_status dcp_check_whole(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
 {
-    static const char lost[] = "Megatron writes that with a metadata.json, without which it does "
-                               "not load the folder, and there is none (the copy is not whole)";
+    static const char lost[] = "Megatron writes that with a metadata.json and does not load the "
+                               "folder without it, and the file is missing (the copy is not whole)";
     const struct dcpk_dcp_info *info = ckpt->state;
     enum dcpk_path_kind metadata_json, common_pt;
     const char *key = find_megatron_key(ckpt);
@@ -105,7 +105,7 @@ static dcpk_status dcp_check_whole(struct dcpk_checkpoint *ckpt, struct dcpk_err
     if (key != NULL)
         return dcpk_fail(err, DCPK_EFORMAT, "there is the key '%.200s': %s", key, lost);
     if (info->is_mcore_class || info->has_mcore_data)
-        return dcpk_fail(err, DCPK_EFORMAT, ".metadata is of Megatron's own class: %s", lost);
+        return dcpk_fail(err, DCPK_EFORMAT, ".metadata has Megatron's own class: %s", lost);
     return DCPK_OK;
 }
 

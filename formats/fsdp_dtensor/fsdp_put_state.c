@@ -90,7 +90,7 @@ static dcpk_status add_flat(struct writer *w, const char *prefix, const struct d
 
     if (w->visits_left == 0) {
         dcpk_output_event(w->out, DCPK_EVENT_DROPPED, prefix,
-                          "it, and what comes after it, is of more than %d values", FD_MAX_VALUES);
+                          "it and the rest after it have more than %d values", FD_MAX_VALUES);
         return DCPK_OK;
     }
     w->visits_left--;

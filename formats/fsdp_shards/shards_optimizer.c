@@ -77,8 +77,8 @@ static dcpk_status read_group(struct optimizer_reading *o, const struct dcpk_val
     if (o->groups->kind != DCPK_V_LIST || o->groups->n != 1 || params == NULL ||
         params->kind != DCPK_V_LIST)
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                         "it does not have one parameter group, in whose order parameters are "
-                         "numbered");
+                         "it must have one parameter group, because parameters are numbered in its "
+                         "order");
     for (size_t i = 0; i < params->n; i++) {
         int64_t number = -1;
 
@@ -120,7 +120,7 @@ static dcpk_status add_field(struct optimizer_reading *o, const char *name,
 
     if (!dcpk_shards_is_plain(value))
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                         "the field '%.100s' of its group is no plain value", name);
+                         "the field '%.100s' of its group is not a plain value", name);
     key = dcpk_arena_printf(o->r->rank.ckpt->arena, err, "optimizer.param_groups.0.%s", name);
     if (key == NULL)
         return err->status;
@@ -188,7 +188,9 @@ static dcpk_status add_param(struct optimizer_reading *o, const struct dcpk_valu
 
     if (!dcpk_value_as_int(param->key, &number) || number < 0 || number >= o->n_params ||
         param->value->kind != DCPK_V_DICT)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED, "it has state of what is no parameter of a group");
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "it has state for a parameter that is in no "
+                         "group");
     for (size_t i = 0; i < param->value->n; i++) {
         const char *state = dcpk_value_as_str(param->value->as.pairs[i].key);
 

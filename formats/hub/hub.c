@@ -107,7 +107,7 @@ static dcpk_status check_adapter(const struct dcpk_checkpoint *ckpt, struct dcpk
     if (first == NULL || ckpt->given.lora.merges || ckpt->given.lora.goes_along)
         return DCPK_OK;
     return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_LORA | DCPK_FIX_DROP,
-                         "'%s' is of an adapter (LoRA): without the keys 'lora_' the base is the "
+                         "'%s' belongs to an adapter (LoRA); the keys without 'lora_' are its "
                          "model",
                          first->key);
 }

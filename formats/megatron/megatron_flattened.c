@@ -69,8 +69,7 @@ static dcpk_status block_add_chunk(struct dcpk_checkpoint *ckpt, size_t chunk, i
         if (span[rank + 1 + axis] != 1) {
             dcpk_box_unpack(span, rank + 1, &box);
             return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                             "chunk %s is of other than one flattened block, which Megatron does "
-                             "not write",
+                             "chunk %s is not one flattened block, as Megatron writes them",
                              dcpk_box_format(&box, text, sizeof text));
         }
         block.offset[axis] = span[axis] * size->extent[axis];

@@ -74,7 +74,7 @@ dcpk_status dcpk_megatron_read_rng(struct dcpk_model *model, const struct dcpk_o
         return DCPK_OK;
     rng.states = value->kind == DCPK_V_LIST && value->n == 1 ? dcpk_value_at(value, 0) : NULL;
     if (rng.states == NULL || rng.states->kind != DCPK_V_LIST) {
-        fault = "RNG states are a list of one list, this is none";
+        fault = "RNG states are a list of one list, and this is not";
     } else {
         fault = dcpk_rng_states_fault(rng.states);
     }

@@ -246,7 +246,7 @@ static dcpk_status map_optimizer_object(struct dcpk_model *model, const struct d
             return err->status;
         if (value != NULL && dcpk_value_at(value, 0) == NULL)
             dcpk_model_drop(model, object->key,
-                            "a loss scaler is a list of one value, this is none");
+                            "a loss scaler is a list of one value, and this is not");
         if (value != NULL)
             dcpk_megatron_add_scaler(model, dcpk_value_at(value, 0));
         return DCPK_OK;
@@ -285,7 +285,7 @@ static dcpk_status read_extra(struct dcpk_model *model, const struct dcpk_object
     dcpk_status st;
 
     if (shard == NULL || !read_offsets(shard + strlen("/shard_"), at, &rank)) {
-        dcpk_model_drop(model, object->key, "extra state whose key names no shard");
+        dcpk_model_drop(model, object->key, "extra state; its key names no shard");
         return DCPK_OK;
     }
     name = dcpk_arena_strndup(model->arena, object->key, (size_t)(shard - object->key), err);

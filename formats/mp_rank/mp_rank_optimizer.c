@@ -77,7 +77,9 @@ static dcpk_status add_state(struct numbered_reading *o, const struct dcpk_mp_te
     const char *key;
 
     if (value->kind != DCPK_V_TENSOR)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED, "the optimizer's %.100s of '%.200s' is no tensor",
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "the optimizer's %.100s of '%.200s' is not a "
+                         "tensor",
                          state, param->name);
     key = dcpk_arena_printf(o->arena, err, "optimizer.state.%s.%s", state, param->name);
     if (key == NULL)
@@ -92,7 +94,9 @@ static dcpk_status add_param(struct numbered_reading *o, const struct dcpk_value
     const struct dcpk_mp_tensor *param = param_of(o, of->key);
 
     if (param == NULL || of->value->kind != DCPK_V_DICT)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED, "it has state of what is no parameter of a group");
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "it has state for a parameter that is in no "
+                         "group");
     for (size_t i = 0; i < of->value->n; i++) {
         const char *state = dcpk_value_as_str(of->value->as.pairs[i].key);
 

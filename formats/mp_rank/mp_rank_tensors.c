@@ -163,7 +163,7 @@ static dcpk_status list_tensor(const struct dcpk_mp_reading *r, int64_t chunk,
             "--model-type GPT --loader legacy --saver core' of core 0.17 or older "
             "makes core's");
     if (pair->value->kind != DCPK_V_TENSOR)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%.200s' of its model is no tensor", name);
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%.200s' of its model is not a tensor", name);
     *tensor = (struct dcpk_mp_tensor){.local = pair->value->as.tensor};
     if (find_name(r, chunk, name, arena, &tensor->name, err))
         return err->status;

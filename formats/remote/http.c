@@ -385,7 +385,9 @@ dcpk_status http_read(struct http *http, const char *url, const struct http_rang
     if ((st == DCPK_ERANGE || st == DCPK_OK) && r.status == 200 &&
         range->n_bytes < range->file_bytes) {
         dcpk_error_clear(err);
-        return dcpk_fail(err, DCPK_EIO, "'%s': the server sends whole files and knows no ranges",
+        return dcpk_fail(err, DCPK_EIO,
+                         "'%s': the server sends whole files, not ranges: use one "
+                         "with range requests",
                          url);
     }
     if (st != DCPK_OK)

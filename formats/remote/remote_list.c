@@ -137,7 +137,7 @@ dcpk_status dcpk_remote_take_keys(struct remote *r, struct part page, char **tok
 
     *token = NULL;
     if (memmem(page.at, page.n, "<ListBucketResult", strlen("<ListBucketResult")) == NULL)
-        return dcpk_fail(err, DCPK_EFORMAT, "'%s': the server's answer is no listing of S3",
+        return dcpk_fail(err, DCPK_EFORMAT, "'%s': the server's answer is not a listing of S3",
                          r->shown);
     while (find_element(rest, "Contents", &entry, &rest))
         if (add_key(r, entry, err) != DCPK_OK)

@@ -101,8 +101,8 @@ static void check_group_sizes(struct dcpk_hf_importing *m, const struct dcpk_val
         return;
     if (n_experts % n_groups != 0 || n_experts / n_groups < 2 || n_picked > n_groups)
         dcpk_hf_fault(&m->faults, DCPK_EFORMAT,
-                      "%" PRId64 " experts are not %" PRId64
-                      " groups of two or more, of which %" PRId64 " are picked",
+                      "%" PRId64 " experts cannot form %" PRId64
+                      " groups of two or more with %" PRId64 " picked",
                       n_experts, n_groups, n_picked);
 }
 
@@ -465,7 +465,7 @@ dcpk_status dcpk_hf_config_find_map(const struct dcpk_hf_maps *maps, const char 
         if (names_architecture(maps->list[i], classes)) {
             if (found != NULL)
                 return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                                 "config.json: 'architectures' is of family '%s' and of '%s'",
+                                 "config.json: 'architectures' names the families '%s' and '%s'",
                                  found->family, maps->list[i]->family);
             found = maps->list[i];
         }
@@ -474,9 +474,9 @@ dcpk_status dcpk_hf_config_find_map(const struct dcpk_hf_maps *maps, const char 
             found = maps->list[i];
     if (found != NULL && model_type != NULL && !names_type(found, model_type))
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                         "config.json: 'architectures' is of family '%s', and 'model_type' is "
-                         "'%.60s', by which transformers makes the model: write '%s', or the class "
-                         "of that type",
+                         "config.json: 'architectures' names the family '%s', but transformers "
+                         "builds the model by 'model_type', '%.60s': write '%s' there, or the "
+                         "class of that type",
                          found->family, model_type, found->model_type);
     if (found == NULL)
         found = maps->any;

@@ -111,7 +111,7 @@ static void remove_stale(const struct dcpk_hf_export *export, struct dcpk_hf_dic
     remove_aliases(export, all, made);
     if (types != NULL && types->kind == DCPK_V_LIST && layers != NULL &&
         !dcpk_value_same(layers, &(struct dcpk_value)DCPK_HF_WHOLE((int64_t)types->n)))
-        leave_out(export, all, "layer_types", "is left out: it is of another number of layers");
+        leave_out(export, all, "layer_types", "is left out: it has another number of layers");
 }
 
 /* The computed keys over those of `base`; each that differs is a remark. */

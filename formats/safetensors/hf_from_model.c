@@ -409,7 +409,7 @@ static dcpk_status put_config(struct dcpk_hf_writing *e, struct dcpk_error *err)
     return err->status;
 }
 
-static const char reason_weight[] = "a layer that is left out, or a weight whose master is written";
+static const char reason_weight[] = "a layer that is left out, or a weight (its master is written)";
 
 /* Stored tensors of the view that no output tensor is made of. */
 static void hf_note_unused(const struct dcpk_hf_writing *e, const bool *is_used,

@@ -186,7 +186,7 @@ static dcpk_status part_take(struct adapting *a, const char *key, uint32_t tenso
     dcpk_lora_name_parse(key, &name);
     if (name.part == DCPK_LORA_OTHER)
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                         "'%s' is of an adapter that is not plain LoRA: let PEFT merge it "
+                         "'%s' belongs to an adapter that is not plain LoRA: let PEFT merge it "
                          "(merge_and_unload())",
                          a->m->ckpt->tensors[tensor].key);
     if (name.part < DCPK_LORA_SAVED)
@@ -224,7 +224,7 @@ static dcpk_status take_other(struct adapting *a, const struct dcpk_tensor *tens
     dcpk_lora_name_parse(at, &name);
     if (is_run && name.part == DCPK_LORA_BASE)
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                         "'%s' is of a base, which lies with the adapter: convert that checkpoint "
+                         "'%s' belongs to a base in the adapter's own checkpoint: convert that "
                          "without another base",
                          tensor->key);
     if ((is_run && dcpk_lora_check_one(&a->first, &name, err)) ||

@@ -110,8 +110,7 @@ static void note_class(const struct dcpk_hf_matching *m, const struct dcpk_json 
 
     if (m->ckpt->given.family.family == NULL && !dcpk_hf_config_names_map(m->map, config))
         dcpk_checkpoint_note_once(
-            m->ckpt,
-            "architectures: '%.60s' is of no family; by its model_type it is read as %s, '%s'",
+            m->ckpt, "architectures: no family has '%.60s'; model_type makes it %s, '%s'",
             dcpk_text_or(dcpk_json_string(dcpk_json_first(list)), "?"), m->map->family,
             m->map->architectures[0]);
 }

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "formats/safetensors/lora_config.h"
 #include "lib/base/order.h"
 #include "lib/base/text.h"
 
@@ -129,9 +130,14 @@ static dcpk_status find_prefix(struct naming *n, struct dcpk_arena *arena, const
         if (n->prefix == NULL)
             return err->status;
     }
+    if (found == NULL && dcpk_lora_find(n->ckpt) != NULL)
+        return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_LORA,
+                             "the checkpoint holds an adapter (LoRA) without its model: no key "
+                             "ends with '%s', the embedding",
+                             embedding);
     if (found == NULL)
-        return dcpk_fail(err, DCPK_EMISMATCH,
-                         "no key ends with '%s', the embedding by the configuration", embedding);
+        return dcpk_fail(err, DCPK_EMISMATCH, "no key ends with '%s', the embedding by config.json",
+                         embedding);
     return DCPK_OK;
 }
 
@@ -307,8 +313,8 @@ void dcpk_hf_names_leave(const struct dcpk_hf_names *names, struct dcpk_model *m
     left.n_others = n - left.n_tensors - left.n_objects;
     if (n > 0)
         dcpk_checkpoint_note_once(ckpt,
-                                  "%s%zu tensors and %zu objects of optimizers and %zu keys of "
-                                  "other training state (schedulers, RNG, data) are left out",
-                                  model->has_optimizer ? "" : "weights alone are converted: ",
+                                  "%sleft out: %zu tensors and %zu objects of optimizers, %zu keys "
+                                  "of other training state (schedulers, RNG, data)",
+                                  model->has_optimizer ? "" : "only weights are converted; ",
                                   left.n_tensors, left.n_objects, left.n_others);
 }

@@ -104,7 +104,8 @@ static dcpk_status import_theta(struct dcpk_hf_importing *m, struct dcpk_error *
     double number = m->in->map->usual_theta;
     char text[80];
 
-    snprintf(text, sizeof text, "config.json has none; the family's is taken, %.17g", number);
+    snprintf(text, sizeof text, "config.json has none; the family's default is used, %.17g",
+             number);
     if (dcpk_value_is_none(theta) && m->in->remark != NULL)
         m->in->remark(m->in->context, "rope_theta", text);
     else if (!dcpk_value_is_none(theta) && !is_theta(theta, &number)) {

@@ -334,7 +334,9 @@ static dcpk_status match_zero(struct dcpk_hf_matching *m, size_t t, struct dcpk_
     if (is_zero)
         dcpk_model_omit(m->model, key, reason_zero);
     else
-        dcpk_hf_fault(&m->faults, DCPK_EUNSUPPORTED, "'%s' is not zero, and family '%s' has none",
+        dcpk_hf_fault(&m->faults, DCPK_EUNSUPPORTED,
+                      "'%s' is not zero, and family '%s' has no "
+                      "such tensor",
                       key, m->map->family);
     return DCPK_OK;
 }
@@ -406,8 +408,8 @@ static void leave_absent_mtp(struct dcpk_hf_matching *m)
             return;
     m->ckpt->given.family.without_mtp = true;
     dcpk_checkpoint_note_once(m->ckpt,
-                              "config.json has %" PRId64 " MTP layers, and no tensor is of one: "
-                              "they are left out",
+                              "config.json has %" PRId64 " MTP layers without a tensor: they are "
+                              "left out",
                               m->sizes.n_mtp);
 }
 

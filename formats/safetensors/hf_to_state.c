@@ -411,10 +411,11 @@ static dcpk_status put_scheduler(struct dcpk_model *model, int64_t iteration,
         dcpk_dict_put(&made, fields[i].name, fields[i].value);
     }
     dcpk_checkpoint_note_once(model->ckpt,
-                              "the learning rate's schedule is made up, constant, after %" PRId64
-                              " samples (iteration times args.global_batch_size): a run overrides "
-                              "it by its own; core 0.19 finds parameter groups by the run's lr, "
-                              "here %.9g, and min_lr, here 0",
+                              "the source has no schedule of the learning rate: dcpkit writes a "
+                              "constant one, at %" PRId64 " samples (iteration times "
+                              "args.global_batch_size), which a run's own schedule overrides; core "
+                              "0.19 finds parameter groups by the run's lr, here %.9g, and min_lr, "
+                              "here 0",
                               iteration * batch, lr);
     model->scheduler = dcpk_dict_end(&made);
     return dcpk_made(model->scheduler, err);

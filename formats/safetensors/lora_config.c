@@ -258,8 +258,8 @@ dcpk_status dcpk_lora_config_read(const struct dcpk_checkpoint *ckpt, struct dcp
         return err->status;
     if (config->doc == NULL)
         return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_LORA,
-                             "'%s' is of an adapter (LoRA), and no " DCPK_PEFT_CONFIG
-                             " or " DCPK_VERL_CONFIG " lies with it, which would give lora_alpha",
+                             "'%s' belongs to an adapter (LoRA), but no " DCPK_PEFT_CONFIG
+                             " or " DCPK_VERL_CONFIG " next to it gives lora_alpha",
                              key);
     if (config_fill(config, err))
         dcpk_context(err, "the configuration of the adapter");

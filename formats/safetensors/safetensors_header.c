@@ -50,7 +50,7 @@ static dcpk_status entry_read_dtype(const struct dcpk_json *node,
     const char *name = dcpk_json_string(dcpk_json_member(node, "dtype"));
 
     if (name == NULL)
-        return dcpk_fail(err, DCPK_EFORMAT, "there is no \"dtype\"");
+        return dcpk_fail(err, DCPK_EFORMAT, "\"dtype\" is missing");
     for (size_t i = 0; i < DCPK_COUNT(dtypes); i++)
         if (strcmp(dtypes[i].name, name) == 0) {
             entry->dtype = dtypes[i].dtype;

@@ -129,8 +129,7 @@ static dcpk_status check_known(const struct walk *w, const char *module, const c
     if (w->is_known == NULL || w->is_known(module, name))
         return DCPK_OK;
     return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                     "it holds '%.200s.%.200s', which is none of the classes that are read in it",
-                     module, name);
+                     "it holds '%.200s.%.200s', a class that is not read here", module, name);
 }
 
 static dcpk_status push_value(struct walk *w, const struct dcpk_value *v, struct dcpk_error *err)
@@ -444,7 +443,7 @@ static dcpk_status load_outlined(struct dcpk_source *source, struct dcpk_arena *
                          MAX_OUTLINE_BYTES);
     if (!tensor->is_row_major)
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                         "a tensor in a value, whose elements do not lie in order");
+                         "a tensor in a value with elements that are not in row-major order");
     *left_bytes -= tensor->record_bytes;
     record = dcpk_arena_alloc(arena, (size_t)tensor->record_bytes, err);
     if (record == NULL || dcpk_source_read(source, tensor->record_offset_bytes, record,

@@ -34,7 +34,7 @@ static dcpk_status need(const struct dcpk_json *doc, const char *key, const stru
 {
     *node = dcpk_json_member(doc, key);
     if (*node == NULL)
-        return dcpk_fail(err, DCPK_EFORMAT, "there is no \"%s\"", key);
+        return dcpk_fail(err, DCPK_EFORMAT, "\"%s\" is missing", key);
     return DCPK_OK;
 }
 

@@ -21,7 +21,7 @@ static dcpk_status plugin_load(const struct dcpk_mpi_plugin **plugin, struct dcp
                          dlerror());
     found = dlsym(library, DCPK_MPI_PLUGIN_SYMBOL);
     if (found == NULL)
-        return dcpk_fail(err, DCPK_EUSAGE, "'%s' is no plug-in of dcpkit: it lacks %s", file,
+        return dcpk_fail(err, DCPK_EUSAGE, "'%s' is not a plug-in of dcpkit: it lacks %s", file,
                          DCPK_MPI_PLUGIN_SYMBOL);
     if (strcmp(found->interface, DCPK_MPI_INTERFACE) != 0)
         return dcpk_fail(err, DCPK_EUSAGE,

@@ -72,7 +72,7 @@ static dcpk_status check_index(const dcpkit_checkpoint *ckpt, size_t index, stru
 {
     if (index < ckpt->ckpt->n_tensors)
         return DCPK_OK;
-    return dcpk_fail(err, DCPK_EUSAGE, "there is no tensor %zu, only %zu from 0 on", index,
+    return dcpk_fail(err, DCPK_EUSAGE, "no tensor has number %zu: there are %zu, from 0 on", index,
                      ckpt->ckpt->n_tensors);
 }
 

@@ -61,7 +61,7 @@ dcpk_status api_check_size(size_t most, size_t n_bytes, struct dcpk_error *err)
 {
     if (n_bytes >= sizeof n_bytes && n_bytes <= most)
         return DCPK_OK;
-    return dcpk_fail(err, DCPK_EUSAGE, "a struct has %zu bytes, this library knows one of %zu",
+    return dcpk_fail(err, DCPK_EUSAGE, "a struct has %zu bytes, but this library expects %zu",
                      n_bytes, most);
 }
 

@@ -78,8 +78,8 @@ static dcpk_status choose_format(struct dcpk_checkpoint *c,
         return dcpk_fail_fix(err, DCPK_EUSAGE, DCPK_FIX_LIST_BUILT, "no format is called '%s'",
                              name);
     if (named != NULL && named_score == 0 && likely != NULL)
-        return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_DETECT,
-                             "it is of the format %s, not %s", likely->name, name);
+        return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_DETECT, "its format is %s, not %s",
+                             likely->name, name);
     c->likely = likely;
     c->format = named != NULL ? named : likely;
     if (c->format == NULL)
@@ -185,7 +185,7 @@ static dcpk_status find_scheme(struct dcpk_checkpoint *c, const struct dcpk_form
     const struct dcpk_format *format = c->format;
 
     if (format->container != NULL && !format->fits(c))
-        return dcpk_fail(err, DCPK_EUNSUPPORTED, "it is of the format %s, not %s",
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "its format is %s, not %s",
                          format->container->name, format->name);
     for (; name == NULL && c->format == format && *formats != NULL; formats++)
         if ((*formats)->container == format && (*formats)->fits(c))

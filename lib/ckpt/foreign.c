@@ -229,7 +229,7 @@ dcpk_status dcpk_foreign_check_keys(const struct dcpk_checkpoint *ckpt, struct d
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "this is %s", text);
     if (is_read_plain(ckpt))
         return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_DETECT,
-                             "it is of the format %s; read as %s it has keys, and no model",
+                             "its format is %s; read as %s it has only keys, no model",
                              ckpt->likely->name, ckpt->format->name);
     return DCPK_OK;
 }

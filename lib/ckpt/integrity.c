@@ -63,7 +63,7 @@ static dcpk_status list_take_files(struct dcpk_integrity *list, const struct dcp
     dcpk_status st;
 
     if (files == NULL || dcpk_json_kind(files) != DCPK_JSON_OBJECT)
-        return dcpk_fail(err, DCPK_EFORMAT, "there is no object 'files'");
+        return dcpk_fail(err, DCPK_EFORMAT, "it has no object 'files'");
     for (const struct dcpk_json *f = dcpk_json_first(files); f != NULL; f = dcpk_json_next(f))
         n++;
     st = integrity_begin(list, n, err);

@@ -123,7 +123,7 @@ dcpk_status dcpk_imports_get(struct dcpk_imports *imports, const struct dcpk_mem
             return DCPK_OK;
         }
     if (!dcpk_memory_id_is_near(id))
-        return dcpk_fail(err, DCPK_EUNSUPPORTED, "the memory is of another machine");
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "the memory belongs to another machine");
     while (*link != NULL)
         if (meets(&(*link)->id, id))
             import_drop(imports, link);

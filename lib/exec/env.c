@@ -30,7 +30,7 @@ dcpk_status dcpk_env_open(const struct dcpk_env *env, const char *path, const ch
     }
     opened->iteration = found.iteration;
     if (found.is_below)
-        dcpk_checkpoint_note(opened, "the checkpoint in this folder is '%s'", found.folder);
+        dcpk_checkpoint_note(opened, "reading the checkpoint in this folder, '%s'", found.folder);
     *ckpt = opened;
     if (run != NULL)
         *run = found;

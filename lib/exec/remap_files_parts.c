@@ -80,7 +80,8 @@ static dcpk_status target_find_view(const struct dcpk_remap_files *files,
     view = &files->options.views[found].view;
     if (!dcpk_shape_equal(target->shape, target->rank, view->shape, view->rank))
         return dcpk_fail(err, DCPK_EMISMATCH,
-                         "rank %d: '%.200s' %s is of a tensor %s, in the checkpoint it is %s",
+                         "rank %d: '%.200s' %s belongs to a tensor %s, but in the checkpoint that "
+                         "is %s",
                          target->holder, target->name, box_text,
                          dcpk_shape_format(target->shape, target->rank, wanted, sizeof wanted),
                          dcpk_shape_format(view->shape, view->rank, stored, sizeof stored));

@@ -436,7 +436,9 @@ static dcpk_status load_staged(struct dcpk_remap *remap, struct dcpk_error *err)
 
     for (size_t u = 0; u < remap->plan->n_units; u++)
         if (remap->units[u].n_rounds > 0 && remap->options.link == NULL)
-            return dcpk_fail(err, DCPK_EUNSUPPORTED, "other ranks need a link, and here is none");
+            return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                             "other ranks need a link, and this build or "
+                             "machine has none");
     if (widest > remap->staging_stride) {
         remap->stats.staging_bytes = slot_count(remap) * widest;
         if (device->ops->alloc(device, remap->options.link->ops->memory,

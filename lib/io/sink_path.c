@@ -160,7 +160,7 @@ static dcpk_status check_not_moved(const struct dcpk_folder *folder, const char 
         return DCPK_OK;
     return dcpk_fail(err, DCPK_EUSAGE,
                      "the input '%s' is '%s' or inside it, and writing '%s' would move or delete "
-                     "that; give one of them another name",
+                     "it; give one of them another name",
                      input, name, folder->path);
 }
 

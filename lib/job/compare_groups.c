@@ -197,7 +197,7 @@ dcpk_status dcpk_comparing_member(struct dcpk_comparing *c, const uint32_t param
             return DCPK_OK;
         if (!is_in_group(group, DCPK_B))
             side = "source's";
-        return dcpk_comparing_refuse(c, name, err, "'%s': its parameter group is none of the %s",
+        return dcpk_comparing_refuse(c, name, err, "'%s': its parameter group is not one of the %s",
                                      name, side);
     }
     if (!is_in_group(group, DCPK_A) || !is_in_group(group, DCPK_B))

@@ -155,8 +155,7 @@ static dcpk_status check_with(const struct dcpk_model *model, struct dcpk_exec *
     if (find_misfits(model, exec, extent_of(model, extent), found, err))
         return err->status;
     if (found->n_compared == 0 && (model->needs_proof || model->repaired != NULL))
-        return dcpk_fail(err, DCPK_EMISMATCH,
-                         "there is no weight with a master: nothing can be proven");
+        return dcpk_fail(err, DCPK_EMISMATCH, "no weight has a master, so nothing can be proven");
     if (found->n_different > 0)
         return describe(found, exec, err);
     return DCPK_OK;

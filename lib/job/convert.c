@@ -61,7 +61,7 @@ static dcpk_status convert_open_source(struct dcpk_conversion *c, struct dcpk_er
         return err->status;
     if (o->given.lora.merges && !c->ckpt->format->is_model)
         return dcpk_fail(err, DCPK_EUSAGE,
-                         "'%s' is of the format %s: an adapter is merged into a model with Hugging "
+                         "'%s' has the format %s, but adapters merge only into models with Hugging "
                          "Face's names",
                          o->in, c->ckpt->format->name);
     if (o->given.lora.adapter != NULL && open_adapter(c, o->given.lora.adapter, err))
@@ -166,8 +166,8 @@ static dcpk_status map_through_model(struct dcpk_conversion *c, struct dcpk_erro
 
     if ((o->flags & DCPK_CONVERT_KEEP_OTHER) != 0 && !(from->is_model && o->to->is_model))
         return dcpk_fail(err, DCPK_EUSAGE,
-                         "tensors that no map knows are kept between formats with Hugging Face's "
-                         "names, which %s is not",
+                         "only formats with Hugging Face's names keep tensors that no map knows, "
+                         "and %s is not one",
                          from->is_model ? o->to->name : from->name);
     if (dcpk_model_read(c->ckpt, view_flags(o, from), &c->model, err))
         return err->status;

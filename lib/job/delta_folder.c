@@ -128,7 +128,9 @@ static dcpk_status parse_index(const char *data, size_t n_bytes, struct dcpk_del
     struct dcpk_cursor c;
 
     if (n_bytes < n_magic + HASH_BYTES || memcmp(data, DCPK_DELTA_MAGIC, n_magic) != 0)
-        return dcpk_fail(err, DCPK_EFORMAT, "it does not begin as one of this version does");
+        return dcpk_fail(err, DCPK_EFORMAT,
+                         "it does not begin with the mark of this version of "
+                         "deltas");
     dcpk_hash_bytes(data, n_bytes - HASH_BYTES, &hash);
     if (memcmp(data + n_bytes - HASH_BYTES, hash.digest, HASH_BYTES) != 0)
         return dcpk_fail(err, DCPK_EFORMAT, "it is damaged: its hash differs");

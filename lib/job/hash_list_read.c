@@ -130,7 +130,7 @@ static dcpk_status take_document(struct dcpk_hash_list *list, const struct dcpk_
 
     if (!is_object(tensors))
         return dcpk_fail(err, DCPK_EFORMAT,
-                         "there is no object 'tensors': it is no list that 'hash' prints as JSON");
+                         "it has no object 'tensors', so 'hash' did not print it as JSON");
     st = dcpk_hash_list_begin(list, count_members(tensors) + count_members(objects) + 1, err);
     if (st == DCPK_OK && format != NULL) {
         list->format = dcpk_arena_strdup(list->arena, format, err);

@@ -28,7 +28,7 @@ static dcpk_status rank_open_device(struct dcpk_remap_rank *rank, struct dcpk_er
         st = ops->open(&options, &rank->device, err);
     if (st == DCPK_EUNSUPPORTED && options.ordinal > 0)
         dcpk_append(err, "; every process must see all devices of a machine, because each rank "
-                         "takes one of its own");
+                         "takes a different one");
     return dcpk_ranks_agree(rank->ranks, st, err);
 }
 

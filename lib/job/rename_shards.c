@@ -257,7 +257,7 @@ static dcpk_status shard_fit(struct renamer *r, size_t found, struct dcpk_shard 
     }
     if (!dcpk_shape_equal(shard->shape, shard->rank, shape, rank))
         return dcpk_fail(err, DCPK_EMISMATCH,
-                         "the %s '%.200s' is of a tensor %s, by the checkpoint it is %s",
+                         "the %s '%.200s' belongs to a tensor %s, but by the checkpoint that is %s",
                          r->made->are_targets ? "target" : "source", shard->name,
                          dcpk_shape_format(shard->shape, shard->rank, listed, sizeof listed),
                          dcpk_shape_format(shape, rank, wanted, sizeof wanted));

@@ -156,7 +156,7 @@ static dcpk_status find_child(struct builder *b, struct dcpk_state_node *parent,
     uint64_t found;
 
     if (parent->kind != (is_index ? DCPK_NODE_LIST : DCPK_NODE_DICT))
-        return dcpk_fail(err, DCPK_EFORMAT, "its path takes a %s where another key's has none",
+        return dcpk_fail(err, DCPK_EFORMAT, "its path needs a %s where another key's path has none",
                          is_index ? "list" : "dict");
     if (name_child(b, parent, part, err) != DCPK_OK)
         return err->status;

@@ -163,7 +163,7 @@ void dcpk_verdict_sentence(const struct dcpk_verdict *check, struct dcpk_bytes *
         return;
     }
     if (!dcpk_verdict_way(check, DCPK_LOADS, false, text))
-        dcpk_bytes_text(text, "no release as it is");
+        dcpk_bytes_text(text, "no release without flags");
     for (unsigned way = DCPK_LOADS + 1; way <= DCPK_LOADS_NOT; way++) {
         const size_t before = text->n_bytes;
 

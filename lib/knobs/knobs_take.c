@@ -229,8 +229,8 @@ static dcpk_status config_unknown(struct dcpk_train_knobs *knobs, const char *na
     if (dot == NULL && config_has_section(name))
         return dcpk_fail(err, DCPK_EUSAGE, "%s is a section: a mapping of names to values", name);
     if (elsewhere != NULL)
-        return dcpk_fail(err, DCPK_EUSAGE, "unknown key %s; %s is of the section %s", name, dot + 1,
-                         elsewhere->sections);
+        return dcpk_fail(err, DCPK_EUSAGE, "unknown key %s; %s belongs to the section %s", name,
+                         dot + 1, elsewhere->sections);
     if (dot != NULL)
         near = dcpk_knob_find_near(dot + 1, name, (size_t)(dot - name), &walk);
     if (near != NULL)

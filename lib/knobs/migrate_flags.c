@@ -558,8 +558,7 @@ static dcpk_status edit_insert(struct editing *e, const bool *is_there, struct d
     size_t n_gap;
 
     if (anchor == NULL)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                         "it has no flag of Megatron's that stays as it is");
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "it has no flag of Megatron that stays unchanged");
     gap = edit_gap(e->text, anchor, &n_gap);
     for (size_t i = 0; i < e->m->n_changes; i++) {
         const struct dcpk_change *c = &e->m->changes[i];

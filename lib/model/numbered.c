@@ -47,8 +47,8 @@ static dcpk_status number_group(const struct dcpk_value *groups, size_t g,
     if (n == numbers->n)
         return DCPK_OK;
     return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                     "group %zu of the optimizer has %zu parameters, and %zu of the model are of "
-                     "its kind: whose state has which number is not stored",
+                     "group %zu of the optimizer has %zu parameters, but the model has %zu of its "
+                     "kind, and nothing stored maps numbers to parameters",
                      g, numbers->n, n);
 }
 

@@ -88,7 +88,7 @@ static dcpk_status shard_agrees(const struct dcpk_shard *shard,
     char text[DCPK_SHARD_TEXT], mine[256], others[256];
 
     if (!dcpk_shape_equal(shard->shape, shard->rank, tensor->shape, tensor->rank))
-        return dcpk_fail(err, DCPK_EMISMATCH, "%s is of a tensor %s, others of %s",
+        return dcpk_fail(err, DCPK_EMISMATCH, "%s belongs to a tensor %s, others to %s",
                          dcpk_shard_format(shard, text, sizeof text),
                          dcpk_shape_format(shard->shape, shard->rank, mine, sizeof mine),
                          dcpk_shape_format(tensor->shape, tensor->rank, others, sizeof others));

@@ -132,7 +132,7 @@ static dcpk_status edit_parse(const char *text, struct edit *edit, struct dcpk_e
     edit->verb = split(text, &regex, &last);
     if (edit->verb == N_VERBS)
         st = dcpk_fail(err, DCPK_EUSAGE,
-                       "it begins with none of 'rename ', 'remove ', 'keep ', 'cast '");
+                       "it must begin with 'rename ', 'remove ', 'keep ' or 'cast '");
     else if (regex.n == 0)
         st = dcpk_fail(err, DCPK_EUSAGE, "it has too few words: %s", verbs[edit->verb].usage);
     else

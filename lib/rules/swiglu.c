@@ -173,8 +173,8 @@ static dcpk_status gate_param(struct dcpk_model *model, struct dcpk_param *p,
                              "the checkpoint has no args that say whether fc1 is SwiGLU");
     if (w->on && !in_modules && w->has_args && is_of_args(p->name))
         return dcpk_fail(err, DCPK_EMISMATCH,
-                         "'%s' lies in none of the modules that are to be split, but args say "
-                         "swiglu=True: a loader asks for its halves",
+                         "'%s' is not in a module that is split, but args have swiglu=True: a "
+                         "loader asks for its halves",
                          p->name);
     if (w->on && in_modules)
         p->parts = dcpk_gate_up;
@@ -211,7 +211,7 @@ dcpk_status dcpk_rules_gate(struct dcpk_model *model, const struct dcpk_rule_opt
         if (!w.is_used[i])
             return dcpk_fail(
                 err, DCPK_EMISMATCH,
-                "no fc1 lies in a module '%s', which is to be split (the first is '%s')", module,
+                "no fc1 is in a module '%s', which should be split (the first is '%s')", module,
                 first);
     }
     return DCPK_OK;

@@ -276,8 +276,8 @@ static dcpk_status resume_read_progress(const struct resuming *r,
     if (progress->iteration > DCPK_MAX_SAMPLES || progress->consumed_samples < 0 ||
         progress->consumed_samples > DCPK_MAX_SAMPLES)
         return dcpk_fail_fix(err, DCPK_EFORMAT, DCPK_FIX_FINETUNE,
-                             "the checkpoint is of iteration %" PRId64 ", after %" PRId64
-                             " samples: no run counts to that",
+                             "the checkpoint has iteration %" PRId64 " after %" PRId64 " samples, "
+                             "more than a run can count",
                              progress->iteration, progress->consumed_samples);
     if (!dcpk_value_as_float(r->model->flops, &progress->flops))
         progress->flops = 0; /* as Megatron, which only reports them */

@@ -530,8 +530,8 @@ static void training_note_finished(const struct training *t, int64_t last)
     if (t->is_noisy || t->config->files.load == NULL || t->progress.iteration < last)
         return;
     n = snprintf(text, sizeof text,
-                 "nothing is trained: the checkpoint is of iteration %" PRId64
-                 ", and the run ends at %" PRId64 "\n",
+                 "nothing to train: the checkpoint is at iteration %" PRId64 ", and the run ends "
+                 "at %" PRId64 "\n",
                  t->progress.iteration, last);
     t->job->notes(t->job->context, text, (size_t)n);
 }

@@ -46,4 +46,4 @@ spare() {
     # shellcheck disable=SC2086 # BOUNDED is a command with its arguments
     $BOUNDED "$DCPKIT" inspect evil 2>said >listed && grep -qE "the optimizer is not read: .*$1" said && grep -c '^tensors  *4 ' listed
 }
-spare 'has state of what is no parameter of a group' 'stateq:}q;(K\x00}' 'stateq:}q;(K\x09}'
+spare 'has state for a parameter that is in no group' 'stateq:}q;(K\x00}' 'stateq:}q;(K\x09}'

@@ -43,6 +43,6 @@ spare() {
     # shellcheck disable=SC2086 # BOUNDED is a command with its arguments
     $BOUNDED "$DCPKIT" inspect evil 2>said >listed && grep -qE "the optimizer is not read: .*$2" said && grep -c '^tensors  *1 ' listed
 }
-spare "another number" 'has state of what is no parameter' '}q\x02K\x00}' '}q\x02K\x05}'
+spare "another number" 'has state for a parameter that is in no group' '}q\x02K\x00}' '}q\x02K\x05}'
 spare "another group" 'its parameter groups are not those of rank 0' 'lrq\x90G?P' 'lrq\x90G?Q'
 spare "a class" "it holds 'torch.Siza'" 'torch\x0aSize' 'torch\x0aSiza'

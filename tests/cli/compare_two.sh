@@ -10,7 +10,7 @@ for pair in "in in" "in out" "out in" "out out/iter_0000004"; do
         echo "$pair: $(tail -n 3 said err)"
 done
 # What only one format keeps is told: 27 rounded weights, 27 steps, classes of args.
-compare in out | grep -c 'only one of the two keeps'
+compare in out | grep -c 'only one side keeps'
 
 # Megatron-FSDP keeps routed experts in the dense groups, so that one field of theirs is another.
 "$DCPKIT" convert --to torch_dist "$SAMPLES/fsdp_dtensor_native_moe_ep2dp4" moe >said 2>&1 || cat said

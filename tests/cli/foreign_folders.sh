@@ -25,15 +25,15 @@ in=$SAMPLES/fsdp_dtensor_native_dp2
 refuses "--from" 3 "not torch_dist; 'dcpkit convert --to torch_dist $in OUT' makes that \(without --from the format is detected\)$" inspect --from torch_dist "$in"
 refuses "--from of convert" 3 'fsdp_dtensor, not torch_dist \(without --from the format is detected\)$' "$DCPKIT" convert --from torch_dist --to fsdp_dtensor "$in" out
 refuses "--from, no target" 3 'zarr, not dcp \(without --from the format is detected\)$' inspect --from dcp "$SAMPLES/zarr_dense_tp2dp2"
-refuses "the Python tool's command" 3 "it is of the format fsdp_dtensor, not torch_dist; 'dcpkit convert --to fsdp_dtensor' takes every format$" \
+refuses "the Python tool's command" 3 "its format is fsdp_dtensor, not torch_dist; 'dcpkit convert --to fsdp_dtensor' takes every format$" \
     "$DCPKIT" convert-torch-dist-to-fsdp-dtensor "$in" out
 refuses "its reverse" 3 "torch_dist, not fsdp_dtensor; 'dcpkit convert --to torch_dist' takes every format$" \
     "$DCPKIT" convert-fsdp-dtensor-to-torch-dist above/run out
-refuses "objects of zarr" 3 'it is of the format zarr, not dcp$' "$DCPKIT" print-torch-dcp-in-json "$SAMPLES/zarr_dense_tp2dp2"
+refuses "objects of zarr" 3 'its format is zarr, not dcp$' "$DCPKIT" print-torch-dcp-in-json "$SAMPLES/zarr_dense_tp2dp2"
 # ... or as its container, which has keys and no model.
-refuses "--from dcp" 3 'it is of the format fsdp_dtensor; read as dcp it has keys, and no model \(without --from' \
+refuses "--from dcp" 3 'its format is fsdp_dtensor; read as dcp it has only keys, no model \(without --from' \
     "$DCPKIT" convert --from dcp --to fsdp_dtensor "$in" out
-refuses "--from dcp, check" 3 'it is of the format fsdp_dtensor; read as dcp' "$DCPKIT" check --from dcp "$in"
+refuses "--from dcp, check" 3 'its format is fsdp_dtensor; read as dcp' "$DCPKIT" check --from dcp "$in"
 inspect --from dcp "$in" 2>said | grep ^format && cat said
 
 # Without its common state the generation is not known, and that is said.

@@ -63,7 +63,7 @@ equal of_resumed resumed
 # A class that no map has: by its model_type, as transformers takes it.
 sample safetensors_qwen3 class
 sed -i 's/Qwen3ForCausalLM/MyForCausalLM/' class/config.json
-convert --to torch_dist class class_run | grep -E "of no family|args.no_save"
+convert --to torch_dist class class_run | grep -E "no family has|args.no_save"
 
 # What others may not read stays so: a link to it is refused, a private file makes OUT private.
 mkdir assets && echo '{}' >assets/tokenizer.json && echo secret >secret && chmod 600 secret

@@ -89,13 +89,13 @@ merge other saved && "$DCPKIT" print-tensor saved 'lm_head.weight[98, :6]'
 convert --quiet --to dcp --layout model.base_model.model. model whole
 "$DCPKIT" modify-state-dict --quiet --op 'rename (layers.0.self_attn.)k_proj \1x.lora_A.default' --op 'rename (layers.0.self_attn.)v_proj \1x.lora_B.default' \
     --op 'rename lm_head lm_head.modules_to_save.default' whole release && mv release of_run
-refuses "no alpha" 3 "no adapter_config.json or lora_train_meta.json lies with it.*--adapter-config" convert --to peft of_run none
+refuses "no alpha" 3 "no adapter_config.json or lora_train_meta.json next to it.*--adapter-config" convert --to peft of_run none
 convert --quiet --to peft --adapter-config plain.json of_run out_of && find out_of -type f | LC_ALL=C sort && jq -c . out_of/adapter_config.json
 hashes out_of | cut -d ' ' -f 2
 diff <(hashes out_of | cut -d ' ' -f 1 | sort) <(hashes whole | grep -E 'layers.0.self_attn.[kv]_proj|lm_head' | cut -d ' ' -f 1 | sort) && echo "the same tensors"
 echo '{"r": 24, "lora_alpha": 1.5, "task_type": "CAUSAL_LM"}' >of_run/lora_train_meta.json
 convert --to peft of_run with_meta 2>said | grep 'left out' && jq -c . with_meta/adapter_config.json
-refuses "an adapter with its base" 3 "is of an adapter .LoRA.*--merge-lora merges it.*--drop RE" convert --to dcp --layout model. of_run none
+refuses "an adapter with its base" 3 "belongs to an adapter .LoRA.*--merge-lora merges it.*--drop RE" convert --to dcp --layout model. of_run none
 refuses "a module that is not in the base" 3 "the base has no 'lm_head.weight', which the adapter replaces" convert --merge-lora --hf-config model/config.json of_run none
 refuses "no adapter in it" 3 "no tensors of an adapter" convert --to peft whole none
 refuses "--to peft, --verify" 2 "is a part of a model.*leave --verify" convert --verify --to peft of_run none
@@ -104,7 +104,7 @@ refuses "an adapter alone" 3 "it is an adapter of PEFT .LoRA., not a model .conv
 refuses "no --base" 3 "not a model .*--base DIR" convert --merge-lora lora none
 refuses "a base alone" 2 "--base is for --merge-lora" convert --to huggingface --base model lora none
 refuses "a model alone" 2 "no tensors of an adapter" convert --merge-lora model none
-refuses "a base of Megatron's" 2 "of the format torch_dist: an adapter is merged into a model" convert --merge-lora --base run lora none
+refuses "a base of Megatron's" 2 "has the format torch_dist, but adapters merge only into models" convert --merge-lora --base run lora none
 refuses "two models" 3 "'model': there is no adapter_model.safetensors.*no tensor of an adapter" merge model none
 refuses "OUT in the adapter" 2 "" merge lora lora/out
 refuses "a report in the base" 2 "" merge --report model/report lora none
@@ -151,8 +151,8 @@ parts "ranks that differ" "does not fit its base" $o.lora_A.weight 2,48 1 $o.lor
 parts "a vector" "does not fit its base" $o.lora_A.weight 96 1 $o.lora_B.weight 32,2 3
 parts "no layer" "the base has no 'model.layers.7.x.weight'" ${o/1.self_attn.o_proj/7.x}.lora_A.weight 2,48 1 ${o/1.self_attn.o_proj/7.x}.lora_B.weight 32,2 3
 parts "a norm" "does not fit its base" ${o/self_attn.o_proj/input_layernorm}.lora_A.weight 2,32 1 ${o/self_attn.o_proj/input_layernorm}.lora_B.weight 32,2 3
-parts "an embedding's" "lora_embedding_A' is of an adapter that is not plain LoRA" base_model.model.model.embed_tokens.lora_embedding_A 2,99 1
-parts "a magnitude" "lora_magnitude_vector' is of an adapter that is not plain" $o.lora_magnitude_vector 32 1
+parts "an embedding's" "lora_embedding_A' belongs to an adapter that is not plain LoRA" base_model.model.model.embed_tokens.lora_embedding_A 2,99 1
+parts "a magnitude" "lora_magnitude_vector' belongs to an adapter that is not plain" $o.lora_magnitude_vector 32 1
 parts "another beginning" "does not begin with 'base_model.model.'" model.layers.1.self_attn.o_proj.lora_A.weight 2,48 1
 parts "another head" "does not fit its base" base_model.model.lm_head.weight 100,32 1
 parts "nothing" "the adapter has no lora_A" base_model.model.lm_head.weight 99,32 1

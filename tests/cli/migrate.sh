@@ -159,7 +159,7 @@ LAUNCH=echo LAYERS=4 bash deepseek.sh | tr ' ' '\n' | grep -A1 -E -- '--(num-lay
 : >empty
 refuses "an empty file" 3 'is empty' migrate empty
 echo 'just words' >words
-refuses "words" 3 'no command line.*no configuration.*no folder of a checkpoint' migrate words
+refuses "words" 3 'not a command line.*a configuration.*or a checkpoint.s folder' migrate words
 refuses "a folder without a checkpoint" 3 "args of '.*'" migrate "$GOT"
 refuses "no file" 4 "'no/such': No such file" migrate no/such
 echo '{"model": {"num_layers": 4}, "optimizer": {"optimizer": "muon"}}' >muon.json

@@ -35,7 +35,7 @@ diff <("$DCPKIT" inspect fsdp | grep '^tensors  ') <("$DCPKIT" inspect other | g
 refuses "no operation" 2 '\-\-op is missing' modify in new
 refuses "no match" 2 "'remove nowhere': no key matches" modify --op 'remove nowhere' in new
 refuses "two become one" 2 'would both become' modify --op 'rename fc[12] fc' in new
-refuses "unknown operation" 2 'begins with none of' modify --op 'delete x' in new
+refuses "unknown operation" 2 'must begin with' modify --op 'delete x' in new
 refuses "OUT exists" 2 'exists \(--force' modify --op 'remove ^optimizer' in out
 refuses "OUT in IN" 2 'is inside' modify --op 'remove ^optimizer' in in/new
 modify --force --op 'keep decoder' in out | tail -n 2

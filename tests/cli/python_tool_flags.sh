@@ -29,9 +29,9 @@ diff want got && echo "prefixes: the same tensors under other names"
 refuses "an MSC address" 2 'msc://bucket' "$DCPKIT" $tool msc://bucket/in other
 refuses "an MSC address to write to" 2 'msc://bucket' "$DCPKIT" $tool "$source" msc://bucket/out
 refuses "--no-swiglu against args" 3 'swiglu' "$DCPKIT" $tool --no-swiglu "$source" other
-refuses "modules that hold no fc1" 3 "lies in none of the modules that are to be split, but args say" \
+refuses "modules that hold no fc1" 3 "is not in a module that is split, but args have" \
     "$DCPKIT" $tool --swiglu-modules decodr "$source" other
-refuses "one of two modules that hold no fc1" 3 "no fc1 lies in a module 'decodr'" \
+refuses "one of two modules that hold no fc1" 3 "no fc1 is in a module 'decodr'" \
     "$DCPKIT" $tool --swiglu-modules mlp,decodr "$source" other
 refuses "no modules" 3 'swiglu=True' "$DCPKIT" $tool --swiglu-modules '' "$source" other
 for modules in mlp decoder model.module.decoder linear_fc1; do

@@ -27,7 +27,7 @@ remap "weights" --weights-only --from tp=2 --to tp=1,pp=2 "$dense"
 remap "its format" --format torch_dist --from tp=2 --to tp=1,dp=1 "$dense"
 "$DCPKIT" remap --progress --from tp=2 --to tp=1 "$dense" 2>&1 >out | grep -c 'loading'
 
-refuses "another format" 3 "format torch_dist, not zarr" "$DCPKIT" remap --format zarr --from tp=2 --to tp=1 "$dense"
+refuses "another format" 3 "format is torch_dist, not zarr" "$DCPKIT" remap --format zarr --from tp=2 --to tp=1 "$dense"
 refuses "no layout" 2 "--from and --to are needed" "$DCPKIT" remap --from tp=2 "$dense"
 refuses "not a layout" 2 "--to: 'x=2' is not a list" "$DCPKIT" remap --from tp=2 --to x=2 "$dense"
 refuses "too many ranks" 2 "layout to load has 4 ranks, there are 2" "$DCPKIT" remap --ranks 2 --from tp=4 --to tp=2 "$dense"

@@ -52,6 +52,6 @@ echo "== faults"
 serve busy=2 cut=3
 same "http://$at/run"
 serve ranges=0
-refuses "no ranges" 4 'knows no ranges' "$DCPKIT" hash "http://$at/run"
+refuses "no ranges" 4 'not ranges' "$DCPKIT" hash "http://$at/run"
 serve grown=1
 refuses "changed" 4 'has changed since' "$DCPKIT" hash "http://$at/run"

@@ -78,7 +78,7 @@ train "${wrote[@]}" --html wrote.html | grep '^ written' # each, and nothing els
 train "${wrote[@]}" --json | tail -n 1
 train --exit-at 1 --json | tail -n 1
 "$DCPKIT" print-torch-dcp-in-json maps/of/groups | grep -o '"module.embedding.word_embeddings.weight": [0-9]*'
-train --load two/iter_0000006 --train-iters 3 --override-opt-param-scheduler 2>&1 | grep 'nothing is trained'
+train --load two/iter_0000006 --train-iters 3 --override-opt-param-scheduler 2>&1 | grep 'nothing to train'
 train --load two --train-iters 3 --override-opt-param-scheduler --save two --json 2>/dev/null | tail -n 1 # not the one that was there
 dd if=/dev/zero of=tokens bs=4 count=900 status=none
 train --token-file tokens --exit-at 2 | grep -c 'lm loss'

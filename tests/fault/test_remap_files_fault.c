@@ -96,7 +96,7 @@ static const struct {
     {"no tensor of that name", NO_NAME, DCPK_EMISMATCH,
      "]: the checkpoint has no tensor of that name"},
     {"a tensor of another shape", OTHER_SHAPE, DCPK_EMISMATCH,
-     "is of a tensor [301, 40], in the checkpoint it is [300, 40]"},
+     "belongs to a tensor [301, 40], but in the checkpoint that is [300, 40]"},
     {"targets of two dtypes", TWO_DTYPES, DCPK_EMISMATCH, "others of the tensor on this side are"},
     {"a cast that is none", NO_CAST, DCPK_EUNSUPPORTED, "cannot be cast from float32 to int64"},
     {"targets in one place", TWICE, DCPK_EMISMATCH, "overlap"},

@@ -13,9 +13,9 @@ static const struct {
 } spoils[] = {
     [GAP] = {"a gap", DCPK_EMISMATCH, "which no source holds"},
     [OUTSIDE] = {"outside", DCPK_EMISMATCH, "lies outside its tensor ["},
-    [SHAPE] = {"shape", DCPK_EMISMATCH, " is of a tensor ["},
+    [SHAPE] = {"shape", DCPK_EMISMATCH, " belongs to a tensor ["},
     [DTYPE] = {"dtype", DCPK_EMISMATCH, ", others of the tensor on this side are "},
-    [RANK] = {"axes", DCPK_EMISMATCH, " is of a tensor []"},
+    [RANK] = {"axes", DCPK_EMISMATCH, " belongs to a tensor []"},
     [ON_TARGET] = {"on a target", DCPK_EMISMATCH, "memory"},
     [ON_SOURCE] = {"on a source", DCPK_EMISMATCH, "the source of rank "},
     [NO_CAST] = {"no cast", DCPK_EUNSUPPORTED, " cannot be cast from "},

@@ -359,7 +359,7 @@ class Names(unittest.TestCase):
                     with self.assertRaisesRegex(library.Error, words):
                         m.names(like, targets=scheme)
             for path, name, tensor, words in (
-                    (like, "model.layers.0.self_attn.qkv_proj.weight", torch.zeros(4, 32), r"\[4, 32\], by the checkpoint it is \[96, 32\]"),
+                    (like, "model.layers.0.self_attn.qkv_proj.weight", torch.zeros(4, 32), r"\[4, 32\], but by the checkpoint that is \[96, 32\]"),
                     (like, "model.layers.0.self_attn.q_proj.weight", torch.zeros(48, 32), "no tensor of that name"),
                     (centered, "model.norm.weight", torch.zeros(32), "is computed")):
                 with self.subTest(name), library.Engine() as engine, engine.map() as m:

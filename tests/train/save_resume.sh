@@ -129,7 +129,7 @@ misfits() {
     for samples in -8 9223372036854775800; do
         rm -rf stray
         FAKE_SAMPLES=$samples save stray 1 torch_dist moe,te
-        refuses "after $samples samples: no run counts to that" stray moe,te
+        refuses "after $samples samples, more than a run can count" stray moe,te
     done
     refuses "the checkpoint has no momentum_buffer of" td sgd
     refuses "num_layers value from checkpoint (4) is not equal to the input argument value (3)" td moe,te,layers=3

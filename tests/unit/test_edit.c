@@ -131,8 +131,8 @@ static const struct {
     const char *ops[3];
     const char *message;
 } bad[] = {
-    {{"renam a b"}, "it begins with none of"},
-    {{"rename"}, "it begins with none of"},
+    {{"renam a b"}, "it must begin with"},
+    {{"rename"}, "it must begin with"},
     {{"rename a"}, "too few words: rename RE NEW"},
     {{"remove "}, "too few words"},
     {{"remove ("}, "operation 'remove (': the regular expression '(', byte 1"},

@@ -99,7 +99,7 @@ static const struct {
      "\"rope_theta\": 10000.0, \"rope_scaling\": {\"rope_type\": \"longrope\"}",
      "rope kind 'longrope' has no args in Megatron; family 'qwen3_moe' has default"},
     {"two families", "[\"Qwen3MoeForCausalLM\"]", "[\"Qwen3MoeForCausalLM\", \"LlamaForCausalLM\"]",
-     "is of family&'llama'&'qwen3_moe'"},
+     "names the families&'llama'&'qwen3_moe'"},
     {"no family", "Qwen3MoeForCausalLM", "QwenForCausalLM", "are of no family; there are llama"},
     {"more tokens in config.json", "\"vocab_size\": 5", "\"vocab_size\": 6", "6&5"},
 };

@@ -211,7 +211,7 @@ static void shards_that_disagree_are_named(void **state)
     (void)state;
     sources.shards[1].shape = other;
     CHECK_FAILS(dcpk_remap_plan_new(&input, &plan, &err), DCPK_EMISMATCH,
-                "rank 1: 'w' [0:8, 0:4] is of a tensor [8, 5], others of [8, 4]", "shape");
+                "rank 1: 'w' [0:8, 0:4] belongs to a tensor [8, 5], others to [8, 4]", "shape");
     sources.shards[1].shape = shape;
     sources.shards[1].dtype = DCPK_BF16;
     CHECK_FAILS(dcpk_remap_plan_new(&input, &plan, &err), DCPK_EMISMATCH,

@@ -305,7 +305,7 @@ static const struct {
     {"{\"ddp.bucket_size\": 16000, \"hidden_size\": 64}", "", NULL},
     {"{\"model\": {\"num_layer\": 4}}", NULL,
      "unknown key model.num_layer; did you mean model.num_layers?"},
-    {"{\"model\": {\"lr\": 1}}", NULL, "unknown key model.lr; lr is of the section optimizer"},
+    {"{\"model\": {\"lr\": 1}}", NULL, "unknown key model.lr; lr belongs to the section optimizer"},
     {"{\"num_layer\": 4}", NULL, "unknown key num_layer"},
     {"{\"model\": 3}", NULL, "model is a section: a mapping of names to values"},
     {"{\"model\": {\"multi_latent_attention\": false}}", "model.multi_latent_attention", NULL},

@@ -232,9 +232,9 @@ static dcpk_status bucket_check_tensor(const struct dcpk_tensor *t, const struct
         return dcpk_fail(err, DCPK_EFORMAT, "'%s' has %d axes, a bucket has one", t->key, t->rank);
     if (is_master && t->dtype == DCPK_I16)
         return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_WEIGHTS_ONLY,
-                             "'%s' holds the remainders of masters (precision-aware optimizer), "
-                             "whose place cannot be proven (fully_reshardable has the remainders "
-                             "as numbers)",
+                             "'%s' holds remainders of masters (precision-aware optimizer); "
+                             "nothing proves their place (fully_reshardable stores remainders as "
+                             "numbers)",
                              t->key);
     if ((is_master && t->dtype != DCPK_F32) ||
         (t->dtype != DCPK_F32 && t->dtype != DCPK_BF16 && t->dtype != DCPK_F16))
@@ -315,7 +315,7 @@ static dcpk_status bucket_list_build(const struct dcpk_checkpoint *ckpt,
         if (last == NULL || compare_buckets(last, key) != 0) {
             if (key->number != (same_buffer ? last->number + 1 : 0))
                 return dcpk_fail(err, DCPK_EFORMAT,
-                                 "'%s': there is no bucket in front of number %" PRId64,
+                                 "'%s': the bucket before number %" PRId64 " is missing",
                                  ckpt->tensors[entries[i].tensor].key, key->number);
             bucket = &list->buckets[list->n++];
             *bucket = (struct dcpk_bucket){.is_expert = key->chained == 1,

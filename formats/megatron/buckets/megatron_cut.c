@@ -30,8 +30,7 @@ static dcpk_status read_size(const struct dcpk_value *attrs, const char *name, i
     if (!cut_is_set(attrs, name)) {
         if (by_default < 0)
             return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                             "args.%s is not set: without it the layout of the ranks is not known",
-                             name);
+                             "args.%s is not set, and the layout of the ranks depends on it", name);
         *out = by_default;
         return DCPK_OK;
     }
