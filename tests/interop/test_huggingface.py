@@ -69,9 +69,9 @@ MAPS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "for
 NOT_COMPARED = {"transformers_version", "_name_or_path", "dtype", "torch_dtype"}
 
 
-def make(family, folder, seed=0, **changes):
-    """A model whose weights are larger than a fresh one's, and whose norms are not 1."""
-    name, config = {**FAMILIES, **FOREIGN}[family]
+def make(family, folder, seed=0, more={}, **changes):
+    """A model whose weights are larger than a fresh one's, and whose norms are not 1. more: families that others add."""
+    name, config = {**FAMILIES, **FOREIGN, **more}[family]
     config = copy.deepcopy({**config, **changes})  # the class writes into it
     kind = getattr(transformers, name)
     torch.manual_seed(len(family) + seed)

@@ -2,6 +2,7 @@
 # test_names.py - the engine between the names of Megatron's modules, transformers', vLLM's and SGLang's.
 """What a rank of each program holds is cut here, by rules of their own sources, from whole tensors; ranks are threads."""
 import copy
+import functools
 import json
 import os
 import re
@@ -14,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 
 import test_huggingface
-from test_huggingface import BASE, FAMILIES, logits, make
+from test_huggingface import BASE, logits
 from tool import dcpkit
 
 MOE = dict(num_experts_per_tok=2, moe_intermediate_size=12)
@@ -30,7 +31,8 @@ MORE = {
         v_head_dim=6, n_shared_experts=2, first_k_dense_replace=1, n_routed_experts=8)),
     "gemma2": ("Gemma2ForCausalLM", dict(BASE, head_dim=8, sliding_window=8, tie_word_embeddings=True)),
 }
-test_huggingface.FAMILIES.update(MORE)
+FAMILIES = {**test_huggingface.FAMILIES, **MORE}
+make = functools.partial(test_huggingface.make, more=MORE)
 N_LAYERS, VOCAB = 4, 130  # tokens: padded to 256 by Megatron, to 192 by vLLM
 #: of vLLM and SGLang: families whose modules have the names of Hugging Face's files
 SERVED = [name for name in FAMILIES if name not in ("gpt2", "gpt_oss")]
