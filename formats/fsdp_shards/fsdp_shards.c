@@ -230,18 +230,17 @@ static dcpk_status find_file(const struct dcpk_shards_reading *r, struct dcpk_so
 /* An archive has the name that its file had: a copy of one rank's under another rank's name would
  * fit where all have as many rows. */
 static dcpk_status check_name(const struct dcpk_shards_reading *r, const char *prefix,
-                              struct dcpk_source *source, struct dcpk_error *err)
+                              struct dcpk_error *err)
 {
+    const char *folder = r->rank.folder;
     const size_t n_name = strlen(r->name) - strlen(".pt");
-    char folder[96];
 
-    if (dcpk_item_read_folder(source, folder, sizeof folder, err) ||
-        !dcpk_starts_with(folder, prefix) ||
+    if (!dcpk_starts_with(folder, prefix) ||
         (strlen(folder) == n_name && strncmp(folder, r->name, n_name) == 0))
-        return err->status;
+        return DCPK_OK;
     return dcpk_fail(err, DCPK_EFORMAT,
-                     "'%s' was saved as '%s.pt': copy the files of all ranks again, by their own "
-                     "names",
+                     "'%s' was saved as '%.95s.pt': copy the files of all ranks again, by their "
+                     "own names",
                      r->name, folder);
 }
 
@@ -259,7 +258,7 @@ dcpk_status dcpk_rank_file_read(struct dcpk_shards_reading *r, const char *prefi
         strstr(err->text, "ShardedTensor") != NULL)
         dcpk_append(err, ": save with FSDP2, or give FSDP1 a device mesh");
     if (err->status == DCPK_OK)
-        (void)check_name(r, prefix, source, err);
+        (void)check_name(r, prefix, err);
     return err->status;
 }
 

@@ -342,7 +342,7 @@ static dcpk_status read_first(struct dcpk_mp_reading *r, const struct folders *f
     if (dcpk_store_find(r->rank.ckpt->store, path, &source, err))
         return err->status;
     range = dcpk_item_whole(source);
-    if (dcpk_item_read_known(&range, dcpk_mp_is_known, r->rank.arena, &file, err) ||
+    if (dcpk_item_read_known(&range, dcpk_mp_is_known, r->rank.arena, &file, NULL, err) ||
         take_args(r, file, err)) {
         dcpk_context(err, "reading '%s'", path);
         return err->status;

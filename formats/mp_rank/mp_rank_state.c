@@ -23,7 +23,7 @@ static dcpk_status outline(struct dcpk_source *source, struct dcpk_arena *arena,
 {
     const struct dcpk_item_range range = dcpk_item_whole(source);
 
-    return dcpk_item_read_known(&range, dcpk_mp_is_known, arena, value, err);
+    return dcpk_item_read_known(&range, dcpk_mp_is_known, arena, value, NULL, err);
 }
 
 /* ---- the common state ---- */

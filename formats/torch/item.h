@@ -72,15 +72,12 @@ dcpk_status dcpk_item_read_common(struct dcpk_store *store, const char *name,
  */
 dcpk_status dcpk_item_read_outline(const struct dcpk_item_range *range, struct dcpk_arena *arena,
                                    const struct dcpk_value **value, struct dcpk_error *err);
-/* The same of a file that may name only what is_known accepts. Errors: also DCPK_EUNSUPPORTED with
- * the first other class or function. */
+/* The same of a file that may name only what is_known accepts. *folder: in the arena, that of the
+ * archive: the stem of the name that torch.save was given, "archive" for a stream; NULL: it is not
+ * asked for. Errors: also DCPK_EUNSUPPORTED with the first other class or function. */
 dcpk_status dcpk_item_read_known(const struct dcpk_item_range *range, dcpk_is_known *is_known,
                                  struct dcpk_arena *arena, const struct dcpk_value **value,
-                                 struct dcpk_error *err);
-/* The folder in a file's archive, which is sound: the stem of the name that torch.save was given,
- * "archive" for a stream. folder: cut to n_bytes, with its NUL. Errors: those of reading. */
-dcpk_status dcpk_item_read_folder(struct dcpk_source *source, char *folder, size_t n_bytes,
-                                  struct dcpk_error *err);
+                                 const char **folder, struct dcpk_error *err);
 /*
  * Loads the tensors in (a part of) an outline, whose `data` is then set; in its arena. For small
  * ones, such as RNG states: at most 64 MiB with the records that hold them, whose CRCs are checked.

@@ -9,9 +9,7 @@
 #include "formats/torch/pickle.h"
 #include "lib/base/alloc.h"
 #include "lib/base/checked.h"
-#include "lib/base/cursor.h"
 #include "lib/base/digest.h"
-#include "lib/base/order.h"
 
 #define MAX_VALUE_MEMBERS 65536u
 #define MAX_OUTLINE_BYTES ((uint64_t)64 << 20) /* of the pickle alone */
@@ -388,31 +386,15 @@ dcpk_status dcpk_item_read_common(struct dcpk_store *store, const char *name,
     return DCPK_OK;
 }
 
-dcpk_status dcpk_item_read_folder(struct dcpk_source *source, char *folder, size_t n_bytes,
-                                  struct dcpk_error *err)
-{
-    uint8_t head[DCPK_ZIP_LOCAL_BYTES];
-    size_t n;
-
-    if (dcpk_source_read(source, 0, head, sizeof head, err))
-        return err->status;
-    n = dcpk_min_size(dcpk_load_u16le(head + 26), n_bytes - 1);
-    if (dcpk_source_read(source, sizeof head, folder, n, err))
-        return err->status;
-    folder[n] = '\0';
-    folder[strcspn(folder, "/")] = '\0';
-    return DCPK_OK;
-}
-
 dcpk_status dcpk_item_read_outline(const struct dcpk_item_range *range, struct dcpk_arena *arena,
                                    const struct dcpk_value **value, struct dcpk_error *err)
 {
-    return dcpk_item_read_known(range, NULL, arena, value, err);
+    return dcpk_item_read_known(range, NULL, arena, value, NULL, err);
 }
 
 dcpk_status dcpk_item_read_known(const struct dcpk_item_range *range, dcpk_is_known *is_known,
                                  struct dcpk_arena *arena, const struct dcpk_value **value,
-                                 struct dcpk_error *err)
+                                 const char **folder, struct dcpk_error *err)
 {
     struct dcpk_zip zip;
     struct filling f = {.zip = &zip, .arena = arena, .is_known = is_known};
@@ -421,6 +403,10 @@ dcpk_status dcpk_item_read_known(const struct dcpk_item_range *range, dcpk_is_kn
     if (dcpk_zip_open(&zip, range, MAX_VALUE_MEMBERS, err) ||
         build_value(&f, dcpk_source_value_limit(range->source, MAX_OUTLINE_BYTES), value, err))
         st = err->status;
+    if (st == DCPK_OK && folder != NULL) {
+        *folder = dcpk_arena_strndup(arena, zip.folder, zip.folder_bytes, err);
+        st = dcpk_made(*folder, err);
+    }
     dcpk_zip_release(&zip);
     if (st != DCPK_OK)
         add_range_context(range, err);

@@ -60,7 +60,7 @@ dcpk_status dcpk_rank_reading_open(struct dcpk_rank_reading *r, struct dcpk_sour
     dcpk_map_release(&r->records);
     if (add_file(r, source, err))
         return err->status;
-    if (dcpk_item_read_known(&range, is_known, arena, value, err))
+    if (dcpk_item_read_known(&range, is_known, arena, value, &r->folder, err))
         dcpk_context(err, "reading '%s'", dcpk_source_name(source));
     return err->status;
 }

@@ -24,6 +24,7 @@ struct dcpk_rank_reading {
     struct dcpk_map boxes;    /* of all chunks, by tensor and span -> its number */
     struct dcpk_map records;  /* the first chunk in each record of the file at hand, by place */
     uint32_t number;          /* of that file in the checkpoint */
+    const char *folder;       /* in its archive (dcpk_item_read_known), as long as what it holds */
     struct dcpk_map files_by_source; /* by the source's address -> that number */
 };
 void dcpk_rank_reading_release(struct dcpk_rank_reading *r);

@@ -58,6 +58,8 @@ struct dcpk_zip {
     uint8_t *directory; /* owned copy, when it does not lie in a window */
     struct dcpk_zip_member *members;
     size_t n_members;
+    const char *folder; /* that all members are in; in the directory */
+    size_t folder_bytes;
     struct dcpk_map by_name; /* of many records; of few it is empty */
     uint8_t head[4096];
     uint8_t tail[2048];

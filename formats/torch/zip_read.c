@@ -400,6 +400,8 @@ static dcpk_status strip_prefix(struct dcpk_zip *zip, struct dcpk_error *err)
     if (slash == NULL)
         return dcpk_fail(err, DCPK_EFORMAT, "zip: record names have no 'archive/' in front");
     n_prefix = (size_t)(slash - first) + 1;
+    zip->folder = first;
+    zip->folder_bytes = n_prefix - 1;
     for (size_t i = 0; i < zip->n_members; i++) {
         struct dcpk_zip_member *m = &zip->members[i];
 
