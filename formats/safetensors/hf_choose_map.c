@@ -23,6 +23,12 @@ static bool is_copy_left(const struct dcpk_hf_writing *e, const struct dcpk_hf_b
            source != NULL && source->format->is_model && source->format->container != NULL;
 }
 
+/* True where names are those of Hugging Face's files or classes, not of a scheme's own. */
+static bool has_hf_names(const struct dcpk_hf_writing *e)
+{
+    return e->scheme == NULL || e->scheme->name == NULL;
+}
+
 /* forms: flags of rules that are written, though others that are only read are not. */
 static bool is_written(const struct dcpk_hf_writing *e, const struct dcpk_hf_binding *b,
                        unsigned forms)
@@ -62,10 +68,8 @@ static void find_untaken(struct dcpk_hf_writing *e, const bool *is_taken)
 {
     for (size_t p = 0; p < e->model->n_params; p++) {
         const char *name = e->model->params[p].name;
-        bool is_other = false;
+        const bool is_other = has_hf_names(e) && dcpk_starts_with(name, DCPK_HF_OTHER);
 
-        if (e->scheme == NULL || e->scheme->name == NULL)
-            is_other = dcpk_starts_with(name, DCPK_HF_OTHER);
         if (!is_taken[p] && !is_other &&
             !(e->out->target.family.without_mtp && dcpk_starts_with(name, "mtp.")))
             dcpk_hf_fault(&e->faults, DCPK_EMISMATCH, "no rule takes '%s'", name);
@@ -118,8 +122,7 @@ static dcpk_status match_map(struct dcpk_hf_writing *e, const struct dcpk_hf_map
     struct dcpk_arena *arena = e->out->arena;
 
     e->map = map;
-    if (e->scheme != NULL && e->scheme->name != NULL &&
-        dcpk_hf_maps_join(&e->maps, e->scheme->name, arena, &e->map, err))
+    if (!has_hf_names(e) && dcpk_hf_maps_join(&e->maps, e->scheme->name, arena, &e->map, err))
         return err->status;
     if (((e->model->flags & DCPK_MODEL_OF_FAMILY) == 0 &&
          dcpk_hf_args_hold(map, dcpk_value_attrs(e->model->args), &e->distance, err)) ||
@@ -198,8 +201,7 @@ dcpk_status dcpk_hf_choose_map(struct dcpk_hf_writing *e, struct dcpk_error *err
         return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_ARGS,
                              "the checkpoint has no args, and config.json is made from them");
     if (dcpk_hf_maps_load(settings->maps, e->out->arena, &e->maps, err) ||
-        ((e->model->flags & DCPK_MODEL_KEEPS_OTHER) != 0 &&
-         (e->scheme == NULL || e->scheme->name == NULL) &&
+        ((e->model->flags & DCPK_MODEL_KEEPS_OTHER) != 0 && has_hf_names(e) &&
          dcpk_hf_maps_add_any(&e->maps, e->out->arena, err)))
         return err->status;
     if (e->base != NULL) {

@@ -186,17 +186,16 @@ static dcpk_status add_others(struct dcpk_hf_writing *e, struct dcpk_error *err)
     for (size_t p = 0; p < m->n_params; p++) {
         const char *name = m->params[p].name;
         const struct dcpk_model_tensor *value = dcpk_model_value(m, &m->params[p]);
-        const char **key = dcpk_arena_array(e->out->arena, 1, sizeof *key, err);
-        struct dcpk_out_tensor tensor = {.keys = key, .n_keys = 1};
+        struct dcpk_out_tensor tensor = {.n_keys = 1};
+        const char **key;
         char *text;
 
-        if (key == NULL)
-            return err->status;
         if (!dcpk_starts_with(name, DCPK_HF_OTHER) || value == NULL)
             continue;
+        tensor.keys = key = dcpk_arena_array(e->out->arena, 1, sizeof *key, err);
         text =
             dcpk_arena_printf(e->out->arena, err, "%s%s", e->prefix, name + strlen(DCPK_HF_OTHER));
-        if (text == NULL)
+        if (key == NULL || text == NULL)
             return err->status;
         *key = text;
         for (text += strlen(e->prefix); (text = strchr(text, '/')) != NULL;)

@@ -256,26 +256,35 @@ static dcpk_status take_others(struct adapting *a, struct dcpk_error *err)
     return err->status;
 }
 
-/* Those of the checkpoint of a run, whose names have PEFT's name of the adapter. */
+/* Takes a tensor out of a model's if it belongs to the adapter of a run. *key: its name there, with
+ * PEFT's name of the adapter. */
+static bool leave_model(struct dcpk_hf_matching *m, uint32_t t, const char **key,
+                        struct dcpk_lora_name *name)
+{
+    *key = dcpk_hf_matching_name(m, t);
+    if (*key == NULL)
+        return false;
+    dcpk_lora_name_parse(*key, name);
+    if (name->part == DCPK_LORA_BASE)
+        return false;
+    m->is_taken[t] = true;
+    m->names.list[t] = NULL; /* no name of the model */
+    return true;
+}
+
+/* Those of the checkpoint of a run. */
 static dcpk_status take_own(struct adapting *a, struct dcpk_error *err)
 {
     struct dcpk_hf_matching *m = a->m;
 
     a->pairs = dcpk_arena_array(m->model->arena, m->ckpt->n_tensors, sizeof *a->pairs, err);
     for (uint32_t t = 0; a->pairs != NULL && t < m->ckpt->n_tensors; t++) {
-        const char *key = dcpk_hf_matching_name(m, t);
-        struct dcpk_lora_name name = {.part = DCPK_LORA_BASE};
+        struct dcpk_lora_name name;
+        const char *key;
 
-        if (key != NULL)
-            dcpk_lora_name_parse(key, &name);
-        if (name.part == DCPK_LORA_BASE)
-            continue;
-        if (dcpk_lora_check_one(&a->first, &name, err))
+        if (leave_model(m, t, &key, &name) &&
+            (dcpk_lora_check_one(&a->first, &name, err) || part_take(a, key, t, err)))
             return err->status;
-        m->is_taken[t] = true;
-        if (part_take(a, key, t, err))
-            return err->status;
-        m->names.list[t] = NULL; /* no name of the model */
     }
     return err->status;
 }
@@ -302,16 +311,11 @@ static dcpk_status take_adapter(struct adapting *a, struct dcpk_error *err)
 static void leave_adapter(struct dcpk_hf_matching *m)
 {
     for (uint32_t t = 0; m->names.list != NULL && t < m->ckpt->n_tensors; t++) {
-        const char *key = dcpk_hf_matching_name(m, t);
-        struct dcpk_lora_name name = {.part = DCPK_LORA_BASE};
+        struct dcpk_lora_name name;
+        const char *key;
 
-        if (key != NULL)
-            dcpk_lora_name_parse(key, &name);
-        if (name.part == DCPK_LORA_BASE)
-            continue;
-        m->is_taken[t] = true;
-        m->names.list[t] = NULL;
-        dcpk_model_carry(m->model, m->ckpt->tensors[t].key);
+        if (leave_model(m, t, &key, &name))
+            dcpk_model_carry(m->model, m->ckpt->tensors[t].key);
     }
 }
 
