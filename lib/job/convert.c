@@ -10,9 +10,6 @@
 #include "lib/job/target.h"
 #include "lib/model/account.h"
 
-/* The usual of Megatron (megatron/training/arguments.py@core_v0.19.0). */
-#define USUAL_DIVISIBLE_BY 128
-
 /* The caller's checkpoint is a source without a path. */
 static dcpk_status take_opened(struct dcpk_conversion *c, struct dcpk_error *err)
 {
@@ -137,7 +134,7 @@ static struct dcpk_rule_options fit_rules(const struct dcpk_convert_options *o,
     struct dcpk_rule_options rules = o->rules;
 
     if (from->is_model && rules.vocab.divisible_by == 0)
-        rules.vocab.divisible_by = USUAL_DIVISIBLE_BY;
+        rules.vocab.divisible_by = DCPK_USUAL_DIVISIBLE_BY;
     if (o->to->is_model)
         rules.vocab = (struct dcpk_vocab){0};
     return rules;

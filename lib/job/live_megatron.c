@@ -22,8 +22,6 @@
 #include "lib/model/laid_out.h"
 #include "lib/rules/rules.h"
 
-#define USUAL_DIVISIBLE_BY 128 /* --make-vocab-size-divisible-by */
-
 struct lister {
     struct dcpk_live_tensor made;
     struct dcpk_laid_out laid;
@@ -53,16 +51,14 @@ static struct numbers find_numbers(const struct lister *l, const struct dcpk_par
 {
     const struct dcpk_grid *grid = &l->laid.placing.grid;
     struct numbers found = {-1, -1, find_layer(param), param->expert};
-    int64_t chunk = 0, n;
+    int64_t chunk, first;
 
     if (found.expert >= 0)
         found.expert %= l->n_experts / grid->ep;
     if (found.layer < 0)
         return found;
-    while (n = dcpk_grid_chunk_layers(grid, l->n_layers, 0, chunk), n <= found.layer) {
-        found.layer -= n;
-        chunk++;
-    }
+    chunk = dcpk_grid_layer_chunk(grid, l->n_layers, found.layer, &first);
+    found.layer -= first;
     found.stage = chunk % grid->pp;
     found.chunk = chunk / grid->pp;
     return found;
@@ -192,7 +188,7 @@ static dcpk_status pad_vocab(struct dcpk_model *model, int64_t tp, bool are_targ
         return DCPK_OK;
     if (!dcpk_value_as_int(dcpk_value_get(attrs, "make_vocab_size_divisible_by"),
                            &vocab.divisible_by))
-        vocab.divisible_by = USUAL_DIVISIBLE_BY;
+        vocab.divisible_by = DCPK_USUAL_DIVISIBLE_BY;
     if (are_targets && dcpk_rules_vocab_resize(model, vocab.size, vocab.size, err))
         return err->status;
     return dcpk_rules_vocab(model, &vocab, err);

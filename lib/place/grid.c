@@ -196,14 +196,25 @@ int64_t dcpk_grid_chunk_layers(const struct dcpk_grid *grid, int64_t n_layers, u
     return n;
 }
 
-int64_t dcpk_grid_stage(const struct dcpk_grid *grid, int64_t n_layers, int64_t layer)
+int64_t dcpk_grid_layer_chunk(const struct dcpk_grid *grid, int64_t n_layers, int64_t layer,
+                              int64_t *first)
 {
-    int64_t chunk = 0, end = dcpk_grid_chunk_layers(grid, n_layers, 0, 0);
+    int64_t chunk = 0, n;
 
     assert(layer >= 0 && layer < n_layers);
-    while (end <= layer)
-        end += dcpk_grid_chunk_layers(grid, n_layers, 0, ++chunk);
-    return chunk % dcpk_max_i64(grid->pp, 1);
+    *first = 0;
+    while (n = dcpk_grid_chunk_layers(grid, n_layers, 0, chunk), *first + n <= layer) {
+        *first += n;
+        chunk++;
+    }
+    return chunk;
+}
+
+int64_t dcpk_grid_stage(const struct dcpk_grid *grid, int64_t n_layers, int64_t layer)
+{
+    int64_t first;
+
+    return dcpk_grid_layer_chunk(grid, n_layers, layer, &first) % dcpk_max_i64(grid->pp, 1);
 }
 
 /* The ends have their layers: checks that the stages between have some, too, and all of the

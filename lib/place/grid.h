@@ -94,11 +94,15 @@ enum dcpk_stage_flags {
 dcpk_status dcpk_grid_check_stages(const struct dcpk_grid *grid, int64_t n_layers, unsigned flags,
                                    struct dcpk_error *err);
 
-/* The number of layers of chunk `chunk` % pp of stage `chunk` / pp; the stages were checked. */
+/* The number of layers of chunk `chunk` / pp of stage `chunk` % pp; the stages were checked. */
 int64_t dcpk_grid_chunk_layers(const struct dcpk_grid *grid, int64_t n_layers, unsigned flags,
                                int64_t chunk);
 
-/* The stage of a layer that no embedding or loss is counted with; the stages were checked. */
+/* The chunk of a layer, numbered as above, and the first layer of that chunk; no embedding or loss
+ * counts as a layer. The stages were checked. */
+int64_t dcpk_grid_layer_chunk(const struct dcpk_grid *grid, int64_t n_layers, int64_t layer,
+                              int64_t *first);
+/* The stage of that chunk. */
 int64_t dcpk_grid_stage(const struct dcpk_grid *grid, int64_t n_layers, int64_t layer);
 
 /* ---- what must divide ---- */

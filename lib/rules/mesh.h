@@ -22,6 +22,9 @@ dcpk_status dcpk_rules_mesh(struct dcpk_model *model, const struct dcpk_grid *me
  */
 bool dcpk_rules_is_layout_arg(const char *name);
 
+/* The default of --make-vocab-size-divisible-by (megatron/training/arguments.py@core_v0.19.0). */
+#define DCPK_USUAL_DIVISIBLE_BY 128
+
 /* How the target pads its vocabulary; divisible_by 0: as the source does. */
 struct dcpk_vocab {
     int64_t size;         /* real rows, without padding; 0: args.vocab_size */
