@@ -2,11 +2,13 @@
 /* live_serving.c - what vLLM and SGLang have on a rank, made of the tensors of Hugging Face's
  * files. */
 /*
- *   q_proj, k_proj, v_proj       qkv_proj of rank r: its query heads, its key heads, its value
- * heads; with more ranks than key heads, each of these is on several ranks gate_proj, up_proj
- * gate_up_proj of rank r: its gate rows, its up rows experts.{e}.gate_proj, ... experts.w13_weight
- * [experts, gate and up rows, hidden], experts.w2_weight [experts, hidden, columns] embed_tokens,
- * lm_head        rows of tokens, padded to 64 and then cut
+ *   q_proj, k_proj, v_proj    qkv_proj: the rank's query heads, key heads, value heads
+ *   gate_proj, up_proj        gate_up_proj: the rank's gate rows, up rows
+ *   experts.{e}.gate_proj     experts.w13_weight: [experts, gate and up rows, hidden]
+ *   experts.{e}.down_proj     experts.w2_weight: [experts, hidden, columns]
+ *   embed_tokens, lm_head     rows of tokens, padded to 64 and then cut
+ *
+ * With more ranks than key heads each of these is on several ranks.
  *
  * Sources: vllm/model_executor/layers/linear.py (MergedColumnParallelLinear, QKVParallelLinear,
  * RowParallelLinear: their weight loaders), layers/vocab_parallel_embedding.py
@@ -220,6 +222,12 @@ static dcpk_status add_view(struct serving *s, const struct dcpk_remap_view *vie
 
 /* --- what a rank has --- */
 
+/* Rows of all ranks for n tokens. */
+static int64_t pad_tokens(int64_t n)
+{
+    return (n + VOCAB_PADDING - 1) / VOCAB_PADDING * VOCAB_PADDING;
+}
+
 /* Rows of a part, and of all columns, that the rank has. */
 static dcpk_status cut_part(const struct serving *s, const struct part *part, struct dcpk_box *box,
                             struct dcpk_error *err)
@@ -235,7 +243,7 @@ static dcpk_status cut_part(const struct serving *s, const struct part *part, st
     if (part->cut == CUT_NONE || axis >= view->rank)
         return DCPK_OK;
     if (part->cut == CUT_VOCAB) {
-        const int64_t padded = (box->extent[0] + VOCAB_PADDING - 1) / VOCAB_PADDING * VOCAB_PADDING;
+        const int64_t padded = pad_tokens(box->extent[0]);
         const int64_t first = dcpk_min_i64(r * (padded / tp), box->extent[0]);
 
         box->offset[0] = first;
@@ -293,8 +301,7 @@ static dcpk_status put_fused(struct serving *s, size_t first, size_t end, struct
             shape.extent[a + is_expert] = box.extent[a];
     }
     if (begin->cut == CUT_VOCAB)
-        shape.extent[0] =
-            (begin->rows.n_rows + VOCAB_PADDING - 1) / VOCAB_PADDING * VOCAB_PADDING / s->tp;
+        shape.extent[0] = pad_tokens(begin->rows.n_rows) / s->tp;
     if (dcpk_live_put(&s->made, begin->name, begin->view->view.dtype, &shape, err) || !is_expert)
         return err->status;
     at += strlen(experts);

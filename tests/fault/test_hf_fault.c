@@ -230,11 +230,10 @@ static dcpk_status rename_one(const struct dcpk_remap_view *view,
                                      .shape = view->view.shape,
                                      .span = span,
                                      .stride_bytes = strides};
-    dcpk_status st = err->status;
+    dcpk_status st;
 
     memcpy(span + rank, view->view.shape, rank * sizeof *span);
-    if (made.arena != NULL)
-        st = dcpk_rename_shards(from, to, &shard, 1, &made, err);
+    st = dcpk_rename_shards(from, to, &shard, 1, &made, err);
     dcpk_free(made.shards);
     dcpk_arena_free(made.arena);
     return st;
