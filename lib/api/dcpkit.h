@@ -377,7 +377,9 @@ DCPKIT_API int dcpkit_map_source_checkpoint(dcpkit_map *map, const char *path, c
  *   "megatron:tp=2,pp=2,vpp=2,ep=2,etp=1"  named_parameters() of Megatron's model on a rank: layers
  *         and experts by its own numbers. Prefixes "module." may be there. With vpp names begin
  *         with the number of their chunk, as those of torch.nn.ModuleList(model) do.
- *   "megatron:fsdp=8"  the same of Megatron-FSDP, whose shards are boxes of whole parameters (tp=1)
+ *   "megatron:fsdp=4,tp=2"  the same of Megatron-FSDP, whose shards are boxes of parameters; those
+ *         are the blocks of all tensor-parallel ranks, one after the other (SwiGLU: gate and up of
+ *         rank 0, then those of rank 1)
  *   "vllm:tp=4", "sglang:tp=4,ep=4"  fused and stacked projections and experts of such a rank
  *   "transformers"  the model of a class of transformers 5
  * Sizes left out are 1, dp as many as there are ranks for. "at=4,ranks=2" is a run on the 2 ranks

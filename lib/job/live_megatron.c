@@ -26,6 +26,7 @@ struct lister {
     struct dcpk_live_tensor made;
     struct dcpk_laid_out laid;
     int64_t rank, n_layers, n_experts;
+    bool is_fsdp;
 };
 
 static const char layers[] = "decoder.layers.";
@@ -117,6 +118,77 @@ static dcpk_status put_name(struct lister *l, const char *name, int64_t chunk,
     return DCPK_OK;
 }
 
+/* The part of a value that a rank holds. */
+struct block {
+    struct dcpk_local local;
+    int axis; /* along which ranks cut it; -1: it is whole */
+};
+
+static dcpk_status find_block(struct lister *l, const struct dcpk_model_tensor *value, int64_t rank,
+                              struct block *block, struct dcpk_error *err)
+{
+    block->axis = -1;
+    if (dcpk_laid_out_find(&l->laid, value, rank, l->made.views->arena, &block->local, err))
+        return err->status;
+    for (int a = 0; a < value->rank; a++)
+        if (block->local.shape[a] != value->shape[a])
+            block->axis = a;
+    return DCPK_OK;
+}
+
+/* Appends a block to the tensor, after `before` of its size. */
+static dcpk_status take_block(struct lister *l, const struct dcpk_model_tensor *value,
+                              const struct block *block, int64_t before, struct dcpk_error *err)
+{
+    const struct dcpk_view view = dcpk_model_view(value);
+    const struct dcpk_local *local = &block->local;
+
+    for (size_t i = 0; i < local->n; i++) {
+        int64_t at[DCPK_MAX_RANK];
+        struct dcpk_box box;
+
+        dcpk_box_unpack(local->spans[i], value->rank, &box);
+        memcpy(at, local->spans[i] + 2 * value->rank, (size_t)value->rank * sizeof *at);
+        if (block->axis >= 0)
+            at[block->axis] += before * local->shape[block->axis];
+        if (dcpk_live_take(&l->made, &view, &box, at, 0, err))
+            return err->status;
+    }
+    return DCPK_OK;
+}
+
+/*
+ * Begins the tensor of a value with what the rank holds; *is_there: something. A DTensor of
+ * Megatron-FSDP is the blocks of all tensor-parallel ranks, one after the other (make_fsdp_dtensor
+ * of megatron_fsdp/param_and_grad_buffer.py@core_v0.19.0).
+ */
+static dcpk_status take_blocks(struct lister *l, const struct dcpk_param *param, bool *is_there,
+                               struct dcpk_box *box, struct dcpk_error *err)
+{
+    const struct dcpk_model_tensor *value = dcpk_model_value(l->laid.model, param);
+    const struct dcpk_grid grid = dcpk_grid_full(&l->laid.placing.grid);
+    const struct dcpk_coords at = dcpk_grid_coords(&grid, l->rank);
+    int64_t n = 1, rank = l->rank;
+    struct block block;
+
+    l->made.n = 0;
+    if (find_block(l, value, rank, &block, err))
+        return err->status;
+    *is_there = block.local.copy >= 0;
+    dcpk_box_whole(block.local.shape, value->rank, box);
+    if (!*is_there)
+        return DCPK_OK;
+    if (l->is_fsdp && block.axis >= 0) {
+        n = param->expert >= 0 ? grid.etp : grid.tp;
+        rank -= param->expert >= 0 ? at.etp : at.tp;
+        box->extent[block.axis] *= n;
+    }
+    for (int64_t i = 0; i < n; i++)
+        if (find_block(l, value, rank + i, &block, err) || take_block(l, value, &block, i, err))
+            return err->status;
+    return DCPK_OK;
+}
+
 static dcpk_status list_param(struct lister *l, const struct dcpk_param *param,
                               struct dcpk_error *err)
 {
@@ -124,32 +196,21 @@ static dcpk_status list_param(struct lister *l, const struct dcpk_param *param,
                       output[] = "output_layer.weight";
     const struct dcpk_model *model = l->laid.model;
     const struct dcpk_model_tensor *value = dcpk_model_value(model, param);
-    const struct dcpk_view view = dcpk_model_view(value);
-    struct dcpk_arena *arena = l->made.views->arena;
     const struct numbers numbers = find_numbers(l, param);
-    struct dcpk_local local;
     struct dcpk_box box;
+    bool is_there;
     uint64_t found;
 
     l->laid.spreads[param - model->params].stage = numbers.stage;
-    if (dcpk_laid_out_find(&l->laid, value, l->rank, arena, &local, err))
+    if (take_blocks(l, param, &is_there, &box, err))
         return err->status;
-    if (local.copy < 0)
-        return DCPK_OK;
-    l->made.n = 0;
-    for (size_t i = 0; i < local.n; i++) {
-        dcpk_box_unpack(local.spans[i], value->rank, &box);
-        if (dcpk_live_take(&l->made, &view, &box, local.spans[i] + 2 * value->rank, 0, err))
-            return err->status;
-    }
-    dcpk_box_whole(local.shape, value->rank, &box);
-    for (size_t i = 0; i < param->n_spellings; i++) {
-        const char *name = number_name(arena, param->spellings[i], &numbers, err);
+    for (size_t i = 0; i < param->n_spellings && is_there; i++) {
+        const char *name = number_name(l->made.views->arena, param->spellings[i], &numbers, err);
 
         if (name == NULL || put_name(l, name, numbers.chunk, value, &box, err))
             return err->status;
     }
-    if (strcmp(param->name, embedding) == 0 &&
+    if (is_there && strcmp(param->name, embedding) == 0 &&
         !dcpk_map_get(&model->param_by_name, output, strlen(output), &found))
         return put_name(l, output, -1, value, &box, err);
     return DCPK_OK;
@@ -238,9 +299,7 @@ dcpk_status dcpk_live_megatron(struct dcpk_feed_views *views, struct dcpk_checkp
     dcpk_status st;
 
     views->n_chunks = dcpk_max_i64(placing.grid.vpp, 1);
-    if (placing.is_fsdp && placing.grid.tp > 1)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                         "names of Megatron-FSDP with tp > 1 are not known in memory");
+    l.is_fsdp = placing.is_fsdp;
     placing.is_fsdp = false; /* DTensors have their boxes */
     st = read_model(views, ckpt, live, &placing.grid, err);
     if (st == DCPK_OK)

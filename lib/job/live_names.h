@@ -11,7 +11,8 @@
  * megatron: named_parameters() of a rank: layers and experts have the numbers that they have on
  * it, rows and columns are those that tensor parallelism leaves. Prefixes "module." of wrappers are
  * dropped. With vpp a name begins with the number of its model chunk ("1.decoder..."), as those of
- * torch.nn.ModuleList(model) do. DTensors of Megatron-FSDP have the shapes of tp=1.
+ * torch.nn.ModuleList(model) do. DTensors of Megatron-FSDP are the blocks of all tensor-parallel
+ * ranks, one after the other.
  * Embeddings and the output layer may be on any stage: tied ones and those of multi-token
  * prediction are on several.
  *

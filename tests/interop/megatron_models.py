@@ -213,6 +213,9 @@ def push():
     names = [f"{size}={LAYOUT[size]}" for size in ("tp", "pp", "vpp", "ep", "etp", "first", "last")
              if LAYOUT[size] not in ("", "1") or size == "etp" and LAYOUT["etp"]]
     modules = torch.nn.ModuleList(chunks) if VPP > 1 else chunks[0]
+    if IS_FSDP:  # its buffers take the values that the modules have
+        names.append(f"fsdp={dist.get_world_size() // TP}")
+        modules = wrap_fsdp()
     with dcpkit.open(FOLDER) as ckpt:
         stored = {key: tensor.torch() for key, tensor in ckpt.items() if not key.startswith("optimizer.")}
     trained = {key for key in stored if not key.endswith(("expert_bias", "local_tokens_per_expert"))}

@@ -8,6 +8,7 @@ import os
 import re
 import tempfile
 import threading
+import types
 import unittest
 
 import dcpkit as library
@@ -133,6 +134,20 @@ def megatron_rank(whole, rank, gated, is_tied, tp, pp, vpp, ep, etp):
         rows = pad(whole["embedding.word_embeddings.weight"], 128 * tp, 77.0)
         held[f"{vpp - 1}.output_layer.weight" if vpp > 1 else "output_layer.weight"] = cut_rows(rows, tp, r)
     return held
+
+
+def fsdp_parameter(name, block, tp, dp, rank):
+    """The rows of a rank's block that the buffers of Megatron-FSDP give it, one more than even on all but the last."""
+    shape = list(block.shape)
+    axis = 0 if ROW_PARALLEL.search(name) else 1 if COLUMN_PARALLEL.search(name) else None
+    if axis is not None:
+        shape[axis] *= tp
+    row, rows = block[0].numel(), 1 + len(block) // dp
+    begin, end = min(rank // tp * rows, len(block)), min((rank // tp + 1) * rows, len(block))
+    return types.SimpleNamespace(
+        _local_tensor=block[begin:end], _spec=types.SimpleNamespace(mesh=types.SimpleNamespace(get_coordinate=lambda: [0, 0])),
+        shape=shape, orig_param=block, megatron_fsdp_slice=slice(begin * row, end * row),
+        megatron_fsdp_dist_index=types.SimpleNamespace(tp_dim="tp"), device_mesh=types.SimpleNamespace(get_local_rank=lambda dim: rank % tp))
 
 
 def served_rank(files, config, tp, rank, ep=1, a_proj="fused_qkv_a_proj", experts="experts."):
@@ -324,26 +339,25 @@ class Names(unittest.TestCase):
                     self.assertTrue(torch.equal(made[name], tensor), name)
 
     def test_fsdp(self):
-        """Parameters of Megatron-FSDP are rows of whole ones, experts of this rank's."""
-        with tempfile.TemporaryDirectory() as folder:
-            _, like, files, whole = self.prepare("qwen3_moe", folder)
-            got = {name: torch.zeros_like(tensor) for name, tensor in files.items()}
+        """Parameters of Megatron-FSDP are rows of this rank's block, which tensor parallelism cuts; experts are this rank's."""
+        for family, tp, dp in (("qwen3_moe", 1, 2), ("qwen3_moe", 2, 2), ("llama", 2, 1)):
+            with self.subTest(family, tp=tp, dp=dp), tempfile.TemporaryDirectory() as folder:
+                _, like, files, whole = self.prepare(family, folder)
+                got = {name: torch.zeros_like(tensor) for name, tensor in files.items()}
 
-            def work(rank, engine):
-                held = megatron_rank(spell(whole, True), 0, True, False, tp=1, pp=1, vpp=1, ep=1, etp=1)
-                with engine.map() as m:
-                    m.names(like, sources="megatron:fsdp=2", targets="huggingface")
-                    for name, tensor in held.items():
-                        rows = torch.tensor_split(torch.arange(len(tensor)), [1 + len(tensor) // 3])[rank].tolist()
-                        m.source("module." + name, tensor[rows], box=((rows[0], *[0] * (tensor.dim() - 1)), (len(rows), *tensor.shape[1:])),
-                                 shape=tensor.shape)
-                    m.targets(got if rank == 0 else {})
-                    m.plan()
-                    m.run()
+                def work(rank, engine):
+                    blocks = megatron_rank(spell(whole, True), rank % tp, True, False, tp=tp, pp=1, vpp=1, ep=1, etp=tp)
+                    with engine.map() as m:
+                        m.names(like, sources=f"megatron:fsdp={dp},tp={tp}", targets="huggingface")
+                        for name, block in blocks.items():
+                            m.source("module." + name, fsdp_parameter(name, block, tp, dp, rank))
+                        m.targets(got if rank == 0 else {})
+                        m.plan()
+                        m.run()
 
-            Ranks(2).run(work)
-            for name, tensor in files.items():
-                self.assertTrue(torch.equal(got[name], tensor), name)
+                Ranks(tp * dp).run(work)
+                for name, tensor in files.items():
+                    self.assertTrue(torch.equal(got[name], tensor), name)
 
     def test_refused(self):
         with tempfile.TemporaryDirectory() as folder:

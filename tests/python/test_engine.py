@@ -655,9 +655,18 @@ class Placements(unittest.TestCase):
         order = [types.SimpleNamespace(tensor_dim=0, mesh_dims=(0,))]
         for order in (order, None):
             spec = types.SimpleNamespace(placements=[placement], mesh=mesh, shard_order=order)
-            tensor = types.SimpleNamespace(_spec=spec, shape=(12,))
+            tensor = types.SimpleNamespace(_spec=spec, _local_tensor=None, shape=(12,))
             runs = dcpkit._engine._dtensor_runs(tensor)
             self.assertEqual(runs, [[(2, 2), (6, 2), (10, 2)]])
+
+    def test_state_dicts_of_megatron_fsdp_have_boxes(self):
+        chunk = types.SimpleNamespace(offsets=(5, 0), sizes=(2, 3))
+        local = types.SimpleNamespace(__create_chunk_list__=lambda: [chunk])
+        mesh = types.SimpleNamespace(get_coordinate=lambda: [1])
+        tensor = types.SimpleNamespace(
+            _spec=types.SimpleNamespace(mesh=mesh), _local_tensor=local, shape=(8, 3)
+        )
+        self.assertEqual(dcpkit._engine._dtensor_runs(tensor), [[(5, 2)], [(0, 3)]])
 
 
 @unittest.skipIf(torch is None or numpy is None, "needs torch and numpy")

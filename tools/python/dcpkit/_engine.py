@@ -22,6 +22,7 @@ import ctypes
 import dataclasses
 import datetime
 import itertools
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -219,12 +220,35 @@ def _dtensor_cuts(spec: Any) -> list[tuple[int, int, int]]:
     ]
 
 
+def _megatron_fsdp_runs(tensor: Any) -> list[_Runs]:
+    """What this rank has of a parameter of Megatron-FSDP, which does not cut evenly: the rows that
+    its buffer has of the block that tensor parallelism leaves here (_init_optimizer_named_parameters
+    and make_fsdp_dtensor of megatron_fsdp/param_and_grad_buffer.py, core 0.14 to main)."""
+    block = tensor.orig_param.shape
+    runs: list[_Runs] = [[(0, length)] for length in block]
+    for axis, (length, whole) in enumerate(zip(block, tensor.shape)):
+        if length != whole:
+            place = tensor.device_mesh.get_local_rank(tensor.megatron_fsdp_dist_index.tp_dim)
+            runs[axis] = [(place * length, length)]
+    row = math.prod(block[1:])
+    begin, end = tensor.megatron_fsdp_slice.start // row, tensor.megatron_fsdp_slice.stop // row
+    runs[0] = [(runs[0][0][0] + begin, end - begin)]
+    return runs
+
+
 def _dtensor_runs(tensor: Any) -> list[_Runs] | None:
     """What this rank has of each axis of a DTensor; None: it is not in the mesh."""
     spec = tensor._spec
     coordinate = spec.mesh.get_coordinate()
     if coordinate is None:
         return None
+    if hasattr(tensor, "megatron_fsdp_slice"):
+        return _megatron_fsdp_runs(tensor)
+    # What its state dicts have in place of that: the local tensor knows its box
+    # (update_uneven_dtensor_chunk_metadata of megatron_fsdp/uneven_dtensor.py@core_v0.19.0).
+    chunks = getattr(tensor._local_tensor, "__create_chunk_list__", list)()
+    if len(chunks) == 1:
+        return [[run] for run in zip(chunks[0].offsets, chunks[0].sizes)]
     runs: list[_Runs] = [[(0, length)] for length in tensor.shape]
     for dim, axis, split in _dtensor_cuts(spec):
         runs[axis] = _runs_shard(runs[axis], spec.mesh.size(dim), coordinate[dim], split)
@@ -395,8 +419,9 @@ class Map(_library.Handle):
     ) -> None:
         """List what this rank holds of a tensor.
 
-        tensor: a DTensor; a torch tensor or numpy array that is the whole, or a box of it: box
-        ((offset, ...), (extent, ...)) in a tensor of that shape. Several boxes are several calls.
+        tensor: a DTensor, also an uneven one of Megatron-FSDP, whose rows are in the order of its
+        tensor-parallel ranks (see `names`); a torch tensor or numpy array that is the whole, or a
+        box of it: box ((offset, ...), (extent, ...)) in a tensor of that shape. Several boxes are several calls.
         """
         with self._listing():
             self._list("sources", name, tensor, box, shape)
@@ -438,7 +463,7 @@ class Map(_library.Handle):
         like: a checkpoint that a run of the same model saved, or its Hugging Face folder (except GPT-OSS); only metadata is read. sources, targets:
         a format, whose names are those that convert() of it would write ("huggingface", "fsdp_dtensor", "torch_dist"); None: those
         that are stored; or modules in memory, listed by their named_parameters() as they are on this rank: "megatron:tp=2,pp=2",
-        "megatron:fsdp=8", "vllm:tp=4", "sglang:tp=4", "transformers". See dcpkit_map_names in dcpkit.h.
+        "megatron:fsdp=4,tp=2", "vllm:tp=4", "sglang:tp=4", "transformers". See dcpkit_map_names in dcpkit.h.
         """
         with self._listing():
             formats = (None if f is None else _library.key_bytes(f) for f in (sources, targets))
