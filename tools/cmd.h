@@ -15,22 +15,14 @@
 #include "tools/options.h"
 #include "tools/wrap.h"
 
-struct dcpk_ranks;
-
-/*
- * The commands: argv[0] is the command's name. Each returns the exit code that MANUAL.md lists. A
- * new one is a tools/cmd_<name>.c, a name here and a row in main.c. Those that take `ranks` (NULL:
- * alone) share the work with other processes: all run the same code and return the same code, and
- * only rank 0 prints. help_knob: of 'dcpkit help', argv[0] is "knob".
- */
-typedef int dcpk_command(int argc, char **argv);
-typedef int dcpk_shared_command(int argc, char **argv, struct dcpk_ranks *ranks);
-dcpk_command dcpk_cmd_apply, dcpk_cmd_card, dcpk_cmd_check, dcpk_cmd_completion, dcpk_cmd_delta,
-    dcpk_cmd_doctor, dcpk_cmd_help_knob, dcpk_cmd_inspect, dcpk_cmd_losscmp, dcpk_cmd_migrate,
-    dcpk_cmd_modify, dcpk_cmd_print_json, dcpk_cmd_print_tensor, dcpk_cmd_view;
-dcpk_shared_command dcpk_cmd_compare, dcpk_cmd_convert, dcpk_cmd_convert_fsdp_dtensor,
-    dcpk_cmd_convert_torch_dist, dcpk_cmd_hash, dcpk_cmd_merge, dcpk_cmd_remap, dcpk_cmd_train,
-    dcpk_cmd_verify;
+/* The commands. A new one is a tools/cmd_<name>.c, a name here and a row in main.c. help_knob: of
+ * 'dcpkit help', argv[0] is "knob". */
+extern const struct dcpk_cli dcpk_cmd_apply, dcpk_cmd_card, dcpk_cmd_check, dcpk_cmd_compare,
+    dcpk_cmd_completion, dcpk_cmd_convert, dcpk_cmd_convert_fsdp_dtensor,
+    dcpk_cmd_convert_torch_dist, dcpk_cmd_delta, dcpk_cmd_doctor, dcpk_cmd_hash, dcpk_cmd_help_knob,
+    dcpk_cmd_inspect, dcpk_cmd_losscmp, dcpk_cmd_merge, dcpk_cmd_migrate, dcpk_cmd_modify,
+    dcpk_cmd_print_json, dcpk_cmd_print_tensor, dcpk_cmd_remap, dcpk_cmd_train, dcpk_cmd_verify,
+    dcpk_cmd_view;
 
 /* Name of command i, in the order of the help; NULL after the last one. */
 const char *dcpk_command_name(size_t i);

@@ -217,20 +217,15 @@ static int card_main(void *values, const struct dcpk_cli_args *args, struct dcpk
     return DCPK_EXIT_OK;
 }
 
-int dcpk_cmd_card(int argc, char **argv)
-{
-    struct dcpk_print_options way = {0};
-    const struct dcpk_cli cli = {
-        .name = NAME,
-        .usage = "[options]",
-        .summary = "Print what is supported: each format, optimizer layout and model family, with "
-                   "the best proof of it and the releases of Megatron that it was shown with.",
-        .options = option_rows,
-        .values = &way,
-        .example = "dcpkit card",
-        .paths = DCPK_CLI_NO_PATHS,
-        .run = card_main,
-    };
-
-    return dcpk_cli_main(&cli, argc, argv);
-}
+static struct dcpk_print_options values;
+const struct dcpk_cli dcpk_cmd_card = {
+    .name = NAME,
+    .usage = "[options]",
+    .summary = "Print what is supported: each format, optimizer layout and model family, with "
+               "the best proof of it and the releases of Megatron that it was shown with.",
+    .options = option_rows,
+    .values = &values,
+    .example = "dcpkit card",
+    .paths = DCPK_CLI_NO_PATHS,
+    .run = card_main,
+};

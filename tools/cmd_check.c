@@ -253,23 +253,18 @@ static int check_main(void *values, const struct dcpk_cli_args *args, struct dcp
     return run_check(c, err);
 }
 
-int dcpk_cmd_check(int argc, char **argv)
-{
-    struct check c = {.verbosity = {.command = NAME}, .env = dcpk_cli_env(NULL)};
-    const struct dcpk_cli cli = {
-        .name = NAME,
-        .usage = "[options] DIR",
-        .summary =
-            "Check whether a release of Megatron loads a checkpoint: every key, shape and object "
-            "that its loader asks for, computed from args, and the structure of the folder.",
-        .options = option_rows,
-        .everyday = "loads-in mesh optimizer args-from json html",
-        .values = &c,
-        .example = "dcpkit check --loads-in core-0.19 sample-data/torch_dist_c_dense_tp2pp2",
-        .min_args = 1,
-        .max_args = 1,
-        .run = check_main,
-    };
-
-    return dcpk_cli_main(&cli, argc, argv);
-}
+static struct check values = {.verbosity = {.command = NAME}};
+const struct dcpk_cli dcpk_cmd_check = {
+    .name = NAME,
+    .usage = "[options] DIR",
+    .summary =
+        "Check whether a release of Megatron loads a checkpoint: every key, shape and object "
+        "that its loader asks for, computed from args, and the structure of the folder.",
+    .options = option_rows,
+    .everyday = "loads-in mesh optimizer args-from json html",
+    .values = &values,
+    .env = &values.env,
+    .example = "dcpkit check --loads-in core-0.19 sample-data/torch_dist_c_dense_tp2pp2",
+    .n_args = {1, 1},
+    .run = check_main,
+};

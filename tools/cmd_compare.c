@@ -216,7 +216,6 @@ static int compare_main(void *values, const struct dcpk_cli_args *args, struct d
     return compare(r, args->words, err);
 }
 
-/* True if the arguments ask for a delta on disk, which is another command. */
 static bool asks_delta(int argc, char **argv)
 {
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
@@ -225,29 +224,28 @@ static bool asks_delta(int argc, char **argv)
     return false;
 }
 
-int dcpk_cmd_compare(int argc, char **argv, struct dcpk_ranks *ranks)
+/* --delta is for another command. */
+static int compare_begin(const struct dcpk_cli *cli, int argc, char **argv)
 {
-    struct request r = {.top = 20,
-                        .tolerance = {-1, -1},
-                        .options.env = dcpk_cli_env(ranks),
-                        .verbosity = {.command = NAME}};
-    const struct dcpk_cli cli = {
-        .name = NAME,
-        .usage = "[options] A B",
-        .summary = "Compare two checkpoints across formats, layouts and names; exit 0: they hold "
-                   "the same, 1: they differ.",
-        .options = option_rows,
-        .everyday = "rtol cast weights-only tensors-only args top strict json html",
-        .values = &r,
-        .example = "dcpkit compare-two-checkpoint checkpoints/run checkpoints/run/iter_0000004",
-        .min_args = 2,
-        .max_args = 2,
-        .run = compare_main,
-    };
-
-    if (asks_delta(argc, argv) && ranks != NULL)
+    if (!asks_delta(argc, argv))
+        return dcpk_cli_perform(cli, argc, argv);
+    if (cli->env->ranks != NULL)
         return dcpk_cli_usage(NAME, "--delta works in one process");
-    if (asks_delta(argc, argv))
-        return dcpk_cmd_delta(argc, argv);
-    return dcpk_cli_main(&cli, argc, argv);
+    return dcpk_cli_main(&dcpk_cmd_delta, argc, argv, NULL);
 }
+
+static struct request values = {.top = 20, .tolerance = {-1, -1}, .verbosity = {.command = NAME}};
+const struct dcpk_cli dcpk_cmd_compare = {
+    .name = NAME,
+    .usage = "[options] A B",
+    .summary = "Compare two checkpoints across formats, layouts and names; exit 0: they hold "
+               "the same, 1: they differ.",
+    .options = option_rows,
+    .everyday = "rtol cast weights-only tensors-only args top strict json html",
+    .values = &values,
+    .env = &values.options.env,
+    .example = "dcpkit compare-two-checkpoint checkpoints/run checkpoints/run/iter_0000004",
+    .n_args = {2, 2},
+    .begin = compare_begin,
+    .run = compare_main,
+};

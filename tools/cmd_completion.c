@@ -99,20 +99,14 @@ static int completion_main(void *values, const struct dcpk_cli_args *args, struc
     return dcpk_cli_usage(NAME, "'%s' is not bash, zsh or fish", args->words[0]);
 }
 
-int dcpk_cmd_completion(int argc, char **argv)
-{
-    static const struct dcpk_option none[] = {DCPK_OPT_END};
-    const struct dcpk_cli cli = {
-        .name = NAME,
-        .usage = "bash|zsh|fish",
-        .summary = "Print the script that completes commands, options and formats in a shell.",
-        .options = none,
-        .example = "dcpkit completion bash >dcpkit.bash",
-        .min_args = 1,
-        .max_args = 1,
-        .paths = DCPK_CLI_NO_PATHS,
-        .run = completion_main,
-    };
-
-    return dcpk_cli_main(&cli, argc, argv);
-}
+static const struct dcpk_option none[] = {DCPK_OPT_END};
+const struct dcpk_cli dcpk_cmd_completion = {
+    .name = NAME,
+    .usage = "bash|zsh|fish",
+    .summary = "Print the script that completes commands, options and formats in a shell.",
+    .options = none,
+    .example = "dcpkit completion bash >dcpkit.bash",
+    .n_args = {1, 1},
+    .paths = DCPK_CLI_NO_PATHS,
+    .run = completion_main,
+};

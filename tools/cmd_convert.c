@@ -11,7 +11,7 @@
 
 struct conversion {
     struct dcpk_convert_args args; /* first: the tables of options fill it */
-    struct dcpk_ranks *ranks;
+    struct dcpk_env env;
 };
 
 /* Remarks on flags that are accepted because the Python tool has them. */
@@ -30,13 +30,14 @@ static void remark(const struct dcpk_convert_args *a)
 static dcpk_status run_convert(struct conversion *c, const struct dcpk_format *to,
                                struct dcpk_error *err)
 {
-    struct dcpk_convert_options options = {.to = to, .env = dcpk_cli_env(c->ranks)};
+    struct dcpk_convert_options options = {.to = to, .env = c->env};
     struct dcpk_convert_args *a = &c->args;
     struct dcpk_convert_parsed parsed = {0};
     struct dcpk_bar bar;
     dcpk_status st = dcpk_convert_args_apply(a, a->inputs[1], &options, &parsed, err);
 
-    st = dcpk_ranks_agree(c->ranks, st, err); /* a file that it reads may be missing on one node */
+    st = dcpk_ranks_agree(c->env.ranks, st,
+                          err); /* a file that it reads may be missing on one node */
     if (st == DCPK_OK) {
         remark(a);
         options.env.progress = dcpk_bar_begin(&bar, "reading metadata", &a->verbosity);
@@ -109,39 +110,28 @@ static int convert_main(void *values, const struct dcpk_cli_args *args, struct d
     return DCPK_EXIT_OK;
 }
 
-int dcpk_cmd_convert(int argc, char **argv, struct dcpk_ranks *ranks)
-{
-    struct conversion c = {.args.verbosity = {.command = "convert"}, .ranks = ranks};
-    const struct dcpk_cli cli = {
-        .name = "convert",
-        .usage = "--to FORMAT [options] IN OUT",
-        .summary = "Convert a checkpoint to another format. IN is a run folder, an iteration's "
-                   "folder, or an archive of one; it is never changed. OUT is a run folder, a "
-                   "folder iter_NNNNNNN, or a name that ends in .tar.",
-        .options = dcpk_convert_rows,
-        .everyday =
-            "to verify dry-run force resume weights-only target-mesh hf-assets merge-lora base "
-            "report html",
-        .values = &c,
-        .example =
-            "dcpkit convert --to fsdp_dtensor sample-data/torch_dist_c_dense_tp2pp2 converted",
-        .min_args = 2,
-        .max_args = 2,
-        .paths = DCPK_CLI_LAST_IS_OUT,
-        .is_dry = &c.args.dry_run,
-        .to = &c.args.to,
-        .settle = convert_settle,
-        .run = convert_main,
-    };
-
-    return dcpk_cli_main(&cli, argc, argv);
-}
-
-/* A command that names both formats, with the flags of Megatron's Python tool. */
-struct named_conversion {
-    const char *name, *from, *to, *summary, *example;
+static struct conversion convert_values = {.args.verbosity = {.command = "convert"}};
+const struct dcpk_cli dcpk_cmd_convert = {
+    .name = "convert",
+    .usage = "--to FORMAT [options] IN OUT",
+    .summary = "Convert a checkpoint to another format. IN is a run folder, an iteration's "
+               "folder, or an archive of one; it is never changed. OUT is a run folder, a "
+               "folder iter_NNNNNNN, or a name that ends in .tar.",
+    .options = dcpk_convert_rows,
+    .everyday = "to verify dry-run force resume weights-only target-mesh hf-assets merge-lora base "
+                "report html",
+    .values = &convert_values,
+    .env = &convert_values.env,
+    .example = "dcpkit convert --to fsdp_dtensor sample-data/torch_dist_c_dense_tp2pp2 converted",
+    .n_args = {2, 2},
+    .paths = DCPK_CLI_LAST_IS_OUT,
+    .is_dry = &convert_values.args.dry_run,
+    .to = &convert_values.args.to,
+    .settle = convert_settle,
+    .run = convert_main,
 };
 
+/* Runs a command that names both formats, with the flags of Megatron's Python tool. */
 static int named_main(void *values, const struct dcpk_cli_args *args, struct dcpk_error *err)
 {
     const struct conversion *c = values;
@@ -153,45 +143,38 @@ static int named_main(void *values, const struct dcpk_cli_args *args, struct dcp
     return code;
 }
 
-static int convert_by_name(const struct named_conversion *named, int argc, char **argv,
-                           struct dcpk_ranks *ranks)
-{
-    struct conversion c = {
-        .args = {.from = named->from, .to = named->to, .verbosity = {.command = named->name}},
-        .ranks = ranks};
-    const struct dcpk_cli cli = {.name = named->name,
-                                 .usage = "[options] IN OUT",
-                                 .summary = named->summary,
-                                 .options = dcpk_named_convert_rows,
-                                 .everyday = "swiglu verify dry-run force resume report quiet",
-                                 .values = &c,
-                                 .example = named->example,
-                                 .min_args = 2,
-                                 .max_args = 2,
-                                 .paths = DCPK_CLI_LAST_IS_OUT,
-                                 .is_dry = &c.args.dry_run,
-                                 .run = named_main};
+#define TO_FSDP "convert-torch-dist-to-fsdp-dtensor"
+static struct conversion to_fsdp_values = {
+    .args = {.from = "torch_dist", .to = "fsdp_dtensor", .verbosity = {.command = TO_FSDP}}};
+const struct dcpk_cli dcpk_cmd_convert_torch_dist = {
+    .name = TO_FSDP,
+    .usage = "[options] IN OUT",
+    .summary = "Convert torch_dist to fsdp_dtensor with the flags of Megatron's Python tool.",
+    .options = dcpk_named_convert_rows,
+    .everyday = "swiglu verify dry-run force resume report quiet",
+    .values = &to_fsdp_values,
+    .env = &to_fsdp_values.env,
+    .example = "dcpkit " TO_FSDP " --swiglu sample-data/torch_dist_c_dense_tp2pp2 converted",
+    .n_args = {2, 2},
+    .paths = DCPK_CLI_LAST_IS_OUT,
+    .is_dry = &to_fsdp_values.args.dry_run,
+    .run = named_main,
+};
 
-    return dcpk_cli_main(&cli, argc, argv);
-}
-
-int dcpk_cmd_convert_torch_dist(int argc, char **argv, struct dcpk_ranks *ranks)
-{
-    static const struct named_conversion named = {
-        "convert-torch-dist-to-fsdp-dtensor", "torch_dist", "fsdp_dtensor",
-        "Convert torch_dist to fsdp_dtensor with the flags of Megatron's Python tool.",
-        "dcpkit convert-torch-dist-to-fsdp-dtensor --swiglu sample-data/torch_dist_c_dense_tp2pp2 "
-        "converted"};
-
-    return convert_by_name(&named, argc, argv, ranks);
-}
-
-int dcpk_cmd_convert_fsdp_dtensor(int argc, char **argv, struct dcpk_ranks *ranks)
-{
-    static const struct named_conversion named = {
-        "convert-fsdp-dtensor-to-torch-dist", "fsdp_dtensor", "torch_dist",
-        "Convert fsdp_dtensor to torch_dist: the reverse of convert-torch-dist-to-fsdp-dtensor.",
-        "dcpkit convert-fsdp-dtensor-to-torch-dist checkpoints/fsdp converted"};
-
-    return convert_by_name(&named, argc, argv, ranks);
-}
+#define TO_TORCH_DIST "convert-fsdp-dtensor-to-torch-dist"
+static struct conversion to_torch_dist_values = {
+    .args = {.from = "fsdp_dtensor", .to = "torch_dist", .verbosity = {.command = TO_TORCH_DIST}}};
+const struct dcpk_cli dcpk_cmd_convert_fsdp_dtensor = {
+    .name = TO_TORCH_DIST,
+    .usage = "[options] IN OUT",
+    .summary = "Convert fsdp_dtensor to torch_dist: the reverse of " TO_FSDP ".",
+    .options = dcpk_named_convert_rows,
+    .everyday = "swiglu verify dry-run force resume report quiet",
+    .values = &to_torch_dist_values,
+    .env = &to_torch_dist_values.env,
+    .example = "dcpkit " TO_TORCH_DIST " checkpoints/fsdp converted",
+    .n_args = {2, 2},
+    .paths = DCPK_CLI_LAST_IS_OUT,
+    .is_dry = &to_torch_dist_values.args.dry_run,
+    .run = named_main,
+};

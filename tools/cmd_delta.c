@@ -148,45 +148,35 @@ static const struct dcpk_option delta_rows[] = {
     DCPK_OPT_FLAG("delta", is_named, "for 'diff': write a delta ('delta' always does)"),
     DCPK_OPT_INCLUDE(apply_rows), DCPK_OPT_END};
 
-int dcpk_cmd_delta(int argc, char **argv)
-{
-    struct delta_request r = {.env = dcpk_cli_env(NULL), .verbosity = {.command = "delta"}};
-    const struct dcpk_cli cli = {
-        .name = "delta",
-        .usage = "[options] BASE NEW OUT",
-        .summary = "Write what changed between two checkpoints on disk to the folder OUT, packed "
-                   "and with checksums; 'dcpkit apply BASE OUT' makes NEW's files from it, bit "
-                   "for bit. The formats, layouts and files of both may be any.",
-        .options = delta_rows,
-        .values = &r,
-        .example = "dcpkit delta checkpoints/run/iter_0000004 checkpoints/fsdp converted",
-        .min_args = 3,
-        .max_args = 3,
-        .paths = DCPK_CLI_LAST_IS_OUT | DCPK_CLI_OUT_IS_FOLDER,
-        .is_dry = &r.job.is_dry,
-        .run = delta_main,
-    };
+static struct delta_request delta_values = {.verbosity = {.command = "delta"}};
+const struct dcpk_cli dcpk_cmd_delta = {
+    .name = "delta",
+    .usage = "[options] BASE NEW OUT",
+    .summary = "Write what changed between two checkpoints on disk to the folder OUT, packed "
+               "and with checksums; 'dcpkit apply BASE OUT' makes NEW's files from it, bit "
+               "for bit. The formats, layouts and files of both may be any.",
+    .options = delta_rows,
+    .values = &delta_values,
+    .env = &delta_values.env,
+    .example = "dcpkit delta checkpoints/run/iter_0000004 checkpoints/fsdp converted",
+    .n_args = {3, 3},
+    .paths = DCPK_CLI_LAST_IS_OUT | DCPK_CLI_OUT_IS_FOLDER,
+    .is_dry = &delta_values.job.is_dry,
+    .run = delta_main,
+};
 
-    return dcpk_cli_main(&cli, argc, argv);
-}
-
-int dcpk_cmd_apply(int argc, char **argv)
-{
-    struct delta_request r = {.env = dcpk_cli_env(NULL), .verbosity = {.command = "apply"}};
-    const struct dcpk_cli cli = {
-        .name = "apply",
-        .usage = "[options] BASE DELTA OUT",
-        .summary = "Make NEW of 'dcpkit delta BASE NEW DELTA' again, in the folder OUT. Every byte "
-                   "is checked; another BASE is refused.",
-        .options = apply_rows,
-        .values = &r,
-        .example = "dcpkit apply checkpoints/run/iter_0000004 checkpoints/delta converted",
-        .min_args = 3,
-        .max_args = 3,
-        .paths = DCPK_CLI_LAST_IS_OUT | DCPK_CLI_OUT_IS_FOLDER,
-        .is_dry = &r.job.is_dry,
-        .run = apply_main,
-    };
-
-    return dcpk_cli_main(&cli, argc, argv);
-}
+static struct delta_request apply_values = {.verbosity = {.command = "apply"}};
+const struct dcpk_cli dcpk_cmd_apply = {
+    .name = "apply",
+    .usage = "[options] BASE DELTA OUT",
+    .summary = "Make NEW of 'dcpkit delta BASE NEW DELTA' again, in the folder OUT. Every byte "
+               "is checked; another BASE is refused.",
+    .options = apply_rows,
+    .values = &apply_values,
+    .env = &apply_values.env,
+    .example = "dcpkit apply checkpoints/run/iter_0000004 checkpoints/delta converted",
+    .n_args = {3, 3},
+    .paths = DCPK_CLI_LAST_IS_OUT | DCPK_CLI_OUT_IS_FOLDER,
+    .is_dry = &apply_values.job.is_dry,
+    .run = apply_main,
+};

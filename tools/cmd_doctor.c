@@ -399,22 +399,17 @@ static int doctor_main(void *values, const struct dcpk_cli_args *args, struct dc
     return doctor_report(d, err);
 }
 
-int dcpk_cmd_doctor(int argc, char **argv)
-{
-    static struct doctor d;
-    const struct dcpk_cli cli = {
-        .name = NAME,
-        .usage = "[options] [FOLDER]",
-        .summary = "Check this machine for training: GPUs and how they are joined, driver, NCCL, "
-                   "MPI, limits, variables of the environment, and the file system of FOLDER; exit "
-                   "0: nothing is wrong, 1: something is wrong, and the report has the remedy.",
-        .options = option_rows,
-        .values = &d,
-        .example = "dcpkit doctor sample-data",
-        .max_args = 1,
-        .paths = DCPK_CLI_ASKS_DRIVERS,
-        .run = doctor_main,
-    };
-
-    return dcpk_cli_main(&cli, argc, argv);
-}
+static struct doctor values;
+const struct dcpk_cli dcpk_cmd_doctor = {
+    .name = NAME,
+    .usage = "[options] [FOLDER]",
+    .summary = "Check this machine for training: GPUs and how they are joined, driver, NCCL, "
+               "MPI, limits, variables of the environment, and the file system of FOLDER; exit "
+               "0: nothing is wrong, 1: something is wrong, and the report has the remedy.",
+    .options = option_rows,
+    .values = &values,
+    .example = "dcpkit doctor sample-data",
+    .n_args = {0, 1},
+    .paths = DCPK_CLI_ASKS_DRIVERS,
+    .run = doctor_main,
+};

@@ -208,23 +208,18 @@ static int hash_main(void *values, const struct dcpk_cli_args *args, struct dcpk
     return dcpk_cli_each(args, run_hash, h);
 }
 
-int dcpk_cmd_hash(int argc, char **argv, struct dcpk_ranks *ranks)
-{
-    struct hashing h = {.verbosity = {.command = NAME}, .env = dcpk_cli_env(ranks)};
-    const struct dcpk_cli cli = {
-        .name = NAME,
-        .usage = "[options] DIR...",
-        .summary = "Print the XXH3-128 of every tensor (its elements in row-major order, all "
-                   "chunks joined), of every object (\"*\") and of the common state (\"+\"), in "
-                   "key order, and the SHA-256 of the whole at the end. Objects are hashed by "
-                   "value. The layout of chunks, files and pickles changes no hash.",
-        .options = option_rows,
-        .values = &h,
-        .example = "dcpkit hash --threads 2 checkpoints/run/iter_0000004",
-        .min_args = 1,
-        .max_args = INT_MAX,
-        .run = hash_main,
-    };
-
-    return dcpk_cli_main(&cli, argc, argv);
-}
+static struct hashing values = {.verbosity = {.command = NAME}};
+const struct dcpk_cli dcpk_cmd_hash = {
+    .name = NAME,
+    .usage = "[options] DIR...",
+    .summary = "Print the XXH3-128 of every tensor (its elements in row-major order, all "
+               "chunks joined), of every object (\"*\") and of the common state (\"+\"), in "
+               "key order, and the SHA-256 of the whole at the end. Objects are hashed by "
+               "value. The layout of chunks, files and pickles changes no hash.",
+    .options = option_rows,
+    .values = &values,
+    .env = &values.env,
+    .example = "dcpkit hash --threads 2 checkpoints/run/iter_0000004",
+    .n_args = {1, INT_MAX},
+    .run = hash_main,
+};

@@ -47,26 +47,29 @@ static int help_knob_main(void *values, const struct dcpk_cli_args *args, struct
     return DCPK_EXIT_OK;
 }
 
-int dcpk_cmd_help_knob(int argc, char **argv)
+/* A knob may be named as the flag that it is. */
+static int help_knob_begin(const struct dcpk_cli *cli, int argc, char **argv)
 {
-    struct dcpk_print_options way = {0};
-    const struct dcpk_cli cli = {
-        .name = NAME,
-        .usage = "[options] [NAME]",
-        .summary = "Explain a knob (a setting) of 'dcpkit train' by any of its names: its values, "
-                   "its effect, the rules that name it, its source. Without NAME, list all.",
-        .options = option_rows,
-        .values = &way,
-        .example = "dcpkit help knob --data-parallel-sharding-strategy",
-        .max_args = 1,
-        .paths = DCPK_CLI_NO_PATHS,
-        .run = help_knob_main,
-    };
     struct dcpk_knob_walk walk;
 
     for (int i = 1; i < argc; i++)
         if (dcpk_starts_with(argv[i], "--") &&
             (dcpk_knob_find(argv[i], &walk) != NULL || dcpk_knob_absence(argv[i]) != NULL))
             argv[i] += 2; /* a name, not an option */
-    return dcpk_cli_main(&cli, argc, argv);
+    return dcpk_cli_perform(cli, argc, argv);
 }
+
+static struct dcpk_print_options values;
+const struct dcpk_cli dcpk_cmd_help_knob = {
+    .name = NAME,
+    .usage = "[options] [NAME]",
+    .summary = "Explain a knob (a setting) of 'dcpkit train' by any of its names: its values, "
+               "its effect, the rules that name it, its source. Without NAME, list all.",
+    .options = option_rows,
+    .values = &values,
+    .example = "dcpkit help knob --data-parallel-sharding-strategy",
+    .n_args = {0, 1},
+    .paths = DCPK_CLI_NO_PATHS,
+    .begin = help_knob_begin,
+    .run = help_knob_main,
+};

@@ -57,24 +57,20 @@ static int inspect_main(void *values, const struct dcpk_cli_args *args, struct d
     return dcpk_cli_each(args, dcpk_inspect_path, r);
 }
 
-int dcpk_cmd_inspect(int argc, char **argv)
-{
-    struct dcpk_inspect_request r = {.verbosity = {.command = NAME}, .env = dcpk_cli_env(NULL)};
-    char here[] = ".";
-    const struct dcpk_cli cli = {
-        .name = NAME,
-        .usage = "[options] [DIR...]",
-        .summary = "Describe a checkpoint: format, iteration, layout, model, tensors, sizes. DIR: "
-                   "the current folder where none is given.",
-        .options = option_rows,
-        .everyday = "top sort tree chunks stats keys iteration json html",
-        .values = &r,
-        .example = "dcpkit inspect --chunks checkpoints/run/iter_0000004",
-        .max_args = INT_MAX,
-        .by_default = here,
-        .paths = DCPK_CLI_LISTS_RUN,
-        .run = inspect_main,
-    };
-
-    return dcpk_cli_main(&cli, argc, argv);
-}
+static struct dcpk_inspect_request values = {.verbosity = {.command = NAME}};
+static char here[] = ".";
+const struct dcpk_cli dcpk_cmd_inspect = {
+    .name = NAME,
+    .usage = "[options] [DIR...]",
+    .summary = "Describe a checkpoint: format, iteration, layout, model, tensors, sizes. DIR: "
+               "the current folder where none is given.",
+    .options = option_rows,
+    .everyday = "top sort tree chunks stats keys iteration json html",
+    .values = &values,
+    .env = &values.env,
+    .example = "dcpkit inspect --chunks checkpoints/run/iter_0000004",
+    .n_args = {0, INT_MAX},
+    .by_default = here,
+    .paths = DCPK_CLI_LISTS_RUN,
+    .run = inspect_main,
+};

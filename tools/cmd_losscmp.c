@@ -107,25 +107,19 @@ static int losscmp_main(void *values, const struct dcpk_cli_args *args, struct d
     return losscmp(r, args->words, err);
 }
 
-int dcpk_cmd_losscmp(int argc, char **argv)
-{
-    struct losscmp_request r = {.tolerance = -1, .norm_tolerance = -1};
-    const struct dcpk_cli cli = {
-        .name = NAME,
-        .usage = "[options] A B",
-        .summary =
-            "Compare the losses of two training runs by their logs: JSON lines of 'dcpkit train', "
-            "or Megatron's output; exit 0: they are the same, 1: they differ.\nLosses, norms of "
-            "gradients, learning rates, loss scales, consumed samples and "
-            "skipped steps of each iteration are compared where both logs have them.",
-        .options = option_rows,
-        .values = &r,
-        .example = "dcpkit losscmp --tol 1e-5 logs/run.jsonl logs/resumed.jsonl",
-        .min_args = 2,
-        .max_args = 2,
-        .paths = DCPK_CLI_ARE_FILES,
-        .run = losscmp_main,
-    };
-
-    return dcpk_cli_main(&cli, argc, argv);
-}
+static struct losscmp_request values = {.tolerance = -1, .norm_tolerance = -1};
+const struct dcpk_cli dcpk_cmd_losscmp = {
+    .name = NAME,
+    .usage = "[options] A B",
+    .summary =
+        "Compare the losses of two training runs by their logs: JSON lines of 'dcpkit train', "
+        "or Megatron's output; exit 0: they are the same, 1: they differ.\nLosses, norms of "
+        "gradients, learning rates, loss scales, consumed samples and "
+        "skipped steps of each iteration are compared where both logs have them.",
+    .options = option_rows,
+    .values = &values,
+    .example = "dcpkit losscmp --tol 1e-5 logs/run.jsonl logs/resumed.jsonl",
+    .n_args = {2, 2},
+    .paths = DCPK_CLI_ARE_FILES,
+    .run = losscmp_main,
+};

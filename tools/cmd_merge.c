@@ -18,7 +18,7 @@ struct request {
     struct dcpk_convert_args args;
     struct dcpk_merge_input inputs[DCPK_MAX_MERGED];
     char (*places)[DCPK_RUN_PATH_BYTES]; /* by input: the iteration's, owned */
-    struct dcpk_ranks *ranks;
+    struct dcpk_env env;
     const char *out;
     uint64_t n_different;
 };
@@ -120,11 +120,11 @@ static dcpk_status merge(struct request *r, struct dcpk_convert_options *options
 
     options->env.progress = dcpk_bar_begin(&bar, "reading metadata", &r->args.verbosity);
     what.env = options->env;
-    st = dcpk_ranks_agree(r->ranks, dcpk_merge_open(&what, &made, &r->n_different, err), err);
+    st = dcpk_ranks_agree(r->env.ranks, dcpk_merge_open(&what, &made, &r->n_different, err), err);
     if (st == DCPK_OK && !r->args.dry_run)
-        st = dcpk_ranks_agree(r->ranks, dcpk_merge_prove(made, err), err);
+        st = dcpk_ranks_agree(r->env.ranks, dcpk_merge_prove(made, err), err);
     if (st == DCPK_OK && !r->args.dry_run && (options->flags & DCPK_CONVERT_CHECK_INPUT) != 0)
-        st = dcpk_ranks_agree(r->ranks, dcpk_merge_check_inputs(made, err), err);
+        st = dcpk_ranks_agree(r->env.ranks, dcpk_merge_check_inputs(made, err), err);
     if (st == DCPK_OK)
         st = write_sum(r, made, options, &bar, err);
     dcpk_bar_end(&bar);
@@ -135,7 +135,7 @@ static dcpk_status merge(struct request *r, struct dcpk_convert_options *options
 static int run_merge(struct request *r)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
-    struct dcpk_convert_options options = {.env = dcpk_cli_env(r->ranks)};
+    struct dcpk_convert_options options = {.env = r->env};
     struct dcpk_convert_parsed parsed = {0};
     dcpk_status st = DCPK_OK;
     int code;
@@ -145,7 +145,7 @@ static int run_merge(struct request *r)
         st = err.status;
     if (st == DCPK_OK)
         st = dcpk_convert_args_apply(&r->args, r->out, &options, &parsed, &err);
-    st = dcpk_ranks_agree(r->ranks, st, &err);
+    st = dcpk_ranks_agree(r->env.ranks, st, &err);
     if (st == DCPK_OK)
         st = merge(r, &options, &err);
     dcpk_convert_parsed_release(&parsed);
@@ -169,27 +169,22 @@ static int merge_main(void *values, const struct dcpk_cli_args *args, struct dcp
     return run_merge(r);
 }
 
-int dcpk_cmd_merge(int argc, char **argv, struct dcpk_ranks *ranks)
-{
-    struct request r = {.args.verbosity = {.command = NAME}, .ranks = ranks};
-    const struct dcpk_cli cli = {
-        .name = NAME,
-        .usage = "--weights W,W,... [options] A B... OUT",
-        .summary =
-            "Write the weighted sum of the weights of 2 to 64 checkpoints of one model, in any "
-            "formats: W * A + W * B + ... in float32, from masters if there are any, rounded once. "
-            "Args are A's; optimizer state is left out. Exit 1: the models differ.",
-        .options = dcpk_merge_rows,
-        .everyday = "weights to dtype verify dry-run force resume report",
-        .values = &r,
-        .example = "dcpkit merge --weights 0.5,0.5 checkpoints/run checkpoints/fsdp converted",
-        .min_args = 3,
-        .max_args = DCPK_MAX_MERGED + 1,
-        .paths = DCPK_CLI_LAST_IS_OUT,
-        .is_dry = &r.args.dry_run,
-        .to = &r.args.to,
-        .run = merge_main,
-    };
-
-    return dcpk_cli_main(&cli, argc, argv);
-}
+static struct request values = {.args.verbosity = {.command = NAME}};
+const struct dcpk_cli dcpk_cmd_merge = {
+    .name = NAME,
+    .usage = "--weights W,W,... [options] A B... OUT",
+    .summary =
+        "Write the weighted sum of the weights of 2 to 64 checkpoints of one model, in any "
+        "formats: W * A + W * B + ... in float32, from masters if there are any, rounded once. "
+        "Args are A's; optimizer state is left out. Exit 1: the models differ.",
+    .options = dcpk_merge_rows,
+    .everyday = "weights to dtype verify dry-run force resume report",
+    .values = &values,
+    .env = &values.env,
+    .example = "dcpkit merge --weights 0.5,0.5 checkpoints/run checkpoints/fsdp converted",
+    .n_args = {3, DCPK_MAX_MERGED + 1},
+    .paths = DCPK_CLI_LAST_IS_OUT,
+    .is_dry = &values.args.dry_run,
+    .to = &values.args.to,
+    .run = merge_main,
+};

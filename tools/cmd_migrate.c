@@ -490,25 +490,19 @@ static int migrate_main(void *values, const struct dcpk_cli_args *args, struct d
     return DCPK_EXIT_OK;
 }
 
-int dcpk_cmd_migrate(int argc, char **argv)
-{
-    struct migrate m = {.to = "megatron-fsdp", .verbosity = {.command = NAME}};
-    const struct dcpk_cli cli = {
-        .name = NAME,
-        .usage = "--to megatron-fsdp|ddp [options] IN",
-        .summary = "Change the configuration of a run for Megatron-FSDP, or back for DDP: what "
-                   "the other mode needs is set, what it refuses goes, and all else stays. IN: a "
-                   "file with flags of Megatron (a shell script, or flags alone), a configuration "
-                   "of Megatron-Bridge (YAML or JSON), or a checkpoint, for its args. Prints each "
-                   "change with its reason and source, and the commands that follow.",
-        .options = option_rows,
-        .everyday = "to mesh out force json",
-        .values = &m,
-        .example = "dcpkit migrate --to megatron-fsdp checkpoints/run",
-        .min_args = 1,
-        .max_args = 1,
-        .run = migrate_main,
-    };
-
-    return dcpk_cli_main(&cli, argc, argv);
-}
+static struct migrate values = {.to = "megatron-fsdp", .verbosity = {.command = NAME}};
+const struct dcpk_cli dcpk_cmd_migrate = {
+    .name = NAME,
+    .usage = "--to megatron-fsdp|ddp [options] IN",
+    .summary = "Change the configuration of a run for Megatron-FSDP, or back for DDP: what "
+               "the other mode needs is set, what it refuses goes, and all else stays. IN: a "
+               "file with flags of Megatron (a shell script, or flags alone), a configuration "
+               "of Megatron-Bridge (YAML or JSON), or a checkpoint, for its args. Prints each "
+               "change with its reason and source, and the commands that follow.",
+    .options = option_rows,
+    .everyday = "to mesh out force json",
+    .values = &values,
+    .example = "dcpkit migrate --to megatron-fsdp checkpoints/run",
+    .n_args = {1, 1},
+    .run = migrate_main,
+};

@@ -243,25 +243,20 @@ static int modify_main(void *values, const struct dcpk_cli_args *args, struct dc
     return DCPK_EXIT_OK;
 }
 
-int dcpk_cmd_modify(int argc, char **argv)
-{
-    struct request r = {.options.env = dcpk_cli_env(NULL), .verbosity = {.command = NAME}};
-    const struct dcpk_cli cli = {
-        .name = NAME,
-        .usage = "--op OP [options] IN OUT",
-        .summary = "Rename, remove or cast keys of a checkpoint. IN, a folder or an archive, is "
-                   "never changed; its files are hard-linked unless a tensor in them is cast. An "
-                   "OUT that ends in .tar becomes an archive.",
-        .options = option_rows,
-        .values = &r,
-        .example = "dcpkit modify-state-dict --op 'remove ^optimizer' checkpoints/run converted",
-        .min_args = 2,
-        .max_args = 2,
-        .paths = DCPK_CLI_LAST_IS_OUT | DCPK_CLI_LINKS_IN,
-        .is_dry = &r.dry_run,
-        .iteration = &r.iteration,
-        .run = modify_main,
-    };
-
-    return dcpk_cli_main(&cli, argc, argv);
-}
+static struct request values = {.verbosity = {.command = NAME}};
+const struct dcpk_cli dcpk_cmd_modify = {
+    .name = NAME,
+    .usage = "--op OP [options] IN OUT",
+    .summary = "Rename, remove or cast keys of a checkpoint. IN, a folder or an archive, is "
+               "never changed; its files are hard-linked unless a tensor in them is cast. An "
+               "OUT that ends in .tar becomes an archive.",
+    .options = option_rows,
+    .values = &values,
+    .env = &values.options.env,
+    .example = "dcpkit modify-state-dict --op 'remove ^optimizer' checkpoints/run converted",
+    .n_args = {2, 2},
+    .paths = DCPK_CLI_LAST_IS_OUT | DCPK_CLI_LINKS_IN,
+    .is_dry = &values.dry_run,
+    .iteration = &values.iteration,
+    .run = modify_main,
+};

@@ -147,25 +147,19 @@ static int print_json_main(void *values, const struct dcpk_cli_args *args, struc
     return DCPK_EXIT_OK;
 }
 
-int dcpk_cmd_print_json(int argc, char **argv)
-{
-    const bool writes_in = true; /* the default of --output */
-    struct request r = {.output = NULL};
-    const struct dcpk_cli cli = {
-        .name = NAME,
-        .usage = "[options] DIR",
-        .summary = "Print the content of a DCP folder without tensors as JSON, and write it with "
-                   "keys " PREFIX ".* to a file.",
-        .options = option_rows,
-        .values = &r,
-        .example = "dcpkit " NAME " -o map.json dumps/param_groups",
-        .min_args = 1,
-        .max_args = 1,
-        .is_dry = &r.is_dry,
-        .writes_in = &writes_in,
-        .iteration = &r.iteration,
-        .run = print_json_main,
-    };
-
-    return dcpk_cli_main(&cli, argc, argv);
-}
+static struct request values;
+static const bool writes_in = true; /* the default of --output */
+const struct dcpk_cli dcpk_cmd_print_json = {
+    .name = NAME,
+    .usage = "[options] DIR",
+    .summary = "Print the content of a DCP folder without tensors as JSON, and write it with "
+               "keys " PREFIX ".* to a file.",
+    .options = option_rows,
+    .values = &values,
+    .example = "dcpkit " NAME " -o map.json dumps/param_groups",
+    .n_args = {1, 1},
+    .is_dry = &values.is_dry,
+    .writes_in = &writes_in,
+    .iteration = &values.iteration,
+    .run = print_json_main,
+};

@@ -196,25 +196,19 @@ static int print_tensor_main(void *values, const struct dcpk_cli_args *args, str
     return DCPK_EXIT_OK;
 }
 
-int dcpk_cmd_print_tensor(int argc, char **argv)
-{
-    struct request r = {.verbosity = {.command = NAME}};
-    const struct dcpk_cli cli = {
-        .name = NAME,
-        .usage = "[options] DIR KEY[SLICE]",
-        .summary = "Print elements of a stored tensor; SLICE as in Python: [0, 3:5, ..., ::2, -1]. "
-                   "Of an object, or an entry of the common state (args, args.lr, iteration, ...; "
-                   "common is all of it), print the value as JSON, the same in every format.",
-        .options = option_rows,
-        .values = &r,
-        .example = "dcpkit print-tensor checkpoints/run "
-                   "'decoder.layers.mlp.linear_fc2.weight[0, 3:5, :8]'",
-        .min_args = 2,
-        .max_args = 2,
-        .paths = DCPK_CLI_SECOND_IS_KEY,
-        .iteration = &r.iteration,
-        .run = print_tensor_main,
-    };
-
-    return dcpk_cli_main(&cli, argc, argv);
-}
+static struct request values = {.verbosity = {.command = NAME}};
+const struct dcpk_cli dcpk_cmd_print_tensor = {
+    .name = NAME,
+    .usage = "[options] DIR KEY[SLICE]",
+    .summary = "Print elements of a stored tensor; SLICE as in Python: [0, 3:5, ..., ::2, -1]. "
+               "Of an object, or an entry of the common state (args, args.lr, iteration, ...; "
+               "common is all of it), print the value as JSON, the same in every format.",
+    .options = option_rows,
+    .values = &values,
+    .example = "dcpkit print-tensor checkpoints/run "
+               "'decoder.layers.mlp.linear_fc2.weight[0, 3:5, :8]'",
+    .n_args = {2, 2},
+    .paths = DCPK_CLI_SECOND_IS_KEY,
+    .iteration = &values.iteration,
+    .run = print_tensor_main,
+};

@@ -232,24 +232,19 @@ static int remap_main(void *values, const struct dcpk_cli_args *args, struct dcp
     return remap_run(r, err);
 }
 
-int dcpk_cmd_remap(int argc, char **argv, struct dcpk_ranks *ranks)
-{
-    struct remap r = {.verbosity = {.command = NAME}, .options = {.env = dcpk_cli_env(ranks)}};
-    const struct dcpk_cli cli = {
-        .name = NAME,
-        .usage = "--from LAYOUT --to LAYOUT [options] IN",
-        .summary = "Load a checkpoint into the memory of ranks under one layout, remap it to the "
-                   "other layout and back, check every copy of every tensor against the files by "
-                   "its fingerprint after each step, and report the speed.",
-        .options = option_rows,
-        .everyday = "from to device runs check json",
-        .values = &r,
-        .example = "dcpkit remap --from tp=2 --to fsdp=2 checkpoints/run/iter_0000004",
-        .min_args = 1,
-        .max_args = 1,
-        .iteration = &r.iteration,
-        .run = remap_main,
-    };
-
-    return dcpk_cli_main(&cli, argc, argv);
-}
+static struct remap values = {.verbosity = {.command = NAME}};
+const struct dcpk_cli dcpk_cmd_remap = {
+    .name = NAME,
+    .usage = "--from LAYOUT --to LAYOUT [options] IN",
+    .summary = "Load a checkpoint into the memory of ranks under one layout, remap it to the "
+               "other layout and back, check every copy of every tensor against the files by "
+               "its fingerprint after each step, and report the speed.",
+    .options = option_rows,
+    .everyday = "from to device runs check json",
+    .values = &values,
+    .env = &values.options.env,
+    .example = "dcpkit remap --from tp=2 --to fsdp=2 checkpoints/run/iter_0000004",
+    .n_args = {1, 1},
+    .iteration = &values.iteration,
+    .run = remap_main,
+};

@@ -334,25 +334,9 @@ static dcpk_status train_settle(void *values, struct dcpk_error *err)
 }
 
 /* Returns -1 to continue, else the exit code. */
-static int train_parse(struct train *t, int argc, char **argv)
+static int train_parse(const struct dcpk_cli *cli, int argc, char **argv)
 {
-    const struct dcpk_cli cli = {
-        .name = NAME,
-        .usage = "[options] [KNOBS]",
-        .summary = "Train a small GPT as Megatron does, with Megatron-FSDP or without, on mock "
-                   "data or tokens; resume from any checkpoint of the model, save in any "
-                   "format.\nKNOBS are flags as Megatron spells them, or section.name=value as "
-                   "Megatron-Bridge does.",
-        .options = option_rows,
-        .everyday = "config device explain-memory explain-comm sweep ranks json",
-        .values = t,
-        .example = "dcpkit train --config logs/tiny.yaml --exit-at 3 --log logs/tiny.jsonl",
-        .max_args = INT_MAX,
-        .paths = DCPK_CLI_NO_PATHS,
-        .settle = train_settle,
-        .settled = settled_rows,
-        .more = &dcpk_train_flags,
-    };
+    struct train *t = cli->values;
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_cli_args args;
     char **rest;
@@ -360,22 +344,42 @@ static int train_parse(struct train *t, int argc, char **argv)
 
     if (dcpk_train_args_begin(&t->asked, argc, argv, &rest, &n, &err) != DCPK_OK)
         return dcpk_cli_fail(NAME, &err);
-    code = dcpk_cli_parse(&cli, n, rest, &args);
+    code = dcpk_cli_parse(cli, n, rest, &args);
     if (code >= 0 || args.n == 0)
         return code;
     (void)dcpk_train_unknown_word(args.words[0], &err);
     return dcpk_cli_fail(NAME, &err);
 }
 
-int dcpk_cmd_train(int argc, char **argv, struct dcpk_ranks *ranks)
+static int train_begin(const struct dcpk_cli *cli, int argc, char **argv)
 {
-    struct train t = {
-        .verbosity = {.command = NAME}, .env = dcpk_cli_env(ranks), .no_ranges = DCPK_ERROR_INIT};
-    int code = train_parse(&t, argc, argv);
+    struct train *t = cli->values;
+    int code = train_parse(cli, argc, argv);
 
     if (code < 0)
-        code = train(&t);
-    dcpk_train_log_close(&t.log);
-    dcpk_train_args_release(&t.asked);
+        code = train(t);
+    dcpk_train_log_close(&t->log);
+    dcpk_train_args_release(&t->asked);
     return code;
 }
+
+static struct train values = {.verbosity = {.command = NAME}, .no_ranges = DCPK_ERROR_INIT};
+const struct dcpk_cli dcpk_cmd_train = {
+    .name = NAME,
+    .usage = "[options] [KNOBS]",
+    .summary = "Train a small GPT as Megatron does, with Megatron-FSDP or without, on mock "
+               "data or tokens; resume from any checkpoint of the model, save in any "
+               "format.\nKNOBS are flags as Megatron spells them, or section.name=value as "
+               "Megatron-Bridge does.",
+    .options = option_rows,
+    .everyday = "config device explain-memory explain-comm sweep ranks json",
+    .values = &values,
+    .env = &values.env,
+    .example = "dcpkit train --config logs/tiny.yaml --exit-at 3 --log logs/tiny.jsonl",
+    .n_args = {0, INT_MAX},
+    .paths = DCPK_CLI_NO_PATHS,
+    .settle = train_settle,
+    .settled = settled_rows,
+    .more = &dcpk_train_flags,
+    .begin = train_begin,
+};

@@ -233,24 +233,19 @@ static int verify_main(void *values, const struct dcpk_cli_args *args, struct dc
     return verify(v, err);
 }
 
-int dcpk_cmd_verify(int argc, char **argv, struct dcpk_ranks *ranks)
-{
-    struct verify v = {.verbosity = {.command = NAME}, .env = dcpk_cli_env(ranks)};
-    const struct dcpk_cli cli = {
-        .name = NAME,
-        .usage = "[options] DIR",
-        .summary = "Check structure, exact cover, overlaps, pickled classes and checksums.",
-        .options = option_rows,
-        .everyday = "against weights-only write-integrity json quiet",
-        .values = &v,
-        .example = "dcpkit verify checkpoints/run/iter_0000004",
-        .min_args = 1,
-        .max_args = 1,
-        .if_more = "; 'dcpkit verify --against SRC DIR' proves DIR against SRC",
-        .writes_in = &v.writes_integrity,
-        .iteration = &v.iteration,
-        .run = verify_main,
-    };
-
-    return dcpk_cli_main(&cli, argc, argv);
-}
+static struct verify values = {.verbosity = {.command = NAME}};
+const struct dcpk_cli dcpk_cmd_verify = {
+    .name = NAME,
+    .usage = "[options] DIR",
+    .summary = "Check structure, exact cover, overlaps, pickled classes and checksums.",
+    .options = option_rows,
+    .everyday = "against weights-only write-integrity json quiet",
+    .values = &values,
+    .env = &values.env,
+    .example = "dcpkit verify checkpoints/run/iter_0000004",
+    .n_args = {1, 1},
+    .if_more = "; 'dcpkit verify --against SRC DIR' proves DIR against SRC",
+    .writes_in = &values.writes_integrity,
+    .iteration = &values.iteration,
+    .run = verify_main,
+};

@@ -121,28 +121,23 @@ static const struct dcpk_option option_rows[] = {
 static const struct dcpk_option settled_rows[] = {
     DCPK_OPT_OUT_FILE("page", "FILE", page, "the page"), DCPK_OPT_END};
 
-int dcpk_cmd_view(int argc, char **argv)
-{
-    struct view_request r = {
-        .inspect = {.verbosity = {.command = NAME}, .env = dcpk_cli_env(NULL)}};
-    char here[] = ".";
-    const struct dcpk_cli cli = {
-        .name = NAME,
-        .usage = "[options] [DIR]",
-        .summary = "Write the page of 'dcpkit inspect' to the temporary folder (TMPDIR, or /tmp) "
-                   "and print its address for a browser. DIR: the current folder where none is "
-                   "given.",
-        .options = option_rows,
-        .everyday = "stats keys iteration",
-        .values = &r,
-        .example = "dcpkit view checkpoints/run",
-        .max_args = 1,
-        .if_more = "; 'dcpkit inspect --html FILE DIR' writes the page to FILE",
-        .by_default = here,
-        .settle = view_settle,
-        .settled = settled_rows,
-        .run = view_main,
-    };
-
-    return dcpk_cli_main(&cli, argc, argv);
-}
+static struct view_request values = {.inspect = {.verbosity = {.command = NAME}}};
+static char here[] = ".";
+const struct dcpk_cli dcpk_cmd_view = {
+    .name = NAME,
+    .usage = "[options] [DIR]",
+    .summary = "Write the page of 'dcpkit inspect' to the temporary folder (TMPDIR, or /tmp) "
+               "and print its address for a browser. DIR: the current folder where none is "
+               "given.",
+    .options = option_rows,
+    .everyday = "stats keys iteration",
+    .values = &values,
+    .env = &values.inspect.env,
+    .example = "dcpkit view checkpoints/run",
+    .n_args = {0, 1},
+    .if_more = "; 'dcpkit inspect --html FILE DIR' writes the page to FILE",
+    .by_default = here,
+    .settle = view_settle,
+    .settled = settled_rows,
+    .run = view_main,
+};

@@ -22,48 +22,39 @@
 #define SUMMARY_BYTES   128
 #define PREFIX_BYTES    4 /* equal ones at the start: a name that is suggested */
 
-/* A command that several processes may share has `share`, any other one `run`. */
 struct command {
-    const char *name;
+    const struct dcpk_cli *cli;
     const char *others; /* more names, separated by blanks; NULL: none */
     const char *summary;
-    dcpk_command *run;
-    dcpk_shared_command *share;
+    bool is_shared; /* several processes may share it */
 };
 
 static const struct command commands[] = {
-    {"apply", NULL, "make a checkpoint from another and a delta", dcpk_cmd_apply, NULL},
-    {"card", NULL, "print what is supported, each claim with its proof", dcpk_cmd_card, NULL},
-    {"check", NULL, "check which releases of Megatron load a checkpoint", dcpk_cmd_check, NULL},
-    {"compare-two-checkpoint", "diff compare", "compare two checkpoints, list what differs", NULL,
-     dcpk_cmd_compare},
-    {"completion", NULL, "print the completion script of a shell", dcpk_cmd_completion, NULL},
-    {"convert", "reshard", "convert a checkpoint to another format", NULL, dcpk_cmd_convert},
-    {"convert-fsdp-dtensor-to-torch-dist", NULL, "the same, of these two formats", NULL,
-     dcpk_cmd_convert_fsdp_dtensor},
-    {"convert-torch-dist-to-fsdp-dtensor", NULL,
-     "the same with the flags of Megatron's Python tool", NULL, dcpk_cmd_convert_torch_dist},
-    {"delta", NULL, "write what changed between two checkpoints on disk", dcpk_cmd_delta, NULL},
-    {"doctor", NULL, "check this machine for training: GPUs, libraries, limits, a folder",
-     dcpk_cmd_doctor, NULL},
-    {"hash", NULL, "print the XXH3-128 of every tensor", NULL, dcpk_cmd_hash},
-    {"inspect", "ls info", "describe a checkpoint and its contents", dcpk_cmd_inspect, NULL},
-    {"losscmp", NULL, "compare the losses of two training runs", dcpk_cmd_losscmp, NULL},
-    {"merge", NULL, "write the weighted sum of the weights of several checkpoints", NULL,
-     dcpk_cmd_merge},
-    {"migrate", NULL, "change the configuration of a run for Megatron-FSDP, or back",
-     dcpk_cmd_migrate, NULL},
-    {"modify-state-dict", "modify", "rename, remove or cast keys of a checkpoint", dcpk_cmd_modify,
-     NULL},
-    {"print-tensor", "cat get", "print elements of a stored tensor", dcpk_cmd_print_tensor, NULL},
-    {"print-torch-dcp-in-json", NULL,
-     "print the non-tensor content of a DCP folder, write its JSON", dcpk_cmd_print_json, NULL},
-    {"remap", NULL, "move a checkpoint between layouts of ranks in memory, prove it", NULL,
-     dcpk_cmd_remap},
-    {"train", NULL, "train a small GPT as Megatron does, save and resume", NULL, dcpk_cmd_train},
-    {"verify", NULL, "check structure, cover and checksums, or prove a conversion", NULL,
-     dcpk_cmd_verify},
-    {"view", NULL, "write the page of a checkpoint and print its address", dcpk_cmd_view, NULL},
+    {&dcpk_cmd_apply, NULL, "make a checkpoint from another and a delta", false},
+    {&dcpk_cmd_card, NULL, "print what is supported, each claim with its proof", false},
+    {&dcpk_cmd_check, NULL, "check which releases of Megatron load a checkpoint", false},
+    {&dcpk_cmd_compare, "diff compare", "compare two checkpoints, list what differs", true},
+    {&dcpk_cmd_completion, NULL, "print the completion script of a shell", false},
+    {&dcpk_cmd_convert, "reshard", "convert a checkpoint to another format", true},
+    {&dcpk_cmd_convert_fsdp_dtensor, NULL, "the same, of these two formats", true},
+    {&dcpk_cmd_convert_torch_dist, NULL, "the same with the flags of Megatron's Python tool", true},
+    {&dcpk_cmd_delta, NULL, "write what changed between two checkpoints on disk", false},
+    {&dcpk_cmd_doctor, NULL, "check this machine for training: GPUs, libraries, limits, a folder",
+     false},
+    {&dcpk_cmd_hash, NULL, "print the XXH3-128 of every tensor", true},
+    {&dcpk_cmd_inspect, "ls info", "describe a checkpoint and its contents", false},
+    {&dcpk_cmd_losscmp, NULL, "compare the losses of two training runs", false},
+    {&dcpk_cmd_merge, NULL, "write the weighted sum of the weights of several checkpoints", true},
+    {&dcpk_cmd_migrate, NULL, "change the configuration of a run for Megatron-FSDP, or back",
+     false},
+    {&dcpk_cmd_modify, "modify", "rename, remove or cast keys of a checkpoint", false},
+    {&dcpk_cmd_print_tensor, "cat get", "print elements of a stored tensor", false},
+    {&dcpk_cmd_print_json, NULL, "print the non-tensor content of a DCP folder, write its JSON",
+     false},
+    {&dcpk_cmd_remap, NULL, "move a checkpoint between layouts of ranks in memory, prove it", true},
+    {&dcpk_cmd_train, NULL, "train a small GPT as Megatron does, save and resume", true},
+    {&dcpk_cmd_verify, NULL, "check structure, cover and checksums, or prove a conversion", true},
+    {&dcpk_cmd_view, NULL, "write the page of a checkpoint and print its address", false},
 };
 #define N_COMMANDS (sizeof commands / sizeof *commands)
 
@@ -71,12 +62,12 @@ const char *dcpk_command_name(size_t i)
 {
     if (i >= N_COMMANDS)
         return NULL;
-    return commands[i].name;
+    return commands[i].cli->name;
 }
 
 static bool is_called(const struct command *command, const char *name)
 {
-    return strcmp(command->name, name) == 0 ||
+    return strcmp(command->cli->name, name) == 0 ||
            (command->others != NULL && dcpk_option_has_word(command->others, name, strlen(name)));
 }
 
@@ -95,7 +86,7 @@ static int put_main_help(FILE *to)
         if (commands[i].others != NULL)
             n = snprintf(text, sizeof text, "%s (also: %s)", commands[i].summary,
                          commands[i].others);
-        dcpk_cli_printf(to, "  %-*s", COMMAND_COLUMNS, commands[i].name);
+        dcpk_cli_printf(to, "  %-*s", COMMAND_COLUMNS, commands[i].cli->name);
         dcpk_cli_put_wrapped(to, text, (size_t)n, column, column);
         dcpk_cli_printf(to, "\n");
     }
@@ -202,12 +193,11 @@ static int unknown_command(const char *name)
         return DCPK_EXIT_USAGE;
     }
     for (size_t i = 0; i < N_COMMANDS; i++) {
-        const bool is_near = strncmp(name, commands[i].name, PREFIX_BYTES) == 0 ||
-                             dcpk_option_is_near(name, commands[i].name);
+        const char *other = commands[i].cli->name;
 
-        if (!is_near)
+        if (strncmp(name, other, PREFIX_BYTES) != 0 && !dcpk_option_is_near(name, other))
             continue;
-        dcpk_cli_printf(stderr, "%s'%s'", before, commands[i].name);
+        dcpk_cli_printf(stderr, "%s'%s'", before, other);
         before = ", ";
     }
     dcpk_cli_printf(stderr, "%s\n", before[0] == ',' ? "?" : "; 'dcpkit --help' lists them");
@@ -215,14 +205,14 @@ static int unknown_command(const char *name)
 }
 
 /* Several processes would do the same thing several times, to the same files. */
-static int run_alone(const struct command *command, int argc, char **argv)
+static int run_alone(const struct dcpk_cli *cli, int argc, char **argv)
 {
     const int n = dcpk_ranks_launched();
 
     if (n == 1)
-        return command->run(argc, argv);
+        return dcpk_cli_main(cli, argc, argv, NULL);
     return dcpk_cli_usage(
-        command->name,
+        cli->name,
         "started as one of %d processes, but this command runs in a single one: start it without "
         "mpirun or srun, or from a job's process with DCPKIT_ALONE=1 in the environment",
         n);
@@ -267,7 +257,7 @@ static dcpk_status check_all_arguments(struct dcpk_ranks *ranks, int argc, char 
     return st;
 }
 
-static int run_shared(const struct command *command, int argc, char **argv)
+static int run_shared(const struct dcpk_cli *cli, int argc, char **argv)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
     struct dcpk_ranks *ranks;
@@ -277,21 +267,21 @@ static int run_shared(const struct command *command, int argc, char **argv)
     int exit_code;
 
     if (dcpk_ranks_join(dcpk_transports, &ranks, &err) != DCPK_OK)
-        return dcpk_cli_fail(command->name, &err);
+        return dcpk_cli_fail(cli->name, &err);
     leads = dcpk_ranks_self(ranks) == 0;
     if (!leads)
         st = fall_silent(&err);
     if (st == DCPK_OK)
         st = check_all_arguments(ranks, argc, argv, &err);
     if (dcpk_ranks_agree(ranks, st, &err) == DCPK_OK)
-        exit_code = command->share(argc, argv, ranks);
+        exit_code = dcpk_cli_main(cli, argc, argv, ranks);
     else if (leads)
-        exit_code = dcpk_cli_fail(command->name, &err);
+        exit_code = dcpk_cli_fail(cli->name, &err);
     else
         exit_code = dcpk_cli_exit_code(err.status);
     if (dcpk_ranks_leave(ranks, &err) != DCPK_OK && (!leads || exit_code == DCPK_EXIT_OK)) {
         (void)dup2(verbosity, STDERR_FILENO); /* no other rank is left to print it */
-        exit_code = dcpk_cli_fail(command->name, &err);
+        exit_code = dcpk_cli_fail(cli->name, &err);
     }
     close(verbosity);
     return exit_code;
@@ -346,9 +336,9 @@ static int run_command(int argc, char **argv)
     for (size_t i = 0; i < N_COMMANDS; i++) {
         if (!is_called(&commands[i], argv[0]))
             continue;
-        if (commands[i].run != NULL)
-            return run_alone(&commands[i], argc, argv);
-        return run_shared(&commands[i], argc, argv);
+        if (commands[i].is_shared)
+            return run_shared(commands[i].cli, argc, argv);
+        return run_alone(commands[i].cli, argc, argv);
     }
     return unknown_command(argv[0]);
 }
@@ -375,7 +365,7 @@ int main(int argc, char **argv)
         return DCPK_EXIT_USAGE;
     }
     if (strcmp(argv[1], "help") == 0 && argc > 2 && strcmp(argv[2], "knob") == 0)
-        return dcpk_cmd_help_knob(argc - 2, argv + 2);
+        return dcpk_cli_main(&dcpk_cmd_help_knob, argc - 2, argv + 2, NULL);
     if (strcmp(argv[1], "help") == 0 && argc > 2 && dcpk_topic_find(argv[2]) != NULL) {
         if (argc > 3 && strcmp(argv[3], "--man") == 0)
             return dcpk_topic_print_man(dcpk_topic_find(argv[2]));

@@ -253,11 +253,11 @@ static int take_options(const struct dcpk_cli *cli, int argc, char **argv, bool 
 
 static int check_args(const struct dcpk_cli *cli, char **args, int n_args)
 {
-    if (n_args < cli->min_args)
+    if (n_args < cli->n_args[0])
         return dcpk_cli_usage(cli->name, "an argument is missing: dcpkit %s %s", cli->name,
                               cli->usage);
-    if (n_args > cli->max_args)
-        return dcpk_cli_usage(cli->name, "unexpected argument '%s'%s", args[cli->max_args],
+    if (n_args > cli->n_args[1])
+        return dcpk_cli_usage(cli->name, "unexpected argument '%s'%s", args[cli->n_args[1]],
                               dcpk_text_or(cli->if_more, ""));
     for (int i = 0; i < n_args && (cli->paths & DCPK_CLI_NO_PATHS) == 0; i++)
         if (dcpk_starts_with(args[i], "msc://"))
@@ -300,7 +300,7 @@ int dcpk_cli_parse(const struct dcpk_cli *cli, int argc, char **argv, struct dcp
     return -1;
 }
 
-int dcpk_cli_main(const struct dcpk_cli *cli, int argc, char **argv)
+int dcpk_cli_perform(const struct dcpk_cli *cli, int argc, char **argv)
 {
     struct dcpk_error err = DCPK_ERROR_INIT;
     char path[DCPK_RUN_PATH_BYTES];
@@ -318,4 +318,13 @@ int dcpk_cli_main(const struct dcpk_cli *cli, int argc, char **argv)
     if (err.status != DCPK_OK)
         return dcpk_cli_fail(cli->name, &err);
     return code;
+}
+
+int dcpk_cli_main(const struct dcpk_cli *cli, int argc, char **argv, struct dcpk_ranks *ranks)
+{
+    if (cli->env != NULL)
+        *cli->env = dcpk_cli_env(ranks);
+    if (cli->begin != NULL)
+        return cli->begin(cli, argc, argv);
+    return dcpk_cli_perform(cli, argc, argv);
 }

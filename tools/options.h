@@ -117,7 +117,7 @@ struct dcpk_cli_args {
     int n;
 };
 
-/* A command. The pointers to bool point into `values` as parsing leaves it. */
+/* A command. The pointers to bool and to text point into `values` as parsing leaves it. */
 struct dcpk_cli {
     const char *name;    /* "inspect" */
     const char *usage;   /* text after the name: "[options] DIR" */
@@ -126,13 +126,14 @@ struct dcpk_cli {
     /* Names of the options that most people need, separated by blanks: -h shows them alone, help
      * shows them first. NULL: all are. */
     const char *everyday;
-    void *values;        /* the struct that the table's fields are of */
-    const char *example; /* one command line that works */
-    int min_args, max_args;
-    const char *if_more; /* after the message of an argument too many; NULL: nothing */
-    char *by_default;    /* the argument where none is given; NULL: there is none */
-    unsigned paths;      /* of enum dcpk_cli_paths */
-    const bool *is_dry;  /* nothing is written but files of options; NULL: false */
+    void *values;         /* the struct that the table's fields are of */
+    struct dcpk_env *env; /* of `values`, filled before parsing (dcpk_cli_env); NULL: none */
+    const char *example;  /* one command line that works */
+    int n_args[2];        /* the fewest and the most */
+    const char *if_more;  /* after the message of an argument too many; NULL: nothing */
+    char *by_default;     /* the argument where none is given; NULL: there is none */
+    unsigned paths;       /* of enum dcpk_cli_paths */
+    const bool *is_dry;   /* nothing is written but files of options; NULL: false */
     /* A file is written into the first argument, unless an option names another place. NULL: no. */
     const bool *writes_in;
     const char *const *to; /* the format that is written; NULL, or NULL there: that of IN */
@@ -145,6 +146,9 @@ struct dcpk_cli {
     const struct dcpk_cli_more *more; /* NULL: none */
     /* The value of an option that chooses an iteration of the first argument, a run. NULL: none. */
     const char *const *iteration;
+    /* Called in the place of dcpk_cli_perform, for a command that looks at argv itself. NULL: none.
+     */
+    int (*begin)(const struct dcpk_cli *cli, int argc, char **argv);
     /* The command itself, after dcpk_cli_parse; the first argument is the path of the iteration.
      * Returns the exit code; where it sets *err, the code is that of the error. */
     int (*run)(void *values, const struct dcpk_cli_args *args, struct dcpk_error *err);
@@ -159,7 +163,12 @@ struct dcpk_cli {
 int dcpk_cli_parse(const struct dcpk_cli *cli, int argc, char **argv, struct dcpk_cli_args *args);
 
 /* Parses, runs the command, prints its error. Returns the exit code. */
-int dcpk_cli_main(const struct dcpk_cli *cli, int argc, char **argv);
+int dcpk_cli_perform(const struct dcpk_cli *cli, int argc, char **argv);
+
+/* Fills cli->env, then begins the command. ranks: those that share it; NULL: it runs alone. Returns
+ * the exit code that MANUAL.md lists; it is the same on all ranks, and only rank 0 prints. */
+struct dcpk_ranks;
+int dcpk_cli_main(const struct dcpk_cli *cli, int argc, char **argv, struct dcpk_ranks *ranks);
 
 #define DCPK_CLI_FLAG_BYTES 64
 /* Copy a name to text, with dashes for its underscores. Returns text. */
