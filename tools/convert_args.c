@@ -95,10 +95,10 @@ static const struct dcpk_option shared_options[] = {
     DCPK_OPT_END};
 
 const struct dcpk_option dcpk_convert_rows[] = {
-    DCPK_OPT_TEXT(
-        "to", "FORMAT", to,
-        "format to write: fsdp_dtensor, torch_dist, zarr, huggingface, dcp_hf, torchtitan, dcp "
-        "with --layout, peft (an adapter alone)"),
+    DCPK_OPT_TEXT("to", "FORMAT", to,
+                  "format to write: fsdp_dtensor, torch_dist, zarr, torch, huggingface, dcp_hf, "
+                  "torchtitan, dcp "
+                  "with --layout, peft (an adapter alone)"),
     DCPK_OPT_TEXT("layout", "P", layout,
                   "with --to dcp: the prefix before Hugging Face's names in the keys ('model.', "
                   "'app.model.', '' for none), or 'titan' for torchtitan's names, 'titan-unfused' "

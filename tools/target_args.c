@@ -17,7 +17,8 @@ const struct dcpk_option dcpk_target_rows[] = {
         "target-mesh", "DIMS", mesh,
         "torch_dist, zarr: write the chunks of a run on tp=T,pp=P,ep=E,dp=D,cp=C (left out: "
         "1), etp=E (of experts; left out: tp), vpp=V, first=N and last=N (layers of the "
-        "stages at the ends); for a pipeline cut in another way leave pp out, no chunk "
+        "stages at the ends); torch: write the folders of its ranks; for a pipeline cut in another "
+        "way leave pp out, no chunk "
         "depends on it (default: few large chunks, which every layout loads)"),
     DCPK_OPT_TEXT("target-dp", "N[,DIMS]", dp,
                   "fsdp_dtensor: write the chunks of Megatron-FSDP on N data-parallel ranks "
@@ -37,6 +38,7 @@ static const struct for_format {
     const char *options[3];
 } for_formats[] = {{"torch_dist", {"--target-generation", "--target-optimizer", "--target-mesh"}},
                    {"zarr", {"--target-mesh"}},
+                   {"torch", {"--target-mesh"}},
                    {"fsdp_dtensor", {"--target-dp"}}};
 
 /* text NULL: *n stays unchanged. */

@@ -5,6 +5,7 @@
 #define DCPK_FORMATS_MEGATRON_MEGATRON_H
 
 #include "lib/ckpt/format.h"
+#include "lib/model/model.h"
 
 /* An optimizer's state in the buckets of data-parallel ranks: Megatron's name of that layout. */
 #define DCPK_MEGATRON_BUCKETS "dp_reshardable"
@@ -67,6 +68,27 @@ const char *dcpk_megatron_optimizer_layout(const struct dcpk_checkpoint *ckpt,
 dcpk_status dcpk_megatron_from_model(const struct dcpk_model *model, struct dcpk_output *out,
                                      int n_rng_axes, const struct dcpk_value **common,
                                      struct dcpk_error *err);
+
+/* The model's dtype by args; *known false: not recorded, bfloat16 is likely. */
+enum dcpk_dtype dcpk_megatron_model_dtype(const struct dcpk_model *model, bool *known);
+
+/* True if the run shards its optimizer over data-parallel ranks, and where args do not record
+ * it. */
+bool dcpk_megatron_is_distributed(const struct dcpk_model *model);
+
+/*
+ * Note that the stored tensors which a tensor of the view is taken from are left out, and why; each
+ * once. A view of a flattened one has its key, those inside objects are not listed. is_noted: by
+ * stored tensor of out->source.
+ */
+void dcpk_megatron_omit(struct dcpk_output *out, const struct dcpk_model_tensor *tensor,
+                        bool *is_noted, const char *why);
+extern const char dcpk_megatron_master_left[]; /* why, of masters without the optimizer */
+
+/* The common state alone, which the above makes; is_rng_whole: every rank gets RNG states. */
+dcpk_status dcpk_megatron_common(const struct dcpk_model *model, struct dcpk_output *out,
+                                 bool is_rng_whole, const struct dcpk_value **common,
+                                 struct dcpk_error *err);
 
 /*
  * The request hook's work for these formats: weights, masters, moments, extra states, groups, RNG

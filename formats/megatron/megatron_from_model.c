@@ -13,6 +13,8 @@
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
 
+const char dcpk_megatron_master_left[] = "fp32 master: optimizer state, which is left out";
+
 /* State of the whole output. */
 struct writer {
     const struct dcpk_model *model;
@@ -346,29 +348,31 @@ static dcpk_status add_weight(struct writer *w, const struct dcpk_slot *slot, ui
     return slot_add_tensor(w, slot, tensors, &out, err);
 }
 
-/* Without the optimizer a master next to its weight is left out: adds a note, once a source tensor;
- * a view of a flattened one has its key, those inside objects are not listed. */
+void dcpk_megatron_omit(struct dcpk_output *out, const struct dcpk_model_tensor *tensor,
+                        bool *is_noted, const char *why)
+{
+    const struct dcpk_checkpoint *source = out->source;
+
+    for (size_t i = 0; i < tensor->n_pieces; i++) {
+        const char *key = source->tensors[tensor->pieces[i].src].key;
+        const struct dcpk_tensor *stored = dcpk_checkpoint_tensor(source, key);
+
+        if (stored == NULL || is_noted[stored - source->tensors])
+            continue;
+        is_noted[stored - source->tensors] = true;
+        dcpk_output_event(out, DCPK_EVENT_OMITTED, key, "%s", why);
+    }
+}
+
+/* Without the optimizer a master next to its weight is left out. */
 static void note_unwritten(struct writer *w, const struct dcpk_slot *slot)
 {
-    const struct dcpk_checkpoint *source = w->out->source;
-
     for (int64_t m = 0; m < slot->n_layers * slot->n_experts; m++) {
         const struct dcpk_param *p = &w->model->params[slot->members[m]];
-        const struct dcpk_model_tensor *master;
 
-        if (p->tensor[DCPK_MASTER] == DCPK_NO_TENSOR || p->tensor[DCPK_WEIGHT] == DCPK_NO_TENSOR)
-            continue;
-        master = &w->model->tensors[p->tensor[DCPK_MASTER]];
-        for (size_t i = 0; i < master->n_pieces; i++) {
-            const char *key = source->tensors[master->pieces[i].src].key;
-            const struct dcpk_tensor *stored = dcpk_checkpoint_tensor(source, key);
-
-            if (stored == NULL || w->is_noted[stored - source->tensors])
-                continue;
-            w->is_noted[stored - source->tensors] = true;
-            dcpk_output_event(w->out, DCPK_EVENT_OMITTED, key,
-                              "fp32 master: optimizer state, which is left out");
-        }
+        if (p->tensor[DCPK_MASTER] != DCPK_NO_TENSOR && p->tensor[DCPK_WEIGHT] != DCPK_NO_TENSOR)
+            dcpk_megatron_omit(w->out, &w->model->tensors[p->tensor[DCPK_MASTER]], w->is_noted,
+                               dcpk_megatron_master_left);
     }
 }
 
@@ -472,4 +476,16 @@ dcpk_status dcpk_megatron_from_model(const struct dcpk_model *model, struct dcpk
 out:
     dcpk_slots_release(&slots);
     return st;
+}
+
+dcpk_status dcpk_megatron_common(const struct dcpk_model *model, struct dcpk_output *out,
+                                 bool is_rng_whole, const struct dcpk_value **common,
+                                 struct dcpk_error *err)
+{
+    struct dcpk_slots slots = {.list = NULL};
+
+    if (dcpk_slots_find(model, out, &slots, err) == DCPK_OK)
+        (void)dcpk_megatron_make_common(model, out, &slots, is_rng_whole, common, err);
+    dcpk_slots_release(&slots);
+    return err->status;
 }

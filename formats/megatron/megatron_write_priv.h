@@ -10,9 +10,6 @@
 dcpk_status dcpk_megatron_put_extra_states(const struct dcpk_model *model, struct dcpk_output *out,
                                            const struct dcpk_slots *slots, struct dcpk_error *err);
 
-/* The model's dtype by args; *known false: not recorded, bfloat16 is likely. */
-enum dcpk_dtype dcpk_megatron_model_dtype(const struct dcpk_model *model, bool *known);
-
 /* True if the optimizer's state is to be written in buckets (dp_reshardable). */
 bool dcpk_megatron_has_buckets(const struct dcpk_model *model, const struct dcpk_output *out);
 
@@ -27,9 +24,5 @@ bool dcpk_megatron_flattens(const struct dcpk_model *model, const struct dcpk_ou
 dcpk_status dcpk_megatron_make_common(const struct dcpk_model *model, struct dcpk_output *out,
                                       const struct dcpk_slots *slots, bool is_rng_whole,
                                       const struct dcpk_value **common, struct dcpk_error *err);
-
-/* True if the run shards its optimizer over data-parallel ranks, and where args do not record
- * it. */
-bool dcpk_megatron_is_distributed(const struct dcpk_model *model);
 
 #endif

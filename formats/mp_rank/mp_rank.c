@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "formats/megatron/megatron.h"
-#include "formats/mp_rank/mp_rank_priv.h"
+#include "formats/mp_rank/mp_rank_put.h"
 #include "formats/torch/item.h"
 #include "lib/base/text.h"
 #include "lib/model/parts.h"
@@ -90,13 +90,14 @@ static const struct dcpk_format_reader reader = {
 
 static const struct dcpk_format_mapping mapping = {
     .to_model = mp_to_model,
+    .from_model = dcpk_mp_from_model,
     .optimizer_layout = dcpk_megatron_optimizer_layout,
 };
 
 const struct dcpk_format dcpk_format_torch = {
     .name = "torch",
     .other_names = "mp_rank legacy",
-    .summary = "Megatron's folders mp_rank_XX, a file for each rank (read, not written)",
+    .summary = "Megatron's folders mp_rank_XX, a file for each rank",
     .marks = marks,
     .state_bytes = sizeof(struct dcpk_mp_state),
     .is_known = dcpk_mp_is_known,
@@ -106,5 +107,6 @@ const struct dcpk_format dcpk_format_torch = {
     .load_common = dcpk_mp_load_common,
     .check_copies = mp_check_copies,
     .reader = &reader,
+    .writer = &dcpk_mp_writer,
     .mapping = &mapping,
 };

@@ -12,14 +12,14 @@
 #include "lib/base/text.h"
 #include "lib/model/sizes.h"
 
-#define NAME_BYTES 96
+#define NAME_BYTES DCPK_MP_NAME_BYTES
 
 /* ---- names of folders ---- */
 
 /* "mp_rank_00", "mp_rank_00_001", "mp_rank_00_001_003": the stage where there are several, then the
  * expert-parallel rank (FORMAT.md 1). */
-static void name_folder(const struct dcpk_cut *cut, const struct dcpk_mp_rank *at,
-                        char name[NAME_BYTES])
+void dcpk_mp_name_folder(const struct dcpk_cut *cut, const struct dcpk_mp_rank *at,
+                         char name[DCPK_MP_NAME_BYTES])
 {
     int n = snprintf(name, NAME_BYTES, DCPK_MP_FOLDER "%02" PRId64, at->tp);
 
@@ -29,18 +29,20 @@ static void name_folder(const struct dcpk_cut *cut, const struct dcpk_mp_rank *a
         snprintf(name + n, NAME_BYTES - (size_t)n, "_%03" PRId64, at->ep);
 }
 
-/*
- * True if a rank of the run has these coordinates: with fewer ranks of tensor parallelism for
- * experts, a rank's number gives it a place in both (lib/place/grid.h).
- */
+int64_t dcpk_mp_first_rank(const struct dcpk_cut *cut, int64_t n_data_parallel,
+                           const struct dcpk_mp_rank *at)
+{
+    if (at->tp >= cut->tp || at->pp >= cut->pp || at->ep >= cut->ep)
+        return -1;
+    for (int64_t d = 0; d < n_data_parallel && d < cut->ep; d++)
+        if ((at->tp + cut->tp * d) / cut->etp % cut->ep == at->ep)
+            return at->tp + cut->tp * d;
+    return cut->ep == 1 ? at->tp : -1;
+}
+
 static bool has_rank(const struct dcpk_mp_reading *r, const struct dcpk_mp_rank *at)
 {
-    const struct dcpk_cut *cut = &r->cut;
-    bool has = cut->ep == 1;
-
-    for (int64_t d = 0; d < r->n_data_parallel && d < cut->ep; d++)
-        has = has || (at->tp + cut->tp * d) / cut->etp % cut->ep == at->ep;
-    return has && at->tp < cut->tp && at->pp < cut->pp && at->ep < cut->ep;
+    return dcpk_mp_first_rank(&r->cut, r->n_data_parallel, at) >= 0;
 }
 
 /* True for the name of a rank's folder. */
@@ -60,7 +62,7 @@ static bool is_folder(const struct dcpk_mp_reading *r, const char *name)
     }
     if (at.tp < 0 || at.pp < 0 || at.ep < 0 || !has_rank(r, &at))
         return false;
-    name_folder(&r->cut, &at, whole);
+    dcpk_mp_name_folder(&r->cut, &at, whole);
     return strcmp(name, whole) == 0;
 }
 
@@ -95,7 +97,7 @@ static dcpk_status find_file(const struct dcpk_mp_reading *r, const char *name, 
     enum dcpk_path_kind kind;
 
     *source = NULL;
-    name_folder(&r->cut, &r->at, folder);
+    dcpk_mp_name_folder(&r->cut, &r->at, folder);
     snprintf(path, sizeof path, "%s/%s", folder, name);
     if (dcpk_store_look(r->rank.ckpt->store, path, &kind, err))
         return err->status;

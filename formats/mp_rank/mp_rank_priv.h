@@ -31,6 +31,26 @@ struct dcpk_mp_rank {
     int64_t tp, pp, ep;
 };
 
+/* Names the folder of a rank (FORMAT.md 1). */
+enum { DCPK_MP_NAME_BYTES = 96 };
+void dcpk_mp_name_folder(const struct dcpk_cut *cut, const struct dcpk_mp_rank *at,
+                         char name[DCPK_MP_NAME_BYTES]);
+
+/*
+ * The first rank of its stage that has these coordinates; -1: none has. With fewer ranks of tensor
+ * parallelism for experts, a rank's number gives it a place in both (lib/place/grid.h).
+ * n_data_parallel: ranks of each, context parallelism included.
+ */
+int64_t dcpk_mp_first_rank(const struct dcpk_cut *cut, int64_t n_data_parallel,
+                           const struct dcpk_mp_rank *at);
+
+/*
+ * The name that a rank's own modules have for `name` of the whole model, of chunk `chunk`. expert:
+ * its number, -1: none. In `arena`; NULL and err for memory.
+ */
+const char *dcpk_mp_local_name(const struct dcpk_cut *cut, int64_t chunk, const char *name,
+                               int64_t expert, struct dcpk_arena *arena, struct dcpk_error *err);
+
 /* Opening a checkpoint. */
 struct dcpk_mp_reading {
     struct dcpk_rank_reading rank;

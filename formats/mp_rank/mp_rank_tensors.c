@@ -42,6 +42,14 @@ static const char *last_number(const char *text)
     return at;
 }
 
+/* Where a name has the number of the expert. */
+static const char *expert_number(const char *name)
+{
+    const char *at = strstr(name, EXPERTS) + strlen(EXPERTS);
+
+    return dcpk_starts_with(at, LOCAL) ? at + strlen(LOCAL) : last_number(at);
+}
+
 /* The rank numbers the layers of its model chunk, and its experts, from 0 on (FORMAT.md 2). */
 static dcpk_status find_name(const struct dcpk_mp_reading *r, int64_t chunk, const char *name,
                              struct dcpk_arena *arena, const char **global, struct dcpk_error *err)
@@ -62,16 +70,33 @@ static dcpk_status find_name(const struct dcpk_mp_reading *r, int64_t chunk, con
         *global = renumber(arena, name, name + strlen(LAYERS), first, err);
     }
     experts = *global == NULL ? NULL : strstr(*global, EXPERTS);
-    if (experts != NULL) {
-        at = experts + strlen(EXPERTS);
-        at = dcpk_starts_with(at, LOCAL) ? at + strlen(LOCAL) : last_number(at);
-        *global = renumber(arena, *global, at, r->at.ep * (r->cut.n_experts / r->cut.ep), err);
-    }
+    if (experts != NULL)
+        *global = renumber(arena, *global, expert_number(*global),
+                           r->at.ep * (r->cut.n_experts / r->cut.ep), err);
     /* By one name, however modules keep experts and the layer in multi-token prediction; its norms
      * stay. */
     if (*global != NULL && (experts != NULL || dcpk_starts_with(*global, MTP)))
         *global = dcpk_name_canonical(arena, *global, DCPK_LAYER_MOE, err);
     return dcpk_made(*global, err);
+}
+
+/* Modules of core 0.17 to 0.19 call the layer in multi-token prediction so. */
+#define MTP_LAYER ".transformer_layer."
+
+const char *dcpk_mp_local_name(const struct dcpk_cut *cut, int64_t chunk, const char *name,
+                               int64_t expert, struct dcpk_arena *arena, struct dcpk_error *err)
+{
+    const char *inner = dcpk_starts_with(name, MTP) ? strstr(name, MTP_LAYER) : NULL;
+
+    if (inner != NULL)
+        name = dcpk_arena_printf(arena, err, "%.*s.mtp_model_layer.%s", (int)(inner - name), name,
+                                 inner + strlen(MTP_LAYER));
+    else if (dcpk_starts_with(name, LAYERS) && chunk > 0)
+        name = renumber(arena, name, name + strlen(LAYERS), -cut->layer_ends[chunk - 1], err);
+    if (name == NULL || expert < 0)
+        return name;
+    return renumber(arena, name, expert_number(name), expert % (cut->n_experts / cut->ep) - expert,
+                    err);
 }
 
 /* ---- shares ---- */

@@ -114,6 +114,37 @@ dcpk_status dcpk_item_frame(const struct dcpk_item_form *form, uint32_t crc32, u
  * file's stem in .pt files. protocol: 2 or 4. */
 dcpk_status dcpk_item_encode(const struct dcpk_value *value, const char *prefix, int protocol,
                              struct dcpk_bytes *out, struct dcpk_error *err);
+/*
+ * The same of a value with n_outside tensors without bytes (data NULL, n_bytes not 0), whose
+ * records the caller writes: "data/0" and on, in the order of the value.
+ */
+struct dcpk_item_style {
+    const char *prefix;
+    int protocol;
+    size_t n_outside;
+};
+/* Where such a record belongs in the bytes that are appended: its header begins at `lead`, the
+ * tensor's bytes stand at `data`, and a descriptor of their CRC-32 ends at `end`. */
+struct dcpk_item_gap {
+    size_t lead, data, end;
+    const struct dcpk_value_tensor *tensor; /* of the value */
+};
+/* gaps: n_outside, set. crcs: of these tensors; NULL: not known yet, the bytes are as many. */
+dcpk_status dcpk_item_encode_around(const struct dcpk_value *value,
+                                    const struct dcpk_item_style *style, const uint32_t *crcs,
+                                    struct dcpk_item_gap *gaps, struct dcpk_bytes *out,
+                                    struct dcpk_error *err);
+/* One of these records: "data/<number>", whose header is at offset_bytes of the archive. */
+struct dcpk_item_outside {
+    size_t number;
+    uint64_t offset_bytes, n_bytes;
+};
+/* Its header and descriptor alone, into buffers of the sizes that the gaps show. */
+dcpk_status dcpk_item_frame_outside(const char *prefix, const struct dcpk_item_outside *record,
+                                    uint32_t crc32, uint8_t *lead, uint8_t *tail,
+                                    struct dcpk_error *err);
+enum { DCPK_ITEM_CRC32_BYTES = 8 }; /* of a descriptor: they hold the CRC-32 */
+uint32_t dcpk_item_frame_crc32(const uint8_t *tail);
 /* That as a file of an output, "<prefix>.pt" (dcpk_output_put_small_file). */
 dcpk_status dcpk_item_put_file(struct dcpk_output *out, const char *prefix,
                                const struct dcpk_value *value, struct dcpk_error *err);

@@ -2,6 +2,7 @@
 /* item_write.c - tensors and values as torch.save archives. */
 #include "formats/torch/item_priv.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,6 +10,7 @@
 #include "formats/torch/pickle.h"
 #include "lib/base/alloc.h"
 #include "lib/base/checked.h"
+#include "lib/base/cursor.h"
 
 #define AROUND_BYTES 2048u /* most items have this much around their data */
 
@@ -261,11 +263,34 @@ out:
     return st;
 }
 
-/* Tensors met while a value is pickled, in the order of their storage keys. */
+/* Tensors met while a value is pickled, each kind in the order of its storage keys. */
 struct storages {
-    const struct dcpk_value_tensor **tensors;
+    const struct dcpk_value_tensor **tensors; /* with bytes */
     size_t n, capacity;
+    const struct dcpk_value_tensor **outside; /* those that the caller writes */
+    size_t n_outside, outside_capacity;
+    size_t n_first; /* keys below are of those */
 };
+
+/* The next storage key of a tensor. */
+static dcpk_status take_number(struct storages *storages, const struct dcpk_value_tensor *tensor,
+                               size_t *number, struct dcpk_error *err)
+{
+    if (tensor->data == NULL && storages->n_outside < storages->n_first) {
+        if (dcpk_grow(&storages->outside, &storages->outside_capacity, storages->n_outside,
+                      sizeof(struct dcpk_value_tensor *), err))
+            return err->status;
+        *number = storages->n_outside;
+        storages->outside[storages->n_outside++] = tensor;
+        return DCPK_OK;
+    }
+    if (dcpk_grow(&storages->tensors, &storages->capacity, storages->n,
+                  sizeof(struct dcpk_value_tensor *), err))
+        return err->status;
+    *number = storages->n_first + storages->n;
+    storages->tensors[storages->n++] = tensor;
+    return DCPK_OK;
+}
 
 static void put_size(struct dcpk_pickle_writer *w, const int64_t *numbers, int n)
 {
@@ -288,15 +313,14 @@ static dcpk_status put_inner_tensor(void *context, struct dcpk_pickle_writer *w,
     const struct storage_names names = name_storage(tensor->dtype);
     int64_t strides[DCPK_MAX_RANK];
     struct tensor_form form;
+    size_t number;
     char key[24];
 
     if (form_describe(&(struct dcpk_item_form){tensor->dtype, tensor->rank, tensor->shape}, &form,
                       err) ||
-        dcpk_grow(&storages->tensors, &storages->capacity, storages->n,
-                  sizeof(struct dcpk_value_tensor *), err))
+        take_number(storages, tensor, &number, err))
         return err->status;
-    snprintf(key, sizeof key, "%zu", storages->n);
-    storages->tensors[storages->n++] = tensor;
+    snprintf(key, sizeof key, "%zu", number);
     contiguous_strides(form.shape, form.rank, strides);
     dcpk_pickle_put_global(w, "torch._utils", names.rebuild);
     dcpk_pickle_put_op(w, DCPK_OP_MARK);
@@ -322,34 +346,90 @@ static dcpk_status put_inner_tensor(void *context, struct dcpk_pickle_writer *w,
     return DCPK_OK;
 }
 
-dcpk_status dcpk_item_encode(const struct dcpk_value *value, const char *prefix, int protocol,
-                             struct dcpk_bytes *out, struct dcpk_error *err)
+/* The records of the storages: those with bytes, then those that the caller writes, with the places
+ * of their parts. */
+static dcpk_status add_storages(struct dcpk_zip_writer *zip, const struct storages *storages,
+                                const uint32_t *crcs, struct dcpk_item_gap *gaps,
+                                struct dcpk_error *err)
 {
-    struct storages storages = {.tensors = NULL};
+    char name[32];
+
+    for (size_t i = 0; i < storages->n; i++) {
+        snprintf(name, sizeof name, "data/%zu", storages->n_first + i);
+        if (dcpk_zip_writer_add(zip, name, storages->tensors[i]->data,
+                                (size_t)storages->tensors[i]->n_bytes, err))
+            return err->status;
+    }
+    for (size_t i = 0; i < storages->n_outside; i++) {
+        snprintf(name, sizeof name, "data/%zu", i);
+        gaps[i] = (struct dcpk_item_gap){.lead = zip->out->n_bytes - zip->start_bytes,
+                                         .tensor = storages->outside[i]};
+        if (dcpk_zip_writer_add_external(zip, name, gaps[i].tensor->n_bytes,
+                                         crcs == NULL ? 0 : crcs[i], &gaps[i].data, err))
+            return err->status;
+        gaps[i].data -= zip->start_bytes;
+        gaps[i].end = zip->out->n_bytes - zip->start_bytes;
+    }
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_item_encode_around(const struct dcpk_value *value,
+                                    const struct dcpk_item_style *style, const uint32_t *crcs,
+                                    struct dcpk_item_gap *gaps, struct dcpk_bytes *out,
+                                    struct dcpk_error *err)
+{
+    struct storages storages = {.n_first = style->n_outside};
     struct dcpk_bytes pickle = {.data = NULL};
     struct dcpk_zip_writer zip;
-    char name[32];
     dcpk_status st = DCPK_OK;
 
-    dcpk_zip_writer_init(&zip, out, prefix);
-    if (dcpk_pickle_write(value, protocol, put_inner_tensor, &storages, &pickle, err) ||
-        add_leading(&zip, &pickle, err)) {
+    dcpk_zip_writer_init(&zip, out, style->prefix);
+    if (dcpk_pickle_write(value, style->protocol, put_inner_tensor, &storages, &pickle, err) ||
+        add_leading(&zip, &pickle, err) || add_storages(&zip, &storages, crcs, gaps, err) ||
+        add_trailing(&zip, err))
         st = err->status;
-        goto out;
-    }
-    for (size_t i = 0; i < storages.n; i++) {
-        snprintf(name, sizeof name, "data/%zu", i);
-        st = dcpk_zip_writer_add(&zip, name, storages.tensors[i]->data,
-                                 (size_t)storages.tensors[i]->n_bytes, err);
-        if (st != DCPK_OK)
-            goto out;
-    }
-    st = add_trailing(&zip, err);
-out:
+    assert(st != DCPK_OK || storages.n_outside == style->n_outside);
     dcpk_zip_writer_release(&zip);
     dcpk_bytes_release(&pickle);
     dcpk_free(storages.tensors);
+    dcpk_free(storages.outside);
     return st;
+}
+
+dcpk_status dcpk_item_encode(const struct dcpk_value *value, const char *prefix, int protocol,
+                             struct dcpk_bytes *out, struct dcpk_error *err)
+{
+    const struct dcpk_item_style style = {.prefix = prefix, .protocol = protocol};
+
+    return dcpk_item_encode_around(value, &style, NULL, NULL, out, err);
+}
+
+dcpk_status dcpk_item_frame_outside(const char *prefix, const struct dcpk_item_outside *record,
+                                    uint32_t crc32, uint8_t *lead, uint8_t *tail,
+                                    struct dcpk_error *err)
+{
+    struct dcpk_bytes around = {.data = NULL};
+    struct dcpk_zip_writer zip;
+    size_t split_bytes = 0;
+    char name[32];
+    dcpk_status st;
+
+    dcpk_zip_writer_init(&zip, &around, prefix);
+    zip.external_bytes = record->offset_bytes;
+    snprintf(name, sizeof name, "data/%zu", record->number);
+    st = dcpk_zip_writer_add_external(&zip, name, record->n_bytes, crc32, &split_bytes, err);
+    if (st == DCPK_OK) {
+        memcpy(lead, around.data, split_bytes);
+        memcpy(tail, around.data + split_bytes, around.n_bytes - split_bytes);
+    }
+    dcpk_zip_writer_release(&zip);
+    dcpk_bytes_release(&around);
+    return st;
+}
+
+uint32_t dcpk_item_frame_crc32(const uint8_t *tail)
+{
+    return dcpk_load_u32le(tail + sizeof(uint32_t));
 }
 
 dcpk_status dcpk_item_put_file(struct dcpk_output *out, const char *prefix,

@@ -54,4 +54,16 @@ damaged "an optimizer cut off" "mp_rank_01_000/distrib_optim.pt"
 damage 'printf x | dd of=mp_rank_01_000/model_optim_rng.pt bs=1 seek=$(($(grep -abo data/0 mp_rank_01_000/model_optim_rng.pt | head -n 1 | cut -d: -f1) + 256)) conv=notrunc status=none'
 damaged "a changed byte" "bytes at byte 13184 of 'mp_rank_01_000/model_optim_rng.pt' have CRC-32"
 refuses "one rank" 3 "it is the folder of one rank of Megatron's format torch: give the folder above it" "$DCPKIT" inspect "$tied/iter_0000004/mp_rank_00_000"
-refuses "not written" 2 "torch is read, not written; --to takes fsdp_dtensor, torch_dist" "$DCPKIT" convert --to torch "$tied" out
+
+# Written: the ranks that the source had, or others; back it is the same. A rank has the names of its own modules.
+for of in "$tied" "$moe" "$SAMPLES/torch_dist_c_mla_moe" "$SAMPLES/torch_dist_c_fp32_dp1"; do
+    name=$(basename "$of")
+    case $of in *mp_rank*) convert --to torch_dist "$of" "td_$name" && of=td_$name ;; esac
+    convert --verify --to torch "$of" "$name" && same "$name" "$of" | tail -n 1
+    (cd "$name" && find . -name '*.pt' | sort)
+    "$DCPKIT" verify --quiet "$name" | tail -n 1
+done
+convert --to torch --target-mesh tp=1,pp=2 "$tied" one.tar && same one.tar "$tied" | tail -n 1
+convert --verify --to torch --weights-only --target-mesh tp=2 "$moe" weights_alone
+find weights_alone -name '*.pt' | sort && same weights_alone "$moe" | head -n 1
+convert --verify --to torch --target-mesh tp=2,pp=3 "$SAMPLES/safetensors_qwen3" hf && find hf -name '*.pt' | sort

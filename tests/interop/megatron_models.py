@@ -21,6 +21,11 @@ The older formats, loaded as what dcpkit makes of them:
     dcpkit convert --to torch_dist --target-mesh tp=1 RUN/iter_0000004 OUT
     python megatron_models.py load core_v0.19.0 FAMILY OUT/iter_0000004
 
+What dcpkit writes as torch, loaded as load_checkpoint does, for the ranks that it was written for:
+
+    dcpkit convert --to torch OUT PLAIN
+    torchrun --standalone --nproc-per-node 4 megatron_models.py load core_v0.19.0 FAMILY PLAIN backend=torch tp=2 ep=2 zero=0
+
 Modules in memory, pushed by the engine (the library: see tools/python/README.md) to where FOLDER, saved by Megatron, has the same values:
 
     torchrun --standalone --nproc-per-node 4 megatron_models.py push core_v0.19.0 FAMILY FOLDER tp=2 pp=2 vpp=2
@@ -122,6 +127,9 @@ def load_3d():
     forget()
     live = live_parameters()
     optimizer, scheduler = make_optimizer([wrap(chunk) for chunk in range(VPP)])
+    if LAYOUT["backend"] == "torch":
+        load_plain(optimizer)
+        return check_loaded(live, optimizer)
     common = dist_checkpointing.load_common_state_dict(FOLDER)
     rng = None if getattr(common["args"], "no_save_rng", False) else rng_state("torch_dist")
     request = state_of(optimizer, scheduler, common["content_metadata"], rng, is_loading=True)
@@ -129,6 +137,26 @@ def load_3d():
     bare.load_state_dict(state["model"], strict=True)
     if not args.no_save_optim:
         optimizer.load_state_dict(state["optimizer"])
+    return check_loaded(live, optimizer)
+
+
+def load_plain(optimizer):
+    """As load_checkpoint loads the format torch, but strict without its second attempt."""
+    name = checkpointing.get_checkpoint_name(FOLDER, ITERATION)
+    state = torch.load(name, map_location="cpu")
+    for number, chunk in enumerate(chunks):
+        chunk.load_state_dict(state["model" if VPP == 1 else f"model{number}"], strict=True)
+    for size in ("tensor_model_parallel_size", "pipeline_model_parallel_size"):  # check_checkpoint_args
+        assert getattr(state["args"], size) == getattr(args, size), size
+    if not args.no_save_optim:
+        optimizer.load_state_dict(state["optimizer"])
+        if IS_ZERO:
+            optimizer.load_parameter_state(checkpointing.get_distributed_optimizer_checkpoint_name(name))
+    assert state["checkpoint_version"] == 3.0 and state["iteration"] == ITERATION
+    assert state["args"].no_save_rng or state["rng_state"][0].keys() == rng_state("torch")[0].keys()
+
+
+def check_loaded(live, optimizer):
     checked, bad = 0, []
 
     def check(what, got, want):
@@ -137,8 +165,8 @@ def load_3d():
         if not torch.equal(got, want):
             bad.append(what)
 
-    for name, param in bare.named_parameters():
-        check(name, param.data, local_value(bare, name, param, "").to(param.dtype))
+    for param, (chunk, name) in live.items():
+        check(name, param.data, local_value(chunk, name, param, "").to(param.dtype))
     for name, tensor in bare.named_buffers():
         if not name.endswith("local_tokens_per_expert"):
             check(name, tensor.data, weight_of(name, tensor))

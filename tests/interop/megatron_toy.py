@@ -31,7 +31,7 @@ ACTION, TREE, FAMILY, FOLDER = sys.argv[1:5]
 LAYOUT = dict(names="", tp="1", pp="1", vpp="1", ep="1", etp="", bucket="0", stages="", precise="", layout="fully_reshardable", hidden="16",
               backend="torch_dist", dtype="bf16", zero="1", adam="fused", without="", first="", last="", instances="1", fsdp="", impl="local", rerun="", common="")
 LAYOUT.update(setting.split("=") for setting in sys.argv[5:])
-IS_FSDP = LAYOUT["fsdp"] in ("1", "2") or ACTION == "load" and not os.path.exists(os.path.join(FOLDER, "metadata.json"))
+IS_FSDP = LAYOUT["fsdp"] in ("1", "2") or ACTION == "load" and LAYOUT["backend"] != "torch" and not os.path.exists(os.path.join(FOLDER, "metadata.json"))
 TP, PP, VPP, EP, ETP, BUCKET = (int(LAYOUT[size] or LAYOUT["tp"]) for size in ("tp", "pp", "vpp", "ep", "etp", "bucket"))
 INSTANCES, IS_ZERO = int(LAYOUT["instances"]), LAYOUT["zero"] == "1"
 DTYPE = dict(bf16=torch.bfloat16, fp16=torch.float16, fp32=torch.float32)[LAYOUT["dtype"]]

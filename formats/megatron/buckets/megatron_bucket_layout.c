@@ -69,10 +69,9 @@ static dcpk_status layout_fill_slot(const struct dcpk_model *model,
     return DCPK_OK;
 }
 
-/* Slots of all trained parameters, in the order of registration. */
-static dcpk_status layout_collect(const struct dcpk_model *model, const struct dcpk_bucket_run *run,
-                                  struct dcpk_arena *arena, struct dcpk_replay *replay,
-                                  struct dcpk_error *err)
+dcpk_status dcpk_bucket_layout_collect(const struct dcpk_model *model,
+                                       const struct dcpk_bucket_run *run, struct dcpk_arena *arena,
+                                       struct dcpk_replay *replay, struct dcpk_error *err)
 {
     replay->slots =
         dcpk_arena_array(arena, model->n_params + DCPK_REPLAY_COPIES, sizeof *replay->slots, err);
@@ -89,7 +88,7 @@ static dcpk_status layout_collect(const struct dcpk_model *model, const struct d
                              "the place of parameter '%s' in the order of registration is not "
                              "known",
                              model->params[p].name);
-        if (slot->reg.is_buffer)
+        if (slot->reg.is_buffer && !run->has_buffers)
             continue;
         if (layout_fill_slot(model, run, &replay->cut, arena, slot, err))
             return dcpk_context(err, "parameter '%s'", model->params[p].name);
@@ -271,7 +270,7 @@ dcpk_status dcpk_bucket_layout_make(const struct dcpk_model *model,
     if (dcpk_cut_read(run->args, arena, &made.replay.cut, err))
         return err->status;
     made.replay.cut.spec = dcpk_cut_spec(dcpk_value_attrs(run->args), run->impl);
-    if (layout_collect(model, run, arena, &made.replay, err) ||
+    if (dcpk_bucket_layout_collect(model, run, arena, &made.replay, err) ||
         dcpk_bucket_layout_lay(&made, arena, err))
         return err->status;
     *layout = made;

@@ -9,19 +9,12 @@
 #include "formats/megatron/megatron_flatten.h"
 #include "lib/base/order.h"
 
-/* One state of all buckets. */
-struct bucket_state {
-    const char *name;
-    enum dcpk_role role; /* DCPK_MASTER: the parameter's value */
-};
-
 struct bucket_writer {
     const struct dcpk_model *model;
     struct dcpk_output *out;
     const struct dcpk_bucket_optimizers *optimizers;
     struct dcpk_bucket_layout layout;
-    struct bucket_state states[DCPK_MAX_BUCKET_STATES];
-    size_t n_states;
+    struct dcpk_bucket_states states;
 };
 
 /* --- pieces --- */
@@ -59,12 +52,11 @@ static dcpk_status pieces_add_slot(struct dcpk_flat_pieces *pieces,
     return DCPK_OK;
 }
 
-/* The tensor of a state of a slot's parameter. */
-static dcpk_status find_state(const struct bucket_writer *w, const struct dcpk_replay_slot *slot,
-                              const struct bucket_state *state,
-                              const struct dcpk_model_tensor **tensor, struct dcpk_error *err)
+dcpk_status dcpk_bucket_find_tensor(const struct dcpk_model *model,
+                                    const struct dcpk_replay_slot *slot,
+                                    const struct dcpk_bucket_state *state,
+                                    const struct dcpk_model_tensor **tensor, struct dcpk_error *err)
 {
-    const struct dcpk_model *model = w->model;
     const char *other = state->role == DCPK_STATE ? state->name : NULL;
     uint32_t found;
 
@@ -80,25 +72,25 @@ static dcpk_status find_state(const struct bucket_writer *w, const struct dcpk_r
     return DCPK_OK;
 }
 
-static dcpk_status pieces_add_bucket(const struct bucket_writer *w,
-                                     const struct dcpk_laid_bucket *bucket,
-                                     const struct bucket_state *state,
-                                     struct dcpk_flat_pieces *pieces, struct dcpk_error *err)
+dcpk_status dcpk_bucket_add_pieces(const struct dcpk_bucket_source *from,
+                                   const struct dcpk_laid_bucket *bucket, int64_t first,
+                                   struct dcpk_flat_pieces *pieces, struct dcpk_error *err)
 {
     int64_t end = 0;
 
     for (size_t i = 0; i < bucket->n_parts; i++) {
-        const struct dcpk_bucket_part *part = &w->layout.parts[bucket->first_part + i];
-        const struct dcpk_replay_slot *slot = &w->layout.replay.slots[part->slot];
+        const struct dcpk_bucket_part *part = &from->layout->parts[bucket->first_part + i];
+        const struct dcpk_replay_slot *slot = &from->layout->replay.slots[part->slot];
         const struct dcpk_model_tensor *tensor;
 
-        if (pieces_add_gap(pieces, end, part->first - end, err) ||
-            find_state(w, slot, state, &tensor, err) ||
-            pieces_add_slot(pieces, slot->blocks, tensor, bucket->tp_rank, part->first, err))
+        if (pieces_add_gap(pieces, first + end, part->first - end, err) ||
+            dcpk_bucket_find_tensor(from->model, slot, from->state, &tensor, err) ||
+            pieces_add_slot(pieces, slot->blocks, tensor, bucket->tp_rank, first + part->first,
+                            err))
             return err->status;
         end = part->first + part->n_elems;
     }
-    return pieces_add_gap(pieces, end, bucket->n_elems - end, err);
+    return pieces_add_gap(pieces, first + end, bucket->n_elems - end, err);
 }
 
 /* --- tensors --- */
@@ -146,11 +138,9 @@ static dcpk_status cut_bucket(const struct bucket_writer *w, const struct dcpk_l
     return DCPK_OK;
 }
 
-/* torch.float32 of the gradients: of fp16 runs only where they ask for it
- * (MT/arguments.py@core_v0.19.0 validate_args, accumulate_allreduce_grads_in_fp32). */
-static const char *grad_dtype_name(const struct bucket_writer *w, enum dcpk_dtype dtype)
+const char *dcpk_bucket_grad_dtype(const struct dcpk_value *args, enum dcpk_dtype dtype)
 {
-    const struct dcpk_value *attrs = dcpk_value_attrs(w->optimizers->args);
+    const struct dcpk_value *attrs = dcpk_value_attrs(args);
     bool is_fp32 = dtype == DCPK_BF16;
 
     (void)dcpk_value_as_bool(dcpk_value_get(attrs, "accumulate_allreduce_grads_in_fp32"), &is_fp32);
@@ -180,11 +170,12 @@ static const char *group_key(const struct bucket_writer *w, const struct dcpk_la
 
 static dcpk_status bucket_put_state(const struct bucket_writer *w,
                                     const struct dcpk_laid_bucket *bucket,
-                                    const struct bucket_state *state, struct dcpk_out_tensor tensor,
-                                    struct dcpk_error *err)
+                                    const struct dcpk_bucket_state *state,
+                                    struct dcpk_out_tensor tensor, struct dcpk_error *err)
 {
+    const struct dcpk_bucket_source from = {w->model, &w->layout, state};
     struct dcpk_flat_pieces pieces = {.arena = w->out->arena};
-    dcpk_status st = pieces_add_bucket(w, bucket, state, &pieces, err);
+    dcpk_status st = dcpk_bucket_add_pieces(&from, bucket, 0, &pieces, err);
 
     if (st == DCPK_OK)
         st = dcpk_flat_pieces_keep(&pieces, &tensor, err);
@@ -204,18 +195,19 @@ static dcpk_status put_bucket(const struct bucket_writer *w, const struct dcpk_l
     if (group == NULL || shape == NULL || cut_bucket(w, bucket, &tensor, err))
         return err->status;
     *shape = bucket->n_elems;
-    for (size_t s = 0; s < w->n_states; s++) {
+    for (size_t s = 0; s < w->states.n; s++) {
         const char **key = dcpk_arena_array(w->out->arena, 1, sizeof *key, err);
 
         if (key == NULL)
             return err->status;
-        *key = dcpk_arena_printf(
-            w->out->arena, err,
-            "%s.gbuf_idx_%" PRId64 ".dtype_(torch.%s, torch.%s).bucket_idx_%" PRId64 ".%s", group,
-            bucket->buffer, dcpk_dtype_name(bucket->dtype), grad_dtype_name(w, bucket->dtype),
-            bucket->number, w->states[s].name);
+        *key = dcpk_arena_printf(w->out->arena, err,
+                                 "%s.gbuf_idx_%" PRId64
+                                 ".dtype_(torch.%s, torch.%s).bucket_idx_%" PRId64 ".%s",
+                                 group, bucket->buffer, dcpk_dtype_name(bucket->dtype),
+                                 dcpk_bucket_grad_dtype(w->optimizers->args, bucket->dtype),
+                                 bucket->number, w->states.list[s].name);
         tensor.keys = key;
-        if (*key == NULL || bucket_put_state(w, bucket, &w->states[s], tensor, err))
+        if (*key == NULL || bucket_put_state(w, bucket, &w->states.list[s], tensor, err))
             return err->status;
     }
     return DCPK_OK;
@@ -245,7 +237,7 @@ static const struct dcpk_value *buffer_record(const struct bucket_writer *w, siz
     struct dcpk_arena *arena = w->out->arena;
     const struct dcpk_value *pair[2] = {
         dcpk_value_global(arena, "torch", dcpk_dtype_name(dtype), err),
-        dcpk_value_global(arena, "torch", grad_dtype_name(w, dtype), err)};
+        dcpk_value_global(arena, "torch", dcpk_bucket_grad_dtype(w->optimizers->args, dtype), err)};
     const struct dcpk_value **numbers = dcpk_arena_array(arena, end - first, sizeof *numbers, err);
     struct dcpk_value_pair entry;
 
@@ -321,26 +313,26 @@ static dcpk_status put_group(const struct bucket_writer *w, size_t first, size_t
 
 /* --- all of it --- */
 
-/* The states that parameters have, by the first one: its value, then what an optimizer keeps. */
-static dcpk_status list_states(struct bucket_writer *w, struct dcpk_error *err)
+dcpk_status dcpk_bucket_states_find(const struct dcpk_model *m, const struct dcpk_replay *replay,
+                                    struct dcpk_bucket_states *states, struct dcpk_error *err)
 {
-    const struct dcpk_model *m = w->model;
     const struct dcpk_param *param;
 
-    if (w->layout.replay.n_slots == 0)
+    states->n = 0;
+    if (replay->n_slots == 0)
         return DCPK_OK;
-    param = &m->params[w->layout.replay.slots[0].param];
-    w->states[w->n_states++] = (struct bucket_state){"param", DCPK_MASTER};
+    param = &m->params[replay->slots[0].param];
+    states->list[states->n++] = (struct dcpk_bucket_state){"param", DCPK_MASTER};
     if (param->tensor[DCPK_EXP_AVG] != DCPK_NO_TENSOR)
-        w->states[w->n_states++] = (struct bucket_state){"exp_avg", DCPK_EXP_AVG};
+        states->list[states->n++] = (struct dcpk_bucket_state){"exp_avg", DCPK_EXP_AVG};
     if (param->tensor[DCPK_EXP_AVG_SQ] != DCPK_NO_TENSOR)
-        w->states[w->n_states++] = (struct bucket_state){"exp_avg_sq", DCPK_EXP_AVG_SQ};
+        states->list[states->n++] = (struct dcpk_bucket_state){"exp_avg_sq", DCPK_EXP_AVG_SQ};
     for (uint32_t t = param->tensor[DCPK_STATE]; t != DCPK_NO_TENSOR;
          t = m->tensors[t].next_state) {
-        if (w->n_states == DCPK_MAX_BUCKET_STATES)
+        if (states->n == DCPK_MAX_BUCKET_STATES)
             return dcpk_fail(err, DCPK_EUNSUPPORTED, "more than %d states of a parameter",
                              DCPK_MAX_BUCKET_STATES);
-        w->states[w->n_states++] = (struct bucket_state){m->tensors[t].state, DCPK_STATE};
+        states->list[states->n++] = (struct dcpk_bucket_state){m->tensors[t].state, DCPK_STATE};
     }
     return DCPK_OK;
 }
@@ -379,8 +371,8 @@ dcpk_status dcpk_megatron_put_buckets(const struct dcpk_model *model, struct dcp
                                         .has_expert_optimizer = optimizers->state[1] != NULL};
     struct bucket_writer w = {.model = model, .out = out, .optimizers = optimizers};
 
-    if (dcpk_bucket_layout_make(model, &run, out->arena, &w.layout, err) || list_states(&w, err) ||
-        put_groups(&w, err))
+    if (dcpk_bucket_layout_make(model, &run, out->arena, &w.layout, err) ||
+        dcpk_bucket_states_find(model, &w.layout.replay, &w.states, err) || put_groups(&w, err))
         dcpk_context(err, "laying the optimizer's state into buckets (dp_reshardable)");
     return err->status;
 }
