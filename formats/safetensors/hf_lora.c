@@ -51,6 +51,15 @@ static bool lora_is_plain(const struct adapting *a, uint32_t stored)
            (stored >= a->m->ckpt->n_tensors || a->m->scaled[stored].view == DCPK_NO_TENSOR);
 }
 
+/* True where the adapter has a tensor of its own in the place of the base's: one of scales is
+ * computed. */
+static bool is_saved(const struct adapting *a, uint32_t base)
+{
+    const uint32_t view = a->m->scaled[base].view;
+
+    return view != DCPK_NO_TENSOR && a->m->ckpt->tensors[view].computed == NULL;
+}
+
 static dcpk_status fail_shapes(const struct adapting *a, const struct lora_pair *pair,
                                uint32_t base, struct dcpk_error *err)
 {
@@ -68,29 +77,70 @@ static dcpk_status fail_shapes(const struct adapting *a, const struct lora_pair 
     return err->status;
 }
 
+/* True for a weight that is stored as [in, out]: PEFT goes by the class of the module (peft 0.21.2,
+ * tuners/lora/layer.py), and its file has the flag of the last one alone. */
+static bool is_turned(const struct adapting *a, const char *name)
+{
+    const struct dcpk_hf_rules *rules = &a->m->map->layer;
+
+    for (size_t i = 0; i < rules->n; i++)
+        if (rules->list[i].n_ops > 0 && rules->list[i].ops[0] == DCPK_HF_TRANSPOSE &&
+            dcpk_ends_with(name, rules->list[i].hf[0]))
+            return true;
+    return rules->n == 0 && a->config.is_turned;
+}
+
+/* PEFT changes one of two layers that are tied (peft 0.21.2, tied layers). */
+static dcpk_status check_tied(const struct adapting *a, const char *name, struct dcpk_error *err)
+{
+    static const char untied[] = "untie_embeddings_and_output_weights";
+    const struct dcpk_hf_rules *rules = &a->m->map->top;
+
+    for (size_t i = 0; i < rules->n; i++)
+        if ((strcmp(rules->list[i].mg, DCPK_HF_EMBEDDING) == 0 ||
+             strcmp(rules->list[i].mg, DCPK_HF_OUTPUT_LAYER) == 0) &&
+            strcmp(rules->list[i].hf[0], name) == 0 &&
+            !dcpk_value_is_true(dcpk_value_attrs(a->m->model->args), untied))
+            return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                             "the adapter changes '%s', and the base's embedding and output layer "
+                             "are tied: PEFT would change one of them alone",
+                             name);
+    if (rules->n == 0 && strpbrk(name, "0123456789") == NULL)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "the adapter changes '%s', and no map knows whether the base ties it to "
+                         "another layer: let PEFT merge it (merge_and_unload())",
+                         name);
+    return DCPK_OK;
+}
+
 /* The weight of a module, with the product of its matrices. */
 static dcpk_status pair_merge(struct adapting *a, const struct lora_pair *pair,
                               struct dcpk_error *err)
 {
     struct dcpk_checkpoint *ckpt = a->m->ckpt;
     const char *name = dcpk_arena_printf(a->m->model->arena, err, "%s.weight", pair->module);
-    struct dcpk_computed how = {
-        .scales = DCPK_NO_SCALES,
-        .product = {.left = pair->b, .right = pair->a, .is_turned = a->config.is_turned}};
-    const int in = !how.product.is_turned;
+    struct dcpk_computed how = {.scales = DCPK_NO_SCALES,
+                                .product = {.left = pair->b, .right = pair->a}};
     const struct dcpk_tensor *left, *right;
     struct dcpk_tensor weight;
+    uint32_t base;
+    int in;
 
-    if (name == NULL)
+    if (name == NULL || check_tied(a, name, err))
         return err->status;
     if (pair->a == DCPK_NO_TENSOR || pair->b == DCPK_NO_TENSOR)
         return dcpk_fail(err, DCPK_EMISMATCH, "the adapter has lora_%c of '%s' and no lora_%c",
                          pair->a == DCPK_NO_TENSOR ? 'B' : 'A', pair->module,
                          pair->a == DCPK_NO_TENSOR ? 'A' : 'B');
-    how.values = find_base(a, name);
-    if (how.values == DCPK_NO_TENSOR)
+    base = find_base(a, name);
+    if (base == DCPK_NO_TENSOR)
         return dcpk_fail(err, DCPK_EMISMATCH, "the base has no '%s', which the adapter changes",
                          name);
+    how.values = base;
+    if (is_saved(a, base))
+        how.values = a->m->scaled[base].view;
+    how.product.is_turned = is_turned(a, name);
+    in = !how.product.is_turned;
     weight = ckpt->tensors[how.values];
     left = &ckpt->tensors[pair->b];
     right = &ckpt->tensors[pair->a];
@@ -98,7 +148,7 @@ static dcpk_status pair_merge(struct adapting *a, const struct lora_pair *pair,
         !lora_is_plain(a, pair->a) || !lora_is_plain(a, pair->b) ||
         right->shape[1] != weight.shape[in] || left->shape[0] != weight.shape[1 - in] ||
         left->shape[1] != right->shape[0])
-        return fail_shapes(a, pair, how.values, err);
+        return fail_shapes(a, pair, base, err);
     if (how.product.is_turned) {
         how.product.left = pair->a;
         how.product.right = pair->b;
@@ -108,25 +158,7 @@ static dcpk_status pair_merge(struct adapting *a, const struct lora_pair *pair,
     weight.n_chunks = 0;
     if (dcpk_lora_scale(&a->config, pair->module, how.product.rank, &how.addend, err))
         return err->status;
-    return dcpk_checkpoint_add_computed(ckpt, &weight, &how, &a->m->scaled[how.values].view, err);
-}
-
-/* The adapter has another embedding, which is the output layer, too: PEFT changes one of the two
- * (peft 0.21.2, tied layers). */
-static dcpk_status check_tied(const struct adapting *a, const char *name, struct dcpk_error *err)
-{
-    static const char untied[] = "untie_embeddings_and_output_weights";
-    const struct dcpk_hf_map *map = a->m->map;
-
-    for (size_t i = 0; i < map->top.n; i++)
-        if (strcmp(map->top.list[i].mg, DCPK_HF_EMBEDDING) == 0 &&
-            strcmp(map->top.list[i].hf[0], name) == 0 &&
-            !dcpk_value_is_true(dcpk_value_attrs(a->m->model->args), untied))
-            return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                             "the adapter has another '%s', with which the base's output layer is "
-                             "tied",
-                             name);
-    return DCPK_OK;
+    return dcpk_checkpoint_add_computed(ckpt, &weight, &how, &a->m->scaled[base].view, err);
 }
 
 /* A whole tensor of the adapter in the place of the base's `name`. */

@@ -347,7 +347,10 @@ static dcpk_status keep_other(struct dcpk_hf_matching *m, uint32_t t, struct dcp
     const char *own = dcpk_hf_matching_name(m, t);
     char *name = dcpk_arena_printf(m->model->arena, err, DCPK_HF_OTHER "%s", own);
     struct dcpk_model_tensor tensor = {.role = DCPK_WEIGHT};
-    const struct dcpk_sources sources = {.tensor = &t, .n = 1};
+    const bool is_summed = has_adapter(m, t);
+    const uint32_t source = is_summed ? m->scaled[t].view : t;
+    const struct dcpk_sources sources = {.tensor = &source, .n = 1};
+    const enum dcpk_dtype written = m->ckpt->given.family.dtype;
 
     if (name == NULL)
         return err->status;
@@ -358,6 +361,8 @@ static dcpk_status keep_other(struct dcpk_hf_matching *m, uint32_t t, struct dcp
     if (dcpk_rows_read(m->model, &sources, &tensor, err) ||
         dcpk_model_param(m->model, name, &tensor.param, err))
         return err->status;
+    if (is_summed)
+        tensor.dtype = written != DCPK_DTYPE_NONE ? written : m->ckpt->tensors[t].dtype;
     m->is_taken[t] = true;
     if (m->n_other++ == 0)
         m->first_other = m->ckpt->tensors[t].key;

@@ -84,6 +84,16 @@ echo '{"r": 2, "lora_alpha": -4}' >given.json && rm -rf out && merge --dtype flo
 # A whole module in the place of the base's; one that is stored turned does not fit this base.
 rm -rf other && adapter other plain.json $o.lora_A.weight 2,48 1 $o.lora_B.weight 32,2 3 base_model.model.lm_head.weight 99,32 1
 merge other saved && "$DCPKIT" print-tensor saved 'lm_head.weight[98, :6]'
+h=base_model.model.lm_head # PEFT saves the base of an output layer that has an adapter, too: w + 3 B A is 10 (j % 4)
+rm -rf other && adapter other plain.json $h.lora_A.weight 2,32 1 $h.lora_B.weight 99,2 3 $h.base_layer.weight 99,32 1
+merge --verify other headed && "$DCPKIT" print-tensor headed 'lm_head.weight[98, :6]'
+cp -rL model tied && jq '.tie_word_embeddings = true' model/config.json >tied.json && mv tied.json tied/config.json
+refuses "an output layer that is tied" 3 "changes 'lm_head.weight', and the base's embedding and output layer are tied" convert --merge-lora --base tied other none
+
+# A model of no map is merged alike; a layer that may be tied is refused.
+cp -rL model odd && jq '.model_type = "odd" | .architectures = ["OddForCausalLM"]' model/config.json >odd.json && mv odd.json odd/config.json
+convert --quiet --merge-lora --keep-other --verify --dtype float32 --base odd lora kept && diff <(hashes merged) <(hashes kept) && echo "without a map: the same"
+refuses "an output layer of no map" 3 "no map knows whether the base ties" convert --merge-lora --keep-other --base odd other none
 
 # Out of a checkpoint of a run: the keys as PEFT has them, the bytes as they are stored.
 convert --quiet --to dcp --layout model.base_model.model. model whole

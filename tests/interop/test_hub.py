@@ -460,7 +460,7 @@ class Shards(unittest.TestCase):
         config = {"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "n_embd": 8, "n_layer": 1, "n_head": 2}
         files = {
             "gpt2/config.json": config | {"n_positions": 16, "vocab_size": 10, "dtype": "float32", "layer_norm_epsilon": 1e-5, "activation_function": "gelu_new"},
-            "turned/adapter_config.json": {"peft_type": "LORA", "r": 4, "lora_alpha": 3, "fan_in_fan_out": True},
+            "turned/adapter_config.json": {"peft_type": "LORA", "r": 4, "lora_alpha": 3, "fan_in_fan_out": False},  # PEFT's of the last module
         }
         for name, value in files.items():
             os.makedirs(os.path.dirname(self.at(name)))
