@@ -58,13 +58,31 @@ const char *dcpk_hf_unwrap(struct dcpk_arena *arena, const char *key, struct dcp
     return name;
 }
 
+/* `at`, or the place of the first of the wrappers that end there. */
+static const char *before_wrappers(const char *key, const char *at)
+{
+    for (size_t i = 0; i < DCPK_COUNT(wrappers); i++) {
+        const size_t n = strlen(wrappers[i]);
+
+        if ((size_t)(at - key) > n && at[-(ptrdiff_t)n - 1] == '.' &&
+            strncmp(at - n, wrappers[i], n) == 0)
+            return before_wrappers(key, at - n);
+    }
+    return at;
+}
+
 const char *dcpk_hf_name_in(const char *key, const char *name)
 {
-    const char *at = key + strlen(key) - dcpk_min_size(strlen(key), strlen(name));
+    const size_t n_leaf = strlen(strrchr(name, '.')) - 1, n_module = strlen(name) - n_leaf;
+    const char *at = key + strlen(key) - dcpk_min_size(strlen(key), n_leaf);
 
-    if (strcmp(at, name) != 0 || (at > key && at[-1] != '.') || strstr(key, ".state.") != NULL)
+    if (strcmp(at, name + n_module) != 0 || strstr(key, ".state.") != NULL)
         return NULL;
-    return at;
+    at = before_wrappers(key, at);
+    if ((size_t)(at - key) < n_module || strncmp(at - n_module, name, n_module) != 0)
+        return NULL;
+    at -= n_module;
+    return at > key && at[-1] != '.' ? NULL : at;
 }
 
 /* Keys as names while the prefix is looked for. */

@@ -20,8 +20,8 @@ struct dcpk_hf_names {
  * others, in `arena`. NULL and err: DCPK_ENOMEM. */
 const char *dcpk_hf_unwrap(struct dcpk_arena *arena, const char *key, struct dcpk_error *err);
 
-/* The place in `key` where `name` begins, if the key ends with it as with whole modules, and is not
- * of optimizer state; NULL: it does not. */
+/* The place in `key` where `name` ("norm.weight") begins, if the key ends with it as with whole
+ * modules, the last of which may be wrapped, and is not of optimizer state; NULL: it does not. */
 const char *dcpk_hf_name_in(const char *key, const char *name);
 
 /*

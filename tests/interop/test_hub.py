@@ -394,10 +394,10 @@ class Shards(unittest.TestCase):
                 parts |= {f"{stem}lora_A.weight": a, f"{stem}lora_B.weight": b}
                 product = torch.addcmul(torch.addcmul(b[:, :1] * a[:1], b[:, 1:2], a[1:2]), b[:, 2:], a[2:])
                 merged[name_in_base] = tensor + product * (5 / 3)
-            if key.endswith("lm_head.weight"):
+            if key.endswith(("lm_head.weight", "embed_tokens.weight")):
                 parts[key] = merged[name_in_base] = tensor + 1
-                state[key.replace("lm_head", "lm_head.modules_to_save.default")] = tensor + 1
-                key = key.replace("lm_head", "lm_head.original_module")
+                state[key.replace(".weight", ".modules_to_save.default.weight")] = tensor + 1
+                key = key.replace(".weight", ".original_module.weight")
             state[key] = tensor
         torch.save(state, name)
         with open(os.path.join(self.at("adapter"), "fsdp_config.json"), "w", encoding="ascii") as f:
