@@ -227,12 +227,15 @@ static bool is_stacked_state(const char *text, const char *name)
 
 bool dcpk_fsdp_has_prefixed_key(const char *text, size_t n_bytes)
 {
-    static const char *const names[] = {".embedding.word_embeddings.weight", ".decoder.layers.0."};
+    /* Hugging Face's OPT and BART have decoder.layers.0, too, with self_attn and fc1. */
+    static const char *const names[] = {
+        ".embedding.word_embeddings.weight", ".decoder.layers.0.self_attention.",
+        ".decoder.layers.0.mlp.linear_fc", ".decoder.layers.0.mixer."};
     static const char tensor[] = "TensorStorageMetadata"; /* a dumped map of groups has none */
 
     if (memmem(text, n_bytes, tensor, strlen(tensor)) == NULL)
         return false;
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < DCPK_COUNT(names); i++) {
         const char *p = text;
 
         while ((p = memmem(p, n_bytes - (size_t)(p - text), names[i], strlen(names[i]))) != NULL) {
