@@ -100,14 +100,23 @@ static dcpk_status check_sizes(struct dcpk_store *store, int64_t n_ranks, struct
         return err->status;
     for (size_t i = 0; i < n && err->status == DCPK_OK; i++) {
         const char *at = names[i] + strlen(MODEL_PREFIX);
+        static const char rank[] = "_rank_";
 
         if (!dcpk_starts_with(names[i], MODEL_PREFIX) || !dcpk_ends_with(names[i], ".pt"))
             continue;
-        if (dcpk_take_number(&at) != n_ranks)
+        if (dcpk_take_number(&at) != n_ranks) {
             (void)dcpk_fail(err, DCPK_EFORMAT,
                             "'%.200s' is of another world size than %" PRId64
                             ", that of '" CONFIG_NAME "': remove the files of one of the two runs",
                             names[i], n_ranks);
+        } else if (dcpk_starts_with(at, rank)) {
+            at += strlen(rank);
+            if (dcpk_take_number(&at) >= n_ranks)
+                (void)dcpk_fail(err, DCPK_EFORMAT,
+                                "'%.200s' is of a rank past the world size %" PRId64
+                                " of '" CONFIG_NAME "': remove it if it is of another run",
+                                names[i], n_ranks);
+        }
     }
     dcpk_free(names);
     return err->status;
