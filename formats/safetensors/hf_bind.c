@@ -38,6 +38,13 @@ static dcpk_status size_read(const struct dcpk_value *attrs, const char *name, i
     return value_read(dcpk_value_get(attrs, name), name, by_default, size, err);
 }
 
+/* The same with the default of the table. */
+static dcpk_status usual_read(const struct dcpk_value *attrs, const char *name, int64_t *size,
+                              struct dcpk_error *err)
+{
+    return value_read(dcpk_arg_value(attrs, name), name, 0, size, err);
+}
+
 dcpk_status dcpk_hf_sizes_read(const struct dcpk_value *attrs, struct dcpk_arena *arena,
                                struct dcpk_hf_sizes *sizes, struct dcpk_error *err)
 {
@@ -57,8 +64,14 @@ dcpk_status dcpk_hf_sizes_read(const struct dcpk_value *attrs, struct dcpk_arena
                          "args have %" PRId64 " layers, %" PRId64 " MTP layers, %" PRId64
                          " experts and %" PRId64 " heads",
                          s.n_layers, s.n_mtp, s.n_experts, s.n_heads);
+    s.has_gate = dcpk_value_is_true(attrs, "attention_output_gate");
     if (size_read(attrs, "kv_channels", hidden / dcpk_max_i64(s.n_heads, 1), &s.head_size, err) ||
-        dcpk_hf_moe_layers(attrs, s.n_layers, arena, &s.is_moe, err))
+        usual_read(attrs, "linear_num_key_heads", &s.n_key_heads, err) ||
+        usual_read(attrs, "linear_num_value_heads", &s.n_value_heads, err) ||
+        usual_read(attrs, "linear_key_head_dim", &s.key_size, err) ||
+        usual_read(attrs, "linear_value_head_dim", &s.value_size, err) ||
+        dcpk_hf_moe_layers(attrs, s.n_layers, arena, &s.is_moe, err) ||
+        dcpk_hf_linear_layers(attrs, s.n_layers, arena, &s.is_linear, err))
         return err->status;
     *sizes = s;
     return DCPK_OK;
@@ -160,7 +173,7 @@ struct binding_list {
 struct standing {
     const char *mg, *hf; /* "" at the top */
     struct captures captures;
-    bool is_moe;
+    bool is_moe, is_linear;
 };
 
 static bool arg_is_true(const struct dcpk_value *attrs, const char *name)
@@ -199,6 +212,8 @@ static bool binding_applies(const struct binding_list *l, const struct dcpk_hf_r
 
         if ((c->kind == DCPK_HF_IF_MOE && !at->is_moe) ||
             (c->kind == DCPK_HF_IF_DENSE && at->is_moe) ||
+            (c->kind == DCPK_HF_IF_LINEAR && !at->is_linear) ||
+            (c->kind == DCPK_HF_IF_FULL && at->is_linear) ||
             (c->kind == DCPK_HF_IF_ARG && !arg_is_true(attrs, c->arg)) ||
             (c->kind == DCPK_HF_IF_NO_ARG && arg_is_true(attrs, c->arg)))
             return false;
@@ -269,8 +284,8 @@ static dcpk_status bind_rules(struct binding_list *l, const struct dcpk_hf_rules
                               const struct dcpk_hf_at *pair, size_t r, struct dcpk_error *err)
 {
     const struct dcpk_hf_sizes *s = l->sizes;
-    const char *names[] = {pair->hf, rules->list[r].hf[0]};
-    struct standing at = {pair->mg, pair->hf, {-1, -1, -1, -1}, false};
+    const char *names[] = {pair->hf, rules->list[r].hf[0], rules->list[r].mg};
+    struct standing at = {pair->mg, pair->hf, {-1, -1, -1, -1}, false, false};
     bool by_layer = false, by_mtp = false;
     int64_t n = 1;
 
@@ -281,14 +296,16 @@ static dcpk_status bind_rules(struct binding_list *l, const struct dcpk_hf_rules
     if (by_layer || by_mtp)
         n = by_layer ? s->n_layers : s->n_mtp;
     for (int64_t i = 0; i < n; i++) {
+        const int64_t like = by_mtp && !by_layer ? s->n_layers - 1 : i;
+
         if (by_layer) {
             at.captures.l = i;
-            at.is_moe = s->is_moe[i];
         } else if (by_mtp) {
             at.captures.m = i;
             at.captures.m_last = i + s->n_layers;
-            at.is_moe = s->is_moe[s->n_layers - 1];
         }
+        at.is_moe = (by_layer || by_mtp) && s->is_moe[like];
+        at.is_linear = (by_layer || by_mtp) && s->is_linear[like];
         if (bind_rule(l, &rules->list[r], at, err))
             return err->status;
     }

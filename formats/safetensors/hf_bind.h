@@ -11,7 +11,9 @@ struct dcpk_hf_sizes {
     const struct dcpk_value *attrs; /* the DICT of args' attributes */
     int64_t n_layers, n_mtp, n_experts;
     int64_t n_heads, n_groups, head_size; /* of the attention; 0: not known */
-    const bool *is_moe;                   /* by layer */
+    bool has_gate;                        /* of the attention's output: in linear_qkv after q */
+    int64_t n_key_heads, n_value_heads, key_size, value_size; /* of linear attention */
+    const bool *is_moe, *is_linear;                           /* by layer */
 };
 
 /* A rule with its captures filled in. */

@@ -152,7 +152,7 @@ static void check_layer_types(struct dcpk_hf_importing *m)
     const bool has_window = !dcpk_value_is_none(dcpk_hf_dict_get(&m->args, "window_size"));
     int64_t every = 0;
 
-    if (dcpk_value_is_none(types))
+    if (dcpk_value_is_none(types) || rows_have(m->in->map, "layer_types"))
         return;
     if (types->kind != DCPK_V_LIST ||
         !dcpk_value_same(dcpk_hf_dict_get(&m->args, "num_layers"),

@@ -55,7 +55,7 @@ const char *dcpk_hf_show(struct dcpk_arena *arena, const struct dcpk_value *valu
 #define DCPK_HF_TRUTH(x)  DCPK_CONST_TRUTH(x)
 #define DCPK_HF_WORD(x)   DCPK_CONST_WORD(x)
 
-/* --- hf_dict.c: layers with experts --- */
+/* --- hf_dict.c: kinds of layers --- */
 
 /*
  * Finds the layers of n_layers that have experts, by moe_layer_freq: an int, a list, or the text of
@@ -65,6 +65,12 @@ const char *dcpk_hf_show(struct dcpk_arena *arena, const struct dcpk_value *valu
 dcpk_status dcpk_hf_moe_layers(const struct dcpk_value *attrs, int64_t n_layers,
                                struct dcpk_arena *arena, const bool **is_moe,
                                struct dcpk_error *err);
+
+/* The same of those that have linear attention, by linear_attention_freq: every layer but each
+ * n-th for an int n. None where the attention is not a Gated DeltaNet. */
+dcpk_status dcpk_hf_linear_layers(const struct dcpk_value *attrs, int64_t n_layers,
+                                  struct dcpk_arena *arena, const bool **is_linear,
+                                  struct dcpk_error *err);
 
 /* --- hf_config_view.c --- */
 

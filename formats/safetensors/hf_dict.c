@@ -165,24 +165,62 @@ static bool has_experts(const struct dcpk_value *attrs)
     return !dcpk_value_is_none(value) && (!dcpk_value_as_int(value, &n) || n != 0);
 }
 
+/* One for each of the layers, all false. */
+static bool *layers_make(int64_t n_layers, struct dcpk_arena *arena, struct dcpk_error *err)
+{
+    const int64_t most = dcpk_arg_find("num_layers")->most;
+
+    if (n_layers >= 1 && n_layers <= most)
+        return dcpk_arena_array(arena, (size_t)n_layers, sizeof(bool), err);
+    (void)dcpk_fail(err, DCPK_EFORMAT, "num_layers is %" PRId64 ", not from 1 to %" PRId64,
+                    n_layers, most);
+    return NULL;
+}
+
+static dcpk_status fail_frequency(const char *arg, const struct dcpk_value *freq, int64_t n_layers,
+                                  struct dcpk_arena *arena, struct dcpk_error *err)
+{
+    return dcpk_fail(err, DCPK_EFORMAT, "%s is %s, which is not of %" PRId64 " layers", arg,
+                     dcpk_hf_show(arena, freq), n_layers);
+}
+
 dcpk_status dcpk_hf_moe_layers(const struct dcpk_value *attrs, int64_t n_layers,
                                struct dcpk_arena *arena, const bool **is_moe,
                                struct dcpk_error *err)
 {
-    const struct dcpk_value *freq = dcpk_arg_value(attrs, "moe_layer_freq");
-    const int64_t most = dcpk_arg_find("num_layers")->most;
-    bool *layers;
+    static const char arg[] = "moe_layer_freq";
+    const struct dcpk_value *freq = dcpk_arg_value(attrs, arg);
+    bool *layers = layers_make(n_layers, arena, err);
 
-    if (n_layers < 1 || n_layers > most)
-        return dcpk_fail(err, DCPK_EFORMAT, "num_layers is %" PRId64 ", not from 1 to %" PRId64,
-                         n_layers, most);
-    layers = dcpk_arena_array(arena, (size_t)n_layers, sizeof *layers, err);
     if (layers == NULL)
         return err->status;
     *is_moe = layers;
     if (has_experts(attrs) && !dcpk_moe_layers_read(freq, layers, (size_t)n_layers))
-        return dcpk_fail(err, DCPK_EFORMAT,
-                         "moe_layer_freq is %s, which is not of %" PRId64 " layers",
-                         dcpk_hf_show(arena, freq), n_layers);
+        return fail_frequency(arg, freq, n_layers, arena, err);
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_hf_linear_layers(const struct dcpk_value *attrs, int64_t n_layers,
+                                  struct dcpk_arena *arena, const bool **is_linear,
+                                  struct dcpk_error *err)
+{
+    static const char arg[] = "linear_attention_freq";
+    const struct dcpk_value *freq = dcpk_arg_value(attrs, arg);
+    bool *layers = layers_make(n_layers, arena, err);
+    int64_t every;
+
+    if (layers == NULL)
+        return err->status;
+    *is_linear = layers;
+    if (!dcpk_value_is_str(dcpk_value_get(attrs, "experimental_attention_variant"),
+                           "gated_delta_net"))
+        return DCPK_OK;
+    if (dcpk_value_as_int(freq, &every) && every >= 1) {
+        for (int64_t i = 0; i < n_layers; i++)
+            layers[i] = (i + 1) % every != 0;
+        return DCPK_OK;
+    }
+    if (dcpk_value_as_int(freq, &every) || !dcpk_moe_layers_read(freq, layers, (size_t)n_layers))
+        return fail_frequency(arg, freq, n_layers, arena, err);
     return DCPK_OK;
 }

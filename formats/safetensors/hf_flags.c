@@ -49,6 +49,15 @@ static const struct {
      true},
     {"yarn_correction_range_round_to_int", "no-yarn-correction-range-round-to-int", DCPK_HF_NONE,
      true, false},
+    {"attention_output_gate", "attention-output-gate", DCPK_HF_TRUTH(false), true, true},
+    {"experimental_attention_variant", "experimental-attention-variant", DCPK_HF_NONE, false,
+     false},
+    {"linear_attention_freq", "linear-attention-freq", DCPK_HF_NONE, false, false},
+    {"linear_conv_kernel_dim", "linear-conv-kernel-dim", DCPK_HF_NONE, false, false},
+    {"linear_key_head_dim", "linear-key-head-dim", DCPK_HF_NONE, false, false},
+    {"linear_value_head_dim", "linear-value-head-dim", DCPK_HF_NONE, false, false},
+    {"linear_num_key_heads", "linear-num-key-heads", DCPK_HF_NONE, false, false},
+    {"linear_num_value_heads", "linear-num-value-heads", DCPK_HF_NONE, false, false},
     {"moe_router_num_groups", "moe-router-num-groups", DCPK_HF_NONE, false, false},
     {"moe_router_group_topk", "moe-router-group-topk", DCPK_HF_NONE, false, false},
     {"moe_shared_expert_gate", "moe-shared-expert-gate", DCPK_HF_TRUTH(false), true, true},
@@ -56,16 +65,20 @@ static const struct {
     {"mtp_num_layers", "mtp-num-layers", DCPK_HF_NONE, false, false},
 };
 
-/* As Python's str: "15,0" of a window, "1e-06", "fp32". */
+/* As Python's str: "15,0" of a window, "[1,0]" of layers, "1e-06", "fp32". */
 static void hf_put_value(const struct dcpk_value *value, struct dcpk_bytes *text)
 {
     char number[32];
     int64_t i;
 
     if (value->kind == DCPK_V_TUPLE || value->kind == DCPK_V_LIST) {
+        if (value->kind == DCPK_V_LIST)
+            dcpk_bytes_u8(text, '[');
         for (size_t k = 0; k < value->n; k++)
             if (dcpk_value_as_int(value->as.items[k], &i))
                 dcpk_bytes_printf(text, "%s%" PRId64, dcpk_joint(k > 0, ","), i);
+        if (value->kind == DCPK_V_LIST)
+            dcpk_bytes_u8(text, ']');
     } else if (value->kind == DCPK_V_FLOAT) {
         dcpk_format_double(value->as.f, number);
         dcpk_bytes_text(text, number);

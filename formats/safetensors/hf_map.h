@@ -15,6 +15,7 @@ enum dcpk_hf_op {
     DCPK_HF_QKV,          /* q, k, v, of three tensors or of one: group by group */
     DCPK_HF_GROUPS,       /* one tensor has the groups of qkv already; for rope_halves */
     DCPK_HF_CAT,          /* rows of equal parts one after the other */
+    DCPK_HF_DELTA_NET,    /* in_proj of Gated DeltaNet, of two tensors by key head or of four */
     DCPK_HF_VOCAB,        /* rows of the vocabulary, whose padding differs */
     DCPK_HF_ADD_ONE,      /* of norms: one side has 1 + w where the other has w */
     DCPK_HF_N_OPS
@@ -22,9 +23,11 @@ enum dcpk_hf_op {
 
 /* The condition of a rule: one word of its "if". */
 enum dcpk_hf_condition_kind {
-    DCPK_HF_IF_MOE,   /* in a layer with routed experts */
-    DCPK_HF_IF_DENSE, /* in another */
-    DCPK_HF_IF_ARG,   /* where that arg is true: not absent, None, 0 or False */
+    DCPK_HF_IF_MOE,    /* in a layer with routed experts */
+    DCPK_HF_IF_DENSE,  /* in another */
+    DCPK_HF_IF_LINEAR, /* in a layer with linear attention */
+    DCPK_HF_IF_FULL,   /* in another */
+    DCPK_HF_IF_ARG,    /* where that arg is true: not absent, None, 0 or False */
     DCPK_HF_IF_NO_ARG,
 };
 
@@ -76,13 +79,14 @@ enum dcpk_hf_how {
     DCPK_HF_HOW_OR,       /* value: where the key is absent or null */
     DCPK_HF_HOW_OR_ARG,   /* arg: the same, that of an arg; value: where the key is absent */
     DCPK_HF_HOW_OR_MUL,   /* arg, factor: the same, times that */
-    DCPK_HF_HOW_OR_NONE,  /* 0 is None */
+    DCPK_HF_HOW_OR_NONE,  /* 0 is None; value: where it is absent */
     DCPK_HF_HOW_NOT,      /* negated; value: where it is absent */
     DCPK_HF_HOW_HEAD_DIM, /* absent: hidden_size / num_attention_heads */
     DCPK_HF_HOW_WINDOW,   /* W is (W - 1, 0) */
     DCPK_HF_HOW_TIMES,    /* arg: n times it */
     DCPK_HF_HOW_LEADING,  /* k zeros, then ones */
     DCPK_HF_HOW_SPARSE,   /* keys[0] is the step, keys[1] the list of dense layers */
+    DCPK_HF_HOW_LINEAR,   /* keys[0] is the interval, keys[1] the list of kinds; value: absent */
     DCPK_HF_HOW_GROUPS,   /* 1 is None */
     DCPK_HF_HOW_ENUM,     /* value: DICT of Hugging Face's values to args' */
     DCPK_HF_HOW_HF_ONLY,  /* an arg that is also written under another key; args: the one read */
@@ -90,13 +94,13 @@ enum dcpk_hf_how {
 };
 
 struct dcpk_hf_row {
-    /* Aliases: any is read, the first one is written; of "sparse" the two keys. */
+    /* Aliases: any is read, the first one is written; of "sparse", "linear" the two keys. */
     const char *keys[DCPK_HF_MAX_PARTS];
     size_t n_keys;
     const char *args[DCPK_HF_MAX_PARTS]; /* all are written, the first that is there is read */
     size_t n_args;
     enum dcpk_hf_how how;
-    const struct dcpk_value *value; /* of OR, NOT and ENUM, may be of OR_ARG; else NULL */
+    const struct dcpk_value *value; /* of OR, NOT, ENUM, LINEAR, may be of OR_ARG, OR_NONE */
     const char *arg;                /* of OR_ARG, OR_MUL and TIMES; else NULL */
     int64_t factor;                 /* of OR_MUL; else 0 */
 };

@@ -78,6 +78,7 @@ const struct dcpk_value *dcpk_hf_value(struct dcpk_arena *arena, const struct dc
 enum word_takes {
     TAKES_NOTHING,
     TAKES_VALUE,
+    TAKES_MAYBE_VALUE,
     TAKES_ARG_AND_DEFAULT, /* the second may lack */
     TAKES_ARG,
     TAKES_ARG_AND_FACTOR,
@@ -92,13 +93,14 @@ static const struct {
     [DCPK_HF_HOW_OR] = {"or", TAKES_VALUE},
     [DCPK_HF_HOW_OR_ARG] = {"or_arg", TAKES_ARG_AND_DEFAULT},
     [DCPK_HF_HOW_OR_MUL] = {"or_mul", TAKES_ARG_AND_FACTOR},
-    [DCPK_HF_HOW_OR_NONE] = {"or_none", TAKES_NOTHING},
+    [DCPK_HF_HOW_OR_NONE] = {"or_none", TAKES_MAYBE_VALUE},
     [DCPK_HF_HOW_NOT] = {"not", TAKES_VALUE},
     [DCPK_HF_HOW_HEAD_DIM] = {"head_dim", TAKES_NOTHING},
     [DCPK_HF_HOW_WINDOW] = {"window", TAKES_NOTHING},
     [DCPK_HF_HOW_TIMES] = {"times", TAKES_ARG},
     [DCPK_HF_HOW_LEADING] = {"leading", TAKES_NOTHING},
     [DCPK_HF_HOW_SPARSE] = {"sparse", TAKES_NOTHING},
+    [DCPK_HF_HOW_LINEAR] = {"linear", TAKES_VALUE},
     [DCPK_HF_HOW_GROUPS] = {"groups", TAKES_NOTHING},
     [DCPK_HF_HOW_ENUM] = {"enum", TAKES_TABLE},
     [DCPK_HF_HOW_HF_ONLY] = {"hf_only", TAKES_NOTHING},
@@ -144,12 +146,12 @@ static dcpk_status row_read_rest(struct dcpk_arena *arena, const struct dcpk_jso
     const enum word_takes takes = words[row->how].takes;
     const struct dcpk_json *at = *node;
 
-    if (takes == TAKES_NOTHING)
+    if (takes == TAKES_NOTHING || (takes == TAKES_MAYBE_VALUE && at == NULL))
         return DCPK_OK;
     if (at == NULL || (takes == TAKES_TABLE && dcpk_json_kind(at) != DCPK_JSON_OBJECT))
         return dcpk_fail(err, DCPK_EFORMAT, "'%s' lacks its argument", words[row->how].word);
     *node = dcpk_json_next(at);
-    if (takes == TAKES_VALUE || takes == TAKES_TABLE) {
+    if (takes == TAKES_VALUE || takes == TAKES_MAYBE_VALUE || takes == TAKES_TABLE) {
         row->value = dcpk_hf_value(arena, at, err);
         return dcpk_made(row->value, err);
     }
@@ -172,6 +174,7 @@ static dcpk_status row_read(struct dcpk_arena *arena, const struct dcpk_json *no
                             struct dcpk_hf_row *row, struct dcpk_error *err)
 {
     const char *key, *arg;
+    bool has_two_keys;
 
     if (dcpk_json_kind(node) != DCPK_JSON_ARRAY)
         return dcpk_fail(err, DCPK_EFORMAT, "not a list of a key, an arg and a word");
@@ -186,15 +189,16 @@ static dcpk_status row_read(struct dcpk_arena *arena, const struct dcpk_json *no
         return err->status;
     if (node != NULL)
         node = dcpk_json_next(node);
+    has_two_keys = row->how == DCPK_HF_HOW_SPARSE || row->how == DCPK_HF_HOW_LINEAR;
     if (row_read_rest(arena, &node, row, err) ||
-        split_names(arena, key, row->how == DCPK_HF_HOW_SPARSE ? "," : "|", row->keys, &row->n_keys,
-                    err) ||
+        split_names(arena, key, has_two_keys ? "," : "|", row->keys, &row->n_keys, err) ||
         split_names(arena, arg, "|", row->args, &row->n_args, err))
         return err->status;
     if (node != NULL)
         return dcpk_fail(err, DCPK_EFORMAT, "more than its word takes");
-    if (row->how == DCPK_HF_HOW_SPARSE && row->n_keys != 2)
-        return dcpk_fail(err, DCPK_EFORMAT, "'sparse' takes two keys, a step and a list");
+    if (has_two_keys && row->n_keys != 2)
+        return dcpk_fail(err, DCPK_EFORMAT, "'%s' takes two keys, a step and a list",
+                         words[row->how].word);
     return DCPK_OK;
 }
 

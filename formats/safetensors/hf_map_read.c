@@ -44,13 +44,10 @@ dcpk_status dcpk_hf_check_keys(const struct dcpk_json *object, const char *const
 }
 
 static const char *const ops[] = {
-    [DCPK_HF_TRANSPOSE] = "transpose",
-    [DCPK_HF_DEINTERLEAVE] = "deinterleave",
-    [DCPK_HF_ROPE_HALVES] = "rope_halves",
-    [DCPK_HF_QKV] = "qkv",
-    [DCPK_HF_GROUPS] = "groups",
-    [DCPK_HF_CAT] = "cat",
-    [DCPK_HF_VOCAB] = "vocab",
+    [DCPK_HF_TRANSPOSE] = "transpose",     [DCPK_HF_DEINTERLEAVE] = "deinterleave",
+    [DCPK_HF_ROPE_HALVES] = "rope_halves", [DCPK_HF_QKV] = "qkv",
+    [DCPK_HF_GROUPS] = "groups",           [DCPK_HF_CAT] = "cat",
+    [DCPK_HF_DELTA_NET] = "delta_net",     [DCPK_HF_VOCAB] = "vocab",
     [DCPK_HF_ADD_ONE] = "add_one",
 };
 
@@ -115,6 +112,13 @@ static dcpk_status rule_read_ops(struct dcpk_arena *arena, const struct dcpk_jso
     return DCPK_OK;
 }
 
+static const char *const layer_kinds[] = {
+    [DCPK_HF_IF_MOE] = "moe",
+    [DCPK_HF_IF_DENSE] = "dense",
+    [DCPK_HF_IF_LINEAR] = "linear_attention",
+    [DCPK_HF_IF_FULL] = "full_attention",
+};
+
 static dcpk_status rule_read_if(struct dcpk_arena *arena, const struct dcpk_json *node,
                                 struct dcpk_hf_rule *rule, struct dcpk_error *err)
 {
@@ -127,14 +131,12 @@ static dcpk_status rule_read_if(struct dcpk_arena *arena, const struct dcpk_json
     for (size_t i = 0; i < rule->n_conditions; i++) {
         struct dcpk_hf_condition *c = &rule->conditions[i];
 
-        if (strcmp(list[i], "moe") == 0)
-            c->kind = DCPK_HF_IF_MOE;
-        else if (strcmp(list[i], "dense") == 0)
-            c->kind = DCPK_HF_IF_DENSE;
-        else
-            *c = (struct dcpk_hf_condition){DCPK_HF_IF_ARG, list[i]};
+        *c = (struct dcpk_hf_condition){DCPK_HF_IF_ARG, list[i]};
         if (list[i][0] == '!')
             *c = (struct dcpk_hf_condition){DCPK_HF_IF_NO_ARG, list[i] + 1};
+        for (size_t k = 0; k < DCPK_HF_IF_ARG; k++)
+            if (strcmp(layer_kinds[k], list[i]) == 0)
+                *c = (struct dcpk_hf_condition){(enum dcpk_hf_condition_kind)k, NULL};
     }
     return DCPK_OK;
 }
@@ -171,8 +173,8 @@ static dcpk_status rule_read_marks(const struct dcpk_json *node, struct dcpk_hf_
     return DCPK_OK;
 }
 
-/* As many parts as the ops take: qkv three or one, with rope_halves three, cat two or more, all
- * else one. rope_halves needs heads. */
+/* As many parts as the ops take: qkv three or one, with rope_halves three, cat two or more,
+ * delta_net two or four, all else one. rope_halves needs heads. */
 static dcpk_status rule_check_parts(const struct dcpk_hf_rule *rule, struct dcpk_error *err)
 {
     size_t n_joins = 0;
@@ -180,14 +182,17 @@ static dcpk_status rule_check_parts(const struct dcpk_hf_rule *rule, struct dcpk
 
     for (size_t i = 0; i < rule->n_ops; i++) {
         const bool is_qkv = rule->ops[i] == DCPK_HF_QKV, is_cat = rule->ops[i] == DCPK_HF_CAT;
+        const bool is_delta_net = rule->ops[i] == DCPK_HF_DELTA_NET;
 
         has_heads |= (is_qkv && rule->n_hf == 3) || rule->ops[i] == DCPK_HF_GROUPS;
         has_halves |= rule->ops[i] == DCPK_HF_ROPE_HALVES;
-        n_joins += is_qkv || is_cat;
+        n_joins += is_qkv || is_cat || is_delta_net;
         if (is_qkv)
             fits = rule->n_hf == 3 || rule->n_hf == 1;
         if (is_cat)
             fits = rule->n_hf >= 2;
+        if (is_delta_net)
+            fits = rule->n_hf == 2 || rule->n_hf == 4;
     }
     if (n_joins > 1 || !fits || (has_halves && !has_heads))
         return dcpk_fail(err, DCPK_EFORMAT, "%zu names in \"hf\" do not fit its ops", rule->n_hf);

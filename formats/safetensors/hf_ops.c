@@ -35,7 +35,7 @@ dcpk_status dcpk_hf_pair_view(struct dcpk_checkpoint *ckpt, uint32_t tensor, int
 
 /* The sum of a rule's ops: at most one of the two joins, the others before it. */
 struct op_sum {
-    bool transposes, deinterleaves, halves, is_qkv, has_groups, is_cat;
+    bool transposes, deinterleaves, halves, is_qkv, has_groups, is_cat, is_delta_net;
 };
 
 /* part: of rope_halves, which deinterleaves q and k, the first two. */
@@ -51,6 +51,7 @@ static struct op_sum sum_ops(const struct dcpk_hf_rule *rule, size_t part)
         sum.is_qkv |= rule->ops[i] == DCPK_HF_QKV;
         sum.has_groups |= rule->ops[i] == DCPK_HF_GROUPS;
         sum.is_cat |= rule->ops[i] == DCPK_HF_CAT;
+        sum.is_delta_net |= rule->ops[i] == DCPK_HF_DELTA_NET;
     }
     return sum;
 }
@@ -228,6 +229,30 @@ static dcpk_status fail_heads(const struct dcpk_hf_sizes *sizes, struct dcpk_err
                      sizes->head_size, sizes->n_groups);
 }
 
+/*
+ * The rows of q where each head of its tensor has a gate after it: linear_qkv has all gates of a
+ * group after all its heads (MC/transformer/attention.py get_query_key_value_tensors). q: of every
+ * group, its heads and its gates.
+ */
+static dcpk_status split_gates(const struct dcpk_hf_sizes *sizes, struct dcpk_arena *arena,
+                               struct dcpk_stored *q, struct dcpk_error *err)
+{
+    const int64_t d = sizes->head_size, half = q->rows[0].n_rows / 2;
+    struct dcpk_rows *rows = dcpk_arena_array(arena, 2 * (size_t)sizes->n_heads, sizeof *rows, err);
+    size_t n = 0;
+
+    if (rows == NULL)
+        return err->status;
+    for (size_t g = 0; g < q->n_rows; g++)
+        for (int64_t at = q->rows[g].row; at < q->rows[g].row + half; at += d) {
+            rows[n++] = (struct dcpk_rows){at, d};
+            rows[n++] = (struct dcpk_rows){at + half, d};
+        }
+    q->rows = rows;
+    q->n_rows = n;
+    return DCPK_OK;
+}
+
 /* q, k and v of every group; in one list, or in three. */
 static dcpk_status split_qkv(const struct dcpk_hf_rule *rule, const struct dcpk_hf_sizes *sizes,
                              struct dcpk_arena *arena, struct dcpk_split *split,
@@ -237,8 +262,8 @@ static dcpk_status split_qkv(const struct dcpk_hf_rule *rule, const struct dcpk_
     static const char *const names[] = {"q", "k", "v"};
     const int64_t n_groups = sizes->n_groups, d = sizes->head_size;
     const int64_t per_group = n_groups > 0 ? sizes->n_heads / n_groups : 0;
-    const int64_t first[] = {0, per_group * d, (per_group + 1) * d};
-    const int64_t n_rows[] = {per_group * d, d, d};
+    const int64_t q = (1 + sizes->has_gate) * per_group * d;
+    const int64_t first[] = {0, q, q + d}, n_rows[] = {q, d, d};
     struct dcpk_stored *list;
     struct dcpk_rows *rows;
 
@@ -252,13 +277,15 @@ static dcpk_status split_qkv(const struct dcpk_hf_rule *rule, const struct dcpk_
         list[i] = (struct dcpk_stored){names[i], &rows[i * (size_t)n_groups], (size_t)n_groups};
         for (int64_t g = 0; g < n_groups; g++)
             rows[i * (size_t)n_groups + (size_t)g] =
-                (struct dcpk_rows){g * (per_group + 2) * d + first[i], n_rows[i]};
+                (struct dcpk_rows){g * (q + 2 * d) + first[i], n_rows[i]};
     }
     if (rule->n_hf == 1)
         list[0].n_rows = DCPK_COUNT(names) * (size_t)n_groups;
     for (size_t i = 0; sum.halves && i < N_ROTATED; i++)
         if (split_heads(sizes, arena, &list[i], err))
             return err->status;
+    if (sizes->has_gate && split_gates(sizes, arena, &list[0], err))
+        return err->status;
     *split = (struct dcpk_split){list, rule->n_hf};
     return DCPK_OK;
 }
@@ -295,6 +322,54 @@ static dcpk_status split_groups(const struct dcpk_hf_sizes *sizes, struct dcpk_a
     return DCPK_OK;
 }
 
+/*
+ * in_proj of Gated DeltaNet: q, k, v, z, beta and alpha of all heads
+ * (MC/ssm/gated_delta_net/gdn.py _setup_variant_attrs). Of two tensors one has q, k, v and z of
+ * each key head, the other beta and alpha (TF modeling_qwen3_next.py fix_query_key_value_ordering);
+ * four have q to v, z, beta and alpha of all heads.
+ */
+static dcpk_status split_delta_net(const struct dcpk_hf_rule *rule,
+                                   const struct dcpk_hf_sizes *sizes, struct dcpk_arena *arena,
+                                   struct dcpk_split *split, struct dcpk_error *err)
+{
+    enum { N_SECTIONS = 6 };
+    static const char *const names[] = {"qkvz", "ba", "", ""};
+    static const size_t by_head[] = {0, 4, N_SECTIONS}, of_all[] = {0, 3, 4, 5, N_SECTIONS};
+    const size_t *first = rule->n_hf == 2 ? by_head : of_all;
+    const int64_t n_heads = sizes->n_key_heads;
+    const int64_t each = n_heads > 0 ? sizes->n_value_heads / n_heads : 0;
+    const int64_t sizes_of[N_SECTIONS] = {sizes->key_size,
+                                          sizes->key_size,
+                                          each * sizes->value_size,
+                                          each * sizes->value_size,
+                                          each,
+                                          each};
+    const int64_t n_groups = rule->n_hf == 2 ? n_heads : 1;
+    struct dcpk_stored *list = dcpk_arena_array(arena, rule->n_hf, sizeof *list, err);
+    struct dcpk_rows *rows;
+    int64_t at[N_SECTIONS + 1] = {0};
+
+    if (each < 1 || sizes->n_value_heads % n_heads != 0)
+        return dcpk_fail(err, DCPK_EMISMATCH, "%" PRId64 " value heads of %" PRId64 " key heads",
+                         sizes->n_value_heads, n_heads);
+    rows = dcpk_arena_array(arena, N_SECTIONS * (size_t)n_groups, sizeof *rows, err);
+    if (list == NULL || rows == NULL)
+        return err->status;
+    for (size_t s = 0; s < N_SECTIONS; s++)
+        at[s + 1] = at[s] + n_heads * sizes_of[s];
+    for (size_t i = 0; i < rule->n_hf; i++) {
+        list[i] = (struct dcpk_stored){names[i], rows, 0};
+        for (int64_t g = 0; g < n_groups; g++)
+            for (size_t s = first[i]; s < first[i + 1]; s++, list[i].n_rows++) {
+                const int64_t n = (at[s + 1] - at[s]) / n_groups;
+
+                *rows++ = (struct dcpk_rows){at[s] + g * n, n};
+            }
+    }
+    *split = (struct dcpk_split){list, rule->n_hf};
+    return DCPK_OK;
+}
+
 /* The rows of the parts in the whole, of n_rows; split->n is 0 where there is one part, as it
  * is. */
 static dcpk_status split_rows(const struct dcpk_hf_rule *rule, const struct dcpk_hf_sizes *sizes,
@@ -310,6 +385,8 @@ static dcpk_status split_rows(const struct dcpk_hf_rule *rule, const struct dcpk
         return split_qkv(rule, sizes, arena, split, err);
     if (sum.has_groups && sum.halves)
         return split_groups(sizes, arena, split, err);
+    if (sum.is_delta_net)
+        return split_delta_net(rule, sizes, arena, split, err);
     if (!sum.is_cat)
         return DCPK_OK;
     if (n_rows % (int64_t)rule->n_hf != 0)

@@ -202,6 +202,17 @@ static dcpk_status export_times(struct dcpk_hf_exporting *m, const struct dcpk_h
     return DCPK_OK;
 }
 
+/* A reason becomes a fault, except that memory is short. */
+static dcpk_status take_why(struct dcpk_hf_exporting *m, const struct dcpk_error *why,
+                            struct dcpk_error *err)
+{
+    if (why->status == DCPK_ENOMEM)
+        *err = *why;
+    else
+        dcpk_hf_fault(&m->faults, DCPK_EFORMAT, "%s", why->text);
+    return err->status;
+}
+
 /* Finds the layers that have experts; false: a fault, or err. */
 static bool find_layers(struct dcpk_hf_exporting *m, const bool **is_moe, int64_t *n_layers,
                         struct dcpk_error *err)
@@ -212,10 +223,7 @@ static bool find_layers(struct dcpk_hf_exporting *m, const bool **is_moe, int64_
         return false; /* its own row is the fault */
     if (dcpk_hf_moe_layers(m->attrs, *n_layers, m->arena, is_moe, &why) == DCPK_OK)
         return true;
-    if (why.status == DCPK_ENOMEM)
-        *err = why;
-    else
-        dcpk_hf_fault(&m->faults, DCPK_EFORMAT, "%s", why.text);
+    (void)take_why(m, &why, err);
     return false;
 }
 
@@ -263,6 +271,33 @@ static dcpk_status export_sparse(struct dcpk_hf_exporting *m, const struct dcpk_
                             dcpk_value_seq(m->arena, DCPK_V_LIST, dense, n, err), err);
 }
 
+/* The list of kinds, and the interval of an arg that is one. */
+static dcpk_status export_linear(struct dcpk_hf_exporting *m, const struct dcpk_hf_row *row,
+                                 const struct dcpk_value *value, struct dcpk_error *err)
+{
+    const struct dcpk_value *linear = dcpk_value_str(m->arena, "linear_attention", err);
+    const struct dcpk_value *full = dcpk_value_str(m->arena, "full_attention", err);
+    struct dcpk_error why = DCPK_ERROR_INIT;
+    const struct dcpk_value **kinds;
+    const bool *is_linear;
+    int64_t n_layers;
+
+    if (!dcpk_value_as_int(dcpk_arg_value(m->attrs, "num_layers"), &n_layers))
+        return DCPK_OK; /* its own row is the fault */
+    if (dcpk_hf_linear_layers(m->attrs, n_layers, m->arena, &is_linear, &why))
+        return take_why(m, &why, err);
+    kinds = dcpk_arena_array(m->arena, (size_t)n_layers, sizeof *kinds, err);
+    if (linear == NULL || full == NULL || kinds == NULL)
+        return err->status;
+    for (int64_t i = 0; i < n_layers; i++)
+        kinds[i] = is_linear[i] ? linear : full;
+    if (value->kind == DCPK_V_INT && put_key(m, row, value, err))
+        return err->status;
+    return dcpk_hf_dict_put(&m->config, row->keys[1],
+                            dcpk_value_seq(m->arena, DCPK_V_LIST, kinds, (size_t)n_layers, err),
+                            err);
+}
+
 static dcpk_status export_enum(struct dcpk_hf_exporting *m, const struct dcpk_hf_row *row,
                                const struct dcpk_value *value, struct dcpk_error *err)
 {
@@ -291,6 +326,7 @@ static dcpk_status (*const export_words[DCPK_HF_N_HOWS])(struct dcpk_hf_exportin
     [DCPK_HF_HOW_TIMES] = export_times,       [DCPK_HF_HOW_LEADING] = export_leading,
     [DCPK_HF_HOW_SPARSE] = export_sparse,     [DCPK_HF_HOW_GROUPS] = export_groups,
     [DCPK_HF_HOW_ENUM] = export_enum,         [DCPK_HF_HOW_HF_ONLY] = export_hf_only,
+    [DCPK_HF_HOW_LINEAR] = export_linear,
 };
 
 dcpk_status dcpk_hf_row_export(struct dcpk_hf_exporting *m, const struct dcpk_hf_row *row,

@@ -168,27 +168,35 @@ static dcpk_status import_window(struct dcpk_hf_importing *m, const struct dcpk_
     return put_args(m, row, dcpk_value_seq(m->arena, DCPK_V_TUPLE, sides, 2, err), err);
 }
 
-/* Zeros and ones, or 1 where every layer has experts. */
-static dcpk_status put_frequency(struct dcpk_hf_importing *m, const struct dcpk_hf_row *row,
-                                 const bool *is_moe, size_t n, struct dcpk_error *err)
+/* Zeros and ones. */
+static dcpk_status put_layers(struct dcpk_hf_importing *m, const struct dcpk_hf_row *row,
+                              const bool *layers, size_t n, struct dcpk_error *err)
 {
     const struct dcpk_value **items = dcpk_arena_array(m->arena, n, sizeof *items, err);
     const struct dcpk_value *zero = dcpk_value_int(m->arena, 0, err);
     const struct dcpk_value *one = dcpk_value_int(m->arena, 1, err);
-    size_t n_moe = 0;
 
     if (items == NULL || zero == NULL || one == NULL)
         return err->status;
-    for (size_t i = 0; i < n; i++) {
-        items[i] = is_moe[i] ? one : zero;
+    for (size_t i = 0; i < n; i++)
+        items[i] = layers[i] ? one : zero;
+    return put_args(m, row, dcpk_value_seq(m->arena, DCPK_V_LIST, items, n, err), err);
+}
+
+/* Zeros and ones, or 1 where every layer has experts. */
+static dcpk_status put_frequency(struct dcpk_hf_importing *m, const struct dcpk_hf_row *row,
+                                 const bool *is_moe, size_t n, struct dcpk_error *err)
+{
+    size_t n_moe = 0;
+
+    for (size_t i = 0; i < n; i++)
         n_moe += is_moe[i];
-    }
     if (n_moe == n)
-        return put_args(m, row, one, err);
+        return put_args(m, row, dcpk_value_int(m->arena, 1, err), err);
     if (n_moe == 0)
         dcpk_hf_fault(&m->faults, DCPK_EUNSUPPORTED, "'%s' leaves no layer with experts",
                       row->keys[0]);
-    return put_args(m, row, dcpk_value_seq(m->arena, DCPK_V_LIST, items, n, err), err);
+    return put_layers(m, row, is_moe, n, err);
 }
 
 static dcpk_status import_leading(struct dcpk_hf_importing *m, const struct dcpk_hf_row *row,
@@ -244,6 +252,66 @@ static dcpk_status import_sparse(struct dcpk_hf_importing *m, const struct dcpk_
 {
     (void)value; /* of one of the keys */
     return import_sparse_keys(m, row, err);
+}
+
+/* The interval that a list of kinds has, as transformers makes one of it; 0: none. Sets is_linear,
+ * by layer; false: it is no list of the layers. */
+static bool read_kinds(const struct dcpk_value *kinds, int64_t n_layers, bool *is_linear,
+                       int64_t *interval)
+{
+    int64_t n_first = 0;
+
+    if (kinds->kind != DCPK_V_LIST || (int64_t)kinds->n != n_layers)
+        return false;
+    for (size_t i = 0; i < kinds->n; i++) {
+        is_linear[i] = dcpk_value_is_str(kinds->as.items[i], "linear_attention");
+        if (!is_linear[i] && !dcpk_value_is_str(kinds->as.items[i], "full_attention"))
+            return false;
+    }
+    while (n_first < n_layers && is_linear[n_first])
+        n_first++;
+    *interval = n_first + 1;
+    for (int64_t i = 0; i < n_layers; i++)
+        if (is_linear[i] != ((i + 1) % *interval != 0))
+            *interval = 0;
+    return true;
+}
+
+/* Zeros and ones, or the interval where there is one: every n-th layer is full. */
+static dcpk_status import_linear_keys(struct dcpk_hf_importing *m, const struct dcpk_hf_row *row,
+                                      struct dcpk_error *err)
+{
+    const struct dcpk_value *every = dcpk_hf_view_get(&m->view, row->keys[0]);
+    const struct dcpk_value *kinds = dcpk_hf_view_get(&m->view, row->keys[1]);
+    int64_t n_layers, interval = 0, given = 0;
+    bool *is_linear;
+
+    if (!dcpk_value_is_none(every) &&
+        (every->kind != DCPK_V_INT || !dcpk_value_as_int(every, &given) || given < 1))
+        return fault_kind(m, row->keys[0], every, "a number of layers");
+    if (!arg_int(m, "num_layers", &n_layers))
+        return DCPK_OK;
+    if (dcpk_value_is_none(kinds))
+        return put_args(m, row, given > 0 ? every : row->value, err);
+    is_linear = dcpk_arena_array(m->arena, (size_t)n_layers, sizeof *is_linear, err);
+    if (is_linear == NULL)
+        return err->status;
+    if (!read_kinds(kinds, n_layers, is_linear, &interval))
+        return fault_kind(m, row->keys[1], kinds,
+                          "a list of 'linear_attention' and 'full_attention' of all layers");
+    if (given > 0 && given != interval && (given <= n_layers || interval <= n_layers))
+        dcpk_hf_fault(&m->faults, DCPK_EFORMAT, "'%s' is %" PRId64 ", and '%s' is %s: keep one",
+                      row->keys[0], given, row->keys[1], dcpk_hf_show(m->arena, kinds));
+    if (interval > 0)
+        return put_args(m, row, dcpk_value_int(m->arena, interval, err), err);
+    return put_layers(m, row, is_linear, (size_t)n_layers, err);
+}
+
+static dcpk_status import_linear(struct dcpk_hf_importing *m, const struct dcpk_hf_row *row,
+                                 const struct dcpk_value *value, struct dcpk_error *err)
+{
+    (void)value; /* of one of the keys */
+    return import_linear_keys(m, row, err);
 }
 
 static dcpk_status import_enum(struct dcpk_hf_importing *m, const struct dcpk_hf_row *row,
@@ -357,7 +425,7 @@ static dcpk_status absent_or_mul(struct dcpk_hf_importing *m, const struct dcpk_
 static dcpk_status absent_or_none(struct dcpk_hf_importing *m, const struct dcpk_hf_row *row,
                                   struct dcpk_error *err)
 {
-    return put_args(m, row, dcpk_value_none(), err);
+    return put_args(m, row, row->value != NULL ? row->value : dcpk_value_none(), err);
 }
 
 static dcpk_status absent_missing(struct dcpk_hf_importing *m, const struct dcpk_hf_row *row,
@@ -387,6 +455,7 @@ static const struct {
     [DCPK_HF_HOW_TIMES] = {import_times, absent_missing, true},
     [DCPK_HF_HOW_LEADING] = {import_leading, absent_missing, false},
     [DCPK_HF_HOW_SPARSE] = {import_sparse, import_sparse_keys, true},
+    [DCPK_HF_HOW_LINEAR] = {import_linear, import_linear_keys, true},
     [DCPK_HF_HOW_GROUPS] = {import_groups, absent_missing, true},
     [DCPK_HF_HOW_ENUM] = {import_enum, absent_missing, false},
     [DCPK_HF_HOW_HF_ONLY] = {check_copy, absent_missing, false},

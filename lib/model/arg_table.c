@@ -98,6 +98,7 @@ const struct dcpk_arg dcpk_args[] = {
     {"v_head_dim", NULL, NULL, INT, MLA, LACK, WHOLE(128), 0},
     {"experimental_attention_variant", NULL, NULL, TEXT, ALL, 0, NONE, 0},
     {"linear_attention_freq", NULL, NULL, ANY, VARIANT, 0, NONE, 0},
+    {"linear_conv_kernel_dim", NULL, NULL, INT, VARIANT, SHOWN, WHOLE(4), 0},
     {"linear_num_key_heads", NULL, NULL, INT, VARIANT, LACK, WHOLE(16), 0},
     {"linear_key_head_dim", NULL, NULL, INT, VARIANT, LACK, WHOLE(128), 0},
     {"linear_num_value_heads", NULL, NULL, INT, VARIANT, LACK, WHOLE(32), 0},
