@@ -497,6 +497,8 @@ static dcpk_status ask_v2(const struct dcpk_loading *given, struct dcpk_loading 
 static dcpk_status report_stops(const struct dcpk_loading *loading, struct dcpk_error *err)
 {
     const struct dcpk_expected *m = loading->model;
+    const struct dcpk_value *variant =
+        dcpk_value_get(loading->attrs, "experimental_attention_variant");
     const uint32_t oldest = UP_TO(DCPK_CORE_0_15);
     const struct {
         bool holds;
@@ -509,6 +511,8 @@ static dcpk_status report_stops(const struct dcpk_loading *loading, struct dcpk_
          "is set: core 0.15 has no expert-parallel Megatron-FSDP"},
         {m->is_hybrid, oldest, "args.hybrid_layer_pattern",
          "is set: Megatron-FSDP of core 0.15 does not take Mamba's parameters"},
+        {dcpk_value_as_str(variant) != NULL, oldest, "args.experimental_attention_variant",
+         "is set: core 0.15 has no such attention"},
         {m->is_swiglu && !dcpk_loading_wants(loading, DCPK_FOR_MOMENTS), oldest, "args.swiglu",
          "without the optimizer: core 0.15 stops (KeyError: 'optimizer')"},
         {m->is_mla_fused, dcpk_loaders_of(DCPK_CORE_0_17, DCPK_MAIN), "args.mla_down_proj_fusion",

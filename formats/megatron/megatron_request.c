@@ -393,6 +393,12 @@ dcpk_status dcpk_megatron_request(const struct dcpk_loading *loading, struct dcp
     dcpk_bytes_release(&a.other);
     if (st != DCPK_OK)
         return st;
+    if (dcpk_value_as_str(dcpk_value_get(loading->attrs, "experimental_attention_variant")) !=
+            NULL &&
+        dcpk_request_fault(
+            loading, DCPK_FOR_WEIGHTS, dcpk_loaders_of(DCPK_CORE_0_15, DCPK_CORE_0_15),
+            "args.experimental_attention_variant", "is set: core 0.15 has no such attention", err))
+        return err->status;
     if (m->is_mla_fused &&
         dcpk_request_fault(loading, DCPK_FOR_WEIGHTS, dcpk_loaders_of(DCPK_CORE_0_17, DCPK_MAIN),
                            "args.mla_down_proj_fusion",

@@ -73,6 +73,11 @@ dcpk_status dcpk_hf_sizes_read(const struct dcpk_value *attrs, struct dcpk_arena
         dcpk_hf_moe_layers(attrs, s.n_layers, arena, &s.is_moe, err) ||
         dcpk_hf_linear_layers(attrs, s.n_layers, arena, &s.is_linear, err))
         return err->status;
+    if (s.n_key_heads > MAX_HEADS || s.n_value_heads > MAX_HEADS)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "args have %" PRId64 " key heads and %" PRId64
+                         " value heads of linear attention",
+                         s.n_key_heads, s.n_value_heads);
     *sizes = s;
     return DCPK_OK;
 }
@@ -284,7 +289,7 @@ static dcpk_status bind_rules(struct binding_list *l, const struct dcpk_hf_rules
                               const struct dcpk_hf_at *pair, size_t r, struct dcpk_error *err)
 {
     const struct dcpk_hf_sizes *s = l->sizes;
-    const char *names[] = {pair->hf, rules->list[r].hf[0], rules->list[r].mg};
+    const char *names[] = {pair->hf, rules->list[r].hf[0]};
     struct standing at = {pair->mg, pair->hf, {-1, -1, -1, -1}, false, false};
     bool by_layer = false, by_mtp = false;
     int64_t n = 1;
@@ -292,6 +297,13 @@ static dcpk_status bind_rules(struct binding_list *l, const struct dcpk_hf_rules
     for (size_t i = 0; i < DCPK_COUNT(names); i++) {
         by_layer = by_layer || strstr(names[i], "{l}") != NULL;
         by_mtp = by_mtp || strstr(names[i], "{m") != NULL;
+    }
+    if (!by_mtp && strstr(rules->list[r].mg, "{m") != NULL) {
+        by_mtp = true;
+        if (s->n_mtp > 1)
+            return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                             "args have %" PRId64 " MTP layers, and '%s' is of one", s->n_mtp,
+                             rules->list[r].hf[0]);
     }
     if (by_layer || by_mtp)
         n = by_layer ? s->n_layers : s->n_mtp;

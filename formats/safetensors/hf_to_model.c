@@ -413,8 +413,8 @@ static void leave_absent_mtp(struct dcpk_hf_matching *m)
             return;
     m->ckpt->given.family.without_mtp = true;
     dcpk_checkpoint_note_once(m->ckpt,
-                              "no tensor is of the %" PRId64 " MTP layers of the configuration or "
-                              "the family: they are left out",
+                              "no tensor is of an MTP layer, and the configuration or the family "
+                              "has %" PRId64 ": left out",
                               m->sizes.n_mtp);
 }
 

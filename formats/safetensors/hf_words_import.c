@@ -272,7 +272,7 @@ static bool read_kinds(const struct dcpk_value *kinds, int64_t n_layers, bool *i
         n_first++;
     *interval = n_first + 1;
     for (int64_t i = 0; i < n_layers; i++)
-        if (is_linear[i] != ((i + 1) % *interval != 0))
+        if (is_linear[i] != ((i + 1) % (n_first + 1) != 0))
             *interval = 0;
     return true;
 }
