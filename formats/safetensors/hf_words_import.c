@@ -254,8 +254,8 @@ static dcpk_status import_sparse(struct dcpk_hf_importing *m, const struct dcpk_
     return import_sparse_keys(m, row, err);
 }
 
-/* The interval that a list of kinds has, as transformers makes one of it; 0: none. Sets is_linear,
- * by layer; false: it is no list of the layers. */
+/* Reads a list of kinds: is_linear by layer, and the interval by which transformers makes it, 0
+ * where there is none. False: it is not a list of the layers. */
 static bool read_kinds(const struct dcpk_value *kinds, int64_t n_layers, bool *is_linear,
                        int64_t *interval)
 {

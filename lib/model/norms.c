@@ -28,7 +28,7 @@ bool dcpk_name_is_norm_weight(const char *canonical)
     return (size_t)(end - module) >= strlen("norm") && strncmp(end - 4, "norm", 4) == 0;
 }
 
-/* The tensor `src` plus the addend. */
+/* The tensor `src` plus the addend; that of a sum with the opposite is its own summand. */
 static dcpk_status add_sum(struct dcpk_checkpoint *ckpt, uint32_t src, float addend, uint32_t *view,
                            struct dcpk_error *err)
 {
@@ -37,6 +37,11 @@ static dcpk_status add_sum(struct dcpk_checkpoint *ckpt, uint32_t src, float add
     const struct dcpk_tensor sum = {
         .key = values->key, .dtype = DCPK_F32, .rank = values->rank, .shape = values->shape};
 
+    if (values->computed != NULL && values->computed->addend == -addend &&
+        values->computed->scales == DCPK_NO_SCALES && values->computed->product.rank == 0) {
+        *view = values->computed->values;
+        return DCPK_OK;
+    }
     if (values->computed != NULL || !dcpk_dtype_is_float(values->dtype))
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%s', a norm's weight, is not of plain floats",
                          values->key);

@@ -51,6 +51,11 @@ FAMILIES = {
         BASE, head_dim=12, attention_bias=True, use_qk_norm=True, moe_intermediate_size=12, n_shared_experts=2,
         first_k_dense_replace=1, n_routed_experts=8, num_experts_per_tok=4, n_group=4, topk_group=2, norm_topk_prob=True,
         routed_scaling_factor=2.5, num_mtp_layers=0, rope_parameters=dict(BASE["rope_parameters"], partial_rotary_factor=0.5))),
+    "qwen3_next": ("Qwen3NextForCausalLM", dict(
+        BASE, num_hidden_layers=4, head_dim=16, linear_num_key_heads=2, linear_num_value_heads=6, linear_key_head_dim=8,
+        linear_value_head_dim=4, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=12, norm_topk_prob=True,
+        shared_expert_intermediate_size=20, mlp_only_layers=[1],
+        rope_parameters=dict(BASE["rope_parameters"], partial_rotary_factor=0.25))),
 }
 # Models that Megatron core has no layers for: between Hugging Face's folders and FSDP2's alone.
 FOREIGN = {
