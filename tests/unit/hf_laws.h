@@ -41,6 +41,7 @@ enum trait {
     MTP = 1 << 22,            /* a layer behind the last */
     ROUTED_BIAS_W = 1 << 24,  /* a bias of the router next to it, with EXPERTS_W */
     HEADS_NORM_ALL = 1 << 23, /* norms of q and k over all heads together */
+    DELTA_NET = 1 << 25,      /* gated heads in every second layer, Gated DeltaNet in the others */
 };
 
 /* How Megatron's rows come from those of the parts. */
@@ -49,18 +50,21 @@ enum law {
     BEHIND,           /* of the first part, then of the second */
     BY_GROUP,         /* a group's q, its k, its v; of three parts */
     BY_GROUP_OF_ONE,  /* the same, of one part: all q, all k, all v */
+    BY_GROUP_GATED,   /* a group's q, their gates, its k, its v; a head's gate is behind its q */
+    BY_KEY_HEAD,      /* all q, k, v, z of one part, beta, alpha of the other; there by key head */
     ALTERNATE,        /* the even ones, then the odd ones */
     TURNED,           /* columns are rows */
     TURNED_BY_GROUP,  /* BY_GROUP_OF_ONE of those */
     TURNED_ALTERNATE, /* ALTERNATE of those */
 };
 
-enum where { AT_TOP, IN_EACH, IN_DENSE, IN_MOE, AT_MTP };
+enum where { AT_TOP, IN_EACH, IN_DENSE, IN_MOE, AT_MTP, IN_LINEAR, IN_FULL };
 
 enum law_flags {
     LAW_READ = 1,              /* another form that files have: read, not written */
     LAW_COPY = 2,              /* one more name: compared, and written */
     LAW_MEMORY = LAW_READ | 4, /* of the class in memory: written under its names alone */
+    LAW_SUM = 8, /* Hugging Face's is one more where norms of both sides are zero-centered */
 };
 
 struct tensor_law {
@@ -229,6 +233,44 @@ static const struct tensor_law tensor_laws[] = {
         "mlp.shared_expert.down_proj.weight", "hs"),
     ONE(SHARED_GATE, IN_MOE, "mlp.shared_experts.gate_weight", AS_IS,
         "mlp.shared_expert_gate.weight", "1h"),
+    /* Qwen3-Next */
+    ONE(DELTA_NET, IN_DENSE, "mlp.linear_fc1.layer_norm_weight", AS_IS,
+        "post_attention_layernorm.weight", "h"),
+    ONE(DELTA_NET, IN_MOE, "pre_mlp_layernorm.weight", AS_IS, "post_attention_layernorm.weight",
+        "h"),
+    ONE(DELTA_NET, IN_FULL, QKV "layer_norm_weight", AS_IS, "input_layernorm.weight", "h"),
+    {DELTA_NET,
+     IN_FULL,
+     QKV "weight",
+     BY_GROUP_GATED,
+     {"self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight"},
+     {"Qh", "kh", "kh"},
+     0,
+     0},
+    ONE(DELTA_NET, IN_FULL, "self_attention.linear_proj.weight", AS_IS, "self_attn.o_proj.weight",
+        "hq"),
+    ONE(DELTA_NET, IN_FULL, "self_attention.q_layernorm.weight", AS_IS, "self_attn.q_norm.weight",
+        "d"),
+    ONE(DELTA_NET, IN_FULL, "self_attention.k_layernorm.weight", AS_IS, "self_attn.k_norm.weight",
+        "d"),
+    ONE(DELTA_NET, IN_LINEAR, "self_attention.in_proj.layer_norm_weight", AS_IS,
+        "input_layernorm.weight", "h"),
+    {DELTA_NET,
+     IN_LINEAR,
+     "self_attention.in_proj.weight",
+     BY_KEY_HEAD,
+     {"linear_attn.in_proj_qkvz.weight", "linear_attn.in_proj_ba.weight"},
+     {"Zh", "Bh"},
+     0,
+     0},
+    ONE(DELTA_NET, IN_LINEAR, "self_attention.conv1d.weight", AS_IS, "linear_attn.conv1d.weight",
+        "Nn"),
+    ONE(DELTA_NET, IN_LINEAR, "self_attention.A_log", AS_IS, "linear_attn.A_log", "H"),
+    ONE(DELTA_NET, IN_LINEAR, "self_attention.dt_bias", AS_IS, "linear_attn.dt_bias", "H"),
+    ONE_MORE(DELTA_NET, IN_LINEAR, "self_attention.out_norm.weight", AS_IS,
+             "linear_attn.norm.weight", "d", LAW_SUM, 0),
+    ONE(DELTA_NET, IN_LINEAR, "self_attention.out_proj.weight", AS_IS,
+        "linear_attn.out_proj.weight", "hq"),
     /* GPT-OSS */
     ONE(OSS, IN_EACH, "self_attention.linear_proj.bias", AS_IS, "self_attn.o_proj.bias", "h"),
     ONE(OSS, IN_EACH, "self_attention.core_attention.softmax_offset", AS_IS, "self_attn.sinks",

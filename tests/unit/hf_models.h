@@ -21,6 +21,9 @@ enum {
     NOPE = 4,
     ROPE = 2,
     V_HEAD = 5,
+    KEY_HEADS = 2, /* of Gated DeltaNet; as many value heads as there are heads, of their size */
+    KEY_HEAD = 3,
+    CONV = 4,
 };
 
 #define SIZES                                                                                      \
@@ -90,6 +93,19 @@ static const struct model_case {
      "\"moe_router_pre_softmax\": true, \"moe_shared_expert_gate\": true, "
      "\"moe_shared_expert_intermediate_size\": 14, \"moe_layer_freq\": [0, 1, 1], "
      "\"moe_ffn_hidden_size\": 6, \"moe_router_topk\": 4, \"add_qkv_bias\": true",
+     BLOCKS},
+    {"qwen3_next", LLAMA | UNTIED | DELTA_NET | GATED | EXPERTS | SHARED_GATE, 2, 5, 1, MOE_FFN, 14,
+     SIZES GROUPS ROUTED
+     "\"rope_theta\": 1e4, \"num_experts\": 8, \"shared_expert_intermediate_size\": 14, "
+     "\"mlp_only_layers\": [0], \"num_nextn_predict_layers\": 0, \"linear_num_key_heads\": 2, "
+     "\"linear_num_value_heads\": 4, \"linear_key_head_dim\": 3, \"linear_value_head_dim\": 5, "
+     "\"layer_types\": [\"linear_attention\", \"full_attention\", \"linear_attention\"]",
+     "\"moe_router_pre_softmax\": false, \"moe_shared_expert_gate\": true, "
+     "\"qk_layernorm\": true, \"apply_layernorm_1p\": true, \"attention_output_gate\": true, "
+     "\"experimental_attention_variant\": \"gated_delta_net\", \"linear_attention_freq\": 2, "
+     "\"linear_conv_kernel_dim\": 4, \"linear_num_key_heads\": 2, \"linear_key_head_dim\": 3, "
+     "\"linear_num_value_heads\": 4, \"linear_value_head_dim\": 5, \"rotary_percent\": 0.25, "
+     "\"moe_layer_freq\": [0, 1, 1], \"mtp_num_layers\": null",
      BLOCKS},
     {"minimax_m2", LLAMA | UNTIED | HEADS | HEADS_NORM_ALL | NORMS | EXPERTS_W | ROUTED_BIAS_W, 2,
      5, 0, FFN, 0,
@@ -223,6 +239,11 @@ static inline int64_t case_extent(const struct model_case *c, char letter)
         {'C', KV_RANK},
         {'K', N_HEADS * (NOPE + V_HEAD)},
         {'V', N_HEADS * V_HEAD},
+        {'Q', 2 * q},
+        {'Z', 2 * KEY_HEADS * KEY_HEAD + 2 * q},
+        {'B', 2 * N_HEADS},
+        {'N', 2 * KEY_HEADS * KEY_HEAD + q},
+        {'n', CONV},
     };
 
     for (size_t i = 0; i < DCPK_COUNT(extents); i++)

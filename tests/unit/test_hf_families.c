@@ -82,7 +82,8 @@ static void expect_layer(struct trial *t, int l)
         if ((law->traits & ~t->c->traits) != 0)
             continue;
         if (law->where == IN_EACH || (law->where == IN_DENSE && l < t->c->n_dense) ||
-            (law->where == IN_MOE && l >= t->c->n_dense))
+            (law->where == IN_MOE && l >= t->c->n_dense) ||
+            (law->where == IN_LINEAR && l % 2 == 0) || (law->where == IN_FULL && l % 2 == 1))
             expect_law(t, law, mg, hf);
         if (law->where == AT_MTP && is_mtp)
             expect_law(t, law, is_whole ? "" : "mtp.layers.0.", hf);
@@ -122,6 +123,32 @@ static struct element group_row(const struct model_case *c, int64_t r, bool of_o
     return at;
 }
 
+/* Row r of linear_qkv where heads have gates: formats/safetensors/MAPS.md, "Tensors", qkv. */
+static struct element gated_row(const struct model_case *c, int64_t r)
+{
+    const int64_t d = c->head_size, per_group = N_HEADS / c->n_groups, i = r % d;
+    const int64_t j = r / d % (2 * per_group + 2), g = r / d / (2 * per_group + 2);
+
+    if (j >= 2 * per_group)
+        return (struct element){1 + (size_t)(j - 2 * per_group), g * d + i, 0};
+    return (struct element){0, ((g * per_group + j % per_group) * 2 + j / per_group) * d + i, 0};
+}
+
+/* Row r of in_proj: q, k, v, z, beta, alpha of a key head, each of all heads in Megatron's. */
+static struct element key_head_row(const struct model_case *c, int64_t r)
+{
+    const int64_t v = N_HEADS / KEY_HEADS * c->head_size, b = N_HEADS / KEY_HEADS;
+    const int64_t n_rows[] = {KEY_HEAD, KEY_HEAD, v, v, b, b};
+    const int64_t before[] = {0, KEY_HEAD, 2 * KEY_HEAD, 2 * KEY_HEAD + v, 0, b};
+    size_t s = 0;
+
+    for (; r >= n_rows[s] * KEY_HEADS; s++)
+        r -= n_rows[s] * KEY_HEADS;
+    return (struct element){
+        s >= 4, r / n_rows[s] * (s < 4 ? 2 * KEY_HEAD + 2 * v : 2 * b) + before[s] + r % n_rows[s],
+        0};
+}
+
 /* Of which element is row r, column c of Megatron's tensor? n_rows: of it. */
 static struct element law_element(const struct model_case *c, const struct tensor_law *law,
                                   int64_t n_rows, int64_t r, int64_t column)
@@ -137,6 +164,14 @@ static struct element law_element(const struct model_case *c, const struct tenso
     case BY_GROUP:
     case BY_GROUP_OF_ONE:
         at = group_row(c, r, law->law == BY_GROUP_OF_ONE);
+        at.column = column;
+        return at;
+    case BY_GROUP_GATED:
+        at = gated_row(c, r);
+        at.column = column;
+        return at;
+    case BY_KEY_HEAD:
+        at = key_head_row(c, r);
         at.column = column;
         return at;
     case ALTERNATE:
@@ -280,13 +315,14 @@ static void check_elements(struct trial *t, const struct expected *x,
     }
 }
 
-/* Ops that move elements, and change none. */
-static bool moves_only(const struct dcpk_hf_rule *rule)
+/* Ops that move elements, and change none, except where the law has a sum. */
+static bool sums_as(const struct dcpk_hf_rule *rule, const struct tensor_law *law)
 {
+    bool sums = false;
+
     for (size_t i = 0; i < rule->n_ops; i++)
-        if (rule->ops[i] > DCPK_HF_VOCAB)
-            return false;
-    return true;
+        sums |= rule->ops[i] == DCPK_HF_ADD_ONE;
+    return sums == ((law->flags & LAW_SUM) != 0);
 }
 
 static void check_binding(struct trial *t, const struct dcpk_hf_binding *b)
@@ -301,8 +337,8 @@ static void check_binding(struct trial *t, const struct dcpk_hf_binding *b)
         FAULT(t, "'%s' of '%s'", b->mg, b->hf[0]);
         return;
     }
-    if (x->n_hf != b->rule->n_hf || x->law->flags != b->rule->flags ||
-        x->law->dtype != b->rule->dtype || !moves_only(b->rule)) {
+    if (x->n_hf != b->rule->n_hf || (x->law->flags & ~(unsigned)LAW_SUM) != b->rule->flags ||
+        x->law->dtype != b->rule->dtype || !sums_as(b->rule, x->law)) {
         FAULT(t, "'%s' is another rule", b->mg);
         return;
     }
@@ -425,6 +461,11 @@ static const struct {
      "\"attn.c_attn.bias\""},
     {"k and v swapped", "llama", "\"" ATTN "k_proj.weight\", \"" ATTN "v_proj.weight\"",
      "\"" ATTN "v_proj.weight\", \"" ATTN "k_proj.weight\""},
+    {"Gated DeltaNet contiguous", "qwen3_next", "\"delta_net\"", "\"cat\""},
+    {"its norm less one", "qwen3_next", "\"linear_attn.norm.weight\", \"op\": \"add_one\"",
+     "\"linear_attn.norm.weight\""},
+    {"gates left out", "qwen3_next", "\"attention_output_gate\": true, ", ""},
+    {"kinds of layers swapped", "qwen3_next", "linear_attention\"}", "full_attention\"}"},
     {"their biases swapped", "qwen2", "\"" ATTN "k_proj.bias\", \"" ATTN "v_proj.bias\"",
      "\"" ATTN "v_proj.bias\", \"" ATTN "k_proj.bias\""},
     {"biases left out", "qwen2", "\"add_qkv_bias\": true", "\"add_qkv_bias\": false"},

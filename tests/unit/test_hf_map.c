@@ -25,7 +25,7 @@ static void test_built_in(void **unused)
     (void)unused;
     assert_non_null(arena);
     CHECK_OK(dcpk_hf_maps_load(NULL, arena, &maps, &err), "built in");
-    CHECK_EQ_INT(maps.n, 18, "maps");
+    CHECK_EQ_INT(maps.n, 19, "maps");
     assert_string_equal(maps.list[0]->family, "llama");
     map = dcpk_hf_maps_find(&maps, "deepseek_v3");
     assert_non_null(map);
@@ -129,8 +129,8 @@ static const struct {
     {"linear_kv_down_proj", 1, {{"kv_a_proj"}}},
     {"linear_kv_up_proj.weight", 1, {{"kv_b_proj"}}},
     {"linear_kv_up_proj.layer_norm", 1, {{"kv_a_layernorm"}}},
-    {"enorm", 1, {{"enorm"}}},
-    {"hnorm", 1, {{"hnorm"}}},
+    {"enorm", 1, {{"enorm", "pre_fc_norm_embedding"}}},
+    {"hnorm", 1, {{"hnorm", "pre_fc_norm_hidden"}}},
     {"final_layernorm", 1, {{"norm.weight", "norm.bias", "ln_f"}}},
     {"word_embeddings", 1, {{"embed_tokens", "wte"}}},
     {"output_layer", 1, {{"lm_head", "shared_head.head"}}},
