@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hf_config_import.c - args for a model with a given config.json. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "formats/safetensors/hf_config_priv.h"
@@ -481,8 +482,12 @@ dcpk_status dcpk_hf_config_find_map(const struct dcpk_hf_maps *maps, const char 
     if (found == NULL)
         found = maps->any;
     if (found == NULL) {
-        (void)fail_families(maps, DCPK_EUNSUPPORTED, err,
-                            "config.json: 'architectures' and 'model_type' are of no family");
+        char what[160];
+
+        (void)snprintf(what, sizeof what,
+                       "config.json: 'architectures' and 'model_type' (%.60s) are of no family",
+                       dcpk_text_or(model_type, "absent"));
+        (void)fail_families(maps, DCPK_EUNSUPPORTED, err, what);
         dcpk_append(err, "; the option keep-other keeps the names of others");
         return err->status;
     }

@@ -15,7 +15,7 @@ enum dcpk_hf_op {
     DCPK_HF_QKV,          /* q, k, v, of three tensors or of one: group by group */
     DCPK_HF_GROUPS,       /* one tensor has the groups of qkv already; for rope_halves */
     DCPK_HF_CAT,          /* rows of equal parts one after the other */
-    DCPK_HF_DELTA_NET,    /* in_proj of Gated DeltaNet, of two tensors by key head or of four */
+    DCPK_HF_DELTA_NET,    /* in_proj of Gated DeltaNet, of two tensors by key head */
     DCPK_HF_VOCAB,        /* rows of the vocabulary, whose padding differs */
     DCPK_HF_ADD_ONE,      /* of norms: one side has 1 + w where the other has w */
     DCPK_HF_N_OPS

@@ -324,49 +324,44 @@ static dcpk_status split_groups(const struct dcpk_hf_sizes *sizes, struct dcpk_a
 
 /*
  * in_proj of Gated DeltaNet: q, k, v, z, beta and alpha of all heads
- * (MC/ssm/gated_delta_net/gdn.py _setup_variant_attrs). Of two tensors one has q, k, v and z of
- * each key head, the other beta and alpha (TF modeling_qwen3_next.py fix_query_key_value_ordering);
- * four have q to v, z, beta and alpha of all heads.
+ * (MC/ssm/gated_delta_net/gdn.py _setup_variant_attrs). One tensor has q, k, v and z of each key
+ * head, the other beta and alpha (TF modeling_qwen3_next.py fix_query_key_value_ordering).
  */
-static dcpk_status split_delta_net(const struct dcpk_hf_rule *rule,
-                                   const struct dcpk_hf_sizes *sizes, struct dcpk_arena *arena,
+static dcpk_status split_delta_net(const struct dcpk_hf_sizes *sizes, struct dcpk_arena *arena,
                                    struct dcpk_split *split, struct dcpk_error *err)
 {
-    enum { N_SECTIONS = 6 };
-    static const char *const names[] = {"qkvz", "ba", "", ""};
-    static const size_t by_head[] = {0, 4, N_SECTIONS}, of_all[] = {0, 3, 4, 5, N_SECTIONS};
-    const size_t *first = rule->n_hf == 2 ? by_head : of_all;
+    enum { N_SECTIONS = 6, N_OF_FIRST = 4 };
     const int64_t n_heads = sizes->n_key_heads;
     const int64_t each = n_heads > 0 ? sizes->n_value_heads / n_heads : 0;
-    const int64_t sizes_of[N_SECTIONS] = {sizes->key_size,
-                                          sizes->key_size,
-                                          each * sizes->value_size,
-                                          each * sizes->value_size,
-                                          each,
-                                          each};
-    const int64_t n_groups = rule->n_hf == 2 ? n_heads : 1;
-    struct dcpk_stored *list = dcpk_arena_array(arena, rule->n_hf, sizeof *list, err);
+    const int64_t n_rows[N_SECTIONS] = {sizes->key_size,
+                                        sizes->key_size,
+                                        each * sizes->value_size,
+                                        each * sizes->value_size,
+                                        each,
+                                        each};
+    int64_t at[N_SECTIONS] = {0};
+    struct dcpk_stored *list;
     struct dcpk_rows *rows;
-    int64_t at[N_SECTIONS + 1] = {0};
 
     if (each < 1 || sizes->n_value_heads % n_heads != 0)
         return dcpk_fail(err, DCPK_EMISMATCH, "%" PRId64 " value heads of %" PRId64 " key heads",
                          sizes->n_value_heads, n_heads);
-    rows = dcpk_arena_array(arena, N_SECTIONS * (size_t)n_groups, sizeof *rows, err);
+    list = dcpk_arena_array(arena, 2, sizeof *list, err);
+    rows = dcpk_arena_array(arena, N_SECTIONS * (size_t)n_heads, sizeof *rows, err);
     if (list == NULL || rows == NULL)
         return err->status;
-    for (size_t s = 0; s < N_SECTIONS; s++)
-        at[s + 1] = at[s] + n_heads * sizes_of[s];
-    for (size_t i = 0; i < rule->n_hf; i++) {
-        list[i] = (struct dcpk_stored){names[i], rows, 0};
-        for (int64_t g = 0; g < n_groups; g++)
-            for (size_t s = first[i]; s < first[i + 1]; s++, list[i].n_rows++) {
-                const int64_t n = (at[s + 1] - at[s]) / n_groups;
-
-                *rows++ = (struct dcpk_rows){at[s] + g * n, n};
-            }
-    }
-    *split = (struct dcpk_split){list, rule->n_hf};
+    for (size_t s = 1; s < N_SECTIONS; s++)
+        at[s] = at[s - 1] + n_heads * n_rows[s - 1];
+    list[0] = (struct dcpk_stored){"qkvz", rows, N_OF_FIRST * (size_t)n_heads};
+    list[1] = (struct dcpk_stored){"ba", rows + list[0].n_rows,
+                                   (N_SECTIONS - N_OF_FIRST) * (size_t)n_heads};
+    for (int64_t h = 0; h < n_heads; h++)
+        for (size_t s = 0; s < N_OF_FIRST; s++)
+            *rows++ = (struct dcpk_rows){at[s] + h * n_rows[s], n_rows[s]};
+    for (int64_t h = 0; h < n_heads; h++)
+        for (size_t s = N_OF_FIRST; s < N_SECTIONS; s++)
+            *rows++ = (struct dcpk_rows){at[s] + h * n_rows[s], n_rows[s]};
+    *split = (struct dcpk_split){list, 2};
     return DCPK_OK;
 }
 
@@ -386,7 +381,7 @@ static dcpk_status split_rows(const struct dcpk_hf_rule *rule, const struct dcpk
     if (sum.has_groups && sum.halves)
         return split_groups(sizes, arena, split, err);
     if (sum.is_delta_net)
-        return split_delta_net(rule, sizes, arena, split, err);
+        return split_delta_net(sizes, arena, split, err);
     if (!sum.is_cat)
         return DCPK_OK;
     if (n_rows % (int64_t)rule->n_hf != 0)
