@@ -71,7 +71,8 @@ dcpk_status dcpk_hf_sizes_read(const struct dcpk_value *attrs, struct dcpk_arena
         usual_read(attrs, "linear_key_head_dim", &s.key_size, err) ||
         usual_read(attrs, "linear_value_head_dim", &s.value_size, err) ||
         dcpk_hf_moe_layers(attrs, s.n_layers, arena, &s.is_moe, err) ||
-        dcpk_hf_linear_layers(attrs, s.n_layers, arena, &s.is_linear, err))
+        dcpk_hf_linear_layers(attrs, s.n_layers, arena, &s.is_linear, err) ||
+        dcpk_hf_layer_symbols(attrs, s.n_layers, arena, &s.symbols, err))
         return err->status;
     if (s.n_key_heads > MAX_HEADS || s.n_value_heads > MAX_HEADS)
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
@@ -179,6 +180,7 @@ struct standing {
     const char *mg, *hf; /* "" at the top */
     struct captures captures;
     bool is_moe, is_linear;
+    char symbol; /* of the kind of a hybrid model's layer, which is one of them; 0: it has all */
 };
 
 static bool arg_is_true(const struct dcpk_value *attrs, const char *name)
@@ -199,12 +201,18 @@ static const struct {
     const char *part;
     bool is_moe; /* of a layer with experts */
     const char *arg;
+    char symbol; /* of the kind of layers in a hybrid model; 0: any */
 } implied[] = {
-    {".mlp.experts.", true, NULL},
-    {".mlp.router.", true, NULL},
-    {".mlp.shared_experts.", true, "moe_shared_expert_intermediate_size"},
-    {".self_attention.linear_q_down_proj.", false, "q_lora_rank"},
-    {".self_attention.linear_q_up_proj.", false, "q_lora_rank"},
+    {".mlp.experts.", true, NULL, 0},
+    {".mlp.router.", true, NULL, 0},
+    {".mlp.shared_experts.", true, "moe_shared_expert_intermediate_size", 0},
+    {".mlp.fc1_latent_proj.", true, "moe_latent_size", 0},
+    {".mlp.fc2_latent_proj.", true, "moe_latent_size", 0},
+    {".self_attention.linear_q_down_proj.", false, "q_lora_rank", 0},
+    {".self_attention.linear_q_up_proj.", false, "q_lora_rank", 0},
+    {".mixer.", false, NULL, DCPK_HF_MAMBA},
+    {".self_attention.", false, NULL, DCPK_HF_ATTENTION},
+    {".mlp.linear_fc", false, NULL, DCPK_HF_MLP},
 };
 
 static bool binding_applies(const struct binding_list *l, const struct dcpk_hf_rule *rule,
@@ -226,6 +234,7 @@ static bool binding_applies(const struct binding_list *l, const struct dcpk_hf_r
     for (size_t i = 0; i < DCPK_COUNT(implied); i++)
         if (strstr(mg, implied[i].part) != NULL &&
             ((implied[i].is_moe && !at->is_moe) ||
+             (implied[i].symbol != 0 && at->symbol != 0 && implied[i].symbol != at->symbol) ||
              (implied[i].arg != NULL && !arg_is_true(attrs, implied[i].arg))))
             return false;
     return true;
@@ -290,7 +299,7 @@ static dcpk_status bind_rules(struct binding_list *l, const struct dcpk_hf_rules
 {
     const struct dcpk_hf_sizes *s = l->sizes;
     const char *names[] = {pair->hf, rules->list[r].hf[0]};
-    struct standing at = {pair->mg, pair->hf, {-1, -1, -1, -1}, false, false};
+    struct standing at = {pair->mg, pair->hf, {-1, -1, -1, -1}, false, false, 0};
     bool by_layer = false, by_mtp = false;
     int64_t n = 1;
 
@@ -312,6 +321,7 @@ static dcpk_status bind_rules(struct binding_list *l, const struct dcpk_hf_rules
 
         if (by_layer) {
             at.captures.l = i;
+            at.symbol = s->symbols == NULL ? '\0' : s->symbols[i];
         } else if (by_mtp) {
             at.captures.m = i;
             at.captures.m_last = i + s->n_layers;

@@ -14,6 +14,7 @@ struct dcpk_hf_sizes {
     bool has_gate;                        /* of the attention's output: in linear_qkv after q */
     int64_t n_key_heads, n_value_heads, key_size, value_size; /* of linear attention */
     const bool *is_moe, *is_linear;                           /* by layer */
+    const char *symbols; /* of layers of a hybrid model (dcpk_hf_layer_symbols); NULL: it is none */
 };
 
 /* A rule with its captures filled in. */

@@ -36,6 +36,8 @@ static void check_args_asked(struct dcpk_hf_exporting *m)
         const char *name = dcpk_value_as_str(asked->as.pairs[i].key);
         const struct dcpk_value *value = dcpk_arg_value(m->attrs, name);
 
+        if (dcpk_hf_arg_is_moot(m->attrs, name))
+            continue;
         if (strcmp(name, DCPK_ARG_NORM_1P) == 0) /* weights are written as the family's are */
             continue;
         if (!dcpk_value_same(value, asked->as.pairs[i].value))

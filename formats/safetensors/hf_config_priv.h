@@ -72,6 +72,25 @@ dcpk_status dcpk_hf_linear_layers(const struct dcpk_value *attrs, int64_t n_laye
                                   struct dcpk_arena *arena, const bool **is_linear,
                                   struct dcpk_error *err);
 
+/*
+ * The kind of each layer of a hybrid model, one symbol a layer: M Mamba, * attention, - MLP, E
+ * experts, others of no family; in `arena`. NULL and no error: args have no pattern. Sources:
+ * megatron/core/models/hybrid/hybrid_layer_allocation.py@core_v0.19.0, Symbols ('|' ends a stage,
+ * '/' begins MTP); hybrid_override_pattern before 0.17. Errors: DCPK_EMISMATCH for another number
+ * of layers than n_layers.
+ */
+dcpk_status dcpk_hf_layer_symbols(const struct dcpk_value *attrs, int64_t n_layers,
+                                  struct dcpk_arena *arena, const char **symbols,
+                                  struct dcpk_error *err);
+#define DCPK_HF_MAMBA     'M'
+#define DCPK_HF_ATTENTION '*'
+#define DCPK_HF_MLP       '-'
+#define DCPK_HF_EXPERTS   'E'
+
+/* True if the arg is one of experts and the pattern of a hybrid model has no layer of them: the
+ * model is without the arg, and config.json without its key. */
+bool dcpk_hf_arg_is_moot(const struct dcpk_value *attrs, const char *arg);
+
 /* --- hf_config_view.c --- */
 
 /* A config.json, whichever release of transformers wrote it. */
@@ -90,7 +109,7 @@ const struct dcpk_value *dcpk_hf_view_get(const struct dcpk_hf_view *view, const
 /* The i-th name that `key` has in some release, itself among them; NULL: no more. */
 const char *dcpk_hf_alias(const char *key, size_t i);
 
-/* --- hf_words_import.c, hf_words_export.c: the thirteen words --- */
+/* --- hf_words_import.c, hf_words_export.c: the fifteen words --- */
 
 struct dcpk_hf_importing {
     const struct dcpk_hf_import *in;

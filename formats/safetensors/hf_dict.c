@@ -184,6 +184,51 @@ static dcpk_status fail_frequency(const char *arg, const struct dcpk_value *freq
                      dcpk_hf_show(arena, freq), n_layers);
 }
 
+static const struct dcpk_value *pattern_value(const struct dcpk_value *attrs)
+{
+    const struct dcpk_value *pattern = dcpk_value_get(attrs, "hybrid_layer_pattern");
+
+    if (dcpk_value_is_none(pattern))
+        pattern = dcpk_value_get(attrs, "hybrid_override_pattern");
+    return dcpk_value_is_str(pattern, "") ? NULL : pattern;
+}
+
+dcpk_status dcpk_hf_layer_symbols(const struct dcpk_value *attrs, int64_t n_layers,
+                                  struct dcpk_arena *arena, const char **symbols,
+                                  struct dcpk_error *err)
+{
+    const struct dcpk_value *pattern = pattern_value(attrs);
+    const char *text = dcpk_value_as_str(pattern);
+    char *made;
+    size_t n = 0;
+
+    *symbols = NULL;
+    if (text == NULL)
+        return DCPK_OK;
+    made = dcpk_arena_strdup(arena, text, err);
+    if (made == NULL)
+        return err->status;
+    for (; *text != '\0'; text++)
+        if (*text != '|')
+            made[n++] = *text;
+    made[n] = '\0';
+    if ((int64_t)strcspn(made, "/") != n_layers)
+        return dcpk_fail(err, DCPK_EMISMATCH,
+                         "the pattern %s has %zu layers, and num_layers is %" PRId64,
+                         dcpk_hf_show(arena, pattern), strcspn(made, "/"), n_layers);
+    *symbols = made;
+    return DCPK_OK;
+}
+
+bool dcpk_hf_arg_is_moot(const struct dcpk_value *attrs, const char *arg)
+{
+    const struct dcpk_arg *known = dcpk_arg_find(arg);
+    const char *pattern = dcpk_value_as_str(pattern_value(attrs));
+
+    return pattern != NULL && strchr(pattern, DCPK_HF_EXPERTS) == NULL && known != NULL &&
+           (known->part == DCPK_PART_MOE || strcmp(known->name, "num_experts") == 0);
+}
+
 dcpk_status dcpk_hf_moe_layers(const struct dcpk_value *attrs, int64_t n_layers,
                                struct dcpk_arena *arena, const bool **is_moe,
                                struct dcpk_error *err)
@@ -191,10 +236,15 @@ dcpk_status dcpk_hf_moe_layers(const struct dcpk_value *attrs, int64_t n_layers,
     static const char arg[] = "moe_layer_freq";
     const struct dcpk_value *freq = dcpk_arg_value(attrs, arg);
     bool *layers = layers_make(n_layers, arena, err);
+    const char *symbols;
 
-    if (layers == NULL)
+    if (layers == NULL || dcpk_hf_layer_symbols(attrs, n_layers, arena, &symbols, err))
         return err->status;
     *is_moe = layers;
+    for (int64_t i = 0; symbols != NULL && i < n_layers; i++)
+        layers[i] = symbols[i] == DCPK_HF_EXPERTS;
+    if (symbols != NULL)
+        return DCPK_OK;
     if (has_experts(attrs) && !dcpk_moe_layers_read(freq, layers, (size_t)n_layers))
         return fail_frequency(arg, freq, n_layers, arena, err);
     return DCPK_OK;

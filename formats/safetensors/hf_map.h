@@ -75,21 +75,23 @@ struct dcpk_hf_at {
 
 /* How a key of config.json becomes an arg (MAPS.md, "config"). */
 enum dcpk_hf_how {
-    DCPK_HF_HOW_COPY,     /* no word */
-    DCPK_HF_HOW_OR,       /* value: where the key is absent or null */
-    DCPK_HF_HOW_OR_ARG,   /* arg: the same, that of an arg; value: where the key is absent */
-    DCPK_HF_HOW_OR_MUL,   /* arg, factor: the same, times that */
-    DCPK_HF_HOW_OR_NONE,  /* 0 is None; value: where it is absent */
-    DCPK_HF_HOW_NOT,      /* negated; value: where it is absent */
-    DCPK_HF_HOW_HEAD_DIM, /* absent: hidden_size / num_attention_heads */
-    DCPK_HF_HOW_WINDOW,   /* W is (W - 1, 0) */
-    DCPK_HF_HOW_TIMES,    /* arg: n times it */
-    DCPK_HF_HOW_LEADING,  /* k zeros, then ones */
-    DCPK_HF_HOW_SPARSE,   /* keys[0] is the step, keys[1] the list of dense layers */
-    DCPK_HF_HOW_LINEAR,   /* keys[0] is the interval, keys[1] the list of kinds; value: absent */
-    DCPK_HF_HOW_GROUPS,   /* 1 is None */
-    DCPK_HF_HOW_ENUM,     /* value: DICT of Hugging Face's values to args' */
-    DCPK_HF_HOW_HF_ONLY,  /* an arg that is also written under another key; args: the one read */
+    DCPK_HF_HOW_COPY,        /* no word */
+    DCPK_HF_HOW_OR,          /* value: where the key is absent or null */
+    DCPK_HF_HOW_OR_ARG,      /* arg: the same, that of an arg; value: where the key is absent */
+    DCPK_HF_HOW_OR_MUL,      /* arg, factor: the same, times that */
+    DCPK_HF_HOW_OR_NONE,     /* 0 is None; value: where it is absent */
+    DCPK_HF_HOW_NOT,         /* negated; value: where it is absent */
+    DCPK_HF_HOW_HEAD_DIM,    /* absent: hidden_size / num_attention_heads */
+    DCPK_HF_HOW_WINDOW,      /* W is (W - 1, 0) */
+    DCPK_HF_HOW_TIMES,       /* arg: n times it */
+    DCPK_HF_HOW_LEADING,     /* k zeros, then ones */
+    DCPK_HF_HOW_SPARSE,      /* keys[0] is the step, keys[1] the list of dense layers */
+    DCPK_HF_HOW_LINEAR,      /* keys[0] is the interval, keys[1] the list of kinds; value: absent */
+    DCPK_HF_HOW_GROUPS,      /* 1 is None */
+    DCPK_HF_HOW_ENUM,        /* value: DICT of Hugging Face's values to args' */
+    DCPK_HF_HOW_PATTERN,     /* text, or a list, with the kind of each layer */
+    DCPK_HF_HOW_MAMBA_HEADS, /* None: as Megatron counts them */
+    DCPK_HF_HOW_HF_ONLY,     /* an arg that is also written under another key; args: the one read */
     DCPK_HF_N_HOWS
 };
 

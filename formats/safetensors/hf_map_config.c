@@ -103,6 +103,8 @@ static const struct {
     [DCPK_HF_HOW_LINEAR] = {"linear", TAKES_VALUE},
     [DCPK_HF_HOW_GROUPS] = {"groups", TAKES_NOTHING},
     [DCPK_HF_HOW_ENUM] = {"enum", TAKES_TABLE},
+    [DCPK_HF_HOW_PATTERN] = {"pattern", TAKES_NOTHING},
+    [DCPK_HF_HOW_MAMBA_HEADS] = {"mamba_heads", TAKES_NOTHING},
     [DCPK_HF_HOW_HF_ONLY] = {"hf_only", TAKES_NOTHING},
 };
 

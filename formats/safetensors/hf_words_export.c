@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hf_words_export.c - the thirteen words of a map's rows, from args to config.json. */
+/* hf_words_export.c - the fifteen words of a map's rows, from args to config.json. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -307,6 +307,47 @@ static dcpk_status export_enum(struct dcpk_hf_exporting *m, const struct dcpk_hf
     return fault_inexpressible(m, row, value);
 }
 
+/* Without the ends of pipeline stages. */
+static dcpk_status export_pattern(struct dcpk_hf_exporting *m, const struct dcpk_hf_row *row,
+                                  const struct dcpk_value *value, struct dcpk_error *err)
+{
+    struct dcpk_error why = DCPK_ERROR_INIT;
+    const char *symbols = NULL;
+    int64_t n_layers;
+
+    if (!dcpk_value_as_int(dcpk_arg_value(m->attrs, "num_layers"), &n_layers)) {
+        dcpk_hf_fault(&m->faults, DCPK_EMISMATCH, "args have no num_layers");
+        return DCPK_OK;
+    }
+    if (dcpk_hf_layer_symbols(m->attrs, n_layers, m->arena, &symbols, &why) == DCPK_ENOMEM)
+        *err = why;
+    else if (why.status != DCPK_OK)
+        dcpk_hf_fault(&m->faults, DCPK_EMISMATCH, "%s", why.text);
+    else if (symbols == NULL)
+        dcpk_hf_fault(&m->faults, DCPK_EMISMATCH, "args have no %s", row->args[0]);
+    else if (strspn(symbols, "M*-E") != strlen(symbols))
+        return fault_inexpressible(m, row, value);
+    else
+        return put_key(m, row, dcpk_value_str(m->arena, symbols, err), err);
+    return err->status;
+}
+
+/* None is twice the hidden size over the size of a head: `expand` of
+ * megatron/core/ssm/mamba_mixer.py@core_v0.19.0. */
+static dcpk_status export_mamba_heads(struct dcpk_hf_exporting *m, const struct dcpk_hf_row *row,
+                                      const struct dcpk_value *value, struct dcpk_error *err)
+{
+    int64_t hidden, size;
+
+    if (value->kind != DCPK_V_NONE)
+        return put_key(m, row, value, err);
+    if (!dcpk_value_as_int(dcpk_arg_value(m->attrs, "hidden_size"), &hidden) ||
+        !dcpk_value_as_int(dcpk_arg_value(m->attrs, "mamba_head_dim"), &size) || size < 1 ||
+        hidden < 1 || hidden > INT32_MAX || 2 * hidden % size != 0)
+        return fault_inexpressible(m, row, value);
+    return put_key(m, row, dcpk_value_int(m->arena, 2 * hidden / size, err), err);
+}
+
 /* The arg of keys[0] under the further key. */
 static dcpk_status export_hf_only(struct dcpk_hf_exporting *m, const struct dcpk_hf_row *row,
                                   const struct dcpk_value *value, struct dcpk_error *err)
@@ -319,14 +360,23 @@ static dcpk_status (*const export_words[DCPK_HF_N_HOWS])(struct dcpk_hf_exportin
                                                          const struct dcpk_hf_row *row,
                                                          const struct dcpk_value *value,
                                                          struct dcpk_error *err) = {
-    [DCPK_HF_HOW_COPY] = export_copy,         [DCPK_HF_HOW_OR] = export_copy,
-    [DCPK_HF_HOW_OR_ARG] = export_copy,       [DCPK_HF_HOW_OR_MUL] = export_or_mul,
-    [DCPK_HF_HOW_OR_NONE] = export_or_none,   [DCPK_HF_HOW_NOT] = export_not,
-    [DCPK_HF_HOW_HEAD_DIM] = export_head_dim, [DCPK_HF_HOW_WINDOW] = export_window,
-    [DCPK_HF_HOW_TIMES] = export_times,       [DCPK_HF_HOW_LEADING] = export_leading,
-    [DCPK_HF_HOW_SPARSE] = export_sparse,     [DCPK_HF_HOW_GROUPS] = export_groups,
-    [DCPK_HF_HOW_ENUM] = export_enum,         [DCPK_HF_HOW_HF_ONLY] = export_hf_only,
+    [DCPK_HF_HOW_COPY] = export_copy,
+    [DCPK_HF_HOW_OR] = export_copy,
+    [DCPK_HF_HOW_OR_ARG] = export_copy,
+    [DCPK_HF_HOW_OR_MUL] = export_or_mul,
+    [DCPK_HF_HOW_OR_NONE] = export_or_none,
+    [DCPK_HF_HOW_NOT] = export_not,
+    [DCPK_HF_HOW_HEAD_DIM] = export_head_dim,
+    [DCPK_HF_HOW_WINDOW] = export_window,
+    [DCPK_HF_HOW_TIMES] = export_times,
+    [DCPK_HF_HOW_LEADING] = export_leading,
+    [DCPK_HF_HOW_SPARSE] = export_sparse,
+    [DCPK_HF_HOW_GROUPS] = export_groups,
+    [DCPK_HF_HOW_ENUM] = export_enum,
+    [DCPK_HF_HOW_HF_ONLY] = export_hf_only,
     [DCPK_HF_HOW_LINEAR] = export_linear,
+    [DCPK_HF_HOW_PATTERN] = export_pattern,
+    [DCPK_HF_HOW_MAMBA_HEADS] = export_mamba_heads,
 };
 
 dcpk_status dcpk_hf_row_export(struct dcpk_hf_exporting *m, const struct dcpk_hf_row *row,
@@ -335,6 +385,8 @@ dcpk_status dcpk_hf_row_export(struct dcpk_hf_exporting *m, const struct dcpk_hf
     const char *name = row->args[0];
     const struct dcpk_value *value;
 
+    if (dcpk_hf_arg_is_moot(m->attrs, name))
+        return DCPK_OK;
     for (size_t i = 0; i < row->n_args; i++)
         if (!dcpk_value_is_none(dcpk_value_get(m->attrs, row->args[i]))) {
             name = row->args[i];

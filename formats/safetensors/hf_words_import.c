@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hf_words_import.c - the thirteen words of a map's rows, from config.json to args. */
+/* hf_words_import.c - the fifteen words of a map's rows, from config.json to args. */
 #include <inttypes.h>
 #include <math.h>
+#include <string.h>
 
 #include "formats/safetensors/hf_config_priv.h"
+#include "lib/base/order.h"
 
 static const struct dcpk_value *int_of(const struct dcpk_arg *arg, const struct dcpk_value *value,
                                        struct dcpk_hf_importing *m, struct dcpk_error *err)
@@ -342,6 +344,76 @@ static dcpk_status check_copy(struct dcpk_hf_importing *m, const struct dcpk_hf_
     return err->status;
 }
 
+/* The symbol of a kind of layers, of transformers 5.23 and 4; 0: there is none. */
+static char symbol_of(const struct dcpk_value *kind)
+{
+    static const struct {
+        const char *name;
+        char symbol;
+    } kinds[] = {{"linear_attention", DCPK_HF_MAMBA},
+                 {"mamba", DCPK_HF_MAMBA},
+                 {"full_attention", DCPK_HF_ATTENTION},
+                 {"attention", DCPK_HF_ATTENTION},
+                 {"mlp", DCPK_HF_MLP},
+                 {"moe", DCPK_HF_EXPERTS}};
+
+    for (size_t i = 0; i < DCPK_COUNT(kinds); i++)
+        if (dcpk_value_is_str(kind, kinds[i].name))
+            return kinds[i].symbol;
+    return '\0';
+}
+
+/* The pattern under one of the keys as text; NULL: it is none, or err. */
+static const struct dcpk_value *pattern_of(struct dcpk_hf_importing *m,
+                                           const struct dcpk_value *value, struct dcpk_error *err)
+{
+    static const char symbols[] = {DCPK_HF_MAMBA, DCPK_HF_ATTENTION, DCPK_HF_MLP, DCPK_HF_EXPERTS,
+                                   '\0'};
+    const char *given = dcpk_value_as_str(value);
+    char *text;
+
+    if (given != NULL)
+        return strspn(given, symbols) == strlen(given) && *given != '\0' ? value : NULL;
+    if (value->kind != DCPK_V_LIST || value->n == 0)
+        return NULL;
+    text = dcpk_arena_alloc(m->arena, value->n + 1, err);
+    if (text == NULL)
+        return NULL;
+    for (size_t i = 0; i < value->n; i++) {
+        text[i] = symbol_of(value->as.items[i]);
+        if (text[i] == '\0')
+            return NULL;
+    }
+    text[value->n] = '\0';
+    return dcpk_value_str(m->arena, text, err);
+}
+
+/* Any of the keys gives the kinds of layers, and their number; two that are there give the same. */
+static dcpk_status import_pattern(struct dcpk_hf_importing *m, const struct dcpk_hf_row *row,
+                                  const struct dcpk_value *value, struct dcpk_error *err)
+{
+    const struct dcpk_value *pattern = pattern_of(m, value, err);
+
+    if (pattern == NULL)
+        return err->status == DCPK_OK ? fault_kind(m, row->keys[0], value,
+                                                   "a pattern of layers M, *, - and E, or a list "
+                                                   "of their kinds")
+                                      : err->status;
+    for (size_t i = 0; i < row->n_keys; i++) {
+        const struct dcpk_value *other = dcpk_hf_view_get(&m->view, row->keys[i]);
+
+        if (!dcpk_value_is_none(other) && !dcpk_value_same(pattern_of(m, other, err), pattern))
+            dcpk_hf_fault(&m->faults, DCPK_EFORMAT, "'%s' is %s, and by another key it is %s",
+                          row->keys[i], dcpk_hf_show(m->arena, other),
+                          dcpk_hf_show(m->arena, pattern));
+    }
+    if (err->status != DCPK_OK || put_args(m, row, pattern, err))
+        return err->status;
+    return dcpk_hf_arg_import(
+        m, row->keys[0], "num_layers",
+        dcpk_value_int(m->arena, (int64_t)strlen(dcpk_value_as_str(pattern)), err), err);
+}
+
 static dcpk_status import_not(struct dcpk_hf_importing *m, const struct dcpk_hf_row *row,
                               const struct dcpk_value *value, struct dcpk_error *err)
 {
@@ -428,6 +500,12 @@ static dcpk_status absent_or_none(struct dcpk_hf_importing *m, const struct dcpk
     return put_args(m, row, row->value != NULL ? row->value : dcpk_value_none(), err);
 }
 
+static dcpk_status absent_copy(struct dcpk_hf_importing *m, const struct dcpk_hf_row *row,
+                               struct dcpk_error *err)
+{
+    return check_copy(m, row, NULL, err);
+}
+
 static dcpk_status absent_missing(struct dcpk_hf_importing *m, const struct dcpk_hf_row *row,
                                   struct dcpk_error *err)
 {
@@ -458,7 +536,9 @@ static const struct {
     [DCPK_HF_HOW_LINEAR] = {import_linear, import_linear_keys, true},
     [DCPK_HF_HOW_GROUPS] = {import_groups, absent_missing, true},
     [DCPK_HF_HOW_ENUM] = {import_enum, absent_missing, false},
-    [DCPK_HF_HOW_HF_ONLY] = {check_copy, absent_missing, false},
+    [DCPK_HF_HOW_PATTERN] = {import_pattern, absent_missing, false},
+    [DCPK_HF_HOW_MAMBA_HEADS] = {import_copy, absent_missing, false},
+    [DCPK_HF_HOW_HF_ONLY] = {check_copy, absent_copy, false},
 };
 
 /* True if the row's arg may be None. */
@@ -473,7 +553,10 @@ dcpk_status dcpk_hf_row_import(struct dcpk_hf_importing *m, const struct dcpk_hf
                                struct dcpk_error *err)
 {
     const struct dcpk_value *value = row_value(m, row);
+    const struct dcpk_value args = {.kind = DCPK_V_DICT, .n = m->args.n, .as.pairs = m->args.pairs};
 
+    if (dcpk_hf_arg_is_moot(&args, row->args[0]))
+        return DCPK_OK;
     if (value == NULL ||
         (value->kind == DCPK_V_NONE && !import_words[row->how].takes_null && !is_nullable(row)))
         return import_words[row->how].absent(m, row, err);

@@ -159,7 +159,7 @@ const struct dcpk_arg dcpk_args[] = {
     {"moe_layer_freq", NULL, NULL, ANY, MOE, SHOWN, WHOLE(1), 0},
     {"moe_shared_expert_intermediate_size", NULL, NULL, INT, MOE, 0, NONE, 0},
     {"moe_shared_expert_gate", NULL, NULL, BOOL, MOE, 0, OFF, 0},
-    {"moe_latent_size", NULL, NULL, INT, MOE, 0, NONE, 0},
+    {"moe_latent_size", NULL, NULL, INT, MOE, NULLABLE, NONE, 0},
     {"moe_router_topk", NULL, NULL, INT, MOE, 0, WHOLE(2), 0},
     {"moe_router_topk_limited_devices", NULL, NULL, INT, MOE, 0, NONE, 0},
     {"moe_router_pre_softmax", NULL, NULL, BOOL, MOE, 0, OFF, 0},
