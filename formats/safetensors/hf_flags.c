@@ -62,6 +62,8 @@ static const struct {
     {"moe_router_group_topk", "moe-router-group-topk", DCPK_HF_NONE, false, false},
     {"moe_shared_expert_gate", "moe-shared-expert-gate", DCPK_HF_TRUTH(false), true, true},
     {"moe_router_dtype", "moe-router-dtype", DCPK_HF_NONE, false, false},
+    {"is_hybrid_model", "spec megatron.core.models.mamba.mamba_layer_specs mamba_stack_spec",
+     DCPK_HF_TRUTH(false), true, true},
     {"mtp_num_layers", "mtp-num-layers", DCPK_HF_NONE, false, false},
 };
 

@@ -3,10 +3,12 @@
  * things: MAPS.md, "traps". */
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "formats/safetensors/hf_config_priv.h"
 
 #define LATENT_EPSILON 1e-6 /* of transformers' norms of MLA latents, whatever rms_norm_eps is */
+#define MIXER_EPSILON  1e-5 /* of the norm in Megatron's Mamba mixer, whatever norm_epsilon is */
 #define FIXED_FACTOR   8.0  /* of rope scaling in every run of pretrain_gpt.py */
 
 static void trap_remark(const struct dcpk_hf_traps *t, const char *key, const char *fmt, ...)
@@ -45,6 +47,25 @@ static void remark_latents(const struct dcpk_hf_traps *t)
         trap_remark(t, "q_lora_rank",
                     "is None; core 0.19 and later then put a norm before linear_q_proj, which this "
                     "model lacks: load it with core 0.18 or before");
+}
+
+/* megatron/core/ssm/mamba_mixer.py@core_v0.19.0; modeling_nemotron_h.py@5.23.0, time_step_limit. */
+static void remark_mamba(const struct dcpk_hf_traps *t)
+{
+    const char *pattern = dcpk_value_as_str(dcpk_value_get(t->attrs, "hybrid_layer_pattern"));
+
+    if (pattern == NULL)
+        pattern = dcpk_value_as_str(dcpk_value_get(t->attrs, "hybrid_override_pattern"));
+    if (pattern == NULL || strchr(pattern, DCPK_HF_MAMBA) == NULL)
+        return;
+    trap_remark(t, "time_step_min",
+                "is 0.001 unless config.json has another one; transformers raises time steps to "
+                "it, Megatron does not: the models differ slightly");
+    if (number_of(t, "norm_epsilon") != MIXER_EPSILON)
+        trap_remark(t, "norm_epsilon",
+                    "is %g; Megatron always uses 1e-05 in the norm of Mamba's mixer, transformers "
+                    "this value: the models differ slightly",
+                    number_of(t, "norm_epsilon"));
 }
 
 static void remark_groups(const struct dcpk_hf_traps *t)
@@ -134,6 +155,7 @@ void dcpk_hf_traps_remark(const struct dcpk_hf_traps *t)
         return;
     if (dcpk_value_is_true(t->attrs, "multi_latent_attention"))
         remark_latents(t);
+    remark_mamba(t);
     remark_groups(t);
     remark_scaling(t);
     remark_interpolation(t);

@@ -394,11 +394,11 @@ static dcpk_status import_pattern(struct dcpk_hf_importing *m, const struct dcpk
 {
     const struct dcpk_value *pattern = pattern_of(m, value, err);
 
+    if (pattern == NULL && err->status == DCPK_OK)
+        return fault_kind(m, row->keys[0], value,
+                          "a pattern of layers M, *, - and E, or a list of their kinds");
     if (pattern == NULL)
-        return err->status == DCPK_OK ? fault_kind(m, row->keys[0], value,
-                                                   "a pattern of layers M, *, - and E, or a list "
-                                                   "of their kinds")
-                                      : err->status;
+        return err->status;
     for (size_t i = 0; i < row->n_keys; i++) {
         const struct dcpk_value *other = dcpk_hf_view_get(&m->view, row->keys[i]);
 

@@ -298,6 +298,16 @@ static bool are_losses(const struct dcpk_value *types)
     return n > 0 || is_loss(types);
 }
 
+/* The one stack of hybrid models, by its names in core 0.12 to main: the pattern gives its layers.
+ */
+static bool is_hybrid_stack(const struct dcpk_value *spec)
+{
+    const struct dcpk_value *name = dcpk_value_at(spec, 1);
+
+    return dcpk_value_is_str(name, "mamba_stack_spec") ||
+           dcpk_value_is_str(name, "hybrid_stack_spec");
+}
+
 /* The meaning of the attribute; NULL: it is absent. */
 static const struct dcpk_value *arg_meaning(const struct dcpk_arg *arg,
                                             const struct dcpk_value *attrs, const char **name)
@@ -310,6 +320,8 @@ static const struct dcpk_value *arg_meaning(const struct dcpk_arg *arg,
         value = dcpk_value_get(attrs, "ffn_hidden_size");
     if (strcmp(arg->name, "moe_router_load_balancing_type") == 0 && are_losses(value))
         value = &arg->by_default;
+    if (strcmp(arg->name, "spec") == 0 && is_hybrid_stack(value))
+        value = NULL;
     /* The parser takes one for each kind of loss. */
     if (strcmp(arg->name, "moe_aux_loss_coeff") == 0 && dcpk_value_at(value, 0) != NULL)
         value = dcpk_value_at(value, 0);
