@@ -124,6 +124,8 @@ static dcpk_status match_map(struct dcpk_hf_writing *e, const struct dcpk_hf_map
     e->map = map;
     if (!has_hf_names(e) && dcpk_hf_maps_join(&e->maps, e->scheme->name, arena, &e->map, err))
         return err->status;
+    if (forms != 0 && dcpk_hf_map_in_memory(arena, &e->map, err))
+        return err->status;
     if (((e->model->flags & DCPK_MODEL_OF_FAMILY) == 0 &&
          dcpk_hf_args_hold(map, dcpk_value_attrs(e->model->args), &e->distance, err)) ||
         dcpk_hf_sizes_read(dcpk_value_attrs(e->model->args), arena, &e->sizes, err) ||

@@ -148,7 +148,9 @@ struct dcpk_hf_map {
     /* The endings of names of scales and of their values, and where in config.json the size of the
      * blocks stands. suffix NULL: none; block NULL: 32 values of 4 bits. */
     const char *scales_suffix, *scales_values, *scales_block;
-    const char *prefix; /* NULL: none */
+    const char *prefix;    /* NULL: none */
+    const char *memory[2]; /* names of files begin with the first, of the class in memory with the
+                              second instead; NULL: with the same */
     struct dcpk_hf_rules top, layer;
     const struct dcpk_hf_at *at;
     size_t n_at;
@@ -192,6 +194,12 @@ bool dcpk_hf_map_is_any(const struct dcpk_hf_map *map); /* true for that one */
 dcpk_status dcpk_hf_maps_join(const struct dcpk_hf_maps *maps, const char *scheme,
                               struct dcpk_arena *arena, const struct dcpk_hf_map **map,
                               struct dcpk_error *err);
+
+/* *map becomes one with the names that its class has in memory, in `arena`; without others it
+ * stays.
+ */
+dcpk_status dcpk_hf_map_in_memory(struct dcpk_arena *arena, const struct dcpk_hf_map **map,
+                                  struct dcpk_error *err);
 
 /* NULL: there is none of that family. */
 const struct dcpk_hf_map *dcpk_hf_maps_find(const struct dcpk_hf_maps *maps, const char *family);

@@ -315,6 +315,8 @@ static dcpk_status read_rare(const struct dcpk_json *doc, struct dcpk_arena *are
 {
     const struct dcpk_json *scales = dcpk_json_member(doc, "scales");
     const struct dcpk_json *prefix = dcpk_json_member(doc, "prefix");
+    const struct dcpk_json *memory = dcpk_json_member(doc, "memory");
+    size_t n_memory = 0;
     const struct dcpk_json *foreign = dcpk_json_member(doc, "foreign");
 
     if (read_list(doc, "other_model_types", arena, &map->other_types, &map->n_other_types, err) ||
@@ -322,6 +324,10 @@ static dcpk_status read_rare(const struct dcpk_json *doc, struct dcpk_arena *are
         return err->status;
     if (prefix != NULL && dcpk_hf_read_text(arena, prefix, "\"prefix\"", &map->prefix, err))
         return err->status;
+    if (memory != NULL && read_texts(arena, memory, map->memory, 2, &n_memory, err))
+        return err->status;
+    if (memory != NULL && n_memory != 2)
+        return dcpk_fail(err, DCPK_EFORMAT, "\"memory\" is not a list of two prefixes");
     if (scales != NULL && map_read_scales(scales, arena, map, err))
         dcpk_context(err, "\"scales\"");
     return err->status;
@@ -344,23 +350,15 @@ static dcpk_status read_family(const struct dcpk_json *doc, struct dcpk_arena *a
 static dcpk_status map_fill(const struct dcpk_json *doc, struct dcpk_arena *arena,
                             struct dcpk_hf_map *map, struct dcpk_error *err)
 {
-    static const char *const known[] = {"family",
-                                        "architectures",
-                                        "model_type",
-                                        "config",
-                                        "args",
-                                        "set",
-                                        "hf",
-                                        "rope",
-                                        "scales",
-                                        "prefix",
-                                        "top",
-                                        "at",
-                                        "layer",
-                                        "drop",
-                                        "zero",
-                                        "foreign",
-                                        "other_model_types",
+    static const char *const known[] = {"family",     "architectures",
+                                        "model_type", "memory",
+                                        "config",     "args",
+                                        "set",        "hf",
+                                        "rope",       "scales",
+                                        "prefix",     "top",
+                                        "at",         "layer",
+                                        "drop",       "zero",
+                                        "foreign",    "other_model_types",
                                         NULL};
     static const char *const known_of_scheme[] = {"family", "scheme", "top",  "at",
                                                   "layer",  "drop",   "zero", NULL};

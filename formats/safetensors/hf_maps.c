@@ -185,6 +185,46 @@ dcpk_status dcpk_hf_maps_join(const struct dcpk_hf_maps *maps, const char *schem
     return err->status;
 }
 
+/* A name of a file as the class has it in memory. */
+static dcpk_status name_in_memory(const struct dcpk_hf_map *map, struct dcpk_arena *arena,
+                                  const char **name, struct dcpk_error *err)
+{
+    if (dcpk_starts_with(*name, map->memory[0]))
+        *name =
+            dcpk_arena_printf(arena, err, "%s%s", map->memory[1], *name + strlen(map->memory[0]));
+    return dcpk_made(*name, err);
+}
+
+dcpk_status dcpk_hf_map_in_memory(struct dcpk_arena *arena, const struct dcpk_hf_map **map,
+                                  struct dcpk_error *err)
+{
+    const struct dcpk_hf_map *of_files = *map;
+    struct dcpk_hf_map *made = dcpk_arena_alloc(arena, sizeof *made, err);
+    struct dcpk_hf_rule *top = dcpk_arena_array(arena, of_files->top.n, sizeof *top, err);
+    struct dcpk_hf_at *at = dcpk_arena_array(arena, of_files->n_at, sizeof *at, err);
+
+    if (made == NULL || top == NULL || at == NULL)
+        return err->status;
+    if (of_files->memory[0] == NULL)
+        return DCPK_OK;
+    for (size_t i = 0; i < of_files->top.n; i++) {
+        top[i] = of_files->top.list[i];
+        for (size_t p = 0; p < top[i].n_hf; p++)
+            if (name_in_memory(of_files, arena, &top[i].hf[p], err))
+                return err->status;
+    }
+    for (size_t i = 0; i < of_files->n_at; i++) {
+        at[i] = of_files->at[i];
+        if (name_in_memory(of_files, arena, &at[i].hf, err))
+            return err->status;
+    }
+    *made = *of_files;
+    made->top.list = top;
+    made->at = at;
+    *map = made;
+    return DCPK_OK;
+}
+
 const struct dcpk_hf_map *dcpk_hf_maps_find(const struct dcpk_hf_maps *maps, const char *family)
 {
     for (size_t i = 0; i < maps->n; i++)

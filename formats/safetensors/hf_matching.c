@@ -173,19 +173,40 @@ static dcpk_status read_document(struct dcpk_hf_matching *m, struct dcpk_json **
                          "%s: copy the model's into the folder", lack);
 }
 
+/* The embedding's name by the map; NULL: it has none. */
+static const char *embedding_of(const struct dcpk_hf_map *map)
+{
+    for (size_t i = 0; i < map->top.n; i++)
+        if (strcmp(map->top.list[i].mg, DCPK_HF_EMBEDDING) == 0)
+            return map->top.list[i].hf[0];
+    return NULL;
+}
+
+/* True where shards have names of files: those of another class than transformers' own. */
+static bool stores_embedding(const struct dcpk_hf_matching *m)
+{
+    const char *embedding = embedding_of(m->map);
+
+    for (size_t t = 0; embedding != NULL && t < m->ckpt->n_tensors; t++)
+        if (dcpk_hf_name_in(m->ckpt->tensors[t].key, embedding) != NULL)
+            return true;
+    return false;
+}
+
 /* The rules of the scheme, and the names of tensors in a trainer's checkpoint. */
 static dcpk_status find_names(struct dcpk_hf_matching *m, const struct dcpk_hf_maps *maps,
                               struct dcpk_error *err)
 {
-    const char *embedding = NULL;
+    const char *embedding;
 
     if (m->ckpt->format->container == NULL)
         return DCPK_OK;
     if (m->scheme != NULL && dcpk_hf_maps_join(maps, m->scheme, m->model->arena, &m->map, err))
         return err->status;
-    for (size_t i = 0; i < m->map->top.n; i++)
-        if (embedding == NULL && strcmp(m->map->top.list[i].mg, DCPK_HF_EMBEDDING) == 0)
-            embedding = m->map->top.list[i].hf[0];
+    if (!stores_embedding(m) && m->scheme == NULL &&
+        dcpk_hf_map_in_memory(m->model->arena, &m->map, err))
+        return err->status;
+    embedding = embedding_of(m->map);
     if (embedding == NULL && !dcpk_hf_map_is_any(m->map))
         embedding = "?";
     if (dcpk_hf_names_find(m->ckpt, m->model->arena, embedding, &m->names, err))
