@@ -56,6 +56,11 @@ FAMILIES = {
         linear_value_head_dim=4, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=12, norm_topk_prob=True,
         shared_expert_intermediate_size=20, mlp_only_layers=[1],
         rope_parameters=dict(BASE["rope_parameters"], partial_rotary_factor=0.25))),
+    "nemotron_h": ("NemotronHForCausalLM", dict(
+        {k: v for k, v in BASE.items() if k not in ("num_hidden_layers", "rope_parameters")}, head_dim=12, n_groups=2,
+        layers_block_type=["linear_attention", "moe", "full_attention", "mlp", "linear_attention"], ssm_state_size=6,
+        mamba_num_heads=6, mamba_head_dim=8, moe_intermediate_size=12, moe_shared_expert_intermediate_size=20,
+        n_routed_experts=8, num_experts_per_tok=4, n_group=4, topk_group=2, routed_scaling_factor=2.5, chunk_size=16)),
 }
 # Models that Megatron core has no layers for: between Hugging Face's folders and FSDP2's alone.
 FOREIGN = {
@@ -604,7 +609,8 @@ READ_ALWAYS = {"vocab_size", "rope_parameters", "layer_types", "sliding_window",
 HARMLESS = {"pad_token_id", "use_cache", "output_router_logits", "router_jitter_noise", "reorder_and_upcast_attn", "num_labels",
             "problem_type", "summary_first_dropout", "summary_proj_to_labels", "summary_use_proj", "summary_activation",
             "summary_type", "get_text_config", "default_theta", "standardize_rope_params", "validate_rope", "json",
-            "original_max_position_embeddings"}
+            "original_max_position_embeddings", "num_logits_to_keep", "chunk_size", "use_mamba_kernels", "rescale_prenorm_residual",
+            "time_step_max", "time_step_floor", "time_step_min"}  # the last one: a trap of MAPS.md
 
 
 class Maps(unittest.TestCase):

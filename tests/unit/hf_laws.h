@@ -42,6 +42,9 @@ enum trait {
     ROUTED_BIAS_W = 1 << 24,  /* a bias of the router next to it, with EXPERTS_W */
     HEADS_NORM_ALL = 1 << 23, /* norms of q and k over all heads together */
     DELTA_NET = 1 << 25,      /* gated heads in every second layer, Gated DeltaNet in the others */
+    HYBRID = 1 << 26,         /* a layer is one of four kinds */
+    HYBRID_MIXED = 1 << 27,   /* Mamba first, then experts */
+    HYBRID_PLAIN = 1 << 28,   /* an MLP first, then attention */
 };
 
 /* How Megatron's rows come from those of the parts. */
@@ -110,6 +113,47 @@ static const struct tensor_law tensor_laws[] = {
         "pre_feedforward_layernorm.weight", "h"),
     ONE(NORMS_FOUR, IN_EACH, "mlp.linear_fc2.post_layernorm.weight", AS_IS,
         "post_feedforward_layernorm.weight", "h"),
+    ONE(HYBRID, AT_TOP, WORDS, AS_IS, "backbone.embeddings.weight", "vh"),
+    ONE(HYBRID, AT_TOP, "decoder.final_norm.weight", AS_IS, "backbone.norm_f.weight", "h"),
+    ONE(HYBRID_MIXED, IN_DENSE, "mixer.in_proj.layer_norm_weight", AS_IS, "norm.weight", "h"),
+    ONE(HYBRID_MIXED, IN_DENSE, "mixer.in_proj.weight", AS_IS, "mixer.in_proj.weight", "fh"),
+    ONE(HYBRID_MIXED, IN_DENSE, "mixer.conv1d_weight", AS_IS, "mixer.conv1d.weight", "fd"),
+    ONE(HYBRID_MIXED, IN_DENSE, "mixer.conv1d_bias", AS_IS, "mixer.conv1d.bias", "f"),
+    ONE(HYBRID_MIXED, IN_DENSE, "mixer.A_log", AS_IS, "mixer.A_log", "d"),
+    ONE(HYBRID_MIXED, IN_DENSE, "mixer.D", AS_IS, "mixer.D", "d"),
+    ONE(HYBRID_MIXED, IN_DENSE, "mixer.dt_bias", AS_IS, "mixer.dt_bias", "d"),
+    ONE(HYBRID_MIXED, IN_DENSE, "mixer.norm.weight", AS_IS, "mixer.norm.weight", "f"),
+    ONE(HYBRID_MIXED, IN_DENSE, "mixer.out_proj.weight", AS_IS, "mixer.out_proj.weight", "hf"),
+    ONE(HYBRID_MIXED, IN_MOE, "pre_mlp_layernorm.weight", AS_IS, "norm.weight", "h"),
+    ONE(HYBRID_MIXED, IN_MOE, "mlp.router.weight", AS_IS, "mixer.gate.weight", "eh"),
+    ONE_MORE(HYBRID_MIXED, IN_MOE, "mlp.router.expert_bias", AS_IS,
+             "mixer.gate.e_score_correction_bias", "e", 0, DCPK_F32),
+    ONE(HYBRID_MIXED, IN_MOE, "mlp.experts.linear_fc1.weight{e}", AS_IS,
+        "mixer.experts.{e}.up_proj.weight", "mh"),
+    ONE(HYBRID_MIXED, IN_MOE, "mlp.experts.linear_fc2.weight{e}", AS_IS,
+        "mixer.experts.{e}.down_proj.weight", "hm"),
+    ONE_MORE(HYBRID_MIXED, IN_MOE, "mlp.experts.linear_fc1.weight{e}", AS_IS,
+             "mixer.experts.up_proj", "mh", LAW_MEMORY, 0),
+    ONE_MORE(HYBRID_MIXED, IN_MOE, "mlp.experts.linear_fc2.weight{e}", AS_IS,
+             "mixer.experts.down_proj", "hm", LAW_MEMORY, 0),
+    ONE(HYBRID_MIXED, IN_MOE, "mlp.shared_experts.linear_fc1.weight", AS_IS,
+        "mixer.shared_experts.up_proj.weight", "sh"),
+    ONE(HYBRID_MIXED, IN_MOE, "mlp.shared_experts.linear_fc2.weight", AS_IS,
+        "mixer.shared_experts.down_proj.weight", "hs"),
+    ONE(HYBRID_PLAIN, IN_DENSE, "mlp.linear_fc1.layer_norm_weight", AS_IS, "norm.weight", "h"),
+    ONE(HYBRID_PLAIN, IN_DENSE, "mlp.linear_fc1.weight", AS_IS, "mixer.up_proj.weight", "fh"),
+    ONE(HYBRID_PLAIN, IN_DENSE, "mlp.linear_fc2.weight", AS_IS, "mixer.down_proj.weight", "hf"),
+    ONE(HYBRID_PLAIN, IN_MOE, QKV "layer_norm_weight", AS_IS, "norm.weight", "h"),
+    {HYBRID_PLAIN,
+     IN_MOE,
+     QKV "weight",
+     BY_GROUP,
+     {"mixer.q_proj.weight", "mixer.k_proj.weight", "mixer.v_proj.weight"},
+     {"qh", "kh", "kh"},
+     0,
+     0},
+    ONE(HYBRID_PLAIN, IN_MOE, "self_attention.linear_proj.weight", AS_IS, "mixer.o_proj.weight",
+        "hq"),
     /* attention */
     {HEADS,
      IN_EACH,

@@ -197,6 +197,21 @@ static const struct model_case {
      "\"apply_layernorm_1p\": true, \"layernorm_zero_centered_gamma\": true, "
      "\"rotary_percent\": 0.25, \"norm_epsilon\": 1e-05",
      BLOCKS},
+    {"nemotron_h", HYBRID | HYBRID_MIXED | UNTIED, 2, 5, 1, MOE_FFN, 3,
+     SIZES GROUPS ROUTED
+     "\"hybrid_override_pattern\": \"MEE\", \"mamba_num_heads\": 6, \"n_group\": 2, "
+     "\"topk_group\": 1, \"n_routed_experts\": 8, \"moe_shared_expert_intermediate_size\": 3",
+     "\"hybrid_layer_pattern\": \"MEE\", \"hybrid_override_pattern\": \"MEE\", \"num_layers\": 3, "
+     "\"mamba_num_heads\": 6, \"mamba_num_groups\": 8, \"mamba_state_dim\": 128, "
+     "\"mamba_head_dim\": 64, \"num_experts\": 8, \"moe_ffn_hidden_size\": 6, "
+     "\"moe_router_num_groups\": 2, \"squared_relu\": true, \"position_embedding_type\": \"none\"",
+     BLOCKS},
+    {"nemotron_h", HYBRID | HYBRID_PLAIN | UNTIED, 2, 5, 1, 0, 0,
+     SIZES GROUPS "\"layers_block_type\": [\"mlp\", \"attention\", \"full_attention\"], "
+                  "\"mamba_num_heads\": 6, \"n_routed_experts\": 8",
+     "\"hybrid_layer_pattern\": \"-**\", \"num_layers\": 3, \"is_hybrid_model\": true, "
+     "\"swiglu\": false, \"norm_epsilon\": 1e-05",
+     BLOCKS},
     {"gemma2", LLAMA | HEADS | NORMS_FOUR | GATED, 2, 5, 3, 0, 0,
      SIZES GROUPS
      "\"rope_theta\": 1e4, \"sliding_window\": 8, \"hidden_activation\": \"gelu_pytorch_tanh\", "

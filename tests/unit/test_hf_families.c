@@ -68,13 +68,17 @@ static void expect_law(struct trial *t, const struct tensor_law *law, const char
 static void expect_layer(struct trial *t, int l)
 {
     const bool is_mtp = l == N_LAYERS;
+    const char *before = "model.layers";
     char mg[MAX_NAME], hf[MAX_NAME];
 
     (void)snprintf(mg, sizeof mg, "decoder.layers.%d.", l);
     if (is_mtp)
         (void)snprintf(mg, sizeof mg, "mtp.layers.0.transformer_layer.");
-    (void)snprintf(hf, sizeof hf, "%s.%d.",
-                   (t->c->traits & GPT2) != 0 ? "transformer.h" : "model.layers", l);
+    if ((t->c->traits & GPT2) != 0)
+        before = "transformer.h";
+    if ((t->c->traits & HYBRID) != 0)
+        before = "backbone.layers";
+    (void)snprintf(hf, sizeof hf, "%s.%d.", before, l);
     for (size_t i = 0; i < DCPK_COUNT(tensor_laws); i++) {
         const struct tensor_law *law = &tensor_laws[i];
         const bool is_whole = strncmp(law->mg, "embed", 5) == 0 || strncmp(law->mg, "out", 3) == 0;
