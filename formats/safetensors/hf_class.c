@@ -52,7 +52,7 @@ static const struct field {
     {"intermediate_size", "i", "!gpt2"},
     {"kv_lora_rank", "i", "deepseek_v2 deepseek_v3"},
     {"layer_norm_epsilon", "f", "gpt2 nemotron_h"},
-    {"layers_block_type", "nl", "nemotron_h"},
+    {"layers_block_type", "n?", "nemotron_h"},
     {"linear_conv_kernel_dim", "i", "qwen3_next"},
     {"linear_key_head_dim", "i", "qwen3_next"},
     {"linear_num_key_heads", "i", "qwen3_next"},
@@ -73,7 +73,7 @@ static const struct field {
     {"moe_latent_size", "ni", "nemotron_h"},
     {"moe_shared_expert_intermediate_size", "i", "nemotron_h"},
     {"moe_shared_expert_overlap", "b", "nemotron_h"},
-    {"mtp_layers_block_type", "nl", "nemotron_h"},
+    {"mtp_layers_block_type", "n?", "nemotron_h"},
     {"n_embd", "i", "gpt2"},
     {"n_group", "i", "glm4_moe nemotron_h"},
     {"n_group", "ni", "deepseek_v2 deepseek_v3"},
@@ -140,7 +140,7 @@ static const struct field {
     {"swiglu_limit", "f", "gpt_oss"},
     {"tie_word_embeddings", "b", ""},
     {"time_step_floor", "f", "nemotron_h"},
-    {"time_step_limit", "l", "nemotron_h"},
+    {"time_step_limit", "?", "nemotron_h"},
     {"time_step_max", "f", "nemotron_h"},
     {"time_step_min", "f", "nemotron_h"},
     {"topk_group", "i", "glm4_moe nemotron_h"},
@@ -212,8 +212,8 @@ static const char *kinds_text(const char *kinds, char text[64])
     static const struct {
         char kind;
         const char *name;
-    } names[] = {{'n', "null"}, {'b', "true or false"}, {'i', "int"},   {'f', "float"},
-                 {'s', "text"}, {'l', "list of ints"},  {'d', "object"}};
+    } names[] = {{'n', "null"}, {'b', "true or false"}, {'i', "int"},    {'f', "float"},
+                 {'s', "text"}, {'l', "list of ints"},  {'d', "object"}, {'?', "another list"}};
     size_t n = 0;
 
     text[0] = '\0';
