@@ -190,7 +190,9 @@ static const struct dcpk_value *pattern_value(const struct dcpk_value *attrs)
 
     if (dcpk_value_is_none(pattern))
         pattern = dcpk_value_get(attrs, "hybrid_override_pattern");
-    return dcpk_value_is_str(pattern, "") ? NULL : pattern;
+    if (dcpk_value_is_str(pattern, ""))
+        return NULL;
+    return pattern;
 }
 
 dcpk_status dcpk_hf_layer_symbols(const struct dcpk_value *attrs, int64_t n_layers,

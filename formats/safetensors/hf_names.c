@@ -82,7 +82,9 @@ const char *dcpk_hf_name_in(const char *key, const char *name)
     if ((size_t)(at - key) < n_module || strncmp(at - n_module, name, n_module) != 0)
         return NULL;
     at -= n_module;
-    return at > key && at[-1] != '.' ? NULL : at;
+    if (at > key && at[-1] != '.')
+        return NULL;
+    return at;
 }
 
 /* Keys as names while the prefix is looked for. */

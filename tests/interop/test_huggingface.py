@@ -610,7 +610,7 @@ HARMLESS = {"pad_token_id", "use_cache", "output_router_logits", "router_jitter_
             "problem_type", "summary_first_dropout", "summary_proj_to_labels", "summary_use_proj", "summary_activation",
             "summary_type", "get_text_config", "default_theta", "standardize_rope_params", "validate_rope", "json",
             "original_max_position_embeddings", "num_logits_to_keep", "chunk_size", "use_mamba_kernels", "rescale_prenorm_residual",
-            "time_step_max", "time_step_floor", "time_step_min"}  # the last one: a trap of MAPS.md
+            "time_step_max", "time_step_floor", "time_step_min"}  # the last one: a trap of formats/safetensors/MAPS.md
 
 
 class Maps(unittest.TestCase):
