@@ -321,7 +321,8 @@ static dcpk_status bind_rules(struct binding_list *l, const struct dcpk_hf_rules
 
         if (by_layer) {
             at.captures.l = i;
-            at.symbol = s->symbols == NULL ? '\0' : s->symbols[i];
+            if (s->symbols != NULL)
+                at.symbol = s->symbols[i];
         } else if (by_mtp) {
             at.captures.m = i;
             at.captures.m_last = i + s->n_layers;

@@ -240,6 +240,7 @@ static void put_document(const struct dcpk_hf_export *export, const struct dcpk_
 
     remark_class(export, dict, arena);
     dcpk_json_out_init(&out, text, 2);
+    out.is_python = true;
     dcpk_value_to_json(dict, &out);
     dcpk_bytes_u8(text, '\n');
     (void)dcpk_bytes_status(text, err);

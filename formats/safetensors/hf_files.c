@@ -12,6 +12,40 @@
 
 #define MAX_ASSET_BYTES (UINT64_C(1) << 30)
 
+/* Python writes infinity as a bare word, as in time_step_limit of Nemotron-H; JSON has a number
+ * that is too large for a double. As many bytes. */
+static void spell_infinities(char *text, size_t n_bytes)
+{
+    static const char word[] = "Infinity", number[] = "1e999   ";
+    bool in_string = false;
+
+    for (size_t i = 0; i < n_bytes; i++) {
+        if (in_string && text[i] == '\\')
+            i++;
+        else if (text[i] == '"')
+            in_string = !in_string;
+        else if (!in_string && n_bytes - i >= strlen(word) &&
+                 memcmp(text + i, word, strlen(word)) == 0)
+            memcpy(text + i, number, strlen(number));
+    }
+}
+
+static dcpk_status hf_read_config(struct dcpk_store *store, const char *name,
+                                  struct dcpk_json **config, struct dcpk_error *err)
+{
+    struct dcpk_source *source;
+    char *text = NULL;
+    size_t n_bytes;
+
+    if (dcpk_store_find(store, name, &source, err) == DCPK_OK &&
+        dcpk_source_slurp(source, DCPK_HF_MAX_CONFIG_BYTES, &text, &n_bytes, err) == DCPK_OK) {
+        spell_infinities(text, n_bytes);
+        (void)dcpk_json_parse(text, n_bytes, config, err);
+    }
+    dcpk_free(text);
+    return err->status;
+}
+
 dcpk_status dcpk_hf_document_read(struct dcpk_store *store, struct dcpk_json **config,
                                   struct dcpk_error *err)
 {
@@ -24,7 +58,7 @@ dcpk_status dcpk_hf_document_read(struct dcpk_store *store, struct dcpk_json **c
         if (dcpk_store_look(store, names[i], &kind, err))
             return err->status;
         if (kind == DCPK_PATH_FILE)
-            return dcpk_json_read(store, names[i], DCPK_HF_MAX_CONFIG_BYTES, config, err);
+            return hf_read_config(store, names[i], config, err);
     }
     return DCPK_OK;
 }
@@ -58,7 +92,7 @@ dcpk_status dcpk_hf_file_read(const char *path, struct dcpk_json **base, struct 
         dir[name - path] = '\0';
     }
     if (dcpk_store_open(dir, &store, err) == DCPK_OK)
-        (void)dcpk_json_read(store, name, DCPK_HF_MAX_CONFIG_BYTES, base, err);
+        (void)hf_read_config(store, name, base, err);
     dcpk_store_close(store);
     if (err->status != DCPK_OK)
         dcpk_context(err, "reading the configuration '%s'", path);

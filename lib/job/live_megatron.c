@@ -255,18 +255,6 @@ static dcpk_status pad_vocab(struct dcpk_model *model, int64_t tp, bool are_targ
     return dcpk_rules_vocab(model, &vocab, err);
 }
 
-/* A rank's in_proj and convolution are its blocks of every part, in one parameter. */
-static dcpk_status check_parts(const struct dcpk_model *model, struct dcpk_error *err)
-{
-    for (size_t i = 0; i < model->n_params; i++)
-        if (dcpk_ends_with(model->params[i].name, ".in_proj.weight"))
-            return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                             "'%s' has rows of several parts, which names in memory cannot "
-                             "describe: convert checkpoints",
-                             model->params[i].name);
-    return DCPK_OK;
-}
-
 static dcpk_status read_model(struct dcpk_feed_views *views, struct dcpk_checkpoint *ckpt,
                               const struct dcpk_live *live, struct dcpk_grid *grid,
                               struct dcpk_error *err)
@@ -274,7 +262,7 @@ static dcpk_status read_model(struct dcpk_feed_views *views, struct dcpk_checkpo
     struct dcpk_rule_options rules = {.impl = DCPK_IMPL_ANY};
 
     if (dcpk_model_read(ckpt, DCPK_MODEL_WEIGHTS_ONLY, &views->model, err) ||
-        dcpk_model_check_known(views->model, err) || check_parts(views->model, err))
+        dcpk_model_check_known(views->model, err))
         return err->status;
     if (views->model->foreign != NULL)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "Megatron core has no model of family %s",

@@ -363,6 +363,12 @@ static dcpk_status list_serving(struct serving *s, const struct dcpk_feed_views 
     if (from->model->foreign != NULL)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "models of family %s are not known there",
                          from->model->family);
+    for (size_t i = 0; i < from->model->n_params; i++)
+        if (strstr(from->model->params[i].name, ".in_proj.") != NULL)
+            return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                             "'%s': the names of layers with Mamba or linear attention are not "
+                             "known there",
+                             from->model->params[i].name);
     dcpk_value_as_int(dcpk_value_get(attrs, "num_attention_heads"), &s->heads);
     dcpk_value_as_int(dcpk_query_groups(attrs), &s->kv_heads);
     list = dcpk_feed_views(from, &n);

@@ -175,6 +175,17 @@ class HuggingFace(unittest.TestCase):
                 for key in theirs.keys() - NOT_COMPARED:
                     self.assertEqual(ours[key], theirs[key], f"{family}: {key}")
 
+    def test_published_hybrid(self):
+        """As NVIDIA publishes it: a pattern of symbols, and infinity as Python's json writes it."""
+        model = make("nemotron_h", self.path("in"))
+        self.rewrite("in", lambda tensors: tensors, layers_block_type=None, hybrid_override_pattern="ME*-M", num_hidden_layers=5,
+                     time_step_limit=[0.0, float("inf")])
+        dcpkit("convert", "--to", "torch_dist", self.path("in"), self.path("run"))
+        dcpkit("convert", "--to", "huggingface", "--hf-config", self.path("in", "config.json"), self.path("run"), self.path("back"))
+        again = transformers.AutoModelForCausalLM.from_pretrained(self.path("back")).eval()
+        self.assertEqual(again.config.time_step_limit[1], float("inf"))
+        self.assertTrue(torch.equal(logits(again), logits(model)))
+
     def test_foreign(self):
         """The same through shards of FSDP2 and another size of files; Megatron's formats are refused by name."""
         for family in FOREIGN:
