@@ -90,34 +90,41 @@ static dcpk_status read_config(struct dcpk_store *store, int64_t *version, int64
     return DCPK_OK;
 }
 
+/* A file is of a rank of the run, by its name. */
+static dcpk_status check_rank(const char *name, const char *at, int64_t n_ranks,
+                              struct dcpk_error *err)
+{
+    static const char rank[] = "_rank_";
+
+    if (dcpk_take_number(&at) != n_ranks)
+        return dcpk_fail(err, DCPK_EFORMAT,
+                         "'%.200s' is of another world size than %" PRId64 ", that of '" CONFIG_NAME
+                         "': remove the files of one of the two runs",
+                         name, n_ranks);
+    if (!dcpk_starts_with(at, rank))
+        return DCPK_OK;
+    at += strlen(rank);
+    if (dcpk_take_number(&at) >= n_ranks)
+        return dcpk_fail(err, DCPK_EFORMAT,
+                         "'%.200s' is of a rank past the world size %" PRId64 " of '" CONFIG_NAME
+                         "': remove it if it is of another run",
+                         name, n_ranks);
+    return DCPK_OK;
+}
+
 /* No file is of a run of another size: a folder that was saved into twice. */
 static dcpk_status check_sizes(struct dcpk_store *store, int64_t n_ranks, struct dcpk_error *err)
 {
+    static const char *const prefixes[] = {MODEL_PREFIX, DCPK_SHARDS_OPTIM};
     char **names = NULL;
     size_t n = 0;
 
     if (dcpk_store_list(store, &names, &n, err))
         return err->status;
-    for (size_t i = 0; i < n && err->status == DCPK_OK; i++) {
-        const char *at = names[i] + strlen(MODEL_PREFIX);
-        static const char rank[] = "_rank_";
-
-        if (!dcpk_starts_with(names[i], MODEL_PREFIX) || !dcpk_ends_with(names[i], ".pt"))
-            continue;
-        if (dcpk_take_number(&at) != n_ranks) {
-            (void)dcpk_fail(err, DCPK_EFORMAT,
-                            "'%.200s' is of another world size than %" PRId64
-                            ", that of '" CONFIG_NAME "': remove the files of one of the two runs",
-                            names[i], n_ranks);
-        } else if (dcpk_starts_with(at, rank)) {
-            at += strlen(rank);
-            if (dcpk_take_number(&at) >= n_ranks)
-                (void)dcpk_fail(err, DCPK_EFORMAT,
-                                "'%.200s' is of a rank past the world size %" PRId64
-                                " of '" CONFIG_NAME "': remove it if it is of another run",
-                                names[i], n_ranks);
-        }
-    }
+    for (size_t i = 0; i < n && err->status == DCPK_OK; i++)
+        for (size_t p = 0; p < DCPK_COUNT(prefixes) && err->status == DCPK_OK; p++)
+            if (dcpk_starts_with(names[i], prefixes[p]) && dcpk_ends_with(names[i], ".pt"))
+                (void)check_rank(names[i], names[i] + strlen(prefixes[p]), n_ranks, err);
     dcpk_free(names);
     return err->status;
 }

@@ -15,6 +15,10 @@ refuses "Megatron's old format, empty" 3 "opening 'legacy/iter_0000010': reading
 refuses "Megatron's old format, rank" 3 "it is the folder of one rank of Megatron's format torch: give the folder above it" inspect legacy/iter_0000010/mp_rank_00
 refuses "Hugging Face without its index" 3 "; its files have lost their model.safetensors.index.json" inspect hf
 refuses "verl's shards alone" 3 "; it has shards of FSDP and no fsdp_config.json, which verl and SkyRL write last" inspect shards
+mkdir ranks && echo '{"FSDP_version": 2, "world_size": 2}' >ranks/fsdp_config.json && touch ranks/optim_world_size_4_rank_0.pt
+refuses "an optimizer of another size" 3 "'optim_world_size_4_rank_0.pt' is of another world size than 2" inspect ranks
+mv ranks/optim_world_size_{4_rank_0,2_rank_2}.pt
+refuses "an optimizer of another rank" 3 "'optim_world_size_2_rank_2.pt' is of a rank past the world size 2" inspect ranks
 refuses "Hugging Face in pickles" 3 "; it is a Hugging Face model in pickles" inspect pickled
 refuses "copied with a star" 3 "lost their .metadata: a copy of 'FOLDER/\*'" inspect star
 refuses "a conversion cut short" 3 "; a conversion to it was cut short and can be resumed" inspect cut
