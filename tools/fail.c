@@ -27,8 +27,7 @@ static const struct {
     {DCPK_FIX_NO_INTEGRITY, "leave --integrity out"},
     {DCPK_FIX_LIST_BUILT, "'dcpkit --version' lists what is built in"},
     {DCPK_FIX_LORA, "convert --merge-lora merges it, with --base DIR if IN does not hold its "
-                    "model; --to huggingface writes both if IN does; --adapter-config FILE gives "
-                    "its alpha"},
+                    "model; --adapter-config FILE gives its alpha"},
     {DCPK_FIX_MODEL_FLAGS, "'dcpkit inspect' shows the flags of its model; 'dcpkit check' names "
                            "what a conversion would fix"},
     {DCPK_FIX_NO_LOAD_OPTIM, "--no-load-optim loads only weights"},

@@ -108,7 +108,7 @@ static dcpk_status check_adapter(const struct dcpk_checkpoint *ckpt, struct dcpk
         return DCPK_OK;
     return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_LORA | DCPK_FIX_DROP,
                          "'%s' belongs to an adapter (LoRA); the keys without 'lora_' are its "
-                         "model",
+                         "model, and a conversion to huggingface writes both",
                          first->key);
 }
 

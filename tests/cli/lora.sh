@@ -105,12 +105,12 @@ hashes out_of | cut -d ' ' -f 2
 diff <(hashes out_of | cut -d ' ' -f 1 | sort) <(hashes whole | grep -E 'layers.0.self_attn.[kv]_proj|lm_head' | cut -d ' ' -f 1 | sort) && echo "the same tensors"
 echo '{"r": 24, "lora_alpha": 1.5, "task_type": "CAUSAL_LM"}' >of_run/lora_train_meta.json
 convert --to peft of_run with_meta 2>said | grep 'left out' && jq -c . with_meta/adapter_config.json
-refuses "an adapter with its base" 3 "belongs to an adapter .LoRA.*--merge-lora merges it.*--drop RE" convert --to dcp --layout model. of_run none
+refuses "an adapter with its base" 3 "belongs to an adapter .LoRA.*to huggingface writes both.*--merge-lora merges it.*--drop RE" convert --to dcp --layout model. of_run none
 refuses "a module that is not in the base" 3 "the base has no 'lm_head.weight', which the adapter replaces" convert --merge-lora --hf-config model/config.json of_run none
 refuses "no adapter in it" 3 "no tensors of an adapter" convert --to peft whole none
 refuses "--to peft, --verify" 2 "is a part of a model.*leave --verify" convert --verify --to peft of_run none
 
-refuses "an adapter alone" 3 "it is an adapter of PEFT .LoRA., not a model .convert --merge-lora" convert --to huggingface lora none
+refuses "an adapter alone" 3 "it is an adapter of PEFT .LoRA., not a model .convert --merge-lora merges it, with --base DIR if IN does not hold its model; --adapter-config FILE" convert --to huggingface lora none
 refuses "no --base" 3 "not a model .*--base DIR" convert --merge-lora lora none
 refuses "a base alone" 2 "--base is for --merge-lora" convert --to huggingface --base model lora none
 refuses "a model alone" 2 "no tensors of an adapter" convert --merge-lora model none
