@@ -603,7 +603,8 @@ dcpk_status dcpk_hf_scheme_from_model(const struct dcpk_model *model, struct dcp
     if (dcpk_hf_base_find(out, &e.base, err) == DCPK_OK && write_model(&e, err) == DCPK_OK) {
         note_norms_written(&e);
         out->family = e.map->family;
-        dcpk_output_event(out, DCPK_EVENT_NOTE, "family", "the family is %s", out->family);
+        if (strcmp(dcpk_text_or(model->family, ""), out->family) != 0) /* reading notes its own */
+            dcpk_output_event(out, DCPK_EVENT_NOTE, "family", "the family is %s", out->family);
         (void)dcpk_hf_check_blocks(&e, err);
     }
     dcpk_json_free(e.base);
