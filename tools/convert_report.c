@@ -492,10 +492,11 @@ static void report_deed(const struct dcpk_conversion *c, const struct dcpk_conve
     if (!files->dry_run)
         snprintf(seconds, sizeof seconds, " in %.3g s", c->stats.seconds);
     dcpk_generation_text(c->ckpt, generation);
-    doc->subtitle = dcpk_doc_format(
-        doc, "%s %s%s%s -> %s", dcpk_deed(&c->target, files->dry_run, "would convert", "converted"),
-        name_of(c->ckpt->format), *generation == '\0' ? "" : " ", generation,
-        name_of(c->options->to));
+    doc->subtitle =
+        dcpk_doc_format(doc, "%s %s%s%s%s -> %s",
+                        dcpk_deed(&c->target, files->dry_run, "would convert", "converted"),
+                        name_of(c->ckpt->format), *generation == '\0' ? "" : " ", generation,
+                        c->options->given.lora.merges ? " with LoRA" : "", name_of(c->options->to));
     doc->media = DCPK_DOC_TEXT;
     dcpk_doc_line(doc, "%s, %s%s", doc->subtitle, dcpk_cli_short_size(c->totals.file_bytes, size),
                   seconds);

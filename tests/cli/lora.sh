@@ -54,7 +54,7 @@ cp -r lora merged7/lora_adapter && "$DCPKIT" inspect merged7 2>&1 | grep 'note: 
 merge lora rounded && convert --quiet --to huggingface --dtype bfloat16 merged again && cmp rounded/model.safetensors again/model.safetensors
 diff model/config.json rounded/config.json | grep -E 'eps|theta|layers' || echo "the same configuration"
 merge --to torch_dist lora run && convert --quiet --to torch_dist rounded run2 && "$DCPKIT" compare-two-checkpoint run run2 | grep '^verdict'
-convert --merge-lora --base model --dry-run lora nothing | grep 'note.*adapter'
+convert --merge-lora --base model --dry-run lora nothing >told && grep -E '^would|note.*(adapter|family)' told
 
 # A base of a run: its moments are of other weights than the merged ones, and stay behind.
 convert --quiet --to dcp --layout model. "$SAMPLES/torch_dist_c_dense_tp2pp2" trained
