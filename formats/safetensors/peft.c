@@ -239,8 +239,6 @@ static dcpk_status peft_from_keys(struct dcpk_output *out, const void *options,
 
 static const struct dcpk_mark marks[] = {
     {DCPK_MARK_CHECKPOINT, DCPK_PEFT_FILE, NULL, NULL},
-    {DCPK_MARK_OTHER, "adapter_model", ".bin",
-     "it is an adapter of PEFT in a pickle, which is not read: save it as safetensors first"},
     {0},
 };
 

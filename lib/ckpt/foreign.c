@@ -103,6 +103,10 @@ struct layout {
 static const struct layout by_files[] = {
     {{{NULL, "zero_pp_rank_", ".pt"}}, DEEPSPEED},
     {{{"mp_rank_", NULL, "_model_states.pt"}}, DEEPSPEED},
+    {{{"adapter_model.bin", NULL, NULL}},
+     "an adapter of PEFT in a pickle (its older file), which is not read: save it again: python -c "
+     "\"import torch, safetensors.torch as s; s.save_file(torch.load('adapter_model.bin', "
+     "weights_only=True), 'adapter_model.safetensors')\""},
     {{{"adapter_config.json", NULL, NULL}},
      "an adapter of PEFT without its adapter_model.safetensors"},
 };
