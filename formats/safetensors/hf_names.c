@@ -23,7 +23,8 @@ static const char *const others[] = {"optim",         "optimizer", "optimizers",
                                      "dataloader",    "progress",  "rng",        "rng_state",
                                      "rng_states",    "step"};
 
-static const char reason_state[] = "optimizer state of no parameter that is known";
+static const char reason_state[] = "optimizer state of an unknown parameter, or of a kind that is "
+                                   "not one of Adam's: its two moments and the step";
 static const char reason_merged[] = "optimizer state of weights as they were without the adapter";
 static const char reason_run[] = "training state that other trainers do not have";
 static const char state_joint[] = ".state.";
