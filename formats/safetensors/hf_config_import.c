@@ -488,7 +488,7 @@ dcpk_status dcpk_hf_config_find_map(const struct dcpk_hf_maps *maps, const char 
                        "config.json: 'architectures' and 'model_type' (%.60s) are of no family",
                        dcpk_text_or(model_type, "absent"));
         (void)fail_families(maps, DCPK_EUNSUPPORTED, err, what);
-        dcpk_append(err, "; the option keep-other keeps the names of others");
+        dcpk_append(err, "; convert's option keep-other keeps the names of others");
         return err->status;
     }
     *map = found;

@@ -486,7 +486,7 @@ static dcpk_status matching_end(struct dcpk_hf_matching *m, struct dcpk_error *e
     if (dcpk_hf_faults_end(&m->faults, err))
         dcpk_context(err, "the map of %s does not fit, in %zu places", m->map->family, n);
     if (err->status != DCPK_OK && m->n_other > 0 && !dcpk_hf_matching_keeps_other(m))
-        dcpk_append(err, "; the option keep-other would keep what no rule takes");
+        dcpk_append(err, "; convert's option keep-other would keep what no rule takes");
     return err->status;
 }
 

@@ -132,7 +132,7 @@ class Hub(unittest.TestCase):
     def test_refused(self):
         self.refuses("collides", "'model._orig_mod.model.norm.weight' are one tensor of the model")
         self.refuses("two", "'model.model.embed_tokens.weight' and 'ema.*' are both the embedding")
-        self.refuses("more", "no rule takes 'model.other.weight'; the option keep-other")
+        self.refuses("more", "no rule takes 'model.other.weight'; convert's option keep-other")
         code, said = dcpkit_fails("convert", "--to", "huggingface", self.at("tied"), self.at("none"))
         self.assertEqual(code, 3)
         self.assertRegex(said, r"there is no config.json.*--hf-config FILE")
