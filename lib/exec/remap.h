@@ -112,9 +112,10 @@ struct dcpk_remap_changes {
  * alone of 4-byte words: t = 31), 2^(t - 63). With `checks` all targets are read again, those that
  * were not sent, too: one that was overwritten is an error, and the next run moves all.
  *
- * Sums are read before anything moves, unless most changed the last time: a sample of every 16th
- * block is read then, and everything moves. The first run allocates twice the memory of the
- * tables, later ones as much as they move needs. Errors as of dcpk_remap_run; DCPK_ENOMEM.
+ * Sums are read before anything moves, unless more than an eighth of the bytes changed the last
+ * time: everything moves then, and a sample of every 16th block is read after it. The first run
+ * allocates twice the memory of the tables, later ones as much as they move needs. Errors as of
+ * dcpk_remap_run; DCPK_ENOMEM.
  */
 dcpk_status dcpk_remap_run_changed(struct dcpk_remap *remap, dcpk_remap_done *done, void *context,
                                    struct dcpk_remap_changes *changes, struct dcpk_error *err);

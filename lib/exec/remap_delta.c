@@ -8,8 +8,8 @@
  *   sums of the last run ---+
  *   read sources -> sums -> differ? -> receivers of messages learn of it -> tables -> units
  *
- * While much changes in each run, everything moves as in a full run. A sample of the blocks
- * then shows when sums are worth their time again: all move once more, with sums.
+ * While much changes in each run, everything moves as in a full run. A sample of the blocks, read
+ * after it, shows when sums are worth their time again: all move once more, with sums.
  *
  * The holder of a source sums and pushes it, also where the plan has widening casts pulled. Ranks
  * that are written into directly need not know which blocks come.
@@ -34,7 +34,7 @@ struct dcpk_remap_delta {
     uint64_t *sums;            /* of the device */
     uint8_t *is_changed;       /* of each block */
     bool has_kept, has_sample; /* sums of the last run: of all blocks, of the sample */
-    bool changes_much;         /* more than 1 / MUCH_NTH in the last run, of all ranks' bytes */
+    bool changes_much;         /* more than 1 / MUCH_NTH in the last run; equal on all ranks */
     uint64_t changed_bytes, all_bytes; /* of the last run, of this rank's sources */
 };
 
@@ -181,7 +181,10 @@ static dcpk_status delta_fill(struct dcpk_remap_delta *d, struct dcpk_error *err
         return err->status;
     remap_begin_part(&d->whole, d->base, d->arena, &d->plan);
     d->whole.has_sums_by_move = true;
-    return dcpk_remap_make_tables(&d->whole, err);
+    if (dcpk_remap_make_tables(&d->whole, err))
+        return err->status;
+    d->whole.stored = d->sums;
+    return DCPK_OK;
 }
 
 void dcpk_remap_free_delta(struct dcpk_remap_delta *d)
@@ -248,15 +251,18 @@ static dcpk_status delta_read(struct dcpk_remap_delta *d, struct remap_reading *
     return dcpk_remap_drain(&d->whole, st, err);
 }
 
-/* Collective: compare every nth block with the last run; st: of this rank's sums. Sets
- * changes_much. */
+/*
+ * Collective: compare every nth block with the last run; st: of this rank's sums. Sets
+ * changes_much. Where a rank does not know the last run's sums, all of them count as changed.
+ */
 static dcpk_status delta_mark(struct dcpk_remap_delta *d, size_t nth, dcpk_status st,
                               struct dcpk_error *err)
 {
+    const bool is_known = nth == SAMPLE_NTH ? d->has_sample : d->has_kept;
     uint64_t bytes[2] = {0}; /* changed, compared */
 
     for (size_t i = 0; i < d->plan.n_moves; i += nth) {
-        d->is_changed[i] = is_mine(d, i) && d->now[i] != d->kept[i];
+        d->is_changed[i] = is_mine(d, i) && (!is_known || d->now[i] != d->kept[i]);
         if (d->is_changed[i])
             bytes[0] += bytes_of(d, i);
         if (is_mine(d, i))
@@ -405,35 +411,21 @@ static dcpk_status selection_make(struct selection *s, const struct dcpk_remap_d
 }
 
 /*
- * Collective: find out what changed, and what to run: those blocks, all of them, or the base, where
- * much will change again. `kept` of what is known becomes `now` once it has moved.
+ * Collective: find out what changed, and what to run: those blocks, or all of them, with their sums
+ * where a rank does not know the last ones.
  */
 static dcpk_status delta_choose(struct dcpk_remap_delta *d, struct selection *s,
                                 struct dcpk_remap **moving, struct dcpk_error *err)
 {
-    uint64_t lacks[] = {!d->has_kept, !d->has_kept && !d->has_sample};
-    dcpk_status st =
-        dcpk_ranks_sum(d->base->options.ranks, lacks, DCPK_COUNT(lacks), delta_clear(d, err), err);
-    const bool is_sampled = d->changes_much && lacks[1] == 0;
+    uint64_t lacks = !d->has_kept;
+    dcpk_status st = dcpk_ranks_sum(d->base->options.ranks, &lacks, 1, delta_clear(d, err), err);
 
     *moving = &d->whole;
-    d->whole.stored = d->sums;
-    if (st != DCPK_OK || (lacks[0] > 0 && !is_sampled))
+    if (st != DCPK_OK || lacks > 0)
         return st;
-    if (is_sampled) {
-        st = delta_read(d, &d->sample, SAMPLE_NTH, err);
-        if (delta_mark(d, SAMPLE_NTH, st, err))
-            return err->status;
-        if (d->changes_much) {
-            *moving = d->base;
-            return DCPK_OK;
-        }
-        return delta_clear(d, err);
-    }
-    st = delta_read(d, &d->reading, 1, err);
-    if (delta_mark(d, 1, st, err))
+    if (delta_mark(d, 1, delta_read(d, &d->reading, 1, err), err))
         return err->status;
-    d->whole.stored = NULL; /* its sums are known */
+    *moving = d->base;
     if (d->changes_much)
         return DCPK_OK;
     if (d->base->is_staging_used && delta_share(d, err))
@@ -478,7 +470,7 @@ static dcpk_status check_blocks(struct dcpk_remap_delta *d, size_t unit, struct 
     return dcpk_remap_compare_unit(whole, unit, st, err);
 }
 
-/* Collective: unit after unit. */
+/* Collective: move unit after unit. */
 static dcpk_status delta_move(struct dcpk_remap_delta *d, struct dcpk_remap *moving,
                               dcpk_remap_done *done, void *context, struct dcpk_error *err)
 {
@@ -501,6 +493,22 @@ static dcpk_status delta_move(struct dcpk_remap_delta *d, struct dcpk_remap *mov
         if (done != NULL)
             done(context, u);
     }
+    return DCPK_OK;
+}
+
+/* Collective: move everything, then find out by a sample whether much had changed. */
+static dcpk_status move_all(struct dcpk_remap_delta *d, dcpk_remap_done *done, void *context,
+                            struct dcpk_error *err)
+{
+    dcpk_status st = dcpk_remap_run_units(d->base, done, context, err);
+
+    if (st != DCPK_OK)
+        return st;
+    st = delta_clear(d, err);
+    if (st == DCPK_OK)
+        st = delta_read(d, &d->sample, SAMPLE_NTH, err);
+    if (delta_mark(d, SAMPLE_NTH, st, err))
+        return dcpk_ranks_agree(d->base->options.ranks, err->status, err);
     return DCPK_OK;
 }
 
@@ -542,30 +550,35 @@ static dcpk_status delta_make(struct dcpk_remap *remap, struct dcpk_error *err)
 static dcpk_status run_changed(struct dcpk_remap *remap, dcpk_remap_done *done, void *context,
                                struct dcpk_remap_changes *changes, struct dcpk_error *err)
 {
-    struct dcpk_remap *moving = NULL;
+    struct dcpk_remap *moving = remap;
     struct selection selection = {0};
     struct dcpk_remap_delta *d;
+    size_t nth = SAMPLE_NTH; /* block has its sum in `now` */
+    dcpk_status st;
 
     remap->stats.units_done = 0;
     if (delta_make(remap, err))
         return err->status;
     d = remap->delta;
-    if (dcpk_ranks_agree(remap->options.ranks, delta_choose(d, &selection, &moving, err), err) ==
-        DCPK_OK) {
-        const size_t nth = moving == d->base ? SAMPLE_NTH : 1;
-
-        dcpk_remap_forget(d); /* unless all goes well */
-        if (delta_move(d, moving, done, context, err) == DCPK_OK) {
-            for (size_t i = 0; i < d->plan.n_moves; i += nth)
-                d->kept[i] = d->now[i];
-            d->has_sample = true;
-            d->has_kept = moving != d->base;
-            d->changes_much = d->changes_much && moving->stored != d->sums;
-            changes_fill(d, moving, changes);
-        }
+    if (d->changes_much) {
+        st = move_all(d, done, context, err);
+    } else {
+        nth = 1;
+        st = dcpk_ranks_agree(remap->options.ranks, delta_choose(d, &selection, &moving, err), err);
+        if (st == DCPK_OK)
+            st = delta_move(d, moving, done, context, err);
+    }
+    if (st == DCPK_OK) {
+        for (size_t i = 0; i < d->plan.n_moves; i += nth)
+            d->kept[i] = d->now[i];
+        d->has_sample = true;
+        d->has_kept = nth == 1;
+        changes_fill(d, moving, changes);
+    } else {
+        dcpk_remap_forget(d);
     }
     selection_release(&selection);
-    return err->status;
+    return st;
 }
 
 dcpk_status dcpk_remap_run_changed(struct dcpk_remap *remap, dcpk_remap_done *done, void *context,

@@ -846,7 +846,8 @@ class Alone(unittest.TestCase):
                     for source in sources.values():
                         source += 1
                     run(n, n)
-                run(n, n)  # a sample has not changed: sums of all again
+                run(n, n)  # its sample has not changed
+                run(n, n)  # so this one takes the sums of all
                 run(0, 0)
                 targets["w1"][500, 500] += 1
                 differ(m.verify, ["w1"])
