@@ -2,7 +2,6 @@
 /* cmd_doctor.c - dcpkit doctor: is this machine fit for training, and what to do where it is not.
  */
 #include <errno.h>
-#include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +14,7 @@
 #include "kernels/kernels.h"
 #include "kernels/survey/survey.h"
 #include "lib/base/order.h"
-#include "lib/knobs/environment.h"
+#include "lib/knobs/knobs.h"
 #include "tools/cmd.h"
 #include "tools/print_doc.h"
 
@@ -334,19 +333,14 @@ static void fill_findings(const void *context, struct dcpk_doc_rows *rows)
         snprintf(text, sizeof text, "%s", f->found);
         if (f->remedy != NULL)
             snprintf(text, sizeof text, "%s: %s", f->found, f->remedy);
-        DCPK_DOC_PUT(rows,
-                     {.key = "state",
-                      .title = "state",
-                      .fact = dcpk_fact_text(state_names[f->state]),
-                      .flags = tones[f->state],
-                      .width = 5},
-                     {.key = "subject",
-                      .title = "subject",
-                      .fact = dcpk_fact_text(f->subject),
-                      .flags = DCPK_DOC_MEASURED},
-                     {.title = "found", .fact = dcpk_fact_text(text)},
-                     DCPK_MEMBER("found", dcpk_fact_text(f->found)),
-                     DCPK_MEMBER("remedy", dcpk_fact_text(f->remedy)));
+        DCPK_DOC_PUT(
+            rows,
+            {"state", "state", .fact = dcpk_fact_text(state_names[f->state]),
+             .flags = tones[f->state], .width = 5},
+            {"subject", "subject", .fact = dcpk_fact_text(f->subject), .flags = DCPK_DOC_MEASURED},
+            {.title = "found", .fact = dcpk_fact_text(text)},
+            DCPK_MEMBER("found", dcpk_fact_text(f->found)),
+            DCPK_MEMBER("remedy", dcpk_fact_text(f->remedy)));
     }
 }
 

@@ -3,9 +3,7 @@
 #include "lib/base/bytes.h"
 
 #include <stdarg.h>
-#include <stdbool.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
@@ -107,4 +105,15 @@ dcpk_status dcpk_bytes_status(const struct dcpk_bytes *b, struct dcpk_error *err
     if (b->status == DCPK_OK)
         return DCPK_OK;
     return dcpk_fail(err, b->status, "out of memory after %zu bytes of text", b->n_bytes);
+}
+
+const char *dcpk_bytes_to_arena(struct dcpk_bytes *b, struct dcpk_arena *arena,
+                                struct dcpk_error *err)
+{
+    const char *text = NULL;
+
+    if (dcpk_bytes_status(b, err) == DCPK_OK)
+        text = dcpk_arena_strndup(arena, (const char *)b->data, b->n_bytes, err);
+    dcpk_bytes_release(b);
+    return text;
 }

@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "lib/base/arena.h"
 #include "lib/base/cursor.h"
 #include "lib/base/error.h"
 
@@ -82,5 +83,8 @@ void dcpk_bytes_u64(struct dcpk_bytes *b, uint64_t v);
 void dcpk_bytes_zeros(struct dcpk_bytes *b, size_t n);
 /* DCPK_OK, or the sticky failure written into err. */
 dcpk_status dcpk_bytes_status(const struct dcpk_bytes *b, struct dcpk_error *err);
+/* The text in the arena, with a NUL after it, and the bytes released. NULL after a failure. */
+const char *dcpk_bytes_to_arena(struct dcpk_bytes *b, struct dcpk_arena *arena,
+                                struct dcpk_error *err);
 
 #endif

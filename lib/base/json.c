@@ -9,7 +9,6 @@
 #include <cjson/cJSON.h>
 
 #include "lib/base/alloc.h"
-#include "lib/base/json_priv.h"
 #include "lib/base/map.h"
 
 #define MAX_EXACT_INT                                                                              \

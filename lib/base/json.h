@@ -105,4 +105,16 @@ void dcpk_format_double(double v, char text[32]);
  */
 void dcpk_format_float(double v, int mantissa_bits, int min_exponent, char text[32]);
 
+/* ---- UTF-8 ---- */
+
+#define DCPK_BAD_UTF8 UINT32_MAX
+
+/*
+ * Decodes the character at text (n >= 1 bytes left); *n_used: the bytes that it takes. Returns
+ * DCPK_BAD_UTF8 for bytes that are not a character (overlong, surrogate, past U+10FFFF, cut short):
+ * *n_used is then the longest part that could have begun one, at least 1, as Python's
+ * errors="replace" counts.
+ */
+uint32_t dcpk_utf8_decode(const uint8_t *text, size_t n, size_t *n_used);
+
 #endif

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "lib/base/json.h"
-#include "lib/base/json_priv.h"
 #include "lib/base/order.h"
 
 #define MAX_DIGITS 17 /* always enough to read a double back */

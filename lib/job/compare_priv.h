@@ -153,14 +153,12 @@ dcpk_status dcpk_pairs_compare(const struct dcpk_tensor_pairs *pairs,
                                struct dcpk_error *err);
 
 /* Element `at`, row-major, of a pair that `exec` reads: where it is, "[1, 32]", and both values,
- * with as many digits as distinguish them (compare_worst.c). */
+ * with as many digits as distinguish them (compare_elements.c). */
 #define DCPK_PLACE_BYTES 256
 #define DCPK_VALUE_BYTES 64
 dcpk_status dcpk_pair_place(const struct dcpk_tensor_pair *pair, struct dcpk_exec *exec, int64_t at,
                             char place[DCPK_PLACE_BYTES], char values[2][DCPK_VALUE_BYTES],
                             struct dcpk_error *err);
-/* Find the places of the differences of elements, and put these in order (compare_worst.c). */
-dcpk_status dcpk_comparing_worst(struct dcpk_comparing *c, struct dcpk_error *err);
 
 /* ---- values (compare_values.c) ---- */
 

@@ -233,4 +233,20 @@ dcpk_status dcpk_knob_explain(const char *name, struct dcpk_doc *doc, struct dcp
 /* List all knobs, a line each, by the parts of a run. */
 dcpk_status dcpk_knob_list(struct dcpk_doc *doc, struct dcpk_error *err);
 
+/* ---- variables of the environment that decide how Megatron trains ---- */
+
+/* Sources: megatron/training/arguments.py @core_v0.19.0 validate_args; the user guide of
+ * Megatron-FSDP. */
+struct dcpk_variable {
+    const char *name;
+    const char *help;   /* the meaning of it */
+    const char *wanted; /* values, and when */
+    const char *bad;    /* a value, or one of several with commas, that some runs refuse; or NULL */
+};
+
+extern const struct dcpk_variable dcpk_variables[];
+extern const size_t dcpk_n_variables;
+
+const struct dcpk_variable *dcpk_variable_find(const char *name); /* NULL: it is not one of them */
+
 #endif

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* knobs_help.c - rows of the table of knobs, as documents. */
-
 #include <ctype.h>
 #include <string.h>
 
+#include "lib/base/order.h"
 #include "lib/base/text.h"
-#include "lib/knobs/environment.h"
 #include "lib/knobs/knobs_priv.h"
 #include "lib/report/doc.h"
 
@@ -96,8 +95,8 @@ static void fill_rules(const void *context, struct dcpk_doc_rows *rows)
 
         if (!help_names(rule->text, name) && !help_names(rule->remedy, name))
             continue;
-        DCPK_DOC_PUT(rows, {.key = "kind", .title = "kind", .fact = dcpk_fact_text(kind)},
-                     {.key = "text", .title = "text", .fact = dcpk_fact_text(rule->text)},
+        DCPK_DOC_PUT(rows, {"kind", "kind", .fact = dcpk_fact_text(kind)},
+                     {"text", "text", .fact = dcpk_fact_text(rule->text)},
                      DCPK_DOC_SHOWN(rule->remedy != NULL, .key = "remedy", .title = "remedy",
                                     .fact = dcpk_fact_text(rule->remedy)));
     }
@@ -163,8 +162,8 @@ static void help_fill_part(const void *context, struct dcpk_doc_rows *rows)
         if ((context != NULL && context != walk.part) ||
             (dcpk_knob_find(knob->name, &first) != NULL && first.number != walk.number))
             continue;
-        DCPK_DOC_PUT(rows, {.key = "name", .title = "knob", .fact = dcpk_fact_text(knob->name)},
-                     {.key = "help", .title = "what", .fact = dcpk_fact_text(knob->help)},
+        DCPK_DOC_PUT(rows, {"name", "knob", .fact = dcpk_fact_text(knob->name)},
+                     {"help", "what", .fact = dcpk_fact_text(knob->help)},
                      DCPK_MEMBER("part", dcpk_fact_text(walk.part)));
     }
 }
@@ -175,8 +174,8 @@ static void fill_variables(const void *context, struct dcpk_doc_rows *rows)
     for (size_t i = 0; i < dcpk_n_variables; i++) {
         const struct dcpk_variable *v = &dcpk_variables[i];
 
-        DCPK_DOC_PUT(rows, {.key = "name", .title = "variable", .fact = dcpk_fact_text(v->name)},
-                     {.key = "help", .title = "what", .fact = dcpk_fact_text(v->help)});
+        DCPK_DOC_PUT(rows, {"name", "variable", .fact = dcpk_fact_text(v->name)},
+                     {"help", "what", .fact = dcpk_fact_text(v->help)});
     }
 }
 
@@ -197,4 +196,35 @@ dcpk_status dcpk_knob_list(struct dcpk_doc *doc, struct dcpk_error *err)
                    &(struct dcpk_doc_table){.fill = fill_variables, .flags = DCPK_DOC_PARAGRAPHS});
     dcpk_doc_set_table(doc, "knobs", &(struct dcpk_doc_table){.fill = help_fill_part});
     return dcpk_doc_status(doc, err);
+}
+
+/* ---- variables of the environment ---- */
+
+const struct dcpk_variable dcpk_variables[] = {
+    {"CUDA_DEVICE_MAX_CONNECTIONS",
+     "how many queues a GPU takes work from; with one queue, communication waits for computation",
+     "not set with Megatron-FSDP, which is refused with 1; 1 for tensor or context parallelism "
+     "without it, before compute capability 10",
+     "1"},
+    {"PYTORCH_CUDA_ALLOC_CONF", "how PyTorch's allocator takes memory of a GPU",
+     "without expandable_segments:True where nccl_ub is on, which registers memory pools",
+     "expandable_segments:True"},
+    {"PYTORCH_ALLOC_CONF", "how PyTorch's allocator takes memory; newer releases have this name",
+     "without expandable_segments:True where nccl_ub is on", "expandable_segments:True"},
+    {"NCCL_ALGO", "the algorithms that NCCL may choose from",
+     "of Ring, CollnetDirect, CollnetChain and ^NVLS alone in deterministic_mode", NULL},
+    {"NVTE_ALLOW_NONDETERMINISTIC_ALGO",
+     "lets Transformer Engine take attention whose sums change from run to run",
+     "0 in deterministic_mode", NULL},
+    {"CUBLAS_WORKSPACE_CONFIG", "the workspace of cuBLAS, which decides the order of its sums",
+     ":4096:8 or :16:8 in deterministic_mode", NULL},
+};
+const size_t dcpk_n_variables = DCPK_COUNT(dcpk_variables);
+
+const struct dcpk_variable *dcpk_variable_find(const char *name)
+{
+    for (size_t i = 0; i < dcpk_n_variables; i++)
+        if (strcmp(dcpk_variables[i].name, name) == 0)
+            return &dcpk_variables[i];
+    return NULL;
 }

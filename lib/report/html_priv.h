@@ -31,8 +31,6 @@ void dcpk_html_tree(struct dcpk_doc_pipe *pipe, const struct dcpk_doc_table *tab
 /* The class of a tone. */
 const char *dcpk_html_tone(unsigned tone);
 /* Figures. */
-void dcpk_html_headline(struct dcpk_doc_pipe *pipe, const struct dcpk_doc_headline *headline);
-void dcpk_html_chips(struct dcpk_doc_pipe *pipe, const struct dcpk_doc_chip *chips, size_t n);
 void dcpk_html_treemap(struct dcpk_doc_pipe *pipe, const struct dcpk_doc_treemap *map);
 void dcpk_html_grid(struct dcpk_doc_pipe *pipe, const struct dcpk_doc_grid *grid);
 void dcpk_html_map(struct dcpk_doc_pipe *pipe, const struct dcpk_doc_map *map);

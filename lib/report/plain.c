@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+#include "lib/base/json.h"
 #include "lib/base/order.h"
 
 /* Characters that turn the direction of what follows (UAX #9), or are marks of it: a name with them
@@ -16,36 +17,15 @@ static bool turns_text(uint32_t code)
            (code >= 0x202a && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069);
 }
 
-/* The length that the first byte of a character claims. */
-static size_t claimed_length(unsigned char lead)
-{
-    if (lead < 0x80)
-        return 1;
-    if (lead < 0xe0)
-        return 2;
-    return lead < 0xf0 ? 3 : 4;
-}
-
-/*
- * A terminal may have it: well-formed UTF-8 (RFC 3629), not a control character of C0 or C1
- * (U+0080 to U+009F), not one that turns text.
+/* The bytes of the character that text begins with, where a terminal may have it: well-formed
+ * UTF-8, not a control character of C0 or C1 (U+0080 to U+009F), not one that turns text; else 0.
  */
 static size_t plain_measure(const char *text, size_t n)
 {
-    const unsigned char *b = (const unsigned char *)text;
-    const size_t n_bytes = claimed_length(b[0]);
-    static const uint32_t least[] = {0, 0x20, 0xa0, 0x800, 0x10000};
-    uint32_t code = n_bytes == 1 ? b[0] : b[0] & (0x7fu >> n_bytes);
+    size_t n_bytes;
+    const uint32_t code = dcpk_utf8_decode((const uint8_t *)text, n, &n_bytes);
 
-    if ((b[0] >= 0x80 && b[0] < 0xc2) || b[0] > 0xf4 || n_bytes > n || b[0] == 0x7f)
-        return 0;
-    for (size_t i = 1; i < n_bytes; i++) {
-        if ((b[i] & 0xc0) != 0x80)
-            return 0;
-        code = code << 6 | (b[i] & 0x3f);
-    }
-    if (code < least[n_bytes] || code > 0x10ffff || (code >= 0xd800 && code <= 0xdfff) ||
-        turns_text(code))
+    if (code == DCPK_BAD_UTF8 || code < 0x20 || (code >= 0x7f && code < 0xa0) || turns_text(code))
         return 0;
     return n_bytes;
 }

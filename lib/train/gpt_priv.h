@@ -65,7 +65,7 @@ struct gpt_head {
 };
 
 /* Memory that a layer of multi-token prediction keeps in addition to its inner layer
- * (gpt_mtp.c). */
+ * (gpt_layer.c). */
 struct gpt_mtp {
     void *embedded; /* [rows, hidden] */
     void *joined;   /* [rows, 2 hidden] */
@@ -103,7 +103,7 @@ struct gpt_scratch {
     size_t *part_bytes;
     int32_t *host_tokens;
     float *host_rows;
-    void *d_joined, *d_ahead[2]; /* [rows, 2 hidden], [rows, hidden]: gpt_mtp.c */
+    void *d_joined, *d_ahead[2]; /* [rows, 2 hidden], [rows, hidden]: gpt_layer.c */
 };
 
 /* The first loss of a step that no sum takes. */
@@ -232,13 +232,6 @@ dcpk_status dcpk_gpt_moe_backward(struct dcpk_gpt *gpt, const struct gpt_layer *
                                   const struct gpt_kept *kept, const void *dy, void *dx,
                                   struct dcpk_error *err);
 
-/* gpt_layer.c: kept->input into out; d, the gradient of out, into that of the input. */
-dcpk_status dcpk_gpt_layer(struct dcpk_gpt *gpt, const struct gpt_layer *layer,
-                           struct gpt_kept *kept, void *out, struct dcpk_error *err);
-/* d: of out, becomes that of kept->input. Adds gradients of weights. */
-dcpk_status dcpk_gpt_layer_backward(struct dcpk_gpt *gpt, const struct gpt_layer *layer,
-                                    const struct gpt_kept *kept, void *d, struct dcpk_error *err);
-
 /* gpt_head.c: the ends of the model. tokens: host, one a row. */
 dcpk_status dcpk_gpt_embed(struct dcpk_gpt *gpt, const int32_t *tokens, void *x,
                            struct dcpk_error *err);
@@ -257,22 +250,8 @@ dcpk_status dcpk_gpt_head_backward(struct dcpk_gpt *gpt, struct gpt_head *head,
 /* Fails where a loss of the step was bad: others wait for what a pass sends until the step ends. */
 dcpk_status dcpk_gpt_check_losses(const struct dcpk_gpt *gpt, struct dcpk_error *err);
 
-/* gpt_mtp.c: multi-token prediction, after the head. more: what it gives to the gradient of the
- * last layer's normed output; NULL without. */
-dcpk_status dcpk_gpt_mtp(struct dcpk_gpt *gpt, struct gpt_pass *pass, struct dcpk_error *err);
-/* Runs before the backward pass of the head, which takes *more. */
-dcpk_status dcpk_gpt_mtp_backward(struct dcpk_gpt *gpt, struct gpt_pass *pass, const void **more,
-                                  struct dcpk_error *err);
-
-/* Enter and leave a unit; keeps gpt->pass. */
-dcpk_status dcpk_gpt_enter(struct dcpk_gpt *gpt, int64_t unit, enum dcpk_train_pass pass,
-                           struct dcpk_error *err);
-/* Ends what dcpk_gpt_enter began. */
-dcpk_status dcpk_gpt_leave(struct dcpk_gpt *gpt, int64_t unit, enum dcpk_train_pass pass,
-                           struct dcpk_error *err);
-
 /*
- * gpt_pass.c: one microbatch through the layers of this stage. Other stages' activations come in
+ * gpt_layer.c: one microbatch through the layers of this stage. Other stages' activations come in
  * kept[0].input and leave in gpt->out; gradients come and leave in gpt->d.
  */
 dcpk_status dcpk_gpt_forward(struct dcpk_gpt *gpt, struct gpt_pass *pass, struct dcpk_error *err);

@@ -46,17 +46,4 @@ bool dcpk_resume_keeps(const char *strictness);
 dcpk_status dcpk_train_resume(const struct dcpk_saved_run *run, struct dcpk_bytes *notes,
                               struct dcpk_error *err);
 
-/*
- * Compare what ranks ask for with what the view of the checkpoint has.
- * Errors: as above.
- */
-dcpk_status dcpk_resume_check_fit(const struct dcpk_memory_index *asked,
-                                  const struct dcpk_model *model, const char *strictness,
-                                  struct dcpk_bytes *notes, struct dcpk_error *err);
-
-/* The view's tensor for one that a run asks for: its parameter's value, or its state. NULL: there
- * is none. */
-const struct dcpk_model_tensor *dcpk_resume_find(const struct dcpk_model *model, const char *param,
-                                                 enum dcpk_role role);
-
 #endif

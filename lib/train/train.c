@@ -11,15 +11,14 @@
 #include "lib/base/clock.h"
 #include "lib/base/order.h"
 #include "lib/exec/ranks.h"
-#include "lib/train/batches.h"
 #include "lib/train/gpt.h"
 #include "lib/train/initial.h"
 #include "lib/train/optim.h"
-#include "lib/train/phases.h"
 #include "lib/train/resume.h"
 #include "lib/train/run_mesh.h"
 #include "lib/train/save.h"
 #include "lib/train/state_hash.h"
+#include "lib/train/tokens.h"
 
 /* Losses of the run from noisy weights, which comes first where noise is measured. */
 struct noisy_losses {
