@@ -3,6 +3,7 @@
 #ifndef DCPK_TOOLS_ARGS_FROM_H
 #define DCPK_TOOLS_ARGS_FROM_H
 
+#include "lib/base/bytes.h"
 #include "lib/ckpt/value.h"
 #include "tools/cmd.h"
 
@@ -40,5 +41,16 @@ void dcpk_args_from_release(struct dcpk_args_from *from); /* zeroed: a no-op */
 
 /* True if the checkpoint lacks args of its own. */
 bool dcpk_lacks_args(struct dcpk_checkpoint *ckpt);
+
+/* ---- args as flags ---- */
+
+/*
+ * Append the flags of Megatron that make these attributes of args, a line each, and load and save
+ * in a folder. left: the names of
+ * attributes that are set and that no known flag makes, a NUL after each. Errors: DCPK_ENOMEM.
+ */
+dcpk_status dcpk_args_to_flags(const struct dcpk_value *attrs, const char *folder,
+                               struct dcpk_arena *arena, struct dcpk_bytes *out,
+                               struct dcpk_bytes *left, struct dcpk_error *err);
 
 #endif

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "lib/base/order.h"
-#include "tools/cmd.h"
 #include "tools/print_doc.h"
 
 #define MAX_LISTED 8 /* missing things of one purpose */
@@ -263,23 +262,23 @@ void dcpk_check_report_put(const struct dcpk_check_report *r, struct dcpk_doc *d
 
 /* --- what is about to be written --- */
 
-dcpk_status dcpk_print_verdict(const char *head, const struct dcpk_verdict *verdict,
-                               struct dcpk_error *err)
+static void put_all_loads(const void *context, struct dcpk_json_out *j)
 {
-    struct dcpk_bytes text = {.data = NULL};
-    dcpk_status st;
+    const struct dcpk_verdict *verdict = context;
 
+    dcpk_verdict_json(verdict, verdict->variants, j);
+}
+
+void dcpk_report_loads(const struct dcpk_verdict *verdict, struct dcpk_doc *doc)
+{
+    const char *text;
+
+    dcpk_doc_set(doc, "loads", dcpk_fact_json(put_all_loads, verdict));
     if (verdict->arena == NULL)
-        return DCPK_OK;
-    dcpk_verdict_sentence(verdict, &text);
-    st = dcpk_bytes_status(&text, err);
-    if (st == DCPK_OK) {
-        dcpk_cli_put_text(stdout, head);
-        dcpk_cli_put_part(stdout, (const char *)text.data, text.n_bytes);
-        dcpk_cli_printf(stdout, "\n");
-    }
-    dcpk_bytes_release(&text);
-    return st;
+        return;
+    text = dcpk_verdict_sentence(verdict, &doc->err);
+    if (text != NULL)
+        dcpk_doc_row(doc, "loads in", "%s", text);
 }
 
 void dcpk_warn_verdict(const struct dcpk_verbosity *verbosity, const struct dcpk_verdict *verdict)

@@ -23,11 +23,9 @@ void dcpk_check_report_fill(struct dcpk_check_report *report);
 /* Into a document of dcpk_checks_style. `report` outlives it. */
 void dcpk_check_report_put(const struct dcpk_check_report *report, struct dcpk_doc *doc);
 
-/*
- * "<head>core 0.16, main; ..." of what is about to be written, to stdout; nothing without a loader.
- */
-dcpk_status dcpk_print_verdict(const char *head, const struct dcpk_verdict *verdict,
-                               struct dcpk_error *err);
+/* The member "loads" of what is about to be written, and the row "loads in", "core 0.16, main;
+ * ...", unless it has no loader. */
+void dcpk_report_loads(const struct dcpk_verdict *verdict, struct dcpk_doc *doc);
 /* A warning on stderr where no release loads it. */
 void dcpk_warn_verdict(const struct dcpk_verbosity *verbosity, const struct dcpk_verdict *verdict);
 

@@ -9,7 +9,6 @@
 #include "lib/base/order.h"
 #include "lib/ckpt/format.h"
 #include "lib/ckpt/integrity.h"
-#include "tools/cmd.h"
 #include "tools/convert_report.h"
 #include "tools/print_doc.h"
 
@@ -64,15 +63,13 @@ static void fill_checks(const void *context, struct dcpk_doc_rows *rows)
         const struct dcpk_check *check = &checks->list[i];
         const bool is_ok = check->status == DCPK_OK;
 
-        DCPK_DOC_PUT(
-            rows,
-            {.key = "name", .title = "check", .fact = dcpk_fact_text(check->name), .width = 10},
-            {.title = "answer",
-             .fact = dcpk_fact_text(is_ok ? "ok" : "FAILED"),
-             .flags = is_ok ? DCPK_DOC_GOOD : DCPK_DOC_BAD,
-             .width = 6},
-            {.key = "text", .title = "found", .fact = dcpk_fact_text(check->text)},
-            DCPK_MEMBER("ok", dcpk_fact_flag(is_ok)));
+        DCPK_DOC_PUT(rows, {"name", "check", .fact = dcpk_fact_text(check->name), .width = 10},
+                     {.title = "answer",
+                      .fact = dcpk_fact_text(is_ok ? "ok" : "FAILED"),
+                      .flags = is_ok ? DCPK_DOC_GOOD : DCPK_DOC_BAD,
+                      .width = 6},
+                     {"text", "found", .fact = dcpk_fact_text(check->text)},
+                     DCPK_MEMBER("ok", dcpk_fact_flag(is_ok)));
     }
 }
 

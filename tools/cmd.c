@@ -16,7 +16,6 @@
 #include "kernels/kernels.h"
 #include "lib/base/alloc.h"
 #include "lib/base/text.h"
-#include "tools/wrap.h"
 
 void dcpk_cli_note(const struct dcpk_verbosity *verbosity, const char *fmt, ...)
 {
@@ -229,21 +228,18 @@ dcpk_status dcpk_cli_read_file(const char *path, uint64_t max_bytes, char **text
     char *folder = dcpk_alloc(strlen(path) + 2, err);
     struct dcpk_store *store = NULL;
     struct dcpk_source *source;
-    dcpk_status st;
 
     if (folder == NULL)
         return err->status;
     memcpy(folder, path, (size_t)(name - path));
     if (name == path)
         folder[0] = '.';
-    st = dcpk_store_open(folder, &store, err);
-    if (st == DCPK_OK)
-        st = dcpk_store_find(store, name, &source, err);
-    if (st == DCPK_OK)
-        st = dcpk_source_slurp(source, max_bytes, text, n, err);
+    if (dcpk_store_open(folder, &store, err) == DCPK_OK &&
+        dcpk_store_find(store, name, &source, err) == DCPK_OK)
+        (void)dcpk_source_slurp(source, max_bytes, text, n, err);
     dcpk_store_close(store);
     dcpk_free(folder);
-    return st;
+    return err->status;
 }
 
 struct dcpk_env dcpk_cli_env(struct dcpk_ranks *ranks)

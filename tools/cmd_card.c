@@ -9,8 +9,8 @@
 
 #include "lib/base/text.h"
 #include "tools/cmd.h"
+#include "tools/help.h"
 #include "tools/print_doc.h"
-#include "tools/topics.h"
 
 #define NAME      "card"
 #define MAX_CELLS 8
@@ -74,11 +74,8 @@ static void fill_levels(const void *context, struct dcpk_doc_rows *rows)
     (void)context;
     while (level_next(&line, cells))
         DCPK_DOC_PUT(rows,
-                     {.key = "level",
-                      .title = "level",
-                      .fact = part_fact(&cells[0]),
-                      .flags = DCPK_DOC_MEASURED},
-                     {.key = "means", .title = "means", .fact = part_fact(&cells[1])},
+                     {"level", "level", .fact = part_fact(&cells[0]), .flags = DCPK_DOC_MEASURED},
+                     {"means", "means", .fact = part_fact(&cells[1])},
                      DCPK_MEMBER("where", part_fact(&cells[2])));
 }
 

@@ -1,22 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_check.c - dcpkit check: will it load. */
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "formats/formats.h"
+#include "lib/base/order.h"
+#include "lib/base/text.h"
 #include "lib/exec/stats.h"
 #include "lib/job/compare.h"
+#include "lib/job/convert.h"
 #include "lib/job/give_options.h"
 #include "lib/job/verdict.h"
 #include "lib/place/grid.h"
 #include "tools/args_from.h"
 #include "tools/bar.h"
-#include "tools/check_model.h"
 #include "tools/check_report.h"
+#include "tools/checks.h"
 #include "tools/cmd.h"
 #include "tools/print_doc.h"
 #include "tools/run_args.h"
 #include "tools/target_args.h"
 
-#define NAME "check"
+#define NAME         "check"
+#define TRANSFORMERS "transformers" /* the value of --loads-in that is not a release */
+#define REMEDY_BYTES 4608
 
 struct check {
     const char *path, *format, *mesh, *fsdp_version, *args_path, *config, *html;
@@ -75,6 +83,154 @@ static dcpk_status print_report(const struct check *c, const struct dcpk_check_r
         &doc, &(struct dcpk_print_options){.as_json = c->as_json, .html = c->html}, err);
 }
 
+/* ---- a model ---- */
+
+/* Prints what a person should know of the model, but not of the folder that would be made. */
+static void note_remarks(const struct dcpk_conversion *c, const struct dcpk_verbosity *verbosity)
+{
+    for (const struct dcpk_out_event *event = c->out->events; event != NULL; event = event->next)
+        if (event->kind == DCPK_EVENT_NOTE && strcmp(event->key, "family") != 0 &&
+            strcmp(event->key, "tokenizer") != 0)
+            dcpk_cli_note(verbosity, "%s", event->text);
+}
+
+/*
+ * Adds the check "model". A model's folder must have the configuration and the tensors of its
+ * family's map; otherwise every tensor that is missing, left or of another shape is named. A
+ * checkpoint of a run does not load, and the check answers if such a folder can be made of it, with
+ * notes. Reads metadata and small objects.
+ */
+static void check_model(struct check *check)
+{
+    struct dcpk_checkpoint *ckpt = check->ckpt;
+    const bool is_folder = ckpt->format->is_model && ckpt->format->container == NULL;
+    const char *to = is_folder ? "torch_dist" : "huggingface";
+    const struct dcpk_convert_options options = {
+        .env = check->env, .to = dcpk_format_find(to), .opened = ckpt};
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_conversion c = {0};
+    dcpk_status st;
+
+    if (ckpt->format->mapping != NULL && ckpt->format->mapping->check_class != NULL) {
+        st = ckpt->format->mapping->check_class(ckpt, &err);
+        dcpk_checks_add(&check->checks, "config", st, &err, "its class accepts config.json");
+        dcpk_error_clear(&err);
+    }
+    st = dcpk_conversion_plan(&c, &options, &err);
+    if (st == DCPK_OK && !is_folder) {
+        note_remarks(&c, &check->verbosity);
+        st = dcpk_fail(&err, DCPK_EMISMATCH,
+                       "it does not load as stored: 'dcpkit convert --to huggingface %s OUT' makes "
+                       "%" PRIu64 " tensors of it; the family is %s",
+                       dcpk_store_path(ckpt->store), c.totals.n_tensors, c.out->family);
+    }
+    if (st == DCPK_OK)
+        dcpk_checks_add(&check->checks, "model", st, &err,
+                        "the family is %s; its %zu tensors are what config.json asks for",
+                        c.model->family, ckpt->n_tensors);
+    else
+        dcpk_checks_add(&check->checks, "model", st, &err, "%s", "");
+    dcpk_conversion_free(&c);
+}
+
+/* True if a run of some release loads it, in part at least. */
+static bool any_release_loads(const struct dcpk_verdict *verdict)
+{
+    unsigned r = 0;
+
+    while (r < DCPK_N_RELEASES &&
+           dcpk_verdict_loads(verdict, verdict->variants & dcpk_loaders_of((enum dcpk_release)r,
+                                                                           (enum dcpk_release)r)) ==
+               DCPK_LOADS_NOT)
+        r++;
+    return r < DCPK_N_RELEASES;
+}
+
+/*
+ * Adds the check "model" of a format whose loaders' requests are not known: it answers if the
+ * folder becomes one of torch_dist that a release loads, and which releases do. Reads metadata and
+ * small objects.
+ */
+static void check_converted(struct check *check)
+{
+    const struct dcpk_convert_options options = {
+        .env = check->env, .to = dcpk_format_find("torch_dist"), .opened = check->ckpt};
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    struct dcpk_conversion c = {0};
+    const char *text = NULL;
+
+    if (dcpk_conversion_plan(&c, &options, &err) == DCPK_OK) {
+        note_remarks(&c, &check->verbosity);
+        text = dcpk_verdict_sentence(&c.verdict, &err);
+        if (text != NULL && !any_release_loads(&c.verdict))
+            (void)dcpk_fail(&err, DCPK_EMISMATCH, "made torch_dist it loads in %s", text);
+    }
+    dcpk_checks_add(&check->checks, "model", err.status, &err,
+                    "the requests of the loaders of %s are not known; 'dcpkit convert --to "
+                    "torch_dist %s OUT' makes a folder that loads in %s",
+                    check->ckpt->format->name, dcpk_store_path(check->ckpt->store),
+                    dcpk_text_or(text, ""));
+    dcpk_conversion_free(&c);
+}
+
+/* Conversions that mend a folder: where one to its own format does, no other one is tried. */
+static const struct way {
+    const char *to, *generation, *option;
+} ways[] = {{"torch_dist", "B", " --target-generation B"}, {"fsdp_dtensor", NULL, ""}};
+
+/* Finds how a run of the verdict's release would load the folder once it is converted. */
+static enum dcpk_loads try_way(struct check *check, const struct way *way)
+{
+    const enum dcpk_release release = check->answer.release;
+    const struct dcpk_convert_options options = {.env = check->env,
+                                                 .to = dcpk_format_find(way->to),
+                                                 .target.generation = way->generation,
+                                                 .opened = check->ckpt};
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    enum dcpk_loads loads = DCPK_LOADS_NOT;
+    struct dcpk_conversion c = {0};
+
+    if (dcpk_conversion_plan(&c, &options, &err) == DCPK_OK && c.verdict.arena != NULL)
+        loads =
+            dcpk_verdict_loads(&c.verdict, dcpk_loaders_of(release, release) & c.verdict.variants);
+    dcpk_conversion_free(&c);
+    return loads;
+}
+
+/*
+ * The command that makes a folder of which the verdict's release loads more, planned to the end and
+ * judged: "dcpkit convert ...", and what the run has to leave out. False: there is none. Reads
+ * metadata and small objects.
+ */
+static bool find_remedy(struct check *check, char text[REMEDY_BYTES])
+{
+    enum dcpk_loads best = dcpk_verdict_loads(&check->answer, check->answer.loader);
+    const struct way *found = NULL;
+
+    for (int own = 1; own >= 0 && found == NULL; own--)
+        for (size_t i = 0; i < DCPK_COUNT(ways) && best != DCPK_LOADS; i++) {
+            enum dcpk_loads loads;
+
+            if ((strcmp(ways[i].to, check->ckpt->format->name) == 0) != own)
+                continue;
+            loads = try_way(check, &ways[i]);
+            if (loads >= best)
+                continue;
+            best = loads;
+            found = &ways[i];
+        }
+    if (found == NULL)
+        return false;
+    snprintf(text, REMEDY_BYTES, "dcpkit convert --to %s%s %s OUT", found->to, found->option,
+             dcpk_store_path(check->ckpt->store));
+    if (best != DCPK_LOADS)
+        snprintf(text + strlen(text), REMEDY_BYTES - strlen(text), "; load that with %s",
+                 dcpk_loads_text(best));
+    return true;
+}
+
+/* ---- the answer ---- */
+
 /* A conversion makes a folder for the layers, the Adam and the mesh that args name. */
 static bool is_plain(const struct dcpk_check_options *o)
 {
@@ -88,12 +244,11 @@ static int report_check(struct check *c, struct dcpk_error *err)
                                   .check = &c->answer,
                                   .checks = &c->checks,
                                   .lists_all = c->lists_all};
-    char remedy[DCPK_REMEDY_BYTES];
+    char remedy[REMEDY_BYTES];
 
     dcpk_check_report_fill(&r);
     check_masters(c);
-    if (c->args_path == NULL && is_plain(&c->options) &&
-        dcpk_check_remedy(c->ckpt, &c->env, &c->answer, remedy))
+    if (c->args_path == NULL && is_plain(&c->options) && find_remedy(c, remedy))
         r.remedy = remedy;
     if (c->finite)
         check_finite(c);
@@ -109,7 +264,7 @@ static int report_check(struct check *c, struct dcpk_error *err)
 
 static bool is_for_transformers(const struct check *c)
 {
-    return c->options.release != NULL && strcmp(c->options.release, DCPK_TRANSFORMERS) == 0;
+    return c->options.release != NULL && strcmp(c->options.release, TRANSFORMERS) == 0;
 }
 
 /* A format that is read alone: the requests of its own loaders are not known. */
@@ -125,7 +280,7 @@ static bool is_read_only(const struct check *c)
 static dcpk_status choose_loader(struct check *c, struct dcpk_error *err)
 {
     if (c->options.release == NULL && c->ckpt->format->is_model)
-        c->options.release = DCPK_TRANSFORMERS;
+        c->options.release = TRANSFORMERS;
     if (is_for_transformers(c) && c->html != NULL)
         return dcpk_fail(err, DCPK_EUSAGE,
                          "--html cannot show --loads-in transformers: leave one of them out");
@@ -140,10 +295,10 @@ static dcpk_status choose_loader(struct check *c, struct dcpk_error *err)
 static int report_checks_alone(struct check *c, struct dcpk_error *err)
 {
     if (is_read_only(c)) {
-        dcpk_check_converted(c->ckpt, &c->env, &c->verbosity, &c->checks);
+        check_converted(c);
         check_masters(c);
     } else {
-        dcpk_check_model(c->ckpt, &c->env, &c->verbosity, &c->checks);
+        check_model(c);
     }
     if (c->finite)
         check_finite(c);

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_delta.c - dcpkit delta (also: diff --delta) and dcpkit apply: what changed between two
  * checkpoints on disk, and the second one again. */
-#include <inttypes.h>
-
-#include "lib/base/json.h"
 #include "lib/job/delta.h"
 #include "tools/bar.h"
 #include "tools/cmd.h"
+#include "tools/print_doc.h"
 #include "tools/run_args.h"
 
 struct delta_request {
@@ -23,35 +21,29 @@ typedef dcpk_status delta_work(struct delta_request *r, char *const *paths,
 static dcpk_status print_counts(const struct delta_request *r, const char *deed, char *const *paths,
                                 const struct dcpk_delta_counts *counts, struct dcpk_error *err)
 {
+    const struct dcpk_print_options way = {.as_json = r->as_json};
+    const struct dcpk_doc_style style = {0};
     char size[3][DCPK_SIZE_TEXT_BYTES], count[DCPK_COUNT_TEXT_BYTES];
-    struct dcpk_bytes bytes = {0};
-    struct dcpk_json_out j;
+    struct dcpk_doc doc;
 
-    if (!r->as_json) {
-        dcpk_cli_printf(stdout, "%s%s: %s of %s in %s differ from BASE, the delta has %s\n",
-                        r->job.is_dry ? "to be " : "", deed,
-                        dcpk_cli_short_size(counts->changed_bytes, size[0]),
-                        dcpk_cli_short_size(counts->n_bytes, size[1]),
-                        dcpk_cli_count(counts->n_files, "file", count),
-                        dcpk_cli_short_size(counts->delta_bytes, size[2]));
-        dcpk_cli_printf(stdout, "  to         ");
-        dcpk_cli_put_text(stdout, paths[2]);
-        dcpk_cli_printf(stdout, "\n");
-        return dcpk_cli_flush(err);
-    }
-    dcpk_json_out_init(&j, &bytes, 2);
-    dcpk_json_begin_object(&j);
-    dcpk_json_add_string(&j, "base", paths[0]);
-    dcpk_json_add_uint(&j, "changed_bytes", counts->changed_bytes);
-    dcpk_json_add_uint(&j, "delta_bytes", counts->delta_bytes);
-    dcpk_json_add_bool(&j, "dry_run", r->job.is_dry);
-    dcpk_json_add_string(&j, "input", paths[1]);
-    dcpk_json_add_uint(&j, "n_files", counts->n_files);
-    dcpk_json_add_string(&j, "output", paths[2]);
-    dcpk_json_add_uint(&j, "total_bytes", counts->n_bytes);
-    dcpk_json_add_uint(&j, "version", 1);
-    dcpk_json_end_object(&j);
-    return dcpk_cli_print_bytes(&bytes, err);
+    dcpk_doc_init(&doc, r->verbosity.command, &style);
+    dcpk_doc_line(&doc, "%s%s: %s of %s in %s differ from BASE, the delta has %s",
+                  r->job.is_dry ? "to be " : "", deed,
+                  dcpk_cli_short_size(counts->changed_bytes, size[0]),
+                  dcpk_cli_short_size(counts->n_bytes, size[1]),
+                  dcpk_cli_count(counts->n_files, "file", count),
+                  dcpk_cli_short_size(counts->delta_bytes, size[2]));
+    dcpk_doc_line(&doc, "  to         %s", paths[2]);
+    dcpk_doc_set_text(&doc, "base", paths[0]);
+    dcpk_doc_set_count(&doc, "changed_bytes", counts->changed_bytes);
+    dcpk_doc_set_count(&doc, "delta_bytes", counts->delta_bytes);
+    dcpk_doc_set_flag(&doc, "dry_run", r->job.is_dry);
+    dcpk_doc_set_text(&doc, "input", paths[1]);
+    dcpk_doc_set_count(&doc, "n_files", counts->n_files);
+    dcpk_doc_set_text(&doc, "output", paths[2]);
+    dcpk_doc_set_count(&doc, "total_bytes", counts->n_bytes);
+    dcpk_doc_set_count(&doc, "version", 1);
+    return dcpk_print_doc(&doc, &way, err);
 }
 
 static dcpk_status make(struct delta_request *r, char *const *paths,

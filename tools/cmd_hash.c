@@ -1,18 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_hash.c - dcpkit hash: what a checkpoint holds, or its files, as hashes; and whether a
  * recorded list still holds. */
+#include <inttypes.h>
 #include <limits.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "lib/base/alloc.h"
 #include "lib/base/digest.h"
+#include "lib/base/hex.h"
 #include "lib/ckpt/format.h"
+#include "lib/ckpt/integrity.h"
 #include "lib/exec/ranks.h"
+#include "lib/job/delta.h"
+#include "lib/job/hash_list.h"
 #include "tools/bar.h"
 #include "tools/cmd.h"
-#include "tools/hash_report.h"
+#include "tools/print_doc.h"
 #include "tools/run_args.h"
 
-#define NAME "hash"
+#define NAME         "hash"
+#define DIGITS_BYTES (2 * DCPK_SHA256_BYTES + 1)
 
 struct hashing {
     const char *check_path; /* NULL: print */
@@ -27,6 +35,393 @@ struct hashing {
     struct dcpk_error lost;                      /* found by check_whole */
     bool ok;
 };
+
+/* ---- the report ---- */
+
+/* As text, or as the document of hash_list.h. A line or a member for each of perhaps 100 000
+ * tensors: not a document, but a stream. */
+static dcpk_status print_list(const struct hashing *h, struct dcpk_error *err)
+{
+    struct dcpk_bytes bytes = {0};
+
+    if (h->as_json) {
+        if (dcpk_hash_list_print(&h->list, h->ckpt, &bytes, err) == DCPK_OK)
+            return dcpk_cli_print_bytes(&bytes, err);
+    } else {
+        dcpk_hash_list_put_text(&h->list, &bytes);
+        if (dcpk_bytes_status(&bytes, err) == DCPK_OK) {
+            dcpk_cli_put_lines(stdout, (const char *)bytes.data, bytes.n_bytes);
+            (void)dcpk_cli_flush(err);
+        }
+    }
+    dcpk_bytes_release(&bytes);
+    return err->status;
+}
+
+static const char *ok_word(bool is_ok)
+{
+    return is_ok ? "ok" : "NOT ok";
+}
+
+/* "FILE has bfloat16 [4, 64] 662ef41f3aed3142ce8c66ff7dc8ae38" */
+static void describe_side(const char *side, const struct dcpk_hashed *item, char *text, size_t n)
+{
+    char shape[256], digits[DCPK_HASH_TEXT_BYTES], form[320] = "";
+
+    if (item == NULL) {
+        snprintf(text, n, "%s has none", side);
+        return;
+    }
+    if (item->kind == DCPK_HASHED_OBJECT)
+        snprintf(form, sizeof form, "an object ");
+    else if (item->kind == DCPK_HASHED_TENSOR && item->dtype != DCPK_DTYPE_NONE)
+        snprintf(form, sizeof form, "%s %s ", dcpk_dtype_name(item->dtype),
+                 dcpk_shape_format(item->shape, item->rank, shape, sizeof shape));
+    if (item->not_covered != NULL)
+        snprintf(text, n, "%s has %swithout a hash", side, form);
+    else
+        snprintf(text, n, "%s has %s%s", side, form, dcpk_hashed_text(item, digits));
+}
+
+static void put_hashed(const void *item, struct dcpk_json_out *j)
+{
+    dcpk_hashed_put(item, j);
+}
+
+static struct dcpk_fact hashed_fact(const struct dcpk_hashed *item)
+{
+    return dcpk_fact_if(item != NULL, dcpk_fact_json(put_hashed, item));
+}
+
+static void put_hash_difference(void *context, const struct dcpk_hashed *recorded,
+                                const struct dcpk_hashed *found)
+{
+    const struct dcpk_hashed *item = recorded == NULL ? found : recorded;
+    const char *name = item->kind == DCPK_HASHED_COMMON ? "common state" : item->key;
+    char in_file[512], in_folder[512];
+
+    describe_side("FILE", recorded, in_file, sizeof in_file);
+    describe_side("DIR", found, in_folder, sizeof in_folder);
+    DCPK_DOC_PUT((struct dcpk_doc_rows *)context,
+                 {.title = "what", .fact = dcpk_fact_text(name), .label = "differs     "},
+                 {.title = "FILE", .fact = dcpk_fact_text(in_file)},
+                 {.title = "DIR", .fact = dcpk_fact_text(in_folder)},
+                 DCPK_MEMBER("found", hashed_fact(found)),
+                 DCPK_MEMBER("recorded", hashed_fact(recorded)));
+}
+
+static void fill_hash_differences(const void *context, struct dcpk_doc_rows *rows)
+{
+    const struct hashing *h = context;
+
+    dcpk_hash_list_compare(&h->recorded, &h->list, put_hash_difference, rows);
+}
+
+/* Counts the items of DIR that FILE does not cover, or that have no hash. */
+static size_t count_not_covered(const struct hashing *h)
+{
+    const struct dcpk_hash_list *found = &h->list;
+
+    if ((h->recorded.lacks & DCPK_LACKS_OBJECTS) != 0)
+        return found->n_of[DCPK_HASHED_OBJECT] + found->n_of[DCPK_HASHED_COMMON];
+    return found->n_not_covered;
+}
+
+/* Text does not record dtypes and shapes; the hash of the whole knows them. */
+static bool is_whole_same(const struct hashing *h)
+{
+    return (h->recorded.lacks & DCPK_LACKS_WHOLE) != 0 ||
+           memcmp(h->recorded.whole, h->list.whole, DCPK_SHA256_BYTES) == 0;
+}
+
+/* Counts of tensors, or of objects with the common state. */
+struct hash_counts {
+    const char *name;                                /* "tensors", "objects" */
+    size_t n_recorded, n_found, n_different, n_lost; /* lost: recorded, and not found */
+};
+enum { TENSORS, OBJECTS, N_COUNTED };
+
+static enum dcpk_hashed_kind hash_kind_of(const struct dcpk_hashed *recorded,
+                                          const struct dcpk_hashed *found)
+{
+    return recorded == NULL ? found->kind : recorded->kind;
+}
+
+static void count_difference(void *context, const struct dcpk_hashed *recorded,
+                             const struct dcpk_hashed *found)
+{
+    struct hash_counts *counts = context;
+    struct hash_counts *c =
+        &counts[hash_kind_of(recorded, found) == DCPK_HASHED_TENSOR ? TENSORS : OBJECTS];
+
+    c->n_different++;
+    c->n_lost += found == NULL;
+}
+
+static size_t n_values(const struct dcpk_hash_list *list)
+{
+    return list->n_of[DCPK_HASHED_OBJECT] + list->n_of[DCPK_HASHED_COMMON];
+}
+
+static void count_differences(const struct hashing *h, struct hash_counts counts[N_COUNTED])
+{
+    const struct dcpk_hash_list *recorded = &h->recorded, *found = &h->list;
+
+    counts[TENSORS] = (struct hash_counts){"tensors", recorded->n_of[DCPK_HASHED_TENSOR],
+                                           found->n_of[DCPK_HASHED_TENSOR], 0, 0};
+    counts[OBJECTS] = (struct hash_counts){"objects", n_values(recorded), n_values(found), 0, 0};
+    (void)dcpk_hash_list_compare(recorded, found, count_difference, counts);
+}
+
+/* True for a list of another format, or of something without a tensor in common. */
+static bool is_foreign(const struct hashing *h, const struct hash_counts counts[N_COUNTED])
+{
+    const char *recorded = h->recorded.format;
+
+    if (counts[TENSORS].n_different + counts[OBJECTS].n_different == 0)
+        return false;
+    if (recorded != NULL)
+        return strcmp(recorded, h->ckpt->format->name) != 0;
+    return counts[TENSORS].n_recorded > 0 && counts[TENSORS].n_lost == counts[TENSORS].n_recorded;
+}
+
+/* In the place of all its keys, which are others by nature. */
+static void report_foreign(const struct hashing *h, struct dcpk_doc *doc)
+{
+    const char *why = "has no tensor of DIR";
+
+    if (h->recorded.format != NULL)
+        why =
+            dcpk_doc_format(doc, "lists %s, DIR is %s", h->recorded.format, h->ckpt->format->name);
+    dcpk_doc_row(doc, "format",
+                 "FILE %s: 'verify --against' and 'compare-two-checkpoint' compare formats", why);
+}
+
+/* A verdict for tensors and one for objects, where FILE records any. */
+static const char *hash_verdict_text(const struct hashing *h,
+                                     const struct hash_counts counts[N_COUNTED],
+                                     struct dcpk_doc *doc)
+{
+    const char *texts[N_COUNTED];
+
+    for (int i = 0; i < N_COUNTED; i++)
+        texts[i] = dcpk_doc_format(doc, "%s %s (%zu recorded, %zu found, %zu differ)",
+                                   counts[i].name, ok_word(counts[i].n_different == 0),
+                                   counts[i].n_recorded, counts[i].n_found, counts[i].n_different);
+    if ((h->recorded.lacks & DCPK_LACKS_OBJECTS) != 0)
+        return texts[TENSORS];
+    return dcpk_doc_format(doc, "%s, %s", texts[TENSORS], texts[OBJECTS]);
+}
+
+static void set_counts(const struct hash_counts counts[N_COUNTED], struct dcpk_doc *doc)
+{
+    for (int i = 0; i < N_COUNTED; i++) {
+        const struct hash_counts *c = &counts[i];
+
+        dcpk_doc_set_count(doc, dcpk_doc_format(doc, "%s.n_different", c->name), c->n_different);
+        dcpk_doc_set_count(doc, dcpk_doc_format(doc, "%s.n_found", c->name), c->n_found);
+        dcpk_doc_set_count(doc, dcpk_doc_format(doc, "%s.n_recorded", c->name), c->n_recorded);
+    }
+}
+
+static struct dcpk_fact whole_fact(struct dcpk_doc *doc, const struct dcpk_hash_list *list)
+{
+    char digits[DIGITS_BYTES];
+
+    if ((list->lacks & DCPK_LACKS_WHOLE) != 0)
+        return dcpk_fact_null();
+    return dcpk_fact_text(
+        dcpk_doc_format(doc, "%s", dcpk_hex_put(list->whole, DCPK_SHA256_BYTES, digits)));
+}
+
+static void report_not_covered(const struct hashing *h, struct dcpk_doc *doc)
+{
+    const char *common = "", *why = "their values have no hash";
+    const size_t n = count_not_covered(h);
+
+    if (h->list.n_of[DCPK_HASHED_COMMON] > 0)
+        common = ", common state among them";
+    if ((h->recorded.lacks & DCPK_LACKS_OBJECTS) != 0)
+        why = "FILE records tensors alone";
+    dcpk_doc_set_count(doc, "n_not_covered", n);
+    if (n > 0)
+        dcpk_doc_row(doc, "not covered", "%zu objects%s: %s", n, common, why);
+}
+
+/*
+ * Reports what differs, what FILE does not cover, and a verdict for tensors and for objects. A list
+ * of another format gets one line in the place of its keys. As JSON: {"differences": {key:
+ * {"found", "recorded"}}, "format": {"found", "recorded"}, "lost": text or null, "n_not_covered",
+ * "objects": counts, "ok", "tensors": counts, "version", "whole": {"found", "recorded"}}.
+ */
+static void report_hash_check(struct hashing *h, struct dcpk_doc *doc)
+{
+    const struct dcpk_doc_table differences = {
+        .flags = DCPK_DOC_KEYED | DCPK_DOC_LINES, .fill = fill_hash_differences, .context = h};
+    struct hash_counts counts[N_COUNTED];
+    const char *lost = NULL;
+    size_t n_different;
+
+    count_differences(h, counts);
+    n_different = counts[TENSORS].n_different + counts[OBJECTS].n_different;
+    h->ok = n_different == 0 && is_whole_same(h) && h->lost.status == DCPK_OK;
+    if (is_foreign(h, counts)) {
+        report_foreign(h, doc);
+        dcpk_doc_set_table(doc, "differences", &differences);
+    } else {
+        dcpk_doc_table(doc, "differences", &differences);
+    }
+    if (n_different == 0 && !is_whole_same(h))
+        dcpk_doc_row(doc, "differs",
+                     "the whole: a dtype or a shape, which FILE has only in this hash");
+    if (h->lost.status != DCPK_OK) {
+        lost = h->lost.text;
+        dcpk_doc_row(doc, "lost", "%s", lost);
+    }
+    dcpk_doc_set_text(doc, "lost", lost);
+    report_not_covered(h, doc);
+    dcpk_doc_verdict(doc, h->ok, "%s: %s", ok_word(h->ok), hash_verdict_text(h, counts, doc));
+    set_counts(counts, doc);
+    dcpk_doc_set_text(doc, "format.found", h->ckpt->format->name);
+    dcpk_doc_set_text(doc, "format.recorded", h->recorded.format);
+    dcpk_doc_set(doc, "whole.found", whole_fact(doc, &h->list));
+    dcpk_doc_set(doc, "whole.recorded", whole_fact(doc, &h->recorded));
+}
+
+/* ---- files ---- */
+
+/* As lines of sha256sum, or as {"algorithm", "files": {name: hex}, "version"}. */
+static dcpk_status print_files(const struct dcpk_integrity *list, bool as_json,
+                               struct dcpk_error *err)
+{
+    struct dcpk_bytes bytes = {0};
+    char digits[DIGITS_BYTES];
+    struct dcpk_json_out j;
+
+    if (as_json) {
+        dcpk_json_out_init(&j, &bytes, 2);
+        dcpk_json_begin_object(&j);
+        dcpk_integrity_put_members(list, &j);
+        dcpk_json_add_uint(&j, "version", 1);
+        dcpk_json_end_object(&j);
+        return dcpk_cli_print_bytes(&bytes, err);
+    }
+    for (size_t i = 0; i < list->n_files; i++) {
+        dcpk_cli_printf(stdout, "%s  ",
+                        dcpk_hex_put(list->files[i].sha256, DCPK_SHA256_BYTES, digits));
+        dcpk_cli_put_text(stdout, list->files[i].name);
+        dcpk_cli_printf(stdout, "\n");
+    }
+    return dcpk_cli_flush(err);
+}
+
+/* A file that differs; NULL: that side has none. */
+static void put_file_difference(struct dcpk_doc_rows *rows, const struct dcpk_file_sum *recorded,
+                                const struct dcpk_file_sum *found)
+{
+    struct dcpk_fact was = dcpk_fact_null(), is = dcpk_fact_null();
+    char digits[2][DIGITS_BYTES];
+    const char *name = NULL, *label = "differs     ";
+
+    if (recorded != NULL) {
+        name = recorded->name;
+        was = dcpk_fact_text(dcpk_hex_put(recorded->sha256, DCPK_SHA256_BYTES, digits[0]));
+    } else {
+        label = "new         ";
+    }
+    if (found != NULL) {
+        name = found->name;
+        is = dcpk_fact_text(dcpk_hex_put(found->sha256, DCPK_SHA256_BYTES, digits[1]));
+    } else {
+        label = "missing     ";
+    }
+    DCPK_DOC_PUT(rows, {.title = "what", .fact = dcpk_fact_text(name), .label = label},
+                 DCPK_MEMBER("found", is), DCPK_MEMBER("recorded", was));
+}
+
+/* Both in the order of the names. Returns how many differ; rows NULL: they are counted. */
+static size_t compare_files(const struct hashing *h, struct dcpk_doc_rows *rows)
+{
+    const struct dcpk_integrity *recorded = &h->recorded_files, *found = &h->files;
+    size_t i = 0, k = 0, n = 0;
+
+    while (i < recorded->n_files || k < found->n_files) {
+        const struct dcpk_file_sum *x = NULL, *y = NULL;
+
+        if (i < recorded->n_files)
+            x = &recorded->files[i];
+        if (k < found->n_files)
+            y = &found->files[k];
+        if (x != NULL && y != NULL) {
+            const int order = strcmp(x->name, y->name);
+
+            if (order < 0)
+                y = NULL;
+            else if (order > 0)
+                x = NULL;
+        }
+        i += x != NULL;
+        k += y != NULL;
+        if (x != NULL && y != NULL && memcmp(x->sha256, y->sha256, DCPK_SHA256_BYTES) == 0)
+            continue;
+        n++;
+        if (rows != NULL)
+            put_file_difference(rows, x, y);
+    }
+    return n;
+}
+
+static void fill_file_differences(const void *context, struct dcpk_doc_rows *rows)
+{
+    (void)compare_files(context, rows);
+}
+
+/* Files that differ, are missing or new, and the verdict. As JSON: {"differences": {name:
+ * {"found", "recorded"}}, "ok", "version"}. */
+static void report_files_check(struct hashing *h, struct dcpk_doc *doc)
+{
+    const struct dcpk_doc_table differences = {
+        .flags = DCPK_DOC_KEYED | DCPK_DOC_LINES, .fill = fill_file_differences, .context = h};
+    const size_t n_different = compare_files(h, NULL);
+
+    h->ok = n_different == 0;
+    dcpk_doc_table(doc, "differences", &differences);
+    dcpk_doc_verdict(doc, h->ok, "%s: %zu files recorded, %zu found, %zu differ", ok_word(h->ok),
+                     h->recorded_files.n_files, h->files.n_files, n_different);
+}
+
+static dcpk_status print_check(struct hashing *h, struct dcpk_error *err)
+{
+    const struct dcpk_doc_style style = {.label_columns = 12};
+    struct dcpk_doc doc;
+
+    dcpk_doc_init(&doc, NAME, &style);
+    if (h->of_files)
+        report_files_check(h, &doc);
+    else
+        report_hash_check(h, &doc);
+    dcpk_doc_set_flag(&doc, "ok", h->ok);
+    dcpk_doc_set_count(&doc, "version", 1);
+    return dcpk_print_doc(&doc, &(struct dcpk_print_options){.as_json = h->as_json}, err);
+}
+
+/* A line for each block: its hash, its first byte, the file. */
+static dcpk_status print_blocks(const struct dcpk_block_list *blocks, struct dcpk_error *err)
+{
+    char digits[DCPK_HASH_TEXT_BYTES];
+
+    for (size_t i = 0; i < blocks->n_files; i++) {
+        const struct dcpk_file_blocks *file = &blocks->files[i];
+
+        for (uint64_t at = 0, k = 0; at < file->n_bytes; at += DCPK_BLOCK_BYTES, k++) {
+            dcpk_hex_put(file->hashes[k].digest, sizeof file->hashes[k].digest, digits);
+            dcpk_cli_printf(stdout, "%s %12" PRIu64 "  ", digits, at);
+            dcpk_cli_put_text(stdout, file->name);
+            dcpk_cli_printf(stdout, "\n");
+        }
+    }
+    return dcpk_cli_flush(err);
+}
 
 static dcpk_status list_files(struct hashing *h, struct dcpk_exec *exec, struct dcpk_error *err)
 {
@@ -103,17 +498,13 @@ static dcpk_status find_lost(struct hashing *h, struct dcpk_error *err)
 
 static dcpk_status print_hashes(struct hashing *h, struct dcpk_error *err)
 {
-    const struct dcpk_hash_check check = {&h->recorded, &h->list, h->ckpt->format->name, &h->lost};
-
     if (h->of_blocks)
-        return dcpk_hash_blocks_print(&h->blocks, err);
-    if (h->of_files && h->check_path != NULL)
-        return dcpk_hash_files_print_check(&h->recorded_files, &h->files, h->as_json, &h->ok, err);
-    if (h->of_files)
-        return dcpk_hash_files_print(&h->files, h->as_json, err);
+        return print_blocks(&h->blocks, err);
     if (h->check_path != NULL)
-        return dcpk_hash_print_check(&check, h->as_json, &h->ok, err);
-    return dcpk_hash_print(&h->list, h->ckpt, h->as_json, err);
+        return print_check(h, err);
+    if (h->of_files)
+        return print_files(&h->files, h->as_json, err);
+    return print_list(h, err);
 }
 
 static void print_notes(const struct hashing *h)

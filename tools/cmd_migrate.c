@@ -13,7 +13,6 @@
 #include "lib/knobs/migrate.h"
 #include "tools/args_from.h"
 #include "tools/cmd.h"
-#include "tools/migrate_args.h"
 #include "tools/print_doc.h"
 
 #define NAME          "migrate"
@@ -262,8 +261,8 @@ static void fill_changes(const void *context, struct dcpk_doc_rows *rows)
         snprintf(head, sizeof head, "%s%s: %s -> %s", place, c->name,
                  dcpk_text_or(c->from, "not set"), dcpk_text_or(c->to, "not set"));
         DCPK_DOC_PUT(rows, {.title = "change", .fact = dcpk_fact_text(head)},
-                     {.key = "reason", .title = "reason", .fact = dcpk_fact_text(c->reason)},
-                     {.key = "source", .title = "source", .fact = dcpk_fact_text(c->source)},
+                     {"reason", "reason", .fact = dcpk_fact_text(c->reason)},
+                     {"source", "source", .fact = dcpk_fact_text(c->source)},
                      DCPK_MEMBER("name", dcpk_fact_text(c->name)),
                      DCPK_MEMBER("section", dcpk_fact_text(c->section)),
                      DCPK_MEMBER("from", dcpk_fact_text(c->from)),
@@ -274,7 +273,7 @@ static void fill_changes(const void *context, struct dcpk_doc_rows *rows)
 static void fill_texts(const void *context, struct dcpk_doc_rows *rows)
 {
     for (const char *const *text = context; *text != NULL; text++)
-        DCPK_DOC_PUT(rows, {.key = "text", .title = "text", .fact = dcpk_fact_text(*text)});
+        DCPK_DOC_PUT(rows, {"text", "text", .fact = dcpk_fact_text(*text)});
 }
 
 /* A path as a shell takes it: a variable stays one. */

@@ -3,12 +3,11 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "lib/base/json.h"
 #include "lib/job/modify.h"
-#include "lib/job/target.h"
 #include "tools/bar.h"
 #include "tools/check_report.h"
 #include "tools/cmd.h"
+#include "tools/print_doc.h"
 #include "tools/run_args.h"
 
 #define NAME "modify-state-dict"
@@ -22,138 +21,130 @@ struct request {
     struct dcpk_modify_options options;
 };
 
-/* "key -> name", "key: float32 -> bfloat16", "key: removed by ..." */
-static void print_item(const struct dcpk_edit_item *item)
+/* "key -> name", "key: float32 -> bfloat16", "key: removed by ..."; nothing for an item that stays
+ * as it is. */
+static void put_change(const struct dcpk_edit_item *item, struct dcpk_bytes *line)
 {
-    if (item->removed_by == NULL && strcmp(item->name, item->key) == 0 && item->to == item->dtype)
-        return;
-    dcpk_cli_printf(stdout, "  ");
-    dcpk_cli_put_text(stdout, item->key);
+    const bool is_renamed = strcmp(item->name, item->key) != 0;
+
+    line->n_bytes = 0;
     if (item->removed_by != NULL) {
-        dcpk_cli_printf(stdout, ": removed by '");
-        dcpk_cli_put_text(stdout, item->removed_by);
-        dcpk_cli_printf(stdout, "'");
-    } else {
-        if (strcmp(item->name, item->key) != 0) {
-            dcpk_cli_printf(stdout, " -> ");
-            dcpk_cli_put_text(stdout, item->name);
-        }
-        if (item->to != item->dtype)
-            dcpk_cli_printf(stdout, ": %s -> %s", dcpk_dtype_name(item->dtype),
-                            dcpk_dtype_name(item->to));
-    }
-    dcpk_cli_printf(stdout, "\n");
-}
-
-/* "3 tensors rewritten, 5 files linked, 0 copied" */
-static void print_data(const struct dcpk_modification *m, bool dry_run)
-{
-    char count[DCPK_COUNT_TEXT_BYTES];
-
-    dcpk_cli_printf(stdout, "data        ");
-    if (m->target.is_there && !dry_run) {
-        dcpk_cli_printf(stdout, "as it would be written\n");
+        dcpk_bytes_printf(line, "%s: removed by '%s'", item->key, item->removed_by);
         return;
     }
-    if (m->is_rewritten)
-        dcpk_cli_printf(stdout, "%s %srewritten, ",
-                        dcpk_cli_count(m->out->n_tensors, "tensor", count),
-                        dry_run ? "to be " : "");
-    if (dry_run)
-        dcpk_cli_printf(stdout, "%s to be %s\n", dcpk_cli_count(m->out->n_kept, "file", count),
-                        m->source.is_archive || m->target.is_archive ? "copied" : "linked");
-    else
-        dcpk_cli_printf(stdout, "%s linked, %" PRIu64 " copied\n",
-                        dcpk_cli_count(m->n_linked, "file", count), m->n_copied);
-}
-
-static dcpk_status print_modified(const struct dcpk_modification *m, bool dry_run,
-                                  struct dcpk_error *err)
-{
-    char size[DCPK_SIZE_TEXT_BYTES], words[DCPK_TRACKER_WORDS_BYTES];
-
-    dcpk_cli_printf(stdout, "%s ", dcpk_deed(&m->target, dry_run, "would write", "wrote"));
-    dcpk_cli_put_text(stdout, m->target.folder);
-    dcpk_cli_printf(stdout, " (%s)%s\n", m->ckpt->format->name,
-                    dcpk_tracker_words(&m->target, words));
-    for (size_t i = 0; dry_run && i < m->n_items; i++)
-        print_item(&m->items[i]);
-    dcpk_cli_printf(stdout,
-                    "keys        %zu: %" PRIu64 " renamed, %" PRIu64 " removed, %" PRIu64 " cast\n",
-                    m->n_items, m->n_renamed, m->n_removed, m->n_cast);
-    print_data(m, dry_run);
-    if (m->n_removed > 0 && m->unused_bytes > 0)
-        dcpk_cli_printf(stdout,
-                        "unused      %s in the files, of removed keys (--compact writes new files "
-                        "without them)\n",
-                        dcpk_cli_short_size(m->unused_bytes, size));
-    if (dcpk_print_verdict("loads in    ", &m->verdict, err) != DCPK_OK)
-        return err->status;
-    if (m->resumed_bytes > 0)
-        dcpk_cli_printf(stdout, "resumed     %s were written by an earlier run\n",
-                        dcpk_cli_short_size(m->resumed_bytes, size));
-    return dcpk_cli_flush(err);
+    if (is_renamed)
+        dcpk_bytes_printf(line, "%s -> %s", item->key, item->name);
+    else if (item->to != item->dtype)
+        dcpk_bytes_text(line, item->key);
+    if (item->to != item->dtype)
+        dcpk_bytes_printf(line, ": %s -> %s", dcpk_dtype_name(item->dtype),
+                          dcpk_dtype_name(item->to));
 }
 
 /* An item under its key in OUT, null when it was removed; `source` is its key in IN. */
-static void put_item(struct dcpk_json_out *j, const struct dcpk_edit_item *item)
+static void fill_items(const void *context, struct dcpk_doc_rows *rows)
 {
-    const char *key = NULL, *dtype = NULL, *source_dtype = NULL;
+    const struct dcpk_modification *m = context;
+    struct dcpk_bytes line = {0};
 
-    if (item->removed_by == NULL)
-        key = item->name;
-    if (item->dtype != DCPK_DTYPE_NONE) {
-        dtype = dcpk_dtype_name(item->to);
-        source_dtype = dcpk_dtype_name(item->dtype);
+    for (size_t i = 0; i < m->n_items; i++) {
+        const struct dcpk_edit_item *item = &m->items[i];
+        const char *key = NULL, *dtype = NULL, *source_dtype = NULL;
+
+        if (item->removed_by == NULL)
+            key = item->name;
+        if (item->dtype != DCPK_DTYPE_NONE) {
+            dtype = dcpk_dtype_name(item->to);
+            source_dtype = dcpk_dtype_name(item->dtype);
+        }
+        put_change(item, &line);
+        DCPK_DOC_PUT(rows,
+                     DCPK_DOC_SHOWN(line.n_bytes > 0, .title = "change",
+                                    .fact = dcpk_fact_part((const char *)line.data, line.n_bytes)),
+                     DCPK_MEMBER("dtype", dcpk_fact_text(dtype)),
+                     DCPK_MEMBER("key", dcpk_fact_text(key)),
+                     DCPK_MEMBER("removed_by", dcpk_fact_text(item->removed_by)),
+                     DCPK_MEMBER("source", dcpk_fact_text(item->key)),
+                     DCPK_MEMBER("source_dtype", dcpk_fact_text(source_dtype)));
     }
-    dcpk_json_begin_object(j);
-    dcpk_json_add_string(j, "dtype", dtype);
-    dcpk_json_add_string(j, "key", key);
-    dcpk_json_add_string(j, "removed_by", item->removed_by);
-    dcpk_json_add_string(j, "source", item->key);
-    dcpk_json_add_string(j, "source_dtype", source_dtype);
-    dcpk_json_end_object(j);
+    dcpk_bytes_status(&line, rows->err);
+    dcpk_bytes_release(&line);
 }
 
-static dcpk_status print_modified_json(const struct dcpk_modification *m, bool dry_run,
-                                       struct dcpk_error *err)
+/* "3 tensors rewritten, 5 files linked, 0 copied" */
+static void report_data(const struct dcpk_modification *m, bool dry_run, struct dcpk_doc *doc)
 {
-    struct dcpk_bytes bytes = {0};
-    struct dcpk_json_out j;
+    const char *rewritten = "", *be = dry_run ? "to be " : "";
+    char count[DCPK_COUNT_TEXT_BYTES];
 
-    dcpk_json_out_init(&j, &bytes, 2);
-    dcpk_json_begin_object(&j);
-    dcpk_json_add_bool(&j, "already_complete", m->target.is_there && !dry_run);
-    dcpk_json_put_key(&j, "counts");
-    dcpk_json_begin_object(&j);
-    dcpk_json_add_uint(&j, "n_cast", m->n_cast);
-    dcpk_json_add_uint(&j, "n_removed", m->n_removed);
-    dcpk_json_add_uint(&j, "n_renamed", m->n_renamed);
-    dcpk_json_end_object(&j);
-    dcpk_json_add_bool(&j, "dry_run", dry_run);
-    dcpk_json_add_string(&j, "format", m->ckpt->format->name);
-    dcpk_json_add_string(&j, "input", m->source.folder);
-    dcpk_json_put_key(&j, "keys");
-    dcpk_json_begin_array(&j);
-    for (size_t i = 0; i < m->n_items; i++)
-        put_item(&j, &m->items[i]);
-    dcpk_json_end_array(&j);
-    dcpk_json_put_key(&j, "loads");
-    dcpk_verdict_json(&m->verdict, m->verdict.variants, &j);
-    dcpk_json_add_uint(&j, "n_files_copied", m->n_copied);
-    dcpk_json_add_uint(&j, "n_files_linked", m->n_linked);
-    dcpk_json_add_string(&j, "output", m->target.folder);
-    dcpk_json_add_uint(&j, "resumed_bytes", m->resumed_bytes);
-    dcpk_json_add_bool(&j, "rewritten", m->is_rewritten);
-    dcpk_target_put_tracker(&m->target, dry_run, &j);
-    dcpk_json_add_uint(&j, "version", 1);
-    dcpk_json_end_object(&j);
-    return dcpk_cli_print_bytes(&bytes, err);
+    if (m->is_rewritten)
+        rewritten = dcpk_doc_format(doc, "%s %srewritten, ",
+                                    dcpk_cli_count(m->out->n_tensors, "tensor", count), be);
+    if (m->target.is_there && !dry_run)
+        dcpk_doc_row(doc, "data", "as it would be written");
+    else if (dry_run)
+        dcpk_doc_row(doc, "data", "%s%s to be %s", rewritten,
+                     dcpk_cli_count(m->out->n_kept, "file", count),
+                     m->source.is_archive || m->target.is_archive ? "copied" : "linked");
+    else
+        dcpk_doc_row(doc, "data", "%s%s linked, %" PRIu64 " copied", rewritten,
+                     dcpk_cli_count(m->n_linked, "file", count), m->n_copied);
+}
+
+static void report_modified(const struct dcpk_modification *m, bool dry_run, struct dcpk_doc *doc)
+{
+    const struct dcpk_doc_table items = {
+        .flags = DCPK_DOC_LINES, .indent = 2, .fill = fill_items, .context = m};
+    char size[DCPK_SIZE_TEXT_BYTES], words[DCPK_TRACKER_WORDS_BYTES];
+
+    dcpk_doc_line(doc, "%s %s (%s)%s", dcpk_deed(&m->target, dry_run, "would write", "wrote"),
+                  m->target.folder, m->ckpt->format->name, dcpk_tracker_words(&m->target, words));
+    dcpk_doc_set_table(doc, "keys", &items);
+    if (dry_run)
+        dcpk_doc_show(doc, &items);
+    dcpk_doc_row(doc, "keys", "%zu: %" PRIu64 " renamed, %" PRIu64 " removed, %" PRIu64 " cast",
+                 m->n_items, m->n_renamed, m->n_removed, m->n_cast);
+    report_data(m, dry_run, doc);
+    if (m->n_removed > 0 && m->unused_bytes > 0)
+        dcpk_doc_row(doc, "unused",
+                     "%s in the files, of removed keys (--compact writes new files without them)",
+                     dcpk_cli_short_size(m->unused_bytes, size));
+    dcpk_report_loads(&m->verdict, doc);
+    if (m->resumed_bytes > 0)
+        dcpk_doc_row(doc, "resumed", "%s were written by an earlier run",
+                     dcpk_cli_short_size(m->resumed_bytes, size));
+    dcpk_doc_set_flag(doc, "already_complete", m->target.is_there && !dry_run);
+    dcpk_doc_set_count(doc, "counts.n_cast", m->n_cast);
+    dcpk_doc_set_count(doc, "counts.n_removed", m->n_removed);
+    dcpk_doc_set_count(doc, "counts.n_renamed", m->n_renamed);
+    dcpk_doc_set_flag(doc, "dry_run", dry_run);
+    dcpk_doc_set_text(doc, "format", m->ckpt->format->name);
+    dcpk_doc_set_text(doc, "input", m->source.folder);
+    dcpk_doc_set_count(doc, "n_files_copied", m->n_copied);
+    dcpk_doc_set_count(doc, "n_files_linked", m->n_linked);
+    dcpk_doc_set_text(doc, "output", m->target.folder);
+    dcpk_doc_set_count(doc, "resumed_bytes", m->resumed_bytes);
+    dcpk_doc_set_flag(doc, "rewritten", m->is_rewritten);
+    dcpk_doc_set_tracker(doc, &m->target, dry_run);
+    dcpk_doc_set_count(doc, "version", 1);
+}
+
+static dcpk_status print_modified(const struct dcpk_modification *m, const struct request *r,
+                                  struct dcpk_error *err)
+{
+    const struct dcpk_print_options way = {
+        .is_silent = r->verbosity.is_quiet && !r->dry_run && !r->as_json, .as_json = r->as_json};
+    const struct dcpk_doc_style style = {.label_columns = 12};
+    struct dcpk_doc doc;
+
+    dcpk_doc_init(&doc, NAME, &style);
+    report_modified(m, r->dry_run, &doc);
+    return dcpk_print_doc(&doc, &way, err);
 }
 
 static dcpk_status modify(struct request *r, struct dcpk_error *err)
 {
-    const bool dry_run = r->dry_run, as_json = r->as_json;
+    const bool dry_run = r->dry_run;
     struct dcpk_modify_options *options = &r->options;
     const struct dcpk_verbosity *verbosity = &r->verbosity;
     struct dcpk_modification m = {0};
@@ -163,7 +154,7 @@ static dcpk_status modify(struct request *r, struct dcpk_error *err)
 
     options->env.progress = dcpk_bar_begin(&bar, "writing", verbosity);
     st = DCPK_OK;
-    if (as_json || !verbosity->is_quiet)
+    if (r->as_json || !verbosity->is_quiet)
         st = dcpk_cli_check_stdout(err);
     if (st == DCPK_OK)
         st = dcpk_modification_plan(&m, options, err);
@@ -183,10 +174,8 @@ static dcpk_status modify(struct request *r, struct dcpk_error *err)
                       "%" PRIu64
                       " data files were copied: the output's file system cannot link to them",
                       m.n_copied);
-    if (st == DCPK_OK && as_json)
-        st = print_modified_json(&m, dry_run, err);
-    else if (st == DCPK_OK && (!verbosity->is_quiet || dry_run))
-        st = print_modified(&m, dry_run, err);
+    if (st == DCPK_OK)
+        st = print_modified(&m, r, err);
     if (st == DCPK_OK)
         dcpk_note_tracker(verbosity, &m.target);
     else if (is_there)

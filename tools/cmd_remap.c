@@ -1,19 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_remap.c - dcpkit remap: a checkpoint into the memory of ranks, to another layout and back. */
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "kernels/kernels.h"
 #include "lib/base/order.h"
+#include "lib/ckpt/checkpoint.h"
+#include "lib/ckpt/format.h"
 #include "lib/exec/ranks.h"
+#include "lib/job/remap_checkpoint.h"
 #include "lib/place/grid.h"
 #include "tools/bar.h"
 #include "tools/cmd.h"
-#include "tools/remap_report.h"
+#include "tools/print_doc.h"
 #include "tools/run_args.h"
 
 #define NAME           "remap"
 #define N_RUNS         3
 #define MAX_TIMEOUT_MS 2000000000
+#define FIGURE_BYTES   48
+#define GIGA           1e9
 
 struct remap {
     const char *path, *format, *iteration, *from, *to, *device, *transport;
@@ -146,37 +153,228 @@ static dcpk_status read_options(struct remap *r, struct dcpk_error *err)
     return DCPK_OK;
 }
 
+/* ---- the report ---- */
+
+static const char *const step_names[DCPK_N_STEPS] = {"load", "there", "back"};
+
+/* Bytes that the rate of a step counts: into the rank that gets the most, from all files, or where
+ * nothing leaves a rank within them. */
+static uint64_t rated_bytes(const struct dcpk_remap_step *step, unsigned number)
+{
+    if (number == DCPK_STEP_LOAD)
+        return step->moved_bytes;
+    return step->moved_bytes > 0 ? step->most_in_bytes : step->local_bytes;
+}
+
+static double step_rate(const struct dcpk_remap_step *step, unsigned number)
+{
+    if (step->seconds <= 0)
+        return 0;
+    return (double)rated_bytes(step, number) / step->seconds / GIGA;
+}
+
+/* "12.3" in columns; "-" where there is none. */
+static const char *put_figure(double value, const char *format, char text[FIGURE_BYTES])
+{
+    if (value <= 0)
+        snprintf(text, FIGURE_BYTES, "-");
+    else if (*format == 'm')
+        snprintf(text, FIGURE_BYTES, "%.3f ms", 1e3 * value);
+    else
+        snprintf(text, FIGURE_BYTES, "%.2f", value);
+    return text;
+}
+
+static void put_remap_difference(const void *context, struct dcpk_json_out *j)
+{
+    const struct dcpk_remap_difference *d = context;
+    char digits[20];
+
+    dcpk_json_begin_object(j);
+    dcpk_json_add_int(j, "copy", d->copy);
+    snprintf(digits, sizeof digits, "%016" PRIx64, d->found);
+    dcpk_json_add_string(j, "found", digits);
+    dcpk_json_add_int(j, "n_elems_found", (int64_t)d->n_elems_found);
+    dcpk_json_add_int(j, "n_elems_wanted", (int64_t)d->n_elems_wanted);
+    dcpk_json_add_string(j, "tensor", d->name);
+    snprintf(digits, sizeof digits, "%016" PRIx64, d->wanted);
+    dcpk_json_add_string(j, "wanted", digits);
+    dcpk_json_end_object(j);
+}
+
+static struct dcpk_fact difference_fact(const struct dcpk_remap_step *step)
+{
+    if (step->n_different == 0)
+        return dcpk_fact_null();
+    return dcpk_fact_json(put_remap_difference, &step->first);
+}
+
+/* null: there is none, as of what crosses no link. */
+static struct dcpk_fact positive_fact(double value)
+{
+    if (value <= 0)
+        return dcpk_fact_null();
+    return dcpk_fact_number(value);
+}
+
+static void put_step(struct dcpk_doc_rows *rows, const struct dcpk_remap_result *result,
+                     unsigned number)
+{
+    const struct dcpk_remap_step *s = &result->steps[number];
+    const double limit =
+        number == DCPK_STEP_LOAD || s->moved_bytes == 0 ? 0 : result->link_bytes_a_second / GIGA;
+    char seconds[FIGURE_BYTES], rate[FIGURE_BYTES], predicted[FIGURE_BYTES], top[FIGURE_BYTES];
+
+    DCPK_DOC_PUT(
+        rows, DCPK_MEMBER("difference", difference_fact(s)),
+        DCPK_MEMBER("gb_per_s", positive_fact(step_rate(s, number))),
+        DCPK_MEMBER("limit_gb_per_s", positive_fact(limit)),
+        DCPK_MEMBER("local_bytes", dcpk_fact_count(s->local_bytes)),
+        DCPK_MEMBER("most_in_bytes", dcpk_fact_count(s->most_in_bytes)),
+        DCPK_MEMBER("most_out_bytes", dcpk_fact_count(s->most_out_bytes)),
+        DCPK_MEMBER("moved_bytes", dcpk_fact_count(s->moved_bytes)),
+        DCPK_MEMBER("n_different", dcpk_fact_count(s->n_different)),
+        DCPK_MEMBER("n_messages", dcpk_fact_count(s->n_messages)),
+        DCPK_MEMBER("n_tiles", dcpk_fact_count(s->n_tiles)),
+        DCPK_MEMBER("n_units", dcpk_fact_count(s->n_units)),
+        {"name", "step", .fact = dcpk_fact_text(step_names[number]), .width = 5},
+        DCPK_MEMBER("ok", dcpk_fact_flag(s->n_different == 0)),
+        DCPK_MEMBER("predicted_seconds", positive_fact(s->predicted_seconds)),
+        DCPK_MEMBER("seconds", dcpk_fact_number(s->seconds)),
+        DCPK_MEMBER("staging_bytes", dcpk_fact_count(s->staging_bytes)),
+        DCPK_MEMBER("table_bytes", dcpk_fact_count(s->table_bytes)),
+        {.title = "between ranks", .fact = dcpk_fact_bytes(s->moved_bytes), .width = 13},
+        {.title = "within", .fact = dcpk_fact_bytes(s->local_bytes), .width = 11},
+        {.title = "time",
+         .fact = dcpk_fact_text(put_figure(s->seconds, "ms", seconds)),
+         .width = 12},
+        {.title = "GB/s",
+         .fact = dcpk_fact_text(put_figure(step_rate(s, number), "", rate)),
+         .width = 8},
+        {.title = "predicted",
+         .fact = dcpk_fact_text(put_figure(s->predicted_seconds, "ms", predicted)),
+         .width = 12},
+        {.title = "limit", .fact = dcpk_fact_text(put_figure(limit, "", top)), .width = 8},
+        {.title = "proof", .fact = dcpk_fact_text(s->n_different == 0 ? "ok" : "DIFFERS")});
+}
+
+static void fill_steps(const void *context, struct dcpk_doc_rows *rows)
+{
+    const struct dcpk_remap_result *result = context;
+
+    for (unsigned i = 0; i < DCPK_N_STEPS; i++)
+        if (result->steps[i].is_made)
+            put_step(rows, result, i);
+}
+
+static void report_link(const struct dcpk_remap_result *r, struct dcpk_doc *doc)
+{
+    const char *how = "given";
+
+    if (r->is_link_measured && r->n_ranks == 1)
+        how = "measured, within the rank";
+    else if (r->is_link_measured)
+        how = "measured, from each rank to the next";
+    dcpk_doc_row(doc, "limit", "%.2f GB/s into a rank (%s)", r->link_bytes_a_second / GIGA, how);
+    if (r->link != NULL && r->note[0] != '\0')
+        dcpk_doc_row(doc, "link", "%s: %s", r->link, r->note);
+    else if (r->link != NULL)
+        dcpk_doc_row(doc, "link", "%s", r->link);
+    dcpk_doc_set_text(doc, "link.name", r->link);
+    dcpk_doc_set_text(doc, "link.why", r->note[0] == '\0' ? NULL : r->note);
+    dcpk_doc_set(doc, "link.gb_per_s", dcpk_fact_number(r->link_bytes_a_second / GIGA));
+    dcpk_doc_set_flag(doc, "link.is_measured", r->is_link_measured);
+}
+
+static void report_remap_verdict(const struct dcpk_remap_result *r, struct dcpk_doc *doc)
+{
+    for (unsigned i = 0; i < DCPK_N_STEPS; i++) {
+        const struct dcpk_remap_step *s = &r->steps[i];
+
+        if (s->n_different == 0)
+            continue;
+        dcpk_doc_row(doc, "differs",
+                     "%s: '%s', copy %" PRId64 ": fingerprint %016" PRIx64 " of %" PRIu64
+                     " elements, the files have %016" PRIx64 " of %" PRIu64 "; %" PRIu64
+                     " copies of tensors differ",
+                     step_names[i], s->first.name, s->first.copy, s->first.found,
+                     s->first.n_elems_found, s->first.wanted, s->first.n_elems_wanted,
+                     s->n_different);
+    }
+    if (r->ok)
+        dcpk_doc_verdict(doc, true,
+                         "ok: %" PRIu64 " tensors are what the files have, loaded, there and back",
+                         r->n_tensors);
+    else
+        dcpk_doc_verdict(doc, false, "NOT ok: the ranks do not hold what the files hold");
+    dcpk_doc_set_flag(doc, "ok", r->ok);
+}
+
+static void report_remap(const struct remap *remap, struct dcpk_doc *doc)
+{
+    const struct dcpk_remap_result *r = &remap->result;
+    char size[DCPK_SIZE_TEXT_BYTES], most[DCPK_SIZE_TEXT_BYTES], ranks[DCPK_COUNT_TEXT_BYTES];
+
+    dcpk_doc_fact(doc, "checkpoint", "folder", dcpk_fact_text(remap->path));
+    dcpk_doc_row(doc, "tensors", "%" PRIu64 ", %s, by %s in the memory of %s", r->n_tensors,
+                 dcpk_cli_short_size(r->tensor_bytes, size),
+                 dcpk_cli_count((uint64_t)r->n_ranks, "rank", ranks), remap->device);
+    dcpk_doc_row(doc, "from", "%s, at most %s a rank", remap->from,
+                 dcpk_cli_short_size(r->from_bytes, most));
+    dcpk_doc_row(doc, "to", "%s, at most %s a rank", remap->to,
+                 dcpk_cli_short_size(r->to_bytes, most));
+    dcpk_doc_set_text(doc, "device", remap->device);
+    dcpk_doc_set_text(doc, "format", remap->ckpt->format->name);
+    dcpk_doc_set_text(doc, "from.layout", remap->from);
+    dcpk_doc_set_count(doc, "from.most_bytes", r->from_bytes);
+    dcpk_doc_set_count(doc, "n_ranks", (uint64_t)r->n_ranks);
+    dcpk_doc_set_count(doc, "n_tensors", r->n_tensors);
+    dcpk_doc_set_count(doc, "tensor_bytes", r->tensor_bytes);
+    dcpk_doc_set_text(doc, "to.layout", remap->to);
+    dcpk_doc_set_count(doc, "to.most_bytes", r->to_bytes);
+    dcpk_doc_set_count(doc, "version", 1);
+    report_link(r, doc);
+    dcpk_doc_line(doc, "  step   between ranks  within       time          GB/s      predicted     "
+                       "limit     proof");
+    dcpk_doc_table(doc, "steps",
+                   &(struct dcpk_doc_table){.indent = 2, .fill = fill_steps, .context = r});
+    report_remap_verdict(r, doc);
+}
+
+static dcpk_status print_remap(const struct remap *remap, struct dcpk_error *err)
+{
+    const struct dcpk_doc_style style = {.label_columns = 12};
+    struct dcpk_doc doc;
+
+    dcpk_doc_init(&doc, NAME, &style);
+    report_remap(remap, &doc);
+    return dcpk_print_doc(&doc, &(struct dcpk_print_options){.as_json = remap->as_json}, err);
+}
+
 /* ---- the work ---- */
 
 static dcpk_status remap_work(struct remap *r, struct dcpk_error *err)
 {
     struct dcpk_bar bar;
-    dcpk_status st;
 
     r->options.env.progress = dcpk_bar_begin(&bar, "summing up the files", &r->verbosity);
-    st = dcpk_remap_job_new(r->ckpt, &r->options, &r->job, err);
-    if (st == DCPK_OK)
-        st = dcpk_remap_job_run(r->job, &r->result, err);
+    if (dcpk_remap_job_new(r->ckpt, &r->options, &r->job, err) == DCPK_OK)
+        (void)dcpk_remap_job_run(r->job, &r->result, err);
     dcpk_bar_end(&bar);
-    return st;
+    return err->status;
 }
 
 static int remap_run(struct remap *r, struct dcpk_error *err)
 {
-    const struct dcpk_remap_report report = {
-        .folder = r->path, .device = r->device, .from = r->from, .to = r->to, .result = &r->result};
     struct dcpk_ranks *ranks = r->options.env.ranks;
-    struct dcpk_remap_report full;
     dcpk_status st = dcpk_cli_open(r->path, r->format, &r->verbosity, &r->ckpt, NULL, err);
 
     st = dcpk_ranks_agree(ranks, st, err);
     if (st == DCPK_OK)
         st = remap_work(r, err);
     if (st == DCPK_OK && dcpk_ranks_self(ranks) == 0) {
-        full = report;
-        full.ckpt = r->ckpt;
         dcpk_cli_notes(&r->verbosity, r->ckpt);
-        st = dcpk_remap_print(&full, r->as_json, err);
+        st = print_remap(r, err);
     }
     (void)dcpk_ranks_agree(ranks, st, err);
     dcpk_remap_job_free(r->job);

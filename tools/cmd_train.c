@@ -9,14 +9,105 @@
 #include "lib/exec/ranks.h"
 #include "lib/train/explain.h"
 #include "lib/train/fits.h"
+#include "lib/train/train.h"
 #include "tools/bar.h"
 #include "tools/cmd.h"
 #include "tools/print_doc.h"
 #include "tools/train_args.h"
-#include "tools/train_device.h"
 #include "tools/train_log.h"
 
 #define NAME "train"
+
+static dcpk_status find_math(const char *name, const struct dcpk_ops **ops, struct dcpk_error *err)
+{
+    size_t i = 0;
+
+    while (name != NULL && dcpk_math_ops[i] != NULL && strcmp(dcpk_math_ops[i]->name, name) != 0)
+        i++;
+    *ops = dcpk_math_ops[i];
+    if (*ops != NULL)
+        return DCPK_OK;
+    for (i = 0; dcpk_kernels_absent[i] != NULL; i++)
+        if (strcmp(dcpk_kernels_absent[i], name) == 0)
+            return dcpk_fail_fix(
+                err, DCPK_EUNSUPPORTED, DCPK_FIX_LIST_BUILT,
+                "the device '%s' is not built in: its libraries were missing when dcpkit was built",
+                name);
+    return dcpk_fail_fix(err, DCPK_EUSAGE, DCPK_FIX_LIST_BUILT, "there is no device '%s'", name);
+}
+
+/* The first that move memory of the mathematics; of the processor, those of one process alone. */
+static dcpk_status find_collectives(const struct dcpk_ops *ops, const struct dcpk_ranks *ranks,
+                                    const struct dcpk_collectives **by, struct dcpk_error *err)
+{
+    size_t i = 0;
+
+    *by = &dcpk_collectives_alone;
+    if (ops->device->is_host && ranks == NULL)
+        return DCPK_OK;
+    while (dcpk_collectives_built[i] != NULL &&
+           dcpk_collectives_built[i]->is_device == ops->device->is_host)
+        i++;
+    *by = dcpk_collectives_built[i];
+    if (*by != NULL)
+        return DCPK_OK;
+    return dcpk_fail_fix(
+        err, DCPK_EUNSUPPORTED, DCPK_FIX_LIST_BUILT,
+        "no transport that moves memory of the device '%s' between ranks is built in", ops->name);
+}
+
+static dcpk_status job_open(const struct dcpk_ops *ops, int ordinal, struct dcpk_train_job *job,
+                            struct dcpk_error *err)
+{
+    const struct dcpk_device_options first = {0};
+    dcpk_status st = dcpk_math_open(ops, ordinal, &job->math, err);
+
+    if (st == DCPK_EUNSUPPORTED && ordinal > 0)
+        dcpk_append(err, "; every process must see all devices of a machine, because each rank "
+                         "takes a different one");
+    if (st != DCPK_OK)
+        return st;
+    return dcpk_devices[0]->open(&first, &job->host, err);
+}
+
+/*
+ * Open the mathematics called `name` (NULL: the first), the collectives that move its memory, and
+ * host memory as a device, into job->math, world and host: each rank of a machine takes a device of
+ * its own. Collective; all ranks return the same status. Errors: DCPK_EUSAGE where there is no such
+ * device, DCPK_EUNSUPPORTED where it, or what it needs, was not built in or is not there.
+ */
+static dcpk_status device_open(const char *name, struct dcpk_ranks *ranks,
+                               struct dcpk_train_job *job, struct dcpk_error *err)
+{
+    const struct dcpk_collectives *by = NULL;
+    const struct dcpk_ops *ops = NULL;
+    struct dcpk_comm *comm = NULL;
+    int ordinal = 0;
+    dcpk_status st = find_math(name, &ops, err);
+
+    if (st == DCPK_OK)
+        st = find_collectives(ops, ranks, &by, err);
+    if (st == DCPK_OK && !ops->device->is_host)
+        st = dcpk_ranks_ordinal(ranks, &ordinal, err);
+    if (st == DCPK_OK)
+        st = job_open(ops, ordinal, job, err);
+    st = dcpk_ranks_agree(ranks, st, err);
+    if (ranks != NULL)
+        comm = dcpk_ranks_comm(ranks);
+    if (st == DCPK_OK)
+        st = by->world(comm, ordinal, &job->world, err);
+    return dcpk_ranks_agree(ranks, st, err);
+}
+
+static void device_close(struct dcpk_train_job *job)
+{
+    if (job->world != NULL)
+        job->world->by->free(job->world);
+    if (job->host != NULL)
+        job->host->ops->close(job->host);
+    if (job->math != NULL)
+        job->math->device->ops->close(job->math->device);
+}
 
 struct train {
     bool as_json, explains_memory, explains_comm;
@@ -224,7 +315,7 @@ static dcpk_status train_run(struct train *t, struct dcpk_error *err)
                                  .ranges = t->ranges,
                                  .context = t};
     const int n_ranks = dcpk_ranks_count(t->env.ranks);
-    dcpk_status st = dcpk_train_device_open(t->device, t->env.ranks, &job, err);
+    dcpk_status st = device_open(t->device, t->env.ranks, &job, err);
 
     if (st == DCPK_OK &&
         (train_check(t, n_ranks, job.math->device->gpu_major, err) != DCPK_OK ||
@@ -240,7 +331,7 @@ static dcpk_status train_run(struct train *t, struct dcpk_error *err)
         else
             st = dcpk_train_log_written(&t->log, err);
     }
-    dcpk_train_device_close(&job);
+    device_close(&job);
     return st;
 }
 

@@ -11,7 +11,6 @@
 #include "tools/bar.h"
 #include "tools/checks.h"
 #include "tools/cmd.h"
-#include "tools/input_args.h"
 #include "tools/run_args.h"
 #include "tools/target_args.h"
 

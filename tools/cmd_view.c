@@ -9,7 +9,6 @@
 
 #include "lib/base/digest.h"
 #include "lib/base/path.h"
-#include "lib/base/text.h"
 #include "tools/inspect.h"
 #include "tools/options.h"
 #include "tools/print_doc.h"

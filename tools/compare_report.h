@@ -23,8 +23,5 @@ struct dcpk_compare_shown {
 extern const struct dcpk_doc_style dcpk_compare_style;
 void dcpk_compare_report_put(const struct dcpk_compare_report *report,
                              const struct dcpk_compare_shown *shown, struct dcpk_doc *doc);
-/* For a page: the differences by part. */
-void dcpk_compare_report_headline(const struct dcpk_compare_report *report, struct dcpk_doc *doc);
-void dcpk_compare_report_page(const struct dcpk_compare_report *report, struct dcpk_doc *doc);
 
 #endif

@@ -7,7 +7,6 @@
 #include "lib/job/convert.h"
 #include "tools/args_from.h"
 #include "tools/cmd.h"
-#include "tools/input_args.h"
 #include "tools/run_args.h"
 #include "tools/target_args.h"
 

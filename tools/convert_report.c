@@ -9,8 +9,8 @@
 #include "lib/base/bytes.h"
 #include "lib/base/order.h"
 #include "lib/ckpt/generation.h"
-#include "lib/job/target.h"
 #include "lib/model/named_state.h"
+#include "tools/check_report.h"
 #include "tools/cmd.h"
 #include "tools/print_doc.h"
 #include "tools/run_args.h"
@@ -101,11 +101,9 @@ static bool put_loss(void *context, const struct dcpk_report_loss *loss)
 {
     DCPK_DOC_PUT((struct dcpk_doc_rows *)context,
                  DCPK_MEMBER("harmless", dcpk_fact_flag(loss->is_harmless)),
-                 {.key = "key",
-                  .title = "key",
-                  .fact = dcpk_fact_part(loss->key, loss->key_bytes),
+                 {"key", "key", .fact = dcpk_fact_part(loss->key, loss->key_bytes),
                   .flags = DCPK_DOC_BREAKS},
-                 {.key = "reason", .title = "reason", .fact = dcpk_fact_text(loss->reason)});
+                 {"reason", "reason", .fact = dcpk_fact_text(loss->reason)});
     return true;
 }
 
@@ -357,19 +355,11 @@ static void fill_lost(const void *context, struct dcpk_doc_rows *rows)
         const struct dcpk_lost *lost = &repaired->lost[i];
 
         DCPK_DOC_PUT(rows,
-                     {.key = "n_lost",
-                      .title = "lost",
-                      .fact = dcpk_fact_count((uint64_t)lost->n_lost),
-                      .flags = DCPK_DOC_RIGHT,
-                      .width = 8},
-                     {.key = "n_elements",
-                      .title = "elements",
-                      .fact = dcpk_fact_count((uint64_t)lost->n_elems),
-                      .flags = DCPK_DOC_RIGHT,
-                      .width = 10},
-                     {.key = "parameter",
-                      .title = "parameter",
-                      .fact = dcpk_fact_text(lost->name),
+                     {"n_lost", "lost", .fact = dcpk_fact_count((uint64_t)lost->n_lost),
+                      .flags = DCPK_DOC_RIGHT, .width = 8},
+                     {"n_elements", "elements", .fact = dcpk_fact_count((uint64_t)lost->n_elems),
+                      .flags = DCPK_DOC_RIGHT, .width = 10},
+                     {"parameter", "parameter", .fact = dcpk_fact_text(lost->name),
                       .flags = DCPK_DOC_BREAKS});
     }
 }
@@ -426,38 +416,6 @@ static void report_counts(const struct dcpk_conversion *c, struct dcpk_doc *doc)
     dcpk_doc_set_count(doc, "counts.n_renamed", n.renamed);
 }
 
-static void put_convert_loads(const void *context, struct dcpk_json_out *j)
-{
-    const struct dcpk_verdict *verdict = context;
-
-    dcpk_verdict_json(verdict, verdict->variants, j);
-}
-
-/* Reports the releases that load it. */
-static void report_verdict(const struct dcpk_conversion *c, struct dcpk_doc *doc)
-{
-    struct dcpk_bytes text = {.data = NULL};
-
-    dcpk_doc_set(doc, "loads", dcpk_fact_json(put_convert_loads, &c->verdict));
-    if (c->verdict.arena == NULL)
-        return;
-    dcpk_verdict_sentence(&c->verdict, &text);
-    if (dcpk_bytes_status(&text, &doc->err) == DCPK_OK)
-        dcpk_doc_row(doc, "loads in", "%.*s", (int)text.n_bytes, (const char *)text.data);
-    dcpk_bytes_release(&text);
-}
-
-static void put_tracker(const void *target, struct dcpk_json_out *j)
-{
-    dcpk_target_put_tracker(target, false, j);
-}
-
-/* For a dry run. */
-static void put_untouched_tracker(const void *target, struct dcpk_json_out *j)
-{
-    dcpk_target_put_tracker(target, true, j);
-}
-
 /* Reports the files written next to the data files. */
 static void report_files(const struct dcpk_conversion *c, const struct dcpk_convert_files *files,
                          struct dcpk_doc *doc)
@@ -472,9 +430,7 @@ static void report_files(const struct dcpk_conversion *c, const struct dcpk_conv
     if (files->html != NULL)
         dcpk_doc_row(doc, "page", "%s", files->html);
     doc->media = 0;
-    dcpk_doc_set(
-        doc, "tracker",
-        dcpk_fact_member(files->dry_run ? put_untouched_tracker : put_tracker, &c->target));
+    dcpk_doc_set_tracker(doc, &c->target, files->dry_run);
 }
 
 /* A format as people call it: a folder of safetensors files that is a model is Hugging Face's. */
@@ -500,18 +456,6 @@ static void report_deed(const struct dcpk_conversion *c, const struct dcpk_conve
     doc->media = DCPK_DOC_TEXT;
     dcpk_doc_line(doc, "%s, %s%s", doc->subtitle, dcpk_cli_short_size(c->totals.file_bytes, size),
                   seconds);
-    doc->media = 0;
-}
-
-static void report_sides(const struct dcpk_conversion *c, const struct dcpk_convert_files *files,
-                         struct dcpk_doc *doc)
-{
-    dcpk_convert_report_headline(c, files, doc);
-    dcpk_convert_report_bytes(c, doc);
-    doc->media = DCPK_DOC_PAGE;
-    dcpk_doc_heading(doc, "source and target");
-    dcpk_convert_report_sides(c, doc);
-    dcpk_doc_heading(doc, files->dry_run ? "planned work" : "work done");
     doc->media = 0;
 }
 
@@ -612,7 +556,7 @@ void dcpk_convert_report(const struct dcpk_conversion *c, const struct dcpk_conv
     doc->title = dcpk_page_title(c->target.folder);
     report_deed(c, files, doc);
     if (files->html != NULL)
-        report_sides(c, files, doc);
+        dcpk_convert_report_page(c, files, doc);
     report_conversion(c, files, doc);
     doc->media = details;
     report_counts(c, doc);
@@ -620,7 +564,7 @@ void dcpk_convert_report(const struct dcpk_conversion *c, const struct dcpk_conv
     doc->media = 0;
     report_convert_proof(c, files, doc);
     report_repaired(c->model == NULL ? NULL : c->model->repaired, doc);
-    report_verdict(c, doc);
+    dcpk_report_loads(&c->verdict, doc);
     report_files(c, files, doc);
     report_convert_notes(c, doc);
     report_losses(c, details, doc);

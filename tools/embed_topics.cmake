@@ -1,7 +1,7 @@
 # embed_topics.cmake - the guides of FOLDER, and PAGE without backquotes, as C: each line a string.
 #   cmake -DFOLDER=... -DPAGE=FILE.md -DOUT=FILE.c -P embed_topics.cmake
 file(GLOB topics ${FOLDER}/*.txt)
-set(code "#include \"tools/topics.h\"\n\n")
+set(code "#include \"tools/help.h\"\n\n")
 set(rows "")
 foreach(topic ${topics} ${PAGE})
     get_filename_component(name ${topic} NAME_WE)

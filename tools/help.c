@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "lib/base/order.h"
+#include "lib/base/text.h"
 #include "tools/cmd.h"
 #include "tools/version.h"
 #include "tools/wrap.h"
@@ -195,7 +196,8 @@ static void put_short_help(const struct dcpk_cli *cli)
 
 /* ---- a man page: man(7) of groff ---- */
 
-void dcpk_cli_put_troff(const char *text)
+/* Prints text that troff takes as it is: no escape, no request, no hyphen for a dash. */
+static void put_troff(const char *text)
 {
     for (bool is_start = true; *text != '\0'; is_start = *text++ == '\n')
         if (*text == '\n')
@@ -216,15 +218,15 @@ static void put_man_option(const struct dcpk_option *option)
     if (option->letter != 0)
         dcpk_cli_printf(stdout, "\\fB\\-%c\\fR, ", option->letter);
     dcpk_cli_printf(stdout, "\\fB\\-\\-");
-    dcpk_cli_put_troff(option->name);
+    put_troff(option->name);
     dcpk_cli_printf(stdout, "\\fR");
     if (option->argument != NULL) {
         dcpk_cli_printf(stdout, " \\fI");
-        dcpk_cli_put_troff(option->argument);
+        put_troff(option->argument);
         dcpk_cli_printf(stdout, "\\fR");
     }
     dcpk_cli_printf(stdout, "\n");
-    dcpk_cli_put_troff(option->help);
+    put_troff(option->help);
     dcpk_cli_printf(stdout, "\n");
 }
 
@@ -247,9 +249,9 @@ static void put_man_page(const struct dcpk_cli *cli)
                     cli->name);
     dcpk_cli_printf(stdout, "dcpkit\\-%s \\- %.*s\n.SH SYNOPSIS\n\\fBdcpkit %s\\fR ", cli->name,
                     (int)strcspn(cli->summary, ".:;\n"), cli->summary, cli->name);
-    dcpk_cli_put_troff(cli->usage);
+    put_troff(cli->usage);
     dcpk_cli_printf(stdout, "\n.SH DESCRIPTION\n");
-    dcpk_cli_put_troff(cli->summary);
+    put_troff(cli->summary);
     dcpk_cli_printf(stdout, "\n.SH OPTIONS\n");
     for (const struct dcpk_option *o = cli->options; o->kind != DCPK_OPTION_END; o++)
         if (o->kind == DCPK_OPTION_GROUP)
@@ -261,12 +263,12 @@ static void put_man_page(const struct dcpk_cli *cli)
         put_man_option(&common[i]);
     if (cli->more != NULL) {
         dcpk_cli_printf(stdout, ".SH FLAGS\n");
-        dcpk_cli_put_troff(cli->more->title);
+        put_troff(cli->more->title);
         dcpk_cli_printf(stdout, ".\n");
         cli->more->each(put_man_flag, &list);
     }
     dcpk_cli_printf(stdout, ".SH EXAMPLE\n.nf\n");
-    dcpk_cli_put_troff(cli->example);
+    put_troff(cli->example);
     dcpk_cli_printf(stdout, "\n.fi\n.SH SEE ALSO\n.BR dcpkit (1)\n");
 }
 
@@ -318,4 +320,63 @@ int dcpk_cli_help(const struct dcpk_cli *cli, const char *form)
         return dcpk_cli_usage(cli->name, "--help '%s' is not man or words", form);
     forms[i].put(cli);
     return dcpk_cli_end(cli->name);
+}
+
+/* ---- topics ---- */
+
+#define HEADING "# "
+#define COMMAND "    "
+
+const struct dcpk_topic *dcpk_topic_find(const char *name)
+{
+    for (const struct dcpk_topic *topic = dcpk_topics; topic->name != NULL; topic++)
+        if (strcmp(topic->name, name) == 0)
+            return topic;
+    return NULL;
+}
+
+int dcpk_topic_print(const struct dcpk_topic *topic)
+{
+    for (const char *const *line = topic->lines; *line != NULL; line++) {
+        const bool is_command = dcpk_starts_with(*line, COMMAND);
+        const size_t skipped = dcpk_starts_with(*line, HEADING) ? strlen(HEADING) : 0;
+
+        if (line > topic->lines && !(is_command && dcpk_starts_with(line[-1], COMMAND)) &&
+            !dcpk_starts_with(line[-1], HEADING))
+            dcpk_cli_printf(stdout, "\n");
+        if (is_command)
+            dcpk_cli_put_text(stdout, *line);
+        else
+            dcpk_cli_put_wrapped(stdout, *line + skipped, strlen(*line + skipped), 0, 0);
+        dcpk_cli_printf(stdout, "\n");
+    }
+    return dcpk_cli_end("help");
+}
+
+int dcpk_topic_print_man(const struct dcpk_topic *topic)
+{
+    dcpk_cli_printf(stdout,
+                    ".TH \"DCPKIT\\-%s\" 7 \"\" \"dcpkit " DCPK_VERSION
+                    "\"\n.SH NAME\ndcpkit\\-%s \\- ",
+                    topic->name, topic->name);
+    put_troff(topic->lines[0]);
+    dcpk_cli_printf(stdout, "\n");
+    for (const char *const *line = topic->lines + 1; *line != NULL; line++) {
+        const char *text = *line;
+
+        if (dcpk_starts_with(text, HEADING)) {
+            dcpk_cli_printf(stdout, ".SH ");
+            text += strlen(HEADING);
+        } else if (dcpk_starts_with(text, COMMAND)) {
+            dcpk_cli_printf(stdout, ".PP\n.nf\n");
+        } else {
+            dcpk_cli_printf(stdout, ".PP\n");
+        }
+        put_troff(text);
+        dcpk_cli_printf(stdout, "\n");
+        if (text[0] == ' ')
+            dcpk_cli_printf(stdout, ".fi\n");
+    }
+    dcpk_cli_printf(stdout, ".SH SEE ALSO\n.BR dcpkit (1)\n");
+    return dcpk_cli_end("help");
 }

@@ -3,6 +3,8 @@
 #ifndef DCPK_TOOLS_HELP_H
 #define DCPK_TOOLS_HELP_H
 
+#include <stddef.h>
+
 #include "tools/options.h"
 
 /* Options that every command has, in addition to its table. */
@@ -19,7 +21,25 @@
  */
 int dcpk_cli_help(const struct dcpk_cli *cli, const char *form);
 
-/* Prints text to stdout that troff takes as it is: no escape, no request, no hyphen for a dash. */
-void dcpk_cli_put_troff(const char *text);
+/* ---- topics ---- */
+
+/*
+ * Lines of a guide, NULL after the last: the first is its title, "# " begins a heading, four blanks
+ * a command to paste; any other line is a paragraph.
+ */
+struct dcpk_topic {
+    const char *name;
+    const char *const *lines;
+};
+
+extern const struct dcpk_topic dcpk_topics[]; /* made by the build; the last has no name */
+
+/* The lines of formats/COMPATIBILITY.md without backquotes, NULL after the last. */
+extern const char *const *const dcpk_compatibility;
+
+const struct dcpk_topic *dcpk_topic_find(const char *name); /* NULL: there is none */
+/* Print a guide as text, or, for the build, as a page of man(7). Returns the exit code. */
+int dcpk_topic_print(const struct dcpk_topic *topic);
+int dcpk_topic_print_man(const struct dcpk_topic *topic);
 
 #endif

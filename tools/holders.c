@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "lib/base/order.h"
-#include "lib/base/text.h"
 #include "lib/ckpt/content.h"
 #include "lib/exec/find_layout.h"
 #include "tools/cmd.h"

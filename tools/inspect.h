@@ -44,11 +44,8 @@ static inline bool dcpk_inspect_lists(const struct dcpk_inspection *in, size_t t
     return in->chosen == NULL || in->chosen->tensors[tensor];
 }
 
-/* True if the first axis of a tensor counts layers; one more than its last layer, 0: none. */
+/* True if the first axis of a tensor counts layers. */
 bool dcpk_inspect_is_stacked(const struct dcpk_tensor *tensor);
-int64_t dcpk_inspect_layers(const struct dcpk_tensor *tensor);
-/* True if tensors are cut as args have it, so that their cuts show ranks. */
-bool dcpk_inspect_has_replica(const struct dcpk_inspection *in);
 
 /* Statistics of all tensors together. */
 struct dcpk_stats_findings {

@@ -217,18 +217,12 @@ static void put_chunk(struct dcpk_doc_rows *rows, const struct dcpk_checkpoint *
 
     DCPK_DOC_PUT(
         rows, {.title = "key", .fact = dcpk_fact_text(tensor->key)},
-        {.key = "offsets", .title = "offsets", .fact = dcpk_fact_ints(c->span, tensor->rank)},
-        {.key = "extents",
-         .title = "extents",
-         .fact = dcpk_fact_ints(c->span + tensor->rank, tensor->rank)},
-        {.key = "file", .title = "file", .fact = dcpk_fact_text(file)},
-        {.key = "offset_bytes",
-         .title = "offset in bytes",
-         .fact = dcpk_fact_count(c->place.offset_bytes),
+        {"offsets", "offsets", .fact = dcpk_fact_ints(c->span, tensor->rank)},
+        {"extents", "extents", .fact = dcpk_fact_ints(c->span + tensor->rank, tensor->rank)},
+        {"file", "file", .fact = dcpk_fact_text(file)},
+        {"offset_bytes", "offset in bytes", .fact = dcpk_fact_count(c->place.offset_bytes),
          .flags = DCPK_DOC_RIGHT},
-        {.key = "n_bytes",
-         .title = "length in bytes",
-         .fact = dcpk_fact_count(c->place.n_bytes),
+        {"n_bytes", "length in bytes", .fact = dcpk_fact_count(c->place.n_bytes),
          .flags = DCPK_DOC_RIGHT});
 }
 

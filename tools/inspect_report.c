@@ -4,7 +4,6 @@
 #include <stdio.h>
 
 #include "lib/base/order.h"
-#include "lib/ckpt/format.h"
 #include "lib/ckpt/generation.h"
 #include "tools/cmd.h"
 #include "tools/inspect.h"
@@ -416,16 +415,9 @@ static void put_entry(struct dcpk_doc_rows *rows, const struct dcpk_run_entry *e
     else
         snprintf(how, sizeof how, "incomplete%s: %s", named, why);
     DCPK_DOC_PUT(
-        rows,
-        {.key = "folder",
-         .title = "folder",
-         .fact = dcpk_fact_text(entry->name),
-         .flags = DCPK_DOC_MEASURED},
-        {.key = "format", .title = "format", .fact = dcpk_fact_text(entry->format), .width = 12},
-        {.key = "file_bytes",
-         .title = "size",
-         .fact = dcpk_fact_bytes(entry->n_bytes),
-         .flags = DCPK_DOC_RIGHT,
+        rows, {"folder", "folder", .fact = dcpk_fact_text(entry->name), .flags = DCPK_DOC_MEASURED},
+        {"format", "format", .fact = dcpk_fact_text(entry->format), .width = 12},
+        {"file_bytes", "size", .fact = dcpk_fact_bytes(entry->n_bytes), .flags = DCPK_DOC_RIGHT,
          .width = 12},
         {.title = "files", .fact = dcpk_fact_text(files), .flags = DCPK_DOC_RIGHT},
         {.title = "state", .fact = dcpk_fact_text(how)},

@@ -15,7 +15,7 @@
 #include "lib/exec/ranks.h"
 #include "tools/cmd.h"
 #include "tools/confine.h"
-#include "tools/topics.h"
+#include "tools/help.h"
 #include "tools/version.h"
 
 #define COMMAND_COLUMNS 36 /* of names in the list of commands */

@@ -6,7 +6,6 @@
 #include <getopt.h>
 #include <string.h>
 
-#include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/exec/exec.h"
 #include "lib/place/grid.h"

@@ -12,8 +12,8 @@
 #include "lib/base/path.h"
 #include "lib/base/text.h"
 #include "lib/ckpt/generation.h"
-#include "lib/ckpt/run.h"
 #include "lib/io/file.h"
+#include "lib/job/target.h"
 #include "tools/cmd.h"
 
 static dcpk_status print_plain(void *to, const char *text, size_t n_bytes, struct dcpk_error *err)
@@ -190,4 +190,21 @@ void dcpk_doc_set_origin(struct dcpk_doc *doc, const struct dcpk_checkpoint *ckp
 {
     dcpk_doc_set(doc, "generation", dcpk_fact_member(put_generation, ckpt));
     dcpk_doc_set(doc, "releases", dcpk_fact_member(put_releases, ckpt));
+}
+
+static void put_tracker(const void *target, struct dcpk_json_out *j)
+{
+    dcpk_target_put_tracker(target, false, j);
+}
+
+/* For a dry run. */
+static void put_untouched_tracker(const void *target, struct dcpk_json_out *j)
+{
+    dcpk_target_put_tracker(target, true, j);
+}
+
+void dcpk_doc_set_tracker(struct dcpk_doc *doc, const struct dcpk_run *target, bool dry_run)
+{
+    dcpk_doc_set(doc, "tracker",
+                 dcpk_fact_member(dry_run ? put_untouched_tracker : put_tracker, target));
 }

@@ -4,6 +4,7 @@
 #define DCPK_TOOLS_PRINT_DOC_H
 
 #include "lib/ckpt/checkpoint.h"
+#include "lib/ckpt/run.h"
 #include "lib/report/doc.h"
 
 /* The place of a document. */
@@ -34,6 +35,8 @@ void dcpk_doc_page_heading(struct dcpk_doc *doc, const char *text);
 
 /* The members "generation" and "releases" of a checkpoint. */
 void dcpk_doc_set_origin(struct dcpk_doc *doc, const struct dcpk_checkpoint *ckpt);
+/* The member "tracker" of an output (dcpk_target_put_tracker). */
+void dcpk_doc_set_tracker(struct dcpk_doc *doc, const struct dcpk_run *target, bool dry_run);
 
 /*
  * Checks that a file can be written at `path`: before a conversion, so that its end does not fail

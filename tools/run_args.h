@@ -4,6 +4,7 @@
 #define DCPK_TOOLS_RUN_ARGS_H
 
 #include "lib/ckpt/run.h"
+#include "lib/job/give_options.h"
 #include "tools/cmd.h"
 #include "tools/options.h"
 
@@ -51,5 +52,27 @@ const char *dcpk_deed(const struct dcpk_run *target, bool dry_run, const char *w
 dcpk_status dcpk_cli_open(const char *path, const char *format,
                           const struct dcpk_verbosity *verbosity, struct dcpk_checkpoint **ckpt,
                           struct dcpk_run *run, struct dcpk_error *err);
+
+/* ---- options of an input ---- */
+
+/* The values of the options. */
+struct dcpk_input_args {
+    const char *model_prefix, *state_prefix;
+    const char *trust, *repair;
+    bool accept_gtp;
+    int64_t bucket_elems;
+    struct dcpk_option_list drops;
+};
+
+/* Options of a command's IN, and of the SRC of --against. */
+extern const struct dcpk_option dcpk_input_rows[], dcpk_against_rows[];
+#define DCPK_OPT_INPUT(field)   DCPK_OPT_ROWS(dcpk_input_rows, struct dcpk_input_args, field)
+#define DCPK_OPT_AGAINST(field) DCPK_OPT_ROWS(dcpk_against_rows, struct dcpk_input_args, field)
+
+/* Borrows `a`. Errors: DCPK_EUSAGE for a word that an option does not take. */
+dcpk_status dcpk_input_args_apply(const struct dcpk_input_args *a, struct dcpk_open_options *given,
+                                  struct dcpk_error *err);
+/* True if any of them was given. */
+bool dcpk_input_args_given(const struct dcpk_input_args *a);
 
 #endif

@@ -18,7 +18,6 @@
 #include "lib/base/order.h"
 #include "lib/ckpt/run.h"
 #include "lib/io/sink.h"
-#include "lib/knobs/config.h"
 #include "lib/report/plain.h"
 #include "lib/train/footprint.h"
 #include "lib/train/run_values.h"

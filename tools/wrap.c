@@ -3,9 +3,6 @@
  * break. */
 #include "tools/wrap.h"
 
-#include <assert.h>
-#include <stdbool.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -63,159 +60,33 @@ void dcpk_cli_put_text(FILE *to, const char *text)
 
 /* ---- formats ---- */
 
-#define NUMBER_BYTES 512 /* of a number with up to 17 digits after the point */
-#define MAX_DIGITS   17
+#define TEXT_BYTES 16384 /* of one call; the rest is cut */
 
-/* "%-10s", "%*.3g": a conversion as C has it, except for the flags '+', ' ' and '#'. */
-struct conversion {
-    bool is_left, is_zero_filled;
-    int width, precision; /* precision -1: none is given */
-    char length;          /* 0, 'l', 'q' (ll), 'j', 'z'; short types come as int */
-    char kind;
-};
-
-static int read_number(const char **at, va_list *ap)
+static size_t count_newlines(const char *text)
 {
-    int number = 0;
+    size_t n = 0;
 
-    if (**at == '*') {
-        ++*at;
-        return va_arg(*ap, int);
-    }
-    for (; **at >= '0' && **at <= '9'; ++*at)
-        number = 10 * number + (**at - '0');
-    return number;
-}
-
-/* Read the conversion after a '%'; returns what follows it. */
-static const char *read_conversion(const char *at, struct conversion *c, va_list *ap)
-{
-    *c = (struct conversion){.precision = -1};
-    for (; *at == '-' || *at == '0'; at++) {
-        c->is_left |= *at == '-';
-        c->is_zero_filled |= *at == '0';
-    }
-    c->width = read_number(&at, ap);
-    if (*at == '.') {
-        at++;
-        c->precision = read_number(&at, ap);
-    }
-    for (; *at != '\0' && strchr("hljz", *at) != NULL; at++)
-        if (*at != 'h')
-            c->length = c->length == 'l' ? 'q' : *at;
-    c->kind = *at;
-    return at + 1;
-}
-
-static intmax_t take_signed(char length, va_list *ap)
-{
-    switch (length) {
-    case 'l':
-        return va_arg(*ap, long);
-    case 'q':
-        return va_arg(*ap, long long);
-    case 'j':
-        return va_arg(*ap, intmax_t);
-    case 'z':
-        return va_arg(*ap, ptrdiff_t);
-    default:
-        return va_arg(*ap, int);
-    }
-}
-
-static uintmax_t take_unsigned(char length, va_list *ap)
-{
-    switch (length) {
-    case 'l':
-        return va_arg(*ap, unsigned long);
-    case 'q':
-        return va_arg(*ap, unsigned long long);
-    case 'j':
-        return va_arg(*ap, uintmax_t);
-    case 'z':
-        return va_arg(*ap, size_t);
-    default:
-        return va_arg(*ap, unsigned);
-    }
-}
-
-/* A number's text, without its padding. */
-static void write_number(const struct conversion *c, va_list *ap, char text[NUMBER_BYTES])
-{
-    const int precision = c->precision < 0 ? 6 : c->precision;
-
-    assert(precision <= MAX_DIGITS);
-    switch (c->kind) {
-    case 'd':
-        snprintf(text, NUMBER_BYTES, "%jd", take_signed(c->length, ap));
-        break;
-    case 'u':
-        snprintf(text, NUMBER_BYTES, "%ju", take_unsigned(c->length, ap));
-        break;
-    case 'x':
-        snprintf(text, NUMBER_BYTES, "%jx", take_unsigned(c->length, ap));
-        break;
-    case 'f':
-        snprintf(text, NUMBER_BYTES, "%.*f", precision, va_arg(*ap, double));
-        break;
-    default:
-        assert(c->kind == 'g');
-        snprintf(text, NUMBER_BYTES, "%.*g", precision, va_arg(*ap, double));
-    }
-}
-
-static void put_padded(FILE *to, const struct conversion *c, const char *text, size_t n_bytes)
-{
-    const bool is_left = c->is_left || c->width < 0;
-    const size_t width = (size_t)abs(c->width);
-    const size_t columns = dcpk_plain_columns(text, n_bytes);
-
-    for (size_t i = columns; i < width && !is_left; i++)
-        putc(c->is_zero_filled ? '0' : ' ', to);
-    dcpk_cli_put_part(to, text, n_bytes);
-    for (size_t i = columns; i < width && is_left; i++)
-        putc(' ', to);
-}
-
-static void put_conversion(FILE *to, const struct conversion *c, va_list *ap)
-{
-    char text[NUMBER_BYTES];
-    const char *string;
-    size_t n_bytes = SIZE_MAX;
-
-    if (c->kind == '%') {
-        putc('%', to);
-    } else if (c->kind == 's') {
-        string = va_arg(*ap, const char *);
-        if (c->precision >= 0)
-            n_bytes = (size_t)c->precision;
-        put_padded(to, c, string, strnlen(string, n_bytes));
-    } else if (c->kind == 'c') {
-        text[0] = (char)va_arg(*ap, int);
-        put_padded(to, c, text, 1);
-    } else {
-        write_number(c, ap, text);
-        put_padded(to, c, text, strlen(text));
-    }
+    for (; (text = strchr(text, '\n')) != NULL; text++)
+        n++;
+    return n;
 }
 
 void dcpk_cli_vprintf(FILE *to, const char *fmt, va_list ap)
 {
-    struct conversion c;
-    va_list rest;
+    char text[TEXT_BYTES];
+    bool has_end;
+    size_t n;
 
-    va_copy(rest, ap);
-    while (*fmt != '\0') {
-        const size_t n = strcspn(fmt, "%");
-
-        fwrite(fmt, 1, n, to); /* the program's own text, with its newlines */
-        fmt += n;
-        if (*fmt == '\0')
-            break;
-        fmt = read_conversion(fmt + 1, &c, &rest);
-        put_conversion(to, &c, &rest);
+    vsnprintf(text, sizeof text, fmt, ap);
+    n = strlen(text);
+    if (count_newlines(text) == count_newlines(fmt)) { /* all are the program's own */
+        dcpk_cli_put_lines(to, text, n);
+        return;
     }
-    va_end(rest);
+    has_end = *fmt != '\0' && fmt[strlen(fmt) - 1] == '\n' && text[n - 1] == '\n';
+    dcpk_cli_put_part(to, text, n - has_end);
+    if (has_end)
+        putc('\n', to);
 }
 
 void dcpk_cli_printf(FILE *to, const char *fmt, ...)

@@ -45,10 +45,8 @@ void dcpk_cli_put_lines(FILE *to, const char *text, size_t n_bytes);
 /* Text that lib/report/plain.h has made fit already: as it is, with its tabs and newlines. */
 void dcpk_cli_put_plain(FILE *to, const char *text, size_t n_bytes);
 
-/*
- * As fprintf, but strings come out as one line (dcpk_cli_put_text), and widths are columns. Knows
- * the conversions d u x f g c s with '-', '0', width, precision and length.
- */
+/* As fprintf of at most 16 KiB, but where an argument has a newline or a control all but the
+ * newline at the end comes out as one line (dcpk_cli_put_text). */
 void dcpk_cli_printf(FILE *to, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void dcpk_cli_vprintf(FILE *to, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
 

@@ -8,7 +8,6 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/hex.h"
-#include "lib/base/json.h"
 #include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/io/sink.h"

@@ -202,10 +202,8 @@ const char *dcpk_output_payload_name(const struct dcpk_output *out, uint32_t pay
         i++;
     if (i < out->n_objects) {
         dcpk_out_object_name(&out->objects[i], &name);
-        if (dcpk_bytes_status(&name, &ignored) == DCPK_OK)
-            copy = dcpk_arena_strndup(out->arena, (const char *)name.data, name.n_bytes, &ignored);
+        copy = dcpk_bytes_to_arena(&name, out->arena, &ignored);
     }
-    dcpk_bytes_release(&name);
     return dcpk_text_or(copy, "(an object without a name)");
 }
 

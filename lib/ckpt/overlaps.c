@@ -11,7 +11,6 @@
 #include "lib/base/order.h"
 #include "lib/ckpt/checkpoint.h"
 #include "lib/ckpt/content.h"
-#include "lib/tensor/piece.h"
 
 /* ---- tensors of the same bytes ---- */
 

@@ -21,7 +21,6 @@
 #include "lib/ckpt/foreign.h"
 #include "lib/ckpt/format.h"
 #include "lib/ckpt/run_names.h"
-#include "lib/io/store.h"
 
 #define MAX_ITERATION_DIGIT 18 /* below 2^63 whatever they are */
 #define ITERATION_PREFIX    "iter_"

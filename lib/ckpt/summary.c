@@ -325,7 +325,6 @@ static dcpk_status finish_group(struct folding *f, struct group *g, struct dcpk_
     struct dcpk_bytes text = {0};
     uint64_t *set = NULL;
     size_t at = 0;
-    dcpk_status st;
 
     if (n > 0) {
         set = dcpk_alloc_array(g->n_stored / n, sizeof *set, err);
@@ -338,16 +337,9 @@ static dcpk_status finish_group(struct folding *f, struct group *g, struct dcpk_
         at = numbers[i].at + numbers[i].n;
     }
     dcpk_bytes_text(&text, g->example + at);
-    st = dcpk_bytes_status(&text, err);
-    if (st != DCPK_OK)
-        goto out;
-    g->row.pattern = dcpk_arena_strndup(f->arena, (const char *)text.data, text.n_bytes, err);
-    if (g->row.pattern == NULL)
-        st = err->status;
-out:
     dcpk_free(set);
-    dcpk_bytes_release(&text);
-    return st;
+    g->row.pattern = dcpk_bytes_to_arena(&text, f->arena, err);
+    return dcpk_made(g->row.pattern, err);
 }
 
 static int compare_rows(const void *left, const void *right)

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "lib/base/text.h"
-#include "lib/ckpt/run.h"
 #include "lib/ckpt/seen.h"
 #include "lib/exec/ranks.h"
 

@@ -2,7 +2,6 @@
 /* exec_integrity.c - the SHA-256 of whole files: a file is read by one thread, many files at
  * once. */
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -2,8 +2,6 @@
 /* remap.c - the way from shards to something that can be run, agreed on by all ranks. */
 #include "lib/exec/remap.h"
 
-#include <inttypes.h>
-
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
 #include "lib/exec/remap_inside.h"

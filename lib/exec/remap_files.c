@@ -11,7 +11,6 @@
 #include "lib/base/clock.h"
 #include "lib/base/digest.h"
 #include "lib/base/order.h"
-#include "lib/exec/env.h"
 #include "lib/exec/remap_files_inside.h"
 #include "lib/exec/slab.h"
 

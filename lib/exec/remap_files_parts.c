@@ -9,7 +9,6 @@
  * interleave) have one reader.
  */
 #include <assert.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,7 +17,6 @@
 #include "lib/base/order.h"
 #include "lib/exec/remap_files_inside.h"
 #include "lib/exec/slab.h"
-#include "lib/tensor/strided.h"
 
 /* Sources of the plan have no memory: addresses where none can be, apart from each other. */
 #define SOURCE_ADDRESS (UINT64_C(1) << 63)

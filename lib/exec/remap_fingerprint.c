@@ -8,7 +8,6 @@
  */
 #include <string.h>
 
-#include "lib/base/alloc.h"
 #include "lib/exec/remap_inside.h"
 
 #define READ_BYTES (4 * (size_t)DCPK_TILE_BYTES)

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "lib/base/alloc.h"
-#include "lib/base/order.h"
 #include "lib/exec/remap_inside.h"
 #include "lib/tensor/strided.h"
 

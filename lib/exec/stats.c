@@ -11,7 +11,6 @@
 #include "lib/base/alloc.h"
 #include "lib/base/cursor.h"
 #include "lib/base/order.h"
-#include "lib/exec/exec.h"
 #include "lib/exec/pool.h"
 #include "lib/exec/slab.h"
 #include "lib/exec/workers.h"

@@ -199,16 +199,15 @@ static dcpk_status remove_replaced_at(const struct moving *m, const char *name, 
 static dcpk_status remove_replaced(const struct dcpk_folder *folder, const struct moving *m,
                                    struct dcpk_error *err)
 {
-    dcpk_status st;
 
     if ((folder->flags & DCPK_FOLDER_REPLACE) == 0)
         return DCPK_OK;
     if (!m->replaces)
         return dcpk_remove_at(m->fd, m->old, folder->old, err);
-    st = remove_replaced_at(m, m->old, folder->old, err);
-    if (st == DCPK_OK)
-        st = remove_replaced_at(m, m->partial, folder->partial, err);
-    return st;
+    if (remove_replaced_at(m, m->old, folder->old, err) ||
+        remove_replaced_at(m, m->partial, folder->partial, err))
+        return err->status;
+    return DCPK_OK;
 }
 
 /* The folder is in its place: make that last, then delete what it was resumed from. */

@@ -67,7 +67,6 @@ static dcpk_status comparing_verdict(struct dcpk_comparing *c, struct dcpk_error
 {
     struct dcpk_compare_report *report = c->report;
     struct dcpk_bytes text = {0};
-    dcpk_status st;
 
     if (report->equal)
         dcpk_bytes_text(&text, word_equal(report));
@@ -82,14 +81,8 @@ static dcpk_status comparing_verdict(struct dcpk_comparing *c, struct dcpk_error
                 before = ", ";
             }
     }
-    dcpk_bytes_u8(&text, 0);
-    st = dcpk_bytes_status(&text, err);
-    if (st == DCPK_OK)
-        report->verdict = dcpk_arena_strdup(report->arena, (const char *)text.data, err);
-    if (st == DCPK_OK && report->verdict == NULL)
-        st = err->status;
-    dcpk_bytes_release(&text);
-    return st;
+    report->verdict = dcpk_bytes_to_arena(&text, report->arena, err);
+    return dcpk_made(report->verdict, err);
 }
 
 static dcpk_status view_models(struct dcpk_comparing *c, struct dcpk_error *err)

@@ -3,7 +3,6 @@
  * keys they have. */
 #include <inttypes.h>
 
-#include "lib/base/alloc.h"
 #include "lib/ckpt/format.h"
 #include "lib/job/compare_priv.h"
 

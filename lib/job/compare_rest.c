@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "lib/base/alloc.h"
 #include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/ckpt/format.h"

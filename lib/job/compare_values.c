@@ -2,7 +2,6 @@
 /* compare_values.c - compares values of training state, and dicts entry by entry. */
 #include <stdio.h>
 
-#include "lib/base/alloc.h"
 #include "lib/base/json.h"
 #include "lib/job/compare_priv.h"
 
@@ -12,28 +11,20 @@
 static dcpk_status put_value_text(struct dcpk_comparing *c, const struct dcpk_value *value,
                                   const char **text, struct dcpk_error *err)
 {
-    struct dcpk_arena *arena = c->report->arena;
     struct dcpk_bytes bytes = {0};
     struct dcpk_json_out j;
-    dcpk_status st;
 
     if (value == NULL)
         return DCPK_OK;
     dcpk_json_out_init(&j, &bytes, 0);
     j.is_python = true; /* a float nan and the text "NaN" look different */
     dcpk_value_to_json(value, &j);
-    st = dcpk_bytes_status(&bytes, err);
-    if (st != DCPK_OK)
-        goto out;
-    if (bytes.n_bytes <= MAX_TEXT_BYTES)
-        *text = dcpk_arena_strndup(arena, (const char *)bytes.data, bytes.n_bytes, err);
-    else
-        *text = dcpk_arena_printf(arena, err, "%.*s...", MAX_TEXT_BYTES, (const char *)bytes.data);
-    if (*text == NULL)
-        st = err->status;
-out:
-    dcpk_bytes_release(&bytes);
-    return st;
+    if (bytes.n_bytes > MAX_TEXT_BYTES) {
+        bytes.n_bytes = MAX_TEXT_BYTES;
+        dcpk_bytes_text(&bytes, "...");
+    }
+    *text = dcpk_bytes_to_arena(&bytes, c->report->arena, err);
+    return dcpk_made(*text, err);
 }
 
 /* `step` of a group may be an int in one and a float in the other. */

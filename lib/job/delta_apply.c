@@ -3,9 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "lib/base/alloc.h"
 #include "lib/base/checked.h"
-#include "lib/base/order.h"
 #include "lib/ckpt/seen.h"
 #include "lib/job/delta_priv.h"
 #include "lib/job/target.h"

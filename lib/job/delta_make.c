@@ -8,7 +8,6 @@
 #include "lib/base/order.h"
 #include "lib/ckpt/seen.h"
 #include "lib/job/delta_priv.h"
-#include "lib/job/target.h"
 
 /*
  * The least bytes that are found equal. 0.1 and 1 % of 1 GB changed, in pieces of 4 and of 64 KiB,

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "lib/base/checked.h"
-#include "lib/base/digest.h"
 #include "lib/base/hex.h"
 #include "lib/ckpt/summary.h"
 #include "lib/ckpt/value_hash.h"

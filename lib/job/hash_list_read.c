@@ -2,7 +2,6 @@
 /* hash_list_read.c - recorded hashes, as JSON or as text, of this program or another. */
 #include <string.h>
 
-#include "lib/base/alloc.h"
 #include "lib/base/digest.h"
 #include "lib/base/hex.h"
 #include "lib/base/order.h"

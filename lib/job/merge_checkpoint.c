@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* merge_checkpoint.c - the sum as a checkpoint: every chunk of it is "decoded" by reading and
  * adding up what the inputs have there. */
-#include <inttypes.h>
 #include <string.h>
 
 #include "lib/base/alloc.h"

@@ -2,7 +2,6 @@
 /* modify.c - other keys for the same bytes, or the same keys for other bytes. */
 #include "lib/job/modify.h"
 
-#include <inttypes.h>
 #include <string.h>
 
 #include "lib/base/alloc.h"

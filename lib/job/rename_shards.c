@@ -9,7 +9,6 @@
 #include "lib/base/map.h"
 #include "lib/base/text.h"
 #include "lib/job/feed_views_priv.h"
-#include "lib/tensor/strided.h"
 
 #define MAX_NAME 1024 /* bytes; longer ones have no prefix that goes */
 

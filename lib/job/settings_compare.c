@@ -8,9 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/base/alloc.h"
 #include "lib/base/map.h"
-#include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/knobs/knobs.h"
 #include "lib/knobs/migrate.h"
@@ -92,7 +90,7 @@ static const char *words_of(struct dcpk_arena *arena, const struct dcpk_value *l
                             struct dcpk_error *err)
 {
     struct dcpk_bytes words = {0};
-    const char *word = "", *text = NULL;
+    const char *word = "";
 
     for (size_t i = 0; word != NULL && i < list->n; i++) {
         word = NULL;
@@ -100,10 +98,10 @@ static const char *words_of(struct dcpk_arena *arena, const struct dcpk_value *l
             word = dcpk_knob_text(arena, list->as.items[i], err);
         dcpk_bytes_printf(&words, "%s%s", dcpk_joint(i > 0, " "), dcpk_text_or(word, ""));
     }
-    if (word != NULL && list->n > 0 && dcpk_bytes_status(&words, err) == DCPK_OK)
-        text = dcpk_arena_strndup(arena, (const char *)words.data, words.n_bytes, err);
+    if (word != NULL && list->n > 0)
+        return dcpk_bytes_to_arena(&words, arena, err);
     dcpk_bytes_release(&words);
-    return text;
+    return NULL;
 }
 
 /* A value as flags could give it; others stay. */

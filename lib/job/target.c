@@ -16,7 +16,6 @@
 
 #include "lib/base/path.h"
 #include "lib/io/file.h"
-#include "lib/io/sink.h"
 
 /* ---- space ---- */
 

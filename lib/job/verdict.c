@@ -9,7 +9,6 @@
 #include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/ckpt/foreign.h"
-#include "lib/model/model.h"
 #include "lib/model/sizes.h"
 #include "lib/rules/expect.h"
 #include "lib/rules/rules.h"
@@ -73,16 +72,14 @@ static dcpk_status add_shape(struct checking *c, const struct dcpk_request *requ
                              const struct dcpk_found_tensor *found, struct dcpk_error *err)
 {
     struct dcpk_bytes bytes = {.data = NULL};
-    const char *text = NULL;
+    const char *text;
 
     dcpk_bytes_text(&bytes, "is ");
     put_shape(&bytes, found->shape, found->rank);
     dcpk_bytes_text(&bytes, ", ");
     put_shape(&bytes, request->shape, request->rank);
     dcpk_bytes_text(&bytes, " is asked for");
-    if (dcpk_bytes_status(&bytes, err) == DCPK_OK)
-        text = dcpk_arena_strndup(c->check->arena, (const char *)bytes.data, bytes.n_bytes, err);
-    dcpk_bytes_release(&bytes);
+    text = dcpk_bytes_to_arena(&bytes, c->check->arena, err);
     if (text == NULL)
         return err->status;
     return add_finding(c, DCPK_LACK_SHAPE, request, text, err);

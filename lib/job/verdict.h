@@ -96,8 +96,9 @@ const struct dcpk_check_finding *dcpk_verdict_reason(const struct dcpk_verdict *
  */
 bool dcpk_verdict_way(const struct dcpk_verdict *check, enum dcpk_loads loads, bool why,
                       struct dcpk_bytes *text);
-/* All outcomes: "core 0.19, main; with --no-load-rng in core 0.16; not in core 0.15 (...)". */
-void dcpk_verdict_sentence(const struct dcpk_verdict *check, struct dcpk_bytes *text);
+/* All outcomes: "core 0.19, main; with --no-load-rng in core 0.16; not in core 0.15 (...)", in its
+ * arena. NULL after a failure. */
+const char *dcpk_verdict_sentence(const struct dcpk_verdict *check, struct dcpk_error *err);
 
 /*
  * An object: "loads_in" by release, "lacking" of these loaders, "unknown", "assumed", "warnings".

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* verdict_text.c - which releases load a checkpoint, in a sentence and in JSON. */
-#include <inttypes.h>
 #include <string.h>
 
 #include "lib/base/order.h"
@@ -156,25 +155,26 @@ const char *dcpk_loads_text(enum dcpk_loads loads)
     return texts[loads];
 }
 
-void dcpk_verdict_sentence(const struct dcpk_verdict *check, struct dcpk_bytes *text)
+const char *dcpk_verdict_sentence(const struct dcpk_verdict *check, struct dcpk_error *err)
 {
-    if (check->unknown != NULL) {
-        dcpk_bytes_printf(text, "cannot be said: %s", check->unknown);
-        return;
-    }
-    if (!dcpk_verdict_way(check, DCPK_LOADS, false, text))
-        dcpk_bytes_text(text, "no release without flags");
-    for (unsigned way = DCPK_LOADS + 1; way <= DCPK_LOADS_NOT; way++) {
-        const size_t before = text->n_bytes;
+    struct dcpk_bytes text = {0};
 
-        dcpk_bytes_text(text, "; ");
+    if (check->unknown != NULL)
+        return dcpk_arena_printf(check->arena, err, "cannot be said: %s", check->unknown);
+    if (!dcpk_verdict_way(check, DCPK_LOADS, false, &text))
+        dcpk_bytes_text(&text, "no release without flags");
+    for (unsigned way = DCPK_LOADS + 1; way <= DCPK_LOADS_NOT; way++) {
+        const size_t before = text.n_bytes;
+
+        dcpk_bytes_text(&text, "; ");
         if (way == DCPK_LOADS_NOT)
-            dcpk_bytes_text(text, "not in ");
+            dcpk_bytes_text(&text, "not in ");
         else
-            dcpk_bytes_printf(text, "with %s in ", dcpk_loads_text((enum dcpk_loads)way));
-        if (!dcpk_verdict_way(check, (enum dcpk_loads)way, way == DCPK_LOADS_NOT, text))
-            text->n_bytes = before;
+            dcpk_bytes_printf(&text, "with %s in ", dcpk_loads_text((enum dcpk_loads)way));
+        if (!dcpk_verdict_way(check, (enum dcpk_loads)way, way == DCPK_LOADS_NOT, &text))
+            text.n_bytes = before;
     }
+    return dcpk_bytes_to_arena(&text, check->arena, err);
 }
 
 static void put_verdict_notes(struct dcpk_json_out *j, const char *name,

@@ -116,7 +116,7 @@ static const char *config_list(struct dcpk_arena *arena, const struct dcpk_value
                                struct dcpk_error *err)
 {
     struct dcpk_bytes text = {0};
-    const char *copy = NULL, *comma = "";
+    const char *comma = "";
     bool is_list = true;
 
     dcpk_bytes_text(&text, "[");
@@ -127,10 +127,10 @@ static const char *config_list(struct dcpk_arena *arena, const struct dcpk_value
         dcpk_bytes_printf(&text, "%s%" PRId64, comma, number);
     }
     dcpk_bytes_text(&text, "]");
-    if (is_list && dcpk_bytes_status(&text, err) == DCPK_OK)
-        copy = dcpk_arena_strndup(arena, (const char *)text.data, text.n_bytes, err);
+    if (is_list)
+        return dcpk_bytes_to_arena(&text, arena, err);
     dcpk_bytes_release(&text);
-    return copy;
+    return NULL;
 }
 
 const char *dcpk_knob_text(struct dcpk_arena *arena, const struct dcpk_value *v,

@@ -530,13 +530,9 @@ static dcpk_status settings_note(struct dcpk_migration *m, const char *text,
             dcpk_bytes_printf(&note, "%s%s", comma, m->from->all[i].name);
             comma = ", ";
         }
-    dcpk_bytes_u8(&note, 0);
-    if (*comma != '\0' && dcpk_bytes_status(&note, err) == DCPK_OK) {
-        kept = dcpk_arena_strdup(m->from->arena, (const char *)note.data, err);
-        if (kept != NULL)
-            (void)dcpk_train_notices_add(&m->notes, kept, err);
-    }
-    dcpk_bytes_release(&note);
+    kept = dcpk_bytes_to_arena(&note, m->from->arena, err);
+    if (*comma != '\0' && kept != NULL)
+        (void)dcpk_train_notices_add(&m->notes, kept, err);
     return err->status;
 }
 

@@ -98,11 +98,10 @@ static void put_room(struct adding *a, const struct dcpk_setting_room *room, str
 static dcpk_status keep_edit(struct adding *a, size_t begin, size_t end, struct dcpk_bytes *text,
                              struct dcpk_error *err)
 {
-    if (text->n_bytes > 0 && dcpk_bytes_status(text, err) == DCPK_OK)
-        a->edits[a->n++] = (struct dcpk_text_edit){
-            begin, end,
-            dcpk_arena_strndup(a->m->from->arena, (const char *)text->data, text->n_bytes, err)};
-    dcpk_bytes_release(text);
+    if (text->n_bytes > 0)
+        a->edits[a->n++] =
+            (struct dcpk_text_edit){begin, end, dcpk_bytes_to_arena(text, a->m->from->arena, err)};
+    *text = (struct dcpk_bytes){0};
     return err->status;
 }
 

@@ -206,15 +206,11 @@ static dcpk_status scan_value(const struct scan *s, struct dcpk_setting *setting
     struct dcpk_bytes text = {0};
 
     setting->is_open = !scan_expand(s, raw, n_raw, 0, &text);
-    if (!setting->is_open) {
-        raw = (const char *)text.data;
-        if (dcpk_bytes_status(&text, err) == DCPK_OK)
-            setting->text =
-                dcpk_arena_strndup(s->list->arena, dcpk_text_or(raw, ""), text.n_bytes, err);
-    } else {
-        setting->text = dcpk_arena_strndup(s->list->arena, raw, n_raw, err);
+    if (setting->is_open) {
+        text.n_bytes = 0;
+        dcpk_bytes_put(&text, raw, n_raw);
     }
-    dcpk_bytes_release(&text);
+    setting->text = dcpk_bytes_to_arena(&text, s->list->arena, err);
     return err->status;
 }
 
@@ -289,10 +285,7 @@ static dcpk_status scan_values(struct scan s, struct dcpk_setting *setting, stru
         }
         s.at = end;
     }
-    if (dcpk_bytes_status(&texts, err) == DCPK_OK)
-        setting->texts = dcpk_arena_strndup(
-            s.list->arena, dcpk_text_or((const char *)texts.data, ""), texts.n_bytes, err);
-    dcpk_bytes_release(&texts);
+    setting->texts = dcpk_bytes_to_arena(&texts, s.list->arena, err);
     return err->status;
 }
 
@@ -497,10 +490,7 @@ static dcpk_status edit_add(struct editing *e, const struct dcpk_change *c,
     } else if (c->row != NULL && c->row->kind == DCPK_OPTION_FLAG) {
         edit.begin = s->begin;
         dcpk_flag_put(c->row, c->to, &flag);
-        if (dcpk_bytes_status(&flag, err) == DCPK_OK)
-            edit.text = dcpk_arena_strndup(
-                e->m->from->arena, dcpk_text_or((const char *)flag.data, ""), flag.n_bytes, err);
-        dcpk_bytes_release(&flag);
+        edit.text = dcpk_bytes_to_arena(&flag, e->m->from->arena, err);
     }
     if (err->status != DCPK_OK)
         return err->status;
@@ -571,12 +561,8 @@ static dcpk_status edit_insert(struct editing *e, const bool *is_there, struct d
         if (flags.n_bytes == n_before + n_gap) /* it needs none */
             flags.n_bytes = n_before;
     }
-    e->edits[e->n] = (struct dcpk_text_edit){anchor->end, anchor->end, ""};
-    if (flags.n_bytes > 0 && dcpk_bytes_status(&flags, err) == DCPK_OK)
-        e->edits[e->n].text =
-            dcpk_arena_strndup(e->m->from->arena, (const char *)flags.data, flags.n_bytes, err);
-    e->n++;
-    dcpk_bytes_release(&flags);
+    e->edits[e->n++] = (struct dcpk_text_edit){anchor->end, anchor->end,
+                                               dcpk_bytes_to_arena(&flags, e->m->from->arena, err)};
     return err->status;
 }
 

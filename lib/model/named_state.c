@@ -8,7 +8,6 @@
 #include "lib/base/alloc.h"
 #include "lib/base/text.h"
 #include "lib/ckpt/format.h"
-#include "lib/model/sizes.h"
 
 #define MAX_PARTS                                                                                  \
     16 /* levels that objects are put together to; what is left of a key is one name */

@@ -2,8 +2,6 @@
 /* numbered.c - numbers of parameters in torch's optimizers, by the groups that Megatron makes. */
 #include "lib/model/numbered.h"
 
-#include <inttypes.h>
-
 /* True if Megatron puts such a parameter into the group. */
 static bool numbered_belongs(const struct dcpk_value *group,
                              const struct dcpk_numbered_param *param)

@@ -4,14 +4,12 @@
 
 #include <assert.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "lib/base/alloc.h"
 #include "lib/base/checked.h"
 #include "lib/base/order.h"
 #include "lib/ckpt/format.h"
-#include "lib/plan/box_tree.h"
 #include "lib/tensor/chunks.h"
 
 /* A piece's source side: an existing tensor of that rank, a box inside it, a dtype that can become

@@ -10,7 +10,6 @@
  * Where clips overlap in part, or leave a gap, boxes that are still open are filled one by one:
  * take the best clip for it, cut what it fills out, continue with what is left around it.
  */
-#include <inttypes.h>
 #include <stdlib.h>
 
 #include "lib/base/alloc.h"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* html_figures.c - trees and maps of a page. */
-#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 

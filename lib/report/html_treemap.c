@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* html_treemap.c - sizes of nested things as nested rectangles, squarified (Bruls, Huizing, van
  * Wijk: Squarified Treemaps, 2000). */
-#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

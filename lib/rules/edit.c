@@ -175,12 +175,10 @@ static dcpk_status rename_item(const struct edit *edit, struct dcpk_arena *arena
 
     if (st == DCPK_OK && text.n_bytes == 0)
         st = dcpk_fail(err, DCPK_EUSAGE, "'%s' would become the empty key", item->key);
-    if (st != DCPK_OK)
-        goto out;
-    item->name = dcpk_arena_strndup(arena, (const char *)text.data, text.n_bytes, err);
-    if (item->name == NULL)
-        st = err->status;
-out:
+    if (st == DCPK_OK) {
+        item->name = dcpk_bytes_to_arena(&text, arena, err);
+        return dcpk_made(item->name, err);
+    }
     dcpk_bytes_release(&text);
     return st;
 }

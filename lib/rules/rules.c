@@ -6,7 +6,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "lib/base/alloc.h"
 #include "lib/base/json.h"
 #include "lib/base/order.h"
 #include "lib/base/text.h"

@@ -24,7 +24,6 @@
 #define MAX_TERMS_ALWAYS  (1u << 18) /* and any list of two boxes on sixteen axes */
 
 #include <assert.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -25,7 +25,6 @@
 #include "lib/base/cursor.h"
 #include "lib/base/digest.h"
 #include "lib/train/fsdp_priv.h"
-#include "lib/train/run_mesh.h"
 
 const char *const dcpk_fsdp_action_names[DCPK_FSDP_N_ACTIONS] = {
     [DCPK_FSDP_GATHER] = "gather",

@@ -12,7 +12,6 @@
  */
 #include <string.h>
 
-#include "lib/base/alloc.h"
 #include "lib/train/fsdp_priv.h"
 
 dcpk_status dcpk_fsdp_take(struct dcpk_fsdp *f, enum dcpk_memory_tag tag, size_t n_bytes, void **at,

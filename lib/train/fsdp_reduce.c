@@ -15,7 +15,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "lib/base/alloc.h"
 #include "lib/train/fsdp_priv.h"
 
 /* The place of a bucket's kept sums of its elements from `at` on. */

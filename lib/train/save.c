@@ -9,7 +9,6 @@
 #include "lib/exec/pool.h"
 #include "lib/job/convert.h"
 #include "lib/job/output_job.h"
-#include "lib/train/memory_checkpoint.h"
 #include "lib/train/run_rng.h"
 
 /* Shards of one row of the table: gate rows and others, each with three arrays. */

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "lib/base/alloc.h"
-#include "lib/base/order.h"
 #include "lib/train/train.h"
 
 #define MAX_GROUPS 8 /* gathers and reductions, dense and of experts, and outer ones: 6 */

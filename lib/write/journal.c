@@ -6,7 +6,6 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/cursor.h"
-#include "lib/base/digest.h"
 #include "lib/ckpt/format.h"
 #include "lib/ckpt/seen.h"
 

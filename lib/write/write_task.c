@@ -141,17 +141,14 @@ dcpk_status dcpk_write_frame(struct dcpk_writing *w, struct dcpk_worker *worker,
                              struct dcpk_sink *sink, struct dcpk_error *err)
 {
     uint8_t *lead = worker->buffer, *tail = lead + chunk->lead_bytes;
-    dcpk_status st;
 
     assert((uint64_t)chunk->lead_bytes + chunk->tail_bytes <= worker->buffer_bytes);
-    st = dcpk_write_make_frame(w, chunk, crc32, lead, tail, err);
-    if (st == DCPK_OK)
-        st = dcpk_write_out(worker, sink, chunk->offset_bytes, lead, chunk->lead_bytes, err);
-    if (st == DCPK_OK)
-        st = dcpk_write_out(worker, sink,
-                            chunk->offset_bytes + chunk->lead_bytes + chunk->data_bytes, tail,
-                            chunk->tail_bytes, err);
-    return st;
+    if (dcpk_write_make_frame(w, chunk, crc32, lead, tail, err) ||
+        dcpk_write_out(worker, sink, chunk->offset_bytes, lead, chunk->lead_bytes, err) ||
+        dcpk_write_out(worker, sink, chunk->offset_bytes + chunk->lead_bytes + chunk->data_bytes,
+                       tail, chunk->tail_bytes, err))
+        return err->status;
+    return DCPK_OK;
 }
 
 /* All slabs of an entry are written; crc32 is that of its bytes. */
