@@ -5,13 +5,8 @@
 #include "formats/archive/archive.h"
 #include "formats/bridge/bridge.h"
 #include "formats/dcp/dcp.h"
-#include "formats/fsdp_dtensor/fsdp_dtensor.h"
 #include "formats/fsdp_shards/fsdp_shards.h"
-#include "formats/hub/hub.h"
-#include "formats/mp_rank/mp_rank.h"
-#include "formats/safetensors/safetensors.h"
 #include "formats/torch/item.h"
-#include "formats/torch_dist/torch_dist.h"
 #include "formats/zarr/zarr.h"
 
 const struct dcpk_format *const dcpk_formats[] = {

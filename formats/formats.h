@@ -13,6 +13,19 @@
 /* NULL-terminated. */
 extern const struct dcpk_format *const dcpk_formats[];
 
+/* Rows of it, which no other folder builds on; FORMAT.md of their folders describes them. */
+extern const struct dcpk_format dcpk_format_torch_dist, dcpk_format_fsdp_dtensor,
+    dcpk_format_safetensors, dcpk_format_peft /* an adapter, on that container */;
+/* The keys of torch_dist's tensors on a plain DCP folder. */
+extern const struct dcpk_format dcpk_format_torch_dcp;
+/* Megatron's format "torch": a folder of torch.save files for each model-parallel rank. */
+extern const struct dcpk_format dcpk_format_torch;
+/* Hugging Face's names on DCP: accelerate, transformers' Trainer, prime-rl, NeMo-RL, dcp.save; and
+ * in shards of FSDP: verl, SkyRL. */
+extern const struct dcpk_format dcpk_format_dcp_hf, dcpk_format_verl;
+/* torchtitan's names on DCP, and in files of torch_checkpointing 2.0. */
+extern const struct dcpk_format dcpk_format_titan, dcpk_format_titan_checkpointing;
+
 /* Optional parts of formats that this build lacks, for people; NULL-terminated. */
 extern const char *const *const dcpk_formats_absent;
 

@@ -6,18 +6,7 @@
 #include <stddef.h>
 
 #include "kernels/cpu/cpu.h"
-#include "kernels/gather/gather_link.h"
-#include "kernels/local/local_link.h"
 #include "kernels/mpi/mpi_load.h"
-#ifdef DCPK_HAVE_CUDA
-#include "kernels/cuda/cuda.h"
-#endif
-#ifdef DCPK_HAVE_NCCL
-#include "kernels/nccl/nccl.h"
-#endif
-#ifdef DCPK_HAVE_NVTX
-#include "kernels/nvtx/nvtx.h"
-#endif
 
 const struct dcpk_host_kernels *const dcpk_host_kernel_sets[] = {
     &dcpk_host_kernels_tuned,

@@ -42,4 +42,54 @@ extern const struct dcpk_ranges *const dcpk_ranges_built[];
 /* NULL-terminated: names of what an optional dependency would have brought. */
 extern const char *const dcpk_kernels_absent[];
 
+/* ---- rows of these tables ---- */
+
+/* Ranks that are threads of one process. */
+extern const struct dcpk_link_ops dcpk_link_local;
+
+/*
+ * For ranks that have nothing better: whatever the transport is, its all_gather carries the
+ * messages from host memory, and every rank gets those of all others, too. An exchange ends in the
+ * first poll, which takes as long as the calls of all_gather; how long one may take is the
+ * transport's to say.
+ */
+extern const struct dcpk_link_ops dcpk_link_gather;
+
+/*
+ * DCPK_MEMORY_DEVICE is the GPU's, shared between processes by CUDA IPC handles; it takes plain
+ * allocations only, those of torch's expandable segments have no handle. DCPK_MEMORY_HOST is
+ * page-locked. `open` returns DCPK_EUNSUPPORTED where no GPU or no driver is, or where the driver
+ * is older than the toolkit that this was built with. The calling thread's current device is what
+ * it was before a call when it returns.
+ */
+extern const struct dcpk_device_ops dcpk_cuda_device;
+
+/* Products add as the processor's do, to the bit; sums along a row are trees of a block. */
+extern const struct dcpk_ops dcpk_cuda_ops;
+
+/* Products by cuBLAS, attention by products: fast, and the same bits for the same call. libcublas
+ * is loaded when it is opened: DCPK_EUNSUPPORTED where there is none. Where it was built. */
+extern const struct dcpk_ops dcpk_cublas_ops;
+
+/*
+ * Messages between GPUs: of other hosts, or without peer access. The device is a "cuda" one, a GPU
+ * of its own for each rank. libnccl.so.2 is found when a link is opened, not before: the copy that
+ * the process has already (torch's), else the system's; `open` returns DCPK_EUNSUPPORTED where
+ * there is none. All messages of an exchange are one group, so that they are under way at the same
+ * time; NCCL wants large ones: 354 GB/s into each of two H200 in one message, 288 in messages of 64
+ * MiB, 44 in messages of 512 KiB.
+ */
+extern const struct dcpk_link_ops dcpk_link_nccl;
+
+/*
+ * Collectives of a training step. Memory is a GPU's, or page-locked memory of the host; a GPU of
+ * its own for each rank. A group of one rank copies, and needs no NCCL. libnccl.so.2 is loaded when
+ * a group has several: errors of world are those of the link "nccl" then. Each group has a
+ * communicator for its collectives and one for messages in each direction, joined at the first
+ * call: the first message of a group waits until each of its ranks has asked for one.
+ */
+extern const struct dcpk_collectives dcpk_collectives_nccl;
+
+extern const struct dcpk_ranges dcpk_ranges_nvtx;
+
 #endif

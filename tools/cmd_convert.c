@@ -5,7 +5,6 @@
 
 #include "formats/dcp/dcp.h"
 #include "formats/formats.h"
-#include "formats/hub/hub.h"
 #include "tools/bar.h"
 #include "tools/convert_job.h"
 

@@ -3,7 +3,7 @@
 #ifndef DCPK_FORMATS_FSDP_DTENSOR_PRIV_H
 #define DCPK_FORMATS_FSDP_DTENSOR_PRIV_H
 
-#include "formats/fsdp_dtensor/fsdp_dtensor.h"
+#include "formats/formats.h"
 #include "formats/fsdp_dtensor/fsdp_keys.h"
 #include "lib/ckpt/output.h"
 #include "lib/model/model.h"

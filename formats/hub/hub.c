@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hub.c - the rows of Hugging Face's and torchtitan's names on DCP, and how keys show them. */
-#include "formats/hub/hub.h"
+#include "formats/formats.h"
 
 #include <inttypes.h>
 #include <string.h>

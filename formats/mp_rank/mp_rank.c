@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* mp_rank.c - the format row: how the folder is known, and what Megatron's names of it mean. */
-#include "formats/mp_rank/mp_rank.h"
+#include "formats/formats.h"
 
 #include <string.h>
 

@@ -3,8 +3,8 @@
 #ifndef DCPK_FORMATS_MP_RANK_PRIV_H
 #define DCPK_FORMATS_MP_RANK_PRIV_H
 
+#include "formats/formats.h"
 #include "formats/megatron/buckets/megatron_cut.h"
-#include "formats/mp_rank/mp_rank.h"
 #include "formats/torch/rank_files.h"
 #include "lib/place/held.h"
 

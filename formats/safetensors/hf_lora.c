@@ -3,9 +3,9 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "formats/formats.h"
 #include "formats/safetensors/hf_matching.h"
 #include "formats/safetensors/lora_config.h"
-#include "formats/safetensors/safetensors.h"
 #include "formats/safetensors/safetensors_priv.h"
 #include "lib/base/order.h"
 #include "lib/base/text.h"

@@ -3,10 +3,10 @@
  * checkpoint of a run. */
 #include <string.h>
 
+#include "formats/formats.h"
 #include "formats/safetensors/hf_model.h"
 #include "formats/safetensors/hf_names.h"
 #include "formats/safetensors/lora_config.h"
-#include "formats/safetensors/safetensors.h"
 #include "formats/safetensors/safetensors_priv.h"
 
 #include "lib/base/text.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* safetensors.c - the format row: how a folder of safetensors files is known. */
-#include "formats/safetensors/safetensors.h"
+#include "formats/formats.h"
 
 #include <string.h>
 

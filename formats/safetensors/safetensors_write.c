@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/formats.h"
 #include "formats/safetensors/lora_config.h"
-#include "formats/safetensors/safetensors.h"
 #include "formats/safetensors/safetensors_header.h"
 #include "formats/safetensors/safetensors_priv.h"
 #include "lib/base/alloc.h"

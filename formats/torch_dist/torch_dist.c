@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* torch_dist.c - Megatron's distributed checkpoint on top of torch's: metadata.json, common state,
  * generations. */
-#include "formats/torch_dist/torch_dist.h"
+#include "formats/formats.h"
 
 #include <string.h>
 

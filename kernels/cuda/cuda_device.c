@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cuda_device.c - a GPU opened as a device: streams as queues, events as tickets. */
-#include "kernels/cuda/cuda.h"
+#include "kernels/kernels.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -17,7 +17,7 @@
 #undef cuEventElapsedTime
 CUresult CUDAAPI cuEventElapsedTime(float *milliseconds, CUevent from, CUevent to);
 
-/* name of the member, function. cuda.h gives the function its newest version. */
+/* name of the member, function. <cuda.h> gives the function its newest version. */
 #define CUDA_CALLS(CALL)                                                                           \
     CALL(init, cuInit)                                                                             \
     CALL(version, cuDriverGetVersion)                                                              \

@@ -12,8 +12,8 @@
  */
 #include <assert.h>
 
-#include "kernels/cuda/cuda.h"
 #include "kernels/cuda/cuda_blas.h"
+#include "kernels/kernels.h"
 #include "lib/base/order.h"
 
 /* fp32 scores of a block: an H200's second cache has 50 MiB. */

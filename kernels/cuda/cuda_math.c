@@ -2,8 +2,8 @@
 /* cuda_math.c - a GPU's mathematics: its table, and what works element by element. */
 #include <assert.h>
 
-#include "kernels/cuda/cuda.h"
 #include "kernels/cuda/cuda_math_host.h"
+#include "kernels/kernels.h"
 #include "lib/base/order.h"
 
 CUDA_IMAGE(dcpk_cuda_math_layers, DCPK_MATH_LAYERS_FATBIN);

@@ -8,7 +8,7 @@
  *     stream of a rank   | to 0 | to 1      | to 2 |
  *     windows            |--------|--------|--------|
  */
-#include "kernels/gather/gather_link.h"
+#include "kernels/kernels.h"
 
 #include <assert.h>
 #include <inttypes.h>

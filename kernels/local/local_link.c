@@ -5,7 +5,7 @@
  * A sender puts address and length into its slot; the receiver copies the bytes when it polls, and
  * clears the slot, upon which the sender is done, too.
  */
-#include "kernels/local/local_link.h"
+#include "kernels/kernels.h"
 
 #include <assert.h>
 #include <pthread.h>

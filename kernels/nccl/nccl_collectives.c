@@ -9,7 +9,7 @@
  *
  * A ticket is the number of a call in its channel times the channels, plus the channel.
  */
-#include "kernels/nccl/nccl.h"
+#include "kernels/kernels.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -34,7 +34,7 @@
 /* Later functions, which the header of an older NCCL does not declare. Windows are pointers. */
 #define NCCL_MEMORY_RELEASE   "2.19"
 #define NCCL_WINDOW_SHOWS     NCCL_VERSION(2, 28, 0) /* from then on a window shows what it is */
-#define NCCL_WINDOW_SYMMETRIC 0x01                   /* nccl.h: NCCL_WIN_COLL_SYMMETRIC */
+#define NCCL_WINDOW_SYMMETRIC 0x01                   /* <nccl.h>: NCCL_WIN_COLL_SYMMETRIC */
 
 /* A value. */
 struct nccl {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* nccl_link.c - a communicator that never blocks: it is asked whether it is done, and aborted by
  * its own clock. */
-#include "kernels/nccl/nccl.h"
+#include "kernels/kernels.h"
 
 #include <assert.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* nvtx_ranges.c - the headers of NVTX load the library that a profiler names in
  * NVTX_INJECTION64_PATH, at the first call. */
-#include "kernels/nvtx/nvtx.h"
+#include "kernels/kernels.h"
 
 #include <nvtx3/nvToolsExt.h>
 

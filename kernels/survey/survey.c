@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* survey.c - libnvidia-ml.so.1 and libnccl.so.2, by dlopen. */
 /*
- * Calls and numbers: NVML's API reference (docs.nvidia.com/deploy/nvml-api, R580), and nccl.h of
+ * Calls and numbers: NVML's API reference (docs.nvidia.com/deploy/nvml-api, R580), and <nccl.h> of
  * NCCL 2.27. All of them are older than CUDA 12.
  */
 #include "kernels/survey/survey.h"

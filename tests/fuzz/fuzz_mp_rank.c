@@ -3,7 +3,7 @@
  * files, objects that can be read, or an error. */
 #include <stdio.h>
 
-#include "formats/mp_rank/mp_rank.h"
+#include "formats/formats.h"
 #include "lib/base/cursor.h"
 #include "lib/base/order.h"
 #include "lib/model/model.h"

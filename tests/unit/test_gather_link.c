@@ -4,7 +4,7 @@
  * the same on all ranks. */
 #define RANK_MAX_BYTES (1 << 20)
 
-#include "kernels/gather/gather_link.h"
+#include "kernels/kernels.h"
 
 #include "tests/rank_threads.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_local_link.c - a link of threads opens on all ranks or on none, and none waits for one that
  * cannot. */
-#include "kernels/local/local_link.h"
+#include "kernels/kernels.h"
 
 #include "tests/rank_threads.h"
 
