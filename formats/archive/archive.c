@@ -68,16 +68,15 @@ static dcpk_status archive_find_run(struct dcpk_member_list *list, size_t n_file
     struct dcpk_run_files files = {
         .n = n_files, .read = read_member, .context = list, .formats = formats};
     char **names = dcpk_alloc_array(n_files, sizeof *names, err);
-    dcpk_status st;
 
     if (names == NULL)
         return err->status;
     for (size_t i = 0; i < n_files; i++)
         names[i] = list->members[i].name;
     files.names = names;
-    st = dcpk_run_find_among(&files, inner, run, err);
+    (void)dcpk_run_find_among(&files, inner, run, err);
     dcpk_free(names);
-    return st;
+    return err->status;
 }
 
 /* The name of a member in the folder, or NULL when it is outside. */
@@ -110,21 +109,10 @@ static dcpk_status fill_store(const struct dcpk_member_list *list, const char *f
     return DCPK_OK;
 }
 
-/*
- * Limits text and pickles to the size of the archive: unpacked data may be a thousand times as
- * large as the archive, and a value 65 times as large as its pickle. Small archives pass.
- */
-static void limit_values(const struct dcpk_member_list *list, struct dcpk_store *store)
-{
-    if (list->is_unpacked)
-        dcpk_store_limit_values(store, FREE_VALUE_BYTES + list->archive_bytes);
-}
-
 static dcpk_status add_note(const struct dcpk_member_list *list, struct dcpk_store *store,
                             struct dcpk_error *err)
 {
     struct dcpk_bytes text = {0};
-    dcpk_status st = DCPK_OK;
 
     if (!list->is_unpacked)
         return DCPK_OK;
@@ -133,10 +121,10 @@ static dcpk_status add_note(const struct dcpk_member_list *list, struct dcpk_sto
                       "all were unpacked once, to a temporary file of %" PRIu64 " bytes in '%s'",
                       list->path, list->unpacked_bytes, list->temporary);
     dcpk_bytes_u8(&text, 0);
-    if (dcpk_bytes_status(&text, err) || dcpk_store_set_note(store, (const char *)text.data, err))
-        st = err->status;
+    if (dcpk_bytes_status(&text, err) == DCPK_OK)
+        (void)dcpk_store_set_note(store, (const char *)text.data, err);
     dcpk_bytes_release(&text);
-    return st;
+    return err->status;
 }
 
 /* "run.tar:iter_0000004", or the path alone when the checkpoint is the archive's root. */
@@ -160,24 +148,25 @@ static dcpk_status open_store(struct dcpk_member_list *list, struct dcpk_run *ru
 {
     char *folder = run->folder;
     struct dcpk_store *s = NULL;
-    dcpk_status st = DCPK_OK;
 
     run->folder = shown_name(list->path, folder, err);
-    if (run->folder == NULL || dcpk_store_new_ranges(run->folder, list->fd, &s, err)) {
-        st = err->status;
+    if (run->folder == NULL || dcpk_store_new_ranges(run->folder, list->fd, &s, err))
         goto out;
-    }
     list->fd = -1; /* the store's now */
     if (fill_store(list, folder, s, err) || add_note(list, s, err)) {
         dcpk_store_close(s);
-        st = err->status;
         goto out;
     }
-    limit_values(list, s);
+    /*
+     * Limits text and pickles to the size of the archive: unpacked data may be a thousand times as
+     * large as the archive, and a value 65 times as large as its pickle. Small archives pass.
+     */
+    if (list->is_unpacked)
+        dcpk_store_limit_values(s, FREE_VALUE_BYTES + list->archive_bytes);
     *store = s;
 out:
     dcpk_free(folder);
-    return st;
+    return err->status;
 }
 
 dcpk_status dcpk_archive_open(const char *path, const char *inner,
@@ -186,19 +175,16 @@ dcpk_status dcpk_archive_open(const char *path, const char *inner,
 {
     struct dcpk_member_list list = {.path = path, .progress = opening->progress, .fd = -1};
     struct dcpk_run found = {0};
-    dcpk_status st = DCPK_OK;
 
     if (dcpk_archive_scan(&list, err) ||
         archive_find_run(&list, sort_members(&list), inner, opening->formats, &found, err) ||
         open_store(&list, &found, store, err)) {
-        st = err->status;
         dcpk_run_release(&found);
         dcpk_context(err, "reading the archive '%s'", path);
-        goto out;
+    } else {
+        found.is_archive = true;
+        *run = found;
     }
-    found.is_archive = true;
-    *run = found;
-out:
     dcpk_archive_release(&list);
-    return st;
+    return err->status;
 }

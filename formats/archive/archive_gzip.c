@@ -105,20 +105,17 @@ dcpk_status dcpk_archive_check_gzip(int fd, const struct dcpk_progress *progress
 {
     struct gzip g = {.fd = fd};
     bool found = false;
-    dcpk_status st = DCPK_OK;
 
-    if (find_member(&g, &found, err))
+    if (find_member(&g, &found, err) || !found)
         return err->status;
-    if (!found)
-        return DCPK_OK;
     if (inflateInit2(&g.stream, AUTO_CHECK) != Z_OK)
         return dcpk_fail(err, DCPK_ENOMEM, "no memory to inflate");
     g.in = dcpk_alloc(IN_BYTES, err);
     g.out = dcpk_alloc(OUT_BYTES, err);
-    if (g.in == NULL || g.out == NULL || gzip_check_members(&g, progress, err))
-        st = err->status;
+    if (g.in != NULL && g.out != NULL)
+        (void)gzip_check_members(&g, progress, err);
     (void)inflateEnd(&g.stream);
     dcpk_free(g.in);
     dcpk_free(g.out);
-    return st;
+    return err->status;
 }

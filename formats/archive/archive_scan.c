@@ -463,13 +463,11 @@ static dcpk_status walk_members(struct scan *s, struct dcpk_error *err)
 
 static dcpk_status archive_walk(struct scan *s, struct dcpk_error *err)
 {
-    dcpk_status st = DCPK_OK;
-
-    if (open_archive(s, err) || walk_members(s, err))
-        st = err->status;
+    if (open_archive(s, err) == DCPK_OK)
+        (void)walk_members(s, err);
     archive_read_free(s->archive);
     s->archive = NULL;
-    return st;
+    return err->status;
 }
 
 /* A file without a name, gone with its descriptor. */
@@ -477,7 +475,6 @@ static dcpk_status archive_open_temporary(struct dcpk_member_list *list, struct 
 {
     const char *folder = getenv("TMPDIR");
     struct dcpk_bytes path = {0};
-    dcpk_status st;
 
     if (folder == NULL || folder[0] == '\0')
         folder = "/tmp";
@@ -489,18 +486,15 @@ static dcpk_status archive_open_temporary(struct dcpk_member_list *list, struct 
         return dcpk_fail_errno(err, errno, "making a temporary file in '%s' (TMPDIR)", folder);
     dcpk_bytes_printf(&path, "%s/dcpkit-XXXXXX", folder); /* file systems without them */
     dcpk_bytes_u8(&path, 0);
-    st = dcpk_bytes_status(&path, err);
-    if (st != DCPK_OK)
-        goto out;
-    list->fd = mkostemp((char *)path.data, O_CLOEXEC);
-    if (list->fd < 0) {
-        st = dcpk_fail_errno(err, errno, "making a temporary file in '%s' (TMPDIR)", folder);
-        goto out;
+    if (dcpk_bytes_status(&path, err) == DCPK_OK) {
+        list->fd = mkostemp((char *)path.data, O_CLOEXEC);
+        if (list->fd < 0)
+            (void)dcpk_fail_errno(err, errno, "making a temporary file in '%s' (TMPDIR)", folder);
+        else
+            (void)unlink((char *)path.data);
     }
-    (void)unlink((char *)path.data);
-out:
     dcpk_bytes_release(&path);
-    return st;
+    return err->status;
 }
 
 static void new_list(struct dcpk_member_list *list)
@@ -528,11 +522,10 @@ dcpk_status dcpk_archive_scan(struct dcpk_member_list *list, struct dcpk_error *
 {
     struct scan s = {.list = list};
     struct stat info;
-    dcpk_status st = DCPK_OK;
 
     s.archive_fd = open(list->path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
     if (s.archive_fd < 0 || fstat(s.archive_fd, &info) != 0) {
-        st = dcpk_fail_errno(err, errno, "opening '%s'", list->path);
+        (void)dcpk_fail_errno(err, errno, "opening '%s'", list->path);
         goto out;
     }
     list->archive_bytes = (uint64_t)info.st_size;
@@ -540,14 +533,14 @@ dcpk_status dcpk_archive_scan(struct dcpk_member_list *list, struct dcpk_error *
         !dcpk_add_u64(s.limit_bytes, FREE_BYTES, &s.limit_bytes) || s.limit_bytes > INT64_MAX)
         s.limit_bytes = INT64_MAX;
     new_list(list);
-    if (archive_walk(&s, err) || (s.needs_unpack && unpack(&s, err)))
-        st = err->status;
+    if (archive_walk(&s, err) == DCPK_OK && s.needs_unpack)
+        (void)unpack(&s, err);
 out:
-    if (st == DCPK_OK && !list->is_unpacked)
+    if (err->status == DCPK_OK && !list->is_unpacked)
         list->fd = s.archive_fd;
     else if (s.archive_fd >= 0)
         close(s.archive_fd);
-    return st;
+    return err->status;
 }
 
 void dcpk_archive_release(struct dcpk_member_list *list)

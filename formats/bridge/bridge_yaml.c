@@ -148,21 +148,20 @@ static dcpk_status check_keys_differ(const struct dcpk_value_pair *pairs, size_t
                                      struct dcpk_error *err)
 {
     struct dcpk_map seen = {0};
-    dcpk_status st = DCPK_OK;
 
-    for (size_t i = 0; st == DCPK_OK && i < n; i++) {
+    for (size_t i = 0; err->status == DCPK_OK && i < n; i++) {
         const char *key = dcpk_value_as_str(pairs[i].key);
         uint64_t found;
         bool existed = false;
 
         if (key != NULL)
-            st = dcpk_map_put(&seen, key, strlen(key), 0, &existed, &found, err);
+            (void)dcpk_map_put(&seen, key, strlen(key), 0, &existed, &found, err);
         if (existed)
-            st = dcpk_fail(err, DCPK_EFORMAT, "YAML, line %zu: a mapping has key '%s' twice", line,
-                           key);
+            (void)dcpk_fail(err, DCPK_EFORMAT, "YAML, line %zu: a mapping has key '%s' twice", line,
+                            key);
     }
     dcpk_map_release(&seen);
-    return st;
+    return err->status;
 }
 
 static dcpk_status read_mapping(struct reading *r, const yaml_node_t *node, int depth,
@@ -248,18 +247,14 @@ static dcpk_status count_events(yaml_parser_t *parser, struct dcpk_error *err)
     yaml_event_t event;
     bool is_last = false;
 
-    while (!is_last) {
-        dcpk_status st;
-
+    while (!is_last && err->status == DCPK_OK) {
         if (!yaml_parser_parse(parser, &event))
             return bad_syntax(parser, err);
         is_last = event.type == YAML_STREAM_END_EVENT || event.type == YAML_DOCUMENT_END_EVENT;
-        st = count_event(&event, &counts, err);
+        (void)count_event(&event, &counts, err);
         yaml_event_delete(&event);
-        if (st != DCPK_OK)
-            return st;
     }
-    return DCPK_OK;
+    return err->status;
 }
 
 /*
@@ -269,14 +264,13 @@ static dcpk_status count_events(yaml_parser_t *parser, struct dcpk_error *err)
 static dcpk_status check_events(const char *text, size_t n_bytes, struct dcpk_error *err)
 {
     yaml_parser_t parser;
-    dcpk_status st;
 
     if (!yaml_parser_initialize(&parser))
         return dcpk_fail(err, DCPK_ENOMEM, "out of memory for YAML");
     yaml_parser_set_input_string(&parser, (const unsigned char *)text, n_bytes);
-    st = count_events(&parser, err);
+    (void)count_events(&parser, err);
     yaml_parser_delete(&parser);
-    return st;
+    return err->status;
 }
 
 dcpk_status dcpk_bridge_load(const char *text, size_t n_bytes, yaml_document_t *document,
@@ -299,11 +293,10 @@ dcpk_status dcpk_bridge_parse(const char *text, size_t n_bytes, struct dcpk_aren
                               const struct dcpk_value **value, struct dcpk_error *err)
 {
     struct reading r = {.arena = arena};
-    dcpk_status st;
 
     if (dcpk_bridge_load(text, n_bytes, &r.document, err) != DCPK_OK)
         return err->status;
-    st = read_node(&r, 1, 0, value, err);
+    (void)read_node(&r, 1, 0, value, err);
     yaml_document_delete(&r.document);
-    return st;
+    return err->status;
 }

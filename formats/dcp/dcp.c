@@ -253,18 +253,17 @@ static dcpk_status place_payload(struct dcpk_output *out, struct dcpk_out_payloa
                                  struct dcpk_error *err)
 {
     struct dcpk_bytes bytes = {.data = NULL};
-    dcpk_status st = DCPK_OK;
 
     if (payload->source != NULL) {
         payload->n_bytes = payload->source->place.n_bytes;
     } else {
-        st = dcp_encode(out, payload, &bytes, err);
+        (void)dcp_encode(out, payload, &bytes, err);
         payload->n_bytes = bytes.n_bytes;
+        dcpk_bytes_release(&bytes);
     }
-    dcpk_bytes_release(&bytes);
-    if (st == DCPK_OK)
-        st = dcp_place_item(out, payload->n_bytes, &payload->file, &payload->offset_bytes, err);
-    return st;
+    if (err->status != DCPK_OK)
+        return err->status;
+    return dcp_place_item(out, payload->n_bytes, &payload->file, &payload->offset_bytes, err);
 }
 
 /* room: where the form's shape may lie. */
@@ -383,20 +382,16 @@ static dcpk_status dcp_write_ahead(const struct dcpk_output *out, struct dcpk_fo
 {
     struct sequence file = {.sink = NULL};
     uint64_t n_bytes = 0;
-    dcpk_status st = DCPK_OK;
 
     if (dcpk_metadata_write(out, count_piece, &n_bytes, err) ||
         dcpk_folder_create_hidden(folder, DCPK_DCP_METADATA, n_bytes, &file.sink, err) ||
-        dcpk_metadata_write(out, write_piece, &file, err)) {
-        st = err->status;
+        dcpk_metadata_write(out, write_piece, &file, err))
         dcpk_sink_abandon(file.sink);
-        goto out;
-    }
-    st = dcpk_sink_close(file.sink, err);
-out:
-    if (st != DCPK_OK)
+    else
+        (void)dcpk_sink_close(file.sink, err);
+    if (err->status != DCPK_OK)
         dcpk_context(err, "writing '" DCPK_DCP_METADATA "'");
-    return st;
+    return err->status;
 }
 
 static dcpk_status dcp_finish(struct dcpk_output *out, struct dcpk_folder *folder,

@@ -58,25 +58,21 @@ dcpk_status dcpk_dcp_find_parts(struct dcpk_store *store, struct dcpk_dcp_parts 
     enum dcpk_path_kind kind = DCPK_PATH_NOTHING;
     char **names = NULL;
     size_t n = 0, n_named = 0;
-    dcpk_status st = DCPK_OK;
 
     *parts = (struct dcpk_dcp_parts){.metadata = {DCPK_DCP_METADATA}};
     if (dcpk_store_look(store, DCPK_DCP_METADATA, &kind, err))
         return err->status;
-    if (kind != DCPK_PATH_NOTHING) { /* to be opened, or refused as what it is */
-        parts->n = 1;
-        return DCPK_OK;
-    }
-    if (dcpk_store_list(store, &names, &n, err))
+    parts->n = kind != DCPK_PATH_NOTHING; /* to be opened, or refused as what it is */
+    if (parts->n == 1 || dcpk_store_list(store, &names, &n, err))
         return err->status;
     for (size_t i = 0; i < n; i++)
         n_named += names_optimizer(names[i]);
-    for (size_t i = 0; i < n && n_named > 0 && st == DCPK_OK; i++)
-        st = look_at_part(store, names[i], parts, n_found, err);
+    for (size_t i = 0; i < n && n_named > 0 && err->status == DCPK_OK; i++)
+        (void)look_at_part(store, names[i], parts, n_found, err);
     dcpk_free(names);
     if (n_found[0] == 1 && n_found[1] == 1)
         parts->n = 2;
-    return st;
+    return err->status;
 }
 
 static dcpk_status open_part(struct dcpk_checkpoint *ckpt, const char *metadata,
@@ -85,10 +81,8 @@ static dcpk_status open_part(struct dcpk_checkpoint *ckpt, const char *metadata,
     struct dcpk_source *source;
 
     if (dcpk_store_find(ckpt->store, metadata, &source, err) ||
-        dcpk_metadata_read(ckpt, source, info, err)) {
-        dcpk_context(err, "reading '%s'", metadata);
-        return err->status;
-    }
+        dcpk_metadata_read(ckpt, source, info, err))
+        return dcpk_context(err, "reading '%s'", metadata);
     return DCPK_OK;
 }
 
@@ -104,8 +98,7 @@ dcpk_status dcpk_dcp_open(struct dcpk_checkpoint *ckpt, struct dcpk_dcp_info *in
         (void)dcpk_fail(err, DCPK_EFORMAT,
                         "there is no such file: a copy of 'FOLDER/*' leaves hidden files out, and "
                         "a save that was cut short has none");
-        dcpk_context(err, "reading '" DCPK_DCP_METADATA "'");
-        return err->status;
+        return dcpk_context(err, "reading '" DCPK_DCP_METADATA "'");
     }
     if (open_part(ckpt, parts.metadata[0], info, err))
         return err->status;
@@ -129,15 +122,14 @@ static dcpk_status load_part_paths(struct dcpk_checkpoint *ckpt, const char *met
     struct dcpk_source *source;
     char *data;
     size_t n;
-    dcpk_status st;
 
     if (dcpk_store_find(ckpt->store, metadata, &source, err) ||
         dcpk_source_slurp(source, MAX_METADATA_BYTES, &data, &n, err))
         return err->status;
-    st = dcpk_pickle_read(data, n, &options, arena, &root, err);
+    (void)dcpk_pickle_read(data, n, &options, arena, &root, err);
     dcpk_free(data);
-    if (st != DCPK_OK)
-        return st;
+    if (err->status != DCPK_OK)
+        return err->status;
     *n_bytes += n;
     found = dcpk_value_get(dcpk_value_attrs(root), "planner_data");
     if (found == NULL || found->kind != DCPK_V_DICT)

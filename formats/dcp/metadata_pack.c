@@ -162,10 +162,9 @@ static dcpk_status intern_size(struct dcpk_packed *p, const int64_t *numbers, in
     if (metadata_check_room(p->n_sizes, "sizes", err) ||
         dcpk_grow(&p->sizes, &p->sizes_capacity, p->n_sizes, sizeof *p->sizes, err))
         return err->status;
-    copy = dcpk_arena_alloc(p->ckpt->arena, n_bytes, err);
+    copy = dcpk_arena_copy(p->ckpt->arena, words, 1, n_bytes, err);
     if (copy == NULL)
         return err->status;
-    memcpy(copy, words, n_bytes);
     *size = (uint32_t)p->n_sizes;
     p->sizes[p->n_sizes++] = copy;
     return dcpk_map_put(&p->size_by_numbers, (const char *)copy, n_bytes, *size, &existed, &number,

@@ -229,17 +229,6 @@ static dcpk_status make_chunks(struct reading *r, struct dcpk_tensor *tensor,
     return DCPK_OK;
 }
 
-/* Copy numbers into the checkpoint's arena; NULL and err when memory is out. */
-static const int64_t *keep_numbers(struct dcpk_checkpoint *ckpt, const int64_t *numbers, int n,
-                                   struct dcpk_error *err)
-{
-    int64_t *copy = dcpk_arena_array(ckpt->arena, (size_t)n, sizeof *copy, err);
-
-    if (copy != NULL)
-        memcpy(copy, numbers, (size_t)n * sizeof *copy);
-    return copy;
-}
-
 static dcpk_status make_tensor(struct reading *r, const struct dcpk_packed_entry *entry,
                                struct dcpk_error *err)
 {
@@ -329,7 +318,8 @@ static dcpk_status read_mcore_entry(struct reading *r, const char *key,
     if (dcpk_metadata_size(dcpk_value_get(dict, attribute), attribute, shape, &tensor->model_rank,
                            err))
         return err->status;
-    tensor->model_shape = keep_numbers(r->ckpt, shape, tensor->model_rank, err);
+    tensor->model_shape =
+        dcpk_arena_copy(r->ckpt->arena, shape, (size_t)tensor->model_rank, sizeof(int64_t), err);
     return dcpk_made(tensor->model_shape, err);
 }
 
@@ -459,13 +449,12 @@ dcpk_status dcpk_metadata_read(struct dcpk_checkpoint *ckpt, struct dcpk_source 
     struct dcpk_pickle_name unknown = {NULL, NULL};
     const struct dcpk_pickle_options options = {.consumer = &consumer, .unknown = &unknown};
     const struct dcpk_value *root = NULL;
-    dcpk_status st = DCPK_OK;
 
-    if (metadata_check_bytes(source, err) ||
-        dcpk_pickle_read_source(source, &options, ckpt->arena, &root, err) ||
-        read_root(&r, root, err) || keep_unknown(ckpt, &unknown, err))
-        st = err->status;
+    if (metadata_check_bytes(source, err) == DCPK_OK &&
+        dcpk_pickle_read_source(source, &options, ckpt->arena, &root, err) == DCPK_OK &&
+        read_root(&r, root, err) == DCPK_OK)
+        (void)keep_unknown(ckpt, &unknown, err);
     dcpk_packed_release(&r.packed);
     dcpk_free(r.spans);
-    return st;
+    return err->status;
 }

@@ -289,20 +289,15 @@ dcpk_status dcpk_fsdp_read_listed_groups(struct dcpk_fsdp_reader *r, struct dcpk
 {
     struct dcpk_fsdp_listed *list = NULL;
     size_t n = 0;
-    dcpk_status st = find_listed(r->model->ckpt, &list, &n, err);
 
-    if (st != DCPK_OK)
-        goto out;
-    for (size_t i = 0, end; i < n; i = end) {
+    (void)find_listed(r->model->ckpt, &list, &n, err);
+    for (size_t i = 0, end; i < n && err->status == DCPK_OK; i = end) {
         for (end = i + 1; end < n && list[end].optimizer == list[i].optimizer &&
                           list[end].group == list[i].group;
              end++)
             ;
-        st = add_listed_group(r, list + i, end - i, err);
-        if (st != DCPK_OK)
-            goto out;
+        (void)add_listed_group(r, list + i, end - i, err);
     }
-out:
     dcpk_free(list);
-    return st;
+    return err->status;
 }

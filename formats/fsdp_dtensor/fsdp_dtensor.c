@@ -37,7 +37,6 @@ dcpk_status dcpk_fsdp_probe(struct dcpk_store *store, int *score, struct dcpk_er
     uint64_t n_bytes;
     bool is_folder;
     char *head;
-    dcpk_status st;
 
     *score = 0;
     if (dcpk_store_look(store, "metadata.json", &metadata_json, err) ||
@@ -51,11 +50,10 @@ dcpk_status dcpk_fsdp_probe(struct dcpk_store *store, int *score, struct dcpk_er
     head = dcpk_alloc((size_t)n_bytes, err);
     if (head == NULL)
         return err->status;
-    st = dcpk_source_read(source, 0, head, (size_t)n_bytes, err);
-    if (st == DCPK_OK)
+    if (dcpk_source_read(source, 0, head, (size_t)n_bytes, err) == DCPK_OK)
         *score = score_head(head, (size_t)n_bytes);
     dcpk_free(head);
-    return st;
+    return err->status;
 }
 
 /* Marks of the release in keys (FORMAT.md 2). */

@@ -428,14 +428,13 @@ static dcpk_status add_params(struct writer *w, struct dcpk_error *err)
 {
     const struct dcpk_target *target = &w->out->target;
     const struct dcpk_placing placing = {target->mesh, true, target->bucket_elems};
-    dcpk_status st = DCPK_OK;
 
     if (target->mesh.dp > 0)
-        st = dcpk_lay_out(w->model, &placing, &w->laid, err);
-    for (uint32_t i = 0; i < w->model->n_params && st == DCPK_OK; i++)
-        st = fsdp_add_param(w, i, err);
+        (void)dcpk_lay_out(w->model, &placing, &w->laid, err);
+    for (uint32_t i = 0; i < w->model->n_params && err->status == DCPK_OK; i++)
+        (void)fsdp_add_param(w, i, err);
     dcpk_laid_out_release(&w->laid);
-    return st;
+    return err->status;
 }
 
 dcpk_status dcpk_fsdp_from_model(const struct dcpk_model *model, struct dcpk_output *out,

@@ -551,12 +551,11 @@ dcpk_status dcpk_fsdp_request(const struct dcpk_loading *loading, struct dcpk_er
                        .model_prefix = FD_MODEL,
                        .state_prefix = with_q(loading, FD_STATE, err),
                        .group_prefix = with_q(loading, FD_GROUP, err)};
-    dcpk_status st = DCPK_OK;
 
-    if (a.state_prefix == NULL || a.group_prefix == NULL ||
-        (a.is_v2 && ask_v2(loading, &of_v2, &a, err)) || ask_all(&a, err) ||
-        (!a.is_v2 && report_stops(loading, err)))
-        st = err->status;
+    if (a.state_prefix != NULL && a.group_prefix != NULL &&
+        (!a.is_v2 || ask_v2(loading, &of_v2, &a, err) == DCPK_OK) && ask_all(&a, err) == DCPK_OK &&
+        !a.is_v2)
+        (void)report_stops(loading, err);
     dcpk_bytes_release(&a.key);
-    return st;
+    return err->status;
 }

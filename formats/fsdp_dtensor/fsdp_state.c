@@ -129,29 +129,21 @@ dcpk_status dcpk_fsdp_read_groups(struct dcpk_model *model, struct dcpk_error *e
     const struct dcpk_checkpoint *ckpt = model->ckpt;
     struct field *fields = dcpk_alloc_array(2 * ckpt->n_objects, sizeof *fields, err);
     size_t n = 0;
-    dcpk_status st = DCPK_OK;
 
     if (fields == NULL)
         return err->status;
-    for (size_t i = 0; i < ckpt->n_objects; i++) {
-        if (!dcpk_starts_with(ckpt->objects[i].key, FD_GROUP) ||
-            dcpk_checkpoint_object_left_out(ckpt, i) != NULL)
-            continue;
-        st = fsdp_find_field(model, i, fields, &n, err);
-        if (st != DCPK_OK)
-            goto out;
-    }
+    for (size_t i = 0; i < ckpt->n_objects && err->status == DCPK_OK; i++)
+        if (dcpk_starts_with(ckpt->objects[i].key, FD_GROUP) &&
+            dcpk_checkpoint_object_left_out(ckpt, i) == NULL)
+            (void)fsdp_find_field(model, i, fields, &n, err);
     qsort(fields, n, sizeof *fields, compare_fields);
-    for (size_t i = 0, end; i < n; i = end) {
+    for (size_t i = 0, end; i < n && err->status == DCPK_OK; i = end) {
         for (end = i + 1; end < n && fields[end].param == fields[i].param; end++)
             ;
-        st = read_group(model, fields + i, end - i, err);
-        if (st != DCPK_OK)
-            goto out;
+        (void)read_group(model, fields + i, end - i, err);
     }
-out:
     dcpk_free(fields);
-    return st;
+    return err->status;
 }
 
 /* An object of that key, or NULL; `needed`: one that cannot be read is an error, else dropped. */
@@ -249,14 +241,13 @@ static dcpk_status read_leaf(struct dcpk_model *model, size_t i, struct rng_leaf
                              struct dcpk_error *err)
 {
     const struct dcpk_checkpoint *ckpt = model->ckpt;
-    dcpk_status st;
 
     if (i < ckpt->n_objects)
-        st = dcpk_by_place_load(&model->loaded, model->ckpt, &ckpt->objects[i], &leaf->value, err);
+        (void)dcpk_by_place_load(&model->loaded, model->ckpt, &ckpt->objects[i], &leaf->value, err);
     else
-        st = dcpk_model_load_tensor(model, (uint32_t)(i - ckpt->n_objects), &leaf->value, err);
-    if (!dcpk_status_is_content(st))
-        return st;
+        (void)dcpk_model_load_tensor(model, (uint32_t)(i - ckpt->n_objects), &leaf->value, err);
+    if (!dcpk_status_is_content(err->status))
+        return err->status;
     dcpk_model_drop(model, leaf->key, err->text);
     dcpk_error_clear(err);
     leaf->value = NULL;
@@ -374,21 +365,16 @@ static dcpk_status fsdp_read_rng(struct dcpk_model *model, struct dcpk_error *er
 {
     struct rng_leaf *leaves = NULL;
     size_t n = 0;
-    dcpk_status st = read_leaves(model, &leaves, &n, err);
 
-    if (st != DCPK_OK)
-        goto out;
-    for (size_t i = 0, end; i < n; i = end) {
+    (void)read_leaves(model, &leaves, &n, err);
+    for (size_t i = 0, end; i < n && err->status == DCPK_OK; i = end) {
         for (end = i + 1;
              end < n && leaves[end].pp == leaves[i].pp && leaves[end].tp == leaves[i].tp; end++)
             ;
-        st = model_add_fsdp_rng(model, leaves + i, end - i, err);
-        if (st != DCPK_OK)
-            goto out;
+        (void)model_add_fsdp_rng(model, leaves + i, end - i, err);
     }
-out:
     dcpk_free(leaves);
-    return st;
+    return err->status;
 }
 
 /* Objects that Megatron-FSDP does not save. */

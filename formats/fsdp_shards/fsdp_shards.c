@@ -142,12 +142,9 @@ static const struct dcpk_dtensor_layout *keep_layout(struct dcpk_shards_reading 
 
     if (dcpk_map_get(&r->by_layout, (const char *)layout, sizeof *layout, &found))
         return (const struct dcpk_dtensor_layout *)(uintptr_t)found;
-    kept = dcpk_arena_alloc(r->rank.arena, sizeof *kept, err);
-    if (kept == NULL)
-        return NULL;
-    memcpy(kept, layout, sizeof *kept);
-    if (dcpk_map_put(&r->by_layout, (const char *)kept, sizeof *kept, (uint64_t)(uintptr_t)kept,
-                     &existed, &found, err))
+    kept = dcpk_arena_copy(r->rank.arena, layout, 1, sizeof *kept, err);
+    if (kept == NULL || dcpk_map_put(&r->by_layout, (const char *)kept, sizeof *kept,
+                                     (uint64_t)(uintptr_t)kept, &existed, &found, err))
         return NULL;
     return kept;
 }
@@ -158,7 +155,8 @@ static dcpk_status add_tensor(struct dcpk_shards_reading *r, const char *key,
 {
     struct dcpk_checkpoint *ckpt = r->rank.ckpt;
     const struct dcpk_dtensor_layout *kept = keep_layout(r, layout, err);
-    int64_t *shape = dcpk_arena_array(ckpt->arena, (size_t)layout->rank, sizeof *shape, err);
+    const int64_t *shape =
+        dcpk_arena_copy(ckpt->arena, layout->shape, (size_t)layout->rank, sizeof *shape, err);
     struct dcpk_tensor tensor = {.key = dcpk_arena_strdup(ckpt->arena, key, err),
                                  .dtype = (enum dcpk_dtype)layout->dtype,
                                  .rank = (int)layout->rank,
@@ -167,7 +165,6 @@ static dcpk_status add_tensor(struct dcpk_shards_reading *r, const char *key,
     if (kept == NULL || shape == NULL || tensor.key == NULL ||
         dcpk_grow(&r->layouts, &r->layouts_capacity, ckpt->n_tensors, sizeof kept, err))
         return err->status;
-    memcpy(shape, layout->shape, (size_t)layout->rank * sizeof *shape);
     r->layouts[ckpt->n_tensors] = kept;
     return dcpk_checkpoint_add_tensor(ckpt, &tensor, err);
 }

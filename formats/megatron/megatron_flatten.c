@@ -76,15 +76,10 @@ dcpk_status dcpk_flat_pieces_add_part(struct dcpk_flat_pieces *pieces,
 dcpk_status dcpk_flat_pieces_keep(const struct dcpk_flat_pieces *pieces,
                                   struct dcpk_out_tensor *tensor, struct dcpk_error *err)
 {
-    struct dcpk_piece *kept = dcpk_arena_array(pieces->arena, pieces->n, sizeof *kept, err);
-
-    if (kept == NULL)
-        return err->status;
-    if (pieces->n > 0)
-        memcpy(kept, pieces->list, pieces->n * sizeof *kept);
-    tensor->pieces = kept;
+    tensor->pieces =
+        dcpk_arena_copy(pieces->arena, pieces->list, pieces->n, sizeof *pieces->list, err);
     tensor->n_pieces = pieces->n;
-    return DCPK_OK;
+    return dcpk_made(tensor->pieces, err);
 }
 
 void dcpk_flat_pieces_release(struct dcpk_flat_pieces *pieces)
@@ -186,7 +181,6 @@ dcpk_status dcpk_megatron_flatten(struct dcpk_arena *arena, struct dcpk_out_tens
     struct dcpk_flat_pieces pieces = {.arena = arena};
     struct blocks b = {.rank = tensor->rank};
     int64_t n_elems = 1;
-    dcpk_status st = DCPK_OK;
 
     if (tensor->rank >= DCPK_MAX_RANK)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%s' would have %d axes when it is flattened",
@@ -198,13 +192,11 @@ dcpk_status dcpk_megatron_flatten(struct dcpk_arena *arena, struct dcpk_out_tens
     if (n_elems == 0)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%s' without elements cannot be flattened",
                          tensor->keys[0]);
-    for (size_t i = 0; i < tensor->n_pieces && st == DCPK_OK; i++)
-        st = flatten_piece(&b, &tensor->pieces[i], &pieces, err);
-    if (st == DCPK_OK)
-        st = dcpk_flat_pieces_keep(&pieces, tensor, err);
+    for (size_t i = 0; i < tensor->n_pieces && err->status == DCPK_OK; i++)
+        (void)flatten_piece(&b, &tensor->pieces[i], &pieces, err);
+    if (err->status == DCPK_OK && dcpk_flat_pieces_keep(&pieces, tensor, err) == DCPK_OK &&
+        flatten_spans(arena, &b, tensor, n_elems, err) == DCPK_OK)
+        (void)flatten_shape(arena, &b, tensor, n_elems, err);
     dcpk_flat_pieces_release(&pieces);
-    if (st != DCPK_OK || flatten_spans(arena, &b, tensor, n_elems, err) ||
-        flatten_shape(arena, &b, tensor, n_elems, err))
-        return err->status;
-    return DCPK_OK;
+    return err->status;
 }

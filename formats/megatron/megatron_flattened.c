@@ -83,17 +83,15 @@ static dcpk_status check_cover(const struct dcpk_checkpoint *ckpt, const struct 
                                struct dcpk_error *err)
 {
     const int64_t **spans = dcpk_alloc_array(view->n_chunks, sizeof *spans, err);
-    dcpk_status st;
 
     if (spans == NULL)
         return err->status;
     for (size_t i = 0; i < view->n_chunks; i++)
         spans[i] = ckpt->chunks[view->first_chunk + i].span;
-    st = dcpk_cover_check(view->shape, view->rank, spans, view->n_chunks, err);
-    if (st != DCPK_OK)
+    if (dcpk_cover_check(view->shape, view->rank, spans, view->n_chunks, err))
         dcpk_context(err, "the flattened chunks, put together");
     dcpk_free(spans);
-    return st;
+    return err->status;
 }
 
 dcpk_status dcpk_megatron_add_flattened(struct dcpk_checkpoint *ckpt, uint32_t source,

@@ -188,13 +188,12 @@ static dcpk_status slot_add_tensor(struct writer *w, const struct dcpk_slot *slo
 {
     const size_t n_members = (size_t)(slot->n_layers * slot->n_experts);
     struct dcpk_model_tensor *members = dcpk_alloc_array(2 * n_members, sizeof *members, err);
-    dcpk_status st;
 
     if (members == NULL)
         return err->status;
-    st = slot_add_members(w, slot, tensors, members, out, err);
+    (void)slot_add_members(w, slot, tensors, members, out, err);
     dcpk_free(members);
-    return st;
+    return err->status;
 }
 
 /* Append the slot's keys with `prefix` before them. */
@@ -383,26 +382,21 @@ static dcpk_status add_slot(struct writer *w, const struct dcpk_slot *slot, stru
     const struct dcpk_model *m = w->model;
     const uint32_t param = slot->members[0];
     bool needs_master = false;
-    dcpk_status st = DCPK_OK;
 
     if (tensors == NULL || add_weight(w, slot, tensors, &needs_master, err) ||
         (needs_master && slot_add_master(w, slot, tensors, err)) ||
         (w->has_states && slot_add_state(w, slot, DCPK_EXP_AVG, "exp_avg", tensors, err)) ||
-        (w->has_states && slot_add_state(w, slot, DCPK_EXP_AVG_SQ, "exp_avg_sq", tensors, err))) {
-        st = err->status;
+        (w->has_states && slot_add_state(w, slot, DCPK_EXP_AVG_SQ, "exp_avg_sq", tensors, err)))
         goto out;
-    }
     for (uint32_t t = m->params[param].tensor[DCPK_STATE]; w->has_states && t != DCPK_NO_TENSOR;
-         t = m->tensors[t].next_state) {
-        st = slot_add_state(w, slot, DCPK_STATE, m->tensors[t].state, tensors, err);
-        if (st != DCPK_OK)
+         t = m->tensors[t].next_state)
+        if (slot_add_state(w, slot, DCPK_STATE, m->tensors[t].state, tensors, err))
             goto out;
-    }
     if (!m->has_optimizer)
         note_unwritten(w, slot);
 out:
     dcpk_free(tensors);
-    return st;
+    return err->status;
 }
 
 /* Refuses state that releases of generation A do not have, or have in an order that is not
@@ -442,7 +436,6 @@ dcpk_status dcpk_megatron_from_model(const struct dcpk_model *model, struct dcpk
     struct writer w = {.model = model, .out = out};
     struct dcpk_slots slots = {.list = NULL};
     bool is_known, is_rng_whole = false;
-    dcpk_status st = DCPK_OK;
 
     w.model_dtype = dcpk_megatron_model_dtype(model, &is_known);
     w.has_states = model->has_optimizer && !dcpk_megatron_has_buckets(model, out);
@@ -457,25 +450,20 @@ dcpk_status dcpk_megatron_from_model(const struct dcpk_model *model, struct dcpk
         w.mesh.tp = dcpk_max_i64(w.mesh.tp, 1);
     }
     w.is_noted = dcpk_arena_alloc(out->arena, out->source->n_tensors, err);
-    if (w.is_noted == NULL || dcpk_slots_find(model, out, &slots, err)) {
-        st = err->status;
+    if (w.is_noted == NULL || dcpk_slots_find(model, out, &slots, err))
         goto out;
-    }
     if (!is_known)
         dcpk_output_event(out, DCPK_EVENT_NOTE, "params_dtype",
                           "args do not say the model's dtype: weights are rounded to bfloat16");
-    for (size_t i = 0; i < slots.n; i++) {
-        st = add_slot(&w, &slots.list[i], err);
-        if (st != DCPK_OK)
+    for (size_t i = 0; i < slots.n; i++)
+        if (add_slot(&w, &slots.list[i], err))
             goto out;
-    }
-    if (dcpk_megatron_put_extra_states(model, out, &slots, err) ||
-        dcpk_megatron_put_rng(model, out, n_rng_axes, &is_rng_whole, err) ||
-        dcpk_megatron_make_common(model, out, &slots, is_rng_whole, common, err))
-        st = err->status;
+    if (dcpk_megatron_put_extra_states(model, out, &slots, err) == DCPK_OK &&
+        dcpk_megatron_put_rng(model, out, n_rng_axes, &is_rng_whole, err) == DCPK_OK)
+        (void)dcpk_megatron_make_common(model, out, &slots, is_rng_whole, common, err);
 out:
     dcpk_slots_release(&slots);
-    return st;
+    return err->status;
 }
 
 dcpk_status dcpk_megatron_common(const struct dcpk_model *model, struct dcpk_output *out,

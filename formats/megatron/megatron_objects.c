@@ -88,19 +88,17 @@ static dcpk_status carry_extra(struct extra_state *x, size_t i, uint32_t *payloa
                                struct dcpk_error *err)
 {
     const struct dcpk_object *object = x->model->extra_states[i].object;
-    dcpk_status st;
 
     x->is_carried[i] = true;
     if (x->model->ckpt->format == x->out->format)
-        st = dcpk_output_add_payload(x->out, NULL, object, payload, err);
+        (void)dcpk_output_add_payload(x->out, NULL, object, payload, err);
     else
-        st = put_loaded(x, object, payload, err);
-    if (dcpk_status_is_content(st)) {
+        (void)put_loaded(x, object, payload, err);
+    if (dcpk_status_is_content(err->status)) {
         dcpk_output_event(x->out, DCPK_EVENT_DROPPED, object->key, "%s", err->text);
         dcpk_error_clear(err);
-        return DCPK_OK;
     }
-    return st;
+    return err->status;
 }
 
 /* The extra state of one layer and expert of a module, `module` with the ending. */
@@ -195,23 +193,15 @@ dcpk_status dcpk_megatron_put_extra_states(const struct dcpk_model *model, struc
     const struct dcpk_slot single = {.n_layers = 1, .n_experts = 1};
     struct extra_state x = {
         .model = model, .out = out, .loaded = {.arena = out->arena}, .made = {.arena = out->arena}};
-    dcpk_status st = begin_extra(&x, err);
 
-    if (st != DCPK_OK)
-        goto out;
-    for (size_t i = 0; i < slots->n; i++) {
-        st = put_slot_extra(&x, &slots->list[i], err);
-        if (st != DCPK_OK)
-            goto out;
-    }
-    st = put_extra_state(&x, "output_layer", &single, err);
-    if (st != DCPK_OK)
-        goto out;
-    extra_note_left(&x);
-out:
+    (void)begin_extra(&x, err);
+    for (size_t i = 0; i < slots->n && err->status == DCPK_OK; i++)
+        (void)put_slot_extra(&x, &slots->list[i], err);
+    if (err->status == DCPK_OK && put_extra_state(&x, "output_layer", &single, err) == DCPK_OK)
+        extra_note_left(&x);
     dcpk_by_place_release(&x.loaded);
     dcpk_by_place_release(&x.made);
     dcpk_map_release(&x.done);
     dcpk_map_release(&x.sources);
-    return st;
+    return err->status;
 }

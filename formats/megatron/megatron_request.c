@@ -385,14 +385,13 @@ dcpk_status dcpk_megatron_request(const struct dcpk_loading *loading, struct dcp
     const struct dcpk_expected *m = loading->model;
     struct asking a = {
         .loading = loading, .is_stacked = find_stacked(loading), .kinds = expected_kinds(m)};
-    dcpk_status st;
 
     dcpk_optimizer_asked_find(loading, &a.optimizer);
-    st = ask_layers(&a, err);
+    (void)ask_layers(&a, err);
     dcpk_bytes_release(&a.key);
     dcpk_bytes_release(&a.other);
-    if (st != DCPK_OK)
-        return st;
+    if (err->status != DCPK_OK)
+        return err->status;
     if (dcpk_value_as_str(dcpk_value_get(loading->attrs, "experimental_attention_variant")) !=
             NULL &&
         dcpk_request_fault(

@@ -391,11 +391,10 @@ static dcpk_status ask_rng_form(const struct dcpk_loading *loading, uint32_t loa
     const int64_t pp = dcpk_max_i64(loading->mesh.pp, 1), tp = dcpk_max_i64(loading->mesh.tp, 1);
     const bool has_data = n_data > 0;
     struct dcpk_bytes key = {.data = NULL};
-    dcpk_status st = DCPK_OK;
 
     if (!has_data)
         n_data = 1;
-    for (int64_t i = 0; i < pp * tp * n_data; i++) {
+    for (int64_t i = 0; i < pp * tp * n_data && err->status == DCPK_OK; i++) {
         key.n_bytes = 0;
         dcpk_bytes_printf(&key, "rng_state/shard_%" PRId64 ".%" PRId64, i / n_data / tp,
                           i / n_data % tp);
@@ -404,13 +403,10 @@ static dcpk_status ask_rng_form(const struct dcpk_loading *loading, uint32_t loa
         dcpk_bytes_printf(&key, "_%" PRId64 ".%" PRId64, pp, tp);
         if (has_data)
             dcpk_bytes_printf(&key, ".%" PRId64, n_data);
-        st = dcpk_request_object(loading, DCPK_FOR_RNG, loaders, &key, err);
-        if (st != DCPK_OK)
-            goto out;
+        (void)dcpk_request_object(loading, DCPK_FOR_RNG, loaders, &key, err);
     }
-out:
     dcpk_bytes_release(&key);
-    return st;
+    return err->status;
 }
 
 /*
@@ -457,19 +453,16 @@ static dcpk_status ask_rerun(const struct dcpk_loading *loading, struct dcpk_err
     const bool same = mesh->tp == saved->tp && mesh->pp == saved->pp && mesh->dp == saved->dp &&
                       mesh->world == saved->world;
     struct dcpk_bytes key = {.data = NULL};
-    dcpk_status st = DCPK_OK;
 
-    for (int64_t r = 0; same && has_rerun(loading) && r < saved->world; r++) {
+    for (int64_t r = 0; same && has_rerun(loading) && r < saved->world && err->status == DCPK_OK;
+         r++) {
         key.n_bytes = 0;
         dcpk_bytes_printf(&key, "rerun_state_machine_state/shard_%" PRId64 "_%" PRId64, r,
                           saved->world);
-        st = dcpk_request_object(loading, DCPK_FOR_COMMON, DCPK_ALL_LOADERS, &key, err);
-        if (st != DCPK_OK)
-            goto out;
+        (void)dcpk_request_object(loading, DCPK_FOR_COMMON, DCPK_ALL_LOADERS, &key, err);
     }
-out:
     dcpk_bytes_release(&key);
-    return st;
+    return err->status;
 }
 
 /* --- the common state --- */

@@ -457,22 +457,17 @@ dcpk_status dcpk_slots_find(const struct dcpk_model *model, const struct dcpk_ou
 {
     const bool is_stacked = is_homogeneous(model) && !keeps_layers_apart(model);
     struct finding f = {.model = model, .out = out, .kinds = model_kinds(model)};
-    dcpk_status st = DCPK_OK;
 
     *slots = (struct dcpk_slots){.is_homogeneous_by_args = is_homogeneous(model)};
     f.places = dcpk_alloc_array(model->n_params, sizeof *f.places, err);
-    if (f.places == NULL || find_with(&f, is_stacked, slots, err)) {
-        st = err->status;
-        goto out;
-    }
-    if ((slots->is_stacked && !layers_are_alike(model, slots) &&
-         find_with(&f, false, slots, err)) ||
-        check_slots(model, slots, err) || slots_split(&f, slots, err))
-        st = err->status;
-out:
+    if (f.places != NULL && find_with(&f, is_stacked, slots, err) == DCPK_OK && slots->is_stacked &&
+        !layers_are_alike(model, slots))
+        (void)find_with(&f, false, slots, err);
+    if (err->status == DCPK_OK && check_slots(model, slots, err) == DCPK_OK)
+        (void)slots_split(&f, slots, err);
     dcpk_map_release(&f.slot_by_key);
     dcpk_free(f.places);
-    return st;
+    return err->status;
 }
 
 void dcpk_slots_release(struct dcpk_slots *slots)

@@ -125,7 +125,6 @@ static dcpk_status stored_add_state(struct dcpk_model *model, struct dcpk_found_
     const bool weights_only = (model->flags & DCPK_MODEL_WEIGHTS_ONLY) != 0;
     const char *name = model->ckpt->tensors[sources->tensor[0]].key, *state = NULL;
     const enum dcpk_role role = dcpk_megatron_role(key);
-    dcpk_status st;
 
     /* The master is the weight's better half, wanted even when the rest of the optimizer is not. */
     if (weights_only && role != DCPK_MASTER) {
@@ -142,15 +141,14 @@ static dcpk_status stored_add_state(struct dcpk_model *model, struct dcpk_found_
         }
         model->needs_proof = true;
     }
-    st = find_states(model, sources, err);
-    if (st == DCPK_EUNSUPPORTED && weights_only) {
+    if (find_states(model, sources, err) == DCPK_EUNSUPPORTED && weights_only) {
         dcpk_error_clear(err);
         dcpk_model_omit(model, name,
                         "fp32 master in a form that is not read; the stored weight is taken");
         return DCPK_OK;
     }
-    if (st != DCPK_OK)
-        return st;
+    if (err->status != DCPK_OK)
+        return err->status;
     if (role == DCPK_STATE) {
         state = dcpk_arena_strndup(model->arena, key->state, key->state_bytes, err);
         if (state == NULL)
@@ -282,24 +280,19 @@ static dcpk_status read_extra(struct dcpk_model *model, const struct dcpk_object
     struct dcpk_stacking s;
     int64_t at[2] = {0, 0};
     int rank;
-    dcpk_status st;
 
     if (shard == NULL || !read_offsets(shard + strlen("/shard_"), at, &rank)) {
         dcpk_model_drop(model, object->key, "extra state; its key names no shard");
         return DCPK_OK;
     }
     name = dcpk_arena_strndup(model->arena, object->key, (size_t)(shard - object->key), err);
-    if (name == NULL)
-        st = err->status;
-    else
-        st = dcpk_stacking_find(name, rank, &s, err);
-    if (dcpk_status_is_content(st)) {
+    if (name == NULL || dcpk_stacking_find(name, rank, &s, err)) {
+        if (!dcpk_status_is_content(err->status))
+            return err->status;
         dcpk_model_drop(model, object->key, err->text);
         dcpk_error_clear(err);
         return DCPK_OK;
     }
-    if (st != DCPK_OK)
-        return st;
     extra.name = dcpk_stacking_name(model->arena, name, &s, at[0], at[s.n_axes > 1], err);
     if (extra.name == NULL)
         return err->status;

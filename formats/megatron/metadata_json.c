@@ -32,14 +32,12 @@ dcpk_status dcpk_megatron_read_backend(struct dcpk_store *store,
                                        struct dcpk_error *err)
 {
     struct dcpk_json *doc = NULL;
-    dcpk_status st = dcpk_json_read(store, DCPK_MEGATRON_METADATA_JSON, MAX_JSON_BYTES, &doc, err);
 
-    if (st != DCPK_OK)
-        dcpk_context(err, "reading '%s'", DCPK_MEGATRON_METADATA_JSON);
-    else
-        st = read_backend(doc, backend, err);
+    if (dcpk_json_read(store, DCPK_MEGATRON_METADATA_JSON, MAX_JSON_BYTES, &doc, err))
+        return dcpk_context(err, "reading '%s'", DCPK_MEGATRON_METADATA_JSON);
+    (void)read_backend(doc, backend, err);
     dcpk_json_free(doc);
-    return st;
+    return err->status;
 }
 
 dcpk_status dcpk_megatron_check_backend(struct dcpk_store *store, const char *wanted,
@@ -120,15 +118,14 @@ dcpk_status dcpk_megatron_request_backend(const struct dcpk_loading *loading,
                                           struct dcpk_error *err)
 {
     struct dcpk_json *doc = NULL;
-    dcpk_status st = DCPK_OK;
 
-    if (loading->out != NULL) /* a planned output has Megatron's own text */
-        return DCPK_OK;
-    st = dcpk_json_read(loading->ckpt->store, DCPK_MEGATRON_METADATA_JSON, MAX_JSON_BYTES, &doc,
-                        err);
-    for (const struct dcpk_json *m = st == DCPK_OK ? dcpk_json_first(doc) : NULL;
-         m != NULL && st == DCPK_OK; m = dcpk_json_next(m))
-        st = ask_field(loading, m, err);
+    if (loading->out != NULL || /* a planned output has Megatron's own text */
+        dcpk_json_read(loading->ckpt->store, DCPK_MEGATRON_METADATA_JSON, MAX_JSON_BYTES, &doc,
+                       err))
+        return err->status;
+    for (const struct dcpk_json *m = dcpk_json_first(doc); m != NULL && err->status == DCPK_OK;
+         m = dcpk_json_next(m))
+        (void)ask_field(loading, m, err);
     dcpk_json_free(doc);
-    return st;
+    return err->status;
 }

@@ -395,10 +395,9 @@ static dcpk_status find_ranks(struct dcpk_mp_putting *p, struct dcpk_error *err)
 /* The list of files, from the heap into the arena. */
 static dcpk_status keep_files(struct dcpk_mp_putting *p, struct dcpk_error *err)
 {
-    struct dcpk_mp_file *list = dcpk_arena_array(p->out->arena, p->files->n, sizeof *list, err);
+    struct dcpk_mp_file *list =
+        dcpk_arena_copy(p->out->arena, p->files->list, p->files->n, sizeof *list, err);
 
-    if (list != NULL && p->files->n > 0)
-        memcpy(list, p->files->list, p->files->n * sizeof *list);
     dcpk_free(p->files->list);
     p->files->list = list;
     return dcpk_made(list, err);

@@ -238,7 +238,6 @@ static dcpk_status find_tensor(struct dcpk_mp_reading *r, const struct dcpk_mp_t
     const struct dcpk_spread *spread = &tensor->spread;
     const struct dcpk_tensor *found = dcpk_checkpoint_tensor(ckpt, key);
     struct dcpk_tensor made = {.dtype = dtype, .rank = spread->rank};
-    int64_t *shape;
 
     *t = (uint32_t)ckpt->n_tensors;
     if (found != NULL) {
@@ -248,12 +247,11 @@ static dcpk_status find_tensor(struct dcpk_mp_reading *r, const struct dcpk_mp_t
             return DCPK_OK;
         return dcpk_fail(err, DCPK_EFORMAT, "another rank has it with another dtype or shape");
     }
-    shape = dcpk_arena_array(ckpt->arena, (size_t)spread->rank, sizeof *shape, err);
+    made.shape =
+        dcpk_arena_copy(ckpt->arena, spread->shape, (size_t)spread->rank, sizeof *made.shape, err);
     made.key = dcpk_arena_strdup(ckpt->arena, key, err);
-    if (shape == NULL || made.key == NULL)
+    if (made.shape == NULL || made.key == NULL)
         return err->status;
-    memcpy(shape, spread->shape, (size_t)spread->rank * sizeof *shape);
-    made.shape = shape;
     return dcpk_checkpoint_add_tensor(ckpt, &made, err);
 }
 

@@ -64,15 +64,10 @@ dcpk_status dcpk_hf_dict_put(struct dcpk_hf_dict *dict, const char *key,
 dcpk_status dcpk_hf_dict_copy(struct dcpk_hf_dict *dict, const struct dcpk_value *members,
                               struct dcpk_error *err)
 {
-    struct dcpk_value_pair *pairs = dcpk_arena_array(dict->arena, members->n, sizeof *pairs, err);
-
-    if (pairs == NULL)
-        return err->status;
-    if (members->n > 0)
-        memcpy(pairs, members->as.pairs, members->n * sizeof *pairs);
-    dict->pairs = pairs;
+    dict->pairs =
+        dcpk_arena_copy(dict->arena, members->as.pairs, members->n, sizeof *dict->pairs, err);
     dict->n = dict->capacity = members->n;
-    return DCPK_OK;
+    return dcpk_made(dict->pairs, err);
 }
 
 dcpk_status dcpk_hf_dict_put_all(struct dcpk_hf_dict *dict, const struct dcpk_value *members,

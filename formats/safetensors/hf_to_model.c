@@ -108,10 +108,8 @@ dcpk_status dcpk_hf_binding_join(struct dcpk_hf_matching *m, const struct dcpk_h
 static dcpk_status take_fault(struct dcpk_hf_matching *m, const struct dcpk_hf_binding *b,
                               struct dcpk_error *err)
 {
-    const dcpk_status st = err->status;
-
-    if (!dcpk_status_is_content(st))
-        return st;
+    if (!dcpk_status_is_content(err->status))
+        return err->status;
     if (b->expert <= 0 || m->faults.n == 0)
         dcpk_hf_fault(&m->faults, DCPK_EMISMATCH, "'%s': %s", b->hf[0], err->text);
     dcpk_error_clear(err);

@@ -414,20 +414,16 @@ static dcpk_status rebuild_expected(struct dcpk_zip *zip, const struct dcpk_item
     struct dcpk_bytes pickle = {.data = NULL};
     const struct dcpk_zip_member *member;
     const uint8_t *data;
-    dcpk_status st = DCPK_OK;
 
     *is_it = false;
-    if (find_pickle(zip, MAX_TENSOR_PICKLE_BYTES, &member, &data, err) ||
-        dcpk_item_put_pickle(expected, &pickle, err)) {
-        st = err->status;
-        goto out;
-    }
-    *is_it = member->n_bytes == pickle.n_bytes && memcmp(data, pickle.data, pickle.n_bytes) == 0;
+    if (find_pickle(zip, MAX_TENSOR_PICKLE_BYTES, &member, &data, err) == DCPK_OK &&
+        dcpk_item_put_pickle(expected, &pickle, err) == DCPK_OK)
+        *is_it =
+            member->n_bytes == pickle.n_bytes && memcmp(data, pickle.data, pickle.n_bytes) == 0;
     if (*is_it)
-        st = describe_plain(expected, r, err);
-out:
+        (void)describe_plain(expected, r, err);
     dcpk_bytes_release(&pickle);
-    return st;
+    return err->status;
 }
 
 /* The one tensor of an open archive. */
@@ -467,15 +463,12 @@ dcpk_status dcpk_item_read_tensor(const struct dcpk_item_range *range,
 {
     struct dcpk_arena *arena = dcpk_arena_new();
     struct dcpk_zip zip;
-    dcpk_status st = DCPK_OK;
 
     if (dcpk_zip_open(&zip, range, MAX_TENSOR_MEMBERS, err) ||
-        read_only_tensor(&zip, expected, arena, tensor, err)) {
-        st = err->status;
+        read_only_tensor(&zip, expected, arena, tensor, err))
         dcpk_context(err, "item at byte %" PRIu64 " of '%s'", range->offset_bytes,
                      dcpk_source_name(range->source));
-    }
     dcpk_zip_release(&zip);
     dcpk_arena_free(arena);
-    return st;
+    return err->status;
 }

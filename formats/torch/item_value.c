@@ -97,10 +97,9 @@ static dcpk_status fill_tensor(struct filling *f, const struct dcpk_rebuilt *r,
     if (!dcpk_mul_u64((uint64_t)n_elems, dcpk_dtype_bytes(r->dtype), &n_bytes))
         return dcpk_fail(err, DCPK_ERANGE, "a tensor of %" PRId64 " elements", n_elems);
     t = dcpk_arena_alloc(f->arena, sizeof *t, err);
-    shape = dcpk_arena_array(f->arena, (size_t)r->rank, sizeof *shape, err);
+    shape = dcpk_arena_copy(f->arena, r->shape, (size_t)r->rank, sizeof *shape, err);
     if (t == NULL || shape == NULL)
         return err->status;
-    memcpy(shape, r->shape, (size_t)r->rank * sizeof *shape);
     *t = (struct dcpk_value_tensor){
         .dtype = r->dtype, .rank = r->rank, .shape = shape, .n_bytes = n_bytes};
     if (f->zip->whole == NULL)
@@ -230,22 +229,14 @@ static dcpk_status fill_tensors(struct filling *f, const struct dcpk_value *root
                                 struct dcpk_error *err)
 {
     struct walk w = {.arena = dcpk_arena_new(), .is_known = f->is_known};
-    dcpk_status st = DCPK_OK;
 
-    if (push_value(&w, root, err)) {
-        st = err->status;
-        goto out;
-    }
-    while (w.n > 0) {
-        st = walk_visit(&w, f, w.stack[--w.n], err);
-        if (st != DCPK_OK)
-            goto out;
-    }
-out:
+    (void)push_value(&w, root, err);
+    while (w.n > 0 && err->status == DCPK_OK)
+        (void)walk_visit(&w, f, w.stack[--w.n], err);
     dcpk_map_release(&w.seen);
     dcpk_free(w.stack);
     dcpk_arena_free(w.arena);
-    return st;
+    return err->status;
 }
 
 static dcpk_status check_crcs(struct dcpk_zip *zip, struct dcpk_error *err)
@@ -286,13 +277,12 @@ static dcpk_status read_whole(const uint8_t *data, size_t n_bytes, uint64_t base
     struct dcpk_zip zip;
     struct filling f = {
         .zip = &zip, .arena = arena, .budget_bytes = MAX_EXPANSION * (uint64_t)n_bytes};
-    dcpk_status st = DCPK_OK;
 
-    if (dcpk_zip_open_memory(&zip, data, n_bytes, base_bytes, MAX_VALUE_MEMBERS, err) ||
-        check_crcs(&zip, err) || build_value(&f, n_bytes, value, err))
-        st = err->status;
+    if (dcpk_zip_open_memory(&zip, data, n_bytes, base_bytes, MAX_VALUE_MEMBERS, err) == DCPK_OK &&
+        check_crcs(&zip, err) == DCPK_OK)
+        (void)build_value(&f, n_bytes, value, err);
     dcpk_zip_release(&zip);
-    return st;
+    return err->status;
 }
 
 static void add_range_context(const struct dcpk_item_range *range, struct dcpk_error *err)
@@ -305,13 +295,12 @@ static void add_range_context(const struct dcpk_item_range *range, struct dcpk_e
 static dcpk_status look_first(const struct dcpk_item_range *range, struct dcpk_error *err)
 {
     struct dcpk_zip zip;
-    dcpk_status st;
 
     if (range->n_bytes <= UNSEEN_BYTES)
         return DCPK_OK;
-    st = dcpk_zip_open(&zip, range, MAX_VALUE_MEMBERS, err);
+    (void)dcpk_zip_open(&zip, range, MAX_VALUE_MEMBERS, err);
     dcpk_zip_release(&zip);
-    return st;
+    return err->status;
 }
 
 /* Checks that the bytes are there, few enough to be loaded, and an archive at first sight. */
@@ -335,15 +324,13 @@ static dcpk_status load_value(const struct dcpk_item_range *range, struct dcpk_a
 {
     const size_t n_bytes = (size_t)range->n_bytes;
     uint8_t *data = dcpk_alloc(n_bytes, err);
-    dcpk_status st = DCPK_OK;
 
     if (data == NULL)
         return err->status;
-    if (dcpk_source_read(range->source, range->offset_bytes, data, n_bytes, err) ||
-        read_whole(data, n_bytes, range->offset_bytes, arena, value, err))
-        st = err->status;
+    if (dcpk_source_read(range->source, range->offset_bytes, data, n_bytes, err) == DCPK_OK)
+        (void)read_whole(data, n_bytes, range->offset_bytes, arena, value, err);
     dcpk_free(data);
-    return st;
+    return err->status;
 }
 
 dcpk_status dcpk_item_read_value(const struct dcpk_item_range *range, struct dcpk_arena *arena,
@@ -398,19 +385,15 @@ dcpk_status dcpk_item_read_known(const struct dcpk_item_range *range, dcpk_is_kn
 {
     struct dcpk_zip zip;
     struct filling f = {.zip = &zip, .arena = arena, .is_known = is_known};
-    dcpk_status st = DCPK_OK;
+    const uint64_t limit_bytes = dcpk_source_value_limit(range->source, MAX_OUTLINE_BYTES);
 
-    if (dcpk_zip_open(&zip, range, MAX_VALUE_MEMBERS, err) ||
-        build_value(&f, dcpk_source_value_limit(range->source, MAX_OUTLINE_BYTES), value, err))
-        st = err->status;
-    if (st == DCPK_OK && folder != NULL) {
+    if (dcpk_zip_open(&zip, range, MAX_VALUE_MEMBERS, err) == DCPK_OK &&
+        build_value(&f, limit_bytes, value, err) == DCPK_OK && folder != NULL)
         *folder = dcpk_arena_strndup(arena, zip.folder, zip.folder_bytes, err);
-        st = dcpk_made(*folder, err);
-    }
     dcpk_zip_release(&zip);
-    if (st != DCPK_OK)
+    if (err->status != DCPK_OK)
         add_range_context(range, err);
-    return st;
+    return err->status;
 }
 
 /* Loads one tensor of an outline. *left_bytes: of records that may still be read. */
@@ -497,22 +480,17 @@ dcpk_status dcpk_item_each_record(const struct dcpk_item_range *range, dcpk_take
                                   void *context, struct dcpk_error *err)
 {
     struct dcpk_zip zip;
-    dcpk_status st = dcpk_zip_open(&zip, range, MAX_VALUE_MEMBERS, err);
 
-    if (st != DCPK_OK)
-        goto out;
-    for (size_t i = 0; i < zip.n_members; i++) {
+    (void)dcpk_zip_open(&zip, range, MAX_VALUE_MEMBERS, err);
+    for (size_t i = 0; err->status == DCPK_OK && i < zip.n_members; i++) {
         const struct dcpk_zip_member *member = &zip.members[i];
         const struct dcpk_record record = {range->offset_bytes + member->data_offset_bytes,
                                            member->n_bytes, member->crc32};
 
-        st = take(context, &record, err);
-        if (st != DCPK_OK)
-            goto out;
+        (void)take(context, &record, err);
     }
-out:
     dcpk_zip_release(&zip);
-    if (st != DCPK_OK)
+    if (err->status != DCPK_OK)
         add_range_context(range, err);
-    return st;
+    return err->status;
 }

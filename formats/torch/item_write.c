@@ -183,18 +183,17 @@ static dcpk_status put_around(const struct tensor_form *form, uint32_t crc32,
 {
     struct dcpk_bytes pickle = {.data = NULL};
     struct dcpk_zip_writer zip;
-    dcpk_status st = DCPK_OK;
 
     (void)dcpk_bytes_reserve(out, AROUND_BYTES); /* a failure shows at the first append */
     dcpk_zip_writer_init(&zip, out, "archive");
     put_tensor_pickle(&pickle, form);
-    if (add_leading(&zip, &pickle, err) ||
-        dcpk_zip_writer_add_external(&zip, "data/0", form->n_bytes, crc32, split_bytes, err) ||
-        add_trailing(&zip, err))
-        st = err->status;
+    if (add_leading(&zip, &pickle, err) == DCPK_OK &&
+        dcpk_zip_writer_add_external(&zip, "data/0", form->n_bytes, crc32, split_bytes, err) ==
+            DCPK_OK)
+        (void)add_trailing(&zip, err);
     dcpk_zip_writer_release(&zip);
     dcpk_bytes_release(&pickle);
-    return st;
+    return err->status;
 }
 
 static dcpk_status form_describe(const struct dcpk_item_form *form, struct tensor_form *sized,
@@ -230,18 +229,14 @@ dcpk_status dcpk_item_measure(const struct dcpk_item_form *form, struct dcpk_ite
     struct dcpk_bytes around = {.data = NULL};
     struct tensor_form sized;
     size_t split_bytes = 0;
-    dcpk_status st = DCPK_OK;
 
-    if (form_describe(form, &sized, err) || put_around(&sized, 0, &around, &split_bytes, err)) {
-        st = err->status;
-        goto out;
-    }
-    *sizes = (struct dcpk_item_sizes){.lead_bytes = (uint32_t)split_bytes,
-                                      .tail_bytes = (uint32_t)(around.n_bytes - split_bytes),
-                                      .data_bytes = sized.n_bytes};
-out:
+    if (form_describe(form, &sized, err) == DCPK_OK &&
+        put_around(&sized, 0, &around, &split_bytes, err) == DCPK_OK)
+        *sizes = (struct dcpk_item_sizes){.lead_bytes = (uint32_t)split_bytes,
+                                          .tail_bytes = (uint32_t)(around.n_bytes - split_bytes),
+                                          .data_bytes = sized.n_bytes};
     dcpk_bytes_release(&around);
-    return st;
+    return err->status;
 }
 
 dcpk_status dcpk_item_frame(const struct dcpk_item_form *form, uint32_t crc32, uint8_t *lead,
@@ -250,17 +245,14 @@ dcpk_status dcpk_item_frame(const struct dcpk_item_form *form, uint32_t crc32, u
     struct dcpk_bytes around = {.data = NULL};
     struct tensor_form sized;
     size_t split_bytes = 0;
-    dcpk_status st = DCPK_OK;
 
-    if (form_describe(form, &sized, err) || put_around(&sized, crc32, &around, &split_bytes, err)) {
-        st = err->status;
-        goto out;
+    if (form_describe(form, &sized, err) == DCPK_OK &&
+        put_around(&sized, crc32, &around, &split_bytes, err) == DCPK_OK) {
+        memcpy(lead, around.data, split_bytes);
+        memcpy(tail, around.data + split_bytes, around.n_bytes - split_bytes);
     }
-    memcpy(lead, around.data, split_bytes);
-    memcpy(tail, around.data + split_bytes, around.n_bytes - split_bytes);
-out:
     dcpk_bytes_release(&around);
-    return st;
+    return err->status;
 }
 
 /* Tensors met while a value is pickled, each kind in the order of its storage keys. */
@@ -381,19 +373,19 @@ dcpk_status dcpk_item_encode_around(const struct dcpk_value *value,
     struct storages storages = {.n_first = style->n_outside};
     struct dcpk_bytes pickle = {.data = NULL};
     struct dcpk_zip_writer zip;
-    dcpk_status st = DCPK_OK;
 
     dcpk_zip_writer_init(&zip, out, style->prefix);
-    if (dcpk_pickle_write(value, style->protocol, put_inner_tensor, &storages, &pickle, err) ||
-        add_leading(&zip, &pickle, err) || add_storages(&zip, &storages, crcs, gaps, err) ||
-        add_trailing(&zip, err))
-        st = err->status;
-    assert(st != DCPK_OK || storages.n_outside == style->n_outside);
+    if (dcpk_pickle_write(value, style->protocol, put_inner_tensor, &storages, &pickle, err) ==
+            DCPK_OK &&
+        add_leading(&zip, &pickle, err) == DCPK_OK &&
+        add_storages(&zip, &storages, crcs, gaps, err) == DCPK_OK)
+        (void)add_trailing(&zip, err);
+    assert(err->status != DCPK_OK || storages.n_outside == style->n_outside);
     dcpk_zip_writer_release(&zip);
     dcpk_bytes_release(&pickle);
     dcpk_free(storages.tensors);
     dcpk_free(storages.outside);
-    return st;
+    return err->status;
 }
 
 dcpk_status dcpk_item_encode(const struct dcpk_value *value, const char *prefix, int protocol,
@@ -412,19 +404,18 @@ dcpk_status dcpk_item_frame_outside(const char *prefix, const struct dcpk_item_o
     struct dcpk_zip_writer zip;
     size_t split_bytes = 0;
     char name[32];
-    dcpk_status st;
 
     dcpk_zip_writer_init(&zip, &around, prefix);
     zip.external_bytes = record->offset_bytes;
     snprintf(name, sizeof name, "data/%zu", record->number);
-    st = dcpk_zip_writer_add_external(&zip, name, record->n_bytes, crc32, &split_bytes, err);
-    if (st == DCPK_OK) {
+    if (dcpk_zip_writer_add_external(&zip, name, record->n_bytes, crc32, &split_bytes, err) ==
+        DCPK_OK) {
         memcpy(lead, around.data, split_bytes);
         memcpy(tail, around.data + split_bytes, around.n_bytes - split_bytes);
     }
     dcpk_zip_writer_release(&zip);
     dcpk_bytes_release(&around);
-    return st;
+    return err->status;
 }
 
 uint32_t dcpk_item_frame_crc32(const uint8_t *tail)
@@ -437,17 +428,13 @@ dcpk_status dcpk_item_put_file(struct dcpk_output *out, const char *prefix,
 {
     const char *name = dcpk_arena_printf(out->arena, err, "%s.pt", prefix);
     struct dcpk_bytes bytes = {.data = NULL};
-    dcpk_status st;
 
     if (name == NULL)
         return err->status;
-    st = dcpk_item_encode(value, prefix, out->pickle_protocol, &bytes, err);
-    if (st != DCPK_OK) {
+    if (dcpk_item_encode(value, prefix, out->pickle_protocol, &bytes, err))
         dcpk_context(err, "encoding '%s'", name);
-        goto out;
-    }
-    st = dcpk_output_put_small_file(out, name, bytes.data, bytes.n_bytes, err);
-out:
+    else
+        (void)dcpk_output_put_small_file(out, name, bytes.data, bytes.n_bytes, err);
     dcpk_bytes_release(&bytes);
-    return st;
+    return err->status;
 }

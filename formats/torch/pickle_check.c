@@ -109,26 +109,19 @@ static dcpk_status pickle_check_keys(const struct dcpk_builder *b, const struct 
                                      struct dcpk_error *err)
 {
     struct dcpk_map texts = {0}, ints = {0};
-    dcpk_status st = DCPK_OK;
 
     if (dict->v.n <= SCAN_PAIRS)
         return scan_keys(b, dict, err);
-    for (size_t i = 0; i < dict->v.n; i++) {
+    for (size_t i = 0; i < dict->v.n && err->status == DCPK_OK; i++) {
         const struct dcpk_value *key = dict->v.as.pairs[i].key;
         bool existed;
 
-        st = map_key(&texts, &ints, key, &existed, err);
-        if (st != DCPK_OK)
-            goto out;
-        if (existed) {
-            st = double_key(b, dict, key, err);
-            goto out;
-        }
+        if (map_key(&texts, &ints, key, &existed, err) == DCPK_OK && existed)
+            (void)double_key(b, dict, key, err);
     }
-out:
     dcpk_map_release(&texts);
     dcpk_map_release(&ints);
-    return st;
+    return err->status;
 }
 
 static dcpk_status too_deep(const struct dcpk_builder *b, const struct dcpk_node *node,

@@ -71,10 +71,9 @@ static struct dcpk_value *move_node(struct moving *m, struct dcpk_value *v, stru
 
     if (v->kind == DCPK_V_OBJECT)
         return move_object(m, v, err);
-    copy = dcpk_arena_alloc(m->to, n_bytes, err);
+    copy = dcpk_arena_copy(m->to, v, 1, n_bytes, err);
     if (copy == NULL)
         return NULL;
-    memcpy(copy, v, n_bytes);
     if ((v->kind == DCPK_V_STR && !((const struct dcpk_text_node *)v)->is_kept) ||
         v->kind == DCPK_V_BYTES || v->kind == DCPK_V_BIGINT)
         copy->as.str = (char *)copy + (n_bytes - v->n - 1);
@@ -124,10 +123,9 @@ static dcpk_status move_array(struct moving *m, const void **array, size_t n,
         *array = NULL;
         return DCPK_OK;
     }
-    copy = dcpk_arena_array(m->to, n, sizeof *copy, err);
+    copy = dcpk_arena_copy(m->to, *array, n, sizeof *copy, err);
     if (copy == NULL)
         return err->status;
-    memcpy(copy, *array, n * sizeof *copy);
     *array = copy;
     return move_items(m, copy, n, err);
 }
@@ -187,18 +185,12 @@ static dcpk_status move_roots(struct dcpk_builder *b, struct moving *m,
                               const struct dcpk_roots *roots, size_t n_roots,
                               struct dcpk_error *err)
 {
-    dcpk_status st = DCPK_OK;
-
     b->none = b->no = b->yes = b->empty_tuple = NULL;
     memset(b->recent_ints, 0, sizeof b->recent_ints);
-    for (size_t i = 0; i < n_roots; i++) {
-        st = move_all(m, &roots[i], err);
-        if (st != DCPK_OK)
-            goto out;
-    }
-out:
+    for (size_t i = 0; i < n_roots && err->status == DCPK_OK; i++)
+        (void)move_all(m, &roots[i], err);
     dcpk_free(m->open);
-    return st;
+    return err->status;
 }
 
 dcpk_status dcpk_builder_move(struct dcpk_builder *b, struct dcpk_arena *to,

@@ -170,20 +170,15 @@ static dcpk_status read_input(struct dcpk_pickle_machine *m, struct dcpk_arena *
 {
     const uint64_t n_bytes = m->in.n_bytes, max_memo = m->options->limits.max_memo;
     struct dcpk_roots root = {.n = 1};
-    dcpk_status st = DCPK_OK;
 
     dcpk_memo_init(&m->memo, max_memo == 0 ? n_bytes : max_memo, n_bytes);
     dcpk_builder_init(&m->build, arena, m->options, (size_t)n_bytes);
     if (find_gets(m, err) || dcpk_grow(&m->stack, &m->stack_capacity, 0, sizeof *m->stack, err) ||
-        run(m, err)) {
-        st = err->status;
+        run(m, err))
         goto out;
-    }
     root.values = m->stack;
-    if (m->build.arena != arena && dcpk_builder_move(&m->build, arena, &root, 1, err)) {
-        st = err->status;
+    if (m->build.arena != arena && dcpk_builder_move(&m->build, arena, &root, 1, err))
         goto out;
-    }
     *value = m->stack[0];
     if (m->options->unknown != NULL)
         *m->options->unknown = name_of(m->build.unknown);
@@ -193,7 +188,7 @@ out:
     input_release(&m->in);
     dcpk_free(m->stack);
     dcpk_free(m->marks);
-    return st;
+    return err->status;
 }
 
 static const struct dcpk_pickle_options defaults = {0};

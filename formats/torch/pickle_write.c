@@ -528,22 +528,19 @@ dcpk_status dcpk_pickle_write(const struct dcpk_value *value, int protocol,
 {
     const size_t start = out->n_bytes;
     struct dcpk_pickle_writer *w = dcpk_pickle_writer_new(out, protocol, err);
-    dcpk_status st;
 
     if (w == NULL)
         return err->status;
     w->tensor = tensor;
     w->context = context;
-    st = pickle_put_value(w, value, 0, err);
-    if (st != DCPK_OK)
-        goto out;
-    dcpk_pickle_put_op(w, DCPK_OP_STOP);
-    st = dcpk_bytes_status(out, err);
-out:
+    if (pickle_put_value(w, value, 0, err) == DCPK_OK) {
+        dcpk_pickle_put_op(w, DCPK_OP_STOP);
+        (void)dcpk_bytes_status(out, err);
+    }
     dcpk_pickle_writer_free(w);
-    if (st != DCPK_OK) {
+    if (err->status != DCPK_OK) {
         out->n_bytes = start;
         dcpk_context(err, "writing a pickle");
     }
-    return st;
+    return err->status;
 }

@@ -87,17 +87,15 @@ static dcpk_status find_content(struct dcpk_checkpoint *ckpt, enum content *cont
 {
     struct dcpk_arena *arena = dcpk_arena_new();
     const struct dcpk_value *common = NULL;
-    dcpk_status st = DCPK_OK;
 
     *content = CONTENT_UNKNOWN;
-    if (outline_common(ckpt, arena, &common, err))
-        st = err->status;
-    else if (dcpk_value_get(common, "content_metadata") != NULL)
+    (void)outline_common(ckpt, arena, &common, err);
+    if (dcpk_value_get(common, "content_metadata") != NULL)
         *content = CONTENT_DESCRIBED;
     else if (dcpk_value_get(common, "args") != NULL)
         *content = CONTENT_MISSING;
     dcpk_arena_free(arena);
-    return st;
+    return err->status;
 }
 
 /*

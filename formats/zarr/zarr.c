@@ -154,10 +154,11 @@ static dcpk_status zarr_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_model
                                  struct dcpk_error *err)
 {
     const struct dcpk_zarr_state *state = ckpt->state;
-    dcpk_status st = dcpk_megatron_to_model(ckpt, model, err);
 
-    if (state->headless == NULL || (st != DCPK_OK && !dcpk_status_is_content(st)))
-        return st;
+    if (dcpk_megatron_to_model(ckpt, model, err) && !dcpk_status_is_content(err->status))
+        return err->status;
+    if (state->headless == NULL)
+        return err->status;
     dcpk_error_clear(err);
     return check_arrays(ckpt, err);
 }

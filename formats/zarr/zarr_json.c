@@ -234,24 +234,18 @@ dcpk_status dcpk_zarr_parse(const char *text, size_t n, struct dcpk_zarr_array *
 {
     struct dcpk_zarr_array read = {.rank = 0};
     struct dcpk_json *doc = NULL;
-    dcpk_status st = dcpk_json_parse(text, n, &doc, err);
 
-    if (st != DCPK_OK)
-        goto out;
-    if (dcpk_json_kind(doc) != DCPK_JSON_OBJECT) {
-        st = dcpk_fail(err, DCPK_EFORMAT, "no JSON object");
-        goto out;
+    if (dcpk_json_parse(text, n, &doc, err))
+        return err->status;
+    if (dcpk_json_kind(doc) != DCPK_JSON_OBJECT)
+        (void)dcpk_fail(err, DCPK_EFORMAT, "no JSON object");
+    if (err->status == DCPK_OK && check_format(doc, err) == DCPK_OK &&
+        array_read_dtype(doc, &read, err) == DCPK_OK && read_shape(doc, &read, err) == DCPK_OK &&
+        read_codec(doc, &read, err) == DCPK_OK && read_separator(doc, &read, err) == DCPK_OK) {
+        read.fill = read_fill(doc);
+        find_unknown(doc, &read);
+        *array = read;
     }
-    if (check_format(doc, err) || array_read_dtype(doc, &read, err) ||
-        read_shape(doc, &read, err) || read_codec(doc, &read, err) ||
-        read_separator(doc, &read, err)) {
-        st = err->status;
-        goto out;
-    }
-    read.fill = read_fill(doc);
-    find_unknown(doc, &read);
-    *array = read;
-out:
     dcpk_json_free(doc);
-    return st;
+    return err->status;
 }

@@ -49,29 +49,20 @@ static dcpk_status zarr_check_keys(const struct dcpk_kept_item *items, size_t n,
                                    struct dcpk_error *err)
 {
     struct dcpk_map arrays = {0};
-    dcpk_status st = DCPK_OK;
 
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n && err->status == DCPK_OK; i++) {
+        const size_t n_name = strlen(items[i].name);
         bool existed;
         uint64_t found;
 
-        if (items[i].tensor == NULL)
-            continue;
-        if (check_folder(items[i].name, strlen(items[i].name), err) ||
-            dcpk_map_put(&arrays, items[i].name, strlen(items[i].name), i, &existed, &found, err)) {
-            st = err->status;
-            goto out;
-        }
+        if (items[i].tensor != NULL && check_folder(items[i].name, n_name, err) == DCPK_OK)
+            (void)dcpk_map_put(&arrays, items[i].name, n_name, i, &existed, &found, err);
     }
-    for (size_t i = 0; i < n; i++) {
-        if (items[i].object != NULL && check_object(items[i].name, &arrays, err)) {
-            st = err->status;
-            goto out;
-        }
-    }
-out:
+    for (size_t i = 0; i < n && err->status == DCPK_OK; i++)
+        if (items[i].object != NULL)
+            (void)check_object(items[i].name, &arrays, err);
     dcpk_map_release(&arrays);
-    return st;
+    return err->status;
 }
 
 static dcpk_status keep_file(struct dcpk_output *out, const char *from, const char *to,
@@ -100,22 +91,17 @@ static dcpk_status keep_array(struct dcpk_output *out, const char *key, const ch
 {
     char **files = NULL;
     size_t n = 0;
-    dcpk_status st = dcpk_store_list_in(out->source->store, key, &files, &n, err);
 
-    if (st != DCPK_OK)
-        goto out;
-    for (size_t i = 0; i < n; i++) {
+    (void)dcpk_store_list_in(out->source->store, key, &files, &n, err);
+    for (size_t i = 0; i < n && err->status == DCPK_OK; i++) {
         const char *from = dcpk_arena_printf(out->arena, err, "%s/%s", key, files[i]);
         const char *to = dcpk_arena_printf(out->arena, err, "%s/%s", name, files[i]);
 
-        if (from == NULL || to == NULL || keep_file(out, from, to, err)) {
-            st = err->status;
-            goto out;
-        }
+        if (from != NULL && to != NULL)
+            (void)keep_file(out, from, to, err);
     }
-out:
     dcpk_free(files);
-    return st;
+    return err->status;
 }
 
 static dcpk_status keep_object(struct dcpk_output *out, const struct dcpk_object *object,

@@ -90,19 +90,13 @@ static dcpk_status count_missable(struct dcpk_checkpoint *ckpt, uint64_t *may_mi
 {
     char **folders = NULL;
     size_t n_folders = 0, n_files = 0;
-    dcpk_status st = dcpk_store_list(ckpt->store, &folders, &n_folders, err);
 
-    if (st != DCPK_OK)
-        goto out;
-    for (size_t i = 0; i < n_folders; i++) {
-        st = count_files(ckpt, folders[i], &n_files, err);
-        if (st != DCPK_OK)
-            goto out;
-    }
+    (void)dcpk_store_list(ckpt->store, &folders, &n_folders, err);
+    for (size_t i = 0; i < n_folders && err->status == DCPK_OK; i++)
+        (void)count_files(ckpt, folders[i], &n_files, err);
     *may_miss = MAX_MISSING + MISSING_FOR_A_FILE * (uint64_t)n_files;
-out:
     dcpk_free(folders);
-    return st;
+    return err->status;
 }
 
 /* One more chunk is missing. The files are counted only where it matters. */
@@ -212,8 +206,8 @@ static dcpk_status array_add_tensor(struct dcpk_checkpoint *ckpt, const char *ke
                                     const struct dcpk_zarr_array *array, struct dcpk_error *err)
 {
     struct dcpk_zarr_state *state = ckpt->state;
-    const size_t rank = (size_t)array->rank;
-    int64_t *shape = dcpk_arena_array(ckpt->arena, rank, sizeof *shape, err);
+    const int64_t *shape =
+        dcpk_arena_copy(ckpt->arena, array->shape, (size_t)array->rank, sizeof *shape, err);
     struct dcpk_tensor tensor = {.key = dcpk_arena_strdup(ckpt->arena, key, err),
                                  .dtype = array->dtype,
                                  .rank = array->rank,
@@ -221,11 +215,8 @@ static dcpk_status array_add_tensor(struct dcpk_checkpoint *ckpt, const char *ke
                                  .first_chunk = ckpt->n_chunks,
                                  .n_chunks = (size_t)array->n_chunks};
 
-    if (shape == NULL || tensor.key == NULL)
-        return err->status;
-    if (rank > 0)
-        memcpy(shape, array->shape, rank * sizeof *shape);
-    if (dcpk_grow(&state->layouts, &state->layouts_capacity, ckpt->n_tensors,
+    if (shape == NULL || tensor.key == NULL ||
+        dcpk_grow(&state->layouts, &state->layouts_capacity, ckpt->n_tensors,
                   sizeof *state->layouts, err) ||
         dcpk_checkpoint_add_tensor(ckpt, &tensor, err))
         return err->status;
@@ -240,15 +231,12 @@ static dcpk_status read_json(struct dcpk_source *source, struct dcpk_zarr_array 
 {
     char *text = NULL;
     size_t n;
-    dcpk_status st = DCPK_OK;
 
     if (dcpk_source_slurp(source, MAX_JSON_BYTES, &text, &n, err) ||
         dcpk_zarr_parse(text, n, array, err))
-        st = err->status;
-    dcpk_free(text);
-    if (st != DCPK_OK)
         dcpk_context(err, "reading '%s'", dcpk_source_name(source));
-    return st;
+    dcpk_free(text);
+    return err->status;
 }
 
 static void note_array(struct dcpk_checkpoint *ckpt, const struct listing *l)
@@ -395,7 +383,6 @@ static dcpk_status zarr_add_entry(struct dcpk_checkpoint *ckpt, const char *name
     char path[MAX_NAME_BYTES];
     char **names = NULL;
     size_t n = 0;
-    dcpk_status st;
 
     if (strlen(name) > DCPK_ZARR_MAX_KEY_BYTES)
         return dcpk_fail(err, DCPK_ERANGE, "'%.100s...': the name has %zu bytes, the limit is %d",
@@ -420,34 +407,27 @@ static dcpk_status zarr_add_entry(struct dcpk_checkpoint *ckpt, const char *name
     }
     if (dcpk_store_list_in(ckpt->store, name, &names, &n, err))
         return err->status;
-    st = add_objects(ckpt, name, names, n, err);
+    (void)add_objects(ckpt, name, names, n, err);
     dcpk_free(names);
-    return st;
+    return err->status;
 }
 
 dcpk_status dcpk_zarr_open(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
 {
     char **names = NULL;
     size_t n = 0;
-    dcpk_status st = DCPK_OK;
 
     if (dcpk_megatron_check_backend(ckpt->store, "zarr", err) ||
-        dcpk_store_list(ckpt->store, &names, &n, err)) {
-        st = err->status;
-        goto out;
-    }
-    for (size_t i = 0; i < n; i++) {
-        st = zarr_add_entry(ckpt, names[i], err);
-        if (st != DCPK_OK)
-            goto out;
-    }
-    if (ckpt->n_tensors == 0)
-        st = dcpk_fail(err, DCPK_EFORMAT,
-                       "'%s' says zarr, but no folder here holds a '%s' (no arrays)",
-                       DCPK_MEGATRON_METADATA_JSON, ARRAY_JSON);
-out:
+        dcpk_store_list(ckpt->store, &names, &n, err))
+        return err->status;
+    for (size_t i = 0; i < n && err->status == DCPK_OK; i++)
+        (void)zarr_add_entry(ckpt, names[i], err);
+    if (err->status == DCPK_OK && ckpt->n_tensors == 0)
+        (void)dcpk_fail(err, DCPK_EFORMAT,
+                        "'%s' says zarr, but no folder here holds a '%s' (no arrays)",
+                        DCPK_MEGATRON_METADATA_JSON, ARRAY_JSON);
     dcpk_free(names);
-    return st;
+    return err->status;
 }
 
 /*
@@ -494,15 +474,12 @@ dcpk_status dcpk_zarr_decode(struct dcpk_checkpoint *ckpt, const struct dcpk_chu
     struct dcpk_source *source = ckpt->files[chunk->place.file];
     const size_t n_bytes = (size_t)chunk->place.n_bytes;
     uint8_t *in = dcpk_alloc(n_bytes, err);
-    dcpk_status st = DCPK_OK;
 
     if (in == NULL)
         return err->status;
     if (dcpk_source_read(source, 0, in, n_bytes, err) ||
-        layout->codec->decode(in, n_bytes, out, (size_t)layout->chunk_bytes, err)) {
-        st = err->status;
+        layout->codec->decode(in, n_bytes, out, (size_t)layout->chunk_bytes, err))
         dcpk_context(err, "decoding '%s' (%s)", dcpk_source_name(source), layout->codec->id);
-    }
     dcpk_free(in);
-    return st;
+    return err->status;
 }

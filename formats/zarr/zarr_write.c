@@ -351,14 +351,13 @@ static dcpk_status zarr_encode(const struct dcpk_output *out,
     const char *name = strrchr(out->files[payload->file].name, '/') + 1;
     const size_t n = strlen(name) - strlen(".pt");
     char *stem = dcpk_alloc(n + 1, err);
-    dcpk_status st;
 
     if (stem == NULL)
         return err->status;
     memcpy(stem, name, n);
-    st = dcpk_item_encode(payload->value, stem, out->pickle_protocol, bytes, err);
+    (void)dcpk_item_encode(payload->value, stem, out->pickle_protocol, bytes, err);
     dcpk_free(stem);
-    return st;
+    return err->status;
 }
 
 static dcpk_status place_object(struct dcpk_output *out, const struct dcpk_out_object *object,
@@ -366,23 +365,20 @@ static dcpk_status place_object(struct dcpk_output *out, const struct dcpk_out_o
 {
     struct dcpk_out_payload *payload = &out->payloads[object->payload];
     struct dcpk_bytes bytes = {.data = NULL};
-    dcpk_status st = DCPK_OK;
 
     if (strchr(object->key, '/') == NULL)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "object '%s' has no shard", object->key);
     if (output_add_file(out, dcpk_arena_printf(out->arena, err, "%s.pt", object->key), 0,
                         &payload->file, err) ||
         zarr_encode(out, payload, &bytes, err) || dcpk_bytes_status(&bytes, err)) {
-        st = err->status;
         dcpk_context(err, "encoding '%s'", object->key);
-        goto out;
+    } else {
+        payload->offset_bytes = 0;
+        payload->n_bytes = bytes.n_bytes;
+        out->files[payload->file].n_bytes = bytes.n_bytes;
     }
-    payload->offset_bytes = 0;
-    payload->n_bytes = bytes.n_bytes;
-    out->files[payload->file].n_bytes = bytes.n_bytes;
-out:
     dcpk_bytes_release(&bytes);
-    return st;
+    return err->status;
 }
 
 /* "<key>/0.1.0" */
@@ -452,17 +448,15 @@ static dcpk_status put_array(struct dcpk_folder *folder, const struct dcpk_out_t
                              struct dcpk_error *err)
 {
     struct dcpk_bytes name = {.data = NULL}, text = {.data = NULL};
-    dcpk_status st = DCPK_OK;
 
     dcpk_bytes_printf(&name, "%s/.zarray", tensor->keys[0]);
     dcpk_bytes_u8(&name, 0);
     put_json(tensor, &text);
-    if (dcpk_bytes_status(&name, err) || dcpk_bytes_status(&text, err) ||
-        dcpk_folder_put(folder, (const char *)name.data, text.data, text.n_bytes, err))
-        st = err->status;
+    if (dcpk_bytes_status(&name, err) == DCPK_OK && dcpk_bytes_status(&text, err) == DCPK_OK)
+        (void)dcpk_folder_put(folder, (const char *)name.data, text.data, text.n_bytes, err);
     dcpk_bytes_release(&name);
     dcpk_bytes_release(&text);
-    return st;
+    return err->status;
 }
 
 static dcpk_status zarr_finish(struct dcpk_output *out, struct dcpk_folder *folder,

@@ -228,15 +228,13 @@ static dcpk_status laying_fill_groups(struct laying *l, bool is_expert, struct d
 static dcpk_status laying_keep(const struct dcpk_bucket_layout *made, struct dcpk_arena *arena,
                                struct dcpk_bucket_layout *layout, struct dcpk_error *err)
 {
-    struct dcpk_laid_bucket *buckets = dcpk_arena_array(arena, made->n, sizeof *buckets, err);
-    struct dcpk_bucket_part *parts = dcpk_arena_array(arena, made->n_parts, sizeof *parts, err);
+    struct dcpk_laid_bucket *buckets =
+        dcpk_arena_copy(arena, made->buckets, made->n, sizeof *buckets, err);
+    struct dcpk_bucket_part *parts =
+        dcpk_arena_copy(arena, made->parts, made->n_parts, sizeof *parts, err);
 
     if (buckets == NULL || parts == NULL)
         return err->status;
-    if (made->n > 0) {
-        memcpy(buckets, made->buckets, made->n * sizeof *buckets);
-        memcpy(parts, made->parts, made->n_parts * sizeof *parts);
-    }
     *layout = *made;
     layout->buckets = buckets;
     layout->parts = parts;
@@ -249,15 +247,13 @@ dcpk_status dcpk_bucket_layout_lay(struct dcpk_bucket_layout *layout, struct dcp
     struct dcpk_bucket_layout made = {.replay = layout->replay,
                                       .has_expert_optimizer = layout->has_expert_optimizer};
     struct laying laying = {.layout = &made};
-    dcpk_status st = laying_fill_groups(&laying, false, err);
 
-    if (st == DCPK_OK && made.has_expert_optimizer)
-        st = laying_fill_groups(&laying, true, err);
-    if (st == DCPK_OK)
-        st = laying_keep(&made, arena, layout, err);
+    if (laying_fill_groups(&laying, false, err) == DCPK_OK &&
+        (!made.has_expert_optimizer || laying_fill_groups(&laying, true, err) == DCPK_OK))
+        (void)laying_keep(&made, arena, layout, err);
     dcpk_free(made.buckets);
     dcpk_free(made.parts);
-    return st;
+    return err->status;
 }
 
 dcpk_status dcpk_bucket_layout_make(const struct dcpk_model *model,

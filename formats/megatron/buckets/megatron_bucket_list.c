@@ -181,26 +181,19 @@ static dcpk_status sort_chunks(const struct dcpk_checkpoint *ckpt, const struct 
                                int64_t *firsts, size_t *chunks, struct dcpk_error *err)
 {
     struct cut *cuts = dcpk_alloc_array(tensor->n_chunks, sizeof *cuts, err);
-    dcpk_status st = DCPK_OK;
 
-    if (cuts == NULL) {
-        st = err->status;
-        goto out;
-    }
-    for (size_t i = 0; i < tensor->n_chunks; i++) {
-        st = find_cut(ckpt, tensor, tensor->first_chunk + i, &cuts[i], err);
-        if (st != DCPK_OK)
-            goto out;
-    }
+    if (cuts == NULL)
+        return err->status;
+    for (size_t i = 0; i < tensor->n_chunks && err->status == DCPK_OK; i++)
+        (void)find_cut(ckpt, tensor, tensor->first_chunk + i, &cuts[i], err);
     if (tensor->n_chunks > 0)
         qsort(cuts, tensor->n_chunks, sizeof *cuts, compare_cuts);
     for (size_t i = 0; i < tensor->n_chunks; i++) {
         firsts[i] = cuts[i].first;
         chunks[i] = cuts[i].chunk;
     }
-out:
     dcpk_free(cuts);
-    return st;
+    return err->status;
 }
 
 dcpk_status dcpk_bucket_find_state(struct dcpk_bucket_list *list, const char *state, size_t *number,
@@ -441,15 +434,12 @@ dcpk_status dcpk_bucket_list_read(struct dcpk_checkpoint *ckpt, unsigned flags,
 {
     struct entry *entries = NULL;
     size_t n = 0;
-    dcpk_status st = find_bucket_entries(ckpt, &entries, &n, err);
 
-    if (st != DCPK_OK)
-        goto out;
     *list = (struct dcpk_bucket_list){0};
-    if (n > 0 && (bucket_list_build(ckpt, entries, n, flags, list, err) ||
-                  dcpk_bucket_check_states(list, err) || check_records(ckpt, flags, list, err)))
-        st = err->status;
-out:
+    if (find_bucket_entries(ckpt, &entries, &n, err) == DCPK_OK && n > 0 &&
+        bucket_list_build(ckpt, entries, n, flags, list, err) == DCPK_OK &&
+        dcpk_bucket_check_states(list, err) == DCPK_OK)
+        (void)check_records(ckpt, flags, list, err);
     dcpk_free(entries);
-    return st;
+    return err->status;
 }

@@ -175,14 +175,12 @@ static dcpk_status bucket_put_state(const struct bucket_writer *w,
 {
     const struct dcpk_bucket_source from = {w->model, &w->layout, state};
     struct dcpk_flat_pieces pieces = {.arena = w->out->arena};
-    dcpk_status st = dcpk_bucket_add_pieces(&from, bucket, 0, &pieces, err);
 
-    if (st == DCPK_OK)
-        st = dcpk_flat_pieces_keep(&pieces, &tensor, err);
-    if (st == DCPK_OK)
-        st = dcpk_output_add_tensor(w->out, &tensor, err);
+    if (dcpk_bucket_add_pieces(&from, bucket, 0, &pieces, err) == DCPK_OK &&
+        dcpk_flat_pieces_keep(&pieces, &tensor, err) == DCPK_OK)
+        (void)dcpk_output_add_tensor(w->out, &tensor, err);
     dcpk_flat_pieces_release(&pieces);
-    return st;
+    return err->status;
 }
 
 static dcpk_status put_bucket(const struct bucket_writer *w, const struct dcpk_laid_bucket *bucket,

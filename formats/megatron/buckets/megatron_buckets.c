@@ -74,18 +74,16 @@ static dcpk_status bucket_add_view(struct dcpk_model *model, const struct dcpk_b
     const struct dcpk_param *param = &model->params[slot->param];
     const struct dcpk_model_tensor *weight = &model->tensors[param->tensor[DCPK_WEIGHT]];
     const struct dcpk_replay_place *places = &replay->places[of.slot * (size_t)replay->n_ranks];
-    int64_t *shape =
-        dcpk_arena_array(model->ckpt->arena, (size_t)weight->rank + 1, sizeof *shape, err);
+    /* The view outlives the model: its shape must too. */
+    const int64_t *shape = dcpk_arena_copy(model->ckpt->arena, weight->shape, (size_t)weight->rank,
+                                           sizeof *shape, err);
     struct dcpk_tensor view = {.rank = weight->rank, .shape = shape};
 
     view.dtype = model->ckpt->tensors[list->buckets[places[0].bucket].tensor[of.state]].dtype;
     view.key = dcpk_arena_printf(model->ckpt->arena, err, "optimizer.distributed (%s of %s)",
                                  list->states[of.state], param->name);
-    if (view.key == NULL || shape == NULL)
-        return err->status;
-    /* The view outlives the model: its shape must too. */
-    memcpy(shape, weight->shape, (size_t)view.rank * sizeof *shape);
-    if (dcpk_checkpoint_add_view(model->ckpt, &view, index, err))
+    if (view.key == NULL || shape == NULL ||
+        dcpk_checkpoint_add_view(model->ckpt, &view, index, err))
         return err->status;
     for (int64_t r = 0; r < slot->blocks->n_ranks; r++)
         if (add_rank(model->ckpt, &view, slot->blocks, r,

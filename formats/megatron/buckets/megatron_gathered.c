@@ -316,25 +316,13 @@ dcpk_status dcpk_gathered_list_read(struct dcpk_checkpoint *ckpt, struct dcpk_bu
     struct dcpk_bucket *kept = NULL;
     struct entry *entries = NULL;
     size_t n = 0;
-    dcpk_status st = DCPK_OK;
 
     *list = (struct dcpk_bucket_list){.is_gathered = true};
-    if (find_object_entries(ckpt, &entries, &n, err) ||
-        gathered_read_entries(&r, entries, n, err)) {
-        st = err->status;
-        goto out;
-    }
-    if (list->n == 0)
-        goto out;
-    kept = dcpk_arena_array(ckpt->arena, list->n, sizeof *kept, err);
-    if (kept == NULL) {
-        st = err->status;
-        goto out;
-    }
-    memcpy(kept, list->buckets, list->n * sizeof *kept);
-out:
+    if (find_object_entries(ckpt, &entries, &n, err) == DCPK_OK &&
+        gathered_read_entries(&r, entries, n, err) == DCPK_OK && list->n > 0)
+        kept = dcpk_arena_copy(ckpt->arena, list->buckets, list->n, sizeof *kept, err);
     dcpk_free(list->buckets);
     list->buckets = kept;
     dcpk_free(entries);
-    return st;
+    return err->status;
 }

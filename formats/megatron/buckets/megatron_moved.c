@@ -136,44 +136,27 @@ static dcpk_status move_buffer(struct moving *m, size_t first, size_t end, struc
     return DCPK_OK;
 }
 
-static dcpk_status keep_runs(struct dcpk_moved *moved, struct dcpk_arena *arena,
-                             struct dcpk_error *err)
-{
-    struct dcpk_moved_run *kept = dcpk_arena_array(arena, moved->n_runs, sizeof *kept, err);
-
-    if (kept == NULL)
-        return err->status;
-    if (moved->n_runs > 0)
-        memcpy(kept, moved->runs, moved->n_runs * sizeof *kept);
-    dcpk_free(moved->runs);
-    moved->runs = kept;
-    return DCPK_OK;
-}
-
 dcpk_status dcpk_moved_find(const struct dcpk_bucket_layout *layout, struct dcpk_arena *arena,
                             struct dcpk_moved *moved, struct dcpk_error *err)
 {
     struct dcpk_moved made = {0};
     struct moving m = {.layout = layout, .moved = &made};
-    dcpk_status st = DCPK_OK;
+    struct dcpk_moved_run *kept = NULL;
     size_t end;
 
     made.first_run = dcpk_arena_array(arena, layout->n_parts + 1, sizeof *made.first_run, err);
     m.stored = dcpk_alloc_array(layout->n_parts, sizeof *m.stored, err);
-    if (made.first_run == NULL || m.stored == NULL)
-        st = err->status;
-    for (size_t first = 0; first < layout->n && st == DCPK_OK; first = end) {
+    for (size_t first = 0; first < layout->n && err->status == DCPK_OK; first = end) {
         end = moving_buffer_end(&m, first);
-        st = move_buffer(&m, first, end, err);
+        (void)move_buffer(&m, first, end, err);
     }
-    if (st == DCPK_OK) {
+    if (err->status == DCPK_OK)
+        kept = dcpk_arena_copy(arena, made.runs, made.n_runs, sizeof *kept, err);
+    if (kept != NULL) {
         made.first_run[layout->n_parts] = made.n_runs;
-        st = keep_runs(&made, arena, err);
+        *moved = (struct dcpk_moved){kept, made.n_runs, made.first_run};
     }
-    if (st == DCPK_OK)
-        *moved = made;
-    else
-        dcpk_free(made.runs);
+    dcpk_free(made.runs);
     dcpk_free(m.stored);
-    return st;
+    return err->status;
 }

@@ -399,14 +399,13 @@ static dcpk_status add_constant(struct mending *m, struct dcpk_error *err)
     struct dcpk_computed how = {.values = DCPK_NO_VALUES, .scales = DCPK_NO_SCALES};
     float *buffer = dcpk_alloc_array(MEAN_BUFFER_ELEMS, sizeof *buffer, err);
     struct dcpk_tensor mean = ckpt->tensors[m->view];
-    dcpk_status st;
 
     if (buffer == NULL)
         return err->status;
-    st = view_mean(ckpt, m->view, buffer, &how.addend, err);
+    (void)view_mean(ckpt, m->view, buffer, &how.addend, err);
     dcpk_free(buffer);
-    if (st != DCPK_OK)
-        return st;
+    if (err->status != DCPK_OK)
+        return err->status;
     return dcpk_checkpoint_add_computed(ckpt, &mean, &how, &m->constant, err);
 }
 
@@ -416,14 +415,14 @@ static dcpk_status add_state_view(struct mending *m, struct dcpk_error *err)
 {
     struct dcpk_checkpoint *ckpt = m->r->model->ckpt;
     const struct dcpk_model_tensor *t = m->tensor;
-    int64_t *shape = dcpk_arena_array(ckpt->arena, (size_t)t->rank + 1, sizeof *shape, err);
+    const int64_t *shape =
+        dcpk_arena_copy(ckpt->arena, t->shape, (size_t)t->rank, sizeof *shape, err);
     struct dcpk_tensor view = {.dtype = t->dtype, .rank = t->rank, .shape = shape};
 
     view.key = dcpk_arena_printf(ckpt->arena, err, "%s of %s, repaired", dcpk_role_name(t->role),
                                  m->r->model->params[t->param].name);
     if (view.key == NULL || shape == NULL)
         return err->status;
-    memcpy(shape, t->shape, (size_t)t->rank * sizeof *shape);
     return dcpk_checkpoint_add_view(ckpt, &view, &m->view, err);
 }
 
@@ -449,12 +448,11 @@ static dcpk_status each_run(struct mending *m,
 
 static dcpk_status keep_pieces(struct mending *m, struct dcpk_error *err)
 {
-    struct dcpk_piece *kept = dcpk_arena_array(m->r->model->arena, m->n_pieces, sizeof *kept, err);
+    struct dcpk_piece *kept =
+        dcpk_arena_copy(m->r->model->arena, m->pieces, m->n_pieces, sizeof *kept, err);
 
     if (kept == NULL)
         return err->status;
-    if (m->n_pieces > 0)
-        memcpy(kept, m->pieces, m->n_pieces * sizeof *kept);
     m->tensor->pieces = kept;
     m->tensor->n_pieces = m->n_pieces;
     return DCPK_OK;
@@ -464,18 +462,15 @@ static dcpk_status mend_state(struct repair *r, const struct dcpk_replay_slot *s
                               uint32_t tensor, int64_t n_lost, struct dcpk_error *err)
 {
     struct mending m = {.r = r, .slot = slot, .tensor = &r->model->tensors[tensor]};
-    dcpk_status st = add_state_view(&m, err);
 
-    if (st == DCPK_OK)
-        st = each_run(&m, mending_add_run, err);
-    if (st == DCPK_OK && n_lost > 0 && m.tensor->role == DCPK_EXP_AVG_SQ)
-        st = add_constant(&m, err);
-    if (st == DCPK_OK)
-        st = each_run(&m, add_boxes, err);
-    if (st == DCPK_OK)
-        st = keep_pieces(&m, err);
+    if (add_state_view(&m, err) == DCPK_OK)
+        (void)each_run(&m, mending_add_run, err);
+    if (err->status == DCPK_OK && n_lost > 0 && m.tensor->role == DCPK_EXP_AVG_SQ)
+        (void)add_constant(&m, err);
+    if (err->status == DCPK_OK && each_run(&m, add_boxes, err) == DCPK_OK)
+        (void)keep_pieces(&m, err);
     dcpk_free(m.pieces);
-    return st;
+    return err->status;
 }
 
 static dcpk_status mend_slot(struct repair *r, const struct dcpk_replay_slot *slot, int64_t n_lost,

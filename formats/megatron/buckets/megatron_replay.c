@@ -177,27 +177,17 @@ dcpk_status dcpk_replay_collect(struct dcpk_model *model, struct dcpk_replay *re
 {
     struct dcpk_blocks **of_tensor =
         dcpk_alloc_array(model->ckpt->n_tensors, sizeof(struct dcpk_blocks *), err);
-    dcpk_status st = DCPK_OK;
 
     replay->slots = dcpk_arena_array(model->arena, model->n_params + DCPK_REPLAY_COPIES,
                                      sizeof *replay->slots, err);
-    if (of_tensor == NULL || replay->slots == NULL) {
-        st = err->status;
-        goto out;
-    }
-    for (uint32_t p = 0; p < model->n_params; p++) {
-        if (model->params[p].tensor[DCPK_WEIGHT] == DCPK_NO_TENSOR)
-            continue;
-        st = collect_slot(model, replay, p, of_tensor, err);
-        if (st != DCPK_OK) {
+    for (uint32_t p = 0; p < model->n_params && err->status == DCPK_OK; p++)
+        if (model->params[p].tensor[DCPK_WEIGHT] != DCPK_NO_TENSOR &&
+            collect_slot(model, replay, p, of_tensor, err))
             dcpk_context(err, "parameter '%s'", model->params[p].name);
-            goto out;
-        }
-    }
-    dcpk_replay_add_copies(replay);
-out:
+    if (err->status == DCPK_OK)
+        dcpk_replay_add_copies(replay);
     dcpk_free(of_tensor);
-    return st;
+    return err->status;
 }
 
 /* --- one buffer --- */
@@ -504,14 +494,13 @@ dcpk_status dcpk_replay_fill(const struct dcpk_model *model, const struct dcpk_b
 {
     const size_t n_places = replay->n_slots * (size_t)replay->n_ranks;
     int64_t *marks = dcpk_alloc_array(2 * replay->n_slots + 1, sizeof *marks, err);
-    dcpk_status st = DCPK_OK;
     size_t end;
 
     if (marks == NULL)
         return err->status;
     for (size_t i = 0; i < n_places; i++)
         replay->places[i] = (struct dcpk_replay_place){NO_BUCKET, 0};
-    for (size_t first = 0; first < list->n; first = end) {
+    for (size_t first = 0; first < list->n && err->status == DCPK_OK; first = end) {
         const struct dcpk_bucket *head = &list->buckets[first];
         struct buffer b = {.model = model, .list = list, .replay = replay, .marks = marks};
 
@@ -519,12 +508,10 @@ dcpk_status dcpk_replay_fill(const struct dcpk_model *model, const struct dcpk_b
             if (list->buckets[end].group != head->group ||
                 list->buckets[end].is_expert != head->is_expert)
                 break;
-        st = fill_group(&b, first, end, err);
-        if (st != DCPK_OK)
-            goto out;
+        (void)fill_group(&b, first, end, err);
     }
-    st = replay_check_places(model, replay, err);
-out:
     dcpk_free(marks);
-    return st;
+    if (err->status != DCPK_OK)
+        return err->status;
+    return replay_check_places(model, replay, err);
 }
