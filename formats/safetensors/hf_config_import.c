@@ -203,12 +203,10 @@ static dcpk_status put_dtype(struct dcpk_hf_importing *m, struct dcpk_error *err
         text = "?";
     if (dtype == DCPK_DTYPE_NONE)
         dtype = dcpk_dtype_from_name(dcpk_starts_with(text, "torch.") ? text + 6 : text);
-    if (dtype != DCPK_F32 && dtype != DCPK_BF16 && dtype != DCPK_F16) {
-        dcpk_hf_fault(&m->faults, DCPK_EUNSUPPORTED,
-                      "'torch_dtype' is %s, not float32, bfloat16 or float16",
-                      dcpk_hf_show(m->arena, named));
-        return DCPK_OK;
-    }
+    if (dtype != DCPK_F32 && dtype != DCPK_BF16 && dtype != DCPK_F16)
+        return dcpk_hf_fault(&m->faults, DCPK_EUNSUPPORTED,
+                             "'torch_dtype' is %s, not float32, bfloat16 or float16",
+                             dcpk_hf_show(m->arena, named));
     params = dcpk_value_global(m->arena, "torch", dcpk_dtype_name(dtype), err);
     if (params == NULL || dcpk_hf_dict_put(&m->args, "params_dtype", params, err) ||
         dcpk_hf_dict_put(&m->args, "bf16", dcpk_value_bool(dtype == DCPK_BF16), err))
@@ -242,11 +240,9 @@ static dcpk_status put_vocab(struct dcpk_hf_importing *m, struct dcpk_error *err
     int64_t n;
 
     if (size == NULL || size->kind != DCPK_V_INT || !dcpk_value_as_int(size, &n) || n < 1 ||
-        n > INT32_MAX) {
-        dcpk_hf_fault(&m->faults, DCPK_EFORMAT, "'vocab_size' is %s, not a number of rows",
-                      dcpk_hf_show(m->arena, size));
-        return DCPK_OK;
-    }
+        n > INT32_MAX)
+        return dcpk_hf_fault(&m->faults, DCPK_EFORMAT, "'vocab_size' is %s, not a number of rows",
+                             dcpk_hf_show(m->arena, size));
     if (dcpk_hf_dict_put(&m->args, "vocab_size", size, err))
         return err->status;
     return dcpk_hf_dict_put(&m->args, "padded_vocab_size", size, err);

@@ -39,8 +39,8 @@ struct dcpk_hf_faults {
     dcpk_status status;     /* of the first */
     bool skips_unsupported; /* DCPK_EUNSUPPORTED is none */
 };
-/* Adds a fault; the status is that of the first. */
-void dcpk_hf_fault(struct dcpk_hf_faults *faults, dcpk_status status, const char *fmt, ...)
+/* Adds a fault; the status is that of the first. Returns DCPK_OK: what reads on finds more. */
+dcpk_status dcpk_hf_fault(struct dcpk_hf_faults *faults, dcpk_status status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 /* DCPK_OK, or all of them as one error. Releases them. */
 dcpk_status dcpk_hf_faults_end(struct dcpk_hf_faults *faults, struct dcpk_error *err);

@@ -104,13 +104,13 @@ void dcpk_hf_dict_remove(struct dcpk_hf_dict *dict, const char *key)
     }
 }
 
-void dcpk_hf_fault(struct dcpk_hf_faults *faults, dcpk_status status, const char *fmt, ...)
+dcpk_status dcpk_hf_fault(struct dcpk_hf_faults *faults, dcpk_status status, const char *fmt, ...)
 {
     char text[400];
     va_list args;
 
     if (faults->skips_unsupported && status == DCPK_EUNSUPPORTED)
-        return;
+        return DCPK_OK;
     va_start(args, fmt);
     (void)vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
@@ -121,6 +121,7 @@ void dcpk_hf_fault(struct dcpk_hf_faults *faults, dcpk_status status, const char
         faults->status = status;
         faults->first_bytes = faults->text.n_bytes;
     }
+    return DCPK_OK;
 }
 
 dcpk_status dcpk_hf_faults_end(struct dcpk_hf_faults *faults, struct dcpk_error *err)

@@ -108,11 +108,10 @@ static dcpk_status import_theta(struct dcpk_hf_importing *m, struct dcpk_error *
              number);
     if (dcpk_value_is_none(theta) && m->in->remark != NULL)
         m->in->remark(m->in->context, "rope_theta", text);
-    else if (!dcpk_value_is_none(theta) && !is_theta(theta, &number)) {
-        dcpk_hf_fault(&m->faults, DCPK_EFORMAT, "'rope_theta' is %s, not a number from 1 to %g",
-                      dcpk_hf_show(m->arena, theta), DCPK_HF_MAX_THETA);
-        return DCPK_OK;
-    }
+    else if (!dcpk_value_is_none(theta) && !is_theta(theta, &number))
+        return dcpk_hf_fault(&m->faults, DCPK_EFORMAT,
+                             "'rope_theta' is %s, not a number from 1 to %g",
+                             dcpk_hf_show(m->arena, theta), DCPK_HF_MAX_THETA);
     if (number == (double)(int64_t)number)
         return dcpk_hf_dict_put(&m->args, m->in->map->rope_theta,
                                 dcpk_value_int(m->arena, (int64_t)number, err), err);
@@ -237,9 +236,8 @@ dcpk_status dcpk_hf_rope_export(struct dcpk_hf_exporting *m, struct dcpk_error *
         if (first == NULL)
             first = fault;
     }
-    dcpk_hf_fault(&m->faults, DCPK_EMISMATCH,
-                  "%s is %s, and no kind of rope of family '%s' has it (%s)", first,
-                  dcpk_hf_show(m->arena, dcpk_arg_value(m->attrs, first)), map->family,
-                  kinds_of(map, m->arena));
-    return DCPK_OK;
+    return dcpk_hf_fault(&m->faults, DCPK_EMISMATCH,
+                         "%s is %s, and no kind of rope of family '%s' has it (%s)", first,
+                         dcpk_hf_show(m->arena, dcpk_arg_value(m->attrs, first)), map->family,
+                         kinds_of(map, m->arena));
 }

@@ -82,16 +82,17 @@ static bool is_scale_dtype(enum dcpk_dtype dtype)
            (dcpk_dtype_is_float(dtype) && dcpk_dtype_bytes(dtype) >= 2);
 }
 
-static void fault_shape(struct scaling *s, uint32_t values, uint32_t scales, const char *asked)
+static dcpk_status fault_shape(struct scaling *s, uint32_t values, uint32_t scales,
+                               const char *asked)
 {
     const struct dcpk_tensor *v = &s->ckpt->tensors[values], *c = &s->ckpt->tensors[scales];
     char of_values[256], of_scales[256];
 
-    dcpk_hf_fault(s->faults, DCPK_EMISMATCH, "'%s' is %s %s and '%s' %s %s: %s", v->key,
-                  dcpk_dtype_name(v->dtype),
-                  dcpk_shape_format(v->shape, v->rank, of_values, sizeof of_values), c->key,
-                  dcpk_dtype_name(c->dtype),
-                  dcpk_shape_format(c->shape, c->rank, of_scales, sizeof of_scales), asked);
+    return dcpk_hf_fault(s->faults, DCPK_EMISMATCH, "'%s' is %s %s and '%s' %s %s: %s", v->key,
+                         dcpk_dtype_name(v->dtype),
+                         dcpk_shape_format(v->shape, v->rank, of_values, sizeof of_values), c->key,
+                         dcpk_dtype_name(c->dtype),
+                         dcpk_shape_format(c->shape, c->rank, of_scales, sizeof of_scales), asked);
 }
 
 /* Scales of 8-bit values: one a block, those at the end cut off. */
@@ -166,18 +167,13 @@ static dcpk_status add_f8(struct scaling *s, uint32_t values, uint32_t scales,
         .values = values, .scales = scales, .block_rows = s->block[0], .block_cols = s->block[1]};
 
     s->of[values].scales = s->of[scales].scales = scales;
-    if (v->dtype != DCPK_F8_E4M3FN && v->dtype != DCPK_F8_E5M2) {
-        fault_shape(s, values, scales, "a scale is for values of float8_e4m3fn or float8_e5m2");
-        return DCPK_OK;
-    }
-    if (s->block[0] == 0) {
-        fault_shape(s, values, scales, "config.json does not have the size of the blocks");
-        return DCPK_OK;
-    }
-    if (!fits_blocks(s, v, &s->ckpt->tensors[scales])) {
-        fault_shape(s, values, scales, "a scale is for each block of config.json's size");
-        return DCPK_OK;
-    }
+    if (v->dtype != DCPK_F8_E4M3FN && v->dtype != DCPK_F8_E5M2)
+        return fault_shape(s, values, scales,
+                           "a scale is for values of float8_e4m3fn or float8_e5m2");
+    if (s->block[0] == 0)
+        return fault_shape(s, values, scales, "config.json does not have the size of the blocks");
+    if (!fits_blocks(s, v, &s->ckpt->tensors[scales]))
+        return fault_shape(s, values, scales, "a scale is for each block of config.json's size");
     return add_weight(s, &how, v->key, v->shape, &s->of[values].view, err);
 }
 
@@ -192,10 +188,9 @@ static dcpk_status add_mx(struct scaling *s, uint32_t values, uint32_t scales,
     int64_t *shape;
 
     s->of[values].scales = s->of[scales].scales = scales;
-    if (!fits_mx(v, &s->ckpt->tensors[scales])) {
-        fault_shape(s, values, scales, "blocks are 16 bytes of two values, a scale is for each");
-        return DCPK_OK;
-    }
+    if (!fits_mx(v, &s->ckpt->tensors[scales]))
+        return fault_shape(s, values, scales,
+                           "blocks are 16 bytes of two values, a scale is for each");
     shape = dcpk_arena_array(s->ckpt->arena, (size_t)v->rank, sizeof *shape, err);
     if (shape == NULL || add_packed(s, values, &how.values, err))
         return err->status;

@@ -158,11 +158,9 @@ static dcpk_status binding_take(struct dcpk_hf_matching *m, const struct dcpk_hf
         m->is_taken[stored[i]] = true;
     if (dcpk_model_param(m->model, b->mg, &param, err))
         return err->status;
-    if (m->model->n_params == n_before) {
-        dcpk_hf_fault(&m->faults, DCPK_EMISMATCH, "'%s' and '%s' both hold '%s'",
-                      m->givers[param]->hf[0], b->hf[0], b->mg);
-        return DCPK_OK;
-    }
+    if (m->model->n_params == n_before)
+        return dcpk_hf_fault(&m->faults, DCPK_EMISMATCH, "'%s' and '%s' both hold '%s'",
+                             m->givers[param]->hf[0], b->hf[0], b->mg);
     m->givers[param] = b;
     if (dcpk_hf_binding_join(m, b, stored, &tensor, err))
         return take_fault(m, b, err);
@@ -245,17 +243,14 @@ static dcpk_status match_copy(struct dcpk_hf_matching *m, uint32_t copy, const c
     bool same;
 
     m->is_taken[copy] = true;
-    if (!dcpk_map_get(&m->model->param_by_name, mg, strlen(mg), &param)) {
-        dcpk_hf_fault(&m->faults, DCPK_EMISMATCH, "'%s' repeats '%s', which is missing", key, mg);
-        return DCPK_OK;
-    }
+    if (!dcpk_map_get(&m->model->param_by_name, mg, strlen(mg), &param))
+        return dcpk_hf_fault(&m->faults, DCPK_EMISMATCH, "'%s' repeats '%s', which is missing", key,
+                             mg);
     original = dcpk_hf_matching_stored(m, m->givers[param]->hf[0]);
-    if (has_adapter(m, copy) || has_adapter(m, original)) {
-        dcpk_hf_fault(&m->faults, DCPK_EUNSUPPORTED,
-                      "the adapter changes '%s' or '%s', which are tied", key,
-                      m->ckpt->tensors[original].key);
-        return DCPK_OK;
-    }
+    if (has_adapter(m, copy) || has_adapter(m, original))
+        return dcpk_hf_fault(&m->faults, DCPK_EUNSUPPORTED,
+                             "the adapter changes '%s' or '%s', which are tied", key,
+                             m->ckpt->tensors[original].key);
     if (same_weight(m, copy, original, &same, err))
         return err->status;
     if (same && scales != DCPK_NO_TENSOR)

@@ -66,11 +66,10 @@ static bool is_of_kind(const char *name, const struct dcpk_value *value)
 dcpk_status dcpk_hf_key_export(struct dcpk_hf_exporting *m, const char *key,
                                const struct dcpk_value *value, struct dcpk_error *err)
 {
-    if (value != NULL && !is_plain(value)) {
-        dcpk_hf_fault(&m->faults, DCPK_EMISMATCH, "'%s' would be %s, which config.json cannot hold",
-                      key, dcpk_hf_show(m->arena, value));
-        return DCPK_OK;
-    }
+    if (value != NULL && !is_plain(value))
+        return dcpk_hf_fault(&m->faults, DCPK_EMISMATCH,
+                             "'%s' would be %s, which config.json cannot hold", key,
+                             dcpk_hf_show(m->arena, value));
     if (value != NULL && value->kind == DCPK_V_INT && is_float_key(key))
         value = dcpk_value_float(m->arena, (double)value->as.i, err);
     return dcpk_hf_dict_put(&m->config, key, value, err);
@@ -103,9 +102,8 @@ static dcpk_status put_key(struct dcpk_hf_exporting *m, const struct dcpk_hf_row
 static dcpk_status fault_inexpressible(struct dcpk_hf_exporting *m, const struct dcpk_hf_row *row,
                                        const struct dcpk_value *value)
 {
-    dcpk_hf_fault(&m->faults, DCPK_EUNSUPPORTED, "%s is %s, which '%s' cannot express",
-                  row->args[0], dcpk_hf_show(m->arena, value), row->keys[0]);
-    return DCPK_OK;
+    return dcpk_hf_fault(&m->faults, DCPK_EUNSUPPORTED, "%s is %s, which '%s' cannot express",
+                         row->args[0], dcpk_hf_show(m->arena, value), row->keys[0]);
 }
 
 static dcpk_status export_copy(struct dcpk_hf_exporting *m, const struct dcpk_hf_row *row,
@@ -115,8 +113,7 @@ static dcpk_status export_copy(struct dcpk_hf_exporting *m, const struct dcpk_hf
 
     if (value->kind != DCPK_V_NONE || (arg != NULL && (arg->flags & DCPK_ARG_NULLABLE)))
         return put_key(m, row, value, err);
-    dcpk_hf_fault(&m->faults, DCPK_EMISMATCH, "args have no %s", row->args[0]);
-    return DCPK_OK;
+    return dcpk_hf_fault(&m->faults, DCPK_EMISMATCH, "args have no %s", row->args[0]);
 }
 
 /* The product is what the family takes null for. */
@@ -195,11 +192,10 @@ static dcpk_status export_times(struct dcpk_hf_exporting *m, const struct dcpk_h
     if (dcpk_value_as_int(value, &number) && dcpk_value_as_int(unit, &one) && one > 0 &&
         number > 0 && number % one == 0)
         return put_key(m, row, dcpk_value_int(m->arena, number / one, err), err);
-    dcpk_hf_fault(&m->faults, DCPK_EUNSUPPORTED,
-                  "%s is %s, which is not a multiple of %s, %s: '%s' counts these", row->args[0],
-                  dcpk_hf_show(m->arena, value), row->arg, dcpk_hf_show(m->arena, unit),
-                  row->keys[0]);
-    return DCPK_OK;
+    return dcpk_hf_fault(&m->faults, DCPK_EUNSUPPORTED,
+                         "%s is %s, which is not a multiple of %s, %s: '%s' counts these",
+                         row->args[0], dcpk_hf_show(m->arena, value), row->arg,
+                         dcpk_hf_show(m->arena, unit), row->keys[0]);
 }
 
 /* A reason becomes a fault, except that memory is short. */
@@ -315,10 +311,8 @@ static dcpk_status export_pattern(struct dcpk_hf_exporting *m, const struct dcpk
     const char *symbols = NULL;
     int64_t n_layers;
 
-    if (!dcpk_value_as_int(dcpk_arg_value(m->attrs, "num_layers"), &n_layers)) {
-        dcpk_hf_fault(&m->faults, DCPK_EMISMATCH, "args have no num_layers");
-        return DCPK_OK;
-    }
+    if (!dcpk_value_as_int(dcpk_arg_value(m->attrs, "num_layers"), &n_layers))
+        return dcpk_hf_fault(&m->faults, DCPK_EMISMATCH, "args have no num_layers");
     if (dcpk_hf_layer_symbols(m->attrs, n_layers, m->arena, &symbols, &why) == DCPK_ENOMEM)
         *err = why;
     else if (why.status != DCPK_OK)
@@ -395,7 +389,6 @@ dcpk_status dcpk_hf_row_export(struct dcpk_hf_exporting *m, const struct dcpk_hf
     value = dcpk_arg_value(m->attrs, name);
     if (is_of_kind(name, value))
         return export_words[row->how](m, row, value, err);
-    dcpk_hf_fault(&m->faults, DCPK_EMISMATCH, "%s is %s, which is not what the arg holds", name,
-                  dcpk_hf_show(m->arena, value));
-    return DCPK_OK;
+    return dcpk_hf_fault(&m->faults, DCPK_EMISMATCH, "%s is %s, which is not what the arg holds",
+                         name, dcpk_hf_show(m->arena, value));
 }

@@ -93,9 +93,8 @@ static dcpk_status put_args(struct dcpk_hf_importing *m, const struct dcpk_hf_ro
 static dcpk_status fault_kind(struct dcpk_hf_importing *m, const char *key,
                               const struct dcpk_value *value, const char *wanted)
 {
-    dcpk_hf_fault(&m->faults, DCPK_EFORMAT, "'%s' is %s, not %s", key,
-                  dcpk_hf_show(m->arena, value), wanted);
-    return DCPK_OK;
+    return dcpk_hf_fault(&m->faults, DCPK_EFORMAT, "'%s' is %s, not %s", key,
+                         dcpk_hf_show(m->arena, value), wanted);
 }
 
 /* A positive number among the args that are there. */
@@ -113,13 +112,11 @@ static dcpk_status import_product(struct dcpk_hf_importing *m, const struct dcpk
 
     if (!arg_int(m, row->arg, &other))
         return DCPK_OK;
-    if (factor < 1 || other > INT32_MAX / factor) {
-        dcpk_hf_fault(&m->faults, DCPK_EFORMAT,
-                      "'%s' is %s: %" PRId64 " times %s, %" PRId64
-                      ", is not a whole number that Megatron takes",
-                      row->keys[0], dcpk_hf_show(m->arena, value), factor, row->arg, other);
-        return DCPK_OK;
-    }
+    if (factor < 1 || other > INT32_MAX / factor)
+        return dcpk_hf_fault(&m->faults, DCPK_EFORMAT,
+                             "'%s' is %s: %" PRId64 " times %s, %" PRId64
+                             ", is not a whole number that Megatron takes",
+                             row->keys[0], dcpk_hf_show(m->arena, value), factor, row->arg, other);
     return put_args(m, row, dcpk_value_int(m->arena, other * factor, err), err);
 }
 
@@ -136,19 +133,19 @@ static dcpk_status import_times(struct dcpk_hf_importing *m, const struct dcpk_h
 }
 
 static dcpk_status import_head_dim(struct dcpk_hf_importing *m, const struct dcpk_hf_row *row,
-                                   struct dcpk_error *err)
+                                   const struct dcpk_value *by_default, struct dcpk_error *err)
 {
     int64_t hidden, heads;
 
+    (void)by_default;
     if (!arg_int(m, "hidden_size", &hidden) || !arg_int(m, "num_attention_heads", &heads))
         return DCPK_OK;
     if (hidden % heads == 0)
         return put_args(m, row, dcpk_value_int(m->arena, hidden / heads, err), err);
-    dcpk_hf_fault(&m->faults, DCPK_EFORMAT,
-                  "'%s' is missing, and hidden_size %" PRId64 " is not a multiple of %" PRId64
-                  " heads",
-                  row->keys[0], hidden, heads);
-    return DCPK_OK;
+    return dcpk_hf_fault(&m->faults, DCPK_EFORMAT,
+                         "'%s' is missing, and hidden_size %" PRId64
+                         " is not a multiple of %" PRId64 " heads",
+                         row->keys[0], hidden, heads);
 }
 
 /* A window of W tokens, the token itself among them, is W - 1 to its left. */
@@ -220,14 +217,15 @@ static dcpk_status import_leading(struct dcpk_hf_importing *m, const struct dcpk
 }
 
 /* Every step-th layer, from the step-th on, without those of the list. */
-static dcpk_status import_sparse_keys(struct dcpk_hf_importing *m, const struct dcpk_hf_row *row,
-                                      struct dcpk_error *err)
+static dcpk_status import_sparse(struct dcpk_hf_importing *m, const struct dcpk_hf_row *row,
+                                 const struct dcpk_value *unused, struct dcpk_error *err)
 {
     const struct dcpk_value *step = dcpk_hf_view_get(&m->view, row->keys[0]);
     const struct dcpk_value *list = dcpk_hf_view_get(&m->view, row->keys[1]);
     int64_t n_layers, every = 1, layer;
     bool *is_moe;
 
+    (void)unused;
     if (!dcpk_value_is_none(step) &&
         (step->kind != DCPK_V_INT || !dcpk_value_as_int(step, &every) || every < 1))
         return fault_kind(m, row->keys[0], step, "a number of layers");
@@ -247,13 +245,6 @@ static dcpk_status import_sparse_keys(struct dcpk_hf_importing *m, const struct 
         is_moe[layer] = false;
     }
     return put_frequency(m, row, is_moe, (size_t)n_layers, err);
-}
-
-static dcpk_status import_sparse(struct dcpk_hf_importing *m, const struct dcpk_hf_row *row,
-                                 const struct dcpk_value *value, struct dcpk_error *err)
-{
-    (void)value; /* of one of the keys */
-    return import_sparse_keys(m, row, err);
 }
 
 /* Reads a list of kinds: is_linear by layer, and the interval by which transformers makes it, 0
@@ -280,14 +271,15 @@ static bool read_kinds(const struct dcpk_value *kinds, int64_t n_layers, bool *i
 }
 
 /* Zeros and ones, or the interval where there is one: every n-th layer is full. */
-static dcpk_status import_linear_keys(struct dcpk_hf_importing *m, const struct dcpk_hf_row *row,
-                                      struct dcpk_error *err)
+static dcpk_status import_linear(struct dcpk_hf_importing *m, const struct dcpk_hf_row *row,
+                                 const struct dcpk_value *unused, struct dcpk_error *err)
 {
     const struct dcpk_value *every = dcpk_hf_view_get(&m->view, row->keys[0]);
     const struct dcpk_value *kinds = dcpk_hf_view_get(&m->view, row->keys[1]);
     int64_t n_layers, interval = 0, given = 0;
     bool *is_linear;
 
+    (void)unused;
     if (!dcpk_value_is_none(every) &&
         (every->kind != DCPK_V_INT || !dcpk_value_as_int(every, &given) || given < 1))
         return fault_kind(m, row->keys[0], every, "a number of layers");
@@ -309,13 +301,6 @@ static dcpk_status import_linear_keys(struct dcpk_hf_importing *m, const struct 
     return put_layers(m, row, is_linear, (size_t)n_layers, err);
 }
 
-static dcpk_status import_linear(struct dcpk_hf_importing *m, const struct dcpk_hf_row *row,
-                                 const struct dcpk_value *value, struct dcpk_error *err)
-{
-    (void)value; /* of one of the keys */
-    return import_linear_keys(m, row, err);
-}
-
 static dcpk_status import_enum(struct dcpk_hf_importing *m, const struct dcpk_hf_row *row,
                                const struct dcpk_value *value, struct dcpk_error *err)
 {
@@ -324,10 +309,9 @@ static dcpk_status import_enum(struct dcpk_hf_importing *m, const struct dcpk_hf
 
     if (found != NULL)
         return put_args(m, row, found, err);
-    dcpk_hf_fault(&m->faults, DCPK_EUNSUPPORTED,
-                  "'%s' is %s, which Megatron has no args for in family '%s'", row->keys[0],
-                  dcpk_hf_show(m->arena, value), m->in->map->family);
-    return DCPK_OK;
+    return dcpk_hf_fault(&m->faults, DCPK_EUNSUPPORTED,
+                         "'%s' is %s, which Megatron has no args for in family '%s'", row->keys[0],
+                         dcpk_hf_show(m->arena, value), m->in->map->family);
 }
 
 /* The key that the arg is also written under has its value, where it is there. */
@@ -456,18 +440,6 @@ static dcpk_status import_groups(struct dcpk_hf_importing *m, const struct dcpk_
 
 /* --- where the key is absent, or null and that means nothing of its own --- */
 
-static dcpk_status absent_or(struct dcpk_hf_importing *m, const struct dcpk_hf_row *row,
-                             struct dcpk_error *err)
-{
-    return put_args(m, row, row->value, err);
-}
-
-static dcpk_status absent_not(struct dcpk_hf_importing *m, const struct dcpk_hf_row *row,
-                              struct dcpk_error *err)
-{
-    return import_not(m, row, row->value, err);
-}
-
 /* The first of the row's keys that is there; NULL: none. */
 static const struct dcpk_value *row_value(const struct dcpk_hf_importing *m,
                                           const struct dcpk_hf_row *row)
@@ -481,64 +453,60 @@ static const struct dcpk_value *row_value(const struct dcpk_hf_importing *m,
 
 /* Null is that arg; absent may be a number of the class. */
 static dcpk_status absent_or_arg(struct dcpk_hf_importing *m, const struct dcpk_hf_row *row,
-                                 struct dcpk_error *err)
+                                 const struct dcpk_value *by_default, struct dcpk_error *err)
 {
-    if (row->value != NULL && row_value(m, row) == NULL)
-        return absent_or(m, row, err);
+    if (by_default != NULL && row_value(m, row) == NULL)
+        return put_args(m, row, by_default, err);
     return import_product(m, row, NULL, 1, err);
 }
 
 static dcpk_status absent_or_mul(struct dcpk_hf_importing *m, const struct dcpk_hf_row *row,
-                                 struct dcpk_error *err)
+                                 const struct dcpk_value *by_default, struct dcpk_error *err)
 {
+    (void)by_default;
     return import_product(m, row, NULL, row->factor, err);
 }
 
 static dcpk_status absent_or_none(struct dcpk_hf_importing *m, const struct dcpk_hf_row *row,
-                                  struct dcpk_error *err)
+                                  const struct dcpk_value *by_default, struct dcpk_error *err)
 {
-    return put_args(m, row, row->value != NULL ? row->value : dcpk_value_none(), err);
-}
-
-static dcpk_status absent_copy(struct dcpk_hf_importing *m, const struct dcpk_hf_row *row,
-                               struct dcpk_error *err)
-{
-    return check_copy(m, row, NULL, err);
+    return put_args(m, row, by_default != NULL ? by_default : dcpk_value_none(), err);
 }
 
 static dcpk_status absent_missing(struct dcpk_hf_importing *m, const struct dcpk_hf_row *row,
-                                  struct dcpk_error *err)
+                                  const struct dcpk_value *by_default, struct dcpk_error *err)
 {
+    (void)by_default;
     dcpk_hf_fault(&m->faults, DCPK_EFORMAT, "'%s' is missing: write it into config.json",
                   row->keys[0]);
     return err->status;
 }
 
-/* A key that is there, and one that is not. */
+typedef dcpk_status import_word(struct dcpk_hf_importing *m, const struct dcpk_hf_row *row,
+                                const struct dcpk_value *value, struct dcpk_error *err);
+
 static const struct {
-    dcpk_status (*present)(struct dcpk_hf_importing *m, const struct dcpk_hf_row *row,
-                           const struct dcpk_value *value, struct dcpk_error *err);
-    dcpk_status (*absent)(struct dcpk_hf_importing *m, const struct dcpk_hf_row *row,
-                          struct dcpk_error *err);
-    bool takes_null; /* null is a value as others are */
+    import_word *present; /* of a key that is there */
+    import_word *absent;  /* of one that is not; value: the row's, NULL: it has none */
+    bool takes_null;      /* null is a value as others are */
 } import_words[DCPK_HF_N_HOWS] = {
     [DCPK_HF_HOW_COPY] = {import_copy, absent_missing, false},
-    [DCPK_HF_HOW_OR] = {import_copy, absent_or, false},
+    [DCPK_HF_HOW_OR] = {import_copy, import_copy, false},
     [DCPK_HF_HOW_OR_ARG] = {import_copy, absent_or_arg, false},
     [DCPK_HF_HOW_OR_MUL] = {import_copy, absent_or_mul, false},
     [DCPK_HF_HOW_OR_NONE] = {import_or_none, absent_or_none, false},
-    [DCPK_HF_HOW_NOT] = {import_not, absent_not, false},
+    [DCPK_HF_HOW_NOT] = {import_not, import_not, false},
     [DCPK_HF_HOW_HEAD_DIM] = {import_copy, import_head_dim, false},
     [DCPK_HF_HOW_WINDOW] = {import_window, absent_missing, true},
     [DCPK_HF_HOW_TIMES] = {import_times, absent_missing, true},
     [DCPK_HF_HOW_LEADING] = {import_leading, absent_missing, false},
-    [DCPK_HF_HOW_SPARSE] = {import_sparse, import_sparse_keys, true},
-    [DCPK_HF_HOW_LINEAR] = {import_linear, import_linear_keys, true},
+    [DCPK_HF_HOW_SPARSE] = {import_sparse, import_sparse, true},
+    [DCPK_HF_HOW_LINEAR] = {import_linear, import_linear, true},
     [DCPK_HF_HOW_GROUPS] = {import_groups, absent_missing, true},
     [DCPK_HF_HOW_ENUM] = {import_enum, absent_missing, false},
     [DCPK_HF_HOW_PATTERN] = {import_pattern, absent_missing, false},
     [DCPK_HF_HOW_MAMBA_HEADS] = {import_copy, absent_missing, false},
-    [DCPK_HF_HOW_HF_ONLY] = {check_copy, absent_copy, false},
+    [DCPK_HF_HOW_HF_ONLY] = {check_copy, check_copy, false},
 };
 
 /* True if the row's arg may be None. */
@@ -559,6 +527,6 @@ dcpk_status dcpk_hf_row_import(struct dcpk_hf_importing *m, const struct dcpk_hf
         return DCPK_OK;
     if (value == NULL ||
         (value->kind == DCPK_V_NONE && !import_words[row->how].takes_null && !is_nullable(row)))
-        return import_words[row->how].absent(m, row, err);
+        return import_words[row->how].absent(m, row, row->value, err);
     return import_words[row->how].present(m, row, value, err);
 }
