@@ -273,13 +273,7 @@ dcpk_status dcpk_shards_read_optimizer(struct dcpk_shards_reading *r, struct dcp
                         first);
     for (int64_t rank = 0; rank < r->n_ranks && err->status == DCPK_OK; rank++)
         (void)read_rank(&o, rank, err);
-    if (err->status == DCPK_OK || !dcpk_status_is_content(err->status))
-        return err->status;
-    r->state->optimizer_fault = dcpk_arena_strdup(r->rank.ckpt->arena, err->text, err);
-    if (r->state->optimizer_fault == NULL)
-        return err->status;
-    dcpk_error_clear(err);
-    dcpk_checkpoint_note(r->rank.ckpt, "the optimizer is not read: %s", r->state->optimizer_fault);
-    r->state->n_fields = 0;
-    return dcpk_rank_reading_forget(&r->rank, &weights, err);
+    if (err->status != DCPK_OK)
+        r->state->n_fields = 0;
+    return dcpk_rank_reading_leave_optimizer(&r->rank, &weights, &r->state->optimizer_fault, err);
 }

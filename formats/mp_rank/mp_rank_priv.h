@@ -12,6 +12,9 @@
 #define DCPK_MP_MODEL  "model_optim_rng.pt"
 #define DCPK_MP_OPTIM  "distrib_optim.pt"
 
+/* The key of an optimizer's dict with masters, a list for each group. */
+#define DCPK_MP_MASTERS "fp32_from_fp16_params"
+
 /* Ends of the keys of objects that a rank's optimizer becomes (formats/torch_dist/FORMAT.md 5.5).
  */
 #define DCPK_MP_GROUPS  ".optimizer/shard_0_1"
@@ -89,14 +92,6 @@ dcpk_status dcpk_mp_add(struct dcpk_mp_reading *r, const struct dcpk_mp_tensor *
                         const struct dcpk_value_tensor *local, const char *key,
                         struct dcpk_error *err);
 
-/*
- * Adds the state of a rank's optimizers that are not distributed, as
- * optimizer.state.<state>.<weight>. Nothing for a file without. Errors: DCPK_EUNSUPPORTED where its
- * numbers cannot become names.
- */
-dcpk_status dcpk_mp_add_optimizer(struct dcpk_mp_reading *r, const struct dcpk_value *file,
-                                  struct dcpk_arena *arena, struct dcpk_error *err);
-
 /* The dicts of a file's optimizers: [0] is that of dense parameters or of all, [1] that of experts;
  * NULL: there is none. */
 void dcpk_mp_optimizers(const struct dcpk_value *file, const struct dcpk_value *optimizers[2]);
@@ -107,15 +102,5 @@ dcpk_status dcpk_mp_open(struct dcpk_checkpoint *ckpt, struct dcpk_error *err);
 
 /* True if a rank's file may name it: what torch_dist's may, and every enum of Megatron's. */
 bool dcpk_mp_is_known(const char *module, const char *name);
-
-/* The load_common hook, and those of objects (lib/ckpt/format.h). */
-dcpk_status dcpk_mp_load_common(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
-                                const struct dcpk_value **value, struct dcpk_error *err);
-dcpk_status dcpk_mp_load_object(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object,
-                                struct dcpk_arena *arena, const struct dcpk_value **value,
-                                struct dcpk_error *err);
-dcpk_status dcpk_mp_outline_object(struct dcpk_checkpoint *ckpt, const struct dcpk_object *object,
-                                   struct dcpk_arena *arena, const struct dcpk_value **value,
-                                   struct dcpk_error *err);
 
 #endif

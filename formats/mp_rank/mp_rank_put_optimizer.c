@@ -8,8 +8,6 @@
 #include "formats/megatron/megatron.h"
 #include "formats/mp_rank/mp_rank_put.h"
 
-#define MASTERS "fp32_from_fp16_params"
-
 /* An optimizer's dict in the common state: [0] of dense parameters or of all, [1] of experts. */
 static const struct dcpk_value *common_optimizer(const struct dcpk_mp_putting *p, int e)
 {
@@ -213,7 +211,8 @@ static const struct dcpk_value *put_numbered(struct dcpk_mp_putting *p, int e,
         return NULL;
     dcpk_dict_put(&outer, "optimizer", dcpk_dict_end(&inner));
     dcpk_dict_put(&outer, "grad_scaler", p->model->scaler);
-    dcpk_dict_put(&outer, MASTERS, dcpk_value_seq(arena, DCPK_V_LIST, made, groups->n, err));
+    dcpk_dict_put(&outer, DCPK_MP_MASTERS,
+                  dcpk_value_seq(arena, DCPK_V_LIST, made, groups->n, err));
     return dcpk_dict_end(&outer);
 }
 

@@ -10,7 +10,7 @@
  */
 #include <assert.h>
 
-#include "formats/mp_rank/mp_rank_write.h"
+#include "formats/mp_rank/mp_rank_put.h"
 #include "formats/torch/item.h"
 #include "lib/base/alloc.h"
 

@@ -157,8 +157,9 @@ struct dcpk_rank_moment dcpk_rank_reading_moment(const struct dcpk_rank_reading 
                                      r->files->n_copies};
 }
 
-dcpk_status dcpk_rank_reading_forget(struct dcpk_rank_reading *r,
-                                     const struct dcpk_rank_moment *moment, struct dcpk_error *err)
+/* All that was added since is forgotten. */
+static dcpk_status forget_since(struct dcpk_rank_reading *r, const struct dcpk_rank_moment *moment,
+                                struct dcpk_error *err)
 {
     struct dcpk_checkpoint *ckpt = r->ckpt;
     uint64_t unused;
@@ -179,6 +180,20 @@ dcpk_status dcpk_rank_reading_forget(struct dcpk_rank_reading *r,
                          i, &existed, &unused, err))
             return err->status;
     return DCPK_OK;
+}
+
+dcpk_status dcpk_rank_reading_leave_optimizer(struct dcpk_rank_reading *r,
+                                              const struct dcpk_rank_moment *moment,
+                                              const char **fault, struct dcpk_error *err)
+{
+    if (!dcpk_status_is_content(err->status))
+        return err->status;
+    *fault = dcpk_arena_strdup(r->ckpt->arena, err->text, err);
+    if (*fault == NULL)
+        return err->status;
+    dcpk_error_clear(err);
+    dcpk_checkpoint_note(r->ckpt, "the optimizer is not read: %s", *fault);
+    return forget_since(r, moment, err);
 }
 
 dcpk_status dcpk_rank_reading_order(struct dcpk_rank_reading *r, struct dcpk_error *err)

@@ -55,13 +55,18 @@ struct dcpk_rank_piece {
 dcpk_status dcpk_rank_reading_add(struct dcpk_rank_reading *r, const struct dcpk_rank_piece *piece,
                                   struct dcpk_error *err);
 
-/* The tables at a moment of the reading, and back to it: all that was added since is forgotten. */
+/* The tables at a moment of the reading. */
 struct dcpk_rank_moment {
     size_t n_tensors, n_chunks, n_objects, n_copies;
 };
 struct dcpk_rank_moment dcpk_rank_reading_moment(const struct dcpk_rank_reading *r);
-dcpk_status dcpk_rank_reading_forget(struct dcpk_rank_reading *r,
-                                     const struct dcpk_rank_moment *moment, struct dcpk_error *err);
+/*
+ * After an optimizer whose content `err` refuses: back to the moment before it, with a note, and
+ * the error's text in *fault. Errors: any other that `err` has; DCPK_ENOMEM.
+ */
+dcpk_status dcpk_rank_reading_leave_optimizer(struct dcpk_rank_reading *r,
+                                              const struct dcpk_rank_moment *moment,
+                                              const char **fault, struct dcpk_error *err);
 
 /* Orders the chunks by their tensors, in each by files: the last step. */
 dcpk_status dcpk_rank_reading_order(struct dcpk_rank_reading *r, struct dcpk_error *err);
