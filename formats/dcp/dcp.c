@@ -6,7 +6,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "formats/dcp/dcp_parts.h"
+#include "formats/dcp/metadata_priv.h"
 #include "formats/torch/item.h"
 #include "formats/torch/pickle.h"
 #include "lib/base/alloc.h"

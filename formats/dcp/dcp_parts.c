@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dcp_parts.c - a model's folder and that of its optimizer, next to each other, read as one. */
-#include "formats/dcp/dcp_parts.h"
+#include "formats/dcp/metadata_priv.h"
 
 #include <inttypes.h>
 #include <stdio.h>

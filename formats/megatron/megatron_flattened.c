@@ -18,7 +18,7 @@
  */
 #include <string.h>
 
-#include "formats/megatron/megatron_flattened.h"
+#include "formats/megatron/megatron_flatten.h"
 #include "lib/base/alloc.h"
 #include "lib/base/text.h"
 #include "lib/model/model.h"

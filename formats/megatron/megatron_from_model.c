@@ -6,7 +6,6 @@
 
 #include "formats/megatron/buckets/megatron_cut.h"
 #include "formats/megatron/megatron_flatten.h"
-#include "formats/megatron/megatron_flattened.h"
 #include "formats/megatron/megatron_rng.h"
 #include "formats/megatron/megatron_stacking.h"
 #include "formats/megatron/megatron_write_priv.h"

@@ -6,7 +6,7 @@
 
 #include "formats/megatron/buckets/megatron_bucket_list.h"
 #include "formats/megatron/buckets/megatron_buckets.h"
-#include "formats/megatron/megatron_flattened.h"
+#include "formats/megatron/megatron_flatten.h"
 #include "formats/megatron/megatron_rng.h"
 #include "formats/megatron/megatron_stacking.h"
 #include "formats/megatron/megatron_state.h"

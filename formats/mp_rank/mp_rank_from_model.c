@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "formats/megatron/megatron.h"
-#include "formats/megatron/megatron_flattened.h"
+#include "formats/megatron/megatron_flatten.h"
 #include "formats/mp_rank/mp_rank_put.h"
 #include "formats/torch/item.h"
 #include "lib/base/alloc.h"

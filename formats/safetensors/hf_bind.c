@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hf_bind.c - fills the captures of a map's rules in, for each layer and expert that args have. */
-#include "formats/safetensors/hf_bind.h"
+#include "formats/safetensors/hf_ops.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -48,7 +48,7 @@ enum dcpk_hf_rule_flags {
 #define DCPK_HF_MAX_THETA 1e15 /* the base of rope is a number from 1 on; whole ones are exact */
 #define DCPK_HF_MAX_WORDS 4
 
-/* Names may hold {l}, {m}, {e} and {m+num_layers} (hf_bind.h). */
+/* Names may hold {l}, {m}, {e} and {m+num_layers} (hf_ops.h). */
 struct dcpk_hf_rule {
     const char *mg; /* the canonical name */
     const char *hf[DCPK_HF_MAX_PARTS];

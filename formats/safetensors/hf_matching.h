@@ -5,9 +5,41 @@
 #define DCPK_FORMATS_SAFETENSORS_HF_MATCHING_H
 
 #include "formats/safetensors/hf_config_priv.h"
+#include "formats/safetensors/hf_map.h"
 #include "formats/safetensors/hf_model.h"
 #include "formats/safetensors/hf_names.h"
-#include "formats/safetensors/hf_scales.h"
+#include "lib/ckpt/checkpoint.h"
+#include "lib/model/model.h"
+
+/* ---- weights of 8 and 4 bits, and the scales that stand next to them (hf_scales.c) ---- */
+
+/* The role of a stored tensor for scales. */
+struct dcpk_hf_scaled {
+    /* Read instead of a weight that has scales, or an adapter; DCPK_NO_TENSOR: none. */
+    uint32_t view;
+    uint32_t scales; /* of such a weight; of scales: themselves; DCPK_NO_TENSOR: neither */
+};
+
+/* All borrowed; faults are added to. */
+struct dcpk_hf_scales_input {
+    const struct dcpk_hf_map *map;
+    const struct dcpk_json *config;
+    const char *const *names; /* by stored tensor: NULL in it: not of the model; NULL: the keys */
+    struct dcpk_checkpoint *ckpt;
+    struct dcpk_arena *arena;
+    struct dcpk_hf_faults *faults;
+    bool takes_alone; /* a value without scales is fine: a rule that takes one refuses it */
+};
+
+/*
+ * Find the scales of a folder's weights by the map's "scales", and make a view of each such weight.
+ * *of: by stored tensor, in the arena; the views are the checkpoint's.
+ * Faults: values of less than 16 bits without scales and scales without a weight, unless the map
+ * drops their names; shapes that do not
+ * fit each other, or the size of the blocks in config.json. Errors: DCPK_ENOMEM, DCPK_ERANGE.
+ */
+dcpk_status dcpk_hf_scales_read(const struct dcpk_hf_scales_input *input,
+                                struct dcpk_hf_scaled **of, struct dcpk_error *err);
 
 /* Everything while a folder is matched with its map. */
 struct dcpk_hf_matching {

@@ -3,7 +3,7 @@
 #ifndef DCPK_FORMATS_SAFETENSORS_HF_MODEL_H
 #define DCPK_FORMATS_SAFETENSORS_HF_MODEL_H
 
-#include "formats/safetensors/hf_bind.h"
+#include "formats/safetensors/hf_ops.h"
 #include "lib/ckpt/format.h"
 #include "lib/model/model.h"
 

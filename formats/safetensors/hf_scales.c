@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hf_scales.c - weights of 8 and 4 bits with the scales that stand next to them (MAPS.md,
  * "scales"). */
-#include "formats/safetensors/hf_scales.h"
+#include "formats/safetensors/hf_matching.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "formats/safetensors/hf_bind.h"
+#include "formats/safetensors/hf_ops.h"
 #include "lib/base/checked.h"
 #include "lib/base/text.h"
 

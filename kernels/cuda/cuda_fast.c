@@ -11,10 +11,186 @@
  * Query heads j of all groups are a batch, since they lie at one distance: per_group batches.
  */
 #include <assert.h>
+#include <cublas_v2.h>
+#include <dlfcn.h>
 
-#include "kernels/cuda/cuda_blas.h"
+#include "kernels/cuda/cuda_driver.h"
+#include "kernels/cuda/cuda_math_host.h"
 #include "kernels/kernels.h"
+#include "lib/base/alloc.h"
 #include "lib/base/order.h"
+#include "lib/base/symbols.h"
+
+/* ---- cuBLAS, loaded when it is opened ---- */
+
+/* A factor or the result of a product: rows `stride` elements apart, `step` elements from one of
+ * the batch to the next. */
+struct blas_matrix {
+    const void *at;
+    int64_t stride, step;
+};
+
+/*
+ * n_batch products of the same shape, row-major, with sums in fp32:
+ *
+ *     BLAS_ROWS      out [rows, columns] = a [rows, inner] b [columns, inner]^T
+ *     BLAS_COLUMNS   out [rows, columns] = a [rows, inner] b [inner, columns]
+ *     BLAS_LEAF      out [rows, columns] = a [inner, rows]^T b [inner, columns]
+ */
+enum blas_form { BLAS_ROWS, BLAS_COLUMNS, BLAS_LEAF };
+
+struct blas_product {
+    enum blas_form form;
+    int64_t rows, columns, inner, n_batch;
+    struct blas_matrix a, b, out;
+    enum dcpk_dtype in_dtype, out_dtype;
+    bool adds; /* to what `out` holds */
+};
+
+#define WORKSPACE_BYTES ((size_t)32 << 20) /* recommended by cuBLAS for Hopper */
+#define MATH_MODE                                                                                  \
+    ((cublasMath_t)(CUBLAS_DEFAULT_MATH | CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION))
+
+/* name of the member, function. <cublas_v2.h> gives the function its newest version. */
+#define BLAS_CALLS(CALL)                                                                           \
+    CALL(create, cublasCreate_v2)                                                                  \
+    CALL(destroy, cublasDestroy_v2)                                                                \
+    CALL(set_stream, cublasSetStream_v2)                                                           \
+    CALL(set_workspace, cublasSetWorkspace_v2)                                                     \
+    CALL(set_math_mode, cublasSetMathMode)                                                         \
+    CALL(multiply, cublasGemmStridedBatchedEx)                                                     \
+    CALL(reason, cublasGetStatusString)
+
+struct cuda_blas {
+#define BLAS_MEMBER(name, function) __typeof__(function) *name;
+    BLAS_CALLS(BLAS_MEMBER)
+#undef BLAS_MEMBER
+    cublasHandle_t handle;
+    void *workspace; /* of the device, which frees it */
+};
+
+static dcpk_status blas_load(struct cuda_blas *blas, struct dcpk_error *err)
+{
+    static const char *const libraries[] = {"libcublas.so.13", "libcublas.so.12"};
+    const struct dcpk_symbol symbols[] = {
+#define BLAS_ROW(member, function) {DCPK_SYMBOL_NAME(function), &blas->member},
+        BLAS_CALLS(BLAS_ROW)
+#undef BLAS_ROW
+    };
+    const char *missing;
+    void *library = NULL;
+
+    for (size_t i = 0; library == NULL && i < DCPK_COUNT(libraries); i++)
+        library = dlopen(libraries[i], RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "cuBLAS is not there: %s", dlerror());
+    missing = dcpk_symbols_find(library, symbols, DCPK_COUNT(symbols));
+    if (missing != NULL)
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "cuBLAS lacks %s", missing);
+    return DCPK_OK;
+}
+
+static dcpk_status blas_check(const struct cuda_blas *blas, cublasStatus_t code, const char *doing,
+                              struct dcpk_error *err)
+{
+    if (code == CUBLAS_STATUS_SUCCESS)
+        return DCPK_OK;
+    return dcpk_fail(err, code == CUBLAS_STATUS_ALLOC_FAILED ? DCPK_ENOMEM : DCPK_EIO,
+                     "%s: cuBLAS: %s", doing, blas->reason(code));
+}
+
+static dcpk_status blas_fill(struct dcpk_math *math, struct cuda_blas *blas, struct dcpk_error *err)
+{
+    const struct cuda_device *s = cuda_math_device(math);
+    cublasStatus_t code;
+
+    if (blas_load(blas, err) || cuda_memory_alloc(math->device, DCPK_MEMORY_PRIVATE,
+                                                  WORKSPACE_BYTES, &blas->workspace, err))
+        return err->status;
+    dcpk_cuda_enter(&s->driver, s->context);
+    code = blas->create(&blas->handle);
+    if (code == CUBLAS_STATUS_SUCCESS)
+        code = blas->set_stream(blas->handle, s->queues[0].stream);
+    if (code == CUBLAS_STATUS_SUCCESS)
+        code = blas->set_workspace(blas->handle, blas->workspace, WORKSPACE_BYTES);
+    if (code == CUBLAS_STATUS_SUCCESS)
+        code = blas->set_math_mode(blas->handle, MATH_MODE);
+    dcpk_cuda_leave(&s->driver);
+    return blas_check(blas, code, "opening", err);
+}
+
+static void blas_close(struct dcpk_math *math, struct cuda_blas *blas)
+{
+    const struct cuda_device *s = cuda_math_device(math);
+
+    if (blas == NULL)
+        return;
+    if (blas->handle != NULL) {
+        dcpk_cuda_enter(&s->driver, s->context);
+        blas->destroy(blas->handle);
+        dcpk_cuda_leave(&s->driver);
+    }
+    dcpk_free(blas);
+}
+
+/* libcublas.so of CUDA 12 or 13; *blas is set on success only. In the context of the math, whose
+ * stream it takes. Errors: DCPK_EUNSUPPORTED with the reason, DCPK_ENOMEM. */
+static dcpk_status blas_open(struct dcpk_math *math, struct cuda_blas **blas,
+                             struct dcpk_error *err)
+{
+    struct cuda_blas *made = dcpk_alloc(sizeof *made, err);
+
+    if (made == NULL)
+        return err->status;
+    if (blas_fill(math, made, err)) {
+        blas_close(math, made);
+        return err->status;
+    }
+    *blas = made;
+    return DCPK_OK;
+}
+
+static cudaDataType_t blas_type(enum dcpk_dtype dtype)
+{
+    if (dtype == DCPK_BF16)
+        return CUDA_R_16BF;
+    if (dtype == DCPK_F16)
+        return CUDA_R_16F;
+    return CUDA_R_32F;
+}
+
+/* Also for a factor without columns: cuBLAS takes no 0. */
+static int blas_stride(const struct blas_matrix *factor)
+{
+    return (int)dcpk_max_i64(factor->stride, 1);
+}
+
+/* Queue it; a fault is kept for the next wait. */
+static void blas_multiply(struct dcpk_math *math, const struct blas_product *p)
+{
+    const struct cuda_device *s = cuda_math_device(math);
+    const struct cuda_blas *blas = ((const struct cuda_math *)math)->blas;
+    const cublasOperation_t first = p->form == BLAS_ROWS ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const cublasOperation_t second = p->form == BLAS_LEAF ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const cudaDataType_t in = blas_type(p->in_dtype), out = blas_type(p->out_dtype);
+    const float one = 1, more = p->adds ? 1 : 0;
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    cublasStatus_t code;
+
+    if (p->rows == 0 || p->columns == 0 || p->n_batch == 0)
+        return;
+    dcpk_cuda_enter(&s->driver, s->context);
+    code = blas->multiply(blas->handle, first, second, (int)p->columns, (int)p->rows, (int)p->inner,
+                          &one, p->b.at, in, blas_stride(&p->b), p->b.step, p->a.at, in,
+                          blas_stride(&p->a), p->a.step, &more, (void *)(uintptr_t)p->out.at, out,
+                          (int)p->out.stride, p->out.step, (int)p->n_batch, CUBLAS_COMPUTE_32F,
+                          CUBLAS_GEMM_DEFAULT);
+    dcpk_cuda_leave(&s->driver);
+    if (blas_check(blas, code, "a product", &err))
+        dcpk_math_fault(math, &err);
+}
+
+/* ---- mathematics by it ---- */
 
 /* fp32 scores of a block: an H200's second cache has 50 MiB. */
 #define SCORE_BYTES ((int64_t)24 << 20)
@@ -45,7 +221,7 @@ static void fast_matmul(struct dcpk_math *math, const struct dcpk_matmul *shape,
             .adds = part > 0,
         };
 
-        cuda_blas_multiply(math, &product);
+        blas_multiply(math, &product);
     }
 }
 
@@ -72,7 +248,7 @@ static void fast_matmul_input(struct dcpk_math *math, const struct dcpk_matmul *
             .adds = part > 0,
         };
 
-        cuda_blas_multiply(math, &product);
+        blas_multiply(math, &product);
     }
 }
 
@@ -92,7 +268,7 @@ static void fast_matmul_weight(struct dcpk_math *math, const struct dcpk_matmul 
         .out_dtype = DCPK_F32,
     };
 
-    cuda_blas_multiply(math, &product);
+    blas_multiply(math, &product);
 }
 
 /* ---- attention ---- */
@@ -150,7 +326,7 @@ static void block_scores(struct dcpk_math *math, const struct block *b, const vo
             .out_dtype = DCPK_F32,
         };
 
-        cuda_blas_multiply(math, &product);
+        blas_multiply(math, &product);
     }
 }
 
@@ -172,7 +348,7 @@ static void block_values(struct dcpk_math *math, const struct block *b, const vo
             .out_dtype = b->shape->dtype,
         };
 
-        cuda_blas_multiply(math, &product);
+        blas_multiply(math, &product);
     }
 }
 
@@ -195,7 +371,7 @@ static void block_keys(struct dcpk_math *math, const struct block *b, const void
             .adds = true,
         };
 
-        cuda_blas_multiply(math, &product);
+        blas_multiply(math, &product);
     }
 }
 
@@ -286,7 +462,6 @@ static void fast_rmsnorm_weight(struct dcpk_math *math, const struct dcpk_rmsnor
 {
     int64_t n_parts = (shape->rows + NORM_ROWS - 1) / NORM_ROWS;
     const int64_t n = shape->columns, n_sums = n_parts * n;
-    struct dcpk_rmsnorm by_value = *shape;
     int64_t part_rows = NORM_ROWS;
     float *scales, *sums;
 
@@ -298,9 +473,11 @@ static void fast_rmsnorm_weight(struct dcpk_math *math, const struct dcpk_rmsnor
     if (scales == NULL)
         return;
     sums = scales + shape->rows;
-    cuda_math_launch(math, MATH_RMSNORM_SCALES, shape->rows, (void *[]){&by_value, &x, &scales});
-    cuda_math_each(math, MATH_RMSNORM_PARTS, n_sums,
-                   (void *[]){&by_value, &part_rows, &n_parts, &x, &dy, &scales, &sums});
+    cuda_math_launch(math, MATH_RMSNORM_SCALES, shape->rows,
+                     (void *[]){cuda_math_value(shape), &x, &scales});
+    cuda_math_each(
+        math, MATH_RMSNORM_PARTS, n_sums,
+        (void *[]){cuda_math_value(shape), &part_rows, &n_parts, &x, &dy, &scales, &sums});
     cuda_math_each(math, MATH_ADD_PARTS, n,
                    (void *[]){(void *)(uintptr_t)&n, &n_parts, &sums, &dw});
 }
@@ -311,12 +488,12 @@ static dcpk_status fast_open(struct dcpk_math *math, struct dcpk_error *err)
 {
     if (cuda_math_open(math, err))
         return err->status;
-    return cuda_blas_open(math, &((struct cuda_math *)math)->blas, err);
+    return blas_open(math, &((struct cuda_math *)math)->blas, err);
 }
 
 static void fast_close(struct dcpk_math *math)
 {
-    cuda_blas_close(math, ((struct cuda_math *)math)->blas);
+    blas_close(math, ((struct cuda_math *)math)->blas);
     cuda_math_close(math);
 }
 

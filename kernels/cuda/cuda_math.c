@@ -198,12 +198,11 @@ void cuda_math_accumulate(struct dcpk_math *math, enum dcpk_dtype dtype, int64_t
 void cuda_math_copy_rows(struct dcpk_math *math, const struct dcpk_strided_rows *shape,
                          const void *from, void *to)
 {
-    struct dcpk_strided_rows by_value = *shape;
     int bytes = (int)dcpk_dtype_bytes(shape->dtype);
 
     assert(bytes <= 8);
     cuda_math_each(math, MATH_COPY_ROWS, shape->rows * shape->columns,
-                   (void *[]){&by_value, &bytes, &from, &to});
+                   (void *[]){cuda_math_value(shape), &bytes, &from, &to});
 }
 
 const struct dcpk_ops dcpk_cuda_ops = {.name = "cuda",

@@ -4,7 +4,7 @@
 #define DCPK_KERNELS_CUDA_CUDA_MATH_HOST_H
 
 #include "kernels/cuda/cuda_host.h"
-#include "kernels/cuda/cuda_math.h"
+#include "kernels/cuda/cuda_priv.h"
 
 /* The kernels: X(number without MATH_, name, module that has it). */
 #define MATH_KERNELS(X)                                                                            \
@@ -87,6 +87,11 @@ void cuda_math_launch(struct dcpk_math *math, enum math_kernel kernel, int64_t n
                       void **arguments);
 /* Queue a kernel, a thread an element of n. */
 void cuda_math_each(struct dcpk_math *math, enum math_kernel kernel, int64_t n, void **arguments);
+/* A struct as an argument of a kernel, which takes a copy of it. */
+static inline void *cuda_math_value(const void *at)
+{
+    return (void *)(uintptr_t)at;
+}
 /* Queue MATH_MULTIPLY. */
 void cuda_math_multiply(struct dcpk_math *math, struct math_product *product);
 

@@ -66,41 +66,36 @@ void cuda_add_slices(struct dcpk_math *math, const struct dcpk_matrix *shape, in
 void cuda_rmsnorm(struct dcpk_math *math, const struct dcpk_rmsnorm *shape, const void *x,
                   const void *w, void *y)
 {
-    struct dcpk_rmsnorm by_value = *shape;
-
-    cuda_math_launch(math, MATH_RMSNORM, shape->rows, (void *[]){&by_value, &x, &w, &y});
+    cuda_math_launch(math, MATH_RMSNORM, shape->rows,
+                     (void *[]){cuda_math_value(shape), &x, &w, &y});
 }
 
 void cuda_rmsnorm_input(struct dcpk_math *math, const struct dcpk_rmsnorm *shape, const void *x,
                         const void *w, const void *dy, void *dx)
 {
-    struct dcpk_rmsnorm by_value = *shape;
-
     cuda_math_launch(math, MATH_RMSNORM_INPUT, shape->rows,
-                     (void *[]){&by_value, &x, &w, &dy, &dx});
+                     (void *[]){cuda_math_value(shape), &x, &w, &dy, &dx});
 }
 
 void cuda_rmsnorm_weight(struct dcpk_math *math, const struct dcpk_rmsnorm *shape, const void *x,
                          const void *dy, float *dw)
 {
-    struct dcpk_rmsnorm by_value = *shape;
     void *scales = cuda_math_room(math, shape->rows * (int64_t)sizeof(float));
 
     assert(shape->rows % shape->lanes == 0);
     if (scales == NULL)
         return;
-    cuda_math_launch(math, MATH_RMSNORM_SCALES, shape->rows, (void *[]){&by_value, &x, &scales});
+    cuda_math_launch(math, MATH_RMSNORM_SCALES, shape->rows,
+                     (void *[]){cuda_math_value(shape), &x, &scales});
     cuda_math_each(math, MATH_RMSNORM_WEIGHT, shape->lanes * shape->columns,
-                   (void *[]){&by_value, &x, &dy, &scales, &dw});
+                   (void *[]){cuda_math_value(shape), &x, &dy, &scales, &dw});
 }
 
 static void rope_launch(struct dcpk_math *math, const struct dcpk_rope *shape, const float *table,
                         float sign, const void *x, void *y)
 {
-    struct dcpk_rope by_value = *shape;
-
     cuda_math_each(math, MATH_ROPE, shape->rows * shape->heads * (shape->head_dim / 2),
-                   (void *[]){&by_value, &sign, &table, &x, &y});
+                   (void *[]){cuda_math_value(shape), &sign, &table, &x, &y});
 }
 
 void cuda_rope(struct dcpk_math *math, const struct dcpk_rope *shape, const float *table,
@@ -117,36 +112,29 @@ void cuda_rope_backward(struct dcpk_math *math, const struct dcpk_rope *shape, c
 
 void cuda_swiglu(struct dcpk_math *math, const struct dcpk_matrix *shape, const void *x, void *y)
 {
-    struct dcpk_matrix by_value = *shape;
-
-    cuda_math_each(math, MATH_SWIGLU, shape->rows * shape->columns, (void *[]){&by_value, &x, &y});
+    cuda_math_each(math, MATH_SWIGLU, shape->rows * shape->columns,
+                   (void *[]){cuda_math_value(shape), &x, &y});
 }
 
 void cuda_swiglu_backward(struct dcpk_math *math, const struct dcpk_matrix *shape, const void *x,
                           const void *dy, void *dx)
 {
-    struct dcpk_matrix by_value = *shape;
-
     cuda_math_each(math, MATH_SWIGLU_BACKWARD, shape->rows * shape->columns,
-                   (void *[]){&by_value, &x, &dy, &dx});
+                   (void *[]){cuda_math_value(shape), &x, &dy, &dx});
 }
 
 void cuda_embedding(struct dcpk_math *math, const struct dcpk_embedding *shape,
                     const int32_t *tokens, const void *w, void *y)
 {
-    struct dcpk_embedding by_value = *shape;
-
     cuda_math_each(math, MATH_EMBEDDING, shape->n_tokens * shape->columns,
-                   (void *[]){&by_value, &tokens, &w, &y});
+                   (void *[]){cuda_math_value(shape), &tokens, &w, &y});
 }
 
 void cuda_embedding_weight(struct dcpk_math *math, const struct dcpk_embedding *shape,
                            const int32_t *tokens, const void *dy, float *dw)
 {
-    struct dcpk_embedding by_value = *shape;
-
     cuda_math_launch(math, MATH_EMBEDDING_WEIGHT, shape->n_tokens,
-                     (void *[]){&by_value, &tokens, &dy, &dw});
+                     (void *[]){cuda_math_value(shape), &tokens, &dy, &dw});
 }
 
 /* ---- attention ---- */
@@ -156,12 +144,12 @@ void cuda_attention(struct dcpk_math *math, const struct dcpk_attention *shape, 
 {
     const int64_t n =
         dcpk_min_i64(shape->rows * shape->groups * shape->per_group, ATTENTION_BLOCKS);
-    struct dcpk_attention by_value = *shape;
     void *room = cuda_math_room(math, n * shape->n_keys * (int64_t)sizeof(float));
 
     assert(shape->n_keys >= shape->first + shape->rows);
     if (room != NULL)
-        cuda_math_launch(math, MATH_ATTENTION, n, (void *[]){&by_value, &q, &k, &v, &out, &room});
+        cuda_math_launch(math, MATH_ATTENTION, n,
+                         (void *[]){cuda_math_value(shape), &q, &k, &v, &out, &room});
 }
 
 void cuda_attention_backward(struct dcpk_math *math, const struct dcpk_attention *shape,
@@ -184,13 +172,12 @@ void cuda_attention_backward(struct dcpk_math *math, const struct dcpk_attention
 void cuda_router(struct dcpk_math *math, const struct dcpk_router *shape, const float *logits,
                  const float *bias, int32_t *chosen, float *probs)
 {
-    struct dcpk_router by_value = *shape;
     void *room = cuda_math_room(math, shape->rows * shape->experts * (int64_t)sizeof(float));
 
     assert(shape->topk >= 1 && shape->topk <= shape->experts);
     if (room != NULL)
         cuda_math_each(math, MATH_ROUTER, shape->rows,
-                       (void *[]){&by_value, &logits, &bias, &chosen, &probs, &room});
+                       (void *[]){cuda_math_value(shape), &logits, &bias, &chosen, &probs, &room});
 }
 
 void cuda_router_backward(struct dcpk_math *math, const struct dcpk_router *shape,
@@ -198,46 +185,38 @@ void cuda_router_backward(struct dcpk_math *math, const struct dcpk_router *shap
                           float *d_logits)
 {
     const int64_t n = shape->rows * (shape->experts + shape->topk);
-    struct dcpk_router by_value = *shape;
     void *room = cuda_math_room(math, n * (int64_t)sizeof(float));
 
     if (room != NULL)
-        cuda_math_each(math, MATH_ROUTER_BACKWARD, shape->rows,
-                       (void *[]){&by_value, &logits, &chosen, &d_probs, &d_logits, &room});
+        cuda_math_each(
+            math, MATH_ROUTER_BACKWARD, shape->rows,
+            (void *[]){cuda_math_value(shape), &logits, &chosen, &d_probs, &d_logits, &room});
 }
 
 void cuda_gather_rows(struct dcpk_math *math, const struct dcpk_matrix *shape, const int32_t *index,
                       const void *x, void *y)
 {
-    struct dcpk_matrix by_value = *shape;
-
     cuda_math_each(math, MATH_GATHER_ROWS, shape->rows * shape->columns,
-                   (void *[]){&by_value, &index, &x, &y});
+                   (void *[]){cuda_math_value(shape), &index, &x, &y});
 }
 
 void cuda_combine(struct dcpk_math *math, const struct dcpk_combine *shape, const int32_t *place,
                   const float *probs, const void *y, void *out)
 {
-    struct dcpk_combine by_value = *shape;
-
     cuda_math_each(math, MATH_COMBINE, shape->rows * shape->columns,
-                   (void *[]){&by_value, &place, &probs, &y, &out});
+                   (void *[]){cuda_math_value(shape), &place, &probs, &y, &out});
 }
 
 void cuda_combine_rows(struct dcpk_math *math, const struct dcpk_combine *shape,
                        const int32_t *place, const float *probs, const void *d_out, void *dy)
 {
-    struct dcpk_combine by_value = *shape;
-
     cuda_math_each(math, MATH_COMBINE_ROWS, shape->rows * shape->topk * shape->columns,
-                   (void *[]){&by_value, &place, &probs, &d_out, &dy});
+                   (void *[]){cuda_math_value(shape), &place, &probs, &d_out, &dy});
 }
 
 void cuda_combine_probs(struct dcpk_math *math, const struct dcpk_combine *shape,
                         const int32_t *place, const void *y, const void *d_out, float *d_probs)
 {
-    struct dcpk_combine by_value = *shape;
-
     cuda_math_launch(math, MATH_COMBINE_PROBS, shape->rows * shape->topk,
-                     (void *[]){&by_value, &place, &y, &d_out, &d_probs});
+                     (void *[]){cuda_math_value(shape), &place, &y, &d_out, &d_probs});
 }

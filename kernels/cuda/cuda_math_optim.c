@@ -8,29 +8,23 @@
 void cuda_cross_entropy_max(struct dcpk_math *math, const struct dcpk_cross_entropy *shape,
                             const void *logits, float *max)
 {
-    struct dcpk_cross_entropy by_value = *shape;
-
     cuda_math_launch(math, MATH_CROSS_ENTROPY_MAX, shape->rows,
-                     (void *[]){&by_value, &logits, &max});
+                     (void *[]){cuda_math_value(shape), &logits, &max});
 }
 
 void cuda_cross_entropy_sums(struct dcpk_math *math, const struct dcpk_cross_entropy *shape,
                              const void *logits, const float *max, float *sums)
 {
-    struct dcpk_cross_entropy by_value = *shape;
-
     assert(shape->columns % shape->n_slices == 0);
     cuda_math_launch(math, MATH_CROSS_ENTROPY_SUMS, shape->rows * shape->n_slices,
-                     (void *[]){&by_value, &logits, &max, &sums});
+                     (void *[]){cuda_math_value(shape), &logits, &max, &sums});
 }
 
 void cuda_cross_entropy_labels(struct dcpk_math *math, const struct dcpk_cross_entropy *shape,
                                const void *logits, const int32_t *labels, float *label_logits)
 {
-    struct dcpk_cross_entropy by_value = *shape;
-
     cuda_math_each(math, MATH_CROSS_ENTROPY_LABELS, shape->rows,
-                   (void *[]){&by_value, &logits, &labels, &label_logits});
+                   (void *[]){cuda_math_value(shape), &logits, &labels, &label_logits});
 }
 
 void cuda_cross_entropy(struct dcpk_math *math, int64_t n, const float *max, const float *sum,
@@ -42,22 +36,18 @@ void cuda_cross_entropy(struct dcpk_math *math, int64_t n, const float *max, con
 void cuda_cross_entropy_backward(struct dcpk_math *math, const struct dcpk_cross_entropy *shape,
                                  const struct dcpk_cross_entropy_backward *data)
 {
-    struct dcpk_cross_entropy by_value = *shape;
-    struct dcpk_cross_entropy_backward pointers = *data;
-
     cuda_math_each(math, MATH_CROSS_ENTROPY_BACKWARD, shape->rows * shape->columns,
-                   (void *[]){&by_value, &pointers});
+                   (void *[]){cuda_math_value(shape), cuda_math_value(data)});
 }
 
 void cuda_to_fixed(struct dcpk_math *math, const struct dcpk_fixed *shape, const float *x,
                    int64_t *sums, uint64_t *bad)
 {
-    struct dcpk_fixed by_value = *shape;
     double unit = ldexp(1.0, shape->lsb);
 
     assert(shape->period >= 1);
     cuda_math_each(math, MATH_TO_FIXED, shape->period,
-                   (void *[]){&by_value, &unit, &x, &sums, &bad});
+                   (void *[]){cuda_math_value(shape), &unit, &x, &sums, &bad});
 }
 
 void cuda_from_fixed(struct dcpk_math *math, int64_t n, double factor, const int64_t *sums,
@@ -83,7 +73,6 @@ void cuda_sum_squares(struct dcpk_math *math, const struct dcpk_matrix *shape, i
 void cuda_adam(struct dcpk_math *math, const struct dcpk_adam *adam,
                const struct dcpk_optimizer_state *state)
 {
-    struct dcpk_optimizer_state by_value = *state;
     struct math_adam factors = {
         .beta1 = (float)adam->beta1,
         .rest1 = (float)(1.0 - adam->beta1),
@@ -102,21 +91,20 @@ void cuda_adam(struct dcpk_math *math, const struct dcpk_adam *adam,
         factors.c2 = (float)sqrt(adam->c2);
     }
     cuda_math_each(math, adam->is_torch_form ? MATH_ADAM_TORCH : MATH_ADAM_TE, state->n,
-                   (void *[]){&factors, &by_value});
+                   (void *[]){&factors, cuda_math_value(state)});
 }
 
 void cuda_sgd(struct dcpk_math *math, const struct dcpk_sgd *sgd,
               const struct dcpk_optimizer_state *state)
 {
     float momentum = (float)sgd->momentum, decay = (float)sgd->weight_decay, lr = (float)sgd->lr;
-    struct dcpk_optimizer_state by_value = *state;
 
-    cuda_math_each(math, MATH_SGD, state->n, (void *[]){&momentum, &decay, &lr, &by_value});
+    cuda_math_each(math, MATH_SGD, state->n,
+                   (void *[]){&momentum, &decay, &lr, cuda_math_value(state)});
 }
 
 void cuda_normal(struct dcpk_math *math, const struct dcpk_normal *shape, float *x)
 {
-    struct dcpk_normal by_value = *shape;
-
-    cuda_math_each(math, MATH_NORMAL, shape->rows * shape->columns, (void *[]){&by_value, &x});
+    cuda_math_each(math, MATH_NORMAL, shape->rows * shape->columns,
+                   (void *[]){cuda_math_value(shape), &x});
 }

@@ -8,7 +8,7 @@
 #ifndef DCPK_KERNELS_CUDA_MATH_CUH
 #define DCPK_KERNELS_CUDA_MATH_CUH
 
-#include "kernels/cuda/cuda_math.h"
+#include "kernels/cuda/cuda_priv.h"
 #include "kernels/cuda/float_codes.cuh"
 #include "lib/device/ops_math.h"
 

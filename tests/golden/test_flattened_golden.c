@@ -2,7 +2,7 @@
 /* test_flattened_golden.c - flattened tensors that Megatron 0.8 to 0.15 wrote have the values that
  * PROVENANCE.txt beside them gives: element i, counted row-major, is i. What is written as
  * generation A is what Megatron wrote. */
-#include "formats/megatron/megatron_flattened.h"
+#include "formats/megatron/megatron_flatten.h"
 #include "kernels/kernels.h"
 #include "lib/ckpt/format.h"
 #include "lib/job/compare.h"

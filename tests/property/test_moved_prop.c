@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_moved_prop.c - random buffers with padding, saved as core 0.15 to 0.19.2 save them, by the
- * element: every element is where megatron_moved.h finds it, and a lost one is nowhere. */
+ * element: every element is where megatron_segments.h finds it, and a lost one is nowhere. */
 #include <stdio.h>
 #include <string.h>
 
-#include "formats/megatron/buckets/megatron_moved.h"
+#include "formats/megatron/buckets/megatron_segments.h"
 #include "tests/check.h"
 #include "tests/random.h"
 

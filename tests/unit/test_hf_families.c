@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_hf_families.c - each built-in map moves every element of its models to where it belongs,
  * both ways, and gives the args that compute the same; a map with one mistake in it does not. */
-#include "formats/safetensors/hf_bind.h"
 #include "formats/safetensors/hf_ops.h"
 #include "tests/unit/hf_config_case.h"
 #include "tests/unit/hf_models.h"

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "formats/safetensors/hf_bind.h"
 #include "formats/safetensors/hf_ops.h"
 #include "lib/base/order.h"
 #include "tests/check.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_hf_words.c - each word of a map, from config.json to args and back. */
-#include "formats/safetensors/hf_bind.h"
+#include "formats/safetensors/hf_ops.h"
 #include "tests/unit/hf_config_case.h"
 
 /* --- the words --- */

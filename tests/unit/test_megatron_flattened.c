@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_megatron_flattened.c - flattened tensors of any cut, element by element against the formula;
  * cuts that are refused. */
-#include "formats/megatron/megatron_flattened.h"
+#include "formats/megatron/megatron_flatten.h"
 #include "tests/fake_model.h"
 #include "tests/flat_fake.h"
 

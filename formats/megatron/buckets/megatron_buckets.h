@@ -15,13 +15,13 @@
 dcpk_status dcpk_megatron_decode_buckets(struct dcpk_model *model, struct dcpk_error *err);
 
 /*
- * Makes every state of the view have its elements from where megatron_moved.h finds them; weights
- * and states must be in the model. A lost master is its stored weight, a lost exp_avg_sq the mean
- * of what is left of its tensor, any other lost state 0. Sets model->repaired. The result is
- * unproven: the caller compares masters with weights. Reads the second moments of parameters with
- * lost elements. Errors: DCPK_EUSAGE where no bucket is padded before another or the state is not
- * fully_reshardable; DCPK_EUNSUPPORTED for a layout of ranks that is not replayed, or chunks that
- * Megatron does not write; those of reading.
+ * Makes every state of the view have its elements from where megatron_segments.h finds them;
+ * weights and states must be in the model. A lost master is its stored weight, a lost exp_avg_sq
+ * the mean of what is left of its tensor, any other lost state 0. Sets model->repaired. The result
+ * is unproven: the caller compares masters with weights. Reads the second moments of parameters
+ * with lost elements. Errors: DCPK_EUSAGE where no bucket is padded before another or the state is
+ * not fully_reshardable; DCPK_EUNSUPPORTED for a layout of ranks that is not replayed, or chunks
+ * that Megatron does not write; those of reading.
  */
 dcpk_status dcpk_megatron_repair_padding(struct dcpk_model *model, struct dcpk_error *err);
 

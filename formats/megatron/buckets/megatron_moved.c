@@ -6,7 +6,7 @@
  *   stored     [ a ][  b      ]   [ c ][  d         ]     [ e ]          cut out of W
  *                               ^ a hole, as wide as pad: these elements of c are lost
  */
-#include "formats/megatron/buckets/megatron_moved.h"
+#include "formats/megatron/buckets/megatron_segments.h"
 
 #include <string.h>
 

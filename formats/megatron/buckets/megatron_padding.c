@@ -12,7 +12,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "formats/megatron/buckets/megatron_moved.h"
 #include "formats/megatron/buckets/megatron_segments.h"
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
