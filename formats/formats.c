@@ -2,12 +2,9 @@
 /* formats.c - the table of all formats. */
 #include "formats/formats.h"
 
-#include "formats/archive/archive.h"
-#include "formats/bridge/bridge.h"
 #include "formats/dcp/dcp.h"
 #include "formats/fsdp_shards/fsdp_shards.h"
 #include "formats/torch/item.h"
-#include "formats/zarr/zarr.h"
 
 const struct dcpk_format *const dcpk_formats[] = {
     &dcpk_format_torch_dist,

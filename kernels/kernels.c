@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/cpu_ops.h"
 #include "kernels/mpi/mpi_load.h"
 
 const struct dcpk_host_kernels *const dcpk_host_kernel_sets[] = {

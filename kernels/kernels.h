@@ -4,6 +4,9 @@
 #ifndef DCPK_KERNELS_KERNELS_H
 #define DCPK_KERNELS_KERNELS_H
 
+#include <stdint.h>
+
+#include "lib/base/error.h"
 #include "lib/device/collectives.h"
 #include "lib/device/device.h"
 #include "lib/device/host_kernels.h"
@@ -43,6 +46,12 @@ extern const struct dcpk_ranges *const dcpk_ranges_built[];
 extern const char *const dcpk_kernels_absent[];
 
 /* ---- rows of these tables ---- */
+
+/* The same results, faster. */
+extern const struct dcpk_host_kernels dcpk_host_kernels_tuned;
+/* Host memory, and the mathematics of a training step in it. */
+extern const struct dcpk_device_ops dcpk_cpu_device;
+extern const struct dcpk_ops dcpk_cpu_ops;
 
 /* Ranks that are threads of one process. */
 extern const struct dcpk_link_ops dcpk_link_local;
@@ -91,5 +100,33 @@ extern const struct dcpk_link_ops dcpk_link_nccl;
 extern const struct dcpk_collectives dcpk_collectives_nccl;
 
 extern const struct dcpk_ranges dcpk_ranges_nvtx;
+
+/* ---- what is installed (kernels/survey) ---- */
+
+#define DCPK_MAX_GPUS 32 /* more of them are not looked at */
+
+struct dcpk_gpu {
+    char name[96];
+    uint64_t n_bytes, n_free_bytes;
+    int n_links; /* of NVLink, which are up */
+};
+
+struct dcpk_gpus {
+    char driver[96];
+    int cuda_version; /* the newest that the driver knows: 1000 major + 10 minor */
+    int n;
+    struct dcpk_gpu list[DCPK_MAX_GPUS];
+    /* Pairs of GPUs: by NVLink; else below one host bridge; else across the processor or between
+     * processors. */
+    int n_nvlink, n_near, n_far;
+};
+
+/* Asks NVML; no GPU is opened. Errors: DCPK_EUNSUPPORTED with the reason: no driver, or one that
+ * does not answer. */
+dcpk_status dcpk_survey_gpus(struct dcpk_gpus *gpus, struct dcpk_error *err);
+
+/* The version of NCCL: 10000 major + 100 minor + patch. Errors: DCPK_EUNSUPPORTED with the reason.
+ */
+dcpk_status dcpk_survey_nccl(int *version, struct dcpk_error *err);
 
 #endif

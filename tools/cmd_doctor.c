@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "kernels/kernels.h"
-#include "kernels/survey/survey.h"
 #include "lib/base/order.h"
 #include "lib/knobs/knobs.h"
 #include "tools/cmd.h"

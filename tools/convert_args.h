@@ -3,7 +3,7 @@
 #ifndef DCPK_TOOLS_CONVERT_ARGS_H
 #define DCPK_TOOLS_CONVERT_ARGS_H
 
-#include "formats/fsdp_dtensor/fsdp_inspector.h"
+#include "formats/formats.h"
 #include "lib/job/convert.h"
 #include "tools/args_from.h"
 #include "tools/cmd.h"

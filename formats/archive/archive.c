@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* archive.c - the checkpoint among an archive's members becomes a store. */
-#include "formats/archive/archive.h"
+#include "formats/formats.h"
 
 #include <errno.h>
 #include <inttypes.h>

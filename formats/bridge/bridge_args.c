@@ -3,7 +3,7 @@
  * table. */
 #include <string.h>
 
-#include "formats/bridge/bridge.h"
+#include "formats/formats.h"
 #include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/model/arg_table.h"

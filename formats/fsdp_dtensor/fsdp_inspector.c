@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fsdp_inspector.c - the Python tool's rules, R0 to R16 of FORMAT.md 12.1, and the traps that it
  * falls into. */
-#include "formats/fsdp_dtensor/fsdp_inspector.h"
+#include "formats/formats.h"
 
 #include <ctype.h>
 #include <inttypes.h>

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fsdp_keys.c - takes keys apart: Megatron-FSDP's own, and those that Megatron's converter leaves;
  * finds the prefixes of keys by looking for the modules that Megatron's models have. */
-#include "formats/fsdp_dtensor/fsdp_keys.h"
 
 #include <ctype.h>
 #include <string.h>

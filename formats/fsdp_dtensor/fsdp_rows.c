@@ -44,12 +44,6 @@ static const char *with_end(struct dcpk_arena *arena, const char *name, const ch
     return dcpk_arena_printf(arena, err, "%.*s%s", (int)(strlen(name) - strlen(from)), name, to);
 }
 
-/* True for the live name of one. */
-static bool is_fused_name(const char *name)
-{
-    return dcpk_ends_with(name, FUSED "weight");
-}
-
 dcpk_status dcpk_fsdp_fused_name(struct dcpk_arena *arena, const char *name, const char **fused,
                                  struct dcpk_error *err)
 {
@@ -155,7 +149,7 @@ static dcpk_status add_unfused(struct dcpk_model *model, const struct dcpk_model
 dcpk_status dcpk_fsdp_add_named(struct dcpk_model *model, struct dcpk_model_tensor *tensor,
                                 const char *name, struct dcpk_error *err)
 {
-    if (is_fused_name(name))
+    if (dcpk_ends_with(name, FUSED "weight"))
         return add_unfused(model, tensor, name, err);
     if (dcpk_model_param(model, name, &tensor->param, err))
         return err->status;

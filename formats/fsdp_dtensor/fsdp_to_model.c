@@ -282,13 +282,6 @@ static dcpk_status has_moment(const struct dcpk_fsdp_reader *r, const struct dcp
     return DCPK_OK;
 }
 
-/* True if it is kept in fp32 under any dtype of the model. A router's expert_bias is not a
- * parameter. */
-static bool is_fp32_buffer(const char *name)
-{
-    return dcpk_ends_with(name, ".expert_bias");
-}
-
 /*
  * In a run with low-precision compute weights the fp32 weight of a trained parameter is its master
  * (section 6). In a folder without any optimizer state that is every fp32 parameter.
@@ -301,7 +294,8 @@ static dcpk_status name_masters(const struct dcpk_fsdp_reader *r, bool any_state
     for (size_t i = 0; i < model->n_params && !model->is_fp32; i++) {
         struct dcpk_param *p = &model->params[i];
         const uint32_t weight = p->tensor[DCPK_WEIGHT];
-        bool is_trained = !any_state && !is_fp32_buffer(p->name);
+        /* A router's expert_bias is fp32 under any dtype of the model, and not a parameter. */
+        bool is_trained = !any_state && !dcpk_ends_with(p->name, ".expert_bias");
 
         if (weight == DCPK_NO_TENSOR || p->tensor[DCPK_MASTER] != DCPK_NO_TENSOR ||
             model->tensors[weight].dtype != DCPK_F32)

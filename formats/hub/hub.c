@@ -8,8 +8,6 @@
 #include "formats/dcp/dcp.h"
 #include "formats/fsdp_shards/fsdp_shards.h"
 #include "formats/safetensors/hf_model.h"
-#include "formats/safetensors/hf_names.h"
-#include "formats/safetensors/lora_config.h"
 #include "formats/torch/pickle.h"
 #include "lib/base/order.h"
 #include "lib/base/text.h"

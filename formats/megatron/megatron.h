@@ -5,7 +5,9 @@
 #define DCPK_FORMATS_MEGATRON_MEGATRON_H
 
 #include "lib/ckpt/format.h"
+#include "lib/ckpt/output.h"
 #include "lib/model/model.h"
+#include "lib/model/request.h"
 
 /* An optimizer's state in the buckets of data-parallel ranks: Megatron's name of that layout. */
 #define DCPK_MEGATRON_BUCKETS "dp_reshardable"
@@ -59,7 +61,7 @@ const char *dcpk_megatron_optimizer_layout(const struct dcpk_checkpoint *ckpt,
 /*
  * The from_model hook's work for these formats (formats/torch_dist/FORMAT.md 9): stacked and joined
  * tensors, RNG states and empty _extra_state objects go into `out` (keys of objects as
- * "<key>/shard_<offsets>_<shape>", values as lists of one). n_rng_axes: of megatron_rng.h, what the
+ * "<key>/shard_<offsets>_<shape>", values as lists of one). n_rng_axes: of megatron.h, what the
  * format's loaders ask for. *common: the common state, a dict in
  * out->arena, for the format to put where its generation keeps it. Errors: DCPK_EUNSUPPORTED naming
  * a parameter that this form of the format cannot hold; DCPK_EMISMATCH where experts, layers or
@@ -95,5 +97,104 @@ dcpk_status dcpk_megatron_common(const struct dcpk_model *model, struct dcpk_out
  * and what stands in the common state; not where that is kept.
  */
 dcpk_status dcpk_megatron_request(const struct dcpk_loading *loading, struct dcpk_error *err);
+
+/* ---- RNG states (megatron_rng.c) ---- */
+
+#define DCPK_MEGATRON_RNG "rng_state/shard_"
+
+/*
+ * "rng_state/shard_<pp>.<tp>_<PP>.<TP>", or with the rank among data- and context-parallel ones as
+ * a third number. An object is a list of one list of states.
+ * Source: megatron/training/checkpointing.py get_rng_state: two numbers @core_v0.14.0 to
+ * core_v0.19.0 and main of 2026-08-22, except @core_v0.16.1 with expert parallelism; three there,
+ * and in main since 2026-08-25 for every run (Megatron-LM #6858).
+ */
+enum { DCPK_MEGATRON_RNG_BY_MODEL_RANK = 2, DCPK_MEGATRON_RNG_BY_EVERY_RANK = 3 };
+
+/*
+ * The numbers of `key`, which starts with DCPK_MEGATRON_RNG. Further ones than three count as one
+ * with the third. Core 0.4 to 0.7 lost the last size of two (formats/zarr/FORMAT.md). Returns false
+ * for a key of another form.
+ */
+bool dcpk_megatron_rng_split(const char *key, struct dcpk_rng *rank);
+
+/* Add the object's states to the model. One that is not understood is dropped by name. */
+dcpk_status dcpk_megatron_read_rng(struct dcpk_model *model, const struct dcpk_object *object,
+                                   struct dcpk_error *err);
+
+/*
+ * Add objects for every rank of the layout of args that the model has states for, under keys of two
+ * numbers; with n_axes 3 also under those of three, where the number of data-parallel ranks is
+ * known. A rank without states of its own gets those that stand for it (dcpk_model_rng); states
+ * that no rank gets are reported. *is_whole: every rank has some; else none is written, since a run
+ * loads those of all ranks or of none.
+ */
+dcpk_status dcpk_megatron_put_rng(const struct dcpk_model *model, struct dcpk_output *out,
+                                  int n_axes, bool *is_whole, struct dcpk_error *err);
+
+/* ---- training state, between the files of this folder (megatron_state.c) ---- */
+
+/* Megatron's loaders start a state machine of their own where they find none
+ * (formats/torch_dist/FORMAT.md
+ * 6). */
+#define DCPK_MEGATRON_RERUN_REASON                                                                 \
+    "rerun state of the source's ranks: a run without it starts fresh"
+
+/* After a "chained_<i>." that core 0.6 to 0.14 put before each of several optimizers. */
+const char *dcpk_megatron_skip_chained(const char *key);
+
+/*
+ * The common state -> the view: args, iteration, scheduler, parameter groups, the loss scaler and
+ * the optimizer's layout; what no member stands for becomes model->further. Entries of an
+ * optimizer's dict that are not known are dropped by name. Errors: DCPK_EFORMAT without a common
+ * state or where groups are not dicts; those of reading it.
+ */
+dcpk_status dcpk_megatron_read_common(struct dcpk_model *model, struct dcpk_error *err);
+
+/* The loss scaler of an optimizer (NULL: it has none) -> the view; every optimizer of an fp16 run
+ * has one. */
+void dcpk_megatron_add_scaler(struct dcpk_model *model, const struct dcpk_value *scaler);
+
+/*
+ * Append the param_groups of one optimizer's state dict, {'optimizer': {'param_groups': [...]}} or,
+ * in fp32 runs, without the outer dict, to model->groups; its loss scaler is kept too.
+ */
+dcpk_status dcpk_megatron_add_groups(struct dcpk_model *model, const struct dcpk_value *optimizer,
+                                     struct dcpk_error *err);
+
+/* True if the key is of the state `name`. */
+bool dcpk_megatron_state_is(const struct dcpk_megatron_key *key, const char *name);
+/* The role of a tensor by its state's name ("exp_avg": DCPK_EXP_AVG). */
+enum dcpk_role dcpk_megatron_role(const struct dcpk_megatron_key *key);
+
+/* ---- what loaders ask for of the optimizer (megatron_request_state.c) ---- */
+
+/* How the optimizer's state is kept: by content_metadata or the state itself. */
+enum dcpk_optimizer_kind {
+    DCPK_OPTIMIZER_NONE,        /* nothing is asked for */
+    DCPK_OPTIMIZER_RESHARDABLE, /* fully_reshardable */
+    DCPK_OPTIMIZER_FLATTENED,   /* fully_sharded_model_space */
+    DCPK_OPTIMIZER_BUCKETS,     /* dp_reshardable */
+    DCPK_OPTIMIZER_GATHERED,    /* dp_zero_gather_scatter */
+    DCPK_OPTIMIZER_WHOLE,       /* not distributed */
+    DCPK_OPTIMIZER_UNREADABLE,  /* fully_sharded_bucket_space, or a name that no release knows */
+};
+
+/* The optimizer of the run that loads. A value. */
+struct dcpk_optimizer_asked {
+    enum dcpk_optimizer_kind kind;
+    const char *type; /* the kind's name, for messages */
+    bool is_split;    /* experts have an optimizer of their own */
+    bool has_prefix;  /* "chained_<i>." before the keys of each of two */
+    uint32_t loaders; /* that ask for it */
+};
+
+void dcpk_optimizer_asked_find(const struct dcpk_loading *loading,
+                               struct dcpk_optimizer_asked *asked);
+
+/* Everything but weights, masters, moments and extra states. */
+dcpk_status dcpk_megatron_request_state(const struct dcpk_loading *loading,
+                                        const struct dcpk_optimizer_asked *asked,
+                                        struct dcpk_error *err);
 
 #endif

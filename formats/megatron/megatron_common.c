@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "formats/megatron/buckets/megatron_buckets.h"
-#include "formats/megatron/megatron_write_priv.h"
+#include "formats/megatron/megatron_slots.h"
 #include "lib/base/order.h"
 #include "lib/model/portable.h"
 

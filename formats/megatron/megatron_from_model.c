@@ -5,10 +5,10 @@
 #include <string.h>
 
 #include "formats/megatron/buckets/megatron_cut.h"
+#include "formats/megatron/megatron.h"
 #include "formats/megatron/megatron_flatten.h"
-#include "formats/megatron/megatron_rng.h"
+#include "formats/megatron/megatron_slots.h"
 #include "formats/megatron/megatron_stacking.h"
-#include "formats/megatron/megatron_write_priv.h"
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
 

@@ -5,8 +5,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "formats/megatron/megatron_slots.h"
 #include "formats/megatron/megatron_stacking.h"
-#include "formats/megatron/megatron_write_priv.h"
 #include "lib/base/order.h"
 #include "lib/base/text.h"
 

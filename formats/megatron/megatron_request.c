@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "formats/megatron/megatron.h"
-#include "formats/megatron/megatron_request_priv.h"
 #include "formats/megatron/megatron_slots.h"
 #include "lib/base/order.h"
 #include "lib/base/text.h"

@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "formats/megatron/megatron_request_priv.h"
+#include "formats/megatron/megatron.h"
 #include "lib/base/order.h"
 
 #define SINCE(release) dcpk_loaders_of(release, DCPK_MAIN)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* megatron_rng.c - the keys of RNG states, read and made. */
-#include "formats/megatron/megatron_rng.h"
+#include "formats/megatron/megatron.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -4,6 +4,7 @@
 #ifndef DCPK_FORMATS_MEGATRON_MEGATRON_SLOTS_H
 #define DCPK_FORMATS_MEGATRON_MEGATRON_SLOTS_H
 
+#include "formats/megatron/megatron.h"
 #include "lib/ckpt/output.h"
 #include "lib/model/parts.h"
 
@@ -65,5 +66,26 @@ enum dcpk_slots_kinds { DCPK_SLOTS_DECODER = 1, DCPK_SLOTS_MLA = 2, DCPK_SLOTS_H
 const char *dcpk_slots_local(unsigned kinds, const char *rest, const char **tail);
 
 void dcpk_slots_release(struct dcpk_slots *slots); /* zeroed: a no-op */
+
+/* ---- writing by slots, between the files of this folder ---- */
+
+/* "<module>._extra_state/...". */
+dcpk_status dcpk_megatron_put_extra_states(const struct dcpk_model *model, struct dcpk_output *out,
+                                           const struct dcpk_slots *slots, struct dcpk_error *err);
+
+/* True if the optimizer's state is to be written in buckets (dp_reshardable). */
+bool dcpk_megatron_has_buckets(const struct dcpk_model *model, const struct dcpk_output *out);
+
+/* True if the folder is to be of generation A. */
+bool dcpk_megatron_is_generation_a(const struct dcpk_output *out);
+
+/* True if it is to be written as flattened blocks (fully_sharded_model_space, generation A). */
+bool dcpk_megatron_flattens(const struct dcpk_model *model, const struct dcpk_output *out);
+
+/* The common state, and with buckets what holds the optimizer's state next to it
+ * (formats/torch_dist/FORMAT.md 6). */
+dcpk_status dcpk_megatron_make_common(const struct dcpk_model *model, struct dcpk_output *out,
+                                      const struct dcpk_slots *slots, bool is_rng_whole,
+                                      const struct dcpk_value **common, struct dcpk_error *err);
 
 #endif

@@ -6,10 +6,9 @@
 
 #include "formats/megatron/buckets/megatron_bucket_list.h"
 #include "formats/megatron/buckets/megatron_buckets.h"
+#include "formats/megatron/megatron.h"
 #include "formats/megatron/megatron_flatten.h"
-#include "formats/megatron/megatron_rng.h"
 #include "formats/megatron/megatron_stacking.h"
-#include "formats/megatron/megatron_state.h"
 #include "lib/base/text.h"
 #include "lib/ckpt/overlaps.h"
 #include "lib/model/parts.h"

@@ -5,7 +5,6 @@
 #include "formats/formats.h"
 #include "formats/megatron/megatron.h"
 #include "formats/mp_rank/mp_rank_priv.h"
-#include "formats/mp_rank/mp_rank_put.h"
 #include "formats/torch/item.h"
 #include "formats/torch/pickle.h"
 #include "lib/base/text.h"

@@ -6,7 +6,7 @@
 
 #include "formats/megatron/megatron.h"
 #include "formats/megatron/megatron_flatten.h"
-#include "formats/mp_rank/mp_rank_put.h"
+#include "formats/mp_rank/mp_rank_priv.h"
 #include "formats/torch/item.h"
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "formats/megatron/megatron.h"
-#include "formats/mp_rank/mp_rank_put.h"
+#include "formats/mp_rank/mp_rank_priv.h"
 
 /* An optimizer's dict in the common state: [0] of dense parameters or of all, [1] of experts. */
 static const struct dcpk_value *common_optimizer(const struct dcpk_mp_putting *p, int e)

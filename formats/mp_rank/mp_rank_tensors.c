@@ -160,12 +160,6 @@ static const struct dcpk_value *model_of(const struct dcpk_mp_reading *r,
     return dcpk_value_get(file, key);
 }
 
-/* Extra states of modules are None, except of Transformer Engine's under FP8. */
-static bool is_extra_state(const char *name)
-{
-    return dcpk_ends_with(name, "_extra_state");
-}
-
 static dcpk_status list_tensor(const struct dcpk_mp_reading *r, int64_t chunk,
                                const struct dcpk_value_pair *pair, struct dcpk_arena *arena,
                                struct dcpk_mp_tensors *tensors, struct dcpk_error *err)
@@ -173,7 +167,8 @@ static dcpk_status list_tensor(const struct dcpk_mp_reading *r, int64_t chunk,
     struct dcpk_mp_tensor *tensor = &tensors->list[tensors->n];
     const char *name = dcpk_value_as_str(pair->key);
 
-    if (is_extra_state(name)) {
+    /* Extra states of modules are None, except of Transformer Engine's under FP8. */
+    if (dcpk_ends_with(name, "_extra_state")) {
         if (pair->value->kind != DCPK_V_NONE)
             dcpk_checkpoint_note_once(r->rank.ckpt, "states of Transformer Engine's modules "
                                                     "(_extra_state) are not read: FP8 scales "

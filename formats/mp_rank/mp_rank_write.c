@@ -10,7 +10,7 @@
  */
 #include <assert.h>
 
-#include "formats/mp_rank/mp_rank_put.h"
+#include "formats/mp_rank/mp_rank_priv.h"
 #include "formats/torch/item.h"
 #include "lib/base/alloc.h"
 

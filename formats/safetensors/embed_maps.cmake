@@ -1,7 +1,7 @@
 # The files of maps/ as C arrays: cmake -DOUT=FILE "-DMAPS=FILE|FILE|..." -P embed_maps.cmake
 string(REPLACE "|" ";" MAPS "${MAPS}")
 set(c "/* Generated from formats/safetensors/maps by embed_maps.cmake. */\n")
-string(APPEND c "#include \"formats/safetensors/hf_map_priv.h\"\n\n")
+string(APPEND c "#include \"formats/safetensors/hf_map.h\"\n\n")
 set(rows "")
 set(n 0)
 foreach(file ${MAPS})

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "formats/safetensors/hf_config_priv.h"
-#include "formats/safetensors/hf_names.h"
+#include "formats/safetensors/hf_model.h"
 #include "formats/safetensors/hf_writing.h"
 #include "lib/base/order.h"
 #include "lib/base/text.h"

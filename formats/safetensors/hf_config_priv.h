@@ -139,9 +139,6 @@ struct dcpk_hf_exporting {
     size_t n_lacking; /* of the faults: args that the family does not have */
 };
 
-/* One row: args become a key of config.json, or a fault. Errors: DCPK_ENOMEM. */
-dcpk_status dcpk_hf_row_export(struct dcpk_hf_exporting *m, const struct dcpk_hf_row *row,
-                               struct dcpk_error *err);
 /* Set a key of config.json; a float stays one where args have it whole. */
 dcpk_status dcpk_hf_key_export(struct dcpk_hf_exporting *m, const char *key,
                                const struct dcpk_value *value, struct dcpk_error *err);
@@ -153,7 +150,7 @@ dcpk_status dcpk_hf_rope_export(struct dcpk_hf_exporting *m, struct dcpk_error *
 /* True if any kind of rope of the map has a row or a value for the arg. */
 bool dcpk_hf_ropes_name(const struct dcpk_hf_map *map, const char *arg);
 
-/* --- hf_config_compute.c --- */
+/* --- hf_words_export.c --- */
 
 /* True if experts are picked among all of them, groups or not. method: topk_method of config.json;
  * NULL: it has none, and the family's counts. */

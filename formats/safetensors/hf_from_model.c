@@ -4,10 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/safetensors/hf_names.h"
+#include "formats/safetensors/hf_model.h"
 #include "formats/safetensors/hf_ops.h"
 #include "formats/safetensors/hf_writing.h"
-#include "formats/safetensors/lora_config.h"
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
 #include "lib/base/text.h"

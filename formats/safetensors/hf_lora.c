@@ -5,8 +5,8 @@
 
 #include "formats/formats.h"
 #include "formats/safetensors/hf_matching.h"
-#include "formats/safetensors/lora_config.h"
-#include "formats/safetensors/safetensors_priv.h"
+#include "formats/safetensors/hf_model.h"
+#include "formats/safetensors/safetensors_header.h"
 #include "lib/base/order.h"
 #include "lib/base/text.h"
 

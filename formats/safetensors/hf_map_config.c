@@ -2,7 +2,7 @@
 /* hf_map_config.c - the part of a map that is about config.json. */
 #include <string.h>
 
-#include "formats/safetensors/hf_map_priv.h"
+#include "formats/safetensors/hf_map.h"
 #include "lib/base/order.h"
 
 static dcpk_status value_read_text(struct dcpk_arena *arena, const char *text,

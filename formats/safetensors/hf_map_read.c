@@ -2,7 +2,7 @@
 /* hf_map_read.c - the file of a map -> its rules; every key and word must be known. */
 #include <string.h>
 
-#include "formats/safetensors/hf_map_priv.h"
+#include "formats/safetensors/hf_map.h"
 #include "lib/base/order.h"
 #include "lib/base/text.h"
 

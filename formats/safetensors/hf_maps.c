@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/safetensors/hf_map_priv.h"
+#include "formats/safetensors/hf_map.h"
 #include "lib/base/alloc.h"
 #include "lib/base/text.h"
 #include "lib/io/store.h"

@@ -209,9 +209,7 @@ static dcpk_status find_names(struct dcpk_hf_matching *m, const struct dcpk_hf_m
     embedding = embedding_of(m->map);
     if (embedding == NULL && !dcpk_hf_map_is_any(m->map))
         embedding = "?";
-    if (dcpk_hf_names_find(m->ckpt, m->model->arena, embedding, &m->names, err))
-        return err->status;
-    return DCPK_OK;
+    return dcpk_hf_names_find(m->ckpt, m->model->arena, embedding, &m->names, err);
 }
 
 /* A model that no map describes has what every reader asks for, and no more. */

@@ -7,7 +7,6 @@
 #include "formats/safetensors/hf_config_priv.h"
 #include "formats/safetensors/hf_map.h"
 #include "formats/safetensors/hf_model.h"
-#include "formats/safetensors/hf_names.h"
 #include "lib/ckpt/checkpoint.h"
 #include "lib/model/model.h"
 

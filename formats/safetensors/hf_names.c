@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hf_names.c - keys of PyTorch's trainers as names of a map: without prefix and wrappers. */
-#include "formats/safetensors/hf_names.h"
+#include "formats/safetensors/hf_model.h"
 
 #include <string.h>
 
-#include "formats/safetensors/lora_config.h"
 #include "lib/base/order.h"
 #include "lib/base/text.h"
 
@@ -260,9 +259,7 @@ dcpk_status dcpk_hf_names_find(struct dcpk_checkpoint *ckpt, struct dcpk_arena *
         (void)find_any_prefix(&n, arena, err);
     else
         (void)find_prefix(&n, arena, embedding, err);
-    if (err->status != DCPK_OK)
-        return err->status;
-    if (n.prefix == NULL)
+    if (err->status != DCPK_OK || n.prefix == NULL)
         return err->status;
     for (size_t t = 0; t < ckpt->n_tensors; t++) {
         if (n.list[t] == NULL)
@@ -292,12 +289,6 @@ void dcpk_hf_names_release(struct dcpk_hf_names *names)
     dcpk_map_release(&names->states);
 }
 
-/* Keys that are not of the model. */
-struct left {
-    size_t n_tensors, n_objects; /* of optimizers */
-    size_t n_others;
-};
-
 /* Optimizer state or any other. Returns true for the first. */
 static bool leave(struct dcpk_model *model, const char *key)
 {
@@ -317,25 +308,23 @@ void dcpk_hf_names_leave(const struct dcpk_hf_names *names, struct dcpk_model *m
                          const bool *is_taken, const bool *is_object_taken)
 {
     struct dcpk_checkpoint *ckpt = model->ckpt;
-    struct left left = {0};
-    size_t n = 0;
+    size_t n_tensors = 0, n_objects = 0, n = 0; /* of optimizers; of all */
 
     for (size_t t = 0; t < ckpt->n_tensors; t++)
         if (names->list[t] == NULL && !is_taken[t] &&
             dcpk_checkpoint_tensor_left_out(ckpt, t) == NULL) {
-            left.n_tensors += leave(model, ckpt->tensors[t].key);
+            n_tensors += leave(model, ckpt->tensors[t].key);
             n++;
         }
     for (size_t i = 0; i < ckpt->n_objects; i++)
         if (!is_object_taken[i] && dcpk_checkpoint_object_left_out(ckpt, i) == NULL) {
-            left.n_objects += leave(model, ckpt->objects[i].key);
+            n_objects += leave(model, ckpt->objects[i].key);
             n++;
         }
-    left.n_others = n - left.n_tensors - left.n_objects;
     if (n > 0)
         dcpk_checkpoint_note_once(ckpt,
                                   "%sleft out: %zu tensors and %zu objects of optimizers, %zu keys "
                                   "of other training state (schedulers, RNG, data)",
                                   model->has_optimizer ? "" : "only weights are converted; ",
-                                  left.n_tensors, left.n_objects, left.n_others);
+                                  n_tensors, n_objects, n - n_tensors - n_objects);
 }

@@ -42,7 +42,7 @@ struct dcpk_hf_writing {
  */
 dcpk_status dcpk_hf_choose_map(struct dcpk_hf_writing *e, struct dcpk_error *err);
 
-/* --- hf_blocks.c: weights in blocks of fp8 (MAPS.md, "scales") --- */
+/* --- hf_scales.c: weights in blocks of fp8 (MAPS.md, "scales") --- */
 
 /* True if that is asked for, and the part is the matrix of a linear layer of attention or MLP. */
 bool dcpk_hf_is_quantised(const struct dcpk_hf_writing *e, const struct dcpk_hf_binding *b,

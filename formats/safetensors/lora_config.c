@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* lora_config.c - adapter_config.json: what a LoRA adapter is, and all kinds that it is not. */
-#include "formats/safetensors/lora_config.h"
 
 #include <inttypes.h>
 #include <math.h>

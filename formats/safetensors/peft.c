@@ -5,9 +5,7 @@
 
 #include "formats/formats.h"
 #include "formats/safetensors/hf_model.h"
-#include "formats/safetensors/hf_names.h"
-#include "formats/safetensors/lora_config.h"
-#include "formats/safetensors/safetensors_priv.h"
+#include "formats/safetensors/safetensors_header.h"
 
 #include "lib/base/text.h"
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "formats/safetensors/hf_model.h"
-#include "formats/safetensors/safetensors_priv.h"
+#include "formats/safetensors/safetensors_header.h"
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
 #include "lib/base/text.h"

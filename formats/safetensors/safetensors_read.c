@@ -4,9 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/safetensors/lora_config.h"
+#include "formats/safetensors/hf_model.h"
 #include "formats/safetensors/safetensors_header.h"
-#include "formats/safetensors/safetensors_priv.h"
 #include "lib/base/alloc.h"
 #include "lib/base/cursor.h"
 #include "lib/base/json.h"

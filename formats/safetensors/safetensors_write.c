@@ -6,9 +6,8 @@
 #include <string.h>
 
 #include "formats/formats.h"
-#include "formats/safetensors/lora_config.h"
+#include "formats/safetensors/hf_model.h"
 #include "formats/safetensors/safetensors_header.h"
-#include "formats/safetensors/safetensors_priv.h"
 #include "lib/base/alloc.h"
 #include "lib/base/json.h"
 #include "lib/base/order.h"

@@ -1,13 +1,46 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* item_read.c - torch.save archives of one tensor: where its elements lie. */
-#include "formats/torch/item_priv.h"
-
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "formats/torch/item_priv.h"
 #include "formats/torch/pickle.h"
 #include "lib/base/checked.h"
+
+/* ---- classes of storages ---- */
+
+/* torch/storage.py@2.11.0 _dtype_to_storage_type_map; its quantised types are not read. */
+static const char *const names[DCPK_N_DTYPES] = {
+    [DCPK_F64] = "DoubleStorage",
+    [DCPK_F32] = "FloatStorage",
+    [DCPK_F16] = "HalfStorage",
+    [DCPK_BF16] = "BFloat16Storage",
+    [DCPK_I64] = "LongStorage",
+    [DCPK_I32] = "IntStorage",
+    [DCPK_I16] = "ShortStorage",
+    [DCPK_I8] = "CharStorage",
+    [DCPK_U8] = "ByteStorage",
+    [DCPK_BOOL] = "BoolStorage",
+    [DCPK_C128] = "ComplexDoubleStorage",
+    [DCPK_C64] = "ComplexFloatStorage",
+};
+
+const char *dcpk_storage_class_name(enum dcpk_dtype dtype)
+{
+    return names[dtype];
+}
+
+/* The dtype of a storage class of module `torch`, or DCPK_DTYPE_NONE. */
+static enum dcpk_dtype storage_class_dtype(const char *name)
+{
+    for (int i = 0; i < DCPK_N_DTYPES; i++)
+        if (names[i] != NULL && strcmp(names[i], name) == 0)
+            return (enum dcpk_dtype)i;
+    return DCPK_DTYPE_NONE;
+}
+
+/* ---- items ---- */
 
 #define MAX_TENSOR_MEMBERS      64u
 #define MAX_TENSOR_PICKLE_BYTES ((uint64_t)64 << 10) /* an ordinary one has 150 */
@@ -88,7 +121,7 @@ static dcpk_status read_storage(const struct dcpk_value *v, struct dcpk_rebuilt 
     r->key = dcpk_value_as_str(dcpk_value_at(pid, 2));
     dcpk_value_as_int(dcpk_value_at(pid, 4), &r->storage_elems);
     if (strcmp(cls->as.global.module, "torch") == 0)
-        r->dtype = dcpk_storage_class_dtype(cls->as.global.name);
+        r->dtype = storage_class_dtype(cls->as.global.name);
     else if (strcmp(cls->as.global.module, "torch.storage") == 0 &&
              strcmp(cls->as.global.name, "UntypedStorage") == 0)
         return DCPK_OK;

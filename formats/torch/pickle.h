@@ -75,7 +75,7 @@ struct dcpk_pickle_options {
  * of the data opcodes CPython emits); n bytes, at most 4 GiB - 1, which must end with STOP (bytes
  * after it are DCPK_EFORMAT). Nothing is called: GLOBAL/STACK_GLOBAL push a DCPK_V_GLOBAL; REDUCE,
  * NEWOBJ, NEWOBJ_EX and BUILD make DCPK_V_OBJECTs. The exact list of (module, name) pairs that
- * Megatron's and torch's files hold is in pickle_known.c; an object of another class has is_known
+ * Megatron's and torch's files hold is in pickle_check.c; an object of another class has is_known
  * false and stays inert. A few known calls are turned into plain values: torch.Size -> TUPLE (of
  * ints), collections.OrderedDict() -> DICT (an OBJECT again when it has attributes of its own, as
  * torch's state dicts may), builtins.set/frozenset -> SET, _codecs.encode(str, "latin1") -> BYTES,

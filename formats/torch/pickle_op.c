@@ -165,7 +165,7 @@ static dcpk_status op_get(struct dcpk_pickle_machine *m, uint64_t number, unsign
     return push(m, v, err);
 }
 
-/* ---- opcodes that take the number in their row ---- */
+/* ---- opcodes that take values, or the number in their row ---- */
 
 static dcpk_status op_mark(struct dcpk_pickle_machine *m, unsigned arg, struct dcpk_error *err)
 {
@@ -218,25 +218,16 @@ static dcpk_status op_empty(struct dcpk_pickle_machine *m, unsigned arg, struct 
     return push(m, dcpk_builder_empty(&m->build, (enum dcpk_value_kind)arg, err), err);
 }
 
-static dcpk_status push_fixed(struct dcpk_pickle_machine *m, enum dcpk_value_kind kind,
-                              unsigned arg, struct dcpk_error *err)
+static dcpk_status take_tuple(struct dcpk_pickle_machine *m, struct dcpk_value **items, size_t n,
+                              struct dcpk_error *err)
 {
-    struct dcpk_value **items = NULL;
-    size_t n = 0;
-
-    if (pop_many(m, arg, &items, &n, err) != DCPK_OK)
-        return err->status;
-    return push(m, dcpk_builder_fixed(&m->build, kind, items, n, err), err);
+    return push(m, dcpk_builder_fixed(&m->build, DCPK_V_TUPLE, items, n, err), err);
 }
 
-static dcpk_status op_tuple(struct dcpk_pickle_machine *m, unsigned arg, struct dcpk_error *err)
+static dcpk_status take_frozenset(struct dcpk_pickle_machine *m, struct dcpk_value **items,
+                                  size_t n, struct dcpk_error *err)
 {
-    return push_fixed(m, DCPK_V_TUPLE, arg, err);
-}
-
-static dcpk_status op_frozenset(struct dcpk_pickle_machine *m, unsigned arg, struct dcpk_error *err)
-{
-    return push_fixed(m, DCPK_V_SET, arg, err);
+    return push(m, dcpk_builder_fixed(&m->build, DCPK_V_SET, items, n, err), err);
 }
 
 /* The key of the dict that `to`, the top of the stack, is on its way into, if the consumer wants
@@ -278,65 +269,48 @@ static dcpk_status offer(struct dcpk_pickle_machine *m, struct dcpk_value *to,
     return DCPK_OK;
 }
 
-static dcpk_status op_append(struct dcpk_pickle_machine *m, unsigned arg, struct dcpk_error *err)
+static dcpk_status take_append(struct dcpk_pickle_machine *m, struct dcpk_value **items, size_t n,
+                               struct dcpk_error *err)
 {
-    struct dcpk_value **items = NULL;
-    size_t n = 0;
-
-    if (pop_many(m, arg, &items, &n, err) != DCPK_OK || need(m, 1, err) != DCPK_OK ||
-        offer(m, peek(m, 0), &items, &n, err) != DCPK_OK)
+    if (need(m, 1, err) != DCPK_OK || offer(m, peek(m, 0), &items, &n, err) != DCPK_OK)
         return err->status;
     return dcpk_builder_append(&m->build, peek(m, 0), items, n, err);
 }
 
-static dcpk_status op_set_item(struct dcpk_pickle_machine *m, unsigned arg, struct dcpk_error *err)
+static dcpk_status take_set_item(struct dcpk_pickle_machine *m, struct dcpk_value **items, size_t n,
+                                 struct dcpk_error *err)
 {
-    struct dcpk_value **items = NULL;
-    size_t n = 0;
-
-    if (pop_many(m, arg, &items, &n, err) != DCPK_OK || need(m, 1, err) != DCPK_OK ||
-        offer(m, peek(m, 0), &items, &n, err) != DCPK_OK)
+    if (need(m, 1, err) != DCPK_OK || offer(m, peek(m, 0), &items, &n, err) != DCPK_OK)
         return err->status;
     return dcpk_builder_set_items(&m->build, peek(m, 0), items, n, err);
 }
 
-static dcpk_status op_add_items(struct dcpk_pickle_machine *m, unsigned arg, struct dcpk_error *err)
+static dcpk_status take_add_items(struct dcpk_pickle_machine *m, struct dcpk_value **items,
+                                  size_t n, struct dcpk_error *err)
 {
-    struct dcpk_value **items = NULL;
-    size_t n = 0;
-
-    if (pop_many(m, arg, &items, &n, err) != DCPK_OK || need(m, 1, err) != DCPK_OK)
+    if (need(m, 1, err) != DCPK_OK)
         return err->status;
     return dcpk_builder_add(&m->build, peek(m, 0), items, n, err);
 }
 
-static dcpk_status op_reduce(struct dcpk_pickle_machine *m, unsigned arg, struct dcpk_error *err)
+static dcpk_status take_reduce(struct dcpk_pickle_machine *m, struct dcpk_value **items, size_t n,
+                               struct dcpk_error *err)
 {
-    struct dcpk_value **items = NULL;
-    size_t n = 0;
-
-    if (pop_many(m, arg, &items, &n, err) != DCPK_OK)
-        return err->status;
+    (void)n;
     return push(m, dcpk_builder_reduce(&m->build, items[0], items[1], err), err);
 }
 
-static dcpk_status op_new(struct dcpk_pickle_machine *m, unsigned arg, struct dcpk_error *err)
+static dcpk_status take_new(struct dcpk_pickle_machine *m, struct dcpk_value **items, size_t n,
+                            struct dcpk_error *err)
 {
-    struct dcpk_value **items = NULL;
-    size_t n = 0;
-
-    if (pop_many(m, arg, &items, &n, err) != DCPK_OK)
-        return err->status;
+    (void)n;
     return push(m, dcpk_builder_new(&m->build, items[0], items[1], err), err);
 }
 
-static dcpk_status op_new_ex(struct dcpk_pickle_machine *m, unsigned arg, struct dcpk_error *err)
+static dcpk_status take_new_ex(struct dcpk_pickle_machine *m, struct dcpk_value **items, size_t n,
+                               struct dcpk_error *err)
 {
-    struct dcpk_value **items = NULL;
-    size_t n = 0;
-
-    if (pop_many(m, arg, &items, &n, err) != DCPK_OK)
-        return err->status;
+    (void)n;
     return push(m, dcpk_builder_new_ex(&m->build, items[0], items[1], items[2], err), err);
 }
 
@@ -363,14 +337,10 @@ static dcpk_status op_global(struct dcpk_pickle_machine *m, unsigned arg, struct
                 err);
 }
 
-static dcpk_status op_stack_global(struct dcpk_pickle_machine *m, unsigned arg,
-                                   struct dcpk_error *err)
+static dcpk_status take_stack_global(struct dcpk_pickle_machine *m, struct dcpk_value **items,
+                                     size_t n, struct dcpk_error *err)
 {
-    struct dcpk_value **items = NULL;
-    size_t n = 0;
-
-    if (pop_many(m, arg, &items, &n, err) != DCPK_OK)
-        return err->status;
+    (void)n;
     if (items[0]->kind != DCPK_V_STR || items[1]->kind != DCPK_V_STR)
         return dcpk_fail(err, DCPK_EFORMAT, "module and name are a %s and a %s, not text",
                          dcpk_builder_kind_name(items[0]->kind),
@@ -394,15 +364,12 @@ static dcpk_status check_pid(const struct dcpk_value *pid, struct dcpk_error *er
     return DCPK_OK;
 }
 
-static dcpk_status op_persistent(struct dcpk_pickle_machine *m, unsigned arg,
-                                 struct dcpk_error *err)
+static dcpk_status take_persistent(struct dcpk_pickle_machine *m, struct dcpk_value **items,
+                                   size_t n, struct dcpk_error *err)
 {
     const struct dcpk_value *found = NULL;
-    struct dcpk_value **items = NULL;
-    size_t n = 0;
 
-    if (pop_many(m, arg, &items, &n, err) != DCPK_OK)
-        return err->status;
+    (void)n;
     if (m->options->persistent == NULL)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "persistent ids do not belong in this pickle");
     if (check_pid(items[0], err) != DCPK_OK ||
@@ -424,7 +391,10 @@ static dcpk_status op_memoize(struct dcpk_pickle_machine *m, unsigned arg, struc
 typedef struct dcpk_value *make_counted(struct dcpk_builder *b, const uint8_t *data, size_t n,
                                         struct dcpk_error *err);
 
-struct op { /* one of run, number, make and refused */
+struct op { /* one of take, run, number, make and refused */
+    /* Gets the arg values that are taken off the stack. */
+    dcpk_status (*take)(struct dcpk_pickle_machine *m, struct dcpk_value **items, size_t n,
+                        struct dcpk_error *err);
     dcpk_status (*run)(struct dcpk_pickle_machine *m, unsigned arg, struct dcpk_error *err);
     unsigned arg; /* bytes of the number or length after it, values it takes, or a kind */
     dcpk_status (*number)(struct dcpk_pickle_machine *m, uint64_t number, unsigned n_bytes,
@@ -443,47 +413,47 @@ static const struct op ops[256] = {
     ['K'] = {.number = op_int, .arg = 1},        /* BININT1 */
     ['M'] = {.number = op_int, .arg = 2},        /* BININT2 */
     [DCPK_OP_NONE] = {.run = op_none, .arg = 0},
-    [DCPK_OP_BINPERSID] = {.run = op_persistent, .arg = 1},
-    [DCPK_OP_REDUCE] = {.run = op_reduce, .arg = 2},
+    [DCPK_OP_BINPERSID] = {.take = take_persistent, .arg = 1},
+    [DCPK_OP_REDUCE] = {.take = take_reduce, .arg = 2},
     ['T'] = {.make = dcpk_builder_old_str, .arg = 4}, /* BINSTRING */
     ['U'] = {.make = dcpk_builder_old_str, .arg = 1}, /* SHORT_BINSTRING */
     ['X'] = {.make = dcpk_builder_text, .arg = 4},    /* BINUNICODE */
-    [DCPK_OP_APPEND] = {.run = op_append, .arg = 1},
+    [DCPK_OP_APPEND] = {.take = take_append, .arg = 1},
     [DCPK_OP_BUILD] = {.run = op_build, .arg = 1},
     ['c'] = {.run = op_global, .arg = 0}, /* GLOBAL */
     [DCPK_OP_EMPTY_DICT] = {.run = op_empty, .arg = DCPK_V_DICT},
-    [DCPK_OP_APPENDS] = {.run = op_append, .arg = TO_THE_MARK},
+    [DCPK_OP_APPENDS] = {.take = take_append, .arg = TO_THE_MARK},
     ['h'] = {.number = op_get, .arg = 1}, /* BINGET */
     ['j'] = {.number = op_get, .arg = 4}, /* LONG_BINGET */
     [DCPK_OP_EMPTY_LIST] = {.run = op_empty, .arg = DCPK_V_LIST},
     ['q'] = {.number = op_put, .arg = 1}, /* BINPUT */
     ['r'] = {.number = op_put, .arg = 4}, /* LONG_BINPUT */
-    [DCPK_OP_SETITEM] = {.run = op_set_item, .arg = 2},
-    [DCPK_OP_TUPLE] = {.run = op_tuple, .arg = TO_THE_MARK},
-    [DCPK_OP_EMPTY_TUPLE] = {.run = op_tuple, .arg = 0},
-    [DCPK_OP_SETITEMS] = {.run = op_set_item, .arg = TO_THE_MARK},
+    [DCPK_OP_SETITEM] = {.take = take_set_item, .arg = 2},
+    [DCPK_OP_TUPLE] = {.take = take_tuple, .arg = TO_THE_MARK},
+    [DCPK_OP_EMPTY_TUPLE] = {.take = take_tuple, .arg = 0},
+    [DCPK_OP_SETITEMS] = {.take = take_set_item, .arg = TO_THE_MARK},
     ['B'] = {.make = dcpk_builder_bytes, .arg = 4}, /* BINBYTES */
     ['C'] = {.make = dcpk_builder_bytes, .arg = 1}, /* SHORT_BINBYTES */
     [0x80] = {.number = op_proto, .arg = 1},        /* PROTO */
-    [DCPK_OP_NEWOBJ] = {.run = op_new, .arg = 2},
-    [DCPK_OP_TUPLE1] = {.run = op_tuple, .arg = 1},
-    [DCPK_OP_TUPLE2] = {.run = op_tuple, .arg = 2},
-    [DCPK_OP_TUPLE3] = {.run = op_tuple, .arg = 3},
+    [DCPK_OP_NEWOBJ] = {.take = take_new, .arg = 2},
+    [DCPK_OP_TUPLE1] = {.take = take_tuple, .arg = 1},
+    [DCPK_OP_TUPLE2] = {.take = take_tuple, .arg = 2},
+    [DCPK_OP_TUPLE3] = {.take = take_tuple, .arg = 3},
     [DCPK_OP_NEWTRUE] = {.run = op_bool, .arg = 1},
     [DCPK_OP_NEWFALSE] = {.run = op_bool, .arg = 0},
-    [0x8a] = {.make = dcpk_builder_long, .arg = 1},      /* LONG1 */
-    [0x8b] = {.make = dcpk_builder_long, .arg = 4},      /* LONG4 */
-    [0x8c] = {.make = dcpk_builder_text, .arg = 1},      /* SHORT_BINUNICODE */
-    [0x8d] = {.make = dcpk_builder_text, .arg = 8},      /* BINUNICODE8 */
-    [0x8e] = {.make = dcpk_builder_bytes, .arg = 8},     /* BINBYTES8 */
-    [0x8f] = {.run = op_empty, .arg = DCPK_V_SET},       /* EMPTY_SET */
-    [0x90] = {.run = op_add_items, .arg = TO_THE_MARK},  /* ADDITEMS */
-    [0x91] = {.run = op_frozenset, .arg = TO_THE_MARK},  /* FROZENSET */
-    [0x92] = {.run = op_new_ex, .arg = 3},               /* NEWOBJ_EX */
-    [0x93] = {.run = op_stack_global, .arg = 2},         /* STACK_GLOBAL */
-    [0x94] = {.run = op_memoize, .arg = 0},              /* MEMOIZE */
-    [0x95] = {.number = op_frame, .arg = 8},             /* FRAME */
-    [0x96] = {.make = dcpk_builder_bytearray, .arg = 8}, /* BYTEARRAY8 */
+    [0x8a] = {.make = dcpk_builder_long, .arg = 1},        /* LONG1 */
+    [0x8b] = {.make = dcpk_builder_long, .arg = 4},        /* LONG4 */
+    [0x8c] = {.make = dcpk_builder_text, .arg = 1},        /* SHORT_BINUNICODE */
+    [0x8d] = {.make = dcpk_builder_text, .arg = 8},        /* BINUNICODE8 */
+    [0x8e] = {.make = dcpk_builder_bytes, .arg = 8},       /* BINBYTES8 */
+    [0x8f] = {.run = op_empty, .arg = DCPK_V_SET},         /* EMPTY_SET */
+    [0x90] = {.take = take_add_items, .arg = TO_THE_MARK}, /* ADDITEMS */
+    [0x91] = {.take = take_frozenset, .arg = TO_THE_MARK}, /* FROZENSET */
+    [0x92] = {.take = take_new_ex, .arg = 3},              /* NEWOBJ_EX */
+    [0x93] = {.take = take_stack_global, .arg = 2},        /* STACK_GLOBAL */
+    [0x94] = {.run = op_memoize, .arg = 0},                /* MEMOIZE */
+    [0x95] = {.number = op_frame, .arg = 8},               /* FRAME */
+    [0x96] = {.make = dcpk_builder_bytearray, .arg = 8},   /* BYTEARRAY8 */
     [0x82] = {.refused = "EXT1"},
     [0x83] = {.refused = "EXT2"},
     [0x84] = {.refused = "EXT4"},
@@ -534,8 +504,15 @@ static dcpk_status make_value(struct dcpk_pickle_machine *m, const struct op *op
 dcpk_status dcpk_pickle_step(struct dcpk_pickle_machine *m, uint8_t opcode, struct dcpk_error *err)
 {
     const struct op *op = &ops[opcode];
+    struct dcpk_value **items = NULL;
     uint64_t number = 0;
+    size_t n = 0;
 
+    if (op->take != NULL) {
+        if (pop_many(m, op->arg, &items, &n, err))
+            return err->status;
+        return op->take(m, items, n, err);
+    }
     if (op->run != NULL)
         return op->run(m, op->arg, err);
     if (op->number != NULL) {
@@ -581,7 +558,8 @@ dcpk_status dcpk_pickle_skip_plain(struct dcpk_pickle_machine *m, struct dcpk_er
         if (op->number == op_get) {
             if (dcpk_memo_ask(&m->memo, dcpk_load_le(p + 1, op->arg), err))
                 return err->status;
-        } else if (op->number == NULL && (op->run == NULL || op->run == op_global))
+        } else if (op->number == NULL && op->take == NULL &&
+                   (op->run == NULL || op->run == op_global))
             break;
         c->at_bytes += 1 + (op->number == NULL ? 0 : op->arg);
     }

@@ -278,15 +278,10 @@ struct dcpk_memo {
     uint64_t n_set;             /* numbers that are set: the one that MEMOIZE takes next */
     uint64_t max_entries, max_number;
 };
-/* max_entries: numbers from there on are refused. Allocates nothing. */
-void dcpk_memo_init(struct dcpk_memo *memo, uint64_t max_entries, uint64_t n_bytes);
-void dcpk_memo_release(struct dcpk_memo *memo); /* not the values */
 /* Marks a number to be kept; ignores one that n_bytes cannot set. */
 dcpk_status dcpk_memo_ask(struct dcpk_memo *memo, uint64_t number, struct dcpk_error *err);
 /* True if dcpk_memo_ask marked it. */
 bool dcpk_memo_is_asked(const struct dcpk_memo *memo, uint64_t number);
-/* Takes room for the values of all that was asked for. Errors: DCPK_ENOMEM. */
-dcpk_status dcpk_memo_settle(struct dcpk_memo *memo, struct dcpk_error *err);
 /* at_bytes: of the pickle read so far. DCPK_ERANGE: a number that this can not justify. */
 dcpk_status dcpk_memo_put(struct dcpk_memo *memo, uint64_t number, uint64_t at_bytes,
                           struct dcpk_value *v, struct dcpk_error *err);

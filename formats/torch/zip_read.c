@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* zip_read.c - the strict reader of torch.save archives. */
-#include "formats/torch/zip_priv.h"
+#include "formats/torch/item_priv.h"
 
 #include <inttypes.h>
 #include <libdeflate.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* zip_write.c - torch.save archives, byte for byte as torch 2.7 to 2.11 lays them out. */
-#include "formats/torch/zip_priv.h"
+#include "formats/torch/item_priv.h"
 
 #include <assert.h>
 #include <libdeflate.h>

@@ -7,7 +7,6 @@
 
 #include "formats/dcp/dcp.h"
 #include "formats/megatron/megatron.h"
-#include "formats/megatron/megatron_rng.h"
 #include "formats/torch/item.h"
 #include "formats/torch/pickle.h"
 #include "lib/base/text.h"
@@ -207,18 +206,13 @@ static dcpk_status td_check_whole(struct dcpk_checkpoint *ckpt, struct dcpk_erro
     return DCPK_OK;
 }
 
-static bool wants(const struct dcpk_output *out, const char *generation)
-{
-    return out->target.generation != NULL && strcmp(out->target.generation, generation) == 0;
-}
-
 /*
  * common.pt is what every release reads, also those that no longer write it (FORMAT.md 6);
  * generation C has an item instead, and then no release before 0.19 reads the folder.
  */
-static bool wants_item(const struct dcpk_output *out)
+static bool wants(const struct dcpk_output *out, const char *generation)
 {
-    return wants(out, "C");
+    return out->target.generation != NULL && strcmp(out->target.generation, generation) == 0;
 }
 
 static dcpk_status put_common_item(struct dcpk_output *out, const struct dcpk_value *common,
@@ -244,7 +238,7 @@ static dcpk_status put_files(struct dcpk_output *out, const struct dcpk_value *c
                                     "\"common_backend\": \"torch\", \"common_backend_version\": 1}";
     const char *text = with_item;
 
-    if (!wants_item(out)) {
+    if (!wants(out, "C")) {
         text = with_file;
         if (dcpk_item_put_file(out, "common", common, err))
             return err->status;
@@ -266,7 +260,7 @@ static dcpk_status td_from_model(const struct dcpk_model *model, struct dcpk_out
     out->form = &form;
     if (wants(out, "A"))
         out->form = &form_of_a;
-    if (wants_item(out) && put_common_item(out, common, err) != DCPK_OK)
+    if (wants(out, "C") && put_common_item(out, common, err) != DCPK_OK)
         return err->status;
     return put_files(out, common, err);
 }

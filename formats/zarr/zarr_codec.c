@@ -3,7 +3,7 @@
 #include <libdeflate.h>
 #include <string.h>
 
-#include "formats/zarr/zarr.h"
+#include "formats/formats.h"
 #include "formats/zarr/zarr_array.h"
 #include "lib/base/order.h"
 #ifdef DCPK_HAVE_ZSTD

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "formats/megatron/megatron.h"
-#include "formats/zarr/zarr_priv.h"
+#include "formats/zarr/zarr_array.h"
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
 #include "lib/base/text.h"

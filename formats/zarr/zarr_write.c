@@ -5,10 +5,8 @@
 #include <string.h>
 
 #include "formats/megatron/megatron.h"
-#include "formats/megatron/megatron_rng.h"
 #include "formats/torch/item.h"
 #include "formats/zarr/zarr_array.h"
-#include "formats/zarr/zarr_priv.h"
 #include "lib/base/alloc.h"
 #include "lib/base/json.h"
 #include "lib/base/order.h"

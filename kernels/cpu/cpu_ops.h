@@ -9,6 +9,8 @@
 #ifndef DCPK_KERNELS_CPU_CPU_OPS_H
 #define DCPK_KERNELS_CPU_CPU_OPS_H
 
+#include "kernels/kernels.h"
+#include "lib/device/host_kernels.h"
 #include "lib/device/ops.h"
 
 struct cpu_math {
@@ -31,5 +33,18 @@ void cpu_store(enum dcpk_dtype dtype, const float *x, int64_t n, void *to, int64
 /* Members of dcpk_ops, in the files that their names say. */
 DCPK_OPS_MAIN(DCPK_OPS_DECLARE, cpu)
 DCPK_OPS_OTHER(DCPK_OPS_DECLARE, cpu)
+
+/* ---- host kernels, plain and tuned ---- */
+
+/* cpu_plain.c: the specification of casts, for the pairs that are not worth tuning. */
+dcpk_status dcpk_cpu_cast(enum dcpk_dtype from, const void *src, enum dcpk_dtype to, void *dst,
+                          size_t n_elems, struct dcpk_error *err);
+
+/* The values of a float of 4 bits. Source: OCP MX 1.0, 5.3.3 (FP4). */
+extern const float dcpk_cpu_e2m1[16];
+
+/* cpu_ops.c: dcpk_host_kernels' add_term, add_fused. */
+void dcpk_cpu_add_term(float weight, const float *x, bool first, float *sum, size_t n);
+void dcpk_cpu_add_fused(float weight, const float *x, bool first, float *sum, size_t n);
 
 #endif

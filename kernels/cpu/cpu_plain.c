@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/cpu_ops.h"
 #include "lib/base/cursor.h"
 
 static void plain_copy(const struct dcpk_copy *c, const void *src, void *dst)

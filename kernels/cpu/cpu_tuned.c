@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/cpu_ops.h"
 #include "lib/base/order.h"
 
 /* ---- copy ----

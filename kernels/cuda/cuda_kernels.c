@@ -6,7 +6,7 @@
  */
 #include <stdio.h>
 
-#include "kernels/cuda/cuda_host.h"
+#include "kernels/cuda/cuda_math_host.h"
 #include "lib/base/order.h"
 
 CUDA_IMAGE(dcpk_cuda_tile_move, DCPK_TILE_MOVE_FATBIN);

@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "kernels/cuda/cuda_host.h"
+#include "kernels/cuda/cuda_math_host.h"
 #include "lib/base/alloc.h"
 
 dcpk_status cuda_memory_info(struct dcpk_device *device, uint64_t *free_bytes,
@@ -237,12 +237,11 @@ dcpk_status cuda_memory_export(struct dcpk_device *device, const void *at, size_
                                struct dcpk_memory_id *id, struct dcpk_error *err)
 {
     const struct cuda_device *s = (const struct cuda_device *)device;
-    dcpk_status st;
 
     dcpk_cuda_enter(&s->driver, s->context);
-    st = memory_export(s, (CUdeviceptr)(uintptr_t)at, n_bytes, id, err);
+    (void)memory_export(s, (CUdeviceptr)(uintptr_t)at, n_bytes, id, err);
     dcpk_cuda_leave(&s->driver);
-    return st;
+    return err->status;
 }
 
 /* Memory of another GPU of this process: by its own address, once the peer lets us. */
@@ -267,16 +266,15 @@ dcpk_status cuda_memory_import(struct dcpk_device *device, const struct dcpk_mem
                                void **at, struct dcpk_error *err)
 {
     struct cuda_device *s = (struct cuda_device *)device;
-    dcpk_status st;
 
     dcpk_cuda_enter(&s->driver, s->context);
     if (dcpk_memory_id_is_own(id)) {
-        st = peer_enable(s, id, err);
-        if (st == DCPK_OK)
+        (void)peer_enable(s, id, err);
+        if (err->status == DCPK_OK)
             *at = (void *)(uintptr_t)id->base;
     } else {
-        st = dcpk_imports_get(&s->imports, id, at, err);
+        (void)dcpk_imports_get(&s->imports, id, at, err);
     }
     dcpk_cuda_leave(&s->driver);
-    return st;
+    return err->status;
 }

@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <stdbool.h>
 
-#include "kernels/cuda/cuda_host.h"
+#include "kernels/cuda/cuda_math_host.h"
 #include "kernels/cuda/cuda_priv.h"
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
@@ -230,7 +230,6 @@ dcpk_status cuda_table_load(struct dcpk_device *device, const struct dcpk_tiles 
 {
     const struct cuda_device *s = (const struct cuda_device *)device;
     struct cuda_table *made;
-    dcpk_status st;
 
     if (dcpk_tiles_check(tiles, err))
         return err->status;
@@ -240,13 +239,13 @@ dcpk_status cuda_table_load(struct dcpk_device *device, const struct dcpk_tiles 
     made->base = (struct dcpk_table){tiles->n, tiles->words != NULL};
     made->pace = tiles->pace;
     dcpk_cuda_enter(&s->driver, s->context);
-    st = table_fill(made, tiles, s, err);
+    (void)table_fill(made, tiles, s, err);
     dcpk_cuda_leave(&s->driver);
-    if (st != DCPK_OK)
+    if (err->status != DCPK_OK)
         cuda_table_unload(device, &made->base);
     else
         *table = &made->base;
-    return st;
+    return err->status;
 }
 
 void cuda_table_unload(struct dcpk_device *device, struct dcpk_table *table)

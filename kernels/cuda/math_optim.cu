@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* math_optim.cu - losses, gradients as integers, norms, optimizers, initial weights. The
- * computation is defined in kernels/cpu/cpu_loss.c and cpu_optim.c. */
+ * computation is defined in kernels/cpu/cpu_layers.c and cpu_optim.c. */
 #include "kernels/cuda/math.cuh"
 
 /* ---- cross entropy ---- */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* nccl_library.c - libnccl.so.2, by dlopen. */
-#include "kernels/nccl/nccl_library.h"
+#include "kernels/nccl/nccl_channel.h"
 
 #include <dlfcn.h>
 

@@ -6,7 +6,7 @@
 #include <assert.h>
 
 #include "kernels/cuda/cuda_driver.h"
-#include "kernels/nccl/nccl_library.h"
+#include "kernels/nccl/nccl_channel.h"
 #include "lib/base/alloc.h"
 #include "lib/base/clock.h"
 #include "lib/base/order.h"
@@ -260,16 +260,15 @@ static dcpk_status nccl_poll(struct dcpk_link *link, bool *done, struct dcpk_err
 {
     struct nccl_link *l = (struct nccl_link *)link;
     struct nccl_exchange *e = &l->exchanges[l->n_done % N_UNDER_WAY];
-    dcpk_status st = DCPK_OK;
 
     if (l->n_done < l->n_begun) {
         dcpk_cuda_enter(&l->driver, l->context);
-        st = exchange_poll(l, e, err);
+        (void)exchange_poll(l, e, err);
         dcpk_cuda_leave(&l->driver);
-        if (st == DCPK_OK && e->phase == NCCL_IDLE)
+        if (err->status == DCPK_OK && e->phase == NCCL_IDLE)
             l->n_done++;
-        *done = st == DCPK_OK && e->phase == NCCL_IDLE;
-        return st;
+        *done = err->status == DCPK_OK && e->phase == NCCL_IDLE;
+        return err->status;
     }
     *done = true;
     return DCPK_OK;

@@ -4,7 +4,7 @@
  * Calls and numbers: NVML's API reference (docs.nvidia.com/deploy/nvml-api, R580), and <nccl.h> of
  * NCCL 2.27. All of them are older than CUDA 12.
  */
-#include "kernels/survey/survey.h"
+#include "kernels/kernels.h"
 
 #include <dlfcn.h>
 #include <stdio.h>

@@ -8,6 +8,7 @@
  * a thousand allocations of the same reader.
  */
 #include "formats/formats.h"
+#include "formats/safetensors/hf_map.h"
 #include "kernels/kernels.h"
 #include "lib/base/bytes.h"
 #include "lib/base/order.h"
@@ -58,13 +59,6 @@ static const char map_text[] =
     "   \"transpose\"}],"
     " \"drop\": [\"{*}inv_freq\"]}";
 
-/* hf_map_priv.h */
-struct dcpk_hf_built_in {
-    const char *file, *text;
-    size_t n_bytes;
-};
-extern const struct dcpk_hf_built_in dcpk_hf_built_in[];
-extern const size_t dcpk_hf_n_built_in;
 const struct dcpk_hf_built_in dcpk_hf_built_in[] = {{"toy.json", map_text, sizeof map_text - 1}};
 const size_t dcpk_hf_n_built_in = 1;
 

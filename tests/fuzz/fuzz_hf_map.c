@@ -15,14 +15,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
 
 #define MAX_MAP_BYTES ((size_t)16 << 10)
 
-/* The only map that is built in is that of the input, spaces behind it (hf_map_priv.h). */
-struct dcpk_hf_built_in {
-    const char *file, *text;
-    size_t n_bytes;
-};
+/* The only map that is built in is that of the input, spaces behind it (hf_map.h). */
 static char map_text[MAX_MAP_BYTES];
-extern const struct dcpk_hf_built_in dcpk_hf_built_in[];
-extern const size_t dcpk_hf_n_built_in;
 const struct dcpk_hf_built_in dcpk_hf_built_in[] = {{"input.json", map_text, sizeof map_text}};
 const size_t dcpk_hf_n_built_in = 1;
 

@@ -3,7 +3,7 @@
  * prefix. */
 #include <string.h>
 
-#include "formats/safetensors/hf_names.h"
+#include "formats/safetensors/hf_model.h"
 #include "lib/base/order.h"
 #include "tests/check.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_megatron_buckets.c - DDP buckets replayed: where parameters lie, and what does not fit. */
-#include "formats/megatron/buckets/megatron_blocks.h"
 #include "formats/megatron/buckets/megatron_bucket_list.h"
+#include "formats/megatron/buckets/megatron_cut.h"
 #include "formats/megatron/megatron.h"
 #include "lib/base/alloc.h"
 #include "lib/base/text.h"

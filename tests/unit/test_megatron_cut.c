@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_megatron_cut.c - how args and chunks show the way a model was cut over ranks. */
-#include "formats/megatron/buckets/megatron_blocks.h"
 #include "formats/megatron/buckets/megatron_cut.h"
 #include "lib/base/order.h"
 #include "tests/fake_model.h"

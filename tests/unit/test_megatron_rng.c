@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_megatron_rng.c - keys of RNG states of every form, and which states stand for a rank. */
-#include "formats/megatron/megatron_rng.h"
+#include "formats/megatron/megatron.h"
 
 #include <stdio.h>
 

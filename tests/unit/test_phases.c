@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/cpu_ops.h"
 #include "lib/base/clock.h"
 #include "lib/train/phases.h"
 #include "tests/check.h"

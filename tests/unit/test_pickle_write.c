@@ -247,6 +247,7 @@ static void tensors_go_through_the_callback(void **state)
                 "writing a pickle: a float32 tensor", "no callback");
     CHECK_EQ_INT(p.n_bytes, 6, "what was there stays, nothing is added");
     p.n_bytes = 0;
+    dcpk_error_clear(&err);
     CHECK_OK(dcpk_pickle_write(v, 2, put_marker, NULL, &p, &err), "callback");
     CHECK_EQ_INT(p.n_bytes, 14, "callback");
     CHECK(memcmp(p.data,

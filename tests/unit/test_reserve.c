@@ -5,7 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/cpu_ops.h"
 #include "lib/train/reserve.h"
 #include "tests/check.h"
 

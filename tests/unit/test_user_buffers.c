@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/cpu_ops.h"
 #include "lib/train/train.h"
 #include "lib/train/user_buffers.h"
 #include "tests/check.h"

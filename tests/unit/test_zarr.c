@@ -390,6 +390,7 @@ static void compressed_damage_is_named(void **state)
     dcpk_checkpoint_close(ckpt);
 
     store = new_store();
+    dcpk_error_clear(&err);
     CHECK_FAILS(dcpk_checkpoint_open(store, dcpk_formats, NULL, &ckpt, &err), DCPK_EFORMAT,
                 "no arrays", "an empty folder");
 }

@@ -3,7 +3,7 @@
  * refused. */
 #include <stdio.h>
 
-#include "formats/zarr/zarr.h"
+#include "formats/formats.h"
 #include "formats/zarr/zarr_array.h"
 #include "tests/check.h"
 

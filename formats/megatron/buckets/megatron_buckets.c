@@ -8,7 +8,7 @@
 
 #include "formats/megatron/buckets/megatron_bucket_list.h"
 #include "formats/megatron/buckets/megatron_replay.h"
-#include "formats/megatron/megatron_state.h"
+#include "formats/megatron/megatron.h"
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
 

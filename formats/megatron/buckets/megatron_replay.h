@@ -3,7 +3,6 @@
 #ifndef DCPK_FORMATS_MEGATRON_BUCKETS_MEGATRON_REPLAY_H
 #define DCPK_FORMATS_MEGATRON_BUCKETS_MEGATRON_REPLAY_H
 
-#include "formats/megatron/buckets/megatron_blocks.h"
 #include "formats/megatron/buckets/megatron_bucket_list.h"
 #include "formats/megatron/buckets/megatron_cut.h"
 #include "lib/ckpt/value.h"
@@ -76,14 +75,6 @@ dcpk_status dcpk_replay_run(struct dcpk_model *model, const struct dcpk_bucket_l
 
 /* True if `weight` can be `master` in fewer bits. */
 bool dcpk_replay_is_near(double weight, double master);
-/*
- * Compares the first elements of parameters with their masters by the replay, of some parameters
- * where there are many. DCPK_EMISMATCH names the first that differs by more than rounding can. Does
- * not detect layouts that only move constants about: the proof of all elements is
- * lib/job/compare.h.
- */
-dcpk_status dcpk_replay_sample(const struct dcpk_model *model, const struct dcpk_bucket_list *list,
-                               const struct dcpk_replay *replay, struct dcpk_error *err);
 
 /* ---- rules of releases ---- */
 

@@ -3,8 +3,8 @@
 #ifndef DCPK_FORMATS_MEGATRON_BUCKETS_MEGATRON_SEGMENTS_H
 #define DCPK_FORMATS_MEGATRON_BUCKETS_MEGATRON_SEGMENTS_H
 
-#include "formats/megatron/buckets/megatron_blocks.h"
 #include "formats/megatron/buckets/megatron_bucket_layout.h"
+#include "formats/megatron/buckets/megatron_cut.h"
 #include "lib/model/model.h"
 
 /* A rank's part of a tensor: its block of each of the tensor's parts, one after the other. */
