@@ -50,7 +50,7 @@ static const char *verdict_text(const struct dcpk_checks *checks)
 
     if (code == DCPK_EXIT_OK)
         return "ok";
-    return code == DCPK_EXIT_NO ? "NOT ok" : "not known: a check could not run";
+    return code == DCPK_EXIT_NO ? "NOT ok" : "not known: a check was not possible";
 }
 
 const struct dcpk_doc_style dcpk_checks_style = {.label_columns = 12};

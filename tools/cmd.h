@@ -43,7 +43,8 @@ int dcpk_cli_fail(const char *command, const struct dcpk_error *err);
 int dcpk_cli_exit_code(dcpk_status status);
 /* The format that `name`, of --to, means. Errors: DCPK_EUSAGE with those that there are, and a near
  * one. */
-#define DCPK_CLI_TARGETS "fsdp_dtensor, torch_dist, zarr or huggingface"
+#define DCPK_CLI_TARGETS                                                                           \
+    "fsdp_dtensor, torch_dist, zarr, torch, huggingface, peft or dcp (with --layout)"
 dcpk_status dcpk_cli_find_target(const char *name, const struct dcpk_format **to,
                                  struct dcpk_error *err);
 /* The text of an error and what mends it, as options: "... exists (--force replaces it)". Returns

@@ -98,7 +98,7 @@ static int convert_main(void *values, const struct dcpk_cli_args *args, struct d
     const struct dcpk_format *to;
 
     if (c->args.to == NULL)
-        return dcpk_cli_usage("convert", "--to says which format to write: " DCPK_CLI_TARGETS);
+        return dcpk_cli_usage("convert", "give the target format as --to: " DCPK_CLI_TARGETS);
     c->args.inputs = args->words;
     c->args.n_inputs = 1;
     if (c->args.base != NULL)

@@ -594,7 +594,7 @@ static int hash_main(void *values, const struct dcpk_cli_args *args, struct dcpk
                                     "process: it takes no --files, --fingerprint, --json or "
                                     "--check");
     if (args->n > 1 && (h->as_json || h->check_path != NULL))
-        return dcpk_cli_usage(NAME, "--json and --check take one DIR, given are %d", args->n);
+        return dcpk_cli_usage(NAME, "--json and --check take one DIR, not %d", args->n);
     h->is_one_of_many = args->n > 1;
     return dcpk_cli_each(args, run_hash, h);
 }

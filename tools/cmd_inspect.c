@@ -53,7 +53,7 @@ static int inspect_main(void *values, const struct dcpk_cli_args *args, struct d
     if (r->enable_msc)
         dcpk_cli_note_msc(&r->verbosity);
     if (args->n > 1 && (r->as_json || r->html != NULL))
-        return dcpk_cli_usage(NAME, "--json and --html take one DIR, given are %d", args->n);
+        return dcpk_cli_usage(NAME, "--json and --html take one DIR, not %d", args->n);
     return dcpk_cli_each(args, dcpk_inspect_path, r);
 }
 

@@ -38,7 +38,7 @@ static dcpk_status parse_weights(struct request *r, struct dcpk_error *err)
         if (end == at || errno != 0 || !(fabs(weight) <= (double)FLT_MAX) ||
             (*end != ',' && *end != '\0'))
             return dcpk_fail(err, DCPK_EUSAGE,
-                             "--weights '%s' is not a list of numbers, as 0.5,0.5",
+                             "--weights '%s' is not a list of numbers such as 0.5,0.5",
                              r->args.weights);
         if (n < r->args.n_inputs)
             r->inputs[n].weight = weight;

@@ -201,7 +201,7 @@ static dcpk_status migrate_parse_mesh(struct migrate *m, struct dcpk_error *err)
     const struct dcpk_grid *g = &m->grid;
 
     if (strcmp(m->to, "megatron-fsdp") != 0 && strcmp(m->to, "ddp") != 0)
-        return dcpk_fail(err, DCPK_EUSAGE, "--to '%s': it takes megatron-fsdp or ddp", m->to);
+        return dcpk_fail(err, DCPK_EUSAGE, "--to takes megatron-fsdp or ddp, not '%s'", m->to);
     m->plan.to_fsdp = *m->to == 'm';
     if (m->mesh == NULL)
         return DCPK_OK;

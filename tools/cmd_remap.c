@@ -129,7 +129,7 @@ static dcpk_status read_options(struct remap *r, struct dcpk_error *err)
     struct dcpk_remap_job_options *o = &r->options;
 
     if (r->from == NULL || r->to == NULL)
-        return dcpk_fail(err, DCPK_EUSAGE, "--from and --to are needed: the two layouts");
+        return dcpk_fail(err, DCPK_EUSAGE, "give the two layouts as --from and --to");
     if (r->swiglu && r->no_swiglu)
         return dcpk_fail(err, DCPK_EUSAGE, "--swiglu and --no-swiglu exclude each other");
     if (r->swiglu)

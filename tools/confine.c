@@ -550,6 +550,6 @@ void dcpk_confine_print(FILE *out)
     if (has_filter)
         dcpk_cli_printf(out, "seccomp");
     if (abi <= 0 && !has_filter)
-        dcpk_cli_printf(out, "none (the kernel has none)");
+        dcpk_cli_printf(out, "none (the kernel has no Landlock or seccomp)");
     dcpk_cli_printf(out, "\n");
 }

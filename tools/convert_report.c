@@ -112,7 +112,7 @@ static void fill_losses(const void *context, struct dcpk_doc_rows *rows)
     dcpk_report_each_loss(context, put_loss, rows);
 }
 
-/* The number of keys left out that no run needs. */
+/* The number of keys left out that the output does not need. */
 static uint64_t count_harmless(const struct reasons *all)
 {
     uint64_t n = 0;
@@ -123,14 +123,14 @@ static uint64_t count_harmless(const struct reasons *all)
     return n;
 }
 
-/* Keys that no run needs: their number, or all of them. */
+/* Keys that the output does not need: their number, or all of them. */
 static void report_harmless(const struct reasons *all, unsigned details, struct dcpk_doc *doc)
 {
     char count[DCPK_COUNT_TEXT_BYTES];
 
     if (details == DCPK_DOC_PAGE && count_harmless(all) > 0) {
         doc->media = DCPK_DOC_TEXT;
-        dcpk_doc_row(doc, "left out", "%s that no run needs (-v lists them)",
+        dcpk_doc_row(doc, "left out", "%s that this output does not need (-v lists them)",
                      dcpk_cli_count(count_harmless(all), "key", count));
     }
     doc->media = details;
@@ -233,15 +233,16 @@ static void report_load(const struct dcpk_conversion *c, struct dcpk_doc *doc)
     dcpk_doc_set_flag(doc, "load.no_load_rng", no_rng);
 }
 
-/* ", 400 rows of vocabulary where it has 256, those added are zero", or "" when it has as many. */
+/* ", 400 rows of the vocabulary, the source 256 (added rows are zero)", or "" when it has as many.
+ */
 static const char *vocab_text(const struct dcpk_compare_report *report, char text[128])
 {
     const int64_t ours = report->vocab_rows[0], theirs = report->vocab_rows[1];
 
     text[0] = '\0';
     if (ours != theirs)
-        snprintf(text, 128, ", %" PRId64 " rows of vocabulary where it has %" PRId64 ", those %s",
-                 ours, theirs, ours > theirs ? "added are zero" : "cut are of no token");
+        snprintf(text, 128, ", %" PRId64 " rows of the vocabulary, the source %" PRId64 " (%s)",
+                 ours, theirs, ours > theirs ? "added rows are zero" : "cut rows are no tokens");
     return text;
 }
 
@@ -266,15 +267,16 @@ static const char *finite_text(const struct dcpk_compare_report *report,
     return text;
 }
 
-/* "all its 124 tensors and 57 objects are accounted for, 2 and 5 of them left out". */
+/* "all 124 tensors and 57 objects of the source are accounted for (2 and 5 left out)". */
 static const char *left_text(const struct dcpk_left *left, char text[192])
 {
     int n =
-        snprintf(text, 192, "all its %" PRIu64 " tensors and %" PRIu64 " objects are accounted for",
+        snprintf(text, 192,
+                 "all %" PRIu64 " tensors and %" PRIu64 " objects of the source are accounted for",
                  left->n_tensors, left->n_objects);
 
     if (left->n_tensors_left > 0 || left->n_objects_left > 0)
-        snprintf(text + n, 192 - (size_t)n, ", %" PRIu64 " and %" PRIu64 " of them left out",
+        snprintf(text + n, 192 - (size_t)n, " (%" PRIu64 " and %" PRIu64 " left out)",
                  left->n_tensors_left, left->n_objects_left);
     return text;
 }
@@ -443,16 +445,18 @@ static const char *name_of(const struct dcpk_format *format)
 static void report_deed(const struct dcpk_conversion *c, const struct dcpk_convert_files *files,
                         struct dcpk_doc *doc)
 {
+    const bool is_merge = c->options->opened != NULL;
+    const char *would = is_merge ? "would merge" : "would convert";
+    const char *done = is_merge ? "merged" : "converted";
     char generation[DCPK_GENERATION_TEXT_BYTES], size[DCPK_SIZE_TEXT_BYTES], seconds[32] = "";
 
     if (!files->dry_run)
         snprintf(seconds, sizeof seconds, " in %.3g s", c->stats.seconds);
     dcpk_generation_text(c->ckpt, generation);
-    doc->subtitle =
-        dcpk_doc_format(doc, "%s %s%s%s%s -> %s",
-                        dcpk_deed(&c->target, files->dry_run, "would convert", "converted"),
-                        name_of(c->ckpt->format), *generation == '\0' ? "" : " ", generation,
-                        c->options->given.lora.merges ? " with LoRA" : "", name_of(c->options->to));
+    doc->subtitle = dcpk_doc_format(
+        doc, "%s %s%s%s%s -> %s", dcpk_deed(&c->target, files->dry_run, would, done),
+        is_merge ? "checkpoints" : name_of(c->ckpt->format), *generation == '\0' ? "" : " ",
+        generation, c->options->given.lora.merges ? " with LoRA" : "", name_of(c->options->to));
     doc->media = DCPK_DOC_TEXT;
     dcpk_doc_line(doc, "%s, %s%s", doc->subtitle, dcpk_cli_short_size(c->totals.file_bytes, size),
                   seconds);
@@ -564,6 +568,9 @@ void dcpk_convert_report(const struct dcpk_conversion *c, const struct dcpk_conv
     doc->media = 0;
     report_convert_proof(c, files, doc);
     report_repaired(c->model == NULL ? NULL : c->model->repaired, doc);
+    if (c->verdict.arena == NULL && !c->out->format->is_model)
+        dcpk_doc_row(doc, "loads in", "not known for %s: there is no list of what its loader needs",
+                     c->out->format->name);
     dcpk_report_loads(&c->verdict, doc);
     report_files(c, files, doc);
     report_convert_notes(c, doc);

@@ -26,8 +26,8 @@ static const struct {
     {DCPK_FIX_NO_READ_BACK, "leave --verify, --hashes and --integrity out"},
     {DCPK_FIX_NO_INTEGRITY, "leave --integrity out"},
     {DCPK_FIX_LIST_BUILT, "'dcpkit --version' lists what is built in"},
-    {DCPK_FIX_LORA, "convert --merge-lora merges it, with --base DIR if IN does not hold its "
-                    "model; --adapter-config FILE gives its alpha"},
+    {DCPK_FIX_LORA, "convert --merge-lora merges it; --base DIR gives its model if IN does not "
+                    "hold it, --adapter-config FILE its alpha"},
     {DCPK_FIX_MODEL_FLAGS, "'dcpkit inspect' shows the flags of its model; 'dcpkit check' names "
                            "what a conversion would fix"},
     {DCPK_FIX_NO_LOAD_OPTIM, "--no-load-optim loads only weights"},
@@ -45,8 +45,8 @@ static const struct {
     {DCPK_FIX_DROP, "convert --drop RE leaves them out"},
     {DCPK_FIX_CONFIG, "convert --hf-config FILE takes the config.json of the model"},
     {DCPK_FIX_REWRITE,
-     "--target-mesh or --target-generation, for fsdp_dtensor --target-dp instead, "
-     "--weights-only or --make-vocab-size-divisible-by writes it again"},
+     "--target-mesh, --target-generation, --weights-only, --make-vocab-size-divisible-by or for "
+     "fsdp_dtensor --target-dp writes it again"},
     {DCPK_FIX_DETECT, "without --from the format is detected"},
 };
 

@@ -16,7 +16,7 @@ const struct dcpk_doc_style dcpk_inspect_style = {.label_columns = 13};
 /* A fact that a person reads in one line with others. */
 struct named_fact {
     const char *name; /* in the document that has it, and in JSON */
-    const char *before, *behind;
+    const char *before, *after;
     const char *only_if; /* shown only if this other attribute is set; NULL: always */
 };
 /* A line of such facts, all attributes of one dictionary. */
@@ -59,6 +59,8 @@ static const struct named_fact config_facts[] = {
     {"model_type", "", "", NULL},
     {"num_hidden_layers", "", " layers", NULL},
     {"n_layer", "", " layers", NULL},
+    {"hybrid_override_pattern", "layers ", "", NULL},
+    {"layers_block_type", "", " blocks", NULL},
     {"hidden_size", "hidden ", "", NULL},
     {"n_embd", "hidden ", "", NULL},
     {"intermediate_size", "ffn ", "", NULL},
@@ -161,7 +163,7 @@ static void report_saved_layout(const struct dcpk_saved_layout *l, struct dcpk_d
 
 /* ---- the model ---- */
 
-/* The value of a fact as text; NULL when it is not set. */
+/* The value of a fact as text, of a list its length; NULL when it is not set. */
 static const char *value_text(const struct dcpk_value *v, struct dcpk_doc *doc)
 {
     bool is_set = false;
@@ -180,6 +182,8 @@ static const char *value_text(const struct dcpk_value *v, struct dcpk_doc *doc)
         return dcpk_doc_format(doc, "%g", f);
     if (v->kind == DCPK_V_GLOBAL)
         return v->as.global.name;
+    if (v->kind == DCPK_V_LIST)
+        return dcpk_doc_format(doc, "%zu", v->n);
     return dcpk_value_as_str(v);
 }
 
@@ -213,7 +217,7 @@ static void report_facts(const struct fact_line *l, const struct dcpk_value *val
             continue;
         if (*line != '\0')
             before = ", ";
-        line = dcpk_doc_format(doc, "%s%s%s%s%s", line, before, fact->before, text, fact->behind);
+        line = dcpk_doc_format(doc, "%s%s%s%s%s", line, before, fact->before, text, fact->after);
     }
     if (*line != '\0')
         dcpk_doc_row(doc, l->label, "%s", line);

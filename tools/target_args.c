@@ -78,7 +78,7 @@ static dcpk_status check_format(const char *option, const struct dcpk_format *to
     for (size_t i = 0; i < DCPK_COUNT(for_formats); i++)
         if (format_takes(&for_formats[i], option)) {
             dcpk_append(err, "%s%s", before, for_formats[i].format);
-            before = " or ";
+            before = ", ";
         }
     dcpk_append(err, ", not for %s", to->name);
     return err->status;

@@ -74,7 +74,7 @@ dcpk_status dcpk_metadata_size(const struct dcpk_value *v, const char *what, int
                                int *rank, struct dcpk_error *err)
 {
     if (v == NULL || (v->kind != DCPK_V_TUPLE && v->kind != DCPK_V_LIST))
-        return dcpk_fail(err, DCPK_EFORMAT, "%s is missing or no torch.Size of 64-bit numbers",
+        return dcpk_fail(err, DCPK_EFORMAT, "%s is missing or not a torch.Size of 64-bit numbers",
                          what);
     if (v->n > DCPK_MAX_RANK)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "%s of rank %zu; the limit is %d", what, v->n,
@@ -224,7 +224,7 @@ static dcpk_status find_list(struct dcpk_packed *p, const struct dcpk_value *lis
     uint32_t rest = 0;
 
     if (list == NULL || list->kind != DCPK_V_LIST)
-        return dcpk_fail(err, DCPK_EFORMAT, "chunks are missing or no list");
+        return dcpk_fail(err, DCPK_EFORMAT, "chunks are missing or not a list");
     *number = dcpk_pickle_run(list);
     if (list->n == 0)
         return DCPK_OK;

@@ -327,7 +327,7 @@ static dcpk_status read_mcore_entries(struct reading *r, const struct dcpk_value
                                       struct dcpk_error *err)
 {
     if (!metadata_is_dict(dict, DCPK_PACKED_NOTHING))
-        return dcpk_fail(err, DCPK_EFORMAT, "no dict");
+        return dcpk_fail(err, DCPK_EFORMAT, "not a dict");
     for (size_t i = 0; i < dict->n; i++) {
         const char *key = dcpk_metadata_text(dict->as.pairs[i].key);
 
@@ -391,8 +391,8 @@ static dcpk_status read_root(struct reading *r, const struct dcpk_value *root,
          !dcpk_metadata_is_a(root, MCORE_MODULE, "MCoreMetadata")) ||
         attrs == NULL)
         return dcpk_fail(err, DCPK_EFORMAT,
-                         "the pickle is %s%s%s, no torch.distributed.checkpoint Metadata", module,
-                         *module == '\0' ? "" : ".", name);
+                         "the pickle is %s%s%s, not a torch.distributed.checkpoint Metadata",
+                         module, *module == '\0' ? "" : ".", name);
     if (read_storage_data(r, dcpk_value_get(attrs, "storage_data"), err) ||
         read_entries(r, dcpk_value_get(attrs, "state_dict_metadata"), err))
         return err->status;

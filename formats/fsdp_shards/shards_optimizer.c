@@ -209,7 +209,7 @@ static dcpk_status add_states(struct optimizer_reading *o, const struct dcpk_val
     size_t n = 0;
 
     if (states == NULL || states->kind != DCPK_V_DICT)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED, "it is no state dict of an optimizer");
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "it is not a state dict of an optimizer");
     for (size_t i = 0; i < states->n; i++)
         if (add_param(o, &states->as.pairs[i], arena, &n, err))
             return err->status;
@@ -228,7 +228,7 @@ static dcpk_status read_state_dict(struct optimizer_reading *o, const struct dcp
     const struct dcpk_value *groups = dcpk_value_get(value, "param_groups");
 
     if (groups == NULL)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED, "it is no state dict of an optimizer");
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "it is not a state dict of an optimizer");
     if (o->r->file.rank == 0) {
         o->groups = groups;
         if (read_group(o, dcpk_value_at(groups, 0), err) ||

@@ -217,10 +217,11 @@ static dcpk_status part_take(struct adapting *a, const char *key, uint32_t tenso
 
     dcpk_lora_name_parse(key, &name);
     if (name.part == DCPK_LORA_OTHER)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                         "'%s' belongs to an adapter that is not plain LoRA: let PEFT merge it "
-                         "(merge_and_unload())",
-                         a->m->ckpt->tensors[tensor].key);
+        return dcpk_fail(
+            err, DCPK_EUNSUPPORTED,
+            "'%s' belongs to an adapter that is not plain LoRA; only such is converted "
+            "(PEFT merges others: merge_and_unload())",
+            a->m->ckpt->tensors[tensor].key);
     if (name.part < DCPK_LORA_SAVED)
         return pair_put(a, key, &name, tensor, err);
     key = dcpk_arena_printf(a->m->model->arena, err, "%.*s%s%s", (int)name.n_module, key,
@@ -366,8 +367,8 @@ dcpk_status dcpk_hf_lora_merge(struct dcpk_hf_matching *m, struct dcpk_error *er
     if (err->status == DCPK_OK)
         dcpk_checkpoint_note_once(
             m->ckpt,
-            "the adapter (LoRA) in '%s' is merged: %zu weights, in float32 and rounded once; %zu "
-            "tensors are the adapter's instead of the base's",
+            "the LoRA adapter in '%s' is merged: weights changed in float32 and rounded once: "
+            "%zu; tensors taken from the adapter: %zu",
             dcpk_text_or(m->ckpt->given.lora.adapter, dcpk_store_path(m->ckpt->store)), a.n_pairs,
             a.n_saved);
     dcpk_map_release(&a.pair_by_module);

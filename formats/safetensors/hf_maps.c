@@ -78,7 +78,7 @@ static dcpk_status read_names(struct listing *l, struct dcpk_store *store, char 
         n_read++;
     }
     if (n_read == 0)
-        return dcpk_fail(err, DCPK_EUSAGE, "no file '*" MAP_ENDING "' lies there");
+        return dcpk_fail(err, DCPK_EUSAGE, "it has no file '*" MAP_ENDING "'");
     return DCPK_OK;
 }
 

@@ -81,20 +81,21 @@ static dcpk_status lora_check_kind(const struct dcpk_json *doc, struct dcpk_erro
     const char *init = dcpk_json_string(dcpk_json_member(doc, "init_lora_weights"));
 
     if (kind != NULL && strcmp(dcpk_text_or(dcpk_json_string(kind), "?"), "LORA") != 0)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                         "\"peft_type\" is '%.60s': only LORA is merged, let PEFT merge it "
-                         "(merge_and_unload())",
-                         dcpk_text_or(dcpk_json_string(kind), "?"));
+        return dcpk_fail(
+            err, DCPK_EUNSUPPORTED,
+            "\"peft_type\" is '%.60s': only plain LoRA is converted (PEFT merges others: "
+            "merge_and_unload())",
+            dcpk_text_or(dcpk_json_string(kind), "?"));
     for (const struct dcpk_json *m = dcpk_json_first(doc); m != NULL; m = dcpk_json_next(m))
         if (changes_kind(dcpk_json_key(m)) && is_set(m))
             return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                             "\"%.60s\" is set, which is not plain LoRA: let PEFT merge it "
-                             "(merge_and_unload())",
+                             "\"%.60s\" is set: only plain LoRA is converted (PEFT merges others: "
+                             "merge_and_unload())",
                              dcpk_json_key(m));
     if (bias != NULL && strcmp(bias, "none") != 0)
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                         "\"bias\" is '%.60s', which is not plain LoRA: let PEFT merge it "
-                         "(merge_and_unload())",
+                         "\"bias\" is '%.60s': only plain LoRA is converted (PEFT merges others: "
+                         "merge_and_unload())",
                          bias);
     if (changes_base(init))
         return dcpk_fail(err, DCPK_EUNSUPPORTED,

@@ -500,7 +500,7 @@ bool dcpk_checkpoint_skips_private(struct dcpk_checkpoint *ckpt, const char *nam
     if (!dcpk_store_leads_to_private(ckpt->store, name, folder))
         return false;
     dcpk_checkpoint_note_once(ckpt,
-                              "'%s' is not carried over: it links to a file that fewer users may "
+                              "'%s' is not copied: it links to a file that fewer users may "
                               "read than the checkpoint",
                               name);
     return true;

@@ -186,8 +186,8 @@ static dcpk_status find_newest(const char *run, const struct dcpk_format *const 
     return DCPK_OK;
 }
 
-/* Neither a tracker nor a checkpoint: names what was searched for, and the newest iteration folder
- * or else what the folder is instead. */
+/* Neither a tracker nor a checkpoint: names the newest iteration folder, or the contents of the
+ * folder, or else the names that were searched for. */
 static dcpk_status neither(const char *run, const struct dcpk_format *const *formats,
                            struct dcpk_error *err)
 {
@@ -205,12 +205,17 @@ static dcpk_status neither(const char *run, const struct dcpk_format *const *for
         st = find_newest(run, formats, names, n, &newest, err);
     if (st != DCPK_OK)
         goto out;
-    st = dcpk_fail(err, DCPK_EFORMAT,
-                   "neither a checkpoint (%s in it, or the name iter_NNNNNNN or release) nor a run "
-                   "folder (%s in it)%s%s",
-                   dcpk_marks_words(formats, DCPK_MARK_INNER, marks), DCPK_TRACKER_NAME,
-                   newest == NULL ? dcpk_foreign_hint(store, formats, hint) : "; give its folder ",
-                   dcpk_text_or(newest, ""));
+    if (newest != NULL)
+        snprintf(hint, sizeof hint, "; give its folder %s", newest);
+    else
+        dcpk_foreign_hint(store, formats, hint);
+    if (*hint != '\0')
+        st = dcpk_fail(err, DCPK_EFORMAT, "neither a checkpoint nor a run folder%s", hint);
+    else
+        st = dcpk_fail(err, DCPK_EFORMAT,
+                       "neither a checkpoint (%s in it, or the name iter_NNNNNNN or release) nor a "
+                       "run folder (%s in it)",
+                       dcpk_marks_words(formats, DCPK_MARK_INNER, marks), DCPK_TRACKER_NAME);
 out:
     dcpk_free(names);
     dcpk_store_close(store);

@@ -239,7 +239,7 @@ static dcpk_status no_such(const char *path, int64_t iteration,
         st = dcpk_bytes_status(&text, err);
     if (st == DCPK_OK)
         st = dcpk_fail(err, DCPK_EFORMAT, "'%s' has no iteration %s%s%s%s", path,
-                       dcpk_run_iteration_text(iteration, number), n == 0 ? "" : ", but ",
+                       dcpk_run_iteration_text(iteration, number), n == 0 ? "" : "; it has ",
                        (const char *)text.data, n > MAX_SHOWN ? ", ..." : "");
     dcpk_bytes_release(&text);
     dcpk_run_list_release(&list);

@@ -261,8 +261,8 @@ dcpk_status dcpk_run_is_archive(const char *out, bool *is_archive, struct dcpk_e
         return err->status;
     if (is_other && kind != DCPK_PATH_FOLDER)
         return dcpk_fail(err, DCPK_EUSAGE,
-                         "output '%s': of archives only .tar is written, without packing; name it "
-                         "so, or name a folder",
+                         "output '%s': the only archive that is written is .tar; give a name that "
+                         "ends with .tar, or a folder",
                          out);
     *is_archive = kind != DCPK_PATH_FOLDER;
     return DCPK_OK;

@@ -17,7 +17,7 @@ dcpk_status dcpk_link_wait(struct dcpk_link *link, int timeout_ms, struct dcpk_e
         if (done)
             return DCPK_OK;
         if (waited * 1000 > timeout_ms) {
-            dcpk_fail(err, DCPK_EIO, "messages are not through the link '%s' after %d ms",
+            dcpk_fail(err, DCPK_EIO, "the link '%s' did not deliver all messages in %d ms",
                       link->ops->name, timeout_ms);
             break;
         }

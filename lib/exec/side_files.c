@@ -81,7 +81,7 @@ static dcpk_status copy_entry(struct dcpk_checkpoint *ckpt, const char *name,
              !dcpk_checkpoint_skips_private(ckpt, name, folder))
         st = copy_folder(ckpt, name, folder, err);
     if (st != DCPK_OK)
-        dcpk_context(err, "carrying '%s' along", name);
+        dcpk_context(err, "copying '%s' to the output", name);
     return st;
 }
 

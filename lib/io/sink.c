@@ -102,7 +102,7 @@ static dcpk_status check_partial(struct dcpk_folder *folder, struct dcpk_error *
         return err->status;
     if (partial)
         return dcpk_fail_fix(err, DCPK_EUSAGE, DCPK_FIX_REPLACE | resume,
-                             "'%s' is in the way, of a run that was killed or is still running",
+                             "'%s' is left from a run that was killed or is still running",
                              folder->partial);
     return DCPK_OK;
 }

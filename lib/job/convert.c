@@ -339,8 +339,7 @@ dcpk_status dcpk_conversion_plan(struct dcpk_conversion *c,
 {
     c->options = options;
     if (!dcpk_format_is_target(options->to))
-        return dcpk_fail(err, DCPK_EUSAGE, "the format %s is read only in this version",
-                         options->to->name);
+        return dcpk_fail(err, DCPK_EUSAGE, "%s is read, not written", options->to->name);
     if (convert_open_source(c, err) || dcpk_checkpoint_check_cover(c->ckpt, err) ||
         new_output(c, err) || map_keys(c, err) || convert_find_target(c, err) ||
         check_account(c, err) || check_not_empty(c, err))

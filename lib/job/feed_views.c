@@ -84,11 +84,11 @@ static dcpk_status see_as(struct dcpk_feed_views *made, struct dcpk_checkpoint *
     static const struct dcpk_rule_options rules;
 
     if (!dcpk_format_is_target(as) || as->mapping->from_model == NULL)
-        return dcpk_fail(err, DCPK_EUSAGE, "the format %s is read only in this version", as->name);
+        return dcpk_fail(err, DCPK_EUSAGE, "%s is read, not written", as->name);
     if (dcpk_model_read(ckpt, only_weights ? DCPK_MODEL_WEIGHTS_ONLY : 0, &made->model, err) ||
         dcpk_model_check_known(made->model, err) || dcpk_rules_apply(made->model, &rules, err) ||
         dcpk_output_new(ckpt, as, &made->output, err))
-        return dcpk_context(err, "seeing '%s' as %s", dcpk_store_path(ckpt->store), as->name);
+        return dcpk_context(err, "reading '%s' as %s", dcpk_store_path(ckpt->store), as->name);
     if (family != NULL) {
         made->output->target.family.family = dcpk_arena_strdup(made->arena, family, err);
         if (made->output->target.family.family == NULL)
@@ -97,7 +97,7 @@ static dcpk_status see_as(struct dcpk_feed_views *made, struct dcpk_checkpoint *
     if (only_weights)
         dcpk_feed_drop_masters(made->model);
     if (as->mapping->from_model(made->model, made->output, err))
-        return dcpk_context(err, "seeing '%s' as %s", dcpk_store_path(ckpt->store), as->name);
+        return dcpk_context(err, "reading '%s' as %s", dcpk_store_path(ckpt->store), as->name);
     return take_output(made, err);
 }
 

@@ -367,7 +367,7 @@ static void put_merge_notes(const struct dcpk_merge *m)
     }
     dcpk_merge_note_args(m);
     if (total < 1 - 1e-6 || total > 1 + 1e-6)
-        dcpk_checkpoint_note(m->ckpt, "the weights add up to %g, and are taken as they are", total);
+        dcpk_checkpoint_note(m->ckpt, "the weights add up to %g; they are not scaled to 1", total);
 }
 
 dcpk_status dcpk_merge_make(struct dcpk_merge *merge, struct dcpk_error *err)

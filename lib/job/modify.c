@@ -160,7 +160,7 @@ static dcpk_status carry_side_file(struct dcpk_output_job *job, const char *name
         return err->status;
     why = why_left(m, job->folder, name, kind);
     if (why != NULL) {
-        dcpk_checkpoint_note(m->ckpt, "'%s' is not carried over: %s", name, why);
+        dcpk_checkpoint_note(m->ckpt, "'%s' is not copied: %s", name, why);
         return DCPK_OK;
     }
     if (dcpk_store_find(m->ckpt->store, name, &source, err) != DCPK_OK)

@@ -28,7 +28,9 @@ static dcpk_status sizes_need(const struct dcpk_train_knobs *knobs, struct dcpk_
 
     for (size_t i = 0; i < DCPK_COUNT(names); i++)
         if (!dcpk_knobs_was_given(knobs, names[i]))
-            return dcpk_fail(err, DCPK_EUSAGE, "%s is not set", names[i]);
+            return dcpk_fail(err, DCPK_EUSAGE,
+                             "%s is not set; a run needs %s, %s, %s, %s, %s and %s", names[i],
+                             names[0], names[1], names[2], names[3], names[4], names[5]);
     return DCPK_OK;
 }
 

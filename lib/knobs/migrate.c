@@ -556,8 +556,8 @@ dcpk_status dcpk_migrate(struct dcpk_migration *m, struct dcpk_error *err)
         if (strcmp(m->changes[i].name, "ckpt_format") == 0 && folders_follow(m, err) != DCPK_OK)
             return err->status;
     if (sizes_check(m, err) ||
-        settings_note(m, "set by variables that are not set here, so no rule looked at them: ",
+        settings_note(m, "set by variables that are not set here, so no rule checked them: ",
                       setting_is_open, err))
         return err->status;
-    return settings_note(m, "not known, and left as they are: ", setting_is_unknown, err);
+    return settings_note(m, "not known, and left unchanged: ", setting_is_unknown, err);
 }

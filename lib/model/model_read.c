@@ -323,11 +323,11 @@ dcpk_status dcpk_model_read(struct dcpk_checkpoint *ckpt, unsigned flags, struct
     if (ckpt->format->mapping == NULL && dcpk_foreign_check_keys(ckpt, err) != DCPK_OK)
         return err->status;
     if (ckpt->format->mapping == NULL)
-        return dcpk_fail(
-            err, DCPK_EUNSUPPORTED,
-            "this is a plain %s folder, no checkpoint of a Megatron model (expected keys such as "
-            "'model.module.…' or a metadata.json)",
-            ckpt->format->name);
+        return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                         "this is a plain %s folder, not a checkpoint of a Megatron model "
+                         "(expected keys such as "
+                         "'model.module.…' or a metadata.json)",
+                         ckpt->format->name);
     st = dcpk_model_new(ckpt, model, err);
     if (st != DCPK_OK)
         return st;

@@ -131,9 +131,9 @@ static dcpk_status note_kept(struct dcpk_output *out, const struct dcpk_value *a
     dcpk_bytes_put(&text, "", 1);
     st = dcpk_bytes_status(&text, err);
     if (st == DCPK_OK && is_notable)
-        dcpk_output_event(
-            out, DCPK_EVENT_NOTE, "args", "args have %s by the source: the target's mesh is %s",
-            (const char *)text.data, out->target.mesh.tp > 0 ? "given without them" : "not given");
+        dcpk_output_event(out, DCPK_EVENT_NOTE, "args",
+                          "args keep the source's %s: the target mesh %s", (const char *)text.data,
+                          out->target.mesh.tp > 0 ? "does not give them" : "is not given");
     dcpk_bytes_release(&text);
     return st;
 }

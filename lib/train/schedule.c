@@ -240,7 +240,7 @@ static dcpk_status load_number(const struct loading *l, const char *const names[
     if (l->options->overrides_schedule)
         return DCPK_OK;
     if (!isfinite(saved))
-        return dcpk_fail(err, DCPK_EFORMAT, "the scheduler's '%s' is %g, no finite number",
+        return dcpk_fail(err, DCPK_EFORMAT, "the scheduler's '%s' is %g, not a finite number",
                          names[0], saved);
     if (!l->options->uses_saved_schedule && saved != *value)
         return dcpk_fail_fix(err, DCPK_EMISMATCH, DCPK_FIX_SCHEDULE,

@@ -31,7 +31,7 @@ too_large() {
 }
 refuses "files limited to 64 KiB" 4 'distcp' too_large
 for name in x.zip x.tar.gz x.tgz x.tar.zst; do
-    refuses "$name" 2 'of archives only .tar is written' "${convert[@]}" in "$name"
+    refuses "$name" 2 'the only archive that is written is .tar' "${convert[@]}" in "$name"
 done
 for option in --report --hashes; do
     refuses "$option into IN" 2 "is inside the input 'in'" "${convert[@]}" "$option" in/iter_0000004/.metadata in out

@@ -26,15 +26,15 @@ dp "ranks of FSDP" 3 'etp=1 times ep=2 does not divide the 3 ranks of a pipeline
 dp "instances" 2 '3 ranks are not 2 equal instances' 3,hsdp=2
 dp "instances and experts" 3 'etp=1 times ep=4 does not divide the 2 ranks of an instance' 4,hsdp=2,ep=4 "$moe"
 dp "no ranks" 2 'does not start with a number of ranks' tp=2
-refuses "another format's mesh" 2 'target-mesh is for --to torch_dist or zarr or torch, not for fsdp_dtensor$' \
+refuses "another format's mesh" 2 'target-mesh is for --to torch_dist, zarr, torch, not for fsdp_dtensor$' \
     "$DCPKIT" convert --to fsdp_dtensor --target-mesh tp=2 "$dense" out
 refuses "another format's ranks" 2 'target-dp is for --to fsdp_dtensor' \
     "$DCPKIT" convert --to torch_dist --target-dp 2 "$dense" out
-refuses "nothing to do" 2 'is torch_dist already \(--target-mesh .* writes it again\)$' \
+refuses "nothing to do" 2 'is torch_dist already \(--target-mesh.* writes it again\)$' \
     "$DCPKIT" convert --to torch_dist "$dense" out
-refuses "nothing to do, zarr" 2 'is zarr already \(--target-mesh .* writes it again\)$' \
+refuses "nothing to do, zarr" 2 'is zarr already \(--target-mesh.* writes it again\)$' \
     "$DCPKIT" convert --to zarr "$SAMPLES/zarr_dense_tp2dp2" out
-refuses "nothing to do, fsdp_dtensor" 2 'is fsdp_dtensor already \(.*--target-dp .* writes it again\)$' \
+refuses "nothing to do, fsdp_dtensor" 2 'is fsdp_dtensor already \(.*--target-dp writes it again\)$' \
     "$DCPKIT" convert --to fsdp_dtensor "$SAMPLES/fsdp_dtensor_native_dp2" out
 refuses "half a vocabulary" 2 'vocab-size needs --make-vocab-size-divisible-by' \
     "$DCPKIT" convert --to fsdp_dtensor --vocab-size 256 "$dense" out

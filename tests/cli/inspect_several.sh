@@ -9,4 +9,4 @@ facts() { grep -E '^(checkpoint|format|model|training|parallel|optimizer)'; }
 mkdir empty
 "$DCPKIT" inspect empty "$SAMPLES/torch_dist_c_tied" 2>err | facts | head -n 1
 echo "exit ${PIPESTATUS[0]}, $(wc -l <err) sentence"
-refuses "two in JSON" 2 'take one DIR, given are 2' "$DCPKIT" inspect --json "$SAMPLES/torch_dist_c_tied" "$SAMPLES/zarr_dense_tp2dp2"
+refuses "two in JSON" 2 'take one DIR, not 2' "$DCPKIT" inspect --json "$SAMPLES/torch_dist_c_tied" "$SAMPLES/zarr_dense_tp2dp2"

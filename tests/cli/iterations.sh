@@ -40,7 +40,7 @@ run verify --iteration 4 --weights-only out --against run && tail -n 1 "$GOT/sai
 run modify-state-dict --iteration release --op 'remove ^optimizer' run out2 && ls out2
 run compare-two-checkpoint --iteration 4 run out2/release --as-stored
 run compare-two-checkpoint --iteration 4 run run/iter_0000004 --as-stored && tail -n 1 "$GOT/said"
-refuses "no such iteration" 3 "'run' has no iteration 5, but release, 2, 4, 6, 8, 12, 16" "$DCPKIT" hash --iteration 5 run
+refuses "no such iteration" 3 "'run' has no iteration 5; it has release, 2, 4, 6, 8, 12, 16" "$DCPKIT" hash --iteration 5 run
 refuses "another one itself" 2 'is itself a checkpoint, and not called iteration 8' "$DCPKIT" inspect --iteration 8 run/iter_0000004
 refuses "a word" 2 "'newest' is neither a number" "$DCPKIT" inspect --iteration newest run
 refuses "a sign" 2 "'-4' is neither a number" "$DCPKIT" inspect --iteration=-4 run

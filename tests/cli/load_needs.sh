@@ -55,8 +55,8 @@ mesh() {
     args | jq -r '(.value.args // .value) | to_entries[] | select(.key | test("^((tensor|pipeline|expert(_tensor)?|context|virtual_pipeline|transformer_pipeline)_.*parallel_(size|num_weight_shards)|data_parallel_size|world_size|num_distributed_optimizer_instances|num_virtual_stages_per_pipeline_rank)$")) | "\(.key)=\(.value)"' | sort | paste -sd " " | fold -s -w 120 | sed "s/^/    /; s/ *$//"
     args | jq -e '(.value.args // .value) | .world_size == .tensor_model_parallel_size * .pipeline_model_parallel_size * .context_parallel_size * .data_parallel_size' >said.world ||
         echo "    world_size is not tp x pp x cp x dp"
-    jq -r '.notes[] | select(startswith("args have")) | "    " + .' report.json
-    [ "$(grep -c '^  note       args have' said)" = "$(jq '[.notes[] | select(startswith("args have"))] | length' report.json)" ] || echo "other notes in text"
+    jq -r '.notes[] | select(startswith("args keep")) | "    " + .' report.json
+    [ "$(grep -c '^  note       args keep' said)" = "$(jq '[.notes[] | select(startswith("args keep"))] | length' report.json)" ] || echo "other notes in text"
 }
 mesh "hsdp" "$dense" --to fsdp_dtensor --target-dp 8,tp=2,hsdp=2
 mesh "experts" "$moe" --to fsdp_dtensor --target-dp 4,ep=4
@@ -72,5 +72,5 @@ echo '{"virtual_pipeline_model_parallel_size": 2, "num_virtual_stages_per_pipeli
 mesh "chunks, and context parallelism" cut --to fsdp_dtensor --target-dp 4,tp=2
 mesh "no multiple of it" cut --to fsdp_dtensor --target-dp 3
 # One rank is what every run has: nothing to say.
-"$DCPKIT" convert --force --to zarr "$SAMPLES/torch_dist_c_fp32_dp1" out | grep 'args have'
+"$DCPKIT" convert --force --to zarr "$SAMPLES/torch_dist_c_fp32_dp1" out | grep 'args keep'
 rm -rf out fsdp cut said said.world err report.json more.json verdict

@@ -110,7 +110,7 @@ refuses "a module that is not in the base" 3 "the base has no 'lm_head.weight', 
 refuses "no adapter in it" 3 "no tensors of an adapter" convert --to peft whole none
 refuses "--to peft, --verify" 2 "is a part of a model.*leave --verify" convert --verify --to peft of_run none
 
-refuses "an adapter alone" 3 "it is an adapter of PEFT .LoRA., not a model .convert --merge-lora merges it, with --base DIR if IN does not hold its model; --adapter-config FILE" convert --to huggingface lora none
+refuses "an adapter alone" 3 "it is an adapter of PEFT .LoRA., not a model .convert --merge-lora merges it; --base DIR gives its model if IN does not hold it, --adapter-config FILE" convert --to huggingface lora none
 refuses "no --base" 3 "not a model .*--base DIR" convert --merge-lora lora none
 refuses "a base alone" 2 "--base is for --merge-lora" convert --to huggingface --base model lora none
 refuses "a model alone" 2 "no tensors of an adapter" convert --merge-lora model none

@@ -104,7 +104,7 @@ refuses "other layers" 1 "in 33 parameters: 'model' lacks 'decoder.layers.3.*'; 
     merge --weights 1,1 first model none
 "$DCPKIT" modify-state-dict --op 'remove layers.1.self_attn.q_norm' --op 'rename (up_proj) more' model less >said
 refuses "a folder that is none" 3 "the map of qwen3 does not fit, in 7 places" merge --weights 1,1 model less none
-refuses "another iteration" 3 "has no iteration 5, but 4" merge --iteration 5 --weights 1,1 first first none
+refuses "another iteration" 3 "has no iteration 5; it has 4" merge --iteration 5 --weights 1,1 first first none
 [ ! -e none ] || echo "something was written"
 
 # Under a trainer's names the family is that of the models.

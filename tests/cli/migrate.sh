@@ -164,7 +164,7 @@ refuses "a folder without a checkpoint" 3 "args of '.*'" migrate "$GOT"
 refuses "no file" 4 "'no/such': No such file" migrate no/such
 echo '{"model": {"num_layers": 4}, "optimizer": {"optimizer": "muon"}}' >muon.json
 refuses "an optimizer" 3 'Megatron-FSDP does not support the muon optimizer yet.; choose adam or sgd' migrate muon.json
-refuses "another target" 2 "it takes megatron-fsdp or ddp" migrate --to fsdp2 run.sh
+refuses "another target" 2 "--to takes megatron-fsdp or ddp, not" migrate --to fsdp2 run.sh
 refuses "stages" 2 'the mesh has pp=2: Megatron-FSDP has no pipeline stages' migrate --mesh pp=2 flags
 for list in '["--num-layers", "2"]' "['--num-layers=2',"$'\n'"'--bf16']" 'bash -c "bash -c \"p.py --num-layers 2\""'; do
     echo "$list" >list

@@ -57,7 +57,7 @@ for out in out out.tar; do
     grep -rl secret out* || stat -c "$out of modify: %a" $out
     rm -rf out out.tar
     "$DCPKIT" convert --to fsdp_dtensor in $out >said 2>&1
-    grep -c 'not carried over: it links to a file' said
+    grep -c 'not copied: it links to a file' said
     grep -rl secret out* || stat -c "$out of convert: %a" $out
 done
 
@@ -75,7 +75,7 @@ left() {
     rm -rf out out2
     "$DCPKIT" modify-state-dict --op 'rename ^output_layer head' in out >said 2>&1
     "$DCPKIT" convert --to fsdp_dtensor in out2 >>said 2>&1
-    echo "$1 -> $2: $(grep -c "'$1' is not carried over: it links to a file" said) $(grep -rl secret out out2)"
+    echo "$1 -> $2: $(grep -c "'$1' is not copied: it links to a file" said) $(grep -rl secret out out2)"
     stat -c "%n %a" out/iter_0000004 out2/iter_0000004
     rm "$link"
 }
@@ -96,7 +96,7 @@ mv in home/in && mkdir home/blobs && echo '{}' >home/blobs/b && ln -s ../../blob
 for out in home/out out; do
     rm -rf out
     "$DCPKIT" convert --to zarr home/in $out >said 2>&1
-    echo "$out: $(find $out -name run_config.yaml -printf 'mode %m, ')$(grep -c 'not carried over: it links to a file' said) left"
+    echo "$out: $(find $out -name run_config.yaml -printf 'mode %m, ')$(grep -c 'not copied: it links to a file' said) left"
 done
 # Data is followed, and hides the output.
 mkdir staged && for file in home/in/iter_0000004/*.* home/in/iter_0000004/.metadata; do ln -s "../$file" staged; done

@@ -28,7 +28,7 @@ remap "its format" --format torch_dist --from tp=2 --to tp=1,dp=1 "$dense"
 "$DCPKIT" remap --progress --from tp=2 --to tp=1 "$dense" 2>&1 >out | grep -c 'loading'
 
 refuses "another format" 3 "format is torch_dist, not zarr" "$DCPKIT" remap --format zarr --from tp=2 --to tp=1 "$dense"
-refuses "no layout" 2 "--from and --to are needed" "$DCPKIT" remap --from tp=2 "$dense"
+refuses "no layout" 2 "give the two layouts as --from and --to" "$DCPKIT" remap --from tp=2 "$dense"
 refuses "not a layout" 2 "--to: 'x=2' is not a list" "$DCPKIT" remap --from tp=2 --to x=2 "$dense"
 refuses "too many ranks" 2 "layout to load has 4 ranks, there are 2" "$DCPKIT" remap --ranks 2 --from tp=4 --to tp=2 "$dense"
 refuses "heads" 3 "tp=3 does not divide" "$DCPKIT" remap --from tp=3 --to tp=1 "$dense"
@@ -37,7 +37,7 @@ refuses "instances" 2 "3 ranks are not 2 equal instances" "$DCPKIT" remap --from
 refuses "no time" 2 "--timeout is shorter than 1 ms" "$DCPKIT" remap --timeout 0.0005 --from tp=2 --to tp=1 "$dense"
 refuses "no such device" 2 "there is no device 'abacus'" "$DCPKIT" remap --device abacus --from tp=2 --to tp=1 "$dense"
 refuses "no such link" 2 "'pigeon' is neither" "$DCPKIT" remap --transport pigeon --from tp=2 --to tp=1 "$dense"
-refuses "not a model" 3 "no checkpoint of a Megatron model" "$DCPKIT" remap --from tp=2 --to tp=1 "$SAMPLES/torch_dist_b_dense_tp2pp2_p2g"
+refuses "not a model" 3 "not a checkpoint of a Megatron model" "$DCPKIT" remap --from tp=2 --to tp=1 "$SAMPLES/torch_dist_b_dense_tp2pp2_p2g"
 # A GPU is used where there is one; else why not is said.
 status=0
 "$DCPKIT" remap --device cuda --from tp=1 --to fsdp=1 "$dense" >out 2>err || status=$?

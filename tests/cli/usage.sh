@@ -12,7 +12,7 @@ for word in help --help -h; do
 done
 refuses "help for nothing" 2 "unknown command 'nothing'" "$DCPKIT" help nothing
 refuses "an empty IN" 2 'name of the input is empty' "$DCPKIT" convert --to zarr '' out
-refuses "unknown target" 2 "'npz'; --to takes fsdp_dtensor, torch_dist, zarr or huggingface" "$DCPKIT" convert --to npz "$sample" out
+refuses "unknown target" 2 "'npz'; --to takes fsdp_dtensor, torch_dist, zarr, torch, huggingface, peft or dcp" "$DCPKIT" convert --to npz "$sample" out
 refuses "a slip in a target" 2 "did you mean 'torch_dist'\\?" "$DCPKIT" convert --to torchdist "$sample" out
 refuses "a slip in a target of merge" 2 "did you mean 'hf'\\?" "$DCPKIT" merge --to hff --weights 1,1 "$sample" "$sample" out
 refuses "unknown command" 2 'konvert.*convert' "$DCPKIT" konvert a b
@@ -25,7 +25,7 @@ for command in convert inspect hash verify print-torch-dcp-in-json \
     refuses "$command, too many arguments" 2 "$command" "$DCPKIT" $command a b c d
 done
 for option in --json --check=list; do
-    refuses "hash $option of several" 2 'take one DIR, given are 2' "$DCPKIT" hash $option "$sample" "$sample"
+    refuses "hash $option of several" 2 'take one DIR, not 2' "$DCPKIT" hash $option "$sample" "$sample"
 done
 "$DCPKIT" hash "$sample" >one
 diff <("$DCPKIT" hash "$sample" "$sample/iter_0000004") <(echo "# $sample" && cat one && echo && echo "# $sample/iter_0000004" && cat one)

@@ -259,7 +259,7 @@ static void waits_end(void **state)
         {"device, direct", true, DCPK_REMAP_DIRECT, "the device is not done after 60 ms"},
         {"device, staged", true, DCPK_REMAP_STAGED, "the device is not done after 60 ms"},
         {"link", false, DCPK_REMAP_STAGED,
-         "messages are not through the link 'local' after 120 ms"},
+         "the link 'local' did not deliver all messages in 120 ms"},
     };
 
     (void)state;

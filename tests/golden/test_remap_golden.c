@@ -377,7 +377,7 @@ static void test_refused(void **state)
         {"an unknown module", "tiny_generations/torch_dist_main", tensor_parallel(2, 1, 1, 1),
          DCPK_EUNSUPPORTED, "no rule says"},
         {"no model", "torch_dist_b_dense_tp2pp2_p2g", tensor_parallel(1, 1, 1, 1),
-         DCPK_EUNSUPPORTED, "no checkpoint of a Megatron model"},
+         DCPK_EUNSUPPORTED, "not a checkpoint of a Megatron model"},
     };
 
     (void)state;

@@ -78,7 +78,7 @@ def cases():
     yield "a list of chunks from elsewhere", {"version": [u["state_dict_metadata"]["a"].chunks]} | u, "'a': its list of chunks was not made in its place"
     yield "storage_data is planner_data", {"planner_data": u["storage_data"]} | u, "no storage_data"
     yield "state_dict_metadata is storage_data", u | {"state_dict_metadata": u["storage_data"]}, "no storage_data"
-    yield "mcore_data is storage_data", u | {"mcore_data": u["storage_data"]}, "mcore_data: no dict"
+    yield "mcore_data is storage_data", u | {"mcore_data": u["storage_data"]}, "mcore_data: not a dict"
 
     u = usual()
     u["planner_data"] = {"m": metadata(u)}

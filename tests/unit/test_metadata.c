@@ -120,7 +120,7 @@ static const struct {
     bool is_read;           /* the metadata by itself is good */
 } patches[] = {
     {"root class", .at = 53, .n_old = 8, .n_new = 8, .bytes = "Metadatb", .status = DCPK_EFORMAT,
-     .text = "no torch.distributed.checkpoint"},
+     .text = "not a torch.distributed.checkpoint"},
     {"unknown dtype", .at = 191, .n_old = 7, .n_new = 7, .bytes = "float33",
      .status = DCPK_EUNSUPPORTED, .text = "dtype torch.float33", .key = "tp.weight"},
     {"dtype elsewhere", .at = 183, .n_old = 5, .n_new = 5, .bytes = "tarch", .status = DCPK_EFORMAT,

@@ -184,7 +184,7 @@ static void in_the_way(void **state)
         const char *complaint;
     } cases[] = {
         {"output", "out", "exists"},
-        {"partial", "out.dcpkit-partial", "out.dcpkit-partial' is in the way"},
+        {"partial", "out.dcpkit-partial", "out.dcpkit-partial' is left from a run"},
         {"old", "out.dcpkit-old", "a killed run was replacing '"},
     };
     struct dcpk_error err = DCPK_ERROR_INIT;

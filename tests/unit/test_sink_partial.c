@@ -105,7 +105,7 @@ static void bare_is_swept(void **state)
 
     (void)state;
     note(folder, 0, "a head");
-    CHECK_FAILS(dcpk_folder_begin(scratch("out"), 0, &other, &err), DCPK_EUSAGE, "in the way",
+    CHECK_FAILS(dcpk_folder_begin(scratch("out"), 0, &other, &err), DCPK_EUSAGE, "is left from",
                 "it goes on");
     CHECK_EQ_STR(scratch_read(JOURNAL), "a head", "it goes on");
     CHECK(dcpk_folder_keep(folder), "killed");
@@ -115,7 +115,7 @@ static void bare_is_swept(void **state)
     CHECK_EQ_STR(scratch_read(JOURNAL), "", "swept");
     dcpk_folder_abandon(folder);
     leave();
-    CHECK_FAILS(dcpk_folder_begin(scratch("out"), 0, &other, &err), DCPK_EUSAGE, "in the way",
+    CHECK_FAILS(dcpk_folder_begin(scratch("out"), 0, &other, &err), DCPK_EUSAGE, "is left from",
                 "it has written");
     CHECK(scratch_has(PARTIAL "/f") && scratch_has(JOURNAL), "it has written");
 }
@@ -160,7 +160,7 @@ static void one_at_a_time(void **state)
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
         CHECK_FAILS(dcpk_folder_begin(scratch("out"), flags[i], &second, &err), DCPK_EUSAGE,
                     "another process is writing", "second");
-    CHECK_FAILS(dcpk_folder_begin(scratch("out"), 0, &second, &err), DCPK_EUSAGE, "is in the way",
+    CHECK_FAILS(dcpk_folder_begin(scratch("out"), 0, &second, &err), DCPK_EUSAGE, "is left from",
                 "neither");
     CHECK_EQ_INT(err.fixes, DCPK_FIX_REPLACE | DCPK_FIX_RESUME, "neither");
     CHECK_EQ_STR(scratch_read(PARTIAL "/f"), "first's", "not touched");
@@ -228,7 +228,7 @@ static void appears_meanwhile(void **state)
     dcpk_folder_abandon(folder);
     CHECK_EQ_STR(scratch_read(JOURNAL), "what was done", "kept");
     CHECK_FAILS(dcpk_folder_begin(scratch("out"), DCPK_FOLDER_RESUME, &folder, &err), DCPK_EUSAGE,
-                "exists", "in the way");
+                "exists", "is left from");
     CHECK_EQ_INT(rmdir(scratch("out")), 0, "rmdir");
     folder = begin(DCPK_FOLDER_RESUME, "again");
     take(folder, "f", 10);

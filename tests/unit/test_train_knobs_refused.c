@@ -247,7 +247,8 @@ static const struct {
      "train --num-layers 1 --hidden-size 8 --num-attention-heads 1 --seq-length 8 "
      "--micro-batch-size 1 --train-iters 1",
      "hidden_size (8) is too small"},
-    {"nothing", "train --num-layers 4", "hidden_size is not set"},
+    {"nothing", "train --num-layers 4",
+     "hidden_size is not set; a run needs num_layers, hidden_size"},
     {"rates", TOY "--lr 1e-5 --min-lr 1e-4", "min_lr is above lr"},
     {"two warm-ups", TOY "--lr-warmup-iters 2 --lr-warmup-fraction 0.1",
      "one of lr-warmup-fraction"},

@@ -186,7 +186,7 @@ static dcpk_status check_supported(const struct dcpk_value *attrs, const struct 
         (void)dcpk_value_as_bool(v, &is_on);
         if (is_on)
             return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                             "args.%s is set: what the ranks of a run with %s hold is not decoded",
+                             "args.%s is set: the shards of a run with %s are not decoded",
                              list[i].name, list[i].what);
     }
     return DCPK_OK;
