@@ -83,17 +83,17 @@ struct dcpkit_options {
     int n_threads;         /* 0: the CPUs that the process may use, at most 16 */
     uint64_t memory_bytes; /* of all buffers together; 0: 256 MiB */
     /*
-     * Called by functions that take long, with the bytes done of those of a stage ("converting"),
-     * from any thread, one call at a time, at most some ten times a second. Another answer than 0
-     * stops the work with DCPKIT_ECANCELLED. It may not call functions of the session. NULL: none.
+     * Called during long work with the bytes that are done of a stage ("converting"), from any
+     * thread, one call at a time, about ten times a second at most. A result other than 0 stops the
+     * work with DCPKIT_ECANCELLED. It must not call functions of the session. NULL: none.
      */
     int (*progress)(void *context, const char *stage, uint64_t done_bytes, uint64_t total_bytes);
     void *context;
 };
 
-/* options: NULL: the defaults. Errors: DCPKIT_EUSAGE for options that cannot be, DCPKIT_ENOMEM. */
+/* options: NULL: the defaults. Errors: DCPKIT_EUSAGE for invalid options, DCPKIT_ENOMEM. */
 DCPKIT_API int dcpkit_new(const struct dcpkit_options *options, dcpkit **session);
-/* Checkpoints and engines that it opened must be closed before. */
+/* Frees a session. Close its checkpoints and engines first. */
 DCPKIT_API void dcpkit_free(dcpkit *session);
 
 /* The sentence of the session's last failure; "" when there was none. */
@@ -123,8 +123,8 @@ typedef struct dcpkit_checkpoint dcpkit_checkpoint;
 
 /*
  * Open an iteration folder, a run folder (its newest iteration) or an archive. Reads metadata only.
- * format: a name of dcpkit_format_name, NULL: detected. Errors: DCPKIT_EUNSUPPORTED when it is no
- * checkpoint, DCPKIT_EFORMAT when it is a damaged one, and all others.
+ * format: a name of dcpkit_format_name, NULL: detected. Errors: DCPKIT_EUNSUPPORTED for a
+ * folder that is not a checkpoint, DCPKIT_EFORMAT for a damaged one, and all others.
  */
 DCPKIT_API int dcpkit_open(dcpkit *session, const char *path, const char *format,
                            dcpkit_checkpoint **ckpt);
@@ -197,7 +197,7 @@ DCPKIT_API int dcpkit_hash(dcpkit_checkpoint *ckpt, const size_t *tensors, size_
  * Read everything and check it: structure, cover, checksums, pickles, Megatron's list of files;
  * with a source, which may be NULL, that the checkpoint is a faithful conversion of it, tensor by
  * tensor. Errors: DCPKIT_EFORMAT and DCPKIT_EMISMATCH name the first check that fails: the answer
- * is no; with any other it could not be had.
+ * is no. After any other error there is no answer.
  */
 DCPKIT_API int dcpkit_verify(dcpkit_checkpoint *ckpt, dcpkit_checkpoint *source);
 
@@ -213,7 +213,7 @@ DCPKIT_API int dcpkit_compare(dcpkit_checkpoint *a, dcpkit_checkpoint *b, uint64
 
 enum dcpkit_convert_flags {
     DCPKIT_REPLACE = 1,      /* replace an output that exists */
-    DCPKIT_RESUME = 2,       /* continue one that was cut short */
+    DCPKIT_RESUME = 2,       /* continue an interrupted one */
     DCPKIT_WEIGHTS_ONLY = 4, /* leave the optimizer out */
     DCPKIT_CHECK_INPUT = 8,  /* check every checksum of the source first */
     DCPKIT_PROVE = 16,       /* read the output back and prove it, before it is published; also
@@ -222,8 +222,8 @@ enum dcpkit_convert_flags {
     DCPKIT_TRUST_INPUT = 64  /* with DCPKIT_PROVE: no DCPKIT_CHECK_INPUT */
 };
 
-/* Sizes of the run that will load a torch_dist or zarr output, which is then cut as that run would
- * cut it. All 0: chunks as they read fastest, which any run loads. */
+/* Sizes of the run that will load a torch_dist or zarr output, which gets the chunks that this run
+ * would write. All 0: the chunks that are read fastest. Any run loads both. */
 struct dcpkit_mesh {
     int64_t tp, pp, ep, cp; /* 0: 1 */
     int64_t dp, etp, vpp;   /* 0: not stated */
@@ -244,7 +244,7 @@ struct dcpkit_convert_options {
 /*
  * Convert the checkpoint at `in`, which is never touched, to the format `to` ("torch_dist", "zarr",
  * "fsdp_dtensor", "huggingface", "dcp_hf" or "torchtitan") at `out`: a run folder, a folder
- * iter_NNNNNNN, or a name that ends in ".tar". options: NULL: the defaults. *report: what became of
+ * iter_NNNNNNN, or a name that ends in ".tar". options: NULL: the defaults. *report: the fate of
  * the keys, as JSON: "n_kept", "n_renamed", "n_made", "n_cast", "n_aliased", "n_left_out", and
  * "left_out": key, reason and whether it is harmless, of each; freed by dcpkit_text_free; report
  * may be NULL. On failure nothing is left that looks whole. Errors: DCPKIT_EUSAGE when `out`
@@ -266,8 +266,8 @@ DCPKIT_API int dcpkit_convert(dcpkit *session, const char *in, const char *out, 
  *
  * Functions that are called collective must be called by all ranks, in the same order. The failure
  * of one rank is returned on all ranks, with the sentence of that rank. A rank that is gone
- * shows as a failure of all_gather, or of a wait that takes too long. One thread uses an engine and
- * its maps, as it does the engine's session.
+ * makes all_gather fail, or a wait take too long. One thread at a time uses an engine, its maps and
+ * its session.
  */
 
 /* The ranks of a job. */
@@ -275,9 +275,9 @@ struct dcpkit_world {
     int rank, n_ranks;
     void *context;
     /*
-     * Collective: n_bytes of every rank, in the order of ranks, into `all` of every rank; 0, or
-     * another number when that failed. By MPI, gloo, or a barrier of threads. It should fail when a
-     * rank is gone or takes too long. Called by the collective functions below, from their thread.
+     * Collective: copies n_bytes of every rank, in the order of ranks, into `all` of every rank, by
+     * MPI, gloo, or a barrier of threads. Returns 0, or another number after a failure. It should
+     * fail when a rank is gone or takes too long. The collective functions below call it.
      */
     int (*all_gather)(void *context, const void *mine, size_t n_bytes, void *all);
 };
@@ -305,9 +305,9 @@ typedef struct dcpkit_engine dcpkit_engine;
 /*
  * Collective. world: copied, its context is borrowed until close; NULL: this process is alone.
  * options: the same on all ranks, except for the number of the device; NULL: the defaults. Errors:
- * DCPKIT_EUSAGE for a world or options that cannot be, and for options that differ;
+ * DCPKIT_EUSAGE for an invalid world or options, and for options that differ between ranks;
  * DCPKIT_EUNSUPPORTED with the reason for a device or link that is not there; DCPKIT_EIO when
- * all_gather fails. A world that cannot be, or no memory for it, is this rank's failure alone.
+ * all_gather fails. An invalid world, or no memory for it, fails on this rank alone.
  */
 DCPKIT_API int dcpkit_engine_open(dcpkit *session, const struct dcpkit_world *world,
                                   const struct dcpkit_engine_options *options,
@@ -323,7 +323,7 @@ typedef struct dcpkit_map dcpkit_map;
 
 /* Not collective. */
 DCPKIT_API int dcpkit_map_new(dcpkit_engine *engine, dcpkit_map **map);
-/* Not collective. A rank must not free tensors of a map before no other one runs it any more. */
+/* Not collective. A rank may free the tensors of a map when no other rank runs it any more. */
 DCPKIT_API void dcpkit_map_free(dcpkit_map *map);
 
 /*
@@ -350,9 +350,8 @@ DCPKIT_API int dcpkit_map_source(dcpkit_map *map, const struct dcpkit_shard *sha
 DCPKIT_API int dcpkit_map_target(dcpkit_map *map, const struct dcpkit_shard *shards, size_t n);
 
 /*
- * Not collective: this rank cannot list what it should, for a reason of the caller's, a sentence
- * that is copied. dcpkit_map_plan fails with it on all ranks, DCPKIT_EUSAGE; the first failure of a
- * map counts.
+ * Not collective: reports that this rank cannot list its shards. sentence: the reason; copied.
+ * dcpkit_map_plan fails with it on all ranks, DCPKIT_EUSAGE; the first failure of a map counts.
  */
 DCPKIT_API void dcpkit_map_fail(dcpkit_map *map, const char *sentence);
 
@@ -409,8 +408,8 @@ struct dcpkit_map_totals {
     uint64_t table_bytes;         /* memory of the plan on the device */
     uint64_t staging_bytes;       /* and its messages */
     size_t n_tensors, n_units;
-    size_t n_unwanted;                /* shards of sources of tensors without a target */
-    int n_direct_peers, n_link_peers; /* ranks that this one moves to or from, but from files */
+    size_t n_unwanted;                /* shards of sources whose tensor has no target */
+    int n_direct_peers, n_link_peers; /* ranks that this one moves to or from; no files */
     double predicted_seconds;         /* 0: dcpkit_engine_options.link_bytes_a_second is */
     const char *link;                 /* its name; "" when none is used */
     /* ranks that use it and why, or the reason why ranks read the same files; "" when none do */
@@ -418,7 +417,7 @@ struct dcpkit_map_totals {
 };
 
 /*
- * Collective, once: who moves what to whom, and all memory that runs need. totals may be NULL.
+ * Collective, once: plans all moves and allocates all memory that runs need. totals may be NULL.
  * Errors, with nothing moved, naming tensor, box and rank: DCPKIT_EMISMATCH for a target that
  * sources do not cover, targets that overlap in memory, shards that disagree in shape or dtype;
  * DCPKIT_EUNSUPPORTED for dtypes that cannot be cast, and for ranks that cannot reach each other;
