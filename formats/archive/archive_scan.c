@@ -18,7 +18,7 @@
 #include "lib/base/cursor.h"
 #include "lib/base/order.h"
 
-/* ---- checks a member's place against the header in front of it ---- */
+/* ---- checks a member's place against the header before it ---- */
 
 /* POSIX ustar, "Interchange Format": fields of the 512-byte header. */
 #define TAR_BLOCK       512u
@@ -126,7 +126,7 @@ static bool find_zip_header(int fd, const char *name, uint64_t offset_bytes, uin
 
 /*
  * True if n_bytes of plain data of the member `name` (as the archive spells it) start at
- * offset_bytes, by the header in front of them. False also when it cannot be read: unpacking then
+ * offset_bytes, by the header before them. False also when it cannot be read: unpacking then
  * fails with the reason.
  */
 static bool archive_check_place(int fd, enum dcpk_member_kind kind, const char *name,

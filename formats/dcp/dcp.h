@@ -44,7 +44,7 @@ extern const struct dcpk_format_editor dcpk_dcp_editor;
     .reader = &dcpk_dcp_reader, .writer = &dcpk_dcp_writer, .editor = &dcpk_dcp_editor
 
 /*
- * Parse .metadata, at most 4 GiB - 1, into ckpt (tensors, chunks, objects; files lie next to it in
+ * Parse .metadata, at most 4 GiB - 1, into ckpt (tensors, chunks, objects; files are next to it in
  * ckpt->store), in addition to what is there. Memory: about 70 bytes a chunk or object while
  * reading, in addition to what ckpt keeps.
  */

@@ -47,7 +47,7 @@ enum dcpk_packed_run {
 
 struct dcpk_packed {
     struct dcpk_checkpoint *ckpt; /* borrowed: files are added to it; its arena holds keys, sizes */
-    const char *folder;           /* what stands before names of files, with a slash, or nothing */
+    const char *folder;           /* what is before names of files, with a slash, or nothing */
     int folder_bytes;
     const char **keys;
     const int64_t **sizes; /* rank, then that many numbers */

@@ -33,7 +33,7 @@ dcpk_status dcpk_fsdp_group_params(const struct dcpk_model *model, const char *n
 /*
  * Add a tensor of the parameter `name`: its role, state, dtype, shape and pieces are set. A fused
  * one becomes those of the two parameters that it joins. Errors: DCPK_EUNSUPPORTED when args do not
- * determine where it is to be cut; DCPK_EMISMATCH when its parts do not divide by their number of
+ * determine where it must be cut; DCPK_EMISMATCH when its parts do not divide by their number of
  * ranks.
  */
 dcpk_status dcpk_fsdp_add_named(struct dcpk_model *model, struct dcpk_model_tensor *tensor,

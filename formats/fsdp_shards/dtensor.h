@@ -48,9 +48,9 @@ struct dcpk_shard_file {
 };
 
 /*
- * Read a value of a rank's state dict (dcpk_item_read_known). Errors: DCPK_EUNSUPPORTED for what is
- * no tensor, for a placement that is not known and for elements that do not lie in order;
- * DCPK_EFORMAT for a mesh that cannot be; those of reading.
+ * Read a value of a rank's state dict (dcpk_item_read_known). Errors: DCPK_EUNSUPPORTED for a value
+ * that is not a tensor, for an unknown placement and for elements that are not in order;
+ * DCPK_EFORMAT for an impossible mesh; those of reading.
  */
 dcpk_status dcpk_dtensor_read(struct dcpk_shard_file *file, const struct dcpk_value *value,
                               struct dcpk_dtensor *tensor, struct dcpk_error *err);

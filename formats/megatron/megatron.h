@@ -19,7 +19,7 @@ struct dcpk_megatron_key {
     const char *param; /* the weight's key */
 };
 
-/* Returns false when `key` is not a per-parameter optimizer state ("chained_<i>." may stand before
+/* Returns false when `key` is not a per-parameter optimizer state ("chained_<i>." may be before
  * it). */
 bool dcpk_megatron_split_key(const char *key, struct dcpk_megatron_key *parts);
 

@@ -40,7 +40,7 @@ struct extra_state {
     bool *is_carried;            /* of these */
     struct dcpk_by_place loaded; /* their values, read to be written in another format */
     struct dcpk_by_place made;   /* the payloads of these */
-    uint32_t none;               /* the payload [None], of all that the source has not */
+    uint32_t none;               /* the payload [None], of all that the source lacks */
 };
 
 static dcpk_status begin_extra(struct extra_state *x, struct dcpk_error *err)
@@ -177,7 +177,7 @@ static dcpk_status put_slot_extra(struct extra_state *x, const struct dcpk_slot 
     return put_extra_state(x, module, slot, err);
 }
 
-/* States of modules that the model has not: none that Megatron writes. */
+/* States of modules that the model lacks: none that Megatron writes. */
 static void extra_note_left(const struct extra_state *x)
 {
     for (size_t i = 0; i < x->model->n_extra_states; i++)

@@ -16,7 +16,7 @@ struct remote_file {
 
 /*
  * Bytes that were read, at a multiple of DCPK_REMOTE_BLOCK_BYTES of a file. Headers of chunks and
- * small tensors lie next to each other, and a request takes as long as sending 256 KiB or more.
+ * small tensors are next to each other, and a request takes as long as sending 256 KiB or more.
  */
 #define DCPK_REMOTE_BLOCK_BYTES ((size_t)256 << 10)
 #define DCPK_REMOTE_N_BLOCKS    32

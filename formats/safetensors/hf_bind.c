@@ -175,7 +175,7 @@ struct binding_list {
     size_t n;
 };
 
-/* The place of a rule: the names in front of its own, and the layer. */
+/* The place of a rule: the names before its own, and the layer. */
 struct standing {
     const char *mg, *hf; /* "" at the top */
     struct captures captures;

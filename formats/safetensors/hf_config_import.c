@@ -214,7 +214,7 @@ static dcpk_status put_dtype(struct dcpk_hf_importing *m, struct dcpk_error *err
     return dcpk_hf_dict_put(&m->args, "fp16", dcpk_value_bool(dtype == DCPK_F16), err);
 }
 
-/* The first of the keys that is there; where none is, what a row has set, or 0. */
+/* The first key that is present; if none is, the value that a row has set, or 0. */
 static dcpk_status put_dropout(struct dcpk_hf_importing *m, const char *arg, const char *key,
                                const char *other_key, struct dcpk_error *err)
 {

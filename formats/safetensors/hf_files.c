@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hf_files.c - what lies next to tensors: config.json, the caller's own, files of a tokenizer. */
+/* hf_files.c - what is next to tensors: config.json, the caller's own, files of a tokenizer. */
 #include <stdio.h>
 #include <string.h>
 

@@ -16,8 +16,8 @@
 
 /* --- tensors --- */
 
-/* The dtype that weights are stored in; where masters are all there is, that of args. With an
- * optimizer masters are the weights of a trainer. */
+/* The dtype of stored weights; that of args if there are only masters. With an optimizer, a
+ * trainer's weights are its masters. */
 static enum dcpk_dtype weights_dtype(const struct dcpk_hf_writing *e)
 {
     const struct dcpk_model *m = e->model;

@@ -77,7 +77,7 @@ static dcpk_status fail_shapes(const struct adapting *a, const struct lora_pair 
     return err->status;
 }
 
-/* True for a weight that is stored as [in, out]: PEFT goes by the class of the module (peft 0.21.2,
+/* True for a weight that is stored as [in, out]: PEFT uses the class of the module (peft 0.21.2,
  * tuners/lora/layer.py), and its file has the flag of the last one alone. */
 static bool is_turned(const struct adapting *a, const char *name)
 {

@@ -103,7 +103,7 @@ static dcpk_status matching_read_scales(struct dcpk_hf_matching *m, const struct
     return dcpk_hf_scales_read(&settings, &m->scaled, err);
 }
 
-/* transformers goes by model_type, and so do we where no map has the class. */
+/* transformers uses model_type, and so do we where no map has the class. */
 static void note_class(const struct dcpk_hf_matching *m, const struct dcpk_json *config)
 {
     const struct dcpk_json *list = dcpk_json_member(config, "architectures");

@@ -40,7 +40,7 @@ dcpk_status dcpk_hf_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_model *mo
  */
 dcpk_status dcpk_hf_scheme_to_model(struct dcpk_checkpoint *ckpt, const char *scheme,
                                     struct dcpk_model *model, struct dcpk_error *err);
-/* mapping->load_config: config.json. Errors: DCPK_EFORMAT where it is not an object. */
+/* mapping->load_config: config.json. Errors: DCPK_EFORMAT if it is not an object. */
 dcpk_status dcpk_hf_load_config(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
                                 const struct dcpk_value **value, struct dcpk_error *err);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hf_scales.c - weights of 8 and 4 bits with the scales that stand next to them (MAPS.md,
+/* hf_scales.c - weights of 8 and 4 bits with the scales that are next to them (MAPS.md,
  * "scales"). */
 #include <stdio.h>
 #include <string.h>
@@ -247,8 +247,8 @@ static void fault_alone(struct scaling *s, uint32_t t, const struct pair *pair)
     }
 }
 
-/* One stored tensor: a weight that has scales, scales that have a weight, or neither. One that the
- * map drops may be alone, of whatever dtype: a mask, say. */
+/* A stored tensor is a weight with scales, scales with a weight, or neither. A tensor that the map
+ * drops, such as a mask, may be alone, with any dtype. */
 static dcpk_status hf_look_at(struct scaling *s, uint32_t t, struct dcpk_error *err)
 {
     const char *key = s->ckpt->tensors[t].key;

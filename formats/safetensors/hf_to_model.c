@@ -393,8 +393,8 @@ static dcpk_status find_left(struct dcpk_hf_matching *m, struct dcpk_error *err)
     return DCPK_OK;
 }
 
-/* Leaves out MTP layers that no tensor is of: transformers' classes do not have them, so that what
- * they save has config.json's number of MTP layers and none of their weights. */
+/* Leaves out MTP layers without tensors: transformers' classes lack them, so their checkpoints have
+ * config.json's number of MTP layers and no weights of these. */
 static void leave_absent_mtp(struct dcpk_hf_matching *m)
 {
     uint32_t stored[DCPK_HF_MAX_PARTS];

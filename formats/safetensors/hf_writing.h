@@ -36,9 +36,9 @@ struct dcpk_hf_writing {
 };
 
 /*
- * Finds the family that is named, that of the configuration that is laid under, or the first that
- * fits, and for each of its bindings the parameter. Errors: DCPK_EMISMATCH with what does not fit;
- * those of dcpk_hf_maps_join.
+ * Finds the named family, the family of the given configuration, or the first that fits, and the
+ * parameter of each binding. Errors: DCPK_EMISMATCH with the places that do not fit; those of
+ * dcpk_hf_maps_join.
  */
 dcpk_status dcpk_hf_choose_map(struct dcpk_hf_writing *e, struct dcpk_error *err);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* safetensors_header.c - reads the JSON in front of a safetensors file. */
+/* safetensors_header.c - reads the JSON header of a safetensors file. */
 #include "formats/safetensors/safetensors_header.h"
 
 #include <inttypes.h>

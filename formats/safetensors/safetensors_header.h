@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* safetensors_header.h - the JSON in front of a safetensors file: which tensor lies where. */
+/* safetensors_header.h - the JSON header of a safetensors file: where tensors are. */
 #ifndef DCPK_FORMATS_SAFETENSORS_SAFETENSORS_HEADER_H
 #define DCPK_FORMATS_SAFETENSORS_SAFETENSORS_HEADER_H
 

@@ -59,7 +59,7 @@ static dcpk_status entry_add_tensor(struct dcpk_checkpoint *ckpt,
     return dcpk_checkpoint_add_tensor(ckpt, &tensor, err);
 }
 
-/* The text in front of the data; owned by the caller. */
+/* The text before the data; owned by the caller. */
 static dcpk_status header_slurp(struct dcpk_source *source, char **text, size_t *n,
                                 struct dcpk_error *err)
 {

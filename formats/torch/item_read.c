@@ -228,7 +228,7 @@ static dcpk_status check_rest(const struct dcpk_value_object *call, size_t at, s
 }
 
 /* _rebuild_tensor_v2(storage, offset, size, stride, requires_grad, hooks[, metadata]); v3 has the
- * dtype in front of the metadata. torch/_utils.py@2.11.0 */
+ * dtype before the metadata. torch/_utils.py@2.11.0 */
 static dcpk_status read_call(const struct dcpk_value_object *call, bool is_v3,
                              struct dcpk_rebuilt *r, struct dcpk_error *err)
 {

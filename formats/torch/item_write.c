@@ -158,7 +158,7 @@ static void put_tensor_pickle(struct dcpk_bytes *out, const struct tensor_form *
     dcpk_bytes_u8(p->bytes, DCPK_OP_STOP);
 }
 
-/* The records in front of the storages: torch/serialization.py@2.11.0 _save. */
+/* The records before the storages: torch/serialization.py@2.11.0 _save. */
 static dcpk_status add_leading(struct dcpk_zip_writer *zip, const struct dcpk_bytes *pickle,
                                struct dcpk_error *err)
 {

@@ -30,7 +30,7 @@ typedef dcpk_status dcpk_pickle_persistent(void *context, struct dcpk_arena *are
 
 /*
  * Takes the items of large lists and dicts while the pickle is read, so that they need not be kept:
- * with a consumer, memory follows what is left and not the pickle.
+ * memory follows the kept values, not the pickle.
  */
 struct dcpk_pickle_batch {
     const char *key;                       /* of `keys` */

@@ -294,8 +294,8 @@ dcpk_status dcpk_memo_get(const struct dcpk_memo *memo, uint64_t number, struct 
 #define DCPK_PICKLE_STEP_BYTES                                                                     \
     1024 /* in sight before each opcode: more than one without a length takes */
 
-/* Source: CPython 3.11 Lib/pickletools.py, and Lib/pickle.py class _Unpickler for what each opcode
- * does. */
+/* Source: CPython 3.11 Lib/pickletools.py, and class _Unpickler of Lib/pickle.py for each
+ * opcode. */
 struct dcpk_pickle_machine {
     struct dcpk_builder build;
     struct dcpk_pickle_input in;

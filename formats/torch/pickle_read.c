@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pickle_read.c - reading a pickle: a pass that learns what is asked for again, and the one that
+/* pickle_read.c - reads a pickle in two passes: one finds the memo entries that are used again, one
  * makes values. */
 #include <assert.h>
 #include <inttypes.h>

@@ -17,8 +17,8 @@
 #define COMMON_STATE "common_state/shard_0_1"
 
 /*
- * A readable metadata.json makes a folder Megatron's own (FORMAT.md 1); open looks at the backend
- * that it names, so that one that no reader knows is refused by name.
+ * A readable metadata.json makes a folder Megatron's own (FORMAT.md 1); open checks the backend
+ * that it names, so that an unknown one is refused by name.
  */
 static dcpk_status td_probe(struct dcpk_store *store, int *score, struct dcpk_error *err)
 {
@@ -207,8 +207,8 @@ static dcpk_status td_check_whole(struct dcpk_checkpoint *ckpt, struct dcpk_erro
 }
 
 /*
- * common.pt is what every release reads, also those that no longer write it (FORMAT.md 6);
- * generation C has an item instead, and then no release before 0.19 reads the folder.
+ * Every release reads common.pt, also those that no longer write it (FORMAT.md 6); generation C has
+ * an item instead, which releases before 0.19 do not read.
  */
 static bool wants(const struct dcpk_output *out, const char *generation)
 {

@@ -158,7 +158,7 @@ static dcpk_status read_size(const struct dcpk_value *attrs, const char *name, i
     return DCPK_OK;
 }
 
-/* Layouts that change which rank holds what in ways that are not replayed. */
+/* Layouts that change the shards of ranks in ways that are not replayed. */
 static const struct unsupported {
     const char *name, *what;
 } of_ranks[] =

@@ -294,7 +294,7 @@ static dcpk_status close_bucket(struct buffer *b, struct dcpk_error *err)
 }
 
 /*
- * Close the bucket in front of a word embedding that has its own. Up to core 0.12 the end of the
+ * Close the bucket before a word embedding that has its own. Up to core 0.12 the end of the
  * padding counted as the end of the parameters; runs where it could not stopped
  * (MC/distributed/param_and_grad_buffer.py and MC/optimizer/distrib_optimizer.py
  * _build_model_param_gbuf_map @0.6.0 to 0.12.3).

@@ -88,7 +88,7 @@ struct dcpk_replay_rules {
     const char *releases;     /* "core 0.7", for messages */
     const char *since_option; /* of args: the first of these releases has it; NULL: none is older */
     int64_t start_alignment, end_alignment; /* elements */
-    /* The recorded size of a bucket in front of a word embedding that has its own contains the
+    /* The recorded size of a bucket before a word embedding that has its own contains the
      * padding. */
     bool shared_counts_padding;
     bool stage_before_expert; /* dp_group_idx of experts: tensor, pipeline, expert parallel rank */

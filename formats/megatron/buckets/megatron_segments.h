@@ -48,7 +48,7 @@ dcpk_status dcpk_segments_find(struct dcpk_segments *segments, const struct dcpk
                                const struct dcpk_chunk_rows *rows,
                                const struct dcpk_rank_part *part, struct dcpk_error *err);
 
-/* Elements of what a rank has, from `at` on. */
+/* Elements of a rank's part, from `at` on. */
 struct dcpk_rank_run {
     struct dcpk_rank_part part;
     int64_t at;
