@@ -153,7 +153,7 @@ static void tuned_copy(const struct dcpk_copy *copy, const void *src, void *dst)
 
 /* ---- cast ----
  * The pairs that conversions use, BLOCK elements at a time: a constant count of branch-free steps
- * becomes vector code also under -O2. Pointers have any alignment, hence memcpy for each element;
+ * becomes vector code also under -O2. Pointers have any alignment, so memcpy for each element;
  * it costs nothing. One core as above, 10^9 elements a second: bf16 to f32 4 to 13, f32 to bf16 1.7
  * to 2.4, f16 to f32 4, f32 to f16 0.9; all plain ones 0.1. AVX2 would double the narrowing ones,
  * which still are several times faster than disks: not worth a second set of functions.

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda_priv.h - what the host code (C) and the kernels (CUDA C++) of this folder share. */
+/* cuda_priv.h - declarations for both the host code (C) and the kernels (CUDA C++) of this
+ * folder. */
 #ifndef DCPK_KERNELS_CUDA_CUDA_PRIV_H
 #define DCPK_KERNELS_CUDA_CUDA_PRIV_H
 
