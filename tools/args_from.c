@@ -89,7 +89,7 @@ static dcpk_status from_text(const char *text, size_t n_bytes, struct dcpk_args_
     return from_yaml(dcpk_yaml_args_reader, text, n_bytes, from, err);
 }
 
-/* The configuration that lies next to a checkpoint. from->args stays NULL: there is none. */
+/* The configuration that is next to a checkpoint. from->args stays NULL: there is none. */
 static dcpk_status from_run_config(struct dcpk_checkpoint *ckpt, struct dcpk_args_from *from,
                                    struct dcpk_error *err)
 {

@@ -82,8 +82,8 @@ void dcpk_cli_keep_private(const struct dcpk_checkpoint *ckpt);
 void dcpk_cli_keep_store_private(struct dcpk_store *store);
 /* The same of a folder whose files are copied; NULL: none. Errors: DCPK_EIO. */
 dcpk_status dcpk_cli_keep_folder_private(const char *folder, struct dcpk_error *err);
-/* Flush stdout: what was printed has arrived, or DCPK_EIO. That its reader has gone is an error
- * that dcpk_cli_fail does not print, unless a context names what was done before. */
+/* Flush stdout, so that all printed text has arrived, or fail with DCPK_EIO. dcpk_cli_fail does not
+ * print the error that the reader has gone, unless a context names earlier work. */
 dcpk_status dcpk_cli_flush(struct dcpk_error *err);
 /* The same at the end of a command that only prints: its exit code, failures printed. */
 int dcpk_cli_end(const char *command);

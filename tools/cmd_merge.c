@@ -65,7 +65,7 @@ static dcpk_status choose_inputs(struct request *r, struct dcpk_error *err)
     return DCPK_OK;
 }
 
-/* The format to write: that which is named, else the first checkpoint's. */
+/* The format to write: the named one, else the first checkpoint's. */
 static dcpk_status find_merge_target(struct request *r, const struct dcpk_format **to,
                                      struct dcpk_error *err)
 {

@@ -33,7 +33,7 @@ struct request {
     struct dcpk_view view;
 };
 
-/* A key may hold brackets itself: the whole text first, then what stands before the last '['.
+/* A key may hold brackets itself: the whole text first, then what is before the last '['.
  * r->tensor NULL: there is none. */
 static dcpk_status find_tensor(struct dcpk_checkpoint *ckpt, struct request *r,
                                struct dcpk_arena *arena, struct dcpk_error *err)

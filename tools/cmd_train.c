@@ -335,7 +335,8 @@ static dcpk_status train_run(struct train *t, struct dcpk_error *err)
     return st;
 }
 
-/* The option that does nothing in what is asked for, and where it does; NULL: there is none. */
+/* The first option without effect in this request, and the request that it is for; NULL: there is
+ * none. */
 static const char *train_idle_option(const struct train *t, bool is_run)
 {
     if (t->html != NULL && !is_run)

@@ -43,7 +43,7 @@ struct dcpk_layer_grid {
 };
 /* False after a failure of the document. */
 bool dcpk_layer_grid_begin(struct dcpk_layer_grid *grid, int64_t n_layers, struct dcpk_doc *doc);
-/* The row of that name, which is copied, added where it is not there. */
+/* Returns the row of that name; adds it, with a copy of the name, if it is missing. */
 size_t dcpk_layer_grid_row(struct dcpk_layer_grid *grid, const char *name);
 /* The cell of a layer; -1: outside. */
 struct dcpk_layer_sum *dcpk_layer_grid_at(const struct dcpk_layer_grid *grid, size_t row,

@@ -131,7 +131,7 @@ struct dcpk_cli {
     const char *example;  /* one command line that works */
     int n_args[2];        /* the fewest and the most */
     const char *if_more;  /* after the message of an argument too many; NULL: nothing */
-    char *by_default;     /* the argument where none is given; NULL: there is none */
+    char *by_default;     /* the argument if none is given; NULL: there is none */
     unsigned paths;       /* of enum dcpk_cli_paths */
     const bool *is_dry;   /* nothing is written but files of options; NULL: false */
     /* A file is written into the first argument, unless an option names another place. NULL: no. */

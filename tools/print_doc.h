@@ -39,9 +39,9 @@ void dcpk_doc_set_origin(struct dcpk_doc *doc, const struct dcpk_checkpoint *ckp
 void dcpk_doc_set_tracker(struct dcpk_doc *doc, const struct dcpk_run *target, bool dry_run);
 
 /*
- * Checks that a file can be written at `path`: before a conversion, so that its end does not fail
- * for that. what: "report", for the message. Errors: DCPK_EUSAGE when a file is there that may not
- * be replaced; DCPK_EIO when the folder cannot be written to.
+ * Checks before a conversion that a file can be written at `path`, so that the conversion does not
+ * fail at its end. what: "report", for the message. Errors: DCPK_EUSAGE when a file is there that
+ * may not be replaced; DCPK_EIO when the folder cannot be written to.
  */
 dcpk_status dcpk_check_file_path(const char *what, const char *path, bool may_replace,
                                  struct dcpk_error *err);

@@ -33,7 +33,7 @@ dcpk_status dcpk_parse_tracker(const char *text, enum dcpk_tracker_policy *polic
 /* --force and --resume as dcpk_folder_flags. */
 unsigned dcpk_folder_flags_of(bool force, bool resume);
 
-/* Warn of a tracker that keeps naming something else than what is written. */
+/* Warns of a tracker that does not name the written iteration. */
 void dcpk_note_tracker(const struct dcpk_verbosity *verbosity, const struct dcpk_run *target);
 /* The tracker's fate, in a few words in brackets after the output's name; none: "". */
 #define DCPK_TRACKER_WORDS_BYTES 96

@@ -109,8 +109,8 @@ dcpk_status dcpk_train_args_check(struct dcpk_train_args *args, int64_t n_ranks,
 
 /* ---- paths ---- */
 
-/* Checks that outputs lie apart from the checkpoint that the run resumes from, which may be an
- * earlier one of the run that is saved. */
+/* Checks that outputs are outside the checkpoint that the run resumes from, which may be an earlier
+ * save of the same run. */
 static dcpk_status check_apart_from(const struct dcpk_run *from,
                                     const struct dcpk_train_files *files, struct dcpk_error *err)
 {

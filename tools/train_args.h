@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* train_args.h - what a run is asked for: knobs on the command line, a configuration, the
+/* train_args.h - the request for a run: knobs on the command line, a configuration, the
  * environment. */
 #ifndef DCPK_TOOLS_TRAIN_ARGS_H
 #define DCPK_TOOLS_TRAIN_ARGS_H

@@ -47,7 +47,7 @@ struct dcpk_train_log {
 /* Checks that `path` is a log, empty, or nothing: only such a file is appended to. Errors:
  * DCPK_EUSAGE, DCPK_EIO. */
 dcpk_status dcpk_train_log_check(const char *path, struct dcpk_error *err);
-/* The line of the file that names what was asked for. Errors: DCPK_EIO. */
+/* The line of the file that names the request. Errors: DCPK_EIO. */
 dcpk_status dcpk_train_log_begin(struct dcpk_train_log *log, const struct dcpk_train_args *asked,
                                  int n_ranks, struct dcpk_error *err);
 /* Appends a step; it is in the file when the call returns. Errors: DCPK_EIO. */

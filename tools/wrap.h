@@ -42,7 +42,7 @@ void dcpk_cli_put_part(FILE *to, const char *text, size_t n_bytes);
 /* The same of text whose newlines are ours: JSON, lines put together before. */
 void dcpk_cli_put_lines(FILE *to, const char *text, size_t n_bytes);
 
-/* Text that lib/report/plain.h has made fit already: as it is, with its tabs and newlines. */
+/* Text that lib/report/plain.h has wrapped already: unchanged, with its tabs and newlines. */
 void dcpk_cli_put_plain(FILE *to, const char *text, size_t n_bytes);
 
 /* As fprintf of at most 16 KiB, but where an argument has a newline or a control all but the
