@@ -175,7 +175,7 @@ static dcpk_status check_kind(dcpkit_map *map, struct dcpk_error *err)
     return dcpk_ranks_agree(ranks, err->status, err);
 }
 
-/* Plan; where that needs a link that nothing has needed so far, with one. */
+/* Plans; opens a link if the plan is the first to need one. */
 static dcpk_status map_make(dcpkit_map *map, struct dcpk_error *err)
 {
     const struct map_side *from = &map->sides[DCPKIT_SOURCES], *to = &map->sides[DCPKIT_TARGETS];

@@ -19,7 +19,7 @@ struct dcpkit_checkpoint {
     struct dcpk_exec *exec; /* NULL until something is read or hashed */
 };
 
-/* A call of the session begins: what the last failure left is gone. Returns its error. */
+/* Begins a call of the session: clears the last failure. Returns its error. */
 static inline struct dcpk_error *api_begin(dcpkit *session)
 {
     session->err.status = DCPK_OK;

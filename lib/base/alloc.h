@@ -29,7 +29,7 @@ void *dcpk_realloc(void *old, size_t n_bytes, struct dcpk_error *err);
 /* Memory aligned to `alignment` (a power of two), contents undefined. dcpk_free releases it. */
 void *dcpk_alloc_aligned(size_t alignment, size_t n_bytes, struct dcpk_error *err);
 
-/* Release what the functions above returned; NULL is a no-op. */
+/* Release the memory of the functions above; NULL is a no-op. */
 void dcpk_free(void *memory);
 
 /* The rest of dcpk_grow, for an array that is full. */

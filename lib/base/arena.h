@@ -10,7 +10,7 @@
 
 struct dcpk_arena;
 
-/* Never NULL: where there is no memory for it, each request fails. */
+/* Never NULL: without memory for it, each request fails. */
 struct dcpk_arena *dcpk_arena_new(void);
 
 /* Release everything that came from the arena. NULL is a no-op. */

@@ -29,8 +29,8 @@ void dcpk_bytes_release(struct dcpk_bytes *b);
 /* Make room for n more bytes. Returns false when there is none and sets `status`. */
 bool dcpk_bytes_reserve(struct dcpk_bytes *b, size_t n);
 
-/* n more bytes at the end, counted already, for the caller to fill before the next append. NULL
- * when there is no room. Inline: encoders append byte by byte. */
+/* Append n bytes, counted already, for the caller to fill before the next append. NULL: no room.
+ * Inline: encoders append byte by byte. */
 static inline uint8_t *dcpk_bytes_extend(struct dcpk_bytes *b, size_t n)
 {
     if ((b->status != DCPK_OK || n > b->capacity - b->n_bytes) && !dcpk_bytes_reserve(b, n))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* codec.h - what a compressor of blocks of memory implements. */
+/* codec.h - the interface of a compressor of blocks of memory. */
 #ifndef DCPK_LIB_BASE_CODEC_H
 #define DCPK_LIB_BASE_CODEC_H
 

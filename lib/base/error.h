@@ -75,9 +75,9 @@ struct dcpk_error {
     }
 
 /*
- * Record a failure where it is seen; returns `status`, so that `return dcpk_fail(...)` reads well.
- * fmt: printf format of one clause without a final full stop or newline. Text that does not fit is
- * cut. Allocates nothing.
+ * Record a failure at the place that finds it; returns `status`, so that `return dcpk_fail(...)`
+ * reads well. fmt: printf format of one clause without a final full stop or newline. Text that does
+ * not fit is cut. Allocates nothing.
  */
 dcpk_status dcpk_fail(struct dcpk_error *err, dcpk_status status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
@@ -90,7 +90,7 @@ dcpk_status dcpk_fail_fix(struct dcpk_error *err, dcpk_status status, unsigned f
 dcpk_status dcpk_fail_errno(struct dcpk_error *err, int code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Put "<fmt>: " in front of the text: what the calling function was doing to which object. Returns
+/* Put "<fmt>: " before the text: what the calling function was doing to which object. Returns
  * the error's status, as dcpk_fail does. */
 dcpk_status dcpk_context(struct dcpk_error *err, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* option.h - what a program can be asked for: one row for each option, its names, kind, range,
- * default and help. */
+/* option.h - options of a program: one row for each, with its names, kind, range, default and
+ * help. */
 /*
  *   {kind SIZE, name "memory", argument "SIZE", at 24, least 16 MiB, help ...}
  *        |

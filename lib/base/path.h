@@ -21,7 +21,7 @@ struct dcpk_path {
 };
 
 /*
- * Look what is at `name`, in the folder of the descriptor folder_fd or AT_FDCWD where it is
+ * Find the kind of `name`, in the folder of the descriptor folder_fd or AT_FDCWD where it is
  * relative. flags: 0, links are followed, or AT_SYMLINK_NOFOLLOW. path: set on success only.
  * Errors: DCPK_EIO for anything that leaves the answer open (permission, read error, a loop of
  * links).

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* content.h - what a stored tensor is by its key: a weight, optimizer state, something else. */
+/* content.h - the kind of a stored tensor by its key: a weight, optimizer state, something else. */
 #ifndef DCPK_LIB_CKPT_CONTENT_H
 #define DCPK_LIB_CKPT_CONTENT_H
 

@@ -23,8 +23,8 @@ const char *dcpk_foreign_hint(struct dcpk_store *store, const struct dcpk_format
                               char text[DCPK_FOREIGN_BYTES]);
 
 /*
- * Recognise the program that wrote a folder of PyTorch's by its keys. Returns what it is, and how
- * to get a folder that converts: "a checkpoint of torchtitan: ..."; NULL: not known.
+ * Recognise by its keys the program that wrote a folder of PyTorch's. Returns its description with
+ * the way to a folder that converts: "a checkpoint of torchtitan: ..."; NULL: not known.
  */
 const char *dcpk_foreign_of_keys(const struct dcpk_checkpoint *ckpt);
 

@@ -205,8 +205,7 @@ struct dcpk_format {
     dcpk_status (*open)(struct dcpk_checkpoint *ckpt, struct dcpk_error *err);
     /* Optional. Runs exactly once for each state allocated, also after open() failed. */
     void (*close)(struct dcpk_checkpoint *ckpt);
-    /* Optional: state that is kept outside items (common.pt, common_state): *value NULL when there
-     * is none. */
+    /* Optional: state outside items (common.pt, common_state): *value NULL: there is none. */
     dcpk_status (*load_common)(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
                                const struct dcpk_value **value, struct dcpk_error *err);
     /*
@@ -216,8 +215,8 @@ struct dcpk_format {
      * answer.
      */
     dcpk_status (*check_whole)(struct dcpk_checkpoint *ckpt, struct dcpk_error *err);
-    /* Optional: checks that what several files hold, of which one is read, has the same bytes in
-     * all of them. Reads them. Errors: DCPK_EFORMAT naming two files; those of reading. */
+    /* Optional: checks that copies in several files, of which one is read, have the same bytes.
+     * Reads them. Errors: DCPK_EFORMAT naming two files; those of reading. */
     dcpk_status (*check_copies)(struct dcpk_checkpoint *ckpt, struct dcpk_error *err);
 
     const struct dcpk_format_reader *reader;

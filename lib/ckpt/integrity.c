@@ -279,7 +279,7 @@ dcpk_status dcpk_integrity_collect_all(struct dcpk_store *store, struct dcpk_int
 
 /* ---- a list as text ---- */
 
-/* "<64 digits>  <name>", or " *" for sha256sum --binary; "./" in front of a name is dropped. */
+/* "<64 digits>  <name>", or " *" for sha256sum --binary; "./" before a name is dropped. */
 static dcpk_status list_take_line(struct dcpk_integrity *list, const char *line, size_t n,
                                   struct dcpk_error *err)
 {

@@ -45,7 +45,7 @@ struct dcpk_lora_settings {
     bool merges;         /* add it to the weights that are read */
     bool goes_along;     /* not merged: the target writes it, too (writes_adapter) */
     const char *adapter; /* a folder of PEFT's; NULL: the checkpoint holds it, too */
-    const char *config;  /* a file that gives its rank and alpha; NULL: that which lies with it */
+    const char *config;  /* a file that gives its rank and alpha; NULL: the one next to it */
 };
 
 /* Zeroed: nothing. Borrowed until the checkpoint is closed. lib/job/give_options.h sets them. */

@@ -76,7 +76,7 @@ struct dcpk_out_file {
     uint64_t n_bytes;
 };
 
-/* A file of the source that is taken over as it is, under another name perhaps. */
+/* A file of the source that is copied unchanged, perhaps under another name. */
 struct dcpk_kept_file {
     const char *name;
     struct dcpk_source *source;
@@ -195,7 +195,7 @@ dcpk_status dcpk_output_add_payload(struct dcpk_output *out, const struct dcpk_v
 /* Another payload of the same content, for formats that cannot give one two names. */
 dcpk_status dcpk_output_copy_payload(struct dcpk_output *out, uint32_t payload, uint32_t *copy,
                                      struct dcpk_error *err);
-/* An object item of a checkpoint that is taken over as it is, with whatever it holds. */
+/* An object item of a checkpoint that is copied unchanged, with all that it holds. */
 dcpk_status dcpk_output_keep_payload(struct dcpk_output *out, const struct dcpk_object *source,
                                      uint32_t *payload, struct dcpk_error *err);
 dcpk_status dcpk_output_add_object(struct dcpk_output *out, const char *key, uint32_t payload,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* overlaps.h - items by their bytes in files: which are the same, that no two overlap, and what was
- * made of them before. */
+/* overlaps.h - items by their bytes in files: finds equal places, overlaps, and the earlier result
+ * for an item. */
 #ifndef DCPK_LIB_CKPT_OVERLAPS_H
 #define DCPK_LIB_CKPT_OVERLAPS_H
 

@@ -59,7 +59,7 @@ struct dcpk_run {
     int64_t tracker_was;
     /* `folder` is for messages (dcpk_run_open), or the archive to write; no tracker. */
     bool is_archive;
-    /* dcpk_target_find: something is at `folder` already, which is to be proven. */
+    /* dcpk_target_find: something is at `folder` already, which must be proven. */
     bool is_there;
     /* Only after dcpk_run_target_archive: */
     char *inner; /* the folder in it; NULL: its root, and there is no tracker_text */
@@ -168,15 +168,14 @@ dcpk_status dcpk_run_target(const char *out, int64_t iteration, enum dcpk_tracke
 dcpk_status dcpk_run_target_model(const char *out, struct dcpk_run *run, struct dcpk_error *err);
 
 /*
- * By names alone, before a byte is read: true if the checkpoint at `path` is of a format whose
- * outputs are models (is_model in format.h), false where that cannot be known.
+ * Judges by names alone, before a byte is read: true if the checkpoint at `path` is of a format
+ * whose outputs are models (is_model in format.h), false if that cannot be known.
  */
 bool dcpk_run_is_model(const char *path, const struct dcpk_format *const *formats);
 
 /*
- * Look at the tracker of what dcpk_run_target found, as it is now, and set `fate` and
- * `tracker_was`: a run that still trains in the same folder may have changed it since. Errors:
- * DCPK_EIO when it cannot be read.
+ * Read the tracker that dcpk_run_target found again, and set `fate` and `tracker_was`: a run that
+ * still trains in the folder may have changed it. Errors: DCPK_EIO when it cannot be read.
  */
 dcpk_status dcpk_run_judge_tracker(struct dcpk_run *run, struct dcpk_error *err);
 

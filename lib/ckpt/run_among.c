@@ -184,7 +184,7 @@ static bool is_tracker_file(const struct search *s, const char *file)
            !find_outermost(s, file, false, &folder);
 }
 
-/* Not one that is meant: those that are there. */
+/* There is not exactly one checkpoint: names the candidates. */
 static dcpk_status not_one(const struct candidates *c, const char *inner, struct dcpk_error *err)
 {
     struct dcpk_bytes text = {0};

@@ -20,7 +20,7 @@ struct looking {
     const struct dcpk_format *schemes[MAX_FORMATS + 1]; /* those of `formats`; NULL-terminated */
     char *found[MAX_FOUND];
     size_t n_found, n_visited;
-    bool has_run; /* of Megatron's: its folder is to be given */
+    bool has_run; /* of Megatron's: its folder must be given */
 };
 
 static void find_schemes(struct looking *l)
@@ -123,7 +123,7 @@ static dcpk_status look_below(struct looking *l, const char *folder, int level,
     return err->status;
 }
 
-/* True if it is named as an optimizer's folder, and another one lies next to it: what a model is,
+/* True if it is named as an optimizer's folder, and another one is next to it: what a model is,
  * its keys show. */
 static bool is_optimizer(const struct looking *l, size_t at)
 {

@@ -72,7 +72,7 @@ static void entry_open(const char *folder, const struct dcpk_format *const *form
         n = strlen(entry->why);
         if (strncmp(why.text, entry->why, n) != 0)
             n = 0;
-        /* The folder's name stands next to the text. */
+        /* The folder's name is next to the text. */
         snprintf(entry->why, sizeof entry->why, "%s", why.text + n);
     }
     dcpk_checkpoint_close(ckpt);

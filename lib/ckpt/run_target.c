@@ -73,7 +73,7 @@ static dcpk_status check_run_folder(const char *out, int64_t iteration,
     return DCPK_OK;
 }
 
-/* OUT is an iteration folder: its tracker lies next to it. */
+/* OUT is an iteration folder: its tracker is next to it. */
 static void target_iteration(const char *out, int64_t iteration, struct dcpk_run *run,
                              struct dcpk_error *err)
 {

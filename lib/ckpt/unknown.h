@@ -18,8 +18,8 @@ dcpk_status dcpk_value_find_unknown(const struct dcpk_value *value, dcpk_is_know
                                     struct dcpk_error *err);
 
 /*
- * Load every object, aliases once, and the common state, and look through them and what the
- * metadata was found to name: DCPK_EFORMAT names the first thing that is_known refuses. Errors:
+ * Load every object, aliases once, and the common state, and examine them and the names in the
+ * metadata: DCPK_EFORMAT names the first class or function that is_known refuses. Errors:
  * DCPK_ECANCELLED when progress asks to stop; those of reading.
  */
 dcpk_status dcpk_check_values(struct dcpk_checkpoint *ckpt, dcpk_is_known *is_known,

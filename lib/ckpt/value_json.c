@@ -165,7 +165,7 @@ static void put_dict(struct printer *p, const struct dcpk_value_pair *pairs, siz
     dcpk_json_end_object(p->out);
 }
 
-/* Attributes stand next to "__class__"; what else the object was made of has a member of its
+/* Attributes are next to "__class__"; what else the object was made of has a member of its
  * own. */
 static void printer_put_object(struct printer *p, const struct dcpk_value_object *o)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* device.c - what all devices share: tiles that can be moved, who exported a piece of memory, what
- * is mapped of other processes, and waiting for a queue. */
+/* device.c - common parts of devices: tiles that can be moved, exported and mapped memory, and
+ * waiting for a queue. */
 #include "lib/device/device.h"
 
 #include <assert.h>

@@ -45,7 +45,7 @@ struct dcpk_memory_id {
     uint64_t base, n_bytes; /* the allocation, in addresses of the process that exports it */
     uint64_t generation;    /* never the same for two allocations of a process */
     uint64_t process;
-    uint8_t host[16]; /* of a boot of a machine: import refuses what is not on this one */
+    uint8_t host[16]; /* of a boot of a machine: import refuses memory of another one */
     uint8_t handle[64];
 };
 

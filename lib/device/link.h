@@ -30,7 +30,7 @@ struct dcpk_link_ops;
 struct dcpk_link {
     const struct dcpk_link_ops *ops;
     int rank, n_ranks;
-    bool is_broken; /* an exchange has failed here: none may follow. Set by who uses the link */
+    bool is_broken; /* an exchange has failed here: none may follow. The user of the link sets it */
 };
 
 struct dcpk_link_ops {

@@ -110,7 +110,7 @@ struct dcpk_embedding {
 /* How probabilities come from logits. Source: megatron/core/transformer/moe/moe_utils.py
  * @core_v0.19.0, topk_routing_with_score_function. */
 enum dcpk_router_score {
-    DCPK_SOFTMAX_OF_TOPK, /* choose by logit; softmax over what was chosen */
+    DCPK_SOFTMAX_OF_TOPK, /* choose by logit; softmax over the chosen ones */
     DCPK_TOPK_OF_SOFTMAX, /* --moe-router-pre-softmax: softmax over all, then choose */
     DCPK_TOPK_OF_SIGMOID, /* with an expert bias: choose by sigmoid + bias; topk > 1: sigmoids of
                              what was chosen are divided by their sum + 1e-20 */

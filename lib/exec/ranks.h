@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ranks.h - processes that share one job over a shared file system: who does what, how far all are,
- * and what happens when one fails. */
+/* ranks.h - processes that share one job over a shared file system: sharing of work, progress and
+ * failures. */
 #ifndef DCPK_LIB_EXEC_RANKS_H
 #define DCPK_LIB_EXEC_RANKS_H
 
@@ -130,7 +130,7 @@ struct dcpk_work {
     uint64_t total_bytes;
     uint64_t first, last; /* this rank's pieces are first .. last - 1 */
 };
-/* The one of n_ranks that does the piece with before_bytes in front of it: all do as many bytes as
+/* The one of n_ranks that does the piece with before_bytes before it: all do as many bytes as
  * any other, to a piece. */
 int dcpk_work_rank(uint64_t total_bytes, int n_ranks, uint64_t before_bytes);
 /* Give this rank its share of the pieces. Sends nothing. */

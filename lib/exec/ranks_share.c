@@ -46,7 +46,7 @@ dcpk_status dcpk_ranks_least(struct dcpk_ranks *ranks, uint64_t *number, struct 
     return st;
 }
 
-/* Keep the sizes that were voted for; *n_all: their sum. Returns false where no memory has that. */
+/* Keeps the agreed sizes; *n_all: their sum. Returns false if the sum exceeds the address space. */
 static bool take_sizes(struct dcpk_ranks *ranks, size_t *n_all)
 {
     uint64_t sum = 0;

@@ -75,7 +75,7 @@ dcpk_status dcpk_remap_new(const struct dcpk_remap_options *options,
 /* Not collective; NULL is a no-op. Peers must not run any more: they may write into this rank. */
 void dcpk_remap_free(struct dcpk_remap *remap);
 
-/* The plan, and what the last run did; borrowed. */
+/* The plan, and the results of the last run; borrowed. */
 const struct dcpk_remap_plan *dcpk_remap_plan(const struct dcpk_remap *remap);
 const struct dcpk_remap_stats *dcpk_remap_stats(const struct dcpk_remap *remap);
 

@@ -76,7 +76,7 @@ struct dcpk_remap_files_stats {
 struct dcpk_remap_files;
 
 /*
- * Collective: gather the targets of all ranks, map memory, deal what is to be read, find it in the
+ * Collective: gather the targets of all ranks, map memory, deal what must be read, find it in the
  * files, and make ready everything that runs need. mine: this rank's targets, as in
  * dcpk_remap_shards; copied, except for the memory at `at`, which must stay until
  * dcpk_remap_files_free.

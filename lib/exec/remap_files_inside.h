@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* remap_files_inside.h - what the parts of feeding a remap from files share. */
+/* remap_files_inside.h - common parts of feeding a remap from files. */
 #ifndef DCPK_LIB_EXEC_REMAP_FILES_INSIDE_H
 #define DCPK_LIB_EXEC_REMAP_FILES_INSIDE_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* remap_files_ring.c - where the parts of this rank lie in their files, where they come to lie in
- * the ring, and the tiles that take them from there. */
+/* remap_files_ring.c - places of this rank's parts in their files and in the ring, and the tiles
+ * that take them from there. */
 /*
  * Everything that a rank reads is one stream, in the order of the files, cut into stages; stage s
  * lies in the ring at s modulo the ring's stages. So every tile has its source before a byte is

@@ -73,7 +73,7 @@ dcpk_status dcpk_remap_reach(struct dcpk_remap *remap, struct dcpk_error *err);
 /* remap_delta.c */
 struct dcpk_remap_delta;
 void dcpk_remap_free_delta(struct dcpk_remap_delta *delta); /* NULL is a no-op */
-/* Targets will not be what the last run of what changed has left. */
+/* Targets will not hold the result of the last run of changes. */
 void dcpk_remap_forget(struct dcpk_remap_delta *delta); /* NULL is a no-op */
 
 /*

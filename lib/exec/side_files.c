@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* side_files.c - copies the files that lie next to a checkpoint. */
+/* side_files.c - copies the files that are next to a checkpoint. */
 #include "lib/exec/side_files.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* side_files.h - files that lie next to a checkpoint's own and go with it as they are. */
+/* side_files.h - files that are next to a checkpoint's own and go with it as they are. */
 #ifndef DCPK_LIB_EXEC_SIDE_FILES_H
 #define DCPK_LIB_EXEC_SIDE_FILES_H
 
@@ -8,7 +8,7 @@
 #include "lib/io/sink.h"
 
 /*
- * Copy those of the table `file` (NULL: none) that lie next to out's source: files, and the files
+ * Copy those of the table `file` (NULL: none) that are next to out's source: files, and the files
  * directly in folders. One with a fault is left out, and dropped by an event. An output folder that
  * has a file of that name keeps its own. A link to what fewer may read becomes a note of the
  * checkpoint. Errors: those of reading and writing.

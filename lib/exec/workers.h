@@ -172,8 +172,8 @@ dcpk_status dcpk_gather_blocks(struct dcpk_exec *exec, struct dcpk_worker *worke
 void dcpk_gather_advise(struct dcpk_exec *exec, const struct dcpk_gather_from *from,
                         const struct dcpk_box *region);
 
-/* Bytes of the cast buffers that an element of a tensor that is computed takes: in one its float32;
- * in the other its value, and a scale where it has one (of a product: compute.c). */
+/* Bytes in the cast buffers for an element of a computed tensor: in one its float32; in the other
+ * its value, and a scale if it has one (of a product: compute.c). */
 #define DCPK_COMPUTED_BYTES 8
 
 /*

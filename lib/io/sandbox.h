@@ -54,8 +54,8 @@ bool dcpk_sandbox_has_walls(const struct dcpk_sandbox *sandbox);
 dcpk_status dcpk_sandbox_allow(struct dcpk_sandbox *sandbox, const char *path, unsigned access,
                                struct dcpk_error *err);
 /*
- * Add what links in `folder` lead to, down to n_levels folders below it, and one level of each
- * folder that a link leads to. A path that is not a folder adds nothing.
+ * Add the targets of links in `folder`, down to n_levels folders below it, and of links one level
+ * below these targets. A path that is not a folder adds nothing.
  */
 dcpk_status dcpk_sandbox_allow_links(struct dcpk_sandbox *sandbox, const char *folder,
                                      unsigned n_levels, unsigned access, struct dcpk_error *err);

@@ -122,8 +122,8 @@ dcpk_status dcpk_sink_write(struct dcpk_sink *sink, uint64_t offset_bytes, const
 /* Read what was written there; thread-safe. Errors: DCPK_EIO. */
 dcpk_status dcpk_sink_read(struct dcpk_sink *sink, uint64_t offset_bytes, void *data,
                            size_t n_bytes, struct dcpk_error *err);
-/* Sync what was written so far; the file stays open. Thread-safe. With DCPK_FOLDER_MANY nothing to
- * do, as in dcpk_sink_close. */
+/* Sync the bytes written so far; the file stays open. Thread-safe. Does nothing with
+ * DCPK_FOLDER_MANY, as dcpk_sink_close. */
 dcpk_status dcpk_sink_sync(struct dcpk_sink *sink, struct dcpk_error *err);
 /*
  * Start writing a range back to disk without waiting (sync_file_range); never fails. Thread-safe.

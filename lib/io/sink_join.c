@@ -66,7 +66,7 @@ static int look_for_mark(const struct dcpk_folder *folder, uint64_t mark)
     return n == (ssize_t)sizeof found && found == mark ? 0 : -1;
 }
 
-/* Open the partial folder if it is to be seen and has the mark. Returns 0, or -1 with errno. */
+/* Open the partial folder if it must be seen and has the mark. Returns 0, or -1 with errno. */
 static int try_join(struct dcpk_folder *folder, uint64_t mark)
 {
     struct stat info;

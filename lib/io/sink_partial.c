@@ -326,9 +326,7 @@ static dcpk_status make_and_open(struct dcpk_folder *folder, bool *is_new, struc
     return open_partial_locked(folder, &is_not_ours, err);
 }
 
-/* Removes the mark that a run which was killed may have left; dcpk_folder_mark reports what is
- * wrong.
- */
+/* Removes the mark that a killed run may have left; dcpk_folder_mark reports failures. */
 static void clean_partial(struct dcpk_folder *folder)
 {
     (void)unlinkat(folder->dir_fd, DCPK_MARK_NAME, 0);

@@ -12,7 +12,7 @@
 #include "lib/base/text.h"
 #include "lib/io/sink.h"
 
-/* A file of the output, as it was made: what is published is compared with it. */
+/* A file of the output at its creation; the published file is compared with it. */
 struct dcpk_written_file {
     const char *name;
     dev_t dev;
@@ -31,7 +31,7 @@ struct dcpk_written {
     size_t n, capacity;
 };
 
-#define DCPK_MARK_NAME ".dcpkit-mark" /* of a shared folder, for those who join */
+#define DCPK_MARK_NAME ".dcpkit-mark" /* of a shared folder, for processes that join */
 
 /* How a partial folder or archive itself is made, opened and deleted. */
 struct dcpk_partial_ops {
@@ -79,9 +79,9 @@ struct dcpk_folder_ops {
 extern const struct dcpk_folder_ops dcpk_folder_kind, dcpk_archive_kind;
 
 /*
- * Once it has begun all that is done to the three is done by their names in parent_fd, and all that
- * is done in the partial folder by names in dir_fd, never by a path: a user who may rename a folder
- * on the way could lead it elsewhere.
+ * From then on all work on the three uses their names in parent_fd, and all work in the partial
+ * folder uses names in dir_fd, never a path: a user who may rename a folder on the way could
+ * redirect a path.
  */
 struct dcpk_folder {
     const struct dcpk_folder_ops *ops;

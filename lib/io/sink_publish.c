@@ -107,7 +107,7 @@ static int moving_replace(const struct moving *m)
 }
 
 /*
- * See what is to be replaced. A folder is locked as partial ones are: under the name of one it
+ * See what must be replaced. A folder is locked as partial ones are: under the name of one it
  * would be taken for what a killed run has left.
  */
 static dcpk_status look_replaced(const struct dcpk_folder *folder, struct moving *m,

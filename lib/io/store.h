@@ -59,7 +59,7 @@ dcpk_status dcpk_store_new_calls(const char *name, struct dcpk_store **store,
                                  struct dcpk_error *err);
 void dcpk_store_set_calls(struct dcpk_store *store, const struct dcpk_store_calls *calls);
 
-/* Something a person should know about how the bytes are read; copied. NULL when there is none. */
+/* A note for the user about how the bytes are read; copied. NULL: none. */
 dcpk_status dcpk_store_set_note(struct dcpk_store *store, const char *note, struct dcpk_error *err);
 const char *dcpk_store_note(const struct dcpk_store *store); /* NULL: none; borrowed until close */
 

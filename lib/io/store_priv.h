@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* store_priv.h - what the kinds of stores share: the table of a kind's functions, the structs. */
+/* store_priv.h - common parts of all kinds of stores: the table of functions, the structs. */
 #ifndef DCPK_LIB_IO_STORE_PRIV_H
 #define DCPK_LIB_IO_STORE_PRIV_H
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* store_private.c - who may read what a store holds, so that no copy shows it to others. */
+/* store_private.c - the readers that the files of a store allow, so that no copy is readable by
+ * more. */
 /*
  * A file is hidden by its own mode or by a folder on its way. Folders that two files have in common
  * hide both, and do not count when the two are compared: a home folder of mode 0700 with a cache of
@@ -103,8 +104,7 @@ static unsigned hidden_on_way(const struct place *place, size_t n, gid_t group)
     return hidden;
 }
 
-/* The classes that may come to `folder`, of those that its group and others are, and not to
- * `place`. */
+/* Classes of users (group, others) that may enter `folder` but not `place`. */
 static unsigned hidden_from(const struct place *place, const struct place *folder)
 {
     const size_t n = common_bytes(place->path, folder->path);

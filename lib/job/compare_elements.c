@@ -280,7 +280,7 @@ static dcpk_status count_bytes(struct dcpk_comparing *c, const struct dcpk_tenso
 typedef dcpk_status take_result(struct dcpk_comparing *c, const struct dcpk_tensor_pair *pair,
                                 const struct dcpk_compare *result, struct dcpk_error *err);
 
-/* Count the elements of A that are not finite, and those of them that are in B. */
+/* Counts the elements of A that are not finite, and those of them that are finite in B. */
 static dcpk_status count_not_finite(struct dcpk_compare_report *report,
                                     const struct dcpk_tensor_pair *pair,
                                     const struct dcpk_compare *result, struct dcpk_error *err)

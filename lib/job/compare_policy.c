@@ -183,8 +183,8 @@ static bool is_set_format(const struct dcpk_comparing *c, const struct dcpk_valu
 }
 
 /*
- * Attributes that a conversion sets: the target's mesh and padding, its format, and what shows that
- * the folder has no RNG or optimizer state.
+ * Attributes that a conversion sets: mesh and padding of the target, its format, and flags for
+ * missing RNG or optimizer state.
  */
 static bool is_set_arg(const struct dcpk_comparing *c, const char *name,
                        const struct dcpk_value *value)

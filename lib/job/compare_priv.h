@@ -63,7 +63,7 @@ dcpk_status dcpk_pair_param_same(struct dcpk_comparing *c, const struct dcpk_par
 dcpk_status dcpk_pair_param_faithful(struct dcpk_comparing *c, const struct dcpk_param_pair *pair,
                                      struct dcpk_error *err);
 
-/* Two tensors whose elements are to be compared: of A and B, or a weight and its master. */
+/* Two tensors whose elements must be compared: of A and B, or a weight and its master. */
 struct dcpk_tensor_pair {
     const char *name, *part; /* borrowed */
     struct dcpk_view view[2];

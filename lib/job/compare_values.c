@@ -108,7 +108,7 @@ static dcpk_status index_entries(const struct dcpk_value *dict, struct dcpk_map 
     return DCPK_OK;
 }
 
-/* The entries of one side, with those of their keys on the other; once they are `paired`, those
+/* Pairs the entries of one side with those of the other by key; once they are `paired`, lists those
  * that the other lacks. */
 static dcpk_status walk_entries(struct dcpk_comparing *c, const struct dcpk_dicts *dicts,
                                 enum dcpk_side from, bool paired, struct dcpk_error *err)

@@ -139,7 +139,7 @@ const struct dcpk_tensor *dcpk_report_source(const struct dcpk_conversion *c,
                                              const struct dcpk_out_tensor *t);
 
 /*
- * Refuse what reads the written folder where there will be none, before anything is written.
+ * Refuse, before anything is written, options that read the written folder if there will be none.
  * Errors: DCPK_EUSAGE for an archive; for an integrity.json of a format that keeps files in folders
  * of their own, which the list cannot name.
  */
@@ -149,7 +149,7 @@ dcpk_status dcpk_conversion_can_check(const struct dcpk_conversion *c, struct dc
 bool dcpk_conversion_reads_back(const struct dcpk_conversion *c);
 
 /*
- * Open the folder under construction (NULL: the output that was there) afresh and do what the flags
+ * Open the folder under construction (NULL: the output that was there) again and do what the flags
  * ask for: prove it (fills c->proof), hash its tensors (fills c->hashes), add integrity.json. Drops
  * its files from the page cache first, so that what is read is what the storage holds; a system may
  * still answer from memory. Without such flags nothing is done. Collective inside the work where

@@ -19,7 +19,7 @@
 #define SLOTS_A_THREAD 4
 #define PART_BYTES     ((uint64_t)64 << 20)
 
-/* From this byte of a file of NEW on, up to the next cut, bytes are to be found in BASE from
+/* From this byte of a file of NEW on, up to the next cut, bytes must be found in BASE from
  * base_at on. */
 struct cut {
     uint64_t at, base_at;

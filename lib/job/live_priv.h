@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* live_priv.h - how a scheme of names in memory lists what a rank has. */
+/* live_priv.h - how a scheme of names in memory lists the parameters of a rank. */
 #ifndef DCPK_LIB_JOB_LIVE_PRIV_H
 #define DCPK_LIB_JOB_LIVE_PRIV_H
 
@@ -22,7 +22,7 @@ struct dcpk_live_tensor {
 };
 
 /*
- * Append what `region` of a view takes: its elements come to lie from `at` on, which has n_lead
+ * Append what `region` of a view takes: its elements end up from `at` on, which has n_lead
  * axes of length 1 before those of the region.
  */
 dcpk_status dcpk_live_take(struct dcpk_live_tensor *tensor, const struct dcpk_view *from,

@@ -39,7 +39,7 @@ struct dcpk_merge_options {
 struct dcpk_merge;
 
 /*
- * Open the inputs, and list what is to be summed; reads metadata alone. *merge: set on success
+ * Open the inputs, and list what must be summed; reads metadata alone. *merge: set on success
  * only, dcpk_merge_close. *n_different: set in any case, how many parameters keep the inputs from
  * being of one model: those that one of them lacks, or has in another shape; where there are none,
  * how many args that decide (lib/model/arg_table.h). Errors: DCPK_EMISMATCH

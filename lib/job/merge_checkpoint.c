@@ -245,8 +245,8 @@ static void put_hash(struct dcpk_bytes *text, const struct dcpk_hash *hash)
 }
 
 /*
- * A line for each input, by which a run that resumes knows that it is of the same sum: its weight,
- * its files, and what is taken from them.
+ * A line for each input: its weight, its files, and the state taken from it. A resumed run compares
+ * it.
  */
 static dcpk_status write_summary(const struct dcpk_merge *m, struct dcpk_bytes *text,
                                  struct dcpk_error *err)

@@ -13,7 +13,7 @@ struct dcpk_merged {
     struct dcpk_run run;
     struct dcpk_checkpoint *ckpt;
     struct dcpk_model *model;
-    float norm_addend; /* makes weights of its norms what the first input stores */
+    float norm_addend; /* converts weights of norms to the form that the first input stores */
     struct dcpk_exec *exec;
     struct dcpk_view *views; /* by sum; in the merge's arena */
 };

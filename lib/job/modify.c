@@ -131,7 +131,7 @@ dcpk_status dcpk_modification_plan(struct dcpk_modification *m,
     return dcpk_check_space(&m->target, written_bytes(m), err);
 }
 
-/* The reason why a file that lies next to the data is not copied; NULL: it is copied. */
+/* The reason why a file that is next to the data is not copied; NULL: it is copied. */
 static const char *why_left(const struct dcpk_modification *m, const struct dcpk_folder *folder,
                             const char *name, enum dcpk_path_kind kind)
 {
@@ -146,7 +146,7 @@ static const char *why_left(const struct dcpk_modification *m, const struct dcpk
     return NULL;
 }
 
-/* Copies a file that lies next to the tensors and objects, or notes why not. In an output that is
+/* Copies a file that is next to the tensors and objects, or notes why not. In an output that is
  * there it must be the same. */
 static dcpk_status carry_side_file(struct dcpk_output_job *job, const char *name,
                                    struct dcpk_error *err)

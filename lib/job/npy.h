@@ -7,7 +7,7 @@
 #include "lib/tensor/slice.h"
 
 enum {
-    DCPK_NPY_WIDEN = 1u << 0, /* floats that numpy has not become float32, which holds them */
+    DCPK_NPY_WIDEN = 1u << 0, /* floats that numpy lacks become float32, which holds them */
 };
 
 struct dcpk_npy_options {
@@ -19,7 +19,7 @@ struct dcpk_npy_options {
 };
 
 /*
- * numpy's name of what the file will hold, "<f4". Floats that numpy has not (bfloat16, float8) are
+ * numpy's name of what the file will hold, "<f4". Floats that numpy lacks (bfloat16, float8) are
  * "|V2" and "|V1", bits that .view(ml_dtypes.bfloat16) names again: what numpy.save writes of
  * arrays of ml_dtypes. NULL: numpy has no word for this dtype.
  */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* output_job.c - the steps that all outputs share, and what is kept of an output that fails. */
+/* output_job.c - the steps that all outputs share, and the clean-up of a failed output. */
 #include "lib/job/output_job.h"
 
 #include <string.h>

@@ -23,7 +23,7 @@ struct dcpk_output_job {
     bool is_once;          /* the source ends with this process: what was cut short is not kept */
     const char *label;     /* of the progress of writing: "converting" */
     void *context;         /* for steps of the caller's own */
-    /* Instead of the steps, where the output is there (target->is_there) and is to be proven; the
+    /* Instead of the steps, where the output is there (target->is_there) and must be proven; the
      * number of keys it then has. */
     const struct dcpk_output_step *there_steps;
     size_t n_keys;

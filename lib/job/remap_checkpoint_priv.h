@@ -59,7 +59,7 @@ dcpk_status dcpk_remap_rank_time(struct dcpk_remap_rank *rank, struct dcpk_remap
 dcpk_status dcpk_remap_rank_measure(struct dcpk_remap_rank *rank, const uint8_t *from, uint8_t *to,
                                     uint64_t n_bytes, struct dcpk_error *err);
 
-/* Wait for what is queued, as long as the options allow. */
+/* Wait for all queued work, as long as the options allow. */
 dcpk_status dcpk_remap_rank_wait(struct dcpk_remap_rank *rank, struct dcpk_error *err);
 
 /* ---- remap_held.c ---- */
@@ -79,7 +79,7 @@ struct dcpk_remap_held {
     uint64_t *host_sums;        /* the same in host memory of the device: no copy of it blocks */
 };
 
-/* Find what the rank holds, take memory for it, and make ready what sums it up. Not collective.
+/* Finds the shards of the rank, allocates memory for them, and prepares their sums. Not collective.
  * Errors: DCPK_ENOMEM with the bytes wanted and free; those of dcpk_held_of. */
 dcpk_status dcpk_remap_held_make(struct dcpk_remap_rank *rank, const struct dcpk_laid_out *laid,
                                  struct dcpk_remap_held *held, struct dcpk_error *err);

@@ -20,7 +20,7 @@ struct dcpk_renamed {
  * lacks are left out, padding of both; whether targets are covered is for the plan to find. Only
  * boxes are looked at: a cast between the two is the remap's. Lines that take turns in a tensor are
  * boxes of every second one (struct dcpk_out_tensor, written_shape).
- * Errors, naming the tensor: DCPK_EMISMATCH for a name or a shape that `from` has not;
+ * Errors, naming the tensor: DCPK_EMISMATCH for a name or a shape that `from` lacks;
  * DCPK_EUNSUPPORTED for elements that are not a box of a stored tensor (optimizer state in
  * buckets), for quantised ones, for targets that are computed, and for a box that has one line of
  * two that take turns; DCPK_ENOMEM.

@@ -151,8 +151,8 @@ static struct pair *pair_of(struct pairing *p, const char *name, struct dcpk_err
     return &p->pairs[found];
 }
 
-/* The pair of a setting: by its name; by section and name where both sides have sections, or where
- * another section of this side gave that name another value. */
+/* Finds the other side's setting of the same name; by section and name if both sides have sections,
+ * or if another section of this side gave that name another value. */
 static struct pair *pair_choose(struct pairing *p, int s, const char *section, const char *name,
                                 const struct dcpk_value *v, struct dcpk_error *err)
 {

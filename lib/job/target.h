@@ -55,7 +55,7 @@ void dcpk_target_context(const struct dcpk_run *target, bool is_kept, struct dcp
 dcpk_status dcpk_target_publish(struct dcpk_run *target, struct dcpk_folder **folder,
                                 struct dcpk_error *err);
 
-/* Instead, of one that is_there: delete the journal that a run left which was killed after its last
+/* Instead, for an output that is_there: delete the journal of a run that was killed after its last
  * rename, then write the tracker. */
 dcpk_status dcpk_target_settle(struct dcpk_run *target, struct dcpk_error *err);
 
@@ -67,7 +67,7 @@ void dcpk_target_put_tracker(const struct dcpk_run *target, bool is_planned,
 /* ---- space ---- */
 
 /*
- * n_bytes of files are to be written to `target`; checks that its file system has that much free.
+ * n_bytes of files must be written to `target`; checks that its file system has that much free.
  * Space that a partial folder takes counts as free, because it is resumed or deleted; an output to
  * replace does not, because it stays until the end. File systems that do not report it, or whose
  * server may find more (NFS, SMB, FUSE, 9P), are not trusted, and quotas show only in writing.

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* verdict.h - will a release of Megatron load it: what its loader asks for, and what is there. */
+/* verdict.h - decides if a release of Megatron loads a checkpoint: compares the requests of its
+ * loader with the contents. */
 #ifndef DCPK_LIB_JOB_VERDICT_H
 #define DCPK_LIB_JOB_VERDICT_H
 

@@ -108,7 +108,7 @@ static bool all_hold(const struct verifying *w)
     return hold;
 }
 
-/* Only of what all checks have found sound, so that the list vouches for nothing that is not. */
+/* Runs only after all checks passed, so that the list vouches for sound files alone. */
 static void write_list(struct verifying *w)
 {
     struct dcpk_error *err = outcome_begin(w->v->outcomes, DCPK_VERIFY_WRITTEN);

@@ -112,7 +112,7 @@ struct dcpk_train_files {
     int64_t save_interval;
     enum dcpk_optimizer_layout optimizer_layout;
     bool is_async, no_load_optim, no_save_optim, no_save_rng, is_finetune;
-    bool checks_input;      /* every checksum of what is loaded, before */
+    bool checks_input;      /* check every checksum of a loaded checkpoint first */
     const char *strictness; /* dist_ckpt_strictness */
     const char *log;        /* JSON lines are appended to it; NULL: none */
     struct dcpk_train_logger logger;

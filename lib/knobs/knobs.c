@@ -108,7 +108,7 @@ const struct dcpk_option *dcpk_knob_next(struct dcpk_knob_walk *walk)
 struct spelling {
     const char *section, *name;
     size_t section_bytes, n_bytes;
-    bool is_negated; /* "no_" stands before it */
+    bool is_negated; /* "no_" is before it */
 };
 
 static bool knob_matches(const struct dcpk_option *knob, const struct spelling *s,

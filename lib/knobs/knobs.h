@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* knobs.h - what a run may be asked for, by Megatron's names: one table of knobs, which flags and
- * configuration files fill, and the rules that Megatron holds their values to. */
+/* knobs.h - the settings of a run, by Megatron's names: one table of knobs, which flags and
+ * configuration files fill, and Megatron's rules for their values. */
 /*
  *   --num-layers 4            {"ddp": {"average_in_collective": true}}     ddp.bucket_size=16000
  *        |                                   |                                   |
@@ -91,7 +91,7 @@ dcpk_status dcpk_train_notices_add(struct dcpk_train_notices *notices, const cha
  * A walk over the table of knobs: rows of struct dcpk_option, whose fields are those of struct
  * dcpk_train_knobs. A name is Megatron's, with underscores; a flag spells them as dashes or
  * underscores; the section "run" has the knobs that are ours. A few names have two rows, in two
- * sections. Zeroed: before the first row. Rows of one part of a run stand together.
+ * sections. Zeroed: before the first row. Rows of one part of a run are together.
  */
 #define DCPK_KNOB_NAME_BYTES 64
 struct dcpk_knob_walk {

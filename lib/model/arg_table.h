@@ -79,8 +79,8 @@ dcpk_status dcpk_arg_of_field(const struct dcpk_value *members, const char *fiel
 bool dcpk_arg_is_given(const struct dcpk_value *given, const char *name);
 
 /*
- * The attribute by its name or its twin, or what its absence means; never NULL. Values that mean
- * the same are one: kinds of balancing that are a loss alone are the default.
+ * The attribute by its name or its twin, or its default; never NULL. Values of one meaning become
+ * one: kinds of balancing that only add a loss are the default.
  */
 const struct dcpk_value *dcpk_arg_value(const struct dcpk_value *attrs, const char *name);
 

@@ -38,7 +38,7 @@ dcpk_status dcpk_lay_out(const struct dcpk_model *model, const struct dcpk_placi
                          struct dcpk_laid_out *laid, struct dcpk_error *err);
 void dcpk_laid_out_release(struct dcpk_laid_out *laid); /* zeroed: a no-op */
 
-/* Find what a rank, any one, holds of a tensor of the model. A tensor that does not have its
+/* Find the part of a tensor of the model that a given rank holds. A tensor that does not have its
  * parameter's shape, such as a step counter, is whole on the ranks that have the parameter. Errors:
  * those of dcpk_held_of. */
 dcpk_status dcpk_laid_out_find(const struct dcpk_laid_out *laid,

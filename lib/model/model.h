@@ -162,9 +162,9 @@ struct dcpk_model {
      */
     int64_t rows_tp;
     /*
-     * Flags that a user of Megatron types in addition to --use-checkpoint-args to have this model:
-     * those that loaders do not take from args. A converted checkpoint has them in the file
-     * DCPK_COMMAND_LINE_NAME of its folder. NULL: not known.
+     * Flags that Megatron needs in addition to --use-checkpoint-args for this model: its loaders do
+     * not take them from args. A converted checkpoint has them in the file DCPK_COMMAND_LINE_NAME
+     * of its folder. NULL: not known.
      */
     const char *command_line;
     const char *foreign; /* the reason why Megatron core has no such model; NULL: it has */
@@ -181,8 +181,8 @@ struct dcpk_model {
      * fault. */
     const struct dcpk_repaired *repaired;
     /*
-     * The format's own loaders do not find all of it as it is: another program wrote it (Megatron's
-     * converter), or its keys have other prefixes. Writing the same format again mends that.
+     * The format's own loaders do not find all of it: another program wrote it (Megatron's
+     * converter), or its keys have other prefixes. Writing the same format again fixes that.
      */
     bool needs_rewrite;
     /* Trained without a low-precision copy: other prefix in fsdp_dtensor
@@ -274,8 +274,7 @@ void dcpk_model_carry(struct dcpk_model *model, const char *key);
 /* True if two tensors, of one model or of two, have the same shape. */
 bool dcpk_model_same_shape(const struct dcpk_model_tensor *a, const struct dcpk_model_tensor *b);
 
-/* Replaces attributes of *args, which may be NULL, by those that the caller has given (given.args);
- * in `arena`. */
+/* Replaces attributes of *args, which may be NULL, by the given ones (given.args); in `arena`. */
 dcpk_status dcpk_args_merge_given(const struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
                                   const struct dcpk_value **args, struct dcpk_error *err);
 /* The same for model->args. Errors: DCPK_ENOMEM. */

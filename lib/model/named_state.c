@@ -85,7 +85,7 @@ static void walk(const struct dcpk_value *value, const char *name, const char *r
 
 /* ---- objects that stand for the common state ---- */
 
-/* Dots come before all other bytes, so that what is under a name stands together after it. */
+/* Dots come before all other bytes, so that what is under a name is together after it. */
 static int rank_of(unsigned char c)
 {
     if (c == '\0')

@@ -17,7 +17,7 @@ static const char *const mtp_layer[] = {"transformer_layer.", "mtp_model_layer."
 
 /*
  * Norms that Transformer Engine fuses into the linear layer after them; `needs`: a flag that the
- * layer must have for the pair to mean the same, `unless`: one that it must not have.
+ * layer must have for the pair to have this meaning, `unless`: a flag that it must not have.
  */
 static const struct fused_norm {
     const char *te;
@@ -47,7 +47,7 @@ static const struct fused_norm {
 static const char new_conv[] = "mixer.conv1d_", old_conv[] = "mixer.conv1d.";
 
 /*
- * The fused down-projection of MLA takes the norm in front of it (gpt_layer_specs.py@0.18.2 to
+ * The fused down-projection of MLA takes the norm before it (gpt_layer_specs.py@0.18.2 to
  * main, mla_down_proj_fusion); main keeps it under the canonical name, except for its parameter
  * group.
  */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* numbered.h - state of torch's optimizers, which number parameters: whose number is which. */
+/* numbered.h - state of torch's optimizers, which number parameters: the parameter of each
+ * number. */
 #ifndef DCPK_LIB_MODEL_NUMBERED_H
 #define DCPK_LIB_MODEL_NUMBERED_H
 

@@ -19,7 +19,7 @@ enum { NONE = -1, ROWS = 0, COLUMNS = 1 };
  * (MC/transformer/{transformer_layer,attention,multi_latent_attention,mlp}.py,
  * moe/{moe_layer,shared_experts}.py, the same at 0.15.3, 0.19.0 and main;
  * MC/ssm/{mamba_layer,mamba_mixer,gated_delta_net}.py). Transformer Engine's fused linears register
- * the norm in front of their weight. Rows of parts (parts.h) are cut part by part.
+ * the norm before their weight. Rows of parts (parts.h) are cut part by part.
  */
 static const struct module {
     const char *name;

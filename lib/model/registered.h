@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* registered.h - Megatron's parameters by their names: who registers first, what tensor
- * parallelism cuts; a model's parameters in that order. */
+/* registered.h - Megatron's parameters by their names: order of registration, cuts of tensor
+ * parallelism; a model's parameters in that order. */
 #ifndef DCPK_LIB_MODEL_REGISTERED_H
 #define DCPK_LIB_MODEL_REGISTERED_H
 

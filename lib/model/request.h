@@ -56,7 +56,7 @@ struct dcpk_loading {
     const struct dcpk_value *attrs;  /* of the checkpoint's args */
     const struct dcpk_value *common; /* the common state of 3D-parallel formats; NULL: none */
     struct dcpk_grid saved, mesh;    /* of the run that saved, by args, and of the one that loads */
-    uint32_t loaders;                /* that are to be asked */
+    uint32_t loaders;                /* that must be asked */
     unsigned flags;                  /* enum dcpk_loading_flags */
     struct dcpk_checkpoint *ckpt;    /* the one that is opened; NULL: */
     const struct dcpk_output *out;   /* it is planned */
@@ -64,7 +64,7 @@ struct dcpk_loading {
     void *context;
     /* Each request once, in any order. */
     dcpk_status (*take)(void *context, const struct dcpk_request *request, struct dcpk_error *err);
-    /* Something other than a missing key that would stop those loaders; about->key: where. */
+    /* A fault other than a missing key that would stop those loaders; about->key: its place. */
     dcpk_status (*fault)(void *context, const struct dcpk_request *about, const char *text,
                          struct dcpk_error *err);
     /* The value of an object, NULL when it is not there. */

@@ -120,8 +120,8 @@ struct dcpk_grid_model {
 dcpk_status dcpk_grid_check_model(const struct dcpk_grid *grid, const struct dcpk_grid_model *model,
                                   struct dcpk_error *err);
 
-/* Checks that the grid has n_ranks ranks, which experts and instances can share out. Errors:
- * DCPK_EUSAGE naming what does not divide. */
+/* Checks that the grid has n_ranks ranks, and that experts and instances divide them. Errors:
+ * DCPK_EUSAGE naming the sizes that do not divide. */
 dcpk_status dcpk_grid_check_ranks(const struct dcpk_grid *grid, int64_t n_ranks,
                                   struct dcpk_error *err);
 

@@ -32,7 +32,7 @@ struct dcpk_view {
 bool dcpk_view_same_shape(const struct dcpk_view *a, const struct dcpk_view *b);
 
 struct dcpk_model_tensor;
-/* The view of a model's tensor as it is; what it points to is the model's. */
+/* The view of a model's tensor, unchanged; borrows from the model. */
 struct dcpk_view dcpk_model_view(const struct dcpk_model_tensor *tensor);
 
 /* The view of a stored tensor as it is: one piece. `arena` holds the piece. */

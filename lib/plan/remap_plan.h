@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* remap_plan.h - tensors in the memory of n ranks go to where another layout wants them: who moves
- * which box from whom. Pure: addresses are numbers here, no pointer is followed. */
+/* remap_plan.h - plans moves of tensors in the memory of n ranks into another layout: boxes,
+ * sources and targets. Pure: addresses are numbers here, no pointer is followed. */
 /*
  * Every rank gets the shards of all ranks and comes to the same plan:
  *

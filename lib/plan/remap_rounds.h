@@ -43,8 +43,8 @@ struct dcpk_staging {
 };
 
 /*
- * Cut what a rank exchanges in a unit into messages: parts of at most a sixteenth of their room,
- * so that nearly all of a message is filled. Errors: DCPK_ENOMEM; DCPK_ERANGE.
+ * Cut the bytes that a rank exchanges in a unit into messages: parts of at most a sixteenth of
+ * their room, so that messages are nearly full. Errors: DCPK_ENOMEM; DCPK_ERANGE.
  */
 dcpk_status dcpk_remap_rounds_new(const struct dcpk_staging *staging, size_t unit,
                                   struct dcpk_remap_rounds *rounds, struct dcpk_error *err);

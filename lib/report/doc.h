@@ -134,7 +134,7 @@ struct dcpk_doc_cell {
     const char *title; /* for persons, of its column; NULL: they do not see it */
     struct dcpk_fact fact;
     unsigned flags;    /* enum dcpk_doc_cell_flags */
-    const char *label; /* in text: stands before it; NULL: nothing */
+    const char *label; /* printed before it in text; NULL: nothing */
     int width;         /* in text: least columns; 0: as many as it has */
     int gap;           /* in text: blanks before it; 0: two, none before the first */
 };
@@ -160,7 +160,7 @@ static inline struct dcpk_doc_cell dcpk_doc_shown(bool has, struct dcpk_doc_cell
     return cell;
 }
 
-/* Takes rows, one after the other; all that it is given is borrowed until the call returns. */
+/* Takes rows, one after the other; borrows its arguments until the call returns. */
 struct dcpk_doc_rows {
     void (*take)(struct dcpk_doc_rows *rows, const struct dcpk_doc_cell *cells, size_t n);
     struct dcpk_error *err;

@@ -145,7 +145,7 @@ static void print_last_key(struct text_rows *r, const struct dcpk_fact *key, siz
 }
 
 /*
- * Cell i after `at` columns, in front of the next one if there is one. Returns the columns then.
+ * Cell i after `at` columns, before the next one if there is one. Returns the columns then.
  */
 static size_t print_cell(struct text_rows *r, const struct dcpk_doc_cell *cell, size_t i,
                          bool is_last, size_t at)

@@ -18,7 +18,7 @@ dcpk_status dcpk_rules_expect(const struct dcpk_value *attrs, const struct dcpk_
                               struct dcpk_arena *arena, struct dcpk_expected *expected,
                               struct dcpk_error *err);
 
-/* ---- against what is stored ---- */
+/* ---- against stored tensors ---- */
 
 /*
  * Checks that args with those of the caller (given.args) have the sizes that are stored: layers,

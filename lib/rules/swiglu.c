@@ -111,7 +111,7 @@ static dcpk_status choose_swiglu(const struct dcpk_model *model,
 }
 
 /* Finds the module that the parameter is in. Modules are named as in keys of Megatron-FSDP, where
- * "model.module." stands before the name, and all that name it are used. */
+ * "model.module." is before the name, and all that name it are used. */
 static dcpk_status find_swiglu_module(struct dcpk_model *model, const struct swiglu_choice *w,
                                       const char *name, bool *found, struct dcpk_error *err)
 {

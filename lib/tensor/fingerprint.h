@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fingerprint.h - a number for the elements of a tensor that does not depend on how it is cut or
- * who holds which part. */
+/* fingerprint.h - a number for the elements of a tensor that does not depend on its cuts or the
+ * ranks that hold them. */
 /*
  *     F(tensor) = sum over its words i of  v_i * (K(i) | 1)   modulo 2^64
  *

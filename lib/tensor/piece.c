@@ -20,7 +20,7 @@ static void pair_axes(const struct dcpk_box *from, const struct dcpk_box *to, ui
 
 /*
  * Move `part`, a box inside one side of a piece, to the other side: is_forward, from source to
- * output. Axes correspond by the extents of the piece, not of the part: a part may well have length
+ * output. Axes correspond by the extents of the piece, not of the part: a part may have length
  * 1 where the piece has not.
  */
 static void move_over(const struct dcpk_piece *piece, const struct dcpk_box *part, bool is_forward,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* explain.h - what a configuration would hold and send, for persons and programs. */
+/* explain.h - memory and traffic of a configuration, for persons and programs. */
 #ifndef DCPK_LIB_TRAIN_EXPLAIN_H
 #define DCPK_LIB_TRAIN_EXPLAIN_H
 

@@ -431,7 +431,7 @@ static int64_t layer_of_unit(const struct dcpk_train_params *params, size_t unit
     return p->layer;
 }
 
-/* Lists layers that do not fit, those of one size that follow each other together. */
+/* Lists layers that do not fit; consecutive ones of one size are one entry. */
 static void put_layers_apart(const struct planned *p, struct dcpk_bytes *text)
 {
     const struct dcpk_fsdp *f = p->fsdp;

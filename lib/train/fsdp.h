@@ -147,7 +147,7 @@ const struct dcpk_fsdp_traffic *dcpk_fsdp_traffic(const struct dcpk_fsdp *fsdp);
  * same from core 0.17 to main; in 0.16 HSDP has no groups of experts.
  */
 
-/* The strategy that a run goes by; without Megatron-FSDP it is optim or no_shard. */
+/* The strategy that a run uses; without Megatron-FSDP it is optim or no_shard. */
 enum dcpk_strategy dcpk_fsdp_strategy(const struct dcpk_train_config *config);
 /* True if layers have buffers of their own. */
 bool dcpk_fsdp_has_units(const struct dcpk_train_config *config);

@@ -62,7 +62,7 @@ static const struct row rows_of_layer[] = {
     {DCPK_P_FC2, COLUMNS, DENSE, "mlp.linear_fc2.weight", NULL},
 };
 
-/* Rows of multi-token prediction, in front of its inner layer and after it. */
+/* Rows of multi-token prediction, before its inner layer and after it. */
 static const struct row rows_before_inner[] = {
     {DCPK_P_ENORM, WHOLE, ALWAYS, "enorm.weight", NULL},
     {DCPK_P_HNORM, WHOLE, ALWAYS, "hnorm.weight", NULL},

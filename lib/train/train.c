@@ -535,7 +535,7 @@ static void training_note_finished(const struct training *t, int64_t last)
     t->job->notes(t->job->context, text, (size_t)n);
 }
 
-/* A run that has nothing left to train saves what it resumed, but not where it lies. */
+/* A run without remaining iterations saves the state that it resumed, but not over its source. */
 static dcpk_status training_save_resumed(struct training *t, int64_t last, struct dcpk_error *err)
 {
     const struct dcpk_train_files *files = &t->config->files;

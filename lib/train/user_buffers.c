@@ -165,8 +165,8 @@ void dcpk_user_buffers_give(struct dcpk_user_buffers *b, void *at)
 
 /* ---- registration ---- */
 
-/* Registers with group g what it has not seen. *n: how many buffers, *n_got: those that became
- * `by`, which are marked. */
+/* Registers with group g the buffers that it has not seen. *n: their number, *n_got: those that
+ * became `by`, which are marked. */
 static dcpk_status group_try(struct dcpk_user_buffers *b, size_t g, enum dcpk_registration by,
                              size_t *n, int64_t *n_got, struct dcpk_error *err)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* units.h - a planned output cut into units of work: what is done, shared out and written down. */
+/* units.h - a planned output cut into units of work, which are shared out, written and
+ * journaled. */
 #ifndef DCPK_LIB_WRITE_UNITS_H
 #define DCPK_LIB_WRITE_UNITS_H
 

@@ -171,8 +171,8 @@ static dcpk_status write_frames(struct dcpk_writing *w, struct dcpk_error *err)
     return st;
 }
 
-/* Sync the files that only payloads and frames went into, make those that nothing went into, and
- * take those that other ranks have made. */
+/* Syncs files that hold only payloads and frames, makes empty ones, and takes over files that other
+ * ranks made. */
 static dcpk_status close_files(struct dcpk_writing *w, struct dcpk_error *err)
 {
     for (uint32_t f = 0; f < w->out->n_files; f++) {
