@@ -397,6 +397,12 @@ dcpk_status dcpk_megatron_request(const struct dcpk_loading *loading, struct dcp
             loading, DCPK_FOR_WEIGHTS, dcpk_loaders_of(DCPK_CORE_0_15, DCPK_CORE_0_15),
             "args.experimental_attention_variant", "is set: core 0.15 has no such attention", err))
         return err->status;
+    if (m->is_sparse &&
+        dcpk_request_fault(
+            loading, DCPK_FOR_WEIGHTS, dcpk_loaders_of(DCPK_CORE_0_16, DCPK_CORE_0_18),
+            "args.experimental_attention_variant",
+            "is dsa: no table has the names that core 0.16 to 0.18 ask for of it", err))
+        return err->status;
     if (m->is_mla_fused &&
         dcpk_request_fault(loading, DCPK_FOR_WEIGHTS, dcpk_loaders_of(DCPK_CORE_0_17, DCPK_MAIN),
                            "args.mla_down_proj_fusion",

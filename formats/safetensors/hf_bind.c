@@ -179,7 +179,7 @@ struct binding_list {
 struct standing {
     const char *mg, *hf; /* "" at the top */
     struct captures captures;
-    bool is_moe, is_linear;
+    bool is_moe, is_linear, has_indexer;
     char symbol; /* of the kind of a hybrid model's layer, which is one of them; 0: it has all */
 };
 
@@ -237,7 +237,7 @@ static bool binding_applies(const struct binding_list *l, const struct dcpk_hf_r
              (implied[i].symbol != 0 && at->symbol != 0 && implied[i].symbol != at->symbol) ||
              (implied[i].arg != NULL && !arg_is_true(attrs, implied[i].arg))))
             return false;
-    return true;
+    return at->has_indexer || strstr(mg, ".core_attention.indexer.") == NULL;
 }
 
 static dcpk_status fill_name(const struct binding_list *l, const char *before, const char *pattern,
@@ -299,7 +299,7 @@ static dcpk_status bind_rules(struct binding_list *l, const struct dcpk_hf_rules
 {
     const struct dcpk_hf_sizes *s = l->sizes;
     const char *names[] = {pair->hf, rules->list[r].hf[0]};
-    struct standing at = {pair->mg, pair->hf, {-1, -1, -1, -1}, false, false, 0};
+    struct standing at = {pair->mg, pair->hf, {-1, -1, -1, -1}, false, false, false, 0};
     bool by_layer = false, by_mtp = false;
     int64_t n = 1;
 
@@ -329,6 +329,7 @@ static dcpk_status bind_rules(struct binding_list *l, const struct dcpk_hf_rules
         }
         at.is_moe = (by_layer || by_mtp) && s->is_moe[like];
         at.is_linear = (by_layer || by_mtp) && s->is_linear[like];
+        at.has_indexer = dcpk_layer_has_indexer(s->attrs, i); /* MTP counts its own layers */
         if (bind_rule(l, &rules->list[r], at, err))
             return err->status;
     }

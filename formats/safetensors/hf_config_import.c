@@ -7,6 +7,7 @@
 #include "formats/safetensors/hf_config_priv.h"
 #include "lib/base/order.h"
 #include "lib/base/text.h"
+#include "lib/model/sizes.h"
 
 #define SLIDING "sliding_attention"
 
@@ -63,6 +64,7 @@ static void check_keys_unnamed(struct dcpk_hf_importing *m)
         {"is_causal", &yes, true},
         {"sliding_window", NULL, !has_switch},
         {"attention_chunk_size", NULL, true},
+        {"index_topk_pattern", NULL, true},
         {"per_layer_config", NULL, true},
     };
 
@@ -123,7 +125,7 @@ static void check_groups(struct dcpk_hf_importing *m)
         check_group_sizes(m, groups);
 }
 
-static void check_topk(struct dcpk_hf_importing *m, struct dcpk_error *err)
+static void check_attrs(struct dcpk_hf_importing *m, struct dcpk_error *err)
 {
     const struct dcpk_value *attrs = dcpk_value_dict(m->arena, m->args.pairs, m->args.n, err);
 
@@ -132,6 +134,11 @@ static void check_topk(struct dcpk_hf_importing *m, struct dcpk_error *err)
                       "'num_experts_per_tok' is 1: family '%s' gives the expert all of the weight, "
                       "which Megatron has no args for",
                       m->in->map->family);
+    if (attrs != NULL && dcpk_hf_first_shares(attrs))
+        dcpk_hf_fault(
+            &m->faults, DCPK_EUNSUPPORTED,
+            "'index_skip_topk_offset' is 0, and the first layer has no other's indexer to "
+            "share: write 1");
 }
 
 static void check_quantization(struct dcpk_hf_importing *m)
@@ -146,35 +153,58 @@ static void check_quantization(struct dcpk_hf_importing *m)
                       dcpk_hf_show(m->arena, method));
 }
 
-/* layer_types has the layers that the window and its frequency give. */
-static void check_layer_types(struct dcpk_hf_importing *m)
+/* The kind of attention by the window and its frequency. */
+static const char *attention_kind(const struct dcpk_value *args, int64_t layer)
 {
-    const struct dcpk_value *types = dcpk_hf_view_get(&m->view, "layer_types");
-    const bool has_window = !dcpk_value_is_none(dcpk_hf_dict_get(&m->args, "window_size"));
     int64_t every = 0;
 
-    if (dcpk_value_is_none(types) || rows_have(m->in->map, "layer_types"))
+    if (dcpk_value_is_str(dcpk_value_get(args, "experimental_attention_variant"), "dsa"))
+        return "indexed_attention";
+    (void)dcpk_value_as_int(dcpk_value_get(args, "window_attn_skip_freq"), &every);
+    if (dcpk_value_is_none(dcpk_value_get(args, "window_size")) ||
+        (every >= 1 && (layer + 1) % every == 0))
+        return "full_attention";
+    return SLIDING;
+}
+
+/* Whether the layer picks tokens itself (configuration_glm_moe_dsa.py). */
+static const char *indexer_kind(const struct dcpk_value *args, int64_t layer)
+{
+    return dcpk_layer_has_indexer(args, layer) ? "full" : "shared";
+}
+
+static const char *mlp_kind(const struct dcpk_value *args, int64_t layer)
+{
+    const struct dcpk_value *freq = dcpk_value_get(args, "moe_layer_freq");
+    int64_t on = 1; /* an import has 1 or a list */
+
+    (void)dcpk_value_as_int(dcpk_value_at(freq, (size_t)layer), &on);
+    return on != 0 ? "sparse" : "dense";
+}
+
+/* A list under `key`, of a class that reads it, has the kinds of layers that the args give. */
+static void check_kinds_of(struct dcpk_hf_importing *m, const char *key,
+                           const char *(*kind_of)(const struct dcpk_value *args, int64_t layer))
+{
+    const struct dcpk_value args = {.kind = DCPK_V_DICT, .n = m->args.n, .as.pairs = m->args.pairs};
+    const struct dcpk_value *kinds = dcpk_hf_view_get(&m->view, key);
+
+    if (dcpk_value_is_none(kinds) || rows_have(m->in->map, key))
         return;
-    if (types->kind != DCPK_V_LIST ||
-        !dcpk_value_same(dcpk_hf_dict_get(&m->args, "num_layers"),
-                         &(struct dcpk_value){.kind = DCPK_V_INT, .as.i = (int64_t)types->n})) {
-        dcpk_hf_fault(&m->faults, DCPK_EFORMAT, "'layer_types' is %s, not a list of all layers",
-                      dcpk_hf_show(m->arena, types));
+    if (kinds->kind != DCPK_V_LIST ||
+        !dcpk_value_same(dcpk_value_get(&args, "num_layers"),
+                         &(struct dcpk_value){.kind = DCPK_V_INT, .as.i = (int64_t)kinds->n})) {
+        dcpk_hf_fault(&m->faults, DCPK_EFORMAT, "'%s' is %s, not a list of all layers", key,
+                      dcpk_hf_show(m->arena, kinds));
         return;
     }
-    (void)dcpk_value_as_int(dcpk_hf_dict_get(&m->args, "window_attn_skip_freq"), &every);
-    for (size_t i = 0; i < types->n; i++) {
-        const char *type = dcpk_text_or(dcpk_value_as_str(types->as.items[i]), "?");
-        const bool slides = has_window && (every < 1 || ((int64_t)i + 1) % every != 0);
-
-        if (strcmp(type, slides ? SLIDING : "full_attention") != 0) {
+    for (size_t i = 0; i < kinds->n; i++)
+        if (!dcpk_value_is_str(kinds->as.items[i], kind_of(&args, (int64_t)i))) {
             dcpk_hf_fault(&m->faults, DCPK_EUNSUPPORTED,
-                          "'layer_types' has %s in layer %zu, which Megatron has no args for in "
-                          "family '%s'",
-                          dcpk_hf_show(m->arena, types->as.items[i]), i, m->in->map->family);
+                          "'%s' has %s in layer %zu, which Megatron has no args for in family '%s'",
+                          key, dcpk_hf_show(m->arena, kinds->as.items[i]), i, m->in->map->family);
             return;
         }
-    }
 }
 
 /* Query heads share keys in equal groups. */
@@ -342,9 +372,11 @@ static dcpk_status import_all(struct dcpk_hf_importing *m, struct dcpk_error *er
         put_common(m, err))
         return err->status;
     check_groups(m);
-    check_layer_types(m);
+    check_kinds_of(m, "layer_types", attention_kind);
+    check_kinds_of(m, "indexer_types", indexer_kind);
+    check_kinds_of(m, "mlp_layer_types", mlp_kind);
     check_heads(m);
-    check_topk(m, err);
+    check_attrs(m, err);
     if (err->status != DCPK_OK || put_group_topk(m, err))
         return err->status;
     return put_twins(m, err);

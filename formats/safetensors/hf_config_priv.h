@@ -161,6 +161,12 @@ bool dcpk_hf_is_greedy(const struct dcpk_hf_map *map, const struct dcpk_value *m
  * topk_routing_with_score_function; transformer_config.py stops for softmax after the choice.
  */
 bool dcpk_hf_weighs_one_expert(const struct dcpk_value *attrs);
+/*
+ * True if layers share indexers from an offset of 0 on: Megatron takes it for 1
+ * (experimental_attention_variant/dsa.py@core_v0.19.0), transformers for a first layer that has no
+ * indexer (configuration_glm_moe_dsa.py).
+ */
+bool dcpk_hf_first_shares(const struct dcpk_value *attrs);
 /* All keys that args give, or faults. Errors: DCPK_ENOMEM. */
 dcpk_status dcpk_hf_config_compute(struct dcpk_hf_exporting *m, struct dcpk_error *err);
 

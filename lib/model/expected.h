@@ -59,6 +59,7 @@ struct dcpk_expected {
     int64_t vocab_rows;
     bool is_stacked; /* by args alone: all layers of the decoder as one tensor */
     bool is_hybrid, is_mla, is_mla_fused, is_grouped, is_fp32, is_swiglu, is_hybrid_mtp;
+    bool is_sparse;            /* attention with an indexer (DSA) */
     bool is_tied;              /* the output layer is the embedding */
     const char *optimizer;     /* "adam", "sgd" */
     const char *unknown;       /* named by args, but in no table here; NULL: nothing */

@@ -27,9 +27,9 @@ static const struct fused_norm {
     {"self_attention.linear_qkv.layer_norm_", "input_layernorm.", DCPK_LAYER_QKV, 0},
     {"mlp.linear_fc1.layer_norm_", "pre_mlp_layernorm.", 0, DCPK_LAYER_MOE | DCPK_LAYER_LINEAR_MLP},
     {"self_attention.linear_q_up_proj.layer_norm_", "self_attention.q_layernorm.",
-     DCPK_LAYER_Q_UP_PROJ, 0},
+     DCPK_LAYER_Q_UP_PROJ, DCPK_LAYER_SPARSE},
     {"self_attention.linear_kv_up_proj.layer_norm_", "self_attention.kv_layernorm.",
-     DCPK_LAYER_KV_UP_PROJ, 0},
+     DCPK_LAYER_KV_UP_PROJ, DCPK_LAYER_SPARSE},
     /* hybrid_layer_specs.py, post_training/modelopt/hybrid/model_specs.py@0.19.0 and main. */
     {"self_attention.in_proj.layer_norm_", "input_layernorm.", DCPK_LAYER_DELTA_NET,
      DCPK_LAYER_QKV},
@@ -98,6 +98,7 @@ unsigned dcpk_name_layer_flags(const char *name)
         {"self_attention.linear_q_down_proj.", DCPK_LAYER_Q_DOWN_PROJ},
         {"self_attention.in_proj.", DCPK_LAYER_DELTA_NET},
         {"mixer.in_proj.", DCPK_LAYER_MIXER},
+        {"self_attention.core_attention.indexer.", DCPK_LAYER_SPARSE},
         {"self_attention.weight", DCPK_LAYER_LINEAR_ATTENTION},
         {"mlp.weight", DCPK_LAYER_LINEAR_MLP},
     };

@@ -37,6 +37,7 @@ enum dcpk_layer_flags {
     DCPK_LAYER_MIXER = 64,             /* Mamba: a mixer with an in_proj */
     DCPK_LAYER_LINEAR_ATTENTION = 128, /* one linear layer instead of the attention */
     DCPK_LAYER_LINEAR_MLP = 256,       /* one linear layer instead of the MLP */
+    DCPK_LAYER_SPARSE = 512, /* sparse attention (DSA), whose norms of latents are not fused */
 };
 
 /*

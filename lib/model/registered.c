@@ -27,10 +27,15 @@ static const struct module {
     int te, local;
     bool te_keeps_whole; /* TELinear(parallel_mode="duplicated") */
 } layer_modules[] = {
-    {"input_layernorm.", NONE, NONE, 0, 0, false},
+    {"input_layernorm.", NONE, NONE, -5, -5, false},
+    /* MC/transformer/experimental_attention_variant/dsa.py, the same at 0.16.0 to main. */
+    {"self_attention.core_attention.indexer.linear_wq_b.", NONE, NONE, -4, -4, false},
+    {"self_attention.core_attention.indexer.linear_wk.", NONE, NONE, -3, -3, false},
+    {"self_attention.core_attention.indexer.k_norm.", NONE, NONE, -2, -2, false},
+    {"self_attention.core_attention.indexer.linear_weights_proj.", NONE, NONE, -1, -1, false},
     {"self_attention.core_attention.softmax_offset", ROWS, NONE, 1, 1, false},
     {"self_attention.linear_proj.", COLUMNS, NONE, 2, 2, false},
-    {"self_attention.linear_qkv.layer_norm_", NONE, NONE, 3, 0, false},
+    {"self_attention.linear_qkv.layer_norm_", NONE, NONE, 3, -5, false},
     {"self_attention.linear_qkv.", ROWS, ROWS, 4, 4, false},
     {"self_attention.linear_q_proj.", ROWS, ROWS, 5, 5, false},
     {"self_attention.linear_q_down_proj.", ROWS, ROWS, 6, 6, true},
@@ -44,13 +49,13 @@ static const struct module {
     {"self_attention.kv_layernorm.", NONE, NONE, 15, 15, false},
     {"self_attention.dt_bias", ROWS, NONE, 1, 1, false},
     {"self_attention.A_log", ROWS, NONE, 2, 2, false},
-    {"self_attention.in_proj.layer_norm_", NONE, NONE, 3, 0, false},
+    {"self_attention.in_proj.layer_norm_", NONE, NONE, 3, -5, false},
     {"self_attention.in_proj.", ROWS, ROWS, 4, 4, false},
     {"self_attention.conv1d.", ROWS, ROWS, 5, 5, false},
     {"self_attention.out_norm.", NONE, NONE, 6, 6, false},
     {"self_attention.out_proj.", COLUMNS, NONE, 7, 7, false},
     /* One linear layer instead of the attention (MC/models/gpt/heterogeneous). */
-    {"self_attention.layer_norm_", NONE, NONE, 3, 0, false},
+    {"self_attention.layer_norm_", NONE, NONE, 3, -5, false},
     {"self_attention.", ROWS, ROWS, 4, 4, false},
     {"mixer.conv1d_", ROWS, ROWS, 0, 0, false},
     {"mixer.conv1d.", ROWS, ROWS, 0, 0, false},

@@ -39,6 +39,13 @@ bool dcpk_moe_layers_read(const struct dcpk_value *freq, bool *layers, size_t n_
 /* The same of a text: "2", "[0]*1+[1]*3", "([1,0])*2". */
 bool dcpk_moe_layers_parse(const char *text, bool *layers, size_t n_layers);
 
+/*
+ * True if a layer of sparse attention, counted from 0, has an indexer of its own, and does not use
+ * the tokens that an earlier layer's has picked (is_dsa_skip_topk_layer of
+ * megatron/core/transformer/experimental_attention_variant/dsa.py@core_v0.19.0). attrs: of args.
+ */
+bool dcpk_layer_has_indexer(const struct dcpk_value *attrs, int64_t layer);
+
 /* ---- the mesh ---- */
 
 /* Source: formats/torch_dist/FORMAT.md 6; megatron/training/arguments.py @core_v0.19.0. */

@@ -13,6 +13,7 @@
 struct layer_table {
     struct dcpk_map by_name;
     unsigned *flags;
+    unsigned common; /* of all layers: those that share an indexer have none themselves */
     size_t capacity;
 };
 
@@ -42,6 +43,7 @@ static dcpk_status layers_collect(const struct dcpk_model *model, struct layer_t
             layers->flags[found] = 0;
         }
         layers->flags[found] |= dcpk_name_layer_flags(name);
+        layers->common |= layers->flags[found] & DCPK_LAYER_SPARSE;
     }
     return DCPK_OK;
 }
@@ -52,7 +54,7 @@ static unsigned layers_flags(const struct layer_table *layers, const char *name)
 
     if (!dcpk_map_get(&layers->by_name, name, dcpk_name_layer(name), &i))
         return 0;
-    return layers->flags[i];
+    return layers->flags[i] | layers->common;
 }
 
 /* A parameter's place in the new order. */

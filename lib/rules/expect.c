@@ -49,7 +49,7 @@ static bool is_linear(const struct dcpk_arch *arch, int64_t number)
     const struct dcpk_value *freq = dcpk_value_get(arch->attrs, "linear_attention_freq");
     const int64_t n = dcpk_arch_int(arch, "linear_attention_freq", 0);
 
-    if (dcpk_arch_text(arch, "experimental_attention_variant") == NULL)
+    if (dcpk_arch_text(arch, "experimental_attention_variant") == NULL || arch->expected->is_sparse)
         return false;
     if (is_list(freq))
         return picks(freq, number);
@@ -61,13 +61,20 @@ static unsigned softmax_attention(const struct dcpk_arch *arch)
     return arch->expected->is_mla ? HAS_MLA : HAS_QKV;
 }
 
+static unsigned indexer_traits(const struct dcpk_arch *arch, int64_t number)
+{
+    const bool has = arch->expected->is_sparse && dcpk_layer_has_indexer(arch->attrs, number);
+
+    return has ? HAS_INDEXER : 0;
+}
+
 static unsigned layer_traits(const struct dcpk_arch *arch, int64_t number)
 {
     const unsigned mlp = is_moe(arch, number) ? HAS_MOE : HAS_DENSE;
 
     if (is_linear(arch, number))
         return HAS_GDN | mlp;
-    return softmax_attention(arch) | mlp;
+    return softmax_attention(arch) | indexer_traits(arch, number) | mlp;
 }
 
 /* A letter of a hybrid's pattern (MC/models/hybrid/hybrid_layer_allocation.py@core_v0.19.0); 0:
@@ -163,15 +170,16 @@ static int64_t count_mtp(const struct dcpk_arch *arch)
     return dcpk_arch_int(arch, "mtp_num_layers", 0);
 }
 
-/* Each a wrapper around a layer like the decoder's last. */
+/* Each a wrapper around a layer like the decoder's last, with a number of its own. */
 static dcpk_status add_mtp(struct layers *layers, int64_t n_layers, struct dcpk_error *err)
 {
     const struct dcpk_arch *arch = layers->arch;
+    const unsigned like = layer_traits(arch, n_layers - 1) & ~(unsigned)HAS_INDEXER;
     const int64_t n = count_mtp(arch);
 
     for (int64_t i = 0; i < n; i++)
         if (add_layer(layers, DCPK_MTP_LAYERS, i, -1, HAS_MTP, err) ||
-            add_layer(layers, DCPK_MTP_LAYERS, i, -1, layer_traits(arch, n_layers - 1), err))
+            add_layer(layers, DCPK_MTP_LAYERS, i, -1, like | indexer_traits(arch, i), err))
             return err->status;
     return DCPK_OK;
 }

@@ -113,6 +113,9 @@ static void read_attention(struct dcpk_arch *arch)
     size[DIM_KV_DOWN] = plus(size[DIM_KV_LORA], positions);
     size[DIM_KV_UP] = times(n_heads, plus(dcpk_arch_int(arch, "qk_head_dim", 0), value));
     size[DIM_MLA_CONTEXT] = times(n_heads, value);
+    size[DIM_INDEX_HEADS] = dcpk_arch_int(arch, "dsa_indexer_n_heads", 0);
+    size[DIM_INDEX_HEAD] = dcpk_arch_int(arch, "dsa_indexer_head_dim", 0);
+    size[DIM_INDEX_QUERIES] = times(size[DIM_INDEX_HEADS], size[DIM_INDEX_HEAD]);
 }
 
 /* Gated activations have gate and up rows in one. */
@@ -199,6 +202,8 @@ static void read_traits(struct dcpk_arch *arch)
         {arch->expected->is_hybrid, IS_HYBRID},
         {!arch->expected->is_hybrid, IS_DECODER},
         {!dcpk_arch_given(arch, "q_lora_rank"), WITHOUT_Q_LORA},
+        {arch->expected->is_sparse, IS_SPARSE},
+        {!arch->expected->is_sparse, IS_FUSED},
     };
 
     for (size_t i = 0; i < DCPK_COUNT(traits); i++)
@@ -237,7 +242,7 @@ static dcpk_status find_unknown(struct dcpk_arch *arch, struct dcpk_error *err)
         "moe_use_legacy_grouped_gemm",
         "post_attention_layernorm",
     };
-    static const char *const variants[] = {"gated_delta_net", "gdn"};
+    static const char *const variants[] = {"gated_delta_net", "gdn", "dsa"};
     const char *variant = dcpk_arch_text(arch, "experimental_attention_variant");
     bool is_known = variant == NULL;
     dcpk_status st = DCPK_OK;
@@ -275,6 +280,8 @@ dcpk_status dcpk_arch_read(struct dcpk_arch *arch, const struct dcpk_grid *mesh,
     e->is_tied = !is_untied;
     e->is_swiglu = dcpk_arch_given(arch, "swiglu");
     e->is_mla = dcpk_arch_given(arch, "multi_latent_attention");
+    e->is_sparse =
+        dcpk_value_is_str(dcpk_value_get(arch->attrs, "experimental_attention_variant"), "dsa");
     e->is_mla_fused = e->is_mla && dcpk_arch_given(arch, "mla_down_proj_fusion");
     e->is_grouped = dcpk_arch_given(arch, "moe_grouped_gemm");
     e->is_fp32 = !dcpk_arch_given(arch, "bf16") && !dcpk_arch_given(arch, "fp16");

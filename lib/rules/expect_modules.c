@@ -20,10 +20,13 @@ enum {
     GATED = 64  /* rows are gate then up where the model is gated */
 };
 
+#define INDEXER "self_attention.core_attention.indexer."
+
 /*
  * Sources: MC/transformer/{attention,multi_latent_attention,mlp}.py, moe/{experts,router,
  * shared_experts}.py, multi_token_prediction.py, MC/models/gpt/{gpt_model,gpt_layer_specs}.py
  * @core_v0.15.3 to main; MC/ssm/{mamba_mixer,gated_delta_net}, MC/models/hybrid @core_v0.16.1 to
+ * main; MC/transformer/experimental_attention_variant/{absorbed_mla,dsa}.py @core_v0.19.0 and
  * main. A layer has what it has all traits of `when` for. Names are Transformer Engine's, as in
  * names.h, of experts after "mlp.experts.".
  */
@@ -42,9 +45,12 @@ static const struct norm {
     {"self_attention.k_layernorm.", NULL, HAS_QKV | WITH_QK_NORM, DIM_HEAD},
     {"input_layernorm.", NULL, HAS_MLA, DIM_HIDDEN},
     {"self_attention.linear_q_up_proj.layer_norm_", "self_attention.q_layernorm.",
-     HAS_MLA | WITH_Q_LORA | WITH_QK_NORM, DIM_Q_LORA},
+     HAS_MLA | IS_FUSED | WITH_Q_LORA | WITH_QK_NORM, DIM_Q_LORA},
     {"self_attention.linear_kv_up_proj.layer_norm_", "self_attention.kv_layernorm.",
-     HAS_MLA | WITH_QK_NORM, DIM_KV_LORA},
+     HAS_MLA | IS_FUSED | WITH_QK_NORM, DIM_KV_LORA},
+    {"self_attention.q_layernorm.", NULL, HAS_MLA | IS_SPARSE | WITH_Q_LORA | WITH_QK_NORM,
+     DIM_Q_LORA},
+    {"self_attention.kv_layernorm.", NULL, HAS_MLA | IS_SPARSE | WITH_QK_NORM, DIM_KV_LORA},
     {"self_attention.in_proj.layer_norm_", "input_layernorm.", HAS_GDN, DIM_HIDDEN},
     {"self_attention.out_norm.", NULL, HAS_GDN, DIM_GDN_HEAD},
     {"mixer.in_proj.layer_norm_", "norm.", HAS_MAMBA, DIM_HIDDEN},
@@ -73,6 +79,9 @@ static const struct linear {
     {"self_attention.linear_kv_down_proj.", HAS_MLA, DIM_KV_DOWN, DIM_HIDDEN, 0, EXTRA},
     {"self_attention.linear_kv_up_proj.", HAS_MLA, DIM_KV_UP, DIM_KV_LORA, 0, EXTRA},
     {"self_attention.linear_proj.", HAS_MLA, DIM_HIDDEN, DIM_MLA_CONTEXT, WITH_BIAS, EXTRA},
+    {INDEXER "linear_wq_b.", HAS_INDEXER, DIM_INDEX_QUERIES, DIM_Q_LORA, 0, EXTRA},
+    {INDEXER "linear_wk.", HAS_INDEXER, DIM_INDEX_HEAD, DIM_HIDDEN, 0, EXTRA},
+    {INDEXER "linear_weights_proj.", HAS_INDEXER, DIM_INDEX_HEADS, DIM_HIDDEN, 0, EXTRA},
     {"self_attention.out_proj.", HAS_GDN, DIM_HIDDEN, DIM_GDN_VALUES, 0, EXTRA},
     {"mixer.out_proj.", HAS_MAMBA, DIM_HIDDEN, DIM_MAMBA_INNER, 0, EXTRA},
     {"mlp.linear_fc1.", HAS_DENSE, DIM_FC1, DIM_HIDDEN, WITH_BIAS, EXTRA | GATED},
@@ -96,6 +105,8 @@ static const struct whole {
     enum joined joined;
 } wholes[] = {
     {"self_attention.core_attention.softmax_offset", HAS_QKV | WITH_SINK, {DIM_HEADS}, 0, UNJOINED},
+    {INDEXER "k_norm.weight", HAS_INDEXER, {DIM_INDEX_HEAD}, 0, UNJOINED},
+    {INDEXER "k_norm.bias", HAS_INDEXER, {DIM_INDEX_HEAD}, 0, UNJOINED},
     {"self_attention.dt_bias", HAS_GDN, {DIM_GDN_HEADS}, 0, UNJOINED},
     {"self_attention.A_log", HAS_GDN, {DIM_GDN_HEADS}, 0, UNJOINED},
     {"self_attention.in_proj.weight", HAS_GDN, {DIM_GDN_IN, DIM_HIDDEN}, 0, GDN_PROJ},
@@ -121,6 +132,7 @@ static const struct stateful {
     unsigned when, flags;
 } statefuls[] = {
     {"self_attention.core_attention", HAS_QKV, TE_ONLY | OLD_MTP},
+    {INDEXER "k_norm", HAS_INDEXER, TE_ONLY},
     {"self_attention.in_proj", HAS_GDN, 0},
     {"mixer.in_proj", HAS_MAMBA, 0},
     {"output_layer", HAS_OUTER | IS_HYBRID, 0}, /* GPT leaves its own out */

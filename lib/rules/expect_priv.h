@@ -30,6 +30,9 @@ enum dcpk_dim {
     DIM_KV_DOWN,
     DIM_KV_UP,
     DIM_MLA_CONTEXT,
+    DIM_INDEX_HEADS, /* of an indexer of sparse attention */
+    DIM_INDEX_HEAD,
+    DIM_INDEX_QUERIES,
     DIM_KERNEL,   /* of a convolution */
     DIM_GDN_KEYS, /* Gated DeltaNet */
     DIM_GDN_VALUES,
@@ -70,6 +73,9 @@ enum dcpk_trait {
     IS_HYBRID = 1048576,
     IS_DECODER = 2097152,     /* not hybrid */
     WITHOUT_Q_LORA = 4194304, /* MLA whose queries come from one projection */
+    IS_SPARSE = 8388608,      /* MLA's norms of latents are modules: sparse attention */
+    IS_FUSED = 16777216,      /* they are parts of linear layers */
+    HAS_INDEXER = 33554432,
 };
 
 /* Settings read from args. */

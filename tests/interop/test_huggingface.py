@@ -41,6 +41,16 @@ FAMILIES = {
         num_experts_per_tok=4, n_group=4, topk_group=2, norm_topk_prob=True, routed_scaling_factor=2.5,
         rope_parameters=dict(YARN, original_max_position_embeddings=4096, mscale=0.8, mscale_all_dim=0.6),
         num_mtp_layers=0)),
+    "glm_moe_dsa": ("GlmMoeDsaForCausalLM", dict(
+        BASE, num_key_value_heads=4, q_lora_rank=12, kv_lora_rank=8, qk_nope_head_dim=8, qk_rope_head_dim=4,
+        v_head_dim=6, moe_intermediate_size=12, n_shared_experts=2, first_k_dense_replace=1, n_routed_experts=8,
+        num_experts_per_tok=4, n_group=1, topk_group=1, norm_topk_prob=True, routed_scaling_factor=2.5,
+        index_topk=6, index_head_dim=8, index_n_heads=3, index_topk_freq=2)),
+    "deepseek_v32": ("DeepseekV32ForCausalLM", dict(
+        BASE, num_key_value_heads=4, q_lora_rank=12, kv_lora_rank=8, qk_nope_head_dim=8, qk_rope_head_dim=4,
+        v_head_dim=6, moe_intermediate_size=12, n_shared_experts=2, first_k_dense_replace=1, n_routed_experts=8,
+        num_experts_per_tok=4, n_group=4, topk_group=2, norm_topk_prob=True, routed_scaling_factor=2.5,
+        index_topk=6, index_head_dim=8, index_n_heads=3)),
     "gpt_oss": ("GptOssForCausalLM", dict(
         BASE, num_hidden_layers=4, head_dim=8, num_local_experts=4, num_experts_per_tok=2, sliding_window=8,
         rope_parameters=dict(YARN, truncate=False, original_max_position_embeddings=32))),
@@ -615,7 +625,7 @@ class HuggingFace(unittest.TestCase):
 # Keys that the program reads or refuses whatever the map (formats/safetensors/hf_config_import.c, hf_config_view.c).
 READ_ALWAYS = {"vocab_size", "rope_parameters", "layer_types", "sliding_window", "head_dim", "attention_dropout", "resid_pdrop",
                "is_causal", "attention_chunk_size", "per_layer_config", "rope_interleave", "max_position_embeddings",
-               "num_attention_heads", "hidden_size"}
+               "num_attention_heads", "hidden_size", "indexer_types", "mlp_layer_types"}
 # Read by the class, and no part of what it computes in evaluation; of another head than that of a language model.
 HARMLESS = {"pad_token_id", "use_cache", "output_router_logits", "router_jitter_noise", "reorder_and_upcast_attn", "num_labels",
             "problem_type", "summary_first_dropout", "summary_proj_to_labels", "summary_use_proj", "summary_activation",
@@ -636,7 +646,8 @@ class Maps(unittest.TestCase):
                 key = keys.split("|")[0]
                 with self.subTest(family=one["family"], key=key):
                     if word[:1] in (["or"], ["not"]):
-                        self.assertEqual(rope.get(key, getattr(usual, key, None)), word[1])
+                        unset = re.search(rf'kwargs.get\("{key}", (\d+)\)', inspect.getsource(kind))
+                        self.assertEqual(rope.get(key, int(unset[1]) if unset else getattr(usual, key, None)), word[1])
                     elif word[:1] == ["or_arg"]:  # None: the class cannot do without
                         self.assertIn(getattr(small, key), (word[2] if len(word) > 2 else 6, None))
                     elif word == ["head_dim"]:

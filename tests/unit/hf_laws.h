@@ -45,6 +45,8 @@ enum trait {
     HYBRID = 1 << 26,         /* a layer is one of four kinds */
     HYBRID_MIXED = 1 << 27,   /* Mamba first, then experts */
     HYBRID_PLAIN = 1 << 28,   /* an MLP first, then attention */
+    SPARSE = 1 << 29,         /* MLA with an indexer, and norms of latents of their own */
+    FUSED = 1 << 30,          /* MLA whose linear layers hold those norms */
 };
 
 /* How Megatron's rows come from those of the parts. */
@@ -61,7 +63,7 @@ enum law {
     TURNED_ALTERNATE, /* ALTERNATE of those */
 };
 
-enum where { AT_TOP, IN_EACH, IN_DENSE, IN_MOE, AT_MTP, IN_LINEAR, IN_FULL };
+enum where { AT_TOP, IN_EACH, IN_DENSE, IN_MOE, AT_MTP, IN_LINEAR, IN_FULL, IN_INDEXED };
 
 enum law_flags {
     LAW_READ = 1,              /* another form that files have: read, not written */
@@ -81,8 +83,9 @@ struct tensor_law {
     enum dcpk_dtype dtype; /* whatever is asked for */
 };
 
-#define WORDS "embedding.word_embeddings.weight"
-#define QKV   "self_attention.linear_qkv."
+#define WORDS   "embedding.word_embeddings.weight"
+#define INDEXER "self_attention.core_attention.indexer."
+#define QKV     "self_attention.linear_qkv."
 
 /* A law of one part; MORE: with what it has beside. */
 #define ONE(traits, where, mg, law, hf, shape)                                                     \
@@ -196,13 +199,24 @@ static const struct tensor_law tensor_laws[] = {
         "self_attn.q_proj.weight", "Lh"),
     ONE(MLA | Q_LATENT, IN_EACH, "self_attention.linear_q_down_proj.weight", AS_IS,
         "self_attn.q_a_proj.weight", "lh"),
-    ONE(MLA | Q_LATENT, IN_EACH, "self_attention.linear_q_up_proj.layer_norm_weight", AS_IS,
+    ONE(FUSED | Q_LATENT, IN_EACH, "self_attention.linear_q_up_proj.layer_norm_weight", AS_IS,
         "self_attn.q_a_layernorm.weight", "l"),
+    ONE(SPARSE, IN_EACH, "self_attention.q_layernorm.weight", AS_IS,
+        "self_attn.q_a_layernorm.weight", "l"),
+    ONE(SPARSE, IN_EACH, "self_attention.kv_layernorm.weight", AS_IS,
+        "self_attn.kv_a_layernorm.weight", "C"),
+    ONE(SPARSE, IN_INDEXED, INDEXER "linear_wq_b.weight", AS_IS, "self_attn.indexer.wq_b.weight",
+        "Il"),
+    ONE(SPARSE, IN_INDEXED, INDEXER "linear_wk.weight", AS_IS, "self_attn.indexer.wk.weight", "Jh"),
+    ONE(SPARSE, IN_INDEXED, INDEXER "k_norm.weight", AS_IS, "self_attn.indexer.k_norm.weight", "J"),
+    ONE(SPARSE, IN_INDEXED, INDEXER "k_norm.bias", AS_IS, "self_attn.indexer.k_norm.bias", "J"),
+    ONE(SPARSE, IN_INDEXED, INDEXER "linear_weights_proj.weight", AS_IS,
+        "self_attn.indexer.weights_proj.weight", "Gh"),
     ONE(MLA | Q_LATENT, IN_EACH, "self_attention.linear_q_up_proj.weight", AS_IS,
         "self_attn.q_b_proj.weight", "Ll"),
     ONE(MLA, IN_EACH, "self_attention.linear_kv_down_proj.weight", AS_IS,
         "self_attn.kv_a_proj_with_mqa.weight", "ch"),
-    ONE(MLA, IN_EACH, "self_attention.linear_kv_up_proj.layer_norm_weight", AS_IS,
+    ONE(FUSED, IN_EACH, "self_attention.linear_kv_up_proj.layer_norm_weight", AS_IS,
         "self_attn.kv_a_layernorm.weight", "C"),
     ONE(MLA, IN_EACH, "self_attention.linear_kv_up_proj.weight", AS_IS,
         "self_attn.kv_b_proj.weight", "KC"),

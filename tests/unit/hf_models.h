@@ -36,6 +36,13 @@ enum {
     "\"n_routed_experts\": 8, \"n_shared_experts\": 3, \"first_k_dense_replace\": 1, "             \
     "\"routed_scaling_factor\": 2.5, "
 
+#define INDEX "\"index_n_heads\": 3, \"index_head_dim\": 7, \"index_topk\": 8, "
+#define DSA_ARGS                                                                                   \
+    "\"multi_latent_attention\": true, \"experimental_attention_variant\": \"dsa\", "              \
+    "\"dsa_indexer_n_heads\": 3, \"dsa_indexer_head_dim\": 7, \"dsa_indexer_topk\": 8, "           \
+    "\"dsa_indexer_k_norm_epsilon\": 1e-06, \"dsa_indexer_rotate_activation\": false, "            \
+    "\"dsa_indexer_scoring_relu\": true, \"moe_layer_freq\": [0, 1, 1], "
+
 #define BLOCKS "_scale_inv||quantization_config.weight_block_size"
 
 /* One model of a family: its config.json, and the args that have Megatron compute the same. */
@@ -130,7 +137,8 @@ static const struct model_case {
     {"qwen3_moe", LLAMA | UNTIED | HEADS | HEADS_NORM | NORMS | EXPERTS, 2, 5, 0, MOE_FFN, 0,
      SIZES GROUPS ROUTED "\"rope_theta\": 1e4, \"num_experts\": 8, \"norm_topk_prob\": true",
      "\"moe_router_pre_softmax\": false, \"qk_layernorm\": true, \"moe_layer_freq\": 1", BLOCKS},
-    {"deepseek_v2", LLAMA | UNTIED | MLA | Q_WHOLE | GATED | EXPERTS | SHARED, 4, 0, 1, MOE_FFN, 18,
+    {"deepseek_v2", LLAMA | UNTIED | MLA | FUSED | Q_WHOLE | GATED | EXPERTS | SHARED, 4, 0, 1,
+     MOE_FFN, 18,
      SIZES ROUTED LATENT "\"q_lora_rank\": null, \"rope_theta\": 1e4, \"norm_topk_prob\": false, "
                          "\"n_group\": 1, \"topk_group\": 1, \"topk_method\": \"greedy\", "
                          "\"scoring_func\": \"softmax\"",
@@ -140,8 +148,9 @@ static const struct model_case {
      "\"mscale_all_dim\": 0.0, \"moe_router_topk_scaling_factor\": 2.5, "
      "\"moe_router_score_function\": \"softmax\"",
      BLOCKS},
-    {"deepseek_v3", LLAMA | UNTIED | MLA | Q_LATENT | GATED | EXPERTS | ROUTED_BIAS | SHARED | MTP,
-     4, 0, 1, MOE_FFN, 18,
+    {"deepseek_v3",
+     LLAMA | UNTIED | MLA | FUSED | Q_LATENT | GATED | EXPERTS | ROUTED_BIAS | SHARED | MTP, 4, 0,
+     1, MOE_FFN, 18,
      SIZES ROUTED LATENT
      "\"q_lora_rank\": 10, \"rope_theta\": 1e4, \"n_group\": 4, \"topk_group\": 2, "
      "\"num_nextn_predict_layers\": 1, \"rope_scaling\": {\"type\": \"yarn\", \"factor\": 40, "
@@ -155,6 +164,28 @@ static const struct model_case {
      "\"original_max_position_embeddings\": 4096, \"beta_fast\": 32.0, \"beta_slow\": 1.0, "
      "\"multi_latent_attention\": true, \"qk_layernorm\": true, \"norm_epsilon\": 1e-06, "
      "\"rotary_interleaved\": false",
+     BLOCKS},
+    {"glm_moe_dsa",
+     LLAMA | UNTIED | MLA | SPARSE | Q_LATENT | GATED | EXPERTS | ROUTED_BIAS | SHARED | MTP, 4, 0,
+     1, MOE_FFN, 18,
+     SIZES ROUTED LATENT INDEX
+     "\"q_lora_rank\": 10, \"rope_theta\": 1e6, \"n_group\": 1, \"topk_group\": 1, "
+     "\"num_nextn_predict_layers\": 1, \"index_topk_freq\": 2, "
+     "\"indexer_types\": [\"full\", \"full\", \"shared\"], "
+     "\"mlp_layer_types\": [\"dense\", \"sparse\", \"sparse\"]",
+     DSA_ARGS "\"dsa_indexer_rope_interleaved\": true, \"dsa_indexer_topk_freq\": 2, "
+              "\"dsa_indexer_skip_topk_offset\": 2, \"norm_epsilon\": 1e-05, "
+              "\"rotary_base\": 1000000, \"mtp_num_layers\": 1",
+     BLOCKS},
+    {"deepseek_v32",
+     LLAMA | UNTIED | MLA | SPARSE | Q_LATENT | GATED | EXPERTS | ROUTED_BIAS | SHARED | MTP, 4, 0,
+     1, MOE_FFN, 18,
+     SIZES ROUTED LATENT INDEX
+     "\"q_lora_rank\": 10, \"rope_theta\": 1e4, \"n_group\": 4, \"topk_group\": 2, "
+     "\"num_nextn_predict_layers\": 1, \"rope_scaling\": {\"type\": \"yarn\", \"factor\": 40, "
+     "\"original_max_position_embeddings\": 4096}",
+     DSA_ARGS "\"dsa_indexer_rope_interleaved\": false, \"norm_epsilon\": 1e-06, "
+              "\"moe_router_num_groups\": 4, \"rope_type\": \"yarn\"",
      BLOCKS},
     {"glm4_moe",
      LLAMA | UNTIED | HEADS | HEADS_BIAS | HEADS_NORM | NORMS | GATED | EXPERTS | ROUTED_BIAS |
@@ -259,6 +290,9 @@ static inline int64_t case_extent(const struct model_case *c, char letter)
         {'B', 2 * N_HEADS},
         {'N', 2 * KEY_HEADS * KEY_HEAD + q},
         {'n', CONV},
+        {'I', 3 * 7},
+        {'J', 7},
+        {'G', 3},
     };
 
     for (size_t i = 0; i < DCPK_COUNT(extents); i++)

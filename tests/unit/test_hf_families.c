@@ -67,6 +67,7 @@ static void expect_law(struct trial *t, const struct tensor_law *law, const char
 static void expect_layer(struct trial *t, int l)
 {
     const bool is_mtp = l == N_LAYERS;
+    const bool is_shared = l == 2 && strstr(t->c->config, "index_topk_freq") != NULL;
     const char *before = "model.layers";
     char mg[MAX_NAME], hf[MAX_NAME];
 
@@ -86,7 +87,8 @@ static void expect_layer(struct trial *t, int l)
             continue;
         if (law->where == IN_EACH || (law->where == IN_DENSE && l < t->c->n_dense) ||
             (law->where == IN_MOE && l >= t->c->n_dense) ||
-            (law->where == IN_LINEAR && l % 2 == 0) || (law->where == IN_FULL && l % 2 == 1))
+            (law->where == IN_INDEXED && !is_shared) || (law->where == IN_LINEAR && l % 2 == 0) ||
+            (law->where == IN_FULL && l % 2 == 1))
             expect_law(t, law, mg, hf);
         if (law->where == AT_MTP && is_mtp)
             expect_law(t, law, is_whole ? "" : "mtp.layers.0.", hf);
@@ -544,6 +546,15 @@ static const struct {
     {"eh_proj transposed", "deepseek_v3", "eh_proj.weight\"}",
      "eh_proj.weight\", \"op\": \"transpose\"}"},
     {"norms in front of eh_proj swapped", "deepseek_v3", "num_layers}.enorm", "num_layers}.hnorm"},
+    {"rope of an indexer in another order", "glm_moe_dsa", "\"dsa_indexer_rope_interleaved\": true",
+     "\"dsa_indexer_rope_interleaved\": false"},
+    {"rope of an indexer in another order", "deepseek_v32",
+     "\"dsa_indexer_rope_interleaved\": false", "\"dsa_indexer_rope_interleaved\": true"},
+    {"layers that share an indexer: left out", "glm_moe_dsa", "\"dsa_indexer_topk_freq\"",
+     "\"dsa_indexer_freq\""},
+    {"an indexer's keys and weights swapped", "deepseek_v32", "indexer.wk.weight",
+     "indexer.weights_proj.weight"},
+    {"an indexer's bias left out", "deepseek_v32", "indexer.k_norm.bias\"", "indexer.k_bias\""},
     {"copies are parameters", "deepseek_v3", ", \"copy\": true", ""},
     {"scales left out", "deepseek_v3", "\"scales\"", "\"set\""},
     {"scales of another name", "deepseek_v3", "_scale_inv", "_scale"},

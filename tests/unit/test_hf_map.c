@@ -25,7 +25,7 @@ static void test_built_in(void **unused)
     (void)unused;
     assert_non_null(arena);
     CHECK_OK(dcpk_hf_maps_load(NULL, arena, &maps, &err), "built in");
-    CHECK_EQ_INT(maps.n, 20, "maps");
+    CHECK_EQ_INT(maps.n, 22, "maps");
     assert_string_equal(maps.list[0]->family, "llama");
     map = dcpk_hf_maps_find(&maps, "deepseek_v3");
     assert_non_null(map);
@@ -121,7 +121,8 @@ static const struct {
     {"linear_qkv.layer_norm", 1, {{"input_layernorm", "ln_1"}}},
     {"linear_fc1.layer_norm", 1, {{"post_attention_layernorm", "ln_2", "pre_feedforward"}}},
     {"pre_mlp_layernorm", 1, {{"post_attention_layernorm"}}},
-    {"q_layernorm", 1, {{"q_norm"}}},
+    {"q_layernorm", 1, {{"q_norm", "q_a_layernorm"}}},
+    {"kv_layernorm", 1, {{"kv_a_layernorm"}}},
     {"k_layernorm", 1, {{"k_norm"}}},
     {"linear_q_down_proj", 1, {{"q_a_proj"}}},
     {"linear_q_up_proj.weight", 1, {{"q_b_proj"}}},

@@ -21,6 +21,10 @@ static const struct {
      .any = {"decoder.final_layernorm.weight"}},
     {"decoder.layers.0.mixer.conv1d.weight", .canonical = "decoder.layers.0.mixer.conv1d_weight",
      .any = {"decoder.layers.0.mixer.conv1d_weight", "decoder.layers.0.mixer.conv1d.weight"}},
+    /* An indexer needs what the norm gives. */
+    {"decoder.layers.0.self_attention.q_layernorm.weight", .flags = MLA | DCPK_LAYER_SPARSE,
+     .canonical = "decoder.layers.0.self_attention.q_layernorm.weight",
+     .any = {"decoder.layers.0.self_attention.q_layernorm.weight"}},
     /* Gated DeltaNet's convolution is a module everywhere. */
     {"decoder.layers.0.self_attention.conv1d.weight",
      .canonical = "decoder.layers.0.self_attention.conv1d.weight",
@@ -193,6 +197,8 @@ static void layers_are_found_with_their_flags(void **state)
         {"decoder.layers.12.mlp.router.weight", 18, DCPK_LAYER_MOE},
         {"decoder.layers.0.self_attention.linear_qkv.weight", 17, DCPK_LAYER_QKV},
         {"decoder.layers.0.self_attention.linear_q_down_proj.weight", 17, DCPK_LAYER_Q_DOWN_PROJ},
+        {"decoder.layers.0.self_attention.core_attention.indexer.linear_wk.weight", 17,
+         DCPK_LAYER_SPARSE},
         {"decoder.layers.0.self_attention.in_proj.weight", 17, DCPK_LAYER_DELTA_NET},
         {"mtp.layers.0.mtp_model_layer.layers.2.mixer.in_proj.weight", 38, DCPK_LAYER_MIXER},
         {"decoder.layers.0.self_attention.weight", 17, DCPK_LAYER_LINEAR_ATTENTION},
