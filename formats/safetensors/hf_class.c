@@ -23,11 +23,11 @@ static const struct field {
     {"add_cross_attention", "b", "gpt2"},
     {"attention_bias", "b",
      "deepseek_v2 deepseek_v3 deepseek_v32 gemma2 gemma3_text glm4_moe glm_moe_dsa gpt_oss "
-     "llama nemotron nemotron_h olmoe qwen3 qwen3_moe qwen3_next"},
+     "llama nemotron nemotron_h olmoe qwen3 qwen3_5_moe_text qwen3_5_text qwen3_moe qwen3_next"},
     {"attention_dropout", "nif", "deepseek_v3 gemma2 gemma3_text llama"},
     {"attention_dropout", "if",
      "deepseek_v32 glm4_moe glm_moe_dsa gpt_oss minimax_m2 mistral mixtral nemotron nemotron_h "
-     "olmoe phi3 qwen2 qwen2_moe qwen3 qwen3_moe qwen3_next"},
+     "olmoe phi3 qwen2 qwen2_moe qwen3 qwen3_5_moe_text qwen3_5_text qwen3_moe qwen3_next"},
     {"attention_dropout", "nf", "deepseek_v2"},
     {"attn_logit_softcapping", "nf", "gemma2 gemma3_text"},
     {"attn_pdrop", "if", "gpt2"},
@@ -45,7 +45,7 @@ static const struct field {
     {"head_dim", "ni", "deepseek_v2 llama mistral mixtral nemotron"},
     {"head_dim", "i",
      "deepseek_v32 gemma2 gemma3_text glm_moe_dsa gpt_oss minimax_m2 nemotron_h qwen3 "
-     "qwen3_next"},
+     "qwen3_5_moe_text qwen3_5_text qwen3_next"},
     {"hidden_act", "s", "!gemma2 gemma3_text gpt2 nemotron_h"},
     {"hidden_activation", "s", "gemma2 gemma3_text"},
     {"hidden_dropout", "if", "nemotron_h"},
@@ -55,15 +55,15 @@ static const struct field {
     {"index_topk", "i", "deepseek_v32 glm_moe_dsa"},
     {"indexer_types", "n?", "glm_moe_dsa"},
     {"initializer_range", "f", ""},
-    {"intermediate_size", "i", "!gpt2"},
+    {"intermediate_size", "i", "!gpt2 qwen3_5_moe_text"},
     {"kv_lora_rank", "i", "deepseek_v2 deepseek_v3 deepseek_v32 glm_moe_dsa"},
     {"layer_norm_epsilon", "f", "gpt2 nemotron_h"},
     {"layers_block_type", "n?", "nemotron_h"},
-    {"linear_conv_kernel_dim", "i", "qwen3_next"},
-    {"linear_key_head_dim", "i", "qwen3_next"},
-    {"linear_num_key_heads", "i", "qwen3_next"},
-    {"linear_num_value_heads", "i", "qwen3_next"},
-    {"linear_value_head_dim", "i", "qwen3_next"},
+    {"linear_conv_kernel_dim", "i", "qwen3_5_moe_text qwen3_5_text qwen3_next"},
+    {"linear_key_head_dim", "i", "qwen3_5_moe_text qwen3_5_text qwen3_next"},
+    {"linear_num_key_heads", "i", "qwen3_5_moe_text qwen3_5_text qwen3_next"},
+    {"linear_num_value_heads", "i", "qwen3_5_moe_text qwen3_5_text qwen3_next"},
+    {"linear_value_head_dim", "i", "qwen3_5_moe_text qwen3_5_text qwen3_next"},
     {"mamba_head_dim", "i", "nemotron_h"},
     {"mamba_hidden_act", "s", "nemotron_h"},
     {"mamba_num_heads", "i", "nemotron_h"},
@@ -76,8 +76,8 @@ static const struct field {
     {"mlp_layer_types", "n?", "deepseek_v32 glm_moe_dsa"},
     {"mlp_only_layers", "nl", "qwen2_moe qwen3_moe qwen3_next"},
     {"moe_intermediate_size", "i",
-     "deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe glm_moe_dsa nemotron_h qwen2_moe qwen3_moe "
-     "qwen3_next"},
+     "deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe glm_moe_dsa nemotron_h qwen2_moe "
+     "qwen3_5_moe_text qwen3_moe qwen3_next"},
     {"moe_latent_size", "ni", "nemotron_h"},
     {"moe_shared_expert_intermediate_size", "i", "nemotron_h"},
     {"moe_shared_expert_overlap", "b", "nemotron_h"},
@@ -99,16 +99,16 @@ static const struct field {
      "deepseek_v32 glm4_moe glm_moe_dsa nemotron_h olmoe qwen2_moe qwen3_moe qwen3_next"},
     {"norm_topk_prob", "nb", "deepseek_v2 deepseek_v3"},
     {"num_attention_heads", "i", "!gpt2"},
-    {"num_experts", "i", "olmoe qwen2_moe qwen3_moe qwen3_next"},
+    {"num_experts", "i", "olmoe qwen2_moe qwen3_5_moe_text qwen3_moe qwen3_next"},
     {"num_experts_per_tok", "i",
      "deepseek_v32 glm4_moe glm_moe_dsa gpt_oss minimax_m2 mixtral nemotron_h olmoe qwen2_moe "
-     "qwen3_moe qwen3_next"},
+     "qwen3_5_moe_text qwen3_moe qwen3_next"},
     {"num_experts_per_tok", "ni", "deepseek_v2 deepseek_v3"},
     {"num_hidden_layers", "i", "!gpt2 nemotron_h"},
     {"num_key_value_heads", "ni", "deepseek_v2 deepseek_v3 llama nemotron olmoe phi3 qwen2 qwen3"},
     {"num_key_value_heads", "i",
      "deepseek_v32 gemma2 gemma3_text glm4_moe glm_moe_dsa gpt_oss minimax_m2 mistral mixtral "
-     "nemotron_h qwen2_moe qwen3_moe qwen3_next"},
+     "nemotron_h qwen2_moe qwen3_5_moe_text qwen3_5_text qwen3_moe qwen3_next"},
     {"num_local_experts", "i", "gpt_oss minimax_m2 mixtral"},
     {"num_logits_to_keep", "i", "nemotron_h"},
     {"num_mtp_layers", "i", "deepseek_v3 glm4_moe"},
@@ -116,7 +116,7 @@ static const struct field {
     {"original_max_position_embeddings", "i", "phi3"},
     {"output_router_logits", "b",
      "deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe glm_moe_dsa gpt_oss minimax_m2 mixtral "
-     "nemotron_h olmoe qwen2_moe qwen3_moe qwen3_next"},
+     "nemotron_h olmoe qwen2_moe qwen3_5_moe_text qwen3_moe qwen3_next"},
     {"pad_token_id", "ni", ""},
     {"pretraining_tp", "ni", "deepseek_v2 deepseek_v3 llama"},
     {"q_lora_rank", "ni", "deepseek_v2 deepseek_v3"},
@@ -135,11 +135,11 @@ static const struct field {
     {"routed_scaling_factor", "f", "deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe glm_moe_dsa"},
     {"routed_scaling_factor", "if", "nemotron_h"},
     {"router_aux_loss_coef", "f",
-     "gpt_oss minimax_m2 mixtral olmoe qwen2_moe qwen3_moe qwen3_next"},
+     "gpt_oss minimax_m2 mixtral olmoe qwen2_moe qwen3_5_moe_text qwen3_moe qwen3_next"},
     {"router_jitter_noise", "f", "minimax_m2 mixtral"},
     {"scale_attn_by_inverse_layer_idx", "b", "gpt2"},
     {"scale_attn_weights", "b", "gpt2"},
-    {"shared_expert_intermediate_size", "i", "qwen2_moe qwen3_next"},
+    {"shared_expert_intermediate_size", "i", "qwen2_moe qwen3_5_moe_text qwen3_next"},
     {"sliding_window", "ni",
      "gemma2 gemma3_text gpt_oss mistral mixtral nemotron_h phi3 qwen2 qwen2_moe qwen3 "
      "qwen3_moe"},
@@ -321,7 +321,7 @@ static void check_rotary(struct reading *r)
 
     if (list_has("deepseek_v2 deepseek_v3 deepseek_v32 glm_moe_dsa", r->type))
         key = "qk_rope_head_dim";
-    if (list_has("nemotron glm4_moe qwen3_next", r->type))
+    if (list_has("nemotron glm4_moe qwen3_next qwen3_5_text qwen3_5_moe_text", r->type))
         share = 0.5;
     if (heads > 0)
         n = number_at(r, key, number_at(r, "hidden_size", 0) / heads);

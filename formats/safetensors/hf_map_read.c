@@ -174,7 +174,7 @@ static dcpk_status rule_read_marks(const struct dcpk_json *node, struct dcpk_hf_
 }
 
 /* As many parts as the ops take: qkv three or one, with rope_halves three, cat two or more,
- * delta_net two, all else one. rope_halves needs heads. */
+ * delta_net two or four, all else one. rope_halves needs heads. */
 static dcpk_status rule_check_parts(const struct dcpk_hf_rule *rule, struct dcpk_error *err)
 {
     size_t n_joins = 0;
@@ -192,7 +192,7 @@ static dcpk_status rule_check_parts(const struct dcpk_hf_rule *rule, struct dcpk
         if (is_cat)
             fits = rule->n_hf >= 2;
         if (is_delta_net)
-            fits = rule->n_hf == 2;
+            fits = rule->n_hf == 2 || rule->n_hf == 4;
     }
     if (n_joins > 1 || !fits || (has_halves && !has_heads))
         return dcpk_fail(err, DCPK_EFORMAT, "%zu names in \"hf\" do not fit its ops", rule->n_hf);

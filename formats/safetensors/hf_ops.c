@@ -322,6 +322,20 @@ static dcpk_status split_groups(const struct dcpk_hf_sizes *sizes, struct dcpk_a
     return DCPK_OK;
 }
 
+/* in_proj of Gated DeltaNet from q, k, v in one, z, beta and alpha (TF modeling_qwen3_5.py): they
+ * stand one after the other. */
+static dcpk_status split_delta_net_behind(const struct dcpk_hf_sizes *sizes,
+                                          struct dcpk_arena *arena, struct dcpk_split *split,
+                                          struct dcpk_error *err)
+{
+    static const char *const names[] = {"qkv", "z", "b", "a"};
+    const int64_t values = sizes->n_value_heads * sizes->value_size;
+    const int64_t rows[] = {2 * sizes->n_key_heads * sizes->key_size + values, values,
+                            sizes->n_value_heads, sizes->n_value_heads};
+
+    return dcpk_rows_behind(arena, names, rows, DCPK_COUNT(rows), split, err);
+}
+
 /*
  * in_proj of Gated DeltaNet: q, k, v, z, beta and alpha of all heads
  * (MC/ssm/gated_delta_net/gdn.py _setup_variant_attrs). One tensor has q, k, v and z of each key
@@ -380,6 +394,8 @@ static dcpk_status split_rows(const struct dcpk_hf_rule *rule, const struct dcpk
         return split_qkv(rule, sizes, arena, split, err);
     if (sum.has_groups && sum.halves)
         return split_groups(sizes, arena, split, err);
+    if (sum.is_delta_net && rule->n_hf == 4)
+        return split_delta_net_behind(sizes, arena, split, err);
     if (sum.is_delta_net)
         return split_delta_net(sizes, arena, split, err);
     if (!sum.is_cat)

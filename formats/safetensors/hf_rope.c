@@ -32,7 +32,9 @@ static const char *kinds_of(const struct dcpk_hf_map *map, struct dcpk_arena *ar
 static bool member_fits(const struct dcpk_hf_rope_kind *kind, const char *key,
                         const struct dcpk_value *value)
 {
-    static const char *const known[] = {"rope_type", "type", "rope_theta", "partial_rotary_factor"};
+    static const char *const known[] = {
+        "rope_type",        "type", "rope_theta", "partial_rotary_factor", "mrope_section",
+        "mrope_interleaved" /* axes of positions, which are one in text */};
 
     for (size_t i = 0; i < DCPK_COUNT(known); i++)
         if (strcmp(known[i], key) == 0)

@@ -66,6 +66,14 @@ FAMILIES = {
         linear_value_head_dim=4, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=12, norm_topk_prob=True,
         shared_expert_intermediate_size=20, mlp_only_layers=[1],
         rope_parameters=dict(BASE["rope_parameters"], partial_rotary_factor=0.25))),
+    "qwen3_5_text": ("Qwen3_5ForCausalLM", dict(
+        BASE, num_hidden_layers=4, head_dim=16, linear_num_key_heads=2, linear_num_value_heads=6, linear_key_head_dim=8,
+        linear_value_head_dim=4, rope_parameters=dict(BASE["rope_parameters"], partial_rotary_factor=0.25))),
+    "qwen3_5_moe_text": ("Qwen3_5MoeForCausalLM", dict(
+        {k: v for k, v in BASE.items() if k != "intermediate_size"}, num_hidden_layers=4, head_dim=16,
+        linear_num_key_heads=2, linear_num_value_heads=6, linear_key_head_dim=8, linear_value_head_dim=4, num_experts=6,
+        num_experts_per_tok=2, moe_intermediate_size=12, shared_expert_intermediate_size=20,
+        rope_parameters=dict(BASE["rope_parameters"], partial_rotary_factor=0.25))),
     "nemotron_h": ("NemotronHForCausalLM", dict(
         {k: v for k, v in BASE.items() if k not in ("num_hidden_layers", "rope_parameters")}, head_dim=12, n_groups=2,
         layers_block_type=["linear_attention", "moe", "full_attention", "mlp", "linear_attention"], ssm_state_size=6,

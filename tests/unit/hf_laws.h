@@ -42,6 +42,8 @@ enum trait {
     ROUTED_BIAS_W = 1 << 24,  /* a bias of the router next to it, with EXPERTS_W */
     HEADS_NORM_ALL = 1 << 23, /* norms of q and k over all heads together */
     DELTA_NET = 1 << 25,      /* gated heads in every second layer, Gated DeltaNet in the others */
+    BY_HEAD = Q_WHOLE,        /* with DELTA_NET: its projection is two tensors, by key head */
+    IN_FOUR = Q_LATENT,       /* or four */
     HYBRID = 1 << 26,         /* a layer is one of four kinds */
     HYBRID_MIXED = 1 << 27,   /* Mamba first, then experts */
     HYBRID_PLAIN = 1 << 28,   /* an MLP first, then attention */
@@ -52,6 +54,7 @@ enum trait {
 /* How Megatron's rows come from those of the parts. */
 enum law {
     AS_IS,
+    APART,            /* all q, k, v of one part, then z, beta, alpha of one each */
     BEHIND,           /* of the first part, then of the second */
     BY_GROUP,         /* a group's q, its k, its v; of three parts */
     BY_GROUP_OF_ONE,  /* the same, of one part: all q, all k, all v */
@@ -77,8 +80,8 @@ struct tensor_law {
     enum where where;
     const char *mg;
     enum law law;
-    const char *hf[3];
-    const char *shape[3]; /* of one expert; a letter an axis (case_extent) */
+    const char *hf[4];
+    const char *shape[4]; /* of one expert; a letter an axis (case_extent) */
     unsigned flags;
     enum dcpk_dtype dtype; /* whatever is asked for */
 };
@@ -313,7 +316,16 @@ static const struct tensor_law tensor_laws[] = {
         "d"),
     ONE(DELTA_NET, IN_LINEAR, "self_attention.in_proj.layer_norm_weight", AS_IS,
         "input_layernorm.weight", "h"),
-    {DELTA_NET,
+    {DELTA_NET | IN_FOUR,
+     IN_LINEAR,
+     "self_attention.in_proj.weight",
+     APART,
+     {"linear_attn.in_proj_qkv.weight", "linear_attn.in_proj_z.weight",
+      "linear_attn.in_proj_b.weight", "linear_attn.in_proj_a.weight"},
+     {"Nh", "qh", "Hh", "Hh"},
+     0,
+     0},
+    {DELTA_NET | BY_HEAD,
      IN_LINEAR,
      "self_attention.in_proj.weight",
      BY_KEY_HEAD,

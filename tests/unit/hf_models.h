@@ -101,7 +101,8 @@ static const struct model_case {
      "\"moe_shared_expert_intermediate_size\": 14, \"moe_layer_freq\": [0, 1, 1], "
      "\"moe_ffn_hidden_size\": 6, \"moe_router_topk\": 4, \"add_qkv_bias\": true",
      BLOCKS},
-    {"qwen3_next", LLAMA | UNTIED | DELTA_NET | GATED | EXPERTS | SHARED_GATE, 2, 5, 1, MOE_FFN, 14,
+    {"qwen3_next", LLAMA | UNTIED | DELTA_NET | BY_HEAD | GATED | EXPERTS | SHARED_GATE, 2, 5, 1,
+     MOE_FFN, 14,
      SIZES GROUPS ROUTED
      "\"rope_theta\": 1e4, \"num_experts\": 8, \"shared_expert_intermediate_size\": 14, "
      "\"mlp_only_layers\": [0], \"num_nextn_predict_layers\": 0, \"linear_num_key_heads\": 2, "
@@ -113,6 +114,31 @@ static const struct model_case {
      "\"linear_conv_kernel_dim\": 4, \"linear_num_key_heads\": 2, \"linear_key_head_dim\": 3, "
      "\"linear_num_value_heads\": 4, \"linear_value_head_dim\": 5, \"rotary_percent\": 0.25, "
      "\"moe_layer_freq\": [0, 1, 1], \"mtp_num_layers\": null",
+     BLOCKS},
+    {"qwen3_5_text", LLAMA | UNTIED | DELTA_NET | IN_FOUR | GATED, 2, 5, 3, 0, 0,
+     SIZES GROUPS
+     "\"rope_theta\": 1e4, \"linear_num_key_heads\": 2, "
+     "\"linear_num_value_heads\": 4, \"linear_key_head_dim\": 3, \"linear_value_head_dim\": 5, "
+     "\"layer_types\": [\"linear_attention\", \"full_attention\", \"linear_attention\"], "
+     "\"mtp_num_hidden_layers\": 0",
+     "\"qk_layernorm\": true, \"apply_layernorm_1p\": true, \"attention_output_gate\": true, "
+     "\"experimental_attention_variant\": \"gated_delta_net\", \"linear_attention_freq\": 2, "
+     "\"linear_num_key_heads\": 2, \"linear_value_head_dim\": 5, \"rotary_percent\": 0.25, "
+     "\"mtp_num_layers\": null",
+     BLOCKS},
+    {"qwen3_5_moe_text", LLAMA | UNTIED | DELTA_NET | IN_FOUR | EXPERTS | SHARED_GATE, 2, 5, 0,
+     MOE_FFN, 14,
+     SIZES GROUPS ROUTED
+     "\"rope_theta\": 1e4, \"linear_num_key_heads\": 2, "
+     "\"linear_num_value_heads\": 4, \"linear_key_head_dim\": 3, \"linear_value_head_dim\": 5, "
+     "\"layer_types\": [\"linear_attention\", \"full_attention\", \"linear_attention\"], "
+     "\"mtp_num_hidden_layers\": 0, \"num_experts\": 8, "
+     "\"shared_expert_intermediate_size\": 14",
+     "\"qk_layernorm\": true, \"apply_layernorm_1p\": true, \"attention_output_gate\": true, "
+     "\"experimental_attention_variant\": \"gated_delta_net\", \"linear_attention_freq\": 2, "
+     "\"linear_num_key_heads\": 2, \"linear_value_head_dim\": 5, \"rotary_percent\": 0.25, "
+     "\"mtp_num_layers\": null, \"moe_router_pre_softmax\": false, "
+     "\"moe_shared_expert_gate\": true, \"moe_layer_freq\": 1, \"ffn_hidden_size\": 6",
      BLOCKS},
     {"minimax_m2", LLAMA | UNTIED | HEADS | HEADS_NORM_ALL | NORMS | EXPERTS_W | ROUTED_BIAS_W, 2,
      5, 0, FFN, 0,

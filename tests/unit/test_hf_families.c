@@ -13,7 +13,7 @@
 /* A tensor of Megatron's, as the laws have it. */
 struct expected {
     const struct tensor_law *law;
-    char mg[MAX_NAME], hf[3][MAX_NAME];
+    char mg[MAX_NAME], hf[4][MAX_NAME];
     int64_t expert; /* its slice of the tensor of Hugging Face's; -1: all of it */
     size_t n_hf, n_taken;
 };
@@ -56,7 +56,7 @@ static void expect_law(struct trial *t, const struct tensor_law *law, const char
         CHECK(t->n < MAX_TENSORS, "room for all tensors");
         *x = (struct expected){.law = law, .expert = -1};
         name_fill(x->mg, mg_before, law->mg, e);
-        for (; x->n_hf < 3 && law->hf[x->n_hf] != NULL; x->n_hf++)
+        for (; x->n_hf < 4 && law->hf[x->n_hf] != NULL; x->n_hf++)
             name_fill(x->hf[x->n_hf], hf_before, law->hf[x->n_hf], e);
         if (is_expert && strstr(law->hf[0], "{e}") == NULL)
             x->expert = e;
@@ -154,6 +154,17 @@ static struct element key_head_row(const struct model_case *c, int64_t r)
         0};
 }
 
+/* The same where the parts are all q, k, v, then all z, beta and alpha. */
+static struct element apart_row(const struct model_case *c, int64_t r)
+{
+    const int64_t n_rows[] = {case_extent(c, 'N'), case_extent(c, 'q'), N_HEADS, N_HEADS};
+    size_t part = 0;
+
+    for (; part < 3 && r >= n_rows[part]; part++)
+        r -= n_rows[part];
+    return (struct element){part, r, 0};
+}
+
 /* Of which element is row r, column c of Megatron's tensor? n_rows: of it. */
 static struct element law_element(const struct model_case *c, const struct tensor_law *law,
                                   int64_t n_rows, int64_t r, int64_t column)
@@ -166,6 +177,10 @@ static struct element law_element(const struct model_case *c, const struct tenso
         return at;
     case BEHIND:
         return (struct element){(size_t)(r / half), r % half, column};
+    case APART:
+        at = apart_row(c, r);
+        at.column = column;
+        return at;
     case BY_GROUP:
     case BY_GROUP_OF_ONE:
         at = group_row(c, r, law->law == BY_GROUP_OF_ONE);
@@ -214,7 +229,7 @@ static struct flat_shape whole_shape(const struct model_case *c, const struct te
 
     if (law->law >= TURNED)
         return (struct flat_shape){s.rank, s.columns, s.rows};
-    for (size_t p = 1; p < 3 && law->hf[p] != NULL; p++)
+    for (size_t p = 1; p < 4 && law->hf[p] != NULL; p++)
         s.rows += part_shape(c, law, p).rows;
     return s;
 }
@@ -292,7 +307,7 @@ static void check_elements(struct trial *t, const struct expected *x,
     const int pair_axis = dcpk_hf_ops_pair_axis(rule, 0);
     const struct flat_shape s = whole_shape(t->c, x->law);
     struct dcpk_model_tensor in[DCPK_HF_MAX_PARTS], out[DCPK_HF_MAX_PARTS], whole;
-    int64_t joined[MAX_ELEMENTS], split[3][MAX_ELEMENTS];
+    int64_t joined[MAX_ELEMENTS], split[4][MAX_ELEMENTS];
 
     for (size_t p = 0; p < x->n_hf; p++)
         in[p] = source_tensor((uint32_t)p, part_shape(t->c, x->law, p), pair_axis);
@@ -467,6 +482,11 @@ static const struct {
     {"k and v swapped", "llama", "\"" ATTN "k_proj.weight\", \"" ATTN "v_proj.weight\"",
      "\"" ATTN "v_proj.weight\", \"" ATTN "k_proj.weight\""},
     {"Gated DeltaNet contiguous", "qwen3_next", "\"delta_net\"", "\"cat\""},
+    {"z and its neighbour swapped", "qwen3_5_text", "in_proj_z.weight\", \"linear_attn.in_proj_b",
+     "in_proj_b.weight\", \"linear_attn.in_proj_z"},
+    {"beta and alpha swapped", "qwen3_5_moe_text",
+     "in_proj_b.weight\", \"linear_attn.in_proj_a.weight",
+     "in_proj_a.weight\", \"linear_attn.in_proj_b.weight"},
     {"its norm less one", "qwen3_next", "\"linear_attn.norm.weight\", \"op\": \"add_one\"",
      "\"linear_attn.norm.weight\""},
     {"gates left out", "qwen3_next", "\"attention_output_gate\": true, ", ""},
