@@ -467,6 +467,40 @@ bool dcpk_hf_config_names_map(const struct dcpk_hf_map *map, const struct dcpk_j
            dcpk_json_first(list) == NULL || names_architecture(map, list);
 }
 
+/*
+ * Parts of models of these types that Megatron core lacks (megatron/core@core_v0.19.0 and main; the
+ * modeling files of transformers 5.24). Types are parted by blanks.
+ */
+static const struct {
+    const char *types, *has;
+} lacking[] = {
+    {" cohere cohere2 cohere2_vision gpt_neox gptj codegen falcon phi ",
+     "attention and MLP next to each other in a layer"},
+    {" gemma3n gemma3n_text ", "AltUp, LAuReL and embeddings of each layer"},
+    {" kimi_linear ", "Kimi Delta Attention"},
+    {" granite granitemoe granitemoeshared ", "a multiplier of residuals"},
+    {" phimoe ", "a router by SparseMixer"},
+    {" dbrx ", "a clip of queries, keys and values"},
+    {" hunyuan_v1_dense hunyuan_v1_moe ", "norms of queries and keys after rotary embeddings"},
+    {" bloom mpt ", "ALiBi"},
+    {" falcon_h1 ", "attention and Mamba next to each other in a layer"},
+    {" jamba mamba falcon_mamba ", "layers of Mamba-1"},
+    {" minimax ", "lightning attention"},
+};
+
+/* ": its models have ..., which Megatron core lacks", or nothing. */
+static void lacking_text(const char *model_type, char *text, size_t n_text)
+{
+    char word[80];
+
+    *text = '\0';
+    (void)snprintf(word, sizeof word, " %.60s ", dcpk_text_or(model_type, ""));
+    for (size_t i = 0; i < DCPK_COUNT(lacking); i++)
+        if (strlen(word) > 2 && strstr(lacking[i].types, word) != NULL)
+            (void)snprintf(text, n_text, ": its models have %s, which Megatron core lacks",
+                           lacking[i].has);
+}
+
 static dcpk_status fail_families(const struct dcpk_hf_maps *maps, dcpk_status status,
                                  struct dcpk_error *err, const char *what)
 {
@@ -510,11 +544,12 @@ dcpk_status dcpk_hf_config_find_map(const struct dcpk_hf_maps *maps, const char 
     if (found == NULL)
         found = maps->any;
     if (found == NULL) {
-        char what[160];
+        char what[320], why[140];
 
+        lacking_text(model_type, why, sizeof why);
         (void)snprintf(what, sizeof what,
-                       "config.json: 'architectures' and 'model_type' (%.60s) are of no family",
-                       dcpk_text_or(model_type, "absent"));
+                       "config.json: 'architectures' and 'model_type' (%.60s) are of no family%s",
+                       dcpk_text_or(model_type, "absent"), why);
         (void)fail_families(maps, DCPK_EUNSUPPORTED, err, what);
         dcpk_append(err, "; convert's option keep-other keeps the names of others");
         return err->status;

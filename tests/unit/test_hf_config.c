@@ -565,6 +565,11 @@ static void which_map(void **state)
         {"two", NULL, "{\"architectures\": [\"LlamaForCausalLM\", \"Qwen3ForCausalLM\"]}",
          "names the families 'llama' and 'qwen3'"},
         {"none", NULL, "{}", "are of no family; there are llama"},
+        {"none, with a reason", NULL, "{\"model_type\": \"kimi_linear\"}",
+         "its models have Kimi Delta Attention, which Megatron core lacks; there are llama"},
+        {"a part of a type", NULL, "{\"model_type\": \"phi\", \"architectures\": [\"Phi\"]}",
+         "attention and MLP next to each other"},
+        {"an empty type", NULL, "{\"model_type\": \"\"}", "of no family; there are llama"},
     };
 
     (void)state;
