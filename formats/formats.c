@@ -19,6 +19,7 @@ const struct dcpk_format *const dcpk_formats[] = {
     &dcpk_format_verl,
     &dcpk_format_checkpointing, /* any */
     &dcpk_format_titan_checkpointing,
+    &dcpk_format_verl_megatron,
     &dcpk_format_torch,
     &dcpk_format_torch_dcp,
     NULL,

@@ -24,6 +24,8 @@ extern const struct dcpk_format dcpk_format_torch;
 /* Hugging Face's names on DCP: accelerate, transformers' Trainer, prime-rl, NeMo-RL, dcp.save; and
  * in shards of FSDP: verl, SkyRL. */
 extern const struct dcpk_format dcpk_format_dcp_hf, dcpk_format_verl;
+/* Megatron's names in the folders of a step of verl. */
+extern const struct dcpk_format dcpk_format_verl_megatron;
 /* torchtitan's names on DCP, and in files of torch_checkpointing 2.0. */
 extern const struct dcpk_format dcpk_format_titan, dcpk_format_titan_checkpointing;
 

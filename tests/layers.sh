@@ -34,7 +34,7 @@ declare -A may=(
     [formats/fsdp_dtensor]="lib formats/torch formats/dcp"
     [formats/mp_rank]="lib formats/torch formats/megatron formats/megatron/buckets"
     [formats/fsdp_shards]="lib formats/torch"
-    [formats/hub]="lib formats/torch formats/dcp formats/fsdp_shards formats/safetensors"
+    [formats/hub]="lib formats/torch formats/dcp formats/megatron formats/fsdp_shards formats/safetensors"
     [formats]="lib formats"
 )
 for room in "${rooms[@]}"; do

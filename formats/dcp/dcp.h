@@ -14,6 +14,9 @@ struct dcpk_dcp_info {
     bool is_mcore_class; /* root class MCoreMetadata: Megatron 0.15 */
     bool has_mcore_data;
     bool has_planner_data;
+    /* Set before reading a folder that is one of several: Megatron's common state, which each of
+     * them has, gets the key "common_state/<part>shard_0_1". NULL: its own. */
+    const char *part;
 };
 
 /* Sets *is if there is a .metadata. */

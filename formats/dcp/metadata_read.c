@@ -21,7 +21,8 @@
 
 #define MCORE_MODULE "megatron.core.dist_checkpointing.strategies.torch"
 
-#define N_SPANS 4096 /* a power of two */
+#define COMMON  "common_state/" /* Megatron's (formats/torch_dist/FORMAT.md 6) */
+#define N_SPANS 4096            /* a power of two */
 
 /* A span that was made: the layers of a model repeat few. */
 struct span {
@@ -248,6 +249,11 @@ static dcpk_status metadata_make_object(struct reading *r, const struct dcpk_pac
 {
     struct dcpk_object object = {.key = r->packed.keys[entry->key]};
 
+    if (r->info->part != NULL && dcpk_starts_with(object.key, COMMON))
+        object.key = dcpk_arena_printf(r->ckpt->arena, err, COMMON "%s%s", r->info->part,
+                                       object.key + strlen(COMMON));
+    if (object.key == NULL)
+        return err->status;
     if (take_place(r, entry->key, DCPK_NO_SIZE, &object.place, err))
         return err->status;
     return dcpk_checkpoint_add_object(r->ckpt, &object, err);

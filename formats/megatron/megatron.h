@@ -42,9 +42,10 @@ struct dcpk_megatron_backend {
 dcpk_status dcpk_megatron_read_backend(struct dcpk_store *store,
                                        struct dcpk_megatron_backend *backend,
                                        struct dcpk_error *err);
-/* It names the backend `wanted` in version 1; DCPK_EUNSUPPORTED names the other one. */
-dcpk_status dcpk_megatron_check_backend(struct dcpk_store *store, const char *wanted,
-                                        struct dcpk_error *err);
+/* The file `name` of this kind names the backend `wanted` in version 1; DCPK_EUNSUPPORTED names the
+ * other one. */
+dcpk_status dcpk_megatron_check_backend(struct dcpk_store *store, const char *name,
+                                        const char *wanted, struct dcpk_error *err);
 /* Report the fields that stop a release (formats/torch_dist/FORMAT.md 1.2). */
 dcpk_status dcpk_megatron_request_backend(const struct dcpk_loading *loading,
                                           struct dcpk_error *err);

@@ -51,7 +51,8 @@ dcpk_status dcpk_hf_document_read(struct dcpk_store *store, struct dcpk_json **c
 {
     enum dcpk_path_kind kind;
 
-    static const char *const names[] = {DCPK_HF_CONFIG, DCPK_HF_INNER "/" DCPK_HF_CONFIG};
+    static const char *const names[] = {DCPK_HF_CONFIG, DCPK_HF_INNER "/" DCPK_HF_CONFIG,
+                                        DCPK_HF_IN_MODEL "/" DCPK_HF_CONFIG};
 
     *config = NULL;
     for (size_t i = 0; i < DCPK_COUNT(names); i++) {
@@ -99,6 +100,12 @@ dcpk_status dcpk_hf_file_read(const char *path, struct dcpk_json **base, struct 
     return err->status;
 }
 
+/* True for a folder of Hugging Face's own. */
+static bool is_own_folder(const struct dcpk_format *format)
+{
+    return format->is_model && format->container == NULL;
+}
+
 dcpk_status dcpk_hf_document_find(struct dcpk_checkpoint *ckpt, struct dcpk_json **config,
                                   struct dcpk_error *err)
 {
@@ -106,7 +113,7 @@ dcpk_status dcpk_hf_document_find(struct dcpk_checkpoint *ckpt, struct dcpk_json
     struct dcpk_store *store = NULL;
 
     *config = NULL;
-    if (ckpt->format->container == NULL && dcpk_hf_document_read(ckpt->store, config, err))
+    if (is_own_folder(ckpt->format) && dcpk_hf_document_read(ckpt->store, config, err))
         return err->status;
     if (*config != NULL && given->config != NULL)
         dcpk_checkpoint_note_once(ckpt,
@@ -119,7 +126,7 @@ dcpk_status dcpk_hf_document_find(struct dcpk_checkpoint *ckpt, struct dcpk_json
     if (given->assets != NULL && dcpk_store_open(given->assets, &store, err) == DCPK_OK)
         (void)dcpk_hf_document_read(store, config, err);
     dcpk_store_close(store);
-    if (err->status != DCPK_OK || *config != NULL || ckpt->format->container == NULL)
+    if (err->status != DCPK_OK || *config != NULL || is_own_folder(ckpt->format))
         return err->status;
     return dcpk_hf_document_read(ckpt->store, config, err);
 }
@@ -132,7 +139,7 @@ dcpk_status dcpk_hf_base_find(struct dcpk_output *out, struct dcpk_json **base,
     *base = NULL;
     if (out->target.family.config != NULL)
         return dcpk_hf_file_read(out->target.family.config, base, err);
-    if (!from->is_model)
+    if (!dcpk_format_has_config(from))
         return DCPK_OK;
     return dcpk_hf_document_find(out->source, base, err);
 }
@@ -201,17 +208,27 @@ static dcpk_status put_assets(struct dcpk_output *out, struct dcpk_store *store,
 /* The tokenizer of the source: its own, or one in the folder of Megatron-Bridge or of verl. */
 static dcpk_status put_source_assets(struct dcpk_output *out, size_t *n, struct dcpk_error *err)
 {
-    const bool is_model = out->source->format->is_model;
-    const char *folder = is_model ? DCPK_HF_INNER : "tokenizer";
-    const char *prefix = is_model ? DCPK_HF_INNER "/" : "tokenizer/";
-    enum dcpk_path_kind kind = DCPK_PATH_NOTHING;
+    static const struct {
+        const char *folder, *prefix;
+        bool is_of_models;
+    } places[] = {{".", "", true},
+                  {DCPK_HF_INNER, DCPK_HF_INNER "/", true},
+                  {DCPK_HF_IN_MODEL, DCPK_HF_IN_MODEL "/", true},
+                  {"tokenizer", "tokenizer/", false}};
+    const bool is_model = dcpk_format_has_config(out->source->format);
+    struct dcpk_store *store = out->source->store;
 
-    if (is_model && (put_assets(out, out->source->store, ".", "", n, err) || *n > 0))
-        return err->status;
-    if (dcpk_store_look(out->source->store, folder, &kind, err) == DCPK_OK &&
-        kind == DCPK_PATH_FOLDER)
-        (void)put_assets(out, out->source->store, folder, prefix, n, err);
-    return err->status;
+    for (size_t i = 0; i < DCPK_COUNT(places) && *n == 0; i++) {
+        enum dcpk_path_kind kind = DCPK_PATH_NOTHING;
+
+        if (places[i].is_of_models != is_model)
+            continue;
+        if (dcpk_store_look(store, places[i].folder, &kind, err) ||
+            (kind == DCPK_PATH_FOLDER &&
+             put_assets(out, store, places[i].folder, places[i].prefix, n, err)))
+            return err->status;
+    }
+    return DCPK_OK;
 }
 
 /* Without a file of a tokenizer a folder is given for its config.json, or by mistake. */

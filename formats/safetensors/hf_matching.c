@@ -272,3 +272,24 @@ out:
     dcpk_json_free(config);
     return err->status;
 }
+
+dcpk_status dcpk_hf_find_args(struct dcpk_checkpoint *ckpt, bool has_lm_head, enum dcpk_dtype dtype,
+                              const struct dcpk_value **args, struct dcpk_error *err)
+{
+    const struct dcpk_family_settings *settings = &ckpt->given.family;
+    struct dcpk_hf_import import = {.has_lm_head = has_lm_head, .dtype = dtype};
+    struct dcpk_hf_maps maps;
+    struct dcpk_json *config;
+
+    *args = NULL;
+    import.remark = take_remark;
+    import.context = ckpt;
+    if (dcpk_hf_document_find(ckpt, &config, err) || config == NULL)
+        return err->status;
+    import.config = config;
+    if (dcpk_hf_maps_load(settings->maps, ckpt->arena, &maps, err) == DCPK_OK &&
+        dcpk_hf_config_find_map(&maps, settings->family, config, &import.map, err) == DCPK_OK)
+        (void)dcpk_hf_config_to_args(&import, ckpt->arena, args, err);
+    dcpk_json_free(config);
+    return err->status;
+}

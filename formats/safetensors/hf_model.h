@@ -21,6 +21,7 @@ struct dcpk_hf_scheme {
 
 #define DCPK_HF_CONFIG           "config.json"
 #define DCPK_HF_INNER            "huggingface" /* the folder with it in verl's and SkyRL's */
+#define DCPK_HF_IN_MODEL         "model/" DCPK_HF_INNER /* the same with verl's Megatron */
 #define DCPK_HF_MAX_CONFIG_BYTES (UINT64_C(16) << 20)
 #define DCPK_HF_OUTPUT_LAYER     "output_layer.weight"
 #define DCPK_HF_EMBEDDING        "embedding.word_embeddings.weight"
@@ -40,6 +41,16 @@ dcpk_status dcpk_hf_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_model *mo
  */
 dcpk_status dcpk_hf_scheme_to_model(struct dcpk_checkpoint *ckpt, const char *scheme,
                                     struct dcpk_model *model, struct dcpk_error *err);
+/*
+ * Args of a checkpoint with Megatron's names that has none, by its configuration
+ * (dcpk_hf_document_find). has_lm_head, dtype: of what is stored. *args: a Namespace in its arena;
+ * NULL: it has no configuration. Errors: those of hf_config.h.
+ */
+dcpk_status dcpk_hf_find_args(struct dcpk_checkpoint *ckpt, bool has_lm_head, enum dcpk_dtype dtype,
+                              const struct dcpk_value **args, struct dcpk_error *err);
+/* Sets model->command_line by model->args, those of an import: what has Megatron compute the same.
+ * Errors: DCPK_ENOMEM. */
+dcpk_status dcpk_hf_put_command_line(struct dcpk_model *model, struct dcpk_error *err);
 /* mapping->load_config: config.json. Errors: DCPK_EFORMAT if it is not an object. */
 dcpk_status dcpk_hf_load_config(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
                                 const struct dcpk_value **value, struct dcpk_error *err);
@@ -67,7 +78,7 @@ dcpk_status dcpk_hf_scheme_from_model(const struct dcpk_model *model, struct dcp
  * reading it, with its path. */
 dcpk_status dcpk_hf_file_read(const char *path, struct dcpk_json **doc, struct dcpk_error *err);
 
-/* config.json of a folder, or of the folder huggingface/ in it. *config: the caller's,
+/* config.json of a folder, or of huggingface/ or model/huggingface/ in it. *config: the caller's,
  * dcpk_json_free; NULL: there is none. */
 dcpk_status dcpk_hf_document_read(struct dcpk_store *store, struct dcpk_json **config,
                                   struct dcpk_error *err);

@@ -457,10 +457,8 @@ static dcpk_status hf_put_state(struct dcpk_hf_matching *m, struct dcpk_error *e
     return DCPK_OK;
 }
 
-/* The command line that has Megatron compute what the model does. */
-static dcpk_status write_command_line(struct dcpk_hf_matching *m, struct dcpk_error *err)
+dcpk_status dcpk_hf_put_command_line(struct dcpk_model *model, struct dcpk_error *err)
 {
-    struct dcpk_model *model = m->model;
     struct dcpk_bytes text = {0};
 
     if (dcpk_hf_flags_write(dcpk_value_attrs(model->args), &text, err) == DCPK_OK &&
@@ -537,7 +535,7 @@ dcpk_status dcpk_hf_scheme_to_model(struct dcpk_checkpoint *ckpt, const char *sc
         dcpk_bytes_release(&m.faults.text);
         return err->status;
     }
-    if (hf_put_state(&m, err) || write_command_line(&m, err))
+    if (hf_put_state(&m, err) || dcpk_hf_put_command_line(model, err))
         return err->status;
     note_norms_read(&m);
     model->family = m.map->family;

@@ -162,7 +162,7 @@ static dcpk_status td_open(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
 {
     enum dcpk_path_kind common_pt = DCPK_PATH_NOTHING;
 
-    if (dcpk_megatron_check_backend(ckpt->store, "torch_dist", err) ||
+    if (dcpk_megatron_check_backend(ckpt->store, DCPK_MEGATRON_METADATA_JSON, "torch_dist", err) ||
         dcpk_dcp_open(ckpt, ckpt->state, err) ||
         dcpk_store_look(ckpt->store, COMMON_PT, &common_pt, err))
         return err->status;

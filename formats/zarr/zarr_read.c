@@ -417,7 +417,7 @@ dcpk_status dcpk_zarr_open(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
     char **names = NULL;
     size_t n = 0;
 
-    if (dcpk_megatron_check_backend(ckpt->store, "zarr", err) ||
+    if (dcpk_megatron_check_backend(ckpt->store, DCPK_MEGATRON_METADATA_JSON, "zarr", err) ||
         dcpk_store_list(ckpt->store, &names, &n, err))
         return err->status;
     for (size_t i = 0; i < n && err->status == DCPK_OK; i++)

@@ -72,7 +72,7 @@ size_t dcpk_marks_list(const struct dcpk_format *const *formats, enum dcpk_mark_
                        const struct dcpk_mark *list[DCPK_MAX_MARKS]);
 
 /* Their names: ".metadata, metadata.json or .zarray". Returns text. */
-#define DCPK_MARKS_BYTES 256
+#define DCPK_MARKS_BYTES 384
 const char *dcpk_marks_words(const struct dcpk_format *const *formats, enum dcpk_mark_kind most,
                              char text[DCPK_MARKS_BYTES]);
 

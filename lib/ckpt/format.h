@@ -191,6 +191,9 @@ struct dcpk_format {
     /* A folder whose name begins so and one whose name does not, next to each other and each with
      * the first of the marks, are one checkpoint: the folder around them. NULL: none are. */
     const char *part_folder;
+    /* It lies in the folder of a trainer's step, and is found by that (run_below.c). So do schemes,
+     * which have a container. */
+    bool is_nested;
     /* The output is OUT itself: a model, not an iteration of a run. */
     bool is_model;
     size_t state_bytes; /* the core allocates this much, zeroed, as ckpt->state before open() */
@@ -234,6 +237,12 @@ static inline bool dcpk_format_stays_in_family(const struct dcpk_format *a,
                                                const struct dcpk_format *b)
 {
     return a->is_model && b->is_model && (a->container != NULL || b->container != NULL);
+}
+
+/* True if a config.json of Hugging Face's describes a checkpoint of the format. */
+static inline bool dcpk_format_has_config(const struct dcpk_format *format)
+{
+    return format->is_model || (format->mapping != NULL && format->mapping->load_config != NULL);
 }
 
 /* True if the requests of Megatron's loaders to this format are known. */

@@ -28,7 +28,7 @@ static void find_schemes(struct looking *l)
     size_t n = 0;
 
     for (const struct dcpk_format *const *f = l->formats; *f != NULL && n < MAX_FORMATS; f++)
-        if ((*f)->container != NULL)
+        if ((*f)->container != NULL || (*f)->is_nested)
             l->schemes[n++] = *f;
 }
 

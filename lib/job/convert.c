@@ -63,7 +63,8 @@ static dcpk_status convert_open_source(struct dcpk_conversion *c, struct dcpk_er
                          o->in, c->ckpt->format->name);
     if (o->given.lora.adapter != NULL && open_adapter(c, o->given.lora.adapter, err))
         return dcpk_context(err, "the adapter '%s'", o->given.lora.adapter);
-    if (o->given.family.config != NULL && !c->ckpt->format->is_model && !o->to->is_model)
+    if (o->given.family.config != NULL && !dcpk_format_has_config(c->ckpt->format) &&
+        !o->to->is_model)
         return dcpk_fail(err, DCPK_EUSAGE,
                          "a config.json is given, and neither %s nor %s is a format of models",
                          c->ckpt->format->name, o->to->name);

@@ -79,11 +79,61 @@ def save():
     metadata = dict(distrib_optim_sharding_type=LAYOUT["layout"], distrib_optim_fully_reshardable_mem_efficient=False,
                     singleton_local_shards=False, chained_optim_avoid_prefix=True, **family.get("metadata", {}))
     state = state_of(optimizer, scheduler, metadata, None if args.no_save_rng else rng_state("torch_dist"))
+    if LAYOUT["verl"]:
+        return save_verl(state, metadata)
     state["num_floating_point_operations_so_far"] = 1.0
     os.makedirs(FOLDER, exist_ok=WORLD > 1)
     dist.barrier()
     call(dist_checkpointing.save, state, FOLDER, (LAYOUT["backend"], 1), content_metadata=metadata)
     print("SAVED", len(live), "parameters")
+    dist.barrier()
+
+
+def save_verl(state, metadata):
+    """As verl's MegatronCheckpointManager: 2: three folders, of release 0.9; 1: one, of 0.7.1; 0: one without content_metadata, of 0.7.0."""
+    import dataclasses
+    import json
+
+    import megatron.core.parallel_state as mpu
+    from megatron.core import dist_checkpointing
+    from megatron.core.dist_checkpointing.strategies import fully_parallel, torch as strategies
+    from transformers import LlamaConfig
+
+    from megatron_toy import VOCAB, config
+
+    parts = dict(model={name: part for name, part in state.items() if name.startswith("model")},
+                 optimizer=dict(optimizer=state["optimizer"], lr_scheduler=state["opt_param_scheduler"]),
+                 extra=dict(rng_state=state["rng_state"]))
+    if LAYOUT["verl"] != "2":
+        parts = {"": {**parts["model"], **parts["optimizer"], **parts["extra"]}}
+    for folder, part in parts.items():
+        path = os.path.join(FOLDER, folder, "dist_ckpt")
+        os.makedirs(path, exist_ok=True)
+        dist.barrier()
+        strategy = fully_parallel.FullyParallelSaveStrategyWrapper(
+            call(strategies.TorchDistSaveShardedStrategy, backend="torch_dist", version=1), mpu.get_data_parallel_group(with_context_parallel=True))
+        known = {} if LAYOUT["verl"] == "0" else dict(content_metadata=metadata)
+        dist_checkpointing.save(part, path, sharded_strategy=strategy, async_sharded_save=False, validate_access_integrity=True, **known)
+        dist.barrier()
+    if dist.get_rank() == 0:
+        inner = os.path.join(FOLDER, *(["model"] if LAYOUT["verl"] == "2" else []), "huggingface")
+        LlamaConfig(vocab_size=VOCAB, hidden_size=config.hidden_size, intermediate_size=config.ffn_hidden_size, num_hidden_layers=config.num_layers,
+                    num_attention_heads=config.num_attention_heads, num_key_value_heads=config.num_query_groups, max_position_embeddings=32,
+                    rms_norm_eps=config.layernorm_epsilon, tie_word_embeddings=False, dtype="bfloat16",
+                    architectures=["LlamaForCausalLM"]).save_pretrained(inner)
+        plain = {name: str(value) if isinstance(value, torch.dtype) else value for name, value in vars(config).items()
+                 if value is None or isinstance(value, (str, int, float, bool, torch.dtype))}
+        with open(os.path.join(FOLDER, "transformer_config.json"), "w") as file:
+            json.dump(plain, file, indent=2)
+        if LAYOUT["verl"] == "2":
+            contents = {name: dict(path=f"{name}/dist_ckpt", format="megatron_dist_checkpoint") for name in ("model", "optimizer")}
+            contents["rng_state"] = dict(path="extra/dist_ckpt", format="megatron_dist_checkpoint", key="rng_state")
+            manifest = dict(schema_version=2, framework="megatron", role="actor", arch="LlamaForCausalLM", global_step=ITERATION, world_size=WORLD,
+                            backend=dict(has_bridge=False, use_dist_checkpointing=True, peft=False),
+                            save_contents=["model", "optimizer", "extra"], contents=contents, directories={}, saved_any_dist_ckpt=True)
+            with open(os.path.join(FOLDER, "ckpt_contents.json"), "w") as file:
+                json.dump(manifest, file, indent=2, sort_keys=True)
+    print("SAVED", FOLDER)
     dist.barrier()
 
 

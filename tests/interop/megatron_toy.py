@@ -29,7 +29,7 @@ ACTION, TREE, FAMILY, FOLDER = sys.argv[1:5]
 # the pipeline's ends; instances: of the distributed optimizer;
 # impl=te: Transformer Engine's layers (megatron_engine.py).
 LAYOUT = dict(names="", tp="1", pp="1", vpp="1", ep="1", etp="", bucket="0", stages="", precise="", layout="fully_reshardable", hidden="16",
-              backend="torch_dist", dtype="bf16", zero="1", adam="fused", without="", first="", last="", instances="1", fsdp="", impl="local", rerun="", common="")
+              backend="torch_dist", dtype="bf16", zero="1", adam="fused", without="", first="", last="", instances="1", fsdp="", impl="local", rerun="", common="", verl="")
 LAYOUT.update(setting.split("=") for setting in sys.argv[5:])
 IS_FSDP = LAYOUT["fsdp"] in ("1", "2") or ACTION == "load" and LAYOUT["backend"] != "torch" and not os.path.exists(os.path.join(FOLDER, "metadata.json"))
 TP, PP, VPP, EP, ETP, BUCKET = (int(LAYOUT[size] or LAYOUT["tp"]) for size in ("tp", "pp", "vpp", "ep", "etp", "bucket"))
