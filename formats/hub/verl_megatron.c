@@ -205,11 +205,18 @@ static dcpk_status verl_open_part(struct dcpk_checkpoint *ckpt, const char *fold
     struct verl_state *state = ckpt->state;
     const char *backend = path_in(ckpt->arena, folder, DCPK_MEGATRON_METADATA_JSON, err);
     const char *metadata = path_in(ckpt->arena, folder, ".metadata", err);
+    enum dcpk_path_kind kind;
     struct dcpk_source *source;
 
     if (backend == NULL || metadata == NULL ||
         dcpk_megatron_check_backend(ckpt->store, backend, "torch_dist", err))
         return err->status;
+    if (dcpk_store_look(ckpt->store, metadata, &kind, err))
+        return err->status;
+    if (kind == DCPK_PATH_NOTHING)
+        return dcpk_fail(err, DCPK_EFORMAT,
+                         "there is no '%s': a copy of 'FOLDER/*' leaves hidden files out",
+                         metadata);
     state->info.part = part;
     if (dcpk_store_find(ckpt->store, metadata, &source, err) ||
         dcpk_metadata_read(ckpt, source, &state->info, err))

@@ -193,6 +193,11 @@ static dcpk_status model_map_tensor(struct dcpk_model *model, uint32_t source,
         dcpk_model_omit(model, key, "extra state kept as a tensor, which no release asks for");
         return DCPK_OK;
     }
+    if (strstr(key, ".adapter.") != NULL)
+        return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_DROP,
+                             "it belongs to an adapter (LoRA) of Megatron-Bridge, which is neither "
+                             "merged nor taken out: Megatron-Bridge's examples/peft/merge_lora.py "
+                             "merges it");
     if (dcpk_starts_with(dcpk_megatron_skip_chained(key), "optimizer.distributed.")) {
         /* Else all of them together, when the weights are there: dcpk_megatron_decode_buckets. */
         if ((model->flags & DCPK_MODEL_WEIGHTS_ONLY) != 0)

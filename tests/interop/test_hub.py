@@ -14,7 +14,7 @@ import unittest
 import torch
 import torch.distributed.checkpoint as dcp
 from safetensors.torch import load_file, save_file
-from tool import DCPKIT, dcpkit, dcpkit_fails, sample
+from tool import DCPKIT, dcpkit, dcpkit_fails, iteration, sample
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 GOLDENS = os.environ.get("DCPK_GOLDENS")
@@ -214,6 +214,40 @@ class Hub(unittest.TestCase):
         self.assertEqual(code, 1, said)
         code, said = dcpkit_fails("check", *config, layout)
         self.assertEqual(code, 1, said)
+
+
+class Megatron(unittest.TestCase):
+    """A save of Megatron's as verl has it (0.4.1 to 0.8): without args, the schedule under another name, config.json in another folder."""
+
+    def test_without_args(self):
+        with tempfile.TemporaryDirectory() as folder:
+            run, model, out, back = (os.path.join(folder, name) for name in ("whole", "model", "out", "back"))
+            actor = os.path.join(folder, "run", "global_step_4", "actor")
+            dcpkit("convert", "--to", "torch_dist", "--target-generation", "B", sample("torch_dist_c_dense_tp2pp2"), run)
+            dcpkit("convert", "--to", "huggingface", run, model)
+            shutil.copytree(iteration(run), os.path.join(actor, "dist_ckpt"))
+            shutil.copytree(model, os.path.join(actor, "huggingface"), ignore=lambda _folder, names: [name for name in names if name != "config.json"])
+            file = os.path.join(actor, "dist_ckpt", "common.pt")
+            common = torch.load(file, weights_only=False)
+            verl = {"optimizer": common["optimizer"], "lr_scheduler": common["opt_param_scheduler"], "content_metadata": common["content_metadata"]}
+            os.remove(file)
+            torch.save(verl, file)
+            self.assertIn("has no args", dcpkit_fails("convert", "--to", "huggingface", os.path.join(actor, "dist_ckpt"), out)[1])
+            with open(os.path.join(actor, "transformer_config.json"), "w", encoding="ascii") as f:
+                json.dump({"tensor_model_parallel_size": 2, "pipeline_model_parallel_size": 2, "pipeline_dtype": "torch.bfloat16"}, f)
+            dcpkit("convert", "--verify", "--to", "huggingface", os.path.join(folder, "run"), out)
+            self.assertEqual(hashes(out), hashes(model))
+            self.assertIn("iteration    4\n", dcpkit("inspect", os.path.join(folder, "run")))
+            said = dcpkit("convert", "--verify", "--to", "torch_dist", os.path.join(folder, "run"), back)
+            self.assertIn("verl's counts steps", " ".join(said.split()))
+            made = torch.load(os.path.join(iteration(back), "common.pt"), weights_only=False)
+            self.assertEqual(made["opt_param_scheduler"], common["opt_param_scheduler"])
+            self.assertEqual(made["optimizer"]["optimizer"]["param_groups"], common["optimizer"]["optimizer"]["param_groups"])
+            for name in ("num_layers", "hidden_size", "padded_vocab_size", "tensor_model_parallel_size", "swiglu", "params_dtype", "normalization"):
+                self.assertEqual(getattr(made["args"], name), getattr(common["args"], name), name)
+            done = subprocess.run([DCPKIT, "compare-two-checkpoint", "--json", run, back], capture_output=True, text=True, check=False)
+            parts = json.loads(done.stdout)["parts"]
+            self.assertEqual([(parts[name]["n_compared"], parts[name]["n_different"]) for name in ("weights", "masters", "moments", "groups")], [(27, 0), (27, 0), (54, 0), (40, 0)])
 
 
 class Shards(unittest.TestCase):
