@@ -32,6 +32,7 @@ struct map_checkpoint {
 struct map_names {
     struct dcpk_checkpoint *ckpt;
     struct dcpk_feed_views *stored, *sides[2]; /* enum dcpkit_side */
+    void *zero;                                /* memory of the device, for targets that are 0 */
 };
 
 struct dcpkit_map {

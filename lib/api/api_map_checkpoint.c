@@ -261,25 +261,63 @@ int dcpkit_map_names(dcpkit_map *map, const char *path, const char *sources, con
     return (int)err->status;
 }
 
+/* Bytes of an element at most. */
+#define ZERO_BYTES 16
+
+/* Adds targets that are zeros, and sources of one element for them. */
+static dcpk_status add_zeros(dcpkit_map *map, const struct dcpk_renamed *made,
+                             struct dcpk_error *err)
+{
+    static const uint8_t zero[ZERO_BYTES];
+    struct dcpk_device *device = map->engine->options.device;
+
+    if (made->n_zeros > 0 &&
+        (device->ops->alloc(device, DCPK_MEMORY_DEVICE, ZERO_BYTES, &map->names.zero, err) ||
+         device->ops->copy(device, 0, map->names.zero, zero, ZERO_BYTES, err) ||
+         dcpk_device_wait(device, 0, DCPK_REMAP_TIMEOUT_MS, err)))
+        return err->status;
+    for (size_t i = 0; i < made->n_zeros; i++)
+        for (int side = 0; side < 2; side++) {
+            struct map_side *s = &map->sides[side];
+            struct dcpk_shard shard = made->zeros[i];
+
+            if (side == DCPKIT_SOURCES) {
+                int64_t *none = dcpk_arena_array(map->arena, (size_t)shard.rank, sizeof *none, err);
+
+                if (none == NULL)
+                    return err->status;
+                memset(none, 0, (size_t)shard.rank * sizeof *none);
+                shard.stride_bytes = none;
+                shard.at = (uint64_t)(uintptr_t)map->names.zero;
+            }
+            if (dcpk_grow(&s->shards, &s->capacity, s->n, sizeof shard, err))
+                return err->status;
+            s->shards[s->n++] = shard;
+        }
+    return DCPK_OK;
+}
+
 /* The shards of a side as boxes of the tensors of `to`. */
 static dcpk_status side_rename(dcpkit_map *map, int number, const struct dcpk_feed_views *to,
-                               struct dcpk_error *err)
+                               struct dcpk_renamed *made, struct dcpk_error *err)
 {
     struct map_side *side = &map->sides[number];
-    struct dcpk_renamed made = {.arena = map->arena, .are_targets = number == DCPKIT_TARGETS};
 
-    if (dcpk_rename_shards(map->names.sides[number], to, side->shards, side->n, &made, err)) {
-        dcpk_free(made.shards);
+    made->arena = map->arena;
+    made->are_targets = number == DCPKIT_TARGETS;
+    if (dcpk_rename_shards(map->names.sides[number], to, side->shards, side->n, made, err)) {
+        dcpk_free(made->shards);
         return err->status;
     }
     dcpk_free(side->shards);
-    *side = (struct map_side){made.shards, made.n, made.capacity};
+    *side = (struct map_side){made->shards, made->n, made->capacity};
     return DCPK_OK;
 }
 
 dcpk_status api_names_apply(dcpkit_map *map, struct dcpk_error *err)
 {
     const struct dcpk_feed_views *to = map->names.sides[DCPKIT_TARGETS];
+    struct dcpk_renamed targets = {0}, sources = {0};
 
     if (to == NULL)
         return DCPK_OK;
@@ -287,10 +325,12 @@ dcpk_status api_names_apply(dcpkit_map *map, struct dcpk_error *err)
         return dcpk_fail(err, DCPK_EUSAGE, "a map has names or the tensors of a checkpoint");
     if (dcpk_feed_views_are_local(to)) {
         to = map->names.stored;
-        if (side_rename(map, DCPKIT_TARGETS, to, err))
-            return err->status;
+        side_rename(map, DCPKIT_TARGETS, to, &targets, err);
     }
-    return side_rename(map, DCPKIT_SOURCES, to, err);
+    if (err->status == DCPK_OK && side_rename(map, DCPKIT_SOURCES, to, &sources, err) == DCPK_OK)
+        add_zeros(map, &targets, err);
+    dcpk_free(targets.zeros);
+    return err->status;
 }
 
 void api_names_release(dcpkit_map *map)
@@ -299,4 +339,6 @@ void api_names_release(dcpkit_map *map)
     for (int side = 0; side < 2; side++)
         dcpk_feed_views_free(map->names.sides[side]);
     dcpk_checkpoint_close(map->names.ckpt);
+    if (map->names.zero != NULL)
+        map->engine->options.device->ops->free(map->engine->options.device, map->names.zero);
 }

@@ -379,11 +379,15 @@ DCPKIT_API int dcpkit_map_source_checkpoint(dcpkit_map *map, const char *path, c
  *   "megatron:fsdp=4,tp=2"  the same of Megatron-FSDP, whose shards are boxes of parameters; those
  *         are the blocks of all tensor-parallel ranks, one after the other (SwiGLU: gate and up of
  *         rank 0, then those of rank 1)
- *   "vllm:tp=4", "sglang:tp=4,ep=4"  fused and stacked projections and experts of such a rank
+ *   "megatron:tp=2,pp=2,layout=Et|tt|tt|tL"  the same with a pipeline-model-parallel-layout, which
+ *         is the rest of the text; vpp follows from it
+ *   "vllm:tp=4", "sglang:tp=4,ep=4"  fused and stacked projections and experts of such a rank.
+ *         Names of the model that has the layers of multi-token prediction begin with "draft."
  *   "transformers"  the model of a class of transformers 5
  * Sizes left out are 1, dp as many as there are ranks for. "at=4,ranks=2" is a run on the 2 ranks
  * from 4 on; else it is on all. "family=phi3", also "huggingface:family=phi3", is for args that
- * fit several families. Rows that pad a vocabulary are left as they are in targets. With such
+ * fit several families. Rows that pad a vocabulary are left as they are in targets; biases that
+ * servers have on one rank only (GPT-OSS's experts) are set to 0 on the others. With such
  * names, and those of tensors whose rows take turns (GPT-OSS), the tensors of the plan are the
  * stored ones.
  *

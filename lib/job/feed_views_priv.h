@@ -13,9 +13,11 @@ struct dcpk_feed_views {
     struct dcpk_feed_views *inner; /* that these are made of; NULL: none */
     struct dcpk_remap_view *views; /* owned */
     size_t n, capacity;
-    const struct dcpk_out_tensor **of; /* by view, where there is an output; in the arena */
-    bool is_of_rank;                   /* names and shapes are those of one rank's modules */
-    int64_t n_chunks; /* of these modules, Megatron's (live_names.h); 0: names are as they are */
+    const struct dcpk_out_tensor *
+        *of;           /* by view, where there is an output; in the arena. NULL: none */
+    bool is_of_rank;   /* names and shapes are those of one rank's modules */
+    bool writes_zeros; /* fills of targets are written, not left alone */
+    int64_t n_chunks;  /* of these modules, Megatron's (live_names.h); 0: names are as they are */
 };
 
 /* Views without any, with an arena. *views: dcpk_feed_views_free. */

@@ -20,6 +20,7 @@
 #include "lib/job/live_priv.h"
 #include "lib/model/account.h"
 #include "lib/model/laid_out.h"
+#include "lib/place/pipeline.h"
 #include "lib/rules/rules.h"
 
 struct lister {
@@ -27,6 +28,8 @@ struct lister {
     struct dcpk_laid_out laid;
     int64_t rank, n_layers, n_experts;
     bool is_fsdp;
+    const int64_t *chunk_layers; /* of a pipeline with a layout, by chunk; NULL: the grid cuts it */
+    int64_t n_chunks;
 };
 
 static const char layers[] = "decoder.layers.";
@@ -39,6 +42,18 @@ static int64_t find_layer(const struct dcpk_param *param)
     if (!dcpk_starts_with(param->name, layers))
         return -1;
     return dcpk_take_number(&digits);
+}
+
+/* The chunk of a layer, and the first layer of that chunk. */
+static int64_t layout_find_chunk(const struct lister *l, int64_t layer, int64_t *first)
+{
+    int64_t chunk = 0;
+
+    if (l->chunk_layers == NULL)
+        return dcpk_grid_layer_chunk(&l->laid.placing.grid, l->n_layers, layer, first);
+    for (*first = 0; *first + l->chunk_layers[chunk] <= layer; chunk++)
+        *first += l->chunk_layers[chunk];
+    return chunk;
 }
 
 /* Where a parameter is among those of a rank. */
@@ -58,7 +73,7 @@ static struct numbers find_numbers(const struct lister *l, const struct dcpk_par
         found.expert %= l->n_experts / grid->ep;
     if (found.layer < 0)
         return found;
-    chunk = dcpk_grid_layer_chunk(grid, l->n_layers, found.layer, &first);
+    chunk = layout_find_chunk(l, found.layer, &first);
     found.layer -= first;
     found.stage = chunk % grid->pp;
     found.chunk = chunk / grid->pp;
@@ -232,7 +247,7 @@ static dcpk_status check_stages(const struct dcpk_model *model, const struct dcp
         (void)dcpk_value_as_bool(v, &cuts);
         if (v != NULL && !dcpk_value_is_none(v) && cuts)
             return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                             "args.%s cuts the pipeline, and a layout in names cannot describe it",
+                             "args.%s cuts the pipeline: give its layers as 'layout=Et|ttL'",
                              names[i]);
     }
     return DCPK_OK;
@@ -270,10 +285,52 @@ static dcpk_status read_model(struct dcpk_feed_views *views, struct dcpk_checkpo
     grid->is_tp_pp_dp =
         dcpk_value_is_true(dcpk_value_attrs(views->model->args), "use_tp_pp_dp_mapping");
     rules.mesh = *grid;
-    if (check_stages(views->model, grid, err) || dcpk_rules_apply(views->model, &rules, err) ||
+    if ((live->layout == NULL && check_stages(views->model, grid, err)) ||
+        dcpk_rules_apply(views->model, &rules, err) ||
         pad_vocab(views->model, grid->tp, live->options->are_targets, err))
         return err->status;
     dcpk_feed_drop_masters(views->model);
+    return DCPK_OK;
+}
+
+/* Reads the layout of a pipeline, whose grid has vpp then. */
+static dcpk_status read_layout(struct lister *l, const struct dcpk_live *live,
+                               struct dcpk_grid *grid, struct dcpk_error *err)
+{
+    struct dcpk_arena *arena = l->made.views->arena;
+    const char *text = dcpk_pipeline_unroll(arena, live->layout, err);
+    const int64_t pp = dcpk_max_i64(grid->pp, 1);
+    struct dcpk_pipeline pipeline = {0};
+
+    if (text == NULL)
+        return err->status;
+    if (grid->first > 0 || grid->last > 0 || l->is_fsdp)
+        return dcpk_fail(err, DCPK_EUSAGE, "a layout does not go with fsdp, first or last");
+    l->n_chunks = dcpk_pipeline_parts(text);
+    if (l->n_chunks % pp != 0 || (grid->vpp > 0 && grid->vpp * pp != l->n_chunks))
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "the layout has %" PRId64 " parts, which %" PRId64 " stages of %" PRId64
+                         " chunks do not have",
+                         l->n_chunks, pp, dcpk_max_i64(grid->vpp, 1));
+    grid->vpp = l->n_chunks / pp;
+    pipeline.layers = dcpk_arena_array(arena, (size_t)l->n_chunks, sizeof *pipeline.layers, err);
+    l->chunk_layers = pipeline.layers;
+    if (pipeline.layers == NULL)
+        return err->status;
+    return dcpk_pipeline_count(text, "t", &pipeline, err);
+}
+
+/* Checks that the layout has all layers. */
+static dcpk_status check_layout(const struct lister *l, struct dcpk_error *err)
+{
+    int64_t n = 0;
+
+    for (int64_t i = 0; i < l->n_chunks; i++)
+        n += l->chunk_layers[i];
+    if (l->chunk_layers != NULL && n != l->n_layers)
+        return dcpk_fail(err, DCPK_EMISMATCH,
+                         "the layout has %" PRId64 " layers 't', the model %" PRId64, n,
+                         l->n_layers);
     return DCPK_OK;
 }
 
@@ -285,7 +342,9 @@ static dcpk_status list_params(struct lister *l, struct dcpk_error *err)
         l->n_experts = dcpk_max_i64(l->n_experts, model->params[i].expert + 1);
         l->n_layers = dcpk_max_i64(l->n_layers, find_layer(&model->params[i]) + 1);
     }
-    for (size_t i = 0; i < model->n_params; i++)
+    if (check_layout(l, err))
+        return err->status;
+    for (size_t i = 0; i < model->n_params && l->rank >= 0; i++)
         if (list_param(l, &model->params[i], err))
             return err->status;
     return DCPK_OK;
@@ -296,15 +355,24 @@ dcpk_status dcpk_live_megatron(struct dcpk_feed_views *views, struct dcpk_checkp
 {
     struct dcpk_placing placing = live->placing;
     struct lister l = {.made = {.views = views}, .rank = live->rank};
-    dcpk_status st;
+    struct dcpk_grid grid = placing.grid;
+    dcpk_status st = DCPK_OK;
 
-    views->n_chunks = dcpk_max_i64(placing.grid.vpp, 1);
     l.is_fsdp = placing.is_fsdp;
     placing.is_fsdp = false; /* DTensors have their boxes */
-    st = read_model(views, ckpt, live, &placing.grid, err);
+    if (live->layout != NULL) {
+        st = read_layout(&l, live, &grid, err);
+        placing.grid.pp = 1; /* its stages are not those that a grid cuts */
+        placing.grid.vpp = 0;
+    }
+    views->n_chunks = dcpk_max_i64(grid.vpp, 1);
+    if (st == DCPK_OK)
+        st = read_model(views, ckpt, live, &placing.grid, err);
     if (st == DCPK_OK)
         st = dcpk_lay_out(views->model, &placing, &l.laid, err);
-    if (st == DCPK_OK && live->rank >= 0)
+    grid.is_tp_pp_dp = placing.grid.is_tp_pp_dp;
+    l.laid.placing.grid = dcpk_grid_full(&grid);
+    if (st == DCPK_OK)
         st = list_params(&l, err);
     dcpk_laid_out_release(&l.laid);
     dcpk_free(l.made.pieces);

@@ -38,11 +38,12 @@ static const struct scheme {
     const char *name;
     dcpk_status (*list)(struct dcpk_feed_views *views, struct dcpk_checkpoint *ckpt,
                         const struct dcpk_live *live, struct dcpk_error *err);
+    bool spreads_experts; /* over ranks that would cut them else */
 } schemes[] = {
-    {"megatron", dcpk_live_megatron},
-    {"vllm", dcpk_live_vllm},
-    {"sglang", dcpk_live_sglang},
-    {"transformers", live_transformers},
+    {"megatron", dcpk_live_megatron, false},
+    {"vllm", dcpk_live_vllm, true},
+    {"sglang", dcpk_live_sglang, true},
+    {"transformers", live_transformers, false},
 };
 
 static const struct scheme *find_scheme(const char *text)
@@ -64,7 +65,9 @@ bool dcpk_live_is(const char *text)
 
 /* Words of a layout that are not sizes of its grid. */
 struct words {
-    int64_t at, ranks; /* of the world: the first one, and how many; 0: all from it on */
+    int64_t at, ranks;  /* of the world: the first one, and how many; 0: all from it on */
+    int64_t etp;        /* 0: none; here because FSDP has it too */
+    const char *layout; /* of a pipeline: the rest of the text */
     char family[MAX_WORD];
     char sizes[256]; /* the others */
 };
@@ -85,28 +88,40 @@ static dcpk_status append_size(struct words *words, const char *text, size_t n,
 static dcpk_status take_word(struct words *words, const char *text, size_t n,
                              struct dcpk_error *err)
 {
+    const struct {
+        const char *name;
+        int64_t *number;
+    } numbers[] = {{"at=", &words->at}, {"ranks=", &words->ranks}, {"etp=", &words->etp}};
     const char *value = text + strcspn(text, "=") + 1, *end = value;
-    int64_t *number = dcpk_starts_with(text, "at=") ? &words->at : &words->ranks;
 
     if (dcpk_starts_with(text, "family=") && n - strlen("family=") < MAX_WORD) {
         snprintf(words->family, MAX_WORD, "%.*s", (int)(text + n - value), value);
         return DCPK_OK;
     }
-    if (!dcpk_starts_with(text, "at=") && !dcpk_starts_with(text, "ranks="))
-        return append_size(words, text, n, err);
-    if (!dcpk_take_size(&end, number) || end != text + n)
-        return dcpk_fail(err, DCPK_EUSAGE, "names: '%.*s' has no number", (int)n, text);
-    return DCPK_OK;
+    for (size_t i = 0; i < DCPK_COUNT(numbers); i++) {
+        if (!dcpk_starts_with(text, numbers[i].name))
+            continue;
+        if (!dcpk_take_size(&end, numbers[i].number) || end != text + n)
+            return dcpk_fail(err, DCPK_EUSAGE, "names: '%.*s' has no number", (int)n, text);
+        return DCPK_OK;
+    }
+    return append_size(words, text, n, err);
 }
 
 static dcpk_status live_parse(const struct dcpk_live_options *options, struct words *words,
                               struct dcpk_live *live, struct dcpk_error *err)
 {
+    static const char layout[] = "layout=";
     const char *text = options->text + strcspn(options->text, ":");
+    struct dcpk_grid counted;
 
     while (*text != '\0') { /* a colon, or a comma */
         const size_t n = strcspn(text + 1, ",");
 
+        if (dcpk_starts_with(text + 1, layout)) {
+            words->layout = text + 1 + strlen(layout);
+            break;
+        }
         if (take_word(words, text + 1, n, err))
             return err->status;
         text += 1 + n;
@@ -119,10 +134,16 @@ static dcpk_status live_parse(const struct dcpk_live_options *options, struct wo
                          options->text, options->n_ranks);
     if (words->sizes[0] == '\0')
         append_size(words, "tp=1", 4, err);
-    if (dcpk_placing_parse("names", words->sizes, (int)words->ranks, &live->placing, err) ||
-        dcpk_grid_check_ranks(&live->placing.grid, words->ranks, err))
+    if (dcpk_placing_parse("names", words->sizes, (int)words->ranks, &live->placing, err))
+        return dcpk_context(err, "'%.200s'", options->text);
+    live->placing.grid.etp = words->etp;
+    counted = live->placing.grid;
+    if (find_scheme(options->text)->spreads_experts)
+        counted.etp = 1;
+    if (dcpk_grid_check_ranks(&counted, words->ranks, err))
         return dcpk_context(err, "'%.200s'", options->text);
     live->options = options;
+    live->layout = words->layout;
     live->family = words->family[0] == '\0' ? NULL : words->family;
     live->rank = options->rank - words->at;
     if (live->rank >= words->ranks || live->rank < 0)
@@ -179,6 +200,47 @@ dcpk_status dcpk_live_take(struct dcpk_live_tensor *tensor, const struct dcpk_vi
     return DCPK_OK;
 }
 
+dcpk_status dcpk_live_zeros(struct dcpk_live_tensor *tensor, const struct dcpk_box *box,
+                            struct dcpk_error *err)
+{
+    struct dcpk_piece piece;
+
+    tensor->views->writes_zeros = true;
+    if (dcpk_piece_make(tensor->views->arena, DCPK_PIECE_FILL, NULL, box, &piece, err) ||
+        dcpk_grow(&tensor->pieces, &tensor->capacity, tensor->n, sizeof piece, err))
+        return err->status;
+    tensor->pieces[tensor->n++] = piece;
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_live_expect(struct dcpk_live_tensor *tensor, size_t n, struct dcpk_error *err)
+{
+    struct dcpk_feed_views *views = tensor->views;
+
+    views->of = dcpk_arena_array(views->arena, n, sizeof *views->of, err);
+    if (views->of != NULL && n > 0)
+        memset(views->of, 0, n * sizeof *views->of);
+    return err->status;
+}
+
+/* The shape that memory has, of a tensor with pairs. */
+static dcpk_status put_written(struct dcpk_feed_views *views, const struct dcpk_box *shape,
+                               struct dcpk_error *err)
+{
+    struct dcpk_out_tensor *of = dcpk_arena_array(views->arena, 1, sizeof *of, err);
+    const int rank = shape->rank - 1;
+    int64_t *written = dcpk_arena_array(views->arena, (size_t)rank, sizeof *written, err);
+
+    if (of == NULL || written == NULL)
+        return err->status;
+    for (int a = 0; a < rank; a++)
+        written[a] = shape->extent[a + (a > 1)];
+    written[1] *= 2;
+    *of = (struct dcpk_out_tensor){.written_shape = written, .written_rank = rank};
+    views->of[views->n] = of;
+    return DCPK_OK;
+}
+
 dcpk_status dcpk_live_put(struct dcpk_live_tensor *tensor, const char *name, enum dcpk_dtype dtype,
                           const struct dcpk_box *shape, struct dcpk_error *err)
 {
@@ -192,7 +254,7 @@ dcpk_status dcpk_live_put(struct dcpk_live_tensor *tensor, const char *name, enu
                                                   .pieces = pieces,
                                                   .n_pieces = tensor->n}};
 
-    if (pieces == NULL || extent == NULL)
+    if (pieces == NULL || extent == NULL || (tensor->has_pairs && put_written(views, shape, err)))
         return err->status;
     if (tensor->n > 0)
         memcpy(pieces, tensor->pieces, tensor->n * sizeof *pieces);

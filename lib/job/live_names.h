@@ -2,7 +2,8 @@
 /* live_names.h - the parameters of the modules that one rank of a run has in memory, as views of a
  * checkpoint of that model. */
 /*
- *     megatron:tp=2,pp=2,vpp=2      vllm:tp=4      sglang:tp=4,ep=4,at=8      transformers
+ *     megatron:tp=2,pp=2,layout=Et|tt|tt|tL     vllm:tp=4     sglang:tp=4,ep=4,at=8
+ *     megatron:tp=2,pp=2,vpp=2                  transformers
  *
  * A layout is that of dcpk_placing_parse, over the ranks of the world; with at=A it begins at its
  * rank A, with ranks=N it has N of them. Its ranks are numbered from 0 there. family=F: of Hugging
@@ -12,12 +13,15 @@
  * it, rows and columns are those that tensor parallelism leaves. Prefixes "module." of wrappers are
  * dropped. With vpp a name begins with the number of its model chunk ("1.decoder..."), as those of
  * torch.nn.ModuleList(model) do. DTensors of Megatron-FSDP are the blocks of all tensor-parallel
- * ranks, one after the other.
+ * ranks, one after the other. layout= is the rest of the text: the layers of a pipeline's chunks
+ * (lib/place/pipeline.h).
  * Embeddings and the output layer may be on any stage: tied ones and those of multi-token
  * prediction are on several.
  *
- * vllm, sglang: projections and experts are fused and cut as their weight loaders do
- * (live_serving.c). transformers: the model in memory, of transformers 5: experts are stacked.
+ * vllm, sglang: projections and experts are fused and cut as their weight loaders do it
+ * (serving_names.h); vLLM has an expert on one of all ranks, with ep=, SGLang on tp / ep of them.
+ * Names of the model that has layers of multi-token prediction begin with "draft.".
+ * transformers: the model in memory, of transformers 5: experts are stacked.
  */
 #ifndef DCPK_LIB_JOB_LIVE_NAMES_H
 #define DCPK_LIB_JOB_LIVE_NAMES_H

@@ -2,20 +2,12 @@
 /* live_serving.c - what vLLM and SGLang have on a rank, made of the tensors of Hugging Face's
  * files. */
 /*
- *   q_proj, k_proj, v_proj    qkv_proj: the rank's query heads, key heads, value heads
- *   gate_proj, up_proj        gate_up_proj: the rank's gate rows, up rows
- *   experts.{e}.gate_proj     experts.w13_weight: [experts, gate and up rows, hidden]
- *   experts.{e}.down_proj     experts.w2_weight: [experts, hidden, columns]
- *   embed_tokens, lm_head     rows of tokens, padded to 64 and then cut
+ * With more ranks than key heads each of these is on several ranks. Experts: vLLM spreads them over
+ * all ranks, SGLang over those of tensor parallelism, of which several may share one.
  *
- * With more ranks than key heads each of these is on several ranks.
- *
- * Sources: vllm/model_executor/layers/linear.py (MergedColumnParallelLinear, QKVParallelLinear,
- * RowParallelLinear: their weight loaders), layers/vocab_parallel_embedding.py
- * (DEFAULT_VOCAB_PADDING_SIZE), layers/fused_moe/layer.py (_load_w13, _load_w2; later releases have
- * the experts in a module routed_experts), models/{llama,qwen3_moe,deepseek_v2,phi3}.py
- * (stacked_params_mapping); SGLang has the same in python/sglang/srt/layers and models, except for
- * fused_qkv_a_proj_with_mqa (models/deepseek_v2.py). Both as of 2025 and 2026.
+ * Sources: those of serving_names.c; vllm/model_executor/layers/vocab_parallel_embedding.py
+ * (DEFAULT_VOCAB_PADDING_SIZE), layers/fused_moe/layer.py (later releases have the experts in a
+ * module routed_experts); initialize_model_parallel of sglang/srt/distributed/parallel_state.py.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -24,83 +16,30 @@
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
 #include "lib/base/text.h"
+#include "lib/ckpt/output.h"
 #include "lib/job/live_priv.h"
+#include "lib/job/serving_names.h"
 #include "lib/model/sizes.h"
 #include "lib/place/held.h"
 
 #define VOCAB_PADDING 64
 
-/* How tensor parallelism cuts a tensor, or a part of its rows. */
-enum cut {
-    CUT_NONE,
-    CUT_ROWS,
-    CUT_KV,      /* rows of key or value heads, which may be fewer than ranks */
-    CUT_COLUMNS, /* of a matrix; its bias stays whole */
-    CUT_VOCAB,
-    CUT_QKV,    /* rows of q, k and v one after the other, each cut by itself */
-    CUT_HALVES, /* the same of gate and up */
-};
-
-/* A module, by the last part of its name: its cut, the module that it is a part of where all parts
- * are there, and which. */
-static const struct module {
-    const char *name;
-    enum cut cut;
-    const char *fused;
-    int part, n_parts;
-    const char *fused_sglang; /* NULL: the same */
-} modules[] =
-    {
-        {"q_proj", CUT_ROWS, "qkv_proj", 0, 3, NULL},
-        {"k_proj", CUT_KV, "qkv_proj", 1, 3, NULL},
-        {"v_proj", CUT_KV, "qkv_proj", 2, 3, NULL},
-        {"qkv_proj", CUT_QKV, NULL, 0, 1, NULL},
-        {"o_proj", CUT_COLUMNS, NULL, 0, 1, NULL},
-        {"gate_proj", CUT_ROWS, "gate_up_proj", 0, 2, NULL},
-        {"up_proj", CUT_ROWS, "gate_up_proj", 1, 2, NULL},
-        {"gate_up_proj", CUT_HALVES, NULL, 0, 1, NULL},
-        {"down_proj", CUT_COLUMNS, NULL, 0, 1, NULL},
-        {"q_a_proj", CUT_NONE, "fused_qkv_a_proj", 0, 2, "fused_qkv_a_proj_with_mqa"},
-        {"kv_a_proj_with_mqa", CUT_NONE, "fused_qkv_a_proj", 1, 2, "fused_qkv_a_proj_with_mqa"},
-        {"q_b_proj", CUT_ROWS, NULL, 0, 1, NULL},
-        {"kv_b_proj", CUT_ROWS, NULL, 0, 1, NULL},
-        {"embed_tokens", CUT_VOCAB, NULL, 0, 1, NULL},
-        {"lm_head", CUT_VOCAB, NULL, 0, 1, NULL},
-        {"gate", CUT_NONE, NULL, 0, 1, NULL}, /* of a router */
-        {"shared_expert_gate", CUT_NONE, NULL, 0, 1, NULL},
-        {"input_layernorm", CUT_NONE, NULL, 0, 1, NULL},
-        {"post_attention_layernorm", CUT_NONE, NULL, 0, 1, NULL},
-        {"pre_feedforward_layernorm", CUT_NONE, NULL, 0, 1, NULL},
-        {"post_feedforward_layernorm", CUT_NONE, NULL, 0, 1, NULL},
-        {"q_norm", CUT_NONE, NULL, 0, 1, NULL},
-        {"k_norm", CUT_NONE, NULL, 0, 1, NULL},
-        {"q_a_layernorm", CUT_NONE, NULL, 0, 1, NULL},
-        {"kv_a_layernorm", CUT_NONE, NULL, 0, 1, NULL},
-        {"norm", CUT_NONE, NULL, 0, 1, NULL},
-},
-  expert_modules[] = {
-      {"gate_proj", CUT_ROWS, "w13", 0, 2, NULL},   {"w1", CUT_ROWS, "w13", 0, 2, NULL},
-      {"up_proj", CUT_ROWS, "w13", 1, 2, NULL},     {"w3", CUT_ROWS, "w13", 1, 2, NULL},
-      {"down_proj", CUT_COLUMNS, "w2", 0, 1, NULL}, {"w2", CUT_COLUMNS, "w2", 0, 1, NULL},
-};
-
 /* A tensor of Hugging Face's, or rows of one, that become a part of a rank's tensor. */
 struct part {
-    const char *name; /* of the rank's tensor */
-    int64_t expert;   /* of all; -1: none */
-    int number;
-    int n_parts;
-    enum cut cut;
+    struct dcpk_served as;
     const struct dcpk_remap_view *view;
     struct dcpk_rows rows;
+    bool takes_turns; /* rows in pairs have an axis of 2 after them */
 };
 
 struct serving {
     struct dcpk_live_tensor made;
     struct dcpk_arena *arena;
-    bool is_sglang;
+    struct dcpk_served_model model;
+    const struct dcpk_value *attrs;
     int64_t tp, r; /* ranks of tensor parallelism, and the number of this one */
     int64_t ep, ep_rank;
+    int64_t etp, et_rank; /* ranks that cut an expert */
     int64_t heads, kv_heads, n_experts;
     struct part *parts; /* owned */
     size_t n_parts, capacity;
@@ -108,7 +47,7 @@ struct serving {
 
 static int compare_parts(const void *a, const void *b)
 {
-    const struct part *x = a, *y = b;
+    const struct dcpk_served *x = &((const struct part *)a)->as, *y = &((const struct part *)b)->as;
     const int by_name = strcmp(x->name, y->name);
 
     if (by_name != 0)
@@ -120,73 +59,57 @@ static int compare_parts(const void *a, const void *b)
 
 /* --- parts by name --- */
 
-/* "model.layers.0.mlp.experts.7.up_proj.weight" in three. */
-struct name_parts {
-    const char *module; /* of n_module bytes: "up_proj" */
-    size_t n_module;
-    int64_t expert;     /* -1: none */
-    size_t n_before;    /* bytes before the module, or before the expert's number */
-    const char *ending; /* ".weight" */
-};
-
-static struct name_parts split_name(const char *name)
-{
-    static const char experts[] = ".experts.";
-    struct name_parts parts = {.expert = -1, .ending = strrchr(name, '.')};
-    const char *found = strstr(name, experts), *begin;
-
-    if (parts.ending == NULL)
-        parts.ending = name + strlen(name);
-    for (begin = parts.ending; begin > name && begin[-1] != '.'; begin--)
-        continue;
-    parts.module = begin;
-    parts.n_module = (size_t)(parts.ending - begin);
-    parts.n_before = (size_t)(begin - name);
-    if (found != NULL) {
-        found += strlen(experts);
-        parts.n_before = (size_t)(found - name);
-        parts.expert = dcpk_take_number(&found);
-    }
-    return parts;
-}
-
-static const struct module *find_module(const struct name_parts *name)
-{
-    const bool is_expert = name->expert >= 0;
-    const struct module *list = is_expert ? expert_modules : modules;
-    const size_t n = is_expert ? DCPK_COUNT(expert_modules) : DCPK_COUNT(modules);
-
-    for (size_t i = 0; i < n; i++)
-        if (strlen(list[i].name) == name->n_module &&
-            strncmp(list[i].name, name->module, name->n_module) == 0)
-            return &list[i];
-    return NULL;
-}
-
 static dcpk_status add_part(struct serving *s, const struct part *part, struct dcpk_error *err)
 {
-    if (part->name != NULL &&
-        dcpk_grow(&s->parts, &s->capacity, s->n_parts, sizeof *part, err) == DCPK_OK)
+    if (dcpk_grow(&s->parts, &s->capacity, s->n_parts, sizeof *part, err) == DCPK_OK)
         s->parts[s->n_parts++] = *part;
     return err->status;
+}
+
+static int64_t size_arg(const struct serving *s, const char *name)
+{
+    int64_t n = 0;
+
+    dcpk_value_as_int(dcpk_value_get(s->attrs, name), &n);
+    return n;
+}
+
+/* Parts of rows, one after the other: how much of all each has. Returns how many. */
+static int find_counts(const struct serving *s, enum dcpk_cut_kind cut, int64_t counts[3])
+{
+    counts[0] = counts[1] = counts[2] = 1;
+    if (cut == DCPK_CUT_HALVES)
+        return 2;
+    if (cut == DCPK_CUT_QKV) {
+        counts[0] = s->heads;
+        counts[1] = counts[2] = s->kv_heads;
+        return 3;
+    }
+    counts[0] = counts[1] =
+        size_arg(s, "linear_num_key_heads") * size_arg(s, "linear_key_head_dim");
+    counts[2] = size_arg(s, "linear_num_value_heads") * size_arg(s, "linear_value_head_dim");
+    return 3;
 }
 
 /* Rows that are several projections one after the other become a part each. */
 static dcpk_status add_fused(struct serving *s, struct part *part, struct dcpk_error *err)
 {
-    const bool is_qkv = part->cut == CUT_QKV;
-    const int64_t n_rows = part->rows.n_rows, heads = is_qkv ? s->heads + 2 * s->kv_heads : 2;
-    const int64_t counts[] = {is_qkv ? s->heads : 1, is_qkv ? s->kv_heads : 1, s->kv_heads};
-    int64_t row = 0;
+    const enum dcpk_cut_kind cut = part->as.cut;
+    const int64_t n_rows = part->rows.n_rows;
+    int64_t counts[3], row = 0, n = 0;
 
-    if (n_rows % heads != 0)
+    part->as.n_parts = find_counts(s, cut, counts);
+    for (int i = 0; i < part->as.n_parts; i++)
+        n += counts[i];
+    if (n == 0 || n_rows % n != 0)
         return dcpk_fail(err, DCPK_EMISMATCH,
                          "the %" PRId64 " rows of '%.200s' are not those of %" PRId64 " parts",
-                         n_rows, part->view->name, heads);
-    part->n_parts = 2 + is_qkv;
-    for (part->number = 0; part->number < part->n_parts; part->number++) {
-        part->rows = (struct dcpk_rows){row, counts[part->number] * (n_rows / heads)};
-        part->cut = is_qkv && part->number > 0 ? CUT_KV : CUT_ROWS;
+                         n_rows, part->view->name, n);
+    for (part->as.number = 0; part->as.number < part->as.n_parts; part->as.number++) {
+        part->rows = (struct dcpk_rows){row, counts[part->as.number] * (n_rows / n)};
+        part->as.cut = DCPK_CUT_ROWS;
+        if (cut == DCPK_CUT_QKV && part->as.number > 0)
+            part->as.cut = DCPK_CUT_KV;
         row += part->rows.n_rows;
         if (add_part(s, part, err))
             return err->status;
@@ -194,30 +117,88 @@ static dcpk_status add_fused(struct serving *s, struct part *part, struct dcpk_e
     return DCPK_OK;
 }
 
-static dcpk_status add_view(struct serving *s, const struct dcpk_remap_view *view,
-                            struct dcpk_error *err)
+/* A piece whose output has its axes in another order. */
+static dcpk_status turn_piece(struct dcpk_arena *arena, const struct dcpk_piece *from,
+                              const char *order, struct dcpk_piece *piece, struct dcpk_error *err)
 {
-    const struct name_parts name = split_name(view->name);
-    const struct module *module = find_module(&name);
-    struct part part = {.name = view->name, .expert = name.expert, .n_parts = 1, .view = view};
-    const char *fused;
+    struct dcpk_piece_turn turn = {.src = from->src};
+    uint8_t axis[DCPK_MAX_RANK];
+    struct dcpk_box to;
 
-    if (module == NULL || view->view.rank == 0) /* a target that no rule knows is not found */
+    dcpk_piece_to(from, &to);
+    turn.to.rank = to.rank;
+    dcpk_piece_from(from, &turn.from);
+    dcpk_piece_axes(from, axis);
+    for (int a = 0; a < to.rank; a++) {
+        const int old = order[a] - '0';
+
+        turn.to.offset[a] = to.offset[old];
+        turn.to.extent[a] = to.extent[old];
+        turn.axis[a] = axis[old];
+    }
+    return dcpk_piece_make_turned(arena, &turn, piece, err);
+}
+
+/* The view with its axes in the server's order; a bias has one only. */
+static dcpk_status turn_view(const struct serving *s, struct part *part, struct dcpk_error *err)
+{
+    const struct dcpk_view *from = &part->view->view;
+    const size_t rank = (size_t)from->rank;
+    struct dcpk_remap_view *to = dcpk_arena_array(s->arena, 1, sizeof *to, err);
+    struct dcpk_piece *pieces = dcpk_arena_array(s->arena, from->n_pieces, sizeof *pieces, err);
+    int64_t *shape = dcpk_arena_array(s->arena, rank, sizeof *shape, err);
+
+    if (to == NULL || pieces == NULL || shape == NULL)
+        return err->status;
+    *to = *part->view;
+    to->view.pieces = pieces;
+    to->view.shape = shape;
+    for (size_t a = 0; a < rank; a++)
+        shape[a] = from->shape[part->as.order[a] - '0'];
+    for (size_t i = 0; i < from->n_pieces; i++) {
+        if (from->pieces[i].src == DCPK_PIECE_FILL || dcpk_piece_is_flat(&from->pieces[i]))
+            return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%.200s' is not made of stored boxes",
+                             part->view->name);
+        if (turn_piece(s->arena, &from->pieces[i], part->as.order, &pieces[i], err))
+            return err->status;
+    }
+    part->view = to;
+    return DCPK_OK;
+}
+
+/* The draft of a model with "mtp." has its own names of the embedding and the output layer. */
+static dcpk_status add_shared(struct serving *s, struct part *part, struct dcpk_error *err)
+{
+    if (part->as.cut != DCPK_CUT_VOCAB || strcmp(s->model.family, "qwen3_next") != 0 ||
+        size_arg(s, "mtp_num_layers") == 0)
         return DCPK_OK;
-    part.cut = module->cut;
-    part.rows.n_rows = view->view.shape[0];
-    if (part.cut == CUT_QKV || part.cut == CUT_HALVES)
+    part->as.name = dcpk_arena_printf(s->arena, err, "draft.%s", part->as.name);
+    if (part->as.name == NULL)
+        return err->status;
+    return add_part(s, part, err);
+}
+
+static dcpk_status add_view(struct serving *s, const struct dcpk_remap_view *view,
+                            const struct dcpk_out_tensor *of, struct dcpk_error *err)
+{
+    struct part part = {.view = view, .takes_turns = of->written_shape != NULL};
+
+    if (dcpk_served_find(&s->model, view->name, s->arena, &part.as, err))
+        return err->status;
+    if (part.as.name == NULL || view->view.rank == 0)
+        return DCPK_OK;
+    if (part.as.order != NULL && strlen(part.as.order) == (size_t)view->view.rank &&
+        turn_view(s, &part, err))
+        return err->status;
+    part.rows.n_rows = part.view->view.shape[0];
+    s->n_experts = dcpk_max_i64(s->n_experts, part.as.expert + 1);
+    if (part.as.cut >= DCPK_CUT_STACKED_ROWS)
+        s->n_experts = part.rows.n_rows;
+    if (part.as.cut >= DCPK_CUT_QKV && part.as.cut < DCPK_CUT_STACKED_ROWS)
         return add_fused(s, &part, err);
-    if (module->fused == NULL)
-        return add_part(s, &part, err);
-    fused = s->is_sglang && module->fused_sglang != NULL ? module->fused_sglang : module->fused;
-    part.number = module->part;
-    part.n_parts = module->n_parts;
-    part.name =
-        dcpk_arena_printf(s->arena, err, "%.*s%s%s%s", (int)name.n_before, view->name, fused,
-                          name.expert < 0 ? "" : "_", name.ending + (name.expert >= 0));
-    s->n_experts = dcpk_max_i64(s->n_experts, name.expert + 1);
-    return add_part(s, &part, err);
+    if (add_part(s, &part, err))
+        return err->status;
+    return add_shared(s, &part, err);
 }
 
 /* --- what a rank has --- */
@@ -233,16 +214,17 @@ static dcpk_status cut_part(const struct serving *s, const struct part *part, st
                             struct dcpk_error *err)
 {
     const struct dcpk_view *view = &part->view->view;
-    const int64_t tp = part->expert >= 0 && s->ep > 1 ? 1 : s->tp, r = s->r % tp;
-    const int axis = part->cut == CUT_COLUMNS;
+    const bool is_expert = part->as.expert >= 0;
+    const int64_t tp = is_expert ? s->etp : s->tp, r = is_expert ? s->et_rank : s->r;
+    const int axis = part->as.cut == DCPK_CUT_COLUMNS;
     int64_t n = tp;
 
     dcpk_box_whole(view->shape, view->rank, box);
     box->offset[0] = part->rows.row;
     box->extent[0] = part->rows.n_rows;
-    if (part->cut == CUT_NONE || axis >= view->rank)
+    if (part->as.cut == DCPK_CUT_NONE || axis >= view->rank)
         return DCPK_OK;
-    if (part->cut == CUT_VOCAB) {
+    if (part->as.cut == DCPK_CUT_VOCAB) {
         const int64_t padded = pad_tokens(box->extent[0]);
         const int64_t first = dcpk_min_i64(r * (padded / tp), box->extent[0]);
 
@@ -254,7 +236,7 @@ static dcpk_status cut_part(const struct serving *s, const struct part *part, st
                          "tp=%" PRId64 " does not divide the %" PRId64 " rows of '%.200s'", tp,
                          padded, part->view->name);
     }
-    if (part->cut == CUT_KV)
+    if (part->as.cut == DCPK_CUT_KV)
         n = dcpk_min_i64(tp, s->kv_heads);
     if (dcpk_check_blocks(box->extent, box->rank, axis, 1, n, err))
         return dcpk_context(err, "'%.200s'", part->view->name);
@@ -269,28 +251,43 @@ static struct dcpk_rows find_experts(const struct serving *s)
     return dcpk_rows_of_rank((struct dcpk_rows){0, s->n_experts}, s->ep, s->ep_rank);
 }
 
+/* Adds the tensor under its name; one of experts also under that of later releases. */
+static dcpk_status put_tensor(struct serving *s, const struct part *part,
+                              const struct dcpk_box *shape, struct dcpk_error *err)
+{
+    static const char experts[] = ".experts.";
+    const char *name = part->as.name, *at = strstr(name, experts);
+    const enum dcpk_dtype dtype = part->view->view.dtype;
+
+    if (dcpk_live_put(&s->made, name, dtype, shape, err) || at == NULL)
+        return err->status;
+    at += strlen(experts);
+    name = dcpk_arena_printf(s->arena, err, "%.*srouted_experts.%s", (int)(at - name), name, at);
+    if (name == NULL)
+        return err->status;
+    return dcpk_live_put(&s->made, name, dtype, shape, err);
+}
+
 /* Adds the tensor of parts [first, end), which have one name. */
 static dcpk_status put_fused(struct serving *s, size_t first, size_t end, struct dcpk_error *err)
 {
-    static const char experts[] = ".experts.";
     const struct part *begin = &s->parts[first];
-    const bool is_expert = begin->expert >= 0;
+    const bool is_expert = begin->as.expert >= 0;
     const struct dcpk_rows held = find_experts(s);
     struct dcpk_box box, shape = {.rank = 0};
-    const char *at = strstr(begin->name, experts), *later;
 
     s->made.n = 0;
     for (size_t i = first; i < end; i++) {
         const struct part *part = &s->parts[i];
         int64_t to[DCPK_MAX_RANK] = {0};
 
-        if (is_expert && (part->expert < held.row || part->expert >= held.row + held.n_rows))
+        if (is_expert && (part->as.expert < held.row || part->as.expert >= held.row + held.n_rows))
             continue;
         if (cut_part(s, part, &box, err))
             return err->status;
-        if (shape.rank == 0 || part->number == 0)
+        if (shape.rank == 0 || part->as.number == 0)
             shape.extent[is_expert] = 0;
-        to[0] = part->expert - held.row;
+        to[0] = part->as.expert - held.row;
         to[is_expert] = shape.extent[is_expert];
         if (dcpk_live_take(&s->made, &part->view->view, &box, to, is_expert, err))
             return err->status;
@@ -300,37 +297,79 @@ static dcpk_status put_fused(struct serving *s, size_t first, size_t end, struct
         for (int a = 1; a < box.rank; a++)
             shape.extent[a + is_expert] = box.extent[a];
     }
-    if (begin->cut == CUT_VOCAB)
+    if (begin->as.cut == DCPK_CUT_VOCAB)
         shape.extent[0] = pad_tokens(begin->rows.n_rows) / s->tp;
-    if (dcpk_live_put(&s->made, begin->name, begin->view->view.dtype, &shape, err) || !is_expert)
+    return put_tensor(s, begin, &shape, err);
+}
+
+/* Adds a tensor of all experts. */
+static dcpk_status put_stacked(struct serving *s, const struct part *part, struct dcpk_error *err)
+{
+    static const int64_t to[DCPK_MAX_RANK];
+    const struct dcpk_view *view = &part->view->view;
+    const struct dcpk_rows held = find_experts(s);
+    const int axis = 1 + (part->as.cut == DCPK_CUT_STACKED_COLUMNS);
+    struct dcpk_box box;
+
+    dcpk_box_whole(view->shape, view->rank, &box);
+    box.offset[0] = held.row;
+    box.extent[0] = held.n_rows;
+    s->made.n = 0;
+    s->made.has_pairs = part->takes_turns;
+    if (part->as.cut == DCPK_CUT_STACKED_FIRST && s->et_rank > 0) {
+        box.offset[0] = 0;
+        if (dcpk_live_zeros(&s->made, &box, err))
+            return err->status;
+    } else {
+        if (part->as.cut != DCPK_CUT_STACKED_FIRST) {
+            if (dcpk_check_blocks(box.extent, box.rank, axis, 1, s->etp, err))
+                return dcpk_context(err, "'%.200s'", part->view->name);
+            box.extent[axis] /= s->etp;
+            box.offset[axis] = s->et_rank * box.extent[axis];
+        }
+        if (dcpk_live_take(&s->made, view, &box, to, 0, err))
+            return err->status;
+    }
+    if (put_tensor(s, part, &box, err))
         return err->status;
-    at += strlen(experts);
-    later = dcpk_arena_printf(s->arena, err, "%.*srouted_experts.%s", (int)(at - begin->name),
-                              begin->name, at);
-    if (later == NULL)
-        return err->status;
-    return dcpk_live_put(&s->made, later, begin->view->view.dtype, &shape, err);
+    s->made.has_pairs = false;
+    return DCPK_OK;
 }
 
 /* A part without its others is a tensor by itself: a query of MLA, an MLP without a gate. */
 static dcpk_status put_parts(struct serving *s, struct dcpk_error *err)
 {
-    qsort(s->parts, s->n_parts, sizeof *s->parts, compare_parts);
+    if (s->n_parts > 0)
+        qsort(s->parts, s->n_parts, sizeof *s->parts, compare_parts);
     for (size_t i = 0, end; i < s->n_parts; i = end) {
         const struct part *part = &s->parts[i];
+        dcpk_status st = DCPK_OK;
 
-        for (end = i + 1; end < s->n_parts && strcmp(s->parts[end].name, part->name) == 0; end++)
+        for (end = i + 1; end < s->n_parts && strcmp(s->parts[end].as.name, part->as.name) == 0;
+             end++)
             continue;
-        if (part->expert < 0 && end - i < (size_t)part->n_parts) {
-            for (size_t k = i; k < end; k++) {
-                s->parts[k].name = s->parts[k].view->name;
-                if (put_fused(s, k, k + 1, err))
-                    return err->status;
+        if (part->as.cut >= DCPK_CUT_STACKED_ROWS) {
+            st = put_stacked(s, part, err);
+        } else if (part->as.expert < 0 && end - i < (size_t)part->as.n_parts) {
+            for (size_t k = i; k < end && st == DCPK_OK; k++) {
+                s->parts[k].as.name = s->parts[k].as.alone;
+                st = put_fused(s, k, k + 1, err);
             }
-        } else if (put_fused(s, i, end, err)) {
-            return err->status;
+        } else {
+            st = put_fused(s, i, end, err);
         }
+        if (st != DCPK_OK)
+            return st;
     }
+    return DCPK_OK;
+}
+
+static dcpk_status check_divides(const char *by, int64_t size, int64_t n, const char *what,
+                                 struct dcpk_error *err)
+{
+    if (n % size != 0)
+        return dcpk_fail(err, DCPK_EMISMATCH, "%s=%" PRId64 " does not divide the %" PRId64 " %s",
+                         by, size, n, what);
     return DCPK_OK;
 }
 
@@ -338,25 +377,24 @@ static dcpk_status check_sizes(const struct serving *s, struct dcpk_error *err)
 {
     if (s->heads == 0 || s->kv_heads == 0)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "args do not have the number of heads");
-    if (s->heads % s->tp != 0)
-        return dcpk_fail(err, DCPK_EMISMATCH,
-                         "tp=%" PRId64 " does not divide the %" PRId64 " heads", s->tp, s->heads);
+    if (check_divides("tp", s->tp, s->heads, "heads", err) ||
+        check_divides("tp", s->tp, size_arg(s, "linear_num_key_heads"),
+                      "key heads of linear attention", err))
+        return err->status;
     if (s->kv_heads % s->tp != 0 && s->tp % s->kv_heads != 0)
         return dcpk_fail(err, DCPK_EMISMATCH,
                          "tp=%" PRId64 " neither divides the %" PRId64
                          " key heads, nor do they divide it",
                          s->tp, s->kv_heads);
-    if (s->n_experts % s->ep != 0)
-        return dcpk_fail(err, DCPK_EMISMATCH,
-                         "ep=%" PRId64 " does not divide the %" PRId64 " experts", s->ep,
-                         s->n_experts);
-    return DCPK_OK;
+    if (s->ep > 1 && s->n_experts == 0)
+        return dcpk_fail(err, DCPK_EMISMATCH, "ep=%" PRId64 " is given, but there are no experts",
+                         s->ep);
+    return check_divides("ep", s->ep, s->n_experts, "experts", err);
 }
 
 static dcpk_status list_serving(struct serving *s, const struct dcpk_feed_views *from,
                                 struct dcpk_error *err)
 {
-    const struct dcpk_value *attrs = dcpk_value_attrs(from->model->args);
     const struct dcpk_remap_view *list;
     size_t n;
 
@@ -364,41 +402,74 @@ static dcpk_status list_serving(struct serving *s, const struct dcpk_feed_views 
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "models of family %s are not known there",
                          from->model->family);
     for (size_t i = 0; i < from->model->n_params; i++)
-        if (strstr(from->model->params[i].name, ".in_proj.") != NULL)
+        if (strstr(from->model->params[i].name, ".mixer.in_proj.") != NULL)
             return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                             "'%s': the names of layers with Mamba or linear attention are not "
-                             "known there",
+                             "'%s': the names of layers with Mamba are not known there",
                              from->model->params[i].name);
-    dcpk_value_as_int(dcpk_value_get(attrs, "num_attention_heads"), &s->heads);
-    dcpk_value_as_int(dcpk_query_groups(attrs), &s->kv_heads);
+    s->attrs = dcpk_value_attrs(from->model->args);
+    s->model.family = from->output->family;
+    s->model.n_layers = size_arg(s, "num_layers");
+    s->heads = size_arg(s, "num_attention_heads");
+    dcpk_value_as_int(dcpk_query_groups(s->attrs), &s->kv_heads);
     list = dcpk_feed_views(from, &n);
     for (size_t i = 0; i < n; i++)
-        if (add_view(s, &list[i], err))
+        if (add_view(s, &list[i], from->of[i], err))
             return err->status;
-    if (check_sizes(s, err))
+    if (check_sizes(s, err) || dcpk_live_expect(&s->made, 2 * s->n_parts, err))
         return err->status;
     return put_parts(s, err);
 }
 
+/* The ranks that have an expert, and cut it. */
+static dcpk_status find_expert_ranks(struct serving *s, int64_t rank, struct dcpk_error *err)
+{
+    s->etp = s->tp;
+    s->et_rank = s->r;
+    if (s->ep == 1)
+        return DCPK_OK;
+    if (s->model.server == DCPK_SERVER_VLLM) {
+        s->etp = 1;
+        s->et_rank = 0;
+        s->ep_rank = rank % s->ep;
+        if (s->ep % s->tp != 0)
+            return dcpk_fail(
+                err, DCPK_EMISMATCH,
+                "vLLM spreads experts over all ranks of tensor parallelism: ep=%" PRId64
+                " is no multiple of tp=%" PRId64,
+                s->ep, s->tp);
+        return DCPK_OK;
+    }
+    if (s->tp % s->ep != 0)
+        return dcpk_fail(err, DCPK_EMISMATCH,
+                         "SGLang spreads experts over ranks of tensor parallelism: ep=%" PRId64
+                         " does not divide tp=%" PRId64,
+                         s->ep, s->tp);
+    s->etp = s->tp / s->ep;
+    s->et_rank = s->r % s->etp;
+    s->ep_rank = s->r / s->etp;
+    return DCPK_OK;
+}
+
 static dcpk_status live_serving(struct dcpk_feed_views *views, struct dcpk_checkpoint *ckpt,
-                                const struct dcpk_live *live, bool is_sglang,
+                                const struct dcpk_live *live, enum dcpk_server server,
                                 struct dcpk_error *err)
 {
     const struct dcpk_grid grid = dcpk_grid_full(&live->placing.grid);
     struct serving s = {.made = {.views = views},
                         .arena = views->arena,
-                        .is_sglang = is_sglang,
+                        .model = {.server = server},
                         .tp = grid.tp,
                         .r = live->rank % grid.tp,
-                        .ep = grid.ep,
-                        .ep_rank = live->rank % grid.ep};
-    dcpk_status st = DCPK_OK;
+                        .ep = grid.ep};
+    dcpk_status st;
 
-    if (live->placing.is_fsdp || grid.pp > 1 || grid.cp > 1)
+    if (live->placing.is_fsdp || grid.pp > 1 || grid.cp > 1 || live->placing.grid.etp > 0 ||
+        live->layout != NULL)
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
                          "'%.200s': only tp, ep and dp are known of such a run",
                          live->options->text);
-    if (live->rank >= 0)
+    st = find_expert_ranks(&s, live->rank, err);
+    if (live->rank >= 0 && st == DCPK_OK)
         st = dcpk_feed_views_new(ckpt, live->options->hf, live->family, DCPK_FEED_WEIGHTS,
                                  &views->inner, err);
     if (live->rank >= 0 && st == DCPK_OK)
@@ -413,11 +484,11 @@ static dcpk_status live_serving(struct dcpk_feed_views *views, struct dcpk_check
 dcpk_status dcpk_live_vllm(struct dcpk_feed_views *views, struct dcpk_checkpoint *ckpt,
                            const struct dcpk_live *live, struct dcpk_error *err)
 {
-    return live_serving(views, ckpt, live, false, err);
+    return live_serving(views, ckpt, live, DCPK_SERVER_VLLM, err);
 }
 
 dcpk_status dcpk_live_sglang(struct dcpk_feed_views *views, struct dcpk_checkpoint *ckpt,
                              const struct dcpk_live *live, struct dcpk_error *err)
 {
-    return live_serving(views, ckpt, live, true, err);
+    return live_serving(views, ckpt, live, DCPK_SERVER_SGLANG, err);
 }

@@ -240,6 +240,20 @@ static dcpk_status shard_pair(struct renamer *r, const struct dcpk_remap_view *v
     return DCPK_OK;
 }
 
+/* Zeros of a target, whose source is for the caller to make. */
+static dcpk_status zeros_add(struct renamer *r, const struct dcpk_shard *shard,
+                             struct dcpk_error *err)
+{
+    struct dcpk_renamed *made = r->made;
+
+    if (dcpk_grow(&made->zeros, &made->zeros_capacity, made->n_zeros, sizeof *shard, err))
+        return err->status;
+    made->zeros[made->n_zeros] = *shard;
+    made->zeros[made->n_zeros++].name =
+        dcpk_arena_printf(made->arena, err, "%s, zeros", shard->name);
+    return err->status;
+}
+
 /* Makes the shard one of the view, or finds that it is of another shape. */
 static dcpk_status shard_fit(struct renamer *r, size_t found, struct dcpk_shard *shard,
                              struct dcpk_error *err)
@@ -285,6 +299,9 @@ static dcpk_status shard_rename(struct renamer *r, const struct dcpk_shard *list
         return err->status;
     if (dcpk_shard_is_empty(&shard))
         return DCPK_OK;
+    if (r->source->writes_zeros && r->made->are_targets && view->view.n_pieces == 1 &&
+        view->view.pieces[0].src == DCPK_PIECE_FILL)
+        return zeros_add(r, &shard, err);
     for (size_t p = 0; p < view->view.n_pieces; p++)
         if (piece_rename(r, view, &view->view.pieces[p], &shard, err))
             return err->status;

@@ -11,6 +11,8 @@ struct dcpk_renamed {
     bool are_targets;          /* else sources */
     struct dcpk_shard *shards; /* owned by the caller: dcpk_free */
     size_t n, capacity;
+    struct dcpk_shard *zeros; /* the same, of targets: boxes that no source has, to be 0 */
+    size_t n_zeros, zeros_capacity;
 };
 
 /*

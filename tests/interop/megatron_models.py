@@ -294,6 +294,8 @@ def push():
     if IS_FSDP:  # its buffers take the values that the modules have
         names.append(f"fsdp={dist.get_world_size() // TP}")
         modules = wrap_fsdp()
+    if LAYOUT["stages"]:
+        names = [name for name in names if not name.startswith("vpp=")] + [f"layout={LAYOUT['stages']}"]
     with dcpkit.open(FOLDER) as ckpt:
         stored = {key: tensor.torch() for key, tensor in ckpt.items() if not key.startswith("optimizer.")}
     trained = {key for key in stored if not key.endswith(("expert_bias", "local_tokens_per_expert"))}

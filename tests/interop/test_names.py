@@ -13,7 +13,7 @@ import unittest
 
 import dcpkit as library
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 import test_huggingface
 from test_huggingface import BASE, logits
@@ -37,8 +37,6 @@ FAMILIES = {name: family for name, family in {**test_huggingface.FAMILIES, **MOR
             ("nemotron_h", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")}
 make = functools.partial(test_huggingface.make, more=MORE)
 N_LAYERS, VOCAB = 4, 130  # tokens: padded to 256 by Megatron, to 192 by vLLM
-#: of vLLM and SGLang: families whose modules have the names of Hugging Face's files
-SERVED = [name for name in FAMILIES if name not in ("gpt2", "gpt_oss", "glm_moe_dsa", "deepseek_v32")]
 
 
 def whole_model(folder):
@@ -65,7 +63,7 @@ def spell(whole, is_te):
              "self_attention.linear_kv_up_proj.layer_norm_": "self_attention.kv_layernorm."}
     made = {}
     for name, tensor in whole.items():
-        layer = re.match(r"decoder\.layers\.\d+\.|", name)[0]
+        layer = re.match(r"decoder\.layers\.\d+\.|mtp\.layers\.\d+\.transformer_layer\.|", name)[0]
         has_router = layer + "mlp.router.weight" in whole
         for te, local in fused.items():
             keeps = te.startswith("mlp") and has_router  # the norm before experts is a module in both
@@ -91,7 +89,7 @@ def pad(tensor, multiple, value):
 
 
 ROW_PARALLEL = re.compile(r"(word_embeddings|output_layer|linear_qkv|linear_fc1|linear_q_up_proj|linear_kv_up_proj"
-                          r"|linear_q_proj)\.(weight|bias)|softmax_offset$")
+                          r"|linear_q_proj|eh_proj)\.(weight|bias)|softmax_offset$")
 COLUMN_PARALLEL = re.compile(r"(linear_proj|linear_fc2)\.weight")
 
 
@@ -152,42 +150,97 @@ def fsdp_parameter(name, block, tp, dp, rank):
         megatron_fsdp_dist_index=types.SimpleNamespace(tp_dim="tp"), device_mesh=types.SimpleNamespace(get_local_rank=lambda dim: rank % tp))
 
 
-def served_rank(files, config, tp, rank, ep=1, a_proj="fused_qkv_a_proj", experts="experts."):
-    """What the weight loaders of vLLM leave on a rank (linear.py, fused_moe/layer.py, vocab_parallel_embedding.py)."""
+def served_name(name, config, program):
+    """Where a module of the server has a tensor of the files: in its model, or ("draft.") in that of multi-token prediction."""
+    vllm, own = program == "vllm", ("embed_tokens", "enorm", "hnorm", "eh_proj", "shared_head")
+    later = re.match(r"model\.layers\.(\d+)\.(\w+)(.*)", name)
+    if config.model_type == "qwen3_next":
+        if name.startswith("mtp."):
+            name = "draft." + (name[4:] if not vllm and name.startswith(("mtp.fc", "mtp.pre_fc")) else "model." + name[4:])
+        return name if vllm else name.replace(".self_attn", "")
+    if config.model_type == "gpt_oss" and vllm:
+        return name.replace(".self_attn.", ".attn.").replace(".embed_tokens.", ".embedding.")
+    if not later or int(later[1]) < config.num_hidden_layers:
+        return name
+    layer, module, rest = int(later[1]), later[2], later[3]
+    if module == "embed_tokens":
+        return "draft.model.embed_tokens" + rest if layer == config.num_hidden_layers else None
+    if vllm:
+        return f"draft.model.layers.{layer}." + ("" if module in own else "mtp_block.") + module + rest
+    if (module + rest).startswith("shared_head.head"):
+        return "draft.lm_head.weight"
+    return "draft.model." + ("" if module in own else "decoder.") + module + rest
+
+
+def served_experts(w, kind, program, tp, r, experts):
+    """Those of GPT-OSS, in one tensor (gpt_oss.py: _load_weights_other, _load_normal_weights)."""
+    w, size = w[experts[0]:experts[-1] + 1], w.shape[1 if kind == "down_proj" else -1]
+    name = {"gate_up_proj": "w13_weight", "down_proj": "w2_weight"}.get(kind)
+    if name is None:
+        name = ("w13_" if "gate" in kind else "w2_") + ("bias" if program == "vllm" else "weight_bias")
+    if kind == "down_proj_bias":
+        return name, w if r == 0 else torch.zeros_like(w)
+    part = slice(r * size // tp, (r + 1) * size // tp)
+    if kind == "down_proj":
+        return name, w[:, part, :].permute(0, 2, 1).contiguous()
+    return name, w[..., part].permute(0, 2, 1).contiguous() if kind == "gate_up_proj" else w[..., part].clone()
+
+
+def served_rank(files, config, tp, rank, ep=1, program="vllm", later="experts."):
+    """What the weight loaders of a server leave on a rank (linear.py, fused_moe/layer.py, vocab_parallel_embedding.py)."""
     heads, kv_heads = config.num_attention_heads, getattr(config, "num_key_value_heads", config.num_attention_heads)
     r, copies = rank % tp, max(1, tp // kv_heads)
+    a_proj = "fused_qkv_a_proj" if program == "vllm" else "fused_qkv_a_proj_with_mqa"
+    # SGLang: the ranks of an expert follow each other in tensor parallelism; vLLM: one has it
+    etp = tp if ep == 1 else 1 if program == "vllm" else tp // ep
+    e_rank, et_rank = (rank if program == "vllm" else r // etp) % ep, r % etp
     fused, held = {}, {}
+
+    def mine(n):
+        return range(e_rank * n // ep, (e_rank + 1) * n // ep)
 
     def put(name, number, tensor):
         fused.setdefault(name, {})[number] = tensor
 
-    for name, w in files.items():
+    for key, w in files.items():
+        name = served_name(key, config, program)
+        if name is None:
+            continue
         base, _, ending = name.rpartition(".")
         before, _, module = base.rpartition(".")
         expert = re.match(r"(.*\.)experts\.(\d+)\.(\w+)\.weight", name)
-        has_kv = before + ".k_proj.weight" in files
+        siblings = key.rpartition(".")[0].rpartition(".")[0]
+        conv1d = module in ("c_attn", "c_fc", "c_proj") and ending == "weight"
+        w = w.t() if conv1d else w  # Conv1D of GPT-2
         if expert:
             number = {"w2": 0, "down_proj": 0, "w1": 0, "gate_proj": 0, "w3": 1, "up_proj": 1}[expert[3]]
             kind, axis = ("w2_weight", 1) if expert[3] in ("w2", "down_proj") else ("w13_weight", 0)
-            put(f"{expert[1]}{experts}{kind}", (int(expert[2]), number), w if ep > 1 else w.chunk(tp, axis)[r])
-        elif module == "qkv_proj":
+            put(f"{expert[1]}{later}{kind}", (int(expert[2]), number), w.chunk(etp, axis)[et_rank])
+        elif module == "experts":
+            kind, tensor = served_experts(w, ending, program, etp, et_rank, mine(len(w)))
+            held[f"{before}.{later}{kind}"] = tensor
+        elif module in ("qkv_proj", "c_attn"):
             q, k, v = w.split([w.shape[0] * n // (heads + 2 * kv_heads) for n in (heads, kv_heads, kv_heads)])
             held[name] = torch.cat([q.chunk(tp)[r], *(x.chunk(min(tp, kv_heads))[r // copies] for x in (k, v))])
-        elif module == "q_proj" and has_kv:
+        elif module == "q_proj" and siblings + ".k_proj.weight" in files:
             put(f"{before}.qkv_proj.{ending}", 0, w.chunk(tp)[r])
         elif module in ("k_proj", "v_proj"):
             put(f"{before}.qkv_proj.{ending}", 1 + (module == "v_proj"), w.chunk(min(tp, kv_heads))[r // copies])
-        elif module in ("gate_proj", "up_proj") and before + ".gate_proj.weight" in files:
+        elif module in ("gate_proj", "up_proj") and siblings + ".gate_proj.weight" in files:
             put(f"{before}.gate_up_proj.{ending}", int(module == "up_proj"), w.chunk(tp)[r])
         elif module == "gate_up_proj":
             held[name] = torch.cat([half.chunk(tp)[r] for half in w.chunk(2)])
-        elif module in ("q_a_proj", "kv_a_proj_with_mqa") and before + ".q_a_proj.weight" in files:
+        elif module in ("q_a_proj", "kv_a_proj_with_mqa") and siblings + ".q_a_proj.weight" in files:
             put(f"{before}.{a_proj}.{ending}", int(module != "q_a_proj"), w)
-        elif module in ("q_proj", "q_b_proj", "kv_b_proj", "up_proj"):
+        elif module == "conv1d":
+            key_rows = config.linear_num_key_heads * config.linear_key_head_dim
+            held[name] = torch.cat([part.chunk(tp)[r] for part in w.split([key_rows, key_rows, len(w) - 2 * key_rows])])
+        elif module in ("q_proj", "q_b_proj", "kv_b_proj", "up_proj", "in_proj_qkvz", "in_proj_ba", "c_fc") or ending in ("sinks", "A_log", "dt_bias") \
+                or module == "fc" and program == "vllm":
             held[name] = w.chunk(tp)[r]
-        elif module in ("o_proj", "down_proj"):
+        elif module in ("o_proj", "down_proj", "out_proj", "c_proj"):
             held[name] = w.chunk(tp, 1)[r] if w.dim() > 1 else w
-        elif module in ("embed_tokens", "lm_head"):
+        elif module in ("embed_tokens", "embedding", "lm_head", "head", "wte"):
             held[name] = pad(w, 64, -5.0).chunk(tp)[r]  # padding is not loaded
         else:
             held[name] = w
@@ -195,9 +248,7 @@ def served_rank(files, config, tp, rank, ep=1, a_proj="fused_qkv_a_proj", expert
         if not name.endswith(("w13_weight", "w2_weight")):
             held[name] = torch.cat([parts[n] for n in sorted(parts)])
             continue
-        n = 1 + max(e for e, _ in parts)
-        mine = range(rank % ep * n // ep, (rank % ep + 1) * n // ep)
-        held[name] = torch.stack([torch.cat([parts[e, i] for i in range(2) if (e, i) in parts]) for e in mine])
+        held[name] = torch.stack([torch.cat([parts[e, i] for i in range(2) if (e, i) in parts]) for e in mine(1 + max(e for e, _ in parts))])
     return held
 
 
@@ -293,15 +344,18 @@ class Names(unittest.TestCase):
             for _, p in in_memory(got):
                 p.fill_(99)
         written = {name: torch.full_like(tensor, 99) for name, tensor in files.items()}
-        serving = [("vllm:tp=4", dict(tp=4)), ("sglang:tp=2", dict(tp=2, a_proj="fused_qkv_a_proj_with_mqa")), ("vllm", dict(tp=1))]
+        serving = [("vllm:tp=4", dict(tp=4)), ("sglang:tp=2", dict(tp=2, program="sglang")), ("vllm", dict(tp=1))]
         if sizes["ep"] > 1:
-            serving.append(("vllm:tp=2,ep=2", dict(tp=2, ep=2, experts="experts.routed_experts.")))
+            serving += [("vllm:tp=2,ep=2", dict(tp=2, ep=2, later="experts.routed_experts.")),
+                        ("sglang:tp=4,ep=2", dict(tp=4, ep=2, program="sglang"))]
+        if family in ("glm_moe_dsa", "deepseek_v32"):  # their modules are refused by name
+            serving = []
 
         def work(rank, engine):
             held = megatron_rank(live, rank, gated, model.config.tie_word_embeddings, **sizes)
             push(engine, like, f"megatron:{layout}", "transformers" + phi, held, in_memory(got) if rank == 0 else [])
             push(engine, like, f"megatron:{layout}", "huggingface" + phi, held, written if rank == 0 else {})
-            for scheme, options in serving if family in SERVED else []:
+            for scheme, options in serving:
                 want = served_rank(files, model.config, rank=rank, **options)
                 mine = {name: torch.full_like(tensor, -5.0) for name, tensor in want.items()}
                 push(engine, like, f"megatron:{layout}", scheme + (phi if ":" not in scheme else phi.replace(":", ",")), held, mine)
@@ -312,6 +366,55 @@ class Names(unittest.TestCase):
         self.assertTrue(torch.equal(logits(got), logits(model)))
         for name, tensor in files.items():
             self.assertTrue(torch.equal(written[name], tensor), name)
+
+    def test_drafts(self):
+        """Layers of multi-token prediction, which servers have in a model of their own: from modules of Megatron."""
+        for family, n_drafts in (("deepseek_v3", 2), ("glm4_moe", 1), ("qwen3_next", 1)):
+            with self.subTest(family), tempfile.TemporaryDirectory() as folder:
+                self.check_drafts(family, n_drafts, folder)
+
+    def check_drafts(self, family, n_drafts, folder):
+        source, like = os.path.join(folder, "hf"), os.path.join(folder, "like")
+        config = make(family, source, vocab_size=VOCAB, num_hidden_layers=N_LAYERS, **{"num_experts": 8} if family == "qwen3_next" else {}).config
+        files = load_file(os.path.join(source, "model.safetensors"))
+        last = f"model.layers.{N_LAYERS - 1}."
+        width = config.hidden_size
+        for i in range(n_drafts):
+            draft = f"mtp.layers.{i}." if family == "qwen3_next" else f"model.layers.{N_LAYERS + i}."
+            files.update({draft + name[len(last):]: torch.randn_like(w) for name, w in files.items() if name.startswith(last)})
+            own = {"mtp.pre_fc_norm_embedding": 1, "mtp.pre_fc_norm_hidden": 1, "mtp.norm": 1, "mtp.fc": 2} if family == "qwen3_next" else \
+                {draft + name: dim for name, dim in (("enorm", 1), ("hnorm", 1), ("shared_head.norm", 1), ("eh_proj", 2))}
+            files.update((name + ".weight", torch.randn(width) if dim == 1 else torch.randn(width, 2 * width)) for name, dim in own.items())
+            if family != "qwen3_next":
+                files.update({draft + "embed_tokens.weight": files["model.embed_tokens.weight"].clone(),
+                              draft + "shared_head.head.weight": files["lm_head.weight"].clone()})
+        save_file(files, os.path.join(source, "model.safetensors"))
+        with open(os.path.join(source, "config.json")) as file:
+            settings = dict(json.load(file), num_nextn_predict_layers=n_drafts)
+        with open(os.path.join(source, "config.json"), "w") as file:
+            json.dump(settings, file)
+        library.convert(source, like, "torch_dist")
+        names, stored = "megatron:tp=2,pp=2,ep=2,etp=1", files
+        whole = spell(whole_model(like), False)
+        if family == "qwen3_next":  # whose layers megatron_rank does not cut; the norm there is another one by one
+            names, stored = "huggingface", {name: w for name, w in files.items() if not name.endswith("linear_attn.norm.weight")}
+            files = dict(stored, **{"mtp.embed_tokens.weight": files["model.embed_tokens.weight"], "mtp.lm_head.weight": files["lm_head.weight"]})
+
+        def work(rank, engine):
+            held = stored if rank == 0 else {}
+            if names != "huggingface":
+                held = megatron_rank(whole, rank, True, False, tp=2, pp=2, vpp=1, ep=2, etp=1)
+            for scheme, options in (("vllm:tp=2,ep=4", dict(tp=2, ep=4)), ("vllm:tp=2", dict(tp=2)), ("sglang:tp=2,ep=2", dict(tp=2, ep=2, program="sglang"))):
+                if n_drafts > 1 and scheme[0] == "s":
+                    continue
+                want = {name.replace("draft.model.lm_head", "draft.lm_head"): w
+                        for name, w in served_rank(files, config, rank=rank, **options).items()}
+                mine = {name: torch.full_like(tensor, -5.0) for name, tensor in want.items()}
+                push(engine, like, names, scheme, held, mine)
+                for name, tensor in want.items():
+                    self.assertTrue(torch.equal(mine[name], tensor), f"{scheme}: {name}")
+
+        Ranks(4).run(work)
 
     def test_apart_and_back(self):
         """Two ranks train, a third one serves; then what it serves goes into modules of Megatron, whose padding stays."""
@@ -376,9 +479,9 @@ class Names(unittest.TestCase):
                 with self.subTest(scheme), library.Engine() as engine, engine.map() as m:
                     with self.assertRaisesRegex(library.Error, words):
                         m.names(like, targets=scheme)
-            make("qwen3_next", os.path.join(folder, "next"))
-            with library.Engine() as engine, engine.map() as m, self.assertRaisesRegex(library.Error, "linear attention are not known there"):
-                m.names(os.path.join(folder, "next"), targets="vllm:tp=1")
+            make("nemotron_h", os.path.join(folder, "mamba"))
+            with library.Engine() as engine, engine.map() as m, self.assertRaisesRegex(library.Error, "layers with Mamba are not known there"):
+                m.names(os.path.join(folder, "mamba"), targets="vllm:tp=1")
             for path, name, tensor, words in (
                     (like, "model.layers.0.self_attn.qkv_proj.weight", torch.zeros(4, 32), r"\[4, 32\], but by the checkpoint that is \[96, 32\]"),
                     (like, "model.layers.0.self_attn.q_proj.weight", torch.zeros(48, 32), "no tensor of that name"),

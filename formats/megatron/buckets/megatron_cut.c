@@ -7,7 +7,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
-#include "lib/base/text.h"
+#include "lib/place/pipeline.h"
 
 /* ---- blocks of a weight, read off the chunks that it is stored in ---- */
 
@@ -127,9 +127,6 @@ void dcpk_blocks_box(const struct dcpk_blocks *blocks, const int64_t *shape, int
 
 #define MAX_SIZE   (INT64_C(1) << 20) /* of any parallel size or count: products fit 64 bits */
 #define MAX_CHUNKS (INT64_C(1) << 16) /* of all pipeline stages: they are walked for each layer */
-#define MAX_LAYOUT (1 << 20)          /* characters of a pipeline layout, written out */
-
-#define MTP_SEPARATOR '/' /* after the decoder's layers of a hybrid model */
 
 static bool cut_is_set(const struct dcpk_value *attrs, const char *name)
 {
@@ -293,110 +290,28 @@ static dcpk_status fill_evenly(const struct dcpk_value *attrs, const struct dcpk
     return DCPK_OK;
 }
 
-/* The text at *p as a repeated part, "x*3" or with `groups` "(xy)*3", or as one character; *p then
- * points after it. */
-static int64_t take_part(const char **p, bool groups, size_t *n_part)
-{
-    const char *close = groups && **p == '(' ? strchr(*p, ')') : NULL;
-    const char *behind = *p + 1;
-    int64_t times = -1;
-
-    *n_part = 1;
-    if (close != NULL) {
-        behind = close + 1;
-        *n_part = (size_t)(close - *p) - 1;
-    }
-    if (*behind == '*' && *n_part > 0 && (close != NULL || !groups)) {
-        behind++;
-        times = dcpk_take_number(&behind);
-    }
-    if (times < 0) {
-        *n_part = 1;
-        behind = *p + 1;
-    }
-    *p = behind;
-    return times;
-}
-
-/*
- * Repeat the parts of a layout as often as it asks, into `to` unless that is NULL. Returns how
- * many characters there are, or more than MAX_LAYOUT.
- */
-static size_t unroll(const char *text, bool groups, char *to)
-{
-    size_t n = 0, n_part;
-
-    while (*text != '\0' && n <= MAX_LAYOUT) {
-        const char *part = text;
-        int64_t times = take_part(&text, groups, &n_part);
-
-        part += times >= 0 && groups; /* after the parenthesis */
-        if (times < 0)
-            times = 1;
-        for (; times > 0 && n <= MAX_LAYOUT; times--) {
-            if (to != NULL)
-                memcpy(to + n, part, n_part);
-            n += n_part;
-        }
-    }
-    return n;
-}
-
-/* Groups first, then single characters (MC/transformer/pipeline_parallel_layer_layout.py@0.19.0
- * parse_str_to_list). */
-static const char *unroll_all(struct dcpk_arena *arena, const char *text, struct dcpk_error *err)
-{
-    for (int groups = 1; groups >= 0 && text != NULL; groups--) {
-        const size_t n = unroll(text, groups != 0, NULL);
-        char *to;
-
-        if (n > MAX_LAYOUT) {
-            dcpk_fail(err, DCPK_ERANGE, "args: a pipeline layout of more than %d characters",
-                      MAX_LAYOUT);
-            return NULL;
-        }
-        to = dcpk_arena_array(arena, n + 1, 1, err);
-        if (to != NULL) {
-            unroll(text, groups != 0, to);
-            to[n] = '\0';
-        }
-        text = to;
-    }
-    return text;
-}
-
-/*
- * "Et|tt|m|L": stages separated by bars, chunk 0 of all of them first. Other characters take no
- * room; `layers`: the characters that are decoder layers, NULL: all of them.
- */
-static dcpk_status fill_from_text(const char *text, const char *layers, struct dcpk_cut *cut,
-                                  struct chunks *chunks, struct dcpk_error *err)
-{
-    size_t c = 0;
-
-    for (; *text != '\0' && *text != MTP_SEPARATOR; text++) {
-        if (*text == '|')
-            c++;
-        else if (c < chunks->n && (layers == NULL || strchr(layers, *text) != NULL))
-            chunks->layers[c]++;
-        else if (c < chunks->n && *text == 'm')
-            cut->mtp_chunk = (int64_t)c;
-        else if (strchr("EL,", *text) == NULL)
-            return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                             "args: '%c' in the layout of the pipeline is not known", *text);
-    }
-    if (c + 1 != chunks->n)
-        return dcpk_fail(err, DCPK_EFORMAT,
-                         "args: the layout of the pipeline has %zu parts for %" PRId64
-                         " stages of %" PRId64 " chunks",
-                         c + 1, cut->pp, cut->vpp);
-    return DCPK_OK;
-}
-
 /* args.<name>, when it is a text. */
 static const char *read_text(const struct dcpk_value *attrs, const char *name)
 {
     return dcpk_value_as_str(dcpk_value_get(attrs, name));
+}
+
+/* Chunks of a layout that was written out. */
+static dcpk_status fill_from_text(const char *text, const char *kinds, struct dcpk_cut *cut,
+                                  struct chunks *chunks, struct dcpk_error *err)
+{
+    const int64_t n_parts = dcpk_pipeline_parts(text);
+    struct dcpk_pipeline pipeline = {chunks->layers, cut->mtp_chunk};
+
+    if (n_parts != (int64_t)chunks->n)
+        return dcpk_fail(err, DCPK_EFORMAT,
+                         "args: the layout of the pipeline has %" PRId64 " parts for %" PRId64
+                         " stages of %" PRId64 " chunks",
+                         n_parts, cut->pp, cut->vpp);
+    if (dcpk_pipeline_count(text, kinds, &pipeline, err))
+        return dcpk_context(err, "args");
+    cut->mtp_chunk = pipeline.mtp;
+    return DCPK_OK;
 }
 
 static dcpk_status cut_fill_chunks(const struct dcpk_value *attrs, struct dcpk_arena *arena,
@@ -407,9 +322,9 @@ static dcpk_status cut_fill_chunks(const struct dcpk_value *attrs, struct dcpk_a
     const char *hybrid = read_text(attrs, "hybrid_layer_pattern");
 
     if (layout != NULL) {
-        layout = unroll_all(arena, layout, err);
+        layout = dcpk_pipeline_unroll(arena, layout, err);
         if (layout == NULL)
-            return err->status;
+            return dcpk_context(err, "args");
         return fill_from_text(layout, "t", cut, chunks, err);
     }
     if (cut_is_set(attrs, "pipeline_model_parallel_layout"))
