@@ -136,6 +136,10 @@ static dcpk_status live_parse(const struct dcpk_live_options *options, struct wo
         append_size(words, "tp=1", 4, err);
     if (dcpk_placing_parse("names", words->sizes, (int)words->ranks, &live->placing, err))
         return dcpk_context(err, "'%.200s'", options->text);
+    if ((words->etp > 0 || words->layout != NULL) &&
+        find_scheme(options->text)->list != dcpk_live_megatron)
+        return dcpk_fail(err, DCPK_EUSAGE, "'%.200s': only a run of Megatron has etp or a layout",
+                         options->text);
     live->placing.grid.etp = words->etp;
     counted = live->placing.grid;
     if (find_scheme(options->text)->spreads_experts)

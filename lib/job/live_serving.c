@@ -463,8 +463,7 @@ static dcpk_status live_serving(struct dcpk_feed_views *views, struct dcpk_check
                         .ep = grid.ep};
     dcpk_status st;
 
-    if (live->placing.is_fsdp || grid.pp > 1 || grid.cp > 1 || live->placing.grid.etp > 0 ||
-        live->layout != NULL)
+    if (live->placing.is_fsdp || grid.pp > 1 || grid.cp > 1)
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
                          "'%.200s': only tp, ep and dp are known of such a run",
                          live->options->text);

@@ -254,6 +254,16 @@ static dcpk_status zeros_add(struct renamer *r, const struct dcpk_shard *shard,
     return err->status;
 }
 
+static const char *side_name(const struct renamer *r)
+{
+    return r->made->are_targets ? "target" : "source";
+}
+
+static const char *of_rank(const struct renamer *r)
+{
+    return r->source->is_of_rank ? " on this rank" : "";
+}
+
 /* Makes the shard one of the view, or finds that it is of another shape. */
 static dcpk_status shard_fit(struct renamer *r, size_t found, struct dcpk_shard *shard,
                              struct dcpk_error *err)
@@ -269,11 +279,12 @@ static dcpk_status shard_fit(struct renamer *r, size_t found, struct dcpk_shard 
         rank = of->written_rank;
     }
     if (!dcpk_shape_equal(shard->shape, shard->rank, shape, rank))
-        return dcpk_fail(err, DCPK_EMISMATCH,
-                         "the %s '%.200s' belongs to a tensor %s, but by the checkpoint that is %s",
-                         r->made->are_targets ? "target" : "source", shard->name,
-                         dcpk_shape_format(shard->shape, shard->rank, listed, sizeof listed),
-                         dcpk_shape_format(shape, rank, wanted, sizeof wanted));
+        return dcpk_fail(
+            err, DCPK_EMISMATCH,
+            "the %s '%.200s' belongs to a tensor %s, but by the checkpoint that is %s%s",
+            side_name(r), shard->name,
+            dcpk_shape_format(shard->shape, shard->rank, listed, sizeof listed),
+            dcpk_shape_format(shape, rank, wanted, sizeof wanted), of_rank(r));
     if (shape != view->view.shape)
         return shard_pair(r, view, of, shard, err);
     return DCPK_OK;
@@ -292,8 +303,7 @@ static dcpk_status shard_rename(struct renamer *r, const struct dcpk_shard *list
     if (!dcpk_map_get(&r->names, name, strlen(name), &found))
         return dcpk_fail(err, DCPK_EMISMATCH,
                          "the %s '%.200s': the checkpoint has no tensor of that name%s",
-                         r->made->are_targets ? "target" : "source", shard.name,
-                         r->source->is_of_rank ? " on this rank" : "");
+                         side_name(r), shard.name, of_rank(r));
     view = &r->from[found];
     if (shard_fit(r, found, &shard, err))
         return err->status;

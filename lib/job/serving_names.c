@@ -21,10 +21,10 @@
 
 enum { VLLM = DCPK_SERVER_VLLM, SGLANG = DCPK_SERVER_SGLANG, BOTH = VLLM | SGLANG };
 
-/* A module, by the last part of its name: its cut, the module that it is a part of where all parts
- * are there, and which. order: of a matrix. */
+/* Modules, by the last part of their names: their cut, the module that they are a part of where all
+ * parts are there, and which. order: of a matrix. */
 static const struct module {
-    const char *name;
+    const char *names;
     enum dcpk_cut_kind cut;
     unsigned servers;
     const char *fused;
@@ -36,65 +36,35 @@ static const struct module {
         {"k_proj", DCPK_CUT_KV, BOTH, "qkv_proj", 1, 3, NULL},
         {"v_proj", DCPK_CUT_KV, BOTH, "qkv_proj", 2, 3, NULL},
         {"qkv_proj", DCPK_CUT_QKV, BOTH, NULL, 0, 1, NULL},
-        {"o_proj", DCPK_CUT_COLUMNS, BOTH, NULL, 0, 1, NULL},
-        {"sinks", DCPK_CUT_ROWS, BOTH, NULL, 0, 1, NULL},
         {"gate_proj", DCPK_CUT_ROWS, BOTH, "gate_up_proj", 0, 2, NULL},
         {"up_proj", DCPK_CUT_ROWS, BOTH, "gate_up_proj", 1, 2, NULL},
         {"gate_up_proj", DCPK_CUT_HALVES, BOTH, NULL, 0, 1, NULL},
-        {"down_proj", DCPK_CUT_COLUMNS, BOTH, NULL, 0, 1, NULL},
+        {"o_proj down_proj out_proj", DCPK_CUT_COLUMNS, BOTH, NULL, 0, 1, NULL},
         {"q_a_proj", DCPK_CUT_NONE, VLLM, "fused_qkv_a_proj", 0, 2, NULL},
         {"kv_a_proj_with_mqa", DCPK_CUT_NONE, VLLM, "fused_qkv_a_proj", 1, 2, NULL},
         {"q_a_proj", DCPK_CUT_NONE, SGLANG, "fused_qkv_a_proj_with_mqa", 0, 2, NULL},
         {"kv_a_proj_with_mqa", DCPK_CUT_NONE, SGLANG, "fused_qkv_a_proj_with_mqa", 1, 2, NULL},
-        {"q_b_proj", DCPK_CUT_ROWS, BOTH, NULL, 0, 1, NULL},
-        {"kv_b_proj", DCPK_CUT_ROWS, BOTH, NULL, 0, 1, NULL},
-        {"in_proj_qkvz", DCPK_CUT_ROWS, BOTH, NULL, 0, 1, NULL},
-        {"in_proj_ba", DCPK_CUT_ROWS, BOTH, NULL, 0, 1, NULL},
+        {"q_b_proj kv_b_proj sinks in_proj_qkvz in_proj_ba A_log dt_bias", DCPK_CUT_ROWS, BOTH,
+         NULL, 0, 1, NULL},
         {"conv1d", DCPK_CUT_LINEAR, BOTH, NULL, 0, 1, NULL},
-        {"A_log", DCPK_CUT_ROWS, BOTH, NULL, 0, 1, NULL},
-        {"dt_bias", DCPK_CUT_ROWS, BOTH, NULL, 0, 1, NULL},
-        {"out_proj", DCPK_CUT_COLUMNS, BOTH, NULL, 0, 1, NULL},
         {"c_attn", DCPK_CUT_QKV, BOTH, NULL, 0, 1, "10"},
         {"c_fc", DCPK_CUT_ROWS, BOTH, NULL, 0, 1, "10"},
         {"c_proj", DCPK_CUT_COLUMNS, BOTH, NULL, 0, 1, "10"},
-        {"embed_tokens", DCPK_CUT_VOCAB, BOTH, NULL, 0, 1, NULL},
-        {"wte", DCPK_CUT_VOCAB, BOTH, NULL, 0, 1, NULL},
-        {"wpe", DCPK_CUT_NONE, BOTH, NULL, 0, 1, NULL},
-        {"lm_head", DCPK_CUT_VOCAB, BOTH, NULL, 0, 1, NULL},
-        {"gate", DCPK_CUT_NONE, BOTH, NULL, 0, 1, NULL}, /* of a router */
-        {"router", DCPK_CUT_NONE, BOTH, NULL, 0, 1, NULL},
-        {"e_score_correction_bias", DCPK_CUT_NONE, BOTH, NULL, 0, 1, NULL},
-        {"shared_expert_gate", DCPK_CUT_NONE, BOTH, NULL, 0, 1, NULL},
-        {"input_layernorm", DCPK_CUT_NONE, BOTH, NULL, 0, 1, NULL},
-        {"post_attention_layernorm", DCPK_CUT_NONE, BOTH, NULL, 0, 1, NULL},
-        {"pre_feedforward_layernorm", DCPK_CUT_NONE, BOTH, NULL, 0, 1, NULL},
-        {"post_feedforward_layernorm", DCPK_CUT_NONE, BOTH, NULL, 0, 1, NULL},
-        {"q_norm", DCPK_CUT_NONE, BOTH, NULL, 0, 1, NULL},
-        {"k_norm", DCPK_CUT_NONE, BOTH, NULL, 0, 1, NULL},
-        {"q_a_layernorm", DCPK_CUT_NONE, BOTH, NULL, 0, 1, NULL},
-        {"kv_a_layernorm", DCPK_CUT_NONE, BOTH, NULL, 0, 1, NULL},
-        {"norm", DCPK_CUT_NONE, BOTH, NULL, 0, 1, NULL},
-        {"ln_1", DCPK_CUT_NONE, BOTH, NULL, 0, 1, NULL},
-        {"ln_2", DCPK_CUT_NONE, BOTH, NULL, 0, 1, NULL},
-        {"ln_f", DCPK_CUT_NONE, BOTH, NULL, 0, 1, NULL},
-        /* of multi-token prediction */
-        {"enorm", DCPK_CUT_NONE, BOTH, NULL, 0, 1, NULL},
-        {"hnorm", DCPK_CUT_NONE, BOTH, NULL, 0, 1, NULL},
-        {"eh_proj", DCPK_CUT_NONE, BOTH, NULL, 0, 1, NULL},
-        {"head", DCPK_CUT_VOCAB, BOTH, NULL, 0, 1, NULL},
-        {"pre_fc_norm_embedding", DCPK_CUT_NONE, BOTH, NULL, 0, 1, NULL},
-        {"pre_fc_norm_hidden", DCPK_CUT_NONE, BOTH, NULL, 0, 1, NULL},
+        {"embed_tokens lm_head wte head", DCPK_CUT_VOCAB, BOTH, NULL, 0, 1, NULL},
         {"fc", DCPK_CUT_ROWS, VLLM, NULL, 0, 1, NULL},
         {"fc", DCPK_CUT_NONE, SGLANG, NULL, 0, 1, NULL},
+        /* the gate of a router, norms, parts of multi-token prediction */
+        {"gate router e_score_correction_bias shared_expert_gate input_layernorm "
+         "post_attention_layernorm pre_feedforward_layernorm post_feedforward_layernorm q_norm "
+         "k_norm q_a_layernorm kv_a_layernorm norm wpe ln_1 ln_2 ln_f enorm hnorm eh_proj "
+         "pre_fc_norm_embedding pre_fc_norm_hidden",
+         DCPK_CUT_NONE, BOTH, NULL, 0, 1, NULL},
 },
   of_experts[] =
       {
-          {"gate_proj", DCPK_CUT_ROWS, BOTH, "w13_weight", 0, 2, NULL},
-          {"w1", DCPK_CUT_ROWS, BOTH, "w13_weight", 0, 2, NULL},
-          {"up_proj", DCPK_CUT_ROWS, BOTH, "w13_weight", 1, 2, NULL},
-          {"w3", DCPK_CUT_ROWS, BOTH, "w13_weight", 1, 2, NULL},
-          {"down_proj", DCPK_CUT_COLUMNS, BOTH, "w2_weight", 0, 1, NULL},
-          {"w2", DCPK_CUT_COLUMNS, BOTH, "w2_weight", 0, 1, NULL},
+          {"gate_proj w1", DCPK_CUT_ROWS, BOTH, "w13_weight", 0, 2, NULL},
+          {"up_proj w3", DCPK_CUT_ROWS, BOTH, "w13_weight", 1, 2, NULL},
+          {"down_proj w2", DCPK_CUT_COLUMNS, BOTH, "w2_weight", 0, 1, NULL},
 },
   stacked[] = {
       /* rows in pairs have an axis of 2 */
@@ -177,10 +147,14 @@ static void split_name(const char *name, struct name_parts *parts)
 static const struct module *module_find_row(const struct module *list, size_t n,
                                             enum dcpk_server server, const struct name_parts *name)
 {
-    for (size_t i = 0; i < n; i++)
-        if ((list[i].servers & server) != 0 && strlen(list[i].name) == name->n_module &&
-            strncmp(list[i].name, name->module, name->n_module) == 0)
-            return &list[i];
+    for (size_t i = 0; i < n; i++) {
+        const char *names = list[i].names, *word;
+        size_t n_word;
+
+        while ((list[i].servers & server) != 0 && (word = dcpk_take_word(&names, &n_word)) != NULL)
+            if (n_word == name->n_module && strncmp(word, name->module, n_word) == 0)
+                return &list[i];
+    }
     return NULL;
 }
 

@@ -443,19 +443,42 @@ class Names(unittest.TestCase):
                 for name, tensor in wanted.items():
                     self.assertTrue(torch.equal(made[name], tensor), name)
 
+    def test_layout(self):
+        """Stages of 2, 1, 0 and 1 layers, in two chunks of two stages."""
+        with tempfile.TemporaryDirectory() as folder:
+            _, like, files, whole = self.prepare("qwen3_moe", folder)
+            live, got = spell(whole, True), {name: torch.zeros_like(tensor) for name, tensor in files.items()}
+            places = {0: "0.0", 1: "0.1", 2: "0.0", 3: "1.0"}  # by layer: the chunk, and its number there
+            stages = {0: 0, 1: 0, 2: 1, 3: 1}
+
+            def work(rank, engine):
+                held = {}
+                for name, tensor in live.items():
+                    layer = re.match(r"decoder\.layers\.(\d+)\.(.*)", name)
+                    if layer and stages[int(layer[1])] == rank:
+                        chunk, number = places[int(layer[1])].split(".")
+                        held[f"{chunk}.decoder.layers.{number}.{layer[2]}"] = tensor
+                    elif not layer and rank == (0 if name.startswith("embedding.") else 1):
+                        held[("0." if rank == 0 else "1.") + name] = pad(tensor, 128, 77.0) if tensor.dim() > 1 else tensor
+                push(engine, like, "megatron:pp=2,layout=Et*2|t||t,L", "huggingface", held, got if rank == 0 else {})
+
+            Ranks(2).run(work)
+            for name, tensor in files.items():
+                self.assertTrue(torch.equal(got[name], tensor), name)
+
     def test_fsdp(self):
         """Parameters of Megatron-FSDP are rows of this rank's block, which tensor parallelism cuts; experts are this rank's."""
-        for family, tp, dp in (("qwen3_moe", 1, 2), ("qwen3_moe", 2, 2), ("llama", 2, 1)):
+        for family, tp, dp, etp in (("qwen3_moe", 1, 2, 1), ("qwen3_moe", 2, 2, 2), ("qwen3_moe", 2, 1, 1), ("llama", 2, 1, 2)):
             with self.subTest(family, tp=tp, dp=dp), tempfile.TemporaryDirectory() as folder:
                 _, like, files, whole = self.prepare(family, folder)
                 got = {name: torch.zeros_like(tensor) for name, tensor in files.items()}
 
                 def work(rank, engine):
-                    blocks = megatron_rank(spell(whole, True), rank % tp, True, False, tp=tp, pp=1, vpp=1, ep=1, etp=tp)
+                    blocks = megatron_rank(spell(whole, True), rank % tp, True, False, tp=tp, pp=1, vpp=1, ep=1, etp=etp)
                     with engine.map() as m:
-                        m.names(like, sources=f"megatron:fsdp={dp},tp={tp}", targets="huggingface")
+                        m.names(like, sources=f"megatron:fsdp={dp},tp={tp}" + (",etp=1" if etp < tp else ""), targets="huggingface")
                         for name, block in blocks.items():
-                            m.source("module." + name, fsdp_parameter(name, block, tp, dp, rank))
+                            m.source("module." + name, fsdp_parameter(name, block, etp if ".experts." in name else tp, dp, rank))
                         m.targets(got if rank == 0 else {})
                         m.plan()
                         m.run()
@@ -475,7 +498,11 @@ class Names(unittest.TestCase):
             for scheme, words in (("vllm:tp=3", "ranks"), ("megatron:tp=2", "are not the 1 ranks"), ("vllm:at=1", "has not"),
                                   ("megatron:pp", "tp=2"), ("nemo:tp=1", "are called 'nemo:tp=1'"), ("megatron:at=x", "no number"),
                                   ("huggingface:tp=1", "are called"), ("transformers:family=none", "no family is called 'none'"),
-                                  ("sglang:pp=1,cp=1,ranks=1,at=0,tp", "tp=2"), ("megatron:fsdp=1,tp=2", "ranks")):
+                                  ("sglang:pp=1,cp=1,ranks=1,at=0,tp", "tp=2"), ("megatron:fsdp=1,tp=2", "ranks"), ("vllm:etp=1", "only a run of Megatron has etp"),
+                                  ("transformers:layout=EtttL", "only a run of Megatron"), ("sglang:ep=2", "does not divide"),
+                                  ("megatron:layout=EttL", "the layout has 2 layers 't', the model 3"), ("megatron:layout=Ettx", "'x' in the layout"),
+                                  ("megatron:vpp=2,layout=EttttL", "1 parts, which 1 stages of 2 chunks"),
+                                  ("megatron:first=1,layout=EttttL", "does not go with"), ("megatron:layout=E(t*9999)*9999L", "more than 1048576")):
                 with self.subTest(scheme), library.Engine() as engine, engine.map() as m:
                     with self.assertRaisesRegex(library.Error, words):
                         m.names(like, targets=scheme)
@@ -485,6 +512,7 @@ class Names(unittest.TestCase):
             for path, name, tensor, words in (
                     (like, "model.layers.0.self_attn.qkv_proj.weight", torch.zeros(4, 32), r"\[4, 32\], but by the checkpoint that is \[96, 32\]"),
                     (like, "model.layers.0.self_attn.q_proj.weight", torch.zeros(48, 32), "no tensor of that name"),
+                    (like, "draft.model.layers.4.enorm.weight", torch.zeros(32), "no tensor of that name on this rank"),
                     (centered, "model.norm.weight", torch.zeros(32), "is computed")):
                 with self.subTest(name), library.Engine() as engine, engine.map() as m:
                     m.names(path, targets="vllm")
