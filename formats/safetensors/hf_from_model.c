@@ -32,23 +32,56 @@ static enum dcpk_dtype weights_dtype(const struct dcpk_hf_writing *e)
     return dcpk_args_working_dtype(dcpk_value_attrs(e->model->args));
 }
 
-/* Weights without masters that are stored in several dtypes: float32 loses nothing of any. */
-static void widen_dtype(struct dcpk_hf_writing *e)
+/* The dtype of a weight whose rule has none; DCPK_DTYPE_NONE: it has masters, or no float. */
+static enum dcpk_dtype binding_stored_dtype(const struct dcpk_hf_writing *e, size_t i)
 {
-    for (size_t i = 0; i < e->bindings.n && e->dtype != DCPK_F32; i++) {
-        const struct dcpk_hf_binding *b = &e->bindings.list[i];
-        const struct dcpk_model_tensor *value;
+    const struct dcpk_model_tensor *value;
 
-        if (e->params[i] == DCPK_NO_PARAM || b->rule->dtype != DCPK_DTYPE_NONE)
+    if (e->params[i] == DCPK_NO_PARAM)
+        return DCPK_DTYPE_NONE;
+    value = dcpk_model_value(e->model, &e->model->params[e->params[i]]);
+    if (value->role != DCPK_WEIGHT || !dcpk_dtype_is_float(value->dtype))
+        return DCPK_DTYPE_NONE;
+    return value->dtype;
+}
+
+/* True if each tensor can be written as it is stored: those of a model of Hugging Face's, unless
+ * one tensor is made of experts of several dtypes. */
+static bool can_keep_dtypes(const struct dcpk_hf_writing *e)
+{
+    for (size_t i = 0; i < e->bindings.n; i++) {
+        const int64_t expert = e->bindings.list[i].expert;
+
+        if (expert > 0 && binding_stored_dtype(e, i) != binding_stored_dtype(e, i - (size_t)expert))
+            return false;
+    }
+    return (e->model->flags & DCPK_MODEL_OF_FAMILY) != 0;
+}
+
+/* Weights without masters that are stored in several dtypes keep them, or become float32, which
+ * loses nothing of any. */
+static void choose_dtypes(struct dcpk_hf_writing *e)
+{
+    const enum dcpk_dtype most = weights_dtype(e);
+    const char *written = "all are written as float32";
+
+    e->dtype = most;
+    e->keeps_dtypes = can_keep_dtypes(e);
+    if (e->keeps_dtypes)
+        written = "each is written as it is stored";
+    for (size_t i = 0; i < e->bindings.n; i++) {
+        const enum dcpk_dtype stored = binding_stored_dtype(e, i);
+
+        if (stored == most || stored == DCPK_DTYPE_NONE ||
+            e->bindings.list[i].rule->dtype != DCPK_DTYPE_NONE)
             continue;
-        value = dcpk_model_value(e->model, &e->model->params[e->params[i]]);
-        if (value->role != DCPK_WEIGHT || value->dtype == e->dtype ||
-            !dcpk_dtype_is_float(value->dtype))
-            continue;
-        dcpk_output_event(e->out, DCPK_EVENT_NOTE, "dtype",
-                          "weights are stored as %s, and '%s' as %s: all are written as float32",
-                          dcpk_dtype_name(e->dtype), b->mg, dcpk_dtype_name(value->dtype));
-        e->dtype = DCPK_F32;
+        if (!e->keeps_dtypes)
+            e->dtype = DCPK_F32;
+        if (most != DCPK_F32 || e->keeps_dtypes)
+            dcpk_output_event(e->out, DCPK_EVENT_NOTE, "dtype",
+                              "weights are stored as %s, and '%s' as %s: %s", dcpk_dtype_name(most),
+                              e->bindings.list[i].mg, dcpk_dtype_name(stored), written);
+        return;
     }
 }
 
@@ -69,6 +102,10 @@ static const struct dcpk_model_tensor *export_value(const struct dcpk_hf_writing
 static enum dcpk_dtype binding_dtype(const struct dcpk_hf_writing *e,
                                      const struct dcpk_hf_binding *b)
 {
+    const enum dcpk_dtype stored = binding_stored_dtype(e, (size_t)(b - e->bindings.list));
+
+    if (e->keeps_dtypes && stored != DCPK_DTYPE_NONE)
+        return stored;
     return b->rule->dtype != DCPK_DTYPE_NONE ? b->rule->dtype : e->dtype;
 }
 
@@ -277,8 +314,9 @@ static dcpk_status stack_slices(struct dcpk_hf_writing *e, const struct dcpk_mod
     stack->n_pieces = 0;
     for (size_t i = 0; i < n; i++) {
         if (slices[i].rank != slices[0].rank ||
+            (e->role != DCPK_WEIGHT && slices[i].dtype != slices[0].dtype) ||
             memcmp(slices[i].shape, slices[0].shape, (size_t)slices[0].rank * sizeof *shape) != 0)
-            return dcpk_fail(err, DCPK_EMISMATCH, "experts differ in shape");
+            return dcpk_fail(err, DCPK_EMISMATCH, "experts differ in dtype or shape");
         if (hf_add_slice(arena, &slices[i], (int64_t)i, pieces + stack->n_pieces, err))
             return err->status;
         stack->n_pieces += slices[i].n_pieces;
@@ -575,10 +613,8 @@ static dcpk_status write_model(struct dcpk_hf_writing *e, struct dcpk_error *err
 {
     if (dcpk_hf_choose_map(e, err) || (e->scheme != NULL && find_prefixes(e, err)))
         return err->status;
-    if (e->dtype == DCPK_DTYPE_NONE) {
-        e->dtype = weights_dtype(e);
-        widen_dtype(e);
-    }
+    if (e->dtype == DCPK_DTYPE_NONE)
+        choose_dtypes(e);
     if ((!dcpk_hf_map_is_any(e->map) && find_vocab(e, err)) || add_tensors(e, err) ||
         add_others(e, err) || put_config(e, err) ||
         (e->scheme == NULL && dcpk_hf_assets_put(e->out, err)) ||

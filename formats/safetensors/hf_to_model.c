@@ -171,7 +171,7 @@ static dcpk_status binding_take(struct dcpk_hf_matching *m, const struct dcpk_hf
     for (size_t i = 0; i < b->rule->n_ops; i++)
         m->is_gated |= dcpk_name_is_fc1(b->mg) &&
                        (b->rule->ops[i] == DCPK_HF_CAT || b->rule->ops[i] == DCPK_HF_DEINTERLEAVE);
-    if (b->rule->dtype != DCPK_DTYPE_NONE)
+    if (b->rule->dtype != DCPK_DTYPE_NONE && (m->model->flags & DCPK_MODEL_OF_FAMILY) == 0)
         tensor.dtype = b->rule->dtype;
     return dcpk_model_add(m->model, &tensor, err);
 }

@@ -20,6 +20,7 @@ struct dcpk_hf_writing {
     struct dcpk_hf_bindings bindings;
     int64_t vocab_size;          /* rows of the vocabulary that are written */
     enum dcpk_dtype dtype;       /* of all weights whose rule has none */
+    bool keeps_dtypes;           /* each weight has the dtype that it is stored in instead */
     struct dcpk_json *base;      /* owned; NULL: none */
     uint32_t *params;            /* by binding; DCPK_NO_PARAM: its weight is not written */
     uint32_t *states;            /* the same of optimizer state */

@@ -129,6 +129,43 @@ class Hub(unittest.TestCase):
             stored = weights["model." + key]
             self.assertTrue(tensor.equal(stored.bfloat16() if stored.is_floating_point() else stored), key)
 
+    def test_dtypes(self):
+        """Each weight keeps the dtype that it is stored in, but one tensor of all experts has one."""
+        mixed = {key: t if t.dim() == 1 or "lm_head" in key else t.bfloat16() for key, t in self.weights.items()}
+        dcp.save(mixed, checkpoint_id=self.at("mixed"), no_dist=True)
+        out, back = self.at("mixed_out"), self.at("mixed_back")
+        said = dcpkit("convert", "--verify", "--to", "huggingface", "--hf-config", self.config, self.at("mixed"), out)
+        self.assertIn("float32: each is written as it is stored", " ".join(said.split()))
+        made = load_file(os.path.join(out, "model.safetensors"))
+        self.assertEqual({key: t.dtype for key, t in made.items()}, {key: t.dtype for key, t in mixed.items()})
+        dcpkit("convert", "--verify", "--to", "dcp", "--layout", "", out, back)
+        for folder in (out, back):
+            self.assertEqual(hashes(folder), hashes(self.at("mixed")))
+        with open(self.config, encoding="utf-8") as f:
+            config = json.load(f) | {"model_type": "mixtral", "architectures": ["MixtralForCausalLM"], "num_local_experts": 2, "num_experts_per_tok": 1, "sliding_window": None}
+        mixtral = {}
+        for key, t in mixed.items():
+            layer, _, part = key.rpartition(".mlp.")
+            for e in range(2 if layer else 0):
+                name = {"gate_proj.weight": "w1", "up_proj.weight": "w3", "down_proj.weight": "w2"}[part]
+                mixtral[f"{layer}.block_sparse_moe.experts.{e}.{name}.weight"] = t.clone()
+            if not layer:
+                mixtral[key] = t
+        layers = range(config["num_hidden_layers"])
+        mixtral |= {f"model.layers.{i}.block_sparse_moe.gate.weight": torch.ones(2, config["hidden_size"]).bfloat16() for i in layers}
+        wide = "model.layers.1.block_sparse_moe.experts.1.w2.weight"
+        mixtral[wide] = mixtral[wide].float() + 1e-6
+        moe, out, back = self.at("moe"), self.at("moe_out"), self.at("moe_back")
+        os.mkdir(moe)
+        save_file(mixtral, os.path.join(moe, "model.safetensors"), metadata={"format": "pt"})
+        with open(os.path.join(moe, "config.json"), "w", encoding="utf-8") as f:
+            json.dump(config, f)
+        said = dcpkit("convert", "--verify", "--to", "dcp", "--layout", "", moe, out)
+        self.assertIn("float32: all are written as float32", " ".join(said.split()))
+        dcpkit("convert", "--to", "huggingface", out, back)
+        for key, t in load_file(os.path.join(back, "model.safetensors")).items():
+            self.assertTrue(t.equal(mixtral[key].float()), key)
+
     def test_refused(self):
         self.refuses("collides", "'model._orig_mod.model.norm.weight' are one tensor of the model")
         self.refuses("two", "'model.model.embed_tokens.weight' and 'ema.*' are both the embedding")
