@@ -78,6 +78,9 @@ static const struct dcpk_format_mapping mapping = {.writes_adapter = true,
 static const struct dcpk_mark marks[] = {
     {DCPK_MARK_CHECKPOINT, DCPK_SAFETENSORS_INDEX, NULL, NULL},
     {DCPK_MARK_CHECKPOINT, DCPK_SAFETENSORS_SINGLE, NULL, NULL},
+    {DCPK_MARK_PART, "shard-", DCPK_SAFETENSORS_ENDING,
+     "its files are parts of tensors, which torch's HuggingFaceStorageWriter saved, and are not "
+     "read: join them with torch's consolidate_safetensors_files"},
     {DCPK_MARK_PART, "", DCPK_SAFETENSORS_ENDING,
      "its files have lost their " DCPK_SAFETENSORS_INDEX ": the copy is not whole; one file can be "
      "given by its own path"},
