@@ -247,6 +247,7 @@ struct dcpk_env dcpk_cli_env(struct dcpk_ranks *ranks)
     return (struct dcpk_env){.formats = dcpk_formats,
                              .open_file = dcpk_archive_opener,
                              .open_url = dcpk_remote_open,
+                             .is_stopped = dcpk_cli_interrupted,
                              .side_files = dcpk_side_files,
                              .kernels = dcpk_host_kernel_sets[0],
                              .codec = dcpk_zstd,

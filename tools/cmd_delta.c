@@ -68,7 +68,7 @@ static dcpk_status apply(struct delta_request *r, char *const *paths,
                          struct dcpk_delta_counts *counts, struct dcpk_error *err)
 {
     const struct dcpk_opening opening = {r->env.formats, r->env.open_file, r->env.open_url,
-                                         &r->env.progress};
+                                         &r->env.progress, r->env.is_stopped};
     struct dcpk_store *base = NULL, *delta = NULL;
     struct dcpk_run run = {0};
     dcpk_status st = dcpk_run_open(paths[0], &opening, &run, &base, err);

@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <strings.h>
-#include <time.h>
 
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
@@ -23,7 +22,6 @@
 enum {
     CURL_URL = 10002,
     CURL_RANGE = 10007,
-    CURL_USERPWD = 10005,
     CURL_ERRORBUFFER = 10010,
     CURL_HTTPHEADER = 10023,
     CURL_WRITEDATA = 10001,
@@ -39,17 +37,23 @@ enum {
     CURL_NOSIGNAL = 99,
     CURL_PROTOCOLS = 181, /* bits: 1 http, 2 https */
     CURL_PATH_AS_IS = 234,
-    CURL_AWS_SIGV4 = 10305, /* 7.75 */
+    CURL_CAINFO = 10065,
+    CURL_XFERINFOFUNCTION = 20219,
+    CURL_XFERINFODATA = 10057,
+    CURL_NOPROGRESS = 43,
     CURL_ERROR_BYTES = 256,
     CURL_GLOBAL_ALL = 3,
+    CURL_WRITE_ERROR = 23,
 };
 
 #define LIBRARY       "libcurl.so.4"
 #define N_TRIES       4
-#define STALL_SECONDS 30 /* without a byte */
+#define STALL_SECONDS 30   /* slower than: */
+#define STALL_BYTES   1024 /* a second */
 #define MAX_IDLE      64
 #define ADVICE                                                                                     \
-    "keys are read from AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, the "      \
+    "keys are read from AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN "           \
+    "('aws configure export-credentials' prints those of a profile or a role), the "               \
     "region from AWS_REGION"
 
 struct http {
@@ -62,9 +66,8 @@ struct http {
     const char *(*easy_strerror)(int code);
     void *(*slist_append)(void *list, const char *text);
     void (*slist_free)(void *list);
-    void *headers; /* of every request */
-    char *user;    /* "id:secret"; NULL: nothing is signed */
-    char *signature;
+    struct http_options options;
+    bool is_signed;
     pthread_mutex_t lock;
     void *idle[MAX_IDLE];
     size_t n_idle;
@@ -79,8 +82,13 @@ struct request {
     size_t room; /* bytes that still fit */
     bool is_too_long;
     long status;
-    bool has_length;
-    uint64_t length, total; /* of the body; of the file, by Content-Range: UINT64_MAX: unknown */
+    int64_t length;       /* of the body; -1: unknown */
+    uint64_t first;       /* by Content-Range; UINT64_MAX: unknown */
+    int64_t total;        /* of the file, by Content-Range; -1: unknown */
+    int64_t wait_seconds; /* Retry-After */
+    char etag[HTTP_VERSION_BYTES], modified[HTTP_VERSION_BYTES], region[64];
+    char refusal[2048]; /* the begin of the body where the status is no 2xx */
+    size_t n_refusal;
     char reason[CURL_ERROR_BYTES];
 };
 
@@ -111,35 +119,16 @@ static dcpk_status http_load(struct http *h, struct dcpk_error *err)
     return DCPK_OK;
 }
 
-static dcpk_status take_keys(struct http *h, const struct http_keys *keys, struct dcpk_error *err)
-{
-    struct dcpk_bytes user = {0}, signature = {0}, token = {0};
-
-    dcpk_bytes_printf(&user, "%s:%s%c", keys->id, keys->secret, 0);
-    dcpk_bytes_printf(&signature, "aws:amz:%s:s3%c", keys->region, 0);
-    dcpk_bytes_printf(&token, "x-amz-security-token: %s%c", dcpk_text_or(keys->token, ""), 0);
-    h->user = (char *)user.data;
-    h->signature = (char *)signature.data;
-    if (dcpk_bytes_status(&user, err) == DCPK_OK && dcpk_bytes_status(&signature, err) == DCPK_OK &&
-        dcpk_bytes_status(&token, err) == DCPK_OK) {
-        h->headers = h->slist_append(NULL, "x-amz-content-sha256: UNSIGNED-PAYLOAD");
-        if (h->headers != NULL && keys->token != NULL)
-            h->headers = h->slist_append(h->headers, (const char *)token.data);
-        if (h->headers == NULL)
-            dcpk_fail(err, DCPK_ENOMEM, "no memory for a request");
-    }
-    dcpk_bytes_release(&token);
-    return err->status;
-}
-
-dcpk_status http_new(const struct http_keys *keys, struct http **http, struct dcpk_error *err)
+dcpk_status http_new(const struct http_options *options, struct http **http, struct dcpk_error *err)
 {
     struct http *h = dcpk_alloc(sizeof *h, err);
 
     if (h == NULL)
         return err->status;
+    h->options = *options;
+    h->is_signed = options->keys.id != NULL && options->keys.secret != NULL;
     pthread_mutex_init(&h->lock, NULL);
-    if (http_load(h, err) != DCPK_OK || (keys != NULL && take_keys(h, keys, err) != DCPK_OK)) {
+    if (http_load(h, err) != DCPK_OK) {
         http_free(h);
         return err->status;
     }
@@ -153,11 +142,7 @@ void http_free(struct http *http)
         return;
     while (http->n_idle > 0)
         http->easy_cleanup(http->idle[--http->n_idle]);
-    if (http->headers != NULL)
-        http->slist_free(http->headers);
     pthread_mutex_destroy(&http->lock);
-    dcpk_free(http->user);
-    dcpk_free(http->signature);
     dcpk_free(http);
 }
 
@@ -168,8 +153,14 @@ static size_t take_body(char *data, size_t one, size_t n, void *context)
     struct request *r = context;
 
     (void)one; /* 1 */
-    if (r->status != 0 && r->status / 100 != 2)
-        return n; /* what a refusal looks like does not matter */
+    if (r->status / 100 != 2) {
+        const size_t part = dcpk_min_size(n, sizeof r->refusal - 1 - r->n_refusal);
+
+        memcpy(r->refusal + r->n_refusal, data, part);
+        r->n_refusal += part;
+        r->refusal[r->n_refusal] = '\0';
+        return part; /* the rest does not matter: CURL_WRITE_ERROR */
+    }
     if (n > r->room) {
         r->is_too_long = true;
         return 0;
@@ -184,32 +175,75 @@ static size_t take_body(char *data, size_t one, size_t n, void *context)
     return n;
 }
 
+/* The value of a line of that name; NULL: it has another. */
+static const char *head_value(const char *line, const char *name)
+{
+    const size_t n = strlen(name);
+
+    if (strncasecmp(line, name, n) != 0 || line[n] != ':')
+        return NULL;
+    return line + n + 1 + strspn(line + n + 1, " \t");
+}
+
+/* The number that a text begins with; -1: none. */
+static int64_t head_number(const char *text)
+{
+    int64_t number;
+
+    return dcpk_take_size(&text, &number) ? number : -1;
+}
+
+static void answer_begin(struct request *r)
+{
+    r->status = 0;
+    r->length = r->total = r->wait_seconds = -1;
+    r->first = UINT64_MAX;
+    r->etag[0] = r->modified[0] = r->region[0] = r->refusal[0] = '\0';
+    r->n_refusal = 0;
+}
+
 /* A line of the answer's head, "Content-Length: 12\r\n"; after a redirection there are several. */
 static size_t take_head(char *data, size_t one, size_t n, void *context)
 {
     struct request *r = context;
+    const char *value;
     char line[256];
 
     (void)one;
     snprintf(line, sizeof line, "%.*s", (int)dcpk_min_size(n, sizeof line - 1), data);
+    line[strcspn(line, "\r\n")] = '\0';
     if (strncasecmp(line, "HTTP/", 5) == 0) {
-        const char *blank = strchr(line, ' ');
-
-        r->status = 0;
-        if (blank != NULL)
-            r->status = strtol(blank, NULL, 10);
-        r->has_length = false;
-        r->total = UINT64_MAX;
-    } else if (strncasecmp(line, "content-length:", 15) == 0) {
-        r->length = strtoull(line + 15, NULL, 10);
-        r->has_length = true;
-    } else if (strncasecmp(line, "content-range:", 14) == 0) {
-        const char *slash = strchr(line, '/');
-
-        if (slash != NULL && isdigit((unsigned char)slash[1]))
-            r->total = strtoull(slash + 1, NULL, 10);
+        answer_begin(r);
+        r->status = strtol(line + strcspn(line, " "), NULL, 10);
+    } else if ((value = head_value(line, "content-length")) != NULL) {
+        r->length = head_number(value);
+    } else if ((value = head_value(line, "content-range")) != NULL) {
+        if (dcpk_starts_with(value, "bytes ") && isdigit((unsigned char)value[6]))
+            r->first = strtoull(value + 6, NULL, 10);
+        value += strcspn(value, "/");
+        r->total = head_number(value + (*value == '/'));
+    } else if ((value = head_value(line, "etag")) != NULL) {
+        snprintf(r->etag, sizeof r->etag, "%s", value);
+    } else if ((value = head_value(line, "last-modified")) != NULL) {
+        snprintf(r->modified, sizeof r->modified, "%s", value);
+    } else if ((value = head_value(line, "x-amz-bucket-region")) != NULL) {
+        snprintf(r->region, sizeof r->region, "%.63s", value);
+    } else if ((value = head_value(line, "retry-after")) != NULL) {
+        r->wait_seconds = head_number(value);
     }
     return n;
+}
+
+static bool is_stopped(const struct http *h)
+{
+    return h->options.is_stopped != NULL && h->options.is_stopped();
+}
+
+/* Called about once a second, with counts of bytes. */
+static int take_progress(void *context, int64_t a, int64_t b, int64_t c, int64_t d)
+{
+    (void)a, (void)b, (void)c, (void)d;
+    return is_stopped(context);
 }
 
 static void *take_connection(struct http *h)
@@ -229,7 +263,6 @@ static void leave_connection(struct http *h, void *easy)
 {
     bool is_kept = false;
 
-    h->easy_reset(easy); /* connections stay open */
     pthread_mutex_lock(&h->lock);
     if (h->n_idle < MAX_IDLE) {
         h->idle[h->n_idle++] = easy;
@@ -241,27 +274,28 @@ static void leave_connection(struct http *h, void *easy)
 }
 
 /* Returns 0, or libcurl's code. */
-static int request_set(const struct http *h, void *easy, struct request *r)
+static int request_set(struct http *h, void *easy, struct request *r, void *headers)
 {
     const struct {
         int option;
         long value;
     } numbers[] = {{CURL_NOSIGNAL, 1},
-                   {CURL_PROTOCOLS, 3},
+                   {CURL_PROTOCOLS, dcpk_starts_with(r->url, "https:") ? 2 : 3},
                    {CURL_PATH_AS_IS, 1},
                    {CURL_CONNECTTIMEOUT, STALL_SECONDS},
-                   {CURL_LOW_SPEED_LIMIT, 1},
+                   {CURL_LOW_SPEED_LIMIT, STALL_BYTES},
                    {CURL_LOW_SPEED_TIME, STALL_SECONDS},
-                   {CURL_FOLLOWLOCATION, h->user == NULL},
+                   {CURL_FOLLOWLOCATION, !h->is_signed},
                    {CURL_MAXREDIRS, 5},
+                   {CURL_NOPROGRESS, 0},
                    {CURL_NOBODY, r->head}};
     const struct {
         int option;
         const void *value;
-    } pointers[] = {
-        {CURL_URL, r->url},      {CURL_RANGE, r->range},        {CURL_ERRORBUFFER, r->reason},
-        {CURL_WRITEDATA, r},     {CURL_HEADERDATA, r},          {CURL_HTTPHEADER, h->headers},
-        {CURL_USERPWD, h->user}, {CURL_AWS_SIGV4, h->signature}};
+    } pointers[] = {{CURL_URL, r->url},         {CURL_RANGE, r->range},
+                    {CURL_WRITEDATA, r},        {CURL_HEADERDATA, r},
+                    {CURL_HTTPHEADER, headers}, {CURL_ERRORBUFFER, r->reason},
+                    {CURL_XFERINFODATA, h},     {CURL_CAINFO, h->options.ca_file}};
     int code = 0;
 
     for (size_t i = 0; code == 0 && i < DCPK_COUNT(numbers); i++)
@@ -273,21 +307,54 @@ static int request_set(const struct http *h, void *easy, struct request *r)
         code = h->easy_setopt(easy, CURL_WRITEFUNCTION, take_body);
     if (code == 0)
         code = h->easy_setopt(easy, CURL_HEADERFUNCTION, take_head);
+    if (code == 0)
+        code = h->easy_setopt(easy, CURL_XFERINFOFUNCTION, take_progress);
     return code;
 }
 
-static bool is_worth_another(int code, const struct request *r)
+/* The signed lines of a request's head; *headers: NULL: none. */
+static dcpk_status request_sign(struct http *h, const struct request *r, void **headers,
+                                struct dcpk_error *err)
 {
-    if (r->is_too_long)
-        return false;
-    return code != 0 || r->status == 429 || r->status >= 500;
+    const struct aws_request request = {r->head ? "HEAD" : "GET", r->url, time(NULL)};
+    struct dcpk_bytes lines = {0};
+    const char *line;
+
+    *headers = NULL;
+    if (h->is_signed)
+        aws_sign(&h->options.keys, &request, &lines);
+    line = (const char *)lines.data;
+    for (size_t at = 0; lines.status == DCPK_OK && at < lines.n_bytes;
+         at += strlen(line + at) + 1) {
+        void *longer = h->slist_append(*headers, line + at);
+
+        if (longer == NULL)
+            lines.status = DCPK_ENOMEM;
+        else
+            *headers = longer;
+    }
+    (void)dcpk_bytes_status(&lines, err);
+    dcpk_bytes_release(&lines);
+    return err->status;
 }
 
-static void request_wait(int n_tries)
+/* A body that ends before its time may lack a length: the connection was closed. */
+static bool is_worth_another(const struct http *h, int code, const struct request *r)
 {
-    const struct timespec pause = {n_tries / 2, n_tries % 2 * 500000000};
+    if (r->is_too_long || is_stopped(h))
+        return false;
+    return code != 0 || r->status == 429 || r->status >= 500 ||
+           (r->status / 100 == 2 && r->out != NULL && r->room > 0);
+}
 
-    nanosleep(&pause, NULL);
+/* Longer for each try, or as long as the server asks for. */
+static void request_wait(const struct http *h, const struct request *r, int n_tries)
+{
+    const struct timespec pause = {0, 500000000};
+    const int64_t asked = 2 * (r->wait_seconds < STALL_SECONDS ? r->wait_seconds : STALL_SECONDS);
+
+    for (int64_t i = 0; (i < n_tries || i < asked) && !is_stopped(h); i++)
+        nanosleep(&pause, NULL);
 }
 
 /* The first text, unless it is empty. */
@@ -300,47 +367,67 @@ static const char *first_text(const char *text, const char *otherwise)
 static dcpk_status request_run(struct http *h, struct request *r, struct dcpk_error *err)
 {
     const struct request asked = *r;
-    void *easy = take_connection(h);
-    int code = -1;
+    void *easy = take_connection(h), *headers;
+    int code = 0;
 
     for (int i = 1; easy != NULL && i <= N_TRIES; i++) {
         *r = asked;
+        answer_begin(r);
+        code = -1;
         if (r->text != NULL)
             r->text->n_bytes = 0;
-        code = request_set(h, easy, r);
+        if (request_sign(h, r, &headers, err) == DCPK_OK)
+            code = request_set(h, easy, r, headers);
         if (code == 0)
             code = h->easy_perform(easy);
-        if (!is_worth_another(code, r) || i == N_TRIES)
+        h->easy_reset(easy); /* connections stay open */
+        h->slist_free(headers);
+        if (code == CURL_WRITE_ERROR && !r->is_too_long)
+            code = 0;
+        if (err->status != DCPK_OK || !is_worth_another(h, code, r) || i == N_TRIES)
             break;
-        request_wait(i);
+        request_wait(h, r, i);
     }
     if (easy == NULL)
         return dcpk_fail(err, DCPK_ENOMEM, "no memory for a connection");
     leave_connection(h, easy);
+    if (err->status != DCPK_OK)
+        return err->status;
     if (r->is_too_long)
         return dcpk_fail(err, DCPK_ERANGE, "'%s' has more than %zu bytes", r->url, asked.room);
+    if (code != 0 && is_stopped(h))
+        return dcpk_fail(err, DCPK_ECANCELLED, "stopped on request");
     if (code != 0)
         return dcpk_fail(err, DCPK_EIO, "'%s': %s", r->url,
                          first_text(r->reason, h->easy_strerror(code)));
     return DCPK_OK;
 }
 
-/* The error of an answer that is not the file. */
+/* The error of an answer that is not the file. S3's have a code: "<Code>SlowDown</Code>". */
 static dcpk_status refuse(const struct http *h, const struct request *r, struct dcpk_error *err)
 {
     const bool is_refused = r->status == 401 || r->status == 403;
+    const char *word = strstr(r->refusal, "<Code>");
+    size_t n = 0;
 
-    if (r->status == 404)
-        return dcpk_fail(err, DCPK_EIO, "'%s' is not there (HTTP status 404)", r->url);
-    dcpk_fail(err, DCPK_EIO, "'%s': the server answers with HTTP status %ld%s", r->url, r->status,
-              dcpk_joint(is_refused, ", which is a refusal"));
-    if (is_refused && h->user == NULL)
-        dcpk_append(err, "; the request was not signed: " ADVICE);
-    else if (is_refused)
-        dcpk_append(err, "; " ADVICE);
-    else if (r->status / 100 == 3 && h->user != NULL)
-        dcpk_append(err, "; the bucket is in another region: set AWS_REGION");
+    if (word != NULL)
+        word += strlen("<Code>");
+    while (word != NULL && isalpha((unsigned char)word[n]))
+        n++;
+    dcpk_fail(err, DCPK_EIO, "'%s'%s (HTTP status %ld%s%.*s)", r->url,
+              r->status == 404 ? " is not there" : ": the server does not give it", r->status,
+              dcpk_joint(n > 0, ", "), (int)n, dcpk_text_or(word, ""));
+    if (h->options.is_s3 && (is_refused || r->status == 400))
+        dcpk_append(err, "%s; " ADVICE, dcpk_joint(!h->is_signed, "; the request was not signed"));
+    else if (h->options.is_s3 && r->status / 100 == 3)
+        dcpk_append(err, "; the bucket is in another region: set AWS_REGION%s%s",
+                    dcpk_joint(r->region[0] != '\0', "="), r->region);
     return err->status;
+}
+
+static const char *version_of(const struct request *r)
+{
+    return first_text(r->etag, r->modified);
 }
 
 dcpk_status http_look(struct http *http, const char *url, struct http_file *file,
@@ -350,13 +437,13 @@ dcpk_status http_look(struct http *http, const char *url, struct http_file *file
 
     if (request_run(http, &r, err) != DCPK_OK)
         return err->status;
-    *file = (struct http_file){r.status == 200, r.length};
-    if (r.status == 404 || r.status == 403)
-        return DCPK_OK;
-    if (r.status != 200)
+    if (r.status != 200 && r.status != 404)
         return refuse(http, &r, err);
-    if (!r.has_length)
+    if (r.status == 200 && r.length < 0)
         return dcpk_fail(err, DCPK_EIO, "'%s': the server does not send its length", url);
+    file->is_there = r.status == 200;
+    file->n_bytes = (uint64_t)r.length;
+    memcpy(file->version, version_of(&r), HTTP_VERSION_BYTES);
     return DCPK_OK;
 }
 
@@ -367,8 +454,9 @@ dcpk_status http_fetch(struct http *http, const char *url, size_t limit_bytes,
 
     if (request_run(http, &r, err) != DCPK_OK)
         return err->status;
-    *is_there = r.status == 200;
-    if (r.status != 200 && r.status != 404)
+    if (is_there != NULL)
+        *is_there = r.status == 200;
+    if (r.status != 200 && (r.status != 404 || is_there == NULL))
         return refuse(http, &r, err);
     return dcpk_bytes_status(text, err);
 }
@@ -382,22 +470,27 @@ dcpk_status http_read(struct http *http, const char *url, const struct http_rang
 
     snprintf(text, sizeof text, "%" PRIu64 "-%" PRIu64, range->at, range->at + range->n_bytes - 1);
     st = request_run(http, &r, err);
-    if ((st == DCPK_ERANGE || st == DCPK_OK) && r.status == 200 &&
-        range->n_bytes < range->file_bytes) {
+    if ((r.is_too_long || st == DCPK_OK) && r.status == 200 && range->n_bytes < range->file_bytes) {
         dcpk_error_clear(err);
         return dcpk_fail(err, DCPK_EIO,
                          "'%s': the server sends whole files, not ranges: use one "
                          "with range requests",
                          url);
     }
-    if (st != DCPK_OK)
+    if (st != DCPK_OK && !r.is_too_long)
         return st;
-    if (r.status != 206 && r.status != 200)
-        return refuse(http, &r, err);
-    if (r.room != 0 || (r.total != UINT64_MAX && r.total != range->file_bytes))
+    dcpk_error_clear(err);
+    if ((r.total >= 0 && (uint64_t)r.total != range->file_bytes) ||
+        (r.status / 100 == 2 && range->version != NULL &&
+         strcmp(range->version, version_of(&r)) != 0))
         return dcpk_fail(err, DCPK_EIO,
                          "'%s' has changed since it was first looked at: it had %" PRIu64 " bytes",
                          url, range->file_bytes);
+    if (r.status != 206 && r.status != 200)
+        return refuse(http, &r, err);
+    if (r.is_too_long || r.room != 0 || (r.status == 206 && r.first != range->at))
+        return dcpk_fail(err, DCPK_EIO, "'%s': the server sends other bytes than %s, as asked", url,
+                         text);
     return DCPK_OK;
 }
 

@@ -28,15 +28,14 @@ static const char *first_set(const char *a, const char *b)
     return value;
 }
 
-/* The variables that AWS's own tools read. Returns false where there are no keys. */
-static bool read_keys(struct http_keys *keys)
+/* The variables that AWS's own tools read. */
+static void read_keys(struct http_keys *keys)
 {
     *keys = (struct http_keys){.id = first_set("AWS_ACCESS_KEY_ID", ""),
                                .secret = first_set("AWS_SECRET_ACCESS_KEY", ""),
                                .token = first_set("AWS_SESSION_TOKEN", ""),
                                .region = first_set("AWS_REGION", "AWS_DEFAULT_REGION")};
     keys->region = dcpk_text_or(keys->region, DEFAULT_REGION);
-    return keys->id != NULL && keys->secret != NULL;
 }
 
 /* "s3://bucket/key": the bucket is a part of the path where an endpoint is set, or where its name
@@ -51,6 +50,10 @@ static dcpk_status address_s3(struct remote *r, const struct http_keys *keys,
 
     if (n_name == 0 || strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789.-_") < (size_t)n_name)
         return dcpk_fail(err, DCPK_EUSAGE, "'%s' names no bucket: s3://BUCKET/FOLDER", r->shown);
+    if (endpoint != NULL && !dcpk_starts_with(endpoint, "http://") &&
+        !dcpk_starts_with(endpoint, "https://"))
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "AWS_ENDPOINT_URL is '%s': it begins with https:// or http://", endpoint);
     if (endpoint != NULL)
         r->bucket = dcpk_arena_printf(r->arena, err, "%.*s/%.*s",
                                       (int)(strlen(endpoint) - dcpk_ends_with(endpoint, "/")),
@@ -74,27 +77,44 @@ static dcpk_status address_s3(struct remote *r, const struct http_keys *keys,
     return err->status;
 }
 
-dcpk_status dcpk_remote_address(struct remote *r, const char *url, struct dcpk_error *err)
+/* Parts of a URL that are as good as keys are in no message. */
+static dcpk_status check_url(const char *url, struct dcpk_error *err)
+{
+    const char *host = strstr(url, "://") + 3;
+    const size_t n_host = strcspn(host, "/");
+
+    if (memchr(host, '@', n_host) != NULL)
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "the URL has a user before '@': outputs and messages would show it");
+    if (strpbrk(url, "?#") != NULL)
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "'%.*s' is not the URL of a folder: a '?' or '#' follows",
+                         (int)strcspn(url, "?#"), url);
+    return DCPK_OK;
+}
+
+dcpk_status dcpk_remote_address(struct remote *r, const char *url, bool (*is_stopped)(void),
+                                struct dcpk_error *err)
 {
     const bool is_s3 = dcpk_starts_with(url, S3);
+    struct http_options options = {.ca_file = first_set("AWS_CA_BUNDLE", "CURL_CA_BUNDLE"),
+                                   .is_s3 = is_s3,
+                                   .is_stopped = is_stopped};
     size_t n = strlen(url);
-    struct http_keys keys;
-    bool has_keys;
 
     while (n > 0 && url[n - 1] == '/')
         n--;
     r->shown = dcpk_arena_strndup(r->arena, url, n, err);
-    has_keys = read_keys(&keys);
-    if (r->shown == NULL || (is_s3 && address_s3(r, &keys, err) != DCPK_OK))
+    if (is_s3)
+        read_keys(&options.keys);
+    if (r->shown == NULL || (is_s3 && address_s3(r, &options.keys, err) != DCPK_OK) ||
+        (!is_s3 && check_url(r->shown, err) != DCPK_OK))
         return err->status;
-    if (!is_s3 && strpbrk(url, "?#") != NULL)
-        return dcpk_fail(err, DCPK_EUSAGE, "'%s' is not the URL of a folder: it has a '?' or '#'",
-                         url);
     if (!is_s3)
         r->base = dcpk_arena_printf(r->arena, err, "%s/", r->shown);
     if (r->base == NULL)
         return err->status;
-    return http_new(is_s3 && has_keys ? &keys : NULL, &r->http, err);
+    return http_new(&options, &r->http, err);
 }
 
 /* ---- reading ---- */
@@ -105,12 +125,9 @@ static dcpk_status read_small(void *context, size_t i, char *text, size_t limit_
 {
     const struct remote *r = context;
     struct dcpk_bytes url = {0}, got = {0};
-    bool is_there = false;
 
-    if (dcpk_remote_url(r, "", r->files[i].name, &url, err) == DCPK_OK &&
-        http_fetch(r->http, (const char *)url.data, limit_bytes, &got, &is_there, err) == DCPK_OK &&
-        !is_there)
-        dcpk_fail(err, DCPK_EIO, "'%s' is not there any more", (const char *)url.data);
+    if (dcpk_remote_url(r, "", r->files[i].name, &url, err) == DCPK_OK)
+        (void)http_fetch(r->http, (const char *)url.data, limit_bytes, &got, NULL, err);
     if (err->status == DCPK_OK && got.n_bytes > 0)
         memcpy(text, got.data, got.n_bytes);
     *n_bytes = got.n_bytes;
@@ -126,8 +143,8 @@ static dcpk_status read_direct(const struct remote *r, uint64_t id, uint64_t at,
     struct dcpk_bytes url = {0};
 
     if (dcpk_remote_url(r, "", file->name, &url, err) == DCPK_OK)
-        (void)http_read(r->http, (const char *)url.data, &(struct http_range){at, n, file->n_bytes},
-                        out, err);
+        (void)http_read(r->http, (const char *)url.data,
+                        &(struct http_range){at, n, file->n_bytes, file->version}, out, err);
     dcpk_bytes_release(&url);
     return err->status;
 }
@@ -296,7 +313,7 @@ static dcpk_status fill(struct remote *r, const char *folder, struct dcpk_store 
     for (size_t i = 0; i < r->n; i++) {
         struct remote_file *file = &r->files[i];
         struct dcpk_bytes url = {0};
-        struct http_file there = {true, file->n_bytes};
+        struct http_file there = {.is_there = true, .n_bytes = file->n_bytes};
 
         if (n > 0 && (strncmp(file->name, folder, n) != 0 || file->name[n] != '/'))
             continue;
@@ -305,6 +322,8 @@ static dcpk_status fill(struct remote *r, const char *folder, struct dcpk_store 
             (void)http_look(r->http, (const char *)url.data, &there, err);
         dcpk_bytes_release(&url);
         file->n_bytes = there.n_bytes;
+        if (there.version[0] != '\0')
+            file->version = dcpk_arena_strdup(r->arena, there.version, err);
         if (err->status == DCPK_OK && there.is_there)
             (void)dcpk_store_add_range(store, file->name + n + (n > 0), i, file->n_bytes, err);
         if (err->status != DCPK_OK)
@@ -356,11 +375,11 @@ dcpk_status dcpk_remote_open(const char *path, const char *inner,
         return err->status;
     pthread_mutex_init(&r->lock, NULL);
     r->arena = dcpk_arena_new();
-    if (dcpk_remote_address(r, path, err) || list_files(r, err) ||
+    if (dcpk_remote_address(r, path, opening->is_stopped, err) || list_files(r, err) ||
         remote_find_run(r, opening, &found, err) || open_found(r, &found, store, err)) {
         dcpk_run_release(&found);
         remote_free(r);
-        return dcpk_context(err, "reading '%s'", path);
+        return dcpk_context(err, "reading '%.*s'", (int)strcspn(path, "?#"), path);
     }
     found.is_archive = true;
     *run = found;

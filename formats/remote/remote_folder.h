@@ -9,8 +9,9 @@
 #include "lib/base/arena.h"
 
 struct remote_file {
-    char *name;       /* relative to the folder */
-    uint64_t n_bytes; /* DCPK_REMOTE_UNKNOWN: the listing does not show it */
+    char *name;          /* relative to the folder */
+    uint64_t n_bytes;    /* DCPK_REMOTE_UNKNOWN: the listing does not show it */
+    const char *version; /* its ETag, or time of change; NULL: not known */
 };
 #define DCPK_REMOTE_UNKNOWN UINT64_MAX
 
@@ -41,8 +42,10 @@ struct remote {
     uint64_t clock;
 };
 
-/* Set the URLs, and what requests are signed with. Errors: DCPK_EUSAGE; those of http_new. */
-dcpk_status dcpk_remote_address(struct remote *r, const char *url, struct dcpk_error *err);
+/* Set the URLs, and what requests are signed with. is_stopped: of http_options. Errors:
+ * DCPK_EUSAGE; those of http_new. */
+dcpk_status dcpk_remote_address(struct remote *r, const char *url, bool (*is_stopped)(void),
+                                struct dcpk_error *err);
 
 /* Append the URL, with a NUL, of `name` in `folder` ("" or a name with a slash at its end). Errors:
  * DCPK_ENOMEM. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* remote_list.c - the files of a folder on a server: S3's listing in XML, or a page with links. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <strings.h>
 
@@ -24,7 +25,7 @@ dcpk_status dcpk_remote_url(const struct remote *r, const char *folder, const ch
 }
 
 static dcpk_status add_file(struct remote *r, const char *folder, const char *name,
-                            uint64_t n_bytes, struct dcpk_error *err)
+                            const struct http_file *known, struct dcpk_error *err)
 {
     const char *parts[] = {folder, name};
     struct remote_file *file;
@@ -37,8 +38,11 @@ static dcpk_status add_file(struct remote *r, const char *folder, const char *na
     if (dcpk_grow(&r->files, &r->capacity, r->n, sizeof *r->files, err))
         return err->status;
     file = &r->files[r->n];
-    *file = (struct remote_file){dcpk_arena_join(r->arena, parts, 2, err), n_bytes};
-    if (file->name == NULL)
+    *file = (struct remote_file){.name = dcpk_arena_join(r->arena, parts, 2, err),
+                                 .n_bytes = known->n_bytes};
+    if (file->name != NULL && known->version[0] != '\0')
+        file->version = dcpk_arena_strdup(r->arena, known->version, err);
+    if (err->status != DCPK_OK)
         return err->status;
     r->n++;
     return DCPK_OK;
@@ -60,8 +64,8 @@ static void resolve_entities(char *text)
     static const struct {
         const char *name;
         char is;
-    } entities[] = {{"&amp;", '&'},  {"&lt;", '<'},    {"&gt;", '>'},
-                    {"&quot;", '"'}, {"&apos;", '\''}, {"&#39;", '\''}};
+    } entities[] = {{"&amp;", '&'}, {"&lt;", '<'},    {"&gt;", '>'},  {"&quot;", '"'},
+                    {"&#34;", '"'}, {"&apos;", '\''}, {"&#39;", '\''}};
     char *to = text;
 
     while (*text != '\0') {
@@ -105,9 +109,20 @@ static bool find_element(struct part in, const char *tag, struct part *text, str
     return true;
 }
 
-static dcpk_status add_key(struct remote *r, struct part content, struct dcpk_error *err)
+/* "a+b%2Bc" is "a b+c". */
+static bool resolve_form(char *text)
 {
-    struct part key, size;
+    for (char *c = text; (c = strchr(c, '+')) != NULL;)
+        *c = ' ';
+    return http_resolve(text);
+}
+
+/* is_form: keys are encoded, as was asked for. */
+static dcpk_status add_key(struct remote *r, struct part content, bool is_form,
+                           struct dcpk_error *err)
+{
+    struct http_file known = {0};
+    struct part key, size, etag;
     const char *digits;
     int64_t n_bytes;
     char *name;
@@ -120,30 +135,47 @@ static dcpk_status add_key(struct remote *r, struct part content, struct dcpk_er
         return err->status;
     resolve_entities(name);
     digits = size.at;
-    if (!http_resolve(name) || !dcpk_starts_with(name, r->prefix) ||
+    if ((is_form && !resolve_form(name)) || !dcpk_starts_with(name, r->prefix) ||
         !dcpk_take_size(&digits, &n_bytes) || *digits != '<')
         return dcpk_fail(err, DCPK_EFORMAT, "the listing of '%s' has '%.200s' with a size of %.*s",
                          r->shown, name, (int)dcpk_min_size(size.n, 20), size.at);
     name += strlen(r->prefix);
     if (*name == '\0' || dcpk_ends_with(name, "/")) /* stands for a folder */
         return DCPK_OK;
-    return add_file(r, "", name, (uint64_t)n_bytes, err);
+    known.n_bytes = (uint64_t)n_bytes;
+    if (find_element(content, "ETag", &etag, NULL))
+        snprintf(known.version, sizeof known.version, "%.*s", (int)dcpk_min_size(etag.n, 1024),
+                 etag.at);
+    resolve_entities(known.version);
+    return add_file(r, "", name, &known, err);
+}
+
+static bool has_text(struct part page, const char *text)
+{
+    return memmem(page.at, page.n, text, strlen(text)) != NULL;
 }
 
 dcpk_status dcpk_remote_take_keys(struct remote *r, struct part page, char **token,
                                   struct dcpk_error *err)
 {
     struct part entry, rest = page;
+    const bool is_form = find_element(page, "EncodingType", &entry, NULL);
 
     *token = NULL;
-    if (memmem(page.at, page.n, "<ListBucketResult", strlen("<ListBucketResult")) == NULL)
-        return dcpk_fail(err, DCPK_EFORMAT, "'%s': the server's answer is not a listing of S3",
-                         r->shown);
+    if (!has_text(page, "<ListBucketResult") || !has_text(page, "</ListBucketResult>"))
+        return dcpk_fail(err, DCPK_EFORMAT,
+                         "'%s': the server's answer is not a whole listing of S3", r->shown);
     while (find_element(rest, "Contents", &entry, &rest))
-        if (add_key(r, entry, err) != DCPK_OK)
+        if (add_key(r, entry, is_form, err) != DCPK_OK)
             return err->status;
-    if (!find_element(page, "NextContinuationToken", &entry, NULL))
+    if (!find_element(page, "NextContinuationToken", &entry, NULL)) {
+        if (has_text(page, "<IsTruncated>true"))
+            return dcpk_fail(err, DCPK_EFORMAT,
+                             "the listing of '%s' goes on without a token for the next page "
+                             "(the server lacks ListObjectsV2)",
+                             r->shown);
         return DCPK_OK;
+    }
     *token = dcpk_arena_strndup(r->arena, entry.at, entry.n, err);
     if (*token == NULL)
         return err->status;
@@ -157,7 +189,6 @@ static dcpk_status list_s3(struct remote *r, const char *folder, bool deep, stru
 {
     struct dcpk_bytes url = {0}, text = {0};
     char *token = NULL;
-    bool is_there;
 
     do {
         if (count_page(r, err) != DCPK_OK)
@@ -176,9 +207,8 @@ static dcpk_status list_s3(struct remote *r, const char *folder, bool deep, stru
         dcpk_bytes_u8(&url, 0);
         token = NULL;
         if (dcpk_bytes_status(&url, err) == DCPK_OK &&
-            http_fetch(r->http, (const char *)url.data, MAX_PAGE_BYTES, &text, &is_there, err) ==
-                DCPK_OK &&
-            is_there)
+            http_fetch(r->http, (const char *)url.data, MAX_PAGE_BYTES, &text, NULL, err) ==
+                DCPK_OK)
             (void)dcpk_remote_take_keys(r, (struct part){(const char *)text.data, text.n_bytes},
                                         &token, err);
     } while (err->status == DCPK_OK && token != NULL);
@@ -201,8 +231,7 @@ static bool is_entry(char *link)
     if (dcpk_starts_with(link, "./"))
         memmove(link, link + 2, strlen(link + 2) + 1);
     link[strcspn(link, "?#")] = '\0';
-    if (!http_resolve(link) || link[0] == '\0' || dcpk_starts_with(link, "..") ||
-        strcmp(link, "./") == 0)
+    if (!http_resolve(link) || link[strspn(link, "./")] == '\0')
         return false;
     slash = strchr(link, '/');
     return slash == NULL || (slash > link && slash[1] == '\0');
@@ -214,7 +243,7 @@ static dcpk_status add_link(struct remote *r, const char *folder, const char *li
     char *inner;
 
     if (!dcpk_ends_with(link, "/"))
-        return add_file(r, folder, link, DCPK_REMOTE_UNKNOWN, err);
+        return add_file(r, folder, link, &(struct http_file){.n_bytes = DCPK_REMOTE_UNKNOWN}, err);
     if (n_levels == 0)
         return DCPK_OK;
     inner = dcpk_arena_join(r->arena, (const char *const[]){folder, link}, 2, err);
@@ -256,7 +285,7 @@ static dcpk_status add_hidden(struct remote *r, const char *folder, size_t n_bef
         return DCPK_OK;
     if (dcpk_remote_url(r, folder, ".metadata", &url, err) == DCPK_OK &&
         http_look(r->http, (const char *)url.data, &file, err) == DCPK_OK && file.is_there)
-        (void)add_file(r, folder, ".metadata", file.n_bytes, err);
+        (void)add_file(r, folder, ".metadata", &file, err);
     dcpk_bytes_release(&url);
     return err->status;
 }

@@ -137,6 +137,7 @@ struct dcpk_opening {
     dcpk_run_open_file *open_file;        /* NULL: no archives can be read */
     dcpk_run_open_file *open_url;         /* the same of dcpk_run_is_remote */
     const struct dcpk_progress *progress; /* of unpacking; may be NULL */
+    bool (*is_stopped)(void);             /* as of dcpk_env */
 };
 
 /*

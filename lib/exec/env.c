@@ -13,7 +13,7 @@ dcpk_status dcpk_env_open(const struct dcpk_env *env, const char *path, const ch
                           struct dcpk_error *err)
 {
     const struct dcpk_opening opening = {env->formats, env->open_file, env->open_url,
-                                         &env->progress};
+                                         &env->progress, env->is_stopped};
     const bool is_one_of_several = env->ranks != NULL || dcpk_ranks_launched() > 1;
     struct dcpk_checkpoint *opened = NULL;
     struct dcpk_run found = {0};

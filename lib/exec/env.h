@@ -21,6 +21,8 @@ struct dcpk_env {
     const struct dcpk_format *const *formats; /* NULL-terminated */
     dcpk_run_open_file *open_file;            /* reads archives; NULL: none */
     dcpk_run_open_file *open_url;             /* reads from servers; NULL: none */
+    /* True: a server that does not answer is waited for no more; from any thread; NULL: never. */
+    bool (*is_stopped)(void);
     /* Files next to a checkpoint that belong to it; the last has no name; NULL: none. */
     const struct dcpk_side_file *side_files;
     const struct dcpk_host_kernels *kernels;

@@ -11,6 +11,10 @@
  *   cut=N        the first N files: the connection is closed after half of the bytes
  *   ranges=0     ranges are not known: the whole file
  *   grown=1      ranges are answered as if the file had one byte more
+ *   shifted=1    ranges are answered with the bytes from one byte later on
+ *   replaced=N   after N files all have another ETag
+ *   huge=1       files have a length of 2^63
+ *   whole=0      S3's listings go on without a token for the next page
  */
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -33,8 +37,8 @@
 #define MAX_PATH  8192
 
 static const char *root, *signed_id = "";
-static bool is_s3, has_ranges = true, has_grown;
-static int n_busy, n_cut;
+static bool is_s3, has_ranges = true, has_grown, is_shifted, is_huge, is_whole = true;
+static int n_busy, n_cut, n_until_replaced = 1000000;
 
 struct asked {
     char path[2048]; /* decoded, without the query */
@@ -78,9 +82,10 @@ static void send_head(FILE *out, const char *status, uint64_t n_bytes, const cha
             status, n_bytes, more);
 }
 
-static void send_error(FILE *out, const char *status)
+static void send_error(FILE *out, const char *status, const char *code)
 {
-    send_head(out, status, 0, "");
+    send_head(out, status, strlen(code) + 13, "");
+    fprintf(out, "<Code>%s</Code>", code);
 }
 
 static void send_text(FILE *out, const struct asked *asked, const char *text)
@@ -92,7 +97,7 @@ static void send_text(FILE *out, const struct asked *asked, const char *text)
 
 static void send_file(FILE *out, const struct asked *asked, const char *path)
 {
-    char more[128] = "", *data;
+    char more[128] = "", tagged[256], *data;
     FILE *file = fopen(path, "rb");
     struct stat info;
     uint64_t first = 0, n;
@@ -103,14 +108,17 @@ static void send_file(FILE *out, const struct asked *asked, const char *path)
     if (asked->has_range && has_ranges && asked->last < n) {
         first = asked->first;
         snprintf(more, sizeof more, "Content-Range: bytes %" PRIu64 "-%" PRIu64 "/%" PRIu64 "\r\n",
-                 first, asked->last, n + has_grown);
+                 first + is_shifted, asked->last + is_shifted, n + has_grown);
         n = asked->last - first + 1;
     }
     data = malloc(n + 1);
     if (data == NULL || fseeko(file, (off_t)first, SEEK_SET) != 0 || fread(data, 1, n, file) != n)
         abort();
     fclose(file);
-    send_head(out, more[0] != '\0' ? "206 Partial Content" : "200 OK", n, more);
+    snprintf(tagged, sizeof tagged, "%sETag: \"%d\"\r\n", more, n_until_replaced > 0);
+    n_until_replaced -= !asked->is_head;
+    send_head(out, more[0] != '\0' ? "206 Partial Content" : "200 OK",
+              is_huge ? UINT64_C(1) << 63 : n, tagged);
     if (!asked->is_head && n_cut > 0) {
         n_cut--;
         n /= 2;
@@ -208,7 +216,7 @@ static void send_keys(FILE *out, const struct asked *asked)
     size_t n, n_sent = 0;
 
     if (!is_ordered(asked->query)) {
-        send_error(out, "403 Forbidden");
+        send_error(out, "403 Forbidden", "SignatureDoesNotMatch");
         return;
     }
     snprintf(prefix, sizeof prefix, "%s", parameter(asked, "prefix", value));
@@ -216,9 +224,13 @@ static void send_keys(FILE *out, const struct asked *asked)
     n_keys = 0;
     collect(root, "");
     qsort(keys, n_keys, sizeof *keys, by_name);
-    n = (size_t)snprintf(text, sizeof text, "<?xml?>\n<ListBucketResult xmlns=\"x\">");
+    n = (size_t)snprintf(text, sizeof text,
+                         "<?xml?>\n<ListBucketResult xmlns=\"x\">"
+                         "<EncodingType>url</EncodingType><IsTruncated>%s"
+                         "</IsTruncated>",
+                         is_whole ? "false" : "true");
     for (size_t i = 0; i < n_keys; i++) {
-        char path[MAX_PATH];
+        char path[MAX_PATH], shown[MAX_PATH];
         struct stat info;
 
         if (strncmp(keys[i], prefix, strlen(prefix)) != 0 || strcmp(keys[i], after) <= 0 ||
@@ -230,11 +242,14 @@ static void send_keys(FILE *out, const struct asked *asked)
             break;
         }
         join(path, root, "/", keys[i]);
+        join(shown, "", "", keys[i]);
+        for (char *blank = shown; (blank = strchr(blank, ' ')) != NULL;)
+            *blank = '+';
         if (stat(path, &info) == 0)
             n += (size_t)snprintf(text + n, sizeof text - n,
-                                  "<Contents><Key>%s</Key><ETag>&quot;e&quot;</ETag><Size>%jd"
+                                  "<Contents><Key>%s</Key><ETag>&#34;1&#34;</ETag><Size>%jd"
                                   "</Size></Contents>",
-                                  keys[i], (intmax_t)info.st_size);
+                                  shown, (intmax_t)info.st_size);
     }
     snprintf(text + n, sizeof text - n, "</ListBucketResult>");
     send_text(out, asked, text);
@@ -265,13 +280,15 @@ static void answer(FILE *out, const struct asked *asked)
     join(full, root, "", path);
     if (n_busy > 0) {
         n_busy--;
-        send_error(out, "503 Slow Down");
+        send_error(out, "503 Slow Down", "SlowDown");
     } else if (!is_allowed(asked)) {
-        send_error(out, "403 Forbidden");
+        send_error(out, "403 Forbidden", "AccessDenied");
+    } else if (is_s3 && path == asked->path) {
+        send_error(out, "404 Not Found", "NoSuchBucket");
     } else if (is_s3 && asked->query[0] != '\0') {
         send_keys(out, asked);
-    } else if ((is_s3 && path == asked->path) || stat(full, &info) != 0) {
-        send_error(out, "404 Not Found");
+    } else if (stat(full, &info) != 0) {
+        send_error(out, "404 Not Found", "NoSuchKey");
     } else if (S_ISDIR(info.st_mode)) {
         send_links(out, asked, full);
     } else {
@@ -333,6 +350,14 @@ static void take_setting(const char *text)
         n_busy = (int)strtol(value + 1, NULL, 10);
     else if (strncmp(text, "cut=", 4) == 0)
         n_cut = (int)strtol(value + 1, NULL, 10);
+    else if (strncmp(text, "replaced=", 9) == 0)
+        n_until_replaced = (int)strtol(value + 1, NULL, 10);
+    else if (strcmp(text, "shifted=1") == 0)
+        is_shifted = true;
+    else if (strcmp(text, "huge=1") == 0)
+        is_huge = true;
+    else if (strcmp(text, "whole=0") == 0)
+        is_whole = false;
     else if (strcmp(text, "ranges=0") == 0)
         has_ranges = false;
     else if (strcmp(text, "grown=1") == 0)
