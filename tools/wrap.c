@@ -8,6 +8,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "lib/base/alloc.h"
 #include "lib/base/order.h"
 #include "lib/exec/ranks.h"
 
@@ -60,7 +61,7 @@ void dcpk_cli_put_text(FILE *to, const char *text)
 
 /* ---- formats ---- */
 
-#define TEXT_BYTES 16384 /* of one call; the rest is cut */
+#define FEW_BYTES 4096 /* of one call; more is put on the heap */
 
 static size_t count_newlines(const char *text)
 {
@@ -71,22 +72,37 @@ static size_t count_newlines(const char *text)
     return n;
 }
 
-void dcpk_cli_vprintf(FILE *to, const char *fmt, va_list ap)
+static void put_formatted(FILE *to, const char *fmt, const char *text)
 {
-    char text[TEXT_BYTES];
+    const size_t n = strlen(text);
     bool has_end;
-    size_t n;
 
-    vsnprintf(text, sizeof text, fmt, ap);
-    n = strlen(text);
     if (count_newlines(text) == count_newlines(fmt)) { /* all are the program's own */
         dcpk_cli_put_lines(to, text, n);
         return;
     }
-    has_end = *fmt != '\0' && fmt[strlen(fmt) - 1] == '\n' && text[n - 1] == '\n';
+    has_end = fmt[strlen(fmt) - 1] == '\n' && text[n - 1] == '\n';
     dcpk_cli_put_part(to, text, n - has_end);
     if (has_end)
         putc('\n', to);
+}
+
+void dcpk_cli_vprintf(FILE *to, const char *fmt, va_list ap)
+{
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    char few[FEW_BYTES], *text = NULL;
+    va_list again;
+    int n;
+
+    va_copy(again, ap);
+    n = vsnprintf(few, sizeof few, fmt, ap);
+    if (n >= FEW_BYTES)
+        text = dcpk_alloc((size_t)n + 1, &err);
+    if (text != NULL)
+        vsnprintf(text, (size_t)n + 1, fmt, again);
+    va_end(again);
+    put_formatted(to, fmt, text == NULL ? few : text);
+    dcpk_free(text);
 }
 
 void dcpk_cli_printf(FILE *to, const char *fmt, ...)

@@ -45,8 +45,9 @@ void dcpk_cli_put_lines(FILE *to, const char *text, size_t n_bytes);
 /* Text that lib/report/plain.h has wrapped already: unchanged, with its tabs and newlines. */
 void dcpk_cli_put_plain(FILE *to, const char *text, size_t n_bytes);
 
-/* As fprintf of at most 16 KiB, but where an argument has a newline or a control all but the
- * newline at the end comes out as one line (dcpk_cli_put_text). */
+/* As fprintf, but where an argument has a newline or a control all but the newline at the end
+ * comes out as one line (dcpk_cli_put_text). Widths are bytes. Without memory, text beyond 4 KiB is
+ * cut. */
 void dcpk_cli_printf(FILE *to, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void dcpk_cli_vprintf(FILE *to, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
 

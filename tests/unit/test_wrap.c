@@ -80,8 +80,11 @@ static void prints_as_printf(void **state)
                     "short", 6, "w", (intmax_t)-9, "end");
     dcpk_cli_printf(to, "%s|%s|%c\n", evil, "\xc3\xa4", '\x1b');
     dcpk_cli_put_lines(to, "a\n\x1b\nb", 5);
+    dcpk_cli_printf(to, "%9999s|", "long");
     fclose(to);
     CHECK(strncmp(got, wanted, (size_t)n) == 0, got);
+    CHECK(n_got > 10000 && strcmp(got + n_got - 6, " long|") == 0, "long text");
+    got[n_got - 10000] = '\0';
     CHECK_EQ_STR(got + n, "a\\x1b\\x0a\\xc2\\x9b\\xe2\\x80\\xae|\xc3\xa4|\\x1b\na\n\\x1b\nb",
                  "controls");
     free(got);
