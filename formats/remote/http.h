@@ -12,8 +12,8 @@
 #include "lib/base/error.h"
 
 /*
- * Connections to servers by libcurl (7.62 and later), which is loaded here, by dlopen, so that no
- * other command needs it. Thread-safe: each request under way has a connection of its own, which
+ * Connections to servers by libcurl (tried: 7.81, 7.88), which is loaded here, by dlopen, so that
+ * no other command needs it. Thread-safe: each request under way has a connection of its own, which
  * later requests use again. A request that fails on its way, whose body ends early, or that the
  * server answers with 429 or 5xx, is tried four times in about three seconds, or after the time
  * that it asks for, at most 30 seconds.
