@@ -381,30 +381,36 @@ static dcpk_status read_backend(const struct dcpk_json *doc, struct dcpk_megatro
     return DCPK_OK;
 }
 
-dcpk_status dcpk_megatron_read_backend(struct dcpk_store *store,
-                                       struct dcpk_megatron_backend *backend,
-                                       struct dcpk_error *err)
+static dcpk_status read_backend_of(struct dcpk_store *store, const char *name,
+                                   struct dcpk_megatron_backend *backend, struct dcpk_error *err)
 {
     struct dcpk_json *doc = NULL;
 
-    if (dcpk_json_read(store, DCPK_MEGATRON_METADATA_JSON, MAX_JSON_BYTES, &doc, err))
-        return dcpk_context(err, "reading '%s'", DCPK_MEGATRON_METADATA_JSON);
+    if (dcpk_json_read(store, name, MAX_JSON_BYTES, &doc, err))
+        return dcpk_context(err, "reading '%s'", name);
     (void)read_backend(doc, backend, err);
     dcpk_json_free(doc);
     return err->status;
 }
 
-dcpk_status dcpk_megatron_check_backend(struct dcpk_store *store, const char *wanted,
-                                        struct dcpk_error *err)
+dcpk_status dcpk_megatron_read_backend(struct dcpk_store *store,
+                                       struct dcpk_megatron_backend *backend,
+                                       struct dcpk_error *err)
+{
+    return read_backend_of(store, DCPK_MEGATRON_METADATA_JSON, backend, err);
+}
+
+dcpk_status dcpk_megatron_check_backend(struct dcpk_store *store, const char *name,
+                                        const char *wanted, struct dcpk_error *err)
 {
     struct dcpk_megatron_backend backend;
 
-    if (dcpk_megatron_read_backend(store, &backend, err))
+    if (read_backend_of(store, name, &backend, err))
         return err->status;
     if (strcmp(backend.name, wanted) != 0)
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                         "'%s' says sharded_backend \"%s\", this reader reads \"%s\"",
-                         DCPK_MEGATRON_METADATA_JSON, backend.name, wanted);
+                         "'%s' says sharded_backend \"%s\", this reader reads \"%s\"", name,
+                         backend.name, wanted);
     if (backend.version != 1)
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
                          "'%s' says sharded_backend_version %lld, known is 1",

@@ -509,6 +509,24 @@ bool dcpk_hf_weighs_one_expert(const struct dcpk_value *attrs)
             strcmp(dcpk_text_or(score, ""), "softmax") != 0);
 }
 
+bool dcpk_hf_first_shares(const struct dcpk_value *attrs)
+{
+    int64_t every, first;
+
+    return dcpk_value_as_int(dcpk_arg_value(attrs, "dsa_indexer_topk_freq"), &every) && every > 1 &&
+           dcpk_value_as_int(dcpk_arg_value(attrs, "dsa_indexer_skip_topk_offset"), &first) &&
+           first == 0;
+}
+
+static void check_args_indexers(struct dcpk_hf_exporting *m)
+{
+    if (dcpk_hf_first_shares(m->attrs))
+        dcpk_hf_fault(&m->faults, DCPK_EMISMATCH,
+                      "dsa_indexer_skip_topk_offset is 0, and layers share indexers: family '%s' "
+                      "means another layer by it, the same by 1",
+                      m->map->family);
+}
+
 static void check_args_topk(struct dcpk_hf_exporting *m)
 {
     if (dcpk_hf_weighs_one_expert(m->attrs))
@@ -525,6 +543,7 @@ dcpk_status dcpk_hf_config_compute(struct dcpk_hf_exporting *m, struct dcpk_erro
     check_args_head_dim(m);
     check_args_groups(m);
     check_args_topk(m);
+    check_args_indexers(m);
     for (size_t i = 0; i < m->map->n_config; i++)
         if (row_export(m, &m->map->config[i], err) || err->status != DCPK_OK)
             return err->status;
