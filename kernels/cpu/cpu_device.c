@@ -46,6 +46,7 @@ struct cpu_table {
 static dcpk_status memory_map(void *context, const struct dcpk_memory_id *id, void **at,
                               struct dcpk_error *err)
 {
+    dcpk_status st = DCPK_OK;
     struct stat info;
     char path[64];
     int number, fd;
@@ -55,21 +56,20 @@ static dcpk_status memory_map(void *context, const struct dcpk_memory_id *id, vo
     snprintf(path, sizeof path, "/proc/%" PRIu64 "/fd/%d", id->process, number);
     fd = open(path, O_RDWR | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &info) != 0) {
-        (void)dcpk_fail(err, DCPK_EUNSUPPORTED, "memory of process %" PRIu64 ": %s: %s",
-                        id->process, path, strerror(errno));
+        st = dcpk_fail(err, DCPK_EUNSUPPORTED, "memory of process %" PRIu64 ": %s: %s", id->process,
+                       path, strerror(errno));
     } else if ((uint64_t)info.st_ino != id->generation || (uint64_t)info.st_size < id->n_bytes) {
-        (void)dcpk_fail(err, DCPK_EIO,
-                        "memory of process %" PRIu64 " was freed: %s is another file", id->process,
-                        path);
+        st = dcpk_fail(err, DCPK_EIO, "memory of process %" PRIu64 " was freed: %s is another file",
+                       id->process, path);
     } else {
         *at = mmap(NULL, (size_t)id->n_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
         if (*at == MAP_FAILED)
-            (void)dcpk_fail(err, DCPK_ENOMEM, "out of memory: mapping %" PRIu64 " bytes",
-                            id->n_bytes);
+            st = dcpk_fail(err, DCPK_ENOMEM, "out of memory: mapping %" PRIu64 " bytes",
+                           id->n_bytes);
     }
     if (fd >= 0)
         close(fd);
-    return err->status;
+    return st;
 }
 
 static void memory_unmap(void *context, const struct dcpk_import *import)

@@ -141,6 +141,8 @@ static dcpk_status math_open(struct cuda_device *s, const struct dcpk_ops *ops,
 static dcpk_status device_open(struct cuda_device *s, const struct dcpk_device_options *options,
                                struct dcpk_error *err)
 {
+    dcpk_status st;
+
     s->base = (struct dcpk_device){.ops = &dcpk_cuda_device, .ordinal = options->ordinal};
     s->imports = (struct dcpk_imports){.map = handle_map, .unmap = handle_unmap, .context = s};
     if (dcpk_cuda_driver_load(&s->driver, err) || device_find(s, options->ordinal, err) ||
@@ -148,11 +150,11 @@ static dcpk_status device_open(struct cuda_device *s, const struct dcpk_device_o
                         "opening the GPU", err))
         return err->status;
     dcpk_cuda_enter(&s->driver, s->context);
-    (void)device_fill(s, options->n_blocks, err);
+    st = device_fill(s, options->n_blocks, err);
     dcpk_cuda_leave(&s->driver);
-    if (err->status == DCPK_OK && options->math != NULL)
-        (void)math_open(s, options->math, err);
-    return err->status;
+    if (st == DCPK_OK && options->math != NULL)
+        st = math_open(s, options->math, err);
+    return st;
 }
 
 static dcpk_status cuda_open(const struct dcpk_device_options *options, struct dcpk_device **device,
@@ -259,16 +261,17 @@ static dcpk_status mark_new(struct cuda_device *s, struct dcpk_error *err)
 static dcpk_status cuda_mark(struct dcpk_device *device, size_t number, struct dcpk_error *err)
 {
     struct cuda_device *s = (struct cuda_device *)device;
+    dcpk_status st = DCPK_OK;
 
     dcpk_cuda_enter(&s->driver, s->context);
     if (number == s->n_marks)
-        (void)mark_new(s, err);
-    if (err->status == DCPK_OK)
-        (void)dcpk_cuda_check(&s->driver,
-                              s->driver.event_record(s->marks[number], s->queues[0].stream),
-                              "marking a queue", err);
+        st = mark_new(s, err);
+    if (st == DCPK_OK)
+        st = dcpk_cuda_check(&s->driver,
+                             s->driver.event_record(s->marks[number], s->queues[0].stream),
+                             "marking a queue", err);
     dcpk_cuda_leave(&s->driver);
-    return err->status;
+    return st;
 }
 
 static dcpk_status cuda_between(struct dcpk_device *device, size_t from, size_t to, double *seconds,

@@ -44,11 +44,12 @@ static dcpk_status kernels_find(const struct cuda_driver *driver, struct cuda_ma
 dcpk_status cuda_math_open(struct dcpk_math *math, struct dcpk_error *err)
 {
     const struct cuda_device *s = cuda_math_device(math);
+    dcpk_status st;
 
     dcpk_cuda_enter(&s->driver, s->context);
-    (void)kernels_find(&s->driver, (struct cuda_math *)math, err);
+    st = kernels_find(&s->driver, (struct cuda_math *)math, err);
     dcpk_cuda_leave(&s->driver);
-    return err->status;
+    return st;
 }
 
 void cuda_math_close(struct dcpk_math *math)

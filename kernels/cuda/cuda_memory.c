@@ -237,11 +237,12 @@ dcpk_status cuda_memory_export(struct dcpk_device *device, const void *at, size_
                                struct dcpk_memory_id *id, struct dcpk_error *err)
 {
     const struct cuda_device *s = (const struct cuda_device *)device;
+    dcpk_status st;
 
     dcpk_cuda_enter(&s->driver, s->context);
-    (void)memory_export(s, (CUdeviceptr)(uintptr_t)at, n_bytes, id, err);
+    st = memory_export(s, (CUdeviceptr)(uintptr_t)at, n_bytes, id, err);
     dcpk_cuda_leave(&s->driver);
-    return err->status;
+    return st;
 }
 
 /* Memory of another GPU of this process: by its own address, once the peer lets us. */
@@ -266,15 +267,16 @@ dcpk_status cuda_memory_import(struct dcpk_device *device, const struct dcpk_mem
                                void **at, struct dcpk_error *err)
 {
     struct cuda_device *s = (struct cuda_device *)device;
+    dcpk_status st;
 
     dcpk_cuda_enter(&s->driver, s->context);
     if (dcpk_memory_id_is_own(id)) {
-        (void)peer_enable(s, id, err);
-        if (err->status == DCPK_OK)
+        st = peer_enable(s, id, err);
+        if (st == DCPK_OK)
             *at = (void *)(uintptr_t)id->base;
     } else {
-        (void)dcpk_imports_get(&s->imports, id, at, err);
+        st = dcpk_imports_get(&s->imports, id, at, err);
     }
     dcpk_cuda_leave(&s->driver);
-    return err->status;
+    return st;
 }

@@ -230,6 +230,7 @@ dcpk_status cuda_table_load(struct dcpk_device *device, const struct dcpk_tiles 
 {
     const struct cuda_device *s = (const struct cuda_device *)device;
     struct cuda_table *made;
+    dcpk_status st;
 
     if (dcpk_tiles_check(tiles, err))
         return err->status;
@@ -239,13 +240,13 @@ dcpk_status cuda_table_load(struct dcpk_device *device, const struct dcpk_tiles 
     made->base = (struct dcpk_table){tiles->n, tiles->words != NULL};
     made->pace = tiles->pace;
     dcpk_cuda_enter(&s->driver, s->context);
-    (void)table_fill(made, tiles, s, err);
+    st = table_fill(made, tiles, s, err);
     dcpk_cuda_leave(&s->driver);
-    if (err->status != DCPK_OK)
+    if (st != DCPK_OK)
         cuda_table_unload(device, &made->base);
     else
         *table = &made->base;
-    return err->status;
+    return st;
 }
 
 void cuda_table_unload(struct dcpk_device *device, struct dcpk_table *table)

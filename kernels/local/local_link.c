@@ -212,16 +212,17 @@ static dcpk_status local_poll(struct dcpk_link *link, bool *done, struct dcpk_er
 {
     struct local_link *l = (struct local_link *)link;
     bool all = true;
+    dcpk_status st;
 
     *done = true;
     if (l->n_done == l->n_begun)
         return DCPK_OK;
     pthread_mutex_lock(&l->hub->mutex);
-    (void)receive_all(l, &all, err);
+    st = receive_all(l, &all, err);
     pthread_mutex_unlock(&l->hub->mutex);
-    *done = err->status == DCPK_OK && all;
+    *done = st == DCPK_OK && all;
     if (!*done)
-        return err->status;
+        return st;
     memset(l->got, 0, (size_t)link->n_ranks * sizeof *l->got);
     l->n_done++;
     return DCPK_OK;

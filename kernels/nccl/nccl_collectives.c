@@ -81,15 +81,16 @@ static dcpk_status group_wait_for(struct nccl_group *g, int channel, size_t numb
 static dcpk_status group_wait(struct dcpk_group *group, uint64_t ticket, struct dcpk_error *err)
 {
     struct nccl_group *g = group_of(group);
+    dcpk_status st;
 
     if (g->has_failed)
         return dcpk_fail(err, DCPK_EIO, "an earlier call between the ranks failed");
     dcpk_cuda_enter(&g->device.driver, g->device.context);
-    (void)group_wait_for(g, (int)(ticket % N_CHANNELS), (size_t)(ticket / N_CHANNELS), err);
+    st = group_wait_for(g, (int)(ticket % N_CHANNELS), (size_t)(ticket / N_CHANNELS), err);
     dcpk_cuda_leave(&g->device.driver);
-    if (err->status != DCPK_OK)
+    if (st != DCPK_OK)
         g->has_failed = true;
-    return err->status;
+    return st;
 }
 
 /* End of every call: queue it, and wait for it where there is no ticket. */
@@ -97,19 +98,20 @@ static dcpk_status group_call(struct nccl_group *g, int channel, const struct nc
                               uint64_t *ticket, struct dcpk_error *err)
 {
     size_t number;
+    dcpk_status st;
 
     if (g->has_failed) {
         dcpk_free(call->parts);
         return dcpk_fail(err, DCPK_EIO, "an earlier call between the ranks failed");
     }
     dcpk_cuda_enter(&g->device.driver, g->device.context);
-    (void)dcpk_nccl_channel_add(&g->channels[channel], call, &number, err);
-    if (err->status == DCPK_OK)
-        (void)group_pump(g, err);
+    st = dcpk_nccl_channel_add(&g->channels[channel], call, &number, err);
+    if (st == DCPK_OK)
+        st = group_pump(g, err);
     dcpk_cuda_leave(&g->device.driver);
-    if (err->status != DCPK_OK) {
+    if (st != DCPK_OK) {
         g->has_failed = true;
-        return err->status;
+        return st;
     }
     if (ticket == NULL)
         return group_wait(&g->base, (uint64_t)number * N_CHANNELS + (uint64_t)channel, err);
@@ -448,6 +450,7 @@ static dcpk_status group_share(struct nccl_group *of, const void *mine, size_t n
     uint8_t *room;
     void *at = NULL;
     CUresult code;
+    dcpk_status st;
 
     dcpk_cuda_enter(d, of->device.context);
     code = d->host_alloc(&at, n_all, CU_MEMHOSTALLOC_PORTABLE);
@@ -456,11 +459,10 @@ static dcpk_status group_share(struct nccl_group *of, const void *mine, size_t n
         return err->status;
     room = at;
     memcpy(room + (size_t)of->base.rank * n_bytes, mine, n_bytes);
-    (void)group_all_gather(&of->base, room + (size_t)of->base.rank * n_bytes, n_bytes, room, NULL,
-                           err);
-    if (err->status != DCPK_OK)
-        return err
-            ->status; /* the call that failed may still write into the room: it is not freed */
+    st = group_all_gather(&of->base, room + (size_t)of->base.rank * n_bytes, n_bytes, room, NULL,
+                          err);
+    if (st != DCPK_OK)
+        return st; /* the call that failed may still write into the room: it is not freed */
     memcpy(all, room, n_all);
     dcpk_cuda_enter(d, of->device.context);
     d->host_free(at);

@@ -260,15 +260,16 @@ static dcpk_status nccl_poll(struct dcpk_link *link, bool *done, struct dcpk_err
 {
     struct nccl_link *l = (struct nccl_link *)link;
     struct nccl_exchange *e = &l->exchanges[l->n_done % N_UNDER_WAY];
+    dcpk_status st = DCPK_OK;
 
     if (l->n_done < l->n_begun) {
         dcpk_cuda_enter(&l->driver, l->context);
-        (void)exchange_poll(l, e, err);
+        st = exchange_poll(l, e, err);
         dcpk_cuda_leave(&l->driver);
-        if (err->status == DCPK_OK && e->phase == NCCL_IDLE)
+        if (st == DCPK_OK && e->phase == NCCL_IDLE)
             l->n_done++;
-        *done = err->status == DCPK_OK && e->phase == NCCL_IDLE;
-        return err->status;
+        *done = st == DCPK_OK && e->phase == NCCL_IDLE;
+        return st;
     }
     *done = true;
     return DCPK_OK;

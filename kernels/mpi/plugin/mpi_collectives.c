@@ -102,16 +102,17 @@ static dcpk_status slot_test(struct mpi_group *g, struct slot *slot, struct dcpk
 static dcpk_status slot_wait(struct mpi_group *g, size_t number, struct dcpk_error *err)
 {
     struct slot *slot = &g->slots[number];
+    dcpk_status st;
 
     assert(number < g->n_slots && slot->is_taken);
     if (g->base.timeout_ms > 0)
-        (void)slot_test(g, slot, err);
+        st = slot_test(g, slot, err);
     else
-        (void)dcpk_mpi_check(MPI_Waitall((int)slot->n, slot->requests, MPI_STATUSES_IGNORE),
-                             "a collective call", err);
-    if (err->status != DCPK_OK) {
+        st = dcpk_mpi_check(MPI_Waitall((int)slot->n, slot->requests, MPI_STATUSES_IGNORE),
+                            "a collective call", err);
+    if (st != DCPK_OK) {
         g->has_failed = true; /* the slot's requests are lost, and so it stays taken */
-        return err->status;
+        return st;
     }
     if (slot->n_bytes > 0)
         memmove(slot->all + slot->at, slot->all + slot->from, slot->n_bytes);
@@ -119,13 +120,13 @@ static dcpk_status slot_wait(struct mpi_group *g, size_t number, struct dcpk_err
     return DCPK_OK;
 }
 
-/* End of every call: err shows how its requests were begun. */
-static dcpk_status slot_begun(struct mpi_group *g, size_t number, uint64_t *ticket,
+/* End of every call: st is how its requests were begun. */
+static dcpk_status slot_begun(struct mpi_group *g, size_t number, dcpk_status st, uint64_t *ticket,
                               struct dcpk_error *err)
 {
-    if (err->status != DCPK_OK) {
+    if (st != DCPK_OK) {
         g->has_failed = true;
-        return err->status;
+        return st;
     }
     if (ticket == NULL)
         return slot_wait(g, number, err);
@@ -230,13 +231,14 @@ static dcpk_status group_meet(struct mpi_group *g, struct dcpk_error *err)
 {
     MPI_Request *request;
     size_t number;
+    dcpk_status st = DCPK_ENOMEM;
 
     if (slot_take(g, &number, err))
         return err->status;
     request = slot_request(&g->slots[number], err);
     if (request != NULL)
-        (void)dcpk_mpi_check(MPI_Ibarrier(g->comm, request), "meeting", err);
-    return slot_begun(g, number, NULL, err);
+        st = dcpk_mpi_check(MPI_Ibarrier(g->comm, request), "meeting", err);
+    return slot_begun(g, number, st, NULL, err);
 }
 
 static dcpk_status group_split(struct dcpk_group *of, int colour, struct dcpk_group **group,
@@ -333,11 +335,12 @@ static dcpk_status group_move(struct mpi_group *g, const struct moved *m, uint64
                               struct dcpk_error *err)
 {
     size_t number;
+    dcpk_status st;
 
     if (slot_take(g, &number, err))
         return err->status;
-    (void)slot_move(g, number, m, err);
-    return slot_begun(g, number, ticket, err);
+    st = slot_move(g, number, m, err);
+    return slot_begun(g, number, st, ticket, err);
 }
 
 static dcpk_status group_all_gather(struct dcpk_group *group, const void *mine, size_t n_bytes,
@@ -398,12 +401,14 @@ static dcpk_status group_all_to_all(struct dcpk_group *group, const struct dcpk_
 {
     struct mpi_group *g = group_of(group);
     size_t number;
+    dcpk_status st;
 
     if (slot_take(g, &number, err))
         return err->status;
-    if (slot_exchange(g, number, receive, MOVE_RECEIVE, err) == DCPK_OK)
-        (void)slot_exchange(g, number, send, MOVE_SEND, err);
-    return slot_begun(g, number, ticket, err);
+    st = slot_exchange(g, number, receive, MOVE_RECEIVE, err);
+    if (st == DCPK_OK)
+        st = slot_exchange(g, number, send, MOVE_SEND, err);
+    return slot_begun(g, number, st, ticket, err);
 }
 
 /* ---- sums ---- */
@@ -470,11 +475,12 @@ static dcpk_status group_all_reduce(struct dcpk_group *group, enum dcpk_reductio
     struct mpi_group *g = group_of(group);
     const struct summed s = {reduction, -1, all, n};
     size_t number;
+    dcpk_status st;
 
     if (slot_take(g, &number, err))
         return err->status;
-    (void)slot_sum(g, number, &s, err);
-    return slot_begun(g, number, ticket, err);
+    st = slot_sum(g, number, &s, err);
+    return slot_begun(g, number, st, ticket, err);
 }
 
 /* In one call, whose result lies at the start of `all` at first. */
@@ -516,14 +522,15 @@ static dcpk_status group_reduce_scatter(struct dcpk_group *group, enum dcpk_redu
     struct mpi_group *g = group_of(group);
     const struct summed s = {reduction, -1, all, n};
     size_t number;
+    dcpk_status st;
 
     if (slot_take(g, &number, err))
         return err->status;
     if (n <= DCPK_MPI_COUNT)
-        (void)slot_scatter(g, number, &s, err);
+        st = slot_scatter(g, number, &s, err);
     else
-        (void)slot_scatter_long(g, number, &s, err);
-    return slot_begun(g, number, ticket, err);
+        st = slot_scatter_long(g, number, &s, err);
+    return slot_begun(g, number, st, ticket, err);
 }
 
 static dcpk_status group_wait(struct dcpk_group *group, uint64_t ticket, struct dcpk_error *err)

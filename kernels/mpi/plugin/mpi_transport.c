@@ -76,16 +76,17 @@ static dcpk_status start(struct mpi_comm *comm, struct dcpk_error *err)
 static dcpk_status mpi_join(struct dcpk_comm **made, struct dcpk_error *err)
 {
     struct mpi_comm *comm = dcpk_alloc(sizeof *comm, err);
+    dcpk_status st;
 
     if (comm == NULL)
         return err->status;
     comm->base.transport = &dcpk_transport_mpi;
     for (int i = 0; i < N_SLOTS; i++)
         comm->requests[i] = MPI_REQUEST_NULL;
-    (void)start(comm, err);
-    if (err->status != DCPK_OK) {
+    st = start(comm, err);
+    if (st != DCPK_OK) {
         dcpk_free(comm); /* MPI itself can't be left and begun again */
-        return err->status;
+        return st;
     }
     *made = &comm->base;
     return DCPK_OK;
@@ -145,17 +146,18 @@ static dcpk_status gather_within(const struct mpi_comm *comm, const void *mine, 
     const int n = (int)n_bytes;
     MPI_Request request = MPI_REQUEST_NULL;
     uint8_t *bytes = dcpk_alloc(n_all + n_bytes + 1, err);
+    dcpk_status st;
     int code;
 
     if (bytes == NULL)
         return err->status;
     memcpy(bytes + n_all, mine, n_bytes);
     code = MPI_Iallgather(bytes + n_all, n, MPI_BYTE, bytes, n, MPI_BYTE, comm->world, &request);
-    (void)finish_collective(comm, code, &request, "gathering", err);
-    if (err->status == DCPK_OK)
+    st = finish_collective(comm, code, &request, "gathering", err);
+    if (st == DCPK_OK)
         memcpy(all, bytes, n_all);
     free_unless_late(bytes, request);
-    return err->status;
+    return st;
 }
 
 static dcpk_status broadcast_within(const struct mpi_comm *comm, int root, void *data,
@@ -163,17 +165,18 @@ static dcpk_status broadcast_within(const struct mpi_comm *comm, int root, void 
 {
     MPI_Request request = MPI_REQUEST_NULL;
     uint8_t *bytes = dcpk_alloc(n_bytes + 1, err);
+    dcpk_status st;
     int code;
 
     if (bytes == NULL)
         return err->status;
     memcpy(bytes, data, n_bytes);
     code = MPI_Ibcast(bytes, (int)n_bytes, MPI_BYTE, root, comm->world, &request);
-    (void)finish_collective(comm, code, &request, "broadcasting", err);
-    if (err->status == DCPK_OK)
+    st = finish_collective(comm, code, &request, "broadcasting", err);
+    if (st == DCPK_OK)
         memcpy(data, bytes, n_bytes);
     free_unless_late(bytes, request);
-    return err->status;
+    return st;
 }
 
 static dcpk_status mpi_all_gather(struct dcpk_comm *base, const void *mine, size_t n_bytes,
@@ -260,16 +263,17 @@ static dcpk_status mpi_receive(struct dcpk_comm *base, bool waits, bool *got, in
     const int source = *from == DCPK_ANY_RANK ? MPI_ANY_SOURCE : *from;
     MPI_Status status;
     int is_there = 1;
+    dcpk_status st = DCPK_OK;
 
     if (!waits || base->timeout_ms > 0)
-        (void)find_message(comm, source, waits, &is_there, err);
-    *got = err->status == DCPK_OK && is_there;
+        st = find_message(comm, source, waits, &is_there, err);
+    *got = st == DCPK_OK && is_there;
     if (!*got)
-        return err->status;
-    (void)dcpk_mpi_check(MPI_Recv(message, 1, MPI_UINT64_T, source, TAG, comm->world, &status),
-                         "receiving", err);
+        return st;
+    st = dcpk_mpi_check(MPI_Recv(message, 1, MPI_UINT64_T, source, TAG, comm->world, &status),
+                        "receiving", err);
     *from = status.MPI_SOURCE;
-    return err->status;
+    return st;
 }
 
 static void mpi_leave(struct dcpk_comm *base)
