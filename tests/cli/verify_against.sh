@@ -40,7 +40,7 @@ convert_vocab() {
     "$DCPKIT" convert -v --to torch_dist --target-mesh tp="$1" --make-vocab-size-divisible-by "$2" "${@:3}" >said 2>&1 ||
         cat said
 }
-against() { "$DCPKIT" verify --against "$@" 2>said | grep -oE 'against     ok|[0-9]+ rows of vocab.*' || cat said; }
+against() { "$DCPKIT" verify --against "$@" 2>said | grep -oE 'against     ok|[0-9]+ rows of the vocab.*' || cat said; }
 convert_vocab 4 100 in more
 convert_vocab 1 1 in fewer
 convert_vocab 4 100 fewer again
