@@ -27,7 +27,7 @@ unshare -rm bash -uc '
 
     "${convert[@]}" --resume in want >said 2>&1 || echo "nothing to resume: exit $?: $(cat said)"
     fails "disk full" 4 "finished parts are kept\): .*No space left.*--resume .*--force " "${convert[@]}" in disk/out
-    fails "neither option" 2 "dcpkit-partial. is in the way.*--resume.*--force" "${convert[@]}" in disk/out
+    fails "neither option" 2 "dcpkit-partial. is left from a run.*--resume.*--force" "${convert[@]}" in disk/out
     fails "disk still full" 4 "finished parts are kept.*No space left" "${convert[@]}" --resume in disk/out
     fails "other options" 2 "begun with other options \(--force" "${convert[@]}" --resume --weights-only in disk/out
     fails "another format" 2 "begun with other options" "$DCPKIT" convert --to fsdp_dtensor --resume in disk/out

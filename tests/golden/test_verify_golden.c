@@ -128,6 +128,7 @@ static void test_damage(void **state)
                     cases[i].message, cases[i].label);
         CHECK(!exists(out), cases[i].label);
         /* without it, the output is not read back */
+        dcpk_error_clear(&err);
         CHECK_OK(convert(cases[i].to, 0, out, &err), cases[i].label);
         CHECK(exists(out), cases[i].label);
     }
