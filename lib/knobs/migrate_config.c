@@ -101,7 +101,8 @@ static dcpk_status keep_edit(struct adding *a, size_t begin, size_t end, struct 
     if (text->n_bytes > 0)
         a->edits[a->n++] =
             (struct dcpk_text_edit){begin, end, dcpk_bytes_to_arena(text, a->m->from->arena, err)};
-    *text = (struct dcpk_bytes){0};
+    else
+        dcpk_bytes_release(text);
     return err->status;
 }
 
