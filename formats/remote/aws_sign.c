@@ -30,7 +30,8 @@ static struct aws_code aws_hash(const uint8_t *key, uint8_t pad, const void *dat
     return code;
 }
 
-/* HMAC-SHA-256 (RFC 2104) of n bytes. */
+/* HMAC-SHA-256 (RFC 2104) of n bytes. libcrypto's own goes through EVP, which lib/base/digest.c
+ * avoids. */
 static struct aws_code aws_hmac(const void *key, size_t n_key, const void *data, size_t n)
 {
     uint8_t block[BLOCK_BYTES] = {0};

@@ -15,23 +15,23 @@
 static int64_t take_part(const char **p, bool groups, size_t *n_part)
 {
     const char *close = groups && **p == '(' ? strchr(*p, ')') : NULL;
-    const char *behind = *p + 1;
+    const char *after = *p + 1;
     int64_t times = -1;
 
     *n_part = 1;
     if (close != NULL) {
-        behind = close + 1;
+        after = close + 1;
         *n_part = (size_t)(close - *p) - 1;
     }
-    if (*behind == '*' && *n_part > 0 && (close != NULL || !groups)) {
-        behind++;
-        times = dcpk_take_number(&behind);
+    if (*after == '*' && *n_part > 0 && (close != NULL || !groups)) {
+        after++;
+        times = dcpk_take_number(&after);
     }
     if (times < 0) {
         *n_part = 1;
-        behind = *p + 1;
+        after = *p + 1;
     }
-    *p = behind;
+    *p = after;
     return times;
 }
 
