@@ -4,7 +4,7 @@
 #
 #   tools/deps.sh build|tests|ci|release|browser|hosts
 #
-# build: to build dcpkit; tests: to build and run the tests as well; ci: also clang, shellcheck, codespell;
+# build: to build dcpkit; tests: to build and run the tests as well; ci: also clang, lld, shellcheck, codespell;
 # release: what tools/release.sh needs; browser: a headless one that opens pages;
 # hosts: what tests/hosts needs, Slurm among it.
 # Installs only what is missing; where nothing is, it needs neither apt nor root.
@@ -13,7 +13,7 @@ set -euo pipefail
 build=(gcc libc6-dev cmake ninja-build pkg-config libcjson-dev libxxhash-dev libdeflate-dev
     libpcre2-dev libssl-dev zlib1g-dev libzstd-dev libblosc-dev libarchive-dev libyaml-dev)
 tests=(libcmocka-dev jq zip zstd libopenmpi-dev openmpi-bin)
-ci=(clang clang-format libclang-rt-dev shellcheck codespell python3-venv)
+ci=(clang lld clang-format libclang-rt-dev shellcheck codespell python3-venv)
 release=(libopenmpi-dev openmpi-bin liblz4-dev dpkg-dev rpm cpio lintian rpmlint patchelf jq git python3-venv python3-yaml)
 browser=(chromium)
 hosts=(iproute2 openmpi-bin slurmctld slurmd slurm-client munge sshfs openssh-sftp-server)

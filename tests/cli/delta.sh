@@ -82,9 +82,8 @@ done
 echo end | dd of=bigger/model.safetensors bs=1 seek=50000000 conv=notrunc status=none
 "$DCPKIT" delta --quiet big bigger changed && [ "$(du -sb changed | cut -f1)" -lt 50000 ] || echo "a large delta"
 "$DCPKIT" apply --quiet --threads 1 big changed out &
-while [ ! -e out.dcpkit-partial/model.safetensors ]; do :; done
-kill -KILL $!
-wait $! 2>/dev/null || echo "killed"
+while [ ! -e out.dcpkit-partial/model.safetensors ] && kill -0 $!; do :; done
+{ kill -KILL $! && wait $!; } 2>/dev/null || echo "killed" # the shell reports a killed job at any moment
 [ ! -e out ] || echo "it looks whole"
 refuses "a partial output" 2 "'out.dcpkit-partial'.*--force" "$DCPKIT" apply big changed out
 "$DCPKIT" apply --quiet --force big changed out && cmp bigger/model.safetensors out/model.safetensors && ls -d out*
