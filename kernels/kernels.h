@@ -101,7 +101,7 @@ extern const struct dcpk_collectives dcpk_collectives_nccl;
 
 extern const struct dcpk_ranges dcpk_ranges_nvtx;
 
-/* ---- what is installed (kernels/survey) ---- */
+/* ---- the installed drivers and libraries (kernels/survey) ---- */
 
 #define DCPK_MAX_GPUS 32 /* more of them are not looked at */
 

@@ -34,7 +34,7 @@ struct remap {
     struct dcpk_remap_result result;
 };
 
-/* ---- what was asked for ---- */
+/* ---- options ---- */
 
 static dcpk_status find_device(struct remap *r, struct dcpk_error *err)
 {

@@ -126,7 +126,7 @@ struct train {
     struct dcpk_train_log log;
 };
 
-/* ---- what it would take ---- */
+/* ---- --explain: time and memory of a run ---- */
 
 static const struct dcpk_doc_style style = {.label_columns = 22};
 

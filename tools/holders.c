@@ -38,7 +38,7 @@ struct dcpk_doc_figure dcpk_grid_figure(const struct dcpk_grid *grid, struct dcp
         text, dcpk_doc_format(doc, "%s", dcpk_cli_count((uint64_t)grid->world, "rank", count))};
 }
 
-/* ---- what is there ---- */
+/* ---- holdings of ranks ---- */
 
 struct leaf {
     enum dcpk_content content;

@@ -14,8 +14,7 @@
 #include "lib/base/order.h"
 #include "lib/base/text.h"
 
-/* ---- what in a plain folder shows that Megatron wrote it, whose metadata.json is then lost ----
- */
+/* ---- signs that Megatron wrote a plain folder, whose metadata.json is lost ---- */
 
 /* States of optimizer.state.<state>.<parameter> (formats/torch_dist/FORMAT.md 5). */
 static const char *const states[] = {

@@ -151,7 +151,7 @@ dcpk_status dcpk_fsdp_v2_add_groups(const struct dcpk_model *model, struct dcpk_
 dcpk_status dcpk_fsdp_v2_add_extra_states(const struct dcpk_model *model, struct dcpk_output *out,
                                           struct dcpk_error *err);
 
-/* ---- what Megatron's converter leaves (fsdp_converted.c) ---- */
+/* ---- outputs of Megatron's own converter (fsdp_converted.c) ---- */
 
 /*
  * tools/checkpoint/checkpoint_inspector.py of core 0.14 to main, rule by rule in FORMAT.md 12. It

@@ -168,7 +168,7 @@ bool dcpk_megatron_state_is(const struct dcpk_megatron_key *key, const char *nam
 /* The role of a tensor by its state's name ("exp_avg": DCPK_EXP_AVG). */
 enum dcpk_role dcpk_megatron_role(const struct dcpk_megatron_key *key);
 
-/* ---- what loaders ask for of the optimizer (megatron_request_state.c) ---- */
+/* ---- the optimizer state that loaders ask for (megatron_request_state.c) ---- */
 
 /* How the optimizer's state is kept: by content_metadata or the state itself. */
 enum dcpk_optimizer_kind {

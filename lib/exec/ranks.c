@@ -521,7 +521,7 @@ dcpk_status dcpk_ranks_wait(struct dcpk_ranks *ranks,
     return st;
 }
 
-/* ---- what the launcher left in the environment: how many processes there are ---- */
+/* ---- the number of processes, from the environment that the launcher sets ---- */
 
 static bool is_alone(void)
 {

@@ -161,7 +161,7 @@ void dcpk_folder_abandon(struct dcpk_folder *folder)
     dcpk_folder_free(folder);
 }
 
-/* ---- what the kind of the output does ---- */
+/* ---- calls of the kind of output ---- */
 
 dcpk_status dcpk_folder_show(struct dcpk_folder *folder, const char *name, struct dcpk_error *err)
 {

@@ -139,7 +139,7 @@ dcpk_status dcpk_folder_enter_inner(struct dcpk_folder *folder, const char *name
 /* Open what an existing file is in. Returns the descriptor, or -1 with errno. Under the lock. */
 int dcpk_folder_find_inner(struct dcpk_folder *folder, const char *name, const char **last);
 
-/* ---- what was written ---- */
+/* ---- files of the output ---- */
 
 bool dcpk_is_same_file(const struct stat *a, const struct stat *b);
 /* *is_at: this open file or folder is the one at a name of the folder, itself and not through a

@@ -45,7 +45,7 @@
  */
 enum dcpk_compare_policy { DCPK_COMPARE_SAME, DCPK_COMPARE_FAITHFUL };
 
-/* ---- what is compared ---- */
+/* ---- subjects of a comparison ---- */
 
 /* Zeroed: SAME, bit for bit, all there is, through the model where both have one. */
 struct dcpk_compare_options {

@@ -206,7 +206,7 @@ dcpk_status dcpk_comparing_member(struct dcpk_comparing *c, const uint32_t param
  */
 dcpk_status dcpk_comparing_extra_states(struct dcpk_comparing *c, struct dcpk_error *err);
 
-/* ---- what is stored (compare_objects.c, compare_rest.c, compare_files.c) ---- */
+/* ---- stored items (compare_objects.c, compare_rest.c, compare_files.c) ---- */
 
 /* Objects and entries of the common state by key, as stored. */
 dcpk_status dcpk_comparing_objects(struct dcpk_comparing *c, struct dcpk_error *err);

@@ -176,7 +176,7 @@ dcpk_status dcpk_comparing_rest_tensors(struct dcpk_comparing *c, struct dcpk_er
     return DCPK_OK;
 }
 
-/* ---- what was reported ---- */
+/* ---- names that were reported ---- */
 
 #define GROUPS "param_groups"
 

@@ -371,7 +371,7 @@ void dcpk_conversion_free(struct dcpk_conversion *c)
     dcpk_run_release(&c->source);
 }
 
-/* ---- what became of every key ---- */
+/* ---- an entry for every key ---- */
 
 const struct dcpk_tensor *dcpk_report_source(const struct dcpk_conversion *c,
                                              const struct dcpk_out_tensor *t)

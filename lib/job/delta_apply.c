@@ -38,7 +38,7 @@ struct step {
     uint64_t at_bytes, stored_at_bytes;
 };
 
-/* ---- what the delta claims ---- */
+/* ---- sizes and hashes by the delta ---- */
 
 static dcpk_status find_base_file(struct applying *a, size_t i, uint64_t *sum,
                                   struct dcpk_error *err)

@@ -223,8 +223,7 @@ static dcpk_status check_one_model(const struct dcpk_merge *m, uint64_t *n_diffe
     return err->status;
 }
 
-/* ---- what args of a merge's inputs say of their weights: how they are stored, and what they
- * compute ---- */
+/* ---- how inputs store their weights and compute with them, by their args ---- */
 
 static const struct dcpk_value *attrs_of(const struct dcpk_merged *in)
 {
@@ -299,7 +298,7 @@ void dcpk_merge_note_args(const struct dcpk_merge *merge)
     }
 }
 
-/* ---- what is summed ---- */
+/* ---- sums ---- */
 
 /* Sums are in the order of the first input's parameters. */
 static dcpk_status list_sums(struct dcpk_merge *m, struct dcpk_error *err)

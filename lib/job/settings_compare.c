@@ -270,7 +270,7 @@ static dcpk_status pairing_make(struct pairing *p, const struct dcpk_run_setting
     return pairing_take_dict(p, 1, NULL, &side[1], err);
 }
 
-/* ---- what counts ---- */
+/* ---- differences that count ---- */
 
 /* True if side s, which alone has the setting, lists everything that its program knows. */
 static bool is_of_listing(const struct pairing *p, const struct pair *pair, int s)

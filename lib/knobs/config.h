@@ -130,7 +130,7 @@ struct dcpk_train_config {
     struct dcpk_train_files files;
 };
 
-/* ---- what follows from a configuration; the run and its explanation share it ---- */
+/* ---- values computed from a configuration, for the run and its explanation ---- */
 
 /* The rows of the word embedding when tp ranks share them. */
 int64_t dcpk_train_padded_vocab(const struct dcpk_train_model *model, int64_t tp);

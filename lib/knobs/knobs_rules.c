@@ -261,7 +261,7 @@ const struct dcpk_knob_rule dcpk_knob_rules[] = {
             "export CUBLAS_WORKSPACE_CONFIG=:4096:8"),
      .value = "CUBLAS_WORKSPACE_CONFIG"},
 
-    /* ---- what this loop does not have ---- */
+    /* ---- features that this loop does not have ---- */
     {REFUSE("saved-model", "use_checkpoint_args LACKING",
             "use_checkpoint_args takes a model that this loop lacks: {} not modelled",
             "load a checkpoint of another model: its args count before flags"),
@@ -326,7 +326,7 @@ const struct dcpk_knob_rule dcpk_knob_rules[] = {
     {REFUSE("optimizer", "!optimizer=adam !optimizer=sgd", "the optimizer is neither adam nor sgd",
             "choose one of them")},
 
-    /* ---- what may surprise ---- */
+    /* ---- settings that may surprise ---- */
     {NOTICE("fsdp-pp", FSDP "pipeline_model_parallel_size>1",
             "pipeline parallelism with Megatron FSDP is an extension of this loop: no release of "
             "Megatron runs it")},

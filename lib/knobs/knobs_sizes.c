@@ -19,7 +19,7 @@
 /* Elements of all parameters, or of one array of activations: their bytes fit 64 bits. */
 #define MAX_ELEMS (INT64_C(1) << 56)
 
-/* ---- what has to be given, and what follows from it ---- */
+/* ---- required sizes, and sizes computed from them ---- */
 
 static dcpk_status sizes_need(const struct dcpk_train_knobs *knobs, struct dcpk_error *err)
 {
@@ -104,7 +104,7 @@ static dcpk_status sizes_of_batch(struct dcpk_train_knobs *knobs, struct dcpk_er
     return DCPK_OK;
 }
 
-/* ---- what divides what ---- */
+/* ---- divisibility ---- */
 
 struct division {
     const char *whole_name, *part_name;
@@ -250,7 +250,7 @@ static dcpk_status sizes_of_width(const struct dcpk_train_model *m, struct dcpk_
     return DCPK_OK;
 }
 
-/* ---- what 64 bits hold ---- */
+/* ---- limits of 64 bits ---- */
 
 /* Sizes that a run multiplies; a factor of 0 ends them. */
 struct product {

@@ -12,7 +12,7 @@
 #include "lib/ckpt/unknown.h"
 #include "lib/model/account.h"
 
-/* ---- what is kept out ---- */
+/* ---- tensors that are kept out ---- */
 
 #define SCHEDULER "opt_param_scheduler"
 

@@ -238,7 +238,7 @@ static dcpk_status find_object(struct dcpk_checkpoint *ckpt, const char *name,
     return DCPK_OK;
 }
 
-/* ---- what callers see ---- */
+/* ---- public functions ---- */
 
 dcpk_status dcpk_named_state_find(struct dcpk_checkpoint *ckpt, const char *name,
                                   struct dcpk_arena *arena, struct dcpk_named_state *state,

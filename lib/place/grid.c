@@ -279,7 +279,7 @@ dcpk_status dcpk_grid_check_stages(const struct dcpk_grid *grid, int64_t n_layer
     return DCPK_OK;
 }
 
-/* ---- what must divide ---- */
+/* ---- divisibility ---- */
 
 static dcpk_status check_divides(const char *what, int64_t n, const char *by, int64_t size,
                                  struct dcpk_error *err)

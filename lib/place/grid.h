@@ -105,7 +105,7 @@ int64_t dcpk_grid_layer_chunk(const struct dcpk_grid *grid, int64_t n_layers, in
 /* The stage of that chunk. */
 int64_t dcpk_grid_stage(const struct dcpk_grid *grid, int64_t n_layers, int64_t layer);
 
-/* ---- what must divide ---- */
+/* ---- divisibility ---- */
 
 /* Sizes of a model; 0: not known, or none. */
 struct dcpk_grid_model {

@@ -42,7 +42,7 @@ static struct dcpk_fsdp *fsdp_of(struct dcpk_weights *weights)
     return (struct dcpk_fsdp *)weights;
 }
 
-/* ---- what a model asks for ---- */
+/* ---- calls of a model ---- */
 
 static size_t unit_number(const struct dcpk_fsdp *f, int64_t unit)
 {

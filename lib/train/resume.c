@@ -28,7 +28,7 @@
 #include "lib/rules/rules.h"
 #include "lib/train/run_values.h"
 
-/* ---- what a model asks for ---- */
+/* ---- the tensors that a model needs ---- */
 
 #define MAX_NAMED 3
 

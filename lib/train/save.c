@@ -127,7 +127,7 @@ dcpk_status dcpk_train_list(const struct dcpk_saved_run *run, unsigned flags,
     return DCPK_OK;
 }
 
-/* ---- what a checkpoint keeps besides ---- */
+/* ---- state besides tensors ---- */
 
 static dcpk_status save_state(const struct dcpk_saved_run *run, struct dcpk_arena *arena,
                               struct dcpk_memory_state *kept, struct dcpk_error *err)

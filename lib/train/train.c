@@ -53,7 +53,7 @@ struct training {
     struct dcpk_phases *phases; /* NULL: nothing is timed */
 };
 
-/* ---- what a rank keeps ---- */
+/* ---- model, optimizer and data of a rank ---- */
 
 static dcpk_status training_make_model(struct training *t, struct dcpk_error *err)
 {
@@ -435,7 +435,7 @@ static dcpk_status training_step(struct training *t, struct dcpk_error *err)
     return training_report(t, &step, err);
 }
 
-/* ---- what was measured ---- */
+/* ---- figures of a run ---- */
 
 static dcpk_status training_measure(struct training *t, struct dcpk_error *err)
 {

@@ -152,7 +152,7 @@ void dcpk_journal_release(struct dcpk_journal *journal)
     journal->n_found = 0;
 }
 
-/* ---- what decides the bytes of an output ---- */
+/* ---- inputs that decide the bytes of an output ---- */
 
 static void journal_put_number(struct dcpk_hasher *s, uint64_t v)
 {

@@ -73,7 +73,7 @@ dcpk_status dcpk_bucket_layout_make(const struct dcpk_model *model,
 dcpk_status dcpk_bucket_layout_lay(struct dcpk_bucket_layout *layout, struct dcpk_arena *arena,
                                    struct dcpk_error *err);
 
-/* ---- what is written of it ---- */
+/* ---- written buckets ---- */
 
 /* A state that the optimizer has of every parameter. */
 struct dcpk_bucket_state {
