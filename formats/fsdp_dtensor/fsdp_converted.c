@@ -177,7 +177,7 @@ static dcpk_status find_listed(const struct dcpk_checkpoint *ckpt, struct dcpk_f
     return DCPK_OK;
 }
 
-/* The names of numbers (dcpk_fsdp_number). */
+/* The names of numbers (dcpk_torch_dcp_number). */
 static dcpk_status name_numbers(const struct dcpk_fsdp_reader *r, const struct dcpk_value *numbers,
                                 const struct dcpk_value **names, struct dcpk_error *err)
 {
@@ -188,7 +188,7 @@ static dcpk_status name_numbers(const struct dcpk_fsdp_reader *r, const struct d
         int64_t number = 0;
 
         dcpk_value_as_int(numbers->as.items[i], &number);
-        list[i] = dcpk_value_str(arena, r->numbered[number], err);
+        list[i] = dcpk_value_str(arena, r->numbers->names[number], err);
         if (list[i] == NULL)
             return err->status;
     }
@@ -210,7 +210,7 @@ static dcpk_status find_names(struct dcpk_fsdp_reader *r, const struct dcpk_fsdp
         if (strcmp(fields[i].field, "params") == 0 &&
             dcpk_model_need(r->model, &ckpt->objects[fields[i].object], names, err))
             return err->status;
-    if (*names != NULL && r->numbered != NULL)
+    if (*names != NULL && r->numbers != NULL)
         return name_numbers(r, *names, names, err);
     if (*names != NULL && ((*names)->kind != DCPK_V_LIST || (*names)->n == 0 ||
                            dcpk_value_as_str((*names)->as.items[0]) == NULL))

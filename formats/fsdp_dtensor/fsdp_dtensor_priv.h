@@ -15,6 +15,7 @@
 #define FD_GROUP     "optimizer.param_to_group_meta."
 #define FD_SCHEDULER "opt_param_scheduler."
 #define FD_RNG       "rng_state."
+#define FD_MASTERS   "optimizer.fp32_from_fp16_params." /* <group>.<i>, of torch_dcp */
 /* Q: the wrappers around the model, one more in bf16 and fp16 runs (Float16Module). */
 #define FD_Q_LOW  "module.module.module."
 #define FD_Q_FP32 "module.module."
@@ -85,15 +86,24 @@ dcpk_status dcpk_fsdp_from_model(const struct dcpk_model *model, struct dcpk_out
                                  struct dcpk_error *err);
 dcpk_status dcpk_fsdp_request(const struct dcpk_loading *loading, struct dcpk_error *err);
 
+/* The parameters by the numbers that the optimizer of torch_dcp has for them, as names. */
+struct dcpk_numbers {
+    const char *const *names; /* by number */
+    size_t n;
+    /* Those that have masters: of group g from mastered_ends[g - 1], or 0, up to mastered_ends[g]
+     */
+    const char *const *mastered;
+    const size_t *mastered_ends;
+    size_t n_groups;
+};
+
 /* The facts about the folder that the reader of tensors needs. */
 struct dcpk_fsdp_reader {
     struct dcpk_model *model;
     struct dcpk_fsdp_prefixes prefixes;
     bool is_converted;             /* by Megatron's converter from torch_dist (fsdp_converted.c) */
     const struct dcpk_value *step; /* of all parameters, where it left that; else NULL */
-    /* torch_dcp: the parameters by the numbers that their optimizer's state has; NULL: by names */
-    const char *const *numbered;
-    size_t n_numbered;
+    const struct dcpk_numbers *numbers; /* of torch_dcp; NULL: optimizer state has names */
     bool has_parts; /* projections are stored in parts, whose order of rows is that of one rank */
 };
 
@@ -130,17 +140,6 @@ dcpk_status dcpk_fsdp_put_state(const struct dcpk_model *model, struct dcpk_outp
 
 /* True if the folder was written by its own save_checkpoint(). */
 bool dcpk_fsdp_is_v2(const struct dcpk_checkpoint *ckpt);
-/* True if Megatron wrote it with --ckpt-format torch_dcp (--use-torch-fsdp2), which numbers
- * optimizer state. */
-bool dcpk_fsdp_is_torch_dcp(const struct dcpk_checkpoint *ckpt);
-/*
- * Find the parameters that its numbers stand for (r->numbered), by their order of registration.
- * Errors: DCPK_EUNSUPPORTED where that is not known; those of reading groups.
- */
-dcpk_status dcpk_fsdp_number(struct dcpk_fsdp_reader *r, struct dcpk_error *err);
-/* The parameter of a number's digits, "12". Errors: DCPK_EFORMAT: no group has it. */
-dcpk_status dcpk_fsdp_numbered_name(const struct dcpk_fsdp_reader *r, const char *digits,
-                                    const char **name, struct dcpk_error *err);
 /* True if it is the target. */
 bool dcpk_fsdp_wants_v2(const struct dcpk_output *out);
 
@@ -150,6 +149,23 @@ dcpk_status dcpk_fsdp_v2_add_groups(const struct dcpk_model *model, struct dcpk_
 /* The extra states, each None, that Megatron's local linear layers have. */
 dcpk_status dcpk_fsdp_v2_add_extra_states(const struct dcpk_model *model, struct dcpk_output *out,
                                           struct dcpk_error *err);
+
+/* ---- torch_dcp: --ckpt-format torch_dcp of --use-torch-fsdp2 (torch_dcp.c) ---- */
+
+/* True if its optimizer's state goes by numbers, next to weights without a wrapper. */
+bool dcpk_fsdp_is_torch_dcp(const struct dcpk_checkpoint *ckpt);
+/*
+ * Set r->numbers by the order in which modules register parameters, and the prefix of state; of
+ * another scheme nothing. Errors: DCPK_EUNSUPPORTED where that order is not known; those of reading
+ * groups.
+ */
+dcpk_status dcpk_torch_dcp_number(struct dcpk_fsdp_reader *r, struct dcpk_error *err);
+/* The parameter of a number's digits, "12". Errors: DCPK_EFORMAT: no group has it. */
+dcpk_status dcpk_torch_dcp_name(const struct dcpk_fsdp_reader *r, const char *digits,
+                                const char **name, struct dcpk_error *err);
+/* Take the key of a master apart. Errors: DCPK_EFORMAT: no group has it. */
+dcpk_status dcpk_torch_dcp_master(const struct dcpk_fsdp_reader *r, const char *key,
+                                  struct dcpk_fsdp_key *parts, struct dcpk_error *err);
 
 /* ---- outputs of Megatron's own converter (fsdp_converted.c) ---- */
 

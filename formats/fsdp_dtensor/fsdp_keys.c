@@ -178,7 +178,7 @@ static dcpk_status find(struct dcpk_model *model, struct search *s, const char *
     if (*prefix == NULL)
         return err->status;
     model->needs_rewrite = true;
-    if (!dcpk_fsdp_is_v2(model->ckpt))
+    if (!dcpk_fsdp_is_v2(model->ckpt) && !dcpk_fsdp_is_torch_dcp(model->ckpt))
         dcpk_checkpoint_note_once(model->ckpt, "the keys of %s begin with '%.*s' and not '%.*s'",
                                   what, (int)s->n_bytes - 1, s->key, (int)strlen(s->own) - 1,
                                   s->own);

@@ -22,6 +22,8 @@ static dcpk_status split_key(const struct dcpk_fsdp_reader *r, const char *key,
     struct dcpk_arena *arena = r->model->arena;
     const char *name, *dot;
 
+    if (r->numbers != NULL && dcpk_starts_with(key, FD_MASTERS))
+        return dcpk_torch_dcp_master(r, key, parts, err);
     *parts = (struct dcpk_fsdp_key){.role = DCPK_WEIGHT, .prefix = r->prefixes.weight, .end = ""};
     if (!is_state_key(&r->prefixes, key)) {
         if (dcpk_starts_with(key, r->prefixes.weight) &&
@@ -44,8 +46,8 @@ static dcpk_status split_key(const struct dcpk_fsdp_reader *r, const char *key,
     parts->prefix = dcpk_arena_strndup(arena, key, (size_t)(name - key), err);
     if (parts->name == NULL || parts->prefix == NULL)
         return err->status;
-    if (r->numbered != NULL)
-        return dcpk_fsdp_numbered_name(r, parts->name, &parts->name, err);
+    if (r->numbers != NULL)
+        return dcpk_torch_dcp_name(r, parts->name, &parts->name, err);
     return dcpk_fsdp_split_numbered(arena, parts, err);
 }
 
@@ -217,6 +219,10 @@ static dcpk_status map_other(struct dcpk_fsdp_reader *r, uint32_t source, struct
     const char *key = r->model->ckpt->tensors[source].key;
     bool is_known = dcpk_starts_with(key, FD_RNG);
 
+    if (dcpk_starts_with(key, FD_MASTERS) && (r->model->flags & DCPK_MODEL_WEIGHTS_ONLY) != 0) {
+        dcpk_model_omit(r->model, key, dcpk_reason_weights_only);
+        return DCPK_OK;
+    }
     if (!is_known && dcpk_fsdp_map_scalar(r, source, &is_known, err))
         return err->status;
     if (!is_known)
@@ -242,7 +248,7 @@ static dcpk_status reader_map_tensor(struct dcpk_fsdp_reader *r, uint32_t source
         dcpk_model_omit(model, stored->key, unwanted(r, parts.role));
         return DCPK_OK;
     }
-    if (r->numbered != NULL && check_numbered(r, &parts, stored, err))
+    if (r->numbers != NULL && check_numbered(r, &parts, stored, err))
         return err->status;
     half = dcpk_fsdp_half(parts.name);
     if (half < 0)
@@ -343,7 +349,7 @@ static bool is_fp32_run(const struct dcpk_fsdp_reader *r)
 {
     const struct dcpk_checkpoint *ckpt = r->model->ckpt;
 
-    if (r->is_converted || dcpk_fsdp_is_torch_dcp(ckpt))
+    if (r->is_converted || r->numbers != NULL)
         return is_fp32_by_args(r->model);
     if ((r->prefixes.has_q && has_key(ckpt, FD_STATE FD_Q_LOW)) || has_key(ckpt, FD_GROUP FD_Q_LOW))
         return false;
@@ -365,10 +371,12 @@ static void doubt_masters(const struct dcpk_fsdp_reader *r)
 dcpk_status dcpk_fsdp_to_model(struct dcpk_checkpoint *ckpt, struct dcpk_model *model,
                                struct dcpk_error *err)
 {
-    struct dcpk_fsdp_reader r = {.model = model, .is_converted = dcpk_fsdp_is_converted(ckpt)};
+    struct dcpk_fsdp_reader r = {.model = model,
+                                 .is_converted =
+                                     dcpk_fsdp_is_converted(ckpt) && !dcpk_fsdp_is_torch_dcp(ckpt)};
 
     if (dcpk_fsdp_find_prefixes(model, &r.prefixes, err) || dcpk_fsdp_read_state(model, err) ||
-        dcpk_fsdp_number(&r, err))
+        dcpk_torch_dcp_number(&r, err))
         return err->status;
     model->is_fp32 = is_fp32_run(&r);
     model->needs_rewrite |= r.is_converted;

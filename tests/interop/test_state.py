@@ -9,10 +9,11 @@ import tempfile
 import unittest
 
 import torch
+import torch.distributed.checkpoint as dcp
 
 from dcp_folder import Folder
 from make_source import ADAMW, DENSE, FUSED, make_source
-from tool import DCPKIT, dcpkit, dcpkit_fails
+from tool import DCPKIT, dcpkit, dcpkit_fails, iteration, sample
 
 SCALER = {"scale": torch.tensor([4096.0]), "growth_tracker": 3, "hysteresis_tracker": 2}
 
@@ -215,6 +216,51 @@ class State(unittest.TestCase):
         self.assertEqual(status, 3)
         self.assertRegex(said, r"a weight is not its rounded master: 'embedding\.word_embeddings\.weight'")
         self.convert(wrong, "fsdp_dtensor", "--trust", "weights")
+
+    def low_precision_run(self, source, tensors, order):
+        """The sample as a run in bfloat16 saves it (core 0.19.0): torch's state dict one dict deeper, masters by group and place."""
+        def renamed(key):
+            return "optimizer." + key if key.startswith("optimizer.") else key
+
+        state = {renamed(key): source.object(key) for key in source.objects}
+        state["args"].bf16, state["args"].params_dtype = True, torch.bfloat16
+        state.update((renamed(key), value.bfloat16() if key.startswith("model.") else value) for key, value in tensors.items())
+        numbers = {0: 0, 1: 0}
+        for key in order:
+            group = int(tensors[key].dim() <= 1)
+            state[f"optimizer.fp32_from_fp16_params.{group}.{numbers[group]}"] = tensors[key]
+            numbers[group] += 1
+        run = os.path.join(self.work, "bf16")
+        dcp.save(state, storage_writer=dcp.FileSystemWriter(os.path.join(run, "iter_0000004")), no_dist=True)
+        with open(os.path.join(run, "latest_checkpointed_iteration.txt"), "w", encoding="ascii") as f:
+            f.write("4")
+        return run
+
+    def test_torch_dcp_of_a_run_in_16_bits(self):
+        """Numbers of parameters follow the order of the modules, which is that of the keys: matrices, then vectors."""
+        source = Folder(iteration(sample("torch_dcp_tied")))
+        tensors = source.load()
+        weights = [key for key in source.metadata.state_dict_metadata if key.startswith("model.") and key in tensors]
+        order = sorted(weights, key=lambda key: tensors[key].dim() <= 1)
+        run = self.low_precision_run(source, tensors, order)
+        self.assertRegex(dcpkit("inspect", run), r"format +torch_dcp\n")
+        out = os.path.join(self.work, "out")
+        dcpkit("convert", "--verify", "--to", "fsdp_dtensor", run, out)
+        found = Folder(iteration(out)).load()
+
+        def stored(prefix, name, end=""):
+            if prefix + name + end in found:
+                return found[prefix + name + end]
+            return torch.cat([found[f"{prefix}{name}{half}{end}"] for half in ("_w", "_v")])
+
+        for number, key in enumerate(order):
+            name = key.removeprefix("model.")
+            with self.subTest(name):
+                self.assertTrue(torch.equal(stored("model.module.", name), tensors[key]))
+                for moment in ("exp_avg", "exp_avg_sq"):
+                    kept = stored("optimizer.state.module.module.module.", name, "." + moment)
+                    self.assertTrue(torch.equal(kept, tensors[f"optimizer.state.{number}.{moment}"]))
+        dcpkit("convert", "--verify", "--weights-only", "--to", "torch_dist", run, os.path.join(self.work, "weights"))
 
 
 if __name__ == "__main__":
