@@ -98,9 +98,9 @@ static void check_group_sizes(struct dcpk_hf_importing *m, const struct dcpk_val
 {
     int64_t n_groups, n_experts, n_picked = 1;
 
-    (void)dcpk_value_as_int(dcpk_hf_dict_get(&m->args, "moe_router_group_topk"), &n_picked);
+    (void)dcpk_value_as_int(dcpk_dict_get(&m->args, "moe_router_group_topk"), &n_picked);
     if (!dcpk_value_as_int(groups, &n_groups) || n_groups < 1 ||
-        !dcpk_value_as_int(dcpk_hf_dict_get(&m->args, "num_experts"), &n_experts))
+        !dcpk_value_as_int(dcpk_dict_get(&m->args, "num_experts"), &n_experts))
         return;
     if (n_experts % n_groups != 0 || n_experts / n_groups < 2 || n_picked > n_groups)
         dcpk_hf_fault(&m->faults, DCPK_EFORMAT,
@@ -114,7 +114,7 @@ static void check_group_sizes(struct dcpk_hf_importing *m, const struct dcpk_val
 static void check_groups(struct dcpk_hf_importing *m)
 {
     const struct dcpk_value *method = dcpk_hf_view_get(&m->view, "topk_method");
-    const struct dcpk_value *groups = dcpk_hf_dict_get(&m->args, "moe_router_num_groups");
+    const struct dcpk_value *groups = dcpk_dict_get(&m->args, "moe_router_num_groups");
 
     if (dcpk_hf_is_greedy(m->in->map, method) && !dcpk_value_is_none(groups))
         dcpk_hf_fault(&m->faults, DCPK_EUNSUPPORTED,
@@ -212,8 +212,8 @@ static void check_heads(struct dcpk_hf_importing *m)
 {
     int64_t heads, groups;
 
-    if (dcpk_value_as_int(dcpk_hf_dict_get(&m->args, "num_attention_heads"), &heads) &&
-        dcpk_value_as_int(dcpk_hf_dict_get(&m->args, "num_query_groups"), &groups) && groups > 0 &&
+    if (dcpk_value_as_int(dcpk_dict_get(&m->args, "num_attention_heads"), &heads) &&
+        dcpk_value_as_int(dcpk_dict_get(&m->args, "num_query_groups"), &groups) && groups > 0 &&
         heads % groups != 0)
         dcpk_hf_fault(&m->faults, DCPK_EFORMAT,
                       "%" PRId64 " heads are not a multiple of %" PRId64 " key and value heads",
@@ -238,10 +238,10 @@ static dcpk_status put_dtype(struct dcpk_hf_importing *m, struct dcpk_error *err
                              "'torch_dtype' is %s, not float32, bfloat16 or float16",
                              dcpk_hf_show(m->arena, named));
     params = dcpk_value_global(m->arena, "torch", dcpk_dtype_name(dtype), err);
-    if (params == NULL || dcpk_hf_dict_put(&m->args, "params_dtype", params, err) ||
-        dcpk_hf_dict_put(&m->args, "bf16", dcpk_value_bool(dtype == DCPK_BF16), err))
+    if (params == NULL || dcpk_dict_set(&m->args, "params_dtype", params) ||
+        dcpk_dict_set(&m->args, "bf16", dcpk_value_bool(dtype == DCPK_BF16)))
         return err->status;
-    return dcpk_hf_dict_put(&m->args, "fp16", dcpk_value_bool(dtype == DCPK_F16), err);
+    return dcpk_dict_set(&m->args, "fp16", dcpk_value_bool(dtype == DCPK_F16));
 }
 
 /* The first key that is present; if none is, the value that a row has set, or 0. */
@@ -253,7 +253,7 @@ static dcpk_status put_dropout(struct dcpk_hf_importing *m, const char *arg, con
 
     if (value == NULL)
         value = dcpk_hf_view_get(&m->view, other_key);
-    if (dcpk_value_is_none(value) && dcpk_hf_dict_get(&m->args, arg) != NULL)
+    if (dcpk_value_is_none(value) && dcpk_dict_get(&m->args, arg) != NULL)
         return DCPK_OK;
     if (!dcpk_value_is_none(value) &&
         (!dcpk_value_as_float(value, &rate) || !(rate >= 0) || rate > 1)) {
@@ -261,7 +261,7 @@ static dcpk_status put_dropout(struct dcpk_hf_importing *m, const char *arg, con
                       dcpk_hf_show(m->arena, value));
         rate = 0;
     }
-    return dcpk_hf_dict_put(&m->args, arg, dcpk_value_float(m->arena, rate, err), err);
+    return dcpk_dict_set(&m->args, arg, dcpk_value_float(m->arena, rate, err));
 }
 
 static dcpk_status put_vocab(struct dcpk_hf_importing *m, struct dcpk_error *err)
@@ -273,9 +273,9 @@ static dcpk_status put_vocab(struct dcpk_hf_importing *m, struct dcpk_error *err
         n > INT32_MAX)
         return dcpk_hf_fault(&m->faults, DCPK_EFORMAT, "'vocab_size' is %s, not a number of rows",
                              dcpk_hf_show(m->arena, size));
-    if (dcpk_hf_dict_put(&m->args, "vocab_size", size, err))
+    if (dcpk_dict_set(&m->args, "vocab_size", size))
         return err->status;
-    return dcpk_hf_dict_put(&m->args, "padded_vocab_size", size, err);
+    return dcpk_dict_set(&m->args, "padded_vocab_size", size);
 }
 
 /*
@@ -310,23 +310,21 @@ static dcpk_status put_common(struct dcpk_hf_importing *m, struct dcpk_error *er
         {"rotary_interleaved", false},
     };
     const bool is_rope =
-        dcpk_value_is_str(dcpk_hf_dict_get(&m->args, "position_embedding_type"), "rope");
-    const struct dcpk_value *length = dcpk_hf_dict_get(&m->args, "max_position_embeddings");
+        dcpk_value_is_str(dcpk_dict_get(&m->args, "position_embedding_type"), "rope");
+    const struct dcpk_value *length = dcpk_dict_get(&m->args, "max_position_embeddings");
 
     for (size_t i = 0; i < DCPK_COUNT(ints); i++)
-        if (dcpk_hf_dict_put(&m->args, ints[i].name, dcpk_value_int(m->arena, ints[i].value, err),
-                             err))
+        if (dcpk_dict_set(&m->args, ints[i].name, dcpk_value_int(m->arena, ints[i].value, err)))
             return err->status;
     for (size_t i = 0; i < DCPK_COUNT(bools); i++)
-        if (dcpk_hf_dict_put(&m->args, bools[i].name, dcpk_value_bool(bools[i].value), err))
+        if (dcpk_dict_set(&m->args, bools[i].name, dcpk_value_bool(bools[i].value)))
             return err->status;
-    if (dcpk_hf_dict_get(&m->args, "rotary_percent") == NULL &&
-        dcpk_hf_dict_put(&m->args, "rotary_percent", dcpk_value_float(m->arena, 1, err), err))
+    if (dcpk_dict_get(&m->args, "rotary_percent") == NULL &&
+        dcpk_dict_set(&m->args, "rotary_percent", dcpk_value_float(m->arena, 1, err)))
         return err->status;
-    if (length != NULL && dcpk_hf_dict_put(&m->args, "seq_length", length, err))
+    if (length != NULL && dcpk_dict_set(&m->args, "seq_length", length))
         return err->status;
-    if (dcpk_hf_dict_put(&m->args, "use_rotary_position_embeddings", dcpk_value_bool(is_rope),
-                         err) ||
+    if (dcpk_dict_set(&m->args, "use_rotary_position_embeddings", dcpk_value_bool(is_rope)) ||
         put_dropout(m, "attention_dropout", "attention_dropout", "attn_pdrop", err) ||
         put_dropout(m, "hidden_dropout", "resid_pdrop", "hidden_dropout", err) || put_dtype(m, err))
         return err->status;
@@ -336,21 +334,20 @@ static dcpk_status put_common(struct dcpk_hf_importing *m, struct dcpk_error *er
 /* One group of several is not None, as one of one is: Megatron would look at all of them. */
 static dcpk_status put_group_topk(struct dcpk_hf_importing *m, struct dcpk_error *err)
 {
-    if (dcpk_value_is_none(dcpk_hf_dict_get(&m->args, "moe_router_num_groups")) ||
-        !dcpk_value_is_none(dcpk_hf_dict_get(&m->args, "moe_router_group_topk")))
+    if (dcpk_value_is_none(dcpk_dict_get(&m->args, "moe_router_num_groups")) ||
+        !dcpk_value_is_none(dcpk_dict_get(&m->args, "moe_router_group_topk")))
         return DCPK_OK;
-    return dcpk_hf_dict_put(&m->args, "moe_router_group_topk", dcpk_value_int(m->arena, 1, err),
-                            err);
+    return dcpk_dict_set(&m->args, "moe_router_group_topk", dcpk_value_int(m->arena, 1, err));
 }
 
 /* A name of another release gets the value too. */
 static dcpk_status put_twins(struct dcpk_hf_importing *m, struct dcpk_error *err)
 {
     for (size_t i = 0; i < dcpk_n_args; i++) {
-        const struct dcpk_value *value = dcpk_hf_dict_get(&m->args, dcpk_args[i].name);
+        const struct dcpk_value *value = dcpk_dict_get(&m->args, dcpk_args[i].name);
 
         if (dcpk_args[i].twin != NULL && value != NULL &&
-            dcpk_hf_dict_put(&m->args, dcpk_args[i].twin, value, err))
+            dcpk_dict_set(&m->args, dcpk_args[i].twin, value))
             return err->status;
     }
     return DCPK_OK;
@@ -367,9 +364,8 @@ static dcpk_status import_all(struct dcpk_hf_importing *m, struct dcpk_error *er
     for (size_t i = 0; i < map->n_config; i++)
         if (dcpk_hf_row_import(m, &map->config[i], err) || err->status != DCPK_OK)
             return err->status;
-    if (dcpk_hf_dict_put_all(&m->args, map->args, err) ||
-        dcpk_hf_dict_put_all(&m->args, map->set, err) || dcpk_hf_rope_import(m, err) ||
-        put_common(m, err))
+    if (dcpk_dict_set_all(&m->args, map->args) || dcpk_dict_set_all(&m->args, map->set) ||
+        dcpk_hf_rope_import(m, err) || put_common(m, err))
         return err->status;
     check_groups(m);
     check_kinds_of(m, "layer_types", attention_kind);
@@ -385,7 +381,7 @@ static dcpk_status import_all(struct dcpk_hf_importing *m, struct dcpk_error *er
 static void remark_tie(const struct dcpk_hf_importing *m)
 {
     const bool is_untied = dcpk_value_same(
-        dcpk_hf_dict_get(&m->args, "untie_embeddings_and_output_weights"), dcpk_value_bool(true));
+        dcpk_dict_get(&m->args, "untie_embeddings_and_output_weights"), dcpk_value_bool(true));
 
     if (m->in->remark != NULL && m->in->has_lm_head && !is_untied &&
         dcpk_hf_view_get(&m->view, "tie_word_embeddings") == NULL)
@@ -407,7 +403,8 @@ dcpk_status dcpk_hf_config_check(const struct dcpk_hf_map *map, const struct dcp
                                  struct dcpk_arena *arena, struct dcpk_error *err)
 {
     const struct dcpk_hf_import import = {.map = map};
-    struct dcpk_hf_importing m = {.in = &import, .arena = arena, .args.arena = arena};
+    struct dcpk_hf_importing m = {
+        .in = &import, .arena = arena, .args = {.arena = arena, .err = err}};
 
     return import_config(&m, config, err);
 }
@@ -415,7 +412,8 @@ dcpk_status dcpk_hf_config_check(const struct dcpk_hf_map *map, const struct dcp
 dcpk_status dcpk_hf_config_to_args(const struct dcpk_hf_import *import, struct dcpk_arena *arena,
                                    const struct dcpk_value **args, struct dcpk_error *err)
 {
-    struct dcpk_hf_importing m = {.in = import, .arena = arena, .args.arena = arena};
+    struct dcpk_hf_importing m = {
+        .in = import, .arena = arena, .args = {.arena = arena, .err = err}};
     struct dcpk_hf_traps traps = {
         .is_import = true, .remark = import->remark, .context = import->context, .arena = arena};
     const struct dcpk_value *config;

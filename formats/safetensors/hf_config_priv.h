@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hf_config_priv.h - what reading and writing config.json share: dicts under construction, faults,
- * and what args mean. */
+/* hf_config_priv.h - faults that are collected, and what reading and writing config.json share. */
 #ifndef DCPK_FORMATS_SAFETENSORS_HF_CONFIG_PRIV_H
 #define DCPK_FORMATS_SAFETENSORS_HF_CONFIG_PRIV_H
 
@@ -8,29 +7,6 @@
 #include "lib/model/arg_table.h"
 
 /* --- hf_dict.c --- */
-
-/* A dict that is built up; all of it lives in the arena. */
-struct dcpk_hf_dict {
-    struct dcpk_arena *arena;
-    struct dcpk_value_pair *pairs;
-    size_t n, capacity;
-};
-
-/* NULL: none. */
-const struct dcpk_value *dcpk_hf_dict_get(const struct dcpk_hf_dict *dict, const char *key);
-/* Set a member, in the place of an older one. value NULL: err is set already. */
-dcpk_status dcpk_hf_dict_put(struct dcpk_hf_dict *dict, const char *key,
-                             const struct dcpk_value *value, struct dcpk_error *err);
-/* Begin an empty one with the members of a DICT, in time linear in their number. */
-dcpk_status dcpk_hf_dict_copy(struct dcpk_hf_dict *dict, const struct dcpk_value *members,
-                              struct dcpk_error *err);
-/* The members of a DICT, each put. */
-dcpk_status dcpk_hf_dict_put_all(struct dcpk_hf_dict *dict, const struct dcpk_value *members,
-                                 struct dcpk_error *err);
-/* By key, as Python sorts text. */
-void dcpk_hf_dict_sort(struct dcpk_hf_dict *dict);
-/* A key that is not there: a no-op. */
-void dcpk_hf_dict_remove(struct dcpk_hf_dict *dict, const char *key);
 
 /* All faults of a configuration. Zeroed: none. */
 struct dcpk_hf_faults {
@@ -115,7 +91,7 @@ struct dcpk_hf_importing {
     const struct dcpk_hf_import *in;
     struct dcpk_arena *arena;
     struct dcpk_hf_view view;
-    struct dcpk_hf_dict args;
+    struct dcpk_dict args;
     struct dcpk_hf_faults faults;
 };
 
@@ -134,7 +110,7 @@ struct dcpk_hf_exporting {
     const struct dcpk_hf_map *map;
     const struct dcpk_value *attrs;
     struct dcpk_arena *arena;
-    struct dcpk_hf_dict config;
+    struct dcpk_dict config;
     struct dcpk_hf_faults faults;
     size_t n_lacking; /* of the faults: args that the family does not have */
 };

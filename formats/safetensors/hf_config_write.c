@@ -23,10 +23,10 @@ static void write_remark(const struct dcpk_hf_export *export, struct dcpk_arena 
 
 /* The given config's own rope against ours, whichever spelling it has. */
 static void compare_rope(const struct dcpk_hf_export *export, const struct dcpk_hf_view *view,
-                         const struct dcpk_hf_dict *made, struct dcpk_arena *arena)
+                         const struct dcpk_dict *made, struct dcpk_arena *arena)
 {
-    const struct dcpk_value *scaling = dcpk_hf_dict_get(made, "rope_scaling");
-    const struct dcpk_value *theta = dcpk_hf_dict_get(made, "rope_theta");
+    const struct dcpk_value *scaling = dcpk_dict_get(made, "rope_scaling");
+    const struct dcpk_value *theta = dcpk_dict_get(made, "rope_theta");
     const char *kind = dcpk_value_as_str(dcpk_value_get(scaling, "rope_type"));
 
     if (theta == NULL)
@@ -49,17 +49,17 @@ static void compare_rope(const struct dcpk_hf_export *export, const struct dcpk_
 
 /* A key of the given config.json that is not written. why NULL: what is written has it
  * elsewhere. */
-static void leave_out(const struct dcpk_hf_export *export, struct dcpk_hf_dict *all,
-                      const char *key, const char *why)
+static void leave_out(const struct dcpk_hf_export *export, struct dcpk_dict *all, const char *key,
+                      const char *why)
 {
-    if (why != NULL && export->remark != NULL && dcpk_hf_dict_get(all, key) != NULL)
+    if (why != NULL && export->remark != NULL && dcpk_dict_get(all, key) != NULL)
         export->remark(export->context, key, why);
-    dcpk_hf_dict_remove(all, key);
+    dcpk_dict_remove(all, key);
 }
 
 /* Other names of what is written: of any release, and those that a row of the map reads. */
-static void remove_aliases(const struct dcpk_hf_export *export, struct dcpk_hf_dict *all,
-                           const struct dcpk_hf_dict *made)
+static void remove_aliases(const struct dcpk_hf_export *export, struct dcpk_dict *all,
+                           const struct dcpk_dict *made)
 {
     const char *alias;
 
@@ -67,13 +67,13 @@ static void remove_aliases(const struct dcpk_hf_export *export, struct dcpk_hf_d
         const char *key = dcpk_value_as_str(made->pairs[i].key);
 
         for (size_t j = 0; (alias = dcpk_hf_alias(key, j)) != NULL; j++)
-            if (strcmp(alias, key) != 0 && dcpk_hf_dict_get(made, alias) == NULL)
-                dcpk_hf_dict_remove(all, alias);
+            if (strcmp(alias, key) != 0 && dcpk_dict_get(made, alias) == NULL)
+                dcpk_dict_remove(all, alias);
     }
     for (size_t i = 0; i < export->map->n_config; i++)
         for (size_t j = 0; j < export->map->config[i].n_keys; j++)
-            if (dcpk_hf_dict_get(made, export->map->config[i].keys[j]) == NULL)
-                dcpk_hf_dict_remove(all, export->map->config[i].keys[j]);
+            if (dcpk_dict_get(made, export->map->config[i].keys[j]) == NULL)
+                dcpk_dict_remove(all, export->map->config[i].keys[j]);
 }
 
 /*
@@ -81,29 +81,29 @@ static void remove_aliases(const struct dcpk_hf_export *export, struct dcpk_hf_d
  * has it. A length at the top that is not the one in rope_scaling contradicts it.
  */
 static dcpk_status respell_rope(const struct dcpk_hf_export *export,
-                                const struct dcpk_hf_view *view, struct dcpk_hf_dict *all,
-                                const struct dcpk_hf_dict *made, struct dcpk_error *err)
+                                const struct dcpk_hf_view *view, struct dcpk_dict *all,
+                                const struct dcpk_dict *made)
 {
     static const char factor[] = "partial_rotary_factor";
     static const char length[] = "original_max_position_embeddings";
     const struct dcpk_value *share = dcpk_hf_view_get(view, factor);
-    const struct dcpk_value *scaling = dcpk_hf_dict_get(made, "rope_scaling");
+    const struct dcpk_value *scaling = dcpk_dict_get(made, "rope_scaling");
 
     leave_out(export, all, "rope_parameters", NULL);
     if (!dcpk_value_is_none(scaling) &&
-        !dcpk_value_same(dcpk_hf_dict_get(all, length), dcpk_value_get(scaling, length)))
+        !dcpk_value_same(dcpk_dict_get(all, length), dcpk_value_get(scaling, length)))
         leave_out(export, all, length, "is left out: args make another rope_scaling");
     if (share == NULL)
         return DCPK_OK;
-    return dcpk_hf_dict_put(all, factor, share, err);
+    return dcpk_dict_set(all, factor, share);
 }
 
 /* Leave out what has another name in what is written, or no longer fits it. */
-static void remove_stale(const struct dcpk_hf_export *export, struct dcpk_hf_dict *all,
-                         const struct dcpk_hf_dict *made)
+static void remove_stale(const struct dcpk_hf_export *export, struct dcpk_dict *all,
+                         const struct dcpk_dict *made)
 {
-    const struct dcpk_value *types = dcpk_hf_dict_get(all, "layer_types");
-    const struct dcpk_value *layers = dcpk_hf_dict_get(made, "num_hidden_layers");
+    const struct dcpk_value *types = dcpk_dict_get(all, "layer_types");
+    const struct dcpk_value *layers = dcpk_dict_get(made, "num_hidden_layers");
 
     leave_out(export, all, "quantization_config", "is left out: the weights are not quantized");
     leave_out(export, all, "auto_map", "is left out: programs are not copied");
@@ -115,20 +115,21 @@ static void remove_stale(const struct dcpk_hf_export *export, struct dcpk_hf_dic
 }
 
 /* The computed keys over those of `base`; each that differs is a remark. */
-static dcpk_status lay_over(const struct dcpk_hf_export *export, const struct dcpk_hf_dict *made,
-                            struct dcpk_hf_dict *all, struct dcpk_error *err)
+static dcpk_status lay_over(const struct dcpk_hf_export *export, const struct dcpk_dict *made,
+                            struct dcpk_dict *all, struct dcpk_error *err)
 {
     const struct dcpk_value *base = dcpk_hf_value(all->arena, export->base, err);
     struct dcpk_hf_faults faults = {0};
     struct dcpk_hf_view view;
 
-    if (base == NULL || dcpk_hf_dict_copy(all, base, err))
+    if (base == NULL)
         return err->status;
+    dcpk_dict_put_all(all, base);
     dcpk_hf_view_init(&view, base, all->arena, &faults);
     if (dcpk_hf_faults_end(&faults, err))
         return dcpk_context(err, "the given config.json");
     compare_rope(export, &view, made, all->arena);
-    if (respell_rope(export, &view, all, made, err))
+    if (respell_rope(export, &view, all, made))
         return err->status;
     remove_stale(export, all, made);
     for (size_t i = 0; i < made->n; i++) {
@@ -138,7 +139,7 @@ static dcpk_status lay_over(const struct dcpk_hf_export *export, const struct dc
         if (older != NULL && !dcpk_starts_with(key, "rope_") &&
             !dcpk_value_same(older, made->pairs[i].value))
             write_remark(export, all->arena, key, older, made->pairs[i].value);
-        if (dcpk_hf_dict_put(all, key, made->pairs[i].value, err))
+        if (dcpk_dict_set(all, key, made->pairs[i].value))
             return err->status;
     }
     return DCPK_OK;
@@ -163,25 +164,22 @@ static dcpk_status put_wanted(struct dcpk_hf_exporting *m, const struct dcpk_hf_
     const struct dcpk_value *name = dcpk_value_str(m->arena, export->map->architectures[0], err);
 
     if (name == NULL ||
-        dcpk_hf_dict_put(&m->config, "architectures",
-                         dcpk_value_seq(m->arena, DCPK_V_LIST, &name, 1, err), err) ||
-        dcpk_hf_dict_put(&m->config, "model_type",
-                         dcpk_value_str(m->arena, export->map->model_type, err), err) ||
-        dcpk_hf_dict_put(&m->config, "torch_dtype",
-                         dcpk_value_str(m->arena, dcpk_dtype_name(export->dtype), err), err) ||
-        dcpk_hf_dict_put(&m->config, "vocab_size",
-                         dcpk_value_int(m->arena, export->vocab_size, err), err))
+        dcpk_dict_set(&m->config, "architectures",
+                      dcpk_value_seq(m->arena, DCPK_V_LIST, &name, 1, err)) ||
+        dcpk_dict_set(&m->config, "model_type",
+                      dcpk_value_str(m->arena, export->map->model_type, err)) ||
+        dcpk_dict_set(&m->config, "torch_dtype",
+                      dcpk_value_str(m->arena, dcpk_dtype_name(export->dtype), err)) ||
+        dcpk_dict_set(&m->config, "vocab_size", dcpk_value_int(m->arena, export->vocab_size, err)))
         return err->status;
     /* transformers takes 32000 for an absent one in Phi-3, and stops where there is no such row. */
-    if (export->base == NULL &&
-        dcpk_hf_dict_put(&m->config, "pad_token_id", dcpk_value_none(), err))
+    if (export->base == NULL && dcpk_dict_set(&m->config, "pad_token_id", dcpk_value_none()))
         return err->status;
     for (size_t i = 0; i < export->map->n_config; i++) {
         const struct dcpk_hf_row *row = &export->map->config[i];
 
         if (strcmp(row->args[0], "mtp_num_layers") == 0 &&
-            dcpk_hf_dict_put(&m->config, row->keys[0], dcpk_value_int(m->arena, export->n_mtp, err),
-                             err))
+            dcpk_dict_set(&m->config, row->keys[0], dcpk_value_int(m->arena, export->n_mtp, err)))
             return err->status;
     }
     return DCPK_OK;
@@ -208,11 +206,11 @@ static void remark_class(const struct dcpk_hf_export *export, const struct dcpk_
 }
 
 /* quantization_config, as transformers and vLLM read it. */
-static dcpk_status put_blocks(struct dcpk_hf_dict *config, const struct dcpk_fp8_format *fp8,
+static dcpk_status put_blocks(struct dcpk_dict *config, const struct dcpk_fp8_format *fp8,
                               struct dcpk_error *err)
 {
     struct dcpk_arena *arena = config->arena;
-    struct dcpk_hf_dict all = {.arena = arena};
+    struct dcpk_dict all = {.arena = arena, .err = err};
     const struct dcpk_value *size = dcpk_value_int(arena, DCPK_FP8_BLOCK, err), *sizes[2];
 
     if (fp8->variant == DCPK_FP8_NONE)
@@ -220,16 +218,13 @@ static dcpk_status put_blocks(struct dcpk_hf_dict *config, const struct dcpk_fp8
     if (size == NULL)
         return err->status;
     sizes[0] = sizes[1] = size;
-    if (dcpk_hf_dict_put(&all, "activation_scheme", dcpk_value_str(arena, "dynamic", err), err) ||
-        dcpk_hf_dict_put(&all, "fmt", dcpk_value_str(arena, "e4m3", err), err) ||
-        dcpk_hf_dict_put(&all, "quant_method", dcpk_value_str(arena, "fp8", err), err) ||
-        (fp8->is_ue8m0 &&
-         dcpk_hf_dict_put(&all, "scale_fmt", dcpk_value_str(arena, "ue8m0", err), err)) ||
-        dcpk_hf_dict_put(&all, "weight_block_size",
-                         dcpk_value_seq(arena, DCPK_V_LIST, sizes, 2, err), err))
-        return err->status;
-    return dcpk_hf_dict_put(config, "quantization_config",
-                            dcpk_value_dict(arena, all.pairs, all.n, err), err);
+    dcpk_dict_put(&all, "activation_scheme", dcpk_value_str(arena, "dynamic", err));
+    dcpk_dict_put(&all, "fmt", dcpk_value_str(arena, "e4m3", err));
+    dcpk_dict_put(&all, "quant_method", dcpk_value_str(arena, "fp8", err));
+    if (fp8->is_ue8m0)
+        dcpk_dict_put(&all, "scale_fmt", dcpk_value_str(arena, "ue8m0", err));
+    dcpk_dict_put(&all, "weight_block_size", dcpk_value_seq(arena, DCPK_V_LIST, sizes, 2, err));
+    return dcpk_dict_set(config, "quantization_config", dcpk_dict_end(&all));
 }
 
 /* Appends a document as transformers writes one. */
@@ -247,32 +242,33 @@ static void put_document(const struct dcpk_hf_export *export, const struct dcpk_
 }
 
 /* Keys of a model that was quantised, and those of the dtype. */
-static dcpk_status change_dtype(const struct dcpk_hf_export *export, struct dcpk_hf_dict *config,
+static dcpk_status change_dtype(const struct dcpk_hf_export *export, struct dcpk_dict *config,
                                 struct dcpk_error *err)
 {
-    const bool is_new = dcpk_hf_dict_get(config, "dtype") != NULL;
+    const bool is_new = dcpk_dict_get(config, "dtype") != NULL;
 
-    dcpk_hf_dict_remove(config, "quantization_config");
+    dcpk_dict_remove(config, "quantization_config");
     if (is_new)
-        dcpk_hf_dict_remove(config, "torch_dtype");
-    return dcpk_hf_dict_put(config, is_new ? "dtype" : "torch_dtype",
-                            dcpk_value_str(config->arena, dcpk_dtype_name(export->dtype), err),
-                            err);
+        dcpk_dict_remove(config, "torch_dtype");
+    return dcpk_dict_set(config, is_new ? "dtype" : "torch_dtype",
+                         dcpk_value_str(config->arena, dcpk_dtype_name(export->dtype), err));
 }
 
 static dcpk_status copy_base(const struct dcpk_hf_export *export, struct dcpk_bytes *text,
                              struct dcpk_error *err)
 {
     struct dcpk_arena *arena = dcpk_arena_new();
-    struct dcpk_hf_dict config = {.arena = arena};
+    struct dcpk_dict config = {.arena = arena, .err = err};
     const struct dcpk_value *members, *dict;
 
     members = dcpk_hf_value(arena, export->base, err);
-    if (members == NULL || dcpk_hf_dict_copy(&config, members, err) ||
-        (!export->is_as_stored && change_dtype(export, &config, err)) ||
+    if (members == NULL)
+        goto out;
+    dcpk_dict_put_all(&config, members);
+    if ((!export->is_as_stored && change_dtype(export, &config, err)) ||
         put_blocks(&config, &export->fp8, err))
         goto out;
-    dict = dcpk_value_dict(arena, config.pairs, config.n, err);
+    dict = dcpk_dict_end(&config);
     if (dict != NULL)
         put_document(export, dict, arena, text, err);
 out:
@@ -287,14 +283,14 @@ dcpk_status dcpk_hf_config_write(const struct dcpk_hf_export *export, struct dcp
         .attrs = export->args, .remark = export->remark, .context = export->context};
     struct dcpk_hf_exporting m = {.map = export->map, .attrs = export->args};
     struct dcpk_arena *arena;
-    struct dcpk_hf_dict all = {0};
+    struct dcpk_dict all;
     const struct dcpk_value *dict;
 
     if (export->keeps_base)
         return copy_base(export, text, err);
     arena = dcpk_arena_new();
-    all.arena = arena;
-    m.arena = m.config.arena = traps.arena = arena;
+    m.arena = traps.arena = arena;
+    all = m.config = (struct dcpk_dict){.arena = arena, .err = err};
     if (compute(&m, export, err))
         goto out;
     if (export->base == NULL)
@@ -304,8 +300,8 @@ dcpk_status dcpk_hf_config_write(const struct dcpk_hf_export *export, struct dcp
     dcpk_hf_traps_remark(&traps);
     if (put_blocks(&all, &export->fp8, err))
         goto out;
-    dcpk_hf_dict_sort(&all);
-    dict = dcpk_value_dict(arena, all.pairs, all.n, err);
+    dcpk_dict_sort(&all);
+    dict = dcpk_dict_end(&all);
     if (dict == NULL || (export->base != NULL && check_laid_over(export, dict, arena, err)))
         goto out;
     put_document(export, dict, arena, text, err);

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hf_dict.c - dicts under construction, faults that are collected, values that mean the same. */
+/* hf_dict.c - faults that are collected, kinds of layers, values that mean the same. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "formats/safetensors/hf_config_priv.h"
@@ -12,97 +11,6 @@
 #include "lib/model/sizes.h"
 
 #define MAX_SHOWN 60
-
-static struct dcpk_value_pair *dict_find(const struct dcpk_hf_dict *dict, const char *key)
-{
-    for (size_t i = 0; i < dict->n; i++)
-        if (strcmp(dcpk_value_as_str(dict->pairs[i].key), key) == 0)
-            return &dict->pairs[i];
-    return NULL;
-}
-
-const struct dcpk_value *dcpk_hf_dict_get(const struct dcpk_hf_dict *dict, const char *key)
-{
-    const struct dcpk_value_pair *pair = dict_find(dict, key);
-
-    return pair == NULL ? NULL : pair->value;
-}
-
-static dcpk_status dict_grow(struct dcpk_hf_dict *dict, struct dcpk_error *err)
-{
-    const size_t capacity = 2 * dict->capacity + 32;
-    struct dcpk_value_pair *larger = dcpk_arena_array(dict->arena, capacity, sizeof *larger, err);
-
-    if (larger == NULL)
-        return err->status;
-    if (dict->n > 0)
-        memcpy(larger, dict->pairs, dict->n * sizeof *larger);
-    dict->pairs = larger;
-    dict->capacity = capacity;
-    return DCPK_OK;
-}
-
-dcpk_status dcpk_hf_dict_put(struct dcpk_hf_dict *dict, const char *key,
-                             const struct dcpk_value *value, struct dcpk_error *err)
-{
-    struct dcpk_value_pair *pair = dict_find(dict, key);
-
-    if (value == NULL)
-        return err->status;
-    if (pair == NULL) {
-        const struct dcpk_value *name = dcpk_value_str(dict->arena, key, err);
-
-        if (name == NULL || (dict->n == dict->capacity && dict_grow(dict, err)))
-            return err->status;
-        pair = &dict->pairs[dict->n++];
-        pair->key = name;
-    }
-    pair->value = value;
-    return DCPK_OK;
-}
-
-dcpk_status dcpk_hf_dict_copy(struct dcpk_hf_dict *dict, const struct dcpk_value *members,
-                              struct dcpk_error *err)
-{
-    dict->pairs =
-        dcpk_arena_copy(dict->arena, members->as.pairs, members->n, sizeof *dict->pairs, err);
-    dict->n = dict->capacity = members->n;
-    return dcpk_made(dict->pairs, err);
-}
-
-dcpk_status dcpk_hf_dict_put_all(struct dcpk_hf_dict *dict, const struct dcpk_value *members,
-                                 struct dcpk_error *err)
-{
-    for (size_t i = 0; members != NULL && i < members->n; i++)
-        if (dcpk_hf_dict_put(dict, dcpk_value_as_str(members->as.pairs[i].key),
-                             members->as.pairs[i].value, err))
-            return err->status;
-    return DCPK_OK;
-}
-
-static int hf_compare_pairs(const void *a, const void *b)
-{
-    const struct dcpk_value_pair *x = a, *y = b;
-
-    return strcmp(dcpk_value_as_str(x->key), dcpk_value_as_str(y->key));
-}
-
-void dcpk_hf_dict_sort(struct dcpk_hf_dict *dict)
-{
-    if (dict->n > 0)
-        qsort(dict->pairs, dict->n, sizeof *dict->pairs, hf_compare_pairs);
-}
-
-void dcpk_hf_dict_remove(struct dcpk_hf_dict *dict, const char *key)
-{
-    struct dcpk_value_pair *pair = dict_find(dict, key);
-
-    if (pair != NULL) {
-        const size_t at = (size_t)(pair - dict->pairs);
-
-        memmove(pair, pair + 1, (--dict->n - at) * sizeof *pair);
-    }
-}
 
 dcpk_status dcpk_hf_fault(struct dcpk_hf_faults *faults, dcpk_status status, const char *fmt, ...)
 {

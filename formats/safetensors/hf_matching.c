@@ -217,14 +217,15 @@ static dcpk_status put_any_args(struct dcpk_hf_matching *m, struct dcpk_error *e
 {
     struct dcpk_arena *arena = m->model->arena;
     enum dcpk_dtype dtype = DCPK_F32;
-    struct dcpk_hf_dict args = {.arena = arena};
+    struct dcpk_dict args = {.arena = arena, .err = err};
 
     for (size_t t = m->ckpt->n_tensors; t-- > 0;)
         if (dcpk_hf_matching_name(m, t) != NULL && dcpk_dtype_is_float(m->ckpt->tensors[t].dtype))
             dtype = m->ckpt->tensors[t].dtype;
-    if (dcpk_hf_dict_put(&args, "num_layers", dcpk_value_int(arena, 1, err), err) ||
-        dcpk_hf_dict_put(&args, "params_dtype",
-                         dcpk_value_global(arena, "torch", dcpk_dtype_name(dtype), err), err))
+    dcpk_dict_put(&args, "num_layers", dcpk_value_int(arena, 1, err));
+    dcpk_dict_put(&args, "params_dtype",
+                  dcpk_value_global(arena, "torch", dcpk_dtype_name(dtype), err));
+    if (err->status != DCPK_OK)
         return err->status;
     m->model->args = dcpk_value_namespace(arena, args.pairs, args.n, err);
     return dcpk_made(m->model->args, err);

@@ -76,7 +76,7 @@ static dcpk_status import_kind(struct dcpk_hf_importing *m, const struct dcpk_hf
                                struct dcpk_error *err)
 {
     check_members(m, kind);
-    if (dcpk_hf_dict_put_all(&m->args, kind->args, err))
+    if (dcpk_dict_set_all(&m->args, kind->args))
         return err->status;
     for (size_t i = 0; i < kind->n_rows; i++) {
         const struct dcpk_hf_rope_row *row = &kind->rows[i];
@@ -115,10 +115,9 @@ static dcpk_status import_theta(struct dcpk_hf_importing *m, struct dcpk_error *
                              "'rope_theta' is %s, not a number from 1 to %g",
                              dcpk_hf_show(m->arena, theta), DCPK_HF_MAX_THETA);
     if (number == (double)(int64_t)number)
-        return dcpk_hf_dict_put(&m->args, m->in->map->rope_theta,
-                                dcpk_value_int(m->arena, (int64_t)number, err), err);
-    return dcpk_hf_dict_put(&m->args, m->in->map->rope_theta,
-                            dcpk_value_float(m->arena, number, err), err);
+        return dcpk_dict_set(&m->args, m->in->map->rope_theta,
+                             dcpk_value_int(m->arena, (int64_t)number, err));
+    return dcpk_dict_set(&m->args, m->in->map->rope_theta, dcpk_value_float(m->arena, number, err));
 }
 
 dcpk_status dcpk_hf_rope_import(struct dcpk_hf_importing *m, struct dcpk_error *err)
@@ -185,12 +184,12 @@ static const char *kind_fault(struct dcpk_hf_exporting *m, const struct dcpk_hf_
 static dcpk_status export_kind(struct dcpk_hf_exporting *m, const struct dcpk_hf_rope_kind *kind,
                                struct dcpk_error *err)
 {
-    struct dcpk_hf_exporting inner = {.map = m->map, .arena = m->arena, .config.arena = m->arena};
+    struct dcpk_hf_exporting inner = {
+        .map = m->map, .arena = m->arena, .config = {.arena = m->arena, .err = err}};
 
     if (strcmp(kind->name, DEFAULT_KIND) == 0)
-        return dcpk_hf_dict_put(&m->config, "rope_scaling", dcpk_value_none(), err);
-    if (dcpk_hf_dict_put(&inner.config, "rope_type", dcpk_value_str(m->arena, kind->name, err),
-                         err))
+        return dcpk_dict_set(&m->config, "rope_scaling", dcpk_value_none());
+    if (dcpk_dict_set(&inner.config, "rope_type", dcpk_value_str(m->arena, kind->name, err)))
         return err->status;
     for (size_t i = 0; i < kind->require->n; i++)
         if (dcpk_hf_key_export(&inner, dcpk_value_as_str(kind->require->as.pairs[i].key),
@@ -209,10 +208,8 @@ static dcpk_status export_kind(struct dcpk_hf_exporting *m, const struct dcpk_hf
         dcpk_hf_fault(&m->faults, inner.faults.status, "%.*s", (int)inner.faults.first_bytes,
                       (const char *)inner.faults.text.data);
     dcpk_bytes_release(&inner.faults.text);
-    dcpk_hf_dict_sort(&inner.config);
-    return dcpk_hf_dict_put(&m->config, "rope_scaling",
-                            dcpk_value_dict(m->arena, inner.config.pairs, inner.config.n, err),
-                            err);
+    dcpk_dict_sort(&inner.config);
+    return dcpk_dict_set(&m->config, "rope_scaling", dcpk_dict_end(&inner.config));
 }
 
 dcpk_status dcpk_hf_rope_export(struct dcpk_hf_exporting *m, struct dcpk_error *err)

@@ -75,7 +75,7 @@ dcpk_status dcpk_hf_key_export(struct dcpk_hf_exporting *m, const char *key,
                              dcpk_hf_show(m->arena, value));
     if (value != NULL && value->kind == DCPK_V_INT && is_float_key(key))
         value = dcpk_value_float(m->arena, (double)value->as.i, err);
-    return dcpk_hf_dict_put(&m->config, key, value, err);
+    return dcpk_dict_set(&m->config, key, value);
 }
 
 /* The width of dense layers is nothing where no layer is dense: it may share a key with the
@@ -90,7 +90,7 @@ static bool yields_to_experts(const struct dcpk_hf_exporting *m, const struct dc
 static dcpk_status put_key(struct dcpk_hf_exporting *m, const struct dcpk_hf_row *row,
                            const struct dcpk_value *value, struct dcpk_error *err)
 {
-    const struct dcpk_value *older = dcpk_hf_dict_get(&m->config, row->keys[0]);
+    const struct dcpk_value *older = dcpk_dict_get(&m->config, row->keys[0]);
 
     if (value == NULL)
         return err->status;
@@ -266,8 +266,8 @@ static dcpk_status export_sparse(struct dcpk_hf_exporting *m, const struct dcpk_
         }
     if (put_key(m, row, dcpk_value_int(m->arena, 1, err), err))
         return err->status;
-    return dcpk_hf_dict_put(&m->config, row->keys[1],
-                            dcpk_value_seq(m->arena, DCPK_V_LIST, dense, n, err), err);
+    return dcpk_dict_set(&m->config, row->keys[1],
+                         dcpk_value_seq(m->arena, DCPK_V_LIST, dense, n, err));
 }
 
 /* The list of kinds, and the interval of an arg that is one. */
@@ -292,9 +292,8 @@ static dcpk_status export_linear(struct dcpk_hf_exporting *m, const struct dcpk_
         kinds[i] = is_linear[i] ? linear : full;
     if (value->kind == DCPK_V_INT && put_key(m, row, value, err))
         return err->status;
-    return dcpk_hf_dict_put(&m->config, row->keys[1],
-                            dcpk_value_seq(m->arena, DCPK_V_LIST, kinds, (size_t)n_layers, err),
-                            err);
+    return dcpk_dict_set(&m->config, row->keys[1],
+                         dcpk_value_seq(m->arena, DCPK_V_LIST, kinds, (size_t)n_layers, err));
 }
 
 static dcpk_status export_enum(struct dcpk_hf_exporting *m, const struct dcpk_hf_row *row,
@@ -562,7 +561,8 @@ dcpk_status dcpk_hf_args_hold(const struct dcpk_hf_map *map, const struct dcpk_v
     struct dcpk_hf_exporting m = {.map = map, .attrs = args};
     struct dcpk_arena *arena = dcpk_arena_new();
 
-    m.arena = m.config.arena = arena;
+    m.arena = arena;
+    m.config = (struct dcpk_dict){.arena = arena, .err = err};
     if (dcpk_hf_config_compute(&m, err) == DCPK_OK && m.faults.n > 0)
         (void)dcpk_fail(err, DCPK_EMISMATCH, "%.*s", (int)m.faults.first_bytes,
                         (const char *)m.faults.text.data);

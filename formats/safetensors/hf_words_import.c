@@ -61,10 +61,10 @@ dcpk_status dcpk_hf_arg_import(struct dcpk_hf_importing *m, const char *key, con
     const struct dcpk_value *fits;
 
     if (value->kind == DCPK_V_NONE && (known == NULL || known->by_default.kind == DCPK_V_NONE))
-        return dcpk_hf_dict_put(&m->args, arg, value, err);
+        return dcpk_dict_set(&m->args, arg, value);
     fits = value_of_kind(known, value, m, err);
     if (fits != NULL)
-        return dcpk_hf_dict_put(&m->args, arg, fits, err);
+        return dcpk_dict_set(&m->args, arg, fits);
     if (err->status == DCPK_OK)
         dcpk_hf_fault(&m->faults, DCPK_EFORMAT, "'%s' is %s, not %s", key,
                       dcpk_hf_show(m->arena, value), kinds[known->kind]);
@@ -77,7 +77,7 @@ static dcpk_status put_args(struct dcpk_hf_importing *m, const struct dcpk_hf_ro
     if (value == NULL)
         return err->status;
     for (size_t i = 0; i < row->n_args; i++) {
-        const struct dcpk_value *before = dcpk_hf_dict_get(&m->args, row->args[i]);
+        const struct dcpk_value *before = dcpk_dict_get(&m->args, row->args[i]);
 
         if (before != NULL && before->kind == DCPK_V_BOOL && !dcpk_value_same(before, value))
             dcpk_hf_fault(&m->faults, DCPK_EUNSUPPORTED,
@@ -100,7 +100,7 @@ static dcpk_status fault_kind(struct dcpk_hf_importing *m, const char *key,
 /* A positive number among the args that are there. */
 static bool arg_int(const struct dcpk_hf_importing *m, const char *arg, int64_t *out)
 {
-    return dcpk_value_as_int(dcpk_hf_dict_get(&m->args, arg), out) && *out > 0;
+    return dcpk_value_as_int(dcpk_dict_get(&m->args, arg), out) && *out > 0;
 }
 
 /* The other arg times the factor; where it is not there, a fault names it already. */
@@ -319,7 +319,7 @@ static dcpk_status check_copy(struct dcpk_hf_importing *m, const struct dcpk_hf_
                               const struct dcpk_value *value, struct dcpk_error *err)
 {
     const struct dcpk_value *copy = dcpk_value_get(m->view.top, row->args[0]);
-    const struct dcpk_value *arg = dcpk_hf_dict_get(&m->args, row->keys[0]);
+    const struct dcpk_value *arg = dcpk_dict_get(&m->args, row->keys[0]);
 
     (void)value;
     if (!dcpk_value_is_none(copy) && arg != NULL && !dcpk_value_same(copy, arg))

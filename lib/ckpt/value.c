@@ -3,6 +3,7 @@
 #include "lib/ckpt/value.h"
 
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 
 static struct dcpk_value *value_make(struct dcpk_arena *arena, enum dcpk_value_kind kind,
@@ -95,15 +96,12 @@ const struct dcpk_value *dcpk_value_vector(struct dcpk_arena *arena, enum dcpk_d
     struct dcpk_value_tensor *tensor;
     struct dcpk_value *v;
     int64_t *shape;
-    void *copy;
+    const void *copy = dcpk_arena_copy(arena, data, (size_t)n_elems, dcpk_dtype_bytes(dtype), err);
 
-    if ((copy = dcpk_arena_alloc(arena, n_bytes, err)) == NULL ||
-        (shape = dcpk_arena_alloc(arena, sizeof *shape, err)) == NULL ||
+    if (copy == NULL || (shape = dcpk_arena_alloc(arena, sizeof *shape, err)) == NULL ||
         (tensor = dcpk_arena_alloc(arena, sizeof *tensor, err)) == NULL ||
         (v = value_make(arena, DCPK_V_TENSOR, err)) == NULL)
         return NULL;
-    if (n_bytes > 0)
-        memcpy(copy, data, n_bytes);
     *shape = n_elems;
     *tensor = (struct dcpk_value_tensor){
         .dtype = dtype, .rank = 1, .shape = shape, .n_bytes = n_bytes, .data = copy};
@@ -115,14 +113,12 @@ const struct dcpk_value *dcpk_value_seq(struct dcpk_arena *arena, enum dcpk_valu
                                         const struct dcpk_value *const *items, size_t n,
                                         struct dcpk_error *err)
 {
-    const struct dcpk_value **copy = dcpk_arena_array(arena, n, sizeof *copy, err);
+    const struct dcpk_value *const *copy = dcpk_arena_copy(arena, items, n, sizeof *copy, err);
     struct dcpk_value *v;
 
     assert(kind == DCPK_V_TUPLE || kind == DCPK_V_LIST || kind == DCPK_V_SET);
     if (copy == NULL || (v = value_make(arena, kind, err)) == NULL)
         return NULL;
-    if (n > 0)
-        memcpy(copy, items, n * sizeof *copy);
     v->n = n;
     v->as.items = copy;
     return v;
@@ -132,13 +128,11 @@ const struct dcpk_value *dcpk_value_dict(struct dcpk_arena *arena,
                                          const struct dcpk_value_pair *pairs, size_t n,
                                          struct dcpk_error *err)
 {
-    struct dcpk_value_pair *copy = dcpk_arena_array(arena, n, sizeof *copy, err);
+    const struct dcpk_value_pair *copy = dcpk_arena_copy(arena, pairs, n, sizeof *copy, err);
     struct dcpk_value *v;
 
     if (copy == NULL || (v = value_make(arena, DCPK_V_DICT, err)) == NULL)
         return NULL;
-    if (n > 0)
-        memcpy(copy, pairs, n * sizeof *copy);
     v->n = n;
     v->as.pairs = copy;
     return v;
@@ -174,6 +168,60 @@ void dcpk_dict_put_all(struct dcpk_dict *dict, const struct dcpk_value *members)
 {
     for (size_t i = 0; i < members->n; i++)
         dcpk_dict_add(dict, members->as.pairs[i].key, members->as.pairs[i].value);
+}
+
+static struct dcpk_value_pair *dict_member(const struct dcpk_dict *dict, const char *name)
+{
+    for (size_t i = 0; i < dict->n; i++)
+        if (strcmp(dict->pairs[i].key->as.str, name) == 0)
+            return &dict->pairs[i];
+    return NULL;
+}
+
+const struct dcpk_value *dcpk_dict_get(const struct dcpk_dict *dict, const char *name)
+{
+    const struct dcpk_value_pair *pair = dict_member(dict, name);
+
+    return pair == NULL ? NULL : pair->value;
+}
+
+dcpk_status dcpk_dict_set(struct dcpk_dict *dict, const char *name, const struct dcpk_value *value)
+{
+    struct dcpk_value_pair *pair = dict_member(dict, name);
+
+    if (pair == NULL || value == NULL)
+        dcpk_dict_put(dict, name, value);
+    else
+        pair->value = value;
+    return dict->err->status;
+}
+
+dcpk_status dcpk_dict_set_all(struct dcpk_dict *dict, const struct dcpk_value *members)
+{
+    for (size_t i = 0; members != NULL && i < members->n; i++)
+        (void)dcpk_dict_set(dict, members->as.pairs[i].key->as.str, members->as.pairs[i].value);
+    return dict->err->status;
+}
+
+void dcpk_dict_remove(struct dcpk_dict *dict, const char *name)
+{
+    struct dcpk_value_pair *pair = dict_member(dict, name);
+
+    if (pair != NULL)
+        memmove(pair, pair + 1, (size_t)(dict->pairs + --dict->n - pair) * sizeof *pair);
+}
+
+static int order_pairs(const void *a, const void *b)
+{
+    const struct dcpk_value_pair *x = a, *y = b;
+
+    return strcmp(x->key->as.str, y->key->as.str);
+}
+
+void dcpk_dict_sort(struct dcpk_dict *dict)
+{
+    if (dict->n > 0)
+        qsort(dict->pairs, dict->n, sizeof *dict->pairs, order_pairs);
 }
 
 const struct dcpk_value *dcpk_dict_end(const struct dcpk_dict *dict)

@@ -179,6 +179,16 @@ void dcpk_dict_add(struct dcpk_dict *dict, const struct dcpk_value *key,
 void dcpk_dict_put(struct dcpk_dict *dict, const char *name, const struct dcpk_value *value);
 /* Append the pairs of a DICT. */
 void dcpk_dict_put_all(struct dcpk_dict *dict, const struct dcpk_value *members);
+/* The value of a name; NULL: none. All keys are text for this and what follows. */
+const struct dcpk_value *dcpk_dict_get(const struct dcpk_dict *dict, const char *name);
+/* Put a pair in the place of an older one of that name. Returns err->status for a NULL value. */
+dcpk_status dcpk_dict_set(struct dcpk_dict *dict, const char *name, const struct dcpk_value *value);
+/* The same of each pair of a DICT; NULL: none. */
+dcpk_status dcpk_dict_set_all(struct dcpk_dict *dict, const struct dcpk_value *members);
+/* A name that is not there: a no-op. */
+void dcpk_dict_remove(struct dcpk_dict *dict, const char *name);
+/* Sort by name, as Python does. */
+void dcpk_dict_sort(struct dcpk_dict *dict);
 /* The DICT, of which the pairs are a part then; NULL after a failure. */
 const struct dcpk_value *dcpk_dict_end(const struct dcpk_dict *dict);
 
