@@ -64,13 +64,12 @@ static dcpk_status view_layer(const struct dcpk_checkpoint *ckpt, const struct d
                               struct dcpk_error *err)
 {
     const struct dcpk_tensor *t = &ckpt->tensors[of->tensor];
-    int64_t *shape = dcpk_arena_array(arena, (size_t)t->rank, sizeof *shape, err);
+    int64_t *shape = dcpk_arena_copy(arena, t->shape, (size_t)t->rank, sizeof *shape, err);
     struct dcpk_piece *piece = dcpk_arena_alloc(arena, sizeof *piece, err);
     struct dcpk_box from, to;
 
     if (shape == NULL || piece == NULL)
         return err->status;
-    memcpy(shape, t->shape, (size_t)t->rank * sizeof *shape);
     shape[0] = 1;
     dcpk_box_whole(shape, t->rank, &to);
     from = to;

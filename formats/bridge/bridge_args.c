@@ -217,14 +217,11 @@ static dcpk_status take_positions(struct taking *t, const struct dcpk_value *mod
 static dcpk_status add_padded_vocabulary(struct taking *t, const struct dcpk_value *model,
                                          struct dcpk_error *err)
 {
-    int64_t rows = 0, divisor = 128, tp = 1;
+    const int64_t divisor = dcpk_value_int_or(model, "make_vocab_size_divisible_by", 128);
+    const int64_t tp = dcpk_value_int_or(model, "tensor_model_parallel_size", 1);
+    int64_t rows = dcpk_value_int_or(model, "vocab_size", 0);
 
-    if (!dcpk_value_as_int(dcpk_value_get(model, "vocab_size"), &rows) || rows < 1 ||
-        rows > INT32_MAX)
-        return DCPK_OK;
-    (void)dcpk_value_as_int(dcpk_value_get(model, "make_vocab_size_divisible_by"), &divisor);
-    (void)dcpk_value_as_int(dcpk_value_get(model, "tensor_model_parallel_size"), &tp);
-    if (divisor < 1 || tp < 1 || divisor > INT32_MAX / tp)
+    if (rows < 1 || rows > INT32_MAX || divisor < 1 || tp < 1 || divisor > INT32_MAX / tp)
         return DCPK_OK;
     if (dcpk_value_is_true(model, "should_pad_vocab"))
         rows = (rows + divisor * tp - 1) / (divisor * tp) * (divisor * tp);

@@ -446,12 +446,9 @@ static const char *with_q(const struct dcpk_loading *loading, const char *prefix
 /* True if the run is one of v2: as the caller set it, or by args. */
 static bool is_of_v2(const struct dcpk_loading *loading)
 {
-    int64_t version = 1;
-
     if ((loading->flags & (DCPK_LOADING_FSDP_V1 | DCPK_LOADING_FSDP_V2)) != 0)
         return (loading->flags & DCPK_LOADING_FSDP_V2) != 0;
-    dcpk_value_as_int(dcpk_value_get(loading->attrs, "megatron_fsdp_version"), &version);
-    return version == 2;
+    return dcpk_value_int_or(loading->attrs, "megatron_fsdp_version", 1) == 2;
 }
 
 /* Reports everything that stops training with v2 (FORMAT.md 13; tests/golden/requests,

@@ -110,14 +110,14 @@ static dcpk_status find_rows(struct dcpk_model *model, const char *name, struct 
     const struct dcpk_value *attrs = dcpk_value_attrs(model->args);
     struct dcpk_stored ranked;
     const struct dcpk_split by_rank = {&ranked, 1};
-    int64_t n_rows[2], tp = 1;
+    const int64_t tp = dcpk_value_int_or(attrs, "tensor_model_parallel_size", 1);
+    int64_t n_rows[2];
 
     if (query_rows(attrs, whole, name, &n_rows[0], err))
         return err->status;
     n_rows[1] = whole->shape[0] - n_rows[0];
     if (dcpk_rows_behind(model->arena, names, n_rows, 2, parts, err))
         return err->status;
-    dcpk_value_as_int(dcpk_value_get(attrs, "tensor_model_parallel_size"), &tp);
     if (tp <= 1)
         return DCPK_OK;
     if (dcpk_rows_by_rank(model->arena, parts, tp, &ranked, err))

@@ -192,11 +192,11 @@ static dcpk_status find_numbers(const struct dcpk_fsdp_reader *r, const char *pr
     struct dcpk_numbered numbered;
     const char **names;
     struct weight *weights;
-    int64_t ep = 1; /* experts have groups of their own where it is more */
+    /* Experts have groups of their own where it is more than 1. */
+    const int64_t ep =
+        dcpk_value_int_or(dcpk_value_attrs(r->model->args), "expert_model_parallel_size", 1);
     size_t n;
 
-    (void)dcpk_value_as_int(
-        dcpk_value_get(dcpk_value_attrs(r->model->args), "expert_model_parallel_size"), &ep);
     if (list_weights(r, &weights, &n, err) || fsdp_list_groups(r, prefix, &groups, err))
         return err->status;
     params = dcpk_arena_array(arena, n, sizeof *params, err);

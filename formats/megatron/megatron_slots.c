@@ -342,9 +342,9 @@ static bool layers_are_alike(const struct dcpk_model *model, const struct dcpk_s
 static dcpk_status check_slots(const struct dcpk_model *model, const struct dcpk_slots *slots,
                                struct dcpk_error *err)
 {
-    int64_t n_experts = 0, odd;
+    const int64_t n_experts = dcpk_value_int_or(dcpk_value_attrs(model->args), "num_experts", 0);
+    int64_t odd;
 
-    dcpk_value_as_int(dcpk_value_get(dcpk_value_attrs(model->args), "num_experts"), &n_experts);
     for (size_t i = 0; i < slots->n; i++) {
         const struct dcpk_slot *slot = &slots->list[i];
 

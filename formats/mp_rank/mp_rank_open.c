@@ -325,9 +325,8 @@ static dcpk_status check_args(const struct dcpk_mp_reading *r, const struct dcpk
     };
 
     for (size_t i = 0; i < DCPK_COUNT(sizes); i++) {
-        int64_t size = 1;
+        const int64_t size = dcpk_value_int_or(attrs, sizes[i].name, 1);
 
-        (void)dcpk_value_as_int(dcpk_value_get(attrs, sizes[i].name), &size);
         if (size != sizes[i].size && !(i == 2 && r->cut.n_experts == 0))
             return dcpk_fail(err, DCPK_EFORMAT,
                              "its args.%s is %" PRId64 ", and that of rank 0 %" PRId64

@@ -156,11 +156,10 @@ static void check_quantization(struct dcpk_hf_importing *m)
 /* The kind of attention by the window and its frequency. */
 static const char *attention_kind(const struct dcpk_value *args, int64_t layer)
 {
-    int64_t every = 0;
+    const int64_t every = dcpk_value_int_or(args, "window_attn_skip_freq", 0);
 
     if (dcpk_value_is_str(dcpk_value_get(args, "experimental_attention_variant"), "dsa"))
         return "indexed_attention";
-    (void)dcpk_value_as_int(dcpk_value_get(args, "window_attn_skip_freq"), &every);
     if (dcpk_value_is_none(dcpk_value_get(args, "window_size")) ||
         (every >= 1 && (layer + 1) % every == 0))
         return "full_attention";

@@ -92,10 +92,9 @@ static dcpk_status read_folder(struct listing *l, const char *dir, struct dcpk_e
 
     if (dcpk_store_open(dir, &store, err) || dcpk_store_list(store, &names, &n_names, err))
         goto out;
-    longer = dcpk_arena_array(l->arena, l->n + n_names, sizeof *longer, err);
+    longer = dcpk_arena_extend(l->arena, l->list, l->n, l->n + n_names, sizeof *longer, err);
     if (longer == NULL)
         goto out;
-    memcpy(longer, l->list, l->n * sizeof *longer);
     l->list = longer;
     (void)read_names(l, store, names, n_names, err);
 out:

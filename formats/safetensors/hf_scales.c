@@ -133,13 +133,13 @@ static dcpk_status add_packed(struct scaling *s, uint32_t values, uint32_t *pack
     const struct dcpk_tensor stored = s->ckpt->tensors[values];
     struct dcpk_tensor view = {
         .key = stored.key, .dtype = DCPK_F4_E2M1FN_X2, .rank = stored.rank - 1};
-    int64_t *shape = dcpk_arena_array(s->ckpt->arena, (size_t)view.rank, sizeof *shape, err);
+    int64_t *shape =
+        dcpk_arena_copy(s->ckpt->arena, stored.shape, (size_t)view.rank, sizeof *shape, err);
     struct dcpk_box whole;
     int64_t n_bytes;
 
     if (shape == NULL)
         return err->status;
-    memcpy(shape, stored.shape, (size_t)view.rank * sizeof *shape);
     if (!dcpk_mul_i64(shape[view.rank - 1], MX_BLOCK_BYTES, &shape[view.rank - 1]))
         return dcpk_fail(err, DCPK_ERANGE, "'%s' has too many blocks", stored.key);
     view.shape = shape;
@@ -193,10 +193,12 @@ static dcpk_status add_mx(struct scaling *s, uint32_t values, uint32_t scales,
     if (!fits_mx(v, &s->ckpt->tensors[scales]))
         return fault_shape(s, values, scales,
                            "blocks are 16 bytes of two values, a scale is for each");
-    shape = dcpk_arena_array(s->ckpt->arena, (size_t)v->rank, sizeof *shape, err);
-    if (shape == NULL || add_packed(s, values, &how.values, err))
+    if (add_packed(s, values, &how.values, err))
         return err->status;
-    memcpy(shape, s->ckpt->tensors[how.values].shape, (size_t)(last + 1) * sizeof *shape);
+    shape = dcpk_arena_copy(s->ckpt->arena, s->ckpt->tensors[how.values].shape, (size_t)last + 1,
+                            sizeof *shape, err);
+    if (shape == NULL)
+        return err->status;
     if (!dcpk_mul_i64(shape[last], 2, &shape[last]))
         return dcpk_fail(err, DCPK_ERANGE, "'%s' has too many blocks", key);
     return add_weight(s, &how, key, shape, &s->of[values].view, err);

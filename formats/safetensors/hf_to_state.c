@@ -381,11 +381,10 @@ static dcpk_status put_scheduler(struct dcpk_model *model, int64_t iteration,
     const struct dcpk_value *attrs = dcpk_value_attrs(model->args);
     const struct dcpk_value *wd = dcpk_value_get(group, "weight_decay");
     const struct dcpk_value *style = dcpk_value_str(arena, "constant", err);
-    int64_t batch = 0;
+    int64_t batch = dcpk_value_int_or(attrs, "global_batch_size", 0);
     double lr = 0;
 
     (void)dcpk_value_as_float(dcpk_value_get(group, "max_lr"), &lr);
-    (void)dcpk_value_as_int(dcpk_value_get(attrs, "global_batch_size"), &batch);
     batch = batch > 0 && batch < INT32_MAX ? batch : 0;
     const struct dcpk_value *n_samples = dcpk_value_int(arena, iteration * batch, err);
     const struct dcpk_value *n_steps =

@@ -174,14 +174,20 @@ void *dcpk_arena_array(struct dcpk_arena *arena, size_t n_items, size_t item_byt
     return arena_take(arena, n_bytes, ALIGNMENT, err);
 }
 
-void *dcpk_arena_copy(struct dcpk_arena *arena, const void *items, size_t n_items,
-                      size_t item_bytes, struct dcpk_error *err)
+void *dcpk_arena_extend(struct dcpk_arena *arena, const void *items, size_t n_items, size_t n_room,
+                        size_t item_bytes, struct dcpk_error *err)
 {
-    void *copy = dcpk_arena_array(arena, n_items, item_bytes, err);
+    void *copy = dcpk_arena_array(arena, n_room, item_bytes, err);
 
     if (copy != NULL && n_items > 0)
         memcpy(copy, items, n_items * item_bytes);
     return copy;
+}
+
+void *dcpk_arena_copy(struct dcpk_arena *arena, const void *items, size_t n_items,
+                      size_t item_bytes, struct dcpk_error *err)
+{
+    return dcpk_arena_extend(arena, items, n_items, n_items, item_bytes, err);
 }
 
 char *dcpk_arena_strndup(struct dcpk_arena *arena, const char *text, size_t n,

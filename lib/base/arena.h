@@ -27,7 +27,11 @@ void *dcpk_arena_alloc(struct dcpk_arena *arena, size_t n_bytes, struct dcpk_err
 /* As dcpk_arena_alloc for n_items of item_bytes; an overflowing product is DCPK_ERANGE. */
 void *dcpk_arena_array(struct dcpk_arena *arena, size_t n_items, size_t item_bytes,
                        struct dcpk_error *err);
-/* A copy of n_items of item_bytes; `items` may be NULL when there are none. Errors: the same. */
+/* An array of n_room items that begins with a copy of n_items; `items` may be NULL when there are
+ * none. Errors: the same. */
+void *dcpk_arena_extend(struct dcpk_arena *arena, const void *items, size_t n_items, size_t n_room,
+                        size_t item_bytes, struct dcpk_error *err);
+/* A copy of n_items. */
 void *dcpk_arena_copy(struct dcpk_arena *arena, const void *items, size_t n_items,
                       size_t item_bytes, struct dcpk_error *err);
 

@@ -16,12 +16,9 @@ static void *list_grow(struct dcpk_settings *list, void *items, size_t n, size_t
         dcpk_fail(err, DCPK_ERANGE, "it has more than %d settings", MAX_SETTINGS);
         return NULL;
     }
-    room = dcpk_arena_array(list->arena, 2 * n + 64, item_bytes, err);
-    if (room == NULL)
-        return NULL;
-    if (n > 0)
-        memcpy(room, items, n * item_bytes);
-    *capacity = 2 * n + 64;
+    room = dcpk_arena_extend(list->arena, items, n, 2 * n + 64, item_bytes, err);
+    if (room != NULL)
+        *capacity = 2 * n + 64;
     return room;
 }
 

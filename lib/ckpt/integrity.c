@@ -248,14 +248,11 @@ static dcpk_status sort_files(const struct dcpk_integrity *found, struct dcpk_in
                               struct dcpk_error *err)
 {
     struct dcpk_file_sum *files =
-        dcpk_arena_array(found->arena, found->n_files, sizeof *files, err);
+        dcpk_arena_copy(found->arena, found->files, found->n_files, sizeof *files, err);
 
     if (files == NULL)
         return err->status;
-    if (found->n_files > 0) {
-        memcpy(files, found->files, found->n_files * sizeof *files);
-        qsort(files, found->n_files, sizeof *files, compare_file_names);
-    }
+    qsort(files, found->n_files, sizeof *files, compare_file_names);
     *list = *found;
     list->files = files;
     return DCPK_OK;

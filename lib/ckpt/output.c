@@ -219,12 +219,11 @@ dcpk_status dcpk_output_keep(struct dcpk_output *out, const char *name, struct d
 dcpk_status dcpk_output_put_small_file(struct dcpk_output *out, const char *name, const void *data,
                                        size_t n_bytes, struct dcpk_error *err)
 {
-    void *copy = dcpk_arena_alloc(out->arena, n_bytes, err);
+    const void *copy = dcpk_arena_copy(out->arena, data, n_bytes, 1, err);
 
     if (copy == NULL || dcpk_grow(&out->small_files, &out->small_files_capacity, out->n_small_files,
                                   sizeof *out->small_files, err))
         return err->status;
-    memcpy(copy, data, n_bytes);
     out->small_files[out->n_small_files++] = (struct dcpk_small_file){name, copy, n_bytes};
     return DCPK_OK;
 }

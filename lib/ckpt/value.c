@@ -145,13 +145,11 @@ void dcpk_dict_add(struct dcpk_dict *dict, const struct dcpk_value *key,
         return;
     if (dict->n == dict->capacity) {
         const size_t capacity = 2 * dict->capacity + 16;
-        struct dcpk_value_pair *larger =
-            dcpk_arena_array(dict->arena, capacity, sizeof *larger, dict->err);
+        struct dcpk_value_pair *larger = dcpk_arena_extend(dict->arena, dict->pairs, dict->n,
+                                                           capacity, sizeof *larger, dict->err);
 
         if (larger == NULL)
             return;
-        if (dict->n > 0)
-            memcpy(larger, dict->pairs, dict->n * sizeof *larger);
         dict->pairs = larger;
         dict->capacity = capacity;
     }
@@ -321,6 +319,14 @@ bool dcpk_value_as_int(const struct dcpk_value *v, int64_t *out)
         return false;
     *out = v->kind == DCPK_V_INT ? v->as.i : (int64_t)v->as.b;
     return true;
+}
+
+int64_t dcpk_value_int_or(const struct dcpk_value *dict, const char *key, int64_t by_default)
+{
+    int64_t i = by_default;
+
+    (void)dcpk_value_as_int(dcpk_value_get(dict, key), &i);
+    return i;
 }
 
 bool dcpk_value_as_float(const struct dcpk_value *v, double *out)

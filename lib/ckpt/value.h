@@ -209,6 +209,8 @@ bool dcpk_value_is_object(const struct dcpk_value *v, const char *module, const 
 bool dcpk_value_as_int(const struct dcpk_value *v, int64_t *out);
 bool dcpk_value_as_float(const struct dcpk_value *v, double *out); /* an INT is converted */
 bool dcpk_value_as_bool(const struct dcpk_value *v, bool *out);    /* only a BOOL */
+/* The int (or bool) that a DICT has under a key, else the default. */
+int64_t dcpk_value_int_or(const struct dcpk_value *dict, const char *key, int64_t by_default);
 /* True if it is absent (NULL), or None. */
 bool dcpk_value_is_none(const struct dcpk_value *v);
 /* True if a dict (NULL: none) has a member of that name, and it is True. */

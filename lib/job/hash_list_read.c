@@ -23,7 +23,7 @@ static size_t digest_bytes(const struct dcpk_hash_list *list)
 static dcpk_status take_shape(struct dcpk_hash_list *list, const struct dcpk_json *node,
                               struct dcpk_hashed *tensor, struct dcpk_error *err)
 {
-    int64_t shape[DCPK_MAX_RANK], *copy;
+    int64_t shape[DCPK_MAX_RANK];
     const struct dcpk_json *n = NULL;
     bool is_shape = node != NULL && dcpk_json_kind(node) == DCPK_JSON_ARRAY;
 
@@ -34,11 +34,9 @@ static dcpk_status take_shape(struct dcpk_hash_list *list, const struct dcpk_jso
                    shape[tensor->rank++] >= 0;
     if (!is_shape)
         return dcpk_fail(err, DCPK_EFORMAT, "'%s' has no shape", tensor->key);
-    copy = dcpk_arena_array(list->arena, (size_t)tensor->rank, sizeof *copy, err);
-    if (copy == NULL)
+    tensor->shape = dcpk_arena_copy(list->arena, shape, (size_t)tensor->rank, sizeof *shape, err);
+    if (tensor->shape == NULL)
         return err->status;
-    memcpy(copy, shape, (size_t)tensor->rank * sizeof *copy);
-    tensor->shape = copy;
     return dcpk_hashed_count(tensor, err);
 }
 

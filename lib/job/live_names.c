@@ -249,8 +249,10 @@ dcpk_status dcpk_live_put(struct dcpk_live_tensor *tensor, const char *name, enu
                           const struct dcpk_box *shape, struct dcpk_error *err)
 {
     struct dcpk_feed_views *views = tensor->views;
-    struct dcpk_piece *pieces = dcpk_arena_array(views->arena, tensor->n, sizeof *pieces, err);
-    int64_t *extent = dcpk_arena_array(views->arena, (size_t)shape->rank, sizeof *extent, err);
+    const struct dcpk_piece *pieces =
+        dcpk_arena_copy(views->arena, tensor->pieces, tensor->n, sizeof *pieces, err);
+    const int64_t *extent =
+        dcpk_arena_copy(views->arena, shape->extent, (size_t)shape->rank, sizeof *extent, err);
     const struct dcpk_remap_view view = {.name = name,
                                          .view = {.dtype = dtype,
                                                   .rank = shape->rank,
@@ -260,8 +262,5 @@ dcpk_status dcpk_live_put(struct dcpk_live_tensor *tensor, const char *name, enu
 
     if (pieces == NULL || extent == NULL || (tensor->has_pairs && put_written(views, shape, err)))
         return err->status;
-    if (tensor->n > 0)
-        memcpy(pieces, tensor->pieces, tensor->n * sizeof *pieces);
-    memcpy(extent, shape->extent, (size_t)shape->rank * sizeof *extent);
     return dcpk_feed_views_add(views, &view, err);
 }

@@ -66,14 +66,6 @@ static dcpk_status add_part(struct serving *s, const struct part *part, struct d
     return err->status;
 }
 
-static int64_t size_arg(const struct serving *s, const char *name)
-{
-    int64_t n = 0;
-
-    dcpk_value_as_int(dcpk_value_get(s->attrs, name), &n);
-    return n;
-}
-
 /* Parts of rows, one after the other: how much of all each has. Returns how many. */
 static int find_counts(const struct serving *s, enum dcpk_cut_kind cut, int64_t counts[3])
 {
@@ -85,9 +77,10 @@ static int find_counts(const struct serving *s, enum dcpk_cut_kind cut, int64_t 
         counts[1] = counts[2] = s->kv_heads;
         return 3;
     }
-    counts[0] = counts[1] =
-        size_arg(s, "linear_num_key_heads") * size_arg(s, "linear_key_head_dim");
-    counts[2] = size_arg(s, "linear_num_value_heads") * size_arg(s, "linear_value_head_dim");
+    counts[0] = counts[1] = dcpk_value_int_or(s->attrs, "linear_num_key_heads", 0) *
+                            dcpk_value_int_or(s->attrs, "linear_key_head_dim", 0);
+    counts[2] = dcpk_value_int_or(s->attrs, "linear_num_value_heads", 0) *
+                dcpk_value_int_or(s->attrs, "linear_value_head_dim", 0);
     return 3;
 }
 
@@ -170,7 +163,7 @@ static dcpk_status turn_view(const struct serving *s, struct part *part, struct 
 static dcpk_status add_shared(struct serving *s, struct part *part, struct dcpk_error *err)
 {
     if (part->as.cut != DCPK_CUT_VOCAB || strcmp(s->model.family, "qwen3_next") != 0 ||
-        size_arg(s, "mtp_num_layers") == 0)
+        dcpk_value_int_or(s->attrs, "mtp_num_layers", 0) == 0)
         return DCPK_OK;
     part->as.name = dcpk_arena_printf(s->arena, err, "draft.%s", part->as.name);
     if (part->as.name == NULL)
@@ -378,7 +371,7 @@ static dcpk_status check_sizes(const struct serving *s, struct dcpk_error *err)
     if (s->heads == 0 || s->kv_heads == 0)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "args do not have the number of heads");
     if (check_divides("tp", s->tp, s->heads, "heads", err) ||
-        check_divides("tp", s->tp, size_arg(s, "linear_num_key_heads"),
+        check_divides("tp", s->tp, dcpk_value_int_or(s->attrs, "linear_num_key_heads", 0),
                       "key heads of linear attention", err))
         return err->status;
     if (s->kv_heads % s->tp != 0 && s->tp % s->kv_heads != 0)
@@ -408,8 +401,8 @@ static dcpk_status list_serving(struct serving *s, const struct dcpk_feed_views 
                              from->model->params[i].name);
     s->attrs = dcpk_value_attrs(from->model->args);
     s->model.family = from->output->family;
-    s->model.n_layers = size_arg(s, "num_layers");
-    s->heads = size_arg(s, "num_attention_heads");
+    s->model.n_layers = dcpk_value_int_or(s->attrs, "num_layers", 0);
+    s->heads = dcpk_value_int_or(s->attrs, "num_attention_heads", 0);
     dcpk_value_as_int(dcpk_query_groups(s->attrs), &s->kv_heads);
     list = dcpk_feed_views(from, &n);
     for (size_t i = 0; i < n; i++)

@@ -185,13 +185,10 @@ static dcpk_status config_leave(struct dcpk_train_knobs *knobs, const char *name
     const size_t n_bytes = knobs->unread_bytes + n_comma + n_name;
 
     if (n_bytes >= knobs->unread_capacity) {
-        char *room = dcpk_arena_alloc(knobs->arena, 2 * (n_bytes + 1), err);
-
-        if (room == NULL)
+        knobs->unread = dcpk_arena_extend(knobs->arena, knobs->unread, knobs->unread_bytes,
+                                          2 * (n_bytes + 1), 1, err);
+        if (knobs->unread == NULL)
             return err->status;
-        if (knobs->unread_bytes > 0)
-            memcpy(room, knobs->unread, knobs->unread_bytes);
-        knobs->unread = room;
         knobs->unread_capacity = 2 * (n_bytes + 1);
     }
     memcpy(knobs->unread + knobs->unread_bytes, comma, n_comma);

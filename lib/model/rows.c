@@ -174,14 +174,13 @@ static dcpk_status make_moved(struct moving *m, const struct dcpk_split *split,
                               struct dcpk_model_tensor *moved, struct dcpk_error *err)
 {
     const struct dcpk_model_tensor like = parts[0];
-    int64_t *shape = dcpk_arena_array(m->arena, (size_t)like.rank, sizeof *shape, err);
+    int64_t *shape = dcpk_arena_copy(m->arena, like.shape, (size_t)like.rank, sizeof *shape, err);
 
     if (shape == NULL || move_parts(m, split, parts, err))
         return err->status;
     m->pieces = dcpk_arena_array(m->arena, m->n_pieces, sizeof *m->pieces, err);
     if (m->pieces == NULL || move_parts(m, split, parts, err))
         return err->status;
-    memcpy(shape, like.shape, (size_t)like.rank * sizeof *shape);
     shape[0] = 0;
     for (size_t i = 0; i < split->n; i++)
         shape[0] += count_rows(&split->list[i]);
@@ -282,10 +281,10 @@ dcpk_status dcpk_rows_read(struct dcpk_model *model, const struct dcpk_sources *
         return err->status;
     tensor->shape = first->shape + sources->n_lead;
     if (sources->n > 1) {
-        shape = dcpk_arena_array(model->arena, (size_t)rank + 1, sizeof *shape, err);
+        shape = dcpk_arena_extend(model->arena, tensor->shape, (size_t)rank, (size_t)rank + 1,
+                                  sizeof *shape, err);
         if (shape == NULL || check_alike(model->ckpt, sources, &n_rows, err))
             return err->status;
-        memcpy(shape, tensor->shape, (size_t)rank * sizeof *shape);
         shape[0] = n_rows;
         tensor->shape = shape;
     }

@@ -202,10 +202,9 @@ bool dcpk_moe_layers_read(const struct dcpk_value *freq, bool *layers, size_t n_
 
 bool dcpk_layer_has_indexer(const struct dcpk_value *attrs, int64_t layer)
 {
-    int64_t every = 1, first = 1;
+    const int64_t every = dcpk_value_int_or(attrs, "dsa_indexer_topk_freq", 1);
+    const int64_t first = dcpk_value_int_or(attrs, "dsa_indexer_skip_topk_offset", 1);
 
-    (void)dcpk_value_as_int(dcpk_value_get(attrs, "dsa_indexer_topk_freq"), &every);
-    (void)dcpk_value_as_int(dcpk_value_get(attrs, "dsa_indexer_skip_topk_offset"), &first);
     return every <= 1 || dcpk_max_i64(layer + 1 - dcpk_max_i64(first, 1), 0) % every == 0;
 }
 

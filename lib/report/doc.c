@@ -51,11 +51,9 @@ void *dcpk_doc_take(struct dcpk_doc *doc, size_t n_items, size_t item_bytes)
 
 const void *dcpk_doc_keep(struct dcpk_doc *doc, const void *data, size_t n_bytes)
 {
-    void *copy = dcpk_doc_take(doc, 1, n_bytes);
-
-    if (copy != NULL && n_bytes > 0) /* data may be NULL then */
-        memcpy(copy, data, n_bytes);
-    return copy;
+    if (doc->err.status != DCPK_OK)
+        return NULL;
+    return dcpk_arena_copy(doc->arena, data, n_bytes, 1, &doc->err);
 }
 
 static const char *format_text(struct dcpk_doc *doc, const char *fmt, va_list ap)

@@ -59,20 +59,13 @@ static dcpk_status stages_set_args(struct dcpk_model *model, const struct dcpk_g
 
 /* ---- the mesh ---- */
 
-static int64_t int_arg(const struct dcpk_model *model, const char *name)
-{
-    int64_t v = 0;
-
-    dcpk_value_as_int(dcpk_value_get(dcpk_value_attrs(model->args), name), &v);
-    return v;
-}
-
 static dcpk_status check_sizes(const struct dcpk_model *model, const struct dcpk_grid *mesh,
                                struct dcpk_error *err)
 {
-    struct dcpk_grid_model sizes = {.heads = int_arg(model, "num_attention_heads")};
+    const struct dcpk_value *attrs = dcpk_value_attrs(model->args);
+    struct dcpk_grid_model sizes = {.heads = dcpk_value_int_or(attrs, "num_attention_heads", 0)};
 
-    dcpk_value_as_int(dcpk_query_groups(dcpk_value_attrs(model->args)), &sizes.groups);
+    dcpk_value_as_int(dcpk_query_groups(attrs), &sizes.groups);
     for (size_t i = 0; i < model->n_params; i++) {
         const struct dcpk_param *p = &model->params[i];
 

@@ -30,18 +30,14 @@ static bool is_heterogeneous(const struct dcpk_value *attrs)
 /* The hidden size that args give the MLP which `name` belongs to; 0: not known. */
 static int64_t ffn_size(const struct dcpk_value *attrs, const char *name)
 {
-    int64_t n = 0;
+    const int64_t n = dcpk_value_int_or(attrs, "ffn_hidden_size", 0);
 
     if (is_heterogeneous(attrs))
         return 0;
-    if (strstr(name, "mlp.shared_experts.") != NULL) {
-        dcpk_value_as_int(dcpk_value_get(attrs, "moe_shared_expert_intermediate_size"), &n);
-        return n;
-    }
-    if (dcpk_name_is_expert(name) &&
-        dcpk_value_as_int(dcpk_value_get(attrs, "moe_ffn_hidden_size"), &n))
-        return n;
-    dcpk_value_as_int(dcpk_value_get(attrs, "ffn_hidden_size"), &n);
+    if (strstr(name, "mlp.shared_experts.") != NULL)
+        return dcpk_value_int_or(attrs, "moe_shared_expert_intermediate_size", 0);
+    if (dcpk_name_is_expert(name))
+        return dcpk_value_int_or(attrs, "moe_ffn_hidden_size", n);
     return n;
 }
 

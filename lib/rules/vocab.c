@@ -47,12 +47,9 @@ static dcpk_status resize(struct dcpk_model *model, struct dcpk_model_tensor *te
     size_t n = 0;
 
     pieces = dcpk_arena_array(model->arena, tensor->n_pieces + 1, sizeof *pieces, err);
-    if (pieces == NULL)
+    shape = dcpk_arena_copy(model->arena, tensor->shape, (size_t)tensor->rank, sizeof *shape, err);
+    if (pieces == NULL || shape == NULL)
         return err->status;
-    shape = dcpk_arena_array(model->arena, (size_t)tensor->rank, sizeof *shape, err);
-    if (shape == NULL)
-        return err->status;
-    memcpy(shape, tensor->shape, (size_t)tensor->rank * sizeof *shape);
     shape[0] = n_rows;
     dcpk_box_whole(shape, tensor->rank, &kept);
     for (size_t i = 0; i < tensor->n_pieces; i++) {
@@ -118,12 +115,10 @@ dcpk_status dcpk_rules_vocab_size(const struct dcpk_model *model, int64_t said, 
                                   struct dcpk_error *err)
 {
     const struct dcpk_value *attrs = dcpk_value_attrs(model->args);
-    int64_t real = 0;
 
-    dcpk_value_as_int(dcpk_value_get(attrs, "vocab_size"), &real);
     if (said > 0 && dcpk_tokens_fit(attrs, said, err))
         return err->status;
-    *size = said > 0 ? said : real;
+    *size = said > 0 ? said : dcpk_value_int_or(attrs, "vocab_size", 0);
     return DCPK_OK;
 }
 
