@@ -6,6 +6,7 @@
 
 #include "formats/torch/pickle_priv.h"
 #include "lib/base/alloc.h"
+#include "lib/base/json.h"
 #include "lib/base/map.h"
 #include "lib/base/order.h"
 
@@ -160,34 +161,6 @@ struct dcpk_value *dcpk_builder_float(struct dcpk_builder *b, double f, struct d
     return v;
 }
 
-/* Length of a UTF-8 sequence by its first byte; 0: none begins so. */
-static size_t utf8_length(uint8_t first)
-{
-    if (first < 0x80)
-        return 1;
-    if (first < 0xc2)
-        return 0;
-    if (first < 0xe0)
-        return 2;
-    return first < 0xf0 ? 3 : 4;
-}
-
-/* Length of the UTF-8 sequence at p (n >= 1 bytes left), 0 when there is none. Surrogates pass. */
-static size_t utf8_sequence(const uint8_t *p, size_t n)
-{
-    const size_t len = utf8_length(p[0]);
-
-    if (len == 0 || len > n || p[0] > 0xf4)
-        return 0;
-    for (size_t i = 1; i < len; i++)
-        if ((p[i] & 0xc0) != 0x80)
-            return 0;
-    if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xf0 && p[1] < 0x90) ||
-        (p[0] == 0xf4 && p[1] > 0x8f))
-        return 0; /* overlong, or past U+10FFFF */
-    return len;
-}
-
 /* The first byte that is not UTF-8, or n. */
 static size_t utf8_fault(const uint8_t *p, size_t n)
 {
@@ -195,7 +168,7 @@ static size_t utf8_fault(const uint8_t *p, size_t n)
 
     while (at < n) {
         uint64_t eight;
-        size_t len;
+        size_t n_used = 1;
         if (n - at >= sizeof eight) {
             memcpy(&eight, p + at, sizeof eight);
             if ((eight & UINT64_C(0x8080808080808080)) == 0) {
@@ -203,10 +176,9 @@ static size_t utf8_fault(const uint8_t *p, size_t n)
                 continue;
             }
         }
-        len = utf8_sequence(p + at, n - at);
-        if (len == 0)
+        if (p[at] >= 0x80 && dcpk_utf8_decode_python(p + at, n - at, &n_used) == DCPK_BAD_UTF8)
             return at;
-        at += len;
+        at += n_used;
     }
     return n;
 }
@@ -414,12 +386,9 @@ static void *growing_extend(struct dcpk_builder *b, const struct growing *g, siz
 
     if (need <= *g->capacity)
         return (void *)(uintptr_t)g->old;
-    array = dcpk_arena_array(b->arena, room, g->item_bytes, err);
-    if (array == NULL)
-        return NULL;
-    if (g->n > 0)
-        memcpy(array, g->old, g->n * g->item_bytes);
-    *g->capacity = room;
+    array = dcpk_arena_extend(b->arena, g->old, g->n, room, g->item_bytes, err);
+    if (array != NULL)
+        *g->capacity = room;
     return array;
 }
 

@@ -116,5 +116,7 @@ void dcpk_format_float(double v, int mantissa_bits, int min_exponent, char text[
  * errors="replace" counts.
  */
 uint32_t dcpk_utf8_decode(const uint8_t *text, size_t n, size_t *n_used);
+/* The same for a text of Python, which may hold lone surrogates: they are characters. */
+uint32_t dcpk_utf8_decode_python(const uint8_t *text, size_t n, size_t *n_used);
 
 #endif

@@ -66,6 +66,14 @@ uint32_t dcpk_utf8_decode(const uint8_t *text, size_t n, size_t *n_used)
     return code;
 }
 
+uint32_t dcpk_utf8_decode_python(const uint8_t *text, size_t n, size_t *n_used)
+{
+    if (n < 3 || text[0] != 0xed || (text[1] & 0xe0) != 0xa0 || (text[2] & 0xc0) != 0x80)
+        return dcpk_utf8_decode(text, n, n_used);
+    *n_used = 3;
+    return 0xd000 | (uint32_t)(text[1] & 0x3f) << 6 | (text[2] & 0x3f);
+}
+
 void dcpk_json_out_init(struct dcpk_json_out *j, struct dcpk_bytes *out, int indent)
 {
     memset(j, 0, sizeof *j);
@@ -159,16 +167,6 @@ static bool is_plain(uint8_t c)
     return c >= 0x20 && c < 0x7f && c != '"' && c != '\\';
 }
 
-/* The next character. Lone surrogates, which Python's texts may hold, stay distinct, as in its
- * json. */
-static uint32_t next_char(const uint8_t *text, size_t n, size_t *n_used)
-{
-    if (n < 3 || text[0] != 0xed || (text[1] & 0xe0) != 0xa0 || (text[2] & 0xc0) != 0x80)
-        return dcpk_utf8_decode(text, n, n_used);
-    *n_used = 3;
-    return 0xd000 | (uint32_t)(text[1] & 0x3f) << 6 | (text[2] & 0x3f);
-}
-
 static void put_quoted(struct dcpk_bytes *out, const char *chars, size_t n)
 {
     const uint8_t *text = (const uint8_t *)chars;
@@ -180,7 +178,7 @@ static void put_quoted(struct dcpk_bytes *out, const char *chars, size_t n)
             used++;
         dcpk_bytes_put(out, text + i, used);
         if (used == 0)
-            put_escaped(out, next_char(text + i, n - i, &used));
+            put_escaped(out, dcpk_utf8_decode_python(text + i, n - i, &used));
     }
     dcpk_bytes_u8(out, '"');
 }
