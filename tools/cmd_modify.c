@@ -219,10 +219,9 @@ static int modify_main(void *values, const struct dcpk_cli_args *args, struct dc
 
     if (r->edits.n == 0)
         return dcpk_cli_usage(NAME, "--op is missing: it names the operation");
-    if (dcpk_parse_tracker(r->tracker, &r->options.tracker, err) != DCPK_OK)
-        return DCPK_EXIT_USAGE;
     if (r->enable_msc)
         dcpk_cli_note_msc(&r->verbosity);
+    r->options.tracker = dcpk_tracker_policy_of(r->tracker);
     r->options.folder_flags = dcpk_folder_flags_of(r->force, r->resume);
     r->options.in = args->words[0];
     r->options.out = args->words[1];

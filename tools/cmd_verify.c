@@ -128,10 +128,9 @@ static dcpk_status verify_give(struct verify *v, const struct dcpk_value *args,
                                struct dcpk_error *err)
 {
     const struct dcpk_open_options maps = {.family.maps = v->maps, .family.config = v->config};
-    struct dcpk_open_options given;
+    struct dcpk_open_options given = dcpk_input_args_read(&v->input);
 
-    if (dcpk_checkpoint_give(v->ckpt, &maps, err) || v->source == NULL ||
-        dcpk_input_args_apply(&v->input, &given, err))
+    if (dcpk_checkpoint_give(v->ckpt, &maps, err) || v->source == NULL)
         return err->status;
     given.family = maps.family;
     given.args = args;

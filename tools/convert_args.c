@@ -7,6 +7,8 @@
 #include "lib/base/alloc.h"
 #include "lib/base/order.h"
 
+#define IMPL_WORDS "any te local" /* in the order of enum dcpk_impl */
+
 #define DCPK_OPT_STRUCT struct dcpk_convert_args
 static const struct dcpk_option gate_options[] = {
     DCPK_OPT_FLAG("swiglu", swiglu,
@@ -18,9 +20,9 @@ static const struct dcpk_option gate_options[] = {
 
 static const struct dcpk_option loader_options[] = {
     DCPK_OPT_GROUP("the run that will load OUT"),
-    DCPK_OPT_TEXT("target-impl", "any|te|local", impl,
+    DCPK_OPT_WORD("target-impl", "any|te|local", IMPL_WORDS, impl,
                   "implementation of its parameter names (default: any, all of them as aliases)"),
-    DCPK_OPT_TEXT("target-generation", "A|B|C|V2", generation,
+    DCPK_OPT_WORD("target-generation", "A|B|C|V2", "A B C V2", generation,
                   "torch_dist: common state in common.pt (B, read by every release; the default) "
                   "or as core 0.19 writes it (C, read from 0.19 on), or with the optimizer's state "
                   "flattened, as core 0.14 writes it (A, read by 0.14 and 0.15); fsdp_dtensor: V2, "
@@ -69,7 +71,7 @@ static const struct dcpk_option shared_options[] = {
     DCPK_OPT_ARGS_FROM(args_from),
     DCPK_OPT_INPUT(input),
     DCPK_OPT_INCLUDE(loader_options),
-    DCPK_OPT_TEXT("target-optimizer", "L", optimizer,
+    DCPK_OPT_WORD("target-optimizer", "L", "fully_reshardable dp_reshardable", optimizer,
                   "torch_dist: fully_reshardable, state that any layout of ranks loads (the "
                   "default), or dp_reshardable, Megatron's own default: buckets for the tp, pp and "
                   "ep of --target-mesh"),
@@ -143,22 +145,6 @@ const struct dcpk_option dcpk_merge_rows[] = {
     DCPK_OPT_INCLUDE(proof_options),
     DCPK_OPT_END};
 
-static dcpk_status parse_impl(const char *text, enum dcpk_impl *impl, struct dcpk_error *err)
-{
-    static const char *const names[] = {
-        [DCPK_IMPL_ANY] = "any", [DCPK_IMPL_TE] = "te", [DCPK_IMPL_LOCAL] = "local"};
-
-    *impl = DCPK_IMPL_ANY;
-    if (text == NULL)
-        return DCPK_OK;
-    for (size_t i = 0; i < DCPK_COUNT(names); i++)
-        if (strcmp(text, names[i]) == 0) {
-            *impl = (enum dcpk_impl)i;
-            return DCPK_OK;
-        }
-    return dcpk_fail(err, DCPK_EUSAGE, "--target-impl '%s' is not one of any, te, local", text);
-}
-
 static dcpk_status split_modules(const char *text, struct dcpk_convert_parsed *p,
                                  struct dcpk_error *err)
 {
@@ -224,9 +210,6 @@ static dcpk_status check_generation(const struct dcpk_convert_args *a, const str
 
     if (name == NULL)
         return DCPK_OK;
-    if (!is_v2 && strcmp(name, "A") != 0 && strcmp(name, "B") != 0 && strcmp(name, "C") != 0)
-        return dcpk_fail(err, DCPK_EUSAGE, "--target-generation '%s' is not one of A, B, C and V2",
-                         name);
     if (strcmp(name, "A") == 0 && a->optimizer != NULL)
         return dcpk_fail(err, DCPK_EUSAGE,
                          "--target-generation A has one layout of optimizer state, and excludes "
@@ -242,27 +225,15 @@ static dcpk_status check_generation(const struct dcpk_convert_args *a, const str
     return DCPK_OK;
 }
 
-/* *layout: NULL for the layout that is written where none is asked for. */
-static dcpk_status parse_optimizer(const struct dcpk_convert_args *a, const struct dcpk_format *to,
-                                   const char **layout, struct dcpk_error *err)
+static dcpk_status check_optimizer(const struct dcpk_convert_args *a, const struct dcpk_format *to,
+                                   struct dcpk_error *err)
 {
-    const char *const name = a->optimizer;
-
-    *layout = NULL;
-    if (name == NULL)
-        return DCPK_OK;
-    if (strcmp(name, "fully_reshardable") != 0 && strcmp(name, "dp_reshardable") != 0)
-        return dcpk_fail(err, DCPK_EUSAGE,
-                         "--target-optimizer '%s' is not one of fully_reshardable and "
-                         "dp_reshardable",
-                         name);
-    if (strcmp(to->name, "torch_dist") != 0)
+    if (a->optimizer != NULL && strcmp(to->name, "torch_dist") != 0)
         return dcpk_fail(err, DCPK_EUSAGE, "--target-optimizer is for --to torch_dist, not for %s",
                          to->name);
-    if (a->weights_only)
+    if (a->optimizer != NULL && a->weights_only)
         return dcpk_fail(err, DCPK_EUSAGE,
                          "--target-optimizer and --weights-only exclude each other");
-    *layout = name;
     return DCPK_OK;
 }
 
@@ -337,10 +308,8 @@ static dcpk_status parse_options(const struct dcpk_convert_args *a,
 
     if (check_convert_arguments(a, options->to, err) ||
         dcpk_choose_iteration(in, a->iteration, parsed->in, err) ||
-        dcpk_parse_tracker(a->tracker, &options->tracker, err) ||
-        check_generation(a, options->to, err) ||
-        parse_optimizer(a, options->to, &options->target.optimizer_layout, err) ||
-        check_fsdp_options(a, options->to, err) || parse_impl(a->impl, &options->rules.impl, err) ||
+        check_generation(a, options->to, err) || check_optimizer(a, options->to, err) ||
+        check_fsdp_options(a, options->to, err) ||
         dcpk_target_args_apply(&a->target, options->to, &options->target, &options->rules, err) ||
         dcpk_family_args_apply(&a->family, options->to, &options->target.family, err))
         return err->status;
@@ -379,8 +348,12 @@ dcpk_status dcpk_convert_args_apply(const struct dcpk_convert_args *a, const cha
     options->folder_flags = dcpk_folder_flags_of(a->force, a->resume);
     options->rules.swiglu = swiglu_of(a);
     options->target.generation = a->generation;
-    if (dcpk_input_args_apply(&a->input, &options->given, err) ||
-        dcpk_args_from_read(a->args_from, &a->verbosity, &parsed->args_from, err) ||
+    options->target.optimizer_layout = a->optimizer;
+    options->tracker = dcpk_tracker_policy_of(a->tracker);
+    if (a->impl != NULL)
+        options->rules.impl = (enum dcpk_impl)(dcpk_option_number(IMPL_WORDS, a->impl) - 1);
+    options->given = dcpk_input_args_read(&a->input);
+    if (dcpk_args_from_read(a->args_from, &a->verbosity, &parsed->args_from, err) ||
         split_modules(a->modules, parsed, err) ||
         read_group_map(a->map_path, parsed, &options->rules, err))
         return err->status;

@@ -63,6 +63,20 @@ static bool option_is_path(const struct dcpk_option *option)
     return dcpk_option_is_text(option) && option->kind >= DCPK_OPTION_FILE;
 }
 
+/* "te local" becomes "te, local". */
+static const char *join_words(const char *words, char text[DCPK_OPTION_TAKES_BYTES])
+{
+    size_t n = 0;
+
+    for (; *words != '\0' && n < DCPK_OPTION_TAKES_BYTES - 2; words++) {
+        if (*words == ' ')
+            text[n++] = ',';
+        text[n++] = *words;
+    }
+    text[n] = '\0';
+    return text;
+}
+
 /* Store an option's argument, NULL of a flag. Returns -1, or the exit code after a message. */
 static int take_option(const struct dcpk_cli *cli, const struct dcpk_option *option,
                        const char *argument)
@@ -89,6 +103,9 @@ static int take_option(const struct dcpk_cli *cli, const struct dcpk_option *opt
     if (option->kind == DCPK_OPTION_LIST)
         return dcpk_cli_usage(cli->name, "--%s is given more than %d times", option->name,
                               DCPK_OPTION_MAX_LIST);
+    if (option->kind == DCPK_OPTION_WORD)
+        return dcpk_cli_usage(cli->name, "--%s '%s' is not one of %s", option->name, argument,
+                              join_words(option->words, text));
     return dcpk_cli_usage(cli->name, "--%s '%s' is not %s", option->name, argument,
                           dcpk_option_takes(option, text));
 }

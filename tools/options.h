@@ -28,6 +28,12 @@
     DCPK_OPT(DCPK_OPTION_FLAG, 0, name, NULL, bool, field, help)
 #define DCPK_OPT_TEXT(name, argument, field, help)                                                 \
     DCPK_OPT(DCPK_OPTION_TEXT, 0, name, argument, const char *, field, help)
+/* words: those that it takes, separated by blanks. */
+#define DCPK_OPT_WORD(name_, argument_, words_, field, help_)                                      \
+    {                                                                                              \
+        .kind = DCPK_OPTION_WORD, .name = name_, .argument = argument_, .words = words_,           \
+        .at_bytes = DCPK_OPT_AT(const char *, field), .help = help_                                \
+    }
 #define DCPK_OPT_FILE(name, argument, field, help)                                                 \
     DCPK_OPT(DCPK_OPTION_FILE, 0, name, argument, const char *, field, help)
 #define DCPK_OPT_OUT_FILE(name, argument, field, help)                                             \

@@ -10,19 +10,9 @@
 #include "formats/formats.h"
 #include "tools/bar.h"
 
-dcpk_status dcpk_parse_tracker(const char *text, enum dcpk_tracker_policy *policy,
-                               struct dcpk_error *err)
+enum dcpk_tracker_policy dcpk_tracker_policy_of(const char *word)
 {
-    static const char *const names[] = {
-        [DCPK_TRACKER_NEWEST] = "newest", [DCPK_TRACKER_SET] = "set", [DCPK_TRACKER_KEEP] = "keep"};
-
-    *policy = DCPK_TRACKER_USUAL;
-    for (int i = DCPK_TRACKER_NEWEST; text != NULL && i <= DCPK_TRACKER_KEEP; i++)
-        if (strcmp(text, names[i]) == 0)
-            *policy = (enum dcpk_tracker_policy)i;
-    if (text == NULL || *policy != DCPK_TRACKER_USUAL)
-        return DCPK_OK;
-    return dcpk_fail(err, DCPK_EUSAGE, "--tracker '%s' is not one of newest, set, keep", text);
+    return (enum dcpk_tracker_policy)dcpk_option_number(DCPK_TRACKER_WORDS, word);
 }
 
 dcpk_status dcpk_choose_iteration(const char *path, const char *iteration,
@@ -141,12 +131,7 @@ dcpk_status dcpk_cli_open(const char *path, const char *format,
 
 /* ---- options of an input ---- */
 
-/* A word that an option takes, and what it decides. */
-struct word {
-    const char *text;
-    unsigned decision; /* enum dcpk_decision */
-};
-
+#define TRUST_WORDS "weights masters"
 /* `when` begins each help text; `name`: the checkpoint's. */
 #define ROWS(when, name)                                                                           \
     DCPK_OPT_TEXT("input-model-weight-prefix", "P", model_prefix,                                  \
@@ -162,10 +147,10 @@ struct word {
                         when "elements of a DDP bucket in the run that wrote " name ", if "        \
                              "optimizer state gathered by data-parallel rank 0 "                   \
                              "(dp_zero_gather_scatter) does not fit args.ddp_bucket_size"),        \
-        DCPK_OPT_TEXT("trust", "weights|masters", trust,                                           \
+        DCPK_OPT_WORD("trust", "weights|masters", TRUST_WORDS, trust,                              \
                       when "if weights of " name " are not its rounded masters, or have none, "    \
                            "trust these and derive the others (default: that is an error)"),       \
-        DCPK_OPT_TEXT("repair", "bucket-padding", repair,                                          \
+        DCPK_OPT_WORD("repair", "bucket-padding", "bucket-padding", repair,                        \
                       when "move optimizer state of " name " back that core 0.15 to 0.19.2 moved " \
                            "over the padding of DDP buckets; lost masters become their weights, "  \
                            "exp_avg 0, exp_avg_sq the mean of its tensor"),                        \
@@ -180,43 +165,22 @@ struct word {
 const struct dcpk_option dcpk_input_rows[] = {ROWS("", "IN")};
 const struct dcpk_option dcpk_against_rows[] = {ROWS("with --against: ", "SRC")};
 
-/* Add the decision of an option that takes one of a few words. */
-static dcpk_status take_word(const char *option, const char *text, const struct word *words,
-                             unsigned *decisions, struct dcpk_error *err)
+struct dcpk_open_options dcpk_input_args_read(const struct dcpk_input_args *a)
 {
-    const char *before = "";
+    static const unsigned trusted[] = {0, DCPK_TRUST_WEIGHTS, DCPK_TRUST_MASTERS};
+    struct dcpk_open_options given = {.decisions =
+                                          trusted[dcpk_option_number(TRUST_WORDS, a->trust)],
+                                      .bucket_elems = a->bucket_elems,
+                                      .model_prefix = a->model_prefix,
+                                      .state_prefix = a->state_prefix,
+                                      .drops = a->drops.texts,
+                                      .n_drops = a->drops.n};
 
-    if (text == NULL)
-        return DCPK_OK;
-    for (const struct word *word = words; word->text != NULL; word++)
-        if (strcmp(text, word->text) == 0) {
-            *decisions |= word->decision;
-            return DCPK_OK;
-        }
-    dcpk_fail(err, DCPK_EUSAGE, "%s '%s' is not one of ", option, text);
-    for (; words->text != NULL; words++, before = ", ")
-        dcpk_append(err, "%s%s", before, words->text);
-    return err->status;
-}
-
-dcpk_status dcpk_input_args_apply(const struct dcpk_input_args *a, struct dcpk_open_options *given,
-                                  struct dcpk_error *err)
-{
-    static const struct word trust[] = {
-        {"weights", DCPK_TRUST_WEIGHTS}, {"masters", DCPK_TRUST_MASTERS}, {NULL, 0}};
-    static const struct word repair[] = {{"bucket-padding", DCPK_REPAIR_PADDING}, {NULL, 0}};
-
-    *given = (struct dcpk_open_options){.bucket_elems = a->bucket_elems,
-                                        .model_prefix = a->model_prefix,
-                                        .state_prefix = a->state_prefix,
-                                        .drops = a->drops.texts,
-                                        .n_drops = a->drops.n};
     if (a->accept_gtp)
-        given->decisions |= DCPK_ACCEPT_GTP;
-    if (take_word("--trust", a->trust, trust, &given->decisions, err) ||
-        take_word("--repair", a->repair, repair, &given->decisions, err))
-        return err->status;
-    return DCPK_OK;
+        given.decisions |= DCPK_ACCEPT_GTP;
+    if (a->repair != NULL)
+        given.decisions |= DCPK_REPAIR_PADDING;
+    return given;
 }
 
 bool dcpk_input_args_given(const struct dcpk_input_args *a)

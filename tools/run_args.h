@@ -8,8 +8,10 @@
 #include "tools/cmd.h"
 #include "tools/options.h"
 
+/* The numbers of these words are values of dcpk_tracker_policy. */
+#define DCPK_TRACKER_WORDS "newest set keep"
 #define DCPK_OPT_TRACKER(field)                                                                    \
-    DCPK_OPT_TEXT("tracker", "WHEN", field,                                                        \
+    DCPK_OPT_WORD("tracker", "WHEN", DCPK_TRACKER_WORDS, field,                                    \
                   "when to point OUT's tracker at the new iteration: newest, unless it names "     \
                   "a newer one (default), set, always, or keep, only where there is none "         \
                   "(default where OUT is an iteration's folder)")
@@ -26,9 +28,8 @@
 dcpk_status dcpk_choose_iteration(const char *path, const char *iteration,
                                   char chosen[DCPK_RUN_PATH_BYTES], struct dcpk_error *err);
 
-/* newest, set or keep; NULL: the usual. Errors: DCPK_EUSAGE. */
-dcpk_status dcpk_parse_tracker(const char *text, enum dcpk_tracker_policy *policy,
-                               struct dcpk_error *err);
+/* NULL: the usual. */
+enum dcpk_tracker_policy dcpk_tracker_policy_of(const char *word);
 
 /* --force and --resume as dcpk_folder_flags. */
 unsigned dcpk_folder_flags_of(bool force, bool resume);
@@ -69,9 +70,8 @@ extern const struct dcpk_option dcpk_input_rows[], dcpk_against_rows[];
 #define DCPK_OPT_INPUT(field)   DCPK_OPT_ROWS(dcpk_input_rows, struct dcpk_input_args, field)
 #define DCPK_OPT_AGAINST(field) DCPK_OPT_ROWS(dcpk_against_rows, struct dcpk_input_args, field)
 
-/* Borrows `a`. Errors: DCPK_EUSAGE for a word that an option does not take. */
-dcpk_status dcpk_input_args_apply(const struct dcpk_input_args *a, struct dcpk_open_options *given,
-                                  struct dcpk_error *err);
+/* Borrows `a`. */
+struct dcpk_open_options dcpk_input_args_read(const struct dcpk_input_args *a);
 /* True if any of them was given. */
 bool dcpk_input_args_given(const struct dcpk_input_args *a);
 

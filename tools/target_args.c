@@ -129,7 +129,7 @@ const struct dcpk_option dcpk_family_rows[] = {
     DCPK_OPT_CHECKPOINT("hf-assets", "DIR", assets,
                         "OUT: copy files of the tokenizer and generation_config.json from DIR; an "
                         "IN without config.json takes that of DIR"),
-    DCPK_OPT_TEXT("dtype", "D", dtype,
+    DCPK_OPT_WORD("dtype", "D", "float32 bfloat16 float16", dtype,
                   "OUT: float32, bfloat16 or float16 (default: that of the model's weights)"),
     DCPK_OPT_FLAG("allow-overflow", allow_overflow,
                   "OUT: write finite elements that --dtype cannot hold as infinities (default: "
@@ -141,17 +141,6 @@ const struct dcpk_option dcpk_family_rows[] = {
     DCPK_OPT_TEXT("max-shard-size", "SIZE", max_file,
                   "OUT: bytes of tensors in a file, also with KB, MB or GB (default: 5GB)"),
     DCPK_OPT_END};
-
-static dcpk_status parse_dtype(const char *text, enum dcpk_dtype *dtype, struct dcpk_error *err)
-{
-    if (text == NULL)
-        return DCPK_OK;
-    *dtype = dcpk_dtype_from_name(text);
-    if (*dtype != DCPK_F32 && *dtype != DCPK_BF16 && *dtype != DCPK_F16)
-        return dcpk_fail(err, DCPK_EUSAGE, "--dtype '%s' is not one of float32, bfloat16, float16",
-                         text);
-    return DCPK_OK;
-}
 
 /* "fp8-block[:V][,ue8m0]"; also V alone may be ue8m0. */
 static dcpk_status parse_quantize(const char *text, struct dcpk_fp8_format *fp8,
@@ -234,8 +223,9 @@ dcpk_status dcpk_family_args_apply(const struct dcpk_family_args *a, const struc
     if (a->quantize != NULL && to->container != NULL)
         return dcpk_fail(err, DCPK_EUSAGE, "--quantize is for files of Hugging Face's, not for %s",
                          to->name);
-    if (parse_dtype(a->dtype, &settings->dtype, err) ||
-        parse_quantize(a->quantize, &settings->fp8, err) ||
+    if (a->dtype != NULL)
+        settings->dtype = dcpk_dtype_from_name(a->dtype);
+    if (parse_quantize(a->quantize, &settings->fp8, err) ||
         parse_file_size(a->max_file, &settings->max_file_bytes, err))
         return err->status;
     return DCPK_OK;

@@ -26,6 +26,17 @@ bool dcpk_option_has_word(const char *list, const char *word, size_t n_bytes)
     return false;
 }
 
+int dcpk_option_number(const char *list, const char *word)
+{
+    const char *at = list, *other;
+    size_t n;
+
+    for (int i = 1; word != NULL && (other = dcpk_take_word(&at, &n)) != NULL; i++)
+        if (n == strlen(word) && memcmp(other, word, n) == 0)
+            return i;
+    return 0;
+}
+
 bool dcpk_option_is_near(const char *word, const char *name)
 {
     const size_t n_word = strlen(word), n_name = strlen(name);

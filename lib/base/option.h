@@ -82,6 +82,8 @@ bool dcpk_option_is_text(const struct dcpk_option *option);
 
 /* True if the list of words, which may be NULL, has word[0 .. n_bytes). */
 bool dcpk_option_has_word(const char *list, const char *word, size_t n_bytes);
+/* The number of a word in the list, from 1; 0: it is not there, or NULL. */
+int dcpk_option_number(const char *list, const char *word);
 
 /* How a text names an option: by one of its names, or by one that means the opposite. */
 enum dcpk_option_sense { DCPK_OPTION_OTHER, DCPK_OPTION_SAME, DCPK_OPTION_OPPOSITE };

@@ -19,11 +19,11 @@ done
 "$DCPKIT" inspect back_a | grep -E '^(format|optimizer) '
 refuses "a generation for fsdp_dtensor" 2 'target-generation is for --to torch_dist' \
     "$DCPKIT" convert --to fsdp_dtensor --target-generation C in out
-refuses "a generation that is none" 2 "'D' is not one of A, B, C and V2" \
+refuses "a generation that is none" 2 "'D' is not one of A, B, C, V2" \
     "$DCPKIT" convert --to torch_dist --target-generation D forth out
 refuses "another layout of generation A" 2 'has one layout of optimizer state' \
     "$DCPKIT" convert --to torch_dist --target-generation A --target-optimizer dp_reshardable forth out
-refuses "an optimizer layout that is none" 2 "'flattened' is not one of fully_reshardable and dp_reshardable" \
+refuses "an optimizer layout that is none" 2 "'flattened' is not one of fully_reshardable, dp_reshardable" \
     "$DCPKIT" convert --to torch_dist --target-optimizer flattened forth out
 refuses "an optimizer layout for zarr" 2 'target-optimizer is for --to torch_dist, not for zarr' \
     "$DCPKIT" convert --to zarr --target-optimizer dp_reshardable forth out
