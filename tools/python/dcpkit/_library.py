@@ -52,136 +52,104 @@ class Struct(ctypes.Structure):
         super().__setattr__(name, value)
 
 
+def _fields(*rows: tuple[str, Any]) -> list[tuple[str, Any]]:
+    """Fields by names that are separated by blanks, and their type."""
+    return [(name, kind) for names, kind in rows for name in names.split()]
+
+
 class Options(Struct):
-    _fields_ = [
+    _fields_ = _fields(
         ("size", c_size_t),
         ("n_threads", c_int),
         ("memory_bytes", c_uint64),
         ("progress", PROGRESS),
         ("context", c_void_p),
-    ]
+    )
 
 
 class Summary(Struct):
-    _fields_ = [
-        ("format", c_char_p),
-        ("generation", c_char_p),
-        ("n_tensors", c_size_t),
-        ("n_objects", c_size_t),
-        ("n_files", c_size_t),
+    _fields_ = _fields(
+        ("format generation", c_char_p),
+        ("n_tensors n_objects n_files", c_size_t),
         ("tensor_bytes", c_uint64),
-    ]
+    )
 
 
 class TensorInfo(Struct):
-    _fields_ = [
-        ("key", c_char_p),
-        ("dtype", c_char_p),
+    _fields_ = _fields(
+        ("key dtype", c_char_p),
         ("elem_bytes", c_size_t),
         ("rank", c_int),
         ("shape", POINTER(c_int64)),
         ("n_chunks", c_size_t),
-    ]
+    )
 
 
 class ChunkInfo(Struct):
-    _fields_ = [
-        ("offset", POINTER(c_int64)),
-        ("extent", POINTER(c_int64)),
+    _fields_ = _fields(
+        ("offset extent", POINTER(c_int64)),
         ("file", c_char_p),
-        ("first_byte", c_uint64),
-        ("n_bytes", c_uint64),
-    ]
+        ("first_byte n_bytes", c_uint64),
+    )
 
 
 class Mesh(Struct):
-    _fields_ = [(name, c_int64) for name in ("tp", "pp", "ep", "cp", "dp", "etp", "vpp")]
+    _fields_ = _fields(("tp pp ep cp dp etp vpp", c_int64))
 
 
 class ConvertOptions(Struct):
-    _fields_ = [
+    _fields_ = _fields(
         ("size", c_size_t),
         ("from_", c_char_p),
         ("flags", ctypes.c_uint),
         ("swiglu", c_int),
         ("mesh", Mesh),
-        ("hf_config", c_char_p),
-        ("hf_assets", c_char_p),
-        ("dtype", c_char_p),
-    ]
+        ("hf_config hf_assets dtype", c_char_p),
+    )
 
 
 class World(Struct):
-    _fields_ = [
-        ("rank", c_int),
-        ("n_ranks", c_int),
-        ("context", c_void_p),
-        ("all_gather", ALL_GATHER),
-    ]
+    _fields_ = _fields(("rank n_ranks", c_int), ("context", c_void_p), ("all_gather", ALL_GATHER))
 
 
 class EngineOptions(Struct):
-    _fields_ = [
+    _fields_ = _fields(
         ("size", c_size_t),
-        ("device", c_char_p),
-        ("transport", c_char_p),
-        ("staging_bytes", c_uint64),
-        ("unit_bytes", c_uint64),
+        ("device transport", c_char_p),
+        ("staging_bytes unit_bytes", c_uint64),
         ("link_bytes_a_second", c_double),
-        ("timeout_ms", c_int),
-        ("n_blocks", c_int),
-        ("check", c_int),
-        ("reserved", c_int),
-    ]
+        ("timeout_ms n_blocks check reserved", c_int),
+    )
 
 
 class Shard(Struct):
-    _fields_ = [
-        ("name", c_char_p),
-        ("dtype", c_char_p),
+    _fields_ = _fields(
+        ("name dtype", c_char_p),
         ("rank", c_int),
-        ("shape", POINTER(c_int64)),
-        ("offset", POINTER(c_int64)),
-        ("extent", POINTER(c_int64)),
+        ("shape offset extent", POINTER(c_int64)),
         ("data", c_void_p),
         ("stride_bytes", POINTER(c_int64)),
-    ]
+    )
 
 
 class MapTotals(Struct):
-    _fields_ = [
+    _fields_ = _fields(
         ("size", c_size_t),
-        ("in_bytes", c_uint64),
-        ("out_bytes", c_uint64),
-        ("local_bytes", c_uint64),
-        ("kept_bytes", c_uint64),
-        ("all_bytes", c_uint64),
-        ("read_bytes", c_uint64),
-        ("table_bytes", c_uint64),
-        ("staging_bytes", c_uint64),
-        ("n_tensors", c_size_t),
-        ("n_units", c_size_t),
-        ("n_unwanted", c_size_t),
-        ("n_direct_peers", c_int),
-        ("n_link_peers", c_int),
+        ("in_bytes out_bytes local_bytes kept_bytes all_bytes read_bytes", c_uint64),
+        ("table_bytes staging_bytes", c_uint64),
+        ("n_tensors n_units n_unwanted", c_size_t),
+        ("n_direct_peers n_link_peers", c_int),
         ("predicted_seconds", c_double),
-        ("link", c_char_p),
-        ("note", c_char_p),
-    ]
+        ("link note", c_char_p),
+    )
 
 
 class MapStats(Struct):
-    _fields_ = [
-        ("size", c_size_t),
-        ("units_done", c_size_t),
+    _fields_ = _fields(
+        ("size units_done", c_size_t),
         ("seconds", c_double),
-        ("n_tiles", c_uint64),
-        ("n_messages", c_uint64),
-        ("read_bytes", c_uint64),
-        ("n_blocks", c_uint64),
-        ("n_sent_blocks", c_uint64),
-        ("sent_bytes", c_uint64),
-    ]
+        ("n_tiles n_messages read_bytes n_blocks n_sent_blocks sent_bytes", c_uint64),
+    )
 
 
 #: enum dcpkit_side
