@@ -3,7 +3,7 @@
  * only place where an #ifdef asks what was built in. */
 #include "kernels/kernels.h"
 
-#include <stddef.h>
+#include <string.h>
 
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/mpi/mpi_load.h"
@@ -34,6 +34,19 @@ const char *const dcpk_kernels_absent[] = {
 #endif
     NULL,
 };
+
+dcpk_status dcpk_kernels_fail(const char *kind, const char *name, struct dcpk_error *err)
+{
+    const size_t n = strcspn(name, ":");
+
+    for (size_t i = 0; dcpk_kernels_absent[i] != NULL; i++)
+        if (strlen(dcpk_kernels_absent[i]) == n && strncmp(dcpk_kernels_absent[i], name, n) == 0)
+            return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_LIST_BUILT,
+                                 "the %s '%s' is not built in: its libraries were missing when "
+                                 "dcpkit was built",
+                                 kind, name);
+    return dcpk_fail_fix(err, DCPK_EUSAGE, DCPK_FIX_LIST_BUILT, "there is no %s '%s'", kind, name);
+}
 
 const struct dcpk_link_ops *const dcpk_links[] = {
     &dcpk_link_local,

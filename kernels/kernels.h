@@ -45,6 +45,10 @@ extern const struct dcpk_ranges *const dcpk_ranges_built[];
 /* NULL-terminated: names of what an optional dependency would have brought. */
 extern const char *const dcpk_kernels_absent[];
 
+/* Fails for a name, perhaps with ":NUMBER", that no row of a kind has ("device", "link"):
+ * DCPK_EUNSUPPORTED where it would have been built in, else DCPK_EUSAGE. */
+dcpk_status dcpk_kernels_fail(const char *kind, const char *name, struct dcpk_error *err);
+
 /* ---- rows of these tables ---- */
 
 /* The same results, faster. */

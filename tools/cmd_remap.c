@@ -45,14 +45,7 @@ static dcpk_status find_device(struct remap *r, struct dcpk_error *err)
     r->options.device = dcpk_devices[i];
     if (dcpk_devices[i] != NULL)
         return DCPK_OK;
-    for (i = 0; dcpk_kernels_absent[i] != NULL; i++)
-        if (strcmp(dcpk_kernels_absent[i], r->device) == 0)
-            return dcpk_fail_fix(
-                err, DCPK_EUNSUPPORTED, DCPK_FIX_LIST_BUILT,
-                "--device %s is not built in: its libraries were missing when dcpkit was built",
-                r->device);
-    return dcpk_fail_fix(err, DCPK_EUSAGE, DCPK_FIX_LIST_BUILT, "there is no device '%s'",
-                         r->device);
+    return dcpk_kernels_fail("device", r->device, err);
 }
 
 static const struct dcpk_link_ops *find_link(const char *name)

@@ -27,13 +27,7 @@ static dcpk_status find_math(const char *name, const struct dcpk_ops **ops, stru
     *ops = dcpk_math_ops[i];
     if (*ops != NULL)
         return DCPK_OK;
-    for (i = 0; dcpk_kernels_absent[i] != NULL; i++)
-        if (strcmp(dcpk_kernels_absent[i], name) == 0)
-            return dcpk_fail_fix(
-                err, DCPK_EUNSUPPORTED, DCPK_FIX_LIST_BUILT,
-                "the device '%s' is not built in: its libraries were missing when dcpkit was built",
-                name);
-    return dcpk_fail_fix(err, DCPK_EUSAGE, DCPK_FIX_LIST_BUILT, "there is no device '%s'", name);
+    return dcpk_kernels_fail("device", name, err);
 }
 
 /* The first that move memory of the mathematics; of the processor, those of one process alone. */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/base/alloc.h"
 #include "lib/base/order.h"
 #include "lib/ckpt/content.h"
 #include "lib/exec/find_layout.h"
@@ -99,24 +100,6 @@ static void take_extent(void *to, const struct dcpk_held *held)
 
 /* ---- the treemap ---- */
 
-/* Makes room for one more leaf. False after a failure. */
-static bool reserve_leaf(struct work *w)
-{
-    const size_t capacity = dcpk_max_size(64, 2 * w->capacity);
-    struct leaf *more;
-
-    if (w->n_leaves < w->capacity)
-        return true;
-    more = dcpk_doc_take(w->doc, capacity, sizeof *more);
-    if (more == NULL)
-        return false;
-    if (w->n_leaves > 0)
-        memcpy(more, w->leaves, w->n_leaves * sizeof *more);
-    w->leaves = more;
-    w->capacity = capacity;
-    return true;
-}
-
 /* Adds bytes to the leaf of that place. module: copied where it is new. */
 static void add_leaf(struct work *w, const struct leaf *part)
 {
@@ -134,7 +117,8 @@ static void add_leaf(struct work *w, const struct leaf *part)
         return;
     }
     name = dcpk_doc_keep(w->doc, w->name.data, w->name.n_bytes);
-    if (name == NULL || !reserve_leaf(w) ||
+    if (name == NULL ||
+        dcpk_grow(&w->leaves, &w->capacity, w->n_leaves, sizeof *w->leaves, &w->doc->err) ||
         dcpk_map_put(&w->by_name, name, w->name.n_bytes, w->n_leaves, &existed, &found,
                      &w->doc->err) != DCPK_OK)
         return;
@@ -188,7 +172,7 @@ static void report_treemap(struct work *w)
     dcpk_bytes_release(&w->name);
     leaves = dcpk_doc_take(w->doc, w->n_leaves, sizeof *leaves);
     if (leaves == NULL || w->n_leaves == 0)
-        return;
+        goto out;
     qsort(w->leaves, w->n_leaves, sizeof *w->leaves, compare_leaves);
     for (size_t i = 0; i < w->n_leaves; i++)
         leaves[i] = (struct dcpk_doc_leaf){{dcpk_content_name(w->leaves[i].content),
@@ -197,6 +181,8 @@ static void report_treemap(struct work *w)
                                            w->leaves[i].content};
     dcpk_doc_treemap(
         w->doc, &(struct dcpk_doc_treemap){"bytes by part, layer and tensor", leaves, w->n_leaves});
+out:
+    dcpk_free(w->leaves);
 }
 
 /* ---- by rank and layer ---- */

@@ -271,14 +271,6 @@ static dcpk_status load_part(struct dcpk_checkpoint *ckpt, size_t part, struct d
     return DCPK_OK;
 }
 
-static bool has_name(const struct dcpk_dict *dict, const char *name)
-{
-    for (size_t i = 0; i < dict->n; i++)
-        if (dcpk_value_is_str(dict->pairs[i].key, name))
-            return true;
-    return false;
-}
-
 /* The entries of a folder; several have the same content_metadata. The schedule has Megatron's
  * name: it is OptimizerParamScheduler's (verl/utils/megatron/optimizer.py@0.9.0). */
 static void take_entries(struct dcpk_dict *made, const struct dcpk_value *common)
@@ -288,7 +280,7 @@ static void take_entries(struct dcpk_dict *made, const struct dcpk_value *common
 
         if (name != NULL && strcmp(name, "lr_scheduler") == 0)
             name = "opt_param_scheduler";
-        if (name != NULL && !has_name(made, name))
+        if (name != NULL && dcpk_dict_get(made, name) == NULL)
             dcpk_dict_put(made, name, common->as.pairs[i].value);
     }
 }
@@ -306,7 +298,7 @@ static dcpk_status verl_load_common(struct dcpk_checkpoint *ckpt, struct dcpk_ar
             return err->status;
         take_entries(&made, common);
     }
-    if (!has_name(&made, "iteration"))
+    if (dcpk_dict_get(&made, "iteration") == NULL)
         dcpk_dict_put(&made, "iteration", dcpk_value_int(arena, state->step, err));
     *value = dcpk_dict_end(&made);
     return dcpk_made(*value, err);
@@ -437,11 +429,10 @@ static dcpk_status find_args(struct dcpk_checkpoint *ckpt, struct dcpk_error *er
     for (size_t i = 0; pairs != NULL && i < pairs->n; i++) {
         const char *name = dcpk_value_as_str(pairs->as.pairs[i].key);
 
-        if (name != NULL && !has_name(&stored, name))
+        if (name != NULL && dcpk_dict_get(&stored, name) == NULL)
             dcpk_dict_put(&made, name, pairs->as.pairs[i].value);
     }
-    for (size_t i = 0; i < stored.n; i++)
-        dcpk_dict_add(&made, stored.pairs[i].key, stored.pairs[i].value);
+    dcpk_dict_put_all(&made, dcpk_dict_end(&stored));
     if (err->status != DCPK_OK)
         return err->status;
     args = dcpk_value_namespace(ckpt->arena, made.pairs, made.n, err);

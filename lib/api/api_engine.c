@@ -12,24 +12,6 @@
 
 #define ANY_LINK (-1)
 
-static bool is_absent(const char *name, size_t n_bytes)
-{
-    for (size_t i = 0; dcpk_kernels_absent[i] != NULL; i++)
-        if (strncmp(dcpk_kernels_absent[i], name, n_bytes) == 0 &&
-            dcpk_kernels_absent[i][n_bytes] == '\0')
-            return true;
-    return false;
-}
-
-/* No row has this name. */
-static dcpk_status fail_unknown(const char *kind, const char *name, size_t n_bytes,
-                                struct dcpk_error *err)
-{
-    if (is_absent(name, n_bytes))
-        return dcpk_fail(err, DCPK_EUNSUPPORTED, "the %s '%s' was not built in", kind, name);
-    return dcpk_fail(err, DCPK_EUSAGE, "there is no %s '%s'", kind, name);
-}
-
 /* "cuda:1" */
 static dcpk_status device_take(const char *device, const struct dcpk_device_ops **ops, int *ordinal,
                                struct dcpk_error *err)
@@ -52,7 +34,7 @@ static dcpk_status device_take(const char *device, const struct dcpk_device_ops 
             *ops = dcpk_devices[i];
             return DCPK_OK;
         }
-    return fail_unknown("device", device, n_bytes, err);
+    return dcpk_kernels_fail("device", device, err);
 }
 
 static dcpk_status transport_take(dcpkit_engine *engine, const char *transport,
@@ -76,7 +58,7 @@ static dcpk_status transport_take(dcpkit_engine *engine, const char *transport,
             engine->link = i;
             return DCPK_OK;
         }
-    return fail_unknown("transport", transport, strlen(transport), err);
+    return dcpk_kernels_fail("transport", transport, err);
 }
 
 static dcpk_status engine_take(dcpkit_engine *engine, const struct dcpkit_engine_options *from,

@@ -286,7 +286,6 @@ static dcpk_status add_zeros(dcpkit_map *map, const struct dcpk_renamed *made,
 
                 if (none == NULL)
                     return err->status;
-                memset(none, 0, (size_t)shard.rank * sizeof *none);
                 shard.stride_bytes = none;
                 shard.at = (uint64_t)(uintptr_t)map->names.zero;
             }

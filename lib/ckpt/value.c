@@ -164,7 +164,7 @@ void dcpk_dict_put(struct dcpk_dict *dict, const char *name, const struct dcpk_v
 
 void dcpk_dict_put_all(struct dcpk_dict *dict, const struct dcpk_value *members)
 {
-    for (size_t i = 0; i < members->n; i++)
+    for (size_t i = 0; members != NULL && i < members->n; i++)
         dcpk_dict_add(dict, members->as.pairs[i].key, members->as.pairs[i].value);
 }
 
@@ -209,7 +209,7 @@ void dcpk_dict_remove(struct dcpk_dict *dict, const char *name)
         memmove(pair, pair + 1, (size_t)(dict->pairs + --dict->n - pair) * sizeof *pair);
 }
 
-static int order_pairs(const void *a, const void *b)
+static int compare_dict_names(const void *a, const void *b)
 {
     const struct dcpk_value_pair *x = a, *y = b;
 
@@ -219,7 +219,7 @@ static int order_pairs(const void *a, const void *b)
 void dcpk_dict_sort(struct dcpk_dict *dict)
 {
     if (dict->n > 0)
-        qsort(dict->pairs, dict->n, sizeof *dict->pairs, order_pairs);
+        qsort(dict->pairs, dict->n, sizeof *dict->pairs, compare_dict_names);
 }
 
 const struct dcpk_value *dcpk_dict_end(const struct dcpk_dict *dict)

@@ -177,7 +177,7 @@ struct dcpk_dict {
 void dcpk_dict_add(struct dcpk_dict *dict, const struct dcpk_value *key,
                    const struct dcpk_value *value);
 void dcpk_dict_put(struct dcpk_dict *dict, const char *name, const struct dcpk_value *value);
-/* Append the pairs of a DICT. */
+/* Append the pairs of a DICT; NULL: none. */
 void dcpk_dict_put_all(struct dcpk_dict *dict, const struct dcpk_value *members);
 /* The value of a name; NULL: none. All keys are text for this and what follows. */
 const struct dcpk_value *dcpk_dict_get(const struct dcpk_dict *dict, const char *name);

@@ -38,12 +38,12 @@ static const struct scheme {
     const char *name;
     dcpk_status (*list)(struct dcpk_feed_views *views, struct dcpk_checkpoint *ckpt,
                         const struct dcpk_live *live, struct dcpk_error *err);
-    bool spreads_experts; /* over ranks that would cut them else */
+    enum dcpk_server server; /* spreads experts over ranks that would cut them else; 0: none */
 } schemes[] = {
-    {"megatron", dcpk_live_megatron, false},
-    {"vllm", dcpk_live_vllm, true},
-    {"sglang", dcpk_live_sglang, true},
-    {"transformers", live_transformers, false},
+    {"megatron", dcpk_live_megatron, 0},
+    {"vllm", dcpk_live_serving, DCPK_SERVER_VLLM},
+    {"sglang", dcpk_live_serving, DCPK_SERVER_SGLANG},
+    {"transformers", live_transformers, 0},
 };
 
 static const struct scheme *find_scheme(const char *text)
@@ -113,6 +113,7 @@ static dcpk_status live_parse(const struct dcpk_live_options *options, struct wo
 {
     static const char layout[] = "layout=";
     const char *text = options->text + strcspn(options->text, ":");
+    const struct scheme *scheme = find_scheme(options->text);
     struct dcpk_grid counted;
 
     while (*text != '\0') { /* a colon, or a comma */
@@ -136,17 +137,17 @@ static dcpk_status live_parse(const struct dcpk_live_options *options, struct wo
         append_size(words, "tp=1", 4, err);
     if (dcpk_placing_parse("names", words->sizes, (int)words->ranks, &live->placing, err))
         return dcpk_context(err, "'%.200s'", options->text);
-    if ((words->etp > 0 || words->layout != NULL) &&
-        find_scheme(options->text)->list != dcpk_live_megatron)
+    if ((words->etp > 0 || words->layout != NULL) && scheme->list != dcpk_live_megatron)
         return dcpk_fail(err, DCPK_EUSAGE, "'%.200s': only a run of Megatron has etp or a layout",
                          options->text);
     live->placing.grid.etp = words->etp;
     counted = live->placing.grid;
-    if (find_scheme(options->text)->spreads_experts)
+    if (scheme->server != 0)
         counted.etp = 1;
     if (dcpk_grid_check_ranks(&counted, words->ranks, err))
         return dcpk_context(err, "'%.200s'", options->text);
     live->options = options;
+    live->server = scheme->server;
     live->layout = words->layout;
     live->family = words->family[0] == '\0' ? NULL : words->family;
     live->rank = options->rank - words->at;
@@ -222,8 +223,6 @@ dcpk_status dcpk_live_expect(struct dcpk_live_tensor *tensor, size_t n, struct d
     struct dcpk_feed_views *views = tensor->views;
 
     views->of = dcpk_arena_array(views->arena, n, sizeof *views->of, err);
-    if (views->of != NULL && n > 0)
-        memset(views->of, 0, n * sizeof *views->of);
     return err->status;
 }
 

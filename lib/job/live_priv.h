@@ -5,14 +5,15 @@
 
 #include "lib/job/feed_views_priv.h"
 #include "lib/job/live_names.h"
+#include "lib/job/serving_names.h"
 
 /* A run whose modules are looked at. */
 struct dcpk_live {
     struct dcpk_placing placing;
     int64_t rank;       /* of it; -1: none */
     const char *family; /* of Hugging Face's names; NULL: as a conversion chooses it */
-    const char
-        *layout; /* of its pipeline, as of lib/place/pipeline.h; NULL: by sizes of the grid */
+    const char *layout; /* of its pipeline (lib/place/pipeline.h); NULL: by sizes of the grid */
+    enum dcpk_server server; /* 0: none */
     const struct dcpk_live_options *options;
 };
 
@@ -42,9 +43,7 @@ dcpk_status dcpk_live_put(struct dcpk_live_tensor *tensor, const char *name, enu
 
 dcpk_status dcpk_live_megatron(struct dcpk_feed_views *views, struct dcpk_checkpoint *ckpt,
                                const struct dcpk_live *live, struct dcpk_error *err);
-dcpk_status dcpk_live_vllm(struct dcpk_feed_views *views, struct dcpk_checkpoint *ckpt,
-                           const struct dcpk_live *live, struct dcpk_error *err);
-dcpk_status dcpk_live_sglang(struct dcpk_feed_views *views, struct dcpk_checkpoint *ckpt,
-                             const struct dcpk_live *live, struct dcpk_error *err);
+dcpk_status dcpk_live_serving(struct dcpk_feed_views *views, struct dcpk_checkpoint *ckpt,
+                              const struct dcpk_live *live, struct dcpk_error *err);
 
 #endif

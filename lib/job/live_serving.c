@@ -18,7 +18,6 @@
 #include "lib/base/text.h"
 #include "lib/ckpt/output.h"
 #include "lib/job/live_priv.h"
-#include "lib/job/serving_names.h"
 #include "lib/model/sizes.h"
 #include "lib/place/held.h"
 
@@ -50,11 +49,7 @@ static int compare_parts(const void *a, const void *b)
     const struct dcpk_served *x = &((const struct part *)a)->as, *y = &((const struct part *)b)->as;
     const int by_name = strcmp(x->name, y->name);
 
-    if (by_name != 0)
-        return by_name;
-    if (x->expert != y->expert)
-        return x->expert < y->expert ? -1 : 1;
-    return x->number < y->number ? -1 : x->number > y->number;
+    return by_name != 0 ? by_name : DCPK_ORDER_BY_2(x, y, expert, number);
 }
 
 /* --- parts by name --- */
@@ -443,14 +438,13 @@ static dcpk_status find_expert_ranks(struct serving *s, int64_t rank, struct dcp
     return DCPK_OK;
 }
 
-static dcpk_status live_serving(struct dcpk_feed_views *views, struct dcpk_checkpoint *ckpt,
-                                const struct dcpk_live *live, enum dcpk_server server,
-                                struct dcpk_error *err)
+dcpk_status dcpk_live_serving(struct dcpk_feed_views *views, struct dcpk_checkpoint *ckpt,
+                              const struct dcpk_live *live, struct dcpk_error *err)
 {
     const struct dcpk_grid grid = dcpk_grid_full(&live->placing.grid);
     struct serving s = {.made = {.views = views},
                         .arena = views->arena,
-                        .model = {.server = server},
+                        .model = {.server = live->server},
                         .tp = grid.tp,
                         .r = live->rank % grid.tp,
                         .ep = grid.ep};
@@ -471,16 +465,4 @@ static dcpk_status live_serving(struct dcpk_feed_views *views, struct dcpk_check
     if (st != DCPK_OK)
         dcpk_context(err, "'%.200s'", live->options->text);
     return st;
-}
-
-dcpk_status dcpk_live_vllm(struct dcpk_feed_views *views, struct dcpk_checkpoint *ckpt,
-                           const struct dcpk_live *live, struct dcpk_error *err)
-{
-    return live_serving(views, ckpt, live, DCPK_SERVER_VLLM, err);
-}
-
-dcpk_status dcpk_live_sglang(struct dcpk_feed_views *views, struct dcpk_checkpoint *ckpt,
-                             const struct dcpk_live *live, struct dcpk_error *err)
-{
-    return live_serving(views, ckpt, live, DCPK_SERVER_SGLANG, err);
 }

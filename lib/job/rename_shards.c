@@ -7,6 +7,7 @@
 
 #include "lib/base/alloc.h"
 #include "lib/base/map.h"
+#include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/job/feed_views_priv.h"
 
@@ -39,11 +40,7 @@ static int compare_takings(const void *a, const void *b)
 {
     const struct taking *x = a, *y = b;
 
-    if (x->src != y->src)
-        return x->src < y->src ? -1 : 1;
-    if (x->view != y->view)
-        return x->view < y->view ? -1 : 1;
-    return x->piece < y->piece ? -1 : x->piece > y->piece;
+    return DCPK_ORDER_BY_3(x, y, src, view, piece);
 }
 
 static dcpk_status renamer_index(struct renamer *r, struct dcpk_error *err)

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "lib/base/map.h"
+#include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/knobs/knobs.h"
 #include "lib/knobs/migrate.h"
@@ -305,11 +306,9 @@ static int order_pairs(const void *a, const void *b)
 {
     const struct pair *u = a, *v = b;
 
-    if (u->is_of_fsdp != v->is_of_fsdp)
-        return u->is_of_fsdp ? -1 : 1;
-    if (u->number != v->number)
-        return u->number < v->number ? -1 : 1;
-    return strcmp(u->named.name, v->named.name);
+    const int order = 2 * DCPK_ORDER_BY(v, u, is_of_fsdp) + DCPK_ORDER_BY(u, v, number);
+
+    return order != 0 ? order : strcmp(u->named.name, v->named.name);
 }
 
 dcpk_status dcpk_compare_settings(const struct dcpk_run_settings side[2],

@@ -346,7 +346,6 @@ static dcpk_status read_chunks(const struct dcpk_value *attrs, struct dcpk_arena
     chunks.layers = dcpk_arena_array(arena, chunks.n, sizeof *chunks.layers, err);
     if (chunks.layers == NULL)
         return err->status;
-    memset(chunks.layers, 0, chunks.n * sizeof *chunks.layers);
     cut->has_mtp = cut_is_set(attrs, "mtp_num_layers");
     cut->norm_chunk = cut->mtp_chunk = (int64_t)chunks.n - 1;
     if (cut_fill_chunks(attrs, arena, cut, &chunks, err))
