@@ -465,8 +465,8 @@ bool dcpk_hf_config_names_map(const struct dcpk_hf_map *map, const struct dcpk_j
 }
 
 /*
- * Parts of models of these types that Megatron core lacks (megatron/core@core_v0.19.0 and main; the
- * modeling files of transformers 5.24). Types are parted by blanks.
+ * Parts of models of these types that core 0.19 lacks (megatron/core@core_v0.19.0; the modeling
+ * files of transformers 5.24). Types are parted by blanks.
  */
 static const struct {
     const char *types, *has;
@@ -483,9 +483,14 @@ static const struct {
     {" falcon_h1 ", "attention and Mamba next to each other in a layer"},
     {" jamba mamba falcon_mamba ", "layers of Mamba-1"},
     {" minimax ", "lightning attention"},
+    {" deepseek_v4 ", "hyper-connections and compressed attention"},
+    {" llama4 llama4_text ", "attention in chunks of tokens"},
+    {" olmo ", "norms without weights"},
+    {" olmo2 olmo3 exaone4 glm4 ", "norms on the outputs of attention and MLP"},
+    {" ernie4_5_moe ", "a bias that chooses experts after a softmax"},
 };
 
-/* ": its models have ..., which Megatron core lacks", or nothing. */
+/* ": its models have ..., which Megatron core 0.19 lacks", or nothing. */
 static void lacking_text(const char *model_type, char *text, size_t n_text)
 {
     char word[80];
@@ -494,7 +499,7 @@ static void lacking_text(const char *model_type, char *text, size_t n_text)
     (void)snprintf(word, sizeof word, " %.60s ", dcpk_text_or(model_type, ""));
     for (size_t i = 0; i < DCPK_COUNT(lacking); i++)
         if (strlen(word) > 2 && strstr(lacking[i].types, word) != NULL)
-            (void)snprintf(text, n_text, ": its models have %s, which Megatron core lacks",
+            (void)snprintf(text, n_text, ": its models have %s, which Megatron core 0.19 lacks",
                            lacking[i].has);
 }
 
