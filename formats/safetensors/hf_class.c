@@ -22,13 +22,15 @@ static const struct field {
     {"activation_function", "s", "gpt2"},
     {"add_cross_attention", "b", "gpt2"},
     {"attention_bias", "b",
-     "deepseek_v2 deepseek_v3 deepseek_v32 gemma2 gemma3_text glm4_moe glm_moe_dsa gpt_oss "
-     "llama nemotron nemotron_h olmoe qwen3 qwen3_5_moe_text qwen3_5_text qwen3_moe qwen3_next"},
+     "deepseek_v2 deepseek_v3 deepseek_v32 gemma2 gemma3_text glm4_moe glm_moe_dsa gpt_oss llama "
+     "nemotron nemotron_h olmoe qwen3 qwen3_5_moe_text qwen3_5_text qwen3_moe qwen3_next seed_oss"},
     {"attention_dropout", "nif", "deepseek_v3 gemma2 gemma3_text llama"},
     {"attention_dropout", "if",
      "deepseek_v32 glm4_moe glm_moe_dsa gpt_oss minimax_m2 mistral mixtral nemotron nemotron_h "
-     "olmoe phi3 qwen2 qwen2_moe qwen3 qwen3_5_moe_text qwen3_5_text qwen3_moe qwen3_next"},
+     "olmoe phi3 qwen2 qwen2_moe qwen3 qwen3_5_moe_text qwen3_5_text qwen3_moe qwen3_next "
+     "seed_oss"},
     {"attention_dropout", "nf", "deepseek_v2"},
+    {"attention_out_bias", "b", "seed_oss"},
     {"attn_logit_softcapping", "nf", "gemma2 gemma3_text"},
     {"attn_pdrop", "if", "gpt2"},
     {"bos_token_id", "ni", ""},
@@ -42,7 +44,7 @@ static const struct field {
     {"final_logit_softcapping", "nf", "gemma2 gemma3_text"},
     {"first_k_dense_replace", "i", "deepseek_v2 deepseek_v32 glm4_moe glm_moe_dsa"},
     {"first_k_dense_replace", "ni", "deepseek_v3"},
-    {"head_dim", "ni", "deepseek_v2 llama mistral mixtral nemotron"},
+    {"head_dim", "ni", "deepseek_v2 llama mistral mixtral nemotron seed_oss"},
     {"head_dim", "i",
      "deepseek_v32 gemma2 gemma3_text glm_moe_dsa gpt_oss minimax_m2 nemotron_h qwen3 "
      "qwen3_5_moe_text qwen3_5_text qwen3_next"},
@@ -71,7 +73,7 @@ static const struct field {
     {"mamba_ssm_cache_dtype", "s", "nemotron_h"},
     {"max_position_embeddings", "i", "!gpt2"},
     {"max_window_layers", "i", "qwen2 qwen2_moe qwen3"},
-    {"mlp_bias", "b", "deepseek_v2 deepseek_v32 glm_moe_dsa llama nemotron nemotron_h"},
+    {"mlp_bias", "b", "deepseek_v2 deepseek_v32 glm_moe_dsa llama nemotron nemotron_h seed_oss"},
     {"mlp_hidden_act", "s", "nemotron_h"},
     {"mlp_layer_types", "n?", "deepseek_v32 glm_moe_dsa"},
     {"mlp_only_layers", "nl", "qwen2_moe qwen3_moe qwen3_next"},
@@ -105,7 +107,8 @@ static const struct field {
      "qwen3_5_moe_text qwen3_moe qwen3_next"},
     {"num_experts_per_tok", "ni", "deepseek_v2 deepseek_v3"},
     {"num_hidden_layers", "i", "!gpt2 nemotron_h"},
-    {"num_key_value_heads", "ni", "deepseek_v2 deepseek_v3 llama nemotron olmoe phi3 qwen2 qwen3"},
+    {"num_key_value_heads", "ni",
+     "deepseek_v2 deepseek_v3 llama nemotron olmoe phi3 qwen2 qwen3 seed_oss"},
     {"num_key_value_heads", "i",
      "deepseek_v32 gemma2 gemma3_text glm4_moe glm_moe_dsa gpt_oss minimax_m2 mistral mixtral "
      "nemotron_h qwen2_moe qwen3_5_moe_text qwen3_5_text qwen3_moe qwen3_next"},
@@ -119,6 +122,7 @@ static const struct field {
      "nemotron_h olmoe qwen2_moe qwen3_5_moe_text qwen3_moe qwen3_next"},
     {"pad_token_id", "ni", ""},
     {"pretraining_tp", "ni", "deepseek_v2 deepseek_v3 llama"},
+    {"pretraining_tp", "i", "seed_oss"},
     {"q_lora_rank", "ni", "deepseek_v2 deepseek_v3"},
     {"q_lora_rank", "i", "deepseek_v32 glm_moe_dsa"},
     {"qk_nope_head_dim", "i", "deepseek_v2 deepseek_v3 deepseek_v32 glm_moe_dsa"},
@@ -128,6 +132,7 @@ static const struct field {
     {"reorder_and_upcast_attn", "b", "gpt2"},
     {"rescale_prenorm_residual", "b", "nemotron_h"},
     {"resid_pdrop", "if", "gpt2 phi3"},
+    {"residual_dropout", "if", "seed_oss"},
     {"residual_in_fp32", "b", "nemotron_h"},
     {"rms_norm_eps", "f", "!gpt2 nemotron nemotron_h"},
     {"rope_interleave", "nb", "deepseek_v3"},
@@ -141,8 +146,7 @@ static const struct field {
     {"scale_attn_weights", "b", "gpt2"},
     {"shared_expert_intermediate_size", "i", "qwen2_moe qwen3_5_moe_text qwen3_next"},
     {"sliding_window", "ni",
-     "gemma2 gemma3_text gpt_oss mistral mixtral nemotron_h phi3 qwen2 qwen2_moe qwen3 "
-     "qwen3_moe"},
+     "gemma2 gemma3_text gpt_oss mistral mixtral nemotron_h phi3 qwen2 qwen2_moe qwen3 qwen3_moe"},
     {"ssm_state_size", "i", "nemotron_h"},
     {"summary_activation", "ns", "gpt2"},
     {"summary_first_dropout", "if", "gpt2"},

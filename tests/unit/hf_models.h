@@ -84,6 +84,11 @@ static const struct model_case {
     {"qwen2", LLAMA | UNTIED | HEADS | HEADS_BIAS | NORMS | GATED, 2, 5, 3, 0, 0,
      SIZES GROUPS "\"rope_theta\": 1e6",
      "\"add_qkv_bias\": true, \"add_bias_linear\": false, \"rotary_base\": 1000000", BLOCKS},
+    {"seed_oss", LLAMA | UNTIED | HEADS | HEADS_BIAS | NORMS | GATED, 2, 5, 3, 0, 0,
+     SIZES GROUPS "\"rope_theta\": 1e7, \"residual_dropout\": 0.0",
+     "\"add_qkv_bias\": true, \"add_bias_linear\": false, \"hidden_dropout\": 0.0, "
+     "\"attention_dropout\": 0.1",
+     BLOCKS},
     {"qwen3", LLAMA | UNTIED | HEADS | HEADS_NORM | NORMS | GATED, 2, 5, 3, 0, 0,
      SIZES GROUPS "\"rope_theta\": 1e6", "\"qk_layernorm\": true, \"kv_channels\": 5", BLOCKS},
     {"mixtral", LLAMA | UNTIED | HEADS | NORMS | EXPERTS_W, 2, 5, 0, FFN, 0,
