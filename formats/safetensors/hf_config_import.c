@@ -316,7 +316,8 @@ static dcpk_status put_common(struct dcpk_hf_importing *m, struct dcpk_error *er
         if (dcpk_dict_set(&m->args, ints[i].name, dcpk_value_int(m->arena, ints[i].value, err)))
             return err->status;
     for (size_t i = 0; i < DCPK_COUNT(bools); i++)
-        if (dcpk_dict_set(&m->args, bools[i].name, dcpk_value_bool(bools[i].value)))
+        if (dcpk_dict_get(&m->args, bools[i].name) == NULL &&
+            dcpk_dict_set(&m->args, bools[i].name, dcpk_value_bool(bools[i].value)))
             return err->status;
     if (dcpk_dict_get(&m->args, "rotary_percent") == NULL &&
         dcpk_dict_set(&m->args, "rotary_percent", dcpk_value_float(m->arena, 1, err)))

@@ -84,6 +84,11 @@ static const struct model_case {
     {"qwen2", LLAMA | UNTIED | HEADS | HEADS_BIAS | NORMS | GATED, 2, 5, 3, 0, 0,
      SIZES GROUPS "\"rope_theta\": 1e6",
      "\"add_qkv_bias\": true, \"add_bias_linear\": false, \"rotary_base\": 1000000", BLOCKS},
+    {"ernie4_5", LLAMA | HEADS | NORMS | GATED, 2, 5, 3, 0, 0,
+     SIZES GROUPS "\"rope_theta\": 5e5, \"use_bias\": false",
+     "\"rotary_interleaved\": true, \"add_bias_linear\": false, \"norm_epsilon\": 1e-05, "
+     "\"untie_embeddings_and_output_weights\": false",
+     BLOCKS},
     {"seed_oss", LLAMA | UNTIED | HEADS | HEADS_BIAS | NORMS | GATED, 2, 5, 3, 0, 0,
      SIZES GROUPS "\"rope_theta\": 1e7, \"residual_dropout\": 0.0",
      "\"add_qkv_bias\": true, \"add_bias_linear\": false, \"hidden_dropout\": 0.0, "

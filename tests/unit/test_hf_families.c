@@ -507,6 +507,7 @@ static const struct {
     {"norms swapped", "llama", "\"input_layernorm.weight\"", "\"post_attention_layernorm.weight\""},
     {"rotary base left out", "llama", "\"rotary_base\"", "\"rotary_bases\""},
     {"part of a head rotated: left out", "nemotron", "\"rotary_percent\"", "\"rotary_part\""},
+    {"pairs of neighbours taken for halves", "ernie4_5", ", \"rotary_interleaved\": true", ""},
     {"llama3 left out", "llama", "\"use_rope_scaling\": true", "\"use_rope_scaling\": false"},
     {"llama3 of no factor", "llama", "\"rope_scaling_factor\"", "\"rope_scaling\""},
     {"linear left out", "llama", "\"rotary_seq_len_interpolation_factor\"", "\"rotary_seq\""},
