@@ -22,9 +22,10 @@ static const struct field {
     {"activation_function", "s", "gpt2"},
     {"add_cross_attention", "b", "gpt2"},
     {"attention_bias", "b",
-     "deepseek_v2 deepseek_v3 deepseek_v32 gemma2 gemma3_text glm4_moe glm_moe_dsa gpt_oss llama "
-     "nemotron nemotron_h olmoe qwen3 qwen3_5_moe_text qwen3_5_text qwen3_moe qwen3_next seed_oss"},
-    {"attention_dropout", "nif", "deepseek_v3 gemma2 gemma3_text llama"},
+     "deepseek_v2 deepseek_v3 deepseek_v32 dots1 gemma2 gemma3_text glm4_moe glm_moe_dsa gpt_oss "
+     "llama nemotron nemotron_h olmoe qwen3 qwen3_5_moe_text qwen3_5_text qwen3_moe qwen3_next "
+     "seed_oss"},
+    {"attention_dropout", "nif", "deepseek_v3 dots1 gemma2 gemma3_text llama"},
     {"attention_dropout", "if",
      "deepseek_v32 glm4_moe glm_moe_dsa gpt_oss minimax_m2 mistral mixtral nemotron nemotron_h "
      "olmoe phi3 qwen2 qwen2_moe qwen3 qwen3_5_moe_text qwen3_5_text qwen3_moe qwen3_next "
@@ -43,7 +44,7 @@ static const struct field {
     {"expand", "i", "nemotron_h"},
     {"final_logit_softcapping", "nf", "gemma2 gemma3_text"},
     {"first_k_dense_replace", "i", "deepseek_v2 deepseek_v32 glm4_moe glm_moe_dsa"},
-    {"first_k_dense_replace", "ni", "deepseek_v3"},
+    {"first_k_dense_replace", "ni", "deepseek_v3 dots1"},
     {"head_dim", "ni", "deepseek_v2 ernie4_5 llama mistral mixtral nemotron seed_oss"},
     {"head_dim", "i",
      "deepseek_v32 gemma2 gemma3_text glm_moe_dsa gpt_oss minimax_m2 nemotron_h qwen3 "
@@ -73,12 +74,13 @@ static const struct field {
     {"mamba_ssm_cache_dtype", "s", "nemotron_h"},
     {"max_position_embeddings", "i", "!gpt2"},
     {"max_window_layers", "i", "qwen2 qwen2_moe qwen3"},
+    {"max_window_layers", "ni", "dots1"},
     {"mlp_bias", "b", "deepseek_v2 deepseek_v32 glm_moe_dsa llama nemotron nemotron_h seed_oss"},
     {"mlp_hidden_act", "s", "nemotron_h"},
     {"mlp_layer_types", "n?", "deepseek_v32 glm_moe_dsa"},
     {"mlp_only_layers", "nl", "qwen2_moe qwen3_moe qwen3_next"},
     {"moe_intermediate_size", "i",
-     "deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe glm_moe_dsa nemotron_h qwen2_moe "
+     "deepseek_v2 deepseek_v3 deepseek_v32 dots1 glm4_moe glm_moe_dsa nemotron_h qwen2_moe "
      "qwen3_5_moe_text qwen3_moe qwen3_next"},
     {"moe_latent_size", "ni", "nemotron_h"},
     {"moe_shared_expert_intermediate_size", "i", "nemotron_h"},
@@ -86,7 +88,7 @@ static const struct field {
     {"mtp_layers_block_type", "n?", "nemotron_h"},
     {"n_embd", "i", "gpt2"},
     {"n_group", "i", "deepseek_v32 glm4_moe glm_moe_dsa nemotron_h"},
-    {"n_group", "ni", "deepseek_v2 deepseek_v3"},
+    {"n_group", "ni", "deepseek_v2 deepseek_v3 dots1"},
     {"n_groups", "i", "nemotron_h"},
     {"n_head", "i", "gpt2"},
     {"n_inner", "ni", "gpt2"},
@@ -94,21 +96,23 @@ static const struct field {
     {"n_positions", "i", "gpt2"},
     {"n_routed_experts", "i",
      "deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe glm_moe_dsa nemotron_h"},
+    {"n_routed_experts", "ni", "dots1"},
     {"n_shared_experts", "i",
      "deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe glm_moe_dsa nemotron_h"},
+    {"n_shared_experts", "ni", "dots1"},
     {"norm_eps", "f", "nemotron"},
     {"norm_topk_prob", "b",
      "deepseek_v32 glm4_moe glm_moe_dsa nemotron_h olmoe qwen2_moe qwen3_moe qwen3_next"},
-    {"norm_topk_prob", "nb", "deepseek_v2 deepseek_v3"},
+    {"norm_topk_prob", "nb", "deepseek_v2 deepseek_v3 dots1"},
     {"num_attention_heads", "i", "!gpt2"},
     {"num_experts", "i", "olmoe qwen2_moe qwen3_5_moe_text qwen3_moe qwen3_next"},
     {"num_experts_per_tok", "i",
      "deepseek_v32 glm4_moe glm_moe_dsa gpt_oss minimax_m2 mixtral nemotron_h olmoe qwen2_moe "
      "qwen3_5_moe_text qwen3_moe qwen3_next"},
-    {"num_experts_per_tok", "ni", "deepseek_v2 deepseek_v3"},
+    {"num_experts_per_tok", "ni", "deepseek_v2 deepseek_v3 dots1"},
     {"num_hidden_layers", "i", "!gpt2 nemotron_h"},
     {"num_key_value_heads", "ni",
-     "deepseek_v2 deepseek_v3 ernie4_5 llama nemotron olmoe phi3 qwen2 qwen3 seed_oss"},
+     "deepseek_v2 deepseek_v3 dots1 ernie4_5 llama nemotron olmoe phi3 qwen2 qwen3 seed_oss"},
     {"num_key_value_heads", "i",
      "deepseek_v32 gemma2 gemma3_text glm4_moe glm_moe_dsa gpt_oss minimax_m2 mistral mixtral "
      "nemotron_h qwen2_moe qwen3_5_moe_text qwen3_5_text qwen3_moe qwen3_next"},
@@ -118,7 +122,7 @@ static const struct field {
     {"num_nextn_predict_layers", "i", "nemotron_h"},
     {"original_max_position_embeddings", "i", "phi3"},
     {"output_router_logits", "b",
-     "deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe glm_moe_dsa gpt_oss minimax_m2 mixtral "
+     "deepseek_v2 deepseek_v3 deepseek_v32 dots1 glm4_moe glm_moe_dsa gpt_oss minimax_m2 mixtral "
      "nemotron_h olmoe qwen2_moe qwen3_5_moe_text qwen3_moe qwen3_next"},
     {"pad_token_id", "ni", ""},
     {"pretraining_tp", "ni", "deepseek_v2 deepseek_v3 llama"},
@@ -137,7 +141,8 @@ static const struct field {
     {"rms_norm_eps", "f", "!gpt2 nemotron nemotron_h"},
     {"rope_interleave", "nb", "deepseek_v3"},
     {"rope_parameters", "nd", "!gpt2 nemotron_h"},
-    {"routed_scaling_factor", "f", "deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe glm_moe_dsa"},
+    {"routed_scaling_factor", "f",
+     "deepseek_v2 deepseek_v3 deepseek_v32 dots1 glm4_moe glm_moe_dsa"},
     {"routed_scaling_factor", "if", "nemotron_h"},
     {"router_aux_loss_coef", "f",
      "gpt_oss minimax_m2 mixtral olmoe qwen2_moe qwen3_5_moe_text qwen3_moe qwen3_next"},
@@ -146,7 +151,8 @@ static const struct field {
     {"scale_attn_weights", "b", "gpt2"},
     {"shared_expert_intermediate_size", "i", "qwen2_moe qwen3_5_moe_text qwen3_next"},
     {"sliding_window", "ni",
-     "gemma2 gemma3_text gpt_oss mistral mixtral nemotron_h phi3 qwen2 qwen2_moe qwen3 qwen3_moe"},
+     "dots1 gemma2 gemma3_text gpt_oss mistral mixtral nemotron_h phi3 qwen2 qwen2_moe qwen3 "
+     "qwen3_moe"},
     {"ssm_state_size", "i", "nemotron_h"},
     {"summary_activation", "ns", "gpt2"},
     {"summary_first_dropout", "if", "gpt2"},
@@ -161,7 +167,7 @@ static const struct field {
     {"time_step_max", "f", "nemotron_h"},
     {"time_step_min", "f", "nemotron_h"},
     {"topk_group", "i", "deepseek_v32 glm4_moe glm_moe_dsa nemotron_h"},
-    {"topk_group", "ni", "deepseek_v2 deepseek_v3"},
+    {"topk_group", "ni", "deepseek_v2 deepseek_v3 dots1"},
     {"topk_method", "ns", "deepseek_v2"},
     {"use_bias", "b", "nemotron_h"},
     {"use_bias", "nb", "ernie4_5"},

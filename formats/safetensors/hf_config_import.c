@@ -11,6 +11,16 @@
 
 #define SLIDING "sliding_attention"
 
+/* True if windows begin after the last layer, as in the classes that know max_window_layers. */
+static bool windows_never_begin(const struct dcpk_hf_importing *m)
+{
+    int64_t n_layers, first;
+
+    return dcpk_value_as_int(dcpk_hf_view_get(&m->view, "num_hidden_layers"), &n_layers) &&
+           dcpk_value_as_int(dcpk_hf_view_get(&m->view, "max_window_layers"), &first) &&
+           first >= n_layers;
+}
+
 /* Keys whose value the family fixes. */
 static void check_keys_fixed(struct dcpk_hf_importing *m)
 {
@@ -20,6 +30,8 @@ static void check_keys_fixed(struct dcpk_hf_importing *m)
         const char *key = dcpk_value_as_str(fixed->as.pairs[i].key);
         const struct dcpk_value *value = dcpk_hf_view_get(&m->view, key);
 
+        if (strcmp(key, "sliding_window") == 0 && windows_never_begin(m))
+            continue;
         if (value != NULL && !dcpk_value_same(value, fixed->as.pairs[i].value))
             dcpk_hf_fault(&m->faults, DCPK_EMISMATCH,
                           "'%s' is %s, which Megatron has no args for; family '%s' has %s", key,
@@ -49,7 +61,8 @@ static void check_keys_unnamed(struct dcpk_hf_importing *m)
     static const struct dcpk_value yes = {.kind = DCPK_V_BOOL, .as.b = true};
     static const struct dcpk_value one = {.kind = DCPK_V_INT, .as.i = 1};
     const struct dcpk_value *attrs = m->in->map->args;
-    const bool has_switch = dcpk_value_get(m->in->map->hf, "use_sliding_window") != NULL;
+    const bool has_switch = dcpk_value_get(m->in->map->hf, "use_sliding_window") != NULL ||
+                            dcpk_value_get(m->in->map->hf, "sliding_window") != NULL;
     const struct {
         const char *key;
         const struct dcpk_value *value;

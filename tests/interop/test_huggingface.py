@@ -74,6 +74,9 @@ FAMILIES = {
         linear_num_key_heads=2, linear_num_value_heads=6, linear_key_head_dim=8, linear_value_head_dim=4, num_experts=6,
         num_experts_per_tok=2, moe_intermediate_size=12, shared_expert_intermediate_size=20,
         rope_parameters=dict(BASE["rope_parameters"], partial_rotary_factor=0.25))),
+    "dots1": ("Dots1ForCausalLM", dict(
+        BASE, head_dim=12, moe_intermediate_size=12, n_shared_experts=2, first_k_dense_replace=1, n_routed_experts=8,
+        num_experts_per_tok=4, n_group=4, topk_group=2, norm_topk_prob=True, routed_scaling_factor=2.5, sliding_window=None)),
     "ernie4_5": ("Ernie4_5ForCausalLM", dict(BASE, head_dim=12, tie_word_embeddings=True)),
     "seed_oss": ("SeedOssForCausalLM", dict(BASE, head_dim=12, attention_dropout=0.3)),
     "nemotron_h": ("NemotronHForCausalLM", dict(

@@ -236,6 +236,16 @@ static const struct model_case {
      "\"rotary_percent\": 0.5, \"add_qkv_bias\": true, \"qk_layernorm\": true, "
      "\"moe_layer_freq\": [0, 1, 1]",
      BLOCKS},
+    {"dots1", LLAMA | UNTIED | HEADS | HEADS_NORM | NORMS | GATED | EXPERTS | ROUTED_BIAS | SHARED,
+     2, 5, 1, MOE_FFN, 18,
+     SIZES GROUPS ROUTED
+     "\"n_routed_experts\": 8, \"n_shared_experts\": 3, \"first_k_dense_replace\": 1, "
+     "\"routed_scaling_factor\": 2.5, \"rope_theta\": 1e7, \"n_group\": 4, \"topk_group\": 2, "
+     "\"norm_topk_prob\": true, \"sliding_window\": null",
+     "\"moe_router_num_groups\": 4, \"moe_router_topk_scaling_factor\": 2.5, "
+     "\"moe_router_enable_expert_bias\": true, \"moe_router_score_function\": \"sigmoid\", "
+     "\"qk_layernorm\": true, \"moe_layer_freq\": [0, 1, 1], \"norm_epsilon\": 1e-06",
+     BLOCKS},
     {"gpt_oss", LLAMA | UNTIED | HEADS | HEADS_BIAS | NORMS | OSS, 2, 5, 0, FFN, 0,
      SIZES GROUPS
      "\"num_local_experts\": 8, \"num_experts_per_tok\": 2, \"rope_theta\": 150000, "

@@ -38,6 +38,10 @@ static const char *config_of(const char *family)
         {"gpt_oss", MEMBERS KV_HEADS ", \"num_local_experts\": 4, \"num_experts_per_tok\": 2"},
         {"gpt2", "\"vocab_size\": 99, \"n_embd\": 32, \"n_layer\": 3, \"n_head\": 4, "
                  "\"n_positions\": 64, \"layer_norm_epsilon\": 1e-05"},
+        {"dots1",
+         MEMBERS KV_HEADS EXPERTS ", \"n_routed_experts\": 8, \"n_shared_experts\": 2, "
+                                  "\"first_k_dense_replace\": 1, \"routed_scaling_factor\": 1.5, "
+                                  "\"n_group\": 1, \"topk_group\": 1, \"sliding_window\": 16"},
         {"nemotron", MEMBERS},
         {"gemma2", MEMBERS KV_HEADS ", \"final_logit_softcapping\": 30.0"},
     };
@@ -72,6 +76,7 @@ static const struct {
     {"llama", "", "norm_epsilon", "1e-05"},
     {"llama", "", "layernorm_epsilon", "1e-05"},
     {"mistral", ", \"sliding_window\": null", "layernorm_epsilon", "1e-06"},
+    {"dots1", ", \"max_window_layers\": 4", "window_size", "absent"},
     {"llama", ", \"tie_word_embeddings\": true", "untie_embeddings_and_output_weights", "false"},
     {"llama", "", "untie_embeddings_and_output_weights", "true"},
     {"llama", ", \"initializer_range\": 0.01", "init_method_std", "0.01"},
@@ -222,6 +227,7 @@ static const struct {
     {"mistral", "", "'sliding_window' is missing"},
     {"qwen2", ", \"use_sliding_window\": true", "'use_sliding_window' is true"},
     {"qwen2", ", \"qkv_bias\": false", "'qkv_bias' is false"},
+    {"dots1", ", \"max_window_layers\": 3", "'sliding_window' is 16"},
     {"qwen3_moe", ", \"num_local_experts\": 9", "'num_experts' is 8 and 'num_local_experts' is 9"},
     {"qwen3_moe", ", \"mlp_only_layers\": [0, 1, 2, 3]", "leaves no layer with experts"},
     {"deepseek_v3", ", \"n_group\": 4, \"topk_group\": 2, \"norm_topk_prob\": false",
