@@ -28,8 +28,8 @@ static const struct field {
     {"attention_dropout", "nif", "deepseek_v3 dots1 gemma2 gemma3_text llama"},
     {"attention_dropout", "if",
      "deepseek_v32 glm4_moe glm_moe_dsa gpt_oss minimax_m2 mistral mixtral nemotron nemotron_h "
-     "olmoe phi3 qwen2 qwen2_moe qwen3 qwen3_5_moe_text qwen3_5_text qwen3_moe qwen3_next "
-     "seed_oss"},
+     "olmoe phi3 qwen2 qwen2_moe qwen3 qwen3_5_moe_text qwen3_5_text qwen3_moe qwen3_next seed_oss "
+     "stablelm"},
     {"attention_dropout", "nf", "deepseek_v2"},
     {"attention_out_bias", "b", "seed_oss"},
     {"attn_logit_softcapping", "nf", "gemma2 gemma3_text"},
@@ -51,7 +51,7 @@ static const struct field {
      "qwen3_5_moe_text qwen3_5_text qwen3_next"},
     {"hidden_act", "s", "!gemma2 gemma3_text gpt2 nemotron_h"},
     {"hidden_activation", "s", "gemma2 gemma3_text"},
-    {"hidden_dropout", "if", "nemotron_h"},
+    {"hidden_dropout", "if", "nemotron_h stablelm"},
     {"hidden_size", "i", "!gpt2"},
     {"index_head_dim", "i", "deepseek_v32 glm_moe_dsa"},
     {"index_n_heads", "i", "deepseek_v32 glm_moe_dsa"},
@@ -60,6 +60,7 @@ static const struct field {
     {"initializer_range", "f", ""},
     {"intermediate_size", "i", "!gpt2 qwen3_5_moe_text"},
     {"kv_lora_rank", "i", "deepseek_v2 deepseek_v3 deepseek_v32 glm_moe_dsa"},
+    {"layer_norm_eps", "f", "stablelm"},
     {"layer_norm_epsilon", "f", "gpt2 nemotron_h"},
     {"layers_block_type", "n?", "nemotron_h"},
     {"linear_conv_kernel_dim", "i", "qwen3_5_moe_text qwen3_5_text qwen3_next"},
@@ -115,7 +116,7 @@ static const struct field {
      "deepseek_v2 deepseek_v3 dots1 ernie4_5 llama nemotron olmoe phi3 qwen2 qwen3 seed_oss"},
     {"num_key_value_heads", "i",
      "deepseek_v32 gemma2 gemma3_text glm4_moe glm_moe_dsa gpt_oss minimax_m2 mistral mixtral "
-     "nemotron_h qwen2_moe qwen3_5_moe_text qwen3_5_text qwen3_moe qwen3_next"},
+     "nemotron_h qwen2_moe qwen3_5_moe_text qwen3_5_text qwen3_moe qwen3_next stablelm"},
     {"num_local_experts", "i", "gpt_oss minimax_m2 mixtral"},
     {"num_logits_to_keep", "i", "nemotron_h"},
     {"num_mtp_layers", "i", "deepseek_v3 glm4_moe"},
@@ -129,6 +130,7 @@ static const struct field {
     {"pretraining_tp", "i", "seed_oss"},
     {"q_lora_rank", "ni", "deepseek_v2 deepseek_v3"},
     {"q_lora_rank", "i", "deepseek_v32 glm_moe_dsa"},
+    {"qk_layernorm", "b", "stablelm"},
     {"qk_nope_head_dim", "i", "deepseek_v2 deepseek_v3 deepseek_v32 glm_moe_dsa"},
     {"qk_rope_head_dim", "i", "deepseek_v2 deepseek_v3 deepseek_v32 glm_moe_dsa"},
     {"qkv_bias", "b", "qwen2_moe"},
@@ -138,7 +140,7 @@ static const struct field {
     {"resid_pdrop", "if", "gpt2 phi3"},
     {"residual_dropout", "if", "seed_oss"},
     {"residual_in_fp32", "b", "nemotron_h"},
-    {"rms_norm_eps", "f", "!gpt2 nemotron nemotron_h"},
+    {"rms_norm_eps", "f", "!gpt2 nemotron nemotron_h stablelm"},
     {"rope_interleave", "nb", "deepseek_v3"},
     {"rope_parameters", "nd", "!gpt2 nemotron_h"},
     {"routed_scaling_factor", "f",
@@ -176,7 +178,9 @@ static const struct field {
     {"use_cache", "nb", "ernie4_5"},
     {"use_conv_bias", "b", "nemotron_h"},
     {"use_mamba_kernels", "b", "nemotron_h"},
+    {"use_parallel_residual", "b", "stablelm"},
     {"use_qk_norm", "b", "glm4_moe"},
+    {"use_qkv_bias", "b", "stablelm"},
     {"use_sliding_window", "b", "qwen2 qwen2_moe qwen3 qwen3_moe"},
     {"v_head_dim", "i", "deepseek_v2 deepseek_v32 glm_moe_dsa"},
     {"v_head_dim", "ni", "deepseek_v3"},
@@ -294,7 +298,7 @@ static void check_class_heads(struct reading *r)
 {
     static const struct {
         const char *classes, *size, *heads;
-    } rows[] = {{"llama gemma2 deepseek_v2", "hidden_size", "num_attention_heads"},
+    } rows[] = {{"llama gemma2 deepseek_v2 stablelm", "hidden_size", "num_attention_heads"},
                 {"gpt2", "n_embd", "n_head"}};
 
     for (size_t i = 0; i < DCPK_COUNT(rows); i++) {
@@ -333,7 +337,7 @@ static void check_rotary(struct reading *r)
 
     if (list_has("deepseek_v2 deepseek_v3 deepseek_v32 glm_moe_dsa", r->type))
         key = "qk_rope_head_dim";
-    if (list_has("nemotron glm4_moe qwen3_next qwen3_5_text qwen3_5_moe_text", r->type))
+    if (list_has("nemotron glm4_moe qwen3_next qwen3_5_text qwen3_5_moe_text stablelm", r->type))
         share = 0.5;
     if (heads > 0)
         n = number_at(r, key, number_at(r, "hidden_size", 0) / heads);

@@ -79,6 +79,8 @@ FAMILIES = {
         num_experts_per_tok=4, n_group=4, topk_group=2, norm_topk_prob=True, routed_scaling_factor=2.5, sliding_window=None)),
     "ernie4_5": ("Ernie4_5ForCausalLM", dict(BASE, head_dim=12, tie_word_embeddings=True)),
     "seed_oss": ("SeedOssForCausalLM", dict(BASE, head_dim=12, attention_dropout=0.3)),
+    "stablelm": ("StableLmForCausalLM", dict(BASE, use_qkv_bias=True, rope_parameters=dict(
+        BASE["rope_parameters"], partial_rotary_factor=0.25))),
     "nemotron_h": ("NemotronHForCausalLM", dict(
         {k: v for k, v in BASE.items() if k not in ("num_hidden_layers", "rope_parameters")}, head_dim=12, n_groups=2,
         layers_block_type=["linear_attention", "moe", "full_attention", "mlp", "linear_attention"], ssm_state_size=6,

@@ -274,6 +274,12 @@ static const struct model_case {
      "\"apply_layernorm_1p\": true, \"layernorm_zero_centered_gamma\": true, "
      "\"rotary_percent\": 0.25, \"norm_epsilon\": 1e-05",
      BLOCKS},
+    {"stablelm", LLAMA | UNTIED | HEADS | HEADS_BIAS | NORMS | NORM_BIAS | GATED, 2, 3, 3, 0, 0,
+     SIZES "\"num_key_value_heads\": 2, \"rope_theta\": 1e4, \"use_qkv_bias\": true, "
+           "\"use_parallel_residual\": false",
+     "\"normalization\": \"LayerNorm\", \"swiglu\": true, \"add_qkv_bias\": true, "
+     "\"rotary_percent\": 0.25, \"norm_epsilon\": 1e-05",
+     BLOCKS},
     {"nemotron_h", HYBRID | HYBRID_MIXED | UNTIED, 2, 5, 1, MOE_FFN, 3,
      SIZES GROUPS ROUTED
      "\"hybrid_override_pattern\": \"MEE\", \"mamba_num_heads\": 6, \"n_group\": 2, "
