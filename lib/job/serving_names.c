@@ -255,6 +255,8 @@ dcpk_status dcpk_served_find(const struct dcpk_served_model *model, const char *
                                    .n_parts = module->n_parts,
                                    .cut = module->cut,
                                    .order = module->order};
+    if (!parts.is_of_experts && !dcpk_starts_with(name, "transformer."))
+        served->order = NULL; /* only GPT-2's Conv1D has its axes swapped; StarCoder2 is Linear */
     if (module->fused != NULL)
         served->name = dcpk_arena_printf(arena, err, "%.*s%s%s", (int)parts.n_before, parts.renamed,
                                          module->fused, parts.is_of_experts ? "" : parts.ending);

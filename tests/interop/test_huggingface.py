@@ -81,6 +81,8 @@ FAMILIES = {
     "seed_oss": ("SeedOssForCausalLM", dict(BASE, head_dim=12, attention_dropout=0.3)),
     "stablelm": ("StableLmForCausalLM", dict(BASE, use_qkv_bias=True, rope_parameters=dict(
         BASE["rope_parameters"], partial_rotary_factor=0.25))),
+    "starcoder2": ("Starcoder2ForCausalLM", dict(
+        BASE, tie_word_embeddings=True, sliding_window=8, attention_dropout=0.1, residual_dropout=0.2, embedding_dropout=0.2)),
     "nemotron_h": ("NemotronHForCausalLM", dict(
         {k: v for k, v in BASE.items() if k not in ("num_hidden_layers", "rope_parameters")}, head_dim=12, n_groups=2,
         layers_block_type=["linear_attention", "moe", "full_attention", "mlp", "linear_attention"], ssm_state_size=6,

@@ -210,7 +210,7 @@ def served_rank(files, config, tp, rank, ep=1, program="vllm", later="experts.")
         before, _, module = base.rpartition(".")
         expert = re.match(r"(.*\.)experts\.(\d+)\.(\w+)\.weight", name)
         siblings = key.rpartition(".")[0].rpartition(".")[0]
-        conv1d = module in ("c_attn", "c_fc", "c_proj") and ending == "weight"
+        conv1d = module in ("c_attn", "c_fc", "c_proj") and ending == "weight" and not key.startswith("model.")
         w = w.t() if conv1d else w  # Conv1D of GPT-2
         if expert:
             number = {"w2": 0, "down_proj": 0, "w1": 0, "gate_proj": 0, "w3": 1, "up_proj": 1}[expert[3]]
@@ -338,7 +338,7 @@ class Names(unittest.TestCase):
             sizes.update(ep=1, etp=sizes["tp"])
         layout = ",".join(f"{k}={v}" for k, v in sizes.items() if sizes["ep"] > 1 or k not in ("ep", "etp"))
         phi = ":family=phi3" if family == "phi3" else ""  # args fit Mistral, too
-        gated = family not in ("gpt2", "nemotron")
+        gated = family not in ("gpt2", "nemotron", "starcoder2")
         got = copy.deepcopy(model)
         with torch.no_grad():
             for _, p in in_memory(got):

@@ -44,6 +44,7 @@ enum trait {
     DELTA_NET = 1 << 25,      /* gated heads in every second layer, Gated DeltaNet in the others */
     BY_HEAD = Q_WHOLE,        /* with DELTA_NET: its projection is two tensors, by key head */
     IN_FOUR = Q_LATENT,       /* or four */
+    STARCODER = Q_WHOLE,      /* with HEADS: c_fc, c_proj, and a bias of every linear layer */
     HYBRID = 1 << 26,         /* a layer is one of four kinds */
     HYBRID_MIXED = 1 << 27,   /* Mamba first, then experts */
     HYBRID_PLAIN = 1 << 28,   /* an MLP first, then attention */
@@ -238,6 +239,12 @@ static const struct tensor_law tensor_laws[] = {
     ONE(GATED_ONE, IN_DENSE, "mlp.linear_fc2.weight", AS_IS, "mlp.down_proj.weight", "hf"),
     ONE(UNGATED, IN_DENSE, "mlp.linear_fc1.weight", AS_IS, "mlp.up_proj.weight", "fh"),
     ONE(UNGATED, IN_DENSE, "mlp.linear_fc2.weight", AS_IS, "mlp.down_proj.weight", "hf"),
+    ONE(HEADS | STARCODER, IN_EACH, "self_attention.linear_proj.bias", AS_IS,
+        "self_attn.o_proj.bias", "h"),
+    ONE(HEADS | STARCODER, IN_DENSE, "mlp.linear_fc1.weight", AS_IS, "mlp.c_fc.weight", "fh"),
+    ONE(HEADS | STARCODER, IN_DENSE, "mlp.linear_fc1.bias", AS_IS, "mlp.c_fc.bias", "f"),
+    ONE(HEADS | STARCODER, IN_DENSE, "mlp.linear_fc2.weight", AS_IS, "mlp.c_proj.weight", "hf"),
+    ONE(HEADS | STARCODER, IN_DENSE, "mlp.linear_fc2.bias", AS_IS, "mlp.c_proj.bias", "h"),
     /* experts */
     ONE(EXPERTS, IN_MOE, "mlp.router.weight", AS_IS, "mlp.gate.weight", "eh"),
     {EXPERTS,

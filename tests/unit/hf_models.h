@@ -280,6 +280,13 @@ static const struct model_case {
      "\"normalization\": \"LayerNorm\", \"swiglu\": true, \"add_qkv_bias\": true, "
      "\"rotary_percent\": 0.25, \"norm_epsilon\": 1e-05",
      BLOCKS},
+    {"starcoder2", LLAMA | HEADS | HEADS_BIAS | NORMS | NORM_BIAS | STARCODER, 2, 3, 3, 0, 0,
+     SIZES "\"num_key_value_heads\": 2, \"rope_theta\": 1e6, \"sliding_window\": 8, "
+           "\"hidden_act\": \"gelu_pytorch_tanh\"",
+     "\"normalization\": \"LayerNorm\", \"swiglu\": false, \"bias_gelu_fusion\": true, "
+     "\"add_bias_linear\": true, \"window_size\": [7, 0], "
+     "\"untie_embeddings_and_output_weights\": false",
+     BLOCKS},
     {"nemotron_h", HYBRID | HYBRID_MIXED | UNTIED, 2, 5, 1, MOE_FFN, 3,
      SIZES GROUPS ROUTED
      "\"hybrid_override_pattern\": \"MEE\", \"mamba_num_heads\": 6, \"n_group\": 2, "
