@@ -6,6 +6,7 @@
 
 #include "lib/base/order.h"
 #include "lib/model/norms.h"
+#include "lib/tensor/box.h"
 
 /* ---- lines that take turns ---- */
 
@@ -409,19 +410,30 @@ static dcpk_status split_rows(const struct dcpk_hf_rule *rule, const struct dcpk
 }
 
 /* As many rows as the split has for the part, and otherwise like the first one. */
-static dcpk_status hf_check_part(const struct dcpk_split *split, size_t i,
-                                 const struct dcpk_model_tensor *parts, struct dcpk_error *err)
+static dcpk_status hf_check_part(const struct dcpk_hf_rule *rule, const struct dcpk_split *split,
+                                 size_t i, const struct dcpk_model_tensor *parts,
+                                 struct dcpk_error *err)
 {
     const struct dcpk_model_tensor *part = &parts[i];
+    char text[2][128];
     int64_t n_rows = 0;
-    bool same = part->rank == parts[0].rank && part->rank > 0 && part->dtype == parts[0].dtype;
+    bool same = part->rank == parts[0].rank && part->rank > 0;
 
     for (size_t b = 0; b < split->list[i].n_rows; b++)
         n_rows += split->list[i].rows[b].n_rows;
     for (int a = 1; same && a < part->rank; a++)
         same = part->shape[a] == parts[0].shape[a];
+    if (part->dtype != parts[0].dtype)
+        return dcpk_fail(err, DCPK_EMISMATCH,
+                         "its part '%s' is %s, and '%s' %s: Megatron has one tensor for both, "
+                         "save them with one dtype",
+                         rule->hf[i], dcpk_dtype_name(part->dtype), rule->hf[0],
+                         dcpk_dtype_name(parts[0].dtype));
     if (!same)
-        return dcpk_fail(err, DCPK_EMISMATCH, "its parts differ in dtype or shape");
+        return dcpk_fail(
+            err, DCPK_EMISMATCH, "its part '%s' has the shape %s, which does not fit %s of '%s'",
+            rule->hf[i], dcpk_shape_format(part->shape, part->rank, text[0], sizeof text[0]),
+            dcpk_shape_format(parts[0].shape, parts[0].rank, text[1], sizeof text[1]), rule->hf[0]);
     if (part->shape[0] != n_rows)
         return dcpk_fail(err, DCPK_EMISMATCH,
                          "part %zu has %" PRId64 " rows, %" PRId64 " are asked for", i + 1,
@@ -453,7 +465,7 @@ dcpk_status dcpk_hf_ops_join(const struct dcpk_hf_rule *rule, const struct dcpk_
         return DCPK_OK;
     }
     for (size_t i = 0; i < split.n; i++)
-        if (hf_check_part(&split, i, turned, err))
+        if (hf_check_part(rule, &split, i, turned, err))
             return err->status;
     return dcpk_rows_join(arena, &split, turned, whole, err);
 }

@@ -281,7 +281,7 @@ static void what_does_not_fit_is_refused(void **unused)
     } wrong[] = {
         {"no pairs", "no lines", DCPK_HF_DEINTERLEAVE, 1, 1, {{5}}},
         {"one axis", "no lines", DCPK_HF_TRANSPOSE, 1, 1, {{5}}},
-        {"parts of two widths", "differ", DCPK_HF_CAT, 2, 2, {{2, 2}, {2, 3}}},
+        {"parts of two widths", "does not fit [2, 2] of 'a'", DCPK_HF_CAT, 2, 2, {{2, 2}, {2, 3}}},
         {"parts of two heights", "rows", DCPK_HF_CAT, 2, 2, {{2, 2}, {4, 2}}},
         {"too few rows of k", "part 2 has 2 rows", DCPK_HF_QKV, 3, 1, {{8}, {2}, {4}}},
         {"too many rows of q", "part 1 has 10 rows", DCPK_HF_QKV, 3, 1, {{10}, {4}, {4}}},
@@ -292,8 +292,11 @@ static void what_does_not_fit_is_refused(void **unused)
         struct dcpk_error err = DCPK_ERROR_INIT;
         struct dcpk_arena *arena = dcpk_arena_new();
         struct dcpk_model_tensor parts[DCPK_HF_MAX_PARTS], whole;
-        const struct dcpk_hf_rule rule = {
-            .mg = "x", .n_hf = wrong[c].n_parts, .ops = {wrong[c].op}, .n_ops = 1};
+        const struct dcpk_hf_rule rule = {.mg = "x",
+                                          .hf = {"a", "b", "c"},
+                                          .n_hf = wrong[c].n_parts,
+                                          .ops = {wrong[c].op},
+                                          .n_ops = 1};
 
         for (size_t i = 0; i < wrong[c].n_parts; i++)
             parts[i] = whole_source(arena, (uint32_t)i, wrong[c].shape[i], wrong[c].rank);

@@ -71,9 +71,11 @@ static const struct {
      "'model.layers.1.input_layernorm.weight' is missing&"
      "'model.layers.1.mlp.experts.1.down_proj.weight' is missing"},
     {"parts of two dtypes", E(0) ".up_proj.weight F32", E(0) ".up_proj.weight BF16",
-     "'" E(0) ".gate_proj.weight': its parts differ in dtype or shape"},
+     "'" E(0) ".gate_proj.weight': its part 'mlp.experts.{e}.up_proj.weight' is bfloat16, and "
+              "'mlp.experts.{e}.gate_proj.weight' float32: Megatron has one tensor for both"},
     {"parts of two widths", E(0) ".up_proj.weight F32 3,4", E(0) ".up_proj.weight F32 3,5",
-     "'" E(0) ".gate_proj.weight': its parts differ in dtype or shape"},
+     "'" E(0) ".gate_proj.weight': its part 'mlp.experts.{e}.up_proj.weight' has the shape [3, 5], "
+              "which does not fit [3, 4] of"},
     {"a name of no family", "model.norm.weight", "model.last_norm.weight",
      "in 2 places&'model.norm.weight' is missing, it holds 'decoder.final_layernorm.weight'&"
      "no rule takes 'model.last_norm.weight'"},
