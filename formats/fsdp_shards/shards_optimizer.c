@@ -7,6 +7,7 @@
 #include "formats/fsdp_shards/shards_priv.h"
 #include "lib/base/alloc.h"
 #include "lib/base/text.h"
+#include "lib/model/optimizers.h"
 
 struct optimizer_reading {
     struct dcpk_shards_reading *r;
@@ -180,6 +181,21 @@ static dcpk_status add_state(struct optimizer_reading *o, int64_t number, const 
     return DCPK_OK;
 }
 
+/* Puts the optimizer after an error in its state, where it is not Adam. */
+static dcpk_status name_optimizer(const struct dcpk_value *states, struct dcpk_error *err)
+{
+    for (size_t i = 0; i < states->n; i++) {
+        const char *slot = dcpk_value_as_str(states->as.pairs[i].key);
+        const char *optimizer = slot == NULL ? NULL : dcpk_optimizer_of_slot(slot);
+
+        if (optimizer == NULL)
+            continue;
+        dcpk_append(err, "; the optimizer is %s, by its %.100s", optimizer, slot);
+        break;
+    }
+    return err->status;
+}
+
 /* The states of one parameter. *n counts them. */
 static dcpk_status add_param(struct optimizer_reading *o, const struct dcpk_value_pair *param,
                              struct dcpk_arena *arena, size_t *n, struct dcpk_error *err)
@@ -197,7 +213,7 @@ static dcpk_status add_param(struct optimizer_reading *o, const struct dcpk_valu
         if (state == NULL)
             return dcpk_fail(err, DCPK_EUNSUPPORTED, "a state of a parameter has no name");
         if (add_state(o, number, state, param->value->as.pairs[i].value, arena, err))
-            return err->status;
+            return name_optimizer(param->value, err);
         *n += 1;
     }
     return DCPK_OK;

@@ -9,6 +9,7 @@
 #include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/model/arg_table.h"
+#include "lib/model/optimizers.h"
 
 /* --- moments --- */
 
@@ -434,13 +435,70 @@ static dcpk_status put_run(struct dcpk_model *model, struct dcpk_error *err)
     return put_scheduler(model, iteration, group, err);
 }
 
+/* --- which optimizer --- */
+
+/* The last part of a key of the optimizer's that has `joint`; NULL: it is another key. */
+static const char *find_leaf(const struct dcpk_hf_matching *m, const char *key, const char *joint)
+{
+    const char *prefix = m->names.state_prefix, *at = strstr(key, joint);
+
+    if (at == NULL || strstr(key, "optim") == NULL ||
+        (prefix != NULL && !dcpk_starts_with(key, prefix)))
+        return NULL;
+    return strrchr(key, '.') + 1;
+}
+
+static dcpk_status take_object(struct dcpk_hf_matching *m, const struct dcpk_object *object,
+                               struct dcpk_optimizer_signs *signs, struct dcpk_error *err)
+{
+    const char *slot = find_leaf(m, object->key, ".state.");
+    const char *field = find_leaf(m, object->key, ".param_groups.");
+    const struct dcpk_value *value = NULL;
+    bool is_true = false;
+
+    if (slot != NULL)
+        dcpk_optimizer_take_slot(signs, slot, object->key);
+    if (field == NULL)
+        return DCPK_OK;
+    if (dcpk_optimizer_asks_value(field) && dcpk_model_need(m->model, object, &value, err))
+        return err->status;
+    (void)dcpk_value_as_bool(value, &is_true);
+    dcpk_optimizer_take_field(signs, field, object->key, is_true);
+    return DCPK_OK;
+}
+
+/* Sets model->other_optimizer by the names of state and of groups. */
+static dcpk_status find_optimizer(struct dcpk_hf_matching *m, struct dcpk_error *err)
+{
+    const struct dcpk_checkpoint *ckpt = m->ckpt;
+    struct dcpk_optimizer_signs signs = {0};
+
+    for (size_t t = 0; t < ckpt->n_tensors; t++) {
+        const char *slot = find_leaf(m, ckpt->tensors[t].key, ".state.");
+
+        if (slot != NULL && m->names.list[t] == NULL &&
+            dcpk_checkpoint_tensor_left_out(ckpt, t) == NULL)
+            dcpk_optimizer_take_slot(&signs, slot, ckpt->tensors[t].key);
+    }
+    for (size_t i = 0; i < ckpt->n_objects; i++)
+        if (dcpk_checkpoint_object_left_out(ckpt, i) == NULL &&
+            take_object(m, &ckpt->objects[i], &signs, err))
+            return err->status;
+    dcpk_optimizer_end_signs(&signs);
+    m->model->other_optimizer = signs.optimizer;
+    m->model->other_optimizer_key = signs.key;
+    return DCPK_OK;
+}
+
 dcpk_status dcpk_hf_match_states(struct dcpk_hf_matching *m, struct dcpk_error *err)
 {
     const struct dcpk_hf_names *names = &m->names;
 
-    if ((m->model->flags & DCPK_MODEL_WEIGHTS_ONLY) != 0 || names->state_prefix == NULL ||
+    if ((m->model->flags & DCPK_MODEL_WEIGHTS_ONLY) != 0 ||
         m->ckpt->given.lora.merges) /* the moments and masters are of other weights */
         return DCPK_OK;
+    if (find_optimizer(m, err) || names->state_prefix == NULL)
+        return err->status;
     if (names->other_state != NULL)
         return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_PREFIX | DCPK_FIX_DROP,
                              "'%s.state' and '%s' are of two optimizers", names->state_prefix,

@@ -172,7 +172,8 @@ static dcpk_status map_through_model(struct dcpk_conversion *c, struct dcpk_erro
     if (c->model->foreign != NULL && !o->to->is_model)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "Megatron core has no model of family %s: %s",
                          c->model->family, c->model->foreign);
-    if (dcpk_model_check_known(c->model, err))
+    if ((!o->to->is_model && dcpk_model_check_optimizer(c->model, err)) ||
+        dcpk_model_check_known(c->model, err))
         return err->status;
     if (from == o->to && !c->model->needs_rewrite && !changes_something(o))
         return dcpk_fail_fix(err, DCPK_EUSAGE, DCPK_FIX_REWRITE, "the checkpoint is %s already",

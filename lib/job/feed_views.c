@@ -86,6 +86,7 @@ static dcpk_status see_as(struct dcpk_feed_views *made, struct dcpk_checkpoint *
     if (!dcpk_format_is_target(as) || as->mapping->from_model == NULL)
         return dcpk_fail(err, DCPK_EUSAGE, "%s is read, not written", as->name);
     if (dcpk_model_read(ckpt, only_weights ? DCPK_MODEL_WEIGHTS_ONLY : 0, &made->model, err) ||
+        (!as->is_model && dcpk_model_check_optimizer(made->model, err)) ||
         dcpk_model_check_known(made->model, err) || dcpk_rules_apply(made->model, &rules, err) ||
         dcpk_output_new(ckpt, as, &made->output, err))
         return dcpk_context(err, "reading '%s' as %s", dcpk_store_path(ckpt->store), as->name);

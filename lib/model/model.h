@@ -169,6 +169,9 @@ struct dcpk_model {
     const char *command_line;
     const char *foreign; /* the reason why Megatron core has no such model; NULL: it has */
     const char *family;  /* of a model's folder: that of its map; else NULL */
+    /* A trainer's optimizer that is not Adam, in words, and the key that shows it; NULL: Adam's
+     * state, or none. */
+    const char *other_optimizer, *other_optimizer_key;
     bool has_optimizer;
     bool has_expert_optimizer; /* routed experts had one of their own; of Megatron's formats */
     /*
@@ -279,6 +282,8 @@ dcpk_status dcpk_args_merge_given(const struct dcpk_checkpoint *ckpt, struct dcp
                                   const struct dcpk_value **args, struct dcpk_error *err);
 /* The same for model->args. Errors: DCPK_ENOMEM. */
 dcpk_status dcpk_model_merge_given_args(struct dcpk_model *model, struct dcpk_error *err);
+/* Errors: DCPK_EUNSUPPORTED for state of an optimizer that Megatron would load as Adam's. */
+dcpk_status dcpk_model_check_optimizer(const struct dcpk_model *model, struct dcpk_error *err);
 /* Set model->layout from args; sizes that args lack stay 0. */
 void dcpk_model_read_layout(struct dcpk_model *model);
 

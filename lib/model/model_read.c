@@ -389,3 +389,12 @@ dcpk_status dcpk_model_check_known(const struct dcpk_model *model, struct dcpk_e
     dcpk_bytes_release(&text);
     return st;
 }
+
+dcpk_status dcpk_model_check_optimizer(const struct dcpk_model *model, struct dcpk_error *err)
+{
+    if (model->other_optimizer == NULL)
+        return DCPK_OK;
+    return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_WEIGHTS_ONLY,
+                         "the optimizer is %s, by '%s': Megatron would load its state as Adam's",
+                         model->other_optimizer, model->other_optimizer_key);
+}

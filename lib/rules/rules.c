@@ -242,6 +242,8 @@ dcpk_status dcpk_rules_complete_groups(struct dcpk_model *model, struct dcpk_err
 {
     dcpk_status st = DCPK_OK;
 
+    if (model->other_optimizer != NULL) /* the fields would make it look like Adam */
+        return DCPK_OK;
     for (size_t g = 0; g < model->n_groups && st == DCPK_OK; g++)
         st = complete_group(model, g, err);
     return st;

@@ -248,7 +248,8 @@ static dcpk_status resume_open(struct resuming *r, struct dcpk_error *err)
     r->arena = dcpk_arena_new();
     if (dcpk_env_open(&alone, config->files.load, NULL, NULL, &r->ckpt, err) ||
         dcpk_checkpoint_check_cover(r->ckpt, err) ||
-        dcpk_model_read(r->ckpt, flags, &r->model, err) || dcpk_model_check_known(r->model, err) ||
+        dcpk_model_read(r->ckpt, flags, &r->model, err) ||
+        dcpk_model_check_optimizer(r->model, err) || dcpk_model_check_known(r->model, err) ||
         dcpk_rules_apply(r->model, &rules, err))
         return err->status;
     return dcpk_train_list(r->run, resume_has_state(r) ? 0 : DCPK_LIST_NO_STATE, r->arena, &r->list,

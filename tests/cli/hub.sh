@@ -56,6 +56,15 @@ damage 'remove param_groups.norm'
 damaged "no group" "'norm.weight' has optimizer state and is in no parameter group .*--weights-only"
 damage 'cast norm.weight.step bfloat16'
 damaged "a step that is none" "'optimizer.state.norm.weight.step' is not a single float32"
+damage 'rename exp_avg_sq$ exp_inf'
+damaged "Adamax" "the optimizer is Adamax, by 'optimizer.state.[a-z._0-9]*.exp_inf': Megatron would .*--weights-only"
+damage 'remove exp_avg_sq$'
+damaged "one moment" "the optimizer is one without exp_avg_sq, such as Lion, by "
+damage 'remove amsgrad$'
+damaged "RAdam" "the optimizer is RAdam .*by 'optimizer.param_groups.[a-z._0-9]*.differentiable'"
+convert --quiet --to dcp --layout titan bad radam && diff <(keys bad) <(keys radam) && echo "no field of Adam's is added"
+damage 'remove maximize$' 'rename decoupled_weight_decay$ maximize'
+damaged "maximize" "the optimizer is one that maximizes, by 'optimizer.param_groups.[a-z._0-9]*.maximize'"
 damage 'cast ^(norm|layers|tok|lm) bfloat16'
 damaged "no masters" "is bfloat16 and trained: Megatron loads optimizer state with float32 masters"
 convert --quiet --weights-only --to torch_dist bad weights && ls weights

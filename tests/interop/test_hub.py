@@ -236,6 +236,35 @@ class Hub(unittest.TestCase):
         dcp.load(flat, checkpoint_id=out, no_dist=True)
         self.assertEqual(list(flat.values()), [0.0])
 
+    def save_trained(self, name, optimizer):
+        """A step of an optimizer of torch's with weights as gradients, as get_state_dict has it."""
+        params = {key: torch.nn.Parameter(t.clone()) for key, t in self.weights.items()}
+        made = optimizer(params.values())
+        for p in params.values():
+            p.grad = p.detach().clone()
+        made.step()
+        group = made.state_dict()["param_groups"][0] | {"params": list(params)}
+        state = {"state": {key: made.state[p] for key, p in params.items() if made.state[p]}, "param_groups": [group]}
+        dcp.save({"model": self.weights, "optim": state}, checkpoint_id=self.at(name), no_dist=True)
+        return self.at(name)
+
+    def test_other_optimizers(self):
+        """Megatron would take state of any optimizer for Adam's."""
+        optim, config = torch.optim, ["--hf-config", self.config]
+        for words, make in (
+            ("RAdam .*, by 'optim.param_groups.0.differentiable'", optim.RAdam),
+            ("NAdam, by 'optim.param_groups.0.momentum_decay'", optim.NAdam),
+            ("Adamax, by 'optim.state..*.exp_inf'", optim.Adamax),
+            ("SGD, by 'optim.param_groups.0.dampening'", optim.SGD),
+            ("Adam with amsgrad, by 'optim.param_groups.0.amsgrad'", lambda params: optim.AdamW(params, amsgrad=True)),
+            ("one that maximizes, by 'optim.param_groups.0.maximize'", lambda params: optim.AdamW(params, maximize=True)),
+        ):
+            folder, out = self.save_trained("other", make), self.at("none")
+            code, said = dcpkit_fails("convert", "--to", "torch_dist", *config, folder, out)
+            self.assertEqual(code, 3, said)
+            self.assertRegex(" ".join(said.split()), f"the optimizer is {words}: Megatron would .*--weights-only")
+            shutil.rmtree(folder)
+
     def test_commands(self):
         layout, out = self.at("titan"), self.at("out_commands")
         config = ["--hf-config", self.config]
