@@ -117,15 +117,40 @@ dcpk_status dcpk_shards_add_field(struct dcpk_shards_reading *r, const char *key
 static dcpk_status add_field(struct optimizer_reading *o, const char *name,
                              const struct dcpk_value *value, struct dcpk_error *err)
 {
-    const char *key;
+    const char *key =
+        dcpk_arena_printf(o->r->rank.ckpt->arena, err, "optimizer.param_groups.0.%s", name);
 
+    if (key == NULL)
+        return err->status;
+    if (value->kind == DCPK_V_TENSOR) /* lr of a fused or capturable optimizer */
+        return dcpk_rank_file_take(o->r, key, value, err);
     if (!dcpk_shards_is_plain(value))
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
                          "the field '%.100s' of its group is not a plain value", name);
-    key = dcpk_arena_printf(o->r->rank.ckpt->arena, err, "optimizer.param_groups.0.%s", name);
-    if (key == NULL)
-        return err->status;
     return dcpk_shards_add_field(o->r, key, value, err);
+}
+
+/* The group of a rank after rank 0: the same, and its tensors are copies. */
+static dcpk_status check_group(struct optimizer_reading *o, const struct dcpk_value *group,
+                               struct dcpk_error *err)
+{
+    const struct dcpk_value *first = dcpk_value_at(o->groups, 0);
+    bool same = group != NULL && group->kind == DCPK_V_DICT && group->n == first->n;
+
+    for (size_t i = 0; same && i < first->n; i++) {
+        const char *name = dcpk_value_as_str(first->as.pairs[i].key);
+        const struct dcpk_value *value = dcpk_value_get(group, name);
+
+        if (value != NULL && value->kind == DCPK_V_TENSOR) {
+            if (add_field(o, name, value, err))
+                return err->status;
+            continue;
+        }
+        same = value != NULL && dcpk_value_equal(first->as.pairs[i].value, value);
+    }
+    if (!same)
+        return dcpk_fail(err, DCPK_EFORMAT, "its parameter groups are not those of rank 0");
+    return DCPK_OK;
 }
 
 /* The fields of the group, with names for numbers. */
@@ -250,8 +275,8 @@ static dcpk_status read_state_dict(struct optimizer_reading *o, const struct dcp
         if (read_group(o, dcpk_value_at(groups, 0), err) ||
             add_fields(o, dcpk_value_at(groups, 0), err))
             return err->status;
-    } else if (!dcpk_value_equal(o->groups, groups)) {
-        return dcpk_fail(err, DCPK_EFORMAT, "its parameter groups are not those of rank 0");
+    } else if (check_group(o, groups->n == 1 ? dcpk_value_at(groups, 0) : NULL, err)) {
+        return err->status;
     }
     return add_states(o, dcpk_value_get(value, "state"), arena, err);
 }

@@ -62,12 +62,13 @@ static dcpk_status match_moments(struct dcpk_hf_matching *m, struct dcpk_error *
 /* A field of a group on its way into a dict. */
 struct group_field {
     const char *group; /* its number, or the parameter that it is listed under */
-    size_t object;
+    size_t object;     /* past all objects: a tensor, of that number less theirs */
 };
 
 /* Fields by their groups. */
 struct grouping {
     struct dcpk_hf_matching *m;
+    const char *before; /* the fields' keys: "optim.param_groups." */
     struct group_field *fields;
     size_t n;
     const struct dcpk_value **groups; /* dicts without "params" */
@@ -83,33 +84,41 @@ static int compare_group_fields(const void *left, const void *right)
     return order != 0 ? order : DCPK_THREE_WAY(a->object, b->object);
 }
 
-/* Lists "<prefix>.param_groups.<group>.<field>". */
+/* Lists the key, where it is "<prefix>.param_groups.<group>.<field>". */
+static dcpk_status list_field(struct grouping *g, const char *key, size_t object,
+                              struct dcpk_error *err)
+{
+    struct dcpk_arena *arena = g->m->model->arena;
+    const char *name = dcpk_hf_unwrap(arena, key, err), *dot;
+
+    if (name == NULL)
+        return err->status;
+    dot = strrchr(name, '.');
+    if (!dcpk_starts_with(name, g->before) || dot < name + strlen(g->before))
+        return DCPK_OK;
+    name += strlen(g->before);
+    g->fields[g->n].object = object;
+    g->fields[g->n].group = dcpk_arena_strndup(arena, name, (size_t)(dot - name), err);
+    return dcpk_made(g->fields[g->n++].group, err);
+}
+
+/* Lists fields of groups; lr of a fused or capturable optimizer may be a tensor. */
 static dcpk_status list_fields(struct grouping *g, struct dcpk_error *err)
 {
     const struct dcpk_checkpoint *ckpt = g->m->ckpt;
-    struct dcpk_arena *arena = g->m->model->arena;
-    const char *before =
-        dcpk_arena_printf(arena, err, "%s.param_groups.", g->m->names.state_prefix);
 
-    if (before == NULL)
+    g->before =
+        dcpk_arena_printf(g->m->model->arena, err, "%s.param_groups.", g->m->names.state_prefix);
+    if (g->before == NULL)
         return err->status;
-    for (size_t i = 0; i < ckpt->n_objects; i++) {
-        const char *name, *dot;
-
-        if (dcpk_checkpoint_object_left_out(ckpt, i) != NULL)
-            continue;
-        name = dcpk_hf_unwrap(arena, ckpt->objects[i].key, err);
-        if (name == NULL)
+    for (size_t i = 0; i < ckpt->n_objects; i++)
+        if (dcpk_checkpoint_object_left_out(ckpt, i) == NULL &&
+            list_field(g, ckpt->objects[i].key, i, err))
             return err->status;
-        dot = strrchr(name, '.');
-        if (!dcpk_starts_with(name, before) || dot < name + strlen(before))
-            continue;
-        name += strlen(before);
-        g->fields[g->n].object = i;
-        g->fields[g->n].group = dcpk_arena_strndup(arena, name, (size_t)(dot - name), err);
-        if (g->fields[g->n++].group == NULL)
+    for (size_t t = 0; t < ckpt->n_tensors; t++)
+        if (g->m->names.list[t] == NULL && dcpk_checkpoint_tensor_left_out(ckpt, t) == NULL &&
+            list_field(g, ckpt->tensors[t].key, ckpt->n_objects + t, err))
             return err->status;
-    }
     qsort(g->fields, g->n, sizeof *g->fields, compare_group_fields);
     return DCPK_OK;
 }
@@ -146,6 +155,34 @@ static dcpk_status put_members(struct grouping *g, const struct dcpk_value *para
     return DCPK_OK;
 }
 
+/* The value of a field, and its key. */
+static dcpk_status read_field(struct grouping *g, const struct group_field *field, const char **key,
+                              const struct dcpk_value **value, struct dcpk_error *err)
+{
+    struct dcpk_model *model = g->m->model;
+    const size_t n_objects = model->ckpt->n_objects;
+
+    if (field->object < n_objects) {
+        const struct dcpk_object *object = &model->ckpt->objects[field->object];
+
+        *key = object->key;
+        g->m->is_object_taken[field->object] = true;
+        if (dcpk_model_need(model, object, value, err))
+            return err->status;
+    } else {
+        const uint32_t tensor = (uint32_t)(field->object - n_objects);
+
+        *key = model->ckpt->tensors[tensor].key;
+        g->m->is_taken[tensor] = true;
+        dcpk_model_carry(model, *key);
+        if (dcpk_model_load_tensor(model, tensor, value, err))
+            return dcpk_context(err, "'%s'", *key);
+    }
+    if (dcpk_model_take_number(model, value, err))
+        dcpk_context(err, "'%s'", *key);
+    return err->status;
+}
+
 /* One group of n fields. */
 static dcpk_status read_fields(struct grouping *g, const struct group_field *fields, size_t n,
                                struct dcpk_error *err)
@@ -155,12 +192,11 @@ static dcpk_status read_fields(struct grouping *g, const struct group_field *fie
     const struct dcpk_value *value, *params = NULL;
 
     for (size_t i = 0; i < n; i++) {
-        const struct dcpk_object *object = &model->ckpt->objects[fields[i].object];
-        const char *name = strrchr(object->key, '.') + 1;
+        const char *name;
 
-        g->m->is_object_taken[fields[i].object] = true;
-        if (dcpk_model_need(model, object, &value, err))
+        if (read_field(g, &fields[i], &name, &value, err))
             return err->status;
+        name = strrchr(name, '.') + 1;
         if (strcmp(name, "params") == 0)
             params = value;
         else
@@ -287,11 +323,11 @@ static dcpk_status put_groups(struct grouping *g, struct dcpk_error *err)
 
 static dcpk_status match_groups(struct dcpk_hf_matching *m, struct dcpk_error *err)
 {
-    const size_t n_objects = m->ckpt->n_objects;
+    const size_t n_most = m->ckpt->n_objects + m->ckpt->n_tensors + 1;
     struct grouping g = {.m = m};
 
-    g.fields = dcpk_alloc_array(n_objects + 1, sizeof *g.fields, err);
-    g.groups = dcpk_alloc_array(n_objects + 1, sizeof *g.groups, err);
+    g.fields = dcpk_alloc_array(n_most, sizeof *g.fields, err);
+    g.groups = dcpk_alloc_array(n_most, sizeof *g.groups, err);
     if (g.fields == NULL || g.groups == NULL || list_fields(&g, err))
         goto out;
     for (size_t i = 0, end; i < g.n; i = end) {

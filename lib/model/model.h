@@ -254,6 +254,10 @@ dcpk_status dcpk_model_need(struct dcpk_model *model, const struct dcpk_object *
  * Errors: DCPK_EUNSUPPORTED for a large one, or one in several chunks; those of reading it. */
 dcpk_status dcpk_model_load_tensor(struct dcpk_model *model, uint32_t tensor,
                                    const struct dcpk_value **value, struct dcpk_error *err);
+/* Replace *value by a number, where it is a tensor of one element, and by a tuple or list of such
+ * where it is one of those. Errors: DCPK_EUNSUPPORTED for another tensor; DCPK_ENOMEM. */
+dcpk_status dcpk_model_take_number(struct dcpk_model *model, const struct dcpk_value **value,
+                                   struct dcpk_error *err);
 /* A parameter's step, which is stored as a single float32. */
 dcpk_status dcpk_model_read_step(struct dcpk_model *model, uint32_t tensor,
                                  const struct dcpk_value **step, struct dcpk_error *err);

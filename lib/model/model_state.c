@@ -9,6 +9,7 @@
 #include "lib/base/order.h"
 #include "lib/ckpt/format.h"
 #include "lib/model/model.h"
+#include "lib/tensor/elem.h"
 
 /* ---- a rank's RNG states ---- */
 
@@ -168,6 +169,48 @@ dcpk_status dcpk_model_load_tensor(struct dcpk_model *model, uint32_t tensor,
     if ((*value)->kind != DCPK_V_TENSOR)
         return dcpk_fail(err, DCPK_EFORMAT, "its item is not a tensor");
     return DCPK_OK;
+}
+
+static dcpk_status number_of(struct dcpk_model *model, const struct dcpk_value_tensor *tensor,
+                             const struct dcpk_value **value, struct dcpk_error *err)
+{
+    struct dcpk_elem elem;
+    int64_t n_elems;
+
+    if (dcpk_shape_count(tensor->shape, tensor->rank, &n_elems, err))
+        return err->status;
+    if (n_elems != 1 || tensor->data == NULL || tensor->n_bytes != dcpk_dtype_bytes(tensor->dtype))
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "a tensor of %" PRId64 " elements, not of one",
+                         n_elems);
+    elem = dcpk_elem_load(tensor->dtype, tensor->data);
+    if (elem.kind == DCPK_ELEM_FLOAT)
+        *value = dcpk_value_float(model->arena, elem.re, err);
+    else if (elem.kind == DCPK_ELEM_INT)
+        *value = dcpk_value_int(model->arena, elem.i, err);
+    else
+        return dcpk_fail(err, DCPK_EUNSUPPORTED, "a tensor of %s, not of numbers",
+                         dcpk_dtype_name(tensor->dtype));
+    return dcpk_made(*value, err);
+}
+
+dcpk_status dcpk_model_take_number(struct dcpk_model *model, const struct dcpk_value **value,
+                                   struct dcpk_error *err)
+{
+    const struct dcpk_value *old = *value, **items;
+
+    if (old->kind == DCPK_V_TENSOR)
+        return number_of(model, old->as.tensor, value, err);
+    if (old->kind != DCPK_V_TUPLE && old->kind != DCPK_V_LIST)
+        return DCPK_OK;
+    items = dcpk_arena_copy(model->arena, old->as.items, old->n, sizeof *items, err);
+    if (items == NULL)
+        return err->status;
+    for (size_t i = 0; i < old->n; i++)
+        if (items[i]->kind == DCPK_V_TENSOR &&
+            number_of(model, items[i]->as.tensor, &items[i], err))
+            return err->status;
+    *value = dcpk_value_seq(model->arena, old->kind, items, old->n, err);
+    return dcpk_made(*value, err);
 }
 
 dcpk_status dcpk_model_read_step(struct dcpk_model *model, uint32_t tensor,

@@ -20,6 +20,7 @@ from transformers import AutoModelForCausalLM
 
 source, out = sys.argv[1:]
 STEP = os.path.join("global_step_3", "actor")
+LR = 2**-10
 
 
 def cut_by_tp(model, mesh):
@@ -53,7 +54,8 @@ def save(name, rank, n_ranks, shape, names, version=2):
     for layer in model.model.layers:
         fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    lr = torch.tensor(LR) if name == "replicated" else LR  # as fused optimizers may have it
+    optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
     for p in model.parameters():
         p.grad = p.detach().clone()
     optimizer.step()
