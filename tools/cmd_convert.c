@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_convert.c - dcpkit convert, and the subcommand named as Megatron's Python tool names it. */
 
-#include <string.h>
-
-#include "formats/dcp/dcp.h"
-#include "formats/formats.h"
 #include "tools/bar.h"
 #include "tools/convert_job.h"
 
@@ -46,41 +42,6 @@ static dcpk_status run_convert(struct conversion *c, const struct dcpk_format *t
     return st;
 }
 
-/* --to dcp with --layout is a format of names on that container. */
-static dcpk_status choose_layout(struct dcpk_convert_args *a, const struct dcpk_format **to,
-                                 struct dcpk_error *err)
-{
-    const struct dcpk_format *named = NULL;
-
-    if (a->layout == NULL && dcpk_format_is_target(*to))
-        return DCPK_OK;
-    if (a->layout == NULL && *to != &dcpk_format_dcp)
-        return dcpk_fail(err, DCPK_EUSAGE, "%s is read, not written; --to takes " DCPK_CLI_TARGETS,
-                         (*to)->name);
-    if (a->layout != NULL && *to != &dcpk_format_dcp)
-        return dcpk_fail(err, DCPK_EUSAGE, "--layout is for --to dcp, not for %s", (*to)->name);
-    if (a->layout == NULL)
-        return dcpk_fail(err, DCPK_EUSAGE,
-                         "--to dcp needs --layout: 'titan', or the prefix of the model's keys, "
-                         "'model.', 'app.model.' or ''");
-    if (a->model_prefix != NULL)
-        return dcpk_fail(err, DCPK_EUSAGE,
-                         "--layout and --output-model-weight-prefix exclude each other");
-    a->family.splits_state = strcmp(a->layout, "titan-unfused") == 0;
-    named = a->family.splits_state ? &dcpk_format_titan : dcpk_format_find(a->layout);
-    *to = named;
-    if (named != NULL && named->container == &dcpk_format_dcp)
-        return DCPK_OK;
-    if (named != NULL)
-        return dcpk_fail(err, DCPK_EUSAGE,
-                         "--layout '%s' is the name of a format: choose it by --to, or write "
-                         "'%s.' for a prefix",
-                         named->name, named->name);
-    *to = &dcpk_format_dcp_hf;
-    a->model_prefix = a->layout;
-    return DCPK_OK;
-}
-
 /* Before the sandbox, which asks what is written. */
 static dcpk_status convert_settle(void *values, struct dcpk_error *err)
 {
@@ -104,7 +65,7 @@ static int convert_main(void *values, const struct dcpk_cli_args *args, struct d
     if (c->args.base != NULL)
         c->args.lora.adapter = args->words[0];
     if (dcpk_cli_find_target(c->args.to, &to, err) == DCPK_OK &&
-        choose_layout(&c->args, &to, err) == DCPK_OK)
+        dcpk_convert_choose_layout(&c->args, &to, err) == DCPK_OK)
         (void)run_convert(c, to, err);
     return DCPK_EXIT_OK;
 }

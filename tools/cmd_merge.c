@@ -65,19 +65,26 @@ static dcpk_status choose_inputs(struct request *r, struct dcpk_error *err)
     return DCPK_OK;
 }
 
-/* The format to write: the named one, else the first checkpoint's. */
+/* The format to write: the named one, else the first checkpoint's. That of names on DCP must be
+ * named: the sandbox lets the command write before they are read, and takes DCP for a run. */
 static dcpk_status find_merge_target(struct request *r, const struct dcpk_format **to,
                                      struct dcpk_error *err)
 {
     struct dcpk_checkpoint *first = NULL;
 
-    if (r->args.to != NULL)
-        return dcpk_cli_find_target(r->args.to, to, err);
-    if (dcpk_cli_open(r->inputs[0].path, NULL, &r->args.verbosity, &first, NULL, err) != DCPK_OK)
-        return err->status;
-    *to = first->format;
-    dcpk_checkpoint_close(first);
-    return DCPK_OK;
+    if (r->args.to != NULL) {
+        if (dcpk_cli_find_target(r->args.to, to, err))
+            return err->status;
+    } else {
+        if (dcpk_cli_open(r->inputs[0].path, NULL, &r->args.verbosity, &first, NULL, err))
+            return err->status;
+        *to = first->format;
+        dcpk_checkpoint_close(first);
+        if ((*to)->is_model && (*to)->container != NULL && dcpk_format_is_target(*to))
+            return dcpk_fail(err, DCPK_EUSAGE, "'%s' is %s: give --to %s, or another format",
+                             r->args.inputs[0], (*to)->name, (*to)->name);
+    }
+    return dcpk_convert_choose_layout(&r->args, to, err);
 }
 
 static dcpk_status check_inputs_apart(const struct request *r, struct dcpk_error *err)

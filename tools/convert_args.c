@@ -2,6 +2,8 @@
 /* convert_args.c - options of the converting commands. */
 #include "tools/convert_args.h"
 
+#include "formats/dcp/dcp.h"
+
 #include <string.h>
 
 #include "lib/base/alloc.h"
@@ -62,6 +64,15 @@ static const struct dcpk_option proof_options[] = {
     DCPK_OPT_VERBOSITY(verbosity),
     DCPK_OPT_END};
 
+#define OUTPUTS                                                                                    \
+    "fsdp_dtensor, torch_dist, zarr, torch, huggingface, dcp_hf, torchtitan, dcp with --layout"
+static const struct dcpk_option layout_options[] = {
+    DCPK_OPT_TEXT("layout", "P", layout,
+                  "with --to dcp: the prefix before Hugging Face's names in the keys ('model.', "
+                  "'app.model.', '' for none), or 'titan' for torchtitan's names, 'titan-unfused' "
+                  "if it trains without fuse_qkv"),
+    DCPK_OPT_END};
+
 static const struct dcpk_option shared_options[] = {
     DCPK_OPT_GROUP("contents of IN"),
     DCPK_OPT_ITERATION(iteration),
@@ -97,14 +108,8 @@ static const struct dcpk_option shared_options[] = {
     DCPK_OPT_END};
 
 const struct dcpk_option dcpk_convert_rows[] = {
-    DCPK_OPT_TEXT("to", "FORMAT", to,
-                  "format to write: fsdp_dtensor, torch_dist, zarr, torch, huggingface, dcp_hf, "
-                  "torchtitan, dcp "
-                  "with --layout, peft (an adapter alone)"),
-    DCPK_OPT_TEXT("layout", "P", layout,
-                  "with --to dcp: the prefix before Hugging Face's names in the keys ('model.', "
-                  "'app.model.', '' for none), or 'titan' for torchtitan's names, 'titan-unfused' "
-                  "if it trains without fuse_qkv"),
+    DCPK_OPT_TEXT("to", "FORMAT", to, "format to write: " OUTPUTS ", peft (an adapter alone)"),
+    DCPK_OPT_INCLUDE(layout_options),
     DCPK_OPT_TEXT("from", "FORMAT", from, "format to read (default: detected)"),
     DCPK_OPT_GROUP("adapters of PEFT (LoRA)"),
     DCPK_OPT_FLAG("merge-lora", lora.merges,
@@ -128,9 +133,8 @@ const struct dcpk_option dcpk_named_convert_rows[] = {
 const struct dcpk_option dcpk_merge_rows[] = {
     DCPK_OPT_TEXT("weights", "W,W", weights,
                   "a number for each checkpoint, used as given; for an average they add up to 1"),
-    DCPK_OPT_TEXT("to", "FORMAT", to,
-                  "format to write: fsdp_dtensor, torch_dist, zarr, huggingface (default: that of "
-                  "the first)"),
+    DCPK_OPT_TEXT("to", "FORMAT", to, "format to write: " OUTPUTS " (default: that of the first)"),
+    DCPK_OPT_INCLUDE(layout_options),
     DCPK_OPT_FAMILY(family),
     DCPK_OPT_GROUP("contents of the checkpoints"),
     DCPK_OPT_ITERATION(iteration),
@@ -144,6 +148,40 @@ const struct dcpk_option dcpk_merge_rows[] = {
     DCPK_OPT_GROUP("proof"),
     DCPK_OPT_INCLUDE(proof_options),
     DCPK_OPT_END};
+
+dcpk_status dcpk_convert_choose_layout(struct dcpk_convert_args *a, const struct dcpk_format **to,
+                                       struct dcpk_error *err)
+{
+    const struct dcpk_format *named = NULL;
+
+    if (a->layout == NULL && dcpk_format_is_target(*to))
+        return DCPK_OK;
+    if (a->layout == NULL && *to != &dcpk_format_dcp)
+        return dcpk_fail(err, DCPK_EUSAGE, "%s is read, not written; --to takes " DCPK_CLI_TARGETS,
+                         (*to)->name);
+    if (a->layout != NULL && *to != &dcpk_format_dcp)
+        return dcpk_fail(err, DCPK_EUSAGE, "--layout is for --to dcp, not for %s", (*to)->name);
+    if (a->layout == NULL)
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "--to dcp needs --layout: 'titan', or the prefix of the model's keys, "
+                         "'model.', 'app.model.' or ''");
+    if (a->model_prefix != NULL)
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "--layout and --output-model-weight-prefix exclude each other");
+    a->family.splits_state = strcmp(a->layout, "titan-unfused") == 0;
+    named = a->family.splits_state ? &dcpk_format_titan : dcpk_format_find(a->layout);
+    *to = named;
+    if (named != NULL && named->container == &dcpk_format_dcp)
+        return DCPK_OK;
+    if (named != NULL)
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "--layout '%s' is the name of a format: choose it by --to, or write "
+                         "'%s.' for a prefix",
+                         named->name, named->name);
+    *to = &dcpk_format_dcp_hf;
+    a->model_prefix = a->layout;
+    return DCPK_OK;
+}
 
 static dcpk_status split_modules(const char *text, struct dcpk_convert_parsed *p,
                                  struct dcpk_error *err)
@@ -183,6 +221,9 @@ static dcpk_status check_convert_arguments(const struct dcpk_convert_args *a,
         !to->mapping->writes_adapter)
         return dcpk_fail(err, DCPK_EUSAGE,
                          "--adapter-config is for --merge-lora and --to peft or huggingface");
+    if (a->weights != NULL && dcpk_format_is_called(to, "peft"))
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "a merge sums whole models: --to peft, an adapter alone, is of convert");
     if (a->lora.merges && dcpk_format_is_called(to, "peft"))
         return dcpk_fail(err, DCPK_EUSAGE, "--merge-lora and --to peft exclude each other");
     if (a->swiglu && a->no_swiglu)

@@ -48,6 +48,12 @@ struct dcpk_convert_parsed {
  * merge. */
 extern const struct dcpk_option dcpk_convert_rows[], dcpk_named_convert_rows[], dcpk_merge_rows[];
 
+/* Replace --to dcp with --layout, or a prefix in its place, by the format of names on that
+ * container. Errors: DCPK_EUSAGE for a format that is read alone, and options that exclude each
+ * other. */
+dcpk_status dcpk_convert_choose_layout(struct dcpk_convert_args *a, const struct dcpk_format **to,
+                                       struct dcpk_error *err);
+
 /*
  * Check the arguments and fill `options` except what the caller has set: env, `to`. IN is the
  * first input. `parsed` holds what options points to: dcpk_convert_parsed_release. Errors:

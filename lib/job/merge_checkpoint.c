@@ -353,7 +353,21 @@ out:
     return err->status;
 }
 
-/* Puts notes about the inputs and the weights. */
+/* True if every input has a note of that text. */
+static bool all_note(const struct dcpk_merge *m, const char *text)
+{
+    for (size_t i = 0; i < m->n_inputs; i++) {
+        const struct dcpk_note *note = m->inputs[i].ckpt->notes;
+
+        while (note != NULL && strcmp(note->text, text) != 0)
+            note = note->next;
+        if (note == NULL)
+            return false;
+    }
+    return true;
+}
+
+/* Puts notes about the inputs and the weights; one that all inputs have once. */
 static void put_merge_notes(const struct dcpk_merge *m)
 {
     double total = 0;
@@ -363,7 +377,10 @@ static void put_merge_notes(const struct dcpk_merge *m)
 
         total += m->options->inputs[i].weight;
         for (const struct dcpk_note *note = in->ckpt->notes; note != NULL; note = note->next)
-            dcpk_checkpoint_note_once(m->ckpt, "'%s': %s", in->run.folder, note->text);
+            if (all_note(m, note->text))
+                dcpk_checkpoint_note_once(m->ckpt, "%s", note->text);
+            else
+                dcpk_checkpoint_note_once(m->ckpt, "'%s': %s", in->run.folder, note->text);
     }
     dcpk_merge_note_args(m);
     if (total < 1 - 1e-6 || total > 1 + 1e-6)

@@ -109,3 +109,11 @@ refuses "another iteration" 3 "has no iteration 5; it has 4" merge --iteration 5
 
 # Under a trainer's names the family is that of the models.
 merge --quiet --weights 0.5,0.5 --to dcp_hf model model shards && jq -r '.architectures[0]' shards/config.json
+
+# Outputs of names on DCP, as convert has them; a note of all inputs is printed once.
+cp -r model model2
+merge --weights 0.5,0.5 --verify --to dcp --layout titan model model2 titan | grep -E '^(merged|  note)' | sed 's/, .*//'
+refuses "no layout" 2 '--to dcp needs --layout' merge --weights 1,0 --to dcp model model none
+refuses "a layout of zarr" 2 '--layout is for --to dcp, not for zarr' merge --weights 1,0 --to zarr --layout titan model model none
+refuses "an adapter" 2 'a merge sums whole models' merge --weights 1,0 --to peft model model none
+refuses "names on DCP" 2 "'titan' is torchtitan: give --to torchtitan, or another format" merge --weights 1,0 titan model none
