@@ -16,6 +16,7 @@ static const char reason_replaced[] = "the adapter has another in its place (mod
 struct lora_pair {
     const char *module;
     uint32_t a, b;
+    bool is_embedding;
 };
 
 /* Everything while an adapter is merged. */
@@ -26,6 +27,8 @@ struct adapting {
     size_t n_pairs, n_saved;
     struct dcpk_map pair_by_module;
     struct dcpk_lora_name first; /* of a checkpoint of a run: whose adapter all are of */
+    const char *tied_name;       /* of a whole tensor that waits for that of its tied layer, or */
+    uint32_t tied;               /* NULL; the tensor */
 };
 
 /* ---- the base ---- */
@@ -90,22 +93,57 @@ static bool is_turned(const struct adapting *a, const char *name)
     return rules->n == 0 && a->config.is_turned;
 }
 
-/* PEFT changes one of two layers that are tied (peft 0.21.2, tied layers). */
-static dcpk_status check_tied(const struct adapting *a, const char *name, struct dcpk_error *err)
+/* The name in the base of what the adapter calls `name`: adapters of a class without an output
+ * layer (LlamaModel) lack the beginning of the embedding's name. NULL of NULL. */
+static const char *base_name(const struct adapting *a, const char *name, struct dcpk_error *err)
 {
-    static const char untied[] = "untie_embeddings_and_output_weights";
     const struct dcpk_hf_rules *rules = &a->m->map->top;
+    const char *full = name;
 
+    if (name == NULL || find_base(a, name) != DCPK_NO_TENSOR)
+        return name;
+    for (size_t i = 0; i < rules->n && full == name; i++) {
+        const char *first = rules->list[i].hf[0];
+
+        if (strcmp(rules->list[i].mg, DCPK_HF_EMBEDDING) == 0 && strchr(first, '.') != NULL)
+            full = dcpk_arena_printf(a->m->model->arena, err, "%.*s.%s",
+                                     (int)(strchr(first, '.') - first), first, name);
+    }
+    if (full == NULL || find_base(a, full) != DCPK_NO_TENSOR)
+        return full;
+    return name;
+}
+
+/* The parameter that `name` is, if the base ties it to another; else NULL. */
+static const char *tied_parameter(const struct adapting *a, const char *name)
+{
+    const struct dcpk_hf_rules *rules = &a->m->map->top;
+    const struct dcpk_value *attrs = dcpk_value_attrs(a->m->model->args);
+
+    if (dcpk_value_is_true(attrs, "untie_embeddings_and_output_weights"))
+        return NULL;
     for (size_t i = 0; i < rules->n; i++)
         if ((strcmp(rules->list[i].mg, DCPK_HF_EMBEDDING) == 0 ||
              strcmp(rules->list[i].mg, DCPK_HF_OUTPUT_LAYER) == 0) &&
-            strcmp(rules->list[i].hf[0], name) == 0 &&
-            !dcpk_value_is_true(dcpk_value_attrs(a->m->model->args), untied))
-            return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                             "the adapter changes '%s', and the base's embedding and output layer "
-                             "are tied: PEFT would change one of them alone",
-                             name);
-    if (rules->n == 0 && strpbrk(name, "0123456789") == NULL)
+            strcmp(rules->list[i].hf[0], name) == 0)
+            return rules->list[i].mg;
+    return NULL;
+}
+
+static dcpk_status fail_tied(const char *name, struct dcpk_error *err)
+{
+    return dcpk_fail(err, DCPK_EUNSUPPORTED,
+                     "the adapter changes '%s', and the base's embedding and output layer are "
+                     "tied: PEFT would change one of them alone",
+                     name);
+}
+
+/* PEFT changes one of two layers that are tied (peft 0.21.2, tied layers). */
+static dcpk_status check_tied(const struct adapting *a, const char *name, struct dcpk_error *err)
+{
+    if (tied_parameter(a, name) != NULL)
+        return fail_tied(name, err);
+    if (a->m->map->top.n == 0 && strpbrk(name, "0123456789") == NULL)
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
                          "the adapter changes '%s', and no map knows whether the base ties it to "
                          "another layer: let PEFT merge it (merge_and_unload())",
@@ -118,7 +156,8 @@ static dcpk_status pair_merge(struct adapting *a, const struct lora_pair *pair,
                               struct dcpk_error *err)
 {
     struct dcpk_checkpoint *ckpt = a->m->ckpt;
-    const char *name = dcpk_arena_printf(a->m->model->arena, err, "%s.weight", pair->module);
+    const char *name =
+        base_name(a, dcpk_arena_printf(a->m->model->arena, err, "%s.weight", pair->module), err);
     struct dcpk_computed how = {.scales = DCPK_NO_SCALES,
                                 .product = {.left = pair->b, .right = pair->a}};
     const struct dcpk_tensor *left, *right;
@@ -139,7 +178,7 @@ static dcpk_status pair_merge(struct adapting *a, const struct lora_pair *pair,
     how.values = base;
     if (is_saved(a, base))
         how.values = a->m->scaled[base].view;
-    how.product.is_turned = is_turned(a, name);
+    how.product.is_turned = pair->is_embedding || is_turned(a, name);
     in = !how.product.is_turned;
     weight = ckpt->tensors[how.values];
     left = &ckpt->tensors[pair->b];
@@ -162,26 +201,69 @@ static dcpk_status pair_merge(struct adapting *a, const struct lora_pair *pair,
 }
 
 /* A whole tensor of the adapter in the place of the base's `name`. */
-static dcpk_status saved_put(struct adapting *a, const char *name, uint32_t tensor,
-                             struct dcpk_error *err)
+static dcpk_status saved_replace(struct adapting *a, const char *name, uint32_t tensor,
+                                 struct dcpk_error *err)
 {
     struct dcpk_checkpoint *ckpt = a->m->ckpt;
     const uint32_t base = find_base(a, name);
     const struct dcpk_tensor *t = &ckpt->tensors[tensor], *b;
 
-    if (check_tied(a, name, err))
-        return err->status;
     if (base == DCPK_NO_TENSOR)
         return dcpk_fail(err, DCPK_EMISMATCH, "the base has no '%s', which the adapter replaces",
                          name);
     b = &ckpt->tensors[base];
     if (!dcpk_shape_equal(t->shape, t->rank, b->shape, b->rank) || !lora_is_plain(a, tensor) ||
         !lora_is_plain(a, base))
-        return fail_shapes(a, &(struct lora_pair){name, tensor, tensor}, base, err);
+        return fail_shapes(a, &(struct lora_pair){.a = tensor, .b = tensor}, base, err);
     a->m->scaled[base].view = tensor;
     a->n_saved++;
     dcpk_model_omit(a->m->model, b->key, reason_replaced);
     return DCPK_OK;
+}
+
+/* Whole tensors of two layers that are tied: both are there, and equal to the bit. */
+static dcpk_status tied_put(struct adapting *a, const char *name, uint32_t tensor,
+                            struct dcpk_error *err)
+{
+    const char *other = a->tied_name;
+    bool is_same;
+
+    a->tied_name = NULL;
+    if (other == NULL) {
+        a->tied_name = name;
+        a->tied = tensor;
+        return DCPK_OK;
+    }
+    if (dcpk_hf_same_bytes(a->m->ckpt, a->tied, tensor, &is_same, err))
+        return err->status;
+    if (!is_same)
+        return dcpk_fail(err, DCPK_EMISMATCH,
+                         "'%s' and '%s' of the adapter differ, and the base ties them", other,
+                         name);
+    if (strcmp(tied_parameter(a, name), DCPK_HF_EMBEDDING) != 0) {
+        const char *embedding = other;
+
+        other = name;
+        name = embedding;
+    }
+    if (find_base(a, other) != DCPK_NO_TENSOR) { /* a copy, which the base's file need not have */
+        a->m->is_taken[find_base(a, other)] = true;
+        dcpk_model_omit(a->m->model, other, reason_replaced);
+    }
+    return saved_replace(a, name, tensor, err);
+}
+
+static dcpk_status saved_put(struct adapting *a, const char *name, uint32_t tensor,
+                             struct dcpk_error *err)
+{
+    name = base_name(a, name, err);
+    if (name == NULL)
+        return err->status;
+    if (tied_parameter(a, name) != NULL)
+        return tied_put(a, name, tensor, err);
+    if (check_tied(a, name, err))
+        return err->status;
+    return saved_replace(a, name, tensor, err);
 }
 
 /* ---- the adapter ---- */
@@ -200,7 +282,7 @@ static dcpk_status pair_put(struct adapting *a, const char *key, const struct dc
         return err->status;
     pair = &a->pairs[existed ? i : a->n_pairs++];
     if (!existed)
-        *pair = (struct lora_pair){module, DCPK_NO_TENSOR, DCPK_NO_TENSOR};
+        *pair = (struct lora_pair){module, DCPK_NO_TENSOR, DCPK_NO_TENSOR, name->is_embedding};
     part = name->part == DCPK_LORA_A ? &pair->a : &pair->b;
     if (*part != DCPK_NO_TENSOR)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%s' and '%s' are both of '%s'",
@@ -362,6 +444,8 @@ dcpk_status dcpk_hf_lora_merge(struct dcpk_hf_matching *m, struct dcpk_error *er
         return DCPK_OK;
     if (take_adapter(&a, err) == DCPK_OK && a.n_pairs == 0)
         (void)dcpk_fail(err, DCPK_EUNSUPPORTED, "the adapter has no lora_A");
+    if (err->status == DCPK_OK && a.tied_name != NULL)
+        (void)fail_tied(a.tied_name, err);
     for (size_t i = 0; i < a.n_pairs && err->status == DCPK_OK; i++)
         (void)pair_merge(&a, &a.pairs[i], err);
     if (err->status == DCPK_OK)

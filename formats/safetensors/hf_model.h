@@ -206,7 +206,9 @@ enum dcpk_lora_part {
 };
 struct dcpk_lora_name {
     enum dcpk_lora_part part;
+    bool is_embedding;   /* a matrix of an embedding: its sum is with the transpose */
     size_t n_module;     /* bytes of the module's name, at the beginning */
+    const char *word;    /* PEFT's between module and adapter: ".lora_A"; NULL: of the base */
     const char *adapter; /* PEFT's name of the adapter, in a checkpoint of a run; */
     size_t n_adapter;    /* 0 in a folder of PEFT's */
     const char *rest;    /* after it: "weight" */

@@ -77,7 +77,6 @@ static bool changes_base(const char *init)
 static dcpk_status lora_check_kind(const struct dcpk_json *doc, struct dcpk_error *err)
 {
     const struct dcpk_json *kind = dcpk_json_member(doc, "peft_type");
-    const char *bias = dcpk_json_string(dcpk_json_member(doc, "bias"));
     const char *init = dcpk_json_string(dcpk_json_member(doc, "init_lora_weights"));
 
     if (kind != NULL && strcmp(dcpk_text_or(dcpk_json_string(kind), "?"), "LORA") != 0)
@@ -92,11 +91,6 @@ static dcpk_status lora_check_kind(const struct dcpk_json *doc, struct dcpk_erro
                              "\"%.60s\" is set: only plain LoRA is converted (PEFT merges others: "
                              "merge_and_unload())",
                              dcpk_json_key(m));
-    if (bias != NULL && strcmp(bias, "none") != 0)
-        return dcpk_fail(err, DCPK_EUNSUPPORTED,
-                         "\"bias\" is '%.60s': only plain LoRA is converted (PEFT merges others: "
-                         "merge_and_unload())",
-                         bias);
     if (changes_base(init))
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
                          "\"init_lora_weights\" is '%.60s', which changed the base: save the "
@@ -278,29 +272,40 @@ void dcpk_lora_config_release(struct dcpk_lora_config *config)
 void dcpk_lora_name_parse(const char *key, struct dcpk_lora_name *name)
 {
     static const struct {
-        const char *mark;
+        const char *word;
         enum dcpk_lora_part part;
-    } marks[] = {{".lora_A.", DCPK_LORA_A},
-                 {".lora_B.", DCPK_LORA_B},
-                 {".modules_to_save.", DCPK_LORA_SAVED},
-                 {"lora_", DCPK_LORA_OTHER}};
+        bool is_parameter; /* of the module: no "weight" follows */
+    } marks[] = {{".lora_A", DCPK_LORA_A, false},
+                 {".lora_B", DCPK_LORA_B, false},
+                 {".lora_embedding_A", DCPK_LORA_A, true},
+                 {".lora_embedding_B", DCPK_LORA_B, true},
+                 {".modules_to_save", DCPK_LORA_SAVED, false},
+                 {"lora_", DCPK_LORA_OTHER, false}};
 
     *name = (struct dcpk_lora_name){.part = DCPK_LORA_BASE, .n_module = strlen(key), .rest = ""};
     for (size_t i = 0; i < DCPK_COUNT(marks); i++) {
-        const char *at = strstr(key, marks[i].mark), *end;
+        const char *at = strstr(key, marks[i].word), *end;
 
         if (at == NULL)
             continue;
+        end = at + strlen(marks[i].word);
+        if (*end != '.' && (*end != '\0' || !marks[i].is_parameter) && i + 1 < DCPK_COUNT(marks))
+            continue;
         name->part = marks[i].part;
         name->n_module = (size_t)(at - key);
-        name->rest = at + strlen(marks[i].mark);
+        name->word = marks[i].word;
+        name->is_embedding = marks[i].is_parameter;
+        name->rest = end + (*end == '.');
         end = strchr(name->rest, '.');
+        if (name->is_embedding && *name->rest != '\0')
+            end = name->rest + strlen(name->rest);
         if (end != NULL) {
             name->adapter = name->rest;
             name->n_adapter = (size_t)(end - name->rest);
-            name->rest = end + 1;
+            name->rest = end + (*end == '.');
         }
-        if (name->part < DCPK_LORA_SAVED && strcmp(name->rest, "weight") != 0)
+        if (name->part < DCPK_LORA_SAVED && !name->is_embedding &&
+            strcmp(name->rest, "weight") != 0)
             name->part = DCPK_LORA_OTHER;
         return;
     }

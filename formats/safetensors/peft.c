@@ -102,8 +102,6 @@ static dcpk_status part_put(struct taking *t, uint32_t source, const char *name,
     struct dcpk_piece *piece = dcpk_arena_alloc(out->arena, sizeof *piece, err);
     const char **key = dcpk_arena_alloc(out->arena, sizeof *key, err);
     const enum dcpk_dtype dtype = out->target.family.dtype;
-    const char *const words[] = {
-        [DCPK_LORA_A] = ".lora_A", [DCPK_LORA_B] = ".lora_B", [DCPK_LORA_SAVED] = ""};
     struct dcpk_out_tensor tensor = {.n_keys = 1,
                                      .dtype = dtype != DCPK_DTYPE_NONE ? dtype : stored->dtype,
                                      .rank = stored->rank,
@@ -115,8 +113,9 @@ static dcpk_status part_put(struct taking *t, uint32_t source, const char *name,
     if (piece == NULL || key == NULL || module_note(t, name, part, err))
         return err->status;
     dcpk_box_whole(stored->shape, stored->rank, &whole);
-    *key = dcpk_arena_printf(out->arena, err, DCPK_PEFT_PREFIX "%.*s%s.%s", (int)part->n_module,
-                             name, words[part->part], part->rest);
+    *key = dcpk_arena_printf(out->arena, err, DCPK_PEFT_PREFIX "%.*s%s%s%s", (int)part->n_module,
+                             name, dcpk_joint(part->part != DCPK_LORA_SAVED, part->word),
+                             dcpk_joint(*part->rest != '\0', "."), part->rest);
     if (*key == NULL || dcpk_piece_make(out->arena, source, &whole, &whole, piece, err))
         return err->status;
     tensor.keys = key;
@@ -199,6 +198,20 @@ static dcpk_status adapter_put_config(const struct taking *t, const struct dcpk_
     return err->status;
 }
 
+/* Biases that were trained lie in the model, without PEFT's name of the adapter. */
+static dcpk_status check_biases(const struct taking *t, const struct dcpk_lora_config *config,
+                                struct dcpk_error *err)
+{
+    const char *bias = dcpk_json_string(dcpk_json_member(config->doc, "bias"));
+
+    if (t->is_beside || bias == NULL || strcmp(bias, "none") == 0)
+        return DCPK_OK;
+    return dcpk_fail_fix(err, DCPK_EUNSUPPORTED, DCPK_FIX_LORA,
+                         "\"bias\" is '%.60s': biases of the model were trained too, which the "
+                         "adapter alone would lose",
+                         bias);
+}
+
 dcpk_status dcpk_peft_put(struct dcpk_output *out, struct dcpk_error *err)
 {
     const struct dcpk_checkpoint *ckpt = out->source;
@@ -213,7 +226,8 @@ dcpk_status dcpk_peft_put(struct dcpk_output *out, struct dcpk_error *err)
     t.modules = dcpk_arena_array(out->arena, ckpt->n_tensors, sizeof *t.modules, err);
     t.is_saved = dcpk_arena_array(out->arena, ckpt->n_tensors, sizeof *t.is_saved, err);
     if (t.modules != NULL && t.is_saved != NULL &&
-        dcpk_lora_config_read(ckpt, ckpt->store, first->key, &config, err) == DCPK_OK) {
+        dcpk_lora_config_read(ckpt, ckpt->store, first->key, &config, err) == DCPK_OK &&
+        check_biases(&t, &config, err) == DCPK_OK) {
         for (uint32_t i = 0; i < ckpt->n_tensors && err->status == DCPK_OK; i++)
             if (dcpk_checkpoint_tensor_left_out(ckpt, i) == NULL)
                 (void)tensor_take(&t, i, err);

@@ -95,6 +95,25 @@ cp -rL model odd && jq '.model_type = "odd" | .architectures = ["OddForCausalLM"
 convert --quiet --merge-lora --keep-other --verify --dtype float32 --base odd lora kept && diff <(hashes merged) <(hashes kept) && echo "without a map: the same"
 refuses "an output layer of no map" 3 "no map knows whether the base ties" convert --merge-lora --keep-other --base odd other none
 
+# Whole tensors of both layers that are tied: one tensor, if they are equal.
+both() { rm -rf both && adapter both plain.json $o.lora_A.weight 2,48 1 $o.lora_B.weight 32,2 3 $h.weight 99,32 1 base_model.model.model.embed_tokens.weight 99,32 "$1"; }
+"$DCPKIT" modify-state-dict --quiet --op 'remove lm_head' tied tied1
+both 2 && refuses "tied and different" 3 "'lm_head.weight' and 'model.embed_tokens.weight' of the adapter differ, and the base ties them" convert --merge-lora --base tied1 both none
+both 1 && convert --quiet --merge-lora --verify --base tied1 both retied && hashes retied | grep -c -e lm_head -e embed_tokens && "$DCPKIT" print-tensor retied 'model.embed_tokens.weight[98, :6]'
+
+# An embedding's matrices are of the transpose: w + 3 (B A)^T, with B[d, k] = (6 d + 3 k) % 4 and A[k, t] = (99 k + t) % 4.
+e=base_model.model.model.embed_tokens
+rm -rf other && adapter other plain.json $e.lora_embedding_A 2,99 1 $e.lora_embedding_B 32,2 3 $e.base_layer.weight 99,32 1
+merge --verify other embedded && "$DCPKIT" print-tensor --json embedded model.embed_tokens.weight | jq -c '.values | flatten as $v | [range(3168) | (. % 32) as $d |
+    (. / 32 | floor) as $t | $v[.] - . % 4 - 3 * ([0, 1] | map(((6 * $d + 3 * .) % 4) * ((99 * . + $t) % 4)) | add)] | unique'
+
+# An adapter of the class without an output layer lacks the first part of names, and so may its base.
+"$DCPKIT" modify-state-dict --quiet --op "rename ^model\\. ''" model bare
+rm -rf other && adapter other plain.json ${o/model.model.model/model.model}.lora_A.weight 2,48 1 ${o/model.model.model/model.model}.lora_B.weight 32,2 3
+for base in model bare; do
+    rm -rf out && convert --quiet --merge-lora --dtype float32 --base $base other out && diff <(hashes merged) <(hashes out) && echo "$base: the same"
+done
+
 # Out of a checkpoint of a run: the keys as PEFT has them, the bytes as they are stored.
 convert --quiet --to dcp --layout model.base_model.model. model whole
 "$DCPKIT" modify-state-dict --quiet --op 'rename (layers.0.self_attn.)k_proj \1x.lora_A.default' --op 'rename (layers.0.self_attn.)v_proj \1x.lora_B.default' \
@@ -108,6 +127,8 @@ convert --to peft of_run with_meta 2>said | grep 'left out' && jq -c . with_meta
 refuses "an adapter with its base" 3 "belongs to an adapter .LoRA.*to huggingface writes both.*--merge-lora merges it.*--drop RE" convert --to dcp --layout model. of_run none
 refuses "a module that is not in the base" 3 "the base has no 'lm_head.weight', which the adapter replaces" convert --merge-lora --hf-config model/config.json of_run none
 refuses "no adapter in it" 3 "no tensors of an adapter" convert --to peft whole none
+jq '.bias = "all"' plain.json >all.json
+refuses "biases in a run" 3 "\"bias\" is 'all': biases of the model were trained" convert --to peft --adapter-config all.json of_run none
 refuses "--to peft, --verify" 2 "is a part of a model.*leave --verify" convert --verify --to peft of_run none
 
 refuses "an adapter alone" 3 "it is an adapter of PEFT .LoRA., not a model .convert --merge-lora merges it; --base DIR gives its model if IN does not hold it, --adapter-config FILE" convert --to huggingface lora none
@@ -128,7 +149,6 @@ for key in use_dora use_qalora use_new lora_bias megatron_config kasa_config tar
     kind "$key" "\"$key\" is set" ".$key = [1]"
 done
 kind "another kind" "\"peft_type\" is 'IA3'" '.peft_type = "IA3"'
-kind "biases" "\"bias\" is 'lora_only'" '.bias = "lora_only"'
 kind "PiSSA" "\"init_lora_weights\" is 'pissa_niter_4'" '.init_lora_weights = "pissa_niter_4"'
 kind "rank 0" '"r" is not a rank from 1 on' '.r = 0'
 kind "half a rank" '"r" is not a rank from 1 on' '.r = 2.5'
@@ -161,7 +181,9 @@ parts "ranks that differ" "does not fit its base" $o.lora_A.weight 2,48 1 $o.lor
 parts "a vector" "does not fit its base" $o.lora_A.weight 96 1 $o.lora_B.weight 32,2 3
 parts "no layer" "the base has no 'model.layers.7.x.weight'" ${o/1.self_attn.o_proj/7.x}.lora_A.weight 2,48 1 ${o/1.self_attn.o_proj/7.x}.lora_B.weight 32,2 3
 parts "a norm" "does not fit its base" ${o/self_attn.o_proj/input_layernorm}.lora_A.weight 2,32 1 ${o/self_attn.o_proj/input_layernorm}.lora_B.weight 32,2 3
-parts "an embedding's" "lora_embedding_A' belongs to an adapter that is not plain LoRA" base_model.model.model.embed_tokens.lora_embedding_A 2,99 1
+parts "an embedding's" "has lora_A of 'model.embed_tokens' and no lora_B" $e.lora_embedding_A 2,99 1
+parts "no such matrix" "lora_embedding_C' belongs to an adapter that is not plain LoRA" $e.lora_embedding_C 2,99 1
+parts "a bias" "the base has no 'model.layers.1.self_attn.o_proj.bias', which the adapter replaces" $o.base_layer.bias 32 1
 parts "a magnitude" "lora_magnitude_vector' belongs to an adapter that is not plain" $o.lora_magnitude_vector 32 1
 parts "another beginning" "does not begin with 'base_model.model.'" model.layers.1.self_attn.o_proj.lora_A.weight 2,48 1
 parts "another head" "does not fit its base" base_model.model.lm_head.weight 100,32 1
