@@ -266,6 +266,8 @@ static dcpk_status copy_base(const struct dcpk_hf_export *export, struct dcpk_by
         goto out;
     dcpk_dict_put_all(&config, members);
     if ((!export->is_as_stored && change_dtype(export, &config, err)) ||
+        (export->vocab_size > 0 &&
+         dcpk_dict_set(&config, "vocab_size", dcpk_value_int(arena, export->vocab_size, err))) ||
         put_blocks(&config, &export->fp8, err))
         goto out;
     dict = dcpk_dict_end(&config);

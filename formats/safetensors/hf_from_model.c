@@ -487,7 +487,6 @@ out:
 static dcpk_status find_vocab(struct dcpk_hf_writing *e, struct dcpk_error *err)
 {
     struct dcpk_hf_vocab vocab = {.args = dcpk_value_attrs(e->model->args),
-                                  .base = e->base,
                                   .given = e->out->target.family.vocab_size,
                                   .remark = take_export_remark,
                                   .context = e->out};
@@ -498,6 +497,8 @@ static dcpk_status find_vocab(struct dcpk_hf_writing *e, struct dcpk_error *err)
         return dcpk_fail(err, DCPK_EMISMATCH, "there is no '%s'", DCPK_HF_EMBEDDING);
     if (dcpk_model_value(m, &m->params[param])->rank > 0)
         vocab.stored_rows = dcpk_model_value(m, &m->params[param])->shape[0];
+    if (!e->out->source->given.lora.merges) /* an adapter may resize it; else args are the base's */
+        vocab.base = e->base;
     if (dcpk_hf_vocab_size(&vocab, &e->vocab_size, err))
         return err->status;
     if (e->vocab_size < vocab.stored_rows)

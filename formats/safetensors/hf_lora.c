@@ -27,8 +27,8 @@ struct adapting {
     size_t n_pairs, n_saved;
     struct dcpk_map pair_by_module;
     struct dcpk_lora_name first; /* of a checkpoint of a run: whose adapter all are of */
-    const char *tied_name;       /* of a whole tensor that waits for that of its tied layer, or */
-    uint32_t tied;               /* NULL; the tensor */
+    uint32_t tied[2];            /* whole tensors of an embedding and an output layer that are */
+    const char *tied_names[2];   /* tied, or DCPK_NO_TENSOR; their names in the base */
 };
 
 /* ---- the base ---- */
@@ -74,6 +74,8 @@ static dcpk_status fail_shapes(const struct adapting *a, const struct lora_pair 
         const struct dcpk_tensor *t = &a->m->ckpt->tensors[parts[i]];
         char shape[256];
 
+        if (i > 0 && parts[i] == parts[i - 1])
+            continue; /* a whole tensor */
         dcpk_append(err, "%s'%s' is %s %s", before, t->key, dcpk_dtype_name(t->dtype),
                     dcpk_shape_format(t->shape, t->rank, shape, sizeof shape));
     }
@@ -114,20 +116,27 @@ static const char *base_name(const struct adapting *a, const char *name, struct 
     return name;
 }
 
-/* The parameter that `name` is, if the base ties it to another; else NULL. */
-static const char *tied_parameter(const struct adapting *a, const char *name)
+/* The embedding or output layer, if that is the name of one; else NULL. */
+static const char *vocabulary_parameter(const struct adapting *a, const char *name)
 {
     const struct dcpk_hf_rules *rules = &a->m->map->top;
-    const struct dcpk_value *attrs = dcpk_value_attrs(a->m->model->args);
 
-    if (dcpk_value_is_true(attrs, "untie_embeddings_and_output_weights"))
-        return NULL;
     for (size_t i = 0; i < rules->n; i++)
         if ((strcmp(rules->list[i].mg, DCPK_HF_EMBEDDING) == 0 ||
              strcmp(rules->list[i].mg, DCPK_HF_OUTPUT_LAYER) == 0) &&
             strcmp(rules->list[i].hf[0], name) == 0)
             return rules->list[i].mg;
     return NULL;
+}
+
+/* The same, if the base ties it to the other one. */
+static const char *tied_parameter(const struct adapting *a, const char *name)
+{
+    const struct dcpk_value *attrs = dcpk_value_attrs(a->m->model->args);
+
+    if (dcpk_value_is_true(attrs, "untie_embeddings_and_output_weights"))
+        return NULL;
+    return vocabulary_parameter(a, name);
 }
 
 static dcpk_status fail_tied(const char *name, struct dcpk_error *err)
@@ -200,6 +209,36 @@ static dcpk_status pair_merge(struct adapting *a, const struct lora_pair *pair,
     return dcpk_checkpoint_add_computed(ckpt, &weight, &how, &a->m->scaled[base].view, err);
 }
 
+/* The run had another number of tokens than its base: the adapter's counts. */
+static dcpk_status vocabulary_resize(struct adapting *a, int64_t n_tokens, int64_t n_before,
+                                     struct dcpk_error *err)
+{
+    struct dcpk_model *model = a->m->model;
+    const struct dcpk_value *size = dcpk_value_int(model->arena, n_tokens, err);
+
+    if (size == NULL || dcpk_model_put_arg(model, "vocab_size", size, err) ||
+        dcpk_model_put_arg(model, "padded_vocab_size", size, err))
+        return err->status;
+    dcpk_checkpoint_note_once(a->m->ckpt,
+                              "the vocabulary has %" PRId64 " rows, as the adapter's tensors have; "
+                              "the base's has %" PRId64,
+                              n_tokens, n_before);
+    return DCPK_OK;
+}
+
+/* Some tensors are in the file under several names. */
+static dcpk_status check_same(const struct adapting *a, uint32_t first, uint32_t second,
+                              struct dcpk_error *err)
+{
+    bool is_same;
+
+    if (dcpk_hf_same_bytes(a->m->ckpt, first, second, &is_same, err) || is_same)
+        return err->status;
+    return dcpk_fail(err, DCPK_EMISMATCH,
+                     "'%s' and '%s' of the adapter differ, and the base has one tensor for both",
+                     a->m->ckpt->tensors[first].key, a->m->ckpt->tensors[second].key);
+}
+
 /* A whole tensor of the adapter in the place of the base's `name`. */
 static dcpk_status saved_replace(struct adapting *a, const char *name, uint32_t tensor,
                                  struct dcpk_error *err)
@@ -207,14 +246,21 @@ static dcpk_status saved_replace(struct adapting *a, const char *name, uint32_t 
     struct dcpk_checkpoint *ckpt = a->m->ckpt;
     const uint32_t base = find_base(a, name);
     const struct dcpk_tensor *t = &ckpt->tensors[tensor], *b;
+    bool is_resized;
 
     if (base == DCPK_NO_TENSOR)
         return dcpk_fail(err, DCPK_EMISMATCH, "the base has no '%s', which the adapter replaces",
                          name);
+    if (is_saved(a, base))
+        return check_same(a, a->m->scaled[base].view, tensor, err);
     b = &ckpt->tensors[base];
-    if (!dcpk_shape_equal(t->shape, t->rank, b->shape, b->rank) || !lora_is_plain(a, tensor) ||
-        !lora_is_plain(a, base))
+    is_resized = vocabulary_parameter(a, name) != NULL && t->rank == 2 && b->rank == 2 &&
+                 t->shape[1] == b->shape[1] && t->shape[0] != b->shape[0];
+    if ((!is_resized && !dcpk_shape_equal(t->shape, t->rank, b->shape, b->rank)) ||
+        !lora_is_plain(a, tensor) || !lora_is_plain(a, base))
         return fail_shapes(a, &(struct lora_pair){.a = tensor, .b = tensor}, base, err);
+    if (is_resized && vocabulary_resize(a, t->shape[0], b->shape[0], err))
+        return err->status;
     a->m->scaled[base].view = tensor;
     a->n_saved++;
     dcpk_model_omit(a->m->model, b->key, reason_replaced);
@@ -225,32 +271,24 @@ static dcpk_status saved_replace(struct adapting *a, const char *name, uint32_t 
 static dcpk_status tied_put(struct adapting *a, const char *name, uint32_t tensor,
                             struct dcpk_error *err)
 {
-    const char *other = a->tied_name;
-    bool is_same;
+    const int layer = strcmp(tied_parameter(a, name), DCPK_HF_EMBEDDING) != 0;
+    uint32_t copy;
 
-    a->tied_name = NULL;
-    if (other == NULL) {
-        a->tied_name = name;
-        a->tied = tensor;
+    for (int i = 0; i < 2; i++)
+        if (a->tied[i] != DCPK_NO_TENSOR && check_same(a, a->tied[i], tensor, err))
+            return err->status;
+    if (a->tied[layer] != DCPK_NO_TENSOR)
         return DCPK_OK;
+    a->tied[layer] = tensor;
+    a->tied_names[layer] = name;
+    if (a->tied[1 - layer] == DCPK_NO_TENSOR)
+        return DCPK_OK;
+    copy = find_base(a, a->tied_names[1]);
+    if (copy != DCPK_NO_TENSOR) { /* the base's file need not have it */
+        a->m->is_taken[copy] = true;
+        dcpk_model_omit(a->m->model, a->m->ckpt->tensors[copy].key, reason_replaced);
     }
-    if (dcpk_hf_same_bytes(a->m->ckpt, a->tied, tensor, &is_same, err))
-        return err->status;
-    if (!is_same)
-        return dcpk_fail(err, DCPK_EMISMATCH,
-                         "'%s' and '%s' of the adapter differ, and the base ties them", other,
-                         name);
-    if (strcmp(tied_parameter(a, name), DCPK_HF_EMBEDDING) != 0) {
-        const char *embedding = other;
-
-        other = name;
-        name = embedding;
-    }
-    if (find_base(a, other) != DCPK_NO_TENSOR) { /* a copy, which the base's file need not have */
-        a->m->is_taken[find_base(a, other)] = true;
-        dcpk_model_omit(a->m->model, other, reason_replaced);
-    }
-    return saved_replace(a, name, tensor, err);
+    return saved_replace(a, a->tied_names[0], a->tied[0], err);
 }
 
 static dcpk_status saved_put(struct adapting *a, const char *name, uint32_t tensor,
@@ -336,6 +374,13 @@ static dcpk_status take_other(struct adapting *a, const struct dcpk_tensor *tens
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
                          "'%s' of the adapter does not begin with '" DCPK_PEFT_PREFIX "'", key);
     at += strlen(DCPK_PEFT_PREFIX);
+    if (!is_run && strstr(at, ".original_module.") != NULL) {
+        dcpk_checkpoint_note_once(ckpt,
+                                  "'%s' of the adapter is left out: it is of the base, and "
+                                  "the adapter has another in its place",
+                                  tensor->key);
+        return DCPK_OK;
+    }
     dcpk_lora_name_parse(at, &name);
     if (is_run && name.part == DCPK_LORA_BASE)
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
@@ -436,7 +481,7 @@ static void leave_adapter(struct dcpk_hf_matching *m)
 
 dcpk_status dcpk_hf_lora_merge(struct dcpk_hf_matching *m, struct dcpk_error *err)
 {
-    struct adapting a = {.m = m};
+    struct adapting a = {.m = m, .tied = {DCPK_NO_TENSOR, DCPK_NO_TENSOR}};
 
     if (m->ckpt->given.lora.goes_along && dcpk_lora_find(m->ckpt) != NULL)
         leave_adapter(m);
@@ -444,8 +489,10 @@ dcpk_status dcpk_hf_lora_merge(struct dcpk_hf_matching *m, struct dcpk_error *er
         return DCPK_OK;
     if (take_adapter(&a, err) == DCPK_OK && a.n_pairs == 0)
         (void)dcpk_fail(err, DCPK_EUNSUPPORTED, "the adapter has no lora_A");
-    if (err->status == DCPK_OK && a.tied_name != NULL)
-        (void)fail_tied(a.tied_name, err);
+    if (err->status == DCPK_OK && a.tied[0] != a.tied[1])
+        for (int i = 0; i < 2; i++)
+            if (a.tied[1 - i] == DCPK_NO_TENSOR)
+                (void)fail_tied(a.tied_names[i], err);
     for (size_t i = 0; i < a.n_pairs && err->status == DCPK_OK; i++)
         (void)pair_merge(&a, &a.pairs[i], err);
     if (err->status == DCPK_OK)

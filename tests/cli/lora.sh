@@ -95,11 +95,16 @@ cp -rL model odd && jq '.model_type = "odd" | .architectures = ["OddForCausalLM"
 convert --quiet --merge-lora --keep-other --verify --dtype float32 --base odd lora kept && diff <(hashes merged) <(hashes kept) && echo "without a map: the same"
 refuses "an output layer of no map" 3 "no map knows whether the base ties" convert --merge-lora --keep-other --base odd other none
 
-# Whole tensors of both layers that are tied: one tensor, if they are equal.
-both() { rm -rf both && adapter both plain.json $o.lora_A.weight 2,48 1 $o.lora_B.weight 32,2 3 $h.weight 99,32 1 base_model.model.model.embed_tokens.weight 99,32 "$1"; }
+# Whole tensors of both layers that are tied: one tensor, if they are equal. PEFT writes them under up to three names, and the base's own under a fourth.
+# The run may have resized the vocabulary. both ROWS STEP: the embedding's numbers.
+both() {
+    rm -rf both && adapter both plain.json $o.lora_A.weight 2,48 1 $o.lora_B.weight 32,2 3 $h.original_module.weight "$1,32" 3 \
+        $h.modules_to_save.weight "$1,32" 1 $h.weight "$1,32" 1 base_model.model.model.embed_tokens.weight "$1,32" "$2"
+}
 "$DCPKIT" modify-state-dict --quiet --op 'remove lm_head' tied tied1
-both 2 && refuses "tied and different" 3 "'lm_head.weight' and 'model.embed_tokens.weight' of the adapter differ, and the base ties them" convert --merge-lora --base tied1 both none
-both 1 && convert --quiet --merge-lora --verify --base tied1 both retied && hashes retied | grep -c -e lm_head -e embed_tokens && "$DCPKIT" print-tensor retied 'model.embed_tokens.weight[98, :6]'
+both 99 2 && refuses "tied and different" 3 "'base_model.model.lm_head.*' and 'base_model.model.model.embed_tokens.weight' of the adapter differ, and" convert --merge-lora --base tied1 both none
+both 99 1 && convert --quiet --merge-lora --verify --base tied1 both retied && hashes retied | grep -c -e lm_head -e embed_tokens && "$DCPKIT" print-tensor retied 'model.embed_tokens.weight[98, :6]'
+both 101 1 && convert --merge-lora --verify --base tied1 both wider | grep -o 'the vocabulary.*' && "$DCPKIT" print-tensor wider 'model.embed_tokens.weight[100, :6]' && jq .vocab_size wider/config.json
 
 # An embedding's matrices are of the transpose: w + 3 (B A)^T, with B[d, k] = (6 d + 3 k) % 4 and A[k, t] = (99 k + t) % 4.
 e=base_model.model.model.embed_tokens
@@ -186,7 +191,7 @@ parts "no such matrix" "lora_embedding_C' belongs to an adapter that is not plai
 parts "a bias" "the base has no 'model.layers.1.self_attn.o_proj.bias', which the adapter replaces" $o.base_layer.bias 32 1
 parts "a magnitude" "lora_magnitude_vector' belongs to an adapter that is not plain" $o.lora_magnitude_vector 32 1
 parts "another beginning" "does not begin with 'base_model.model.'" model.layers.1.self_attn.o_proj.lora_A.weight 2,48 1
-parts "another head" "does not fit its base" base_model.model.lm_head.weight 100,32 1
+parts "another head" "'model.embed_tokens.weight' has 99 rows, and 'vocab_size' is 100" $o.lora_A.weight 2,48 1 $o.lora_B.weight 32,2 3 base_model.model.lm_head.weight 100,32 1
 parts "nothing" "the adapter has no lora_A" base_model.model.lm_head.weight 99,32 1
 cp -r lora cut && truncate -s -1 cut/adapter_model.safetensors && refuses "cut short" 3 "adapter_model.safetensors" merge cut none
 rm lora/adapter_config.json && refuses "no configuration" 3 "no adapter_config.json" merge lora none
