@@ -447,7 +447,7 @@ const struct dcpk_mark dcpk_dcp_marks[] = {
     {DCPK_MARK_CHECKPOINT, DCPK_DCP_METADATA, NULL, NULL},
     {DCPK_MARK_PART, "", ".distcp",
      "its data files have lost their .metadata: a copy of 'FOLDER/*' leaves hidden files out, and "
-     "a save that was cut short has none"},
+     "a save that was cut short has none: take an earlier one"},
     {0},
 };
 

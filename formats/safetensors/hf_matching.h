@@ -61,6 +61,7 @@ struct dcpk_hf_matching {
     const char *first_added;
     float addend;
     size_t n_other; /* tensors that no map knows, and that keep their names */
+    unsigned fixes; /* of enum dcpk_fix, for the faults */
     const char *first_other;
     struct dcpk_hf_faults faults;
 };

@@ -326,11 +326,11 @@ static dcpk_status match_zero(struct dcpk_hf_matching *m, size_t t, struct dcpk_
         return err->status;
     if (is_zero)
         dcpk_model_omit(m->model, key, reason_zero);
-    else
+    else {
+        m->fixes |= DCPK_FIX_DROP;
         dcpk_hf_fault(&m->faults, DCPK_EUNSUPPORTED,
-                      "'%s' is not zero, and family '%s' has no "
-                      "such tensor",
-                      key, m->map->family);
+                      "'%s' is not zero, and family '%s' has no such tensor", key, m->map->family);
+    }
     return DCPK_OK;
 }
 
@@ -474,8 +474,10 @@ static dcpk_status matching_end(struct dcpk_hf_matching *m, struct dcpk_error *e
 {
     const size_t n = m->faults.n;
 
-    if (dcpk_hf_faults_end(&m->faults, err))
+    if (dcpk_hf_faults_end(&m->faults, err)) {
         dcpk_context(err, "the map of %s does not fit, in %zu places", m->map->family, n);
+        err->fixes |= m->fixes;
+    }
     if (err->status != DCPK_OK && m->n_other > 0 && !dcpk_hf_matching_keeps_other(m))
         dcpk_append(err, "; convert's option keep-other would keep what no rule takes");
     return err->status;

@@ -120,7 +120,8 @@ static dcpk_status op_frame(struct dcpk_pickle_machine *m, uint64_t frame_bytes,
     (void)n_bytes;
     if (frame_bytes > dcpk_pickle_input_left(&m->in))
         return dcpk_fail(err, DCPK_EFORMAT,
-                         "frame of %" PRIu64 " bytes passes the end, %" PRIu64 " are left",
+                         "frame of %" PRIu64 " bytes passes the end, %" PRIu64
+                         " are left (is it cut?)",
                          frame_bytes, dcpk_pickle_input_left(&m->in));
     return DCPK_OK;
 }

@@ -237,7 +237,8 @@ static inline dcpk_status next_opcode(struct dcpk_pickle_machine *m, uint8_t *op
         return err->status;
     m->build.at_bytes = (uint32_t)dcpk_pickle_input_at(&m->in);
     if (c->at_bytes == c->n_bytes)
-        return dcpk_fail(err, DCPK_EFORMAT, "pickle ends at byte %" PRIu64 " without STOP",
+        return dcpk_fail(err, DCPK_EFORMAT,
+                         "pickle ends at byte %" PRIu64 " without STOP (is it cut?)",
                          c->base_bytes + c->n_bytes);
     *opcode = c->data[c->at_bytes++];
     return DCPK_OK;

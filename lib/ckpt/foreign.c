@@ -278,16 +278,13 @@ static const char *find_sign(const struct dcpk_format *format, char *const *name
     return best->text;
 }
 
-static const char *find_any_sign(const struct dcpk_format *const *formats, char *const *names,
-                                 size_t n)
+const char *dcpk_marks_sign(const struct dcpk_format *const *formats, char *const *names, size_t n)
 {
-    for (; *formats != NULL; formats++) {
-        const char *text = find_sign(*formats, names, n);
+    const char *text = NULL;
 
-        if (text != NULL)
-            return text;
-    }
-    return find_sign(&no_format, names, n);
+    for (; *formats != NULL && text == NULL; formats++)
+        text = find_sign(*formats, names, n);
+    return text;
 }
 
 /* True if the folder `folder` of the store has a file `name`. */
@@ -412,7 +409,9 @@ const char *dcpk_foreign_hint(struct dcpk_store *store, const struct dcpk_format
     if (dcpk_store_list(store, &names, &n, &err) != DCPK_OK)
         return text;
     layout = find_by_files(names, n);
-    sign = find_any_sign(formats, names, n);
+    sign = dcpk_marks_sign(formats, names, n);
+    if (sign == NULL)
+        sign = find_sign(&no_format, names, n);
     if (n == 0)
         snprintf(text, DCPK_FOREIGN_BYTES, "; it is empty");
     else if (layout != NULL)

@@ -76,4 +76,7 @@ size_t dcpk_marks_list(const struct dcpk_format *const *formats, enum dcpk_mark_
 const char *dcpk_marks_words(const struct dcpk_format *const *formats, enum dcpk_mark_kind most,
                              char text[DCPK_MARKS_BYTES]);
 
+/* The text of the first format that has one for a folder of these n names; NULL: none. */
+const char *dcpk_marks_sign(const struct dcpk_format *const *formats, char *const *names, size_t n);
+
 #endif

@@ -21,6 +21,8 @@ struct looking {
     char *found[MAX_FOUND];
     size_t n_found, n_visited;
     bool has_run; /* of Megatron's: its folder must be given */
+    char *cut;    /* a folder with parts of a checkpoint alone; NULL: there is none */
+    const char *cut_text;
 };
 
 static void find_schemes(struct looking *l)
@@ -74,6 +76,20 @@ static void pass_over(struct dcpk_error *err)
         dcpk_error_clear(err);
 }
 
+/* Keeps the first folder that has parts of a scheme's checkpoint and not the file that makes it
+ * one. */
+static dcpk_status find_cut(struct looking *l, const char *folder, char *const *names, size_t n,
+                            struct dcpk_error *err)
+{
+    const char *text = dcpk_marks_sign(l->schemes, names, n);
+
+    if (l->cut != NULL || text == NULL)
+        return DCPK_OK;
+    l->cut = dcpk_run_text(err, "%s", folder);
+    l->cut_text = text;
+    return dcpk_made(l->cut, err);
+}
+
 static dcpk_status look_below(struct looking *l, const char *folder, int level,
                               struct dcpk_error *err);
 
@@ -91,7 +107,7 @@ static dcpk_status look_at(struct looking *l, char *path, int level, struct dcpk
         l->found[l->n_found++] = path;
         return DCPK_OK;
     }
-    if (err->status == DCPK_OK && !has_mark && !l->has_run && level < MAX_LEVELS)
+    if (err->status == DCPK_OK && !has_mark && !l->has_run)
         (void)look_below(l, path, level + 1, err);
     dcpk_free(path);
     return err->status;
@@ -107,6 +123,10 @@ static dcpk_status look_below(struct looking *l, const char *folder, int level,
     if (dcpk_store_open(folder, &store, err) == DCPK_OK)
         (void)dcpk_store_list(store, &names, &n, err);
     dcpk_store_close(store);
+    if (err->status == DCPK_OK && level > 1)
+        (void)find_cut(l, folder, names, n, err);
+    if (level > MAX_LEVELS)
+        n = 0;
     for (size_t i = 0; i < n && err->status == DCPK_OK && l->n_visited < MAX_VISITED; i++) {
         char *path = dcpk_run_text(err, "%s/%s", folder, names[i]);
         enum dcpk_path_kind kind = DCPK_PATH_NOTHING;
@@ -141,6 +161,7 @@ static bool is_optimizer(const struct looking *l, size_t at)
 static dcpk_status choose(const struct looking *l, const char *path, char **folder,
                           struct dcpk_error *err)
 {
+    const char *const below = l->cut + (l->cut == NULL ? 0 : dcpk_run_trimmed(path) + 1);
     const char *before = "it holds several checkpoints; give one of them: ";
     size_t n_models = 0, chosen = 0;
 
@@ -149,14 +170,18 @@ static dcpk_status choose(const struct looking *l, const char *path, char **fold
             chosen = i;
             n_models++;
         }
-    if (n_models == 1 && l->n_found <= 2) {
+    if (n_models == 1 && l->n_found <= 2 && l->cut == NULL) {
         const char *model = l->found[chosen];
         const int n = (int)(dcpk_name_last(model) - model) - 1;
 
         *folder = dcpk_run_text(err, "%.*s", l->n_found == 2 ? n : (int)strlen(model), model);
         return dcpk_made(*folder, err);
     }
-    (void)dcpk_fail(err, DCPK_EFORMAT, "%s", "");
+    if (l->cut != NULL) {
+        (void)dcpk_fail(err, DCPK_EFORMAT, "its folder '%s' is not whole: %s", below, l->cut_text);
+        before = "; give one that is: ";
+    } else
+        (void)dcpk_fail(err, DCPK_EFORMAT, "%s", "");
     for (size_t i = 0; i < l->n_found; i++) {
         if (n_models > 1 && is_optimizer(l, i))
             continue;
@@ -176,10 +201,11 @@ dcpk_status dcpk_run_find_below(const char *path, const struct dcpk_format *cons
     find_schemes(&l);
     if (top != NULL && l.schemes[0] != NULL)
         (void)look_below(&l, top, 1, err);
-    if (err->status == DCPK_OK && !l.has_run && l.n_found > 0)
+    if (err->status == DCPK_OK && !l.has_run && (l.n_found > 0 || l.cut != NULL))
         (void)choose(&l, top, folder, err);
     for (size_t i = 0; i < l.n_found; i++)
         dcpk_free(l.found[i]);
+    dcpk_free(l.cut);
     dcpk_free(top);
     return err->status;
 }

@@ -42,7 +42,8 @@ dcpk_status dcpk_run_read_tracker(const char *path, int64_t *iteration, struct d
  * Find the one checkpoint below a folder that is none itself, down to three levels: of a format
  * with another one's container (lib/ckpt/format.h), as trainers nest theirs. *folder: owned; NULL:
  * there is none, or there is a run of Megatron's. Folders that cannot be read are passed over.
- * Errors: DCPK_EFORMAT with several; DCPK_ENOMEM.
+ * Errors: DCPK_EFORMAT with several, or with one that has data and not the file that makes it a
+ * checkpoint (a save that was cut short); DCPK_ENOMEM.
  */
 dcpk_status dcpk_run_find_below(const char *path, const struct dcpk_format *const *formats,
                                 char **folder, struct dcpk_error *err);

@@ -91,3 +91,7 @@ tar -C run -cf parts.tar checkpoint-4
 refuses "two optimizers in an archive" 3 "the archive holds 3 checkpoints" "$DCPKIT" inspect parts.tar
 rm -r run/checkpoint-4/optimizer_1 && cp run/checkpoint-4/{pytorch_model_fsdp_0,optimizer_0}/.metadata
 refuses "a key in both" 3 "reading 'optimizer_0/.metadata': .*occurs twice" "$DCPKIT" inspect run
+rm run/checkpoint-4/optimizer_0/.metadata
+refuses "a save cut short" 3 "its folder 'checkpoint-4/optimizer_0' is not whole: .*none: take an earlier one; give one that is: 'checkpoint-4/pytorch_model_fsdp_0'" "$DCPKIT" inspect run
+mkdir -p job/step-10 && mv run/checkpoint-4/optimizer_0 job/step-20
+refuses "the only save cut short" 3 "its folder 'step-20' is not whole" "$DCPKIT" inspect job
