@@ -24,12 +24,12 @@ static const struct field {
     {"attention_bias", "b",
      "deepseek_v2 deepseek_v3 deepseek_v32 dots1 gemma2 gemma3_text glm4_moe glm_moe_dsa gpt_oss "
      "llama nemotron nemotron_h olmoe qwen3 qwen3_5_moe_text qwen3_5_text qwen3_moe qwen3_next "
-     "seed_oss"},
+     "seed_oss smollm3"},
     {"attention_dropout", "nif", "deepseek_v3 dots1 gemma2 gemma3_text llama"},
     {"attention_dropout", "if",
      "deepseek_v32 glm4_moe glm_moe_dsa gpt_oss minimax_m2 mistral mixtral nemotron nemotron_h "
      "olmoe phi3 qwen2 qwen2_moe qwen3 qwen3_5_moe_text qwen3_5_text qwen3_moe qwen3_next seed_oss "
-     "stablelm starcoder2"},
+     "smollm3 stablelm starcoder2"},
     {"attention_dropout", "nf", "deepseek_v2"},
     {"attention_out_bias", "b", "seed_oss"},
     {"attn_logit_softcapping", "nf", "gemma2 gemma3_text"},
@@ -77,7 +77,8 @@ static const struct field {
     {"max_position_embeddings", "i", "!gpt2"},
     {"max_window_layers", "i", "qwen2 qwen2_moe qwen3"},
     {"max_window_layers", "ni", "dots1"},
-    {"mlp_bias", "b", "deepseek_v2 deepseek_v32 glm_moe_dsa llama nemotron nemotron_h seed_oss"},
+    {"mlp_bias", "b",
+     "deepseek_v2 deepseek_v32 glm_moe_dsa llama nemotron nemotron_h seed_oss smollm3"},
     {"mlp_hidden_act", "s", "nemotron_h"},
     {"mlp_layer_types", "n?", "deepseek_v32 glm_moe_dsa"},
     {"mlp_only_layers", "nl", "qwen2_moe qwen3_moe qwen3_next"},
@@ -102,6 +103,8 @@ static const struct field {
     {"n_shared_experts", "i",
      "deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe glm_moe_dsa nemotron_h"},
     {"n_shared_experts", "ni", "dots1"},
+    {"no_rope_layer_interval", "i", "smollm3"},
+    {"no_rope_layers", "nl", "smollm3"},
     {"norm_eps", "f", "nemotron"},
     {"norm_epsilon", "f", "starcoder2"},
     {"norm_topk_prob", "b",
@@ -115,7 +118,8 @@ static const struct field {
     {"num_experts_per_tok", "ni", "deepseek_v2 deepseek_v3 dots1"},
     {"num_hidden_layers", "i", "!gpt2 nemotron_h"},
     {"num_key_value_heads", "ni",
-     "deepseek_v2 deepseek_v3 dots1 ernie4_5 llama nemotron olmoe phi3 qwen2 qwen3 seed_oss"},
+     "deepseek_v2 deepseek_v3 dots1 ernie4_5 llama nemotron olmoe phi3 qwen2 qwen3 seed_oss "
+     "smollm3"},
     {"num_key_value_heads", "i",
      "deepseek_v32 gemma2 gemma3_text glm4_moe glm_moe_dsa gpt_oss minimax_m2 mistral mixtral "
      "nemotron_h qwen2_moe qwen3_5_moe_text qwen3_5_text qwen3_moe qwen3_next stablelm starcoder2"},
@@ -156,7 +160,7 @@ static const struct field {
     {"shared_expert_intermediate_size", "i", "qwen2_moe qwen3_5_moe_text qwen3_next"},
     {"sliding_window", "ni",
      "dots1 gemma2 gemma3_text gpt_oss mistral mixtral nemotron_h phi3 qwen2 qwen2_moe qwen3 "
-     "qwen3_moe starcoder2"},
+     "qwen3_moe smollm3 starcoder2"},
     {"ssm_state_size", "i", "nemotron_h"},
     {"summary_activation", "ns", "gpt2"},
     {"summary_first_dropout", "if", "gpt2"},
@@ -183,7 +187,7 @@ static const struct field {
     {"use_parallel_residual", "b", "stablelm"},
     {"use_qk_norm", "b", "glm4_moe"},
     {"use_qkv_bias", "b", "stablelm"},
-    {"use_sliding_window", "b", "qwen2 qwen2_moe qwen3 qwen3_moe"},
+    {"use_sliding_window", "b", "qwen2 qwen2_moe qwen3 qwen3_moe smollm3"},
     {"v_head_dim", "i", "deepseek_v2 deepseek_v32 glm_moe_dsa"},
     {"v_head_dim", "ni", "deepseek_v3"},
     {"vocab_size", "i", ""},
@@ -314,14 +318,17 @@ static void check_class_heads(struct reading *r)
     }
 }
 
-/* torch.nn.Embedding(padding_idx=...). Phi-3's class has 32000 where the key is absent. */
+/* torch.nn.Embedding(padding_idx=...). Two classes have their own where it is absent. */
 static void check_padding(struct reading *r)
 {
+    const bool is_absent = dcpk_value_get(r->config, "pad_token_id") == NULL;
     const int64_t n_rows = number_at(r, "vocab_size", 0);
     int64_t row = number_at(r, "pad_token_id", 0);
 
-    if (dcpk_value_get(r->config, "pad_token_id") == NULL && strcmp(r->type, "phi3") == 0)
+    if (is_absent && strcmp(r->type, "phi3") == 0)
         row = 32000;
+    if (is_absent && strcmp(r->type, "smollm3") == 0)
+        row = 128004;
     if (strcmp(r->type, "gpt2") != 0 && n_rows > 0 && (row >= n_rows || row < -n_rows))
         dcpk_hf_fault(&r->faults, DCPK_EMISMATCH,
                       "'pad_token_id' is %" PRId64 ", past the vocabulary of %" PRId64, row,

@@ -87,6 +87,7 @@ enum dcpk_hf_how {
     DCPK_HF_HOW_LEADING,     /* k zeros, then ones */
     DCPK_HF_HOW_SPARSE,      /* keys[0] is the step, keys[1] the list of dense layers */
     DCPK_HF_HOW_LINEAR,      /* keys[0] is the interval, keys[1] the list of kinds; value: absent */
+    DCPK_HF_HOW_ROPE_LAYERS, /* the same; kinds are 1 (rotary embeddings) and 0; none of 0: None */
     DCPK_HF_HOW_GROUPS,      /* 1 is None */
     DCPK_HF_HOW_ENUM,        /* value: DICT of Hugging Face's values to args' */
     DCPK_HF_HOW_PATTERN,     /* text, or a list, with the kind of each layer */
@@ -96,15 +97,16 @@ enum dcpk_hf_how {
 };
 
 struct dcpk_hf_row {
-    /* Aliases: any is read, the first one is written; of "sparse", "linear" the two keys. */
+    /* Aliases: any is read, the first one is written; of SPARSE, LINEAR, ROPE_LAYERS the two. */
     const char *keys[DCPK_HF_MAX_PARTS];
     size_t n_keys;
     const char *args[DCPK_HF_MAX_PARTS]; /* all are written, the first that is there is read */
     size_t n_args;
     enum dcpk_hf_how how;
-    const struct dcpk_value *value; /* of OR, NOT, ENUM, LINEAR, may be of OR_ARG, OR_NONE */
-    const char *arg;                /* of OR_ARG, OR_MUL and TIMES; else NULL */
-    int64_t factor;                 /* of OR_MUL; else 0 */
+    const struct dcpk_value
+        *value;      /* of OR, NOT, ENUM, LINEAR, ROPE_LAYERS, may be of OR_ARG, OR_NONE */
+    const char *arg; /* of OR_ARG, OR_MUL and TIMES; else NULL */
+    int64_t factor;  /* of OR_MUL; else 0 */
 };
 
 /* A member of rope_parameters or rope_scaling. */

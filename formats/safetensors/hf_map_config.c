@@ -101,6 +101,7 @@ static const struct {
     [DCPK_HF_HOW_LEADING] = {"leading", TAKES_NOTHING},
     [DCPK_HF_HOW_SPARSE] = {"sparse", TAKES_NOTHING},
     [DCPK_HF_HOW_LINEAR] = {"linear", TAKES_VALUE},
+    [DCPK_HF_HOW_ROPE_LAYERS] = {"rope_layers", TAKES_VALUE},
     [DCPK_HF_HOW_GROUPS] = {"groups", TAKES_NOTHING},
     [DCPK_HF_HOW_ENUM] = {"enum", TAKES_TABLE},
     [DCPK_HF_HOW_PATTERN] = {"pattern", TAKES_NOTHING},
@@ -191,7 +192,8 @@ static dcpk_status row_read(struct dcpk_arena *arena, const struct dcpk_json *no
         return err->status;
     if (node != NULL)
         node = dcpk_json_next(node);
-    has_two_keys = row->how == DCPK_HF_HOW_SPARSE || row->how == DCPK_HF_HOW_LINEAR;
+    has_two_keys = row->how == DCPK_HF_HOW_SPARSE || row->how == DCPK_HF_HOW_LINEAR ||
+                   row->how == DCPK_HF_HOW_ROPE_LAYERS;
     if (row_read_rest(arena, &node, row, err) ||
         split_names(arena, key, has_two_keys ? "," : "|", row->keys, &row->n_keys, err) ||
         split_names(arena, arg, "|", row->args, &row->n_args, err))

@@ -191,6 +191,7 @@ static const struct {
      false, false},
     {"window_size", "window-size", DCPK_HF_NONE, false, false},
     {"window_attn_skip_freq", "window-attn-skip-freq", DCPK_HF_NONE, false, false},
+    {"no_rope_freq", "no-rope-freq", DCPK_HF_NONE, false, false},
     {"softmax_type", "softmax-type", DCPK_HF_WORD("vanilla"), false, false},
     {"quick_geglu", "quick-geglu", DCPK_HF_TRUTH(false), true, true},
     {"bias_gelu_fusion", "no-bias-gelu-fusion", DCPK_HF_TRUTH(true), true, false},

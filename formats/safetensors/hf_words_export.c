@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hf_words_export.c - the keys of config.json that args give: the fifteen words of a map's rows,
+/* hf_words_export.c - the keys of config.json that args give: the words of a map's rows,
  * and whether args are of a family. */
 #include <inttypes.h>
 #include <math.h>
@@ -9,6 +9,7 @@
 #include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/model/norms.h"
+#include "lib/model/sizes.h"
 
 /* Keys that transformers 5 refuses a whole number for. */
 static bool is_float_key(const char *key)
@@ -296,6 +297,36 @@ static dcpk_status export_linear(struct dcpk_hf_exporting *m, const struct dcpk_
                          dcpk_value_seq(m->arena, DCPK_V_LIST, kinds, (size_t)n_layers, err));
 }
 
+/* The list of those with rotary embeddings. An arg that is an interval has none in each such layer.
+ */
+static dcpk_status export_rope_layers(struct dcpk_hf_exporting *m, const struct dcpk_hf_row *row,
+                                      const struct dcpk_value *value, struct dcpk_error *err)
+{
+    const struct dcpk_value *bits[] = {dcpk_value_int(m->arena, 0, err),
+                                       dcpk_value_int(m->arena, 1, err)};
+    const struct dcpk_value **items;
+    int64_t n_layers, every = INT64_MAX;
+    bool *is_bare;
+
+    if (!dcpk_value_as_int(dcpk_arg_value(m->attrs, "num_layers"), &n_layers) || n_layers < 1)
+        return DCPK_OK; /* its own row is the fault */
+    items = dcpk_arena_array(m->arena, (size_t)n_layers, sizeof *items, err);
+    is_bare = dcpk_arena_array(m->arena, (size_t)n_layers, sizeof *is_bare, err);
+    if (items == NULL || is_bare == NULL || bits[0] == NULL || bits[1] == NULL)
+        return err->status;
+    if (dcpk_value_is_none(value) || dcpk_value_as_int(value, &every))
+        for (int64_t i = 0; every >= 1 && i < n_layers; i++)
+            is_bare[i] = (i + 1) % every == 0;
+    else if (!dcpk_moe_layers_read(value, is_bare, (size_t)n_layers))
+        return fault_inexpressible(m, row, value);
+    if (every < 1)
+        return fault_inexpressible(m, row, value);
+    for (int64_t i = 0; i < n_layers; i++)
+        items[i] = bits[!is_bare[i]];
+    return dcpk_dict_set(&m->config, row->keys[1],
+                         dcpk_value_seq(m->arena, DCPK_V_LIST, items, (size_t)n_layers, err));
+}
+
 static dcpk_status export_enum(struct dcpk_hf_exporting *m, const struct dcpk_hf_row *row,
                                const struct dcpk_value *value, struct dcpk_error *err)
 {
@@ -356,23 +387,15 @@ static dcpk_status (*const export_words[DCPK_HF_N_HOWS])(struct dcpk_hf_exportin
                                                          const struct dcpk_hf_row *row,
                                                          const struct dcpk_value *value,
                                                          struct dcpk_error *err) = {
-    [DCPK_HF_HOW_COPY] = export_copy,
-    [DCPK_HF_HOW_OR] = export_copy,
-    [DCPK_HF_HOW_OR_ARG] = export_copy,
-    [DCPK_HF_HOW_OR_MUL] = export_or_mul,
-    [DCPK_HF_HOW_OR_NONE] = export_or_none,
-    [DCPK_HF_HOW_NOT] = export_not,
-    [DCPK_HF_HOW_HEAD_DIM] = export_head_dim,
-    [DCPK_HF_HOW_WINDOW] = export_window,
-    [DCPK_HF_HOW_TIMES] = export_times,
-    [DCPK_HF_HOW_LEADING] = export_leading,
-    [DCPK_HF_HOW_SPARSE] = export_sparse,
-    [DCPK_HF_HOW_GROUPS] = export_groups,
-    [DCPK_HF_HOW_ENUM] = export_enum,
-    [DCPK_HF_HOW_HF_ONLY] = export_hf_only,
-    [DCPK_HF_HOW_LINEAR] = export_linear,
-    [DCPK_HF_HOW_PATTERN] = export_pattern,
-    [DCPK_HF_HOW_MAMBA_HEADS] = export_mamba_heads,
+    [DCPK_HF_HOW_COPY] = export_copy,         [DCPK_HF_HOW_OR] = export_copy,
+    [DCPK_HF_HOW_OR_ARG] = export_copy,       [DCPK_HF_HOW_OR_MUL] = export_or_mul,
+    [DCPK_HF_HOW_OR_NONE] = export_or_none,   [DCPK_HF_HOW_NOT] = export_not,
+    [DCPK_HF_HOW_HEAD_DIM] = export_head_dim, [DCPK_HF_HOW_WINDOW] = export_window,
+    [DCPK_HF_HOW_TIMES] = export_times,       [DCPK_HF_HOW_LEADING] = export_leading,
+    [DCPK_HF_HOW_SPARSE] = export_sparse,     [DCPK_HF_HOW_ROPE_LAYERS] = export_rope_layers,
+    [DCPK_HF_HOW_GROUPS] = export_groups,     [DCPK_HF_HOW_ENUM] = export_enum,
+    [DCPK_HF_HOW_HF_ONLY] = export_hf_only,   [DCPK_HF_HOW_LINEAR] = export_linear,
+    [DCPK_HF_HOW_PATTERN] = export_pattern,   [DCPK_HF_HOW_MAMBA_HEADS] = export_mamba_heads,
 };
 
 /* One row: args become a key of config.json, or a fault. Errors: DCPK_ENOMEM. */

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hf_words_import.c - the fifteen words of a map's rows, from config.json to args. */
+/* hf_words_import.c - the words of a map's rows, from config.json to args. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
 #include "formats/safetensors/hf_config_priv.h"
 #include "lib/base/order.h"
+#include "lib/model/sizes.h"
 
 static const struct dcpk_value *int_of(const struct dcpk_arg *arg, const struct dcpk_value *value,
                                        struct dcpk_hf_importing *m, struct dcpk_error *err)
@@ -301,6 +302,38 @@ static dcpk_status import_linear(struct dcpk_hf_importing *m, const struct dcpk_
     return put_layers(m, row, is_linear, (size_t)n_layers, err);
 }
 
+/* A list of 1 (rotary embeddings) and 0, or each interval-th layer has none. The arg has a list of
+ * the opposite (no_rope_freq, megatron/core/transformer/transformer_config.py@core_v0.19.0). */
+static dcpk_status import_rope_layers(struct dcpk_hf_importing *m, const struct dcpk_hf_row *row,
+                                      const struct dcpk_value *unused, struct dcpk_error *err)
+{
+    const struct dcpk_value *every = dcpk_hf_view_get(&m->view, row->keys[0]);
+    const struct dcpk_value *list = dcpk_hf_view_get(&m->view, row->keys[1]);
+    int64_t n_layers, interval, n_bare = 0;
+    bool *is_bare;
+
+    (void)unused;
+    if (dcpk_value_is_none(every))
+        every = row->value;
+    if (every->kind != DCPK_V_INT || !dcpk_value_as_int(every, &interval) || interval < 1)
+        return fault_kind(m, row->keys[0], every, "a number of layers");
+    if (!arg_int(m, "num_layers", &n_layers))
+        return DCPK_OK;
+    is_bare = dcpk_arena_array(m->arena, (size_t)n_layers, sizeof *is_bare, err);
+    if (is_bare == NULL)
+        return err->status;
+    if (!dcpk_value_is_none(list) &&
+        (list->kind != DCPK_V_LIST || !dcpk_moe_layers_read(list, is_bare, (size_t)n_layers)))
+        return fault_kind(m, row->keys[1], list, "a list of 0 and 1 of all layers");
+    for (int64_t i = 0; i < n_layers; i++) {
+        is_bare[i] = dcpk_value_is_none(list) ? (i + 1) % interval == 0 : !is_bare[i];
+        n_bare += is_bare[i];
+    }
+    if (n_bare == 0)
+        return put_args(m, row, dcpk_value_none(), err);
+    return put_layers(m, row, is_bare, (size_t)n_layers, err);
+}
+
 static dcpk_status import_enum(struct dcpk_hf_importing *m, const struct dcpk_hf_row *row,
                                const struct dcpk_value *value, struct dcpk_error *err)
 {
@@ -502,6 +535,7 @@ static const struct {
     [DCPK_HF_HOW_LEADING] = {import_leading, absent_missing, false},
     [DCPK_HF_HOW_SPARSE] = {import_sparse, import_sparse, true},
     [DCPK_HF_HOW_LINEAR] = {import_linear, import_linear, true},
+    [DCPK_HF_HOW_ROPE_LAYERS] = {import_rope_layers, import_rope_layers, true},
     [DCPK_HF_HOW_GROUPS] = {import_groups, absent_missing, true},
     [DCPK_HF_HOW_ENUM] = {import_enum, absent_missing, false},
     [DCPK_HF_HOW_PATTERN] = {import_pattern, absent_missing, false},

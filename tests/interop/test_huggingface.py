@@ -79,6 +79,7 @@ FAMILIES = {
         num_experts_per_tok=4, n_group=4, topk_group=2, norm_topk_prob=True, routed_scaling_factor=2.5, sliding_window=None)),
     "ernie4_5": ("Ernie4_5ForCausalLM", dict(BASE, head_dim=12, tie_word_embeddings=True)),
     "seed_oss": ("SeedOssForCausalLM", dict(BASE, head_dim=12, attention_dropout=0.3)),
+    "smollm3": ("SmolLM3ForCausalLM", dict(BASE, num_hidden_layers=4, no_rope_layers=[1, 0, 1, 1], tie_word_embeddings=True)),
     "stablelm": ("StableLmForCausalLM", dict(BASE, use_qkv_bias=True, rope_parameters=dict(
         BASE["rope_parameters"], partial_rotary_factor=0.25))),
     "starcoder2": ("Starcoder2ForCausalLM", dict(
@@ -318,7 +319,8 @@ class HuggingFace(unittest.TestCase):
     def test_check_knows_models(self):
         """What stops from_pretrained, or the model behind it, and nothing else."""
         cases = [("llama", {}, {"pad_token_id": n}) for n in (98, 99, -99, -100)]
-        cases += [("gpt2", {}, {"pad_token_id": 99}), ("phi3", {}, {"pad_token_id": "DEL"}), ("phi3", {}, {"pad_token_id": 0})]
+        cases += [("gpt2", {}, {"pad_token_id": 99}), ("phi3", {}, {"pad_token_id": "DEL"}), ("phi3", {}, {"pad_token_id": 0}),
+                  ("smollm3", {}, {"pad_token_id": "DEL"})]
         cases += [("llama", {}, {"torch_dtype": text, "dtype": "DEL"}) for text in ("torch.float32", "bfloat16")]
         cases += [("llama", {}, {"initializer_range": n}) for n in (1.0, 1.5)]
         cases += [("glm4_moe", dict(head_dim=6), {}), ("qwen3_moe", dict(head_dim=10), {})]

@@ -89,6 +89,11 @@ static const struct model_case {
      "\"rotary_interleaved\": true, \"add_bias_linear\": false, \"norm_epsilon\": 1e-05, "
      "\"untie_embeddings_and_output_weights\": false",
      BLOCKS},
+    {"smollm3", LLAMA | HEADS | NORMS | GATED, 2, 3, 3, 0, 0,
+     SIZES "\"num_key_value_heads\": 2, \"rope_theta\": 5e6, \"no_rope_layers\": [1, 0, 1]",
+     "\"no_rope_freq\": [0, 1, 0], \"add_bias_linear\": false, \"norm_epsilon\": 1e-06, "
+     "\"untie_embeddings_and_output_weights\": false",
+     BLOCKS},
     {"seed_oss", LLAMA | UNTIED | HEADS | HEADS_BIAS | NORMS | GATED, 2, 5, 3, 0, 0,
      SIZES GROUPS "\"rope_theta\": 1e7, \"residual_dropout\": 0.0",
      "\"add_qkv_bias\": true, \"add_bias_linear\": false, \"hidden_dropout\": 0.0, "

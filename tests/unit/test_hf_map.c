@@ -25,7 +25,7 @@ static void test_built_in(void **unused)
     (void)unused;
     assert_non_null(arena);
     CHECK_OK(dcpk_hf_maps_load(NULL, arena, &maps, &err), "built in");
-    CHECK_EQ_INT(maps.n, 29, "maps");
+    CHECK_EQ_INT(maps.n, 30, "maps");
     assert_string_equal(maps.list[0]->family, "llama");
     map = dcpk_hf_maps_find(&maps, "deepseek_v3");
     assert_non_null(map);
