@@ -44,15 +44,6 @@ int dcpk_checks_exit_code(const struct dcpk_checks *checks)
     return code;
 }
 
-static const char *verdict_text(const struct dcpk_checks *checks)
-{
-    const int code = dcpk_checks_exit_code(checks);
-
-    if (code == DCPK_EXIT_OK)
-        return "ok";
-    return code == DCPK_EXIT_NO ? "NOT ok" : "not known: a check was not possible";
-}
-
 const struct dcpk_doc_style dcpk_checks_style = {.label_columns = 12};
 
 static void fill_checks(const void *context, struct dcpk_doc_rows *rows)
@@ -80,9 +71,17 @@ void dcpk_checks_report_rows(const struct dcpk_checks *checks, struct dcpk_doc *
 
 void dcpk_checks_report_verdict(const struct dcpk_checks *checks, struct dcpk_doc *doc)
 {
-    const bool is_ok = dcpk_checks_exit_code(checks) == DCPK_EXIT_OK;
+    const int code = dcpk_checks_exit_code(checks);
+    const bool is_ok = code == DCPK_EXIT_OK;
+    size_t i = 0;
 
-    dcpk_doc_verdict(doc, is_ok, "%s", verdict_text(checks));
+    while (i < checks->n && checks->list[i].status == DCPK_OK)
+        i++;
+    if (is_ok || code == DCPK_EXIT_NO)
+        dcpk_doc_verdict(doc, is_ok, "%s", is_ok ? "ok" : "NOT ok");
+    else
+        dcpk_doc_verdict(doc, false, "not known: the check '%s' was not possible",
+                         checks->list[i].name);
     dcpk_doc_set_flag(doc, "ok", is_ok);
 }
 

@@ -94,6 +94,19 @@ static void note_remarks(const struct dcpk_conversion *c, const struct dcpk_verb
             dcpk_cli_note(verbosity, "%s", event->text);
 }
 
+/* Adds the check of the class that loads the format: of config.json, or of an adapter. */
+static void check_class(struct check *check, const char *name)
+{
+    const struct dcpk_format_mapping *mapping = check->ckpt->format->mapping;
+    struct dcpk_error err = DCPK_ERROR_INIT;
+    const char *found = NULL;
+
+    if (mapping == NULL || mapping->check_class == NULL)
+        return;
+    if (mapping->check_class(check->ckpt, &found, &err) != DCPK_OK || found != NULL)
+        dcpk_checks_add(&check->checks, name, err.status, &err, "%s", dcpk_text_or(found, ""));
+}
+
 /*
  * Adds the check "model". A model's folder must have the configuration and the tensors of its
  * family's map; otherwise every tensor that is missing, left or of another shape is named. A
@@ -111,11 +124,6 @@ static void check_model(struct check *check)
     struct dcpk_conversion c = {0};
     dcpk_status st;
 
-    if (ckpt->format->mapping != NULL && ckpt->format->mapping->check_class != NULL) {
-        st = ckpt->format->mapping->check_class(ckpt, &err);
-        dcpk_checks_add(&check->checks, "config", st, &err, "its class accepts config.json");
-        dcpk_error_clear(&err);
-    }
     st = dcpk_conversion_plan(&c, &options, &err);
     if (st == DCPK_OK && !is_folder) {
         note_remarks(&c, &check->verbosity);
@@ -297,7 +305,10 @@ static int report_checks_alone(struct check *c, struct dcpk_error *err)
     if (is_read_only(c)) {
         check_converted(c);
         check_masters(c);
+    } else if (dcpk_format_is_called(c->ckpt->format, "peft")) {
+        check_class(c, "adapter");
     } else {
+        check_class(c, "config");
         check_model(c);
     }
     if (c->finite)

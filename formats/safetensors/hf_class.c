@@ -399,14 +399,18 @@ dcpk_status dcpk_hf_class_takes(const struct dcpk_value *config, struct dcpk_are
     return dcpk_hf_faults_end(&r.faults, err);
 }
 
-dcpk_status dcpk_hf_class_check(struct dcpk_checkpoint *ckpt, struct dcpk_error *err)
+dcpk_status dcpk_hf_class_check(struct dcpk_checkpoint *ckpt, const char **found,
+                                struct dcpk_error *err)
 {
     struct dcpk_arena *arena = dcpk_arena_new();
     const struct dcpk_value *config = NULL;
 
-    if (dcpk_hf_load_config(ckpt, arena, &config, err) == DCPK_OK && config != NULL &&
-        dcpk_hf_class_takes(config, arena, err) != DCPK_OK)
-        dcpk_context(err, "transformers 5.23 stops at config.json");
+    if (dcpk_hf_load_config(ckpt, arena, &config, err) == DCPK_OK && config != NULL) {
+        if (dcpk_hf_class_takes(config, arena, err) != DCPK_OK)
+            dcpk_context(err, "transformers 5.23 stops at config.json");
+        else if (is_known(dcpk_value_as_str(dcpk_value_get(config, "model_type"))))
+            *found = "its class accepts config.json";
+    }
     dcpk_arena_free(arena);
     return err->status;
 }

@@ -57,10 +57,11 @@ dcpk_status dcpk_hf_load_config(struct dcpk_checkpoint *ckpt, struct dcpk_arena 
 
 /*
  * mapping->check_class, hf_class.c: checks that the classes of transformers 5.23 take config.json.
- * A folder without one is not judged. Errors: DCPK_EMISMATCH with all that they stop at; those of
- * reading.
+ * A folder without one, or of another class, is not judged. Errors: DCPK_EMISMATCH with all that
+ * they stop at; those of reading.
  */
-dcpk_status dcpk_hf_class_check(struct dcpk_checkpoint *ckpt, struct dcpk_error *err);
+dcpk_status dcpk_hf_class_check(struct dcpk_checkpoint *ckpt, const char **found,
+                                struct dcpk_error *err);
 
 /*
  * mapping->from_model: the family that the caller names, else the first one whose args hold and
@@ -227,6 +228,11 @@ dcpk_status dcpk_lora_check_one(struct dcpk_lora_name *first, const struct dcpk_
  * dcpk_lora_config_read. */
 dcpk_status dcpk_peft_put(struct dcpk_output *out, struct dcpk_error *err);
 
+/* mapping->check_class of an adapter, peft_check.c: each lora_A has its lora_B, both are matrices,
+ * and their ranks are one and that of the configuration. Errors: DCPK_EMISMATCH with all that does
+ * not fit; DCPK_EUNSUPPORTED for other kinds than plain LoRA, where that fits. */
+dcpk_status dcpk_peft_check(struct dcpk_checkpoint *ckpt, const char **found,
+                            struct dcpk_error *err);
 /* The first matrix of an adapter in the checkpoint that is not left out; NULL: none. */
 const struct dcpk_tensor *dcpk_lora_find(const struct dcpk_checkpoint *ckpt);
 

@@ -256,6 +256,7 @@ static const struct dcpk_mark marks[] = {
 
 static const struct dcpk_format_mapping mapping = {.to_model = peft_to_model,
                                                    .from_keys = peft_from_keys,
+                                                   .check_class = dcpk_peft_check,
                                                    .optimizer_layout = peft_optimizer_layout};
 
 const struct dcpk_format dcpk_format_peft = {

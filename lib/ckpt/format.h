@@ -141,10 +141,12 @@ struct dcpk_format_mapping {
     dcpk_status (*load_config)(struct dcpk_checkpoint *ckpt, struct dcpk_arena *arena,
                                const struct dcpk_value **value, struct dcpk_error *err);
     /*
-     * Optional: checks that the program that loads the format takes that document. Reads no
-     * tensors. Errors: DCPK_EMISMATCH with all that stops it; those of reading.
+     * Optional: checks that the program that loads the format takes that document, and with it
+     * the tensors, by their shapes. *found: the answer in words, untouched where there is none to
+     * give. Errors: DCPK_EMISMATCH with all that stops it; those of reading.
      */
-    dcpk_status (*check_class)(struct dcpk_checkpoint *ckpt, struct dcpk_error *err);
+    dcpk_status (*check_class)(struct dcpk_checkpoint *ckpt, const char **found,
+                               struct dcpk_error *err);
     /*
      * Optional, NULL: unknown. Names the layout of the optimizer's state, by keys that are not left
      * out and by the common state (NULL: there is none): Megatron's name for it

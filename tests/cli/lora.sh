@@ -42,7 +42,16 @@ sums() {
 
 adapter lora plain.json $o.lora_A.weight 2,48 1 $o.lora_B.weight 32,2 3
 "$DCPKIT" inspect lora 2>said | grep -E '^(format|tensors  )' && cat said
-"$DCPKIT" check lora 2>said | grep -o '^model.*it is an adapter of PEFT (LoRA), not a model (convert --merge-lora'
+"$DCPKIT" check lora 2>said | grep -E '^(adapter|verdict)'
+# unfit CONFIG [NAME SHAPE STEP]...: what check finds of such a folder.
+unfit() {
+    rm -rf other && adapter other "$@"
+    "$DCPKIT" check --quiet other | grep -E '^(adapter|verdict)'
+}
+unfit plain.json $o.lora_A.weight 2,48 1 $o.lora_B.weight 32,3 3
+unfit plain.json $o.lora_A.weight 3,48 1 $o.lora_B.weight 32,3 3 ${o/o_proj/q_proj}.lora_A.weight 2,32 1 ${o/o_proj/k_proj}.lora_B.weight 96 1
+jq '.use_dora = true' plain.json >dora.json && unfit dora.json $o.lora_A.weight 2,48 1 $o.lora_B.weight 32,2 3 $o.lora_magnitude_vector 32 1
+rm other/adapter_config.json && "$DCPKIT" check --quiet other | grep '^adapter'
 "$DCPKIT" compare-two-checkpoint lora lora 2>said | grep '^verdict'
 
 # Into the base: one weight changes, by 3 B A; with any threads and memory; for Megatron the same.
