@@ -243,7 +243,14 @@ dcpk_status dcpk_peft_put(struct dcpk_output *out, struct dcpk_error *err)
 static dcpk_status peft_from_keys(struct dcpk_output *out, const void *options,
                                   struct dcpk_error *err)
 {
+    const struct dcpk_open_options *given = &out->source->given;
+
     (void)options;
+    if (out->source->format == &dcpk_format_peft && given->lora.config == NULL &&
+        given->n_drops == 0 && out->target.family.dtype == DCPK_DTYPE_NONE)
+        return dcpk_fail(err, DCPK_EUSAGE,
+                         "the adapter is peft already, and no option (dtype, drop, "
+                         "adapter-config) changes it: copy the folder");
     return dcpk_peft_put(out, err);
 }
 

@@ -143,6 +143,8 @@ refuses "a module that is not in the base" 3 "the base has no 'lm_head.weight', 
 refuses "no adapter in it" 3 "no tensors of an adapter" convert --to peft whole none
 jq '.bias = "all"' plain.json >all.json
 refuses "biases in a run" 3 "\"bias\" is 'all': biases of the model were trained" convert --to peft --adapter-config all.json of_run none
+refuses "of peft to peft" 2 "the adapter is peft already" convert --to peft lora none
+convert --to peft --dtype float32 lora wide_lora 2>said | sed -n '1s/, .*//p'
 refuses "--to peft, --verify" 2 "is a part of a model.*leave --verify" convert --verify --to peft of_run none
 
 refuses "an adapter alone" 3 "it is an adapter of PEFT .LoRA., not a model .convert --merge-lora merges it; --base DIR gives its model if IN does not hold it, --adapter-config FILE" convert --to huggingface lora none
