@@ -11,6 +11,7 @@
 #include "lib/base/text.h"
 
 static const char reason_replaced[] = "the adapter has another in its place (modules_to_save)";
+static const char reason_repeated[] = "repeats the embedding of the adapter, bit for bit";
 
 /* The two matrices of a module; DCPK_NO_TENSOR: not there. */
 struct lora_pair {
@@ -288,6 +289,7 @@ static dcpk_status tied_put(struct adapting *a, const char *name, uint32_t tenso
         a->m->is_taken[copy] = true;
         dcpk_model_omit(a->m->model, a->m->ckpt->tensors[copy].key, reason_replaced);
     }
+    dcpk_model_omit(a->m->model, a->m->ckpt->tensors[a->tied[1]].key, reason_repeated);
     return saved_replace(a, a->tied_names[0], a->tied[0], err);
 }
 

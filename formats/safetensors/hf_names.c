@@ -11,8 +11,9 @@
  * distributed/algorithms/_checkpoint/checkpoint_wrapper.py; fairscale's FlattenParamsWrapper; peft
  * 0.21.2 tuners/tuners_utils.py, utils/other.py (a module below its adapter). */
 static const char *const wrappers[] = {
-    "_orig_mod.",   "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.",
-    "_fpw_module.", "base_layer.",           "original_module."};
+    "_orig_mod.",    "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.",
+    "_fpw_module.",  "base_layer.",           "original_module.",
+    "token_adapter."};
 
 /* First modules of keys of other state, where those of the model have no prefix. Sources:
  * torchtitan 0.3.0 (components/checkpoint.py), accelerate 1.15, prime-rl and what users call

@@ -74,7 +74,8 @@ static bool changes_base(const char *init)
     return false;
 }
 
-static dcpk_status lora_check_kind(const struct dcpk_json *doc, struct dcpk_error *err)
+/* of_run: the base is the one that was trained. */
+static dcpk_status lora_check_kind(const struct dcpk_json *doc, bool of_run, struct dcpk_error *err)
 {
     const struct dcpk_json *kind = dcpk_json_member(doc, "peft_type");
     const char *init = dcpk_json_string(dcpk_json_member(doc, "init_lora_weights"));
@@ -91,7 +92,7 @@ static dcpk_status lora_check_kind(const struct dcpk_json *doc, struct dcpk_erro
                              "\"%.60s\" is set: only plain LoRA is converted (PEFT merges others: "
                              "merge_and_unload())",
                              dcpk_json_key(m));
-    if (changes_base(init))
+    if (!of_run && changes_base(init))
         return dcpk_fail(err, DCPK_EUNSUPPORTED,
                          "\"init_lora_weights\" is '%.60s', which changed the base: save the "
                          "adapter with path_initial_model_for_weight_conversion",
@@ -226,13 +227,14 @@ static dcpk_status find_document(const struct dcpk_checkpoint *ckpt, struct dcpk
     return DCPK_OK;
 }
 
-static dcpk_status config_fill(struct dcpk_lora_config *config, struct dcpk_error *err)
+static dcpk_status config_fill(struct dcpk_lora_config *config,
+                               const struct dcpk_lora_settings *given, struct dcpk_error *err)
 {
     const struct dcpk_json *doc = config->doc;
 
     if (dcpk_json_kind(doc) != DCPK_JSON_OBJECT)
         return dcpk_fail(err, DCPK_EFORMAT, "it is not an object");
-    if (lora_check_kind(doc, err) ||
+    if (lora_check_kind(doc, given->merges && given->adapter == NULL, err) ||
         number_read(dcpk_json_member(doc, "r"), "r", true, &config->rank, err) ||
         number_read(dcpk_json_member(doc, "lora_alpha"), "lora_alpha", false, &config->alpha,
                     err) ||
@@ -255,7 +257,7 @@ dcpk_status dcpk_lora_config_read(const struct dcpk_checkpoint *ckpt, struct dcp
                              "'%s' belongs to an adapter (LoRA), but no " DCPK_PEFT_CONFIG
                              " or " DCPK_VERL_CONFIG " next to it gives lora_alpha",
                              key);
-    if (config_fill(config, err))
+    if (config_fill(config, &ckpt->given.lora, err))
         dcpk_context(err, "the configuration of the adapter");
     return err->status;
 }
@@ -280,6 +282,8 @@ void dcpk_lora_name_parse(const char *key, struct dcpk_lora_name *name)
                  {".lora_embedding_A", DCPK_LORA_A, true},
                  {".lora_embedding_B", DCPK_LORA_B, true},
                  {".modules_to_save", DCPK_LORA_SAVED, false},
+                 {".trainable_tokens_delta", DCPK_LORA_OTHER, true},
+                 {".trainable_tokens_original", DCPK_LORA_OTHER, true},
                  {"lora_", DCPK_LORA_OTHER, false}};
 
     *name = (struct dcpk_lora_name){.part = DCPK_LORA_BASE, .n_module = strlen(key), .rest = ""};

@@ -140,6 +140,9 @@ echo '{"r": 24, "lora_alpha": 1.5, "task_type": "CAUSAL_LM"}' >of_run/lora_train
 convert --to peft of_run with_meta 2>said | grep 'left out' && jq -c . with_meta/adapter_config.json
 refuses "an adapter with its base" 3 "belongs to an adapter .LoRA.*to huggingface writes both.*--merge-lora merges it.*--drop RE" convert --to dcp --layout model. of_run none
 refuses "a module that is not in the base" 3 "the base has no 'lm_head.weight', which the adapter replaces" convert --merge-lora --hf-config model/config.json of_run none
+jq '.init_lora_weights = "pissa"' plain.json >pissa.json # its base is the one that was changed
+refuses "PiSSA with the run's base" 3 "the base has no 'lm_head.weight'" convert --merge-lora --hf-config model/config.json --adapter-config pissa.json of_run none
+refuses "PiSSA alone" 3 "which changed the base" convert --to peft --adapter-config pissa.json of_run none
 refuses "no adapter in it" 3 "no tensors of an adapter" convert --to peft whole none
 jq '.bias = "all"' plain.json >all.json
 refuses "biases in a run" 3 "\"bias\" is 'all': biases of the model were trained" convert --to peft --adapter-config all.json of_run none
@@ -199,6 +202,7 @@ parts "no layer" "the base has no 'model.layers.7.x.weight'" ${o/1.self_attn.o_p
 parts "a norm" "does not fit its base" ${o/self_attn.o_proj/input_layernorm}.lora_A.weight 2,32 1 ${o/self_attn.o_proj/input_layernorm}.lora_B.weight 32,2 3
 parts "an embedding's" "has lora_A of 'model.embed_tokens' and no lora_B" $e.lora_embedding_A 2,99 1
 parts "no such matrix" "lora_embedding_C' belongs to an adapter that is not plain LoRA" $e.lora_embedding_C 2,99 1
+parts "rows of tokens" "trainable_tokens_delta' belongs to an adapter that is not plain LoRA" $e.token_adapter.trainable_tokens_delta 2,32 1
 parts "a bias" "the base has no 'model.layers.1.self_attn.o_proj.bias', which the adapter replaces" $o.base_layer.bias 32 1
 parts "a magnitude" "lora_magnitude_vector' belongs to an adapter that is not plain" $o.lora_magnitude_vector 32 1
 parts "another beginning" "does not begin with 'base_model.model.'" model.layers.1.self_attn.o_proj.lora_A.weight 2,48 1
