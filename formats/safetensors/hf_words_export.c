@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hf_words_export.c - the keys of config.json that args give: the words of a map's rows,
- * and whether args are of a family. */
+/* hf_words_export.c - the keys of config.json that args give: the words of a map's rows, and
+ * whether args are of a family. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -297,8 +297,7 @@ static dcpk_status export_linear(struct dcpk_hf_exporting *m, const struct dcpk_
                          dcpk_value_seq(m->arena, DCPK_V_LIST, kinds, (size_t)n_layers, err));
 }
 
-/* The list of those with rotary embeddings. An arg that is an interval has none in each such layer.
- */
+/* The list of those with rotary embeddings. By an interval each such layer has none. */
 static dcpk_status export_rope_layers(struct dcpk_hf_exporting *m, const struct dcpk_hf_row *row,
                                       const struct dcpk_value *value, struct dcpk_error *err)
 {
@@ -314,12 +313,10 @@ static dcpk_status export_rope_layers(struct dcpk_hf_exporting *m, const struct 
     is_bare = dcpk_arena_array(m->arena, (size_t)n_layers, sizeof *is_bare, err);
     if (items == NULL || is_bare == NULL || bits[0] == NULL || bits[1] == NULL)
         return err->status;
-    if (dcpk_value_is_none(value) || dcpk_value_as_int(value, &every))
-        for (int64_t i = 0; every >= 1 && i < n_layers; i++)
+    if (dcpk_value_is_none(value) || (dcpk_value_as_int(value, &every) && every >= 1))
+        for (int64_t i = 0; i < n_layers; i++)
             is_bare[i] = (i + 1) % every == 0;
     else if (!dcpk_moe_layers_read(value, is_bare, (size_t)n_layers))
-        return fault_inexpressible(m, row, value);
-    if (every < 1)
         return fault_inexpressible(m, row, value);
     for (int64_t i = 0; i < n_layers; i++)
         items[i] = bits[!is_bare[i]];
