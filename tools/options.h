@@ -40,10 +40,6 @@
     DCPK_OPT(DCPK_OPTION_OUT_FILE, 0, name, argument, const char *, field, help)
 #define DCPK_OPT_CHECKPOINT(name, argument, field, help)                                           \
     DCPK_OPT(DCPK_OPTION_CHECKPOINT, 0, name, argument, const char *, field, help)
-#define DCPK_OPT_OUT_FOLDER(name, argument, field, help)                                           \
-    DCPK_OPT(DCPK_OPTION_OUT_FOLDER, 0, name, argument, const char *, field, help)
-#define DCPK_OPT_OUT_RUN(name, argument, field, help)                                              \
-    DCPK_OPT(DCPK_OPTION_OUT_RUN, 0, name, argument, const char *, field, help)
 #define DCPK_OPT_LIST(name, argument, field, help)                                                 \
     DCPK_OPT(DCPK_OPTION_LIST, 0, name, argument, struct dcpk_option_list, field, help)
 #define DCPK_OPT_COUNT(name, argument, field, help)                                                \

@@ -61,11 +61,9 @@ dcpk_status dcpk_flat_pieces_add_part(struct dcpk_flat_pieces *pieces,
     for (int a = 0; a < n_outer; a++)
         run.extent[a] = 1;
     do {
-        int64_t n = 1;
+        const int64_t n = (int64_t)dcpk_box_elems(&run);
 
         (void)dcpk_piece_clip(piece, &run, &from, &to);
-        for (int a = 0; a < run.rank; a++)
-            n *= run.extent[a];
         place.offset[place.rank - 1] = at->offset[at->rank - 1] + dcpk_box_flat_offset(box, &run);
         if (dcpk_flat_pieces_add(pieces, piece->src, is_fill ? NULL : &from, &place, n, err))
             return err->status;
@@ -180,15 +178,14 @@ dcpk_status dcpk_megatron_flatten(struct dcpk_arena *arena, struct dcpk_out_tens
 {
     struct dcpk_flat_pieces pieces = {.arena = arena};
     struct blocks b = {.rank = tensor->rank};
-    int64_t n_elems = 1;
+    int64_t n_elems;
 
     if (tensor->rank >= DCPK_MAX_RANK)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%s' would have %d axes when it is flattened",
                          tensor->keys[0], tensor->rank + 1);
     assert(tensor->n_spans > 0);
     memcpy(b.extent, tensor->spans[0] + b.rank, (size_t)b.rank * sizeof *b.extent);
-    for (int a = 0; a < b.rank; a++)
-        n_elems *= b.extent[a];
+    n_elems = (int64_t)dcpk_count_elems(b.extent, b.rank);
     if (n_elems == 0)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "'%s' without elements cannot be flattened",
                          tensor->keys[0]);

@@ -93,7 +93,8 @@ static dcpk_status check_url(const char *url, struct dcpk_error *err)
     return DCPK_OK;
 }
 
-dcpk_status dcpk_remote_address(struct remote *r, const char *url, bool (*is_stopped)(void),
+/* Sets the URLs, and what requests are signed with. */
+static dcpk_status find_address(struct remote *r, const char *url, bool (*is_stopped)(void),
                                 struct dcpk_error *err)
 {
     const bool is_s3 = dcpk_starts_with(url, S3);
@@ -375,7 +376,7 @@ dcpk_status dcpk_remote_open(const char *path, const char *inner,
         return err->status;
     pthread_mutex_init(&r->lock, NULL);
     r->arena = dcpk_arena_new();
-    if (dcpk_remote_address(r, path, opening->is_stopped, err) || list_files(r, err) ||
+    if (find_address(r, path, opening->is_stopped, err) || list_files(r, err) ||
         remote_find_run(r, opening, &found, err) || open_found(r, &found, store, err)) {
         dcpk_run_release(&found);
         remote_free(r);

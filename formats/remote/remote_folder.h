@@ -42,11 +42,6 @@ struct remote {
     uint64_t clock;
 };
 
-/* Set the URLs, and what requests are signed with. is_stopped: of http_options. Errors:
- * DCPK_EUSAGE; those of http_new. */
-dcpk_status dcpk_remote_address(struct remote *r, const char *url, bool (*is_stopped)(void),
-                                struct dcpk_error *err);
-
 /* Append the URL, with a NUL, of `name` in `folder` ("" or a name with a slash at its end). Errors:
  * DCPK_ENOMEM. */
 dcpk_status dcpk_remote_url(const struct remote *r, const char *folder, const char *name,

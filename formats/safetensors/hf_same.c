@@ -67,9 +67,7 @@ static int count_outer(const struct comparing *c, const struct side *a, const st
     for (size_t i = 0; i < DCPK_COUNT(sides) && part->rank > 0; i++)
         if (sides[i]->where.stride_bytes[part->rank - 1] != (int64_t)c->elem_bytes)
             n_outer = part->rank;
-    *n_run = 1;
-    for (int i = n_outer; i < part->rank; i++)
-        *n_run *= part->extent[i];
+    *n_run = (int64_t)dcpk_count_elems(part->extent + n_outer, part->rank - n_outer);
     return n_outer;
 }
 

@@ -44,15 +44,6 @@ static struct dcpk_exec *api_exec(dcpkit_checkpoint *ckpt, struct dcpk_error *er
     return ckpt->exec;
 }
 
-static uint64_t tensor_bytes(const struct dcpk_tensor *tensor)
-{
-    uint64_t n = dcpk_dtype_bytes(tensor->dtype);
-
-    for (int a = 0; a < tensor->rank; a++)
-        n *= (uint64_t)tensor->shape[a];
-    return n;
-}
-
 void dcpkit_summary(const dcpkit_checkpoint *ckpt, struct dcpkit_summary *summary)
 {
     const struct dcpk_checkpoint *c = ckpt->ckpt;
@@ -65,7 +56,8 @@ void dcpkit_summary(const dcpkit_checkpoint *ckpt, struct dcpkit_summary *summar
         .n_files = c->n_files,
     };
     for (size_t i = 0; i < c->n_tensors; i++)
-        summary->tensor_bytes += tensor_bytes(&c->tensors[i]);
+        summary->tensor_bytes += dcpk_count_elems(c->tensors[i].shape, c->tensors[i].rank) *
+                                 dcpk_dtype_bytes(c->tensors[i].dtype);
 }
 
 static dcpk_status check_index(const dcpkit_checkpoint *ckpt, size_t index, struct dcpk_error *err)

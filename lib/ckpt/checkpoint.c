@@ -158,10 +158,10 @@ static dcpk_status check_stored(const struct dcpk_checkpoint *ckpt, struct dcpk_
 
     for (size_t i = 0; i < ckpt->n_chunks; i++) {
         const struct dcpk_tensor *tensor = &ckpt->tensors[ckpt->chunks[i].tensor];
-        uint64_t n_bytes = dcpk_dtype_bytes(tensor->dtype);
+        const uint64_t n_bytes =
+            dcpk_count_elems(ckpt->chunks[i].span + tensor->rank, tensor->rank) *
+            dcpk_dtype_bytes(tensor->dtype);
 
-        for (int a = 0; a < tensor->rank; a++)
-            n_bytes *= (uint64_t)ckpt->chunks[i].span[tensor->rank + a];
         is_counted = is_counted && dcpk_add_u64(chunk_bytes, n_bytes, &chunk_bytes);
     }
     for (size_t i = 0; i < ckpt->n_files; i++)

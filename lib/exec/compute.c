@@ -80,7 +80,7 @@ static dcpk_status read_scales(struct dcpk_exec *exec, struct dcpk_worker *worke
                                const struct dcpk_box *box, float *scales, struct dcpk_error *err)
 {
     const enum dcpk_dtype dtype = exec->ckpt->tensors[tensor].dtype;
-    const size_t n = (size_t)dcpk_slab_elems(box);
+    const size_t n = (size_t)dcpk_box_elems(box);
     uint8_t *codes = worker->cast_from;
 
     if (dtype == DCPK_F32)
@@ -101,7 +101,7 @@ static void compute_constant(struct dcpk_worker *worker, float number, const str
 {
     float *out = (float *)(void *)worker->cast_from;
 
-    for (uint64_t i = 0, n = dcpk_slab_elems(box); i < n; i++)
+    for (uint64_t i = 0, n = dcpk_box_elems(box); i < n; i++)
         out[i] = number;
 }
 
@@ -110,7 +110,7 @@ static dcpk_status compute_sum(struct dcpk_exec *exec, struct dcpk_worker *worke
                                struct dcpk_error *err)
 {
     const enum dcpk_dtype dtype = exec->ckpt->tensors[computed->values].dtype;
-    const size_t n = (size_t)dcpk_slab_elems(box);
+    const size_t n = (size_t)dcpk_box_elems(box);
     float *out = (float *)(void *)worker->cast_from;
 
     if (gather_tensor(exec, worker, computed->values, box, worker->cast_to, err) ||
@@ -146,7 +146,7 @@ static dcpk_status compute_product(struct dcpk_exec *exec, struct dcpk_worker *w
                                    .col = box->offset[cols] % computed->block_cols,
                                    .block_rows = computed->block_rows,
                                    .block_cols = computed->block_cols};
-    const uint64_t n = (uint64_t)(one.n_rows * one.n_cols), n_all = dcpk_slab_elems(box);
+    const uint64_t n = (uint64_t)(one.n_rows * one.n_cols), n_all = dcpk_box_elems(box);
     struct dcpk_box values_box, scales_box;
     uint64_t n_values, n_scales; /* of a matrix: bytes, and scales */
     uint64_t first_scale;        /* byte after all values, of a whole float */
@@ -196,7 +196,7 @@ static dcpk_status read_factor(const struct multiplying *m, uint32_t tensor, int
     if (gather_tensor(m->exec, m->worker, tensor, &box, m->stored, err))
         return err->status;
     return m->exec->kernels->cast(m->exec->ckpt->tensors[tensor].dtype, m->stored, DCPK_F32, out,
-                                  (size_t)dcpk_slab_elems(&box), err);
+                                  (size_t)dcpk_box_elems(&box), err);
 }
 
 /* Columns of right, [rank, columns]; as it is stored turned, through the room of left. */
@@ -233,7 +233,7 @@ static dcpk_status compute_with_product(struct dcpk_exec *exec, struct dcpk_work
                                         const struct dcpk_computed *computed,
                                         const struct dcpk_box *box, struct dcpk_error *err)
 {
-    const size_t n = (size_t)dcpk_slab_elems(box);
+    const size_t n = (size_t)dcpk_box_elems(box);
     float *out = (float *)(void *)worker->cast_from, *sum = (float *)(void *)worker->cast_to;
     struct multiplying m = {.exec = exec,
                             .worker = worker,

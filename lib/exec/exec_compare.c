@@ -153,12 +153,12 @@ static dcpk_status gather_side(struct dcpk_worker *worker, struct side *side,
     side->data = side->out;
     if (side->n_not_finite != NULL)
         *side->n_not_finite =
-            dcpk_elems_count_not_finite(side->view->dtype, side->out, dcpk_slab_elems(slab));
+            dcpk_elems_count_not_finite(side->view->dtype, side->out, dcpk_box_elems(slab));
     if (side->view->dtype == dtype)
         return DCPK_OK;
     side->data = side->cast;
     return side->exec->kernels->cast(side->view->dtype, side->out, dtype, side->cast,
-                                     (size_t)dcpk_slab_elems(slab), err);
+                                     (size_t)dcpk_box_elems(slab), err);
 }
 
 /* Tensors that were cast are compared by value: the NaN that a cast makes does not matter. */
@@ -192,7 +192,7 @@ static dcpk_status compare_rounded(const struct comparison *c, struct dcpk_worke
         return err->status;
     result->n_unequal_bits = result->n_different;
     result->n_different = 0;
-    for (uint64_t i = 0; i < dcpk_slab_elems(slab); i++) {
+    for (uint64_t i = 0; i < dcpk_box_elems(slab); i++) {
         const double apart = fabs((double)of[0][i] - (double)of[1][i]);
 
         /* a little more: quotients and products are rounded, too */
@@ -231,7 +231,7 @@ static dcpk_status compare_task(void *context, int worker_number, uint64_t task,
         return err->status;
     run.a = a.data;
     run.b = b.data;
-    run.n = dcpk_slab_elems(&slab);
+    run.n = dcpk_box_elems(&slab);
     run.first = dcpk_slabs_first(&slabs, slab_number);
     if (c->is_measured)
         dcpk_measure(&run, tolerance_of(c, &a, &b), &result);
@@ -241,7 +241,7 @@ static dcpk_status compare_task(void *context, int worker_number, uint64_t task,
         compare_rounded(c, worker, pair, &slab, &result, err))
         return err->status;
     add_result(c, pair, &result);
-    return dcpk_meter_add(&c->pass.meter, dcpk_slab_elems(&slab) * dcpk_dtype_bytes(left->dtype),
+    return dcpk_meter_add(&c->pass.meter, dcpk_box_elems(&slab) * dcpk_dtype_bytes(left->dtype),
                           err);
 }
 
@@ -268,7 +268,7 @@ static uint64_t task_bytes(const void *context, uint64_t task)
 
     cut_pair(c, pair, &slabs);
     dcpk_slabs_box(&slabs, slab_of(c, pair, &slabs, task), &slab);
-    return dcpk_slab_elems(&slab) * dcpk_dtype_bytes(c->pairs.left[pair].dtype);
+    return dcpk_box_elems(&slab) * dcpk_dtype_bytes(c->pairs.left[pair].dtype);
 }
 
 /* One rank's report of a pair in which it found something: few, in most comparisons. */

@@ -38,7 +38,7 @@ static uint64_t view_bytes(const struct dcpk_view *view)
     struct dcpk_box whole;
 
     dcpk_box_whole(view->shape, view->rank, &whole);
-    return dcpk_slab_elems(&whole) * dcpk_dtype_bytes(view->dtype);
+    return dcpk_box_elems(&whole) * dcpk_dtype_bytes(view->dtype);
 }
 
 /* Adds the view to the hasher, or its terms to *sum. */
@@ -64,7 +64,7 @@ static dcpk_status hash_slabs(struct view_hashing *h, struct dcpk_worker *worker
             dcpk_gather_advise(h->exec, from, &slab);
         }
         dcpk_slabs_box(&slabs, i, &slab);
-        n_bytes = (size_t)dcpk_slab_elems(&slab) * elem_bytes;
+        n_bytes = (size_t)dcpk_box_elems(&slab) * elem_bytes;
         st = dcpk_gather(h->exec, worker, from, &slab, worker->buffer, err);
         if (st != DCPK_OK)
             break;

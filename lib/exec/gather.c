@@ -66,11 +66,7 @@ static uint64_t span_bytes(const struct dcpk_copy *copy, int axis)
 
 static uint64_t wanted_bytes(const struct dcpk_copy *copy, int axis)
 {
-    uint64_t n = copy->elem_bytes;
-
-    for (; axis < copy->rank; axis++)
-        n *= (uint64_t)copy->extent[axis];
-    return n;
+    return dcpk_count_elems(copy->extent + axis, copy->rank - axis) * copy->elem_bytes;
 }
 
 /* Bytes that lie one after the other on both sides (`run`), or in the source alone. */
@@ -325,7 +321,7 @@ static dcpk_status read_slab(const struct gather *g, const struct part *part,
 static dcpk_status cast_slab(const struct gather *g, const struct part *part,
                              const struct dcpk_box *box, struct dcpk_error *err)
 {
-    const size_t n_elems = (size_t)dcpk_slab_elems(box);
+    const size_t n_elems = (size_t)dcpk_box_elems(box);
     const size_t elem_bytes = dcpk_dtype_bytes(g->view->dtype);
     int64_t packed_out[DCPK_MAX_RANK];
     struct landing landing;
@@ -471,7 +467,7 @@ static dcpk_status gather_box(const struct gather *g, const struct dcpk_piece *p
 {
     const struct dcpk_reader *reader = g->worker == NULL ? NULL : &g->worker->reader;
     const struct dcpk_tensor *tensor = &g->exec->ckpt->tensors[piece->src];
-    uint64_t n_left = dcpk_slab_elems(from); /* elements that no chunk gave yet */
+    uint64_t n_left = dcpk_box_elems(from); /* elements that no chunk gave yet */
     const struct dcpk_chunk *chunk;
     char text[256];
     size_t at = 0;
@@ -491,7 +487,7 @@ static dcpk_status gather_box(const struct gather *g, const struct dcpk_piece *p
         if (gather_chunk(g, chunk, &part, &box, err) != DCPK_OK)
             return dcpk_context(err, "reading '%s' from '%s'", tensor->key,
                                 dcpk_source_name(extent.source));
-        n_left -= dcpk_slab_elems(&box);
+        n_left -= dcpk_box_elems(&box);
     }
     /* Memory that no chunk filled must not get out; the full check is check_cover's. */
     if (n_left != 0)
@@ -550,7 +546,7 @@ dcpk_status dcpk_gather(struct dcpk_exec *exec, struct dcpk_worker *worker,
     const struct dcpk_view *view = from->view;
     struct gather g = {.exec = exec, .worker = worker, .view = view, .region = region, .out = out};
 
-    if (dcpk_slab_elems(region) == 0)
+    if (dcpk_box_elems(region) == 0)
         return DCPK_OK;
     if (view->blocks != NULL)
         return dcpk_gather_blocks(exec, worker, from, region, out, err);
@@ -572,7 +568,7 @@ void dcpk_gather_advise(struct dcpk_exec *exec, const struct dcpk_gather_from *f
 
     dcpk_row_major_strides(dcpk_dtype_bytes(view->dtype), region->extent, region->rank,
                            g.stride_bytes);
-    if (view->literal == NULL && dcpk_slab_elems(region) > 0 &&
+    if (view->literal == NULL && dcpk_box_elems(region) > 0 &&
         (view->blocks == NULL || !view->blocks->gives_scales))
         (void)gather_all(&g, from->pieces, &ignored);
 }

@@ -71,7 +71,7 @@ static uint64_t bytes_of(const struct dcpk_remap_delta *d, size_t i)
     struct dcpk_box box;
 
     dcpk_move_box(&d->plan, m, &box);
-    return dcpk_slab_elems(&box) * dcpk_dtype_bytes(d->base->targets[m->target].dtype);
+    return dcpk_box_elems(&box) * dcpk_dtype_bytes(d->base->targets[m->target].dtype);
 }
 
 /* A remap with memory of its own, except for the staging. */

@@ -182,7 +182,7 @@ static dcpk_status predict(struct dcpk_remap_files *files, struct dcpk_error *er
         struct dcpk_box box;
 
         dcpk_move_box(plan, &plan->moves[i], &box);
-        n_bytes *= dcpk_slab_elems(&box);
+        n_bytes *= dcpk_box_elems(&box);
         if (from == target->holder)
             continue;
         work[from].out += n_bytes;

@@ -141,22 +141,21 @@ static dcpk_status part_add(struct parts_maker *m, const struct candidate *c,
     size_t at = 0, item;
     int64_t *span;
 
-    if (dcpk_slab_elems(to) == 0 || !dcpk_box_tree_next(&m->wanted, to, &at, &item))
+    if (dcpk_box_elems(to) == 0 || !dcpk_box_tree_next(&m->wanted, to, &at, &item))
         return DCPK_OK;
     span = dcpk_arena_array(files->base.arena, 2 * (size_t)to->rank, sizeof *span, err);
     if (span == NULL ||
         dcpk_grow(&files->parts, &m->capacity, files->n_parts, sizeof *files->parts, err))
         return err->status;
     dcpk_box_pack(to, span);
-    files->parts[files->n_parts] =
-        (struct feed_part){.view = m->view,
-                           .piece = c->piece,
-                           .chunk = c->chunk,
-                           .number = (uint32_t)files->n_parts,
-                           .file = c->file,
-                           .order = c->order,
-                           .n_bytes = dcpk_slab_elems(to) * c->elem_bytes,
-                           .span = span};
+    files->parts[files->n_parts] = (struct feed_part){.view = m->view,
+                                                      .piece = c->piece,
+                                                      .chunk = c->chunk,
+                                                      .number = (uint32_t)files->n_parts,
+                                                      .file = c->file,
+                                                      .order = c->order,
+                                                      .n_bytes = dcpk_box_elems(to) * c->elem_bytes,
+                                                      .span = span};
     files->n_parts++;
     return DCPK_OK;
 }
@@ -169,7 +168,7 @@ static dcpk_status add_without_file(struct parts_maker *m, uint32_t piece,
     const size_t elem_bytes = dcpk_dtype_bytes(files->dtypes[m->view]);
     struct dcpk_slabs slabs;
 
-    if (dcpk_slab_elems(box) == 0)
+    if (dcpk_box_elems(box) == 0)
         return DCPK_OK;
     dcpk_slabs_cut(box, elem_bytes, files->slice_bytes, &slabs);
     for (uint64_t i = 0; i < slabs.n; i++) {

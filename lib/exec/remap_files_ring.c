@@ -138,7 +138,7 @@ static dcpk_status load_locate(void *context, int worker, uint64_t i, struct dcp
 
     if (!dcpk_feed_wanted_box(files, i, &wanted))
         return DCPK_OK;
-    n_elems = dcpk_slab_elems(&wanted);
+    n_elems = dcpk_box_elems(&wanted);
     load->is_gathered = true;
     load->n_bytes = n_elems * dcpk_dtype_bytes(files->dtypes[part->view]);
     if (part->chunk == FEED_NONE)
@@ -335,7 +335,7 @@ static dcpk_status load_tiles(struct dcpk_remap_files *files, size_t load,
         uint64_t n_bytes;
 
         dcpk_move_box(plan, m, &box.box);
-        n_bytes = dcpk_slab_elems(&box.box) * dcpk_dtype_bytes(t->dtype);
+        n_bytes = dcpk_box_elems(&box.box) * dcpk_dtype_bytes(t->dtype);
         if (t->holder == base->self)
             files->stats.local_bytes += n_bytes;
         else

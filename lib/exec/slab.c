@@ -5,23 +5,11 @@
 
 #include <assert.h>
 
-uint64_t dcpk_slab_elems(const struct dcpk_box *box)
-{
-    uint64_t n = 1;
-
-    for (int axis = 0; axis < box->rank; axis++)
-        if (box->extent[axis] == 0)
-            return 0;
-    for (int axis = 0; axis < box->rank; axis++)
-        n *= (uint64_t)box->extent[axis];
-    return n;
-}
-
 void dcpk_slabs_cut(const struct dcpk_box *box, size_t elem_bytes, uint64_t limit_bytes,
                     struct dcpk_slabs *slabs)
 {
     const uint64_t limit = dcpk_max_u64(limit_bytes / elem_bytes, 1);
-    uint64_t row = dcpk_slab_elems(box), n_rounds = 1;
+    uint64_t row = dcpk_box_elems(box), n_rounds = 1;
     int axis = 0;
 
     *slabs = (struct dcpk_slabs){.box = *box, .axis = -1, .per_round = 1, .n = 1};

@@ -29,7 +29,4 @@ void dcpk_slabs_box(const struct dcpk_slabs *slabs, uint64_t i, struct dcpk_box 
 /* Elements of the box before slab i. */
 uint64_t dcpk_slabs_first(const struct dcpk_slabs *slabs, uint64_t i);
 
-/* Elements of a box that is known to have less than 2^63 of them. */
-uint64_t dcpk_slab_elems(const struct dcpk_box *box);
-
 #endif

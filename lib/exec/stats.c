@@ -162,8 +162,8 @@ static dcpk_status survey_segment(struct surveying *s, struct dcpk_worker *worke
         st = dcpk_gather(s->exec, worker, &from, &block, worker->buffer, err);
         if (st != DCPK_OK)
             break;
-        survey_block(view->dtype, worker->buffer, dcpk_slab_elems(&block), stats);
-        st = dcpk_meter_add(&s->meter, dcpk_slab_elems(&block) * elem_bytes, err);
+        survey_block(view->dtype, worker->buffer, dcpk_box_elems(&block), stats);
+        st = dcpk_meter_add(&s->meter, dcpk_box_elems(&block) * elem_bytes, err);
     }
     dcpk_box_tree_release(&pieces);
     return st;
@@ -204,8 +204,7 @@ static dcpk_status surveying_init(struct surveying *s, struct dcpk_error *err)
             continue;
         cut_view(&s->views[v], &segments);
         n_tasks += segments.n;
-        s->meter.total_bytes +=
-            dcpk_slab_elems(&segments.box) * dcpk_dtype_bytes(s->views[v].dtype);
+        s->meter.total_bytes += dcpk_box_elems(&segments.box) * dcpk_dtype_bytes(s->views[v].dtype);
     }
     s->first_task[s->n] = n_tasks;
     s->segments = dcpk_alloc_array(n_tasks, sizeof *s->segments, err);
@@ -227,7 +226,7 @@ static void add_up(const struct surveying *s, struct dcpk_stats *stats)
         for (uint64_t t = s->first_task[v]; t < s->first_task[v + 1]; t++)
             merge(&stats[v], &s->segments[t]);
         dcpk_box_whole(s->views[v].shape, s->views[v].rank, &whole);
-        stats[v].n_elems = dcpk_slab_elems(&whole);
+        stats[v].n_elems = dcpk_box_elems(&whole);
     }
 }
 

@@ -129,7 +129,7 @@ static dcpk_status sum_slab(const struct dcpk_weighted_sum *sum, struct term_rea
                             struct dcpk_error *err)
 {
     const struct dcpk_host_kernels *kernels = sum->terms[0].of.exec->kernels;
-    const size_t n = (size_t)dcpk_slab_elems(r->region);
+    const size_t n = (size_t)dcpk_box_elems(r->region);
 
     for (size_t t = 0; t < sum->n_terms; t++) {
         float *x = out;

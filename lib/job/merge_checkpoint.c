@@ -61,12 +61,10 @@ static dcpk_status merge_locate(struct dcpk_checkpoint *ckpt, const struct dcpk_
 {
     const struct dcpk_tensor *tensor = &ckpt->tensors[chunk->tensor];
     const size_t elem_bytes = dcpk_dtype_bytes(tensor->dtype);
-    uint64_t n_elems = 1;
+    const uint64_t n_elems = dcpk_count_elems(chunk->span + tensor->rank, tensor->rank);
 
     (void)reader;
     (void)err;
-    for (int a = 0; a < tensor->rank; a++)
-        n_elems *= (uint64_t)chunk->span[tensor->rank + a];
     *where = (struct dcpk_extent){.source = ckpt->files[0],
                                   .is_row_major = true,
                                   .decoded_bytes = n_elems * elem_bytes,

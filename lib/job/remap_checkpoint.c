@@ -355,8 +355,7 @@ dcpk_status dcpk_remap_job_run(struct dcpk_remap_job *job, struct dcpk_remap_res
         struct dcpk_box whole;
 
         dcpk_box_whole(job->views[i].view.shape, job->views[i].view.rank, &whole);
-        result->tensor_bytes +=
-            dcpk_slab_elems(&whole) * dcpk_dtype_bytes(job->views[i].view.dtype);
+        result->tensor_bytes += dcpk_box_elems(&whole) * dcpk_dtype_bytes(job->views[i].view.dtype);
     }
     job->result = result;
     if (o->env.ranks == NULL)

@@ -106,7 +106,7 @@ static dcpk_status held_add_tiles(const struct dcpk_remap_held *held, struct dcp
                                     .has_words = true};
 
         dcpk_box_unpack(s->span, s->rank, &box.box);
-        if (dcpk_slab_elems(&box.box) > 0 && dcpk_tile_list_add(list, &box, READ_TILE, err))
+        if (dcpk_box_elems(&box.box) > 0 && dcpk_tile_list_add(list, &box, READ_TILE, err))
             return err->status;
     }
     return DCPK_OK;
@@ -293,7 +293,7 @@ static dcpk_status held_sum_up(struct dcpk_remap_held *held, struct partial_sum 
         struct dcpk_box box;
 
         dcpk_box_unpack(held->shards[i].span, held->shards[i].rank, &box);
-        mine[held->tensor[i]].n_elems += dcpk_slab_elems(&box);
+        mine[held->tensor[i]].n_elems += dcpk_box_elems(&box);
     }
     return DCPK_OK;
 }
@@ -320,7 +320,7 @@ static void compare_copies(const struct dcpk_remap_job *job, const struct partia
         totals[its->copy].n_elems += its->n_elems;
     }
     dcpk_box_whole(view->shape, view->rank, &whole);
-    n_elems = dcpk_slab_elems(&whole);
+    n_elems = dcpk_box_elems(&whole);
     for (size_t c = 0; c < n_ranks; c++) {
         const struct copy_total *t = &totals[c];
 

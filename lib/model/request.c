@@ -24,12 +24,6 @@ static const struct {
 /* Bits of a release: impl is the higher of its two digits, Adam the lower. */
 #define N_VARIANTS 4
 
-uint32_t dcpk_loader(enum dcpk_release release, enum dcpk_loader_impl impl,
-                     enum dcpk_loader_adam adam)
-{
-    return (uint32_t)1 << (N_VARIANTS * (unsigned)release + 2 * (unsigned)impl + (unsigned)adam);
-}
-
 uint32_t dcpk_loaders_of(enum dcpk_release first, enum dcpk_release last)
 {
     uint32_t loaders = 0;

@@ -111,9 +111,6 @@ enum dcpk_loader_adam { DCPK_LOADER_TE_ADAM, DCPK_LOADER_TORCH_ADAM };
 
 #define DCPK_ALL_LOADERS (((uint32_t)1 << (4 * DCPK_N_RELEASES)) - 1)
 
-/* The loader as a set of one. */
-uint32_t dcpk_loader(enum dcpk_release release, enum dcpk_loader_impl impl,
-                     enum dcpk_loader_adam adam);
 /* All loaders of the releases from `first` to `last`; of one implementation; with one Adam. */
 uint32_t dcpk_loaders_of(enum dcpk_release first, enum dcpk_release last);
 uint32_t dcpk_loaders_with_impl(enum dcpk_loader_impl impl); /* of all releases */

@@ -263,10 +263,8 @@ void dcpk_fsdp_holders(const struct dcpk_fsdp_param *param, const struct dcpk_fs
                        int64_t *first, int64_t *end)
 {
     const int64_t slice = place->bucket_elems / param->n_shards;
-    int64_t n = 1;
+    const int64_t n = (int64_t)dcpk_count_elems(param->shape, param->rank);
 
-    for (int a = 0; a < param->rank; a++)
-        n *= param->shape[a];
     *first = *end = 0;
     if (n == 0)
         return;

@@ -28,11 +28,8 @@ bool dcpk_shard_is_empty(const struct dcpk_shard *shard)
 
 uint64_t dcpk_shard_bytes(const struct dcpk_shard *shard)
 {
-    uint64_t n_bytes = dcpk_dtype_bytes(shard->dtype);
-
-    for (int a = 0; a < shard->rank; a++)
-        n_bytes *= (uint64_t)shard->span[shard->rank + a];
-    return n_bytes;
+    return dcpk_count_elems(shard->span + shard->rank, shard->rank) *
+           dcpk_dtype_bytes(shard->dtype);
 }
 
 uint64_t dcpk_shard_address(const struct dcpk_shard *shard, const int64_t *index)

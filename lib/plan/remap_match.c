@@ -131,15 +131,6 @@ static bool is_better(const struct matcher *m, const struct clip *a, const struc
     return a->source < b->source;
 }
 
-static int64_t count_elems(const struct dcpk_box *box)
-{
-    int64_t n = 1;
-
-    for (int a = 0; a < box->rank; a++)
-        n *= box->extent[a];
-    return n;
-}
-
 /* Count the bytes of a move: those of the narrower side, which cross the link. */
 static void count_move(struct dcpk_remap_plan *plan, const struct dcpk_move *move,
                        enum nearness nearness, const struct dcpk_box *box)
@@ -148,7 +139,7 @@ static void count_move(struct dcpk_remap_plan *plan, const struct dcpk_move *mov
     const struct dcpk_shard *target = &plan->input.targets[move->target];
     const size_t elem_bytes =
         dcpk_min_size(dcpk_dtype_bytes(source->dtype), dcpk_dtype_bytes(target->dtype));
-    const uint64_t n_bytes = (uint64_t)count_elems(box) * elem_bytes;
+    const uint64_t n_bytes = dcpk_box_elems(box) * elem_bytes;
 
     if (nearness == NEAR_KEPT) {
         plan->totals[target->holder].kept_bytes += n_bytes;
@@ -254,7 +245,7 @@ static dcpk_status clips_fill(const struct matcher *m, bool *fill, struct dcpk_e
     if (dcpk_box_count(&m->box, &n_wanted, err))
         return err->status;
     for (size_t i = 0; i < m->n_clips; i = end_of_replicas(m, i)) {
-        if (!dcpk_add_i64(n_elems, count_elems(&m->clips[i].box), &n_elems))
+        if (!dcpk_add_i64(n_elems, (int64_t)dcpk_box_elems(&m->clips[i].box), &n_elems))
             return DCPK_OK;
         n_boxes++;
     }

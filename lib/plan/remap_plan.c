@@ -248,11 +248,8 @@ static bool unit_is_full(const struct remap_planner *p, uint32_t tensor, uint64_
 
     for (uint32_t i = p->targets.first[tensor]; i < p->targets.first[tensor + 1]; i++) {
         const struct dcpk_shard *target = &plan->input.targets[p->targets.items[i]];
-        uint64_t n_bytes = dcpk_dtype_bytes(target->dtype);
 
-        for (int a = 0; a < target->rank; a++)
-            n_bytes *= (uint64_t)target->span[target->rank + a];
-        rank_bytes[target->holder] += n_bytes;
+        rank_bytes[target->holder] += dcpk_shard_bytes(target);
         full = full || rank_bytes[target->holder] > limit;
     }
     return limit > 0 && full;

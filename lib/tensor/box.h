@@ -50,6 +50,21 @@ bool dcpk_box_intersect(const struct dcpk_box *a, const struct dcpk_box *b,
  * the end of outer. */
 bool dcpk_box_contains(const struct dcpk_box *outer, const struct dcpk_box *inner);
 
+/* The product of n extents, which are known to be those of a tensor or of a part of one. */
+static inline uint64_t dcpk_count_elems(const int64_t *extent, int n)
+{
+    uint64_t n_elems = 1;
+
+    for (int a = 0; a < n; a++)
+        n_elems *= (uint64_t)extent[a];
+    return n_elems;
+}
+
+static inline uint64_t dcpk_box_elems(const struct dcpk_box *box)
+{
+    return dcpk_count_elems(box->extent, box->rank);
+}
+
 /*
  * Count the elements of `box` into n_elems, set on success only.
  * Errors: DCPK_ERANGE when the product of extents passes INT64_MAX.

@@ -66,19 +66,9 @@ static bool is_line(const struct dcpk_box *box)
     return dcpk_box_next_axis(box, dcpk_box_next_axis(box, 0) + 1) >= box->rank;
 }
 
-/* Boxes of valid pieces: their numbers of elements are known to fit. */
-static int64_t count_elems(const struct dcpk_box *box)
-{
-    int64_t n = 1;
-
-    for (int a = 0; a < box->rank; a++)
-        n *= box->extent[a];
-    return n;
-}
-
 static bool can_flatten(const struct dcpk_box *from, const struct dcpk_box *to)
 {
-    return is_line(to) && count_elems(from) == count_elems(to);
+    return is_line(to) && dcpk_box_elems(from) == dcpk_box_elems(to);
 }
 
 /* A piece of those boxes, whose axes correspond in the usual order. */

@@ -169,15 +169,6 @@ static void put_span(struct dcpk_hasher *s, const int64_t *span, int n)
     dcpk_hasher_update(s, span, (size_t)n * sizeof *span);
 }
 
-static uint64_t literal_bytes(const struct dcpk_out_tensor *t)
-{
-    uint64_t n = dcpk_dtype_bytes(t->dtype);
-
-    for (int axis = 0; axis < t->rank; axis++)
-        n *= (uint64_t)t->shape[axis];
-    return n;
-}
-
 void dcpk_journal_put_pieces(struct dcpk_hasher *s, const struct dcpk_piece *pieces, size_t n)
 {
     journal_put_number(s, n);
@@ -206,7 +197,8 @@ static void put_tensor(struct dcpk_hasher *s, const struct dcpk_out_tensor *t)
     }
     journal_put_number(s, t->literal != NULL);
     if (t->literal != NULL)
-        dcpk_hasher_update(s, t->literal, (size_t)literal_bytes(t));
+        dcpk_hasher_update(s, t->literal,
+                           dcpk_count_elems(t->shape, t->rank) * dcpk_dtype_bytes(t->dtype));
     dcpk_journal_put_pieces(s, t->pieces, t->n_pieces);
 }
 

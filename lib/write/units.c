@@ -77,7 +77,7 @@ uint64_t dcpk_unit_bytes(const struct dcpk_units *units, size_t unit)
 
     if (u->n_chunks == 0) {
         dcpk_unit_part_box(units, unit, &box, &n_bytes);
-        return dcpk_slab_elems(&box) * elem_bytes_of(units, dcpk_units_chunk(units, u->first));
+        return dcpk_box_elems(&box) * elem_bytes_of(units, dcpk_units_chunk(units, u->first));
     }
     for (uint32_t i = 0; i < u->n_chunks; i++)
         n_bytes += dcpk_units_chunk(units, u->first + i)->data_bytes;
@@ -188,7 +188,7 @@ static double read_ratio(const struct dcpk_output *out, const struct dcpk_out_te
         if (piece->src == DCPK_PIECE_FILL)
             continue;
         dcpk_piece_to(piece, &box);
-        read_bytes += (double)dcpk_slab_elems(&box) *
+        read_bytes += (double)dcpk_box_elems(&box) *
                       (double)dcpk_dtype_bytes(out->source->tensors[piece->src].dtype);
     }
     return n_bytes > 0 ? read_bytes / n_bytes : 0;

@@ -182,7 +182,7 @@ static dcpk_status write_slab(struct dcpk_writing *w, struct dcpk_worker *worker
     dcpk_write_cut(w, entry, &slabs, &before);
     dcpk_slabs_box(&slabs, slab_number, &box);
     first = dcpk_slabs_first(&slabs, slab_number) * elem_bytes;
-    n_bytes = dcpk_slab_elems(&box) * elem_bytes;
+    n_bytes = dcpk_box_elems(&box) * elem_bytes;
     at = chunk->offset_bytes + chunk->lead_bytes + before + first;
     st = fetch_box(w, worker, chunk, &box, worker->buffer, err);
     if (st != DCPK_OK)
@@ -192,7 +192,7 @@ static dcpk_status write_slab(struct dcpk_writing *w, struct dcpk_worker *worker
     if (st != DCPK_OK)
         goto out;
     dcpk_sink_flush(sink, at, n_bytes);
-    if (slab_done(w, entry, crc32, dcpk_slab_elems(&slabs.box) * elem_bytes - first - n_bytes,
+    if (slab_done(w, entry, crc32, dcpk_box_elems(&slabs.box) * elem_bytes - first - n_bytes,
                   &crc32))
         st = entry_done(w, worker, entry, crc32, sink, err);
     if (st == DCPK_OK)

@@ -302,9 +302,11 @@ static void ask(struct fixture *f, enum dcpk_release release)
 
     out->small_files = &common;
     out->n_small_files = 1;
-    f->loader = loading.loaders = dcpk_loader(
-        release, strcmp(f->impl, "te") == 0 ? DCPK_LOADER_TE : DCPK_LOADER_LOCAL,
-        strcmp(f->optimizer, "torch") == 0 ? DCPK_LOADER_TORCH_ADAM : DCPK_LOADER_TE_ADAM);
+    f->loader = loading.loaders =
+        dcpk_loaders_of(release, release) &
+        dcpk_loaders_with_impl(strcmp(f->impl, "te") == 0 ? DCPK_LOADER_TE : DCPK_LOADER_LOCAL) &
+        dcpk_loaders_with_adam(strcmp(f->optimizer, "torch") == 0 ? DCPK_LOADER_TORCH_ADAM
+                                                                  : DCPK_LOADER_TE_ADAM);
     dcpk_layout_read(f->args, &loading.saved);
     f->got.n = f->n_faults = 0;
     CHECK_OK(dcpk_rules_expect(f->args, &f->mesh, f->arena, &expected, &err), f->name);

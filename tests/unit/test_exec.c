@@ -41,9 +41,9 @@ static void test_slabs(void **state)
         for (uint64_t i = 0; i < slabs.n; i++) { /* each begins where the one before it ends */
             CHECK_EQ_INT(dcpk_slabs_first(&slabs, i), next, slab_cases[c].label);
             dcpk_slabs_box(&slabs, i, &slab);
-            next += dcpk_slab_elems(&slab);
+            next += dcpk_box_elems(&slab);
         }
-        CHECK_EQ_INT(next, dcpk_slab_elems(&slab_cases[c].box), slab_cases[c].label);
+        CHECK_EQ_INT(next, dcpk_box_elems(&slab_cases[c].box), slab_cases[c].label);
         CHECK_EQ_INT(dcpk_slabs_first(&slabs, slab_cases[c].at), slab_cases[c].first,
                      slab_cases[c].label);
         dcpk_slabs_box(&slabs, slab_cases[c].at, &slab);

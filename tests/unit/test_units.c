@@ -69,7 +69,7 @@ static uint64_t check_part(const struct dcpk_units *units, size_t unit, uint64_t
     CHECK(n_bytes > 0, label);
     CHECK(n_bytes <= units->limit_bytes || n_bytes == dcpk_dtype_bytes(tensor->dtype), label);
     CHECK(dcpk_box_intersect(&whole, &box, &whole), label);
-    CHECK_EQ_INT(dcpk_slab_elems(&whole), dcpk_slab_elems(&box), label);
+    CHECK_EQ_INT(dcpk_box_elems(&whole), dcpk_box_elems(&box), label);
     return n_bytes;
 }
 
