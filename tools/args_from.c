@@ -235,11 +235,6 @@ struct writing {
     struct dcpk_bytes *out;
 };
 
-static bool is_list(const struct dcpk_value *v)
-{
-    return v->kind == DCPK_V_LIST || v->kind == DCPK_V_TUPLE;
-}
-
 /* Appends a flag with its values. Returns false if no flag has them. */
 static bool put_values(const struct writing *w, const char *name, const struct dcpk_value *v,
                        struct dcpk_error *err)
@@ -249,8 +244,9 @@ static bool put_values(const struct writing *w, const char *name, const struct d
     dcpk_bytes_text(w->out, "--");
     for (const char *c = name; *c != '\0'; c++)
         dcpk_bytes_u8(w->out, *c == '_' ? '-' : (uint8_t)*c);
-    for (size_t i = 0; v->kind != DCPK_V_BOOL && i < (is_list(v) ? v->n : 1); i++) {
-        const char *text = dcpk_knob_text(w->arena, is_list(v) ? v->as.items[i] : v, err);
+    for (size_t i = 0; v->kind != DCPK_V_BOOL && i < (dcpk_value_is_list(v) ? v->n : 1); i++) {
+        const char *text =
+            dcpk_knob_text(w->arena, dcpk_value_is_list(v) ? v->as.items[i] : v, err);
 
         if (text == NULL) {
             w->out->n_bytes = n_before;
@@ -288,7 +284,7 @@ static bool put_attribute(const struct writing *w, const char *name, const struc
 
     if (row == NULL)
         return put_other(w, name, v, err);
-    if (is_list(v) && row->effect == DCPK_KNOB_NO_EFFECT)
+    if (dcpk_value_is_list(v) && row->effect == DCPK_KNOB_NO_EFFECT)
         return put_values(w, name, v, err);
     if (v->kind == DCPK_V_BOOL && dcpk_option_is_named(row, name, strlen(name)) != DCPK_OPTION_SAME)
         v = dcpk_value_bool(!v->as.b); /* "no_x", "disable_x" */
@@ -306,7 +302,8 @@ static bool is_unset(const char *name, const struct dcpk_value *v)
 
     if (v->kind == DCPK_V_BOOL)
         return !v->as.b && dcpk_knob_find(name, &walk) == NULL;
-    return dcpk_value_is_none(v) || ((is_list(v) || v->kind == DCPK_V_DICT) && v->n == 0);
+    return dcpk_value_is_none(v) ||
+           ((dcpk_value_is_list(v) || v->kind == DCPK_V_DICT) && v->n == 0);
 }
 
 dcpk_status dcpk_args_to_flags(const struct dcpk_value *attrs, const char *folder,

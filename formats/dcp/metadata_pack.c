@@ -73,7 +73,7 @@ static bool is_count(const struct dcpk_value *v, uint64_t *out)
 dcpk_status dcpk_metadata_size(const struct dcpk_value *v, const char *what, int64_t *numbers,
                                int *rank, struct dcpk_error *err)
 {
-    if (v == NULL || (v->kind != DCPK_V_TUPLE && v->kind != DCPK_V_LIST))
+    if (!dcpk_value_is_list(v))
         return dcpk_fail(err, DCPK_EFORMAT, "%s is missing or not a torch.Size of 64-bit numbers",
                          what);
     if (v->n > DCPK_MAX_RANK)
@@ -354,7 +354,7 @@ static dcpk_status check_transforms(const struct dcpk_value *v, struct dcpk_erro
 {
     const char *first;
 
-    if (dcpk_value_is_none(v) || ((v->kind == DCPK_V_LIST || v->kind == DCPK_V_TUPLE) && v->n == 0))
+    if (dcpk_value_is_none(v) || (dcpk_value_is_list(v) && v->n == 0))
         return DCPK_OK;
     first = dcpk_value_as_str(dcpk_value_at(v, 0));
     return dcpk_fail(err, DCPK_EUNSUPPORTED,

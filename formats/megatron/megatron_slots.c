@@ -411,7 +411,7 @@ static bool is_frequency(const struct dcpk_value *attrs, const char *name)
     const struct dcpk_value *v = dcpk_value_get(attrs, name);
     int64_t n = 0;
 
-    if (v != NULL && (v->kind == DCPK_V_LIST || v->kind == DCPK_V_TUPLE))
+    if (dcpk_value_is_list(v))
         return true;
     return dcpk_value_as_int(v, &n) && n > 1;
 }

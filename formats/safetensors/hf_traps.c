@@ -251,7 +251,7 @@ static void hf_put_value(const struct dcpk_value *value, struct dcpk_bytes *text
     char number[32];
     int64_t i;
 
-    if (value->kind == DCPK_V_TUPLE || value->kind == DCPK_V_LIST) {
+    if (dcpk_value_is_list(value)) {
         if (value->kind == DCPK_V_LIST)
             dcpk_bytes_u8(text, '[');
         for (size_t k = 0; k < value->n; k++)

@@ -9,6 +9,7 @@
 #include "lib/base/alloc.h"
 #include "lib/base/cursor.h"
 #include "lib/base/json.h"
+#include "lib/base/order.h"
 #include "lib/base/text.h"
 #include "lib/tensor/strided.h"
 
@@ -163,11 +164,6 @@ static dcpk_status check_file_name(const char *key, const char *name, struct dcp
     return DCPK_OK;
 }
 
-static int compare_safetensors(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 /* The files that the map names, each once, in the order of their names. Borrowed from the map. */
 static dcpk_status list_files(const struct dcpk_json *map, const char ***names, size_t *n,
                               struct dcpk_error *err)
@@ -190,7 +186,7 @@ static dcpk_status list_files(const struct dcpk_json *map, const char ***names, 
         (*names)[(*n)++] = name;
     }
     if (*n > 1)
-        qsort(*names, *n, sizeof **names, compare_safetensors);
+        qsort(*names, *n, sizeof **names, dcpk_compare_texts);
 out:
     dcpk_map_release(&seen);
     return err->status;

@@ -335,7 +335,7 @@ struct dcpk_value *dcpk_builder_adopt(struct dcpk_builder *b, const struct dcpk_
     if (foreign->kind == DCPK_V_GLOBAL)
         return dcpk_builder_global(b, foreign->as.global.module, strlen(foreign->as.global.module),
                                    foreign->as.global.name, strlen(foreign->as.global.name), err);
-    if (!dcpk_node_is_container(foreign)) {
+    if (!dcpk_value_is_container(foreign)) {
         v = dcpk_builder_make(b, foreign->kind, sizeof *v, err);
         if (v != NULL)
             *v = *foreign;

@@ -167,7 +167,7 @@ static bool is_flat(const struct dcpk_value *v)
     bool flat = v->kind == DCPK_V_TUPLE;
 
     for (size_t i = 0; flat && i < v->n; i++)
-        flat = !dcpk_node_is_container(v->as.items[i]);
+        flat = !dcpk_value_is_container(v->as.items[i]);
     return flat;
 }
 
@@ -201,7 +201,7 @@ static dcpk_status check_next_child(struct dcpk_check *c, struct dcpk_error *err
 
     if (v == NULL)
         return DCPK_OK;
-    if (!dcpk_node_is_container(v))
+    if (!dcpk_value_is_container(v))
         return add_unfolded(c, top->node, dcpk_value_unfolded_node(v), err);
     node = dcpk_node_of(v);
     if (node->height == GRAY)
@@ -236,7 +236,7 @@ dcpk_status dcpk_builder_check(struct dcpk_builder *b, const struct dcpk_value *
 {
     struct dcpk_check c = {.build = b};
 
-    if (!dcpk_node_is_container(v) || dcpk_node_of(v)->height != 0)
+    if (!dcpk_value_is_container(v) || dcpk_node_of(v)->height != 0)
         return DCPK_OK;
     if (b->frames == NULL)
         b->frames = dcpk_alloc_array(b->max_depth, sizeof *b->frames, err);

@@ -95,7 +95,7 @@ static dcpk_status move(struct moving *m, const struct dcpk_value **slot, struct
         if (copy == NULL ||
             dcpk_grow(&m->open, &m->capacity, m->n_open, sizeof *m->open, err) != DCPK_OK)
             return err->status;
-        if (dcpk_node_is_container(copy))
+        if (dcpk_value_is_container(copy))
             m->open[m->n_open++] = copy;
         v->kind = MOVED;
         v->as.items = (const struct dcpk_value *const *)(const void *)copy;

@@ -189,7 +189,7 @@ static dcpk_status op_pop(struct dcpk_pickle_machine *m, unsigned arg, struct dc
     if (pop_many(m, arg, &items, &n, err) != DCPK_OK)
         return err->status;
     for (size_t i = 0; i < n; i++)
-        if (items[i]->kind == DCPK_V_GLOBAL || dcpk_node_is_container(items[i]))
+        if (items[i]->kind == DCPK_V_GLOBAL || dcpk_value_is_container(items[i]))
             return dcpk_fail(err, DCPK_EUNSUPPORTED,
                              "takes a %s off the stack again, which its value does not show",
                              dcpk_builder_kind_name(items[i]->kind));
@@ -358,7 +358,7 @@ static dcpk_status check_pid(const struct dcpk_value *pid, struct dcpk_error *er
     bool is_flat = pid->kind == DCPK_V_TUPLE && !dcpk_node_is_foreign(pid);
 
     for (size_t i = 0; is_flat && i < pid->n; i++)
-        is_flat = !dcpk_node_is_container(pid->as.items[i]);
+        is_flat = !dcpk_value_is_container(pid->as.items[i]);
     if (!is_flat)
         return dcpk_fail(err, DCPK_EUNSUPPORTED, "persistent id is a %s, not a flat tuple",
                          dcpk_builder_kind_name(pid->kind));

@@ -106,11 +106,6 @@ static inline struct dcpk_node *dcpk_node_of(const struct dcpk_value *v)
     return (struct dcpk_node *)(uintptr_t)v;
 }
 
-static inline bool dcpk_node_is_container(const struct dcpk_value *v)
-{
-    return (v->kind >= DCPK_V_TUPLE && v->kind <= DCPK_V_DICT) || v->kind == DCPK_V_OBJECT;
-}
-
 /* True if the collector leaves it where it is. */
 static inline bool dcpk_node_is_fixed(const struct dcpk_value *v)
 {
@@ -120,7 +115,7 @@ static inline bool dcpk_node_is_fixed(const struct dcpk_value *v)
 
 static inline bool dcpk_node_is_foreign(const struct dcpk_value *v)
 {
-    return dcpk_node_is_container(v) && (dcpk_node_of(v)->flags & DCPK_NODE_FOREIGN) != 0;
+    return dcpk_value_is_container(v) && (dcpk_node_of(v)->flags & DCPK_NODE_FOREIGN) != 0;
 }
 
 static inline struct dcpk_growing_object *dcpk_node_object(struct dcpk_value *v)

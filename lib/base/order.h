@@ -6,6 +6,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 /* The number of items of an array. A constant expression. Do not use it on a pointer. */
 #define DCPK_COUNT(array) (sizeof(array) / sizeof((array)[0]))
@@ -26,6 +27,12 @@
     (4 * DCPK_ORDER_BY(a, b, member) + DCPK_ORDER_BY_2(a, b, __VA_ARGS__))
 #define DCPK_ORDER_BY_4(a, b, member, ...)                                                         \
     (8 * DCPK_ORDER_BY(a, b, member) + DCPK_ORDER_BY_3(a, b, __VA_ARGS__))
+
+/* Orders an array of texts, for qsort. */
+static inline int dcpk_compare_texts(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
 
 /* -1, 0 or 1 for arrays of n numbers, by the first item in which they differ. */
 static inline int dcpk_compare_i64s(const int64_t *a, const int64_t *b, size_t n)

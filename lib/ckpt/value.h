@@ -202,6 +202,16 @@ const struct dcpk_value *dcpk_value_at(const struct dcpk_value *seq,
 /* Attributes of an argparse.Namespace (or any object whose BUILD state is a dict): that dict, or
  * NULL. */
 const struct dcpk_value *dcpk_value_attrs(const struct dcpk_value *object);
+/* True if it is a LIST or a TUPLE; not of NULL. */
+static inline bool dcpk_value_is_list(const struct dcpk_value *v)
+{
+    return v != NULL && (v->kind == DCPK_V_LIST || v->kind == DCPK_V_TUPLE);
+}
+/* True if other values are in it. */
+static inline bool dcpk_value_is_container(const struct dcpk_value *v)
+{
+    return (v->kind >= DCPK_V_TUPLE && v->kind <= DCPK_V_DICT) || v->kind == DCPK_V_OBJECT;
+}
 /* True if v is an object of that class. */
 bool dcpk_value_is_object(const struct dcpk_value *v, const char *module, const char *name);
 /* Typed reads: false, out untouched, when absent or of another kind (as_int takes a bool as 0 or 1;

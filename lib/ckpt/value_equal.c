@@ -30,11 +30,6 @@ static size_t slot_of(uintptr_t key)
     return (size_t)(((uint64_t)key >> 3) * UINT64_C(0x9e3779b97f4a7c15) >> 54); /* of N_KEPT */
 }
 
-static bool is_container(const struct dcpk_value *v)
-{
-    return (v->kind >= DCPK_V_TUPLE && v->kind <= DCPK_V_DICT) || v->kind == DCPK_V_OBJECT;
-}
-
 /* Members of a SET are its keys; they have no value. */
 static const struct dcpk_value *member_key(const struct dcpk_value *v, size_t i)
 {
@@ -135,7 +130,7 @@ static bool same_members(struct comparison *c, const struct dcpk_value *a,
     struct members m = {.from = 0};
     bool equal;
 
-    while (m.from < a->n && !is_container(member_key(a, m.from)) &&
+    while (m.from < a->n && !dcpk_value_is_container(member_key(a, m.from)) &&
            equal_values(c, member_key(a, m.from), member_key(b, m.from), depth)) {
         if (!same_member(c, a, m.from, b, m.from, depth))
             return false;
@@ -263,7 +258,7 @@ bool dcpk_value_equal(const struct dcpk_value *a, const struct dcpk_value *b)
     struct comparison c;
     bool equal;
 
-    if (a == b || a->kind != b->kind || !is_container(a)) /* needs no cache */
+    if (a == b || a->kind != b->kind || !dcpk_value_is_container(a)) /* needs no cache */
         return equal_values(&c, a, b, 0);
     memset(&c, 0, sizeof c);
     c.walk.options = &whole;
@@ -281,11 +276,6 @@ static bool is_false(const struct dcpk_value *value)
     return dcpk_value_is_none(value) || (value->kind == DCPK_V_BOOL && !value->as.b);
 }
 
-static bool is_list(const struct dcpk_value *value)
-{
-    return value->kind == DCPK_V_LIST || value->kind == DCPK_V_TUPLE;
-}
-
 static bool same_at(const struct dcpk_value *a, const struct dcpk_value *b, int depth)
 {
     double x, y;
@@ -294,7 +284,7 @@ static bool same_at(const struct dcpk_value *a, const struct dcpk_value *b, int 
         return is_false(a) && is_false(b);
     if (dcpk_value_as_float(a, &x) && dcpk_value_as_float(b, &y))
         return x == y;
-    if (depth == MAX_NESTED || !is_list(a) || !is_list(b))
+    if (depth == MAX_NESTED || !dcpk_value_is_list(a) || !dcpk_value_is_list(b))
         return dcpk_value_equal(a, b);
     if (a->n != b->n)
         return false;

@@ -345,11 +345,6 @@ dcpk_status dcpk_source_slurp(struct dcpk_source *source, uint64_t limit_bytes, 
     return DCPK_OK;
 }
 
-static int store_compare_names(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 /* Build the sorted array from names that each end in a NUL: pointers first, their text after. */
 static dcpk_status sorted_names(const struct dcpk_bytes *text, char ***names, size_t *n,
                                 struct dcpk_error *err)
@@ -369,7 +364,7 @@ static dcpk_status sorted_names(const struct dcpk_bytes *text, char ***names, si
         memcpy(copy, text->data, text->n_bytes);
     for (size_t i = 0; i < n_names; i++, copy += strlen(copy) + 1)
         list[i] = copy;
-    qsort(list, n_names, sizeof *list, store_compare_names);
+    qsort(list, n_names, sizeof *list, dcpk_compare_texts);
     for (size_t i = 0; i < n_names; i++) {
         if (n_unique == 0 || strcmp(list[n_unique - 1], list[i]) != 0)
             list[n_unique++] = list[i];

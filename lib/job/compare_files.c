@@ -116,11 +116,6 @@ static size_t count_slashes(const char *name)
     return n;
 }
 
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 /* Folders are entries, too, and are gone through as they turn up. */
 static dcpk_status list_side_files(struct dcpk_comparing *c, struct side_files *found,
                                    struct dcpk_error *err)
@@ -131,7 +126,7 @@ static dcpk_status list_side_files(struct dcpk_comparing *c, struct side_files *
         if (dcpk_ends_with(found->names[i], "/") && count_slashes(found->names[i]) < MAX_DEPTH)
             st = list_folder(c, found, found->names[i], err);
     if (st == DCPK_OK && found->n > 0)
-        qsort(found->names, found->n, sizeof *found->names, by_name);
+        qsort(found->names, found->n, sizeof *found->names, dcpk_compare_texts);
     return st;
 }
 

@@ -109,8 +109,7 @@ static const char *words_of(struct dcpk_arena *arena, const struct dcpk_value *l
 static const struct dcpk_value *value_plain(const struct pairing *p, const struct dcpk_option *row,
                                             const struct dcpk_value *v, struct dcpk_error *err)
 {
-    const bool is_list =
-        (v->kind == DCPK_V_LIST || v->kind == DCPK_V_TUPLE) && p->form[0] != p->form[1];
+    const bool is_list = dcpk_value_is_list(v) && p->form[0] != p->form[1];
     const char *text = dcpk_value_as_str(v);
 
     if (is_list && (row == NULL || row->effect == DCPK_KNOB_NO_EFFECT))

@@ -192,7 +192,7 @@ bool dcpk_moe_layers_read(const struct dcpk_value *freq, bool *layers, size_t n_
 
     if (freq == NULL)
         return false;
-    if (freq->kind == DCPK_V_LIST || freq->kind == DCPK_V_TUPLE)
+    if (dcpk_value_is_list(freq))
         return list_frequency(freq, layers, n_layers);
     if (dcpk_value_as_int(freq, &every))
         return int_frequency(every, layers, n_layers);

@@ -26,11 +26,6 @@ static bool picks(const struct dcpk_value *list, int64_t number)
     return dcpk_value_as_int(dcpk_value_at(list, (size_t)number), &on) && on != 0;
 }
 
-static bool is_list(const struct dcpk_value *v)
-{
-    return v != NULL && (v->kind == DCPK_V_LIST || v->kind == DCPK_V_TUPLE);
-}
-
 /* An int picks every n-th layer, from the first on (moe_layer_freq). */
 static bool is_moe(const struct dcpk_arch *arch, int64_t number)
 {
@@ -38,7 +33,7 @@ static bool is_moe(const struct dcpk_arch *arch, int64_t number)
 
     if (arch->expected->n_experts == 0)
         return false;
-    if (is_list(freq))
+    if (dcpk_value_is_list(freq))
         return picks(freq, number);
     return number % dcpk_arch_int(arch, "moe_layer_freq", 1) == 0;
 }
@@ -51,7 +46,7 @@ static bool is_linear(const struct dcpk_arch *arch, int64_t number)
 
     if (dcpk_arch_text(arch, "experimental_attention_variant") == NULL || arch->expected->is_sparse)
         return false;
-    if (is_list(freq))
+    if (dcpk_value_is_list(freq))
         return picks(freq, number);
     return n == 0 || (number + 1) % n != 0;
 }
@@ -193,7 +188,7 @@ static bool is_stacked(const struct dcpk_arch *arch)
     static const char *const frequencies[] = {"moe_layer_freq", "linear_attention_freq"};
 
     for (size_t i = 0; i < 2; i++)
-        if (is_list(dcpk_value_get(arch->attrs, frequencies[i])) ||
+        if (dcpk_value_is_list(dcpk_value_get(arch->attrs, frequencies[i])) ||
             dcpk_arch_int(arch, frequencies[i], 1) > 1)
             return false;
     return !arch->expected->is_hybrid;
